@@ -1,0 +1,194 @@
+// Package driver is the contract between the engine and what makes sandboxes.
+//
+// A [Driver] only makes boxes: it starts an isolated environment whose first
+// process is the guest, and hands out byte streams to that guest. Processes,
+// files, terminals and interpreters are the guest's and so behave the same on
+// every driver. The rules (validation, ownership, deadlines, leases, output,
+// verdicts) are the engine's. A driver therefore owns no policy: it does what
+// a complete, valid [Spec] says, or refuses.
+//
+// # Lifecycle
+//
+// A box exists from the moment Create begins until Destroy returns. If Create
+// fails or its context ends, the driver has already destroyed what it began.
+// An attached box lives no longer than the process that created it, even when
+// that process is killed; a detached box outlives it and is found again with
+// Attach, by the reference that Box.Ref returned.
+//
+// The definition of a driver is package drivertest: what passes its suite is
+// one. Every package may import this one for its types; only the engine, the
+// pool and the drivers act on them.
+//
+// Methods of Driver and Box are safe for concurrent use.
+package driver
+
+import (
+	"context"
+	"errors"
+	"net"
+
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
+)
+
+// ErrUnavailable is wrapped by the error of Probe, and of Create where the
+// machine changed after Probe, when the driver cannot be used at all here.
+// [sandbox.HintOf] tells the remedy. It is of kind [sandbox.Unavailable].
+var ErrUnavailable = sandbox.Errorf(sandbox.Unavailable, "driver not usable here")
+
+// ErrGone is wrapped by errors of Box methods, and of Attach, when the box no
+// longer exists or its guest died. It is of kind [sandbox.NotFound].
+var ErrGone = sandbox.Errorf(sandbox.NotFound, "box is gone")
+
+// A Driver makes boxes of one kind.
+type Driver interface {
+	// Info returns constant facts about the driver. It does no work.
+	Info() Info
+
+	// Probe reports whether boxes can be made now, by looking at the machine
+	// but without leaving anything behind. The error wraps [ErrUnavailable]
+	// and carries a hint that names what to do.
+	Probe(ctx context.Context) error
+
+	// Create starts a box and returns when its guest can be dialled. The spec
+	// is valid and complete; the driver does not change it. A limit that
+	// cannot be enforced and is not in spec.AllowUnenforced makes it fail
+	// with [sandbox.Unsupported] and a hint, before anything is started.
+	Create(ctx context.Context, spec *Spec) (Box, error)
+
+	// Attach returns a box that this or an earlier process created detached
+	// (or attached, if its creator still lives). The error wraps [ErrGone] if
+	// there is none such alive.
+	Attach(ctx context.Context, ref string) (Box, error)
+
+	// List returns the references of every box of this driver's state
+	// directory that still has a process, file, mount or container, whole or
+	// not, whoever created it: what a reaper must look at. Destroying each by
+	// Discard leaves nothing.
+	List(ctx context.Context) ([]string, error)
+
+	// Discard removes whatever is left of a box that cannot be attached. It
+	// is idempotent, and does nothing for a reference that List would not
+	// return.
+	Discard(ctx context.Context, ref string) error
+
+	// Close frees what the driver itself holds. Detached boxes go on running;
+	// attached ones may end.
+	Close() error
+}
+
+// Info holds constant facts about a driver.
+type Info struct {
+	// Name is what configuration and receipts call it: "gvisor".
+	Name string
+	// Isolates says that code in a box cannot reach the host. It is false
+	// only for the driver that tests use.
+	Isolates bool
+	// Features are the optional interfaces that the driver's boxes implement.
+	Features Features
+}
+
+// Features declares optional abilities. The suite checks that what is declared
+// works and what is not declared is refused.
+type Features struct {
+	Pause     bool // boxes implement Pauser
+	Incidents bool // boxes implement Reporter
+	Detach    bool // Spec.Detached is honoured
+}
+
+// A Spec is a complete order for a box.
+type Spec struct {
+	// ID is the sandbox's identifier, of the form sandbox.ValidID accepts.
+	// No other box of the driver has it.
+	ID string
+	// Image is [sandbox.ImageHost] or a reference that the driver resolves.
+	Image string
+	// Hostname is what the box calls itself.
+	Hostname string
+	// Limits is complete and within the operator's maxima.
+	Limits sandbox.Limits
+	// Network is the policy to enforce.
+	Network sandbox.Network
+	// Detached boxes outlive the process that created them.
+	Detached bool
+	// AllowUnenforced names limits that the operator accepts unenforced.
+	AllowUnenforced []sandbox.ControlName
+}
+
+// A Box is one sandbox, seen from its driver.
+type Box interface {
+	// Ref returns a text that identifies the box to Attach and Discard, in
+	// this process and in later ones. It has no secrets.
+	Ref() string
+
+	// Dial opens a fresh byte stream to the guest, on which the guest serves
+	// HTTP/1.1 and cleartext HTTP/2. Closing it frees it on both sides. A
+	// paused box must be resumed first. The error wraps [ErrGone] if the
+	// guest is not there any more.
+	Dial(ctx context.Context) (net.Conn, error)
+
+	// Receipt reads every control back from whatever enforces it.
+	Receipt(ctx context.Context) (sandbox.Receipt, error)
+
+	// Destroy ends every process of the box and frees all it had. It returns
+	// when nothing runs and nothing is left. It is idempotent, also while
+	// another Destroy is at work, and finishes what it can even if ctx ends.
+	Destroy(ctx context.Context) error
+}
+
+// A Pauser is a box that can be stopped where it stands, so that it takes no
+// CPU, and resumed. Streams stay open meanwhile; nothing is answered.
+// Pausing a paused box and resuming a running one does nothing.
+type Pauser interface {
+	Pause(ctx context.Context) error
+	Resume(ctx context.Context) error
+}
+
+// Incidents are what the enforcing mechanism counted since the box began.
+type Incidents struct {
+	// Alive says that the guest is still there.
+	Alive bool
+	// MemoryKills counts processes (or the whole box) killed for memory.
+	MemoryKills int
+	// ProcessRefusals counts forks refused because of the process limit.
+	ProcessRefusals int
+}
+
+// A Reporter is a box that knows why its processes died. It also answers
+// shortly after the guest died, until Destroy.
+type Reporter interface {
+	Incidents(ctx context.Context) (Incidents, error)
+}
+
+// Pause pauses b if it can be paused, and reports whether it did.
+func Pause(ctx context.Context, b Box) (bool, error) {
+	p, ok := b.(Pauser)
+	if !ok {
+		return false, nil
+	}
+	if err := p.Pause(ctx); err != nil {
+		return false, err
+	}
+	return true, nil
+}
+
+// Resume resumes b, which [Pause] paused.
+func Resume(ctx context.Context, b Box) error {
+	p, ok := b.(Pauser)
+	if !ok {
+		return nil
+	}
+	return p.Resume(ctx)
+}
+
+// ReadIncidents returns what b counted; ok is false if it cannot tell.
+func ReadIncidents(ctx context.Context, b Box) (in Incidents, ok bool, err error) {
+	r, ok := b.(Reporter)
+	if !ok {
+		return Incidents{}, false, nil
+	}
+	in, err = r.Incidents(ctx)
+	return in, err == nil, err
+}
+
+// IsGone reports whether err says that a box no longer exists.
+func IsGone(err error) bool { return errors.Is(err, ErrGone) }

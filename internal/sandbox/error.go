@@ -1,0 +1,109 @@
+package sandbox
+
+import (
+	"errors"
+	"fmt"
+)
+
+// A Kind is the class of an error: what an edge needs to know to answer it.
+// Kinds are themselves errors, so errors.Is(err, sandbox.NotFound) asks for
+// the kind of err.
+type Kind string
+
+// The kinds. An error of no kind is Internal.
+const (
+	Invalid         Kind = "invalid"         // the caller's argument is wrong
+	NotFound        Kind = "not_found"       // no such thing, for this principal
+	Exhausted       Kind = "exhausted"       // a quota or limit of the server is used up
+	Unsupported     Kind = "unsupported"     // this driver, host or image cannot do it
+	Unavailable     Kind = "unavailable"     // not now: something needed is not there
+	Conflict        Kind = "conflict"        // the thing is not in a state for it
+	Unauthenticated Kind = "unauthenticated" // who is asking is not known
+	Internal        Kind = "internal"        // a fault of ours
+)
+
+func (k Kind) Error() string { return string(k) }
+
+// Error is an error of a kind, with what was tried and what a person can do.
+type Error struct {
+	Kind Kind
+	Op   string // what was tried: "create sandbox"
+	ID   string // on what, if on something
+	Err  error
+	Hint string // what to do about it, if there is something
+}
+
+// Error reads "op id: cause"; the hint is not part of it.
+func (e *Error) Error() string {
+	s := ""
+	if e.Op != "" {
+		s = e.Op
+		if e.ID != "" {
+			s += " " + e.ID
+		}
+		s += ": "
+	}
+	if e.Err == nil {
+		return s + string(e.Kind)
+	}
+	return s + e.Err.Error()
+}
+
+// Unwrap gives the cause and the kind, so errors.Is finds both.
+func (e *Error) Unwrap() []error {
+	errs := make([]error, 0, 2)
+	if e.Err != nil {
+		errs = append(errs, e.Err)
+	}
+	if e.Kind != "" {
+		errs = append(errs, e.Kind)
+	}
+	return errs
+}
+
+// Errorf returns an error of kind k; format is as for [fmt.Errorf].
+func Errorf(k Kind, format string, args ...any) error {
+	return &Error{Kind: k, Err: fmt.Errorf(format, args...)}
+}
+
+// WithHint returns err with a remedy that [HintOf] finds.
+func WithHint(err error, format string, args ...any) error {
+	return &Error{Kind: KindOf(err), Err: err, Hint: fmt.Sprintf(format, args...)}
+}
+
+// Wrap returns err with what was tried and on what, keeping its kind and hint.
+// It returns nil for a nil err.
+func Wrap(err error, op, id string) error {
+	if err == nil {
+		return nil
+	}
+	return &Error{Kind: KindOf(err), Op: op, ID: id, Err: err}
+}
+
+// KindOf returns the kind of err, Internal for an error of no kind, and "" for
+// nil.
+func KindOf(err error) Kind {
+	if err == nil {
+		return ""
+	}
+	var k Kind
+	if errors.As(err, &k) {
+		return k
+	}
+	return Internal
+}
+
+// HintOf returns the outermost hint in err, or "".
+func HintOf(err error) string {
+	for err != nil {
+		var e *Error
+		if !errors.As(err, &e) {
+			return ""
+		}
+		if e.Hint != "" {
+			return e.Hint
+		}
+		err = e.Err
+	}
+	return ""
+}

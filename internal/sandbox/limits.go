@@ -1,0 +1,118 @@
+package sandbox
+
+import (
+	"fmt"
+	"math"
+	"time"
+)
+
+// Limits bound one sandbox. In a request, zero means "the default"; in a
+// sandbox that exists, every field holds the value in force.
+type Limits struct {
+	// CPUs is processor time in CPUs: 0.5 is half of one.
+	CPUs float64 `json:"cpus"`
+	// MemoryBytes bounds what the sandbox's programs and their files in
+	// memory take together. There is no swap.
+	MemoryBytes int64 `json:"memory_bytes"`
+	// DiskBytes bounds the writable layer over the image.
+	DiskBytes int64 `json:"disk_bytes"`
+	// Processes bounds processes and threads alive at one time.
+	Processes int `json:"processes"`
+	// Idle is how long a sandbox lives with no run; Lifetime how long at all.
+	Idle     time.Duration `json:"idle"`
+	Lifetime time.Duration `json:"lifetime"`
+}
+
+// DefaultLimits are those of a sandbox whose creator asked for none.
+func DefaultLimits() Limits {
+	return Limits{
+		CPUs:        1,
+		MemoryBytes: 512 << 20,
+		DiskBytes:   1 << 30,
+		Processes:   256,
+		Idle:        10 * time.Minute,
+		Lifetime:    24 * time.Hour,
+	}
+}
+
+// The least that a sandbox can work with. Below these the guest itself does
+// not start reliably.
+const (
+	MinCPUs        = 0.05
+	MinMemoryBytes = 64 << 20
+	MinDiskBytes   = 1 << 20
+	MinProcesses   = 16
+	MinIdle        = time.Second
+)
+
+// Or returns l with every zero field taken from d.
+func (l Limits) Or(d Limits) Limits {
+	if l.CPUs == 0 {
+		l.CPUs = d.CPUs
+	}
+	if l.MemoryBytes == 0 {
+		l.MemoryBytes = d.MemoryBytes
+	}
+	if l.DiskBytes == 0 {
+		l.DiskBytes = d.DiskBytes
+	}
+	if l.Processes == 0 {
+		l.Processes = d.Processes
+	}
+	if l.Idle == 0 {
+		l.Idle = d.Idle
+	}
+	if l.Lifetime == 0 {
+		l.Lifetime = d.Lifetime
+	}
+	return l
+}
+
+// Check reports whether l, a complete set, lies between the least that works
+// and max, in which a zero field means no maximum. The error wraps [Invalid]
+// and names the first field that does not.
+func (l Limits) Check(max Limits) error {
+	if math.IsNaN(l.CPUs) || math.IsInf(l.CPUs, 0) {
+		return Errorf(Invalid, "cpus: %v is not a number of CPUs", l.CPUs)
+	}
+	checks := []struct {
+		name          string
+		got, min, max float64
+		show          func(float64) string
+	}{
+		{"cpus", l.CPUs, MinCPUs, max.CPUs, func(f float64) string { return fmt.Sprintf("%g", f) }},
+		{"memory", float64(l.MemoryBytes), MinMemoryBytes, float64(max.MemoryBytes), showBytes},
+		{"disk", float64(l.DiskBytes), MinDiskBytes, float64(max.DiskBytes), showBytes},
+		{"processes", float64(l.Processes), MinProcesses, float64(max.Processes), func(f float64) string { return fmt.Sprintf("%.0f", f) }},
+		{"idle", float64(l.Idle), float64(MinIdle), float64(max.Idle), showDuration},
+		{"lifetime", float64(l.Lifetime), float64(MinIdle), float64(max.Lifetime), showDuration},
+	}
+	for _, c := range checks {
+		if c.got < c.min {
+			return Errorf(Invalid, "%s: %s is below the least, %s", c.name, c.show(c.got), c.show(c.min))
+		}
+		if c.max != 0 && c.got > c.max {
+			return WithHint(
+				Errorf(Invalid, "%s: %s is above the most this server allows, %s", c.name, c.show(c.got), c.show(c.max)),
+				"ask for less, or ask the operator to raise the maximum")
+		}
+	}
+	return nil
+}
+
+func showBytes(f float64) string    { return FormatBytes(int64(f)) }
+func showDuration(f float64) string { return time.Duration(f).String() }
+
+// FormatBytes writes n with a binary unit: 512 MiB, 1.5 GiB, 17 B.
+func FormatBytes(n int64) string {
+	const unit = 1024
+	if n < unit {
+		return fmt.Sprintf("%d B", n)
+	}
+	f, i := float64(n)/unit, 0
+	for f >= unit && i < 5 {
+		f /= unit
+		i++
+	}
+	return fmt.Sprintf("%.4g %ciB", f, "KMGTPE"[i])
+}

@@ -1,0 +1,72 @@
+// Package sandbox holds the words of Glovebox as types: what a sandbox, a run,
+// a limit, a verdict, a receipt and an error are. It has no behaviour beyond
+// validating and naming its own values.
+//
+// Every other package may import it; it imports nothing but the standard
+// library. Its values are plain data, safe to copy, and never hold a resource.
+package sandbox
+
+import (
+	"time"
+)
+
+// A State is where a sandbox is in its life. A sandbox starts, runs, may
+// hibernate and wake any number of times, and stops once, for good.
+type State string
+
+// The states of a sandbox.
+const (
+	Starting   State = "starting"
+	Running    State = "running"
+	Hibernated State = "hibernated"
+	Stopped    State = "stopped"
+)
+
+// ImageHost is the image that stands for this machine's own system
+// directories, read-only, under a private writable layer.
+const ImageHost = "host"
+
+// WorkDir is where a sandbox's programs start: the place where a workspace is
+// mounted.
+const WorkDir = "/data"
+
+// The accounts that exist in every sandbox. Programs run as User unless root
+// was asked for.
+const (
+	User    = "user"
+	UserUID = 1000
+	Root    = "root"
+)
+
+// A Sandbox describes one sandbox as its owner sees it.
+type Sandbox struct {
+	ID      string    `json:"sandbox_id"`
+	Name    string    `json:"name,omitempty"`
+	State   State     `json:"state"`
+	Driver  string    `json:"driver"`
+	Image   string    `json:"image"`
+	Network Network   `json:"network"`
+	Limits  Limits    `json:"limits"`
+	Created time.Time `json:"created_at"`
+	// Used is when the last run began or ended; the idle limit counts from it.
+	Used time.Time `json:"last_used_at"`
+	// Expires is when the sandbox stops at the latest, if nothing uses it
+	// before: the earlier of its idle and its lifetime limit.
+	Expires time.Time `json:"expires_at"`
+	// Stopped is when it stopped, and Cause says why; both are empty before.
+	Ended time.Time `json:"ended_at,omitzero"`
+	Cause string    `json:"cause,omitempty"`
+	// Receipt says how each control is enforced.
+	Receipt Receipt `json:"receipt"`
+}
+
+// A CreateRequest asks for a sandbox. Zero fields take the server's defaults.
+type CreateRequest struct {
+	Name    string
+	Image   string
+	Network Network
+	Limits  Limits
+	// Env is added to the environment of every run in the sandbox. It may hold
+	// secrets: it is never logged or stored.
+	Env map[string]string
+}
