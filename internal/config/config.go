@@ -1,0 +1,252 @@
+// Package config holds what an operator can set: one struct, whose defaults
+// are in one function, read from a strict YAML file and from the environment.
+//
+// Only packages app and cli import it. A Config is plain data: Default makes
+// one, Load fills it, flags may overwrite its fields, Validate is called last.
+//
+// To add a field: add it to Config with a comment, to Default, to Validate if
+// some values are wrong, to environ if it can come from the environment, and to
+// sample.yaml (a test compares). To retire one: keep it for a release and make
+// Validate refuse any value, with a hint that names what replaced it.
+package config
+
+import (
+	"fmt"
+	"log/slog"
+	"net"
+	"os"
+	"path/filepath"
+	"runtime"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
+)
+
+// Config is everything that can be configured.
+type Config struct {
+	// Driver names what makes sandboxes; "auto" takes the best that works.
+	Driver string `yaml:"driver"`
+	// StateDir is where Glovebox keeps its database, logs and sandboxes.
+	StateDir string `yaml:"state_dir"`
+	// LogLevel is the least level that is logged.
+	LogLevel slog.Level `yaml:"log_level"`
+
+	Sandbox Sandbox `yaml:"sandbox"`
+	Run     Run     `yaml:"run"`
+	Server  Server  `yaml:"server"`
+}
+
+// Sandbox bounds sandboxes.
+type Sandbox struct {
+	// Image is the root filesystem of a sandbox whose creator names none.
+	Image string `yaml:"image"`
+	// Default holds for a limit that a caller does not ask for; Maximum is
+	// the most a caller may ask for, where zero is no maximum.
+	Default Limits `yaml:"default"`
+	Maximum Limits `yaml:"maximum"`
+	// AllowUnenforced names limits that may go unenforced where the machine
+	// cannot enforce them; the receipt of each sandbox then says so.
+	AllowUnenforced []sandbox.ControlName `yaml:"allow_unenforced"`
+	// Count is how many sandboxes one principal may have at one time.
+	Count int `yaml:"count"`
+}
+
+// Limits are the limits of a sandbox as a file writes them.
+type Limits struct {
+	CPUs      float64  `yaml:"cpus"`
+	Memory    Bytes    `yaml:"memory"`
+	Disk      Bytes    `yaml:"disk"`
+	Processes int      `yaml:"processes"`
+	Idle      Duration `yaml:"idle"`
+	Lifetime  Duration `yaml:"lifetime"`
+}
+
+// Limits returns l as the rest of the program knows it.
+func (l Limits) Limits() sandbox.Limits {
+	return sandbox.Limits{
+		CPUs:        l.CPUs,
+		MemoryBytes: int64(l.Memory),
+		DiskBytes:   int64(l.Disk),
+		Processes:   l.Processes,
+		Idle:        time.Duration(l.Idle),
+		Lifetime:    time.Duration(l.Lifetime),
+	}
+}
+
+// Run bounds runs.
+type Run struct {
+	// Timeout holds for a run that asks for none; MaxTimeout is the most that
+	// one may ask for.
+	Timeout    Duration `yaml:"timeout"`
+	MaxTimeout Duration `yaml:"max_timeout"`
+	// LogSize bounds what is kept of a run's output; beyond it the middle is
+	// dropped and counted.
+	LogSize Bytes `yaml:"log_size"`
+}
+
+// Server is what glovebox serve does.
+type Server struct {
+	// Listen is the address to listen on, as host:port.
+	Listen string `yaml:"listen"`
+	// AllowHosts and AllowOrigins are accepted in the Host and Origin headers
+	// of requests, besides those of the listening address itself.
+	AllowHosts   []string `yaml:"allow_hosts"`
+	AllowOrigins []string `yaml:"allow_origins"`
+	// Token is the bearer token that clients send. It comes from the
+	// environment only, so that no file with it lies about; empty, one is
+	// made on the first start.
+	Token string `yaml:"-"`
+}
+
+// DriverAuto is the name that stands for the best driver that works here.
+const DriverAuto = "auto"
+
+// Default returns the configuration of somebody who configured nothing. getenv
+// is [os.Getenv], or a test's.
+func Default(getenv func(string) string) Config {
+	d := sandbox.DefaultLimits()
+	return Config{
+		Driver:   DriverAuto,
+		StateDir: defaultStateDir(getenv),
+		LogLevel: slog.LevelWarn,
+		Sandbox: Sandbox{
+			Image: sandbox.ImageHost,
+			Default: Limits{
+				CPUs:      d.CPUs,
+				Memory:    Bytes(d.MemoryBytes),
+				Disk:      Bytes(d.DiskBytes),
+				Processes: d.Processes,
+				Idle:      Duration(d.Idle),
+				Lifetime:  Duration(d.Lifetime),
+			},
+			Count: 64,
+		},
+		Run: Run{
+			Timeout:    Duration(30 * time.Second),
+			MaxTimeout: Duration(10 * time.Minute),
+			LogSize:    64 << 20,
+		},
+		Server: Server{Listen: "127.0.0.1:8080"},
+	}
+}
+
+// defaultStateDir follows the XDG base directory rules where they apply and
+// the system's habit elsewhere. It is empty if there is no home to put it in.
+func defaultStateDir(getenv func(string) string) string {
+	if dir := getenv("XDG_STATE_HOME"); filepath.IsAbs(dir) {
+		return filepath.Join(dir, "glovebox")
+	}
+	if runtime.GOOS == "windows" {
+		if dir := getenv("LOCALAPPDATA"); dir != "" {
+			return filepath.Join(dir, "Glovebox")
+		}
+		return ""
+	}
+	home := getenv("HOME")
+	if home == "" {
+		return ""
+	}
+	if runtime.GOOS == "darwin" {
+		return filepath.Join(home, "Library", "Application Support", "Glovebox")
+	}
+	return filepath.Join(home, ".local", "state", "glovebox")
+}
+
+// DefaultFile returns where the configuration file is looked for when none is
+// named, or "" if there is no such place.
+func DefaultFile(getenv func(string) string) string {
+	if dir := getenv("XDG_CONFIG_HOME"); filepath.IsAbs(dir) {
+		return filepath.Join(dir, "glovebox", "config.yaml")
+	}
+	if home := getenv("HOME"); home != "" {
+		return filepath.Join(home, ".config", "glovebox", "config.yaml")
+	}
+	return ""
+}
+
+// Validate reports what is wrong with c, or nil. The error wraps
+// [sandbox.Invalid], names the field as the file writes it, and has a hint.
+func (c *Config) Validate() error {
+	if c.Driver == "" {
+		return invalid("driver", "is empty", "leave it out, or set it to %q", DriverAuto)
+	}
+	if c.StateDir == "" {
+		return invalid("state_dir", "is not set and there is no home directory to derive it from",
+			"pass --state-dir or set GLOVEBOX_STATE_DIR")
+	}
+	if !filepath.IsAbs(c.StateDir) {
+		return invalid("state_dir", fmt.Sprintf("%q is not an absolute path", c.StateDir),
+			"write the whole path, beginning with /")
+	}
+	if c.Sandbox.Image == "" {
+		return invalid("sandbox.image", "is empty", "leave it out, or set it to %q", sandbox.ImageHost)
+	}
+	if c.Sandbox.Count < 1 {
+		return invalid("sandbox.count", fmt.Sprintf("%d is not a number of sandboxes", c.Sandbox.Count),
+			"set it to 1 or more")
+	}
+	most := c.Sandbox.Maximum.Limits()
+	if err := c.Sandbox.Default.Limits().Check(most); err != nil {
+		return invalid("sandbox.default", err.Error(),
+			"a limit in sandbox.default must lie between the least that works and sandbox.maximum")
+	}
+	for _, name := range c.Sandbox.AllowUnenforced {
+		if !slices.Contains(sandbox.ControlNames(), name) {
+			return invalid("sandbox.allow_unenforced", fmt.Sprintf("%q is not a control", name),
+				"the controls are: %s", joinControls())
+		}
+	}
+	if c.Run.Timeout <= 0 {
+		return invalid("run.timeout", fmt.Sprintf("%v is not a time to run", c.Run.Timeout), "write it like 30s or 5m")
+	}
+	if c.Run.MaxTimeout < c.Run.Timeout {
+		return invalid("run.max_timeout", fmt.Sprintf("%v is less than run.timeout, %v", c.Run.MaxTimeout, c.Run.Timeout),
+			"raise run.max_timeout, or lower run.timeout")
+	}
+	if c.Run.LogSize < minLogSize {
+		return invalid("run.log_size", fmt.Sprintf("%v is below the least, %v", c.Run.LogSize, Bytes(minLogSize)),
+			"write it like 64MiB")
+	}
+	if _, _, err := net.SplitHostPort(c.Server.Listen); err != nil {
+		return invalid("server.listen", fmt.Sprintf("%q is not host:port", c.Server.Listen), "write it like 127.0.0.1:8080")
+	}
+	if t := c.Server.Token; t != "" && len(t) < minToken {
+		return invalid("GLOVEBOX_TOKEN", fmt.Sprintf("has %d characters, fewer than %d", len(t), minToken),
+			"unset it to have a token made, or make one with: openssl rand -hex 32")
+	}
+	return nil
+}
+
+const (
+	// minLogSize is below what a head and a tail of the usual output budget
+	// need.
+	minLogSize = 128 << 10
+	// minToken keeps people from protecting a server with "secret": what is
+	// shorter can be guessed at the speed at which HTTP requests are answered.
+	minToken = 20
+)
+
+func invalid(field, problem, hint string, args ...any) error {
+	return sandbox.WithHint(sandbox.Errorf(sandbox.Invalid, "configuration: %s: %s", field, problem), hint, args...)
+}
+
+func joinControls() string {
+	var names []string
+	for _, n := range sandbox.ControlNames() {
+		names = append(names, string(n))
+	}
+	return strings.Join(names, ", ")
+}
+
+// homePath replaces a leading ~/ by the home directory: shells do it in flags,
+// nobody does it in files.
+func homePath(path string, getenv func(string) string) string {
+	if rest, ok := strings.CutPrefix(path, "~"+string(os.PathSeparator)); ok {
+		if home := getenv("HOME"); home != "" {
+			return filepath.Join(home, rest)
+		}
+	}
+	return path
+}

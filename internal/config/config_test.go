@@ -1,0 +1,262 @@
+package config
+
+import (
+	"errors"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"reflect"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"go.yaml.in/yaml/v3"
+
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
+)
+
+// env returns a getenv of a map, so that no test depends on the machine.
+func env(pairs ...string) func(string) string {
+	m := map[string]string{"HOME": "/home/u"}
+	for i := 0; i < len(pairs); i += 2 {
+		m[pairs[i]] = pairs[i+1]
+	}
+	return func(k string) string { return m[k] }
+}
+
+func write(t *testing.T, text string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "config.yaml")
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+func TestDefaultIsValid(t *testing.T) {
+	c := Default(env())
+	if err := c.Validate(); err != nil {
+		t.Fatal(err)
+	}
+	if got := c.Sandbox.Default.Limits(); got != sandbox.DefaultLimits() {
+		t.Errorf("default limits %+v, want %+v", got, sandbox.DefaultLimits())
+	}
+}
+
+func TestSampleIsTheDefault(t *testing.T) {
+	got, err := Load(write(t, Sample), env())
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := Default(env())
+	want.Sandbox.AllowUnenforced = got.Sandbox.AllowUnenforced[:0]
+	want.Server.AllowHosts, want.Server.AllowOrigins = []string{}, []string{}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("sample.yaml differs from Default (-want +got):\n%s", diff)
+	}
+}
+
+func TestSampleNamesEveryField(t *testing.T) {
+	var tree map[string]any
+	// The one field whose default depends on the machine is commented out.
+	text := strings.Replace(Sample, "\n# state_dir:", "\nstate_dir:", 1)
+	if err := yaml.Unmarshal([]byte(text), &tree); err != nil {
+		t.Fatal(err)
+	}
+	var check func(typ reflect.Type, node map[string]any, path string)
+	check = func(typ reflect.Type, node map[string]any, path string) {
+		for i := range typ.NumField() {
+			f := typ.Field(i)
+			name := f.Tag.Get("yaml")
+			if name == "-" {
+				continue
+			}
+			v, ok := node[name]
+			if !ok {
+				t.Errorf("sample.yaml has no %s%s", path, name)
+			}
+			if sub, ok := v.(map[string]any); ok && f.Type.Kind() == reflect.Struct {
+				check(f.Type, sub, path+name+".")
+			}
+		}
+	}
+	check(reflect.TypeFor[Config](), tree, "")
+}
+
+func TestSampleNamesEveryVariable(t *testing.T) {
+	for _, v := range Variables() {
+		if !strings.Contains(Sample, v) {
+			t.Errorf("sample.yaml does not speak of %s", v)
+		}
+	}
+}
+
+func TestLoadOrder(t *testing.T) {
+	path := write(t, "driver: gvisor\nrun:\n  timeout: 45s\n  max_timeout: 1h\n")
+	c, err := Load(path, env("GLOVEBOX_DRIVER", "docker", "GLOVEBOX_TOKEN", strings.Repeat("t", 32),
+		"GLOVEBOX_LOG_LEVEL", "debug", "GLOVEBOX_ALLOW_UNENFORCED", "memory, cpu", "GLOVEBOX_STATE_DIR", "~/boxes"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c.Driver != "docker" {
+		t.Errorf("driver %q: the environment must win over the file", c.Driver)
+	}
+	if got := time.Duration(c.Run.Timeout); got != 45*time.Second {
+		t.Errorf("run.timeout %v, want 45s", got)
+	}
+	if c.Sandbox.Image != sandbox.ImageHost {
+		t.Errorf("sandbox.image %q: a field the file leaves out must keep its default", c.Sandbox.Image)
+	}
+	if c.LogLevel != slog.LevelDebug {
+		t.Errorf("log level %v", c.LogLevel)
+	}
+	if diff := cmp.Diff([]sandbox.ControlName{"memory", "cpu"}, c.Sandbox.AllowUnenforced); diff != "" {
+		t.Error(diff)
+	}
+	if c.StateDir != filepath.FromSlash("/home/u/boxes") {
+		t.Errorf("state_dir %q", c.StateDir)
+	}
+	if err := c.Validate(); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestLoadDefaultFile(t *testing.T) {
+	home := t.TempDir()
+	if _, err := Load("", env("HOME", home)); err != nil {
+		t.Errorf("without a file: %v", err)
+	}
+	dir := filepath.Join(home, ".config", "glovebox")
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "config.yaml"), []byte("# nothing\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Load("", env("HOME", home)); err != nil {
+		t.Errorf("with comments only: %v", err)
+	}
+	if err := os.WriteFile(filepath.Join(dir, "config.yaml"), []byte("driver: x\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c, err := Load("", env("HOME", home))
+	if err != nil || c.Driver != "x" {
+		t.Errorf("driver %q, %v; want x", c.Driver, err)
+	}
+}
+
+func TestLoadErrors(t *testing.T) {
+	tests := map[string]struct {
+		file string
+		env  []string
+		want string
+	}{
+		"unknown field":       {file: "sandbox:\n  imagee: x\n", want: `line 2: unknown field "imagee"`},
+		"wrong type":          {file: "sandbox:\n  count: many\n", want: "line 2"},
+		"bad size":            {file: "sandbox:\n  default:\n    memory: 5 parsecs\n", want: "not a size"},
+		"bad duration":        {file: "run:\n  timeout: soon\n", want: "not a time span"},
+		"negative duration":   {file: "run:\n  timeout: -3s\n", want: "negative"},
+		"not YAML":            {file: "a: [\n", want: "line"},
+		"two documents":       {file: "driver: a\n---\ndriver: b\n", want: "more than one"},
+		"token in a file":     {file: "server:\n  token: x\n", want: `unknown field "token"`},
+		"bad level in env":    {env: []string{"GLOVEBOX_LOG_LEVEL", "loud"}, want: "GLOVEBOX_LOG_LEVEL"},
+		"bad duration in env": {env: []string{"GLOVEBOX_TIMEOUT", "soon"}, want: "GLOVEBOX_TIMEOUT"},
+		"file is not there":   {env: []string{"GLOVEBOX_CONFIG", "/nonexistent/x.yaml"}, want: "/nonexistent/x.yaml"},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			path := ""
+			if test.file != "" {
+				path = write(t, test.file)
+			}
+			_, err := Load(path, env(append(test.env, "HOME", t.TempDir())...))
+			if err == nil || !strings.Contains(err.Error(), test.want) {
+				t.Fatalf("error %v, want one with %q", err, test.want)
+			}
+			if !errors.Is(err, sandbox.Invalid) {
+				t.Errorf("kind %v, want invalid", sandbox.KindOf(err))
+			}
+			if strings.Contains(err.Error(), "config.") && strings.Contains(err.Error(), "type config") {
+				t.Errorf("error shows a Go type: %v", err)
+			}
+		})
+	}
+}
+
+func TestValidate(t *testing.T) {
+	tests := map[string]struct {
+		spoil func(*Config)
+		want  string
+	}{
+		"no driver":          {func(c *Config) { c.Driver = "" }, "driver"},
+		"no state dir":       {func(c *Config) { c.StateDir = "" }, "state_dir"},
+		"relative state dir": {func(c *Config) { c.StateDir = "x/y" }, "state_dir"},
+		"no image":           {func(c *Config) { c.Sandbox.Image = "" }, "sandbox.image"},
+		"no sandboxes":       {func(c *Config) { c.Sandbox.Count = 0 }, "sandbox.count"},
+		"default over maximum": {func(c *Config) { c.Sandbox.Maximum.Memory = 100 << 20 },
+			"sandbox.default: memory: 512 MiB is above the most"},
+		"least memory":     {func(c *Config) { c.Sandbox.Default.Memory = 1 << 20 }, "sandbox.default: memory"},
+		"unknown control":  {func(c *Config) { c.Sandbox.AllowUnenforced = []sandbox.ControlName{"ram"} }, "allow_unenforced"},
+		"no timeout":       {func(c *Config) { c.Run.Timeout = 0 }, "run.timeout"},
+		"timeout over max": {func(c *Config) { c.Run.MaxTimeout = 1 }, "run.max_timeout"},
+		"small log":        {func(c *Config) { c.Run.LogSize = 1 }, "run.log_size"},
+		"bad address":      {func(c *Config) { c.Server.Listen = "8080" }, "server.listen"},
+		"short token":      {func(c *Config) { c.Server.Token = "secret" }, "GLOVEBOX_TOKEN"},
+	}
+	for name, test := range tests {
+		t.Run(name, func(t *testing.T) {
+			c := Default(env())
+			test.spoil(&c)
+			err := c.Validate()
+			if err == nil || !strings.Contains(err.Error(), test.want) {
+				t.Fatalf("error %v, want one with %q", err, test.want)
+			}
+			if !errors.Is(err, sandbox.Invalid) || sandbox.HintOf(err) == "" {
+				t.Errorf("kind %v, hint %q; want invalid with a hint", sandbox.KindOf(err), sandbox.HintOf(err))
+			}
+			if strings.Contains(err.Error(), "secret") {
+				t.Errorf("error shows the token: %v", err)
+			}
+		})
+	}
+}
+
+func TestBytes(t *testing.T) {
+	good := map[string]Bytes{
+		"0": 0, "17": 17, "1k": 1024, "512MiB": 512 << 20, "512 MiB": 512 << 20, "1.5g": 3 << 29,
+		"2GB": 2e9, "64m": 64 << 20, "10B": 10,
+	}
+	for text, want := range good {
+		var b Bytes
+		if err := b.Set(text); err != nil || b != want {
+			t.Errorf("Set(%q) = %d, %v; want %d", text, b, err, want)
+		}
+		var again Bytes
+		if err := again.Set(want.String()); err != nil || again != want {
+			t.Errorf("Set(String() of %d) = %d, %v", want, again, err)
+		}
+	}
+	for _, text := range []string{"", "x", "-1", "1.2.3", "5 parsecs", "99999999999t", "NaN", "1e30"} {
+		var b Bytes
+		if err := b.Set(text); !errors.Is(err, sandbox.Invalid) {
+			t.Errorf("Set(%q) = %d, %v; want an error of kind invalid", text, b, err)
+		}
+	}
+}
+
+func TestDuration(t *testing.T) {
+	good := map[string]time.Duration{"30s": 30 * time.Second, "1h30m": 90 * time.Minute, "45": 45 * time.Second, "0.5": time.Second / 2, "0": 0}
+	for text, want := range good {
+		var d Duration
+		if err := d.Set(text); err != nil || time.Duration(d) != want {
+			t.Errorf("Set(%q) = %v, %v; want %v", text, d, err, want)
+		}
+	}
+	for _, text := range []string{"", "x", "-1s", "-1", "NaN", "Inf", "1e300"} {
+		var d Duration
+		if err := d.Set(text); !errors.Is(err, sandbox.Invalid) {
+			t.Errorf("Set(%q) = %v, %v; want an error of kind invalid", text, d, err)
+		}
+	}
+}

@@ -1,0 +1,141 @@
+package config
+
+import (
+	"bytes"
+	"encoding"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"regexp"
+	"slices"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
+)
+
+// EnvFile names the configuration file in the environment.
+const EnvFile = "GLOVEBOX_CONFIG"
+
+// Load returns the defaults, overwritten by the file at path, overwritten by
+// the environment. With path "" the file is the one that GLOVEBOX_CONFIG
+// names, or else that of DefaultFile, which need not be there. The result is
+// not validated yet: flags come after it.
+//
+// The error wraps [sandbox.Invalid] and names the file and line, or the
+// variable, that is wrong.
+func Load(path string, getenv func(string) string) (Config, error) {
+	c := Default(getenv)
+	optional := false
+	if path == "" {
+		path = getenv(EnvFile)
+	}
+	if path == "" {
+		path, optional = DefaultFile(getenv), true
+	}
+	if path != "" {
+		data, err := os.ReadFile(path)
+		switch {
+		case err == nil:
+			if err := c.decode(data); err != nil {
+				return Config{}, sandbox.WithHint(sandbox.Errorf(sandbox.Invalid, "%s: %w", path, err),
+					"glovebox help config shows a complete sample")
+			}
+		case optional && errors.Is(err, fs.ErrNotExist):
+		default:
+			return Config{}, sandbox.Errorf(sandbox.Invalid, "read configuration: %w", err)
+		}
+	}
+	for _, v := range c.environ() {
+		text := getenv(v.name)
+		if text == "" {
+			continue
+		}
+		if err := v.set(text); err != nil {
+			return Config{}, sandbox.Errorf(sandbox.Invalid, "environment variable %s: %w", v.name, err)
+		}
+	}
+	c.StateDir = homePath(c.StateDir, getenv)
+	return c, nil
+}
+
+// unknownField is how the decoder speaks of a field that Config does not have.
+var unknownField = regexp.MustCompile(`line (\d+): field (\S+) not found in type \S+`)
+
+func (c *Config) decode(data []byte) error {
+	dec := yaml.NewDecoder(bytes.NewReader(data))
+	dec.KnownFields(true)
+	err := dec.Decode(c)
+	if errors.Is(err, io.EOF) {
+		return nil // nothing in it but comments
+	}
+	if err != nil {
+		// The decoder names our Go types, which help nobody.
+		text := unknownField.ReplaceAllString(err.Error(), `line $1: unknown field "$2"`)
+		text = strings.TrimPrefix(text, "yaml: ")
+		return errors.New(strings.ReplaceAll(text, "unmarshal errors:\n  ", ""))
+	}
+	if err := dec.Decode(new(any)); !errors.Is(err, io.EOF) {
+		return errors.New("there is more than one YAML document in the file")
+	}
+	return nil
+}
+
+// A variable is one setting that the environment can make.
+type variable struct {
+	name string
+	set  func(text string) error
+}
+
+func (c *Config) environ() []variable {
+	str := func(p *string) func(string) error {
+		return func(s string) error { *p = s; return nil }
+	}
+	text := func(u encoding.TextUnmarshaler) func(string) error {
+		return func(s string) error { return u.UnmarshalText([]byte(s)) }
+	}
+	return []variable{
+		{"GLOVEBOX_DRIVER", str(&c.Driver)},
+		{"GLOVEBOX_STATE_DIR", str(&c.StateDir)},
+		{"GLOVEBOX_LOG_LEVEL", c.SetLogLevel},
+		{"GLOVEBOX_IMAGE", str(&c.Sandbox.Image)},
+		{"GLOVEBOX_ALLOW_UNENFORCED", c.SetAllowUnenforced},
+		{"GLOVEBOX_TIMEOUT", text(&c.Run.Timeout)},
+		{"GLOVEBOX_LISTEN", str(&c.Server.Listen)},
+		{"GLOVEBOX_TOKEN", str(&c.Server.Token)},
+	}
+}
+
+// Variables returns the names of all environment variables that Load looks at,
+// sorted.
+func Variables() []string {
+	names := []string{EnvFile}
+	for _, v := range new(Config).environ() {
+		names = append(names, v.name)
+	}
+	slices.Sort(names)
+	return names
+}
+
+// SetLogLevel sets the log level from its name.
+func (c *Config) SetLogLevel(text string) error {
+	if err := c.LogLevel.UnmarshalText([]byte(text)); err != nil {
+		return fmt.Errorf("%q is not a log level; the levels are debug, info, warn and error", text)
+	}
+	return nil
+}
+
+// SetAllowUnenforced sets Sandbox.AllowUnenforced from names with commas
+// between.
+func (c *Config) SetAllowUnenforced(text string) error {
+	c.Sandbox.AllowUnenforced = nil
+	for name := range strings.SplitSeq(text, ",") {
+		if name = strings.TrimSpace(name); name != "" {
+			c.Sandbox.AllowUnenforced = append(c.Sandbox.AllowUnenforced, sandbox.ControlName(name))
+		}
+	}
+	return nil
+}
