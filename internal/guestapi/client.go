@@ -1,10 +1,29 @@
 package guestapi
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
 	"io"
 	"net"
+	"net/http"
+	"sync"
 	"time"
+
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
+)
+
+const (
+	// maxDial bounds one dial, which goes on when the call that began it has
+	// given up, so that the next call finds a connection.
+	maxDial = time.Minute
+	// streamWindow bounds what a guest can send on one stream ahead of its
+	// reader, and so what a stream that nobody reads can hold in memory.
+	streamWindow = 1 << 20
+	// frameSize is large enough that a data event is one or two frames.
+	frameSize = 256 << 10
 )
 
 // A Dialer opens a stream to a guest; driver.Box.Dial is one.
@@ -12,135 +31,280 @@ type Dialer func(context.Context) (net.Conn, error)
 
 // NewClient returns a client that reaches its guest by dial. It opens
 // connections when they are needed and shares them between calls.
-func NewClient(dial Dialer) *Client { panic("unwritten") }
+func NewClient(dial Dialer) *Client {
+	c := &Client{
+		dial:   dial,
+		closed: make(chan struct{}),
+		conns:  make(map[*clientConn]struct{}),
+	}
+	c.transport = &http.Transport{
+		DialContext:        c.dialContext,
+		Protocols:          new(http.Protocols),
+		DisableCompression: true,
+		// One connection at a time is dialled, which all waiting calls then
+		// share; a further one is opened when the guest's bound on streams is
+		// reached.
+		MaxConnsPerHost: 1,
+		// A guest may be paused for as long as it likes: no pings, and no
+		// bound on how long a connection may be silent.
+		HTTP2: &http.HTTP2Config{
+			MaxReceiveBufferPerStream: streamWindow,
+			MaxReadFrameSize:          frameSize,
+		},
+	}
+	c.transport.Protocols.SetUnencryptedHTTP2(true)
+	return c
+}
 
 // A Client speaks to one guest. Its methods are safe for concurrent use. Their
 // errors wrap a [sandbox.Kind]: Invalid, NotFound and Conflict as the guest
 // answered, Unavailable if it could not be reached or broke off.
-type Client struct{}
+type Client struct {
+	dial      Dialer
+	transport *http.Transport
+	closed    chan struct{}
+	closeOnce sync.Once
+
+	mu    sync.Mutex
+	conns map[*clientConn]struct{}
+}
+
+// clientConn is a connection that Close knows of.
+type clientConn struct {
+	net.Conn
+	c *Client
+}
+
+func (cc *clientConn) Close() error {
+	cc.c.mu.Lock()
+	delete(cc.c.conns, cc)
+	cc.c.mu.Unlock()
+	return cc.Conn.Close()
+}
+
+var errClosed = errors.New("client is closed")
+
+func (c *Client) dialContext(ctx context.Context, _, _ string) (net.Conn, error) {
+	ctx, cancel := context.WithTimeout(ctx, maxDial)
+	defer cancel()
+	done := make(chan struct{})
+	defer close(done)
+	go func() {
+		select {
+		case <-c.closed:
+			cancel()
+		case <-done:
+		}
+	}()
+	conn, err := c.dial(ctx)
+	if err != nil {
+		return nil, err
+	}
+	cc := &clientConn{Conn: conn, c: c}
+	c.mu.Lock()
+	c.conns[cc] = struct{}{}
+	c.mu.Unlock()
+	select {
+	case <-c.closed: // Close may have looked before this one was in the set
+		cc.Close()
+		return nil, errClosed
+	default:
+		return cc, nil
+	}
+}
 
 // Close closes the client's connections, which ends the streams on them.
-func (c *Client) Close() { panic("unwritten") }
+func (c *Client) Close() {
+	c.closeOnce.Do(func() { close(c.closed) })
+	c.mu.Lock()
+	conns := make([]*clientConn, 0, len(c.conns))
+	for cc := range c.conns {
+		conns = append(conns, cc)
+	}
+	c.mu.Unlock()
+	for _, cc := range conns {
+		cc.Close()
+	}
+	c.transport.CloseIdleConnections()
+}
 
 // CloseIdle closes the connections that nothing uses now.
-func (c *Client) CloseIdle() { panic("unwritten") }
+func (c *Client) CloseIdle() { c.transport.CloseIdleConnections() }
 
 // Health returns nil if the guest answers.
-func (c *Client) Health(ctx context.Context) error { panic("unwritten") }
-
-// StartOptions are what a start takes beside the request's body.
-type StartOptions struct {
-	User    string        // sandbox.User if empty
-	Timeout time.Duration // 0 is none; see StartRequest
+func (c *Client) Health(ctx context.Context) error {
+	const op = "check guest"
+	req, err := newRequest(ctx, http.MethodGet, PathHealth, nil, "")
+	if err != nil {
+		return sandbox.Errorf(sandbox.Internal, op+": %w", err)
+	}
+	resp, err := c.do(op, req)
+	if err != nil {
+		return err
+	}
+	defer closeBody(resp)
+	if resp.StatusCode/100 != 2 {
+		return sandbox.Errorf(sandbox.Unavailable, op+": HTTP status %d", resp.StatusCode)
+	}
+	return nil
 }
 
-// Start starts a process and returns the stream of its events, whose first has
-// been read. Ending ctx ends the stream, not the process.
-func (c *Client) Start(ctx context.Context, req *StartRequest, opts StartOptions) (*Process, error) {
-	panic("unwritten")
+// newRequest makes a request to the guest. The host's name means nothing: the
+// dialer decides who answers.
+func newRequest(ctx context.Context, method, target string, body io.Reader, user string) (*http.Request, error) {
+	req, err := http.NewRequestWithContext(ctx, method, "http://guest"+target, body)
+	if err != nil {
+		return nil, err
+	}
+	if user == "" {
+		user = sandbox.User
+	}
+	req.SetBasicAuth(user, "")
+	return req, nil
 }
 
-// Connect attaches to a process that was started before.
-func (c *Client) Connect(ctx context.Context, sel ProcessSelector) (*Process, error) {
-	panic("unwritten")
+// do sends req. An error says that the guest was not reached or broke off.
+func (c *Client) do(op string, req *http.Request) (*http.Response, error) {
+	select {
+	case <-c.closed:
+		return nil, &lostError{op, errClosed}
+	default:
+	}
+	resp, err := c.transport.RoundTrip(req)
+	if err != nil {
+		return nil, lost(req.Context(), op, err)
+	}
+	return resp, nil
 }
 
-// A Process is the stream of one process's events. It is for one reader.
-type Process struct{}
-
-// PID returns the process's number inside the sandbox.
-func (p *Process) PID() uint32 { panic("unwritten") }
-
-// Next returns the next Data or End event; keepalives are passed over. After
-// End it returns io.EOF. A stream that breaks before End gives an error of kind
-// Unavailable.
-func (p *Process) Next() (*ProcessEvent, error) { panic("unwritten") }
-
-// Close ends the stream, not the process.
-func (p *Process) Close() error { panic("unwritten") }
-
-// Processes lists the processes that were started through the guest.
-func (c *Client) Processes(ctx context.Context) ([]ProcessInfo, error) { panic("unwritten") }
-
-// SendInput writes to a process's input (or terminal, if pty).
-func (c *Client) SendInput(ctx context.Context, sel ProcessSelector, data []byte, pty bool) error {
-	panic("unwritten")
+// closeBody ends a response whose body is not wanted; a short one is read, so
+// that the stream ends without a reset.
+func closeBody(resp *http.Response) {
+	io.CopyN(io.Discard, resp.Body, 4<<10)
+	resp.Body.Close()
 }
 
-// CloseStdin ends a process's input.
-func (c *Client) CloseStdin(ctx context.Context, sel ProcessSelector) error { panic("unwritten") }
-
-// Signal signals a process; see SendSignalRequest.
-func (c *Client) Signal(ctx context.Context, sel ProcessSelector, sig Signal) error {
-	panic("unwritten")
+// call makes a unary call: in is encoded as the request, and the reply decoded
+// to out unless that is nil.
+func (c *Client) call(ctx context.Context, op, procedure, user string, in, out any) error {
+	body, err := json.Marshal(in)
+	if err != nil {
+		return sandbox.Errorf(sandbox.Invalid, "%s: encode request: %w", op, err)
+	}
+	if len(body) > MaxUnaryRequest {
+		return sandbox.Errorf(sandbox.Invalid, "%s: request of %d bytes exceeds %d", op, len(body), MaxUnaryRequest)
+	}
+	req, err := newRequest(ctx, http.MethodPost, procedure, bytes.NewReader(body), user)
+	if err != nil {
+		return sandbox.Errorf(sandbox.Internal, "%s: %w", op, err)
+	}
+	req.Header.Set("Content-Type", ContentTypeUnary)
+	req.Header.Set(HeaderProtocolVersion, "1")
+	resp, err := c.do(op, req)
+	if err != nil {
+		return err
+	}
+	defer closeBody(resp)
+	if resp.StatusCode != http.StatusOK {
+		return answered(ctx, op, resp)
+	}
+	if out == nil {
+		return nil
+	}
+	reply, err := readBounded(resp.Body, MaxUnaryResponse)
+	if err != nil {
+		return lost(ctx, op, err)
+	}
+	if err := json.Unmarshal(reply, out); err != nil {
+		return lost(ctx, op, fmt.Errorf("decode reply: %w", err))
+	}
+	return nil
 }
 
-// Resize sets the size of a process's terminal.
-func (c *Client) Resize(ctx context.Context, sel ProcessSelector, size PTYSize) error {
-	panic("unwritten")
+// readBounded reads all of r, which must not be longer than limit.
+func readBounded(r io.Reader, limit int64) ([]byte, error) {
+	b, err := io.ReadAll(io.LimitReader(r, limit+1))
+	if err != nil {
+		return nil, err
+	}
+	if int64(len(b)) > limit {
+		return nil, fmt.Errorf("reply exceeds %d bytes", limit)
+	}
+	return b, nil
 }
 
-// FileOptions qualify a file call.
-type FileOptions struct {
-	User string // sandbox.User if empty
+// answered returns the error that the guest answered with: a Connect error, or
+// one of PathFiles, which has an HTTP status for a code.
+func answered(ctx context.Context, op string, resp *http.Response) error {
+	body, err := readBounded(resp.Body, 64<<10)
+	if err != nil {
+		return lost(ctx, op, err)
+	}
+	var e struct {
+		Code    json.RawMessage `json:"code"`
+		Message string          `json:"message"`
+	}
+	if json.Unmarshal(body, &e) != nil {
+		return sandbox.Errorf(kindOfStatus(resp.StatusCode), "%s: HTTP status %d", op, resp.StatusCode)
+	}
+	kind := kindOfStatus(resp.StatusCode)
+	var code Code
+	if json.Unmarshal(e.Code, &code) == nil {
+		kind = code.Kind()
+	}
+	text := cleanText(e.Message)
+	if text == "" {
+		text = fmt.Sprintf("HTTP status %d", resp.StatusCode)
+	}
+	return sandbox.Errorf(kind, "%s: %s", op, text)
 }
 
-// Stat describes a file, without following a link.
-func (c *Client) Stat(ctx context.Context, path string, opts FileOptions) (*Entry, error) {
-	panic("unwritten")
+func kindOfStatus(status int) sandbox.Kind {
+	switch status {
+	case http.StatusNotFound:
+		return sandbox.NotFound
+	case http.StatusConflict:
+		return sandbox.Conflict
+	case http.StatusUnauthorized:
+		return sandbox.Unauthenticated
+	case http.StatusInsufficientStorage, http.StatusTooManyRequests:
+		return sandbox.Exhausted
+	case http.StatusNotImplemented:
+		return sandbox.Unsupported
+	case http.StatusBadGateway, http.StatusServiceUnavailable, http.StatusGatewayTimeout:
+		return sandbox.Unavailable
+	}
+	if status/100 == 4 {
+		return sandbox.Invalid
+	}
+	return sandbox.Internal
 }
 
-// ListDir lists a directory.
-func (c *Client) ListDir(ctx context.Context, path string, depth int, opts FileOptions) (*ListDirResponse, error) {
-	panic("unwritten")
+// lost returns the error of a guest that was not reached, broke off, or spoke
+// nonsense.
+func lost(ctx context.Context, op string, err error) error {
+	if cause := ctx.Err(); cause != nil && !errors.Is(err, cause) {
+		err = fmt.Errorf("%w (%w)", cause, err)
+	}
+	return &lostError{op, err}
 }
 
-// MakeDir makes a directory and its parents; one that exists is of kind
-// Conflict.
-func (c *Client) MakeDir(ctx context.Context, path string, opts FileOptions) error {
-	panic("unwritten")
+// lostError is of kind Unavailable, whatever the kind of its cause: that the
+// box is not found, say, must not read as if a file were not.
+type lostError struct {
+	op  string
+	err error
 }
 
-// Move renames a file or directory.
-func (c *Client) Move(ctx context.Context, from, to string, opts FileOptions) error {
-	panic("unwritten")
+func (e *lostError) Error() string { return e.op + ": " + cleanText(e.err.Error()) }
+func (e *lostError) Unwrap() error { return e.err }
+
+func (e *lostError) Is(target error) bool { return target == sandbox.Unavailable }
+
+func (e *lostError) As(target any) bool {
+	if k, ok := target.(*sandbox.Kind); ok {
+		*k = sandbox.Unavailable
+		return true
+	}
+	return false
 }
-
-// Remove removes a file or a directory with all in it; what is not there is of
-// kind NotFound.
-func (c *Client) Remove(ctx context.Context, path string, opts FileOptions) error {
-	panic("unwritten")
-}
-
-// Read opens a file from offset on; length < 0 is to the end. Size is the
-// whole file's. The caller closes the reader.
-func (c *Client) Read(ctx context.Context, path string, offset, length int64, opts FileOptions) (r io.ReadCloser, size int64, err error) {
-	panic("unwritten")
-}
-
-// WriteOptions qualify Write.
-type WriteOptions struct {
-	User   string
-	Append bool // add to the end; not atomic
-}
-
-// Write writes r to a file, making its parents. It streams: nothing holds the
-// whole of r.
-func (c *Client) Write(ctx context.Context, path string, r io.Reader, opts WriteOptions) (*WriteInfo, error) {
-	panic("unwritten")
-}
-
-// Watch streams changes below a directory until ctx ends or the Watcher is
-// closed.
-func (c *Client) Watch(ctx context.Context, path string, recursive bool, opts FileOptions) (*Watcher, error) {
-	panic("unwritten")
-}
-
-// A Watcher is a stream of changes. It is for one reader.
-type Watcher struct{}
-
-// Next returns the next change.
-func (w *Watcher) Next() (*FilesystemEvent, error) { panic("unwritten") }
-
-// Close ends the stream.
-func (w *Watcher) Close() error { panic("unwritten") }

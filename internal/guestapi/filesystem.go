@@ -87,11 +87,15 @@ type ListDirResponse struct {
 type MoveRequest struct {
 	Source      string `json:"source"`
 	Destination string `json:"destination"`
+	// Ours: win over Source and Destination.
+	RawSource      []byte `json:"rawSource,omitempty"`
+	RawDestination []byte `json:"rawDestination,omitempty"`
 }
 
 // WatchDirRequest watches a directory.
 type WatchDirRequest struct {
 	Path      string `json:"path"`
+	RawPath   []byte `json:"rawPath,omitempty"` // ours
 	Recursive bool   `json:"recursive,omitempty"`
 }
 
@@ -115,10 +119,12 @@ type WatchMessage struct {
 	Keepalive  *KeepaliveEvent  `json:"keepalive,omitempty"`
 }
 
-// FilesystemEvent is a change; Name is relative to the watched directory.
+// FilesystemEvent is a change; Name is relative to the watched directory, and
+// RawName is for names that are not UTF-8, as in Entry.
 type FilesystemEvent struct {
-	Name string    `json:"name"`
-	Type EventType `json:"type"`
+	Name    string    `json:"name"`
+	RawName []byte    `json:"rawName,omitempty"` // ours
+	Type    EventType `json:"type"`
 }
 
 // CreateWatcherResponse names a watcher that is polled.

@@ -1,0 +1,100 @@
+package guestapi
+
+import (
+	"context"
+	"time"
+	"unicode/utf8"
+
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
+)
+
+// StartOptions are what a start takes beside the request's body.
+type StartOptions struct {
+	User    string        // sandbox.User if empty
+	Timeout time.Duration // 0 is none; see StartRequest
+}
+
+// Start starts a process and returns the stream of its events, whose first has
+// been read. Ending ctx ends the stream, not the process.
+func (c *Client) Start(ctx context.Context, req *StartRequest, opts StartOptions) (*Process, error) {
+	const op = "start process"
+	if err := checkText(op, req); err != nil {
+		return nil, err
+	}
+	s, err := c.open(ctx, op, ProcStart, opts.User, opts.Timeout, req)
+	if err != nil {
+		return nil, err
+	}
+	return startProcess(s)
+}
+
+// checkText refuses what JSON would alter on its way: text that is not UTF-8.
+func checkText(op string, req *StartRequest) error {
+	p := &req.Process
+	texts := append([]string{p.Cmd, p.Cwd, req.Tag}, p.Args...)
+	for k, v := range p.Envs {
+		texts = append(texts, k, v)
+	}
+	for _, s := range texts {
+		if !utf8.ValidString(s) {
+			return sandbox.Errorf(sandbox.Invalid, "%s: command, environment or directory is not UTF-8", op)
+		}
+	}
+	return nil
+}
+
+// Connect attaches to a process that was started before.
+func (c *Client) Connect(ctx context.Context, sel ProcessSelector) (*Process, error) {
+	s, err := c.open(ctx, "connect to process", ProcConnect, "", 0, &ConnectRequest{Process: sel})
+	if err != nil {
+		return nil, err
+	}
+	return startProcess(s)
+}
+
+// Processes lists the processes that were started through the guest.
+func (c *Client) Processes(ctx context.Context) ([]ProcessInfo, error) {
+	var out ListProcessesResponse
+	if err := c.call(ctx, "list processes", ProcList, "", struct{}{}, &out); err != nil {
+		return nil, err
+	}
+	return out.Processes, nil
+}
+
+// maxInput bounds the input in one request; more goes in several.
+const maxInput = 1 << 20
+
+// SendInput writes to a process's input (or terminal, if pty).
+func (c *Client) SendInput(ctx context.Context, sel ProcessSelector, data []byte, pty bool) error {
+	for {
+		part := data[:min(len(data), maxInput)]
+		data = data[len(part):]
+		req := SendInputRequest{Process: sel}
+		if pty {
+			req.Input.PTY = part
+		} else {
+			req.Input.Stdin = part
+		}
+		if err := c.call(ctx, "send input", ProcSendInput, "", &req, nil); err != nil {
+			return err
+		}
+		if len(data) == 0 {
+			return nil
+		}
+	}
+}
+
+// CloseStdin ends a process's input.
+func (c *Client) CloseStdin(ctx context.Context, sel ProcessSelector) error {
+	return c.call(ctx, "close input", ProcCloseStdin, "", &CloseStdinRequest{Process: sel}, nil)
+}
+
+// Signal signals a process; see SendSignalRequest.
+func (c *Client) Signal(ctx context.Context, sel ProcessSelector, sig Signal) error {
+	return c.call(ctx, "signal process", ProcSendSignal, "", &SendSignalRequest{Process: sel, Signal: sig}, nil)
+}
+
+// Resize sets the size of a process's terminal.
+func (c *Client) Resize(ctx context.Context, sel ProcessSelector, size PTYSize) error {
+	return c.call(ctx, "resize terminal", ProcUpdate, "", &UpdateRequest{Process: sel, PTY: &PTY{Size: &size}}, nil)
+}
