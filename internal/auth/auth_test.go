@@ -1,0 +1,233 @@
+package auth_test
+
+import (
+	"context"
+	"crypto/sha256"
+	"errors"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/glovebox-dev/glovebox/internal/auth"
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
+)
+
+func TestNewToken(t *testing.T) {
+	a, b := auth.NewToken(), auth.NewToken()
+	if a == b {
+		t.Errorf("two tokens are the same: %s", a)
+	}
+	for _, tok := range []string{a, b} {
+		if !strings.HasPrefix(tok, "gbx_") || len(tok) < 40 {
+			t.Errorf("token %q: want gbx_ and at least 36 characters", tok)
+		}
+	}
+}
+
+func TestVerify(t *testing.T) {
+	ctx := t.Context()
+	store := newStore()
+	now := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
+	a, err := auth.New(auth.Options{Tokens: store, Static: "from-the-environment", Now: func() time.Time { return now }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, tok, err := a.Create(ctx, "ci", auth.ScopeRun)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if strings.Contains(store.dump(), text) {
+		t.Error("the store holds the token's text")
+	}
+
+	id, err := a.Verify(ctx, text)
+	if err != nil {
+		t.Fatalf("Verify(created): %v", err)
+	}
+	if id.Principal != "token:ci" || !id.Can(auth.ScopeRun) || id.Can(auth.ScopeFiles) || id.Can(auth.ScopeAdmin) {
+		t.Errorf("Verify(created) = %+v, want token:ci with run only", id)
+	}
+	static, err := a.Verify(ctx, "from-the-environment")
+	if err != nil {
+		t.Fatalf("Verify(static): %v", err)
+	}
+	if static.Principal == id.Principal || !static.Can(auth.ScopeAdmin) {
+		t.Errorf("Verify(static) = %+v, want another principal with every scope", static)
+	}
+	for _, wrong := range []string{"", "gbx_", text + "x", text[:len(text)-1], strings.ToUpper(text), "from-the-environmenT", auth.NewToken()} {
+		if _, err := a.Verify(ctx, wrong); !errors.Is(err, sandbox.Unauthenticated) {
+			t.Errorf("Verify(%q): error %v, want unauthenticated", wrong, err)
+		} else if wrong != "" && strings.Contains(err.Error(), wrong) {
+			t.Errorf("Verify(%q): the error repeats the token: %v", wrong, err)
+		}
+	}
+
+	if err := a.Revoke(ctx, tok.ID); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := a.Verify(ctx, text); !errors.Is(err, sandbox.Unauthenticated) {
+		t.Errorf("Verify(revoked): error %v, want unauthenticated", err)
+	}
+	again, _, err := a.Create(ctx, "ci", auth.ScopeFiles)
+	if err != nil {
+		t.Fatalf("a revoked token's name cannot be used again: %v", err)
+	}
+	if id2, err := a.Verify(ctx, again); err != nil || id2.Principal != id.Principal {
+		t.Errorf("a new token of the same name is %+v, %v; want principal %s", id2, err, id.Principal)
+	}
+}
+
+func TestVerifyStoreFails(t *testing.T) {
+	store := newStore()
+	store.err = errors.New("disk on fire")
+	a, err := auth.New(auth.Options{Tokens: store})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := a.Verify(t.Context(), auth.NewToken()); sandbox.KindOf(err) != sandbox.Internal {
+		t.Errorf("Verify with a broken store: %v, want an internal error, not a refusal", err)
+	}
+}
+
+func TestTouch(t *testing.T) {
+	ctx := t.Context()
+	store := newStore()
+	now := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
+	a, err := auth.New(auth.Options{Tokens: store, Now: func() time.Time { return now }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, _, err := a.Create(ctx, "x")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 10 {
+		if _, err := a.Verify(ctx, text); err != nil {
+			t.Fatal(err)
+		}
+		now = now.Add(20 * time.Second)
+	}
+	if store.touches != 4 {
+		t.Errorf("ten uses in three minutes wrote %d times, want 4", store.touches)
+	}
+}
+
+func TestCreateInvalid(t *testing.T) {
+	ctx := t.Context()
+	a, err := auth.New(auth.Options{Tokens: newStore()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"", "a b", "-x", "a\x00b", strings.Repeat("a", 65)} {
+		if _, _, err := a.Create(ctx, name); !errors.Is(err, sandbox.Invalid) {
+			t.Errorf("Create(%q): error %v, want invalid", name, err)
+		}
+	}
+	if _, _, err := a.Create(ctx, "x", "everything"); !errors.Is(err, sandbox.Invalid) {
+		t.Errorf("Create with an unknown scope: error %v, want invalid", err)
+	}
+	if _, _, err := a.Create(ctx, "x"); err != nil {
+		t.Fatal(err)
+	}
+	if _, _, err := a.Create(ctx, "x"); !errors.Is(err, sandbox.Conflict) {
+		t.Errorf("Create of a name in force: error %v, want conflict", err)
+	}
+	if _, err := auth.New(auth.Options{Static: "short"}); !errors.Is(err, sandbox.Invalid) {
+		t.Errorf("New with a short static token: error %v, want invalid", err)
+	}
+}
+
+func TestIdentity(t *testing.T) {
+	if _, ok := auth.FromContext(t.Context()); ok {
+		t.Error("an identity in an empty context")
+	}
+	id := auth.Identity{Principal: "p", Scopes: []auth.Scope{auth.ScopeRun, auth.ScopeFiles}}
+	got, ok := auth.FromContext(auth.NewContext(t.Context(), id))
+	if !ok || got.Key() != id.Key() {
+		t.Errorf("FromContext = %+v, %v; want %+v", got, ok, id)
+	}
+	same := auth.Identity{Principal: "p", Scopes: []auth.Scope{auth.ScopeFiles, auth.ScopeRun}}
+	if same.Key() != id.Key() {
+		t.Error("the order of scopes changes the key")
+	}
+	for _, other := range []auth.Identity{
+		{Principal: "q", Scopes: id.Scopes},
+		{Principal: "p", Scopes: id.Scopes[:1]},
+		auth.Local(),
+	} {
+		if other.Key() == id.Key() {
+			t.Errorf("%+v has the key of %+v", other, id)
+		}
+	}
+}
+
+// memStore is a TokenStore in memory.
+type memStore struct {
+	mu      sync.Mutex
+	tokens  []sandbox.Token
+	hashes  [][sha256.Size]byte
+	touches int
+	err     error
+}
+
+func newStore() *memStore { return &memStore{} }
+
+func (s *memStore) dump() string {
+	var b strings.Builder
+	for i, t := range s.tokens {
+		b.WriteString(t.ID + t.Name + string(t.Principal) + string(s.hashes[i][:]))
+	}
+	return b.String()
+}
+
+func (s *memStore) PutToken(_ context.Context, t sandbox.Token, hash [sha256.Size]byte) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for _, o := range s.tokens {
+		if o.Name == t.Name && o.Revoked.IsZero() {
+			return sandbox.Errorf(sandbox.Conflict, "name: taken")
+		}
+	}
+	s.tokens, s.hashes = append(s.tokens, t), append(s.hashes, hash)
+	return nil
+}
+
+func (s *memStore) FindToken(_ context.Context, hash [sha256.Size]byte) (sandbox.Token, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.err != nil {
+		return sandbox.Token{}, s.err
+	}
+	for i, h := range s.hashes {
+		if h == hash {
+			return s.tokens[i], nil
+		}
+	}
+	return sandbox.Token{}, sandbox.Errorf(sandbox.NotFound, "no such token")
+}
+
+func (s *memStore) ListTokens(context.Context) ([]sandbox.Token, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return append([]sandbox.Token(nil), s.tokens...), nil
+}
+
+func (s *memStore) TouchToken(_ context.Context, id string, used time.Time) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.touches++
+	return nil
+}
+
+func (s *memStore) RevokeToken(_ context.Context, idOrName string, at time.Time) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for i, t := range s.tokens {
+		if (t.ID == idOrName || t.Name == idOrName) && t.Revoked.IsZero() {
+			s.tokens[i].Revoked = at
+			return nil
+		}
+	}
+	return sandbox.Errorf(sandbox.NotFound, "no such token")
+}
