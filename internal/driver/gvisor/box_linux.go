@@ -1,0 +1,444 @@
+package gvisor
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+	"gvisor.dev/gvisor/pkg/log"
+	"gvisor.dev/gvisor/pkg/sentry/control"
+	"gvisor.dev/gvisor/pkg/sentry/kernel/auth"
+	"gvisor.dev/gvisor/runsc/config"
+	"gvisor.dev/gvisor/runsc/container"
+
+	"github.com/glovebox-dev/glovebox/internal/driver"
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
+)
+
+// record is what is kept of a box on disk, from before anything of it is made
+// until after all of it is gone. It is enough to clean up after a maker that
+// died at any point.
+type record struct {
+	Spec driver.Spec `json:"spec"`
+	// Cgroup is nil where the box has none.
+	Cgroup *cgroup `json:"cgroup,omitempty"`
+	// CPUSet are the processors that the box is bound to, where that is how
+	// its CPU limit is kept.
+	CPUSet []int `json:"cpu_set,omitempty"`
+	// WatchMemory says that the maker itself keeps the memory limit.
+	WatchMemory bool `json:"watch_memory,omitempty"`
+}
+
+const recordFile = "box.json"
+
+// madeBox is a box as its maker knows it.
+type madeBox struct {
+	record record
+	dir    string
+	own    bool // this maker made it, so its processes are our children
+	conf   *config.Config
+
+	ready     bool // set before the box is shared
+	container *container.Container
+	watch     *memoryWatch // nil unless the maker keeps the memory limit
+
+	mu     sync.Mutex // guards what follows, and destroying
+	paused bool
+	gone   bool
+}
+
+// create makes a box. The guest finds stream as its first connection.
+func (m *maker) create(ctx context.Context, spec *driver.Spec, stream *os.File) (err error) {
+	root, err := m.root(spec.Image)
+	if err != nil {
+		return err
+	}
+	if spec.Network != sandbox.NetworkNone {
+		return sandbox.WithHint(
+			sandbox.Errorf(sandbox.Unsupported, "network %q: this driver has no network but %q", spec.Network, sandbox.NetworkNone),
+			"leave the network out")
+	}
+	plan, err := m.plan(spec)
+	if err != nil {
+		return err
+	}
+	b := &madeBox{record: record{Spec: *spec}, dir: m.boxDir(spec.ID), own: true}
+	if err := m.reserve(b); err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, m.destroy(spec.ID))
+		}
+	}()
+	if err := plan.apply(m, b); err != nil {
+		return err
+	}
+	if err := b.save(); err != nil {
+		return err
+	}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if b.conf, err = m.config(b); err != nil {
+		return err
+	}
+	if err := b.writeBundle(root); err != nil {
+		return err
+	}
+	err = withCPUs(b.record.CPUSet, func() (err error) {
+		b.container, err = container.New(b.conf, container.Args{
+			ID:        spec.ID,
+			Spec:      b.bundle(root),
+			BundleDir: b.dir,
+			Attached:  !spec.Detached,
+			PassFiles: map[int]*os.File{guestConnFD: stream},
+		})
+		return err
+	})
+	if err != nil {
+		return explainStart(err)
+	}
+	if err := b.confine(); err != nil {
+		return err
+	}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	if err := b.container.Start(b.conf); err != nil {
+		return explainStart(err)
+	}
+	if err := ctx.Err(); err != nil {
+		return err
+	}
+	m.mu.Lock()
+	b.ready = true
+	m.mu.Unlock()
+	return nil
+}
+
+// reserve makes the box's directory and remembers the box, so that whatever is
+// made from here on has an owner.
+func (m *maker) reserve(b *madeBox) error {
+	if err := os.MkdirAll(m.boxesDir(), 0o700); err != nil {
+		return err
+	}
+	if err := os.MkdirAll(m.runscDir(), 0o700); err != nil {
+		return err
+	}
+	if err := os.Mkdir(b.dir, 0o700); err != nil {
+		if errors.Is(err, fs.ErrExist) {
+			return sandbox.Errorf(sandbox.Conflict, "a box of that name exists")
+		}
+		return err
+	}
+	if err := os.Mkdir(b.upperDir(), 0o700); err != nil {
+		return errors.Join(err, os.RemoveAll(b.dir))
+	}
+	m.remember(b)
+	return nil
+}
+
+func (b *madeBox) upperDir() string { return filepath.Join(b.dir, "upper") }
+
+// save writes the record, whole or not at all.
+func (b *madeBox) save() error {
+	data, err := json.Marshal(&b.record)
+	if err != nil {
+		return err
+	}
+	path := filepath.Join(b.dir, recordFile)
+	if err := os.WriteFile(path+".new", data, 0o600); err != nil {
+		return err
+	}
+	return os.Rename(path+".new", path)
+}
+
+// load returns a box that another maker made. One that died while being made
+// has no container.
+func (m *maker) load(ref string) (*madeBox, error) {
+	b := &madeBox{dir: m.boxDir(ref)}
+	data, err := os.ReadFile(filepath.Join(b.dir, recordFile))
+	if err != nil {
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil, fmt.Errorf("%w: nothing is known of it", driver.ErrGone)
+		}
+		return nil, err
+	}
+	if err := json.Unmarshal(data, &b.record); err != nil {
+		return nil, fmt.Errorf("read record of %s: %w", ref, err)
+	}
+	if b.conf, err = m.config(b); err != nil {
+		return nil, err
+	}
+	id := container.FullID{SandboxID: ref, ContainerID: ref}
+	b.container, err = container.Load(m.runscDir(), id, container.LoadOpts{Exact: true, SkipCheck: true})
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, fmt.Errorf("load %s: %w", ref, err)
+	}
+	b.ready = true
+	if b.record.WatchMemory && b.alive() {
+		if b.watch, err = watchMemory(b.sentry(), b.record.Spec.Limits.MemoryBytes); err != nil {
+			return nil, err
+		}
+	}
+	return b, nil
+}
+
+// sentry returns the process number of the box's kernel, or 0.
+func (b *madeBox) sentry() int {
+	if b.container == nil {
+		return 0
+	}
+	return b.container.SandboxPid()
+}
+
+// alive reports whether the box's kernel runs: a zombie does not.
+func (b *madeBox) alive() bool {
+	pid := b.sentry()
+	if pid <= 0 {
+		return false
+	}
+	args, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "cmdline"))
+	// A zombie has no arguments; another process under the number has others.
+	return err == nil && ownsProcess(string(args), b.record.Spec.ID)
+}
+
+// ownsProcess reports whether args, as /proc shows them, are those of a sentry
+// or gofer of that box.
+func ownsProcess(args, id string) bool {
+	name, rest, _ := strings.Cut(args, "\x00")
+	return (name == "runsc-sandbox" || name == "runsc-gofer") && strings.Contains(rest, id)
+}
+
+// processes returns the host's process numbers of a box's sentry and gofer,
+// whatever is recorded.
+func processes(id string) []int {
+	entries, err := os.ReadDir("/proc")
+	if err != nil {
+		return nil
+	}
+	var pids []int
+	for _, e := range entries {
+		pid, err := strconv.Atoi(e.Name())
+		if err != nil {
+			continue
+		}
+		args, err := os.ReadFile(filepath.Join("/proc", e.Name(), "cmdline"))
+		if err == nil && ownsProcess(string(args), id) {
+			pids = append(pids, pid)
+		}
+	}
+	return pids
+}
+
+// guestConnFD is the descriptor on which the guest finds its first connection.
+const guestConnFD = 3
+
+// dial starts the guest's connector in the box, with stream as its standard
+// input: it hands that socket to the guest and exits.
+func (b *madeBox) dial(ctx context.Context, stream *os.File) error {
+	if !b.alive() {
+		return fmt.Errorf("%w: its kernel does not run", driver.ErrGone)
+	}
+	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
+	if err != nil {
+		return err
+	}
+	defer null.Close()
+	pid, err := b.container.Execute(b.conf, &control.ExecArgs{
+		Filename:         guestPath,
+		Argv:             []string{guestPath, "connect"},
+		WorkingDirectory: "/",
+		Capabilities:     &auth.TaskCapabilities{},
+		NoNewPrivileges:  true,
+		FilePayload:      control.NewFilePayload(map[int]*os.File{0: stream, 1: null, 2: null}, nil),
+	})
+	if err != nil {
+		return b.orGone(fmt.Errorf("start connector: %w", err))
+	}
+	status := make(chan error, 1)
+	go func() {
+		ws, err := b.container.WaitPID(pid)
+		if err == nil && (!ws.Exited() || ws.ExitStatus() != 0) {
+			err = fmt.Errorf("connector ended with %d", ws)
+		}
+		status <- err
+	}()
+	select {
+	case err := <-status:
+		return b.orGone(err)
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// orGone says that the box is gone if that is why err came to be.
+func (b *madeBox) orGone(err error) error {
+	if err != nil && !b.alive() {
+		return errors.Join(driver.ErrGone, err)
+	}
+	return err
+}
+
+// pause stops the box's processes where they stand: by its control group where
+// it has one that can, else by signal.
+func (b *madeBox) pause() error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.paused || b.gone {
+		return nil
+	}
+	if ok, err := b.record.Cgroup.freeze(true); ok || err != nil {
+		b.paused = err == nil
+		return err
+	}
+	for _, pid := range tree(b.sentry()) {
+		if err := unix.Kill(pid, unix.SIGSTOP); err != nil && !errors.Is(err, unix.ESRCH) {
+			return errors.Join(fmt.Errorf("stop process: %w", err), b.wake())
+		}
+	}
+	b.paused = true
+	return nil
+}
+
+func (b *madeBox) resume() error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.gone {
+		return nil
+	}
+	// Always: another maker may have paused it.
+	b.paused = false
+	return b.wake()
+}
+
+func (b *madeBox) wake() error {
+	if ok, err := b.record.Cgroup.freeze(false); ok || err != nil {
+		return err
+	}
+	pids := tree(b.sentry())
+	for i := len(pids) - 1; i >= 0; i-- { // the sentry, which looks after the rest, last
+		if err := unix.Kill(pids[i], unix.SIGCONT); err != nil && !errors.Is(err, unix.ESRCH) {
+			return fmt.Errorf("continue process: %w", err)
+		}
+	}
+	return nil
+}
+
+// tree returns pid and its descendants, parents first.
+func tree(pid int) []int {
+	if pid <= 0 {
+		return nil
+	}
+	pids := []int{pid}
+	for i := 0; i < len(pids); i++ {
+		lists, _ := filepath.Glob(filepath.Join("/proc", strconv.Itoa(pids[i]), "task/*/children"))
+		for _, list := range lists {
+			data, err := os.ReadFile(list)
+			if err != nil {
+				continue
+			}
+			for f := range strings.FieldsSeq(string(data)) {
+				if child, err := strconv.Atoi(f); err == nil {
+					pids = append(pids, child)
+				}
+			}
+		}
+	}
+	return pids
+}
+
+// incidents returns what was counted of the box.
+func (b *madeBox) incidents() (driver.Incidents, error) {
+	in := driver.Incidents{Alive: b.alive()}
+	switch {
+	case b.watch != nil:
+		in.MemoryKills = b.watch.kills()
+	case b.record.Cgroup != nil:
+		n, err := b.record.Cgroup.memoryKills()
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return in, fmt.Errorf("read memory kills: %w", err)
+		}
+		in.MemoryKills = n
+	}
+	return in, nil
+}
+
+// destroy ends a box and removes all of it, in whatever state it is.
+func (m *maker) destroy(ref string) error {
+	b := m.known(ref)
+	if b == nil {
+		var err error
+		if b, err = m.load(ref); errors.Is(err, driver.ErrGone) {
+			// Perhaps its maker died before it wrote a record.
+			b = &madeBox{record: record{Spec: driver.Spec{ID: ref}}, dir: m.boxDir(ref)}
+			if m.cgs != nil {
+				b.record.Cgroup = m.cgs.of(ref)
+			}
+		} else if err != nil {
+			return err
+		}
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.gone {
+		return nil
+	}
+	err := b.end()
+	if err == nil {
+		b.gone = true
+		m.forget(ref)
+	}
+	return err
+}
+
+// end kills what runs and removes what is kept. The caller holds b.mu.
+func (b *madeBox) end() error {
+	if b.watch != nil {
+		b.watch.stop()
+	}
+	// What is frozen does not die.
+	if _, err := b.record.Cgroup.freeze(false); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		log.Warningf("thaw %s: %v", b.record.Spec.ID, err)
+	}
+	id := b.record.Spec.ID
+	var errs []error
+	if b.container != nil {
+		if err := b.container.Destroy(); err != nil {
+			errs = append(errs, fmt.Errorf("destroy container: %w", err))
+		}
+	}
+	for deadline := time.Now().Add(5 * time.Second); ; time.Sleep(2 * time.Millisecond) {
+		pids := processes(id)
+		if len(pids) == 0 {
+			break
+		}
+		if time.Now().After(deadline) {
+			errs = append(errs, fmt.Errorf("processes %v do not end", pids))
+			break
+		}
+		for _, pid := range pids {
+			_ = unix.Kill(pid, unix.SIGKILL)
+			if b.own {
+				_, _ = unix.Wait4(pid, nil, unix.WNOHANG, nil)
+			}
+		}
+	}
+	if err := b.record.Cgroup.remove(); err != nil {
+		errs = append(errs, err)
+	}
+	if len(errs) > 0 {
+		return errors.Join(errs...) // the record stays for the next try
+	}
+	return os.RemoveAll(b.dir)
+}

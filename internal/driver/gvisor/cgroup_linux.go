@@ -1,0 +1,379 @@
+package gvisor
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
+)
+
+// The controllers that boxes are confined by, where they are to be had.
+const (
+	cpuController     = "cpu"
+	memoryController  = "memory"
+	freezerController = "freezer" // of version 1; in version 2 every group has it
+)
+
+// cgroupParent is the group below which each box has one.
+const cgroupParent = "glovebox"
+
+// cgroups are the control groups that this process may make. gVisor has code
+// for groups too, but it moves its own process into a box's group and out
+// again while it starts the box, which a process that makes several at once
+// cannot let happen.
+type cgroups struct {
+	v2   bool
+	base map[string]string // controller to the directory below which to make groups
+}
+
+// findCgroups returns what control groups this process can make, or nil.
+func findCgroups() *cgroups {
+	mounts, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		return nil
+	}
+	own, err := os.ReadFile("/proc/self/cgroup")
+	if err != nil {
+		return nil
+	}
+	if c := findCgroupsV1(string(mounts), string(own)); c != nil {
+		return c
+	}
+	return findCgroupsV2(string(mounts), string(own), os.Geteuid() == 0 && inInitialUserNamespace())
+}
+
+// inInitialUserNamespace reports whether uid 0 here is the machine's root.
+func inInitialUserNamespace() bool {
+	data, err := os.ReadFile("/proc/self/uid_map")
+	f := strings.Fields(string(data))
+	return err == nil && len(f) == 3 && f[0] == "0" && f[1] == "0" && f[2] == "4294967295"
+}
+
+// cgroupMount is a mounted hierarchy.
+type cgroupMount struct{ root, dir, options string }
+
+// cgroupMounts returns the mounts of a file system type in mountinfo.
+func cgroupMounts(mountinfo, fstype string) []cgroupMount {
+	var found []cgroupMount
+	for line := range strings.Lines(mountinfo) {
+		left, right, ok := strings.Cut(line, " - ")
+		l, r := strings.Fields(left), strings.Fields(right)
+		if ok && len(l) >= 5 && len(r) >= 3 && r[0] == fstype {
+			found = append(found, cgroupMount{root: l[3], dir: l[4], options: r[2]})
+		}
+	}
+	return found
+}
+
+// ownGroup returns this process's group in the hierarchy of a controller ("" is
+// version 2's), from the text of /proc/self/cgroup.
+func ownGroup(own, controller string) string {
+	for line := range strings.Lines(own) {
+		parts := strings.SplitN(strings.TrimSpace(line), ":", 3)
+		if len(parts) != 3 {
+			continue
+		}
+		for c := range strings.SplitSeq(parts[1], ",") {
+			if c == controller {
+				return parts[2]
+			}
+		}
+	}
+	return "/"
+}
+
+// below returns a group's directory in a mount of its hierarchy.
+func (m cgroupMount) below(group string) string {
+	rel, err := filepath.Rel(m.root, group)
+	if err != nil || rel == ".." || strings.HasPrefix(rel, "../") {
+		rel = "."
+	}
+	return filepath.Join(m.dir, rel)
+}
+
+func findCgroupsV1(mountinfo, own string) *cgroups {
+	c := &cgroups{base: map[string]string{}}
+	for _, m := range cgroupMounts(mountinfo, "cgroup") {
+		for option := range strings.SplitSeq(m.options, ",") {
+			switch option {
+			case cpuController, memoryController, freezerController:
+				if dir := m.below(ownGroup(own, option)); unix.Access(dir, unix.W_OK) == nil {
+					c.base[option] = dir
+				}
+			}
+		}
+	}
+	if c.base[memoryController] == "" && c.base[cpuController] == "" {
+		return nil
+	}
+	return c
+}
+
+// findCgroupsV2 takes the root of the hierarchy for the machine's root, as
+// container engines do, and for others their own group if it was delegated to
+// them.
+func findCgroupsV2(mountinfo, own string, root bool) *cgroups {
+	mounts := cgroupMounts(mountinfo, "cgroup2")
+	if len(mounts) == 0 {
+		return nil
+	}
+	dir := mounts[0].dir
+	if !root {
+		dir = mounts[0].below(ownGroup(own, ""))
+	}
+	if unix.Access(filepath.Join(dir, "cgroup.subtree_control"), unix.W_OK) != nil {
+		return nil
+	}
+	if err := enableControllers(dir); err != nil {
+		// A group with processes in it cannot hand controllers on. In a
+		// delegated group the processes are the server's and ours.
+		if root || !errors.Is(err, unix.EBUSY) || makeRoom(dir) != nil || enableControllers(dir) != nil {
+			return nil
+		}
+	}
+	return &cgroups{v2: true, base: map[string]string{cpuController: dir, memoryController: dir, freezerController: dir}}
+}
+
+func enableControllers(dir string) error {
+	return os.WriteFile(filepath.Join(dir, "cgroup.subtree_control"), []byte("+cpu +memory"), 0)
+}
+
+// makeRoom moves this process and the one that started it out of dir, into a
+// group below it.
+func makeRoom(dir string) error {
+	leaf := filepath.Join(dir, "glovebox-server")
+	if err := os.Mkdir(leaf, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	for _, pid := range []int{os.Getppid(), os.Getpid()} {
+		if err := os.WriteFile(filepath.Join(leaf, "cgroup.procs"), []byte(strconv.Itoa(pid)), 0); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// has reports whether groups confine by that controller.
+func (c *cgroups) has(controller string) bool {
+	return c != nil && c.base[controller] != ""
+}
+
+// A cgroup is one box's group, in every hierarchy. It is plain data: it can be
+// stored, and used by another process.
+type cgroup struct {
+	V2   bool              `json:"v2"`
+	Dirs map[string]string `json:"dirs"` // by controller
+}
+
+// of returns a box's group, which need not exist.
+func (c *cgroups) of(id string) *cgroup {
+	g := &cgroup{V2: c.v2, Dirs: map[string]string{}}
+	for controller, base := range c.base {
+		g.Dirs[controller] = filepath.Join(base, cgroupParent, id)
+	}
+	return g
+}
+
+// make makes a box's group with its limits. The group has no processes yet.
+func (c *cgroups) make(id string, l sandbox.Limits) (g *cgroup, err error) {
+	// The parent may be removed with another box's group just now.
+	for range 5 {
+		if g, err = c.tryMake(id, l); !errors.Is(err, fs.ErrNotExist) {
+			break
+		}
+	}
+	return g, err
+}
+
+func (c *cgroups) tryMake(id string, l sandbox.Limits) (*cgroup, error) {
+	g := c.of(id)
+	for controller, dir := range g.Dirs {
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			return nil, errors.Join(fmt.Errorf("make control group: %w", err), g.remove())
+		}
+		if c.v2 {
+			if err := enableControllers(filepath.Join(c.base[controller], cgroupParent)); err != nil {
+				return nil, errors.Join(fmt.Errorf("enable controllers: %w", err), g.remove())
+			}
+		}
+	}
+	for _, s := range g.settings(l) {
+		err := os.WriteFile(filepath.Join(g.Dirs[s.controller], s.file), []byte(s.value), 0)
+		if err != nil && !(s.optional && errors.Is(err, fs.ErrNotExist)) {
+			return nil, errors.Join(fmt.Errorf("limit %s: %w", s.controller, err), g.remove())
+		}
+	}
+	return g, nil
+}
+
+// cpuPeriod is the time over which a CPU limit is measured, in microseconds.
+const cpuPeriod = 100_000
+
+type setting struct {
+	controller, file, value string
+	optional                bool // kernels without swap accounting lack it
+}
+
+// settings returns what to write where to set limits, in order.
+func (g *cgroup) settings(l sandbox.Limits) []setting {
+	quota := strconv.Itoa(int(math.Round(l.CPUs * cpuPeriod)))
+	memory := strconv.FormatInt(l.MemoryBytes, 10)
+	var all []setting
+	if g.V2 {
+		all = []setting{
+			{cpuController, "cpu.max", quota + " " + strconv.Itoa(cpuPeriod), false},
+			{memoryController, "memory.max", memory, false},
+			{memoryController, "memory.swap.max", "0", true},
+		}
+	} else {
+		all = []setting{
+			{cpuController, "cpu.cfs_period_us", strconv.Itoa(cpuPeriod), false},
+			{cpuController, "cpu.cfs_quota_us", quota, false},
+			{memoryController, "memory.limit_in_bytes", memory, false},
+			{memoryController, "memory.memsw.limit_in_bytes", memory, true},
+		}
+	}
+	kept := all[:0]
+	for _, s := range all {
+		if g.Dirs[s.controller] != "" {
+			kept = append(kept, s)
+		}
+	}
+	return kept
+}
+
+// add moves a process, with all its threads, into the group.
+func (g *cgroup) add(pid int) error {
+	seen := map[string]bool{}
+	for _, dir := range g.Dirs {
+		if seen[dir] {
+			continue
+		}
+		seen[dir] = true
+		err := os.WriteFile(filepath.Join(dir, "cgroup.procs"), []byte(strconv.Itoa(pid)), 0)
+		if err != nil && !errors.Is(err, unix.ESRCH) {
+			return fmt.Errorf("move process into its control group: %w", err)
+		}
+	}
+	return nil
+}
+
+// read returns the content of a controller's file.
+func (g *cgroup) read(controller, file string) (string, error) {
+	if g == nil || g.Dirs[controller] == "" {
+		return "", fs.ErrNotExist
+	}
+	data, err := os.ReadFile(filepath.Join(g.Dirs[controller], file))
+	return strings.TrimSpace(string(data)), err
+}
+
+// cpus returns the CPU limit in force.
+func (g *cgroup) cpus() (float64, error) {
+	var quota, period string
+	var err error
+	if g.V2 {
+		var s string
+		s, err = g.read(cpuController, "cpu.max")
+		quota, period, _ = strings.Cut(s, " ")
+	} else {
+		if quota, err = g.read(cpuController, "cpu.cfs_quota_us"); err == nil {
+			period, err = g.read(cpuController, "cpu.cfs_period_us")
+		}
+	}
+	if err != nil {
+		return 0, err
+	}
+	q, err1 := strconv.ParseFloat(quota, 64)
+	p, err2 := strconv.ParseFloat(period, 64)
+	if err1 != nil || err2 != nil || q <= 0 || p <= 0 {
+		return 0, fmt.Errorf("no CPU limit in %q of %q", quota, period)
+	}
+	return q / p, nil
+}
+
+// memory returns the memory limit in force, in bytes.
+func (g *cgroup) memory() (int64, error) {
+	file := "memory.limit_in_bytes"
+	if g.V2 {
+		file = "memory.max"
+	}
+	s, err := g.read(memoryController, file)
+	if err != nil {
+		return 0, err
+	}
+	return strconv.ParseInt(s, 10, 64)
+}
+
+// memoryKills returns how many processes the kernel killed for memory.
+func (g *cgroup) memoryKills() (int, error) {
+	file := "memory.oom_control"
+	if g.V2 {
+		file = "memory.events"
+	}
+	s, err := g.read(memoryController, file)
+	if err != nil {
+		return 0, err
+	}
+	lines := bufio.NewScanner(strings.NewReader(s))
+	for lines.Scan() {
+		if n, ok := strings.CutPrefix(lines.Text(), "oom_kill "); ok {
+			return strconv.Atoi(n)
+		}
+	}
+	return 0, nil
+}
+
+// freeze stops every process of the group, or lets them go on. It reports
+// whether the group can do that.
+func (g *cgroup) freeze(on bool) (bool, error) {
+	if g == nil || g.Dirs[freezerController] == "" {
+		return false, nil
+	}
+	file, value := "freezer.state", "THAWED"
+	if on {
+		value = "FROZEN"
+	}
+	if g.V2 {
+		file, value = "cgroup.freeze", "0"
+		if on {
+			value = "1"
+		}
+	}
+	if err := os.WriteFile(filepath.Join(g.Dirs[freezerController], file), []byte(value), 0); err != nil {
+		return false, fmt.Errorf("freeze box: %w", err)
+	}
+	return true, nil
+}
+
+// remove removes the group, which has no processes any more: a moment may pass
+// before the kernel has noticed, so it tries for a while.
+func (g *cgroup) remove() error {
+	if g == nil {
+		return nil
+	}
+	var errs []error
+	for _, dir := range g.Dirs {
+		err := unix.Rmdir(dir)
+		for deadline := time.Now().Add(2 * time.Second); errors.Is(err, unix.EBUSY) && time.Now().Before(deadline); {
+			time.Sleep(time.Millisecond)
+			err = unix.Rmdir(dir)
+		}
+		if err != nil && !errors.Is(err, unix.ENOENT) {
+			errs = append(errs, fmt.Errorf("remove control group: %w", err))
+			continue
+		}
+		// The parent goes with its last box.
+		_ = unix.Rmdir(filepath.Dir(dir))
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,382 @@
+package gvisor
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"sync"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/glovebox-dev/glovebox/internal/driver"
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
+)
+
+// Options configure a Driver.
+type Options struct {
+	// StateDir is where the driver keeps its boxes, in a directory "gvisor"
+	// of its own that it makes. Several processes may share it.
+	StateDir string
+	// Program is the static executable to start the maker from, whose main
+	// calls [Reexec] first; this process's own if empty.
+	Program string
+	// Guest is the guest's executable. Its path must not change while the
+	// driver is in use.
+	Guest string
+	// Log receives what goes wrong in the background; nil discards it.
+	Log *slog.Logger
+}
+
+// A Driver makes boxes by its maker, which it starts when it is first needed.
+type Driver struct {
+	opts Options
+
+	mu     sync.Mutex
+	maker  *makerProcess // nil before the first use and after its end
+	closed bool
+}
+
+var _ driver.Driver = (*Driver)(nil)
+
+// New returns a driver. It does no work yet; Probe tells whether it can.
+func New(opts Options) (*Driver, error) {
+	if !filepath.IsAbs(opts.StateDir) {
+		return nil, sandbox.Errorf(sandbox.Invalid, "state directory %q is not absolute", opts.StateDir)
+	}
+	if opts.Log == nil {
+		opts.Log = slog.New(slog.DiscardHandler)
+	}
+	if opts.Program == "" {
+		p, err := os.Executable()
+		if err != nil {
+			return nil, fmt.Errorf("find own executable: %w", err)
+		}
+		opts.Program = p
+	}
+	return &Driver{opts: opts}, nil
+}
+
+// Info implements [driver.Driver].
+func (d *Driver) Info() driver.Info {
+	return driver.Info{
+		Name:     "gvisor",
+		Isolates: true,
+		Features: driver.Features{Pause: true, Incidents: true, Detach: true},
+	}
+}
+
+// makerProcess is a running maker.
+type makerProcess struct {
+	cmd  *exec.Cmd
+	conn *net.UnixConn
+	done chan struct{} // closed when the process has ended
+}
+
+// running returns the maker, started if it is not there.
+func (d *Driver) running() (*makerProcess, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.closed {
+		return nil, sandbox.Errorf(sandbox.Conflict, "driver is closed")
+	}
+	if d.maker != nil {
+		select {
+		case <-d.maker.done:
+			d.opts.Log.Warn("maker ended; starting another", "status", d.maker.cmd.ProcessState)
+			d.maker.conn.Close()
+			d.maker = nil
+		default:
+			return d.maker, nil
+		}
+	}
+	m, err := d.startMaker()
+	if err != nil {
+		return nil, err
+	}
+	d.maker = m
+	return m, nil
+}
+
+func (d *Driver) startMaker() (*makerProcess, error) {
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("make maker's socket: %w", err)
+	}
+	near, far := os.NewFile(uintptr(fds[0]), "maker"), os.NewFile(uintptr(fds[1]), "driver")
+	defer far.Close()
+	nc, err := fileConn(near)
+	if err != nil {
+		return nil, err
+	}
+	conn := nc.(*net.UnixConn)
+
+	cmd := exec.Command(d.opts.Program)
+	cmd.Args = []string{makerName, d.opts.StateDir, d.opts.Guest}
+	cmd.Env = []string{}
+	cmd.Dir = "/"
+	cmd.ExtraFiles = []*os.File{far}
+	cmd.SysProcAttr = makerAttributes()
+	stderr, err := cmd.StderrPipe()
+	if err != nil {
+		conn.Close()
+		return nil, err
+	}
+	if err := startWithoutMembarrier(cmd); err != nil {
+		conn.Close()
+		return nil, explainStart(err)
+	}
+	m := &makerProcess{cmd: cmd, conn: conn, done: make(chan struct{})}
+	go func() {
+		defer close(m.done)
+		lines := bufio.NewScanner(stderr)
+		for lines.Scan() {
+			d.opts.Log.Debug("maker", "says", lines.Text())
+		}
+		_, _ = io.Copy(io.Discard, stderr)
+		_ = cmd.Wait()
+	}()
+	return m, nil
+}
+
+// makerAttributes puts the maker into its own session, so that a terminal's
+// signals do not reach it, its own mount namespace, and, unless this is root,
+// a user namespace in which the caller is root.
+func makerAttributes() *syscall.SysProcAttr {
+	attr := &syscall.SysProcAttr{Setsid: true, Cloneflags: syscall.CLONE_NEWNS}
+	if os.Geteuid() != 0 {
+		attr.Cloneflags |= syscall.CLONE_NEWUSER
+		attr.UidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Geteuid(), Size: 1}}
+		attr.GidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getegid(), Size: 1}}
+	}
+	return attr
+}
+
+// startWithoutMembarrier starts cmd with membarrier(2) answering ENOSYS in it
+// and in all that it starts. A package of gVisor's registers for it at start,
+// which takes some ten milliseconds in each of the processes that make a box
+// and gains nothing there; told that the call does not exist, it does without.
+// The filter stays on the thread that forks, so that thread ends here.
+func startWithoutMembarrier(cmd *exec.Cmd) error {
+	errc := make(chan error, 1)
+	go func() {
+		runtime.LockOSThread() // and never unlocked: see above
+		if err := refuseMembarrier(); err != nil {
+			errc <- err
+			return
+		}
+		errc <- cmd.Start()
+	}()
+	return <-errc
+}
+
+// call sends req to the maker and waits for its reply. stream, if not nil, is
+// the far end of a stream to the guest; it stays the caller's.
+func (d *Driver) call(ctx context.Context, req *request, stream *os.File) (*reply, error) {
+	m, err := d.running()
+	if err != nil {
+		return nil, err
+	}
+	near, far, err := socketpair()
+	if err != nil {
+		return nil, err
+	}
+	defer far.Close()
+	files := []*os.File{far}
+	if stream != nil {
+		files = append(files, stream)
+	}
+	conn, err := fileConn(near)
+	if err != nil {
+		return nil, err
+	}
+	defer conn.Close()
+	if err := sendRequest(m.conn, req, files...); err != nil {
+		return nil, d.makerLost(err)
+	}
+	far.Close()
+	// Shutting our side down tells the maker to give up; the reply still
+	// comes, once all that was begun is undone.
+	stop := context.AfterFunc(ctx, func() { _ = conn.(*net.UnixConn).CloseWrite() })
+	defer stop()
+	var rep reply
+	if err := json.NewDecoder(conn).Decode(&rep); err != nil {
+		return nil, d.makerLost(err)
+	}
+	if err := rep.Err.err(); err != nil {
+		if ctx.Err() != nil {
+			return nil, errors.Join(ctx.Err(), err)
+		}
+		return nil, err
+	}
+	return &rep, nil
+}
+
+func (d *Driver) makerLost(err error) error {
+	return sandbox.Errorf(sandbox.Unavailable, "the process that makes sandboxes ended: %w", err)
+}
+
+// Probe implements [driver.Driver] by having the maker look at what a box
+// needs.
+func (d *Driver) Probe(ctx context.Context) error {
+	if err := checkProgram(d.opts.Program); err != nil {
+		return err
+	}
+	_, err := d.call(ctx, &request{Op: opProbe}, nil)
+	return err
+}
+
+// Create implements [driver.Driver].
+func (d *Driver) Create(ctx context.Context, spec *driver.Spec) (driver.Box, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	near, far, err := socketpair()
+	if err != nil {
+		return nil, err
+	}
+	defer far.Close()
+	if _, err := d.call(ctx, &request{Op: opCreate, Ref: spec.ID, Spec: spec}, far); err != nil {
+		near.Close()
+		return nil, sandbox.Wrap(err, "create box", spec.ID)
+	}
+	first, err := fileConn(near)
+	if err != nil {
+		return nil, err
+	}
+	b := &box{d: d, ref: spec.ID, first: first}
+	if err := ctx.Err(); err != nil {
+		// It came to be all the same; nobody would own it.
+		return nil, errors.Join(err, b.Destroy(context.WithoutCancel(ctx)))
+	}
+	return b, nil
+}
+
+// Attach implements [driver.Driver].
+func (d *Driver) Attach(ctx context.Context, ref string) (driver.Box, error) {
+	if _, err := d.call(ctx, &request{Op: opAttach, Ref: ref}, nil); err != nil {
+		return nil, sandbox.Wrap(err, "attach box", ref)
+	}
+	return &box{d: d, ref: ref}, nil
+}
+
+// List implements [driver.Driver].
+func (d *Driver) List(ctx context.Context) ([]string, error) {
+	rep, err := d.call(ctx, &request{Op: opList}, nil)
+	if err != nil {
+		return nil, sandbox.Wrap(err, "list boxes", "")
+	}
+	return rep.Refs, nil
+}
+
+// Discard implements [driver.Driver].
+func (d *Driver) Discard(ctx context.Context, ref string) error {
+	_, err := d.call(ctx, &request{Op: opDiscard, Ref: ref}, nil)
+	return sandbox.Wrap(err, "discard box", ref)
+}
+
+// Close implements [driver.Driver]: it ends the maker, which destroys what is
+// attached, and returns when it has.
+func (d *Driver) Close() error {
+	d.mu.Lock()
+	m := d.maker
+	d.maker, d.closed = nil, true
+	d.mu.Unlock()
+	if m == nil {
+		return nil
+	}
+	err := m.conn.Close()
+	<-m.done
+	return err
+}
+
+// box is a box, seen from the driver.
+type box struct {
+	d   *Driver
+	ref string
+
+	mu    sync.Mutex
+	first net.Conn // the stream that the guest was started with, until dialled
+}
+
+var (
+	_ driver.Box      = (*box)(nil)
+	_ driver.Pauser   = (*box)(nil)
+	_ driver.Reporter = (*box)(nil)
+)
+
+func (b *box) Ref() string { return b.ref }
+
+func (b *box) takeFirst() net.Conn {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	c := b.first
+	b.first = nil
+	return c
+}
+
+// Dial implements [driver.Box]. The first stream is one that the guest was
+// started with, which saves a process in the box.
+func (b *box) Dial(ctx context.Context) (net.Conn, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	if c := b.takeFirst(); c != nil {
+		return c, nil
+	}
+	near, far, err := socketpair()
+	if err != nil {
+		return nil, err
+	}
+	defer far.Close()
+	if _, err := b.d.call(ctx, &request{Op: opDial, Ref: b.ref}, far); err != nil {
+		near.Close()
+		return nil, sandbox.Wrap(err, "dial box", b.ref)
+	}
+	return fileConn(near)
+}
+
+func (b *box) Receipt(ctx context.Context) (sandbox.Receipt, error) {
+	rep, err := b.d.call(ctx, &request{Op: opReceipt, Ref: b.ref}, nil)
+	if err != nil {
+		return nil, sandbox.Wrap(err, "read receipt of box", b.ref)
+	}
+	return rep.Receipt, nil
+}
+
+func (b *box) Incidents(ctx context.Context) (driver.Incidents, error) {
+	rep, err := b.d.call(ctx, &request{Op: opIncidents, Ref: b.ref}, nil)
+	if err != nil {
+		return driver.Incidents{}, sandbox.Wrap(err, "read incidents of box", b.ref)
+	}
+	return rep.Incidents, nil
+}
+
+func (b *box) Pause(ctx context.Context) error {
+	_, err := b.d.call(ctx, &request{Op: opPause, Ref: b.ref}, nil)
+	return sandbox.Wrap(err, "pause box", b.ref)
+}
+
+func (b *box) Resume(ctx context.Context) error {
+	_, err := b.d.call(ctx, &request{Op: opResume, Ref: b.ref}, nil)
+	return sandbox.Wrap(err, "resume box", b.ref)
+}
+
+// Destroy implements [driver.Box]. Once begun it is not given up: the maker
+// goes on even if ctx ends.
+func (b *box) Destroy(ctx context.Context) error {
+	if c := b.takeFirst(); c != nil {
+		c.Close()
+	}
+	_, err := b.d.call(ctx, &request{Op: opDestroy, Ref: b.ref}, nil)
+	return sandbox.Wrap(err, "destroy box", b.ref)
+}

@@ -1,0 +1,135 @@
+package gvisor
+
+import (
+	"fmt"
+	"math"
+	"math/rand/v2"
+	"runtime"
+	"slices"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/glovebox-dev/glovebox/internal/driver"
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
+)
+
+// plan says by what means a box's limits will be kept. Disk and processes are
+// always kept by the box's own kernel. CPU and memory are kept by a control
+// group where one can be made; without, whole CPUs are kept by binding the box
+// to so many processors, and memory by the maker's watching it.
+type plan struct {
+	group       bool
+	cpuSet      []int
+	watchMemory bool
+}
+
+// plan returns how to keep the limits of spec, or says which cannot be.
+func (m *maker) plan(spec *driver.Spec) (plan, error) {
+	p := plan{
+		group:       m.cgs.has(cpuController) || m.cgs.has(memoryController),
+		watchMemory: !m.cgs.has(memoryController),
+	}
+	if m.cgs.has(cpuController) {
+		return p, nil
+	}
+	here, err := ownCPUs()
+	if err != nil {
+		return plan{}, err
+	}
+	asked := spec.Limits.CPUs
+	switch {
+	case asked == math.Trunc(asked) && int(asked) <= len(here):
+		rand.Shuffle(len(here), func(i, j int) { here[i], here[j] = here[j], here[i] })
+		p.cpuSet = here[:int(asked)]
+		slices.Sort(p.cpuSet)
+	case asked >= float64(len(here)):
+		p.cpuSet = here
+	case slices.Contains(spec.AllowUnenforced, sandbox.ControlCPU):
+	default:
+		return plan{}, sandbox.WithHint(
+			sandbox.Errorf(sandbox.Unsupported, "cpus: %g is not a whole number, and without a control group only whole CPUs can be enforced", asked),
+			"ask for %d, run as root or in a systemd unit with Delegate=yes, or accept it with --allow-unenforced cpu", int(math.Ceil(asked)))
+	}
+	return p, nil
+}
+
+// apply makes what the plan needs before the box's processes start.
+func (p plan) apply(m *maker, b *madeBox) error {
+	b.record.CPUSet = p.cpuSet
+	b.record.WatchMemory = p.watchMemory
+	if !p.group {
+		return nil
+	}
+	// The record must name the group before it exists.
+	b.record.Cgroup = m.cgs.of(b.record.Spec.ID)
+	if err := b.save(); err != nil {
+		return err
+	}
+	_, err := m.cgs.make(b.record.Spec.ID, b.record.Spec.Limits)
+	return err
+}
+
+// confine puts the box's processes, which wait to be started, under the limits.
+func (b *madeBox) confine() error {
+	sentry, gofer := b.sentry(), b.container.GoferPid.Load()
+	if b.record.Cgroup != nil {
+		for _, pid := range append(tree(sentry), tree(gofer)...) {
+			if err := b.record.Cgroup.add(pid); err != nil {
+				return err
+			}
+		}
+	}
+	if b.record.WatchMemory {
+		w, err := watchMemory(sentry, b.record.Spec.Limits.MemoryBytes)
+		if err != nil {
+			return err
+		}
+		b.watch = w
+	}
+	return nil
+}
+
+// ownCPUs returns the processors that this thread may run on.
+func ownCPUs() ([]int, error) {
+	var set unix.CPUSet
+	if err := unix.SchedGetaffinity(0, &set); err != nil {
+		return nil, fmt.Errorf("read CPU affinity: %w", err)
+	}
+	return cpusOf(&set), nil
+}
+
+func cpusOf(set *unix.CPUSet) []int {
+	var cpus []int
+	for i := range len(set) * 64 {
+		if set.IsSet(i) {
+			cpus = append(cpus, i)
+		}
+	}
+	return cpus
+}
+
+// withCPUs calls f on a thread that is bound to cpus, which the processes that
+// f starts inherit. With no cpus it just calls f.
+func withCPUs(cpus []int, f func() error) error {
+	if len(cpus) == 0 {
+		return f()
+	}
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	var before, during unix.CPUSet
+	if err := unix.SchedGetaffinity(0, &before); err != nil {
+		return fmt.Errorf("read CPU affinity: %w", err)
+	}
+	for _, cpu := range cpus {
+		during.Set(cpu)
+	}
+	if err := unix.SchedSetaffinity(0, &during); err != nil {
+		return fmt.Errorf("bind to CPUs %v: %w", cpus, err)
+	}
+	defer func() {
+		// The thread goes back to the others; should this not work, the
+		// worst is a maker that uses fewer processors.
+		_ = unix.SchedSetaffinity(0, &before)
+	}()
+	return f()
+}

@@ -1,0 +1,227 @@
+package gvisor
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+
+	"golang.org/x/sys/unix"
+	"gvisor.dev/gvisor/pkg/log"
+
+	"github.com/glovebox-dev/glovebox/internal/driver"
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
+)
+
+// makerFD is the descriptor on which a maker finds its driver.
+const makerFD = 3
+
+// maker makes boxes for one driver. It lives in a process of its own.
+type maker struct {
+	dir   string // all that is kept; shared with other makers
+	guest string
+	cgs   *cgroups // nil where none can be written
+
+	hostRoot func() (string, error) // made once, when first needed
+
+	mu    sync.Mutex
+	boxes map[string]*madeBox // made or attached here
+}
+
+// makerMain is the maker's main function; it returns the exit status.
+func makerMain(args []string) int {
+	log.SetTarget(log.GoogleEmitter{Writer: &log.Writer{Next: os.Stderr}})
+	log.SetLevel(log.Warning)
+	if len(args) != 2 {
+		fmt.Fprintf(os.Stderr, "%s: started by hand; it is a part of glovebox\n", makerName)
+		return 2
+	}
+	// What is mounted here is for this process and its boxes alone.
+	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
+		fmt.Fprintf(os.Stderr, "%s: make mounts private: %v\n", makerName, err)
+		return 1
+	}
+	conn, err := fileConn(os.NewFile(makerFD, "driver"))
+	if err != nil {
+		fmt.Fprintf(os.Stderr, "%s: %v\n", makerName, err)
+		return 1
+	}
+	m := &maker{
+		dir:   filepath.Join(args[0], "gvisor"),
+		guest: args[1],
+		cgs:   findCgroups(),
+		boxes: map[string]*madeBox{},
+	}
+	m.hostRoot = sync.OnceValues(func() (string, error) {
+		return mountHostRoot(filepath.Join(m.dir, "host"), m.guest)
+	})
+	m.serve(conn.(*net.UnixConn))
+	return 0
+}
+
+// serve answers requests until the driver is gone, then destroys what was
+// attached to it.
+func (m *maker) serve(conn *net.UnixConn) {
+	ctx, cancel := context.WithCancel(context.Background())
+	var calls sync.WaitGroup
+	for {
+		req, files, err := receiveRequest(conn)
+		if err != nil {
+			if !errors.Is(err, io.EOF) && !errors.Is(err, net.ErrClosed) {
+				log.Warningf("receive request: %v", err)
+			}
+			break
+		}
+		if len(files) == 0 {
+			continue
+		}
+		calls.Go(func() { m.answer(ctx, req, files) })
+	}
+	cancel()
+	calls.Wait()
+	m.mu.Lock()
+	var attached []*madeBox
+	for _, b := range m.boxes {
+		if !b.record.Spec.Detached && b.own {
+			attached = append(attached, b)
+		}
+	}
+	m.mu.Unlock()
+	var ends sync.WaitGroup
+	for _, b := range attached {
+		ends.Go(func() {
+			if err := m.destroy(b.record.Spec.ID); err != nil {
+				log.Warningf("destroy %s: %v", b.record.Spec.ID, err)
+			}
+		})
+	}
+	ends.Wait()
+}
+
+// answer does what req asks and replies on the first file.
+func (m *maker) answer(ctx context.Context, req *request, files []*os.File) {
+	defer closeAll(files[1:])
+	conn, err := fileConn(files[0])
+	if err != nil {
+		log.Warningf("open reply stream: %v", err)
+		return
+	}
+	defer conn.Close()
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	go func() {
+		// The driver never writes here: an end of file is its giving up.
+		_, _ = conn.Read(make([]byte, 1))
+		cancel()
+	}()
+	var rep reply
+	if err := m.do(ctx, req, files[1:], &rep); err != nil {
+		rep = reply{Err: toWire(err)}
+	}
+	if err := json.NewEncoder(conn).Encode(&rep); err != nil && req.Op == opCreate {
+		// Nobody heard of it, so nobody would destroy it.
+		_ = m.destroy(req.Ref)
+	}
+}
+
+func (m *maker) do(ctx context.Context, req *request, files []*os.File, rep *reply) (err error) {
+	if needsRef := req.Op != opList && req.Op != opProbe; needsRef && !sandbox.ValidID(req.Ref) {
+		return sandbox.Errorf(sandbox.Invalid, "%q is not a box's reference", req.Ref)
+	}
+	switch req.Op {
+	case opProbe:
+		return m.probe()
+	case opCreate:
+		if len(files) != 1 || req.Spec == nil || req.Spec.ID != req.Ref {
+			return sandbox.Errorf(sandbox.Invalid, "incomplete order")
+		}
+		return m.create(ctx, req.Spec, files[0])
+	case opAttach:
+		_, err = m.find(req.Ref)
+		return err
+	case opDestroy, opDiscard:
+		return m.destroy(req.Ref)
+	case opList:
+		rep.Refs, err = m.list()
+		return err
+	}
+	b, err := m.find(req.Ref)
+	if err != nil {
+		return err
+	}
+	switch req.Op {
+	case opDial:
+		if len(files) != 1 {
+			return sandbox.Errorf(sandbox.Invalid, "no stream to connect")
+		}
+		return b.dial(ctx, files[0])
+	case opReceipt:
+		rep.Receipt, err = b.receipt()
+	case opIncidents:
+		rep.Incidents, err = b.incidents()
+	case opPause:
+		err = b.pause()
+	case opResume:
+		err = b.resume()
+	default:
+		err = sandbox.Errorf(sandbox.Internal, "unknown operation %q", req.Op)
+	}
+	return err
+}
+
+func (m *maker) boxesDir() string          { return filepath.Join(m.dir, "boxes") }
+func (m *maker) boxDir(ref string) string  { return filepath.Join(m.boxesDir(), ref) }
+func (m *maker) runscDir() string          { return filepath.Join(m.dir, "runsc") }
+func (m *maker) remember(b *madeBox)       { m.mu.Lock(); m.boxes[b.record.Spec.ID] = b; m.mu.Unlock() }
+func (m *maker) forget(ref string)         { m.mu.Lock(); delete(m.boxes, ref); m.mu.Unlock() }
+func (m *maker) known(ref string) *madeBox { m.mu.Lock(); defer m.mu.Unlock(); return m.boxes[ref] }
+
+// find returns a box that lives, loading it if another maker made it.
+func (m *maker) find(ref string) (*madeBox, error) {
+	if b := m.known(ref); b != nil {
+		if b.ready {
+			return b, nil
+		}
+		return nil, sandbox.Errorf(sandbox.Conflict, "box is still being made")
+	}
+	b, err := m.load(ref)
+	if err != nil {
+		return nil, err
+	}
+	if !b.alive() {
+		return nil, fmt.Errorf("%w: its kernel does not run", driver.ErrGone)
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if other := m.boxes[ref]; other != nil {
+		return other, nil
+	}
+	m.boxes[ref] = b
+	return b, nil
+}
+
+// list returns the references of all boxes that have anything left.
+func (m *maker) list() ([]string, error) {
+	refs := map[string]bool{}
+	entries, err := os.ReadDir(m.boxesDir())
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, fmt.Errorf("list boxes: %w", err)
+	}
+	for _, e := range entries {
+		if sandbox.ValidID(e.Name()) {
+			refs[e.Name()] = true
+		}
+	}
+	var out []string
+	for ref := range refs {
+		out = append(out, ref)
+	}
+	slices.Sort(out)
+	return out, nil
+}

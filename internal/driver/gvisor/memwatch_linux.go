@@ -1,0 +1,122 @@
+package gvisor
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// A memoryWatch keeps a box's memory limit where no control group can: all the
+// memory of a box's programs is one file of the sentry's, without a name, and
+// its size on disk, as it were, is what they use. When it exceeds the limit the
+// watch kills the box.
+//
+// It looks more often the nearer the limit is: soon enough that memory, filled
+// at [fillRate], cannot have passed the limit by more than fillRate times
+// [shortestLook].
+type memoryWatch struct {
+	file    *os.File
+	limit   int64
+	sentry  int
+	killed  atomic.Int32
+	stopped chan struct{}
+	done    chan struct{}
+}
+
+const (
+	fillRate     = 4 << 30 // bytes a second; zeroing memory is not faster
+	shortestLook = 2 * time.Millisecond
+	longestLook  = 250 * time.Millisecond
+)
+
+// memoryFileName is what gVisor calls that file.
+const memoryFileName = "runsc-memory"
+
+// watchMemory begins to watch; the caller stops it.
+func watchMemory(sentry int, limit int64) (*memoryWatch, error) {
+	file, err := openMemoryFile(sentry)
+	if err != nil {
+		return nil, err
+	}
+	w := &memoryWatch{
+		file:    file,
+		limit:   limit,
+		sentry:  sentry,
+		stopped: make(chan struct{}),
+		done:    make(chan struct{}),
+	}
+	go w.run()
+	return w, nil
+}
+
+// openMemoryFile opens the file that holds the memory of a sentry's programs.
+func openMemoryFile(sentry int) (*os.File, error) {
+	dir := filepath.Join("/proc", strconv.Itoa(sentry), "fd")
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, fmt.Errorf("find memory of box: %w", err)
+	}
+	for _, e := range entries {
+		path := filepath.Join(dir, e.Name())
+		if target, err := os.Readlink(path); err == nil && strings.Contains(target, memoryFileName) {
+			return os.Open(path)
+		}
+	}
+	return nil, fmt.Errorf("find memory of box: process %d has no file %q", sentry, memoryFileName)
+}
+
+func (w *memoryWatch) run() {
+	defer close(w.done)
+	defer w.file.Close()
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-w.stopped:
+			return
+		case <-timer.C:
+		}
+		used, err := w.used()
+		if err != nil {
+			return // cannot be: the file is open
+		}
+		if used > w.limit {
+			w.killed.Add(1)
+			_ = unix.Kill(w.sentry, unix.SIGKILL)
+			return
+		}
+		timer.Reset(nextLook(w.limit - used))
+	}
+}
+
+// nextLook returns how long room bytes last at the least.
+func nextLook(room int64) time.Duration {
+	return min(max(time.Duration(room)*time.Second/fillRate, shortestLook), longestLook)
+}
+
+// used returns how much memory the box's programs use, in bytes.
+func (w *memoryWatch) used() (int64, error) {
+	var st unix.Stat_t
+	if err := unix.Fstat(int(w.file.Fd()), &st); err != nil {
+		return 0, err
+	}
+	return st.Blocks * 512, nil
+}
+
+func (w *memoryWatch) kills() int { return int(w.killed.Load()) }
+
+// stop ends the watch. It may be called again.
+func (w *memoryWatch) stop() {
+	select {
+	case <-w.stopped:
+	default:
+		close(w.stopped)
+	}
+	<-w.done
+}

@@ -1,0 +1,109 @@
+package gvisor
+
+import (
+	"debug/elf"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/glovebox-dev/glovebox/internal/driver"
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
+)
+
+// unavailable returns an error that wraps [driver.ErrUnavailable].
+func unavailable(hint, format string, args ...any) error {
+	return &sandbox.Error{
+		Kind: sandbox.Unavailable,
+		Err:  fmt.Errorf("%w: %w", driver.ErrUnavailable, fmt.Errorf(format, args...)),
+		Hint: hint,
+	}
+}
+
+// checkProgram reports whether path can be what the driver's processes are
+// started from: gVisor starts it again in an empty root, where a program that
+// needs shared libraries finds none.
+func checkProgram(path string) error {
+	f, err := elf.Open(path)
+	if err != nil {
+		return unavailable("reinstall glovebox", "read own executable: %w", err)
+	}
+	defer f.Close()
+	for _, p := range f.Progs {
+		if p.Type == elf.PT_INTERP {
+			return unavailable("build it with CGO_ENABLED=0", "the executable %s is not static", path)
+		}
+	}
+	return nil
+}
+
+// Where Linux and its distributions keep the switches that can forbid user
+// namespaces.
+const (
+	sysctlMaxUserNS    = "/proc/sys/user/max_user_namespaces"
+	sysctlDebianUserNS = "/proc/sys/kernel/unprivileged_userns_clone"
+	sysctlUbuntuUserNS = "/proc/sys/kernel/apparmor_restrict_unprivileged_userns"
+)
+
+func sysctl(path string) string {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(string(data))
+}
+
+// explainStart adds to an error of starting a process in namespaces what on
+// this machine is the likely cause.
+func explainStart(err error) error {
+	if err == nil {
+		return nil
+	}
+	refused := errors.Is(err, unix.EPERM) || errors.Is(err, unix.EACCES) ||
+		errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EINVAL) || strings.Contains(err.Error(), "operation not permitted")
+	if !refused {
+		return fmt.Errorf("start sandbox: %w", err)
+	}
+	if hint := userNamespaceHint(); hint != "" {
+		return unavailable(hint, "start sandbox: %w", err)
+	}
+	if os.Geteuid() == 0 {
+		return unavailable("inside a container, run it with --privileged, or with --cap-add SYS_ADMIN --security-opt seccomp=unconfined",
+			"start sandbox: this root may not make namespaces: %w", err)
+	}
+	return unavailable("a surrounding container's seccomp profile may forbid it: run that with --security-opt seccomp=unconfined",
+		"start sandbox: this user may not make namespaces: %w", err)
+}
+
+// userNamespaceHint names the switch that forbids user namespaces here, or is
+// empty.
+func userNamespaceHint() string {
+	switch {
+	case sysctl(sysctlMaxUserNS) == "0":
+		return "user namespaces are switched off: sudo sysctl user.max_user_namespaces=10000"
+	case os.Geteuid() == 0:
+		return ""
+	case sysctl(sysctlDebianUserNS) == "0":
+		return "user namespaces are for root only here: sudo sysctl kernel.unprivileged_userns_clone=1"
+	case sysctl(sysctlUbuntuUserNS) == "1":
+		return "AppArmor confines user namespaces here: sudo sysctl kernel.apparmor_restrict_unprivileged_userns=0, or install glovebox's AppArmor profile"
+	}
+	return ""
+}
+
+// probe looks at what a box needs, from the maker, which by being there shows
+// that namespaces can be made.
+func (m *maker) probe() error {
+	if err := os.MkdirAll(m.dir, 0o700); err != nil {
+		return unavailable("choose another with --state-dir", "state directory: %w", err)
+	}
+	if _, err := os.Stat(m.guest); err != nil {
+		return unavailable("reinstall glovebox", "guest: %w", err)
+	}
+	if _, err := m.hostRoot(); err != nil {
+		return unavailable("", "host image: %w", err)
+	}
+	return nil
+}

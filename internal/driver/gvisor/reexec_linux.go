@@ -1,0 +1,96 @@
+package gvisor
+
+import (
+	"encoding/json"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+
+	specs "github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
+	"gvisor.dev/gvisor/runsc/cli/maincli"
+)
+
+// makerName is what the maker is called in its first argument.
+const makerName = "glovebox-maker"
+
+// Reexec must be the first call of main. In a process that the driver or
+// gVisor started as a helper, it does that helper's work and never returns; in
+// any other it returns at once.
+func Reexec() {
+	switch {
+	case os.Args[0] == makerName:
+		os.Exit(makerMain(os.Args[1:]))
+	case os.Args[0] == "runsc-sandbox":
+		os.Args = sandboxArgs(os.Args)
+		maincli.Main()
+	case os.Args[0] == "runsc-gofer",
+		// The process that takes /proc away from the other two has no name
+		// of its own; nobody else calls this program by that path.
+		os.Args[0] == "/proc/self/exe" && len(os.Args) > 1 && os.Args[1] == "umount":
+		maincli.Main()
+	default:
+		return
+	}
+	os.Exit(1)
+}
+
+// sandboxArgs makes the sentry show its programs the memory and the processors
+// that they may use, where gVisor would only do so for a cgroup of its own
+// making: programs size their heaps and thread pools by what they see. The
+// limits are those of the box's own specification.
+func sandboxArgs(args []string) []string {
+	mem, cpus, ok := limitsOf(args)
+	if !ok {
+		return args
+	}
+	args = slices.Clone(args)
+	for i := 0; i+1 < len(args); i++ {
+		if args[i] == "--total-memory" && mem > 0 {
+			args[i+1] = strconv.FormatInt(mem, 10)
+		}
+	}
+	if at := slices.Index(args, "boot"); at >= 0 && cpus > 0 && !slices.Contains(args, "--cpu-num") {
+		args = slices.Insert(args, at+1, "--cpu-num", strconv.Itoa(cpus))
+	}
+	return args
+}
+
+// limitsOf reads the limits from the specification that the process was given
+// as an open file, without moving that file's offset.
+func limitsOf(args []string) (mem int64, cpus int, ok bool) {
+	fd := -1
+	for _, a := range args {
+		if s, found := strings.CutPrefix(a, "--spec-fd="); found {
+			fd, _ = strconv.Atoi(s)
+		}
+	}
+	if fd < 3 {
+		return 0, 0, false
+	}
+	// The descriptor is read at a place, so that its offset stays, and never
+	// opened anew: this process may not.
+	data := make([]byte, 1<<20)
+	n, err := unix.Pread(fd, data, 0)
+	if err != nil {
+		return 0, 0, false
+	}
+	var spec specs.Spec
+	if err := json.Unmarshal(data[:n], &spec); err != nil {
+		return 0, 0, false
+	}
+	if spec.Linux == nil || spec.Linux.Resources == nil {
+		return 0, 0, false
+	}
+	r := spec.Linux.Resources
+	if r.Memory != nil && r.Memory.Limit != nil {
+		mem = *r.Memory.Limit
+	}
+	if r.CPU != nil && r.CPU.Quota != nil && r.CPU.Period != nil && *r.CPU.Period > 0 {
+		// Two at least: with one, programs leave out locks that they need,
+		// because threads do run at the same time on the host.
+		cpus = max(2, int((*r.CPU.Quota+int64(*r.CPU.Period)-1)/int64(*r.CPU.Period)))
+	}
+	return mem, cpus, true
+}

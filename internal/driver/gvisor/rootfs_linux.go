@@ -1,0 +1,232 @@
+package gvisor
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
+)
+
+// guestPath is where a box finds the guest.
+const guestPath = "/.glovebox/guest"
+
+// systemDirs are the host's directories that the image "host" shows, where
+// they exist. On most systems all but /usr are links into it.
+var systemDirs = []string{"usr", "bin", "sbin", "lib", "lib32", "lib64", "libx32"}
+
+// etcFiles are the entries of the host's /etc that programs need to run, and
+// that say nothing about the host's users, secrets or network. Whatever is not
+// here is not in the image; what is not readable by everybody is left out too.
+var etcFiles = []string{
+	"alternatives", "bash.bashrc", "ca-certificates", "crypto-policies", "debian_version",
+	"fonts", "gai.conf", "inputrc", "java-17-openjdk", "java-21-openjdk", "ld.so.cache",
+	"ld.so.conf", "ld.so.conf.d", "locale.alias", "locale.conf", "localtime", "magic",
+	"magic.mime", "mailcap", "mime.types", "nsswitch.conf", "os-release", "pki/ca-trust",
+	"pki/tls/certs", "profile", "protocols", "python3", "python3.11", "python3.12",
+	"python3.13", "services", "skel", "ssl/certs", "ssl/openssl.cnf", "terminfo", "timezone",
+	"vim",
+}
+
+// etcMade are the files that are made for the sandbox rather than shown.
+var etcMade = map[string]string{
+	"passwd": "root:x:0:0:root:/root:/bin/sh\n" +
+		"user:x:1000:1000:user:/home/user:/bin/sh\n" +
+		"nobody:x:65534:65534:nobody:/nonexistent:/usr/sbin/nologin\n",
+	"group":       "root:x:0:\nuser:x:1000:\nnogroup:x:65534:\n",
+	"hosts":       "127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n",
+	"hostname":    "sandbox\n",
+	"resolv.conf": "",
+	"shells":      "/bin/sh\n/bin/bash\n",
+}
+
+// emptyDirs are the directories of the image that are its own.
+var emptyDirs = map[string]fs.FileMode{
+	"data":      0o755,
+	"dev":       0o755,
+	"etc":       0o755,
+	"home":      0o755,
+	"home/user": 0o755,
+	"media":     0o755,
+	"mnt":       0o755,
+	"opt":       0o755,
+	"proc":      0o555,
+	"root":      0o700,
+	"run":       0o755,
+	"srv":       0o755,
+	"sys":       0o555,
+	"tmp":       0o777 | fs.ModeSticky,
+	"var":       0o755,
+	"var/lib":   0o755,
+	"var/log":   0o755,
+	"var/cache": 0o755,
+	"var/tmp":   0o777 | fs.ModeSticky,
+	".glovebox": 0o755,
+}
+
+// mountHostRoot makes the root file system of the image "host" at dir and
+// returns it: a small file system in memory with the host's own system
+// directories mounted in it, read-only. All of that exists only in this
+// process's mount namespace and in those made from it, and goes with the last
+// of them.
+func mountHostRoot(dir, guest string) (string, error) {
+	if err := os.MkdirAll(dir, 0o711); err != nil {
+		return "", fmt.Errorf("make host image: %w", err)
+	}
+	if err := unix.Mount("glovebox", dir, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "mode=0755,size=64m"); err != nil {
+		return "", fmt.Errorf("mount host image: %w", err)
+	}
+	if err := fillHostRoot(dir, guest); err != nil {
+		return "", errors.Join(fmt.Errorf("make host image: %w", err), unix.Unmount(dir, unix.MNT_DETACH))
+	}
+	return dir, nil
+}
+
+func fillHostRoot(dir, guest string) error {
+	for name, mode := range emptyDirs {
+		path := filepath.Join(dir, name)
+		if err := os.MkdirAll(path, 0o755); err != nil {
+			return err
+		}
+		// Chmod, because a mask applies to MkdirAll.
+		if err := os.Chmod(path, mode); err != nil {
+			return err
+		}
+	}
+	// gVisor would hide an empty /tmp behind a file system in memory, which
+	// the disk limit does not count.
+	if err := os.WriteFile(filepath.Join(dir, "tmp", ".keep"), nil, 0o444); err != nil {
+		return err
+	}
+	for _, name := range systemDirs {
+		if err := showSystemDir(dir, name); err != nil {
+			return err
+		}
+	}
+	for _, name := range etcFiles {
+		if err := copyPublic(filepath.Join("/etc", name), filepath.Join(dir, "etc", name)); err != nil {
+			return err
+		}
+	}
+	for name, text := range etcMade {
+		if err := os.WriteFile(filepath.Join(dir, "etc", name), []byte(text), 0o644); err != nil {
+			return err
+		}
+	}
+	return bindReadOnly(guest, filepath.Join(dir, guestPath), false)
+}
+
+// showSystemDir shows the host's /name in dir: a link as that link, a
+// directory by mounting it, and nothing if there is none.
+func showSystemDir(dir, name string) error {
+	host := filepath.Join("/", name)
+	fi, err := os.Lstat(host)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return nil
+	case err != nil:
+		return err
+	case fi.Mode().Type() == fs.ModeSymlink:
+		target, err := os.Readlink(host)
+		if err != nil {
+			return err
+		}
+		return os.Symlink(target, filepath.Join(dir, name))
+	case fi.IsDir():
+		return bindReadOnly(host, filepath.Join(dir, name), true)
+	}
+	return nil
+}
+
+// bindReadOnly mounts source at target, which it makes.
+func bindReadOnly(source, target string, isDir bool) error {
+	if isDir {
+		if err := os.MkdirAll(target, 0o755); err != nil {
+			return err
+		}
+	} else if err := os.WriteFile(target, nil, 0o755); err != nil {
+		return err
+	}
+	if err := unix.Mount(source, target, "", unix.MS_BIND|unix.MS_REC, ""); err != nil {
+		return fmt.Errorf("mount %s: %w", source, err)
+	}
+	// In a user namespace the flags that the host's mount has are locked, and
+	// a remount that would drop one is refused: keep them all.
+	var st unix.Statfs_t
+	if err := unix.Statfs(target, &st); err != nil {
+		return err
+	}
+	const kept = unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC | unix.MS_NOATIME | unix.MS_NODIRATIME
+	flags := uintptr(st.Flags)&kept | unix.MS_BIND | unix.MS_REMOUNT | unix.MS_RDONLY
+	if err := unix.Mount("", target, "", flags, ""); err != nil {
+		return fmt.Errorf("make %s read-only: %w", source, err)
+	}
+	return nil
+}
+
+// copyPublic copies a file, a link or a directory with all in it, as far as
+// everybody may read it. What is not there is left out.
+func copyPublic(from, to string) error {
+	fi, err := os.Lstat(from)
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	switch mode := fi.Mode(); {
+	case mode.Type() == fs.ModeSymlink:
+		target, err := os.Readlink(from)
+		if err != nil {
+			return err
+		}
+		if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
+			return err
+		}
+		return os.Symlink(target, to)
+	case mode.IsDir():
+		if mode&0o005 != 0o005 {
+			return nil
+		}
+		if err := os.MkdirAll(to, 0o755); err != nil {
+			return err
+		}
+		entries, err := os.ReadDir(from)
+		if err != nil {
+			return err
+		}
+		for _, e := range entries {
+			if err := copyPublic(filepath.Join(from, e.Name()), filepath.Join(to, e.Name())); err != nil {
+				return err
+			}
+		}
+		return nil
+	case mode.IsRegular():
+		if mode&0o004 == 0 {
+			return nil
+		}
+		data, err := os.ReadFile(from)
+		if err != nil {
+			return err
+		}
+		if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
+			return err
+		}
+		return os.WriteFile(to, data, 0o644|mode&0o111)
+	}
+	return nil
+}
+
+// root returns the root directory of an image.
+func (m *maker) root(image string) (string, error) {
+	if image != sandbox.ImageHost {
+		return "", sandbox.WithHint(
+			sandbox.Errorf(sandbox.Unsupported, "image %q: this driver has no images but %q", image, sandbox.ImageHost),
+			"leave the image out, or use --driver docker where an engine runs")
+	}
+	return m.hostRoot()
+}

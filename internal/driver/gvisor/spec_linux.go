@@ -1,0 +1,111 @@
+package gvisor
+
+import (
+	"encoding/json"
+	"fmt"
+	"math"
+	"os"
+	"path/filepath"
+	"strconv"
+
+	specs "github.com/opencontainers/runtime-spec/specs-go"
+	"gvisor.dev/gvisor/runsc/config"
+	"gvisor.dev/gvisor/runsc/flag"
+)
+
+// config returns gVisor's settings for a box.
+func (m *maker) config(b *madeBox) (*config.Config, error) {
+	flags := flag.NewFlagSet("glovebox", flag.ContinueOnError)
+	config.RegisterFlags(flags)
+	settings := map[string]string{
+		"root": m.runscDir(),
+		// Never kvm unasked: where virtualization is not nested, it hangs.
+		"platform": "systrap",
+		"network":  "none",
+		// The maker makes the groups; see cgroups.
+		"ignore-cgroups": "true",
+		// The sentry gets at files only by its gofer, so that it runs as
+		// nobody, in an empty root and a user namespace of its own.
+		"directfs": "false",
+		"rootless": strconv.FormatBool(!inInitialUserNamespace()),
+		// Everything written lands in one file of bounded size.
+		"overlay2": fmt.Sprintf("root:dir=%s,size=%d", b.upperDir(), b.record.Spec.Limits.DiskBytes),
+		// The host's settings are looked at by the doctor, not at each start.
+		"host-settings": "ignore",
+		"log":           filepath.Join(b.dir, "runsc.log"),
+	}
+	for name, value := range settings {
+		if err := flags.Set(name, value); err != nil {
+			return nil, fmt.Errorf("set gVisor's %s to %q: %w", name, value, err)
+		}
+	}
+	return config.NewFromFlags(flags)
+}
+
+// guestCapabilities are what sandbox-root may do, and the guest with it: act
+// on other users' files and processes, and become another user. They are those
+// of the sandbox's kernel and mean nothing to the host.
+var guestCapabilities = []string{
+	"CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FOWNER", "CAP_FSETID", "CAP_KILL",
+	"CAP_NET_BIND_SERVICE", "CAP_SETFCAP", "CAP_SETGID", "CAP_SETPCAP", "CAP_SETUID",
+	"CAP_SYS_CHROOT", "CAP_SYS_PTRACE",
+}
+
+// maxOpenFiles bounds the descriptors of each process in a box.
+const maxOpenFiles = 16384
+
+// bundle returns the box's OCI specification.
+func (b *madeBox) bundle(root string) *specs.Spec {
+	l := b.record.Spec.Limits
+	quota, period := int64(math.Round(l.CPUs*cpuPeriod)), uint64(cpuPeriod)
+	return &specs.Spec{
+		Version:  "1.1.0",
+		Hostname: b.record.Spec.Hostname,
+		Root:     &specs.Root{Path: root},
+		Process: &specs.Process{
+			Args: []string{
+				guestPath, "serve",
+				"--conn-fd", strconv.Itoa(guestConnFD),
+				"--nproc", strconv.Itoa(l.Processes),
+			},
+			Env: []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"},
+			Cwd: "/",
+			Capabilities: &specs.LinuxCapabilities{
+				Bounding:  guestCapabilities,
+				Effective: guestCapabilities,
+				Permitted: guestCapabilities,
+			},
+			NoNewPrivileges: true,
+			Rlimits: []specs.POSIXRlimit{
+				{Type: "RLIMIT_NOFILE", Soft: maxOpenFiles, Hard: maxOpenFiles},
+				{Type: "RLIMIT_NPROC", Soft: uint64(l.Processes), Hard: uint64(l.Processes)},
+				{Type: "RLIMIT_CORE", Soft: 0, Hard: 0},
+			},
+		},
+		Mounts: []specs.Mount{
+			{Destination: "/proc", Type: "proc", Source: "proc"},
+			{Destination: "/dev", Type: "tmpfs", Source: "tmpfs"},
+			{Destination: "/dev/shm", Type: "tmpfs", Source: "tmpfs", Options: []string{"mode=1777", "size=64m"}},
+			{Destination: "/sys", Type: "sysfs", Source: "sysfs", Options: []string{"ro"}},
+		},
+		Linux: &specs.Linux{
+			Resources: &specs.LinuxResources{
+				Memory: &specs.LinuxMemory{Limit: &l.MemoryBytes},
+				CPU:    &specs.LinuxCPU{Quota: &quota, Period: &period},
+			},
+			Namespaces: []specs.LinuxNamespace{
+				{Type: specs.PIDNamespace}, {Type: specs.NetworkNamespace}, {Type: specs.IPCNamespace},
+				{Type: specs.UTSNamespace}, {Type: specs.MountNamespace},
+			},
+		},
+	}
+}
+
+// writeBundle writes the specification where gVisor's processes look for it.
+func (b *madeBox) writeBundle(root string) error {
+	data, err := json.Marshal(b.bundle(root))
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(b.dir, "config.json"), data, 0o600)
+}

@@ -1,0 +1,173 @@
+package gvisor
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/glovebox-dev/glovebox/internal/driver"
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
+)
+
+// The driver and its maker speak over a socket of packets. Each packet is one
+// request, in JSON, and brings along the end of a fresh stream socket on which
+// the reply comes; closing that stream early cancels the request. A request
+// that opens a stream to the guest brings that stream's far end as a second
+// descriptor.
+
+// maxRequest bounds a request, in bytes; the largest is a specification.
+const maxRequest = 64 << 10
+
+// request is what the driver asks of the maker.
+type request struct {
+	Op   string       `json:"op"`
+	Ref  string       `json:"ref,omitempty"`
+	Spec *driver.Spec `json:"spec,omitempty"`
+}
+
+// The operations.
+const (
+	opCreate    = "create"
+	opAttach    = "attach"
+	opDial      = "dial"
+	opReceipt   = "receipt"
+	opIncidents = "incidents"
+	opPause     = "pause"
+	opResume    = "resume"
+	opDestroy   = "destroy"
+	opList      = "list"
+	opDiscard   = "discard"
+	opProbe     = "probe"
+)
+
+// reply is the maker's answer.
+type reply struct {
+	Err       *wireError       `json:"err,omitempty"`
+	Receipt   sandbox.Receipt  `json:"receipt,omitempty"`
+	Incidents driver.Incidents `json:"incidents"`
+	Refs      []string         `json:"refs,omitempty"`
+}
+
+// wireError carries an error with what callers ask of it.
+type wireError struct {
+	Kind        sandbox.Kind `json:"kind"`
+	Text        string       `json:"text"`
+	Hint        string       `json:"hint,omitempty"`
+	Gone        bool         `json:"gone,omitempty"`
+	Unavailable bool         `json:"unavailable,omitempty"`
+}
+
+func toWire(err error) *wireError {
+	if err == nil {
+		return nil
+	}
+	return &wireError{
+		Kind:        sandbox.KindOf(err),
+		Text:        err.Error(),
+		Hint:        sandbox.HintOf(err),
+		Gone:        errors.Is(err, driver.ErrGone),
+		Unavailable: errors.Is(err, driver.ErrUnavailable),
+	}
+}
+
+// remoteError is an error of the maker's.
+type remoteError struct{ w wireError }
+
+func (e *remoteError) Error() string { return e.w.Text }
+
+func (e *remoteError) Is(target error) bool {
+	return e.w.Gone && target == driver.ErrGone ||
+		e.w.Unavailable && target == driver.ErrUnavailable
+}
+
+func (w *wireError) err() error {
+	if w == nil {
+		return nil
+	}
+	return &sandbox.Error{Kind: w.Kind, Err: &remoteError{*w}, Hint: w.Hint}
+}
+
+// socketpair returns two connected stream sockets, both closed on exec.
+func socketpair() (a, b *os.File, err error) {
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, nil, fmt.Errorf("make socket pair: %w", err)
+	}
+	return os.NewFile(uintptr(fds[0]), "near"), os.NewFile(uintptr(fds[1]), "far"), nil
+}
+
+// fileConn turns f, a socket, into a connection, and closes f.
+func fileConn(f *os.File) (net.Conn, error) {
+	defer f.Close()
+	return net.FileConn(f)
+}
+
+// sendRequest sends req with files, of which the first is the reply stream.
+func sendRequest(conn *net.UnixConn, req *request, files ...*os.File) error {
+	data, err := json.Marshal(req)
+	if err != nil {
+		return err
+	}
+	if len(data) > maxRequest {
+		return sandbox.Errorf(sandbox.Invalid, "request of %d bytes is too large", len(data))
+	}
+	var fds []int
+	for _, f := range files {
+		fds = append(fds, int(f.Fd()))
+	}
+	_, _, err = conn.WriteMsgUnix(data, unix.UnixRights(fds...), nil)
+	return err
+}
+
+// receiveRequest receives a request and its files. The error is io.EOF's kin
+// when the driver is gone.
+func receiveRequest(conn *net.UnixConn) (*request, []*os.File, error) {
+	data := make([]byte, maxRequest)
+	oob := make([]byte, unix.CmsgSpace(4*4))
+	n, oobn, _, _, err := conn.ReadMsgUnix(data, oob)
+	if err != nil {
+		return nil, nil, err
+	}
+	if n == 0 {
+		return nil, nil, net.ErrClosed
+	}
+	files, err := filesOf(oob[:oobn])
+	if err != nil {
+		return nil, nil, err
+	}
+	var req request
+	if err := json.Unmarshal(data[:n], &req); err != nil {
+		closeAll(files)
+		return nil, nil, fmt.Errorf("decode request: %w", err)
+	}
+	return &req, files, nil
+}
+
+func filesOf(oob []byte) ([]*os.File, error) {
+	msgs, err := unix.ParseSocketControlMessage(oob)
+	if err != nil {
+		return nil, err
+	}
+	var files []*os.File
+	for _, m := range msgs {
+		fds, err := unix.ParseUnixRights(&m)
+		if err != nil {
+			continue
+		}
+		for _, fd := range fds {
+			unix.CloseOnExec(fd)
+			files = append(files, os.NewFile(uintptr(fd), "received"))
+		}
+	}
+	return files, nil
+}
+
+func closeAll(files []*os.File) {
+	for _, f := range files {
+		f.Close()
+	}
+}
