@@ -1,0 +1,192 @@
+package store
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
+)
+
+const (
+	ownersDir  = "owners"
+	lockSuffix = ".lock"
+
+	// staleLock is how old a lock file without an owner's row must be before
+	// it is taken for the leftover of a process killed while it registered.
+	staleLock = time.Hour
+)
+
+// How a file is locked.
+const (
+	shared    = false
+	exclusive = true
+)
+
+// errLocked says that another holds the lock.
+var errLocked = errors.New("locked")
+
+// An Owner is this process's mark as one that looks after sandboxes. It holds
+// an advisory lock on a file of its own, which the kernel frees when the
+// process ends, however it ends: so others can tell.
+type Owner struct {
+	id string
+	s  *Store
+
+	mu   sync.Mutex
+	file *os.File // nil when released
+}
+
+// RegisterOwner makes a new owner, alive until Release or the end of this
+// process.
+func (s *Store) RegisterOwner(ctx context.Context, detached bool) (*Owner, error) {
+	o := &Owner{id: strings.ToLower(rand.Text()), s: s}
+	if err := o.register(ctx, detached); err != nil {
+		return nil, errors.Join(sandbox.Wrap(err, "register owner", ""), o.Release(context.WithoutCancel(ctx)))
+	}
+	return o, nil
+}
+
+func (o *Owner) register(ctx context.Context, detached bool) (err error) {
+	// The lock comes before the row: whoever learns the name finds it locked.
+	if o.file, err = os.OpenFile(o.s.lockFile(o.id), os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600); err != nil {
+		return err
+	}
+	if err := lock(o.file, exclusive, false); err != nil {
+		return err
+	}
+	_, err = o.s.exec(ctx, `INSERT INTO owners (id, pid, detached, started_at) VALUES (?, ?, ?, ?)`,
+		o.id, os.Getpid(), detached, o.s.now().UnixMicro())
+	return err
+}
+
+// ID returns the owner's name in sandbox records.
+func (o *Owner) ID() string { return o.id }
+
+// Release ends the ownership; sandboxes that name it are then open to be
+// claimed. It is idempotent.
+func (o *Owner) Release(ctx context.Context) error {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.file == nil {
+		return nil
+	}
+	err := o.file.Close()
+	o.file = nil
+	err = errors.Join(err, o.s.dropOwner(ctx, o.id))
+	return sandbox.Wrap(err, "release owner", "")
+}
+
+func (s *Store) dropOwner(ctx context.Context, id string) error {
+	err := os.Remove(s.lockFile(id))
+	if errors.Is(err, fs.ErrNotExist) {
+		err = nil
+	}
+	_, dbErr := s.exec(ctx, `DELETE FROM owners WHERE id = ?`, id)
+	return errors.Join(err, dbErr)
+}
+
+// OwnerAlive reports whether the process behind an owner still lives.
+func (s *Store) OwnerAlive(id string) (bool, error) {
+	if id == "" || strings.ContainsAny(id, `/\.`) {
+		return false, nil
+	}
+	alive, err := locked(s.lockFile(id))
+	if err != nil {
+		return false, fmt.Errorf("look at owner %s: %w", id, err)
+	}
+	return alive, nil
+}
+
+// ForgetDeadOwners removes what is left of owners that died. It does not look
+// at their sandboxes: those name an owner that is then unknown, hence dead.
+func (s *Store) ForgetDeadOwners(ctx context.Context) error {
+	known := map[string]bool{}
+	err := collect(ctx, s.read, `SELECT id FROM owners`, nil, func(scan scanFunc) error {
+		var id string
+		err := scan(&id)
+		known[id] = true
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for id := range known {
+		alive, err := s.OwnerAlive(id)
+		if err == nil && !alive {
+			err = s.dropOwner(ctx, id)
+		}
+		errs = append(errs, err)
+	}
+	entries, err := os.ReadDir(filepath.Join(s.dir, ownersDir))
+	errs = append(errs, err)
+	for _, e := range entries {
+		if id := strings.TrimSuffix(e.Name(), lockSuffix); !known[id] {
+			errs = append(errs, s.dropStaleLock(e))
+		}
+	}
+	return sandbox.Wrap(errors.Join(errs...), "forget dead owners", "")
+}
+
+func (s *Store) dropStaleLock(e fs.DirEntry) error {
+	info, err := e.Info()
+	if errors.Is(err, fs.ErrNotExist) || err == nil && s.now().Sub(info.ModTime()) < staleLock {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	err = os.Remove(filepath.Join(s.dir, ownersDir, e.Name()))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
+}
+
+func (s *Store) lockFile(owner string) string {
+	return filepath.Join(s.dir, ownersDir, owner+lockSuffix)
+}
+
+// locked reports whether somebody holds the lock of the file of that name.
+func locked(name string) (bool, error) {
+	f, err := os.OpenFile(name, os.O_RDWR, 0)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	defer f.Close()
+	// A shared lock, so that two who look at the same moment do not take each
+	// other for the owner.
+	switch err := lock(f, shared, false); {
+	case err == nil:
+		return false, nil
+	case errors.Is(err, errLocked):
+		return true, nil
+	default:
+		return false, err
+	}
+}
+
+// lockPath waits for the lock of a file, which it makes if need be, and
+// returns what frees it.
+func lockPath(name string) (unlock func(), err error) {
+	f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	if err := lock(f, exclusive, true); err != nil {
+		f.Close()
+		return nil, err
+	}
+	return func() { f.Close() }, nil
+}

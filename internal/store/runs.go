@@ -1,0 +1,156 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"time"
+
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
+)
+
+// A Run is the record of one run.
+type Run struct {
+	sandbox.Run
+	Principal sandbox.Principal
+	// Timeout is how long it may take, from Started on.
+	Timeout time.Duration
+	// Terminal says that it has a terminal, KeepsStdin that its input stays
+	// open.
+	Terminal, KeepsStdin bool
+	// StopRequested says that its owner asked for its end.
+	StopRequested bool
+	// StdoutBytes and StderrBytes count all it wrote, KeptBytes what its log
+	// holds of that. They are set when it has finished.
+	StdoutBytes, StderrBytes, KeptBytes int64
+}
+
+const (
+	insertRunSQL = `INSERT INTO runs (id, sandbox_id, principal, started_at, timeout, terminal, keeps_stdin)
+		VALUES (?, ?, ?, ?, ?, ?, ?)`
+
+	finishRunSQL = `UPDATE runs SET ended_at = ?, verdict = ?, cause = ?, next_step = ?, exit_code = ?,
+		cpu_ms = ?, peak_memory = ?, stdout_bytes = ?, stderr_bytes = ?, kept_bytes = ?
+		WHERE id = ? AND ended_at = 0`
+
+	selectRunSQL = `SELECT id, sandbox_id, principal, started_at, timeout, terminal, keeps_stdin, stop_requested,
+		ended_at, verdict, cause, next_step, exit_code, cpu_ms, peak_memory, stdout_bytes, stderr_bytes, kept_bytes
+		FROM runs`
+)
+
+func scanRun(scan scanFunc) (Run, error) {
+	var (
+		r              Run
+		started, ended int64
+		exit           sql.NullInt64
+	)
+	err := scan(&r.ID, &r.SandboxID, &r.Principal, &started, &r.Timeout, &r.Terminal, &r.KeepsStdin, &r.StopRequested,
+		&ended, &r.Verdict.Code, &r.Verdict.Cause, &r.Verdict.NextStep, &exit, &r.Usage.CPUMillis,
+		&r.Usage.PeakMemoryBytes, &r.StdoutBytes, &r.StderrBytes, &r.KeptBytes)
+	if err != nil {
+		return Run{}, err
+	}
+	r.Started, r.Ended = fromMicros(started), fromMicros(ended)
+	r.Status = sandbox.RunRunning
+	if ended != 0 {
+		r.Status = sandbox.RunFinished
+	}
+	if exit.Valid {
+		code := int(exit.Int64)
+		r.ExitCode = &code
+	}
+	return r, nil
+}
+
+// InsertRun adds the record of a run that begins, and records that its sandbox
+// is used. It fails with NotFound if there is no such sandbox.
+func (s *Store) InsertRun(ctx context.Context, r Run) error {
+	err := s.tx(ctx, func(tx *sql.Tx) error {
+		_, err := tx.StmtContext(ctx, s.insertRun).ExecContext(ctx, r.ID, r.SandboxID, r.Principal, micros(r.Started),
+			int64(r.Timeout), r.Terminal, r.KeepsStdin)
+		if err != nil {
+			return err
+		}
+		_, err = tx.StmtContext(ctx, s.touch).ExecContext(ctx, micros(r.Started), r.SandboxID)
+		return err
+	})
+	return sandbox.Wrap(err, "store run", r.ID)
+}
+
+// FinishRun records how a run ended. It reports false, and changes nothing, if
+// the run had ended before.
+func (s *Store) FinishRun(ctx context.Context, r Run) (bool, error) {
+	var exit sql.NullInt64
+	if r.ExitCode != nil {
+		exit = sql.NullInt64{Int64: int64(*r.ExitCode), Valid: true}
+	}
+	var finished bool
+	err := s.tx(ctx, func(tx *sql.Tx) error {
+		res, err := tx.StmtContext(ctx, s.finishRun).ExecContext(ctx, micros(r.Ended), r.Verdict.Code, r.Verdict.Cause,
+			r.Verdict.NextStep, exit, r.Usage.CPUMillis, r.Usage.PeakMemoryBytes, r.StdoutBytes, r.StderrBytes, r.KeptBytes,
+			r.ID)
+		if err != nil {
+			return err
+		}
+		n, err := res.RowsAffected()
+		if err != nil {
+			return err
+		}
+		finished = n == 1
+		_, err = tx.StmtContext(ctx, s.touch).ExecContext(ctx, micros(r.Ended), r.SandboxID)
+		return err
+	})
+	return finished, sandbox.Wrap(err, "store run", r.ID)
+}
+
+// Run returns the record of one run, or an error of kind NotFound.
+func (s *Store) Run(ctx context.Context, id string) (Run, error) {
+	r, err := scanRun(s.getRun.QueryRowContext(ctx, id).Scan)
+	if errors.Is(err, sql.ErrNoRows) {
+		return Run{}, sandbox.Errorf(sandbox.NotFound, "no run %s", id)
+	}
+	return r, sandbox.Wrap(err, "read run", id)
+}
+
+// Runs returns the records of a sandbox's runs, the oldest first.
+func (s *Store) Runs(ctx context.Context, sandboxID string) ([]Run, error) {
+	return s.runs(ctx, ` WHERE sandbox_id = ? ORDER BY started_at, id`, sandboxID)
+}
+
+// RunningRuns returns the records of a sandbox's runs that have not ended.
+func (s *Store) RunningRuns(ctx context.Context, sandboxID string) ([]Run, error) {
+	return s.runs(ctx, ` WHERE sandbox_id = ? AND ended_at = 0 ORDER BY started_at, id`, sandboxID)
+}
+
+// RunsToForget returns runs that have ended and whose output need not be kept:
+// those that ended before t, and the oldest of the rest for as long as the
+// logs of all together hold more than keep bytes.
+func (s *Store) RunsToForget(ctx context.Context, t time.Time, keep int64) ([]Run, error) {
+	return s.runs(ctx, ` WHERE id IN (
+		SELECT id FROM (SELECT id, ended_at, sum(kept_bytes) OVER (ORDER BY ended_at DESC, id) AS held
+			FROM runs WHERE ended_at != 0)
+		WHERE ended_at < ? OR held > ?)`, micros(t), keep)
+}
+
+func (s *Store) runs(ctx context.Context, where string, args ...any) ([]Run, error) {
+	var list []Run
+	err := collect(ctx, s.read, selectRunSQL+where, args, func(scan scanFunc) error {
+		r, err := scanRun(scan)
+		list = append(list, r)
+		return err
+	})
+	return list, sandbox.Wrap(err, "list runs", "")
+}
+
+// RequestRunStop records that a run's end was asked for, for the process that
+// settles its verdict.
+func (s *Store) RequestRunStop(ctx context.Context, id string) error {
+	_, err := s.exec(ctx, `UPDATE runs SET stop_requested = 1 WHERE id = ? AND ended_at = 0`, id)
+	return sandbox.Wrap(err, "store run", id)
+}
+
+// DeleteRun removes the record of a run.
+func (s *Store) DeleteRun(ctx context.Context, id string) error {
+	_, err := s.exec(ctx, `DELETE FROM runs WHERE id = ?`, id)
+	return sandbox.Wrap(err, "delete run", id)
+}

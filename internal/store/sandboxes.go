@@ -1,0 +1,177 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
+)
+
+// A Sandbox is the record of one sandbox. Its Expires is not kept: it follows
+// from the limits.
+type Sandbox struct {
+	sandbox.Sandbox
+	Principal sandbox.Principal
+	// Owner is the process that looks after it; Detached says that it is
+	// meant to outlive that process.
+	Owner    string
+	Detached bool
+	// Ref is its driver's reference, "" until the box exists.
+	Ref string
+	// HasEnv says that it has an environment, which is not kept here.
+	HasEnv bool
+	// StopCause is set when somebody began to stop it; a process that finds
+	// it gone learns why from this.
+	StopCause string
+}
+
+const selectSandboxSQL = `SELECT id, principal, owner, detached, driver, ref, state, name, image, network,
+	has_env, limits, receipt, created_at, used_at, ended_at, cause, stop_cause FROM sandboxes`
+
+func scanSandbox(scan scanFunc) (Sandbox, error) {
+	var (
+		r                    Sandbox
+		limits, receipt      []byte
+		created, used, ended int64
+	)
+	err := scan(&r.ID, &r.Principal, &r.Owner, &r.Detached, &r.Driver, &r.Ref, &r.State, &r.Name, &r.Image, &r.Network,
+		&r.HasEnv, &limits, &receipt, &created, &used, &ended, &r.Cause, &r.StopCause)
+	if err != nil {
+		return Sandbox{}, err
+	}
+	r.Created, r.Used, r.Ended = fromMicros(created), fromMicros(used), fromMicros(ended)
+	if err := json.Unmarshal(limits, &r.Limits); err != nil {
+		return Sandbox{}, fmt.Errorf("decode limits of %s: %w", r.ID, err)
+	}
+	if err := json.Unmarshal(receipt, &r.Receipt); err != nil {
+		return Sandbox{}, fmt.Errorf("decode receipt of %s: %w", r.ID, err)
+	}
+	return r, nil
+}
+
+// InsertSandbox adds a record. Its identifier must be new.
+func (s *Store) InsertSandbox(ctx context.Context, r Sandbox) error {
+	limits, err := json.Marshal(r.Limits)
+	if err != nil {
+		return err
+	}
+	receipt, err := json.Marshal(r.Receipt)
+	if err != nil {
+		return err
+	}
+	_, err = s.exec(ctx, `INSERT INTO sandboxes (id, principal, owner, detached, driver, ref, state, name, image, network,
+		has_env, limits, receipt, created_at, used_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
+		r.ID, r.Principal, r.Owner, r.Detached, r.Driver, r.Ref, r.State, r.Name, r.Image, r.Network,
+		r.HasEnv, string(limits), string(receipt), micros(r.Created), micros(r.Used))
+	return sandbox.Wrap(err, "store sandbox", r.ID)
+}
+
+// StartedSandbox records that a starting sandbox runs. It reports false if the
+// sandbox is not starting any more.
+func (s *Store) StartedSandbox(ctx context.Context, id, ref string, receipt sandbox.Receipt, used time.Time) (bool, error) {
+	text, err := json.Marshal(receipt)
+	if err != nil {
+		return false, err
+	}
+	n, err := s.exec(ctx, `UPDATE sandboxes SET state = ?, ref = ?, receipt = ?, used_at = ? WHERE id = ? AND state = ?`,
+		sandbox.Running, ref, string(text), micros(used), id, sandbox.Starting)
+	return n == 1, sandbox.Wrap(err, "store sandbox", id)
+}
+
+// Sandbox returns the record of one sandbox, or an error of kind NotFound.
+func (s *Store) Sandbox(ctx context.Context, id string) (Sandbox, error) {
+	r, err := scanSandbox(s.read.QueryRowContext(ctx, selectSandboxSQL+` WHERE id = ?`, id).Scan)
+	if errors.Is(err, sql.ErrNoRows) {
+		return Sandbox{}, sandbox.Errorf(sandbox.NotFound, "no sandbox %s", id)
+	}
+	return r, sandbox.Wrap(err, "read sandbox", id)
+}
+
+// Sandboxes returns the records of a principal's sandboxes, at most limit:
+// those that have not ended first, the newest first among each.
+func (s *Store) Sandboxes(ctx context.Context, p sandbox.Principal, limit int) ([]Sandbox, error) {
+	return s.sandboxes(ctx, ` WHERE principal = ? ORDER BY ended_at != 0, created_at DESC, id LIMIT ?`, p, limit)
+}
+
+// LiveSandboxes returns the records of all sandboxes that have not ended.
+func (s *Store) LiveSandboxes(ctx context.Context) ([]Sandbox, error) {
+	return s.sandboxes(ctx, ` WHERE ended_at = 0 ORDER BY created_at, id`)
+}
+
+func (s *Store) sandboxes(ctx context.Context, where string, args ...any) ([]Sandbox, error) {
+	var list []Sandbox
+	err := collect(ctx, s.read, selectSandboxSQL+where, args, func(scan scanFunc) error {
+		r, err := scanSandbox(scan)
+		list = append(list, r)
+		return err
+	})
+	return list, sandbox.Wrap(err, "list sandboxes", "")
+}
+
+const touchSQL = `UPDATE sandboxes SET used_at = max(used_at, ?) WHERE id = ?`
+
+// TouchSandbox records that a sandbox was used.
+func (s *Store) TouchSandbox(ctx context.Context, id string, used time.Time) error {
+	_, err := s.touch.ExecContext(ctx, micros(used), id)
+	return sandbox.Wrap(err, "store sandbox", id)
+}
+
+// ClaimSandbox makes to the owner of a sandbox that has not ended, if from
+// still is. It reports whether it did: of several processes that try, one does.
+func (s *Store) ClaimSandbox(ctx context.Context, id, from, to string) (bool, error) {
+	n, err := s.exec(ctx, `UPDATE sandboxes SET owner = ? WHERE id = ? AND owner = ? AND ended_at = 0`, to, id, from)
+	return n == 1, sandbox.Wrap(err, "claim sandbox", id)
+}
+
+// StoppingSandbox records why a sandbox is about to be stopped. The first
+// cause stays.
+func (s *Store) StoppingSandbox(ctx context.Context, id, cause string) error {
+	_, err := s.exec(ctx, `UPDATE sandboxes SET stop_cause = ? WHERE id = ? AND ended_at = 0 AND stop_cause = ''`, cause, id)
+	return sandbox.Wrap(err, "store sandbox", id)
+}
+
+// EndSandbox records that a sandbox stopped, and gives v to those of its runs
+// that are still recorded as running. It reports false if it had ended before.
+func (s *Store) EndSandbox(ctx context.Context, id, cause string, at time.Time, v sandbox.Verdict) (bool, error) {
+	var ended bool
+	err := s.tx(ctx, func(tx *sql.Tx) error {
+		r, err := tx.ExecContext(ctx, `UPDATE sandboxes SET state = ?, cause = ?, ended_at = ? WHERE id = ? AND ended_at = 0`,
+			sandbox.Stopped, cause, micros(at), id)
+		if err != nil {
+			return err
+		}
+		n, err := r.RowsAffected()
+		if err != nil {
+			return err
+		}
+		ended = n == 1
+		_, err = tx.ExecContext(ctx, `UPDATE runs SET verdict = ?, cause = ?, next_step = ?, ended_at = max(?, started_at)
+			WHERE sandbox_id = ? AND ended_at = 0`, v.Code, v.Cause, v.NextStep, micros(at), id)
+		return err
+	})
+	return ended, sandbox.Wrap(err, "store sandbox", id)
+}
+
+// DeleteSandbox removes a record and those of its runs.
+func (s *Store) DeleteSandbox(ctx context.Context, id string) error {
+	_, err := s.exec(ctx, `DELETE FROM sandboxes WHERE id = ?`, id)
+	return sandbox.Wrap(err, "delete sandbox", id)
+}
+
+// SandboxesEndedBefore returns the identifiers of sandboxes that stopped
+// before t.
+func (s *Store) SandboxesEndedBefore(ctx context.Context, t time.Time) ([]string, error) {
+	var ids []string
+	err := collect(ctx, s.read, `SELECT id FROM sandboxes WHERE ended_at != 0 AND ended_at < ?`, []any{micros(t)},
+		func(scan scanFunc) error {
+			var id string
+			err := scan(&id)
+			ids = append(ids, id)
+			return err
+		})
+	return ids, sandbox.Wrap(err, "list sandboxes", "")
+}

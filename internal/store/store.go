@@ -1,0 +1,280 @@
+// Package store keeps what must outlive a process: sandboxes, runs, the
+// processes that own them, and tokens. It is one SQLite file in the state
+// directory, which any number of processes may have open at once.
+//
+// The engine uses it for sandboxes, runs and owners, and the composition root
+// hands its tokens to the HTTP edge. It holds no rules: it does not decide who
+// may see what, only finds and changes rows. No secret reaches it.
+//
+// A [Store] is open from Open to Close and safe for concurrent use. Every
+// method is one transaction. Writes go to the operating system but are not
+// forced to the disk one by one: after a power failure the last of them may be
+// missing, and the file is whole. The sandboxes they speak of are gone then
+// too.
+package store
+
+import (
+	"context"
+	"database/sql"
+	"embed"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
+
+	_ "modernc.org/sqlite" // the database/sql driver of that name
+)
+
+// FileName is the name of the database in the state directory.
+const FileName = "state.db"
+
+// busyTimeout is how long a statement waits for another process's
+// transaction. Transactions here take well under a millisecond each.
+const busyTimeout = 10 * time.Second
+
+// maxReaders bounds the connections that only read.
+const maxReaders = 4
+
+//go:embed migrations/*.sql
+var migrations embed.FS
+
+// Options configure a Store.
+type Options struct {
+	// Dir is the state directory. It is made, with mode 0700, if missing.
+	Dir string
+	// Now is the clock; time.Now if nil.
+	Now func() time.Time
+}
+
+// A Store is an open database.
+type Store struct {
+	dir string
+	now func() time.Time
+
+	// SQLite has one writer at a time. Giving it one connection makes writers
+	// of this process queue in Go, in order, instead of polling for the lock.
+	write *sql.DB
+	read  *sql.DB
+
+	insertRun, finishRun, touch, getRun *sql.Stmt
+}
+
+// Open opens the database in opts.Dir, making or upgrading it first. It fails
+// with [sandbox.Unsupported] if a newer version of the program made it, and
+// with [sandbox.Unavailable] if the directory cannot be used.
+func Open(ctx context.Context, opts Options) (*Store, error) {
+	if opts.Dir == "" {
+		return nil, sandbox.Errorf(sandbox.Invalid, "open store: no state directory is named")
+	}
+	s := &Store{dir: opts.Dir, now: opts.Now}
+	if s.now == nil {
+		s.now = time.Now
+	}
+	if err := s.open(ctx); err != nil {
+		s.Close()
+		return nil, sandbox.Wrap(err, "open store", "")
+	}
+	return s, nil
+}
+
+func (s *Store) open(ctx context.Context) error {
+	if err := os.MkdirAll(filepath.Join(s.dir, ownersDir), 0o700); err != nil {
+		return unusable(err)
+	}
+	// Several processes may find the file missing or old at the same moment;
+	// turning on the write-ahead log in particular does not wait for locks.
+	unlock, err := lockPath(filepath.Join(s.dir, "state.lock"))
+	if err != nil {
+		return unusable(err)
+	}
+	defer unlock()
+
+	// SQLite gives its side files the mode of the main one.
+	name := filepath.Join(s.dir, FileName)
+	f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return unusable(err)
+	}
+	if err := f.Close(); err != nil {
+		return unusable(err)
+	}
+	if s.write, err = openDB(name, "_txlock=immediate", 1); err != nil {
+		return err
+	}
+	if _, err := s.write.ExecContext(ctx, "PRAGMA journal_mode = WAL"); err != nil {
+		return unusable(err)
+	}
+	if err := s.migrate(ctx); err != nil {
+		return err
+	}
+	if s.read, err = openDB(name, "_pragma=query_only(1)", maxReaders); err != nil {
+		return err
+	}
+	return s.prepare(ctx)
+}
+
+func openDB(name, param string, conns int) (*sql.DB, error) {
+	u := url.URL{Path: filepath.ToSlash(name)}
+	dsn := fmt.Sprintf("file:%s?%s&_pragma=busy_timeout(%d)&_pragma=synchronous(normal)&_pragma=foreign_keys(1)",
+		u.EscapedPath(), param, busyTimeout.Milliseconds())
+	db, err := sql.Open("sqlite", dsn)
+	if err != nil {
+		return nil, unusable(err)
+	}
+	db.SetMaxOpenConns(conns)
+	db.SetMaxIdleConns(conns)
+	return db, nil
+}
+
+func unusable(err error) error {
+	return sandbox.WithHint(sandbox.Errorf(sandbox.Unavailable, "%w", err),
+		"check that the state directory can be written and its disk has room, or name another with --state-dir")
+}
+
+// prepare prepares the statements of a run's path; the others are rare.
+func (s *Store) prepare(ctx context.Context) (err error) {
+	for _, p := range []struct {
+		stmt **sql.Stmt
+		db   *sql.DB
+		text string
+	}{
+		{&s.insertRun, s.write, insertRunSQL},
+		{&s.finishRun, s.write, finishRunSQL},
+		{&s.touch, s.write, touchSQL},
+		{&s.getRun, s.read, selectRunSQL + ` WHERE id = ?`},
+	} {
+		if *p.stmt, err = p.db.PrepareContext(ctx, p.text); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Close closes the database.
+func (s *Store) Close() error {
+	var errs []error
+	for _, db := range []*sql.DB{s.read, s.write} {
+		if db != nil {
+			errs = append(errs, db.Close())
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// Now returns the store's time, with the precision it keeps.
+func (s *Store) Now() time.Time { return fromMicros(s.now().UnixMicro()) }
+
+// migrate applies, each in a transaction of its own, the migrations that the
+// file does not have yet.
+func (s *Store) migrate(ctx context.Context) error {
+	const table = `CREATE TABLE IF NOT EXISTS migrations (
+		name TEXT PRIMARY KEY, applied_at INTEGER NOT NULL) STRICT`
+	if _, err := s.write.ExecContext(ctx, table); err != nil {
+		return unusable(err)
+	}
+	var done []string
+	err := collect(ctx, s.write, `SELECT name FROM migrations ORDER BY name`, nil, func(scan scanFunc) error {
+		var name string
+		err := scan(&name)
+		done = append(done, name)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	entries, err := migrations.ReadDir("migrations")
+	if err != nil {
+		return err
+	}
+	var known []string
+	for _, e := range entries {
+		known = append(known, strings.TrimSuffix(e.Name(), ".sql"))
+	}
+	for _, name := range done {
+		if !slices.Contains(known, name) {
+			return sandbox.WithHint(
+				sandbox.Errorf(sandbox.Unsupported, "%s was made by a newer version of this program (migration %s)", FileName, name),
+				"update the program, or name another directory with --state-dir")
+		}
+	}
+	for _, name := range known {
+		if slices.Contains(done, name) {
+			continue
+		}
+		text, err := migrations.ReadFile(path.Join("migrations", name+".sql"))
+		if err != nil {
+			return err
+		}
+		err = s.tx(ctx, func(tx *sql.Tx) error {
+			if _, err := tx.ExecContext(ctx, string(text)); err != nil {
+				return err
+			}
+			_, err := tx.ExecContext(ctx, `INSERT INTO migrations VALUES (?, ?)`, name, s.now().UnixMicro())
+			return err
+		})
+		if err != nil {
+			return fmt.Errorf("apply migration %s: %w", name, err)
+		}
+	}
+	return nil
+}
+
+// tx runs f in a transaction that holds the write lock from its begin, so that
+// what f read is still so when it writes.
+func (s *Store) tx(ctx context.Context, f func(*sql.Tx) error) error {
+	tx, err := s.write.BeginTx(ctx, nil)
+	if err != nil {
+		return err
+	}
+	if err := f(tx); err != nil {
+		return errors.Join(err, tx.Rollback())
+	}
+	return tx.Commit()
+}
+
+// exec runs one statement that writes, and returns how many rows it changed.
+func (s *Store) exec(ctx context.Context, query string, args ...any) (int64, error) {
+	r, err := s.write.ExecContext(ctx, query, args...)
+	if err != nil {
+		return 0, err
+	}
+	return r.RowsAffected()
+}
+
+type scanFunc func(dest ...any) error
+
+// collect calls each for every row of a query.
+func collect(ctx context.Context, db *sql.DB, query string, args []any, each func(scanFunc) error) error {
+	rows, err := db.QueryContext(ctx, query, args...)
+	if err != nil {
+		return err
+	}
+	defer rows.Close()
+	for rows.Next() {
+		if err := each(rows.Scan); err != nil {
+			return err
+		}
+	}
+	return rows.Err()
+}
+
+func micros(t time.Time) int64 {
+	if t.IsZero() {
+		return 0
+	}
+	return t.UnixMicro()
+}
+
+func fromMicros(n int64) time.Time {
+	if n == 0 {
+		return time.Time{}
+	}
+	return time.UnixMicro(n).UTC()
+}

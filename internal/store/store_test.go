@@ -1,0 +1,625 @@
+package store
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
+)
+
+// childEnv makes the test binary act as a second process on a store.
+const childEnv = "STORE_TEST_CHILD_DIR"
+
+func TestMain(m *testing.M) {
+	if dir := os.Getenv(childEnv); dir != "" {
+		if err := child(dir); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+		os.Exit(0)
+	}
+	os.Exit(m.Run())
+}
+
+// child registers an owner, adds a sandbox with runs, says so, and waits to be
+// killed or for the end of its input.
+func child(dir string) error {
+	ctx := context.Background()
+	s, err := Open(ctx, Options{Dir: dir})
+	if err != nil {
+		return err
+	}
+	o, err := s.RegisterOwner(ctx, false)
+	if err != nil {
+		return err
+	}
+	sb := testSandbox(o.ID())
+	if err := s.InsertSandbox(ctx, sb); err != nil {
+		return err
+	}
+	if err := addRuns(ctx, s, sb.ID, 50); err != nil {
+		return err
+	}
+	fmt.Println(o.ID(), sb.ID)
+	bufio.NewReader(os.Stdin).ReadByte()
+	if err := o.Release(ctx); err != nil {
+		return err
+	}
+	return s.Close()
+}
+
+func mustOpen(tb testing.TB, dir string) *Store {
+	tb.Helper()
+	s, err := Open(tb.Context(), Options{Dir: dir})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			tb.Errorf("close: %v", err)
+		}
+	})
+	return s
+}
+
+func testSandbox(owner string) Sandbox {
+	now := time.UnixMicro(time.Now().UnixMicro()).UTC()
+	return Sandbox{
+		Sandbox: sandbox.Sandbox{
+			ID: sandbox.NewID(), Name: "n", State: sandbox.Starting, Driver: "fake", Image: sandbox.ImageHost,
+			Network: sandbox.NetworkNone, Limits: sandbox.DefaultLimits(), Created: now, Used: now,
+		},
+		Principal: sandbox.Local, Owner: owner, Detached: true, HasEnv: true,
+	}
+}
+
+func addRuns(ctx context.Context, s *Store, sandboxID string, n int) error {
+	for range n {
+		r := Run{Principal: sandbox.Local, Timeout: time.Second}
+		r.ID, r.SandboxID, r.Started = sandbox.NewRunID(), sandboxID, s.Now()
+		if err := s.InsertRun(ctx, r); err != nil {
+			return err
+		}
+		r.Ended, r.Verdict = s.Now(), sandbox.Verdict{Code: sandbox.OK}
+		if _, err := s.FinishRun(ctx, r); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func TestSandboxRoundTrip(t *testing.T) {
+	ctx := t.Context()
+	s := mustOpen(t, t.TempDir())
+	want := testSandbox("me")
+	if err := s.InsertSandbox(ctx, want); err != nil {
+		t.Fatal(err)
+	}
+	check := func() {
+		t.Helper()
+		got, err := s.Sandbox(ctx, want.ID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if d := cmp.Diff(want, got); d != "" {
+			t.Errorf("-want +got\n%s", d)
+		}
+	}
+	check()
+
+	want.State, want.Ref, want.Used = sandbox.Running, "box-1", want.Used.Add(time.Second)
+	want.Receipt = sandbox.Receipt{{Name: sandbox.ControlMemory, Asked: "512 MiB", Value: "512 MiB", Mechanism: "m", Enforced: true}}
+	if ok, err := s.StartedSandbox(ctx, want.ID, want.Ref, want.Receipt, want.Used); err != nil || !ok {
+		t.Fatalf("StartedSandbox = %v, %v", ok, err)
+	}
+	if ok, err := s.StartedSandbox(ctx, want.ID, "x", nil, want.Used); err != nil || ok {
+		t.Fatalf("second StartedSandbox = %v, %v", ok, err)
+	}
+	check()
+
+	want.Used = want.Used.Add(time.Minute)
+	for _, at := range []time.Time{want.Used, want.Used.Add(-time.Hour)} { // an older use changes nothing
+		if err := s.TouchSandbox(ctx, want.ID, at); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want.StopCause = "first"
+	for _, cause := range []string{"first", "second"} {
+		if err := s.StoppingSandbox(ctx, want.ID, cause); err != nil {
+			t.Fatal(err)
+		}
+	}
+	check()
+
+	if ok, err := s.ClaimSandbox(ctx, want.ID, "other", "you"); err != nil || ok {
+		t.Fatalf("claim from a stranger = %v, %v", ok, err)
+	}
+	if ok, err := s.ClaimSandbox(ctx, want.ID, "me", "you"); err != nil || !ok {
+		t.Fatalf("claim = %v, %v", ok, err)
+	}
+	want.Owner = "you"
+	check()
+
+	want.State, want.Cause, want.Ended = sandbox.Stopped, "done", want.Used.Add(time.Hour)
+	if ok, err := s.EndSandbox(ctx, want.ID, "done", want.Ended, sandbox.Verdict{}); err != nil || !ok {
+		t.Fatalf("end = %v, %v", ok, err)
+	}
+	if ok, err := s.EndSandbox(ctx, want.ID, "again", want.Ended.Add(1), sandbox.Verdict{}); err != nil || ok {
+		t.Fatalf("second end = %v, %v", ok, err)
+	}
+	check()
+	if ids, err := s.SandboxesEndedBefore(ctx, want.Ended); err != nil || len(ids) != 0 {
+		t.Errorf("ended before its end: %v, %v", ids, err)
+	}
+	if ids, err := s.SandboxesEndedBefore(ctx, want.Ended.Add(time.Second)); err != nil || !cmp.Equal(ids, []string{want.ID}) {
+		t.Errorf("ended before later: %v, %v", ids, err)
+	}
+}
+
+func TestSandboxesOrder(t *testing.T) {
+	ctx := t.Context()
+	s := mustOpen(t, t.TempDir())
+	base := time.Now()
+	var want []string
+	for i, ended := range []bool{true, false, true, false} {
+		r := testSandbox("me")
+		r.Name, r.Created = fmt.Sprint(i), base.Add(time.Duration(i)*time.Second)
+		if err := s.InsertSandbox(ctx, r); err != nil {
+			t.Fatal(err)
+		}
+		if ended {
+			if _, err := s.EndSandbox(ctx, r.ID, "", base.Add(time.Hour), sandbox.Verdict{}); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	other := testSandbox("me")
+	other.Principal = "someone"
+	if err := s.InsertSandbox(ctx, other); err != nil {
+		t.Fatal(err)
+	}
+	want = []string{"3", "1", "2", "0"}
+	list, err := s.Sandboxes(ctx, sandbox.Local, 10)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, r := range list {
+		got = append(got, r.Name)
+	}
+	if d := cmp.Diff(want, got); d != "" {
+		t.Errorf("-want +got\n%s", d)
+	}
+	if list, err := s.LiveSandboxes(ctx); err != nil || len(list) != 3 {
+		t.Errorf("LiveSandboxes: %d, %v; want 3", len(list), err)
+	}
+}
+
+func TestRunRoundTrip(t *testing.T) {
+	ctx := t.Context()
+	s := mustOpen(t, t.TempDir())
+	sb := testSandbox("me")
+	if err := s.InsertSandbox(ctx, sb); err != nil {
+		t.Fatal(err)
+	}
+	want := Run{Principal: sandbox.Local, Timeout: 30 * time.Second, Terminal: true, KeepsStdin: true}
+	want.ID, want.SandboxID, want.Status, want.Started = sandbox.NewRunID(), sb.ID, sandbox.RunRunning, s.Now()
+	if err := s.InsertRun(ctx, want); err != nil {
+		t.Fatal(err)
+	}
+	check := func() {
+		t.Helper()
+		got, err := s.Run(ctx, want.ID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if d := cmp.Diff(want, got); d != "" {
+			t.Errorf("-want +got\n%s", d)
+		}
+	}
+	check()
+	if err := s.RequestRunStop(ctx, want.ID); err != nil {
+		t.Fatal(err)
+	}
+	want.StopRequested = true
+	check()
+	if list, err := s.RunningRuns(ctx, sb.ID); err != nil || len(list) != 1 {
+		t.Fatalf("RunningRuns: %v, %v", list, err)
+	}
+
+	code := 3
+	want.Status, want.Ended, want.ExitCode = sandbox.RunFinished, want.Started.Add(time.Second), &code
+	want.Verdict = sandbox.Verdict{Code: sandbox.Failed, Cause: "c", NextStep: "n"}
+	want.Usage = sandbox.Usage{CPUMillis: 5, PeakMemoryBytes: 1 << 40}
+	want.StdoutBytes, want.StderrBytes, want.KeptBytes = 1<<33, 2, 64<<20
+	if ok, err := s.FinishRun(ctx, want); err != nil || !ok {
+		t.Fatalf("finish = %v, %v", ok, err)
+	}
+	again := want
+	again.Verdict.Code = sandbox.OK
+	if ok, err := s.FinishRun(ctx, again); err != nil || ok {
+		t.Fatalf("second finish = %v, %v", ok, err)
+	}
+	check()
+	got, err := s.Sandbox(ctx, sb.ID)
+	if err != nil || !got.Used.Equal(want.Ended) {
+		t.Errorf("used = %v, %v; want the end of the run, %v", got.Used, err, want.Ended)
+	}
+	if list, err := s.RunningRuns(ctx, sb.ID); err != nil || len(list) != 0 {
+		t.Errorf("RunningRuns: %v, %v", list, err)
+	}
+}
+
+func TestEndSandboxEndsItsRuns(t *testing.T) {
+	ctx := t.Context()
+	s := mustOpen(t, t.TempDir())
+	sb := testSandbox("me")
+	if err := s.InsertSandbox(ctx, sb); err != nil {
+		t.Fatal(err)
+	}
+	if err := addRuns(ctx, s, sb.ID, 1); err != nil {
+		t.Fatal(err)
+	}
+	r := Run{Principal: sandbox.Local}
+	r.ID, r.SandboxID, r.Started = sandbox.NewRunID(), sb.ID, s.Now().Add(time.Second)
+	if err := s.InsertRun(ctx, r); err != nil {
+		t.Fatal(err)
+	}
+	v := sandbox.Verdict{Code: sandbox.SandboxLost, Cause: "gone"}
+	if _, err := s.EndSandbox(ctx, sb.ID, "gone", s.Now(), v); err != nil {
+		t.Fatal(err)
+	}
+	runs, err := s.Runs(ctx, sb.ID)
+	if err != nil || len(runs) != 2 {
+		t.Fatalf("runs: %v, %v", runs, err)
+	}
+	if runs[0].Verdict.Code != sandbox.OK || runs[1].Verdict != v || runs[1].Status != sandbox.RunFinished {
+		t.Errorf("verdicts %v, %v", runs[0].Verdict, runs[1].Verdict)
+	}
+	if runs[1].Ended.Before(runs[1].Started) {
+		t.Errorf("ended %v before it started %v", runs[1].Ended, runs[1].Started)
+	}
+	if err := s.DeleteSandbox(ctx, sb.ID); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Run(ctx, r.ID); !errors.Is(err, sandbox.NotFound) {
+		t.Errorf("run of a deleted sandbox: %v", err)
+	}
+	if err := s.InsertRun(ctx, r); err == nil {
+		t.Error("a run of no sandbox was stored")
+	}
+}
+
+func TestRunsToForget(t *testing.T) {
+	ctx := t.Context()
+	s := mustOpen(t, t.TempDir())
+	sb := testSandbox("me")
+	if err := s.InsertSandbox(ctx, sb); err != nil {
+		t.Fatal(err)
+	}
+	base := s.Now()
+	var ids []string
+	for i := range 5 {
+		r := Run{Principal: sandbox.Local}
+		r.ID, r.SandboxID, r.Started = sandbox.NewRunID(), sb.ID, base
+		if err := s.InsertRun(ctx, r); err != nil {
+			t.Fatal(err)
+		}
+		r.Ended, r.KeptBytes = base.Add(time.Duration(i+1)*time.Minute), 10
+		if i < 4 { // the last one goes on
+			if _, err := s.FinishRun(ctx, r); err != nil {
+				t.Fatal(err)
+			}
+		}
+		ids = append(ids, r.ID)
+	}
+	for _, c := range []struct {
+		before time.Time
+		keep   int64
+		want   int // the oldest so many
+	}{
+		{base, 100, 0},
+		{base.Add(150 * time.Second), 100, 2},
+		{base, 25, 2},
+		{base, 0, 4},
+		{base.Add(time.Hour), 100, 4},
+	} {
+		list, err := s.RunsToForget(ctx, c.before, c.keep)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := map[string]bool{}
+		for _, r := range list {
+			got[r.ID] = true
+		}
+		want := map[string]bool{}
+		for _, id := range ids[:c.want] {
+			want[id] = true
+		}
+		if d := cmp.Diff(want, got); d != "" {
+			t.Errorf("before %v, keep %d: -want +got\n%s", c.before.Sub(base), c.keep, d)
+		}
+	}
+}
+
+func TestTokens(t *testing.T) {
+	ctx := t.Context()
+	s := mustOpen(t, t.TempDir())
+	want := Token{ID: "tok_1", Name: "ci", Principal: "alice", Hash: [32]byte{1, 2}, Scopes: []string{"run", "files"}, Created: s.Now()}
+	if err := s.PutToken(ctx, want); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.PutToken(ctx, Token{ID: "tok_2", Hash: want.Hash}); err == nil {
+		t.Error("a second token with the same hash was stored")
+	}
+	got, err := s.FindToken(ctx, want.Hash)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d := cmp.Diff(want, got); d != "" {
+		t.Errorf("-want +got\n%s", d)
+	}
+	if _, err := s.FindToken(ctx, [32]byte{9}); !errors.Is(err, sandbox.NotFound) {
+		t.Errorf("unknown token: %v", err)
+	}
+	if err := s.TouchToken(ctx, want.ID); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.RevokeToken(ctx, want.ID); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.RevokeToken(ctx, "tok_9"); !errors.Is(err, sandbox.NotFound) {
+		t.Errorf("revoke of an unknown token: %v", err)
+	}
+	if _, err := s.FindToken(ctx, want.Hash); !errors.Is(err, sandbox.NotFound) {
+		t.Errorf("revoked token: %v", err)
+	}
+	list, err := s.ListTokens(ctx)
+	if err != nil || len(list) != 1 || list[0].Revoked.IsZero() || list[0].Used.IsZero() {
+		t.Errorf("ListTokens: %+v, %v", list, err)
+	}
+}
+
+func TestTwoStoresAtOnce(t *testing.T) {
+	ctx := t.Context()
+	dir := t.TempDir()
+	// Opened at once, so that making the file is part of what is tested.
+	stores := make([]*Store, 2)
+	var wg sync.WaitGroup
+	for i := range stores {
+		wg.Go(func() {
+			s, err := Open(ctx, Options{Dir: dir})
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			stores[i] = s
+		})
+	}
+	wg.Wait()
+	if t.Failed() {
+		return
+	}
+	for _, s := range stores {
+		defer s.Close()
+	}
+	sb := testSandbox("0")
+	if err := stores[0].InsertSandbox(ctx, sb); err != nil {
+		t.Fatal(err)
+	}
+	var (
+		mu     sync.Mutex
+		claims int
+	)
+	const workers, runs = 4, 25
+	for i := range workers * len(stores) {
+		s := stores[i%len(stores)]
+		wg.Go(func() {
+			if err := addRuns(ctx, s, sb.ID, runs); err != nil {
+				t.Error(err)
+			}
+			ok, err := s.ClaimSandbox(ctx, sb.ID, "0", fmt.Sprint(i+1))
+			if err != nil {
+				t.Error(err)
+			}
+			if ok {
+				mu.Lock()
+				claims++
+				mu.Unlock()
+			}
+		})
+	}
+	wg.Wait()
+	if claims != 1 {
+		t.Errorf("%d of %d claims succeeded, want 1", claims, workers*len(stores))
+	}
+	list, err := stores[1].Runs(ctx, sb.ID)
+	if err != nil || len(list) != workers*len(stores)*runs {
+		t.Errorf("%d runs, %v; want %d", len(list), err, workers*len(stores)*runs)
+	}
+}
+
+func TestSecondProcess(t *testing.T) {
+	ctx := t.Context()
+	dir := t.TempDir()
+	s := mustOpen(t, dir)
+	me, err := s.RegisterOwner(ctx, true)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sb := testSandbox(me.ID())
+	if err := s.InsertSandbox(ctx, sb); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(ctx, os.Args[0])
+	cmd.Env = append(os.Environ(), childEnv+"="+dir)
+	cmd.Stderr = os.Stderr
+	stdin, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stdin.Close()
+	stdout, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	defer cmd.Wait()
+	defer cmd.Process.Kill()
+	if err := addRuns(ctx, s, sb.ID, 50); err != nil { // while the other does the same
+		t.Fatal(err)
+	}
+	line, err := bufio.NewReader(stdout).ReadString('\n')
+	if err != nil {
+		t.Fatal(err)
+	}
+	owner, id, _ := strings.Cut(strings.TrimSpace(line), " ")
+
+	alive := func(id string, want bool) {
+		t.Helper()
+		if got, err := s.OwnerAlive(id); err != nil || got != want {
+			t.Errorf("OwnerAlive(%s) = %v, %v; want %v", id, got, err, want)
+		}
+	}
+	alive(owner, true)
+	alive(me.ID(), true)
+	alive("nobody", false)
+	if r, err := s.Sandbox(ctx, id); err != nil || r.Owner != owner {
+		t.Errorf("the other's sandbox: %+v, %v", r, err)
+	}
+	if err := cmd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	cmd.Wait()
+	alive(owner, false)
+	if err := s.ForgetDeadOwners(ctx); err != nil {
+		t.Fatal(err)
+	}
+	alive(owner, false)
+	alive(me.ID(), true)
+	if _, err := os.Stat(s.lockFile(owner)); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("lock file of the dead owner: %v", err)
+	}
+	if runs, err := s.Runs(ctx, id); err != nil || len(runs) != 50 {
+		t.Errorf("%d runs of the other, %v", len(runs), err)
+	}
+	for range 2 {
+		if err := me.Release(ctx); err != nil {
+			t.Fatal(err)
+		}
+	}
+	alive(me.ID(), false)
+	if left, err := os.ReadDir(filepath.Join(dir, ownersDir)); err != nil || len(left) != 0 {
+		t.Errorf("left in owners: %v, %v", left, err)
+	}
+}
+
+func TestStaleLockIsRemoved(t *testing.T) {
+	ctx := t.Context()
+	s := mustOpen(t, t.TempDir())
+	for _, id := range []string{"old", "new"} {
+		if err := os.WriteFile(s.lockFile(id), nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	long := time.Now().Add(-2 * staleLock)
+	if err := os.Chtimes(s.lockFile("old"), long, long); err != nil {
+		t.Fatal(err)
+	}
+	if err := s.ForgetDeadOwners(ctx); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := os.Stat(s.lockFile("old")); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("old: %v", err)
+	}
+	if _, err := os.Stat(s.lockFile("new")); err != nil {
+		t.Errorf("new: %v", err)
+	}
+}
+
+func TestOpen(t *testing.T) {
+	ctx := t.Context()
+	t.Run("Modes", func(t *testing.T) {
+		dir := filepath.Join(t.TempDir(), "state with ? and % and #")
+		s := mustOpen(t, dir)
+		if err := s.InsertSandbox(ctx, testSandbox("me")); err != nil {
+			t.Fatal(err)
+		}
+		for _, name := range []string{FileName, FileName + "-wal", FileName + "-shm"} {
+			info, err := os.Stat(filepath.Join(dir, name))
+			if err != nil {
+				t.Error(err)
+			} else if info.Mode() != 0o600 {
+				t.Errorf("%s has mode %v", name, info.Mode())
+			}
+		}
+	})
+	t.Run("Newer", func(t *testing.T) {
+		dir := t.TempDir()
+		s := mustOpen(t, dir)
+		if _, err := s.write.Exec(`INSERT INTO migrations VALUES ('9999_future', 0)`); err != nil {
+			t.Fatal(err)
+		}
+		_, err := Open(ctx, Options{Dir: dir})
+		if !errors.Is(err, sandbox.Unsupported) || sandbox.HintOf(err) == "" {
+			t.Errorf("Open: %v (hint %q)", err, sandbox.HintOf(err))
+		}
+	})
+	t.Run("NoDirectory", func(t *testing.T) {
+		if _, err := Open(ctx, Options{}); !errors.Is(err, sandbox.Invalid) {
+			t.Errorf("Open: %v", err)
+		}
+		file := filepath.Join(t.TempDir(), "file")
+		if err := os.WriteFile(file, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := Open(ctx, Options{Dir: file}); !errors.Is(err, sandbox.Unavailable) {
+			t.Errorf("Open: %v", err)
+		}
+	})
+	t.Run("ReadersCannotWrite", func(t *testing.T) {
+		s := mustOpen(t, t.TempDir())
+		if _, err := s.read.Exec(`DELETE FROM runs`); err == nil {
+			t.Error("a reading connection wrote")
+		}
+	})
+}
+
+func BenchmarkRun(b *testing.B) {
+	ctx := b.Context()
+	s := mustOpen(b, b.TempDir())
+	sb := testSandbox("me")
+	if err := s.InsertSandbox(ctx, sb); err != nil {
+		b.Fatal(err)
+	}
+	for b.Loop() {
+		if err := addRuns(context.WithoutCancel(ctx), s, sb.ID, 1); err != nil {
+			b.Fatal(err)
+		}
+	}
+}
+
+func BenchmarkOpen(b *testing.B) {
+	dir := b.TempDir()
+	for b.Loop() {
+		s, err := Open(b.Context(), Options{Dir: dir})
+		if err != nil {
+			b.Fatal(err)
+		}
+		s.Close()
+	}
+}

@@ -1,0 +1,92 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"strings"
+	"time"
+
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
+)
+
+// A Token lets its bearer act as a principal. The token itself is not kept,
+// only its SHA-256 hash, which is enough because tokens are random.
+type Token struct {
+	ID        string
+	Name      string // for people
+	Principal sandbox.Principal
+	Hash      [32]byte
+	Scopes    []string // without spaces
+	Created   time.Time
+	Used      time.Time // zero if never
+	Revoked   time.Time // zero if not
+}
+
+const selectTokenSQL = `SELECT id, name, principal, hash, scopes, created_at, used_at, revoked_at FROM tokens`
+
+func scanToken(scan scanFunc) (Token, error) {
+	var (
+		t                      Token
+		hash                   []byte
+		scopes                 string
+		created, used, revoked int64
+	)
+	if err := scan(&t.ID, &t.Name, &t.Principal, &hash, &scopes, &created, &used, &revoked); err != nil {
+		return Token{}, err
+	}
+	copy(t.Hash[:], hash)
+	t.Scopes = strings.Fields(scopes)
+	t.Created, t.Used, t.Revoked = fromMicros(created), fromMicros(used), fromMicros(revoked)
+	return t, nil
+}
+
+// PutToken adds a token. A zero Created is now. Identifier and hash must be
+// new.
+func (s *Store) PutToken(ctx context.Context, t Token) error {
+	if t.Created.IsZero() {
+		t.Created = s.Now()
+	}
+	_, err := s.exec(ctx, `INSERT INTO tokens (id, name, principal, hash, scopes, created_at) VALUES (?, ?, ?, ?, ?, ?)`,
+		t.ID, t.Name, t.Principal, t.Hash[:], strings.Join(t.Scopes, " "), micros(t.Created))
+	return sandbox.Wrap(err, "store token", t.ID)
+}
+
+// FindToken returns the token with that hash. A token that is not there or was
+// revoked is of kind NotFound.
+func (s *Store) FindToken(ctx context.Context, hash [32]byte) (Token, error) {
+	row := s.read.QueryRowContext(ctx, selectTokenSQL+` WHERE hash = ? AND revoked_at = 0`, hash[:])
+	t, err := scanToken(row.Scan)
+	if errors.Is(err, sql.ErrNoRows) {
+		return Token{}, sandbox.Errorf(sandbox.NotFound, "no such token")
+	}
+	return t, sandbox.Wrap(err, "find token", "")
+}
+
+// ListTokens returns all tokens, revoked ones too, the oldest first.
+func (s *Store) ListTokens(ctx context.Context) ([]Token, error) {
+	var list []Token
+	err := collect(ctx, s.read, selectTokenSQL+` ORDER BY created_at, id`, nil, func(scan scanFunc) error {
+		t, err := scanToken(scan)
+		list = append(list, t)
+		return err
+	})
+	return list, sandbox.Wrap(err, "list tokens", "")
+}
+
+// RevokeToken makes a token invalid for good. Revoking again keeps the first
+// time. An unknown token is of kind NotFound.
+func (s *Store) RevokeToken(ctx context.Context, id string) error {
+	n, err := s.exec(ctx, `UPDATE tokens SET revoked_at = iif(revoked_at = 0, ?, revoked_at) WHERE id = ?`,
+		s.now().UnixMicro(), id)
+	if err == nil && n == 0 {
+		err = sandbox.Errorf(sandbox.NotFound, "no token %s", id)
+	}
+	return sandbox.Wrap(err, "revoke token", id)
+}
+
+// TouchToken records that a token was used now.
+func (s *Store) TouchToken(ctx context.Context, id string) error {
+	_, err := s.exec(ctx, `UPDATE tokens SET used_at = max(used_at, ?) WHERE id = ?`, s.now().UnixMicro(), id)
+	return sandbox.Wrap(err, "store token", id)
+}
