@@ -1,0 +1,172 @@
+package interpreter
+
+// Runners returns all runners, in the order in which they are listed.
+func Runners() []Runner {
+	return []Runner{
+		{
+			Language:  "python",
+			Aliases:   []string{"python3", "py"},
+			Extension: "py",
+			Env: map[string]string{
+				// Modules beside the data, not beside our file, are the user's.
+				"PYTHONPATH": placeCwd,
+				// What was printed before a kill would be lost in a buffer.
+				"PYTHONUNBUFFERED": "1",
+			},
+			Variants: interpreted("python3", "python"),
+			Package:  "python3",
+			Image:    "python:3-slim",
+		},
+		{
+			Language:  "javascript",
+			Aliases:   []string{"js", "node", "nodejs"},
+			Extension: "js",
+			Env:       map[string]string{"NODE_PATH": placeCwd + "/node_modules"},
+			Variants:  append(interpreted("node", "nodejs"), Variant{Command: []string{"bun", "run", placeFile}}),
+			Package:   "nodejs",
+			Image:     "node:lts-slim",
+		},
+		{
+			Language:  "typescript",
+			Aliases:   []string{"ts"},
+			Extension: "ts",
+			Env:       map[string]string{"NODE_PATH": placeCwd + "/node_modules"},
+			Variants: []Variant{
+				{
+					Command: []string{"node", "--experimental-strip-types", "--disable-warning=ExperimentalWarning", placeFile},
+					Probe:   []string{"node", "--experimental-strip-types", "--disable-warning=ExperimentalWarning", "-e", ""},
+				},
+				{Command: []string{"bun", "run", placeFile}},
+				{Command: []string{"tsx", placeFile}},
+			},
+			Package: "nodejs (22.6 or newer)",
+			Image:   "node:lts-slim",
+		},
+		{
+			Language:  "bash",
+			Aliases:   []string{"shell"},
+			Extension: "sh",
+			Variants:  interpreted("bash"),
+			Package:   "bash",
+			Image:     "debian:stable-slim",
+		},
+		{
+			Language:  "sh",
+			Extension: "sh",
+			Variants:  interpreted("/bin/sh"),
+			Package:   "dash",
+			Image:     "debian:stable-slim",
+		},
+		{
+			Language:  "go",
+			Aliases:   []string{"golang"},
+			Extension: "go",
+			// A newer toolchain would have to be fetched, without a network.
+			Env:      map[string]string{"GOTOOLCHAIN": "local"},
+			Variants: []Variant{compiled("go", `go build -o "$0/main" "$0/main.go" && exec "$0/main" "$@"`)},
+			Package:  "golang",
+			Image:    "golang:latest",
+		},
+		{
+			Language:  "rust",
+			Aliases:   []string{"rs"},
+			Extension: "rs",
+			Variants:  []Variant{compiled("rustc", `rustc -o "$0/main" "$0/main.rs" && exec "$0/main" "$@"`)},
+			Package:   "rustc",
+			Image:     "rust:slim",
+		},
+		{
+			Language:  "c",
+			Extension: "c",
+			Variants: []Variant{
+				compiled("cc", `cc -O1 -o "$0/main" "$0/main.c" -lm && exec "$0/main" "$@"`),
+				compiled("gcc", `gcc -O1 -o "$0/main" "$0/main.c" -lm && exec "$0/main" "$@"`),
+				compiled("clang", `clang -O1 -o "$0/main" "$0/main.c" -lm && exec "$0/main" "$@"`),
+			},
+			Package: "gcc libc6-dev",
+			Image:   "gcc:latest",
+		},
+		{
+			Language:  "c++",
+			Aliases:   []string{"cpp", "cxx"},
+			Extension: "cpp",
+			Variants: []Variant{
+				compiled("c++", `c++ -O1 -o "$0/main" "$0/main.cpp" && exec "$0/main" "$@"`),
+				compiled("g++", `g++ -O1 -o "$0/main" "$0/main.cpp" && exec "$0/main" "$@"`),
+				compiled("clang++", `clang++ -O1 -o "$0/main" "$0/main.cpp" && exec "$0/main" "$@"`),
+			},
+			Package: "g++",
+			Image:   "gcc:latest",
+		},
+		{
+			Language:  "java",
+			Extension: "java",
+			// java compiles a source file in memory, for which it needs the
+			// compiler that a bare runtime lacks.
+			Variants: []Variant{{Command: []string{"java", placeFile}, Detect: []string{"java", "javac"}}},
+			Package:  "default-jdk-headless",
+			Image:    "eclipse-temurin:latest",
+		},
+		{
+			Language:  "ruby",
+			Aliases:   []string{"rb"},
+			Extension: "rb",
+			Variants:  interpreted("ruby"),
+			Package:   "ruby",
+			Image:     "ruby:slim",
+		},
+		{
+			Language:  "php",
+			Extension: "php",
+			Variants:  interpreted("php"),
+			Package:   "php-cli",
+			Image:     "php:cli",
+		},
+		{
+			Language:  "perl",
+			Aliases:   []string{"pl"},
+			Extension: "pl",
+			Variants:  interpreted("perl"),
+			Package:   "perl",
+			Image:     "perl:slim",
+		},
+		{
+			Language:  "lua",
+			Extension: "lua",
+			Variants:  interpreted("lua", "lua5.4", "lua5.3", "luajit"),
+			Package:   "lua5.4",
+			Image:     "nickblah/lua:5.4",
+		},
+		{
+			Language:  "r",
+			Aliases:   []string{"rscript"},
+			Extension: "R",
+			Variants:  interpreted("Rscript"),
+			Package:   "r-base-core",
+			Image:     "r-base:latest",
+		},
+		{
+			Language:  "julia",
+			Aliases:   []string{"jl"},
+			Extension: "jl",
+			Variants:  interpreted("julia"),
+			Package:   "julia",
+			Image:     "julia:latest",
+		},
+	}
+}
+
+// interpreted returns the variants of programs that take a file to run.
+func interpreted(programs ...string) []Variant {
+	var vs []Variant
+	for _, p := range programs {
+		vs = append(vs, Variant{Command: []string{p, placeFile}})
+	}
+	return vs
+}
+
+// compiled returns a variant that needs a compiler. The script's $0 is the
+// run's directory, its parameters are the program's.
+func compiled(compiler, script string) Variant {
+	return Variant{Command: []string{"/bin/sh", "-c", script, placeDir}, Detect: []string{compiler}}
+}
