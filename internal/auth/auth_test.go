@@ -63,8 +63,14 @@ func TestVerify(t *testing.T) {
 		}
 	}
 
-	if err := a.Revoke(ctx, tok.ID); err != nil {
+	if err := a.Revoke(ctx, "nothing"); !errors.Is(err, sandbox.NotFound) {
+		t.Errorf("Revoke of no token: error %v, want not found", err)
+	}
+	if err := a.Revoke(ctx, "ci"); err != nil {
 		t.Fatal(err)
+	}
+	if list, err := a.List(ctx); err != nil || len(list) != 1 || list[0].ID != tok.ID || list[0].Revoked.IsZero() {
+		t.Errorf("List = %+v, %v; want the one token, revoked", list, err)
 	}
 	if _, err := a.Verify(ctx, text); !errors.Is(err, sandbox.Unauthenticated) {
 		t.Errorf("Verify(revoked): error %v, want unauthenticated", err)
@@ -166,7 +172,6 @@ func TestIdentity(t *testing.T) {
 type memStore struct {
 	mu      sync.Mutex
 	tokens  []sandbox.Token
-	hashes  [][sha256.Size]byte
 	touches int
 	err     error
 }
@@ -175,21 +180,16 @@ func newStore() *memStore { return &memStore{} }
 
 func (s *memStore) dump() string {
 	var b strings.Builder
-	for i, t := range s.tokens {
-		b.WriteString(t.ID + t.Name + string(t.Principal) + string(s.hashes[i][:]))
+	for _, t := range s.tokens {
+		b.WriteString(t.ID + t.Name + string(t.Principal) + string(t.Hash[:]))
 	}
 	return b.String()
 }
 
-func (s *memStore) PutToken(_ context.Context, t sandbox.Token, hash [sha256.Size]byte) error {
+func (s *memStore) PutToken(_ context.Context, t sandbox.Token) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, o := range s.tokens {
-		if o.Name == t.Name && o.Revoked.IsZero() {
-			return sandbox.Errorf(sandbox.Conflict, "name: taken")
-		}
-	}
-	s.tokens, s.hashes = append(s.tokens, t), append(s.hashes, hash)
+	s.tokens = append(s.tokens, t)
 	return nil
 }
 
@@ -199,9 +199,9 @@ func (s *memStore) FindToken(_ context.Context, hash [sha256.Size]byte) (sandbox
 	if s.err != nil {
 		return sandbox.Token{}, s.err
 	}
-	for i, h := range s.hashes {
-		if h == hash {
-			return s.tokens[i], nil
+	for _, t := range s.tokens {
+		if t.Hash == hash && t.Revoked.IsZero() {
+			return t, nil
 		}
 	}
 	return sandbox.Token{}, sandbox.Errorf(sandbox.NotFound, "no such token")
@@ -213,19 +213,19 @@ func (s *memStore) ListTokens(context.Context) ([]sandbox.Token, error) {
 	return append([]sandbox.Token(nil), s.tokens...), nil
 }
 
-func (s *memStore) TouchToken(_ context.Context, id string, used time.Time) error {
+func (s *memStore) TouchToken(context.Context, string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.touches++
 	return nil
 }
 
-func (s *memStore) RevokeToken(_ context.Context, idOrName string, at time.Time) error {
+func (s *memStore) RevokeToken(_ context.Context, id string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	for i, t := range s.tokens {
-		if (t.ID == idOrName || t.Name == idOrName) && t.Revoked.IsZero() {
-			s.tokens[i].Revoked = at
+		if t.ID == id {
+			s.tokens[i].Revoked = time.Now()
 			return nil
 		}
 	}

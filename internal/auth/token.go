@@ -30,21 +30,19 @@ func NewToken() string {
 // guessed from it, so no slow hash is needed.
 func Hash(token string) [sha256.Size]byte { return sha256.Sum256([]byte(token)) }
 
-// A TokenStore keeps tokens by their hash.
+// A TokenStore keeps tokens.
 type TokenStore interface {
-	// PutToken adds a token. It returns an error wrapping [sandbox.Conflict]
-	// if one of that name is in force.
-	PutToken(ctx context.Context, t sandbox.Token, hash [sha256.Size]byte) error
-	// FindToken returns the token with that hash, revoked or not, or an error
-	// wrapping [sandbox.NotFound].
+	PutToken(ctx context.Context, t sandbox.Token) error
+	// FindToken returns the token with that hash. It returns an error
+	// wrapping [sandbox.NotFound] if there is none or it was revoked.
 	FindToken(ctx context.Context, hash [sha256.Size]byte) (sandbox.Token, error)
-	// ListTokens returns all tokens, oldest first.
+	// ListTokens returns all tokens, revoked ones too, oldest first.
 	ListTokens(ctx context.Context) ([]sandbox.Token, error)
-	// TouchToken records when a token was last used.
-	TouchToken(ctx context.Context, id string, used time.Time) error
-	// RevokeToken ends a token, named by its id or, if it is in force, its
-	// name. It returns an error wrapping [sandbox.NotFound] if there is none.
-	RevokeToken(ctx context.Context, idOrName string, at time.Time) error
+	// TouchToken records that a token was used now.
+	TouchToken(ctx context.Context, id string) error
+	// RevokeToken ends a token. It returns an error wrapping
+	// [sandbox.NotFound] if there is none.
+	RevokeToken(ctx context.Context, id string) error
 }
 
 // Options are what New needs.
@@ -115,7 +113,7 @@ func (a *Auth) Verify(ctx context.Context, token string) (Identity, error) {
 		return Identity{}, refused
 	}
 	t, err := a.tokens.FindToken(ctx, hash)
-	if errors.Is(err, sandbox.NotFound) || err == nil && !t.Revoked.IsZero() {
+	if errors.Is(err, sandbox.NotFound) {
 		return Identity{}, refused
 	}
 	if err != nil {
@@ -143,7 +141,7 @@ func (a *Auth) touch(ctx context.Context, id string) error {
 	if !due {
 		return nil
 	}
-	return a.tokens.TouchToken(ctx, id, now)
+	return a.tokens.TouchToken(ctx, id)
 }
 
 // Create makes a token and returns its text, which is not to be had again. It
@@ -168,15 +166,23 @@ func (a *Auth) Create(ctx context.Context, name string, scopes ...Scope) (string
 	if _, err := ParseScopes(names); err != nil {
 		return "", sandbox.Token{}, err
 	}
+	if t, err := a.inForce(ctx, name); err == nil {
+		return "", sandbox.Token{}, sandbox.WithHint(
+			sandbox.Errorf(sandbox.Conflict, "name: %q is the name of a token in force, %s", name, t.ID),
+			"revoke that one first, or take another name")
+	} else if !errors.Is(err, sandbox.NotFound) {
+		return "", sandbox.Token{}, err
+	}
+	text := NewToken()
 	t := sandbox.Token{
 		ID:        sandbox.NewTokenID(),
 		Name:      name,
 		Principal: sandbox.Principal(tokenPrincipal + name),
+		Hash:      Hash(text),
 		Scopes:    names,
 		Created:   a.now(),
 	}
-	text := NewToken()
-	if err := a.tokens.PutToken(ctx, t, Hash(text)); err != nil {
+	if err := a.tokens.PutToken(ctx, t); err != nil {
 		return "", sandbox.Token{}, sandbox.Wrap(err, "create token", name)
 	}
 	return text, t, nil
@@ -191,11 +197,33 @@ func (a *Auth) List(ctx context.Context) ([]sandbox.Token, error) {
 	return ts, sandbox.Wrap(err, "list tokens", "")
 }
 
-// Revoke ends a token, named by id or name, at once. It returns an error
-// wrapping [sandbox.NotFound] if there is none.
+// Revoke ends a token at once. It is named by its id or, if it is in force, by
+// its name. Revoke returns an error wrapping [sandbox.NotFound] if there is
+// none.
 func (a *Auth) Revoke(ctx context.Context, idOrName string) error {
-	if a.tokens == nil {
-		return sandbox.Errorf(sandbox.NotFound, "revoke token %s: no such token", idOrName)
+	id := idOrName
+	if t, err := a.inForce(ctx, idOrName); err == nil {
+		id = t.ID
+	} else if !errors.Is(err, sandbox.NotFound) {
+		return err
 	}
-	return sandbox.Wrap(a.tokens.RevokeToken(ctx, idOrName, a.now()), "revoke token", idOrName)
+	if a.tokens == nil {
+		return sandbox.Errorf(sandbox.NotFound, "no token %s", idOrName)
+	}
+	return sandbox.Wrap(a.tokens.RevokeToken(ctx, id), "revoke token", idOrName)
+}
+
+// inForce returns the token of that name that is not revoked, or an error
+// wrapping [sandbox.NotFound].
+func (a *Auth) inForce(ctx context.Context, name string) (sandbox.Token, error) {
+	list, err := a.List(ctx)
+	if err != nil {
+		return sandbox.Token{}, err
+	}
+	for _, t := range list {
+		if t.Name == name && t.Revoked.IsZero() {
+			return t, nil
+		}
+	}
+	return sandbox.Token{}, sandbox.Errorf(sandbox.NotFound, "no token in force is named %q", name)
 }

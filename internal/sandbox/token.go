@@ -2,12 +2,13 @@ package sandbox
 
 import "time"
 
-// A Token is a bearer token as its owner and the operator see it. The token's
-// text is not part of it: only its SHA-256 is kept, beside it, in the store.
+// A Token lets its bearer act as a principal. Its text is not kept, only the
+// SHA-256 of it, which is enough because tokens are random.
 type Token struct {
 	ID        string    `json:"token_id"`
-	Name      string    `json:"name"`
+	Name      string    `json:"name"` // for people
 	Principal Principal `json:"principal"`
+	Hash      [32]byte  `json:"-"`
 	// Scopes are what the token may be used for: "run", "files", "admin".
 	Scopes  []string  `json:"scopes"`
 	Created time.Time `json:"created_at"`

@@ -5,23 +5,12 @@ import (
 	"database/sql"
 	"errors"
 	"strings"
-	"time"
 
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// A Token lets its bearer act as a principal. The token itself is not kept,
-// only its SHA-256 hash, which is enough because tokens are random.
-type Token struct {
-	ID        string
-	Name      string // for people
-	Principal sandbox.Principal
-	Hash      [32]byte
-	Scopes    []string // without spaces
-	Created   time.Time
-	Used      time.Time // zero if never
-	Revoked   time.Time // zero if not
-}
+// Token is [sandbox.Token]: what the store keeps of one.
+type Token = sandbox.Token
 
 const selectTokenSQL = `SELECT id, name, principal, hash, scopes, created_at, used_at, revoked_at FROM tokens`
 
