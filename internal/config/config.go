@@ -40,8 +40,6 @@ type Config struct {
 
 // Sandbox bounds sandboxes.
 type Sandbox struct {
-	// Image is the root filesystem of a sandbox whose creator names none.
-	Image string `yaml:"image"`
 	// Default holds for a limit that a caller does not ask for; Maximum is
 	// the most a caller may ask for, where zero is no maximum.
 	Default Limits `yaml:"default"`
@@ -49,7 +47,7 @@ type Sandbox struct {
 	// AllowUnenforced names limits that may go unenforced where the machine
 	// cannot enforce them; the receipt of each sandbox then says so.
 	AllowUnenforced []sandbox.ControlName `yaml:"allow_unenforced"`
-	// Count is how many sandboxes one principal may have at one time.
+	// Count is how many sandboxes one server may have at one time.
 	Count int `yaml:"count"`
 }
 
@@ -112,7 +110,6 @@ func Default(getenv func(string) string) Config {
 		StateDir: defaultStateDir(getenv),
 		LogLevel: slog.LevelWarn,
 		Sandbox: Sandbox{
-			Image: sandbox.ImageHost,
 			Default: Limits{
 				CPUs:      d.CPUs,
 				Memory:    Bytes(d.MemoryBytes),
@@ -180,9 +177,6 @@ func (c *Config) Validate() error {
 		return invalid("state_dir", fmt.Sprintf("%q is not an absolute path", c.StateDir),
 			"write the whole path, beginning with /")
 	}
-	if c.Sandbox.Image == "" {
-		return invalid("sandbox.image", "is empty", "leave it out, or set it to %q", sandbox.ImageHost)
-	}
 	if c.Sandbox.Count < 1 {
 		return invalid("sandbox.count", fmt.Sprintf("%d is not a number of sandboxes", c.Sandbox.Count),
 			"set it to 1 or more")
@@ -225,7 +219,7 @@ const (
 	minLogSize = 128 << 10
 	// minToken keeps people from protecting a server with "secret": what is
 	// shorter can be guessed at the speed at which HTTP requests are answered.
-	minToken = 20
+	minToken = 16
 )
 
 func invalid(field, problem, hint string, args ...any) error {

@@ -105,8 +105,8 @@ func TestLoadOrder(t *testing.T) {
 	if got := time.Duration(c.Run.Timeout); got != 45*time.Second {
 		t.Errorf("run.timeout %v, want 45s", got)
 	}
-	if c.Sandbox.Image != sandbox.ImageHost {
-		t.Errorf("sandbox.image %q: a field the file leaves out must keep its default", c.Sandbox.Image)
+	if c.Server.Listen != Default(env()).Server.Listen {
+		t.Errorf("server.listen %q: a field the file leaves out must keep its default", c.Server.Listen)
 	}
 	if c.LogLevel != slog.LevelDebug {
 		t.Errorf("log level %v", c.LogLevel)
@@ -192,7 +192,6 @@ func TestValidate(t *testing.T) {
 		"no driver":          {func(c *Config) { c.Driver = "" }, "driver"},
 		"no state dir":       {func(c *Config) { c.StateDir = "" }, "state_dir"},
 		"relative state dir": {func(c *Config) { c.StateDir = "x/y" }, "state_dir"},
-		"no image":           {func(c *Config) { c.Sandbox.Image = "" }, "sandbox.image"},
 		"no sandboxes":       {func(c *Config) { c.Sandbox.Count = 0 }, "sandbox.count"},
 		"default over maximum": {func(c *Config) { c.Sandbox.Maximum.Memory = 100 << 20 },
 			"sandbox.default: memory: 512 MiB is above the most"},

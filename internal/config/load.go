@@ -101,7 +101,6 @@ func (c *Config) environ() []variable {
 		{"GLOVEBOX_DRIVER", str(&c.Driver)},
 		{"GLOVEBOX_STATE_DIR", str(&c.StateDir)},
 		{"GLOVEBOX_LOG_LEVEL", c.SetLogLevel},
-		{"GLOVEBOX_IMAGE", str(&c.Sandbox.Image)},
 		{"GLOVEBOX_ALLOW_UNENFORCED", c.SetAllowUnenforced},
 		{"GLOVEBOX_TIMEOUT", text(&c.Run.Timeout)},
 		{"GLOVEBOX_LISTEN", str(&c.Server.Listen)},

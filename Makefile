@@ -1,0 +1,91 @@
+# Glovebox. `make serve` runs it and `make test` tests it; each sets up on a
+# fresh clone whatever it needs beyond Go.
+
+SHELL := /bin/bash
+.SHELLFLAGS := -euo pipefail -c
+.DEFAULT_GOAL := build
+MAKEFLAGS += --no-print-directory
+
+GO      ?= go
+# A clone that belongs to somebody else still has a version.
+VERSION ?= $(shell git -c safe.directory='*' describe --tags --always --dirty 2>/dev/null || echo unknown)
+LDFLAGS := -s -w -X github.com/glovebox-dev/glovebox/internal/cli.version=$(VERSION)
+
+# gVisor starts itself again inside a directory where no dynamic loader is, so
+# the program must be static. Keeping to one setting also means that gVisor,
+# which is large, is compiled once: only the race detector needs cgo, and what
+# it tests is built with the tag nogvisor.
+export CGO_ENABLED = 0
+
+GOLANGCI_VERSION := v2.15.0
+GOLANGCI := .cache/bin/golangci-lint-$(GOLANGCI_VERSION)
+
+# Everything but the gVisor driver, which its own target tests.
+PACKAGES = $(shell $(GO) list ./... | grep -v /internal/driver/gvisor)
+
+.PHONY: help
+help: ## show the targets
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | sed -E 's/^([a-z-]+):.*## /\1\t/' | expand -t 18
+
+.PHONY: build
+build: guest ## bin/glovebox: one static program with the guest in it
+	$(GO) build -trimpath -tags embedguest -ldflags '$(LDFLAGS)' -o bin/glovebox ./cmd/glovebox
+
+.PHONY: guest
+guest:
+	GOOS=linux $(GO) build -trimpath -ldflags '-s -w' -o internal/guestbin/glovebox-guest ./cmd/glovebox-guest
+
+.PHONY: serve
+serve: build ## run the MCP server on 127.0.0.1:8080; ARGS="--listen :9000" adds flags
+	bin/glovebox serve $(ARGS)
+
+.PHONY: test
+test: vet test-race test-gvisor test-unprivileged test-cross test-inspector ## every test
+
+.PHONY: vet
+vet:
+	$(GO) vet ./...
+
+.PHONY: test-race
+test-race: ## everything that needs no sandbox, under the race detector
+	CGO_ENABLED=1 $(GO) test -race -tags nogvisor $(PACKAGES)
+
+.PHONY: test-gvisor
+test-gvisor: build ## the embedded sandbox, as whoever calls this
+	$(GO) test -timeout 10m ./internal/driver/gvisor/...
+	GLOVEBOX_TEST_BINARY=$(CURDIR)/bin/glovebox $(GO) test -timeout 5m -run Gvisor ./internal/cli ./internal/app
+
+.PHONY: test-unprivileged
+test-unprivileged: build ## the same as an ordinary user made for it; needs root
+	@test/unprivileged.sh
+
+.PHONY: test-cross
+test-cross: ## the systems that have no embedded sandbox still build
+	GOOS=darwin $(GO) vet ./...
+	GOOS=darwin $(GO) build -o /dev/null ./cmd/glovebox
+	GOOS=windows $(GO) vet ./...
+	GOOS=windows $(GO) build -o /dev/null ./cmd/glovebox
+
+.PHONY: test-inspector
+test-inspector: ## real MCP clients on the real transports
+
+.PHONY: bench
+bench: build ## the figures of docs/ARCHITECTURE.md, as ratios
+
+.PHONY: lint
+lint: $(GOLANGCI) ## formatting, go vet, golangci-lint
+	@unformatted=$$(gofmt -l $$(git -c safe.directory='*' ls-files '*.go')); \
+	if [ -n "$$unformatted" ]; then echo "gofmt -w these files:"; echo "$$unformatted"; exit 1; fi
+	$(GO) vet ./...
+	GOFLAGS=-buildvcs=false GOMEMLIMIT=3GiB $(GOLANGCI) run
+
+# Compiled once, in its own module graph, and kept: it is not a dependency.
+$(GOLANGCI):
+	@mkdir -p $(@D)
+	GOBIN=$(abspath .cache/bin) GOFLAGS=-buildvcs=false $(GO) install -trimpath -ldflags=-s \
+		github.com/golangci/golangci-lint/v2/cmd/golangci-lint@$(GOLANGCI_VERSION)
+	mv .cache/bin/golangci-lint $@
+
+.PHONY: clean
+clean: ## remove what the other targets made
+	rm -rf bin dist .cache internal/guestbin/glovebox-guest test/node/node_modules

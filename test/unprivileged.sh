@@ -1,0 +1,61 @@
+#!/bin/bash
+# Runs the tests of the embedded sandbox once more, as an ordinary user that is
+# made for the purpose and removed afterwards: root and users go through
+# different code. Whatever the user still runs at the end is a failure.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+if [ "$(id -u)" != 0 ]; then
+	echo "unprivileged: this is an ordinary user already; nothing to repeat"
+	exit 0
+fi
+
+user=gbxtest$$
+dir=$(mktemp -d /tmp/gbx.XXXXXX)
+cleanup() {
+	status=$?
+	trap - EXIT
+	left=$(ps -o pid= -u "$user" 2>/dev/null || true)
+	if [ -n "$left" ]; then
+		echo "unprivileged: processes left:"
+		ps -o pid,ppid,stat,etime,args -u "$user" || true
+		kill -9 $left || true
+		status=1
+	fi
+	userdel "$user" || true
+	rm -rf "$dir"
+	exit $status
+}
+useradd --system --no-create-home --home-dir "$dir/home" --shell /usr/sbin/nologin "$user"
+trap cleanup EXIT
+trap 'exit 130' INT TERM
+
+uid=$(id -u "$user") gid=$(id -g "$user")
+chmod 755 "$dir"
+mkdir "$dir/home" "$dir/tmp"
+chown "$uid:$gid" "$dir/home" "$dir/tmp"
+
+# The user cannot read the checkout nor the build cache: it gets programs.
+run() { # NAME PACKAGE-DIRECTORY [FLAGS...]
+	local name=$1 package=$2
+	shift 2
+	echo "unprivileged: $package"
+	mkdir "$dir/$name"
+	CGO_ENABLED=0 go test -c -o "$dir/$name/$name.test" "./$package"
+	if [ -d "$package/testdata" ]; then
+		cp -r "$package/testdata" "$dir/$name/"
+	fi
+	chmod -R a+rX "$dir/$name"
+	(
+		cd "$dir/$name"
+		setpriv --reuid "$uid" --regid "$gid" --clear-groups \
+			env -i HOME="$dir/home" TMPDIR="$dir/tmp" PATH=/usr/local/bin:/usr/bin:/bin LANG=C.UTF-8 \
+			GLOVEBOX_REQUIRE="${GLOVEBOX_REQUIRE:-}" GLOVEBOX_TEST_BINARY="$dir/glovebox" \
+			"./$name.test" -test.timeout 10m "$@"
+	)
+}
+
+install -m 755 bin/glovebox "$dir/glovebox"
+run gvisor internal/driver/gvisor
+run cli internal/cli -test.run Gvisor
+echo "unprivileged: passed"
