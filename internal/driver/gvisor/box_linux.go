@@ -46,6 +46,7 @@ type madeBox struct {
 	dir    string
 	own    bool // this maker made it, so its processes are our children
 	conf   *config.Config
+	null   *os.File // the maker's
 
 	ready     bool // set before the box is shared
 	container *container.Container
@@ -71,7 +72,7 @@ func (m *maker) create(ctx context.Context, spec *driver.Spec, stream *os.File) 
 	if err != nil {
 		return err
 	}
-	b := &madeBox{record: record{Spec: *spec}, dir: m.boxDir(spec.ID), own: true}
+	b := &madeBox{record: record{Spec: *spec}, dir: m.boxDir(spec.ID), own: true, null: m.null}
 	if err := m.reserve(b); err != nil {
 		return err
 	}
@@ -148,7 +149,8 @@ func (m *maker) reserve(b *madeBox) error {
 	return nil
 }
 
-func (b *madeBox) upperDir() string { return filepath.Join(b.dir, "upper") }
+func (b *madeBox) upperDir() string   { return filepath.Join(b.dir, "upper") }
+func (b *madeBox) memoryMark() string { return filepath.Join(b.dir, "memory-killed") }
 
 // save writes the record, whole or not at all.
 func (b *madeBox) save() error {
@@ -166,7 +168,7 @@ func (b *madeBox) save() error {
 // load returns a box that another maker made. One that died while being made
 // has no container.
 func (m *maker) load(ref string) (*madeBox, error) {
-	b := &madeBox{dir: m.boxDir(ref)}
+	b := &madeBox{dir: m.boxDir(ref), null: m.null}
 	data, err := os.ReadFile(filepath.Join(b.dir, recordFile))
 	if err != nil {
 		if errors.Is(err, fs.ErrNotExist) {
@@ -186,11 +188,6 @@ func (m *maker) load(ref string) (*madeBox, error) {
 		return nil, fmt.Errorf("load %s: %w", ref, err)
 	}
 	b.ready = true
-	if b.record.WatchMemory && b.alive() {
-		if b.watch, err = watchMemory(b.sentry(), b.record.Spec.Limits.MemoryBytes); err != nil {
-			return nil, err
-		}
-	}
 	return b, nil
 }
 
@@ -250,18 +247,13 @@ func (b *madeBox) dial(ctx context.Context, stream *os.File) error {
 	if !b.alive() {
 		return fmt.Errorf("%w: its kernel does not run", driver.ErrGone)
 	}
-	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
-	if err != nil {
-		return err
-	}
-	defer null.Close()
 	pid, err := b.container.Execute(b.conf, &control.ExecArgs{
 		Filename:         guestPath,
 		Argv:             []string{guestPath, "connect"},
 		WorkingDirectory: "/",
 		Capabilities:     &auth.TaskCapabilities{},
 		NoNewPrivileges:  true,
-		FilePayload:      control.NewFilePayload(map[int]*os.File{0: stream, 1: null, 2: null}, nil),
+		FilePayload:      control.NewFilePayload(map[int]*os.File{0: stream, 1: b.null, 2: b.null}, nil),
 	})
 	if err != nil {
 		return b.orGone(fmt.Errorf("start connector: %w", err))
@@ -362,8 +354,10 @@ func tree(pid int) []int {
 func (b *madeBox) incidents() (driver.Incidents, error) {
 	in := driver.Incidents{Alive: b.alive()}
 	switch {
-	case b.watch != nil:
-		in.MemoryKills = b.watch.kills()
+	case b.record.WatchMemory:
+		if _, err := os.Stat(b.memoryMark()); err == nil {
+			in.MemoryKills = 1
+		}
 	case b.record.Cgroup != nil:
 		n, err := b.record.Cgroup.memoryKills()
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {

@@ -49,14 +49,15 @@ func findCgroups() *cgroups {
 	if c := findCgroupsV1(string(mounts), string(own)); c != nil {
 		return c
 	}
-	return findCgroupsV2(string(mounts), string(own), os.Geteuid() == 0 && inInitialUserNamespace())
+	return findCgroupsV2(string(mounts), string(own), rootIsRoot())
 }
 
-// inInitialUserNamespace reports whether uid 0 here is the machine's root.
-func inInitialUserNamespace() bool {
+// rootIsRoot reports whether uid 0 here is uid 0 outside too, that is, whether
+// the driver was started by root.
+func rootIsRoot() bool {
 	data, err := os.ReadFile("/proc/self/uid_map")
 	f := strings.Fields(string(data))
-	return err == nil && len(f) == 3 && f[0] == "0" && f[1] == "0" && f[2] == "4294967295"
+	return err == nil && len(f) >= 3 && f[0] == "0" && f[1] == "0"
 }
 
 // cgroupMount is a mounted hierarchy.

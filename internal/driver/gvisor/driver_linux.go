@@ -13,6 +13,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"strings"
 	"sync"
 	"syscall"
 
@@ -79,7 +80,7 @@ func (d *Driver) Info() driver.Info {
 type makerProcess struct {
 	cmd  *exec.Cmd
 	conn *net.UnixConn
-	done chan struct{} // closed when the process has ended
+	done chan struct{} // closed when it does no more for this driver
 }
 
 // running returns the maker, started if it is not there.
@@ -92,7 +93,7 @@ func (d *Driver) running() (*makerProcess, error) {
 	if d.maker != nil {
 		select {
 		case <-d.maker.done:
-			d.opts.Log.Warn("maker ended; starting another", "status", d.maker.cmd.ProcessState)
+			d.opts.Log.Warn("maker ended; starting another")
 			d.maker.conn.Close()
 			d.maker = nil
 		default:
@@ -121,11 +122,19 @@ func (d *Driver) startMaker() (*makerProcess, error) {
 	conn := nc.(*net.UnixConn)
 
 	cmd := exec.Command(d.opts.Program)
-	cmd.Args = []string{makerName, d.opts.StateDir, d.opts.Guest}
+	users, err := os.Readlink("/proc/self/ns/user")
+	if err != nil {
+		conn.Close()
+		return nil, fmt.Errorf("read user namespace: %w", err)
+	}
+	cmd.Args = []string{makerName, d.opts.StateDir, d.opts.Guest, users}
 	cmd.Env = []string{}
 	cmd.Dir = "/"
 	cmd.ExtraFiles = []*os.File{far}
-	cmd.SysProcAttr = makerAttributes()
+	if cmd.SysProcAttr, err = makerAttributes(); err != nil {
+		conn.Close()
+		return nil, err
+	}
 	stderr, err := cmd.StderrPipe()
 	if err != nil {
 		conn.Close()
@@ -137,28 +146,58 @@ func (d *Driver) startMaker() (*makerProcess, error) {
 	}
 	m := &makerProcess{cmd: cmd, conn: conn, done: make(chan struct{})}
 	go func() {
-		defer close(m.done)
 		lines := bufio.NewScanner(stderr)
 		for lines.Scan() {
 			d.opts.Log.Debug("maker", "says", lines.Text())
 		}
 		_, _ = io.Copy(io.Discard, stderr)
+		close(m.done)
+		// It may stay to watch over detached boxes; see maker.linger.
 		_ = cmd.Wait()
 	}()
 	return m, nil
 }
 
 // makerAttributes puts the maker into its own session, so that a terminal's
-// signals do not reach it, its own mount namespace, and, unless this is root,
-// a user namespace in which the caller is root.
-func makerAttributes() *syscall.SysProcAttr {
-	attr := &syscall.SysProcAttr{Setsid: true, Cloneflags: syscall.CLONE_NEWNS}
+// signals do not reach it, its own mount namespace, and its own user namespace,
+// in which it is root. An ordinary user is the only one there. Root finds
+// everybody there under the number they have outside, but has no power over
+// anything that belongs to the machine and not to that namespace: even then a
+// box's kernel does not run with the machine's privileges.
+func makerAttributes() (*syscall.SysProcAttr, error) {
+	attr := &syscall.SysProcAttr{Setsid: true, Cloneflags: syscall.CLONE_NEWNS | syscall.CLONE_NEWUSER}
 	if os.Geteuid() != 0 {
-		attr.Cloneflags |= syscall.CLONE_NEWUSER
 		attr.UidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Geteuid(), Size: 1}}
 		attr.GidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getegid(), Size: 1}}
+		return attr, nil
 	}
-	return attr
+	var err error
+	if attr.UidMappings, err = identityMap("/proc/self/uid_map"); err != nil {
+		return nil, err
+	}
+	if attr.GidMappings, err = identityMap("/proc/self/gid_map"); err != nil {
+		return nil, err
+	}
+	attr.GidMappingsEnableSetgroups = true
+	return attr, nil
+}
+
+// identityMap maps every number that exists in this user namespace, of which
+// path is the map, to itself.
+func identityMap(path string) ([]syscall.SysProcIDMap, error) {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return nil, fmt.Errorf("read user namespace: %w", err)
+	}
+	var m []syscall.SysProcIDMap
+	for line := range strings.Lines(string(data)) {
+		var first, outside, size int
+		if _, err := fmt.Sscan(line, &first, &outside, &size); err != nil {
+			return nil, fmt.Errorf("read %s: %w", path, err)
+		}
+		m = append(m, syscall.SysProcIDMap{ContainerID: first, HostID: first, Size: size})
+	}
+	return m, nil
 }
 
 // startWithoutMembarrier starts cmd with membarrier(2) answering ENOSYS in it

@@ -80,7 +80,7 @@ func (b *madeBox) confine() error {
 		}
 	}
 	if b.record.WatchMemory {
-		w, err := watchMemory(sentry, b.record.Spec.Limits.MemoryBytes)
+		w, err := watchMemory(sentry, b.record.Spec.Limits.MemoryBytes, b.memoryMark())
 		if err != nil {
 			return err
 		}

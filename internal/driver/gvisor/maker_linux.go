@@ -11,6 +11,7 @@ import (
 	"path/filepath"
 	"slices"
 	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 	"gvisor.dev/gvisor/pkg/log"
@@ -26,6 +27,8 @@ const makerFD = 3
 type maker struct {
 	dir   string // all that is kept; shared with other makers
 	guest string
+	null  *os.File // what boxes have for standard streams
+	users string   // the driver's user namespace, as /proc names it
 	cgs   *cgroups // nil where none can be written
 
 	hostRoot func() (string, error) // made once, when first needed
@@ -36,25 +39,36 @@ type maker struct {
 
 // makerMain is the maker's main function; it returns the exit status.
 func makerMain(args []string) int {
-	log.SetTarget(log.GoogleEmitter{Writer: &log.Writer{Next: os.Stderr}})
+	stderr := os.Stderr
+	log.SetTarget(log.GoogleEmitter{Writer: &log.Writer{Next: stderr}})
 	log.SetLevel(log.Warning)
-	if len(args) != 2 {
-		fmt.Fprintf(os.Stderr, "%s: started by hand; it is a part of glovebox\n", makerName)
+	if len(args) != 3 {
+		fmt.Fprintf(stderr, "%s: started by hand; it is a part of glovebox\n", makerName)
 		return 2
 	}
 	// What is mounted here is for this process and its boxes alone.
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
-		fmt.Fprintf(os.Stderr, "%s: make mounts private: %v\n", makerName, err)
+		fmt.Fprintf(stderr, "%s: make mounts private: %v\n", makerName, err)
 		return 1
 	}
 	conn, err := fileConn(os.NewFile(makerFD, "driver"))
 	if err != nil {
-		fmt.Fprintf(os.Stderr, "%s: %v\n", makerName, err)
+		fmt.Fprintf(stderr, "%s: %v\n", makerName, err)
 		return 1
 	}
+	dir := filepath.Join(args[0], "gvisor")
+	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
+	if err != nil {
+		fmt.Fprintf(stderr, "%s: %v\n", makerName, err)
+		return 1
+	}
+	// gVisor gives a box what its own process has for these.
+	os.Stdin, os.Stdout, os.Stderr = null, null, null
 	m := &maker{
-		dir:   filepath.Join(args[0], "gvisor"),
+		dir:   dir,
 		guest: args[1],
+		null:  null,
+		users: args[2],
 		cgs:   findCgroups(),
 		boxes: map[string]*madeBox{},
 	}
@@ -102,7 +116,40 @@ func (m *maker) serve(conn *net.UnixConn) {
 		})
 	}
 	ends.Wait()
+	m.linger()
 }
+
+// linger stays for as long as detached boxes live whose memory only this
+// process watches. It lets go of standard error first, by whose end the driver
+// knows that all else is done.
+func (m *maker) linger() {
+	m.mu.Lock()
+	var watched []*madeBox
+	for _, b := range m.boxes {
+		if b.watch != nil {
+			watched = append(watched, b)
+		}
+	}
+	m.mu.Unlock()
+	if len(watched) == 0 {
+		return
+	}
+	if err := unix.Dup3(int(m.null.Fd()), 2, 0); err != nil {
+		return
+	}
+	for _, b := range watched {
+		for b.alive() {
+			time.Sleep(lingerLook)
+			if b.own {
+				_, _ = unix.Wait4(b.sentry(), nil, unix.WNOHANG, nil)
+			}
+		}
+		b.watch.stop()
+	}
+}
+
+// lingerLook is how often a maker looks whether it may end.
+const lingerLook = time.Second
 
 // answer does what req asks and replies on the first file.
 func (m *maker) answer(ctx context.Context, req *request, files []*os.File) {
@@ -162,7 +209,7 @@ func (m *maker) do(ctx context.Context, req *request, files []*os.File, rep *rep
 		}
 		return b.dial(ctx, files[0])
 	case opReceipt:
-		rep.Receipt, err = b.receipt()
+		rep.Receipt, err = b.receipt(m.users)
 	case opIncidents:
 		rep.Incidents, err = b.incidents()
 	case opPause:
@@ -201,6 +248,12 @@ func (m *maker) find(ref string) (*madeBox, error) {
 	defer m.mu.Unlock()
 	if other := m.boxes[ref]; other != nil {
 		return other, nil
+	}
+	if b.record.WatchMemory {
+		// The maker that kept this limit may be gone; two do no harm.
+		if b.watch, err = watchMemory(b.sentry(), b.record.Spec.Limits.MemoryBytes, b.memoryMark()); err != nil {
+			return nil, err
+		}
 	}
 	m.boxes[ref] = b
 	return b, nil

@@ -6,7 +6,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -24,7 +23,7 @@ type memoryWatch struct {
 	file    *os.File
 	limit   int64
 	sentry  int
-	killed  atomic.Int32
+	mark    string // a file made when it kills, for whoever asks why
 	stopped chan struct{}
 	done    chan struct{}
 }
@@ -38,8 +37,9 @@ const (
 // memoryFileName is what gVisor calls that file.
 const memoryFileName = "runsc-memory"
 
-// watchMemory begins to watch; the caller stops it.
-func watchMemory(sentry int, limit int64) (*memoryWatch, error) {
+// watchMemory begins to watch; the caller stops it. It makes the file mark
+// before it kills.
+func watchMemory(sentry int, limit int64, mark string) (*memoryWatch, error) {
 	file, err := openMemoryFile(sentry)
 	if err != nil {
 		return nil, err
@@ -48,6 +48,7 @@ func watchMemory(sentry int, limit int64) (*memoryWatch, error) {
 		file:    file,
 		limit:   limit,
 		sentry:  sentry,
+		mark:    mark,
 		stopped: make(chan struct{}),
 		done:    make(chan struct{}),
 	}
@@ -87,7 +88,8 @@ func (w *memoryWatch) run() {
 			return // cannot be: the file is open
 		}
 		if used > w.limit {
-			w.killed.Add(1)
+			// Not knowing why is no reason to let it live.
+			_ = os.WriteFile(w.mark, nil, 0o600)
 			_ = unix.Kill(w.sentry, unix.SIGKILL)
 			return
 		}
@@ -108,8 +110,6 @@ func (w *memoryWatch) used() (int64, error) {
 	}
 	return st.Blocks * 512, nil
 }
-
-func (w *memoryWatch) kills() int { return int(w.killed.Load()) }
 
 // stop ends the watch. It may be called again.
 func (w *memoryWatch) stop() {

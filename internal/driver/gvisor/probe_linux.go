@@ -33,7 +33,8 @@ func checkProgram(path string) error {
 	defer f.Close()
 	for _, p := range f.Progs {
 		if p.Type == elf.PT_INTERP {
-			return unavailable("build it with CGO_ENABLED=0", "the executable %s is not static", path)
+			return unavailable("install it with CGO_ENABLED=0 go install github.com/glovebox-dev/glovebox/cmd/glovebox@latest, or from a release",
+				"the executable %s was built with cgo and is not static", path)
 		}
 	}
 	return nil

@@ -24,6 +24,7 @@ type inside struct {
 	DiskBytes int64 `json:"disk_bytes"` // size of the root file system
 	Processes int64 `json:"processes"`  // RLIMIT_NPROC
 	NoNewPriv bool  `json:"no_new_privs"`
+	UID       int   `json:"uid"`
 	// UserCaps are the capabilities of a program run as user, in hex.
 	UserCaps   string   `json:"user_capabilities"`
 	Interfaces []string `json:"interfaces"` // of the network
@@ -37,12 +38,6 @@ func (b *madeBox) askInside() (inside, error) {
 		return in, err
 	}
 	defer r.Close()
-	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
-	if err != nil {
-		w.Close()
-		return in, err
-	}
-	defer null.Close()
 	pid, err := b.container.Execute(b.conf, &control.ExecArgs{
 		Filename:         guestPath,
 		Argv:             []string{guestPath, "limits"},
@@ -51,7 +46,7 @@ func (b *madeBox) askInside() (inside, error) {
 		KGID:             sandbox.UserUID,
 		Capabilities:     &auth.TaskCapabilities{},
 		NoNewPrivileges:  true,
-		FilePayload:      control.NewFilePayload(map[int]*os.File{0: null, 1: w, 2: null}, nil),
+		FilePayload:      control.NewFilePayload(map[int]*os.File{0: b.null, 1: w, 2: b.null}, nil),
 	})
 	w.Close()
 	if err != nil {
@@ -67,8 +62,8 @@ func (b *madeBox) askInside() (inside, error) {
 	return in, json.Unmarshal(data, &in)
 }
 
-// receipt reads every control back.
-func (b *madeBox) receipt() (sandbox.Receipt, error) {
+// receipt reads every control back. users is the driver's user namespace.
+func (b *madeBox) receipt(users string) (sandbox.Receipt, error) {
 	if !b.alive() {
 		return nil, fmt.Errorf("%w: its kernel does not run", driver.ErrGone)
 	}
@@ -77,6 +72,10 @@ func (b *madeBox) receipt() (sandbox.Receipt, error) {
 		return nil, fmt.Errorf("ask inside: %w", err)
 	}
 	status, err := processStatus(b.sentry())
+	if err != nil {
+		return nil, b.orGone(err)
+	}
+	itsUsers, err := namespace(b.sentry(), "user")
 	if err != nil {
 		return nil, b.orGone(err)
 	}
@@ -101,16 +100,16 @@ func (b *madeBox) receipt() (sandbox.Receipt, error) {
 		{
 			Name:      sandbox.ControlUser,
 			Asked:     sandbox.User,
-			Value:     fmt.Sprintf("uid %d inside; the kernel itself runs as uid %s in a user namespace of its own", sandbox.UserUID, status["Uid"]),
+			Value:     fmt.Sprintf("uid %d inside; outside, gVisor runs in %s, not in the host's %s", in.UID, itsUsers, users),
 			Mechanism: "gVisor, and a user namespace",
-			Enforced:  otherNamespace(b.sentry(), "user"),
+			Enforced:  in.UID == sandbox.UserUID && itsUsers != users,
 		},
 		{
 			Name:      sandbox.ControlCapabilities,
 			Asked:     "none",
-			Value:     "inside " + in.UserCaps + "; of the kernel itself " + status["CapEff"],
-			Mechanism: "gVisor, no_new_privs",
-			Enforced:  in.NoNewPriv && zero(in.UserCaps) && zero(status["CapEff"]),
+			Value:     in.UserCaps,
+			Mechanism: "gVisor, no_new_privs; gVisor itself has no capability outside its user namespace",
+			Enforced:  in.NoNewPriv && zero(in.UserCaps) && itsUsers != users,
 		},
 		{
 			Name:      sandbox.ControlSeccomp,
@@ -213,11 +212,16 @@ func (b *madeBox) networkControl(in inside) sandbox.Control {
 	}
 }
 
+// namespace returns a process's namespace of that kind, as /proc names it.
+func namespace(pid int, kind string) (string, error) {
+	return os.Readlink(filepath.Join("/proc", strconv.Itoa(pid), "ns", kind))
+}
+
 // otherNamespace reports whether a process is in another namespace of that
 // kind than this one is.
 func otherNamespace(pid int, kind string) bool {
 	mine, err1 := os.Readlink(filepath.Join("/proc/self/ns", kind))
-	its, err2 := os.Readlink(filepath.Join("/proc", strconv.Itoa(pid), "ns", kind))
+	its, err2 := namespace(pid, kind)
 	return err1 == nil && err2 == nil && mine != its
 }
 

@@ -13,7 +13,7 @@ import (
 )
 
 // guestPath is where a box finds the guest.
-const guestPath = "/.glovebox/guest"
+const guestPath = "/.glovebox/glovebox-guest"
 
 // systemDirs are the host's directories that the image "host" shows, where
 // they exist. On most systems all but /usr are links into it.

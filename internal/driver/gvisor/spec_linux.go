@@ -24,10 +24,11 @@ func (m *maker) config(b *madeBox) (*config.Config, error) {
 		"network":  "none",
 		// The maker makes the groups; see cgroups.
 		"ignore-cgroups": "true",
-		// The sentry gets at files only by its gofer, so that it runs as
-		// nobody, in an empty root and a user namespace of its own.
-		"directfs": "false",
-		"rootless": strconv.FormatBool(!inInitialUserNamespace()),
+		// The sentry opens the image's files itself, from directories that
+		// the gofer hands it. Asking the gofer for each costs 40 ms at every
+		// start of Python.
+		"directfs": "true",
+		"rootless": strconv.FormatBool(!rootIsRoot()),
 		// Everything written lands in one file of bounded size.
 		"overlay2": fmt.Sprintf("root:dir=%s,size=%d", b.upperDir(), b.record.Spec.Limits.DiskBytes),
 		// The host's settings are looked at by the doctor, not at each start.

@@ -1,0 +1,116 @@
+package gvisor
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
+)
+
+// fakeHierarchy makes directories that stand for mounted hierarchies.
+func fakeHierarchy(t *testing.T, dirs ...string) string {
+	t.Helper()
+	root := t.TempDir()
+	for _, d := range dirs {
+		if err := os.MkdirAll(filepath.Join(root, d), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return root
+}
+
+func TestFindCgroupsV1(t *testing.T) {
+	root := fakeHierarchy(t, "cpu,cpuacct/svc", "memory", "freezer")
+	mounts := "30 25 0:26 / " + root + "/cpu,cpuacct rw,nosuid shared:9 - cgroup cgroup rw,cpu,cpuacct\n" +
+		"31 25 0:27 /box " + root + "/memory rw - cgroup cgroup rw,memory\n" +
+		"32 25 0:28 / " + root + "/freezer rw - cgroup cgroup rw,freezer\n" +
+		"33 25 0:29 / " + root + "/unified rw - cgroup2 cgroup2 rw\n"
+	own := "4:memory:/box\n3:cpu,cpuacct:/svc\n1:freezer:/elsewhere/not/there\n0::/\n"
+	got := findCgroupsV1(mounts, own)
+	// A group whose directory is not there cannot be written, so there is no
+	// freezer.
+	want := map[string]string{
+		"cpu":    filepath.Join(root, "cpu,cpuacct/svc"),
+		"memory": filepath.Join(root, "memory"),
+	}
+	if got == nil {
+		t.Fatal("none found")
+	}
+	if diff := cmp.Diff(want, got.base); diff != "" {
+		t.Errorf("bases (-want +got):\n%s", diff)
+	}
+	if got.has(freezerController) || !got.has(memoryController) {
+		t.Error("has does not say what is there")
+	}
+	if findCgroupsV1("", own) != nil {
+		t.Error("found groups where nothing is mounted")
+	}
+}
+
+func TestFindCgroupsV2(t *testing.T) {
+	root := fakeHierarchy(t, "user.slice/app")
+	mounts := "29 23 0:26 / " + root + " rw,nosuid - cgroup2 cgroup2 rw,nsdelegate\n"
+	own := "0::/user.slice/app\n"
+	if c := findCgroupsV2(mounts, own, false); c != nil {
+		t.Errorf("found %+v without a delegated group", c)
+	}
+	control := filepath.Join(root, "user.slice/app/cgroup.subtree_control")
+	if err := os.WriteFile(control, nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	c := findCgroupsV2(mounts, own, false)
+	if c == nil || !c.v2 || c.base[memoryController] != filepath.Join(root, "user.slice/app") {
+		t.Fatalf("found %+v, want the delegated group", c)
+	}
+	if data, _ := os.ReadFile(control); string(data) != "+cpu +memory" {
+		t.Errorf("controllers handed on: %q", data)
+	}
+}
+
+func TestCgroupSettings(t *testing.T) {
+	l := sandbox.Limits{CPUs: 0.5, MemoryBytes: 64 << 20}
+	dirs := map[string]string{cpuController: "/c", memoryController: "/m"}
+	v2 := (&cgroup{V2: true, Dirs: dirs}).settings(l)
+	want := []setting{
+		{cpuController, "cpu.max", "50000 100000", false},
+		{memoryController, "memory.max", "67108864", false},
+		{memoryController, "memory.swap.max", "0", true},
+	}
+	if diff := cmp.Diff(want, v2, cmp.AllowUnexported(setting{})); diff != "" {
+		t.Errorf("version 2 (-want +got):\n%s", diff)
+	}
+	v1 := (&cgroup{Dirs: map[string]string{memoryController: "/m"}}).settings(l)
+	if len(v1) != 2 || v1[0].file != "memory.limit_in_bytes" || v1[1].file != "memory.memsw.limit_in_bytes" {
+		t.Errorf("version 1 without a CPU controller: %+v", v1)
+	}
+}
+
+func TestCgroupReadBack(t *testing.T) {
+	dir := t.TempDir()
+	write := func(name, text string) {
+		t.Helper()
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	g := &cgroup{V2: true, Dirs: map[string]string{cpuController: dir, memoryController: dir}}
+	write("cpu.max", "max 100000\n")
+	if _, err := g.cpus(); err == nil {
+		t.Error("cpus() of a group without a limit gives no error")
+	}
+	write("cpu.max", "150000 100000\n")
+	if n, err := g.cpus(); n != 1.5 || err != nil {
+		t.Errorf("cpus() = %v, %v; want 1.5", n, err)
+	}
+	write("memory.max", "max\n")
+	if _, err := g.memory(); err == nil {
+		t.Error("memory() of a group without a limit gives no error")
+	}
+	write("memory.events", "low 0\nhigh 0\nmax 31\noom 4\noom_kill 3\noom_group_kill 1\n")
+	if n, err := g.memoryKills(); n != 3 || err != nil {
+		t.Errorf("memoryKills() = %d, %v; want 3", n, err)
+	}
+}

@@ -1,0 +1,130 @@
+package gvisor
+
+import (
+	"bufio"
+	"bytes"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/user"
+	"strings"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
+)
+
+// A Check is one fact about this machine that decides how well boxes can be
+// made here.
+type Check struct {
+	Name string
+	// OK says that all is as it should be; Fatal, of one that is not, that no
+	// box can be made.
+	OK, Fatal bool
+	// Detail says what was found and what follows from it.
+	Detail string
+	// Fix is a command or a step that mends it, if there is one.
+	Fix string
+}
+
+// Doctor looks at what the driver needs of this machine, without making
+// anything. Whether it all works together, Probe and a first box tell.
+func Doctor() []Check {
+	checks := []Check{checkUserNamespaces(), checkSeccomp(), checkGroups(), checkPython()}
+	if os.Geteuid() != 0 {
+		checks = append(checks, checkSubIDs())
+	}
+	return checks
+}
+
+func checkUserNamespaces() Check {
+	c := Check{Name: "user namespaces", OK: true, Detail: "this user may make them"}
+	if hint := userNamespaceHint(); hint != "" {
+		what, fix, _ := strings.Cut(hint, ": ")
+		return Check{Name: c.Name, Fatal: true, Detail: what, Fix: fix}
+	}
+	if os.Geteuid() == 0 {
+		c.Detail = "root; each sandbox's kernel still gets one of its own"
+	}
+	return c
+}
+
+// checkSeccomp tries, in a child that does nothing, whether something around
+// this process keeps it from making namespaces.
+func checkSeccomp() Check {
+	c := Check{Name: "making namespaces", OK: true, Detail: "allowed"}
+	cmd := exec.Command("/proc/self/exe")
+	cmd.Args = []string{makerName} // it says that it was started by hand, and ends
+	cmd.Env = []string{}
+	attr, err := makerAttributes()
+	if err == nil {
+		cmd.SysProcAttr = attr
+		err = startWithoutMembarrier(cmd)
+	}
+	if err == nil {
+		_ = cmd.Wait()
+		return c
+	}
+	err = explainStart(err)
+	return Check{Name: c.Name, Fatal: true, Detail: err.Error(), Fix: sandbox.HintOf(err)}
+}
+
+func checkGroups() Check {
+	c := Check{Name: "control groups", OK: true}
+	cgs := findCgroups()
+	if cgs.has(cpuController) && cgs.has(memoryController) {
+		version := "version 1"
+		if cgs.v2 {
+			version = "version 2"
+		}
+		c.Detail = version + ", writable: the kernel keeps CPU and memory limits"
+		return c
+	}
+	c.OK = false
+	c.Detail = "none that this user may write: memory is watched instead of limited by the kernel, and CPU limits are whole CPUs"
+	c.Fix = "systemd-run --user --scope -p Delegate=yes glovebox …, or run as root"
+	return c
+}
+
+// checkPython looks for the language that most code is in, where the image
+// "host" will find it.
+func checkPython() Check {
+	c := Check{Name: "Python in the image host", OK: true}
+	for _, path := range []string{"/usr/local/bin/python3", "/usr/bin/python3"} {
+		if unix.Access(path, unix.X_OK) == nil {
+			c.Detail = path
+			return c
+		}
+	}
+	c.OK = false
+	c.Detail = "no python3 in /usr/bin or /usr/local/bin; one in a home directory is not visible in a sandbox"
+	c.Fix = "install your distribution's package python3"
+	return c
+}
+
+// checkSubIDs looks for ranges of user numbers, with which files that a sandbox
+// writes outside its own layer can belong to its own users.
+func checkSubIDs() Check {
+	c := Check{Name: "subordinate user ids", OK: true}
+	u, err := user.Current()
+	if err != nil {
+		return Check{Name: c.Name, Detail: err.Error()}
+	}
+	data, _ := os.ReadFile("/etc/subuid")
+	lines := bufio.NewScanner(bytes.NewReader(data))
+	for lines.Scan() {
+		name, _, _ := strings.Cut(lines.Text(), ":")
+		if name == u.Username || name == u.Uid {
+			if _, err := exec.LookPath("newuidmap"); err == nil {
+				c.Detail = "a range in /etc/subuid, and newuidmap"
+				return c
+			}
+			return Check{Name: c.Name, Detail: "a range in /etc/subuid, but no newuidmap; not needed so far", Fix: "install your distribution's package uidmap"}
+		}
+	}
+	return Check{
+		Name:   c.Name,
+		Detail: "no range in /etc/subuid; not needed so far",
+		Fix:    fmt.Sprintf("sudo usermod --add-subuids 100000-165535 --add-subgids 100000-165535 %s", u.Username),
+	}
+}

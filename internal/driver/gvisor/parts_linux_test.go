@@ -1,0 +1,160 @@
+package gvisor
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/glovebox-dev/glovebox/internal/driver"
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
+)
+
+func TestSandboxArgs(t *testing.T) {
+	b := &madeBox{record: record{Spec: driver.Spec{Limits: sandbox.Limits{CPUs: 2.5, MemoryBytes: 96 << 20}}}}
+	data, err := json.Marshal(b.bundle("/"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	f, err := os.Create(filepath.Join(t.TempDir(), "config.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	if _, err := f.Write(data); err != nil {
+		t.Fatal(err)
+	}
+	args := []string{"runsc-sandbox", "--root=/x", "boot", fmt.Sprintf("--spec-fd=%d", f.Fd()), "--total-memory", "999", "sbx"}
+	got := sandboxArgs(args)
+	if i := slices.Index(got, "--total-memory"); got[i+1] != fmt.Sprint(96<<20) {
+		t.Errorf("memory in %q is not the limit", got)
+	}
+	if i := slices.Index(got, "--cpu-num"); i < 0 || got[i+1] != "3" {
+		t.Errorf("CPUs in %q are not the limit, rounded up", got)
+	}
+	if slices.Contains(args, "--cpu-num") {
+		t.Error("the caller's arguments were changed")
+	}
+	// The offset must stay: gVisor reads the file next.
+	if at, err := f.Seek(0, 1); err != nil || at != int64(len(data)) {
+		t.Errorf("offset is %d, %v; want %d", at, err, len(data))
+	}
+	for _, bad := range [][]string{
+		{"runsc-sandbox", "boot"},
+		{"runsc-sandbox", "boot", "--spec-fd=-1"},
+		{"runsc-sandbox", "boot", "--spec-fd=99999"},
+	} {
+		if got := sandboxArgs(bad); !slices.Equal(got, bad) {
+			t.Errorf("sandboxArgs(%q) = %q, want them as they were", bad, got)
+		}
+	}
+}
+
+func TestNextLook(t *testing.T) {
+	for room, want := range map[int64]time.Duration{
+		0:         shortestLook,
+		1 << 20:   shortestLook,
+		512 << 20: 125 * time.Millisecond,
+		64 << 30:  longestLook,
+	} {
+		if got := nextLook(room); got != want {
+			t.Errorf("nextLook(%d) = %v, want %v", room, got, want)
+		}
+	}
+}
+
+func TestCopyPublic(t *testing.T) {
+	from, to := t.TempDir(), t.TempDir()
+	write := func(name string, mode os.FileMode) {
+		t.Helper()
+		path := filepath.Join(from, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(name), mode); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.Chmod(path, mode); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write("d/public", 0o644)
+	write("d/private", 0o640)
+	write("d/closed/public", 0o644)
+	if err := os.Chmod(filepath.Join(from, "d/closed"), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink("../elsewhere", filepath.Join(from, "d/link")); err != nil {
+		t.Fatal(err)
+	}
+	if err := unix.Mkfifo(filepath.Join(from, "d/fifo"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := copyPublic(filepath.Join(from, "d"), filepath.Join(to, "d")); err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	entries, err := os.ReadDir(filepath.Join(to, "d"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		names = append(names, e.Name())
+	}
+	if want := []string{"link", "public"}; !slices.Equal(names, want) {
+		t.Errorf("copied %q, want %q: only what everybody may read", names, want)
+	}
+	if err := copyPublic(filepath.Join(from, "none"), filepath.Join(to, "none")); err != nil {
+		t.Errorf("copying what is not there: %v", err)
+	}
+}
+
+func TestWireError(t *testing.T) {
+	err := sandbox.WithHint(fmt.Errorf("dial: %w", driver.ErrGone), "make another")
+	var buf bytes.Buffer
+	if err := json.NewEncoder(&buf).Encode(toWire(err)); err != nil {
+		t.Fatal(err)
+	}
+	var w wireError
+	if err := json.NewDecoder(&buf).Decode(&w); err != nil {
+		t.Fatal(err)
+	}
+	got := w.err()
+	if !driver.IsGone(got) || errors.Is(got, driver.ErrUnavailable) {
+		t.Errorf("%v: gone %t, unavailable %t; want gone only", got, driver.IsGone(got), errors.Is(got, driver.ErrUnavailable))
+	}
+	if sandbox.KindOf(got) != sandbox.NotFound || sandbox.HintOf(got) != "make another" || got.Error() != err.Error() {
+		t.Errorf("%v of kind %s with hint %q is not what was sent", got, sandbox.KindOf(got), sandbox.HintOf(got))
+	}
+	if toWire(nil).err() != nil {
+		t.Error("no error became one")
+	}
+}
+
+func TestPlan(t *testing.T) {
+	m := &maker{} // no control groups
+	spec := func(cpus float64) *driver.Spec {
+		l := sandbox.DefaultLimits()
+		l.CPUs = cpus
+		return &driver.Spec{Limits: l}
+	}
+	p, err := m.plan(spec(1))
+	if err != nil || len(p.cpuSet) != 1 || !p.watchMemory || p.group {
+		t.Errorf("plan of 1 CPU = %+v, %v; want one processor and watched memory", p, err)
+	}
+	if _, err := m.plan(spec(0.5)); !errors.Is(err, sandbox.Unsupported) || sandbox.HintOf(err) == "" {
+		t.Errorf("plan of half a CPU: %v with hint %q; want it refused with a hint", err, sandbox.HintOf(err))
+	}
+	allowed := spec(0.5)
+	allowed.AllowUnenforced = []sandbox.ControlName{sandbox.ControlCPU}
+	if p, err := m.plan(allowed); err != nil || p.cpuSet != nil {
+		t.Errorf("plan of half a CPU, allowed unenforced = %+v, %v", p, err)
+	}
+}
