@@ -1,0 +1,439 @@
+package drivertest
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/glovebox-dev/glovebox/internal/driver"
+	"github.com/glovebox-dev/glovebox/internal/guestapi"
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
+)
+
+// attackTime is after how long an attack is killed, if nothing else ends it.
+const attackTime = 15 * time.Second
+
+// testHostile runs programs that attack the host, each in a tight box beside a
+// neighbour. Each must end as the contract says, with the host unharmed and
+// the neighbour answering.
+func testHostile(t *testing.T, s *suite) {
+	attacks := []struct {
+		name    string
+		limit   sandbox.ControlName // that stops it; "" if none is needed
+		python  bool
+		command func(s *suite, spec *driver.Spec) Cmd
+		check   func(a *attack, t *testing.T)
+	}{
+		{"MemoryBomb", sandbox.ControlMemory, true, memoryBomb, (*attack).wantMemory},
+		{"MemoryBombShell", sandbox.ControlMemory, false, memoryBombShell, (*attack).wantMemory},
+		{"MemoryBombInMany", sandbox.ControlMemory, true, memoryBombInMany, (*attack).wantMemory},
+		{"MemoryFiles", sandbox.ControlMemory, false, memoryFiles, (*attack).wantStopped},
+		{"ForkBomb", sandbox.ControlProcesses, false, forkBomb, (*attack).wantProcesses},
+		{"ForkTree", sandbox.ControlProcesses, false, forkTree, (*attack).wantProcesses},
+		{"ThreadBomb", sandbox.ControlProcesses, true, threadBomb, (*attack).wantProcesses},
+		{"Orphans", "", false, orphans, (*attack).wantEnd},
+		{"DiskBigFile", sandbox.ControlDisk, false, diskBigFile, (*attack).wantDisk},
+		{"DiskSmallFiles", sandbox.ControlDisk, false, diskSmallFiles, (*attack).wantDisk},
+		{"DiskEmptyFiles", sandbox.ControlDisk, false, diskEmptyFiles, (*attack).wantEnd},
+		{"DeepDirectory", "", false, deepDirectory, (*attack).wantEnd},
+		{"OutputFlood", "", false, outputFlood, (*attack).wantTimeout},
+		{"Descriptors", "", true, descriptors, (*attack).wantEnd},
+		{"Inotify", "", true, inotify, (*attack).wantEnd},
+	}
+	for _, a := range attacks {
+		t.Run(a.name, func(t *testing.T) {
+			if a.python {
+				s.python(t)
+			}
+			st := s.open(t)
+			s.isolated(t, st)
+			spec := s.tight()
+			if a.limit != "" {
+				enforced(t, spec, a.limit)
+			}
+			x := newAttack(t, st, spec)
+			x.run(t, a.command(s, spec))
+			a.check(x, t)
+			x.after(t)
+		})
+	}
+	t.Run("Watchers", func(t *testing.T) { hostileWatchers(t, s) })
+	t.Run("Connections", func(t *testing.T) { hostileConnections(t, s) })
+}
+
+// An attack is one hostile program, its box and a neighbour.
+type attack struct {
+	st           *site
+	b, neighbour *Box
+	r            Result
+	err          error
+}
+
+func newAttack(t *testing.T, st *site, spec *driver.Spec) *attack {
+	t.Helper()
+	a := &attack{st: st, b: st.boxOf(t, spec), neighbour: st.box(t)}
+	a.b.mustBeSealed(t)
+	a.neighbour.Answers(t, "before")
+	return a
+}
+
+// run runs the attack to its end, with the neighbour answering meanwhile.
+func (a *attack) run(t *testing.T, c Cmd) {
+	t.Helper()
+	c.Timeout = attackTime
+	var out int64
+	c.OnData = func(d *guestapi.DataEvent) {
+		out += int64(len(d.Stdout) + len(d.Stderr))
+		if len(a.r.Stdout) < 1<<20 {
+			a.r.Stdout += string(d.Stdout)
+		}
+		if len(a.r.Stderr) < 1<<20 {
+			a.r.Stderr += string(d.Stderr)
+		}
+	}
+	heap := watchHeap()
+	done := make(chan struct{})
+	var r Result
+	go func() {
+		defer close(done)
+		r, a.err = a.b.Run(step(t), c)
+	}()
+	for waiting := true; waiting; {
+		a.neighbour.Answers(t, "while a neighbour attacks")
+		hostUnharmed(t, "while a box attacks")
+		select {
+		case <-done:
+			waiting = false
+		case <-time.After(500 * time.Millisecond):
+		}
+	}
+	r.Stdout, r.Stderr = a.r.Stdout, a.r.Stderr
+	a.r = r
+	heap.check(t, fmt.Sprintf("an attack that wrote %d KiB", out>>10), streamHeap)
+	t.Logf("the attack ended after %v: %v, %v", r.Took.Round(time.Millisecond), a.err, r)
+}
+
+// after checks that everything is as before.
+func (a *attack) after(t *testing.T) {
+	t.Helper()
+	a.neighbour.Answers(t, "after the attack")
+	hostUnharmed(t, "after the attack")
+	a.b.answersOrGone(t, "after the attack")
+	began := time.Now()
+	if err := a.b.Destroy(step(t)); err != nil {
+		t.Errorf("Destroy after the attack: %v", err)
+	}
+	t.Logf("Destroy after the attack took %v", time.Since(began).Round(time.Millisecond))
+	checkDestroyed(t, a.st, a.b.Box)
+}
+
+// answersOrGone checks that a box works, or says that it is gone: anything
+// between is a box that nobody would replace.
+func (b *Box) answersOrGone(t testing.TB, when string) {
+	t.Helper()
+	var last error
+	for deadline := time.Now().Add(settleTime); time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
+		r, err := b.Run(step(t), Sh("echo alive"))
+		if err == nil && r.Stdout == "alive\n" {
+			t.Logf("%s: the box works", when)
+			return
+		}
+		if last = err; err == nil {
+			last = fmt.Errorf("a program gives %v", r)
+			continue
+		}
+		conn, err := b.Dial(step(t))
+		if driver.IsGone(err) {
+			t.Logf("%s: the box is gone", when)
+			return
+		}
+		if err == nil {
+			conn.Close()
+		}
+	}
+	t.Errorf("%s: the box neither works nor gives ErrGone: %v", when, last)
+}
+
+// hostUnharmed checks that this machine can still do what attacks exhaust.
+func hostUnharmed(t testing.TB, when string) {
+	t.Helper()
+	began := time.Now()
+	if err := exec.Command("true").Run(); err != nil {
+		t.Errorf("%s: the host cannot start a process: %v", when, err)
+	}
+	f, err := os.CreateTemp("", "drivertest")
+	if err != nil {
+		t.Errorf("%s: the host cannot make a file: %v", when, err)
+		return
+	}
+	if _, err := f.Write(make([]byte, 1<<20)); err != nil {
+		t.Errorf("%s: the host cannot write a file: %v", when, err)
+	}
+	f.Close()
+	os.Remove(f.Name())
+	if err := hostInotify(); err != nil {
+		t.Errorf("%s: the host cannot watch files: %v", when, err)
+	}
+	if took := time.Since(began); took > answerTime {
+		t.Errorf("%s: the host takes %v to start a program and write a file", when, took)
+	}
+}
+
+// incidents reads the box's incidents, none if the driver does not tell.
+func (a *attack) incidents(t *testing.T) driver.Incidents {
+	t.Helper()
+	in, ok, err := driver.ReadIncidents(step(t), a.b.Box)
+	if err != nil {
+		t.Errorf("Incidents after the attack: %v; it also answers shortly after the guest died", err)
+	}
+	if ok {
+		t.Logf("incidents: %+v", in)
+	}
+	return in
+}
+
+// survived checks that the stream of the attack was not lost.
+func (a *attack) survived(t *testing.T) {
+	t.Helper()
+	if a.err != nil {
+		t.Errorf("the attack must end with an end event, its box unharmed: %v", a.err)
+	}
+}
+
+func (a *attack) wantMemory(t *testing.T) {
+	if strings.Contains(a.r.Stdout, "held") {
+		t.Errorf("a program took twice the memory limit: %v", a.r)
+	}
+	if a.err != nil && !broken(a.err) {
+		t.Errorf("want an end event, or the stream of a box that died: %v", a.err)
+	}
+	in := a.incidents(t)
+	if !(a.err == nil && a.r.Detail().MemoryKill) && in.MemoryKills == 0 {
+		t.Errorf("nothing says that memory was the cause: want EndDetail.MemoryKill or Incidents.MemoryKills; got %v, %+v", a.r, in)
+	}
+}
+
+// wantStopped is for attacks that may end as a full disk or for memory.
+func (a *attack) wantStopped(t *testing.T) {
+	if strings.Contains(a.r.Stdout, "held") {
+		t.Errorf("files in memory took twice the memory limit: %v", a.r)
+	}
+	in := a.incidents(t)
+	if d := a.r.Detail(); !d.MemoryKill && !d.DiskFull && in.MemoryKills == 0 {
+		t.Errorf("nothing says what stopped it: want EndDetail.DiskFull or MemoryKill, or Incidents.MemoryKills; got %v, %+v", a.r, in)
+	}
+}
+
+func (a *attack) wantProcesses(t *testing.T) {
+	a.survived(t)
+	if strings.Contains(a.r.Stdout, "made all") {
+		t.Errorf("a program made twice the processes of the limit: %v", a.r)
+	}
+	if in := a.incidents(t); !a.r.Detail().ProcessLimit && in.ProcessRefusals == 0 {
+		t.Errorf("nothing says that the process limit was the cause: want EndDetail.ProcessLimit or Incidents.ProcessRefusals; got %v, %+v", a.r, in)
+	}
+}
+
+func (a *attack) wantDisk(t *testing.T) {
+	a.survived(t)
+	if strings.Contains(a.r.Stdout, "wrote all") {
+		t.Errorf("a program wrote twice the disk limit: %v", a.r)
+	}
+	if !a.r.Detail().DiskFull {
+		t.Errorf("nothing says that the disk was full: want EndDetail.DiskFull; got %v", a.r)
+	}
+	if a.r.Detail().MemoryKill {
+		t.Errorf("a full disk must not end for memory: %v", a.r)
+	}
+	// A full box can be emptied by the guest.
+	if err := a.b.Client.Remove(step(t), a.b.Dir(t)+"/fill", asUser); err != nil {
+		t.Errorf("Remove in a full box: %v", err)
+	}
+	a.b.MustSh(t, "echo room > again && rm again")
+}
+
+func (a *attack) wantTimeout(t *testing.T) {
+	a.survived(t)
+	if !a.r.Detail().TimedOut {
+		t.Errorf("want EndDetail.TimedOut, got %v", a.r)
+	}
+}
+
+// wantEnd is for attacks that may succeed within the box.
+func (a *attack) wantEnd(t *testing.T) { a.survived(t) }
+
+func memoryBomb(s *suite, spec *driver.Spec) Cmd {
+	return Python(s.h.Python, hold, strconv.FormatInt(2*spec.Limits.MemoryBytes, 10))
+}
+
+// memoryBombShell doubles a text until it is twice the limit at least.
+func memoryBombShell(_ *suite, spec *driver.Spec) Cmd {
+	return Sh(fmt.Sprintf("x=0123456789abcdef; n=16; while [ $n -lt %d ]; do x=$x$x; n=$((n*2)); done; echo held $n", 2*spec.Limits.MemoryBytes))
+}
+
+func memoryBombInMany(s *suite, spec *driver.Spec) Cmd {
+	each := spec.Limits.MemoryBytes / 4
+	return Python(s.h.Python, `
+import subprocess, sys
+ps = [subprocess.Popen([sys.executable, "-c", sys.argv[2], sys.argv[1]], stdin=subprocess.PIPE, stdout=subprocess.PIPE) for _ in range(8)]
+ok = [p.stdout.readline() for p in ps]
+if all(ok): print("held by all")
+for p in ps: p.kill()
+`, strconv.FormatInt(each, 10), hold+"sys.stdout.flush(); sys.stdin.read()")
+}
+
+func memoryFiles(_ *suite, spec *driver.Spec) Cmd {
+	return Sh(fmt.Sprintf("head -c %d /dev/zero > /dev/shm/fill && echo held; r=$?; ls -l /dev/shm; exit $r", 2*spec.Limits.MemoryBytes))
+}
+
+func forkBomb(_ *suite, spec *driver.Spec) Cmd { return Sh(forker(2 * spec.Limits.Processes)) }
+
+// forkTree is the well-known bomb, with a depth at which it ends: at most two
+// thousand processes, if nothing stops it.
+func forkTree(*suite, *driver.Spec) Cmd {
+	return Sh("b() { [ $1 -eq 0 ] && { sleep 20; return; }; b $(($1-1)) & b $(($1-1)) & wait; }; b 10")
+}
+
+func threadBomb(s *suite, spec *driver.Spec) Cmd {
+	return Python(s.h.Python, `
+import sys, threading, os
+stop = threading.Event()
+n = 0
+try:
+    for _ in range(int(sys.argv[1])):
+        threading.Thread(target=stop.wait, daemon=True).start(); n += 1
+    print("made all")
+except RuntimeError as e:
+    print("stopped at", n, e)
+sys.stdout.flush(); os._exit(0)
+`, strconv.Itoa(2*spec.Limits.Processes))
+}
+
+// orphans leaves thousands of dead processes for the guest to reap.
+func orphans(*suite, *driver.Spec) Cmd {
+	return Sh("i=0; while [ $i -lt 1500 ]; do (:&) ; i=$((i+1)); done; echo left")
+}
+
+func diskBigFile(_ *suite, spec *driver.Spec) Cmd {
+	return Sh(fmt.Sprintf("head -c %d /dev/zero > fill && echo wrote all", 2*spec.Limits.DiskBytes))
+}
+
+func diskSmallFiles(_ *suite, spec *driver.Spec) Cmd {
+	const size = 8192
+	return Sh(fmt.Sprintf("mkdir fill; x=$(printf '%%%ds' x); i=0; while [ $i -lt %d ]; do printf %%s \"$x\" > fill/$i || exit 1; i=$((i+1)); done; echo wrote all",
+		size, 2*spec.Limits.DiskBytes/size))
+}
+
+// diskEmptyFiles makes files that take no room but names.
+func diskEmptyFiles(*suite, *driver.Spec) Cmd {
+	return Sh("mkdir fill; i=0; while [ $i -lt 50000 ]; do : > fill/$i || exit 1; i=$((i+1)); done; echo made all")
+}
+
+func deepDirectory(*suite, *driver.Spec) Cmd {
+	return Sh("i=0; while [ $i -lt 1000 ]; do mkdir d && cd ./d || exit 1; i=$((i+1)); done; echo down")
+}
+
+func outputFlood(*suite, *driver.Spec) Cmd {
+	return Sh("trap '' TERM; yes flood & yes flood >&2 & yes & wait")
+}
+
+func descriptors(s *suite, _ *driver.Spec) Cmd {
+	return Python(s.h.Python, `
+import os, sys
+held = []
+try:
+    while len(held) < 100000: held.append(os.open("/dev/null", os.O_RDONLY))
+    print("opened", len(held))
+except OSError as e:
+    print("stopped at", len(held), e)
+pids = []
+for _ in range(8):
+    try: pid = os.fork()
+    except OSError: break
+    if pid == 0:
+        n = 0
+        try:
+            while n < 100000: os.pipe(); n += 2
+        except OSError: pass
+        os._exit(0)
+    pids.append(pid)
+for p in pids: os.waitpid(p, 0)
+`)
+}
+
+func inotify(s *suite, _ *driver.Spec) Cmd {
+	return Python(s.h.Python, `
+import ctypes, os
+libc = ctypes.CDLL(None, use_errno=True)
+made = watches = 0
+while made < 5000 and libc.inotify_init1(0) >= 0: made += 1
+print("instances", made, os.strerror(ctypes.get_errno()))
+for fd in list(range(3, 3 + made))[:1]:
+    for i in range(20000):
+        d = "w%d" % i
+        try: os.mkdir(d)
+        except OSError: break
+        if libc.inotify_add_watch(fd, d.encode(), 0xfff) < 0: break
+        watches += 1
+print("watches", watches)
+`)
+}
+
+// hostileWatchers opens more watches than any use has, by the guest's own
+// call.
+func hostileWatchers(t *testing.T, s *suite) {
+	b := s.newBox(t)
+	dir := b.Dir(t)
+	b.MustSh(t, "mkdir watched")
+	var open []*guestapi.Watcher
+	for i := range 300 {
+		w, err := b.Client.Watch(t.Context(), dir+"/watched", true, asUser)
+		if err != nil {
+			if !errors.Is(err, sandbox.Exhausted) {
+				t.Errorf("watch number %d: got %v (kind %s), want it to work or to be refused with %s", i+1, err, sandbox.KindOf(err), sandbox.Exhausted)
+			}
+			break
+		}
+		open = append(open, w)
+	}
+	t.Logf("%d watches at once", len(open))
+	if len(open) < 10 {
+		t.Errorf("only %d watches at once", len(open))
+	}
+	b.Answers(t, "with many watches")
+	hostUnharmed(t, "with many watches")
+	for _, w := range open {
+		w.Close()
+	}
+	eventually(t, "no watch can be opened after all others were closed", func() bool {
+		w, err := b.Client.Watch(t.Context(), dir+"/watched", true, asUser)
+		if err == nil {
+			w.Close()
+		}
+		return err == nil
+	})
+}
+
+// hostileConnections opens streams to the guest that say nothing or nonsense.
+func hostileConnections(t *testing.T, s *suite) {
+	b := s.newBox(t)
+	for i := range 60 {
+		conn, err := b.Dial(step(t))
+		if err != nil {
+			t.Fatalf("Dial number %d: %v", i+1, err)
+		}
+		defer conn.Close()
+		switch i % 3 {
+		case 1:
+			fmt.Fprint(conn, "GET /health HTTP/1.1\r\nHost: gu")
+		case 2:
+			conn.Write([]byte("\x16\x03\x01\x00\x00nonsense\r\n\r\n"))
+		}
+	}
+	b.Answers(t, "with 60 streams that say nothing or nonsense")
+}

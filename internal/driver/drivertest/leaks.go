@@ -1,0 +1,162 @@
+package drivertest
+
+import (
+	"bytes"
+	"os"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// settleTime is how long goroutines that are on their way out may take.
+const settleTime = 5 * time.Second * raceFactor
+
+// CheckGoroutines fails the test if, at its end, after all its later cleanups,
+// goroutines run that did not run now. Those with one of the given texts in
+// their stacks, and those of package testing, do not count. It must not be
+// used in parallel tests.
+func CheckGoroutines(t testing.TB, known ...string) {
+	t.Helper()
+	before := map[string]bool{}
+	for _, g := range goroutines() {
+		before[g.id] = true
+	}
+	t.Cleanup(func() {
+		var left []string
+		for deadline := time.Now().Add(settleTime); ; time.Sleep(20 * time.Millisecond) {
+			left = left[:0]
+			for _, g := range goroutines() {
+				if !before[g.id] && !g.known(known) {
+					left = append(left, g.stack)
+				}
+			}
+			if len(left) == 0 || time.Now().After(deadline) {
+				break
+			}
+		}
+		if len(left) > 0 && !t.Failed() {
+			t.Errorf("%d goroutines are left at the end of the test:\n%s", len(left), strings.Join(left, "\n\n"))
+		}
+	})
+}
+
+type goroutine struct{ id, stack string }
+
+func (g goroutine) known(texts []string) bool {
+	for _, own := range []string{"testing.(*T).Run(", "testing.runTests(", "testing.tRunner(", "os/signal.loop(", "os/signal.signal_recv("} {
+		if strings.Contains(g.stack, own) {
+			return true
+		}
+	}
+	for _, text := range texts {
+		if strings.Contains(g.stack, text) {
+			return true
+		}
+	}
+	return false
+}
+
+// goroutines returns all goroutines but the caller's.
+func goroutines() []goroutine {
+	buf := make([]byte, 1<<20)
+	for {
+		n := runtime.Stack(buf, true)
+		if n < len(buf) {
+			buf = buf[:n]
+			break
+		}
+		buf = make([]byte, 2*len(buf))
+	}
+	var all []goroutine
+	for i, stack := range strings.Split(string(buf), "\n\n") {
+		id, ok := strings.CutPrefix(stack, "goroutine ")
+		if i == 0 || !ok {
+			continue // the first is the caller's
+		}
+		id, _, _ = strings.Cut(id, " ")
+		all = append(all, goroutine{id, stack})
+	}
+	return all
+}
+
+// A heapWatch finds the most heap that this process had in use.
+type heapWatch struct {
+	base uint64
+	peak atomic.Uint64
+	stop chan struct{}
+	done chan struct{}
+}
+
+// watchHeap begins to watch the heap.
+func watchHeap() *heapWatch {
+	runtime.GC()
+	h := &heapWatch{base: heapInUse(), stop: make(chan struct{}), done: make(chan struct{})}
+	go func() {
+		defer close(h.done)
+		for {
+			h.peak.Store(max(h.peak.Load(), heapInUse()))
+			select {
+			case <-h.stop:
+				return
+			case <-time.After(20 * time.Millisecond):
+			}
+		}
+	}()
+	return h
+}
+
+// check ends the watch and fails the test if the heap grew by more than bound.
+func (h *heapWatch) check(t testing.TB, what string, bound uint64) {
+	t.Helper()
+	close(h.stop)
+	<-h.done
+	grew := max(h.peak.Load(), h.base) - h.base
+	t.Logf("%s: the heap of this process grew by %d KiB at most", what, grew>>10)
+	if grew > bound {
+		t.Errorf("%s: the heap of this process grew by %d KiB, want at most %d: something is held in memory that should stream",
+			what, grew>>10, bound>>10)
+	}
+}
+
+func heapInUse() uint64 {
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return m.HeapAlloc
+}
+
+// cpuTicks returns the processor time of a process of this machine, in clock
+// ticks of a hundredth of a second; 0 if there is none such any more.
+func cpuTicks(t testing.TB, pid int) int64 {
+	t.Helper()
+	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
+	if err != nil {
+		return 0
+	}
+	// The name, in parentheses, may hold anything.
+	fields := strings.Fields(string(b[bytes.LastIndexByte(b, ')')+1:]))
+	if len(fields) < 13 {
+		t.Fatalf("stat of process %d: %q", pid, b)
+	}
+	var sum int64
+	for _, f := range fields[11:13] { // utime and stime
+		n, err := strconv.ParseInt(f, 10, 64)
+		if err != nil {
+			t.Fatalf("stat of process %d: %v", pid, err)
+		}
+		sum += n
+	}
+	return sum
+}
+
+// boxTicks returns the processor time of all of a box's processes.
+func (st *site) boxTicks(t testing.TB, b *Box) int64 {
+	t.Helper()
+	var sum int64
+	for _, pid := range st.s.h.Processes(t, st.dir, b.Ref()) {
+		sum += cpuTicks(t, pid)
+	}
+	return sum
+}
