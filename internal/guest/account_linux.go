@@ -1,0 +1,205 @@
+package guest
+
+import (
+	"bufio"
+	"errors"
+	"os"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/glovebox-dev/glovebox/internal/guestapi"
+)
+
+// The accounts that exist in every sandbox, whatever /etc/passwd says.
+const (
+	userName = "user"
+	rootName = "root"
+	userID   = 1000
+)
+
+// maxAccountFile bounds what is read of /etc/passwd and /etc/group, which
+// belong to the sandbox.
+const maxAccountFile = 1 << 20
+
+// An account is a user of the sandbox.
+type account struct {
+	name        string
+	uid, gid    uint32
+	groups      []uint32 // gid is the first
+	home, shell string
+}
+
+// account returns the account of that name; an empty name is the user.
+func (g *Guest) account(name string) (*account, error) {
+	if name == "" {
+		name = userName
+	}
+	a := &account{name: name}
+	found := false
+	eachLine("/etc/passwd", func(line string) bool {
+		// name:password:uid:gid:comment:home:shell
+		f := strings.Split(line, ":")
+		if len(f) != 7 || f[0] != name {
+			return true
+		}
+		uid, err1 := strconv.ParseUint(f[2], 10, 32)
+		gid, err2 := strconv.ParseUint(f[3], 10, 32)
+		if err1 != nil || err2 != nil {
+			return true
+		}
+		a.uid, a.gid, a.home, a.shell = uint32(uid), uint32(gid), f[5], f[6]
+		found = true
+		return false
+	})
+	if !found {
+		switch name {
+		case userName:
+			a.uid, a.gid, a.home = userID, userID, "/home/user"
+		case rootName:
+			a.home = "/root"
+		default:
+			return nil, errf(guestapi.CodeInvalidArgument, "no such user: %s", name)
+		}
+	}
+	if a.home == "" {
+		a.home = "/"
+	}
+	if a.shell == "" {
+		a.shell = "/bin/sh"
+		if isExecutable("/bin/bash") {
+			a.shell = "/bin/bash"
+		}
+	}
+	a.groups = []uint32{a.gid}
+	eachLine("/etc/group", func(line string) bool {
+		f := strings.Split(line, ":") // name:password:gid:members
+		if len(f) != 4 || !slices.Contains(strings.Split(f[3], ","), name) {
+			return true
+		}
+		if gid, err := strconv.ParseUint(f[2], 10, 32); err == nil && !slices.Contains(a.groups, uint32(gid)) {
+			a.groups = append(a.groups, uint32(gid))
+		}
+		return len(a.groups) < 64
+	})
+	return a, nil
+}
+
+// eachLine calls f with each line of a file until f returns false. A file that
+// cannot be read has no lines: accounts then have their fixed numbers.
+func eachLine(path string, f func(line string) bool) {
+	file, err := openRegular(path)
+	if err != nil {
+		return
+	}
+	defer file.Close()
+	read := 0
+	s := bufio.NewScanner(file)
+	for s.Scan() {
+		read += len(s.Bytes()) + 1
+		if read > maxAccountFile || !f(s.Text()) {
+			return
+		}
+	}
+}
+
+// names maps numbers to the names that a file such as /etc/passwd gives them.
+type names map[uint32]string
+
+func readNames(path string) names {
+	m := names{}
+	eachLine(path, func(line string) bool {
+		f := strings.SplitN(line, ":", 4)
+		if len(f) < 4 {
+			return true
+		}
+		if id, err := strconv.ParseUint(f[2], 10, 32); err == nil {
+			if _, ok := m[uint32(id)]; !ok {
+				m[uint32(id)] = f[0]
+			}
+		}
+		return len(m) < 4096
+	})
+	return m
+}
+
+func (m names) of(id uint32) string {
+	if name, ok := m[id]; ok {
+		return name
+	}
+	return strconv.FormatUint(uint64(id), 10)
+}
+
+// errIdentity is the error of a thread that could not become another user.
+var errIdentity = errors.New("switch user")
+
+// as runs f with the rights of a: its files, its groups, no capabilities. Only
+// the thread changes, so f must do all by system calls of its own goroutine.
+//
+// The effective ids change, not only those for files, because gVisor has no
+// setfsuid. The real and saved ids stay root's: so the thread can come back,
+// and the user's programs can neither signal nor trace it.
+func (g *Guest) as(a *account, f func() error) error {
+	if g.cfg.AsSelf || a.uid == 0 {
+		return f()
+	}
+	runtime.LockOSThread()
+	if err := become(a.uid, a.gid, a.groups); err != nil {
+		// Not unlocked: a thread of unknown identity ends with its goroutine,
+		// which must therefore not be this one.
+		return lockedError(err)
+	}
+	err := f()
+	if back := become(0, 0, nil); back != nil {
+		return lockedError(back)
+	}
+	runtime.UnlockOSThread()
+	return err
+}
+
+// lockedError is the error of a thread that is not itself any more. The thread
+// stays locked to the goroutine, and ends with it.
+func lockedError(err error) error {
+	return errf(guestapi.CodeInternal, "%v: %v", errIdentity, err)
+}
+
+// become sets the calling thread's effective user, group and supplementary
+// groups. It needs, or regains, root's capabilities, so the order differs.
+func become(uid, gid uint32, groups []uint32) error {
+	const keep = ^uintptr(0)
+	setUser := func() error { return raw(unix.SYS_SETRESUID, keep, uintptr(uid), keep) }
+	setGroups := func() error {
+		var p unsafe.Pointer
+		if len(groups) > 0 {
+			p = unsafe.Pointer(&groups[0])
+		}
+		_, _, errno := unix.RawSyscall(unix.SYS_SETGROUPS, uintptr(len(groups)), uintptr(p), 0)
+		if errno != 0 {
+			return os.NewSyscallError("setgroups", errno)
+		}
+		return raw(unix.SYS_SETRESGID, keep, uintptr(gid), keep)
+	}
+	if uid == 0 {
+		if err := setUser(); err != nil {
+			return err
+		}
+		return setGroups()
+	}
+	if err := setGroups(); err != nil {
+		return err
+	}
+	return setUser()
+}
+
+// raw makes a system call on this thread only; the functions of package
+// syscall would change every thread.
+func raw(trap, a1, a2, a3 uintptr) error {
+	if _, _, errno := unix.RawSyscall(trap, a1, a2, a3); errno != 0 {
+		return os.NewSyscallError("setresid", errno)
+	}
+	return nil
+}

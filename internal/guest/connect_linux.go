@@ -1,0 +1,68 @@
+package guest
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"net"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// connectMain hands descriptor 0 to the guest. It makes the system calls
+// itself: it runs for every connection, and each millisecond is the caller's.
+func connectMain(args []string) error {
+	fs := flag.NewFlagSet("connect", flag.ContinueOnError)
+	socket := socketFlag(fs)
+	if err := fs.Parse(args); err != nil {
+		return err
+	}
+	fd, err := unix.Socket(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return os.NewSyscallError("socket", err)
+	}
+	if err := unix.Connect(fd, &unix.SockaddrUnix{Name: *socket}); err != nil {
+		return fmt.Errorf("connect to the guest: %w", err)
+	}
+	if err := unix.Sendmsg(fd, []byte{0}, unix.UnixRights(0), nil, 0); err != nil {
+		return fmt.Errorf("pass the connection: %w", err)
+	}
+	return nil
+}
+
+// relayMain copies between the guest and descriptors 0 and 1, until both ways
+// have ended.
+func relayMain(args []string) error {
+	fs := flag.NewFlagSet("relay", flag.ContinueOnError)
+	socket := socketFlag(fs)
+	if err := fs.Parse(args); err != nil {
+		return err
+	}
+	conn, err := net.DialUnix("unix", nil, &net.UnixAddr{Name: *socket, Net: "unix"})
+	if err != nil {
+		return fmt.Errorf("connect to the guest: %w", err)
+	}
+	defer conn.Close()
+	in, out := os.NewFile(0, "input"), os.NewFile(1, "output")
+	toGuest := make(chan error, 1)
+	go func() {
+		_, err := io.Copy(conn, in)
+		toGuest <- errors.Join(err, conn.CloseWrite())
+	}()
+	if _, err := io.Copy(out, conn); err != nil {
+		return fmt.Errorf("copy from the guest: %w", err)
+	}
+	if err := out.Close(); err != nil {
+		return fmt.Errorf("end the output: %w", err)
+	}
+	select {
+	case err := <-toGuest:
+		if err != nil && !errors.Is(err, unix.EPIPE) {
+			return fmt.Errorf("copy to the guest: %w", err)
+		}
+	default: // the guest hung up, and there is nobody to copy to
+	}
+	return nil
+}

@@ -1,0 +1,342 @@
+package guest
+
+import (
+	"bytes"
+	"crypto/rand"
+	"errors"
+	"io"
+	"mime"
+	"mime/multipart"
+	"net/http"
+	"os"
+	"path"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/glovebox-dev/glovebox/internal/guestapi"
+)
+
+// files serves contents: GET and HEAD read, POST and PUT write.
+func (g *Guest) files(w http.ResponseWriter, r *http.Request) {
+	var err error
+	switch r.Method {
+	case http.MethodGet, http.MethodHead:
+		err = g.download(w, r)
+	case http.MethodPost, http.MethodPut:
+		err = g.upload(w, r)
+	default:
+		w.Header().Set("Allow", "GET, HEAD, POST, PUT")
+		w.WriteHeader(http.StatusMethodNotAllowed)
+		return
+	}
+	if err != nil {
+		we := wireError(err)
+		status := httpStatus(we.Code)
+		if we.Code == guestapi.CodeResourceExhausted {
+			status = http.StatusInsufficientStorage
+		}
+		writeJSON(w, status, &guestapi.FileError{Code: status, Message: we.Message})
+	}
+}
+
+// filesUser is the account that a request for contents names.
+func (g *Guest) filesUser(r *http.Request) (*account, error) {
+	name := r.URL.Query().Get("username")
+	if name == "" {
+		name = requestUser(r)
+	}
+	return g.account(name)
+}
+
+// maxUnsized bounds what is served of a file that says it is empty but is not,
+// as those of /proc do.
+const maxUnsized = 8 << 20
+
+func (g *Guest) download(w http.ResponseWriter, r *http.Request) error {
+	a, err := g.filesUser(r)
+	if err != nil {
+		return err
+	}
+	name, err := cleanPath(r.URL.Query().Get("path"), a)
+	if err != nil {
+		return err
+	}
+	var f *os.File
+	var unsized []byte
+	err = g.as(a, func() error {
+		// Looked at before it is opened: opening some devices does something.
+		var st unix.Stat_t
+		if err := unix.Stat(name, &st); err != nil {
+			return fileError(err, name)
+		}
+		if err := checkRegular(&st, name); err != nil {
+			return err
+		}
+		f, err = openRegular(name)
+		if err == nil && st.Size == 0 {
+			unsized, err = io.ReadAll(io.LimitReader(f, maxUnsized))
+		}
+		return fileError(err, name)
+	})
+	if f != nil {
+		defer f.Close()
+	}
+	if err != nil {
+		return err
+	}
+	info, err := f.Stat()
+	if err != nil {
+		return fileError(err, name)
+	}
+	// Without a type, the contents would be read to guess one.
+	w.Header().Set("Content-Type", "application/octet-stream")
+	var contents io.ReadSeeker = f
+	if len(unsized) > 0 {
+		contents = bytes.NewReader(unsized)
+	}
+	http.ServeContent(fileWriter{w}, r, "", info.ModTime(), contents)
+	return nil
+}
+
+const copySize = 256 << 10
+
+var copyPool = sync.Pool{New: func() any { return new([copySize]byte) }}
+
+// fileWriter copies in larger pieces than io.Copy would.
+type fileWriter struct{ http.ResponseWriter }
+
+func (w fileWriter) ReadFrom(r io.Reader) (int64, error) {
+	buf := copyPool.Get().(*[copySize]byte)
+	defer copyPool.Put(buf)
+	return io.CopyBuffer(struct{ io.Writer }{w.ResponseWriter}, r, buf[:])
+}
+
+func (g *Guest) upload(w http.ResponseWriter, r *http.Request) error {
+	a, err := g.filesUser(r)
+	if err != nil {
+		return err
+	}
+	q := r.URL.Query()
+	mt, params, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
+	if err != nil {
+		return errf(guestapi.CodeInvalidArgument, "bad Content-Type: %v", err)
+	}
+	var infos []guestapi.WriteInfo
+	switch mt {
+	case "application/octet-stream":
+		info, err := g.store(a, q.Get("path"), r.Body, q.Get("append") == "true")
+		if err != nil {
+			return err
+		}
+		infos = append(infos, info)
+	case "multipart/form-data":
+		infos, err = g.storeForm(a, q.Get("path"), r.Body, params["boundary"])
+		if err != nil {
+			return err
+		}
+	default:
+		return errf(guestapi.CodeInvalidArgument, "unknown Content-Type %s", mt)
+	}
+	writeJSON(w, http.StatusOK, infos)
+	return nil
+}
+
+// maxParts bounds the files in one form.
+const maxParts = 1000
+
+// storeForm writes the "file" parts of a form: to name if that is given, else
+// each to its own file name.
+func (g *Guest) storeForm(a *account, name string, body io.Reader, boundary string) ([]guestapi.WriteInfo, error) {
+	if boundary == "" {
+		return nil, errf(guestapi.CodeInvalidArgument, "form without a boundary")
+	}
+	form := multipart.NewReader(body, boundary)
+	var infos []guestapi.WriteInfo
+	for {
+		part, err := form.NextRawPart()
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			return nil, errf(guestapi.CodeInvalidArgument, "read form: %v", err)
+		}
+		if part.FormName() != "file" {
+			continue
+		}
+		if len(infos) >= maxParts || name != "" && len(infos) > 0 {
+			return nil, errf(guestapi.CodeInvalidArgument, "too many files in the form")
+		}
+		target := name
+		if target == "" {
+			// Not part.FileName, which drops the directory.
+			_, params, err := mime.ParseMediaType(part.Header.Get("Content-Disposition"))
+			if err != nil {
+				return nil, errf(guestapi.CodeInvalidArgument, "read form: %v", err)
+			}
+			target = params["filename"]
+		}
+		info, err := g.store(a, target, part, false)
+		if err != nil {
+			return nil, err
+		}
+		infos = append(infos, info)
+	}
+	if len(infos) == 0 {
+		return nil, errf(guestapi.CodeInvalidArgument, "no file in the form")
+	}
+	return infos, nil
+}
+
+// tempName is a name beside a file, for what is to become it. It does not grow
+// with the file's name, which may be as long as names can be.
+func tempName(name string) string {
+	return path.Join(path.Dir(name), ".glovebox-"+rand.Text()[:16])
+}
+
+// store writes src to a file as a, making its parents.
+func (g *Guest) store(a *account, name string, src io.Reader, add bool) (guestapi.WriteInfo, error) {
+	name, err := cleanPath(name, a)
+	if err != nil {
+		return guestapi.WriteInfo{}, err
+	}
+	if add {
+		err = g.appendTo(a, name, src)
+	} else {
+		err = g.replace(a, name, src)
+	}
+	if err != nil {
+		return guestapi.WriteInfo{}, err
+	}
+	return guestapi.WriteInfo{Name: path.Base(name), Type: guestapi.TypeFile, Path: name}, nil
+}
+
+func (g *Guest) appendTo(a *account, name string, src io.Reader) error {
+	var f *os.File
+	err := g.as(a, func() error {
+		if err := makeParents(path.Dir(name)); err != nil {
+			return err
+		}
+		fd, err := openat(name, unix.O_WRONLY|unix.O_APPEND|unix.O_CREAT, 0o644)
+		if err == unix.ENXIO { // a FIFO that nobody reads
+			return errf(guestapi.CodeInvalidArgument, "%s: is not a regular file", name)
+		}
+		if err == nil {
+			f, err = regular(fd, name)
+		}
+		return fileError(err, name)
+	})
+	if err != nil {
+		return err
+	}
+	return receive(f, name, src)
+}
+
+// receive writes src to f and closes it.
+func receive(f *os.File, name string, src io.Reader) error {
+	buf := copyPool.Get().(*[copySize]byte)
+	defer copyPool.Put(buf)
+	in := &tracked{r: src}
+	// Only the methods Read and Write, or the buffer would be passed over.
+	_, err := io.CopyBuffer(struct{ io.Writer }{f}, struct{ io.Reader }{in}, buf[:])
+	err = errors.Join(err, f.Close())
+	if in.err != nil {
+		return errf(guestapi.CodeCanceled, "%s: the upload broke off: %v", name, in.err)
+	}
+	return fileError(err, name)
+}
+
+// tracked tells errors of the source from those of the destination.
+type tracked struct {
+	r   io.Reader
+	err error
+}
+
+func (t *tracked) Read(p []byte) (int, error) {
+	n, err := t.r.Read(p)
+	if err != nil && err != io.EOF {
+		t.err = err
+	}
+	return n, err
+}
+
+// replace writes a file under a temporary name and then renames it.
+func (g *Guest) replace(a *account, name string, src io.Reader) error {
+	var f *os.File
+	var temp string
+	err := g.as(a, func() error {
+		if err := makeParents(path.Dir(name)); err != nil {
+			return err
+		}
+		target, old, err := replaced(name)
+		if err != nil {
+			return err
+		}
+		name, temp = target, tempName(target)
+		fd, err := openat(temp, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL, 0o600)
+		if err != nil {
+			return fileError(err, name)
+		}
+		f = os.NewFile(uintptr(fd), temp)
+		mode := uint32(0o644)
+		if old != nil {
+			mode = old.Mode & 0o7777
+			if a.uid == 0 && os.Geteuid() == 0 {
+				err = unix.Fchown(fd, int(old.Uid), int(old.Gid))
+			}
+		}
+		return fileError(errors.Join(err, unix.Fchmod(fd, mode)), name)
+	})
+	if f == nil {
+		return err
+	}
+	if err != nil {
+		f.Close()
+	} else {
+		err = receive(f, name, src)
+	}
+	return g.as(a, func() error {
+		if err == nil {
+			err = fileError(unix.Rename(temp, name), name)
+		}
+		if err != nil {
+			_ = unix.Unlink(temp) // it may be gone with its directory
+		}
+		return err
+	})
+}
+
+// replaced returns the file that a write to name replaces, following links as
+// opening it would, and what it is now, if it exists. It must be one that the
+// thread's user may write.
+func replaced(name string) (string, *unix.Stat_t, error) {
+	const maxLinks = 40
+	for range maxLinks {
+		var st unix.Stat_t
+		err := unix.Lstat(name, &st)
+		if err == unix.ENOENT {
+			return name, nil, nil
+		}
+		if err != nil {
+			return "", nil, fileError(err, name)
+		}
+		if st.Mode&unix.S_IFMT != unix.S_IFLNK {
+			if err := checkRegular(&st, name); err != nil {
+				return "", nil, err
+			}
+			err := unix.Faccessat(unix.AT_FDCWD, name, unix.W_OK, unix.AT_EACCESS)
+			return name, &st, fileError(err, name)
+		}
+		target, err := os.Readlink(name)
+		if err != nil {
+			return "", nil, fileError(err, name)
+		}
+		if !path.IsAbs(target) {
+			// Joined but not cleaned: ".." after a linked directory is not
+			// the directory before it.
+			target = path.Dir(name) + "/" + target
+		}
+		name = target
+	}
+	return "", nil, fileError(unix.ELOOP, name)
+}

@@ -1,0 +1,449 @@
+package guest
+
+import (
+	"cmp"
+	"errors"
+	"io"
+	"net/http"
+	"os"
+	"path"
+	"slices"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/glovebox-dev/glovebox/internal/guestapi"
+)
+
+// resolve makes a path absolute and clean, without looking at the disk: it is
+// relative to the user's home, which "~" means too.
+func resolve(name string, a *account) string {
+	if name == "~" {
+		name = a.home
+	} else if rest, ok := strings.CutPrefix(name, "~/"); ok {
+		name = path.Join(a.home, rest)
+	}
+	if !path.IsAbs(name) {
+		name = path.Join(a.home, name)
+	}
+	return path.Clean(name)
+}
+
+// fileRequest returns who asks for what path.
+func (g *Guest) fileRequest(r *http.Request, name string, raw []byte) (*account, string, error) {
+	a, err := g.account(requestUser(r))
+	if err != nil {
+		return nil, "", err
+	}
+	if len(raw) > 0 {
+		name = string(raw)
+	}
+	clean, err := cleanPath(name, a)
+	return a, clean, err
+}
+
+func cleanPath(name string, a *account) (string, error) {
+	if name == "" {
+		return "", errf(guestapi.CodeInvalidArgument, "no path given")
+	}
+	if strings.IndexByte(name, 0) >= 0 {
+		return "", errf(guestapi.CodeInvalidArgument, "the path has a NUL byte")
+	}
+	return resolve(name, a), nil
+}
+
+// openRegular opens a regular file to read; anything else is an error, and is
+// never waited for.
+func openRegular(name string) (*os.File, error) {
+	fd, err := openat(name, unix.O_RDONLY, 0)
+	if err != nil {
+		return nil, err
+	}
+	return regular(fd, name)
+}
+
+// openat opens a file without waiting, as a FIFO would have it.
+func openat(name string, flags int, mode uint32) (int, error) {
+	for {
+		fd, err := unix.Open(name, flags|unix.O_NONBLOCK|unix.O_NOCTTY|unix.O_CLOEXEC, mode)
+		if err != unix.EINTR {
+			return fd, err
+		}
+	}
+}
+
+// regular returns fd as a file if it is a regular one, and closes it if not.
+func regular(fd int, name string) (*os.File, error) {
+	var st unix.Stat_t
+	if err := unix.Fstat(fd, &st); err != nil {
+		unix.Close(fd)
+		return nil, err
+	}
+	if err := checkRegular(&st, name); err != nil {
+		unix.Close(fd)
+		return nil, err
+	}
+	return os.NewFile(uintptr(fd), name), nil
+}
+
+func checkRegular(st *unix.Stat_t, name string) error {
+	switch st.Mode & unix.S_IFMT {
+	case unix.S_IFREG:
+		return nil
+	case unix.S_IFDIR:
+		return errf(guestapi.CodeInvalidArgument, "%s: is a directory", name)
+	}
+	return errf(guestapi.CodeInvalidArgument, "%s: is not a regular file", name)
+}
+
+// An owners names the owners of files, by files that it reads when needed.
+type owners struct{ users, groups names }
+
+func (o *owners) user(id uint32) string {
+	if o.users == nil {
+		o.users = readNames("/etc/passwd")
+	}
+	return o.users.of(id)
+}
+
+func (o *owners) group(id uint32) string {
+	if o.groups == nil {
+		o.groups = readNames("/etc/group")
+	}
+	return o.groups.of(id)
+}
+
+// entry describes the file at name, which is not followed if it is a link.
+func (o *owners) entry(name string) (guestapi.Entry, error) {
+	var st unix.Stat_t
+	if err := unix.Lstat(name, &st); err != nil {
+		return guestapi.Entry{}, err
+	}
+	e := guestapi.Entry{
+		Name:         path.Base(name),
+		Path:         name,
+		Size:         st.Size,
+		Mode:         st.Mode & 0o7777,
+		Permissions:  permissions(st.Mode),
+		Owner:        o.user(st.Uid),
+		Group:        o.group(st.Gid),
+		ModifiedTime: time.Unix(st.Mtim.Unix()).UTC(),
+		Type:         guestapi.TypeUnspecified,
+	}
+	switch st.Mode & unix.S_IFMT {
+	case unix.S_IFREG:
+		e.Type = guestapi.TypeFile
+	case unix.S_IFDIR:
+		e.Type = guestapi.TypeDirectory
+	case unix.S_IFLNK:
+		e.Type = guestapi.TypeSymlink
+		// A link that vanished meanwhile has no target to tell.
+		target, _ := os.Readlink(name)
+		e.SymlinkTarget = strings.ToValidUTF8(target, "\uFFFD")
+	}
+	if !utf8.ValidString(name) {
+		e.RawPath = []byte(name)
+		e.Name = strings.ToValidUTF8(e.Name, "\uFFFD")
+		e.Path = strings.ToValidUTF8(e.Path, "\uFFFD")
+	}
+	return e, nil
+}
+
+// permissions shows a mode as ls -l does.
+func permissions(mode uint32) string {
+	const rwx = "rwxrwxrwx"
+	kind := byte('?')
+	switch mode & unix.S_IFMT {
+	case unix.S_IFREG:
+		kind = '-'
+	case unix.S_IFDIR:
+		kind = 'd'
+	case unix.S_IFLNK:
+		kind = 'l'
+	case unix.S_IFIFO:
+		kind = 'p'
+	case unix.S_IFSOCK:
+		kind = 's'
+	case unix.S_IFCHR:
+		kind = 'c'
+	case unix.S_IFBLK:
+		kind = 'b'
+	}
+	b := []byte{kind}
+	for i := range rwx {
+		if mode&(1<<(8-i)) != 0 {
+			b = append(b, rwx[i])
+		} else {
+			b = append(b, '-')
+		}
+	}
+	special := func(bit uint32, at int, with, without byte) {
+		if mode&bit == 0 {
+			return
+		}
+		if b[at] == 'x' {
+			b[at] = with
+		} else {
+			b[at] = without
+		}
+	}
+	special(unix.S_ISUID, 3, 's', 'S')
+	special(unix.S_ISGID, 6, 's', 'S')
+	special(unix.S_ISVTX, 9, 't', 'T')
+	return string(b)
+}
+
+func (g *Guest) stat(r *http.Request, in *guestapi.PathRequest) (*guestapi.EntryResponse, error) {
+	a, name, err := g.fileRequest(r, in.Path, in.RawPath)
+	if err != nil {
+		return nil, err
+	}
+	return g.entryOf(a, name)
+}
+
+func (g *Guest) entryOf(a *account, name string) (*guestapi.EntryResponse, error) {
+	var out guestapi.EntryResponse
+	err := g.as(a, func() (err error) {
+		out.Entry, err = new(owners).entry(name)
+		return fileError(err, name)
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &out, nil
+}
+
+func (g *Guest) makeDir(r *http.Request, in *guestapi.PathRequest) (*guestapi.EntryResponse, error) {
+	a, name, err := g.fileRequest(r, in.Path, in.RawPath)
+	if err != nil {
+		return nil, err
+	}
+	err = g.as(a, func() error {
+		if err := makeParents(path.Dir(name)); err != nil {
+			return err
+		}
+		err := unix.Mkdir(name, 0o755)
+		if err == unix.EEXIST {
+			var st unix.Stat_t
+			if unix.Stat(name, &st) == nil && st.Mode&unix.S_IFMT != unix.S_IFDIR {
+				return errf(guestapi.CodeInvalidArgument, "%s: exists and is not a directory", name)
+			}
+		}
+		return fileError(err, name)
+	})
+	if err != nil {
+		return nil, err
+	}
+	return g.entryOf(a, name)
+}
+
+// makeParents makes a directory and all above it, as far as they are missing.
+func makeParents(dir string) error {
+	return fileError(os.MkdirAll(dir, 0o755), dir)
+}
+
+func (g *Guest) move(r *http.Request, in *guestapi.MoveRequest) (*guestapi.EntryResponse, error) {
+	a, from, err := g.fileRequest(r, in.Source, in.RawSource)
+	if err != nil {
+		return nil, err
+	}
+	_, to, err := g.fileRequest(r, in.Destination, in.RawDestination)
+	if err != nil {
+		return nil, err
+	}
+	err = g.as(a, func() error {
+		var st unix.Stat_t
+		if err := unix.Lstat(from, &st); err != nil {
+			return fileError(err, from)
+		}
+		if err := makeParents(path.Dir(to)); err != nil {
+			return err
+		}
+		err := unix.Rename(from, to)
+		if err == unix.EXDEV {
+			return moveAcross(from, to)
+		}
+		return fileError(err, from+" to "+to)
+	})
+	if err != nil {
+		return nil, err
+	}
+	return g.entryOf(a, to)
+}
+
+// moveAcross moves to another file system: a copy beside the destination takes
+// its place when it is whole, and then the source is removed.
+func moveAcross(from, to string) error {
+	temp := tempName(to)
+	if err := copyTree(from, temp); err != nil {
+		os.RemoveAll(temp)
+		return err
+	}
+	if err := unix.Rename(temp, to); err != nil {
+		os.RemoveAll(temp)
+		return fileError(err, to)
+	}
+	return fileError(os.RemoveAll(from), from)
+}
+
+// copyTree copies a file, link or directory. Other kinds cannot be moved to
+// another file system.
+func copyTree(from, to string) error {
+	var st unix.Stat_t
+	if err := unix.Lstat(from, &st); err != nil {
+		return fileError(err, from)
+	}
+	switch st.Mode & unix.S_IFMT {
+	case unix.S_IFLNK:
+		target, err := os.Readlink(from)
+		if err != nil {
+			return fileError(err, from)
+		}
+		return fileError(os.Symlink(target, to), to)
+	case unix.S_IFREG:
+		return copyFile(from, to, st.Mode&0o7777)
+	case unix.S_IFDIR:
+		if err := unix.Mkdir(to, 0o700); err != nil {
+			return fileError(err, to)
+		}
+		entries, err := os.ReadDir(from)
+		if err != nil {
+			return fileError(err, from)
+		}
+		for _, e := range entries {
+			if err := copyTree(path.Join(from, e.Name()), path.Join(to, e.Name())); err != nil {
+				return err
+			}
+		}
+		return fileError(unix.Chmod(to, st.Mode&0o7777), to)
+	}
+	return errf(guestapi.CodeInvalidArgument, "%s: is of a kind that cannot be moved to another file system", from)
+}
+
+func copyFile(from, to string, mode uint32) error {
+	src, err := openRegular(from)
+	if err != nil {
+		return fileError(err, from)
+	}
+	defer src.Close()
+	fd, err := openat(to, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL, 0o600)
+	if err != nil {
+		return fileError(err, to)
+	}
+	dst := os.NewFile(uintptr(fd), to)
+	_, err = io.Copy(dst, src)
+	err = errors.Join(err, unix.Fchmod(fd, mode), dst.Close())
+	return fileError(err, to)
+}
+
+func (g *Guest) remove(r *http.Request, in *guestapi.PathRequest) (*struct{}, error) {
+	a, name, err := g.fileRequest(r, in.Path, in.RawPath)
+	if err != nil {
+		return nil, err
+	}
+	if name == "/" {
+		return nil, errf(guestapi.CodeInvalidArgument, "the root directory cannot be removed")
+	}
+	err = g.as(a, func() error {
+		var st unix.Stat_t
+		if err := unix.Lstat(name, &st); err != nil {
+			return fileError(err, name)
+		}
+		return fileError(os.RemoveAll(name), name)
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &struct{}{}, nil
+}
+
+func (g *Guest) listDir(r *http.Request, in *guestapi.ListDirRequest) (*guestapi.ListDirResponse, error) {
+	a, name, err := g.fileRequest(r, in.Path, in.RawPath)
+	if err != nil {
+		return nil, err
+	}
+	l := &lister{room: maxListBytes}
+	err = g.as(a, func() error { return l.list(name, int(max(in.Depth, 1))) })
+	if err != nil {
+		return nil, err
+	}
+	return &guestapi.ListDirResponse{Entries: l.entries, Truncated: l.truncated}, nil
+}
+
+// maxListBytes bounds the names in a listing, so that it fits one reply
+// however long they are.
+const maxListBytes = 4 << 20
+
+// A lister collects directory entries up to the bounds of a reply.
+type lister struct {
+	owners    owners
+	entries   []guestapi.Entry
+	room      int
+	truncated bool
+}
+
+// list adds the entries of dir and of what is below it, depth levels deep, in
+// the order of their paths.
+func (l *lister) list(dir string, depth int) error {
+	f, err := os.OpenFile(dir, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NONBLOCK, 0)
+	if err != nil {
+		return fileError(err, dir)
+	}
+	names, more, err := firstNames(f, guestapi.MaxListEntries-len(l.entries))
+	f.Close()
+	if err != nil {
+		return fileError(err, dir)
+	}
+	l.truncated = l.truncated || more
+	for _, name := range names {
+		full := path.Join(dir, name)
+		e, err := l.owners.entry(full)
+		if err != nil {
+			continue // it vanished, or its directory may not be searched
+		}
+		l.room -= 3*len(full) + 2*len(e.SymlinkTarget)
+		if len(l.entries) >= guestapi.MaxListEntries || l.room < 0 {
+			l.truncated = true
+			return nil
+		}
+		l.entries = append(l.entries, e)
+		if e.Type == guestapi.TypeDirectory && depth > 1 {
+			err := l.list(full, depth-1)
+			// What the user may not list, or vanished, has no entries.
+			if code := guestapi.Code(""); err != nil {
+				code = wireError(err).Code
+				if code != guestapi.CodePermissionDenied && code != guestapi.CodeNotFound {
+					return err
+				}
+			}
+			if l.truncated {
+				return nil
+			}
+		}
+	}
+	return nil
+}
+
+// firstNames returns the names in a directory, sorted; if there are more than
+// n, the first n. It never holds many more than that.
+func firstNames(f *os.File, n int) (names []string, more bool, err error) {
+	for {
+		batch, err := f.Readdirnames(4096)
+		names = append(names, batch...)
+		end := errors.Is(err, io.EOF)
+		if err != nil && !end {
+			return nil, false, err
+		}
+		if end || len(names) > 2*guestapi.MaxListEntries {
+			slices.SortFunc(names, cmp.Compare[string])
+			if len(names) > n {
+				names, more = names[:max(n, 0)], true
+			}
+		}
+		if end {
+			return names, more, nil
+		}
+	}
+}

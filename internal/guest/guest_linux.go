@@ -1,0 +1,176 @@
+package guest
+
+import (
+	"errors"
+	"io"
+	"log"
+	"net/http"
+	"os"
+	"os/signal"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/glovebox-dev/glovebox/internal/guestapi"
+)
+
+// Config says how a guest works.
+type Config struct {
+	// MaxProcesses is the limit on processes and threads that the user's
+	// programs inherit, and that ends are judged by; 0 is none.
+	MaxProcesses int
+	// AsSelf runs everything as the guest's own user, whoever is asked for:
+	// for a guest that is not root, or must not act as others.
+	AsSelf bool
+}
+
+const (
+	// maxStreams bounds the calls at once on one connection.
+	maxStreams = 2000
+	// uploadWindow bounds what is buffered of the uploads of a connection.
+	uploadWindow = 1 << 20
+	frameSize    = 256 << 10
+)
+
+// A Guest serves the protocol of package guestapi. Its methods are safe for
+// concurrent use.
+type Guest struct {
+	cfg      Config
+	pid      int
+	children *reaper
+	sigs     chan os.Signal
+	markers  *markers
+	procs    *table
+	watches  *watches
+	server   *http.Server
+	conns    *connQueue
+
+	oomProtected bool
+
+	mu  sync.Mutex
+	oom int // processes killed for memory, as last read; guarded by mu
+}
+
+// New makes the process a guest: it adopts orphans from now on and reaps every
+// child. It fails if it is neither root nor to run all as itself.
+func New(cfg Config) (*Guest, error) {
+	if !cfg.AsSelf && os.Geteuid() != 0 {
+		return nil, errors.New("the guest is not root: it can run programs only as itself, which must be asked for")
+	}
+	g := &Guest{
+		cfg:      cfg,
+		pid:      os.Getpid(),
+		children: newReaper(),
+		sigs:     make(chan os.Signal, 1),
+		conns:    newConnQueue(),
+	}
+	var err error
+	if g.markers, err = newMarkers(); err != nil {
+		return nil, err
+	}
+	g.procs = newTable()
+	g.watches = newWatches()
+	if g.pid != 1 {
+		if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
+			return nil, os.NewSyscallError("prctl", err)
+		}
+	}
+	if err := g.limit(); err != nil {
+		return nil, err
+	}
+	g.protect()
+	g.oom = readOOMKills()
+	signal.Notify(g.sigs, unix.SIGCHLD)
+	go g.children.run(g.sigs)
+
+	g.server = &http.Server{
+		Handler:        g.handler(),
+		Protocols:      new(http.Protocols),
+		MaxHeaderBytes: 64 << 10,
+		ErrorLog:       log.New(io.Discard, "", 0),
+		HTTP2: &http.HTTP2Config{
+			MaxConcurrentStreams:          maxStreams,
+			MaxReadFrameSize:              frameSize,
+			MaxReceiveBufferPerConnection: 2 * uploadWindow,
+			MaxReceiveBufferPerStream:     uploadWindow,
+		},
+	}
+	g.server.Protocols.SetHTTP1(true)
+	g.server.Protocols.SetUnencryptedHTTP2(true)
+	go g.server.Serve(g.conns)
+	return g, nil
+}
+
+// limit sets the limit on processes, which children inherit. The guest itself
+// keeps the capabilities that exempt it.
+func (g *Guest) limit() error {
+	n := uint64(g.cfg.MaxProcesses)
+	if n == 0 {
+		return nil
+	}
+	lim := unix.Rlimit{Cur: n, Max: n}
+	if err := unix.Setrlimit(unix.RLIMIT_NPROC, &lim); err != nil {
+		return os.NewSyscallError("setrlimit", err)
+	}
+	return nil
+}
+
+// protect makes the guest a bad victim: of a debugger, and of the kernel when
+// memory is short. Where it may not, the sandbox's own walls must do.
+func (g *Guest) protect() {
+	unix.Umask(0o022)
+	if os.Geteuid() == 0 {
+		_ = unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0)
+	}
+	g.oomProtected = setOOMScore("-999") == nil
+}
+
+// setOOMScore sets how readily the kernel kills this process for memory. -999
+// is last, but not never: children that a bomb might fork meanwhile must not
+// become immune.
+func setOOMScore(score string) error {
+	f, err := os.OpenFile("/proc/self/oom_score_adj", os.O_WRONLY, 0)
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteString(score)
+	return errors.Join(err, f.Close())
+}
+
+func (g *Guest) handler() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc(guestapi.PathHealth, func(w http.ResponseWriter, r *http.Request) {
+		w.WriteHeader(http.StatusNoContent)
+	})
+	mux.HandleFunc(guestapi.ProcStart, server(g.start))
+	mux.HandleFunc(guestapi.ProcConnect, server(g.connect))
+	mux.HandleFunc(guestapi.ProcList, unary(g.list))
+	mux.HandleFunc(guestapi.ProcUpdate, unary(g.update))
+	mux.HandleFunc(guestapi.ProcSendInput, unary(g.sendInput))
+	mux.HandleFunc(guestapi.ProcCloseStdin, unary(g.closeStdin))
+	mux.HandleFunc(guestapi.ProcSendSignal, unary(g.sendSignal))
+	mux.HandleFunc(guestapi.FSStat, unary(g.stat))
+	mux.HandleFunc(guestapi.FSListDir, unary(g.listDir))
+	mux.HandleFunc(guestapi.FSMakeDir, unary(g.makeDir))
+	mux.HandleFunc(guestapi.FSMove, unary(g.move))
+	mux.HandleFunc(guestapi.FSRemove, unary(g.remove))
+	mux.HandleFunc(guestapi.FSWatchDir, server(g.watchDir))
+	mux.HandleFunc(guestapi.FSCreateWatcher, unary(g.createWatcher))
+	mux.HandleFunc(guestapi.FSGetWatcherEvents, unary(g.getWatcherEvents))
+	mux.HandleFunc(guestapi.FSRemoveWatcher, unary(g.removeWatcher))
+	mux.HandleFunc(guestapi.PathFiles, g.files)
+	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+		writeJSON(w, http.StatusNotFound, &guestapi.WireError{
+			Code: guestapi.CodeUnimplemented, Message: "no such procedure: " + r.URL.Path,
+		})
+	})
+	return mux
+}
+
+// Close ends the connections and every process that was started here, with all
+// their descendants.
+func (g *Guest) Close() error {
+	g.server.Close()
+	g.watches.close()
+	return g.killAll()
+}

@@ -1,0 +1,188 @@
+package guest
+
+import (
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/glovebox-dev/glovebox/internal/guestapi"
+)
+
+// markerName is the variable that marks what a process started. A program can
+// drop it, but not make up another's.
+const markerName = "GLOVEBOX_PROCESS"
+
+// markers makes and recognises markers: a number and a keyed hash of it.
+type markers struct{ key [32]byte }
+
+func newMarkers() (*markers, error) {
+	m := new(markers)
+	_, err := rand.Read(m.key[:])
+	return m, err
+}
+
+func (m *markers) of(id uint64) string {
+	text := strconv.FormatUint(id, 10)
+	h := hmac.New(sha256.New, m.key[:])
+	h.Write([]byte(text))
+	return text + "." + hex.EncodeToString(h.Sum(nil)[:12])
+}
+
+// id returns the number in a marker that was made here.
+func (m *markers) id(marker string) (uint64, bool) {
+	text, _, _ := strings.Cut(marker, ".")
+	id, err := strconv.ParseUint(text, 10, 64)
+	if err != nil || !hmac.Equal([]byte(m.of(id)), []byte(marker)) {
+		return 0, false
+	}
+	return id, true
+}
+
+// members returns the processes of p's tree: the descendants of its first
+// process, what bears its marker or is in its session, and orphans that began
+// after it and are nobody else's. They are descendants of the guest, always.
+func (g *Guest) members(p *process, all map[int]procInfo) []procInfo {
+	// In this order: a child that was seen being started is known by now.
+	live := g.children.pids()
+	tracked := g.procs.byPID()
+	ours := make(map[int]bool)   // descendants that are p's
+	others := make(map[int]bool) // that are another's
+	var list []procInfo
+	for _, d := range descendants(all, g.pid) {
+		mine, known := false, false
+		switch {
+		case d.ppid == g.pid && live[d.pid]:
+			mine, known = tracked[d.pid] == p, true
+		case ours[d.ppid]:
+			mine, known = true, true
+		case others[d.ppid]:
+			known = true
+		default:
+			mine, known = g.ownerByTrace(p, d, tracked)
+			if !known {
+				mine = d.start >= p.began
+			}
+		}
+		if mine {
+			ours[d.pid] = true
+			list = append(list, d)
+		} else if known {
+			others[d.pid] = true
+		}
+	}
+	return list
+}
+
+// ownerByTrace tells by what an orphan carries whether it is p's.
+func (g *Guest) ownerByTrace(p *process, d procInfo, tracked map[int]*process) (mine, known bool) {
+	if d.sid == p.child.pid && d.start >= p.began {
+		return true, true
+	}
+	if q := tracked[d.sid]; q != nil && q != p {
+		return false, true
+	}
+	if id, ok := g.markers.id(g.environ(d.pid, markerName)); ok {
+		return id == p.id, true
+	}
+	return false, false
+}
+
+const (
+	// maxFreeze bounds the rounds in which a tree is stopped before it is
+	// killed; a bomb that forks faster is killed as it is.
+	maxFreeze = 8
+	// maxKill bounds how long a tree may take to die.
+	maxKill = 10 * time.Second
+)
+
+// killTree ends every process of p's tree and returns when none is left.
+func (g *Guest) killTree(p *process) error {
+	p.kills.Lock()
+	defer p.kills.Unlock()
+	return g.killSet(func(all map[int]procInfo) []procInfo { return g.members(p, all) })
+}
+
+// killAll ends every descendant of the guest.
+func (g *Guest) killAll() error {
+	return g.killSet(func(all map[int]procInfo) []procInfo { return descendants(all, g.pid) })
+}
+
+func (g *Guest) killSet(members func(map[int]procInfo) []procInfo) error {
+	deadline := time.Now().Add(maxKill)
+	// Stopping first keeps the tree from growing while it is killed.
+	stopped := make(map[int]uint64)
+	for range maxFreeze {
+		set, err := living(members)
+		if err != nil {
+			return err
+		}
+		if len(set) == 0 {
+			return nil
+		}
+		fresh := false
+		for _, m := range set {
+			if start, ok := stopped[m.pid]; !ok || start != m.start {
+				stopped[m.pid] = m.start
+				fresh = true
+				g.signalExactly(m, unix.SIGSTOP)
+			}
+		}
+		if !fresh {
+			break
+		}
+		if len(set) == 1 && set[0].threads == 1 {
+			// One process that forks after this look is one that the next
+			// round finds: no need to look twice at the common case.
+			break
+		}
+	}
+	for pause := 200 * time.Microsecond; ; pause = min(2*pause, 20*time.Millisecond) {
+		set, err := living(members)
+		if err != nil {
+			return err
+		}
+		if len(set) == 0 {
+			return nil
+		}
+		if time.Now().After(deadline) {
+			return errf(guestapi.CodeInternal, "%d processes survive being killed, the first is %d", len(set), set[0].pid)
+		}
+		for _, m := range set {
+			g.signalExactly(m, unix.SIGKILL)
+		}
+		time.Sleep(pause)
+	}
+}
+
+// living returns the members that are not dead already.
+func living(members func(map[int]procInfo) []procInfo) ([]procInfo, error) {
+	all, err := allProcs()
+	if err != nil {
+		return nil, fmt.Errorf("list processes: %w", err)
+	}
+	return slices.DeleteFunc(members(all), func(p procInfo) bool { return p.dead() }), nil
+}
+
+// signalExactly signals m unless its number now belongs to another process.
+func (g *Guest) signalExactly(m procInfo, sig unix.Signal) {
+	fd, err := unix.PidfdOpen(m.pid, 0)
+	if err == nil {
+		defer unix.Close(fd)
+	}
+	if now, ok := readProc(m.pid); !ok || now.start != m.start {
+		return
+	}
+	if err == nil {
+		_ = unix.PidfdSendSignal(fd, sig, nil, 0)
+		return
+	}
+	_ = unix.Kill(m.pid, sig)
+}

@@ -1,0 +1,115 @@
+package guest
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"net"
+	"os"
+	"os/signal"
+	"path/filepath"
+
+	"golang.org/x/sys/unix"
+)
+
+// DefaultSocket is where the guest listens unless it is told otherwise.
+const DefaultSocket = "/run/glovebox/guest.sock"
+
+// Main is the guest's program; args are without the program's name. It returns
+// the exit status. The commands are:
+//
+//	serve [flags]       the guest; this is what no command means, too
+//	connect [--socket]  hand descriptor 0, a stream socket, to the guest
+//	relay [--socket]    copy between descriptors 0 and 1 and the guest
+//
+// Serve's flags: --socket PATH to listen at; --conn-fd N, a connected socket
+// to serve at once; --nproc N, the limit on processes; --self, to run
+// everything as the guest's own user. It ends at SIGTERM or SIGINT, with all
+// that it started.
+func Main(args []string) int {
+	command := "serve"
+	if len(args) > 0 && len(args[0]) > 0 && args[0][0] != '-' {
+		command, args = args[0], args[1:]
+	}
+	run := map[string]func([]string) error{"serve": serve, "connect": connectMain, "relay": relayMain}[command]
+	err := fmt.Errorf("unknown command %q", command)
+	if run != nil {
+		err = run(args)
+	}
+	if errors.Is(err, flag.ErrHelp) {
+		return 0
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "glovebox-guest:", err)
+		return 1
+	}
+	return 0
+}
+
+func socketFlag(fs *flag.FlagSet) *string {
+	return fs.String("socket", DefaultSocket, "the guest's Unix socket")
+}
+
+func serve(args []string) error {
+	// Whoever started us may have left descriptors open: no program of the
+	// user's gets them.
+	if err := unix.CloseRange(3, ^uint(0), unix.CLOSE_RANGE_CLOEXEC); err != nil {
+		return os.NewSyscallError("close_range", err)
+	}
+	fs := flag.NewFlagSet("serve", flag.ContinueOnError)
+	socket := socketFlag(fs)
+	connFD := fs.Int("conn-fd", -1, "an open stream socket to serve")
+	var cfg Config
+	fs.IntVar(&cfg.MaxProcesses, "nproc", 0, "limit on processes and threads")
+	fs.BoolVar(&cfg.AsSelf, "self", false, "run everything as the guest's own user")
+	if err := fs.Parse(args); err != nil {
+		return err
+	}
+	if fs.NArg() > 0 {
+		return fmt.Errorf("unexpected argument %q", fs.Arg(0))
+	}
+	stop := make(chan os.Signal, 1)
+	signal.Notify(stop, unix.SIGTERM, unix.SIGINT)
+	signal.Ignore(unix.SIGHUP)
+	l, err := listen(*socket)
+	if err != nil {
+		return err
+	}
+	g, err := New(cfg)
+	if err != nil {
+		return err
+	}
+	if *connFD >= 0 {
+		if err := g.ServeFD(*connFD); err != nil {
+			return err
+		}
+	}
+	done := make(chan error, 1)
+	go func() { done <- g.Serve(l) }()
+	select {
+	case <-stop:
+		l.Close()
+		return g.Close()
+	case err := <-done:
+		return errors.Join(err, g.Close())
+	}
+}
+
+// listen makes the guest's socket, in a directory that only its own user can
+// enter. What an earlier guest left there is removed.
+func listen(path string) (*net.UnixListener, error) {
+	dir := filepath.Dir(path)
+	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
+		return nil, err
+	}
+	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, os.ErrExist) {
+		return nil, err
+	}
+	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, err
+	}
+	// The mode is right from the beginning; nothing else runs yet.
+	old := unix.Umask(0o177)
+	defer unix.Umask(old)
+	return net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})
+}

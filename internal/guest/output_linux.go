@@ -1,0 +1,245 @@
+package guest
+
+import (
+	"context"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/glovebox-dev/glovebox/internal/guestapi"
+)
+
+const (
+	// chunkSize is how much output is read, and sent, at once.
+	chunkSize = 128 << 10
+	// ownChunk is from where on a read keeps its buffer and is not copied.
+	ownChunk = chunkSize / 2
+	// maxHeld bounds what a process may be ahead of its streams.
+	maxHeld = 1 << 20
+	// maxHeldTogether bounds what all processes hold. Beyond it each has only
+	// minHeld, so that none stands still for the others.
+	maxHeldTogether = 64 << 20
+	minHeld         = 64 << 10
+	// maxTail bounds the end of the error output that is looked at for the
+	// reason of a failure.
+	maxTail = 4 << 10
+)
+
+var chunkPool = sync.Pool{New: func() any { return new([chunkSize]byte) }}
+
+// A chunk is a piece of one stream's output, or the end of the process.
+type chunk struct {
+	stream guestapi.Stream
+	data   []byte
+	pooled *[chunkSize]byte   // what data is part of, if that is to be reused
+	sealed bool               // it was handed out: nothing may be added
+	end    *guestapi.EndEvent // set in the last chunk only
+}
+
+// An output is a bounded queue between what a process writes and the streams
+// that carry it. Every attached stream gets every chunk; the slowest holds the
+// process back. A chunk is taken when a stream has sent it.
+type output struct {
+	keep  bool          // hold what nobody takes
+	total *atomic.Int64 // bytes that all outputs hold
+
+	mu      sync.Mutex
+	space   sync.Cond // signalled when held shrinks, or nobody listens
+	queue   []*chunk  // what some stream, or nobody, has not taken
+	first   uint64    // number of queue[0]
+	taken   uint64    // number of the first chunk that no stream took
+	held    int       // bytes in queue
+	streams map[*attachment]struct{}
+	tail    []byte // the last of the error output
+}
+
+func newOutput(keep bool, total *atomic.Int64) *output {
+	o := &output{keep: keep, total: total, streams: make(map[*attachment]struct{})}
+	o.space.L = &o.mu
+	return o
+}
+
+// add appends what was read, and waits until there is room. It takes buf over
+// if it is pooled.
+func (o *output) add(s guestapi.Stream, pooled *[chunkSize]byte, n int) {
+	data := pooled[:n]
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if s != guestapi.Stdout {
+		o.tail = append(o.tail, data[max(0, n-maxTail):]...)
+		o.tail = o.tail[max(0, len(o.tail)-maxTail):]
+	}
+	for o.wanted() && o.held > 0 && o.held+n > o.limit() {
+		o.space.Wait()
+	}
+	if !o.wanted() {
+		chunkPool.Put(pooled)
+		return
+	}
+	o.held += n
+	o.total.Add(int64(n))
+	if n >= ownChunk {
+		o.queue = append(o.queue, &chunk{stream: s, data: data, pooled: pooled})
+	} else {
+		if last := o.last(); last != nil && !last.sealed && last.stream == s && last.pooled == nil && len(last.data)+n <= ownChunk {
+			last.data = append(last.data, data...)
+		} else {
+			o.queue = append(o.queue, &chunk{stream: s, data: append([]byte(nil), data...)})
+		}
+		chunkPool.Put(pooled)
+	}
+	o.wake()
+}
+
+// wanted reports whether anybody takes output, now or later. o.mu is held.
+func (o *output) wanted() bool { return o.keep || len(o.streams) > 0 }
+
+// limit is how much may be held now. o.mu is held.
+func (o *output) limit() int {
+	if o.total.Load() > maxHeldTogether {
+		return minHeld
+	}
+	return maxHeld
+}
+
+func (o *output) last() *chunk {
+	if len(o.queue) == 0 {
+		return nil
+	}
+	return o.queue[len(o.queue)-1]
+}
+
+// wake tells the streams that there is something. o.mu is held.
+func (o *output) wake() {
+	for a := range o.streams {
+		select {
+		case a.ready <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// finish appends the end, after which nothing is added.
+func (o *output) finish(end *guestapi.EndEvent) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.wanted() {
+		o.queue = append(o.queue, &chunk{end: end})
+	}
+	o.wake()
+}
+
+// text returns the last of the error output.
+func (o *output) text() string {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return string(o.tail)
+}
+
+// holds returns how many bytes are held.
+func (o *output) holds() int {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	return o.held
+}
+
+// discard drops what is held, for good.
+func (o *output) discard() {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.keep = false
+	o.trim()
+}
+
+// An attachment is a stream's place in an output.
+type attachment struct {
+	o     *output
+	ready chan struct{} // has a value when there may be something new
+	next  uint64        // number of the next chunk; guarded by o.mu
+}
+
+// attach gives a stream what no stream took yet, and what follows.
+func (o *output) attach() *attachment {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	a := &attachment{o: o, ready: make(chan struct{}, 1), next: max(o.first, o.taken)}
+	o.streams[a] = struct{}{}
+	a.ready <- struct{}{}
+	return a
+}
+
+// detach ends the attachment. What it did not take is for the others, or held,
+// or dropped.
+func (a *attachment) detach() {
+	o := a.o
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	delete(o.streams, a)
+	o.trim()
+}
+
+// wait returns the next chunk, or nil when silent has passed without one.
+func (a *attachment) wait(ctx context.Context, silent <-chan time.Time) (*chunk, error) {
+	for {
+		if c := a.peek(); c != nil {
+			return c, nil
+		}
+		select {
+		case <-a.ready:
+		case <-silent:
+			return nil, nil
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+}
+
+func (a *attachment) peek() *chunk {
+	o := a.o
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	i := a.next - o.first
+	if i >= uint64(len(o.queue)) {
+		return nil
+	}
+	c := o.queue[i]
+	c.sealed = true
+	return c
+}
+
+// took says that the chunk that wait returned was sent.
+func (a *attachment) took() {
+	o := a.o
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	a.next++
+	o.taken = max(o.taken, a.next)
+	o.trim()
+}
+
+// trim drops the chunks that nobody needs any more. o.mu is held.
+func (o *output) trim() {
+	need := o.taken
+	for a := range o.streams {
+		need = min(need, a.next)
+	}
+	if !o.wanted() {
+		need = o.first + uint64(len(o.queue))
+	}
+	freed := 0
+	for o.first < need && len(o.queue) > 0 {
+		c := o.queue[0]
+		o.queue[0] = nil
+		o.queue = o.queue[1:]
+		o.first++
+		freed += len(c.data)
+		if c.pooled != nil {
+			chunkPool.Put(c.pooled)
+		}
+	}
+	if freed > 0 {
+		o.held -= freed
+		o.total.Add(-int64(freed))
+	}
+	o.space.Broadcast()
+}

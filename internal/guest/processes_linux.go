@@ -1,0 +1,451 @@
+package guest
+
+import (
+	"errors"
+	"net/http"
+	"os"
+	"path"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/glovebox-dev/glovebox/internal/guestapi"
+)
+
+const (
+	defaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+	workDir     = "/data"
+)
+
+// start starts a process and streams its events.
+func (g *Guest) start(r *http.Request, in *guestapi.StartRequest, out *stream) error {
+	timeout, err := processTimeout(r)
+	if err != nil {
+		return err
+	}
+	p, a, err := g.launch(in, requestUser(r), timeout)
+	if err != nil {
+		return err
+	}
+	return g.carry(r, p, a, out)
+}
+
+// processTimeout returns how long a process may run; 0 is without end.
+func processTimeout(r *http.Request) (time.Duration, error) {
+	text := r.Header.Get(guestapi.HeaderTimeout)
+	if text == "" {
+		return 0, nil
+	}
+	ms, err := strconv.ParseUint(text, 10, 64)
+	if err != nil || len(text) > 10 {
+		return 0, errf(guestapi.CodeInvalidArgument, "bad %s: %q", guestapi.HeaderTimeout, text)
+	}
+	return time.Duration(ms) * time.Millisecond, nil
+}
+
+// launch starts a process with one stream attached.
+func (g *Guest) launch(in *guestapi.StartRequest, user string, timeout time.Duration) (*process, *attachment, error) {
+	acct, err := g.account(user)
+	if err != nil {
+		return nil, nil, err
+	}
+	cfg := in.Process
+	if err := checkConfig(&cfg); err != nil {
+		return nil, nil, err
+	}
+	id, err := g.procs.reserve(in.Tag)
+	if err != nil {
+		return nil, nil, err
+	}
+	p := &process{
+		g: g, id: id, tag: in.Tag, config: cfg, account: acct, keep: in.Keep,
+		out:     newOutput(in.Keep, &g.procs.held),
+		expired: make(chan struct{}),
+	}
+	env := environment(acct, cfg.Envs, in.PTY != nil)
+	env = append(env, markerName+"="+g.markers.of(id))
+	if err := g.spawn(p, in, env); err != nil {
+		g.procs.release(in.Tag)
+		return nil, nil, err
+	}
+	a := p.out.attach()
+	g.procs.add(p)
+	for _, s := range p.sources {
+		s.p = p
+		go s.read()
+	}
+	if timeout > 0 {
+		p.timer = time.AfterFunc(timeout, p.expire)
+	}
+	go p.wait()
+	return p, a, nil
+}
+
+// checkConfig refuses what cannot be handed to the kernel.
+func checkConfig(cfg *guestapi.ProcessConfig) error {
+	if cfg.Cmd == "" {
+		return errf(guestapi.CodeInvalidArgument, "no command given")
+	}
+	for _, s := range append([]string{cfg.Cmd, cfg.Cwd}, cfg.Args...) {
+		if strings.IndexByte(s, 0) >= 0 {
+			return errf(guestapi.CodeInvalidArgument, "a command, argument or directory has a NUL byte")
+		}
+	}
+	for k, v := range cfg.Envs {
+		if k == "" || strings.ContainsAny(k, "=\x00") || strings.IndexByte(v, 0) >= 0 {
+			return errf(guestapi.CodeInvalidArgument, "bad environment variable %q", k)
+		}
+	}
+	return nil
+}
+
+// environment returns what a process of a starts with: nothing of the guest's
+// own environment.
+func environment(a *account, extra map[string]string, terminal bool) []string {
+	env := map[string]string{
+		"PATH":    defaultPath,
+		"HOME":    a.home,
+		"USER":    a.name,
+		"LOGNAME": a.name,
+		"SHELL":   a.shell,
+		"LANG":    "C.UTF-8",
+	}
+	if terminal {
+		env["TERM"] = "xterm-256color"
+	}
+	for k, v := range extra {
+		env[k] = v
+	}
+	delete(env, markerName)
+	list := make([]string, 0, len(env)+1)
+	for k, v := range env {
+		list = append(list, k+"="+v)
+	}
+	return list
+}
+
+// spawn starts p's program.
+func (g *Guest) spawn(p *process, in *guestapi.StartRequest, env []string) error {
+	var file string
+	err := g.as(p.account, func() (err error) {
+		if p.cwd, err = workingDir(p.config.Cwd, p.account); err != nil {
+			return err
+		}
+		file, err = findCommand(p.config.Cmd, p.cwd, env)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	var pl *plumbing
+	if in.PTY != nil {
+		pl, err = openTerminal(p.account, in.PTY.Size)
+	} else {
+		pl, err = pipes(in.Stdin == nil || *in.Stdin)
+	}
+	if err != nil {
+		return err
+	}
+	attr := &syscall.ProcAttr{
+		Dir:   p.cwd,
+		Env:   env,
+		Files: []uintptr{uintptr(pl.child[0]), uintptr(pl.child[1]), uintptr(pl.child[2])},
+		Sys:   &syscall.SysProcAttr{Setsid: true, Setctty: in.PTY != nil},
+	}
+	if !g.cfg.AsSelf {
+		attr.Sys.Credential = &syscall.Credential{Uid: p.account.uid, Gid: p.account.gid, Groups: p.account.groups}
+	}
+	// What beforeFork does to this thread is for the child. The guest itself
+	// does not feel it: what it drops counts when a program is executed.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	argv := append([]string{p.config.Cmd}, p.config.Args...)
+	p.child, err = g.children.start(file, argv, attr, g.beforeFork, g.afterFork)
+	if err != nil {
+		pl.closeAll()
+		return execError(err, p.config.Cmd, file)
+	}
+	pl.closeChild()
+	p.sources, p.stdin, p.terminal = pl.sources, pl.stdin, pl.terminal
+	if info, ok := readProc(p.child.pid); ok {
+		p.began = info.start
+	}
+	return nil
+}
+
+// beforeFork prepares what a child inherits of this thread and process.
+func (g *Guest) beforeFork() {
+	if g.cfg.MaxProcesses > 0 {
+		// With these, root's programs would be exempt from the limit. Without
+		// CAP_SETPCAP they stay, as they do for the guest.
+		_ = unix.Prctl(unix.PR_CAPBSET_DROP, unix.CAP_SYS_RESOURCE, 0, 0, 0)
+		_ = unix.Prctl(unix.PR_CAPBSET_DROP, unix.CAP_SYS_ADMIN, 0, 0, 0)
+	}
+	if g.oomProtected {
+		_ = setOOMScore("0")
+	}
+}
+
+func (g *Guest) afterFork() {
+	if g.oomProtected {
+		_ = setOOMScore("-999")
+	}
+}
+
+// workingDir returns the directory that a process starts in.
+func workingDir(dir string, a *account) (string, error) {
+	if dir == "" {
+		for _, d := range []string{workDir, a.home} {
+			var st unix.Stat_t
+			if unix.Stat(d, &st) == nil && st.Mode&unix.S_IFMT == unix.S_IFDIR {
+				return d, nil
+			}
+		}
+		return "/", nil
+	}
+	dir = resolve(dir, a)
+	var st unix.Stat_t
+	if err := unix.Stat(dir, &st); err != nil {
+		if err == unix.ENOENT {
+			return "", errf(guestapi.CodeNotFound, "working directory does not exist: %s", dir)
+		}
+		return "", fileError(err, dir)
+	}
+	if st.Mode&unix.S_IFMT != unix.S_IFDIR {
+		return "", errf(guestapi.CodeInvalidArgument, "working directory is not a directory: %s", dir)
+	}
+	return dir, nil
+}
+
+// findCommand returns the file that a command means: a path, or a name that is
+// looked up in PATH of the process to be.
+func findCommand(cmd, cwd string, env []string) (string, error) {
+	if strings.Contains(cmd, "/") {
+		file := cmd
+		if !path.IsAbs(file) {
+			file = path.Join(cwd, file)
+		}
+		var st unix.Stat_t
+		switch err := unix.Stat(file, &st); {
+		case err == unix.ENOENT || err == unix.ENOTDIR:
+			return "", errf(guestapi.CodeNotFound, "no such program: %s", cmd)
+		case err != nil:
+			return "", fileError(err, cmd)
+		case st.Mode&unix.S_IFMT == unix.S_IFDIR:
+			return "", errf(guestapi.CodeInvalidArgument, "not a program but a directory: %s", cmd)
+		}
+		return file, nil
+	}
+	dirs := ""
+	for _, e := range env {
+		if v, ok := strings.CutPrefix(e, "PATH="); ok {
+			dirs = v
+		}
+	}
+	refused := false
+	for dir := range strings.SplitSeq(dirs, ":") {
+		if !path.IsAbs(dir) {
+			dir = path.Join(cwd, dir)
+		}
+		file := path.Join(dir, cmd)
+		if isExecutable(file) {
+			return file, nil
+		}
+		var st unix.Stat_t
+		refused = refused || unix.Stat(file, &st) == nil && st.Mode&unix.S_IFMT == unix.S_IFREG
+	}
+	if refused {
+		return "", errf(guestapi.CodePermissionDenied, "not executable: %s", cmd)
+	}
+	return "", errf(guestapi.CodeNotFound, "command not found: %s", cmd)
+}
+
+// isExecutable reports whether this thread's user may execute a file.
+func isExecutable(file string) bool {
+	var st unix.Stat_t
+	return unix.Stat(file, &st) == nil && st.Mode&unix.S_IFMT == unix.S_IFREG && st.Mode&0o111 != 0 &&
+		unix.Faccessat(unix.AT_FDCWD, file, unix.X_OK, unix.AT_EACCESS) == nil
+}
+
+// execError is the error of a program that did not start.
+func execError(err error, cmd, file string) error {
+	switch {
+	case errors.Is(err, unix.ENOENT):
+		// The file was there a moment ago: what is missing is what runs it.
+		return errf(guestapi.CodeNotFound, "%s: its interpreter or loader does not exist", cmd)
+	case errors.Is(err, unix.EACCES), errors.Is(err, unix.EPERM):
+		return errf(guestapi.CodePermissionDenied, "not executable: %s", cmd)
+	case errors.Is(err, unix.ENOEXEC):
+		return errf(guestapi.CodeInvalidArgument, "%s is not a program for this machine, and has no #! line", cmd)
+	case errors.Is(err, unix.E2BIG):
+		return errf(guestapi.CodeInvalidArgument, "arguments and environment are too long")
+	case errors.Is(err, unix.ENOTDIR), errors.Is(err, unix.ELOOP), errors.Is(err, unix.ENAMETOOLONG):
+		return errf(guestapi.CodeInvalidArgument, "%s: %v", cmd, err)
+	case errors.Is(err, unix.EAGAIN):
+		return errf(guestapi.CodeResourceExhausted, "the limit on processes is reached")
+	}
+	return exhausted("start "+file, err)
+}
+
+// connect attaches to a process.
+func (g *Guest) connect(r *http.Request, in *guestapi.ConnectRequest, out *stream) error {
+	p, err := g.procs.find(in.Process)
+	if err != nil {
+		return err
+	}
+	return g.carry(r, p, p.out.attach(), out)
+}
+
+var envelopePool = sync.Pool{New: func() any { return new([]byte) }}
+
+// carry streams a process's events until its end, or until the caller leaves.
+func (g *Guest) carry(r *http.Request, p *process, a *attachment, out *stream) error {
+	defer a.detach()
+	start := &guestapi.StartEvent{PID: uint32(p.child.pid)}
+	if err := out.send(&guestapi.EventMessage{Event: guestapi.ProcessEvent{Start: start}}); err != nil {
+		return err
+	}
+	interval := keepalive(r)
+	silent := time.NewTimer(interval)
+	defer silent.Stop()
+	for {
+		c, err := a.wait(r.Context(), silent.C)
+		if err != nil {
+			return errf(guestapi.CodeCanceled, "the caller left")
+		}
+		silent.Reset(interval)
+		switch {
+		case c == nil:
+			alive := guestapi.ProcessEvent{Keepalive: &guestapi.KeepaliveEvent{}}
+			if err := out.send(&guestapi.EventMessage{Event: alive}); err != nil {
+				return err
+			}
+		case c.end != nil:
+			if err := out.send(&guestapi.EventMessage{Event: guestapi.ProcessEvent{End: c.end}}); err != nil {
+				return err
+			}
+			a.took()
+			g.procs.took(p)
+			return nil
+		default:
+			// From a pool: a silent stream holds no buffer.
+			buf := envelopePool.Get().(*[]byte)
+			*buf = guestapi.AppendDataEnvelope((*buf)[:0], c.stream, c.data)
+			err := out.raw(*buf)
+			envelopePool.Put(buf)
+			if err != nil {
+				return err
+			}
+			a.took()
+		}
+	}
+}
+
+func (g *Guest) list(*http.Request, *struct{}) (*guestapi.ListProcessesResponse, error) {
+	out := &guestapi.ListProcessesResponse{Processes: []guestapi.ProcessInfo{}}
+	for _, p := range g.procs.list() {
+		out.Processes = append(out.Processes, guestapi.ProcessInfo{
+			Config: p.config, PID: uint32(p.child.pid), Tag: p.tag,
+		})
+	}
+	return out, nil
+}
+
+func (g *Guest) update(_ *http.Request, in *guestapi.UpdateRequest) (*struct{}, error) {
+	p, err := g.procs.find(in.Process)
+	if err != nil {
+		return nil, err
+	}
+	if in.PTY == nil || in.PTY.Size == nil {
+		return nil, errf(guestapi.CodeInvalidArgument, "nothing to update")
+	}
+	if p.terminal == nil {
+		return nil, errf(guestapi.CodeFailedPrecondition, "process %d has no terminal", p.child.pid)
+	}
+	if err := setSize(p.terminal, *in.PTY.Size); err != nil {
+		if errors.Is(err, os.ErrClosed) {
+			return nil, errf(guestapi.CodeFailedPrecondition, "process %d has ended", p.child.pid)
+		}
+		return nil, err
+	}
+	return &struct{}{}, nil
+}
+
+func (g *Guest) sendInput(r *http.Request, in *guestapi.SendInputRequest) (*struct{}, error) {
+	p, err := g.procs.find(in.Process)
+	if err != nil {
+		return nil, err
+	}
+	if len(in.Input.Stdin) > 0 && len(in.Input.PTY) > 0 {
+		return nil, errf(guestapi.CodeInvalidArgument, "input for both stdin and a terminal")
+	}
+	data := in.Input.Stdin
+	if len(in.Input.PTY) > 0 {
+		data = in.Input.PTY
+		if p.terminal == nil {
+			return nil, errf(guestapi.CodeFailedPrecondition, "process %d has no terminal", p.child.pid)
+		}
+	}
+	if p.stdin == nil {
+		return nil, errf(guestapi.CodeFailedPrecondition, "process %d was started without input", p.child.pid)
+	}
+	if err := p.stdin.write(r.Context().Done(), data); err != nil {
+		return nil, err
+	}
+	return &struct{}{}, nil
+}
+
+func (g *Guest) closeStdin(r *http.Request, in *guestapi.CloseStdinRequest) (*struct{}, error) {
+	p, err := g.procs.find(in.Process)
+	if err != nil {
+		return nil, err
+	}
+	if p.stdin == nil {
+		return nil, errf(guestapi.CodeFailedPrecondition, "process %d was started without input", p.child.pid)
+	}
+	if p.terminal != nil {
+		const endOfFile = 4 // what Control-D sends
+		if err := p.stdin.write(r.Context().Done(), []byte{endOfFile}); err != nil {
+			return nil, err
+		}
+		return &struct{}{}, nil
+	}
+	p.stdin.close()
+	return &struct{}{}, nil
+}
+
+var signals = map[guestapi.Signal]unix.Signal{
+	guestapi.SIGTERM: unix.SIGTERM,
+	guestapi.SIGINT:  unix.SIGINT,
+	guestapi.SIGHUP:  unix.SIGHUP,
+}
+
+func (g *Guest) sendSignal(_ *http.Request, in *guestapi.SendSignalRequest) (*struct{}, error) {
+	p, err := g.procs.find(in.Process)
+	if err != nil {
+		return nil, err
+	}
+	if in.Signal == guestapi.SIGKILL {
+		p.limitHit.Store(p.limitHit.Load() || g.atProcessLimit(p))
+		if err := g.killTree(p); err != nil {
+			return nil, err
+		}
+		return &struct{}{}, nil
+	}
+	sig, ok := signals[in.Signal]
+	if !ok {
+		return nil, errf(guestapi.CodeInvalidArgument, "unknown signal %q", string(in.Signal))
+	}
+	switch err := g.children.signal(p.child, sig, true); {
+	case errors.Is(err, unix.ESRCH):
+		return nil, errf(guestapi.CodeFailedPrecondition, "process %d has ended", p.child.pid)
+	case err != nil:
+		return nil, errf(guestapi.CodeInternal, "signal process %d: %v", p.child.pid, err)
+	}
+	return &struct{}{}, nil
+}

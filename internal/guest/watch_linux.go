@@ -1,0 +1,416 @@
+package guest
+
+import (
+	"crypto/rand"
+	"encoding/binary"
+	"errors"
+	"net/http"
+	"os"
+	"path"
+	"strings"
+	"sync"
+	"time"
+	"unicode/utf8"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/glovebox-dev/glovebox/internal/guestapi"
+)
+
+const (
+	// maxWatches bounds the watches at once, streamed and polled.
+	maxWatches = 256
+	// maxWatchDirs bounds the directories of one recursive watch.
+	maxWatchDirs = 8192
+	// maxWatchEvents bounds what a polled watch holds between two polls.
+	maxWatchEvents = 10_000
+)
+
+// A watch reports the changes in a directory, and below it if recursive.
+type watch struct {
+	g         *Guest
+	account   *account
+	recursive bool
+	f         *os.File // the inotify instance
+
+	dirs map[int32]string // by watch descriptor, relative to the root
+	// buf holds what was read of the kernel's events.
+	buf     []byte
+	pending []guestapi.FilesystemEvent
+}
+
+const watchMask = unix.IN_CREATE | unix.IN_MODIFY | unix.IN_DELETE | unix.IN_MOVED_FROM | unix.IN_MOVED_TO |
+	unix.IN_ATTRIB | unix.IN_DELETE_SELF | unix.IN_MOVE_SELF | unix.IN_ONLYDIR | unix.IN_EXCL_UNLINK
+
+// newWatch begins to watch. The caller closes the watch.
+func (g *Guest) newWatch(r *http.Request, in *guestapi.WatchDirRequest) (*watch, string, error) {
+	a, root, err := g.fileRequest(r, in.Path, in.RawPath)
+	if err != nil {
+		return nil, "", err
+	}
+	if err := g.watches.reserve(); err != nil {
+		return nil, "", err
+	}
+	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
+	if err != nil {
+		g.watches.release()
+		if err == unix.EMFILE {
+			return nil, "", errf(guestapi.CodeResourceExhausted, "the limit of inotify instances (fs.inotify.max_user_instances) is used up")
+		}
+		return nil, "", exhausted("make watch", err)
+	}
+	w := &watch{
+		g: g, account: a, recursive: in.Recursive,
+		f:    os.NewFile(uintptr(fd), "inotify"),
+		dirs: make(map[int32]string),
+		buf:  make([]byte, 0, 64<<10),
+	}
+	err = g.as(a, func() error { return w.add(root, "", nil) })
+	if err != nil {
+		w.close()
+		return nil, "", err
+	}
+	return w, root, nil
+}
+
+func (w *watch) close() {
+	w.f.Close()
+	w.g.watches.release()
+}
+
+// add watches the directory dir below root and, if the watch is recursive, all
+// below it. It calls found with what it finds there: what was made in a new
+// directory before it was watched is not reported otherwise.
+func (w *watch) add(root, dir string, found func(name string)) error {
+	full := path.Join(root, dir)
+	if len(w.dirs) >= maxWatchDirs {
+		return errf(guestapi.CodeResourceExhausted, "more than %d directories to watch", maxWatchDirs)
+	}
+	var wd int
+	var err error
+	rc, err := w.f.SyscallConn()
+	if err != nil {
+		return err
+	}
+	ctlErr := rc.Control(func(fd uintptr) {
+		flags := uint32(watchMask)
+		if dir != "" {
+			flags |= unix.IN_DONT_FOLLOW
+		}
+		wd, err = unix.InotifyAddWatch(int(fd), full, flags)
+	})
+	if err = errors.Join(ctlErr, err); err != nil {
+		if errors.Is(err, unix.ENOSPC) {
+			return errf(guestapi.CodeResourceExhausted, "the limit of inotify watches (fs.inotify.max_user_watches) is used up")
+		}
+		return fileError(err, full)
+	}
+	w.dirs[int32(wd)] = dir
+	if !w.recursive && found == nil {
+		return nil
+	}
+	entries, err := os.ReadDir(full)
+	if err != nil {
+		return fileError(err, full)
+	}
+	for _, e := range entries {
+		name := path.Join(dir, e.Name())
+		if found != nil {
+			found(name)
+		}
+		if !e.IsDir() || !w.recursive {
+			continue
+		}
+		if err := w.add(root, name, found); err != nil && !passable(err) {
+			return err
+		}
+	}
+	return nil
+}
+
+// passable reports whether a directory that could not be watched is passed
+// over: it vanished, or the user may not read it.
+func passable(err error) bool {
+	code := wireError(err).Code
+	return code == guestapi.CodeNotFound || code == guestapi.CodePermissionDenied || code == guestapi.CodeInvalidArgument
+}
+
+// errStopped is the error of a watch that its caller ended.
+var errStopped = errf(guestapi.CodeCanceled, "the watch was stopped")
+
+// next returns the next changes, waiting for some until the deadline that was
+// set on w.f.
+func (w *watch) next(root string) ([]guestapi.FilesystemEvent, error) {
+	for {
+		n, err := w.f.Read(w.buf[:cap(w.buf)])
+		if errors.Is(err, os.ErrClosed) {
+			return nil, errStopped
+		}
+		if err != nil {
+			return nil, err
+		}
+		w.pending = nil
+		if err := w.parse(root, w.buf[:n]); err != nil {
+			return nil, err
+		}
+		if len(w.pending) > 0 {
+			return w.pending, nil
+		}
+	}
+}
+
+// parse decodes the kernel's events.
+func (w *watch) parse(root string, b []byte) error {
+	for len(b) >= unix.SizeofInotifyEvent {
+		wd := int32(binary.NativeEndian.Uint32(b))
+		mask := binary.NativeEndian.Uint32(b[4:])
+		length := int(binary.NativeEndian.Uint32(b[12:]))
+		b = b[unix.SizeofInotifyEvent:]
+		if length > len(b) {
+			return errf(guestapi.CodeInternal, "bad inotify event")
+		}
+		name := strings.TrimRight(string(b[:length]), "\x00")
+		b = b[length:]
+		if err := w.event(root, wd, mask, name); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (w *watch) event(root string, wd int32, mask uint32, name string) error {
+	if mask&unix.IN_Q_OVERFLOW != 0 {
+		return errf(guestapi.CodeResourceExhausted, "changes came faster than they were read, and some are lost")
+	}
+	dir, known := w.dirs[wd]
+	if !known {
+		return nil
+	}
+	if mask&unix.IN_IGNORED != 0 {
+		delete(w.dirs, wd)
+		return nil
+	}
+	if mask&(unix.IN_DELETE_SELF|unix.IN_MOVE_SELF) != 0 {
+		if dir == "" {
+			return errf(guestapi.CodeNotFound, "%s: was removed or moved", root)
+		}
+		return nil // its parent's event tells
+	}
+	if name == "" {
+		return nil // of a watched directory itself, which its parent tells
+	}
+	rel := path.Join(dir, name)
+	switch {
+	case mask&(unix.IN_CREATE|unix.IN_MOVED_TO) != 0:
+		w.report(rel, guestapi.EventCreate)
+		if mask&unix.IN_ISDIR != 0 && w.recursive {
+			err := w.g.as(w.account, func() error {
+				return w.add(root, rel, func(found string) { w.report(found, guestapi.EventCreate) })
+			})
+			if err != nil && !passable(err) {
+				return err
+			}
+		}
+	case mask&unix.IN_MOVED_FROM != 0:
+		w.report(rel, guestapi.EventRename)
+		if mask&unix.IN_ISDIR != 0 {
+			w.forget(rel)
+		}
+	case mask&unix.IN_DELETE != 0:
+		w.report(rel, guestapi.EventRemove)
+	case mask&unix.IN_MODIFY != 0:
+		w.report(rel, guestapi.EventWrite)
+	case mask&unix.IN_ATTRIB != 0:
+		w.report(rel, guestapi.EventChmod)
+	}
+	return nil
+}
+
+// forget stops watching a directory that was moved away, and all below it.
+func (w *watch) forget(dir string) {
+	rc, err := w.f.SyscallConn()
+	if err != nil {
+		return
+	}
+	for wd, d := range w.dirs {
+		if d == dir || strings.HasPrefix(d, dir+"/") {
+			delete(w.dirs, wd)
+			_ = rc.Control(func(fd uintptr) { _, _ = unix.InotifyRmWatch(int(fd), uint32(wd)) })
+		}
+	}
+}
+
+func (w *watch) report(name string, what guestapi.EventType) {
+	ev := guestapi.FilesystemEvent{Name: name, Type: what}
+	if !utf8.ValidString(name) {
+		ev.RawName = []byte(name)
+		ev.Name = strings.ToValidUTF8(name, "\uFFFD")
+	}
+	w.pending = append(w.pending, ev)
+}
+
+// watchDir streams changes until the caller leaves.
+func (g *Guest) watchDir(r *http.Request, in *guestapi.WatchDirRequest, out *stream) error {
+	w, root, err := g.newWatch(r, in)
+	if err != nil {
+		return err
+	}
+	defer w.close()
+	if err := out.send(&guestapi.WatchMessage{Start: &struct{}{}}); err != nil {
+		return err
+	}
+	stop := make(chan struct{})
+	stopped := make(chan struct{})
+	go func() {
+		defer close(stopped)
+		select {
+		case <-r.Context().Done():
+			w.f.Close()
+		case <-g.watches.done:
+			w.f.Close()
+		case <-stop:
+		}
+	}()
+	defer func() { close(stop); <-stopped }()
+	interval := keepalive(r)
+	for {
+		w.f.SetReadDeadline(time.Now().Add(interval))
+		events, err := w.next(root)
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			if err := out.send(&guestapi.WatchMessage{Keepalive: &guestapi.KeepaliveEvent{}}); err != nil {
+				return err
+			}
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		for i := range events {
+			if err := out.send(&guestapi.WatchMessage{Filesystem: &events[i]}); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// A poller is a watch whose events are asked for.
+type poller struct {
+	w *watch
+
+	mu     sync.Mutex
+	events []guestapi.FilesystemEvent
+	err    error // why there will be no more
+}
+
+func (p *poller) run(root string) {
+	for {
+		events, err := p.w.next(root)
+		p.mu.Lock()
+		if err == nil && len(p.events)+len(events) > maxWatchEvents {
+			err = errf(guestapi.CodeResourceExhausted, "more than %d changes between two calls, and the rest is lost", maxWatchEvents)
+		} else {
+			p.events = append(p.events, events...)
+		}
+		p.err = err
+		p.mu.Unlock()
+		if err != nil {
+			return
+		}
+	}
+}
+
+// watches holds the polled watches, and counts all.
+type watches struct {
+	done chan struct{} // closed when the guest ends
+
+	mu      sync.Mutex
+	count   int
+	pollers map[string]*poller
+}
+
+func newWatches() *watches {
+	return &watches{done: make(chan struct{}), pollers: make(map[string]*poller)}
+}
+
+func (ws *watches) reserve() error {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	if ws.count >= maxWatches {
+		return errf(guestapi.CodeResourceExhausted, "%d watches are open already", ws.count)
+	}
+	ws.count++
+	return nil
+}
+
+func (ws *watches) release() {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	ws.count--
+}
+
+func (ws *watches) close() {
+	close(ws.done)
+	ws.mu.Lock()
+	all := ws.pollers
+	ws.pollers = make(map[string]*poller)
+	ws.mu.Unlock()
+	for _, p := range all {
+		p.w.close()
+	}
+}
+
+func (ws *watches) find(id string) (*poller, error) {
+	ws.mu.Lock()
+	defer ws.mu.Unlock()
+	if p := ws.pollers[id]; p != nil {
+		return p, nil
+	}
+	return nil, errf(guestapi.CodeNotFound, "no watcher %q", id)
+}
+
+func (g *Guest) createWatcher(r *http.Request, in *guestapi.WatchDirRequest) (*guestapi.CreateWatcherResponse, error) {
+	w, root, err := g.newWatch(r, in)
+	if err != nil {
+		return nil, err
+	}
+	p := &poller{w: w}
+	id := rand.Text()
+	g.watches.mu.Lock()
+	g.watches.pollers[id] = p
+	g.watches.mu.Unlock()
+	go p.run(root)
+	return &guestapi.CreateWatcherResponse{WatcherID: id}, nil
+}
+
+func (g *Guest) getWatcherEvents(_ *http.Request, in *guestapi.WatcherRequest) (*guestapi.GetWatcherEventsResponse, error) {
+	p, err := g.watches.find(in.WatcherID)
+	if err != nil {
+		return nil, err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if len(p.events) == 0 && p.err != nil {
+		return nil, p.err
+	}
+	out := &guestapi.GetWatcherEventsResponse{Events: p.events}
+	p.events = nil
+	if out.Events == nil {
+		out.Events = []guestapi.FilesystemEvent{}
+	}
+	return out, nil
+}
+
+func (g *Guest) removeWatcher(_ *http.Request, in *guestapi.WatcherRequest) (*struct{}, error) {
+	p, err := g.watches.find(in.WatcherID)
+	if err != nil {
+		return nil, err
+	}
+	g.watches.mu.Lock()
+	_, ours := g.watches.pollers[in.WatcherID]
+	delete(g.watches.pollers, in.WatcherID)
+	g.watches.mu.Unlock()
+	if ours {
+		p.w.close()
+	}
+	return &struct{}{}, nil
+}
