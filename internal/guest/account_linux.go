@@ -66,6 +66,9 @@ func (g *Guest) account(name string) (*account, error) {
 			return nil, errf(guestapi.CodeInvalidArgument, "no such user: %s", name)
 		}
 	}
+	if g.cfg.WorkDir != "" {
+		a.home = g.cfg.WorkDir
+	}
 	if a.home == "" {
 		a.home = "/"
 	}

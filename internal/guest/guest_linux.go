@@ -22,6 +22,9 @@ type Config struct {
 	// AsSelf runs everything as the guest's own user, whoever is asked for:
 	// for a guest that is not root, or must not act as others.
 	AsSelf bool
+	// WorkDir, if not empty, is where programs start and what they have for
+	// HOME, whoever they run as: for a guest that shares its file system.
+	WorkDir string
 }
 
 const (

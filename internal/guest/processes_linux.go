@@ -1,6 +1,7 @@
 package guest
 
 import (
+	"cmp"
 	"errors"
 	"net/http"
 	"os"
@@ -133,7 +134,7 @@ func environment(a *account, extra map[string]string, terminal bool) []string {
 func (g *Guest) spawn(p *process, in *guestapi.StartRequest, env []string) error {
 	var file string
 	err := g.as(p.account, func() (err error) {
-		if p.cwd, err = workingDir(p.config.Cwd, p.account); err != nil {
+		if p.cwd, err = workingDir(cmp.Or(p.config.Cwd, g.cfg.WorkDir), p.account); err != nil {
 			return err
 		}
 		file, err = findCommand(p.config.Cmd, p.cwd, env)
