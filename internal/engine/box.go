@@ -1,0 +1,437 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"github.com/glovebox-dev/glovebox/internal/driver"
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
+	"github.com/glovebox-dev/glovebox/internal/store"
+)
+
+// A box is a sandbox that this process looks after.
+//
+// It is starting until ready is closed, then running unless err is set, and
+// from the first stop on it is stopping until gone is closed, when nothing is
+// left of it.
+type box struct {
+	e   *Engine
+	id  string
+	env map[string]string // may hold secrets; never changed
+
+	ready  chan struct{}
+	gone   chan struct{}
+	cancel context.CancelFunc // ends its creation
+
+	// Set before ready is closed, never changed after.
+	err   error
+	drv   driver.Box
+	guest guest
+	since time.Time // when it was ready
+
+	mu       sync.Mutex
+	rec      store.Sandbox
+	uses     int // of what must keep it awake
+	runs     map[string]*run
+	why      *reason // why it stops, if it does
+	teardown *teardown
+	released bool  // left to the next process
+	rest     timer // pauses it
+	lease    timer // stops it
+	dirty    bool  // rec.Used is newer than the store's
+	kills    int   // memory kills that were counted so far
+	variants map[string]int
+
+	power  sync.Mutex // held while it is paused or resumed
+	paused bool       // guarded by power
+}
+
+// A reason says why a sandbox stops, and what that makes of its runs.
+type reason struct {
+	cause string
+	code  sandbox.VerdictCode
+	next  string
+}
+
+func (r reason) verdict() sandbox.Verdict {
+	return sandbox.Verdict{Code: r.code, Cause: r.cause, NextStep: r.next}
+}
+
+// A teardown is one try at destroying a box.
+type teardown struct {
+	done chan struct{}
+	err  error // set before done is closed
+}
+
+// A timer is an AfterFunc that may not have been made yet.
+type timer struct{ t *time.Timer }
+
+func (t *timer) set(d time.Duration, f func()) {
+	if t.t == nil {
+		t.t = time.AfterFunc(d, f)
+		return
+	}
+	t.t.Reset(d)
+}
+
+func (t *timer) stop() {
+	if t.t != nil {
+		t.t.Stop()
+	}
+}
+
+// started reports whether creation is over and went well.
+func (b *box) started() bool {
+	select {
+	case <-b.ready:
+		return b.err == nil
+	default:
+		return false
+	}
+}
+
+// view returns the sandbox as its owner sees it.
+func (b *box) view() sandbox.Sandbox {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return withExpiry(b.rec.Sandbox)
+}
+
+// withExpiry fills in when a sandbox stops at the latest.
+func withExpiry(s sandbox.Sandbox) sandbox.Sandbox {
+	s.Expires = s.Created.Add(s.Limits.Lifetime)
+	if idle := s.Used.Add(s.Limits.Idle); idle.Before(s.Expires) {
+		s.Expires = idle
+	}
+	return s
+}
+
+// errStopped is the error for a use of a sandbox that is over.
+func errStopped(id, cause string) error {
+	return sandbox.WithHint(sandbox.Errorf(sandbox.Conflict, "sandbox %s has stopped: %s", id, cause),
+		"make a new sandbox; what was in this one is gone")
+}
+
+// use keeps a sandbox awake and alive until release is called.
+func (b *box) use(ctx context.Context) (release func(), err error) {
+	select {
+	case <-b.ready:
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	if b.err != nil {
+		return nil, noSandbox(b.id)
+	}
+	b.mu.Lock()
+	if b.why != nil {
+		cause := b.why.cause
+		b.mu.Unlock()
+		return nil, errStopped(b.id, cause)
+	}
+	if b.released {
+		b.mu.Unlock()
+		return nil, errClosed()
+	}
+	b.uses++
+	b.rest.stop()
+	b.touch()
+	b.mu.Unlock()
+	release = sync.OnceFunc(b.release)
+	if err := b.wake(); err != nil {
+		release()
+		return nil, err
+	}
+	return release, nil
+}
+
+// touch notes a use. b.mu is held.
+func (b *box) touch() {
+	b.rec.Used = b.e.now()
+	b.dirty = true
+}
+
+func (b *box) release() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.uses--
+	b.touch()
+	if b.uses == 0 && b.why == nil && !b.released {
+		b.rest.set(b.e.opts.RestAfter, func() { b.e.spawn(b.sleep) })
+	}
+}
+
+// wake resumes the box if it is paused.
+func (b *box) wake() error {
+	b.power.Lock()
+	defer b.power.Unlock()
+	if !b.paused {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(b.e.ctx, pauseTimeout)
+	defer cancel()
+	if err := driver.Resume(ctx, b.drv); err != nil {
+		err = fmt.Errorf("wake sandbox: %w", err)
+		if driver.IsGone(err) {
+			b.lost()
+			return sandbox.Errorf(sandbox.Unavailable, "%w", err)
+		}
+		return err
+	}
+	b.paused = false
+	return nil
+}
+
+// sleep pauses the box if nothing uses it, and writes down when it was used.
+func (b *box) sleep() {
+	b.power.Lock()
+	defer b.power.Unlock()
+	b.mu.Lock()
+	idle := b.uses == 0 && b.why == nil
+	used, dirty := b.rec.Used, b.dirty
+	if idle {
+		b.dirty = false
+	}
+	b.mu.Unlock()
+	if !idle {
+		return
+	}
+	// Whoever uses it from here on waits in wake until it is paused.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(b.e.ctx), pauseTimeout)
+	defer cancel()
+	if dirty {
+		if err := b.e.store.TouchSandbox(ctx, b.id, used); err != nil {
+			b.e.log.Error("record use", "sandbox", b.id, "error", err)
+		}
+	}
+	if b.paused {
+		return
+	}
+	paused, err := driver.Pause(ctx, b.drv)
+	switch {
+	case driver.IsGone(err):
+		b.lost()
+	case err != nil:
+		b.e.log.Warn("pause sandbox", "sandbox", b.id, "error", err)
+	default:
+		b.paused = paused
+	}
+}
+
+// watchLease arms the timer that stops the box when its time is over.
+func (b *box) watchLease() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.rearm()
+}
+
+// rearm sets the lease timer to when the box expires if nothing happens until
+// then. Uses do not touch the timer: it looks when it fires. b.mu is held.
+func (b *box) rearm() {
+	if b.why != nil || b.released {
+		return
+	}
+	now := b.e.now()
+	next := withExpiry(b.rec.Sandbox).Expires
+	if b.uses > 0 {
+		next = now.Add(b.rec.Limits.Idle)
+		if end := b.rec.Created.Add(b.rec.Limits.Lifetime); end.Before(next) {
+			next = end
+		}
+	}
+	b.lease.set(max(next.Sub(now), time.Millisecond), func() { b.e.spawn(b.expire) })
+}
+
+// expire stops the box if it has expired, and looks again later if not.
+func (b *box) expire() {
+	b.mu.Lock()
+	why, over := expired(b.rec.Sandbox, b.uses > 0, b.e.now())
+	if !over {
+		b.rearm()
+		b.mu.Unlock()
+		return
+	}
+	b.mu.Unlock()
+	if err := b.stop(context.WithoutCancel(b.e.ctx), why); err != nil {
+		b.e.log.Error("stop expired sandbox", "sandbox", b.id, "error", err)
+	}
+}
+
+// expired reports whether a sandbox's time is over, and why.
+func expired(s sandbox.Sandbox, busy bool, now time.Time) (reason, bool) {
+	if !now.Before(s.Created.Add(s.Limits.Lifetime)) {
+		return reason{
+			cause: fmt.Sprintf("the sandbox reached its lifetime of %v", s.Limits.Lifetime),
+			code:  sandbox.SandboxLost,
+			next:  "make a new sandbox, with a longer lifetime if the work needs it",
+		}, true
+	}
+	if !busy && !now.Before(s.Used.Add(s.Limits.Idle)) {
+		return reason{
+			cause: fmt.Sprintf("the sandbox was not used for %v", s.Limits.Idle),
+			code:  sandbox.SandboxLost,
+			next:  "make a new sandbox",
+		}, true
+	}
+	return reason{}, false
+}
+
+// stop stops the box for a reason, or joins a stop that is under way, and
+// returns when nothing is left or ctx ends; the work goes on then. The first
+// reason counts. A stop that failed is tried again by the next.
+func (b *box) stop(ctx context.Context, why reason) error {
+	b.cancel()
+	select {
+	case <-b.ready: // creation ends soon: its context has
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	if b.err != nil {
+		return nil
+	}
+	t := b.beginStop(why)
+	select {
+	case <-t.done:
+		return t.err
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// beginStop begins a stop unless one is under way or done, and returns it.
+func (b *box) beginStop(why reason) *teardown {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if t := b.teardown; t != nil {
+		select {
+		case <-t.done:
+			if t.err == nil {
+				return t
+			}
+		default:
+			return t
+		}
+	}
+	t := &teardown{done: make(chan struct{}), err: errClosed()}
+	if b.released {
+		close(t.done) // it is the next process's to stop
+		return t
+	}
+	if b.why == nil {
+		b.why = &why
+	}
+	b.rest.stop()
+	b.lease.stop()
+	b.teardown = t
+	reason := *b.why
+	works := b.e.work(func() {
+		t.err = b.destroy(reason)
+		close(t.done)
+	})
+	if !works {
+		close(t.done)
+	}
+	return t
+}
+
+// destroy does the work of a stop.
+func (b *box) destroy(why reason) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(b.e.ctx), destroyTimeout)
+	defer cancel()
+	// For a process that finds the box gone before it is recorded as stopped.
+	noteErr := b.e.store.StoppingSandbox(ctx, b.id, why.cause)
+
+	b.mu.Lock()
+	runs := make([]*run, 0, len(b.runs))
+	for _, r := range b.runs {
+		runs = append(runs, r)
+	}
+	b.mu.Unlock()
+	for _, r := range runs {
+		r.log.hurry()
+	}
+	if err := b.drv.Destroy(ctx); err != nil && !driver.IsGone(err) {
+		return errors.Join(sandbox.Wrap(err, "destroy sandbox", b.id), noteErr)
+	}
+	b.guest.Close()
+	for _, r := range runs {
+		<-r.done // their streams have ended, so this is soon
+	}
+	_, err := b.e.store.EndSandbox(ctx, b.id, why.cause, b.e.now(), why.verdict())
+	if err != nil {
+		return errors.Join(err, noteErr)
+	}
+	b.e.log.Info("sandbox stopped", "sandbox", b.id, "cause", why.cause)
+	b.e.forget(b)
+	close(b.gone)
+	return nil
+}
+
+// lost begins to clean up after a box that was found dead, and says why it
+// died.
+func (b *box) lost() {
+	b.mu.Lock()
+	known := b.why != nil || b.released
+	kills := b.kills
+	limit := b.rec.Limits.MemoryBytes
+	b.mu.Unlock()
+	if known {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(b.e.ctx), pauseTimeout)
+	defer cancel()
+	why := reason{
+		cause: "the sandbox died",
+		code:  sandbox.SandboxLost,
+		next:  "make a new sandbox and run it again",
+	}
+	if rec, err := b.e.store.Sandbox(ctx, b.id); err == nil && rec.StopCause != "" {
+		why = reason{cause: rec.StopCause, code: sandbox.Cancelled} // another process stopped it
+	} else if in, ok, _ := driver.ReadIncidents(ctx, b.drv); ok && in.MemoryKills > kills {
+		why = reason{
+			cause: fmt.Sprintf("the sandbox used more than its %s of memory and was killed", sandbox.FormatBytes(limit)),
+			code:  sandbox.OutOfMemory,
+			next:  nextMemory,
+		}
+	}
+	b.beginStop(why)
+}
+
+// dead reports whether the box's guest is certainly gone.
+func (b *box) dead(ctx context.Context) bool {
+	if in, ok, err := driver.ReadIncidents(ctx, b.drv); ok || driver.IsGone(err) {
+		return !in.Alive
+	}
+	return driver.IsGone(b.guest.Health(ctx))
+}
+
+// letGo leaves the box to the next process.
+func (b *box) letGo(ctx context.Context) error {
+	b.mu.Lock()
+	if t := b.teardown; t != nil {
+		b.mu.Unlock()
+		select {
+		case <-t.done:
+			return t.err
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	b.released = true
+	b.rest.stop()
+	b.lease.stop()
+	runs := make([]*run, 0, len(b.runs))
+	for _, r := range b.runs {
+		runs = append(runs, r)
+	}
+	b.mu.Unlock()
+	for _, r := range runs {
+		r.letGo()
+	}
+	b.sleep()
+	b.guest.Close()
+	b.e.forget(b)
+	return nil
+}

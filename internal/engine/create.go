@@ -1,0 +1,259 @@
+package engine
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/glovebox-dev/glovebox/internal/driver"
+	"github.com/glovebox-dev/glovebox/internal/guestapi"
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
+	"github.com/glovebox-dev/glovebox/internal/store"
+)
+
+// Create makes a sandbox and returns when it runs. It fails with
+// [sandbox.Exhausted] when this process has as many as it may, and with
+// [sandbox.Unsupported] when a control cannot be enforced here. If ctx ends
+// first, nothing is left.
+func (e *Engine) Create(ctx context.Context, p sandbox.Principal, req sandbox.CreateRequest) (sandbox.Sandbox, error) {
+	b, err := e.create(ctx, p, req)
+	if err != nil {
+		return sandbox.Sandbox{}, sandbox.Wrap(err, "create sandbox", "")
+	}
+	return b.view(), nil
+}
+
+func (e *Engine) create(ctx context.Context, p sandbox.Principal, req sandbox.CreateRequest) (*box, error) {
+	if err := checkPrincipal(p); err != nil {
+		return nil, err
+	}
+	limits, err := e.checkCreate(&req)
+	if err != nil {
+		return nil, err
+	}
+	now := e.now()
+	b := e.newBox(store.Sandbox{
+		Sandbox: sandbox.Sandbox{
+			ID: sandbox.NewID(), Name: req.Name, State: sandbox.Starting, Driver: e.name, Image: req.Image,
+			Network: req.Network, Limits: limits, Created: now, Used: now,
+		},
+		Principal: p, Owner: e.owner.ID(), Detached: e.opts.Detached, HasEnv: len(req.Env) > 0,
+	})
+	b.env = maps.Clone(req.Env)
+	// A caller that goes away, a stop, and a driver that hangs end it alike.
+	ctx, b.cancel = context.WithTimeout(ctx, createTimeout)
+	defer b.cancel()
+	if err := e.register(b); err != nil {
+		return nil, err
+	}
+	if err := b.start(ctx); err != nil {
+		b.err = err
+		e.forget(b)
+		close(b.ready)
+		return nil, err
+	}
+	b.since = e.now()
+	close(b.ready)
+	b.watchLease()
+	b.release()
+	e.log.Info("sandbox started", "sandbox", b.id, "image", req.Image, "took", b.since.Sub(now))
+	return b, nil
+}
+
+// newBox returns a box that is starting, with one use.
+func (e *Engine) newBox(rec store.Sandbox) *box {
+	return &box{
+		e: e, id: rec.ID, rec: rec, uses: 1,
+		ready:    make(chan struct{}),
+		gone:     make(chan struct{}),
+		cancel:   func() {},
+		runs:     map[string]*run{},
+		variants: map[string]int{},
+	}
+}
+
+// register makes b one of this process's boxes.
+func (e *Engine) register(b *box) error {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.closed {
+		return errClosed()
+	}
+	if len(e.boxes) >= e.opts.MaxSandboxes {
+		return sandbox.WithHint(sandbox.Errorf(sandbox.Exhausted, "there are %d sandboxes, and this server may have no more", len(e.boxes)),
+			"stop one that is not needed, or try again later")
+	}
+	e.boxes[b.id] = b
+	return nil
+}
+
+func (e *Engine) forget(b *box) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	delete(e.boxes, b.id)
+}
+
+// start makes the box. If it fails, nothing is left of it.
+func (b *box) start(ctx context.Context) (err error) {
+	e := b.e
+	// The record comes first: a box without one is a stray to the sweep.
+	if err := e.store.InsertSandbox(ctx, b.rec); err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, b.undo())
+		}
+	}()
+	b.drv, err = e.drv.Create(ctx, &driver.Spec{
+		ID:              b.id,
+		Image:           b.rec.Image,
+		Hostname:        hostname(b.rec.Name),
+		Limits:          b.rec.Limits,
+		Network:         b.rec.Network,
+		Detached:        b.rec.Detached,
+		AllowUnenforced: slices.Clone(e.opts.AllowUnenforced),
+	})
+	if err != nil {
+		return startError(ctx, err)
+	}
+	b.guest = e.opts.dialGuest(b.drv)
+	receipt, err := b.drv.Receipt(ctx)
+	if err != nil {
+		return startError(ctx, err)
+	}
+	if err := e.checkReceipt(receipt); err != nil {
+		return err
+	}
+	if err := b.keepEnv(ctx); err != nil {
+		return startError(ctx, err)
+	}
+	if err := ctx.Err(); err != nil {
+		return startError(ctx, err)
+	}
+	b.mu.Lock() // others look at the record meanwhile
+	b.rec.State, b.rec.Ref, b.rec.Receipt, b.rec.Used = sandbox.Running, b.drv.Ref(), receipt, e.now()
+	rec := b.rec
+	b.mu.Unlock()
+	ok, err := e.store.StartedSandbox(ctx, b.id, rec.Ref, rec.Receipt, rec.Used)
+	if err == nil && !ok {
+		err = sandbox.Errorf(sandbox.Conflict, "the sandbox was stopped while it started")
+	}
+	return err
+}
+
+// startError tells why a start failed, in the words of whoever ended it.
+func startError(ctx context.Context, err error) error {
+	switch cause := ctx.Err(); {
+	case cause == nil:
+		return err
+	case errors.Is(cause, context.DeadlineExceeded):
+		return sandbox.Errorf(sandbox.Unavailable, "the sandbox did not start in time: %w", errors.Join(cause, err))
+	default:
+		return sandbox.Errorf(sandbox.Unavailable, "the start was cancelled: %w", errors.Join(cause, err))
+	}
+}
+
+// undo removes what start made.
+func (b *box) undo() error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(b.e.ctx), destroyTimeout)
+	defer cancel()
+	if b.guest != nil {
+		b.guest.Close()
+	}
+	if b.drv != nil {
+		if err := b.drv.Destroy(ctx); err != nil && !driver.IsGone(err) {
+			// Without its record the box is a stray, and the sweep's to remove.
+			b.e.log.Error("destroy sandbox that did not start", "sandbox", b.id, "error", err)
+		}
+	}
+	return b.e.store.DeleteSandbox(ctx, b.id)
+}
+
+// checkReceipt refuses a sandbox that is not confined as it must be, if a
+// driver should ever return one.
+func (e *Engine) checkReceipt(r sandbox.Receipt) error {
+	for _, name := range r.Unenforced() {
+		if slices.Contains(e.opts.AllowUnenforced, name) {
+			continue
+		}
+		c := r.Control(name)
+		return sandbox.WithHint(
+			sandbox.Errorf(sandbox.Unsupported, "control %s is not enforced by driver %s: asked for %q, found %q", name, e.name, c.Asked, c.Value),
+			"run glovebox doctor to see why, or accept it with --allow-unenforced %s", name)
+	}
+	return nil
+}
+
+// hostname makes a host name of a sandbox's name.
+func hostname(name string) string {
+	h := strings.Map(func(r rune) rune {
+		switch {
+		case r >= 'a' && r <= 'z', r >= '0' && r <= '9':
+			return r
+		case r >= 'A' && r <= 'Z':
+			return r - 'A' + 'a'
+		}
+		return '-'
+	}, name)
+	h = strings.Trim(h, "-")
+	h = strings.TrimRight(h[:min(len(h), 63)], "-")
+	if h == "" {
+		return "sandbox"
+	}
+	return h
+}
+
+// envFile is where a detached sandbox keeps its environment, which must be
+// there again when another process takes over and may be nowhere on the host.
+// It is root's, beside files of the user, inside a box where all that runs gets
+// the same environment.
+func envFile(id string) string { return "/tmp/.glovebox-env/" + id + ".json" }
+
+// maxEnvFile bounds what is read back: the guest is not trusted.
+const maxEnvFile = 6*maxTexts + 64*maxEnv
+
+func (b *box) keepEnv(ctx context.Context) error {
+	if !b.rec.Detached || !b.rec.HasEnv {
+		return nil
+	}
+	text, err := json.Marshal(b.env)
+	if err != nil {
+		return err
+	}
+	_, err = b.guest.Write(ctx, envFile(b.id), bytes.NewReader(text), guestapi.WriteOptions{User: sandbox.Root})
+	return sandbox.Wrap(err, "keep environment", "")
+}
+
+func (b *box) loadEnv(ctx context.Context) error {
+	if !b.rec.HasEnv {
+		return nil
+	}
+	r, size, err := b.guest.Read(ctx, envFile(b.id), 0, -1, guestapi.FileOptions{User: sandbox.Root})
+	if err != nil {
+		return sandbox.Wrap(err, "read environment", "")
+	}
+	defer r.Close()
+	if size > maxEnvFile {
+		return sandbox.Errorf(sandbox.Internal, "read environment: %d bytes are too many", size)
+	}
+	text, err := io.ReadAll(io.LimitReader(r, maxEnvFile))
+	if err != nil {
+		return sandbox.Wrap(err, "read environment", "")
+	}
+	env := map[string]string{}
+	if err := json.Unmarshal(text, &env); err != nil {
+		return fmt.Errorf("read environment: not what was written")
+	}
+	if err := checkEnv(env); err != nil {
+		return sandbox.Wrap(err, "read environment", "")
+	}
+	b.env = env
+	return nil
+}

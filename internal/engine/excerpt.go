@@ -1,0 +1,202 @@
+package engine
+
+import (
+	"bytes"
+	"fmt"
+	"strings"
+	"unicode/utf8"
+)
+
+const (
+	// leastWindow is how much of each end of a stream is looked at at least,
+	// so that a long progress bar collapses to what it showed last.
+	leastWindow = 1 << 20
+	// leastSplit is the least budget that is worth splitting in head and tail.
+	leastSplit = 256
+	// markerSize bounds the length of the marker between them.
+	markerSize = 64
+)
+
+// excerpt returns what of a stream fits n bytes: all of it, or its head and
+// its tail with a marker between them. Lines that were overwritten by carriage
+// returns count for what they showed last; bytes that are not UTF-8 are
+// replaced by U+FFFD, and no character is split. omitted counts the bytes of
+// the stream between head and tail. read reads from the stream as
+// logFiles.read does.
+func excerpt(read func(offset, n int64) ([]byte, error), x extent, n int) (text string, omitted int64, err error) {
+	window := int64(max(leastWindow, 4*n))
+	if x.kept() == x.total && x.total <= 2*window {
+		all, err := read(0, x.total)
+		if err != nil {
+			return "", 0, err
+		}
+		if text, used := takeHead(all, n, true); used == len(all) {
+			return text, 0, nil
+		}
+		text, omitted = headAndTail(all, all, x.total, n)
+		return text, omitted, nil
+	}
+	headEnd := min(window, x.total)
+	tailStart := max(x.total-window, 0)
+	if x.kept() < x.total {
+		headEnd, tailStart = min(headEnd, x.gapFrom), max(tailStart, x.gapTo)
+	}
+	head, err := read(0, headEnd)
+	if err != nil {
+		return "", 0, err
+	}
+	tail, err := read(tailStart, x.total-tailStart)
+	if err != nil {
+		return "", 0, err
+	}
+	text, omitted = headAndTail(head, tail, x.total, n)
+	return text, omitted, nil
+}
+
+// headAndTail returns an excerpt of a stream of total bytes, of which head is
+// the beginning and tail the end. The two may be the same, but are not shown
+// twice.
+func headAndTail(head, tail []byte, total int64, n int) (string, int64) {
+	if n < leastSplit {
+		text, used := takeTail(tail, n)
+		return text, total - int64(used)
+	}
+	n -= markerSize
+	first, used := takeHead(head, n/2, false)
+	if rest := total - int64(used); rest < int64(len(tail)) {
+		tail = tail[int64(len(tail))-rest:]
+	}
+	last, usedLast := takeTail(tail, n-len(first))
+	omitted := total - int64(used) - int64(usedLast)
+	if omitted == 0 {
+		return first + last, 0
+	}
+	var b strings.Builder
+	b.WriteString(first)
+	if first != "" && !strings.HasSuffix(first, "\n") {
+		b.WriteByte('\n')
+	}
+	fmt.Fprintf(&b, "[... %d bytes omitted ...]\n", omitted)
+	b.WriteString(last)
+	return b.String(), omitted
+}
+
+// takeHead renders as much of the beginning of p as fits n bytes, and returns
+// how much of p that stands for. whole says that p is all there is, so that a
+// character which p ends within is just broken.
+func takeHead(p []byte, n int, whole bool) (string, int) {
+	var b strings.Builder
+	used := 0
+	for used < len(p) {
+		line := firstLine(p[used:])
+		from, to := shown(line)
+		taken := 0 // of the shown part
+		for from+taken < to {
+			at := line[from+taken : to]
+			if !whole && to == len(line) && !utf8.FullRune(at) {
+				return b.String(), used + from + taken
+			}
+			r, size := utf8.DecodeRune(at)
+			if b.Len()+utf8.RuneLen(r) > n {
+				return b.String(), used + partial(from, taken)
+			}
+			b.WriteRune(r)
+			taken += size
+		}
+		if bytes.HasSuffix(line, []byte("\n")) {
+			if b.Len()+1 > n {
+				return b.String(), used + partial(from, taken)
+			}
+			b.WriteByte('\n')
+		}
+		used += len(line)
+	}
+	return b.String(), used
+}
+
+// partial returns how much of a line is used when taken bytes of what it shows
+// from from on are: nothing of it, if that is nothing.
+func partial(from, taken int) int {
+	if taken == 0 {
+		return 0
+	}
+	return from + taken
+}
+
+// takeTail renders as much of the end of p as fits n bytes, and returns how
+// much of p that stands for.
+func takeTail(p []byte, n int) (string, int) {
+	var parts []string // last first
+	used, size := 0, 0
+	for used < len(p) {
+		rest := p[:len(p)-used]
+		start := bytes.LastIndexByte(bytes.TrimSuffix(rest, []byte("\n")), '\n') + 1
+		line := rest[start:]
+		from, to := shown(line)
+		newline := ""
+		if bytes.HasSuffix(line, []byte("\n")) {
+			newline = "\n"
+		}
+		text, taken := takeEnd(line[from:to], n-size-len(newline), start == 0)
+		if size+len(newline)+len(text) > n || taken < to-from {
+			if taken > 0 {
+				parts = append(parts, newline, text)
+				used += len(line) - (to - taken)
+			}
+			break
+		}
+		parts = append(parts, newline, text)
+		size += len(newline) + len(text)
+		used += len(line)
+	}
+	var b strings.Builder
+	for i := len(parts) - 1; i >= 0; i-- {
+		b.WriteString(parts[i])
+	}
+	return b.String(), used
+}
+
+// takeEnd renders as much of the end of p, which has no newline, as fits n
+// bytes, and returns how much of p that is. cut says that p may begin within a
+// character.
+func takeEnd(p []byte, n int, cut bool) (string, int) {
+	if cut {
+		// The rest of a character that began before p is no character.
+		for i := 0; i < min(utf8.UTFMax-1, len(p)) && !utf8.RuneStart(p[0]); i++ {
+			p = p[1:]
+		}
+	}
+	var size, taken int
+	for taken < len(p) {
+		r, width := utf8.DecodeLastRune(p[:len(p)-taken])
+		if size+utf8.RuneLen(r) > n {
+			break
+		}
+		size += utf8.RuneLen(r)
+		taken += width
+	}
+	return render(p[len(p)-taken:]), taken
+}
+
+// render returns p with every byte that is not UTF-8 replaced.
+func render(p []byte) string {
+	if utf8.Valid(p) {
+		return string(p)
+	}
+	return string([]rune(string(p)))
+}
+
+// firstLine returns the first line of p, with its newline.
+func firstLine(p []byte) []byte {
+	if i := bytes.IndexByte(p, '\n'); i >= 0 {
+		return p[:i+1]
+	}
+	return p
+}
+
+// shown returns which part of a line, without its newline, is left to see when
+// carriage returns took effect.
+func shown(line []byte) (from, to int) {
+	to = len(bytes.TrimRight(line, "\r\n"))
+	return bytes.LastIndexByte(line[:to], '\r') + 1, to
+}

@@ -1,0 +1,171 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"io"
+
+	"github.com/glovebox-dev/glovebox/internal/guestapi"
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
+)
+
+// Paths of files may be relative to the working directory. Files are read and
+// written as the sandbox's user.
+
+// ReadFile opens a file of a sandbox from offset on, for length bytes or, if
+// that is negative, to the end. size is the whole file's. The caller closes the
+// reader, and keeps the sandbox awake until then. A file that is not there is
+// of kind NotFound.
+func (e *Engine) ReadFile(ctx context.Context, p sandbox.Principal, id, path string, offset, length int64) (r io.ReadCloser, size int64, err error) {
+	const op = "read file"
+	if offset < 0 {
+		return nil, 0, sandbox.Wrap(invalid("offset: %d is negative", offset), op, "")
+	}
+	b, release, err := e.useFile(ctx, p, id, path)
+	if err != nil {
+		return nil, 0, sandbox.Wrap(err, op, "")
+	}
+	r, size, err = b.guest.Read(ctx, absolute(path), offset, length, guestapi.FileOptions{})
+	if err != nil {
+		err = b.fileError(ctx, err, path)
+		release()
+		return nil, 0, sandbox.Wrap(err, op, "")
+	}
+	return &heldReader{r, release}, size, nil
+}
+
+// heldReader releases a use when it is closed.
+type heldReader struct {
+	io.ReadCloser
+	release func()
+}
+
+func (r *heldReader) Close() error {
+	defer r.release()
+	return r.ReadCloser.Close()
+}
+
+// WriteFile writes all of r to a file of a sandbox, making the directories
+// above it. Without appendTo the file is replaced in one step at the end.
+func (e *Engine) WriteFile(ctx context.Context, p sandbox.Principal, id, path string, r io.Reader, appendTo bool) error {
+	return e.doFile(ctx, p, id, path, "write file", func(b *box) error {
+		_, err := b.guest.Write(ctx, absolute(path), r, guestapi.WriteOptions{Append: appendTo})
+		return err
+	})
+}
+
+// ListFiles lists a directory of a sandbox: its own entries with depth 1 (or
+// 0), those of its directories too with 2, and so on. truncated says that there
+// are more than are listed. Links are not followed.
+func (e *Engine) ListFiles(ctx context.Context, p sandbox.Principal, id, path string, depth int) (files []sandbox.File, truncated bool, err error) {
+	if depth < 0 || depth > maxDepth {
+		return nil, false, sandbox.Wrap(invalid("depth: %d is not between 0 and %d", depth, maxDepth), "list files", "")
+	}
+	if path == "" {
+		path = sandbox.WorkDir
+	}
+	err = e.doFile(ctx, p, id, path, "list files", func(b *box) error {
+		resp, err := b.guest.ListDir(ctx, absolute(path), depth, guestapi.FileOptions{})
+		if err != nil {
+			return err
+		}
+		files = make([]sandbox.File, 0, len(resp.Entries))
+		for _, entry := range resp.Entries {
+			files = append(files, file(entry))
+		}
+		truncated = resp.Truncated
+		return nil
+	})
+	return files, truncated, err
+}
+
+// StatFile describes a file of a sandbox, without following a link.
+func (e *Engine) StatFile(ctx context.Context, p sandbox.Principal, id, path string) (f sandbox.File, err error) {
+	err = e.doFile(ctx, p, id, path, "stat file", func(b *box) error {
+		entry, err := b.guest.Stat(ctx, absolute(path), guestapi.FileOptions{})
+		if err == nil {
+			f = file(*entry)
+		}
+		return err
+	})
+	return f, err
+}
+
+// MakeDir makes a directory and those above it. One that exists is of kind
+// Conflict.
+func (e *Engine) MakeDir(ctx context.Context, p sandbox.Principal, id, path string) error {
+	return e.doFile(ctx, p, id, path, "make directory", func(b *box) error {
+		return b.guest.MakeDir(ctx, absolute(path), guestapi.FileOptions{})
+	})
+}
+
+// MoveFile renames a file or directory.
+func (e *Engine) MoveFile(ctx context.Context, p sandbox.Principal, id, from, to string) error {
+	if err := checkPath("to", to); err != nil {
+		return sandbox.Wrap(err, "move file", "")
+	}
+	return e.doFile(ctx, p, id, from, "move file", func(b *box) error {
+		return b.guest.Move(ctx, absolute(from), absolute(to), guestapi.FileOptions{})
+	})
+}
+
+// RemoveFile removes a file, or a directory with all in it.
+func (e *Engine) RemoveFile(ctx context.Context, p sandbox.Principal, id, path string) error {
+	return e.doFile(ctx, p, id, path, "remove file", func(b *box) error {
+		return b.guest.Remove(ctx, absolute(path), guestapi.FileOptions{})
+	})
+}
+
+// useFile returns the box that a file is in, with a use of it.
+func (e *Engine) useFile(ctx context.Context, p sandbox.Principal, id, path string) (*box, func(), error) {
+	if err := checkPath("path", path); err != nil {
+		return nil, nil, err
+	}
+	b, err := e.usable(ctx, p, id)
+	if err != nil {
+		return nil, nil, err
+	}
+	release, err := b.use(ctx)
+	return b, release, err
+}
+
+// doFile does something with a file.
+func (e *Engine) doFile(ctx context.Context, p sandbox.Principal, id, path, op string, do func(*box) error) error {
+	b, release, err := e.useFile(ctx, p, id, path)
+	if err != nil {
+		return sandbox.Wrap(err, op, "")
+	}
+	defer release()
+	if err := do(b); err != nil {
+		return sandbox.Wrap(b.fileError(ctx, err, path), op, "")
+	}
+	return nil
+}
+
+// fileError explains an error of the guest about a file.
+func (b *box) fileError(ctx context.Context, err error, path string) error {
+	switch {
+	case errors.Is(err, sandbox.NotFound):
+		return sandbox.WithHint(sandbox.Errorf(sandbox.NotFound, "path: %s is not in the sandbox: %w", shorten(path), err),
+			"list the directory to see what is there")
+	case errors.Is(err, sandbox.Unavailable):
+		return b.explain(ctx, err)
+	}
+	return err
+}
+
+func file(e guestapi.Entry) sandbox.File {
+	f := sandbox.File{
+		Path: e.Path, Type: sandbox.TypeOther, Size: e.Size, Mode: e.Permissions, Owner: e.Owner,
+		Modified: e.ModifiedTime, Target: e.SymlinkTarget,
+	}
+	switch e.Type {
+	case guestapi.TypeFile:
+		f.Type = sandbox.TypeFile
+	case guestapi.TypeDirectory:
+		f.Type = sandbox.TypeDirectory
+	case guestapi.TypeSymlink:
+		f.Type = sandbox.TypeSymlink
+	}
+	return f
+}

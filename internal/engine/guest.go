@@ -1,0 +1,60 @@
+package engine
+
+import (
+	"context"
+	"io"
+
+	"github.com/glovebox-dev/glovebox/internal/driver"
+	"github.com/glovebox-dev/glovebox/internal/guestapi"
+)
+
+// guest is what the engine needs of a box's guest: [guestapi.Client], or what
+// tests have in its place.
+type guest interface {
+	Start(ctx context.Context, req *guestapi.StartRequest, opts guestapi.StartOptions) (events, error)
+	Connect(ctx context.Context, sel guestapi.ProcessSelector) (events, error)
+	SendInput(ctx context.Context, sel guestapi.ProcessSelector, data []byte, pty bool) error
+	CloseStdin(ctx context.Context, sel guestapi.ProcessSelector) error
+	Signal(ctx context.Context, sel guestapi.ProcessSelector, sig guestapi.Signal) error
+	Resize(ctx context.Context, sel guestapi.ProcessSelector, size guestapi.PTYSize) error
+	Health(ctx context.Context) error
+
+	Stat(ctx context.Context, path string, opts guestapi.FileOptions) (*guestapi.Entry, error)
+	ListDir(ctx context.Context, path string, depth int, opts guestapi.FileOptions) (*guestapi.ListDirResponse, error)
+	MakeDir(ctx context.Context, path string, opts guestapi.FileOptions) error
+	Move(ctx context.Context, from, to string, opts guestapi.FileOptions) error
+	Remove(ctx context.Context, path string, opts guestapi.FileOptions) error
+	Read(ctx context.Context, path string, offset, length int64, opts guestapi.FileOptions) (io.ReadCloser, int64, error)
+	Write(ctx context.Context, path string, r io.Reader, opts guestapi.WriteOptions) (*guestapi.WriteInfo, error)
+
+	Close()
+}
+
+// events is the stream of a process: [guestapi.Process].
+type events interface {
+	Next() (*guestapi.ProcessEvent, error)
+	Close() error
+}
+
+// client makes a guestapi.Client a guest.
+type client struct{ *guestapi.Client }
+
+func dialGuest(b driver.Box) guest {
+	return client{guestapi.NewClient(b.Dial)}
+}
+
+func (c client) Start(ctx context.Context, req *guestapi.StartRequest, opts guestapi.StartOptions) (events, error) {
+	p, err := c.Client.Start(ctx, req, opts)
+	if err != nil {
+		return nil, err
+	}
+	return p, nil
+}
+
+func (c client) Connect(ctx context.Context, sel guestapi.ProcessSelector) (events, error) {
+	p, err := c.Client.Connect(ctx, sel)
+	if err != nil {
+		return nil, err
+	}
+	return p, nil
+}

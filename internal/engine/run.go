@@ -1,0 +1,459 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/glovebox-dev/glovebox/internal/driver"
+	"github.com/glovebox-dev/glovebox/internal/guestapi"
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
+	"github.com/glovebox-dev/glovebox/internal/store"
+)
+
+// A run is one that goes on in a box of this process, or did a moment ago.
+// Its pump takes the events of its process, and is the only one to end it.
+type run struct {
+	b       *box
+	input   bool // it has an input
+	log     *runLog
+	codeDir string // has its code, if that is to be removed
+
+	ctx     context.Context // its stream's
+	cancel  context.CancelFunc
+	release func() // its use of the box
+
+	baseline chan struct{} // closed when before and counted are set
+	before   driver.Incidents
+	counted  bool
+
+	done chan struct{} // closed when it has finished, or is let go
+
+	mu       sync.Mutex
+	rec      store.Run // its identity and order are never changed
+	deadline *time.Timer
+	fate     fate
+	broken   error
+	left     bool // let go
+}
+
+// inputChunk is how much input is sent at once.
+const inputChunk = 256 << 10
+
+func (b *box) newRun(req sandbox.RunRequest) *run {
+	r := &run{
+		b:     b,
+		input: req.Stdin != nil || req.KeepStdin || req.PTY != nil,
+		done:  make(chan struct{}),
+	}
+	r.ctx, r.cancel = context.WithCancel(b.e.ctx)
+	r.rec = store.Run{
+		Principal:  b.rec.Principal,
+		Timeout:    req.Timeout,
+		Terminal:   req.PTY != nil,
+		KeepsStdin: req.KeepStdin || req.PTY != nil,
+	}
+	r.rec.ID, r.rec.SandboxID = sandbox.NewRunID(), b.id
+	r.rec.Status, r.rec.Started = sandbox.RunRunning, b.e.now()
+	r.log = newRunLog(r.files(), b.e.opts.LogSize)
+	return r
+}
+
+func (r *run) files() logFiles { return logFiles{r.b.e.logs, r.b.id, r.rec.ID} }
+
+// addRun makes r one of the box's runs, and one that can be found.
+func (b *box) addRun(r *run) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.why != nil {
+		return errStopped(b.id, b.why.cause)
+	}
+	if len(b.runs) >= b.e.opts.MaxRuns {
+		return sandbox.WithHint(sandbox.Errorf(sandbox.Exhausted, "there are %d runs in the sandbox, and there may be no more", len(b.runs)),
+			"wait for some to finish, or use another sandbox")
+	}
+	b.runs[r.rec.ID] = r
+	return nil
+}
+
+// publish lets others find the run.
+func (r *run) publish() {
+	r.b.e.mu.Lock()
+	defer r.b.e.mu.Unlock()
+	r.b.e.runs[r.rec.ID] = r
+}
+
+// drop forgets a run that never began.
+func (r *run) drop() {
+	r.cancel()
+	r.b.mu.Lock()
+	delete(r.b.runs, r.rec.ID)
+	r.b.mu.Unlock()
+	close(r.done)
+	r.release()
+}
+
+// discard ends a run that could not begin, whatever of it there may be.
+func (r *run) discard() error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.b.e.ctx), cleanupTimeout)
+	defer cancel()
+	defer r.drop()
+	r.b.mu.Lock()
+	stopping := r.b.why != nil
+	r.b.mu.Unlock()
+	if !stopping {
+		// The start may have reached the guest though its answer did not come.
+		err := r.b.guest.Signal(ctx, r.selector(), guestapi.SIGKILL)
+		if err != nil && !errors.Is(err, sandbox.NotFound) {
+			r.b.e.log.Warn("end run that did not begin", "run", r.rec.ID, "error", err)
+		}
+		r.cleanUp(ctx)
+	}
+	return r.b.e.store.DeleteRun(ctx, r.rec.ID)
+}
+
+func (r *run) selector() guestapi.ProcessSelector {
+	return guestapi.ProcessSelector{Tag: r.rec.ID}
+}
+
+// cleanUp removes the run's code from the sandbox.
+func (r *run) cleanUp(ctx context.Context) {
+	if r.codeDir == "" {
+		return
+	}
+	err := r.b.guest.Remove(ctx, r.codeDir, guestapi.FileOptions{User: sandbox.Root})
+	if err != nil && !errors.Is(err, sandbox.NotFound) {
+		r.b.e.log.Debug("remove code", "run", r.rec.ID, "error", err)
+	}
+}
+
+// pump takes the run's output to its log until it ends, and settles it.
+func (r *run) pump(stream events) {
+	var end *guestapi.EndEvent
+	for end == nil && stream != nil {
+		ev, err := stream.Next()
+		switch {
+		case err != nil:
+			stream.Close()
+			stream = r.reconnect()
+		case ev.End != nil:
+			end = ev.End
+			stream.Close()
+		case ev.Data != nil:
+			r.take(ev.Data)
+		}
+	}
+	r.mu.Lock()
+	left := r.left
+	r.mu.Unlock()
+	if left && end == nil {
+		r.closeLog()
+		r.cancel()
+		close(r.done)
+		return
+	}
+	r.finish(end)
+}
+
+// take writes output to the log. If it cannot be kept, the run is ended:
+// output is not lost without a word.
+func (r *run) take(d *guestapi.DataEvent) {
+	for _, out := range []struct {
+		stream int
+		data   []byte
+	}{{stdout, d.Stdout}, {stdout, d.PTY}, {stderr, d.Stderr}} {
+		r.mu.Lock()
+		broken := r.broken != nil
+		r.mu.Unlock()
+		if len(out.data) == 0 || broken {
+			continue
+		}
+		if err := r.log.append(out.stream, out.data); err != nil {
+			r.b.e.log.Error("keep output", "run", r.rec.ID, "error", err)
+			r.b.e.work(func() { r.kill(fateBroken, err) })
+		}
+	}
+}
+
+// reconnect attaches to the run's process again after its stream broke, and
+// returns nil if there is nothing to attach to any more.
+func (r *run) reconnect() events {
+	for _, wait := range []time.Duration{0, 50 * time.Millisecond, 500 * time.Millisecond, 2 * time.Second} {
+		select {
+		case <-r.ctx.Done():
+			return nil
+		case <-time.After(wait):
+		}
+		r.b.mu.Lock()
+		over := r.b.why != nil
+		r.b.mu.Unlock()
+		if over {
+			return nil
+		}
+		ctx, cancel := context.WithTimeout(r.ctx, endTimeout)
+		dead := r.b.dead(ctx)
+		cancel()
+		if dead {
+			r.b.lost()
+			return nil
+		}
+		stream, err := r.b.guest.Connect(r.ctx, r.selector())
+		if err == nil {
+			return stream
+		}
+		r.b.e.log.Warn("attach to run again", "run", r.rec.ID, "error", err)
+		if errors.Is(err, sandbox.NotFound) {
+			return nil
+		}
+	}
+	r.b.lost()
+	return nil
+}
+
+// finish settles and records the run's end.
+func (r *run) finish(end *guestapi.EndEvent) {
+	e := r.b.e
+	r.setDeadline(0)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.b.e.ctx), cleanupTimeout)
+	defer cancel()
+	r.closeLog()
+	verdict, code, usage := r.judge(ctx, end)
+
+	xs := r.log.extents()
+	r.mu.Lock()
+	r.rec.Status, r.rec.Verdict, r.rec.ExitCode, r.rec.Usage = sandbox.RunFinished, verdict, code, usage
+	r.rec.Ended = e.now()
+	r.rec.StdoutBytes, r.rec.StderrBytes = xs[stdout].total, xs[stderr].total
+	r.rec.KeptBytes = xs[stdout].kept() + xs[stderr].kept()
+	rec := r.rec
+	r.mu.Unlock()
+	// WithoutCancel: database/sql pays a goroutine for a context that can end.
+	finished, err := e.store.FinishRun(context.WithoutCancel(ctx), rec)
+	if err == nil && !finished {
+		// Another process ended its sandbox, and with it the run.
+		if stored, err := e.store.Run(ctx, rec.ID); err == nil {
+			r.mu.Lock()
+			r.rec.Verdict, r.rec.ExitCode = stored.Verdict, stored.ExitCode
+			r.mu.Unlock()
+		}
+	}
+	if err != nil {
+		e.log.Error("record end of run", "run", rec.ID, "error", err)
+	}
+	r.b.mu.Lock()
+	delete(r.b.runs, rec.ID)
+	stopping := r.b.why != nil
+	r.b.mu.Unlock()
+	e.retire(rec.ID)
+	close(r.done)
+	r.cancel()
+	if !stopping {
+		r.cleanUp(ctx)
+	}
+	r.release()
+}
+
+func (r *run) closeLog() {
+	if err := r.log.close(); err != nil {
+		r.b.e.log.Error("close log", "run", r.rec.ID, "error", err)
+	}
+}
+
+// retire keeps a run that ended in memory for a while.
+func (e *Engine) retire(id string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.finished = append(e.finished, id)
+	if len(e.finished) > keepFinished {
+		delete(e.runs, e.finished[0])
+		e.finished = e.finished[1:]
+	}
+}
+
+// judge collects what is known about the run's end and settles its verdict.
+func (r *run) judge(ctx context.Context, end *guestapi.EndEvent) (sandbox.Verdict, *int, sandbox.Usage) {
+	b := r.b
+	r.mu.Lock()
+	ending := ending{event: end, fate: r.fate, broken: r.broken, timeout: r.rec.Timeout, limits: b.rec.Limits}
+	r.mu.Unlock()
+	if well := end != nil && end.Exited && end.ExitCode == 0; !well {
+		b.mu.Lock()
+		ending.why = b.why
+		ending.alone = len(b.runs) == 1
+		b.mu.Unlock()
+		if r.baseline != nil {
+			<-r.baseline
+			ending.before, ending.counted = r.before, r.counted
+		}
+		if ending.counted && ending.why == nil {
+			ending.after, ending.counted, _ = driver.ReadIncidents(ctx, b.drv)
+			b.noteKills(ending.after)
+		}
+		if ending.fate == fateNone {
+			// Another process may have killed it, for its owner.
+			if rec, err := b.e.store.Run(ctx, r.rec.ID); err == nil && rec.StopRequested {
+				ending.fate = fateCancelled
+			}
+		}
+	}
+	verdict, code := settle(ending)
+	return verdict, code, ending.usage()
+}
+
+// kill ends the run's process tree for a reason; the first one counts. It
+// returns when the run has finished or its sandbox is being destroyed because
+// it does not end.
+func (r *run) kill(f fate, broken error) {
+	r.mu.Lock()
+	if r.fate == fateNone && r.rec.Status == sandbox.RunRunning && !r.left {
+		r.fate, r.broken = f, broken
+	}
+	r.mu.Unlock()
+	r.log.hurry()
+	select {
+	case <-r.done:
+		return
+	default:
+	}
+	ctx, cancel := context.WithTimeout(r.ctx, killTimeout)
+	defer cancel()
+	err := r.b.guest.Signal(ctx, r.selector(), guestapi.SIGKILL)
+	if err == nil || errors.Is(err, sandbox.NotFound) {
+		select {
+		case <-r.done:
+			return
+		case <-time.After(endTimeout):
+		}
+	}
+	r.mu.Lock()
+	left := r.left
+	r.mu.Unlock()
+	select {
+	case <-r.done:
+		return
+	default:
+		if left {
+			return
+		}
+	}
+	r.b.e.log.Error("the guest does not end a run; destroying its sandbox", "sandbox", r.b.id, "run", r.rec.ID, "error", err)
+	r.b.beginStop(reason{
+		cause: "the sandbox did not answer when a run was to be ended",
+		code:  sandbox.SandboxLost,
+		next:  "make a new sandbox",
+	})
+}
+
+// wait waits until the run has finished.
+func (r *run) wait(ctx context.Context) (sandbox.Run, error) {
+	select {
+	case <-r.done: // before ctx, if both are
+		return r.state()
+	default:
+	}
+	select {
+	case <-r.done:
+		return r.state()
+	case <-ctx.Done():
+		run, _ := r.state()
+		return run, ctx.Err()
+	}
+}
+
+// state returns the run as it stands, with an error if this process let it go.
+func (r *run) state() (sandbox.Run, error) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.left && r.rec.Status == sandbox.RunRunning {
+		return r.rec.Run, errClosed()
+	}
+	return r.rec.Run, nil
+}
+
+// letGo leaves the run to the next process.
+func (r *run) letGo() {
+	r.mu.Lock()
+	r.left = true
+	r.mu.Unlock()
+	r.setDeadline(0)
+	r.log.hurry()
+	r.cancel()
+	<-r.done
+}
+
+// feed sends input to the program, and then the end of it if eof is set. A
+// program that ends before it took all is no error.
+func (r *run) feed(data []byte, eof bool) {
+	for len(data) > 0 {
+		n := min(len(data), inputChunk)
+		if err := r.b.guest.SendInput(r.ctx, r.selector(), data[:n], r.rec.Terminal); err != nil {
+			r.b.e.log.Debug("send input", "run", r.rec.ID, "error", err)
+			return
+		}
+		data = data[n:]
+	}
+	if eof {
+		if err := r.closeInput(r.ctx); err != nil {
+			r.b.e.log.Debug("close input", "run", r.rec.ID, "error", err)
+		}
+	}
+}
+
+// closeInput ends the program's input: on a terminal that is a key.
+func (r *run) closeInput(ctx context.Context) error {
+	if r.rec.Terminal {
+		return r.b.guest.SendInput(ctx, r.selector(), []byte{endOfTransmission}, true)
+	}
+	return r.b.guest.CloseStdin(ctx, r.selector())
+}
+
+// endOfTransmission is what Ctrl-D sends.
+const endOfTransmission = 4
+
+// resumeRun goes on with a run that another process began.
+func (b *box) resumeRun(rec store.Run) {
+	r := &run{b: b, input: rec.KeepsStdin, rec: rec, done: make(chan struct{})}
+	r.ctx, r.cancel = context.WithCancel(b.e.ctx)
+	r.codeDir = codeDir + "/" + rec.ID
+	log, err := reopenRunLog(r.files(), b.e.opts.LogSize)
+	if err != nil {
+		b.e.log.Error("reopen log", "run", rec.ID, "error", err)
+		log = newRunLog(r.files(), b.e.opts.LogSize)
+		r.broken = err
+	}
+	r.log = log
+	b.mu.Lock()
+	b.uses++
+	b.runs[rec.ID] = r
+	b.mu.Unlock()
+	r.release = sync.OnceFunc(b.release)
+	r.publish()
+	// It may have ended in time, and only be waiting to say so. The guest's
+	// own timer has ended it if not.
+	r.setDeadline(max(rec.Started.Add(rec.Timeout).Sub(b.e.now()), backstop))
+	b.e.work(func() {
+		stream, err := b.guest.Connect(r.ctx, r.selector())
+		if err != nil {
+			stream = nil
+			b.e.log.Warn("attach to run", "run", rec.ID, "error", err)
+			if !errors.Is(err, sandbox.NotFound) {
+				stream = r.reconnect()
+			}
+		}
+		r.pump(stream)
+	})
+}
+
+// setDeadline arranges for the run to be killed when d is over, or not to be
+// if d is 0.
+func (r *run) setDeadline(d time.Duration) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.deadline != nil {
+		r.deadline.Stop()
+	}
+	if d > 0 {
+		r.deadline = time.AfterFunc(d, func() { r.b.e.spawn(func() { r.kill(fateTimeout, nil) }) })
+	}
+}

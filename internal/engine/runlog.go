@@ -1,0 +1,295 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"slices"
+	"sync"
+
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
+)
+
+// maxOrder bounds what is remembered of the order in which the streams were
+// written. Beyond it a reader gets each stream in order, but not both.
+const maxOrder = 1 << 14
+
+// readChunk is how much a reader is given at once.
+const readChunk = 256 << 10
+
+// A runLog takes the output of a run that is going on: one writer, any number
+// of readers. Readers get all of it, each at its own pace, from the files; the
+// writer waits for them before it drops what they have not read, and so, by
+// the guest's back-pressure, does the program. Without readers it never waits.
+type runLog struct {
+	files logFiles
+	most  int64 // segments that are kept
+	head  int64 // segments of each stream that are never dropped
+
+	mu      sync.Mutex
+	changed *sync.Cond // on anything below
+	streams [streams]logStream
+	order   []span
+	muddled bool // order ends before the streams do
+	readers []*reader
+	closed  bool // nothing more will be written
+	hurried bool // the writer does not wait for readers
+}
+
+type logStream struct {
+	extent
+	file *os.File // the segment that is written, if it is open
+}
+
+// A span is a piece of one stream: from where the stream was before, to end.
+type span struct {
+	stream int
+	end    int64
+}
+
+// A reader is how far one reader got, in each stream and in the order.
+type reader struct {
+	at   [streams]int64
+	next int
+}
+
+func newRunLog(files logFiles, most int64) *runLog {
+	l := &runLog{files: files, most: most / segmentSize}
+	l.head = max(1, l.most/8)
+	l.changed = sync.NewCond(&l.mu)
+	return l
+}
+
+// reopenRunLog goes on with a log that another process began.
+func reopenRunLog(files logFiles, most int64) (*runLog, error) {
+	l := newRunLog(files, most)
+	xs, err := files.extents()
+	if err != nil {
+		return nil, err
+	}
+	for s := range streams {
+		l.streams[s].extent = xs[s]
+		l.muddled = l.muddled || xs[s].total > 0
+		if xs[s].total%segmentSize == 0 {
+			continue
+		}
+		l.streams[s].file, err = files.root.OpenFile(files.name(s, xs[s].total/segmentSize), os.O_WRONLY|os.O_APPEND, 0)
+		if err != nil {
+			return nil, errors.Join(err, l.close())
+		}
+	}
+	return l, nil
+}
+
+// append adds p to a stream. It may wait for readers.
+func (l *runLog) append(stream int, p []byte) error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	st := &l.streams[stream]
+	for len(p) > 0 {
+		n := min(int64(len(p)), segmentSize-st.total%segmentSize)
+		if st.total%segmentSize == 0 {
+			if err := l.beginSegment(stream); err != nil {
+				return fmt.Errorf("write log: %w", err)
+			}
+		}
+		// Readers may look meanwhile: they see no further than total.
+		if _, err := st.file.Write(p[:n]); err != nil {
+			return fmt.Errorf("write log: %w", err)
+		}
+		p = p[n:]
+		st.total += n
+		l.note(stream, st.total)
+	}
+	if len(l.readers) > 0 {
+		l.changed.Broadcast()
+	}
+	return nil
+}
+
+// note remembers that a stream's bytes up to end came next.
+func (l *runLog) note(stream int, end int64) {
+	switch last := len(l.order) - 1; {
+	case l.muddled:
+	case last >= 0 && l.order[last].stream == stream:
+		l.order[last].end = end
+	case len(l.order) < maxOrder:
+		l.order = append(l.order, span{stream, end})
+	default:
+		l.muddled = true
+	}
+}
+
+// beginSegment opens the next segment of a stream, when there is room for it.
+func (l *runLog) beginSegment(stream int) error {
+	if err := l.makeRoom(); err != nil {
+		return err
+	}
+	st := &l.streams[stream]
+	if st.file != nil {
+		if err := st.file.Close(); err != nil {
+			return err
+		}
+		st.file = nil
+	}
+	var err error
+	st.file, err = l.files.create(stream, st.total/segmentSize)
+	return err
+}
+
+// makeRoom drops segments from the middle until a new one fits.
+func (l *runLog) makeRoom() error {
+	for {
+		var held, most int64
+		victim := -1
+		for s := range streams {
+			x := l.streams[s].extent
+			segments := (x.kept() + segmentSize - 1) / segmentSize
+			held += segments
+			// The head stays, and the segment that is being written.
+			if spare := segments - l.head - 1; spare > most {
+				victim, most = s, spare
+			}
+		}
+		if held < l.most || victim < 0 {
+			return nil
+		}
+		x := &l.streams[victim].extent
+		if x.gapTo == 0 {
+			x.gapFrom, x.gapTo = l.head*segmentSize, l.head*segmentSize
+		}
+		drop := x.gapTo
+		for !l.hurried && slices.ContainsFunc(l.readers, func(r *reader) bool { return r.at[victim] < drop+segmentSize }) {
+			l.changed.Wait()
+		}
+		if err := l.files.root.Remove(l.files.name(victim, drop/segmentSize)); err != nil {
+			return err
+		}
+		x.gapTo += segmentSize
+	}
+}
+
+// hurry makes the writer stop waiting for readers, now and later.
+func (l *runLog) hurry() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.hurried = true
+	l.changed.Broadcast()
+}
+
+// close says that nothing more will be written, and frees the files.
+func (l *runLog) close() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.closed = true
+	l.changed.Broadcast()
+	var errs []error
+	for s := range streams {
+		if f := l.streams[s].file; f != nil {
+			errs = append(errs, f.Close())
+			l.streams[s].file = nil
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// extents returns what there is now of each stream.
+func (l *runLog) extents() [streams]extent {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return [streams]extent{l.streams[stdout].extent, l.streams[stderr].extent}
+}
+
+// follow calls f with all output from the first byte on, in the order in which
+// it came as far as that is known, until the log is closed and read to its
+// end, ctx ends, or f fails. What was dropped is told in f's stream.
+func (l *runLog) follow(ctx context.Context, f func(stream sandbox.StreamName, data []byte) error) error {
+	r := &reader{}
+	l.mu.Lock()
+	l.readers = append(l.readers, r)
+	l.mu.Unlock()
+	stop := context.AfterFunc(ctx, func() {
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.changed.Broadcast()
+	})
+	defer func() {
+		stop()
+		l.mu.Lock()
+		defer l.mu.Unlock()
+		l.readers = slices.DeleteFunc(l.readers, func(other *reader) bool { return other == r })
+		l.changed.Broadcast()
+	}()
+	for {
+		stream, x, n, err := l.wait(ctx, r)
+		if err != nil || n == 0 {
+			return err
+		}
+		data, next, err := l.files.fetch(stream, x, r.at[stream], n)
+		if errors.Is(err, fs.ErrNotExist) && l.extents()[stream] != x {
+			continue // it was dropped this moment
+		}
+		if err != nil {
+			return sandbox.Wrap(err, "read log", l.files.run)
+		}
+		if err := f(streamName(stream), data); err != nil {
+			return err
+		}
+		l.advance(r, stream, next)
+	}
+}
+
+// fetch reads up to n bytes of a stream at an offset, or the text that stands
+// for the gap there, and returns the offset behind.
+func (f logFiles) fetch(stream int, x extent, offset, n int64) ([]byte, int64, error) {
+	if offset >= x.gapFrom && offset < x.gapTo {
+		return gapText(x.gapTo - offset), x.gapTo, nil
+	}
+	data, err := f.read(stream, x, offset, min(n, readChunk))
+	return data, offset + int64(len(data)), err
+}
+
+func gapText(n int64) []byte {
+	return fmt.Appendf(nil, "\n[... %d bytes were not kept ...]\n", n)
+}
+
+// wait waits until there is something for r, and returns which stream it is
+// of, what there is of that, and how many bytes come next in it. It returns 0
+// bytes at the end.
+func (l *runLog) wait(ctx context.Context, r *reader) (stream int, x extent, n int64, err error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	for {
+		for ; r.next < len(l.order); r.next++ {
+			next := l.order[r.next]
+			if n := next.end - r.at[next.stream]; n > 0 {
+				return next.stream, l.streams[next.stream].extent, n, nil
+			}
+			if r.next == len(l.order)-1 {
+				break // it may still grow
+			}
+		}
+		for s := range streams {
+			if n := l.streams[s].total - r.at[s]; n > 0 && l.muddled {
+				return s, l.streams[s].extent, n, nil
+			}
+		}
+		if l.closed {
+			return 0, extent{}, 0, nil
+		}
+		if err := ctx.Err(); err != nil {
+			return 0, extent{}, 0, err
+		}
+		l.changed.Wait()
+	}
+}
+
+// advance moves r to offset to of a stream.
+func (l *runLog) advance(r *reader, stream int, to int64) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	r.at[stream] = to
+	l.changed.Broadcast()
+}

@@ -1,0 +1,255 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/glovebox-dev/glovebox/internal/driver"
+	"github.com/glovebox-dev/glovebox/internal/guestapi"
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
+	"github.com/glovebox-dev/glovebox/internal/store"
+)
+
+// A runView is a run as it was found: live is set if it goes on in this
+// process or ended here a moment ago, else rec is what the store has.
+type runView struct {
+	e    *Engine
+	rec  store.Run
+	live *run
+}
+
+func (v runView) files() logFiles {
+	if v.live != nil {
+		return v.live.files()
+	}
+	return logFiles{v.e.logs, v.rec.SandboxID, v.rec.ID}
+}
+
+func (v runView) extents() ([streams]extent, error) {
+	if v.live != nil {
+		return v.live.log.extents(), nil
+	}
+	return v.files().extents()
+}
+
+// findRun returns a run of p. One whose sandbox's owner is dead is taken over
+// with its sandbox, or mended as refresh does.
+func (e *Engine) findRun(ctx context.Context, p sandbox.Principal, id string) (runView, error) {
+	if err := checkPrincipal(p); err != nil {
+		return runView{}, err
+	}
+	if !sandbox.ValidRunID(id) {
+		return runView{}, noRun(id)
+	}
+	for range 2 {
+		e.mu.Lock()
+		r := e.runs[id]
+		e.mu.Unlock()
+		if r != nil {
+			if r.rec.Principal != p { // never changed
+				return runView{}, noRun(id)
+			}
+			return runView{e: e, live: r}, nil
+		}
+		rec, err := e.store.Run(ctx, id)
+		if errors.Is(err, sandbox.NotFound) || err == nil && rec.Principal != p {
+			return runView{}, noRun(id)
+		}
+		if err != nil {
+			return runView{}, err
+		}
+		mended, err := e.mendRun(ctx, rec)
+		if err != nil {
+			return runView{}, err
+		}
+		if !mended {
+			return runView{e: e, rec: rec}, nil
+		}
+	}
+	return runView{}, sandbox.Errorf(sandbox.Unavailable, "run %s is being taken over", id)
+}
+
+// mendRun reports whether it changed what is to be known about a run that is
+// recorded as running, by looking after its sandbox.
+func (e *Engine) mendRun(ctx context.Context, rec store.Run) (bool, error) {
+	if rec.Status == sandbox.RunFinished {
+		return false, nil
+	}
+	sb, err := e.store.Sandbox(ctx, rec.SandboxID)
+	if err != nil {
+		return false, err
+	}
+	if sb.Owner == e.owner.ID() && e.box(sb.ID) != nil {
+		return false, nil // it is just beginning, or just ending
+	}
+	if b, err := e.adopt(ctx, sb); err != nil || b != nil {
+		return b != nil, err
+	}
+	sb, err = e.refresh(ctx, sb)
+	return err == nil && sb.State == sandbox.Stopped, err
+}
+
+// Wait returns a run when it has finished. If ctx ends first it returns the
+// run as it stands, with ctx's error.
+func (e *Engine) Wait(ctx context.Context, p sandbox.Principal, runID string) (sandbox.Run, error) {
+	const op = "wait for run"
+	for {
+		v, err := e.findRun(ctx, p, runID)
+		if err != nil {
+			return sandbox.Run{}, sandbox.Wrap(err, op, "")
+		}
+		if v.live != nil {
+			r, err := v.live.wait(ctx)
+			if err != nil && ctx.Err() == nil {
+				err = sandbox.Wrap(err, op, runID)
+			}
+			return r, err
+		}
+		if v.rec.Status == sandbox.RunFinished {
+			return v.rec.Run, nil
+		}
+		select {
+		case <-ctx.Done():
+			return v.rec.Run, ctx.Err()
+		case <-time.After(pollEvery):
+		}
+	}
+}
+
+// StopRun ends a run's whole process tree and returns the finished run. One
+// that has finished is returned as it is. If ctx ends first it returns the run
+// as it stands, with ctx's error, and the work goes on.
+func (e *Engine) StopRun(ctx context.Context, p sandbox.Principal, runID string) (sandbox.Run, error) {
+	const op = "stop run"
+	v, err := e.findRun(ctx, p, runID)
+	if err != nil {
+		return sandbox.Run{}, sandbox.Wrap(err, op, "")
+	}
+	switch {
+	case v.live != nil:
+		if !e.spawn(func() { v.live.kill(fateCancelled, nil) }) {
+			return sandbox.Run{}, sandbox.Wrap(errClosed(), op, runID)
+		}
+	case v.rec.Status == sandbox.RunFinished:
+		return v.rec.Run, nil
+	default:
+		if err := e.stopOthersRun(ctx, v.rec); err != nil {
+			return sandbox.Run{}, sandbox.Wrap(err, op, runID)
+		}
+	}
+	return e.Wait(ctx, p, runID)
+}
+
+// stopOthersRun ends a run that goes on in a sandbox of another process, which
+// then settles it.
+func (e *Engine) stopOthersRun(ctx context.Context, rec store.Run) error {
+	sb, err := e.store.Sandbox(ctx, rec.SandboxID)
+	if err != nil {
+		return err
+	}
+	if sb.Driver != e.name {
+		return sandbox.WithHint(sandbox.Errorf(sandbox.Conflict, "its sandbox was made by driver %s, and this is %s", sb.Driver, e.name),
+			"use --driver %s", sb.Driver)
+	}
+	if err := e.store.RequestRunStop(ctx, rec.ID); err != nil {
+		return err
+	}
+	handle, err := e.drv.Attach(ctx, sb.Ref)
+	if driver.IsGone(err) {
+		return nil // its owner will find out
+	}
+	if err != nil {
+		return err
+	}
+	g := e.opts.dialGuest(handle)
+	defer g.Close()
+	err = g.Signal(ctx, guestapi.ProcessSelector{Tag: rec.ID}, guestapi.SIGKILL)
+	if errors.Is(err, sandbox.NotFound) {
+		return nil
+	}
+	return err
+}
+
+// SendInput writes data to the input of a run that was started with KeepStdin
+// or a terminal, and then ends the input if eof is set. It returns when the
+// program, or the pipe to it, took all.
+func (e *Engine) SendInput(ctx context.Context, p sandbox.Principal, runID string, data []byte, eof bool) error {
+	const op = "send input"
+	if len(data) > maxInput {
+		return sandbox.Wrap(sandbox.WithHint(invalid("text: %d bytes are more than %d", len(data), maxInput), "send it in parts"), op, "")
+	}
+	r, err := e.openRun(ctx, p, runID)
+	if err != nil {
+		return sandbox.Wrap(err, op, "")
+	}
+	if !r.rec.KeepsStdin {
+		return sandbox.Wrap(sandbox.WithHint(sandbox.Errorf(sandbox.Conflict, "run_id: the input of run %s is closed", runID),
+			"start the run so that its input stays open"), op, "")
+	}
+	for len(data) > 0 {
+		n := min(len(data), inputChunk)
+		if err := r.b.guest.SendInput(ctx, r.selector(), data[:n], r.rec.Terminal); err != nil {
+			return sandbox.Wrap(r.inputError(ctx, err), op, runID)
+		}
+		data = data[n:]
+	}
+	if eof {
+		return sandbox.Wrap(r.inputError(ctx, r.closeInput(ctx)), op, runID)
+	}
+	return nil
+}
+
+// inputError explains an error of the guest about a run's input.
+func (r *run) inputError(ctx context.Context, err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, sandbox.NotFound):
+		return errFinished(r.rec.ID)
+	default:
+		return r.b.explain(ctx, err)
+	}
+}
+
+func errFinished(runID string) error {
+	return sandbox.Errorf(sandbox.Conflict, "run_id: run %s has finished", runID)
+}
+
+// Resize sets the size of a run's terminal.
+func (e *Engine) Resize(ctx context.Context, p sandbox.Principal, runID string, size sandbox.TerminalSize) error {
+	const op = "resize terminal"
+	if err := checkTerminal(size); err != nil {
+		return sandbox.Wrap(err, op, "")
+	}
+	r, err := e.openRun(ctx, p, runID)
+	if err != nil {
+		return sandbox.Wrap(err, op, "")
+	}
+	if !r.rec.Terminal {
+		return sandbox.Wrap(sandbox.Errorf(sandbox.Conflict, "run_id: run %s has no terminal", runID), op, "")
+	}
+	err = r.b.guest.Resize(ctx, r.selector(), guestapi.PTYSize{Cols: uint32(size.Cols), Rows: uint32(size.Rows)})
+	return sandbox.Wrap(r.inputError(ctx, err), op, runID)
+}
+
+// openRun returns a run that goes on in this process.
+func (e *Engine) openRun(ctx context.Context, p sandbox.Principal, id string) (*run, error) {
+	v, err := e.findRun(ctx, p, id)
+	if err != nil {
+		return nil, err
+	}
+	if v.live != nil {
+		select {
+		case <-v.live.done:
+			return nil, errFinished(id)
+		default:
+			return v.live, nil
+		}
+	}
+	if v.rec.Status == sandbox.RunFinished {
+		return nil, errFinished(id)
+	}
+	return nil, sandbox.WithHint(sandbox.Errorf(sandbox.Conflict, "run_id: run %s belongs to another process", id),
+		"use it through the server that started it; here it can be stopped, and its output read")
+}

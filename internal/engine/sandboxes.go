@@ -1,0 +1,166 @@
+package engine
+
+import (
+	"context"
+	"errors"
+
+	"github.com/glovebox-dev/glovebox/internal/driver"
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
+	"github.com/glovebox-dev/glovebox/internal/store"
+)
+
+// maxList bounds how many sandboxes List returns.
+const maxList = 1000
+
+// Get returns a sandbox, also one that has stopped.
+func (e *Engine) Get(ctx context.Context, p sandbox.Principal, id string) (sandbox.Sandbox, error) {
+	b, rec, err := e.find(ctx, p, id)
+	if err != nil {
+		return sandbox.Sandbox{}, sandbox.Wrap(err, "get sandbox", "")
+	}
+	if b != nil {
+		return b.view(), nil
+	}
+	return withExpiry(rec.Sandbox), nil
+}
+
+// List returns the sandboxes of p: those that live first, and the newest first
+// among them and among those that have stopped.
+func (e *Engine) List(ctx context.Context, p sandbox.Principal) ([]sandbox.Sandbox, error) {
+	const op = "list sandboxes"
+	if err := checkPrincipal(p); err != nil {
+		return nil, sandbox.Wrap(err, op, "")
+	}
+	recs, err := e.store.Sandboxes(ctx, p, maxList)
+	if err != nil {
+		return nil, err
+	}
+	list := make([]sandbox.Sandbox, 0, len(recs))
+	var stopped []sandbox.Sandbox
+	for _, rec := range recs {
+		if b := e.box(rec.ID); b != nil {
+			list = append(list, b.view())
+			continue
+		}
+		rec, err := e.refresh(ctx, rec)
+		if errors.Is(err, sandbox.NotFound) {
+			continue // it was never started, and is forgotten
+		}
+		if err != nil {
+			return nil, sandbox.Wrap(err, op, "")
+		}
+		if rec.State == sandbox.Stopped {
+			stopped = append(stopped, withExpiry(rec.Sandbox))
+			continue
+		}
+		list = append(list, withExpiry(rec.Sandbox))
+	}
+	return append(list, stopped...), nil
+}
+
+// Stop stops a sandbox and all that runs in it, and returns when nothing of it
+// is left. It is idempotent. If ctx ends first, the work goes on.
+func (e *Engine) Stop(ctx context.Context, p sandbox.Principal, id string) error {
+	const op = "stop sandbox"
+	b, rec, err := e.find(ctx, p, id)
+	if err != nil {
+		return sandbox.Wrap(err, op, "")
+	}
+	why := reason{cause: "the sandbox was stopped on request", code: sandbox.Cancelled}
+	if b != nil {
+		return sandbox.Wrap(b.stop(ctx, why), op, id)
+	}
+	if rec.State == sandbox.Stopped {
+		return nil
+	}
+	return sandbox.Wrap(e.stopOther(ctx, rec, why), op, id)
+}
+
+// stopOther stops a sandbox that another process looks after, or did.
+func (e *Engine) stopOther(ctx context.Context, rec store.Sandbox, why reason) error {
+	if rec.Driver != e.name {
+		return sandbox.WithHint(
+			sandbox.Errorf(sandbox.Conflict, "it was made by driver %s, and this is %s", rec.Driver, e.name),
+			"use --driver %s", rec.Driver)
+	}
+	if rec.Ref == "" {
+		return sandbox.WithHint(sandbox.Errorf(sandbox.Conflict, "it is just being started by another process"), "try again in a moment")
+	}
+	// The other process learns from this why its box is gone.
+	if err := e.store.StoppingSandbox(ctx, rec.ID, why.cause); err != nil {
+		return err
+	}
+	if err := e.discard(ctx, rec.Ref); err != nil {
+		return err
+	}
+	_, err := e.store.EndSandbox(ctx, rec.ID, why.cause, e.now(), why.verdict())
+	return err
+}
+
+// discard destroys a box of which this process has no handle.
+func (e *Engine) discard(ctx context.Context, ref string) error {
+	b, err := e.drv.Attach(ctx, ref)
+	if driver.IsGone(err) {
+		return e.drv.Discard(ctx, ref)
+	}
+	if err != nil {
+		return err
+	}
+	if err := b.Destroy(ctx); err != nil && !driver.IsGone(err) {
+		return err
+	}
+	return nil
+}
+
+// box returns a box of this process, or nil.
+func (e *Engine) box(id string) *box {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.boxes[id]
+}
+
+// find returns a sandbox of p: the box if this process looks after it, and
+// else the record.
+func (e *Engine) find(ctx context.Context, p sandbox.Principal, id string) (*box, store.Sandbox, error) {
+	if err := checkPrincipal(p); err != nil {
+		return nil, store.Sandbox{}, err
+	}
+	if !sandbox.ValidID(id) {
+		return nil, store.Sandbox{}, noSandbox(id)
+	}
+	if b := e.box(id); b != nil {
+		if b.rec.Principal != p { // never changed
+			return nil, store.Sandbox{}, noSandbox(id)
+		}
+		return b, store.Sandbox{}, nil
+	}
+	rec, err := e.store.Sandbox(ctx, id)
+	if errors.Is(err, sandbox.NotFound) || err == nil && rec.Principal != p {
+		return nil, store.Sandbox{}, noSandbox(id)
+	}
+	if err != nil {
+		return nil, store.Sandbox{}, err
+	}
+	rec, err = e.refresh(ctx, rec)
+	if errors.Is(err, sandbox.NotFound) {
+		return nil, store.Sandbox{}, noSandbox(id)
+	}
+	return nil, rec, err
+}
+
+// usable returns a sandbox of p as a box that this process may use, taking it
+// over if its owner is dead.
+func (e *Engine) usable(ctx context.Context, p sandbox.Principal, id string) (*box, error) {
+	b, rec, err := e.find(ctx, p, id)
+	if err != nil || b != nil {
+		return b, err
+	}
+	if rec.State == sandbox.Stopped {
+		return nil, errStopped(id, rec.Cause)
+	}
+	if b, err = e.adopt(ctx, rec); err != nil || b != nil {
+		return b, err
+	}
+	return nil, sandbox.WithHint(sandbox.Errorf(sandbox.Conflict, "sandbox %s belongs to another process", id),
+		"use it through the server that made it; here it can be listed and stopped, and its output read")
+}

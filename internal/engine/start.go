@@ -1,0 +1,298 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"path"
+	"strings"
+
+	"github.com/glovebox-dev/glovebox/internal/driver"
+	"github.com/glovebox-dev/glovebox/internal/guestapi"
+	"github.com/glovebox-dev/glovebox/internal/interpreter"
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
+)
+
+// codeDir has the files of programs while they run, a directory for each run.
+const codeDir = "/tmp/.glovebox"
+
+// Start begins a run and returns as soon as it exists. Without a SandboxID it
+// makes a sandbox first, which stays for its idle time. ctx bounds the start,
+// not the run. A program that is not there is of kind Invalid, a language that
+// is not installed of kind Unsupported, and then there is no run.
+func (e *Engine) Start(ctx context.Context, p sandbox.Principal, req sandbox.RunRequest) (sandbox.Run, error) {
+	const op = "start run"
+	if err := checkPrincipal(p); err != nil {
+		return sandbox.Run{}, sandbox.Wrap(err, op, "")
+	}
+	if err := e.checkRun(&req); err != nil {
+		return sandbox.Run{}, sandbox.Wrap(err, op, "")
+	}
+	prog, err := newProgram(req)
+	if err != nil {
+		return sandbox.Run{}, sandbox.Wrap(err, op, "")
+	}
+	if req.SandboxID != "" {
+		b, err := e.usable(ctx, p, req.SandboxID)
+		if err != nil {
+			return sandbox.Run{}, sandbox.Wrap(err, op, "")
+		}
+		r, err := b.startRun(ctx, req, prog)
+		return r, sandbox.Wrap(err, op, "")
+	}
+	b, err := e.create(ctx, p, req.New)
+	if err != nil {
+		return sandbox.Run{}, sandbox.Wrap(err, op, "")
+	}
+	r, err := b.startRun(ctx, req, prog)
+	if err != nil {
+		// Nobody knows of the sandbox, so it would only wait for its end.
+		why := reason{cause: "the run that it was made for did not start", code: sandbox.Cancelled}
+		err = errors.Join(sandbox.Wrap(err, op, ""), b.stop(context.WithoutCancel(ctx), why))
+	}
+	return r, err
+}
+
+// A program is what a request wants to be run, in all the ways that may work.
+type program struct {
+	runner *interpreter.Runner // of code, else nil
+	argv   []string            // of a command
+	env    map[string]string   // what the runner adds
+}
+
+// runCommands runs each of its parameters as a shell command and stops at the
+// first that fails. The commands are not part of the script.
+const runCommands = `for command do /bin/sh -c "$command" || exit "$?"; done`
+
+func newProgram(req sandbox.RunRequest) (program, error) {
+	switch {
+	case len(req.Argv) > 0:
+		return program{argv: req.Argv}, nil
+	case len(req.Commands) == 1:
+		return program{argv: []string{"/bin/sh", "-c", req.Commands[0]}}, nil
+	case len(req.Commands) > 1:
+		return program{argv: append([]string{"/bin/sh", "-c", runCommands, "sh"}, req.Commands...)}, nil
+	}
+	language := req.Language
+	if language == "" {
+		language = "python"
+	}
+	runner, err := interpreter.Find(language)
+	if err != nil {
+		return program{}, err
+	}
+	dir := req.Dir
+	if dir == "" {
+		dir = sandbox.WorkDir
+	}
+	return program{runner: &runner, env: runner.Environ(dir)}, nil
+}
+
+// startRun begins a run in a box.
+func (b *box) startRun(ctx context.Context, req sandbox.RunRequest, prog program) (sandbox.Run, error) {
+	env := map[string]string{}
+	maps.Copy(env, prog.env)
+	maps.Copy(env, b.env)
+	maps.Copy(env, req.Env)
+	if textSize(prog.argv, env)+textSize(req.Args, nil) > maxTexts {
+		return sandbox.Run{}, tooMuchText()
+	}
+	release, err := b.use(ctx)
+	if err != nil {
+		return sandbox.Run{}, err
+	}
+	r := b.newRun(req)
+	r.release = release
+	if err := b.addRun(r); err != nil {
+		release()
+		return sandbox.Run{}, err
+	}
+	// WithoutCancel: database/sql pays a goroutine for a context that can end.
+	if err := b.e.store.InsertRun(context.WithoutCancel(ctx), r.rec); err != nil {
+		r.drop()
+		return sandbox.Run{}, err
+	}
+	stream, err := r.begin(ctx, req, prog, env)
+	if err != nil {
+		err = b.explain(ctx, err)
+		return sandbox.Run{}, errors.Join(err, r.discard())
+	}
+	started := r.rec.Run
+	r.publish()
+	r.setDeadline(r.rec.Timeout)
+	if len(req.Stdin) > 0 || r.input && !r.rec.KeepsStdin {
+		b.e.work(func() { r.feed(req.Stdin, !r.rec.KeepsStdin) })
+	}
+	b.e.work(func() { r.pump(stream) })
+	return started, nil
+}
+
+// begin starts the program of a run.
+func (r *run) begin(ctx context.Context, req sandbox.RunRequest, prog program, env map[string]string) (events, error) {
+	b := r.b
+	r.baseline = make(chan struct{})
+	reads := b.e.work(func() {
+		defer close(r.baseline)
+		r.before, r.counted, _ = driver.ReadIncidents(r.ctx, b.drv)
+		b.noteKills(r.before)
+	})
+	if !reads {
+		close(r.baseline)
+		return nil, errClosed()
+	}
+	// The stream outlives ctx, but not its opening.
+	stop := context.AfterFunc(ctx, r.cancel)
+	stream, err := r.open(req, prog, env)
+	if !stop() && err == nil {
+		stream.Close()
+		err = ctx.Err()
+	}
+	if err != nil && ctx.Err() != nil {
+		err = sandbox.Errorf(sandbox.Unavailable, "the start was cancelled: %w", errors.Join(ctx.Err(), err))
+	}
+	return stream, err
+}
+
+// open starts the program in the first way that works.
+func (r *run) open(req sandbox.RunRequest, prog program, env map[string]string) (events, error) {
+	start := &guestapi.StartRequest{
+		Process: guestapi.ProcessConfig{Envs: env, Cwd: req.Dir},
+		Tag:     r.rec.ID,
+		Stdin:   &r.input,
+		Keep:    true,
+	}
+	if req.PTY != nil {
+		start.PTY = &guestapi.PTY{Size: &guestapi.PTYSize{Cols: uint32(req.PTY.Cols), Rows: uint32(req.PTY.Rows)}}
+	}
+	opts := guestapi.StartOptions{User: sandbox.User, Timeout: r.rec.Timeout + backstop}
+	if req.Root {
+		opts.User = sandbox.Root
+	}
+	if prog.runner == nil {
+		start.Process.Cmd, start.Process.Args = prog.argv[0], prog.argv[1:]
+		stream, err := r.b.guest.Start(r.ctx, start, opts)
+		if errors.Is(err, sandbox.NotFound) {
+			return nil, r.notFound(req, start.Process.Cmd)
+		}
+		return stream, err
+	}
+	dir := path.Join(codeDir, r.rec.ID)
+	r.codeDir = dir
+	file := path.Join(dir, prog.runner.FileName())
+	_, err := r.b.guest.Write(r.ctx, file, strings.NewReader(req.Code), guestapi.WriteOptions{User: sandbox.User})
+	if err != nil {
+		return nil, sandbox.Wrap(err, "write code", "")
+	}
+	b := r.b
+	b.mu.Lock()
+	known, isKnown := b.variants[prog.runner.Language]
+	b.mu.Unlock()
+	for i, v := range prog.runner.Variants {
+		if isKnown && i != known {
+			continue
+		}
+		if !isKnown {
+			if ok, err := v.Works(r.ctx, b.exec); err != nil {
+				return nil, err
+			} else if !ok {
+				continue
+			}
+		}
+		argv := v.Argv(dir, prog.runner.FileName(), req.Args)
+		start.Process.Cmd, start.Process.Args = argv[0], argv[1:]
+		stream, err := b.guest.Start(r.ctx, start, opts)
+		if errors.Is(err, sandbox.NotFound) {
+			if err := r.checkDir(req); err != nil {
+				return nil, err
+			}
+			continue
+		}
+		if err == nil && !isKnown {
+			b.mu.Lock()
+			b.variants[prog.runner.Language] = i
+			b.mu.Unlock()
+		}
+		return stream, err
+	}
+	b.mu.Lock()
+	delete(b.variants, prog.runner.Language) // it may have been removed
+	b.mu.Unlock()
+	return nil, prog.runner.Missing(b.rec.Image)
+}
+
+// notFound tells whether a program or its working directory is not there.
+func (r *run) notFound(req sandbox.RunRequest, program string) error {
+	if err := r.checkDir(req); err != nil {
+		return err
+	}
+	return sandbox.WithHint(invalid("command: there is no program %s in the sandbox", shorten(program)),
+		"check the spelling, or use a shell command")
+}
+
+func (r *run) checkDir(req sandbox.RunRequest) error {
+	if req.Dir == "" {
+		return nil
+	}
+	user := sandbox.User
+	if req.Root {
+		user = sandbox.Root
+	}
+	_, err := r.b.guest.Stat(r.ctx, req.Dir, guestapi.FileOptions{User: user})
+	if errors.Is(err, sandbox.NotFound) {
+		return sandbox.WithHint(invalid("cwd: there is no directory %s in the sandbox", shorten(req.Dir)), "make it first, or leave it out")
+	}
+	return err
+}
+
+// exec runs a program of ours in the box, for what it exits with.
+func (b *box) exec(ctx context.Context, argv []string) (int, error) {
+	ctx, cancel := context.WithTimeout(ctx, cleanupTimeout)
+	defer cancel()
+	no := false
+	stream, err := b.guest.Start(ctx, &guestapi.StartRequest{
+		Process: guestapi.ProcessConfig{Cmd: argv[0], Args: argv[1:], Cwd: "/"},
+		Stdin:   &no,
+	}, guestapi.StartOptions{User: sandbox.User, Timeout: cleanupTimeout})
+	if err != nil {
+		return 0, err
+	}
+	defer stream.Close()
+	for {
+		ev, err := stream.Next()
+		if err != nil {
+			return 0, err
+		}
+		if end := ev.End; end != nil {
+			if !end.Exited {
+				return exitSignal, nil
+			}
+			return int(end.ExitCode), nil
+		}
+	}
+}
+
+// noteKills remembers how many memory kills a box had.
+func (b *box) noteKills(in driver.Incidents) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.kills = max(b.kills, in.MemoryKills)
+}
+
+// explain turns the error of a guest that was not reached into what happened
+// to the box, if that is it.
+func (b *box) explain(ctx context.Context, err error) error {
+	if !errors.Is(err, sandbox.Unavailable) || ctx.Err() != nil {
+		return err
+	}
+	probe, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTimeout)
+	defer cancel()
+	if b.dead(probe) {
+		b.lost()
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.why != nil {
+		return errStopped(b.id, b.why.cause)
+	}
+	return err
+}

@@ -1,0 +1,191 @@
+package engine
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/glovebox-dev/glovebox/internal/driver"
+	"github.com/glovebox-dev/glovebox/internal/guestapi"
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
+)
+
+// A fate is what this side did to a run.
+type fate int
+
+const (
+	fateNone      fate = iota
+	fateTimeout        // its time was over, and it was killed
+	fateCancelled      // its owner asked for its end, and it was killed
+	fateBroken         // its output could not be kept, and it was killed
+)
+
+// An ending is all that is known about how a run ended.
+type ending struct {
+	// event is the guest's, nil if the sandbox was lost first. why says why
+	// the sandbox stops, if it does.
+	event *guestapi.EndEvent
+	why   *reason
+
+	fate    fate
+	broken  error // with fateBroken
+	timeout time.Duration
+	limits  sandbox.Limits
+
+	// before and after are what the driver counted, if counted. They are for
+	// the whole sandbox; alone says that no other run went on in it.
+	before, after driver.Incidents
+	counted       bool
+	alone         bool
+}
+
+// Next steps that several verdicts share.
+const (
+	nextMemory   = "make a sandbox with more memory, or process the data in smaller pieces"
+	nextTime     = "ask for a longer timeout, or split the work"
+	nextDisk     = "make a sandbox with more disk, or remove files that are not needed"
+	nextForks    = "make a sandbox with a higher limit, or start fewer processes at a time"
+	nextNotFound = "check the spelling; list the languages to see what is installed"
+)
+
+// The exit statuses that shells give to what they could not run, and the one
+// that they add a signal's number to.
+const (
+	exitNotExecutable = 126
+	exitNotFound      = 127
+	exitSignal        = 128
+)
+
+const sigKill = 9
+
+// settle judges how a run ended. What this side did comes first, then a lost
+// sandbox, then success; a failure gets the most telling of the causes that
+// the guest and the driver saw. The exit code is nil for a program that did
+// not exit by itself.
+func settle(e ending) (sandbox.Verdict, *int) {
+	code := e.exitCode()
+	switch {
+	case e.fate == fateTimeout || e.event != nil && e.detail().TimedOut:
+		return sandbox.Verdict{
+			Code:     sandbox.Timeout,
+			Cause:    fmt.Sprintf("it ran longer than its timeout of %v and was killed", e.timeout),
+			NextStep: nextTime,
+		}, nil
+	case e.fate == fateCancelled:
+		return sandbox.Verdict{Code: sandbox.Cancelled, Cause: "it was stopped on request"}, nil
+	case e.fate == fateBroken:
+		return sandbox.Verdict{
+			Code:     sandbox.Killed,
+			Cause:    fmt.Sprintf("its output could not be kept, and it was killed: %v", e.broken),
+			NextStep: "ask the operator to look at the server's disk",
+		}, nil
+	case e.why != nil && (e.event == nil || !e.event.Exited):
+		return e.why.verdict(), nil
+	case e.event == nil:
+		return sandbox.Verdict{
+			Code:     sandbox.SandboxLost,
+			Cause:    "the sandbox lost track of it",
+			NextStep: "run it again",
+		}, nil
+	case e.event.Error != "":
+		return sandbox.Verdict{Code: sandbox.Failed, Cause: "it could not be run: " + e.event.Error}, code
+	case code != nil && *code == 0:
+		return sandbox.Verdict{Code: sandbox.OK}, code
+	}
+	return e.failure(code), code
+}
+
+// failure judges a program that ended, but not well.
+func (e ending) failure(code *int) sandbox.Verdict {
+	d := e.detail()
+	switch {
+	case e.outOfMemory(code):
+		return sandbox.Verdict{
+			Code:     sandbox.OutOfMemory,
+			Cause:    fmt.Sprintf("it used more than the sandbox's %s of memory", sandbox.FormatBytes(e.limits.MemoryBytes)),
+			NextStep: nextMemory,
+		}
+	case d.ProcessLimit || e.counted && e.alone && e.after.ProcessRefusals > e.before.ProcessRefusals:
+		return sandbox.Verdict{
+			Code:     sandbox.TooManyProcesses,
+			Cause:    fmt.Sprintf("it reached the sandbox's limit of %d processes and threads", e.limits.Processes),
+			NextStep: nextForks,
+		}
+	case d.DiskFull:
+		return sandbox.Verdict{
+			Code:     sandbox.DiskFull,
+			Cause:    fmt.Sprintf("it filled the sandbox's disk of %s", sandbox.FormatBytes(e.limits.DiskBytes)),
+			NextStep: nextDisk,
+		}
+	case code == nil:
+		return sandbox.Verdict{Code: sandbox.Killed, Cause: "it was killed by " + signalText(d.Signal, e.event.Status)}
+	}
+	v := sandbox.Verdict{Code: sandbox.Failed, Cause: fmt.Sprintf("it exited with status %d", *code)}
+	switch {
+	case *code == exitNotFound:
+		v.Cause += ", which means that a command was not found"
+		v.NextStep = nextNotFound
+	case *code == exitNotExecutable:
+		v.Cause += ", which means that a command could not be executed"
+		v.NextStep = "check that the file is a program and has the mode for it"
+	case *code > exitSignal && *code <= exitSignal+64:
+		v.Cause += ", which means that a command was killed by " + signalText(*code-exitSignal, "")
+	}
+	return v
+}
+
+// outOfMemory reports whether memory was why a program failed. A kill that the
+// driver counted is this program's if it looks killed, or if it was alone.
+func (e ending) outOfMemory(code *int) bool {
+	if e.detail().MemoryKill {
+		return true
+	}
+	if !e.counted || e.after.MemoryKills <= e.before.MemoryKills {
+		return false
+	}
+	looksKilled := code == nil && e.detail().Signal == sigKill || code != nil && *code == exitSignal+sigKill
+	return looksKilled || e.alone
+}
+
+func (e ending) detail() guestapi.EndDetail {
+	if e.event == nil || e.event.Detail == nil {
+		return guestapi.EndDetail{}
+	}
+	return *e.event.Detail
+}
+
+func (e ending) exitCode() *int {
+	if e.event == nil || !e.event.Exited || e.event.Error != "" {
+		return nil
+	}
+	code := int(e.event.ExitCode)
+	return &code
+}
+
+// usage returns what the guest says that the run used, as far as it can be
+// true.
+func (e ending) usage() sandbox.Usage {
+	d := e.detail()
+	return sandbox.Usage{CPUMillis: max(d.CPUMillis, 0), PeakMemoryBytes: max(d.PeakMemoryBytes, 0)}
+}
+
+// signalText names a signal for people. The numbers are Linux's, wherever this
+// side runs.
+func signalText(number int, status string) string {
+	names := map[int]string{
+		1: "SIGHUP", 2: "SIGINT", 3: "SIGQUIT", 4: "SIGILL, an illegal instruction", 5: "SIGTRAP",
+		6: "SIGABRT, which programs raise when they find themselves broken", 7: "SIGBUS, a bad memory access",
+		8: "SIGFPE, an arithmetic error", 9: "SIGKILL", 10: "SIGUSR1",
+		11: "SIGSEGV, a bad memory access", 12: "SIGUSR2", 13: "SIGPIPE, a write that nobody reads", 14: "SIGALRM",
+		15: "SIGTERM", 24: "SIGXCPU", 25: "SIGXFSZ", 31: "SIGSYS, a forbidden system call",
+	}
+	if name := names[number]; name != "" {
+		return name
+	}
+	if number > 0 {
+		return fmt.Sprintf("signal %d", number)
+	}
+	if status != "" {
+		return "a signal (" + status + ")"
+	}
+	return "a signal"
+}
