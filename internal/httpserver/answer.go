@@ -1,0 +1,62 @@
+package httpserver
+
+import (
+	"encoding/json"
+	"net/http"
+
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
+)
+
+// statusOf maps an error's kind for HTTP.
+func statusOf(k sandbox.Kind) int {
+	switch k {
+	case sandbox.Invalid:
+		return http.StatusBadRequest
+	case sandbox.NotFound:
+		return http.StatusNotFound
+	case sandbox.Exhausted:
+		return http.StatusTooManyRequests
+	case sandbox.Unsupported:
+		return http.StatusNotImplemented
+	case sandbox.Unavailable:
+		return http.StatusServiceUnavailable
+	case sandbox.Conflict:
+		return http.StatusConflict
+	case sandbox.Unauthenticated:
+		return http.StatusUnauthorized
+	default:
+		return http.StatusInternalServerError
+	}
+}
+
+// writeError answers with an error as JSON. What went wrong inside is not the
+// caller's to read.
+func writeError(w http.ResponseWriter, err error) {
+	text := err.Error()
+	kind := sandbox.KindOf(err)
+	if kind == sandbox.Internal {
+		text = "internal error; the server's log says how"
+	}
+	refuse(w, statusOf(kind), string(kind), text, sandbox.HintOf(err))
+}
+
+// refuse answers with an error that has a status of its own.
+func refuse(w http.ResponseWriter, status int, kind, text, hint string) {
+	type problem struct {
+		Kind    string `json:"kind"`
+		Message string `json:"message"`
+		Hint    string `json:"hint,omitempty"`
+	}
+	writeJSON(w, status, map[string]problem{"error": {kind, text, hint}})
+}
+
+func writeJSON(w http.ResponseWriter, status int, v any) {
+	b, err := json.Marshal(v)
+	if err != nil {
+		status, b = http.StatusInternalServerError, nil
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	w.WriteHeader(status)
+	w.Write(append(b, '\n'))
+}

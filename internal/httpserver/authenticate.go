@@ -1,0 +1,89 @@
+package httpserver
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+
+	"github.com/glovebox-dev/glovebox/internal/auth"
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
+)
+
+// metadataPath is where a client learns which authorization servers a resource
+// takes tokens of (RFC 9728).
+const metadataPath = "/.well-known/oauth-protected-resource"
+
+// authenticate lets requests with a good bearer token through, with the
+// identity in their context.
+func (s *Server) authenticate(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		id, err := s.identify(r)
+		if errors.Is(err, sandbox.Unauthenticated) {
+			challenge := fmt.Sprintf("Bearer realm=%q, resource_metadata=%q", "glovebox", s.publicURL(r)+metadataPath+r.URL.Path)
+			if r.Header.Get("Authorization") != "" {
+				challenge += `, error="invalid_token"`
+			}
+			w.Header().Set("WWW-Authenticate", challenge)
+			writeError(w, err)
+			return
+		}
+		if err != nil {
+			s.opts.Log.Error("verify token", "error", err)
+			writeError(w, err)
+			return
+		}
+		noteIdentity(r.Context(), id)
+		next.ServeHTTP(w, r.WithContext(auth.NewContext(r.Context(), id)))
+	})
+}
+
+// identify returns who a request's token belongs to.
+func (s *Server) identify(r *http.Request) (auth.Identity, error) {
+	header := r.Header.Values("Authorization")
+	if len(header) == 0 {
+		if s.opts.Anonymous != nil {
+			return *s.opts.Anonymous, nil
+		}
+		return auth.Identity{}, sandbox.WithHint(sandbox.Errorf(sandbox.Unauthenticated, "there is no Authorization header"),
+			"send Authorization: Bearer and a token of this server")
+	}
+	scheme, token, _ := strings.Cut(header[0], " ")
+	token = strings.TrimSpace(token)
+	if len(header) > 1 || !strings.EqualFold(scheme, "Bearer") || token == "" {
+		return auth.Identity{}, sandbox.WithHint(sandbox.Errorf(sandbox.Unauthenticated, "the Authorization header is not Bearer and a token"),
+			"send Authorization: Bearer and a token of this server")
+	}
+	return s.opts.Auth.Verify(r.Context(), token)
+}
+
+// publicURL is how clients reach this server.
+func (s *Server) publicURL(r *http.Request) string {
+	if s.opts.PublicURL != "" {
+		return strings.TrimSuffix(s.opts.PublicURL, "/")
+	}
+	scheme := "http"
+	if r.TLS != nil {
+		scheme = "https"
+	}
+	return scheme + "://" + r.Host
+}
+
+// metadata describes the resource whose path follows metadataPath.
+func (s *Server) metadata(w http.ResponseWriter, r *http.Request) {
+	scopes := []string{}
+	for _, scope := range auth.Scopes() {
+		scopes = append(scopes, string(scope))
+	}
+	issuers := s.opts.Issuers
+	if issuers == nil {
+		issuers = []string{}
+	}
+	writeJSON(w, http.StatusOK, map[string]any{
+		"resource":                 s.publicURL(r) + strings.TrimPrefix(r.URL.Path, metadataPath),
+		"resource_name":            "Glovebox",
+		"authorization_servers":    issuers,
+		"bearer_methods_supported": []string{"header"},
+		"scopes_supported":         scopes,
+	})
+}

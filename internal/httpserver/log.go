@@ -1,0 +1,91 @@
+package httpserver
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+	"time"
+
+	"github.com/glovebox-dev/glovebox/internal/auth"
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
+)
+
+// An entry is what becomes known of a request on its way.
+type entry struct {
+	principal sandbox.Principal
+}
+
+type entryKey struct{}
+
+// noteIdentity tells the log who asked.
+func noteIdentity(ctx context.Context, id auth.Identity) {
+	if e, ok := ctx.Value(entryKey{}).(*entry); ok {
+		e.principal = id.Principal
+	}
+}
+
+// logRequests logs each request when it is answered: never a header, a query
+// or a body, any of which may hold a secret.
+func logRequests(log *slog.Logger, next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		began := time.Now()
+		e := &entry{}
+		a := &answer{ResponseWriter: w, rc: http.NewResponseController(w)}
+		defer func() {
+			a.hurry() // what is still buffered leaves after the handler
+			level := slog.LevelInfo
+			if r.URL.Path == "/healthz" {
+				level = slog.LevelDebug
+			}
+			log.Log(r.Context(), level, "request", "method", r.Method, "path", r.URL.Path, "status", a.status,
+				"bytes", a.bytes, "duration", time.Since(began), "principal", e.principal, "remote", r.RemoteAddr)
+		}()
+		next.ServeHTTP(a, r.WithContext(context.WithValue(r.Context(), entryKey{}, e)))
+	})
+}
+
+// An answer counts what is answered, and gives a client that reads too slowly
+// up: each write has to be done in ioTimeout.
+type answer struct {
+	http.ResponseWriter
+	rc     *http.ResponseController
+	status int
+	bytes  int64
+}
+
+func (a *answer) WriteHeader(status int) {
+	if a.status == 0 {
+		a.status = status
+	}
+	a.ResponseWriter.WriteHeader(status)
+}
+
+func (a *answer) Write(b []byte) (int, error) {
+	if a.status == 0 {
+		a.status = http.StatusOK
+	}
+	defer a.hurry()()
+	n, err := a.ResponseWriter.Write(b)
+	a.bytes += int64(n)
+	return n, err
+}
+
+// hurry sets the deadline of a write, and returns what takes it off again: on
+// HTTP/2 a deadline that passes ends the stream even if nothing is written.
+// Where there are no deadlines there is no connection to wait for.
+func (a *answer) hurry() (done func()) {
+	_ = a.rc.SetWriteDeadline(time.Now().Add(ioTimeout))
+	return func() { _ = a.rc.SetWriteDeadline(time.Time{}) }
+}
+
+// FlushError is what http.ResponseController flushes with.
+func (a *answer) FlushError() error {
+	defer a.hurry()()
+	return a.rc.Flush()
+}
+
+// Flush is FlushError for those who do not look at the error.
+func (a *answer) Flush() { _ = a.FlushError() }
+
+// Unwrap lets http.ResponseController reach the connection.
+func (a *answer) Unwrap() http.ResponseWriter { return a.ResponseWriter }

@@ -1,0 +1,202 @@
+// Package httpserver is the front door for HTTP: one mux with the edges that
+// speak it, behind a guard that checks host, origin, token, rate and size, and
+// a health check outside of it.
+//
+// Only package app imports it. [New] makes a [Server] from handlers that others
+// made; [Server.Serve] serves a listener until its context ends, then lets what
+// is under way finish within a grace period. A Server serves once.
+//
+// A request goes through, in this order: the log, the Host check, the Origin
+// check, the bearer token, the rate limit, the bound on its body. The handlers
+// behind find the caller's [auth.Identity] in the context.
+package httpserver
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"log/slog"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/glovebox-dev/glovebox/internal/auth"
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
+)
+
+// A Verifier tells who a bearer token belongs to. Verify returns an error
+// wrapping [sandbox.Unauthenticated] for a token that is not good.
+type Verifier interface {
+	Verify(ctx context.Context, token string) (auth.Identity, error)
+}
+
+// Options are what New needs. MCP, Auth and Log must be set.
+type Options struct {
+	// Listen is the address that is listened on, as host:port. Its host is
+	// accepted in the Host header.
+	Listen string
+	// MCP serves /mcp, what is below it, and /sse.
+	MCP  http.Handler
+	Auth Verifier
+	Log  *slog.Logger
+
+	// Anonymous, if not nil, is who asks when there is no token. It is for
+	// tests on a loopback address, which New checks.
+	Anonymous *auth.Identity
+
+	// AllowHosts and AllowOrigins are accepted in the Host and Origin
+	// headers, besides loopback names and the address listened on. "*"
+	// accepts any.
+	AllowHosts   []string
+	AllowOrigins []string
+
+	// PublicURL is how clients reach this server, if not as their Host header
+	// says. Issuers are authorization servers whose tokens Auth takes.
+	PublicURL string
+	Issuers   []string
+
+	// CertFile and KeyFile, if set, are PEM files to serve TLS with.
+	CertFile, KeyFile string
+
+	// MaxBodyBytes bounds a request's body; zero is [DefaultMaxBodyBytes].
+	MaxBodyBytes int64
+	// RequestsPerSecond bounds the requests of one principal, with bursts of
+	// twice that; zero is [DefaultRequestsPerSecond].
+	RequestsPerSecond float64
+
+	// Drain is called when Serve's context ends. It is to end what is under
+	// way, in order until ctx ends and at any rate then, and whatever else
+	// keeps a connection busy.
+	Drain func(ctx context.Context) error
+	// Grace is how long that may take; zero is [DefaultGrace].
+	Grace time.Duration
+}
+
+// Defaults of [Options].
+const (
+	DefaultMaxBodyBytes      = 8 << 20
+	DefaultRequestsPerSecond = 500
+	DefaultGrace             = 10 * time.Second
+)
+
+// Bounds of a connection. A body has to arrive, and a piece of an answer to
+// leave, within ioTimeout; how long an answer takes is not bounded here.
+const (
+	headerTimeout  = 10 * time.Second
+	ioTimeout      = 30 * time.Second
+	idleTimeout    = 2 * time.Minute
+	maxHeaderBytes = 64 << 10
+)
+
+// A Server is the HTTP front door.
+type Server struct {
+	opts    Options
+	handler http.Handler
+	tls     *tls.Config
+}
+
+// New returns a Server. It returns an error wrapping [sandbox.Invalid] if the
+// options do not fit together.
+func New(o Options) (*Server, error) {
+	if o.MaxBodyBytes == 0 {
+		o.MaxBodyBytes = DefaultMaxBodyBytes
+	}
+	if o.RequestsPerSecond == 0 {
+		o.RequestsPerSecond = DefaultRequestsPerSecond
+	}
+	if o.Grace == 0 {
+		o.Grace = DefaultGrace
+	}
+	s := &Server{opts: o}
+	if o.Anonymous != nil {
+		if host, _, err := net.SplitHostPort(o.Listen); err != nil || !isLoopback(host) {
+			return nil, sandbox.Errorf(sandbox.Invalid, "listen: %q is not a loopback address, which serving without a token needs", o.Listen)
+		}
+	}
+	if o.CertFile != "" || o.KeyFile != "" {
+		cert, err := tls.LoadX509KeyPair(o.CertFile, o.KeyFile)
+		if err != nil {
+			return nil, sandbox.WithHint(sandbox.Errorf(sandbox.Invalid, "load TLS certificate: %w", err),
+				"give both a certificate and its key, as PEM files")
+		}
+		s.tls = &tls.Config{Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS12, NextProtos: []string{"h2", "http/1.1"}}
+	}
+	g, err := newGuard(o)
+	if err != nil {
+		return nil, err
+	}
+
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /healthz", healthz)
+	metadata := g.checkHost(g.checkOrigin(http.HandlerFunc(s.metadata)))
+	mux.Handle(metadataPath, metadata)
+	mux.Handle(metadataPath+"/", metadata)
+	door := func(h http.Handler) http.Handler {
+		return g.checkHost(g.checkOrigin(s.authenticate(newLimits(o.RequestsPerSecond).limit(s.bound(h)))))
+	}
+	mcp := door(o.MCP)
+	for _, path := range []string{"/mcp", "/mcp/", "/sse"} {
+		mux.Handle(path, mcp)
+	}
+	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+		writeError(w, sandbox.WithHint(sandbox.Errorf(sandbox.NotFound, "there is nothing at this path"), "MCP is at /mcp"))
+	})
+	s.handler = logRequests(o.Log, mux)
+	return s, nil
+}
+
+// Handler returns what Serve serves, for tests.
+func (s *Server) Handler() http.Handler { return s.handler }
+
+// Serve serves the listener until ctx ends, then shuts down: no new connection
+// is taken, Drain is called, and what is left after the grace period is cut
+// off. It returns nil after a shutdown, and the reason if it could not serve.
+func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
+	srv := &http.Server{
+		Handler:           s.handler,
+		ReadHeaderTimeout: headerTimeout,
+		IdleTimeout:       idleTimeout,
+		MaxHeaderBytes:    maxHeaderBytes,
+		ErrorLog:          slog.NewLogLogger(s.opts.Log.Handler(), slog.LevelDebug),
+	}
+	if s.tls != nil {
+		ln = tls.NewListener(ln, s.tls)
+	}
+	served := make(chan error, 1)
+	go func() { served <- srv.Serve(ln) }()
+	select {
+	case err := <-served:
+		return sandbox.Wrap(err, "serve HTTP", ln.Addr().String())
+	case <-ctx.Done():
+	}
+	s.opts.Log.Info("shutting down", "grace", s.opts.Grace)
+	graceCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.opts.Grace)
+	defer cancel()
+	drained := make(chan struct{})
+	go func() {
+		defer close(drained)
+		if s.opts.Drain == nil {
+			return
+		}
+		if err := s.opts.Drain(graceCtx); err != nil {
+			s.opts.Log.Warn("what was under way did not finish in time and was cancelled", "error", err)
+		}
+	}()
+	// Drain may need the whole grace period, and answers have to leave after.
+	closeCtx, cancelClose := context.WithTimeout(context.WithoutCancel(ctx), s.opts.Grace+headerTimeout)
+	defer cancelClose()
+	if err := srv.Shutdown(closeCtx); err != nil {
+		s.opts.Log.Warn("connections were cut off", "error", err)
+		srv.Close()
+	}
+	<-drained
+	if err := <-served; !errors.Is(err, http.ErrServerClosed) {
+		return sandbox.Wrap(err, "serve HTTP", ln.Addr().String())
+	}
+	return nil
+}
+
+// healthz says that the server serves. It says nothing else to anybody.
+func healthz(w http.ResponseWriter, _ *http.Request) {
+	writeJSON(w, http.StatusOK, map[string]string{"status": "ok"})
+}

@@ -1,0 +1,462 @@
+package httpserver
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"runtime"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/glovebox-dev/glovebox/internal/auth"
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
+)
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	for range 50 {
+		buf := make([]byte, 1<<20)
+		stacks := string(buf[:runtime.Stack(buf, true)])
+		if strings.Count(stacks, "glovebox/internal/httpserver") == strings.Count(stacks, "httpserver.TestMain") {
+			os.Exit(code)
+		}
+		time.Sleep(100 * time.Millisecond)
+	}
+	fmt.Fprintln(os.Stderr, "goroutines left behind")
+	os.Exit(1)
+}
+
+// tokens is a Verifier of the tokens "good" and "broken".
+type tokens struct{}
+
+func (tokens) Verify(_ context.Context, token string) (auth.Identity, error) {
+	switch {
+	case strings.HasPrefix(token, "good"):
+		return auth.Identity{Principal: sandbox.Principal(token), Scopes: auth.Scopes()}, nil
+	case token == "broken":
+		return auth.Identity{}, errors.New("secret detail of the store")
+	}
+	return auth.Identity{}, sandbox.Errorf(sandbox.Unauthenticated, "token: not valid")
+}
+
+// echo answers with the principal and the body.
+func echo(w http.ResponseWriter, r *http.Request) {
+	id, _ := auth.FromContext(r.Context())
+	b, err := io.ReadAll(r.Body)
+	if err != nil {
+		var tooLarge *http.MaxBytesError
+		if errors.As(err, &tooLarge) {
+			w.WriteHeader(http.StatusRequestEntityTooLarge)
+		} else {
+			w.WriteHeader(http.StatusBadRequest)
+		}
+		return
+	}
+	fmt.Fprintf(w, "%s:%s", id.Principal, b)
+}
+
+func newServer(t *testing.T, change func(*Options)) *Server {
+	t.Helper()
+	o := Options{
+		Listen: "127.0.0.1:8080",
+		MCP:    http.HandlerFunc(echo),
+		Auth:   tokens{},
+		Log:    slog.New(slog.DiscardHandler),
+	}
+	if change != nil {
+		change(&o)
+	}
+	s, err := New(o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// request sends one request to the handler. Headers are name, value pairs.
+func request(s *Server, method, target, body string, headers ...string) *http.Response {
+	r := httptest.NewRequest(method, target, strings.NewReader(body))
+	r.Host = "127.0.0.1:8080"
+	for i := 0; i < len(headers); i += 2 {
+		if headers[i] == "Host" {
+			r.Host = headers[i+1]
+		} else {
+			r.Header.Add(headers[i], headers[i+1])
+		}
+	}
+	w := httptest.NewRecorder()
+	s.Handler().ServeHTTP(w, r)
+	return w.Result()
+}
+
+const good = "Bearer good"
+
+func TestAuthentication(t *testing.T) {
+	s := newServer(t, nil)
+	for _, tt := range []struct {
+		name    string
+		headers []string
+		status  int
+		kind    string
+	}{
+		{"none", nil, 401, "unauthenticated"},
+		{"wrong token", []string{"Authorization", "Bearer bad"}, 401, "unauthenticated"},
+		{"no token", []string{"Authorization", "Bearer "}, 401, "unauthenticated"},
+		{"other scheme", []string{"Authorization", "Basic good"}, 401, "unauthenticated"},
+		{"two headers", []string{"Authorization", good, "Authorization", good}, 401, "unauthenticated"},
+		{"store fails", []string{"Authorization", "Bearer broken"}, 500, "internal"},
+		{"good", []string{"Authorization", good}, 200, ""},
+		{"lower case", []string{"Authorization", "bearer good"}, 200, ""},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			res := request(s, "POST", "/mcp", "body", tt.headers...)
+			body, _ := io.ReadAll(res.Body)
+			if res.StatusCode != tt.status {
+				t.Fatalf("status %d, want %d: %s", res.StatusCode, tt.status, body)
+			}
+			if tt.status == 200 {
+				if string(body) != "good:body" {
+					t.Errorf("the handler answered %q", body)
+				}
+				return
+			}
+			var problem struct {
+				Error struct{ Kind, Message string }
+			}
+			if err := json.Unmarshal(body, &problem); err != nil || problem.Error.Kind != tt.kind {
+				t.Errorf("body %s, want JSON of kind %s", body, tt.kind)
+			}
+			if strings.Contains(string(body), "secret detail") {
+				t.Errorf("the body tells what went wrong inside: %s", body)
+			}
+			challenge := res.Header.Get("WWW-Authenticate")
+			if want := `resource_metadata="http://127.0.0.1:8080/.well-known/oauth-protected-resource/mcp"`; (tt.status == 401) != strings.Contains(challenge, want) {
+				t.Errorf("WWW-Authenticate %q, status %d", challenge, tt.status)
+			}
+		})
+	}
+	for _, path := range []string{"/mcp", "/mcp/native", "/sse"} {
+		if res := request(s, "GET", path, ""); res.StatusCode != 401 {
+			t.Errorf("GET %s without a token: %d", path, res.StatusCode)
+		}
+	}
+	if res := request(s, "GET", "/healthz", "", "Host", "10.0.0.7:8080"); res.StatusCode != 200 {
+		t.Errorf("GET /healthz as a kubelet does: %d", res.StatusCode)
+	}
+	if res := request(s, "GET", "/elsewhere", ""); res.StatusCode != 404 {
+		t.Errorf("GET /elsewhere: %d", res.StatusCode)
+	}
+}
+
+func TestMetadata(t *testing.T) {
+	s := newServer(t, func(o *Options) {
+		o.PublicURL = "https://box.example.com/"
+		o.Issuers = []string{"https://issuer.example.com"}
+	})
+	res := request(s, "GET", metadataPath+"/mcp", "", "Host", "box.example.com")
+	var got map[string]any
+	if err := json.NewDecoder(res.Body).Decode(&got); err != nil {
+		t.Fatal(err)
+	}
+	want := map[string]any{
+		"resource":                 "https://box.example.com/mcp",
+		"resource_name":            "Glovebox",
+		"authorization_servers":    []any{"https://issuer.example.com"},
+		"bearer_methods_supported": []any{"header"},
+		"scopes_supported":         []any{"run", "files", "admin"},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("metadata (-want +got):\n%s", diff)
+	}
+}
+
+func TestGuard(t *testing.T) {
+	s := newServer(t, func(o *Options) {
+		o.Listen = "192.0.2.7:8080"
+		o.AllowHosts = []string{"Box.example.com", "only.example.com:444"}
+		o.AllowOrigins = []string{"https://App.example.com", "http://app.example.com:81/"}
+	})
+	for _, tt := range []struct {
+		host, origin string
+		status       int
+	}{
+		{"localhost", "", 200},
+		{"LOCALHOST:8080", "", 200},
+		{"127.0.0.1:8080", "", 200},
+		{"127.9.9.9", "", 200},
+		{"[::1]:8080", "", 200},
+		{"[::1]", "", 200},
+		{"192.0.2.7:8080", "", 200},
+		{"box.example.com", "", 200},
+		{"box.example.com:9999", "", 200},
+		{"only.example.com:444", "", 200},
+		{"only.example.com", "", 403},
+		{"evil.example.com", "", 403},
+		{"box.example.com.evil.example.com", "", 403},
+		{"localhost.evil.example.com", "", 403},
+		{"127.0.0.1.evil.example.com", "", 403},
+		{"192.0.2.8:8080", "", 403},
+		{"", "", 403},
+		{"localhost", "http://localhost:3000", 200},
+		{"localhost", "https://127.0.0.1", 200},
+		{"localhost", "http://[::1]:5173", 200},
+		{"localhost", "https://app.example.com", 200},
+		{"localhost", "https://APP.example.com", 200},
+		{"localhost", "http://app.example.com:81", 200},
+		{"box.example.com", "https://box.example.com", 200}, // its own page
+		{"localhost", "http://app.example.com", 403},
+		{"localhost", "https://app.example.com:444", 403},
+		{"localhost", "https://evil.example.com", 403},
+		{"localhost", "https://localhost.evil.example.com", 403},
+		{"localhost", "http://localhost@evil.example.com", 403},
+		{"localhost", "http://evil.example.com#localhost", 403},
+		{"localhost", "null", 403},
+		{"localhost", "file://", 403},
+		{"localhost", "chrome-extension://localhost", 403},
+	} {
+		headers := []string{"Host", tt.host, "Authorization", good}
+		if tt.origin != "" {
+			headers = append(headers, "Origin", tt.origin)
+		}
+		res := request(s, "POST", "/mcp", "", headers...)
+		if res.StatusCode != tt.status {
+			t.Errorf("host %q, origin %q: status %d, want %d", tt.host, tt.origin, res.StatusCode, tt.status)
+		}
+		if cors := res.Header.Get("Access-Control-Allow-Origin"); tt.origin != "" && (cors == tt.origin) != (tt.status == 200) {
+			t.Errorf("host %q, origin %q: Access-Control-Allow-Origin %q", tt.host, tt.origin, cors)
+		}
+	}
+	if res := request(s, "POST", "/mcp", "", "Authorization", good, "Origin", "http://localhost", "Origin", "https://evil.example.com"); res.StatusCode != 403 {
+		t.Errorf("two origins: status %d, want 403", res.StatusCode)
+	}
+	res := request(s, "OPTIONS", "/mcp", "", "Origin", "http://localhost:6274", "Access-Control-Request-Method", "POST", "Access-Control-Request-Headers", "authorization,mcp-session-id")
+	if res.StatusCode != 204 || res.Header.Get("Access-Control-Allow-Headers") != "authorization,mcp-session-id" {
+		t.Errorf("a browser's question: %d %v", res.StatusCode, res.Header)
+	}
+	wild := newServer(t, func(o *Options) { o.Listen = "0.0.0.0:8080" })
+	if res := request(wild, "POST", "/mcp", "", "Host", "0.0.0.0:8080", "Authorization", good); res.StatusCode != 403 {
+		t.Errorf("the unspecified address as a host: %d, want 403", res.StatusCode)
+	}
+}
+
+func TestNewInvalid(t *testing.T) {
+	for name, change := range map[string]func(*Options){
+		"host with a scheme":      func(o *Options) { o.AllowHosts = []string{"https://a.example.com"} },
+		"empty host":              func(o *Options) { o.AllowHosts = []string{""} },
+		"origin without a scheme": func(o *Options) { o.AllowOrigins = []string{"a.example.com"} },
+		"origin with a path":      func(o *Options) { o.AllowOrigins = []string{"https://a.example.com/x"} },
+		"anonymous for everybody": func(o *Options) { o.Listen, o.Anonymous = "0.0.0.0:80", &auth.Identity{} },
+		"certificate without key": func(o *Options) { o.CertFile = "x" },
+		"public URL without host": func(o *Options) { o.PublicURL = "x" },
+	} {
+		o := Options{Listen: "127.0.0.1:0", MCP: http.NotFoundHandler(), Auth: tokens{}, Log: slog.New(slog.DiscardHandler)}
+		change(&o)
+		if _, err := New(o); !errors.Is(err, sandbox.Invalid) {
+			t.Errorf("%s: error %v, want invalid", name, err)
+		}
+	}
+}
+
+func TestAnonymous(t *testing.T) {
+	s := newServer(t, func(o *Options) { o.Anonymous = &auth.Identity{Principal: "nobody"} })
+	body, _ := io.ReadAll(request(s, "POST", "/mcp", "x").Body)
+	if string(body) != "nobody:x" {
+		t.Errorf("without a token: %q", body)
+	}
+	if res := request(s, "POST", "/mcp", "x", "Authorization", "Bearer bad"); res.StatusCode != 401 {
+		t.Errorf("with a wrong token: %d, want 401", res.StatusCode)
+	}
+}
+
+func TestBodyLimit(t *testing.T) {
+	s := newServer(t, func(o *Options) { o.MaxBodyBytes = 10 })
+	if res := request(s, "POST", "/mcp", "0123456789", "Authorization", good); res.StatusCode != 200 {
+		t.Errorf("a body of the limit's size: %d", res.StatusCode)
+	}
+	if res := request(s, "POST", "/mcp", "0123456789a", "Authorization", good); res.StatusCode != 413 {
+		t.Errorf("a body one larger: %d, want 413", res.StatusCode)
+	}
+	r := httptest.NewRequest("POST", "/mcp", struct{ io.Reader }{strings.NewReader("0123456789a")})
+	r.Host = "localhost"
+	r.Header.Set("Authorization", good)
+	w := httptest.NewRecorder()
+	s.Handler().ServeHTTP(w, r)
+	if r.ContentLength != -1 || w.Code != 413 {
+		t.Errorf("a body of unknown length: %d, want 413", w.Code)
+	}
+}
+
+func TestRateLimit(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s := newServer(t, func(o *Options) { o.RequestsPerSecond = 2 })
+		ask := func(token string) *http.Response {
+			return request(s, "POST", "/mcp", "", "Authorization", "Bearer "+token)
+		}
+		for i := range 4 {
+			if res := ask("good1"); res.StatusCode != 200 {
+				t.Fatalf("request %d: %d", i, res.StatusCode)
+			}
+		}
+		res := ask("good1")
+		if res.StatusCode != 429 || res.Header.Get("Retry-After") != "1" {
+			t.Errorf("the fifth at once: %d, Retry-After %q; want 429 and 1", res.StatusCode, res.Header.Get("Retry-After"))
+		}
+		if res := ask("good2"); res.StatusCode != 200 {
+			t.Errorf("another principal: %d", res.StatusCode)
+		}
+		time.Sleep(time.Second)
+		if res := ask("good1"); res.StatusCode != 200 {
+			t.Errorf("after Retry-After: %d", res.StatusCode)
+		}
+	})
+}
+
+func TestLimitsForget(t *testing.T) {
+	l := newLimits(1)
+	now := time.Date(2026, 11, 20, 0, 0, 0, 0, time.UTC)
+	for i := range 1000 {
+		l.wait(sandbox.Principal(fmt.Sprint(i)), now)
+	}
+	l.wait("x", now.Add(2*sweepEvery))
+	if n := len(l.buckets); n != 1 {
+		t.Errorf("%d principals are remembered, want 1", n)
+	}
+}
+
+func TestLogHasNoSecrets(t *testing.T) {
+	var buf bytes.Buffer
+	s := newServer(t, func(o *Options) {
+		o.Log = slog.New(slog.NewTextHandler(&buf, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	})
+	request(s, "POST", "/mcp?token=in-the-query", "in-the-body", "Authorization", good, "Cookie", "in-a-cookie")
+	request(s, "POST", "/mcp", "in-the-body", "Authorization", "Bearer in-the-token")
+	for _, secret := range []string{"in-the-query", "in-the-body", "in-a-cookie", "in-the-token"} {
+		if strings.Contains(buf.String(), secret) {
+			t.Errorf("the log has %s:\n%s", secret, &buf)
+		}
+	}
+	if want := "method=POST path=/mcp status=200 bytes=16"; !strings.Contains(buf.String(), want) {
+		t.Errorf("the log lacks %q:\n%s", want, &buf)
+	}
+	if !strings.Contains(buf.String(), "principal=good") || !strings.Contains(buf.String(), "status=401") {
+		t.Errorf("the log lacks who asked or the refusal:\n%s", &buf)
+	}
+}
+
+// serve starts a server on a loopback port, and returns its address and what
+// ends it.
+func serve(t *testing.T, s *Server) (addr string, stop func() error) {
+	t.Helper()
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- s.Serve(ctx, ln) }()
+	stop = sync.OnceValue(func() error {
+		cancel()
+		return <-done
+	})
+	t.Cleanup(func() { stop() })
+	return ln.Addr().String(), stop
+}
+
+func TestShutdownFinishes(t *testing.T) {
+	began, release := make(chan struct{}), make(chan struct{})
+	drained := false
+	s := newServer(t, func(o *Options) {
+		o.MCP = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			close(began)
+			<-release
+			io.WriteString(w, "finished")
+		})
+		o.Drain = func(context.Context) error {
+			drained = true
+			close(release)
+			return nil
+		}
+	})
+	addr, stop := serve(t, s)
+	answer := make(chan string, 1)
+	go func() {
+		r, _ := http.NewRequest("POST", "http://"+addr+"/mcp", nil)
+		r.Header.Set("Authorization", good)
+		res, err := http.DefaultClient.Do(r)
+		if err != nil {
+			answer <- err.Error()
+			return
+		}
+		defer res.Body.Close()
+		b, _ := io.ReadAll(res.Body)
+		answer <- string(b)
+	}()
+	<-began
+	if err := stop(); err != nil {
+		t.Errorf("Serve: %v", err)
+	}
+	if got := <-answer; got != "finished" || !drained {
+		t.Errorf("the request under way got %q, drained %v", got, drained)
+	}
+	if _, err := net.Dial("tcp", addr); err == nil {
+		t.Error("the server still listens")
+	}
+}
+
+func TestServeFails(t *testing.T) {
+	ln, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ln.Close()
+	if err := newServer(t, nil).Serve(t.Context(), ln); err == nil {
+		t.Error("Serve on a closed listener returned no error")
+	}
+}
+
+func TestHangUpEndsTheContext(t *testing.T) {
+	ended := make(chan struct{})
+	s := newServer(t, func(o *Options) {
+		o.MCP = http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			io.ReadAll(r.Body)
+			io.WriteString(w, "first")
+			http.NewResponseController(w).Flush()
+			<-r.Context().Done()
+			close(ended)
+		})
+	})
+	addr, _ := serve(t, s)
+	conn, err := net.Dial("tcp", addr)
+	if err != nil {
+		t.Fatal(err)
+	}
+	fmt.Fprintf(conn, "POST /mcp HTTP/1.1\r\nHost: localhost\r\nAuthorization: %s\r\nContent-Length: 2\r\n\r\nhi", good)
+	res, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	first := make([]byte, 5)
+	if _, err := io.ReadFull(res.Body, first); err != nil || string(first) != "first" {
+		t.Fatalf("a flushed piece came as %q, %v", first, err)
+	}
+	conn.Close()
+	select {
+	case <-ended:
+	case <-time.After(10 * time.Second):
+		t.Error("the handler did not hear that the client hung up")
+	}
+}

@@ -1,0 +1,291 @@
+package mcpserver
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"encoding/json"
+	"fmt"
+	"image"
+	"image/color"
+	"image/png"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+)
+
+// This file and conformance_input.go hold what the official conformance suite
+// expects to find on a server. It is offered only with Options.Conformance,
+// beside the real tools and through the same transports, dispatch and limits,
+// since those are what is tested.
+
+// watchedResource is said to change every watchedEvery.
+const (
+	watchedResource = "test://watched-resource"
+	watchedEvery    = time.Second
+)
+
+// anyObject is the input schema of a fixture that does not look at arguments.
+const anyObject = `{"type":"object"}`
+
+// A fixture is a tool for the suite.
+type fixture struct {
+	name, description string
+	input             string
+	run               mcp.ToolHandler
+}
+
+func (s *Server) addConformance() {
+	fixtures := append(s.contentFixtures(), s.protocolFixtures()...)
+	for _, f := range append(fixtures, inputFixtures()...) {
+		s.mcp.AddTool(&mcp.Tool{
+			Name:        f.name,
+			Description: f.description,
+			InputSchema: json.RawMessage(orDefault(f.input, anyObject)),
+		}, f.run)
+	}
+	s.addConformanceResources()
+	s.addConformancePrompts()
+}
+
+// says returns a handler that answers with contents.
+func says(contents ...mcp.Content) mcp.ToolHandler {
+	return func(context.Context, *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+		return &mcp.CallToolResult{Content: contents}, nil
+	}
+}
+
+func textOf(format string, a ...any) *mcp.TextContent {
+	return &mcp.TextContent{Text: fmt.Sprintf(format, a...)}
+}
+
+// answer is a result of one text.
+func answer(format string, a ...any) *mcp.CallToolResult {
+	return &mcp.CallToolResult{Content: []mcp.Content{textOf(format, a...)}}
+}
+
+// samplePicture is a PNG of one red point.
+func samplePicture() []byte {
+	m := image.NewRGBA(image.Rect(0, 0, 1, 1))
+	m.Set(0, 0, color.RGBA{R: 255, A: 255})
+	var b bytes.Buffer
+	// Writing a picture of one point to memory cannot fail.
+	_ = png.Encode(&b, m)
+	return b.Bytes()
+}
+
+// sampleSound is a WAV file of two silent samples, 16 bits mono at 8 kHz.
+func sampleSound() []byte {
+	const rate, bits, channels, data = 8000, 16, 1, 4
+	b := []byte("RIFF")
+	b = binary.LittleEndian.AppendUint32(b, 36+data)
+	b = append(b, "WAVEfmt "...)
+	b = binary.LittleEndian.AppendUint32(b, 16)
+	b = binary.LittleEndian.AppendUint16(b, 1)
+	b = binary.LittleEndian.AppendUint16(b, channels)
+	b = binary.LittleEndian.AppendUint32(b, rate)
+	b = binary.LittleEndian.AppendUint32(b, rate*channels*bits/8)
+	b = binary.LittleEndian.AppendUint16(b, channels*bits/8)
+	b = binary.LittleEndian.AppendUint16(b, bits)
+	b = append(b, "data"...)
+	b = binary.LittleEndian.AppendUint32(b, data)
+	return append(b, make([]byte, data)...)
+}
+
+// contentFixtures show every kind of content.
+func (s *Server) contentFixtures() []fixture {
+	picture := &mcp.ImageContent{MIMEType: "image/png", Data: samplePicture()}
+	embedded := func(uri string) mcp.Content {
+		return &mcp.EmbeddedResource{Resource: &mcp.ResourceContents{URI: uri, MIMEType: "text/plain", Text: "an embedded text"}}
+	}
+	return []fixture{
+		{name: "test_simple_text", description: "Gives a text.", run: says(textOf("This is a simple text response for testing."))},
+		{name: "test_image_content", description: "Gives an image.", run: says(picture)},
+		{name: "test_audio_content", description: "Gives a sound.", run: says(&mcp.AudioContent{MIMEType: "audio/wav", Data: sampleSound()})},
+		{name: "test_embedded_resource", description: "Gives a resource.", run: says(embedded("test://embedded-resource"))},
+		{name: "test_multiple_content_types", description: "Gives a text, an image and a resource.",
+			run: says(textOf("Multiple content types test:"), picture, embedded("test://mixed-content-resource"))},
+		{name: "test_error_handling", description: "Fails.",
+			run: func(context.Context, *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+				res := answer("This tool intentionally returns an error for testing")
+				res.IsError = true
+				return res, nil
+			}},
+		{name: "test_streaming_elicitation", description: "Answers, and asks for nothing on the way.", run: says(textOf("nothing was asked"))},
+		{name: "json_schema_2020_12_tool", description: "Has a schema with much of JSON Schema 2020-12 in it.", input: schema2020,
+			run: func(_ context.Context, req *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+				return answer("called with %s", req.Params.Arguments), nil
+			}},
+		{name: "test_x_mcp_header", description: "Has an argument that is repeated in a header.",
+			input: `{"type":"object","properties":{"region":{"type":"string","x-mcp-header":"Region"},"level":{"type":"integer"}}}`,
+			run: func(_ context.Context, req *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+				return answer("called with %s", req.Params.Arguments), nil
+			}},
+	}
+}
+
+const schema2020 = `{"$schema":"https://json-schema.org/draft/2020-12/schema","type":"object",` +
+	`"$defs":{"address":{"$anchor":"addressDef","type":"object","properties":{"street":{"type":"string"},"city":{"type":"string"}}}},` +
+	`"properties":{"name":{"type":"string"},"address":{"$ref":"#/$defs/address"},` +
+	`"contactMethod":{"type":"string","enum":["phone","email"]},"phone":{"type":"string"},"email":{"type":"string"}},` +
+	`"allOf":[{"anyOf":[{"required":["phone"]},{"required":["email"]}]}],` +
+	`"if":{"properties":{"contactMethod":{"const":"phone"}},"required":["contactMethod"]},` +
+	`"then":{"required":["phone"]},"else":{"required":["email"]},"additionalProperties":false}`
+
+// protocolFixtures notify, and change what is listed.
+func (s *Server) protocolFixtures() []fixture {
+	log := func(ctx context.Context, req *mcp.CallToolRequest, text string) error {
+		return req.Session.Log(ctx, &mcp.LoggingMessageParams{Level: "info", Data: text})
+	}
+	return []fixture{
+		{name: "test_tool_with_logging", description: "Logs three times.",
+			run: func(ctx context.Context, req *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+				for i, text := range []string{"Tool execution started", "Tool processing data", "Tool execution completed"} {
+					if i > 0 {
+						time.Sleep(50 * time.Millisecond)
+					}
+					if err := log(ctx, req, text); err != nil {
+						return nil, err
+					}
+				}
+				return answer("logged three times"), nil
+			}},
+		{name: "test_logging_tool", description: "Logs once, if the caller asked for logs.",
+			run: func(ctx context.Context, req *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+				return answer("logged"), log(ctx, req, "test_logging_tool ran")
+			}},
+		{name: "test_tool_with_progress", description: "Reports progress three times.",
+			run: func(ctx context.Context, req *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+				for _, done := range []float64{0, 50, 100} {
+					err := req.Session.NotifyProgress(ctx, &mcp.ProgressNotificationParams{
+						ProgressToken: req.Params.GetProgressToken(), Progress: done, Total: 100,
+					})
+					if err != nil {
+						return nil, err
+					}
+					time.Sleep(50 * time.Millisecond)
+				}
+				return answer("%v", req.Params.GetProgressToken()), nil
+			}},
+		{name: "test_reconnection", description: "Closes its stream before it answers.",
+			run: func(_ context.Context, req *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+				if req.Extra != nil && req.Extra.CloseSSEStream != nil {
+					req.Extra.CloseSSEStream(mcp.CloseSSEStreamArgs{RetryAfter: 10 * time.Millisecond})
+				}
+				time.Sleep(100 * time.Millisecond)
+				return answer("the client came back for this"), nil
+			}},
+		{name: "test_missing_capability", description: "Needs a client that can sample.",
+			run: func(_ context.Context, req *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+				if c := req.ClientCapabilities(); c != nil && c.Sampling != nil {
+					return answer("the client can sample"), nil
+				}
+				data, err := json.Marshal(mcp.MissingRequiredClientCapabilityData{
+					RequiredCapabilities: &mcp.ClientCapabilities{Sampling: &mcp.SamplingCapabilities{}},
+				})
+				if err != nil {
+					return nil, err
+				}
+				return nil, &jsonrpc.Error{Code: mcp.CodeMissingRequiredClientCapabilities, Message: "this needs a client that can sample", Data: data}
+			}},
+		{name: "test_trigger_tool_change", description: "Changes the list of tools.",
+			run: func(context.Context, *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+				s.mcp.AddTool(&mcp.Tool{Name: "test_added_tool", Description: "Was added.", InputSchema: json.RawMessage(anyObject)}, says(textOf("added")))
+				return answer("the list of tools has changed"), nil
+			}},
+		{name: "test_trigger_prompt_change", description: "Changes the list of prompts.",
+			run: func(context.Context, *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
+				s.mcp.AddPrompt(&mcp.Prompt{Name: "test_added_prompt", Description: "Was added."}, prompt(textOf("added")))
+				return answer("the list of prompts has changed"), nil
+			}},
+	}
+}
+
+func (s *Server) addConformanceResources() {
+	give := func(c mcp.ResourceContents) mcp.ResourceHandler {
+		return func(_ context.Context, req *mcp.ReadResourceRequest) (*mcp.ReadResourceResult, error) {
+			c := c
+			c.URI = req.Params.URI
+			return &mcp.ReadResourceResult{Contents: []*mcp.ResourceContents{&c}}, nil
+		}
+	}
+	s.mcp.AddResource(&mcp.Resource{Name: "static-text", URI: "test://static-text", MIMEType: "text/plain"},
+		give(mcp.ResourceContents{Text: "This is the content of the static text resource."}))
+	s.mcp.AddResource(&mcp.Resource{Name: "static-binary", URI: "test://static-binary", MIMEType: "image/png"},
+		give(mcp.ResourceContents{Blob: samplePicture()}))
+	s.mcp.AddResource(&mcp.Resource{Name: "watched-resource", URI: watchedResource, MIMEType: "text/plain"},
+		give(mcp.ResourceContents{Text: "watched"}))
+	s.mcp.AddResourceTemplate(&mcp.ResourceTemplate{Name: "template", URITemplate: "test://template/{id}/data", MIMEType: "application/json"},
+		func(_ context.Context, req *mcp.ReadResourceRequest) (*mcp.ReadResourceResult, error) {
+			u, err := url.Parse(req.Params.URI)
+			if err != nil {
+				return nil, mcp.ResourceNotFoundError(req.Params.URI)
+			}
+			id := strings.TrimSuffix(strings.TrimPrefix(u.Path, "/"), "/data")
+			data, err := json.Marshal(map[string]any{"id": id, "templateTest": true, "data": "Data for ID: " + id})
+			if err != nil {
+				return nil, err
+			}
+			return &mcp.ReadResourceResult{Contents: []*mcp.ResourceContents{{URI: req.Params.URI, Text: string(data)}}}, nil
+		})
+	go func() {
+		tick := time.NewTicker(watchedEvery)
+		defer tick.Stop()
+		for {
+			select {
+			case <-s.closing.Done():
+				return
+			case <-tick.C:
+				if err := s.mcp.ResourceUpdated(s.closing, &mcp.ResourceUpdatedNotificationParams{URI: watchedResource}); err != nil {
+					s.log.Warn("notify subscribers", "uri", watchedResource, "error", err)
+				}
+			}
+		}
+	}()
+}
+
+// prompt returns a handler that gives one message of the user for each content.
+func prompt(contents ...mcp.Content) mcp.PromptHandler {
+	return func(context.Context, *mcp.GetPromptRequest) (*mcp.GetPromptResult, error) {
+		res := &mcp.GetPromptResult{}
+		for _, c := range contents {
+			res.Messages = append(res.Messages, &mcp.PromptMessage{Role: "user", Content: c})
+		}
+		return res, nil
+	}
+}
+
+func (s *Server) addConformancePrompts() {
+	argument := func(name string) *mcp.PromptArgument { return &mcp.PromptArgument{Name: name, Required: true} }
+	s.mcp.AddPrompt(&mcp.Prompt{Name: "test_simple_prompt", Description: "A prompt."}, prompt(textOf("This is a simple prompt for testing.")))
+	s.mcp.AddPrompt(&mcp.Prompt{
+		Name: "test_prompt_with_arguments", Description: "A prompt with its arguments in it.",
+		Arguments: []*mcp.PromptArgument{argument("arg1"), argument("arg2")},
+	}, func(ctx context.Context, req *mcp.GetPromptRequest) (*mcp.GetPromptResult, error) {
+		return prompt(textOf("Prompt with arguments: arg1='%s', arg2='%s'", req.Params.Arguments["arg1"], req.Params.Arguments["arg2"]))(ctx, req)
+	})
+	s.mcp.AddPrompt(&mcp.Prompt{
+		Name: "test_prompt_with_embedded_resource", Description: "A prompt with a resource in it.",
+		Arguments: []*mcp.PromptArgument{argument("resourceUri")},
+	}, func(ctx context.Context, req *mcp.GetPromptRequest) (*mcp.GetPromptResult, error) {
+		embedded := &mcp.EmbeddedResource{Resource: &mcp.ResourceContents{
+			URI: req.Params.Arguments["resourceUri"], MIMEType: "text/plain", Text: "an embedded text",
+		}}
+		return prompt(embedded, textOf("Look at the resource."))(ctx, req)
+	})
+	s.mcp.AddPrompt(&mcp.Prompt{Name: "test_prompt_with_image", Description: "A prompt with an image in it."},
+		prompt(&mcp.ImageContent{MIMEType: "image/png", Data: samplePicture()}, textOf("Look at the image.")))
+	s.mcp.AddPrompt(&mcp.Prompt{Name: "test_input_required_result_prompt", Description: "A prompt that asks before it is given."},
+		func(ctx context.Context, req *mcp.GetPromptRequest) (*mcp.GetPromptResult, error) {
+			got, ok := accepted(req.Params.InputResponses, "user_context")
+			if !ok {
+				return &mcp.GetPromptResult{InputRequests: mcp.InputRequestMap{
+					"user_context": ask("What is it about?", "context", "string"),
+				}}, nil
+			}
+			return prompt(textOf("Context: %v", got["context"]))(ctx, req)
+		})
+}

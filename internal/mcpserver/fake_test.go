@@ -1,0 +1,462 @@
+package mcpserver
+
+import (
+	"bytes"
+	"cmp"
+	"context"
+	"io"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
+)
+
+// fakeEngine is an Engine whose programs are scripts of one step a line:
+//
+//	out TEXT, err TEXT   write a line (\r and \n are escapes)
+//	repeat N TEXT        write it N times, numbered
+//	sleep DURATION       or until stopped
+//	read                 read a line of input and write it
+//	exit N               end with that status
+//	verdict CODE         end with that verdict
+//	fail KIND            Start returns an error of that kind
+//	panic                Start panics
+type fakeEngine struct {
+	mu        sync.Mutex
+	sandboxes map[string]*fakeSandbox
+	runs      map[string]*fakeRun
+	requests  []sandbox.RunRequest
+	creates   []sandbox.CreateRequest
+	stops     int // calls of StopRun that stopped something
+	wg        sync.WaitGroup
+}
+
+type fakeSandbox struct {
+	sandbox.Sandbox
+	owner sandbox.Principal
+	files map[string][]byte
+}
+
+type fakeRun struct {
+	owner sandbox.Principal
+	stop  chan struct{}
+	once  sync.Once
+	done  chan struct{}
+
+	mu      sync.Mutex
+	run     sandbox.Run
+	log     map[sandbox.StreamName][]byte
+	order   []chunk
+	changed chan struct{} // closed and replaced when there is more
+	input   []byte
+	eof     bool
+	keep    bool
+}
+
+type chunk struct {
+	stream sandbox.StreamName
+	data   []byte
+}
+
+func newFakeEngine() *fakeEngine {
+	return &fakeEngine{sandboxes: map[string]*fakeSandbox{}, runs: map[string]*fakeRun{}}
+}
+
+// close stops every run and waits for it.
+func (e *fakeEngine) close() {
+	e.mu.Lock()
+	for _, r := range e.runs {
+		r.once.Do(func() { close(r.stop) })
+	}
+	e.mu.Unlock()
+	e.wg.Wait()
+}
+
+func (e *fakeEngine) stopped() int {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.stops
+}
+
+func (e *fakeEngine) lastRequest() sandbox.RunRequest {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.requests[len(e.requests)-1]
+}
+
+func (e *fakeEngine) Create(_ context.Context, p sandbox.Principal, r sandbox.CreateRequest) (sandbox.Sandbox, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.creates = append(e.creates, r)
+	limits := r.Limits.Or(sandbox.DefaultLimits())
+	if err := limits.Check(sandbox.Limits{MemoryBytes: 4 << 30}); err != nil {
+		return sandbox.Sandbox{}, sandbox.Wrap(err, "create sandbox", "")
+	}
+	now := time.Now().UTC()
+	sb := &fakeSandbox{
+		owner: p,
+		files: map[string][]byte{},
+		Sandbox: sandbox.Sandbox{
+			ID: sandbox.NewID(), Name: r.Name, State: sandbox.Running, Driver: "scripted",
+			Image: cmp.Or(r.Image, sandbox.ImageHost), Network: sandbox.NetworkNone, Limits: limits,
+			Created: now, Used: now, Expires: now.Add(limits.Idle),
+			Receipt: sandbox.Receipt{
+				{Name: sandbox.ControlMemory, Asked: "512 MiB", Value: "512 MiB", Mechanism: "a script", Enforced: true},
+				{Name: sandbox.ControlCPU, Asked: "1"},
+			},
+		},
+	}
+	e.sandboxes[sb.ID] = sb
+	return sb.Sandbox, nil
+}
+
+func (e *fakeEngine) find(p sandbox.Principal, id string) (*fakeSandbox, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if sb := e.sandboxes[id]; sb != nil && sb.owner == p {
+		return sb, nil
+	}
+	return nil, sandbox.WithHint(sandbox.Errorf(sandbox.NotFound, "sandbox_id: there is no sandbox %q", id), "list_sandboxes shows those there are")
+}
+
+func (e *fakeEngine) Get(_ context.Context, p sandbox.Principal, id string) (sandbox.Sandbox, error) {
+	sb, err := e.find(p, id)
+	if err != nil {
+		return sandbox.Sandbox{}, err
+	}
+	return sb.Sandbox, nil
+}
+
+func (e *fakeEngine) List(_ context.Context, p sandbox.Principal) ([]sandbox.Sandbox, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	var list []sandbox.Sandbox
+	for _, sb := range e.sandboxes {
+		if sb.owner == p {
+			list = append(list, sb.Sandbox)
+		}
+	}
+	slices.SortFunc(list, func(a, b sandbox.Sandbox) int {
+		return cmp.Or(a.Created.Compare(b.Created), strings.Compare(a.ID, b.ID))
+	})
+	return list, nil
+}
+
+func (e *fakeEngine) Stop(_ context.Context, p sandbox.Principal, id string) error {
+	sb, err := e.find(p, id)
+	if err != nil {
+		return err
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	sb.State, sb.Cause = sandbox.Stopped, "stopped by its owner"
+	return nil
+}
+
+func (e *fakeEngine) Start(ctx context.Context, p sandbox.Principal, r sandbox.RunRequest) (sandbox.Run, error) {
+	e.mu.Lock()
+	e.requests = append(e.requests, r)
+	e.mu.Unlock()
+	script := cmp.Or(r.Code, strings.Join(r.Commands, "\n"))
+	if kind, ok := strings.CutPrefix(script, "fail "); ok {
+		return sandbox.Run{}, sandbox.Wrap(sandbox.Errorf(sandbox.Kind(kind), "as the script says"), "start run", "")
+	}
+	if script == "panic" {
+		panic("as the script says")
+	}
+	if r.Language != "" && r.Language != "python" {
+		return sandbox.Run{}, sandbox.WithHint(sandbox.Errorf(sandbox.Unsupported, "language: this image has no %q", r.Language), "it has python")
+	}
+	if r.SandboxID == "" {
+		sb, err := e.Create(ctx, p, r.New)
+		if err != nil {
+			return sandbox.Run{}, err
+		}
+		r.SandboxID = sb.ID
+	}
+	sb, err := e.find(p, r.SandboxID)
+	if err != nil {
+		return sandbox.Run{}, err
+	}
+	if sb.State == sandbox.Stopped {
+		return sandbox.Run{}, sandbox.Errorf(sandbox.Conflict, "sandbox_id: %s has stopped", r.SandboxID)
+	}
+	run := &fakeRun{
+		owner: p, stop: make(chan struct{}), done: make(chan struct{}), changed: make(chan struct{}),
+		run:   sandbox.Run{ID: sandbox.NewRunID(), SandboxID: r.SandboxID, Status: sandbox.RunRunning, Started: time.Now()},
+		log:   map[sandbox.StreamName][]byte{},
+		input: r.Stdin, eof: !r.KeepStdin, keep: r.KeepStdin,
+	}
+	e.mu.Lock()
+	e.runs[run.run.ID] = run
+	e.mu.Unlock()
+	e.wg.Go(func() { run.play(script) })
+	return run.get(), nil
+}
+
+// play runs the script.
+func (r *fakeRun) play(script string) {
+	verdict, code := sandbox.Verdict{Code: sandbox.OK}, new(int)
+steps:
+	for step := range strings.Lines(script) {
+		op, arg, _ := strings.Cut(strings.TrimSpace(step), " ")
+		switch op {
+		case "out":
+			r.write(sandbox.Stdout, arg+"\n")
+		case "err":
+			r.write(sandbox.Stderr, arg+"\n")
+		case "repeat":
+			n, text, _ := strings.Cut(arg, " ")
+			count, _ := strconv.Atoi(n)
+			for i := range count {
+				r.write(sandbox.Stdout, strconv.Itoa(i)+" "+text+"\n")
+			}
+		case "sleep":
+			d, _ := time.ParseDuration(arg)
+			select {
+			case <-time.After(d):
+			case <-r.stop:
+				verdict, code = sandbox.Verdict{Code: sandbox.Cancelled, Cause: "the caller stopped it"}, nil
+				break steps
+			}
+		case "read":
+			line, ok := r.read()
+			if !ok {
+				verdict, code = sandbox.Verdict{Code: sandbox.Cancelled, Cause: "the caller stopped it"}, nil
+				break steps
+			}
+			r.write(sandbox.Stdout, line)
+		case "exit":
+			*code, _ = strconv.Atoi(arg)
+			if *code != 0 {
+				verdict = sandbox.Verdict{Code: sandbox.Failed, Cause: "it exited with status " + arg, NextStep: "read stderr"}
+			}
+			break steps
+		case "verdict":
+			verdict, code = sandbox.Verdict{Code: sandbox.VerdictCode(arg), Cause: "as the script says"}, nil
+			break steps
+		}
+	}
+	r.mu.Lock()
+	r.run.Status, r.run.Verdict, r.run.ExitCode, r.run.Ended = sandbox.RunFinished, verdict, code, time.Now()
+	r.run.Usage = sandbox.Usage{CPUMillis: 7, PeakMemoryBytes: 1 << 20}
+	r.signal()
+	r.mu.Unlock()
+	close(r.done)
+}
+
+func (r *fakeRun) write(s sandbox.StreamName, text string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.log[s] = append(r.log[s], text...)
+	r.order = append(r.order, chunk{s, []byte(text)})
+	r.signal()
+}
+
+// signal wakes those who wait; r.mu is held.
+func (r *fakeRun) signal() {
+	close(r.changed)
+	r.changed = make(chan struct{})
+}
+
+func (r *fakeRun) read() (string, bool) {
+	for {
+		r.mu.Lock()
+		i := bytes.IndexByte(r.input, '\n') + 1
+		if i == 0 && r.eof {
+			i = len(r.input)
+		}
+		if i > 0 || r.eof {
+			line := string(r.input[:i])
+			r.input = r.input[i:]
+			r.mu.Unlock()
+			return line, true
+		}
+		changed := r.changed
+		r.mu.Unlock()
+		select {
+		case <-changed:
+		case <-r.stop:
+			return "", false
+		}
+	}
+}
+
+func (r *fakeRun) get() sandbox.Run {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.run
+}
+
+func (e *fakeEngine) findRun(p sandbox.Principal, id string) (*fakeRun, error) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if r := e.runs[id]; r != nil && r.owner == p {
+		return r, nil
+	}
+	return nil, sandbox.Errorf(sandbox.NotFound, "run_id: there is no run %q", id)
+}
+
+func (e *fakeEngine) Wait(ctx context.Context, p sandbox.Principal, id string) (sandbox.Run, error) {
+	r, err := e.findRun(p, id)
+	if err != nil {
+		return sandbox.Run{}, err
+	}
+	select {
+	case <-r.done:
+		return r.get(), nil
+	case <-ctx.Done():
+		return r.get(), ctx.Err()
+	}
+}
+
+func (e *fakeEngine) Follow(ctx context.Context, p sandbox.Principal, id string, emit func(sandbox.StreamName, []byte) error) error {
+	r, err := e.findRun(p, id)
+	if err != nil {
+		return err
+	}
+	for i := 0; ; {
+		r.mu.Lock()
+		order, changed, finished := r.order, r.changed, r.run.Status == sandbox.RunFinished
+		r.mu.Unlock()
+		for ; i < len(order); i++ {
+			if err := emit(order[i].stream, order[i].data); err != nil {
+				return err
+			}
+		}
+		if finished {
+			return nil
+		}
+		select {
+		case <-changed:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+func (e *fakeEngine) Output(_ context.Context, p sandbox.Principal, id string, budget int) (sandbox.Output, error) {
+	r, err := e.findRun(p, id)
+	if err != nil {
+		return sandbox.Output{}, err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	var o sandbox.Output
+	o.Stdout, o.Omitted.StdoutBytes = headAndTail(r.log[sandbox.Stdout], budget)
+	o.Stderr, o.Omitted.StderrBytes = headAndTail(r.log[sandbox.Stderr], budget)
+	return o, nil
+}
+
+func headAndTail(b []byte, budget int) (string, int64) {
+	if len(b) <= budget {
+		return string(b), 0
+	}
+	return string(b[:budget/2]) + "\n[…]\n" + string(b[len(b)-budget/2:]), int64(len(b) - budget/2*2)
+}
+
+func (e *fakeEngine) ReadOutput(_ context.Context, p sandbox.Principal, id string, s sandbox.StreamName, offset, limit int64) ([]byte, int64, error) {
+	r, err := e.findRun(p, id)
+	if err != nil {
+		return nil, 0, err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	b := r.log[s]
+	from := min(offset, int64(len(b)))
+	return bytes.Clone(b[from:min(from+limit, int64(len(b)))]), int64(len(b)), nil
+}
+
+func (e *fakeEngine) StopRun(_ context.Context, p sandbox.Principal, id string) (sandbox.Run, error) {
+	r, err := e.findRun(p, id)
+	if err != nil {
+		return sandbox.Run{}, err
+	}
+	r.once.Do(func() {
+		close(r.stop)
+		e.mu.Lock()
+		e.stops++
+		e.mu.Unlock()
+	})
+	<-r.done
+	return r.get(), nil
+}
+
+func (e *fakeEngine) SendInput(_ context.Context, p sandbox.Principal, id string, data []byte, eof bool) error {
+	r, err := e.findRun(p, id)
+	if err != nil {
+		return err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if !r.keep || r.eof {
+		return sandbox.Errorf(sandbox.Conflict, "run_id: the input of %s is closed", id)
+	}
+	r.input = append(r.input, data...)
+	r.eof = eof
+	r.signal()
+	return nil
+}
+
+func (e *fakeEngine) ReadFile(_ context.Context, p sandbox.Principal, id, name string, offset, length int64) (io.ReadCloser, int64, error) {
+	sb, err := e.find(p, id)
+	if err != nil {
+		return nil, 0, err
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	b, ok := sb.files[absolute(name)]
+	if !ok {
+		return nil, 0, sandbox.Errorf(sandbox.NotFound, "path: there is no file %s", name)
+	}
+	from := min(offset, int64(len(b)))
+	return io.NopCloser(bytes.NewReader(b[from:min(from+length, int64(len(b)))])), int64(len(b)), nil
+}
+
+func (e *fakeEngine) WriteFile(_ context.Context, p sandbox.Principal, id, name string, r io.Reader, appendTo bool) error {
+	sb, err := e.find(p, id)
+	if err != nil {
+		return err
+	}
+	b, err := io.ReadAll(r)
+	if err != nil {
+		return err
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if appendTo {
+		b = append(sb.files[absolute(name)], b...)
+	}
+	sb.files[absolute(name)] = b
+	return nil
+}
+
+func (e *fakeEngine) ListFiles(_ context.Context, p sandbox.Principal, id, dir string, _ int) ([]sandbox.File, bool, error) {
+	sb, err := e.find(p, id)
+	if err != nil {
+		return nil, false, err
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	var files []sandbox.File
+	for name, b := range sb.files {
+		if path.Dir(name) == path.Clean(dir) {
+			files = append(files, sandbox.File{Path: name, Type: sandbox.TypeFile, Size: int64(len(b)), Mode: "-rw-r--r--", Owner: sandbox.User, Modified: sb.Created})
+		}
+	}
+	slices.SortFunc(files, func(a, b sandbox.File) int { return strings.Compare(a.Path, b.Path) })
+	return files, false, nil
+}
+
+func absolute(name string) string {
+	if path.IsAbs(name) {
+		return path.Clean(name)
+	}
+	return path.Join(sandbox.WorkDir, name)
+}
+
+var _ Engine = (*fakeEngine)(nil)

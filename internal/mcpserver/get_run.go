@@ -1,0 +1,220 @@
+package mcpserver
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"regexp"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/glovebox-dev/glovebox/internal/auth"
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
+)
+
+const getRunInput = `{"type":"object","properties":{` +
+	`"run_id":{"type":"string"},` +
+	`"wait_seconds":{"type":"integer","minimum":0,"maximum":600,"description":"wait so long for the end; default 0"},` +
+	`"stream":{"type":"string","enum":["stdout","stderr"],"description":"page through this one"},` +
+	`"offset":{"type":"integer","minimum":0,"description":"in bytes"},` +
+	`"limit":{"type":"integer","minimum":256,"maximum":1048576,"description":"bytes; default 65536"},` +
+	`"grep":{"type":"string","description":"show only matching lines; RE2"}` +
+	`},"required":["run_id"],"additionalProperties":false}`
+
+// A page says what part of a stream a result shows: bytes from Offset to
+// NextOffset, of Total so far. With grep these bound what was searched, and
+// Matches counts the lines shown.
+type page struct {
+	Stream     sandbox.StreamName `json:"stream"`
+	Offset     int64              `json:"offset"`
+	NextOffset int64              `json:"next_offset"`
+	Total      int64              `json:"total"`
+	Matches    *int               `json:"matches,omitempty"`
+}
+
+func (p page) text() string {
+	var b strings.Builder
+	if p.Matches != nil {
+		fmt.Fprintf(&b, "%d matching lines in ", *p.Matches)
+	}
+	fmt.Fprintf(&b, "bytes %d to %d of %d of %s.", p.Offset, p.NextOffset, p.Total, p.Stream)
+	if p.NextOffset < p.Total {
+		fmt.Fprintf(&b, " Go on at offset %d.", p.NextOffset)
+	}
+	return b.String()
+}
+
+func (s *Server) getRun() tool {
+	type arguments struct {
+		RunID  string             `json:"run_id"`
+		Wait   int                `json:"wait_seconds"`
+		Stream sandbox.StreamName `json:"stream"`
+		Offset *int64             `json:"offset"`
+		Limit  int64              `json:"limit"`
+		Grep   string             `json:"grep"`
+	}
+	return tool{
+		name:        "get_run",
+		title:       "Look at a run",
+		description: "Wait for a run, or page through or search its whole output.",
+		input:       getRunInput,
+		output:      runOutput,
+		scope:       auth.ScopeRun,
+		readOnly:    true,
+		run: typed(getRunInput, func(ctx context.Context, c call, in arguments) (*mcp.CallToolResult, error) {
+			var lines *regexp.Regexp
+			if in.Grep != "" {
+				var err error
+				if lines, err = regexp.Compile(in.Grep); err != nil {
+					return nil, sandbox.WithHint(sandbox.Errorf(sandbox.Invalid, "grep: %w", err), "the syntax is RE2's")
+				}
+			}
+			paged := in.Stream != "" || in.Offset != nil || lines != nil
+			run, err := s.wait(ctx, c, in.RunID, time.Duration(in.Wait)*time.Second)
+			if err != nil {
+				return nil, err
+			}
+			if !paged {
+				return s.show(ctx, c, run, int(in.Limit))
+			}
+			r := pager{
+				engine: s.engine, principal: c.principal, runID: run.ID,
+				stream: orDefault(in.Stream, sandbox.Stdout),
+				limit:  orDefault(in.Limit, sandbox.DefaultOutputBytes),
+			}
+			if in.Offset != nil {
+				r.offset = *in.Offset
+			}
+			text, p, err := r.read(ctx, lines)
+			if err != nil {
+				return nil, err
+			}
+			var out sandbox.Output
+			omitted := p.Total - int64(len(text))
+			if p.Stream == sandbox.Stderr {
+				out.Stderr, out.Omitted.StderrBytes = text, max(omitted, 0)
+			} else {
+				out.Stdout, out.Omitted.StdoutBytes = text, max(omitted, 0)
+			}
+			res := newRunResult(run, out, time.Now())
+			res.Page = &p
+			return res.render()
+		}),
+	}
+}
+
+// A pager reads a part of one stream of a run's output.
+type pager struct {
+	engine    Engine
+	principal sandbox.Principal
+	runID     string
+	stream    sandbox.StreamName
+	offset    int64
+	limit     int64
+}
+
+// Bounds of a search: what one call reads at a time, how much of a line is
+// looked at, and how much output one call searches.
+const (
+	searchChunk = 256 << 10
+	searchLine  = 64 << 10
+	searchMost  = 64 << 20
+)
+
+// read returns the page, or those of its lines that match.
+func (r pager) read(ctx context.Context, lines *regexp.Regexp) (string, page, error) {
+	if lines != nil {
+		return r.search(ctx, lines)
+	}
+	data, total, err := r.engine.ReadOutput(ctx, r.principal, r.runID, r.stream, r.offset, r.limit)
+	if err != nil {
+		return "", page{}, err
+	}
+	end := r.offset + int64(len(data))
+	if end < total {
+		if whole, ok := wholeRunes(data, false); ok && len(whole) > 0 {
+			end -= int64(len(data) - len(whole))
+			data = whole
+		}
+	}
+	p := page{Stream: r.stream, Offset: r.offset, NextOffset: min(end, max(total, r.offset)), Total: total}
+	return strings.ToValidUTF8(string(data), "\uFFFD"), p, nil
+}
+
+// search reads on from the offset until limit bytes of lines match or the
+// stream's end so far. Each line it returns begins with its offset.
+func (r pager) search(ctx context.Context, lines *regexp.Regexp) (string, page, error) {
+	var (
+		out     strings.Builder
+		buf     []byte // read, not yet searched; it begins at at
+		at      = r.offset
+		matches int
+		p       = page{Stream: r.stream, Offset: r.offset, Matches: &matches}
+	)
+	// take searches one line, and reports whether it fits what may be shown.
+	take := func(line []byte) bool {
+		shown := bytes.TrimRight(line, "\r\n")
+		if len(shown) > searchLine {
+			shown = shown[:searchLine]
+		}
+		if lines.Match(shown) {
+			text := fmt.Sprintf("%d: %s\n", at, strings.ToValidUTF8(string(shown), "\uFFFD"))
+			if out.Len() > 0 && int64(out.Len()+len(text)) > r.limit {
+				return false
+			}
+			if int64(len(text)) > r.limit {
+				text = firstRunes(text, int(r.limit)-1) + "\n"
+			}
+			out.WriteString(text)
+			matches++
+		}
+		at += int64(len(line))
+		return true
+	}
+	for {
+		data, total, err := r.engine.ReadOutput(ctx, r.principal, r.runID, r.stream, at+int64(len(buf)), searchChunk)
+		if err != nil {
+			return "", page{}, err
+		}
+		p.Total = total
+		buf = append(buf, data...)
+		for {
+			i := bytes.IndexByte(buf, '\n')
+			if i < 0 {
+				break
+			}
+			if !take(buf[:i+1]) {
+				p.NextOffset = at
+				return out.String(), p, nil
+			}
+			buf = buf[i+1:]
+		}
+		// A line without end is searched once it is longer than is looked
+		// at, or is the last.
+		end := len(data) == 0 || at+int64(len(buf)) >= total
+		if len(buf) > 0 && (end || len(buf) > searchLine) {
+			if !take(buf) {
+				end = true
+			}
+			buf = nil
+		}
+		if end || at-r.offset >= searchMost {
+			p.NextOffset = min(at, max(total, r.offset))
+			return out.String(), p, nil
+		}
+	}
+}
+
+// firstRunes returns as many whole characters of s as fit n bytes.
+func firstRunes(s string, n int) string {
+	if len(s) <= n {
+		return s
+	}
+	for n > 0 && !utf8.RuneStart(s[n]) {
+		n--
+	}
+	return s[:n]
+}

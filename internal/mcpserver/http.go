@@ -1,0 +1,286 @@
+package mcpserver
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"strings"
+	"sync/atomic"
+
+	sdkauth "github.com/modelcontextprotocol/go-sdk/auth"
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/glovebox-dev/glovebox/internal/auth"
+)
+
+// The paths that Handler serves.
+const (
+	StreamablePath = "/mcp"
+	SSEPath        = "/sse"
+)
+
+// The protocol's names that decide which era a request is of.
+const (
+	sessionHeader  = "Mcp-Session-Id"
+	versionHeader  = "Mcp-Protocol-Version"
+	firstModern    = "2026-07-28"
+	retryAfter     = "5" // seconds
+	codeSessionEnd = -32001
+)
+
+// Handler serves MCP over HTTP: Streamable HTTP at /mcp and the older HTTP with
+// server-sent events at /sse. Who asks is the [auth.Identity] in the request's
+// context; without one the answer is 401. Checking tokens, hosts and origins
+// is the caller's.
+func (s *Server) Handler() http.Handler { return s.http }
+
+func newHTTPHandler(s *Server) *httpHandler {
+	get := func(*http.Request) *mcp.Server { return s.mcp }
+	return &httpHandler{
+		server: s,
+		// A handler that is stateless serves the versions from 2026-07-28 on,
+		// and only those; one with sessions serves the versions before.
+		modern: identify(mcp.NewStreamableHTTPHandler(get, &mcp.StreamableHTTPOptions{
+			Stateless:                    true,
+			Logger:                       s.log,
+			MaxRequestBodyBytes:          -1, // bounded before it is looked at
+			PropagateRequestCancellation: true,
+			DisableLocalhostProtection:   true, // the caller's guard is stricter
+		})),
+		legacy: identify(mcp.NewStreamableHTTPHandler(get, &mcp.StreamableHTTPOptions{
+			Logger:                     s.log,
+			EventStore:                 mcp.NewMemoryEventStore(nil),
+			SessionTimeout:             s.opts.SessionTimeout,
+			MaxRequestBodyBytes:        -1,
+			DisableLocalhostProtection: true,
+		})),
+	}
+}
+
+type httpHandler struct {
+	server         *Server
+	modern, legacy http.Handler
+	opening        atomic.Int64 // sessions that are being opened
+}
+
+func (h *httpHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	id, ok := auth.FromContext(r.Context())
+	if !ok {
+		w.Header().Set("WWW-Authenticate", "Bearer")
+		writeError(w, http.StatusUnauthorized, nil, jsonrpc.CodeInvalidRequest, "no token")
+		return
+	}
+	switch r.URL.Path {
+	case StreamablePath:
+		h.serveStreamable(w, r, id)
+	case SSEPath:
+		h.server.sse.serve(w, r, id)
+	default:
+		writeError(w, http.StatusNotFound, nil, jsonrpc.CodeInvalidRequest, "there is nothing at this path; MCP is at "+StreamablePath)
+	}
+}
+
+func (h *httpHandler) serveStreamable(w http.ResponseWriter, r *http.Request, id auth.Identity) {
+	body, ok := h.server.readBody(w, r)
+	if !ok {
+		return
+	}
+	var m message
+	if r.Method == http.MethodPost {
+		var err error
+		if m, err = peek(body); err != nil {
+			writeError(w, http.StatusBadRequest, nil, jsonrpc.CodeParseError, err.Error())
+			return
+		}
+	}
+	r.Body = io.NopCloser(bytes.NewReader(body))
+	w = &errorWriter{ResponseWriter: w, id: m.id()}
+	if isModern(r, m) {
+		h.modern.ServeHTTP(w, r)
+		return
+	}
+	if r.Method == http.MethodPost && r.Header.Get(sessionHeader) == "" {
+		defer h.opening.Add(-1)
+		if h.opening.Add(1)+int64(h.server.openSessions()) > int64(h.server.opts.MaxSessions) {
+			tooManySessions(w, m.id())
+			return
+		}
+	}
+	if r.Method == http.MethodDelete {
+		// The SDK ends a session when its calls have returned.
+		h.server.endSession(r.Header.Get(sessionHeader), id)
+	}
+	h.legacy.ServeHTTP(w, r)
+}
+
+// openSessions counts sessions over HTTP.
+func (s *Server) openSessions() int {
+	n := s.sse.count()
+	for ss := range s.mcp.Sessions() {
+		if ss.ID() != "" {
+			n++
+		}
+	}
+	return n
+}
+
+func tooManySessions(w http.ResponseWriter, id json.RawMessage) {
+	w.Header().Set("Retry-After", retryAfter)
+	writeError(w, http.StatusServiceUnavailable, id, jsonrpc.CodeInternalError, "too many sessions are open on this server")
+}
+
+// readBody reads a bounded body. If it cannot, it answers and returns false.
+func (s *Server) readBody(w http.ResponseWriter, r *http.Request) ([]byte, bool) {
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, s.opts.MaxMessageBytes))
+	if err == nil {
+		return body, true
+	}
+	var tooLarge *http.MaxBytesError
+	if errors.As(err, &tooLarge) {
+		writeError(w, http.StatusRequestEntityTooLarge, nil, jsonrpc.CodeInvalidRequest,
+			fmt.Sprintf("the message is larger than %d bytes, the most this server takes", tooLarge.Limit))
+	} else {
+		writeError(w, http.StatusBadRequest, nil, jsonrpc.CodeInvalidRequest, "the body ended early")
+	}
+	return nil, false
+}
+
+// A message is as much of a JSON-RPC message as is needed to pass it on.
+type message struct {
+	ID     json.RawMessage `json:"id"`
+	Method string          `json:"method"`
+	Params struct {
+		Meta map[string]json.RawMessage `json:"_meta"`
+	} `json:"params"`
+}
+
+// id is the message's id if an answer may repeat it: a string or a number.
+func (m message) id() json.RawMessage {
+	if len(m.ID) > 0 && (m.ID[0] == '"' || m.ID[0] == '-' || m.ID[0] >= '0' && m.ID[0] <= '9') {
+		return m.ID
+	}
+	return nil
+}
+
+// peek looks at a body. What is JSON, but no message that the dispatch is
+// interested in, is for the handler it goes to.
+func peek(body []byte) (message, error) {
+	var m message
+	if !json.Valid(body) {
+		return m, errors.New("the body is not JSON")
+	}
+	if err := json.Unmarshal(body, &m); err != nil {
+		return message{}, nil //nolint:nilerr // batches and odd shapes are the handlers' to refuse
+	}
+	return m, nil
+}
+
+// isModern reports whether a request is of the stateless era that begins with
+// version 2026-07-28. An initialize says that it is not, unless it comes with
+// what only that era has: then it is to be refused as that era refuses it.
+func isModern(r *http.Request, m message) bool {
+	if r.Method != http.MethodPost || r.Header.Get(sessionHeader) != "" {
+		return false
+	}
+	if _, ok := m.Params.Meta[mcp.MetaKeyProtocolVersion]; ok {
+		return true
+	}
+	if m.Method == "initialize" {
+		return false
+	}
+	return m.Method == "server/discover" || r.Header.Get(versionHeader) >= firstModern
+}
+
+// identify tells the SDK who asks, so that it lets nobody else use a session
+// that somebody opened. The token itself goes no further: handlers of tools
+// can see a request's headers.
+func identify(next http.Handler) http.Handler {
+	verify := func(ctx context.Context, _ string, _ *http.Request) (*sdkauth.TokenInfo, error) {
+		id, ok := auth.FromContext(ctx)
+		if !ok {
+			return nil, sdkauth.ErrInvalidToken
+		}
+		return &sdkauth.TokenInfo{UserID: id.Key()}, nil
+	}
+	known := sdkauth.RequireBearerToken(verify, &sdkauth.RequireBearerTokenOptions{AllowMissingExpiration: true})(next)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		r2 := r.Clone(r.Context())
+		r2.Header.Set("Authorization", "Bearer verified")
+		r2.Header.Del("Cookie")
+		known.ServeHTTP(w, r2)
+	})
+}
+
+// errorMessage is a JSON-RPC error.
+func errorMessage(id json.RawMessage, code int64, text string) []byte {
+	if id == nil {
+		id = json.RawMessage("null")
+	}
+	// The text is valid UTF-8 for json.Marshal whatever it was made of, so
+	// this cannot fail.
+	quoted, _ := json.Marshal(text)
+	return fmt.Appendf(nil, `{"jsonrpc":"2.0","id":%s,"error":{"code":%d,"message":%s}}`, id, code, quoted)
+}
+
+// writeError answers with a JSON-RPC error.
+func writeError(w http.ResponseWriter, status int, id json.RawMessage, code int64, text string) {
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Del("Content-Length")
+	w.WriteHeader(status)
+	w.Write(errorMessage(id, code, text))
+}
+
+// An errorWriter turns the plain-text errors of the SDK's handlers into
+// JSON-RPC errors, which is all that clients can read.
+type errorWriter struct {
+	http.ResponseWriter
+	id     json.RawMessage
+	status int // of an error in plain text
+	done   bool
+}
+
+// WriteHeader holds back the header of an error in plain text until its text
+// comes.
+func (w *errorWriter) WriteHeader(status int) {
+	if status >= 400 && strings.HasPrefix(w.Header().Get("Content-Type"), "text/plain") {
+		w.status = status
+		return
+	}
+	w.ResponseWriter.WriteHeader(status)
+}
+
+func (w *errorWriter) Write(b []byte) (int, error) {
+	if w.status == 0 {
+		return w.ResponseWriter.Write(b)
+	}
+	if !w.done {
+		w.done = true
+		text := strings.TrimSpace(string(b))
+		code := int64(jsonrpc.CodeInvalidRequest)
+		switch {
+		case w.status == http.StatusNotFound:
+			code = codeSessionEnd
+		case strings.Contains(text, "unsupported") && strings.HasPrefix(text, "method"):
+			code = jsonrpc.CodeMethodNotFound
+		}
+		w.Header().Del("X-Content-Type-Options")
+		writeError(w.ResponseWriter, w.status, w.id, code, text)
+	}
+	return len(b), nil
+}
+
+// Unwrap lets http.ResponseController reach the connection.
+func (w *errorWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
+
+// Flush is what the SDK streams with.
+func (w *errorWriter) Flush() {
+	if w.status == 0 {
+		// An error here is the connection's, and the next write's to report.
+		_ = http.NewResponseController(w.ResponseWriter).Flush()
+	}
+}

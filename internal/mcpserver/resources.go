@@ -1,0 +1,218 @@
+package mcpserver
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"net/url"
+	"strings"
+	"time"
+	"unicode/utf8"
+
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/glovebox-dev/glovebox/internal/auth"
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
+)
+
+// The resources, as URI templates.
+const (
+	fileTemplate   = "sandbox://{id}/files/{+path}"
+	outputTemplate = "run://{id}/output"
+)
+
+// Bounds of one read of a resource.
+const (
+	maxResourceFile   = 4 << 20
+	maxResourceOutput = 1 << 20
+)
+
+// listTTL is how long a client may keep a list: the tools and templates change
+// only when the server does.
+const listTTL = time.Hour
+
+func (s *Server) serverOptions() *mcp.ServerOptions {
+	o := &mcp.ServerOptions{
+		Instructions:       instructions,
+		CompletionHandler:  s.complete,
+		SubscribeHandler:   s.watch.subscribe,
+		UnsubscribeHandler: s.watch.unsubscribe,
+		SetCacheable: func(_ context.Context, req mcp.Request, c *mcp.Cacheable) {
+			// What a caller sees depends on who it is.
+			c.CacheScope = "private"
+			if _, read := req.(*mcp.ReadResourceRequest); !read {
+				c.TTLMs = int(listTTL.Milliseconds())
+			}
+		},
+	}
+	if !s.opts.Conformance {
+		o.Capabilities = &mcp.ServerCapabilities{
+			// The sets of tools and resources never change.
+			Tools:     &mcp.ToolCapabilities{},
+			Resources: &mcp.ResourceCapabilities{},
+		}
+	}
+	return o
+}
+
+func (s *Server) addResources() {
+	s.mcp.AddResourceTemplate(&mcp.ResourceTemplate{
+		Name:        "file",
+		Title:       "A file in a sandbox",
+		Description: "A file by its path from the root: sandbox://{id}/files/data/report.csv is /data/report.csv.",
+		URITemplate: fileTemplate,
+	}, s.resource(auth.ScopeFiles, s.readFileResource))
+	s.mcp.AddResourceTemplate(&mcp.ResourceTemplate{
+		Name:        "output",
+		Title:       "The output of a run",
+		Description: "What a run wrote so far, stdout first; head and tail of it above 1 MiB. Subscribe to hear of more.",
+		URITemplate: outputTemplate,
+		MIMEType:    "text/plain",
+	}, s.resource(auth.ScopeRun, s.readOutputResource))
+}
+
+// resource wraps a handler with what every read has in common. Errors are
+// protocol errors here: a resource has no other kind.
+func (s *Server) resource(scope auth.Scope, read func(context.Context, sandbox.Principal, *url.URL) ([]*mcp.ResourceContents, error)) mcp.ResourceHandler {
+	return func(ctx context.Context, req *mcp.ReadResourceRequest) (*mcp.ReadResourceResult, error) {
+		uri := req.Params.URI
+		id, ok := auth.FromContext(ctx)
+		if !ok || !id.Can(scope) {
+			return nil, mcp.ResourceNotFoundError(uri)
+		}
+		u, err := url.Parse(uri)
+		if err != nil {
+			return nil, mcp.ResourceNotFoundError(uri)
+		}
+		ctx, end, err := s.begin(ctx, req.Session.ID(), id)
+		if err != nil {
+			return nil, s.protocolError(uri, err)
+		}
+		defer end()
+		contents, err := read(ctx, id.Principal, u)
+		if err != nil {
+			return nil, s.protocolError(uri, err)
+		}
+		return &mcp.ReadResourceResult{Contents: contents}, nil
+	}
+}
+
+// protocolError maps an error's kind for the protocol.
+func (s *Server) protocolError(uri string, err error) error {
+	text := err.Error()
+	if hint := sandbox.HintOf(err); hint != "" {
+		text += "; " + hint
+	}
+	switch kind := sandbox.KindOf(err); kind {
+	case sandbox.NotFound:
+		return mcp.ResourceNotFoundError(uri)
+	case sandbox.Invalid, sandbox.Unsupported, sandbox.Conflict:
+		return &jsonrpc.Error{Code: jsonrpc.CodeInvalidParams, Message: text}
+	case sandbox.Internal:
+		s.log.Error("resource failed", "error", err)
+		return &jsonrpc.Error{Code: jsonrpc.CodeInternalError, Message: "internal error; the server's log says how"}
+	default:
+		return &jsonrpc.Error{Code: jsonrpc.CodeInternalError, Message: text}
+	}
+}
+
+func (s *Server) readFileResource(ctx context.Context, p sandbox.Principal, u *url.URL) ([]*mcp.ResourceContents, error) {
+	path := strings.TrimPrefix(u.Path, "/files")
+	data, size, err := s.readPart(ctx, p, u.Host, path, 0, maxResourceFile)
+	if err != nil {
+		return nil, err
+	}
+	if size > int64(len(data)) {
+		return nil, sandbox.WithHint(
+			sandbox.Errorf(sandbox.Unsupported, "%s has %s, more than a resource can hold", path, sandbox.FormatBytes(size)),
+			"read it in parts with read_file")
+	}
+	c := &mcp.ResourceContents{MIMEType: http.DetectContentType(data)}
+	if utf8.Valid(data) {
+		c.Text = string(data)
+	} else {
+		c.Blob = data
+	}
+	return []*mcp.ResourceContents{c}, nil
+}
+
+func (s *Server) readOutputResource(ctx context.Context, p sandbox.Principal, u *url.URL) ([]*mcp.ResourceContents, error) {
+	out, err := s.engine.Output(ctx, p, u.Host, maxResourceOutput)
+	if err != nil {
+		return nil, err
+	}
+	contents := []*mcp.ResourceContents{{Text: out.Stdout}}
+	if out.Stderr != "" {
+		contents = append(contents, &mcp.ResourceContents{URI: u.String() + "#stderr", Text: out.Stderr})
+	}
+	return contents, nil
+}
+
+// maxCompletions is the protocol's bound on suggestions.
+const maxCompletions = 100
+
+// complete suggests ids and paths for the resource templates.
+func (s *Server) complete(ctx context.Context, req *mcp.CompleteRequest) (*mcp.CompleteResult, error) {
+	res := &mcp.CompleteResult{Completion: mcp.CompletionResultDetails{Values: []string{}}}
+	id, ok := auth.FromContext(ctx)
+	if !ok || req.Params.Ref == nil || req.Params.Ref.URI != fileTemplate {
+		return res, nil
+	}
+	var values []string
+	var err error
+	switch {
+	case req.Params.Argument.Name == "id" && id.Can(auth.ScopeRun):
+		values, err = s.completeID(ctx, id.Principal)
+	case req.Params.Argument.Name == "path" && id.Can(auth.ScopeFiles) && req.Params.Context != nil:
+		values, err = s.completePath(ctx, id.Principal, req.Params.Context.Arguments["id"], req.Params.Argument.Value)
+	}
+	if err != nil && !errors.Is(err, sandbox.NotFound) {
+		return nil, s.protocolError(fileTemplate, err)
+	}
+	for _, v := range values {
+		if !strings.HasPrefix(v, req.Params.Argument.Value) {
+			continue
+		}
+		res.Completion.Total++
+		if len(res.Completion.Values) < maxCompletions {
+			res.Completion.Values = append(res.Completion.Values, v)
+		} else {
+			res.Completion.HasMore = true
+		}
+	}
+	return res, nil
+}
+
+func (s *Server) completeID(ctx context.Context, p sandbox.Principal) ([]string, error) {
+	sbs, err := s.engine.List(ctx, p)
+	if err != nil {
+		return nil, err
+	}
+	var ids []string
+	for _, sb := range sbs {
+		if sb.State != sandbox.Stopped {
+			ids = append(ids, sb.ID)
+		}
+	}
+	return ids, nil
+}
+
+// completePath lists the directory that the value is in. Values have no
+// leading slash: the template has it.
+func (s *Server) completePath(ctx context.Context, p sandbox.Principal, id, value string) ([]string, error) {
+	dir := "/" + value[:strings.LastIndexByte(value, '/')+1]
+	files, _, err := s.engine.ListFiles(ctx, p, id, dir, 1)
+	if err != nil {
+		return nil, err
+	}
+	var paths []string
+	for _, f := range files {
+		path := strings.TrimPrefix(f.Path, "/")
+		if f.Type == sandbox.TypeDirectory {
+			path += "/"
+		}
+		paths = append(paths, path)
+	}
+	return paths, nil
+}

@@ -1,0 +1,220 @@
+package mcpserver
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
+)
+
+// stopTimeout bounds what is done for a call after its client has gone.
+const stopTimeout = 10 * time.Second
+
+// runOutput is the output schema of every tool that gives a run: what programs
+// look at most. All tools' schemas together have a budget.
+const runOutput = `{"type":"object","properties":{` +
+	`"run_id":{"type":"string"},"sandbox_id":{"type":"string"},"status":{"type":"string"},` +
+	`"verdict":{"type":"object"},"exit_code":{"type":"integer"},` +
+	`"stdout":{"type":"string"},"stderr":{"type":"string"}},"required":["run_id","status"]}`
+
+// runResult is a run's structuredContent.
+type runResult struct {
+	RunID     string            `json:"run_id"`
+	SandboxID string            `json:"sandbox_id"`
+	Status    sandbox.RunStatus `json:"status"`
+	Verdict   *sandbox.Verdict  `json:"verdict,omitempty"`
+	ExitCode  *int              `json:"exit_code,omitempty"`
+	Stdout    string            `json:"stdout"`
+	Stderr    string            `json:"stderr"`
+	Omitted   sandbox.Omitted   `json:"omitted"`
+	Page      *page             `json:"page,omitempty"`
+	Duration  int64             `json:"duration_ms"`
+	Usage     sandbox.Usage     `json:"usage"`
+}
+
+// newRunResult joins a run and what is shown of its output.
+func newRunResult(r sandbox.Run, o sandbox.Output, now time.Time) runResult {
+	end := r.Ended
+	if end.IsZero() {
+		end = now
+	}
+	res := runResult{
+		RunID:     r.ID,
+		SandboxID: r.SandboxID,
+		Status:    r.Status,
+		ExitCode:  r.ExitCode,
+		Stdout:    o.Stdout,
+		Stderr:    o.Stderr,
+		Omitted:   o.Omitted,
+		Duration:  end.Sub(r.Started).Milliseconds(),
+		Usage:     r.Usage,
+	}
+	if r.Status == sandbox.RunFinished {
+		res.Verdict = &r.Verdict
+	}
+	return res
+}
+
+// render gives the run as a tool's result: isError exactly for a verdict that
+// is not ok.
+func (r runResult) render() (*mcp.CallToolResult, error) {
+	res, err := result(r, r.text())
+	if err != nil {
+		return nil, err
+	}
+	res.IsError = r.Verdict != nil && r.Verdict.Code != sandbox.OK
+	return res, nil
+}
+
+// text is the run for a model to read: the output, then a line in brackets
+// that says how it ended, then what there is to do about it.
+func (r runResult) text() string {
+	var b strings.Builder
+	section := func(label, text string) {
+		if text == "" {
+			return
+		}
+		b.WriteString(label)
+		b.WriteString(text)
+		if !strings.HasSuffix(text, "\n") {
+			b.WriteByte('\n')
+		}
+	}
+	if r.Stderr == "" {
+		section("", r.Stdout)
+	} else {
+		section("stdout:\n", r.Stdout)
+		section("stderr:\n", r.Stderr)
+	}
+	if b.Len() == 0 && r.Page == nil {
+		b.WriteString("(no output)\n")
+	}
+
+	facts := []string{string(r.Status)}
+	if r.Verdict != nil {
+		facts[0] = string(r.Verdict.Code)
+	}
+	if r.ExitCode != nil {
+		facts = append(facts, fmt.Sprintf("exit code %d", *r.ExitCode))
+	}
+	facts = append(facts, fmt.Sprintf("%d ms", r.Duration), r.RunID+" in "+r.SandboxID)
+	fmt.Fprintf(&b, "[%s]\n", strings.Join(facts, ", "))
+
+	if r.Verdict != nil && r.Verdict.Code != sandbox.OK {
+		if r.Verdict.Cause != "" {
+			fmt.Fprintf(&b, "cause: %s\n", r.Verdict.Cause)
+		}
+		if r.Verdict.NextStep != "" {
+			fmt.Fprintf(&b, "next step: %s\n", r.Verdict.NextStep)
+		}
+	}
+	if r.Status == sandbox.RunRunning {
+		b.WriteString("The run goes on. get_run with its run_id waits for it and shows the rest; stop_run ends it.\n")
+	}
+	if r.Page != nil {
+		b.WriteString(r.Page.text())
+	} else if o := r.Omitted; o.StdoutBytes+o.StderrBytes > 0 {
+		fmt.Fprintf(&b, "Not shown: %d bytes of stdout, %d of stderr. get_run with a stream and an offset, or with grep, shows them.\n", o.StdoutBytes, o.StderrBytes)
+	}
+	return strings.TrimSuffix(b.String(), "\n")
+}
+
+// runArgs are the arguments that every tool that starts a run has.
+type runArgs struct {
+	SandboxID string            `json:"sandbox_id"`
+	Env       map[string]string `json:"env"`
+	Timeout   int64             `json:"timeout_seconds"`
+	Wait      *int              `json:"wait_seconds"`
+	Budget    int               `json:"output_bytes"`
+	Image     string            `json:"image"`
+}
+
+// The properties that go with runArgs.
+const (
+	timeoutProperty = `"timeout_seconds":{"type":"integer","minimum":1,"description":"default 30"}`
+	waitProperty    = `"wait_seconds":{"type":"integer","minimum":0,"maximum":600,"description":"return after this long with what there is; the run goes on and takes send_input"}`
+	budgetProperty  = `"output_bytes":{"type":"integer","minimum":256,"maximum":1048576,"description":"most output to return; default 65536"}`
+	envProperty     = `"env":{"type":"object","additionalProperties":{"type":"string"}}`
+	imageProperty   = `"image":{"type":"string","description":"only without sandbox_id"}`
+	sandboxProperty = `"sandbox_id":{"type":"string","description":"default: a new one, kept while in use"}`
+)
+
+// start begins a run and waits for it: for as long as the caller said, or for
+// the server's patience. A client that gives the call up ends the run.
+func (s *Server) start(ctx context.Context, c call, r sandbox.RunRequest, a runArgs) (*mcp.CallToolResult, error) {
+	if a.SandboxID != "" && a.Image != "" {
+		return nil, sandbox.WithHint(sandbox.Errorf(sandbox.Invalid, "image: %q is for a new sandbox, but sandbox_id names one that exists", a.Image),
+			"leave out one of the two")
+	}
+	r.SandboxID = a.SandboxID
+	r.New.Image = a.Image
+	r.Env = a.Env
+	timeout, err := seconds("timeout_seconds", a.Timeout)
+	if err != nil {
+		return nil, err
+	}
+	r.Timeout = timeout
+	// Who waits only so long means to come back, perhaps with input. Anyone
+	// else's program reads an empty input, and does not hang.
+	r.KeepStdin = a.Wait != nil && r.Stdin == nil
+
+	run, err := s.engine.Start(ctx, c.principal, r)
+	if err != nil {
+		return nil, err
+	}
+	wait := s.opts.Patience
+	if a.Wait != nil {
+		wait = time.Duration(*a.Wait) * time.Second
+	}
+	run, err = s.wait(ctx, c, run.ID, wait)
+	if err != nil && ctx.Err() != nil {
+		stopCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
+		defer cancel()
+		run, err = s.engine.StopRun(stopCtx, c.principal, run.ID)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return s.show(ctx, c, run, a.Budget)
+}
+
+// wait waits for a run for at most d, telling the client of its progress. The
+// error is nil if the run finished or d is over, and ctx's if that ended.
+func (s *Server) wait(ctx context.Context, c call, runID string, d time.Duration) (sandbox.Run, error) {
+	waitCtx, cancel := context.WithTimeout(ctx, d)
+	defer cancel()
+	stop := s.reportProgress(waitCtx, c, runID)
+	defer stop()
+	run, err := s.engine.Wait(waitCtx, c.principal, runID)
+	if err == nil {
+		return run, nil
+	}
+	run.ID = runID // whatever went wrong, the caller may have to stop it
+	if ctx.Err() != nil {
+		return run, ctx.Err()
+	}
+	if waitCtx.Err() != nil && run.Status != "" {
+		return run, nil
+	}
+	return run, err
+}
+
+// show renders a run with as much of its output as fits the budget.
+func (s *Server) show(ctx context.Context, c call, run sandbox.Run, budget int) (*mcp.CallToolResult, error) {
+	if budget == 0 {
+		budget = sandbox.DefaultOutputBytes
+	}
+	// The client may be gone; what is read then is read for a call that was
+	// cancelled, and still has to end.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
+	defer cancel()
+	out, err := s.engine.Output(ctx, c.principal, run.ID, budget)
+	if err != nil {
+		return nil, err
+	}
+	return newRunResult(run, out, time.Now()).render()
+}

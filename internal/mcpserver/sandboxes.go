@@ -1,0 +1,90 @@
+package mcpserver
+
+import (
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
+)
+
+// sandboxOutput is the output schema of the tools that give a sandbox.
+const sandboxOutput = `{"type":"object","properties":{` +
+	`"sandbox_id":{"type":"string"},"state":{"type":"string"},"receipt":{"type":"array","items":{"type":"object"}}}}`
+
+// sandboxResult is a sandbox's structuredContent. Limits have the names and
+// units of create_sandbox's arguments.
+type sandboxResult struct {
+	ID        string          `json:"sandbox_id"`
+	Name      string          `json:"name,omitempty"`
+	State     sandbox.State   `json:"state"`
+	Driver    string          `json:"driver"`
+	Image     string          `json:"image"`
+	Network   sandbox.Network `json:"network"`
+	CPUs      float64         `json:"cpus"`
+	MemoryMB  int64           `json:"memory_mb"`
+	DiskMB    int64           `json:"disk_mb"`
+	Processes int             `json:"processes"`
+	Idle      int64           `json:"idle_seconds"`
+	Lifetime  int64           `json:"lifetime_seconds"`
+	Created   time.Time       `json:"created_at"`
+	Used      time.Time       `json:"last_used_at,omitzero"`
+	Expires   time.Time       `json:"expires_at,omitzero"`
+	Ended     time.Time       `json:"ended_at,omitzero"`
+	Cause     string          `json:"cause,omitempty"`
+	Receipt   sandbox.Receipt `json:"receipt,omitempty"`
+}
+
+func newSandboxResult(sb sandbox.Sandbox) sandboxResult {
+	return sandboxResult{
+		ID:        sb.ID,
+		Name:      sb.Name,
+		State:     sb.State,
+		Driver:    sb.Driver,
+		Image:     sb.Image,
+		Network:   sb.Network,
+		CPUs:      sb.Limits.CPUs,
+		MemoryMB:  sb.Limits.MemoryBytes >> 20,
+		DiskMB:    sb.Limits.DiskBytes >> 20,
+		Processes: sb.Limits.Processes,
+		Idle:      int64(sb.Limits.Idle / time.Second),
+		Lifetime:  int64(sb.Limits.Lifetime / time.Second),
+		Created:   sb.Created,
+		Used:      sb.Used,
+		Expires:   sb.Expires,
+		Ended:     sb.Ended,
+		Cause:     sb.Cause,
+		Receipt:   sb.Receipt,
+	}
+}
+
+// line is the sandbox in one line.
+func (r sandboxResult) line() string {
+	facts := []string{r.ID}
+	if r.Name != "" {
+		facts = append(facts, fmt.Sprintf("%q", r.Name))
+	}
+	facts = append(facts, string(r.State), "image "+r.Image, r.Driver)
+	switch {
+	case r.State == sandbox.Stopped && r.Cause != "":
+		facts = append(facts, r.Cause)
+	case r.State != sandbox.Stopped && !r.Expires.IsZero():
+		facts = append(facts, "stops at "+r.Expires.UTC().Format(time.RFC3339)+" if unused")
+	}
+	return strings.Join(facts, ", ")
+}
+
+// text is the sandbox and its receipt for a model to read.
+func (r sandboxResult) text() string {
+	var b strings.Builder
+	b.WriteString(r.line())
+	fmt.Fprintf(&b, "\n%g CPUs, %d MB memory, %d MB disk, %d processes, network %s", r.CPUs, r.MemoryMB, r.DiskMB, r.Processes, r.Network)
+	for _, c := range r.Receipt {
+		if c.Enforced {
+			fmt.Fprintf(&b, "\n%s: %s, by %s", c.Name, c.Value, c.Mechanism)
+		} else {
+			fmt.Fprintf(&b, "\n%s: NOT ENFORCED (asked: %s)", c.Name, c.Asked)
+		}
+	}
+	return b.String()
+}

@@ -1,0 +1,268 @@
+package mcpserver
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/glovebox-dev/glovebox/internal/auth"
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
+)
+
+// Options are what New needs. Engine and Log must be set.
+type Options struct {
+	Engine  Engine
+	Log     *slog.Logger
+	Version string
+
+	// Tools, if not empty, names the only tools to offer. ReadOnly offers
+	// only those that change nothing.
+	Tools    []string
+	ReadOnly bool
+
+	// MaxMessageBytes bounds one message from a client; zero is
+	// [DefaultMaxMessageBytes].
+	MaxMessageBytes int64
+	// MaxSessions bounds the sessions that clients of the older versions
+	// have open over HTTP; zero is [DefaultMaxSessions].
+	MaxSessions int
+	// SessionTimeout ends a session that no request came for; zero is
+	// [DefaultSessionTimeout].
+	SessionTimeout time.Duration
+	// Patience is how long a call waits for its run if the caller does not
+	// say; zero is [DefaultPatience].
+	Patience time.Duration
+
+	// Conformance adds the fixtures of the official conformance suite. It is
+	// for tests only: some of them ask the client for things.
+	Conformance bool
+}
+
+// Defaults of [Options].
+const (
+	DefaultMaxMessageBytes = 8 << 20
+	DefaultMaxSessions     = 1000
+	DefaultSessionTimeout  = 2 * time.Hour
+	// DefaultPatience is below the minute after which most clients give a
+	// call up, so that they get the run's handle and what there is.
+	DefaultPatience = 50 * time.Second
+)
+
+// MaxWait is the longest that a caller may ask a call to wait.
+const MaxWait = 10 * time.Minute
+
+// A Server offers an engine over MCP. It is safe for concurrent use.
+type Server struct {
+	engine Engine
+	log    *slog.Logger
+	opts   Options
+	mcp    *mcp.Server
+	watch  *watcher
+	sse    *sseHandler
+	http   *httpHandler
+
+	// closing ends with a cause when calls that still run are to be given
+	// up.
+	closing context.Context
+	close   context.CancelCauseFunc
+
+	mu       sync.Mutex
+	draining bool
+	calls    map[*activeCall]struct{}
+	idle     chan struct{} // closed when draining and no call is left
+}
+
+// errShutdown is why a call's context ends when the server does.
+var errShutdown = errors.New("the server is shutting down")
+
+// New returns a Server. It returns an error wrapping [sandbox.Invalid] if
+// Options.Tools names a tool that there is not.
+func New(o Options) (*Server, error) {
+	o.MaxMessageBytes = orDefault(o.MaxMessageBytes, DefaultMaxMessageBytes)
+	o.MaxSessions = orDefault(o.MaxSessions, DefaultMaxSessions)
+	o.SessionTimeout = orDefault(o.SessionTimeout, DefaultSessionTimeout)
+	o.Patience = orDefault(o.Patience, DefaultPatience)
+
+	s := &Server{engine: o.Engine, log: o.Log, opts: o, idle: make(chan struct{}), calls: map[*activeCall]struct{}{}}
+	s.closing, s.close = context.WithCancelCause(context.Background())
+	s.watch = newWatcher(s)
+	s.sse = newSSEHandler(s)
+	s.mcp = mcp.NewServer(&mcp.Implementation{
+		Name:    "glovebox",
+		Title:   "Glovebox",
+		Version: o.Version,
+	}, s.serverOptions())
+
+	if err := s.addTools(); err != nil {
+		return nil, err
+	}
+	s.addResources()
+	if o.Conformance {
+		s.addConformance()
+	}
+	s.mcp.AddReceivingMiddleware(s.filterTools)
+	s.http = newHTTPHandler(s)
+	return s, nil
+}
+
+func orDefault[T comparable](v, d T) T {
+	var zero T
+	if v == zero {
+		return d
+	}
+	return v
+}
+
+// addTools registers the tools that the options leave.
+func (s *Server) addTools() error {
+	all := s.tools()
+	for _, name := range s.opts.Tools {
+		if !slices.ContainsFunc(all, func(t tool) bool { return t.name == name }) {
+			names := make([]string, len(all))
+			for i, t := range all {
+				names[i] = t.name
+			}
+			return sandbox.WithHint(sandbox.Errorf(sandbox.Invalid, "tools: there is no tool %q", name),
+				"the tools are %s", joinWords(names))
+		}
+	}
+	for _, t := range all {
+		if len(s.opts.Tools) > 0 && !slices.Contains(s.opts.Tools, t.name) {
+			continue
+		}
+		if s.opts.ReadOnly && !t.readOnly {
+			continue
+		}
+		s.mcp.AddTool(t.definition(), s.handler(t))
+	}
+	return nil
+}
+
+// tools returns every tool, in the order in which they are documented.
+func (s *Server) tools() []tool {
+	return []tool{
+		s.runCode(), s.runCommand(), s.getRun(), s.stopRun(), s.sendInput(),
+		s.createSandbox(), s.getSandbox(), s.listSandboxes(), s.stopSandbox(),
+		s.writeFile(), s.readFile(), s.listFiles(),
+	}
+}
+
+// filterTools leaves out of tools/list what the caller's scopes do not allow.
+func (s *Server) filterTools(next mcp.MethodHandler) mcp.MethodHandler {
+	scopes := map[string]auth.Scope{}
+	for _, t := range s.tools() {
+		scopes[t.name] = t.scope
+	}
+	return func(ctx context.Context, method string, req mcp.Request) (mcp.Result, error) {
+		res, err := next(ctx, method, req)
+		list, ok := res.(*mcp.ListToolsResult)
+		if err != nil || !ok {
+			return res, err
+		}
+		id, _ := auth.FromContext(ctx)
+		list.Tools = slices.DeleteFunc(list.Tools, func(t *mcp.Tool) bool {
+			scope, ours := scopes[t.Name]
+			return ours && !id.Can(scope)
+		})
+		return list, nil
+	}
+}
+
+// lifeKey is the key in a session's context of another context, which ends
+// when the client is gone for good. The SDK hides the end of a session's
+// context from its calls, since clients of some transports come back.
+type lifeKey struct{}
+
+// withLife returns ctx for a session whose calls are given up when ctx ends.
+func withLife(ctx context.Context) context.Context {
+	return context.WithValue(ctx, lifeKey{}, ctx)
+}
+
+// An activeCall is a call under way.
+type activeCall struct {
+	session string // id of the session over HTTP, or ""
+	key     string // of the caller's identity
+	cancel  context.CancelCauseFunc
+}
+
+// begin counts a call in, or refuses it because the server is shutting down.
+// The context that it returns ends with ctx, with the life of the session, and
+// when calls are given up. The caller calls end.
+func (s *Server) begin(ctx context.Context, session string, id auth.Identity) (_ context.Context, end func(), _ error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.draining {
+		return nil, nil, sandbox.Errorf(sandbox.Unavailable, "%w", errShutdown)
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	stops := []func() bool{context.AfterFunc(s.closing, func() { cancel(context.Cause(s.closing)) })}
+	if life, ok := ctx.Value(lifeKey{}).(context.Context); ok {
+		stops = append(stops, context.AfterFunc(life, func() { cancel(context.Cause(life)) }))
+	}
+	c := &activeCall{session: session, key: id.Key(), cancel: cancel}
+	s.calls[c] = struct{}{}
+	return ctx, func() {
+		for _, stop := range stops {
+			stop()
+		}
+		cancel(nil)
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		delete(s.calls, c)
+		if s.draining && len(s.calls) == 0 {
+			close(s.idle)
+		}
+	}, nil
+}
+
+// endSession gives up the calls of a session that its owner ends.
+func (s *Server) endSession(session string, id auth.Identity) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for c := range s.calls {
+		if session != "" && c.session == session && c.key == id.Key() {
+			c.cancel(errors.New("the client ended its session"))
+		}
+	}
+}
+
+// Shutdown refuses new calls, lets those under way finish until ctx ends,
+// cancels what is left (the runs they wait for are stopped, and the callers
+// told), and closes every session. It returns ctx's error if it had to cancel.
+func (s *Server) Shutdown(ctx context.Context) error {
+	s.mu.Lock()
+	if !s.draining {
+		s.draining = true
+		if len(s.calls) == 0 {
+			close(s.idle)
+		}
+	}
+	s.mu.Unlock()
+
+	var err error
+	select {
+	case <-s.idle:
+	case <-ctx.Done():
+		s.mu.Lock()
+		left := len(s.calls)
+		s.mu.Unlock()
+		if left > 0 {
+			err = ctx.Err()
+			s.log.Warn("shutdown cancels calls that did not finish", "calls", left)
+		}
+	}
+	s.close(errShutdown)
+	<-s.idle // a cancelled call stops its run, which is bounded by stopTimeout
+
+	s.sse.closeAll()
+	for ss := range s.mcp.Sessions() {
+		ss.Close()
+	}
+	s.watch.stopAll()
+	return err
+}

@@ -1,0 +1,175 @@
+package mcpserver
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"sync"
+
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/glovebox-dev/glovebox/internal/auth"
+)
+
+// ServeStdio serves one client, the local user, until in ends or ctx does. It
+// writes nothing but messages of the protocol to out. When it returns, no call
+// is left: those under way were cancelled, and their runs stopped. It returns
+// nil if in ended, and ctx's error otherwise. It closes both streams.
+func (s *Server) ServeStdio(ctx context.Context, in io.ReadCloser, out io.WriteCloser) error {
+	w := &lockedWriter{w: out}
+	ss, err := s.mcp.Connect(withLife(auth.NewContext(ctx, auth.Local())), &mcp.IOTransport{
+		Reader:        newFrames(in, w, s.opts.MaxMessageBytes),
+		Writer:        w,
+		MaxLineLength: -1, // bounded before
+	}, nil)
+	if err != nil {
+		return err
+	}
+	ended := make(chan error, 1)
+	go func() { ended <- ss.Wait() }()
+	select {
+	case err = <-ended:
+		if errors.Is(err, io.EOF) {
+			err = nil
+		}
+	case <-ctx.Done():
+		err = ctx.Err()
+		ss.Close()
+		<-ended
+	}
+	ss.Close()
+	return err
+}
+
+// A lockedWriter writes whole messages, from the session and from the frames
+// before it.
+type lockedWriter struct {
+	mu sync.Mutex
+	w  io.WriteCloser
+}
+
+func (w *lockedWriter) Write(b []byte) (int, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.w.Write(b)
+}
+
+func (w *lockedWriter) Close() error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.w.Close()
+}
+
+// frames passes on the lines of a client that are messages, and answers those
+// that are not. Without it the SDK ends the session at the first bad line.
+type frames struct {
+	in   io.ReadCloser
+	r    *bufio.Reader
+	out  io.Writer
+	most int64
+
+	rest    []byte // of the line that is being passed on
+	batches bool   // this version of the protocol has batches
+}
+
+func newFrames(in io.ReadCloser, out io.Writer, most int64) *frames {
+	return &frames{in: in, r: bufio.NewReaderSize(in, 64<<10), out: out, most: most, batches: true}
+}
+
+func (f *frames) Close() error { return f.in.Close() }
+
+func (f *frames) Read(p []byte) (int, error) {
+	for len(f.rest) == 0 {
+		line, err := f.line()
+		if err != nil {
+			return 0, err
+		}
+		if len(line) > 0 {
+			f.rest = append(line, '\n')
+		}
+	}
+	n := copy(p, f.rest)
+	f.rest = f.rest[n:]
+	return n, nil
+}
+
+// line reads a line. It is empty if it was answered here. A last line without
+// an end is a line, too.
+func (f *frames) line() ([]byte, error) {
+	var line []byte
+	tooLong := false
+	for {
+		part, err := f.r.ReadSlice('\n')
+		if tooLong = tooLong || int64(len(line)+len(part)) > f.most; tooLong {
+			line = line[:0]
+		} else {
+			line = append(line, part...)
+		}
+		if err == nil {
+			break
+		}
+		if errors.Is(err, bufio.ErrBufferFull) {
+			continue
+		}
+		if len(line) == 0 && !tooLong {
+			return nil, err
+		}
+		break
+	}
+	if tooLong {
+		return nil, f.refuse(nil, jsonrpc.CodeInvalidRequest, "the message is longer than this server takes")
+	}
+	line = bytes.TrimSpace(line)
+	if len(line) == 0 {
+		return nil, nil
+	}
+	return f.checked(line)
+}
+
+// checked returns the line if it is a message or an acceptable batch of them.
+func (f *frames) checked(line []byte) ([]byte, error) {
+	if !json.Valid(line) {
+		return nil, f.refuse(nil, jsonrpc.CodeParseError, "the line is not JSON")
+	}
+	messages := []json.RawMessage{line}
+	if line[0] == '[' {
+		if err := json.Unmarshal(line, &messages); err != nil || len(messages) == 0 {
+			return nil, f.refuse(nil, jsonrpc.CodeInvalidRequest, "the batch is empty")
+		}
+		if !f.batches {
+			return nil, f.refuse(nil, jsonrpc.CodeInvalidRequest, "this version of the protocol has no batches")
+		}
+	}
+	for _, m := range messages {
+		if _, err := jsonrpc.DecodeMessage(m); err != nil {
+			peeked, _ := peek(m)
+			return nil, f.refuse(peeked.id(), jsonrpc.CodeInvalidRequest, "not a JSON-RPC 2.0 message: "+err.Error())
+		}
+		f.noteVersion(m)
+	}
+	return line, nil
+}
+
+// noteVersion remembers whether the version that a client asks for has
+// batches; they came and went with two of them.
+func (f *frames) noteVersion(m json.RawMessage) {
+	var init struct {
+		Method string `json:"method"`
+		Params struct {
+			Version string `json:"protocolVersion"`
+		} `json:"params"`
+	}
+	if json.Unmarshal(m, &init) == nil && init.Method == "initialize" {
+		f.batches = init.Params.Version == "2024-11-05" || init.Params.Version == "2025-03-26"
+	}
+}
+
+// refuse answers a line that is not passed on.
+func (f *frames) refuse(id json.RawMessage, code int64, text string) error {
+	_, err := f.out.Write(append(errorMessage(id, code, text), '\n'))
+	return err
+}

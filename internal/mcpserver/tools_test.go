@@ -1,0 +1,537 @@
+package mcpserver
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/glovebox-dev/glovebox/internal/auth"
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
+)
+
+// maxSchemaTokens is DESIGN.md's budget for all tools together; a token is
+// about four characters.
+const maxSchemaTokens = 2500
+
+func TestToolGoldens(t *testing.T) {
+	s, _ := newTestServer(t, nil)
+	cs := serveStdio(t, s, nil)
+	list, err := cs.ListTools(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	size, schemas := 0, 0
+	var names []string
+	for _, tool := range list.Tools {
+		names = append(names, tool.Name)
+		wire, err := json.Marshal(tool)
+		if err != nil {
+			t.Fatal(err)
+		}
+		size += len(wire)
+		for _, schema := range []any{tool.InputSchema, tool.OutputSchema} {
+			b, err := json.Marshal(schema)
+			if err != nil {
+				t.Fatal(err)
+			}
+			schemas += len(b)
+		}
+		got, err := json.MarshalIndent(tool, "", "  ")
+		if err != nil {
+			t.Fatal(err)
+		}
+		got = append(got, '\n')
+		golden := filepath.Join("testdata", "tools", tool.Name+".json")
+		if *update {
+			if err := os.WriteFile(golden, got, 0o644); err != nil {
+				t.Fatal(err)
+			}
+			continue
+		}
+		want, err := os.ReadFile(golden)
+		if err != nil {
+			t.Errorf("%v: review the tool, then go test -update", err)
+			continue
+		}
+		if diff := cmp.Diff(string(want), string(got)); diff != "" {
+			t.Errorf("%s differs from its golden (-want +got):\n%s", tool.Name, diff)
+		}
+	}
+	t.Logf("%d tools: about %d tokens in all, %d of them schemas", len(list.Tools), size/4, schemas/4)
+	if size/4 > maxSchemaTokens {
+		t.Errorf("the tools take about %d tokens, more than %d", size/4, maxSchemaTokens)
+	}
+	goldens, err := filepath.Glob(filepath.Join("testdata", "tools", "*.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, g := range goldens {
+		if name := strings.TrimSuffix(filepath.Base(g), ".json"); !slices.Contains(names, name) {
+			t.Errorf("%s is the golden of no tool", g)
+		}
+	}
+}
+
+func TestNarrowedTools(t *testing.T) {
+	names := func(change func(*Options)) []string {
+		s, _ := newTestServer(t, change)
+		list, err := serveStdio(t, s, nil).ListTools(t.Context(), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		var names []string
+		for _, tool := range list.Tools {
+			names = append(names, tool.Name)
+		}
+		return names
+	}
+	got := names(func(o *Options) { o.Tools = []string{"run_code", "read_file"} })
+	if diff := cmp.Diff([]string{"read_file", "run_code"}, got); diff != "" {
+		t.Errorf("with Tools (-want +got):\n%s", diff)
+	}
+	got = names(func(o *Options) { o.ReadOnly = true })
+	want := []string{"get_run", "get_sandbox", "list_files", "list_sandboxes", "read_file"}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("with ReadOnly (-want +got):\n%s", diff)
+	}
+	_, err := New(Options{Engine: newFakeEngine(), Log: testLog(t), Tools: []string{"run_cod"}})
+	if !errors.Is(err, sandbox.Invalid) || !strings.Contains(sandbox.HintOf(err), "run_code") {
+		t.Errorf("New with an unknown tool: %v, hint %q; want an invalid error that lists the tools", err, sandbox.HintOf(err))
+	}
+}
+
+func TestRunVerdicts(t *testing.T) {
+	s, _ := newTestServer(t, nil)
+	cs := serveStdio(t, s, nil)
+	for _, tt := range []struct {
+		script  string
+		code    sandbox.VerdictCode
+		isError bool
+		text    []string
+	}{
+		{"out 42", sandbox.OK, false, []string{"42\n[ok, exit code 0, "}},
+		{"exit 0", sandbox.OK, false, []string{"(no output)\n[ok, exit code 0, "}},
+		{"out a\nerr b\nexit 3", sandbox.Failed, true, []string{"stdout:\na\nstderr:\nb\n[failed, exit code 3, ", "\ncause: it exited with status 3\nnext step: read stderr"}},
+		{"verdict timeout", sandbox.Timeout, true, []string{"[timeout, ", "cause: as the script says"}},
+		{"verdict out_of_memory", sandbox.OutOfMemory, true, []string{"[out_of_memory, "}},
+		{"verdict disk_full", sandbox.DiskFull, true, []string{"[disk_full, "}},
+		{"verdict too_many_processes", sandbox.TooManyProcesses, true, []string{"[too_many_processes, "}},
+		{"verdict killed", sandbox.Killed, true, []string{"[killed, "}},
+		{"verdict sandbox_lost", sandbox.SandboxLost, true, []string{"[sandbox_lost, "}},
+	} {
+		t.Run(tt.script, func(t *testing.T) {
+			res := callTool(t, cs, "run_code", args{"code": tt.script})
+			if res.IsError != tt.isError {
+				t.Errorf("isError = %v, want %v", res.IsError, tt.isError)
+			}
+			r := structured[runResult](t, res)
+			if r.Status != sandbox.RunFinished || r.Verdict == nil || r.Verdict.Code != tt.code {
+				t.Errorf("status %q, verdict %+v; want finished, %s", r.Status, r.Verdict, tt.code)
+			}
+			if !sandbox.ValidRunID(r.RunID) || !sandbox.ValidID(r.SandboxID) {
+				t.Errorf("run_id %q, sandbox_id %q: not ids", r.RunID, r.SandboxID)
+			}
+			for _, want := range append(tt.text, r.RunID+" in "+r.SandboxID) {
+				if !strings.Contains(text(res), want) {
+					t.Errorf("text lacks %q:\n%s", want, text(res))
+				}
+			}
+		})
+	}
+}
+
+func TestRunRequest(t *testing.T) {
+	s, e := newTestServer(t, nil)
+	cs := serveStdio(t, s, nil)
+	first := run(t, cs, "out 1", args{"env": args{"K": "v"}, "timeout_seconds": 7, "image": "host"})
+	want := sandbox.RunRequest{
+		Code: "out 1", Language: "python", Env: map[string]string{"K": "v"}, Timeout: 7 * time.Second,
+		New: sandbox.CreateRequest{Image: "host"},
+	}
+	if diff := cmp.Diff(want, e.lastRequest()); diff != "" {
+		t.Errorf("run_code asked the engine for (-want +got):\n%s", diff)
+	}
+	res := callTool(t, cs, "run_command", args{
+		"command": []string{"out a", "out b"}, "sandbox_id": first.SandboxID, "cwd": "/tmp", "stdin": "in", "root": true, "wait_seconds": 5,
+	})
+	if r := structured[runResult](t, res); r.Stdout != "a\nb\n" || r.SandboxID != first.SandboxID {
+		t.Errorf("run_command gave %q in %s, want both commands in %s", r.Stdout, r.SandboxID, first.SandboxID)
+	}
+	want = sandbox.RunRequest{Commands: []string{"out a", "out b"}, SandboxID: first.SandboxID, Dir: "/tmp", Stdin: []byte("in"), Root: true}
+	if diff := cmp.Diff(want, e.lastRequest()); diff != "" {
+		t.Errorf("run_command asked the engine for (-want +got):\n%s", diff)
+	}
+}
+
+func TestArgumentErrors(t *testing.T) {
+	s, e := newTestServer(t, nil)
+	cs := serveStdio(t, s, nil)
+	long := strings.Repeat("x", 500)
+	for _, tt := range []struct {
+		tool string
+		args any
+		want string
+	}{
+		{"run_code", args{}, "code: missing; it is required, as a string"},
+		{"run_code", args{"code": nil}, "code: missing; it is required, as a string"},
+		{"run_code", args{"code": 5}, "code: 5 is not a string"},
+		{"run_code", args{"code": ""}, `code: "" is no program`},
+		{"run_code", args{"code": "out", "Code": "x"}, `"Code": there is no such argument` + "\nhint: the arguments are code, env, image, language,"},
+		{"run_code", args{"code": "out", "timeout_seconds": "30"}, `timeout_seconds: "30" is not an integer of at least 1`},
+		{"run_code", args{"code": "out", "timeout_seconds": 0}, "timeout_seconds: 0 is not an integer of at least 1"},
+		{"run_code", args{"code": "out", "timeout_seconds": 1.5}, "timeout_seconds: 1.5 is not an integer"},
+		{"run_code", args{"code": "out", "timeout_seconds": 1 << 60}, "timeout_seconds: 1152921504606846976 is more than ten years"},
+		{"run_code", args{"code": "out", "wait_seconds": 601}, "wait_seconds: 601 is not an integer from 0 to 600"},
+		{"run_code", args{"code": "out", "env": args{"A": 1}}, "env.A: 1 is not a string"},
+		{"run_code", args{"code": "out", "env": []string{"A=1"}}, `env: ["A=1"] is not an object of names and strings`},
+		{"run_code", args{"code": "out", "sandbox_id": "sbx_x", "image": "host"}, `image: "host" is for a new sandbox, but sandbox_id names one`},
+		{"run_code", args{"code": "out", "sandbox_id": "sbx_x"}, `sandbox_id: there is no sandbox "sbx_x"` + "\nhint: list_sandboxes shows"},
+		{"run_code", args{"code": "out", "language": "cobol"}, "language: this image has no \"cobol\"\nhint: it has python"},
+		{"run_code", args{"code": "out", "output_bytes": 1}, "output_bytes: 1 is not an integer from 256 to 1048576"},
+		{"run_code", args{"code": "out", "nonsense": long}, "there is no such argument"},
+		{"run_code", args{"code": "fail exhausted"}, "start run: as the script says"},
+		{"run_code", args{"code": "fail internal"}, "internal error: the request was fine, the server failed"},
+		{"run_code", args{"code": "panic"}, "internal error"},
+		{"run_command", args{"command": []any{"ls", 5}}, `command: ["ls",5] is not a string or an array of which each item is a string`},
+		{"run_command", args{"command": []string{}}, "command: [] holds no command"},
+		{"create_sandbox", args{"memory_mb": 1 << 50}, "memory_mb: 1125899906842624 is beyond any machine"},
+		{"create_sandbox", args{"memory_mb": 8 << 10}, "memory: 8 GiB is above the most this server allows, 4 GiB\nhint: ask for less"},
+		{"get_sandbox", args{"sandbox_id": "no"}, `there is no sandbox "no"`},
+		{"stop_sandbox", args{"sandbox_id": "no"}, `there is no sandbox "no"`},
+		{"get_run", args{"run_id": "no"}, `there is no run "no"`},
+		{"get_run", args{"run_id": "no", "grep": "("}, "grep: error parsing regexp"},
+		{"get_run", args{"run_id": "no", "stream": "stdlog"}, `stream: "stdlog" is not one of stdout and stderr`},
+		{"stop_run", args{"run_id": "no"}, `there is no run "no"`},
+		{"send_input", args{"run_id": "no", "text": ""}, `there is no run "no"`},
+		{"read_file", args{"sandbox_id": "no", "path": "x"}, `there is no sandbox "no"`},
+		{"write_file", args{"sandbox_id": "no", "path": "x", "content": "!", "encoding": "base64"}, "content: not base64 as encoding says"},
+		{"list_files", args{"sandbox_id": "no"}, `there is no sandbox "no"`},
+		{"run_code", json.RawMessage(`{"code":"` + long + "\xff" + `"}`), "arguments: not valid UTF-8"},
+		{"run_code", json.RawMessage(`[]`), "arguments: [] is not a JSON object"},
+	} {
+		res, err := cs.CallTool(t.Context(), &mcp.CallToolParams{Name: tt.tool, Arguments: tt.args})
+		if err != nil {
+			t.Errorf("%s %v: protocol error %v, want a tool error", tt.tool, tt.args, err)
+			continue
+		}
+		if !res.IsError || !strings.Contains(text(res), tt.want) {
+			t.Errorf("%s %v: isError %v, text %q; want an error with %q", tt.tool, tt.args, res.IsError, text(res), tt.want)
+		}
+		if strings.Contains(text(res), long[:100]) {
+			t.Errorf("%s: the error repeats a long value: %s", tt.tool, text(res))
+		}
+	}
+	_, err := cs.CallTool(t.Context(), &mcp.CallToolParams{Name: "run_cod"})
+	if err == nil || !strings.Contains(err.Error(), "unknown tool") {
+		t.Errorf("an unknown tool: %v, want a protocol error", err)
+	}
+	if n := len(e.sandboxes); n != 0 {
+		t.Errorf("wrong calls made %d sandboxes", n)
+	}
+}
+
+func TestSandboxTools(t *testing.T) {
+	s, e := newTestServer(t, nil)
+	cs := serveStdio(t, s, nil)
+	if got := text(callTool(t, cs, "list_sandboxes", nil)); got != "There are no sandboxes." {
+		t.Errorf("an empty list reads %q", got)
+	}
+	res := callTool(t, cs, "create_sandbox", args{
+		"name": "box", "cpus": 0.5, "memory_mb": 256, "disk_mb": 100, "idle_seconds": 60, "lifetime_seconds": 3600, "env": args{"A": "b"},
+	})
+	sb := structured[sandboxResult](t, res)
+	if sb.MemoryMB != 256 || sb.DiskMB != 100 || sb.CPUs != 0.5 || sb.Idle != 60 || sb.Lifetime != 3600 || len(sb.Receipt) == 0 {
+		t.Errorf("create_sandbox gave %+v, want what was asked for and a receipt", sb)
+	}
+	if diff := cmp.Diff(map[string]string{"A": "b"}, e.creates[0].Env); diff != "" {
+		t.Errorf("env (-want +got):\n%s", diff)
+	}
+	for _, want := range []string{sb.ID, `"box"`, "memory: 512 MiB, by a script", "cpu: NOT ENFORCED (asked: 1)"} {
+		if !strings.Contains(text(res), want) {
+			t.Errorf("text lacks %q:\n%s", want, text(res))
+		}
+	}
+	if got := structured[sandboxResult](t, callTool(t, cs, "get_sandbox", args{"sandbox_id": sb.ID})); got.ID != sb.ID {
+		t.Errorf("get_sandbox gave %+v", got)
+	}
+	if got := text(callTool(t, cs, "list_sandboxes", nil)); !strings.Contains(got, sb.ID) {
+		t.Errorf("list_sandboxes lacks %s: %s", sb.ID, got)
+	}
+	if got := text(callTool(t, cs, "stop_sandbox", args{"sandbox_id": sb.ID})); got != "stopped "+sb.ID {
+		t.Errorf("stop_sandbox says %q", got)
+	}
+	res = callTool(t, cs, "run_code", args{"code": "out", "sandbox_id": sb.ID})
+	if !res.IsError || !strings.Contains(text(res), "has stopped") {
+		t.Errorf("a run in a stopped sandbox: %s", text(res))
+	}
+}
+
+func TestFileTools(t *testing.T) {
+	s, _ := newTestServer(t, nil)
+	cs := serveStdio(t, s, nil)
+	id := structured[sandboxResult](t, callTool(t, cs, "create_sandbox", nil)).ID
+	write := func(a args) {
+		t.Helper()
+		a["sandbox_id"] = id
+		if res := callTool(t, cs, "write_file", a); res.IsError {
+			t.Fatal(text(res))
+		}
+	}
+	read := func(a args) (fileResult, *mcp.CallToolResult) {
+		t.Helper()
+		a["sandbox_id"] = id
+		res := callTool(t, cs, "read_file", a)
+		if res.IsError {
+			return fileResult{}, res
+		}
+		return structured[fileResult](t, res), res
+	}
+	write(args{"path": "a.txt", "content": "grüß"})
+	write(args{"path": "a.txt", "content": " dich", "append": true})
+	write(args{"path": "b.bin", "content": "AP8=", "encoding": "base64"})
+	write(args{"path": "empty", "content": ""})
+
+	if r, res := read(args{"path": "a.txt"}); r.Content != "grüß dich" || r.Encoding != "utf-8" || r.Size != 11 || text(res) != "grüß dich" {
+		t.Errorf("a.txt is %+v, %q", r, text(res))
+	}
+	// Two bytes of "grü" cut the ü: it comes with the next part.
+	r, res := read(args{"path": "a.txt", "limit": 3})
+	if r.Content != "gr" || r.Next != 2 || !strings.Contains(text(res), "read on at offset 2") {
+		t.Errorf("the first part of a.txt is %+v, %q", r, text(res))
+	}
+	if r, _ := read(args{"path": "a.txt", "offset": r.Next}); r.Content != "üß dich" || r.Next != 0 {
+		t.Errorf("the rest of a.txt is %+v", r)
+	}
+	if r, _ := read(args{"path": "b.bin"}); r.Content != "AP8=" || r.Encoding != "base64" {
+		t.Errorf("b.bin is %+v, want base64", r)
+	}
+	if _, res := read(args{"path": "b.bin", "encoding": "utf-8"}); !res.IsError || !strings.Contains(text(res), "hint: read it with encoding base64") {
+		t.Errorf("b.bin as utf-8: %s", text(res))
+	}
+	if _, res := read(args{"path": "empty"}); text(res) != "[empty is empty]" {
+		t.Errorf("an empty file reads %q", text(res))
+	}
+	if _, res := read(args{"path": "a.txt", "offset": 99}); text(res) != "[a.txt has 11 bytes, none from 99 on]" {
+		t.Errorf("beyond the end reads %q", text(res))
+	}
+	if _, res := read(args{"path": "none"}); !res.IsError {
+		t.Error("a file that is not there could be read")
+	}
+	list := callTool(t, cs, "list_files", args{"sandbox_id": id})
+	if got := text(list); !strings.Contains(got, "      11 /data/a.txt") || !strings.Contains(got, "/data/b.bin") {
+		t.Errorf("list_files reads:\n%s", got)
+	}
+}
+
+func TestGetRun(t *testing.T) {
+	s, _ := newTestServer(t, nil)
+	cs := serveStdio(t, s, nil)
+	r := run(t, cs, "repeat 1000 line\nerr oops", args{"output_bytes": 256})
+	if r.Omitted.StdoutBytes == 0 || len(r.Stdout) > 300 {
+		t.Fatalf("256 bytes of budget: %d bytes shown, %+v omitted", len(r.Stdout), r.Omitted)
+	}
+	get := func(a args) runResult {
+		t.Helper()
+		a["run_id"] = r.RunID
+		return structured[runResult](t, callTool(t, cs, "get_run", a))
+	}
+	whole := get(args{"limit": 1 << 20})
+	if whole.Omitted.StdoutBytes != 0 || strings.Count(whole.Stdout, "\n") != 1000 || whole.Stderr != "oops\n" {
+		t.Errorf("the whole output has %d lines and %q", strings.Count(whole.Stdout, "\n"), whole.Stderr)
+	}
+	var paged string
+	for offset := int64(0); ; {
+		p := get(args{"stream": "stdout", "offset": offset, "limit": 1000})
+		paged += p.Stdout
+		if p.Page == nil || p.Page.Total != int64(len(whole.Stdout)) {
+			t.Fatalf("page %+v, want a total of %d", p.Page, len(whole.Stdout))
+		}
+		if p.Page.NextOffset == p.Page.Total {
+			break
+		}
+		if p.Page.NextOffset <= offset {
+			t.Fatalf("page %+v does not advance", p.Page)
+		}
+		offset = p.Page.NextOffset
+	}
+	if paged != whole.Stdout {
+		t.Error("the pages together are not the output")
+	}
+	found := get(args{"grep": `^99\d? `})
+	if !strings.HasPrefix(found.Stdout, "782: 99 line\n8800: 990 line\n") || *found.Page.Matches != 11 {
+		t.Errorf("grep found %d lines:\n%s", *found.Page.Matches, found.Stdout)
+	}
+	some := get(args{"grep": "line", "limit": 256})
+	rest := get(args{"grep": "line", "offset": some.Page.NextOffset, "limit": 1 << 20})
+	if *some.Page.Matches+*rest.Page.Matches != 1000 || len(some.Stdout) > 256 {
+		t.Errorf("a search in two parts found %d and %d of 1000 lines", *some.Page.Matches, *rest.Page.Matches)
+	}
+	if e := get(args{"stream": "stderr"}); e.Stderr != "oops\n" || e.Stdout != "" {
+		t.Errorf("stderr alone is %q and %q", e.Stderr, e.Stdout)
+	}
+	if end := get(args{"stream": "stdout", "offset": 1 << 40}); end.Stdout != "" || end.Page.NextOffset != 1<<40 {
+		t.Errorf("beyond the end: %+v, page %+v", end, end.Page)
+	}
+}
+
+func TestLongRun(t *testing.T) {
+	s, e := newTestServer(t, nil)
+	cs := serveStdio(t, s, nil)
+	res := callTool(t, cs, "run_code", args{"code": "out ready\nread\nread\nout bye\nexit 0", "wait_seconds": 0})
+	r := structured[runResult](t, res)
+	if res.IsError || r.Status != sandbox.RunRunning || r.Verdict != nil || !strings.Contains(text(res), "The run goes on.") {
+		t.Fatalf("with wait_seconds 0: %+v\n%s", r, text(res))
+	}
+	callTool(t, cs, "send_input", args{"run_id": r.RunID, "text": "hello\n"})
+	callTool(t, cs, "send_input", args{"run_id": r.RunID, "text": "again", "eof": true})
+	r = structured[runResult](t, callTool(t, cs, "get_run", args{"run_id": r.RunID, "wait_seconds": 10}))
+	if r.Stdout != "ready\nhello\nagainbye\n" || r.Verdict == nil || r.Verdict.Code != sandbox.OK {
+		t.Errorf("after the input: %+v", r)
+	}
+	if e.stopped() != 0 {
+		t.Error("a run that was handed over was stopped")
+	}
+	if res := callTool(t, cs, "send_input", args{"run_id": r.RunID, "text": "x"}); !res.IsError {
+		t.Error("input was taken after its end")
+	}
+
+	r = run(t, cs, "out a\nsleep 1h", args{"wait_seconds": 0})
+	res = callTool(t, cs, "stop_run", args{"run_id": r.RunID})
+	if r := structured[runResult](t, res); r.Verdict == nil || r.Verdict.Code != sandbox.Cancelled || !res.IsError {
+		t.Errorf("stop_run: %+v, isError %v", r.Verdict, res.IsError)
+	}
+}
+
+func TestPatience(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, e := newTestServer(t, nil)
+		cs := serveStdio(t, s, nil)
+		began := time.Now()
+		r := run(t, cs, "out a\nsleep 2m\nout b", nil)
+		if waited := time.Since(began); r.Status != sandbox.RunRunning || waited != DefaultPatience {
+			t.Errorf("after %v: %q; want running after %v", waited, r.Status, DefaultPatience)
+		}
+		r = structured[runResult](t, callTool(t, cs, "get_run", args{"run_id": r.RunID, "wait_seconds": 600}))
+		if waited := time.Since(began); r.Status != sandbox.RunFinished || waited != 2*time.Minute || r.Stdout != "a\nb\n" {
+			t.Errorf("after %v: %q, %q; want finished after two minutes", waited, r.Status, r.Stdout)
+		}
+		if e.stopped() != 0 {
+			t.Error("the run was stopped")
+		}
+	})
+}
+
+func TestProgress(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, _ := newTestServer(t, nil)
+		type report struct {
+			progress float64
+			message  string
+		}
+		var got []report
+		cs := serveStdio(t, s, &mcp.ClientOptions{
+			ProgressNotificationHandler: func(_ context.Context, r *mcp.ProgressNotificationClientRequest) {
+				got = append(got, report{r.Params.Progress, r.Params.Message})
+			},
+		})
+		p := &mcp.CallToolParams{Name: "run_code", Arguments: args{"code": "sleep 1500ms\nout one\nsleep 1s\nout two\rthree\nsleep 1s"}}
+		p.SetProgressToken("t")
+		if _, err := cs.CallTool(t.Context(), p); err != nil {
+			t.Fatal(err)
+		}
+		synctest.Wait()
+		want := []report{{1, "running for 1 s"}, {2, "one"}, {3, "three"}}
+		if diff := cmp.Diff(want, got, cmp.AllowUnexported(report{})); diff != "" {
+			t.Errorf("progress (-want +got):\n%s", diff)
+		}
+	})
+}
+
+func TestLastLine(t *testing.T) {
+	for _, tt := range []struct {
+		in   []string
+		want string
+	}{
+		{nil, ""},
+		{[]string{"a\nb\n"}, "b"},
+		{[]string{"a\nb", "c"}, "bc"},
+		{[]string{"a\n", "b"}, "b"},
+		{[]string{"a\n", "\n", "\r\n"}, "a"},
+		{[]string{"10%\r20%\r"}, "20%"},
+		{[]string{"a", "\nb"}, "b"},
+		{[]string{strings.Repeat("x", 1000)}, strings.Repeat("x", maxLine)},
+		{[]string{"\xff\n"}, "\uFFFD"},
+	} {
+		var l lastLine
+		for _, in := range tt.in {
+			l.add([]byte(in))
+		}
+		if got := l.String(); got != tt.want {
+			t.Errorf("after %q the last line is %q, want %q", tt.in, got, tt.want)
+		}
+	}
+}
+
+func TestCancelStopsTheRun(t *testing.T) {
+	for name, connect := range map[string]func(*testing.T, *Server) *mcp.ClientSession{
+		"stdio": func(t *testing.T, s *Server) *mcp.ClientSession { return serveStdio(t, s, nil) },
+		"http":  func(t *testing.T, s *Server) *mcp.ClientSession { return connectHTTP(t, serveHTTP(t, s), "alice", nil) },
+		"sse":   func(t *testing.T, s *Server) *mcp.ClientSession { return connectSSE(t, serveHTTP(t, s), "alice") },
+	} {
+		t.Run(name, func(t *testing.T) {
+			s, e := newTestServer(t, nil)
+			cs := connect(t, s)
+			ctx, cancel := context.WithCancel(t.Context())
+			started := make(chan struct{})
+			go func() {
+				eventually(t, "a run", func() bool {
+					e.mu.Lock()
+					defer e.mu.Unlock()
+					return len(e.runs) == 1
+				})
+				close(started)
+				cancel()
+			}()
+			_, err := cs.CallTool(ctx, &mcp.CallToolParams{Name: "run_code", Arguments: args{"code": "sleep 1h"}})
+			if !errors.Is(err, context.Canceled) {
+				t.Errorf("CallTool: %v, want cancelled", err)
+			}
+			<-started
+			eventually(t, "the run is stopped", func() bool { return e.stopped() == 1 })
+		})
+	}
+}
+
+func TestScopes(t *testing.T) {
+	s, _ := newTestServer(t, nil)
+	url := serveHTTP(t, s)
+	files := connectHTTP(t, url, "alice/files", nil)
+	list, err := files.ListTools(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var names []string
+	for _, tool := range list.Tools {
+		names = append(names, tool.Name)
+	}
+	if diff := cmp.Diff([]string{"list_files", "read_file", "write_file"}, names); diff != "" {
+		t.Errorf("tools with the scope files (-want +got):\n%s", diff)
+	}
+	if res := callTool(t, files, "run_code", args{"code": "out"}); !res.IsError || !strings.Contains(text(res), `lacks the scope "run"`) {
+		t.Errorf("run_code without its scope: %s", text(res))
+	}
+	admin := connectHTTP(t, url, "alice/"+string(auth.ScopeAdmin), nil)
+	if res := callTool(t, admin, "run_code", args{"code": "out"}); res.IsError {
+		t.Errorf("run_code with the scope admin: %s", text(res))
+	}
+}

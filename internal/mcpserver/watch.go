@@ -1,0 +1,194 @@
+package mcpserver
+
+import (
+	"context"
+	"net/url"
+	"sync"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/glovebox-dev/glovebox/internal/auth"
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
+)
+
+const (
+	// notifyEvery is the least time between two notifications of a resource.
+	notifyEvery = 500 * time.Millisecond
+	// maxWatches bounds the resources that are watched at one time.
+	maxWatches = 1000
+)
+
+// A watcher follows the output of runs that clients have subscribed to. A run
+// is followed once, however many sessions want to hear of it, until the last
+// of them does not or the run ends.
+type watcher struct {
+	server *Server
+
+	mu      sync.Mutex
+	watches map[string]*watch                     // by URI
+	wanted  map[*mcp.ServerSession]map[string]int // session -> URI -> how often
+}
+
+// A watch is one followed run.
+type watch struct {
+	sessions int
+	cancel   context.CancelFunc
+	done     chan struct{}
+}
+
+func newWatcher(s *Server) *watcher {
+	return &watcher{
+		server:  s,
+		watches: map[string]*watch{},
+		wanted:  map[*mcp.ServerSession]map[string]int{},
+	}
+}
+
+// subscribe checks that the caller may read the resource, and follows it.
+func (w *watcher) subscribe(ctx context.Context, req *mcp.SubscribeRequest) error {
+	uri := req.Params.URI
+	if w.server.opts.Conformance && uri == watchedResource {
+		return nil
+	}
+	u, err := url.Parse(uri)
+	if err != nil || u.Scheme != "run" || u.Path != "/output" {
+		return &jsonrpc.Error{Code: jsonrpc.CodeInvalidParams, Message: "only the output of a run, " + outputTemplate + ", can be subscribed to"}
+	}
+	id, ok := auth.FromContext(ctx)
+	if !ok || !id.Can(auth.ScopeRun) {
+		return mcp.ResourceNotFoundError(uri)
+	}
+	// Reading nothing shows whether the run is the caller's.
+	if _, _, err := w.server.engine.ReadOutput(ctx, id.Principal, u.Host, sandbox.Stdout, 0, 1); err != nil {
+		return w.server.protocolError(uri, err)
+	}
+
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.watches == nil {
+		return &jsonrpc.Error{Code: jsonrpc.CodeInternalError, Message: errShutdown.Error()}
+	}
+	if w.wanted[req.Session] == nil {
+		w.wanted[req.Session] = map[string]int{}
+		go func() {
+			// A session's end says nothing to the unsubscribe handler.
+			req.Session.Wait()
+			w.forget(req.Session)
+		}()
+	}
+	w.wanted[req.Session][uri]++
+	if w.wanted[req.Session][uri] > 1 {
+		return nil
+	}
+	if k := w.watches[uri]; k != nil {
+		k.sessions++
+		return nil
+	}
+	if len(w.watches) >= maxWatches {
+		delete(w.wanted[req.Session], uri)
+		return &jsonrpc.Error{Code: jsonrpc.CodeInternalError, Message: "too many subscriptions on this server"}
+	}
+	followCtx, cancel := context.WithCancel(w.server.closing)
+	k := &watch{sessions: 1, cancel: cancel, done: make(chan struct{})}
+	w.watches[uri] = k
+	go func() {
+		defer close(k.done)
+		w.follow(followCtx, id.Principal, u.Host, uri)
+	}()
+	return nil
+}
+
+func (w *watcher) unsubscribe(_ context.Context, req *mcp.UnsubscribeRequest) error {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	uris := w.wanted[req.Session]
+	if uris[req.Params.URI] == 0 {
+		return nil // it was not subscribed, or is a resource that never changes
+	}
+	uris[req.Params.URI]--
+	if uris[req.Params.URI] == 0 {
+		delete(uris, req.Params.URI)
+		w.releaseLocked(req.Params.URI)
+	}
+	return nil
+}
+
+// forget drops every subscription of a session.
+func (w *watcher) forget(ss *mcp.ServerSession) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for uri := range w.wanted[ss] {
+		w.releaseLocked(uri)
+	}
+	delete(w.wanted, ss)
+}
+
+// releaseLocked stops following uri when nobody wants it. w.mu is held.
+func (w *watcher) releaseLocked(uri string) {
+	k := w.watches[uri]
+	if k == nil {
+		return
+	}
+	k.sessions--
+	if k.sessions == 0 {
+		k.cancel()
+		delete(w.watches, uri)
+	}
+}
+
+// stopAll ends every watch for good, and waits for them.
+func (w *watcher) stopAll() {
+	w.mu.Lock()
+	watches := w.watches
+	w.watches = nil
+	w.mu.Unlock()
+	for _, k := range watches {
+		k.cancel()
+		<-k.done
+	}
+}
+
+// follow notifies the subscribers of a run's output when there is more of it,
+// and when the run has ended.
+func (w *watcher) follow(ctx context.Context, p sandbox.Principal, runID, uri string) {
+	more := make(chan struct{}, 1)
+	ended := make(chan error, 1)
+	go func() {
+		ended <- w.server.engine.Follow(ctx, p, runID, func(sandbox.StreamName, []byte) error {
+			select {
+			case more <- struct{}{}:
+			default: // a notification is due already
+			}
+			return nil
+		})
+	}()
+	notify := func() {
+		err := w.server.mcp.ResourceUpdated(ctx, &mcp.ResourceUpdatedNotificationParams{URI: uri})
+		if err != nil && ctx.Err() == nil {
+			w.server.log.Warn("notify subscribers", "run", runID, "error", err)
+		}
+	}
+	for {
+		select {
+		case <-more:
+			notify()
+		case err := <-ended:
+			if err != nil && ctx.Err() == nil {
+				w.server.log.Warn("follow run for subscribers", "run", runID, "error", err)
+			}
+			if ctx.Err() == nil {
+				notify()
+			}
+			return
+		}
+		// What comes meanwhile is one more notification.
+		select {
+		case <-time.After(notifyEvery):
+		case <-ctx.Done():
+			<-ended
+			return
+		}
+	}
+}
