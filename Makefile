@@ -40,7 +40,11 @@ serve: build ## run the MCP server on 127.0.0.1:8080; ARGS="--listen :9000" adds
 	bin/glovebox serve $(ARGS)
 
 .PHONY: test
-test: vet test-race test-gvisor test-unprivileged test-cross test-inspector ## every test
+test: clients vet test-race test-gvisor test-unprivileged test-cross ## every test
+
+.PHONY: clients
+clients: ## MCP clients from npm, for tests
+	@test/clients.sh
 
 .PHONY: vet
 vet:
@@ -53,7 +57,7 @@ test-race: ## everything that needs no sandbox, under the race detector
 .PHONY: test-gvisor
 test-gvisor: build ## the embedded sandbox, as whoever calls this
 	$(GO) test -timeout 10m ./internal/driver/gvisor/...
-	GLOVEBOX_TEST_BINARY=$(CURDIR)/bin/glovebox $(GO) test -timeout 5m -run Gvisor ./internal/cli ./internal/app
+	GLOVEBOX_TEST_BINARY=$(CURDIR)/bin/glovebox $(GO) test -timeout 5m -run Gvisor ./internal/cli
 
 .PHONY: test-unprivileged
 test-unprivileged: build ## the same as an ordinary user made for it; needs root
@@ -66,11 +70,10 @@ test-cross: ## the systems that have no embedded sandbox still build
 	GOOS=windows $(GO) vet ./...
 	GOOS=windows $(GO) build -o /dev/null ./cmd/glovebox
 
-.PHONY: test-inspector
-test-inspector: ## real MCP clients on the real transports
-
 .PHONY: bench
-bench: build ## the figures of docs/ARCHITECTURE.md, as ratios
+bench: ## what a sandbox costs, beside what else there is, measured in turn
+	$(GO) test -run '^$$' -bench 'ColdSandbox|Command' -benchtime $(or $(N),60)x ./internal/app
+	$(GO) test -run '^$$' -bench Idle -benchtime 1x ./internal/app
 
 .PHONY: lint
 lint: $(GOLANGCI) ## formatting, go vet, golangci-lint

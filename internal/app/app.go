@@ -1,0 +1,148 @@
+// Package app puts the parts together: from a configuration it makes a
+// [System] whose engine, driver, store and servers know each other only
+// through what they declare.
+//
+// Only package cli imports it, and nothing else knows every part. [Open] makes
+// a System; the caller uses its Engine or has it serve; Close ends it, and
+// with it every sandbox that is not detached.
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/glovebox-dev/glovebox/internal/auth"
+	"github.com/glovebox-dev/glovebox/internal/config"
+	"github.com/glovebox-dev/glovebox/internal/driver"
+	"github.com/glovebox-dev/glovebox/internal/engine"
+	"github.com/glovebox-dev/glovebox/internal/guestbin"
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
+	"github.com/glovebox-dev/glovebox/internal/store"
+)
+
+// Options are what a System is made from.
+type Options struct {
+	// Config is valid.
+	Config config.Config
+	// Log receives what is worth knowing; nil discards it.
+	Log *slog.Logger
+	// Version is what the program calls itself to clients.
+	Version string
+	// Detached sandboxes outlive this process, and are found again by the
+	// next one.
+	Detached bool
+	// Passive does no work in the background: for a caller that only looks.
+	Passive bool
+	// TestDrivers are drivers by name beside those of the build. Only tests
+	// have any.
+	TestDrivers map[string]Maker
+}
+
+// A System is everything, put together.
+type System struct {
+	// Engine is what edges ask for work.
+	Engine *engine.Engine
+
+	opts   Options
+	log    *slog.Logger
+	driver driver.Driver
+	store  *store.Store
+	auth   *auth.Auth
+
+	stop       context.CancelFunc
+	background sync.WaitGroup
+}
+
+// Open makes a System. The error wraps the [sandbox.Kind] of what failed.
+func Open(ctx context.Context, opts Options) (_ *System, err error) {
+	s := &System{opts: opts, log: opts.Log}
+	if s.log == nil {
+		s.log = slog.New(slog.DiscardHandler)
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, s.Close(context.WithoutCancel(ctx)))
+		}
+	}()
+	c := opts.Config
+	if err := os.MkdirAll(c.StateDir, 0o700); err != nil {
+		return nil, sandbox.WithHint(sandbox.Errorf(sandbox.Unavailable, "make state directory: %w", err),
+			"name another with --state-dir or GLOVEBOX_STATE_DIR")
+	}
+	guest, err := guestbin.Path(c.StateDir)
+	if err != nil {
+		return nil, err
+	}
+	name, maker, err := opts.maker(c.Driver)
+	if err != nil {
+		return nil, err
+	}
+	s.driver, err = maker(DriverOptions{StateDir: c.StateDir, Guest: guest, Log: s.log})
+	if err != nil {
+		return nil, fmt.Errorf("make driver %s: %w", name, err)
+	}
+	s.store, err = store.Open(ctx, store.Options{Dir: c.StateDir})
+	if err != nil {
+		return nil, err
+	}
+	s.auth, err = auth.New(auth.Options{Tokens: s.store, Static: c.Server.Token})
+	if err != nil {
+		return nil, err
+	}
+	s.Engine, err = engine.New(engine.Options{
+		Driver:          s.driver,
+		Store:           s.store,
+		StateDir:        c.StateDir,
+		Log:             s.log,
+		Defaults:        c.Sandbox.Default.Limits(),
+		Maxima:          c.Sandbox.Maximum.Limits(),
+		AllowUnenforced: c.Sandbox.AllowUnenforced,
+		MaxSandboxes:    c.Sandbox.Count,
+		RunTimeout:      time.Duration(c.Run.Timeout),
+		MaxRunTimeout:   time.Duration(c.Run.MaxTimeout),
+		LogSize:         int64(c.Run.LogSize),
+		Detached:        opts.Detached,
+	})
+	if err != nil {
+		return nil, err
+	}
+	if opts.Passive {
+		return s, nil
+	}
+	work, stop := context.WithCancel(context.WithoutCancel(ctx))
+	s.stop = stop
+	s.background.Go(func() {
+		if err := s.Engine.Run(work); err != nil && work.Err() == nil {
+			s.log.Error("background work ended", "error", err)
+		}
+	})
+	return s, nil
+}
+
+// DriverName returns the name of the driver in use.
+func (s *System) DriverName() string { return s.driver.Info().Name }
+
+// Close ends everything: the sandboxes that are not detached, the driver, the
+// store. It returns when nothing of them is left.
+func (s *System) Close(ctx context.Context) error {
+	var errs []error
+	if s.stop != nil {
+		s.stop()
+		s.background.Wait()
+	}
+	if s.Engine != nil {
+		errs = append(errs, s.Engine.Close(ctx))
+	}
+	if s.driver != nil {
+		errs = append(errs, s.driver.Close())
+	}
+	if s.store != nil {
+		errs = append(errs, s.store.Close())
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,130 @@
+package app
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
+)
+
+// A CheckStatus says how a check came out.
+type CheckStatus string
+
+// The statuses of a check.
+const (
+	CheckOK      CheckStatus = "ok"
+	CheckNote    CheckStatus = "note"    // worth knowing; nothing is lost by it
+	CheckWarning CheckStatus = "warning" // sandboxes work, but not as well as they could
+	CheckFailed  CheckStatus = "failed"  // sandboxes do not work
+)
+
+// A Check is one thing that the doctor looked at.
+type Check struct {
+	Name   string      `json:"name"`
+	Status CheckStatus `json:"status"`
+	Detail string      `json:"detail"`
+	// Fix names what mends it, if something does.
+	Fix string `json:"fix,omitempty"`
+}
+
+// Works reports whether sandboxes work, going by the checks.
+func Works(checks []Check) bool {
+	return !slices.ContainsFunc(checks, func(c Check) bool { return c.Status == CheckFailed })
+}
+
+// Doctor looks at what sandboxes need on this machine, with the options that
+// they would be made with, and tries one. It leaves nothing behind but the
+// state directory.
+func Doctor(ctx context.Context, opts Options) []Check {
+	checks := []Check{checkStateDir(opts.Config.StateDir)}
+	name, _, err := opts.maker(opts.Config.Driver)
+	if err != nil {
+		return append(checks, failed("driver", err))
+	}
+	checks = append(checks, driverChecks(name)...)
+	return append(checks, try(ctx, opts)...)
+}
+
+func failed(name string, err error) Check {
+	return Check{Name: name, Status: CheckFailed, Detail: err.Error(), Fix: sandbox.HintOf(err)}
+}
+
+func checkStateDir(dir string) Check {
+	c := Check{Name: "state directory", Status: CheckOK, Detail: dir}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return failed(c.Name, sandbox.WithHint(err, "name another with --state-dir or GLOVEBOX_STATE_DIR"))
+	}
+	f, err := os.CreateTemp(dir, ".doctor-*")
+	if err != nil {
+		return failed(c.Name, sandbox.WithHint(err, "make it writable, or name another with --state-dir"))
+	}
+	f.Close()
+	os.Remove(f.Name())
+	return c
+}
+
+// try makes a sandbox, runs a program in it, and reads back how it is
+// confined.
+func try(ctx context.Context, opts Options) (checks []Check) {
+	sys, err := Open(ctx, opts)
+	if err != nil {
+		return []Check{failed("start", err)}
+	}
+	defer func() {
+		if err := sys.Close(context.WithoutCancel(ctx)); err != nil {
+			checks = append(checks, failed("end", err))
+		}
+	}()
+	if err := sys.driver.Probe(ctx); err != nil {
+		return []Check{failed("driver "+sys.DriverName(), err)}
+	}
+	checks = append(checks, Check{Name: "driver " + sys.DriverName(), Status: CheckOK, Detail: "usable here"})
+
+	started := time.Now()
+	box, err := sys.Engine.Create(ctx, sandbox.Local, sandbox.CreateRequest{})
+	if err != nil {
+		return append(checks, failed("a sandbox", err))
+	}
+	made := time.Since(started)
+	defer func() {
+		if err := sys.Engine.Stop(context.WithoutCancel(ctx), sandbox.Local, box.ID); err != nil {
+			checks = append(checks, failed("stop the sandbox", err))
+		}
+	}()
+	run, err := sys.Engine.Start(ctx, sandbox.Local, sandbox.RunRequest{SandboxID: box.ID, Argv: []string{"/bin/sh", "-c", "exit 42"}})
+	if err == nil {
+		run, err = sys.Engine.Wait(ctx, sandbox.Local, run.ID)
+	}
+	switch {
+	case err != nil:
+		return append(checks, failed("a program in a sandbox", err))
+	case run.ExitCode == nil || *run.ExitCode != 42:
+		return append(checks, Check{
+			Name: "a program in a sandbox", Status: CheckFailed,
+			Detail: fmt.Sprintf("it ended with %s (%s)", run.Verdict.Code, run.Verdict.Cause), Fix: run.Verdict.NextStep,
+		})
+	}
+	checks = append(checks, Check{
+		Name: "a program in a sandbox", Status: CheckOK,
+		Detail: fmt.Sprintf("made in %d ms, ran in %d ms", made.Milliseconds(), run.Ended.Sub(run.Started).Milliseconds()),
+	})
+	return append(checks, checkReceipt(box.Receipt))
+}
+
+func checkReceipt(r sandbox.Receipt) Check {
+	c := Check{Name: "limits", Status: CheckOK, Detail: "all are enforced, and were read back"}
+	var weak []string
+	for _, name := range r.Unenforced() {
+		weak = append(weak, string(name))
+	}
+	if len(weak) > 0 {
+		c.Status = CheckWarning
+		c.Detail = "not enforced, as the configuration allows: " + strings.Join(weak, ", ")
+		c.Fix = "leave them out of --allow-unenforced to have such sandboxes refused"
+	}
+	return c
+}

@@ -1,0 +1,15 @@
+package app
+
+import (
+	"os"
+	"testing"
+
+	"github.com/glovebox-dev/glovebox/internal/driver/fake"
+)
+
+// The test binary is also the program of the drivers' helpers.
+func TestMain(m *testing.M) {
+	fake.Hook()
+	reexec()
+	os.Exit(m.Run())
+}

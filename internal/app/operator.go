@@ -1,0 +1,101 @@
+package app
+
+import (
+	"context"
+	"errors"
+
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
+)
+
+// The command line is the operator's: whoever can open the state directory may
+// see and stop all that is in it. What it asks the engine for, it asks in the
+// name of the principal that the thing belongs to.
+
+// Sandboxes returns every live sandbox of the state directory.
+func (s *System) Sandboxes(ctx context.Context) ([]sandbox.Sandbox, error) {
+	records, err := s.store.LiveSandboxes(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var list []sandbox.Sandbox
+	for _, r := range records {
+		// The engine knows what the record leaves out.
+		box, err := s.Engine.Get(ctx, r.Principal, r.ID)
+		if errors.Is(err, sandbox.NotFound) || err == nil && box.State == sandbox.Stopped {
+			continue // it ended meanwhile
+		}
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, box)
+	}
+	return list, nil
+}
+
+// StopSandbox stops a sandbox, whoever's it is. The error wraps
+// [sandbox.NotFound] if there is none.
+func (s *System) StopSandbox(ctx context.Context, id string) error {
+	if !sandbox.ValidID(id) {
+		return sandbox.WithHint(sandbox.Errorf(sandbox.Invalid, "%q is not the name of a sandbox", id), "glovebox ps lists them")
+	}
+	r, err := s.store.Sandbox(ctx, id)
+	if err != nil {
+		return err
+	}
+	return s.Engine.Stop(ctx, r.Principal, id)
+}
+
+// Logs calls emit with the output of a run, or of each run of a sandbox in
+// turn. With follow it goes on until the run has ended, else it gives what
+// there is.
+func (s *System) Logs(ctx context.Context, id string, follow bool, emit func(sandbox.StreamName, []byte) error) error {
+	switch {
+	case sandbox.ValidRunID(id):
+		return s.logs(ctx, id, follow, emit)
+	case sandbox.ValidID(id):
+		if _, err := s.store.Sandbox(ctx, id); err != nil {
+			return err
+		}
+		runs, err := s.store.Runs(ctx, id)
+		if err != nil {
+			return err
+		}
+		for _, r := range runs {
+			if err := s.logs(ctx, r.ID, follow, emit); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	return sandbox.WithHint(sandbox.Errorf(sandbox.Invalid, "%q is not the name of a run or a sandbox", id), "glovebox ps lists sandboxes")
+}
+
+// logsPiece is how much output is read at a time.
+const logsPiece = 256 << 10
+
+func (s *System) logs(ctx context.Context, id string, follow bool, emit func(sandbox.StreamName, []byte) error) error {
+	run, err := s.store.Run(ctx, id)
+	if err != nil {
+		return err
+	}
+	if follow || run.Status == sandbox.RunFinished {
+		return s.Engine.Follow(ctx, run.Principal, id, emit)
+	}
+	for _, stream := range []sandbox.StreamName{sandbox.Stdout, sandbox.Stderr} {
+		for offset, total := int64(0), int64(1); offset < total; {
+			var data []byte
+			data, total, err = s.Engine.ReadOutput(ctx, run.Principal, id, stream, offset, logsPiece)
+			if err != nil {
+				return err
+			}
+			if len(data) == 0 {
+				break
+			}
+			if err := emit(stream, data); err != nil {
+				return err
+			}
+			offset += int64(len(data))
+		}
+	}
+	return nil
+}

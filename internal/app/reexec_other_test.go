@@ -1,0 +1,5 @@
+//go:build !linux || nogvisor
+
+package app
+
+func reexec() {}

@@ -1,0 +1,114 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"syscall"
+
+	"github.com/glovebox-dev/glovebox/internal/auth"
+	"github.com/glovebox-dev/glovebox/internal/httpserver"
+	"github.com/glovebox-dev/glovebox/internal/mcpserver"
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
+)
+
+// mcp returns a server of the engine for MCP clients.
+func (s *System) mcp() (*mcpserver.Server, error) {
+	return mcpserver.New(mcpserver.Options{Engine: s.Engine, Log: s.log, Version: s.opts.Version})
+}
+
+// ServeStdio serves one MCP client on in and out, as the local user, until in
+// ends or ctx does.
+func (s *System) ServeStdio(ctx context.Context, in io.Reader, out io.Writer) error {
+	server, err := s.mcp()
+	if err != nil {
+		return err
+	}
+	// A read of standard input cannot be interrupted, one of a pipe can.
+	reader, writer := io.Pipe()
+	go func() {
+		_, err := io.Copy(writer, in)
+		writer.CloseWithError(err) // nil is the end of input
+	}()
+	err = server.ServeStdio(ctx, reader, nopWriteCloser{out})
+	return errors.Join(err, server.Shutdown(context.WithoutCancel(ctx)))
+}
+
+// Listen opens the address that the configuration names.
+func (s *System) Listen(ctx context.Context) (net.Listener, error) {
+	addr := s.opts.Config.Server.Listen
+	ln, err := new(net.ListenConfig).Listen(ctx, "tcp", addr)
+	if err == nil {
+		return ln, nil
+	}
+	hint := "name another address with --listen"
+	if errors.Is(err, syscall.EADDRINUSE) {
+		hint = "something else listens there; name another address with --listen, such as 127.0.0.1:0 for any free port"
+	}
+	return nil, sandbox.WithHint(sandbox.Errorf(sandbox.Unavailable, "listen: %w", err), "%s", hint)
+}
+
+// ServeHTTP serves MCP clients that prove who they are by a token, until ctx
+// ends; what is under way then has a while to finish. It closes ln.
+func (s *System) ServeHTTP(ctx context.Context, ln net.Listener) error {
+	defer ln.Close()
+	server, err := s.mcp()
+	if err != nil {
+		return err
+	}
+	c := s.opts.Config.Server
+	front, err := httpserver.New(httpserver.Options{
+		Listen:       c.Listen,
+		MCP:          server.Handler(),
+		Auth:         s.auth,
+		Log:          s.log,
+		AllowHosts:   c.AllowHosts,
+		AllowOrigins: c.AllowOrigins,
+		Drain:        server.Shutdown,
+	})
+	if err != nil {
+		return err
+	}
+	return front.Serve(ctx, ln)
+}
+
+// firstToken is the name of the token that the first start makes. Its
+// principal goes by the name, so what replaces it keeps its sandboxes.
+const firstToken = "default"
+
+// FirstToken returns the text of a token if one is made: because there is none
+// at all, or because it is to be replaced. Else it returns "": the text of one
+// that was made before is not to be had.
+func (s *System) FirstToken(ctx context.Context, replace bool) (string, error) {
+	if s.opts.Config.Server.Token != "" && !replace {
+		return "", nil
+	}
+	tokens, err := s.store.ListTokens(ctx)
+	if err != nil {
+		return "", err
+	}
+	for _, t := range tokens {
+		if !t.Revoked.IsZero() {
+			continue
+		}
+		if !replace {
+			return "", nil
+		}
+		if t.Name == firstToken {
+			if err := s.auth.Revoke(ctx, t.ID); err != nil {
+				return "", err
+			}
+		}
+	}
+	text, _, err := s.auth.Create(ctx, firstToken, auth.ScopeRun, auth.ScopeFiles)
+	if errors.Is(err, sandbox.Conflict) && !replace {
+		return "", nil // another server made it in this moment, and shows it
+	}
+	return text, err
+}
+
+// nopWriteCloser keeps standard output open: others may have it too.
+type nopWriteCloser struct{ io.Writer }
+
+func (nopWriteCloser) Close() error { return nil }

@@ -1,0 +1,69 @@
+package arch
+
+// row says what the files of one package, other than its tests, may import of
+// this module. "all" means anything.
+type row struct {
+	pkg     string
+	imports string
+}
+
+// table is the one in docs/ARCHITECTURE.md. A line is changed in both places
+// together, when the design changes.
+var table = []row{
+	{"cmd/glovebox", "cli, driver/gvisor, guest"},
+	{"cmd/glovebox-guest", "guest"},
+	{"sandbox", "nothing"},
+	{"guestapi", "sandbox"},
+	{"guest", "guestapi, sandbox"},
+	{"guestbin", "nothing"},
+	{"driver", "sandbox"},
+	{"driver/drivertest", "driver, guestapi, sandbox"},
+	{"driver/fake", "driver, guest, sandbox"},
+	{"driver/gvisor", "driver, guestapi, sandbox"},
+	{"interpreter", "guestapi, sandbox"},
+	{"store", "sandbox"},
+	{"engine", "driver, guestapi, interpreter, sandbox, store"},
+	{"auth", "sandbox"},
+	{"mcpserver", "auth, sandbox"},
+	{"httpserver", "auth, sandbox"},
+	{"config", "sandbox"},
+	{"app", "all"},
+	{"cli", "app, config, sandbox"},
+	{"arch", "nothing"},
+}
+
+// outside lists every module that is not ours, and which packages import it.
+// A module is met in one place, so that it can be replaced in one place.
+var outside = map[string][]string{
+	"github.com/google/go-cmp":               {"tests"},
+	"github.com/modelcontextprotocol/go-sdk": {"mcpserver"},
+	"github.com/opencontainers/runtime-spec": {"driver/gvisor"},
+	"github.com/rogpeppe/go-internal":        {"tests"},
+	"github.com/spf13/cobra":                 {"cli"},
+	"go.yaml.in/yaml/v3":                     {"config"},
+	"golang.org/x/sys":                       {"driver/drivertest", "driver/fake", "driver/gvisor", "guest", "store"}, // system calls are not an SDK
+	"golang.org/x/term":                      {"cli"},
+	"golang.org/x/time":                      {"httpserver"},
+	"gvisor.dev/gvisor":                      {"driver/gvisor"},
+	"modernc.org/sqlite":                     {"store"},
+}
+
+// longFiles are over maxLines, each for a reason.
+var longFiles = map[string]string{}
+
+// testOnly are packages that are in no program. What they import beyond the
+// table, tests import.
+var testOnly = map[string]bool{"driver/drivertest": true, "driver/fake": true}
+
+// standardOutput lists the packages other than cli that may speak of
+// os.Stdout, each for a reason. On stdio standard output belongs to the
+// protocol.
+var standardOutput = map[string]string{
+	"guest":         "a program of its own, whose streams are the driver's",
+	"driver/gvisor": "the maker's process has streams of its own, and sees to it that the library writes to none",
+}
+
+// notSecret lists the packages that may use math/rand, each for a reason.
+var notSecret = map[string]string{
+	"driver/gvisor": "the order in which processes are looked at; it names nothing and protects nothing",
+}

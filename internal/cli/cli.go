@@ -1,0 +1,118 @@
+// Package cli is the command line: one command per file.
+//
+// Only cmd/glovebox imports it. Its rules:
+//   - data goes to standard output, all else to standard error;
+//   - an error reads "error: what went wrong", with "hint: what to do" below
+//     it where a person can do something;
+//   - glovebox run and glovebox shell exit with the program's own status, or
+//     with a status of exitcodes.go;
+//   - colours appear on a terminal only, and never with NO_COLOR;
+//   - whatever prints data can print it as JSON, with --json.
+//
+// A command holds no rule of sandboxes: those are the engine's.
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+
+	"github.com/glovebox-dev/glovebox/internal/app"
+	"github.com/glovebox-dev/glovebox/internal/config"
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
+)
+
+// Main runs the command line args, which is without the program's name, and
+// returns the exit status. Ending ctx cancels what the command does; it then
+// still cleans up.
+func Main(ctx context.Context, args []string, s Streams) int {
+	return run(ctx, args, &program{Streams: s})
+}
+
+// A program is one invocation of the command line.
+type program struct {
+	Streams
+
+	// testDrivers are drivers that only a test has.
+	testDrivers map[string]app.Maker
+
+	// What the flags that all commands have were set to.
+	flags struct {
+		config          string
+		driver          string
+		stateDir        string
+		logLevel        string
+		allowUnenforced string
+		json            bool
+	}
+}
+
+func run(ctx context.Context, args []string, p *program) int {
+	root := p.root()
+	root.SetArgs(args)
+	root.SetIn(p.In)
+	root.SetOut(p.Out)
+	root.SetErr(p.Err)
+	return p.finish(root.ExecuteContext(ctx))
+}
+
+// finish says what went wrong, if something did, and returns the exit status.
+func (p *program) finish(err error) int {
+	if err == nil {
+		return 0
+	}
+	var exit *exitError
+	if errors.As(err, &exit) && exit.err == nil {
+		return exit.status
+	}
+	colour := p.painter(p.Err)
+	fmt.Fprintf(p.Err, "%s %s\n", colour(red)("error:"), err)
+	if hint := sandbox.HintOf(err); hint != "" {
+		for i, line := range strings.Split(hint, "\n") {
+			label := "hint:"
+			if i > 0 {
+				label = "     "
+			}
+			fmt.Fprintf(p.Err, "%s %s\n", colour(yellow)(label), line)
+		}
+	}
+	if exit != nil {
+		return exit.status
+	}
+	return statusFailure
+}
+
+// load returns the configuration: defaults, file, environment, flags.
+func (p *program) load() (config.Config, error) {
+	c, err := config.Load(p.flags.config, p.Getenv)
+	if err != nil {
+		return c, err
+	}
+	if p.flags.driver != "" {
+		c.Driver = p.flags.driver
+	}
+	if p.flags.stateDir != "" {
+		c.StateDir, err = absolute(p.flags.stateDir)
+		if err != nil {
+			return c, err
+		}
+	}
+	if p.flags.logLevel != "" {
+		if err := c.SetLogLevel(p.flags.logLevel); err != nil {
+			return c, usageError("--log-level: %w", err)
+		}
+	}
+	if p.flags.allowUnenforced != "" {
+		if err := c.SetAllowUnenforced(p.flags.allowUnenforced); err != nil {
+			return c, usageError("--allow-unenforced: %w", err)
+		}
+	}
+	return c, c.Validate()
+}
+
+// logger returns a logger that writes to standard error.
+func (p *program) logger(c config.Config) *slog.Logger {
+	return slog.New(slog.NewTextHandler(p.Err, &slog.HandlerOptions{Level: c.LogLevel}))
+}

@@ -1,0 +1,42 @@
+package cli
+
+import (
+	"github.com/spf13/cobra"
+
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
+)
+
+func (p *program) mcpCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "mcp",
+		Short: "Serve one MCP client over standard input and output",
+		Long: `Mcp serves the Model Context Protocol on standard input and output. It is what
+an MCP client on this machine starts by itself; sandboxes end with it.
+
+Put this into the client's configuration:
+
+  {
+    "mcpServers": {
+      "glovebox": { "command": "glovebox", "args": ["mcp"] }
+    }
+  }`,
+		Example: `  claude mcp add glovebox -- glovebox mcp
+  npx @modelcontextprotocol/inspector --cli glovebox mcp --method tools/list`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) (err error) {
+			if _, ok := terminal(p.In); ok {
+				p.say("glovebox: waiting for an MCP client's messages on standard input; press Ctrl-C to leave")
+			}
+			sys, err := p.open(cmd.Context(), nil)
+			if err != nil {
+				return err
+			}
+			defer p.close(cmd.Context(), sys, &err)
+			err = sys.ServeStdio(cmd.Context(), p.In, p.Out)
+			if cmd.Context().Err() != nil {
+				return nil // somebody asked it to end, and it does
+			}
+			return sandbox.Wrap(err, "serve MCP", "")
+		},
+	}
+}

@@ -1,0 +1,81 @@
+package cli
+
+import (
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/glovebox-dev/glovebox/internal/config"
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
+)
+
+func (p *program) root() *cobra.Command {
+	root := &cobra.Command{
+		Use:   "glovebox",
+		Short: "Run untrusted code in sealed sandboxes",
+		Long: `Glovebox runs code that you do not trust in sealed Linux sandboxes: for AI
+agents over MCP, and for you on the command line.
+
+A sandbox has a kernel of its own, no network, nothing of your files or your
+environment, and limits that are enforced. It is made in a fraction of a second
+and leaves nothing behind.`,
+		Example: `  glovebox run -c 'print(6*7)'        run a line of Python
+  glovebox run script.js              run a file; the language is guessed
+  glovebox shell                      look around inside a sandbox
+  glovebox mcp                        serve an MCP client over stdio
+  glovebox serve                      serve MCP clients over HTTP
+  glovebox doctor                     find out what works on this machine`,
+		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		SilenceErrors: true,
+		SilenceUsage:  true,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return nil
+			}
+			return sandbox.WithHint(usageError("there is no command %q", args[0]), "glovebox --help lists the commands")
+		},
+		CompletionOptions: cobra.CompletionOptions{HiddenDefaultCmd: true},
+	}
+	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		return sandbox.WithHint(usageError("%w", err), "%s --help shows the flags", cmd.CommandPath())
+	})
+
+	f := root.PersistentFlags()
+	f.StringVar(&p.flags.config, "config", "", "configuration `file`; see glovebox help config")
+	f.StringVar(&p.flags.driver, "driver", "", "what makes sandboxes: auto, or a `name` that glovebox doctor lists (GLOVEBOX_DRIVER)")
+	f.StringVar(&p.flags.stateDir, "state-dir", "", "where sandboxes and logs are kept (GLOVEBOX_STATE_DIR)")
+	f.StringVar(&p.flags.logLevel, "log-level", "", "least `level` to log: debug, info, warn or error (GLOVEBOX_LOG_LEVEL)")
+	f.StringVar(&p.flags.allowUnenforced, "allow-unenforced", "", "`limits` that may go unenforced: cpu,memory,processes,disk")
+
+	root.AddCommand(
+		p.runCommand(), p.shellCommand(),
+		p.psCommand(), p.logsCommand(), p.stopCommand(),
+		p.mcpCommand(), p.serveCommand(),
+		p.doctorCommand(), p.versionCommand(),
+		configTopic(),
+	)
+	return root
+}
+
+// configTopic is a page of help, not a command.
+func configTopic() *cobra.Command {
+	return &cobra.Command{
+		Use:   "config",
+		Short: "Configuration file and environment",
+		Long:  strings.TrimSuffix(config.Sample, "\n"),
+	}
+}
+
+// addJSON adds the flag of commands that print data.
+func (p *program) addJSON(cmd *cobra.Command) {
+	cmd.Flags().BoolVar(&p.flags.json, "json", false, "print JSON")
+}
+
+// noArgs is for commands that take none.
+func noArgs(cmd *cobra.Command, args []string) error {
+	if len(args) > 0 {
+		return sandbox.WithHint(usageError("%s takes no arguments, but there is %q", cmd.CommandPath(), args[0]),
+			"%s --help shows how it is called", cmd.CommandPath())
+	}
+	return nil
+}

@@ -1,0 +1,310 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/glovebox-dev/glovebox/internal/app"
+	"github.com/glovebox-dev/glovebox/internal/config"
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
+)
+
+// newFlags are the flags that describe a new sandbox.
+type newFlags struct {
+	image     string
+	memory    config.Bytes
+	disk      config.Bytes
+	cpus      float64
+	processes int
+	env       []string
+}
+
+func (f *newFlags) add(cmd *cobra.Command) {
+	fs := cmd.Flags()
+	fs.StringVar(&f.image, "image", "", "root filesystem; default host, this machine's system directories, read-only")
+	fs.Var(&f.memory, "memory", "most memory, like 512MiB or 2g")
+	fs.Var(&f.disk, "disk", "most disk space, like 1GiB")
+	fs.Float64Var(&f.cpus, "cpus", 0, "most processor time, in CPUs, like 0.5")
+	fs.IntVar(&f.processes, "processes", 0, "most processes and threads at one time")
+	fs.StringArrayVarP(&f.env, "env", "e", nil, "set `NAME=VALUE` inside; with NAME alone, to the value it has here")
+}
+
+// request returns the order for the sandbox. getenv gives the values of
+// variables that are named without one.
+func (f *newFlags) request(getenv func(string) string) (sandbox.CreateRequest, error) {
+	env := map[string]string{}
+	for _, e := range f.env {
+		name, value, ok := strings.Cut(e, "=")
+		if name == "" {
+			return sandbox.CreateRequest{}, usageError("--env: %q has no name", e)
+		}
+		if !ok {
+			value = getenv(name)
+		}
+		env[name] = value
+	}
+	return sandbox.CreateRequest{
+		Image: f.image,
+		Env:   env,
+		Limits: sandbox.Limits{
+			CPUs: f.cpus, MemoryBytes: int64(f.memory), DiskBytes: int64(f.disk), Processes: f.processes,
+		},
+	}, nil
+}
+
+type runFlags struct {
+	newFlags
+	language string
+	code     string
+	hasCode  bool
+	timeout  config.Duration
+	root     bool
+}
+
+func (p *program) runCommand() *cobra.Command {
+	var f runFlags
+	cmd := &cobra.Command{
+		Use:   "run [flags] [-c CODE | FILE | -] [-- ARGS...]",
+		Short: "Run code in a fresh sandbox",
+		Long: `Run runs a program in a fresh sandbox, shows its output as it comes, and
+removes the sandbox. What you type or pipe in reaches the program, unless the
+program itself is read from there.
+
+The exit status is the program's own, or
+  124  it took longer than --timeout
+  125  Glovebox failed, not the program
+  130  you cancelled it, by Ctrl-C
+  137  it used more than --memory`,
+		Example: `  glovebox run -c 'print(6*7)'
+  glovebox run script.js
+  glovebox run -l bash -c 'echo "$1"' -- hello
+  glovebox run - < program.py
+  seq 10 | glovebox run -c 'import sys; print(sum(map(int, sys.stdin)))'
+  glovebox run --timeout 5s --memory 256m --cpus 0.5 suspicious.py
+  glovebox run --json -c 'print(1)' | jq -r .verdict.code`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			f.hasCode = cmd.Flags().Changed("code")
+			req, err := p.runRequest(f, args, cmd.ArgsLenAtDash())
+			if err != nil {
+				return err
+			}
+			return broken(p.runOnce(cmd.Context(), req))
+		},
+	}
+	fs := cmd.Flags()
+	fs.StringVarP(&f.language, "language", "l", "", "language of the program; default: by the file's name, else python")
+	fs.StringVarP(&f.code, "code", "c", "", "the program itself")
+	fs.Var(&f.timeout, "timeout", "how long it may run, like 30s or 5m")
+	fs.BoolVar(&f.root, "root", false, "run as the sandbox's root")
+	f.add(cmd)
+	p.addJSON(cmd)
+	return cmd
+}
+
+// runRequest puts a run's request together from the command line; dash is how
+// many arguments come before "--", or -1 if there is none.
+func (p *program) runRequest(f runFlags, args []string, dash int) (sandbox.RunRequest, error) {
+	var req sandbox.RunRequest
+	if dash >= 0 {
+		req.Args, args = args[dash:], args[:dash]
+	}
+	if len(args) > 1 || f.hasCode && len(args) > 0 {
+		extra := args[len(args)-1]
+		return req, sandbox.WithHint(usageError("too many arguments: %q", extra),
+			"arguments of the program come after --: glovebox run FILE -- %s", extra)
+	}
+	if len(args) == 0 && !f.hasCode {
+		return req, sandbox.WithHint(usageError("nothing to run"),
+			"pass -c CODE, a file, or - to read the program from standard input")
+	}
+	req.Language, req.KeepStdin = f.language, true
+	switch {
+	case f.hasCode:
+		req.Code = f.code
+	case args[0] == "-":
+		code, err := io.ReadAll(io.LimitReader(p.In, maxProgram+1))
+		if err != nil {
+			return req, fmt.Errorf("read program from standard input: %w", err)
+		}
+		req.Code, req.KeepStdin = string(code), false
+	default:
+		code, err := os.ReadFile(args[0])
+		if err != nil {
+			return req, sandbox.Errorf(sandbox.Invalid, "read program: %w", err)
+		}
+		req.Code = string(code)
+		if req.Language == "" {
+			language, ok := app.LanguageOf(args[0])
+			if !ok {
+				return req, sandbox.WithHint(usageError("%s: cannot tell the language from the name", filepath.Base(args[0])),
+					"name it with -l; these are known: %s", strings.Join(app.Languages(), ", "))
+			}
+			req.Language = language
+		}
+	}
+	if len(req.Code) > maxProgram {
+		return req, usageError("the program has more than %s", sandbox.FormatBytes(maxProgram))
+	}
+	if req.Language == "" {
+		req.Language = "python"
+	}
+	var err error
+	req.New, err = f.request(p.Getenv)
+	req.Timeout, req.Root = time.Duration(f.timeout), f.root
+	return req, err
+}
+
+// maxProgram bounds a program; nobody writes a longer one.
+const maxProgram = 16 << 20
+
+// runOnce runs req in a fresh sandbox, and removes the sandbox.
+func (p *program) runOnce(ctx context.Context, req sandbox.RunRequest) (err error) {
+	sys, err := p.open(ctx, nil)
+	if err != nil {
+		return err
+	}
+	defer p.close(ctx, sys, &err)
+
+	run, err := sys.Engine.Start(ctx, sandbox.Local, req)
+	if err != nil {
+		if ctx.Err() != nil {
+			return &exitError{status: statusCancelled}
+		}
+		return err
+	}
+	defer p.removeSandbox(ctx, sys, run.SandboxID)
+	if req.KeepStdin {
+		go p.feed(ctx, sys, run.ID)
+	}
+	if p.flags.json {
+		return p.finishJSON(ctx, sys, run.ID)
+	}
+	err = sys.Engine.Follow(ctx, sandbox.Local, run.ID, p.write)
+	if ctx.Err() != nil {
+		return &exitError{status: statusCancelled}
+	}
+	if err != nil {
+		return fmt.Errorf("show output: %w", err)
+	}
+	run, err = sys.Engine.Wait(ctx, sandbox.Local, run.ID)
+	if err != nil {
+		return err
+	}
+	return p.verdict(run)
+}
+
+// verdict says how the run ended where the program itself could not, and
+// returns an error with the run's exit status, nil if all went well.
+func (p *program) verdict(run sandbox.Run) error {
+	status := exitStatus(run)
+	if status == 0 {
+		return nil
+	}
+	v := run.Verdict
+	if v.Code == sandbox.Failed && run.ExitCode != nil {
+		// The program said itself what is wrong.
+		return &exitError{status: status}
+	}
+	err := sandbox.Errorf(sandbox.Conflict, "%s: %s", v.Code, v.Cause)
+	if v.NextStep != "" {
+		err = sandbox.WithHint(err, "%s", v.NextStep)
+	}
+	return &exitError{status: status, err: err}
+}
+
+// A runResult is what --json prints of a run.
+type runResult struct {
+	sandbox.Run
+	sandbox.Output
+	DurationMillis int64 `json:"duration_ms"`
+}
+
+// maxJSONOutput bounds the output in a run's JSON. Beyond it the middle is left
+// out and counted; glovebox logs has the rest.
+const maxJSONOutput = 16 << 20
+
+func (p *program) finishJSON(ctx context.Context, sys *app.System, id string) error {
+	run, err := sys.Engine.Wait(ctx, sandbox.Local, id)
+	if ctx.Err() != nil {
+		// The result of a cancelled run is still worth having.
+		rest, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTime)
+		defer cancel()
+		if _, err := sys.Engine.StopRun(rest, sandbox.Local, id); err != nil {
+			return err
+		}
+		ctx = rest
+		run, err = sys.Engine.Wait(rest, sandbox.Local, id)
+	}
+	if err != nil {
+		return err
+	}
+	out, err := sys.Engine.Output(ctx, sandbox.Local, id, maxJSONOutput)
+	if err != nil {
+		return err
+	}
+	if err := p.printJSON(runResult{Run: run, Output: out, DurationMillis: run.Ended.Sub(run.Started).Milliseconds()}); err != nil {
+		return err
+	}
+	if status := exitStatus(run); status != 0 {
+		return &exitError{status: status}
+	}
+	return nil
+}
+
+// feed passes standard input to the run until either ends.
+func (p *program) feed(ctx context.Context, sys *app.System, id string) {
+	buf := make([]byte, 32<<10)
+	for {
+		n, err := p.In.Read(buf)
+		if sendErr := sys.Engine.SendInput(ctx, sandbox.Local, id, buf[:n], err != nil); sendErr != nil || err != nil {
+			return // the run ended, or closed its input: nobody is left to tell
+		}
+	}
+}
+
+// cleanupTime bounds what is still done once somebody asked to stop.
+const cleanupTime = 15 * time.Second
+
+// removeSandbox stops a sandbox that this command made, even if ctx ended.
+func (p *program) removeSandbox(ctx context.Context, sys *app.System, id string) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTime)
+	defer cancel()
+	if err := sys.Engine.Stop(ctx, sandbox.Local, id); err != nil && !errors.Is(err, sandbox.NotFound) {
+		p.say("warning: sandbox %s may be left: %v", id, err)
+	}
+}
+
+// close closes the system, even if ctx ended. What goes wrong becomes *err, or
+// is only said if *err holds the exit status of a program.
+func (p *program) close(ctx context.Context, sys *app.System, err *error) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTime)
+	defer cancel()
+	closeErr := sys.Close(ctx)
+	if _, ok := errors.AsType[*exitError](*err); ok && closeErr != nil {
+		p.say("warning: %v", closeErr)
+		return
+	}
+	*err = errors.Join(*err, closeErr)
+}
+
+// open opens the system as configured. adjust, if not nil, may change the
+// configuration for this command.
+func (p *program) open(ctx context.Context, adjust func(*app.Options)) (*app.System, error) {
+	c, err := p.load()
+	if err != nil {
+		return nil, err
+	}
+	opts := app.Options{Config: c, Log: p.logger(c), Version: Version(), TestDrivers: p.testDrivers}
+	if adjust != nil {
+		adjust(&opts)
+	}
+	return app.Open(ctx, opts)
+}

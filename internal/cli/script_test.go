@@ -1,0 +1,303 @@
+//go:build linux
+
+package cli
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/rogpeppe/go-internal/testscript"
+
+	"github.com/glovebox-dev/glovebox/internal/app"
+	"github.com/glovebox-dev/glovebox/internal/driver"
+	"github.com/glovebox-dev/glovebox/internal/driver/fake"
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
+)
+
+// The test binary is also the command glovebox of the scripts, with a driver
+// more, and the fake driver's helper.
+func TestMain(m *testing.M) {
+	fake.Hook()
+	testscript.Main(m, map[string]func(){"glovebox": func() {
+		ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+		context.AfterFunc(ctx, stop)
+		os.Exit(run(ctx, os.Args[1:], &program{Streams: OS(), testDrivers: map[string]app.Maker{"fake": fakeDriver}}))
+	}})
+}
+
+// fakeDriver claims to enforce everything, so that sandboxes are not refused.
+func fakeDriver(o app.DriverOptions) (driver.Driver, error) {
+	return fake.New(fake.Options{Dir: filepath.Join(o.StateDir, "fake"), Pretend: sandbox.ControlNames()})
+}
+
+// TestScripts runs the scripts on the fake driver.
+func TestScripts(t *testing.T) {
+	if clientsDir() == "" && required("inspector") {
+		t.Error("GLOVEBOX_REQUIRE has inspector, which is not installed: make clients")
+	}
+	runScripts(t, "fake", "")
+}
+
+// runScripts runs testdata/*.txtar with the driver of that name. binary, if not
+// empty, is the program to test; else it is this test binary.
+func runScripts(t *testing.T, driverName, binary string) {
+	testscript.Run(t, testscript.Params{
+		Dir:                 "testdata",
+		RequireExplicitExec: true,
+		RequireUniqueNames:  true,
+		UpdateScripts:       *update,
+		Setup: func(env *testscript.Env) error {
+			if binary != "" {
+				bin := filepath.Join(env.WorkDir, ".bin")
+				if err := os.Mkdir(bin, 0o755); err != nil {
+					return err
+				}
+				if err := os.Symlink(binary, filepath.Join(bin, "glovebox")); err != nil {
+					return err
+				}
+				env.Setenv("PATH", bin+string(os.PathListSeparator)+env.Getenv("PATH"))
+			}
+			if clients := clientsDir(); clients != "" {
+				env.Setenv("PATH", env.Getenv("PATH")+string(os.PathListSeparator)+clients)
+			}
+			env.Setenv("GLOVEBOX_DRIVER", driverName)
+			env.Setenv("GLOVEBOX_STATE_DIR", filepath.Join(env.WorkDir, ".state"))
+			env.Setenv("HOME", env.WorkDir)
+			env.Setenv("NO_COLOR", "1")
+			return nil
+		},
+		Condition: func(cond string) (bool, error) {
+			switch cond {
+			case "fake", "gvisor":
+				return cond == driverName, nil
+			case "inspector":
+				return clientsDir() != "", nil
+			case "python3", "node":
+				// Where the image host looks, not where this user's PATH does.
+				for _, dir := range []string{"/usr/local/bin", "/usr/bin", "/bin"} {
+					if _, err := os.Stat(filepath.Join(dir, cond)); err == nil {
+						return true, nil
+					}
+				}
+				return false, nil
+			}
+			return false, fmt.Errorf("unknown condition %q", cond)
+		},
+		Cmds: map[string]func(*testscript.TestScript, bool, []string){
+			"status":    cmdStatus,
+			"retry":     cmdRetry,
+			"freeport":  cmdFreePort,
+			"http":      cmdHTTP,
+			"mcp":       cmdMCP,
+			"findfirst": cmdFindFirst,
+		},
+	})
+}
+
+// clientsDir returns the directory of the MCP clients that "make clients"
+// installs, or "" if they are not there.
+func clientsDir() string {
+	dir, err := filepath.Abs(filepath.Join("..", "..", "test", "node", "node_modules", ".bin"))
+	if err != nil {
+		return ""
+	}
+	if _, err := os.Stat(filepath.Join(dir, "mcp-inspector")); err != nil {
+		return ""
+	}
+	return dir
+}
+
+// required reports whether a component that is missing is a failure here.
+func required(component string) bool {
+	return slices.Contains(strings.Split(os.Getenv("GLOVEBOX_REQUIRE"), ","), component)
+}
+
+// cmdStatus runs a command and checks its exit status: status 3 glovebox …
+func cmdStatus(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 2 {
+		ts.Fatalf("usage: status N command [args...]")
+	}
+	want, err := strconv.Atoi(args[0])
+	ts.Check(err)
+	got := 0
+	if err := ts.Exec(args[1], args[2:]...); err != nil {
+		var exit *exec.ExitError
+		if !errors.As(err, &exit) {
+			ts.Fatalf("%v", err)
+		}
+		got = exit.ExitCode()
+	}
+	if got != want {
+		ts.Fatalf("exit status %d, want %d", got, want)
+	}
+}
+
+// cmdRetry runs a command until it succeeds and its standard output matches:
+// retry PATTERN command… A bounded wait for what another process does.
+func cmdRetry(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 2 {
+		ts.Fatalf("usage: retry text command [args...]")
+	}
+	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+		err := ts.Exec(args[1], args[2:]...)
+		if err == nil && strings.Contains(ts.ReadFile("stdout"), args[0]) {
+			return
+		}
+		if time.Now().After(deadline) {
+			ts.Fatalf("%q did not come; the last error: %v", args[0], err)
+		}
+	}
+}
+
+// cmdFindFirst sets a variable to the first name with a prefix in the last
+// standard output, or in a file: findfirst SANDBOX sbx_ [file]
+func cmdFindFirst(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 2 || len(args) > 3 {
+		ts.Fatalf("usage: findfirst VARIABLE prefix [file]")
+	}
+	file := "stdout"
+	if len(args) == 3 {
+		file = args[2]
+	}
+	name := regexp.MustCompile(regexp.QuoteMeta(args[1]) + `[A-Za-z0-9_-]{20,}`).FindString(ts.ReadFile(file))
+	if name == "" {
+		ts.Fatalf("there is no name that begins with %q", args[1])
+	}
+	ts.Setenv(args[0], name)
+}
+
+// cmdFreePort sets a variable to a port that nobody listens on.
+func cmdFreePort(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) != 1 {
+		ts.Fatalf("usage: freeport VARIABLE")
+	}
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	ts.Check(err)
+	_, port, err := net.SplitHostPort(l.Addr().String())
+	ts.Check(err)
+	ts.Check(l.Close())
+	ts.Setenv(args[0], port)
+}
+
+// cmdHTTP makes a request, again until somebody answers, and writes status and
+// body to standard output: http METHOD URL TOKEN [body-file]
+func cmdHTTP(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 3 || len(args) > 4 {
+		ts.Fatalf("usage: http method url token [body-file]")
+	}
+	body := ""
+	if len(args) == 4 {
+		body = ts.ReadFile(args[3])
+	}
+	client := &http.Client{Timeout: 20 * time.Second}
+	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+		req, err := http.NewRequestWithContext(context.Background(), args[0], args[1], strings.NewReader(body))
+		ts.Check(err)
+		req.Header.Set("Accept", "application/json, text/event-stream")
+		req.Header.Set("Content-Type", "application/json")
+		if args[2] != "" {
+			req.Header.Set("Authorization", "Bearer "+args[2])
+		}
+		res, err := client.Do(req)
+		if err != nil {
+			if time.Now().After(deadline) {
+				ts.Fatalf("%v", err)
+			}
+			continue
+		}
+		text, err := io.ReadAll(res.Body)
+		ts.Check(err)
+		ts.Check(res.Body.Close())
+		fmt.Fprintf(ts.Stdout(), "%d\n%s\n", res.StatusCode, text)
+		return
+	}
+}
+
+// cmdMCP speaks to a server over stdio: it starts the command after "--",
+// initializes, sends the requests of a file, one a line, each after the answer
+// to the one before, closes the input, and writes the answers to standard
+// output: mcp requests -- glovebox mcp
+func cmdMCP(ts *testscript.TestScript, neg bool, args []string) {
+	if neg || len(args) < 3 || args[1] != "--" {
+		ts.Fatalf("usage: mcp requests-file -- command [args...]")
+	}
+	requests := strings.Split(strings.TrimSpace(ts.ReadFile(args[0])), "\n")
+	path, err := lookPath(ts, args[2])
+	ts.Check(err)
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, path, args[3:]...)
+	cmd.Dir = ts.MkAbs(".")
+	for _, name := range []string{"PATH", "HOME", "GLOVEBOX_DRIVER", "GLOVEBOX_STATE_DIR", "TMPDIR"} {
+		cmd.Env = append(cmd.Env, name+"="+ts.Getenv(name))
+	}
+	cmd.Stderr = ts.Stderr()
+	in, err := cmd.StdinPipe()
+	ts.Check(err)
+	out, err := cmd.StdoutPipe()
+	ts.Check(err)
+	ts.Check(cmd.Start())
+
+	lines := bufio.NewScanner(out)
+	lines.Buffer(nil, 16<<20)
+	call := func(id int, request string) string {
+		if _, err := io.WriteString(in, request+"\n"); err != nil {
+			ts.Fatalf("send %s: %v", request, err)
+		}
+		for lines.Scan() {
+			var m struct {
+				ID *int `json:"id"`
+			}
+			if err := json.Unmarshal(lines.Bytes(), &m); err != nil {
+				ts.Fatalf("not a message: %q: %v", lines.Text(), err)
+			}
+			if m.ID != nil && *m.ID == id {
+				return lines.Text()
+			}
+		}
+		ts.Fatalf("no answer to %s: %v", request, lines.Err())
+		return ""
+	}
+	call(0, `{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"script","version":"1"}}}`)
+	_, err = io.WriteString(in, `{"jsonrpc":"2.0","method":"notifications/initialized"}`+"\n")
+	ts.Check(err)
+	for i, r := range requests {
+		method, params, _ := strings.Cut(r, " ")
+		if params == "" {
+			params = "{}"
+		}
+		fmt.Fprintln(ts.Stdout(), call(i+1, fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":%q,"params":%s}`, i+1, method, params)))
+	}
+	ts.Check(in.Close())
+	if rest, err := io.ReadAll(out); err != nil || len(rest) > 0 {
+		ts.Fatalf("after the last answer: %q, %v", rest, err)
+	}
+	ts.Check(cmd.Wait())
+}
+
+func lookPath(ts *testscript.TestScript, name string) (string, error) {
+	for _, dir := range filepath.SplitList(ts.Getenv("PATH")) {
+		path := filepath.Join(dir, name)
+		if fi, err := os.Stat(path); err == nil && fi.Mode()&0o111 != 0 {
+			return path, nil
+		}
+	}
+	return "", fmt.Errorf("%s: %w", name, exec.ErrNotFound)
+}

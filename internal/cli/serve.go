@@ -1,0 +1,124 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/glovebox-dev/glovebox/internal/app"
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
+)
+
+func (p *program) serveCommand() *cobra.Command {
+	var listen string
+	var newToken bool
+	cmd := &cobra.Command{
+		Use:   "serve",
+		Short: "Serve MCP clients over HTTP",
+		Long: `Serve offers the Model Context Protocol over Streamable HTTP at /mcp, and
+/healthz for whatever watches over it. Sandboxes live on when the server is
+restarted, and are found again.
+
+Clients send a token. It is made on the first start and printed once, with a
+configuration that can be pasted into a client; only its hash is kept. With
+GLOVEBOX_TOKEN set, that one is accepted and none is made.`,
+		Example: `  glovebox serve
+  glovebox serve --listen 127.0.0.1:9000
+  glovebox serve --new-token          when the first one is lost
+  GLOVEBOX_TOKEN=$(openssl rand -hex 32) glovebox serve`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return p.serve(cmd.Context(), listen, newToken)
+		},
+	}
+	cmd.Flags().StringVar(&listen, "listen", "", "`address` to listen on; default 127.0.0.1:8080 (GLOVEBOX_LISTEN)")
+	cmd.Flags().BoolVar(&newToken, "new-token", false, "replace the token that the first start made")
+	return cmd
+}
+
+func (p *program) serve(ctx context.Context, listen string, newToken bool) (err error) {
+	sys, err := p.open(ctx, func(o *app.Options) {
+		o.Detached = true
+		if listen != "" {
+			o.Config.Server.Listen = listen
+		}
+	})
+	if err != nil {
+		return err
+	}
+	defer p.close(ctx, sys, &err)
+
+	token, err := sys.FirstToken(ctx, newToken)
+	if err != nil {
+		return err
+	}
+	ln, err := sys.Listen(ctx)
+	if err != nil {
+		return err
+	}
+	p.sayServing(ln.Addr(), token, sys)
+	if err := sys.ServeHTTP(ctx, ln); err != nil {
+		return sandbox.Wrap(err, "serve", ln.Addr().String())
+	}
+	p.say("glovebox: stopped")
+	return nil
+}
+
+// sayServing tells where the server is and, once, what clients must send.
+func (p *program) sayServing(addr net.Addr, token string, sys *app.System) {
+	colour := p.painter(p.Err)
+	url := "http://" + reachable(addr) + "/mcp"
+	p.say("glovebox %s, driver %s, serving MCP at %s", Version(), sys.DriverName(), colour(bold)(url))
+	if host, _, _ := net.SplitHostPort(addr.String()); !net.ParseIP(host).IsLoopback() {
+		p.say("%s this address can be reached from other machines, and HTTP is not encrypted:\n"+
+			"put a proxy with TLS in front of it", colour(yellow)("warning:"))
+	}
+	if token == "" {
+		p.say("Clients must send the token that they were given; if it is lost: glovebox serve --new-token")
+		return
+	}
+	p.say("\nThe token, which is shown only now:\n\n  %s\n", colour(bold)(token))
+	p.say("For an MCP client's configuration:\n\n%s\n", indent(clientConfig(url, token)))
+	p.say("Or try it:\n\n  curl -sS %s -H 'Authorization: Bearer %s' \\\n"+
+		"    -H 'Content-Type: application/json' -H 'Accept: application/json, text/event-stream' \\\n"+
+		"    -d '{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"initialize\",\"params\":{\"protocolVersion\":\"2025-06-18\",\"capabilities\":{},\"clientInfo\":{\"name\":\"curl\",\"version\":\"0\"}}}'\n",
+		url, token)
+}
+
+// clientConfig is what most MCP clients take.
+func clientConfig(url, token string) string {
+	type server struct {
+		Type    string            `json:"type"`
+		URL     string            `json:"url"`
+		Headers map[string]string `json:"headers"`
+	}
+	text, err := json.MarshalIndent(map[string]any{
+		"mcpServers": map[string]server{
+			"glovebox": {"http", url, map[string]string{"Authorization": "Bearer " + token}},
+		},
+	}, "", "  ")
+	if err != nil {
+		return fmt.Sprint(err) // strings always encode
+	}
+	return string(text)
+}
+
+// reachable is an address at which a client on this machine reaches addr.
+func reachable(addr net.Addr) string {
+	host, port, err := net.SplitHostPort(addr.String())
+	if err != nil {
+		return addr.String()
+	}
+	if ip := net.ParseIP(host); ip != nil && ip.IsUnspecified() {
+		host = "127.0.0.1"
+	}
+	return net.JoinHostPort(host, port)
+}
+
+func indent(text string) string {
+	return "  " + strings.ReplaceAll(text, "\n", "\n  ")
+}

@@ -1,0 +1,123 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/term"
+
+	"github.com/glovebox-dev/glovebox/internal/app"
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
+)
+
+func (p *program) shellCommand() *cobra.Command {
+	var f newFlags
+	var root bool
+	cmd := &cobra.Command{
+		Use:   "shell [flags] [SANDBOX]",
+		Short: "Open a shell in a sandbox",
+		Long: `Shell opens an interactive shell: in a fresh sandbox, which is removed when you
+leave it, or in one that runs already. The exit status is the shell's own.`,
+		Example: `  glovebox shell
+  glovebox shell --memory 2g --root
+  glovebox shell sbx_k3v5...          a sandbox that glovebox ps lists`,
+		Args: cobra.MaximumNArgs(1),
+		RunE: func(cmd *cobra.Command, args []string) error {
+			fd, ok := terminal(p.In)
+			if !ok {
+				return sandbox.WithHint(usageError("standard input is not a terminal"),
+					"for a script, use: glovebox run -l bash FILE")
+			}
+			req := sandbox.RunRequest{
+				// The image's best shell. The text is constant.
+				Argv:      []string{"/bin/sh", "-c", "command -v bash >/dev/null && exec bash -i; exec sh -i"},
+				Env:       map[string]string{"TERM": p.terminalType()},
+				KeepStdin: true,
+				PTY:       terminalSize(fd),
+				Root:      root,
+			}
+			var err error
+			if req.New, err = f.request(p.Getenv); err != nil {
+				return err
+			}
+			if len(args) > 0 {
+				req.SandboxID = args[0]
+			}
+			return broken(p.shell(cmd.Context(), fd, req))
+		},
+	}
+	cmd.Flags().BoolVar(&root, "root", false, "be the sandbox's root")
+	f.add(cmd)
+	return cmd
+}
+
+// terminalType is the one thing of the environment that a shell needs, and
+// that says nothing but what the terminal can draw.
+func (p *program) terminalType() string {
+	if t := p.Getenv("TERM"); t != "" {
+		return t
+	}
+	return "xterm"
+}
+
+func terminalSize(fd int) *sandbox.TerminalSize {
+	cols, rows, err := term.GetSize(fd)
+	if err != nil || cols <= 0 || rows <= 0 || cols > 1<<15 || rows > 1<<15 {
+		return &sandbox.TerminalSize{Cols: 80, Rows: 24}
+	}
+	return &sandbox.TerminalSize{Cols: uint16(cols), Rows: uint16(rows)}
+}
+
+func (p *program) shell(ctx context.Context, fd int, req sandbox.RunRequest) (err error) {
+	sys, err := p.open(ctx, func(o *app.Options) {
+		// A person at a shell is not held to the time of a run.
+		o.Config.Run.MaxTimeout = max(o.Config.Run.MaxTimeout, o.Config.Sandbox.Default.Lifetime)
+		req.Timeout = time.Duration(o.Config.Run.MaxTimeout)
+	})
+	if err != nil {
+		return err
+	}
+	defer p.close(ctx, sys, &err)
+
+	run, err := sys.Engine.Start(ctx, sandbox.Local, req)
+	if err != nil {
+		return err
+	}
+	if req.SandboxID == "" {
+		defer p.removeSandbox(ctx, sys, run.SandboxID)
+	}
+
+	// From here on each key goes to the sandbox, Ctrl-C too.
+	state, err := term.MakeRaw(fd)
+	if err != nil {
+		return fmt.Errorf("prepare terminal: %w", err)
+	}
+	defer term.Restore(fd, state)
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	go watchSize(ctx, fd, func() {
+		// The next change tries again; a shell with a wrong width is usable.
+		_ = sys.Engine.Resize(ctx, sandbox.Local, run.ID, *terminalSize(fd))
+	})
+	go p.feed(ctx, sys, run.ID)
+	err = sys.Engine.Follow(ctx, sandbox.Local, run.ID, func(_ sandbox.StreamName, data []byte) error {
+		_, err := p.Out.Write(data)
+		return err
+	})
+	if err != nil {
+		stop, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTime)
+		defer cancel()
+		_, stopErr := sys.Engine.StopRun(stop, sandbox.Local, run.ID)
+		return errors.Join(fmt.Errorf("show terminal: %w", err), stopErr)
+	}
+	if run, err = sys.Engine.Wait(ctx, sandbox.Local, run.ID); err != nil {
+		return err
+	}
+	if err := term.Restore(fd, state); err != nil {
+		return fmt.Errorf("restore terminal: %w", err)
+	}
+	return p.verdict(run)
+}

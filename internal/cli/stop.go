@@ -1,0 +1,70 @@
+package cli
+
+import (
+	"context"
+	"errors"
+
+	"github.com/spf13/cobra"
+
+	"github.com/glovebox-dev/glovebox/internal/app"
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
+)
+
+func (p *program) stopCommand() *cobra.Command {
+	var all bool
+	cmd := &cobra.Command{
+		Use:   "stop SANDBOX... | --all",
+		Short: "Stop sandboxes",
+		Long: `Stop ends sandboxes and all that runs in them, and removes what they had. Output
+of their runs can be read for a while longer, with glovebox logs.`,
+		Example: `  glovebox stop sbx_k3v5...
+  glovebox stop --all`,
+		RunE: func(cmd *cobra.Command, args []string) (err error) {
+			if all == (len(args) > 0) {
+				return sandbox.WithHint(usageError("name sandboxes, or pass --all"), "glovebox ps lists them")
+			}
+			ctx := cmd.Context()
+			sys, err := p.open(ctx, nil)
+			if err != nil {
+				return err
+			}
+			defer p.close(ctx, sys, &err)
+			if all {
+				return p.stopAll(ctx, sys)
+			}
+			var errs []error
+			for _, id := range args {
+				errs = append(errs, p.stop(ctx, sys, id))
+			}
+			return errors.Join(errs...)
+		},
+	}
+	cmd.Flags().BoolVar(&all, "all", false, "stop every sandbox of the state directory")
+	return cmd
+}
+
+func (p *program) stop(ctx context.Context, sys *app.System, id string) error {
+	if err := sys.StopSandbox(ctx, id); err != nil {
+		return err
+	}
+	p.say("stopped %s", id)
+	return nil
+}
+
+func (p *program) stopAll(ctx context.Context, sys *app.System) error {
+	list, err := sys.Sandboxes(ctx)
+	if err != nil {
+		return err
+	}
+	if len(list) == 0 {
+		p.say("no sandboxes")
+	}
+	var errs []error
+	for _, s := range list {
+		err := p.stop(ctx, sys, s.ID)
+		if !errors.Is(err, sandbox.NotFound) { // else it ended by itself
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,66 @@
+package cli
+
+import (
+	"fmt"
+	"runtime"
+	"runtime/debug"
+
+	"github.com/spf13/cobra"
+
+	"github.com/glovebox-dev/glovebox/internal/app"
+)
+
+// version is set by the linker, from the version control system; see Makefile.
+var version string
+
+// Version returns what this program calls itself: what the linker set, or
+// else, for a program from go install or go build, what the module's or the
+// repository's version was.
+func Version() string {
+	if version != "" {
+		return version
+	}
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return "unknown"
+	}
+	if v := info.Main.Version; v != "" && v != "(devel)" {
+		return v
+	}
+	revision, modified := "", ""
+	for _, s := range info.Settings {
+		switch {
+		case s.Key == "vcs.revision":
+			revision = s.Value[:min(len(s.Value), 12)]
+		case s.Key == "vcs.modified" && s.Value == "true":
+			modified = "-dirty"
+		}
+	}
+	if revision == "" {
+		return "unknown"
+	}
+	return revision + modified
+}
+
+func (p *program) versionCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "version",
+		Short: "Print the version",
+		Args:  noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			info := struct {
+				Version  string   `json:"version"`
+				Go       string   `json:"go"`
+				Platform string   `json:"platform"`
+				Drivers  []string `json:"drivers"`
+			}{Version(), runtime.Version(), runtime.GOOS + "/" + runtime.GOARCH, app.DriverNames()}
+			if p.flags.json {
+				return p.printJSON(info)
+			}
+			fmt.Fprintf(p.Out, "glovebox %s (%s, %s)\n", info.Version, info.Go, info.Platform)
+			return nil
+		},
+	}
+	p.addJSON(cmd)
+	return cmd
+}
