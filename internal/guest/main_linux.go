@@ -21,17 +21,18 @@ const DefaultSocket = "/run/glovebox/guest.sock"
 //	serve [flags]       the guest; this is what no command means, too
 //	connect [--socket]  hand descriptor 0, a stream socket, to the guest
 //	relay [--socket]    copy between descriptors 0 and 1 and the guest
+//	limits              print [Limits]
 //
 // Serve's flags: --socket PATH to listen at; --conn-fd N, a connected socket
-// to serve at once; --nproc N, the limit on processes; --self, to run
-// everything as the guest's own user. It ends at SIGTERM or SIGINT, with all
+// to serve at once; --nproc N, the limit on processes; --own DIR,..., to
+// give these directories to the user; --self, to run everything as the guest's own user. It ends at SIGTERM or SIGINT, with all
 // that it started.
 func Main(args []string) int {
 	command := "serve"
 	if len(args) > 0 && len(args[0]) > 0 && args[0][0] != '-' {
 		command, args = args[0], args[1:]
 	}
-	run := map[string]func([]string) error{"serve": serve, "connect": connectMain, "relay": relayMain}[command]
+	run := map[string]func([]string) error{"serve": serve, "connect": connectMain, "relay": relayMain, "limits": limitsMain}[command]
 	err := fmt.Errorf("unknown command %q", command)
 	if run != nil {
 		err = run(args)
@@ -61,6 +62,7 @@ func serve(args []string) error {
 	connFD := fs.Int("conn-fd", -1, "an open stream socket to serve")
 	var cfg Config
 	fs.IntVar(&cfg.MaxProcesses, "nproc", 0, "limit on processes and threads")
+	own := fs.String("own", "", "directories to make and give to the user, separated by commas")
 	fs.BoolVar(&cfg.AsSelf, "self", false, "run everything as the guest's own user")
 	if err := fs.Parse(args); err != nil {
 		return err
@@ -68,9 +70,13 @@ func serve(args []string) error {
 	if fs.NArg() > 0 {
 		return fmt.Errorf("unexpected argument %q", fs.Arg(0))
 	}
+	if err := ownDirs(*own); err != nil {
+		return err
+	}
 	stop := make(chan os.Signal, 1)
 	signal.Notify(stop, unix.SIGTERM, unix.SIGINT)
-	signal.Ignore(unix.SIGHUP)
+	// Caught and dropped, not ignored: children would inherit that.
+	signal.Notify(make(chan os.Signal, 1), unix.SIGHUP)
 	l, err := listen(*socket)
 	if err != nil {
 		return err

@@ -1,21 +1,630 @@
 package guest
 
 import (
+	"bytes"
+	"context"
+	"crypto/sha256"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
 	"strings"
+	"sync"
 	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
 
 	"github.com/glovebox-dev/glovebox/internal/guestapi"
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-func TestRunEcho(t *testing.T) {
+func TestStart(t *testing.T) {
 	h := newHost(t)
-	r := h.run("echo out; echo err >&2; exit 3")
-	if r.stdout != "out\n" || r.stderr != "err\n" {
+	for name, tc := range map[string]struct {
+		req    *guestapi.StartRequest
+		stdout string
+		stderr string
+		end    guestapi.EndEvent
+	}{
+		"output and status": {
+			req:    sh("echo out; echo err >&2; exit 3"),
+			stdout: "out\n", stderr: "err\n",
+			end: guestapi.EndEvent{ExitCode: 3, Exited: true, Status: "exit status 3"},
+		},
+		"signal": {
+			req: sh("kill -9 $$"),
+			end: guestapi.EndEvent{ExitCode: -1, Status: "signal: killed", Detail: &guestapi.EndDetail{Signal: 9}},
+		},
+		"no input": {
+			req: sh("cat; echo eof"), stdout: "eof\n",
+			end: guestapi.EndEvent{Exited: true, Status: "exit status 0"},
+		},
+		"name in PATH": {
+			req:    &guestapi.StartRequest{Process: guestapi.ProcessConfig{Cmd: "echo", Args: []string{"a b", ""}}},
+			stdout: "a b \n",
+			end:    guestapi.EndEvent{Exited: true, Status: "exit status 0"},
+		},
+		"directory": {
+			req:    &guestapi.StartRequest{Process: guestapi.ProcessConfig{Cmd: "/bin/pwd", Cwd: "/usr/../tmp"}},
+			stdout: "/tmp\n",
+			end:    guestapi.EndEvent{Exited: true, Status: "exit status 0"},
+		},
+		"own environment": {
+			req: &guestapi.StartRequest{Process: guestapi.ProcessConfig{
+				Cmd: "/bin/sh", Args: []string{"-c", "echo $A-$HOME-$LANG"}, Envs: map[string]string{"A": "1", "HOME": "/x"}},
+			},
+			stdout: "1-/x-C.UTF-8\n",
+			end:    guestapi.EndEvent{Exited: true, Status: "exit status 0"},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := *h
+			h.t = t
+			got := collect(t, h.start(tc.req, guestapi.StartOptions{}))
+			if got.stdout != tc.stdout || got.stderr != tc.stderr {
+				t.Errorf("stdout %q, stderr %q; want %q, %q", got.stdout, got.stderr, tc.stdout, tc.stderr)
+			}
+			if got.end.Detail == nil {
+				t.Fatal("no detail")
+			}
+			if got.end.Detail.PeakMemoryBytes == 0 {
+				t.Error("no peak of memory")
+			}
+			got.end.Detail.PeakMemoryBytes, got.end.Detail.CPUMillis = 0, 0
+			want := tc.end
+			if want.Detail == nil {
+				want.Detail = &guestapi.EndDetail{}
+			}
+			if diff := cmp.Diff(&want, got.end); diff != "" {
+				t.Errorf("end (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestStartRefuses(t *testing.T) {
+	h := newHost(t)
+	dir := t.TempDir()
+	if err := os.Chmod(dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Chmod(filepath.Dir(dir), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	write := func(name, text string, mode os.FileMode) string {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(text), mode); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	for name, tc := range map[string]struct {
+		cfg  guestapi.ProcessConfig
+		kind sandbox.Kind
+		text string
+	}{
+		"no command":      {guestapi.ProcessConfig{}, sandbox.Invalid, "no command"},
+		"unknown command": {guestapi.ProcessConfig{Cmd: "nosuchcmd"}, sandbox.NotFound, "command not found: nosuchcmd"},
+		"unknown path":    {guestapi.ProcessConfig{Cmd: "./nosuchcmd"}, sandbox.NotFound, "no such program: ./nosuchcmd"},
+		"directory":       {guestapi.ProcessConfig{Cmd: "/tmp"}, sandbox.Invalid, "a directory: /tmp"},
+		"not executable":  {guestapi.ProcessConfig{Cmd: write("plain", "x", 0o644)}, sandbox.Invalid, "not executable"},
+		"no interpreter":  {guestapi.ProcessConfig{Cmd: write("script", "#!/no/such\n", 0o755)}, sandbox.NotFound, "interpreter"},
+		"no format":       {guestapi.ProcessConfig{Cmd: write("data", "\x00\x01", 0o755)}, sandbox.Invalid, "not a program"},
+		"unknown cwd":     {guestapi.ProcessConfig{Cmd: "true", Cwd: "/no/such"}, sandbox.NotFound, "/no/such"},
+		"file as cwd":     {guestapi.ProcessConfig{Cmd: "true", Cwd: "/etc/passwd"}, sandbox.Invalid, "/etc/passwd"},
+		"NUL":             {guestapi.ProcessConfig{Cmd: "echo", Args: []string{"a\x00b"}}, sandbox.Invalid, "NUL"},
+		"bad variable":    {guestapi.ProcessConfig{Cmd: "true", Envs: map[string]string{"A=B": ""}}, sandbox.Invalid, "A=B"},
+		"not UTF-8":       {guestapi.ProcessConfig{Cmd: "echo", Args: []string{"\xff"}}, sandbox.Invalid, "UTF-8"},
+		"too long": {guestapi.ProcessConfig{Cmd: "true", Args: []string{strings.Repeat("x", 3<<20)}},
+			sandbox.Invalid, "too long"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			if tc.cfg.Cwd == "" {
+				tc.cfg.Cwd = "/"
+			}
+			_, err := h.Start(t.Context(), &guestapi.StartRequest{Process: tc.cfg}, guestapi.StartOptions{})
+			wantKind(t, err, tc.kind, tc.text)
+		})
+	}
+	if left, err := h.Processes(t.Context()); err != nil || len(left) > 0 {
+		t.Errorf("%v are left, %v", left, err)
+	}
+	_, err := h.Start(t.Context(), sh("true"), guestapi.StartOptions{User: "nobodyhere"})
+	wantKind(t, err, sandbox.Invalid, "no such user: nobodyhere")
+}
+
+func TestEnvironmentIsClean(t *testing.T) {
+	h := newHost(t)
+	got := strings.Fields(h.run("env").stdout)
+	var names []string
+	for _, e := range got {
+		name, _, _ := strings.Cut(e, "=")
+		names = append(names, name)
+	}
+	slices.Sort(names)
+	want := []string{"GLOVEBOX_PROCESS", "HOME", "LANG", "LOGNAME", "PATH", "PWD", "SHELL", "USER"}
+	if diff := cmp.Diff(want, names); diff != "" {
+		t.Errorf("variables (-want +got):\n%s", diff)
+	}
+}
+
+func TestUsers(t *testing.T) {
+	needRoot(t)
+	h := newHost(t)
+	for user, want := range map[string]string{
+		"":     "1000:1000:1000:user",
+		"user": "1000:1000:1000:user",
+		"root": "0:0:0:root",
+	} {
+		r := collect(t, h.start(sh(`echo $(id -u):$(id -g):$(id -G):$USER`), guestapi.StartOptions{User: user}))
+		if got := strings.TrimSpace(r.stdout); got != want {
+			t.Errorf("user %q is %q, want %q", user, got, want)
+		}
+	}
+	// The user may not touch the guest.
+	r := h.run(fmt.Sprintf("kill -9 %d; kill -STOP %d; cat /proc/%d/environ; ls /proc/%d/fd", h.pid, h.pid, h.pid, h.pid))
+	if n := strings.Count(r.stderr, "ermi"); n != 4 || r.stdout != "" {
 		t.Errorf("stdout %q, stderr %q", r.stdout, r.stderr)
 	}
-	if r.end.ExitCode != 3 || !r.end.Exited || r.end.Status != "exit status 3" {
-		t.Errorf("end is %+v", r.end)
-	}
-	_ = strings.TrimSpace
-	_ = guestapi.SIGKILL
 }
+
+func TestInheritsNoDescriptors(t *testing.T) {
+	h := newHost(t)
+	if got := h.run("ls /proc/self/fd").stdout; got != "0\n1\n2\n3\n" { // 3 is of ls
+		t.Errorf("descriptors are %q", got)
+	}
+}
+
+func TestInput(t *testing.T) {
+	h := newHost(t)
+	ctx := t.Context()
+	p := h.start(&guestapi.StartRequest{Process: guestapi.ProcessConfig{Cmd: "sha256sum"}}, guestapi.StartOptions{})
+	data := bytes.Repeat([]byte("0123456789abcdef"), 200_000) // more than one request
+	if err := h.SendInput(ctx, pidOf(p), data, false); err != nil {
+		t.Fatal(err)
+	}
+	if err := h.CloseStdin(ctx, pidOf(p)); err != nil {
+		t.Fatal(err)
+	}
+	if got, want := collect(t, p).stdout, fmt.Sprintf("%x  -\n", sha256.Sum256(data)); got != want {
+		t.Errorf("got %q, want %q", got, want)
+	}
+	wantKind(t, h.SendInput(ctx, pidOf(p), data, false), sandbox.NotFound, "no process")
+}
+
+func TestInputErrors(t *testing.T) {
+	h := newHost(t)
+	ctx := t.Context()
+	// A process that does not read blocks its writer, and nobody else.
+	req := sh("exec 3<&0; sleep 1000")
+	req.Stdin = nil
+	p := h.start(req, guestapi.StartOptions{})
+	short, cancel := context.WithTimeout(ctx, 300*time.Millisecond)
+	defer cancel()
+	if err := h.SendInput(short, pidOf(p), make([]byte, 1<<20), false); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("blocked input: %v", err)
+	}
+	waiting := make(chan error, 1)
+	go func() { waiting <- h.SendInput(ctx, pidOf(p), make([]byte, 1<<20), false) }()
+	time.Sleep(50 * time.Millisecond)
+	if err := h.CloseStdin(ctx, pidOf(p)); err != nil {
+		t.Fatal(err)
+	}
+	wantKind(t, <-waiting, sandbox.Conflict, "input is closed")
+	wantKind(t, h.SendInput(ctx, pidOf(p), []byte("x"), false), sandbox.Conflict, "input is closed")
+	if err := h.Signal(ctx, pidOf(p), guestapi.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+
+	req = sh("exec <&-; echo closed; sleep 1000")
+	req.Stdin = nil
+	p = h.start(req, guestapi.StartOptions{})
+	if ev, err := p.Next(); err != nil || string(ev.Data.Stdout) != "closed\n" {
+		t.Fatal(ev, err)
+	}
+	wantKind(t, h.SendInput(ctx, pidOf(p), []byte("x"), false), sandbox.Conflict, "does not read")
+	wantKind(t, h.SendInput(ctx, pidOf(p), []byte("x"), true), sandbox.Conflict, "no terminal")
+	wantKind(t, h.Resize(ctx, pidOf(p), guestapi.PTYSize{Cols: 1, Rows: 1}), sandbox.Conflict, "no terminal")
+	if err := h.Signal(ctx, pidOf(p), guestapi.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+
+	p = h.start(sh("sleep 1000"), guestapi.StartOptions{})
+	wantKind(t, h.SendInput(ctx, pidOf(p), []byte("x"), false), sandbox.Conflict, "without input")
+	wantKind(t, h.CloseStdin(ctx, pidOf(p)), sandbox.Conflict, "without input")
+	if err := h.Signal(ctx, pidOf(p), guestapi.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestTerminal(t *testing.T) {
+	h := newHost(t)
+	ctx := t.Context()
+	p := h.start(&guestapi.StartRequest{
+		Process: guestapi.ProcessConfig{Cmd: "/bin/sh", Envs: map[string]string{"PS1": "$ "}, Cwd: "/"},
+		PTY:     &guestapi.PTY{Size: &guestapi.PTYSize{Cols: 100, Rows: 30}},
+	}, guestapi.StartOptions{})
+	seen := ""
+	expect := func(text string) {
+		t.Helper()
+		for {
+			if _, rest, ok := strings.Cut(seen, text); ok {
+				seen = rest
+				return
+			}
+			ev, err := p.Next()
+			if err != nil || ev.End != nil {
+				t.Fatalf("waiting for %q: %v, %v, after %q", text, ev, err, seen)
+			}
+			if len(ev.Data.Stdout)+len(ev.Data.Stderr) > 0 {
+				t.Fatalf("output beside the terminal's: %+v", ev.Data)
+			}
+			seen += string(ev.Data.PTY)
+		}
+	}
+	send := func(text string) {
+		t.Helper()
+		if err := h.SendInput(ctx, pidOf(p), []byte(text), true); err != nil {
+			t.Fatal(err)
+		}
+	}
+	expect("$ ")
+	send("stty size; tty; echo $TERM\n")
+	expect("30 100\r\n/dev/pts/")
+	expect("xterm-256color\r\n")
+	if err := h.Resize(ctx, pidOf(p), guestapi.PTYSize{Cols: 77, Rows: 22}); err != nil {
+		t.Fatal(err)
+	}
+	send("stty size </dev/tty\n")
+	expect("22 77\r\n")
+	wantKind(t, h.Resize(ctx, pidOf(p), guestapi.PTYSize{Cols: 1 << 17, Rows: 1}), sandbox.Invalid, "too large")
+	send("sleep 1000\n")
+	eventually(t, "sleep runs", func() bool { return len(h.descendants()) == 2 })
+	send("\x03") // Control-C goes to the program in the foreground
+	eventually(t, "sleep is interrupted", func() bool { return len(h.descendants()) == 1 })
+	if err := h.CloseStdin(ctx, pidOf(p)); err != nil {
+		t.Fatal(err)
+	}
+	if end := collect(t, p).end; !end.Exited {
+		t.Errorf("end is %+v", end)
+	}
+}
+
+func TestSignals(t *testing.T) {
+	h := newHost(t)
+	ctx := t.Context()
+	for _, sig := range []struct {
+		name guestapi.Signal
+		text string
+	}{{guestapi.SIGTERM, "TERM"}, {guestapi.SIGINT, "INT"}, {guestapi.SIGHUP, "HUP"}} {
+		// The whole group gets it: the shell, and sleep, for which it waits.
+		p := h.start(sh("trap 'echo got "+sig.text+"; exit 7' "+sig.text+"; echo ready; sleep 1000"), guestapi.StartOptions{})
+		if ev, err := p.Next(); err != nil || string(ev.Data.Stdout) != "ready\n" {
+			t.Fatal(ev, err)
+		}
+		eventually(t, "sleep runs", func() bool { return len(h.descendants()) == 2 })
+		if err := h.Signal(ctx, pidOf(p), sig.name); err != nil {
+			t.Fatal(err)
+		}
+		if r := collect(t, p); r.stdout != "got "+sig.text+"\n" || r.end.ExitCode != 7 {
+			t.Errorf("%s: %q, %+v", sig.name, r.stdout, r.end)
+		}
+	}
+	p := h.start(sh("sleep 1000"), guestapi.StartOptions{})
+	wantKind(t, h.Signal(ctx, pidOf(p), "SIGNAL_SIGSEGV"), sandbox.Invalid, "SIGSEGV")
+	if err := h.Signal(ctx, pidOf(p), guestapi.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	if end := collect(t, p).end; end.Exited || end.Detail.Signal != 9 || end.Detail.TimedOut {
+		t.Errorf("end is %+v, %+v", end, end.Detail)
+	}
+	wantKind(t, h.Signal(ctx, guestapi.ProcessSelector{PID: 1}, guestapi.SIGKILL), sandbox.NotFound, "no process 1")
+	wantKind(t, h.Signal(ctx, guestapi.ProcessSelector{}, guestapi.SIGKILL), sandbox.NotFound, "no process 0")
+}
+
+func TestListAndTags(t *testing.T) {
+	h := newHost(t)
+	ctx := t.Context()
+	req := sh("sleep 1000")
+	req.Tag = "mine"
+	p := h.start(req, guestapi.StartOptions{})
+	_, err := h.Start(ctx, req, guestapi.StartOptions{})
+	wantKind(t, err, sandbox.Conflict, `"mine" is in use`)
+	list, err := h.Processes(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []guestapi.ProcessInfo{{Config: req.Process, PID: p.PID(), Tag: "mine"}}
+	if diff := cmp.Diff(want, list); diff != "" {
+		t.Errorf("list (-want +got):\n%s", diff)
+	}
+	if err := h.Signal(ctx, guestapi.ProcessSelector{Tag: "mine"}, guestapi.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	collect(t, p)
+	if list, err := h.Processes(ctx); err != nil || len(list) != 0 {
+		t.Errorf("list is %v, %v", list, err)
+	}
+	p = h.start(req, guestapi.StartOptions{}) // the tag is free again
+	if err := h.Signal(ctx, pidOf(p), guestapi.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// Much output arrives complete, and each stream in order, and slowly taken
+// output does not pile up in the guest.
+func TestMuchOutput(t *testing.T) {
+	h := newHost(t)
+	const size = 100 << 20
+	script := fmt.Sprintf("head -c %d /dev/zero | tr '\\0' a & head -c %d /dev/zero | tr '\\0' b >&2 & wait", size, size/4)
+	p := h.start(sh(script), guestapi.StartOptions{})
+	// Warm: the pools have what they will have.
+	before := h.rss()
+	time.Sleep(300 * time.Millisecond) // while nobody reads
+	a, b, most := 0, 0, 0
+	for i := 0; ; i++ {
+		ev, err := p.Next()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if ev.End != nil {
+			break
+		}
+		a += bytes.Count(ev.Data.Stdout, []byte("a"))
+		b += bytes.Count(ev.Data.Stderr, []byte("b"))
+		if i%64 == 0 {
+			most = max(most, h.rss())
+		}
+	}
+	if a != size || b != size/4 {
+		t.Errorf("%d and %d bytes, want %d and %d", a, b, size, size/4)
+	}
+	if grown := most - before; grown > 40<<20 {
+		t.Errorf("the guest grew by %d MiB", grown>>20)
+	}
+}
+
+func TestOrderOfOutput(t *testing.T) {
+	h := newHost(t)
+	r := h.run("i=0; while [ $i -lt 3000 ]; do echo $i; echo $i >&2; i=$((i+1)); done")
+	var want strings.Builder
+	for i := range 3000 {
+		want.WriteString(strconv.Itoa(i) + "\n")
+	}
+	if r.stdout != want.String() || r.stderr != want.String() {
+		t.Error("output is not what was written")
+	}
+}
+
+func TestBackPressure(t *testing.T) {
+	h := newHost(t)
+	dir := t.TempDir()
+	// Nobody reads: the process stops writing, and goes on when read.
+	p := h.start(sh("yes & wait"), guestapi.StartOptions{User: sandbox.Root})
+	_ = dir
+	cpu := func() (ticks uint64) {
+		for _, d := range h.descendants() {
+			var buf [1024]byte
+			n := readSmall("/proc/"+strconv.Itoa(d.pid)+"/stat", buf[:])
+			f := strings.Fields(string(buf[bytes.LastIndexByte(buf[:n], ')')+1 : n]))
+			u, _ := strconv.ParseUint(f[11], 10, 64)
+			s, _ := strconv.ParseUint(f[12], 10, 64)
+			ticks += u + s
+		}
+		return ticks
+	}
+	time.Sleep(500 * time.Millisecond)
+	first := cpu()
+	time.Sleep(500 * time.Millisecond)
+	if more := cpu() - first; more > 2 {
+		t.Errorf("the process ran for %d ticks while nobody read", more)
+	}
+	for read := 0; read < 20<<20; {
+		ev, err := p.Next()
+		if err != nil {
+			t.Fatal(err)
+		}
+		read += len(ev.Data.Stdout)
+	}
+	if err := h.Signal(t.Context(), pidOf(p), guestapi.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestKeep(t *testing.T) {
+	h := newHost(t)
+	ctx := t.Context()
+	const size = 8 << 20
+	req := sh(fmt.Sprintf("echo begin; head -c %d /dev/zero | tr '\\0' x; echo end", size))
+	req.Keep, req.Tag = true, "kept"
+	p := h.start(req, guestapi.StartOptions{})
+	sel := pidOf(p)
+	p.Close() // before anything was read
+	time.Sleep(200 * time.Millisecond)
+	before := h.rss()
+	if before > 100<<20 {
+		t.Errorf("the guest holds %d MiB", before>>20)
+	}
+
+	// Taken in parts, by one stream after another. What a stream took is what
+	// the guest could send to it; so each reads all that is under way.
+	var got int
+	for range 3 {
+		q, err := h.Connect(ctx, sel)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if q.PID() != sel.PID {
+			t.Errorf("pid %d, want %d", q.PID(), sel.PID)
+		}
+		ev, err := q.Next()
+		if err != nil {
+			t.Fatal(err)
+		}
+		got += len(ev.Data.Stdout)
+		q.Close()
+	}
+	q, err := h.Connect(ctx, guestapi.ProcessSelector{Tag: "kept"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := collect(t, q)
+	if !strings.HasSuffix(r.stdout, "x\nend\n") && !strings.HasSuffix(r.stdout, "xend\n") {
+		t.Errorf("the last of the output is %q", r.stdout[max(0, len(r.stdout)-20):])
+	}
+	_, err = h.Connect(ctx, sel)
+	wantKind(t, err, sandbox.NotFound, "no process")
+}
+
+// An end that nobody took waits, with all output.
+func TestKeepsTheEnd(t *testing.T) {
+	h := newHost(t)
+	req := sh("echo early; sleep 0.2; echo late; exit 5")
+	req.Keep = true
+	p := h.start(req, guestapi.StartOptions{})
+	sel := pidOf(p)
+	p.Close()
+	eventually(t, "it ended", func() bool { return len(h.descendants()) == 0 })
+	list, err := h.Processes(t.Context())
+	if err != nil || len(list) != 1 {
+		t.Fatalf("list is %v, %v", list, err)
+	}
+	q, err := h.Connect(t.Context(), sel)
+	if err != nil {
+		t.Fatal(err)
+	}
+	// The first stream may have taken "early" before it was closed.
+	if r := collect(t, q); strings.TrimPrefix(r.stdout, "early\n") != "late\n" || r.end.ExitCode != 5 {
+		t.Errorf("%q, %+v", r.stdout, r.end)
+	}
+	list, err = h.Processes(t.Context())
+	if err != nil || len(list) != 0 {
+		t.Fatalf("list is %v, %v", list, err)
+	}
+}
+
+func TestWithoutKeepOutputIsDropped(t *testing.T) {
+	h := newHost(t)
+	p := h.start(sh("head -c 20000000 /dev/zero; touch /dev/null; sleep 1000"), guestapi.StartOptions{})
+	p.Close()
+	eventually(t, "it runs on", func() bool { // head is done, sleep runs
+		list := h.descendants()
+		return len(list) == 2 || len(list) == 1 && list[0].state == 'S'
+	})
+	q, err := h.Connect(t.Context(), pidOf(p))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := h.Signal(t.Context(), pidOf(p), guestapi.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	collect(t, q)
+}
+
+// Every attached stream gets all that comes while it is attached.
+func TestSeveralStreams(t *testing.T) {
+	h := newHost(t)
+	req := sh("read x; seq 1 200000")
+	req.Stdin = nil
+	p := h.start(req, guestapi.StartOptions{})
+	streams := []*guestapi.Process{p}
+	for range 4 {
+		q, err := h.Connect(t.Context(), pidOf(p))
+		if err != nil {
+			t.Fatal(err)
+		}
+		streams = append(streams, q)
+	}
+	if err := h.SendInput(t.Context(), pidOf(p), []byte("\n"), false); err != nil {
+		t.Fatal(err)
+	}
+	results := make([]result, len(streams))
+	var wg sync.WaitGroup
+	for i, q := range streams {
+		wg.Go(func() { results[i] = collect(t, q) })
+	}
+	wg.Wait()
+	for i, r := range results {
+		if !strings.HasPrefix(r.stdout, "1\n2\n") || !strings.HasSuffix(r.stdout, "\n200000\n") || r.stdout != results[0].stdout {
+			t.Errorf("stream %d has %d bytes", i, len(r.stdout))
+		}
+	}
+}
+
+func TestManyAtOnce(t *testing.T) {
+	h := newHost(t)
+	var wg sync.WaitGroup
+	for i := range 100 {
+		wg.Go(func() {
+			p, err := h.Start(t.Context(), sh(fmt.Sprintf("sleep 0.1; echo %d", i)), guestapi.StartOptions{})
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			if r := collect(t, p); r.stdout != fmt.Sprintf("%d\n", i) {
+				t.Errorf("%d: %q", i, r.stdout)
+			}
+		})
+	}
+	wg.Wait()
+}
+
+func TestEndingTheCallLeavesTheProcess(t *testing.T) {
+	h := newHost(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	p, err := h.Start(ctx, sh("sleep 0.3; echo done; sleep 1000"), guestapi.StartOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	cancel()
+	if _, err := p.Next(); !errors.Is(err, context.Canceled) || sandbox.KindOf(err) != sandbox.Unavailable {
+		t.Errorf("error is %v", err)
+	}
+	q, err := h.Connect(t.Context(), pidOf(p))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ev, err := q.Next()
+	if err != nil || string(ev.Data.Stdout) != "done\n" {
+		t.Errorf("%v, %v", ev, err)
+	}
+	if err := h.Signal(t.Context(), pidOf(p), guestapi.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestEndDetail(t *testing.T) {
+	h := newHost(t)
+	for name, tc := range map[string]struct {
+		script string
+		want   guestapi.EndDetail
+	}{
+		"nothing":       {"exit 1", guestapi.EndDetail{}},
+		"disk text":     {"echo 'cat: write error: No space left on device' >&2; exit 1", guestapi.EndDetail{DiskFull: true}},
+		"disk, but ok":  {"echo 'No space left on device' >&2; exit 0", guestapi.EndDetail{}},
+		"long before":   {"echo 'No space left on device' >&2; seq 100 >&2; exit 1", guestapi.EndDetail{}},
+		"fork text":     {"echo 'sh: 1: Cannot fork' >&2; exit 2", guestapi.EndDetail{ProcessLimit: true}},
+		"memory text":   {"echo MemoryError >&2; exit 1", guestapi.EndDetail{MemoryKill: true}},
+		"signal":        {"kill -15 $$", guestapi.EndDetail{Signal: 15}},
+		"left behind":   {"sleep 1000 >/dev/null 2>&1 & exit 0", guestapi.EndDetail{Left: 1}},
+		"left detached": {"(setsid sleep 1000 >/dev/null 2>&1 &) ; exit 0", guestapi.EndDetail{Left: 1}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			h := *h
+			h.t = t
+			got := *h.run(tc.script).end.Detail
+			got.CPUMillis, got.PeakMemoryBytes = 0, 0
+			if diff := cmp.Diff(tc.want, got); diff != "" {
+				t.Errorf("detail (-want +got):\n%s", diff)
+			}
+		})
+	}
+	r := h.run("i=0; while [ $i -lt 300000 ]; do i=$((i+1)); done")
+	if r.end.Detail.CPUMillis < 10 {
+		t.Errorf("it used %d ms of CPU", r.end.Detail.CPUMillis)
+	}
+}
+
