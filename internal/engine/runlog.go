@@ -153,7 +153,9 @@ func (l *runLog) makeRoom() error {
 				victim, most = s, spare
 			}
 		}
-		if held < l.most || victim < 0 {
+		// One more than most, as the last of each stream is not full: what
+		// fits the bound is then kept whole.
+		if held <= l.most || victim < 0 {
 			return nil
 		}
 		x := &l.streams[victim].extent

@@ -1,0 +1,330 @@
+package engine
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math/rand/v2"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
+)
+
+func testLogFiles(tb testing.TB) (logFiles, string) {
+	tb.Helper()
+	dir := tb.TempDir()
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() { root.Close() })
+	return logFiles{root, "sbx", "run"}, dir
+}
+
+// pattern returns n bytes in which every position can be told by what is there.
+func pattern(stream int, from, n int64) []byte {
+	p := make([]byte, n)
+	for i := range p {
+		at := from + int64(i)
+		p[i] = byte(at>>(8*(at%4))) ^ byte(stream*85)
+	}
+	return p
+}
+
+func mustAppend(tb testing.TB, l *runLog, stream int, p []byte) {
+	tb.Helper()
+	if err := l.append(stream, p); err != nil {
+		tb.Fatal(err)
+	}
+}
+
+func TestRunLogKeepsAllBelowItsBound(t *testing.T) {
+	files, dir := testLogFiles(t)
+	l := newRunLog(files, minLogSize)
+	want := map[int]int64{stdout: 5*segmentSize + 17, stderr: 3*segmentSize - 17}
+	var at [streams]int64
+	rnd := rand.New(rand.NewPCG(1, 2))
+	for at[stdout] < want[stdout] || at[stderr] < want[stderr] {
+		s := rnd.IntN(streams)
+		n := min(rnd.Int64N(300<<10), want[s]-at[s])
+		mustAppend(t, l, s, pattern(s, at[s], n))
+		at[s] += n
+	}
+	if err := l.close(); err != nil {
+		t.Fatal(err)
+	}
+	fromDisk, err := files.extents()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if fromDisk != l.extents() {
+		t.Errorf("extents %v from disk, %v in memory", fromDisk, l.extents())
+	}
+	for s := range streams {
+		got, err := files.read(s, fromDisk[s], 0, want[s]+10)
+		if err != nil || !bytes.Equal(got, pattern(s, 0, want[s])) {
+			t.Errorf("%s: %d bytes, %v; want %d", streamName(s), len(got), err, want[s])
+		}
+	}
+	err = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
+		if info, infoErr := d.Info(); err == nil && infoErr == nil && !d.IsDir() && info.Mode() != 0o600 {
+			t.Errorf("%s has mode %v", path, info.Mode())
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := files.remove(); err != nil {
+		t.Fatal(err)
+	}
+	if left, err := os.ReadDir(filepath.Join(dir, "sbx")); err != nil || len(left) != 0 {
+		t.Errorf("left: %v, %v", left, err)
+	}
+}
+
+func TestRunLogDropsTheMiddle(t *testing.T) {
+	files, dir := testLogFiles(t)
+	l := newRunLog(files, minLogSize)
+	const total, some = 40*segmentSize + 12345, 2 * segmentSize
+	mustAppend(t, l, stderr, pattern(stderr, 0, some))
+	for at := int64(0); at < total; {
+		n := min(int64(100_000), total-at)
+		mustAppend(t, l, stdout, pattern(stdout, at, n))
+		at += n
+	}
+	if err := l.close(); err != nil {
+		t.Fatal(err)
+	}
+	x := l.extents()[stdout]
+	if x.total != total || x.gapFrom != segmentSize || x.kept() > minLogSize+segmentSize-some || x.kept() < minLogSize-segmentSize-some {
+		t.Errorf("%+v keeps %d", x, x.kept())
+	}
+	if other := l.extents()[stderr]; other.kept() != some {
+		t.Errorf("the stream that wrote little keeps %d", other.kept())
+	}
+	var onDisk int64
+	entries, err := os.ReadDir(filepath.Join(dir, "sbx"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		info, err := e.Info()
+		if err != nil {
+			t.Fatal(err)
+		}
+		onDisk += info.Size()
+	}
+	if onDisk != x.kept()+some || onDisk > minLogSize+segmentSize {
+		t.Errorf("%d bytes on disk, want %d", onDisk, x.kept()+some)
+	}
+	fromDisk, err := files.extents()
+	if err != nil || fromDisk != l.extents() {
+		t.Errorf("extents %v from disk (%v), %v in memory", fromDisk, err, l.extents())
+	}
+	for _, span := range [][2]int64{{0, x.gapFrom}, {x.gapTo, x.total}} {
+		got, err := files.read(stdout, x, span[0], total)
+		if err != nil || !bytes.Equal(got, pattern(stdout, span[0], span[1]-span[0])) {
+			t.Errorf("from %d: %d bytes, %v; want up to %d", span[0], len(got), err, span[1])
+		}
+	}
+	for _, at := range []int64{x.gapFrom, x.gapTo - 1} {
+		_, err := files.read(stdout, x, at, 1)
+		if !errors.Is(err, sandbox.NotFound) || !strings.Contains(sandbox.HintOf(err), fmt.Sprint(x.gapTo)) {
+			t.Errorf("in the gap: %v (hint %q)", err, sandbox.HintOf(err))
+		}
+	}
+	if got, err := files.read(stdout, x, total, 10); err != nil || len(got) != 0 {
+		t.Errorf("at the end: %d bytes, %v", len(got), err)
+	}
+}
+
+func TestRunLogReopens(t *testing.T) {
+	files, _ := testLogFiles(t)
+	const first, second = 11*segmentSize + 100, 5*segmentSize + 7
+	l := newRunLog(files, minLogSize)
+	mustAppend(t, l, stdout, pattern(stdout, 0, first))
+	mustAppend(t, l, stderr, pattern(stderr, 0, segmentSize)) // ends with its segment
+	if err := l.close(); err != nil {
+		t.Fatal(err)
+	}
+	l, err := reopenRunLog(files, minLogSize)
+	if err != nil {
+		t.Fatal(err)
+	}
+	mustAppend(t, l, stdout, pattern(stdout, first, second))
+	mustAppend(t, l, stderr, pattern(stderr, segmentSize, 5))
+	if err := l.close(); err != nil {
+		t.Fatal(err)
+	}
+	xs := l.extents()
+	if xs[stdout].total != first+second || xs[stdout].kept() > minLogSize+segmentSize || xs[stderr].total != segmentSize+5 {
+		t.Errorf("%+v", xs)
+	}
+	got, err := files.read(stdout, xs[stdout], xs[stdout].gapTo, 1<<30)
+	if err != nil || !bytes.Equal(got, pattern(stdout, xs[stdout].gapTo, xs[stdout].total-xs[stdout].gapTo)) {
+		t.Errorf("%d bytes, %v", len(got), err)
+	}
+}
+
+// A reader gets every byte in order however slow it is, and the writer waits
+// for it; a writer that may not wait drops, and the reader is told how much.
+func TestRunLogFollow(t *testing.T) {
+	const total = 20 * segmentSize
+	for _, hurried := range []bool{false, true} {
+		t.Run(fmt.Sprintf("Hurried=%v", hurried), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				files, _ := testLogFiles(t)
+				l := newRunLog(files, minLogSize)
+				var got bytes.Buffer
+				gate := make(chan struct{})
+				done := make(chan error)
+				go func() {
+					done <- l.follow(t.Context(), func(s sandbox.StreamName, data []byte) error {
+						<-gate
+						got.Write(data)
+						return nil
+					})
+				}()
+				synctest.Wait()
+				written := make(chan struct{})
+				go func() {
+					defer close(written)
+					for at := int64(0); at < total; at += 100 << 10 {
+						mustAppend(t, l, stdout, pattern(stdout, at, min(100<<10, total-at)))
+					}
+				}()
+				synctest.Wait()
+				select {
+				case <-written:
+					t.Error("the writer did not wait for the reader")
+				default:
+				}
+				if hurried {
+					l.hurry()
+					<-written
+				}
+				close(gate)
+				<-written
+				if err := l.close(); err != nil {
+					t.Fatal(err)
+				}
+				if err := <-done; err != nil {
+					t.Fatal(err)
+				}
+				x := l.extents()[stdout]
+				want := pattern(stdout, 0, total)
+				if hurried {
+					// It had read its first piece before the gate.
+					want = slicesConcat(pattern(stdout, 0, x.gapFrom), gapText(x.gapTo-x.gapFrom), pattern(stdout, x.gapTo, total-x.gapTo))
+				}
+				if x.kept() == total || !bytes.Equal(got.Bytes(), want) {
+					t.Errorf("%d bytes, want %d; %+v", got.Len(), len(want), x)
+				}
+			})
+		})
+	}
+}
+
+func slicesConcat(parts ...[]byte) []byte { return bytes.Join(parts, nil) }
+
+func TestRunLogFollowKeepsTheOrder(t *testing.T) {
+	files, _ := testLogFiles(t)
+	l := newRunLog(files, minLogSize)
+	var want []string
+	for i := range 100 {
+		s := i / 3 % 2
+		text := fmt.Sprintf("%d,", i)
+		mustAppend(t, l, s, []byte(text))
+		want = append(want, string(streamName(s))+" "+text)
+	}
+	if err := l.close(); err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	err := l.follow(t.Context(), func(s sandbox.StreamName, data []byte) error {
+		for text := range strings.SplitAfterSeq(string(data), ",") {
+			if text != "" {
+				got = append(got, string(s)+" "+text)
+			}
+		}
+		return nil
+	})
+	if d := cmp.Diff(want, got); err != nil || d != "" {
+		t.Errorf("%v; -want +got\n%s", err, d)
+	}
+}
+
+func TestRunLogFollowBeyondTheOrder(t *testing.T) {
+	files, _ := testLogFiles(t)
+	l := newRunLog(files, minLogSize)
+	var want [streams]string
+	for i := range maxOrder + 1000 {
+		mustAppend(t, l, i%2, []byte{byte('a' + i%26)})
+		want[i%2] += string(rune('a' + i%26))
+	}
+	if err := l.close(); err != nil {
+		t.Fatal(err)
+	}
+	var got [streams]string
+	err := l.follow(t.Context(), func(s sandbox.StreamName, data []byte) error {
+		if s == sandbox.Stdout {
+			got[stdout] += string(data)
+		} else {
+			got[stderr] += string(data)
+		}
+		return nil
+	})
+	if err != nil || got != want {
+		t.Errorf("%v; %d and %d bytes, want %d and %d", err, len(got[0]), len(got[1]), len(want[0]), len(want[1]))
+	}
+}
+
+func TestRunLogFollowEnds(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		files, _ := testLogFiles(t)
+		l := newRunLog(files, minLogSize)
+		mustAppend(t, l, stdout, []byte("x"))
+		refused := errors.New("refused")
+		if err := l.follow(t.Context(), func(sandbox.StreamName, []byte) error { return refused }); err != refused {
+			t.Errorf("%v, want the reader's own error", err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error)
+		go func() { done <- l.follow(ctx, func(sandbox.StreamName, []byte) error { return nil }) }()
+		synctest.Wait()
+		cancel()
+		if err := <-done; !errors.Is(err, context.Canceled) {
+			t.Errorf("%v", err)
+		}
+		if len(l.readers) != 0 {
+			t.Errorf("%d readers left", len(l.readers))
+		}
+		if err := l.close(); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+func BenchmarkRunLogAppend(b *testing.B) {
+	files, _ := testLogFiles(b)
+	l := newRunLog(files, 64<<20)
+	p := pattern(stdout, 0, 32<<10)
+	b.SetBytes(int64(len(p)))
+	for b.Loop() {
+		if err := l.append(stdout, p); err != nil {
+			b.Fatal(err)
+		}
+	}
+	if err := l.close(); err != nil {
+		b.Fatal(err)
+	}
+}

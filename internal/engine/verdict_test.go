@@ -1,0 +1,106 @@
+package engine
+
+import (
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/glovebox-dev/glovebox/internal/driver"
+	"github.com/glovebox-dev/glovebox/internal/guestapi"
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
+)
+
+func TestSettle(t *testing.T) {
+	detail := func(end *guestapi.EndEvent, d guestapi.EndDetail) *guestapi.EndEvent {
+		if d.Signal == 0 && end.Detail != nil {
+			d.Signal = end.Detail.Signal
+		}
+		end.Detail = &d
+		return end
+	}
+	killCounted := func(e ending) ending {
+		e.counted, e.before.MemoryKills, e.after.MemoryKills = true, 1, 2
+		return e
+	}
+	forkCounted := func(e ending) ending {
+		e.counted, e.before.ProcessRefusals, e.after.ProcessRefusals = true, 0, 7
+		return e
+	}
+	why := &reason{cause: "the sandbox died", code: sandbox.SandboxLost, next: "n"}
+	none := -1 // no exit code
+	for _, c := range []struct {
+		name string
+		e    ending
+		want sandbox.VerdictCode
+		text string // in the cause
+		next bool   // there is a next step
+		code int
+	}{
+		{"OK", ending{event: exited(0)}, sandbox.OK, "", false, 0},
+		{"OKThoughAChildWasKilled", killCounted(ending{event: exited(0), alone: true}), sandbox.OK, "", false, 0},
+		{"OKThoughTheDiskIsFull", ending{event: detail(exited(0), guestapi.EndDetail{DiskFull: true})}, sandbox.OK, "", false, 0},
+		{"OKBeforeTheSandboxStopped", ending{event: exited(0), why: why}, sandbox.OK, "", false, 0},
+
+		{"Failed", ending{event: exited(3)}, sandbox.Failed, "status 3", false, 3},
+		{"FailedBeforeTheSandboxStopped", ending{event: exited(3), why: why}, sandbox.Failed, "status 3", false, 3},
+		{"NotFound", ending{event: exited(127)}, sandbox.Failed, "not found", true, 127},
+		{"NotExecutable", ending{event: exited(126)}, sandbox.Failed, "not be executed", true, 126},
+		{"ShellSawASignal", ending{event: exited(139)}, sandbox.Failed, "SIGSEGV", false, 139},
+		{"NotRun", ending{event: &guestapi.EndEvent{Error: "fork: no"}}, sandbox.Failed, "fork: no", false, none},
+
+		{"Killed", ending{event: killed(11)}, sandbox.Killed, "SIGSEGV", false, none},
+		{"KilledByAnUnknownSignal", ending{event: killed(42)}, sandbox.Killed, "signal 42", false, none},
+		{"KilledWithoutDetail", ending{event: &guestapi.EndEvent{Status: "signal: killed"}}, sandbox.Killed, "signal: killed", false, none},
+
+		{"Timeout", ending{event: killed(9), fate: fateTimeout}, sandbox.Timeout, "30s", true, none},
+		{"TimeoutThoughTheShellExited", ending{event: exited(137), fate: fateTimeout}, sandbox.Timeout, "30s", true, none},
+		{"TimeoutByTheGuest", ending{event: detail(killed(9), guestapi.EndDetail{TimedOut: true})}, sandbox.Timeout, "30s", true, none},
+		{"TimeoutThatCostTheSandbox", ending{fate: fateTimeout, why: why}, sandbox.Timeout, "30s", true, none},
+		{"TimeoutThoughMemoryWasShort", killCounted(ending{event: killed(9), fate: fateTimeout}), sandbox.Timeout, "30s", true, none},
+
+		{"Cancelled", ending{event: killed(9), fate: fateCancelled}, sandbox.Cancelled, "on request", false, none},
+		{"Broken", ending{event: killed(9), fate: fateBroken, broken: errors.New("disk on fire")}, sandbox.Killed, "disk on fire", true, none},
+
+		{"OutOfMemoryByTheGuest", ending{event: detail(exited(1), guestapi.EndDetail{MemoryKill: true})}, sandbox.OutOfMemory, "512 MiB", true, 1},
+		{"OutOfMemoryByTheDriver", killCounted(ending{event: killed(9)}), sandbox.OutOfMemory, "512 MiB", true, none},
+		{"OutOfMemoryOfAChild", killCounted(ending{event: exited(137)}), sandbox.OutOfMemory, "512 MiB", true, 137},
+		{"OutOfMemoryOfAChildWhenAlone", killCounted(ending{event: exited(1), alone: true}), sandbox.OutOfMemory, "512 MiB", true, 1},
+		{"FailedBesideOneOutOfMemory", killCounted(ending{event: exited(1)}), sandbox.Failed, "status 1", false, 1},
+		{"KilledWithoutCount", ending{event: killed(9), before: driver.Incidents{MemoryKills: 1}, counted: true, after: driver.Incidents{MemoryKills: 1}}, sandbox.Killed, "SIGKILL", false, none},
+		{"OutOfMemoryBeforeDiskFull", ending{event: detail(exited(1), guestapi.EndDetail{MemoryKill: true, DiskFull: true})}, sandbox.OutOfMemory, "", true, 1},
+
+		{"TooManyProcessesByTheGuest", ending{event: detail(exited(1), guestapi.EndDetail{ProcessLimit: true})}, sandbox.TooManyProcesses, "256", true, 1},
+		{"TooManyProcessesByTheDriver", forkCounted(ending{event: exited(1), alone: true}), sandbox.TooManyProcesses, "256", true, 1},
+		{"FailedBesideTooManyProcesses", forkCounted(ending{event: exited(1)}), sandbox.Failed, "", false, 1},
+
+		{"DiskFull", ending{event: detail(exited(1), guestapi.EndDetail{DiskFull: true})}, sandbox.DiskFull, "1 GiB", true, 1},
+		{"DiskFullAndKilled", ending{event: detail(killed(7), guestapi.EndDetail{DiskFull: true})}, sandbox.DiskFull, "1 GiB", true, none},
+
+		{"SandboxLost", ending{why: why}, sandbox.SandboxLost, "died", true, none},
+		{"SandboxLostWithAnEnd", ending{event: killed(9), why: why}, sandbox.SandboxLost, "died", true, none},
+		{"SandboxOutOfMemory", ending{why: &reason{cause: "too much", code: sandbox.OutOfMemory, next: "n"}}, sandbox.OutOfMemory, "too much", true, none},
+		{"Untraceable", ending{}, sandbox.SandboxLost, "lost track", true, none},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			c.e.timeout, c.e.limits = 30*time.Second, sandbox.DefaultLimits()
+			v, code := settle(c.e)
+			if v.Code != c.want || !strings.Contains(v.Cause, c.text) || (v.NextStep != "") != c.next {
+				t.Errorf("%+v; want %s with %q, next step %v", v, c.want, c.text, c.next)
+			}
+			if (v.Cause == "") != (c.want == sandbox.OK) || strings.Contains(v.Cause, "\n") {
+				t.Errorf("cause %q is not one line for all but ok", v.Cause)
+			}
+			if code == nil && c.code != none || code != nil && *code != c.code {
+				t.Errorf("exit code %v, want %d", code, c.code)
+			}
+		})
+	}
+}
+
+func TestUsageIsNotBelieved(t *testing.T) {
+	e := ending{event: &guestapi.EndEvent{Detail: &guestapi.EndDetail{CPUMillis: -5, PeakMemoryBytes: -1 << 60}}}
+	if got := e.usage(); got != (sandbox.Usage{}) {
+		t.Errorf("%+v", got)
+	}
+}

@@ -1,0 +1,548 @@
+package engine
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"maps"
+	"net"
+	"slices"
+	"strconv"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/glovebox-dev/glovebox/internal/driver"
+	"github.com/glovebox-dev/glovebox/internal/guestapi"
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
+	"github.com/glovebox-dev/glovebox/internal/store"
+)
+
+// A world is a machine with boxes, as a scripted driver makes them: without
+// processes, so that time can be a test's own. It outlives the engines on it.
+type world struct {
+	mu       sync.Mutex
+	boxes    map[string]*worldBox
+	opaque   bool // references do not name the sandbox
+	creating func(ctx context.Context, spec *driver.Spec) error
+	receipt  func() sandbox.Receipt
+	made     int
+}
+
+func newWorld() *world { return &world{boxes: map[string]*worldBox{}} }
+
+// worldDriver is the driver of one engine.
+type worldDriver struct{ w *world }
+
+func (d worldDriver) Info() driver.Info {
+	return driver.Info{Name: "world", Isolates: true, Features: driver.Features{Pause: true, Incidents: true, Detach: true}}
+}
+func (d worldDriver) Probe(context.Context) error { return nil }
+func (d worldDriver) Close() error                { return nil }
+
+func (d worldDriver) Create(ctx context.Context, spec *driver.Spec) (driver.Box, error) {
+	d.w.mu.Lock()
+	creating := d.w.creating
+	d.w.mu.Unlock()
+	d.w.made++
+	ref := "box-" + spec.ID
+	if d.w.opaque {
+		ref = fmt.Sprintf("box-%d", d.w.made)
+	}
+	b := d.w.add(ref)
+	if creating != nil {
+		if err := creating(ctx, spec); err != nil {
+			d.w.remove(b)
+			return nil, err
+		}
+	}
+	return b, nil
+}
+
+func (d worldDriver) Attach(_ context.Context, ref string) (driver.Box, error) {
+	if b := d.w.box(ref); b != nil {
+		return b, nil
+	}
+	return nil, driver.ErrGone
+}
+
+func (d worldDriver) List(context.Context) ([]string, error) { return d.w.refs(), nil }
+
+func (d worldDriver) Discard(_ context.Context, ref string) error {
+	if b := d.w.box(ref); b != nil {
+		d.w.remove(b)
+	}
+	return nil
+}
+
+func (w *world) add(ref string) *worldBox {
+	b := &worldBox{w: w, ref: ref, procs: map[string]*worldProc{}, files: map[string][]byte{}}
+	b.changed = sync.NewCond(&b.mu)
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.boxes[ref] = b
+	return b
+}
+
+func (w *world) box(ref string) *worldBox {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.boxes[ref]
+}
+
+func (w *world) refs() []string {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return slices.Sorted(maps.Keys(w.boxes))
+}
+
+// only returns the one box there is.
+func (w *world) only(tb testing.TB) *worldBox {
+	tb.Helper()
+	refs := w.refs()
+	if len(refs) != 1 {
+		tb.Fatalf("boxes %v, want one", refs)
+	}
+	return w.box(refs[0])
+}
+
+func (w *world) remove(b *worldBox) {
+	w.mu.Lock()
+	delete(w.boxes, b.ref)
+	w.mu.Unlock()
+	b.die()
+}
+
+type worldBox struct {
+	w   *world
+	ref string
+
+	mu       sync.Mutex
+	changed  *sync.Cond
+	dead     bool
+	deaf     bool // nothing can be killed
+	paused   bool
+	pauses   int
+	resumes  int
+	kills    int
+	destroys int
+	failing  error // of Destroy
+	procs    map[string]*worldProc
+	files    map[string][]byte
+	lacks    string // a program that is not there
+}
+
+// die ends the guest and all processes.
+func (b *worldBox) die() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.dead = true
+	b.changed.Broadcast()
+}
+
+func (b *worldBox) Ref() string                            { return b.ref }
+func (b *worldBox) Dial(context.Context) (net.Conn, error) { return nil, driver.ErrGone }
+
+func (b *worldBox) Receipt(context.Context) (sandbox.Receipt, error) {
+	if b.w.receipt != nil {
+		return b.w.receipt(), nil
+	}
+	return fullReceipt(), nil
+}
+
+func fullReceipt() (r sandbox.Receipt) {
+	for _, n := range sandbox.ControlNames() {
+		r = append(r, sandbox.Control{Name: n, Asked: "a", Value: "a", Mechanism: "m", Enforced: true})
+	}
+	return r
+}
+
+func (b *worldBox) Destroy(context.Context) error {
+	b.mu.Lock()
+	b.destroys++
+	err := b.failing
+	b.mu.Unlock()
+	if err != nil {
+		return err
+	}
+	b.w.remove(b)
+	return nil
+}
+
+func (b *worldBox) Pause(context.Context) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.paused = true
+	b.pauses++
+	return nil
+}
+
+func (b *worldBox) Resume(context.Context) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.dead {
+		return driver.ErrGone
+	}
+	if b.paused {
+		b.resumes++
+	}
+	b.paused = false
+	return nil
+}
+
+func (b *worldBox) isPaused() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.paused
+}
+
+func (b *worldBox) Incidents(context.Context) (driver.Incidents, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return driver.Incidents{Alive: !b.dead, MemoryKills: b.kills}, nil
+}
+
+// worldGuest is one engine's client of a box.
+type worldGuest struct {
+	b      *worldBox
+	ctx    context.Context
+	cancel context.CancelFunc
+}
+
+func (b *worldBox) guest() *worldGuest {
+	ctx, cancel := context.WithCancel(context.Background())
+	return &worldGuest{b, ctx, cancel}
+}
+
+type worldProc struct {
+	req    *guestapi.StartRequest
+	events []guestapi.ProcessEvent // that no stream took
+	ended  bool
+	input  bytes.Buffer
+	timer  *time.Timer
+}
+
+var errBroken = sandbox.Errorf(sandbox.Unavailable, "stream broke off")
+
+// check fails as a guest that cannot answer does. b.mu is held.
+func (g *worldGuest) check() error {
+	switch {
+	case g.b.dead, g.ctx.Err() != nil:
+		return errBroken
+	case g.b.paused:
+		panic("a paused guest was asked")
+	}
+	return nil
+}
+
+// Start runs the scripts of tests:
+//
+//	print TEXT...   writes each text, then exits with 0
+//	exit N          exits with N
+//	sleep DURATION  exits with 0 after it
+//	cat             exits with 0 when its input is closed, having written it
+func (g *worldGuest) Start(ctx context.Context, req *guestapi.StartRequest, opts guestapi.StartOptions) (events, error) {
+	b := g.b
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if err := g.check(); err != nil {
+		return nil, err
+	}
+	if req.Process.Cmd == b.lacks {
+		return nil, sandbox.Errorf(sandbox.NotFound, "%s: not found", b.lacks)
+	}
+	p := &worldProc{req: req}
+	b.procs[req.Tag] = p
+	args := req.Process.Args
+	switch req.Process.Cmd {
+	case "print":
+		for _, text := range args {
+			p.events = append(p.events, guestapi.ProcessEvent{Data: &guestapi.DataEvent{Stdout: []byte(text)}})
+		}
+		b.end(p, exited(0))
+	case "sleep":
+		d, err := time.ParseDuration(args[0])
+		if err != nil {
+			return nil, sandbox.Errorf(sandbox.Invalid, "%w", err)
+		}
+		p.timer = time.AfterFunc(d, func() { b.endLater(p, exited(0)) })
+	case "cat":
+	case "exit":
+		n, err := strconv.Atoi(args[0])
+		if err != nil {
+			return nil, sandbox.Errorf(sandbox.Invalid, "%w", err)
+		}
+		b.end(p, exited(n))
+	default:
+		b.end(p, exited(0))
+	}
+	if opts.Timeout > 0 && !p.ended {
+		time.AfterFunc(opts.Timeout, func() {
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			if end := killed(9); !b.deaf {
+				end.Detail.TimedOut = true
+				b.end(p, end)
+			}
+		})
+	}
+	return g.stream(ctx, p, req.Tag), nil
+}
+
+func exited(code int) *guestapi.EndEvent {
+	return &guestapi.EndEvent{ExitCode: int32(code), Exited: true, Status: fmt.Sprintf("exit status %d", code)}
+}
+
+func killed(signal int) *guestapi.EndEvent {
+	return &guestapi.EndEvent{ExitCode: -1, Status: "signal", Detail: &guestapi.EndDetail{Signal: signal}}
+}
+
+// end ends a process. b.mu is held.
+func (b *worldBox) end(p *worldProc, end *guestapi.EndEvent) {
+	if p.ended {
+		return
+	}
+	p.ended = true
+	if p.timer != nil {
+		p.timer.Stop()
+	}
+	p.events = append(p.events, guestapi.ProcessEvent{End: end})
+	b.changed.Broadcast()
+}
+
+func (b *worldBox) endLater(p *worldProc, end *guestapi.EndEvent) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.end(p, end)
+}
+
+func (g *worldGuest) Connect(ctx context.Context, sel guestapi.ProcessSelector) (events, error) {
+	g.b.mu.Lock()
+	defer g.b.mu.Unlock()
+	p, err := g.proc(sel)
+	if err != nil {
+		return nil, err
+	}
+	return g.stream(ctx, p, sel.Tag), nil
+}
+
+func (g *worldGuest) proc(sel guestapi.ProcessSelector) (*worldProc, error) {
+	if err := g.check(); err != nil {
+		return nil, err
+	}
+	if p := g.b.procs[sel.Tag]; p != nil {
+		return p, nil
+	}
+	return nil, sandbox.Errorf(sandbox.NotFound, "no process %s", sel.Tag)
+}
+
+type worldStream struct {
+	g   *worldGuest
+	ctx context.Context
+	p   *worldProc
+	tag string
+}
+
+func (g *worldGuest) stream(ctx context.Context, p *worldProc, tag string) *worldStream {
+	wake := func() {
+		g.b.mu.Lock()
+		defer g.b.mu.Unlock()
+		g.b.changed.Broadcast()
+	}
+	context.AfterFunc(ctx, wake)
+	context.AfterFunc(g.ctx, wake)
+	return &worldStream{g, ctx, p, tag}
+}
+
+func (s *worldStream) Next() (*guestapi.ProcessEvent, error) {
+	b := s.g.b
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for {
+		if b.dead || s.ctx.Err() != nil || s.g.ctx.Err() != nil {
+			return nil, errBroken
+		}
+		if len(s.p.events) > 0 {
+			ev := s.p.events[0]
+			s.p.events = s.p.events[1:]
+			if ev.End != nil {
+				delete(b.procs, s.tag)
+			}
+			return &ev, nil
+		}
+		b.changed.Wait()
+	}
+}
+
+func (s *worldStream) Close() error { return nil }
+
+func (g *worldGuest) SendInput(_ context.Context, sel guestapi.ProcessSelector, data []byte, _ bool) error {
+	g.b.mu.Lock()
+	defer g.b.mu.Unlock()
+	p, err := g.proc(sel)
+	if err == nil {
+		p.input.Write(data)
+	}
+	return err
+}
+
+func (g *worldGuest) CloseStdin(_ context.Context, sel guestapi.ProcessSelector) error {
+	g.b.mu.Lock()
+	defer g.b.mu.Unlock()
+	p, err := g.proc(sel)
+	if err == nil && p.req.Process.Cmd == "cat" {
+		p.events = append(p.events, guestapi.ProcessEvent{Data: &guestapi.DataEvent{Stdout: p.input.Bytes()}})
+		g.b.end(p, exited(0))
+	}
+	return err
+}
+
+func (g *worldGuest) Signal(ctx context.Context, sel guestapi.ProcessSelector, sig guestapi.Signal) error {
+	g.b.mu.Lock()
+	deaf := g.b.deaf
+	g.b.mu.Unlock()
+	if deaf {
+		<-ctx.Done()
+		return errBroken
+	}
+	g.b.mu.Lock()
+	defer g.b.mu.Unlock()
+	p, err := g.proc(sel)
+	if err == nil {
+		g.b.end(p, killed(9))
+	}
+	return err
+}
+
+func (g *worldGuest) Resize(context.Context, guestapi.ProcessSelector, guestapi.PTYSize) error {
+	return nil
+}
+
+func (g *worldGuest) Health(context.Context) error {
+	g.b.mu.Lock()
+	defer g.b.mu.Unlock()
+	return g.check()
+}
+
+func (g *worldGuest) Stat(_ context.Context, path string, _ guestapi.FileOptions) (*guestapi.Entry, error) {
+	g.b.mu.Lock()
+	defer g.b.mu.Unlock()
+	if err := g.check(); err != nil {
+		return nil, err
+	}
+	data, ok := g.b.files[path]
+	if !ok {
+		return nil, sandbox.Errorf(sandbox.NotFound, "%s: no such file", path)
+	}
+	return &guestapi.Entry{Path: path, Type: guestapi.TypeFile, Size: int64(len(data))}, nil
+}
+
+func (g *worldGuest) ListDir(context.Context, string, int, guestapi.FileOptions) (*guestapi.ListDirResponse, error) {
+	return &guestapi.ListDirResponse{}, nil
+}
+
+func (g *worldGuest) MakeDir(context.Context, string, guestapi.FileOptions) error { return nil }
+
+func (g *worldGuest) Move(context.Context, string, string, guestapi.FileOptions) error { return nil }
+
+func (g *worldGuest) Remove(_ context.Context, path string, _ guestapi.FileOptions) error {
+	g.b.mu.Lock()
+	defer g.b.mu.Unlock()
+	if err := g.check(); err != nil {
+		return err
+	}
+	maps.DeleteFunc(g.b.files, func(name string, _ []byte) bool {
+		return name == path || len(name) > len(path) && name[:len(path)+1] == path+"/"
+	})
+	return nil
+}
+
+func (g *worldGuest) Read(_ context.Context, path string, _, _ int64, _ guestapi.FileOptions) (io.ReadCloser, int64, error) {
+	g.b.mu.Lock()
+	defer g.b.mu.Unlock()
+	if err := g.check(); err != nil {
+		return nil, 0, err
+	}
+	data, ok := g.b.files[path]
+	if !ok {
+		return nil, 0, sandbox.Errorf(sandbox.NotFound, "%s: no such file", path)
+	}
+	return io.NopCloser(bytes.NewReader(data)), int64(len(data)), nil
+}
+
+func (g *worldGuest) Write(_ context.Context, path string, r io.Reader, _ guestapi.WriteOptions) (*guestapi.WriteInfo, error) {
+	data, err := io.ReadAll(r)
+	if err != nil {
+		return nil, err
+	}
+	g.b.mu.Lock()
+	defer g.b.mu.Unlock()
+	if err := g.check(); err != nil {
+		return nil, err
+	}
+	g.b.files[path] = data
+	return &guestapi.WriteInfo{Path: path}, nil
+}
+
+func (g *worldGuest) Close() { g.cancel() }
+
+// openWorld returns an engine on w with the state directory dir.
+func openWorld(tb testing.TB, w *world, dir string, change func(*Options)) *Engine {
+	tb.Helper()
+	ctx := context.Background()
+	st, err := store.Open(ctx, store.Options{Dir: dir})
+	if err != nil {
+		tb.Fatal(err)
+	}
+	opts := Options{
+		Driver: worldDriver{w}, Store: st, StateDir: dir,
+		dialGuest: func(b driver.Box) guest { return b.(*worldBox).guest() },
+	}
+	if change != nil {
+		change(&opts)
+	}
+	e, err := New(opts)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	tb.Cleanup(func() {
+		if err := e.Close(ctx); err != nil {
+			tb.Errorf("close engine: %v", err)
+		}
+		if err := st.Close(); err != nil {
+			tb.Errorf("close store: %v", err)
+		}
+	})
+	return e
+}
+
+// crash ends an engine as kill -9 does: nothing is recorded, nothing stopped,
+// and its lock is free.
+func (e *Engine) crash(tb testing.TB) {
+	tb.Helper()
+	e.mu.Lock()
+	e.closed, e.over = true, true
+	boxes := slices.Collect(maps.Values(e.boxes))
+	clear(e.boxes)
+	e.mu.Unlock()
+	for _, b := range boxes {
+		b.mu.Lock()
+		b.released = true
+		b.rest.stop()
+		b.lease.stop()
+		runs := slices.Collect(maps.Values(b.runs))
+		b.mu.Unlock()
+		for _, r := range runs {
+			r.letGo()
+		}
+	}
+	e.cancel()
+	e.background.Wait()
+	if err := e.owner.Release(context.Background()); err != nil {
+		tb.Fatal(err)
+	}
+	if err := e.logs.Close(); err != nil {
+		tb.Fatal(err)
+	}
+}
