@@ -82,10 +82,15 @@ func (s *source) read() {
 		}
 		buf, n, err := readChunk(rc)
 		if errors.Is(err, os.ErrDeadlineExceeded) {
-			if s.exited.Load() {
+			if !s.exited.Load() {
+				continue
+			}
+			// The time may have run out before this goroutine got to read what
+			// was there, on a busy machine.
+			if buf, n = readNow(rc); n == 0 {
 				break
 			}
-			continue
+			err = nil
 		}
 		if err != nil || n == 0 { // a terminal ends with EIO
 			close(s.done)
@@ -125,6 +130,17 @@ func readChunk(rc syscall.RawConn) (buf *[chunkSize]byte, n int, err error) {
 		return nil, 0, waitErr
 	}
 	return buf, n, err
+}
+
+// readNow reads what is there, if anything is, whatever the deadline.
+func readNow(rc syscall.RawConn) (buf *[chunkSize]byte, n int) {
+	buf = chunkPool.Get().(*[chunkSize]byte)
+	err := rc.Control(func(fd uintptr) { n, _ = unix.Read(int(fd), buf[:]) })
+	if err != nil || n <= 0 {
+		chunkPool.Put(buf)
+		return nil, 0
+	}
+	return buf, n
 }
 
 // exit tells the source that the process has exited.
