@@ -101,7 +101,7 @@ const (
 func (b *Box) ownRuns(ctx context.Context) error {
 	for _, c := range []Cmd{
 		{Tag: waitingTag, Keep: true, Shell: "echo before; while [ ! -e go ]; do sleep 0.05; done; seq 1 3000; exit 8"},
-		{Tag: endedTag, Keep: true, Shell: "echo first; exit 9"},
+		{Tag: endedTag, Keep: true, Shell: "sleep 0.3; echo first; exit 9"},
 		{Tag: stayingTag, Keep: true, Shell: "trap '' TERM HUP INT PIPE; setsid sleep 600 & echo up; sleep 600"},
 	} {
 		p, err := b.Start(ctx, c)
@@ -109,7 +109,8 @@ func (b *Box) ownRuns(ctx context.Context) error {
 			return err
 		}
 		// The owner has taken the first output, and its stream stays open, of
-		// all but the one that is to be taken whole by another.
+		// all but the one that is to be taken whole by another: there it leaves
+		// before there is any.
 		if c.Tag == endedTag {
 			if err := p.Close(); err != nil {
 				return err

@@ -29,7 +29,7 @@ var trees = []tree{
 	{"CleanEnvironment", `env -i setsid sleep M & env -i sh -c 'sleep M & exit' & sleep M`, 3},
 	{"Daemon", `setsid sh -c '(trap "" TERM HUP; exec env -i sleep M) </dev/null >/dev/null 2>&1 &'; sleep M`, 2},
 	{"HoldsOutput", `(setsid sh -c 'sleep M; echo never' &); sleep M`, 2},
-	{"Stopped", `sleep M & kill -STOP $!; kill -STOP $$`, 1},
+	{"Stopped", `sleep M & sleep 0.2; kill -STOP $! $$`, 1},
 	{"ElsewhereInPipes", `sleep M | cat | setsid cat | sleep M`, 2},
 }
 
