@@ -222,7 +222,7 @@ func (s *Server) addConformanceResources() {
 		func(_ context.Context, req *mcp.ReadResourceRequest) (*mcp.ReadResourceResult, error) {
 			u, err := url.Parse(req.Params.URI)
 			if err != nil {
-				return nil, mcp.ResourceNotFoundError(req.Params.URI)
+				return nil, notFound(req.Params.URI)
 			}
 			id := strings.TrimSuffix(strings.TrimPrefix(u.Path, "/"), "/data")
 			data, err := json.Marshal(map[string]any{"id": id, "templateTest": true, "data": "Data for ID: " + id})

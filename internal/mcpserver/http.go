@@ -100,6 +100,15 @@ func (h *httpHandler) serveStreamable(w http.ResponseWriter, r *http.Request, id
 	}
 	r.Body = io.NopCloser(bytes.NewReader(body))
 	w = &errorWriter{ResponseWriter: w, id: m.id()}
+	if m.Method == "subscriptions/listen" {
+		// It lasts until the client leaves, or the server.
+		ctx, cancel := context.WithCancel(r.Context())
+		defer cancel()
+		defer context.AfterFunc(h.server.closing, cancel)()
+		r = r.WithContext(ctx)
+	} else if r.Method == http.MethodPost {
+		defer h.server.enter()()
+	}
 	if isModern(r, m) {
 		h.modern.ServeHTTP(w, r)
 		return
@@ -265,7 +274,7 @@ func (w *errorWriter) Write(b []byte) (int, error) {
 		switch {
 		case w.status == http.StatusNotFound:
 			code = codeSessionEnd
-		case strings.Contains(text, "unsupported") && strings.HasPrefix(text, "method"):
+		case strings.HasPrefix(text, "JSON RPC not handled"):
 			code = jsonrpc.CodeMethodNotFound
 		}
 		w.Header().Del("X-Content-Type-Options")

@@ -2,6 +2,7 @@ package mcpserver
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"net/http"
 	"net/url"
@@ -79,11 +80,11 @@ func (s *Server) resource(scope auth.Scope, read func(context.Context, sandbox.P
 		uri := req.Params.URI
 		id, ok := auth.FromContext(ctx)
 		if !ok || !id.Can(scope) {
-			return nil, mcp.ResourceNotFoundError(uri)
+			return nil, notFound(uri)
 		}
 		u, err := url.Parse(uri)
 		if err != nil {
-			return nil, mcp.ResourceNotFoundError(uri)
+			return nil, notFound(uri)
 		}
 		ctx, end, err := s.begin(ctx, req.Session.ID(), id)
 		if err != nil {
@@ -98,6 +99,29 @@ func (s *Server) resource(scope auth.Scope, read func(context.Context, sandbox.P
 	}
 }
 
+// notFound is the protocol's error for a resource that there is not. It is not
+// the SDK's, which cannot be sent for every URI.
+func notFound(uri string) error {
+	data, err := json.Marshal(map[string]string{"uri": uri})
+	if err != nil {
+		data = nil
+	}
+	return &jsonrpc.Error{Code: mcp.CodeResourceNotFound, Message: "Resource not found", Data: data}
+}
+
+// sendable makes errors of the SDK that hold broken JSON such that they can be
+// sent: one that cannot ends the whole session.
+func sendable(next mcp.MethodHandler) mcp.MethodHandler {
+	return func(ctx context.Context, method string, req mcp.Request) (mcp.Result, error) {
+		res, err := next(ctx, method, req)
+		var wire *jsonrpc.Error
+		if errors.As(err, &wire) && len(wire.Data) > 0 && !json.Valid(wire.Data) {
+			return nil, &jsonrpc.Error{Code: wire.Code, Message: wire.Message}
+		}
+		return res, err
+	}
+}
+
 // protocolError maps an error's kind for the protocol.
 func (s *Server) protocolError(uri string, err error) error {
 	text := err.Error()
@@ -106,7 +130,7 @@ func (s *Server) protocolError(uri string, err error) error {
 	}
 	switch kind := sandbox.KindOf(err); kind {
 	case sandbox.NotFound:
-		return mcp.ResourceNotFoundError(uri)
+		return notFound(uri)
 	case sandbox.Invalid, sandbox.Unsupported, sandbox.Conflict:
 		return &jsonrpc.Error{Code: jsonrpc.CodeInvalidParams, Message: text}
 	case sandbox.Internal:

@@ -74,8 +74,12 @@ type Server struct {
 	mu       sync.Mutex
 	draining bool
 	calls    map[*activeCall]struct{}
-	idle     chan struct{} // closed when draining and no call is left
+	busy     int           // calls, and requests whose answer may not have left
+	idle     chan struct{} // closed when draining and nothing is busy
 }
+
+// sseFarewell is how long the last answers on SSE have to leave.
+const sseFarewell = 100 * time.Millisecond
 
 // errShutdown is why a call's context ends when the server does.
 var errShutdown = errors.New("the server is shutting down")
@@ -105,7 +109,7 @@ func New(o Options) (*Server, error) {
 	if o.Conformance {
 		s.addConformance()
 	}
-	s.mcp.AddReceivingMiddleware(s.filterTools)
+	s.mcp.AddReceivingMiddleware(s.filterTools, sendable)
 	s.http = newHTTPHandler(s)
 	return s, nil
 }
@@ -206,6 +210,7 @@ func (s *Server) begin(ctx context.Context, session string, id auth.Identity) (_
 	}
 	c := &activeCall{session: session, key: id.Key(), cancel: cancel}
 	s.calls[c] = struct{}{}
+	s.busy++
 	return ctx, func() {
 		for _, stop := range stops {
 			stop()
@@ -214,10 +219,39 @@ func (s *Server) begin(ctx context.Context, session string, id auth.Identity) (_
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		delete(s.calls, c)
-		if s.draining && len(s.calls) == 0 {
-			close(s.idle)
-		}
+		s.leaveLocked()
 	}, nil
+}
+
+// enter counts in a request over HTTP, until leave: an answer has left only
+// when its request has ended.
+func (s *Server) enter() (leave func()) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.busy++
+	return func() {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.leaveLocked()
+	}
+}
+
+// leaveLocked counts something out; s.mu is held.
+func (s *Server) leaveLocked() {
+	s.busy--
+	s.checkIdleLocked()
+}
+
+// checkIdleLocked says, once, that there is nothing to drain; s.mu is held.
+func (s *Server) checkIdleLocked() {
+	if !s.draining || s.busy > 0 {
+		return
+	}
+	select {
+	case <-s.idle:
+	default:
+		close(s.idle)
+	}
 }
 
 // endSession gives up the calls of a session that its owner ends.
@@ -236,12 +270,8 @@ func (s *Server) endSession(session string, id auth.Identity) {
 // told), and closes every session. It returns ctx's error if it had to cancel.
 func (s *Server) Shutdown(ctx context.Context) error {
 	s.mu.Lock()
-	if !s.draining {
-		s.draining = true
-		if len(s.calls) == 0 {
-			close(s.idle)
-		}
-	}
+	s.draining = true
+	s.checkIdleLocked()
 	s.mu.Unlock()
 
 	var err error
@@ -257,8 +287,16 @@ func (s *Server) Shutdown(ctx context.Context) error {
 		}
 	}
 	s.close(errShutdown)
-	<-s.idle // a cancelled call stops its run, which is bounded by stopTimeout
-
+	select {
+	case <-s.idle:
+	case <-time.After(stopTimeout + time.Second):
+		// Stopping a run is bounded, so this is a client that does not read.
+		s.log.Warn("shutdown leaves answers that clients did not take")
+	}
+	if s.sse.count() > 0 {
+		// On this transport nothing tells that an answer has left.
+		time.Sleep(sseFarewell)
+	}
 	s.sse.closeAll()
 	for ss := range s.mcp.Sessions() {
 		ss.Close()

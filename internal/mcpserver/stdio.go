@@ -8,6 +8,7 @@ import (
 	"errors"
 	"io"
 	"sync"
+	"syscall"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
@@ -18,7 +19,8 @@ import (
 // ServeStdio serves one client, the local user, until in ends or ctx does. It
 // writes nothing but messages of the protocol to out. When it returns, no call
 // is left: those under way were cancelled, and their runs stopped. It returns
-// nil if in ended, and ctx's error otherwise. It closes both streams.
+// nil if the client closed its end of either, and ctx's error if that ended. It
+// closes both streams.
 func (s *Server) ServeStdio(ctx context.Context, in io.ReadCloser, out io.WriteCloser) error {
 	w := &lockedWriter{w: out}
 	ss, err := s.mcp.Connect(withLife(auth.NewContext(ctx, auth.Local())), &mcp.IOTransport{
@@ -33,7 +35,7 @@ func (s *Server) ServeStdio(ctx context.Context, in io.ReadCloser, out io.WriteC
 	go func() { ended <- ss.Wait() }()
 	select {
 	case err = <-ended:
-		if errors.Is(err, io.EOF) {
+		if clientGone(err) {
 			err = nil
 		}
 	case <-ctx.Done():
@@ -43,6 +45,11 @@ func (s *Server) ServeStdio(ctx context.Context, in io.ReadCloser, out io.WriteC
 	}
 	ss.Close()
 	return err
+}
+
+// clientGone reports whether a stream ended because the client closed its end.
+func clientGone(err error) bool {
+	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrClosedPipe) || errors.Is(err, syscall.EPIPE)
 }
 
 // A lockedWriter writes whole messages, from the session and from the frames
@@ -135,8 +142,10 @@ func (f *frames) checked(line []byte) ([]byte, error) {
 	if !json.Valid(line) {
 		return nil, f.refuse(nil, jsonrpc.CodeParseError, "the line is not JSON")
 	}
-	messages := []json.RawMessage{line}
-	if line[0] == '[' {
+	var messages []json.RawMessage
+	if line[0] != '[' {
+		messages = append(messages, line)
+	} else {
 		if err := json.Unmarshal(line, &messages); err != nil || len(messages) == 0 {
 			return nil, f.refuse(nil, jsonrpc.CodeInvalidRequest, "the batch is empty")
 		}

@@ -58,7 +58,7 @@ func (w *watcher) subscribe(ctx context.Context, req *mcp.SubscribeRequest) erro
 	}
 	id, ok := auth.FromContext(ctx)
 	if !ok || !id.Can(auth.ScopeRun) {
-		return mcp.ResourceNotFoundError(uri)
+		return notFound(uri)
 	}
 	// Reading nothing shows whether the run is the caller's.
 	if _, _, err := w.server.engine.ReadOutput(ctx, id.Principal, u.Host, sandbox.Stdout, 0, 1); err != nil {
