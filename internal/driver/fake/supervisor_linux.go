@@ -1,0 +1,322 @@
+package fake
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"runtime"
+	"strconv"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/glovebox-dev/glovebox/internal/guest"
+)
+
+// roleVariable makes a process that begins with Hook a helper of a box, whose
+// directory is its working directory.
+const (
+	roleVariable   = "GLOVEBOX_FAKE_ROLE"
+	roleSupervisor = "supervisor"
+	roleGuest      = "guest"
+)
+
+// readyText is what a helper says when it is ready.
+const readyText = "ready\n"
+
+// What a supervisor can be asked by its control socket, in one byte. One byte
+// is the answer.
+const (
+	controlPause     = 'P'
+	controlResume    = 'R'
+	controlKillGuest = 'G'
+)
+
+// Hook does not return in the processes that drivers start: it is what they
+// do. In any other it does nothing. It comes first in TestMain.
+func Hook() {
+	role := os.Getenv(roleVariable)
+	var err error
+	switch role {
+	case "":
+		return
+	case roleSupervisor:
+		err = supervise()
+	case roleGuest:
+		err = serveGuest()
+	default:
+		err = fmt.Errorf("no such role: %q", role)
+	}
+	if err != nil {
+		// Whoever waits for readyText reads this.
+		fmt.Fprintf(os.Stderr, "fake %s: %v\n", role, err)
+		os.Exit(1)
+	}
+	os.Exit(0)
+}
+
+// cleanEnv is the environment of helpers: nothing of the caller's.
+func cleanEnv(dir string) []string {
+	return []string{
+		"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
+		"HOME=" + dir,
+		// A program with the race detector takes a second to exit otherwise.
+		"GORACE=atexit_sleep_ms=0",
+	}
+}
+
+// A supervisor keeps the processes of one box.
+type supervisor struct {
+	dir   string
+	guest int
+	stop  sync.Once
+	ended chan struct{} // closed when the box is to end
+
+	mu     sync.Mutex // guards paused, and pausing against killing
+	paused bool
+}
+
+// supervise is the supervisor's program. Its input is the pipe whose other end
+// the creator holds, its output goes to the creator, and descriptor 3 is the
+// lock.
+func supervise() error {
+	// The guest dies with the thread that started it, so it is this one,
+	// which lives as long as the process.
+	runtime.LockOSThread()
+	signals := make(chan os.Signal, 8)
+	signal.Notify(signals, unix.SIGTERM, unix.SIGINT, unix.SIGHUP, unix.SIGPIPE)
+	unix.CloseOnExec(3)
+	dir, err := os.Getwd()
+	if err != nil {
+		return err
+	}
+	s := &supervisor{dir: dir, ended: make(chan struct{})}
+	err = s.begin()
+	if err == nil {
+		_, err = os.Stdout.WriteString(readyText)
+	} else {
+		os.Stdout.WriteString(err.Error()) // the creator may be gone already
+	}
+	os.Stdout.Close()
+	if err == nil {
+		go s.watchCreator()
+		select {
+		case <-signals:
+		case <-s.ended:
+		}
+	}
+	s.kill()
+	return removeTree(s.dir)
+}
+
+func (s *supervisor) begin() error {
+	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
+		return os.NewSyscallError("prctl", err)
+	}
+	if err := os.WriteFile(pidFile+".new", []byte(strconv.Itoa(os.Getpid())), 0o600); err != nil {
+		return err
+	}
+	if err := os.Rename(pidFile+".new", pidFile); err != nil {
+		return err
+	}
+	if err := s.startGuest(); err != nil {
+		return err
+	}
+	go s.reap()
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: controlSocket, Net: "unix"})
+	if err != nil {
+		return err
+	}
+	go s.serveControl(l)
+	return nil
+}
+
+// startGuest starts the guest and waits until it listens.
+func (s *supervisor) startGuest() error {
+	ready, said, err := os.Pipe()
+	if err != nil {
+		return err
+	}
+	defer ready.Close()
+	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
+	if err != nil {
+		return err
+	}
+	defer null.Close()
+	p, err := os.StartProcess("/proc/self/exe", []string{"fake-guest"}, &os.ProcAttr{
+		Dir:   s.dir,
+		Env:   append(cleanEnv(s.dir), roleVariable+"="+roleGuest),
+		Files: []*os.File{null, null, os.Stderr, said},
+		// SIGTERM, which makes it end its own processes, too.
+		Sys: &syscall.SysProcAttr{Setsid: true, Pdeathsig: unix.SIGTERM},
+	})
+	said.Close()
+	if err != nil {
+		return fmt.Errorf("start guest: %w", err)
+	}
+	s.guest = p.Pid
+	if err := p.Release(); err != nil { // reap takes its status
+		return err
+	}
+	text, err := io.ReadAll(io.LimitReader(ready, 4096))
+	if err != nil {
+		return err
+	}
+	if string(text) != readyText {
+		return errors.New("the guest did not begin; what it said went to the driver's Stderr")
+	}
+	return nil
+}
+
+// watchCreator ends the box when the creator is no more, unless it said that
+// the box is to live on.
+func (s *supervisor) watchCreator() {
+	var what [1]byte
+	if n, err := os.Stdin.Read(what[:]); n == 1 && err == nil && what[0] == 'D' {
+		return
+	}
+	s.end()
+}
+
+func (s *supervisor) end() { s.stop.Do(func() { close(s.ended) }) }
+
+// reap takes the status of every child, and ends the box when the guest ends.
+func (s *supervisor) reap() {
+	for {
+		pid, err := unix.Wait4(-1, nil, 0, nil)
+		switch {
+		case errors.Is(err, unix.EINTR):
+		case err != nil: // there are no more
+			s.end()
+			return
+		case pid == s.guest:
+			s.end()
+		}
+	}
+}
+
+// kill kills all that is below the supervisor, and returns when nothing is.
+func (s *supervisor) kill() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for pause := time.Millisecond / 2; ; pause = min(2*pause, 20*time.Millisecond) {
+		live, err := below(os.Getpid())
+		if err == nil && len(live) == 0 {
+			return
+		}
+		// Stopping all first keeps them from growing.
+		for _, sig := range []unix.Signal{unix.SIGSTOP, unix.SIGKILL} {
+			for _, p := range live {
+				p.signal(sig)
+			}
+		}
+		time.Sleep(pause)
+	}
+}
+
+// serveControl answers what the driver asks.
+func (s *supervisor) serveControl(l *net.UnixListener) {
+	for {
+		conn, err := l.Accept()
+		if err != nil {
+			return
+		}
+		go func() {
+			defer conn.Close()
+			var what [1]byte
+			if _, err := conn.Read(what[:]); err != nil {
+				return
+			}
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			switch what[0] {
+			case controlPause:
+				s.pause()
+			case controlResume:
+				s.resume()
+			case controlKillGuest:
+				unix.Kill(s.guest, unix.SIGKILL)
+			}
+			conn.Write(what[:])
+		}()
+	}
+}
+
+// pause stops all processes. It looks again until it finds none that runs: a
+// process may start others before it is stopped.
+func (s *supervisor) pause() {
+	if s.paused {
+		return
+	}
+	s.paused = true
+	for fresh := true; fresh; {
+		fresh = false
+		live, err := below(os.Getpid())
+		if err != nil {
+			return
+		}
+		for _, p := range live {
+			if p.state != 'T' {
+				fresh = true
+				p.signal(unix.SIGSTOP)
+			}
+		}
+		time.Sleep(time.Millisecond / 2)
+	}
+}
+
+func (s *supervisor) resume() {
+	if !s.paused {
+		return
+	}
+	s.paused = false
+	live, err := below(os.Getpid())
+	if err != nil {
+		return
+	}
+	// Children first, so that nobody sees a child stopped.
+	for i := len(live) - 1; i >= 0; i-- {
+		live[i].signal(unix.SIGCONT)
+	}
+}
+
+// serveGuest is the guest's program. Descriptor 3 takes readyText.
+func serveGuest() error {
+	signals := make(chan os.Signal, 1)
+	signal.Notify(signals, unix.SIGTERM)
+	unix.CloseOnExec(3)
+	dir, err := os.Getwd()
+	if err != nil {
+		return err
+	}
+	work := filepath.Join(dir, workDir)
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: guestSocket, Net: "unix"})
+	if err != nil {
+		return err
+	}
+	if err := os.Chdir(work); err != nil {
+		return err
+	}
+	g, err := guest.New(guest.Config{AsSelf: true, WorkDir: work})
+	if err != nil {
+		return err
+	}
+	ready := os.NewFile(3, "ready")
+	if _, err := ready.WriteString(readyText); err != nil {
+		return err
+	}
+	ready.Close()
+	served := make(chan error, 1)
+	go func() { served <- g.Serve(l) }()
+	select {
+	case err = <-served:
+	case <-signals:
+	}
+	return errors.Join(err, g.Close())
+}
