@@ -199,7 +199,7 @@ func (r *run) reconnect() events {
 			return nil
 		}
 		stream, err := r.b.guest.Connect(r.ctx, r.selector())
-		if err == nil {
+		if err == nil || r.ctx.Err() != nil {
 			return stream
 		}
 		r.b.e.log.Warn("attach to run again", "run", r.rec.ID, "error", err)
