@@ -63,14 +63,16 @@ func limitsMain([]string) error {
 		UID:       os.Getuid(),
 	}
 	for line := range strings.Lines(string(status)) {
-		name, value, _ := strings.Cut(line, ":")
-		switch value = strings.TrimSpace(value); name {
-		case "CapEff":
-			l.Capabilities = value
-		case "NoNewPrivs":
-			l.NoNewPrivs = value == "1"
+		if value, ok := strings.CutPrefix(line, "CapEff:"); ok {
+			l.Capabilities = strings.TrimSpace(value)
 		}
 	}
+	// Not every kernel shows it in the status.
+	noNewPrivs, err := unix.PrctlRetInt(unix.PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0)
+	if err != nil {
+		return fmt.Errorf("prctl: %w", err)
+	}
+	l.NoNewPrivs = noNewPrivs == 1
 	interfaces, err := net.Interfaces()
 	if err != nil {
 		return fmt.Errorf("list network interfaces: %w", err)

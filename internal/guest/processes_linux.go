@@ -203,7 +203,8 @@ func workingDir(dir string, a *account) (string, error) {
 	if dir == "" {
 		for _, d := range []string{workDir, a.home} {
 			var st unix.Stat_t
-			if unix.Stat(d, &st) == nil && st.Mode&unix.S_IFMT == unix.S_IFDIR {
+			if unix.Stat(d, &st) == nil && st.Mode&unix.S_IFMT == unix.S_IFDIR &&
+				unix.Faccessat(unix.AT_FDCWD, d, unix.X_OK, unix.AT_EACCESS) == nil {
 				return d, nil
 			}
 		}
@@ -219,6 +220,9 @@ func workingDir(dir string, a *account) (string, error) {
 	}
 	if st.Mode&unix.S_IFMT != unix.S_IFDIR {
 		return "", errf(guestapi.CodeInvalidArgument, "working directory is not a directory: %s", dir)
+	}
+	if err := unix.Faccessat(unix.AT_FDCWD, dir, unix.X_OK, unix.AT_EACCESS); err != nil {
+		return "", fileError(err, dir)
 	}
 	return dir, nil
 }
