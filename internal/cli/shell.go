@@ -95,7 +95,7 @@ func (p *program) shell(ctx context.Context, fd int, req sandbox.RunRequest) (er
 	if err != nil {
 		return fmt.Errorf("prepare terminal: %w", err)
 	}
-	defer term.Restore(fd, state)
+	defer func() { err = errors.Join(err, restore(fd, state)) }()
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	go watchSize(ctx, fd, func() {
@@ -116,8 +116,15 @@ func (p *program) shell(ctx context.Context, fd int, req sandbox.RunRequest) (er
 	if run, err = sys.Engine.Wait(ctx, sandbox.Local, run.ID); err != nil {
 		return err
 	}
+	if err := restore(fd, state); err != nil { // before something is said
+		return err
+	}
+	return p.verdict(run)
+}
+
+func restore(fd int, state *term.State) error {
 	if err := term.Restore(fd, state); err != nil {
 		return fmt.Errorf("restore terminal: %w", err)
 	}
-	return p.verdict(run)
+	return nil
 }
