@@ -29,7 +29,7 @@ import (
 
 // userDir makes a directory that the sandbox's user owns, in the file system
 // of base or the usual one.
-func userDir(t *testing.T, base string) string {
+func userDir(t testing.TB, base string) string {
 	t.Helper()
 	dir, err := os.MkdirTemp(base, "files")
 	if err != nil {

@@ -55,14 +55,14 @@ func dialer(socket string) guestapi.Dialer {
 // A host is a running guest and a client of it.
 type host struct {
 	*guestapi.Client
-	t      *testing.T
+	t      testing.TB
 	socket string
 	pid    int
 }
 
 // newHost starts a guest, and in the end checks that it leaves nothing. As
 // root, its user is the sandbox's user; otherwise it runs all as itself.
-func newHost(t *testing.T, flags ...string) *host {
+func newHost(t testing.TB, flags ...string) *host {
 	t.Helper()
 	// Not t.TempDir: a socket's path is short, and the directory is to be
 	// entered by the user.
@@ -151,7 +151,7 @@ type result struct {
 }
 
 // collect reads a process's stream to its end.
-func collect(t *testing.T, p *guestapi.Process) result {
+func collect(t testing.TB, p *guestapi.Process) result {
 	t.Helper()
 	var stdout, stderr, pty bytes.Buffer
 	for {
@@ -198,14 +198,14 @@ func pidOf(p *guestapi.Process) guestapi.ProcessSelector {
 	return guestapi.ProcessSelector{PID: p.PID()}
 }
 
-func wantKind(t *testing.T, err error, kind sandbox.Kind, text string) {
+func wantKind(t testing.TB, err error, kind sandbox.Kind, text string) {
 	t.Helper()
 	if sandbox.KindOf(err) != kind || !strings.Contains(err.Error(), text) {
 		t.Fatalf("error is %v of kind %q, want %q of kind %q", err, sandbox.KindOf(err), text, kind)
 	}
 }
 
-func eventually(t *testing.T, what string, ok func() bool) {
+func eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(10 * time.Second); !ok(); time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(deadline) {
@@ -214,7 +214,7 @@ func eventually(t *testing.T, what string, ok func() bool) {
 	}
 }
 
-func needRoot(t *testing.T) {
+func needRoot(t testing.TB) {
 	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Skip("needs root")
