@@ -15,15 +15,14 @@ import (
 // A box is a sandbox that this process looks after.
 //
 // It is starting until ready is closed, then running unless err is set, and
-// from the first stop on it is stopping until gone is closed, when nothing is
-// left of it.
+// from the first stop on it is stopping until nothing is left of it and the
+// engine forgets it.
 type box struct {
 	e   *Engine
 	id  string
 	env map[string]string // may hold secrets; never changed
 
 	ready  chan struct{}
-	gone   chan struct{}
 	cancel context.CancelFunc // ends its creation
 
 	// Set before ready is closed, never changed after.
@@ -97,7 +96,19 @@ func (b *box) started() bool {
 func (b *box) view() sandbox.Sandbox {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	return withExpiry(b.rec.Sandbox)
+	s := b.rec.Sandbox
+	s.Expires = b.expires()
+	return s
+}
+
+// expires returns when the box stops if nothing uses it from now on. b.mu is
+// held.
+func (b *box) expires() time.Time {
+	s := b.rec.Sandbox
+	if b.uses > 0 {
+		s.Used = b.e.now()
+	}
+	return withExpiry(s).Expires
 }
 
 // withExpiry fills in when a sandbox stops at the latest.
@@ -233,15 +244,8 @@ func (b *box) rearm() {
 	if b.why != nil || b.released {
 		return
 	}
-	now := b.e.now()
-	next := withExpiry(b.rec.Sandbox).Expires
-	if b.uses > 0 {
-		next = now.Add(b.rec.Limits.Idle)
-		if end := b.rec.Created.Add(b.rec.Limits.Lifetime); end.Before(next) {
-			next = end
-		}
-	}
-	b.lease.set(max(next.Sub(now), time.Millisecond), func() { b.e.spawn(b.expire) })
+	left := b.expires().Sub(b.e.now())
+	b.lease.set(max(left, time.Millisecond), func() { b.e.spawn(b.expire) })
 }
 
 // expire stops the box if it has expired, and looks again later if not.
@@ -365,7 +369,6 @@ func (b *box) destroy(why reason) error {
 	}
 	b.e.log.Info("sandbox stopped", "sandbox", b.id, "cause", why.cause)
 	b.e.forget(b)
-	close(b.gone)
 	return nil
 }
 

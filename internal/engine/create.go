@@ -71,7 +71,6 @@ func (e *Engine) newBox(rec store.Sandbox) *box {
 	return &box{
 		e: e, id: rec.ID, rec: rec, uses: 1,
 		ready:    make(chan struct{}),
-		gone:     make(chan struct{}),
 		cancel:   func() {},
 		runs:     map[string]*run{},
 		variants: map[string]int{},

@@ -21,8 +21,6 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/store"
 )
 
-const alice sandbox.Principal = "alice"
-
 // openFake returns an engine over real guests in plain processes.
 func openFake(tb testing.TB, dir string, change func(*Options, *fake.Options)) *Engine {
 	tb.Helper()

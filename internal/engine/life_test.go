@@ -16,6 +16,8 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/store"
 )
 
+const alice sandbox.Principal = "alice"
+
 func (e *Engine) mustCreate(tb testing.TB, req sandbox.CreateRequest) sandbox.Sandbox {
 	tb.Helper()
 	s, err := e.Create(context.Background(), alice, req)

@@ -424,6 +424,12 @@ func (b *box) resumeRun(rec store.Run) {
 	}
 	r.log = log
 	b.mu.Lock()
+	if b.released || b.why != nil {
+		b.mu.Unlock()
+		r.cancel()
+		r.closeLog()
+		return
+	}
 	b.uses++
 	b.runs[rec.ID] = r
 	b.mu.Unlock()

@@ -368,11 +368,18 @@ func (e *Engine) takeOver(rec store.Sandbox) (*box, error) {
 	if err != nil {
 		return nil, errors.Join(err, b.abandon(ctx))
 	}
-	e.mu.Lock()
-	e.boxes[b.id] = b
-	e.mu.Unlock()
 	b.since = e.now()
 	close(b.ready)
+	e.mu.Lock()
+	closed := e.closed
+	if !closed {
+		e.boxes[b.id] = b
+	}
+	e.mu.Unlock()
+	if closed {
+		b.guest.Close()
+		return nil, errClosed() // ours by name, but we are as good as dead
+	}
 	for _, r := range runs {
 		b.resumeRun(r)
 	}

@@ -48,7 +48,8 @@ type Sandbox struct {
 	Network Network   `json:"network"`
 	Limits  Limits    `json:"limits"`
 	Created time.Time `json:"created_at"`
-	// Used is when the last run began or ended; the idle limit counts from it.
+	// Used is when the last run or work on files began or ended; the idle
+	// limit counts from it.
 	Used time.Time `json:"last_used_at"`
 	// Expires is when the sandbox stops at the latest, if nothing uses it
 	// before: the earlier of its idle and its lifetime limit.

@@ -9,5 +9,8 @@ import (
 
 func TestMain(m *testing.M) {
 	fake.Hook()
+	if os.Getenv(childEnv) != "" {
+		os.Exit(childMain())
+	}
 	os.Exit(m.Run())
 }
