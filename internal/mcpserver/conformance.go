@@ -40,6 +40,7 @@ type fixture struct {
 
 func (s *Server) addConformance() {
 	fixtures := append(s.contentFixtures(), s.protocolFixtures()...)
+	fixtures = append(fixtures, s.taskFixtures()...)
 	for _, f := range append(fixtures, inputFixtures()...) {
 		s.mcp.AddTool(&mcp.Tool{
 			Name:        f.name,

@@ -52,6 +52,7 @@ func TestConformance(t *testing.T) {
 		checks    int // at least
 	}{
 		"requirements 2025-11-25": {[]string{"--requirements", "2025-11-25"}, 84},
+		"requirements 2026-07-28": {[]string{"--requirements", "2026-07-28"}, 197},
 		"all 2025-06-18":          {[]string{"--suite", "all", "--spec-version", "2025-06-18"}, 56},
 		"all 2025-11-25":          {[]string{"--suite", "all", "--spec-version", "2025-11-25"}, 84},
 		"all 2026-07-28":          {[]string{"--suite", "all", "--spec-version", "2026-07-28"}, 153},

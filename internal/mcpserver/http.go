@@ -110,6 +110,11 @@ func (h *httpHandler) serveStreamable(w http.ResponseWriter, r *http.Request, id
 		defer h.server.enter()()
 	}
 	if isModern(r, m) {
+		// The SDK checks this header for the methods that are its own.
+		if isTaskMethod(m.Method) && r.Header.Get("Mcp-Name") != m.Params.TaskID {
+			writeError(w, http.StatusBadRequest, m.id(), mcp.CodeHeaderMismatch, "the Mcp-Name header is not params.taskId")
+			return
+		}
 		h.modern.ServeHTTP(w, r)
 		return
 	}
@@ -164,7 +169,8 @@ type message struct {
 	ID     json.RawMessage `json:"id"`
 	Method string          `json:"method"`
 	Params struct {
-		Meta map[string]json.RawMessage `json:"_meta"`
+		Meta   map[string]json.RawMessage `json:"_meta"`
+		TaskID string                     `json:"taskId"`
 	} `json:"params"`
 }
 

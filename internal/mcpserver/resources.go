@@ -47,13 +47,15 @@ func (s *Server) serverOptions() *mcp.ServerOptions {
 			}
 		},
 	}
-	if !s.opts.Conformance {
-		o.Capabilities = &mcp.ServerCapabilities{
-			// The sets of tools and resources never change.
-			Tools:     &mcp.ToolCapabilities{},
-			Resources: &mcp.ResourceCapabilities{},
-		}
+	o.Capabilities = &mcp.ServerCapabilities{
+		// The sets of tools and resources never change.
+		Tools:     &mcp.ToolCapabilities{},
+		Resources: &mcp.ResourceCapabilities{},
 	}
+	if s.opts.Conformance {
+		o.Capabilities = &mcp.ServerCapabilities{Logging: &mcp.LoggingCapabilities{}}
+	}
+	o.Capabilities.AddExtension(tasksExtension, nil)
 	return o
 }
 

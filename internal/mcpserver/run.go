@@ -167,8 +167,12 @@ func (s *Server) start(ctx context.Context, c call, r sandbox.RunRequest, a runA
 		return nil, err
 	}
 	wait := s.opts.Patience
-	if a.Wait != nil {
+	slot := taskSlotOf(ctx)
+	switch {
+	case a.Wait != nil:
 		wait = time.Duration(*a.Wait) * time.Second
+	case slot != nil:
+		wait = taskAfter
 	}
 	run, err = s.wait(ctx, c, run.ID, wait)
 	if err != nil && ctx.Err() != nil {
@@ -178,6 +182,10 @@ func (s *Server) start(ctx context.Context, c call, r sandbox.RunRequest, a runA
 	}
 	if err != nil {
 		return nil, err
+	}
+	if slot != nil && a.Wait == nil && run.Status == sandbox.RunRunning {
+		slot.becomes(run.ID, run.Started)
+		return &mcp.CallToolResult{}, nil // the task is the answer
 	}
 	return s.show(ctx, c, run, a.Budget)
 }

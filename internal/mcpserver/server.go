@@ -65,6 +65,8 @@ type Server struct {
 	watch  *watcher
 	sse    *sseHandler
 	http   *httpHandler
+	// fixtureTasks are those of the conformance suite; nil otherwise.
+	fixtureTasks *fixtureTasks
 
 	// closing ends with a cause when calls that still run are to be given
 	// up.
@@ -106,10 +108,13 @@ func New(o Options) (*Server, error) {
 		return nil, err
 	}
 	s.addResources()
+	if err := s.addTasks(); err != nil {
+		return nil, err
+	}
 	if o.Conformance {
 		s.addConformance()
 	}
-	s.mcp.AddReceivingMiddleware(s.filterTools, sendable)
+	s.mcp.AddReceivingMiddleware(s.filterTools, sendable, withTasks)
 	s.http = newHTTPHandler(s)
 	return s, nil
 }

@@ -98,6 +98,9 @@ func (s *Server) handler(t tool) mcp.ToolHandler {
 			kind = sandbox.KindOf(err)
 			if kind == sandbox.Internal {
 				s.log.Error("tool failed", "tool", t.name, "principal", id.Principal, "error", err)
+				if id.Principal != sandbox.Local {
+					err = errInternal
+				}
 			}
 			return errorResult(err), nil
 		}
@@ -122,13 +125,16 @@ func (s *Server) handler(t tool) mcp.ToolHandler {
 	}
 }
 
+// errInternal stands for what went wrong inside the server, which is the
+// operator's to read. The local user is the operator.
+var errInternal = sandbox.Errorf(sandbox.Internal, "the server's log says how")
+
 // errorResult shows an error to the model: which argument, what is wrong with
-// it, and the remedy where there is one. What went wrong inside the server is
-// the operator's to read, not the caller's.
+// it, and the remedy where there is one.
 func errorResult(err error) *mcp.CallToolResult {
 	text := err.Error()
 	if sandbox.KindOf(err) == sandbox.Internal {
-		text = "internal error: the request was fine, the server failed; its log says how"
+		text = "internal error: the request was fine, the server failed: " + text
 	}
 	if hint := sandbox.HintOf(err); hint != "" {
 		text += "\nhint: " + hint

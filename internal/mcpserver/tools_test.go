@@ -200,7 +200,7 @@ func TestArgumentErrors(t *testing.T) {
 		{"run_code", args{"code": "out", "output_bytes": 1}, "output_bytes: 1 is not an integer from 256 to 1048576"},
 		{"run_code", args{"code": "out", "nonsense": long}, "there is no such argument"},
 		{"run_code", args{"code": "fail exhausted"}, "start run: as the script says"},
-		{"run_code", args{"code": "fail internal"}, "internal error: the request was fine, the server failed"},
+		{"run_code", args{"code": "fail internal"}, "internal error: the request was fine, the server failed: start run: as the script says"},
 		{"run_code", args{"code": "panic"}, "internal error"},
 		{"run_command", args{"command": []any{"ls", 5}}, `command: ["ls",5] is not a string or an array of which each item is a string`},
 		{"run_command", args{"command": []string{}}, "command: [] holds no command"},
@@ -237,6 +237,18 @@ func TestArgumentErrors(t *testing.T) {
 	}
 	if n := len(e.sandboxes); n != 0 {
 		t.Errorf("wrong calls made %d sandboxes", n)
+	}
+}
+
+// TestInternalErrors shows what went wrong inside to the local user only.
+func TestInternalErrors(t *testing.T) {
+	s, _ := newTestServer(t, nil)
+	cs := connectHTTP(t, serveHTTP(t, s), "alice", nil)
+	for _, code := range []string{"fail internal", "panic"} {
+		res := callTool(t, cs, "run_code", args{"code": code})
+		if got := text(res); !res.IsError || strings.Contains(got, "script") || !strings.HasPrefix(got, "internal error") {
+			t.Errorf("%s: isError %v, %q", code, res.IsError, got)
+		}
 	}
 }
 
