@@ -14,7 +14,6 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
-	"gvisor.dev/gvisor/pkg/log"
 	"gvisor.dev/gvisor/pkg/sentry/control"
 	"gvisor.dev/gvisor/pkg/sentry/kernel/auth"
 	"gvisor.dev/gvisor/runsc/config"
@@ -44,17 +43,17 @@ const recordFile = "box.json"
 type madeBox struct {
 	record record
 	dir    string
-	own    bool // this maker made it, so its processes are our children
+	own    bool // this maker made it
 	conf   *config.Config
 	null   *os.File // the maker's
 
-	ready     bool // set before the box is shared
+	children  []int // the sentry and the gofer, if own; set before the box is shared
+	ready     bool  // likewise
 	container *container.Container
 	watch     *memoryWatch // nil unless the maker keeps the memory limit
 
-	mu     sync.Mutex // guards what follows, and destroying
-	paused bool
-	gone   bool
+	mu   sync.Mutex // held while it is paused, resumed or destroyed
+	gone bool       // guarded by mu
 }
 
 // create makes a box. The guest finds stream as its first connection.
@@ -109,6 +108,9 @@ func (m *maker) create(ctx context.Context, spec *driver.Spec, stream *os.File) 
 	if err != nil {
 		return explainStart(err)
 	}
+	m.mu.Lock()
+	b.children = []int{b.sentry(), b.container.GoferPid.Load()}
+	m.mu.Unlock()
 	if err := b.confine(); err != nil {
 		return err
 	}
@@ -186,6 +188,10 @@ func (m *maker) load(ref string) (*madeBox, error) {
 	b.container, err = container.Load(m.runscDir(), id, container.LoadOpts{Exact: true, SkipCheck: true})
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return nil, fmt.Errorf("load %s: %w", ref, err)
+	}
+	if _, err := os.Stat(b.dir); errors.Is(err, fs.ErrNotExist) {
+		// It was destroyed meanwhile, and looking for it made a lock anew.
+		return nil, errors.Join(fmt.Errorf("%w: it was destroyed", driver.ErrGone), removeState(m.runscDir(), ref))
 	}
 	b.ready = true
 	return b, nil
@@ -282,49 +288,61 @@ func (b *madeBox) orGone(err error) error {
 	return err
 }
 
-// pause stops the box's processes where they stand: by its control group where
-// it has one that can, else by signal.
+// pause stops the box where it stands. First its kernel takes every program out
+// of its code, then the kernel itself, which now does nothing but look at the
+// time some thousand times a second, is stopped by a signal. To stop the
+// programs' processes by signal or by the freezer of a control group would be
+// simpler, but gVisor traces them, and cannot start another afterwards.
 func (b *madeBox) pause() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.paused || b.gone {
+	if b.gone || b.paused() {
 		return nil
 	}
-	if ok, err := b.record.Cgroup.freeze(true); ok || err != nil {
-		b.paused = err == nil
-		return err
+	return b.sleep()
+}
+
+// sleep is pause of a box that is not. The caller holds b.mu.
+func (b *madeBox) sleep() error {
+	if err := b.container.Sandbox.Pause(b.container.ID); err != nil {
+		return b.orGone(err)
 	}
-	for _, pid := range tree(b.sentry()) {
-		if err := unix.Kill(pid, unix.SIGSTOP); err != nil && !errors.Is(err, unix.ESRCH) {
-			return errors.Join(fmt.Errorf("stop process: %w", err), b.wake())
-		}
+	if err := unix.Kill(b.sentry(), unix.SIGSTOP); err != nil {
+		return b.orGone(errors.Join(fmt.Errorf("stop kernel: %w", err), b.container.Sandbox.Resume(b.container.ID)))
 	}
-	b.paused = true
+	// The signal is seen by each thread in its own time.
+	for deadline := time.Now().Add(time.Second); !b.paused() && b.alive() && time.Now().Before(deadline); {
+		time.Sleep(100 * time.Microsecond)
+	}
 	return nil
 }
 
 func (b *madeBox) resume() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.gone {
+	if b.gone || !b.paused() {
 		return nil
 	}
-	// Always: another maker may have paused it.
-	b.paused = false
 	return b.wake()
 }
 
+// wake undoes pause. The caller holds b.mu.
 func (b *madeBox) wake() error {
-	if ok, err := b.record.Cgroup.freeze(false); ok || err != nil {
-		return err
+	if err := unix.Kill(b.sentry(), unix.SIGCONT); err != nil {
+		return b.orGone(fmt.Errorf("continue kernel: %w", err))
 	}
-	pids := tree(b.sentry())
-	for i := len(pids) - 1; i >= 0; i-- { // the sentry, which looks after the rest, last
-		if err := unix.Kill(pids[i], unix.SIGCONT); err != nil && !errors.Is(err, unix.ESRCH) {
-			return fmt.Errorf("continue process: %w", err)
-		}
+	return b.orGone(b.container.Sandbox.Resume(b.container.ID))
+}
+
+// paused reports whether the box's kernel is stopped. The process says so
+// itself, whichever maker paused it.
+func (b *madeBox) paused() bool {
+	stat, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(b.sentry()), "stat"))
+	if err != nil {
+		return false
 	}
-	return nil
+	_, rest, ok := strings.Cut(string(stat), ") ")
+	return ok && strings.HasPrefix(rest, "T")
 }
 
 // tree returns pid and its descendants, parents first.
@@ -388,7 +406,7 @@ func (m *maker) destroy(ref string) error {
 	if b.gone {
 		return nil
 	}
-	err := b.end()
+	err := b.end(m.runscDir())
 	if err == nil {
 		b.gone = true
 		m.forget(ref)
@@ -397,36 +415,20 @@ func (m *maker) destroy(ref string) error {
 }
 
 // end kills what runs and removes what is kept. The caller holds b.mu.
-func (b *madeBox) end() error {
+func (b *madeBox) end(runscDir string) error {
 	if b.watch != nil {
 		b.watch.stop()
 	}
-	// What is frozen does not die.
-	if _, err := b.record.Cgroup.freeze(false); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		log.Warningf("thaw %s: %v", b.record.Spec.ID, err)
-	}
-	id := b.record.Spec.ID
 	var errs []error
-	if b.container != nil {
-		if err := b.container.Destroy(); err != nil {
-			errs = append(errs, fmt.Errorf("destroy container: %w", err))
+	if err := killBox(b.record.Spec.ID); err != nil {
+		errs = append(errs, err)
+	} else {
+		for _, pid := range b.children {
+			_, _ = unix.Wait4(pid, nil, 0, nil) // or reap did
 		}
 	}
-	for deadline := time.Now().Add(5 * time.Second); ; time.Sleep(2 * time.Millisecond) {
-		pids := processes(id)
-		if len(pids) == 0 {
-			break
-		}
-		if time.Now().After(deadline) {
-			errs = append(errs, fmt.Errorf("processes %v do not end", pids))
-			break
-		}
-		for _, pid := range pids {
-			_ = unix.Kill(pid, unix.SIGKILL)
-			if b.own {
-				_, _ = unix.Wait4(pid, nil, unix.WNOHANG, nil)
-			}
-		}
+	if err := b.forgetContainer(runscDir); err != nil {
+		errs = append(errs, err)
 	}
 	if err := b.record.Cgroup.remove(); err != nil {
 		errs = append(errs, err)
@@ -435,4 +437,55 @@ func (b *madeBox) end() error {
 		return errors.Join(errs...) // the record stays for the next try
 	}
 	return os.RemoveAll(b.dir)
+}
+
+// killBox kills the processes of a box and returns when there are none.
+func killBox(id string) error {
+	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
+		pids := processes(id)
+		if len(pids) == 0 {
+			return nil
+		}
+		if time.Now().After(deadline) {
+			return fmt.Errorf("processes %v do not end", pids)
+		}
+		for _, pid := range pids {
+			if err := unix.Kill(pid, unix.SIGKILL); err != nil && !errors.Is(err, unix.ESRCH) {
+				return fmt.Errorf("kill process %d: %w", pid, err)
+			}
+		}
+	}
+}
+
+// forgetContainer removes what gVisor keeps of a box whose processes are gone.
+func (b *madeBox) forgetContainer(runscDir string) error {
+	id := container.FullID{SandboxID: b.record.Spec.ID, ContainerID: b.record.Spec.ID}
+	c, err := container.Load(runscDir, id, container.LoadOpts{Exact: true, SkipCheck: true})
+	if err == nil {
+		// Their numbers may be others' by now.
+		c.Sandbox.Pid.Store(0)
+		c.GoferPid.Store(0)
+		if err := c.Destroy(); err != nil {
+			return fmt.Errorf("destroy container: %w", err)
+		}
+	} else if !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("load container: %w", err)
+	}
+	// One that died while being made has no state, but perhaps its lock and
+	// its socket.
+	return removeState(runscDir, b.record.Spec.ID)
+}
+
+// removeState removes the files that gVisor keeps of a box.
+func removeState(runscDir, id string) error {
+	left, err := filepath.Glob(filepath.Join(runscDir, "*"+id+"*"))
+	if err != nil {
+		return err
+	}
+	for _, path := range left {
+		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	return nil
 }

@@ -19,9 +19,8 @@ import (
 
 // The controllers that boxes are confined by, where they are to be had.
 const (
-	cpuController     = "cpu"
-	memoryController  = "memory"
-	freezerController = "freezer" // of version 1; in version 2 every group has it
+	cpuController    = "cpu"
+	memoryController = "memory"
 )
 
 // cgroupParent is the group below which each box has one.
@@ -107,7 +106,7 @@ func findCgroupsV1(mountinfo, own string) *cgroups {
 	for _, m := range cgroupMounts(mountinfo, "cgroup") {
 		for option := range strings.SplitSeq(m.options, ",") {
 			switch option {
-			case cpuController, memoryController, freezerController:
+			case cpuController, memoryController:
 				if dir := m.below(ownGroup(own, option)); unix.Access(dir, unix.W_OK) == nil {
 					c.base[option] = dir
 				}
@@ -142,7 +141,7 @@ func findCgroupsV2(mountinfo, own string, root bool) *cgroups {
 			return nil
 		}
 	}
-	return &cgroups{v2: true, base: map[string]string{cpuController: dir, memoryController: dir, freezerController: dir}}
+	return &cgroups{v2: true, base: map[string]string{cpuController: dir, memoryController: dir}}
 }
 
 func enableControllers(dir string) error {
@@ -332,28 +331,6 @@ func (g *cgroup) memoryKills() (int, error) {
 		}
 	}
 	return 0, nil
-}
-
-// freeze stops every process of the group, or lets them go on. It reports
-// whether the group can do that.
-func (g *cgroup) freeze(on bool) (bool, error) {
-	if g == nil || g.Dirs[freezerController] == "" {
-		return false, nil
-	}
-	file, value := "freezer.state", "THAWED"
-	if on {
-		value = "FROZEN"
-	}
-	if g.V2 {
-		file, value = "cgroup.freeze", "0"
-		if on {
-			value = "1"
-		}
-	}
-	if err := os.WriteFile(filepath.Join(g.Dirs[freezerController], file), []byte(value), 0); err != nil {
-		return false, fmt.Errorf("freeze box: %w", err)
-	}
-	return true, nil
 }
 
 // remove removes the group, which has no processes any more: a moment may pass

@@ -23,26 +23,21 @@ func fakeHierarchy(t *testing.T, dirs ...string) string {
 }
 
 func TestFindCgroupsV1(t *testing.T) {
-	root := fakeHierarchy(t, "cpu,cpuacct/svc", "memory", "freezer")
+	root := fakeHierarchy(t, "cpu,cpuacct", "memory")
 	mounts := "30 25 0:26 / " + root + "/cpu,cpuacct rw,nosuid shared:9 - cgroup cgroup rw,cpu,cpuacct\n" +
 		"31 25 0:27 /box " + root + "/memory rw - cgroup cgroup rw,memory\n" +
-		"32 25 0:28 / " + root + "/freezer rw - cgroup cgroup rw,freezer\n" +
 		"33 25 0:29 / " + root + "/unified rw - cgroup2 cgroup2 rw\n"
-	own := "4:memory:/box\n3:cpu,cpuacct:/svc\n1:freezer:/elsewhere/not/there\n0::/\n"
+	own := "4:memory:/box\n3:cpu,cpuacct:/not/there\n0::/\n"
 	got := findCgroupsV1(mounts, own)
-	// A group whose directory is not there cannot be written, so there is no
-	// freezer.
-	want := map[string]string{
-		"cpu":    filepath.Join(root, "cpu,cpuacct/svc"),
-		"memory": filepath.Join(root, "memory"),
-	}
+	// A group whose directory is not there cannot be written.
+	want := map[string]string{"memory": filepath.Join(root, "memory")}
 	if got == nil {
 		t.Fatal("none found")
 	}
 	if diff := cmp.Diff(want, got.base); diff != "" {
 		t.Errorf("bases (-want +got):\n%s", diff)
 	}
-	if got.has(freezerController) || !got.has(memoryController) {
+	if got.has(cpuController) || !got.has(memoryController) {
 		t.Error("has does not say what is there")
 	}
 	if findCgroupsV1("", own) != nil {

@@ -122,12 +122,7 @@ func (d *Driver) startMaker() (*makerProcess, error) {
 	conn := nc.(*net.UnixConn)
 
 	cmd := exec.Command(d.opts.Program)
-	users, err := os.Readlink("/proc/self/ns/user")
-	if err != nil {
-		conn.Close()
-		return nil, fmt.Errorf("read user namespace: %w", err)
-	}
-	cmd.Args = []string{makerName, d.opts.StateDir, d.opts.Guest, users}
+	cmd.Args = []string{makerName, d.opts.StateDir, d.opts.Guest}
 	cmd.Env = []string{}
 	cmd.Dir = "/"
 	cmd.ExtraFiles = []*os.File{far}
@@ -302,8 +297,21 @@ func (d *Driver) Create(ctx context.Context, spec *driver.Spec) (driver.Box, err
 
 // Attach implements [driver.Driver].
 func (d *Driver) Attach(ctx context.Context, ref string) (driver.Box, error) {
-	if _, err := d.call(ctx, &request{Op: opAttach, Ref: ref}, nil); err != nil {
+	rep, err := d.call(ctx, &request{Op: opAttach, Ref: ref}, nil)
+	if err != nil {
 		return nil, sandbox.Wrap(err, "attach box", ref)
+	}
+	if rep.Sentry != 0 {
+		// The maker that kept the memory limit may be gone. Ours cannot open
+		// the file to watch, as it is in another user namespace; we can.
+		memory, err := openMemoryFile(rep.Sentry)
+		if err != nil {
+			return nil, sandbox.Wrap(err, "attach box", ref)
+		}
+		defer memory.Close()
+		if _, err := d.call(ctx, &request{Op: opWatch, Ref: ref}, memory); err != nil {
+			return nil, sandbox.Wrap(err, "attach box", ref)
+		}
 	}
 	return &box{d: d, ref: ref}, nil
 }
@@ -389,7 +397,8 @@ func (b *box) Receipt(ctx context.Context) (sandbox.Receipt, error) {
 	if err != nil {
 		return nil, sandbox.Wrap(err, "read receipt of box", b.ref)
 	}
-	return rep.Receipt, nil
+	receipt, err := rep.Report.receipt()
+	return receipt, sandbox.Wrap(err, "read receipt of box", b.ref)
 }
 
 func (b *box) Incidents(ctx context.Context) (driver.Incidents, error) {

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math"
 	"math/rand/v2"
+	"os"
 	"runtime"
 	"slices"
 
@@ -80,13 +81,18 @@ func (b *madeBox) confine() error {
 		}
 	}
 	if b.record.WatchMemory {
-		w, err := watchMemory(sentry, b.record.Spec.Limits.MemoryBytes, b.memoryMark())
+		file, err := openMemoryFile(sentry)
 		if err != nil {
 			return err
 		}
-		b.watch = w
+		b.startWatch(file)
 	}
 	return nil
+}
+
+// startWatch begins to keep the memory limit; file becomes the watch's.
+func (b *madeBox) startWatch(file *os.File) {
+	b.watch = watchMemory(file, b.sentry(), b.record.Spec.Limits.MemoryBytes, b.memoryMark())
 }
 
 // ownCPUs returns the processors that this thread may run on.

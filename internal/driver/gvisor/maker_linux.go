@@ -8,6 +8,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"slices"
 	"sync"
@@ -28,7 +29,6 @@ type maker struct {
 	dir   string // all that is kept; shared with other makers
 	guest string
 	null  *os.File // what boxes have for standard streams
-	users string   // the driver's user namespace, as /proc names it
 	cgs   *cgroups // nil where none can be written
 
 	hostRoot func() (string, error) // made once, when first needed
@@ -42,7 +42,7 @@ func makerMain(args []string) int {
 	stderr := os.Stderr
 	log.SetTarget(log.GoogleEmitter{Writer: &log.Writer{Next: stderr}})
 	log.SetLevel(log.Warning)
-	if len(args) != 3 {
+	if len(args) != 2 {
 		fmt.Fprintf(stderr, "%s: started by hand; it is a part of glovebox\n", makerName)
 		return 2
 	}
@@ -68,13 +68,13 @@ func makerMain(args []string) int {
 		dir:   dir,
 		guest: args[1],
 		null:  null,
-		users: args[2],
 		cgs:   findCgroups(),
 		boxes: map[string]*madeBox{},
 	}
 	m.hostRoot = sync.OnceValues(func() (string, error) {
 		return mountHostRoot(filepath.Join(m.dir, "host"), m.guest)
 	})
+	go m.reap()
 	m.serve(conn.(*net.UnixConn))
 	return 0
 }
@@ -140,9 +140,6 @@ func (m *maker) linger() {
 	for _, b := range watched {
 		for b.alive() {
 			time.Sleep(lingerLook)
-			if b.own {
-				_, _ = unix.Wait4(b.sentry(), nil, unix.WNOHANG, nil)
-			}
 		}
 		b.watch.stop()
 	}
@@ -179,7 +176,10 @@ func (m *maker) answer(ctx context.Context, req *request, files []*os.File) {
 
 func (m *maker) do(ctx context.Context, req *request, files []*os.File, rep *reply) (err error) {
 	if needsRef := req.Op != opList && req.Op != opProbe; needsRef && !sandbox.ValidID(req.Ref) {
-		return sandbox.Errorf(sandbox.Invalid, "%q is not a box's reference", req.Ref)
+		if req.Op == opDiscard {
+			return nil // List returns no such thing
+		}
+		return fmt.Errorf("%w: %q is not a reference", driver.ErrGone, req.Ref)
 	}
 	switch req.Op {
 	case opProbe:
@@ -190,8 +190,22 @@ func (m *maker) do(ctx context.Context, req *request, files []*os.File, rep *rep
 		}
 		return m.create(ctx, req.Spec, files[0])
 	case opAttach:
-		_, err = m.find(req.Ref)
-		return err
+		b, err := m.find(req.Ref)
+		if err != nil {
+			return err
+		}
+		if !b.alive() {
+			if !b.own {
+				m.forget(req.Ref)
+			}
+			return fmt.Errorf("%w: its kernel does not run", driver.ErrGone)
+		}
+		if b.record.WatchMemory && b.watch == nil {
+			rep.Sentry = b.sentry()
+		}
+		return nil
+	case opWatch:
+		return m.watch(req.Ref, files)
 	case opDestroy, opDiscard:
 		return m.destroy(req.Ref)
 	case opList:
@@ -209,7 +223,7 @@ func (m *maker) do(ctx context.Context, req *request, files []*os.File, rep *rep
 		}
 		return b.dial(ctx, files[0])
 	case opReceipt:
-		rep.Receipt, err = b.receipt(m.users)
+		rep.Report, err = b.report()
 	case opIncidents:
 		rep.Incidents, err = b.incidents()
 	case opPause:
@@ -249,14 +263,48 @@ func (m *maker) find(ref string) (*madeBox, error) {
 	if other := m.boxes[ref]; other != nil {
 		return other, nil
 	}
-	if b.record.WatchMemory {
-		// The maker that kept this limit may be gone; two do no harm.
-		if b.watch, err = watchMemory(b.sentry(), b.record.Spec.Limits.MemoryBytes, b.memoryMark()); err != nil {
-			return nil, err
-		}
-	}
 	m.boxes[ref] = b
 	return b, nil
+}
+
+// watch keeps the memory limit of a box that another maker made; files is its
+// memory. That the other may still do so does no harm.
+func (m *maker) watch(ref string, files []*os.File) error {
+	b, err := m.find(ref)
+	if err != nil {
+		return err
+	}
+	if len(files) != 1 {
+		return sandbox.Errorf(sandbox.Invalid, "no memory file")
+	}
+	fd, err := unix.FcntlInt(files[0].Fd(), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if b.watch != nil {
+		return unix.Close(fd)
+	}
+	b.startWatch(os.NewFile(uintptr(fd), memoryFileName))
+	return nil
+}
+
+// reap collects the ends of boxes' processes as they die. They are children of
+// this one, and whoever waits for one to be gone, from here or from another
+// maker, must not wait for its zombie.
+func (m *maker) reap() {
+	deaths := make(chan os.Signal, 1)
+	signal.Notify(deaths, unix.SIGCHLD)
+	for range deaths {
+		m.mu.Lock()
+		for _, b := range m.boxes {
+			for _, pid := range b.children {
+				_, _ = unix.Wait4(pid, nil, unix.WNOHANG, nil)
+			}
+		}
+		m.mu.Unlock()
+	}
 }
 
 // list returns the references of all boxes that have anything left.

@@ -37,13 +37,9 @@ const (
 // memoryFileName is what gVisor calls that file.
 const memoryFileName = "runsc-memory"
 
-// watchMemory begins to watch; the caller stops it. It makes the file mark
-// before it kills.
-func watchMemory(sentry int, limit int64, mark string) (*memoryWatch, error) {
-	file, err := openMemoryFile(sentry)
-	if err != nil {
-		return nil, err
-	}
+// watchMemory begins to watch a sentry's memory file, which becomes the watch's;
+// the caller stops it. It makes the file mark before it kills.
+func watchMemory(file *os.File, sentry int, limit int64, mark string) *memoryWatch {
 	w := &memoryWatch{
 		file:    file,
 		limit:   limit,
@@ -53,7 +49,7 @@ func watchMemory(sentry int, limit int64, mark string) (*memoryWatch, error) {
 		done:    make(chan struct{}),
 	}
 	go w.run()
-	return w, nil
+	return w
 }
 
 // openMemoryFile opens the file that holds the memory of a sentry's programs.
@@ -99,7 +95,8 @@ func (w *memoryWatch) run() {
 
 // nextLook returns how long room bytes last at the least.
 func nextLook(room int64) time.Duration {
-	return min(max(time.Duration(room)*time.Second/fillRate, shortestLook), longestLook)
+	lasts := time.Duration(float64(room) / fillRate * float64(time.Second))
+	return min(max(lasts, shortestLook), longestLook)
 }
 
 // used returns how much memory the box's programs use, in bytes.
@@ -109,6 +106,16 @@ func (w *memoryWatch) used() (int64, error) {
 		return 0, err
 	}
 	return st.Blocks * 512, nil
+}
+
+// running reports whether the limit is being kept.
+func (w *memoryWatch) running() bool {
+	select {
+	case <-w.done:
+		return false
+	default:
+		return true
+	}
 }
 
 // stop ends the watch. It may be called again.

@@ -2,6 +2,7 @@ package gvisor
 
 import (
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"math"
@@ -25,8 +26,8 @@ type inside struct {
 	Processes int64 `json:"processes"`  // RLIMIT_NPROC
 	NoNewPriv bool  `json:"no_new_privs"`
 	UID       int   `json:"uid"`
-	// UserCaps are the capabilities of a program run as user, in hex.
-	UserCaps   string   `json:"user_capabilities"`
+	// Caps are the capabilities of a program run as user, in hexadecimal.
+	Caps       string   `json:"capabilities"`
 	Interfaces []string `json:"interfaces"` // of the network
 }
 
@@ -62,54 +63,87 @@ func (b *madeBox) askInside() (inside, error) {
 	return in, json.Unmarshal(data, &in)
 }
 
-// receipt reads every control back. users is the driver's user namespace.
-func (b *madeBox) receipt(users string) (sandbox.Receipt, error) {
+// askAwake is askInside also of a box that is paused, which it leaves paused.
+func (b *madeBox) askAwake() (inside, error) {
+	b.mu.Lock()
+	if b.gone || !b.paused() {
+		b.mu.Unlock()
+		return b.askInside()
+	}
+	defer b.mu.Unlock()
+	if err := b.wake(); err != nil {
+		return inside{}, err
+	}
+	in, err := b.askInside()
+	return in, errors.Join(err, b.sleep())
+}
+
+// A report is what the maker tells of a box for its receipt. The driver, which
+// is outside of the box's user namespace, reads the rest.
+type report struct {
+	Record  record `json:"record"`
+	Sentry  int    `json:"sentry"`
+	Gofer   int    `json:"gofer"`
+	Inside  inside `json:"inside"`
+	Watched bool   `json:"watched,omitempty"` // its memory, just now
+}
+
+// report asks inside the box and says what it is made of.
+func (b *madeBox) report() (*report, error) {
 	if !b.alive() {
 		return nil, fmt.Errorf("%w: its kernel does not run", driver.ErrGone)
 	}
-	in, err := b.askInside()
+	in, err := b.askAwake()
 	if err != nil {
 		return nil, fmt.Errorf("ask inside: %w", err)
 	}
-	status, err := processStatus(b.sentry())
+	return &report{
+		Record:  b.record,
+		Sentry:  b.sentry(),
+		Gofer:   b.container.GoferPid.Load(),
+		Inside:  in,
+		Watched: b.watch != nil && b.watch.running(),
+	}, nil
+}
+
+// receipt reads every control back.
+func (r *report) receipt() (sandbox.Receipt, error) {
+	status, err := processStatus(r.Sentry)
 	if err != nil {
-		return nil, b.orGone(err)
+		return nil, fmt.Errorf("%w: %w", driver.ErrGone, err)
 	}
-	itsUsers, err := namespace(b.sentry(), "user")
-	if err != nil {
-		return nil, b.orGone(err)
-	}
+	limits, in := r.Record.Spec.Limits, r.Inside
 	return sandbox.Receipt{
-		b.cpuControl(status),
-		b.memoryControl(),
+		r.cpuControl(status),
+		r.memoryControl(),
 		{
 			Name:      sandbox.ControlProcesses,
-			Asked:     strconv.Itoa(b.record.Spec.Limits.Processes),
+			Asked:     strconv.Itoa(limits.Processes),
 			Value:     strconv.FormatInt(in.Processes, 10),
 			Mechanism: "gVisor, RLIMIT_NPROC of each user",
-			Enforced:  in.Processes > 0 && in.Processes <= int64(b.record.Spec.Limits.Processes),
+			Enforced:  in.Processes > 0 && in.Processes <= int64(limits.Processes),
 		},
 		{
 			Name:      sandbox.ControlDisk,
-			Asked:     sandbox.FormatBytes(b.record.Spec.Limits.DiskBytes),
+			Asked:     sandbox.FormatBytes(limits.DiskBytes),
 			Value:     sandbox.FormatBytes(in.DiskBytes),
 			Mechanism: "gVisor, size of the writable layer",
-			Enforced:  in.DiskBytes > 0 && in.DiskBytes <= b.record.Spec.Limits.DiskBytes,
+			Enforced:  in.DiskBytes > 0 && in.DiskBytes <= limits.DiskBytes,
 		},
-		b.networkControl(in),
+		r.networkControl(),
 		{
 			Name:      sandbox.ControlUser,
 			Asked:     sandbox.User,
-			Value:     fmt.Sprintf("uid %d inside; outside, gVisor runs in %s, not in the host's %s", in.UID, itsUsers, users),
-			Mechanism: "gVisor, and a user namespace",
-			Enforced:  in.UID == sandbox.UserUID && itsUsers != users,
+			Value:     fmt.Sprintf("uid %d", in.UID),
+			Mechanism: "gVisor, itself in a user namespace of its own",
+			Enforced:  in.UID == sandbox.UserUID && otherNamespace(r.Sentry, "user"),
 		},
 		{
 			Name:      sandbox.ControlCapabilities,
 			Asked:     "none",
-			Value:     in.UserCaps,
+			Value:     in.Caps,
 			Mechanism: "gVisor, no_new_privs; gVisor itself has no capability outside its user namespace",
-			Enforced:  in.NoNewPriv && zero(in.UserCaps) && itsUsers != users,
+			Enforced:  in.NoNewPriv && zero(in.Caps) && otherNamespace(r.Sentry, "user"),
 		},
 		{
 			Name:      sandbox.ControlSeccomp,
@@ -121,60 +155,56 @@ func (b *madeBox) receipt(users string) (sandbox.Receipt, error) {
 		{
 			Name:      sandbox.ControlRootFS,
 			Asked:     "read-only image, private writable layer",
-			Value:     "gVisor's own root is empty; files come through the gofer, read-only",
-			Mechanism: "gVisor overlay, gofer in a mount namespace of its own",
-			Enforced:  otherNamespace(b.sentry(), "mnt") && otherNamespace(b.container.GoferPid.Load(), "mnt"),
+			Value:     "gVisor's own root is empty; the image's directories are handed to it read-only",
+			Mechanism: "gVisor overlay over a mount namespace of its own",
+			Enforced:  otherNamespace(r.Sentry, "mnt") && otherNamespace(r.Gofer, "mnt"),
 		},
 	}, nil
 }
 
-func (b *madeBox) cpuControl(status map[string]string) sandbox.Control {
-	asked := b.record.Spec.Limits.CPUs
+func (r *report) cpuControl(status map[string]string) sandbox.Control {
+	asked := r.Record.Spec.Limits.CPUs
 	c := sandbox.Control{Name: sandbox.ControlCPU, Asked: strconv.FormatFloat(asked, 'g', -1, 64)}
 	switch {
-	case b.record.Cgroup != nil && b.record.Cgroup.Dirs[cpuController] != "":
-		c.Mechanism = b.record.Cgroup.name("cpu.cfs_quota_us", "cpu.max")
-		got, err := b.record.Cgroup.cpus()
+	case r.Record.Cgroup != nil && r.Record.Cgroup.Dirs[cpuController] != "":
+		c.Mechanism = r.Record.Cgroup.name("cpu.cfs_quota_us", "cpu.max")
+		got, err := r.Record.Cgroup.cpus()
 		if err != nil {
 			c.Value = err.Error()
 			return c
 		}
 		c.Value = strconv.FormatFloat(got, 'g', -1, 64)
 		// What was asked for is written in whole microseconds.
-		c.Enforced = math.Abs(got-asked) <= 1.0/cpuPeriod && b.inGroup(cpuController)
-	case len(b.record.CPUSet) > 0:
+		c.Enforced = math.Abs(got-asked) <= 1.0/cpuPeriod && r.inGroup(cpuController)
+	case len(r.Record.CPUSet) > 0:
 		c.Mechanism = "CPU affinity"
 		c.Value = "processors " + status["Cpus_allowed_list"]
 		var set unix.CPUSet
-		if err := unix.SchedGetaffinity(b.sentry(), &set); err == nil {
+		if err := unix.SchedGetaffinity(r.Sentry, &set); err == nil {
 			c.Enforced = float64(set.Count()) <= math.Max(asked, 1)
 		}
 	}
 	return c
 }
 
-func (b *madeBox) memoryControl() sandbox.Control {
-	asked := b.record.Spec.Limits.MemoryBytes
+func (r *report) memoryControl() sandbox.Control {
+	asked := r.Record.Spec.Limits.MemoryBytes
 	c := sandbox.Control{Name: sandbox.ControlMemory, Asked: sandbox.FormatBytes(asked)}
-	if b.watch != nil {
+	if r.Record.WatchMemory {
 		c.Mechanism = "watched by glovebox, which ends the box above the limit"
-		c.Value = sandbox.FormatBytes(b.watch.limit)
-		select {
-		case <-b.watch.done:
-		default:
-			c.Enforced = b.watch.limit <= asked
-		}
+		c.Value = c.Asked
+		c.Enforced = r.Watched
 		return c
 	}
-	c.Mechanism = b.record.Cgroup.name("memory.limit_in_bytes", "memory.max")
-	got, err := b.record.Cgroup.memory()
+	c.Mechanism = r.Record.Cgroup.name("memory.limit_in_bytes", "memory.max")
+	got, err := r.Record.Cgroup.memory()
 	if err != nil {
 		c.Value = err.Error()
 		return c
 	}
 	c.Value = sandbox.FormatBytes(got)
 	// The kernel rounds to whole pages.
-	c.Enforced = got <= asked && b.inGroup(memoryController)
+	c.Enforced = got <= asked && r.inGroup(memoryController)
 	return c
 }
 
@@ -187,12 +217,12 @@ func (g *cgroup) name(v1, v2 string) string {
 }
 
 // inGroup reports whether the sentry is in the box's group.
-func (b *madeBox) inGroup(controller string) bool {
-	procs, err := b.record.Cgroup.read(controller, "cgroup.procs")
+func (r *report) inGroup(controller string) bool {
+	procs, err := r.Record.Cgroup.read(controller, "cgroup.procs")
 	if err != nil {
 		return false
 	}
-	want := strconv.Itoa(b.sentry())
+	want := strconv.Itoa(r.Sentry)
 	for pid := range strings.FieldsSeq(procs) {
 		if pid == want {
 			return true
@@ -201,27 +231,23 @@ func (b *madeBox) inGroup(controller string) bool {
 	return false
 }
 
-func (b *madeBox) networkControl(in inside) sandbox.Control {
-	onlyLoopback := len(in.Interfaces) == 0 || len(in.Interfaces) == 1 && in.Interfaces[0] == "lo"
+func (r *report) networkControl() sandbox.Control {
+	names := r.Inside.Interfaces
+	onlyLoopback := len(names) == 0 || len(names) == 1 && names[0] == "lo"
 	return sandbox.Control{
 		Name:      sandbox.ControlNetwork,
-		Asked:     string(b.record.Spec.Network),
-		Value:     "interfaces inside: " + strings.Join(in.Interfaces, " "),
+		Asked:     string(r.Record.Spec.Network),
+		Value:     "interfaces inside: " + strings.Join(names, " "),
 		Mechanism: "gVisor's own network stack with no device, in an empty network namespace",
-		Enforced:  onlyLoopback && otherNamespace(b.sentry(), "net"),
+		Enforced:  onlyLoopback && otherNamespace(r.Sentry, "net"),
 	}
-}
-
-// namespace returns a process's namespace of that kind, as /proc names it.
-func namespace(pid int, kind string) (string, error) {
-	return os.Readlink(filepath.Join("/proc", strconv.Itoa(pid), "ns", kind))
 }
 
 // otherNamespace reports whether a process is in another namespace of that
 // kind than this one is.
 func otherNamespace(pid int, kind string) bool {
 	mine, err1 := os.Readlink(filepath.Join("/proc/self/ns", kind))
-	its, err2 := namespace(pid, kind)
+	its, err2 := os.Readlink(filepath.Join("/proc", strconv.Itoa(pid), "ns", kind))
 	return err1 == nil && err2 == nil && mine != its
 }
 

@@ -3,6 +3,7 @@ package gvisor
 import (
 	"encoding/json"
 	"os"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -21,19 +22,66 @@ const makerName = "glovebox-maker"
 func Reexec() {
 	switch {
 	case os.Args[0] == makerName:
+		closeInherited(map[int]bool{makerFD: true})
 		os.Exit(makerMain(os.Args[1:]))
 	case os.Args[0] == "runsc-sandbox":
+		closeInherited(donated(os.Args))
 		os.Args = sandboxArgs(os.Args)
 		maincli.Main()
 	case os.Args[0] == "runsc-gofer",
 		// The process that takes /proc away from the other two has no name
 		// of its own; nobody else calls this program by that path.
 		os.Args[0] == "/proc/self/exe" && len(os.Args) > 1 && os.Args[1] == "umount":
+		closeInherited(donated(os.Args))
 		maincli.Main()
 	default:
 		return
 	}
 	os.Exit(1)
+}
+
+// closeInherited closes the descriptors that this process was started with,
+// but for the standard ones and those of keep. gVisor's library opens some that
+// are not closed on exec, and a maker starts several boxes at once: without
+// this, one box's processes would now and then have the sockets of another's.
+// What the Go runtime opened since the start is closed on exec, which tells it
+// apart.
+func closeInherited(keep map[int]bool) {
+	entries, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		return // the second start of a process that has lost /proc; the first did it
+	}
+	for _, e := range entries {
+		fd, err := strconv.Atoi(e.Name())
+		if err != nil || fd <= 2 || keep[fd] {
+			continue
+		}
+		if flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0); err == nil && flags&unix.FD_CLOEXEC == 0 {
+			_ = unix.Close(fd)
+		}
+	}
+}
+
+// fdFlag matches the flags by which gVisor's processes learn their descriptors.
+var fdFlag = regexp.MustCompile(`^--?[a-z-]*fds?=(.*)$`)
+
+// donated returns the descriptors that args name.
+func donated(args []string) map[int]bool {
+	fds := map[int]bool{}
+	for _, a := range args {
+		m := fdFlag.FindStringSubmatch(a)
+		if m == nil {
+			continue
+		}
+		// One number or several, in one of several forms. Of a pair, M:N, the
+		// second is not the process's own; keeping it too does no harm.
+		for s := range strings.FieldsFuncSeq(m[1], func(r rune) bool { return r < '0' || r > '9' }) {
+			if fd, err := strconv.Atoi(s); err == nil {
+				fds[fd] = true
+			}
+		}
+	}
+	return fds
 }
 
 // sandboxArgs makes the sentry show its programs the memory and the processors

@@ -11,6 +11,8 @@ import (
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 	"gvisor.dev/gvisor/runsc/config"
 	"gvisor.dev/gvisor/runsc/flag"
+
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
 // config returns gVisor's settings for a box.
@@ -68,6 +70,7 @@ func (b *madeBox) bundle(root string) *specs.Spec {
 				guestPath, "serve",
 				"--conn-fd", strconv.Itoa(guestConnFD),
 				"--nproc", strconv.Itoa(l.Processes),
+				"--own", sandbox.WorkDir + ",/home/user",
 			},
 			Env: []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"},
 			Cwd: "/",

@@ -42,12 +42,14 @@ const (
 	opList      = "list"
 	opDiscard   = "discard"
 	opProbe     = "probe"
+	opWatch     = "watch" // brings the box's memory file
 )
 
 // reply is the maker's answer.
 type reply struct {
 	Err       *wireError       `json:"err,omitempty"`
-	Receipt   sandbox.Receipt  `json:"receipt,omitempty"`
+	Report    *report          `json:"report,omitempty"`
+	Sentry    int              `json:"sentry,omitempty"` // of a box whose memory is to be watched
 	Incidents driver.Incidents `json:"incidents"`
 	Refs      []string         `json:"refs,omitempty"`
 }

@@ -1,0 +1,185 @@
+package gvisor_test
+
+import (
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/glovebox-dev/glovebox/internal/driver"
+	"github.com/glovebox-dev/glovebox/internal/driver/drivertest"
+	"github.com/glovebox-dev/glovebox/internal/driver/gvisor"
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
+)
+
+// The programs that the driver starts. They are built by TestMain, or given by
+// whoever runs a test binary where there is no Go: as another user, say. They
+// cannot be the test binary itself, which is dynamic under the race detector.
+const (
+	programEnv = "GLOVEBOX_TEST_PROGRAM"
+	guestEnv   = "GLOVEBOX_TEST_GUEST"
+)
+
+var harness = drivertest.Harness{
+	Name: "gvisor",
+	Open: func(dir string) (driver.Driver, error) {
+		return gvisor.New(gvisor.Options{
+			StateDir: dir,
+			Program:  os.Getenv(programEnv),
+			Guest:    os.Getenv(guestEnv),
+		})
+	},
+	Spec: func() *driver.Spec {
+		id := sandbox.NewID()
+		ids.Store(id, true)
+		return &driver.Spec{
+			ID:       id,
+			Image:    sandbox.ImageHost,
+			Hostname: "sandbox",
+			Limits:   sandbox.DefaultLimits(),
+			Network:  sandbox.NetworkNone,
+		}
+	},
+	Leftovers: leftovers,
+	Processes: hostProcesses,
+	Python:    "/usr/bin/python3",
+}
+
+func TestMain(m *testing.M) {
+	if os.Getenv(programEnv) == "" {
+		os.Setenv(programEnv, build("glovebox"))
+		os.Setenv(guestEnv, build("glovebox-guest"))
+	}
+	drivertest.Main(m, harness)
+}
+
+// build builds one of our commands, static, in the checkout's cache, and
+// returns its path.
+func build(name string) string {
+	path, err := filepath.Abs(filepath.Join("../../../.cache/gvisortest", name))
+	if err != nil {
+		panic(err)
+	}
+	cmd := exec.Command("go", "build", "-o", path, "github.com/glovebox-dev/glovebox/cmd/"+name)
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		panic(fmt.Sprintf("build %s: %v\n%s", name, err, out))
+	}
+	return path
+}
+
+func TestDriver(t *testing.T) {
+	drivertest.Run(t, harness)
+}
+
+func BenchmarkDriver(b *testing.B) { drivertest.Benchmark(b, harness) }
+
+// hostProcesses finds a box's processes by the arguments of its sentry and
+// gofer, and the sentry's children.
+func hostProcesses(t testing.TB, dir, ref string) []int {
+	parents := map[int]int{}
+	var found []int
+	entries, err := os.ReadDir("/proc")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		pid, err := strconv.Atoi(e.Name())
+		if err != nil {
+			continue
+		}
+		args, _ := os.ReadFile(filepath.Join("/proc", e.Name(), "cmdline"))
+		if isBoxProcess(string(args)) && strings.Contains(string(args), ref) {
+			found = append(found, pid)
+		}
+		stat, _ := os.ReadFile(filepath.Join("/proc", e.Name(), "stat"))
+		// The name, in parentheses, may hold anything; the parent comes two
+		// fields after it.
+		if _, rest, ok := strings.Cut(string(stat), ") "); ok {
+			if f := strings.Fields(rest); len(f) > 1 {
+				parents[pid], _ = strconv.Atoi(f[1])
+			}
+		}
+	}
+	for i := 0; i < len(found); i++ {
+		for pid, parent := range parents {
+			if parent == found[i] && !slices.Contains(found, pid) {
+				found = append(found, pid)
+			}
+		}
+	}
+	return found
+}
+
+func isBoxProcess(args string) bool {
+	return strings.HasPrefix(args, "runsc-sandbox\x00") || strings.HasPrefix(args, "runsc-gofer\x00")
+}
+
+// leftovers lists what is on this machine of boxes in dir.
+func leftovers(t testing.TB, dir string) []string {
+	var left []string
+	entries, err := os.ReadDir("/proc")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, e := range entries {
+		args, err := os.ReadFile(filepath.Join("/proc", e.Name(), "cmdline"))
+		if err == nil && isBoxProcess(string(args)) && strings.Contains(string(args), dir+"/") {
+			left = append(left, "process "+e.Name()+" "+strings.ReplaceAll(string(args), "\x00", " "))
+		}
+	}
+	mounts, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(mounts)) {
+		if strings.Contains(line, dir+"/") {
+			left = append(left, "mount "+line)
+		}
+	}
+	for _, pattern := range []string{
+		dir + "/gvisor/boxes/*", dir + "/gvisor/runsc/*", dir + "/gvisor/host/*",
+	} {
+		files, err := filepath.Glob(pattern)
+		if err != nil {
+			t.Fatal(err)
+		}
+		left = append(left, files...)
+	}
+	for _, path := range emptyGroups(t) {
+		left = append(left, "control group "+path)
+	}
+	return left
+}
+
+// ids are the names of all boxes of these tests: others may run on this machine
+// at the same time.
+var ids sync.Map
+
+// emptyGroups lists control groups of our boxes that have no processes: a live
+// box's has some.
+func emptyGroups(t testing.TB) []string {
+	var groups []string
+	err := filepath.WalkDir("/sys/fs/cgroup", func(path string, e fs.DirEntry, err error) error {
+		if err != nil {
+			return nil // gone meanwhile
+		}
+		if _, ours := ids.Load(e.Name()); ours && e.IsDir() {
+			procs, err := os.ReadFile(filepath.Join(path, "cgroup.procs"))
+			if err == nil && len(procs) == 0 {
+				groups = append(groups, path)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return groups
+}
