@@ -1,0 +1,554 @@
+// The JavaScript kernel: runs the guest's requests in one lasting Node.js.
+//
+// Node 18 or newer, built-in modules only. It is read from the request pipe by
+// a line of bootstrap and called with require, process and the sources of its
+// parts. What it calls later is bound here: user code may replace any global.
+// The protocol is described in the Go package's documentation.
+(function (require, process, boot) {
+  'use strict';
+
+  const fs = require('fs');
+  const vm = require('vm');
+  const net = require('net');
+  const path = require('path');
+  const util = require('util');
+  const Module = require('module');
+  const { pathToFileURL } = require('url');
+  const { Console } = require('console');
+  const { Writable } = require('stream');
+  const { AsyncLocalStorage } = require('async_hooks');
+  const { Buffer, Promise, Symbol, Error, RegExp, SyntaxError, String, Number, Uint8Array, globalThis: root } = globalThis;
+  const { stringify, parse } = JSON;
+  const from = Buffer.from.bind(Buffer);
+  const concat = Buffer.concat.bind(Buffer);
+  const alloc = Buffer.alloc.bind(Buffer);
+  const isBuffer = Buffer.isBuffer.bind(Buffer);
+  const race = Promise.race.bind(Promise);
+  const isArray = Array.isArray;
+  const { isPromise, isProxy } = util.types;
+  const { createRequire, stripTypeScriptTypes, builtinModules } = Module;
+  const { Script, constants } = vm;
+  const { writeSync, readSync, openSync, fstatSync, closeSync } = fs;
+  const { inspect } = util;
+  const { defineProperty, getOwnPropertyDescriptor, keys } = Object;
+  const { wait } = Atomics;
+  const cwd = process.cwd.bind(process);
+  const reallyExit = process.reallyExit.bind(process);
+
+  const REQUESTS = 3;
+  const EVENTS = 4;
+  const MAX_PART = 32 << 10;
+  const MAX_TEXT = 1 << 20;
+  const MAX_EVENT = 24 << 20;
+  const MAX_STACK = 64 << 10;
+  const HELPER = '$glovebox$';
+  const HERE = 'glovebox:kernel';
+
+  let key = '';
+  let current = null; // the run, while there is one
+  let count = 0;
+  let transform;
+  const runs = new AsyncLocalStorage();
+  const accessors = new globalThis.Map(); // name -> the getter that we defined
+
+  // Frames.
+
+  function send(event, ask) {
+    const data = from(stringify(event));
+    for (let i = 0; i < data.length; i += MAX_PART) {
+      const last = i + MAX_PART >= data.length;
+      const mark = last ? (ask ? '?' : '.') : '+';
+      put(EVENTS, concat([from(key + mark), data.subarray(i, i + MAX_PART)]));
+    }
+    // The guest answers when it has read what was printed before.
+    if (ask) readSync(EVENTS, alloc(16), 0, 16, null);
+  }
+
+  const sleeper = new Int32Array(new SharedArrayBuffer(4));
+
+  function put(fd, data) {
+    for (let n = 0; n < data.length;) {
+      try {
+        n += writeSync(fd, data, n, data.length - n);
+      } catch (e) {
+        if (e.code === 'EAGAIN') { wait(sleeper, 0, 0, 1); continue; }
+        if (fd === EVENTS) reallyExit(1); // the guest is gone, or our descriptor
+        throw e;
+      }
+    }
+  }
+
+  // Standard descriptors. Ours are copies that user code does not know; where
+  // it closed one of the first three, it gets that one anew.
+
+  const copies = [copy(0, 'r'), copy(1, 'w'), copy(2, 'w')];
+
+  function copy(fd, mode) {
+    try {
+      return openSync('/proc/self/fd/' + fd, mode);
+    } catch {
+      return fd;
+    }
+  }
+
+  function heal() {
+    for (const fd of [0, 1, 2]) {
+      try {
+        fstatSync(fd);
+      } catch {
+        // The lowest free number is taken, which is fd.
+        try { openSync('/proc/self/fd/' + copies[fd], fd ? 'w' : 'r'); } catch { return; }
+      }
+    }
+  }
+
+  function print(stream, chunk) {
+    const run = runs.getStore();
+    if (run !== undefined && (!current || run !== current.id)) {
+      const text = isBuffer(chunk) ? chunk.toString() : chunk;
+      for (let i = 0; i < text.length; i += MAX_PART) {
+        send({ ev: 'late', stream: stream === 1 ? 'stdout' : 'stderr', id: run, text: text.slice(i, i + MAX_PART) });
+      }
+      return;
+    }
+    put(copies[stream], typeof chunk === 'string' ? from(chunk) : chunk);
+  }
+
+  function output(stream) {
+    const w = new Writable({
+      decodeStrings: false,
+      write(chunk, encoding, done) {
+        print(stream, typeof chunk === 'string' && encoding !== 'utf8' && encoding !== 'buffer' ? from(chunk, encoding) : chunk);
+        done();
+      },
+    });
+    w.fd = stream;
+    w.isTTY = false;
+    w._isStdio = true;
+    w.destroySoon = w.destroy = () => w;
+    return w;
+  }
+
+  const streams = [null, output(1), output(2)];
+
+  // What user code finds. Replaced streams and consoles are put right before
+  // each run.
+
+  function ownStreams() {
+    for (const [name, i] of [['stdout', 1], ['stderr', 2]]) {
+      if (streams[i].writableEnded || streams[i].destroyed) streams[i] = output(i);
+      defineProperty(process, name, { value: streams[i], configurable: true, enumerable: true, writable: true });
+    }
+    const c = new Console({ stdout: streams[1], stderr: streams[2] });
+    c.Console = Console;
+    defineProperty(root, 'console', { value: c, configurable: true, enumerable: false, writable: true });
+  }
+
+  function ownGlobals() {
+    const main = { exports: {}, id: '.', filename: '', loaded: false, children: [], paths: [] };
+    const own = (name) => createRequire(path.join(cwd(), 'cell.js'))(name);
+    own.resolve = (name, options) => createRequire(path.join(cwd(), 'cell.js')).resolve(name, options);
+    own.cache = require.cache;
+    own.extensions = require.extensions;
+    own.main = main;
+    main.require = own;
+    const globals = { require: own, module: main, exports: main.exports, display };
+    for (const name of keys(globals)) {
+      defineProperty(root, name, { value: globals[name], configurable: true, enumerable: false, writable: true });
+    }
+    for (const name of ['__filename', '__dirname']) {
+      defineProperty(root, name, { get: () => (name === '__dirname' ? cwd() : path.join(cwd(), 'cell.js')), configurable: true, enumerable: false });
+    }
+    declare.load = load;
+    defineProperty(root, HELPER, { value: declare, configurable: false, enumerable: false, writable: false });
+    process.exit = (code) => {
+      const n = code === undefined ? process.exitCode || 0 : code;
+      process.exitCode = undefined;
+      const run = current;
+      if (!run) return undefined;
+      const exit = new Exit(Number(n) & 255);
+      run.stop(exit);
+      throw exit;
+    };
+    process.argv.splice(1);
+  }
+
+  class Exit {
+    constructor(code) { this.code = code; }
+  }
+
+  class Interrupted extends Error {
+    constructor() {
+      super('the run was interrupted');
+      this.name = 'Interrupted';
+      this.stack = 'Interrupted: the run was interrupted';
+    }
+  }
+
+  // declare gives the global object accessors for what a cell declares.
+  function declare(names) {
+    const run = current;
+    for (const name of keys(names)) {
+      const [get, set] = names[name];
+      const before = getOwnPropertyDescriptor(root, name);
+      try {
+        defineProperty(root, name, { get, set, configurable: true, enumerable: true });
+        accessors.set(name, get);
+        if (run) run.declared.push({ name, get, before });
+      } catch {
+        if (run) run.assigned.push({ name, get }); // not ours to redefine
+      }
+    }
+  }
+
+  // unset prepares names that a script declares by var or function.
+  function unset(names) {
+    for (const name of names) {
+      const old = getOwnPropertyDescriptor(root, name);
+      if (old && !(old.get && accessors.get(name) === old.get)) continue;
+      let value;
+      try { value = old ? old.get() : undefined; } catch { value = undefined; }
+      accessors.delete(name);
+      defineProperty(root, name, { value, configurable: true, enumerable: true, writable: true });
+    }
+  }
+
+  // settle puts back what a failed cell declared but never set.
+  function settle(run, failed) {
+    for (const { name, get } of run.assigned) {
+      try { root[name] = get(); } catch { /* never set */ }
+    }
+    if (!failed) return;
+    for (const { name, get, before } of run.declared.reverse()) {
+      try {
+        get();
+      } catch {
+        if (accessors.get(name) !== get) continue;
+        accessors.delete(name);
+        if (before) {
+          defineProperty(root, name, before);
+          if (before.get) accessors.set(name, before.get);
+        } else {
+          delete root[name];
+        }
+      }
+    }
+  }
+
+  // Results.
+
+  function base64(value) {
+    if (isBuffer(value) || value instanceof Uint8Array) {
+      return from(value.buffer, value.byteOffset, value.byteLength).toString('base64');
+    }
+    return value;
+  }
+
+  function isBundle(o) {
+    if (o === null || typeof o !== 'object') return false;
+    const names = keys(o);
+    return names.length > 0 && names.every((n) => /^(text|image|application|audio|video)\/[\w.+-]+$/.test(n));
+  }
+
+  function clean(data) {
+    const out = {};
+    for (const mime of keys(data)) {
+      let v = data[mime];
+      if (v === undefined || v === null) continue;
+      if (isBuffer(v) && (mime.startsWith('text/') || mime === 'image/svg+xml')) v = v.toString();
+      out[mime] = base64(v);
+    }
+    return out;
+  }
+
+  function call(value, name) {
+    try {
+      const f = value[name];
+      return typeof f === 'function' ? f.call(value) : undefined;
+    } catch {
+      return undefined;
+    }
+  }
+
+  const METHODS = [['_repr_html_', 'text/html'], ['_repr_markdown_', 'text/markdown'], ['_repr_svg_', 'image/svg+xml'],
+    ['_repr_png_', 'image/png'], ['_repr_jpeg_', 'image/jpeg'], ['_repr_latex_', 'text/latex'], ['_repr_json_', 'application/json']];
+
+  function bundle(value) {
+    let text;
+    try {
+      text = inspect(value, { depth: 4, maxArrayLength: 200, maxStringLength: MAX_TEXT, breakLength: 100 });
+    } catch (e) {
+      text = '<value that cannot be inspected: ' + e + '>';
+    }
+    const data = { 'text/plain': text };
+    if (value !== null && (typeof value === 'object' || typeof value === 'function')) {
+      const own = call(value, Symbol.for('Jupyter.display')) || call(value, '_repr_mimebundle_');
+      if (own && typeof own === 'object' && isBundle(own)) return { ...data, ...clean(own) };
+      if (!isProxy(value)) {
+        for (const [name, mime] of METHODS) {
+          const made = call(value, name);
+          if (made !== undefined && made !== null) data[mime] = base64(made);
+        }
+      }
+    }
+    return data;
+  }
+
+  function publish(data, main) {
+    let size = 0;
+    for (const mime of keys(data)) {
+      if (typeof data[mime] !== 'string') continue;
+      if (mime.startsWith('text/') && data[mime].length > MAX_TEXT) {
+        data[mime] = data[mime].slice(0, MAX_TEXT) + '\n... (' + (data[mime].length - MAX_TEXT) + ' more characters)';
+      }
+      size += data[mime].length;
+    }
+    if (size > MAX_EVENT) {
+      for (const mime of keys(data)) if (typeof data[mime] === 'string' && data[mime].length > MAX_TEXT) delete data[mime];
+      data['text/plain'] = (data['text/plain'] || '') + '\n(a result too large to show was left out)';
+    }
+    const store = runs.getStore();
+    send({ ev: 'result', id: store === undefined ? (current ? current.id : 0) : store, main, data }, !main);
+  }
+
+  // display shows values as results; an object whose keys are MIME types is
+  // shown as these.
+  function display(...values) {
+    for (const value of values) publish(isBundle(value) ? clean(value) : bundle(value), false);
+  }
+
+  // Errors.
+
+  function describe(e, cell) {
+    let name = 'Error';
+    let value = '';
+    let stack = '';
+    try {
+      if (e !== null && typeof e === 'object' && ('stack' in e || 'message' in e)) {
+        name = String(e.name || (e.constructor && e.constructor.name) || 'Error');
+        value = String(e.message);
+        stack = String(e.stack || name + ': ' + value);
+        if (e.cause !== undefined) stack += '\n[cause]: ' + inspect(e.cause);
+        if (isArray(e.errors)) stack += '\n[errors]: ' + inspect(e.errors);
+      } else {
+        name = typeof e;
+        value = inspect(e);
+        stack = 'Uncaught ' + value;
+      }
+    } catch {
+      stack = stack || 'an error that cannot be described';
+    }
+    stack = stack.split('\n').filter((l) => !/^\s+at /.test(l) || !(l.includes(HERE) || /[( ]node:/.test(l))).join('\n');
+    let line = 0;
+    const m = new RegExp(cell.file.replace(/[<>]/g, '\\$&') + ':(\\d+)').exec(stack);
+    if (m) line = Number(m[1]);
+    if (stack.length > MAX_STACK) stack = stack.slice(0, MAX_STACK) + '\n...';
+    return { ev: 'error', id: cell.id, name: name.slice(0, 200), value: value.slice(0, MAX_STACK), traceback: stack, line,
+      text: line ? (cell.source.split('\n')[line - 1] || '').slice(0, 1000) : '' };
+  }
+
+  // Runs.
+
+  function strip(source) {
+    if (typeof stripTypeScriptTypes === 'function') {
+      try {
+        return stripTypeScriptTypes(source, { mode: 'strip' });
+      } catch (e) {
+        if (e.code !== 'ERR_UNSUPPORTED_TYPESCRIPT_SYNTAX') throw e;
+        return stripTypeScriptTypes(source, { mode: 'transform' });
+      }
+    }
+    for (const name of ['typescript', 'amaro', 'sucrase', 'esbuild']) {
+      let found;
+      try {
+        found = createRequire(path.join(cwd(), 'cell.js'))(name);
+      } catch {
+        continue;
+      }
+      if (name === 'typescript') {
+        return found.transpileModule(source, { compilerOptions: { target: 'ESNext', module: 'ESNext', verbatimModuleSyntax: true } }).outputText;
+      }
+      if (name === 'sucrase') return found.transform(source, { transforms: ['typescript'], disableESTransforms: true }).code;
+      return found.transformSync(source, name === 'esbuild' ? { loader: 'ts', format: 'esm' } : { mode: 'strip-only' }).code;
+    }
+    const e = new Error('TypeScript needs Node 22.13 or newer, or one of the packages typescript, amaro, sucrase and esbuild; this is Node ' + process.version);
+    e.name = 'Unsupported';
+    e.stack = 'Unsupported: ' + e.message;
+    throw e;
+  }
+
+  function compile(run) {
+    const options = { filename: run.file, importModuleDynamically: ownLoader };
+    let source = run.source;
+    if (run.typescript) source = strip(source);
+    if (/^\s*\{[^]*\}\s*$/.test(source)) {
+      // An object more likely than a block, if it can be one.
+      try {
+        return { script: new Script('(' + source + '\n)', { ...options, columnOffset: -1 }), shows: true, globals: [], waits: false };
+      } catch { /* a block */ }
+    }
+    let t;
+    try {
+      t = transform(source, HELPER, ownLoader ? '' : HELPER + '.load');
+    } catch {
+      // What we cannot read, the engine either explains or runs as it is.
+      return { script: new Script(source, options), shows: true, globals: [], waits: false };
+    }
+    try {
+      return { ...t, script: new Script(t.code, { ...options, columnOffset: -t.offset }) };
+    } catch (e) {
+      if (!(e instanceof SyntaxError)) throw e;
+      // The same error without what we put around it, if there is one.
+      if (!t.waits) new Script(source, options);
+      throw e;
+    }
+  }
+
+  // Where the engine's own loader cannot be had for a script, the transform
+  // puts load in the place of import.
+  const ownLoader = constants && constants.USE_MAIN_CONTEXT_DEFAULT_LOADER;
+
+  function load(name, options) {
+    const spec = String(name);
+    if (/^(\.{0,2}\/)/.test(spec)) return boot.load(pathToFileURL(path.resolve(cwd(), spec)).href, options);
+    if (/^(node|file|data):/.test(spec) || builtinModules.includes(spec)) return boot.load(spec, options);
+    let file;
+    try {
+      file = createRequire(path.join(cwd(), 'cell.js')).resolve(spec);
+    } catch {
+      return boot.load(spec, options); // one that cannot be required
+    }
+    return boot.load(pathToFileURL(file).href, options);
+  }
+
+  async function execute(request) {
+    count++;
+    const run = {
+      id: request.id, source: request.code, file: '<cell ' + count + '>', typescript: request.language === 'typescript',
+      declared: [], assigned: [], stop: null, failed: false,
+    };
+    const end = { ev: 'end', id: run.id, count, status: 'ok' };
+    const env = request.env || {};
+    const saved = {};
+    for (const name of keys(env)) {
+      saved[name] = process.env[name];
+      process.env[name] = env[name];
+    }
+    heal();
+    ownStreams();
+    // Node itself defines some of these names after its first script.
+    if (count === 1) ownGlobals();
+    process.exitCode = undefined;
+    const stopped = new Promise((_, reject) => { run.stop = reject; });
+    stopped.catch(() => {});
+    current = run;
+    run.fail = (e) => {
+      run.failed = true;
+      if (end.status === 'ok') end.status = e instanceof Interrupted ? 'interrupted' : 'error';
+      send(describe(e, run));
+    };
+    try {
+      const compiled = compile(run);
+      unset(compiled.globals);
+      let value = runs.run(run.id, () => compiled.script.runInThisContext({ displayErrors: true, breakOnSigint: true }));
+      if (compiled.waits || isPromise(value)) value = await race([value, stopped]);
+      if (compiled.shows && value !== undefined) publish(bundle(value), true);
+    } catch (e) {
+      if (e instanceof Exit) {
+        end.exit_code = e.code;
+        if (e.code !== 0) end.status = 'exit';
+      } else {
+        run.fail(e && e.code === 'ERR_SCRIPT_EXECUTION_INTERRUPTED' ? new Interrupted() : e);
+      }
+    }
+    settle(run, run.failed);
+    if (end.status === 'ok' && process.exitCode) {
+      end.exit_code = Number(process.exitCode) & 255;
+      end.status = 'exit';
+    }
+    process.exitCode = undefined;
+    for (const name of keys(saved)) {
+      if (saved[name] === undefined) delete process.env[name];
+      else process.env[name] = saved[name];
+    }
+    heal();
+    current = null;
+    send(end);
+  }
+
+  // What nobody caught: part of the run it came from, or late.
+  function uncaught(e) {
+    if (e instanceof Exit) return; // its run was told
+    const run = runs.getStore();
+    if (current && (run === undefined || run === current.id)) {
+      current.fail(e);
+      return;
+    }
+    send({ ev: 'late', stream: 'stderr', id: run || 0, text: 'Uncaught ' + inspect(e) + '\n' });
+  }
+
+  function interrupt() {
+    if (current) current.stop(new Interrupted());
+  }
+
+  function guard() {
+    for (const [name, f] of [['uncaughtException', uncaught], ['unhandledRejection', uncaught], ['SIGINT', interrupt]]) {
+      if (!process.listeners(name).includes(f)) process.prependListener(name, f);
+    }
+  }
+
+  async function handle(request) {
+    guard();
+    if (request.op === 'run') await execute(request);
+    else if (request.op === 'ping') send({ ev: 'pong' });
+    else if (request.op === 'prepare') send({ ev: 'prepared', failed: prepare(request.modules || []) });
+    else if (request.op === 'reseed') send({ ev: 'reseeded' });
+  }
+
+  function prepare(names) {
+    const failed = {};
+    for (const name of names) {
+      try {
+        createRequire(path.join(cwd(), 'cell.js'))(name);
+      } catch (e) {
+        failed[name] = String(e && e.message).split('\n')[0];
+      }
+    }
+    return failed;
+  }
+
+  // Requests.
+
+  const init = parse(boot.take(boot.take(4).readUInt32BE(0)).toString());
+  key = init.key;
+  transform = vm.runInThisContext(init.transform, { filename: HERE }).transform;
+  process.removeAllListeners('warning');
+  ownStreams();
+  guard();
+  send({ ev: 'ready', language: 'javascript', version: process.version.replace(/^v/, ''), executable: process.execPath });
+  prepare(init.prepare || []);
+
+  let buffered = alloc(0);
+  let work = Promise.resolve();
+  const pipe = new net.Socket({ fd: REQUESTS, readable: true, writable: false });
+  pipe.on('data', (data) => {
+    buffered = buffered.length ? concat([buffered, data]) : data;
+    for (;;) {
+      if (buffered.length < 4) return;
+      const n = buffered.readUInt32BE(0);
+      if (buffered.length < 4 + n) return;
+      const request = parse(buffered.subarray(4, 4 + n).toString());
+      buffered = buffered.subarray(4 + n);
+      work = work.then(() => handle(request)).catch((e) => {
+        putFailure(e);
+        reallyExit(1);
+      });
+    }
+  });
+  pipe.on('end', () => reallyExit(0));
+  pipe.on('error', () => reallyExit(0));
+
+  function putFailure(e) {
+    try { put(copies[2], from('the kernel failed: ' + (e && e.stack) + '\n')); } catch { /* nobody reads */ }
+  }
+})

@@ -1,0 +1,92 @@
+package kernels
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// required reports whether GLOVEBOX_REQUIRE has a word: then what is missing
+// fails a test that else would skip.
+func required(word string) bool {
+	return slices.Contains(strings.Split(os.Getenv("GLOVEBOX_REQUIRE"), ","), word)
+}
+
+// interpreters returns the programs to test with: those in the variable, a
+// list as PATH is, or those of these names that are there. The same program
+// under two names is tested once.
+func interpreters(t *testing.T, variable string, names ...string) []string {
+	t.Helper()
+	var found []string
+	add := func(program string) {
+		if real, err := filepath.EvalSymlinks(program); err == nil {
+			program = real
+		}
+		if !slices.Contains(found, program) {
+			found = append(found, program)
+		}
+	}
+	if list := os.Getenv(variable); list != "" {
+		for _, p := range filepath.SplitList(list) {
+			add(p)
+		}
+		return found
+	}
+	for _, name := range names {
+		if p, err := exec.LookPath(name); err == nil {
+			add(p)
+		}
+	}
+	if len(found) == 0 {
+		if required(names[0]) {
+			t.Fatalf("%s is required and missing", names[0])
+		}
+		t.Skipf("none of %v is here", names)
+	}
+	return found
+}
+
+func run(t *testing.T, dir, program string, args ...string) {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), program, args...)
+	cmd.Dir = dir
+	cmd.Env = append(os.Environ(), "PYTHONDONTWRITEBYTECODE=1")
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Errorf("%s %s: %v\n%s", program, strings.Join(args, " "), err, out)
+	}
+	t.Logf("%s", out)
+}
+
+// TestPython runs the tests that are written in Python, with each Python that
+// GLOVEBOX_PYTHONS names, or the one on the PATH and Debian's, which has
+// packages to test rich results with.
+func TestPython(t *testing.T) {
+	for _, python := range interpreters(t, "GLOVEBOX_PYTHONS", "python3", "/usr/bin/python3") {
+		t.Run(filepath.Base(python), func(t *testing.T) {
+			t.Parallel()
+			run(t, "python", python, "-m", "unittest", "test_kernel", "test_rich")
+		})
+	}
+}
+
+// TestNode runs the tests that are written in JavaScript, with each Node that
+// GLOVEBOX_NODES names, or the one on the PATH.
+func TestNode(t *testing.T) {
+	tests, err := filepath.Glob("javascript/*.test.js")
+	if err != nil || len(tests) == 0 {
+		t.Fatalf("no tests: %v", err)
+	}
+	for i := range tests {
+		tests[i] = filepath.Base(tests[i])
+	}
+	for _, node := range interpreters(t, "GLOVEBOX_NODES", "node") {
+		t.Run(filepath.Base(node), func(t *testing.T) {
+			t.Parallel()
+			run(t, "javascript", node, append([]string{"--test"}, tests...)...)
+		})
+	}
+}

@@ -1,0 +1,704 @@
+"""The Python kernel: runs the guest's requests in one lasting interpreter.
+
+Python 3.8 or newer, standard library only. It is read from the request pipe by
+a line of bootstrap and executed in a namespace of its own, with its own copy
+of the builtins: what user code does to modules and builtins must not reach it.
+Therefore everything it calls later is bound here, at the start, by name.
+
+The protocol is described in the Go package's documentation. User code runs in
+the module __main__, in the main thread.
+"""
+
+import _signal
+import _thread
+import ast
+import builtins
+import fcntl
+import faulthandler
+import io
+import json.decoder
+import json.encoder
+import linecache
+import os
+import random
+import sys
+import threading
+import traceback
+import types
+
+FILE = "<glovebox kernel>"  # the file name of every frame of ours
+MAX_PART = 32 << 10  # bytes of one message's payload
+MAX_TEXT = 1 << 20  # characters of one text in a result
+MAX_EVENT = 24 << 20  # bytes of one event
+MAX_TRACEBACK = 64 << 10
+MAX_CELLS = 500  # sources that tracebacks can show
+
+_read, _write, _dup2, _close, _getpid, _exit = os.read, os.write, os.dup2, os.close, os.getpid, os._exit
+_environ, _urandom = os.environ, os.urandom
+_get_ident, _fcntl, _set_signal = _thread.get_ident, fcntl.fcntl, _signal.signal
+_F_GETFL, _F_SETFL, _NONBLOCK = fcntl.F_GETFL, fcntl.F_SETFL, os.O_NONBLOCK
+_SIGINT = _signal.SIGINT
+_TracebackException, _compile, _exec, _eval = traceback.TracebackException, compile, exec, eval
+_AST, _ALLOW_AWAIT = ast.PyCF_ONLY_AST, ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
+_Expr, _Expression = ast.Expr, ast.Expression
+_cells = linecache.cache
+_enumerate_threads = threading.enumerate
+_modules = sys.modules
+_CO_COROUTINE = 0x80
+_real_input = builtins.input
+_original_print = builtins.print
+_builtins = builtins
+_sys = sys
+_FileIO, _BufferedWriter, _TextIOWrapper = io.FileIO, io.BufferedWriter, io.TextIOWrapper
+_loads = json.decoder.JSONDecoder().scan_once
+
+
+def _unencodable(o):
+    raise TypeError("not JSON: " + type(o).__name__)
+
+
+def _make_encoder():
+    if json.encoder.c_make_encoder is None:
+        return json.encoder.JSONEncoder().encode
+    encode = json.encoder.c_make_encoder(
+        {}, _unencodable, json.encoder.encode_basestring_ascii, None, ":", ",", False, False, True)
+    return lambda o: "".join(encode(o, 0))
+
+
+_dumps = _make_encoder()
+
+
+class Lost(BaseException):
+    """The guest is gone, or our descriptors are."""
+
+
+class Out(io.TextIOWrapper):
+    """Standard output or error, on descriptor 1 or 2 like any program's."""
+
+
+class CarefulOut(Out):
+    """Out while threads of earlier runs live: what they write is sent as late
+    output of the run that began them."""
+
+    def write(self, s):
+        run = kernel.thread_runs.get(_get_ident())
+        if run is None or not isinstance(s, str) or _getpid() != kernel.pid:
+            return super().write(s)
+        name = "stderr" if self is kernel.err else "stdout"
+        for i in range(0, len(s), MAX_PART):
+            kernel.send({"ev": "late", "stream": name, "id": run, "text": s[i:i + MAX_PART]})
+        return len(s)
+
+
+class In(io.TextIOBase):
+    """Standard input: each line is asked for through the run."""
+
+    encoding, errors = "utf-8", "strict"
+
+    def __init__(self):
+        self.rest = ""
+
+    def readable(self):
+        return True
+
+    def fileno(self):
+        return 0
+
+    def readline(self, size=-1):
+        if not self.rest:
+            self.rest = kernel.ask("", False) or ""
+        n = len(self.rest) if size is None or size < 0 else size
+        line, self.rest = self.rest[:n], self.rest[n:]
+        return line
+
+    def read(self, size=-1):
+        if size is not None and size >= 0:
+            return self.readline(size)
+        lines = []
+        while True:
+            line = self.readline()
+            if not line:
+                return "".join(lines)
+            lines.append(line)
+
+
+def ask_input(prompt="", /):
+    if _sys.stdin is not kernel.stdin:
+        return _real_input(prompt)
+    line = kernel.ask(str(prompt), False)
+    if line is None:
+        raise EOFError("input(): end of input")
+    return line[:-1] if line.endswith("\n") else line
+
+
+class Kernel:
+    def __init__(self):
+        self.pid = _getpid()
+        self.requests = self.events = -1
+        self.key = b""
+        self.buffer = bytearray()
+        self.lock = _thread.RLock()
+        self.main_thread = _get_ident()
+        self.run = None  # id of the current run
+        self.answers = False  # whether somebody answers input()
+        self.user = False  # user code runs: SIGINT raises
+        self.masked = 0  # user code is within ours: SIGINT waits
+        self.pending = False  # a SIGINT that waits
+        self.count = 0
+        self.thread_runs = {}  # thread -> the run that began it
+        self.loop = None
+        self.rich = None
+        self.rich_source = ""
+        self.hooks = {}
+        self.libc_flush = None
+
+    # Descriptors.
+
+    def take_descriptors(self):
+        """Moves our descriptors out of the way, closed on exec."""
+        import resource
+        soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        base = 600 if soft < 0 or soft > 700 else max(10, soft - 16)
+
+        def move(fd):
+            return _fcntl(fd, fcntl.F_DUPFD_CLOEXEC, base)
+
+        self.requests, self.events = move(3), move(4)
+        _close(3)
+        _close(4)
+        self.fds = [move(0), move(1), move(2)]
+
+    def heal(self):
+        """Makes the standard descriptors and streams ours again."""
+        for fd, saved in enumerate(self.fds):
+            _dup2(saved, fd)
+            # A program of ours may have left the pipe non-blocking.
+            flags = _fcntl(saved, _F_GETFL)
+            if flags & _NONBLOCK:
+                _fcntl(saved, _F_SETFL, flags & ~_NONBLOCK)
+        if not usable(self.out):
+            self.out = self.stream(1)
+        if not usable(self.err):
+            self.err = self.stream(2)
+        _sys.stdin, _sys.stdout, _sys.stderr = self.stdin, self.out, self.err
+        _sys.__stdout__, _sys.__stderr__ = self.out, self.err
+        self.heal_builtins()
+
+    def heal_builtins(self):
+        """Puts back builtins that were replaced by what cannot be one. The
+        standard library, which we call too, is helpless without them."""
+        now = _builtins.__dict__
+        for name, value in private.items():
+            if name != "_" and now.get(name) is not value and callable(value) and not callable(now.get(name)):
+                now[name] = value
+
+    def stream(self, fd):
+        s = Out(_BufferedWriter(_FileIO(fd, "wb", closefd=False), 64 << 10),
+                encoding="utf-8", errors="backslashreplace", newline="\n", line_buffering=True)
+        s.mode = "w"
+        return s
+
+    def flush(self):
+        """Hands on everything that was printed, so that order holds."""
+        for s in (_sys.stdout, _sys.stderr, self.out, self.err):
+            try:
+                s.flush()
+            except (KeyboardInterrupt, Lost):
+                raise
+            except BaseException:
+                pass  # the user closed or replaced it
+        if self.libc_flush is not None:
+            self.libc_flush(None)
+
+    # Frames.
+
+    def fill(self):
+        try:
+            data = _read(self.requests, 1 << 16)
+        except OSError:
+            raise Lost() from None
+        if not data:
+            raise Lost()
+        self.buffer += data
+
+    def receive(self):
+        """Returns the next request."""
+        b = self.buffer
+        while len(b) < 4:
+            self.fill()
+        n = int.from_bytes(b[:4], "big")
+        while len(b) < 4 + n:
+            self.fill()
+        text = bytes(b[4:4 + n]).decode("utf-8", "surrogatepass")
+        del b[:4 + n]
+        return _loads(text, 0)[0]
+
+    def send(self, event, wait=False):
+        """Sends an event, and may wait until the guest has read what was
+        printed before it, so that what is printed next comes after it. A
+        SIGINT waits until that is done."""
+        data = _dumps(event).encode("ascii")
+        self.mask()
+        try:
+            with self.lock:
+                for i in range(0, len(data), MAX_PART):
+                    last = i + MAX_PART >= len(data)
+                    message = self.key + (b"?" if last and wait else b"." if last else b"+") + data[i:i + MAX_PART]
+                    if _getpid() != self.pid:
+                        return  # a fork's copy of us has nothing to say
+                    try:
+                        _write(self.events, message)
+                        if last and wait and not _read(self.events, 16):
+                            raise Lost()
+                    except OSError:
+                        raise Lost() from None
+        finally:
+            self.unmask()
+
+    def mask(self):
+        if _get_ident() == self.main_thread:
+            self.masked += 1
+
+    def unmask(self):
+        if _get_ident() == self.main_thread:
+            self.masked -= 1
+            if self.pending and not self.masked:
+                self.pending = False
+                if self.user:
+                    raise KeyboardInterrupt
+
+    def on_sigint(self, signum, frame):
+        if _getpid() != self.pid:
+            raise KeyboardInterrupt
+        if not self.user:
+            return  # the run is over: nothing to interrupt
+        if self.masked:
+            self.pending = True
+            return
+        raise KeyboardInterrupt
+
+    # Input.
+
+    def ask(self, prompt, password):
+        """Asks for a line of input; None is the end of input."""
+        if _getpid() != self.pid:
+            raise EOFError("input() in a child process: it has no input")
+        if self.run is None or _get_ident() != self.main_thread:
+            raise EOFError("input() in a thread: only the main thread of a run can ask")
+        self.flush()
+        if not self.answers:
+            raise EOFError("input() needs an answer, but nobody can answer in this run: pass the value in the code instead")
+        self.send({"ev": "input", "id": self.run, "prompt": prompt[:4096], "password": password})
+        while True:
+            request = self.receive()
+            if request.get("op") == "input" and request.get("id") == self.run:
+                return request.get("text")
+            if request.get("op") == "ping":
+                self.send({"ev": "pong"})
+
+    # Runs.
+
+    def main(self):
+        self.take_descriptors()
+        init = self.receive()
+        self.key = init["key"].encode("ascii")
+        self.rich_source = init.get("rich", "")
+        self.stdin, self.out, self.err = In(), self.stream(1), self.stream(2)
+        self.namespace()
+        self.heal()
+        _sys.argv = [""]
+        _builtins.input = ask_input
+        _builtins.display = show
+        _sys.meta_path.insert(0, Hooks)
+        _sys.meta_path.append(Shim)
+        _environ.setdefault("MPLBACKEND", "agg")
+        os.register_at_fork(after_in_child=self.forked)
+        _set_signal(_SIGINT, self.on_sigint)
+        faulthandler.enable(self.fds[2])
+        self.send({"ev": "ready", "language": "python", "version": "%d.%d.%d" % _sys.version_info[:3],
+                   "executable": _sys.executable})
+        self.prepare(init.get("prepare") or [])
+        try:
+            # C code that prints by stdio has a buffer of its own.
+            import ctypes
+            self.libc_flush = ctypes.CDLL(None).fflush
+        except Exception:
+            self.libc_flush = None
+        while True:
+            request = self.receive()
+            op = request.get("op")
+            if op == "run":
+                self.execute(request)
+            elif op == "ping":
+                self.send({"ev": "pong"})
+            elif op == "prepare":
+                self.send({"ev": "prepared", "failed": self.prepare(request.get("modules") or [])})
+            elif op == "reseed":
+                self.reseed()
+                self.send({"ev": "reseeded"})
+            elif op == "reset":
+                self.namespace()
+                self.send({"ev": "wasreset"})
+
+    def namespace(self):
+        """Gives user code a fresh module __main__."""
+        self.module = types.ModuleType("__main__")
+        self.module.__builtins__ = _builtins
+        _modules["__main__"] = self.module
+        self.ns = self.module.__dict__
+
+    def forked(self):
+        """In a fork's child: it must not speak for us."""
+        for fd in (self.requests, self.events):
+            try:
+                _close(fd)
+            except OSError:
+                pass
+        self.requests = self.events = -1
+
+    def prepare(self, names):
+        """Imports modules ahead, without keeping their names."""
+        failed = {}
+        for name in names:
+            try:
+                __import__(name)
+                if name == "matplotlib.pyplot":
+                    self.load_rich().warm()
+            except Exception as e:
+                failed[name] = "%s: %s" % (type(e).__name__, e)
+        return failed
+
+    def reseed(self):
+        """Makes what is random differ from a copy of this process."""
+        random.seed(_urandom(32))
+        numpy = _modules.get("numpy")
+        if numpy is not None:
+            numpy.random.seed(int.from_bytes(_urandom(4), "big"))
+        if "tempfile" in _modules:
+            _modules["tempfile"]._name_sequence = None
+        if "uuid" in _modules:
+            _modules["uuid"]._last_timestamp = None
+
+    def load_rich(self):
+        if self.rich is None:
+            rich = types.ModuleType("glovebox_rich")
+            rich.__dict__.update(kernel=self, __builtins__=private)
+            _exec(_compile(self.rich_source, FILE, "exec", dont_inherit=True), rich.__dict__)
+            self.rich = rich
+        return self.rich
+
+    def execute(self, request):
+        self.run, self.answers = request["id"], bool(request.get("stdin"))
+        self.count += 1
+        self.note_threads(self.run - 1 if isinstance(self.run, int) else None)
+        careful = CarefulOut if self.thread_runs else Out
+        try:
+            self.heal()
+            self.out.__class__ = self.err.__class__ = careful
+            _set_signal(_SIGINT, self.on_sigint)
+        except OSError:
+            raise Lost() from None
+        self.stdin.rest = ""
+        saved_env = {}
+        for name, value in (request.get("env") or {}).items():
+            saved_env[name] = _environ.get(name)
+            _environ[name] = value
+        end = {"ev": "end", "id": self.run, "count": self.count, "status": "ok"}
+        try:
+            self.run_cell(request["code"], end)
+        except KeyboardInterrupt:
+            # Between two of the steps in there; nothing of ours was cut off.
+            end["status"] = "interrupted"
+        self.user = False
+        self.pending = False
+        if _getpid() != self.pid:
+            self.end_child(end)
+        self.heal_builtins()
+        for name, value in saved_env.items():
+            if value is None:
+                _environ.pop(name, None)
+            else:
+                _environ[name] = value
+        self.flush()
+        self.note_threads(self.run)
+        self.send(end)
+        self.run = None
+
+    def run_cell(self, code, end):
+        name = "<cell %d>" % self.count
+        if len(code) < 1 << 20:
+            _cells[name] = (len(code), None, [l + "\n" for l in code.split("\n")], name)
+            _cells.pop("<cell %d>" % (self.count - MAX_CELLS), None)
+        try:
+            try:
+                self.user = True
+                tree = _compile(code, name, "exec", _AST | _ALLOW_AWAIT, True)
+                last = None
+                if tree.body and isinstance(tree.body[-1], _Expr) and not code.rstrip().endswith(";"):
+                    last = _Expression(tree.body.pop().value)
+                if tree.body:
+                    self.evaluate(tree, name, "exec")
+                if last is not None:
+                    value = self.evaluate(last, name, "eval")
+                    if value is not None and _getpid() == self.pid:
+                        _builtins._ = value
+                        self.flush()
+                        self.display(value, True)
+            finally:
+                self.user = False
+        except BaseException as e:
+            self.fail(e, end, name)
+        if self.rich is not None and _getpid() == self.pid:
+            try:
+                self.user = True
+                try:
+                    self.flush()
+                    self.rich.finish_run()
+                finally:
+                    self.user = False
+            except BaseException as e:
+                self.fail(e, end, name)
+
+    def evaluate(self, tree, name, mode):
+        code = _compile(tree, name, mode, _ALLOW_AWAIT, True)
+        if code.co_flags & _CO_COROUTINE:
+            return self.complete(_eval(code, self.ns))
+        if mode == "eval":
+            return _eval(code, self.ns)
+        _exec(code, self.ns)
+
+    def complete(self, coroutine):
+        """Runs a coroutine in the event loop that the context keeps."""
+        import asyncio
+        if self.loop is None or self.loop.is_closed():
+            self.loop = asyncio.new_event_loop()
+        asyncio.set_event_loop(self.loop)
+        task = self.loop.create_task(coroutine)
+        try:
+            return self.loop.run_until_complete(task)
+        except BaseException:
+            if not task.done():
+                task.cancel()
+                try:
+                    self.loop.run_until_complete(task)
+                except BaseException:
+                    pass
+            raise
+
+    def fail(self, e, end, cell):
+        """Reports what ended the user's code."""
+        if isinstance(e, Lost):
+            raise e
+        if isinstance(e, SystemExit):
+            code = e.code
+            if code is None:
+                code = 0
+            elif not isinstance(code, int):
+                try:
+                    _original_print(code, file=self.err)
+                except Exception:
+                    pass
+                code = 1
+            end["exit_code"] = code & 0xff
+            end["status"] = "ok" if code == 0 else "exit"
+            return
+        if end["status"] == "ok":
+            end["status"] = "interrupted" if isinstance(e, KeyboardInterrupt) else "error"
+        event = self.describe(e, cell)
+        if _getpid() != self.pid:
+            end["child_error"] = event["traceback"]
+            return
+        self.flush()
+        self.send(event)
+
+    def describe(self, e, cell):
+        name = type(e).__name__
+        try:
+            value = str(e)
+        except BaseException:
+            value = "<str() failed>"
+        line, text = None, ""
+        try:
+            if isinstance(e, SyntaxError) and e.filename == cell:
+                line = e.lineno
+            tb = e.__traceback__
+            while tb is not None:
+                if tb.tb_frame.f_code.co_filename == cell:
+                    line = tb.tb_lineno
+                tb = tb.tb_next
+            if line is not None and cell in _cells:
+                text = _cells[cell][2][line - 1].rstrip("\n")
+        except BaseException:
+            pass
+        try:
+            told = _TracebackException(type(e), e, e.__traceback__)
+            trim(told, set())
+            trace = "".join(told.format())
+        except BaseException:
+            trace = "%s: %s\n" % (name, value)
+        if len(trace) > MAX_TRACEBACK:
+            half = MAX_TRACEBACK // 2
+            trace = "%s\n... (%d characters left out)\n%s" % (trace[:half], len(trace) - 2 * half, trace[-half:])
+        return {"ev": "error", "id": self.run, "name": name[:200], "value": value[:MAX_TRACEBACK],
+                "traceback": trace, "line": line or 0, "text": text[:1000]}
+
+    def end_child(self, end):
+        """Ends a forked child that came out of the user's code."""
+        try:
+            if "child_error" in end:
+                self.err.write(end["child_error"])
+            self.flush()
+        except BaseException:
+            pass
+        _exit(end.get("exit_code", 0 if end["status"] == "ok" else 1))
+
+    def note_threads(self, run):
+        """Remembers which run began the threads that live now."""
+        runs, alive = self.thread_runs, {}
+        try:
+            for t in _enumerate_threads():
+                if t.ident is not None and t.ident != self.main_thread:
+                    alive[t.ident] = runs.get(t.ident, run)
+        except Exception:
+            return  # the user broke it; what threads print counts as any output
+        self.thread_runs = alive
+        if alive:
+            self.out.__class__ = self.err.__class__ = CarefulOut
+
+    # Results.
+
+    def display(self, value, main=False):
+        if type(value) in PLAIN and len(text := repr(value)) <= 80:
+            data = {"text/plain": text}
+        else:
+            data = self.load_rich().bundle(value)
+        self.publish(data, main)
+
+    def publish(self, data, main=False):
+        """Sends a bundle of MIME types, each a string or a JSON value."""
+        if not data:
+            return
+        run = self.run
+        if _get_ident() != self.main_thread:
+            run = self.thread_runs.get(_get_ident(), run)
+        for mime, value in list(data.items()):
+            if mime.startswith("text/") and isinstance(value, str) and len(value) > MAX_TEXT:
+                data[mime] = value[:MAX_TEXT] + "\n... (%d more characters)" % (len(value) - MAX_TEXT)
+        event = {"ev": "result", "id": run, "main": main, "data": data}
+        if sum(len(v) for v in data.values() if isinstance(v, str)) > MAX_EVENT:
+            for mime, value in list(data.items()):
+                if isinstance(value, str) and len(value) > MAX_TEXT:
+                    del data[mime]
+            data["text/plain"] = data.get("text/plain", "") + "\n(a result too large to show was left out)"
+        self.flush()
+        self.send(event, wait=not main)
+
+
+PLAIN = (int, float, bool, complex, str, bytes, type(None), list, tuple, dict, set, frozenset, range)
+
+
+def show(*objects, **options):
+    """Shows objects as results, each in its richest form."""
+    if _getpid() != kernel.pid:
+        for o in objects:
+            _original_print(repr(o))
+        return
+    kernel.mask()
+    try:
+        kernel.flush()
+    finally:
+        kernel.unmask()
+    for o in objects:
+        if options.get("raw") and isinstance(o, dict):
+            kernel.publish(kernel.load_rich().clean(o))
+        else:
+            kernel.display(o)
+
+
+def usable(stream):
+    """Tells a stream from one that the user closed or took apart."""
+    try:
+        return not stream.closed and not stream.buffer.closed
+    except ValueError:
+        return False
+
+
+def trim(told, seen):
+    """Takes our own frames out of a traceback and those it came from."""
+    if told is None or id(told) in seen:
+        return
+    seen.add(id(told))
+    kept = [f for f in told.stack if f.filename != FILE]
+    told.stack[:] = kept
+    trim(told.__cause__, seen)
+    trim(told.__context__, seen)
+    for sub in getattr(told, "exceptions", None) or []:
+        trim(sub, seen)
+
+
+class Hooks:
+    """Tells rich when a module that it adapts was imported."""
+
+    names = ("matplotlib.pyplot", "plotly.basedatatypes", "IPython.display", "altair.vegalite.v5.api", "altair.vegalite.v6.api")
+    busy = set()
+
+    @classmethod
+    def find_spec(cls, name, path=None, target=None):
+        if name not in cls.names or name in cls.busy:
+            return None
+        cls.busy.add(name)
+        try:
+            for finder in _sys.meta_path:
+                if finder is cls or finder is Shim:
+                    continue
+                find = getattr(finder, "find_spec", None)
+                spec = find(name, path, target) if find else None
+                if spec is not None:
+                    break
+            else:
+                return None
+        finally:
+            cls.busy.discard(name)
+        if spec.loader is None or not hasattr(spec.loader, "exec_module"):
+            return spec
+        load = spec.loader.exec_module
+
+        def exec_module(module):
+            load(module)
+            try:
+                kernel.load_rich().imported(name, module)
+            except Exception:
+                pass  # a version that we do not know works as it is
+
+        try:
+            spec.loader.exec_module = exec_module
+        except AttributeError:
+            pass
+        return spec
+
+
+class Shim:
+    """Stands in for IPython.display where IPython is absent."""
+
+    @classmethod
+    def find_spec(cls, name, path=None, target=None):
+        if name not in ("IPython", "IPython.display", "IPython.core", "IPython.core.display"):
+            return None
+        from importlib.machinery import ModuleSpec
+        return ModuleSpec(name, cls, is_package=name in ("IPython", "IPython.core"))
+
+    @classmethod
+    def create_module(cls, spec):
+        return None
+
+    @classmethod
+    def exec_module(cls, module):
+        kernel.load_rich().fill_shim(module)
+
+
+private = __builtins__
+kernel = Kernel()
+try:
+    kernel.main()
+except Lost:
+    _exit(0)

@@ -1,0 +1,344 @@
+"""Tests of the Python kernel: its runs, its state and what hostile code does."""
+
+import os
+import signal
+import sys
+import tempfile
+import time
+import unittest
+
+from harness import KEY, Kernel
+
+
+class Case(unittest.TestCase):
+    def setUp(self):
+        self.k = Kernel()
+        self.addCleanup(self.k.close)
+
+    def ok(self, code, **more):
+        r = self.k.run(code, **more)
+        self.assertEqual(r.status, "ok", r.log)
+        return r
+
+    def fails(self, code, name, **more):
+        r = self.k.run(code, **more)
+        self.assertEqual(r.status, "error", r.log)
+        self.assertEqual(r.error["name"], name)
+        return r
+
+
+class Runs(Case):
+    def test_values_and_state(self):
+        self.ok("import math\nx = 41\ndef f(): return x + 1")
+        self.assertEqual(self.ok("f()").main, "42")
+        self.assertIsNone(self.ok("f();").main)
+        self.assertIsNone(self.ok("None").main)
+        self.assertEqual(self.ok("_").main, "42")
+        self.assertIsNone(self.ok("").main)
+        self.assertIsNone(self.ok("# only a comment").main)
+        self.assertEqual(self.ok("math.floor(2.5)").main, "2")
+
+    def test_count(self):
+        self.assertEqual([self.k.run("1").end["count"] for _ in range(3)], [1, 2, 3])
+
+    def test_order(self):
+        r = self.ok("print('a'); display(1); print('b'); display(2); print('c')\n3")
+        self.assertEqual(r.kinds, ["stdout", "result", "stdout", "result", "stdout", "result"])
+
+    def test_order_of_other_writers(self):
+        r = self.ok("import os, subprocess\nprint('a')\nsubprocess.run(['echo', 'b'])\nos.write(1, b'c\\n')\ndisplay(0)\nos.system('echo d')\nprint('e');")
+        self.assertEqual(r.stdout, "a\nb\nc\nd\ne\n")
+        self.assertEqual(r.kinds, ["stdout", "result", "stdout"])
+
+    def test_stdio_of_c(self):
+        r = self.ok("import ctypes\nctypes.CDLL(None).printf(b'from c\\n');")
+        self.assertEqual(r.stdout, "from c\n")
+
+    def test_stderr(self):
+        r = self.ok("import sys\nprint('out'); print('err', file=sys.stderr)")
+        self.assertEqual((r.stdout, r.stderr), ("out\n", "err\n"))
+
+    def test_text_that_is_not_utf8(self):
+        self.assertEqual(self.ok("print('a\\udc80\\ud800b')").stdout, "a\\udc80\\ud800b\n")
+        r = self.ok("import sys\nsys.stdout.buffer.write(b'\\xff\\xfe'); sys.stdout.flush()\n'\\ud800'")
+        self.assertEqual(r.log[0][1], b"\xff\xfe")
+        self.assertEqual(r.main, "'\\ud800'")
+        self.assertEqual(self.ok("chr(0x1f600)").main, "'\U0001f600'")
+
+    def test_code_is_utf8(self):
+        self.assertEqual(self.ok("'größe'").main, "'größe'")
+
+    def test_much_output(self):
+        r = self.ok("for i in range(20000): print('x' * 99)\nprint('y' * 3000000)")
+        self.assertEqual(len(r.stdout), 20000 * 100 + 3000001)
+
+    def test_error(self):
+        r = self.fails("def f(n):\n    return 1 // n\n\nprint('before')\nf(0)", "ZeroDivisionError")
+        self.assertEqual((r.error["line"], r.error["text"]), (2, "    return 1 // n"))
+        self.assertEqual(r.stdout, "before\n")
+        self.assertIn('File "<cell 1>", line 5, in <module>', r.error["traceback"])
+        self.assertIn("return 1 // n", r.error["traceback"])
+        self.assertNotIn("glovebox", r.error["traceback"])
+        r = self.fails("f(0)", "ZeroDivisionError")
+        self.assertEqual((r.error["line"], r.error["text"]), (1, "f(0)"))
+        self.assertIn("return 1 // n", r.error["traceback"])
+
+    def test_error_chain_and_group(self):
+        r = self.fails("try:\n    {}['k']\nexcept KeyError as e:\n    raise ValueError('v') from e", "ValueError")
+        self.assertIn("KeyError: 'k'", r.error["traceback"])
+        self.assertIn("direct cause", r.error["traceback"])
+        if sys.version_info >= (3, 11):
+            r = self.fails("raise ExceptionGroup('g', [ValueError(1)])", "ExceptionGroup")
+            self.assertIn("ValueError: 1", r.error["traceback"])
+
+    def test_errors_that_resist(self):
+        self.fails("class E(Exception):\n    def __str__(self): raise RuntimeError\nraise E", "E")
+        self.fails("class R:\n    def __repr__(self): return 1 // 0\nR().x", "AttributeError")
+        self.assertIn("repr failed", self.ok("R()").main)
+        self.fails("raise BaseException('b')", "BaseException")
+        self.fails("raise GeneratorExit", "GeneratorExit")
+
+    def test_syntax_error(self):
+        r = self.fails("x = 1\ny = = 2", "SyntaxError")
+        self.assertEqual((r.error["line"], r.error["text"]), (2, "y = = 2"))
+        self.fails("return 5", "SyntaxError")
+
+    def test_exit(self):
+        self.ok("x = 5")
+        for code, status, number in (("exit()", "ok", 0), ("import sys; sys.exit(3)", "exit", 3), ("raise SystemExit('why')", "exit", 1),
+                                     ("sys.exit(0)", "ok", 0)):
+            r = self.k.run(code)
+            self.assertEqual((r.status, r.end["exit_code"]), (status, number))
+        self.assertIn("why", self.k.run("raise SystemExit('why')").stderr)
+        self.assertEqual(self.ok("x").main, "5")
+
+    def test_await(self):
+        self.assertEqual(self.ok("import asyncio\nasync def f(): return 7\nx = await f()\nx + await f()").main, "14")
+        self.ok("q = asyncio.Queue()\nt = asyncio.ensure_future(q.get())\nawait asyncio.sleep(0)")
+        self.assertEqual(self.ok("await q.put(3)\nawait t").main, "3")
+        self.assertEqual(self.ok("asyncio.run(f())").main, "7")
+        self.fails("await f() + None", "TypeError")
+        r = self.k.run("await asyncio.sleep(60)", interrupt=0.3)
+        self.assertEqual(r.status, "interrupted")
+        self.assertEqual(self.ok("await f()").main, "7")
+
+    def test_interrupt_keeps_state(self):
+        self.ok("n = 0")
+        r = self.k.run("while True: n += 1", interrupt=0.3)
+        self.assertEqual((r.status, r.error["name"]), ("interrupted", "KeyboardInterrupt"))
+        self.assertEqual(self.ok("n > 0").main, "True")
+        r = self.k.run("import time\ntime.sleep(60)", interrupt=0.3)
+        self.assertEqual(r.status, "interrupted")
+        self.assertIn("time.sleep(60)", r.error["traceback"])
+        # One that comes too late changes nothing.
+        os.kill(self.k.process.pid, signal.SIGINT)
+        time.sleep(0.1)
+        self.assertEqual(self.ok("1").main, "1")
+
+    def test_interrupt_of_display_and_input(self):
+        self.ok("class Slow:\n    def __repr__(self):\n        while True: pass")
+        self.assertEqual(self.k.run("Slow()", interrupt=0.3).status, "interrupted")
+        self.ok("import signal; signal.signal(signal.SIGINT, signal.SIG_IGN);")
+        self.assertEqual(self.k.run("while True: pass", interrupt=0.3).status, "interrupted")
+
+    def test_environment_of_a_run(self):
+        self.assertEqual(self.ok("import os\nos.environ['A']", env={"A": "1"}).main, "'1'")
+        self.assertEqual(self.ok("os.environ.get('A')\n").main, None)
+
+    def test_directory(self):
+        with tempfile.TemporaryDirectory() as d:
+            with open(os.path.join(d, "mine.py"), "w") as f:
+                f.write("v = 8")
+            self.assertEqual(self.ok("import os\nos.chdir(%r)\nimport mine\nmine.v" % d).main, "8")
+            self.assertEqual(self.ok("os.getcwd()").main, repr(d))
+            self.ok("os.chdir('/')")
+
+    def test_main_module(self):
+        self.ok("import pickle, sys\nclass C:\n    pass\nc = pickle.loads(pickle.dumps(C()))")
+        self.assertEqual(self.ok("type(c) is C, __name__, sys.modules['__main__'].C is C, C.__module__").main,
+                         "(True, '__main__', True, '__main__')")
+        self.assertEqual(self.ok("import inspect\ndef f(): return 3\ninspect.getsource(f)").main, repr("def f(): return 3\n"))
+        self.assertEqual(self.ok("sorted(k for k in dir() if not k.startswith('__'))").main, "['C', 'c', 'f', 'inspect', 'pickle', 'sys']")
+
+    def test_children(self):
+        if sys.version_info < (3, 14):
+            r = self.ok("import multiprocessing as mp\ndef f(n): return n * n\nwith mp.get_context('fork').Pool(2) as p: r = p.map(f, [1, 2, 3])\nr")
+            self.assertEqual(r.main, "[1, 4, 9]")
+        r = self.ok("import os\nif os.fork() == 0:\n    print('child')\n    display(99)\nelse:\n    os.wait()\n    print('parent')\n5")
+        self.assertEqual((r.stdout, r.main), ("child\n99\nparent\n", "5"))
+        r = self.ok("pid = os.fork()\nif pid == 0: 1 // 0\nos.waitpid(pid, 0)[1]")
+        self.assertEqual(r.main, "256")
+        self.assertIn("ZeroDivisionError", r.stderr)
+        self.assertEqual(self.ok("1").main, "1")
+
+    def test_input(self):
+        r = self.ok("a = input('first? ')\nb = input()\na, b", answers=["x\n", "\n"])
+        self.assertEqual((r.main, r.prompts), ("('x', '')", ["first? ", ""]))
+        r = self.fails("input('who? ')", "EOFError")
+        self.assertIn("nobody can answer", r.error["value"])
+        r = self.fails("input()", "EOFError", answers=[])
+        self.assertIn("end of input", r.error["value"])
+        self.assertEqual(self.ok("import sys\nsys.stdin.readline(), sys.stdin.read()", answers=["a\n", "b\n", "c"]).main, "('a\\n', 'b\\nc')")
+        self.assertEqual(self.ok("import io\nsys.stdin = io.StringIO('given\\n')\ninput()").main, "'given'")
+        self.assertIn("nobody", self.fails("input()", "EOFError").error["value"])
+
+    def test_requests_between(self):
+        self.k.send({"op": "ping"})
+        self.assertEqual(self.k.event()["ev"], "pong")
+        self.k.send({"op": "prepare", "modules": ["decimal", "no_such_module"]})
+        self.assertEqual(list(self.k.event()["failed"]), ["no_such_module"])
+        self.ok("import random, sys\nrandom.seed(1)\na = random.random()\nrandom.seed(1)")
+        self.k.send({"op": "reseed"})
+        self.assertEqual(self.k.event()["ev"], "reseeded")
+        self.assertEqual(self.ok("random.random() == a").main, "False")
+        self.assertEqual(self.ok("'decimal' in sys.modules").main, "True")
+        self.k.send({"op": "reset"})
+        self.assertEqual(self.k.event()["ev"], "wasreset")
+        self.fails("a", "NameError")
+
+
+class Hostile(Case):
+    """Each is met with a correct verdict, and the next run works."""
+
+    def after(self):
+        self.assertEqual(self.ok("print('next')\n1 + 1").main, "2")
+        self.assertEqual(self.ok("print('next')").stdout, "next\n")
+
+    def test_closed_descriptors(self):
+        self.assertEqual(self.ok("import os\nfor fd in (0, 1, 2): os.close(fd)\n7").main, "7")
+        self.after()
+
+    def test_replaced_streams(self):
+        self.assertEqual(self.ok("import sys\nsys.stdout = sys.stderr = sys.stdin = None\n8").main, "8")
+        self.after()
+        self.ok("import io\nsys.stdout = io.StringIO()\nprint('gone')")
+        self.after()
+        self.ok("sys.stdout.close(); sys.stderr.close()")
+        self.after()
+        self.ok("sys.__stdout__.detach()\n")
+        self.after()
+        self.ok("import os\nos.dup2(os.open('/dev/null', os.O_WRONLY), 1)\nprint('gone')")
+        self.after()
+
+    def test_fork_without_end(self):
+        self.ok("import os, time\nfor i in range(3):\n    if os.fork() == 0:\n        time.sleep(1)\n        break")
+        self.after()
+
+    def test_fork_that_goes_on(self):
+        r = self.ok("import os\nos.fork()\n3")
+        self.assertEqual(len(r.results), 1)
+        self.after()
+
+    def test_threads_that_print_after_the_end(self):
+        self.ok("""
+import threading, time
+go = threading.Event()
+def late():
+    go.wait()
+    print('late one')
+    display('late two')
+t = threading.Thread(target=late)
+t.start()
+""")
+        r = self.ok("go.set(); t.join(); print('mine')")
+        self.assertEqual(r.stdout, "mine\n")
+        self.assertEqual([e["id"] for e in r.late], [1] * len(r.late))
+        self.assertEqual("".join(e["text"] for e in r.late), "late one\n")
+        self.assertEqual([e["id"] for k, e in r.log if k == "result"], [1])
+        self.after()
+
+    def test_exit_without_goodbye(self):
+        with self.assertRaises(EOFError):
+            self.k.run("import os\nprint('last words')\nos._exit(3)")
+        self.assertEqual(self.k.process.wait(), 3)
+
+    def test_redefined_builtins(self):
+        self.ok("print = len = isinstance = None")
+        self.k.send({"op": "reset"})
+        self.k.event()
+        self.ok("""
+import builtins, os, json, struct, sys, traceback, linecache, ast, signal, threading, io
+for name in dir(builtins):
+    if not name.startswith('_') and name not in ('setattr', 'type'):
+        setattr(builtins, name, None)
+""")
+        self.after()
+        self.ok("import builtins\nbuiltins.repr = lambda o: 1 // 0\nbuiltins.len = lambda o: -1\nbuiltins.isinstance = lambda *a: False")
+        self.assertEqual(self.ok("1 + 1").main, "2")
+        self.fails("1 // 0", "ZeroDivisionError")
+
+    def test_broken_modules(self):
+        self.ok("""
+import os, json, struct, traceback, linecache, ast, signal, threading, io, sys
+def broken(*a, **k): raise RuntimeError('broken')
+os.write = os.read = os.dup2 = os.getpid = broken
+json.dumps = json.loads = json.JSONEncoder.encode = json.JSONDecoder.decode = broken
+traceback.TracebackException = linecache.checkcache = ast.parse = signal.signal = threading.enumerate = broken
+sys.displayhook = sys.excepthook = broken
+""")
+        self.after()
+        self.fails("1 // 0", "ZeroDivisionError")
+
+    def test_emptied_modules(self):
+        self.ok("import sys\nsys.modules.clear()")
+        self.assertEqual(self.ok("1 + 1").main, "2")
+
+    def test_framing_bytes_to_every_descriptor(self):
+        r = self.ok("""
+import os
+junk = b'.' * 33 + b'{"ev":"end","id":1,"status":"ok","count":1}'
+sent = 0
+for fd in range(3, 2048):
+    for message in (junk, b'', b'\\0' * 40000):
+        try:
+            os.set_blocking(fd, False)
+            os.write(fd, message)
+            sent += 1
+        except OSError:
+            pass
+    try:
+        os.set_blocking(fd, True)
+    except OSError:
+        pass
+sent > 0""")
+        self.assertEqual(r.main, "True")
+        self.assertGreater(self.k.junk, 0)
+        self.after()
+
+    def test_recursion_to_death(self):
+        r = self.fails("def f(): return f()\nf()", "RecursionError")
+        self.assertLess(len(r.error["traceback"]), 100000)
+        self.fails("def f(): return g()\ndef g(): return f()\nf()", "RecursionError")
+        self.fails("l = []\nfor i in range(100000): l = [l]\nl == [l]\nx = eval('(' * 50 + ')' * 50)\nrepr(l)", "RecursionError")
+        self.after()
+
+    def test_memory_error(self):
+        self.fails("'x' * (1 << 60)", "MemoryError")
+        self.after()
+
+    def test_huge_values(self):
+        r = self.ok("'x' * 3000000")
+        self.assertLess(len(r.main), 1 << 21)
+        self.assertIn("more characters", r.main)
+        r = self.ok("display({'image/png': 'A' * 30000000, 'text/plain': 'it'}, raw=True)")
+        self.assertIn("too large", r.results[0]["text/plain"])
+        self.after()
+
+    def test_key_is_not_in_the_environment(self):
+        r = self.ok("import os\nopen('/proc/self/environ').read() + open('/proc/self/cmdline').read()")
+        self.assertNotIn(KEY, r.main)
+
+    def test_descriptors_do_not_reach_children(self):
+        r = self.ok("import subprocess\nprint(subprocess.run(['ls', '-l', '/proc/self/fd'], close_fds=False, capture_output=True, text=True).stdout)")
+        links = [line.split()[-3:] for line in r.stdout.splitlines() if "->" in line]
+        self.assertGreaterEqual(len(links), 3)
+        self.assertEqual([l for l in links if int(l[0]) >= 600 or l[2].startswith("socket:")], [])
+
+    def test_swallowed_interrupts_end_in_time(self):
+        r = self.k.run("n = 0\nwhile n < 2:\n    try:\n        import time; time.sleep(0.6); break\n    except KeyboardInterrupt:\n        n += 1", interrupt=0.2)
+        self.assertEqual(r.status, "ok")
+        self.after()
+
+
+if __name__ == "__main__":
+    unittest.main()
