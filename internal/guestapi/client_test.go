@@ -201,12 +201,18 @@ func TestConnections(t *testing.T) {
 		var open atomic.Int32
 		release := make(chan struct{})
 		g := newFakeGuest(t, tc.maxStreams, func(w http.ResponseWriter, r *http.Request) {
-			if int(open.Add(1)) == tc.calls {
-				close(release)
+			if r.URL.Path == PathHealth {
+				if int(open.Add(1)) == tc.calls {
+					close(release)
+				}
+				<-release
 			}
-			<-release
 			w.WriteHeader(204)
 		})
+		if tc.most > 1 {
+			// The bound is known after a first call.
+			g.Stat(t.Context(), "/", FileOptions{})
+		}
 		var wg sync.WaitGroup
 		for range tc.calls {
 			wg.Go(func() {
@@ -343,4 +349,78 @@ func TestWatcher(t *testing.T) {
 		t.Errorf("error is %v", err)
 	}
 	w.Close()
+}
+
+// A connection that was lost, or closed while idle, is replaced.
+func TestReconnects(t *testing.T) {
+	var mu sync.Mutex
+	var conns []net.Conn
+	l, err := net.Listen("unix", t.TempDir()+"/s")
+	if err != nil {
+		t.Fatal(err)
+	}
+	release := make(chan struct{})
+	srv := &http.Server{Protocols: new(http.Protocols), Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == PathHealth {
+			w.WriteHeader(204)
+			return
+		}
+		io.WriteString(w, env(0, started))
+		w.(http.Flusher).Flush()
+		select {
+		case <-r.Context().Done():
+		case <-release:
+			io.WriteString(w, env(0, `{"event":{"end":{}}}`)+env(2, `{}`))
+		}
+	})}
+	srv.Protocols.SetUnencryptedHTTP2(true)
+	go srv.Serve(l)
+	defer srv.Close()
+	c := NewClient(func(ctx context.Context) (net.Conn, error) {
+		conn, err := new(net.Dialer).DialContext(ctx, "unix", l.Addr().String())
+		if err == nil {
+			mu.Lock()
+			conns = append(conns, conn)
+			mu.Unlock()
+		}
+		return conn, err
+	})
+	defer c.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	for range 5 {
+		if err := c.Health(ctx); err != nil {
+			t.Fatal(err)
+		}
+		c.CloseIdle()
+	}
+	for range 5 {
+		if err := c.Health(ctx); err != nil {
+			t.Fatal(err)
+		}
+		mu.Lock()
+		conns[len(conns)-1].Close()
+		mu.Unlock()
+		for c.Health(ctx) != nil { // the loss is noticed at some time
+			if ctx.Err() != nil {
+				t.Fatal("never connected again")
+			}
+		}
+	}
+	// CloseIdle leaves a stream that is open, and calls go on beside it.
+	p, err := c.Connect(ctx, ProcessSelector{PID: 7})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c.CloseIdle()
+	for range 3 {
+		if err := c.Health(ctx); err != nil {
+			t.Fatal(err)
+		}
+		c.CloseIdle()
+	}
+	close(release)
+	if ev, err := p.Next(); err != nil || ev.End == nil {
+		t.Errorf("%v, %v", ev, err)
+	}
 }
