@@ -38,7 +38,6 @@ type Limits struct {
 	DiskBytes    int64    `json:"disk_bytes"`   // size of the root file system
 	Processes    int64    `json:"processes"`    // of the calling user
 	NoNewPrivs   bool     `json:"no_new_privs"` //
-	UID          int      `json:"uid"`
 	Capabilities string   `json:"capabilities"` // effective, in hexadecimal
 	Interfaces   []string `json:"interfaces"`   // of the network
 }
@@ -60,7 +59,6 @@ func limitsMain([]string) error {
 	l := Limits{
 		DiskBytes: int64(st.Blocks) * st.Bsize,
 		Processes: int64(min(nproc.Max, 1<<62)),
-		UID:       os.Getuid(),
 	}
 	for line := range strings.Lines(string(status)) {
 		if value, ok := strings.CutPrefix(line, "CapEff:"); ok {

@@ -184,14 +184,8 @@ func (m *maker) load(ref string) (*madeBox, error) {
 	if b.conf, err = m.config(b); err != nil {
 		return nil, err
 	}
-	id := container.FullID{SandboxID: ref, ContainerID: ref}
-	b.container, err = container.Load(m.runscDir(), id, container.LoadOpts{Exact: true, SkipCheck: true})
-	if err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return nil, fmt.Errorf("load %s: %w", ref, err)
-	}
-	if _, err := os.Stat(b.dir); errors.Is(err, fs.ErrNotExist) {
-		// It was destroyed meanwhile, and looking for it made a lock anew.
-		return nil, errors.Join(fmt.Errorf("%w: it was destroyed", driver.ErrGone), removeState(m.runscDir(), ref))
+	if b.container, err = loadContainer(m.runscDir(), ref); err != nil {
+		return nil, err
 	}
 	b.ready = true
 	return b, nil
@@ -459,21 +453,39 @@ func killBox(id string) error {
 
 // forgetContainer removes what gVisor keeps of a box whose processes are gone.
 func (b *madeBox) forgetContainer(runscDir string) error {
-	id := container.FullID{SandboxID: b.record.Spec.ID, ContainerID: b.record.Spec.ID}
-	c, err := container.Load(runscDir, id, container.LoadOpts{Exact: true, SkipCheck: true})
-	if err == nil {
+	c, err := loadContainer(runscDir, b.record.Spec.ID)
+	if err != nil {
+		return err
+	}
+	if c != nil {
 		// Their numbers may be others' by now.
 		c.Sandbox.Pid.Store(0)
 		c.GoferPid.Store(0)
 		if err := c.Destroy(); err != nil {
 			return fmt.Errorf("destroy container: %w", err)
 		}
-	} else if !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("load container: %w", err)
 	}
 	// One that died while being made has no state, but perhaps its lock and
 	// its socket.
 	return removeState(runscDir, b.record.Spec.ID)
+}
+
+// loadContainer loads what gVisor keeps of a box, or returns nil if it keeps
+// nothing. gVisor makes a lock for whatever it is asked for, so it is asked only
+// for what is there, and what it made for one that was just removed goes.
+func loadContainer(runscDir, id string) (*container.Container, error) {
+	if states, err := filepath.Glob(filepath.Join(runscDir, "*"+id+"*.state")); err != nil || len(states) == 0 {
+		return nil, err
+	}
+	full := container.FullID{SandboxID: id, ContainerID: id}
+	c, err := container.Load(runscDir, full, container.LoadOpts{Exact: true, SkipCheck: true})
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, removeState(runscDir, id)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("load container: %w", err)
+	}
+	return c, nil
 }
 
 // removeState removes the files that gVisor keeps of a box.

@@ -98,7 +98,7 @@ func (m *maker) serve(conn *net.UnixConn) {
 		calls.Go(func() { m.answer(ctx, req, files) })
 	}
 	cancel()
-	calls.Wait()
+	waitFor(&calls, lastCalls)
 	m.mu.Lock()
 	var attached []*madeBox
 	for _, b := range m.boxes {
@@ -117,6 +117,23 @@ func (m *maker) serve(conn *net.UnixConn) {
 	}
 	ends.Wait()
 	m.linger()
+}
+
+// lastCalls is how long what is being done may go on after the driver's end. A
+// box that does not answer must not keep the others alive.
+const lastCalls = 5 * time.Second
+
+// waitFor waits for calls to end, but not longer than limit.
+func waitFor(calls *sync.WaitGroup, limit time.Duration) {
+	ended := make(chan struct{})
+	go func() {
+		calls.Wait()
+		close(ended)
+	}()
+	select {
+	case <-ended:
+	case <-time.After(limit):
+	}
 }
 
 // linger stays for as long as detached boxes live whose memory only this
@@ -223,7 +240,7 @@ func (m *maker) do(ctx context.Context, req *request, files []*os.File, rep *rep
 		}
 		return b.dial(ctx, files[0])
 	case opReceipt:
-		rep.Report, err = b.report()
+		rep.Report, err = b.report(ctx)
 	case opIncidents:
 		rep.Incidents, err = b.incidents()
 	case opPause:

@@ -1,6 +1,7 @@
 package gvisor
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -10,6 +11,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 	"gvisor.dev/gvisor/pkg/sentry/control"
@@ -20,20 +22,28 @@ import (
 )
 
 // inside is what the guest's program says of the limits that the box's kernel
-// keeps, asked anew in the box for each receipt.
+// keeps, asked anew in the box for each receipt. It runs as nobody, whom the
+// user's programs can neither trace nor signal.
 type inside struct {
 	DiskBytes int64 `json:"disk_bytes"` // size of the root file system
 	Processes int64 `json:"processes"`  // RLIMIT_NPROC
 	NoNewPriv bool  `json:"no_new_privs"`
-	UID       int   `json:"uid"`
-	// Caps are the capabilities of a program run as user, in hexadecimal.
+	// Caps are the capabilities of a program that is not root's, in hexadecimal.
 	Caps       string   `json:"capabilities"`
 	Interfaces []string `json:"interfaces"` // of the network
 }
 
+// askTime is how long a box may take to say what its limits are.
+const askTime = 10 * time.Second
+
+// nobody is the user that nothing belongs to.
+const nobody = 65534
+
 // askInside runs the guest's program in the box to read its limits back.
-func (b *madeBox) askInside() (inside, error) {
+func (b *madeBox) askInside(ctx context.Context) (inside, error) {
 	var in inside
+	ctx, cancel := context.WithTimeout(ctx, askTime)
+	defer cancel()
 	r, w, err := os.Pipe()
 	if err != nil {
 		return in, err
@@ -43,8 +53,8 @@ func (b *madeBox) askInside() (inside, error) {
 		Filename:         guestPath,
 		Argv:             []string{guestPath, "limits"},
 		WorkingDirectory: "/",
-		KUID:             sandbox.UserUID,
-		KGID:             sandbox.UserUID,
+		KUID:             nobody,
+		KGID:             nobody,
 		Capabilities:     &auth.TaskCapabilities{},
 		NoNewPrivileges:  true,
 		FilePayload:      control.NewFilePayload(map[int]*os.File{0: b.null, 1: w, 2: b.null}, nil),
@@ -53,28 +63,27 @@ func (b *madeBox) askInside() (inside, error) {
 	if err != nil {
 		return in, b.orGone(err)
 	}
+	defer context.AfterFunc(ctx, func() { r.Close() })()
 	data, err := io.ReadAll(io.LimitReader(r, 64<<10))
-	if _, werr := b.container.WaitPID(pid); err == nil {
-		err = werr
-	}
 	if err != nil {
-		return in, b.orGone(err)
+		_ = b.container.SignalProcess(unix.SIGKILL, pid)
+		return in, b.orGone(errors.Join(ctx.Err(), err))
 	}
 	return in, json.Unmarshal(data, &in)
 }
 
 // askAwake is askInside also of a box that is paused, which it leaves paused.
-func (b *madeBox) askAwake() (inside, error) {
+func (b *madeBox) askAwake(ctx context.Context) (inside, error) {
 	b.mu.Lock()
 	if b.gone || !b.paused() {
 		b.mu.Unlock()
-		return b.askInside()
+		return b.askInside(ctx)
 	}
 	defer b.mu.Unlock()
 	if err := b.wake(); err != nil {
 		return inside{}, err
 	}
-	in, err := b.askInside()
+	in, err := b.askInside(ctx)
 	return in, errors.Join(err, b.sleep())
 }
 
@@ -89,11 +98,11 @@ type report struct {
 }
 
 // report asks inside the box and says what it is made of.
-func (b *madeBox) report() (*report, error) {
+func (b *madeBox) report(ctx context.Context) (*report, error) {
 	if !b.alive() {
 		return nil, fmt.Errorf("%w: its kernel does not run", driver.ErrGone)
 	}
-	in, err := b.askAwake()
+	in, err := b.askAwake(ctx)
 	if err != nil {
 		return nil, fmt.Errorf("ask inside: %w", err)
 	}
@@ -134,9 +143,9 @@ func (r *report) receipt() (sandbox.Receipt, error) {
 		{
 			Name:      sandbox.ControlUser,
 			Asked:     sandbox.User,
-			Value:     fmt.Sprintf("uid %d", in.UID),
-			Mechanism: "gVisor, itself in a user namespace of its own",
-			Enforced:  in.UID == sandbox.UserUID && otherNamespace(r.Sentry, "user"),
+			Value:     "gVisor itself is in a user namespace of its own",
+			Mechanism: fmt.Sprintf("the guest runs programs as uid %d of the box", sandbox.UserUID),
+			Enforced:  otherNamespace(r.Sentry, "user"),
 		},
 		{
 			Name:      sandbox.ControlCapabilities,
