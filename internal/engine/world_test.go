@@ -191,12 +191,6 @@ func (b *worldBox) Resume(context.Context) error {
 	return nil
 }
 
-func (b *worldBox) isPaused() bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.paused
-}
-
 func (b *worldBox) Incidents(context.Context) (driver.Incidents, error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
