@@ -71,7 +71,8 @@ func (l *limits) limit(next http.Handler) http.Handler {
 	})
 }
 
-// bound limits the size of a request's body and the time it may take to come.
+// bound limits the size of a request's body, of all bodies that are handled at
+// one time, and the time a body may take to come.
 func (s *Server) bound(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.ContentLength > s.opts.MaxBodyBytes {
@@ -80,6 +81,16 @@ func (s *Server) bound(next http.Handler) http.Handler {
 			return
 		}
 		if r.Body != nil && r.Body != http.NoBody {
+			size := r.ContentLength
+			if size < 0 {
+				size = s.opts.MaxBodyBytes
+			}
+			defer s.bodies.Add(-size)
+			if s.bodies.Add(size) > s.opts.MaxBodies {
+				w.Header().Set("Retry-After", "1")
+				writeError(w, sandbox.Errorf(sandbox.Unavailable, "the server handles as much as it can"))
+				return
+			}
 			r.Body = http.MaxBytesReader(w, r.Body, s.opts.MaxBodyBytes)
 			rc := http.NewResponseController(w)
 			// What has no deadlines is no connection, and has no slow bodies.

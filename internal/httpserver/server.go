@@ -18,6 +18,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"sync/atomic"
 	"time"
 
 	"github.com/glovebox-dev/glovebox/internal/auth"
@@ -60,6 +61,9 @@ type Options struct {
 
 	// MaxBodyBytes bounds a request's body; zero is [DefaultMaxBodyBytes].
 	MaxBodyBytes int64
+	// MaxBodies bounds the bodies of all requests under way together; zero is
+	// [DefaultMaxBodies].
+	MaxBodies int64
 	// RequestsPerSecond bounds the requests of one principal, with bursts of
 	// twice that; zero is [DefaultRequestsPerSecond].
 	RequestsPerSecond float64
@@ -75,6 +79,7 @@ type Options struct {
 // Defaults of [Options].
 const (
 	DefaultMaxBodyBytes      = 8 << 20
+	DefaultMaxBodies         = 256 << 20
 	DefaultRequestsPerSecond = 500
 	DefaultGrace             = 10 * time.Second
 )
@@ -93,6 +98,7 @@ type Server struct {
 	opts    Options
 	handler http.Handler
 	tls     *tls.Config
+	bodies  atomic.Int64 // bytes that may be in memory
 }
 
 // New returns a Server. It returns an error wrapping [sandbox.Invalid] if the
@@ -100,6 +106,9 @@ type Server struct {
 func New(o Options) (*Server, error) {
 	if o.MaxBodyBytes == 0 {
 		o.MaxBodyBytes = DefaultMaxBodyBytes
+	}
+	if o.MaxBodies == 0 {
+		o.MaxBodies = DefaultMaxBodies
 	}
 	if o.RequestsPerSecond == 0 {
 		o.RequestsPerSecond = DefaultRequestsPerSecond

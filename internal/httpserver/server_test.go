@@ -300,6 +300,30 @@ func TestBodyLimit(t *testing.T) {
 	}
 }
 
+func TestAllBodies(t *testing.T) {
+	began, release := make(chan struct{}), make(chan struct{})
+	s := newServer(t, func(o *Options) {
+		o.MaxBodies = 10
+		o.MCP = http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+			close(began)
+			<-release
+		})
+	})
+	done := make(chan int)
+	go func() { done <- request(s, "POST", "/mcp", "0123456", "Authorization", good).StatusCode }()
+	<-began
+	if res := request(s, "POST", "/mcp", "0123", "Authorization", good); res.StatusCode != 503 || res.Header.Get("Retry-After") == "" {
+		t.Errorf("a body that is one too many: %d, want 503 with Retry-After", res.StatusCode)
+	}
+	close(release)
+	if status := <-done; status != 200 {
+		t.Errorf("the first: %d", status)
+	}
+	if n := s.bodies.Load(); n != 0 {
+		t.Errorf("%d bytes are counted with nothing under way", n)
+	}
+}
+
 func TestRateLimit(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s := newServer(t, func(o *Options) { o.RequestsPerSecond = 2 })

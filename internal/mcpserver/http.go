@@ -66,6 +66,7 @@ type httpHandler struct {
 	server         *Server
 	modern, legacy http.Handler
 	opening        atomic.Int64 // sessions that are being opened
+	listening      atomic.Int64 // streams of subscriptions/listen
 }
 
 func (h *httpHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -102,6 +103,11 @@ func (h *httpHandler) serveStreamable(w http.ResponseWriter, r *http.Request, id
 	w = &errorWriter{ResponseWriter: w, id: m.id()}
 	if m.Method == "subscriptions/listen" {
 		// It lasts until the client leaves, or the server.
+		defer h.listening.Add(-1)
+		if h.listening.Add(1) > int64(h.server.opts.MaxSessions) {
+			tooManySessions(w, m.id())
+			return
+		}
 		ctx, cancel := context.WithCancel(r.Context())
 		defer cancel()
 		defer context.AfterFunc(h.server.closing, cancel)()

@@ -375,6 +375,30 @@ func TestMaxSessions(t *testing.T) {
 	openSession(t, url, "alice")
 }
 
+func TestMaxListening(t *testing.T) {
+	s, _ := newTestServer(t, func(o *Options) { o.MaxSessions = 1 })
+	url := serveHTTP(t, s)
+	listen := `{"jsonrpc":"2.0","id":"l","method":"subscriptions/listen","params":{"notifications":{"resourceSubscriptions":[]},` + modernMeta + `}}`
+	run := run(t, connectHTTP(t, url, "alice", nil), "read", args{"wait_seconds": 0})
+	listen = strings.Replace(listen, "[]", `["run://`+run.RunID+`/output"]`, 1)
+	headers := []string{versionHeader, firstModern, "Mcp-Method", "subscriptions/listen"}
+	first := post(t, url+StreamablePath, "alice", listen, headers...)
+	if first.StatusCode != 200 {
+		t.Fatalf("the first stream: %d", first.StatusCode)
+	}
+	second := post(t, url+StreamablePath, "alice", listen, headers...)
+	if id, _, _ := wireError(t, second); second.StatusCode != 503 || id != `"l"` {
+		t.Errorf("the second stream: %d, id %s; want 503", second.StatusCode, id)
+	}
+	// A shutdown ends the stream.
+	if err := s.Shutdown(t.Context()); err != nil {
+		t.Errorf("Shutdown: %v", err)
+	}
+	if _, err := io.ReadAll(first.Body); err != nil {
+		t.Errorf("the stream ended with %v", err)
+	}
+}
+
 func TestSessionTimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, _ := newTestServer(t, func(o *Options) { o.SessionTimeout = time.Minute })
@@ -575,7 +599,11 @@ func TestShutdown(t *testing.T) {
 	got := map[sandbox.VerdictCode]int{}
 	for range 2 {
 		if res := <-results; res != nil {
-			got[structured[runResult](t, res).Verdict.Code]++
+			v := structured[runResult](t, res).Verdict
+			got[v.Code]++
+			if v.Code == sandbox.Cancelled && v.Cause != errShutdown.Error() {
+				t.Errorf("the cause is %q, want that the server shuts down", v.Cause)
+			}
 		}
 	}
 	if got[sandbox.OK] != 1 || got[sandbox.Cancelled] != 1 {

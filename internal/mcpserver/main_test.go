@@ -148,10 +148,13 @@ func serveHTTP(t testing.TB, s *Server) string {
 	return srv.URL
 }
 
-// bearer adds a token to requests.
+// bearer adds a token to requests, unless it is empty.
 type bearer string
 
 func (b bearer) RoundTrip(r *http.Request) (*http.Response, error) {
+	if b == "" {
+		return http.DefaultTransport.RoundTrip(r)
+	}
 	r = r.Clone(r.Context())
 	r.Header.Set("Authorization", "Bearer "+string(b))
 	return http.DefaultTransport.RoundTrip(r)

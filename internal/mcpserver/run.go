@@ -2,6 +2,7 @@ package mcpserver
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strings"
 	"time"
@@ -175,13 +176,19 @@ func (s *Server) start(ctx context.Context, c call, r sandbox.RunRequest, a runA
 		wait = taskAfter
 	}
 	run, err = s.wait(ctx, c, run.ID, wait)
-	if err != nil && ctx.Err() != nil {
+	if err != nil {
+		// Nobody is left who knows of the run, or whoever is will not learn
+		// of it from this call.
 		stopCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
 		defer cancel()
-		run, err = s.engine.StopRun(stopCtx, c.principal, run.ID)
-	}
-	if err != nil {
-		return nil, err
+		stopped, stopErr := s.engine.StopRun(stopCtx, c.principal, run.ID)
+		if ctx.Err() == nil || stopErr != nil {
+			return nil, errors.Join(err, stopErr)
+		}
+		run = stopped
+		if errors.Is(context.Cause(ctx), errShutdown) && run.Verdict.Code == sandbox.Cancelled {
+			run.Verdict.Cause = errShutdown.Error()
+		}
 	}
 	if slot != nil && a.Wait == nil && run.Status == sandbox.RunRunning {
 		slot.becomes(run.ID, run.Started)
@@ -205,7 +212,7 @@ func (s *Server) wait(ctx context.Context, c call, runID string, d time.Duration
 	if ctx.Err() != nil {
 		return run, ctx.Err()
 	}
-	if waitCtx.Err() != nil && run.Status != "" {
+	if waitCtx.Err() != nil && errors.Is(err, waitCtx.Err()) {
 		return run, nil
 	}
 	return run, err

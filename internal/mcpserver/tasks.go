@@ -205,11 +205,9 @@ func unknownTask(id string) error {
 
 // getTask returns a run as a task.
 func (s *Server) getTask(ctx context.Context, p sandbox.Principal, runID string) (*taskResult, error) {
-	// Waiting with a context that has ended tells how the run stands.
-	now, cancel := context.WithTimeout(ctx, 0)
-	defer cancel()
-	run, err := s.engine.Wait(now, p, runID)
-	if err != nil && (now.Err() == nil || run.Status == "") {
+	// Waiting no time tells how the run stands.
+	run, err := s.wait(ctx, call{principal: p, req: &mcp.CallToolRequest{Params: &mcp.CallToolParamsRaw{}}}, runID, 0)
+	if err != nil {
 		return nil, err
 	}
 	if run.Status != sandbox.RunFinished {
