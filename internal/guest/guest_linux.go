@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"os"
 	"os/signal"
+	"strings"
 	"sync"
 
 	"golang.org/x/sys/unix"
@@ -48,7 +49,8 @@ type Guest struct {
 	server   *http.Server
 	conns    *connQueue
 
-	oomProtected bool
+	// oomScore is what children have; empty if the guest has it, too.
+	oomScore string
 
 	mu  sync.Mutex
 	oom int // processes killed for memory, as last read; guarded by mu
@@ -125,14 +127,23 @@ func (g *Guest) protect() {
 	if os.Geteuid() == 0 {
 		_ = unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0)
 	}
-	g.oomProtected = setOOMScore("-999") == nil
+	var buf [16]byte
+	n := readSmall(oomScoreFile, buf[:])
+	if n > 0 && setOOMScore(ownOOMScore) == nil {
+		g.oomScore = strings.TrimSpace(string(buf[:n]))
+	}
 }
 
-// setOOMScore sets how readily the kernel kills this process for memory. -999
-// is last, but not never: children that a bomb might fork meanwhile must not
-// become immune.
+// ownOOMScore makes the guest the last to be killed for memory, but not exempt:
+// what a bomb might fork at a bad moment must not be exempt either.
+const (
+	ownOOMScore  = "-999"
+	oomScoreFile = "/proc/self/oom_score_adj"
+)
+
+// setOOMScore sets how readily the kernel kills this process for memory.
 func setOOMScore(score string) error {
-	f, err := os.OpenFile("/proc/self/oom_score_adj", os.O_WRONLY, 0)
+	f, err := os.OpenFile(oomScoreFile, os.O_WRONLY, 0)
 	if err != nil {
 		return err
 	}

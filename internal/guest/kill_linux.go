@@ -96,8 +96,10 @@ func (g *Guest) ownerByTrace(p *process, d procInfo, tracked map[int]*process) (
 }
 
 const (
-	// maxFreeze bounds the rounds in which a tree is stopped before it is
-	// killed; a bomb that forks faster is killed as it is.
+	// plainRounds is how often a tree is killed as it is; one that still has
+	// members then grows while it dies, and is stopped first.
+	plainRounds = 3
+	// maxFreeze bounds the looks at a tree in which all are stopped.
 	maxFreeze = 8
 	// maxKill bounds how long a tree may take to die.
 	maxKill = 10 * time.Second
@@ -115,36 +117,12 @@ func (g *Guest) killAll() error {
 	return g.killSet(func(all map[int]procInfo) []procInfo { return descendants(all, g.pid) })
 }
 
+// killSet kills until there are no members any more.
 func (g *Guest) killSet(members func(map[int]procInfo) []procInfo) error {
 	deadline := time.Now().Add(maxKill)
-	// Stopping first keeps the tree from growing while it is killed.
-	stopped := make(map[int]uint64)
-	for range maxFreeze {
-		set, err := living(members)
-		if err != nil {
-			return err
-		}
-		if len(set) == 0 {
-			return nil
-		}
-		fresh := false
-		for _, m := range set {
-			if start, ok := stopped[m.pid]; !ok || start != m.start {
-				stopped[m.pid] = m.start
-				fresh = true
-				g.signalExactly(m, unix.SIGSTOP)
-			}
-		}
-		if !fresh {
-			break
-		}
-		if len(set) == 1 && set[0].threads == 1 {
-			// One process that forks after this look is one that the next
-			// round finds: no need to look twice at the common case.
-			break
-		}
-	}
-	for pause := 200 * time.Microsecond; ; pause = min(2*pause, 20*time.Millisecond) {
+	killed := make(marks)
+	pause := 100 * time.Microsecond
+	for round := 0; ; round++ {
 		set, err := living(members)
 		if err != nil {
 			return err
@@ -155,11 +133,59 @@ func (g *Guest) killSet(members func(map[int]procInfo) []procInfo) error {
 		if time.Now().After(deadline) {
 			return errf(guestapi.CodeInternal, "%d processes survive being killed, the first is %d", len(set), set[0].pid)
 		}
+		fresh := slices.ContainsFunc(set, func(m procInfo) bool { return !killed.has(m) })
+		if fresh && round >= plainRounds {
+			if set, err = g.freeze(members, set); err != nil {
+				return err
+			}
+		}
 		for _, m := range set {
+			killed.add(m)
 			g.signalExactly(m, unix.SIGKILL)
 		}
-		time.Sleep(pause)
+		if !fresh || round < plainRounds {
+			time.Sleep(pause)
+			pause = min(2*pause, 10*time.Millisecond)
+		}
 	}
+}
+
+// freeze stops the members until a look finds no new ones, so that they do not
+// grow while they are killed, and returns them.
+func (g *Guest) freeze(members func(map[int]procInfo) []procInfo, set []procInfo) ([]procInfo, error) {
+	stopped := make(marks)
+	for range maxFreeze {
+		fresh := false
+		for _, m := range set {
+			if stopped.add(m) {
+				fresh = true
+				g.signalExactly(m, unix.SIGSTOP)
+			}
+		}
+		if !fresh {
+			break
+		}
+		var err error
+		if set, err = living(members); err != nil {
+			return nil, err
+		}
+	}
+	return set, nil
+}
+
+// marks are processes to which something was done. A number alone does not
+// name a process, as it is used again.
+type marks map[int]uint64
+
+func (s marks) has(m procInfo) bool { start, ok := s[m.pid]; return ok && start == m.start }
+
+// add adds m and reports whether it is new.
+func (s marks) add(m procInfo) bool {
+	if s.has(m) {
+		return false
+	}
+	s[m.pid] = m.start
+	return true
 }
 
 // living returns the members that are not dead already.

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"strconv"
 
 	"golang.org/x/sys/unix"
 )
@@ -24,9 +25,9 @@ const DefaultSocket = "/run/glovebox/guest.sock"
 //	limits              print [Limits]
 //
 // Serve's flags: --socket PATH to listen at; --conn-fd N, a connected socket
-// to serve at once; --nproc N, the limit on processes; --own DIR,..., to
-// give these directories to the user; --self, to run everything as the guest's own user. It ends at SIGTERM or SIGINT, with all
-// that it started.
+// to serve at once; --nproc N, the limit on processes; --own DIR,..., to give
+// these directories to the user; --self, to run everything as the guest's own
+// user. It ends at SIGTERM or SIGINT, with all that it started.
 func Main(args []string) int {
 	command := "serve"
 	if len(args) > 0 && len(args[0]) > 0 && args[0][0] != '-' {
@@ -54,8 +55,8 @@ func socketFlag(fs *flag.FlagSet) *string {
 func serve(args []string) error {
 	// Whoever started us may have left descriptors open: no program of the
 	// user's gets them.
-	if err := unix.CloseRange(3, ^uint(0), unix.CLOSE_RANGE_CLOEXEC); err != nil {
-		return os.NewSyscallError("close_range", err)
+	if err := closeOnExec(); err != nil {
+		return err
 	}
 	fs := flag.NewFlagSet("serve", flag.ContinueOnError)
 	socket := socketFlag(fs)
@@ -99,6 +100,26 @@ func serve(args []string) error {
 	case err := <-done:
 		return errors.Join(err, g.Close())
 	}
+}
+
+// closeOnExec makes every descriptor but 0, 1 and 2 be closed on exec.
+func closeOnExec() error {
+	const first = 3
+	err := unix.CloseRange(first, ^uint(0), unix.CLOSE_RANGE_CLOEXEC)
+	if err == nil {
+		return nil
+	}
+	// Kernels before 5.11, and filters that do not know the call.
+	entries, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		return fmt.Errorf("close inherited descriptors: %w", err)
+	}
+	for _, e := range entries {
+		if fd, err := strconv.Atoi(e.Name()); err == nil && fd >= first {
+			unix.CloseOnExec(fd)
+		}
+	}
+	return nil
 }
 
 // listen makes the guest's socket, in a directory that only its own user can

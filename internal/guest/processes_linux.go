@@ -33,6 +33,14 @@ func (g *Guest) start(r *http.Request, in *guestapi.StartRequest, out *stream) e
 	if err != nil {
 		return err
 	}
+	start := guestapi.ProcessEvent{Start: &guestapi.StartEvent{PID: uint32(p.child.pid)}}
+	if err := out.send(&guestapi.EventMessage{Event: start}); err != nil {
+		a.detach()
+		if p.tag == "" {
+			_ = g.killTree(p) // nobody knows of it, and nobody ever will
+		}
+		return err
+	}
 	return g.carry(r, p, a, out)
 }
 
@@ -187,14 +195,14 @@ func (g *Guest) beforeFork() {
 		_ = unix.Prctl(unix.PR_CAPBSET_DROP, unix.CAP_SYS_RESOURCE, 0, 0, 0)
 		_ = unix.Prctl(unix.PR_CAPBSET_DROP, unix.CAP_SYS_ADMIN, 0, 0, 0)
 	}
-	if g.oomProtected {
-		_ = setOOMScore("0")
+	if g.oomScore != "" {
+		_ = setOOMScore(g.oomScore) // raising it is always allowed
 	}
 }
 
 func (g *Guest) afterFork() {
-	if g.oomProtected {
-		_ = setOOMScore("-999")
+	if g.oomScore != "" {
+		_ = setOOMScore(ownOOMScore) // it was allowed before
 	}
 }
 
@@ -303,18 +311,19 @@ func (g *Guest) connect(r *http.Request, in *guestapi.ConnectRequest, out *strea
 	if err != nil {
 		return err
 	}
+	start := guestapi.ProcessEvent{Start: &guestapi.StartEvent{PID: uint32(p.child.pid)}}
+	if err := out.send(&guestapi.EventMessage{Event: start}); err != nil {
+		return err
+	}
 	return g.carry(r, p, p.out.attach(), out)
 }
 
 var envelopePool = sync.Pool{New: func() any { return new([]byte) }}
 
-// carry streams a process's events until its end, or until the caller leaves.
+// carry streams a process's output and its end, until that or until the caller
+// leaves. It detaches a.
 func (g *Guest) carry(r *http.Request, p *process, a *attachment, out *stream) error {
 	defer a.detach()
-	start := &guestapi.StartEvent{PID: uint32(p.child.pid)}
-	if err := out.send(&guestapi.EventMessage{Event: guestapi.ProcessEvent{Start: start}}); err != nil {
-		return err
-	}
 	interval := keepalive(r)
 	silent := time.NewTimer(interval)
 	defer silent.Stop()

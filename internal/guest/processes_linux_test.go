@@ -401,10 +401,8 @@ func TestOrderOfOutput(t *testing.T) {
 
 func TestBackPressure(t *testing.T) {
 	h := newHost(t)
-	dir := t.TempDir()
 	// Nobody reads: the process stops writing, and goes on when read.
-	p := h.start(sh("yes & wait"), guestapi.StartOptions{User: sandbox.Root})
-	_ = dir
+	p := h.start(sh("yes & wait"), guestapi.StartOptions{})
 	cpu := func() (ticks uint64) {
 		for _, d := range h.descendants() {
 			var buf [1024]byte
@@ -628,3 +626,26 @@ func TestEndDetail(t *testing.T) {
 	}
 }
 
+// The guest is the last to be killed for memory; its children are as likely
+// as they were.
+func TestOOMScore(t *testing.T) {
+	needRoot(t)
+	before, err := os.ReadFile(oomScoreFile)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := setOOMScore("-1"); err != nil {
+		t.Skip("needs CAP_SYS_RESOURCE: ", err)
+	}
+	if err := setOOMScore(strings.TrimSpace(string(before))); err != nil {
+		t.Fatal(err)
+	}
+	h := newHost(t)
+	own, err := os.ReadFile(fmt.Sprintf("/proc/%d/oom_score_adj", h.pid))
+	if err != nil || string(own) != "-999\n" {
+		t.Errorf("the guest's is %q, %v", own, err)
+	}
+	if got := h.run("cat /proc/self/oom_score_adj").stdout; got != string(before) {
+		t.Errorf("a child's is %q, want %q", got, before)
+	}
+}
