@@ -1,7 +1,6 @@
 package mcpserver
 
 import (
-	"io"
 	"log/slog"
 	"slices"
 	"testing"
@@ -13,7 +12,7 @@ import (
 // BenchmarkRunCommand is what the edge itself takes of a call: the engine
 // behind it does nothing.
 func BenchmarkRunCommand(b *testing.B) {
-	quiet := func(o *Options) { o.Log = slog.New(slog.NewTextHandler(io.Discard, nil)) }
+	quiet := func(o *Options) { o.Log = slog.New(slog.DiscardHandler) }
 	bench := func(connect func(b *testing.B, s *Server) *mcp.ClientSession) func(b *testing.B) {
 		return func(b *testing.B) {
 			s, _ := newTestServer(b, quiet)
