@@ -95,15 +95,12 @@ func (m *maker) create(ctx context.Context, spec *driver.Spec, stream *os.File) 
 	if err := b.writeBundle(root); err != nil {
 		return err
 	}
-	err = withCPUs(b.record.CPUSet, func() (err error) {
-		b.container, err = container.New(b.conf, container.Args{
-			ID:        spec.ID,
-			Spec:      b.bundle(root),
-			BundleDir: b.dir,
-			Attached:  !spec.Detached,
-			PassFiles: map[int]*os.File{guestConnFD: stream},
-		})
-		return err
+	b.container, err = container.New(b.conf, container.Args{
+		ID:        spec.ID,
+		Spec:      b.bundle(root),
+		BundleDir: b.dir,
+		Attached:  !spec.Detached,
+		PassFiles: map[int]*os.File{guestConnFD: stream},
 	})
 	if err != nil {
 		return explainStart(err)

@@ -1,12 +1,14 @@
 package gvisor
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"math/rand/v2"
 	"os"
-	"runtime"
+	"path/filepath"
 	"slices"
+	"strconv"
 
 	"golang.org/x/sys/unix"
 
@@ -73,9 +75,14 @@ func (p plan) apply(m *maker, b *madeBox) error {
 // confine puts the box's processes, which wait to be started, under the limits.
 func (b *madeBox) confine() error {
 	sentry, gofer := b.sentry(), b.container.GoferPid.Load()
-	if b.record.Cgroup != nil {
-		for _, pid := range append(tree(sentry), tree(gofer)...) {
+	for _, pid := range append(tree(sentry), tree(gofer)...) {
+		if b.record.Cgroup != nil {
 			if err := b.record.Cgroup.add(pid); err != nil {
+				return err
+			}
+		}
+		if len(b.record.CPUSet) > 0 {
+			if err := bind(pid, b.record.CPUSet); err != nil {
 				return err
 			}
 		}
@@ -114,28 +121,46 @@ func cpusOf(set *unix.CPUSet) []int {
 	return cpus
 }
 
-// withCPUs calls f on a thread that is bound to cpus, which the processes that
-// f starts inherit. With no cpus it just calls f.
-func withCPUs(cpus []int, f func() error) error {
-	if len(cpus) == 0 {
-		return f()
-	}
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
-	var before, during unix.CPUSet
-	if err := unix.SchedGetaffinity(0, &before); err != nil {
-		return fmt.Errorf("read CPU affinity: %w", err)
-	}
+// bind binds all threads of a process to cpus, which those it makes later
+// inherit.
+func bind(pid int, cpus []int) error {
+	var want unix.CPUSet
 	for _, cpu := range cpus {
-		during.Set(cpu)
+		want.Set(cpu)
 	}
-	if err := unix.SchedSetaffinity(0, &during); err != nil {
-		return fmt.Errorf("bind to CPUs %v: %w", cpus, err)
+	// A thread may have been made meanwhile by one that was not bound yet.
+	for changed := true; changed; {
+		changed = false
+		tids, err := threads(pid)
+		if err != nil {
+			return err
+		}
+		for _, tid := range tids {
+			var got unix.CPUSet
+			err := unix.SchedGetaffinity(tid, &got)
+			if err == nil && got != want {
+				changed = true
+				err = unix.SchedSetaffinity(tid, &want)
+			}
+			if err != nil && !errors.Is(err, unix.ESRCH) {
+				return fmt.Errorf("bind to CPUs %v: %w", cpus, err)
+			}
+		}
 	}
-	defer func() {
-		// The thread goes back to the others; should this not work, the
-		// worst is a maker that uses fewer processors.
-		_ = unix.SchedSetaffinity(0, &before)
-	}()
-	return f()
+	return nil
+}
+
+// threads returns the numbers of a process's threads.
+func threads(pid int) ([]int, error) {
+	entries, err := os.ReadDir(filepath.Join("/proc", strconv.Itoa(pid), "task"))
+	if err != nil {
+		return nil, err
+	}
+	var tids []int
+	for _, e := range entries {
+		if tid, err := strconv.Atoi(e.Name()); err == nil {
+			tids = append(tids, tid)
+		}
+	}
+	return tids, nil
 }

@@ -188,12 +188,22 @@ func (r *report) cpuControl(status map[string]string) sandbox.Control {
 	case len(r.Record.CPUSet) > 0:
 		c.Mechanism = "CPU affinity"
 		c.Value = "processors " + status["Cpus_allowed_list"]
-		var set unix.CPUSet
-		if err := unix.SchedGetaffinity(r.Sentry, &set); err == nil {
-			c.Enforced = float64(set.Count()) <= math.Max(asked, 1)
-		}
+		c.Enforced = r.bound()
 	}
 	return c
+}
+
+// bound reports whether every thread of the sentry is bound to the box's
+// processors.
+func (r *report) bound() bool {
+	tids, err := threads(r.Sentry)
+	for _, tid := range tids {
+		var set unix.CPUSet
+		if unix.SchedGetaffinity(tid, &set) == nil && set.Count() > len(r.Record.CPUSet) {
+			return false
+		}
+	}
+	return err == nil && len(tids) > 0
 }
 
 func (r *report) memoryControl() sandbox.Control {
