@@ -78,6 +78,9 @@ func (g *Guest) account(name string) (*account, error) {
 			a.shell = "/bin/bash"
 		}
 	}
+	if g.cfg.AsSelf { // whatever the name says
+		a.uid, a.gid = uint32(os.Geteuid()), uint32(os.Getegid())
+	}
 	a.groups = []uint32{a.gid}
 	eachLine("/etc/group", func(line string) bool {
 		f := strings.Split(line, ":") // name:password:gid:members
