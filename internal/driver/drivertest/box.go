@@ -108,8 +108,8 @@ func (r Result) String() string {
 }
 
 func short(s string) string {
-	if len(s) > 2000 {
-		return s[:1000] + " ... " + s[len(s)-1000:]
+	if len(s) > 800 {
+		return s[:400] + " ... " + s[len(s)-400:]
 	}
 	return s
 }
@@ -268,19 +268,27 @@ func (b *Box) Dir(t testing.TB) string {
 // a neighbour of a misbehaving box may take.
 func (b *Box) Answers(t testing.TB, when string) {
 	t.Helper()
+	if took := b.answers(t, when); took > 0 {
+		t.Logf("%s: answered and ran a program in %v", when, took.Round(time.Millisecond))
+	}
+}
+
+// answers does that and returns how long it took, 0 if it failed.
+func (b *Box) answers(t testing.TB, when string) time.Duration {
+	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), answerTime)
 	defer cancel()
 	began := time.Now()
 	if err := b.Client.Health(ctx); err != nil {
 		t.Errorf("%s: the guest does not answer within %v: %v", when, answerTime, err)
-		return
+		return 0
 	}
 	r, err := b.Run(ctx, Sh("echo alive"))
 	if err != nil || r.Stdout != "alive\n" {
 		t.Errorf("%s: no program runs within %v: %v, %v", when, answerTime, err, r)
-		return
+		return 0
 	}
-	t.Logf("%s: answered and ran a program in %v", when, time.Since(began).Round(time.Millisecond))
+	return time.Since(began)
 }
 
 // answerTime is how long a box may take to answer and to run a program while
