@@ -255,7 +255,7 @@ func TestInput(t *testing.T) {
 // tail, and says exactly what it lacks.
 func TestFlood(t *testing.T) {
 	e := openFake(t, t.TempDir(), func(o *Options, _ *fake.Options) { o.LogSize = minLogSize })
-	const lines, width = 1 << 20, 40
+	const lines, width = 1 << 19, 40
 	script := fmt.Sprintf("seq -f %%0%d.0f %d", width-1, lines)
 	r := e.mustStart(t, sandbox.RunRequest{Commands: []string{script}, Timeout: time.Minute})
 	var n int64

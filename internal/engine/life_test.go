@@ -206,6 +206,41 @@ func TestTimeout(t *testing.T) {
 	})
 }
 
+func TestWaitEndsWithItsContext(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld()
+		dir := t.TempDir()
+		e, other := openWorld(t, w, dir, nil), openWorld(t, w, dir, nil)
+		r := e.mustStart(t, sandbox.RunRequest{Argv: []string{"sleep", "5s"}})
+		for name, e := range map[string]*Engine{"Here": e, "FromAnotherProcess": other} {
+			ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+			got, err := e.Wait(ctx, alice, r.ID)
+			if !errors.Is(err, context.DeadlineExceeded) || got.ID != r.ID || got.Status != sandbox.RunRunning || got.Verdict.Code != "" {
+				t.Errorf("%s: %+v, %v", name, got, err)
+			}
+			err = e.Follow(ctx, alice, r.ID, func(sandbox.StreamName, []byte) error { return nil })
+			if !errors.Is(err, context.DeadlineExceeded) {
+				t.Errorf("%s: follow: %v", name, err)
+			}
+			cancel()
+		}
+		for _, budget := range []int{-1, maxOutput + 1} {
+			if _, err := e.Output(t.Context(), alice, r.ID, budget); !errors.Is(err, sandbox.Invalid) {
+				t.Errorf("budget %d: %v", budget, err)
+			}
+		}
+		for name, e := range map[string]*Engine{"Here": e, "FromAnotherProcess": other} {
+			checkVerdict(t, e.mustWait(t, r.ID), sandbox.OK, "")
+			// A context that has ended does not hide what is known.
+			ctx, cancel := context.WithCancel(t.Context())
+			cancel()
+			if got, err := e.Wait(ctx, alice, r.ID); err != nil || got.Status != sandbox.RunFinished {
+				t.Errorf("%s: %+v, %v", name, got, err)
+			}
+		}
+	})
+}
+
 func TestSandboxDies(t *testing.T) {
 	for _, c := range []struct {
 		name  string

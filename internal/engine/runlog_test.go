@@ -94,7 +94,7 @@ func TestRunLogKeepsAllBelowItsBound(t *testing.T) {
 func TestRunLogDropsTheMiddle(t *testing.T) {
 	files, dir := testLogFiles(t)
 	l := newRunLog(files, minLogSize)
-	const total, some = 40*segmentSize + 12345, 2 * segmentSize
+	const total, some = 20*segmentSize + 12345, 2 * segmentSize
 	mustAppend(t, l, stderr, pattern(stderr, 0, some))
 	for at := int64(0); at < total; {
 		n := min(int64(100_000), total-at)
@@ -178,7 +178,7 @@ func TestRunLogReopens(t *testing.T) {
 // A reader gets every byte in order however slow it is, and the writer waits
 // for it; a writer that may not wait drops, and the reader is told how much.
 func TestRunLogFollow(t *testing.T) {
-	const total = 20 * segmentSize
+	const total = 12 * segmentSize
 	for _, hurried := range []bool{false, true} {
 		t.Run(fmt.Sprintf("Hurried=%v", hurried), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -52,7 +52,9 @@ func (e *Engine) findRun(ctx context.Context, p sandbox.Principal, id string) (r
 			}
 			return runView{e: e, live: r}, nil
 		}
-		rec, err := e.store.Run(ctx, id)
+		// WithoutCancel: it takes no time, and a caller whose context has ended
+		// is still told how the run stands.
+		rec, err := e.store.Run(context.WithoutCancel(ctx), id)
 		if errors.Is(err, sandbox.NotFound) || err == nil && rec.Principal != p {
 			return runView{}, noRun(id)
 		}
@@ -76,7 +78,7 @@ func (e *Engine) mendRun(ctx context.Context, rec store.Run) (bool, error) {
 	if rec.Status == sandbox.RunFinished {
 		return false, nil
 	}
-	sb, err := e.store.Sandbox(ctx, rec.SandboxID)
+	sb, err := e.store.Sandbox(context.WithoutCancel(ctx), rec.SandboxID)
 	if err != nil {
 		return false, err
 	}
