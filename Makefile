@@ -71,9 +71,9 @@ test-cross: ## the systems that have no embedded sandbox still build
 	GOOS=windows $(GO) build -o /dev/null ./cmd/glovebox
 
 .PHONY: bench
-bench: ## what a sandbox costs, beside what else there is, measured in turn
-	$(GO) test -run '^$$' -bench 'ColdSandbox|Command' -benchtime $(or $(N),60)x ./internal/app
-	$(GO) test -run '^$$' -bench Idle -benchtime 1x ./internal/app
+bench: guest ## what a sandbox costs, beside what else there is, measured in turn
+	$(GO) test -tags embedguest -ldflags '-s -w' -run '^$$' -bench 'ColdSandbox|Command' -benchtime $(or $(N),60)x ./internal/app
+	$(GO) test -tags embedguest -ldflags '-s -w' -run '^$$' -bench Idle -benchtime 1x ./internal/app
 
 .PHONY: lint
 lint: $(GOLANGCI) ## formatting, go vet, golangci-lint

@@ -51,11 +51,12 @@ run() { # NAME PACKAGE-DIRECTORY [FLAGS...]
 		setpriv --reuid "$uid" --regid "$gid" --clear-groups \
 			env -i HOME="$dir/home" TMPDIR="$dir/tmp" PATH=/usr/local/bin:/usr/bin:/bin LANG=C.UTF-8 \
 			GLOVEBOX_REQUIRE="${GLOVEBOX_REQUIRE:-}" GLOVEBOX_TEST_BINARY="$dir/glovebox" \
+			GLOVEBOX_TEST_PROGRAM="$dir/glovebox" GLOVEBOX_TEST_GUEST="$dir/glovebox-guest" \
 			"./$name.test" -test.timeout 10m "$@"
 	)
 }
 
-install -m 755 bin/glovebox "$dir/glovebox"
+install -m 755 bin/glovebox internal/guestbin/glovebox-guest "$dir"
 run gvisor internal/driver/gvisor
 run cli internal/cli -test.run Gvisor
 echo "unprivileged: passed"
