@@ -103,7 +103,8 @@ func diskFull(cwd string) bool {
 }
 
 // atProcessLimit reports whether p's user has as many processes and threads as
-// the limit allows.
+// the limit allows, or was there a moment ago: what grows until it is refused
+// also loses some meanwhile.
 func (g *Guest) atProcessLimit(p *process) bool {
 	if g.cfg.MaxProcesses == 0 {
 		return false
@@ -123,7 +124,7 @@ func (g *Guest) atProcessLimit(p *process) bool {
 			n += max(info.threads, 1)
 		}
 	}
-	return n >= g.cfg.MaxProcesses
+	return n >= g.cfg.MaxProcesses-max(1, g.cfg.MaxProcesses/16)
 }
 
 // sawOOMKill reports whether the kernel killed a process of the sandbox for
