@@ -17,6 +17,7 @@ const (
 	statusBroken      = 125 // run: Glovebox failed, not the program
 	statusCancelled   = 130 // run: cancelled, by Ctrl-C say
 	statusOutOfMemory = 137 // run: the program used all its memory
+	statusNoReader    = 141 // run: nobody reads the output any more
 )
 
 // An exitError carries the exit status that the command ends with. With a nil

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"syscall"
 	"time"
 
 	"github.com/spf13/cobra"
@@ -190,6 +191,9 @@ func (p *program) runOnce(ctx context.Context, req sandbox.RunRequest) (err erro
 	err = sys.Engine.Follow(ctx, sandbox.Local, run.ID, p.write)
 	if ctx.Err() != nil {
 		return &exitError{status: statusCancelled}
+	}
+	if errors.Is(err, syscall.EPIPE) {
+		return &exitError{status: statusNoReader} // head has seen enough
 	}
 	if err != nil {
 		return fmt.Errorf("show output: %w", err)

@@ -77,8 +77,13 @@ func (p *program) sayServing(addr net.Addr, token string, sys *app.System) {
 		p.say("%s this address can be reached from other machines, and HTTP is not encrypted:\n"+
 			"put a proxy with TLS in front of it", colour(yellow)("warning:"))
 	}
-	if token == "" {
-		p.say("Clients must send the token that they were given; if it is lost: glovebox serve --new-token")
+	switch {
+	case token != "":
+	case p.Getenv("GLOVEBOX_TOKEN") != "":
+		p.say("Clients must send the token of GLOVEBOX_TOKEN, or one that an earlier start made.")
+		return
+	default:
+		p.say("Clients must send the token that the first start showed. If it is lost: glovebox serve --new-token")
 		return
 	}
 	p.say("\nThe token, which is shown only now:\n\n  %s\n", colour(bold)(token))
