@@ -13,7 +13,6 @@ package config
 import (
 	"fmt"
 	"log/slog"
-	"net"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -35,6 +34,7 @@ type Config struct {
 
 	Sandbox Sandbox `yaml:"sandbox"`
 	Run     Run     `yaml:"run"`
+	MCP     MCP     `yaml:"mcp"`
 	Server  Server  `yaml:"server"`
 }
 
@@ -84,20 +84,6 @@ type Run struct {
 	LogSize Bytes `yaml:"log_size"`
 }
 
-// Server is what glovebox serve does.
-type Server struct {
-	// Listen is the address to listen on, as host:port.
-	Listen string `yaml:"listen"`
-	// AllowHosts and AllowOrigins are accepted in the Host and Origin headers
-	// of requests, besides those of the listening address itself.
-	AllowHosts   []string `yaml:"allow_hosts"`
-	AllowOrigins []string `yaml:"allow_origins"`
-	// Token is the bearer token that clients send. It comes from the
-	// environment only, so that no file with it lies about; empty, one is
-	// made on the first start.
-	Token string `yaml:"-"`
-}
-
 // DriverAuto is the name that stands for the best driver that works here.
 const DriverAuto = "auto"
 
@@ -125,7 +111,7 @@ func Default(getenv func(string) string) Config {
 			MaxTimeout: Duration(10 * time.Minute),
 			LogSize:    64 << 20,
 		},
-		Server: Server{Listen: "127.0.0.1:8080"},
+		Server: defaultServer(),
 	}
 }
 
@@ -203,24 +189,11 @@ func (c *Config) Validate() error {
 		return invalid("run.log_size", fmt.Sprintf("%v is below the least, %v", c.Run.LogSize, Bytes(minLogSize)),
 			"write it like 64MiB")
 	}
-	if _, _, err := net.SplitHostPort(c.Server.Listen); err != nil {
-		return invalid("server.listen", fmt.Sprintf("%q is not host:port", c.Server.Listen), "write it like 127.0.0.1:8080")
-	}
-	if t := c.Server.Token; t != "" && len(t) < minToken {
-		return invalid("GLOVEBOX_TOKEN", fmt.Sprintf("has %d characters, fewer than %d", len(t), minToken),
-			"unset it to have a token made, or make one with: openssl rand -hex 32")
-	}
-	return nil
+	return c.Server.validate()
 }
 
-const (
-	// minLogSize is below what a head and a tail of the usual output budget
-	// need.
-	minLogSize = 128 << 10
-	// minToken keeps people from protecting a server with "secret": what is
-	// shorter can be guessed at the speed at which HTTP requests are answered.
-	minToken = 16
-)
+// minLogSize is below what a head and a tail of the usual output budget need.
+const minLogSize = 128 << 10
 
 func invalid(field, problem, hint string, args ...any) error {
 	return sandbox.WithHint(sandbox.Errorf(sandbox.Invalid, "configuration: %s: %s", field, problem), hint, args...)

@@ -51,7 +51,7 @@ func TestSampleIsTheDefault(t *testing.T) {
 	}
 	want := Default(env())
 	want.Sandbox.AllowUnenforced = got.Sandbox.AllowUnenforced[:0]
-	want.Server.AllowHosts, want.Server.AllowOrigins = []string{}, []string{}
+	want.Server.AllowHosts, want.Server.AllowOrigins, want.MCP.Tools = []string{}, []string{}, []string{}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("sample.yaml differs from Default (-want +got):\n%s", diff)
 	}
@@ -202,6 +202,18 @@ func TestValidate(t *testing.T) {
 		"small log":        {func(c *Config) { c.Run.LogSize = 1 }, "run.log_size"},
 		"bad address":      {func(c *Config) { c.Server.Listen = "8080" }, "server.listen"},
 		"short token":      {func(c *Config) { c.Server.Token = "secret" }, "GLOVEBOX_TOKEN"},
+		"public URL":       {func(c *Config) { c.Server.PublicURL = "glovebox.example.com" }, "server.public_url"},
+		"key without cert": {func(c *Config) { c.Server.TLSKey = "key.pem" }, "server.tls_cert"},
+		"no rate":          {func(c *Config) { c.Server.RateLimit = 0 }, "server.rate_limit"},
+		"small body":       {func(c *Config) { c.Server.BodyLimit = 1 }, "server.body_limit"},
+		"no session":       {func(c *Config) { c.Server.Sessions = 0 }, "server.sessions"},
+		"audience alone":   {func(c *Config) { c.Server.OIDC.Audience = "x" }, "server.oidc.audience"},
+		"no audience":      {func(c *Config) { c.Server.OIDC.Issuer = "https://issuer.example" }, "server.oidc.audience"},
+		"open issuer": {func(c *Config) { c.Server.OIDC.Issuer, c.Server.OIDC.Audience = "http://issuer.example", "x" },
+			"server.oidc.issuer"},
+		"empty scope": {func(c *Config) {
+			c.Server.OIDC = OIDC{Issuer: "http://localhost:1", Audience: "x", Scopes: OIDCScopes{Run: "a", Files: "b"}}
+		}, "server.oidc.scopes.admin"},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -218,6 +230,34 @@ func TestValidate(t *testing.T) {
 				t.Errorf("error shows the token: %v", err)
 			}
 		})
+	}
+}
+
+func TestServerFromEnvironment(t *testing.T) {
+	c, err := Load(write(t, "server:\n  oidc:\n    scopes:\n      run: box.run\n"), env(
+		"GLOVEBOX_TLS_CERT", "~/cert.pem", "GLOVEBOX_TLS_KEY", "/key.pem", "GLOVEBOX_PUBLIC_URL", "https://box.example",
+		"GLOVEBOX_ALLOW_HOSTS", "a, b:80,", "GLOVEBOX_ALLOW_ORIGINS", "https://app.example",
+		"GLOVEBOX_OIDC_ISSUER", "https://issuer.example", "GLOVEBOX_OIDC_AUDIENCE", "box"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := defaultServer()
+	want.TLSCert, want.TLSKey, want.PublicURL = filepath.FromSlash("/home/u/cert.pem"), "/key.pem", "https://box.example"
+	want.AllowHosts, want.AllowOrigins = []string{"a", "b:80"}, []string{"https://app.example"}
+	want.OIDC = OIDC{Issuer: "https://issuer.example", Audience: "box", Scopes: OIDCScopes{Run: "box.run", Files: "files", Admin: "admin"}}
+	if diff := cmp.Diff(want, c.Server); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if err := c.Validate(); err != nil {
+		t.Error(err)
+	}
+	for _, text := range []string{"", "run", "walk=x"} {
+		if err := c.Server.OIDC.SetScope(text); err == nil {
+			t.Errorf("SetScope(%q) succeeded", text)
+		}
+	}
+	if err := c.Server.OIDC.SetScope("files=box.files"); err != nil || c.Server.OIDC.Scopes.Files != "box.files" {
+		t.Errorf("SetScope: %q, %v", c.Server.OIDC.Scopes.Files, err)
 	}
 }
 

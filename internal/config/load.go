@@ -58,7 +58,9 @@ func Load(path string, getenv func(string) string) (Config, error) {
 			return Config{}, sandbox.Errorf(sandbox.Invalid, "environment variable %s: %w", v.name, err)
 		}
 	}
-	c.StateDir = homePath(c.StateDir, getenv)
+	for _, path := range []*string{&c.StateDir, &c.Server.TLSCert, &c.Server.TLSKey} {
+		*path = homePath(*path, getenv)
+	}
 	return c, nil
 }
 
@@ -94,6 +96,9 @@ func (c *Config) environ() []variable {
 	str := func(p *string) func(string) error {
 		return func(s string) error { *p = s; return nil }
 	}
+	names := func(p *[]string) func(string) error {
+		return func(s string) error { *p = list(s); return nil }
+	}
 	text := func(u encoding.TextUnmarshaler) func(string) error {
 		return func(s string) error { return u.UnmarshalText([]byte(s)) }
 	}
@@ -104,6 +109,13 @@ func (c *Config) environ() []variable {
 		{"GLOVEBOX_ALLOW_UNENFORCED", c.SetAllowUnenforced},
 		{"GLOVEBOX_TIMEOUT", text(&c.Run.Timeout)},
 		{"GLOVEBOX_LISTEN", str(&c.Server.Listen)},
+		{"GLOVEBOX_PUBLIC_URL", str(&c.Server.PublicURL)},
+		{"GLOVEBOX_TLS_CERT", str(&c.Server.TLSCert)},
+		{"GLOVEBOX_TLS_KEY", str(&c.Server.TLSKey)},
+		{"GLOVEBOX_ALLOW_HOSTS", names(&c.Server.AllowHosts)},
+		{"GLOVEBOX_ALLOW_ORIGINS", names(&c.Server.AllowOrigins)},
+		{"GLOVEBOX_OIDC_ISSUER", str(&c.Server.OIDC.Issuer)},
+		{"GLOVEBOX_OIDC_AUDIENCE", str(&c.Server.OIDC.Audience)},
 		{"GLOVEBOX_TOKEN", str(&c.Server.Token)},
 	}
 }
