@@ -299,7 +299,7 @@ func forkBomb(_ *suite, spec *driver.Spec) Cmd { return Sh(forker(2 * spec.Limit
 // forkTree is the well-known bomb, with a depth at which it ends: at most two
 // thousand processes, if nothing stops it.
 func forkTree(*suite, *driver.Spec) Cmd {
-	return Sh("b() { [ $1 -eq 0 ] && { sleep 20; return; }; b $(($1-1)) & b $(($1-1)) & wait; }; b 10")
+	return Sh("b() { [ $1 -eq 0 ] && { sleep 3; return; }; b $(($1-1)) & p=$!; b $(($1-1)) & q=$!; wait $p && wait $q; }; b 10 && echo made all")
 }
 
 func threadBomb(s *suite, spec *driver.Spec) Cmd {
