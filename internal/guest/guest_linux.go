@@ -46,6 +46,7 @@ type Guest struct {
 	markers  *markers
 	procs    *table
 	watches  *watches
+	contexts *contexts
 	server   *http.Server
 	conns    *connQueue
 
@@ -75,6 +76,7 @@ func New(cfg Config) (*Guest, error) {
 	}
 	g.procs = newTable()
 	g.watches = newWatches()
+	g.contexts = &contexts{g: g, byID: make(map[string]*evaluator)}
 	if g.pid != 1 {
 		if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 			return nil, os.NewSyscallError("prctl", err)
@@ -173,6 +175,7 @@ func (g *Guest) handler() http.Handler {
 	mux.HandleFunc(guestapi.FSGetWatcherEvents, unary(g.getWatcherEvents))
 	mux.HandleFunc(guestapi.FSRemoveWatcher, unary(g.removeWatcher))
 	mux.HandleFunc(guestapi.PathFiles, g.files)
+	g.contextRoutes(mux)
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		writeJSON(w, http.StatusNotFound, &guestapi.WireError{
 			Code: guestapi.CodeUnimplemented, Message: "no such procedure: " + r.URL.Path,

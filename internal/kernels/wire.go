@@ -46,9 +46,10 @@ func (p Program) Start(command string, init Init) []byte {
 
 // Restart returns what a shell is sent that executed itself anew, which an
 // event end with Restart tells. What is behind the code of the run in the file
-// of code must have been moved to its beginning.
+// of code must have been moved to its beginning. The shell says ready when it
+// has taken that in.
 func (p Program) Restart(command, key string) []byte {
-	return append(p.shell(command, key, false), "__gb_read\neval \"$__gb_code\"\n"...)
+	return append(p.shell(command, key, false), "__gb_read\neval \"$__gb_code\"\n__gb_traps\n__gb_ready\n"...)
 }
 
 // A Run is one execution.

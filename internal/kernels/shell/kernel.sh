@@ -29,7 +29,7 @@ __gb_begin() {
 	__gb_read
 }
 __gb_end() {
-	__gb_say '{"ev":"end","id":'"$__gb_id"',"exit_code":'"$1$2"'}'
+	__gb_say '{"ev":"end","id":'"$__gb_id"',"exit_code":'"$1${2-}"'}'
 	__gb_id=
 }
 __gb_env_back() { :; }
@@ -50,7 +50,7 @@ __gb_env_back() { :; }
 #bash }
 __gb_exit() {
 	trap - EXIT
-	trap '' INT
+	trap : INT
 #bash 	__gb_options=$SHELLOPTS
 	set +efux
 	exec 1>/dev/null 2>/dev/null
@@ -63,7 +63,13 @@ __gb_exit() {
 	trap - INT
 	exec INTERPRETER <&F_REQ
 }
-trap '__gb_exit $?' EXIT
-trap '[ -z "$__gb_id" ] || exit 130' INT
-#first #bash __gb_say '{"ev":"ready","language":"bash","version":"'"${BASH_VERSION%%(*}"'"}'
-#first #sh __gb_say '{"ev":"ready","language":"sh","version":""}'
+__gb_traps() {
+	trap '__gb_exit $?' EXIT
+	trap '[ -z "$__gb_id" ] || exit 130' INT
+}
+__gb_traps
+__gb_ready() {
+#bash 	__gb_say '{"ev":"ready","language":"bash","version":"'"${BASH_VERSION%%(*}"'"}'
+#sh 	__gb_say '{"ev":"ready","language":"sh","version":""}'
+}
+#first __gb_ready

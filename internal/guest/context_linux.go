@@ -1,0 +1,327 @@
+package guest
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"io"
+	"maps"
+	"mime"
+	"net/http"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/glovebox-dev/glovebox/internal/guestapi"
+	"github.com/glovebox-dev/glovebox/internal/kernels"
+)
+
+const (
+	// maxContexts bounds the contexts of a sandbox.
+	maxContexts = 64
+	// maxContextID bounds a context's name, in bytes.
+	maxContextID = 128
+)
+
+// contexts are the contexts of a sandbox, by their names.
+type contexts struct {
+	g *Guest
+
+	mu   sync.Mutex
+	byID map[string]*evaluator
+}
+
+// An evaluator is one context: an interpreter that keeps its state between
+// runs, and what starts another when it died.
+type evaluator struct {
+	g       *Guest
+	id      string
+	program kernels.Program
+	account *account
+	cwd     string // where interpreters start
+	env     map[string]string
+	prepare []string
+
+	turn chan struct{} // has a value while no run is under way
+
+	mu      sync.Mutex
+	live    *interpreter // nil if there is none; guarded by mu
+	lost    string       // why the last one is gone, until a run was told
+	run     *run         // under way, if one is
+	runs    int
+	removed bool
+	late    lateOutput // of interpreters that are gone
+}
+
+// contextRoutes adds the paths of the code interpreter.
+func (g *Guest) contextRoutes(mux *http.ServeMux) {
+	mux.HandleFunc("POST "+guestapi.PathExecute, g.execute)
+	mux.HandleFunc("POST "+guestapi.PathContexts, plain(g.createContext))
+	mux.HandleFunc("GET "+guestapi.PathContexts, plain(g.listContexts))
+	mux.HandleFunc("DELETE "+guestapi.PathContexts+"/{id}", plain(g.removeContext))
+	mux.HandleFunc("POST "+guestapi.PathContexts+"/{id}/restart", plain(g.restartContext))
+	mux.HandleFunc("POST "+guestapi.PathContexts+"/{id}/interrupt", plain(g.interruptContext))
+	mux.HandleFunc("POST "+guestapi.PathContexts+"/{id}/input", plain(g.contextInput))
+}
+
+// plain serves a request with a JSON body, which may be absent, and a JSON
+// reply, as E2B's code interpreter has them.
+func plain[In, Out any](f func(r *http.Request, in *In) (Out, error)) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		in := new(In)
+		if err := readJSON(w, r, in); err != nil {
+			writeError(w, err)
+			return
+		}
+		out, err := f(r, in)
+		if err != nil {
+			writeError(w, err)
+			return
+		}
+		if _, empty := any(out).(*struct{}); empty {
+			w.WriteHeader(http.StatusNoContent)
+			return
+		}
+		writeJSON(w, http.StatusOK, out)
+	}
+}
+
+// readJSON decodes a request's body, if there is one.
+func readJSON(w http.ResponseWriter, r *http.Request, in any) error {
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, guestapi.MaxUnaryRequest))
+	if err != nil {
+		return bodyError(err)
+	}
+	if len(body) == 0 {
+		return nil
+	}
+	if mt, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || mt != guestapi.ContentTypeUnary {
+		return errf(guestapi.CodeInvalidArgument, "the body is not declared as %s", guestapi.ContentTypeUnary)
+	}
+	return decode(body, in)
+}
+
+var errNoContext = errf(guestapi.CodeNotFound, "no such context")
+
+// newEvaluator makes a context, without an interpreter.
+func (g *Guest) newEvaluator(user string, req *guestapi.ContextRequest) (*evaluator, error) {
+	language := req.Language
+	if language == "" {
+		language = "python"
+	}
+	program, ok := kernels.Find(language)
+	if !ok {
+		return nil, errf(guestapi.CodeInvalidArgument, "no contexts of language %q; there are %s", language, strings.Join(kernels.Languages(), ", "))
+	}
+	if len(req.ID) > maxContextID || strings.ContainsAny(req.ID, "/\x00") {
+		return nil, errf(guestapi.CodeInvalidArgument, "a context's name has at most %d bytes and no slash", maxContextID)
+	}
+	if err := checkConfig(&guestapi.ProcessConfig{Cmd: program.Language, Cwd: req.Cwd, Envs: req.Env}); err != nil {
+		return nil, err
+	}
+	a, err := g.account(user)
+	if err != nil {
+		return nil, err
+	}
+	e := &evaluator{
+		g: g, id: req.ID, program: program, account: a, cwd: req.Cwd,
+		env: maps.Clone(req.Env), prepare: slices.Clone(req.Prepare),
+		turn: make(chan struct{}, 1),
+	}
+	e.turn <- struct{}{}
+	if e.id == "" {
+		var b [16]byte
+		if _, err := rand.Read(b[:]); err != nil {
+			return nil, err
+		}
+		e.id = hex.EncodeToString(b[:])
+	}
+	return e, nil
+}
+
+// add makes a context known.
+func (cs *contexts) add(e *evaluator) error {
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	if cs.byID[e.id] != nil {
+		return errf(guestapi.CodeAlreadyExists, "context %q is there already", e.id)
+	}
+	if len(cs.byID) >= maxContexts {
+		return errf(guestapi.CodeResourceExhausted, "there are %d contexts already", len(cs.byID))
+	}
+	cs.byID[e.id] = e
+	return nil
+}
+
+// drop forgets a context.
+func (cs *contexts) drop(e *evaluator) {
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	if cs.byID[e.id] == e {
+		delete(cs.byID, e.id)
+	}
+}
+
+func (cs *contexts) find(id string) (*evaluator, error) {
+	cs.mu.Lock()
+	defer cs.mu.Unlock()
+	if e := cs.byID[id]; e != nil {
+		return e, nil
+	}
+	return nil, errNoContext
+}
+
+// resolve returns the context of a run, which may be made for it.
+func (cs *contexts) resolve(user string, req *guestapi.ExecuteRequest) (*evaluator, error) {
+	wanted := &guestapi.ContextRequest{Language: req.Language, Cwd: req.Cwd, ID: req.ContextID, Env: req.Env, Prepare: req.Prepare}
+	create := req.Create
+	if wanted.ID == "" {
+		program, ok := kernels.Find(req.Language)
+		if !ok && req.Language == "" {
+			program, ok = kernels.Find("python")
+		}
+		if ok {
+			wanted.ID = "default-" + program.Language
+		}
+		create = true
+	}
+	e, err := cs.find(wanted.ID)
+	if err != nil && create {
+		if e, err = cs.g.newEvaluator(user, wanted); err != nil {
+			return nil, err
+		}
+		if cs.add(e) != nil {
+			// Another run made it, or there is no more room.
+			if e, err = cs.find(wanted.ID); err != nil {
+				return nil, errf(guestapi.CodeResourceExhausted, "there are %d contexts already", maxContexts)
+			}
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	if req.Language != "" {
+		if p, ok := kernels.Find(req.Language); !ok || p.Language != e.program.Language {
+			return nil, errf(guestapi.CodeFailedPrecondition, "context %q is of language %s, not %s", e.id, e.program.Language, req.Language)
+		}
+	}
+	return e, nil
+}
+
+func (g *Guest) createContext(r *http.Request, in *guestapi.ContextRequest) (*guestapi.Context, error) {
+	e, err := g.newEvaluator(requestUser(r), in)
+	if err != nil {
+		return nil, err
+	}
+	if err := g.contexts.add(e); err != nil {
+		return nil, err
+	}
+	if _, err := e.ensure(r.Context().Done()); err != nil {
+		_ = e.end(true, "")
+		return nil, err
+	}
+	return e.describe(), nil
+}
+
+func (g *Guest) listContexts(*http.Request, *struct{}) ([]guestapi.Context, error) {
+	g.contexts.mu.Lock()
+	all := slices.Collect(maps.Values(g.contexts.byID))
+	g.contexts.mu.Unlock()
+	list := make([]guestapi.Context, 0, len(all))
+	for _, e := range all {
+		list = append(list, *e.describe())
+	}
+	slices.SortFunc(list, func(a, b guestapi.Context) int { return strings.Compare(a.ID, b.ID) })
+	return list, nil
+}
+
+func (e *evaluator) describe() *guestapi.Context {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	c := &guestapi.Context{ID: e.id, Language: e.program.Language, Cwd: e.cwd, Busy: e.run != nil, Runs: e.runs}
+	if e.live != nil {
+		c.Version, c.PID, c.Cwd = e.live.version, e.live.p.child.pid, e.live.p.cwd
+	}
+	return c
+}
+
+func (g *Guest) removeContext(r *http.Request, _ *struct{}) (*struct{}, error) {
+	e, err := g.contexts.find(r.PathValue("id"))
+	if err != nil {
+		return nil, err
+	}
+	return &struct{}{}, e.end(true, "the context was removed")
+}
+
+func (g *Guest) restartContext(r *http.Request, _ *struct{}) (*struct{}, error) {
+	e, err := g.contexts.find(r.PathValue("id"))
+	if err != nil {
+		return nil, err
+	}
+	return &struct{}{}, e.end(false, "the context was restarted")
+}
+
+// end ends a context's interpreter and all that it started, and the context
+// itself if remove is set. A run that is under way is told the cause.
+func (e *evaluator) end(remove bool, cause string) error {
+	e.mu.Lock()
+	e.removed = e.removed || remove
+	k := e.live
+	run := e.run
+	e.mu.Unlock()
+	if run != nil {
+		run.doom(cause)
+	}
+	if remove {
+		e.g.contexts.drop(e)
+	}
+	if k == nil {
+		return nil
+	}
+	err := e.g.killTree(k.p)
+	<-k.dead
+	e.mu.Lock()
+	e.lost = "" // it was asked for: there is nothing to tell
+	e.mu.Unlock()
+	return err
+}
+
+func (g *Guest) interruptContext(r *http.Request, in *guestapi.InterruptRequest) (*struct{}, error) {
+	e, err := g.contexts.find(r.PathValue("id"))
+	if err != nil {
+		return nil, err
+	}
+	e.mu.Lock()
+	run := e.run
+	e.mu.Unlock()
+	if run == nil {
+		return nil, errf(guestapi.CodeAborted, "context %q has no run under way", e.id)
+	}
+	patience := grace(in.GraceMillis)
+	if in.Kill {
+		patience = 0
+	}
+	run.interrupt(func(end *guestapi.ExecutionEnd) { end.Stopped = true }, patience)
+	return &struct{}{}, nil
+}
+
+func grace(millis int64) time.Duration {
+	if millis <= 0 {
+		return guestapi.DefaultGrace
+	}
+	return min(time.Duration(millis)*time.Millisecond, time.Hour)
+}
+
+func (g *Guest) contextInput(r *http.Request, in *guestapi.InputRequest) (*struct{}, error) {
+	e, err := g.contexts.find(r.PathValue("id"))
+	if err != nil {
+		return nil, err
+	}
+	e.mu.Lock()
+	run := e.run
+	e.mu.Unlock()
+	if run == nil {
+		return nil, errf(guestapi.CodeAborted, "context %q has no run under way", e.id)
+	}
+	return &struct{}{}, run.input(in)
+}

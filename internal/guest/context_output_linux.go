@@ -1,0 +1,332 @@
+package guest
+
+import (
+	"os"
+	"time"
+	"unicode/utf8"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/glovebox-dev/glovebox/internal/guestapi"
+	"github.com/glovebox-dev/glovebox/internal/kernels"
+)
+
+const (
+	// floodRead is from where on a read of output is worth its wake-up.
+	floodRead = 32 << 10
+	// floodPause is how long a reader lets small output gather once it comes
+	// without pause, and floodGap how soon the next counts as that.
+	floodPause = 500 * time.Microsecond
+	floodGap   = time.Millisecond
+	// maxLate bounds the output that is kept between runs. The oldest goes.
+	maxLate = 256 << 10
+	// maxLateResults bounds the results that are.
+	maxLateResults = 16
+)
+
+// output1 reads one of an interpreter's two outputs.
+type output1 struct {
+	k      *interpreter
+	f      *os.File
+	stream guestapi.Stream
+	// Guarded by k.order:
+	part []byte // an incomplete character at the end of what was read
+}
+
+// read hands on output until its end.
+func (o *output1) read() {
+	rc, err := o.f.SyscallConn()
+	if err != nil {
+		return
+	}
+	var last time.Time
+	for {
+		n := 0
+		err := rc.Read(func(fd uintptr) bool {
+			o.k.order.Lock()
+			defer o.k.order.Unlock()
+			var again bool
+			n, again = o.take(int(fd))
+			return !again
+		})
+		if err != nil || n == 0 {
+			return
+		}
+		now := time.Now()
+		if n < floodRead && now.Sub(last) < floodGap {
+			time.Sleep(floodPause)
+			now = time.Now()
+		}
+		last = now
+	}
+}
+
+// take reads what is there, once, and hands it on. Again says that there was
+// nothing; n is 0 at the end. k.order is held.
+func (o *output1) take(fd int) (n int, again bool) {
+	buf := chunkPool.Get().(*[chunkSize]byte)
+	defer chunkPool.Put(buf)
+	for {
+		keep := copy(buf[:], o.part)
+		n, err := unix.Read(fd, buf[keep:])
+		switch {
+		case err == unix.EINTR:
+			continue
+		case err == unix.EAGAIN:
+			return 0, true
+		case err != nil || n <= 0:
+			return 0, false
+		}
+		data := buf[:keep+n]
+		whole := wholeText(data)
+		o.part = append(o.part[:0], data[whole:]...)
+		if whole > 0 {
+			o.k.deliver(o.stream, data[:whole])
+		}
+		return n, false
+	}
+}
+
+// flush hands on what was kept as the beginning of a character.
+func (o *output1) flush() {
+	if len(o.part) > 0 {
+		o.k.deliver(o.stream, o.part)
+		o.part = o.part[:0]
+	}
+}
+
+// wholeText returns how much of b has no incomplete character at its end.
+func wholeText(b []byte) int {
+	for i := len(b) - 1; i >= 0 && i > len(b)-utf8.UTFMax-1; i-- {
+		if utf8.RuneStart(b[i]) {
+			if utf8.FullRune(b[i:]) {
+				return len(b)
+			}
+			return i
+		}
+	}
+	return len(b)
+}
+
+// drainOutputs hands on all that is in the pipes now: at most what they hold,
+// for somebody may write all the time. k.order is held.
+func (k *interpreter) drainOutputs() {
+	for _, o := range k.outputs {
+		rc, err := o.f.SyscallConn()
+		if err != nil {
+			continue
+		}
+		_ = rc.Control(func(fd uintptr) {
+			for total := 0; total < kernelPipe; {
+				n, again := o.take(int(fd))
+				if again || n == 0 {
+					return
+				}
+				total += n
+			}
+		})
+	}
+}
+
+// deliver hands output to the run under way, or keeps it for the next.
+// k.order is held.
+func (k *interpreter) deliver(s guestapi.Stream, data []byte) {
+	if s == guestapi.Stderr {
+		k.p.out.note(data)
+	}
+	e := k.e
+	e.mu.Lock()
+	run := e.run
+	if run == nil || run.k != k || run.over {
+		e.late.add(s, e.runs, data)
+		run = nil
+	}
+	e.mu.Unlock()
+	if run != nil {
+		run.text(s, data)
+	}
+}
+
+// note remembers the last of the error output.
+func (o *output) note(data []byte) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.tail = append(o.tail, data[max(0, len(data)-maxTail):]...)
+	o.tail = o.tail[max(0, len(o.tail)-maxTail):]
+}
+
+// listen receives the kernel's messages.
+func (k *interpreter) listen() {
+	rc, err := k.events.SyscallConn()
+	if err != nil {
+		return
+	}
+	for {
+		over := false
+		err := rc.Read(func(fd uintptr) bool {
+			k.order.Lock()
+			defer k.order.Unlock()
+			again, end := k.receive(int(fd))
+			over = end
+			return !again
+		})
+		if err != nil || over {
+			return
+		}
+	}
+}
+
+// drainEvents handles the messages that are there. k.order is held.
+func (k *interpreter) drainEvents() {
+	rc, err := k.events.SyscallConn()
+	if err != nil {
+		return
+	}
+	_ = rc.Control(func(fd uintptr) {
+		for {
+			if again, end := k.receive(int(fd)); again || end {
+				return
+			}
+		}
+	})
+}
+
+// receive handles one message. Again says that there was none, over that there
+// will be none. k.order is held.
+func (k *interpreter) receive(fd int) (again, over bool) {
+	buf := chunkPool.Get().(*[chunkSize]byte)
+	defer chunkPool.Put(buf)
+	n, err := unix.Read(fd, buf[:kernels.MaxMessage])
+	switch {
+	case err == unix.EINTR:
+		return false, false
+	case err == unix.EAGAIN:
+		return true, false
+	case err != nil:
+		return false, true
+	case n == 0:
+		// The end, or a message of nothing that user code sent.
+		poll := []unix.PollFd{{Fd: int32(fd)}}
+		_, err := unix.Poll(poll, 0)
+		return false, err == nil && poll[0].Revents&unix.POLLHUP != 0
+	}
+	ev, ask, err := k.assembler.Add(buf[:n])
+	if err != nil {
+		k.junk++
+	}
+	if ev != nil {
+		k.drainOutputs()
+		k.handle(ev)
+	}
+	if ask {
+		_, _ = unix.Write(fd, []byte{'!'})
+	}
+	return false, false
+}
+
+// handle acts on an event. k.order is held.
+func (k *interpreter) handle(ev *kernels.Event) {
+	e := k.e
+	if ev.Ev == "ready" {
+		e.mu.Lock()
+		k.version = cleanVersion(ev.Version)
+		run := e.run
+		e.mu.Unlock()
+		select {
+		case <-k.ready:
+			if run != nil && run.k == k {
+				run.resumed()
+			}
+		default:
+			close(k.ready)
+		}
+		return
+	}
+	if ev.Ev == "late" {
+		s := guestapi.Stdout
+		if ev.Stream == string(guestapi.Stderr) {
+			s = guestapi.Stderr
+		}
+		e.mu.Lock()
+		run := e.run
+		if run == nil || run.over {
+			e.late.add(s, ev.ID, []byte(ev.Text))
+			run = nil
+		}
+		e.mu.Unlock()
+		if run != nil {
+			run.send(&guestapi.ExecuteEvent{Type: guestapi.ExecuteLate, Stream: s, Run: ev.ID, Text: ev.Text})
+		}
+		return
+	}
+	e.mu.Lock()
+	run := e.run
+	if run != nil && (run.k != k || run.over) {
+		run = nil
+	}
+	if ev.Ev == "result" && (run == nil || run.id != ev.ID) {
+		if run == nil {
+			e.late.result(ev)
+		}
+		e.mu.Unlock()
+		if run != nil {
+			run.send(&guestapi.ExecuteEvent{Type: guestapi.ExecuteLate, Result: &guestapi.Result{Data: ev.Data, Late: max(ev.ID, 1)}})
+		}
+		return
+	}
+	e.mu.Unlock()
+	if run != nil && run.id == ev.ID {
+		run.handle(ev)
+	}
+}
+
+// cleanVersion returns a version as a kernel tells it, bounded.
+func cleanVersion(v string) string {
+	out := make([]byte, 0, 32)
+	for _, c := range []byte(v) {
+		if c > ' ' && c < 0x7f && len(out) < 32 {
+			out = append(out, c)
+		}
+	}
+	return string(out)
+}
+
+// lateOutput is what came while no run was under way.
+type lateOutput struct {
+	pieces  []latePiece
+	bytes   int
+	dropped int64
+	results []*kernels.Event
+}
+
+type latePiece struct {
+	stream guestapi.Stream
+	run    int
+	data   []byte
+}
+
+// add keeps a copy of data, and drops the oldest of what is too much.
+func (l *lateOutput) add(s guestapi.Stream, run int, data []byte) {
+	if over := len(data) - maxLate; over > 0 {
+		l.dropped += int64(over)
+		data = data[over:]
+	}
+	if n := len(l.pieces); n > 0 && l.pieces[n-1].stream == s && l.pieces[n-1].run == run && len(l.pieces[n-1].data) < 32<<10 {
+		l.pieces[n-1].data = append(l.pieces[n-1].data, data...)
+	} else {
+		l.pieces = append(l.pieces, latePiece{s, run, append([]byte(nil), data...)})
+	}
+	l.bytes += len(data)
+	for l.bytes > maxLate && len(l.pieces) > 1 {
+		l.bytes -= len(l.pieces[0].data)
+		l.dropped += int64(len(l.pieces[0].data))
+		l.pieces = l.pieces[1:]
+	}
+}
+
+// result keeps a result.
+func (l *lateOutput) result(ev *kernels.Event) {
+	if len(l.results) < maxLateResults {
+		l.results = append(l.results, ev)
+	}
+}

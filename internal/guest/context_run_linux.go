@@ -1,0 +1,609 @@
+package guest
+
+import (
+	"bytes"
+	"encoding/json"
+	"net/http"
+	"os"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+	"unicode/utf8"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/glovebox-dev/glovebox/internal/guestapi"
+	"github.com/glovebox-dev/glovebox/internal/kernels"
+)
+
+const (
+	// maxStdin bounds the input that waits for a run to ask for it.
+	maxStdin = 1 << 20
+	// maxUnsent bounds the events that a run is ahead of its caller.
+	maxUnsent = 1 << 20
+	// maxShellInput bounds how long a shell may leave input unread.
+	maxShellInput = 10 * time.Second
+)
+
+// A run is one execution in a context. Its events go to one caller; if that
+// leaves they are dropped, and the run is interrupted.
+type run struct {
+	e   *evaluator
+	k   *interpreter
+	id  int
+	req *guestapi.ExecuteRequest
+
+	over bool // its end came; guarded by e.mu
+
+	mu       sync.Mutex
+	space    sync.Cond     // signalled when unsent shrinks, or nobody listens
+	unsent   []byte        // events, encoded
+	news     chan struct{} // has a value when there may be something in unsent
+	gone     bool          // nobody listens
+	finished bool          // the end is in unsent
+	cause    string
+	why      guestapi.ExecutionEnd // the reasons of an interrupt
+	killed   bool
+	// held is the end of a run whose shell executes itself anew; it is told
+	// when the shell is ready, for the next run is not before that.
+	held    *guestapi.ExecutionEnd
+	timers  []*time.Timer
+	failure string // the last error, to judge an end by
+	began   usage
+
+	stdin struct {
+		text    []byte
+		eof     bool
+		waiting bool
+	}
+}
+
+// execute serves POST /execute.
+func (g *Guest) execute(w http.ResponseWriter, r *http.Request) {
+	req := new(guestapi.ExecuteRequest)
+	if err := readJSON(w, r, req); err != nil {
+		writeError(w, err)
+		return
+	}
+	x, err := g.begin(r, req)
+	if err != nil {
+		writeError(w, err)
+		return
+	}
+	w.Header().Set("Content-Type", guestapi.ContentTypeEvents)
+	x.carry(w, r)
+}
+
+// begin waits for the context's turn and starts a run.
+func (g *Guest) begin(r *http.Request, req *guestapi.ExecuteRequest) (*run, error) {
+	e, err := g.contexts.resolve(requestUser(r), req)
+	if err != nil {
+		return nil, err
+	}
+	if e.program.Shell {
+		if strings.IndexByte(req.Code, 0) >= 0 {
+			return nil, errf(guestapi.CodeInvalidArgument, "code of a shell has no NUL byte")
+		}
+		for name := range req.EnvVars {
+			if !kernels.ValidEnvName(name) {
+				return nil, errf(guestapi.CodeInvalidArgument, "bad environment variable %q", name)
+			}
+		}
+	}
+	if err := checkConfig(&guestapi.ProcessConfig{Cmd: "code", Envs: req.EnvVars}); err != nil {
+		return nil, err
+	}
+	select {
+	case <-e.turn:
+	case <-r.Context().Done():
+		return nil, errf(guestapi.CodeCanceled, "the caller left before its turn")
+	}
+	x, err := e.open(r, req)
+	if err != nil {
+		e.turn <- struct{}{}
+		return nil, err
+	}
+	if req.TimeoutMillis > 0 {
+		x.after(time.Duration(req.TimeoutMillis)*time.Millisecond, func() {
+			x.interrupt(func(end *guestapi.ExecutionEnd) { end.TimedOut = true }, grace(req.GraceMillis))
+		})
+	}
+	// Apart: a kernel that does not read its request is met by the deadline.
+	go x.start()
+	return x, nil
+}
+
+// open makes a run of the context's interpreter, which is started if there is
+// none. The caller has the context's turn.
+func (e *evaluator) open(r *http.Request, req *guestapi.ExecuteRequest) (*run, error) {
+	for {
+		k, err := e.ensure(r.Context().Done())
+		if err != nil {
+			return nil, err
+		}
+		x := &run{e: e, k: k, req: req, news: make(chan struct{}, 1), began: k.usage()}
+		x.space.L = &x.mu
+		if x.enter() {
+			return x, nil
+		}
+		// It died since; another takes its place.
+	}
+}
+
+// enter makes x the run under way, and sends what a run begins with. It
+// returns false if the interpreter is gone.
+func (x *run) enter() bool {
+	e, k := x.e, x.k
+	k.order.Lock()
+	defer k.order.Unlock()
+	// All that came before is late output of other runs.
+	k.drainOutputs()
+	e.mu.Lock()
+	if e.live != k {
+		e.mu.Unlock()
+		return false
+	}
+	e.runs++
+	k.runs++
+	x.id = e.runs
+	late, lost := e.late, e.lost
+	e.late, e.lost = lateOutput{}, ""
+	e.run = x
+	e.mu.Unlock()
+	x.greet(lost, &late)
+	return true
+}
+
+// greet sends what a run begins with.
+func (x *run) greet(lost string, late *lateOutput) {
+	if lost != "" {
+		x.send(&guestapi.ExecuteEvent{Type: guestapi.ExecuteNotice, Text: lost + "; state lost; started fresh"})
+	}
+	for i, p := range late.pieces {
+		ev := &guestapi.ExecuteEvent{Type: guestapi.ExecuteLate, Stream: p.stream, Run: p.run, Text: toText(p.data)}
+		if i == 0 {
+			ev.Dropped = late.dropped
+		}
+		x.send(ev)
+	}
+	for _, r := range late.results {
+		x.send(&guestapi.ExecuteEvent{Type: guestapi.ExecuteLate, Result: &guestapi.Result{Data: r.Data, Late: max(r.ID, 1)}})
+	}
+	x.send(&guestapi.ExecuteEvent{Type: guestapi.ExecuteCount, ExecutionCount: x.k.runs})
+}
+
+// start hands the code to the kernel.
+func (x *run) start() {
+	r := kernels.Run{ID: x.id, Code: x.req.Code, Env: x.req.EnvVars, Stdin: x.req.Stdin}
+	if x.e.program.Shell {
+		if err := x.k.setCode([]byte(r.Code)); err != nil {
+			x.interrupt(func(*guestapi.ExecutionEnd) {}, 0)
+			return
+		}
+	}
+	// If it cannot be written the interpreter is dead, which is told elsewhere.
+	_ = x.k.request(x.e.program.Run(r))
+}
+
+// after calls f later, unless the run has ended.
+func (x *run) after(d time.Duration, f func()) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if !x.finished {
+		x.timers = append(x.timers, time.AfterFunc(d, f))
+	}
+}
+
+// doom says that the interpreter is about to be killed, and why, if there is
+// more to say. What the run still says then waits for nobody.
+func (x *run) doom(cause string) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	x.killed = true
+	if x.cause == "" {
+		x.cause = cause
+	}
+	x.space.Broadcast()
+}
+
+// interrupt interrupts a run as Control-C does, again in the middle of the
+// grace, and kills its context when that is over.
+func (x *run) interrupt(why func(*guestapi.ExecutionEnd), grace time.Duration) {
+	x.mu.Lock()
+	why(&x.why)
+	x.mu.Unlock()
+	if grace <= 0 {
+		x.kill()
+		return
+	}
+	x.signal()
+	x.after(grace/2, x.signal)
+	x.after(grace, x.kill)
+}
+
+// signal sends SIGINT to what runs, as a terminal would.
+func (x *run) signal() {
+	// While e.mu is held the run cannot end, and so none follows that the
+	// signal would hit.
+	x.e.mu.Lock()
+	defer x.e.mu.Unlock()
+	if !x.over {
+		_ = x.e.g.children.signal(x.k.p.child, unix.SIGINT, true)
+	}
+}
+
+// kill ends the context's interpreter with all that it started.
+func (x *run) kill() {
+	x.e.mu.Lock()
+	over := x.over
+	x.e.mu.Unlock()
+	if over {
+		return
+	}
+	x.doom("")
+	p := x.k.p
+	p.limitHit.Store(p.limitHit.Load() || x.e.g.atProcessLimit(p))
+	_ = x.e.g.killTree(p) // what survives is counted in the end
+}
+
+// input takes input for a run.
+func (x *run) input(in *guestapi.InputRequest) error {
+	if !x.req.Stdin {
+		return errf(guestapi.CodeAborted, "the run takes no input")
+	}
+	if x.e.program.Shell {
+		return x.shellInput(in)
+	}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if x.stdin.eof {
+		return errf(guestapi.CodeAborted, "the run's input has ended")
+	}
+	if len(x.stdin.text)+len(in.Text) > maxStdin {
+		return errf(guestapi.CodeResourceExhausted, "the run has %d bytes of input that it did not ask for", len(x.stdin.text))
+	}
+	x.stdin.text = append(x.stdin.text, in.Text...)
+	x.stdin.eof = in.EOF
+	x.answer()
+	return nil
+}
+
+// shellInput writes to the pipe that a shell's programs read.
+func (x *run) shellInput(in *guestapi.InputRequest) error {
+	x.k.stdin.SetWriteDeadline(time.Now().Add(maxShellInput))
+	if _, err := x.k.stdin.WriteString(in.Text); err != nil {
+		if isClosed(err) {
+			return errf(guestapi.CodeAborted, "the run's input has ended")
+		}
+		if os.IsTimeout(err) {
+			return errf(guestapi.CodeResourceExhausted, "the run does not read its input")
+		}
+		return errf(guestapi.CodeInternal, "write input: %v", err)
+	}
+	if in.EOF {
+		x.k.stdin.Close()
+	}
+	return nil
+}
+
+// answer answers a kernel that waits for input, if there is an answer. x.mu is
+// held.
+func (x *run) answer() {
+	if !x.stdin.waiting {
+		return
+	}
+	i := bytes.IndexByte(x.stdin.text, '\n')
+	eof := false
+	var line string
+	switch {
+	case i >= 0:
+		line, x.stdin.text = string(x.stdin.text[:i+1]), x.stdin.text[i+1:]
+	case x.stdin.eof:
+		line, x.stdin.text = string(x.stdin.text), nil
+		eof = line == ""
+	default:
+		return
+	}
+	x.stdin.waiting = false
+	b := x.e.program.Input(x.id, strings.ToValidUTF8(line, "\uFFFD"), eof)
+	go func() { _ = x.k.request(b) }()
+}
+
+// handle acts on an event of the kernel. k.order is held.
+func (x *run) handle(ev *kernels.Event) {
+	switch ev.Ev {
+	case "result":
+		x.send(&guestapi.ExecuteEvent{Result: &guestapi.Result{Data: ev.Data, Main: ev.Main}})
+	case "error":
+		x.mu.Lock()
+		x.failure = ev.Name + ": " + ev.Value
+		x.mu.Unlock()
+		x.send(&guestapi.ExecuteEvent{Error: &guestapi.RunError{
+			Name: ev.Name, Value: ev.Value, Traceback: ev.Traceback, Line: ev.Line, Source: ev.Text,
+		}})
+	case "input":
+		x.mu.Lock()
+		x.stdin.waiting = true
+		x.answer()
+		waits := x.stdin.waiting
+		x.mu.Unlock()
+		if waits {
+			x.send(&guestapi.ExecuteEvent{Type: guestapi.ExecuteInput, Prompt: ev.Prompt, Password: ev.Password})
+		}
+	case "end":
+		x.ended(ev)
+	}
+}
+
+// ended ends a run whose interpreter lives on. k.order is held.
+func (x *run) ended(ev *kernels.Event) {
+	for _, o := range x.k.outputs {
+		o.flush()
+	}
+	end := guestapi.ExecutionEnd{Status: ev.Status, ExitCode: ev.ExitCode}
+	d := &end.Detail
+	if end.Status == guestapi.EndError || end.Status == guestapi.EndExit {
+		x.mu.Lock()
+		text := x.failure
+		x.mu.Unlock()
+		if end.Status == guestapi.EndExit {
+			text = x.k.p.out.text()
+		}
+		d.DiskFull = tellsAny(text, diskTexts) || diskFull(x.k.p.cwd)
+		d.ProcessLimit = tellsAny(text, forkTexts) || x.e.g.atProcessLimit(x.k.p)
+		d.MemoryKill = tellsAny(text, memoryTexts) || x.e.g.sawOOMKill()
+	}
+	end.Children = x.k.children()
+	if ev.Restart {
+		x.mu.Lock()
+		x.held = &end
+		x.mu.Unlock()
+		x.restart()
+		return
+	}
+	x.finish(end)
+}
+
+// resumed ends a run whose shell is itself again.
+func (x *run) resumed() {
+	x.mu.Lock()
+	end := x.held
+	x.mu.Unlock()
+	if end != nil {
+		x.finish(*end)
+	}
+}
+
+// restart serves a shell that executes itself anew.
+func (x *run) restart() {
+	k := x.k
+	saved, err := k.savedCode(len(x.req.Code))
+	if err == nil {
+		err = k.setCode(saved)
+	}
+	again := x.e.program.Restart(k.command, k.key)
+	go func() {
+		if err == nil {
+			err = k.request(again)
+		}
+		if err != nil {
+			_ = x.e.g.killTree(k.p)
+		}
+	}()
+}
+
+// died ends a run whose interpreter is gone.
+func (x *run) died(ended *guestapi.EndEvent, cause string) {
+	end := guestapi.ExecutionEnd{
+		Status: guestapi.EndDied, StateLost: true, Cause: cause, Signal: ended.Detail.Signal, Detail: *ended.Detail,
+	}
+	if ended.Exited {
+		code := int(ended.ExitCode)
+		end.ExitCode = &code
+		if x.e.program.Shell && code >= 0 {
+			// The code made the shell go: that is how scripts end.
+			end.Status = guestapi.EndExit
+			if code == 0 {
+				end.Status = guestapi.EndOK
+			}
+		}
+	}
+	x.finish(end)
+}
+
+// finish sends the end and gives the turn to the next run.
+func (x *run) finish(end guestapi.ExecutionEnd) {
+	x.e.mu.Lock()
+	if x.over {
+		x.e.mu.Unlock()
+		return
+	}
+	x.over = true
+	x.e.run = nil
+	x.e.mu.Unlock()
+
+	x.mu.Lock()
+	end.TimedOut, end.Stopped, end.Left = x.why.TimedOut, x.why.Stopped, x.why.Left
+	end.Killed = x.killed && end.StateLost
+	end.Detail.TimedOut = end.TimedOut
+	if x.cause != "" && end.StateLost {
+		end.Cause = x.cause
+	}
+	if (end.TimedOut || end.Stopped || end.Left) && end.Status == guestapi.EndExit && end.ExitCode != nil && *end.ExitCode == 128+int(unix.SIGINT) {
+		end.Status = guestapi.EndInterrupted
+	}
+	timers := x.timers
+	x.timers = nil
+	x.mu.Unlock()
+	for _, t := range timers {
+		t.Stop()
+	}
+	if !end.StateLost {
+		now := x.k.usage()
+		end.Detail.CPUMillis = (now.cpu - x.began.cpu).Milliseconds()
+		end.Detail.PeakMemoryBytes = now.peak
+	}
+	x.send(&guestapi.ExecuteEvent{Type: guestapi.ExecuteEnd, End: &end})
+	x.mu.Lock()
+	x.finished = true
+	x.mu.Unlock()
+	x.wake()
+	x.e.turn <- struct{}{}
+}
+
+// text sends output as events.
+func (x *run) text(s guestapi.Stream, data []byte) {
+	if !utf8.Valid(data) {
+		data = bytes.ToValidUTF8(data, []byte("\uFFFD"))
+	}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if !x.room() {
+		return
+	}
+	x.unsent = guestapi.AppendTextEvent(x.unsent, guestapi.ExecuteType(s), data, time.Now())
+	x.wake()
+}
+
+// send sends an event.
+func (x *run) send(ev *guestapi.ExecuteEvent) {
+	b, err := json.Marshal(ev)
+	if err != nil {
+		// A kernel's JSON was checked when it came; this is a fault of ours.
+		b, _ = json.Marshal(&guestapi.ExecuteEvent{Type: guestapi.ExecuteNotice, Text: "an event was lost: " + err.Error()})
+	}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if !x.room() {
+		return
+	}
+	x.unsent = append(append(x.unsent, b...), '\n')
+	x.wake()
+}
+
+// room waits until there is room for an event, and reports whether somebody
+// listens. An event of any size has room when little is unsent. x.mu is held.
+func (x *run) room() bool {
+	for !x.gone && !x.killed && len(x.unsent) > maxUnsent {
+		x.space.Wait()
+	}
+	return !x.gone
+}
+
+func (x *run) wake() {
+	select {
+	case x.news <- struct{}{}:
+	default:
+	}
+}
+
+// carry sends the run's events until its end, or until the caller leaves.
+func (x *run) carry(w http.ResponseWriter, r *http.Request) {
+	rc := http.NewResponseController(w)
+	interval := keepalive(r)
+	silent := time.NewTimer(interval)
+	defer silent.Stop()
+	var spare []byte
+	for {
+		var alive bool
+		select {
+		case <-x.news:
+		case <-silent.C:
+			alive = true
+		case <-r.Context().Done():
+			x.leave()
+			return
+		}
+		silent.Reset(interval)
+		x.mu.Lock()
+		b, over := x.unsent, x.finished
+		x.unsent = spare[:0]
+		x.space.Broadcast()
+		x.mu.Unlock()
+		if alive && len(b) == 0 {
+			b = append(b, `{"type":"keepalive"}`+"\n"...)
+		}
+		if len(b) > 0 {
+			_, err := w.Write(b)
+			if err == nil {
+				err = rc.Flush()
+			}
+			if err != nil {
+				x.leave()
+				return
+			}
+		}
+		if over {
+			return
+		}
+		spare = nil
+		if cap(b) <= 2*maxUnsent {
+			spare = b
+		}
+	}
+}
+
+// leave drops what the run still says, and interrupts it.
+func (x *run) leave() {
+	x.mu.Lock()
+	x.gone = true
+	x.unsent = nil
+	x.space.Broadcast()
+	over := x.finished
+	x.mu.Unlock()
+	if !over {
+		x.interrupt(func(end *guestapi.ExecutionEnd) { end.Left = true }, grace(x.req.GraceMillis))
+	}
+}
+
+// toText returns data as valid UTF-8.
+func toText(data []byte) string { return strings.ToValidUTF8(string(data), "\uFFFD") }
+
+// usage is what a process used so far.
+type usage struct {
+	cpu  time.Duration
+	peak int64 // bytes
+}
+
+// usage reads what the interpreter, and the children that it waited for, used.
+func (k *interpreter) usage() usage {
+	const tick = time.Second / 100 // USER_HZ, which is 100 everywhere
+	dir := "/proc/" + strconv.Itoa(k.p.child.pid)
+	var buf [4096]byte
+	var u usage
+	stat := buf[:readSmall(dir+"/stat", buf[:])]
+	if f := bytes.Fields(stat[bytes.LastIndexByte(stat, ')')+1:]); len(f) > 14 {
+		for _, field := range f[11:15] { // utime, stime, cutime, cstime
+			if n, err := strconv.ParseInt(string(field), 10, 64); err == nil {
+				u.cpu += time.Duration(n) * tick
+			}
+		}
+	}
+	status := buf[:readSmall(dir+"/status", buf[:])]
+	for line := range bytes.Lines(status) {
+		if v, ok := bytes.CutPrefix(line, []byte("VmHWM:")); ok {
+			if f := bytes.Fields(v); len(f) > 0 {
+				n, _ := strconv.ParseInt(string(f[0]), 10, 64)
+				u.peak = n << 10
+			}
+		}
+	}
+	return u
+}
+
+// children counts the processes that the interpreter's main thread has, and
+// that live.
+func (k *interpreter) children() int {
+	pid := strconv.Itoa(k.p.child.pid)
+	var buf [4096]byte
+	n := 0
+	for f := range bytes.FieldsSeq(buf[:readSmall("/proc/"+pid+"/task/"+pid+"/children", buf[:])]) {
+		if child, err := strconv.Atoi(string(f)); err == nil {
+			if info, ok := readProc(child); ok && !info.dead() {
+				n++
+			}
+		}
+	}
+	return n
+}

@@ -1,0 +1,350 @@
+package guest
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"errors"
+	"io"
+	"os"
+	"runtime"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/glovebox-dev/glovebox/internal/guestapi"
+	"github.com/glovebox-dev/glovebox/internal/kernels"
+)
+
+const (
+	// maxReady bounds how long an interpreter may take to start.
+	maxReady = time.Minute
+	// kernelPipe is the size of the pipes of output that is asked for. A
+	// larger one wakes the guest less often.
+	kernelPipe = 1 << 20
+)
+
+// An interpreter is the process of a context.
+type interpreter struct {
+	e       *evaluator
+	p       *process
+	command string
+	key     string
+
+	requests *os.File // written; requestTurn is held meanwhile
+	events   *os.File
+	outputs  [2]*output1
+	code     *os.File // of a shell: the run's code
+	stdin    *os.File // of a shell: written
+	version  string   // guarded by e.mu
+	runs     int      // guarded by e.mu
+
+	requestTurn sync.Mutex
+	// order is held while output or an event is read and handed on: so nothing
+	// comes between the output before an event and the event.
+	order     sync.Mutex
+	assembler kernels.Assembler
+	junk      int
+
+	ready chan struct{} // closed when the kernel said so
+	dead  chan struct{} // closed when all is over
+}
+
+// ensure returns the context's interpreter, and starts one if there is none.
+// The caller has the context's turn, or is the first to know the context.
+func (e *evaluator) ensure(done <-chan struct{}) (*interpreter, error) {
+	e.mu.Lock()
+	k, removed := e.live, e.removed
+	e.mu.Unlock()
+	if removed {
+		return nil, errNoContext
+	}
+	if k != nil {
+		select {
+		case <-k.dead:
+		default:
+			return k, k.wait(done)
+		}
+	}
+	k, err := e.start()
+	if err != nil {
+		return nil, err
+	}
+	return k, k.wait(done)
+}
+
+// wait waits until the kernel is ready.
+func (k *interpreter) wait(done <-chan struct{}) error {
+	select {
+	case <-k.ready:
+		return nil
+	default:
+	}
+	timer := time.NewTimer(maxReady)
+	defer timer.Stop()
+	select {
+	case <-k.ready:
+		return nil
+	case <-k.dead:
+		text := strings.TrimSpace(k.p.out.text())
+		if i := strings.LastIndexByte(text, '\n'); i >= 0 {
+			text = text[i+1:]
+		}
+		return errf(guestapi.CodeUnavailable, "%s did not start as an interpreter of %s: %s", k.command, k.e.program.Language, text)
+	case <-timer.C:
+		_ = k.e.g.killTree(k.p)
+		return errf(guestapi.CodeUnavailable, "%s did not start within %s", k.command, maxReady)
+	case <-done:
+		return errf(guestapi.CodeCanceled, "the caller left")
+	}
+}
+
+// start starts an interpreter.
+func (e *evaluator) start() (*interpreter, error) {
+	g := e.g
+	id, err := g.procs.reserve("")
+	if err != nil {
+		return nil, err
+	}
+	p := &process{
+		g: g, id: id, account: e.account, config: guestapi.ProcessConfig{Cwd: e.cwd, Envs: e.env},
+		out: newOutput(false, &g.procs.held), expired: make(chan struct{}),
+	}
+	k := &interpreter{e: e, p: p, ready: make(chan struct{}), dead: make(chan struct{})}
+	var key [kernels.KeySize / 2]byte
+	if _, err := rand.Read(key[:]); err != nil {
+		return nil, err
+	}
+	k.key = hex.EncodeToString(key[:])
+	k.assembler.Key = k.key
+	if err := k.spawn(); err != nil {
+		g.procs.release("")
+		return nil, err
+	}
+	g.procs.add(p)
+	e.mu.Lock()
+	e.live = k
+	e.mu.Unlock()
+	for _, o := range k.outputs {
+		go o.read()
+	}
+	go k.listen()
+	go k.follow()
+	// Written apart: a kernel that never reads must not keep the caller.
+	go func() {
+		_ = k.request(e.program.Start(k.command, kernels.Init{Key: k.key, Prepare: e.prepare}))
+	}()
+	return k, nil
+}
+
+// request writes to the kernel. An error says that it is dead, or about to be.
+func (k *interpreter) request(b []byte) error {
+	k.requestTurn.Lock()
+	defer k.requestTurn.Unlock()
+	_, err := k.requests.Write(b)
+	return err
+}
+
+// spawn starts the program and makes its descriptors.
+func (k *interpreter) spawn() error {
+	e, g, p := k.e, k.e.g, k.p
+	env := append(environment(p.account, e.env, false), markerName+"="+g.markers.of(p.id))
+	var file string
+	err := g.as(p.account, func() (err error) {
+		dir := e.cwd
+		if dir == "" {
+			dir = g.cfg.WorkDir
+		}
+		if p.cwd, err = workingDir(dir, p.account); err != nil {
+			return err
+		}
+		for _, command := range e.program.Commands {
+			if file, err = findCommand(command, p.cwd, env); err == nil {
+				return nil
+			}
+		}
+		return errf(guestapi.CodeNotFound, "%s is not in this sandbox: no %s on its PATH", e.program.Language, strings.Join(e.program.Commands, " or "))
+	})
+	if err != nil {
+		return err
+	}
+	k.command = file
+	pl := &plumbing{}
+	fail := func(err error) error {
+		pl.closeAll()
+		return exhausted("make descriptors of an interpreter", err)
+	}
+	null, err := unix.Open(os.DevNull, unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return fail(err)
+	}
+	pl.child = append(pl.child, null)
+	for i, name := range []guestapi.Stream{guestapi.Stdout, guestapi.Stderr} {
+		r, err := pl.pipe(false)
+		if err != nil {
+			return fail(err)
+		}
+		_, _ = unix.FcntlInt(uintptr(pl.child[len(pl.child)-1]), unix.F_SETPIPE_SZ, kernelPipe)
+		k.outputs[i] = &output1{k: k, f: r, stream: name}
+	}
+	if k.requests, err = pl.pipe(true); err != nil {
+		return fail(err)
+	}
+	if k.events, err = pl.messages(); err != nil {
+		return fail(err)
+	}
+	if e.program.Shell {
+		if k.code, err = pl.memory(); err != nil {
+			return fail(err)
+		}
+		if k.stdin, err = pl.pipe(true); err != nil {
+			return fail(err)
+		}
+	}
+	if !g.cfg.AsSelf {
+		// So that programs can open /dev/stdout, and a kernel its own outputs.
+		// Where that cannot be, they do without.
+		for _, fd := range pl.child[1:3] {
+			_ = unix.Fchown(fd, int(p.account.uid), int(p.account.gid))
+		}
+	}
+	attr := &syscall.ProcAttr{Dir: p.cwd, Env: env, Sys: &syscall.SysProcAttr{Setsid: true}}
+	for _, fd := range pl.child {
+		attr.Files = append(attr.Files, uintptr(fd))
+	}
+	if !g.cfg.AsSelf {
+		attr.Sys.Credential = &syscall.Credential{Uid: p.account.uid, Gid: p.account.gid, Groups: p.account.groups}
+	}
+	runtime.LockOSThread() // see spawn of processes
+	defer runtime.UnlockOSThread()
+	p.config.Cmd, p.config.Args = file, e.program.Args(file)
+	p.child, err = g.children.start(file, append([]string{file}, p.config.Args...), attr, g.beforeFork, g.afterFork)
+	if err != nil {
+		pl.closeAll()
+		return execError(err, file, file)
+	}
+	pl.closeChild()
+	if info, ok := readProc(p.child.pid); ok {
+		p.began = info.start
+	}
+	return nil
+}
+
+// messages makes a socket of messages; the child's end blocks.
+func (pl *plumbing) messages() (*os.File, error) {
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, err
+	}
+	pl.child = append(pl.child, fds[1])
+	if err := unix.SetNonblock(fds[0], true); err != nil {
+		unix.Close(fds[0])
+		return nil, err
+	}
+	f := os.NewFile(uintptr(fds[0]), "events")
+	pl.ours = append(pl.ours, f)
+	return f, nil
+}
+
+// memory makes a file without a name that the child has too.
+func (pl *plumbing) memory() (*os.File, error) {
+	fd, err := unix.MemfdCreate("code", unix.MFD_CLOEXEC)
+	if err != nil {
+		return nil, err
+	}
+	f := os.NewFile(uintptr(fd), "code")
+	pl.ours = append(pl.ours, f)
+	// The same open file, so that the guest sets the child's place in it.
+	theirs, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		return nil, err
+	}
+	pl.child = append(pl.child, theirs)
+	return f, nil
+}
+
+// setCode puts what a shell reads next into its file of code.
+func (k *interpreter) setCode(code []byte) error {
+	if err := k.code.Truncate(0); err != nil {
+		return err
+	}
+	if _, err := k.code.WriteAt(code, 0); err != nil {
+		return err
+	}
+	_, err := k.code.Seek(0, io.SeekStart)
+	return err
+}
+
+// maxSaved bounds what a shell saves of itself.
+const maxSaved = 8 << 20
+
+// savedCode returns what a shell wrote behind the code of its run.
+func (k *interpreter) savedCode(after int) ([]byte, error) {
+	return io.ReadAll(io.NewSectionReader(k.code, int64(after), maxSaved))
+}
+
+// follow waits for the interpreter's end and reports it.
+func (k *interpreter) follow() {
+	p, e := k.p, k.e
+	<-p.child.done
+	var detail guestapi.EndDetail
+	failed := !p.child.status.Exited() || p.child.status.ExitStatus() != 0
+	if failed {
+		detail.DiskFull = diskFull(p.cwd)
+		detail.ProcessLimit = p.limitHit.Load() || e.g.atProcessLimit(p)
+	}
+	p.kills.Lock()
+	p.kills.Unlock() //nolint:staticcheck // a kill that was asked for ends first
+	// What it said last is in the pipes.
+	k.order.Lock()
+	k.drainEvents()
+	k.drainOutputs()
+	k.order.Unlock()
+	e.g.describeEnd(p, failed, &detail)
+	ended := endEvent(p.child, &detail)
+	// What it started has nobody to belong to any more.
+	_ = e.g.killTree(p)
+	k.order.Lock()
+	k.drainOutputs()
+	for _, o := range k.outputs {
+		o.flush()
+	}
+	k.order.Unlock()
+
+	e.mu.Lock()
+	run := e.run
+	if e.live == k {
+		e.live = nil
+	}
+	e.lost = deathCause(ended)
+	cause := e.lost
+	e.mu.Unlock()
+	e.g.procs.end(p)
+	p.out.finish(ended)
+	close(k.dead)
+	for _, f := range []*os.File{k.requests, k.events, k.outputs[0].f, k.outputs[1].f, k.code, k.stdin} {
+		if f != nil {
+			f.Close()
+		}
+	}
+	if run != nil && run.k == k {
+		run.died(ended, cause)
+	}
+}
+
+// deathCause says in words how an interpreter ended.
+func deathCause(ended *guestapi.EndEvent) string {
+	d := ended.Detail
+	switch {
+	case d.MemoryKill:
+		return "the interpreter was killed for memory"
+	case ended.Exited:
+		return "the interpreter exited (" + ended.Status + ")"
+	}
+	return "the interpreter was ended by a signal (" + strings.TrimPrefix(ended.Status, "signal: ") + ")"
+}
+
+// isClosed reports whether err is that of a file that was closed.
+func isClosed(err error) bool { return errors.Is(err, os.ErrClosed) }
