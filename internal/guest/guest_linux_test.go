@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"syscall"
@@ -85,9 +86,14 @@ func newHost(t testing.TB, flags ...string) *host {
 	}
 	h.pid = cmd.Process.Pid
 	h.Client = guestapi.NewClient(dialer(h.socket))
+	goroutines, files := runtime.NumGoroutine(), 0
 	t.Cleanup(func() {
 		h.Close()
 		left := h.descendants()
+		if len(left) == 0 && !t.Failed() {
+			eventually(t, "the guest has closed its files", func() bool { return h.files() <= files })
+			eventually(t, "the client's goroutines have ended", func() bool { return runtime.NumGoroutine() <= goroutines })
+		}
 		cmd.Process.Signal(syscall.SIGTERM)
 		if err := cmd.Wait(); err != nil {
 			t.Errorf("guest: %v\n%s", err, stderr.Bytes())
@@ -101,6 +107,7 @@ func newHost(t testing.TB, flags ...string) *host {
 	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(2 * time.Millisecond) {
 		err := h.Health(t.Context())
 		if err == nil {
+			files = h.files()
 			return h
 		}
 		if time.Now().After(deadline) {
@@ -122,6 +129,29 @@ func (h *host) descendants() []procInfo {
 		}
 	}
 	return list
+}
+
+// files counts the descriptors that the guest has open.
+func (h *host) files() int {
+	h.t.Helper()
+	entries, err := os.ReadDir("/proc/" + strconv.Itoa(h.pid) + "/fd")
+	if err != nil {
+		h.t.Fatal(err)
+	}
+	return len(entries)
+}
+
+// programs counts the programs of that name that run below the guest. A child
+// that has yet to execute its program is not one.
+func (h *host) programs(name string) int {
+	n := 0
+	for _, p := range h.descendants() {
+		comm, err := os.ReadFile("/proc/" + strconv.Itoa(p.pid) + "/comm")
+		if err == nil && string(comm) == name+"\n" {
+			n++
+		}
+	}
+	return n
 }
 
 // rss returns the guest's resident memory in bytes.

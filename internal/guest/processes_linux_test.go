@@ -282,9 +282,9 @@ func TestTerminal(t *testing.T) {
 	expect("22 77\r\n")
 	wantKind(t, h.Resize(ctx, pidOf(p), guestapi.PTYSize{Cols: 1 << 17, Rows: 1}), sandbox.Invalid, "too large")
 	send("sleep 1000\n")
-	eventually(t, "sleep runs", func() bool { return len(h.descendants()) == 2 })
+	eventually(t, "sleep runs", func() bool { return h.programs("sleep") == 1 })
 	send("\x03") // Control-C goes to the program in the foreground
-	eventually(t, "sleep is interrupted", func() bool { return len(h.descendants()) == 1 })
+	eventually(t, "sleep is interrupted", func() bool { return h.programs("sleep") == 0 })
 	if err := h.CloseStdin(ctx, pidOf(p)); err != nil {
 		t.Fatal(err)
 	}
@@ -305,7 +305,7 @@ func TestSignals(t *testing.T) {
 		if ev, err := p.Next(); err != nil || string(ev.Data.Stdout) != "ready\n" {
 			t.Fatal(ev, err)
 		}
-		eventually(t, "sleep runs", func() bool { return len(h.descendants()) == 2 })
+		eventually(t, "sleep runs", func() bool { return h.programs("sleep") == 1 })
 		if err := h.Signal(ctx, pidOf(p), sig.name); err != nil {
 			t.Fatal(err)
 		}
