@@ -2,6 +2,7 @@
 # Runs the tests of the embedded sandbox once more, as an ordinary user that is
 # made for the purpose and removed afterwards: root and users go through
 # different code. Whatever the user still runs at the end is a failure.
+# Arguments name what to run, of: gvisor cli.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -15,7 +16,15 @@ dir=$(mktemp -d /tmp/gbx.XXXXXX)
 cleanup() {
 	status=$?
 	trap - EXIT
-	left=$(ps -o pid= -u "$user" 2>/dev/null || true)
+	# What ends in this moment may; what has ended and only waits for its
+	# parent (here PID 1) is nothing.
+	for _ in 1 2 3 4 5 6 7 8 9 10; do
+		left=$(ps -o pid=,stat= -u "$user" | awk '$2 !~ /^Z/ {print $1}' || true)
+		if [ -z "$left" ]; then
+			break
+		fi
+		sleep 0.5
+	done
 	if [ -n "$left" ]; then
 		echo "unprivileged: processes left:"
 		ps -o pid,ppid,stat,etime,args -u "$user" || true
@@ -57,6 +66,17 @@ run() { # NAME PACKAGE-DIRECTORY [FLAGS...]
 }
 
 install -m 755 bin/glovebox internal/guestbin/glovebox-guest "$dir"
-run gvisor internal/driver/gvisor
-run cli internal/cli -test.run Gvisor
+if [ $# = 0 ]; then
+	set -- gvisor cli
+fi
+for what; do
+	case $what in
+	gvisor) run gvisor internal/driver/gvisor ;;
+	cli) run cli internal/cli -test.run Gvisor ;;
+	*)
+		echo "unprivileged: $what is not one of gvisor, cli"
+		exit 2
+		;;
+	esac
+done
 echo "unprivileged: passed"
