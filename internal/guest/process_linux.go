@@ -274,6 +274,7 @@ func (in *input) close() {
 
 // plumbing is the file descriptors of a process to be.
 type plumbing struct {
+	owner    *account   // of its pipes; nil is the guest
 	child    []int      // its 0, 1, 2
 	ours     []*os.File // all that is to be closed if it does not start
 	sources  []*source
@@ -309,6 +310,13 @@ func (pl *plumbing) pipe(childReads bool) (*os.File, error) {
 		theirs, our = our, theirs
 	}
 	pl.child = append(pl.child, theirs)
+	if pl.owner != nil {
+		// Programs open /dev/stdout and its kin anew, as whoever they run as.
+		if err := unix.Fchown(theirs, int(pl.owner.uid), int(pl.owner.gid)); err != nil {
+			unix.Close(our)
+			return nil, err
+		}
+	}
 	if err := unix.SetNonblock(our, true); err != nil {
 		unix.Close(our)
 		return nil, err
@@ -319,8 +327,8 @@ func (pl *plumbing) pipe(childReads bool) (*os.File, error) {
 }
 
 // pipes makes the input and output of a process without a terminal.
-func pipes(withInput bool) (*plumbing, error) {
-	pl := &plumbing{}
+func pipes(withInput bool, owner *account) (*plumbing, error) {
+	pl := &plumbing{owner: owner}
 	fail := func(err error) (*plumbing, error) {
 		pl.closeAll()
 		return nil, exhausted("make pipe", err)

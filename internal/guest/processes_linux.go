@@ -155,7 +155,11 @@ func (g *Guest) spawn(p *process, in *guestapi.StartRequest, env []string) error
 	if in.PTY != nil {
 		pl, err = openTerminal(p.account, in.PTY.Size)
 	} else {
-		pl, err = pipes(in.Stdin == nil || *in.Stdin)
+		var owner *account
+		if !g.cfg.AsSelf {
+			owner = p.account
+		}
+		pl, err = pipes(in.Stdin == nil || *in.Stdin, owner)
 	}
 	if err != nil {
 		return err

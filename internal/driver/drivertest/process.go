@@ -25,6 +25,7 @@ func testProcess(t *testing.T, s *suite) {
 	t.Run("Signal", func(t *testing.T) { processSignal(t, b) })
 	t.Run("NotStarted", func(t *testing.T) { processNotStarted(t, b) })
 	t.Run("Stdin", func(t *testing.T) { processStdin(t, b) })
+	t.Run("Reopened", func(t *testing.T) { processReopened(t, b) })
 	t.Run("Environment", func(t *testing.T) { processEnvironment(t, s) })
 	t.Run("User", func(t *testing.T) { processUser(t, st, b) })
 	t.Run("Dir", func(t *testing.T) { processDir(t, st, b) })
@@ -188,6 +189,20 @@ func processStdin(t *testing.T, b *Box) {
 	}
 	if r, err := Collect(p, nil); err != nil || r.Stdout != "eof\n" {
 		t.Errorf("after CloseStdin: want %q, got %v, %v", "eof\n", r, err)
+	}
+}
+
+// processReopened has programs open their streams by name, as scripts do.
+func processReopened(t *testing.T, b *Box) {
+	for _, user := range []string{sandbox.User, sandbox.Root} {
+		r := b.MustRun(t, Cmd{
+			Shell: "cat /dev/stdin > /dev/stdout && echo error > /dev/stderr",
+			User:  user,
+			Stdin: []byte("input"),
+		})
+		if r.Stdout != "input" || r.Stderr != "error\n" {
+			t.Errorf("%s: /dev/stdin, stdout and stderr opened by name: %v", user, r)
+		}
 	}
 }
 
