@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -34,11 +35,55 @@ type account struct {
 	home, shell string
 }
 
+// accounts remembers accounts until a file that they come from changes: every
+// call asks for one.
+type accounts struct {
+	mu    sync.Mutex
+	files [2]fileState        // of /etc/passwd and /etc/group
+	known map[string]*account // not changed once they are here
+}
+
+// maxAccounts bounds the accounts that are remembered.
+const maxAccounts = 64
+
+// fileState is what changes when a file does.
+type fileState struct {
+	dev, ino uint64
+	size     int64
+	changed  unix.Timespec
+}
+
+func stateOf(path string) fileState {
+	var st unix.Stat_t
+	if unix.Stat(path, &st) != nil {
+		return fileState{}
+	}
+	return fileState{st.Dev, st.Ino, st.Size, st.Ctim}
+}
+
 // account returns the account of that name; an empty name is the user.
 func (g *Guest) account(name string) (*account, error) {
 	if name == "" {
 		name = userName
 	}
+	c := &g.accounts
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	now := [2]fileState{stateOf("/etc/passwd"), stateOf("/etc/group")}
+	if now != c.files || c.known == nil || len(c.known) >= maxAccounts {
+		c.files, c.known = now, make(map[string]*account)
+	}
+	if a := c.known[name]; a != nil {
+		return a, nil
+	}
+	a, err := g.readAccount(name)
+	if err == nil {
+		c.known[name] = a
+	}
+	return a, err
+}
+
+func (g *Guest) readAccount(name string) (*account, error) {
 	a := &account{name: name}
 	found := false
 	eachLine("/etc/passwd", func(line string) bool {

@@ -1,7 +1,6 @@
 package guest
 
 import (
-	"os"
 	"time"
 	"unicode/utf8"
 
@@ -24,34 +23,45 @@ const (
 	maxLateResults = 16
 )
 
-// output1 reads one of an interpreter's two outputs.
-type output1 struct {
-	k      *interpreter
-	f      *os.File
+// An outlet is one of an interpreter's two outputs. Its fields are guarded by
+// the interpreter's order.
+type outlet struct {
+	fd     int // -1 when it has ended
 	stream guestapi.Stream
-	// Guarded by k.order:
-	part []byte // an incomplete character at the end of what was read
+	part   []byte // an incomplete character at the end of what was read
 }
 
-// read hands on output until its end.
-func (o *output1) read() {
-	rc, err := o.f.SyscallConn()
-	if err != nil {
-		return
-	}
+// read hands on output until its end. It waits in a system call of its own
+// thread: while small output gathers, no write wakes anybody.
+func (k *interpreter) read() {
 	var last time.Time
 	for {
-		n := 0
-		err := rc.Read(func(fd uintptr) bool {
-			o.k.order.Lock()
-			defer o.k.order.Unlock()
-			var again bool
-			n, again = o.take(int(fd))
-			return !again
-		})
-		if err != nil || n == 0 {
-			return
+		poll := []unix.PollFd{{Fd: int32(k.quit), Events: unix.POLLIN}}
+		k.order.Lock()
+		for i := range k.outputs {
+			if fd := k.outputs[i].fd; fd >= 0 {
+				poll = append(poll, unix.PollFd{Fd: int32(fd), Events: unix.POLLIN})
+			}
 		}
+		k.order.Unlock()
+		_, err := unix.Poll(poll, -1)
+		if err == unix.EINTR {
+			continue
+		}
+		if err != nil || poll[0].Revents != 0 {
+			break
+		}
+		n := 0
+		k.order.Lock()
+		for i := range k.outputs {
+			m, over := k.take(&k.outputs[i])
+			if over {
+				unix.Close(k.outputs[i].fd)
+				k.outputs[i].fd = -1
+			}
+			n += m
+		}
+		k.order.Unlock()
 		now := time.Now()
 		if n < floodRead && now.Sub(last) < floodGap {
 			time.Sleep(floodPause)
@@ -59,39 +69,54 @@ func (o *output1) read() {
 		}
 		last = now
 	}
+	k.order.Lock()
+	defer k.order.Unlock()
+	for i := range k.outputs {
+		if k.outputs[i].fd >= 0 {
+			unix.Close(k.outputs[i].fd)
+			k.outputs[i].fd = -1
+		}
+	}
+	unix.Close(k.quit)
 }
 
-// take reads what is there, once, and hands it on. Again says that there was
-// nothing; n is 0 at the end. k.order is held.
-func (o *output1) take(fd int) (n int, again bool) {
+// take reads what is there, once, and hands it on. Over says that no more will
+// come. k.order is held.
+func (k *interpreter) take(o *outlet) (n int, over bool) {
+	if o.fd < 0 {
+		return 0, false
+	}
 	buf := chunkPool.Get().(*[chunkSize]byte)
 	defer chunkPool.Put(buf)
+	keep := copy(buf[:], o.part)
 	for {
-		keep := copy(buf[:], o.part)
-		n, err := unix.Read(fd, buf[keep:])
+		n, err := unix.Read(o.fd, buf[keep:])
 		switch {
 		case err == unix.EINTR:
 			continue
 		case err == unix.EAGAIN:
-			return 0, true
-		case err != nil || n <= 0:
 			return 0, false
+		case err != nil || n <= 0:
+			return 0, true
 		}
 		data := buf[:keep+n]
 		whole := wholeText(data)
 		o.part = append(o.part[:0], data[whole:]...)
 		if whole > 0 {
-			o.k.deliver(o.stream, data[:whole])
+			k.deliver(o.stream, data[:whole])
 		}
 		return n, false
 	}
 }
 
-// flush hands on what was kept as the beginning of a character.
-func (o *output1) flush() {
-	if len(o.part) > 0 {
-		o.k.deliver(o.stream, o.part)
-		o.part = o.part[:0]
+// flushOutputs hands on what was kept as the beginning of a character.
+// k.order is held.
+func (k *interpreter) flushOutputs() {
+	for i := range k.outputs {
+		if o := &k.outputs[i]; len(o.part) > 0 {
+			k.deliver(o.stream, o.part)
+			o.part = o.part[:0]
+		}
 	}
 }
 
@@ -111,20 +136,14 @@ func wholeText(b []byte) int {
 // drainOutputs hands on all that is in the pipes now: at most what they hold,
 // for somebody may write all the time. k.order is held.
 func (k *interpreter) drainOutputs() {
-	for _, o := range k.outputs {
-		rc, err := o.f.SyscallConn()
-		if err != nil {
-			continue
-		}
-		_ = rc.Control(func(fd uintptr) {
-			for total := 0; total < kernelPipe; {
-				n, again := o.take(int(fd))
-				if again || n == 0 {
-					return
-				}
-				total += n
+	for i := range k.outputs {
+		for total := 0; total < kernelPipe; {
+			n, _ := k.take(&k.outputs[i])
+			if n == 0 {
+				break
 			}
-		})
+			total += n
+		}
 	}
 }
 

@@ -35,11 +35,12 @@ type interpreter struct {
 
 	requests *os.File // written; requestTurn is held meanwhile
 	events   *os.File
-	outputs  [2]*output1
-	code     *os.File // of a shell: the run's code
-	stdin    *os.File // of a shell: written
-	version  string   // guarded by e.mu
-	runs     int      // guarded by e.mu
+	outputs  [2]outlet // read
+	quit     int       // an event that ends reading
+	code     *os.File  // of a shell: the run's code
+	stdin    *os.File  // of a shell: written
+	version  string    // guarded by e.mu
+	runs     int       // guarded by e.mu
 
 	requestTurn sync.Mutex
 	// order is held while output or an event is read and handed on: so nothing
@@ -127,9 +128,7 @@ func (e *evaluator) start() (*interpreter, error) {
 	e.mu.Lock()
 	e.live = k
 	e.mu.Unlock()
-	for _, o := range k.outputs {
-		go o.read()
-	}
+	go k.read()
 	go k.listen()
 	go k.follow()
 	// Written apart: a kernel that never reads must not keep the caller.
@@ -172,22 +171,32 @@ func (k *interpreter) spawn() error {
 	}
 	k.command = file
 	pl := &plumbing{}
-	fail := func(err error) error {
+	k.outputs = [2]outlet{{fd: -1, stream: guestapi.Stdout}, {fd: -1, stream: guestapi.Stderr}}
+	closeAll := func() {
 		pl.closeAll()
+		for _, fd := range []int{k.quit, k.outputs[0].fd, k.outputs[1].fd} {
+			if fd >= 0 {
+				unix.Close(fd)
+			}
+		}
+	}
+	fail := func(err error) error {
+		closeAll()
 		return exhausted("make descriptors of an interpreter", err)
+	}
+	if k.quit, err = unix.Eventfd(0, unix.EFD_CLOEXEC); err != nil {
+		k.quit = -1
+		return fail(err)
 	}
 	null, err := unix.Open(os.DevNull, unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		return fail(err)
 	}
 	pl.child = append(pl.child, null)
-	for i, name := range []guestapi.Stream{guestapi.Stdout, guestapi.Stderr} {
-		r, err := pl.pipe(false)
-		if err != nil {
+	for i := range k.outputs {
+		if k.outputs[i].fd, err = pl.outlet(); err != nil {
 			return fail(err)
 		}
-		_, _ = unix.FcntlInt(uintptr(pl.child[len(pl.child)-1]), unix.F_SETPIPE_SZ, kernelPipe)
-		k.outputs[i] = &output1{k: k, f: r, stream: name}
 	}
 	if k.requests, err = pl.pipe(true); err != nil {
 		return fail(err)
@@ -222,7 +231,7 @@ func (k *interpreter) spawn() error {
 	p.config.Cmd, p.config.Args = file, e.program.Args(file)
 	p.child, err = g.children.start(file, append([]string{file}, p.config.Args...), attr, g.beforeFork, g.afterFork)
 	if err != nil {
-		pl.closeAll()
+		closeAll()
 		return execError(err, file, file)
 	}
 	pl.closeChild()
@@ -230,6 +239,19 @@ func (k *interpreter) spawn() error {
 		p.began = info.start
 	}
 	return nil
+}
+
+// outlet makes a pipe for output and returns our end. That is not a file of the
+// runtime's, whose poller would wake at every write of the child's.
+func (pl *plumbing) outlet() (int, error) {
+	var fds [2]int
+	if err := unix.Pipe2(fds[:], unix.O_CLOEXEC); err != nil {
+		return -1, err
+	}
+	pl.child = append(pl.child, fds[1])
+	// A kernel that refuses a larger buffer gives the usual one.
+	_, _ = unix.FcntlInt(uintptr(fds[1]), unix.F_SETPIPE_SZ, kernelPipe)
+	return fds[0], unix.SetNonblock(fds[0], true)
 }
 
 // messages makes a socket of messages; the child's end blocks.
@@ -308,10 +330,11 @@ func (k *interpreter) follow() {
 	_ = e.g.killTree(p)
 	k.order.Lock()
 	k.drainOutputs()
-	for _, o := range k.outputs {
-		o.flush()
-	}
+	k.flushOutputs()
 	k.order.Unlock()
+	var one [8]byte
+	one[0] = 1
+	_, _ = unix.Write(k.quit, one[:])
 
 	e.mu.Lock()
 	run := e.run
@@ -324,7 +347,7 @@ func (k *interpreter) follow() {
 	e.g.procs.end(p)
 	p.out.finish(ended)
 	close(k.dead)
-	for _, f := range []*os.File{k.requests, k.events, k.outputs[0].f, k.outputs[1].f, k.code, k.stdin} {
+	for _, f := range []*os.File{k.requests, k.events, k.code, k.stdin} {
 		if f != nil {
 			f.Close()
 		}

@@ -44,6 +44,7 @@ type Guest struct {
 	children *reaper
 	sigs     chan os.Signal
 	markers  *markers
+	accounts accounts
 	procs    *table
 	watches  *watches
 	contexts *contexts

@@ -270,11 +270,14 @@ func findCommand(cmd, cwd string, env []string) (string, error) {
 			dir = path.Join(cwd, dir)
 		}
 		file := path.Join(dir, cmd)
-		if isExecutable(file) {
+		var st unix.Stat_t
+		if unix.Stat(file, &st) != nil || st.Mode&unix.S_IFMT != unix.S_IFREG {
+			continue
+		}
+		if mayExecute(file, &st) {
 			return file, nil
 		}
-		var st unix.Stat_t
-		refused = refused || unix.Stat(file, &st) == nil && st.Mode&unix.S_IFMT == unix.S_IFREG
+		refused = true
 	}
 	if refused {
 		return "", errf(guestapi.CodePermissionDenied, "not executable: %s", cmd)
@@ -285,8 +288,11 @@ func findCommand(cmd, cwd string, env []string) (string, error) {
 // isExecutable reports whether this thread's user may execute a file.
 func isExecutable(file string) bool {
 	var st unix.Stat_t
-	return unix.Stat(file, &st) == nil && st.Mode&unix.S_IFMT == unix.S_IFREG && st.Mode&0o111 != 0 &&
-		unix.Faccessat(unix.AT_FDCWD, file, unix.X_OK, unix.AT_EACCESS) == nil
+	return unix.Stat(file, &st) == nil && st.Mode&unix.S_IFMT == unix.S_IFREG && mayExecute(file, &st)
+}
+
+func mayExecute(file string, st *unix.Stat_t) bool {
+	return st.Mode&0o111 != 0 && unix.Faccessat(unix.AT_FDCWD, file, unix.X_OK, unix.AT_EACCESS) == nil
 }
 
 // execError is the error of a program that did not start.
