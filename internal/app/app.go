@@ -12,7 +12,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"os"
 	"sync"
 	"time"
 
@@ -21,7 +20,6 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/driver"
 	"github.com/glovebox-dev/glovebox/internal/engine"
 	"github.com/glovebox-dev/glovebox/internal/guestbin"
-	"github.com/glovebox-dev/glovebox/internal/sandbox"
 	"github.com/glovebox-dev/glovebox/internal/store"
 )
 
@@ -38,6 +36,9 @@ type Options struct {
 	Detached bool
 	// Passive does no work in the background: for a caller that only looks.
 	Passive bool
+	// Conformance serves HTTP without tokens, on a loopback address only, and
+	// with the fixtures of MCP's conformance suite.
+	Conformance bool
 	// TestDrivers are drivers by name beside those of the build. Only tests
 	// have any.
 	TestDrivers map[string]Maker
@@ -70,9 +71,8 @@ func Open(ctx context.Context, opts Options) (_ *System, err error) {
 		}
 	}()
 	c := opts.Config
-	if err := os.MkdirAll(c.StateDir, 0o700); err != nil {
-		return nil, sandbox.WithHint(sandbox.Errorf(sandbox.Unavailable, "make state directory: %w", err),
-			"name another with --state-dir or GLOVEBOX_STATE_DIR")
+	if err := makeStateDir(c.StateDir); err != nil {
+		return nil, err
 	}
 	guest, err := guestbin.Path(c.StateDir)
 	if err != nil {
@@ -126,6 +126,9 @@ func Open(ctx context.Context, opts Options) (_ *System, err error) {
 
 // DriverName returns the name of the driver in use.
 func (s *System) DriverName() string { return s.driver.Info().Name }
+
+// Config returns the configuration in use.
+func (s *System) Config() config.Config { return s.opts.Config }
 
 // Close ends everything: the sandboxes that are not detached, the driver, the
 // store. It returns when nothing of them is left.

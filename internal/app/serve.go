@@ -15,7 +15,17 @@ import (
 
 // mcp returns a server of the engine for MCP clients.
 func (s *System) mcp() (*mcpserver.Server, error) {
-	return mcpserver.New(mcpserver.Options{Engine: s.Engine, Log: s.log, Version: s.opts.Version})
+	c := s.opts.Config
+	return mcpserver.New(mcpserver.Options{
+		Engine:          s.Engine,
+		Log:             s.log,
+		Version:         s.opts.Version,
+		Tools:           c.MCP.Tools,
+		ReadOnly:        c.MCP.ReadOnly,
+		MaxMessageBytes: int64(c.Server.BodyLimit),
+		MaxSessions:     c.Server.Sessions,
+		Conformance:     s.opts.Conformance,
+	})
 }
 
 // ServeStdio serves one MCP client on in and out, as the local user, until in
@@ -50,26 +60,39 @@ func (s *System) Listen(ctx context.Context) (net.Listener, error) {
 }
 
 // ServeHTTP serves MCP clients that prove who they are by a token, until ctx
-// ends; what is under way then has a while to finish. It closes ln.
-func (s *System) ServeHTTP(ctx context.Context, ln net.Listener) error {
+// ends; what is under way then has a while to finish. It calls ready when
+// nothing is left that could be wrong with the configuration. It closes ln.
+func (s *System) ServeHTTP(ctx context.Context, ln net.Listener, ready func()) error {
 	defer ln.Close()
 	server, err := s.mcp()
 	if err != nil {
 		return err
 	}
 	c := s.opts.Config.Server
-	front, err := httpserver.New(httpserver.Options{
-		Listen:       c.Listen,
-		MCP:          server.Handler(),
-		Auth:         s.auth,
-		Log:          s.log,
-		AllowHosts:   c.AllowHosts,
-		AllowOrigins: c.AllowOrigins,
-		Drain:        server.Shutdown,
-	})
+	opts := httpserver.Options{
+		Listen:            c.Listen,
+		MCP:               server.Handler(),
+		Auth:              s.auth,
+		Log:               s.log,
+		AllowHosts:        c.AllowHosts,
+		AllowOrigins:      c.AllowOrigins,
+		PublicURL:         c.PublicURL,
+		CertFile:          c.TLSCert,
+		KeyFile:           c.TLSKey,
+		MaxBodyBytes:      int64(c.BodyLimit),
+		RequestsPerSecond: c.RateLimit,
+		Drain:             server.Shutdown,
+	}
+	if s.opts.Conformance {
+		// The suite sends no token.
+		local := auth.Local()
+		opts.Anonymous = &local
+	}
+	front, err := httpserver.New(opts)
 	if err != nil {
 		return err
 	}
+	ready()
 	return front.Serve(ctx, ln)
 }
 

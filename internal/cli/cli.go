@@ -46,6 +46,8 @@ type program struct {
 		logLevel        string
 		allowUnenforced string
 		json            bool
+		// adjust is what the command's own flags change.
+		adjust func(*config.Config) error
 	}
 }
 
@@ -107,6 +109,11 @@ func (p *program) load() (config.Config, error) {
 	if p.flags.allowUnenforced != "" {
 		if err := c.SetAllowUnenforced(p.flags.allowUnenforced); err != nil {
 			return c, usageError("--allow-unenforced: %w", err)
+		}
+	}
+	if p.flags.adjust != nil {
+		if err := p.flags.adjust(&c); err != nil {
+			return c, err
 		}
 	}
 	return c, c.Validate()

@@ -3,11 +3,13 @@ package cli
 import (
 	"github.com/spf13/cobra"
 
+	"github.com/glovebox-dev/glovebox/internal/config"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
 func (p *program) mcpCommand() *cobra.Command {
-	return &cobra.Command{
+	var tools config.MCP
+	cmd := &cobra.Command{
 		Use:   "mcp",
 		Short: "Serve one MCP client over standard input and output",
 		Long: `Mcp serves the Model Context Protocol on standard input and output. It is what
@@ -27,6 +29,10 @@ Put this into the client's configuration:
 			if _, ok := terminal(p.In); ok {
 				p.say("glovebox: waiting for an MCP client's messages on standard input; press Ctrl-C to leave")
 			}
+			p.flags.adjust = func(c *config.Config) error {
+				applyTools(cmd, &c.MCP, tools)
+				return nil
+			}
 			sys, err := p.open(cmd.Context(), nil)
 			if err != nil {
 				return err
@@ -39,4 +45,6 @@ Put this into the client's configuration:
 			return sandbox.Wrap(err, "serve MCP", "")
 		},
 	}
+	toolFlags(cmd, &tools)
+	return cmd
 }

@@ -16,6 +16,12 @@ func (p *program) printJSON(v any) error {
 	return enc.Encode(v)
 }
 
+// print prints data.
+func (p *program) print(format string, args ...any) error {
+	_, err := fmt.Fprintf(p.Out, format, args...)
+	return err
+}
+
 // say tells a person something.
 func (p *program) say(format string, args ...any) {
 	fmt.Fprintf(p.Err, format+"\n", args...)

@@ -26,6 +26,9 @@ func TestReference(t *testing.T) {
 	for _, c := range root.Commands() {
 		if c.IsAvailableCommand() {
 			writeCommand(&b, c)
+			for _, sub := range c.Commands() {
+				writeCommand(&b, sub)
+			}
 		}
 	}
 	check(t, "cli.md", b.String())

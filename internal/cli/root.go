@@ -50,7 +50,7 @@ and leaves nothing behind.`,
 	root.AddCommand(
 		p.runCommand(), p.shellCommand(),
 		p.psCommand(), p.logsCommand(), p.stopCommand(),
-		p.mcpCommand(), p.serveCommand(),
+		p.mcpCommand(), p.serveCommand(), p.tokenCommand(),
 		p.doctorCommand(), p.versionCommand(),
 		configTopic(),
 	)

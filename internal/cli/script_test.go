@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"net/http"
 	"os"
 	"os/exec"
 	"os/signal"
@@ -101,12 +100,15 @@ func runScripts(t *testing.T, driverName, binary string) {
 			return false, fmt.Errorf("unknown condition %q", cond)
 		},
 		Cmds: map[string]func(*testscript.TestScript, bool, []string){
-			"status":    cmdStatus,
-			"retry":     cmdRetry,
-			"freeport":  cmdFreePort,
-			"http":      cmdHTTP,
-			"mcp":       cmdMCP,
-			"findfirst": cmdFindFirst,
+			"status":      cmdStatus,
+			"retry":       cmdRetry,
+			"freeport":    cmdFreePort,
+			"http":        cmdHTTP,
+			"header":      cmdHeader,
+			"flood":       cmdFlood,
+			"certificate": cmdCertificate,
+			"mcp":         cmdMCP,
+			"findfirst":   cmdFindFirst,
 		},
 	})
 }
@@ -194,40 +196,6 @@ func cmdFreePort(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(err)
 	ts.Check(l.Close())
 	ts.Setenv(args[0], port)
-}
-
-// cmdHTTP makes a request, again until somebody answers, and writes status and
-// body to standard output: http METHOD URL TOKEN [body-file]
-func cmdHTTP(ts *testscript.TestScript, neg bool, args []string) {
-	if neg || len(args) < 3 || len(args) > 4 {
-		ts.Fatalf("usage: http method url token [body-file]")
-	}
-	body := ""
-	if len(args) == 4 {
-		body = ts.ReadFile(args[3])
-	}
-	client := &http.Client{Timeout: 20 * time.Second}
-	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(20 * time.Millisecond) {
-		req, err := http.NewRequestWithContext(context.Background(), args[0], args[1], strings.NewReader(body))
-		ts.Check(err)
-		req.Header.Set("Accept", "application/json, text/event-stream")
-		req.Header.Set("Content-Type", "application/json")
-		if args[2] != "" {
-			req.Header.Set("Authorization", "Bearer "+args[2])
-		}
-		res, err := client.Do(req)
-		if err != nil {
-			if time.Now().After(deadline) {
-				ts.Fatalf("%v", err)
-			}
-			continue
-		}
-		text, err := io.ReadAll(res.Body)
-		ts.Check(err)
-		ts.Check(res.Body.Close())
-		fmt.Fprintf(ts.Stdout(), "%d\n%s\n", res.StatusCode, text)
-		return
-	}
 }
 
 // cmdMCP speaks to a server over stdio: it starts the command after "--",

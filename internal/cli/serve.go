@@ -1,8 +1,10 @@
 package cli
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net"
 	"strings"
@@ -10,12 +12,12 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/glovebox-dev/glovebox/internal/app"
+	"github.com/glovebox-dev/glovebox/internal/config"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
 func (p *program) serveCommand() *cobra.Command {
-	var listen string
-	var newToken bool
+	var flags serveFlags
 	cmd := &cobra.Command{
 		Use:   "serve",
 		Short: "Serve MCP clients over HTTP",
@@ -25,43 +27,44 @@ restarted, and are found again.
 
 Clients send a token. It is made on the first start and printed once, with a
 configuration that can be pasted into a client; only its hash is kept. With
-GLOVEBOX_TOKEN set, that one is accepted and none is made.`,
+GLOVEBOX_TOKEN set, that one is accepted and none is made. glovebox token makes
+more of them, and --oidc-issuer accepts those of an OpenID Connect issuer.`,
 		Example: `  glovebox serve
   glovebox serve --listen 127.0.0.1:9000
   glovebox serve --new-token          when the first one is lost
+  glovebox serve --listen :8443 --tls-cert cert.pem --tls-key key.pem --allow-host box.example.com
   GLOVEBOX_TOKEN=$(openssl rand -hex 32) glovebox serve`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			return p.serve(cmd.Context(), listen, newToken)
+			p.flags.adjust = func(c *config.Config) error { return flags.apply(cmd, c) }
+			return p.serve(cmd.Context(), &flags)
 		},
 	}
-	cmd.Flags().StringVar(&listen, "listen", "", "`address` to listen on; default 127.0.0.1:8080 (GLOVEBOX_LISTEN)")
-	cmd.Flags().BoolVar(&newToken, "new-token", false, "replace the token that the first start made")
+	flags.add(cmd)
 	return cmd
 }
 
-func (p *program) serve(ctx context.Context, listen string, newToken bool) (err error) {
+func (p *program) serve(ctx context.Context, flags *serveFlags) (err error) {
 	sys, err := p.open(ctx, func(o *app.Options) {
 		o.Detached = true
-		if listen != "" {
-			o.Config.Server.Listen = listen
-		}
+		o.Conformance = flags.conformance
 	})
 	if err != nil {
 		return err
 	}
 	defer p.close(ctx, sys, &err)
 
-	token, err := sys.FirstToken(ctx, newToken)
-	if err != nil {
-		return err
-	}
 	ln, err := sys.Listen(ctx)
 	if err != nil {
 		return err
 	}
-	p.sayServing(ln.Addr(), token, sys)
-	if err := sys.ServeHTTP(ctx, ln); err != nil {
+	token := ""
+	if !flags.conformance {
+		if token, err = sys.FirstToken(ctx, flags.newToken); err != nil {
+			return errors.Join(err, ln.Close())
+		}
+	}
+	if err := sys.ServeHTTP(ctx, ln, func() { p.sayServing(ln.Addr(), token, sys, flags.conformance) }); err != nil {
 		return sandbox.Wrap(err, "serve", ln.Addr().String())
 	}
 	p.say("glovebox: stopped")
@@ -69,15 +72,23 @@ func (p *program) serve(ctx context.Context, listen string, newToken bool) (err 
 }
 
 // sayServing tells where the server is and, once, what clients must send.
-func (p *program) sayServing(addr net.Addr, token string, sys *app.System) {
+func (p *program) sayServing(addr net.Addr, token string, sys *app.System, open bool) {
 	colour := p.painter(p.Err)
-	url := "http://" + reachable(addr) + "/mcp"
+	server := sys.Config().Server
+	scheme := "http"
+	if server.TLSCert != "" {
+		scheme = "https"
+	}
+	url := cmp.Or(strings.TrimSuffix(server.PublicURL, "/"), scheme+"://"+reachable(addr)) + "/mcp"
 	p.say("glovebox %s, driver %s, serving MCP at %s", Version(), sys.DriverName(), colour(bold)(url))
-	if host, _, _ := net.SplitHostPort(addr.String()); !net.ParseIP(host).IsLoopback() {
+	if host, _, _ := net.SplitHostPort(addr.String()); !net.ParseIP(host).IsLoopback() && scheme == "http" && server.PublicURL == "" {
 		p.say("%s this address can be reached from other machines, and HTTP is not encrypted:\n"+
-			"put a proxy with TLS in front of it", colour(yellow)("warning:"))
+			"pass --tls-cert and --tls-key, or put a proxy with TLS in front of it", colour(yellow)("warning:"))
 	}
 	switch {
+	case open:
+		p.say("%s no token is asked for: whoever is on this machine can use it", colour(yellow)("warning:"))
+		return
 	case token != "":
 	case p.Getenv("GLOVEBOX_TOKEN") != "":
 		p.say("Clients must send the token of GLOVEBOX_TOKEN, or one that an earlier start made.")

@@ -1,0 +1,66 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"os"
+
+	"github.com/glovebox-dev/glovebox/internal/auth"
+	"github.com/glovebox-dev/glovebox/internal/config"
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
+	"github.com/glovebox-dev/glovebox/internal/store"
+)
+
+// Tokens are the bearer tokens of a state directory. A server that uses the
+// same directory sees every change at once.
+type Tokens struct {
+	store *store.Store
+	auth  *auth.Auth
+}
+
+// OpenTokens opens the tokens of the state directory that c names. They need
+// no driver, so they can be made where no sandbox can. The caller closes them.
+func OpenTokens(ctx context.Context, c config.Config) (*Tokens, error) {
+	if err := makeStateDir(c.StateDir); err != nil {
+		return nil, err
+	}
+	db, err := store.Open(ctx, store.Options{Dir: c.StateDir})
+	if err != nil {
+		return nil, err
+	}
+	a, err := auth.New(auth.Options{Tokens: db})
+	if err != nil {
+		return nil, errors.Join(err, db.Close())
+	}
+	return &Tokens{store: db, auth: a}, nil
+}
+
+// Create makes a token with scopes by name; none are run and files. Its text
+// is not to be had again.
+func (t *Tokens) Create(ctx context.Context, name string, scopes []string) (string, sandbox.Token, error) {
+	parsed, err := auth.ParseScopes(scopes)
+	if err != nil {
+		return "", sandbox.Token{}, err
+	}
+	return t.auth.Create(ctx, name, parsed...)
+}
+
+// List returns every token, revoked ones too, oldest first.
+func (t *Tokens) List(ctx context.Context) ([]sandbox.Token, error) { return t.auth.List(ctx) }
+
+// Revoke ends a token that is named by its id or name. The error wraps
+// [sandbox.NotFound] if there is none in force.
+func (t *Tokens) Revoke(ctx context.Context, idOrName string) error {
+	return t.auth.Revoke(ctx, idOrName)
+}
+
+// Close closes the store.
+func (t *Tokens) Close() error { return t.store.Close() }
+
+func makeStateDir(dir string) error {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return sandbox.WithHint(sandbox.Errorf(sandbox.Unavailable, "make state directory: %w", err),
+			"name another with --state-dir or GLOVEBOX_STATE_DIR")
+	}
+	return nil
+}

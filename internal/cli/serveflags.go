@@ -1,0 +1,83 @@
+package cli
+
+import (
+	"github.com/spf13/cobra"
+
+	"github.com/glovebox-dev/glovebox/internal/config"
+)
+
+// toolFlags narrow what MCP clients are offered, on any transport.
+func toolFlags(cmd *cobra.Command, c *config.MCP) {
+	f := cmd.Flags()
+	f.StringSliceVar(&c.Tools, "tools", nil, "offer only these tools, like run_code,get_run")
+	f.BoolVar(&c.ReadOnly, "read-only", false, "offer only tools that change nothing")
+}
+
+// serveFlags holds what the flags of serve were set to.
+type serveFlags struct {
+	server      config.Server
+	mcp         config.MCP
+	scopes      []string
+	newToken    bool
+	conformance bool
+}
+
+func (s *serveFlags) add(cmd *cobra.Command) {
+	f := cmd.Flags()
+	f.StringVar(&s.server.Listen, "listen", "", "`address` to listen on; default 127.0.0.1:8080 (GLOVEBOX_LISTEN)")
+	f.BoolVar(&s.newToken, "new-token", false, "replace the token that the first start made")
+	f.StringVar(&s.server.PublicURL, "public-url", "", "how clients reach the server, if through a proxy (GLOVEBOX_PUBLIC_URL)")
+	f.StringVar(&s.server.TLSCert, "tls-cert", "", "serve HTTPS with the certificate in this PEM `file` (GLOVEBOX_TLS_CERT)")
+	f.StringVar(&s.server.TLSKey, "tls-key", "", "`file` of the certificate's key (GLOVEBOX_TLS_KEY)")
+	f.StringSliceVar(&s.server.AllowHosts, "allow-host", nil, "accept this `name` in the Host header too (GLOVEBOX_ALLOW_HOSTS)")
+	f.StringSliceVar(&s.server.AllowOrigins, "allow-origin", nil, "accept requests of web pages of this `origin` (GLOVEBOX_ALLOW_ORIGINS)")
+	f.Float64Var(&s.server.RateLimit, "rate-limit", 0, "most requests a second of one token; default 500")
+	f.Var(&s.server.BodyLimit, "body-limit", "most that one request may send; default 8MiB")
+	f.Lookup("body-limit").DefValue = "" // its zero is not what it is
+	f.IntVar(&s.server.Sessions, "max-sessions", 0, "most MCP sessions at one time; default 1000")
+	f.StringVar(&s.server.OIDC.Issuer, "oidc-issuer", "", "accept access tokens of this OpenID Connect issuer, by its `URL` (GLOVEBOX_OIDC_ISSUER)")
+	f.StringVar(&s.server.OIDC.Audience, "oidc-audience", "", "what tokens for this server have as aud (GLOVEBOX_OIDC_AUDIENCE)")
+	f.StringSliceVar(&s.scopes, "oidc-scope", nil, "the issuer's name of a scope, like `run=NAME`; the scopes are run, files and admin")
+	toolFlags(cmd, &s.mcp)
+	f.BoolVar(&s.conformance, "conformance", false, "serve without tokens, with the fixtures of MCP's conformance suite")
+	f.Lookup("conformance").Hidden = true
+}
+
+// apply overwrites what of the configuration has a flag that was given.
+func (s *serveFlags) apply(cmd *cobra.Command, c *config.Config) error {
+	to, from := &c.Server, &s.server
+	set := map[string]func(){
+		"listen":        func() { to.Listen = from.Listen },
+		"public-url":    func() { to.PublicURL = from.PublicURL },
+		"tls-cert":      func() { to.TLSCert = from.TLSCert },
+		"tls-key":       func() { to.TLSKey = from.TLSKey },
+		"allow-host":    func() { to.AllowHosts = from.AllowHosts },
+		"allow-origin":  func() { to.AllowOrigins = from.AllowOrigins },
+		"rate-limit":    func() { to.RateLimit = from.RateLimit },
+		"body-limit":    func() { to.BodyLimit = from.BodyLimit },
+		"max-sessions":  func() { to.Sessions = from.Sessions },
+		"oidc-issuer":   func() { to.OIDC.Issuer = from.OIDC.Issuer },
+		"oidc-audience": func() { to.OIDC.Audience = from.OIDC.Audience },
+	}
+	for name, do := range set {
+		if cmd.Flags().Changed(name) {
+			do()
+		}
+	}
+	for _, text := range s.scopes {
+		if err := to.OIDC.SetScope(text); err != nil {
+			return usageError("--oidc-scope: %w", err)
+		}
+	}
+	applyTools(cmd, &c.MCP, s.mcp)
+	return nil
+}
+
+func applyTools(cmd *cobra.Command, to *config.MCP, from config.MCP) {
+	if cmd.Flags().Changed("tools") {
+		to.Tools = from.Tools
+	}
+	if cmd.Flags().Changed("read-only") {
+		to.ReadOnly = from.ReadOnly
+	}
+}

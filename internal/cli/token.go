@@ -1,0 +1,173 @@
+package cli
+
+import (
+	"errors"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/glovebox-dev/glovebox/internal/app"
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
+)
+
+func (p *program) tokenCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "token",
+		Short: "Make, list and revoke the tokens of clients",
+		Long: `Token manages the tokens that clients of glovebox serve send. Each has a name,
+and sandboxes belong to that name: one client sees nothing of another's. A
+server that runs sees every change at once.`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return sandbox.WithHint(usageError("there is no command %q", "token "+args[0]), "glovebox token --help lists the commands")
+			}
+			return cmd.Help()
+		},
+	}
+	cmd.AddCommand(p.tokenCreateCommand(), p.tokenListCommand(), p.tokenRevokeCommand())
+	return cmd
+}
+
+// withTokens calls f with the tokens of the state directory.
+func (p *program) withTokens(cmd *cobra.Command, f func(*app.Tokens) error) (err error) {
+	c, err := p.load()
+	if err != nil {
+		return err
+	}
+	tokens, err := app.OpenTokens(cmd.Context(), c)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, tokens.Close()) }()
+	return f(tokens)
+}
+
+func (p *program) tokenCreateCommand() *cobra.Command {
+	var scopes []string
+	cmd := &cobra.Command{
+		Use:   "create NAME",
+		Short: "Make a token and print it",
+		Long: `Create makes a token and prints it, the only time that it is shown: just a hash
+of it is kept. What it may do is given by scopes:
+  run    make, use and stop sandboxes
+  files  read and write their files
+  admin  both, and manage the server
+
+A token that takes the name of one that was revoked takes its sandboxes over.`,
+		Example: `  glovebox token create ci
+  glovebox token create reader --scope files
+  TOKEN=$(glovebox token create laptop)`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) != 1 {
+				return sandbox.WithHint(usageError("token create takes one name"), "glovebox token create --help shows how it is called")
+			}
+			return p.withTokens(cmd, func(t *app.Tokens) error {
+				text, token, err := t.Create(cmd.Context(), args[0], scopes)
+				if err != nil {
+					return err
+				}
+				if p.flags.json {
+					return p.printJSON(struct {
+						sandbox.Token
+						Text string `json:"token"`
+					}{token, text})
+				}
+				if err := p.print("%s\n", text); err != nil {
+					return err
+				}
+				p.say("%s may use: %s. This is shown only now.", token.Name, strings.Join(token.Scopes, ", "))
+				return nil
+			})
+		},
+	}
+	cmd.Flags().StringSliceVar(&scopes, "scope", nil, "what it may be used for: run, files, admin; default run,files")
+	p.addJSON(cmd)
+	return cmd
+}
+
+func (p *program) tokenListCommand() *cobra.Command {
+	var all bool
+	cmd := &cobra.Command{
+		Use:     "list",
+		Short:   "List tokens",
+		Long:    `List shows the tokens in force: names and scopes, never the tokens themselves.`,
+		Example: `  glovebox token list --all`,
+		Args:    noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return p.withTokens(cmd, func(t *app.Tokens) error {
+				list, err := t.List(cmd.Context())
+				if err != nil {
+					return err
+				}
+				return p.printTokens(list, all)
+			})
+		},
+	}
+	cmd.Flags().BoolVar(&all, "all", false, "revoked ones too")
+	p.addJSON(cmd)
+	return cmd
+}
+
+func (p *program) printTokens(list []sandbox.Token, all bool) error {
+	now := time.Now()
+	age := func(t time.Time) string {
+		if t.IsZero() {
+			return "never"
+		}
+		return approximately(now.Sub(t)) + " ago"
+	}
+	shown := []sandbox.Token{}
+	var rows [][]string
+	for _, t := range list {
+		if !all && !t.Revoked.IsZero() {
+			continue
+		}
+		shown = append(shown, t)
+		row := []string{t.Name, strings.Join(t.Scopes, ","), age(t.Created), age(t.Used), t.ID}
+		if all {
+			row = append(row, age(t.Revoked))
+		}
+		rows = append(rows, row)
+	}
+	if p.flags.json {
+		return p.printJSON(shown)
+	}
+	if len(rows) == 0 {
+		p.say("no tokens")
+		return nil
+	}
+	names := []string{"NAME", "SCOPES", "MADE", "USED", "ID"}
+	if all {
+		names = append(names, "REVOKED")
+	}
+	return p.printTable(names, rows)
+}
+
+func (p *program) tokenRevokeCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:     "revoke NAME|ID...",
+		Short:   "End tokens at once",
+		Long:    `Revoke ends tokens. A server refuses them from the next request on; what they started ends by its own limits.`,
+		Example: `  glovebox token revoke ci`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return sandbox.WithHint(usageError("name the tokens to revoke"), "glovebox token list shows them")
+			}
+			return p.withTokens(cmd, func(t *app.Tokens) error {
+				var errs []error
+				for _, name := range args {
+					err := t.Revoke(cmd.Context(), name)
+					if errors.Is(err, sandbox.NotFound) {
+						err = sandbox.WithHint(sandbox.Errorf(sandbox.NotFound, "there is no token %q", name), "glovebox token list shows them")
+					}
+					if err == nil {
+						p.say("revoked %s", name)
+					}
+					errs = append(errs, err)
+				}
+				return errors.Join(errs...)
+			})
+		},
+	}
+}
