@@ -159,6 +159,7 @@ func (g *Guest) handler() http.Handler {
 	mux.HandleFunc(guestapi.PathHealth, func(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusNoContent)
 	})
+	mux.HandleFunc(guestapi.PathLimits, unary(g.limits))
 	mux.HandleFunc(guestapi.ProcStart, server(g.start))
 	mux.HandleFunc(guestapi.ProcConnect, server(g.connect))
 	mux.HandleFunc(guestapi.ProcList, unary(g.list))

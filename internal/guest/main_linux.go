@@ -22,7 +22,6 @@ const DefaultSocket = "/run/glovebox/guest.sock"
 //	serve [flags]       the guest; this is what no command means, too
 //	connect [--socket]  hand descriptor 0, a stream socket, to the guest
 //	relay [--socket]    copy between descriptors 0 and 1 and the guest
-//	limits              print [Limits]
 //
 // Serve's flags: --socket PATH to listen at; --conn-fd N, a connected socket
 // to serve at once; --nproc N, the limit on processes; --own DIR,..., to give
@@ -33,7 +32,7 @@ func Main(args []string) int {
 	if len(args) > 0 && len(args[0]) > 0 && args[0][0] != '-' {
 		command, args = args[0], args[1:]
 	}
-	run := map[string]func([]string) error{"serve": serve, "connect": connectMain, "relay": relayMain, "limits": limitsMain}[command]
+	run := map[string]func([]string) error{"serve": serve, "connect": connectMain, "relay": relayMain}[command]
 	err := fmt.Errorf("unknown command %q", command)
 	if run != nil {
 		err = run(args)
@@ -60,7 +59,12 @@ func serve(args []string) error {
 	}
 	fs := flag.NewFlagSet("serve", flag.ContinueOnError)
 	socket := socketFlag(fs)
-	connFD := fs.Int("conn-fd", -1, "an open stream socket to serve")
+	var conns []int
+	fs.Func("conn-fd", "an open stream socket to serve; may be given again", func(s string) error {
+		fd, err := strconv.Atoi(s)
+		conns = append(conns, fd)
+		return err
+	})
 	var cfg Config
 	fs.IntVar(&cfg.MaxProcesses, "nproc", 0, "limit on processes and threads")
 	own := fs.String("own", "", "directories to make and give to the user, separated by commas")
@@ -86,8 +90,8 @@ func serve(args []string) error {
 	if err != nil {
 		return err
 	}
-	if *connFD >= 0 {
-		if err := g.ServeFD(*connFD); err != nil {
+	for _, fd := range conns {
+		if err := g.ServeFD(fd); err != nil {
 			return err
 		}
 	}

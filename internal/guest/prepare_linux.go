@@ -1,16 +1,17 @@
 package guest
 
 import (
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
 	"net"
+	"net/http"
 	"os"
 	"strings"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/glovebox-dev/glovebox/internal/guestapi"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
@@ -32,51 +33,50 @@ func ownDirs(list string) error {
 	return nil
 }
 
-// Limits is what the command "limits" prints, as JSON: what the sandbox's
-// kernel says of the limits that it keeps, to a program of the calling user.
-type Limits struct {
-	DiskBytes    int64    `json:"disk_bytes"`   // size of the root file system
-	Processes    int64    `json:"processes"`    // of the calling user
-	NoNewPrivs   bool     `json:"no_new_privs"` //
-	Capabilities string   `json:"capabilities"` // effective, in hexadecimal
-	Interfaces   []string `json:"interfaces"`   // of the network
+// limits tells what the kernel says of the limits that it keeps.
+func (g *Guest) limits(_ *http.Request, _ *struct{}) (*guestapi.Limits, error) {
+	l, err := readLimits()
+	if err != nil {
+		return nil, errf(guestapi.CodeInternal, "read limits: %v", err)
+	}
+	return l, nil
 }
 
-// limitsMain prints Limits on standard output.
-func limitsMain([]string) error {
+func readLimits() (*guestapi.Limits, error) {
 	var st unix.Statfs_t
 	if err := unix.Statfs("/", &st); err != nil {
-		return fmt.Errorf("statfs: %w", err)
+		return nil, fmt.Errorf("statfs: %w", err)
 	}
 	var nproc unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NPROC, &nproc); err != nil {
-		return fmt.Errorf("getrlimit: %w", err)
+		return nil, fmt.Errorf("getrlimit: %w", err)
 	}
 	status, err := os.ReadFile("/proc/self/status")
 	if err != nil {
-		return err
+		return nil, err
 	}
-	l := Limits{
+	l := &guestapi.Limits{
 		DiskBytes: int64(st.Blocks) * st.Bsize,
 		Processes: int64(min(nproc.Max, 1<<62)),
 	}
 	for line := range strings.Lines(string(status)) {
-		if value, ok := strings.CutPrefix(line, "CapEff:"); ok {
+		// What a program keeps that is executed as another user.
+		if value, ok := strings.CutPrefix(line, "CapInh:"); ok {
 			l.Capabilities = strings.TrimSpace(value)
 		}
 	}
 	// Not every kernel shows it in the status.
 	noNewPrivs, err := unix.PrctlRetInt(unix.PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0)
 	if err != nil {
-		return fmt.Errorf("prctl: %w", err)
+		return nil, fmt.Errorf("prctl: %w", err)
 	}
 	l.NoNewPrivs = noNewPrivs == 1
 	interfaces, err := net.Interfaces()
 	if err != nil {
-		return fmt.Errorf("list network interfaces: %w", err)
+		return nil, fmt.Errorf("list network interfaces: %w", err)
 	}
 	for _, i := range interfaces {
 		l.Interfaces = append(l.Interfaces, i.Name)
 	}
-	return json.NewEncoder(os.Stdout).Encode(&l)
+	return l, nil
 }

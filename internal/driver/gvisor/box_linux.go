@@ -56,8 +56,8 @@ type madeBox struct {
 	gone bool       // guarded by mu
 }
 
-// create makes a box. The guest finds stream as its first connection.
-func (m *maker) create(ctx context.Context, spec *driver.Spec, stream *os.File) (err error) {
+// create makes a box. The guest finds streams as its first connections.
+func (m *maker) create(ctx context.Context, spec *driver.Spec, streams []*os.File) (err error) {
 	root, err := m.root(spec.Image)
 	if err != nil {
 		return err
@@ -95,12 +95,16 @@ func (m *maker) create(ctx context.Context, spec *driver.Spec, stream *os.File) 
 	if err := b.writeBundle(root); err != nil {
 		return err
 	}
+	passed := map[int]*os.File{}
+	for i, stream := range streams {
+		passed[guestConnFD+i] = stream
+	}
 	b.container, err = container.New(b.conf, container.Args{
 		ID:        spec.ID,
 		Spec:      b.bundle(root),
 		BundleDir: b.dir,
 		Attached:  !spec.Detached,
-		PassFiles: map[int]*os.File{guestConnFD: stream},
+		PassFiles: passed,
 	})
 	if err != nil {
 		return explainStart(err)
@@ -235,7 +239,8 @@ func processes(id string) []int {
 	return pids
 }
 
-// guestConnFD is the descriptor on which the guest finds its first connection.
+// guestConnFD is the descriptor on which the guest finds its first connection;
+// the second follows.
 const guestConnFD = 3
 
 // dial starts the guest's connector in the box, with stream as its standard

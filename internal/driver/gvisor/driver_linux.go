@@ -8,18 +8,22 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/glovebox-dev/glovebox/internal/driver"
+	"github.com/glovebox-dev/glovebox/internal/guestapi"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
@@ -44,6 +48,7 @@ type Driver struct {
 
 	mu     sync.Mutex
 	maker  *makerProcess // nil before the first use and after its end
+	boxes  map[*box]bool // that hold connections
 	closed bool
 }
 
@@ -64,7 +69,7 @@ func New(opts Options) (*Driver, error) {
 		}
 		opts.Program = p
 	}
-	return &Driver{opts: opts}, nil
+	return &Driver{opts: opts, boxes: map[*box]bool{}}, nil
 }
 
 // Info implements [driver.Driver].
@@ -213,9 +218,9 @@ func startWithoutMembarrier(cmd *exec.Cmd) error {
 	return <-errc
 }
 
-// call sends req to the maker and waits for its reply. stream, if not nil, is
-// the far end of a stream to the guest; it stays the caller's.
-func (d *Driver) call(ctx context.Context, req *request, stream *os.File) (*reply, error) {
+// call sends req to the maker and waits for its reply. streams are the far ends
+// of streams to the guest; they stay the caller's.
+func (d *Driver) call(ctx context.Context, req *request, streams ...*os.File) (*reply, error) {
 	m, err := d.running()
 	if err != nil {
 		return nil, err
@@ -225,10 +230,7 @@ func (d *Driver) call(ctx context.Context, req *request, stream *os.File) (*repl
 		return nil, err
 	}
 	defer far.Close()
-	files := []*os.File{far}
-	if stream != nil {
-		files = append(files, stream)
-	}
+	files := append([]*os.File{far}, streams...)
 	conn, err := fileConn(near)
 	if err != nil {
 		return nil, err
@@ -265,29 +267,34 @@ func (d *Driver) Probe(ctx context.Context) error {
 	if err := checkProgram(d.opts.Program); err != nil {
 		return err
 	}
-	_, err := d.call(ctx, &request{Op: opProbe}, nil)
+	_, err := d.call(ctx, &request{Op: opProbe})
 	return err
 }
 
-// Create implements [driver.Driver].
+// Create implements [driver.Driver]. The guest is started with two streams: one
+// for the first Dial, and one for the driver's own questions.
 func (d *Driver) Create(ctx context.Context, spec *driver.Spec) (driver.Box, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	near, far, err := socketpair()
-	if err != nil {
-		return nil, err
+	b := d.newBox(spec.ID)
+	var far [2]*os.File
+	for i, near := range []*net.Conn{&b.first, &b.own} {
+		n, f, err := socketpair()
+		if err == nil {
+			defer f.Close()
+			far[i] = f
+			*near, err = fileConn(n)
+		}
+		if err != nil {
+			b.release()
+			return nil, err
+		}
 	}
-	defer far.Close()
-	if _, err := d.call(ctx, &request{Op: opCreate, Ref: spec.ID, Spec: spec}, far); err != nil {
-		near.Close()
+	if _, err := d.call(ctx, &request{Op: opCreate, Ref: spec.ID, Spec: spec}, far[:]...); err != nil {
+		b.release()
 		return nil, sandbox.Wrap(err, "create box", spec.ID)
 	}
-	first, err := fileConn(near)
-	if err != nil {
-		return nil, err
-	}
-	b := &box{d: d, ref: spec.ID, first: first}
 	if err := ctx.Err(); err != nil {
 		// It came to be all the same; nobody would own it.
 		return nil, errors.Join(err, b.Destroy(context.WithoutCancel(ctx)))
@@ -297,7 +304,7 @@ func (d *Driver) Create(ctx context.Context, spec *driver.Spec) (driver.Box, err
 
 // Attach implements [driver.Driver].
 func (d *Driver) Attach(ctx context.Context, ref string) (driver.Box, error) {
-	rep, err := d.call(ctx, &request{Op: opAttach, Ref: ref}, nil)
+	rep, err := d.call(ctx, &request{Op: opAttach, Ref: ref})
 	if err != nil {
 		return nil, sandbox.Wrap(err, "attach box", ref)
 	}
@@ -313,12 +320,12 @@ func (d *Driver) Attach(ctx context.Context, ref string) (driver.Box, error) {
 			return nil, sandbox.Wrap(err, "attach box", ref)
 		}
 	}
-	return &box{d: d, ref: ref}, nil
+	return d.newBox(ref), nil
 }
 
 // List implements [driver.Driver].
 func (d *Driver) List(ctx context.Context) ([]string, error) {
-	rep, err := d.call(ctx, &request{Op: opList}, nil)
+	rep, err := d.call(ctx, &request{Op: opList})
 	if err != nil {
 		return nil, sandbox.Wrap(err, "list boxes", "")
 	}
@@ -327,7 +334,7 @@ func (d *Driver) List(ctx context.Context) ([]string, error) {
 
 // Discard implements [driver.Driver].
 func (d *Driver) Discard(ctx context.Context, ref string) error {
-	_, err := d.call(ctx, &request{Op: opDiscard, Ref: ref}, nil)
+	_, err := d.call(ctx, &request{Op: opDiscard, Ref: ref})
 	return sandbox.Wrap(err, "discard box", ref)
 }
 
@@ -337,7 +344,11 @@ func (d *Driver) Close() error {
 	d.mu.Lock()
 	m := d.maker
 	d.maker, d.closed = nil, true
+	boxes := slices.Collect(maps.Keys(d.boxes))
 	d.mu.Unlock()
+	for _, b := range boxes {
+		b.release()
+	}
 	if m == nil {
 		return nil
 	}
@@ -351,8 +362,41 @@ type box struct {
 	d   *Driver
 	ref string
 
-	mu    sync.Mutex
-	first net.Conn // the stream that the guest was started with, until dialled
+	guest *guestapi.Client // for the driver's own questions
+
+	// asleep is held while the box is paused, resumed, or awake for a
+	// question, so that these do not undo each other.
+	asleep sync.Mutex
+
+	mu sync.Mutex
+	// The streams that the guest was started with, until they are used:
+	// first by Dial, own by guest.
+	first, own net.Conn
+}
+
+// newBox returns a box that holds connections until it is released.
+func (d *Driver) newBox(ref string) *box {
+	b := &box{d: d, ref: ref}
+	b.guest = guestapi.NewClient(func(ctx context.Context) (net.Conn, error) {
+		return b.dial(ctx, &b.own)
+	})
+	d.mu.Lock()
+	d.boxes[b] = true
+	d.mu.Unlock()
+	return b
+}
+
+// release closes what b holds. It may be called again.
+func (b *box) release() {
+	b.d.mu.Lock()
+	delete(b.d.boxes, b)
+	b.d.mu.Unlock()
+	b.guest.Close()
+	for _, at := range []*net.Conn{&b.first, &b.own} {
+		if c := b.take(at); c != nil {
+			c.Close()
+		}
+	}
 }
 
 var (
@@ -363,21 +407,26 @@ var (
 
 func (b *box) Ref() string { return b.ref }
 
-func (b *box) takeFirst() net.Conn {
+// take takes a stream that was there from the start, or nil.
+func (b *box) take(at *net.Conn) net.Conn {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	c := b.first
-	b.first = nil
+	c := *at
+	*at = nil
 	return c
 }
 
 // Dial implements [driver.Box]. The first stream is one that the guest was
 // started with, which saves a process in the box.
 func (b *box) Dial(ctx context.Context) (net.Conn, error) {
+	return b.dial(ctx, &b.first)
+}
+
+func (b *box) dial(ctx context.Context, at *net.Conn) (net.Conn, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	if c := b.takeFirst(); c != nil {
+	if c := b.take(at); c != nil {
 		return c, nil
 	}
 	near, far, err := socketpair()
@@ -392,17 +441,43 @@ func (b *box) Dial(ctx context.Context) (net.Conn, error) {
 	return fileConn(near)
 }
 
+// Receipt implements [driver.Box]. Whoever asks need not know whether the box
+// is paused.
 func (b *box) Receipt(ctx context.Context) (sandbox.Receipt, error) {
-	rep, err := b.d.call(ctx, &request{Op: opReceipt, Ref: b.ref}, nil)
-	if err != nil {
-		return nil, sandbox.Wrap(err, "read receipt of box", b.ref)
-	}
-	receipt, err := rep.Report.receipt()
+	receipt, err := b.receipt(ctx)
 	return receipt, sandbox.Wrap(err, "read receipt of box", b.ref)
 }
 
+func (b *box) receipt(ctx context.Context) (_ sandbox.Receipt, err error) {
+	b.asleep.Lock()
+	defer b.asleep.Unlock()
+	rep, err := b.d.call(ctx, &request{Op: opReceipt, Ref: b.ref})
+	if err != nil {
+		return nil, err
+	}
+	if rep.Report.Paused {
+		if _, err := b.d.call(ctx, &request{Op: opResume, Ref: b.ref}); err != nil {
+			return nil, err
+		}
+		defer func() {
+			_, perr := b.d.call(context.WithoutCancel(ctx), &request{Op: opPause, Ref: b.ref})
+			err = errors.Join(err, perr)
+		}()
+	}
+	ctx, cancel := context.WithTimeout(ctx, askTime)
+	defer cancel()
+	in, err := b.guest.Limits(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return rep.Report.receipt(in)
+}
+
+// askTime is how long a box may take to say what its limits are.
+const askTime = 10 * time.Second
+
 func (b *box) Incidents(ctx context.Context) (driver.Incidents, error) {
-	rep, err := b.d.call(ctx, &request{Op: opIncidents, Ref: b.ref}, nil)
+	rep, err := b.d.call(ctx, &request{Op: opIncidents, Ref: b.ref})
 	if err != nil {
 		return driver.Incidents{}, sandbox.Wrap(err, "read incidents of box", b.ref)
 	}
@@ -410,21 +485,23 @@ func (b *box) Incidents(ctx context.Context) (driver.Incidents, error) {
 }
 
 func (b *box) Pause(ctx context.Context) error {
-	_, err := b.d.call(ctx, &request{Op: opPause, Ref: b.ref}, nil)
+	b.asleep.Lock()
+	defer b.asleep.Unlock()
+	_, err := b.d.call(ctx, &request{Op: opPause, Ref: b.ref})
 	return sandbox.Wrap(err, "pause box", b.ref)
 }
 
 func (b *box) Resume(ctx context.Context) error {
-	_, err := b.d.call(ctx, &request{Op: opResume, Ref: b.ref}, nil)
+	b.asleep.Lock()
+	defer b.asleep.Unlock()
+	_, err := b.d.call(ctx, &request{Op: opResume, Ref: b.ref})
 	return sandbox.Wrap(err, "resume box", b.ref)
 }
 
 // Destroy implements [driver.Box]. Once begun it is not given up: the maker
 // goes on even if ctx ends.
 func (b *box) Destroy(ctx context.Context) error {
-	if c := b.takeFirst(); c != nil {
-		c.Close()
-	}
-	_, err := b.d.call(ctx, &request{Op: opDestroy, Ref: b.ref}, nil)
+	b.release()
+	_, err := b.d.call(ctx, &request{Op: opDestroy, Ref: b.ref})
 	return sandbox.Wrap(err, "destroy box", b.ref)
 }

@@ -202,10 +202,10 @@ func (m *maker) do(ctx context.Context, req *request, files []*os.File, rep *rep
 	case opProbe:
 		return m.probe()
 	case opCreate:
-		if len(files) != 1 || req.Spec == nil || req.Spec.ID != req.Ref {
+		if len(files) != 2 || req.Spec == nil || req.Spec.ID != req.Ref {
 			return sandbox.Errorf(sandbox.Invalid, "incomplete order")
 		}
-		return m.create(ctx, req.Spec, files[0])
+		return m.create(ctx, req.Spec, files)
 	case opAttach:
 		b, err := m.find(req.Ref)
 		if err != nil {
@@ -240,7 +240,7 @@ func (m *maker) do(ctx context.Context, req *request, files []*os.File, rep *rep
 		}
 		return b.dial(ctx, files[0])
 	case opReceipt:
-		rep.Report, err = b.report(ctx)
+		rep.Report, err = b.report()
 	case opIncidents:
 		rep.Incidents, err = b.incidents()
 	case opPause:

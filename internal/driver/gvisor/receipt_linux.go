@@ -1,91 +1,19 @@
 package gvisor
 
 import (
-	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
 	"math"
 	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
-	"time"
 
 	"golang.org/x/sys/unix"
-	"gvisor.dev/gvisor/pkg/sentry/control"
-	"gvisor.dev/gvisor/pkg/sentry/kernel/auth"
 
 	"github.com/glovebox-dev/glovebox/internal/driver"
+	"github.com/glovebox-dev/glovebox/internal/guestapi"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
-
-// inside is what the guest's program says of the limits that the box's kernel
-// keeps, asked anew in the box for each receipt. It runs as nobody, whom the
-// user's programs can neither trace nor signal.
-type inside struct {
-	DiskBytes int64 `json:"disk_bytes"` // size of the root file system
-	Processes int64 `json:"processes"`  // RLIMIT_NPROC
-	NoNewPriv bool  `json:"no_new_privs"`
-	// Caps are the capabilities of a program that is not root's, in hexadecimal.
-	Caps       string   `json:"capabilities"`
-	Interfaces []string `json:"interfaces"` // of the network
-}
-
-// askTime is how long a box may take to say what its limits are.
-const askTime = 10 * time.Second
-
-// nobody is the user that nothing belongs to.
-const nobody = 65534
-
-// askInside runs the guest's program in the box to read its limits back.
-func (b *madeBox) askInside(ctx context.Context) (inside, error) {
-	var in inside
-	ctx, cancel := context.WithTimeout(ctx, askTime)
-	defer cancel()
-	r, w, err := os.Pipe()
-	if err != nil {
-		return in, err
-	}
-	defer r.Close()
-	pid, err := b.container.Execute(b.conf, &control.ExecArgs{
-		Filename:         guestPath,
-		Argv:             []string{guestPath, "limits"},
-		WorkingDirectory: "/",
-		KUID:             nobody,
-		KGID:             nobody,
-		Capabilities:     &auth.TaskCapabilities{},
-		NoNewPrivileges:  true,
-		FilePayload:      control.NewFilePayload(map[int]*os.File{0: b.null, 1: w, 2: b.null}, nil),
-	})
-	w.Close()
-	if err != nil {
-		return in, b.orGone(err)
-	}
-	defer context.AfterFunc(ctx, func() { r.Close() })()
-	data, err := io.ReadAll(io.LimitReader(r, 64<<10))
-	if err != nil {
-		_ = b.container.SignalProcess(unix.SIGKILL, pid)
-		return in, b.orGone(errors.Join(ctx.Err(), err))
-	}
-	return in, json.Unmarshal(data, &in)
-}
-
-// askAwake is askInside also of a box that is paused, which it leaves paused.
-func (b *madeBox) askAwake(ctx context.Context) (inside, error) {
-	b.mu.Lock()
-	if b.gone || !b.paused() {
-		b.mu.Unlock()
-		return b.askInside(ctx)
-	}
-	defer b.mu.Unlock()
-	if err := b.wake(); err != nil {
-		return inside{}, err
-	}
-	in, err := b.askInside(ctx)
-	return in, errors.Join(err, b.sleep())
-}
 
 // A report is what the maker tells of a box for its receipt. The driver, which
 // is outside of the box's user namespace, reads the rest.
@@ -93,35 +21,32 @@ type report struct {
 	Record  record `json:"record"`
 	Sentry  int    `json:"sentry"`
 	Gofer   int    `json:"gofer"`
-	Inside  inside `json:"inside"`
+	Paused  bool   `json:"paused,omitempty"`
 	Watched bool   `json:"watched,omitempty"` // its memory, just now
 }
 
-// report asks inside the box and says what it is made of.
-func (b *madeBox) report(ctx context.Context) (*report, error) {
+// report says what the box is made of.
+func (b *madeBox) report() (*report, error) {
 	if !b.alive() {
 		return nil, fmt.Errorf("%w: its kernel does not run", driver.ErrGone)
-	}
-	in, err := b.askAwake(ctx)
-	if err != nil {
-		return nil, fmt.Errorf("ask inside: %w", err)
 	}
 	return &report{
 		Record:  b.record,
 		Sentry:  b.sentry(),
 		Gofer:   b.container.GoferPid.Load(),
-		Inside:  in,
+		Paused:  b.paused(),
 		Watched: b.watch != nil && b.watch.running(),
 	}, nil
 }
 
-// receipt reads every control back.
-func (r *report) receipt() (sandbox.Receipt, error) {
+// receipt reads every control back. in is what the guest says of the limits
+// that the box's own kernel keeps.
+func (r *report) receipt(in *guestapi.Limits) (sandbox.Receipt, error) {
 	status, err := processStatus(r.Sentry)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", driver.ErrGone, err)
 	}
-	limits, in := r.Record.Spec.Limits, r.Inside
+	limits := r.Record.Spec.Limits
 	return sandbox.Receipt{
 		r.cpuControl(status),
 		r.memoryControl(),
@@ -139,7 +64,7 @@ func (r *report) receipt() (sandbox.Receipt, error) {
 			Mechanism: "gVisor, size of the writable layer",
 			Enforced:  in.DiskBytes > 0 && in.DiskBytes <= limits.DiskBytes,
 		},
-		r.networkControl(),
+		r.networkControl(in.Interfaces),
 		{
 			Name:      sandbox.ControlUser,
 			Asked:     sandbox.User,
@@ -150,9 +75,9 @@ func (r *report) receipt() (sandbox.Receipt, error) {
 		{
 			Name:      sandbox.ControlCapabilities,
 			Asked:     "none",
-			Value:     in.Caps,
+			Value:     in.Capabilities,
 			Mechanism: "gVisor, no_new_privs; gVisor itself has no capability outside its user namespace",
-			Enforced:  in.NoNewPriv && zero(in.Caps) && otherNamespace(r.Sentry, "user"),
+			Enforced:  in.NoNewPrivs && zero(in.Capabilities) && otherNamespace(r.Sentry, "user"),
 		},
 		{
 			Name:      sandbox.ControlSeccomp,
@@ -250,8 +175,7 @@ func (r *report) inGroup(controller string) bool {
 	return false
 }
 
-func (r *report) networkControl() sandbox.Control {
-	names := r.Inside.Interfaces
+func (r *report) networkControl(names []string) sandbox.Control {
 	onlyLoopback := len(names) == 0 || len(names) == 1 && names[0] == "lo"
 	return sandbox.Control{
 		Name:      sandbox.ControlNetwork,

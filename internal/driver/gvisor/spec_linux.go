@@ -69,6 +69,7 @@ func (b *madeBox) bundle(root string) *specs.Spec {
 			Args: []string{
 				guestPath, "serve",
 				"--conn-fd", strconv.Itoa(guestConnFD),
+				"--conn-fd", strconv.Itoa(guestConnFD + 1),
 				"--nproc", strconv.Itoa(l.Processes),
 				"--own", sandbox.WorkDir + ",/home/user",
 			},

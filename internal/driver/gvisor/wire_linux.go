@@ -16,8 +16,7 @@ import (
 // The driver and its maker speak over a socket of packets. Each packet is one
 // request, in JSON, and brings along the end of a fresh stream socket on which
 // the reply comes; closing that stream early cancels the request. A request
-// that opens a stream to the guest brings that stream's far end as a second
-// descriptor.
+// that opens streams to the guest brings their far ends as further descriptors.
 
 // maxRequest bounds a request, in bytes; the largest is a specification.
 const maxRequest = 64 << 10
