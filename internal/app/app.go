@@ -90,7 +90,7 @@ func Open(ctx context.Context, opts Options) (_ *System, err error) {
 	if err != nil {
 		return nil, err
 	}
-	s.auth, err = auth.New(auth.Options{Tokens: s.store, Static: c.Server.Token})
+	s.auth, err = auth.New(auth.Options{Tokens: s.store, Static: c.Server.Token, Issuer: issuerOf(c.Server.OIDC)})
 	if err != nil {
 		return nil, err
 	}

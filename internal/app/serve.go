@@ -8,6 +8,7 @@ import (
 	"syscall"
 
 	"github.com/glovebox-dev/glovebox/internal/auth"
+	"github.com/glovebox-dev/glovebox/internal/config"
 	"github.com/glovebox-dev/glovebox/internal/httpserver"
 	"github.com/glovebox-dev/glovebox/internal/mcpserver"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
@@ -83,6 +84,10 @@ func (s *System) ServeHTTP(ctx context.Context, ln net.Listener, ready func()) e
 		RequestsPerSecond: c.RateLimit,
 		Drain:             server.Shutdown,
 	}
+	if c.OIDC.Issuer != "" {
+		opts.Issuers = []string{c.OIDC.Issuer}
+		opts.Scopes = []string{c.OIDC.Scopes.Run, c.OIDC.Scopes.Files}
+	}
 	if s.opts.Conformance {
 		// The suite sends no token.
 		local := auth.Local()
@@ -94,6 +99,18 @@ func (s *System) ServeHTTP(ctx context.Context, ln net.Listener, ready func()) e
 	}
 	ready()
 	return front.Serve(ctx, ln)
+}
+
+// issuerOf returns the issuer that the configuration names, or nil.
+func issuerOf(c config.OIDC) *auth.Issuer {
+	if c.Issuer == "" {
+		return nil
+	}
+	return &auth.Issuer{
+		URL:      c.Issuer,
+		Audience: c.Audience,
+		Scopes:   map[auth.Scope]string{auth.ScopeRun: c.Scopes.Run, auth.ScopeFiles: c.Scopes.Files, auth.ScopeAdmin: c.Scopes.Admin},
+	}
 }
 
 // firstToken is the name of the token that the first start makes. Its

@@ -36,6 +36,7 @@ var table = []row{
 // outside lists every module that is not ours, and which packages import it.
 // A module is met in one place, so that it can be replaced in one place.
 var outside = map[string][]string{
+	"github.com/coreos/go-oidc/v3":           {"auth"},
 	"github.com/google/go-cmp":               {"tests"},
 	"github.com/modelcontextprotocol/go-sdk": {"mcpserver"},
 	"github.com/opencontainers/runtime-spec": {"driver/gvisor"},
@@ -44,7 +45,7 @@ var outside = map[string][]string{
 	"go.yaml.in/yaml/v3":                     {"config"},
 	"golang.org/x/sys":                       {"driver/drivertest", "driver/fake", "driver/gvisor", "guest", "store"}, // system calls are not an SDK
 	"golang.org/x/term":                      {"cli"},
-	"golang.org/x/time":                      {"httpserver"},
+	"golang.org/x/time":                      {"auth", "httpserver"},
 	"gvisor.dev/gvisor":                      {"driver/gvisor"},
 	"modernc.org/sqlite":                     {"store"},
 }

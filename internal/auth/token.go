@@ -52,6 +52,8 @@ type Options struct {
 	// Static, if not empty, is a token with every scope that is not in the
 	// store: the one from the environment. It has a principal of its own.
 	Static string
+	// Issuer, if it is not nil, makes tokens that are accepted too.
+	Issuer *Issuer
 	// Now is the clock, [time.Now] if nil.
 	Now func() time.Time
 }
@@ -74,6 +76,7 @@ type Auth struct {
 	tokens     TokenStore
 	static     bool
 	staticHash [sha256.Size]byte
+	issuer     *issuer // or nil
 	now        func() time.Time
 
 	mu      sync.Mutex
@@ -87,6 +90,9 @@ func New(o Options) (*Auth, error) {
 	if a.now == nil {
 		a.now = time.Now
 	}
+	if o.Issuer != nil {
+		a.issuer = newIssuer(*o.Issuer, a.now)
+	}
 	if o.Static != "" {
 		if len(o.Static) < MinStaticLength || strings.ContainsAny(o.Static, " \t\r\n") {
 			return nil, sandbox.WithHint(
@@ -99,7 +105,9 @@ func New(o Options) (*Auth, error) {
 }
 
 // Verify returns the identity that a token proves. It returns an error wrapping
-// [sandbox.Unauthenticated] for a token that proves none, whatever the reason.
+// [sandbox.Unauthenticated] for a token that proves none, whatever the reason,
+// and [sandbox.Unavailable] for one of an issuer that is needed and does not
+// answer. An identity of an issuer may have no scope at all.
 //
 // The time it takes says nothing about how near a wrong token is to a right
 // one: only hashes are compared, the static one in constant time.
@@ -107,6 +115,9 @@ func (a *Auth) Verify(ctx context.Context, token string) (Identity, error) {
 	hash := Hash(token)
 	if a.static && subtle.ConstantTimeCompare(hash[:], a.staticHash[:]) == 1 {
 		return Identity{Principal: staticPrincipal, Scopes: Scopes()}, nil
+	}
+	if a.issuer != nil && looksSigned(token) {
+		return a.issuer.verify(ctx, token)
 	}
 	refused := sandbox.Errorf(sandbox.Unauthenticated, "token: not valid")
 	if a.tokens == nil {

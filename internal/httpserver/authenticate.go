@@ -20,11 +20,11 @@ func (s *Server) authenticate(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		id, err := s.identify(r)
 		if errors.Is(err, sandbox.Unauthenticated) {
-			challenge := fmt.Sprintf("Bearer realm=%q, resource_metadata=%q", "glovebox", s.publicURL(r)+metadataPath+r.URL.Path)
+			code := ""
 			if r.Header.Get("Authorization") != "" {
-				challenge += `, error="invalid_token"`
+				code = "invalid_token"
 			}
-			w.Header().Set("WWW-Authenticate", challenge)
+			s.challenge(w, r, code)
 			writeError(w, err)
 			return
 		}
@@ -34,8 +34,27 @@ func (s *Server) authenticate(next http.Handler) http.Handler {
 			return
 		}
 		noteIdentity(r.Context(), id)
+		if len(id.Scopes) == 0 {
+			s.challenge(w, r, "insufficient_scope")
+			refuse(w, http.StatusForbidden, "forbidden", "the token has none of the scopes "+strings.Join(s.opts.Scopes, ", "),
+				"ask its issuer for them")
+			return
+		}
 		next.ServeHTTP(w, r.WithContext(auth.NewContext(r.Context(), id)))
 	})
+}
+
+// challenge says what a token must be like, as RFC 6750 and RFC 9728 do: code
+// is what was wrong with the one that came, or "".
+func (s *Server) challenge(w http.ResponseWriter, r *http.Request, code string) {
+	text := fmt.Sprintf("Bearer realm=%q, resource_metadata=%q", "glovebox", s.publicURL(r)+metadataPath+r.URL.Path)
+	if len(s.opts.Issuers) > 0 {
+		text += fmt.Sprintf(", scope=%q", strings.Join(s.opts.Scopes, " "))
+	}
+	if code != "" {
+		text += fmt.Sprintf(", error=%q", code)
+	}
+	w.Header().Set("WWW-Authenticate", text)
 }
 
 // identify returns who a request's token belongs to.
@@ -71,10 +90,6 @@ func (s *Server) publicURL(r *http.Request) string {
 
 // metadata describes the resource whose path follows metadataPath.
 func (s *Server) metadata(w http.ResponseWriter, r *http.Request) {
-	scopes := []string{}
-	for _, scope := range auth.Scopes() {
-		scopes = append(scopes, string(scope))
-	}
 	issuers := s.opts.Issuers
 	if issuers == nil {
 		issuers = []string{}
@@ -84,6 +99,6 @@ func (s *Server) metadata(w http.ResponseWriter, r *http.Request) {
 		"resource_name":            "Glovebox",
 		"authorization_servers":    issuers,
 		"bearer_methods_supported": []string{"header"},
-		"scopes_supported":         scopes,
+		"scopes_supported":         s.opts.Scopes,
 	})
 }

@@ -55,6 +55,9 @@ type Options struct {
 	// says. Issuers are authorization servers whose tokens Auth takes.
 	PublicURL string
 	Issuers   []string
+	// Scopes are what a client is told to ask an issuer for; none are run and
+	// files.
+	Scopes []string
 
 	// CertFile and KeyFile, if set, are PEM files to serve TLS with.
 	CertFile, KeyFile string
@@ -112,6 +115,9 @@ func New(o Options) (*Server, error) {
 	}
 	if o.RequestsPerSecond == 0 {
 		o.RequestsPerSecond = DefaultRequestsPerSecond
+	}
+	if len(o.Scopes) == 0 {
+		o.Scopes = []string{string(auth.ScopeRun), string(auth.ScopeFiles)}
 	}
 	if o.Grace == 0 {
 		o.Grace = DefaultGrace

@@ -177,7 +177,7 @@ func TestMetadata(t *testing.T) {
 		"resource_name":            "Glovebox",
 		"authorization_servers":    []any{"https://issuer.example.com"},
 		"bearer_methods_supported": []any{"header"},
-		"scopes_supported":         []any{"run", "files", "admin"},
+		"scopes_supported":         []any{"run", "files"},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("metadata (-want +got):\n%s", diff)
@@ -272,7 +272,7 @@ func TestNewInvalid(t *testing.T) {
 }
 
 func TestAnonymous(t *testing.T) {
-	s := newServer(t, func(o *Options) { o.Anonymous = &auth.Identity{Principal: "nobody"} })
+	s := newServer(t, func(o *Options) { o.Anonymous = &auth.Identity{Principal: "nobody", Scopes: auth.Scopes()} })
 	body, _ := io.ReadAll(request(s, "POST", "/mcp", "x").Body)
 	if string(body) != "nobody:x" {
 		t.Errorf("without a token: %q", body)
