@@ -194,45 +194,69 @@ func BenchmarkCommand(b *testing.B) {
 
 // BenchmarkIdle is what a sandbox costs in which nothing is run: memory as
 // proportional set size of all its processes, and CPU over some seconds; then
-// memory with a Python that waits for input.
+// memory with a Python that waits for input. It is measured of one alone, which
+// bears all of the program's text, and of one of ten, which share it.
 func BenchmarkIdle(b *testing.B) {
+	const many = 10
 	sys := benchSystem(b)
 	for b.Loop() {
-		box, err := sys.Engine.Create(b.Context(), sandbox.Local, sandbox.CreateRequest{})
-		if err != nil {
-			b.Fatal(err)
-		}
-		time.Sleep(time.Second) // the engine lets it rest
-		const watched = 3 * time.Second
-		pids := processesOf(b, box.ID)
-		before := cpuOf(b, pids)
-		time.Sleep(watched)
-		used := cpuOf(b, pids) - before
-		b.ReportMetric(float64(used)/float64(watched)*100, "cpu-%")
-		b.ReportMetric(float64(pssOf(b, pids))/(1<<20), "pss-MiB")
-
-		run, err := sys.Engine.Start(b.Context(), sandbox.Local, sandbox.RunRequest{
-			SandboxID: box.ID, Code: "print(1)\ninput()", Language: "python", KeepStdin: true,
-		})
-		if err != nil {
-			b.Fatal(err)
-		}
-		for {
-			out, err := sys.Engine.Output(b.Context(), sandbox.Local, run.ID, 0)
+		boxes := []sandbox.Sandbox{}
+		for range many {
+			box, err := sys.Engine.Create(b.Context(), sandbox.Local, sandbox.CreateRequest{})
 			if err != nil {
 				b.Fatal(err)
 			}
-			if out.Stdout != "" {
-				break
+			boxes = append(boxes, box)
+			if len(boxes) == 1 {
+				time.Sleep(time.Second) // the engine lets it rest
+				const watched = 3 * time.Second
+				pids := processesOf(b, box.ID)
+				before := cpuOf(b, pids)
+				time.Sleep(watched)
+				used := cpuOf(b, pids) - before
+				b.ReportMetric(float64(used)/float64(watched)*100, "cpu-%")
+				b.ReportMetric(pssOfAll(b, boxes), "pss-alone-MiB")
 			}
-			time.Sleep(10 * time.Millisecond)
 		}
-		b.ReportMetric(float64(pssOf(b, processesOf(b, box.ID)))/(1<<20), "pss-python-MiB")
-		if err := sys.Engine.Stop(b.Context(), sandbox.Local, box.ID); err != nil {
-			b.Fatal(err)
+		time.Sleep(time.Second)
+		b.ReportMetric(pssOfAll(b, boxes), "pss-of-ten-MiB")
+		for _, box := range boxes {
+			run, err := sys.Engine.Start(b.Context(), sandbox.Local, sandbox.RunRequest{
+				SandboxID: box.ID, Code: "print(1)\ninput()", Language: "python", KeepStdin: true,
+			})
+			if err != nil {
+				b.Fatal(err)
+			}
+			for {
+				out, err := sys.Engine.Output(b.Context(), sandbox.Local, run.ID, 0)
+				if err != nil {
+					b.Fatal(err)
+				}
+				if out.Stdout != "" {
+					break
+				}
+				time.Sleep(10 * time.Millisecond)
+			}
+		}
+		b.ReportMetric(pssOfAll(b, boxes), "pss-of-ten-with-python-MiB")
+		for _, box := range boxes {
+			if err := sys.Engine.Stop(b.Context(), sandbox.Local, box.ID); err != nil {
+				b.Fatal(err)
+			}
 		}
 	}
 	b.ReportMetric(0, "ns/op")
+}
+
+// pssOfAll returns the proportional set size of a sandbox's processes, on
+// average over boxes, in MiB.
+func pssOfAll(b *testing.B, boxes []sandbox.Sandbox) float64 {
+	b.Helper()
+	var total int64
+	for _, box := range boxes {
+		total += pssOf(b, processesOf(b, box.ID))
+	}
+	return float64(total) / float64(len(boxes)) / (1 << 20)
 }
 
 // processesOf returns the processes on this machine that have the sandbox's
