@@ -21,6 +21,8 @@ const (
 	maxStdin = 1 << 20
 	// maxUnsent bounds the events that a run is ahead of its caller.
 	maxUnsent = 1 << 20
+	// maxGreeting bounds how long the first events wait for others.
+	maxGreeting = 20 * time.Millisecond
 	// maxShellInput bounds how long a shell may leave input unread.
 	maxShellInput = 10 * time.Second
 )
@@ -49,7 +51,8 @@ type run struct {
 	held    *guestapi.ExecutionEnd
 	timers  []*time.Timer
 	failure string // the last error, to judge an end by
-	began   usage
+	began   time.Time
+	cpu     time.Duration // what the interpreter had used by then
 
 	stdin struct {
 		text    []byte
@@ -121,7 +124,7 @@ func (e *evaluator) open(r *http.Request, req *guestapi.ExecuteRequest) (*run, e
 		if err != nil {
 			return nil, err
 		}
-		x := &run{e: e, k: k, req: req, news: make(chan struct{}, 1), began: k.usage()}
+		x := &run{e: e, k: k, req: req, news: make(chan struct{}, 1), began: time.Now(), cpu: k.cpu()}
 		x.space.L = &x.mu
 		if x.enter() {
 			return x, nil
@@ -156,6 +159,12 @@ func (x *run) enter() bool {
 
 // greet sends what a run begins with.
 func (x *run) greet(lost string, late *lateOutput) {
+	defer func() {
+		select {
+		case <-x.news: // see carry
+		default:
+		}
+	}()
 	if lost != "" {
 		x.send(&guestapi.ExecuteEvent{Type: guestapi.ExecuteNotice, Text: lost + "; state lost; started fresh"})
 	}
@@ -331,6 +340,9 @@ func (x *run) handle(ev *kernels.Event) {
 			x.send(&guestapi.ExecuteEvent{Type: guestapi.ExecuteInput, Prompt: ev.Prompt, Password: ev.Password})
 		}
 	case "end":
+		if len(ev.Result) > 0 {
+			x.send(&guestapi.ExecuteEvent{Result: &guestapi.Result{Data: ev.Result, Main: true}})
+		}
 		x.ended(ev)
 	}
 }
@@ -437,9 +449,8 @@ func (x *run) finish(end guestapi.ExecutionEnd) {
 		t.Stop()
 	}
 	if !end.StateLost {
-		now := x.k.usage()
-		end.Detail.CPUMillis = (now.cpu - x.began.cpu).Milliseconds()
-		end.Detail.PeakMemoryBytes = now.peak
+		end.Detail.CPUMillis = (x.k.cpu() - x.cpu).Milliseconds()
+		end.Detail.PeakMemoryBytes = x.k.peak(time.Since(x.began))
 	}
 	x.send(&guestapi.ExecuteEvent{Type: guestapi.ExecuteEnd, End: &end})
 	x.mu.Lock()
@@ -499,8 +510,10 @@ func (x *run) wake() {
 func (x *run) carry(w http.ResponseWriter, r *http.Request) {
 	rc := http.NewResponseController(w)
 	interval := keepalive(r)
-	silent := time.NewTimer(interval)
+	// What a run begins with waits for what follows it soon.
+	silent := time.NewTimer(maxGreeting)
 	defer silent.Stop()
+	greeting := true
 	var spare []byte
 	for {
 		var alive bool
@@ -518,7 +531,7 @@ func (x *run) carry(w http.ResponseWriter, r *http.Request) {
 		x.unsent = spare[:0]
 		x.space.Broadcast()
 		x.mu.Unlock()
-		if alive && len(b) == 0 {
+		if alive && len(b) == 0 && !greeting {
 			b = append(b, `{"type":"keepalive"}`+"\n"...)
 		}
 		if len(b) > 0 {
@@ -534,7 +547,7 @@ func (x *run) carry(w http.ResponseWriter, r *http.Request) {
 		if over {
 			return
 		}
-		spare = nil
+		greeting, spare = false, nil
 		if cap(b) <= 2*maxUnsent {
 			spare = b
 		}

@@ -9,6 +9,7 @@ import (
 	"runtime"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"time"
 
@@ -42,6 +43,7 @@ type interpreter struct {
 	version  string    // guarded by e.mu
 	runs     int       // guarded by e.mu
 
+	peakBytes   atomic.Int64
 	requestTurn sync.Mutex
 	// order is held while output or an event is read and handed on: so nothing
 	// comes between the output before an event and the event.

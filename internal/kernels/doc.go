@@ -34,7 +34,8 @@
 // before it sends an event, and the guest that receives one first reads all
 // that is in the pipes. Behind a result of display, which more output may
 // follow, the kernel waits for the guest's answer: what is printed afterwards
-// comes afterwards. The order between descriptors 1 and 2 is not kept.
+// comes afterwards. The order between descriptors 1 and 2 is not kept. Python
+// gathers lines that follow each other closely; see Raw in its kernel.
 //
 // # Threads and processes that outlive their run
 //

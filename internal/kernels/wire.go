@@ -223,6 +223,8 @@ type Event struct {
 	Prompt   string `json:"prompt"`
 	Password bool   `json:"password"`
 
+	// Of end: the main result, if it was not sent before.
+	Result map[string]json.RawMessage `json:"result"`
 	// Of end. Status is ok, error (an exception), exit (a code that is not 0)
 	// or interrupted; a shell leaves it out. Restart says that the shell
 	// executes itself anew.

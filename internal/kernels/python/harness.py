@@ -123,6 +123,8 @@ class Kernel:
                 self.send({"op": "input", "id": self.next, "text": answers.pop(0) if answers else None})
             elif what["ev"] == "end":
                 assert what["id"] == self.next, what
+                if "result" in what:
+                    r.log.append(("result", {"ev": "result", "id": what["id"], "main": True, "data": what["result"]}))
                 r.end = what
                 r.status = what["status"]
                 return r

@@ -23,6 +23,7 @@ import os
 import random
 import sys
 import threading
+import time
 import traceback
 import types
 
@@ -32,8 +33,12 @@ MAX_TEXT = 1 << 20  # characters of one text in a result
 MAX_EVENT = 24 << 20  # bytes of one event
 MAX_TRACEBACK = 64 << 10
 MAX_CELLS = 500  # sources that tracebacks can show
+CLOSE = 0.0002  # seconds between two lines that follow each other closely
+CLOSE_LINES = 16  # such lines make the next ones gather
+GATHER = 0.01  # seconds
+SPAWNS = ("subprocess.Popen", "os.system", "os.posix_spawn", "os.exec", "os.fork", "os.forkpty", "pty.spawn")
 
-_read, _write, _dup2, _close, _getpid, _exit = os.read, os.write, os.dup2, os.close, os.getpid, os._exit
+_read, _write, _dup2, _close, _exit = os.read, os.write, os.dup2, os.close, os._exit
 _environ, _urandom = os.environ, os.urandom
 _get_ident, _fcntl, _set_signal = _thread.get_ident, fcntl.fcntl, _signal.signal
 _F_GETFL, _F_SETFL, _NONBLOCK = fcntl.F_GETFL, fcntl.F_SETFL, os.O_NONBLOCK
@@ -45,11 +50,12 @@ _cells = linecache.cache
 _enumerate_threads = threading.enumerate
 _modules = sys.modules
 _CO_COROUTINE = 0x80
+_monotonic, _sleep, _start_thread = time.monotonic, time.sleep, _thread.start_new_thread
 _real_input = builtins.input
 _original_print = builtins.print
 _builtins = builtins
 _sys = sys
-_FileIO, _BufferedWriter, _TextIOWrapper = io.FileIO, io.BufferedWriter, io.TextIOWrapper
+_BufferedWriter = io.BufferedWriter
 _loads = json.decoder.JSONDecoder().scan_once
 
 
@@ -76,13 +82,41 @@ class Out(io.TextIOWrapper):
     """Standard output or error, on descriptor 1 or 2 like any program's."""
 
 
+class Raw(io.FileIO):
+    """Descriptor 1 or 2. A line is one system call, until lines follow each
+    other closely: then they gather, and a thread of ours hands them on every
+    ten milliseconds. All that could overtake them hands them on first: results,
+    the end, a fork, another program, an exit. A kill costs what was printed
+    since."""
+
+    def begin(self, fd):
+        self.number = fd
+        self.writes = self.streak = 0
+        self.last = 0.0
+        return self
+
+    def write(self, b):
+        now = _monotonic()
+        self.streak = self.streak + 1 if now - self.last < CLOSE else 0
+        self.writes += 1
+        if self.streak >= CLOSE_LINES and not kernel.gathering and not kernel.alone:
+            kernel.gather()
+        n = super().write(b)
+        if n is None:  # a program of ours left the pipe non-blocking
+            flags = _fcntl(self.number, _F_GETFL)
+            _fcntl(self.number, _F_SETFL, flags & ~_NONBLOCK)
+            n = super().write(b)
+        self.last = _monotonic()
+        return n
+
+
 class CarefulOut(Out):
     """Out while threads of earlier runs live: what they write is sent as late
     output of the run that began them."""
 
     def write(self, s):
         run = kernel.thread_runs.get(_get_ident())
-        if run is None or not isinstance(s, str) or _getpid() != kernel.pid:
+        if run is None or not isinstance(s, str) or kernel.alone:
             return super().write(s)
         name = "stderr" if self is kernel.err else "stdout"
         for i in range(0, len(s), MAX_PART):
@@ -133,7 +167,6 @@ def ask_input(prompt="", /):
 
 class Kernel:
     def __init__(self):
-        self.pid = _getpid()
         self.requests = self.events = -1
         self.key = b""
         self.buffer = bytearray()
@@ -151,6 +184,10 @@ class Kernel:
         self.rich_source = ""
         self.hooks = {}
         self.libc_flush = None
+        self.alone = False  # in a fork's child
+        self.gathering = False  # a thread looks after gathered output
+        self.gathered = _thread.RLock()  # held while it does
+        self.held = None  # the main result, which the end can carry
 
     # Descriptors.
 
@@ -167,15 +204,12 @@ class Kernel:
         _close(3)
         _close(4)
         self.fds = [move(0), move(1), move(2)]
+        self.raws = []
 
     def heal(self):
         """Makes the standard descriptors and streams ours again."""
         for fd, saved in enumerate(self.fds):
             _dup2(saved, fd)
-            # A program of ours may have left the pipe non-blocking.
-            flags = _fcntl(saved, _F_GETFL)
-            if flags & _NONBLOCK:
-                _fcntl(saved, _F_SETFL, flags & ~_NONBLOCK)
         if not usable(self.out):
             self.out = self.stream(1)
         if not usable(self.err):
@@ -193,7 +227,9 @@ class Kernel:
                 now[name] = value
 
     def stream(self, fd):
-        s = Out(_BufferedWriter(_FileIO(fd, "wb", closefd=False), 64 << 10),
+        raw = Raw(fd, "wb", closefd=False).begin(fd)
+        self.raws = [r for r in self.raws if r.number != fd] + [raw]
+        s = Out(_BufferedWriter(raw, 64 << 10),
                 encoding="utf-8", errors="backslashreplace", newline="\n", line_buffering=True)
         s.mode = "w"
         return s
@@ -209,6 +245,59 @@ class Kernel:
                 pass  # the user closed or replaced it
         if self.libc_flush is not None:
             self.libc_flush(None)
+
+    def gather(self):
+        """Has lines gather, and a thread hand them on, until few come."""
+        self.gathering = True
+
+        def watch():
+            try:
+                quiet = 0
+                self.buffer_lines(False)
+                while quiet < 3:
+                    _sleep(GATHER)
+                    before = sum(r.writes for r in self.raws)
+                    self.hand_on()
+                    quiet = quiet + 1 if before == sum(r.writes for r in self.raws) else 0
+            finally:
+                self.gathering = False
+                self.buffer_lines(True)
+
+        try:
+            _start_thread(watch, ())
+        except RuntimeError:  # no more threads: do without
+            self.gathering = False
+
+    def buffer_lines(self, by_line):
+        with self.gathered:
+            for s in (self.out, self.err):
+                try:
+                    s.reconfigure(line_buffering=by_line)
+                except (OSError, ValueError):
+                    pass  # the user closed it
+
+    def hand_on(self):
+        """Writes what has gathered."""
+        if not self.gathering:
+            return
+        with self.gathered:
+            for s in (self.out, self.err):
+                try:
+                    s.flush()
+                except (OSError, ValueError):
+                    pass  # the user closed it
+
+    def before_fork(self):
+        # The thread must not hold a stream's lock, which the child would keep.
+        self.hand_on()
+        self.gathered.acquire()
+
+    def after_fork(self):
+        self.gathered.release()
+
+    def audit(self, event, args):
+        if event in SPAWNS and not self.alone:
+            self.hand_on()
 
     # Frames.
 
@@ -237,6 +326,14 @@ class Kernel:
         """Sends an event, and may wait until the guest has read what was
         printed before it, so that what is printed next comes after it. A
         SIGINT waits until that is done."""
+        if self.alone:
+            return  # a fork's copy of us has nothing to say
+        if self.held is not None and event is not self.held:
+            held, self.held = self.held, None
+            if event["ev"] == "end":
+                event["result"] = held["data"]
+            else:
+                self.send(held)
         data = _dumps(event).encode("ascii")
         self.mask()
         try:
@@ -244,8 +341,6 @@ class Kernel:
                 for i in range(0, len(data), MAX_PART):
                     last = i + MAX_PART >= len(data)
                     message = self.key + (b"?" if last and wait else b"." if last else b"+") + data[i:i + MAX_PART]
-                    if _getpid() != self.pid:
-                        return  # a fork's copy of us has nothing to say
                     try:
                         _write(self.events, message)
                         if last and wait and not _read(self.events, 16):
@@ -268,7 +363,7 @@ class Kernel:
                     raise KeyboardInterrupt
 
     def on_sigint(self, signum, frame):
-        if _getpid() != self.pid:
+        if self.alone:
             raise KeyboardInterrupt
         if not self.user:
             return  # the run is over: nothing to interrupt
@@ -281,7 +376,7 @@ class Kernel:
 
     def ask(self, prompt, password):
         """Asks for a line of input; None is the end of input."""
-        if _getpid() != self.pid:
+        if self.alone:
             raise EOFError("input() in a child process: it has no input")
         if self.run is None or _get_ident() != self.main_thread:
             raise EOFError("input() in a thread: only the main thread of a run can ask")
@@ -312,7 +407,9 @@ class Kernel:
         _sys.meta_path.insert(0, Hooks)
         _sys.meta_path.append(Shim)
         _environ.setdefault("MPLBACKEND", "agg")
-        os.register_at_fork(after_in_child=self.forked)
+        os.register_at_fork(before=self.before_fork, after_in_parent=self.after_fork, after_in_child=self.forked)
+        os._exit = self.exit_now
+        _sys.addaudithook(self.audit)
         _set_signal(_SIGINT, self.on_sigint)
         faulthandler.enable(self.fds[2])
         self.send({"ev": "ready", "language": "python", "version": "%d.%d.%d" % _sys.version_info[:3],
@@ -349,12 +446,21 @@ class Kernel:
 
     def forked(self):
         """In a fork's child: it must not speak for us."""
+        self.alone = True
+        self.gathering = False
+        self.gathered = _thread.RLock()
+        self.buffer_lines(True)
         for fd in (self.requests, self.events):
             try:
                 _close(fd)
             except OSError:
                 pass
         self.requests = self.events = -1
+
+    def exit_now(self, status):
+        if not self.alone:
+            self.hand_on()
+        _exit(status)
 
     def prepare(self, names):
         """Imports modules ahead, without keeping their names."""
@@ -391,14 +497,7 @@ class Kernel:
         self.run, self.answers = request["id"], bool(request.get("stdin"))
         self.count += 1
         self.note_threads(self.run - 1 if isinstance(self.run, int) else None)
-        careful = CarefulOut if self.thread_runs else Out
-        try:
-            self.heal()
-            self.out.__class__ = self.err.__class__ = careful
-            _set_signal(_SIGINT, self.on_sigint)
-        except OSError:
-            raise Lost() from None
-        self.stdin.rest = ""
+        self.out.__class__ = self.err.__class__ = CarefulOut if self.thread_runs else Out
         saved_env = {}
         for name, value in (request.get("env") or {}).items():
             saved_env[name] = _environ.get(name)
@@ -411,7 +510,7 @@ class Kernel:
             end["status"] = "interrupted"
         self.user = False
         self.pending = False
-        if _getpid() != self.pid:
+        if self.alone:
             self.end_child(end)
         self.heal_builtins()
         for name, value in saved_env.items():
@@ -423,6 +522,13 @@ class Kernel:
         self.note_threads(self.run)
         self.send(end)
         self.run = None
+        # Now, when nobody waits: everything right for the next run.
+        try:
+            self.heal()
+            _set_signal(_SIGINT, self.on_sigint)
+        except OSError:
+            raise Lost() from None
+        self.stdin.rest = ""
 
     def run_cell(self, code, end):
         name = "<cell %d>" % self.count
@@ -440,7 +546,7 @@ class Kernel:
                     self.evaluate(tree, name, "exec")
                 if last is not None:
                     value = self.evaluate(last, name, "eval")
-                    if value is not None and _getpid() == self.pid:
+                    if value is not None and not self.alone:
                         _builtins._ = value
                         self.flush()
                         self.display(value, True)
@@ -448,7 +554,7 @@ class Kernel:
                 self.user = False
         except BaseException as e:
             self.fail(e, end, name)
-        if self.rich is not None and _getpid() == self.pid:
+        if self.rich is not None and not self.alone:
             try:
                 self.user = True
                 try:
@@ -505,7 +611,7 @@ class Kernel:
         if end["status"] == "ok":
             end["status"] = "interrupted" if isinstance(e, KeyboardInterrupt) else "error"
         event = self.describe(e, cell)
-        if _getpid() != self.pid:
+        if self.alone:
             end["child_error"] = event["traceback"]
             return
         self.flush()
@@ -591,7 +697,10 @@ class Kernel:
                     del data[mime]
             data["text/plain"] = data.get("text/plain", "") + "\n(a result too large to show was left out)"
         self.flush()
-        self.send(event, wait=not main)
+        if main and sum(len(v) for v in data.values() if isinstance(v, str)) < MAX_PART // 2:
+            self.held = event
+        else:
+            self.send(event, wait=not main)
 
 
 PLAIN = (int, float, bool, complex, str, bytes, type(None), list, tuple, dict, set, frozenset, range)
@@ -599,7 +708,7 @@ PLAIN = (int, float, bool, complex, str, bytes, type(None), list, tuple, dict, s
 
 def show(*objects, **options):
     """Shows objects as results, each in its richest form."""
-    if _getpid() != kernel.pid:
+    if kernel.alone:
         for o in objects:
             _original_print(repr(o))
         return

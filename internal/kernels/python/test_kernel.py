@@ -72,6 +72,32 @@ class Runs(Case):
         r = self.ok("for i in range(20000): print('x' * 99)\nprint('y' * 3000000)")
         self.assertEqual(len(r.stdout), 20000 * 100 + 3000001)
 
+    def test_gathered_output(self):
+        # What prints gather comes before all that could overtake it.
+        many = "for i in range(500): print(i)\n"
+        lines = "".join("%d\n" % i for i in range(500))
+        for end, more in (("import os; os.system('echo x');", "x\n"), ("import subprocess; subprocess.run(['echo', 'x']);", "x\n"),
+                          ("pid = os.fork()\nif pid == 0: print('x'); os._exit(0)\nos.waitpid(pid, 0);", "x\n"), ("print('x')", "x\n")):
+            self.assertEqual(self.ok(many + end).stdout, lines + more)
+        r = self.ok(many + "display(1)\n" + many)
+        self.assertEqual([k for k, d in r.log], ["stdout", "result", "stdout"])
+        self.assertEqual([d.decode() for k, d in r.log if k == "stdout"], [lines, lines])
+        # It does not wait for the next print.
+        self.k.send({"op": "run", "id": 100, "code": many + "import time; time.sleep(3)"})
+        got, since = b"", time.monotonic()
+        while got.decode() != lines and time.monotonic() - since < 2:
+            kind, data = self.k.pump(2)
+            got += data if kind == "stdout" else b""
+        self.assertEqual(got.decode(), lines)
+        self.assertEqual(self.k.event()["id"], 100)
+        # An exit hands it on, a child has none of it.
+        with self.assertRaises(EOFError):
+            self.k.run(many + "os._exit(0)")
+
+    def test_pipe_left_non_blocking(self):
+        r = self.ok("import os\nos.set_blocking(1, False)\nfor i in range(3000): print('x' * 99)\nprint('y' * 1000000)")
+        self.assertEqual(len(r.stdout), 3000 * 100 + 1000001)
+
     def test_error(self):
         r = self.fails("def f(n):\n    return 1 // n\n\nprint('before')\nf(0)", "ZeroDivisionError")
         self.assertEqual((r.error["line"], r.error["text"]), (2, "    return 1 // n"))
