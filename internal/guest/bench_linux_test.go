@@ -84,3 +84,14 @@ func BenchmarkReadFile(b *testing.B) {
 		r.Close()
 	}
 }
+
+// BenchmarkLines is a program that writes each short line by itself.
+func BenchmarkLines(b *testing.B) {
+	h := newHost(b)
+	for b.Loop() {
+		r := collect(b, h.start(sh("i=0; while [ $i -lt 50000 ]; do echo $i; i=$((i+1)); done"), guestapi.StartOptions{}))
+		if len(r.stdout) != 288890 {
+			b.Fatal(len(r.stdout))
+		}
+	}
+}

@@ -47,6 +47,7 @@ type Guest struct {
 	accounts accounts
 	procs    *table
 	watches  *watches
+	epoller  *epoller
 	contexts *contexts
 	server   *http.Server
 	conns    *connQueue
@@ -74,6 +75,9 @@ func New(cfg Config) (*Guest, error) {
 	var err error
 	if g.markers, err = newMarkers(); err != nil {
 		return nil, err
+	}
+	if g.epoller, err = newEpoller(); err != nil {
+		return nil, os.NewSyscallError("epoll_create1", err)
 	}
 	g.procs = newTable()
 	g.watches = newWatches()

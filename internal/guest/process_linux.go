@@ -8,7 +8,6 @@ import (
 	"strconv"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -23,8 +22,10 @@ const (
 	// maxLinger bounds how long such a descendant can draw out the end by
 	// writing all the time.
 	maxLinger = time.Second
-	// pipeSize lets a process write on while its output is carried.
-	pipeSize = 256 << 10
+	// pipeSize lets a process write on while its output is carried, and
+	// maxPending is at least what a pipe or terminal can hold.
+	pipeSize   = 256 << 10
+	maxPending = 1 << 20
 )
 
 // A process was started for a caller, and is tracked until its end was taken.
@@ -53,110 +54,98 @@ type process struct {
 // A source is a stream of output that is read.
 type source struct {
 	p      *process
-	f      *os.File
+	from   *readEnd
 	stream guestapi.Stream
 	done   chan struct{} // closed when what counts was read
-
-	total  atomic.Int64 // bytes read
-	exited atomic.Bool  // the fields below are set
-	owed   int64        // value of total when all is read that the process wrote
-	until  time.Time    // when lingering ends
+	// master is the terminal that the stream is of; it goes when nobody has
+	// the terminal open any more.
+	master *os.File
 }
 
 // read carries output until its end. When the process has exited, it goes on
 // until all that the process wrote is read and descendants are quiet; what
 // they write later is dropped, but they can write it.
 func (s *source) read() {
-	defer s.f.Close()
-	rc, err := s.f.SyscallConn()
-	if err != nil {
-		close(s.done)
+	defer s.close()
+	if s.carry() {
 		return
 	}
 	for {
-		if s.exited.Load() {
-			if s.total.Load() >= s.owed && time.Now().After(s.until) {
-				break
+		buf, _, err := s.from.chunk()
+		switch {
+		case err == unix.EAGAIN:
+			if _, err := s.from.wait(nil, nil); err != nil {
+				return
 			}
-			s.f.SetReadDeadline(time.Now().Add(maxQuiet))
-		}
-		buf, n, err := readChunk(rc)
-		if errors.Is(err, os.ErrDeadlineExceeded) {
-			if !s.exited.Load() {
-				continue
-			}
-			// The time may have run out before this goroutine got to read what
-			// was there, on a busy machine.
-			if buf, n = readNow(rc); n == 0 {
-				break
-			}
-			err = nil
-		}
-		if err != nil || n == 0 { // a terminal ends with EIO
-			close(s.done)
+		case buf == nil:
 			return
-		}
-		s.total.Add(int64(n))
-		s.p.out.add(s.stream, buf, n)
-	}
-	close(s.done)
-	s.f.SetReadDeadline(time.Time{})
-	for {
-		buf, n, err := readChunk(rc)
-		if err != nil || n == 0 {
-			return
-		}
-		chunkPool.Put(buf)
-	}
-}
-
-// readChunk reads what is there, waiting for it without holding a buffer.
-func readChunk(rc syscall.RawConn) (buf *[chunkSize]byte, n int, err error) {
-	waitErr := rc.Read(func(fd uintptr) bool {
-		buf = chunkPool.Get().(*[chunkSize]byte)
-		for {
-			n, err = unix.Read(int(fd), buf[:])
-			if err != unix.EINTR {
-				break
-			}
-		}
-		if err != nil || n == 0 {
+		default:
 			chunkPool.Put(buf)
-			buf = nil
 		}
-		return err != unix.EAGAIN
-	})
-	if waitErr != nil {
-		return nil, 0, waitErr
 	}
-	return buf, n, err
 }
 
-// readNow reads what is there, if anything is, whatever the deadline.
-func readNow(rc syscall.RawConn) (buf *[chunkSize]byte, n int) {
-	buf = chunkPool.Get().(*[chunkSize]byte)
-	err := rc.Control(func(fd uintptr) { n, _ = unix.Read(int(fd), buf[:]) })
-	if err != nil || n <= 0 {
-		chunkPool.Put(buf)
-		return nil, 0
-	}
-	return buf, n
-}
-
-// exit tells the source that the process has exited.
-func (s *source) exit() {
-	pending := 0
-	if rc, err := s.f.SyscallConn(); err == nil {
-		_ = rc.Control(func(fd uintptr) {
-			if n, err := unix.IoctlGetInt(int(fd), unix.TIOCINQ); err == nil {
-				pending = n
+// carry hands on what counts, and reports whether the stream has ended.
+func (s *source) carry() bool {
+	defer close(s.done)
+	exited := s.p.child.done // nil when its news has been taken, as below
+	var (
+		until   time.Time // when lingering ends
+		owed    int       // at most so much is left of what the process wrote
+		quiet   *time.Timer
+		after   <-chan time.Time // quiet's
+		expired bool
+		last    time.Time // of the latest read
+	)
+	for {
+		select {
+		case <-exited:
+			exited, owed, until = nil, maxPending, time.Now().Add(maxLinger)
+			quiet = time.NewTimer(maxQuiet)
+			defer quiet.Stop()
+			after = quiet.C
+		default:
+		}
+		buf, n, err := s.from.chunk()
+		if err == unix.EAGAIN {
+			if exited == nil {
+				owed = 0
+				if expired {
+					return false
+				}
 			}
-		})
+			ready, err := s.from.wait(exited, after)
+			if err != nil {
+				return true
+			}
+			// Not trusted yet: on a busy machine there may be something, too.
+			expired = !ready && exited == nil
+			continue
+		}
+		if buf == nil { // a terminal ends with EIO
+			return true
+		}
+		s.p.out.add(s.stream, buf, n)
+		now := time.Now()
+		if exited == nil {
+			owed -= n
+			if owed <= 0 && now.After(until) {
+				return false
+			}
+			expired = false
+			quiet.Reset(maxQuiet)
+		} else if n < floodRead && now.Sub(last) < floodGap {
+			time.Sleep(floodPause)
+		}
+		last = now
 	}
-	s.owed = s.total.Load() + int64(pending)
-	s.until = time.Now().Add(maxLinger)
-	s.exited.Store(true)
-	s.f.SetReadDeadline(time.Now().Add(maxQuiet))
+}
+
+func (s *source) close() {
+	s.from.close()
+	if s.master != nil {
+		s.master.Close()
+	}
 }
 
 // wait follows the process to its end.
@@ -173,9 +162,6 @@ func (p *process) wait() {
 	}
 	if p.stdin != nil {
 		p.stdin.close()
-	}
-	for _, s := range p.sources {
-		s.exit()
 	}
 	// A kill that somebody asked for ends first, too: the end that follows
 	// says what is left.
@@ -204,7 +190,7 @@ type input struct {
 	f    *os.File
 	// quit is closed with the input; it ends the wait for a turn.
 	quit   chan struct{}
-	shared bool // f is read from, too, and closed by its reader
+	shared bool // f is a terminal, which goes when its reader says
 	once   sync.Once
 }
 
@@ -276,7 +262,7 @@ func (in *input) close() {
 type plumbing struct {
 	owner    *account   // of its pipes; nil is the guest
 	child    []int      // its 0, 1, 2
-	ours     []*os.File // all that is to be closed if it does not start
+	ours     []*os.File // all files that are to be closed if it does not start
 	sources  []*source
 	stdin    *input
 	terminal *os.File
@@ -296,14 +282,17 @@ func (pl *plumbing) closeAll() {
 	for _, f := range pl.ours {
 		f.Close()
 	}
+	for _, s := range pl.sources {
+		s.from.close()
+	}
 }
 
-// pipe makes a pipe of which one end is the child's, and blocks, and the other
-// ours, and does not.
-func (pl *plumbing) pipe(childReads bool) (*os.File, error) {
+// rawPipe makes a pipe of which one end is the child's, and blocks, and the
+// other ours, and does not.
+func (pl *plumbing) rawPipe(childReads bool) (int, error) {
 	var fds [2]int
 	if err := unix.Pipe2(fds[:], unix.O_CLOEXEC); err != nil {
-		return nil, err
+		return -1, err
 	}
 	theirs, our := fds[1], fds[0]
 	if childReads {
@@ -314,11 +303,20 @@ func (pl *plumbing) pipe(childReads bool) (*os.File, error) {
 		// Programs open /dev/stdout and its kin anew, as whoever they run as.
 		if err := unix.Fchown(theirs, int(pl.owner.uid), int(pl.owner.gid)); err != nil {
 			unix.Close(our)
-			return nil, err
+			return -1, err
 		}
 	}
 	if err := unix.SetNonblock(our, true); err != nil {
 		unix.Close(our)
+		return -1, err
+	}
+	return our, nil
+}
+
+// pipe is rawPipe for an end that is a file.
+func (pl *plumbing) pipe(childReads bool) (*os.File, error) {
+	our, err := pl.rawPipe(childReads)
+	if err != nil {
 		return nil, err
 	}
 	f := os.NewFile(uintptr(our), "pipe")
@@ -326,8 +324,19 @@ func (pl *plumbing) pipe(childReads bool) (*os.File, error) {
 	return f, nil
 }
 
+// source makes our end of a stream, which it takes over, a source.
+func (pl *plumbing) source(p *epoller, fd int, stream guestapi.Stream) error {
+	from, err := p.add(fd)
+	if err != nil {
+		unix.Close(fd)
+		return err
+	}
+	pl.sources = append(pl.sources, &source{from: from, stream: stream, done: make(chan struct{})})
+	return nil
+}
+
 // pipes makes the input and output of a process without a terminal.
-func pipes(withInput bool, owner *account) (*plumbing, error) {
+func (g *Guest) pipes(withInput bool, owner *account) (*plumbing, error) {
 	pl := &plumbing{owner: owner}
 	fail := func(err error) (*plumbing, error) {
 		pl.closeAll()
@@ -347,13 +356,15 @@ func pipes(withInput bool, owner *account) (*plumbing, error) {
 		pl.child = append(pl.child, null)
 	}
 	for _, name := range []guestapi.Stream{guestapi.Stdout, guestapi.Stderr} {
-		r, err := pl.pipe(false)
+		r, err := pl.rawPipe(false)
 		if err != nil {
 			return fail(err)
 		}
 		// A kernel that refuses a larger buffer gives the usual one.
 		_, _ = unix.FcntlInt(uintptr(pl.child[len(pl.child)-1]), unix.F_SETPIPE_SZ, pipeSize)
-		pl.sources = append(pl.sources, &source{f: r, stream: name, done: make(chan struct{})})
+		if err := pl.source(g.epoller, r, name); err != nil {
+			return fail(err)
+		}
 	}
 	return pl, nil
 }
@@ -370,7 +381,7 @@ func exhausted(what string, err error) error {
 }
 
 // openTerminal makes a terminal for a user's process.
-func openTerminal(a *account, size *guestapi.PTYSize) (*plumbing, error) {
+func (g *Guest) openTerminal(a *account, size *guestapi.PTYSize) (*plumbing, error) {
 	pl := &plumbing{}
 	fail := func(what string, err error) (*plumbing, error) {
 		pl.closeAll()
@@ -406,7 +417,15 @@ func openTerminal(a *account, size *guestapi.PTYSize) (*plumbing, error) {
 			return nil, err
 		}
 	}
-	pl.sources = []*source{{f: pl.terminal, stream: guestapi.Terminal, done: make(chan struct{})}}
+	// Its own descriptor to read, so that the terminal is written as a file.
+	reader, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		return fail("open terminal again", err)
+	}
+	if err := pl.source(g.epoller, reader, guestapi.Terminal); err != nil {
+		return fail("watch terminal", err)
+	}
+	pl.sources[0].master = pl.terminal
 	pl.stdin = newInput(pl.terminal)
 	pl.stdin.shared = true
 	return pl, nil

@@ -153,13 +153,13 @@ func (g *Guest) spawn(p *process, in *guestapi.StartRequest, env []string) error
 	}
 	var pl *plumbing
 	if in.PTY != nil {
-		pl, err = openTerminal(p.account, in.PTY.Size)
+		pl, err = g.openTerminal(p.account, in.PTY.Size)
 	} else {
 		var owner *account
 		if !g.cfg.AsSelf {
 			owner = p.account
 		}
-		pl, err = pipes(in.Stdin == nil || *in.Stdin, owner)
+		pl, err = g.pipes(in.Stdin == nil || *in.Stdin, owner)
 	}
 	if err != nil {
 		return err
