@@ -61,7 +61,6 @@ var testOnly = map[string]bool{"driver/drivertest": true, "driver/fake": true}
 // os.Stdout, each for a reason. On stdio standard output belongs to the
 // protocol.
 var standardOutput = map[string]string{
-	"guest":         "a program of its own, whose streams are the driver's",
 	"driver/gvisor": "the maker's process has streams of its own, and sees to it that the library writes to none",
 }
 
