@@ -92,11 +92,20 @@ func (w *wireError) err() error {
 	return &sandbox.Error{Kind: w.Kind, Err: &remoteError{*w}, Hint: w.Hint}
 }
 
+// streamBuffer is the buffer of a stream to a guest, in bytes, each way.
+const streamBuffer = 1 << 20
+
 // socketpair returns two connected stream sockets, both closed on exec.
 func socketpair() (a, b *os.File, err error) {
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return nil, nil, fmt.Errorf("make socket pair: %w", err)
+	}
+	for _, fd := range fds {
+		// What a guest sends waits in here until it is read; the more fits,
+		// the less often the box's kernel must be woken. A machine that allows
+		// less gives less.
+		_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_SNDBUF, streamBuffer)
 	}
 	return os.NewFile(uintptr(fds[0]), "near"), os.NewFile(uintptr(fds[1]), "far"), nil
 }
