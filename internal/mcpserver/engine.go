@@ -35,6 +35,8 @@ type Engine interface {
 	// StopRun ends a run's whole process tree and returns the run; it is
 	// idempotent.
 	StopRun(ctx context.Context, p sandbox.Principal, runID string) (sandbox.Run, error)
+	// Runs returns the last limit runs of a sandbox, the oldest first.
+	Runs(ctx context.Context, p sandbox.Principal, sandboxID string, limit int) ([]sandbox.Run, error)
 	// SendInput writes to the input of a run started with KeepStdin, and
 	// closes it if eof is set.
 	SendInput(ctx context.Context, p sandbox.Principal, runID string, data []byte, eof bool) error
@@ -43,6 +45,8 @@ type Engine interface {
 	// size of the whole file.
 	ReadFile(ctx context.Context, p sandbox.Principal, id, path string, offset, length int64) (io.ReadCloser, int64, error)
 	WriteFile(ctx context.Context, p sandbox.Principal, id, path string, r io.Reader, appendTo bool) error
+	// StatFile describes a file without following a link.
+	StatFile(ctx context.Context, p sandbox.Principal, id, path string) (sandbox.File, error)
 	// ListFiles lists a directory to a depth, and reports whether there is
 	// more than is listed.
 	ListFiles(ctx context.Context, p sandbox.Principal, id, path string, depth int) (files []sandbox.File, more bool, err error)

@@ -128,6 +128,8 @@ func (e *fakeEngine) Get(_ context.Context, p sandbox.Principal, id string) (san
 	if err != nil {
 		return sandbox.Sandbox{}, err
 	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
 	return sb.Sandbox, nil
 }
 
@@ -432,7 +434,37 @@ func (e *fakeEngine) WriteFile(_ context.Context, p sandbox.Principal, id, name 
 		b = append(sb.files[absolute(name)], b...)
 	}
 	sb.files[absolute(name)] = b
+	sb.Used = time.Now()
 	return nil
+}
+
+func (e *fakeEngine) StatFile(ctx context.Context, p sandbox.Principal, id, name string) (sandbox.File, error) {
+	files, _, err := e.ListFiles(ctx, p, id, path.Dir(absolute(name)), 1)
+	if err != nil {
+		return sandbox.File{}, err
+	}
+	for _, f := range files {
+		if f.Path == absolute(name) {
+			return f, nil
+		}
+	}
+	return sandbox.File{}, sandbox.Errorf(sandbox.NotFound, "path: there is no file %s", name)
+}
+
+func (e *fakeEngine) Runs(_ context.Context, p sandbox.Principal, id string, limit int) ([]sandbox.Run, error) {
+	if _, err := e.find(p, id); err != nil {
+		return nil, err
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	var runs []sandbox.Run
+	for _, r := range e.runs {
+		if run := r.get(); run.SandboxID == id {
+			runs = append(runs, run)
+		}
+	}
+	slices.SortFunc(runs, func(a, b sandbox.Run) int { return a.Started.Compare(b.Started) })
+	return runs[max(0, len(runs)-limit):], nil
 }
 
 func (e *fakeEngine) ListFiles(_ context.Context, p sandbox.Principal, id, dir string, _ int) ([]sandbox.File, bool, error) {

@@ -19,6 +19,7 @@ import (
 
 // The resources, as URI templates.
 const (
+	logsTemplate   = "sandbox://{id}/logs"
 	fileTemplate   = "sandbox://{id}/files/{+path}"
 	outputTemplate = "run://{id}/output"
 )
@@ -63,9 +64,16 @@ func (s *Server) addResources() {
 	s.mcp.AddResourceTemplate(&mcp.ResourceTemplate{
 		Name:        "file",
 		Title:       "A file in a sandbox",
-		Description: "A file by its path from the root: sandbox://{id}/files/data/report.csv is /data/report.csv.",
+		Description: "A file by its path from the root: sandbox://{id}/files/data/report.csv is /data/report.csv. Subscribe to hear of changes.",
 		URITemplate: fileTemplate,
 	}, s.resource(auth.ScopeFiles, s.readFileResource))
+	s.mcp.AddResourceTemplate(&mcp.ResourceTemplate{
+		Name:        "logs",
+		Title:       "The log of a sandbox",
+		Description: "Every run of a sandbox in order: what it wrote and how it ended, in 1 MiB at most. Subscribe to hear of more.",
+		URITemplate: logsTemplate,
+		MIMEType:    "text/plain",
+	}, s.resource(auth.ScopeRun, s.readLogsResource))
 	s.mcp.AddResourceTemplate(&mcp.ResourceTemplate{
 		Name:        "output",
 		Title:       "The output of a run",
@@ -182,19 +190,22 @@ const maxCompletions = 100
 func (s *Server) complete(ctx context.Context, req *mcp.CompleteRequest) (*mcp.CompleteResult, error) {
 	res := &mcp.CompleteResult{Completion: mcp.CompletionResultDetails{Values: []string{}}}
 	id, ok := auth.FromContext(ctx)
-	if !ok || req.Params.Ref == nil || req.Params.Ref.URI != fileTemplate {
+	if !ok || req.Params.Ref == nil {
 		return res, nil
 	}
+	uri := req.Params.Ref.URI
 	var values []string
 	var err error
 	switch {
-	case req.Params.Argument.Name == "id" && id.Can(auth.ScopeRun):
+	case uri == outputTemplate && req.Params.Argument.Name == "id" && id.Can(auth.ScopeRun):
+		values, err = s.completeRun(ctx, id.Principal)
+	case (uri == fileTemplate || uri == logsTemplate) && req.Params.Argument.Name == "id" && id.Can(auth.ScopeRun):
 		values, err = s.completeID(ctx, id.Principal)
-	case req.Params.Argument.Name == "path" && id.Can(auth.ScopeFiles) && req.Params.Context != nil:
+	case uri == fileTemplate && req.Params.Argument.Name == "path" && id.Can(auth.ScopeFiles) && req.Params.Context != nil:
 		values, err = s.completePath(ctx, id.Principal, req.Params.Context.Arguments["id"], req.Params.Argument.Value)
 	}
 	if err != nil && !errors.Is(err, sandbox.NotFound) {
-		return nil, s.protocolError(fileTemplate, err)
+		return nil, s.protocolError(uri, err)
 	}
 	for _, v := range values {
 		if !strings.HasPrefix(v, req.Params.Argument.Value) {

@@ -8,6 +8,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/glovebox-dev/glovebox/internal/auth"
 )
 
 func TestResources(t *testing.T) {
@@ -45,6 +47,7 @@ func TestResources(t *testing.T) {
 	}
 	for uri, want := range map[string]string{
 		files + "none":                        "not found",
+		"sandbox://none/logs":                 "not found",
 		files + "large":                       "read it in parts with read_file",
 		"sandbox://none/files/x":              "not found",
 		"run://none/output":                   "not found",
@@ -58,10 +61,11 @@ func TestResources(t *testing.T) {
 		}
 	}
 
+	template := fileTemplate
 	complete := func(name, value string, given map[string]string) []string {
 		t.Helper()
 		res, err := cs.Complete(t.Context(), &mcp.CompleteParams{
-			Ref:      &mcp.CompleteReference{Type: "ref/resource", URI: fileTemplate},
+			Ref:      &mcp.CompleteReference{Type: "ref/resource", URI: template},
 			Argument: mcp.CompleteParamsArgument{Name: name, Value: value},
 			Context:  &mcp.CompleteContext{Arguments: given},
 		})
@@ -78,6 +82,122 @@ func TestResources(t *testing.T) {
 	}
 	if diff := cmp.Diff([]string{"data/a b.txt"}, complete("path", "data/a", map[string]string{"id": r.SandboxID})); diff != "" {
 		t.Errorf("paths (-want +got):\n%s", diff)
+	}
+	template = logsTemplate
+	if diff := cmp.Diff([]string{r.SandboxID}, complete("id", "sbx_", nil)); diff != "" {
+		t.Errorf("ids of logs (-want +got):\n%s", diff)
+	}
+	second := run(t, cs, "out again", args{"sandbox_id": r.SandboxID})
+	template = outputTemplate
+	if diff := cmp.Diff([]string{second.RunID, r.RunID}, complete("id", "run_", nil)); diff != "" {
+		t.Errorf("ids of runs (-want +got):\n%s", diff)
+	}
+	if got := complete("path", "", nil); len(got) != 0 {
+		t.Errorf("paths of runs: %q", got)
+	}
+}
+
+func TestLogsResource(t *testing.T) {
+	s, _ := newTestServer(t, nil)
+	cs := serveStdio(t, s, nil)
+	sb := structured[struct {
+		ID string `json:"sandbox_id"`
+	}](t, callTool(t, cs, "create_sandbox", nil)).ID
+	read := func() string {
+		t.Helper()
+		res, err := cs.ReadResource(t.Context(), &mcp.ReadResourceParams{URI: "sandbox://" + sb + "/logs"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(res.Contents) != 1 || res.Contents[0].MIMEType != "text/plain" {
+			t.Fatalf("contents %+v", res.Contents)
+		}
+		return res.Contents[0].Text
+	}
+	if got := read(); got != "no runs yet" {
+		t.Errorf("the log of a fresh sandbox: %q", got)
+	}
+	run(t, cs, "out one\nerr two", args{"sandbox_id": sb})
+	run(t, cs, "out three\nexit 3", args{"sandbox_id": sb})
+	run(t, cs, "out elsewhere", nil)
+	run(t, cs, "out four\nread", args{"sandbox_id": sb, "wait_seconds": 0})
+	got := read()
+	for at, part := range []string{
+		"stdout:\none\nstderr:\ntwo\n[ok, exit code 0", "three\n[failed, exit code 3", "four\n[running, ",
+	} {
+		i := strings.Index(got, part)
+		if i < 0 {
+			t.Fatalf("part %d, %q, is not there after the ones before:\n%s", at, part, got)
+		}
+		got = got[i+len(part):]
+	}
+	if strings.Contains(got, "elsewhere") {
+		t.Error("the log has another sandbox's run")
+	}
+	// However many runs there are, and whatever they write, it has a bound.
+	for range maxLogRuns + 5 {
+		run(t, cs, "repeat 300 "+strings.Repeat("x", 100), args{"sandbox_id": sb})
+	}
+	got = read()
+	if !strings.HasPrefix(got, "Runs before the last 200 are not shown.\n") || len(got) > 2*maxResourceOutput {
+		t.Errorf("%d bytes: %.200s", len(got), got)
+	}
+	if strings.Contains(got, "three") {
+		t.Error("runs that are too old are shown")
+	}
+}
+
+// TestWatchedState has what changes by itself and what does not.
+func TestWatchedState(t *testing.T) {
+	s, _ := newTestServer(t, nil)
+	updates := make(chan string, 100)
+	cs := serveStdio(t, s, &mcp.ClientOptions{
+		ResourceUpdatedHandler: func(_ context.Context, r *mcp.ResourceUpdatedNotificationRequest) { updates <- r.Params.URI },
+	})
+	r := run(t, cs, "read\nread", args{"wait_seconds": 0})
+	logs, file := "sandbox://"+r.SandboxID+"/logs", "sandbox://"+r.SandboxID+"/files/data/f"
+	for _, uri := range []string{logs, file} {
+		if err := cs.Subscribe(t.Context(), &mcp.SubscribeParams{URI: uri}); err != nil {
+			t.Fatalf("%s: %v", uri, err)
+		}
+	}
+	expect := func(what, want string) {
+		t.Helper()
+		select {
+		case got := <-updates:
+			if got != want {
+				t.Errorf("%s: update of %s, want %s", what, got, want)
+			}
+		case <-time.After(10 * time.Second):
+			t.Fatalf("%s: no update of %s", what, want)
+		}
+	}
+	callTool(t, cs, "send_input", args{"run_id": r.RunID, "text": "more\n"})
+	expect("output", logs)
+	callTool(t, cs, "write_file", args{"sandbox_id": r.SandboxID, "path": "f", "content": "1"})
+	expect("a file is made", file)
+	callTool(t, cs, "write_file", args{"sandbox_id": r.SandboxID, "path": "f", "content": "12"})
+	expect("a file changes", file)
+	callTool(t, cs, "send_input", args{"run_id": r.RunID, "text": "last\n"})
+	expect("the run ends", logs)
+	run(t, cs, "out x", args{"sandbox_id": r.SandboxID})
+	expect("another run", logs)
+	select {
+	case uri := <-updates:
+		t.Errorf("update of %s, where nothing changed", uri)
+	case <-time.After(3 * lookEvery):
+	}
+	callTool(t, cs, "stop_sandbox", args{"sandbox_id": r.SandboxID})
+	got := map[string]bool{}
+	for range 2 {
+		select {
+		case uri := <-updates:
+			got[uri] = true
+		case <-time.After(10 * time.Second):
+		}
+	}
+	if !got[logs] || !got[file] {
+		t.Errorf("updates after the sandbox's end: %v", got)
 	}
 }
 
@@ -125,12 +245,18 @@ func TestSubscriptions(t *testing.T) {
 		})
 	}
 	cs := serveStdio(t, s, nil)
-	if err := cs.Subscribe(t.Context(), &mcp.SubscribeParams{URI: "sandbox://x/files/y"}); err != nil {
-		t.Logf("a subscription to a file is refused: %v", err)
+	for _, uri := range []string{"sandbox://x/files/y", "sandbox://x/logs", "run://x/output", "sandbox://x/other", "file:///etc/passwd"} {
+		if _, err := s.watch.follower(t.Context(), auth.Local(), uri); err == nil {
+			t.Errorf("%s can be followed", uri)
+		}
+		// From 2026-07-28 on, what is refused is only left out.
+		if err := cs.Subscribe(t.Context(), &mcp.SubscribeParams{URI: uri}); err != nil {
+			t.Logf("%s: %v", uri, err)
+		}
 	}
 	s.watch.mu.Lock()
 	defer s.watch.mu.Unlock()
 	if len(s.watch.watches) != 0 {
-		t.Error("a file is watched")
+		t.Error("something is watched that there is not")
 	}
 }

@@ -2,7 +2,9 @@ package mcpserver
 
 import (
 	"context"
+	"errors"
 	"net/url"
+	"strings"
 	"sync"
 	"time"
 
@@ -16,13 +18,16 @@ import (
 const (
 	// notifyEvery is the least time between two notifications of a resource.
 	notifyEvery = 500 * time.Millisecond
+	// lookEvery is how often a resource is looked at that tells nothing by
+	// itself.
+	lookEvery = time.Second
 	// maxWatches bounds the resources that are watched at one time.
 	maxWatches = 1000
 )
 
-// A watcher follows the output of runs that clients have subscribed to. A run
-// is followed once, however many sessions want to hear of it, until the last
-// of them does not or the run ends.
+// A watcher follows the resources that clients have subscribed to. One is
+// followed once, however many sessions want to hear of it, until the last of
+// them does not or nothing can change any more.
 type watcher struct {
 	server *Server
 
@@ -31,7 +36,7 @@ type watcher struct {
 	wanted  map[*mcp.ServerSession]map[string]int // session -> URI -> how often
 }
 
-// A watch is one followed run.
+// A watch is one followed resource.
 type watch struct {
 	sessions int
 	cancel   context.CancelFunc
@@ -52,17 +57,13 @@ func (w *watcher) subscribe(ctx context.Context, req *mcp.SubscribeRequest) erro
 	if w.server.opts.Conformance && uri == watchedResource {
 		return nil
 	}
-	u, err := url.Parse(uri)
-	if err != nil || u.Scheme != "run" || u.Path != "/output" {
-		return &jsonrpc.Error{Code: jsonrpc.CodeInvalidParams, Message: "only the output of a run, " + outputTemplate + ", can be subscribed to"}
-	}
 	id, ok := auth.FromContext(ctx)
-	if !ok || !id.Can(auth.ScopeRun) {
+	if !ok {
 		return notFound(uri)
 	}
-	// Reading nothing shows whether the run is the caller's.
-	if _, _, err := w.server.engine.ReadOutput(ctx, id.Principal, u.Host, sandbox.Stdout, 0, 1); err != nil {
-		return w.server.protocolError(uri, err)
+	follow, err := w.follower(ctx, id, uri)
+	if err != nil {
+		return err
 	}
 
 	w.mu.Lock()
@@ -95,7 +96,7 @@ func (w *watcher) subscribe(ctx context.Context, req *mcp.SubscribeRequest) erro
 	w.watches[uri] = k
 	go func() {
 		defer close(k.done)
-		w.follow(followCtx, id.Principal, u.Host, uri)
+		follow(followCtx)
 	}()
 	return nil
 }
@@ -150,6 +151,84 @@ func (w *watcher) stopAll() {
 	}
 }
 
+// follower returns what follows a resource. That the caller may read it is
+// checked before: what an error says, a read would say.
+func (w *watcher) follower(ctx context.Context, id auth.Identity, uri string) (func(context.Context), error) {
+	u, err := url.Parse(uri)
+	if err != nil {
+		return nil, notFound(uri)
+	}
+	p := id.Principal
+	path, isFile := strings.CutPrefix(u.Path, "/files")
+	isFile = isFile && u.Scheme == "sandbox" && strings.HasPrefix(path, "/")
+	scope := auth.ScopeRun
+	if isFile {
+		scope = auth.ScopeFiles
+	}
+	if !id.Can(scope) {
+		return nil, notFound(uri)
+	}
+	var look func(context.Context) (string, bool, error)
+	switch {
+	case u.Scheme == "run" && u.Path == "/output":
+		// Reading nothing shows whether the run is the caller's.
+		if _, _, err := w.server.engine.ReadOutput(ctx, p, u.Host, sandbox.Stdout, 0, 0); err != nil {
+			return nil, w.server.protocolError(uri, err)
+		}
+		return func(ctx context.Context) { w.follow(ctx, p, u.Host, uri) }, nil
+	case u.Scheme == "sandbox" && u.Path == "/logs":
+		look = func(ctx context.Context) (string, bool, error) { return w.server.logsState(ctx, p, u.Host) }
+	case isFile:
+		look = (&fileWatch{server: w.server, principal: p, id: u.Host, path: path}).look
+	default:
+		return nil, &jsonrpc.Error{Code: jsonrpc.CodeInvalidParams, Message: "these can be subscribed to: " +
+			strings.Join([]string{outputTemplate, logsTemplate, fileTemplate}, ", ")}
+	}
+	state, over, err := look(ctx)
+	if err != nil {
+		return nil, w.server.protocolError(uri, err)
+	}
+	if over {
+		return func(context.Context) {}, nil
+	}
+	return func(ctx context.Context) { w.look(ctx, uri, state, look) }, nil
+}
+
+// notify tells the subscribers of a resource that it has changed.
+func (w *watcher) notify(ctx context.Context, uri string) {
+	err := w.server.mcp.ResourceUpdated(ctx, &mcp.ResourceUpdatedNotificationParams{URI: uri})
+	if err != nil && ctx.Err() == nil {
+		w.server.log.Warn("notify subscribers", "uri", uri, "error", err)
+	}
+}
+
+// look notifies the subscribers of a resource when it is no more in the state
+// last, and so on until ctx ends or the resource is over or gone.
+func (w *watcher) look(ctx context.Context, uri, last string, look func(context.Context) (state string, over bool, err error)) {
+	tick := time.NewTicker(lookEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		state, over, err := look(ctx)
+		switch {
+		case ctx.Err() != nil:
+			return
+		case over || errors.Is(err, sandbox.NotFound):
+			w.notify(ctx, uri)
+			return
+		case err != nil:
+			w.server.log.Warn("look at resource for subscribers", "uri", uri, "error", err)
+		case state != last:
+			last = state
+			w.notify(ctx, uri)
+		}
+	}
+}
+
 // follow notifies the subscribers of a run's output when there is more of it,
 // and when the run has ended.
 func (w *watcher) follow(ctx context.Context, p sandbox.Principal, runID, uri string) {
@@ -164,22 +243,16 @@ func (w *watcher) follow(ctx context.Context, p sandbox.Principal, runID, uri st
 			return nil
 		})
 	}()
-	notify := func() {
-		err := w.server.mcp.ResourceUpdated(ctx, &mcp.ResourceUpdatedNotificationParams{URI: uri})
-		if err != nil && ctx.Err() == nil {
-			w.server.log.Warn("notify subscribers", "run", runID, "error", err)
-		}
-	}
 	for {
 		select {
 		case <-more:
-			notify()
+			w.notify(ctx, uri)
 		case err := <-ended:
 			if err != nil && ctx.Err() == nil {
 				w.server.log.Warn("follow run for subscribers", "run", runID, "error", err)
 			}
 			if ctx.Err() == nil {
-				notify()
+				w.notify(ctx, uri)
 			}
 			return
 		}

@@ -1,0 +1,153 @@
+package mcpserver
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
+)
+
+// maxLogRuns is how many runs the log of a sandbox shows: each still has a few
+// kilobytes of the whole.
+const maxLogRuns = 200
+
+// readLogsResource shows what the runs of a sandbox wrote and how they ended,
+// in the order in which they began. They share the bound of the whole.
+func (s *Server) readLogsResource(ctx context.Context, p sandbox.Principal, u *url.URL) ([]*mcp.ResourceContents, error) {
+	// One more shows whether there are more.
+	runs, err := s.engine.Runs(ctx, p, u.Host, maxLogRuns+1)
+	if err != nil {
+		return nil, err
+	}
+	var b strings.Builder
+	if len(runs) > maxLogRuns {
+		runs = runs[1:]
+		fmt.Fprintf(&b, "Runs before the last %d are not shown.\n\n", maxLogRuns)
+	}
+	for _, run := range runs {
+		out, err := s.engine.Output(ctx, p, run.ID, maxResourceOutput/len(runs))
+		if errors.Is(err, sandbox.NotFound) {
+			continue // it was forgotten meanwhile
+		}
+		if err != nil {
+			return nil, err
+		}
+		fmt.Fprintf(&b, "%s\n%s\n\n", run.Started.UTC().Format(time.RFC3339), newRunResult(run, out, time.Now()).text())
+	}
+	if len(runs) == 0 {
+		b.WriteString("no runs yet\n")
+	}
+	return []*mcp.ResourceContents{{Text: strings.TrimSuffix(b.String(), "\n")}}, nil
+}
+
+// logsState is text that changes when a sandbox's log does; over says that it
+// will not any more.
+func (s *Server) logsState(ctx context.Context, p sandbox.Principal, id string) (state string, over bool, err error) {
+	sb, err := s.engine.Get(ctx, p, id)
+	if err != nil {
+		return "", false, err
+	}
+	runs, err := s.engine.Runs(ctx, p, id, maxLogRuns)
+	if err != nil {
+		return "", false, err
+	}
+	var b strings.Builder
+	for _, run := range runs {
+		fmt.Fprintf(&b, "%s %s", run.ID, run.Status)
+		if run.Status == sandbox.RunFinished {
+			continue
+		}
+		for _, stream := range []sandbox.StreamName{sandbox.Stdout, sandbox.Stderr} {
+			_, total, err := s.engine.ReadOutput(ctx, p, run.ID, stream, 0, 0)
+			if err != nil && !errors.Is(err, sandbox.NotFound) {
+				return "", false, err
+			}
+			fmt.Fprintf(&b, " %d", total)
+		}
+	}
+	return b.String(), sb.State == sandbox.Stopped, nil
+}
+
+// completeRun suggests runs of the caller's sandboxes, those of one that lives
+// and the newest first.
+func (s *Server) completeRun(ctx context.Context, p sandbox.Principal) ([]string, error) {
+	sbs, err := s.engine.List(ctx, p)
+	if err != nil {
+		return nil, err
+	}
+	var ids []string
+	for _, sb := range sbs {
+		runs, err := s.engine.Runs(ctx, p, sb.ID, maxCompletions+1)
+		if errors.Is(err, sandbox.NotFound) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		for _, r := range slices.Backward(runs) {
+			ids = append(ids, r.ID)
+		}
+		if len(ids) > maxCompletedRuns {
+			break
+		}
+	}
+	return ids, nil
+}
+
+// maxCompletedRuns bounds the runs that are looked at for a completion.
+const maxCompletedRuns = 1000
+
+// fileWatch tells whether a file has changed without keeping its sandbox
+// awake: it looks only after the sandbox was used by somebody, or while
+// something runs in it.
+type fileWatch struct {
+	server    *Server
+	principal sandbox.Principal
+	id, path  string
+
+	used  time.Time // when last looked
+	again bool      // somebody may have used it while we looked
+	state string
+}
+
+func (f *fileWatch) look(ctx context.Context) (state string, over bool, err error) {
+	e := f.server.engine
+	sb, err := e.Get(ctx, f.principal, f.id)
+	if err != nil || sb.State == sandbox.Stopped {
+		return "", true, err
+	}
+	used := !sb.Used.Equal(f.used)
+	if !used && !f.again {
+		runs, err := e.Runs(ctx, f.principal, f.id, maxLogRuns)
+		if err != nil {
+			return "", false, err
+		}
+		running := func(r sandbox.Run) bool { return r.Status == sandbox.RunRunning }
+		if !slices.ContainsFunc(runs, running) {
+			return f.state, false, nil
+		}
+	}
+	f.again = used
+	file, err := e.StatFile(ctx, f.principal, f.id, f.path)
+	switch {
+	case errors.Is(err, sandbox.NotFound):
+		f.state = "none"
+	case err != nil:
+		return "", false, err
+	default:
+		f.state = fmt.Sprint(file.Type, file.Size, file.Modified.UnixNano(), file.Target)
+	}
+	// Looking was a use, too.
+	if sb, err = e.Get(ctx, f.principal, f.id); err != nil {
+		return "", false, err
+	}
+	f.used = sb.Used
+	return f.state, false, nil
+}
