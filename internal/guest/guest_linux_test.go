@@ -79,6 +79,8 @@ func newHost(t testing.TB, flags ...string) *host {
 	}
 	cmd := exec.Command("/proc/self/exe", append(args, flags...)...)
 	cmd.Env = []string{"GUEST_SECRET=x"}
+	// A test that panics leaves nothing either.
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGTERM}
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
 	if err := cmd.Start(); err != nil {
