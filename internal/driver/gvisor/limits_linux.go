@@ -3,6 +3,7 @@ package gvisor
 import (
 	"errors"
 	"fmt"
+	"io/fs"
 	"math"
 	"math/rand/v2"
 	"os"
@@ -132,6 +133,9 @@ func bind(pid int, cpus []int) error {
 	for changed := true; changed; {
 		changed = false
 		tids, err := threads(pid)
+		if errors.Is(err, fs.ErrNotExist) {
+			return nil // one of the short-lived helpers has ended
+		}
 		if err != nil {
 			return err
 		}

@@ -5,7 +5,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"testing"
@@ -156,5 +158,50 @@ func TestPlan(t *testing.T) {
 	allowed.AllowUnenforced = []sandbox.ControlName{sandbox.ControlCPU}
 	if p, err := m.plan(allowed); err != nil || p.cpuSet != nil {
 		t.Errorf("plan of half a CPU, allowed unenforced = %+v, %v", p, err)
+	}
+}
+
+func TestBind(t *testing.T) {
+	cmd := exec.Command("sleep", "60")
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	ended := false
+	end := func() {
+		if !ended {
+			ended = true
+			_ = cmd.Process.Kill()
+			_ = cmd.Wait()
+		}
+	}
+	defer end()
+	here, err := ownCPUs()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := bind(cmd.Process.Pid, here[:1]); err != nil {
+		t.Fatal(err)
+	}
+	var set unix.CPUSet
+	if err := unix.SchedGetaffinity(cmd.Process.Pid, &set); err != nil {
+		t.Fatal(err)
+	}
+	if got := cpusOf(&set); !slices.Equal(got, here[:1]) {
+		t.Errorf("bound to %v, want %v", got, here[:1])
+	}
+	end()
+	if err := bind(cmd.Process.Pid, here[:1]); err != nil {
+		t.Errorf("bind of a process that has ended: %v", err)
+	}
+}
+
+func TestDonated(t *testing.T) {
+	args := []string{
+		"runsc-sandbox", "--root=/x", "--log-fd=3", "boot", "--io-fds=4,5", "--stdio-fds=[6 7 8]",
+		"--pass-fd=9:3", "--start-sync-fd=-1", "--fdlimit=100", "--spec-fd=10", "sbx_fd=12",
+	}
+	got := slices.Sorted(maps.Keys(donated(args)))
+	if want := []int{1, 3, 4, 5, 6, 7, 8, 9, 10}; !slices.Equal(got, want) {
+		t.Errorf("donated(%q) = %v, want %v", args, got, want)
 	}
 }
