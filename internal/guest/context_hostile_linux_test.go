@@ -146,6 +146,8 @@ for fd in range(3, 2048):
 		after(t, false)
 	})
 	t.Run("forges its own end", func(t *testing.T) {
+		r := h.ends("python", "import gc\nfor o in gc.get_objects():\n  if type(o).__name__ == 'Kernel':\n    for d in ({'text/plain': 5}, {'text': 5}, {'type': 'end'}, {'x': 1}, {'stream': 'stdout'}, {'a/b': None}): o.send({'ev': 'result', 'id': o.run, 'data': d})\n'still'", guestapi.EndOK)
+		same(t, "value behind nonsense", r.main(), "'still'")
 		h.ends("python", "import gc\nfor o in gc.get_objects():\n  if type(o).__name__ == 'Kernel': o.send({'ev': 'end', 'id': o.run, 'status': 'ok'}); o.send({'ev': 'end', 'id': o.run + 1, 'status': 'ok'}); o.send({'ev': 'nonsense'})", guestapi.EndOK)
 		h.in("python", "1") // whose end was forged, too
 		after(t, true)

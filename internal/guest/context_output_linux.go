@@ -1,6 +1,8 @@
 package guest
 
 import (
+	"encoding/json"
+	"strings"
 	"time"
 	"unicode/utf8"
 
@@ -246,6 +248,7 @@ func (k *interpreter) receive(fd int) (again, over bool) {
 // handle acts on an event. k.order is held.
 func (k *interpreter) handle(ev *kernels.Event) {
 	e := k.e
+	ev.Data, ev.Result = cleanData(ev.Data), cleanData(ev.Result)
 	if ev.Ev == "ready" {
 		e.mu.Lock()
 		k.version = cleanVersion(ev.Version)
@@ -297,6 +300,22 @@ func (k *interpreter) handle(ev *kernels.Event) {
 	if run != nil && run.id == ev.ID {
 		run.handle(ev)
 	}
+}
+
+// maxMIMETypes bounds the MIME types of a result.
+const maxMIMETypes = 64
+
+// cleanData drops from a result what is no MIME type, and texts and pictures
+// that are not strings. User code can make the kernel say anything.
+func cleanData(data map[string]json.RawMessage) map[string]json.RawMessage {
+	for mime, value := range data {
+		kind, _, ok := strings.Cut(mime, "/")
+		textual := kind == "text" || kind == "image" || mime == "application/pdf"
+		if !ok || len(mime) > 128 || len(value) == 0 || textual && value[0] != '"' || len(data) > maxMIMETypes {
+			delete(data, mime)
+		}
+	}
+	return data
 }
 
 // cleanVersion returns a version as a kernel tells it, bounded.

@@ -10,6 +10,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"strings"
 	"time"
 	"unicode/utf8"
 
@@ -148,7 +149,8 @@ type ExecuteEvent struct {
 }
 
 // A Result is a value in one or more MIME types: a JSON string (of base64 for
-// images other than SVG, and for PDF), or for JSON types any value.
+// images other than SVG, and for PDF), or for JSON types any value. It is what
+// user code says, and not more checked than that each value is JSON.
 type Result struct {
 	Data map[string]json.RawMessage
 	// Main is set for the value of the last expression.
@@ -298,17 +300,27 @@ func DecodeExecuteEvent(line []byte) (*ExecuteEvent, error) {
 	if e := decodeText(line); e != nil {
 		return e, nil
 	}
+	var kind struct {
+		Type   ExecuteType `json:"type"`
+		Stream Stream      `json:"stream"`
+		Run    int         `json:"run"`
+	}
+	if err := json.Unmarshal(line, &kind); err != nil {
+		return nil, fmt.Errorf("decode event: %w", err)
+	}
+	if kind.Type == ExecuteResult || kind.Type == ExecuteLate && kind.Stream == "" {
+		r, err := decodeResult(line)
+		if err != nil {
+			return nil, err
+		}
+		r.Late = kind.Run
+		return &ExecuteEvent{Type: kind.Type, Result: r}, nil
+	}
 	e := new(ExecuteEvent)
 	if err := json.Unmarshal(line, e); err != nil {
 		return nil, fmt.Errorf("decode event: %w", err)
 	}
 	switch e.Type {
-	case ExecuteResult:
-		return e, decodeResult(line, e)
-	case ExecuteLate:
-		if e.Stream == "" {
-			return e, decodeResult(line, e)
-		}
 	case ExecuteError:
 		e.Error = new(RunError)
 		if err := json.Unmarshal(line, e.Error); err != nil {
@@ -319,35 +331,34 @@ func DecodeExecuteEvent(line []byte) (*ExecuteEvent, error) {
 			return nil, errors.New("decode event: an end without its facts")
 		}
 		e.End.Cause = cleanText(e.End.Cause)
-	case ExecuteCount, ExecuteStdout, ExecuteStderr, ExecuteInput, ExecuteNotice, ExecuteKeepalive:
+	case ExecuteCount, ExecuteStdout, ExecuteStderr, ExecuteLate, ExecuteInput, ExecuteNotice, ExecuteKeepalive:
 	default:
 		return nil, nil
 	}
 	return e, nil
 }
 
-func decodeResult(line []byte, e *ExecuteEvent) error {
+func decodeResult(line []byte) (*Result, error) {
 	var m map[string]json.RawMessage
 	if err := json.Unmarshal(line, &m); err != nil {
-		return fmt.Errorf("decode result: %w", err)
+		return nil, fmt.Errorf("decode result: %w", err)
 	}
-	e.Result = &Result{Data: make(map[string]json.RawMessage, len(m)), Late: e.Run}
-	e.Text, e.Run = "", 0
+	r := &Result{Data: make(map[string]json.RawMessage, len(m))}
 	for key, value := range m {
 		mime, ok := resultMIME[key]
 		switch {
 		case key == "is_main_result":
-			if err := json.Unmarshal(value, &e.Result.Main); err != nil {
-				return fmt.Errorf("decode result: %w", err)
+			if err := json.Unmarshal(value, &r.Main); err != nil {
+				return nil, fmt.Errorf("decode result: %w", err)
 			}
 		case string(value) == "null":
 		case ok:
-			e.Result.Data[mime] = value
-		case bytes.IndexByte([]byte(key), '/') > 0:
-			e.Result.Data[key] = value
+			r.Data[mime] = value
+		case strings.Contains(key, "/"):
+			r.Data[key] = value
 		}
 	}
-	return nil
+	return r, nil
 }
 
 // decodeText decodes a line if it has the very form that AppendTextEvent
