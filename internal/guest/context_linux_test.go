@@ -231,7 +231,7 @@ func TestContextShell(t *testing.T) {
 	h.ends("bash", "set -x; set -u; set -f", guestapi.EndOK)
 	r = h.ends("bash", "echo *", guestapi.EndOK)
 	same(t, "traced", r.stderr, "++ echo '*'\n")
-	r = h.ends("bash", "set +x +u +f", guestapi.EndOK)
+	h.ends("bash", "set +x +u +f", guestapi.EndOK)
 	r = gather(t, h.eval(&guestapi.ExecuteRequest{Language: "bash", Code: "echo \"$A$E\"", EnvVars: map[string]string{"A": "it's", "E": "2"}}), nil)
 	same(t, "with environment", r.stdout, "it's2\n")
 	same(t, "without", h.ends("bash", "echo \"${A-none}$E\"", guestapi.EndOK).stdout, "none1\n")

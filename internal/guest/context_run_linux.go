@@ -3,6 +3,7 @@ package guest
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"net/http"
 	"os"
 	"strings"
@@ -284,7 +285,7 @@ func (x *run) shellInput(in *guestapi.InputRequest) error {
 		if isClosed(err) {
 			return errf(guestapi.CodeAborted, "the run's input has ended")
 		}
-		if os.IsTimeout(err) {
+		if errors.Is(err, os.ErrDeadlineExceeded) {
 			return errf(guestapi.CodeResourceExhausted, "the run does not read its input")
 		}
 		return errf(guestapi.CodeInternal, "write input: %v", err)

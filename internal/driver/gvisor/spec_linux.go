@@ -52,6 +52,9 @@ var guestCapabilities = []string{
 	"CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FOWNER", "CAP_FSETID", "CAP_KILL",
 	"CAP_NET_BIND_SERVICE", "CAP_SETFCAP", "CAP_SETGID", "CAP_SETPCAP", "CAP_SETUID",
 	"CAP_SYS_CHROOT", "CAP_SYS_PTRACE",
+	// So that its own threads never count against the limit on processes; it
+	// takes it from the programs that it starts.
+	"CAP_SYS_RESOURCE",
 }
 
 // maxOpenFiles bounds the descriptors of each process in a box.
