@@ -371,7 +371,7 @@ func TestIssuerTakesAKeyBack(t *testing.T) {
 
 // serveContext returns a context that ends when the test does, and a channel
 // for what the server that runs until then returns.
-func serveContext(t *testing.T) (context.Context, chan error) {
+func serveContext(t testing.TB) (context.Context, chan error) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error, 1)

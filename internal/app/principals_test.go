@@ -14,8 +14,9 @@ import (
 
 // A caller calls MCP over HTTP with one token.
 type caller struct {
-	t          *testing.T
+	t          testing.TB
 	url, token string
+	client     *http.Client
 }
 
 // call returns the answer's result or error as it is on the wire.
@@ -48,7 +49,7 @@ func (c caller) call(method string, params map[string]any) string {
 			req.Header.Set(k, v)
 		}
 	}
-	res, err := http.DefaultClient.Do(req)
+	res, err := c.client.Do(req)
 	if err != nil {
 		c.t.Fatal(err)
 	}
@@ -125,7 +126,7 @@ func TestOthersDoNotExist(t *testing.T) {
 			texts[name] = text
 		}
 	})
-	alice, mallory := caller{t, url, texts["alice"]}, caller{t, url, texts["mallory"]}
+	alice, mallory := caller{t, url, texts["alice"], http.DefaultClient}, caller{t, url, texts["mallory"], http.DefaultClient}
 
 	// Alice has a sandbox with a run that goes on, one that ended, and a file.
 	var run struct {
