@@ -138,6 +138,14 @@ func wholeText(b []byte) int {
 // drainOutputs hands on all that is in the pipes now: at most what they hold,
 // for somebody may write all the time. k.order is held.
 func (k *interpreter) drainOutputs() {
+	var poll [2]unix.PollFd
+	for i := range k.outputs {
+		poll[i] = unix.PollFd{Fd: int32(k.outputs[i].fd), Events: unix.POLLIN}
+	}
+	// Mostly there is nothing, which one call tells.
+	if n, err := unix.Poll(poll[:], 0); n == 0 && err == nil {
+		return
+	}
 	for i := range k.outputs {
 		for total := 0; total < kernelPipe; {
 			n, _ := k.take(&k.outputs[i])

@@ -22,6 +22,8 @@ const (
 	maxStdin = 1 << 20
 	// maxUnsent bounds the events that a run is ahead of its caller.
 	maxUnsent = 1 << 20
+	// smallCode is surely taken by a pipe whose reader has taken all before.
+	smallCode = 8 << 10
 	// maxGreeting bounds how long the first events wait for others.
 	maxGreeting = 20 * time.Millisecond
 	// maxShellInput bounds how long a shell may leave input unread.
@@ -112,8 +114,12 @@ func (g *Guest) begin(r *http.Request, req *guestapi.ExecuteRequest) (*run, erro
 			x.interrupt(func(end *guestapi.ExecutionEnd) { end.TimedOut = true }, grace(req.GraceMillis))
 		})
 	}
-	// Apart: a kernel that does not read its request is met by the deadline.
-	go x.start()
+	if len(req.Code) < smallCode {
+		x.start()
+	} else {
+		// Apart: a kernel that does not read it is met by the deadline.
+		go x.start()
+	}
 	return x, nil
 }
 
@@ -364,7 +370,9 @@ func (x *run) ended(ev *kernels.Event) {
 		d.ProcessLimit = tellsAny(text, forkTexts) || x.e.g.atProcessLimit(x.k.p)
 		d.MemoryKill = tellsAny(text, memoryTexts) || x.e.g.sawOOMKill()
 	}
-	end.Children = x.k.children()
+	if ev.Spawned == nil || *ev.Spawned {
+		end.Children = x.k.children()
+	}
 	if ev.Restart {
 		x.mu.Lock()
 		x.held = &end
@@ -537,7 +545,7 @@ func (x *run) carry(w http.ResponseWriter, r *http.Request) {
 		}
 		if len(b) > 0 {
 			_, err := w.Write(b)
-			if err == nil {
+			if err == nil && !over { // the last is sent off by the return
 				err = rc.Flush()
 			}
 			if err != nil {

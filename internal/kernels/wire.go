@@ -228,9 +228,11 @@ type Event struct {
 	// Of end. Status is ok, error (an exception), exit (a code that is not 0)
 	// or interrupted; a shell leaves it out. Restart says that the shell
 	// executes itself anew.
-	Status   string `json:"status"`
-	ExitCode *int   `json:"exit_code"`
-	Restart  bool   `json:"restart"`
+	Status string `json:"status"`
+	// Spawned is false if the kernel knows that no process was ever started.
+	Spawned  *bool `json:"spawned"`
+	ExitCode *int  `json:"exit_code"`
+	Restart  bool  `json:"restart"`
 
 	// Of ready.
 	Language string `json:"language"`

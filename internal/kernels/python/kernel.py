@@ -185,6 +185,7 @@ class Kernel:
         self.hooks = {}
         self.libc_flush = None
         self.alone = False  # in a fork's child
+        self.spawned = False  # programs were started, or this one was copied
         self.gathering = False  # a thread looks after gathered output
         self.gathered = _thread.RLock()  # held while it does
         self.held = None  # the main result, which the end can carry
@@ -288,6 +289,7 @@ class Kernel:
                     pass  # the user closed it
 
     def before_fork(self):
+        self.spawned = True
         # The thread must not hold a stream's lock, which the child would keep.
         self.hand_on()
         self.gathered.acquire()
@@ -297,6 +299,7 @@ class Kernel:
 
     def audit(self, event, args):
         if event in SPAWNS and not self.alone:
+            self.spawned = True
             self.hand_on()
 
     # Frames.
@@ -407,6 +410,8 @@ class Kernel:
         _sys.meta_path.insert(0, Hooks)
         _sys.meta_path.append(Shim)
         _environ.setdefault("MPLBACKEND", "agg")
+        if not os.access(os.path.expanduser("~"), os.W_OK):
+            _environ.setdefault("MPLCONFIGDIR", "/tmp/.matplotlib-%d" % os.getuid())
         os.register_at_fork(before=self.before_fork, after_in_parent=self.after_fork, after_in_child=self.forked)
         os._exit = self.exit_now
         _sys.addaudithook(self.audit)
@@ -520,6 +525,7 @@ class Kernel:
                 _environ[name] = value
         self.flush()
         self.note_threads(self.run)
+        end["spawned"] = self.spawned
         self.send(end)
         self.run = None
         # Now, when nobody waits: everything right for the next run.
