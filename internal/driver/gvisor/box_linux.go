@@ -112,13 +112,16 @@ func (m *maker) create(ctx context.Context, spec *driver.Spec, streams []*os.Fil
 	m.mu.Lock()
 	b.children = []int{b.sentry(), b.container.GoferPid.Load()}
 	m.mu.Unlock()
-	if err := b.confine(); err != nil {
+	// Moving a process into a control group waits for the kernel, ten
+	// milliseconds and more. Meanwhile the box's kernel and the guest start;
+	// no program of the user's runs before both are done.
+	confined := make(chan error, 1)
+	go func() { confined <- b.confine() }()
+	err = b.container.Start(b.conf)
+	if err := <-confined; err != nil {
 		return err
 	}
-	if err := ctx.Err(); err != nil {
-		return err
-	}
-	if err := b.container.Start(b.conf); err != nil {
+	if err != nil {
 		return explainStart(err)
 	}
 	if err := ctx.Err(); err != nil {

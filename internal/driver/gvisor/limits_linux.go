@@ -73,17 +73,16 @@ func (p plan) apply(m *maker, b *madeBox) error {
 	return err
 }
 
-// confine puts the box's processes, which wait to be started, under the limits.
+// confine puts the box's processes under the limits. The sentry comes first:
+// what it starts from then on is born where it is.
 func (b *madeBox) confine() error {
 	sentry, gofer := b.sentry(), b.container.GoferPid.Load()
-	for _, pid := range append(tree(sentry), tree(gofer)...) {
-		if b.record.Cgroup != nil {
-			if err := b.record.Cgroup.add(pid); err != nil {
-				return err
-			}
+	for _, parent := range []int{sentry, gofer} {
+		if err := b.confineProcess(parent); err != nil {
+			return err
 		}
-		if len(b.record.CPUSet) > 0 {
-			if err := bind(pid, b.record.CPUSet); err != nil {
+		for _, pid := range tree(parent) { // itself once more, if it lives
+			if err := b.confineProcess(pid); err != nil {
 				return err
 			}
 		}
@@ -94,6 +93,18 @@ func (b *madeBox) confine() error {
 			return err
 		}
 		b.startWatch(file)
+	}
+	return nil
+}
+
+func (b *madeBox) confineProcess(pid int) error {
+	if b.record.Cgroup != nil {
+		if err := b.record.Cgroup.add(pid); err != nil {
+			return err
+		}
+	}
+	if len(b.record.CPUSet) > 0 {
+		return bind(pid, b.record.CPUSet)
 	}
 	return nil
 }
