@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"os"
 	"os/exec"
 	"slices"
 	"strings"
@@ -118,11 +119,14 @@ func (h *host) ends(language, code, status string) *executed {
 }
 
 // newEvalHost starts a guest for tests with these programs, which must be on
-// the guest's own default PATH.
+// the guest's own default PATH. GLOVEBOX_REQUIRE turns a skip into a failure.
 func newEvalHost(t *testing.T, programs ...string) *host {
 	t.Helper()
 	for _, p := range programs {
 		if _, err := exec.LookPath("/usr/bin/" + p); err != nil {
+			if slices.Contains(strings.Split(os.Getenv("GLOVEBOX_REQUIRE"), ","), p) {
+				t.Fatalf("%s is required and missing", p)
+			}
 			t.Skipf("%s is not here", p)
 		}
 	}
