@@ -6,6 +6,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/glovebox-dev/glovebox/internal/auth"
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
 const stopRunInput = `{"type":"object","properties":{"run_id":{"type":"string"}},"required":["run_id"],"additionalProperties":false}`
@@ -28,7 +29,17 @@ func (s *Server) stopRun() tool {
 			if err != nil {
 				return nil, err
 			}
-			return s.show(ctx, c, run, 0)
+			res, err := s.show(ctx, c, run, 0)
+			if err != nil || run.Verdict.Code != sandbox.Cancelled {
+				return res, err // it had ended before
+			}
+			// The result is the run's, and a run that was stopped is not ok,
+			// so isError is true here as it is for get_run afterwards. The
+			// text says first that the call itself did what it was to do.
+			if t, ok := res.Content[0].(*mcp.TextContent); ok {
+				t.Text = "The run was stopped, as asked. Nothing of it goes on.\n" + t.Text
+			}
+			return res, nil
 		}),
 	}
 }

@@ -422,6 +422,13 @@ func TestLongRun(t *testing.T) {
 	if r := structured[runResult](t, res); r.Verdict == nil || r.Verdict.Code != sandbox.Cancelled || !res.IsError {
 		t.Errorf("stop_run: %+v, isError %v", r.Verdict, res.IsError)
 	}
+	if !strings.HasPrefix(text(res), "The run was stopped, as asked.") {
+		t.Errorf("stop_run does not say that it did what it was to do: %s", text(res))
+	}
+	r = run(t, cs, "out a", nil)
+	if res := callTool(t, cs, "stop_run", args{"run_id": r.RunID}); res.IsError || strings.Contains(text(res), "as asked") {
+		t.Errorf("stop_run of a run that had ended: isError %v, %s", res.IsError, text(res))
+	}
 }
 
 func TestPatience(t *testing.T) {
