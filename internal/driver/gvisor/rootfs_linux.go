@@ -26,7 +26,7 @@ var etcFiles = []string{
 	"alternatives", "bash.bashrc", "ca-certificates", "crypto-policies", "debian_version",
 	"fonts", "gai.conf", "inputrc", "java-17-openjdk", "java-21-openjdk", "ld.so.cache",
 	"ld.so.conf", "ld.so.conf.d", "locale.alias", "locale.conf", "localtime", "magic",
-	"magic.mime", "mailcap", "mime.types", "nsswitch.conf", "os-release", "pki/ca-trust",
+	"magic.mime", "mailcap", "matplotlibrc", "mime.types", "nsswitch.conf", "os-release", "pki/ca-trust",
 	"pki/tls/certs", "profile", "protocols", "python3", "python3.11", "python3.12",
 	"python3.13", "services", "skel", "ssl/certs", "ssl/openssl.cnf", "terminfo", "timezone",
 	"vim",
