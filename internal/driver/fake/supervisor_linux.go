@@ -249,7 +249,9 @@ func (s *supervisor) serveControl(l *net.UnixListener) {
 }
 
 // pause stops all processes. It looks again until it finds none that runs: a
-// process may start others before it is stopped.
+// process may start others before it is stopped. One that waits for a child it
+// made by vfork, until that is another program, does not stop, but neither can
+// it run while the child is stopped.
 func (s *supervisor) pause() {
 	if s.paused {
 		return
@@ -261,8 +263,12 @@ func (s *supervisor) pause() {
 		if err != nil {
 			return
 		}
+		waits := map[int]bool{} // those with a child that is stopped
 		for _, p := range live {
-			if p.state != 'T' {
+			waits[p.ppid] = waits[p.ppid] || p.state == 'T'
+		}
+		for _, p := range live {
+			if p.state != 'T' && !(p.state == 'D' && waits[p.pid]) {
 				fresh = true
 				p.signal(unix.SIGSTOP)
 			}
