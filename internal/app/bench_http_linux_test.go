@@ -61,11 +61,25 @@ func BenchmarkCommandOverHTTP(b *testing.B) {
 		return took
 	}
 	b.Run("one", func(b *testing.B) {
-		var took series
+		var took, engine, argv series
+		run := func(r sandbox.RunRequest) time.Duration {
+			began := time.Now()
+			r.SandboxID = boxes[0].ID
+			run, err := sys.Engine.Start(b.Context(), id.Principal, r)
+			if err == nil {
+				run, err = sys.Engine.Wait(b.Context(), id.Principal, run.ID)
+			}
+			if err != nil || run.Verdict.Code != sandbox.OK {
+				b.Fatalf("%+v, %v", run.Verdict, err)
+			}
+			return time.Since(began)
+		}
 		for b.Loop() {
 			took = append(took, call(c, boxes[0].ID))
+			engine = append(engine, run(sandbox.RunRequest{Commands: []string{"/bin/true"}}))
+			argv = append(argv, run(sandbox.RunRequest{Argv: []string{"/bin/true"}}))
 		}
-		report(b, []string{"run_command"}, took)
+		report(b, []string{"run_command", "engine", "no-shell"}, took, engine, argv)
 	})
 	b.Run("fifty", func(b *testing.B) {
 		var mu sync.Mutex
