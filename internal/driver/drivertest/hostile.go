@@ -32,6 +32,7 @@ func testHostile(t *testing.T, s *suite) {
 		{"MemoryBomb", sandbox.ControlMemory, true, memoryBomb, (*attack).wantMemory},
 		{"MemoryBombShell", sandbox.ControlMemory, false, memoryBombShell, (*attack).wantMemory},
 		{"MemoryBombInMany", sandbox.ControlMemory, true, memoryBombInMany, (*attack).wantMemory},
+		{"MemoryPipes", sandbox.ControlMemory, true, memoryPipes, (*attack).wantStopped},
 		{"MemoryFiles", sandbox.ControlMemory, false, memoryFiles, (*attack).wantStopped},
 		{"ForkBomb", sandbox.ControlProcesses, false, forkBomb, (*attack).wantProcesses},
 		{"ForkTree", sandbox.ControlProcesses, false, forkTree, (*attack).wantProcesses},
@@ -223,7 +224,7 @@ func (a *attack) wantMemory(t *testing.T) {
 // wantStopped is for attacks that may end as a full disk or for memory.
 func (a *attack) wantStopped(t *testing.T) {
 	if strings.Contains(a.r.Stdout, "held") {
-		t.Errorf("files in memory took twice the memory limit: %v", a.r)
+		t.Errorf("a program held much more than the memory limit: %v", a.r)
 	}
 	in := a.incidents(t)
 	if d := a.r.Detail(); !d.MemoryKill && !d.DiskFull && in.MemoryKills == 0 {
@@ -292,6 +293,26 @@ sys.exit(0 if all(ok) else 1)
 
 func memoryFiles(_ *suite, spec *driver.Spec) Cmd {
 	return Sh(fmt.Sprintf("head -c %d /dev/zero > /dev/shm/fill && echo held; r=$?; ls -l /dev/shm; exit $r", 2*spec.Limits.MemoryBytes))
+}
+
+// memoryPipes has the kernel hold memory for it: full pipes, three times the
+// limit. It holds them for a while, in which something must end it.
+func memoryPipes(s *suite, spec *driver.Spec) Cmd {
+	return Python(s.h.Python, `
+import fcntl, os, sys, time
+want, held, ends = int(sys.argv[1]), 0, []
+while held < want:
+    r, w = os.pipe()
+    ends += [r, w]
+    try: fcntl.fcntl(w, 1031, 1 << 20)  # F_SETPIPE_SZ
+    except OSError: pass
+    os.set_blocking(w, False)
+    try:
+        while True: held += os.write(w, bytes(65536))
+    except BlockingIOError: pass
+time.sleep(3)
+print("held", held)
+`, strconv.FormatInt(3*spec.Limits.MemoryBytes, 10))
 }
 
 func forkBomb(_ *suite, spec *driver.Spec) Cmd { return Sh(forker(2 * spec.Limits.Processes)) }

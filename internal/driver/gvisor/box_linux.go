@@ -206,19 +206,23 @@ func (b *madeBox) sentry() int {
 // alive reports whether the box's kernel runs: a zombie does not.
 func (b *madeBox) alive() bool {
 	pid := b.sentry()
-	if pid <= 0 {
-		return false
-	}
-	args, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "cmdline"))
-	// A zombie has no arguments; another process under the number has others.
-	return err == nil && ownsProcess(string(args), b.record.Spec.ID)
+	return pid > 0 && ownsProcess(pid, b.record.Spec.ID)
 }
 
-// ownsProcess reports whether args, as /proc shows them, are those of a sentry
-// or gofer of that box.
-func ownsProcess(args, id string) bool {
-	name, rest, _ := strings.Cut(args, "\x00")
-	return (name == "runsc-sandbox" || name == "runsc-gofer") && strings.Contains(rest, id)
+// ownsProcess reports whether a process is a sentry or gofer of that box. Names
+// of boxes are no secret, and any user can give a process any arguments, so it
+// must also belong to whom ours belong to. A zombie has no arguments.
+func ownsProcess(pid int, id string) bool {
+	args, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "cmdline"))
+	if err != nil {
+		return false
+	}
+	name, rest, _ := strings.Cut(string(args), "\x00")
+	if name != "runsc-sandbox" && name != "runsc-gofer" || !strings.Contains(rest, id) {
+		return false
+	}
+	status, err := processStatus(pid)
+	return err == nil && status["Uid"] == strconv.Itoa(os.Geteuid())
 }
 
 // processes returns the host's process numbers of a box's sentry and gofer,
@@ -230,12 +234,7 @@ func processes(id string) []int {
 	}
 	var pids []int
 	for _, e := range entries {
-		pid, err := strconv.Atoi(e.Name())
-		if err != nil {
-			continue
-		}
-		args, err := os.ReadFile(filepath.Join("/proc", e.Name(), "cmdline"))
-		if err == nil && ownsProcess(string(args), id) {
+		if pid, err := strconv.Atoi(e.Name()); err == nil && ownsProcess(pid, id) {
 			pids = append(pids, pid)
 		}
 	}
@@ -400,6 +399,11 @@ func (m *maker) destroy(ref string) error {
 			return err
 		}
 	}
+	// Before the lock: whoever has it may be waiting for a kernel that does not
+	// answer, and a dead one does.
+	if err := killBox(ref); err != nil {
+		return err
+	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.gone {
@@ -445,15 +449,31 @@ func killBox(id string) error {
 		if len(pids) == 0 {
 			return nil
 		}
-		if time.Now().After(deadline) {
-			return fmt.Errorf("processes %v do not end", pids)
-		}
+		var errs []error
 		for _, pid := range pids {
-			if err := unix.Kill(pid, unix.SIGKILL); err != nil && !errors.Is(err, unix.ESRCH) {
-				return fmt.Errorf("kill process %d: %w", pid, err)
-			}
+			errs = append(errs, killProcess(pid, id))
+		}
+		if time.Now().After(deadline) {
+			return errors.Join(fmt.Errorf("processes %v do not end", pids), errors.Join(errs...))
 		}
 	}
+}
+
+// killProcess kills a process if it still is of that box: its number may be
+// another's since it was found.
+func killProcess(pid int, id string) error {
+	fd, err := unix.PidfdOpen(pid, 0)
+	if err != nil {
+		return nil // it has ended
+	}
+	defer unix.Close(fd)
+	if !ownsProcess(pid, id) {
+		return nil
+	}
+	if err := unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0); err != nil && !errors.Is(err, unix.ESRCH) {
+		return fmt.Errorf("kill process %d: %w", pid, err)
+	}
+	return nil
 }
 
 // forgetContainer removes what gVisor keeps of a box whose processes are gone.

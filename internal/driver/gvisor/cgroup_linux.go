@@ -51,6 +51,9 @@ func findCgroups() *cgroups {
 	return findCgroupsV2(string(mounts), string(own), rootIsRoot())
 }
 
+// serverGroup is where makeRoom moves the server, below its own group.
+const serverGroup = "glovebox-server"
+
 // rootIsRoot reports whether uid 0 here is uid 0 outside too, that is, whether
 // the driver was started by root.
 func rootIsRoot() bool {
@@ -129,7 +132,9 @@ func findCgroupsV2(mountinfo, own string, root bool) *cgroups {
 	}
 	dir := mounts[0].dir
 	if !root {
-		dir = mounts[0].below(ownGroup(own, ""))
+		// An earlier maker of this server's may have made room.
+		group := strings.TrimSuffix(ownGroup(own, ""), "/"+serverGroup)
+		dir = mounts[0].below(group)
 	}
 	if unix.Access(filepath.Join(dir, "cgroup.subtree_control"), unix.W_OK) != nil {
 		return nil
@@ -151,11 +156,14 @@ func enableControllers(dir string) error {
 // makeRoom moves this process and the one that started it out of dir, into a
 // group below it.
 func makeRoom(dir string) error {
-	leaf := filepath.Join(dir, "glovebox-server")
+	leaf := filepath.Join(dir, serverGroup)
 	if err := os.Mkdir(leaf, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
 	}
 	for _, pid := range []int{os.Getppid(), os.Getpid()} {
+		if pid <= 1 {
+			continue // the server has ended
+		}
 		if err := os.WriteFile(filepath.Join(leaf, "cgroup.procs"), []byte(strconv.Itoa(pid)), 0); err != nil {
 			return err
 		}

@@ -31,7 +31,7 @@ type maker struct {
 	null  *os.File // what boxes have for standard streams
 	cgs   *cgroups // nil where none can be written
 
-	hostRoot func() (string, error) // made once, when first needed
+	hostRoot func() (string, error) // made when first needed
 
 	mu    sync.Mutex
 	boxes map[string]*madeBox // made or attached here
@@ -39,6 +39,9 @@ type maker struct {
 
 // makerMain is the maker's main function; it returns the exit status.
 func makerMain(args []string) int {
+	// Its log goes to the server, which may die first. Caught, not ignored:
+	// children would inherit that.
+	signal.Notify(make(chan os.Signal, 1), unix.SIGPIPE)
 	stderr := os.Stderr
 	log.SetTarget(log.GoogleEmitter{Writer: &log.Writer{Next: stderr}})
 	log.SetLevel(log.Warning)
@@ -47,8 +50,9 @@ func makerMain(args []string) int {
 		return 2
 	}
 	// What is mounted here is for this process and its boxes alone.
-	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
-		fmt.Fprintf(stderr, "%s: make mounts private: %v\n", makerName, err)
+	// What the host unmounts goes here too.
+	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_SLAVE, ""); err != nil {
+		fmt.Fprintf(stderr, "%s: detach mounts: %v\n", makerName, err)
 		return 1
 	}
 	conn, err := fileConn(os.NewFile(makerFD, "driver"))
@@ -71,12 +75,29 @@ func makerMain(args []string) int {
 		cgs:   findCgroups(),
 		boxes: map[string]*madeBox{},
 	}
-	m.hostRoot = sync.OnceValues(func() (string, error) {
+	m.hostRoot = onceMade(func() (string, error) {
 		return mountHostRoot(filepath.Join(m.dir, "host"), m.guest)
 	})
 	go m.reap()
 	m.serve(conn.(*net.UnixConn))
 	return 0
+}
+
+// onceMade returns a function that calls make until it succeeds, then returns
+// what it made.
+func onceMade(make func() (string, error)) func() (string, error) {
+	var mu sync.Mutex
+	var made string
+	return func() (string, error) {
+		mu.Lock()
+		defer mu.Unlock()
+		if made != "" {
+			return made, nil
+		}
+		var err error
+		made, err = make()
+		return made, err
+	}
 }
 
 // serve answers requests until the driver is gone, then destroys what was

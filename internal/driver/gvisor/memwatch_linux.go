@@ -13,8 +13,10 @@ import (
 
 // A memoryWatch keeps a box's memory limit where no control group can: all the
 // memory of a box's programs is one file of the sentry's, without a name, and
-// its size on disk, as it were, is what they use. When it exceeds the limit the
-// watch kills the box.
+// its size on disk, as it were, is what they use. What they have the sentry
+// keep for them (full pipes, socket buffers, open files) is in the sentry's own
+// memory, beyond what it takes for itself. When both together exceed the limit
+// the watch kills the box.
 //
 // It looks more often the nearer the limit is: soon enough that memory, filled
 // at [fillRate], cannot have passed the limit by more than fillRate times
@@ -27,6 +29,10 @@ type memoryWatch struct {
 	stopped chan struct{}
 	done    chan struct{}
 }
+
+// sentryShare is what the sentry may take for itself, in bytes: some 10 MiB at
+// rest, and more while it collects its garbage.
+const sentryShare = 48 << 20
 
 const (
 	fillRate     = 4 << 30 // bytes a second; zeroing memory is not faster
@@ -81,7 +87,7 @@ func (w *memoryWatch) run() {
 		}
 		used, err := w.used()
 		if err != nil {
-			return // cannot be: the file is open
+			return // the sentry has ended
 		}
 		if used > w.limit {
 			// Not knowing why is no reason to let it live.
@@ -105,7 +111,21 @@ func (w *memoryWatch) used() (int64, error) {
 	if err := unix.Fstat(int(w.file.Fd()), &st); err != nil {
 		return 0, err
 	}
-	return st.Blocks * 512, nil
+	own, err := anonymousMemory(w.sentry)
+	if err != nil {
+		return 0, err // it has ended
+	}
+	return st.Blocks*512 + max(0, own-sentryShare), nil
+}
+
+// anonymousMemory returns the memory of a process that is in no file, in bytes.
+func anonymousMemory(pid int) (int64, error) {
+	status, err := processStatus(pid)
+	if err != nil {
+		return 0, err
+	}
+	kib, err := strconv.ParseInt(status["RssAnon"], 10, 64)
+	return kib << 10, err
 }
 
 // running reports whether the limit is being kept.

@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"syscall"
 	"testing"
 	"time"
 
@@ -192,6 +193,61 @@ func TestBind(t *testing.T) {
 	end()
 	if err := bind(cmd.Process.Pid, here[:1]); err != nil {
 		t.Errorf("bind of a process that has ended: %v", err)
+	}
+}
+
+func TestOwnsProcess(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("only root can start another user's process")
+	}
+	id := sandbox.NewID()
+	start := func(uid uint32) int {
+		t.Helper()
+		cmd := exec.Command("/bin/sh")
+		cmd.Args = []string{"runsc-sandbox", "-c", "sleep 60; :", id}
+		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uid, Gid: uid}, Setpgid: true}
+		if err := cmd.Start(); err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			_ = unix.Kill(-cmd.Process.Pid, unix.SIGKILL)
+			_ = cmd.Wait()
+		})
+		return cmd.Process.Pid
+	}
+	ours, others := start(0), start(65534)
+	if !ownsProcess(ours, id) || ownsProcess(ours, sandbox.NewID()) {
+		t.Error("a process of ours, by name and user, is not told from others")
+	}
+	if ownsProcess(others, id) {
+		t.Error("another user's process with a box's arguments is taken for the box's")
+	}
+	if err := killBox(id); err != nil {
+		t.Errorf("killBox while another user's process looks like a box's: %v", err)
+	}
+	if err := unix.Kill(others, 0); err != nil {
+		t.Errorf("another user's process was killed: %v", err)
+	}
+}
+
+func TestOnceMade(t *testing.T) {
+	calls := 0
+	made := onceMade(func() (string, error) {
+		if calls++; calls == 1 {
+			return "", errors.New("not yet")
+		}
+		return "it", nil
+	})
+	if _, err := made(); err == nil {
+		t.Error("the error was lost")
+	}
+	for range 2 {
+		if got, err := made(); got != "it" || err != nil {
+			t.Errorf("made() = %q, %v after it can be made", got, err)
+		}
+	}
+	if calls != 2 {
+		t.Errorf("made %d times", calls)
 	}
 }
 

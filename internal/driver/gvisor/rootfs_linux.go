@@ -23,12 +23,12 @@ var systemDirs = []string{"usr", "bin", "sbin", "lib", "lib32", "lib64", "libx32
 // that say nothing about the host's users, secrets or network. Whatever is not
 // here is not in the image; what is not readable by everybody is left out too.
 var etcFiles = []string{
-	"alternatives", "bash.bashrc", "ca-certificates", "crypto-policies", "debian_version",
+	"alternatives", "ca-certificates", "crypto-policies", "debian_version",
 	"fonts", "gai.conf", "inputrc", "java-17-openjdk", "java-21-openjdk", "ld.so.cache",
 	"ld.so.conf", "ld.so.conf.d", "locale.alias", "locale.conf", "localtime", "magic",
 	"magic.mime", "mailcap", "matplotlibrc", "mime.types", "nsswitch.conf", "os-release", "pki/ca-trust",
-	"pki/tls/certs", "profile", "protocols", "python3", "python3.11", "python3.12",
-	"python3.13", "services", "skel", "ssl/certs", "ssl/openssl.cnf", "terminfo", "timezone",
+	"pki/tls/certs", "protocols", "python3", "python3.11", "python3.12",
+	"python3.13", "services", "ssl/certs", "ssl/openssl.cnf", "terminfo", "timezone",
 	"vim",
 }
 
@@ -42,6 +42,9 @@ var etcMade = map[string]string{
 	"hostname":    "sandbox\n",
 	"resolv.conf": "",
 	"shells":      "/bin/sh\n/bin/bash\n",
+	// Administrators write proxies, with their passwords, into the host's.
+	"profile":     "umask 022\n",
+	"bash.bashrc": "[ -z \"$PS1\" ] || PS1='\\u@\\h:\\w\\$ '\n",
 }
 
 // emptyDirs are the directories of the image that are its own.
@@ -154,15 +157,9 @@ func bindReadOnly(source, target string, isDir bool) error {
 	if err := unix.Mount(source, target, "", unix.MS_BIND|unix.MS_REC, ""); err != nil {
 		return fmt.Errorf("mount %s: %w", source, err)
 	}
-	// In a user namespace the flags that the host's mount has are locked, and
-	// a remount that would drop one is refused: keep them all.
-	var st unix.Statfs_t
-	if err := unix.Statfs(target, &st); err != nil {
-		return err
-	}
-	const kept = unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC | unix.MS_NOATIME | unix.MS_NODIRATIME
-	flags := uintptr(st.Flags)&kept | unix.MS_BIND | unix.MS_REMOUNT | unix.MS_RDONLY
-	if err := unix.Mount("", target, "", flags, ""); err != nil {
+	// With all that is mounted below it: a /usr/local of its own, say.
+	attr := unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY}
+	if err := unix.MountSetattr(unix.AT_FDCWD, target, unix.AT_RECURSIVE, &attr); err != nil {
 		return fmt.Errorf("make %s read-only: %w", source, err)
 	}
 	return nil
