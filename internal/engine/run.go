@@ -276,6 +276,7 @@ func (r *run) judge(ctx context.Context, end *guestapi.EndEvent) (sandbox.Verdic
 	b := r.b
 	r.mu.Lock()
 	ending := ending{event: end, fate: r.fate, broken: r.broken, timeout: r.rec.Timeout, limits: b.rec.Limits}
+	ending.lasted = b.e.now().Sub(r.rec.Started)
 	r.mu.Unlock()
 	if well := end != nil && end.Exited && end.ExitCode == 0; !well {
 		b.mu.Lock()

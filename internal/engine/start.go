@@ -3,9 +3,11 @@ package engine
 import (
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"path"
 	"strings"
+	"time"
 
 	"github.com/glovebox-dev/glovebox/internal/driver"
 	"github.com/glovebox-dev/glovebox/internal/guestapi"
@@ -15,6 +17,12 @@ import (
 
 // codeDir has the files of programs while they run, a directory for each run.
 const codeDir = "/tmp/.glovebox"
+
+// startTimeout bounds the opening of a run in its guest, until the program has
+// begun.
+const startTimeout = 30 * time.Second
+
+var errStartTimeout = fmt.Errorf("the sandbox did not start the program within %v", startTimeout)
 
 // Start begins a run and returns as soon as it exists. Without a SandboxID it
 // makes a sandbox first, which stays for its idle time. ctx bounds the start,
@@ -140,12 +148,18 @@ func (r *run) begin(ctx context.Context, req sandbox.RunRequest, prog program, e
 		close(r.baseline)
 		return nil, errClosed()
 	}
-	// The stream outlives ctx, but not its opening.
+	// The stream outlives ctx, but not its opening, which a guest that never
+	// answers must not hold up for good.
+	ctx, cancel := context.WithTimeoutCause(ctx, startTimeout, errStartTimeout)
+	defer cancel()
 	stop := context.AfterFunc(ctx, r.cancel)
 	stream, err := r.open(req, prog, env)
 	if !stop() && err == nil {
 		stream.Close()
 		err = ctx.Err()
+	}
+	if err != nil && errors.Is(context.Cause(ctx), errStartTimeout) {
+		return nil, sandbox.Errorf(sandbox.Unavailable, "%w: %w", errStartTimeout, err)
 	}
 	if err != nil && ctx.Err() != nil {
 		err = sandbox.Errorf(sandbox.Unavailable, "the start was cancelled: %w", errors.Join(ctx.Err(), err))

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"fmt"
+	"math"
 	"time"
 
 	"github.com/glovebox-dev/glovebox/internal/driver"
@@ -29,6 +30,7 @@ type ending struct {
 	fate    fate
 	broken  error // with fateBroken
 	timeout time.Duration
+	lasted  time.Duration // by this side's clock
 	limits  sandbox.Limits
 
 	// before and after are what the driver counted, if counted. They are for
@@ -162,10 +164,16 @@ func (e ending) exitCode() *int {
 }
 
 // usage returns what the guest says that the run used, as far as it can be
-// true.
+// true: what a guest makes up must not spoil sums over many runs.
 func (e ending) usage() sandbox.Usage {
 	d := e.detail()
-	return sandbox.Usage{CPUMillis: max(d.CPUMillis, 0), PeakMemoryBytes: max(d.PeakMemoryBytes, 0)}
+	// A whole CPU for each part of one, and a second for clocks that differ.
+	cpus := int64(math.Ceil(e.limits.CPUs))
+	most := cpus * (max(e.lasted, 0).Milliseconds() + 1000)
+	return sandbox.Usage{
+		CPUMillis:       min(max(d.CPUMillis, 0), most),
+		PeakMemoryBytes: min(max(d.PeakMemoryBytes, 0), e.limits.MemoryBytes),
+	}
 }
 
 // signalText names a signal for people. The numbers are Linux's, wherever this

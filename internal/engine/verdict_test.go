@@ -2,6 +2,7 @@ package engine
 
 import (
 	"errors"
+	"math"
 	"strings"
 	"testing"
 	"time"
@@ -99,8 +100,32 @@ func TestSettle(t *testing.T) {
 }
 
 func TestUsageIsNotBelieved(t *testing.T) {
-	e := ending{event: &guestapi.EndEvent{Detail: &guestapi.EndDetail{CPUMillis: -5, PeakMemoryBytes: -1 << 60}}}
-	if got := e.usage(); got != (sandbox.Usage{}) {
-		t.Errorf("%+v", got)
+	const memory = 512 << 20
+	for _, c := range []struct {
+		name        string
+		cpu, peak   int64
+		lasted      time.Duration
+		cpus        float64
+		wantCPU     int64
+		wantPeak    int64
+		withoutEnds bool
+	}{
+		{name: "Plausible", cpu: 1500, peak: 1 << 20, lasted: 2 * time.Second, cpus: 1, wantCPU: 1500, wantPeak: 1 << 20},
+		{name: "Negative", cpu: -5, peak: -1 << 60, lasted: time.Second, cpus: 1},
+		{name: "TooMuch", cpu: math.MaxInt64, peak: math.MaxInt64, lasted: 2 * time.Second, cpus: 1.5, wantCPU: 6000, wantPeak: memory},
+		{name: "PartOfACPU", cpu: math.MaxInt64, lasted: 2 * time.Second, cpus: 0.05, wantCPU: 3000},
+		{name: "ClockWentBack", cpu: math.MaxInt64, lasted: -time.Hour, cpus: 2, wantCPU: 2000},
+		{name: "Longest", cpu: math.MaxInt64, lasted: math.MaxInt64, cpus: 64, wantCPU: 64 * (math.MaxInt64/1_000_000 + 1000)},
+		{name: "NoEnd", lasted: time.Second, cpus: 1, withoutEnds: true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			e := ending{lasted: c.lasted, limits: sandbox.Limits{CPUs: c.cpus, MemoryBytes: memory}}
+			if !c.withoutEnds {
+				e.event = &guestapi.EndEvent{Detail: &guestapi.EndDetail{CPUMillis: c.cpu, PeakMemoryBytes: c.peak}}
+			}
+			if got, want := e.usage(), (sandbox.Usage{CPUMillis: c.wantCPU, PeakMemoryBytes: c.wantPeak}); got != want {
+				t.Errorf("%+v, want %+v", got, want)
+			}
+		})
 	}
 }

@@ -179,10 +179,7 @@ func (c *Client) do(op string, req *http.Request) (*http.Response, error) {
 
 // closeBody ends a response whose body is not wanted; a short one is read, so
 // that the stream ends without a reset.
-func closeBody(resp *http.Response) {
-	io.CopyN(io.Discard, resp.Body, 4<<10)
-	resp.Body.Close()
-}
+func closeBody(resp *http.Response) { drain(resp.Body, 4<<10) }
 
 // call makes a unary call: in is encoded as the request, and the reply decoded
 // to out unless that is nil.

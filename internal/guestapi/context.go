@@ -339,7 +339,7 @@ func DecodeExecuteEvent(line []byte) (*ExecuteEvent, error) {
 }
 
 func decodeResult(line []byte) (*Result, error) {
-	var m map[string]json.RawMessage
+	var m resultFields
 	if err := json.Unmarshal(line, &m); err != nil {
 		return nil, fmt.Errorf("decode result: %w", err)
 	}
@@ -467,8 +467,7 @@ func (x *Execution) Next() (*ExecuteEvent, error) {
 		case e == nil || e.Type == ExecuteKeepalive:
 		case e.Type == ExecuteEnd:
 			x.ended = true
-			io.CopyN(io.Discard, x.body, 1)
-			x.body.Close()
+			drain(x.body, 1)
 			return e, nil
 		default:
 			return e, nil
@@ -567,7 +566,7 @@ func (c *Client) CreateContext(ctx context.Context, user string, req *ContextReq
 
 // Contexts lists the contexts.
 func (c *Client) Contexts(ctx context.Context) ([]Context, error) {
-	var out []Context
+	var out contextList
 	if err := c.callJSON(ctx, "list contexts", http.MethodGet, PathContexts, "", nil, &out); err != nil {
 		return nil, err
 	}

@@ -162,6 +162,7 @@ func (p *Process) Next() (*ProcessEvent, error) {
 // nothing any more.
 func (p *Process) finish() {
 	p.ended = true
+	defer closeLater(p.s.body)()
 	if _, err := p.s.next(); err == io.EOF {
 		io.CopyN(io.Discard, p.s.body, 1)
 	}
