@@ -52,7 +52,7 @@ vet:
 
 .PHONY: test-race
 test-race: ## everything that needs no sandbox, under the race detector
-	CGO_ENABLED=1 $(GO) test -race -tags nogvisor $(PACKAGES)
+	CGO_ENABLED=1 $(GO) test -race -timeout 20m -tags nogvisor $(PACKAGES)
 
 .PHONY: test-gvisor
 test-gvisor: build ## the embedded sandbox, as whoever calls this
