@@ -7,6 +7,7 @@ import (
 	"io"
 	"net"
 	"os"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -23,13 +24,30 @@ func connectMain(args []string) error {
 	if err != nil {
 		return os.NewSyscallError("socket", err)
 	}
-	if err := unix.Connect(fd, &unix.SockaddrUnix{Name: *socket}); err != nil {
+	// The guest may have just been started, and not listen yet.
+	err = unix.Connect(fd, &unix.SockaddrUnix{Name: *socket})
+	for deadline := time.Now().Add(connectWait); notThere(err) && time.Now().Before(deadline); {
+		time.Sleep(connectPause)
+		err = unix.Connect(fd, &unix.SockaddrUnix{Name: *socket})
+	}
+	if err != nil {
 		return fmt.Errorf("connect to the guest: %w", err)
 	}
 	if err := unix.Sendmsg(fd, []byte{0}, unix.UnixRights(0), nil, 0); err != nil {
 		return fmt.Errorf("pass the connection: %w", err)
 	}
 	return nil
+}
+
+// How long a connector waits for the guest to listen, and how often it looks.
+const (
+	connectWait  = 5 * time.Second
+	connectPause = 2 * time.Millisecond
+)
+
+// notThere reports whether err says that nobody listens at a socket.
+func notThere(err error) bool {
+	return errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ECONNREFUSED)
 }
 
 // relayMain copies between the guest and descriptors 0 and 1, until both ways
