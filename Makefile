@@ -40,7 +40,7 @@ serve: build ## run the MCP server on 127.0.0.1:8080; ARGS="--listen :9000" adds
 	bin/glovebox serve $(ARGS)
 
 .PHONY: test
-test: clients vet test-race test-gvisor test-unprivileged test-cross ## every test
+test: clients vet test-race test-memory test-gvisor test-unprivileged test-cross ## every test
 
 .PHONY: clients
 clients: ## MCP clients from npm, for tests
@@ -53,6 +53,10 @@ vet:
 .PHONY: test-race
 test-race: ## everything that needs no sandbox, under the race detector
 	CGO_ENABLED=1 $(GO) test -race -timeout 20m -tags nogvisor $(PACKAGES)
+
+.PHONY: test-memory
+test-memory: ## bounds on memory, which the race detector blurs with its own
+	$(GO) test -run 'TestLargeFile' ./internal/guest
 
 .PHONY: test-gvisor
 test-gvisor: build ## the embedded sandbox, as whoever calls this
