@@ -10,6 +10,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"slices"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -213,6 +214,13 @@ func TestOwnsProcess(t *testing.T) {
 			_ = unix.Kill(-cmd.Process.Pid, unix.SIGKILL)
 			_ = cmd.Wait()
 		})
+		// The kernel closes the pipe that Start waits for before it sets the
+		// new program's arguments.
+		for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+			if args, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", cmd.Process.Pid)); strings.Contains(string(args), id) {
+				break
+			}
+		}
 		return cmd.Process.Pid
 	}
 	ours, others := start(0), start(65534)
