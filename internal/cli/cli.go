@@ -45,6 +45,7 @@ type program struct {
 		stateDir        string
 		logLevel        string
 		allowUnenforced string
+		allowNetwork    []string
 		json            bool
 		// adjust is what the command's own flags change.
 		adjust func(*config.Config) error
@@ -110,6 +111,9 @@ func (p *program) load() (config.Config, error) {
 		if err := c.SetAllowUnenforced(p.flags.allowUnenforced); err != nil {
 			return c, usageError("--allow-unenforced: %w", err)
 		}
+	}
+	if len(p.flags.allowNetwork) > 0 {
+		c.Network.Allow = p.flags.allowNetwork
 	}
 	if p.flags.adjust != nil {
 		if err := p.flags.adjust(&c); err != nil {

@@ -46,6 +46,7 @@ and leaves nothing behind.`,
 	f.StringVar(&p.flags.stateDir, "state-dir", "", "where sandboxes and logs are kept (GLOVEBOX_STATE_DIR)")
 	f.StringVar(&p.flags.logLevel, "log-level", "", "least `level` to log: debug, info, warn or error (GLOVEBOX_LOG_LEVEL)")
 	f.StringVar(&p.flags.allowUnenforced, "allow-unenforced", "", "`limits` that may go unenforced: cpu,memory,processes,disk")
+	f.StringSliceVar(&p.flags.allowNetwork, "allow-network", nil, "the most that sandboxes may reach, in `rules` as for run --network (GLOVEBOX_ALLOW_NETWORK)")
 
 	root.AddCommand(
 		p.runCommand(), p.shellCommand(),

@@ -26,6 +26,7 @@ type newFlags struct {
 	cpus      float64
 	processes int
 	env       []string
+	network   []string
 }
 
 func (f *newFlags) add(cmd *cobra.Command) {
@@ -35,7 +36,17 @@ func (f *newFlags) add(cmd *cobra.Command) {
 	fs.Var(&f.disk, "disk", "most disk space, like 1GiB")
 	fs.Float64Var(&f.cpus, "cpus", 0, "most processor time, in CPUs, like 0.5")
 	fs.IntVar(&f.processes, "processes", 0, "most processes and threads at one time")
+	fs.StringSliceVar(&f.network, "network", nil, "what it may reach, by `rules` like none, internet, pypi.org, *.example.com:443, 10.1.0.0/16; default none")
 	fs.StringArrayVarP(&f.env, "env", "e", nil, "set `NAME=VALUE` inside; with NAME alone, to the value it has here")
+}
+
+// grant lets the sandbox reach what --network asks for, where the configuration
+// does not say what it may: whoever types the command is the operator.
+func (f *newFlags) grant(c *config.Config) error {
+	if len(c.Network.Allow) == 0 {
+		c.Network.Allow = f.network
+	}
+	return nil
 }
 
 // request returns the order for the sandbox. getenv gives the values of
@@ -52,9 +63,14 @@ func (f *newFlags) request(getenv func(string) string) (sandbox.CreateRequest, e
 		}
 		env[name] = value
 	}
+	network, err := sandbox.ParseNetwork(f.network...)
+	if err != nil {
+		return sandbox.CreateRequest{}, sandbox.WithHint(usageError("--network: %w", err), "%s", sandbox.HintOf(err))
+	}
 	return sandbox.CreateRequest{
-		Image: f.image,
-		Env:   env,
+		Image:   f.image,
+		Env:     env,
+		Network: network,
 		Limits: sandbox.Limits{
 			CPUs: f.cpus, MemoryBytes: int64(f.memory), DiskBytes: int64(f.disk), Processes: f.processes,
 		},
@@ -92,6 +108,7 @@ The exit status is the program's own, or
   glovebox run --timeout 5s --memory 256m --cpus 0.5 suspicious.py
   glovebox run --json -c 'print(1)' | jq -r .verdict.code`,
 		RunE: func(cmd *cobra.Command, args []string) error {
+			p.flags.adjust = f.grant
 			f.hasCode = cmd.Flags().Changed("code")
 			req, err := p.runRequest(f, args, cmd.ArgsLenAtDash())
 			if err != nil {

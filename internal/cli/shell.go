@@ -31,6 +31,7 @@ leave it, or in one that runs already. The exit status is the shell's own.`,
 				return sandbox.WithHint(usageError("standard input is not a terminal"),
 					"for a script, use: glovebox run -l bash FILE")
 			}
+			p.flags.adjust = f.grant
 			req := sandbox.RunRequest{
 				// The image's best shell. The text is constant.
 				Argv:      []string{"/bin/sh", "-c", "command -v bash >/dev/null && exec bash -i; exec sh -i"},

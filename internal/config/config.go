@@ -33,6 +33,7 @@ type Config struct {
 	LogLevel slog.Level `yaml:"log_level"`
 
 	Sandbox Sandbox `yaml:"sandbox"`
+	Network Network `yaml:"network"`
 	Run     Run     `yaml:"run"`
 	MCP     MCP     `yaml:"mcp"`
 	Server  Server  `yaml:"server"`
@@ -106,6 +107,7 @@ func Default(getenv func(string) string) Config {
 			},
 			Count: 64,
 		},
+		Network: defaultNetwork(),
 		Run: Run{
 			Timeout:    Duration(30 * time.Second),
 			MaxTimeout: Duration(10 * time.Minute),
@@ -177,6 +179,9 @@ func (c *Config) Validate() error {
 			return invalid("sandbox.allow_unenforced", fmt.Sprintf("%q is not a control", name),
 				"the controls are: %s", joinControls())
 		}
+	}
+	if err := c.Network.validate(); err != nil {
+		return err
 	}
 	if c.Run.Timeout <= 0 {
 		return invalid("run.timeout", fmt.Sprintf("%v is not a time to run", c.Run.Timeout), "write it like 30s or 5m")

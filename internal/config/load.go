@@ -107,6 +107,7 @@ func (c *Config) environ() []variable {
 		{"GLOVEBOX_STATE_DIR", str(&c.StateDir)},
 		{"GLOVEBOX_LOG_LEVEL", c.SetLogLevel},
 		{"GLOVEBOX_ALLOW_UNENFORCED", c.SetAllowUnenforced},
+		{"GLOVEBOX_ALLOW_NETWORK", names(&c.Network.Allow)},
 		{"GLOVEBOX_TIMEOUT", text(&c.Run.Timeout)},
 		{"GLOVEBOX_LISTEN", str(&c.Server.Listen)},
 		{"GLOVEBOX_PUBLIC_URL", str(&c.Server.PublicURL)},

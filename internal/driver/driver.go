@@ -93,6 +93,7 @@ type Features struct {
 	Pause     bool // boxes implement Pauser
 	Incidents bool // boxes implement Reporter
 	Detach    bool // Spec.Detached is honoured
+	Network   bool // boxes may have another network than none, and implement Networker
 }
 
 // A Spec is a complete order for a box.
@@ -106,8 +107,11 @@ type Spec struct {
 	Hostname string
 	// Limits is complete and within the operator's maxima.
 	Limits sandbox.Limits
-	// Network is the policy to enforce.
-	Network sandbox.Network
+	// Network is the policy to enforce, in canonical form, and NetworkTerms
+	// are on what terms. A driver that cannot enforce a policy refuses it with
+	// [sandbox.Unsupported] before anything is started.
+	Network      sandbox.Network
+	NetworkTerms sandbox.NetworkTerms
 	// Detached boxes outlive the process that created them.
 	Detached bool
 	// AllowUnenforced names limits that the operator accepts unenforced.
@@ -159,6 +163,17 @@ type Reporter interface {
 	Incidents(ctx context.Context) (Incidents, error)
 }
 
+// A Networker is a box whose network is watched and can be changed.
+type Networker interface {
+	// Traffic returns what was counted since the box began, and the
+	// connections that ended since the one of number after.
+	Traffic(ctx context.Context, after int64) (sandbox.Traffic, error)
+	// SetNetwork puts another policy in force, in canonical form, and ends
+	// the connections that it does not allow. A box that was made without a
+	// network has none to change: the error wraps [sandbox.Unsupported].
+	SetNetwork(ctx context.Context, n sandbox.Network) error
+}
+
 // Pause pauses b if it can be paused, and reports whether it did.
 func Pause(ctx context.Context, b Box) (bool, error) {
 	p, ok := b.(Pauser)
@@ -188,6 +203,26 @@ func ReadIncidents(ctx context.Context, b Box) (in Incidents, ok bool, err error
 	}
 	in, err = r.Incidents(ctx)
 	return in, err == nil, err
+}
+
+// ReadTraffic returns the traffic of b; ok is false if it has no network.
+func ReadTraffic(ctx context.Context, b Box, after int64) (t sandbox.Traffic, ok bool, err error) {
+	n, ok := b.(Networker)
+	if !ok {
+		return sandbox.Traffic{}, false, nil
+	}
+	t, err = n.Traffic(ctx, after)
+	return t, err == nil, err
+}
+
+// SetNetwork changes the policy of b. The error wraps [sandbox.Unsupported] if
+// it cannot be changed.
+func SetNetwork(ctx context.Context, b Box, n sandbox.Network) error {
+	c, ok := b.(Networker)
+	if !ok {
+		return sandbox.Errorf(sandbox.Unsupported, "network: this driver cannot change it")
+	}
+	return c.SetNetwork(ctx, n)
 }
 
 // IsGone reports whether err says that a box no longer exists.

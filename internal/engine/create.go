@@ -116,6 +116,7 @@ func (b *box) start(ctx context.Context) (err error) {
 		Hostname:        hostname(b.rec.Name),
 		Limits:          b.rec.Limits,
 		Network:         b.rec.Network,
+		NetworkTerms:    e.opts.NetworkTerms,
 		Detached:        b.rec.Detached,
 		AllowUnenforced: slices.Clone(e.opts.AllowUnenforced),
 	})

@@ -53,6 +53,10 @@ type Options struct {
 	Defaults, Maxima sandbox.Limits // Defaults default: sandbox.DefaultLimits
 	// AllowUnenforced names controls that the operator accepts unenforced.
 	AllowUnenforced []sandbox.ControlName
+	// Network is that of sandboxes whose creator asked for none, MaxNetwork
+	// the most that anybody gets, and NetworkTerms on what terms.
+	Network, MaxNetwork sandbox.Network // default: sandbox.NetworkNone
+	NetworkTerms        sandbox.NetworkTerms
 	// MaxSandboxes bounds the live sandboxes of this process, MaxRuns the
 	// runs going on in one sandbox.
 	MaxSandboxes int // default: 64
@@ -144,19 +148,23 @@ func (o Options) withDefaults() Options {
 	if o.dialGuest == nil {
 		o.dialGuest = dialGuest
 	}
+	if o.Network == "" {
+		o.Network = sandbox.NetworkNone
+	}
 	o.Defaults = o.Defaults.Or(sandbox.DefaultLimits())
 	return o
 }
 
 // An Engine makes and looks after sandboxes.
 type Engine struct {
-	opts  Options
-	drv   driver.Driver
-	name  string // the driver's
-	store *store.Store
-	owner *store.Owner
-	log   *slog.Logger
-	logs  *os.Root // below it, a directory per sandbox
+	opts     Options
+	drv      driver.Driver
+	name     string          // the driver's
+	features driver.Features // likewise
+	store    *store.Store
+	owner    *store.Owner
+	log      *slog.Logger
+	logs     *os.Root // below it, a directory per sandbox
 
 	// ctx ends when Close begins to let go; background holds what it waits for.
 	ctx        context.Context
@@ -195,6 +203,9 @@ func New(opts Options) (*Engine, error) {
 	if err := opts.Defaults.Check(opts.Maxima); err != nil {
 		return nil, sandbox.Wrap(err, "new engine: default limits", "")
 	}
+	if err := opts.Network.Within(opts.MaxNetwork); err != nil {
+		return nil, sandbox.Wrap(err, "new engine: default network", "")
+	}
 	dir := filepath.Join(opts.StateDir, "logs")
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, sandbox.Errorf(sandbox.Unavailable, "new engine: %w", err)
@@ -213,6 +224,7 @@ func New(opts Options) (*Engine, error) {
 		opts:     opts,
 		drv:      opts.Driver,
 		name:     info.Name,
+		features: info.Features,
 		store:    opts.Store,
 		owner:    owner,
 		log:      opts.Log,

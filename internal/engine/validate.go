@@ -123,13 +123,11 @@ func (e *Engine) checkCreate(req *sandbox.CreateRequest) (sandbox.Limits, error)
 		return none, sandbox.WithHint(invalid("image: %s is not an image", shorten(req.Image)),
 			"use %q or a reference such as debian:stable-slim", sandbox.ImageHost)
 	}
-	if req.Network == "" {
-		req.Network = sandbox.NetworkNone
+	network, err := e.checkNetwork(req.Network)
+	if err != nil {
+		return none, err
 	}
-	if req.Network != sandbox.NetworkNone {
-		return none, sandbox.WithHint(sandbox.Errorf(sandbox.Unsupported, "network: %s is not available", shorten(string(req.Network))),
-			"use %q, the default", sandbox.NetworkNone)
-	}
+	req.Network = network
 	if err := checkEnv(req.Env); err != nil {
 		return none, err
 	}
@@ -141,6 +139,25 @@ func (e *Engine) checkCreate(req *sandbox.CreateRequest) (sandbox.Limits, error)
 		return none, err
 	}
 	return limits, nil
+}
+
+// checkNetwork returns a policy in canonical form, if the operator allows it.
+func (e *Engine) checkNetwork(asked sandbox.Network) (sandbox.Network, error) {
+	n, err := sandbox.ParseNetwork(string(asked))
+	if err != nil {
+		return "", err
+	}
+	if n == "" {
+		n = e.opts.Network
+	}
+	if err := n.Within(e.opts.MaxNetwork); err != nil {
+		return "", err
+	}
+	if n != sandbox.NetworkNone && !e.features.Network {
+		return "", sandbox.WithHint(sandbox.Errorf(sandbox.Unsupported, "network: driver %s cannot enforce %s", e.name, shorten(string(n))),
+			"use %q, or another driver: glovebox doctor lists them", sandbox.NetworkNone)
+	}
+	return n, nil
 }
 
 func textSize(args []string, env map[string]string) int {

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/glovebox-dev/glovebox/internal/driver"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
@@ -114,7 +115,10 @@ func TestCheckRunDefaults(t *testing.T) {
 }
 
 func TestCheckCreate(t *testing.T) {
-	e := &Engine{opts: Options{Maxima: sandbox.Limits{MemoryBytes: 1 << 30, Lifetime: 48 * time.Hour}}.withDefaults()}
+	e := &Engine{
+		opts:     Options{Maxima: sandbox.Limits{MemoryBytes: 1 << 30, Lifetime: 48 * time.Hour}, MaxNetwork: "*.a.example"}.withDefaults(),
+		features: driver.Features{Network: true},
+	}
 	for _, c := range []struct {
 		name string
 		req  sandbox.CreateRequest
@@ -129,7 +133,9 @@ func TestCheckCreate(t *testing.T) {
 		{"ImageWithSpace", sandbox.CreateRequest{Image: "a b"}, sandbox.Invalid, "image:"},
 		{"LongImage", sandbox.CreateRequest{Image: strings.Repeat("x", maxImage+1)}, sandbox.Invalid, "image:"},
 		{"Network", sandbox.CreateRequest{Network: sandbox.NetworkNone}, "", ""},
-		{"OtherNetwork", sandbox.CreateRequest{Network: "open"}, sandbox.Unsupported, "network:"},
+		{"NetworkAllowed", sandbox.CreateRequest{Network: "B.a.example:443"}, "", ""},
+		{"NetworkThatIsNone", sandbox.CreateRequest{Network: "open"}, sandbox.Invalid, "network:"},
+		{"NetworkNotAllowed", sandbox.CreateRequest{Network: "internet"}, sandbox.Invalid, "network:"},
 		{"Env", sandbox.CreateRequest{Env: map[string]string{"a b": ""}}, sandbox.Invalid, "env:"},
 		{"MostMemory", sandbox.CreateRequest{Limits: sandbox.Limits{MemoryBytes: 1 << 30}}, "", ""},
 		{"TooMuchMemory", sandbox.CreateRequest{Limits: sandbox.Limits{MemoryBytes: 1<<30 + 1}}, sandbox.Invalid, "memory:"},
@@ -146,6 +152,10 @@ func TestCheckCreate(t *testing.T) {
 				t.Errorf("not complete: %+v, %+v", limits, c.req)
 			}
 		})
+	}
+	e.features.Network = false
+	if _, err := e.checkNetwork("b.a.example"); !errors.Is(err, sandbox.Unsupported) || sandbox.HintOf(err) == "" {
+		t.Errorf("a network of a driver that has none: %v, hint %q", err, sandbox.HintOf(err))
 	}
 	big := sandbox.CreateRequest{Env: map[string]string{}}
 	for i := range 20 {

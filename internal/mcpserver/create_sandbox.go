@@ -16,7 +16,7 @@ const createSandboxInput = `{"type":"object","properties":{` +
 	`"cpus":{"type":"number","minimum":0.05,"description":"default 1"},` +
 	`"memory_mb":{"type":"integer","minimum":1,"description":"default 512"},` +
 	`"disk_mb":{"type":"integer","minimum":1,"description":"default 1024"},` +
-	envProperty + `,` +
+	envProperty + `,` + networkProperty + `,` +
 	`"idle_seconds":{"type":"integer","minimum":1,"description":"stop after this long without a run; default 600"},` +
 	`"lifetime_seconds":{"type":"integer","minimum":1,"description":"default 86400"}` +
 	`},"additionalProperties":false}`
@@ -29,6 +29,7 @@ func (s *Server) createSandbox() tool {
 		MemoryMB int64             `json:"memory_mb"`
 		DiskMB   int64             `json:"disk_mb"`
 		Env      map[string]string `json:"env"`
+		Network  sandbox.Network   `json:"network"`
 		Idle     int64             `json:"idle_seconds"`
 		Lifetime int64             `json:"lifetime_seconds"`
 	}
@@ -58,9 +59,10 @@ func (s *Server) createSandbox() tool {
 				return nil, err
 			}
 			sb, err := s.engine.Create(ctx, c.principal, sandbox.CreateRequest{
-				Name:  in.Name,
-				Image: in.Image,
-				Env:   in.Env,
+				Name:    in.Name,
+				Image:   in.Image,
+				Env:     in.Env,
+				Network: in.Network,
 				Limits: sandbox.Limits{
 					CPUs:        in.CPUs,
 					MemoryBytes: memory,

@@ -132,6 +132,7 @@ type runArgs struct {
 	Wait      *int              `json:"wait_seconds"`
 	Budget    int               `json:"output_bytes"`
 	Image     string            `json:"image"`
+	Network   sandbox.Network   `json:"network"`
 }
 
 // The properties that go with runArgs.
@@ -141,6 +142,7 @@ const (
 	budgetProperty  = `"output_bytes":{"type":"integer","minimum":256,"maximum":1048576,"description":"most output to return; default 65536"}`
 	envProperty     = `"env":{"type":"object","additionalProperties":{"type":"string"}}`
 	imageProperty   = `"image":{"type":"string","description":"only without sandbox_id"}`
+	networkProperty = `"network":{"type":"string","description":"none, internet, or hosts like pypi.org:443,*.example.com"}`
 	sandboxProperty = `"sandbox_id":{"type":"string","description":"default: a new one, kept while in use"}`
 )
 
@@ -151,8 +153,12 @@ func (s *Server) start(ctx context.Context, c call, r sandbox.RunRequest, a runA
 		return nil, sandbox.WithHint(sandbox.Errorf(sandbox.Invalid, "image: %q is for a new sandbox, but sandbox_id names one that exists", a.Image),
 			"leave out one of the two")
 	}
+	if a.SandboxID != "" && a.Network != "" {
+		return nil, sandbox.WithHint(sandbox.Errorf(sandbox.Invalid, "network: %q is for a new sandbox, but sandbox_id names one that exists", a.Network),
+			"leave out one of the two")
+	}
 	r.SandboxID = a.SandboxID
-	r.New.Image = a.Image
+	r.New.Image, r.New.Network = a.Image, a.Network
 	r.Env = a.Env
 	timeout, err := seconds("timeout_seconds", a.Timeout)
 	if err != nil {

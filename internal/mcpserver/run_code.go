@@ -12,7 +12,7 @@ import (
 const runCodeInput = `{"type":"object","properties":{` +
 	`"code":{"type":"string"},` +
 	`"language":{"type":"string","description":"default python"},` +
-	sandboxProperty + `,` + timeoutProperty + `,` + waitProperty + `,` + envProperty + `,` + budgetProperty + `,` + imageProperty +
+	sandboxProperty + `,` + timeoutProperty + `,` + waitProperty + `,` + envProperty + `,` + budgetProperty + `,` + imageProperty + `,"network":{"type":"string"}` +
 	`},"required":["code"],"additionalProperties":false}`
 
 func (s *Server) runCode() tool {

@@ -385,6 +385,9 @@ func testRefuse(t *testing.T, s *suite) {
 		"a path as image":            func(s *driver.Spec) { s.Image = "../../../../etc" },
 		"a network it does not know": func(s *driver.Spec) { s.Network = "everything" },
 	}
+	if !st.Info().Features.Network {
+		cases["a network, which it does not declare"] = func(s *driver.Spec) { s.Network = sandbox.NetworkInternet }
+	}
 	if !st.Info().Features.Detach {
 		cases["a detached box, which it does not declare"] = func(s *driver.Spec) { s.Detached = true }
 	}

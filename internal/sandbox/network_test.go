@@ -1,0 +1,176 @@
+package sandbox
+
+import (
+	"encoding/json"
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestParseNetwork(t *testing.T) {
+	for _, c := range []struct {
+		in   []string
+		want Network
+	}{
+		{nil, ""},
+		{[]string{""}, ""},
+		{[]string{"none"}, NetworkNone},
+		{[]string{" internet "}, NetworkInternet},
+		{[]string{"internet:443"}, "internet:443"},
+		{[]string{"PyPI.org.", "files.pythonhosted.org:443"}, "pypi.org,files.pythonhosted.org:443"},
+		{[]string{"a.example,*.B.example:80", "a.example"}, "a.example,*.b.example:80"},
+		{[]string{"10.1.2.3"}, "10.1.2.3"},
+		{[]string{"10.1.2.3/32:22"}, "10.1.2.3:22"},
+		{[]string{"10.0.0.0/8"}, "10.0.0.0/8"},
+		{[]string{"::ffff:10.1.2.3"}, "10.1.2.3"},
+		{[]string{"::ffff:10.0.0.0/104"}, "10.0.0.0/8"},
+		{[]string{"2001:DB8::1"}, "2001:db8::1"},
+		{[]string{"[2001:db8::1]"}, "2001:db8::1"},
+		{[]string{"[2001:db8::1]:443", "[2001:db8::/32]:22"}, "[2001:db8::1]:443,[2001:db8::/32]:22"},
+		{[]string{"xn--bcher-kva.example"}, "xn--bcher-kva.example"},
+	} {
+		got, err := ParseNetwork(c.in...)
+		if err != nil || got != c.want {
+			t.Errorf("ParseNetwork(%q) = %q, %v; want %q", c.in, got, err, c.want)
+			continue
+		}
+		again, err := ParseNetwork(string(got))
+		if err != nil || again != got {
+			t.Errorf("ParseNetwork(%q) = %q, %v; want the same again", got, again, err)
+		}
+		if got != "" && got != NetworkNone && len(got.Rules()) != strings.Count(string(got), ",")+1 {
+			t.Errorf("%q has %d rules", got, len(got.Rules()))
+		}
+	}
+}
+
+func TestParseNetworkRefuses(t *testing.T) {
+	for _, in := range []string{
+		"everything", "localhost", "none,internet", "*", "*.", "*.*.example.com", "a..b", "-a.example", "a-.example",
+		"http://example.com", "example.com/path", "example.com:0", "example.com:65536", "example.com:x", "example.com:",
+		"bücher.example", "a b.example", "127.1", "0x7f.0.0.1", "0177.0.0.1", "2130706433", "1.2.3.4.5", "256.1.1.1",
+		"10.0.0.1/8", "10.0.0.0/33", "::ffff:10.0.0.0/90", "fe80::1%eth0", "[::1", "a.example;b.example",
+		strings.Repeat("a", 64) + ".example", strings.Repeat("a.", 130) + "example", "internet.:443",
+	} {
+		got, err := ParseNetwork(in)
+		if err == nil {
+			t.Errorf("ParseNetwork(%q) = %q, want an error", in, got)
+		} else if KindOf(err) != Invalid {
+			t.Errorf("ParseNetwork(%q): %v is of kind %s", in, err, KindOf(err))
+		}
+	}
+	var many []string
+	for i := range maxNetworkRules + 1 {
+		many = append(many, "h"+strings.Repeat("x", i%50)+".example:"+string(rune('1'+i%9))+strings.Repeat("0", i%4))
+	}
+	for i := range many {
+		many[i] = strings.Replace(many[i], "h", "h"+strings.Repeat("y", i/50), 1)
+	}
+	if _, err := ParseNetwork(many...); err == nil {
+		t.Errorf("ParseNetwork takes %d rules", len(many))
+	}
+}
+
+func TestWithin(t *testing.T) {
+	for _, c := range []struct {
+		n, most Network
+		ok      bool
+	}{
+		{"none", "none", true},
+		{"none", "", true},
+		{"a.example", "none", false},
+		{"a.example", "internet", true},
+		{"a.example", "a.example", true},
+		{"a.example:443", "a.example", true},
+		{"a.example", "a.example:443", false},
+		{"a.example:80", "a.example:443", false},
+		{"*.a.example", "a.example", false},
+		{"a.example", "*.a.example", false},
+		{"b.a.example", "*.a.example", true},
+		{"c.b.a.example", "*.a.example", true},
+		{"*.b.a.example", "*.a.example", true},
+		{"*.a.example", "*.a.example", true},
+		{"*.a.example", "*.b.a.example", false},
+		{"ba.example", "*.a.example", false},
+		{"internet", "internet", true},
+		{"internet:443", "internet", true},
+		{"internet", "internet:443", false},
+		{"internet", "0.0.0.0/0,::/0", false},
+		{"8.8.8.8", "internet", true},
+		{"10.1.2.3", "internet", false},
+		{"8.0.0.0/5", "internet", false},
+		{"::/0", "internet", false},
+		{"2606:4700::/32", "internet", true},
+		{"fd00::1", "internet", false},
+		{"10.1.2.3", "internet,10.0.0.0/8", true},
+		{"10.1.2.3:22", "10.0.0.0/8:22", true},
+		{"10.0.0.0/8", "10.0.0.0/9", false},
+		{"a.example", "10.0.0.0/8", false},
+		{"a.example,b.example", "a.example", false},
+	} {
+		err := c.n.Within(c.most)
+		if (err == nil) != c.ok {
+			t.Errorf("%q within %q: %v, want ok %v", c.n, c.most, err, c.ok)
+		}
+		if err != nil && (KindOf(err) != Invalid || HintOf(err) == "") {
+			t.Errorf("%q within %q: %v has kind %s and hint %q", c.n, c.most, err, KindOf(err), HintOf(err))
+		}
+	}
+}
+
+func TestPublic(t *testing.T) {
+	for _, a := range []string{"8.8.8.8", "1.1.1.1", "2606:4700:4700::1111", "172.32.0.1", "::ffff:8.8.8.8", "100.128.0.1"} {
+		if !Public(netip.MustParseAddr(a)) {
+			t.Errorf("%s is not public", a)
+		}
+	}
+	for _, a := range []string{
+		"0.0.0.0", "10.0.0.1", "100.64.0.1", "100.100.100.200", "127.0.0.1", "127.255.255.254", "169.254.169.254", "169.254.170.2",
+		"168.63.129.16", "172.16.0.1", "172.31.255.255", "192.0.0.192", "192.168.0.1", "198.18.0.1", "224.0.0.1", "239.1.1.1",
+		"240.0.0.1", "255.255.255.255", "::", "::1", "::ffff:127.0.0.1", "::ffff:169.254.169.254", "::127.0.0.1",
+		"64:ff9b::a9fe:a9fe", "64:ff9b:1::1", "fd00:ec2::254", "fd20:ce::254", "fe80::1", "fec0::1", "ff02::1", "2001:db8::1",
+		"2002:7f00:1::", "2001:0:53aa:64c::", "100::1", "5f00::1",
+	} {
+		if Public(netip.MustParseAddr(a)) {
+			t.Errorf("%s is public", a)
+		}
+	}
+	if Public(netip.Addr{}) {
+		t.Error("no address is public")
+	}
+}
+
+func TestNetworkJSON(t *testing.T) {
+	var got struct{ A, B, C, D Network }
+	err := json.Unmarshal([]byte(`{"A":"internet","B":["a.example","10.0.0.0/8:22"],"C":"","D":null}`), &got)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := struct{ A, B, C, D Network }{A: NetworkInternet, B: "a.example,10.0.0.0/8:22"}
+	if d := cmp.Diff(want, got); d != "" {
+		t.Error(d)
+	}
+	if err := json.Unmarshal([]byte(`{"A":7}`), &got); KindOf(err) != Invalid {
+		t.Errorf("a number: %v", err)
+	}
+}
+
+func FuzzParseNetwork(f *testing.F) {
+	for _, s := range []string{"none", "internet:443", "*.a.example:80,10.0.0.0/8", "[2001:db8::/32]:22", "::ffff:1.2.3.4"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		n, err := ParseNetwork(s)
+		if err != nil {
+			return
+		}
+		if again, err := ParseNetwork(string(n)); err != nil || again != n {
+			t.Errorf("%q gives %q, and that %q, %v", s, n, again, err)
+		}
+		if err := n.Within(n); err != nil {
+			t.Errorf("%q is not within itself: %v", n, err)
+		}
+	})
+}
