@@ -35,6 +35,7 @@ type box struct {
 	rec      store.Sandbox
 	uses     int // of what must keep it awake
 	runs     map[string]*run
+	forwards map[*forward]struct{}
 	why      *reason // why it stops, if it does
 	teardown *teardown
 	released bool  // left to the next process
@@ -111,9 +112,16 @@ func (b *box) expires() time.Time {
 	return withExpiry(s).Expires
 }
 
-// withExpiry fills in when a sandbox stops at the latest.
+// withExpiry fills in when a sandbox stops at the latest. One that hibernates
+// is not used, and does not end for that.
 func withExpiry(s sandbox.Sandbox) sandbox.Sandbox {
 	s.Expires = s.Created.Add(s.Limits.Lifetime)
+	if s.State == sandbox.Hibernated {
+		return s
+	}
+	if s.AtEnd != sandbox.AtEndHibernate && !s.Ends.IsZero() && s.Ends.Before(s.Expires) {
+		s.Expires = s.Ends
+	}
 	if idle := s.Used.Add(s.Limits.Idle); idle.Before(s.Expires) {
 		s.Expires = idle
 	}
@@ -149,11 +157,18 @@ func (b *box) use(ctx context.Context) (release func(), err error) {
 	b.uses++
 	b.rest.stop()
 	b.touch()
+	hibernated := b.endHibernation()
 	b.mu.Unlock()
 	release = sync.OnceFunc(b.release)
 	if err := b.wake(); err != nil {
 		release()
 		return nil, err
+	}
+	if hibernated {
+		if err := b.recordAwake(ctx); err != nil {
+			release()
+			return nil, err
+		}
 	}
 	return release, nil
 }
@@ -201,6 +216,7 @@ func (b *box) sleep() {
 	defer b.power.Unlock()
 	b.mu.Lock()
 	idle := b.uses == 0 && b.why == nil
+	rests := !b.rec.Restless || b.rec.State == sandbox.Hibernated
 	used, dirty := b.rec.Used, b.dirty
 	if idle {
 		b.dirty = false
@@ -217,7 +233,7 @@ func (b *box) sleep() {
 			b.e.log.Error("record use", "sandbox", b.id, "error", err)
 		}
 	}
-	if b.paused {
+	if b.paused || !rests {
 		return
 	}
 	paused, err := driver.Pause(ctx, b.drv)
@@ -244,14 +260,24 @@ func (b *box) rearm() {
 	if b.why != nil || b.released {
 		return
 	}
-	left := b.expires().Sub(b.e.now())
+	at := b.expires()
+	if b.hibernatesAtEnd() && b.rec.Ends.Before(at) {
+		at = b.rec.Ends
+	}
+	left := at.Sub(b.e.now())
 	b.lease.set(max(left, time.Millisecond), func() { b.e.spawn(b.expire) })
 }
 
 // expire stops the box if it has expired, and looks again later if not.
 func (b *box) expire() {
 	b.mu.Lock()
-	why, over := expired(b.rec.Sandbox, b.uses > 0, b.e.now())
+	now := b.e.now()
+	why, over := expired(b.rec.Sandbox, b.uses > 0, now)
+	if !over && b.hibernatesAtEnd() && !now.Before(b.rec.Ends) {
+		b.mu.Unlock()
+		b.hibernateAtEnd()
+		return
+	}
 	if !over {
 		b.rearm()
 		b.mu.Unlock()
@@ -270,6 +296,16 @@ func expired(s sandbox.Sandbox, busy bool, now time.Time) (reason, bool) {
 			cause: fmt.Sprintf("the sandbox reached its lifetime of %v", s.Limits.Lifetime),
 			code:  sandbox.SandboxLost,
 			next:  "make a new sandbox, with a longer lifetime if the work needs it",
+		}, true
+	}
+	if s.State == sandbox.Hibernated {
+		return reason{}, false
+	}
+	if s.AtEnd != sandbox.AtEndHibernate && !s.Ends.IsZero() && !now.Before(s.Ends) {
+		return reason{
+			cause: "the sandbox reached the end that was set for it",
+			code:  sandbox.SandboxLost,
+			next:  "make a new sandbox, or set a later end in time",
 		}, true
 	}
 	if !busy && !now.Before(s.Used.Add(s.Limits.Idle)) {

@@ -10,6 +10,7 @@ import (
 	"maps"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/glovebox-dev/glovebox/internal/driver"
 	"github.com/glovebox-dev/glovebox/internal/guestapi"
@@ -38,10 +39,15 @@ func (e *Engine) create(ctx context.Context, p sandbox.Principal, req sandbox.Cr
 		return nil, err
 	}
 	now := e.now()
+	var ends time.Time
+	if req.TTL != 0 {
+		ends = now.Add(req.TTL)
+	}
 	b := e.newBox(store.Sandbox{
 		Sandbox: sandbox.Sandbox{
 			ID: sandbox.NewID(), Name: req.Name, State: sandbox.Starting, Driver: e.name, Image: req.Image,
 			Network: req.Network, Limits: limits, Created: now, Used: now,
+			Ends: ends, AtEnd: req.AtEnd, Restless: req.Restless, Labels: maps.Clone(req.Labels),
 		},
 		Principal: p, Owner: e.owner.ID(), Detached: e.opts.Detached, HasEnv: len(req.Env) > 0,
 	})
@@ -73,6 +79,7 @@ func (e *Engine) newBox(rec store.Sandbox) *box {
 		ready:    make(chan struct{}),
 		cancel:   func() {},
 		runs:     map[string]*run{},
+		forwards: map[*forward]struct{}{},
 		variants: map[string]int{},
 	}
 }

@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"io"
+	"net/http"
 
 	"github.com/glovebox-dev/glovebox/internal/driver"
 	"github.com/glovebox-dev/glovebox/internal/guestapi"
@@ -26,6 +27,8 @@ type guest interface {
 	Remove(ctx context.Context, path string, opts guestapi.FileOptions) error
 	Read(ctx context.Context, path string, offset, length int64, opts guestapi.FileOptions) (io.ReadCloser, int64, error)
 	Write(ctx context.Context, path string, r io.Reader, opts guestapi.WriteOptions) (*guestapi.WriteInfo, error)
+
+	RoundTrip(req *http.Request) (*http.Response, error)
 
 	Close()
 }

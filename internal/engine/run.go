@@ -69,11 +69,20 @@ func (b *box) addRun(r *run) error {
 	if b.why != nil {
 		return errStopped(b.id, b.why.cause)
 	}
-	if len(b.runs) >= b.e.opts.MaxRuns {
-		return sandbox.WithHint(sandbox.Errorf(sandbox.Exhausted, "there are %d runs in the sandbox, and there may be no more", len(b.runs)),
-			"wait for some to finish, or use another sandbox")
+	if err := b.checkRoom(); err != nil {
+		return err
 	}
 	b.runs[r.rec.ID] = r
+	return nil
+}
+
+// checkRoom checks that one run more may go on, or one request more be
+// forwarded. b.mu is held.
+func (b *box) checkRoom() error {
+	if n := len(b.runs) + len(b.forwards); n >= b.e.opts.MaxRuns {
+		return sandbox.WithHint(sandbox.Errorf(sandbox.Exhausted, "there are %d runs in the sandbox, and there may be no more", n),
+			"wait for some to finish, or use another sandbox")
+	}
 	return nil
 }
 

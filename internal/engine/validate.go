@@ -29,6 +29,9 @@ const (
 	maxTerminal  = 4096
 	maxOutput    = 16 << 20
 	maxReadBytes = 16 << 20
+
+	maxLabels     = 64
+	maxLabelsSize = 16 << 10
 )
 
 func invalid(format string, args ...any) error {
@@ -134,11 +137,68 @@ func (e *Engine) checkCreate(req *sandbox.CreateRequest) (sandbox.Limits, error)
 	if textSize(nil, req.Env) > maxTexts {
 		return none, tooMuchText()
 	}
+	if err := checkLabels(req.Labels); err != nil {
+		return none, err
+	}
 	limits := req.Limits.Or(e.opts.Defaults)
+	if req.TTL != 0 && req.Limits.Idle == 0 {
+		limits.Idle = limits.Lifetime
+		if most := e.opts.Maxima.Idle; most != 0 {
+			limits.Idle = min(limits.Idle, most)
+		}
+	}
 	if err := limits.Check(e.opts.Maxima); err != nil {
 		return none, err
 	}
-	return limits, nil
+	return limits, e.checkEnd(req, limits)
+}
+
+// checkEnd checks what a request says of the sandbox's end.
+func (e *Engine) checkEnd(req *sandbox.CreateRequest, limits sandbox.Limits) error {
+	if req.TTL != 0 {
+		if err := checkTTL(req.TTL, limits.Lifetime); err != nil {
+			return err
+		}
+	}
+	switch req.AtEnd {
+	case "", sandbox.AtEndStop:
+		return nil
+	case sandbox.AtEndHibernate:
+		if !e.drv.Info().Features.Pause {
+			return e.cannotHibernate()
+		}
+		return nil
+	}
+	return invalid("at_end: %s is not what can become of a sandbox", shorten(string(req.AtEnd)))
+}
+
+// checkTTL checks how long a sandbox is to go on, of what is left to it.
+func checkTTL(ttl, left time.Duration) error {
+	if ttl < sandbox.MinIdle {
+		return invalid("timeout: %v is below the least, %v", ttl, sandbox.MinIdle)
+	}
+	if ttl > left {
+		return sandbox.WithHint(invalid("timeout: %v is more than the %v that the sandbox's lifetime leaves", ttl, left.Round(time.Second)),
+			"ask for less, or ask the operator to raise the lifetime of sandboxes")
+	}
+	return nil
+}
+
+func checkLabels(labels map[string]string) error {
+	if len(labels) > maxLabels {
+		return invalid("labels: %d are more than %d", len(labels), maxLabels)
+	}
+	size := 0
+	for name, value := range labels {
+		size += len(name) + len(value)
+		if !utf8.ValidString(name) || !utf8.ValidString(value) {
+			return invalid("labels: %s is not UTF-8", shorten(name))
+		}
+	}
+	if size > maxLabelsSize {
+		return invalid("labels: %d bytes are more than %d", size, maxLabelsSize)
+	}
+	return nil
 }
 
 // checkNetwork returns a policy in canonical form, if the operator allows it.
@@ -205,11 +265,19 @@ func (e *Engine) checkRun(req *sandbox.RunRequest) error {
 	if req.Timeout == 0 {
 		req.Timeout = e.opts.RunTimeout
 	}
-	if req.Timeout < 0 || req.Timeout > e.opts.MaxRunTimeout {
-		return sandbox.WithHint(invalid("timeout: %v is not between 0 and the most this server allows, %v", req.Timeout, e.opts.MaxRunTimeout),
-			"ask for less, or start the work in the background and look at it later")
+	if err := e.checkTimeout(req.Timeout); err != nil {
+		return err
 	}
 	req.Timeout = max(req.Timeout, time.Millisecond)
+	return nil
+}
+
+// checkTimeout checks how long a program is to run at the most.
+func (e *Engine) checkTimeout(d time.Duration) error {
+	if d < 0 || d > e.opts.MaxRunTimeout {
+		return sandbox.WithHint(invalid("timeout: %v is not between 0 and the most this server allows, %v", d, e.opts.MaxRunTimeout),
+			"ask for less, or start the work in the background and look at it later")
+	}
 	return nil
 }
 

@@ -7,6 +7,7 @@ import (
 	"io"
 	"maps"
 	"net"
+	"net/http"
 	"slices"
 	"strconv"
 	"sync"
@@ -202,6 +203,12 @@ type worldGuest struct {
 	b      *worldBox
 	ctx    context.Context
 	cancel context.CancelFunc
+}
+
+func (b *worldBox) isPaused() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.paused
 }
 
 func (b *worldBox) guest() *worldGuest {
@@ -481,6 +488,29 @@ func (g *worldGuest) Write(_ context.Context, path string, r io.Reader, _ guesta
 	}
 	g.b.files[path] = data
 	return &guestapi.WriteInfo{Path: path}, nil
+}
+
+// RoundTrip answers with the request's headers and body, and does not end the
+// answer before the request's context ends if the path is /hold.
+func (g *worldGuest) RoundTrip(req *http.Request) (*http.Response, error) {
+	g.b.mu.Lock()
+	defer g.b.mu.Unlock()
+	if err := g.check(); err != nil {
+		return nil, err
+	}
+	r, w := io.Pipe()
+	go func() {
+		var err error
+		if req.Body != nil {
+			_, err = io.Copy(w, req.Body)
+		}
+		if req.URL.Path == "/hold" {
+			<-req.Context().Done()
+			err = req.Context().Err()
+		}
+		w.CloseWithError(err)
+	}()
+	return &http.Response{StatusCode: http.StatusOK, Header: req.Header, Body: r}, nil
 }
 
 func (g *worldGuest) Close() { g.cancel() }

@@ -177,6 +177,17 @@ func (c *Client) do(op string, req *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
+// RoundTrip sends req to the guest, whatever host it names, and returns the
+// answer as it came: nothing in it is checked or bounded. The caller closes its
+// body. The error is of kind Unavailable.
+func (c *Client) RoundTrip(req *http.Request) (*http.Response, error) {
+	out := *req
+	u := *req.URL
+	u.Scheme, u.Host = "http", "guest"
+	out.URL, out.Host, out.RequestURI = &u, "", ""
+	return c.do("forward request", &out)
+}
+
 // closeBody ends a response whose body is not wanted; a short one is read, so
 // that the stream ends without a reset.
 func closeBody(resp *http.Response) { drain(resp.Body, 4<<10) }

@@ -22,6 +22,15 @@ const (
 	Stopped    State = "stopped"
 )
 
+// AtEnd says what becomes of a sandbox whose end, set by its creator, has come.
+type AtEnd string
+
+// What may become of it. The empty text is AtEndStop.
+const (
+	AtEndStop      AtEnd = "stop"
+	AtEndHibernate AtEnd = "hibernate"
+)
+
 // ImageHost is the image that stands for this machine's own system
 // directories, read-only, under a private writable layer.
 const ImageHost = "host"
@@ -51,6 +60,15 @@ type Sandbox struct {
 	// Used is when the last run or work on files began or ended; the idle
 	// limit counts from it.
 	Used time.Time `json:"last_used_at"`
+	// Ends is when it ends whether it is used or not, if its creator set an
+	// end; zero is none. It does not count while the sandbox is hibernated.
+	Ends time.Time `json:"ends_at,omitzero"`
+	// AtEnd is what becomes of it then.
+	AtEnd AtEnd `json:"at_end,omitempty"`
+	// Restless sandboxes go on when nothing uses them; others rest.
+	Restless bool `json:"restless,omitempty"`
+	// Labels are its creator's notes on it.
+	Labels map[string]string `json:"labels,omitempty"`
 	// Expires is when the sandbox stops at the latest, if nothing uses it
 	// before: the earlier of its idle and its lifetime limit.
 	Expires time.Time `json:"expires_at"`
@@ -70,4 +88,15 @@ type CreateRequest struct {
 	// Env is added to the environment of every run in the sandbox. It may hold
 	// secrets: it is never logged or stored.
 	Env map[string]string
+	// TTL, if not zero, ends the sandbox so long after it was made, whether it
+	// is used or not, unless the end is moved. Where no idle limit is asked
+	// for, it then has none but the operator's maximum.
+	TTL time.Duration
+	// AtEnd is what becomes of it at that end.
+	AtEnd AtEnd
+	// Restless lets programs go on when nothing uses the sandbox, until its
+	// end. Else they rest, stopped where they are, until something does.
+	Restless bool
+	// Labels are notes that are kept with it. They are no place for secrets.
+	Labels map[string]string
 }

@@ -30,25 +30,30 @@ type Sandbox struct {
 }
 
 const selectSandboxSQL = `SELECT id, principal, owner, detached, driver, ref, state, name, image, network,
-	has_env, limits, receipt, created_at, used_at, ended_at, cause, stop_cause FROM sandboxes`
+	has_env, limits, receipt, created_at, used_at, ended_at, cause, stop_cause,
+	ends_at, at_end, restless, labels FROM sandboxes`
 
 func scanSandbox(scan scanFunc) (Sandbox, error) {
 	var (
-		r                    Sandbox
-		limits, receipt      []byte
-		created, used, ended int64
+		r                          Sandbox
+		limits, receipt, labels    []byte
+		created, used, ended, ends int64
 	)
 	err := scan(&r.ID, &r.Principal, &r.Owner, &r.Detached, &r.Driver, &r.Ref, &r.State, &r.Name, &r.Image, &r.Network,
-		&r.HasEnv, &limits, &receipt, &created, &used, &ended, &r.Cause, &r.StopCause)
+		&r.HasEnv, &limits, &receipt, &created, &used, &ended, &r.Cause, &r.StopCause,
+		&ends, &r.AtEnd, &r.Restless, &labels)
 	if err != nil {
 		return Sandbox{}, err
 	}
-	r.Created, r.Used, r.Ended = fromMicros(created), fromMicros(used), fromMicros(ended)
+	r.Created, r.Used, r.Ended, r.Ends = fromMicros(created), fromMicros(used), fromMicros(ended), fromMicros(ends)
 	if err := json.Unmarshal(limits, &r.Limits); err != nil {
 		return Sandbox{}, fmt.Errorf("decode limits of %s: %w", r.ID, err)
 	}
 	if err := json.Unmarshal(receipt, &r.Receipt); err != nil {
 		return Sandbox{}, fmt.Errorf("decode receipt of %s: %w", r.ID, err)
+	}
+	if err := json.Unmarshal(labels, &r.Labels); err != nil {
+		return Sandbox{}, fmt.Errorf("decode labels of %s: %w", r.ID, err)
 	}
 	return r, nil
 }
@@ -63,10 +68,15 @@ func (s *Store) InsertSandbox(ctx context.Context, r Sandbox) error {
 	if err != nil {
 		return err
 	}
+	labels, err := json.Marshal(r.Labels)
+	if err != nil {
+		return err
+	}
 	_, err = s.exec(ctx, `INSERT INTO sandboxes (id, principal, owner, detached, driver, ref, state, name, image, network,
-		has_env, limits, receipt, created_at, used_at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
+		has_env, limits, receipt, created_at, used_at, ends_at, at_end, restless, labels)
+		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
 		r.ID, r.Principal, r.Owner, r.Detached, r.Driver, r.Ref, r.State, r.Name, r.Image, r.Network,
-		r.HasEnv, string(limits), string(receipt), micros(r.Created), micros(r.Used))
+		r.HasEnv, string(limits), string(receipt), micros(r.Created), micros(r.Used), micros(r.Ends), r.AtEnd, r.Restless, string(labels))
 	return sandbox.Wrap(err, "store sandbox", r.ID)
 }
 
@@ -117,6 +127,23 @@ const touchSQL = `UPDATE sandboxes SET used_at = max(used_at, ?) WHERE id = ?`
 // TouchSandbox records that a sandbox was used.
 func (s *Store) TouchSandbox(ctx context.Context, id string, used time.Time) error {
 	_, err := s.touch.ExecContext(ctx, micros(used), id)
+	return sandbox.Wrap(err, "store sandbox", id)
+}
+
+// HibernatedSandbox records that a running sandbox is hibernated, or that a
+// hibernated one runs again. It reports false if it was in neither state.
+func (s *Store) HibernatedSandbox(ctx context.Context, id string, hibernated bool) (bool, error) {
+	from, to := sandbox.Hibernated, sandbox.Running
+	if hibernated {
+		from, to = to, from
+	}
+	n, err := s.exec(ctx, `UPDATE sandboxes SET state = ? WHERE id = ? AND state IN (?, ?) AND ended_at = 0`, to, id, from, to)
+	return n == 1, sandbox.Wrap(err, "store sandbox", id)
+}
+
+// SetSandboxEnd records when a sandbox ends.
+func (s *Store) SetSandboxEnd(ctx context.Context, id string, ends time.Time) error {
+	_, err := s.exec(ctx, `UPDATE sandboxes SET ends_at = ? WHERE id = ?`, micros(ends), id)
 	return sandbox.Wrap(err, "store sandbox", id)
 }
 

@@ -1,0 +1,194 @@
+package engine
+
+import (
+	"context"
+	"time"
+
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
+)
+
+// wakeTTL is how much longer a sandbox goes on at least that hibernated when
+// its end came, and is used again.
+const wakeTTL = 5 * time.Minute
+
+// Hibernate stops all that runs in a sandbox where it stands, and keeps it so,
+// beyond the end that was set for it and its idle limit, until it is used again
+// or its lifetime is over. What is being forwarded to it is cut off. It fails
+// with Conflict if the sandbox hibernates already or has runs going on, and
+// with Unsupported if the driver cannot pause.
+func (e *Engine) Hibernate(ctx context.Context, p sandbox.Principal, id string) error {
+	const op = "hibernate sandbox"
+	b, err := e.usable(ctx, p, id)
+	if err != nil {
+		return sandbox.Wrap(err, op, "")
+	}
+	return sandbox.Wrap(b.hibernate(ctx), op, "")
+}
+
+// Wake ends the hibernation of a sandbox, as any use of it does. A sandbox that
+// does not hibernate it leaves as it is.
+func (e *Engine) Wake(ctx context.Context, p sandbox.Principal, id string) error {
+	const op = "wake sandbox"
+	b, err := e.usable(ctx, p, id)
+	if err != nil {
+		return sandbox.Wrap(err, op, "")
+	}
+	release, err := b.use(ctx)
+	if err != nil {
+		return sandbox.Wrap(err, op, "")
+	}
+	release()
+	return nil
+}
+
+// SetEnd has a sandbox end so long from now, instead of when its creator said.
+// It fails with Invalid if its lifetime leaves less, and with Conflict if it
+// hibernates or has stopped.
+func (e *Engine) SetEnd(ctx context.Context, p sandbox.Principal, id string, ttl time.Duration) (sandbox.Sandbox, error) {
+	const op = "set end of sandbox"
+	b, err := e.usable(ctx, p, id)
+	if err != nil {
+		return sandbox.Sandbox{}, sandbox.Wrap(err, op, "")
+	}
+	if err := b.setEnd(ctx, ttl); err != nil {
+		return sandbox.Sandbox{}, sandbox.Wrap(err, op, "")
+	}
+	return b.view(), nil
+}
+
+func (b *box) setEnd(ctx context.Context, ttl time.Duration) error {
+	select {
+	case <-b.ready:
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+	if b.err != nil {
+		return noSandbox(b.id)
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.why != nil {
+		return errStopped(b.id, b.why.cause)
+	}
+	if b.rec.State == sandbox.Hibernated {
+		return sandbox.WithHint(sandbox.Errorf(sandbox.Conflict, "sandbox %s hibernates, and does not end for its timeout", b.id), "wake it first")
+	}
+	now := b.e.now()
+	if err := checkTTL(ttl, b.rec.Created.Add(b.rec.Limits.Lifetime).Sub(now)); err != nil {
+		return err
+	}
+	ends := now.Add(ttl)
+	if err := b.e.store.SetSandboxEnd(ctx, b.id, ends); err != nil {
+		return err
+	}
+	b.rec.Ends = ends
+	b.rearm()
+	return nil
+}
+
+func (e *Engine) cannotHibernate() error {
+	return sandbox.WithHint(sandbox.Errorf(sandbox.Unsupported, "driver %s cannot pause sandboxes", e.name),
+		"use another driver, or stop the sandbox")
+}
+
+func (b *box) hibernate(ctx context.Context) error {
+	if !b.e.drv.Info().Features.Pause {
+		return b.e.cannotHibernate()
+	}
+	if s := b.view(); s.State == sandbox.Hibernated {
+		return sandbox.Errorf(sandbox.Conflict, "sandbox %s hibernates already", b.id)
+	}
+	release, err := b.use(ctx) // so it does not rest meanwhile
+	if err != nil {
+		return err
+	}
+	defer release()
+	b.mu.Lock()
+	if len(b.runs) > 0 {
+		n := len(b.runs)
+		b.mu.Unlock()
+		return sandbox.WithHint(sandbox.Errorf(sandbox.Conflict, "sandbox %s has %d runs going on", b.id, n), "wait for them, or stop them")
+	}
+	var cut []*forward
+	for f := range b.forwards {
+		f.cancel()
+		cut = append(cut, f)
+	}
+	b.mu.Unlock()
+	for _, f := range cut {
+		select {
+		case <-f.done:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	ok, err := b.e.store.HibernatedSandbox(ctx, b.id, true)
+	if err != nil {
+		return err
+	}
+	if !ok {
+		return sandbox.Errorf(sandbox.Conflict, "sandbox %s is being stopped", b.id)
+	}
+	b.mu.Lock()
+	b.rec.State = sandbox.Hibernated
+	b.rearm()
+	b.mu.Unlock()
+	release()
+	b.sleep() // if something uses it, it sleeps after that, or was woken by it
+	return nil
+}
+
+// endHibernation reports whether the box hibernated, which it does no more.
+// b.mu is held.
+func (b *box) endHibernation() bool {
+	if b.rec.State != sandbox.Hibernated {
+		return false
+	}
+	b.rec.State = sandbox.Running
+	least := b.e.now().Add(wakeTTL)
+	if !b.rec.Ends.IsZero() && b.rec.Ends.Before(least) {
+		b.rec.Ends = least
+	}
+	b.rearm()
+	return true
+}
+
+// recordAwake writes down that the box does not hibernate any more.
+func (b *box) recordAwake(ctx context.Context) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if err := b.e.store.SetSandboxEnd(ctx, b.id, b.rec.Ends); err != nil {
+		return err
+	}
+	if b.rec.State != sandbox.Running {
+		return nil // it hibernates again already
+	}
+	_, err := b.e.store.HibernatedSandbox(ctx, b.id, false)
+	return err
+}
+
+// hibernatesAtEnd reports whether the box is to hibernate when its end comes.
+// b.mu is held.
+func (b *box) hibernatesAtEnd() bool {
+	return b.rec.AtEnd == sandbox.AtEndHibernate && !b.rec.Ends.IsZero() && b.rec.State != sandbox.Hibernated
+}
+
+// hibernateAtEnd hibernates the box because its end has come. One that cannot
+// is stopped: its creator does not pay for more.
+func (b *box) hibernateAtEnd() {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(b.e.ctx), pauseTimeout)
+	defer cancel()
+	err := b.hibernate(ctx)
+	if err == nil {
+		b.e.log.Info("sandbox hibernates", "sandbox", b.id)
+		return
+	}
+	b.e.log.Warn("hibernate sandbox at its end", "sandbox", b.id, "error", err)
+	why := reason{
+		cause: "the sandbox reached the end that was set for it, and could not hibernate: " + err.Error(),
+		code:  sandbox.SandboxLost,
+	}
+	if err := b.stop(context.WithoutCancel(b.e.ctx), why); err != nil {
+		b.e.log.Error("stop expired sandbox", "sandbox", b.id, "error", err)
+	}
+}

@@ -1,0 +1,160 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"io"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
+)
+
+// TestEnd: a sandbox ends when it was told to, whether it is used or not, and
+// not before; its end can be moved within its lifetime.
+func TestEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld()
+		e := openWorld(t, w, t.TempDir(), nil)
+		ctx := context.Background()
+		s := e.mustCreate(t, sandbox.CreateRequest{TTL: time.Hour, Restless: true, Labels: map[string]string{"a": "b"}})
+		if !s.Ends.Equal(s.Created.Add(time.Hour)) || !s.Expires.Equal(s.Ends) || s.Labels["a"] != "b" {
+			t.Errorf("made %+v", s)
+		}
+		time.Sleep(59 * time.Minute) // far beyond the usual idle limit
+		if got := e.mustGet(t, s.ID); got.State != sandbox.Running {
+			t.Fatalf("before its end it is %s: %s", got.State, got.Cause)
+		}
+		if w.only(t).pauses > 0 {
+			t.Error("a restless sandbox was paused")
+		}
+		if _, err := e.SetEnd(ctx, alice, s.ID, 24*time.Hour); !errors.Is(err, sandbox.Invalid) {
+			t.Errorf("an end beyond the lifetime: %v; want invalid", err)
+		}
+		if _, err := e.SetEnd(ctx, alice, s.ID, 0); !errors.Is(err, sandbox.Invalid) {
+			t.Errorf("an end now: %v; want invalid", err)
+		}
+		moved, err := e.SetEnd(ctx, alice, s.ID, 10*time.Minute)
+		if err != nil || !moved.Expires.Equal(time.Now().Add(10*time.Minute)) {
+			t.Fatalf("moved: %+v, %v", moved, err)
+		}
+		resp := e.mustForward(t, s.ID, "/hold", "")
+		defer resp.Body.Close()
+		time.Sleep(9 * time.Minute)
+		if got := e.mustGet(t, s.ID); got.State != sandbox.Running {
+			t.Fatalf("before its new end it is %s", got.State)
+		}
+		time.Sleep(2 * time.Minute)
+		if got := e.mustGet(t, s.ID); got.State != sandbox.Stopped {
+			t.Errorf("after its end it is %s", got.State)
+		}
+		if _, err := e.SetEnd(ctx, alice, s.ID, time.Minute); err == nil {
+			t.Error("the end of a stopped sandbox was moved")
+		}
+	})
+}
+
+func TestEndRefuses(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld()
+		e := openWorld(t, w, t.TempDir(), func(o *Options) { o.Maxima.Idle = 20 * time.Minute })
+		for name, req := range map[string]sandbox.CreateRequest{
+			"longer than its lifetime": {TTL: 25 * time.Hour},
+			"too short":                {TTL: time.Millisecond},
+			"unknown fate":             {TTL: time.Minute, AtEnd: "vanish"},
+			"labels not UTF-8":         {Labels: map[string]string{"a": "\xff"}},
+			"labels too large":         {Labels: map[string]string{"a": string(make([]byte, maxLabelsSize))}},
+		} {
+			if _, err := e.Create(context.Background(), alice, req); !errors.Is(err, sandbox.Invalid) {
+				t.Errorf("%s: %v; want invalid", name, err)
+			}
+		}
+		s := e.mustCreate(t, sandbox.CreateRequest{TTL: time.Hour})
+		if s.Limits.Idle != 20*time.Minute {
+			t.Errorf("idle limit %v; want the operator's maximum", s.Limits.Idle)
+		}
+	})
+}
+
+// TestHibernate: a hibernated sandbox is paused, does not end for its timeout,
+// survives the server, and wakes when it is used.
+func TestHibernate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, dir := newWorld(), t.TempDir()
+		detached := func(o *Options) { o.Detached = true }
+		e := openWorld(t, w, dir, detached)
+		ctx := context.Background()
+		s := e.mustCreate(t, sandbox.CreateRequest{TTL: time.Minute, Restless: true})
+		resp := e.mustForward(t, s.ID, "/hold", "")
+		cut := make(chan error)
+		go func() {
+			_, err := io.ReadAll(resp.Body)
+			resp.Body.Close()
+			cut <- err
+		}()
+		if err := e.Hibernate(ctx, alice, s.ID); err != nil {
+			t.Fatal(err)
+		}
+		if err := <-cut; err == nil {
+			t.Error("what was being forwarded was not cut off")
+		}
+		if got := e.mustGet(t, s.ID); got.State != sandbox.Hibernated || !w.only(t).isPaused() {
+			t.Errorf("it is %s, paused %t", got.State, w.only(t).isPaused())
+		}
+		if err := e.Hibernate(ctx, alice, s.ID); !errors.Is(err, sandbox.Conflict) {
+			t.Errorf("again: %v; want conflict", err)
+		}
+		if _, err := e.SetEnd(ctx, alice, s.ID, time.Minute); !errors.Is(err, sandbox.Conflict) {
+			t.Errorf("set end: %v; want conflict", err)
+		}
+		time.Sleep(time.Hour)
+		e.crash(t)
+		e = openWorld(t, w, dir, detached)
+		e.mustSweep(t)
+		time.Sleep(time.Second)
+		if got := e.mustGet(t, s.ID); got.State != sandbox.Hibernated || !w.only(t).isPaused() {
+			t.Fatalf("after a restart it is %s, paused %t", got.State, w.only(t).isPaused())
+		}
+		if err := e.Wake(ctx, alice, s.ID); err != nil {
+			t.Fatal(err)
+		}
+		got := e.mustGet(t, s.ID)
+		if got.State != sandbox.Running || w.only(t).isPaused() || !got.Ends.Equal(time.Now().Add(wakeTTL)) {
+			t.Errorf("woken it is %+v, paused %t", got, w.only(t).isPaused())
+		}
+		time.Sleep(wakeTTL + time.Second)
+		if got := e.mustGet(t, s.ID); got.State != sandbox.Stopped {
+			t.Errorf("after its end it is %s", got.State)
+		}
+	})
+}
+
+func TestHibernateAtEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld()
+		e := openWorld(t, w, t.TempDir(), nil)
+		s := e.mustCreate(t, sandbox.CreateRequest{TTL: time.Minute, AtEnd: sandbox.AtEndHibernate, Restless: true})
+		time.Sleep(time.Hour)
+		if got := e.mustGet(t, s.ID); got.State != sandbox.Hibernated || !w.only(t).isPaused() {
+			t.Fatalf("after its end it is %s", got.State)
+		}
+		r := e.mustStart(t, sandbox.RunRequest{SandboxID: s.ID, Argv: []string{"print", "x"}})
+		if e.mustWait(t, r.ID).Verdict.Code != sandbox.OK || e.mustGet(t, s.ID).State != sandbox.Running {
+			t.Error("a run does not wake it")
+		}
+		r = e.mustStart(t, sandbox.RunRequest{SandboxID: s.ID, Argv: []string{"sleep", "30s"}})
+		if err := e.Hibernate(context.Background(), alice, s.ID); !errors.Is(err, sandbox.Conflict) {
+			t.Errorf("hibernate during a run: %v; want conflict", err)
+		}
+		e.mustWait(t, r.ID)
+		time.Sleep(time.Hour)
+		if got := e.mustGet(t, s.ID); got.State != sandbox.Hibernated {
+			t.Errorf("after its second end it is %s", got.State)
+		}
+		time.Sleep(25 * time.Hour)
+		if got := e.mustGet(t, s.ID); got.State != sandbox.Stopped {
+			t.Errorf("after its lifetime it is %s", got.State)
+		}
+	})
+}
