@@ -29,7 +29,8 @@ var table = []row{
 	{"httpserver", "auth, sandbox"},
 	{"config", "sandbox"},
 	{"app", "all"},
-	{"cli", "app, config, sandbox"},
+	{"clientconfig", "sandbox"},
+	{"cli", "app, clientconfig, config, sandbox"},
 	{"arch", "nothing"},
 }
 
@@ -40,8 +41,10 @@ var outside = map[string][]string{
 	"github.com/google/go-cmp":               {"tests"},
 	"github.com/modelcontextprotocol/go-sdk": {"mcpserver"},
 	"github.com/opencontainers/runtime-spec": {"driver/gvisor"},
-	"github.com/rogpeppe/go-internal":        {"tests"},
+	"github.com/pelletier/go-toml/v2":        {"clientconfig"},
+	"github.com/rogpeppe/go-internal":        {"cli", "tests"},
 	"github.com/spf13/cobra":                 {"cli"},
+	"github.com/tailscale/hujson":            {"clientconfig"},
 	"go.yaml.in/yaml/v3":                     {"config"},
 	"golang.org/x/sys":                       {"driver/drivertest", "driver/fake", "driver/gvisor", "guest", "store"}, // system calls are not an SDK
 	"golang.org/x/term":                      {"cli"},

@@ -1,0 +1,353 @@
+package cli
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"net/url"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"time"
+
+	"github.com/rogpeppe/go-internal/diff"
+	"github.com/spf13/cobra"
+
+	"github.com/glovebox-dev/glovebox/internal/clientconfig"
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
+)
+
+// installFlags are those of install and uninstall.
+type installFlags struct {
+	name, url, tokenFile string
+	project, print, all  bool
+}
+
+func (f *installFlags) scope() clientconfig.Scope {
+	if f.project {
+		return clientconfig.Project
+	}
+	return clientconfig.User
+}
+
+func (p *program) installCommand() *cobra.Command {
+	var flags installFlags
+	cmd := &cobra.Command{
+		Use:   "install [CLIENT...] [-- ARGS...]",
+		Short: "Put Glovebox into the configuration of MCP clients",
+		Long: `Install adds Glovebox to the configuration of MCP clients: of those that are
+named, or, after asking, of all that are found on this machine. They then start
+glovebox mcp by themselves; with --url they use a server that runs elsewhere.
+Arguments after -- are given to glovebox mcp.
+
+Nothing else in a file is touched: comments, order and other settings stay, and
+the file as it was is kept beside it. Glovebox that is there already is brought
+up to date.
+
+Clients: ` + clientNames(),
+		Example: `  glovebox install                            every client found here, after asking
+  glovebox install cursor vscode              these
+  glovebox install codex --print              show what would change
+  glovebox install claude-code --project      for this directory only
+  glovebox install claude-desktop -- --profile automata
+  GLOVEBOX_TOKEN=gbx_... glovebox install cursor --url https://box.example.com/mcp`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			server, names, err := p.server(cmd, args, flags)
+			if err != nil {
+				return err
+			}
+			env, err := p.clientEnvironment()
+			if err != nil {
+				return err
+			}
+			clients, err := p.chooseClients(cmd, env, names, flags)
+			if err != nil {
+				return err
+			}
+			return p.changeClients(clients, flags, "added to", func(c clientconfig.Client) (clientconfig.Change, error) {
+				if c.ByHand() {
+					return clientconfig.Change{}, p.printSteps(c, server)
+				}
+				return c.Plan(env, flags.scope(), server)
+			})
+		},
+	}
+	flags.add(cmd)
+	cmd.Flags().StringVar(&flags.url, "url", "", "use the server at this `URL`, with the token in GLOVEBOX_TOKEN")
+	cmd.Flags().StringVar(&flags.tokenFile, "token-file", "", "`file` with the token for --url")
+	return cmd
+}
+
+func (p *program) uninstallCommand() *cobra.Command {
+	var flags installFlags
+	cmd := &cobra.Command{
+		Use:   "uninstall [CLIENT...]",
+		Short: "Take Glovebox out of the configuration of MCP clients",
+		Long: `Uninstall takes Glovebox out of the configuration of the clients that are named,
+or of all that have it. Nothing else in a file is touched, and the file as it
+was is kept beside it. It keeps the state directory (workspaces and logs), and
+the program itself; it says where both are.`,
+		Example: `  glovebox uninstall
+  glovebox uninstall cursor --print`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			env, err := p.clientEnvironment()
+			if err != nil {
+				return err
+			}
+			flags.all = len(args) == 0
+			clients, err := findClients(args)
+			if err != nil {
+				return err
+			}
+			if flags.all {
+				clients = clientconfig.Clients()
+			}
+			err = p.changeClients(clients, flags, "taken out of", func(c clientconfig.Client) (clientconfig.Change, error) {
+				if c.ByHand() {
+					if !flags.all {
+						p.say("%s: remove it by hand", c.Title)
+					}
+					return clientconfig.Change{}, nil
+				}
+				change, err := c.PlanRemoval(env, flags.scope(), flags.name)
+				if flags.all && errors.Is(err, sandbox.Unsupported) {
+					return clientconfig.Change{}, nil
+				}
+				return change, err
+			})
+			if err != nil || flags.print {
+				return err
+			}
+			c, err := p.load()
+			if err != nil {
+				return err
+			}
+			if _, err := os.Stat(c.StateDir); err == nil {
+				p.say("kept: %s, which has workspaces and logs; remove it if you want", c.StateDir)
+			}
+			if program, err := ownPath(); err == nil {
+				p.say("kept: %s, the program", program)
+			}
+			return nil
+		},
+	}
+	flags.add(cmd)
+	return cmd
+}
+
+func (f *installFlags) add(cmd *cobra.Command) {
+	cmd.Flags().StringVar(&f.name, "name", "glovebox", "what clients call it")
+	cmd.Flags().BoolVar(&f.project, "project", false, "the configuration of the current directory's project, which is shared with others and gets no token")
+	cmd.Flags().BoolVar(&f.print, "print", false, "show what would change, and change nothing")
+	if cmd.Name() == "install" {
+		cmd.Flags().BoolVar(&f.all, "all", false, "every client found on this machine, without asking")
+	}
+}
+
+func clientNames() string {
+	var names []string
+	for _, c := range clientconfig.Clients() {
+		names = append(names, c.Name)
+	}
+	return strings.Join(names, ", ") + "."
+}
+
+// server returns what the flags say is to be configured, and the names of
+// clients in args.
+func (p *program) server(cmd *cobra.Command, args []string, flags installFlags) (clientconfig.Server, []string, error) {
+	s := clientconfig.Server{Name: flags.name}
+	names, extra := args, []string(nil)
+	if i := cmd.ArgsLenAtDash(); i >= 0 {
+		names, extra = args[:i], args[i:]
+	}
+	if s.Name == "" || len(s.Name) > 64 || strings.ContainsAny(s.Name, "\x00\r\n\t") {
+		return s, nil, usageError("--name: %q is not a name of 1 to 64 characters on one line", s.Name)
+	}
+	if flags.url == "" {
+		if flags.tokenFile != "" {
+			return s, nil, usageError("--token-file belongs to --url")
+		}
+		program, err := ownPath()
+		if err != nil {
+			return s, nil, err
+		}
+		s.Command, s.Args = program, append([]string{"mcp"}, extra...)
+		return s, names, nil
+	}
+	if len(extra) > 0 {
+		return s, nil, sandbox.WithHint(usageError("arguments after -- do not go with --url"), "give them to the glovebox serve that listens there")
+	}
+	u, err := url.Parse(flags.url)
+	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" || u.User != nil {
+		return s, nil, sandbox.WithHint(usageError("--url: %q is not a URL of a server", flags.url), "it looks like https://box.example.com/mcp")
+	}
+	if u.Path == "" || u.Path == "/" {
+		u.Path = "/mcp"
+	}
+	s.URL, s.Token = u.String(), strings.TrimSpace(p.Getenv(clientconfig.TokenVariable))
+	if flags.tokenFile != "" {
+		data, err := os.ReadFile(flags.tokenFile)
+		if err != nil {
+			return s, nil, usageError("--token-file: %w", err)
+		}
+		s.Token = strings.TrimSpace(string(data))
+	}
+	if strings.ContainsAny(s.Token, "\r\n\"\\ ") {
+		return s, nil, usageError("the token has characters that no token has")
+	}
+	return s, names, nil
+}
+
+// ownPath returns the path by which this program will still be found after it
+// was updated: a link in the PATH that leads to it, rather than where a
+// package manager keeps this version.
+func ownPath() (string, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return "", sandbox.Errorf(sandbox.Internal, "find this program: %w", err)
+	}
+	name := "glovebox"
+	if runtime.GOOS == "windows" {
+		name += ".exe"
+	}
+	found, err := exec.LookPath(name)
+	if err != nil {
+		return self, nil
+	}
+	found, err = filepath.Abs(found)
+	if err != nil {
+		return self, nil
+	}
+	a, errA := os.Stat(self)
+	b, errB := os.Stat(found)
+	if errA == nil && errB == nil && os.SameFile(a, b) {
+		return found, nil
+	}
+	return self, nil
+}
+
+func (p *program) clientEnvironment() (clientconfig.Environment, error) {
+	home, err := os.UserHomeDir()
+	if err != nil {
+		return clientconfig.Environment{}, sandbox.WithHint(sandbox.Errorf(sandbox.Unavailable, "%w", err), "set HOME")
+	}
+	project, err := os.Getwd()
+	if err != nil {
+		return clientconfig.Environment{}, sandbox.Errorf(sandbox.Unavailable, "%w", err)
+	}
+	return clientconfig.Environment{
+		OS: runtime.GOOS, Home: home, Project: project, Getenv: p.Getenv,
+		Exists: func(path string) bool { _, err := os.Stat(path); return err == nil },
+		InPath: func(name string) bool { _, err := exec.LookPath(name); return err == nil },
+	}, nil
+}
+
+func findClients(names []string) ([]clientconfig.Client, error) {
+	var clients []clientconfig.Client
+	for _, name := range names {
+		c, err := clientconfig.Find(name)
+		if err != nil {
+			return nil, &exitError{status: statusUsage, err: err}
+		}
+		clients = append(clients, c)
+	}
+	return clients, nil
+}
+
+// chooseClients returns the clients that are named, or else those found here,
+// if all are wanted or the person at the terminal agrees.
+func (p *program) chooseClients(cmd *cobra.Command, env clientconfig.Environment, names []string, flags installFlags) ([]clientconfig.Client, error) {
+	if len(names) > 0 {
+		return findClients(names)
+	}
+	var found []clientconfig.Client
+	var titles []string
+	for _, c := range clientconfig.Clients() {
+		if c.Installed(env) && !c.ByHand() {
+			found = append(found, c)
+			titles = append(titles, c.Title)
+		}
+	}
+	if len(found) == 0 {
+		return nil, sandbox.WithHint(sandbox.Errorf(sandbox.NotFound, "no MCP client was found on this machine"),
+			"name one: %s", clientNames())
+	}
+	p.say("found: %s", strings.Join(titles, ", "))
+	if flags.all || flags.print {
+		return found, nil
+	}
+	if _, ok := terminal(p.In); !ok {
+		return nil, sandbox.WithHint(usageError("name the clients, or give --all"), "glovebox install --help lists them")
+	}
+	fmt.Fprint(p.Err, "add Glovebox to these? [y/N] ")
+	answer, err := bufio.NewReader(p.In).ReadString('\n')
+	if a := strings.ToLower(strings.TrimSpace(answer)); err != nil || a != "y" && a != "yes" {
+		return nil, &exitError{status: statusFailure, err: sandbox.Errorf(sandbox.Conflict, "nothing was changed")}
+	}
+	return found, nil
+}
+
+// changeClients makes or shows the change of each client. One that fails does
+// not keep the others from theirs.
+func (p *program) changeClients(clients []clientconfig.Client, flags installFlags, done string, plan func(clientconfig.Client) (clientconfig.Change, error)) error {
+	var errs []error
+	changed := 0
+	for _, c := range clients {
+		change, err := plan(c)
+		switch {
+		case err != nil:
+			errs = append(errs, err)
+			continue
+		case change.Path == "":
+			continue // by hand
+		case !change.Needed():
+			if !flags.all || done == "added to" {
+				p.say("%s: nothing to change", c.Title)
+			}
+			continue
+		}
+		changed++
+		if flags.print {
+			old, name := change.Path, change.Path
+			if change.Before == nil {
+				old = os.DevNull
+			}
+			if err := p.print("%s", diff.Diff(old, change.Before, name, change.After)); err != nil {
+				return err
+			}
+			continue
+		}
+		backup, err := change.Apply(time.Now())
+		if err != nil {
+			errs = append(errs, sandbox.Wrap(err, c.Title, ""))
+			continue
+		}
+		p.say("%s: %s %s", c.Title, done, change.Path)
+		if backup != "" {
+			p.say("  as it was: %s", backup)
+		}
+		if change.Note != "" {
+			p.say("  to do: %s", change.Note)
+		}
+		p.say("  then %s", c.Restart)
+	}
+	if changed == 0 && len(errs) == 0 && done == "taken out of" {
+		p.say("no client has it")
+	}
+	return errors.Join(errs...)
+}
+
+// printSteps prints what a person must do in a client that has no file.
+func (p *program) printSteps(c clientconfig.Client, s clientconfig.Server) error {
+	endpoint, token := s.URL, "that glovebox token create makes"
+	if endpoint == "" {
+		endpoint = "http://127.0.0.1:8080/mcp, where glovebox serve listens (as seen from " + c.Title + ")"
+	}
+	if s.Token != "" {
+		token = "in " + clientconfig.TokenVariable
+	}
+	steps := strings.NewReplacer("{url}", endpoint, "{token}", token).Replace(c.Steps)
+	return p.print("%s:\n%s", c.Title, steps)
+}

@@ -1,0 +1,112 @@
+package clientconfig
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
+)
+
+// Apply writes the change, and returns where the file that was there is kept,
+// or "" if there was none. A link is followed. The file is replaced at once or
+// not at all; one that somebody changed since Plan is left alone, with an
+// error of kind Conflict.
+func (c Change) Apply(now time.Time) (backup string, err error) {
+	if !c.Needed() {
+		return "", nil
+	}
+	path, err := resolve(c.Path)
+	if err != nil {
+		return "", err
+	}
+	mode := fs.FileMode(0o600)
+	current, err := os.ReadFile(path)
+	switch {
+	case err == nil:
+		info, err := os.Stat(path)
+		if err != nil {
+			return "", sandbox.Errorf(sandbox.Unavailable, "%w", err)
+		}
+		mode = info.Mode().Perm()
+		if c.Secret {
+			mode &= 0o700
+		}
+	case errors.Is(err, fs.ErrNotExist):
+		current = nil
+	default:
+		return "", sandbox.Errorf(sandbox.Unavailable, "%w", err)
+	}
+	if (current == nil) != (c.Before == nil) || !bytes.Equal(current, c.Before) {
+		return "", sandbox.WithHint(sandbox.Errorf(sandbox.Conflict, "%s was changed by something else just now", c.Path), "try again")
+	}
+	if c.After == nil {
+		return "", nil
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return "", sandbox.Errorf(sandbox.Unavailable, "%w", err)
+	}
+	if current != nil {
+		if backup, err = keep(path, current, mode, now); err != nil {
+			return "", err
+		}
+	}
+	return backup, replace(path, c.After, mode)
+}
+
+// keep writes a copy of a file beside it, under a name that has the time.
+func keep(path string, data []byte, mode fs.FileMode, now time.Time) (string, error) {
+	stem := fmt.Sprintf("%s.%s", path, now.Format("20060102-150405"))
+	for i := range 100 {
+		name := stem + ".bak"
+		if i > 0 {
+			name = fmt.Sprintf("%s-%d.bak", stem, i)
+		}
+		f, err := os.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, mode)
+		if errors.Is(err, fs.ErrExist) {
+			continue
+		}
+		if err != nil {
+			return "", sandbox.Errorf(sandbox.Unavailable, "keep a copy: %w", err)
+		}
+		if err := finish(f, data); err != nil {
+			return "", errors.Join(sandbox.Errorf(sandbox.Unavailable, "keep a copy: %w", err), os.Remove(name))
+		}
+		return name, nil
+	}
+	return "", sandbox.Errorf(sandbox.Unavailable, "keep a copy: there are a hundred of %s", stem)
+}
+
+// replace puts data in the place of path, which keeps its old content if
+// anything fails.
+func replace(path string, data []byte, mode fs.FileMode) (err error) {
+	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
+	if err != nil {
+		return sandbox.Errorf(sandbox.Unavailable, "%w", err)
+	}
+	defer func() {
+		if err != nil {
+			err = sandbox.Errorf(sandbox.Unavailable, "write %s: %w", path, errors.Join(err, os.Remove(f.Name())))
+		}
+	}()
+	if err := f.Chmod(mode); err != nil && !errors.Is(err, errors.ErrUnsupported) {
+		return errors.Join(err, f.Close())
+	}
+	if err := finish(f, data); err != nil {
+		return err
+	}
+	return os.Rename(f.Name(), path)
+}
+
+// finish writes data to f, to the disk, and closes it.
+func finish(f *os.File, data []byte) error {
+	_, err := f.Write(data)
+	if err == nil {
+		err = f.Sync()
+	}
+	return errors.Join(err, f.Close())
+}
