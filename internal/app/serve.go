@@ -14,11 +14,17 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// mcp returns a server of the engine for MCP clients.
-func (s *System) mcp() (*mcpserver.Server, error) {
+// mcp returns a server of the engine for MCP clients, with the tools of a
+// profile.
+func (s *System) mcp(profile string) (*mcpserver.Server, error) {
 	c := s.opts.Config
+	p, err := s.profile(profile)
+	if err != nil {
+		return nil, err
+	}
 	return mcpserver.New(mcpserver.Options{
 		Engine:          s.Engine,
+		Profile:         p,
 		Log:             s.log,
 		Version:         s.opts.Version,
 		Tools:           c.MCP.Tools,
@@ -32,7 +38,7 @@ func (s *System) mcp() (*mcpserver.Server, error) {
 // ServeStdio serves one MCP client on in and out, as the local user, until in
 // ends or ctx does.
 func (s *System) ServeStdio(ctx context.Context, in io.Reader, out io.Writer) error {
-	server, err := s.mcp()
+	server, err := s.mcp(s.opts.Config.MCP.Profile)
 	if err != nil {
 		return err
 	}
@@ -65,7 +71,7 @@ func (s *System) Listen(ctx context.Context) (net.Listener, error) {
 // nothing is left that could be wrong with the configuration. It closes ln.
 func (s *System) ServeHTTP(ctx context.Context, ln net.Listener, ready func()) error {
 	defer ln.Close()
-	server, err := s.mcp()
+	server, err := s.mcpGroup()
 	if err != nil {
 		return err
 	}

@@ -3,12 +3,9 @@
 package cli
 
 import (
-	"bufio"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"os"
 	"os/exec"
@@ -108,6 +105,7 @@ func runScripts(t *testing.T, driverName, binary string) {
 			"flood":       cmdFlood,
 			"certificate": cmdCertificate,
 			"mcp":         cmdMCP,
+			"converse":    cmdConverse,
 			"findfirst":   cmdFindFirst,
 		},
 	})
@@ -196,68 +194,6 @@ func cmdFreePort(ts *testscript.TestScript, neg bool, args []string) {
 	ts.Check(err)
 	ts.Check(l.Close())
 	ts.Setenv(args[0], port)
-}
-
-// cmdMCP speaks to a server over stdio: it starts the command after "--",
-// initializes, sends the requests of a file, one a line, each after the answer
-// to the one before, closes the input, and writes the answers to standard
-// output: mcp requests -- glovebox mcp
-func cmdMCP(ts *testscript.TestScript, neg bool, args []string) {
-	if neg || len(args) < 3 || args[1] != "--" {
-		ts.Fatalf("usage: mcp requests-file -- command [args...]")
-	}
-	requests := strings.Split(strings.TrimSpace(ts.ReadFile(args[0])), "\n")
-	path, err := lookPath(ts, args[2])
-	ts.Check(err)
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
-	defer cancel()
-	cmd := exec.CommandContext(ctx, path, args[3:]...)
-	cmd.Dir = ts.MkAbs(".")
-	for _, name := range []string{"PATH", "HOME", "GLOVEBOX_DRIVER", "GLOVEBOX_STATE_DIR", "TMPDIR"} {
-		cmd.Env = append(cmd.Env, name+"="+ts.Getenv(name))
-	}
-	cmd.Stderr = ts.Stderr()
-	in, err := cmd.StdinPipe()
-	ts.Check(err)
-	out, err := cmd.StdoutPipe()
-	ts.Check(err)
-	ts.Check(cmd.Start())
-
-	lines := bufio.NewScanner(out)
-	lines.Buffer(nil, 16<<20)
-	call := func(id int, request string) string {
-		if _, err := io.WriteString(in, request+"\n"); err != nil {
-			ts.Fatalf("send %s: %v", request, err)
-		}
-		for lines.Scan() {
-			var m struct {
-				ID *int `json:"id"`
-			}
-			if err := json.Unmarshal(lines.Bytes(), &m); err != nil {
-				ts.Fatalf("not a message: %q: %v", lines.Text(), err)
-			}
-			if m.ID != nil && *m.ID == id {
-				return lines.Text()
-			}
-		}
-		ts.Fatalf("no answer to %s: %v", request, lines.Err())
-		return ""
-	}
-	call(0, `{"jsonrpc":"2.0","id":0,"method":"initialize","params":{"protocolVersion":"2025-06-18","capabilities":{},"clientInfo":{"name":"script","version":"1"}}}`)
-	_, err = io.WriteString(in, `{"jsonrpc":"2.0","method":"notifications/initialized"}`+"\n")
-	ts.Check(err)
-	for i, r := range requests {
-		method, params, _ := strings.Cut(r, " ")
-		if params == "" {
-			params = "{}"
-		}
-		fmt.Fprintln(ts.Stdout(), call(i+1, fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":%q,"params":%s}`, i+1, method, params)))
-	}
-	ts.Check(in.Close())
-	if rest, err := io.ReadAll(out); err != nil || len(rest) > 0 {
-		ts.Fatalf("after the last answer: %q, %v", rest, err)
-	}
-	ts.Check(cmd.Wait())
 }
 
 func lookPath(ts *testscript.TestScript, name string) (string, error) {

@@ -1,14 +1,18 @@
 package cli
 
 import (
+	"strings"
+
 	"github.com/spf13/cobra"
 
+	"github.com/glovebox-dev/glovebox/internal/app"
 	"github.com/glovebox-dev/glovebox/internal/config"
 )
 
 // toolFlags narrow what MCP clients are offered, on any transport.
 func toolFlags(cmd *cobra.Command, c *config.MCP) {
 	f := cmd.Flags()
+	f.StringVar(&c.Profile, "profile", "", "offer the tools of this `profile`: "+strings.Join(app.ProfileNames(), ", ")+" (GLOVEBOX_PROFILE)")
 	f.StringSliceVar(&c.Tools, "tools", nil, "offer only these tools, like run_code,get_run")
 	f.BoolVar(&c.ReadOnly, "read-only", false, "offer only tools that change nothing")
 }
@@ -74,6 +78,9 @@ func (s *serveFlags) apply(cmd *cobra.Command, c *config.Config) error {
 }
 
 func applyTools(cmd *cobra.Command, to *config.MCP, from config.MCP) {
+	if cmd.Flags().Changed("profile") {
+		to.Profile = from.Profile
+	}
 	if cmd.Flags().Changed("tools") {
 		to.Tools = from.Tools
 	}

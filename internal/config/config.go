@@ -88,6 +88,9 @@ type Run struct {
 // DriverAuto is the name that stands for the best driver that works here.
 const DriverAuto = "auto"
 
+// ProfileNative is the name of Glovebox's own set of tools.
+const ProfileNative = "native"
+
 // Default returns the configuration of somebody who configured nothing. getenv
 // is [os.Getenv], or a test's.
 func Default(getenv func(string) string) Config {
@@ -113,6 +116,7 @@ func Default(getenv func(string) string) Config {
 			MaxTimeout: Duration(10 * time.Minute),
 			LogSize:    64 << 20,
 		},
+		MCP:    MCP{Profile: ProfileNative},
 		Server: defaultServer(),
 	}
 }
@@ -193,6 +197,9 @@ func (c *Config) Validate() error {
 	if c.Run.LogSize < minLogSize {
 		return invalid("run.log_size", fmt.Sprintf("%v is below the least, %v", c.Run.LogSize, Bytes(minLogSize)),
 			"write it like 64MiB")
+	}
+	if c.MCP.Profile == "" {
+		return invalid("mcp.profile", "is empty", "leave it out, or set it to %q", ProfileNative)
 	}
 	return c.Server.validate()
 }

@@ -11,6 +11,9 @@ import (
 // MCP is what clients of the Model Context Protocol are offered, over HTTP and
 // over stdio.
 type MCP struct {
+	// Profile names the set of tools to offer: native, or that of a server
+	// that Glovebox replaces.
+	Profile string `yaml:"profile"`
 	// Tools names the only tools to offer; empty is all.
 	Tools []string `yaml:"tools"`
 	// ReadOnly offers only tools that change nothing.

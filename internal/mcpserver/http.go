@@ -34,7 +34,8 @@ const (
 )
 
 // Handler serves MCP over HTTP: Streamable HTTP at /mcp and the older HTTP with
-// server-sent events at /sse. Who asks is the [auth.Identity] in the request's
+// server-sent events at /sse, and the same at /mcp/NAME and /mcp/NAME/sse, where
+// NAME is the profile's, or [NativeProfile]. Who asks is the [auth.Identity] in the request's
 // context; without one the answer is 401. Checking tokens, hosts and origins
 // is the caller's.
 func (s *Server) Handler() http.Handler { return s.http }
@@ -52,6 +53,14 @@ func newHTTPHandler(s *Server) *httpHandler {
 			PropagateRequestCancellation: true,
 			DisableLocalhostProtection:   true, // the caller's guard is stricter
 		})),
+		single: identify(mcp.NewStreamableHTTPHandler(get, &mcp.StreamableHTTPOptions{
+			Stateless:                    true,
+			JSONResponse:                 true,
+			Logger:                       s.log,
+			MaxRequestBodyBytes:          -1,
+			PropagateRequestCancellation: true,
+			DisableLocalhostProtection:   true,
+		})),
 		legacy: identify(mcp.NewStreamableHTTPHandler(get, &mcp.StreamableHTTPOptions{
 			Logger:                     s.log,
 			EventStore:                 mcp.NewMemoryEventStore(nil),
@@ -65,6 +74,7 @@ func newHTTPHandler(s *Server) *httpHandler {
 type httpHandler struct {
 	server         *Server
 	modern, legacy http.Handler
+	single         http.Handler // serves requests each by itself, in JSON
 	opening        atomic.Int64 // sessions that are being opened
 	listening      atomic.Int64 // streams of subscriptions/listen
 }
@@ -76,10 +86,15 @@ func (h *httpHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		writeError(w, http.StatusUnauthorized, nil, jsonrpc.CodeInvalidRequest, "no token")
 		return
 	}
+	own := StreamablePath + "/" + h.server.profileName()
 	switch r.URL.Path {
-	case StreamablePath:
+	case StreamablePath, own:
+		if p := h.server.opts.Profile; p != nil && p.Sessionless && r.Header.Get(sessionHeader) == "" {
+			h.serveSessionless(w, r)
+			return
+		}
 		h.serveStreamable(w, r, id)
-	case SSEPath:
+	case SSEPath, own + SSEPath:
 		h.server.sse.serve(w, r, id)
 	default:
 		writeError(w, http.StatusNotFound, nil, jsonrpc.CodeInvalidRequest, "there is nothing at this path; MCP is at "+StreamablePath)

@@ -53,6 +53,15 @@ func (s *Server) serverOptions() *mcp.ServerOptions {
 		Tools:     &mcp.ToolCapabilities{},
 		Resources: &mcp.ResourceCapabilities{},
 	}
+	if p := s.opts.Profile; p != nil {
+		o.Instructions = p.Instructions
+		o.CompletionHandler = nil
+		if len(p.Resources) == 0 {
+			o.SubscribeHandler, o.UnsubscribeHandler = nil, nil
+			o.Capabilities.Resources = nil
+		}
+		return o
+	}
 	if s.opts.Conformance {
 		o.Capabilities = &mcp.ServerCapabilities{Logging: &mcp.LoggingCapabilities{}}
 	}

@@ -181,26 +181,36 @@ func (s *Server) start(ctx context.Context, c call, r sandbox.RunRequest, a runA
 	case slot != nil:
 		wait = taskAfter
 	}
-	run, err = s.wait(ctx, c, run.ID, wait)
+	run, err = s.finish(ctx, c, run.ID, wait)
 	if err != nil {
-		// Nobody is left who knows of the run, or whoever is will not learn
-		// of it from this call.
-		stopCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
-		defer cancel()
-		stopped, stopErr := s.engine.StopRun(stopCtx, c.principal, run.ID)
-		if ctx.Err() == nil || stopErr != nil {
-			return nil, errors.Join(err, stopErr)
-		}
-		run = stopped
-		if errors.Is(context.Cause(ctx), errShutdown) && run.Verdict.Code == sandbox.Cancelled {
-			run.Verdict.Cause = errShutdown.Error()
-		}
+		return nil, err
 	}
 	if slot != nil && a.Wait == nil && run.Status == sandbox.RunRunning {
 		slot.becomes(run.ID, run.Started)
 		return &mcp.CallToolResult{}, nil // the task is the answer
 	}
 	return s.show(ctx, c, run, a.Budget)
+}
+
+// finish waits for a run for at most d. If the caller goes away, or cannot be
+// told, it ends the run.
+func (s *Server) finish(ctx context.Context, c call, runID string, d time.Duration) (sandbox.Run, error) {
+	run, err := s.wait(ctx, c, runID, d)
+	if err == nil {
+		return run, nil
+	}
+	// Nobody is left who knows of the run, or whoever is will not learn of it
+	// from this call.
+	stopCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
+	defer cancel()
+	stopped, stopErr := s.engine.StopRun(stopCtx, c.principal, run.ID)
+	if ctx.Err() == nil || stopErr != nil {
+		return sandbox.Run{}, errors.Join(err, stopErr)
+	}
+	if errors.Is(context.Cause(ctx), errShutdown) && stopped.Verdict.Code == sandbox.Cancelled {
+		stopped.Verdict.Cause = errShutdown.Error()
+	}
+	return stopped, nil
 }
 
 // wait waits for a run for at most d, telling the client of its progress. The

@@ -11,6 +11,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/glovebox-dev/glovebox/internal/auth"
+	"github.com/glovebox-dev/glovebox/internal/mcpserver/profile"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
@@ -19,6 +20,10 @@ type Options struct {
 	Engine  Engine
 	Log     *slog.Logger
 	Version string
+
+	// Profile, if not nil, is served instead of this package's own tools and
+	// resources.
+	Profile *profile.Profile
 
 	// Tools, if not empty, names the only tools to offer. ReadOnly offers
 	// only those that change nothing.
@@ -98,18 +103,22 @@ func New(o Options) (*Server, error) {
 	s.closing, s.close = context.WithCancelCause(context.Background())
 	s.watch = newWatcher(s)
 	s.sse = newSSEHandler(s)
-	s.mcp = mcp.NewServer(&mcp.Implementation{
-		Name:    "glovebox",
-		Title:   "Glovebox",
-		Version: o.Version,
-	}, s.serverOptions())
+	self := &mcp.Implementation{Name: "glovebox", Title: "Glovebox", Version: o.Version}
+	if p := o.Profile; p != nil {
+		self.Name, self.Version = p.ServerName, p.ServerVersion
+	}
+	s.mcp = mcp.NewServer(self, s.serverOptions())
 
 	if err := s.addTools(); err != nil {
 		return nil, err
 	}
-	s.addResources()
-	if err := s.addTasks(); err != nil {
-		return nil, err
+	if o.Profile != nil {
+		s.addProfileResources(o.Profile)
+	} else {
+		s.addResources()
+		if err := s.addTasks(); err != nil {
+			return nil, err
+		}
 	}
 	if o.Conformance {
 		s.addConformance()
@@ -154,6 +163,9 @@ func (s *Server) addTools() error {
 
 // tools returns every tool, in the order in which they are documented.
 func (s *Server) tools() []tool {
+	if s.opts.Profile != nil {
+		return s.profileTools(s.opts.Profile)
+	}
 	return []tool{
 		s.runCode(), s.runCommand(), s.getRun(), s.stopRun(), s.sendInput(),
 		s.createSandbox(), s.getSandbox(), s.listSandboxes(), s.stopSandbox(),

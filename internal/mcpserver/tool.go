@@ -90,7 +90,7 @@ func (s *Server) handler(t tool) mcp.ToolHandler {
 			if p := recover(); p != nil {
 				s.log.Error("tool panicked", "tool", t.name, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
 				kind = sandbox.Internal
-				res = errorResult(sandbox.Errorf(sandbox.Internal, "%s: a fault in the server", t.name))
+				res = s.failure(sandbox.Errorf(sandbox.Internal, "%s: a fault in the server", t.name))
 			}
 			s.log.Info("tool", "tool", t.name, "principal", id.Principal, "error", kind, "duration", time.Since(began))
 		}()
@@ -102,7 +102,7 @@ func (s *Server) handler(t tool) mcp.ToolHandler {
 					err = errInternal
 				}
 			}
-			return errorResult(err), nil
+			return s.failure(err), nil
 		}
 		if !known {
 			return fail(sandbox.Errorf(sandbox.Unauthenticated, "%s: nobody is signed in", t.name))

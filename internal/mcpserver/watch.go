@@ -169,7 +169,12 @@ func (w *watcher) follower(ctx context.Context, id auth.Identity, uri string) (f
 		return nil, notFound(uri)
 	}
 	var look func(context.Context) (string, bool, error)
+	logsOf, isLogs := w.server.profileLogs(u)
 	switch {
+	case w.server.opts.Profile != nil && !isLogs:
+		return nil, w.unsubscribable()
+	case isLogs:
+		look = func(ctx context.Context) (string, bool, error) { return w.server.logsState(ctx, p, logsOf) }
 	case u.Scheme == "run" && u.Path == "/output":
 		// Reading nothing shows whether the run is the caller's.
 		if _, _, err := w.server.engine.ReadOutput(ctx, p, u.Host, sandbox.Stdout, 0, 0); err != nil {
@@ -181,8 +186,7 @@ func (w *watcher) follower(ctx context.Context, id auth.Identity, uri string) (f
 	case isFile:
 		look = (&fileWatch{server: w.server, principal: p, id: u.Host, path: path}).look
 	default:
-		return nil, &jsonrpc.Error{Code: jsonrpc.CodeInvalidParams, Message: "these can be subscribed to: " +
-			strings.Join([]string{outputTemplate, logsTemplate, fileTemplate}, ", ")}
+		return nil, w.unsubscribable()
 	}
 	state, over, err := look(ctx)
 	if err != nil {
@@ -192,6 +196,14 @@ func (w *watcher) follower(ctx context.Context, id auth.Identity, uri string) (f
 		return func(context.Context) {}, nil
 	}
 	return func(ctx context.Context) { w.look(ctx, uri, state, look) }, nil
+}
+
+// unsubscribable is the error for a resource that nobody can subscribe to.
+func (w *watcher) unsubscribable() error {
+	return &jsonrpc.Error{
+		Code:    jsonrpc.CodeInvalidParams,
+		Message: "these can be subscribed to: " + strings.Join(w.server.subscribable(), ", "),
+	}
 }
 
 // notify tells the subscribers of a resource that it has changed.

@@ -1,0 +1,90 @@
+package app
+
+import (
+	"strings"
+	"time"
+
+	"github.com/glovebox-dev/glovebox/internal/mcpserver"
+	"github.com/glovebox-dev/glovebox/internal/mcpserver/profile"
+	"github.com/glovebox-dev/glovebox/internal/mcpserver/profile/interpreter"
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
+)
+
+// A profileMaker makes a profile.
+type profileMaker struct {
+	name string
+	new  func(profile.Options) profile.Profile
+}
+
+// profiles returns the makers of all profiles, in the order of the
+// documentation.
+func profiles() []profileMaker {
+	return []profileMaker{
+		{interpreter.Name, interpreter.New},
+	}
+}
+
+// ProfileNames returns the names of all profiles, the native one first.
+func ProfileNames() []string {
+	names := []string{mcpserver.NativeProfile}
+	for _, p := range profiles() {
+		names = append(names, p.name)
+	}
+	return names
+}
+
+// profile returns the profile of that name, which is nil for the native one.
+func (s *System) profile(name string) (*profile.Profile, error) {
+	if name == mcpserver.NativeProfile {
+		return nil, nil
+	}
+	for _, m := range profiles() {
+		if m.name == name {
+			p := m.new(s.profileOptions())
+			return &p, nil
+		}
+	}
+	return nil, sandbox.WithHint(sandbox.Errorf(sandbox.Invalid, "mcp.profile: there is no profile %q", name),
+		"the profiles are %s", strings.Join(ProfileNames(), ", "))
+}
+
+func (s *System) profileOptions() profile.Options {
+	c := s.opts.Config
+	o := profile.Options{
+		Engine:     s.Engine,
+		Log:        s.log,
+		Driver:     s.DriverName(),
+		Detached:   s.opts.Detached,
+		RunTimeout: time.Duration(c.Run.MaxTimeout),
+	}
+	if !s.opts.Detached {
+		// Sandboxes end with the client, and until then are not in anybody's
+		// way.
+		o.Idle = time.Duration(c.Sandbox.Default.Lifetime)
+		if most := time.Duration(c.Sandbox.Maximum.Idle); most > 0 {
+			o.Idle = min(o.Idle, most)
+		}
+	}
+	return o
+}
+
+// mcpGroup returns servers of all profiles, the configured one first. Where the
+// operator named the only tools there are to be, they are all there is.
+func (s *System) mcpGroup() (*mcpserver.Group, error) {
+	first, err := s.mcp(s.opts.Config.MCP.Profile)
+	if err != nil {
+		return nil, err
+	}
+	servers := []*mcpserver.Server{first}
+	for _, name := range ProfileNames() {
+		if name == s.opts.Config.MCP.Profile || len(s.opts.Config.MCP.Tools) > 0 {
+			continue
+		}
+		server, err := s.mcp(name)
+		if err != nil {
+			return nil, err
+		}
+		servers = append(servers, server)
+	}
+	return mcpserver.NewGroup(servers...), nil
+}

@@ -1,0 +1,157 @@
+package mcpserver
+
+import (
+	"context"
+	"encoding/json"
+	"net/url"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/glovebox-dev/glovebox/internal/auth"
+	"github.com/glovebox-dev/glovebox/internal/mcpserver/profile"
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
+)
+
+// NativeProfile is the name of this package's own tools where profiles are
+// named.
+const NativeProfile = "native"
+
+// profileName is the name of what s serves.
+func (s *Server) profileName() string {
+	if s.opts.Profile != nil {
+		return s.opts.Profile.Name
+	}
+	return NativeProfile
+}
+
+// profileTools returns the tools of a profile as tools of this package.
+func (s *Server) profileTools(p *profile.Profile) []tool {
+	tools := make([]tool, len(p.Tools))
+	for i, t := range p.Tools {
+		tools[i] = tool{
+			name:        t.Name,
+			description: t.Description,
+			input:       t.Input,
+			scope:       t.Scope,
+			readOnly:    t.ReadOnly,
+			destructive: t.Destructive,
+			run: func(ctx context.Context, c call, args json.RawMessage) (*mcp.CallToolResult, error) {
+				r, err := t.Run(ctx, s.profileCall(c), args)
+				if err != nil {
+					return nil, err
+				}
+				return profileResult(r)
+			},
+		}
+	}
+	return tools
+}
+
+// profileCall is a call as profiles see it.
+func (s *Server) profileCall(c call) profile.Call {
+	connection := c.req.Session.ID()
+	return profile.Call{
+		Principal:  c.principal,
+		Connection: connection,
+		AtEnd: func(f func(context.Context)) {
+			if connection == "" {
+				return // it is the whole process's, or this call's
+			}
+			go func() {
+				c.req.Session.Wait()
+				ctx, cancel := context.WithTimeout(context.Background(), stopTimeout)
+				defer cancel()
+				f(ctx)
+			}()
+		},
+		Run: func(ctx context.Context, r sandbox.RunRequest) (sandbox.Run, error) {
+			run, err := s.engine.Start(ctx, c.principal, r)
+			if err != nil {
+				return sandbox.Run{}, err
+			}
+			for err == nil && run.Status == sandbox.RunRunning {
+				run, err = s.finish(ctx, c, run.ID, MaxWait)
+			}
+			return run, err
+		},
+	}
+}
+
+// profileResult is a profile's result on the wire.
+func profileResult(r profile.Result) (*mcp.CallToolResult, error) {
+	res := &mcp.CallToolResult{IsError: r.IsError}
+	for _, text := range r.Texts {
+		res.Content = append(res.Content, &mcp.TextContent{Text: text})
+	}
+	for _, image := range r.Images {
+		res.Content = append(res.Content, &mcp.ImageContent{MIMEType: image.MIMEType, Data: image.Data})
+	}
+	if r.Structured != nil {
+		b, err := json.Marshal(r.Structured)
+		if err != nil {
+			return nil, err
+		}
+		res.StructuredContent = json.RawMessage(b)
+	}
+	return res, nil
+}
+
+// failure shows an error to the model as the profile does.
+func (s *Server) failure(err error) *mcp.CallToolResult {
+	if s.opts.Profile == nil || s.opts.Profile.Failure == nil {
+		return errorResult(err)
+	}
+	res, encodeErr := profileResult(s.opts.Profile.Failure(err))
+	if encodeErr != nil {
+		return errorResult(err)
+	}
+	res.IsError = true
+	return res
+}
+
+// addProfileResources registers the resources of a profile.
+func (s *Server) addProfileResources(p *profile.Profile) {
+	for _, r := range p.Resources {
+		s.mcp.AddResourceTemplate(&mcp.ResourceTemplate{
+			Name:        r.Name,
+			Description: r.Description,
+			URITemplate: r.Template,
+			MIMEType:    r.MIMEType,
+		}, s.resource(auth.ScopeRun, func(ctx context.Context, p sandbox.Principal, u *url.URL) ([]*mcp.ResourceContents, error) {
+			parts, err := r.Read(ctx, p, u)
+			if err != nil {
+				return nil, err
+			}
+			contents := make([]*mcp.ResourceContents, len(parts))
+			for i, c := range parts {
+				contents[i] = &mcp.ResourceContents{URI: c.URI, MIMEType: r.MIMEType, Text: c.Text}
+			}
+			return contents, nil
+		}))
+	}
+}
+
+// profileLogs returns the sandbox whose log a profile's resource is.
+func (s *Server) profileLogs(u *url.URL) (sandboxID string, ok bool) {
+	if s.opts.Profile == nil {
+		return "", false
+	}
+	for _, r := range s.opts.Profile.Resources {
+		if id := r.SandboxID(u); id != "" {
+			return id, true
+		}
+	}
+	return "", false
+}
+
+// subscribable lists the templates of what can be subscribed to.
+func (s *Server) subscribable() []string {
+	if s.opts.Profile == nil {
+		return []string{outputTemplate, logsTemplate, fileTemplate}
+	}
+	templates := []string{}
+	for _, r := range s.opts.Profile.Resources {
+		templates = append(templates, r.Template)
+	}
+	return templates
+}

@@ -1,0 +1,108 @@
+package profile
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
+)
+
+// Typed returns a [Tool]'s Run that decodes arguments into an In. What the
+// schema requires must be there; what it does not know is left alone, as the
+// replaced servers do. Errors wrap [sandbox.Invalid] and name the argument.
+// The schema is a constant: one that does not parse is a fault of ours.
+func Typed[In any](schema string, run func(context.Context, Call, In) (Result, error)) func(context.Context, Call, json.RawMessage) (Result, error) {
+	var s struct {
+		Required []string `json:"required"`
+	}
+	if err := json.Unmarshal([]byte(schema), &s); err != nil {
+		panic(fmt.Sprintf("profile: input schema: %v", err))
+	}
+	return func(ctx context.Context, c Call, args json.RawMessage) (Result, error) {
+		var in In
+		if err := decode(args, s.Required, &in); err != nil {
+			return Result{}, err
+		}
+		return run(ctx, c, in)
+	}
+}
+
+func decode(args json.RawMessage, required []string, in any) error {
+	if len(args) == 0 || bytes.Equal(args, []byte("null")) {
+		args = json.RawMessage("{}")
+	}
+	var given map[string]json.RawMessage
+	if err := json.Unmarshal(args, &given); err != nil {
+		return sandbox.Errorf(sandbox.Invalid, "arguments: not a JSON object of arguments by name")
+	}
+	for _, name := range required {
+		if v, ok := given[name]; !ok || bytes.Equal(v, []byte("null")) {
+			return Missing(name)
+		}
+	}
+	err := json.Unmarshal(args, in)
+	if wrong, ok := errors.AsType[*json.UnmarshalTypeError](err); ok {
+		name := strings.TrimPrefix(wrong.Field, ".")
+		return sandbox.Errorf(sandbox.Invalid, "%s: a %s is not %s", name, wrong.Value, kindOf(wrong))
+	}
+	if err != nil {
+		return sandbox.Errorf(sandbox.Invalid, "arguments: %w", err)
+	}
+	return nil
+}
+
+// kindOf names what JSON should have had.
+func kindOf(e *json.UnmarshalTypeError) string {
+	switch e.Type.Kind().String() {
+	case "string":
+		return "a string"
+	case "bool":
+		return "a boolean"
+	case "slice":
+		return "an array"
+	case "map", "struct":
+		return "an object"
+	default:
+		return "a number"
+	}
+}
+
+// Missing is the error for an argument that is not there, in the words of the
+// replaced servers.
+func Missing(name string) error { return sandbox.Errorf(sandbox.Invalid, "%s is required", name) }
+
+// JSON is a result whose text is v in JSON, as Python's servers write it: with
+// an indent of two, and nothing escaped that need not be.
+func JSON(v any) (Result, error) { return encode(v, "  ") }
+
+// CompactJSON is JSON without spaces.
+func CompactJSON(v any) (Result, error) { return encode(v, "") }
+
+func encode(v any, indent string) (Result, error) {
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	enc.SetIndent("", indent)
+	if err := enc.Encode(v); err != nil {
+		return Result{}, fmt.Errorf("encode result: %w", err)
+	}
+	text := strings.TrimSuffix(b.String(), "\n")
+	return Result{Texts: []string{text}, Structured: json.RawMessage(text)}, nil
+}
+
+// Explain is an error's text with its hint. What went wrong inside the server
+// is for its log.
+func Explain(err error) string {
+	text := err.Error()
+	if sandbox.KindOf(err) == sandbox.Internal {
+		text = "internal error; the server's log says how"
+	}
+	if hint := sandbox.HintOf(err); hint != "" {
+		text += "; " + hint
+	}
+	return text
+}

@@ -1,0 +1,81 @@
+package mcpserver
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"net/http"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+)
+
+// streamBeat is how often a stream that says nothing shows that it is alive.
+const streamBeat = 25 * time.Second
+
+// serveSessionless serves clients that know nothing of sessions: each POST is
+// one message, answered in JSON whatever the client accepts, and a GET is a
+// stream of what the server has to say by itself, which is nothing.
+func (h *httpHandler) serveSessionless(w http.ResponseWriter, r *http.Request) {
+	switch r.Method {
+	case http.MethodPost:
+		h.postSessionless(w, r)
+	case http.MethodGet:
+		h.streamNothing(w, r)
+	default:
+		w.Header().Set("Allow", "GET, POST")
+		writeError(w, http.StatusMethodNotAllowed, nil, jsonrpc.CodeInvalidRequest, "POST sends a message, GET opens a stream")
+	}
+}
+
+func (h *httpHandler) postSessionless(w http.ResponseWriter, r *http.Request) {
+	body, ok := h.server.readBody(w, r)
+	if !ok {
+		return
+	}
+	m, err := peek(body)
+	if err != nil {
+		writeError(w, http.StatusBadRequest, nil, jsonrpc.CodeParseError, err.Error())
+		return
+	}
+	defer h.server.enter()()
+	r = r.Clone(r.Context())
+	r.Body = io.NopCloser(bytes.NewReader(body))
+	if isModern(r, m) {
+		h.modern.ServeHTTP(&errorWriter{ResponseWriter: w, id: m.id()}, r)
+		return
+	}
+	// The client said neither, and would not know to.
+	r.Header.Set("Content-Type", "application/json")
+	r.Header.Set("Accept", "application/json, text/event-stream")
+	h.single.ServeHTTP(&errorWriter{ResponseWriter: w, id: m.id()}, r)
+}
+
+// streamNothing keeps a stream open until the client leaves, or the server.
+func (h *httpHandler) streamNothing(w http.ResponseWriter, r *http.Request) {
+	defer h.listening.Add(-1)
+	if h.listening.Add(1) > int64(h.server.opts.MaxSessions) {
+		tooManySessions(w, nil)
+		return
+	}
+	ctx, cancel := context.WithCancel(r.Context())
+	defer cancel()
+	defer context.AfterFunc(h.server.closing, cancel)()
+	w.Header().Set("Content-Type", "text/event-stream")
+	w.Header().Set("Cache-Control", "no-cache")
+	w.Header().Set("X-Accel-Buffering", "no") // proxies are not to keep it back
+	rc := http.NewResponseController(w)
+	say := func(comment string) bool {
+		_, err := io.WriteString(w, ": "+comment+"\n\n")
+		return err == nil && rc.Flush() == nil
+	}
+	beat := time.NewTicker(streamBeat)
+	defer beat.Stop()
+	for ok := say("MCP SSE stream connected"); ok; ok = say("still connected") {
+		select {
+		case <-beat.C:
+		case <-ctx.Done():
+			return
+		}
+	}
+}
