@@ -94,6 +94,7 @@ type Features struct {
 	Incidents bool // boxes implement Reporter
 	Detach    bool // Spec.Detached is honoured
 	Network   bool // boxes may have another network than none, and implement Networker
+	Workspace bool // Spec.Workspace is honoured
 }
 
 // A Spec is a complete order for a box.
@@ -112,6 +113,18 @@ type Spec struct {
 	// [sandbox.Unsupported] before anything is started.
 	Network      sandbox.Network
 	NetworkTerms sandbox.NetworkTerms
+	// Workspace is the absolute path on this machine of a directory that the
+	// box has at [sandbox.WorkDir], to read and write, in place of an empty
+	// one; "" for none. Boxes may share one. It is there already, and belongs
+	// to [sandbox.UserUID] if this process is root, else to this process's
+	// user; the driver changes neither that nor what is in it.
+	//
+	// In the box it belongs to the user that programs run as, whoever this
+	// process is. What a program wrote is at the host when its write returns,
+	// and stays whatever becomes of the box, the driver or this process. What
+	// the box does there gives nobody on the host a right: bits that make a
+	// program run as its owner are refused, and so are devices.
+	Workspace string
 	// Detached boxes outlive the process that created them.
 	Detached bool
 	// AllowUnenforced names limits that the operator accepts unenforced.

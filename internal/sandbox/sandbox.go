@@ -49,14 +49,17 @@ const (
 
 // A Sandbox describes one sandbox as its owner sees it.
 type Sandbox struct {
-	ID      string    `json:"sandbox_id"`
-	Name    string    `json:"name,omitempty"`
-	State   State     `json:"state"`
-	Driver  string    `json:"driver"`
-	Image   string    `json:"image"`
-	Network Network   `json:"network"`
-	Limits  Limits    `json:"limits"`
-	Created time.Time `json:"created_at"`
+	ID      string  `json:"sandbox_id"`
+	Name    string  `json:"name,omitempty"`
+	State   State   `json:"state"`
+	Driver  string  `json:"driver"`
+	Image   string  `json:"image"`
+	Network Network `json:"network"`
+	// Workspace is the name, its principal's own, of the workspace at
+	// [WorkDir]; "" if what is there goes with the sandbox.
+	Workspace string    `json:"workspace,omitempty"`
+	Limits    Limits    `json:"limits"`
+	Created   time.Time `json:"created_at"`
 	// Used is when the last run or work on files began or ended; the idle
 	// limit counts from it.
 	Used time.Time `json:"last_used_at"`
@@ -84,7 +87,10 @@ type CreateRequest struct {
 	Name    string
 	Image   string
 	Network Network
-	Limits  Limits
+	// Workspace names a workspace of the principal's, made on first use, to be
+	// mounted at [WorkDir]; with "" what is there goes with the sandbox.
+	Workspace string
+	Limits    Limits
 	// Env is added to the environment of every run in the sandbox. It may hold
 	// secrets: it is never logged or stored.
 	Env map[string]string

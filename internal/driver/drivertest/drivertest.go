@@ -94,6 +94,7 @@ func Run(t *testing.T, h Harness) {
 		{"Owner", testOwner},
 		{"Pause", testPause},
 		{"Receipt", testReceipt},
+		{"Workspace", testWorkspace},
 		{"Seal", testSeal},
 		{"Hostile", testHostile},
 	}

@@ -30,5 +30,5 @@
 //
 // The state directory holds boxes/ID for each box, with the files lock, pid,
 // guest (the guest's socket), control (the supervisor's) and work, in which
-// programs start.
+// programs start that have no workspace; those that have start in it.
 package fake

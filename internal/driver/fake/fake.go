@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"path/filepath"
 	"slices"
 
 	"github.com/glovebox-dev/glovebox/internal/driver"
@@ -44,8 +45,9 @@ type Options struct {
 	// crash. If it is nil, that is lost.
 	Stderr *os.File
 
-	// NoPause and NoDetach take away what the driver declares otherwise.
-	NoPause, NoDetach bool
+	// NoPause, NoDetach and NoWorkspace take away what the driver declares
+	// otherwise.
+	NoPause, NoDetach, NoWorkspace bool
 }
 
 // limits are the controls that a spec has limits for, which a driver that
@@ -65,6 +67,7 @@ func (o *Options) info() driver.Info {
 			Pause:     !o.NoPause,
 			Incidents: o.Incidents != nil,
 			Detach:    !o.NoDetach,
+			Workspace: !o.NoWorkspace,
 		},
 	}
 }
@@ -83,6 +86,14 @@ func (o *Options) check(spec *driver.Spec) error {
 	}
 	if spec.Detached && o.NoDetach {
 		return sandbox.WithHint(sandbox.Errorf(sandbox.Unsupported, "detached boxes are switched off"), hint)
+	}
+	if spec.Workspace != "" {
+		if o.NoWorkspace {
+			return sandbox.WithHint(sandbox.Errorf(sandbox.Unsupported, "workspaces are switched off"), hint)
+		}
+		if fi, err := os.Lstat(spec.Workspace); err != nil || !fi.IsDir() || !filepath.IsAbs(spec.Workspace) {
+			return sandbox.Errorf(sandbox.Invalid, "workspace %q is not a directory (%v)", spec.Workspace, err)
+		}
 	}
 	for _, name := range limits {
 		if !slices.Contains(o.Pretend, name) && !slices.Contains(spec.AllowUnenforced, name) {

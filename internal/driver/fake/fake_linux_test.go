@@ -24,6 +24,8 @@ var harnesses = []drivertest.Harness{
 		Incidents: func(string) driver.Incidents { return driver.Incidents{} },
 		NoPause:   true,
 		NoDetach:  true,
+
+		NoWorkspace: true,
 	}, func(*driver.Spec) {}),
 }
 

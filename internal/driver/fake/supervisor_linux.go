@@ -1,6 +1,8 @@
 package fake
 
 import (
+	"cmp"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -16,6 +18,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/glovebox-dev/glovebox/internal/driver"
 	"github.com/glovebox-dev/glovebox/internal/guest"
 )
 
@@ -292,6 +295,20 @@ func (s *supervisor) resume() {
 	}
 }
 
+// workDirOf returns the directory in which programs of the box in dir start:
+// its workspace, or one that goes with it.
+func workDirOf(dir string) (string, error) {
+	text, err := os.ReadFile(filepath.Join(dir, specFile))
+	if err != nil {
+		return "", err
+	}
+	var spec driver.Spec
+	if err := json.Unmarshal(text, &spec); err != nil {
+		return "", fmt.Errorf("read spec: %w", err)
+	}
+	return cmp.Or(spec.Workspace, filepath.Join(dir, workDir)), nil
+}
+
 // serveGuest is the guest's program. Descriptor 3 takes readyText.
 func serveGuest() error {
 	signals := make(chan os.Signal, 1)
@@ -301,7 +318,10 @@ func serveGuest() error {
 	if err != nil {
 		return err
 	}
-	work := filepath.Join(dir, workDir)
+	work, err := workDirOf(dir)
+	if err != nil {
+		return err
+	}
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: guestSocket, Net: "unix"})
 	if err != nil {
 		return err

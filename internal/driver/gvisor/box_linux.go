@@ -35,6 +35,9 @@ type record struct {
 	CPUSet []int `json:"cpu_set,omitempty"`
 	// WatchMemory says that the maker itself keeps the memory limit.
 	WatchMemory bool `json:"watch_memory,omitempty"`
+	// UserIsRoot says that programs run as sandbox-root, whoever is asked for:
+	// it is the only user of the box that a file of the host can belong to.
+	UserIsRoot bool `json:"user_is_root,omitempty"`
 }
 
 const recordFile = "box.json"
@@ -67,11 +70,15 @@ func (m *maker) create(ctx context.Context, spec *driver.Spec, streams []*os.Fil
 			sandbox.Errorf(sandbox.Unsupported, "network %q: this driver has no network but %q", spec.Network, sandbox.NetworkNone),
 			"leave the network out")
 	}
+	if err := checkWorkspace(spec.Workspace); err != nil {
+		return err
+	}
 	plan, err := m.plan(spec)
 	if err != nil {
 		return err
 	}
 	b := &madeBox{record: record{Spec: *spec}, dir: m.boxDir(spec.ID), own: true, null: m.null}
+	b.record.UserIsRoot = spec.Workspace != "" && !rootIsRoot()
 	if err := m.reserve(b); err != nil {
 		return err
 	}
@@ -130,6 +137,18 @@ func (m *maker) create(ctx context.Context, spec *driver.Spec, streams []*os.Fil
 	m.mu.Lock()
 	b.ready = true
 	m.mu.Unlock()
+	return nil
+}
+
+// checkWorkspace reports whether a workspace can be mounted.
+func checkWorkspace(dir string) error {
+	if dir == "" {
+		return nil
+	}
+	fi, err := os.Lstat(dir)
+	if err != nil || !fi.IsDir() || !filepath.IsAbs(dir) {
+		return sandbox.Errorf(sandbox.Invalid, "workspace %q is not a directory (%v)", dir, err)
+	}
 	return nil
 }
 

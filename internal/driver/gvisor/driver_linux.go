@@ -77,7 +77,7 @@ func (d *Driver) Info() driver.Info {
 	return driver.Info{
 		Name:     "gvisor",
 		Isolates: true,
-		Features: driver.Features{Pause: true, Incidents: true, Detach: true},
+		Features: driver.Features{Pause: true, Incidents: true, Detach: true, Workspace: true},
 	}
 }
 
@@ -140,7 +140,7 @@ func (d *Driver) startMaker() (*makerProcess, error) {
 		conn.Close()
 		return nil, err
 	}
-	if err := startWithoutMembarrier(cmd); err != nil {
+	if err := startFiltered(cmd); err != nil {
 		conn.Close()
 		return nil, explainStart(err)
 	}
@@ -200,16 +200,24 @@ func identityMap(path string) ([]syscall.SysProcIDMap, error) {
 	return m, nil
 }
 
-// startWithoutMembarrier starts cmd with membarrier(2) answering ENOSYS in it
-// and in all that it starts. A package of gVisor's registers for it at start,
-// which takes some ten milliseconds in each of the processes that make a box
-// and gains nothing there; told that the call does not exist, it does without.
+// startFiltered starts cmd with some system calls refused in it and in all that
+// it starts.
+//
+// membarrier(2) answers ENOSYS. A package of gVisor's registers for it at
+// start, which takes some ten milliseconds in each of the processes that make a
+// box and gains nothing there; told that the call does not exist, it does
+// without.
+//
+// To make or change a file on the host with a bit that makes whoever executes
+// it its owner or group is refused. Only workspaces have files on the host, and
+// what a sandbox puts there must not be such a program, whosever it is.
+//
 // The filter stays on the thread that forks, so that thread ends here.
-func startWithoutMembarrier(cmd *exec.Cmd) error {
+func startFiltered(cmd *exec.Cmd) error {
 	errc := make(chan error, 1)
 	go func() {
 		runtime.LockOSThread() // and never unlocked: see above
-		if err := refuseMembarrier(); err != nil {
+		if err := refuseCalls(); err != nil {
 			errc <- err
 			return
 		}

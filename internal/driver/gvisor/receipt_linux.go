@@ -65,20 +65,8 @@ func (r *report) receipt(in *guestapi.Limits) (sandbox.Receipt, error) {
 			Enforced:  in.DiskBytes > 0 && in.DiskBytes <= limits.DiskBytes,
 		},
 		r.networkControl(in.Interfaces),
-		{
-			Name:      sandbox.ControlUser,
-			Asked:     sandbox.User,
-			Value:     "gVisor itself is in a user namespace of its own",
-			Mechanism: fmt.Sprintf("the guest runs programs as uid %d of the box", sandbox.UserUID),
-			Enforced:  otherNamespace(r.Sentry, "user"),
-		},
-		{
-			Name:      sandbox.ControlCapabilities,
-			Asked:     "none",
-			Value:     in.Capabilities,
-			Mechanism: "gVisor, no_new_privs; gVisor itself has no capability outside its user namespace",
-			Enforced:  in.NoNewPrivs && zero(in.Capabilities) && otherNamespace(r.Sentry, "user"),
-		},
+		r.userControl(),
+		r.capabilitiesControl(in),
 		{
 			Name:      sandbox.ControlSeccomp,
 			Asked:     "filter",
@@ -94,6 +82,37 @@ func (r *report) receipt(in *guestapi.Limits) (sandbox.Receipt, error) {
 			Enforced:  otherNamespace(r.Sentry, "mnt") && otherNamespace(r.Gofer, "mnt"),
 		},
 	}, nil
+}
+
+// userControl tells who programs are. What keeps them from the host is that
+// gVisor itself has no rights there; who they are inside comes on top of that.
+func (r *report) userControl() sandbox.Control {
+	c := sandbox.Control{
+		Name:      sandbox.ControlUser,
+		Asked:     sandbox.User,
+		Value:     "gVisor itself is in a user namespace of its own",
+		Mechanism: fmt.Sprintf("the guest runs programs as uid %d of the box", sandbox.UserUID),
+		Enforced:  otherNamespace(r.Sentry, "user"),
+	}
+	if r.Record.UserIsRoot {
+		c.Value += "; in the box programs are sandbox-root, to whom alone the workspace can belong"
+		c.Mechanism = "user namespace with one user, the one that runs glovebox"
+	}
+	return c
+}
+
+func (r *report) capabilitiesControl(in *guestapi.Limits) sandbox.Control {
+	c := sandbox.Control{
+		Name:      sandbox.ControlCapabilities,
+		Asked:     "none",
+		Value:     in.Capabilities,
+		Mechanism: "gVisor, no_new_privs; gVisor itself has no capability outside its user namespace",
+		Enforced:  in.NoNewPrivs && zero(in.Capabilities) && otherNamespace(r.Sentry, "user"),
+	}
+	if r.Record.UserIsRoot {
+		c.Value += " on the host; in the box those of sandbox-root"
+	}
+	return c
 }
 
 func (r *report) cpuControl(status map[string]string) sandbox.Control {

@@ -7,16 +7,26 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// refuseMembarrier makes membarrier(2) answer ENOSYS on the calling thread and
-// in whatever it starts, for good. See [startWithoutMembarrier].
-func refuseMembarrier() error {
-	const offsetNr = 0 // of seccomp_data.nr
-	filter := []unix.SockFilter{
-		{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: offsetNr},
-		{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: unix.SYS_MEMBARRIER, Jf: 1},
-		{Code: unix.BPF_RET | unix.BPF_K, K: unix.SECCOMP_RET_ERRNO | uint32(unix.ENOSYS)},
-		{Code: unix.BPF_RET | unix.BPF_K, K: unix.SECCOMP_RET_ALLOW},
-	}
+// modeArguments are the system calls that give a file its mode, and which of
+// their arguments is the mode. Those that no processor has in common are in
+// oldModeArguments.
+var modeArguments = map[uint32]uint32{
+	unix.SYS_FCHMOD:    1,
+	unix.SYS_FCHMODAT:  2,
+	unix.SYS_FCHMODAT2: 2,
+	unix.SYS_OPENAT:    3,
+	unix.SYS_MKDIRAT:   2,
+	unix.SYS_MKNODAT:   2,
+}
+
+// setID are the bits of a mode that make whoever executes the file its owner or
+// group.
+const setID = unix.S_ISUID | unix.S_ISGID
+
+// refuseCalls installs the filter of [startFiltered] on the calling thread, for
+// good.
+func refuseCalls() error {
+	filter := callFilter()
 	prog := unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]}
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
 		return fmt.Errorf("set no_new_privs: %w", err)
@@ -25,4 +35,38 @@ func refuseMembarrier() error {
 		return fmt.Errorf("install seccomp filter: %w", err)
 	}
 	return nil
+}
+
+func callFilter() []unix.SockFilter {
+	// Offsets in seccomp_data. Of an argument it is the lower half, on the
+	// processors that there are, which all put it first.
+	const offsetNr, offsetArgs, argSize = 0, 16, 8
+	load := func(offset uint32) unix.SockFilter {
+		return unix.SockFilter{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: offset}
+	}
+	jump := func(how uint16, k uint32, yes, no uint8) unix.SockFilter {
+		return unix.SockFilter{Code: unix.BPF_JMP | how | unix.BPF_K, K: k, Jt: yes, Jf: no}
+	}
+	answer := func(what uint32) unix.SockFilter {
+		return unix.SockFilter{Code: unix.BPF_RET | unix.BPF_K, K: what}
+	}
+	refuse := func(errno unix.Errno) unix.SockFilter {
+		return answer(unix.SECCOMP_RET_ERRNO | uint32(errno))
+	}
+	filter := []unix.SockFilter{
+		load(offsetNr),
+		jump(unix.BPF_JEQ, unix.SYS_MEMBARRIER, 0, 1),
+		refuse(unix.ENOSYS),
+	}
+	for _, calls := range []map[uint32]uint32{modeArguments, oldModeArguments} {
+		for nr, arg := range calls {
+			filter = append(filter,
+				jump(unix.BPF_JEQ, nr, 0, 4),
+				load(offsetArgs+argSize*arg),
+				jump(unix.BPF_JSET, setID, 0, 1),
+				refuse(unix.EPERM),
+				answer(unix.SECCOMP_RET_ALLOW))
+		}
+	}
+	return append(filter, answer(unix.SECCOMP_RET_ALLOW))
 }

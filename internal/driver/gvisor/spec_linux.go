@@ -63,21 +63,37 @@ const maxOpenFiles = 16384
 // bundle returns the box's OCI specification.
 func (b *madeBox) bundle(root string) *specs.Spec {
 	l := b.record.Spec.Limits
+	args := []string{
+		guestPath, "serve",
+		"--conn-fd", strconv.Itoa(guestConnFD),
+		"--conn-fd", strconv.Itoa(guestConnFD + 1),
+		"--nproc", strconv.Itoa(l.Processes),
+	}
+	mounts := []specs.Mount{
+		{Destination: "/proc", Type: "proc", Source: "proc"},
+		{Destination: "/dev", Type: "tmpfs", Source: "tmpfs"},
+		{Destination: "/dev/shm", Type: "tmpfs", Source: "tmpfs", Options: []string{"mode=1777", "size=64m"}},
+		{Destination: "/sys", Type: "sysfs", Source: "sysfs", Options: []string{"ro"}},
+	}
+	if dir := b.record.Spec.Workspace; dir != "" {
+		mounts = append(mounts, specs.Mount{
+			Destination: sandbox.WorkDir, Type: "bind", Source: dir, Options: []string{"rw", "nosuid", "nodev"},
+		})
+	}
+	if b.record.UserIsRoot {
+		args = append(args, "--self", "--own", "/home/user")
+	} else {
+		args = append(args, "--own", sandbox.WorkDir+",/home/user")
+	}
 	quota, period := int64(math.Round(l.CPUs*cpuPeriod)), uint64(cpuPeriod)
 	return &specs.Spec{
 		Version:  "1.1.0",
 		Hostname: b.record.Spec.Hostname,
 		Root:     &specs.Root{Path: root},
 		Process: &specs.Process{
-			Args: []string{
-				guestPath, "serve",
-				"--conn-fd", strconv.Itoa(guestConnFD),
-				"--conn-fd", strconv.Itoa(guestConnFD + 1),
-				"--nproc", strconv.Itoa(l.Processes),
-				"--own", sandbox.WorkDir + ",/home/user",
-			},
-			Env: []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"},
-			Cwd: "/",
+			Args: args,
+			Env:  []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"},
+			Cwd:  "/",
 			Capabilities: &specs.LinuxCapabilities{
 				Bounding:  guestCapabilities,
 				Effective: guestCapabilities,
@@ -90,12 +106,7 @@ func (b *madeBox) bundle(root string) *specs.Spec {
 				{Type: "RLIMIT_CORE", Soft: 0, Hard: 0},
 			},
 		},
-		Mounts: []specs.Mount{
-			{Destination: "/proc", Type: "proc", Source: "proc"},
-			{Destination: "/dev", Type: "tmpfs", Source: "tmpfs"},
-			{Destination: "/dev/shm", Type: "tmpfs", Source: "tmpfs", Options: []string{"mode=1777", "size=64m"}},
-			{Destination: "/sys", Type: "sysfs", Source: "sysfs", Options: []string{"ro"}},
-		},
+		Mounts: mounts,
 		Linux: &specs.Linux{
 			Resources: &specs.LinuxResources{
 				Memory: &specs.LinuxMemory{Limit: &l.MemoryBytes},

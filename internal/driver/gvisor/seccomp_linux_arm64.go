@@ -1,0 +1,4 @@
+package gvisor
+
+// oldModeArguments: arm64 has none of the older calls.
+var oldModeArguments map[uint32]uint32
