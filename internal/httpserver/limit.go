@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"strconv"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"golang.org/x/time/rate"
@@ -78,6 +79,7 @@ func (s *Server) bound(next http.Handler) http.Handler {
 		if r.ContentLength > s.opts.MaxBodyBytes {
 			refuse(w, http.StatusRequestEntityTooLarge, "invalid",
 				"the body is larger than "+sandbox.FormatBytes(s.opts.MaxBodyBytes)+", the most this server takes", "")
+			drain(w, r.Body)
 			return
 		}
 		if r.Body != nil && r.Body != http.NoBody {
@@ -91,15 +93,40 @@ func (s *Server) bound(next http.Handler) http.Handler {
 				writeError(w, sandbox.Errorf(sandbox.Unavailable, "the server handles as much as it can"))
 				return
 			}
+			whole := r.Body
 			r.Body = http.MaxBytesReader(w, r.Body, s.opts.MaxBodyBytes)
 			rc := http.NewResponseController(w)
 			// What has no deadlines is no connection, and has no slow bodies.
 			if rc.SetReadDeadline(time.Now().Add(ioTimeout)) == nil {
-				r.Body = &timedBody{ReadCloser: r.Body, rc: rc}
+				body := &timedBody{ReadCloser: r.Body, rc: rc}
+				r.Body = body
+				defer func() {
+					if body.tooLarge.Load() {
+						drain(w, whole)
+					}
+				}()
 			}
 		}
 		next.ServeHTTP(w, r)
 	})
+}
+
+// Bounds on what is read of a body that is refused.
+const (
+	drainBytes = 32 << 20
+	drainTime  = 2 * time.Second
+)
+
+// drain takes in what a client is still sending of a body that was refused, up
+// to a bound. A connection that is closed with unread data is reset, and the
+// client may then never see why it was refused.
+func drain(w http.ResponseWriter, body io.Reader) {
+	rc := http.NewResponseController(w)
+	if rc.Flush() != nil || rc.SetReadDeadline(time.Now().Add(drainTime)) != nil {
+		return
+	}
+	// The client may go away or go on too long; either way it is done with.
+	_, _ = io.CopyN(io.Discard, body, drainBytes)
 }
 
 // A timedBody takes the deadline off the connection when the body is read:
@@ -108,12 +135,18 @@ type timedBody struct {
 	io.ReadCloser
 	rc   *http.ResponseController
 	once sync.Once
+	// tooLarge says that reading ended at the bound on its size.
+	tooLarge atomic.Bool
 }
 
 func (b *timedBody) Read(p []byte) (int, error) {
 	n, err := b.ReadCloser.Read(p)
 	if errors.Is(err, io.EOF) {
 		b.done()
+	}
+	var tooLarge *http.MaxBytesError
+	if errors.As(err, &tooLarge) {
+		b.tooLarge.Store(true)
 	}
 	return n, err
 }

@@ -300,6 +300,46 @@ func TestBodyLimit(t *testing.T) {
 	}
 }
 
+// TestRefusedBodyIsAnswered has clients that send all before they read, as
+// many do, and still must see why they are refused.
+func TestRefusedBodyIsAnswered(t *testing.T) {
+	s := newServer(t, func(o *Options) { o.MaxBodyBytes = 1 << 10 })
+	server := httptest.NewServer(s.Handler())
+	defer server.Close()
+	const size = 8 << 20
+	for name, head := range map[string]string{
+		"length":  fmt.Sprintf("Content-Length: %d\r\n\r\n", size),
+		"chunked": fmt.Sprintf("Transfer-Encoding: chunked\r\n\r\n%x\r\n", size),
+	} {
+		t.Run(name, func(t *testing.T) {
+			conn, err := net.Dial("tcp", server.Listener.Addr().String())
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer conn.Close()
+			if _, err := fmt.Fprintf(conn, "POST /mcp HTTP/1.1\r\nHost: localhost\r\nAuthorization: %s\r\n%s", good, head); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := conn.Write(make([]byte, size)); err != nil {
+				t.Fatalf("while it sends: %v", err)
+			}
+			if name == "chunked" {
+				if _, err := io.WriteString(conn, "\r\n0\r\n\r\n"); err != nil {
+					t.Fatal(err)
+				}
+			}
+			res, err := http.ReadResponse(bufio.NewReader(conn), nil)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer res.Body.Close()
+			if res.StatusCode != http.StatusRequestEntityTooLarge {
+				t.Errorf("status %d, want 413", res.StatusCode)
+			}
+		})
+	}
+}
+
 func TestAllBodies(t *testing.T) {
 	began, release := make(chan struct{}), make(chan struct{})
 	s := newServer(t, func(o *Options) {
