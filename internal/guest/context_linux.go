@@ -21,14 +21,20 @@ const (
 	maxContexts = 64
 	// maxContextID bounds a context's name, in bytes.
 	maxContextID = 128
+	// maxQueue bounds the kept runs of a context that wait for their turn, and
+	// maxKept those of a sandbox that ended and whose end nobody took.
+	maxQueue = 64
+	maxKept  = 32
 )
 
 // contexts are the contexts of a sandbox, by their names.
 type contexts struct {
 	g *Guest
 
-	mu   sync.Mutex
-	byID map[string]*evaluator
+	mu    sync.Mutex
+	byID  map[string]*evaluator
+	byTag map[string]*run // that are kept
+	ended []*run          // of those, the ended, oldest first
 }
 
 // An evaluator is one context: an interpreter that keeps its state between
@@ -50,6 +56,7 @@ type evaluator struct {
 	run     *run         // under way, if one is
 	runs    int
 	removed bool
+	queued  int        // kept runs that wait for their turn
 	late    lateOutput // of interpreters that are gone
 }
 
@@ -62,6 +69,9 @@ func (g *Guest) contextRoutes(mux *http.ServeMux) {
 	mux.HandleFunc("POST "+guestapi.PathContexts+"/{id}/restart", plain(g.restartContext))
 	mux.HandleFunc("POST "+guestapi.PathContexts+"/{id}/interrupt", plain(g.interruptContext))
 	mux.HandleFunc("POST "+guestapi.PathContexts+"/{id}/input", plain(g.contextInput))
+	mux.HandleFunc("POST "+guestapi.PathExecutions+"/{tag}/connect", g.connectRun)
+	mux.HandleFunc("POST "+guestapi.PathExecutions+"/{tag}/interrupt", plain(g.interruptRun))
+	mux.HandleFunc("POST "+guestapi.PathExecutions+"/{tag}/input", plain(g.runInput))
 }
 
 // plain serves a request with a JSON body, which may be absent, and a JSON
@@ -297,11 +307,7 @@ func (g *Guest) interruptContext(r *http.Request, in *guestapi.InterruptRequest)
 	if run == nil {
 		return nil, errf(guestapi.CodeAborted, "context %q has no run under way", e.id)
 	}
-	patience := grace(in.GraceMillis)
-	if in.Kill {
-		patience = 0
-	}
-	run.interrupt(func(end *guestapi.ExecutionEnd) { end.Stopped = true }, patience)
+	run.stop(in)
 	return &struct{}{}, nil
 }
 

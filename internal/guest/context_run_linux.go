@@ -2,14 +2,12 @@ package guest
 
 import (
 	"bytes"
-	"encoding/json"
 	"errors"
 	"net/http"
 	"os"
 	"strings"
 	"sync"
 	"time"
-	"unicode/utf8"
 
 	"golang.org/x/sys/unix"
 
@@ -31,24 +29,30 @@ const (
 )
 
 // A run is one execution in a context. Its events go to one caller; if that
-// leaves they are dropped, and the run is interrupted.
+// leaves they are dropped, and the run is interrupted. A kept run goes on, and
+// its events wait for another caller.
 type run struct {
 	e   *evaluator
-	k   *interpreter
+	k   *interpreter // set before it begins
 	id  int
 	req *guestapi.ExecuteRequest
 
 	over bool // its end came; guarded by e.mu
 
-	mu       sync.Mutex
-	space    sync.Cond     // signalled when unsent shrinks, or nobody listens
-	unsent   []byte        // events, encoded
-	news     chan struct{} // has a value when there may be something in unsent
-	gone     bool          // nobody listens
-	finished bool          // the end is in unsent
-	cause    string
-	why      guestapi.ExecutionEnd // the reasons of an interrupt
-	killed   bool
+	withdrawn chan struct{} // of a kept run: closed when it is not to begin
+
+	mu          sync.Mutex
+	space       sync.Cond     // signalled when unsent shrinks, or nobody listens
+	unsent      []byte        // events, encoded
+	news        chan struct{} // has a value when there may be something in unsent
+	gone        bool          // nobody listens
+	begun       bool          // its turn has come
+	isWithdrawn bool          // withdrawn is closed
+	carrier     chan struct{} // closed when another caller takes the events
+	finished    bool          // the end is in unsent
+	cause       string
+	why         guestapi.ExecutionEnd // the reasons of an interrupt
+	killed      bool
 	// held is the end of a run whose shell executes itself anew; it is told
 	// when the shell is ready, for the next run is not before that.
 	held    *guestapi.ExecutionEnd
@@ -99,44 +103,60 @@ func (g *Guest) begin(r *http.Request, req *guestapi.ExecuteRequest) (*run, erro
 	if err := checkConfig(&guestapi.ProcessConfig{Cmd: "code", Envs: req.EnvVars}); err != nil {
 		return nil, err
 	}
+	x := &run{e: e, req: req, news: make(chan struct{}, 1)}
+	x.space.L = &x.mu
+	if req.Tag != "" {
+		return x, x.beginKept()
+	}
 	select {
 	case <-e.turn:
 	case <-r.Context().Done():
 		return nil, errf(guestapi.CodeCanceled, "the caller left before its turn")
 	}
-	x, err := e.open(r, req)
-	if err != nil {
+	if err := x.open(r.Context().Done()); err != nil {
 		e.turn <- struct{}{}
 		return nil, err
 	}
-	if req.TimeoutMillis > 0 {
-		x.after(time.Duration(req.TimeoutMillis)*time.Millisecond, func() {
-			x.interrupt(func(end *guestapi.ExecutionEnd) { end.TimedOut = true }, grace(req.GraceMillis))
-		})
-	}
-	if len(req.Code) < smallCode {
-		x.start()
-	} else {
-		// Apart: a kernel that does not read it is met by the deadline.
-		go x.start()
-	}
+	x.start()
 	return x, nil
 }
 
-// open makes a run of the context's interpreter, which is started if there is
-// none. The caller has the context's turn.
-func (e *evaluator) open(r *http.Request, req *guestapi.ExecuteRequest) (*run, error) {
+// open gives x the context's interpreter, which is started if there is none.
+// The caller has the context's turn.
+func (x *run) open(done <-chan struct{}) error {
 	for {
-		k, err := e.ensure(r.Context().Done())
+		k, err := x.e.ensure(done)
 		if err != nil {
-			return nil, err
+			return err
 		}
-		x := &run{e: e, k: k, req: req, news: make(chan struct{}, 1), began: time.Now(), cpu: k.cpu()}
-		x.space.L = &x.mu
+		x.k, x.began, x.cpu = k, time.Now(), k.cpu()
 		if x.enter() {
-			return x, nil
+			return nil
 		}
 		// It died since; another takes its place.
+	}
+}
+
+// start starts a run that has its turn, unless it was withdrawn meanwhile.
+func (x *run) start() {
+	x.mu.Lock()
+	x.begun = !x.isWithdrawn
+	begun := x.begun
+	x.mu.Unlock()
+	if !begun {
+		x.finish(guestapi.ExecutionEnd{Status: guestapi.EndInterrupted, Cause: "its turn had just come"})
+		return
+	}
+	if d := x.req.TimeoutMillis; d > 0 {
+		x.after(time.Duration(d)*time.Millisecond, func() {
+			x.interrupt(func(end *guestapi.ExecutionEnd) { end.TimedOut = true }, grace(x.req.GraceMillis))
+		})
+	}
+	if len(x.req.Code) < smallCode {
+		x.handOver()
+	} else {
+		// Apart: a kernel that does not read it is met by the deadline.
+		go x.handOver()
 	}
 }
 
@@ -188,8 +208,8 @@ func (x *run) greet(lost string, late *lateOutput) {
 	x.send(&guestapi.ExecuteEvent{Type: guestapi.ExecuteCount, ExecutionCount: x.k.runs})
 }
 
-// start hands the code to the kernel.
-func (x *run) start() {
+// handOver hands the code to the kernel.
+func (x *run) handOver() {
 	r := kernels.Run{ID: x.id, Code: x.req.Code, Env: x.req.EnvVars, Stdin: x.req.Stdin}
 	if x.e.program.Shell {
 		if err := x.k.setCode([]byte(r.Code)); err != nil {
@@ -235,6 +255,15 @@ func (x *run) interrupt(why func(*guestapi.ExecutionEnd), grace time.Duration) {
 	x.signal()
 	x.after(grace/2, x.signal)
 	x.after(grace, x.kill)
+}
+
+// stop does what an InterruptRequest asks for.
+func (x *run) stop(in *guestapi.InterruptRequest) {
+	patience := grace(in.GraceMillis)
+	if in.Kill {
+		patience = 0
+	}
+	x.interrupt(func(end *guestapi.ExecutionEnd) { end.Stopped = true }, patience)
 }
 
 // signal sends SIGINT to what runs, as a terminal would.
@@ -467,112 +496,8 @@ func (x *run) finish(end guestapi.ExecutionEnd) {
 	x.mu.Unlock()
 	x.wake()
 	x.e.turn <- struct{}{}
-}
-
-// text sends output as events.
-func (x *run) text(s guestapi.Stream, data []byte) {
-	if !utf8.Valid(data) {
-		data = bytes.ToValidUTF8(data, []byte("\uFFFD"))
-	}
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	if !x.room() {
-		return
-	}
-	x.unsent = guestapi.AppendTextEvent(x.unsent, guestapi.ExecuteType(s), data, time.Now())
-	x.wake()
-}
-
-// send sends an event.
-func (x *run) send(ev *guestapi.ExecuteEvent) {
-	b, err := json.Marshal(ev)
-	if err != nil {
-		// A kernel's JSON was checked when it came; this is a fault of ours.
-		b, _ = json.Marshal(&guestapi.ExecuteEvent{Type: guestapi.ExecuteNotice, Text: "an event was lost: " + err.Error()})
-	}
-	x.mu.Lock()
-	defer x.mu.Unlock()
-	if !x.room() {
-		return
-	}
-	x.unsent = append(append(x.unsent, b...), '\n')
-	x.wake()
-}
-
-// room waits until there is room for an event, and reports whether somebody
-// listens. An event of any size has room when little is unsent. x.mu is held.
-func (x *run) room() bool {
-	for !x.gone && !x.killed && len(x.unsent) > maxUnsent {
-		x.space.Wait()
-	}
-	return !x.gone
-}
-
-func (x *run) wake() {
-	select {
-	case x.news <- struct{}{}:
-	default:
-	}
-}
-
-// carry sends the run's events until its end, or until the caller leaves.
-func (x *run) carry(w http.ResponseWriter, r *http.Request) {
-	rc := http.NewResponseController(w)
-	interval := keepalive(r)
-	// What a run begins with waits for what follows it soon.
-	silent := time.NewTimer(maxGreeting)
-	defer silent.Stop()
-	greeting := true
-	var spare []byte
-	for {
-		var alive bool
-		select {
-		case <-x.news:
-		case <-silent.C:
-			alive = true
-		case <-r.Context().Done():
-			x.leave()
-			return
-		}
-		silent.Reset(interval)
-		x.mu.Lock()
-		b, over := x.unsent, x.finished
-		x.unsent = spare[:0]
-		x.space.Broadcast()
-		x.mu.Unlock()
-		if alive && len(b) == 0 && !greeting {
-			b = append(b, `{"type":"keepalive"}`+"\n"...)
-		}
-		if len(b) > 0 {
-			_, err := w.Write(b)
-			if err == nil && !over { // the last is sent off by the return
-				err = rc.Flush()
-			}
-			if err != nil {
-				x.leave()
-				return
-			}
-		}
-		if over {
-			return
-		}
-		greeting, spare = false, nil
-		if cap(b) <= 2*maxUnsent {
-			spare = b
-		}
-	}
-}
-
-// leave drops what the run still says, and interrupts it.
-func (x *run) leave() {
-	x.mu.Lock()
-	x.gone = true
-	x.unsent = nil
-	x.space.Broadcast()
-	over := x.finished
-	x.mu.Unlock()
-	if !over {
-		x.interrupt(func(end *guestapi.ExecutionEnd) { end.Left = true }, grace(x.req.GraceMillis))
+	if x.req.Tag != "" {
+		x.e.g.contexts.keepEnded(x)
 	}
 }
 

@@ -81,7 +81,7 @@ func New(cfg Config) (*Guest, error) {
 	}
 	g.procs = newTable()
 	g.watches = newWatches()
-	g.contexts = &contexts{g: g, byID: make(map[string]*evaluator)}
+	g.contexts = &contexts{g: g, byID: make(map[string]*evaluator), byTag: make(map[string]*run)}
 	if g.pid != 1 {
 		if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 			return nil, os.NewSyscallError("prctl", err)

@@ -1,23 +1,16 @@
 package guestapi
 
 import (
-	"bufio"
 	"bytes"
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
-	"net/http"
-	"net/url"
 	"strings"
 	"time"
 	"unicode/utf8"
-
-	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// The paths of the code interpreter, which are E2B's but for the last two,
+// The paths of the code interpreter, which are E2B's but for the last five,
 // which are ours:
 //
 //	POST   /execute                  run code: a stream of events, one JSON object a line
@@ -27,9 +20,13 @@ import (
 //	POST   /contexts/{id}/restart    end its interpreter; the next run starts another
 //	POST   /contexts/{id}/interrupt  interrupt its run, an InterruptRequest
 //	POST   /contexts/{id}/input      input for its run, an InputRequest
+//	POST   /executions/{tag}/connect    the events of a kept run that no caller took
+//	POST   /executions/{tag}/interrupt  interrupt that run, and no other
+//	POST   /executions/{tag}/input      input for that run, and no other
 const (
-	PathExecute  = "/execute"
-	PathContexts = "/contexts"
+	PathExecute    = "/execute"
+	PathContexts   = "/contexts"
+	PathExecutions = "/executions"
 )
 
 // ContentTypeEvents is the media type of a stream of events.
@@ -90,6 +87,11 @@ type ExecuteRequest struct {
 	// leaves.
 	TimeoutMillis int64 `json:"timeout_ms,omitempty"`
 	GraceMillis   int64 `json:"grace_ms,omitempty"` // DefaultGrace if 0
+
+	// Tag, if not empty, names the run, which is then kept: it goes on when its
+	// caller leaves, its events wait for ConnectExecution, and the reply comes
+	// before its turn. Tags of runs that are known must differ.
+	Tag string `json:"tag,omitempty"`
 }
 
 // An InterruptRequest interrupts the run of a context as Control-C would, and
@@ -424,176 +426,3 @@ func unescape(b []byte) (string, bool) {
 	}
 	return string(out), utf8.Valid(out)
 }
-
-// maxEventLine bounds one event of a run.
-const maxEventLine = 48 << 20
-
-// An Execution is the stream of a run's events. It is for one reader; Close may
-// be called from elsewhere.
-type Execution struct {
-	ctx   context.Context
-	body  io.ReadCloser
-	lines *bufio.Reader
-	ended bool
-}
-
-const opExecute = "execute code"
-
-// Execute runs code in a context and returns the stream of its events. Ending
-// ctx, or Close, interrupts the run.
-func (c *Client) Execute(ctx context.Context, user string, req *ExecuteRequest) (*Execution, error) {
-	resp, err := c.sendJSON(ctx, opExecute, http.MethodPost, PathExecute, user, req)
-	if err != nil {
-		return nil, err
-	}
-	return &Execution{ctx: ctx, body: resp.Body, lines: bufio.NewReaderSize(resp.Body, frameSize)}, nil
-}
-
-// Next returns the next event; keepalives are passed over. After End it returns
-// io.EOF. A stream that breaks off before gives an error of kind Unavailable.
-func (x *Execution) Next() (*ExecuteEvent, error) {
-	for {
-		if x.ended {
-			return nil, io.EOF
-		}
-		line, err := x.line()
-		if err != nil {
-			return nil, lost(x.ctx, opExecute, err)
-		}
-		e, err := DecodeExecuteEvent(line)
-		switch {
-		case err != nil:
-			return nil, lost(x.ctx, opExecute, err)
-		case e == nil || e.Type == ExecuteKeepalive:
-		case e.Type == ExecuteEnd:
-			x.ended = true
-			drain(x.body, 1)
-			return e, nil
-		default:
-			return e, nil
-		}
-	}
-}
-
-// line reads one line, of bounded length.
-func (x *Execution) line() ([]byte, error) {
-	line, err := x.lines.ReadSlice('\n')
-	if !errors.Is(err, bufio.ErrBufferFull) {
-		return line, endOfLines(err)
-	}
-	long := bytes.Clone(line)
-	for errors.Is(err, bufio.ErrBufferFull) {
-		line, err = x.lines.ReadSlice('\n')
-		if len(long)+len(line) > maxEventLine {
-			return nil, fmt.Errorf("event exceeds %d bytes", maxEventLine)
-		}
-		long = append(long, line...)
-	}
-	return long, endOfLines(err)
-}
-
-func endOfLines(err error) error {
-	if err == io.EOF {
-		return errTruncated
-	}
-	return err
-}
-
-// Close ends the stream. A run that has not ended is interrupted.
-func (x *Execution) Close() error { return x.body.Close() }
-
-// sendJSON sends a request and returns a response of status 2xx.
-func (c *Client) sendJSON(ctx context.Context, op, method, path, user string, in any) (*http.Response, error) {
-	var body io.Reader
-	if in != nil {
-		b, err := json.Marshal(in)
-		if err != nil {
-			return nil, sandbox.Errorf(sandbox.Invalid, "%s: encode request: %w", op, err)
-		}
-		if len(b) > MaxUnaryRequest {
-			return nil, sandbox.Errorf(sandbox.Invalid, "%s: request of %d bytes exceeds %d", op, len(b), MaxUnaryRequest)
-		}
-		body = bytes.NewReader(b)
-	}
-	req, err := newRequest(ctx, method, path, body, user)
-	if err != nil {
-		return nil, sandbox.Errorf(sandbox.Internal, "%s: %w", op, err)
-	}
-	if in != nil {
-		req.Header.Set("Content-Type", ContentTypeUnary)
-	}
-	resp, err := c.do(op, req)
-	if err != nil {
-		return nil, err
-	}
-	if resp.StatusCode/100 != 2 {
-		defer closeBody(resp)
-		return nil, answered(ctx, op, resp)
-	}
-	return resp, nil
-}
-
-// callJSON is sendJSON with a reply, decoded to out unless that is nil.
-func (c *Client) callJSON(ctx context.Context, op, method, path, user string, in, out any) error {
-	resp, err := c.sendJSON(ctx, op, method, path, user, in)
-	if err != nil {
-		return err
-	}
-	defer closeBody(resp)
-	if out == nil {
-		return nil
-	}
-	reply, err := readBounded(resp.Body, MaxUnaryResponse)
-	if err != nil {
-		return lost(ctx, op, err)
-	}
-	if err := json.Unmarshal(reply, out); err != nil {
-		return lost(ctx, op, fmt.Errorf("decode reply: %w", err))
-	}
-	return nil
-}
-
-// CreateContext makes a context and waits until its interpreter is ready. A
-// language that is not in the sandbox is of kind NotFound, one that has no
-// contexts Invalid, an ID that is in use Conflict.
-func (c *Client) CreateContext(ctx context.Context, user string, req *ContextRequest) (*Context, error) {
-	out := new(Context)
-	if err := c.callJSON(ctx, "create context", http.MethodPost, PathContexts, user, req, out); err != nil {
-		return nil, err
-	}
-	return out, nil
-}
-
-// Contexts lists the contexts.
-func (c *Client) Contexts(ctx context.Context) ([]Context, error) {
-	var out contextList
-	if err := c.callJSON(ctx, "list contexts", http.MethodGet, PathContexts, "", nil, &out); err != nil {
-		return nil, err
-	}
-	return out, nil
-}
-
-// RemoveContext ends a context and all that it started.
-func (c *Client) RemoveContext(ctx context.Context, id string) error {
-	return c.callJSON(ctx, "remove context", http.MethodDelete, contextPath(id, ""), "", nil, nil)
-}
-
-// RestartContext ends a context's interpreter and all that it started; the next
-// run starts another.
-func (c *Client) RestartContext(ctx context.Context, id string) error {
-	return c.callJSON(ctx, "restart context", http.MethodPost, contextPath(id, "/restart"), "", struct{}{}, nil)
-}
-
-// InterruptContext interrupts the run of a context; see InterruptRequest. It is
-// of kind Conflict if there is none.
-func (c *Client) InterruptContext(ctx context.Context, id string, req *InterruptRequest) error {
-	return c.callJSON(ctx, "interrupt context", http.MethodPost, contextPath(id, "/interrupt"), "", req, nil)
-}
-
-// ContextInput gives input to the run of a context. It is of kind Conflict if
-// there is none, or one that takes no input.
-func (c *Client) ContextInput(ctx context.Context, id string, req *InputRequest) error {
-	return c.callJSON(ctx, "send input", http.MethodPost, contextPath(id, "/input"), "", req, nil)
-}
-
-func contextPath(id, rest string) string { return PathContexts + "/" + url.PathEscape(id) + rest }

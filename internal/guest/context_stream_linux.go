@@ -1,0 +1,142 @@
+package guest
+
+import (
+	"bytes"
+	"encoding/json"
+	"net/http"
+	"time"
+	"unicode/utf8"
+
+	"github.com/glovebox-dev/glovebox/internal/guestapi"
+)
+
+// text sends output as events.
+func (x *run) text(s guestapi.Stream, data []byte) {
+	if !utf8.Valid(data) {
+		data = bytes.ToValidUTF8(data, []byte("\uFFFD"))
+	}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if !x.room() {
+		return
+	}
+	x.unsent = guestapi.AppendTextEvent(x.unsent, guestapi.ExecuteType(s), data, time.Now())
+	x.wake()
+}
+
+// send sends an event.
+func (x *run) send(ev *guestapi.ExecuteEvent) {
+	b, err := json.Marshal(ev)
+	if err != nil {
+		// A kernel's JSON was checked when it came; this is a fault of ours.
+		b, _ = json.Marshal(&guestapi.ExecuteEvent{Type: guestapi.ExecuteNotice, Text: "an event was lost: " + err.Error()})
+	}
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if !x.room() {
+		return
+	}
+	x.unsent = append(append(x.unsent, b...), '\n')
+	x.wake()
+}
+
+// room waits until there is room for an event, and reports whether somebody
+// listens. An event of any size has room when little is unsent. x.mu is held.
+func (x *run) room() bool {
+	for !x.gone && !x.killed && len(x.unsent) > maxUnsent {
+		x.space.Wait()
+	}
+	return !x.gone
+}
+
+func (x *run) wake() {
+	select {
+	case x.news <- struct{}{}:
+	default:
+	}
+}
+
+// carry sends the run's events until its end, until the caller leaves, or until
+// another caller takes them.
+func (x *run) carry(w http.ResponseWriter, r *http.Request) {
+	rc := http.NewResponseController(w)
+	interval := keepalive(r)
+	moved := make(chan struct{})
+	x.mu.Lock()
+	if x.carrier != nil {
+		close(x.carrier)
+	}
+	x.carrier = moved
+	begun := x.begun
+	x.mu.Unlock()
+	if !begun && rc.Flush() != nil { // its turn may be far
+		x.leave()
+		return
+	}
+	// What a run begins with waits for what follows it soon.
+	silent := time.NewTimer(maxGreeting)
+	defer silent.Stop()
+	greeting := true
+	var spare []byte
+	for {
+		var alive bool
+		select {
+		case <-x.news:
+		case <-silent.C:
+			alive = true
+		case <-moved:
+			return
+		case <-r.Context().Done():
+			x.leave()
+			return
+		}
+		silent.Reset(interval)
+		x.mu.Lock()
+		if x.carrier != moved {
+			x.mu.Unlock()
+			x.wake() // it was for the other
+			return
+		}
+		b, over := x.unsent, x.finished
+		x.unsent = spare[:0]
+		x.space.Broadcast()
+		x.mu.Unlock()
+		if alive && len(b) == 0 && !greeting {
+			b = append(b, `{"type":"keepalive"}`+"\n"...)
+		}
+		if len(b) > 0 {
+			_, err := w.Write(b)
+			if err == nil && !over { // the last is sent off by the return
+				err = rc.Flush()
+			}
+			if err != nil {
+				x.leave()
+				return
+			}
+		}
+		if over {
+			x.taken()
+			return
+		}
+		greeting, spare = false, nil
+		if cap(b) <= 2*maxUnsent {
+			spare = b
+		}
+	}
+}
+
+// leave drops what the run still says, and interrupts it, unless it is kept.
+func (x *run) leave() {
+	if x.req.Tag != "" {
+		return
+	}
+	x.mu.Lock()
+	x.gone = true
+	x.unsent = nil
+	x.space.Broadcast()
+	over := x.finished
+	x.mu.Unlock()
+	if !over {
+		x.interrupt(func(end *guestapi.ExecutionEnd) { end.Left = true }, grace(x.req.GraceMillis))
+	}
+}
