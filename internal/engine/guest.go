@@ -20,6 +20,14 @@ type guest interface {
 	Resize(ctx context.Context, sel guestapi.ProcessSelector, size guestapi.PTYSize) error
 	Health(ctx context.Context) error
 
+	Execute(ctx context.Context, user string, req *guestapi.ExecuteRequest) (executions, error)
+	ConnectExecution(ctx context.Context, tag string) (executions, error)
+	InterruptExecution(ctx context.Context, tag string, req *guestapi.InterruptRequest) error
+	ExecutionInput(ctx context.Context, tag string, req *guestapi.InputRequest) error
+	Contexts(ctx context.Context) ([]guestapi.Context, error)
+	RestartContext(ctx context.Context, id string) error
+	RemoveContext(ctx context.Context, id string) error
+
 	Stat(ctx context.Context, path string, opts guestapi.FileOptions) (*guestapi.Entry, error)
 	ListDir(ctx context.Context, path string, depth int, opts guestapi.FileOptions) (*guestapi.ListDirResponse, error)
 	MakeDir(ctx context.Context, path string, opts guestapi.FileOptions) error
@@ -36,6 +44,12 @@ type guest interface {
 // events is the stream of a process: [guestapi.Process].
 type events interface {
 	Next() (*guestapi.ProcessEvent, error)
+	Close() error
+}
+
+// executions is the stream of a run in a context: [guestapi.Execution].
+type executions interface {
+	Next() (*guestapi.ExecuteEvent, error)
 	Close() error
 }
 
@@ -60,4 +74,20 @@ func (c client) Connect(ctx context.Context, sel guestapi.ProcessSelector) (even
 		return nil, err
 	}
 	return p, nil
+}
+
+func (c client) Execute(ctx context.Context, user string, req *guestapi.ExecuteRequest) (executions, error) {
+	x, err := c.Client.Execute(ctx, user, req)
+	if err != nil {
+		return nil, err
+	}
+	return x, nil
+}
+
+func (c client) ConnectExecution(ctx context.Context, tag string) (executions, error) {
+	x, err := c.Client.ConnectExecution(ctx, tag)
+	if err != nil {
+		return nil, err
+	}
+	return x, nil
 }

@@ -46,8 +46,11 @@ func (f logFiles) name(stream int, segment int64) string {
 
 // create makes the file of a new segment.
 func (f logFiles) create(stream int, segment int64) (*os.File, error) {
-	const flags = os.O_WRONLY | os.O_CREATE | os.O_EXCL
-	name := f.name(stream, segment)
+	return f.open(f.name(stream, segment), os.O_WRONLY|os.O_CREATE|os.O_EXCL)
+}
+
+// open opens a file to write, and makes its directory if need be.
+func (f logFiles) open(name string, flags int) (*os.File, error) {
 	file, err := f.root.OpenFile(name, flags, 0o600)
 	if !errors.Is(err, fs.ErrNotExist) {
 		return file, err
@@ -86,7 +89,7 @@ func (f logFiles) extents() ([streams]extent, error) {
 	}
 	for _, name := range names {
 		rest, ok := strings.CutPrefix(name, f.run+".")
-		if !ok {
+		if !ok || rest == resultsSuffix {
 			continue
 		}
 		stream, number, _ := strings.Cut(rest, ".")
@@ -165,13 +168,16 @@ func (f logFiles) readPart(stream int, offset int64, p []byte) error {
 	return err
 }
 
-// remove removes all files of the log.
+// remove removes all files of the log, and the results.
 func (f logFiles) remove() error {
 	xs, err := f.extents()
 	if err != nil {
 		return err
 	}
 	var errs []error
+	if err := f.root.Remove(f.resultsName()); !errors.Is(err, fs.ErrNotExist) {
+		errs = append(errs, err)
+	}
 	for s := range streams {
 		for at := int64(0); at < xs[s].total; at += segmentSize {
 			if at < xs[s].gapFrom || at >= xs[s].gapTo {

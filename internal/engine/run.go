@@ -18,7 +18,8 @@ type run struct {
 	b       *box
 	input   bool // it has an input
 	log     *runLog
-	codeDir string // has its code, if that is to be removed
+	codeDir string     // has its code, if that is to be removed
+	x       *execution // of a run in a context
 
 	ctx     context.Context // its stream's
 	cancel  context.CancelFunc
@@ -113,7 +114,7 @@ func (r *run) discard() error {
 	r.b.mu.Unlock()
 	if !stopping {
 		// The start may have reached the guest though its answer did not come.
-		err := r.b.guest.Signal(ctx, r.selector(), guestapi.SIGKILL)
+		_, err := r.signal(ctx, fateNone)
 		if err != nil && !errors.Is(err, sandbox.NotFound) {
 			r.b.e.log.Warn("end run that did not begin", "run", r.rec.ID, "error", err)
 		}
@@ -207,7 +208,7 @@ func (r *run) reconnect() events {
 			r.b.lost()
 			return nil
 		}
-		stream, err := r.b.guest.Connect(r.ctx, r.selector())
+		stream, err := r.connect()
 		if err == nil || r.ctx.Err() != nil {
 			return stream
 		}
@@ -235,6 +236,10 @@ func (r *run) finish(end *guestapi.EndEvent) {
 	r.rec.Ended = e.now()
 	r.rec.StdoutBytes, r.rec.StderrBytes = xs[stdout].total, xs[stderr].total
 	r.rec.KeptBytes = xs[stdout].kept() + xs[stderr].kept()
+	if r.x != nil {
+		r.rec.KeptBytes += r.x.results.kept()
+		r.x.waits = nil
+	}
 	rec := r.rec
 	r.mu.Unlock()
 	// WithoutCancel: database/sql pays a goroutine for a context that can end.
@@ -286,6 +291,9 @@ func (r *run) judge(ctx context.Context, end *guestapi.EndEvent) (sandbox.Verdic
 	r.mu.Lock()
 	ending := ending{event: end, fate: r.fate, broken: r.broken, timeout: r.rec.Timeout, limits: b.rec.Limits}
 	ending.lasted = b.e.now().Sub(r.rec.Started)
+	if r.x != nil {
+		ending.context, ending.exception = r.x.end, r.x.fail
+	}
 	r.mu.Unlock()
 	if well := end != nil && end.Exited && end.ExitCode == 0; !well {
 		b.mu.Lock()
@@ -328,12 +336,12 @@ func (r *run) kill(f fate, broken error) {
 	}
 	ctx, cancel := context.WithTimeout(r.ctx, killTimeout)
 	defer cancel()
-	err := r.b.guest.Signal(ctx, r.selector(), guestapi.SIGKILL)
+	patience, err := r.signal(ctx, f)
 	if err == nil || errors.Is(err, sandbox.NotFound) {
 		select {
 		case <-r.done:
 			return
-		case <-time.After(endTimeout):
+		case <-time.After(patience):
 		}
 	}
 	r.mu.Lock()
@@ -375,10 +383,14 @@ func (r *run) wait(ctx context.Context) (sandbox.Run, error) {
 func (r *run) state() (sandbox.Run, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if r.left && r.rec.Status == sandbox.RunRunning {
-		return r.rec.Run, errClosed()
+	run := r.rec.Run
+	if r.x != nil {
+		run.Input = r.x.waits
 	}
-	return r.rec.Run, nil
+	if r.left && run.Status == sandbox.RunRunning {
+		return run, errClosed()
+	}
+	return run, nil
 }
 
 // letGo leaves the run to the next process.
@@ -395,18 +407,8 @@ func (r *run) letGo() {
 // feed sends input to the program, and then the end of it if eof is set. A
 // program that ends before it took all is no error.
 func (r *run) feed(data []byte, eof bool) {
-	for len(data) > 0 {
-		n := min(len(data), inputChunk)
-		if err := r.b.guest.SendInput(r.ctx, r.selector(), data[:n], r.rec.Terminal); err != nil {
-			r.b.e.log.Debug("send input", "run", r.rec.ID, "error", err)
-			return
-		}
-		data = data[n:]
-	}
-	if eof {
-		if err := r.closeInput(r.ctx); err != nil {
-			r.b.e.log.Debug("close input", "run", r.rec.ID, "error", err)
-		}
+	if err := r.sendInput(r.ctx, data, eof); err != nil {
+		r.b.e.log.Debug("send input", "run", r.rec.ID, "error", err)
 	}
 }
 
@@ -425,8 +427,12 @@ const endOfTransmission = 4
 func (b *box) resumeRun(rec store.Run) {
 	r := &run{b: b, input: rec.KeepsStdin, rec: rec, done: make(chan struct{})}
 	r.ctx, r.cancel = context.WithCancel(b.e.ctx)
-	r.codeDir = codeDir + "/" + rec.ID
 	log, err := reopenRunLog(r.files(), b.e.opts.LogSize)
+	if rec.Context == nil {
+		r.codeDir = codeDir + "/" + rec.ID
+	} else if resumeErr := r.resumeExecution(); err == nil {
+		err = resumeErr
+	}
 	if err != nil {
 		b.e.log.Error("reopen log", "run", rec.ID, "error", err)
 		log = newRunLog(r.files(), b.e.opts.LogSize)
@@ -446,10 +452,15 @@ func (b *box) resumeRun(rec store.Run) {
 	r.release = sync.OnceFunc(b.release)
 	r.publish()
 	// It may have ended in time, and only be waiting to say so. The guest's
-	// own timer has ended it if not.
-	r.setDeadline(max(rec.Started.Add(rec.Timeout).Sub(b.e.now()), backstop))
+	// own timer has ended it if not. How long a run in a context waited for
+	// its turn nobody knows any more: its time counts from its start.
+	due := rec.Started.Add(rec.Timeout)
+	if r.x != nil {
+		due = due.Add(interruptGrace + backstop)
+	}
+	r.setDeadline(max(due.Sub(b.e.now()), backstop))
 	b.e.work(func() {
-		stream, err := b.guest.Connect(r.ctx, r.selector())
+		stream, err := r.connect()
 		if err != nil {
 			stream = nil
 			b.e.log.Warn("attach to run", "run", rec.ID, "error", err)

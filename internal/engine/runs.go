@@ -119,8 +119,9 @@ func (e *Engine) Wait(ctx context.Context, p sandbox.Principal, runID string) (s
 	}
 }
 
-// StopRun ends a run's whole process tree and returns the finished run. One
-// that has finished is returned as it is. If ctx ends first it returns the run
+// StopRun ends a run's whole process tree and returns the finished run. A run in
+// a context is interrupted, so that its state stays, and its interpreter killed
+// when that does not end it. One that has finished is returned as it is. If ctx ends first it returns the run
 // as it stands, with ctx's error, and the work goes on.
 func (e *Engine) StopRun(ctx context.Context, p sandbox.Principal, runID string) (sandbox.Run, error) {
 	const op = "stop run"
@@ -166,7 +167,11 @@ func (e *Engine) stopOthersRun(ctx context.Context, rec store.Run) error {
 	}
 	g := e.opts.dialGuest(handle)
 	defer g.Close()
-	err = g.Signal(ctx, guestapi.ProcessSelector{Tag: rec.ID}, guestapi.SIGKILL)
+	if rec.Context != nil {
+		err = g.InterruptExecution(ctx, rec.ID, &guestapi.InterruptRequest{GraceMillis: interruptGrace.Milliseconds()})
+	} else {
+		err = g.Signal(ctx, guestapi.ProcessSelector{Tag: rec.ID}, guestapi.SIGKILL)
+	}
 	if errors.Is(err, sandbox.NotFound) {
 		return nil
 	}
@@ -189,17 +194,7 @@ func (e *Engine) SendInput(ctx context.Context, p sandbox.Principal, runID strin
 		return sandbox.Wrap(sandbox.WithHint(sandbox.Errorf(sandbox.Conflict, "run_id: the input of run %s is closed", runID),
 			"start the run so that its input stays open"), op, "")
 	}
-	for len(data) > 0 {
-		n := min(len(data), inputChunk)
-		if err := r.b.guest.SendInput(ctx, r.selector(), data[:n], r.rec.Terminal); err != nil {
-			return sandbox.Wrap(r.inputError(ctx, err), op, runID)
-		}
-		data = data[n:]
-	}
-	if eof {
-		return sandbox.Wrap(r.inputError(ctx, r.closeInput(ctx)), op, runID)
-	}
-	return nil
+	return sandbox.Wrap(r.inputError(ctx, r.sendInput(ctx, data, eof)), op, runID)
 }
 
 // inputError explains an error of the guest about a run's input.

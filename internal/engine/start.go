@@ -64,6 +64,7 @@ func (e *Engine) Start(ctx context.Context, p sandbox.Principal, req sandbox.Run
 // A program is what a request wants to be run, in all the ways that may work.
 type program struct {
 	runner *interpreter.Runner // of code, else nil
+	live   bool                // the code is for a context
 	argv   []string            // of a command
 	env    map[string]string   // what the runner adds
 }
@@ -93,7 +94,10 @@ func newProgram(req sandbox.RunRequest) (program, error) {
 	if dir == "" {
 		dir = sandbox.WorkDir
 	}
-	return program{runner: &runner, env: runner.Environ(dir)}, nil
+	if runner.Kernel == "" && req.Context != "" && (req.Context != sandbox.DefaultContext || req.Restart) {
+		return program{}, noContexts(runner)
+	}
+	return program{runner: &runner, live: runner.Kernel != "" && req.Context != "", env: runner.Environ(dir)}, nil
 }
 
 // startRun begins a run in a box.
@@ -101,7 +105,9 @@ func (b *box) startRun(ctx context.Context, req sandbox.RunRequest, prog program
 	env := map[string]string{}
 	maps.Copy(env, prog.env)
 	maps.Copy(env, b.env)
-	maps.Copy(env, req.Env)
+	if !prog.live { // a context's is its own, and the run's for the run only
+		maps.Copy(env, req.Env)
+	}
 	if textSize(prog.argv, env)+textSize(req.Args, nil) > maxTexts {
 		return sandbox.Run{}, tooMuchText()
 	}
@@ -111,6 +117,9 @@ func (b *box) startRun(ctx context.Context, req sandbox.RunRequest, prog program
 	}
 	r := b.newRun(req)
 	r.release = release
+	if prog.live {
+		r.newExecution(req.Context, prog.runner.Language)
+	}
 	if err := b.addRun(r); err != nil {
 		release()
 		return sandbox.Run{}, err
@@ -127,7 +136,9 @@ func (b *box) startRun(ctx context.Context, req sandbox.RunRequest, prog program
 	}
 	started := r.rec.Run
 	r.publish()
-	r.setDeadline(r.rec.Timeout)
+	if r.x == nil {
+		r.setDeadline(r.rec.Timeout) // else from its turn on
+	}
 	if len(req.Stdin) > 0 || r.input && !r.rec.KeepsStdin {
 		b.e.work(func() { r.feed(req.Stdin, !r.rec.KeepsStdin) })
 	}
@@ -169,6 +180,9 @@ func (r *run) begin(ctx context.Context, req sandbox.RunRequest, prog program, e
 
 // open starts the program in the first way that works.
 func (r *run) open(req sandbox.RunRequest, prog program, env map[string]string) (events, error) {
+	if prog.live {
+		return r.openContext(req, prog.runner, env)
+	}
 	start := &guestapi.StartRequest{
 		Process: guestapi.ProcessConfig{Envs: env, Cwd: req.Dir},
 		Tag:     r.rec.ID,

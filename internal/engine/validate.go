@@ -241,6 +241,9 @@ func (e *Engine) checkRun(req *sandbox.RunRequest) error {
 	if err := checkProgram(req); err != nil {
 		return err
 	}
+	if err := checkContext(req); err != nil {
+		return err
+	}
 	if req.Dir != "" { // else the guest starts it in the working directory
 		if err := checkPath("cwd", req.Dir); err != nil {
 			return err

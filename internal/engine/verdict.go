@@ -27,6 +27,11 @@ type ending struct {
 	event *guestapi.EndEvent
 	why   *reason
 
+	// context is the guest's event of a run in a context, which is in event
+	// too, and exception what ended it.
+	context   *guestapi.ExecutionEnd
+	exception *sandbox.RunError
+
 	fate    fate
 	broken  error // with fateBroken
 	timeout time.Duration
@@ -64,6 +69,9 @@ const sigKill = 9
 // the guest and the driver saw. The exit code is nil for a program that did
 // not exit by itself.
 func settle(e ending) (sandbox.Verdict, *int) {
+	if e.context != nil {
+		return e.settleContext(), e.context.ExitCode
+	}
 	code := e.exitCode()
 	switch {
 	case e.fate == fateTimeout || e.event != nil && e.detail().TimedOut:

@@ -78,7 +78,7 @@ func (d worldDriver) Discard(_ context.Context, ref string) error {
 }
 
 func (w *world) add(ref string) *worldBox {
-	b := &worldBox{w: w, ref: ref, procs: map[string]*worldProc{}, files: map[string][]byte{}}
+	b := &worldBox{w: w, ref: ref, procs: map[string]*worldProc{}, execs: map[string]*worldExec{}, files: map[string][]byte{}}
 	b.changed = sync.NewCond(&b.mu)
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -130,6 +130,8 @@ type worldBox struct {
 	destroys int
 	failing  error // of Destroy
 	procs    map[string]*worldProc
+	execs    map[string]*worldExec
+	ended    []string // contexts that were restarted or removed
 	files    map[string][]byte
 	lacks    string // a program that is not there
 }

@@ -30,6 +30,10 @@ type Runner struct {
 	Env map[string]string
 	// Variants are the ways to run it, the preferred first.
 	Variants []Variant
+	// Kernel names the guest's kernel for contexts, if there is one. Contexts
+	// import the modules of Prepare ahead.
+	Kernel  string
+	Prepare []string
 	// Package is what to install on a Debian machine that lacks it, Image one
 	// that has it.
 	Package, Image string

@@ -6,6 +6,7 @@ func Runners() []Runner {
 		{
 			Language:  "python",
 			Aliases:   []string{"python3", "py"},
+			Kernel:    "python",
 			Extension: "py",
 			Env: map[string]string{
 				// Modules beside the data, not beside our file, are the user's.
@@ -20,6 +21,7 @@ func Runners() []Runner {
 		{
 			Language:  "javascript",
 			Aliases:   []string{"js", "node", "nodejs"},
+			Kernel:    "javascript",
 			Extension: "js",
 			Env:       map[string]string{"NODE_PATH": placeCwd + "/node_modules"},
 			Variants:  append(interpreted("node", "nodejs"), Variant{Command: []string{"bun", "run", placeFile}}),
@@ -29,6 +31,7 @@ func Runners() []Runner {
 		{
 			Language:  "typescript",
 			Aliases:   []string{"ts"},
+			Kernel:    "typescript",
 			Extension: "ts",
 			Env:       map[string]string{"NODE_PATH": placeCwd + "/node_modules"},
 			Variants: []Variant{
@@ -45,6 +48,7 @@ func Runners() []Runner {
 		{
 			Language:  "bash",
 			Aliases:   []string{"shell"},
+			Kernel:    "bash",
 			Extension: "sh",
 			Variants:  interpreted("bash"),
 			Package:   "bash",
@@ -52,6 +56,7 @@ func Runners() []Runner {
 		},
 		{
 			Language:  "sh",
+			Kernel:    "sh",
 			Extension: "sh",
 			Variants:  interpreted("/bin/sh"),
 			Package:   "dash",

@@ -24,6 +24,14 @@ type RunRequest struct {
 	Language string
 	Args     []string
 
+	// Context, if not empty, names the context that Code is evaluated in, which
+	// is made if it is not there; else the code is a program of its own. In the
+	// [DefaultContext], so is code of a language that has no contexts; by any
+	// other name that is of kind [Unsupported]. A context takes no Args, Dir,
+	// Root or PTY, and runs in it take turns. Restart starts it fresh.
+	Context string
+	Restart bool
+
 	// Commands are shell commands, each run anew by /bin/sh -c, in order,
 	// stopping at the first that fails.
 	Commands []string
@@ -67,6 +75,10 @@ type Run struct {
 	Started  time.Time `json:"started_at"`
 	Ended    time.Time `json:"ended_at,omitzero"`
 	Usage    Usage     `json:"usage"`
+	// Context is set for a run in one.
+	Context *RunContext `json:"context,omitempty"`
+	// Input is set while a run in a context waits for input.
+	Input *InputRequest `json:"waits_for,omitempty"`
 }
 
 // Usage is what a run consumed.

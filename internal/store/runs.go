@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"database/sql"
+	"encoding/json"
 	"errors"
 	"time"
 
@@ -26,15 +27,15 @@ type Run struct {
 }
 
 const (
-	insertRunSQL = `INSERT INTO runs (id, sandbox_id, principal, started_at, timeout, terminal, keeps_stdin)
-		VALUES (?, ?, ?, ?, ?, ?, ?)`
+	insertRunSQL = `INSERT INTO runs (id, sandbox_id, principal, started_at, timeout, terminal, keeps_stdin, context)
+		VALUES (?, ?, ?, ?, ?, ?, ?, ?)`
 
 	finishRunSQL = `UPDATE runs SET ended_at = ?, verdict = ?, cause = ?, next_step = ?, exit_code = ?,
-		cpu_ms = ?, peak_memory = ?, stdout_bytes = ?, stderr_bytes = ?, kept_bytes = ?
+		cpu_ms = ?, peak_memory = ?, stdout_bytes = ?, stderr_bytes = ?, kept_bytes = ?, context = ?
 		WHERE id = ? AND ended_at = 0`
 
 	selectRunSQL = `SELECT id, sandbox_id, principal, started_at, timeout, terminal, keeps_stdin, stop_requested,
-		ended_at, verdict, cause, next_step, exit_code, cpu_ms, peak_memory, stdout_bytes, stderr_bytes, kept_bytes
+		ended_at, verdict, cause, next_step, exit_code, cpu_ms, peak_memory, stdout_bytes, stderr_bytes, kept_bytes, context
 		FROM runs`
 )
 
@@ -43,10 +44,14 @@ func scanRun(scan scanFunc) (Run, error) {
 		r              Run
 		started, ended int64
 		exit           sql.NullInt64
+		inContext      string
 	)
 	err := scan(&r.ID, &r.SandboxID, &r.Principal, &started, &r.Timeout, &r.Terminal, &r.KeepsStdin, &r.StopRequested,
 		&ended, &r.Verdict.Code, &r.Verdict.Cause, &r.Verdict.NextStep, &exit, &r.Usage.CPUMillis,
-		&r.Usage.PeakMemoryBytes, &r.StdoutBytes, &r.StderrBytes, &r.KeptBytes)
+		&r.Usage.PeakMemoryBytes, &r.StdoutBytes, &r.StderrBytes, &r.KeptBytes, &inContext)
+	if err == nil && inContext != "" {
+		err = json.Unmarshal([]byte(inContext), &r.Context)
+	}
 	if err != nil {
 		return Run{}, err
 	}
@@ -62,12 +67,25 @@ func scanRun(scan scanFunc) (Run, error) {
 	return r, nil
 }
 
+// contextOf returns what the table has of a run's context.
+func contextOf(r Run) (string, error) {
+	if r.Context == nil {
+		return "", nil
+	}
+	b, err := json.Marshal(r.Context)
+	return string(b), err
+}
+
 // InsertRun adds the record of a run that begins, and records that its sandbox
 // is used. It fails with NotFound if there is no such sandbox.
 func (s *Store) InsertRun(ctx context.Context, r Run) error {
-	err := s.tx(ctx, func(tx *sql.Tx) error {
+	inContext, err := contextOf(r)
+	if err != nil {
+		return sandbox.Wrap(err, "store run", r.ID)
+	}
+	err = s.tx(ctx, func(tx *sql.Tx) error {
 		_, err := tx.StmtContext(ctx, s.insertRun).ExecContext(ctx, r.ID, r.SandboxID, r.Principal, micros(r.Started),
-			int64(r.Timeout), r.Terminal, r.KeepsStdin)
+			int64(r.Timeout), r.Terminal, r.KeepsStdin, inContext)
 		if err != nil {
 			return err
 		}
@@ -84,11 +102,15 @@ func (s *Store) FinishRun(ctx context.Context, r Run) (bool, error) {
 	if r.ExitCode != nil {
 		exit = sql.NullInt64{Int64: int64(*r.ExitCode), Valid: true}
 	}
+	inContext, err := contextOf(r)
+	if err != nil {
+		return false, sandbox.Wrap(err, "store run", r.ID)
+	}
 	var finished bool
-	err := s.tx(ctx, func(tx *sql.Tx) error {
+	err = s.tx(ctx, func(tx *sql.Tx) error {
 		res, err := tx.StmtContext(ctx, s.finishRun).ExecContext(ctx, micros(r.Ended), r.Verdict.Code, r.Verdict.Cause,
 			r.Verdict.NextStep, exit, r.Usage.CPUMillis, r.Usage.PeakMemoryBytes, r.StdoutBytes, r.StderrBytes, r.KeptBytes,
-			r.ID)
+			inContext, r.ID)
 		if err != nil {
 			return err
 		}

@@ -216,6 +216,7 @@ func TestRunRoundTrip(t *testing.T) {
 	}
 	want := Run{Principal: sandbox.Local, Timeout: 30 * time.Second, Terminal: true, KeepsStdin: true}
 	want.ID, want.SandboxID, want.Status, want.Started = sandbox.NewRunID(), sb.ID, sandbox.RunRunning, s.Now()
+	want.Context = &sandbox.RunContext{Name: "a", Language: "python"}
 	if err := s.InsertRun(ctx, want); err != nil {
 		t.Fatal(err)
 	}
@@ -244,6 +245,7 @@ func TestRunRoundTrip(t *testing.T) {
 	want.Verdict = sandbox.Verdict{Code: sandbox.Failed, Cause: "c", NextStep: "n"}
 	want.Usage = sandbox.Usage{CPUMillis: 5, PeakMemoryBytes: 1 << 40}
 	want.StdoutBytes, want.StderrBytes, want.KeptBytes = 1<<33, 2, 64<<20
+	want.Context = &sandbox.RunContext{Name: "a", Language: "python", Count: 3, StateLost: true, Notice: "n"}
 	if ok, err := s.FinishRun(ctx, want); err != nil || !ok {
 		t.Fatalf("finish = %v, %v", ok, err)
 	}

@@ -1,0 +1,131 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"strings"
+
+	"github.com/glovebox-dev/glovebox/internal/interpreter"
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
+)
+
+// maxContextName bounds the name of a context.
+const maxContextName = 64
+
+// contextID is what the guest calls the context of that name and language.
+// The guest's own default contexts go by the same names.
+func contextID(name, language string) string { return name + "-" + language }
+
+// splitContextID undoes contextID.
+func splitContextID(id, language string) (name string, ok bool) {
+	return strings.CutSuffix(id, "-"+language)
+}
+
+func checkContextName(name string) error {
+	bad := name == "" || len(name) > maxContextName || strings.ContainsFunc(name, func(r rune) bool {
+		letter := r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9'
+		return !letter && !strings.ContainsRune("._-", r)
+	})
+	if bad {
+		return sandbox.WithHint(invalid("context: %s is not a name of a context", shorten(name)),
+			"use up to %d letters, digits, dots, dashes and underscores", maxContextName)
+	}
+	return nil
+}
+
+// checkContext checks a request for a run in a context.
+func checkContext(req *sandbox.RunRequest) error {
+	if req.Context == "" {
+		if req.Restart {
+			return invalid("restart: belongs to a context, and this is a program of its own")
+		}
+		return nil
+	}
+	if req.Code == "" {
+		return invalid("context: belongs to code, and here is a command")
+	}
+	for _, c := range []struct {
+		arg   string
+		given bool
+	}{{"args", len(req.Args) > 0}, {"cwd", req.Dir != ""}, {"root", req.Root}, {"terminal", req.PTY != nil}} {
+		if c.given {
+			return sandbox.WithHint(invalid("%s: a context has none of its own for each run", c.arg),
+				"leave it out, or run the code without a context")
+		}
+	}
+	return checkContextName(req.Context)
+}
+
+// noContexts is the error for a context of a language that has none.
+func noContexts(r interpreter.Runner) error {
+	return sandbox.WithHint(sandbox.Errorf(sandbox.Unsupported, "context: programs of %s have no contexts", r.Language),
+		"leave out context: each program then runs by itself, and files are what it leaves")
+}
+
+// Contexts lists the contexts of a sandbox.
+func (e *Engine) Contexts(ctx context.Context, p sandbox.Principal, sandboxID string) ([]sandbox.Context, error) {
+	const op = "list contexts"
+	b, err := e.usable(ctx, p, sandboxID)
+	if err != nil {
+		return nil, sandbox.Wrap(err, op, "")
+	}
+	release, err := b.use(ctx)
+	if err != nil {
+		return nil, sandbox.Wrap(err, op, "")
+	}
+	defer release()
+	all, err := b.guest.Contexts(ctx)
+	if err != nil {
+		return nil, sandbox.Wrap(b.explain(ctx, err), op, sandboxID)
+	}
+	list := make([]sandbox.Context, 0, len(all))
+	for _, c := range all {
+		name, ok := splitContextID(c.ID, c.Language)
+		if !ok {
+			continue // the guest's, of somebody who spoke to it directly
+		}
+		list = append(list, sandbox.Context{Name: name, Language: c.Language, Version: c.Version, Busy: c.Busy, Runs: c.Runs})
+	}
+	return list, nil
+}
+
+// RestartContext ends a context's interpreter, with all that it started and the
+// run that is under way. The next run starts another.
+func (e *Engine) RestartContext(ctx context.Context, p sandbox.Principal, sandboxID, name, language string) error {
+	return e.endContext(ctx, "restart context", p, sandboxID, name, language, guest.RestartContext)
+}
+
+// RemoveContext does the same, and the context is gone.
+func (e *Engine) RemoveContext(ctx context.Context, p sandbox.Principal, sandboxID, name, language string) error {
+	return e.endContext(ctx, "remove context", p, sandboxID, name, language, guest.RemoveContext)
+}
+
+func (e *Engine) endContext(ctx context.Context, op string, p sandbox.Principal, sandboxID, name, language string,
+	end func(guest, context.Context, string) error,
+) error {
+	if err := checkContextName(name); err != nil {
+		return sandbox.Wrap(err, op, "")
+	}
+	runner, err := interpreter.Find(language)
+	if err == nil && runner.Kernel == "" {
+		err = noContexts(runner)
+	}
+	if err != nil {
+		return sandbox.Wrap(err, op, "")
+	}
+	b, err := e.usable(ctx, p, sandboxID)
+	if err != nil {
+		return sandbox.Wrap(err, op, "")
+	}
+	release, err := b.use(ctx)
+	if err != nil {
+		return sandbox.Wrap(err, op, "")
+	}
+	defer release()
+	err = end(b.guest, ctx, contextID(name, runner.Kernel))
+	if errors.Is(err, sandbox.NotFound) {
+		err = sandbox.WithHint(sandbox.Errorf(sandbox.NotFound, "context: there is no context %s of %s in the sandbox", name, runner.Language),
+			"one is there from its first run on")
+	}
+	return sandbox.Wrap(b.explain(ctx, err), op, sandboxID)
+}

@@ -1,0 +1,148 @@
+package engine
+
+import (
+	"encoding/json"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/glovebox-dev/glovebox/internal/driver/fake"
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
+)
+
+// needInterpreter skips the test if a program is not where guests look for it,
+// and fails it if GLOVEBOX_REQUIRE names the program.
+func needInterpreter(t *testing.T, program string) {
+	t.Helper()
+	if _, err := exec.LookPath("/usr/bin/" + program); err != nil {
+		if slices.Contains(strings.Split(os.Getenv("GLOVEBOX_REQUIRE"), ","), program) {
+			t.Fatalf("%s is required and missing", program)
+		}
+		t.Skipf("%s is not here", program)
+	}
+}
+
+// mainResult returns the text of a run's last expression.
+func (e *Engine) mainResult(t *testing.T, id string) string {
+	t.Helper()
+	for _, r := range e.mustResults(t, id).Results {
+		if r.Main {
+			var s string
+			if err := json.Unmarshal(r.Data["text/plain"], &s); err != nil {
+				t.Fatal(err)
+			}
+			return s
+		}
+	}
+	return ""
+}
+
+// TestContextsOnFake runs code in live interpreters of real guests.
+func TestContextsOnFake(t *testing.T) {
+	needInterpreter(t, "python3")
+	e := openFake(t, t.TempDir(), nil)
+	s := e.mustCreate(t, sandbox.CreateRequest{Env: map[string]string{"FROM": "sandbox"}})
+	run := func(req sandbox.RunRequest) sandbox.Run {
+		t.Helper()
+		req.SandboxID = s.ID
+		if req.Context == "" {
+			req.Context = sandbox.DefaultContext
+		}
+		return e.mustWait(t, e.mustStart(t, req).ID)
+	}
+	checkVerdict(t, run(sandbox.RunRequest{Code: "import os\nn = 1\nprint(os.environ['FROM'], os.environ.get('ONCE'))", Env: map[string]string{"ONCE": "x"}}), sandbox.OK, "")
+	r := run(sandbox.RunRequest{Code: "n += 1\nos.environ.get('ONCE'), n"})
+	checkVerdict(t, r, sandbox.OK, "")
+	if got := e.mainResult(t, r.ID); got != "(None, 2)" || r.Context.Count != 2 {
+		t.Errorf("%s, %+v", got, r.Context)
+	}
+	r = run(sandbox.RunRequest{Code: "n", Context: "other"})
+	checkVerdict(t, r, sandbox.Failed, "NameError: name 'n' is not defined, in line 1; the context keeps its variables")
+	r = run(sandbox.RunRequest{Code: "input('name? ')"})
+	checkVerdict(t, r, sandbox.Failed, "nobody can answer")
+	r = run(sandbox.RunRequest{Code: "import time\ntime.sleep(60)", Timeout: 200 * time.Millisecond})
+	checkVerdict(t, r, sandbox.Timeout, "was interrupted; the context keeps")
+	r = run(sandbox.RunRequest{Code: "import signal, time\nsignal.signal(signal.SIGINT, signal.SIG_IGN)\ntime.sleep(60)", Timeout: 200 * time.Millisecond, Context: "stubborn"})
+	checkVerdict(t, r, sandbox.Timeout, "was killed; state lost")
+	r = run(sandbox.RunRequest{Code: "1", Context: "stubborn"})
+	checkVerdict(t, r, sandbox.OK, "")
+	if r.Context.Count != 1 || !strings.Contains(r.Context.Notice, "state lost; started fresh") {
+		t.Errorf("after it: %+v", r.Context)
+	}
+	r = run(sandbox.RunRequest{Code: "os._exit(0)"})
+	checkVerdict(t, r, sandbox.Killed, "exited (exit status 0); state lost")
+	r = run(sandbox.RunRequest{Code: "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"})
+	checkVerdict(t, r, sandbox.Killed, "signal (killed); state lost")
+	r = run(sandbox.RunRequest{Code: "f() { echo hi $1; }; cd /tmp; exit 0", Language: "bash"})
+	checkVerdict(t, r, sandbox.OK, "")
+	r = run(sandbox.RunRequest{Code: "f you; pwd", Language: "bash"})
+	checkVerdict(t, r, sandbox.OK, "")
+	if out, err := e.Output(t.Context(), alice, r.ID, 0); err != nil || out.Stdout != "hi you\n/tmp\n" {
+		t.Errorf("a shell that was left: %+v, %v", out, err)
+	}
+	list, err := e.Contexts(t.Context(), alice, s.ID)
+	var names []string
+	for _, c := range list {
+		names = append(names, c.Language+" "+c.Name)
+	}
+	slices.Sort(names)
+	if err != nil || strings.Join(names, ", ") != "bash default, python default, python other, python stubborn" {
+		t.Errorf("contexts %q, %v", names, err)
+	}
+	// A run that waits for its turn is there at once, and is stopped alone.
+	first := e.mustStart(t, sandbox.RunRequest{SandboxID: s.ID, Context: "q", Code: "import time\nn = 0\nprint('begun')\ntime.sleep(60)"})
+	second := e.mustStart(t, sandbox.RunRequest{SandboxID: s.ID, Context: "q", Code: "n = 7"})
+	third := e.mustStart(t, sandbox.RunRequest{SandboxID: s.ID, Context: "q", Code: "n"})
+	stopped, err := e.StopRun(t.Context(), alice, second.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	checkVerdict(t, stopped, sandbox.Cancelled, "keeps its variables")
+	if stopped, err = e.StopRun(t.Context(), alice, first.ID); err != nil {
+		t.Fatal(err)
+	}
+	checkVerdict(t, stopped, sandbox.Cancelled, "keeps its variables")
+	checkVerdict(t, e.mustWait(t, third.ID), sandbox.OK, "")
+	if got := e.mainResult(t, third.ID); got != "0" {
+		t.Errorf("n is %s", got)
+	}
+	if err := e.Stop(t.Context(), alice, s.ID); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestContextOutlivesTheServer restarts the server during a run that asks.
+func TestContextOutlivesTheServer(t *testing.T) {
+	needInterpreter(t, "python3")
+	dir := t.TempDir()
+	set := func(o *Options, _ *fake.Options) { o.Detached = true }
+	old := openFake(t, dir, set)
+	kept := old.mustWait(t, old.mustStart(t, inContext("n = 41")).ID)
+	req := inContext("print('before', flush=True)\nn += int(input())\nprint('after')\nn")
+	req.SandboxID, req.KeepStdin = kept.SandboxID, true
+	r := old.mustStart(t, req)
+	for {
+		if run, _ := old.runs[r.ID].state(); run.Input != nil {
+			break
+		}
+		time.Sleep(5 * time.Millisecond)
+	}
+	if err := old.Close(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	e := openFake(t, dir, set)
+	if err := e.SendInput(t.Context(), alice, r.ID, []byte("1\n"), false); err != nil {
+		t.Fatal(err)
+	}
+	checkVerdict(t, e.mustWait(t, r.ID), sandbox.OK, "")
+	out, err := e.Output(t.Context(), alice, r.ID, 0)
+	if got := e.mainResult(t, r.ID); err != nil || out.Stdout != "before\nafter\n" || got != "42" {
+		t.Errorf("%+v, %v, %s", out, err, got)
+	}
+	if err := e.Stop(t.Context(), alice, r.SandboxID); err != nil {
+		t.Fatal(err)
+	}
+}

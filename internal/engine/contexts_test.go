@@ -1,0 +1,353 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
+)
+
+func inContext(code string) sandbox.RunRequest {
+	return sandbox.RunRequest{Code: code, Context: sandbox.DefaultContext}
+}
+
+func (e *Engine) mustResults(tb testing.TB, id string) sandbox.Results {
+	tb.Helper()
+	r, err := e.Results(context.Background(), alice, id)
+	if err != nil {
+		tb.Fatal(err)
+	}
+	return r
+}
+
+// TestContextRuns checks what of a run in a context is kept, and how its end
+// is judged.
+func TestContextRuns(t *testing.T) {
+	for _, c := range []struct {
+		name, script   string
+		verdict        sandbox.VerdictCode
+		cause, next    string
+		stdout, stderr string
+		results        int
+		lost           bool
+	}{
+		{name: "Nothing", verdict: sandbox.OK},
+		{name: "Output", script: "out a\nerr b\nvalue c", verdict: sandbox.OK, stdout: "a\n", stderr: "b\n", results: 1},
+		{name: "Exception", script: "out a\nraise wrong", verdict: sandbox.Failed, cause: "Error: wrong, in line 2; the context keeps its variables", stdout: "a\n", stderr: "traceback of wrong\n"},
+		{name: "NobodyAnswers", script: "raise nobody can answer", verdict: sandbox.Failed, cause: "nobody", next: "wait_seconds", stderr: "traceback of nobody can answer\n"},
+		{name: "Exit", script: "die", verdict: sandbox.Killed, cause: "the interpreter exited; state lost", lost: true},
+		{name: "Killed", script: "kill", verdict: sandbox.Killed, cause: "SIGKILL; state lost: the next run in the context starts fresh", lost: true},
+		{name: "OutOfMemory", script: "kill memory", verdict: sandbox.OutOfMemory, cause: "512 MiB of memory; state lost", next: "more memory", lost: true},
+		{name: "Timeout", script: "wait", verdict: sandbox.Timeout, cause: "timeout of 2s and was interrupted; the context keeps", next: "longer"},
+		{name: "TimeoutKills", script: "hang", verdict: sandbox.Timeout, cause: "was killed; state lost", next: "longer", lost: true},
+		{name: "Late", script: "late a\nlate b\nout c", verdict: sandbox.OK, stdout: "[output of an earlier run in this context]\na\nb\nc\n"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				e := openWorld(t, newWorld(), t.TempDir(), nil)
+				req := inContext(c.script + "\n")
+				req.Timeout = 2 * time.Second
+				r := e.mustWait(t, e.mustStart(t, req).ID)
+				checkVerdict(t, r, c.verdict, c.cause)
+				if !strings.Contains(r.Verdict.NextStep, c.next) {
+					t.Errorf("next step %q, want %q", r.Verdict.NextStep, c.next)
+				}
+				if r.Context == nil || r.Context.Name != "default" || r.Context.Language != "python" || r.Context.Count != 1 || r.Context.StateLost != c.lost {
+					t.Errorf("context %+v", r.Context)
+				}
+				out, err := e.Output(t.Context(), alice, r.ID, 0)
+				if err != nil || out.Stdout != c.stdout || out.Stderr != c.stderr {
+					t.Errorf("output %+v, %v", out, err)
+				}
+				res := e.mustResults(t, r.ID)
+				if len(res.Results) != c.results {
+					t.Errorf("results %+v", res)
+				}
+				if strings.HasPrefix(c.script, "raise") && (res.Error == nil || res.Error.Line != 2) {
+					t.Errorf("error %+v", res.Error)
+				}
+			})
+		})
+	}
+}
+
+func TestResultsAreInTheirPlace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := openWorld(t, newWorld(), t.TempDir(), nil)
+		r := e.mustWait(t, e.mustStart(t, inContext("out 1\nshow a\nerr 22\nout 3\nvalue b")).ID)
+		res := e.mustResults(t, r.ID).Results
+		if len(res) != 2 || res[0].Stdout != 2 || res[0].Stderr != 0 || res[0].Main || res[1].Stdout != 4 || res[1].Stderr != 3 || !res[1].Main {
+			t.Fatalf("%+v", res)
+		}
+		if d := res[0].Data; len(d) != 1 || string(d["text/plain"]) != `"a"` {
+			t.Errorf("what is no type, or no text, is kept: %s", d)
+		}
+		if _, err := e.Results(t.Context(), "bob", r.ID); !errors.Is(err, sandbox.NotFound) {
+			t.Errorf("another principal: %v", err)
+		}
+		plain := e.mustWait(t, e.mustStart(t, sandbox.RunRequest{Argv: []string{"print", "a"}}).ID)
+		if res := e.mustResults(t, plain.ID); len(res.Results) != 0 || plain.Context != nil {
+			t.Errorf("a program of its own: %+v, %+v", res, plain.Context)
+		}
+	})
+}
+
+func TestResultsAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := openWorld(t, newWorld(), t.TempDir(), nil)
+		for name, c := range map[string]struct {
+			script        string
+			kept, omitted int
+		}{
+			"Many":  {strings.Repeat("show a\n", maxResults+7), maxResults, 7},
+			"Large": {strings.Repeat("show "+strings.Repeat("x", 1<<20)+"\n", 7), 7, 0},
+		} {
+			r := e.mustWait(t, e.mustStart(t, inContext(c.script)).ID)
+			res := e.mustResults(t, r.ID)
+			if len(res.Results) != c.kept || res.Omitted != c.omitted {
+				t.Errorf("%s: %d results, %d omitted", name, len(res.Results), res.Omitted)
+			}
+			rec, err := e.store.Run(t.Context(), r.ID)
+			if err != nil || rec.KeptBytes == 0 {
+				t.Errorf("%s: %d bytes are counted, %v", name, rec.KeptBytes, err)
+			}
+		}
+		l := &resultLog{files: logFiles{e.logs, "s", "r"}, bytes: maxResultBytes - 10}
+		if err := l.add(sandbox.Result{Main: true}); err != nil {
+			t.Fatal(err)
+		}
+		if res, err := l.files.results(); err != nil || len(res.Results) != 0 || res.Omitted != 1 {
+			t.Errorf("beyond the bound: %+v, %v", res, err)
+		}
+	})
+}
+
+func TestContextStop(t *testing.T) {
+	for script, lost := range map[string]bool{"wait": false, "hang": true} {
+		synctest.Test(t, func(t *testing.T) {
+			e := openWorld(t, newWorld(), t.TempDir(), nil)
+			r := e.mustStart(t, inContext(script))
+			r, err := e.StopRun(t.Context(), alice, r.ID)
+			if err != nil {
+				t.Fatal(err)
+			}
+			checkVerdict(t, r, sandbox.Cancelled, map[bool]string{false: "the context keeps its variables", true: "its interpreter was killed; state lost"}[lost])
+			if r.Context.StateLost != lost {
+				t.Errorf("%s: %+v", script, r.Context)
+			}
+		})
+	}
+}
+
+// TestContextGuestKeepsNoTime has a guest that interrupts nothing: the sandbox
+// goes.
+func TestContextGuestKeepsNoTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld()
+		e := openWorld(t, w, t.TempDir(), nil)
+		req := inContext("wait")
+		req.Timeout = time.Second
+		begun := time.Now()
+		r := e.mustStart(t, req)
+		b := w.only(t)
+		b.mu.Lock()
+		b.deaf = true
+		b.mu.Unlock()
+		r = e.mustWait(t, r.ID)
+		checkVerdict(t, r, sandbox.Timeout, "")
+		if took := time.Since(begun); took > time.Second+2*interruptGrace+3*backstop {
+			t.Errorf("took %v", took)
+		}
+	})
+}
+
+func TestContextInput(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := openWorld(t, newWorld(), t.TempDir(), nil)
+		req := inContext("ask name?\nout done")
+		req.KeepStdin = true
+		r := e.mustStart(t, req)
+		synctest.Wait()
+		look := func() sandbox.Run {
+			ctx, cancel := context.WithCancel(t.Context())
+			cancel()
+			run, _ := e.Wait(ctx, alice, r.ID)
+			return run
+		}
+		if run := look(); run.Input == nil || run.Input.Prompt != "name?" {
+			t.Errorf("it waits for %+v", run.Input)
+		}
+		if err := e.SendInput(t.Context(), alice, r.ID, []byte("a\xff"), false); !errors.Is(err, sandbox.Invalid) {
+			t.Errorf("input that is no text: %v", err)
+		}
+		if err := e.SendInput(t.Context(), alice, r.ID, []byte("bob\n"), false); err != nil {
+			t.Fatal(err)
+		}
+		r = e.mustWait(t, r.ID)
+		out, err := e.Output(t.Context(), alice, r.ID, 0)
+		if err != nil || out.Stdout != "name?bob\ndone\n" || r.Input != nil {
+			t.Errorf("%+v, %v, %+v", out, err, r.Input)
+		}
+	})
+}
+
+func TestContextRequests(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld()
+		e := openWorld(t, w, t.TempDir(), nil)
+		for _, c := range []struct {
+			req  sandbox.RunRequest
+			kind sandbox.Kind
+			text string
+		}{
+			{sandbox.RunRequest{Code: "1", Context: "a b"}, sandbox.Invalid, "context"},
+			{sandbox.RunRequest{Code: "1", Context: strings.Repeat("a", maxContextName+1)}, sandbox.Invalid, "context"},
+			{sandbox.RunRequest{Code: "1", Context: "a", Dir: "/"}, sandbox.Invalid, "cwd"},
+			{sandbox.RunRequest{Code: "1", Context: "a", Root: true}, sandbox.Invalid, "root"},
+			{sandbox.RunRequest{Code: "1", Context: "a", Args: []string{"x"}}, sandbox.Invalid, "args"},
+			{sandbox.RunRequest{Argv: []string{"print"}, Context: "a"}, sandbox.Invalid, "context"},
+			{sandbox.RunRequest{Code: "1", Restart: true}, sandbox.Invalid, "restart"},
+			{sandbox.RunRequest{Code: "1", Language: "go", Context: "a"}, sandbox.Unsupported, "no contexts"},
+		} {
+			if _, err := e.Start(t.Context(), alice, c.req); !errors.Is(err, c.kind) || !strings.Contains(err.Error(), c.text) {
+				t.Errorf("%+v: %v", c.req, err)
+			}
+		}
+		// What no context has runs by itself where no context was asked for.
+		s := e.mustCreate(t, sandbox.CreateRequest{})
+		req := inContext("package main")
+		req.Language, req.SandboxID = "perl", s.ID
+		if r := e.mustWait(t, e.mustStart(t, req).ID); r.Context != nil {
+			t.Errorf("perl has a context: %+v", r.Context)
+		}
+		w.only(t).lacks = "javascript"
+		req.Language = "js"
+		if _, err := e.Start(t.Context(), alice, req); !errors.Is(err, sandbox.Unsupported) || !strings.Contains(sandbox.HintOf(err), "nodejs") {
+			t.Errorf("a language that is not there: %v (%s)", err, sandbox.HintOf(err))
+		}
+		if runs, err := e.Runs(t.Context(), alice, s.ID, 0); err != nil || len(runs) != 1 {
+			t.Errorf("runs that did not begin are kept: %+v, %v", runs, err)
+		}
+	})
+}
+
+func TestContextTable(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld()
+		e := openWorld(t, w, t.TempDir(), nil)
+		r := e.mustWait(t, e.mustStart(t, inContext("out a")).ID)
+		list, err := e.Contexts(t.Context(), alice, r.SandboxID)
+		if err != nil || len(list) != 1 || list[0].Name != "default" || list[0].Language != "python" {
+			t.Errorf("%+v, %v", list, err)
+		}
+		if err := e.RestartContext(t.Context(), alice, r.SandboxID, "default", "py"); err != nil {
+			t.Error(err)
+		}
+		if err := e.RemoveContext(t.Context(), alice, r.SandboxID, "default", "python"); err != nil {
+			t.Error(err)
+		}
+		req := inContext("out a")
+		req.SandboxID, req.Restart = r.SandboxID, true
+		e.mustWait(t, e.mustStart(t, req).ID)
+		if got := fmt.Sprint(w.only(t).ended); got != "[restart default-python remove default-python restart default-python]" {
+			t.Errorf("the guest was asked to %s", got)
+		}
+		for _, c := range []struct {
+			p              sandbox.Principal
+			name, language string
+			kind           sandbox.Kind
+		}{
+			{alice, "other", "python", sandbox.NotFound},
+			{alice, "default", "go", sandbox.Unsupported},
+			{alice, "", "python", sandbox.Invalid},
+			{"bob", "default", "python", sandbox.NotFound},
+		} {
+			if err := e.RemoveContext(t.Context(), c.p, r.SandboxID, c.name, c.language); !errors.Is(err, c.kind) {
+				t.Errorf("%+v: %v", c, err)
+			}
+		}
+		if _, err := e.Contexts(t.Context(), "bob", r.SandboxID); !errors.Is(err, sandbox.NotFound) {
+			t.Errorf("another principal: %v", err)
+		}
+	})
+}
+
+// TestContextRunIsTakenOver crashes the server during a run in a context.
+func TestContextRunIsTakenOver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, dir := newWorld(), t.TempDir()
+		detached := func(o *Options) { o.Detached = true }
+		old := openWorld(t, w, dir, detached)
+		req := inContext("out before\nshow a\nask go\nout after\nshow b\nraise end")
+		req.KeepStdin = true
+		r := old.mustStart(t, req)
+		synctest.Wait()
+		old.crash(t)
+		e := openWorld(t, w, dir, detached)
+		if err := e.SendInput(t.Context(), alice, r.ID, []byte("x\n"), false); err != nil {
+			t.Fatal(err)
+		}
+		r = e.mustWait(t, r.ID)
+		checkVerdict(t, r, sandbox.Failed, "Error: end")
+		res := e.mustResults(t, r.ID)
+		out, err := e.Output(t.Context(), alice, r.ID, 0)
+		if err != nil || out.Stdout != "before\ngox\nafter\n" || len(res.Results) != 2 || res.Error == nil {
+			t.Errorf("%+v, %v, %+v", out, err, res)
+		}
+		if res.Results[1].Stdout != int64(len(out.Stdout)) {
+			t.Errorf("the second result is at %d", res.Results[1].Stdout)
+		}
+		// And what is over is still there for the one after.
+		e.crash(t)
+		e = openWorld(t, w, dir, detached)
+		if res := e.mustResults(t, r.ID); len(res.Results) != 2 {
+			t.Errorf("%+v", res)
+		}
+		if got, err := e.Wait(t.Context(), alice, r.ID); err != nil || got.Context == nil || got.Context.Name != "default" {
+			t.Errorf("%+v, %v", got, err)
+		}
+		if err := e.Stop(t.Context(), alice, r.SandboxID); err != nil {
+			t.Fatal(err)
+		}
+	})
+}
+
+// TestContextRunOfAnotherProcess stops a run that another process looks after.
+func TestContextRunOfAnotherProcess(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, dir := newWorld(), t.TempDir()
+		owner, other := openWorld(t, w, dir, nil), openWorld(t, w, dir, nil)
+		r := owner.mustStart(t, inContext("show a\nwait"))
+		synctest.Wait()
+		if res := other.mustResults(t, r.ID); len(res.Results) != 1 {
+			t.Errorf("results %+v", res)
+		}
+		r, err := other.StopRun(t.Context(), alice, r.ID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		checkVerdict(t, r, sandbox.Cancelled, "the context keeps")
+	})
+}
+
+// TestResultsAreSwept checks that results go with their run.
+func TestResultsAreSwept(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := openWorld(t, newWorld(), t.TempDir(), nil)
+		r := e.mustWait(t, e.mustStart(t, inContext("show a")).ID)
+		name := logFiles{e.logs, r.SandboxID, r.ID}.resultsName()
+		if _, err := e.logs.Stat(name); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(25 * time.Hour)
+		e.mustSweep(t)
+		if _, err := e.logs.Stat(name); err == nil {
+			t.Error("results are left")
+		}
+	})
+}

@@ -1,0 +1,280 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"time"
+	"unicode/utf8"
+
+	"github.com/glovebox-dev/glovebox/internal/guestapi"
+	"github.com/glovebox-dev/glovebox/internal/interpreter"
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
+)
+
+// interruptGrace is how long an interrupted run in a context has to end by
+// itself before its interpreter is killed.
+const interruptGrace = guestapi.DefaultGrace
+
+// An execution is what a run in a context has beyond others. The guest keeps
+// the run by its identifier: it waits there for its turn, is interrupted when
+// its time is over, and goes on when this process ends.
+type execution struct {
+	results *resultLog
+	late    string // whose late output was written last, if nothing came since
+
+	// Guarded by the run's mu.
+	waits *sandbox.InputRequest
+	fail  *sandbox.RunError
+	end   *guestapi.ExecutionEnd
+}
+
+// newExecution makes r a run in a context.
+func (r *run) newExecution(name, language string) {
+	r.x = &execution{results: &resultLog{files: r.files()}}
+	r.rec.Context = &sandbox.RunContext{Name: name, Language: language}
+}
+
+// resumeExecution makes r a run in a context that another process began.
+func (r *run) resumeExecution() error {
+	results, err := reopenResultLog(r.files())
+	r.x = &execution{results: results}
+	if err != nil {
+		return err
+	}
+	had, err := r.files().results()
+	r.x.fail = had.Error
+	return err
+}
+
+// contextStream is the stream of a run in a context, as one of a process. What
+// processes do not have goes to the run.
+type contextStream struct {
+	r      *run
+	stream executions
+}
+
+func (s contextStream) Close() error { return s.stream.Close() }
+
+func (s contextStream) Next() (*guestapi.ProcessEvent, error) {
+	for {
+		ev, err := s.stream.Next()
+		if err != nil {
+			return nil, err
+		}
+		if pe := s.r.heard(ev); pe != nil {
+			return pe, nil
+		}
+	}
+}
+
+// heard takes an event of a run in a context, and returns what of it a process
+// would have as well.
+func (r *run) heard(ev *guestapi.ExecuteEvent) *guestapi.ProcessEvent {
+	if ev.Type != guestapi.ExecuteLate {
+		r.x.late = ""
+	}
+	switch ev.Type {
+	case guestapi.ExecuteCount:
+		r.began(ev.ExecutionCount)
+	case guestapi.ExecuteStdout:
+		return &guestapi.ProcessEvent{Data: &guestapi.DataEvent{Stdout: []byte(ev.Text)}}
+	case guestapi.ExecuteStderr:
+		return &guestapi.ProcessEvent{Data: &guestapi.DataEvent{Stderr: []byte(ev.Text)}}
+	case guestapi.ExecuteNotice:
+		r.setContext(func(c *sandbox.RunContext) { c.Notice = cut(ev.Text, maxErrorName) })
+	case guestapi.ExecuteInput:
+		r.mu.Lock()
+		r.x.waits = &sandbox.InputRequest{Prompt: cut(ev.Prompt, maxErrorText), Password: ev.Password}
+		r.mu.Unlock()
+		return &guestapi.ProcessEvent{Data: &guestapi.DataEvent{Stdout: []byte(ev.Prompt)}}
+	case guestapi.ExecuteResult:
+		r.show(ev.Result)
+	case guestapi.ExecuteLate:
+		if ev.Result != nil {
+			r.show(ev.Result)
+			return nil
+		}
+		return &guestapi.ProcessEvent{Data: r.lateData(ev)}
+	case guestapi.ExecuteError:
+		return &guestapi.ProcessEvent{Data: r.failed(ev.Error)}
+	case guestapi.ExecuteEnd:
+		return &guestapi.ProcessEvent{End: r.ended(ev.End)}
+	}
+	return nil
+}
+
+// began notes that the turn of the run has come. Its time begins now: the guest
+// keeps it, and this side only looks that it does.
+func (r *run) began(count int) {
+	r.setContext(func(c *sandbox.RunContext) { c.Count = max(count, 0) })
+	r.setDeadline(r.rec.Timeout + interruptGrace + backstop)
+}
+
+// setContext changes what is known of the run's context. What was handed out
+// before stays as it was.
+func (r *run) setContext(f func(*sandbox.RunContext)) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	c := *r.rec.Context
+	f(&c)
+	r.rec.Context = &c
+}
+
+// show keeps a result, with its place in the output. If it cannot be kept, the
+// run is ended as for output.
+func (r *run) show(res *guestapi.Result) {
+	xs := r.log.extents()
+	err := r.x.results.add(sandbox.Result{
+		Data: cleanResult(res.Data), Main: res.Main, Late: res.Late != 0,
+		Stdout: xs[stdout].total, Stderr: xs[stderr].total,
+	})
+	r.keptOrBroken(err)
+}
+
+func (r *run) keptOrBroken(err error) {
+	if err != nil {
+		r.b.e.log.Error("keep results", "run", r.rec.ID, "error", err)
+		r.b.e.work(func() { r.kill(fateBroken, err) })
+	}
+}
+
+// failed keeps the exception that ended the run, and returns its traceback as
+// output, so that whoever reads the output finds it there.
+func (r *run) failed(e *guestapi.RunError) *guestapi.DataEvent {
+	fail := cleanError(e)
+	r.mu.Lock()
+	r.x.fail = &fail
+	r.mu.Unlock()
+	r.keptOrBroken(r.x.results.fail(fail))
+	text := fail.Traceback
+	if text == "" {
+		text = fail.Name + ": " + fail.Value
+	}
+	if text[len(text)-1] != '\n' {
+		text += "\n"
+	}
+	return &guestapi.DataEvent{Stderr: []byte(text)}
+}
+
+// lateData returns output of an earlier run, or of what one left behind, with a
+// line that says so.
+func (r *run) lateData(ev *guestapi.ExecuteEvent) *guestapi.DataEvent {
+	whose := string(ev.Stream) + strconv.Itoa(ev.Run)
+	var text string
+	if r.x.late != whose || ev.Dropped > 0 {
+		text = "[output of an earlier run in this context"
+		if ev.Dropped > 0 {
+			text += fmt.Sprintf("; %d bytes before this were dropped", ev.Dropped)
+		}
+		text += "]\n"
+	}
+	r.x.late = whose
+	text += ev.Text
+	if ev.Stream == guestapi.Stderr {
+		return &guestapi.DataEvent{Stderr: []byte(text)}
+	}
+	return &guestapi.DataEvent{Stdout: []byte(text)}
+}
+
+// ended takes the end of the run, and returns it as that of a process: exited
+// with 0 if it went well.
+func (r *run) ended(end *guestapi.ExecutionEnd) *guestapi.EndEvent {
+	r.mu.Lock()
+	r.x.end, r.x.waits = end, nil
+	r.mu.Unlock()
+	r.setContext(func(c *sandbox.RunContext) { c.StateLost = end.StateLost })
+	detail := end.Detail
+	if detail.Signal == 0 {
+		detail.Signal = end.Signal
+	}
+	ev := &guestapi.EndEvent{ExitCode: -1, Status: end.Status, Detail: &detail}
+	if end.Status == guestapi.EndOK {
+		ev.ExitCode, ev.Exited = 0, true
+	}
+	return ev
+}
+
+// openContext starts a run in its context.
+func (r *run) openContext(req sandbox.RunRequest, runner *interpreter.Runner, env map[string]string) (events, error) {
+	b, id := r.b, contextID(req.Context, runner.Kernel)
+	if req.Restart {
+		if err := b.guest.RestartContext(r.ctx, id); err != nil && !errors.Is(err, sandbox.NotFound) {
+			return nil, err
+		}
+	}
+	stream, err := b.guest.Execute(r.ctx, sandbox.User, &guestapi.ExecuteRequest{
+		Code:          req.Code,
+		ContextID:     id,
+		Create:        true,
+		Language:      runner.Kernel,
+		Env:           env,
+		EnvVars:       req.Env,
+		Prepare:       runner.Prepare,
+		Stdin:         r.input,
+		TimeoutMillis: r.rec.Timeout.Milliseconds(),
+		GraceMillis:   interruptGrace.Milliseconds(),
+		Tag:           r.rec.ID,
+	})
+	if errors.Is(err, sandbox.NotFound) {
+		return nil, runner.Missing(b.rec.Image)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return contextStream{r, stream}, nil
+}
+
+// connect attaches to the run in its guest.
+func (r *run) connect() (events, error) {
+	if r.x == nil {
+		return r.b.guest.Connect(r.ctx, r.selector())
+	}
+	stream, err := r.b.guest.ConnectExecution(r.ctx, r.rec.ID)
+	if err != nil {
+		return nil, err
+	}
+	return contextStream{r, stream}, nil
+}
+
+// signal asks the guest to end the run: its process tree is killed, or its
+// context interrupted, and killed when that does not help. It returns how long
+// that may take.
+func (r *run) signal(ctx context.Context, f fate) (time.Duration, error) {
+	if r.x == nil {
+		return endTimeout, r.b.guest.Signal(ctx, r.selector(), guestapi.SIGKILL)
+	}
+	req := &guestapi.InterruptRequest{GraceMillis: interruptGrace.Milliseconds()}
+	if f == fateTimeout {
+		req.Kill = true // the guest had its time to do it
+	}
+	return interruptGrace + endTimeout, r.b.guest.InterruptExecution(ctx, r.rec.ID, req)
+}
+
+// sendInput gives input to the run, and ends the input if eof is set.
+func (r *run) sendInput(ctx context.Context, data []byte, eof bool) error {
+	if r.x != nil {
+		if !utf8.Valid(data) {
+			return invalid("text: is not UTF-8, and the input of a context is text")
+		}
+		err := r.b.guest.ExecutionInput(ctx, r.rec.ID, &guestapi.InputRequest{Text: string(data), EOF: eof})
+		if err == nil {
+			r.mu.Lock()
+			r.x.waits = nil
+			r.mu.Unlock()
+		}
+		return err
+	}
+	for len(data) > 0 {
+		n := min(len(data), inputChunk)
+		if err := r.b.guest.SendInput(ctx, r.selector(), data[:n], r.rec.Terminal); err != nil {
+			return err
+		}
+		data = data[n:]
+	}
+	if eof {
+		return r.closeInput(ctx)
+	}
+	return nil
+}

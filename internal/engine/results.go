@@ -1,0 +1,219 @@
+package engine
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"strings"
+	"sync"
+
+	"github.com/glovebox-dev/glovebox/internal/guestapi"
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
+)
+
+// Bounds on what is kept of a run's results, and on the texts of an exception.
+const (
+	maxResults     = 100
+	maxResultBytes = 32 << 20
+	maxErrorName   = 256
+	maxErrorText   = 64 << 10
+)
+
+// resultsSuffix ends the name of the file of a run's results. It stands where
+// the files of output have a stream and a number.
+const resultsSuffix = "results"
+
+func (f logFiles) resultsName() string { return f.sandbox + "/" + f.run + "." + resultsSuffix }
+
+// A resultLog keeps the results of a run: a line of JSON for each, in a file
+// beside those of the output. What another process wrote, this one reads.
+type resultLog struct {
+	files logFiles
+
+	mu    sync.Mutex
+	count int
+	bytes int64
+}
+
+// A resultLine is one line of the file.
+type resultLine struct {
+	Result  *sandbox.Result   `json:"result,omitempty"`
+	Error   *sandbox.RunError `json:"error,omitempty"`
+	Omitted bool              `json:"omitted,omitempty"`
+}
+
+// reopenResultLog goes on with a file that another process began.
+func reopenResultLog(files logFiles) (*resultLog, error) {
+	l := &resultLog{files: files}
+	err := files.eachResult(func(line resultLine, n int) {
+		l.count++
+		l.bytes += int64(n)
+	})
+	return l, err
+}
+
+// add keeps a result, or only that there was one if it is too much.
+func (l *resultLog) add(r sandbox.Result) error {
+	text, err := json.Marshal(resultLine{Result: &r})
+	if err != nil {
+		return fmt.Errorf("write results: %w", err)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.count >= maxResults || l.bytes+int64(len(text)) > maxResultBytes {
+		if text, err = json.Marshal(resultLine{Omitted: true}); err != nil {
+			return fmt.Errorf("write results: %w", err)
+		}
+		if l.count >= 100*maxResults {
+			return nil // nobody counts so far
+		}
+	}
+	return l.write(text)
+}
+
+// fail keeps the exception that ended the run.
+func (l *resultLog) fail(e sandbox.RunError) error {
+	text, err := json.Marshal(resultLine{Error: &e})
+	if err != nil {
+		return fmt.Errorf("write results: %w", err)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.write(text)
+}
+
+// write adds a line. l.mu is held.
+func (l *resultLog) write(text []byte) error {
+	const flags = os.O_WRONLY | os.O_CREATE | os.O_APPEND
+	f, err := l.files.open(l.files.resultsName(), flags)
+	if err != nil {
+		return fmt.Errorf("write results: %w", err)
+	}
+	_, err = f.Write(append(text, '\n'))
+	if err := errors.Join(err, f.Close()); err != nil {
+		return fmt.Errorf("write results: %w", err)
+	}
+	l.count++
+	l.bytes += int64(len(text)) + 1
+	return nil
+}
+
+func (l *resultLog) kept() int64 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.bytes
+}
+
+// eachResult calls f for every line of a run's results, and its length.
+func (f logFiles) eachResult(do func(line resultLine, n int)) error {
+	file, err := f.root.Open(f.resultsName())
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer file.Close()
+	lines := bufio.NewReader(file)
+	for {
+		text, err := lines.ReadBytes('\n')
+		if errors.Is(err, io.EOF) {
+			return nil // a line that another process did not get to end
+		}
+		if err != nil {
+			return err
+		}
+		var line resultLine
+		if err := json.Unmarshal(text, &line); err != nil {
+			return fmt.Errorf("read results: %w", err)
+		}
+		do(line, len(text))
+	}
+}
+
+// results reads what is kept of a run's results.
+func (f logFiles) results() (sandbox.Results, error) {
+	var out sandbox.Results
+	err := f.eachResult(func(line resultLine, _ int) {
+		switch {
+		case line.Result != nil:
+			out.Results = append(out.Results, *line.Result)
+		case line.Error != nil:
+			out.Error = line.Error
+		case line.Omitted:
+			out.Omitted++
+		}
+	})
+	return out, err
+}
+
+// Results returns what a run in a context showed so far, and the exception that
+// ended it, if one did. A run outside has none.
+func (e *Engine) Results(ctx context.Context, p sandbox.Principal, runID string) (sandbox.Results, error) {
+	const op = "read results"
+	v, err := e.findRun(ctx, p, runID)
+	if err != nil {
+		return sandbox.Results{}, sandbox.Wrap(err, op, "")
+	}
+	inContext := v.rec.Context != nil
+	if v.live != nil {
+		inContext = v.live.x != nil
+	}
+	if !inContext {
+		return sandbox.Results{}, nil
+	}
+	out, err := v.files().results()
+	return out, sandbox.Wrap(err, op, runID)
+}
+
+// cleanResult returns a result as the guest tells it, without what is none: the
+// guest is not trusted.
+func cleanResult(data map[string]json.RawMessage) map[string]json.RawMessage {
+	out := make(map[string]json.RawMessage, len(data))
+	for mime, value := range data {
+		var text string
+		if validMIME(mime) && (isJSONType(mime) || json.Unmarshal(value, &text) == nil) {
+			out[mime] = value
+		}
+	}
+	return out
+}
+
+// isJSONType reports whether values of a MIME type are JSON, and not text or
+// base64.
+func isJSONType(mime string) bool {
+	return mime == "application/json" || strings.HasSuffix(mime, "+json")
+}
+
+// validMIME reports whether a text is a MIME type without parameters.
+func validMIME(mime string) bool {
+	kind, sub, ok := strings.Cut(mime, "/")
+	return ok && kind != "" && sub != "" && len(mime) <= 128 && !strings.ContainsFunc(mime, func(r rune) bool {
+		letter := r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9'
+		return !letter && !strings.ContainsRune("!#$&^_.+-/", r)
+	})
+}
+
+// cleanError returns an exception as the guest tells it, bounded.
+func cleanError(e *guestapi.RunError) sandbox.RunError {
+	return sandbox.RunError{
+		Name:      cut(e.Name, maxErrorName),
+		Value:     cut(e.Value, maxErrorText),
+		Traceback: cut(e.Traceback, 2*maxErrorText),
+		Line:      max(e.Line, 0),
+		Source:    cut(e.Source, maxErrorText),
+	}
+}
+
+// cut returns at most n bytes of s, and whole characters.
+func cut(s string, n int) string {
+	if len(s) <= n {
+		return s
+	}
+	return strings.ToValidUTF8(s[:n], "") + "…"
+}

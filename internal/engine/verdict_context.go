@@ -1,0 +1,111 @@
+package engine
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/glovebox-dev/glovebox/internal/guestapi"
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
+)
+
+// What became of a context's variables, as every verdict that is not ok says.
+const (
+	stateKept = "the context keeps its variables"
+	stateLost = "state lost: the next run in the context starts fresh"
+)
+
+const nextInput = "pass the value in the code, or set wait_seconds and answer with send_input"
+
+// settleContext judges the end of a run in a context, which its guest told.
+func (e ending) settleContext() sandbox.Verdict {
+	x := e.context
+	state := stateKept
+	if x.StateLost {
+		state = stateLost
+	}
+	and := func(v sandbox.Verdict) sandbox.Verdict {
+		v.Cause += "; " + state
+		return v
+	}
+	switch {
+	case e.fate == fateTimeout || x.TimedOut:
+		how := "was interrupted"
+		if x.StateLost {
+			how = "did not end when it was interrupted, so its interpreter was killed"
+		}
+		return and(sandbox.Verdict{
+			Code:     sandbox.Timeout,
+			Cause:    fmt.Sprintf("it ran longer than its timeout of %v and %s", e.timeout, how),
+			NextStep: nextTime,
+		})
+	case e.fate == fateCancelled || x.Stopped:
+		how := "it was stopped on request"
+		if x.Killed {
+			how += ", and as it did not end when it was interrupted, its interpreter was killed"
+		}
+		return and(sandbox.Verdict{Code: sandbox.Cancelled, Cause: how})
+	case e.fate == fateBroken:
+		return and(sandbox.Verdict{
+			Code:     sandbox.Killed,
+			Cause:    fmt.Sprintf("its output could not be kept, and it was ended: %v", e.broken),
+			NextStep: "ask the operator to look at the server's disk",
+		})
+	case e.why != nil && x.Status != guestapi.EndOK:
+		return e.why.verdict()
+	case x.Status == guestapi.EndOK:
+		return sandbox.Verdict{Code: sandbox.OK}
+	case x.Status == guestapi.EndDied:
+		return and(e.died())
+	}
+	return and(e.raised())
+}
+
+// died judges a run whose interpreter ended.
+func (e ending) died() sandbox.Verdict {
+	// The causes are those of a process that was killed; the guest knows more
+	// of one that only ended.
+	v := e.failure(nil)
+	if v.Code == sandbox.Killed && e.context.Cause != "" {
+		v.Cause = e.context.Cause
+	}
+	return v
+}
+
+// raised judges a run that an exception ended, or a status that is not 0.
+func (e ending) raised() sandbox.Verdict {
+	code := -1
+	if e.context.ExitCode != nil {
+		code = *e.context.ExitCode
+	}
+	v := e.failure(&code)
+	if v.Code != sandbox.Failed {
+		return v
+	}
+	switch x := e.exception; {
+	case e.context.Status == guestapi.EndExit:
+	case x != nil:
+		v.Cause = cut(strings.TrimSpace(string(firstLine([]byte(x.Name+": "+x.Value)))), maxErrorName)
+		if x.Line > 0 {
+			v.Cause += fmt.Sprintf(", in line %d", x.Line)
+		}
+		v.NextStep = nextOf(*x)
+	case e.context.Status == guestapi.EndInterrupted:
+		v.Cause, v.NextStep = "it was interrupted", ""
+	default:
+		v.Cause, v.NextStep = "an exception ended it", ""
+	}
+	return v
+}
+
+// nextOf returns what to do about an exception, where that is known.
+func nextOf(x sandbox.RunError) string {
+	switch {
+	case strings.Contains(x.Value, "nobody can answer"):
+		return nextInput
+	case x.Name == "ModuleNotFoundError" || strings.HasPrefix(x.Value, "Cannot find module"):
+		return "see with list_languages what is there, or install it with install_packages"
+	case x.Name == "Unsupported":
+		return "use an image with a newer interpreter, or run it with stateless=true"
+	}
+	return ""
+}

@@ -1,0 +1,235 @@
+package engine
+
+import (
+	"context"
+	"encoding/json"
+	"strings"
+	"time"
+
+	"github.com/glovebox-dev/glovebox/internal/guestapi"
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
+)
+
+// A worldExec is a run in a context of a worldBox. Its code is a script of one
+// word a line, and what follows the word:
+//
+//	out TEXT, err TEXT   prints a line
+//	late TEXT            prints a line of an earlier run
+//	show TEXT, value TEXT  a result, of display and of the last expression
+//	notice TEXT          what befell the context before
+//	ask PROMPT           asks for a line of input, and prints it
+//	raise TEXT           an exception ends it
+//	die N                the interpreter exits with N
+//	kill N               a signal kills it
+//	wait                 goes on until it is interrupted
+//	hang                 goes on until it is killed
+type worldExec struct {
+	req    *guestapi.ExecuteRequest
+	events []*guestapi.ExecuteEvent // that no stream took
+	script []string
+	waits  string // the word that it waits in
+	ended  bool
+}
+
+func (g *worldGuest) Execute(ctx context.Context, _ string, req *guestapi.ExecuteRequest) (executions, error) {
+	b := g.b
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if err := g.check(); err != nil {
+		return nil, err
+	}
+	if req.Language == b.lacks {
+		return nil, sandbox.Errorf(sandbox.NotFound, "%s is not in this sandbox", b.lacks)
+	}
+	x := &worldExec{req: req, script: strings.Split(req.Code, "\n")}
+	b.execs[req.Tag] = x
+	x.say(&guestapi.ExecuteEvent{Type: guestapi.ExecuteCount, ExecutionCount: 1})
+	b.step(x)
+	if d := req.TimeoutMillis; d > 0 {
+		time.AfterFunc(time.Duration(d)*time.Millisecond, func() {
+			b.mu.Lock()
+			defer b.mu.Unlock()
+			b.interrupt(x, false, func(end *guestapi.ExecutionEnd) { end.TimedOut = true })
+		})
+	}
+	return g.execution(ctx, x), nil
+}
+
+func (x *worldExec) say(ev *guestapi.ExecuteEvent) { x.events = append(x.events, ev) }
+
+// step runs the script until it waits or ends. b.mu is held.
+func (b *worldBox) step(x *worldExec) {
+	defer b.changed.Broadcast()
+	for len(x.script) > 0 && !x.ended {
+		word, rest, _ := strings.Cut(x.script[0], " ")
+		x.script = x.script[1:]
+		text, _ := json.Marshal(rest)
+		data := map[string]json.RawMessage{"text/plain": text, "bad": text, "image/png": json.RawMessage("1")}
+		switch word {
+		case "out", "err":
+			kind := map[string]guestapi.ExecuteType{"out": guestapi.ExecuteStdout, "err": guestapi.ExecuteStderr}[word]
+			x.say(&guestapi.ExecuteEvent{Type: kind, Text: rest + "\n"})
+		case "late":
+			x.say(&guestapi.ExecuteEvent{Type: guestapi.ExecuteLate, Stream: guestapi.Stdout, Run: 1, Text: rest + "\n"})
+		case "show", "value":
+			x.say(&guestapi.ExecuteEvent{Type: guestapi.ExecuteResult, Result: &guestapi.Result{Data: data, Main: word == "value"}})
+		case "notice":
+			x.say(&guestapi.ExecuteEvent{Type: guestapi.ExecuteNotice, Text: rest})
+		case "raise":
+			x.say(&guestapi.ExecuteEvent{Type: guestapi.ExecuteError, Error: &guestapi.RunError{Name: "Error", Value: rest, Traceback: "traceback of " + rest, Line: 2}})
+			b.endExec(x, guestapi.ExecutionEnd{Status: guestapi.EndError})
+		case "die":
+			code := len(rest)
+			b.endExec(x, guestapi.ExecutionEnd{Status: guestapi.EndDied, StateLost: true, ExitCode: &code, Cause: "the interpreter exited"})
+		case "kill":
+			b.endExec(x, guestapi.ExecutionEnd{Status: guestapi.EndDied, StateLost: true, Signal: 9, Detail: guestapi.EndDetail{MemoryKill: rest == "memory"}})
+		case "ask":
+			x.say(&guestapi.ExecuteEvent{Type: guestapi.ExecuteInput, Prompt: rest})
+			x.waits = word
+			return
+		case "wait", "hang":
+			x.waits = word
+			return
+		}
+	}
+	b.endExec(x, guestapi.ExecutionEnd{Status: guestapi.EndOK})
+}
+
+func (b *worldBox) endExec(x *worldExec, end guestapi.ExecutionEnd) {
+	if x.ended {
+		return
+	}
+	x.ended = true
+	x.say(&guestapi.ExecuteEvent{Type: guestapi.ExecuteEnd, End: &end})
+	b.changed.Broadcast()
+}
+
+// interrupt interrupts a run, and kills it after the grace. b.mu is held.
+func (b *worldBox) interrupt(x *worldExec, kill bool, why func(*guestapi.ExecutionEnd)) {
+	if b.deaf {
+		return
+	}
+	end := guestapi.ExecutionEnd{Status: guestapi.EndInterrupted}
+	if x.waits == "hang" {
+		end = guestapi.ExecutionEnd{Status: guestapi.EndDied, StateLost: true, Killed: true, Signal: 9}
+		if !kill {
+			time.AfterFunc(interruptGrace, func() {
+				b.mu.Lock()
+				defer b.mu.Unlock()
+				why(&end)
+				b.endExec(x, end)
+			})
+			return
+		}
+	}
+	why(&end)
+	b.endExec(x, end)
+}
+
+func (g *worldGuest) exec(tag string) (*worldExec, error) {
+	if err := g.check(); err != nil {
+		return nil, err
+	}
+	if x := g.b.execs[tag]; x != nil {
+		return x, nil
+	}
+	return nil, sandbox.Errorf(sandbox.NotFound, "no such run")
+}
+
+func (g *worldGuest) ConnectExecution(ctx context.Context, tag string) (executions, error) {
+	g.b.mu.Lock()
+	defer g.b.mu.Unlock()
+	x, err := g.exec(tag)
+	if err != nil {
+		return nil, err
+	}
+	return g.execution(ctx, x), nil
+}
+
+func (g *worldGuest) InterruptExecution(ctx context.Context, tag string, req *guestapi.InterruptRequest) error {
+	g.b.mu.Lock()
+	defer g.b.mu.Unlock()
+	x, err := g.exec(tag)
+	if err == nil {
+		g.b.interrupt(x, req.Kill, func(end *guestapi.ExecutionEnd) { end.Stopped = true })
+	}
+	return err
+}
+
+func (g *worldGuest) ExecutionInput(_ context.Context, tag string, req *guestapi.InputRequest) error {
+	g.b.mu.Lock()
+	defer g.b.mu.Unlock()
+	x, err := g.exec(tag)
+	if err != nil {
+		return err
+	}
+	if !x.req.Stdin || x.waits != "ask" {
+		return sandbox.Errorf(sandbox.Conflict, "the run takes no input")
+	}
+	x.waits = ""
+	x.say(&guestapi.ExecuteEvent{Type: guestapi.ExecuteStdout, Text: req.Text})
+	g.b.step(x)
+	return nil
+}
+
+func (g *worldGuest) Contexts(context.Context) ([]guestapi.Context, error) {
+	g.b.mu.Lock()
+	defer g.b.mu.Unlock()
+	return []guestapi.Context{{ID: "default-python", Language: "python", Runs: len(g.b.execs)}, {ID: "odd", Language: "bash"}}, g.check()
+}
+
+func (g *worldGuest) RestartContext(_ context.Context, id string) error {
+	return g.endContext("restart", id)
+}
+func (g *worldGuest) RemoveContext(_ context.Context, id string) error {
+	return g.endContext("remove", id)
+}
+
+func (g *worldGuest) endContext(what, id string) error {
+	g.b.mu.Lock()
+	defer g.b.mu.Unlock()
+	if id != "default-python" {
+		return sandbox.Errorf(sandbox.NotFound, "no such context")
+	}
+	g.b.ended = append(g.b.ended, what+" "+id)
+	return g.check()
+}
+
+type worldExecution struct {
+	g   *worldGuest
+	ctx context.Context
+	x   *worldExec
+}
+
+func (g *worldGuest) execution(ctx context.Context, x *worldExec) *worldExecution {
+	wake := func() {
+		g.b.mu.Lock()
+		defer g.b.mu.Unlock()
+		g.b.changed.Broadcast()
+	}
+	context.AfterFunc(ctx, wake)
+	context.AfterFunc(g.ctx, wake)
+	return &worldExecution{g, ctx, x}
+}
+
+func (s *worldExecution) Next() (*guestapi.ExecuteEvent, error) {
+	b := s.g.b
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for {
+		if b.dead || s.ctx.Err() != nil || s.g.ctx.Err() != nil {
+			return nil, errBroken
+		}
+		if len(s.x.events) > 0 {
+			ev := s.x.events[0]
+			s.x.events = s.x.events[1:]
+			if ev.End != nil {
+				delete(b.execs, s.x.req.Tag)
+			}
+			return ev, nil
+		}
+		b.changed.Wait()
+	}
+}
+
+func (s *worldExecution) Close() error { return nil }
