@@ -4,35 +4,39 @@ import (
 	"encoding/json"
 	"os"
 	"regexp"
+	"runtime/debug"
 	"slices"
 	"strconv"
 	"strings"
+	"time"
 
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 	"gvisor.dev/gvisor/runsc/cli/maincli"
+
+	"github.com/glovebox-dev/glovebox/internal/driver/gvisor/early"
 )
 
 // makerName is what the maker is called in its first argument.
 const makerName = "glovebox-maker"
 
-// Reexec must be the first call of main. In a process that the driver or
+// Reexec must be the first call of main. The umounter, of all helpers, does not
+// come so far: see package early. In a process that the driver or
 // gVisor started as a helper, it does that helper's work and never returns; in
 // any other it returns at once.
 func Reexec() {
 	switch {
 	case os.Args[0] == makerName:
-		closeInherited(map[int]bool{makerFD: true})
+		early.CloseInherited(map[int]bool{makerFD: true})
 		os.Exit(makerMain(os.Args[1:]))
 	case os.Args[0] == "runsc-sandbox":
-		closeInherited(donated(os.Args))
+		early.CloseInherited(donated(os.Args))
 		os.Args = sandboxArgs(os.Args)
+		startWithLittleGC()
 		maincli.Main()
-	case os.Args[0] == "runsc-gofer",
-		// The process that takes /proc away from the other two has no name
-		// of its own; nobody else calls this program by that path.
-		os.Args[0] == "/proc/self/exe" && len(os.Args) > 1 && os.Args[1] == "umount":
-		closeInherited(donated(os.Args))
+	case os.Args[0] == "runsc-gofer":
+		early.CloseInherited(donated(os.Args))
+		startWithLittleGC()
 		maincli.Main()
 	default:
 		return
@@ -40,27 +44,19 @@ func Reexec() {
 	os.Exit(1)
 }
 
-// closeInherited closes the descriptors that this process was started with,
-// but for the standard ones and those of keep. gVisor's library opens some that
-// are not closed on exec, and a maker starts several boxes at once: without
-// this, one box's processes would now and then have the sockets of another's.
-// What the Go runtime opened since the start is closed on exec, which tells it
-// apart.
-func closeInherited(keep map[int]bool) {
-	entries, err := os.ReadDir("/proc/self/fd")
-	if err != nil {
-		return // the second start of a process that has lost /proc; the first did it
-	}
-	for _, e := range entries {
-		fd, err := strconv.Atoi(e.Name())
-		if err != nil || fd <= 2 || keep[fd] {
-			continue
-		}
-		if flags, err := unix.FcntlInt(uintptr(fd), unix.F_GETFD, 0); err == nil && flags&unix.FD_CLOEXEC == 0 {
-			_ = unix.Close(fd)
-		}
-	}
+// startWithLittleGC makes garbage collection rare until this helper has started:
+// what it makes meanwhile mostly stays, or the process becomes another.
+func startWithLittleGC() {
+	usual := debug.SetGCPercent(startGCPercent)
+	time.AfterFunc(startTime, func() { debug.SetGCPercent(usual) })
 }
+
+const (
+	// startGCPercent lets some 16 MB be made before the first collection.
+	startGCPercent = 400
+	// startTime is how long a helper takes to start, and more.
+	startTime = 2 * time.Second
+)
 
 // fdFlag matches the flags by which gVisor's processes learn their descriptors.
 var fdFlag = regexp.MustCompile(`^--?[a-z-]*fds?=(.*)$`)
