@@ -33,13 +33,15 @@ var table = []row{
 	{"config", "sandbox"},
 	{"app", "all"},
 	{"clientconfig", "sandbox"},
-	{"cli", "app, clientconfig, config, sandbox"},
+	{"update", "sandbox"},
+	{"cli", "app, clientconfig, config, sandbox, update"},
 	{"arch", "nothing"},
 }
 
 // outside lists every module that is not ours, and which packages import it.
 // A module is met in one place, so that it can be replaced in one place.
 var outside = map[string][]string{
+	"aead.dev/minisign":                      {"update"},
 	"github.com/coreos/go-oidc/v3":           {"auth"},
 	"github.com/google/go-cmp":               {"tests"},
 	"github.com/modelcontextprotocol/go-sdk": {"mcpserver"},
@@ -49,7 +51,8 @@ var outside = map[string][]string{
 	"github.com/spf13/cobra":                 {"cli"},
 	"github.com/tailscale/hujson":            {"clientconfig"},
 	"go.yaml.in/yaml/v3":                     {"config"},
-	"golang.org/x/sys":                       {"driver/drivertest", "driver/fake", "driver/gvisor", "guest", "store"}, // system calls are not an SDK
+	"golang.org/x/mod":                       {"cli", "update"},
+	"golang.org/x/sys":                       {"driver/drivertest", "driver/fake", "driver/gvisor", "guest", "store", "tests"}, // system calls are not an SDK
 	"golang.org/x/term":                      {"cli"},
 	"golang.org/x/time":                      {"auth", "httpserver"},
 	"gvisor.dev/gvisor":                      {"driver/gvisor"},

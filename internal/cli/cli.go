@@ -58,7 +58,10 @@ func run(ctx context.Context, args []string, p *program) int {
 	root.SetIn(p.In)
 	root.SetOut(p.Out)
 	root.SetErr(p.Err)
-	return p.finish(root.ExecuteContext(ctx))
+	say := p.lookForUpdate(ctx, args)
+	status := p.finish(root.ExecuteContext(ctx))
+	say()
+	return status
 }
 
 // finish says what went wrong, if something did, and returns the exit status.

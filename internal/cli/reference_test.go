@@ -14,7 +14,7 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/config"
 )
 
-var update = flag.Bool("update", false, "rewrite the expected output in scripts and in docs/reference")
+var rewrite = flag.Bool("update", false, "rewrite the expected output in scripts and in docs/reference")
 
 // TestReference keeps docs/reference in step with the commands' own help.
 func TestReference(t *testing.T) {
@@ -41,7 +41,7 @@ func TestReference(t *testing.T) {
 func check(t *testing.T, name, want string) {
 	t.Helper()
 	path := filepath.Join("..", "..", "docs", "reference", name)
-	if *update {
+	if *rewrite {
 		if err := os.WriteFile(path, []byte(want), 0o644); err != nil {
 			t.Fatal(err)
 		}

@@ -52,7 +52,7 @@ and leaves nothing behind.`,
 		p.runCommand(), p.shellCommand(),
 		p.psCommand(), p.logsCommand(), p.stopCommand(),
 		p.mcpCommand(), p.serveCommand(), p.tokenCommand(),
-		p.doctorCommand(), p.installCommand(), p.uninstallCommand(), p.versionCommand(),
+		p.doctorCommand(), p.installCommand(), p.uninstallCommand(), p.updateCommand(), p.versionCommand(),
 		configTopic(),
 	)
 	return root

@@ -58,7 +58,7 @@ func runScripts(t *testing.T, driverName, binary string) {
 		Dir:                 "testdata",
 		RequireExplicitExec: true,
 		RequireUniqueNames:  true,
-		UpdateScripts:       *update,
+		UpdateScripts:       *rewrite,
 		Setup: func(env *testscript.Env) error {
 			if binary != "" {
 				bin := filepath.Join(env.WorkDir, ".bin")

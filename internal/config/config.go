@@ -37,6 +37,15 @@ type Config struct {
 	Run     Run     `yaml:"run"`
 	MCP     MCP     `yaml:"mcp"`
 	Server  Server  `yaml:"server"`
+	Update  Update  `yaml:"update"`
+}
+
+// Update says how new releases are looked for.
+type Update struct {
+	// Notice has commands on a terminal look once a day and say so.
+	Notice bool `yaml:"notice"`
+	// URL is below which releases are, where it is not the usual place.
+	URL string `yaml:"url"`
 }
 
 // Sandbox bounds sandboxes.
@@ -111,6 +120,7 @@ func Default(getenv func(string) string) Config {
 			Count: 64,
 		},
 		Network: defaultNetwork(),
+		Update:  Update{Notice: true},
 		Run: Run{
 			Timeout:    Duration(30 * time.Second),
 			MaxTimeout: Duration(10 * time.Minute),

@@ -10,6 +10,7 @@ import (
 	"os"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 
 	"go.yaml.in/yaml/v3"
@@ -96,6 +97,12 @@ func (c *Config) environ() []variable {
 	str := func(p *string) func(string) error {
 		return func(s string) error { *p = s; return nil }
 	}
+	boolean := func(p *bool) func(string) error {
+		return func(s string) (err error) {
+			*p, err = strconv.ParseBool(s)
+			return err
+		}
+	}
 	names := func(p *[]string) func(string) error {
 		return func(s string) error { *p = list(s); return nil }
 	}
@@ -119,6 +126,8 @@ func (c *Config) environ() []variable {
 		{"GLOVEBOX_OIDC_ISSUER", str(&c.Server.OIDC.Issuer)},
 		{"GLOVEBOX_OIDC_AUDIENCE", str(&c.Server.OIDC.Audience)},
 		{"GLOVEBOX_TOKEN", str(&c.Server.Token)},
+		{"GLOVEBOX_UPDATE_NOTICE", boolean(&c.Update.Notice)},
+		{"GLOVEBOX_UPDATE_URL", str(&c.Update.URL)},
 	}
 }
 

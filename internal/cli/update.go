@@ -1,0 +1,149 @@
+package cli
+
+import (
+	"context"
+	"encoding/json"
+	"os"
+	"os/exec"
+	"runtime"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+	"golang.org/x/mod/semver"
+
+	"github.com/glovebox-dev/glovebox/internal/config"
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
+	"github.com/glovebox-dev/glovebox/internal/update"
+)
+
+// releaseKeys are the public keys of releases, parted by commas. The linker
+// sets them in releases; a program that was built from source has none.
+var releaseKeys string
+
+func (p *program) updateCommand() *cobra.Command {
+	var check, force bool
+	cmd := &cobra.Command{
+		Use:   "update",
+		Short: "Replace this program by the newest release",
+		Long: `Update fetches the newest release, checks that it is signed with a key that this
+program knows, and puts it in this program's place once it has started; if it
+does not start, the old one stays. What a package manager looks after is left to
+it. Servers that run go on as they are until they are restarted.
+
+Nothing is updated unless you ask. On a terminal, other commands say once a day
+if there is a newer release; update.notice in the configuration, or
+GLOVEBOX_UPDATE_NOTICE=false, turns that off.`,
+		Example: `  glovebox update --check
+  glovebox update
+  sudo glovebox update`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			c, err := p.load()
+			if err != nil {
+				return err
+			}
+			u, err := newUpdater(c)
+			if err != nil {
+				return err
+			}
+			var status update.Status
+			if check {
+				status, err = u.Check(cmd.Context())
+			} else {
+				status, err = u.Update(cmd.Context(), force)
+			}
+			switch {
+			case err != nil:
+				return err
+			case p.flags.json:
+				return p.printJSON(status)
+			case status.Current == status.Latest:
+				p.say("%s is the newest release", status.Current)
+			case check && status.Newer:
+				p.say("%s is there; this is %s. glovebox update fetches it", status.Latest, status.Current)
+			case check:
+				p.say("the newest release, %s, is older than this program, %s", status.Latest, status.Current)
+			default:
+				p.say("updated from %s to %s", status.Current, status.Latest)
+			}
+			return nil
+		},
+	}
+	cmd.Flags().BoolVar(&check, "check", false, "only say whether there is a newer release")
+	cmd.Flags().BoolVar(&force, "force", false, "also an older release, and in place of a development build")
+	p.addJSON(cmd)
+	return cmd
+}
+
+func newUpdater(c config.Config) (*update.Updater, error) {
+	path, err := os.Executable()
+	if err != nil {
+		return nil, sandbox.Errorf(sandbox.Internal, "find this program: %w", err)
+	}
+	return &update.Updater{
+		Current: Version(), Path: path, OS: runtime.GOOS, Arch: runtime.GOARCH,
+		Keys: strings.FieldsFunc(releaseKeys, func(r rune) bool { return r == ',' }),
+		URL:  c.Update.URL, StateDir: c.StateDir, Version: versionOf,
+	}, nil
+}
+
+// versionOf starts the program at path and returns what it calls itself.
+func versionOf(ctx context.Context, path string) (string, error) {
+	out, err := exec.CommandContext(ctx, path, "version", "--json").Output()
+	if err != nil {
+		return "", err
+	}
+	var info struct{ Version string }
+	if err := json.Unmarshal(out, &info); err != nil {
+		return "", err
+	}
+	return info.Version, nil
+}
+
+// Bounds on looking for releases unasked.
+const (
+	noticeEvery = 24 * time.Hour
+	noticeTime  = 3 * time.Second
+)
+
+// lookForUpdate looks for a newer release beside what the command does, once a
+// day and only where a person sees it. The function that it returns says what
+// was found, if it is known by then; it never waits and never fails.
+func (p *program) lookForUpdate(ctx context.Context, args []string) (say func()) {
+	quiet := func() {}
+	_, isTerminal := terminal(p.Err)
+	if !isTerminal || releaseKeys == "" || !semver.IsValid(Version()) ||
+		len(args) == 0 || slices.Contains([]string{"mcp", "serve", "update", "version", "help"}, args[0]) {
+		return quiet
+	}
+	c, err := p.load()
+	if err != nil || !c.Update.Notice {
+		return quiet
+	}
+	u, err := newUpdater(c)
+	if err != nil {
+		return quiet
+	}
+	if _, ok := u.CheckedWithin(noticeEvery); ok {
+		return quiet
+	}
+	ctx, cancel := context.WithTimeout(ctx, noticeTime)
+	found := make(chan update.Status, 1)
+	go func() {
+		if status, err := u.Check(ctx); err == nil {
+			found <- status
+		}
+	}()
+	return func() {
+		cancel()
+		select {
+		case s := <-found:
+			if s.Newer {
+				p.say("%s", p.painter(p.Err)(faint)("glovebox "+s.Latest+" is there; glovebox update fetches it"))
+			}
+		default:
+		}
+	}
+}

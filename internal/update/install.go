@@ -1,0 +1,149 @@
+package update
+
+import (
+	"archive/tar"
+	"archive/zip"
+	"compress/gzip"
+	"context"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
+)
+
+// startTime is how long a new program may take to say its version.
+const startTime = 30 * time.Second
+
+// install puts the program of a release's file in the place of path.
+func (u *Updater) install(ctx context.Context, path, version string, f File) (err error) {
+	// It must be beside the program, for it to be renamed there, and nobody
+	// else may write to it. What a killed update left is in the way of none.
+	dir, err := os.MkdirTemp(filepath.Dir(path), ".glovebox-update-")
+	if err != nil {
+		return sandbox.WithHint(sandbox.Errorf(sandbox.Unavailable, "%w", err),
+			"run it as the owner of %s", filepath.Dir(path))
+	}
+	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
+	// The archive, as it comes, is not what is unpacked before it was checked.
+	archive, err := os.CreateTemp(dir, "archive-")
+	if err != nil {
+		return sandbox.Errorf(sandbox.Unavailable, "%w", err)
+	}
+	defer archive.Close()
+	if err := u.download(ctx, f, archive); err != nil {
+		return err
+	}
+	fresh := filepath.Join(dir, filepath.Base(path))
+	if err := unpack(archive, f, fresh); err != nil {
+		return err
+	}
+	if err := u.starts(ctx, fresh, version); err != nil {
+		return err
+	}
+	old := filepath.Join(dir, "old")
+	if err := swap(fresh, path, old, u.OS); err != nil {
+		return sandbox.WithHint(sandbox.Errorf(sandbox.Unavailable, "replace the program: %w", err), "run it as the owner of %s", path)
+	}
+	if err := u.starts(ctx, path, version); err != nil {
+		if back := swap(old, path, fresh, u.OS); back != nil {
+			return errors.Join(err, sandbox.Errorf(sandbox.Internal, "put the old program back: %w", back))
+		}
+		return err
+	}
+	return nil
+}
+
+// starts reports whether the program at path starts and is that version.
+func (u *Updater) starts(ctx context.Context, path, version string) error {
+	ctx, cancel := context.WithTimeout(ctx, startTime)
+	defer cancel()
+	got, err := u.Version(ctx, path)
+	if err == nil && strings.TrimPrefix(got, "v") != strings.TrimPrefix(version, "v") {
+		err = sandbox.Errorf(sandbox.Invalid, "it says that it is %q", got)
+	}
+	if err != nil {
+		return sandbox.WithHint(sandbox.Errorf(sandbox.Unsupported, "the program of release %s does not start here: %w", version, err),
+			"the old one is in place; please report this")
+	}
+	return nil
+}
+
+// swap puts fresh in path's place, and what was there at old.
+func swap(fresh, path, old, system string) error {
+	if system != "windows" {
+		// There is a program at path at every moment.
+		if err := os.Link(path, old); err == nil {
+			return os.Rename(fresh, path)
+		}
+	}
+	// Where there are no hard links, and where a program that runs can be
+	// renamed but not replaced.
+	if err := os.Rename(path, old); err != nil {
+		return err
+	}
+	if err := os.Rename(fresh, path); err != nil {
+		return errors.Join(err, os.Rename(old, path))
+	}
+	return nil
+}
+
+// unpack writes the program in an archive to path.
+func unpack(archive *os.File, f File, path string) error {
+	program := "glovebox"
+	if f.OS == "windows" {
+		program = "glovebox.exe"
+	}
+	r, err := open(archive, f, program)
+	if err != nil {
+		return sandbox.Errorf(sandbox.Invalid, "unpack %s: %w", f.Name, err)
+	}
+	out, err := os.OpenFile(path, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o755)
+	if err != nil {
+		return sandbox.Errorf(sandbox.Unavailable, "unpack %s: %w", f.Name, err)
+	}
+	n, err := io.Copy(out, io.LimitReader(r, maxProgram+1))
+	if n > maxProgram {
+		err = errors.New("the program is too large")
+	}
+	if err == nil {
+		err = out.Sync()
+	}
+	if err = errors.Join(err, out.Close()); err != nil {
+		return sandbox.Errorf(sandbox.Unavailable, "unpack %s: %w", f.Name, err)
+	}
+	return nil
+}
+
+// open finds the program in an archive.
+func open(archive *os.File, f File, program string) (io.Reader, error) {
+	if strings.HasSuffix(f.Name, ".zip") {
+		z, err := zip.NewReader(archive, f.Size)
+		if err != nil {
+			return nil, err
+		}
+		return z.Open(program)
+	}
+	if _, err := archive.Seek(0, io.SeekStart); err != nil {
+		return nil, err
+	}
+	gz, err := gzip.NewReader(archive)
+	if err != nil {
+		return nil, err
+	}
+	for t := tar.NewReader(gz); ; {
+		h, err := t.Next()
+		if errors.Is(err, io.EOF) {
+			return nil, errors.New("there is no " + program + " in it")
+		}
+		if err != nil {
+			return nil, err
+		}
+		if h.Typeflag == tar.TypeReg && strings.TrimPrefix(h.Name, "./") == program {
+			return t, nil
+		}
+	}
+}

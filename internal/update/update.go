@@ -1,0 +1,399 @@
+// Package update replaces the running program by a newer release.
+//
+// A release is announced by a manifest, which is signed with a key that is in
+// the program and names each file with its SHA-256. So the place that a
+// release comes from need not be trusted: what is wrong, cut short or older
+// than what was seen before is refused, and the program stays as it is. The
+// new program must start, under its own version, before and after it takes
+// the old one's place; else the old one is put back.
+//
+// Only the command line imports this package. It keeps a file in the state
+// directory, about what was seen last, and nothing else between calls.
+package update
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"time"
+
+	"aead.dev/minisign"
+	"golang.org/x/mod/semver"
+
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
+)
+
+// DefaultURL is where releases are announced: the newest one's files.
+const DefaultURL = "https://github.com/glovebox-dev/glovebox/releases/latest/download/"
+
+// Names of the announcement, below the URL. The signature is minisign's.
+const (
+	ManifestName  = "manifest.json"
+	SignatureName = "manifest.json.minisig"
+)
+
+// Bounds on what a server may send.
+const (
+	maxManifest = 1 << 20
+	maxArchive  = 512 << 20
+	maxProgram  = 1 << 30
+)
+
+// downloadTime is how long one file may take.
+const downloadTime = 10 * time.Minute
+
+// A Manifest announces a release.
+type Manifest struct {
+	Version   string    `json:"version"` // as git has it: v1.2.3
+	Published time.Time `json:"published"`
+	Files     []File    `json:"files"`
+}
+
+// A File is a release's archive for one platform. The program is in it, named
+// glovebox or glovebox.exe.
+type File struct {
+	OS     string `json:"os"`
+	Arch   string `json:"arch"`
+	Name   string `json:"name"`
+	Size   int64  `json:"size"`
+	SHA256 string `json:"sha256"`
+}
+
+// An Updater updates one program.
+type Updater struct {
+	// Current is the version of the program at Path, for OS and Arch.
+	Current, Path, OS, Arch string
+	// Keys are the public keys, as minisign prints them; one must have signed.
+	Keys []string
+	// URL is below which the files are, DefaultURL if empty.
+	URL string
+	// StateDir is where is kept what was seen last.
+	StateDir string
+	// Client makes requests; nil is one that takes its proxy from the environment.
+	Client *http.Client
+	// Version starts the program at path and returns what it calls itself.
+	Version func(ctx context.Context, path string) (string, error)
+	// Now is the clock; nil is time.Now.
+	Now func() time.Time
+}
+
+// A Status is what a look at the releases found.
+type Status struct {
+	Current string `json:"current"`
+	Latest  string `json:"latest"`
+	// Newer says that Latest is newer than Current.
+	Newer bool `json:"newer"`
+}
+
+// Check looks for a newer release. The errors are of kind Unsupported for a
+// program that is no release, Unavailable if there is no answer, and Invalid
+// for an answer that is not to be trusted.
+func (u *Updater) Check(ctx context.Context) (Status, error) {
+	_, status, err := u.check(ctx)
+	return status, err
+}
+
+func (u *Updater) check(ctx context.Context) (*Manifest, Status, error) {
+	if len(u.Keys) == 0 {
+		return nil, Status{}, sandbox.WithHint(
+			sandbox.Errorf(sandbox.Unsupported, "this program was built from source and knows no key of releases"),
+			"update it as it was made: git pull and make build, or go install")
+	}
+	m, err := u.manifest(ctx)
+	if err != nil {
+		return nil, Status{}, err
+	}
+	if err := u.remember(m); err != nil {
+		return nil, Status{}, err
+	}
+	return m, Status{
+		Current: u.Current,
+		Latest:  m.Version,
+		Newer:   !semver.IsValid(u.Current) || semver.Compare(m.Version, u.Current) > 0,
+	}, nil
+}
+
+// development matches what git describe says of what is no release.
+var development = regexp.MustCompile(`-[0-9]+-g[0-9a-f]{7,}|dirty`)
+
+// Update puts the newest release in the program's place. It does nothing if
+// that is the current one already. force allows an older one, and to replace a
+// development build. The errors are those of Check, Conflict for a program
+// that something else looks after, and Unavailable if a file cannot be had or
+// written; the program is then as it was.
+func (u *Updater) Update(ctx context.Context, force bool) (Status, error) {
+	path, err := filepath.EvalSymlinks(u.Path)
+	if err != nil {
+		return Status{}, sandbox.Errorf(sandbox.Unavailable, "find the program: %w", err)
+	}
+	if err := unmanaged(path, u.OS, exists); err != nil {
+		return Status{}, err
+	}
+	if !force && (!semver.IsValid(u.Current) || development.MatchString(u.Current)) {
+		return Status{}, sandbox.WithHint(sandbox.Errorf(sandbox.Conflict, "version %s is a development build", u.Current),
+			"glovebox update --force replaces it by the newest release")
+	}
+	m, status, err := u.check(ctx)
+	if err != nil {
+		return status, err
+	}
+	switch {
+	case m.Version == u.Current:
+		return status, nil
+	case !status.Newer && !force:
+		return status, sandbox.WithHint(sandbox.Errorf(sandbox.Conflict, "the newest release is %s, older than this program, %s", m.Version, u.Current),
+			"glovebox update --force goes back to it")
+	}
+	file, err := m.file(u.OS, u.Arch)
+	if err != nil {
+		return status, err
+	}
+	return status, u.install(ctx, path, m.Version, file)
+}
+
+func exists(path string) bool { _, err := os.Lstat(path); return err == nil }
+
+// unmanaged returns nil for a program that nothing else looks after.
+func unmanaged(path, system string, exists func(string) bool) error {
+	slashed := strings.ReplaceAll(path, `\`, "/")
+	for _, m := range []struct{ marks, who, how string }{
+		{"/Cellar/ /homebrew/ /linuxbrew/", "Homebrew", "brew upgrade glovebox"},
+		{"/nix/store/", "Nix", "update it there"},
+		{"/snap/", "snap", "snap refresh glovebox"},
+		{"/scoop/apps/", "Scoop", "scoop update glovebox"},
+		{"/WinGet/Packages/", "WinGet", "winget upgrade glovebox"},
+	} {
+		for _, mark := range strings.Fields(m.marks) {
+			if strings.Contains(slashed, mark) {
+				return managedBy(path, m.who, m.how)
+			}
+		}
+	}
+	if system != "linux" {
+		return nil
+	}
+	for list, how := range map[string]string{
+		"/var/lib/dpkg/info/glovebox.list":  "apt-get install --only-upgrade glovebox",
+		"/usr/share/doc/glovebox/installed": "the system's package manager",
+	} {
+		if strings.HasPrefix(path, "/usr/bin/") && exists(list) {
+			return managedBy(path, "a package manager", how)
+		}
+	}
+	return nil
+}
+
+func managedBy(path, who, how string) error {
+	return sandbox.WithHint(sandbox.Errorf(sandbox.Conflict, "%s looks after %s", who, path), "%s", how)
+}
+
+func (m *Manifest) file(system, arch string) (File, error) {
+	for _, f := range m.Files {
+		if f.OS == system && f.Arch == arch {
+			return f, nil
+		}
+	}
+	return File{}, sandbox.Errorf(sandbox.Unsupported, "release %s has nothing for %s/%s", m.Version, system, arch)
+}
+
+// manifest fetches the announcement and checks its signature before it looks
+// at what it says.
+func (u *Updater) manifest(ctx context.Context) (*Manifest, error) {
+	text, err := u.fetchSmall(ctx, ManifestName)
+	if err != nil {
+		return nil, err
+	}
+	signature, err := u.fetchSmall(ctx, SignatureName)
+	if err != nil {
+		return nil, err
+	}
+	signed := false
+	for _, text64 := range u.Keys {
+		var key minisign.PublicKey
+		if err := key.UnmarshalText([]byte(text64)); err != nil {
+			return nil, sandbox.Errorf(sandbox.Internal, "this program's release key: %w", err)
+		}
+		signed = signed || minisign.Verify(key, text, signature)
+	}
+	if !signed {
+		return nil, untrusted("its signature is not by a key of ours")
+	}
+	var m Manifest
+	dec := json.NewDecoder(strings.NewReader(string(text)))
+	if err := dec.Decode(&m); err != nil {
+		return nil, untrusted("the manifest: %w", err)
+	}
+	if !semver.IsValid(m.Version) || m.Published.IsZero() {
+		return nil, untrusted("the manifest has version %q, published %s", m.Version, m.Published)
+	}
+	for _, f := range m.Files {
+		if f.Name == "" || f.Name != filepath.Base(f.Name) || strings.ContainsAny(f.Name, `/\?#%`) || len(f.SHA256) != 2*sha256.Size || f.Size <= 0 || f.Size > maxArchive {
+			return nil, untrusted("the manifest's file %q", f.Name)
+		}
+	}
+	return &m, nil
+}
+
+func untrusted(format string, args ...any) error {
+	return sandbox.WithHint(sandbox.Errorf(sandbox.Invalid, "the release is not to be trusted: "+format, args...),
+		"nothing was changed; if it stays so, somebody may be tampering with the connection")
+}
+
+// seen is what was seen last.
+type seen struct {
+	Version   string    `json:"version"`
+	Published time.Time `json:"published"`
+	Checked   time.Time `json:"checked"`
+}
+
+func (u *Updater) seenPath() string { return filepath.Join(u.StateDir, "update.json") }
+
+// lastSeen returns what was seen last, or nothing if that cannot be told.
+func (u *Updater) lastSeen() (s seen) {
+	data, err := os.ReadFile(u.seenPath())
+	if err != nil || json.Unmarshal(data, &s) != nil {
+		return seen{}
+	}
+	return s
+}
+
+// remember keeps what was seen, and refuses what was published before that: a
+// signed announcement of long ago is not the newest.
+func (u *Updater) remember(m *Manifest) error {
+	if last := u.lastSeen(); m.Published.Before(last.Published) {
+		return untrusted("it was published %s, and %s was seen that is of %s", m.Published.Format(time.DateOnly), last.Version, last.Published.Format(time.DateOnly))
+	}
+	data, err := json.Marshal(seen{Version: m.Version, Published: m.Published, Checked: u.now()})
+	if err == nil {
+		err = os.MkdirAll(u.StateDir, 0o700)
+	}
+	if err == nil {
+		err = writeFile(u.seenPath(), data)
+	}
+	if err != nil {
+		return sandbox.Errorf(sandbox.Unavailable, "remember what was seen: %w", err)
+	}
+	return nil
+}
+
+func (u *Updater) now() time.Time {
+	if u.Now != nil {
+		return u.Now()
+	}
+	return time.Now()
+}
+
+// CheckedWithin reports whether there was a look within d, and what it found.
+func (u *Updater) CheckedWithin(d time.Duration) (Status, bool) {
+	s := u.lastSeen()
+	if age := u.now().Sub(s.Checked); age < 0 || age > d {
+		return Status{}, false
+	}
+	return Status{Current: u.Current, Latest: s.Version, Newer: semver.Compare(s.Version, u.Current) > 0}, true
+}
+
+func (u *Updater) fetchSmall(ctx context.Context, name string) ([]byte, error) {
+	body, err := u.get(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	defer body.Close()
+	data, err := io.ReadAll(io.LimitReader(body, maxManifest+1))
+	if err != nil {
+		return nil, sandbox.Errorf(sandbox.Unavailable, "fetch %s: %w", name, err)
+	}
+	if len(data) > maxManifest {
+		return nil, untrusted("%s is larger than %s", name, sandbox.FormatBytes(maxManifest))
+	}
+	return data, nil
+}
+
+// get opens a file of the release.
+func (u *Updater) get(ctx context.Context, name string) (io.ReadCloser, error) {
+	base := u.URL
+	if base == "" {
+		base = DefaultURL
+	}
+	where, err := url.Parse(base)
+	if err != nil || where.Host == "" {
+		return nil, sandbox.Errorf(sandbox.Invalid, "update URL: %q is no URL", base)
+	}
+	if where.Scheme != "https" && (where.Scheme != "http" || !loopback(where.Hostname())) {
+		return nil, sandbox.WithHint(sandbox.Errorf(sandbox.Invalid, "update URL: %s is not https", base), "releases are fetched over https")
+	}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, where.JoinPath(name).String(), nil)
+	if err != nil {
+		return nil, sandbox.Errorf(sandbox.Invalid, "update URL: %w", err)
+	}
+	client := u.Client
+	if client == nil {
+		client = &http.Client{Timeout: downloadTime}
+	}
+	res, err := client.Do(req)
+	if err != nil {
+		return nil, sandbox.WithHint(sandbox.Errorf(sandbox.Unavailable, "fetch %s: %w", name, err), "is this machine online? a proxy is taken from HTTPS_PROXY")
+	}
+	if res.StatusCode != http.StatusOK {
+		res.Body.Close()
+		return nil, sandbox.Errorf(sandbox.Unavailable, "fetch %s: %s answered %s", name, where.Host, res.Status)
+	}
+	return res.Body, nil
+}
+
+func loopback(host string) bool {
+	ip := net.ParseIP(host)
+	return host == "localhost" || ip != nil && ip.IsLoopback()
+}
+
+// download fetches a file of the release to dst, and checks size and hash.
+func (u *Updater) download(ctx context.Context, f File, dst io.Writer) error {
+	body, err := u.get(ctx, f.Name)
+	if err != nil {
+		return err
+	}
+	defer body.Close()
+	sum := sha256.New()
+	n, err := io.Copy(io.MultiWriter(dst, sum), io.LimitReader(body, f.Size+1))
+	if err != nil {
+		return sandbox.Errorf(sandbox.Unavailable, "fetch %s: %w", f.Name, err)
+	}
+	if n != f.Size {
+		return sandbox.WithHint(untrusted("%s has %d bytes or more and not %d", f.Name, n, f.Size), "nothing was changed; try again")
+	}
+	if got := hex.EncodeToString(sum.Sum(nil)); !strings.EqualFold(got, f.SHA256) {
+		return untrusted("%s has SHA-256 %s and not %s", f.Name, got, f.SHA256)
+	}
+	return nil
+}
+
+// writeFile writes a file at once or not at all.
+func writeFile(path string, data []byte) error {
+	f, err := os.CreateTemp(filepath.Dir(path), ".update-*")
+	if err != nil {
+		return err
+	}
+	_, err = f.Write(data)
+	if err = errors.Join(err, f.Close()); err == nil {
+		err = os.Rename(f.Name(), path)
+	}
+	if err != nil {
+		return errors.Join(err, os.Remove(f.Name()))
+	}
+	return nil
+}
+
+// Sign returns the signature of a manifest, for those who make releases.
+func Sign(manifest []byte, key minisign.PrivateKey) []byte {
+	return minisign.SignWithComments(key, manifest, fmt.Sprintf("manifest of %d bytes", len(manifest)), "signature of a Glovebox release")
+}
