@@ -6,6 +6,7 @@ import (
 
 	"github.com/glovebox-dev/glovebox/internal/mcpserver"
 	"github.com/glovebox-dev/glovebox/internal/mcpserver/profile"
+	"github.com/glovebox-dev/glovebox/internal/mcpserver/profile/automata"
 	"github.com/glovebox-dev/glovebox/internal/mcpserver/profile/interpreter"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
@@ -13,14 +14,17 @@ import (
 // A profileMaker makes a profile.
 type profileMaker struct {
 	name string
-	new  func(profile.Options) profile.Profile
+	new  func(*System, profile.Options) profile.Profile
 }
 
 // profiles returns the makers of all profiles, in the order of the
 // documentation.
 func profiles() []profileMaker {
 	return []profileMaker{
-		{interpreter.Name, interpreter.New},
+		{automata.Name, func(s *System, o profile.Options) profile.Profile {
+			return automata.New(automata.Options{Options: o, Engine: s.Engine})
+		}},
+		{interpreter.Name, func(_ *System, o profile.Options) profile.Profile { return interpreter.New(o) }},
 	}
 }
 
@@ -40,7 +44,7 @@ func (s *System) profile(name string) (*profile.Profile, error) {
 	}
 	for _, m := range profiles() {
 		if m.name == name {
-			p := m.new(s.profileOptions())
+			p := m.new(s, s.profileOptions())
 			return &p, nil
 		}
 	}

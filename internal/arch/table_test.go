@@ -28,6 +28,7 @@ var table = []row{
 	{"auth", "sandbox"},
 	{"mcpserver", "auth, mcpserver/profile, sandbox"},
 	{"mcpserver/profile", "auth, sandbox"},
+	{"mcpserver/profile/automata", "auth, mcpserver/profile, sandbox"},
 	{"mcpserver/profile/interpreter", "auth, mcpserver/profile, sandbox"},
 	{"httpserver", "auth, sandbox"},
 	{"config", "sandbox"},

@@ -49,10 +49,10 @@ func decode(args json.RawMessage, required []string, in any) error {
 		name := strings.TrimPrefix(wrong.Field, ".")
 		return sandbox.Errorf(sandbox.Invalid, "%s: a %s is not %s", name, wrong.Value, kindOf(wrong))
 	}
-	if err != nil {
+	if err != nil && sandbox.KindOf(err) != sandbox.Invalid { // an argument's own decoder said better
 		return sandbox.Errorf(sandbox.Invalid, "arguments: %w", err)
 	}
-	return nil
+	return err
 }
 
 // kindOf names what JSON should have had.

@@ -1,0 +1,249 @@
+// Package automata is the profile of Automata Labs' code-sandbox-mcp: sandboxes
+// that are made, filled, used through shell commands as root in /app, and
+// stopped, by an id.
+//
+// Only package app imports it. [New] makes a profile that lives as long as its
+// server and remembers nothing: a container's id is a sandbox's.
+package automata
+
+import (
+	"context"
+	"io"
+	"net/url"
+	"path"
+	"strings"
+
+	"github.com/glovebox-dev/glovebox/internal/auth"
+	"github.com/glovebox-dev/glovebox/internal/mcpserver/profile"
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
+)
+
+// Name is what the profile goes by.
+const Name = "automata"
+
+const (
+	defaultImage = "python:3.12-slim-bookworm"
+	// workDir is where commands run and relative paths begin.
+	workDir = "/app"
+)
+
+// Engine is what this profile needs beyond other profiles.
+type Engine interface {
+	profile.Engine
+	// WriteFileAsRoot writes a file as root of the sandbox, making its
+	// parents.
+	WriteFileAsRoot(ctx context.Context, p sandbox.Principal, id, path string, r io.Reader) error
+}
+
+// Options are what New needs. Engine must be set.
+type Options struct {
+	profile.Options
+	Engine Engine
+	// Host copies between this machine and sandboxes. It is nil where the
+	// client is not on this machine, or the operator allowed no directory.
+	Host Host
+}
+
+// A Host copies files, and directories with all that is in them, between
+// directories of this machine that the operator allowed and sandboxes. What it
+// may not reach gives an error that says what may be.
+type Host interface {
+	CopyIn(ctx context.Context, p sandbox.Principal, id, from, to string) error
+	CopyOut(ctx context.Context, p sandbox.Principal, id, from, to string) error
+}
+
+type server struct{ opts Options }
+
+const (
+	idProperty = `"container_id":{"type":"string","description":"ID of the container returned from the initialize call"}`
+
+	initializeInput = `{"type":"object","properties":{` +
+		`"image":{"type":"string","description":"Image of the new environment, such as python:3.12-slim-bookworm","default":"` + defaultImage + `"}}}`
+
+	writeInput = `{"type":"object","properties":{` + idProperty + `,` +
+		`"file_name":{"type":"string","description":"Name of the file to create"},` +
+		`"file_contents":{"type":"string","description":"What the file is to hold"},` +
+		`"dest_dir":{"type":"string","description":"Directory to create it in; default ${WORKDIR}"}},` +
+		`"required":["container_id","file_name","file_contents"]}`
+
+	execInput = `{"type":"object","properties":{` + idProperty + `,` +
+		`"commands":{"type":"array","items":{"type":"string"},"description":"Commands to run in order until one fails, such as [\"pip install numpy\", \"python script.py\"]"}},` +
+		`"required":["container_id","commands"]}`
+
+	copyProjectInput = `{"type":"object","properties":{` + idProperty + `,` +
+		`"local_src_dir":{"type":"string","description":"Path of a directory on this machine"},` +
+		`"dest_dir":{"type":"string","description":"Where to put it in the sandbox, relative to the working directory"}},` +
+		`"required":["container_id","local_src_dir"]}`
+
+	copyFileInput = `{"type":"object","properties":{` + idProperty + `,` +
+		`"local_src_file":{"type":"string","description":"Path of a file on this machine"},` +
+		`"dest_path":{"type":"string","description":"Where to put it in the sandbox, relative to the working directory"}},` +
+		`"required":["container_id","local_src_file"]}`
+
+	copyOutInput = `{"type":"object","properties":{` + idProperty + `,` +
+		`"container_src_path":{"type":"string","description":"Path of a file in the sandbox"},` +
+		`"local_dest_path":{"type":"string","description":"Where to put it on this machine; default: its name, in the current directory"}},` +
+		`"required":["container_id","container_src_path"]}`
+
+	stopInput = `{"type":"object","properties":{` + idProperty + `},"required":["container_id"]}`
+)
+
+// New returns the profile.
+func New(o Options) profile.Profile {
+	s := &server{opts: o}
+	write := profile.Tool{
+		Name:        "write_file_sandbox",
+		Description: "Write a text file in the sandbox. It replaces one that is there.",
+		Input:       writeInput, Scope: auth.ScopeFiles, Destructive: true,
+		Run: profile.Typed(writeInput, s.write),
+	}
+	// The documentation has it under this name.
+	documented := write
+	documented.Name = "write_file"
+	return profile.Profile{
+		Name:          Name,
+		ServerName:    "code-sandbox-mcp",
+		ServerVersion: "v1.0.0",
+		Tools: []profile.Tool{
+			{
+				Name: "sandbox_initialize",
+				Description: "Start a new, sealed environment to run code in. Returns a container_id, by which the other tools know it. " +
+					"It is bounded in memory, processor time and processes, and has no network unless the operator allowed one.",
+				Input: initializeInput, Scope: auth.ScopeRun,
+				Run: profile.Typed(initializeInput, s.initialize),
+			},
+			{
+				Name:        "copy_project",
+				Description: "Copy a directory of this machine, with all that is in it, into the sandbox.",
+				Input:       copyProjectInput, Scope: auth.ScopeFiles, Destructive: true,
+				Run: profile.Typed(copyProjectInput, s.copyProject),
+			},
+			documented,
+			write,
+			{
+				Name: "sandbox_exec",
+				Description: "Run shell commands in the sandbox, in order until one fails, each in a new shell as root in " + workDir +
+					". Returns what they wrote.",
+				Input: execInput, Scope: auth.ScopeRun, Destructive: true,
+				Run: profile.Typed(execInput, s.exec),
+			},
+			{
+				Name:        "copy_file",
+				Description: "Copy one file of this machine into the sandbox.",
+				Input:       copyFileInput, Scope: auth.ScopeFiles, Destructive: true,
+				Run: profile.Typed(copyFileInput, s.copyFile),
+			},
+			{
+				Name:        "copy_file_from_sandbox",
+				Description: "Copy one file of the sandbox to this machine.",
+				Input:       copyOutInput, Scope: auth.ScopeFiles, Destructive: true,
+				Run: profile.Typed(copyOutInput, s.copyOut),
+			},
+			{
+				Name:        "sandbox_stop",
+				Description: "Stop the sandbox and remove all that is in it. What runs in it has ten seconds to end by itself.",
+				Input:       stopInput, Scope: auth.ScopeRun, Destructive: true,
+				Run: profile.Typed(stopInput, s.stop),
+			},
+		},
+		Resources: []profile.Resource{{
+			Template:    "containers://{id}/logs",
+			Name:        "Container Logs",
+			Description: "Everything that commands wrote in the sandbox, in order; then the same stdout and stderr apart. Subscribe to hear of more.",
+			MIMEType:    "text/plain",
+			SandboxID:   sandboxOf,
+			Read:        s.logs,
+		}},
+	}
+}
+
+// sandboxOf returns the sandbox that containers://ID/logs is about.
+func sandboxOf(u *url.URL) string {
+	if u.Scheme != "containers" || u.Path != "/logs" {
+		return ""
+	}
+	return u.Host
+}
+
+// resolve makes a path in the sandbox absolute.
+func resolve(name string) string {
+	if !path.IsAbs(name) {
+		name = path.Join(workDir, name)
+	}
+	return path.Clean(name)
+}
+
+// makeWorkDir is run in every new sandbox. The directory is the user's, so that
+// files which the user writes fit in, too.
+const makeWorkDir = `mkdir -p "$1" && { chown "$2:$2" "$1" 2>/dev/null || :; }`
+
+func (s *server) initialize(ctx context.Context, c profile.Call, in struct {
+	Image string `json:"image"`
+}) (profile.Result, error) {
+	r := sandbox.CreateRequest{Image: in.Image, Limits: sandbox.Limits{Idle: s.opts.Idle}}
+	var sb sandbox.Sandbox
+	var note string
+	var err error
+	if in.Image == "" || in.Image == defaultImage {
+		sb, note, err = profile.CreateDefault(ctx, s.opts.Options, c.Principal, r, defaultImage)
+	} else {
+		sb, err = s.opts.Engine.Create(ctx, c.Principal, r)
+	}
+	if err != nil {
+		return profile.Result{}, err
+	}
+	run, err := c.Run(ctx, sandbox.RunRequest{SandboxID: sb.ID, Dir: "/", Root: true,
+		Argv: []string{"/bin/sh", "-c", makeWorkDir, "sh", workDir, userID}})
+	if err == nil && run.Verdict.Code != sandbox.OK {
+		err = sandbox.Errorf(sandbox.Unsupported, "image: cannot make %s in %q: %s", workDir, sb.Image, run.Verdict.Cause)
+	}
+	if err != nil {
+		// Nobody would learn of its id.
+		s.discard(ctx, c.Principal, sb.ID)
+		return profile.Result{}, err
+	}
+	res := profile.Text("container_id: " + sb.ID)
+	if note != "" {
+		res.Texts = append(res.Texts, note)
+	}
+	return res, nil
+}
+
+// discard stops a sandbox that its caller does not get.
+func (s *server) discard(ctx context.Context, p sandbox.Principal, id string) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopGrace)
+	defer cancel()
+	if err := s.opts.Engine.Stop(ctx, p, id); err != nil {
+		s.opts.Log.Error("stop a sandbox that was not ready", "sandbox", id, "error", err)
+	}
+}
+
+// given returns an error for the first argument of names that is empty, in the
+// original's words.
+func given(pairs ...string) error {
+	for i := 0; i < len(pairs); i += 2 {
+		if pairs[i+1] == "" {
+			return profile.Missing(pairs[i])
+		}
+	}
+	return nil
+}
+
+func (s *server) write(ctx context.Context, c profile.Call, in struct {
+	ID       string `json:"container_id"`
+	Name     string `json:"file_name"`
+	Contents string `json:"file_contents"`
+	Dir      string `json:"dest_dir"`
+}) (profile.Result, error) {
+	if err := given("container_id", in.ID, "file_name", in.Name); err != nil {
+		return profile.Result{}, err
+	}
+	full := resolve(path.Join(resolve(in.Dir), in.Name))
+	if path.IsAbs(in.Name) {
+		full = resolve(in.Name)
+	}
+	if err := s.opts.Engine.WriteFileAsRoot(ctx, c.Principal, in.ID, full, strings.NewReader(in.Contents)); err != nil {
+		return profile.Result{}, err
+	}
+	return profile.Text("Successfully wrote file " + full + " to container " + in.ID), nil
+}
