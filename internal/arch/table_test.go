@@ -20,8 +20,10 @@ var table = []row{
 	{"driver", "sandbox"},
 	{"driver/drivertest", "driver, guestapi, sandbox"},
 	{"driver/fake", "driver, guest, sandbox"},
-	{"driver/gvisor", "driver, driver/gvisor/early, guestapi, sandbox"},
+	{"driver/gvisor", "driver, driver/gvisor/early, guestapi, image, sandbox"},
 	{"driver/gvisor/early", "nothing"},
+	{"image", "image/erofs, sandbox"},
+	{"image/erofs", "nothing"},
 	{"interpreter", "guestapi, sandbox"},
 	{"store", "sandbox"},
 	{"engine", "driver, guestapi, interpreter, sandbox, store"},
@@ -44,7 +46,10 @@ var table = []row{
 var outside = map[string][]string{
 	"aead.dev/minisign":                      {"update"},
 	"github.com/coreos/go-oidc/v3":           {"auth"},
+	"github.com/erofs/go-erofs":              {"tests"}, // a reader of what image/erofs writes
 	"github.com/google/go-cmp":               {"tests"},
+	"github.com/google/go-containerregistry": {"image"},
+	"github.com/klauspost/compress":          {"image"},
 	"github.com/modelcontextprotocol/go-sdk": {"mcpserver"},
 	"github.com/opencontainers/runtime-spec": {"driver/gvisor"},
 	"github.com/pelletier/go-toml/v2":        {"clientconfig"},
@@ -53,7 +58,7 @@ var outside = map[string][]string{
 	"github.com/tailscale/hujson":            {"clientconfig"},
 	"go.yaml.in/yaml/v3":                     {"config"},
 	"golang.org/x/mod":                       {"cli", "update"},
-	"golang.org/x/sys":                       {"driver/drivertest", "driver/fake", "driver/gvisor", "guest", "store", "tests"}, // system calls are not an SDK
+	"golang.org/x/sys":                       {"driver/drivertest", "driver/fake", "driver/gvisor", "guest", "image", "image/erofs", "store", "tests"}, // system calls are not an SDK
 	"golang.org/x/term":                      {"cli"},
 	"golang.org/x/time":                      {"auth", "httpserver"},
 	"gvisor.dev/gvisor":                      {"driver/gvisor"},

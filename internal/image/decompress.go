@@ -1,0 +1,173 @@
+package image
+
+import (
+	"bufio"
+	"bytes"
+	"io"
+	"sync"
+
+	"github.com/klauspost/compress/gzip"
+	"github.com/klauspost/compress/zstd"
+
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
+)
+
+// freeSize is how large a layer may become, in bytes, before it is looked at
+// how much smaller it is compressed.
+const freeSize = 256 << 20
+
+// maxWindow bounds the memory that reading zstd takes, in bytes: what its own
+// tool accepts unasked.
+const maxWindow = 128 << 20
+
+// decompress returns what r has, uncompressed if it begins like gzip or zstd.
+// It is an error, of kind Exhausted, if more than ratio times as much comes out
+// as went in.
+func decompress(r io.Reader, ratio int64) (io.ReadCloser, error) {
+	in := &counter{r: r}
+	buf := bufio.NewReaderSize(in, 256<<10)
+	magic, err := buf.Peek(4)
+	if err != nil && err != io.EOF {
+		return nil, err
+	}
+	switch {
+	case bytes.HasPrefix(magic, []byte{0x1f, 0x8b}):
+		z, err := gzip.NewReader(buf)
+		if err != nil {
+			return nil, badCompression(err)
+		}
+		return &expander{Reader: z, close: func() { z.Close() }, in: in, ratio: ratio}, nil
+	case bytes.HasPrefix(magic, []byte{0x28, 0xb5, 0x2f, 0xfd}):
+		z, err := zstd.NewReader(buf, zstd.WithDecoderMaxWindow(maxWindow), zstd.WithDecoderConcurrency(1))
+		if err != nil {
+			return nil, badCompression(err)
+		}
+		return &expander{Reader: z, close: z.Close, in: in, ratio: ratio}, nil
+	}
+	return io.NopCloser(buf), nil
+}
+
+func badCompression(err error) error {
+	if err == io.ErrUnexpectedEOF {
+		return sandbox.Errorf(sandbox.Invalid, "the compressed data end too early")
+	}
+	return sandbox.Errorf(sandbox.Invalid, "the compressed data are broken: %w", err)
+}
+
+type counter struct {
+	r   io.Reader
+	n   int64
+	err error // of r, other than its end
+}
+
+func (c *counter) Read(b []byte) (int, error) {
+	n, err := c.r.Read(b)
+	c.n += int64(n)
+	if err != nil && err != io.EOF {
+		c.err = err
+	}
+	return n, err
+}
+
+// expander reads what is compressed.
+type expander struct {
+	io.Reader
+	close func()
+	in    *counter
+	out   int64
+	ratio int64
+}
+
+func (e *expander) Read(b []byte) (int, error) {
+	n, err := e.Reader.Read(b)
+	e.out += int64(n)
+	if e.out > freeSize && e.out/e.ratio > e.in.n {
+		return 0, sandbox.Errorf(sandbox.Exhausted, "it becomes more than %d times as large as it is, which no honest layer does", e.ratio)
+	}
+	if err != nil && err != io.EOF {
+		if e.in.err != nil {
+			return n, e.in.err
+		}
+		err = badCompression(err)
+	}
+	return n, err
+}
+
+func (e *expander) Close() error {
+	e.close()
+	return nil
+}
+
+// How much is read ahead: so many pieces of so many bytes.
+const (
+	aheadPieces = 4
+	aheadSize   = 256 << 10
+)
+
+// ahead reads in the background, so that decompressing takes one processor and
+// writing another.
+type ahead struct {
+	full, empty chan []byte
+	stop        chan struct{}
+	ended       sync.WaitGroup
+	err         error // of the reader; read after full is closed
+	now         []byte
+	at          int
+}
+
+func readAhead(r io.Reader) *ahead {
+	a := &ahead{full: make(chan []byte, aheadPieces), empty: make(chan []byte, aheadPieces), stop: make(chan struct{})}
+	for range aheadPieces {
+		a.empty <- make([]byte, aheadSize)
+	}
+	a.ended.Go(func() {
+		defer close(a.full)
+		for {
+			var b []byte
+			select {
+			case b = <-a.empty:
+			case <-a.stop:
+				return
+			}
+			n, err := io.ReadFull(r, b[:cap(b)])
+			if n > 0 {
+				a.full <- b[:n] // never waits: there are no more pieces than fit
+			}
+			if err != nil {
+				if err == io.ErrUnexpectedEOF {
+					err = io.EOF
+				}
+				a.err = err
+				return
+			}
+		}
+	})
+	return a
+}
+
+func (a *ahead) Read(b []byte) (int, error) {
+	for a.at == len(a.now) {
+		if a.now != nil {
+			a.empty <- a.now
+			a.now = nil
+		}
+		next, ok := <-a.full
+		if !ok {
+			a.at = 0
+			if a.err == nil {
+				return 0, io.ErrClosedPipe
+			}
+			return 0, a.err
+		}
+		a.now, a.at = next, 0
+	}
+	n := copy(b, a.now[a.at:])
+	a.at += n
+	return n, nil
+}
+
+// Close ends the reading and returns when it has ended.
+func (a *ahead) Close() {
+	close(a.stop)
+	a.ended.Wait()
+}

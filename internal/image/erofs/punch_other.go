@@ -1,0 +1,7 @@
+//go:build !linux
+
+package erofs
+
+import "os"
+
+func punch(*os.File, int64, int64) {}

@@ -1,0 +1,182 @@
+package image
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net/http"
+	"os"
+	"time"
+
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
+)
+
+const (
+	// fetchTries is how often a fetch that breaks off is continued without
+	// getting any further.
+	fetchTries = 4
+	// fetchStall is how long a registry may say nothing.
+	fetchStall = 30 * time.Second
+)
+
+// A blobFetch is what is to be fetched.
+type blobFetch struct {
+	hash v1.Hash
+	size int64
+	read func(int64) // is told of every piece; what was there already is one
+}
+
+// fetch brings a blob here, unless it is. What an earlier fetch left is
+// continued. The blob is here, whole and with its digest, or not at all.
+func (s *Store) fetch(ctx context.Context, src *source, b blobFetch) (err error) {
+	unlock, err := s.lock(ctx, "blob-"+b.hash.Hex, true, nil)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	if fi, err := os.Stat(s.blobPath(b.hash)); err == nil && fi.Size() == b.size {
+		b.read(b.size)
+		return nil
+	}
+	path := s.path(partialDir, b.hash.Hex)
+	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+	if err != nil {
+		return explainWrite(err)
+	}
+	defer f.Close()
+	p := &part{f: f, blobFetch: b}
+	if err := p.resume(); err != nil {
+		return err
+	}
+	for tries := 0; p.have < b.size; {
+		before := p.have
+		err := p.more(ctx, src)
+		if err == nil {
+			break
+		}
+		if errors.Is(err, sandbox.Exhausted) || errors.Is(err, sandbox.Invalid) {
+			// Nothing that can be continued, or no space for it.
+			return errors.Join(err, os.Remove(path))
+		}
+		if tries++; p.have > before {
+			tries = 0
+		}
+		if ctx.Err() != nil {
+			return ctx.Err()
+		}
+		if tries >= fetchTries || errors.Is(err, sandbox.NotFound) {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(time.Second << tries / 4):
+		}
+	}
+	if got := hex.EncodeToString(p.sum.Sum(nil)); got != b.hash.Hex {
+		return errors.Join(os.Remove(path), sandbox.WithHint(
+			sandbox.Errorf(sandbox.Invalid, "%s came with the digest sha256:%s", b.hash, got),
+			"try again; if it stays so, the registry is broken or somebody tampers with the way to it"))
+	}
+	if err := f.Sync(); err != nil {
+		return explainWrite(err)
+	}
+	return os.Rename(path, s.blobPath(b.hash))
+}
+
+// part is a blob that is being fetched.
+type part struct {
+	blobFetch
+	f    *os.File
+	have int64
+	sum  interface {
+		io.Writer
+		Sum([]byte) []byte
+	}
+}
+
+// resume reads what is there already: its digest is of all.
+func (p *part) resume() error {
+	p.sum = sha256.New()
+	n, err := io.Copy(p.sum, io.LimitReader(p.f, p.size))
+	if err != nil {
+		return err
+	}
+	p.have = n
+	p.read(n)
+	return p.f.Truncate(n)
+}
+
+// more fetches from where p is, to the end or as far as it goes.
+func (p *part) more(ctx context.Context, src *source) error {
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	stalled := sandbox.Errorf(sandbox.Unavailable, "registry %s: sent nothing for %v", shown(src.repo.RegistryStr()), fetchStall)
+	stall := time.AfterFunc(fetchStall, func() { cancel(stalled) })
+	defer stall.Stop()
+	header := http.Header{}
+	if p.have > 0 {
+		header.Set("Range", fmt.Sprintf("bytes=%d-", p.have))
+	}
+	resp, err := src.get(ctx, "blobs", p.hash.String(), header)
+	if err != nil {
+		return explainStall(ctx, err)
+	}
+	defer resp.Body.Close()
+	if p.have > 0 && resp.StatusCode != http.StatusPartialContent {
+		// It does not continue, but begins anew.
+		if err := p.f.Truncate(0); err != nil {
+			return err
+		}
+		p.read(-p.have)
+		p.have, p.sum = 0, sha256.New()
+	}
+	buf := make([]byte, 256<<10)
+	for {
+		n, err := resp.Body.Read(buf)
+		stall.Reset(fetchStall)
+		if p.have+int64(n) > p.size {
+			return sandbox.Errorf(sandbox.Invalid, "%s is longer than its manifest says", p.hash)
+		}
+		if n > 0 {
+			if _, err := p.f.WriteAt(buf[:n], p.have); err != nil {
+				return explainWrite(err)
+			}
+			_, _ = p.sum.Write(buf[:n])
+			p.have += int64(n)
+			p.read(int64(n))
+		}
+		switch {
+		case p.have == p.size:
+			return nil
+		case err == io.EOF:
+			return sandbox.Errorf(sandbox.Unavailable, "registry %s: %s broke off after %d of %d bytes",
+				shown(src.repo.RegistryStr()), p.hash, p.have, p.size)
+		case err != nil:
+			return explainStall(ctx, explainRegistry(err, src.ref))
+		}
+	}
+}
+
+func explainStall(ctx context.Context, err error) error {
+	if cause := context.Cause(ctx); cause != nil && ctx.Err() != nil {
+		return cause
+	}
+	return err
+}
+
+// keep puts a small blob into the store.
+func (s *Store) keep(h v1.Hash, data []byte) error {
+	if fi, err := os.Stat(s.blobPath(h)); err == nil && fi.Size() == int64(len(data)) {
+		return nil
+	} else if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return explainWrite(writeFile(s.blobPath(h), data))
+}

@@ -1,0 +1,16 @@
+//go:build !unix
+
+package image
+
+import (
+	"io/fs"
+	"os"
+
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
+)
+
+func tryLock(string, bool) (*os.File, error) {
+	return nil, sandbox.Errorf(sandbox.Unsupported, "images are not kept on this system")
+}
+
+func diskSize(fi fs.FileInfo) int64 { return fi.Size() }

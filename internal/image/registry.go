@@ -1,0 +1,215 @@
+package image
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/google/go-containerregistry/pkg/name"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/remote/transport"
+	"github.com/google/go-containerregistry/pkg/v1/types"
+
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
+)
+
+// A source is a repository in a registry that is asked for an image.
+type source struct {
+	repo   name.Repository
+	ref    name.Reference
+	client *http.Client
+}
+
+// sources returns where an image may come from, in the order in which they are
+// asked.
+func (s *Store) sources(ref name.Reference) ([]name.Reference, error) {
+	host := ref.Context().RegistryStr()
+	if len(s.opts.Registries) > 0 && !slices.ContainsFunc(s.opts.Registries, func(r string) bool { return sameRegistry(r, host) }) {
+		return nil, sandbox.WithHint(sandbox.Errorf(sandbox.Unsupported, "image: this server fetches nothing from %s", shown(host)),
+			"the operator allows registries by images.registries; allowed are %s", strings.Join(s.opts.Registries, ", "))
+	}
+	var list []name.Reference
+	for registry, mirrors := range s.opts.Mirrors {
+		if !sameRegistry(registry, host) {
+			continue
+		}
+		for _, m := range mirrors {
+			full := strings.TrimSuffix(m, "/") + "/" + ref.Context().RepositoryStr()
+			sep := ":"
+			if _, ok := ref.(name.Digest); ok {
+				sep = "@"
+			}
+			r, err := name.ParseReference(full+sep+ref.Identifier(), name.WeakValidation)
+			if err != nil {
+				return nil, sandbox.Errorf(sandbox.Invalid, "images.mirrors: %s: %w", quote(m), err)
+			}
+			list = append(list, r)
+		}
+	}
+	return append(list, ref), nil
+}
+
+// sameRegistry reports whether a registry, as people write it, is host.
+func sameRegistry(registry, host string) bool {
+	r, err := name.NewRegistry(registry, name.WeakValidation)
+	return err == nil && r.RegistryStr() == host
+}
+
+// shown returns the name of a registry as people know it.
+func shown(host string) string {
+	if host == name.DefaultRegistry {
+		return "docker.io"
+	}
+	return host
+}
+
+// connect says who we are to a registry, if it wants to know.
+func (s *Store) connect(ctx context.Context, ref name.Reference) (*source, error) {
+	repo := ref.Context()
+	auth, err := s.opts.Keychain.Resolve(repo)
+	if err != nil {
+		return nil, sandbox.WithHint(sandbox.Errorf(sandbox.Unavailable, "credentials for %s: %w", shown(repo.RegistryStr()), err),
+			"log in again with docker login or podman login, or remove what is broken from their configuration")
+	}
+	base := &guardedTransport{base: s.opts.Transport, local: isLoopback(repo.RegistryStr())}
+	rt, err := transport.NewWithContext(ctx, repo.Registry, auth, base, []string{repo.Scope(transport.PullScope)})
+	if err != nil {
+		return nil, explainRegistry(err, ref)
+	}
+	return &source{repo: repo, ref: ref, client: &http.Client{Transport: rt, CheckRedirect: base.redirect}}, nil
+}
+
+// guardedTransport sends what is not encrypted to this machine only, and lets
+// no registry elsewhere send us to this machine.
+type guardedTransport struct {
+	base  http.RoundTripper
+	local bool // the registry is on this machine
+}
+
+func (g *guardedTransport) RoundTrip(r *http.Request) (*http.Response, error) {
+	local := isLoopback(r.URL.Host)
+	switch {
+	case local && !g.local:
+		return nil, sandbox.Errorf(sandbox.Unavailable, "the registry sends us to %s, on this machine", r.URL.Host)
+	case r.URL.Scheme != "https" && !local:
+		return nil, sandbox.WithHint(sandbox.Errorf(sandbox.Unavailable, "%s does not speak HTTPS, and only a registry on this machine need not", r.URL.Host),
+			"reach it through a tunnel or a proxy on this machine")
+	}
+	return g.base.RoundTrip(r)
+}
+
+func (g *guardedTransport) redirect(_ *http.Request, via []*http.Request) error {
+	const most = 10
+	if len(via) >= most {
+		return errors.New("too many redirects")
+	}
+	return nil
+}
+
+// isLoopback reports whether a host, with a port or without, is this machine.
+func isLoopback(host string) bool {
+	if h, _, err := net.SplitHostPort(host); err == nil {
+		host = h
+	}
+	host = strings.Trim(host, "[]")
+	ip := net.ParseIP(host)
+	return host == "localhost" || strings.HasSuffix(host, ".localhost") || ip != nil && ip.IsLoopback()
+}
+
+// get asks for something of the repository. The caller closes the body.
+func (src *source) get(ctx context.Context, kind, id string, header http.Header) (*http.Response, error) {
+	u := url.URL{Scheme: src.repo.Scheme(), Host: src.repo.RegistryStr(), Path: fmt.Sprintf("/v2/%s/%s/%s", src.repo.RepositoryStr(), kind, id)}
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), nil)
+	if err != nil {
+		return nil, err
+	}
+	for k, v := range header {
+		req.Header[k] = v
+	}
+	resp, err := src.client.Do(req)
+	if err != nil {
+		return nil, explainRegistry(err, src.ref)
+	}
+	if err := transport.CheckError(resp, http.StatusOK, http.StatusPartialContent); err != nil {
+		resp.Body.Close()
+		return nil, explainRegistry(err, src.ref)
+	}
+	return resp, nil
+}
+
+// manifestTypes are what is understood of what a registry may answer.
+var manifestTypes = []types.MediaType{
+	types.OCIManifestSchema1, types.DockerManifestSchema2, types.OCIImageIndex, types.DockerManifestList,
+}
+
+// manifest fetches a manifest or an index, by tag or digest, checked.
+func (src *source) manifest(ctx context.Context, id string) (data []byte, h v1.Hash, kind types.MediaType, err error) {
+	accept := make([]string, 0, len(manifestTypes))
+	for _, t := range manifestTypes {
+		accept = append(accept, string(t))
+	}
+	resp, err := src.get(ctx, "manifests", id, http.Header{"Accept": {strings.Join(accept, ", ")}})
+	if err != nil {
+		return nil, h, "", err
+	}
+	defer resp.Body.Close()
+	data, err = io.ReadAll(io.LimitReader(resp.Body, maxManifest+1))
+	if err != nil {
+		return nil, h, "", explainRegistry(err, src.ref)
+	}
+	if len(data) > maxManifest {
+		return nil, h, "", sandbox.Errorf(sandbox.Invalid, "the manifest is larger than %s", sandbox.FormatBytes(maxManifest))
+	}
+	if h, _, err = v1.SHA256(bytes.NewReader(data)); err != nil {
+		return nil, h, "", err
+	}
+	if want, err := v1.NewHash(id); err == nil && want != h {
+		return nil, h, "", sandbox.Errorf(sandbox.Invalid, "the registry sent a manifest with the digest %s for %s", h, want)
+	}
+	mime, _, _ := strings.Cut(resp.Header.Get("Content-Type"), ";")
+	return data, h, types.MediaType(mime), nil
+}
+
+// explainRegistry gives what a registry, or the way to it, answered its kind
+// and a remedy.
+func explainRegistry(err error, ref name.Reference) error {
+	host, image := shown(ref.Context().RegistryStr()), familiar(ref.Name())
+	if known := new(sandbox.Error); errors.As(err, &known) {
+		return known
+	}
+	if errors.Is(err, context.Canceled) || errors.Is(err, context.DeadlineExceeded) {
+		return err
+	}
+	answer := new(transport.Error)
+	if !errors.As(err, &answer) {
+		return sandbox.WithHint(sandbox.Errorf(sandbox.Unavailable, "registry %s: %w", host, unwrapURL(err)),
+			"check its name, and that this machine reaches it")
+	}
+	switch code := answer.StatusCode; {
+	case code == http.StatusUnauthorized || code == http.StatusForbidden:
+		return sandbox.WithHint(sandbox.Errorf(sandbox.NotFound, "registry %s denies %s, or does not have it", host, image),
+			"check the name; for a private image, docker login %s or podman login %s first", host, host)
+	case code == http.StatusNotFound:
+		return sandbox.WithHint(sandbox.Errorf(sandbox.NotFound, "registry %s has no %s", host, image), "check the name and the tag")
+	case code == http.StatusTooManyRequests:
+		return sandbox.WithHint(sandbox.Errorf(sandbox.Exhausted, "registry %s wants fewer requests", host),
+			"wait, or log in: known users may ask more often")
+	default:
+		return sandbox.Errorf(sandbox.Unavailable, "registry %s answers %d %s", host, code, http.StatusText(code))
+	}
+}
+
+// unwrapURL leaves out the address, which may hold what is nobody's business.
+func unwrapURL(err error) error {
+	if u := new(url.Error); errors.As(err, &u) {
+		return u.Err
+	}
+	return err
+}

@@ -1,0 +1,344 @@
+package image
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"maps"
+	"net/http"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/google/go-containerregistry/pkg/authn"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
+)
+
+// Options configure a Store.
+type Options struct {
+	// Dir is the directory that holds everything. It is made.
+	Dir string
+	// Limits bound each image; a zero is that of [DefaultLimits].
+	Limits Limits
+	// MaxBytes is how large the store may become, in bytes, before images that
+	// came from a registry are removed again, those first that were not used
+	// the longest. Zero is no bound.
+	MaxBytes int64
+	// Registries are the only ones to fetch from, by host; none is all.
+	Registries []string
+	// Mirrors are asked before a registry is, in their order: by the
+	// registry's host, each a host with or without a path before names.
+	Mirrors map[string][]string
+	// Keychain has the credentials for registries; nil is what docker login
+	// and podman login left.
+	Keychain authn.Keychain
+	// Transport reaches registries; nil is [http.DefaultTransport].
+	Transport http.RoundTripper
+	// Log receives what goes wrong in the background; nil discards it.
+	Log *slog.Logger
+}
+
+// A Store keeps images. It holds nothing open between calls.
+type Store struct {
+	opts Options
+}
+
+// New returns the store in a directory, which it makes.
+func New(opts Options) (*Store, error) {
+	if !filepath.IsAbs(opts.Dir) {
+		return nil, sandbox.Errorf(sandbox.Invalid, "image directory %q is not absolute", opts.Dir)
+	}
+	d := DefaultLimits()
+	if opts.Limits.Files == 0 {
+		opts.Limits.Files = d.Files
+	}
+	if opts.Limits.Bytes == 0 {
+		opts.Limits.Bytes = d.Bytes
+	}
+	if opts.Limits.Ratio == 0 {
+		opts.Limits.Ratio = d.Ratio
+	}
+	if opts.Keychain == nil {
+		opts.Keychain = authn.DefaultKeychain
+	}
+	if opts.Transport == nil {
+		opts.Transport = http.DefaultTransport
+	}
+	if opts.Log == nil {
+		opts.Log = slog.New(slog.DiscardHandler)
+	}
+	return &Store{opts: opts}, nil
+}
+
+// What is in the directory. Blobs are what registries and archives have, named
+// by digest; partial ones are being fetched, or were. Roots are made of blobs.
+const (
+	blobsDir   = "blobs"
+	partialDir = "partial"
+	rootsDir   = "roots"
+	locksDir   = "locks"
+	indexFile  = "index.json"
+)
+
+func (s *Store) path(elem ...string) string {
+	return filepath.Join(append([]string{s.opts.Dir}, elem...)...)
+}
+
+func (s *Store) blobPath(h v1.Hash) string { return s.path(blobsDir, h.Hex) }
+
+// prepare makes the directories.
+func (s *Store) prepare() error {
+	for _, d := range []string{blobsDir, partialDir, rootsDir, locksDir} {
+		if err := os.MkdirAll(s.path(d), 0o700); err != nil {
+			return fmt.Errorf("make image store: %w", err)
+		}
+	}
+	return nil
+}
+
+// record is what the index says of an image. Layers are in their order, the
+// lowest first.
+type record struct {
+	Manifest v1.Hash   `json:"manifest"`
+	Config   v1.Hash   `json:"config"`
+	Layers   []layer   `json:"layers"`
+	Platform string    `json:"platform"`
+	Local    bool      `json:"local,omitempty"`
+	Since    time.Time `json:"since"`
+}
+
+// layer is a layer of an image: the blob that has it, and what it is when it
+// is uncompressed.
+type layer struct {
+	Blob v1.Hash `json:"blob"`
+	Size int64   `json:"size"`
+	Diff v1.Hash `json:"diff"`
+}
+
+// index tells which images there are, by the full form of their names. It is a
+// file that is replaced, never changed, so reading it needs no lock.
+type index struct {
+	Version int                `json:"version"`
+	Images  map[string]*record `json:"images"`
+}
+
+const indexVersion = 1
+
+func (s *Store) index() (*index, error) {
+	x := &index{Version: indexVersion, Images: map[string]*record{}}
+	data, err := os.ReadFile(s.path(indexFile))
+	if errors.Is(err, fs.ErrNotExist) {
+		return x, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read index of images: %w", err)
+	}
+	if err := json.Unmarshal(data, x); err != nil {
+		return nil, fmt.Errorf("read index of images: %w", err)
+	}
+	if x.Version != indexVersion {
+		return nil, sandbox.WithHint(sandbox.Errorf(sandbox.Unsupported, "the images in %s were kept by another version of glovebox", s.opts.Dir),
+			"remove that directory; images are then fetched again")
+	}
+	return x, nil
+}
+
+// change changes the index.
+func (s *Store) change(ctx context.Context, f func(*index)) error {
+	unlock, err := s.lock(ctx, "index", true, nil)
+	if err != nil {
+		return err
+	}
+	defer unlock()
+	x, err := s.index()
+	if err != nil {
+		return err
+	}
+	f(x)
+	data, err := json.MarshalIndent(x, "", "\t")
+	if err != nil {
+		return err
+	}
+	return explainWrite(writeFile(s.path(indexFile), data))
+}
+
+// writeFile writes a file whole or not at all.
+func writeFile(path string, data []byte) (err error) {
+	f, err := os.CreateTemp(filepath.Dir(path), ".new-*")
+	if err != nil {
+		return err
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, os.Remove(f.Name()))
+		}
+	}()
+	_, err = f.Write(data)
+	if err == nil {
+		err = f.Sync()
+	}
+	if cerr := f.Close(); err == nil {
+		err = cerr
+	}
+	if err != nil {
+		return err
+	}
+	return os.Rename(f.Name(), path)
+}
+
+// The pause between looks at a lock that another has.
+const (
+	lockLook    = 10 * time.Millisecond
+	maxLockLook = 250 * time.Millisecond
+)
+
+// lock takes one of the store's locks, waiting for whoever has it, and returns
+// what frees it. waiting, if not nil, is called once if there is a wait.
+func (s *Store) lock(ctx context.Context, name string, exclusive bool, waiting func()) (unlock func(), err error) {
+	path := s.path(locksDir, name)
+	for look := lockLook; ; look = min(2*look, maxLockLook) {
+		f, err := tryLock(path, exclusive)
+		if errors.Is(err, fs.ErrNotExist) {
+			err = s.prepare()
+			if err == nil {
+				continue
+			}
+		}
+		if err != nil {
+			return nil, err
+		}
+		if f != nil {
+			return func() {
+				if exclusive && name != storeLock {
+					// While it is held: whoever waits looks again.
+					_ = os.Remove(path)
+				}
+				f.Close()
+			}, nil
+		}
+		if waiting != nil {
+			waiting()
+			waiting = nil
+		}
+		select {
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-time.After(look):
+		}
+	}
+}
+
+// storeLock is shared by all who add to the store or read from it, and taken
+// alone by whoever removes from it.
+const storeLock = "store"
+
+// use keeps what is in the store there until the returned function is called.
+func (s *Store) use(ctx context.Context) (done func(), err error) {
+	return s.lock(ctx, storeLock, false, nil)
+}
+
+// List returns the images that are kept, in no order.
+func (s *Store) List(ctx context.Context) ([]sandbox.Image, error) {
+	done, err := s.use(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	x, err := s.index()
+	if err != nil {
+		return nil, err
+	}
+	var list []sandbox.Image
+	for name, r := range x.Images {
+		i, err := s.describe(name, r)
+		if err != nil {
+			return nil, sandbox.Wrap(err, "read image", familiar(name))
+		}
+		list = append(list, i)
+	}
+	return list, nil
+}
+
+// Image returns what is known of an image that is here, by its name, its
+// digest, or its ID or the beginning of that. If there is none the error is of
+// kind NotFound.
+func (s *Store) Image(ctx context.Context, ref string) (sandbox.Image, error) {
+	done, err := s.use(ctx)
+	if err != nil {
+		return sandbox.Image{}, err
+	}
+	defer done()
+	name, r, err := s.find(ref)
+	if err != nil {
+		return sandbox.Image{}, err
+	}
+	return s.describe(name, r)
+}
+
+// describe puts together what is known of an image.
+func (s *Store) describe(name string, r *record) (sandbox.Image, error) {
+	c, err := s.config(r.Config)
+	if err != nil {
+		return sandbox.Image{}, err
+	}
+	i := sandbox.Image{
+		Name: familiar(name), ID: r.Config.String(), Digest: r.Manifest.String(), Platform: r.Platform,
+		Created: c.Created.Time, Used: r.Since, Local: r.Local, Config: configOf(c),
+	}
+	if fi, err := os.Stat(s.rootPath(r)); err == nil {
+		i.SizeBytes += diskSize(fi)
+		if t := fi.ModTime(); t.After(i.Used) {
+			i.Used = t
+		}
+	}
+	for _, l := range r.Layers {
+		i.SizeBytes += l.Size
+	}
+	return i, nil
+}
+
+// find finds an image that is here.
+func (s *Store) find(ref string) (string, *record, error) {
+	x, err := s.index()
+	if err != nil {
+		return "", nil, err
+	}
+	if name, r := x.byID(ref); r != nil {
+		return name, r, nil
+	}
+	name, err := canonical(ref)
+	if err != nil {
+		return "", nil, err
+	}
+	if r := x.Images[name]; r != nil {
+		return name, r, nil
+	}
+	return "", nil, sandbox.WithHint(sandbox.Errorf(sandbox.NotFound, "image %s is not here", quote(ref)),
+		"glovebox images pull %s fetches it, if a registry has it", ref)
+}
+
+// minID is the least of an ID that is taken for one, in hexadecimal digits.
+const minID = 12
+
+// byID finds an image by its ID, or by at least so much of it that it is not
+// taken for a name.
+func (x *index) byID(ref string) (string, *record) {
+	h, err := v1.NewHash(ref)
+	digits := h.Hex
+	if err != nil {
+		if digits = ref; len(digits) < minID || len(digits) > 64 {
+			return "", nil
+		}
+	}
+	for name, r := range maps.All(x.Images) {
+		if r.Config.Hex[:len(digits)] == digits || err == nil && r.Manifest == h {
+			return name, r
+		}
+	}
+	return "", nil
+}
