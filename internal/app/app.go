@@ -82,7 +82,7 @@ func Open(ctx context.Context, opts Options) (_ *System, err error) {
 	if err != nil {
 		return nil, err
 	}
-	s.driver, err = maker(DriverOptions{StateDir: c.StateDir, Guest: guest, Log: s.log})
+	s.driver, err = maker(DriverOptions{StateDir: c.StateDir, Guest: guest, Images: c.Images, Log: s.log})
 	if err != nil {
 		return nil, fmt.Errorf("make driver %s: %w", name, err)
 	}

@@ -19,6 +19,7 @@ type Maker func(DriverOptions) (driver.Driver, error)
 type DriverOptions struct {
 	StateDir string // absolute, and there
 	Guest    string // path of the guest's program
+	Images   config.Images
 	Log      *slog.Logger
 }
 

@@ -31,7 +31,7 @@ type newFlags struct {
 
 func (f *newFlags) add(cmd *cobra.Command) {
 	fs := cmd.Flags()
-	fs.StringVar(&f.image, "image", "", "root filesystem; default host, this machine's system directories, read-only")
+	fs.StringVar(&f.image, "image", "", "root filesystem: a `reference` like python:3.12-slim, or host, the default: this machine's system directories, read-only")
 	fs.Var(&f.memory, "memory", "most memory, like 512MiB or 2g")
 	fs.Var(&f.disk, "disk", "most disk space, like 1GiB")
 	fs.Float64Var(&f.cpus, "cpus", 0, "most processor time, in CPUs, like 0.5")
@@ -191,6 +191,9 @@ func (p *program) runOnce(ctx context.Context, req sandbox.RunRequest) (err erro
 	}
 	defer p.close(ctx, sys, &err)
 
+	if err := p.fetchImage(ctx, sys, req.New.Image); err != nil {
+		return err
+	}
 	run, err := sys.Engine.Start(ctx, sandbox.Local, req)
 	if err != nil {
 		if ctx.Err() != nil {

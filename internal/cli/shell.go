@@ -83,6 +83,11 @@ func (p *program) shell(ctx context.Context, fd int, req sandbox.RunRequest) (er
 	}
 	defer p.close(ctx, sys, &err)
 
+	if req.SandboxID == "" {
+		if err := p.fetchImage(ctx, sys, req.New.Image); err != nil {
+			return err
+		}
+	}
 	run, err := sys.Engine.Start(ctx, sandbox.Local, req)
 	if err != nil {
 		return err

@@ -35,6 +35,7 @@ type Config struct {
 	Sandbox Sandbox `yaml:"sandbox"`
 	Network Network `yaml:"network"`
 	Run     Run     `yaml:"run"`
+	Images  Images  `yaml:"images"`
 	MCP     MCP     `yaml:"mcp"`
 	Server  Server  `yaml:"server"`
 	Update  Update  `yaml:"update"`
@@ -83,6 +84,20 @@ func (l Limits) Limits() sandbox.Limits {
 	}
 }
 
+// Images bounds the images that a driver without an engine keeps.
+type Images struct {
+	// Space is how much disk they may take before those that were not used the
+	// longest go; zero is no bound.
+	Space Bytes `yaml:"space"`
+	// MaxSize and MaxFiles bound each image, unpacked.
+	MaxSize  Bytes `yaml:"max_size"`
+	MaxFiles int   `yaml:"max_files"`
+	// Registries are the only ones to fetch from; none is all.
+	Registries []string `yaml:"registries"`
+	// Mirrors are asked before the registry that they are listed under.
+	Mirrors map[string][]string `yaml:"mirrors"`
+}
+
 // Run bounds runs.
 type Run struct {
 	// Timeout holds for a run that asks for none; MaxTimeout is the most that
@@ -127,6 +142,7 @@ func Default(getenv func(string) string) Config {
 			LogSize:    64 << 20,
 		},
 		MCP:    MCP{Profile: ProfileNative},
+		Images: Images{Space: 20 << 30, MaxSize: 32 << 30, MaxFiles: 500_000},
 		Server: defaultServer(),
 	}
 }
@@ -203,6 +219,12 @@ func (c *Config) Validate() error {
 	if c.Run.MaxTimeout < c.Run.Timeout {
 		return invalid("run.max_timeout", fmt.Sprintf("%v is less than run.timeout, %v", c.Run.MaxTimeout, c.Run.Timeout),
 			"raise run.max_timeout, or lower run.timeout")
+	}
+	if c.Images.Space < 0 {
+		return invalid("images.space", fmt.Sprintf("%v is not a size", c.Images.Space), "write it like 20GiB, or 0 for no bound")
+	}
+	if c.Images.MaxSize <= 0 || c.Images.MaxFiles <= 0 {
+		return invalid("images.max_size and images.max_files", "must be above zero", "leave them out for the defaults")
 	}
 	if c.Run.LogSize < minLogSize {
 		return invalid("run.log_size", fmt.Sprintf("%v is below the least, %v", c.Run.LogSize, Bytes(minLogSize)),

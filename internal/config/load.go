@@ -117,6 +117,7 @@ func (c *Config) environ() []variable {
 		{"GLOVEBOX_ALLOW_NETWORK", names(&c.Network.Allow)},
 		{"GLOVEBOX_TIMEOUT", text(&c.Run.Timeout)},
 		{"GLOVEBOX_PROFILE", str(&c.MCP.Profile)},
+		{"GLOVEBOX_REGISTRIES", names(&c.Images.Registries)},
 		{"GLOVEBOX_LISTEN", str(&c.Server.Listen)},
 		{"GLOVEBOX_PUBLIC_URL", str(&c.Server.PublicURL)},
 		{"GLOVEBOX_TLS_CERT", str(&c.Server.TLSCert)},

@@ -25,7 +25,9 @@ package driver
 import (
 	"context"
 	"errors"
+	"io"
 	"net"
+	"time"
 
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
@@ -95,6 +97,7 @@ type Features struct {
 	Detach    bool // Spec.Detached is honoured
 	Network   bool // boxes may have another network than none, and implement Networker
 	Workspace bool // Spec.Workspace is honoured
+	Images    bool // the driver implements ImageKeeper
 }
 
 // A Spec is a complete order for a box.
@@ -236,6 +239,44 @@ func SetNetwork(ctx context.Context, b Box, n sandbox.Network) error {
 		return sandbox.Errorf(sandbox.Unsupported, "network: this driver cannot change it")
 	}
 	return c.SetNetwork(ctx, n)
+}
+
+// An ImageKeeper is a driver that keeps images. All take references as people
+// write them. Errors are of kind NotFound for an image that is not to be had.
+type ImageKeeper interface {
+	// PullImage fetches an image, with missing only if it is not here, so that
+	// Create finds it. What an earlier call began is continued. progress, if
+	// not nil, is told how far it is.
+	PullImage(ctx context.Context, ref string, missing bool, progress func(sandbox.ImageProgress)) (sandbox.Image, error)
+	// LoadImages takes in the images of an archive: all of them, or none.
+	LoadImages(ctx context.Context, from ImageArchive, progress func(sandbox.ImageProgress)) ([]sandbox.Image, error)
+	// Images lists the images that are here, and Image returns one of them,
+	// by name, digest or the beginning of its ID.
+	Images(ctx context.Context) ([]sandbox.Image, error)
+	Image(ctx context.Context, ref string) (sandbox.Image, error)
+	// RemoveImage removes one, and PruneImages those that were not used for
+	// so long, or all, with what no image has. Sandboxes go on.
+	RemoveImage(ctx context.Context, ref string) (freed int64, err error)
+	PruneImages(ctx context.Context, unused time.Duration, all bool) (names []string, freed int64, err error)
+}
+
+// An ImageArchive is where images are loaded from: what docker save made, or an
+// archive or a directory in OCI layout.
+type ImageArchive struct {
+	// Path is a file or a directory; if it is empty, the archive is read from
+	// Reader.
+	Path   string
+	Reader io.Reader
+	// Name, if not empty, is what to call the only image of the archive.
+	Name string
+}
+
+// Images returns d as a keeper of images, or an error of kind Unsupported.
+func Images(d Driver) (ImageKeeper, error) {
+	if k, ok := d.(ImageKeeper); ok && d.Info().Features.Images {
+		return k, nil
+	}
+	return nil, sandbox.Errorf(sandbox.Unsupported, "driver %s keeps no images", d.Info().Name)
 }
 
 // IsGone reports whether err says that a box no longer exists.

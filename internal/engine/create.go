@@ -38,6 +38,9 @@ func (e *Engine) create(ctx context.Context, p sandbox.Principal, req sandbox.Cr
 	if err != nil {
 		return nil, err
 	}
+	if err := e.prepareImage(ctx, req.Image); err != nil {
+		return nil, err
+	}
 	now := e.now()
 	var ends time.Time
 	if req.TTL != 0 {
@@ -70,6 +73,23 @@ func (e *Engine) create(ctx context.Context, p sandbox.Principal, req sandbox.Cr
 	b.release()
 	e.log.Info("sandbox started", "sandbox", b.id, "image", req.Image, "took", b.since.Sub(now))
 	return b, nil
+}
+
+// prepareImage has the driver fetch an image that is not here. It may take much
+// longer than the start itself, and is continued by the next try if it is ended.
+func (e *Engine) prepareImage(ctx context.Context, image string) error {
+	k, err := driver.Images(e.drv)
+	if err != nil || image == sandbox.ImageHost {
+		return nil // the driver says itself what it cannot do
+	}
+	ctx, cancel := context.WithTimeout(ctx, pullTimeout)
+	defer cancel()
+	_, err = k.PullImage(ctx, image, true, nil)
+	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		return sandbox.WithHint(sandbox.Errorf(sandbox.Unavailable, "image: %s was not here in time: %w", shorten(image), err),
+			"try again: what was fetched is not fetched again")
+	}
+	return err
 }
 
 // newBox returns a box that is starting, with one use.

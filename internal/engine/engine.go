@@ -92,6 +92,7 @@ type Options struct {
 // context: they only keep a stuck driver from holding something for ever.
 const (
 	createTimeout  = 2 * time.Minute
+	pullTimeout    = 30 * time.Minute
 	destroyTimeout = time.Minute
 	pauseTimeout   = 10 * time.Second
 	cleanupTimeout = 10 * time.Second

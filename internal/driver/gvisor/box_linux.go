@@ -60,10 +60,12 @@ type madeBox struct {
 }
 
 // create makes a box. The guest finds streams as its first connections.
-func (m *maker) create(ctx context.Context, spec *driver.Spec, streams []*os.File) (err error) {
-	root, err := m.root(spec.Image)
-	if err != nil {
-		return err
+func (m *maker) create(ctx context.Context, spec *driver.Spec, image *imageRoot, streams []*os.File) (err error) {
+	dir := ""
+	if image == nil {
+		if dir, err = m.hostRoot(); err != nil {
+			return err
+		}
 	}
 	if spec.Network != sandbox.NetworkNone {
 		return sandbox.WithHint(
@@ -99,7 +101,11 @@ func (m *maker) create(ctx context.Context, spec *driver.Spec, streams []*os.Fil
 	if b.conf, err = m.config(b); err != nil {
 		return err
 	}
-	if err := b.writeBundle(root); err != nil {
+	bundle := b.bundle(dir)
+	if image != nil {
+		b.useImage(bundle, image, m.guest)
+	}
+	if err := b.writeBundle(bundle); err != nil {
 		return err
 	}
 	passed := map[int]*os.File{}
@@ -108,7 +114,7 @@ func (m *maker) create(ctx context.Context, spec *driver.Spec, streams []*os.Fil
 	}
 	b.container, err = container.New(b.conf, container.Args{
 		ID:        spec.ID,
-		Spec:      b.bundle(root),
+		Spec:      bundle,
 		BundleDir: b.dir,
 		Attached:  !spec.Detached,
 		PassFiles: passed,

@@ -24,6 +24,7 @@ import (
 
 	"github.com/glovebox-dev/glovebox/internal/driver"
 	"github.com/glovebox-dev/glovebox/internal/guestapi"
+	"github.com/glovebox-dev/glovebox/internal/image"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
@@ -38,6 +39,9 @@ type Options struct {
 	// Guest is the guest's executable. Its path must not change while the
 	// driver is in use.
 	Guest string
+	// Images keeps the images other than that of the host; with nil there are
+	// none.
+	Images *image.Store
 	// Log receives what goes wrong in the background; nil discards it.
 	Log *slog.Logger
 }
@@ -77,7 +81,7 @@ func (d *Driver) Info() driver.Info {
 	return driver.Info{
 		Name:     "gvisor",
 		Isolates: true,
-		Features: driver.Features{Pause: true, Incidents: true, Detach: true, Workspace: true},
+		Features: driver.Features{Pause: true, Incidents: true, Detach: true, Workspace: true, Images: d.opts.Images != nil},
 	}
 }
 
@@ -299,7 +303,12 @@ func (d *Driver) Create(ctx context.Context, spec *driver.Spec) (driver.Box, err
 			return nil, err
 		}
 	}
-	if _, err := d.call(ctx, &request{Op: opCreate, Ref: spec.ID, Spec: spec}, far[:]...); err != nil {
+	root, done, err := d.imageRoot(ctx, spec.Image)
+	if err == nil {
+		defer done()
+		_, err = d.call(ctx, &request{Op: opCreate, Ref: spec.ID, Spec: spec, Root: root}, far[:]...)
+	}
+	if err != nil {
 		b.release()
 		return nil, sandbox.Wrap(err, "create box", spec.ID)
 	}

@@ -226,7 +226,7 @@ func (m *maker) do(ctx context.Context, req *request, files []*os.File, rep *rep
 		if len(files) != 2 || req.Spec == nil || req.Spec.ID != req.Ref {
 			return sandbox.Errorf(sandbox.Invalid, "incomplete order")
 		}
-		return m.create(ctx, req.Spec, files)
+		return m.create(ctx, req.Spec, req.Root, files)
 	case opAttach:
 		b, err := m.find(req.Ref)
 		if err != nil {

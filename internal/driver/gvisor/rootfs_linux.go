@@ -8,8 +8,6 @@ import (
 	"path/filepath"
 
 	"golang.org/x/sys/unix"
-
-	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
 // guestPath is where a box finds the guest.
@@ -216,14 +214,4 @@ func copyPublic(from, to string) error {
 		return os.WriteFile(to, data, 0o644|mode&0o111)
 	}
 	return nil
-}
-
-// root returns the root directory of an image.
-func (m *maker) root(image string) (string, error) {
-	if image != sandbox.ImageHost {
-		return "", sandbox.WithHint(
-			sandbox.Errorf(sandbox.Unsupported, "image %q: this driver has no images but %q", image, sandbox.ImageHost),
-			"leave the image out, or use --driver docker where an engine runs")
-	}
-	return m.hostRoot()
 }

@@ -121,8 +121,8 @@ func (b *madeBox) bundle(root string) *specs.Spec {
 }
 
 // writeBundle writes the specification where gVisor's processes look for it.
-func (b *madeBox) writeBundle(root string) error {
-	data, err := json.Marshal(b.bundle(root))
+func (b *madeBox) writeBundle(spec *specs.Spec) error {
+	data, err := json.Marshal(spec)
 	if err != nil {
 		return err
 	}

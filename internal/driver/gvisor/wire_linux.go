@@ -19,13 +19,21 @@ import (
 // that opens streams to the guest brings their far ends as further descriptors.
 
 // maxRequest bounds a request, in bytes; the largest is a specification.
-const maxRequest = 64 << 10
+const maxRequest = 160 << 10
 
 // request is what the driver asks of the maker.
 type request struct {
 	Op   string       `json:"op"`
 	Ref  string       `json:"ref,omitempty"`
 	Spec *driver.Spec `json:"spec,omitempty"`
+	// Root is that of the spec's image, unless it is the host's.
+	Root *imageRoot `json:"root,omitempty"`
+}
+
+// imageRoot is what a box of an OCI image is made of.
+type imageRoot struct {
+	File   string              `json:"file"` // EROFS image of the root file system
+	Config sandbox.ImageConfig `json:"config"`
 }
 
 // The operations.

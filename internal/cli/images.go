@@ -1,0 +1,328 @@
+package cli
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/glovebox-dev/glovebox/internal/app"
+	"github.com/glovebox-dev/glovebox/internal/config"
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
+)
+
+func (p *program) imagesCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "images",
+		Short: "Fetch, list and remove images",
+		Long: `Images manages the root filesystems that sandboxes can have beside host, which
+is this machine's own. No engine is needed: the embedded driver keeps them in
+the state directory. A sandbox that names an image that is not here fetches it.`,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			if len(args) > 0 {
+				return sandbox.WithHint(usageError("there is no command %q", "images "+args[0]), "glovebox images --help lists the commands")
+			}
+			return cmd.Help()
+		},
+	}
+	cmd.AddCommand(p.imagesPullCommand(), p.imagesListCommand(), p.imagesInspectCommand(), p.imagesLoadCommand(),
+		p.imagesRemoveCommand(), p.imagesPruneCommand())
+	return cmd
+}
+
+// withImages calls f with the system, of whose images it is.
+func (p *program) withImages(cmd *cobra.Command, f func(ctx context.Context, sys *app.System) error) (err error) {
+	sys, err := p.open(cmd.Context(), func(o *app.Options) { o.Passive = true })
+	if err != nil {
+		return err
+	}
+	defer p.close(cmd.Context(), sys, &err)
+	return f(cmd.Context(), sys)
+}
+
+// named is for commands that take one name.
+func named(cmd *cobra.Command, args []string) error {
+	if len(args) != 1 {
+		return sandbox.WithHint(usageError("%s takes one image", cmd.CommandPath()), "%s --help shows how it is called", cmd.CommandPath())
+	}
+	return nil
+}
+
+func (p *program) imagesPullCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:   "pull IMAGE",
+		Short: "Fetch an image from a registry",
+		Long: `Pull fetches an image, or what is new of it. A name without a registry is one
+of docker.io's, and a name without a tag means :latest. Credentials are those
+that docker login and podman login left. What was fetched when it broke off, or
+was cancelled, is not fetched again.`,
+		Example: `  glovebox images pull python:3.12-slim-bookworm
+  glovebox images pull ghcr.io/owner/name@sha256:0123...`,
+		Args: named,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return p.withImages(cmd, func(ctx context.Context, sys *app.System) error {
+				k, err := sys.Images()
+				if err != nil {
+					return err
+				}
+				progress, done := p.imageProgress(args[0])
+				i, err := k.PullImage(ctx, args[0], false, progress)
+				done()
+				if err != nil {
+					return err
+				}
+				return p.printImages(i)
+			})
+		},
+	}
+	p.addJSON(cmd)
+	return cmd
+}
+
+func (p *program) imagesListCommand() *cobra.Command {
+	cmd := &cobra.Command{
+		Use:     "list",
+		Aliases: []string{"ls"},
+		Short:   "List the images that are here",
+		Example: `  glovebox images list
+  glovebox images list --json | jq -r '.[].name'`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return p.withImages(cmd, func(ctx context.Context, sys *app.System) error {
+				k, err := sys.Images()
+				if err != nil {
+					return err
+				}
+				list, err := k.Images(ctx)
+				if err != nil {
+					return err
+				}
+				slices.SortFunc(list, func(a, b sandbox.Image) int { return strings.Compare(a.Name, b.Name) })
+				if len(list) == 0 && !p.flags.json {
+					p.say("no images beside host")
+					return nil
+				}
+				if p.flags.json {
+					return p.printJSON(append([]sandbox.Image{}, list...))
+				}
+				now := time.Now()
+				var rows [][]string
+				for _, i := range list {
+					rows = append(rows, []string{i.Name, shortID(i.ID), sandbox.FormatBytes(i.SizeBytes), approximately(now.Sub(i.Used))})
+				}
+				return p.printTable([]string{"IMAGE", "ID", "SIZE", "USED"}, rows)
+			})
+		},
+	}
+	p.addJSON(cmd)
+	return cmd
+}
+
+// shortID is as much of an ID as people need.
+func shortID(id string) string {
+	_, digits, _ := strings.Cut(id, ":")
+	return digits[:min(12, len(digits))]
+}
+
+func (p *program) imagesInspectCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "inspect IMAGE",
+		Short: "Print what is known of an image, as JSON",
+		Example: `  glovebox images inspect python:3.12-slim-bookworm
+  glovebox images inspect 0123456789ab | jq .config.labels`,
+		Args: named,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return p.withImages(cmd, func(ctx context.Context, sys *app.System) error {
+				k, err := sys.Images()
+				if err != nil {
+					return err
+				}
+				i, err := k.Image(ctx, args[0])
+				if err != nil {
+					return err
+				}
+				return p.printJSON(i)
+			})
+		},
+	}
+}
+
+func (p *program) imagesLoadCommand() *cobra.Command {
+	var name string
+	var docker bool
+	cmd := &cobra.Command{
+		Use:   "load FILE|DIRECTORY|-",
+		Short: "Take images from an archive, or from Docker",
+		Long: `Load takes in the images of a file that docker save or podman save made, or of
+an archive or a directory in OCI layout; - reads standard input. With --docker
+it takes an image over from the Docker engine on this machine.`,
+		Example: `  glovebox images load images.tar
+  glovebox images load --name mine:latest oci-layout/
+  docker save mine | glovebox images load -
+  glovebox images load --docker mine:latest`,
+		Args: named,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return p.withImages(cmd, func(ctx context.Context, sys *app.System) error {
+				progress, done := p.imageProgress(args[0])
+				var list []sandbox.Image
+				var err error
+				switch {
+				case docker:
+					list, err = sys.LoadDockerImage(ctx, p.Getenv("DOCKER_HOST"), args[0], progress)
+				case args[0] == "-":
+					list, err = sys.LoadImages(ctx, "", p.In, name, progress)
+				default:
+					list, err = sys.LoadImages(ctx, args[0], nil, name, progress)
+				}
+				done()
+				if err != nil {
+					return err
+				}
+				return p.printImages(list...)
+			})
+		},
+	}
+	cmd.Flags().StringVar(&name, "name", "", "what to call the image, if the archive has just one")
+	cmd.Flags().BoolVar(&docker, "docker", false, "take the image of that name from Docker")
+	p.addJSON(cmd)
+	return cmd
+}
+
+func (p *program) imagesRemoveCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "rm IMAGE...",
+		Short: "Remove images",
+		Long: `Rm removes images by name, by digest, or by the beginning of their ID. Sandboxes
+that run go on.`,
+		Example: `  glovebox images rm python:3.12-slim-bookworm`,
+		Args: func(cmd *cobra.Command, args []string) error {
+			if len(args) == 0 {
+				return named(cmd, args)
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return p.withImages(cmd, func(ctx context.Context, sys *app.System) error {
+				k, err := sys.Images()
+				if err != nil {
+					return err
+				}
+				var errs []error
+				var freed int64
+				for _, ref := range args {
+					n, err := k.RemoveImage(ctx, ref)
+					freed += n
+					errs = append(errs, err)
+				}
+				p.say("%s freed", sandbox.FormatBytes(freed))
+				return errors.Join(errs...)
+			})
+		},
+	}
+}
+
+func (p *program) imagesPruneCommand() *cobra.Command {
+	var unused config.Duration
+	var all bool
+	cmd := &cobra.Command{
+		Use:   "prune",
+		Short: "Remove what is not needed",
+		Long: `Prune removes what no image has: what is left of fetches that were given up, for
+one. With --unused it also removes images of which no sandbox was made for so
+long, unless they were loaded or built here and so could not be fetched again.
+Without being asked, images of registries are removed when all take more than
+images.space in the configuration.`,
+		Example: `  glovebox images prune
+  glovebox images prune --unused 720h
+  glovebox images prune --all`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error {
+			return p.withImages(cmd, func(ctx context.Context, sys *app.System) error {
+				k, err := sys.Images()
+				if err != nil {
+					return err
+				}
+				names, freed, err := k.PruneImages(ctx, time.Duration(unused), all)
+				if err != nil {
+					return err
+				}
+				for _, n := range names {
+					if err := p.print("%s\n", n); err != nil {
+						return err
+					}
+				}
+				p.say("%s freed", sandbox.FormatBytes(freed))
+				return nil
+			})
+		},
+	}
+	cmd.Flags().Var(&unused, "unused", "also images that were not used for so `long`, like 720h")
+	cmd.Flags().BoolVar(&all, "all", false, "every image, those too that were loaded or built here")
+	return cmd
+}
+
+// printImages prints the names of images that came here.
+func (p *program) printImages(images ...sandbox.Image) error {
+	if p.flags.json {
+		return p.printJSON(images)
+	}
+	for _, i := range images {
+		if err := p.print("%s %s\n", i.Name, i.Digest); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// fetchImage fetches an image that is not here, showing how far it is.
+func (p *program) fetchImage(ctx context.Context, sys *app.System, ref string) error {
+	if ref == "" || ref == sandbox.ImageHost {
+		return nil
+	}
+	k, err := sys.Images()
+	if err != nil {
+		return nil // the driver says what it makes of it
+	}
+	progress, done := p.imageProgress(ref)
+	defer done()
+	_, err = k.PullImage(ctx, ref, true, progress)
+	return err
+}
+
+// progressLook is how often progress is shown.
+const progressLook = 100 * time.Millisecond
+
+// imageProgress returns what shows progress on a terminal, and what wipes it
+// away. Elsewhere it says once that something takes time.
+func (p *program) imageProgress(name string) (progress func(sandbox.ImageProgress), done func()) {
+	_, isTerminal := terminal(p.Err)
+	var last time.Time
+	step, said := "", false
+	progress = func(now sandbox.ImageProgress) {
+		if !isTerminal {
+			if step != now.Step && now.Step == "fetch" {
+				p.say("fetching %s", name)
+			}
+			step = now.Step
+			return
+		}
+		if now.Step == step && time.Since(last) < progressLook {
+			return
+		}
+		step, last, said = now.Step, time.Now(), true
+		text := map[string]string{"resolve": "looking up", "fetch": "fetching", "unpack": "unpacking", "wait": "waiting for another process, which has"}[step]
+		if now.Total > 0 {
+			text += fmt.Sprintf(" %d%% of %s of", 100*now.Done/now.Total, sandbox.FormatBytes(now.Total))
+		}
+		fmt.Fprintf(p.Err, "\r\x1b[K%s %s", text, name)
+	}
+	return progress, func() {
+		if said {
+			fmt.Fprint(p.Err, "\r\x1b[K")
+		}
+	}
+}

@@ -1,0 +1,94 @@
+package gvisor
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"time"
+
+	specs "github.com/opencontainers/runtime-spec/specs-go"
+
+	"github.com/glovebox-dev/glovebox/internal/driver"
+	"github.com/glovebox-dev/glovebox/internal/image"
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
+)
+
+var _ driver.ImageKeeper = (*Driver)(nil)
+
+// PullImage implements [driver.ImageKeeper].
+func (d *Driver) PullImage(ctx context.Context, ref string, missing bool, progress func(sandbox.ImageProgress)) (sandbox.Image, error) {
+	return d.opts.Images.Pull(ctx, ref, image.PullOptions{Missing: missing, Progress: progress})
+}
+
+// LoadImages implements [driver.ImageKeeper].
+func (d *Driver) LoadImages(ctx context.Context, from driver.ImageArchive, progress func(sandbox.ImageProgress)) ([]sandbox.Image, error) {
+	opts := image.LoadOptions{Name: from.Name, Progress: progress}
+	if from.Path == "" {
+		return d.opts.Images.LoadFrom(ctx, from.Reader, opts)
+	}
+	return d.opts.Images.Load(ctx, from.Path, opts)
+}
+
+// Images implements [driver.ImageKeeper].
+func (d *Driver) Images(ctx context.Context) ([]sandbox.Image, error) { return d.opts.Images.List(ctx) }
+
+// Image implements [driver.ImageKeeper].
+func (d *Driver) Image(ctx context.Context, ref string) (sandbox.Image, error) {
+	return d.opts.Images.Image(ctx, ref)
+}
+
+// RemoveImage implements [driver.ImageKeeper].
+func (d *Driver) RemoveImage(ctx context.Context, ref string) (int64, error) {
+	return d.opts.Images.Remove(ctx, ref)
+}
+
+// PruneImages implements [driver.ImageKeeper].
+func (d *Driver) PruneImages(ctx context.Context, unused time.Duration, all bool) ([]string, int64, error) {
+	return d.opts.Images.Prune(ctx, image.PruneOptions{Unused: unused, All: all})
+}
+
+// imageRoot returns what a box of an image is made of, nil for the host's, and
+// what lets go of it once the box is made.
+func (d *Driver) imageRoot(ctx context.Context, ref string) (*imageRoot, func(), error) {
+	if ref == sandbox.ImageHost {
+		return nil, func() {}, nil
+	}
+	if d.opts.Images == nil {
+		return nil, nil, sandbox.WithHint(
+			sandbox.Errorf(sandbox.Unsupported, "image %q: this driver has no images but %q", ref, sandbox.ImageHost),
+			"leave the image out")
+	}
+	root, err := d.opts.Images.Root(ctx, ref)
+	if errors.Is(err, sandbox.NotFound) {
+		if _, err = d.opts.Images.Pull(ctx, ref, image.PullOptions{Missing: true}); err == nil {
+			root, err = d.opts.Images.Root(ctx, ref)
+		}
+	}
+	if err != nil {
+		return nil, nil, err
+	}
+	return &imageRoot{File: root.Path, Config: root.Config}, root.Close, nil
+}
+
+// rootAnnotations tell gVisor to take the root file system from a file, and to
+// put a writable layer of bounded size, in a file too, above it. Its setting for
+// overlays does not apply then.
+func (b *madeBox) rootAnnotations(file string) map[string]string {
+	const prefix = "dev.gvisor.spec.rootfs."
+	return map[string]string{
+		prefix + "source":  file,
+		prefix + "type":    "erofs",
+		prefix + "overlay": "dir=" + b.upperDir(),
+		prefix + "options": "size=" + strconv.FormatInt(b.record.Spec.Limits.DiskBytes, 10),
+	}
+}
+
+// useImage makes a specification one of a box of an OCI image.
+func (b *madeBox) useImage(spec *specs.Spec, root *imageRoot, guest string) {
+	// The directory is not looked at.
+	spec.Root.Path = b.dir
+	spec.Annotations = b.rootAnnotations(root.File)
+	spec.Mounts = append(spec.Mounts, specs.Mount{
+		Destination: guestPath, Type: "bind", Source: guest, Options: []string{"bind", "ro"},
+	})
+}
