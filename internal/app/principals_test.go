@@ -137,6 +137,11 @@ func TestOthersDoNotExist(t *testing.T) {
 		"command": "echo hush-output; cat", "wait_seconds": 1,
 		"env": map[string]any{"KEY": "hush-value"},
 	}), &run)
+	// And one in a context, with a result.
+	var shown struct {
+		RunID string `json:"run_id"`
+	}
+	alice.result(alice.tool("run_code", map[string]any{"code": "'hush-result'", "sandbox_id": run.SandboxID}), &shown)
 	path := t.TempDir() + "/f"
 	if a := alice.tool("write_file", map[string]any{"sandbox_id": run.SandboxID, "path": path, "content": "hush-content"}); strings.Contains(a, `"isError":true`) {
 		t.Fatal(a)
@@ -165,7 +170,7 @@ func TestOthersDoNotExist(t *testing.T) {
 		if strings.Contains(theirs, "hush") {
 			t.Errorf("%s tells: %s", what, theirs)
 		}
-		theirs = strings.NewReplacer(run.SandboxID, none, run.RunID, noRun).Replace(theirs)
+		theirs = strings.NewReplacer(run.SandboxID, none, run.RunID, noRun, shown.RunID, noRun).Replace(theirs)
 		if theirs != nobodys {
 			t.Errorf("%s of another's:\n%s\nof what there is not:\n%s", what, theirs, nobodys)
 		}
@@ -212,7 +217,10 @@ func TestOthersDoNotExist(t *testing.T) {
 			if strings.HasPrefix(template.Template, "run:") {
 				id = run
 			}
-			return strings.NewReplacer("{id}", id, "{+path}", strings.TrimPrefix(path, "/")).Replace(template.Template)
+			if strings.Contains(template.Template, "/results/") && id != noRun {
+				id = shown.RunID
+			}
+			return strings.NewReplacer("{id}", id, "{number}", "0", "{+type}", "text/plain", "{+path}", strings.TrimPrefix(path, "/")).Replace(template.Template)
 		}
 		theirs, nobodys := map[string]any{"uri": uri(run.SandboxID, run.RunID)}, map[string]any{"uri": uri(none, noRun)}
 		if got := alice.call("resources/read", theirs); !strings.Contains(got, "hush") {

@@ -57,6 +57,7 @@ var outside = map[string][]string{
 	"github.com/spf13/cobra":                 {"cli"},
 	"github.com/tailscale/hujson":            {"clientconfig"},
 	"go.yaml.in/yaml/v3":                     {"config"},
+	"golang.org/x/image":                     {"mcpserver"},
 	"golang.org/x/mod":                       {"cli", "update"},
 	"golang.org/x/sys":                       {"driver/drivertest", "driver/fake", "driver/gvisor", "guest", "image", "image/erofs", "store", "tests"}, // system calls are not an SDK
 	"golang.org/x/term":                      {"cli"},

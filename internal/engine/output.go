@@ -37,6 +37,7 @@ func excerpts(r runView, budget int) (out sandbox.Output, err error) {
 		read := func(offset, n int64) ([]byte, error) { return r.files().read(stream, xs[stream], offset, n) }
 		return excerpt(read, xs[stream], n)
 	}
+	out.StdoutBytes, out.StderrBytes = xs[stdout].total, xs[stderr].total
 	// Each stream gets half, and what the other leaves of its own.
 	half := budget / 2
 	if out.Stderr, out.Omitted.StderrBytes, err = take(stderr, half); err != nil {

@@ -29,6 +29,8 @@ type Engine interface {
 	Follow(ctx context.Context, p sandbox.Principal, runID string, emit func(stream sandbox.StreamName, data []byte) error) error
 	// Output returns what of the run's output so far fits budget bytes.
 	Output(ctx context.Context, p sandbox.Principal, runID string, budget int) (sandbox.Output, error)
+	// Results returns what a run in a context showed so far.
+	Results(ctx context.Context, p sandbox.Principal, runID string) (sandbox.Results, error)
 	// ReadOutput returns up to limit bytes of one stream from offset on, and
 	// how long the stream is so far.
 	ReadOutput(ctx context.Context, p sandbox.Principal, runID string, stream sandbox.StreamName, offset, limit int64) (data []byte, total int64, err error)

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"context"
+	"encoding/json"
 	"io"
 	"path"
 	"slices"
@@ -21,6 +22,10 @@ import (
 //	repeat N TEXT        write it N times, numbered
 //	sleep DURATION       or until stopped
 //	read                 read a line of input and write it
+//	show MIME JSON       show a result of that type; before it |MIME JSON for more
+//	value TEXT           the value of the last expression
+//	ask PROMPT           say that it waits for input, and read a line
+//	raise TEXT           an exception in line 2
 //	exit N               end with that status
 //	verdict CODE         end with that verdict
 //	fail KIND            Start returns an error of that kind
@@ -49,6 +54,7 @@ type fakeRun struct {
 
 	mu      sync.Mutex
 	run     sandbox.Run
+	results sandbox.Results
 	log     map[sandbox.StreamName][]byte
 	order   []chunk
 	changed chan struct{} // closed and replaced when there is more
@@ -193,6 +199,9 @@ func (e *fakeEngine) Start(ctx context.Context, p sandbox.Principal, r sandbox.R
 		log:   map[sandbox.StreamName][]byte{},
 		input: r.Stdin, eof: !r.KeepStdin, keep: r.KeepStdin,
 	}
+	if r.Context != "" {
+		run.run.Context = &sandbox.RunContext{Name: r.Context, Language: "python", Count: 1}
+	}
 	e.mu.Lock()
 	e.runs[run.run.ID] = run
 	e.mu.Unlock()
@@ -232,6 +241,29 @@ steps:
 				break steps
 			}
 			r.write(sandbox.Stdout, line)
+		case "show":
+			data := map[string]json.RawMessage{}
+			for form := range strings.SplitSeq(arg, "|") {
+				mime, value, _ := strings.Cut(form, " ")
+				data[mime] = json.RawMessage(value)
+			}
+			r.show(data, false)
+		case "value":
+			text, _ := json.Marshal(arg)
+			r.show(map[string]json.RawMessage{"text/plain": text}, true)
+		case "ask":
+			r.write(sandbox.Stdout, arg)
+			r.setInput(&sandbox.InputRequest{Prompt: arg})
+			line, _ := r.read()
+			r.setInput(nil)
+			r.write(sandbox.Stdout, line)
+		case "raise":
+			r.write(sandbox.Stderr, "Traceback: "+arg+"\n")
+			r.mu.Lock()
+			r.results.Error = &sandbox.RunError{Name: "Error", Value: arg, Traceback: "Traceback: " + arg, Line: 2, Source: "f()"}
+			r.mu.Unlock()
+			verdict, code = sandbox.Verdict{Code: sandbox.Failed, Cause: "Error: " + arg + ", in line 2"}, nil
+			break steps
 		case "exit":
 			*code, _ = strconv.Atoi(arg)
 			if *code != 0 {
@@ -256,6 +288,21 @@ func (r *fakeRun) write(s sandbox.StreamName, text string) {
 	defer r.mu.Unlock()
 	r.log[s] = append(r.log[s], text...)
 	r.order = append(r.order, chunk{s, []byte(text)})
+	r.signal()
+}
+
+func (r *fakeRun) show(data map[string]json.RawMessage, main bool) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.results.Results = append(r.results.Results, sandbox.Result{
+		Data: data, Main: main, Stdout: int64(len(r.log[sandbox.Stdout])), Stderr: int64(len(r.log[sandbox.Stderr])),
+	})
+}
+
+func (r *fakeRun) setInput(in *sandbox.InputRequest) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.run.Input = in
 	r.signal()
 }
 
@@ -351,7 +398,18 @@ func (e *fakeEngine) Output(_ context.Context, p sandbox.Principal, id string, b
 	var o sandbox.Output
 	o.Stdout, o.Omitted.StdoutBytes = headAndTail(r.log[sandbox.Stdout], budget)
 	o.Stderr, o.Omitted.StderrBytes = headAndTail(r.log[sandbox.Stderr], budget)
+	o.StdoutBytes, o.StderrBytes = int64(len(r.log[sandbox.Stdout])), int64(len(r.log[sandbox.Stderr]))
 	return o, nil
+}
+
+func (e *fakeEngine) Results(_ context.Context, p sandbox.Principal, id string) (sandbox.Results, error) {
+	r, err := e.findRun(p, id)
+	if err != nil {
+		return sandbox.Results{}, err
+	}
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.results, nil
 }
 
 func headAndTail(b []byte, budget int) (string, int64) {

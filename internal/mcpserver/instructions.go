@@ -4,7 +4,8 @@ package mcpserver
 // of every conversation, so they are short.
 const instructions = `Glovebox runs untrusted code in sealed Linux sandboxes: no network, nothing of the host inside, everything bounded.
 
-- To run something, call run_code (a program) or run_command (shell). Without sandbox_id each call gets a new sandbox; give the sandbox_id from an earlier result to keep files and installed things.
+- To run something, call run_code (code) or run_command (shell). Without sandbox_id each call gets a new sandbox; give the sandbox_id from an earlier result to keep files, variables and installed things.
+- run_code works as a notebook does: variables stay, the value of the last expression and every plot is shown. If its state was lost, the result says so.
 - Work in /data, the directory where programs start. write_file and read_file move files in and out.
 - Every run ends in a verdict. A result is an error exactly when its verdict is not "ok"; it then says the cause and what to do next.
 - Long output is shown as head and tail; get_run pages through the rest or searches it with grep.

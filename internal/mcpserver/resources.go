@@ -90,6 +90,12 @@ func (s *Server) addResources() {
 		URITemplate: outputTemplate,
 		MIMEType:    "text/plain",
 	}, s.resource(auth.ScopeRun, s.readOutputResource))
+	s.mcp.AddResourceTemplate(&mcp.ResourceTemplate{
+		Name:        "result",
+		Title:       "A result of a run",
+		Description: "One MIME type of a value or plot that a run showed, by its number from 0, in full.",
+		URITemplate: resultsTemplate,
+	}, s.resource(auth.ScopeRun, s.readResultResource))
 }
 
 // resource wraps a handler with what every read has in common. Errors are

@@ -20,7 +20,7 @@ const stopTimeout = 10 * time.Second
 const runOutput = `{"type":"object","properties":{` +
 	`"run_id":{"type":"string"},"sandbox_id":{"type":"string"},"status":{"type":"string"},` +
 	`"verdict":{"type":"object"},"exit_code":{"type":"integer"},` +
-	`"stdout":{"type":"string"},"stderr":{"type":"string"}},"required":["run_id","status"]}`
+	`"stdout":{"type":"string"},"stderr":{"type":"string"},"results":{"type":"array"}},"required":["run_id","status"]}`
 
 // runResult is a run's structuredContent.
 type runResult struct {
@@ -33,8 +33,17 @@ type runResult struct {
 	Stderr    string            `json:"stderr"`
 	Omitted   sandbox.Omitted   `json:"omitted"`
 	Page      *page             `json:"page,omitempty"`
+	Results   []form            `json:"results,omitempty"`
+	Error     *sandbox.RunError `json:"error,omitempty"`
 	Duration  int64             `json:"duration_ms"`
 	Usage     sandbox.Usage     `json:"usage"`
+
+	Context *sandbox.RunContext   `json:"context,omitempty"`
+	Input   *sandbox.InputRequest `json:"waits_for,omitempty"`
+
+	output sandbox.Output // with its lengths
+	parts  []part         // of results
+	left   int            // results that were not kept
 }
 
 // newRunResult joins a run and what is shown of its output.
@@ -53,6 +62,9 @@ func newRunResult(r sandbox.Run, o sandbox.Output, now time.Time) runResult {
 		Omitted:   o.Omitted,
 		Duration:  end.Sub(r.Started).Milliseconds(),
 		Usage:     r.Usage,
+		Context:   r.Context,
+		Input:     r.Input,
+		output:    o,
 	}
 	if r.Status == sandbox.RunFinished {
 		res.Verdict = &r.Verdict
@@ -60,38 +72,48 @@ func newRunResult(r sandbox.Run, o sandbox.Output, now time.Time) runResult {
 	return res
 }
 
+// addResults adds what a run showed, within a budget of bytes.
+func (r *runResult) addResults(run sandbox.Run, res sandbox.Results, budget int) {
+	r.Results, r.parts = presentResults(run, res, budget)
+	r.left = res.Omitted
+	if res.Error != nil {
+		brief := *res.Error
+		brief.Traceback = "" // it is in stderr
+		r.Error = &brief
+	}
+}
+
 // render gives the run as a tool's result: isError exactly for a verdict that
 // is not ok.
 func (r runResult) render() (*mcp.CallToolResult, error) {
-	res, err := result(r, r.text())
+	contents := weave(r.output, r.parts)
+	facts := r.facts(len(contents) > 0)
+	w := weaver{contents: contents}
+	w.text(facts)
+	res, err := result(r, "")
 	if err != nil {
 		return nil, err
 	}
+	res.Content = w.contents
 	res.IsError = r.Verdict != nil && r.Verdict.Code != sandbox.OK
 	return res, nil
 }
 
-// text is the run for a model to read: the output, then a line in brackets
-// that says how it ended, then what there is to do about it.
+// text is the run for a model to read, without its results.
 func (r runResult) text() string {
+	w := weaver{contents: weave(r.output, nil)}
+	w.text(r.facts(len(w.contents) > 0))
+	return w.contents[0].(*mcp.TextContent).Text
+}
+
+// facts follow the output for a model to read: a line in brackets that says how
+// the run ended, then what there is to do about it.
+func (r runResult) facts(shown bool) string {
 	var b strings.Builder
-	section := func(label, text string) {
-		if text == "" {
-			return
-		}
-		b.WriteString(label)
-		b.WriteString(text)
-		if !strings.HasSuffix(text, "\n") {
-			b.WriteByte('\n')
-		}
+	if r.Context != nil && r.Context.Notice != "" {
+		fmt.Fprintf(&b, "[before this run: %s]\n", r.Context.Notice)
 	}
-	if r.Stderr == "" {
-		section("", r.Stdout)
-	} else {
-		section("stdout:\n", r.Stdout)
-		section("stderr:\n", r.Stderr)
-	}
-	if b.Len() == 0 && r.Page == nil {
+	if !shown && r.Page == nil {
 		b.WriteString("(no output)\n")
 	}
 
@@ -112,6 +134,12 @@ func (r runResult) text() string {
 		if r.Verdict.NextStep != "" {
 			fmt.Fprintf(&b, "next step: %s\n", r.Verdict.NextStep)
 		}
+	}
+	if r.Input != nil {
+		fmt.Fprintf(&b, "It waits for a line of input (%q): answer with send_input.\n", r.Input.Prompt)
+	}
+	if r.left > 0 {
+		fmt.Fprintf(&b, "%d further results were too many or too large to keep.\n", r.left)
 	}
 	if r.Status == sandbox.RunRunning {
 		b.WriteString("The run goes on. get_run with its run_id waits for it and shows the rest; stop_run ends it.\n")
@@ -247,5 +275,13 @@ func (s *Server) show(ctx context.Context, c call, run sandbox.Run, budget int) 
 	if err != nil {
 		return nil, err
 	}
-	return newRunResult(run, out, time.Now()).render()
+	res := newRunResult(run, out, time.Now())
+	if run.Context != nil {
+		results, err := s.engine.Results(ctx, c.principal, run.ID)
+		if err != nil {
+			return nil, err
+		}
+		res.addResults(run, results, budget)
+	}
+	return res.render()
 }

@@ -12,20 +12,26 @@ import (
 const runCodeInput = `{"type":"object","properties":{` +
 	`"code":{"type":"string"},` +
 	`"language":{"type":"string","description":"default python"},` +
+	`"context":{"type":"string","description":"the interpreter to run in, which keeps variables; default \"default\""},` +
+	`"stateless":{"type":"boolean","description":"run as a program of its own"},` +
+	`"restart":{"type":"boolean","description":"start the context fresh"},` +
 	sandboxProperty + `,` + timeoutProperty + `,` + waitProperty + `,` + envProperty + `,` + budgetProperty + `,` + imageProperty + `,"network":{"type":"string"}` +
 	`},"required":["code"],"additionalProperties":false}`
 
 func (s *Server) runCode() tool {
 	type arguments struct {
-		Code     string  `json:"code"`
-		Language *string `json:"language"`
+		Code      string  `json:"code"`
+		Language  *string `json:"language"`
+		Context   *string `json:"context"`
+		Stateless bool    `json:"stateless"`
+		Restart   bool    `json:"restart"`
 		runArgs
 	}
 	return tool{
 		name:  "run_code",
 		title: "Run code",
-		description: "Run a program in a sealed Linux sandbox. Returns its output, exit code and a verdict. " +
-			"Files stay in the sandbox: give the sandbox_id of the result to go on there.",
+		description: "Run code in a sealed Linux sandbox. Returns its output, the value of the last expression, plots and a verdict. " +
+			"Files and variables stay: give the sandbox_id of the result to go on there.",
 		input:       runCodeInput,
 		output:      runOutput,
 		scope:       auth.ScopeRun,
@@ -38,7 +44,21 @@ func (s *Server) runCode() tool {
 			if in.Language != nil {
 				language = *in.Language
 			}
-			return s.start(ctx, c, sandbox.RunRequest{Code: in.Code, Language: language}, in.runArgs)
+			r := sandbox.RunRequest{Code: in.Code, Language: language, Restart: in.Restart}
+			switch {
+			case in.Stateless && (in.Context != nil || in.Restart):
+				return nil, sandbox.WithHint(sandbox.Errorf(sandbox.Invalid, "stateless: true has no context, and context or restart names one"),
+					"leave out one of the two")
+			case in.Stateless:
+			case in.Context != nil:
+				r.Context = *in.Context
+				if r.Context == "" {
+					return nil, sandbox.Errorf(sandbox.Invalid, `context: "" is no name`)
+				}
+			default:
+				r.Context = sandbox.DefaultContext
+			}
+			return s.start(ctx, c, r, in.runArgs)
 		}),
 	}
 }

@@ -2,6 +2,7 @@ package mcpserver
 
 import (
 	"context"
+	"slices"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
@@ -36,8 +37,11 @@ func (s *Server) stopRun() tool {
 			// The result is the run's, and a run that was stopped is not ok,
 			// so isError is true here as it is for get_run afterwards. The
 			// text says first that the call itself did what it was to do.
+			const done = "The run was stopped, as asked. Nothing of it goes on."
 			if t, ok := res.Content[0].(*mcp.TextContent); ok {
-				t.Text = "The run was stopped, as asked. Nothing of it goes on.\n" + t.Text
+				t.Text = done + "\n" + t.Text
+			} else {
+				res.Content = slices.Insert(res.Content, 0, mcp.Content(&mcp.TextContent{Text: done}))
 			}
 			return res, nil
 		}),

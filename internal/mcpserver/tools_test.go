@@ -155,7 +155,7 @@ func TestRunRequest(t *testing.T) {
 	cs := serveStdio(t, s, nil)
 	first := run(t, cs, "out 1", args{"env": args{"K": "v"}, "timeout_seconds": 7, "image": "host"})
 	want := sandbox.RunRequest{
-		Code: "out 1", Language: "python", Env: map[string]string{"K": "v"}, Timeout: 7 * time.Second,
+		Code: "out 1", Language: "python", Context: sandbox.DefaultContext, Env: map[string]string{"K": "v"}, Timeout: 7 * time.Second,
 		New: sandbox.CreateRequest{Image: "host"},
 	}
 	if diff := cmp.Diff(want, e.lastRequest()); diff != "" {
@@ -186,7 +186,7 @@ func TestArgumentErrors(t *testing.T) {
 		{"run_code", args{"code": nil}, "code: missing; it is required, as a string"},
 		{"run_code", args{"code": 5}, "code: 5 is not a string"},
 		{"run_code", args{"code": ""}, `code: "" is no program`},
-		{"run_code", args{"code": "out", "Code": "x"}, `"Code": there is no such argument` + "\nhint: the arguments are code, env, image, language,"},
+		{"run_code", args{"code": "out", "Code": "x"}, `"Code": there is no such argument` + "\nhint: the arguments are code, context, env, image,"},
 		{"run_code", args{"code": "out", "timeout_seconds": "30"}, `timeout_seconds: "30" is not an integer of at least 1`},
 		{"run_code", args{"code": "out", "timeout_seconds": 0}, "timeout_seconds: 0 is not an integer of at least 1"},
 		{"run_code", args{"code": "out", "timeout_seconds": 1.5}, "timeout_seconds: 1.5 is not an integer"},

@@ -102,6 +102,9 @@ type Output struct {
 	Stdout  string  `json:"stdout"`
 	Stderr  string  `json:"stderr"`
 	Omitted Omitted `json:"omitted"`
+	// StdoutBytes and StderrBytes are how long the streams are.
+	StdoutBytes int64 `json:"-"`
+	StderrBytes int64 `json:"-"`
 }
 
 // Omitted counts the bytes of each stream that an Output leaves out.

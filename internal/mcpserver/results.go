@@ -1,0 +1,309 @@
+package mcpserver
+
+import (
+	"bytes"
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"maps"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
+)
+
+// resultsTemplate is the URI of one form of a run's result.
+const resultsTemplate = "run://{id}/results/{number}/{+type}"
+
+// Bounds on what an answer holds of results; the rest is named by its URI.
+const (
+	maxResultText  = 32 << 10 // one text
+	maxResultData  = 16 << 10 // one value of JSON
+	maxChartText   = 4 << 10  // data of a chart in what models read
+	maxPictures    = 10
+	maxPictureSize = 4 << 20 // all pictures
+	maxForms       = 200     // entries of results
+)
+
+// MIME types that are treated by name.
+const (
+	mimeText  = "text/plain"
+	mimeChart = "application/vnd.glovebox.chart+json"
+)
+
+// A form is one MIME type of a result: an entry of structuredContent's results.
+// Of text, data and uri one is set.
+type form struct {
+	Number int             `json:"number"`
+	MIME   string          `json:"mime"`
+	Text   *string         `json:"text,omitempty"`
+	Data   json.RawMessage `json:"data,omitempty"`
+	URI    string          `json:"uri,omitempty"`
+	Main   bool            `json:"main,omitempty"`
+	Late   bool            `json:"late,omitempty"`
+}
+
+// A part is a result as a model sees it, at its place in the output.
+type part struct {
+	stdout, stderr int64
+	text           string
+	contents       []mcp.Content // pictures, and links to those that are too large
+}
+
+// resultURI names one form of a result.
+func resultURI(runID string, number int, mime string) string {
+	return "run://" + runID + "/results/" + strconv.Itoa(number) + "/" + mime
+}
+
+// A presenter turns results into what an answer holds of them.
+type presenter struct {
+	runID    string
+	count    int // of runs of the interpreter
+	budget   int // bytes of text and data that are left
+	pictures int // that are left
+	pixels   int // bytes of pictures that are left
+	forms    []form
+	parts    []part
+}
+
+// presentResults chooses what an answer holds of a run's results.
+func presentResults(run sandbox.Run, res sandbox.Results, budget int) ([]form, []part) {
+	p := presenter{runID: run.ID, budget: budget, pictures: maxPictures, pixels: maxPictureSize}
+	if run.Context != nil {
+		p.count = run.Context.Count
+	}
+	for n, r := range res.Results {
+		p.present(n, r)
+	}
+	return p.forms, p.parts
+}
+
+// present takes one result in.
+func (p *presenter) present(number int, r sandbox.Result) {
+	out := part{stdout: r.Stdout, stderr: r.Stderr}
+	for _, mime := range slices.SortedFunc(maps.Keys(r.Data), byRank) {
+		if len(p.forms) >= maxForms {
+			break
+		}
+		f := form{Number: number, MIME: mime, Main: r.Main, Late: r.Late}
+		value := r.Data[mime]
+		var text string
+		isText := json.Unmarshal(value, &text) == nil
+		switch {
+		case isPicture(mime) && isText:
+			f.URI = resultURI(p.runID, number, mime)
+			out.contents = append(out.contents, p.picture(f, text))
+		case isText && !isJSON(mime) && mime != "application/pdf":
+			if len(text) > maxResultText || len(text) > p.budget {
+				f.URI = resultURI(p.runID, number, mime)
+				break
+			}
+			p.budget -= len(text)
+			f.Text = &text
+		case len(value) <= maxResultData && len(value) <= p.budget && isJSON(mime):
+			p.budget -= len(value)
+			f.Data = value
+		default:
+			f.URI = resultURI(p.runID, number, mime)
+		}
+		p.forms = append(p.forms, f)
+		out.text += p.read(f, text, r)
+	}
+	p.parts = append(p.parts, out)
+}
+
+// read returns what a model reads of a form: the text of a value, the data of a
+// chart, and the name of what nothing else shows.
+func (p *presenter) read(f form, text string, r sandbox.Result) string {
+	_, hasText := r.Data[mimeText]
+	switch {
+	case f.MIME == mimeText:
+		label := "display"
+		if r.Main {
+			label = fmt.Sprintf("Out[%d]", p.count)
+		}
+		if f.Text == nil {
+			text = firstRunes(text, min(maxResultText, max(p.budget, 256))) + "\n... (all of it: " + f.URI + ")"
+		}
+		if strings.Contains(text, "\n") {
+			return label + ":\n" + strings.TrimSuffix(text, "\n") + "\n"
+		}
+		return label + ": " + text + "\n"
+	case f.MIME == mimeChart && len(f.Data) > 0 && len(f.Data) <= maxChartText:
+		return "chart: " + string(compact(f.Data)) + "\n"
+	case isPicture(f.MIME), f.MIME == "text/html" && hasText, f.MIME == "image/svg+xml" && hasText:
+		return ""
+	case f.URI != "":
+		return f.MIME + ": " + f.URI + "\n"
+	case !hasText && f.Text != nil:
+		return f.MIME + ":\n" + strings.TrimSuffix(*f.Text, "\n") + "\n"
+	case !hasText:
+		return f.MIME + ": " + string(compact(f.Data)) + "\n"
+	}
+	return ""
+}
+
+// picture returns a picture, smaller if it is large, or a link to it.
+func (p *presenter) picture(f form, text string) mcp.Content {
+	link := &mcp.ResourceLink{URI: f.URI, Name: fmt.Sprintf("picture %d of %s", f.Number, p.runID), MIMEType: f.MIME}
+	if p.pictures == 0 {
+		return link
+	}
+	data, err := base64.StdEncoding.DecodeString(text)
+	if err != nil {
+		return link
+	}
+	mime, data, ok := fitPicture(f.MIME, data)
+	if !ok || len(data) > p.pixels {
+		return link
+	}
+	p.pictures--
+	p.pixels -= len(data)
+	return &mcp.ImageContent{MIMEType: mime, Data: data}
+}
+
+func isPicture(mime string) bool {
+	switch mime {
+	case "image/png", "image/jpeg", "image/gif", "image/webp":
+		return true
+	}
+	return false
+}
+
+func isJSON(mime string) bool {
+	return mime == "application/json" || strings.HasSuffix(mime, "+json")
+}
+
+// byRank puts the text of a result first, then its pictures.
+func byRank(a, b string) int {
+	rank := func(mime string) int {
+		switch {
+		case mime == mimeText:
+			return 0
+		case isPicture(mime):
+			return 1
+		case mime == mimeChart:
+			return 2
+		}
+		return 3
+	}
+	if d := rank(a) - rank(b); d != 0 {
+		return d
+	}
+	return strings.Compare(a, b)
+}
+
+func compact(b json.RawMessage) []byte {
+	var out bytes.Buffer
+	if json.Compact(&out, b) != nil {
+		return b
+	}
+	return out.Bytes()
+}
+
+// weave puts results between the output where they came. Without all of the
+// output, as it was written, they follow it.
+func weave(o sandbox.Output, parts []part) []mcp.Content {
+	whole := o.Omitted == sandbox.Omitted{} && int64(len(o.Stdout)) == o.StdoutBytes && int64(len(o.Stderr)) == o.StderrBytes
+	w := weaver{labels: o.Stderr != ""}
+	var stdout, stderr int64
+	for _, p := range parts {
+		if to := min(p.stdout, int64(len(o.Stdout))); whole && to > stdout {
+			w.output("stdout", o.Stdout[stdout:to])
+			stdout = to
+		}
+		if to := min(p.stderr, int64(len(o.Stderr))); whole && to > stderr {
+			w.output("stderr", o.Stderr[stderr:to])
+			stderr = to
+		}
+		if !whole && stdout+stderr == 0 {
+			w.output("stdout", o.Stdout)
+			w.output("stderr", o.Stderr)
+			stdout, stderr = int64(len(o.Stdout)), int64(len(o.Stderr))
+		}
+		w.text(p.text)
+		w.add(p.contents...)
+	}
+	w.output("stdout", o.Stdout[stdout:])
+	w.output("stderr", o.Stderr[stderr:])
+	return w.contents
+}
+
+// A weaver gathers text into as few contents as pictures allow.
+type weaver struct {
+	labels   bool
+	stream   string // that was written last, if nothing came since
+	contents []mcp.Content
+}
+
+func (w *weaver) output(stream, text string) {
+	if text == "" {
+		return
+	}
+	if w.labels && w.stream != stream {
+		text = stream + ":\n" + text
+	}
+	w.text(text)
+	w.stream = stream
+}
+
+func (w *weaver) text(text string) {
+	w.stream = ""
+	if text == "" {
+		return
+	}
+	if n := len(w.contents); n > 0 {
+		if last, ok := w.contents[n-1].(*mcp.TextContent); ok {
+			if !strings.HasSuffix(last.Text, "\n") {
+				last.Text += "\n"
+			}
+			last.Text += text
+			return
+		}
+	}
+	w.contents = append(w.contents, &mcp.TextContent{Text: text})
+}
+
+func (w *weaver) add(contents ...mcp.Content) {
+	if len(contents) > 0 {
+		w.stream = ""
+		w.contents = append(w.contents, contents...)
+	}
+}
+
+// readResultResource reads one form of a result.
+func (s *Server) readResultResource(ctx context.Context, p sandbox.Principal, u *url.URL) ([]*mcp.ResourceContents, error) {
+	rest := strings.TrimPrefix(u.Path, "/results/")
+	number, mime, _ := strings.Cut(rest, "/")
+	none := sandbox.Errorf(sandbox.NotFound, "there is no result %s", show(rest))
+	n, err := strconv.Atoi(number)
+	if err != nil || n < 0 {
+		return nil, none
+	}
+	res, err := s.engine.Results(ctx, p, u.Host)
+	if err != nil {
+		return nil, err
+	}
+	if n >= len(res.Results) || res.Results[n].Data[mime] == nil {
+		return nil, none
+	}
+	value := res.Results[n].Data[mime]
+	c := &mcp.ResourceContents{MIMEType: mime}
+	switch {
+	case isJSON(mime):
+		c.Text = string(value)
+	case json.Unmarshal(value, &c.Text) != nil:
+		return nil, none
+	case isPicture(mime) || mime == "application/pdf":
+		if c.Blob, err = base64.StdEncoding.DecodeString(c.Text); err != nil {
+			return nil, none
+		}
+		c.Text = ""
+	}
+	return []*mcp.ResourceContents{c}, nil
+}

@@ -1,0 +1,284 @@
+package mcpserver
+
+import (
+	"bytes"
+	"encoding/base64"
+	"encoding/json"
+	"image"
+	"image/color"
+	"image/draw"
+	"image/jpeg"
+	"image/png"
+	"math/rand/v2"
+	"strconv"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
+)
+
+// painted returns a picture as PNG; noise is a seed, or 0 for one colour.
+func painted(t *testing.T, w, h int, noise uint64) []byte {
+	t.Helper()
+	m := image.NewNRGBA(image.Rect(0, 0, w, h))
+	if noise > 0 {
+		rng := rand.New(rand.NewPCG(noise, 1))
+		for i := range m.Pix {
+			m.Pix[i] = byte(rng.Uint32())
+		}
+	} else {
+		draw.Draw(m, m.Bounds(), image.NewUniform(color.Gray{0x80}), image.Point{}, draw.Src)
+	}
+	var out bytes.Buffer
+	if err := png.Encode(&out, m); err != nil {
+		t.Fatal(err)
+	}
+	return out.Bytes()
+}
+
+func quoted(data []byte) string { return strconv.Quote(base64.StdEncoding.EncodeToString(data)) }
+
+// shape is what a result's contents are, in order.
+func shape(res *mcp.CallToolResult) []string {
+	var list []string
+	for _, c := range res.Content {
+		switch c := c.(type) {
+		case *mcp.TextContent:
+			body, _, _ := strings.Cut(c.Text, "[ok, ")
+			list = append(list, "text "+body)
+		case *mcp.ImageContent:
+			list = append(list, c.MIMEType)
+		case *mcp.ResourceLink:
+			list = append(list, "link "+c.MIMEType)
+		}
+	}
+	return list
+}
+
+// TestResultsInOrder has results stand between the output that was written
+// before and after them.
+func TestResultsInOrder(t *testing.T) {
+	s, _ := newTestServer(t, nil)
+	cs := serveStdio(t, s, nil)
+	picture := painted(t, 3, 2, 0)
+	res := callTool(t, cs, "run_code", args{"code": strings.Join([]string{
+		"out a",
+		`show text/plain "<Figure>"|image/png ` + quoted(picture) + `|application/vnd.glovebox.chart+json {"type": "line"}`,
+		"out b",
+		`show text/plain "frame"|text/html "<table>"`,
+		"err c",
+		"value 42",
+	}, "\n")})
+	want := []string{"text a\ndisplay: <Figure>\nchart: {\"type\":\"line\"}\n", "image/png", "text stdout:\nb\ndisplay: frame\nstderr:\nc\nOut[1]: 42\n"}
+	want[0] = "text stdout:\n" + strings.TrimPrefix(want[0], "text ")
+	if d := cmp.Diff(want, shape(res)); d != "" {
+		t.Errorf("content (-want +got):\n%s", d)
+	}
+	if c := res.Content[1].(*mcp.ImageContent); !bytes.Equal(c.Data, picture) {
+		t.Error("the picture is another")
+	}
+	r := structured[runResult](t, res)
+	var forms []string
+	for _, f := range r.Results {
+		line := strconv.Itoa(f.Number) + " " + f.MIME
+		switch {
+		case f.Text != nil:
+			line += " " + *f.Text
+		case f.Data != nil:
+			line += " " + string(f.Data)
+		default:
+			line += " " + strings.TrimPrefix(f.URI, "run://"+r.RunID)
+		}
+		if f.Main {
+			line += " main"
+		}
+		forms = append(forms, line)
+	}
+	wantForms := []string{
+		"0 text/plain <Figure>", "0 image/png /results/0/image/png", `0 application/vnd.glovebox.chart+json {"type":"line"}`,
+		"1 text/plain frame", "1 text/html <table>", "2 text/plain 42 main",
+	}
+	if d := cmp.Diff(wantForms, forms); d != "" {
+		t.Errorf("results (-want +got):\n%s", d)
+	}
+	// The URI gives the whole.
+	got, err := cs.ReadResource(t.Context(), &mcp.ReadResourceParams{URI: r.Results[1].URI})
+	if err != nil || !bytes.Equal(got.Contents[0].Blob, picture) || got.Contents[0].MIMEType != "image/png" {
+		t.Errorf("resource: %+v, %v", got, err)
+	}
+	for _, path := range []string{"/results/3/text/plain", "/results/0/text/html", "/results/-1/text/plain", "/results/x", "/results/0/"} {
+		if got, err := cs.ReadResource(t.Context(), &mcp.ReadResourceParams{URI: "run://" + r.RunID + path}); err == nil {
+			t.Errorf("%s gives %+v", path, got)
+		}
+	}
+	// And so it is for those who come later.
+	again := callTool(t, cs, "get_run", args{"run_id": r.RunID})
+	if d := cmp.Diff(shape(res), shape(again)); d != "" {
+		t.Errorf("get_run shows (-run_code +get_run):\n%s", d)
+	}
+}
+
+func TestResultsWithoutAllOutput(t *testing.T) {
+	s, _ := newTestServer(t, nil)
+	cs := serveStdio(t, s, nil)
+	res := callTool(t, cs, "run_code", args{"code": "repeat 100 line\nvalue 1\nrepeat 100 line", "output_bytes": 256})
+	all := shape(res)
+	if len(all) != 1 || !strings.Contains(all[0], "99 line\nOut[1]: 1\n") {
+		t.Errorf("%q", all)
+	}
+}
+
+func TestLargeResults(t *testing.T) {
+	s, _ := newTestServer(t, nil)
+	cs := serveStdio(t, s, nil)
+	long := strings.Repeat("é", maxResultText)
+	var data strings.Builder
+	if err := json.NewEncoder(&data).Encode(map[string]string{"a": long}); err != nil {
+		t.Fatal(err)
+	}
+	script := []string{
+		"value " + long,
+		"show application/json " + strings.TrimSpace(data.String()),
+		"show image/png " + quoted(painted(t, 3000, 10, 0)),
+		`show image/png "no picture"`,
+		"show image/jpeg " + quoted(painted(t, 2, 2, 0)),
+	}
+	for range maxPictures + 1 {
+		script = append(script, "show image/png "+quoted(painted(t, 2, 2, 0)))
+	}
+	res := callTool(t, cs, "run_code", args{"code": strings.Join(script, "\n")})
+	var images, links int
+	for _, c := range shape(res) {
+		switch c {
+		case "image/png":
+			images++
+		case "link image/png", "link image/jpeg":
+			links++
+		}
+	}
+	if images != maxPictures || links != 4 {
+		t.Errorf("%d images, %d links", images, links)
+	}
+	r := structured[runResult](t, res)
+	if r.Results[0].URI == "" || r.Results[1].URI == "" {
+		t.Errorf("what is long is there: %.200v", r.Results[:2])
+	}
+	first := res.Content[0].(*mcp.TextContent).Text
+	if len(first) > maxResultText+1000 || !strings.Contains(first, "... (all of it: run://") {
+		t.Errorf("%d bytes of text", len(first))
+	}
+}
+
+func TestFitPicture(t *testing.T) {
+	var photo bytes.Buffer
+	if err := jpeg.Encode(&photo, image.NewYCbCr(image.Rect(0, 0, 30, 20), image.YCbCrSubsampleRatio420), nil); err != nil {
+		t.Fatal(err)
+	}
+	bomb := painted(t, 1, 1, 0)
+	copy(bomb[16:], "\x00\x01\x00\x00\x00\x01\x00\x00") // 65536 x 65536, it says
+	for _, c := range []struct {
+		name, mime string
+		data       []byte
+		want       string
+		w, h       int
+	}{
+		{"Small", "image/png", painted(t, 30, 20, 0), "image/png", 30, 20},
+		{"JPEG", "image/jpeg", photo.Bytes(), "image/jpeg", 30, 20},
+		{"Wide", "image/png", painted(t, 3136, 10, 0), "image/png", 1568, 5},
+		{"Tall", "image/png", painted(t, 1, 4000, 0), "image/png", 1, 1568},
+		{"Noise", "image/png", painted(t, 1000, 700, 1), "image/jpeg", 1000, 700},
+		{"Another", "image/jpeg", painted(t, 3, 3, 0), "", 0, 0},
+		{"None", "image/png", []byte("x"), "", 0, 0},
+		{"CutOff", "image/png", painted(t, 3136, 10, 0)[:60], "", 0, 0},
+		{"Bomb", "image/png", bomb, "", 0, 0},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			mime, data, ok := fitPicture(c.mime, c.data)
+			if mime != c.want || ok != (c.want != "") {
+				t.Fatalf("%s, %v", mime, ok)
+			}
+			if !ok {
+				return
+			}
+			m, _, err := image.Decode(bytes.NewReader(data))
+			if err != nil || m.Bounds().Dx() != c.w || m.Bounds().Dy() != c.h || len(data) > maxPictureBytes {
+				t.Errorf("%v, %v, %d bytes", m.Bounds(), err, len(data))
+			}
+			if got := color.GrayModel.Convert(m.At(0, 0)).(color.Gray).Y; c.name == "Wide" && (got < 0x7e || got > 0x82) {
+				t.Errorf("the colour is %#x", got)
+			}
+		})
+	}
+}
+
+func FuzzFitPicture(f *testing.F) {
+	f.Add([]byte("\x89PNG\r\n\x1a\n"))
+	f.Fuzz(func(t *testing.T, data []byte) {
+		for _, mime := range []string{"image/png", "image/jpeg", "image/gif", "image/webp"} {
+			if _, out, ok := fitPicture(mime, data); ok && len(out) > max(len(data), maxPictureBytes) {
+				t.Errorf("%d bytes", len(out))
+			}
+		}
+	})
+}
+
+func TestContextArguments(t *testing.T) {
+	s, e := newTestServer(t, nil)
+	cs := serveStdio(t, s, nil)
+	for _, c := range []struct {
+		args    args
+		context string
+		restart bool
+		wrong   string
+	}{
+		{args{}, "default", false, ""},
+		{args{"context": "a"}, "a", false, ""},
+		{args{"stateless": true}, "", false, ""},
+		{args{"restart": true}, "default", true, ""},
+		{args{"stateless": true, "context": "a"}, "", false, "stateless"},
+		{args{"stateless": true, "restart": true}, "", false, "stateless"},
+		{args{"context": ""}, "", false, "context"},
+	} {
+		c.args["code"] = "out 1"
+		res := callTool(t, cs, "run_code", c.args)
+		if res.IsError != (c.wrong != "") || !strings.Contains(text(res), c.wrong) {
+			t.Errorf("%v: %s", c.args, text(res))
+		}
+		if req := e.lastRequest(); c.wrong == "" && (req.Context != c.context || req.Restart != c.restart) {
+			t.Errorf("%v: %+v", c.args, req)
+		}
+	}
+}
+
+// TestRunThatAsks looks at a run that waits for input, and answers it.
+func TestRunThatAsks(t *testing.T) {
+	s, _ := newTestServer(t, nil)
+	cs := serveStdio(t, s, nil)
+	res := callTool(t, cs, "run_code", args{"code": "ask name?", "wait_seconds": 0})
+	r := structured[runResult](t, res)
+	for r.Input == nil {
+		res = callTool(t, cs, "get_run", args{"run_id": r.RunID})
+		r = structured[runResult](t, res)
+	}
+	if r.Input.Prompt != "name?" || !strings.Contains(text(res), `waits for a line of input ("name?"): answer with send_input`) {
+		t.Errorf("%+v\n%s", r.Input, text(res))
+	}
+	callTool(t, cs, "send_input", args{"run_id": r.RunID, "text": "bob\n"})
+	if r := structured[runResult](t, callTool(t, cs, "get_run", args{"run_id": r.RunID, "wait_seconds": 10})); r.Stdout != "name?bob\n" || r.Input != nil {
+		t.Errorf("%+v", r)
+	}
+}
+
+func TestExceptions(t *testing.T) {
+	s, _ := newTestServer(t, nil)
+	cs := serveStdio(t, s, nil)
+	res := callTool(t, cs, "run_code", args{"code": "raise wrong"})
+	r := structured[runResult](t, res)
+	want := &sandbox.RunError{Name: "Error", Value: "wrong", Line: 2, Source: "f()"}
+	if d := cmp.Diff(want, r.Error); d != "" || !res.IsError || !strings.Contains(text(res), "Traceback: wrong") {
+		t.Errorf("%s\n%s", d, text(res))
+	}
+}
