@@ -7,6 +7,7 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/mcpserver"
 	"github.com/glovebox-dev/glovebox/internal/mcpserver/profile"
 	"github.com/glovebox-dev/glovebox/internal/mcpserver/profile/automata"
+	"github.com/glovebox-dev/glovebox/internal/mcpserver/profile/e2b"
 	"github.com/glovebox-dev/glovebox/internal/mcpserver/profile/interpreter"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
@@ -25,6 +26,9 @@ func profiles() []profileMaker {
 			return automata.New(automata.Options{Options: o, Engine: s.Engine})
 		}},
 		{interpreter.Name, func(_ *System, o profile.Options) profile.Profile { return interpreter.New(o) }},
+		{e2b.Name, func(s *System, o profile.Options) profile.Profile {
+			return e2b.New(e2b.Options{Options: o, Engine: s.Engine})
+		}},
 	}
 }
 

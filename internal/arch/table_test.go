@@ -31,6 +31,7 @@ var table = []row{
 	{"mcpserver", "auth, mcpserver/profile, sandbox"},
 	{"mcpserver/profile", "auth, sandbox"},
 	{"mcpserver/profile/automata", "auth, mcpserver/profile, sandbox"},
+	{"mcpserver/profile/e2b", "auth, mcpserver/profile, sandbox"},
 	{"mcpserver/profile/interpreter", "auth, mcpserver/profile, sandbox"},
 	{"httpserver", "auth, sandbox"},
 	{"config", "sandbox"},

@@ -1,0 +1,231 @@
+package e2b
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"strings"
+	"time"
+
+	"github.com/glovebox-dev/glovebox/internal/auth"
+	"github.com/glovebox-dev/glovebox/internal/mcpserver/profile"
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
+)
+
+const (
+	executeInput = `{"type":"object","properties":{` + sessionProperty + `,` +
+		`"code":{"title":"Code","type":"string"}},"required":["session_id","code"]}`
+
+	installInput = `{"type":"object","properties":{` + sessionProperty + `,` +
+		`"package_name":{"title":"Package Name","type":"string"}},"required":["session_id","package_name"]}`
+
+	onceInput = `{"type":"object","properties":{"code":{"title":"Code","type":"string"}},"required":["code"]}`
+)
+
+func (s *server) codeTools() []profile.Tool {
+	return []profile.Tool{
+		{
+			Name: "execute_code",
+			Description: "Run Python in a sandbox. Variables stay for the next call. " +
+				"Returns what it wrote, the value of the last expression, and its pictures.",
+			Input: executeInput, Scope: auth.ScopeRun, Destructive: true,
+			Run: profile.Typed(executeInput, s.execute),
+		},
+		{
+			Name:        "install_package",
+			Description: "Install a Python package in a sandbox with pip, where the sandbox's network lets it.",
+			Input:       installInput, Scope: auth.ScopeRun, Destructive: true,
+			Run: profile.Typed(installInput, s.install),
+		},
+		{
+			Name:        "create_run_close",
+			Description: "Run Python in a sandbox of its own, which is gone afterwards.",
+			Input:       onceInput, Scope: auth.ScopeRun, Destructive: true,
+			Run: profile.Typed(onceInput, s.once),
+		},
+	}
+}
+
+// logs are lines of output, each with its end of line.
+type logs struct {
+	Stdout []string `json:"stdout"`
+	Stderr []string `json:"stderr"`
+}
+
+// An exception is why a run did not end well.
+type exception struct {
+	Name      string `json:"name"`
+	Value     string `json:"value"`
+	Traceback string `json:"traceback"`
+}
+
+// executed is what came of a run. The original has no results.
+type executed struct {
+	Logs    logs              `json:"logs"`
+	Error   *exception        `json:"error"`
+	Results []json.RawMessage `json:"results,omitempty"`
+
+	images []profile.Image
+}
+
+// run evaluates code in the context of a sandbox, or of a new one if id is "".
+func (s *server) run(ctx context.Context, c profile.Call, r sandbox.RunRequest) (executed, sandbox.Run, error) {
+	run, err := c.Run(ctx, r)
+	if err != nil {
+		return executed{}, run, err
+	}
+	// A client that went away learns nothing, but ends in good order.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), readTimeout)
+	defer cancel()
+	out, err := s.opts.Engine.Output(ctx, c.Principal, run.ID, sandbox.DefaultOutputBytes)
+	if err != nil {
+		return executed{}, run, err
+	}
+	shown, err := s.opts.Engine.Results(ctx, c.Principal, run.ID)
+	if err != nil {
+		return executed{}, run, err
+	}
+	e := executed{Logs: logs{lines(out.Stdout), lines(out.Stderr)}}
+	switch {
+	case shown.Error != nil:
+		x := shown.Error
+		e.Error = &exception{x.Name, x.Value, x.Traceback}
+		// There the traceback is not in the log as well.
+		if rest, ok := strings.CutSuffix(strings.TrimRight(out.Stderr, "\n"), strings.TrimRight(x.Traceback, "\n")); ok {
+			e.Logs.Stderr = lines(rest)
+		}
+	case run.Verdict.Code != sandbox.OK:
+		e.Error = &exception{string(run.Verdict.Code), run.Verdict.Cause, run.Verdict.NextStep}
+	}
+	for _, r := range shown.Results {
+		e.add(r)
+	}
+	return e, run, nil
+}
+
+// readTimeout bounds reading what a run came to.
+const readTimeout = 10 * time.Second
+
+// lines splits text behind each end of line.
+func lines(text string) []string {
+	parts := []string{}
+	for part := range strings.SplitAfterSeq(text, "\n") {
+		if part != "" {
+			parts = append(parts, part)
+		}
+	}
+	return parts
+}
+
+// pictures are the types that clients show, the best first.
+var pictures = []string{"image/png", "image/jpeg"}
+
+// maxResult bounds the text of one result. Pictures are bounded by the engine.
+const maxResult = 64 << 10
+
+// add takes in what a run showed: pictures as such, and the rest by type.
+func (e *executed) add(r sandbox.Result) {
+	texts := map[string]json.RawMessage{}
+	for mime, value := range r.Data {
+		switch {
+		case strings.HasPrefix(mime, "image/") && mime != "image/svg+xml":
+		case len(value) <= maxResult:
+			texts[mime] = value
+		}
+	}
+	for _, mime := range pictures {
+		var text string
+		if json.Unmarshal(r.Data[mime], &text) != nil {
+			continue
+		}
+		data, err := base64.StdEncoding.DecodeString(strings.TrimSpace(text))
+		if err == nil && len(data) > 0 {
+			e.images = append(e.images, profile.Image{MIMEType: mime, Data: data})
+			break
+		}
+	}
+	if len(texts) == 0 {
+		return
+	}
+	if b, err := json.Marshal(texts); err == nil {
+		e.Results = append(e.Results, b)
+	}
+}
+
+// result writes v, which has e in it, with e's pictures.
+func (e *executed) result(v any) (profile.Result, error) {
+	r, err := profile.JSON(v)
+	r.Images, r.IsError = e.images, e.Error != nil
+	return r, err
+}
+
+func (s *server) execute(ctx context.Context, c profile.Call, in struct {
+	session
+	Code string `json:"code"`
+}) (profile.Result, error) {
+	id, err := s.find(ctx, c, in.ID)
+	if err != nil {
+		return profile.Result{}, err
+	}
+	e, _, err := s.run(ctx, c, sandbox.RunRequest{SandboxID: id, Code: in.Code, Language: "python", Context: sandbox.DefaultContext, Timeout: s.opts.RunTimeout})
+	if err != nil {
+		return profile.Result{}, err
+	}
+	return e.result(e)
+}
+
+func (s *server) once(ctx context.Context, c profile.Call, in struct {
+	Code string `json:"code"`
+}) (profile.Result, error) {
+	sb, err := s.opts.Engine.Create(ctx, c.Principal, sandbox.CreateRequest{})
+	if err != nil {
+		return profile.Result{}, err
+	}
+	e, _, err := s.run(ctx, c, sandbox.RunRequest{SandboxID: sb.ID, Code: in.Code, Language: "python", Context: sandbox.DefaultContext, Timeout: s.opts.RunTimeout})
+	stopCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), readTimeout)
+	defer cancel()
+	closeErr := s.opts.Engine.Stop(stopCtx, c.Principal, sb.ID)
+	if err != nil {
+		return profile.Result{}, err
+	}
+	// Said is what is so.
+	status := "closed"
+	if closeErr != nil {
+		status = "not closed: " + profile.Explain(closeErr)
+		s.opts.Log.Error("close the sandbox of one run", "sandbox", sb.ID, "error", closeErr)
+	}
+	return e.result(struct {
+		executed
+		Status  string `json:"sandbox_status"`
+		Closed  bool   `json:"sandbox_closed"`
+		Removed bool   `json:"sandbox_removed"`
+	}{e, status, closeErr == nil, closeErr == nil})
+}
+
+func (s *server) install(ctx context.Context, c profile.Call, in struct {
+	session
+	Package string `json:"package_name"`
+}) (profile.Result, error) {
+	id, err := s.find(ctx, c, in.ID)
+	if err != nil {
+		return profile.Result{}, err
+	}
+	if in.Package == "" || strings.HasPrefix(in.Package, "-") {
+		return profile.Result{}, sandbox.Errorf(sandbox.Invalid, "package_name: %q is not a package", in.Package)
+	}
+	// The name is an argument, never part of a shell's script.
+	e, _, err := s.run(ctx, c, sandbox.RunRequest{
+		SandboxID: id,
+		Argv:      []string{"python3", "-m", "pip", "install", "--no-input", "--disable-pip-version-check", "--retries", "1", "--timeout", "10", "--", in.Package},
+		Env:       map[string]string{"PIP_BREAK_SYSTEM_PACKAGES": "1"},
+		Timeout:   s.opts.RunTimeout,
+	})
+	if err != nil {
+		return profile.Result{}, err
+	}
+	return e.result(struct {
+		Package string     `json:"package"`
+		Output  logs       `json:"output"`
+		Error   *exception `json:"error"`
+	}{in.Package, e.Logs, e.Error})
+}
