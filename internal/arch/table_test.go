@@ -25,8 +25,10 @@ var table = []row{
 	{"image", "image/erofs, sandbox"},
 	{"image/erofs", "nothing"},
 	{"interpreter", "guestapi, sandbox"},
+	{"safepath", "nothing"},
+	{"workspace", "safepath, sandbox"},
 	{"store", "sandbox"},
-	{"engine", "driver, guestapi, interpreter, sandbox, store"},
+	{"engine", "driver, guestapi, interpreter, sandbox, store, workspace"},
 	{"auth", "sandbox"},
 	{"mcpserver", "auth, mcpserver/profile, sandbox"},
 	{"mcpserver/profile", "auth, sandbox"},
@@ -60,7 +62,7 @@ var outside = map[string][]string{
 	"go.yaml.in/yaml/v3":                     {"config"},
 	"golang.org/x/image":                     {"mcpserver"},
 	"golang.org/x/mod":                       {"cli", "update"},
-	"golang.org/x/sys":                       {"driver/drivertest", "driver/fake", "driver/gvisor", "guest", "image", "image/erofs", "store", "tests"}, // system calls are not an SDK
+	"golang.org/x/sys":                       {"driver/drivertest", "driver/fake", "driver/gvisor", "guest", "image", "image/erofs", "safepath", "store", "tests", "workspace"}, // system calls are not an SDK
 	"golang.org/x/term":                      {"cli"},
 	"golang.org/x/time":                      {"auth", "httpserver"},
 	"gvisor.dev/gvisor":                      {"driver/gvisor"},

@@ -1,0 +1,288 @@
+package safepath
+
+import (
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"time"
+)
+
+// A Dir is a directory that is held open, and all below it.
+type Dir struct {
+	root *os.Root
+	// uid and gid are whose new files are, -1 for this process's.
+	uid, gid int
+}
+
+// OpenDir opens a directory of the host's by a path that is not anybody
+// else's to choose.
+func OpenDir(path string) (*Dir, error) {
+	root, err := os.OpenRoot(path)
+	if err != nil {
+		return nil, err
+	}
+	return newDir(root)
+}
+
+func newDir(root *os.Root) (*Dir, error) {
+	fi, err := root.Stat(".")
+	if err != nil {
+		return nil, errors.Join(err, root.Close())
+	}
+	d := &Dir{root: root}
+	d.uid, d.gid = ownerOf(fi)
+	return d, nil
+}
+
+// Close closes the directory. Files opened from it stay open.
+func (d *Dir) Close() error { return d.root.Close() }
+
+// Sub opens a directory below d.
+func (d *Dir) Sub(name string) (*Dir, error) {
+	name, err := Clean(name)
+	if err != nil {
+		return nil, err
+	}
+	root, err := openRoot(d.root, name)
+	if err != nil {
+		return nil, err
+	}
+	return newDir(root)
+}
+
+// openRoot opens a directory below another. With the dot at the end os.Root asks
+// the system for a directory; without, it would open whatever is there, and wait
+// for good if that is a FIFO.
+func openRoot(root *os.Root, name string) (*os.Root, error) {
+	return root.OpenRoot(name + "/.")
+}
+
+// Open opens a regular file to read. Anything else gives an error that wraps
+// [ErrType], at once: also a FIFO that nobody writes to.
+func (d *Dir) Open(name string) (*os.File, fs.FileInfo, error) {
+	name, err := Clean(name)
+	if err != nil {
+		return nil, nil, err
+	}
+	fi, err := d.root.Stat(name)
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := mustBeRegular(name, fi); err != nil {
+		return nil, nil, err
+	}
+	// It may be something else by now.
+	f, err := d.root.OpenFile(name, os.O_RDONLY|openNow, 0)
+	if err != nil {
+		return nil, nil, err
+	}
+	if fi, err = f.Stat(); err == nil {
+		err = mustBeRegular(name, fi)
+	}
+	if err != nil {
+		return nil, nil, errors.Join(err, f.Close())
+	}
+	return f, fi, nil
+}
+
+func mustBeRegular(name string, fi fs.FileInfo) error {
+	if fi.Mode().IsRegular() {
+		return nil
+	}
+	what := "a special file"
+	if fi.IsDir() {
+		what = "a directory"
+	}
+	return fmt.Errorf("%w: %s is %s", ErrType, Show(name), what)
+}
+
+// Lstat describes what has a name, without following a link at its end.
+func (d *Dir) Lstat(name string) (fs.FileInfo, error) {
+	name, err := Clean(name)
+	if err != nil {
+		return nil, err
+	}
+	return d.root.Lstat(name)
+}
+
+// MkdirAll makes a directory and those above it. Those that are there stay as
+// they are.
+func (d *Dir) MkdirAll(name string) error {
+	name, err := Clean(name)
+	if err != nil {
+		return err
+	}
+	if name == "." {
+		return nil
+	}
+	fi, err := d.root.Stat(name)
+	switch {
+	case err == nil && fi.IsDir():
+		return nil
+	case err == nil:
+		return fmt.Errorf("%w: %s is not a directory", ErrType, Show(name))
+	case !errors.Is(err, fs.ErrNotExist):
+		return err
+	}
+	if err := d.MkdirAll(path.Dir(name)); err != nil {
+		return err
+	}
+	if err := d.root.Mkdir(name, 0o755); err != nil {
+		if errors.Is(err, fs.ErrExist) {
+			return nil // somebody else just made it; if it is no directory, that shows
+		}
+		return err
+	}
+	return d.own(name)
+}
+
+// own gives something that was just made to the owner of d.
+func (d *Dir) own(name string) error {
+	if d.uid < 0 {
+		return nil
+	}
+	return d.root.Lchown(name, d.uid, d.gid)
+}
+
+// RemoveAll removes a file, or a directory with all in it, however deep. It is
+// no error if there is none. While others add to it, it tries for a while.
+func (d *Dir) RemoveAll(name string) error {
+	name, err := Clean(name)
+	if err != nil {
+		return err
+	}
+	if name == "." {
+		return d.Empty()
+	}
+	parent, err := openRoot(d.root, path.Dir(name))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	defer parent.Close()
+	return removeTree(parent, path.Base(name))
+}
+
+// Empty removes all that is in d.
+func (d *Dir) Empty() error {
+	f, err := d.root.Open(".")
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	for {
+		names, err := f.Readdirnames(1000)
+		for _, name := range names {
+			if err := removeTree(d.root, name); err != nil {
+				return err
+			}
+		}
+		if err == io.EOF {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// A Pending is a file that is being written. It is seen by nobody until Commit,
+// and leaves nothing after Discard.
+type Pending struct {
+	*os.File
+	to      *Dir
+	name    string
+	staging *Dir
+	temp    string
+}
+
+// Create begins a file that is to be at name. It is made in staging, a
+// directory of the same file system that nobody but this process can enter.
+// Directories above it are made when it is committed.
+func (d *Dir) Create(name string, staging *Dir) (*Pending, error) {
+	name, err := Clean(name)
+	if err != nil {
+		return nil, err
+	}
+	if name == "." {
+		return nil, fmt.Errorf("%w: %s names the directory itself", ErrName, Show(name))
+	}
+	p := &Pending{to: d, name: name, staging: staging, temp: tempName()}
+	p.File, err = staging.root.OpenFile(p.temp, os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o644)
+	if err != nil {
+		return nil, err
+	}
+	if d.uid >= 0 {
+		if err := p.Chown(d.uid, d.gid); err != nil {
+			return nil, errors.Join(err, p.Discard())
+		}
+	}
+	return p, nil
+}
+
+func tempName() string { return "new-" + rand.Text() }
+
+// Commit closes the file and puts it in its place, in one step, over a file or
+// a link that has the name. A directory of that name gives an error that wraps
+// [ErrType]. After an error the file is gone.
+func (p *Pending) Commit() error {
+	err := p.File.Close()
+	if err == nil {
+		err = p.to.place(p.staging, p.temp, p.name)
+	}
+	if err != nil {
+		_ = p.staging.root.Remove(p.temp)
+	}
+	return err
+}
+
+// Discard closes and removes the file. It does nothing after Commit.
+func (p *Pending) Discard() error {
+	_ = p.File.Close()
+	err := p.staging.root.Remove(p.temp)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
+}
+
+// place moves something from staging to name.
+func (d *Dir) place(staging *Dir, temp, name string) error {
+	if err := d.MkdirAll(path.Dir(name)); err != nil {
+		return err
+	}
+	parent, err := openRoot(d.root, path.Dir(name))
+	if err != nil {
+		return err
+	}
+	defer parent.Close()
+	err = moveBetween(staging.root, temp, parent, path.Base(name))
+	if err == nil {
+		return nil
+	}
+	if fi, serr := parent.Lstat(path.Base(name)); serr == nil && fi.IsDir() {
+		return fmt.Errorf("%w: %s is a directory", ErrType, Show(name))
+	}
+	return err
+}
+
+// An Entry is what Walk found.
+type Entry struct {
+	Path string
+	Mode fs.FileMode
+	// Size is what the file says, Allocated what it takes: less, if it has
+	// holes. Of a file with several names only the first has Allocated.
+	Size, Allocated int64
+	Modified        time.Time
+	// Changed is the time of the last change to content or attributes, which
+	// programs cannot set; File tells one file from another that has its name
+	// at another time. Both are zero where the system has no such thing.
+	Changed time.Time
+	File    uint64
+}

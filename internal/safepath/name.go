@@ -1,0 +1,65 @@
+package safepath
+
+import (
+	"fmt"
+	"path"
+	"strings"
+	"unicode/utf8"
+)
+
+// Bounds of names.
+const (
+	// MaxName is the most bytes of a whole name, MaxPart of what is between
+	// two slashes.
+	MaxName = 4095
+	MaxPart = 255
+	// MaxDepth is how deep directories may be nested. What is deeper is
+	// neither made nor looked at; see [Dir.Walk].
+	MaxDepth = 200
+)
+
+// Clean checks a name of a file below a directory, with slashes between its
+// parts, and returns its shortest form: "." for the directory itself. A part
+// that is "..", an absolute name, and one that is empty, too long, not UTF-8 or
+// has a NUL byte give an error that wraps [ErrName].
+func Clean(name string) (string, error) {
+	bad := func(why string) (string, error) {
+		return "", fmt.Errorf("%w: %s %s", ErrName, Show(name), why)
+	}
+	switch {
+	case name == "":
+		return bad("is empty")
+	case len(name) > MaxName:
+		return bad(fmt.Sprintf("has %d bytes, and %d is the most", len(name), MaxName))
+	case strings.ContainsRune(name, 0):
+		return bad("has a NUL byte")
+	case !utf8.ValidString(name):
+		return bad("is not UTF-8")
+	case strings.HasPrefix(name, "/"):
+		return bad("is absolute, and must be relative")
+	}
+	depth := 0
+	for part := range strings.SplitSeq(name, "/") {
+		switch {
+		case part == "..":
+			return bad(`has a part ".."`)
+		case len(part) > MaxPart:
+			return bad(fmt.Sprintf("has a part of %d bytes, and %d is the most", len(part), MaxPart))
+		case part != "" && part != ".":
+			depth++
+		}
+	}
+	if depth > MaxDepth {
+		return bad(fmt.Sprintf("is %d directories deep, and %d is the most", depth, MaxDepth))
+	}
+	return path.Clean(name), nil
+}
+
+// Show quotes a name for a message, cut short.
+func Show(name string) string {
+	const most = 60
+	if len(name) > most {
+		return fmt.Sprintf("%.*q…", most, name)
+	}
+	return fmt.Sprintf("%q", name)
+}

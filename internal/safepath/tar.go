@@ -1,0 +1,363 @@
+package safepath
+
+import (
+	"archive/tar"
+	"bufio"
+	"bytes"
+	"compress/gzip"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"strings"
+)
+
+// Limits bound what is taken out of an archive, or copied. Zero is no limit,
+// but for Depth, which [MaxDepth] bounds at any rate.
+type Limits struct {
+	Files int   // of any kind, directories too
+	Bytes int64 // of all files together, holes too
+	Depth int
+	// Ratio bounds what a compressed archive may grow by, beyond the first
+	// MiB.
+	Ratio int64
+}
+
+// Counts say what was extracted, exported or copied.
+type Counts struct {
+	Files, Directories, Links int
+	Bytes                     int64
+	// Skipped are things that are neither, and are left out: FIFOs, sockets,
+	// devices.
+	Skipped int
+}
+
+// total is how many things there were.
+func (c *Counts) total() int { return c.Files + c.Directories + c.Links + c.Skipped }
+
+// Extract takes a tar archive, which may be compressed by gzip, out into d:
+// all of it, or nothing. It is unpacked in staging, as for [Dir.Create], and
+// then put in place file by file: over files of the same name, into directories
+// of the same name. Links are made as they are and not followed. Absolute
+// names, names with "..", hard links to what is not in the archive, and files
+// in place of directories or the other way round give an error.
+func (d *Dir) Extract(ctx context.Context, r io.Reader, staging *Dir, lim Limits) (Counts, error) {
+	name := tempName()
+	if err := staging.root.Mkdir(name, 0o700); err != nil {
+		return Counts{}, err
+	}
+	defer staging.RemoveAll(name) //nolint:errcheck // the next start removes what is left
+	into, err := staging.Sub(name)
+	if err != nil {
+		return Counts{}, err
+	}
+	defer into.Close()
+	into.uid, into.gid = d.uid, d.gid
+	x := extraction{ctx: ctx, into: into, lim: lim}
+	if err := x.all(r); err != nil {
+		return Counts{}, err
+	}
+	if err := d.fits(ctx, into); err != nil {
+		return Counts{}, err
+	}
+	return x.counts, d.merge(into)
+}
+
+type extraction struct {
+	ctx    context.Context
+	into   *Dir
+	lim    Limits
+	counts Counts
+}
+
+// ratioFree is how far a compressed archive may grow by any ratio.
+const ratioFree = 1 << 20
+
+func (x *extraction) all(r io.Reader) error {
+	in := &countingReader{r: r}
+	buffered := bufio.NewReaderSize(in, 64<<10)
+	var content io.Reader = buffered
+	if magic, err := buffered.Peek(2); err == nil && bytes.Equal(magic, []byte{0x1f, 0x8b}) {
+		z, err := gzip.NewReader(buffered)
+		if err != nil {
+			return fmt.Errorf("decompress: %w", err)
+		}
+		defer z.Close()
+		content = &ratioReader{r: z, in: in, ratio: x.lim.Ratio}
+	}
+	unpacked := &countingReader{r: content}
+	archive := tar.NewReader(unpacked)
+	var end int64 // of the last file, where it can be told
+	for {
+		if err := x.ctx.Err(); err != nil {
+			return err
+		}
+		h, err := archive.Next()
+		if err == io.EOF {
+			// What ends without its end mark was cut off.
+			if x.counts.total() > 0 && unpacked.n < end+tarBlock {
+				return fmt.Errorf("read archive: %w", io.ErrUnexpectedEOF)
+			}
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("read archive: %w", err)
+		}
+		end = unpacked.n
+		if h.Typeflag == tar.TypeReg && !isSparse(h) {
+			end += (h.Size + tarBlock - 1) / tarBlock * tarBlock
+		}
+		if err := x.one(h, archive); err != nil {
+			return err
+		}
+	}
+}
+
+// tarBlock is what a tar archive is made of.
+const tarBlock = 512
+
+// isSparse reports whether a file has less in the archive than its size.
+func isSparse(h *tar.Header) bool {
+	for name := range h.PAXRecords {
+		if strings.HasPrefix(name, "GNU.sparse.") {
+			return true
+		}
+	}
+	return false
+}
+
+func (x *extraction) one(h *tar.Header, r io.Reader) error {
+	name, err := Clean(strings.TrimSuffix(h.Name, "/"))
+	if err != nil {
+		if strings.Trim(h.Name, "/") == "" && h.Typeflag == tar.TypeDir {
+			return nil
+		}
+		return fmt.Errorf("archive: %w", err)
+	}
+	if x.lim.Depth > 0 && strings.Count(name, "/") >= x.lim.Depth {
+		return fmt.Errorf("%w: archive: %s is deeper than %d directories", ErrLimit, Show(name), x.lim.Depth)
+	}
+	if x.lim.Files > 0 && x.counts.total() >= x.lim.Files {
+		return fmt.Errorf("%w: archive: it has more than %d files", ErrLimit, x.lim.Files)
+	}
+	if name == "." {
+		return nil
+	}
+	d := x.into
+	switch h.Typeflag {
+	case tar.TypeDir:
+		x.counts.Directories++
+		return d.MkdirAll(name)
+	case tar.TypeReg, tar.TypeGNUSparse:
+		if x.lim.Bytes > 0 && (h.Size > x.lim.Bytes || x.counts.Bytes > x.lim.Bytes-h.Size) {
+			return fmt.Errorf("%w: archive: its files have more than %d bytes", ErrLimit, x.lim.Bytes)
+		}
+		x.counts.Files++
+		x.counts.Bytes += h.Size
+		return x.file(name, h, r)
+	case tar.TypeSymlink:
+		if len(h.Linkname) > MaxName || h.Linkname == "" || strings.ContainsRune(h.Linkname, 0) {
+			return fmt.Errorf("%w: archive: where %s leads to", ErrName, Show(name))
+		}
+		x.counts.Links++
+		if err := x.makeRoom(name); err != nil {
+			return err
+		}
+		if err := d.root.Symlink(h.Linkname, name); err != nil {
+			return err
+		}
+		return d.own(name)
+	case tar.TypeLink:
+		target, err := Clean(h.Linkname)
+		if err != nil {
+			return fmt.Errorf("archive: hard link %s: %w", Show(name), err)
+		}
+		x.counts.Links++
+		if err := x.makeRoom(name); err != nil {
+			return err
+		}
+		if err := d.root.Link(target, name); err != nil {
+			return fmt.Errorf("%w: archive: hard link %s to %s, which must come before it: %w", ErrName, Show(name), Show(target), err)
+		}
+		return nil
+	}
+	x.counts.Skipped++
+	return nil
+}
+
+// makeRoom makes the directories above a name, and removes a file that the
+// archive had under that name before.
+func (x *extraction) makeRoom(name string) error {
+	if err := x.into.MkdirAll(path.Dir(name)); err != nil {
+		return err
+	}
+	if err := x.into.root.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return fmt.Errorf("%w: archive: %s is a file and a directory: %w", ErrType, Show(name), err)
+	}
+	return nil
+}
+
+func (x *extraction) file(name string, h *tar.Header, r io.Reader) error {
+	if err := x.makeRoom(name); err != nil {
+		return err
+	}
+	f, err := x.into.root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if err := copySparse(x.ctx, f, r); err != nil {
+		return fmt.Errorf("extract %s: %w", Show(name), err)
+	}
+	return x.into.finish(f, fs.FileMode(h.Mode).Perm(), h.ModTime)
+}
+
+// copySparse copies r to a new file, leaving holes where there are only zeros.
+func copySparse(ctx context.Context, f *os.File, r io.Reader) error {
+	buf := make([]byte, 64<<10)
+	zero := make([]byte, len(buf))
+	var at int64
+	hole := false
+	for {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		n, err := io.ReadFull(r, buf)
+		if hole = n == len(buf) && bytes.Equal(buf, zero); !hole && n > 0 {
+			if _, err := f.WriteAt(buf[:n], at); err != nil {
+				return err
+			}
+		}
+		at += int64(n)
+		if err == io.EOF || err == io.ErrUnexpectedEOF {
+			// A reader that stops short has an error of its own.
+			return f.Truncate(at)
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+type countingReader struct {
+	r io.Reader
+	n int64
+}
+
+func (c *countingReader) Read(p []byte) (int, error) {
+	n, err := c.r.Read(p)
+	c.n += int64(n)
+	return n, err
+}
+
+// A ratioReader gives up when what is read is too much more than what went in.
+type ratioReader struct {
+	r     io.Reader
+	in    *countingReader
+	out   int64
+	ratio int64
+}
+
+func (z *ratioReader) Read(p []byte) (int, error) {
+	n, err := z.r.Read(p)
+	z.out += int64(n)
+	if z.ratio > 0 && z.out > ratioFree && z.out/z.ratio > z.in.n {
+		return 0, fmt.Errorf("%w: archive: it grows by more than %d times", ErrLimit, z.ratio)
+	}
+	return n, err
+}
+
+// Export writes all that is below d as a tar archive. What is neither a file, a
+// directory nor a link is left out, and a file that cannot be read is an error.
+// It fails before anything is written if there is more than lim allows.
+func (d *Dir) Export(ctx context.Context, w io.Writer, lim Limits) (Counts, error) {
+	if lim.Files == 0 {
+		lim.Files = int(^uint(0) >> 1)
+	}
+	var total int64
+	err := d.Walk(ctx, lim.Files, func(e *Entry) error {
+		if e.Mode.IsRegular() {
+			total += e.Size
+			if lim.Bytes > 0 && (total < 0 || total > lim.Bytes) {
+				return fmt.Errorf("%w: with %s, of %d bytes, files have more than %d bytes, holes counted", ErrLimit, Show(e.Path), e.Size, lim.Bytes)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return Counts{}, err
+	}
+	x := exporting{d: d, w: tar.NewWriter(w)}
+	if err := d.Walk(ctx, lim.Files, x.one); err != nil {
+		return x.counts, err
+	}
+	return x.counts, x.w.Close()
+}
+
+type exporting struct {
+	d      *Dir
+	w      *tar.Writer
+	counts Counts
+}
+
+func (x *exporting) one(e *Entry) error {
+	h := &tar.Header{
+		Name: e.Path, Mode: int64(e.Mode.Perm()), ModTime: e.Modified, Format: tar.FormatPAX,
+		Uname: "user", Gname: "user", Uid: 1000, Gid: 1000,
+	}
+	switch {
+	case e.Mode.IsDir():
+		x.counts.Directories++
+		h.Typeflag, h.Name = tar.TypeDir, e.Path+"/"
+		return x.w.WriteHeader(h)
+	case e.Mode.Type() == fs.ModeSymlink:
+		target, err := x.d.root.Readlink(e.Path)
+		if err != nil {
+			return skipGone(err)
+		}
+		x.counts.Links++
+		h.Typeflag, h.Linkname = tar.TypeSymlink, target
+		return x.w.WriteHeader(h)
+	case !e.Mode.IsRegular():
+		x.counts.Skipped++
+		return nil
+	}
+	f, fi, err := x.d.openNoLink(e.Path)
+	if err != nil {
+		return skipGone(err)
+	}
+	defer f.Close()
+	x.counts.Files++
+	x.counts.Bytes += fi.Size()
+	h.Typeflag, h.Size = tar.TypeReg, fi.Size()
+	if err := x.w.WriteHeader(h); err != nil {
+		return err
+	}
+	// One that grows is cut, one that shrinks is filled up: the archive stays
+	// whole while a program writes.
+	n, err := io.Copy(x.w, io.LimitReader(f, fi.Size()))
+	if err != nil {
+		return err
+	}
+	_, err = io.CopyN(x.w, zeros{}, fi.Size()-n)
+	return err
+}
+
+type zeros struct{}
+
+func (zeros) Read(p []byte) (int, error) {
+	clear(p)
+	return len(p), nil
+}
+
+// skipGone makes nothing of what is not there any more, or is another kind of
+// thing by now.
+func skipGone(err error) error {
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, ErrType) {
+		return nil
+	}
+	return err
+}

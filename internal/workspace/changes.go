@@ -1,0 +1,121 @@
+package workspace
+
+import (
+	"cmp"
+	"context"
+	"io/fs"
+	"path"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/glovebox-dev/glovebox/internal/safepath"
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
+)
+
+// A Snapshot is what was in a workspace at one time.
+type Snapshot struct {
+	Usage sandbox.WorkspaceUsage
+	files map[string]stamp // without directories
+	dirs  map[string]int64 // when each changed, in nanoseconds
+}
+
+// A stamp changes when a file does: programs can set the size and the time of
+// modification back, but not the time of that.
+type stamp struct {
+	file    uint64
+	size    int64
+	changed int64
+	link    bool
+}
+
+// maxSnapshot bounds what is looked at of one workspace.
+const maxSnapshot = 1_000_000
+
+// Snapshot looks at every file of the workspace: some 2 ms for a thousand. It
+// fails with [sandbox.Exhausted] for a workspace with more than a million files
+// or with directories nested too deep.
+func (w *Workspace) Snapshot(ctx context.Context) (*Snapshot, error) {
+	s := &Snapshot{files: map[string]stamp{}, dirs: map[string]int64{}}
+	err := w.dir.Walk(ctx, maxSnapshot, func(e *safepath.Entry) error {
+		s.Usage.Files++
+		s.Usage.Bytes += e.Allocated
+		changed := e.Changed
+		if changed.IsZero() {
+			changed = e.Modified
+		}
+		if e.Mode.IsDir() {
+			s.dirs[e.Path] = changed.UnixNano()
+			return nil
+		}
+		s.files[e.Path] = stamp{e.File, e.Size, changed.UnixNano(), e.Mode.Type() == fs.ModeSymlink}
+		return nil
+	})
+	return s, explain(err)
+}
+
+// Measure says how much is in the workspace. It fails as Snapshot does.
+func (w *Workspace) Measure(ctx context.Context) (sandbox.WorkspaceUsage, error) {
+	var u sandbox.WorkspaceUsage
+	err := w.dir.Walk(ctx, maxSnapshot, func(e *safepath.Entry) error {
+		u.Files++
+		u.Bytes += e.Allocated
+		return nil
+	})
+	return u, explain(err)
+}
+
+// Clock returns a time by the clock that the file system stamps files with.
+func Clock() time.Time { return coarseNow() }
+
+// Tick is how exact that clock is, at the least.
+const Tick = 10 * time.Millisecond
+
+// Changes says what changed from before to after, and not earlier than since,
+// which is a time of [Clock]'s. At most limit files are named, the totals are
+// of all. A file that was removed and made again counts as modified, one that
+// was renamed as removed and created, and directories do not count. What
+// others did in the same time counts as well.
+func Changes(before, after *Snapshot, since time.Time, limit int) sandbox.Changes {
+	var c sandbox.Changes
+	start := since.UnixNano()
+	add := func(name string, size int64, change sandbox.Change) {
+		c.Files = append(c.Files, sandbox.FileChange{Path: strings.ToValidUTF8(name, "\uFFFD"), Size: size, Change: change})
+	}
+	for name, now := range after.files {
+		was, known := before.files[name]
+		switch {
+		case now == was || now.changed < start:
+		case known:
+			c.Modified++
+			add(name, now.size, sandbox.FileModified)
+		default:
+			c.Created++
+			add(name, now.size, sandbox.FileCreated)
+		}
+	}
+	for name := range before.files {
+		if _, there := after.files[name]; there {
+			continue
+		}
+		// Its directory says when, if that is still there.
+		if changed, there := after.dirs[path.Dir(name)]; there && changed < start {
+			continue
+		}
+		c.Removed++
+		add(name, 0, sandbox.FileRemoved)
+	}
+	slices.SortFunc(c.Files, func(a, b sandbox.FileChange) int {
+		return cmp.Or(order(a.Change)-order(b.Change), cmp.Compare(a.Path, b.Path))
+	})
+	if len(c.Files) > limit {
+		c.Omitted = len(c.Files) - limit
+		c.Files = slices.Clip(c.Files[:limit])
+	}
+	return c
+}
+
+// order puts what can be fetched before what is gone.
+func order(c sandbox.Change) int {
+	return slices.Index([]sandbox.Change{sandbox.FileCreated, sandbox.FileModified, sandbox.FileRemoved}, c)
+}

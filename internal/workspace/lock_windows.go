@@ -1,0 +1,41 @@
+package workspace
+
+import (
+	"crypto/rand"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"time"
+
+	"errors"
+)
+
+// staleAfter is how old what a process left must be: here nothing tells whether
+// it lives.
+const staleAfter = 7 * 24 * time.Hour
+
+func makeLocked(dir string) (path string, unlock func(), err error) {
+	path = filepath.Join(dir, rand.Text())
+	return path, func() {}, os.Mkdir(path, 0o700)
+}
+
+func (s *Set) removeStale() error {
+	tmp := filepath.Join(s.path, "tmp")
+	entries, err := os.ReadDir(tmp)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		if fi, err := e.Info(); err == nil && time.Since(fi.ModTime()) > staleAfter {
+			if err := os.RemoveAll(filepath.Join(tmp, e.Name())); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func isBadLink(err error) bool {
+	var p *fs.PathError
+	return errors.As(err, &p) && p.Err.Error() == "path escapes from parent"
+}
