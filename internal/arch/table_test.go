@@ -20,10 +20,11 @@ var table = []row{
 	{"driver", "sandbox"},
 	{"driver/drivertest", "driver, guestapi, sandbox"},
 	{"driver/fake", "driver, guest, sandbox"},
-	{"driver/gvisor", "driver, driver/gvisor/early, guestapi, image, sandbox"},
+	{"driver/gvisor", "driver, driver/gvisor/early, guestapi, image, network, sandbox"},
 	{"driver/gvisor/early", "nothing"},
 	{"image", "image/erofs, sandbox"},
 	{"image/erofs", "nothing"},
+	{"network", "sandbox"},
 	{"interpreter", "guestapi, sandbox"},
 	{"safepath", "nothing"},
 	{"workspace", "safepath, sandbox"},
@@ -62,10 +63,11 @@ var outside = map[string][]string{
 	"go.yaml.in/yaml/v3":                     {"config"},
 	"golang.org/x/image":                     {"mcpserver"},
 	"golang.org/x/mod":                       {"cli", "update"},
-	"golang.org/x/sys":                       {"driver/drivertest", "driver/fake", "driver/gvisor", "guest", "image", "image/erofs", "safepath", "store", "tests", "workspace"}, // system calls are not an SDK
+	"golang.org/x/net":                       {"network"},                                                                                                                                  // DNS messages
+	"golang.org/x/sys":                       {"driver/drivertest", "driver/fake", "driver/gvisor", "guest", "image", "image/erofs", "network", "safepath", "store", "tests", "workspace"}, // system calls are not an SDK
 	"golang.org/x/term":                      {"cli"},
-	"golang.org/x/time":                      {"auth", "httpserver"},
-	"gvisor.dev/gvisor":                      {"driver/gvisor"},
+	"golang.org/x/time":                      {"auth", "httpserver", "network"},
+	"gvisor.dev/gvisor":                      {"driver/gvisor", "network"},
 	"modernc.org/sqlite":                     {"store"},
 }
 

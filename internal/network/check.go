@@ -1,0 +1,232 @@
+package network
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
+)
+
+// The kinds of what a client sends first.
+type kind int
+
+const (
+	unclear kind = iota // more is needed
+	opaque              // neither TLS nor HTTP: its server was chosen by its address
+	isTLS
+	isHTTP
+)
+
+// Bounds on what is read before it is clear what a client speaks.
+const (
+	maxFirstLine = 8 << 10
+	maxMethod    = 32
+	clearWithin  = 30 * time.Second
+)
+
+// classify says what b, which a client sent first, begins. It never takes for
+// opaque what a lenient server might take for HTTP or TLS.
+func classify(b []byte) kind {
+	if len(b) == 0 {
+		return unclear
+	}
+	if b[0] == recordHandshake {
+		switch {
+		case len(b) < 2:
+			return unclear
+		case b[1] == 3:
+			return isTLS
+		}
+		return opaque
+	}
+	line := bytes.TrimLeft(b, "\r\n") // which servers skip
+	method := 0
+	for method < len(line) && isToken(line[method]) {
+		method++
+	}
+	switch {
+	case method > maxMethod:
+		return opaque
+	case method == len(line):
+		if len(b) > maxFirstLine {
+			return isHTTP // nothing but line ends: let it be judged there
+		}
+		return unclear
+	case method == 0 || line[method] != ' ' && line[method] != '\t':
+		return opaque
+	}
+	line, _, whole := bytes.Cut(line[method:], []byte("\n"))
+	target := bytes.TrimLeft(line, " \t")
+	switch {
+	case bytes.Contains(bytes.ToUpper(line), []byte("HTTP/")),
+		bytes.HasPrefix(target, []byte("/")), bytes.HasPrefix(bytes.ToLower(target), []byte("http")), bytes.HasPrefix(target, []byte("*")):
+		return isHTTP
+	case whole:
+		return opaque
+	case len(b) > maxFirstLine:
+		return isHTTP
+	}
+	return unclear
+}
+
+// isToken reports whether c can be in an HTTP method.
+func isToken(c byte) bool {
+	return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || strings.IndexByte("!#$%&'*+-.^_`|~", c) >= 0
+}
+
+// A rewound connection gives again what was read of it.
+type rewound struct {
+	net.Conn
+	r io.Reader
+}
+
+func rewind(c net.Conn, head []byte) *rewound {
+	return &rewound{Conn: c, r: io.MultiReader(bytes.NewReader(head), c)}
+}
+
+func (c *rewound) Read(b []byte) (int, error) { return c.r.Read(b) }
+func (c *rewound) CloseWrite() error          { return closeWrite(c.Conn) }
+
+// splice carries bytes both ways until both sides have ended, or either fails.
+func (f *flow) splice(guest net.Conn, up *upstream) {
+	var ways sync.WaitGroup
+	ways.Go(func() { f.copy(up, guest) })
+	ways.Go(func() { f.copy(guest, up) })
+	ways.Wait()
+}
+
+// buffers are for carrying.
+var buffers = sync.Pool{New: func() any { b := make([]byte, chunk); return &b }}
+
+// copy carries bytes one way, then tells the other side of the end.
+func (f *flow) copy(dst, src net.Conn) {
+	buf := buffers.Get().(*[]byte)
+	defer buffers.Put(buf)
+	_, err := io.CopyBuffer(writer{dst}, reader{src}, *buf)
+	if err != nil || closeWrite(dst) != nil {
+		f.cancel() // one way is broken: so is the other
+	}
+}
+
+// reader and writer keep io.Copy from looking for short cuts around them.
+type reader struct{ io.Reader }
+type writer struct{ io.Writer }
+
+// check carries bytes both ways once what the client sends agrees with the
+// names that the connection was allowed for. What the server says before is
+// carried meanwhile: some speak first.
+func (f *flow) check(guest net.Conn, up *upstream) {
+	down := make(chan bool, 1) // whether the server said something
+	go func() {
+		down <- f.greet(guest, up)
+	}()
+	head, k := f.firstWords(guest)
+	rest := rewind(guest, head)
+	switch k {
+	case isHTTP:
+		// Requests are read one by one from here on, and answers too.
+		_ = up.SetReadDeadline(time.Unix(1, 0))
+		if <-down {
+			f.stop(sandbox.BlockedHTTPHost)
+			return
+		}
+		_ = up.SetReadDeadline(time.Time{})
+		f.serveHTTP(rest, up)
+		return
+	case isTLS:
+		if !f.checkTLS(rest, up) {
+			f.cancel()
+		}
+	case opaque:
+		f.copy(up, rest)
+	default: // it does not come to the point
+		f.stop(sandbox.BlockedHTTPHost)
+	}
+	<-down
+}
+
+// greet carries what the server says until it ends or its deadline is set, and
+// reports whether it said anything.
+func (f *flow) greet(guest net.Conn, up *upstream) bool {
+	buf := buffers.Get().(*[]byte)
+	defer buffers.Put(buf)
+	n, err := io.CopyBuffer(writer{guest}, reader{up}, *buf)
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		return n > 0
+	}
+	if err != nil || closeWrite(guest) != nil {
+		f.cancel()
+	}
+	return n > 0
+}
+
+// firstWords reads what the client sends until it is clear what it is, or it
+// ends, or takes too long once it has begun.
+func (f *flow) firstWords(guest net.Conn) ([]byte, kind) {
+	head := make([]byte, 0, 2048)
+	for {
+		n, err := guest.Read(head[len(head):cap(head)])
+		head = head[:len(head)+n]
+		if k := classify(head); k != unclear {
+			_ = guest.SetReadDeadline(time.Time{})
+			return head, k
+		}
+		if err == io.EOF {
+			return head, opaque // nothing can become of it
+		}
+		if err != nil {
+			return head, unclear
+		}
+		if n == len(head) { // the first
+			_ = guest.SetReadDeadline(time.Now().Add(clearWithin))
+		}
+		head = slices.Grow(head, 1024)
+	}
+}
+
+// checkTLS carries what the client sends if its hello agrees. It reports
+// whether it did.
+func (f *flow) checkTLS(guest net.Conn, up *upstream) bool {
+	_ = guest.SetReadDeadline(time.Now().Add(clearWithin))
+	h, raw, err := readHello(guest)
+	if err != nil {
+		f.stop(sandbox.BlockedServerName)
+		return false
+	}
+	_ = guest.SetReadDeadline(time.Time{})
+	refuse := func(why sandbox.BlockReason) bool {
+		_, _ = guest.Write(alertUnrecognizedName)
+		f.stop(why)
+		return false
+	}
+	if h.encrypted {
+		return refuse(sandbox.BlockedECH)
+	}
+	if !slices.Contains(f.names, h.serverName) {
+		if h.serverName != "" {
+			f.named(printable(h.serverName))
+		}
+		return refuse(sandbox.BlockedServerName)
+	}
+	f.named(h.serverName)
+	rest := io.MultiReader(bytes.NewReader(raw), guest)
+	if err := copyRecords(f.ctx, up, rest, h.serverName); err != nil {
+		if errors.Is(err, errSecondHello) || errors.Is(err, errHello) {
+			return refuse(sandbox.BlockedServerName)
+		}
+		if err != io.EOF {
+			f.cancel()
+		}
+		_ = up.CloseWrite()
+		return err == io.EOF
+	}
+	f.copy(up, &rewound{Conn: guest, r: rest})
+	return true
+}

@@ -1,0 +1,240 @@
+package network
+
+import (
+	"context"
+	"encoding/binary"
+	"io"
+	"net"
+	"net/netip"
+	"strings"
+	"time"
+
+	"golang.org/x/net/dns/dnsmessage"
+
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
+)
+
+// maxQuestion bounds a DNS message of a sandbox's, in bytes: one question and
+// what may come with it.
+const maxQuestion = 1024
+
+// A question is what a sandbox asks its DNS server.
+type question struct {
+	header dnsmessage.Header
+	q      dnsmessage.Question
+	name   string // in lower case, without the dot at its end
+}
+
+// parseQuestion reads a message. ok is false for what is not a question that a
+// server should answer at all.
+func parseQuestion(msg []byte) (question, bool) {
+	if len(msg) > maxQuestion {
+		return question{}, false
+	}
+	var p dnsmessage.Parser
+	h, err := p.Start(msg)
+	if err != nil || h.Response || h.OpCode != 0 {
+		return question{}, false
+	}
+	q, err := p.Question()
+	if err != nil {
+		return question{}, false
+	}
+	if _, err := p.Question(); err != dnsmessage.ErrSectionDone {
+		return question{}, false
+	}
+	name := strings.TrimSuffix(strings.ToLower(q.Name.String()), ".")
+	return question{header: h, q: q, name: name}, true
+}
+
+// answer returns the message that answers q with addresses, which are of q's
+// type, or with a code.
+func (q question) answer(code dnsmessage.RCode, resources ...dnsmessage.ResourceBody) ([]byte, error) {
+	b := dnsmessage.NewBuilder(make([]byte, 0, 512), dnsmessage.Header{
+		ID: q.header.ID, Response: true, RCode: code,
+		RecursionDesired: q.header.RecursionDesired, RecursionAvailable: true,
+	})
+	b.EnableCompression()
+	if err := b.StartQuestions(); err != nil {
+		return nil, err
+	}
+	if err := b.Question(q.q); err != nil {
+		return nil, err
+	}
+	if err := b.StartAnswers(); err != nil {
+		return nil, err
+	}
+	h := dnsmessage.ResourceHeader{Name: q.q.Name, Class: dnsmessage.ClassINET, TTL: answerSeconds}
+	for _, r := range resources {
+		var err error
+		switch r := r.(type) {
+		case *dnsmessage.AResource:
+			err = b.AResource(h, *r)
+		case *dnsmessage.AAAAResource:
+			err = b.AAAAResource(h, *r)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	return b.Finish()
+}
+
+// Types of questions that programs ask beside those for addresses, and that
+// simply have no answer here. Any other is blocked: it asks for what carries
+// data.
+const (
+	typeSVCB  = dnsmessage.Type(64)
+	typeHTTPS = dnsmessage.Type(65)
+)
+
+// respond answers one message of the sandbox's, or returns nil for one that
+// gets no answer.
+func (g *Gateway) respond(ctx context.Context, msg []byte) []byte {
+	q, ok := parseQuestion(msg)
+	if !ok {
+		return nil
+	}
+	code, resources := g.resolve(ctx, q)
+	reply, err := q.answer(code, resources...)
+	if err != nil {
+		return nil
+	}
+	return reply
+}
+
+func (g *Gateway) resolve(ctx context.Context, q question) (dnsmessage.RCode, []dnsmessage.ResourceBody) {
+	if q.q.Class != dnsmessage.ClassINET {
+		return dnsmessage.RCodeRefused, nil
+	}
+	p := g.policy.Load()
+	blocked := p.allowsName(q.name)
+	if blocked == "" && !sandbox.ValidHost(q.name) {
+		blocked = sandbox.BlockedPolicy
+	}
+	if blocked != "" {
+		g.log.block(sandbox.Connection{Protocol: sandbox.ProtocolDNS, Host: printable(q.name), Blocked: blocked})
+		return dnsmessage.RCodeNameError, nil
+	}
+	switch q.q.Type {
+	case dnsmessage.TypeA, dnsmessage.TypeAAAA:
+	case typeSVCB, typeHTTPS:
+		return dnsmessage.RCodeSuccess, nil
+	default:
+		g.log.block(sandbox.Connection{Protocol: sandbox.ProtocolDNS, Host: printable(q.name), Blocked: sandbox.BlockedQuestion})
+		return dnsmessage.RCodeRefused, nil
+	}
+	own := g.own()
+	addrs, left, err := g.names.lookup(ctx, q.name, func(a netip.Addr) sandbox.BlockReason { return p.allowsAddress(a, own) })
+	if err == errTooManyQuestions {
+		g.log.block(sandbox.Connection{Protocol: sandbox.ProtocolDNS, Host: printable(q.name), Blocked: sandbox.BlockedLimit})
+		return dnsmessage.RCodeRefused, nil
+	}
+	if err != nil {
+		return dnsmessage.RCodeServerFailure, nil
+	}
+	if left != "" {
+		g.log.block(sandbox.Connection{Protocol: sandbox.ProtocolDNS, Host: printable(q.name), Blocked: left})
+	}
+	if len(addrs) == 0 {
+		return dnsmessage.RCodeNameError, nil
+	}
+	var resources []dnsmessage.ResourceBody
+	for _, a := range addrs {
+		switch {
+		case a.Is4() && q.q.Type == dnsmessage.TypeA:
+			resources = append(resources, &dnsmessage.AResource{A: a.As4()})
+		case a.Is6() && q.q.Type == dnsmessage.TypeAAAA:
+			resources = append(resources, &dnsmessage.AAAAResource{AAAA: a.As16()})
+		}
+	}
+	return dnsmessage.RCodeSuccess, resources
+}
+
+// printable makes a name of a sandbox's fit for a record.
+func printable(name string) string {
+	return strings.Map(func(r rune) rune {
+		if r <= ' ' || r >= 0x7f {
+			return '?'
+		}
+		return r
+	}, name)
+}
+
+// Bounds on the DNS server's work.
+const (
+	maxQuestions = 64 // at one time
+	maxDNSConns  = 16
+	dnsIdle      = 10 * time.Second
+)
+
+// serveDNS answers what comes to conn until it is closed.
+func (g *Gateway) serveDNS(ctx context.Context, conn net.PacketConn) {
+	slots := make(chan struct{}, maxQuestions)
+	for {
+		buf := make([]byte, maxQuestion+1)
+		n, from, err := conn.ReadFrom(buf)
+		if err != nil {
+			return
+		}
+		select {
+		case slots <- struct{}{}:
+		default:
+			continue // as if the network had lost it
+		}
+		go func() {
+			defer func() { <-slots }()
+			if reply := g.respond(ctx, buf[:n]); reply != nil {
+				_, _ = conn.WriteTo(reply, from)
+			}
+		}()
+	}
+}
+
+// serveDNSConns does the same for TCP.
+func (g *Gateway) serveDNSConns(ctx context.Context, l net.Listener) {
+	slots := make(chan struct{}, maxDNSConns)
+	for {
+		conn, err := l.Accept()
+		if err != nil {
+			return
+		}
+		select {
+		case slots <- struct{}{}:
+		default:
+			conn.Close()
+			continue
+		}
+		go func() {
+			defer func() { <-slots }()
+			defer conn.Close()
+			g.serveDNSConn(ctx, conn)
+		}()
+	}
+}
+
+func (g *Gateway) serveDNSConn(ctx context.Context, conn net.Conn) {
+	for {
+		if err := conn.SetDeadline(time.Now().Add(dnsIdle)); err != nil {
+			return
+		}
+		var size [2]byte
+		if _, err := io.ReadFull(conn, size[:]); err != nil {
+			return
+		}
+		msg := make([]byte, binary.BigEndian.Uint16(size[:]))
+		if len(msg) > maxQuestion {
+			return
+		}
+		if _, err := io.ReadFull(conn, msg); err != nil {
+			return
+		}
+		reply := g.respond(ctx, msg)
+		if reply == nil {
+			return
+		}
+		if _, err := conn.Write(append(binary.BigEndian.AppendUint16(nil, uint16(len(reply))), reply...)); err != nil {
+			return
+		}
+	}
+}

@@ -1,0 +1,289 @@
+package network
+
+import (
+	"context"
+	"net"
+	"net/netip"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/time/rate"
+
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
+)
+
+// Options configure a Gateway.
+type Options struct {
+	// Network is the policy, in canonical form, and Terms go with it.
+	Network sandbox.Network
+	Terms   sandbox.NetworkTerms
+
+	// The rest is for tests: how names are resolved, how connections are
+	// opened, and which addresses are this machine's. Nil is the real way.
+	resolve func(ctx context.Context, network, host string) ([]netip.Addr, error)
+	dial    func(ctx context.Context, network, address string) (net.Conn, error)
+	own     func() []netip.Addr
+}
+
+// defaultConnections are open at one time where the terms do not say.
+const defaultConnections = 512
+
+// A Gateway decides what a sandbox reaches. Its methods may be called at the
+// same time.
+type Gateway struct {
+	terms sandbox.NetworkTerms
+	dial  func(ctx context.Context, network, address string) (net.Conn, error)
+	own   func() []netip.Addr
+	names *names
+	log   *log
+
+	policy atomic.Pointer[policy]
+	// up and down bound the bytes a second, nil if nothing does; bytes counts
+	// them.
+	up, down *rate.Limiter
+	bytes    atomic.Int64
+
+	ctx    context.Context
+	cancel context.CancelFunc
+	work   sync.WaitGroup
+	detach func() // undoes Attach
+}
+
+// New returns a gateway; Close ends it. The error wraps [sandbox.Invalid] if
+// the policy is not in canonical form.
+func New(opts Options) (*Gateway, error) {
+	if err := checkCanonical(opts.Network); err != nil {
+		return nil, err
+	}
+	g := &Gateway{terms: opts.Terms, dial: opts.dial, own: opts.own, log: newLog()}
+	if g.terms.Connections <= 0 {
+		g.terms.Connections = defaultConnections
+	}
+	if opts.resolve == nil {
+		opts.resolve = resolver(opts.Terms.Resolver)
+	}
+	if g.dial == nil {
+		g.dial = (&net.Dialer{}).DialContext
+	}
+	if g.own == nil {
+		g.own = hostAddresses()
+	}
+	g.names = newNames(opts.resolve)
+	if n := g.terms.BytesPerSecond; n > 0 {
+		burst := int(max(n/10, chunk))
+		g.up, g.down = rate.NewLimiter(rate.Limit(n), burst), rate.NewLimiter(rate.Limit(n), burst)
+	}
+	g.policy.Store(newPolicy(opts.Network, opts.Terms.Reachable))
+	g.ctx, g.cancel = context.WithCancel(context.Background())
+	return g, nil
+}
+
+func checkCanonical(n sandbox.Network) error {
+	parsed, err := sandbox.ParseNetwork(string(n))
+	if err == nil && (parsed != n || n == "") {
+		err = sandbox.Errorf(sandbox.Invalid, "network: %.80q is not in canonical form", string(n))
+	}
+	return err
+}
+
+// Close ends every connection and the gateway.
+func (g *Gateway) Close() {
+	g.cancel()
+	for _, f := range g.log.flows() {
+		f.stop("")
+	}
+	if g.detach != nil {
+		g.detach()
+	}
+	g.work.Wait()
+}
+
+// Traffic returns what was counted, and the connections that ended since the
+// one of number after.
+func (g *Gateway) Traffic(after int64) sandbox.Traffic { return g.log.traffic(after) }
+
+// SetNetwork puts another policy in force, in canonical form, and ends the
+// connections that it does not allow.
+func (g *Gateway) SetNetwork(n sandbox.Network) error {
+	if err := checkCanonical(n); err != nil {
+		return err
+	}
+	g.policy.Store(newPolicy(n, g.terms.Reachable))
+	for _, f := range g.log.flows() {
+		d := g.decide(f.dst)
+		// What was not looked at, because its address was allowed, cannot be
+		// allowed by its name now; nor can it be by a name that it does not have.
+		if d.blocked != "" || len(d.names) > 0 && !(len(f.names) > 0 && containsAll(d.names, f.names)) {
+			f.stop(sandbox.BlockedChange)
+		}
+	}
+	return nil
+}
+
+func containsAll(all, some []string) bool {
+	return !slices.ContainsFunc(some, func(s string) bool { return !slices.Contains(all, s) })
+}
+
+// decide decides for a connection, by the policy that is in force now.
+func (g *Gateway) decide(dst netip.AddrPort) decision {
+	return g.policy.Load().decide(dst, g.names.of(dst.Addr()), g.own())
+}
+
+// A flow is a connection that is allowed and open.
+type flow struct {
+	g              *Gateway
+	dst            netip.AddrPort
+	names          []string // it was allowed for, if it was for names
+	sent, received atomic.Int64
+	ctx            context.Context
+	cancel         context.CancelFunc
+
+	mu  sync.Mutex
+	rec sandbox.Connection
+}
+
+// open decides for a connection and begins it. It returns nil for one that is
+// blocked, which is recorded then.
+func (g *Gateway) open(proto sandbox.Protocol, dst netip.AddrPort) *flow {
+	dst = netip.AddrPortFrom(dst.Addr().Unmap().WithZone(""), dst.Port())
+	p := g.policy.Load()
+	d := p.decide(dst, g.names.of(dst.Addr()), g.own())
+	rec := sandbox.Connection{Protocol: proto, Host: d.host, Address: dst.Addr(), Port: dst.Port(), Blocked: d.blocked}
+	if rec.Blocked != "" {
+		g.log.block(rec)
+		return nil
+	}
+	f := &flow{g: g, dst: dst, names: d.names, rec: rec}
+	f.rec.Started = time.Now().UTC()
+	f.ctx, f.cancel = context.WithCancel(g.ctx)
+	if g.spent() || !g.log.begin(f, g.terms.Connections) {
+		f.cancel()
+		rec.Blocked = sandbox.BlockedLimit
+		g.log.block(rec)
+		return nil
+	}
+	if g.policy.Load() != p {
+		// Whoever changed the policy meanwhile may not have seen it.
+		f.stop(sandbox.BlockedChange)
+	}
+	return f
+}
+
+// spent reports whether the sandbox has used up its bytes.
+func (g *Gateway) spent() bool { return g.terms.Bytes > 0 && g.bytes.Load() >= g.terms.Bytes }
+
+// connection returns what is known of f so far.
+func (f *flow) connection() sandbox.Connection {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	c := f.rec
+	c.Sent, c.Received = f.sent.Load(), f.received.Load()
+	return c
+}
+
+// stop ends f, for a reason if that is not "". The first reason counts.
+func (f *flow) stop(why sandbox.BlockReason) {
+	f.mu.Lock()
+	if f.rec.Blocked == "" {
+		f.rec.Blocked = why
+	}
+	f.mu.Unlock()
+	f.cancel()
+}
+
+// named says by which name f turned out to go.
+func (f *flow) named(host string) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.rec.Host = host
+}
+
+// end records f. It is called once, by whoever opened it.
+func (f *flow) end() {
+	f.cancel()
+	f.g.log.end(f)
+}
+
+// closeWith closes c when f ends.
+func (f *flow) closeWith(c net.Conn) {
+	context.AfterFunc(f.ctx, func() { c.Close() })
+}
+
+// chunk is how much is carried at one time, in bytes.
+const chunk = 32 << 10
+
+// carry takes n bytes off the limits, waiting as they ask. It fails when f
+// ends, by itself if the bytes are spent.
+func (f *flow) carry(limit *rate.Limiter, n int) error {
+	if total := f.g.bytes.Add(int64(n)); f.g.terms.Bytes > 0 && total > f.g.terms.Bytes {
+		f.stop(sandbox.BlockedLimit)
+		return f.ctx.Err()
+	}
+	if limit == nil {
+		return nil
+	}
+	return limit.WaitN(f.ctx, n)
+}
+
+// upstream is a connection to the outside of which every byte is counted and
+// kept within the limits.
+type upstream struct {
+	net.Conn
+	f *flow
+}
+
+func (u *upstream) Read(b []byte) (int, error) {
+	n, err := u.Conn.Read(b[:min(len(b), chunk)])
+	if n > 0 {
+		u.f.received.Add(int64(n))
+		if err := u.f.carry(u.f.g.down, n); err != nil {
+			return 0, err
+		}
+	}
+	return n, err
+}
+
+func (u *upstream) Write(b []byte) (int, error) {
+	done := 0
+	for len(b) > 0 {
+		part := b[:min(len(b), chunk)]
+		if err := u.f.carry(u.f.g.up, len(part)); err != nil {
+			return done, err
+		}
+		n, err := u.Conn.Write(part)
+		u.f.sent.Add(int64(n))
+		done += n
+		if err != nil {
+			return done, err
+		}
+		b = b[n:]
+	}
+	return done, nil
+}
+
+func (u *upstream) CloseWrite() error { return closeWrite(u.Conn) }
+
+// closeWrite tells the other side that no more comes.
+func closeWrite(c net.Conn) error {
+	if h, ok := c.(interface{ CloseWrite() error }); ok {
+		return h.CloseWrite()
+	}
+	return nil
+}
+
+// dialTimeout bounds how long a connection may take to be made.
+const dialTimeout = 10 * time.Second
+
+// connect opens a connection of f's to where it goes.
+func (f *flow) connect(network string) (*upstream, error) {
+	ctx, cancel := context.WithTimeout(f.ctx, dialTimeout)
+	defer cancel()
+	c, err := f.g.dial(ctx, network, f.dst.String())
+	if err != nil {
+		return nil, err
+	}
+	f.closeWith(c)
+	return &upstream{Conn: c, f: f}, nil
+}

@@ -1,0 +1,139 @@
+package network
+
+import (
+	"context"
+	"fmt"
+	"io"
+	stdlog "log"
+	"net"
+	"net/http"
+	"net/http/httputil"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
+)
+
+// Bounds on HTTP in the clear.
+const (
+	maxRequestHeader = 256 << 10
+	httpHeaderTime   = 30 * time.Second
+)
+
+// serveHTTP serves the client's requests by asking the server, each once its
+// host is found to be one of the names that the connection was allowed for. up
+// is used for the first.
+func (f *flow) serveHTTP(guest net.Conn, up *upstream) {
+	proxy := &httputil.ReverseProxy{
+		Rewrite: func(r *httputil.ProxyRequest) {
+			r.Out.URL.Scheme = "http"
+			r.Out.URL.Host = f.dst.String() // where to, not what it is called
+			r.Out.Host = r.In.Host
+			for _, h := range []string{"Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto"} {
+				if v, ok := r.In.Header[h]; ok {
+					r.Out.Header[h] = v
+				}
+			}
+		},
+		Transport:     f.transport(up),
+		FlushInterval: -1,
+		ErrorLog:      stdlog.New(io.Discard, "", 0),
+		ErrorHandler: func(w http.ResponseWriter, _ *http.Request, _ error) {
+			w.WriteHeader(http.StatusBadGateway)
+		},
+	}
+	f.serveRequests(guest, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		name := hostOf(r.Host)
+		if r.Method != http.MethodConnect && slices.Contains(f.names, name) && (r.URL.Host == "" || hostOf(r.URL.Host) == name) {
+			f.named(name)
+			proxy.ServeHTTP(w, r)
+			return
+		}
+		if name != "" {
+			f.named(printable(name))
+		}
+		w.Header().Set("Connection", "close")
+		http.Error(w, fmt.Sprintf("glovebox: this connection is to %s, not to %q", f.names[len(f.names)-1], name), http.StatusForbidden)
+		_ = http.NewResponseController(w).Flush()
+		f.stop(sandbox.BlockedHTTPHost)
+	}))
+}
+
+// hostOf returns the name in a Host header, in lower case, without a port or
+// the dot at its end.
+func hostOf(host string) string {
+	if h, _, err := net.SplitHostPort(host); err == nil {
+		host = h
+	}
+	return strings.TrimSuffix(strings.ToLower(host), ".")
+}
+
+// transport carries requests over up, and when that has ended over others to
+// the same place.
+func (f *flow) transport(up *upstream) *http.Transport {
+	first := make(chan *upstream, 1)
+	first <- up
+	return &http.Transport{
+		DialContext: func(context.Context, string, string) (net.Conn, error) {
+			select {
+			case c := <-first:
+				return c, nil
+			default:
+				return f.connect("tcp")
+			}
+		},
+		DisableCompression:     true,
+		MaxConnsPerHost:        1,
+		MaxResponseHeaderBytes: maxRequestHeader,
+	}
+}
+
+// serveRequests serves the requests of one connection until it ends.
+func (f *flow) serveRequests(conn net.Conn, h http.Handler) {
+	l := &oneConn{conn: conn, done: f.ctx.Done()}
+	var hijacked atomic.Bool
+	s := http.Server{
+		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			h.ServeHTTP(w, r)
+			if hijacked.Load() {
+				f.cancel() // a connection that became another protocol's has ended
+			}
+		}),
+		ReadHeaderTimeout: httpHeaderTime,
+		MaxHeaderBytes:    maxRequestHeader,
+		ErrorLog:          stdlog.New(io.Discard, "", 0),
+		ConnState: func(_ net.Conn, state http.ConnState) {
+			switch state {
+			case http.StateHijacked:
+				hijacked.Store(true)
+			case http.StateClosed:
+				f.cancel()
+			}
+		},
+	}
+	_ = s.Serve(l)
+	_ = s.Close()
+}
+
+// oneConn is a listener with one connection.
+type oneConn struct {
+	once sync.Once
+	conn net.Conn
+	done <-chan struct{}
+}
+
+func (l *oneConn) Accept() (net.Conn, error) {
+	var c net.Conn
+	l.once.Do(func() { c = l.conn })
+	if c != nil {
+		return c, nil
+	}
+	<-l.done
+	return nil, net.ErrClosed
+}
+
+func (l *oneConn) Close() error   { return nil }
+func (l *oneConn) Addr() net.Addr { return l.conn.LocalAddr() }
