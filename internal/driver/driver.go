@@ -130,6 +130,9 @@ type Spec struct {
 	Workspace string
 	// Detached boxes outlive the process that created them.
 	Detached bool
+	// Streams is how many streams the caller is about to dial; 0 is one. It is
+	// a hint: a driver that can opens them with the box.
+	Streams int
 	// AllowUnenforced names limits that the operator accepts unenforced.
 	AllowUnenforced []sandbox.ControlName
 }

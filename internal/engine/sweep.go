@@ -206,6 +206,12 @@ func (e *Engine) bury(ctx context.Context, rec store.Sandbox, cause string) erro
 // stray must have been one for longer than any creation takes.
 func (e *Engine) sweepStrays(ctx context.Context, refs []string, recs []store.Sandbox, now time.Time) error {
 	known := map[string]bool{}
+	// Those that a pool keeps for somebody are no strays either, nor those
+	// that it just gave to a sandbox whose record does not name them yet.
+	warm, err := e.store.WarmBoxes(ctx)
+	if err != nil {
+		return err
+	}
 	var starting []string
 	for _, rec := range recs {
 		if rec.Driver != e.name {
@@ -226,8 +232,8 @@ func (e *Engine) sweepStrays(ctx context.Context, refs []string, recs []store.Sa
 	var errs []error
 	strays := map[string]time.Time{}
 	for _, ref := range refs {
-		isStarting := func(id string) bool { return strings.Contains(ref, id) }
-		if known[ref] || slices.ContainsFunc(starting, isStarting) {
+		isOf := func(id string) bool { return strings.Contains(ref, id) }
+		if known[ref] || slices.ContainsFunc(starting, isOf) || slices.ContainsFunc(warm, isOf) {
 			continue
 		}
 		first, seen := e.strays[ref]

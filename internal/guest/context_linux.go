@@ -55,6 +55,7 @@ type evaluator struct {
 	lost    string       // why the last one is gone, until a run was told
 	run     *run         // under way, if one is
 	runs    int
+	base    map[string]string // what the next run adds to the environment for good
 	removed bool
 	queued  int        // kept runs that wait for their turn
 	late    lateOutput // of interpreters that are gone
@@ -210,12 +211,43 @@ func (cs *contexts) resolve(user string, req *guestapi.ExecuteRequest) (*evaluat
 	if err != nil {
 		return nil, err
 	}
+	if create {
+		if err := e.adopt(req.Env); err != nil {
+			return nil, err
+		}
+	}
 	if req.Language != "" {
 		if p, ok := kernels.Find(req.Language); !ok || p.Language != e.program.Language {
 			return nil, errf(guestapi.CodeFailedPrecondition, "context %q is of language %s, not %s", e.id, e.program.Language, req.Language)
 		}
 	}
 	return e, nil
+}
+
+// adopt gives a context that was made ahead, and has had no run yet, the
+// environment of whom it turns out to be for.
+func (e *evaluator) adopt(env map[string]string) error {
+	if err := e.checkEnv(env); err != nil {
+		return err
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.runs == 0 && e.base == nil && !maps.Equal(env, e.env) {
+		e.env, e.base = maps.Clone(env), maps.Clone(env)
+	}
+	return nil
+}
+
+// checkEnv reports whether a context can have these variables.
+func (e *evaluator) checkEnv(env map[string]string) error {
+	if e.program.Shell {
+		for name := range env {
+			if !kernels.ValidEnvName(name) {
+				return errf(guestapi.CodeInvalidArgument, "bad environment variable %q", name)
+			}
+		}
+	}
+	return checkConfig(&guestapi.ProcessConfig{Cmd: e.program.Language, Envs: env})
 }
 
 func (g *Guest) createContext(r *http.Request, in *guestapi.ContextRequest) (*guestapi.Context, error) {

@@ -206,6 +206,37 @@ func TestContextJavaScript(t *testing.T) {
 	}
 }
 
+// TestContextMadeAhead has contexts that were made before it was known whom for.
+func TestContextMadeAhead(t *testing.T) {
+	t.Parallel()
+	for language, code := range map[string]string{
+		"python":     "import os; print(os.environ['A'], os.environ['B'], os.environ.get('C'))",
+		"javascript": "console.log(process.env.A, process.env.B, process.env.C ?? 'None')",
+		"bash":       "echo \"$A $B ${C-None}\"",
+	} {
+		t.Run(language, func(t *testing.T) {
+			t.Parallel()
+			h := newEvalHost(t, language)
+			made, err := h.CreateContext(t.Context(), "", &guestapi.ContextRequest{ID: "default-" + language, Language: language, Env: map[string]string{"A": "1"}})
+			if err != nil {
+				t.Fatal(err)
+			}
+			run := func(env map[string]string) string {
+				t.Helper()
+				r := gather(t, h.eval(&guestapi.ExecuteRequest{Language: language, ContextID: made.ID, Create: true, Code: code, Env: env}), nil)
+				return r.stdout
+			}
+			same(t, "first run", run(map[string]string{"A": "1", "B": "it's"}), "1 it's None\n")
+			// From then on it is as that run found it.
+			same(t, "second run", run(map[string]string{"A": "2", "C": "3"}), "1 it's None\n")
+			contexts, err := h.Contexts(t.Context())
+			if err != nil || len(contexts) != 1 || contexts[0].PID != made.PID {
+				t.Errorf("contexts %+v, %v; want the one that was made, process %d", contexts, err, made.PID)
+			}
+		})
+	}
+}
+
 func TestContextShell(t *testing.T) {
 	t.Parallel()
 	h := newEvalHost(t, "bash")

@@ -94,13 +94,8 @@ func (g *Guest) begin(r *http.Request, req *guestapi.ExecuteRequest) (*run, erro
 		if strings.IndexByte(req.Code, 0) >= 0 {
 			return nil, errf(guestapi.CodeInvalidArgument, "code of a shell has no NUL byte")
 		}
-		for name := range req.EnvVars {
-			if !kernels.ValidEnvName(name) {
-				return nil, errf(guestapi.CodeInvalidArgument, "bad environment variable %q", name)
-			}
-		}
 	}
-	if err := checkConfig(&guestapi.ProcessConfig{Cmd: "code", Envs: req.EnvVars}); err != nil {
+	if err := e.checkEnv(req.EnvVars); err != nil {
 		return nil, err
 	}
 	x := &run{e: e, req: req, news: make(chan struct{}, 1)}
@@ -210,7 +205,11 @@ func (x *run) greet(lost string, late *lateOutput) {
 
 // handOver hands the code to the kernel.
 func (x *run) handOver() {
-	r := kernels.Run{ID: x.id, Code: x.req.Code, Env: x.req.EnvVars, Stdin: x.req.Stdin}
+	x.e.mu.Lock()
+	base := x.e.base
+	x.e.base = nil
+	x.e.mu.Unlock()
+	r := kernels.Run{ID: x.id, Code: x.req.Code, Env: x.req.EnvVars, Base: base, Stdin: x.req.Stdin}
 	if x.e.program.Shell {
 		if err := x.k.setCode([]byte(r.Code)); err != nil {
 			x.interrupt(func(*guestapi.ExecutionEnd) {}, 0)

@@ -111,8 +111,11 @@ func (e *evaluator) start() (*interpreter, error) {
 	if err != nil {
 		return nil, err
 	}
+	e.mu.Lock()
+	envs := e.env // which is replaced, never changed
+	e.mu.Unlock()
 	p := &process{
-		g: g, id: id, account: e.account, config: guestapi.ProcessConfig{Cwd: e.cwd, Envs: e.env},
+		g: g, id: id, account: e.account, config: guestapi.ProcessConfig{Cwd: e.cwd, Envs: envs},
 		out: newOutput(false, &g.procs.held), expired: make(chan struct{}),
 	}
 	k := &interpreter{e: e, p: p, ready: make(chan struct{}), dead: make(chan struct{})}
@@ -151,7 +154,7 @@ func (k *interpreter) request(b []byte) error {
 // spawn starts the program and makes its descriptors.
 func (k *interpreter) spawn() error {
 	e, g, p := k.e, k.e.g, k.p
-	env := append(environment(p.account, e.env, false), markerName+"="+g.markers.of(p.id))
+	env := append(environment(p.account, p.config.Envs, false), markerName+"="+g.markers.of(p.id))
 	var file string
 	err := g.as(p.account, func() (err error) {
 		dir := e.cwd

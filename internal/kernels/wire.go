@@ -6,6 +6,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -57,6 +58,7 @@ type Run struct {
 	ID    int // from 1, rising
 	Code  string
 	Env   map[string]string // for this run only
+	Base  map[string]string // from this run on
 	Stdin bool              // somebody answers requests for input
 }
 
@@ -67,7 +69,7 @@ func (p Program) Run(r Run) []byte {
 		return p.shellRun(r)
 	}
 	return request(map[string]any{
-		"op": "run", "id": r.ID, "code": r.Code, "env": r.Env, "stdin": r.Stdin, "language": p.Language,
+		"op": "run", "id": r.ID, "code": r.Code, "env": r.Env, "base": r.Base, "stdin": r.Stdin, "language": p.Language,
 	})
 }
 
@@ -156,11 +158,10 @@ func (p Program) shell(command, key string, first bool) []byte {
 func (p Program) shellRun(r Run) []byte {
 	var b, back strings.Builder
 	fmt.Fprintf(&b, "__gb_begin %d\n", r.ID)
-	names := make([]string, 0, len(r.Env))
-	for name := range r.Env {
-		names = append(names, name)
+	for _, name := range slices.Sorted(maps.Keys(r.Base)) {
+		fmt.Fprintf(&b, "export %s=%s\n", name, quote(r.Base[name]))
 	}
-	slices.Sort(names)
+	names := slices.Sorted(maps.Keys(r.Env))
 	for i, name := range names {
 		fmt.Fprintf(&b, "__gb_e%d=${%s+x}${%s-}\nexport %s=%s\n", i, name, name, name, quote(r.Env[name]))
 		fmt.Fprintf(&back, "case $__gb_e%d in x*) %s=${__gb_e%d#x};; *) unset %s;; esac; ", i, name, i, name)

@@ -89,8 +89,9 @@ func (s *Store) dropOwner(ctx context.Context, id string) error {
 	if errors.Is(err, fs.ErrNotExist) {
 		err = nil
 	}
+	_, warmErr := s.exec(ctx, `DELETE FROM warm WHERE owner = ?`, id)
 	_, dbErr := s.exec(ctx, `DELETE FROM owners WHERE id = ?`, id)
-	return errors.Join(err, dbErr)
+	return errors.Join(err, warmErr, dbErr)
 }
 
 // OwnerAlive reports whether the process behind an owner still lives.
@@ -189,4 +190,42 @@ func lockPath(name string) (unlock func(), err error) {
 		return nil, err
 	}
 	return func() { f.Close() }, nil
+}
+
+// AddWarm notes that a box was made ahead by this process, and is no stray
+// while it lives.
+func (o *Owner) AddWarm(ctx context.Context, id string) error {
+	_, err := o.s.exec(ctx, `INSERT INTO warm (id, owner) VALUES (?, ?)`, id, o.id)
+	return sandbox.Wrap(err, "note warm box", id)
+}
+
+// RemoveWarm takes that back. It does nothing for a box that is not noted.
+func (o *Owner) RemoveWarm(ctx context.Context, id string) error {
+	_, err := o.s.exec(ctx, `DELETE FROM warm WHERE id = ?`, id)
+	return sandbox.Wrap(err, "forget warm box", id)
+}
+
+// WarmBoxes returns the boxes that processes which live have made ahead.
+func (s *Store) WarmBoxes(ctx context.Context) ([]string, error) {
+	owners := map[string][]string{}
+	err := collect(ctx, s.read, `SELECT id, owner FROM warm`, nil, func(scan scanFunc) error {
+		var id, owner string
+		err := scan(&id, &owner)
+		owners[owner] = append(owners[owner], id)
+		return err
+	})
+	if err != nil {
+		return nil, sandbox.Wrap(err, "list warm boxes", "")
+	}
+	var ids []string
+	for owner, of := range owners {
+		alive, err := s.OwnerAlive(owner)
+		if err != nil {
+			return nil, err
+		}
+		if alive {
+			ids = append(ids, of...)
+		}
+	}
+	return ids, nil
 }

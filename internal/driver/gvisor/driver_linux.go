@@ -283,30 +283,36 @@ func (d *Driver) Probe(ctx context.Context) error {
 	return err
 }
 
-// Create implements [driver.Driver]. The guest is started with two streams: one
-// for the first Dial, and one for the driver's own questions.
+// maxStreams bounds the streams that a guest is started with.
+const maxStreams = 4
+
+// Create implements [driver.Driver]. The guest is started with the streams for
+// the first calls of Dial, and one for the driver's own questions.
 func (d *Driver) Create(ctx context.Context, spec *driver.Spec) (driver.Box, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
 	b := d.newBox(spec.ID)
-	var far [2]*os.File
-	for i, near := range []*net.Conn{&b.first, &b.own} {
+	var far []*os.File
+	for range 1 + min(max(1, spec.Streams), maxStreams) {
 		n, f, err := socketpair()
+		var near net.Conn
 		if err == nil {
 			defer f.Close()
-			far[i] = f
-			*near, err = fileConn(n)
+			far = append(far, f)
+			near, err = fileConn(n)
 		}
 		if err != nil {
 			b.release()
 			return nil, err
 		}
+		b.spare = append(b.spare, near)
 	}
+	b.own, b.spare = b.spare[0], b.spare[1:]
 	root, done, err := d.imageRoot(ctx, spec.Image)
 	if err == nil {
 		defer done()
-		_, err = d.call(ctx, &request{Op: opCreate, Ref: spec.ID, Spec: spec, Root: root}, far[:]...)
+		_, err = d.call(ctx, &request{Op: opCreate, Ref: spec.ID, Spec: spec, Root: root}, far...)
 	}
 	if err != nil {
 		b.release()
@@ -386,16 +392,17 @@ type box struct {
 	asleep sync.Mutex
 
 	mu sync.Mutex
-	// The streams that the guest was started with, until they are used:
-	// first by Dial, own by guest.
-	first, own net.Conn
+	// The streams that the guest was started with, until they are used: spare
+	// by Dial, own by guest.
+	spare []net.Conn
+	own   net.Conn
 }
 
 // newBox returns a box that holds connections until it is released.
 func (d *Driver) newBox(ref string) *box {
 	b := &box{d: d, ref: ref}
 	b.guest = guestapi.NewClient(func(ctx context.Context) (net.Conn, error) {
-		return b.dial(ctx, &b.own)
+		return b.dial(ctx, b.takeOwn)
 	})
 	d.mu.Lock()
 	d.boxes[b] = true
@@ -409,10 +416,11 @@ func (b *box) release() {
 	delete(b.d.boxes, b)
 	b.d.mu.Unlock()
 	b.guest.Close()
-	for _, at := range []*net.Conn{&b.first, &b.own} {
-		if c := b.take(at); c != nil {
-			c.Close()
-		}
+	if c := b.takeOwn(); c != nil {
+		c.Close()
+	}
+	for c := b.takeSpare(); c != nil; c = b.takeSpare() {
+		c.Close()
 	}
 }
 
@@ -424,26 +432,38 @@ var (
 
 func (b *box) Ref() string { return b.ref }
 
-// take takes a stream that was there from the start, or nil.
-func (b *box) take(at *net.Conn) net.Conn {
+// takeOwn takes the stream for the driver's questions, or nil.
+func (b *box) takeOwn() net.Conn {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	c := *at
-	*at = nil
+	c := b.own
+	b.own = nil
 	return c
 }
 
-// Dial implements [driver.Box]. The first stream is one that the guest was
-// started with, which saves a process in the box.
-func (b *box) Dial(ctx context.Context) (net.Conn, error) {
-	return b.dial(ctx, &b.first)
+// takeSpare takes a stream for Dial that was there from the start, or nil.
+func (b *box) takeSpare() net.Conn {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if len(b.spare) == 0 {
+		return nil
+	}
+	c := b.spare[0]
+	b.spare = b.spare[1:]
+	return c
 }
 
-func (b *box) dial(ctx context.Context, at *net.Conn) (net.Conn, error) {
+// Dial implements [driver.Box]. The first streams are those that the guest was
+// started with, which saves a process in the box.
+func (b *box) Dial(ctx context.Context) (net.Conn, error) {
+	return b.dial(ctx, b.takeSpare)
+}
+
+func (b *box) dial(ctx context.Context, take func() net.Conn) (net.Conn, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	if c := b.take(at); c != nil {
+	if c := take(); c != nil {
 		return c, nil
 	}
 	near, far, err := socketpair()

@@ -428,6 +428,8 @@
       declared: [], assigned: [], stop: null, failed: false,
     };
     const end = { ev: 'end', id: run.id, count, status: 'ok' };
+    const base = request.base || {};
+    for (const name of keys(base)) process.env[name] = base[name];
     const env = request.env || {};
     const saved = {};
     for (const name of keys(env)) {

@@ -503,6 +503,8 @@ class Kernel:
         self.count += 1
         self.note_threads(self.run - 1 if isinstance(self.run, int) else None)
         self.out.__class__ = self.err.__class__ = CarefulOut if self.thread_runs else Out
+        for name, value in (request.get("base") or {}).items():
+            _environ[name] = value
         saved_env = {}
         for name, value in (request.get("env") or {}).items():
             saved_env[name] = _environ.get(name)

@@ -1,0 +1,517 @@
+// Package pool keeps warm boxes: a driver around a driver, whose Create hands
+// out a box that was made ahead where it has one of the right shape, and makes
+// one where it has not.
+//
+// A warm box has never served anybody, and is handed out once. Its shape is all
+// of a [driver.Spec] but the identifier and the workspace, so that nothing
+// about it must change when it is claimed: image, limits, network and the rest
+// were enforced when it was made. A workspace is given by renaming: the warm
+// box has a directory of its own mounted, which takes the place of the empty
+// one that the spec names.
+//
+// How many boxes of a shape are kept follows demand: more when none was left
+// for somebody, fewer when they are not used, never more than a bound on all.
+// They are made one after another, and not while somebody waits for a box that
+// is being made cold, so that they do not take the processor from work.
+//
+// # Lifecycle
+//
+// The composition root puts a pool around the driver of a server. [Pool.Run]
+// makes boxes until its context ends; without it a pool is empty and does
+// nothing. [Pool.Close] destroys the warm boxes and closes the driver. Boxes
+// that were claimed are the caller's, as those of any driver.
+//
+// Warm boxes belong to nobody, so the sweep of another process must be told
+// that they are no strays: see [Ledger].
+package pool
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/glovebox-dev/glovebox/internal/driver"
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
+)
+
+// A Ledger tells other processes which boxes are warm ones of this process. An
+// entry stays until Remove, or the end of the process.
+type Ledger interface {
+	AddWarm(ctx context.Context, id string) error
+	RemoveWarm(ctx context.Context, id string) error
+}
+
+// Options configure a Pool. Zero fields take their defaults.
+type Options struct {
+	Driver driver.Driver // needed
+	Ledger Ledger        // needed
+	// Dir is a directory of the pool's own, for those that become workspaces,
+	// on the file system of workspaces. Without it specs with a workspace are
+	// made cold.
+	Dir string
+	// Ready brings a box that was just made to where its first caller finds
+	// its work done: interpreters started, modules imported.
+	Ready func(ctx context.Context, b driver.Box, spec *driver.Spec) error
+	// Ahead are the shapes to keep warm from the start; one box of each at
+	// least.
+	Ahead []driver.Spec
+	// Max bounds the warm boxes of all shapes.
+	Max int // default: 8
+	// MaxAge is how old a warm box may become: what it shows of the machine
+	// (its image, its clock) is not to be of long ago.
+	MaxAge time.Duration // default: 30 min
+	// Idle is how long a box may wait before the number that is kept of its
+	// shape goes down.
+	Idle time.Duration // default: 2 min
+	Log  *slog.Logger  // default: none
+}
+
+// A Pool is a [driver.Driver].
+type Pool struct {
+	driver.Driver
+	opts Options
+	log  *slog.Logger
+
+	wakeUp chan struct{} // has a value when there may be something to make
+
+	mu      sync.Mutex
+	closed  bool
+	shapes  map[string]*shape
+	cold    int    // creations under way for callers
+	made    string // what is being made
+	claimed []claim
+	stats   Stats
+	workers sync.WaitGroup
+}
+
+// A shape is a kind of box.
+type shape struct {
+	spec   driver.Spec // without identifier
+	ahead  bool        // kept even if nobody asks
+	target int
+	ready  []*warm   // the oldest first
+	used   time.Time // when somebody asked last
+	failed time.Time // when making one failed last
+}
+
+// A warm box waits to be claimed.
+type warm struct {
+	box   driver.Box
+	id    string
+	dir   string // its workspace, "" for none
+	since time.Time
+}
+
+// A claim is a box that has an owner of its own by now, or will in a moment.
+type claim struct {
+	id string
+	at time.Time
+}
+
+// Stats are what a pool counted since its start.
+type Stats struct {
+	Hits, Misses, Failures int
+	Ready                  int // now
+	Target                 int // now
+}
+
+const (
+	maxShapes = 32
+	// retryAfter is how long a shape rests whose box could not be made.
+	retryAfter = 30 * time.Second
+	makeTime   = 2 * time.Minute
+	tick       = 5 * time.Second
+	// settle is how long a claimed box stays in the ledger: until its owner
+	// has recorded it.
+	settle = 3 * time.Minute
+)
+
+// New returns a pool around a driver.
+func New(opts Options) (*Pool, error) {
+	if opts.Driver == nil || opts.Ledger == nil {
+		return nil, sandbox.Errorf(sandbox.Invalid, "new pool: a driver and a ledger are needed")
+	}
+	if opts.Max == 0 {
+		opts.Max = 8
+	}
+	if opts.MaxAge == 0 {
+		opts.MaxAge = 30 * time.Minute
+	}
+	if opts.Idle == 0 {
+		opts.Idle = 2 * time.Minute
+	}
+	if opts.Log == nil {
+		opts.Log = slog.New(slog.DiscardHandler)
+	}
+	if opts.Dir != "" {
+		if err := os.MkdirAll(opts.Dir, 0o700); err != nil {
+			return nil, sandbox.Errorf(sandbox.Unavailable, "new pool: %w", err)
+		}
+	}
+	p := &Pool{Driver: opts.Driver, opts: opts, log: opts.Log, wakeUp: make(chan struct{}, 1), shapes: map[string]*shape{}}
+	for _, spec := range opts.Ahead {
+		if s := p.shapeOf(&spec); s != nil {
+			s.ahead, s.target = true, 1
+		}
+	}
+	return p, nil
+}
+
+// Stats returns what was counted.
+func (p *Pool) Stats() Stats {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	s := p.stats
+	for _, sh := range p.shapes {
+		s.Ready += len(sh.ready)
+		s.Target += sh.target
+	}
+	return s
+}
+
+// shapeOf returns the shape of a spec, nil if the pool keeps none like it. p.mu
+// is held, or nobody else has p.
+func (p *Pool) shapeOf(spec *driver.Spec) *shape {
+	like := *spec
+	like.ID, like.Streams = "", 0
+	if like.Workspace != "" {
+		if p.opts.Dir == "" {
+			return nil
+		}
+		like.Workspace = "yes"
+	}
+	// They bound the sandbox's life, which the engine keeps.
+	like.Limits.Idle, like.Limits.Lifetime = 0, 0
+	key, err := json.Marshal(like)
+	if err != nil {
+		return nil
+	}
+	s := p.shapes[string(key)]
+	if s == nil {
+		if len(p.shapes) >= maxShapes && !p.forgetOne() {
+			return nil
+		}
+		s = &shape{spec: like}
+		p.shapes[string(key)] = s
+	}
+	return s
+}
+
+// forgetOne forgets the shape that was asked for longest ago, of those that
+// have no box.
+func (p *Pool) forgetOne() bool {
+	oldest := ""
+	for key, s := range p.shapes {
+		if !s.ahead && len(s.ready) == 0 && (oldest == "" || s.used.Before(p.shapes[oldest].used)) {
+			oldest = key
+		}
+	}
+	delete(p.shapes, oldest)
+	return oldest != ""
+}
+
+// Create hands out a warm box, or makes one.
+func (p *Pool) Create(ctx context.Context, spec *driver.Spec) (driver.Box, error) {
+	for {
+		w := p.take(spec)
+		if w == nil {
+			break
+		}
+		err := p.claim(ctx, w, spec)
+		if err == nil {
+			return w.box, nil
+		}
+		p.log.Warn("a warm box could not be used", "ref", w.box.Ref(), "error", err)
+		p.destroy(w)
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+	}
+	defer p.coldDone()
+	return p.Driver.Create(ctx, spec)
+}
+
+// take returns a warm box of the spec's shape, which is the caller's from then
+// on, or nil; a cold creation is then counted until coldDone.
+func (p *Pool) take(spec *driver.Spec) *warm {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	defer p.signal()
+	s := p.shapeOf(spec)
+	if s == nil || p.closed {
+		p.cold++
+		return nil
+	}
+	s.used = time.Now()
+	if len(s.ready) == 0 {
+		p.cold++
+		p.stats.Misses++
+		s.target = min(max(1, 2*s.target), p.opts.Max)
+		return nil
+	}
+	w := s.ready[0]
+	s.ready = slices.Delete(s.ready, 0, 1)
+	p.stats.Hits++
+	p.claimed = append(p.claimed, claim{w.id, s.used})
+	if len(s.ready) == 0 {
+		s.target = min(s.target+1, p.opts.Max)
+	}
+	return w
+}
+
+func (p *Pool) coldDone() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.cold--
+	p.signal()
+}
+
+// signal tells Run to look. It never waits.
+func (p *Pool) signal() {
+	select {
+	case p.wakeUp <- struct{}{}:
+	default:
+	}
+}
+
+// claim makes a warm box the one that spec asks for.
+func (p *Pool) claim(ctx context.Context, w *warm, spec *driver.Spec) error {
+	if w.dir != "" {
+		// The place must be an empty directory; one with files in it is not
+		// replaced, and the caller gets a box that is made for it.
+		if err := os.Rename(w.dir, spec.Workspace); err != nil {
+			return fmt.Errorf("give it its workspace: %w", err)
+		}
+		w.dir = ""
+	}
+	return driver.Resume(ctx, w.box)
+}
+
+// Run keeps boxes warm until ctx ends, whose error it returns.
+func (p *Pool) Run(ctx context.Context) error {
+	t := time.NewTicker(tick)
+	defer t.Stop()
+	for {
+		p.trim(ctx)
+		for p.makeOne(ctx) {
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-p.wakeUp:
+		case <-t.C:
+		}
+	}
+}
+
+// makeOne makes a warm box of the shape that lacks most, and reports whether
+// there was one to make. Nothing is made while a caller waits for a cold one.
+func (p *Pool) makeOne(ctx context.Context) bool {
+	p.mu.Lock()
+	var s *shape
+	total := 0
+	for _, c := range p.shapes {
+		total += len(c.ready)
+		if lack := c.target - len(c.ready); lack > 0 && time.Since(c.failed) > retryAfter && (s == nil || lack > s.target-len(s.ready)) {
+			s = c
+		}
+	}
+	if s == nil || total >= p.opts.Max || p.cold > 0 || p.closed || ctx.Err() != nil {
+		p.mu.Unlock()
+		return false
+	}
+	p.workers.Add(1)
+	p.mu.Unlock()
+	defer p.workers.Done()
+	w, err := p.make(ctx, s.spec)
+	p.mu.Lock()
+	p.made = ""
+	closed := p.closed
+	switch {
+	case err != nil:
+		s.failed = time.Now()
+		p.stats.Failures++
+	case !closed:
+		s.ready = append(s.ready, w)
+	}
+	p.mu.Unlock()
+	switch {
+	case err != nil:
+		if ctx.Err() == nil {
+			p.log.Warn("make a warm box", "image", s.spec.Image, "error", err)
+		}
+	case closed:
+		p.destroy(w)
+	}
+	return err == nil && !closed
+}
+
+// make makes a warm box. If it fails, nothing is left of it.
+func (p *Pool) make(ctx context.Context, spec driver.Spec) (_ *warm, err error) {
+	ctx, cancel := context.WithTimeout(ctx, makeTime)
+	defer cancel()
+	w := &warm{id: sandbox.NewID()}
+	spec.ID = w.id
+	p.mu.Lock()
+	p.made = w.id
+	p.mu.Unlock()
+	if p.opts.Ready != nil {
+		spec.Streams = 2 // one for Ready, and one for whom it is for
+	}
+	defer func() {
+		if err != nil {
+			p.destroy(w)
+		}
+	}()
+	// The ledger first: a box that is not in it is a stray.
+	if err := p.opts.Ledger.AddWarm(ctx, w.id); err != nil {
+		return nil, err
+	}
+	if spec.Workspace != "" {
+		w.dir = filepath.Join(p.opts.Dir, w.id)
+		if err := makeWorkspace(w.dir); err != nil {
+			return nil, err
+		}
+		spec.Workspace = w.dir
+	}
+	if w.box, err = p.Driver.Create(ctx, &spec); err != nil {
+		return nil, err
+	}
+	if p.opts.Ready != nil {
+		if err := p.opts.Ready(ctx, w.box, &spec); err != nil {
+			return nil, fmt.Errorf("make it ready: %w", err)
+		}
+	}
+	if _, err := driver.Pause(ctx, w.box); err != nil {
+		return nil, err
+	}
+	w.since = time.Now()
+	return w, nil
+}
+
+// makeWorkspace makes a directory that is as a spec's workspace must be.
+func makeWorkspace(dir string) error {
+	if err := os.Mkdir(dir, 0o700); err != nil {
+		return err
+	}
+	if os.Geteuid() != 0 {
+		return nil
+	}
+	return os.Chown(dir, sandbox.UserUID, sandbox.UserUID)
+}
+
+// destroy ends a warm box, and all that is known of it.
+func (p *Pool) destroy(w *warm) {
+	ctx, cancel := context.WithTimeout(context.Background(), makeTime)
+	defer cancel()
+	var errs []error
+	if w.box != nil {
+		if err := w.box.Destroy(ctx); err != nil && !driver.IsGone(err) {
+			// The sweep finds it when it is out of the ledger.
+			errs = append(errs, err)
+		}
+	}
+	if w.dir != "" {
+		errs = append(errs, os.RemoveAll(w.dir))
+	}
+	if err := errors.Join(append(errs, p.opts.Ledger.RemoveWarm(ctx, w.id))...); err != nil {
+		p.log.Error("destroy a warm box", "error", err)
+	}
+}
+
+// trim destroys boxes that are too old or too many, has fewer kept of what is
+// not used, and takes claimed boxes out of the ledger.
+func (p *Pool) trim(ctx context.Context) {
+	now := time.Now()
+	var old []*warm
+	var settled []string
+	p.mu.Lock()
+	for _, s := range p.shapes {
+		least := 0
+		if s.ahead {
+			least = 1
+		}
+		if s.target > least && now.Sub(s.used) > p.opts.Idle {
+			s.target--
+			s.used = now
+		}
+		for len(s.ready) > s.target {
+			old = append(old, s.ready[0])
+			s.ready = slices.Delete(s.ready, 0, 1)
+		}
+		s.ready = slices.DeleteFunc(s.ready, func(w *warm) bool {
+			over := now.Sub(w.since) > p.opts.MaxAge
+			if over {
+				old = append(old, w)
+			}
+			return over
+		})
+	}
+	p.claimed = slices.DeleteFunc(p.claimed, func(c claim) bool {
+		over := now.Sub(c.at) > settle
+		if over {
+			settled = append(settled, c.id)
+		}
+		return over
+	})
+	p.mu.Unlock()
+	for _, w := range old {
+		p.destroy(w)
+	}
+	for _, id := range settled {
+		if err := p.opts.Ledger.RemoveWarm(ctx, id); err != nil && ctx.Err() == nil {
+			p.log.Error("forget a box that was claimed", "error", err)
+		}
+	}
+}
+
+// List returns the boxes that are not warm: those are no one's to look after
+// but the pool's.
+func (p *Pool) List(ctx context.Context) ([]string, error) {
+	refs, err := p.Driver.List(ctx)
+	if err != nil {
+		return nil, err
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	waiting := map[string]bool{}
+	for _, s := range p.shapes {
+		for _, w := range s.ready {
+			waiting[w.box.Ref()] = true
+		}
+	}
+	return slices.DeleteFunc(refs, func(ref string) bool {
+		return waiting[ref] || p.made != "" && strings.Contains(ref, p.made)
+	}), nil
+}
+
+// Close destroys the warm boxes, and closes the driver.
+func (p *Pool) Close() error {
+	p.mu.Lock()
+	p.closed = true
+	var all []*warm
+	for _, s := range p.shapes {
+		all = append(all, s.ready...)
+		s.ready = nil
+	}
+	p.mu.Unlock()
+	p.workers.Wait()
+	var wg sync.WaitGroup
+	for _, w := range all {
+		wg.Go(func() { p.destroy(w) })
+	}
+	wg.Wait()
+	var err error
+	if p.opts.Dir != "" {
+		err = os.RemoveAll(p.opts.Dir)
+	}
+	return errors.Join(err, p.Driver.Close())
+}
