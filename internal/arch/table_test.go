@@ -25,6 +25,7 @@ var table = []row{
 	{"image", "image/erofs, sandbox"},
 	{"image/erofs", "nothing"},
 	{"network", "sandbox"},
+	{"pool", "driver, sandbox"},
 	{"interpreter", "guestapi, sandbox"},
 	{"safepath", "nothing"},
 	{"workspace", "safepath, sandbox"},
