@@ -21,5 +21,5 @@ func main() {
 	// It is caught and not ignored, as children would inherit that.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 
-	os.Exit(cli.Main(ctx, os.Args[1:], cli.OS()))
+	os.Exit(cli.Main(ctx, os.Args[0], os.Args[1:], cli.OS()))
 }

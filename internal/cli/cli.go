@@ -24,11 +24,11 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// Main runs the command line args, which is without the program's name, and
-// returns the exit status. Ending ctx cancels what the command does; it then
+// Main runs the command line args, which is without the name that the program
+// was called by, and returns the exit status. Ending ctx cancels what the command does; it then
 // still cleans up.
-func Main(ctx context.Context, args []string, s Streams) int {
-	return run(ctx, args, &program{Streams: s})
+func Main(ctx context.Context, name string, args []string, s Streams) int {
+	return run(ctx, expand(name, args, s.Getenv), &program{Streams: s})
 }
 
 // A program is one invocation of the command line.
@@ -118,12 +118,41 @@ func (p *program) load() (config.Config, error) {
 	if len(p.flags.allowNetwork) > 0 {
 		c.Network.Allow = p.flags.allowNetwork
 	}
-	if p.flags.adjust != nil {
-		if err := p.flags.adjust(&c); err != nil {
-			return c, err
-		}
+	adjust := p.flags.adjust
+	if adjust == nil {
+		return c, c.Validate()
+	}
+	if err := adjust(&c); err != nil {
+		return c, err
+	}
+	// The flags say which profile it is, and win over its settings.
+	if err := p.takeOver(&c); err != nil {
+		return c, err
+	}
+	if err := adjust(&c); err != nil {
+		return c, err
 	}
 	return c, c.Validate()
+}
+
+// takeOver adds the settings of the server that the profile stands for.
+func (p *program) takeOver(c *config.Config) error {
+	switch c.MCP.Profile {
+	case profileCodeRunner, profileE2B:
+	default:
+		return nil
+	}
+	getenv, err := config.DotEnv(".", p.Getenv)
+	if err != nil {
+		return err
+	}
+	if c.MCP.Profile == profileE2B {
+		if p.flags.driver != "" {
+			return nil
+		}
+		return c.InterpreterType(getenv, app.DriverNames())
+	}
+	return c.CodeRunner(getenv)
 }
 
 // logger returns a logger that writes to standard error.

@@ -31,11 +31,13 @@ import (
 // more, and the fake driver's helper.
 func TestMain(m *testing.M) {
 	fake.Hook()
-	testscript.Main(m, map[string]func(){"glovebox": func() {
+	glovebox := func() {
 		ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 		context.AfterFunc(ctx, stop)
-		os.Exit(run(ctx, os.Args[1:], &program{Streams: OS(), testDrivers: map[string]app.Maker{"fake": fakeDriver}}))
-	}})
+		p := &program{Streams: OS(), testDrivers: map[string]app.Maker{"fake": fakeDriver}}
+		os.Exit(run(ctx, expand(os.Args[0], os.Args[1:], p.Getenv), p))
+	}
+	testscript.Main(m, map[string]func(){"glovebox": glovebox, "code-sandbox-mcp": glovebox, "mcp-code-sandbox": glovebox})
 }
 
 // fakeDriver claims to enforce everything, so that sandboxes are not refused.
@@ -65,8 +67,10 @@ func runScripts(t *testing.T, driverName, binary string) {
 				if err := os.Mkdir(bin, 0o755); err != nil {
 					return err
 				}
-				if err := os.Symlink(binary, filepath.Join(bin, "glovebox")); err != nil {
-					return err
+				for _, name := range []string{"glovebox", "code-sandbox-mcp", "mcp-code-sandbox"} {
+					if err := os.Symlink(binary, filepath.Join(bin, name)); err != nil {
+						return err
+					}
 				}
 				env.Setenv("PATH", bin+string(os.PathListSeparator)+env.Getenv("PATH"))
 			}

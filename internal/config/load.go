@@ -21,6 +21,9 @@ import (
 // EnvFile names the configuration file in the environment.
 const EnvFile = "GLOVEBOX_CONFIG"
 
+// EnvProfile names the profile in the environment.
+const EnvProfile = "GLOVEBOX_PROFILE"
+
 // Load returns the defaults, overwritten by the file at path, overwritten by
 // the environment. With path "" the file is the one that GLOVEBOX_CONFIG
 // names, or else that of DefaultFile, which need not be there. The result is
@@ -116,7 +119,7 @@ func (c *Config) environ() []variable {
 		{"GLOVEBOX_ALLOW_UNENFORCED", c.SetAllowUnenforced},
 		{"GLOVEBOX_ALLOW_NETWORK", names(&c.Network.Allow)},
 		{"GLOVEBOX_TIMEOUT", text(&c.Run.Timeout)},
-		{"GLOVEBOX_PROFILE", str(&c.MCP.Profile)},
+		{EnvProfile, str(&c.MCP.Profile)},
 		{"GLOVEBOX_REGISTRIES", names(&c.Images.Registries)},
 		{"GLOVEBOX_LISTEN", str(&c.Server.Listen)},
 		{"GLOVEBOX_PUBLIC_URL", str(&c.Server.PublicURL)},

@@ -1,0 +1,137 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"strings"
+
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
+)
+
+// Settings that servers which Glovebox replaces take from the environment.
+// They count for their profile only, above the file and below Glovebox's own
+// variables.
+
+// CodeRunner takes over the settings of mcp-code-runner: getenv has what its
+// environment and its .env file say.
+func (c *Config) CodeRunner(getenv func(string) string) error {
+	own := func(name string) bool { return getenv(name) != "" }
+	if v := getenv("MCP_HTTP_ADDR"); v != "" && !own("GLOVEBOX_LISTEN") {
+		c.Server.Listen = v
+	}
+	if v := getenv("PUBLIC_BASE_URL"); v != "" && !own("GLOVEBOX_PUBLIC_URL") {
+		c.Server.PublicURL = v
+	}
+	if v := getenv("MCP_API_TOKEN"); v != "" && !own("GLOVEBOX_TOKEN") {
+		if len(v) < minToken {
+			return invalid("MCP_API_TOKEN", fmt.Sprintf("has %d characters, fewer than %d", len(v), minToken),
+				"make a longer one with: openssl rand -hex 32")
+		}
+		c.Server.Token = v
+		// That server took any name in the Host header. A web page that a
+		// browser shows has no way to the token, which is what the check of
+		// names is for.
+		if !own("GLOVEBOX_ALLOW_HOSTS") && len(c.Server.AllowHosts) == 0 {
+			c.Server.AllowHosts = []string{"*"}
+		}
+	}
+	return nil
+}
+
+// InterpreterType takes over the driver that the MCP Code Sandbox Server calls
+// its interpreter. known are the names of drivers.
+func (c *Config) InterpreterType(getenv func(string) string, known []string) error {
+	v := getenv("INTERPRETER_TYPE")
+	if v == "" || getenv("GLOVEBOX_DRIVER") != "" {
+		return nil
+	}
+	for _, name := range append(known, DriverAuto) {
+		if v == name {
+			c.Driver = v
+			return nil
+		}
+	}
+	return sandbox.WithHint(sandbox.Errorf(sandbox.Invalid, "INTERPRETER_TYPE: there is no interpreter %q", v),
+		"the interpreters are: %s", strings.Join(append([]string{DriverAuto}, known...), ", "))
+}
+
+// maxDotEnv bounds a .env file.
+const maxDotEnv = 64 << 10
+
+// DotEnv returns getenv with what the .env file of a directory says below it.
+// A file that is not there says nothing. The error wraps [sandbox.Invalid].
+func DotEnv(dir string, getenv func(string) string) (func(string) string, error) {
+	root, err := os.OpenRoot(dir)
+	if err != nil {
+		return nil, sandbox.Errorf(sandbox.Invalid, "read .env: %w", err)
+	}
+	defer root.Close()
+	info, err := root.Stat(".env")
+	if errors.Is(err, fs.ErrNotExist) {
+		return getenv, nil
+	}
+	if err != nil {
+		return nil, sandbox.Errorf(sandbox.Invalid, "read .env: %w", err)
+	}
+	if info.Size() > maxDotEnv || !info.Mode().IsRegular() {
+		return nil, sandbox.Errorf(sandbox.Invalid, "read .env: not a file of at most %d bytes", maxDotEnv)
+	}
+	text, err := root.ReadFile(".env")
+	if err != nil {
+		return nil, sandbox.Errorf(sandbox.Invalid, "read .env: %w", err)
+	}
+	values, err := parseDotEnv(string(text))
+	if err != nil {
+		return nil, err
+	}
+	return func(name string) string {
+		if v := getenv(name); v != "" {
+			return v
+		}
+		return values[name]
+	}, nil
+}
+
+// parseDotEnv reads NAME=value lines as shells and dotenv libraries agree on
+// them: an optional export, values plain, in single quotes, or in double ones.
+// Nothing is expanded and nothing is run.
+func parseDotEnv(text string) (map[string]string, error) {
+	values := map[string]string{}
+	number := 0
+	for line := range strings.Lines(text) {
+		number++
+		line = strings.TrimSpace(line)
+		if line == "" || line[0] == '#' {
+			continue
+		}
+		name, value, ok := strings.Cut(strings.TrimPrefix(line, "export "), "=")
+		name = strings.TrimSpace(name)
+		if !ok || name == "" || strings.ContainsAny(name, " \t'\"") {
+			return nil, sandbox.Errorf(sandbox.Invalid, "read .env: line %d is not NAME=value", number)
+		}
+		value, ok = unquote(strings.TrimSpace(value))
+		if !ok {
+			return nil, sandbox.Errorf(sandbox.Invalid, "read .env: line %d: a quote has no end", number)
+		}
+		values[name] = value
+	}
+	return values, nil
+}
+
+// unquote takes quotes off a value, and a comment that follows it.
+func unquote(value string) (_ string, ok bool) {
+	if value != "" && (value[0] == '"' || value[0] == '\'') {
+		inner, rest, ok := strings.Cut(value[1:], value[:1])
+		rest = strings.TrimSpace(rest)
+		return inner, ok && (rest == "" || rest[0] == '#')
+	}
+	if value != "" && value[0] == '#' {
+		return "", true
+	}
+	if i := strings.Index(value, " #"); i >= 0 {
+		value = strings.TrimSpace(value[:i])
+	}
+	return value, true
+}
