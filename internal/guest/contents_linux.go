@@ -2,6 +2,7 @@ package guest
 
 import (
 	"bytes"
+	"compress/gzip"
 	"crypto/rand"
 	"errors"
 	"io"
@@ -122,16 +123,26 @@ func (g *Guest) upload(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return errf(guestapi.CodeInvalidArgument, "bad Content-Type: %v", err)
 	}
+	body := io.Reader(r.Body)
+	switch encoding := r.Header.Get("Content-Encoding"); encoding {
+	case "", "identity":
+	case "gzip": // what it grows to, the sandbox's disk bounds
+		if body, err = gzip.NewReader(r.Body); err != nil {
+			return errf(guestapi.CodeInvalidArgument, "read gzip: %v", err)
+		}
+	default:
+		return errf(guestapi.CodeInvalidArgument, "unknown Content-Encoding %s", encoding)
+	}
 	var infos []guestapi.WriteInfo
 	switch mt {
 	case "application/octet-stream":
-		info, err := g.store(a, q.Get("path"), r.Body, q.Get("append") == "true")
+		info, err := g.store(a, q.Get("path"), body, q.Get("append") == "true")
 		if err != nil {
 			return err
 		}
 		infos = append(infos, info)
 	case "multipart/form-data":
-		infos, err = g.storeForm(a, q.Get("path"), r.Body, params["boundary"])
+		infos, err = g.storeForm(a, q.Get("path"), body, params["boundary"])
 		if err != nil {
 			return err
 		}

@@ -2,6 +2,7 @@ package guest
 
 import (
 	"bytes"
+	"compress/gzip"
 	"context"
 	"crypto/sha256"
 	"errors"
@@ -281,6 +282,47 @@ func TestForms(t *testing.T) {
 	defer resp.Body.Close()
 	if b, _ := io.ReadAll(resp.Body); resp.StatusCode != 404 || !strings.Contains(string(b), `"code":404`) {
 		t.Errorf("%d %s", resp.StatusCode, b)
+	}
+}
+
+// TestEncodedUpload: what comes packed is stored unpacked, whole or not at all.
+func TestEncodedUpload(t *testing.T) {
+	h := newHost(t)
+	dir := userDir(t, "")
+	client := &http.Client{Transport: &http.Transport{
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return dialer(h.socket)(ctx) },
+	}}
+	defer client.CloseIdleConnections()
+	var packed bytes.Buffer
+	w := gzip.NewWriter(&packed)
+	io.WriteString(w, strings.Repeat("text ", 1000))
+	w.Close()
+	h.write(dir+"/f", "old")
+	for _, tt := range []struct {
+		encoding, body string
+		status         int
+		want           string
+	}{
+		{"gzip", packed.String()[:packed.Len()/2], 499, "old"},
+		{"gzip", "not packed", 400, "old"},
+		{"br", "x", 400, "old"},
+		{"gzip", packed.String(), 200, strings.Repeat("text ", 1000)},
+		{"identity", "plain", 200, "plain"},
+	} {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://guest/files?path="+dir+"/f", strings.NewReader(tt.body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("Content-Type", "application/octet-stream")
+		req.Header.Set("Content-Encoding", tt.encoding)
+		resp, err := client.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+		if got := h.read(dir + "/f"); resp.StatusCode != tt.status || got != tt.want {
+			t.Errorf("%s of %d bytes: status %d, want %d; the file has %d bytes, want %d", tt.encoding, len(tt.body), resp.StatusCode, tt.status, len(got), len(tt.want))
+		}
 	}
 }
 

@@ -9,6 +9,7 @@ import (
 	"os/signal"
 	"strings"
 	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -49,6 +50,7 @@ type Guest struct {
 	watches  *watches
 	epoller  *epoller
 	contexts *contexts
+	meter    meter
 	server   *http.Server
 	conns    *connQueue
 
@@ -71,6 +73,7 @@ func New(cfg Config) (*Guest, error) {
 		children: newReaper(),
 		sigs:     make(chan os.Signal, 1),
 		conns:    newConnQueue(),
+		meter:    meter{at: time.Now()},
 	}
 	var err error
 	if g.markers, err = newMarkers(); err != nil {
@@ -164,6 +167,7 @@ func (g *Guest) handler() http.Handler {
 		w.WriteHeader(http.StatusNoContent)
 	})
 	mux.HandleFunc(guestapi.PathLimits, unary(g.limits))
+	mux.HandleFunc("GET "+guestapi.PathMetrics, plain(g.metrics))
 	mux.HandleFunc(guestapi.ProcStart, server(g.start))
 	mux.HandleFunc(guestapi.ProcConnect, server(g.connect))
 	mux.HandleFunc(guestapi.ProcList, unary(g.list))

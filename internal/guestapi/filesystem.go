@@ -19,7 +19,7 @@ const (
 // PathFiles serves file contents: GET reads (ranges are honoured), POST writes.
 // Query: path, username. A POST carries either raw bytes
 // (application/octet-stream; query append=true adds to the end, which is ours)
-// or a multipart form of "file" parts. A whole write is atomic: it goes to a
+// or a multipart form of "file" parts, with the Content-Encoding gzip or none. A whole write is atomic: it goes to a
 // temporary name and is renamed, so that a broken upload leaves the old file.
 const PathFiles = "/files"
 

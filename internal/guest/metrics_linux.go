@@ -1,0 +1,119 @@
+package guest
+
+import (
+	"bytes"
+	"io"
+	"net/http"
+	"os"
+	"runtime"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/glovebox-dev/glovebox/internal/guestapi"
+)
+
+// A meter remembers what was used when it was last read.
+type meter struct {
+	mu   sync.Mutex
+	at   time.Time
+	used time.Duration
+}
+
+// metrics tells what the sandbox uses now.
+func (g *Guest) metrics(*http.Request, *struct{}) (*guestapi.Metrics, error) {
+	now := time.Now()
+	m := &guestapi.Metrics{Time: now.Unix(), CPUCount: runtime.NumCPU()}
+	m.CPUUsed = g.meter.read(now, processorTime()) * 100 / float64(m.CPUCount)
+	text, err := readBounded("/proc/meminfo")
+	if err != nil {
+		return nil, errf(guestapi.CodeInternal, "read memory: %v", err)
+	}
+	memory := parseMeminfo(text)
+	m.MemoryTotal, m.MemoryCache = memory["MemTotal"], memory["Cached"]
+	m.MemoryUsed = max(m.MemoryTotal-memory["MemAvailable"], 0)
+	var st unix.Statfs_t
+	if err := unix.Statfs("/", &st); err != nil {
+		return nil, errf(guestapi.CodeInternal, "read disk: %v", err)
+	}
+	m.DiskTotal = int64(st.Blocks) * st.Bsize
+	m.DiskUsed = m.DiskTotal - int64(st.Bfree)*st.Bsize
+	return m, nil
+}
+
+// read returns how many processors were used since it was last called.
+func (m *meter) read(now time.Time, used time.Duration) float64 {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	span, more := now.Sub(m.at), used-m.used
+	m.at, m.used = now, used
+	if span <= 0 || more < 0 {
+		return 0
+	}
+	return more.Seconds() / span.Seconds()
+}
+
+// tick is the unit of times in /proc.
+const tick = time.Second / 100
+
+// processorTime is what all processes took so far, those that ended, too: the
+// guest reaps them.
+func processorTime() time.Duration {
+	dir, err := os.Open("/proc")
+	if err != nil {
+		return 0
+	}
+	defer dir.Close()
+	names, err := dir.Readdirnames(-1)
+	if err != nil {
+		return 0
+	}
+	var ticks int64
+	for _, name := range names {
+		if name[0] < '0' || name[0] > '9' {
+			continue
+		}
+		text, err := readBounded("/proc/" + name + "/stat")
+		if err != nil {
+			continue // it ended
+		}
+		// Behind the name, which is in brackets and may hold anything.
+		fields := bytes.Fields(text[bytes.LastIndexByte(text, ')')+1:])
+		const utime, cstime = 11, 14
+		if len(fields) <= cstime {
+			continue
+		}
+		for _, f := range fields[utime : cstime+1] {
+			n, err := strconv.ParseInt(string(f), 10, 64)
+			if err == nil {
+				ticks += n
+			}
+		}
+	}
+	return time.Duration(ticks) * tick
+}
+
+func readBounded(name string) ([]byte, error) {
+	f, err := os.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return io.ReadAll(io.LimitReader(f, 64<<10))
+}
+
+// parseMeminfo reads lines such as "MemTotal: 524288 kB", as bytes.
+func parseMeminfo(text []byte) map[string]int64 {
+	m := map[string]int64{}
+	for line := range strings.Lines(string(text)) {
+		name, value, _ := strings.Cut(line, ":")
+		number, _ := strings.CutSuffix(strings.TrimSpace(value), " kB")
+		if n, err := strconv.ParseInt(strings.TrimSpace(number), 10, 64); err == nil {
+			m[name] = n << 10
+		}
+	}
+	return m
+}
