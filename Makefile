@@ -61,7 +61,7 @@ test-memory: ## bounds on memory, which the race detector blurs with its own
 .PHONY: test-gvisor
 test-gvisor: build ## the embedded sandbox, as whoever calls this
 	$(GO) test -timeout 10m ./internal/driver/gvisor/...
-	GLOVEBOX_TEST_BINARY=$(CURDIR)/bin/glovebox $(GO) test -timeout 5m -run Gvisor ./internal/cli
+	GLOVEBOX_TEST_BINARY=$(CURDIR)/bin/glovebox $(GO) test -timeout 5m -run 'Gvisor|E2B' ./internal/cli
 
 .PHONY: test-unprivileged
 test-unprivileged: build ## the same as an ordinary user made for it; needs root

@@ -30,7 +30,7 @@ func benchHTTP(b *testing.B) (*System, caller) {
 	go func() { done <- sys.ServeHTTP(ctx, ln, func() {}) }()
 	transport := &http.Transport{MaxIdleConnsPerHost: benchClients}
 	b.Cleanup(transport.CloseIdleConnections)
-	return sys, caller{b, "http://" + ln.Addr().String(), text, &http.Client{Transport: transport}}
+	return sys, caller{b, "http://" + ln.MCP.Addr().String(), text, &http.Client{Transport: transport}}
 }
 
 const benchClients = 50

@@ -148,7 +148,7 @@ func serveHTTP(t *testing.T, change func(*Options)) (*System, string) {
 		t.Fatal(err)
 	}
 	go func() { done <- s.ServeHTTP(ctx, ln, func() {}) }()
-	return s, "http://" + ln.Addr().(*net.TCPAddr).String()
+	return s, "http://" + ln.MCP.Addr().(*net.TCPAddr).String()
 }
 
 const listTools = `{"jsonrpc":"2.0","id":1,"method":"tools/list","params":{"_meta":{"io.modelcontextprotocol/protocolVersion":"2026-07-28","io.modelcontextprotocol/clientCapabilities":{}}}}`

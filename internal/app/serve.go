@@ -5,10 +5,13 @@ import (
 	"errors"
 	"io"
 	"net"
+	"path/filepath"
+	"slices"
 	"syscall"
 
 	"github.com/glovebox-dev/glovebox/internal/auth"
 	"github.com/glovebox-dev/glovebox/internal/config"
+	"github.com/glovebox-dev/glovebox/internal/e2bapi"
 	"github.com/glovebox-dev/glovebox/internal/httpserver"
 	"github.com/glovebox-dev/glovebox/internal/mcpserver"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
@@ -52,33 +55,104 @@ func (s *System) ServeStdio(ctx context.Context, in io.Reader, out io.Writer) er
 	return errors.Join(err, server.Shutdown(context.WithoutCancel(ctx)))
 }
 
-// Listen opens the address that the configuration names.
-func (s *System) Listen(ctx context.Context) (net.Listener, error) {
-	addr := s.opts.Config.Server.Listen
+// Listeners are where a System serves.
+type Listeners struct {
+	MCP net.Listener // and whatever else is served beside it
+	E2B net.Listener // E2B's protocol alone; nil if that was not asked for
+}
+
+// Close closes both.
+func (l Listeners) Close() error {
+	err := l.MCP.Close()
+	if l.E2B != nil {
+		err = errors.Join(err, l.E2B.Close())
+	}
+	return err
+}
+
+// Listen opens the addresses that the configuration names.
+func (s *System) Listen(ctx context.Context) (Listeners, error) {
+	c := s.opts.Config.Server
+	ln, err := listen(ctx, c.Listen, "--listen")
+	if err != nil || c.E2BListen == "" {
+		return Listeners{MCP: ln}, err
+	}
+	e2b, err := listen(ctx, c.E2BListen, "--e2b-listen")
+	if err != nil {
+		return Listeners{}, errors.Join(err, ln.Close())
+	}
+	return Listeners{MCP: ln, E2B: e2b}, nil
+}
+
+func listen(ctx context.Context, addr, flag string) (net.Listener, error) {
 	ln, err := new(net.ListenConfig).Listen(ctx, "tcp", addr)
 	if err == nil {
 		return ln, nil
 	}
-	hint := "name another address with --listen"
+	hint := "name another address with " + flag
 	if errors.Is(err, syscall.EADDRINUSE) {
-		hint = "something else listens there; name another address with --listen, such as 127.0.0.1:0 for any free port"
+		hint = "something else listens there; name another address with " + flag + ", such as 127.0.0.1:0 for any free port"
 	}
 	return nil, sandbox.WithHint(sandbox.Errorf(sandbox.Unavailable, "listen: %w", err), "%s", hint)
 }
 
-// ServeHTTP serves MCP clients that prove who they are by a token, until ctx
-// ends; what is under way then has a while to finish. It calls ready when
-// nothing is left that could be wrong with the configuration. It closes ln.
-func (s *System) ServeHTTP(ctx context.Context, ln net.Listener, ready func()) error {
-	defer ln.Close()
+// ServeHTTP serves MCP clients that prove who they are by a token, and E2B's,
+// until ctx ends; what is under way then has a while to finish. It calls ready
+// when nothing is left that could be wrong with the configuration. It closes
+// the listeners.
+func (s *System) ServeHTTP(ctx context.Context, lns Listeners, ready func()) error {
+	defer lns.Close()
 	server, err := s.mcpGroup()
 	if err != nil {
 		return err
 	}
+	e2b, err := s.e2b()
+	if err != nil {
+		return err
+	}
+	opts := s.front()
+	opts.Listen = s.opts.Config.Server.Listen
+	opts.MCP, opts.E2B = server.Handler(), e2b
+	opts.Drain = func(ctx context.Context) error {
+		e2b.Shutdown()
+		return server.Shutdown(ctx)
+	}
+	front, err := httpserver.New(opts)
+	if err != nil {
+		return err
+	}
+	if lns.E2B == nil {
+		ready()
+		return front.Serve(ctx, lns.MCP)
+	}
+	opts = s.front()
+	opts.Listen = s.opts.Config.Server.E2BListen
+	opts.E2B = e2b
+	opts.Drain = func(context.Context) error { e2b.Shutdown(); return nil }
+	if d := s.opts.Config.Server.E2BDomain; d != "" {
+		opts.AllowHosts = append(slices.Clone(opts.AllowHosts), "*."+d)
+	}
+	e2bFront, err := httpserver.New(opts)
+	if err != nil {
+		return err
+	}
+	ready()
+	ctx, cancel := context.WithCancel(ctx) // one without the other is of no use
+	defer cancel()
+	served := make(chan error, 1)
+	go func() {
+		defer cancel()
+		served <- e2bFront.Serve(ctx, lns.E2B)
+	}()
+	err = front.Serve(ctx, lns.MCP)
+	cancel()
+	return errors.Join(err, <-served)
+}
+
+// front returns what all front doors have in common.
+func (s *System) front() httpserver.Options {
 	c := s.opts.Config.Server
 	opts := httpserver.Options{
-		Listen:            c.Listen,
-		MCP:               server.Handler(),
 		Auth:              s.auth,
 		Log:               s.log,
 		AllowHosts:        c.AllowHosts,
@@ -88,7 +162,6 @@ func (s *System) ServeHTTP(ctx context.Context, ln net.Listener, ready func()) e
 		KeyFile:           c.TLSKey,
 		MaxBodyBytes:      int64(c.BodyLimit),
 		RequestsPerSecond: c.RateLimit,
-		Drain:             server.Shutdown,
 	}
 	if c.OIDC.Issuer != "" {
 		opts.Issuers = []string{c.OIDC.Issuer}
@@ -99,13 +172,26 @@ func (s *System) ServeHTTP(ctx context.Context, ln net.Listener, ready func()) e
 		local := auth.Local()
 		opts.Anonymous = &local
 	}
-	front, err := httpserver.New(opts)
-	if err != nil {
-		return err
-	}
-	ready()
-	return front.Serve(ctx, ln)
+	return opts
 }
+
+// accessKey is the file, in the state directory, of the key from which the
+// access tokens of sandboxes are made.
+const accessKey = "access.key"
+
+// e2b returns a server of the engine for E2B's clients.
+func (s *System) e2b() (*e2bapi.Server, error) {
+	access, err := auth.NewAccess(filepath.Join(s.opts.Config.StateDir, accessKey))
+	if err != nil {
+		return nil, err
+	}
+	return e2bapi.New(e2bapi.Options{
+		Engine: s.Engine, Auth: s.auth, Access: access, Log: s.log, Domain: s.opts.Config.Server.E2BDomain,
+	}), nil
+}
+
+// E2BKey returns a token as an API key for E2B's SDKs.
+func E2BKey(token string) string { return e2bapi.Key(token) }
 
 // issuerOf returns the issuer that the configuration names, or nil.
 func issuerOf(c config.OIDC) *auth.Issuer {

@@ -37,6 +37,7 @@ var table = []row{
 	{"mcpserver/profile/automata", "auth, mcpserver/profile, sandbox"},
 	{"mcpserver/profile/e2b", "auth, mcpserver/profile, sandbox"},
 	{"mcpserver/profile/interpreter", "auth, mcpserver/profile, sandbox"},
+	{"e2bapi", "auth, guestapi, sandbox"},
 	{"httpserver", "auth, sandbox"},
 	{"config", "sandbox"},
 	{"app", "all"},

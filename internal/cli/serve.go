@@ -64,15 +64,16 @@ func (p *program) serve(ctx context.Context, flags *serveFlags) (err error) {
 			return errors.Join(err, ln.Close())
 		}
 	}
-	if err := sys.ServeHTTP(ctx, ln, func() { p.sayServing(ln.Addr(), token, sys, flags.conformance) }); err != nil {
-		return sandbox.Wrap(err, "serve", ln.Addr().String())
+	if err := sys.ServeHTTP(ctx, ln, func() { p.sayServing(ln, token, sys, flags.conformance) }); err != nil {
+		return sandbox.Wrap(err, "serve", ln.MCP.Addr().String())
 	}
 	p.say("glovebox: stopped")
 	return nil
 }
 
 // sayServing tells where the server is and, once, what clients must send.
-func (p *program) sayServing(addr net.Addr, token string, sys *app.System, open bool) {
+func (p *program) sayServing(ln app.Listeners, token string, sys *app.System, open bool) {
+	addr := ln.MCP.Addr()
 	colour := p.painter(p.Err)
 	server := sys.Config().Server
 	scheme := "http"
@@ -81,6 +82,11 @@ func (p *program) sayServing(addr net.Addr, token string, sys *app.System, open 
 	}
 	url := cmp.Or(strings.TrimSuffix(server.PublicURL, "/"), scheme+"://"+reachable(addr)) + "/mcp"
 	p.say("glovebox %s, driver %s, serving MCP at %s", Version(), sys.DriverName(), colour(bold)(url))
+	e2bURL := strings.TrimSuffix(url, "/mcp") + "/e2b"
+	if ln.E2B != nil {
+		e2bURL = scheme + "://" + reachable(ln.E2B.Addr())
+		p.say("serving E2B's SDKs at %s", colour(bold)(e2bURL))
+	}
 	if host, _, _ := net.SplitHostPort(addr.String()); !net.ParseIP(host).IsLoopback() && scheme == "http" && server.PublicURL == "" {
 		p.say("%s this address can be reached from other machines, and HTTP is not encrypted:\n"+
 			"pass --tls-cert and --tls-key, or put a proxy with TLS in front of it", colour(yellow)("warning:"))
@@ -99,6 +105,7 @@ func (p *program) sayServing(addr net.Addr, token string, sys *app.System, open 
 	}
 	p.say("\nThe token, which is shown only now:\n\n  %s\n", colour(bold)(token))
 	p.say("For an MCP client's configuration:\n\n%s\n", indent(clientConfig(url, token)))
+	p.say("For E2B's SDKs:\n\n  export E2B_API_URL=%s E2B_SANDBOX_URL=%[1]s\n  export E2B_API_KEY=%s\n", e2bURL, app.E2BKey(token))
 	p.say("Or try it:\n\n  curl -sS %s -H 'Authorization: Bearer %s' \\\n"+
 		"    -H 'Content-Type: application/json' -H 'Accept: application/json, text/event-stream' \\\n"+
 		"    -d '{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"initialize\",\"params\":{\"protocolVersion\":\"2025-06-18\",\"capabilities\":{},\"clientInfo\":{\"name\":\"curl\",\"version\":\"0\"}}}'\n",

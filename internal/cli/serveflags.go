@@ -30,6 +30,8 @@ func (s *serveFlags) add(cmd *cobra.Command) {
 	f := cmd.Flags()
 	f.StringVar(&s.server.Listen, "listen", "", "`address` to listen on; default 127.0.0.1:8080 (GLOVEBOX_LISTEN)")
 	f.BoolVar(&s.newToken, "new-token", false, "replace the token that the first start made")
+	f.StringVar(&s.server.E2BListen, "e2b-listen", "", "serve E2B's protocol at this `address`, too, like 127.0.0.1:3000 (GLOVEBOX_E2B_LISTEN)")
+	f.StringVar(&s.server.E2BDomain, "e2b-domain", "", "`domain` below which names of sandboxes lead there (GLOVEBOX_E2B_DOMAIN)")
 	f.StringVar(&s.server.PublicURL, "public-url", "", "how clients reach the server, if through a proxy (GLOVEBOX_PUBLIC_URL)")
 	f.StringVar(&s.server.TLSCert, "tls-cert", "", "serve HTTPS with the certificate in this PEM `file` (GLOVEBOX_TLS_CERT)")
 	f.StringVar(&s.server.TLSKey, "tls-key", "", "`file` of the certificate's key (GLOVEBOX_TLS_KEY)")
@@ -52,6 +54,8 @@ func (s *serveFlags) apply(cmd *cobra.Command, c *config.Config) error {
 	to, from := &c.Server, &s.server
 	set := map[string]func(){
 		"listen":        func() { to.Listen = from.Listen },
+		"e2b-listen":    func() { to.E2BListen = from.E2BListen },
+		"e2b-domain":    func() { to.E2BDomain = from.E2BDomain },
 		"public-url":    func() { to.PublicURL = from.PublicURL },
 		"tls-cert":      func() { to.TLSCert = from.TLSCert },
 		"tls-key":       func() { to.TLSKey = from.TLSKey },

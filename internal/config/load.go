@@ -122,6 +122,8 @@ func (c *Config) environ() []variable {
 		{EnvProfile, str(&c.MCP.Profile)},
 		{"GLOVEBOX_REGISTRIES", names(&c.Images.Registries)},
 		{"GLOVEBOX_LISTEN", str(&c.Server.Listen)},
+		{"GLOVEBOX_E2B_LISTEN", str(&c.Server.E2BListen)},
+		{"GLOVEBOX_E2B_DOMAIN", str(&c.Server.E2BDomain)},
 		{"GLOVEBOX_PUBLIC_URL", str(&c.Server.PublicURL)},
 		{"GLOVEBOX_TLS_CERT", str(&c.Server.TLSCert)},
 		{"GLOVEBOX_TLS_KEY", str(&c.Server.TLSKey)},

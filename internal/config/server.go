@@ -24,6 +24,11 @@ type MCP struct {
 type Server struct {
 	// Listen is the address to listen on, as host:port.
 	Listen string `yaml:"listen"`
+	// E2BListen is an address at which E2B's protocol is served, beside /e2b of
+	// Listen; empty is none. E2BDomain is that below which names such as
+	// 49983-sbx_….DOMAIN lead there, too.
+	E2BListen string `yaml:"e2b_listen"`
+	E2BDomain string `yaml:"e2b_domain"`
 	// PublicURL is how clients reach the server, if not by the address that
 	// it listens on: that of a proxy.
 	PublicURL string `yaml:"public_url"`
@@ -85,6 +90,12 @@ const (
 func (s *Server) validate() error {
 	if _, _, err := net.SplitHostPort(s.Listen); err != nil {
 		return invalid("server.listen", fmt.Sprintf("%q is not host:port", s.Listen), "write it like 127.0.0.1:8080")
+	}
+	if _, _, err := net.SplitHostPort(s.E2BListen); err != nil && s.E2BListen != "" {
+		return invalid("server.e2b_listen", fmt.Sprintf("%q is not host:port", s.E2BListen), "write it like 127.0.0.1:3000")
+	}
+	if strings.ContainsAny(s.E2BDomain, "/:*@ ") || strings.HasPrefix(s.E2BDomain, ".") {
+		return invalid("server.e2b_domain", fmt.Sprintf("%q is not a domain", s.E2BDomain), "write it like sandboxes.example.com")
 	}
 	if s.PublicURL != "" {
 		u, err := url.Parse(s.PublicURL)

@@ -14,7 +14,7 @@ import (
 // A guard refuses requests that a web page made a browser send: those with the
 // name of another host (DNS rebinding), and those of a foreign origin.
 type guard struct {
-	hosts   []string // "name", "name:port" or "*", lower case
+	hosts   []string // "name", "name:port", "*.domain" or "*", lower case
 	origins []string // "scheme://name[:port]" or "*", lower case
 }
 
@@ -71,7 +71,8 @@ func (g *guard) allowsHost(header string) bool {
 	header = strings.ToLower(header)
 	name := hostname(header)
 	return isLoopback(name) || slices.ContainsFunc(g.hosts, func(h string) bool {
-		return h == "*" || h == header || h == name
+		domain, below := strings.CutPrefix(h, "*")
+		return h == header || h == name || below && (domain == "" || strings.HasPrefix(domain, ".") && strings.HasSuffix(name, domain))
 	})
 }
 

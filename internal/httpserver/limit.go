@@ -60,12 +60,13 @@ func (l *limits) wait(p sandbox.Principal, now time.Time) time.Duration {
 	return time.Duration((1 - b.TokensAt(now)) / float64(l.perSecond) * float64(time.Second))
 }
 
-func (l *limits) limit(next http.Handler) http.Handler {
+// limit refuses, by refuse, who asks too often.
+func (l *limits) limit(next http.Handler, refuse refuser) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		id, _ := auth.FromContext(r.Context())
 		if d := l.wait(id.Principal, time.Now()); d > 0 {
 			w.Header().Set("Retry-After", strconv.Itoa(max(1, int(math.Ceil(d.Seconds())))))
-			writeError(w, sandbox.Errorf(sandbox.Exhausted, "too many requests"))
+			refuse(w, r, sandbox.Errorf(sandbox.Exhausted, "too many requests"))
 			return
 		}
 		next.ServeHTTP(w, r)

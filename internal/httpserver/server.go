@@ -31,13 +31,15 @@ type Verifier interface {
 	Verify(ctx context.Context, token string) (auth.Identity, error)
 }
 
-// Options are what New needs. MCP, Auth and Log must be set.
+// Options are what New needs. MCP or E2B, Auth and Log must be set.
 type Options struct {
 	// Listen is the address that is listened on, as host:port. Its host is
 	// accepted in the Host header.
 	Listen string
 	// MCP serves /mcp, what is below it, and /sse.
-	MCP  http.Handler
+	MCP http.Handler
+	// E2B serves what is below /e2b, or everything if there is no MCP.
+	E2B  E2B
 	Auth Verifier
 	Log  *slog.Logger
 
@@ -96,6 +98,9 @@ const (
 	maxHeaderBytes = 64 << 10
 )
 
+// e2bPath is where E2B's protocol is served beside MCP.
+const e2bPath = "/e2b"
+
 // A Server is the HTTP front door.
 type Server struct {
 	opts    Options
@@ -141,21 +146,35 @@ func New(o Options) (*Server, error) {
 		return nil, err
 	}
 
+	limits := newLimits(o.RequestsPerSecond)
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /healthz", healthz)
 	metadata := g.checkHost(g.checkOrigin(http.HandlerFunc(s.metadata)))
 	mux.Handle(metadataPath, metadata)
 	mux.Handle(metadataPath+"/", metadata)
 	door := func(h http.Handler) http.Handler {
-		return g.checkHost(g.checkOrigin(s.authenticate(newLimits(o.RequestsPerSecond).limit(s.bound(h)))))
+		return g.checkHost(g.checkOrigin(s.authenticate(limits.limit(s.bound(h), writeErrorTo))))
 	}
-	mcp := door(o.MCP)
-	for _, path := range []string{"/mcp", "/mcp/", "/sse"} {
-		mux.Handle(path, mcp)
+	if o.MCP != nil {
+		mcp := door(o.MCP)
+		for _, path := range []string{"/mcp", "/mcp/", "/sse"} {
+			mux.Handle(path, mcp)
+		}
 	}
-	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
+	rest := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		writeError(w, sandbox.WithHint(sandbox.Errorf(sandbox.NotFound, "there is nothing at this path"), "MCP is at /mcp"))
-	})
+	}))
+	if o.E2B != nil {
+		e2b := g.checkHost(g.checkOrigin(o.E2B.Authenticate(noteCaller(limits.limit(s.boundE2B(o.E2B), o.E2B.Refuse)))))
+		if o.MCP == nil {
+			rest = e2b
+		} else {
+			mux.Handle(e2bPath+"/", http.StripPrefix(e2bPath, e2b))
+			// SDKs put the path of a file's signed address at the root.
+			mux.Handle("/files", e2b)
+		}
+	}
+	mux.Handle("/", rest)
 	s.handler = logRequests(o.Log, mux)
 	return s, nil
 }

@@ -1,0 +1,121 @@
+//go:build linux && !nogvisor
+
+package cli
+
+import (
+	"bufio"
+	"encoding/hex"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestE2BSDKs has E2B's own SDKs, as they come from npm, use each of their
+// methods against glovebox serve. They are the witness, which is not ours, that
+// it speaks their protocol.
+func TestE2BSDKs(t *testing.T) {
+	dir, err := filepath.Abs(filepath.Join("..", "..", "test", "node"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	node := filepath.Join(dir, "node_modules", ".bin", "node")
+	for _, file := range []string{node, filepath.Join(dir, "node_modules", "@e2b", "code-interpreter")} {
+		if _, err := os.Stat(file); err != nil {
+			if required("e2b-sdk") {
+				t.Fatalf("GLOVEBOX_REQUIRE has e2b-sdk, which is not installed: %v; make clients", err)
+			}
+			t.Skip("E2B's SDKs are not installed: make clients")
+		}
+	}
+	binary := os.Getenv("GLOVEBOX_TEST_BINARY")
+	if binary == "" {
+		binary = build(t)
+	}
+	needGvisor(t, binary)
+	state := t.TempDir()
+	env := append(os.Environ(), "GLOVEBOX_DRIVER=gvisor", "GLOVEBOX_STATE_DIR="+state, "NO_COLOR=1", "E2B_DEBUG=", "E2B_DOMAIN=")
+	url := serveE2B(t, binary, env)
+
+	cmd := exec.CommandContext(t.Context(), node, "--test", "--test-force-exit", "--test-reporter=spec", "e2b.test.mjs")
+	cmd.Dir = dir
+	cmd.Env = append(env, "E2B_API_URL="+url, "E2B_SANDBOX_URL="+url,
+		"E2B_API_KEY="+apiKey(t, binary, env, "alice"), "E2B_OTHER_API_KEY="+apiKey(t, binary, env, "mallory"))
+	for program, setting := range map[string]string{"git": "E2B_TEST_GIT=no", "python3": "E2B_TEST_CONTEXTS=no"} {
+		if _, err := os.Stat("/usr/bin/" + program); err != nil {
+			cmd.Env = append(cmd.Env, setting)
+		}
+	}
+	cmd.WaitDelay = 10 * time.Second
+	out, err := cmd.CombinedOutput()
+	m := regexp.MustCompile(`(?m)^ℹ pass (\d+)$`).FindSubmatch(out)
+	if err != nil || m == nil {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	// All of them, but for what needs a program that is not here.
+	if passed, err := strconv.Atoi(string(m[1])); err != nil || passed < 13 {
+		t.Errorf("%d tests passed:\n%s", passed, out)
+	}
+}
+
+// apiKey makes a token, and of it a key as an SDK of any version takes it.
+func apiKey(t *testing.T, binary string, env []string, name string) string {
+	t.Helper()
+	cmd := exec.CommandContext(t.Context(), binary, "token", "create", name)
+	cmd.Env = env
+	out, err := cmd.CombinedOutput()
+	token := regexp.MustCompile(`gbx_[A-Za-z0-9_-]+`).Find(out)
+	if err != nil || token == nil {
+		t.Fatalf("token create: %v\n%s", err, out)
+	}
+	return "e2b_" + hex.EncodeToString(token)
+}
+
+// serveE2B starts glovebox serve and returns where it serves E2B's protocol. At
+// the end of the test it ends, without an error and without sandboxes.
+func serveE2B(t *testing.T, binary string, env []string) (url string) {
+	t.Helper()
+	cmd := exec.Command(binary, "serve", "--listen", "127.0.0.1:0", "--e2b-listen", "127.0.0.1:0")
+	cmd.Env = env
+	stderr, err := cmd.StderrPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	address := make(chan string, 1)
+	read := make(chan struct{})
+	go func() {
+		defer close(read)
+		defer close(address)
+		for lines := bufio.NewScanner(stderr); lines.Scan(); {
+			if _, at, ok := strings.Cut(lines.Text(), "serving E2B's SDKs at "); ok {
+				address <- at
+			}
+		}
+	}()
+	t.Cleanup(func() {
+		ps := exec.Command(binary, "ps", "--json")
+		ps.Env = env
+		if out, err := ps.CombinedOutput(); err != nil || strings.Contains(string(out), `"running"`) {
+			t.Errorf("the SDKs' tests left sandboxes: %v\n%s", err, out)
+		}
+		if err := cmd.Process.Signal(os.Interrupt); err != nil {
+			t.Error(err)
+		}
+		<-read
+		if err := cmd.Wait(); err != nil {
+			t.Errorf("glovebox serve: %v", err)
+		}
+	})
+	url, ok := <-address
+	if !ok {
+		t.Fatal("glovebox serve does not serve E2B's protocol")
+	}
+	return url
+}

@@ -1,0 +1,177 @@
+package e2bapi
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net/http"
+	"path"
+	"slices"
+	"sync"
+
+	"github.com/glovebox-dev/glovebox/internal/auth"
+	"github.com/glovebox-dev/glovebox/internal/guestapi"
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
+)
+
+// home is where E2B's programs start: the home of whoever runs them.
+const home = "~"
+
+// passes are the requests that the guest answers as E2B's agent and code
+// interpreter do, by port and path.
+var passes = map[int][]string{
+	agentPort: {
+		guestapi.PathHealth, guestapi.PathFiles, guestapi.PathMetrics,
+		guestapi.ProcStart, guestapi.ProcConnect, guestapi.ProcList, guestapi.ProcUpdate,
+		guestapi.ProcSendInput, guestapi.ProcCloseStdin, guestapi.ProcSendSignal,
+		guestapi.FSStat, guestapi.FSListDir, guestapi.FSMakeDir, guestapi.FSMove, guestapi.FSRemove,
+		guestapi.FSWatchDir, guestapi.FSCreateWatcher, guestapi.FSGetWatcherEvents, guestapi.FSRemoveWatcher,
+	},
+	interpreterPort: {
+		guestapi.PathHealth, guestapi.PathExecute, guestapi.PathContexts,
+		guestapi.PathContexts + "/*", guestapi.PathContexts + "/*/restart",
+	},
+}
+
+// requestHeaders and answerHeaders are all that a guest gets of a request, and
+// a client of what a guest answers. A guest is not trusted: it must not, say,
+// set a cookie of ours.
+var (
+	requestHeaders = []string{
+		"Authorization", "Content-Type", "Content-Encoding", "Range", "If-Range", "If-Modified-Since", "If-None-Match",
+		guestapi.HeaderProtocolVersion, guestapi.HeaderTimeout, "Keepalive-Ping-Interval",
+	}
+	answerHeaders = []string{"Content-Type", "Content-Length", "Content-Range", "Accept-Ranges", "Last-Modified", "Allow", "Accept-Post"}
+)
+
+// checkPass refuses what the guest would not answer as E2B does.
+func checkPass(t target, name string) error {
+	known, ok := passes[t.port]
+	if !ok {
+		return sandbox.Errorf(sandbox.Unsupported,
+			"port %d: only the agent (%d) and the code interpreter (%d) of a sandbox are served, not what listens in it", t.port, agentPort, interpreterPort)
+	}
+	matches := func(pattern string) bool {
+		m, err := path.Match(pattern, name)
+		return m && err == nil
+	}
+	if !slices.ContainsFunc(known, matches) {
+		return sandbox.Errorf(sandbox.NotFound, "there is no %s at port %d of a sandbox", short(name), t.port)
+	}
+	return nil
+}
+
+// data serves a request of the data plane.
+func (s *Server) data(w http.ResponseWriter, r *http.Request, t target) {
+	if err := checkPass(t, r.URL.Path); err != nil {
+		s.Refuse(w, r, err)
+		return
+	}
+	id, _ := auth.FromContext(r.Context())
+	ctx, cancel := context.WithCancel(r.Context())
+	defer cancel()
+	defer context.AfterFunc(s.closing, cancel)()
+	resp, err := s.forward(r.WithContext(ctx), id.Principal, t.id)
+	if err != nil {
+		s.Refuse(w, r, err)
+		return
+	}
+	defer resp.Body.Close()
+	h := w.Header()
+	for _, name := range answerHeaders {
+		if v := resp.Header.Get(name); v != "" {
+			h.Set(name, v)
+		}
+	}
+	// What a browser might run, it must not run as if it were ours.
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("Content-Security-Policy", "sandbox; default-src 'none'")
+	if r.URL.Path == guestapi.PathFiles && r.Method == http.MethodGet {
+		h.Set("Content-Disposition", "attachment")
+	}
+	status := resp.StatusCode
+	if status < 200 || status > 599 {
+		status = http.StatusBadGateway
+	}
+	w.WriteHeader(status)
+	refused := status >= 400 && r.ContentLength != 0
+	if err := relay(w, resp.Body, refused || resp.ContentLength < 0); err != nil {
+		// Whoever reads must not take the part for the whole.
+		panic(http.ErrAbortHandler)
+	}
+	if refused {
+		// A connection that is closed with unread data is reset, and an
+		// uploader may then never see why.
+		_, _ = io.CopyN(io.Discard, r.Body, maxDrain)
+	}
+}
+
+// forward sends a request to the guest of a sandbox that runs, or whose creator
+// wants requests to wake it.
+func (s *Server) forward(r *http.Request, p sandbox.Principal, id string) (*http.Response, error) {
+	sb, err := s.opts.Engine.Get(r.Context(), p, id)
+	if err != nil {
+		return nil, &goneError{err}
+	}
+	switch {
+	case sb.State == sandbox.Stopped:
+		return nil, &goneError{sandbox.Errorf(sandbox.Conflict, "the sandbox has stopped: %s", sb.Cause)}
+	case sb.State == sandbox.Hibernated && sb.Labels[labelAutoResume] == "":
+		return nil, &goneError{sandbox.Errorf(sandbox.Conflict, "the sandbox is paused; connect to it to resume it")}
+	}
+	req := r.Clone(r.Context())
+	req.Header = http.Header{}
+	for _, name := range requestHeaders {
+		if v := r.Header.Get(name); v != "" {
+			req.Header.Set(name, v)
+		}
+	}
+	if r.ContentLength == 0 {
+		req.Body = http.NoBody
+	}
+	resp, err := s.opts.Engine.Forward(p, id, home, req)
+	if errors.Is(err, sandbox.Conflict) || errors.Is(err, sandbox.NotFound) || errors.Is(err, sandbox.Unavailable) {
+		err = &goneError{err}
+	}
+	return resp, err
+}
+
+const relaySize = 128 << 10
+
+var relayPool = sync.Pool{New: func() any { return new([relaySize]byte) }}
+
+// relay copies what a guest answers, and at once if it comes by and by.
+func relay(w http.ResponseWriter, from io.Reader, live bool) error {
+	buf := relayPool.Get().(*[relaySize]byte)
+	defer relayPool.Put(buf)
+	rc := http.NewResponseController(w)
+	for {
+		n, err := from.Read(buf[:])
+		if n > 0 {
+			if _, err := w.Write(buf[:n]); err != nil {
+				return err
+			}
+			if live {
+				if err := rc.Flush(); err != nil {
+					return err
+				}
+			}
+		}
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// maxDrain bounds what is read of an upload that was refused.
+const maxDrain = 32 << 20
+
+// Streams reports whether the body of a request, which Authenticate let
+// through, goes to the guest as it comes, however long it is.
+func (s *Server) Streams(r *http.Request) bool {
+	t, ok := r.Context().Value(targetKey{}).(target)
+	return ok && t.port == agentPort && r.URL.Path == guestapi.PathFiles
+}

@@ -1,0 +1,72 @@
+package e2bapi
+
+import (
+	"encoding/json"
+	"slices"
+
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
+)
+
+// networkConfig is E2B's network policy, of which only what is allowed, and
+// that nothing else is, can be had.
+type networkConfig struct {
+	AllowOut []string `json:"allowOut,omitempty"`
+	DenyOut  []string `json:"denyOut,omitempty"`
+
+	AllowPublicTraffic *bool           `json:"allowPublicTraffic,omitempty"`
+	MaskRequestHost    string          `json:"maskRequestHost,omitempty"`
+	HTTPSPorts         []int           `json:"httpsPorts,omitempty"`
+	EgressProxy        json.RawMessage `json:"egressProxy,omitempty"`
+	Rules              json.RawMessage `json:"rules,omitempty"`
+}
+
+// all is E2B's word for everything that can be reached.
+const all = "0.0.0.0/0"
+
+// networkOf returns the network that a request asks for, "" for the server's
+// default. To E2B everything may be reached that is not denied, and what is
+// allowed besides counts only then.
+func networkOf(internet *bool, c *networkConfig) (sandbox.Network, error) {
+	if c == nil {
+		c = &networkConfig{}
+	}
+	unsupported := func(what string) (sandbox.Network, error) {
+		return "", sandbox.Errorf(sandbox.Unsupported, "network: %s", what)
+	}
+	switch {
+	case c.AllowPublicTraffic != nil && *c.AllowPublicTraffic:
+		return unsupported("allowPublicTraffic: ports of sandboxes are not served to everybody")
+	case c.MaskRequestHost != "", len(c.HTTPSPorts) > 0:
+		return unsupported("maskRequestHost and httpsPorts: ports of sandboxes are not served")
+	case len(c.EgressProxy) > 0 && string(c.EgressProxy) != "null":
+		return unsupported("egressProxy: there are no proxies for sandboxes")
+	case len(c.Rules) > 0 && string(c.Rules) != "null" && string(c.Rules) != "{}":
+		return unsupported("rules: what sandboxes send is not changed on its way")
+	}
+	denied := internet != nil && !*internet || slices.Contains(c.DenyOut, all)
+	switch {
+	case slices.Contains(c.AllowOut, all):
+		return sandbox.NetworkInternet, nil
+	case denied && len(c.AllowOut) == 0:
+		return sandbox.NetworkNone, nil
+	case denied:
+		return sandbox.ParseNetwork(c.AllowOut...)
+	case len(c.DenyOut) > 0:
+		return unsupported("denyOut: only " + all + " can be denied, with what is allowed all the same in allowOut")
+	case internet != nil:
+		return sandbox.NetworkInternet, nil
+	}
+	return "", nil
+}
+
+// networkInfo tells a network in E2B's words.
+func networkInfo(n sandbox.Network) (internet bool, c *networkConfig) {
+	c = &networkConfig{DenyOut: []string{all}}
+	for _, r := range n.Rules() {
+		if r.Internet && r.Port == 0 {
+			return true, &networkConfig{}
+		}
+		c.AllowOut = append(c.AllowOut, r.String())
+	}
+	return false, c
+}

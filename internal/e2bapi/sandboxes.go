@@ -1,0 +1,403 @@
+package e2bapi
+
+import (
+	"encoding/json"
+	"errors"
+	"maps"
+	"math"
+	"net/http"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
+)
+
+// agentVersion is the version of E2B's agent that the guest behaves like: what
+// SDKs do only with later ones, the guest cannot do.
+const agentVersion = "0.5.7"
+
+// clientID has no meaning any more, but SDKs want one.
+const clientID = "glovebox"
+
+// defaultTimeout is how long sandboxes go on whose creator does not say.
+const defaultTimeout = 300 * time.Second
+
+// Labels of sandboxes that are ours; others are the caller's metadata.
+const (
+	labelPrefix     = "glovebox.e2b/"
+	labelTemplate   = labelPrefix + "template"
+	labelAutoResume = labelPrefix + "auto-resume"
+)
+
+// defaultTemplates are what E2B's SDKs ask for when their caller names no
+// template. They stand for the server's default image.
+var defaultTemplates = []string{"base", "code-interpreter-v1", "code-interpreter"}
+
+// timeoutField is seconds, as E2B has them; nil is not given.
+type timeoutField = *int32
+
+// ttl returns a timeout as a duration.
+func ttl(t timeoutField) (time.Duration, error) {
+	if t == nil {
+		return defaultTimeout, nil
+	}
+	if *t <= 0 {
+		return 0, sandbox.Errorf(sandbox.Invalid, "timeout: %d is not a number of seconds above 0", *t)
+	}
+	return time.Duration(*t) * time.Second, nil
+}
+
+// createRequest is the body of POST /sandboxes, of every version.
+type createRequest struct {
+	TemplateID          string            `json:"templateID"`
+	Timeout             timeoutField      `json:"timeout"`
+	Metadata            map[string]string `json:"metadata"`
+	EnvVars             map[string]string `json:"envVars"`
+	Secure              *bool             `json:"secure"` // every sandbox is
+	AllowInternetAccess *bool             `json:"allow_internet_access"`
+	Network             *networkConfig    `json:"network"`
+	AutoPause           *bool             `json:"autoPause"`
+	AutoPauseMemory     *bool             `json:"autoPauseMemory"`
+	AutoResume          *struct {
+		Enabled bool `json:"enabled"`
+		Timeout int  `json:"timeout"`
+	} `json:"autoResume"`
+
+	MCP          json.RawMessage   `json:"mcp"`
+	IAM          json.RawMessage   `json:"iam"`
+	VolumeMounts []json.RawMessage `json:"volumeMounts"`
+}
+
+// sandboxAnswer is what create, connect and resume answer.
+type sandboxAnswer struct {
+	SandboxID          string `json:"sandboxID"`
+	TemplateID         string `json:"templateID"`
+	Alias              string `json:"alias"`
+	ClientID           string `json:"clientID"`
+	EnvdVersion        string `json:"envdVersion"`
+	EnvdAccessToken    string `json:"envdAccessToken"`
+	TrafficAccessToken string `json:"trafficAccessToken"`
+	Domain             string `json:"domain"`
+}
+
+func (s *Server) create(r *http.Request, p sandbox.Principal) (int, any, error) {
+	var in createRequest
+	if err := readBody(r, &in); err != nil {
+		return 0, nil, err
+	}
+	req, err := in.request()
+	if err != nil {
+		return 0, nil, err
+	}
+	sb, err := s.opts.Engine.Create(r.Context(), p, req)
+	if err != nil {
+		return 0, nil, err
+	}
+	return http.StatusCreated, s.answerOf(r, sb), nil
+}
+
+// request returns what a request asks of the engine, or why that cannot be had.
+func (in *createRequest) request() (sandbox.CreateRequest, error) {
+	none := sandbox.CreateRequest{}
+	unsupported := func(what string) (sandbox.CreateRequest, error) {
+		return none, sandbox.Errorf(sandbox.Unsupported, "%s", what)
+	}
+	isSet := func(raw json.RawMessage) bool { return len(raw) > 0 && string(raw) != "null" }
+	switch {
+	case isSet(in.MCP):
+		return unsupported("mcp: there is no MCP gateway in sandboxes")
+	case isSet(in.IAM):
+		return unsupported("iam: there are no workload identities")
+	case len(in.VolumeMounts) > 0:
+		return unsupported("volumeMounts: there are no volumes")
+	case in.AutoPauseMemory != nil && !*in.AutoPauseMemory:
+		return unsupported("autoPauseMemory: a paused sandbox keeps its memory, and nothing else can be had")
+	}
+	network, err := networkOf(in.AllowInternetAccess, in.Network)
+	if err != nil {
+		return none, err
+	}
+	d, err := ttl(in.Timeout)
+	if err != nil {
+		return none, err
+	}
+	for name := range in.Metadata {
+		if strings.HasPrefix(name, labelPrefix) {
+			return none, sandbox.Errorf(sandbox.Invalid, "metadata: names that begin with %s are taken", labelPrefix)
+		}
+	}
+	labels := maps.Clone(in.Metadata)
+	if labels == nil {
+		labels = map[string]string{}
+	}
+	req := sandbox.CreateRequest{Network: network, Env: in.EnvVars, TTL: d, Restless: true, Labels: labels}
+	if in.TemplateID != "" {
+		labels[labelTemplate] = in.TemplateID
+	}
+	if in.TemplateID != "" && !slices.Contains(defaultTemplates, in.TemplateID) {
+		req.Image = in.TemplateID
+	}
+	if in.AutoPause != nil && *in.AutoPause {
+		req.AtEnd = sandbox.AtEndHibernate
+	}
+	if in.AutoResume != nil && in.AutoResume.Enabled {
+		labels[labelAutoResume] = "true"
+	}
+	return req, nil
+}
+
+// answerOf gives access to a sandbox.
+func (s *Server) answerOf(r *http.Request, sb sandbox.Sandbox) sandboxAnswer {
+	token := s.opts.Access.Token(sb.ID)
+	domain := s.opts.Domain
+	if domain == "" {
+		// Never E2B's, which SDKs take for one that is not named: they would
+		// send it the token.
+		domain = r.Host
+	}
+	return sandboxAnswer{
+		SandboxID: sb.ID, TemplateID: templateOf(sb), Alias: templateOf(sb), ClientID: clientID, EnvdVersion: agentVersion,
+		EnvdAccessToken: token, TrafficAccessToken: token, Domain: domain,
+	}
+}
+
+// templateOf returns the template that a sandbox was made from, or what it was
+// made from if its creator speaks another protocol.
+func templateOf(sb sandbox.Sandbox) string {
+	if t := sb.Labels[labelTemplate]; t != "" {
+		return t
+	}
+	return sb.Image
+}
+
+// get returns a sandbox that has not stopped.
+func (s *Server) get(r *http.Request, p sandbox.Principal) (sandbox.Sandbox, error) {
+	sb, err := s.opts.Engine.Get(r.Context(), p, r.PathValue("id"))
+	if err == nil && sb.State == sandbox.Stopped {
+		err = sandbox.Errorf(sandbox.NotFound, "sandbox %s has stopped: %s", sb.ID, sb.Cause)
+	}
+	return sb, err
+}
+
+// gone makes the end of a sandbox, which is a conflict to the engine, what it
+// is to E2B.
+func (s *Server) gone(r *http.Request, p sandbox.Principal, err error) error {
+	if errors.Is(err, sandbox.Conflict) {
+		if _, gerr := s.get(r, p); errors.Is(gerr, sandbox.NotFound) {
+			return gerr
+		}
+	}
+	return err
+}
+
+func (s *Server) kill(r *http.Request, p sandbox.Principal) (int, any, error) {
+	sb, err := s.get(r, p)
+	if err != nil {
+		return 0, nil, err
+	}
+	return http.StatusNoContent, nil, s.opts.Engine.Stop(r.Context(), p, sb.ID)
+}
+
+func (s *Server) timeout(r *http.Request, p sandbox.Principal) (int, any, error) {
+	var in struct {
+		Timeout timeoutField `json:"timeout"`
+	}
+	if err := readBody(r, &in); err != nil {
+		return 0, nil, err
+	}
+	d, err := ttl(in.Timeout)
+	if err != nil {
+		return 0, nil, err
+	}
+	if _, err := s.get(r, p); err != nil {
+		return 0, nil, err
+	}
+	_, err = s.opts.Engine.SetEnd(r.Context(), p, r.PathValue("id"), d)
+	return http.StatusNoContent, nil, s.gone(r, p, err)
+}
+
+// refresh has a sandbox go on for some time at least.
+func (s *Server) refresh(r *http.Request, p sandbox.Principal) (int, any, error) {
+	var in struct {
+		Duration timeoutField `json:"duration"`
+	}
+	if err := readBody(r, &in); err != nil {
+		return 0, nil, err
+	}
+	d, err := ttl(in.Duration)
+	if err != nil {
+		return 0, nil, err
+	}
+	sb, err := s.get(r, p)
+	if err == nil {
+		_, err = s.extend(r, p, sb, d)
+	}
+	return http.StatusNoContent, nil, s.gone(r, p, err)
+}
+
+// extend moves the end of a sandbox, if it has one and that is earlier.
+func (s *Server) extend(r *http.Request, p sandbox.Principal, sb sandbox.Sandbox, d time.Duration) (sandbox.Sandbox, error) {
+	if sb.Ends.IsZero() || !sb.Ends.Before(s.opts.Now().Add(d)) {
+		return sb, nil
+	}
+	return s.opts.Engine.SetEnd(r.Context(), p, sb.ID, d)
+}
+
+func (s *Server) pause(r *http.Request, p sandbox.Principal) (int, any, error) {
+	var in struct {
+		Memory *bool `json:"memory"`
+	}
+	if err := readBody(r, &in); err != nil {
+		return 0, nil, err
+	}
+	if in.Memory != nil && !*in.Memory {
+		return 0, nil, sandbox.Errorf(sandbox.Unsupported, "memory: a paused sandbox keeps its memory, and nothing else can be had")
+	}
+	if _, err := s.get(r, p); err != nil {
+		return 0, nil, err
+	}
+	err := s.opts.Engine.Hibernate(r.Context(), p, r.PathValue("id"))
+	if errors.Is(err, sandbox.Conflict) {
+		// E2B's clients take a conflict for a sandbox that is paused already.
+		sb, gerr := s.get(r, p)
+		if gerr != nil {
+			return 0, nil, gerr
+		}
+		if sb.State != sandbox.Hibernated {
+			return 0, nil, sandbox.Errorf(sandbox.Unavailable, "%w", err)
+		}
+	}
+	return http.StatusNoContent, nil, err
+}
+
+// connectRequest is the body of connect and of resume, which is older.
+type connectRequest struct {
+	Timeout   timeoutField `json:"timeout"`
+	Memory    *bool        `json:"memory"`
+	AutoPause *bool        `json:"autoPause"` // deprecated, and without effect
+}
+
+func (s *Server) connect(r *http.Request, p sandbox.Principal) (int, any, error) {
+	var in connectRequest
+	if err := readBody(r, &in); err != nil {
+		return 0, nil, err
+	}
+	if in.Memory != nil && !*in.Memory {
+		return 0, nil, sandbox.Errorf(sandbox.Unsupported, "memory: a paused sandbox goes on where it stood, and cannot be started afresh")
+	}
+	d, err := ttl(in.Timeout)
+	if err != nil {
+		return 0, nil, err
+	}
+	sb, err := s.get(r, p)
+	if err != nil {
+		return 0, nil, err
+	}
+	status := http.StatusOK
+	if sb.State == sandbox.Hibernated {
+		status = http.StatusCreated
+		if err := s.opts.Engine.Wake(r.Context(), p, sb.ID); err != nil {
+			return 0, nil, s.gone(r, p, err)
+		}
+		sb, err = s.opts.Engine.SetEnd(r.Context(), p, sb.ID, d)
+	} else {
+		sb, err = s.extend(r, p, sb, d)
+	}
+	if err != nil {
+		return 0, nil, s.gone(r, p, err)
+	}
+	return status, s.answerOf(r, sb), nil
+}
+
+func (s *Server) resume(r *http.Request, p sandbox.Principal) (int, any, error) {
+	sb, err := s.get(r, p)
+	if err != nil {
+		return 0, nil, err
+	}
+	if sb.State != sandbox.Hibernated {
+		return 0, nil, sandbox.Errorf(sandbox.Conflict, "sandbox %s is running already", sb.ID)
+	}
+	return s.connect(r, p)
+}
+
+// An entry is a sandbox in a list, and most of what info tells.
+type entry struct {
+	SandboxID   string            `json:"sandboxID"`
+	TemplateID  string            `json:"templateID"`
+	Alias       string            `json:"alias"`
+	ClientID    string            `json:"clientID"`
+	StartedAt   time.Time         `json:"startedAt"`
+	EndAt       time.Time         `json:"endAt"`
+	State       string            `json:"state"`
+	CPUCount    int32             `json:"cpuCount"`
+	MemoryMB    int32             `json:"memoryMB"`
+	DiskSizeMB  int32             `json:"diskSizeMB"`
+	EnvdVersion string            `json:"envdVersion"`
+	Metadata    map[string]string `json:"metadata"`
+}
+
+func entryOf(sb sandbox.Sandbox) entry {
+	metadata := map[string]string{}
+	for name, value := range sb.Labels {
+		if !strings.HasPrefix(name, labelPrefix) {
+			metadata[name] = value
+		}
+	}
+	end := sb.Expires
+	if sb.State != sandbox.Hibernated && !sb.Ends.IsZero() {
+		end = sb.Ends
+	}
+	return entry{
+		SandboxID: sb.ID, TemplateID: templateOf(sb), Alias: templateOf(sb), ClientID: clientID,
+		StartedAt: sb.Created, EndAt: end, State: stateOf(sb),
+		CPUCount:   int32(math.Ceil(sb.Limits.CPUs)),
+		MemoryMB:   megabytes(sb.Limits.MemoryBytes),
+		DiskSizeMB: megabytes(sb.Limits.DiskBytes),
+
+		EnvdVersion: agentVersion, Metadata: metadata,
+	}
+}
+
+// The states of E2B's sandboxes.
+const (
+	stateRunning = "running"
+	statePaused  = "paused"
+)
+
+func stateOf(sb sandbox.Sandbox) string {
+	if sb.State == sandbox.Hibernated {
+		return statePaused
+	}
+	return stateRunning
+}
+
+func megabytes(n int64) int32 { return int32(min(n>>20, math.MaxInt32)) }
+
+func (s *Server) info(r *http.Request, p sandbox.Principal) (int, any, error) {
+	sb, err := s.get(r, p)
+	if err != nil {
+		return 0, nil, err
+	}
+	type lifecycle struct {
+		OnTimeout  string `json:"onTimeout"`
+		AutoResume bool   `json:"autoResume"`
+	}
+	onTimeout := "kill"
+	if sb.AtEnd == sandbox.AtEndHibernate {
+		onTimeout = "pause"
+	}
+	internet, network := networkInfo(sb.Network)
+	access := s.answerOf(r, sb)
+	return http.StatusOK, struct {
+		entry
+		EnvdAccessToken     string         `json:"envdAccessToken"`
+		Domain              string         `json:"domain"`
+		AllowInternetAccess bool           `json:"allowInternetAccess"`
+		Network             *networkConfig `json:"network"`
+		Lifecycle           lifecycle      `json:"lifecycle"`
+	}{
+		entryOf(sb), access.EnvdAccessToken, access.Domain, internet, network,
+		lifecycle{onTimeout, sb.Labels[labelAutoResume] != ""},
+	}, nil
+}

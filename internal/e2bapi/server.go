@@ -1,0 +1,141 @@
+// Package e2bapi serves E2B's protocol, so that E2B's SDKs, unmodified, use
+// this server: the control plane, over the engine, and the data plane, whose
+// requests are the guest's own and go to it as they come.
+//
+// Only package app imports it. [New] makes a [Server], which serves until
+// [Server.Shutdown]. [Server.Authenticate] tells who asks, and goes before
+// everything else.
+//
+// What is not there is answered with 404 or 501 and a sentence, and a request
+// that asks for what cannot be done is refused as a whole: nothing is passed
+// over in silence. docs/e2b.md says what is there.
+package e2bapi
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+	"time"
+
+	"github.com/glovebox-dev/glovebox/internal/auth"
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
+)
+
+// An Engine is what the server asks of the engine.
+type Engine interface {
+	Create(ctx context.Context, p sandbox.Principal, r sandbox.CreateRequest) (sandbox.Sandbox, error)
+	Get(ctx context.Context, p sandbox.Principal, id string) (sandbox.Sandbox, error)
+	List(ctx context.Context, p sandbox.Principal) ([]sandbox.Sandbox, error)
+	Stop(ctx context.Context, p sandbox.Principal, id string) error
+	Hibernate(ctx context.Context, p sandbox.Principal, id string) error
+	Wake(ctx context.Context, p sandbox.Principal, id string) error
+	SetEnd(ctx context.Context, p sandbox.Principal, id string, ttl time.Duration) (sandbox.Sandbox, error)
+	Forward(p sandbox.Principal, id, dir string, req *http.Request) (*http.Response, error)
+	Owner(ctx context.Context, id string) (sandbox.Principal, error)
+	Live(ctx context.Context) ([]string, error)
+}
+
+// A Verifier tells who an API key belongs to. Verify returns an error wrapping
+// [sandbox.Unauthenticated] for one that is not good.
+type Verifier interface {
+	Verify(ctx context.Context, token string) (auth.Identity, error)
+}
+
+// An Access makes and checks the tokens of single sandboxes.
+type Access interface {
+	Token(id string) string
+	Check(id, token string) bool
+}
+
+// Options are what New needs. All but Domain and Now must be set.
+type Options struct {
+	Engine Engine
+	Auth   Verifier
+	Access Access
+	Log    *slog.Logger
+	// Domain is that below which the data plane is reached, too, as
+	// PORT-SANDBOX.DOMAIN. Empty is the host of each request.
+	Domain string
+	// Now is the clock, [time.Now] if nil.
+	Now func() time.Time
+}
+
+// A Server serves E2B's protocol. It is safe for concurrent use.
+type Server struct {
+	opts    Options
+	control http.Handler
+	// closing ends when what is being forwarded is to be cut off.
+	closing context.Context
+	close   context.CancelFunc
+}
+
+// New returns a Server.
+func New(o Options) *Server {
+	if o.Now == nil {
+		o.Now = time.Now
+	}
+	s := &Server{opts: o}
+	s.closing, s.close = context.WithCancel(context.Background())
+	s.control = s.routes()
+	return s
+}
+
+// Shutdown cuts off what is being forwarded, and all that comes later. What
+// runs in sandboxes goes on.
+func (s *Server) Shutdown() { s.close() }
+
+// ServeHTTP serves a request that [Server.Authenticate] let through.
+func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	if t, ok := r.Context().Value(targetKey{}).(target); ok {
+		s.data(w, r, t)
+		return
+	}
+	s.control.ServeHTTP(w, r)
+}
+
+// routes is the control plane.
+func (s *Server) routes() http.Handler {
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /health", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) })
+	// SDKs of before mid-2026 use the paths without a version.
+	for _, v := range []string{"", "/v2"} {
+		mux.HandleFunc("POST "+v+"/sandboxes", s.answer(s.create))
+		mux.HandleFunc("GET "+v+"/sandboxes", s.answer(s.list))
+		mux.HandleFunc("POST "+v+"/sandboxes/{id}/connect", s.answer(s.connect))
+	}
+	mux.HandleFunc("GET /sandboxes/{id}", s.answer(s.info))
+	mux.HandleFunc("DELETE /sandboxes/{id}", s.answer(s.kill))
+	mux.HandleFunc("POST /sandboxes/{id}/resume", s.answer(s.resume))
+	mux.HandleFunc("POST /sandboxes/{id}/pause", s.answer(s.pause))
+	mux.HandleFunc("POST /sandboxes/{id}/timeout", s.answer(s.timeout))
+	mux.HandleFunc("POST /sandboxes/{id}/refreshes", s.answer(s.refresh))
+	mux.HandleFunc("GET /sandboxes/{id}/metrics", s.answer(s.metrics))
+	for path, what := range map[string]string{
+		"/sandboxes/{id}/fork":      "sandboxes cannot be forked",
+		"/sandboxes/{id}/snapshots": "there are no snapshots of sandboxes",
+		"/sandboxes/{id}/network":   "the network of a sandbox cannot be changed once it is made",
+		"/sandboxes/{id}/logs":      "the logs of E2B's agent are not there",
+		"/v2/sandboxes/{id}/logs":   "the logs of E2B's agent are not there",
+		"GET /sandboxes/metrics":    "metrics are there for single sandboxes only",
+		"/snapshots":                "there are no snapshots of sandboxes",
+		"/templates":                "templates are not built here: name an image that the server has",
+		"/templates/{rest...}":      "templates are not built here: name an image that the server has",
+		"/v2/templates/{rest...}":   "templates are not built here: name an image that the server has",
+		"/v3/templates/{rest...}":   "templates are not built here: name an image that the server has",
+		"/v2/templates":             "templates are not built here: name an image that the server has",
+		"/v3/templates":             "templates are not built here: name an image that the server has",
+		"/volumes":                  "there are no volumes",
+		"/volumes/{rest...}":        "there are no volumes",
+		"/volumecontent/{rest...}":  "there are no volumes",
+		"/secrets":                  "there are no secrets",
+		"/secrets/{rest...}":        "there are no secrets",
+	} {
+		mux.HandleFunc(path, s.answer(func(*http.Request, sandbox.Principal) (int, any, error) {
+			return 0, nil, sandbox.Errorf(sandbox.Unsupported, "%s", what)
+		}))
+	}
+	mux.HandleFunc("/", s.answer(func(r *http.Request, _ sandbox.Principal) (int, any, error) {
+		return 0, nil, sandbox.Errorf(sandbox.NotFound, "there is no %s %s in E2B's API", r.Method, short(r.URL.Path))
+	}))
+	return mux
+}

@@ -1,0 +1,528 @@
+package e2bapi
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/glovebox-dev/glovebox/internal/auth"
+	"github.com/glovebox-dev/glovebox/internal/guestapi"
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
+)
+
+// fakeEngine has sandboxes that do nothing.
+type fakeEngine struct {
+	boxes   map[string]*fakeBox
+	created sandbox.CreateRequest
+	// forwarded is the last request that came to a guest, and answer what it
+	// answers.
+	forwarded *http.Request
+	answer    func() (*http.Response, error)
+}
+
+type fakeBox struct {
+	sandbox.Sandbox
+	principal sandbox.Principal
+}
+
+var now = time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
+
+func (e *fakeEngine) add(p sandbox.Principal, change func(*sandbox.Sandbox)) string {
+	sb := sandbox.Sandbox{
+		ID: sandbox.NewID(), State: sandbox.Running, Image: sandbox.ImageHost, Network: sandbox.NetworkNone,
+		Limits: sandbox.DefaultLimits(), Created: now.Add(time.Duration(len(e.boxes)) * time.Second), Ends: now.Add(time.Minute),
+	}
+	if change != nil {
+		change(&sb)
+	}
+	e.boxes[sb.ID] = &fakeBox{sb, p}
+	return sb.ID
+}
+
+func (e *fakeEngine) find(p sandbox.Principal, id string) (*fakeBox, error) {
+	if b := e.boxes[id]; b != nil && b.principal == p {
+		return b, nil
+	}
+	return nil, sandbox.Errorf(sandbox.NotFound, "no sandbox")
+}
+
+func (e *fakeEngine) Create(_ context.Context, p sandbox.Principal, r sandbox.CreateRequest) (sandbox.Sandbox, error) {
+	e.created = r
+	return e.boxes[e.add(p, func(sb *sandbox.Sandbox) { sb.Labels = r.Labels })].Sandbox, nil
+}
+
+func (e *fakeEngine) Get(_ context.Context, p sandbox.Principal, id string) (sandbox.Sandbox, error) {
+	b, err := e.find(p, id)
+	if err != nil {
+		return sandbox.Sandbox{}, err
+	}
+	return b.Sandbox, nil
+}
+
+func (e *fakeEngine) List(_ context.Context, p sandbox.Principal) ([]sandbox.Sandbox, error) {
+	var list []sandbox.Sandbox
+	for _, b := range e.boxes {
+		if b.principal == p {
+			list = append(list, b.Sandbox)
+		}
+	}
+	return list, nil
+}
+
+func (e *fakeEngine) set(p sandbox.Principal, id string, change func(*sandbox.Sandbox)) error {
+	b, err := e.find(p, id)
+	if err == nil {
+		change(&b.Sandbox)
+	}
+	return err
+}
+
+func (e *fakeEngine) Stop(_ context.Context, p sandbox.Principal, id string) error {
+	return e.set(p, id, func(sb *sandbox.Sandbox) { sb.State = sandbox.Stopped })
+}
+
+func (e *fakeEngine) Hibernate(_ context.Context, p sandbox.Principal, id string) error {
+	return e.set(p, id, func(sb *sandbox.Sandbox) { sb.State = sandbox.Hibernated })
+}
+
+func (e *fakeEngine) Wake(_ context.Context, p sandbox.Principal, id string) error {
+	return e.set(p, id, func(sb *sandbox.Sandbox) { sb.State = sandbox.Running })
+}
+
+func (e *fakeEngine) SetEnd(ctx context.Context, p sandbox.Principal, id string, ttl time.Duration) (sandbox.Sandbox, error) {
+	err := e.set(p, id, func(sb *sandbox.Sandbox) { sb.Ends = now.Add(ttl) })
+	if err != nil {
+		return sandbox.Sandbox{}, err
+	}
+	return e.Get(ctx, p, id)
+}
+
+func (e *fakeEngine) Forward(p sandbox.Principal, id, _ string, req *http.Request) (*http.Response, error) {
+	if _, err := e.find(p, id); err != nil {
+		return nil, err
+	}
+	e.forwarded = req
+	return e.answer()
+}
+
+func (e *fakeEngine) Owner(_ context.Context, id string) (sandbox.Principal, error) {
+	if b := e.boxes[id]; b != nil && b.State != sandbox.Stopped {
+		return b.principal, nil
+	}
+	return "", sandbox.Errorf(sandbox.NotFound, "no sandbox")
+}
+
+func (e *fakeEngine) Live(context.Context) ([]string, error) {
+	var ids []string
+	for id := range e.boxes {
+		ids = append(ids, id)
+	}
+	return ids, nil
+}
+
+// fakeAuth knows tokens that are principals, those with a capital without the
+// scope files.
+type fakeAuth struct{}
+
+func (fakeAuth) Verify(_ context.Context, token string) (auth.Identity, error) {
+	switch token {
+	case "alice", "mallory":
+		return auth.Identity{Principal: sandbox.Principal(token), Scopes: []auth.Scope{auth.ScopeRun, auth.ScopeFiles}}, nil
+	case "Runner":
+		return auth.Identity{Principal: "alice", Scopes: []auth.Scope{auth.ScopeRun}}, nil
+	}
+	return auth.Identity{}, sandbox.Errorf(sandbox.Unauthenticated, "token: not valid")
+}
+
+type fakeAccess struct{}
+
+func (fakeAccess) Token(id string) string      { return "access-" + id }
+func (fakeAccess) Check(id, token string) bool { return token == "access-"+id }
+func answer(status int, body string) func() (*http.Response, error) {
+	return func() (*http.Response, error) {
+		return &http.Response{StatusCode: status, ContentLength: int64(len(body)), Header: http.Header{
+			"Content-Type": {"text/html"}, "Set-Cookie": {"a=b"}, "Access-Control-Allow-Origin": {"*"}, "Content-Length": {fmt.Sprint(len(body))},
+		}, Body: io.NopCloser(strings.NewReader(body))}, nil
+	}
+}
+
+func newTest(t *testing.T) (*fakeEngine, *Server, *httptest.Server) {
+	t.Helper()
+	e := &fakeEngine{boxes: map[string]*fakeBox{}, answer: answer(200, "<b>")}
+	s := New(Options{Engine: e, Auth: fakeAuth{}, Access: fakeAccess{}, Log: slog.New(slog.DiscardHandler), Now: func() time.Time { return now }})
+	srv := httptest.NewServer(s.Authenticate(s))
+	t.Cleanup(srv.Close)
+	return e, s, srv
+}
+
+// do sends a request; pairs are headers.
+func do(t *testing.T, method, address, body string, pairs ...string) (int, http.Header, string) {
+	t.Helper()
+	req, err := http.NewRequestWithContext(t.Context(), method, address, strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := 0; i < len(pairs); i += 2 {
+		if pairs[i] == "Host" {
+			req.Host = pairs[i+1]
+			continue
+		}
+		req.Header.Set(pairs[i], pairs[i+1])
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return resp.StatusCode, resp.Header, string(text)
+}
+
+func TestKeys(t *testing.T) {
+	for _, token := range []string{"gbx_Ab-_0", "x"} {
+		key := Key(token)
+		if strings.Trim(strings.TrimPrefix(key, KeyPrefix), "0123456789abcdef") != "" || !strings.HasPrefix(key, KeyPrefix) {
+			t.Errorf("key %q is not what SDKs take", key)
+		}
+		if got := tokenOf(key); got != token {
+			t.Errorf("the token of %q is %q, want %q", key, got, token)
+		}
+	}
+	for _, key := range []string{"gbx_Ab", "e2b_xyz"} {
+		if got := tokenOf(key); got != key {
+			t.Errorf("the token of %q is %q", key, got)
+		}
+	}
+}
+
+// TestWhoMay is every way to come in, and to be sent away.
+func TestWhoMay(t *testing.T) {
+	e, _, srv := newTest(t)
+	id := e.add("alice", nil)
+	dead := e.add("alice", func(sb *sandbox.Sandbox) { sb.State = sandbox.Stopped })
+	never := sandbox.NewID()
+	sign := func(id, text string) string {
+		sum := sha256.Sum256([]byte(strings.ReplaceAll(text, "TOKEN", "access-"+id)))
+		return "v1_" + base64.RawStdEncoding.EncodeToString(sum[:])
+	}
+	file := func(q ...string) string {
+		v := url.Values{}
+		for i := 0; i < len(q); i += 2 {
+			v.Set(q[i], q[i+1])
+		}
+		return "/files?" + v.Encode()
+	}
+	later, before := fmt.Sprint(now.Unix()+60), fmt.Sprint(now.Unix()-1)
+	for name, tt := range map[string]struct {
+		method, path string
+		headers      []string
+		want         int
+	}{
+		"a key":                       {"GET", "/v2/sandboxes", []string{"X-API-KEY", Key("alice")}, 200},
+		"a token as a key":            {"GET", "/v2/sandboxes", []string{"X-API-KEY", "alice"}, 200},
+		"a bearer":                    {"GET", "/v2/sandboxes", []string{"Authorization", "Bearer alice"}, 200},
+		"no key":                      {"GET", "/v2/sandboxes", nil, 401},
+		"a bad key":                   {"GET", "/v2/sandboxes", []string{"X-API-KEY", Key("eve")}, 401},
+		"too few scopes":              {"GET", "/v2/sandboxes", []string{"X-API-KEY", Key("Runner")}, 403},
+		"too few scopes for a create": {"POST", "/v2/sandboxes", []string{"X-API-KEY", Key("Runner")}, 403},
+		"another's":                   {"GET", "/sandboxes/" + id, []string{"X-API-KEY", Key("mallory")}, 404},
+		"one's own":                   {"GET", "/sandboxes/" + id, []string{"X-API-KEY", Key("alice")}, 200},
+		"one that stopped":            {"GET", "/sandboxes/" + dead, []string{"X-API-KEY", Key("alice")}, 404},
+
+		"access":                      {"GET", "/health", []string{"E2b-Sandbox-Id", id, "X-Access-Token", "access-" + id}, 200},
+		"access by traffic token":     {"GET", "/contexts", []string{"E2b-Sandbox-Id", id, "E2b-Sandbox-Port", "49999", "E2B-Traffic-Access-Token", "access-" + id}, 200},
+		"access by host":              {"GET", "/health", []string{"Host", "49983-" + id + ".example.com", "X-Access-Token", "access-" + id}, 200},
+		"no access token":             {"GET", "/health", []string{"E2b-Sandbox-Id", id}, 401},
+		"an API key for one":          {"GET", "/health", []string{"E2b-Sandbox-Id", id, "X-API-KEY", Key("alice"), "X-Access-Token", Key("alice")}, 401},
+		"that of another sandbox":     {"GET", "/health", []string{"E2b-Sandbox-Id", id, "X-Access-Token", "access-" + dead}, 401},
+		"none of one that is not":     {"GET", "/health", []string{"E2b-Sandbox-Id", never}, 401},
+		"a stopped sandbox":           {"GET", "/health", []string{"E2b-Sandbox-Id", dead, "X-Access-Token", "access-" + dead}, 502},
+		"another port":                {"GET", "/health", []string{"E2b-Sandbox-Id", id, "E2b-Sandbox-Port", "8080", "X-Access-Token", "access-" + id}, 501},
+		"no port":                     {"GET", "/health", []string{"E2b-Sandbox-Id", id, "E2b-Sandbox-Port", "x", "X-Access-Token", "access-" + id}, 400},
+		"what the agent has not":      {"GET", "/init", []string{"E2b-Sandbox-Id", id, "X-Access-Token", "access-" + id}, 404},
+		"what is the guest's own":     {"POST", "/limits", []string{"E2b-Sandbox-Id", id, "X-Access-Token", "access-" + id}, 404},
+		"the interpreter's elsewhere": {"POST", "/execute", []string{"E2b-Sandbox-Id", id, "X-Access-Token", "access-" + id}, 404},
+		"a context's own path":        {"POST", "/contexts/a/input", []string{"E2b-Sandbox-Id", id, "E2b-Sandbox-Port", "49999", "X-Access-Token", "access-" + id}, 404},
+
+		"a signature":                {"GET", file("path", "a:b", "signature", sign(id, "a:b:read::TOKEN")), nil, 200},
+		"with a user":                {"GET", file("path", "a", "username", "root", "signature", sign(id, "a:read:root:TOKEN")), nil, 200},
+		"with a header":              {"GET", file("path", "a", "signature", sign(id, "a:read::TOKEN")), []string{"E2b-Sandbox-Id", id}, 200},
+		"of another sandbox":         {"GET", file("path", "a", "signature", sign(dead, "a:read::TOKEN")), []string{"E2b-Sandbox-Id", id}, 401},
+		"that lasts":                 {"GET", file("path", "a", "signature", sign(id, "a:read::TOKEN:"+later), "signature_expiration", later), nil, 200},
+		"that expired":               {"GET", file("path", "a", "signature", sign(id, "a:read::TOKEN:"+before), "signature_expiration", before), nil, 401},
+		"whose expiry was taken off": {"GET", file("path", "a", "signature", sign(id, "a:read::TOKEN:"+before)), nil, 401},
+		"whose expiry is nonsense":   {"GET", file("path", "a", "signature", sign(id, "a:read::TOKEN:x"), "signature_expiration", "x"), nil, 401},
+		"to write":                   {"POST", file("path", "a", "signature", sign(id, "a:write::TOKEN")), nil, 200},
+		"to read, for a write":       {"POST", file("path", "a", "signature", sign(id, "a:read::TOKEN")), nil, 401},
+		"for another user":           {"GET", file("path", "a", "username", "root", "signature", sign(id, "a:read::TOKEN")), nil, 401},
+		"an empty one":               {"GET", file("path", "a", "signature", ""), nil, 401},
+		"none":                       {"GET", file("path", "a"), nil, 401},
+		"for what is no file":        {"GET", "/health?signature=" + url.QueryEscape(sign(id, "/health:read::TOKEN")), []string{"E2b-Sandbox-Id", id}, 401},
+	} {
+		t.Run(name, func(t *testing.T) {
+			status, _, body := do(t, tt.method, srv.URL+tt.path, "", tt.headers...)
+			if status != tt.want {
+				t.Errorf("status %d, want %d: %s", status, tt.want, body)
+			}
+		})
+	}
+}
+
+// TestForwardedHeaders: neither side gets headers of the other that it has no
+// use for.
+func TestForwardedHeaders(t *testing.T) {
+	e, _, srv := newTest(t)
+	id := e.add("alice", nil)
+	_, h, body := do(t, "GET", srv.URL+"/files?path=x", "", "E2b-Sandbox-Id", id, "X-Access-Token", "access-"+id,
+		"X-API-KEY", "alice", "Cookie", "c=d", "Authorization", "Basic dXNlcjo=", "Range", "bytes=1-")
+	if body != "<b>" || h.Get("Set-Cookie") != "" || h.Get("Access-Control-Allow-Origin") != "" {
+		t.Errorf("answered %q with %v", body, h)
+	}
+	if h.Get("Content-Disposition") != "attachment" || h.Get("X-Content-Type-Options") != "nosniff" || !strings.HasPrefix(h.Get("Content-Security-Policy"), "sandbox") {
+		t.Errorf("a browser would run what a guest sends: %v", h)
+	}
+	want := http.Header{"Authorization": {"Basic dXNlcjo="}, "Range": {"bytes=1-"}}
+	if diff := cmp.Diff(want, e.forwarded.Header); diff != "" {
+		t.Errorf("the guest gets other headers:\n%s", diff)
+	}
+	e.answer = answer(101, "")
+	if status, _, _ := do(t, "GET", srv.URL+"/files?path=x", "", "E2b-Sandbox-Id", id, "X-Access-Token", "access-"+id); status != 502 {
+		t.Errorf("a guest that switches protocols: status %d", status)
+	}
+}
+
+type breaking struct{ io.Reader }
+
+func (b breaking) Read(p []byte) (int, error) {
+	if n, err := b.Reader.Read(p); err == nil {
+		return n, nil
+	}
+	return 0, io.ErrUnexpectedEOF
+}
+
+// TestBrokenAnswer: who reads an answer that breaks off sees that it did.
+func TestBrokenAnswer(t *testing.T) {
+	e, s, srv := newTest(t)
+	id := e.add("alice", nil)
+	e.answer = func() (*http.Response, error) {
+		return &http.Response{StatusCode: 200, ContentLength: -1, Header: http.Header{}, Body: io.NopCloser(breaking{strings.NewReader("part")})}, nil
+	}
+	get := func() error {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, srv.URL+"/files?path=x", nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("E2b-Sandbox-Id", id)
+		req.Header.Set("X-Access-Token", "access-"+id)
+		resp, err := http.DefaultClient.Do(req)
+		if err != nil {
+			return err
+		}
+		defer resp.Body.Close()
+		_, err = io.ReadAll(resp.Body)
+		return err
+	}
+	if get() == nil {
+		t.Error("an answer that broke off looks whole")
+	}
+	e.answer = func() (*http.Response, error) {
+		r, w := io.Pipe()
+		context.AfterFunc(e.forwarded.Context(), func() { w.CloseWithError(context.Canceled) })
+		s.Shutdown()
+		return &http.Response{StatusCode: 200, ContentLength: -1, Header: http.Header{}, Body: r}, nil
+	}
+	if get() == nil {
+		t.Error("an answer that the shutdown cut off looks whole")
+	}
+}
+
+// TestRefusals: errors come in the form that the SDK reads at that place.
+func TestRefusals(t *testing.T) {
+	e, _, srv := newTest(t)
+	id := e.add("alice", func(sb *sandbox.Sandbox) { sb.State = sandbox.Hibernated })
+	access := []string{"E2b-Sandbox-Id", id, "X-Access-Token", "access-" + id}
+	status, _, body := do(t, "POST", srv.URL+guestapi.FSStat, "{}", append(access, "Content-Type", guestapi.ContentTypeUnary)...)
+	if status != 502 || !strings.Contains(body, `"code":"unavailable"`) || !strings.Contains(body, "paused") {
+		t.Errorf("a unary call: status %d, %s", status, body)
+	}
+	status, h, body := do(t, "POST", srv.URL+guestapi.ProcStart, "", append(access, "Content-Type", guestapi.ContentTypeStream)...)
+	flags, msg, err := guestapi.ReadEnvelope(strings.NewReader(body), nil, 1<<20)
+	if status != 200 || h.Get("Content-Type") != guestapi.ContentTypeStream || err != nil || flags != guestapi.FlagEndStream || !strings.Contains(string(msg), `"unavailable"`) {
+		t.Errorf("a stream: status %d, %q", status, body)
+	}
+	e.boxes[id].Labels = map[string]string{labelAutoResume: "true"}
+	if status, _, _ := do(t, "POST", srv.URL+guestapi.FSStat, "{}", access...); status != 200 {
+		t.Errorf("a paused sandbox that wakes by itself: status %d", status)
+	}
+	for path, want := range map[string]int{"/nothing": 404, "/templates/x": 501, "/volumes": 501, "/snapshots": 501, "/sandboxes/metrics": 501, "/sandboxes/" + id + "/fork": 501} {
+		status, _, body := do(t, "GET", srv.URL+path, "", "X-API-KEY", "alice")
+		var got struct {
+			Code    int
+			Message string
+		}
+		if err := json.Unmarshal([]byte(body), &got); err != nil || status != want || got.Code != want || got.Message == "" {
+			t.Errorf("%s: status %d, want %d: %s", path, status, want, body)
+		}
+	}
+}
+
+func TestCreate(t *testing.T) {
+	e, _, srv := newTest(t)
+	for name, tt := range map[string]struct {
+		body string
+		want int
+		req  sandbox.CreateRequest
+	}{
+		"the least": {`{"templateID":"base"}`, 201, sandbox.CreateRequest{TTL: 5 * time.Minute}},
+		"an image":  {`{"templateID":"python:3.13","timeout":60}`, 201, sandbox.CreateRequest{Image: "python:3.13", TTL: time.Minute}},
+		"all": {`{"templateID":"code-interpreter-v1","timeout":60,"metadata":{"a":"b"},"envVars":{"C":"d"},"secure":true,"autoPause":true,"autoResume":{"enabled":true},"allow_internet_access":true}`, 201,
+			sandbox.CreateRequest{TTL: time.Minute, Env: map[string]string{"C": "d"}, AtEnd: sandbox.AtEndHibernate, Network: sandbox.NetworkInternet}},
+		"no network":    {`{"allow_internet_access":false}`, 201, sandbox.CreateRequest{TTL: 5 * time.Minute, Network: sandbox.NetworkNone}},
+		"all denied":    {`{"network":{"denyOut":["0.0.0.0/0"]}}`, 201, sandbox.CreateRequest{TTL: 5 * time.Minute, Network: sandbox.NetworkNone}},
+		"some allowed":  {`{"network":{"denyOut":["0.0.0.0/0"],"allowOut":["example.com","192.0.2.1/32"]}}`, 201, sandbox.CreateRequest{TTL: 5 * time.Minute, Network: "example.com,192.0.2.1"}},
+		"all allowed":   {`{"network":{"allowOut":["0.0.0.0/0"]}}`, 201, sandbox.CreateRequest{TTL: 5 * time.Minute, Network: sandbox.NetworkInternet}},
+		"some denied":   {`{"network":{"denyOut":["192.0.2.1"]}}`, 501, sandbox.CreateRequest{}},
+		"a bad rule":    {`{"network":{"denyOut":["0.0.0.0/0"],"allowOut":["not a host"]}}`, 400, sandbox.CreateRequest{}},
+		"public ports":  {`{"network":{"allowPublicTraffic":true}}`, 501, sandbox.CreateRequest{}},
+		"a proxy":       {`{"network":{"egressProxy":{"address":"x"}}}`, 501, sandbox.CreateRequest{}},
+		"transforms":    {`{"network":{"rules":{"x.com":[]}}}`, 501, sandbox.CreateRequest{}},
+		"volumes":       {`{"volumeMounts":[{"name":"a","path":"/b"}]}`, 501, sandbox.CreateRequest{}},
+		"mcp":           {`{"mcp":{"a":{}}}`, 501, sandbox.CreateRequest{}},
+		"iam":           {`{"iam":{"tokens":{}}}`, 501, sandbox.CreateRequest{}},
+		"disk only":     {`{"autoPause":true,"autoPauseMemory":false}`, 501, sandbox.CreateRequest{}},
+		"unknown field": {`{"gpu":true}`, 400, sandbox.CreateRequest{}},
+		"no time":       {`{"timeout":0}`, 400, sandbox.CreateRequest{}},
+		"our label":     {`{"metadata":{"glovebox.e2b/template":"x"}}`, 400, sandbox.CreateRequest{}},
+		"nonsense":      {`{`, 400, sandbox.CreateRequest{}},
+		"too long":      {`{"templateID":"` + strings.Repeat("x", maxBody) + `"}`, 400, sandbox.CreateRequest{}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			status, _, body := do(t, "POST", srv.URL+"/v2/sandboxes", tt.body, "X-API-KEY", "alice")
+			if status != tt.want {
+				t.Fatalf("status %d, want %d: %s", status, tt.want, body)
+			}
+			if status != 201 {
+				return
+			}
+			e.created.Labels, tt.req.Restless = nil, true
+			if diff := cmp.Diff(tt.req, e.created); diff != "" {
+				t.Errorf("the engine is asked for something else:\n%s", diff)
+			}
+			if !strings.Contains(body, `"domain":"127.0.0.1:`) {
+				t.Errorf("without a domain the SDK talks to E2B's: %s", body)
+			}
+		})
+	}
+}
+
+// TestList: filters and pages, which together are all that match, once each.
+func TestList(t *testing.T) {
+	e, _, srv := newTest(t)
+	var want []string
+	for i := range 7 {
+		want = append(want, e.add("alice", func(sb *sandbox.Sandbox) {
+			sb.Labels = map[string]string{"n": fmt.Sprint(i % 2), "a b&=%": "c d&=%", labelTemplate: "t"}
+			if i == 3 {
+				sb.State = sandbox.Hibernated
+			}
+			if i > 4 {
+				sb.Created = now // two at one moment
+			}
+		}))
+	}
+	e.add("mallory", nil)
+	e.add("alice", func(sb *sandbox.Sandbox) { sb.State = sandbox.Stopped })
+	pages := func(q string) (ids []string) {
+		t.Helper()
+		next := ""
+		for {
+			status, h, body := do(t, "GET", srv.URL+"/v2/sandboxes?limit=2&"+q+"&nextToken="+next, "", "X-API-KEY", "alice")
+			var got []entry
+			if err := json.Unmarshal([]byte(body), &got); err != nil || status != 200 {
+				t.Fatalf("%s: status %d, %s", q, status, body)
+			}
+			for _, sb := range got {
+				ids = append(ids, sb.SandboxID)
+			}
+			if next = h.Get("X-Next-Token"); next == "" {
+				return ids
+			}
+			if len(got) != 2 {
+				t.Fatalf("a page of %d that is not the last", len(got))
+			}
+		}
+	}
+	descending, ascending := pages(""), pages("order=asc")
+	slices.Reverse(ascending)
+	if diff := cmp.Diff(descending, ascending); diff != "" {
+		t.Errorf("the orders differ:\n%s", diff)
+	}
+	for q, n := range map[string]int{
+		"": 7, "state=paused": 1, "state=running": 6, "state=running,paused": 7, "state=running&state=paused": 7,
+		"metadata=" + url.QueryEscape("n=1"): 3, "metadata=" + url.QueryEscape("n=9"): 0, "template=t": 7, "template=u": 0,
+		"metadata=" + url.QueryEscape("a%2520b%2526%253D%2525=c%2520d%2526%253D%2525&n=0"): 4,
+		"metadata=" + url.QueryEscape(labelTemplate+"=t"):                                  0,
+		"startedAfter=" + now.Add(2*time.Second).Format(time.RFC3339):                      2,
+	} {
+		got := pages(q)
+		if len(got) != n || len(slices.Compact(slices.Sorted(slices.Values(got)))) != n {
+			t.Errorf("%s: %d sandboxes, want %d", q, len(got), n)
+		}
+		for _, id := range got {
+			if !slices.Contains(want, id) {
+				t.Errorf("%s: %s is not among those that alice has", q, id)
+			}
+		}
+	}
+	for _, q := range []string{"state=odd", "limit=0", "limit=101", "limit=x", "order=up", "nextToken=x", "startedAfter=x", "metadata=%25zz"} {
+		if status, _, body := do(t, "GET", srv.URL+"/v2/sandboxes?"+q, "", "X-API-KEY", "alice"); status != 400 {
+			t.Errorf("%s: status %d, %s", q, status, body)
+		}
+	}
+	if _, _, body := do(t, "GET", srv.URL+"/sandboxes", "", "X-API-KEY", "alice"); strings.Count(body, `"sandboxID"`) != 6 {
+		t.Errorf("the list of before pages: %s", body)
+	}
+}
+
+// FuzzQuery: whatever a client asks for is refused or understood.
+func FuzzQuery(f *testing.F) {
+	f.Add("state=running,paused&metadata=a%3Db&limit=3&order=asc&nextToken=MTIgeA&startedAfter=2026-01-01T00:00:00Z")
+	f.Fuzz(func(t *testing.T, text string) {
+		v, err := url.ParseQuery(text)
+		if err != nil {
+			return
+		}
+		q, err := parseQuery(v)
+		if err != nil {
+			if sandbox.KindOf(err) != sandbox.Invalid {
+				t.Fatalf("%q: %v", text, err)
+			}
+			return
+		}
+		if q.limit < 1 || q.limit > maxPage {
+			t.Fatalf("%q: limit %d", text, q.limit)
+		}
+		if q.from != nil {
+			again, err := parseCursor(q.from.String())
+			if err != nil || *again != *q.from {
+				t.Fatalf("%q: cursor %v reads as %v, %v", text, q.from, again, err)
+			}
+		}
+	})
+}

@@ -1,0 +1,449 @@
+// Uses every method that the documentation of E2B's SDKs names, with the SDKs
+// as they come from npm, against a Glovebox server. The environment points them
+// there: E2B_API_KEY, E2B_API_URL and E2B_SANDBOX_URL. E2B_OTHER_API_KEY is
+// another principal's.
+import assert from 'node:assert/strict'
+import { after, before, describe, test } from 'node:test'
+import * as e2b from 'e2b'
+import { E2B, Sandbox } from '@e2b/code-interpreter'
+
+const { CommandExitError, FileNotFoundError, FileType, InvalidArgumentError, NotFoundError, SandboxNotFoundError, TimeoutError } = e2b
+const other = process.env.E2B_OTHER_API_KEY
+const python = process.env.E2B_TEST_CONTEXTS !== 'no'
+
+const everything = async (paginator) => {
+  const all = []
+  while (paginator.hasNext) all.push(...(await paginator.nextItems()))
+  return all
+}
+// Waits for what another process does; the test's own timeout bounds it.
+const until = async (what) => {
+  for (;;) {
+    const got = await what()
+    if (got) return got
+    await new Promise((r) => setTimeout(r, 20))
+  }
+}
+const message = (status) => (err) => err.message.includes(String(status)) || assert.fail(`${err.name}: ${err.message}`)
+
+describe('sandboxes', { concurrency: true, timeout: 60_000 }, () => {
+  test('create, info, list, kill', async () => {
+    const tag = crypto.randomUUID()
+    const made = await Promise.all([1, 2, 3].map((n) =>
+      e2b.Sandbox.create({ metadata: { tag, n: `${n}`, 'odd key&=%': 'odd value&=%' }, envs: { FROM: 'sandbox' }, timeoutMs: 120_000, allowInternetAccess: false })))
+    const [one] = made
+    const info = await one.getInfo()
+    assert.equal(info.sandboxId, one.sandboxId)
+    assert.equal(info.templateId, 'base')
+    assert.equal(info.name, 'base')
+    assert.deepEqual(info.metadata, { tag, n: '1', 'odd key&=%': 'odd value&=%' })
+    assert.equal(info.state, 'running')
+    assert.equal(info.cpuCount, 1)
+    assert.equal(info.memoryMB, 512)
+    assert.equal(info.allowInternetAccess, false)
+    assert.deepEqual(info.lifecycle, { onTimeout: 'kill', autoResume: false })
+    assert.ok(Math.abs(info.endAt - info.startedAt - 120_000) < 5_000, `${info.startedAt} to ${info.endAt}`)
+    assert.deepEqual(await e2b.Sandbox.getInfo(one.sandboxId), info)
+    assert.ok(one.getHost(8000).startsWith(`8000-${one.sandboxId}.`))
+    assert.ok(!one.getHost(8000).includes('e2b'), 'a token would go to E2B')
+
+    const ids = (l) => l.map((s) => s.sandboxId).sort()
+    assert.deepEqual(ids(await everything(e2b.Sandbox.list({ query: { metadata: { tag } } }))), ids(made))
+    assert.deepEqual(ids(await everything(e2b.Sandbox.list({ query: { metadata: { tag, 'odd key&=%': 'odd value&=%', n: '2' } } }))), [made[1].sandboxId])
+    assert.deepEqual(await everything(e2b.Sandbox.list({ query: { metadata: { tag: 'none' } } })), [])
+    assert.deepEqual(await everything(e2b.Sandbox.list({ query: { metadata: { tag }, state: ['paused'] } })), [])
+    assert.equal((await everything(e2b.Sandbox.list({ query: { metadata: { tag }, state: ['running', 'paused'], template: 'base' } }))).length, 3)
+    assert.deepEqual(await everything(e2b.Sandbox.list({ query: { metadata: { tag }, template: 'another' } })), [])
+    assert.deepEqual(await everything(e2b.Sandbox.list({ query: { metadata: { tag }, startedAfter: new Date() } })), [])
+    const pages = e2b.Sandbox.list({ query: { metadata: { tag } }, limit: 2, order: 'asc' })
+    const first = await pages.nextItems()
+    assert.equal(first.length, 2)
+    assert.ok(pages.hasNext && pages.nextToken)
+    const rest = await pages.nextItems()
+    assert.equal(rest.length, 1)
+    assert.ok(!pages.hasNext)
+    assert.deepEqual(ids([...first, ...rest]), ids(made))
+    assert.ok(first[0].startedAt <= first[1].startedAt && first[1].startedAt <= rest[0].startedAt)
+
+    await one.setTimeout(60_000)
+    const shorter = await one.getInfo()
+    assert.ok(shorter.endAt - Date.now() < 61_000 && shorter.endAt < info.endAt)
+    await e2b.Sandbox.setTimeout(one.sandboxId, 180_000)
+    assert.ok((await one.getInfo()).endAt > info.endAt)
+    await assert.rejects(one.setTimeout(100 * 3600_000), message(400))
+
+    assert.equal(await one.isRunning(), true)
+    assert.equal(await one.kill(), true)
+    assert.equal(await one.kill(), false)
+    assert.equal(await e2b.Sandbox.kill(made[1].sandboxId), true)
+    assert.equal(await e2b.Sandbox.kill('sbx_aaaaaaaaaaaaaaaaaaaaaaaaaa'), false)
+    assert.equal(await one.isRunning(), false)
+    await assert.rejects(one.commands.run('true'), SandboxNotFoundError)
+    await assert.rejects(one.files.read('x'), TimeoutError)
+    await assert.rejects(one.getInfo(), SandboxNotFoundError)
+    await assert.rejects(one.setTimeout(1000), SandboxNotFoundError)
+    await made[2].kill()
+  })
+
+  test('connect, pause, resume', async () => {
+    const sandbox = await e2b.Sandbox.create({ timeoutMs: 60_000 })
+    try {
+      const again = await e2b.Sandbox.connect(sandbox.sandboxId)
+      await again.files.write('memory.txt', 'kept')
+      const before = (await sandbox.getInfo()).endAt
+      await e2b.Sandbox.connect(sandbox.sandboxId, { timeoutMs: 1_000 })
+      assert.deepEqual((await sandbox.getInfo()).endAt, new Date(Math.max(before, (await sandbox.getInfo()).endAt)))
+      const program = await sandbox.commands.run('i=0; while :; do i=$((i+1)); echo $i > count; sleep 0.02; done', { background: true, timeoutMs: 0 })
+      await until(async () => (await sandbox.files.exists('count')))
+      assert.equal(await sandbox.pause(), true)
+      assert.equal(await sandbox.pause(), false)
+      assert.equal((await sandbox.getInfo()).state, 'paused')
+      assert.equal(await sandbox.isRunning(), false)
+      await assert.rejects(sandbox.files.read('memory.txt'), TimeoutError)
+      await assert.rejects(program.wait())
+      assert.deepEqual(await sandbox.getMetrics(), [])
+      const paused = await everything(e2b.Sandbox.list({ query: { state: ['paused'] } }))
+      assert.ok(paused.some((s) => s.sandboxId === sandbox.sandboxId))
+      const resumed = await sandbox.connect({ timeoutMs: 90_000 })
+      assert.equal((await resumed.getInfo()).state, 'running')
+      assert.equal(await resumed.files.read('memory.txt'), 'kept')
+      const count = Number(await resumed.files.read('count'))
+      await until(async () => Number(await resumed.files.read('count')) > count)
+      assert.equal(await e2b.Sandbox.pause(sandbox.sandboxId), true)
+      await e2b.Sandbox.connect(sandbox.sandboxId)
+      assert.equal(await sandbox.isRunning(), true)
+      await assert.rejects(sandbox.pause({ keepMemory: false }), message(501))
+      await assert.rejects(sandbox.connect({ onResume: 'reboot' }), message(501))
+    } finally {
+      await sandbox.kill()
+    }
+    await assert.rejects(e2b.Sandbox.connect(sandbox.sandboxId), SandboxNotFoundError)
+    await assert.rejects(sandbox.pause(), SandboxNotFoundError)
+  })
+
+  test('what becomes of it at its end', async () => {
+    const [killed, paused, woken] = await Promise.all([
+      e2b.Sandbox.create({ timeoutMs: 1_000 }),
+      e2b.Sandbox.create({ timeoutMs: 1_000, lifecycle: { onTimeout: 'pause' } }),
+      e2b.Sandbox.create({ timeoutMs: 1_000, lifecycle: { onTimeout: 'pause', autoResume: true } }),
+    ])
+    assert.deepEqual((await woken.getInfo()).lifecycle, { onTimeout: 'pause', autoResume: true })
+    await until(async () => !(await killed.isRunning()))
+    await until(async () => (await paused.getInfo()).state === 'paused' && (await woken.getInfo()).state === 'paused')
+    await until(() => killed.getInfo().then(() => false, (err) => err instanceof SandboxNotFoundError))
+    assert.equal(await paused.isRunning(), false)
+    assert.equal(await woken.isRunning(), true)
+    assert.equal((await woken.commands.run('echo awake')).stdout, 'awake\n')
+    await Promise.all([paused.kill(), woken.kill()])
+  })
+
+  test('metrics', async () => {
+    const sandbox = await e2b.Sandbox.create()
+    try {
+      await sandbox.commands.run('head -c 3000000 /dev/zero > data')
+      const [m] = await sandbox.getMetrics()
+      assert.equal(m.cpuCount, 1)
+      assert.ok(m.cpuUsedPct >= 0 && m.cpuUsedPct <= 100, `${m.cpuUsedPct} %`)
+      assert.ok(m.memTotal > 0 && m.memUsed > 0 && m.memUsed <= m.memTotal, `${m.memUsed} of ${m.memTotal}`)
+      assert.ok(m.diskTotal > 0 && m.diskUsed >= 3_000_000 && m.diskUsed <= m.diskTotal, `${m.diskUsed} of ${m.diskTotal}`)
+      assert.ok(Math.abs(m.timestamp - Date.now()) < 60_000)
+      assert.deepEqual(await e2b.Sandbox.getMetrics(sandbox.sandboxId, { end: new Date(Date.now() - 3600_000) }), [])
+    } finally {
+      await sandbox.kill()
+    }
+  })
+
+  test('what cannot be had is refused', async () => {
+    const refused = [
+      { mcp: { exa: { apiKey: 'x' } } }, { volumeMounts: { '/mnt': 'v' } }, { iam: { tokens: { a: { audience: 'x', tokenType: 'JWT-SVID' } } } },
+      { network: { denyOut: ['8.8.8.8'] } }, { network: { maskRequestHost: 'x' } }, { network: { egressProxy: { address: 'x:1' } } },
+      { lifecycle: { onTimeout: { action: 'pause', keepMemory: false } } },
+    ]
+    for (const opts of refused) await assert.rejects(e2b.Sandbox.create(opts), message(501), JSON.stringify(opts))
+    await assert.rejects(e2b.Sandbox.create('no such/Template:x'), (err) => /^(400|404|501)/.test(err.message) || assert.fail(err))
+    await assert.rejects(e2b.Sandbox.create({ envs: { '1=2': 'x' } }), message(400))
+    const sandbox = await e2b.Sandbox.create()
+    try {
+      await assert.rejects(sandbox.fork(), message(501))
+      await assert.rejects(sandbox.createSnapshot(), message(501))
+      await assert.rejects(sandbox.listSnapshots().nextItems(), message(501))
+      await assert.rejects(e2b.Sandbox.deleteSnapshot('x'), message(501))
+      await assert.rejects(sandbox.updateNetwork({ allowInternetAccess: true }), message(501))
+      await assert.rejects(e2b.Volume.list(), message(501))
+      await assert.rejects(e2b.Secret.list().nextItems?.() ?? e2b.Secret.list(), message(501))
+      await assert.rejects(e2b.Template.exists('x'), message(501))
+      await assert.rejects(sandbox.files.write('x', 'x', { metadata: { a: 'b' } }), e2b.TemplateError)
+      await assert.rejects(sandbox.files.watchDir('.', () => {}, { includeEntry: true }), e2b.TemplateError)
+    } finally {
+      await sandbox.kill()
+    }
+  })
+
+  test('principals see nothing of each other', async () => {
+    const sandbox = await e2b.Sandbox.create({ metadata: { whose: 'mine' } })
+    const mallory = new E2B({ apiKey: other })
+    const id = sandbox.sandboxId
+    try {
+      assert.deepEqual((await everything(mallory.Sandbox.list())).filter((s) => s.sandboxId === id), [])
+      await assert.rejects(mallory.Sandbox.connect(id), SandboxNotFoundError)
+      await assert.rejects(mallory.Sandbox.getInfo(id), SandboxNotFoundError)
+      await assert.rejects(mallory.Sandbox.pause(id), SandboxNotFoundError)
+      await assert.rejects(mallory.Sandbox.setTimeout(id, 1000), SandboxNotFoundError)
+      await assert.rejects(mallory.Sandbox.getMetrics(id), SandboxNotFoundError)
+      assert.equal(await mallory.Sandbox.kill(id), false)
+      const own = await mallory.Sandbox.create()
+      const stolen = new Sandbox({ ...own.connectionConfig, sandboxId: id, envdVersion: '0.5.7', envdAccessToken: own.envdAccessToken, trafficAccessToken: own.trafficAccessToken })
+      await assert.rejects(stolen.files.read('/etc/hostname'), e2b.AuthenticationError)
+      await assert.rejects(stolen.commands.run('true'), e2b.AuthenticationError)
+      await assert.rejects(stolen.runCode('1'), message(401))
+      await assert.rejects(stolen.listCodeContexts(), message(401))
+      await own.kill()
+      await assert.rejects(e2b.Sandbox.create({ apiKey: 'e2b_' + '00'.repeat(20) }), e2b.AuthenticationError)
+      assert.equal(await sandbox.isRunning(), true)
+    } finally {
+      await sandbox.kill()
+    }
+  })
+})
+
+describe('in a sandbox', { concurrency: true, timeout: 60_000 }, () => {
+  let sandbox
+  before(async () => {
+    sandbox = await Sandbox.create({ envs: { FROM: 'sandbox', BOTH: 'sandbox' }, timeoutMs: 300_000 })
+  })
+  after(() => sandbox.kill())
+
+  test('commands', async () => {
+    const { commands } = sandbox
+    const home = (await commands.run('pwd')).stdout.trim()
+    assert.equal((await commands.run('echo ~')).stdout.trim(), home)
+    assert.equal((await commands.run('id -un', { user: 'root' })).exitCode, 0)
+    assert.equal((await commands.run('echo $FROM $BOTH $OWN', { envs: { OWN: 'own', BOTH: 'own' } })).stdout, 'sandbox own own\n')
+    assert.equal((await commands.run('pwd', { cwd: '/tmp' })).stdout, '/tmp\n')
+    const seen = { stdout: '', stderr: '' }
+    const both = await commands.run('echo out; echo err >&2', { onStdout: (d) => { seen.stdout += d }, onStderr: (d) => { seen.stderr += d } })
+    assert.deepEqual({ ...both }, { exitCode: 0, stdout: 'out\n', stderr: 'err\n', error: both.error })
+    assert.deepEqual(seen, { stdout: 'out\n', stderr: 'err\n' })
+    await assert.rejects(commands.run('echo before; exit 3'), (err) => err instanceof CommandExitError && err.exitCode === 3 && err.stdout === 'before\n')
+    await assert.rejects(commands.run('true', { cwd: '/no/such/directory' }), NotFoundError)
+    await assert.rejects(commands.run('true', { user: 'nobody-here' }), InvalidArgumentError)
+    await assert.rejects(commands.run('sleep 20', { timeoutMs: 300 }), TimeoutError)
+    await assert.rejects(commands.run('true', { timeoutMs: 24 * 3600_000 }), InvalidArgumentError)
+    const big = await commands.run('head -c 5000000 /dev/zero | tr "\\0" x')
+    assert.equal(big.stdout.length, 5_000_000)
+  })
+
+  test('commands in the background', async () => {
+    const { commands } = sandbox
+    const cat = await commands.run('cat; echo end', { background: true, stdin: true })
+    await commands.sendStdin(cat.pid, 'by the service\n')
+    await cat.sendStdin('by the handle\n')
+    await until(() => cat.stdout === 'by the service\nby the handle\n')
+    await commands.closeStdin(cat.pid)
+    assert.equal((await cat.wait()).stdout, 'by the service\nby the handle\nend\n')
+
+    const loop = await commands.run('echo begun; while :; do echo tick; sleep 0.05; done', { background: true, envs: { MARK: 'm' } })
+    const listed = (await commands.list()).find((p) => p.pid === loop.pid)
+    assert.equal(listed.cmd, '/bin/bash')
+    assert.deepEqual(listed.args.slice(0, 2), ['-l', '-c'])
+    assert.equal(listed.envs.MARK, 'm')
+    await loop.disconnect()
+    let ticks = ''
+    const again = await commands.connect(loop.pid, { onStdout: (d) => { ticks += d } })
+    await until(() => ticks.includes('tick'))
+    assert.equal(await commands.kill(loop.pid), true)
+    await assert.rejects(again.wait(), CommandExitError)
+    assert.equal(await commands.kill(loop.pid), false)
+    await assert.rejects(commands.connect(999_999), NotFoundError)
+
+    const killed = await commands.run('sleep 60', { background: true })
+    assert.equal(await killed.kill(), true)
+    await assert.rejects(killed.wait(), CommandExitError)
+  })
+
+  test('a process goes on without a client', async () => {
+    await sandbox.commands.run('(for i in 1 2 3 4 5 6 7 8; do echo $i >> ticks; sleep 0.05; done) > /dev/null 2>&1 &')
+    await until(async () => (await sandbox.files.exists('ticks')) && (await sandbox.files.read('ticks')).endsWith('8\n'))
+  })
+
+  test('terminals', async () => {
+    const { pty } = sandbox
+    let shown = ''
+    const onData = (d) => { shown += new TextDecoder().decode(d) }
+    const shell = await pty.create({ cols: 81, rows: 25, onData, envs: { PS1: '> ' }, cwd: '/tmp' })
+    await pty.sendInput(shell.pid, new TextEncoder().encode('stty size; pwd; echo $((6*7))-done\n'))
+    await until(() => shown.includes('42-done') && shown.includes('25 81') && shown.includes('/tmp'))
+    await pty.resize(shell.pid, { cols: 100, rows: 30 })
+    await pty.sendInput(shell.pid, new TextEncoder().encode('stty size\n'))
+    await until(() => shown.includes('30 100'))
+    await shell.disconnect()
+    let later = ''
+    const again = await pty.connect(shell.pid, { onData: (d) => { later += new TextDecoder().decode(d) } })
+    await pty.sendInput(shell.pid, new TextEncoder().encode('echo again-$((1+1))\n'))
+    await until(() => later.includes('again-2'))
+    assert.equal(await pty.kill(shell.pid), true)
+    await assert.rejects(again.wait(), CommandExitError)
+  })
+
+  test('files', async () => {
+    const { files } = sandbox
+    const dir = 'files-' + crypto.randomUUID()
+    const info = await files.write(`${dir}/a.txt`, 'text é')
+    assert.equal(info.name, 'a.txt')
+    assert.ok(info.path.endsWith(`/${dir}/a.txt`), info.path)
+    assert.equal(await files.read(`${dir}/a.txt`), 'text é')
+    assert.deepEqual(await files.read(`${dir}/a.txt`, { format: 'bytes' }), new TextEncoder().encode('text é'))
+    assert.equal(await (await files.read(`${dir}/a.txt`, { format: 'blob' })).text(), 'text é')
+    assert.equal(await new Response(await files.read(`${dir}/a.txt`, { format: 'stream' })).text(), 'text é')
+    assert.equal(await files.read(`${dir}/a.txt`, { gzip: true }), 'text é')
+    await files.write(`${dir}/empty`, '')
+    assert.equal(await files.read(`${dir}/empty`), '')
+
+    const bytes = crypto.getRandomValues(new Uint8Array(60_000))
+    await files.write(`${dir}/buffer`, bytes.buffer)
+    await files.write(`${dir}/blob`, new Blob([bytes]))
+    await files.write(`${dir}/stream`, new Blob([bytes]).stream())
+    await files.write(`${dir}/gzip`, new Blob([bytes]), { gzip: true })
+    await files.write(`${dir}/octets`, new Blob([bytes]), { useOctetStream: true })
+    for (const name of ['buffer', 'blob', 'stream', 'gzip', 'octets']) {
+      assert.deepEqual(await files.read(`${dir}/${name}`, { format: 'bytes' }), bytes, name)
+    }
+    const many = await files.write([{ path: `${dir}/m/1`, data: 'one' }, { path: `${dir}/m/2`, data: 'two' }])
+    assert.deepEqual(many.map((f) => f.name), ['1', '2'])
+    await files.writeFiles([{ path: `${dir}/m/3`, data: 'three' }, { path: `${dir}/m/4`, data: new Blob(['four']).stream() }])
+    assert.equal(await files.read(`${dir}/m/2`) + (await files.read(`${dir}/m/3`)) + (await files.read(`${dir}/m/4`)), 'twothreefour')
+    const large = new Uint8Array(20 << 20).fill(7)
+    await files.write(`${dir}/large`, new Blob([large]))
+    assert.equal((await files.getInfo(`${dir}/large`)).size, large.length)
+    assert.equal(Buffer.compare(await files.read(`${dir}/large`, { format: 'bytes' }), large), 0)
+
+    assert.equal(await files.makeDir(`${dir}/sub/deep`), true)
+    assert.equal(await files.makeDir(`${dir}/sub/deep`), false)
+    assert.deepEqual((await files.list(`${dir}/m`)).map((e) => e.name), ['1', '2', '3', '4'])
+    const deep = await files.list(dir, { depth: 2 })
+    assert.ok(deep.some((e) => e.path.endsWith('/sub/deep') && e.type === FileType.DIR))
+    await assert.rejects(files.list(dir, { depth: 0 }), InvalidArgumentError)
+    await assert.rejects(files.list(`${dir}/none`), FileNotFoundError)
+    const got = await files.getInfo(`${dir}/a.txt`)
+    assert.equal(got.type, FileType.FILE)
+    assert.equal(got.size, 7)
+    assert.equal(got.mode, 0o644)
+    assert.equal(got.permissions, '-rw-r--r--')
+    assert.ok(got.owner && got.group && Math.abs(got.modifiedTime - Date.now()) < 60_000)
+    await sandbox.commands.run(`ln -s a.txt ${dir}/link`)
+    assert.equal((await files.getInfo(`${dir}/link`)).symlinkTarget, 'a.txt')
+    assert.equal(await files.exists(`${dir}/a.txt`), true)
+    assert.equal((await files.rename(`${dir}/a.txt`, `${dir}/b.txt`)).name, 'b.txt')
+    assert.equal(await files.exists(`${dir}/a.txt`), false)
+    assert.equal(await files.read(`${dir}/b.txt`), 'text é')
+    await files.remove(`${dir}/b.txt`)
+    await assert.rejects(files.read(`${dir}/b.txt`), FileNotFoundError)
+    await assert.rejects(files.getInfo(`${dir}/b.txt`), FileNotFoundError)
+    await assert.rejects(files.remove(`${dir}/b.txt`), FileNotFoundError)
+    await assert.rejects(files.write(`${dir}/sub`, 'x'), InvalidArgumentError)
+    await files.remove(dir)
+    assert.equal(await files.exists(dir), false)
+  })
+
+  test('watching', async () => {
+    const { files } = sandbox
+    const dir = 'watched-' + crypto.randomUUID()
+    await files.makeDir(`${dir}/sub`)
+    const events = []
+    const exits = []
+    const handle = await files.watchDir(dir, (e) => { events.push(`${e.type} ${e.name}`) }, { onExit: (err) => { exits.push(err) } })
+    const below = []
+    const recursive = await files.watchDir(dir, (e) => { below.push(`${e.type} ${e.name}`) }, { recursive: true, timeoutMs: 0 })
+    await sandbox.commands.run(`cd ${dir} && echo x > f && chmod 600 f && mv f g && rm g && echo x > sub/h`)
+    await until(() => ['create f', 'write f', 'chmod f', 'rename f', 'create g', 'remove g'].every((e) => events.includes(e)))
+    await until(() => below.includes('create sub/h'))
+    assert.ok(!events.includes('create sub/h'))
+    await handle.stop()
+    await recursive.stop()
+    await until(() => exits.length === 1)
+    await assert.rejects(files.watchDir(`${dir}/none`, () => {}), FileNotFoundError)
+  })
+
+  test('signed addresses of files', async () => {
+    const { files } = sandbox
+    await files.write('signed.txt', 'signed')
+    const url = await sandbox.downloadUrl('signed.txt')
+    const answer = await fetch(url)
+    assert.equal(await answer.text(), 'signed')
+    assert.match(answer.headers.get('content-disposition'), /attachment/)
+    assert.equal(await (await fetch(await sandbox.downloadUrl('signed.txt', { useSignatureExpiration: 60, user: 'user' }))).text(), 'signed')
+    assert.equal((await fetch(await sandbox.downloadUrl('signed.txt', { useSignatureExpiration: -60 }))).status, 401)
+    assert.equal((await fetch(url.replace('signed.txt', 'other.txt'))).status, 401)
+    assert.equal((await fetch(url.replace(/signature=[^&]*/, 'signature=v1_x'))).status, 401)
+    assert.equal((await fetch(url, { method: 'POST', body: new FormData() })).status, 401)
+    const form = new FormData()
+    form.append('file', new Blob(['uploaded']), 'ignored')
+    assert.equal((await fetch(await sandbox.uploadUrl('up.txt', { useSignatureExpiration: 60 }), { method: 'POST', body: form })).status, 200)
+    assert.equal(await files.read('up.txt'), 'uploaded')
+    const named = new FormData()
+    named.append('file', new Blob(['named']), 'by-the-form.txt')
+    assert.equal((await fetch(await sandbox.uploadUrl(), { method: 'POST', body: named })).status, 200)
+    assert.equal(await files.read('by-the-form.txt'), 'named')
+  })
+
+  test('git', { skip: process.env.E2B_TEST_GIT === 'no' }, async () => {
+    const { git } = sandbox
+    const repo = '/tmp/repo-' + crypto.randomUUID()
+    await git.init(repo, { initialBranch: 'main' })
+    await git.configureUser('A', 'a@example.com', { scope: 'local', path: repo })
+    await sandbox.files.write(`${repo}/f`, 'x')
+    await git.add(repo)
+    await git.commit(repo, 'first')
+    assert.equal((await git.status(repo)).currentBranch, 'main')
+    await git.createBranch(repo, 'next')
+    assert.ok((await git.branches(repo)).branches.includes('next'))
+  })
+
+  describe('code', { skip: !python, concurrency: true }, () => {
+    test('results, output, errors', async () => {
+      const seen = []
+      const note = (kind) => (v) => { seen.push(kind); return v }
+      const execution = await sandbox.runCode('import sys\nprint("out")\nprint("err", file=sys.stderr)\nx = 20\nx + 22', {
+        onStdout: note('stdout'), onStderr: note('stderr'), onResult: note('result'), onError: note('error'),
+      })
+      assert.equal(execution.text, '42')
+      assert.equal(execution.results[0].isMainResult, true)
+      assert.deepEqual(execution.results[0].formats(), [])
+      assert.equal(execution.logs.stdout.join(''), 'out\n')
+      assert.equal(execution.logs.stderr.join(''), 'err\n')
+      assert.ok(execution.executionCount >= 1)
+      assert.deepEqual([...seen].sort(), ['result', 'stderr', 'stdout'])
+      assert.equal((await sandbox.runCode('x + 1')).text, '21')
+      const failed = await sandbox.runCode('1/0', { onError: note('error') })
+      assert.equal(failed.error.name, 'ZeroDivisionError')
+      assert.match(failed.error.traceback, /1\/0/)
+      assert.equal(seen.at(-1), 'error')
+      const html = await sandbox.runCode('class H:\n  def _repr_html_(self): return "<b>h</b>"\nH()')
+      assert.equal(html.results[0].html, '<b>h</b>')
+      assert.ok(html.results[0].formats().includes('html'))
+      assert.deepEqual(JSON.parse(JSON.stringify(html)).results[0].html, '<b>h</b>')
+      assert.equal((await sandbox.runCode('import os; (os.environ["FROM"], os.environ["OWN"])', { envs: { OWN: 'own' } })).text, "('sandbox', 'own')")
+      assert.equal((await sandbox.runCode('import os; os.getcwd() == os.path.expanduser("~")')).text, 'True')
+      await assert.rejects(sandbox.runCode('import time; time.sleep(30)', { timeoutMs: 300 }), TimeoutError)
+      assert.equal((await sandbox.runCode('x')).text, '20')
+    })
+
+    test('contexts', async () => {
+      const context = await sandbox.createCodeContext({ language: 'python', cwd: '/tmp' })
+      assert.equal(context.language, 'python')
+      assert.equal(context.cwd, '/tmp')
+      await sandbox.runCode('y = 1', { context })
+      assert.equal((await sandbox.runCode('import os; (y, os.getcwd())', { context })).text, "(1, '/tmp')")
+      assert.equal((await sandbox.runCode('y')).error.name, 'NameError')
+      assert.ok((await sandbox.listCodeContexts()).some((c) => c.id === context.id && c.cwd === '/tmp'))
+      await sandbox.restartCodeContext(context)
+      assert.equal((await sandbox.runCode('y', { context })).error.name, 'NameError')
+      await sandbox.removeCodeContext(context.id)
+      await assert.rejects(sandbox.runCode('1', { context }), NotFoundError)
+      await assert.rejects(sandbox.removeCodeContext(context), NotFoundError)
+      await assert.rejects(sandbox.createCodeContext({ language: 'cobol' }), message(400))
+      await assert.rejects(sandbox.runCode('1', { context, language: 'python' }), InvalidArgumentError)
+      assert.equal((await sandbox.runCode('echo $((6*7))', { language: 'bash' })).logs.stdout.join(''), '42\n')
+    })
+  })
+})
