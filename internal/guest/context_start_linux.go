@@ -154,7 +154,7 @@ func (k *interpreter) request(b []byte) error {
 // spawn starts the program and makes its descriptors.
 func (k *interpreter) spawn() error {
 	e, g, p := k.e, k.e.g, k.p
-	env := append(environment(p.account, p.config.Envs, false), markerName+"="+g.markers.of(p.id))
+	env := append(g.environment(p.account, p.config.Envs, false), markerName+"="+g.markers.of(p.id))
 	var file string
 	err := g.as(p.account, func() (err error) {
 		dir := e.cwd

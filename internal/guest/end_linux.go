@@ -1,7 +1,6 @@
 package guest
 
 import (
-	"bytes"
 	"os"
 	"strconv"
 	"strings"
@@ -45,7 +44,7 @@ func (g *Guest) describeEnd(p *process, failed bool, detail *guestapi.EndDetail)
 	}
 	text := p.out.text()
 	detail.DiskFull = detail.DiskFull || tellsAny(text, diskTexts)
-	detail.ProcessLimit = detail.ProcessLimit || tellsAny(text, forkTexts)
+	detail.ProcessLimit = detail.ProcessLimit || tellsAny(text, forkTexts) || g.sawRefusal()
 	detail.MemoryKill = tellsAny(text, memoryTexts) ||
 		p.child.status.Signaled() && p.child.status.Signal() == unix.SIGKILL && !detail.TimedOut && g.sawOOMKill()
 }
@@ -127,6 +126,16 @@ func (g *Guest) atProcessLimit(p *process) bool {
 	return n >= g.cfg.MaxProcesses-max(1, g.cfg.MaxProcesses/16)
 }
 
+// sawRefusal reports whether the kernel refused a fork because of the limit on
+// processes since it was asked last.
+func (g *Guest) sawRefusal() bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	before := g.refused
+	g.refused = readRefusals()
+	return g.refused > before
+}
+
 // sawOOMKill reports whether the kernel killed a process of the sandbox for
 // memory since it was asked last.
 func (g *Guest) sawOOMKill() bool {
@@ -135,19 +144,4 @@ func (g *Guest) sawOOMKill() bool {
 	before := g.oom
 	g.oom = readOOMKills()
 	return g.oom > before
-}
-
-// readOOMKills returns how many processes the kernel killed for memory, where
-// the sandbox can see its control group.
-func readOOMKills() int {
-	var buf [1024]byte
-	n := readSmall("/sys/fs/cgroup/memory.events", buf[:])
-	for line := range bytes.Lines(buf[:n]) {
-		if v, ok := bytes.CutPrefix(bytes.TrimSpace(line), []byte("oom_kill ")); ok {
-			if k, err := strconv.Atoi(string(v)); err == nil {
-				return k
-			}
-		}
-	}
-	return 0
 }

@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"os"
 	"os/signal"
+	"runtime"
 	"strings"
 	"sync"
 	"time"
@@ -27,6 +28,13 @@ type Config struct {
 	// WorkDir, if not empty, is where programs start and what they have for
 	// HOME, whoever they run as: for a guest that shares its file system.
 	WorkDir string
+	// Threads is how many threads to have from the beginning, for a guest that
+	// shares a limit on processes and threads with the user's programs.
+	Threads int
+	// Env are variables, as NAME=value, that every program has beside the
+	// guest's own: those of the image. The guest's come first for what names
+	// the user.
+	Env []string
 }
 
 const (
@@ -54,11 +62,14 @@ type Guest struct {
 	server   *http.Server
 	conns    *connQueue
 
-	// oomScore is what children have; empty if the guest has it, too.
-	oomScore string
+	// oomScore is what children have, ownScore what the guest has; both are
+	// empty if that is the same.
+	oomScore, ownScore string
 
-	mu  sync.Mutex
-	oom int // processes killed for memory, as last read; guarded by mu
+	mu sync.Mutex
+	// Processes killed for memory, and forks refused, as last read; guarded by
+	// mu.
+	oom, refused int
 }
 
 // New makes the process a guest: it adopts orphans from now on and reaps every
@@ -94,7 +105,8 @@ func New(cfg Config) (*Guest, error) {
 		return nil, err
 	}
 	g.protect()
-	g.oom = readOOMKills()
+	g.oom, g.refused = readOOMKills(), readRefusals()
+	g.readyThreads()
 	signal.Notify(g.sigs, unix.SIGCHLD)
 	go g.children.run(g.sigs)
 
@@ -130,6 +142,24 @@ func (g *Guest) limit() error {
 	return nil
 }
 
+// readyThreads makes the guest's threads, which then wait to be used. They never
+// end, so what the user's programs can use up is not the guest's.
+func (g *Guest) readyThreads() {
+	var up sync.WaitGroup
+	all := make(chan struct{})
+	for range g.cfg.Threads {
+		up.Add(1)
+		go func() {
+			runtime.LockOSThread() // a thread each, while all are held
+			defer runtime.UnlockOSThread()
+			up.Done()
+			<-all
+		}()
+	}
+	up.Wait()
+	close(all)
+}
+
 // protect makes the guest a bad victim: of a debugger, and of the kernel when
 // memory is short. Where it may not, the sandbox's own walls must do.
 func (g *Guest) protect() {
@@ -139,16 +169,25 @@ func (g *Guest) protect() {
 	}
 	var buf [16]byte
 	n := readSmall(oomScoreFile, buf[:])
-	if n > 0 && setOOMScore(ownOOMScore) == nil {
-		g.oomScore = strings.TrimSpace(string(buf[:n]))
+	if n == 0 {
+		return
+	}
+	was := strings.TrimSpace(string(buf[:n]))
+	switch {
+	case setOOMScore(ownOOMScore) == nil:
+		g.ownScore, g.oomScore = ownOOMScore, was
+	case os.Geteuid() == 0:
+		// It may not spare itself, but may offer others.
+		g.ownScore, g.oomScore = was, childOOMScore
 	}
 }
 
 // ownOOMScore makes the guest the last to be killed for memory, but not exempt:
 // what a bomb might fork at a bad moment must not be exempt either.
 const (
-	ownOOMScore  = "-999"
-	oomScoreFile = "/proc/self/oom_score_adj"
+	ownOOMScore   = "-999"
+	childOOMScore = "500"
+	oomScoreFile  = "/proc/self/oom_score_adj"
 )
 
 // setOOMScore sets how readily the kernel kills this process for memory.
@@ -168,6 +207,7 @@ func (g *Guest) handler() http.Handler {
 	})
 	mux.HandleFunc(guestapi.PathLimits, unary(g.limits))
 	mux.HandleFunc("GET "+guestapi.PathMetrics, plain(g.metrics))
+	mux.HandleFunc(guestapi.PathStreams, g.serveStream)
 	mux.HandleFunc(guestapi.ProcStart, server(g.start))
 	mux.HandleFunc(guestapi.ProcConnect, server(g.connect))
 	mux.HandleFunc(guestapi.ProcList, unary(g.list))

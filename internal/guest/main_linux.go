@@ -26,7 +26,12 @@ const DefaultSocket = "/run/glovebox/guest.sock"
 // Serve's flags: --socket PATH to listen at; --conn-fd N, a connected socket
 // to serve at once; --nproc N, the limit on processes; --own DIR,..., to give
 // these directories to the user; --self, to run everything as the guest's own
-// user. It ends at SIGTERM or SIGINT, with all that it started.
+// user; --stdio, to serve the standard input and output as a connection, and
+// --leased, to end when that does; --threads N, to have so many from the start;
+// --nofile N, to have no process open more files, nor dump core;
+// --image-env, to give programs the guest's own environment; --no-setid, to have
+// no file get the bits that make a program run as its owner. It ends at SIGTERM
+// or SIGINT, with all that it started.
 func Main(args []string) int {
 	command := "serve"
 	if len(args) > 0 && len(args[0]) > 0 && args[0][0] != '-' {
@@ -69,8 +74,27 @@ func serve(args []string) error {
 	fs.IntVar(&cfg.MaxProcesses, "nproc", 0, "limit on processes and threads")
 	own := fs.String("own", "", "directories to make and give to the user, separated by commas")
 	fs.BoolVar(&cfg.AsSelf, "self", false, "run everything as the guest's own user")
+	stdio := fs.Bool("stdio", false, "serve the standard input and output as a connection")
+	leased := fs.Bool("leased", false, "end when the standard input does")
+	fs.IntVar(&cfg.Threads, "threads", 0, "threads to have from the start")
+	openFiles := fs.Uint64("nofile", 0, "limit on the open files of each process")
+	noSetID := fs.Bool("no-setid", false, "let no file get the bits that make a program run as its owner")
+	imageEnv := fs.Bool("image-env", false, "give programs the guest's own environment")
 	if err := fs.Parse(args); err != nil {
 		return err
+	}
+	if *openFiles > 0 {
+		if err := limitFiles(*openFiles); err != nil {
+			return err
+		}
+	}
+	if *noSetID {
+		if err := refuseSetID(); err != nil {
+			return err
+		}
+	}
+	if *imageEnv {
+		cfg.Env = os.Environ()
 	}
 	if fs.NArg() > 0 {
 		return fmt.Errorf("unexpected argument %q", fs.Arg(0))
@@ -86,6 +110,16 @@ func serve(args []string) error {
 	if err != nil {
 		return err
 	}
+	var owner *stdioConn
+	var ended <-chan struct{} // nil, which never is
+	if *stdio {
+		if owner, err = takeStdio(); err != nil {
+			return err
+		}
+	}
+	if *leased && owner != nil {
+		ended = owner.ended
+	}
 	g, err := New(cfg)
 	if err != nil {
 		return err
@@ -95,15 +129,35 @@ func serve(args []string) error {
 			return err
 		}
 	}
+	if owner != nil {
+		g.ServeConn(owner)
+	}
 	done := make(chan error, 1)
 	go func() { done <- g.Serve(l) }()
 	select {
+	case <-ended:
+		l.Close()
+		return g.Close()
 	case <-stop:
 		l.Close()
 		return g.Close()
 	case err := <-done:
 		return errors.Join(err, g.Close())
 	}
+}
+
+// limitFiles bounds the open files of this process and all that it starts, and
+// lets none of them dump core. A stricter limit stays.
+func limitFiles(n uint64) error {
+	var was unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &was); err != nil {
+		return os.NewSyscallError("getrlimit", err)
+	}
+	n = min(n, was.Max)
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: n, Max: n}); err != nil {
+		return os.NewSyscallError("setrlimit", err)
+	}
+	return os.NewSyscallError("setrlimit", unix.Setrlimit(unix.RLIMIT_CORE, &unix.Rlimit{}))
 }
 
 // closeOnExec makes every descriptor but 0, 1 and 2 be closed on exec.

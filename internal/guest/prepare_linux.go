@@ -7,6 +7,7 @@ import (
 	"net"
 	"net/http"
 	"os"
+	"strconv"
 	"strings"
 
 	"golang.org/x/sys/unix"
@@ -60,11 +61,31 @@ func readLimits() (*guestapi.Limits, error) {
 		Processes: int64(min(nproc.Max, 1<<62)),
 	}
 	for line := range strings.Lines(string(status)) {
-		// What a program keeps that is executed as another user.
-		if value, ok := strings.CutPrefix(line, "CapInh:"); ok {
-			l.Capabilities = strings.TrimSpace(value)
+		name, value, _ := strings.Cut(line, ":")
+		value = strings.TrimSpace(value)
+		switch name {
+		case "CapInh": // what a program keeps that is executed as another user
+			l.Capabilities = value
+		case "CapBnd":
+			l.Bounding = value
+		case "Seccomp":
+			l.Seccomp, _ = strconv.Atoi(value)
+		case "Threads":
+			l.Group.GuestThreads, _ = strconv.ParseInt(value, 10, 64)
 		}
 	}
+	if l.Mounts, err = readMounts(); err != nil {
+		return nil, err
+	}
+	readGroup(&l.Group)
+	var files unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &files); err != nil {
+		return nil, fmt.Errorf("getrlimit: %w", err)
+	}
+	l.OpenFiles = int64(min(files.Max, 1<<62))
+	// The whole range mapped to itself is no namespace.
+	uids, err := os.ReadFile("/proc/self/uid_map")
+	l.UserNamespace = err == nil && strings.Join(strings.Fields(string(uids)), " ") != "0 0 4294967295"
 	// Not every kernel shows it in the status.
 	noNewPrivs, err := unix.PrctlRetInt(unix.PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0)
 	if err != nil {

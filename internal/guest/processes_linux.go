@@ -76,7 +76,7 @@ func (g *Guest) launch(in *guestapi.StartRequest, user string, timeout time.Dura
 		out:     newOutput(in.Keep, &g.procs.held),
 		expired: make(chan struct{}),
 	}
-	env := environment(acct, cfg.Envs, in.PTY != nil)
+	env := g.environment(acct, cfg.Envs, in.PTY != nil)
 	env = append(env, markerName+"="+g.markers.of(id))
 	if err := g.spawn(p, in, env); err != nil {
 		g.procs.release(in.Tag)
@@ -113,17 +113,22 @@ func checkConfig(cfg *guestapi.ProcessConfig) error {
 	return nil
 }
 
+// ownVariables are those that an engine adds to an image's for its own ends.
+var ownVariables = map[string]bool{"HOSTNAME": true, "TERM": true, "container": true}
+
 // environment returns what a process of a starts with: nothing of the guest's
-// own environment.
-func environment(a *account, extra map[string]string, terminal bool) []string {
+// own environment, unless the guest was told that it is the image's.
+func (g *Guest) environment(a *account, extra map[string]string, terminal bool) []string {
 	env := map[string]string{
-		"PATH":    defaultPath,
-		"HOME":    a.home,
-		"USER":    a.name,
-		"LOGNAME": a.name,
-		"SHELL":   a.shell,
-		"LANG":    "C.UTF-8",
+		"PATH": defaultPath,
+		"LANG": "C.UTF-8",
 	}
+	for _, entry := range g.cfg.Env {
+		if k, v, ok := strings.Cut(entry, "="); ok && k != "" && !ownVariables[k] {
+			env[k] = v
+		}
+	}
+	env["HOME"], env["USER"], env["LOGNAME"], env["SHELL"] = a.home, a.name, a.name, a.shell
 	if terminal {
 		env["TERM"] = "xterm-256color"
 	}
@@ -206,7 +211,7 @@ func (g *Guest) beforeFork() {
 
 func (g *Guest) afterFork() {
 	if g.oomScore != "" {
-		_ = setOOMScore(ownOOMScore) // it was allowed before
+		_ = setOOMScore(g.ownScore) // it was allowed before
 	}
 }
 

@@ -51,7 +51,13 @@ func (g *Guest) newWatch(r *http.Request, in *guestapi.WatchDirRequest) (*watch,
 	if err := g.watches.reserve(); err != nil {
 		return nil, "", err
 	}
-	fd, err := unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
+	// As the user: where the box shares the machine's users, root has all the
+	// machine's services among its instances.
+	fd := -1
+	err = g.as(a, func() (err error) {
+		fd, err = unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
+		return err
+	})
 	if err != nil {
 		g.watches.release()
 		if err == unix.EMFILE {

@@ -19,6 +19,41 @@ type Limits struct {
 	Capabilities string `json:"capabilities"`
 	// Interfaces are the network's.
 	Interfaces []string `json:"interfaces"`
+	// Seccomp is the mode of system call filtering: 2 is a filter. Bounding,
+	// in hexadecimal, are the capabilities that any program can ever have.
+	Seccomp  int    `json:"seccomp"`
+	Bounding string `json:"bounding"`
+	// UserNamespace says that the box's users are not the machine's.
+	UserNamespace bool `json:"userNamespace"`
+	// OpenFiles is the limit on open files of each process.
+	OpenFiles int64 `json:"openFiles"`
+	// Mounts are the file systems that are mounted.
+	Mounts []Mount `json:"mounts,omitempty"`
+	// Group is what the box's control group says, where the box can see it.
+	Group Group `json:"group"`
+}
+
+// A Mount is a file system that is mounted in a box.
+type Mount struct {
+	Path     string `json:"path"`
+	Type     string `json:"type"`
+	Device   string `json:"device"` // of the kernel; what is mounted twice has the same
+	ReadOnly bool   `json:"readOnly"`
+	Bytes    int64  `json:"bytes"` // its size
+}
+
+// A Group is what a control group says of its limits; zero is no limit, or
+// nothing known.
+type Group struct {
+	CPUs        float64 `json:"cpus"`
+	MemoryBytes int64   `json:"memoryBytes"`
+	SwapBytes   int64   `json:"swapBytes"` // -1 is no limit
+	Processes   int64   `json:"processes"` // and threads
+	// GuestThreads are the guest's own threads, which count among Processes.
+	GuestThreads int64 `json:"guestThreads"`
+	// MemoryKills and ProcessRefusals count what the limits led to.
+	MemoryKills     int `json:"memoryKills"`
+	ProcessRefusals int `json:"processRefusals"`
 }
 
 // Limits asks the guest for the limits it lives under.

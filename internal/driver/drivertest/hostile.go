@@ -227,6 +227,11 @@ func (a *attack) wantStopped(t *testing.T) {
 		t.Errorf("a program held much more than the memory limit: %v", a.r)
 	}
 	in := a.incidents(t)
+	// A kernel may give few descriptors so little room that no harm comes of
+	// all of them.
+	if strings.Contains(a.r.Stderr, "Too many open files") {
+		return
+	}
 	if d := a.r.Detail(); !d.MemoryKill && !d.DiskFull && in.MemoryKills == 0 {
 		t.Errorf("nothing says what stopped it: want EndDetail.DiskFull or MemoryKill, or Incidents.MemoryKills; got %v, %+v", a.r, in)
 	}
