@@ -20,6 +20,7 @@ var table = []row{
 	{"driver", "sandbox"},
 	{"driver/drivertest", "driver, guestapi, sandbox"},
 	{"driver/fake", "driver, guest, sandbox"},
+	{"driver/docker", "driver, guestapi, sandbox"},
 	{"driver/gvisor", "driver, driver/gvisor/early, guestapi, image, network, sandbox"},
 	{"driver/gvisor/early", "nothing"},
 	{"image", "image/erofs, sandbox"},
@@ -51,11 +52,15 @@ var table = []row{
 // A module is met in one place, so that it can be replaced in one place.
 var outside = map[string][]string{
 	"aead.dev/minisign":                      {"update"},
+	"github.com/containerd/errdefs":          {"driver/docker"}, // the engine's client sorts its errors by it
 	"github.com/coreos/go-oidc/v3":           {"auth"},
 	"github.com/erofs/go-erofs":              {"tests"}, // a reader of what image/erofs writes
+	"github.com/distribution/reference":      {"driver/docker"},
 	"github.com/google/go-cmp":               {"tests"},
 	"github.com/google/go-containerregistry": {"image"},
 	"github.com/klauspost/compress":          {"image"},
+	"github.com/moby/moby/api":               {"driver/docker"},
+	"github.com/moby/moby/client":            {"driver/docker"},
 	"github.com/modelcontextprotocol/go-sdk": {"mcpserver"},
 	"github.com/opencontainers/runtime-spec": {"driver/gvisor"},
 	"github.com/pelletier/go-toml/v2":        {"clientconfig"},

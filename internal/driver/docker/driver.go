@@ -1,0 +1,287 @@
+package docker
+
+import (
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/moby/moby/client"
+
+	"github.com/glovebox-dev/glovebox/internal/driver"
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
+)
+
+// The engines that this package knows.
+const (
+	Docker = "docker"
+	Podman = "podman"
+)
+
+// Options configure a Driver.
+type Options struct {
+	// Engine is [Docker] or [Podman]: where it is looked for, and what it is
+	// called.
+	Engine string
+	// Host is the engine's address, like unix:///var/run/docker.sock; empty
+	// looks where each engine's own tools look.
+	Host string
+	// Runtime is the OCI runtime to ask the engine for: runsc, say. Empty is
+	// the engine's default.
+	Runtime string
+	// StateDir tells boxes of this driver from those of others that use the
+	// same engine. It gets a file in a directory "docker" or "podman".
+	StateDir string
+	// Guest is the path of the guest's program for Linux, static.
+	Guest string
+	// Inside is a directory that the engine has at the path Outside, for a
+	// process that is itself in a container: workspaces below the one are
+	// mounted from below the other. Outside is empty where paths are the same.
+	Inside, Outside string
+	// Log receives what goes wrong in the background; nil discards it.
+	Log *slog.Logger
+	// Getenv is os.Getenv, or a test's.
+	Getenv func(string) string
+}
+
+// A Driver makes boxes by an engine. Its methods are safe for concurrent use.
+type Driver struct {
+	opts Options
+
+	mu      sync.Mutex
+	state   string // identifies the state directory to the engine; see stateID
+	engine  *engine
+	boxes   map[*box]bool // that hold connections
+	closed  bool
+	pulls   map[string]*pull
+	volumes map[string]bool // of the guest, by name, that are known to be filled
+}
+
+var _ driver.Driver = (*Driver)(nil)
+
+// New returns a driver. It does no work yet; Probe tells whether it can.
+func New(opts Options) (*Driver, error) {
+	if opts.Engine != Docker && opts.Engine != Podman {
+		return nil, sandbox.Errorf(sandbox.Invalid, "there is no engine %q", opts.Engine)
+	}
+	if !filepath.IsAbs(opts.StateDir) {
+		return nil, sandbox.Errorf(sandbox.Invalid, "state directory %q is not absolute", opts.StateDir)
+	}
+	if opts.Log == nil {
+		opts.Log = slog.New(slog.DiscardHandler)
+	}
+	if opts.Getenv == nil {
+		opts.Getenv = os.Getenv
+	}
+	return &Driver{
+		opts:    opts,
+		boxes:   make(map[*box]bool),
+		pulls:   make(map[string]*pull),
+		volumes: make(map[string]bool),
+	}, nil
+}
+
+// Info implements [driver.Driver]. A box of this driver is not paused: one in
+// which nothing runs costs no CPU, and to freeze and thaw a container takes
+// these engines longer than a run.
+func (d *Driver) Info() driver.Info {
+	return driver.Info{
+		Name:     d.opts.Engine,
+		Isolates: true,
+		Features: driver.Features{Incidents: true, Detach: true, Workspace: true},
+	}
+}
+
+// Probe implements [driver.Driver].
+func (d *Driver) Probe(ctx context.Context) error {
+	e, err := d.connect(ctx)
+	if err != nil {
+		return err
+	}
+	_, err = e.guestProgram(d.opts.Guest)
+	return err
+}
+
+// connect returns the engine, found when it is first needed.
+func (d *Driver) connect(ctx context.Context) (*engine, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.closed {
+		return nil, sandbox.Errorf(sandbox.Conflict, "driver is closed")
+	}
+	if d.engine != nil {
+		return d.engine, nil
+	}
+	e, err := findEngine(ctx, &d.opts)
+	if err != nil {
+		return nil, err
+	}
+	d.engine = e
+	return e, nil
+}
+
+// Labels of what is ours on an engine.
+const (
+	labelState   = "glovebox.state"   // whose it is; see stateID
+	labelSandbox = "glovebox.sandbox" // the sandbox's identifier
+	labelSpec    = "glovebox.spec"    // the spec, as JSON; it has no secrets
+	labelOwner   = "glovebox.owner"   // the process that made it, for people
+	labelLease   = "glovebox.lease"   // "owner": it ends with that; "server": it does not
+	labelRole    = "glovebox.role"    // of what is no box
+)
+
+// stateID returns what distinguishes the boxes of this state directory on an
+// engine that others use, too, from other machines perhaps.
+func (d *Driver) stateID() (string, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.state != "" {
+		return d.state, nil
+	}
+	dir := filepath.Join(d.opts.StateDir, d.opts.Engine)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return "", err
+	}
+	path := filepath.Join(dir, "id")
+	text, err := os.ReadFile(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		text, err = writeOnce(path, strings.ToLower(rand.Text()))
+	}
+	if err != nil {
+		return "", fmt.Errorf("read identity of the state directory: %w", err)
+	}
+	id := strings.TrimSpace(string(text))
+	if len(id) < 26 || strings.Trim(id, "abcdefghijklmnopqrstuvwxyz234567") != "" {
+		return "", sandbox.Errorf(sandbox.Internal, "%s does not hold an identity", path)
+	}
+	d.state = id
+	return id, nil
+}
+
+// writeOnce writes a file that may appear meanwhile, and returns what it holds.
+func writeOnce(path, content string) ([]byte, error) {
+	tmp, err := os.CreateTemp(filepath.Dir(path), ".new-*")
+	if err != nil {
+		return nil, err
+	}
+	defer os.Remove(tmp.Name())
+	_, err = tmp.WriteString(content)
+	if err = errors.Join(err, tmp.Close()); err != nil {
+		return nil, err
+	}
+	// A link, unlike a rename, does not replace what another process made.
+	if err := os.Link(tmp.Name(), path); err != nil && !errors.Is(err, fs.ErrExist) {
+		return nil, err
+	}
+	return os.ReadFile(path)
+}
+
+// ours returns what selects everything of this state directory.
+func (d *Driver) ours() (client.Filters, error) {
+	id, err := d.stateID()
+	if err != nil {
+		return nil, err
+	}
+	return make(client.Filters).Add("label", labelState+"="+id), nil
+}
+
+// Attach implements [driver.Driver].
+func (d *Driver) Attach(ctx context.Context, ref string) (driver.Box, error) {
+	b, err := d.attach(ctx, ref)
+	if err != nil {
+		return nil, sandbox.Wrap(err, "attach to box", "")
+	}
+	return b, nil
+}
+
+func (d *Driver) attach(ctx context.Context, ref string) (*box, error) {
+	e, err := d.connect(ctx)
+	if err != nil {
+		return nil, err
+	}
+	c, err := d.inspect(ctx, e, ref)
+	if err != nil {
+		return nil, err
+	}
+	if c.State == nil || !c.State.Running {
+		return nil, driver.ErrGone
+	}
+	spec, err := decodeSpec(c.Config.Labels[labelSpec])
+	if err != nil {
+		return nil, err
+	}
+	return d.newBox(e, spec), nil
+}
+
+// List implements [driver.Driver].
+func (d *Driver) List(ctx context.Context) ([]string, error) {
+	e, err := d.connect(ctx)
+	if err != nil {
+		return nil, sandbox.Wrap(err, "list boxes", "")
+	}
+	filters, err := d.ours()
+	if err != nil {
+		return nil, sandbox.Wrap(err, "list boxes", "")
+	}
+	list, err := e.ContainerList(ctx, client.ContainerListOptions{All: true, Filters: filters})
+	if err != nil {
+		return nil, sandbox.Wrap(e.explain(err), "list boxes", "")
+	}
+	var refs []string
+	for _, c := range list.Items {
+		if ref := c.Labels[labelSandbox]; sandbox.ValidID(ref) {
+			refs = append(refs, ref)
+		}
+	}
+	slices.Sort(refs)
+	return refs, nil
+}
+
+// Discard implements [driver.Driver].
+func (d *Driver) Discard(ctx context.Context, ref string) error {
+	e, err := d.connect(ctx)
+	if err == nil {
+		_, err = d.inspect(ctx, e, ref)
+	}
+	if err == nil {
+		err = e.remove(ctx, ref)
+	}
+	if driver.IsGone(err) {
+		return nil
+	}
+	return sandbox.Wrap(err, "discard box", "")
+}
+
+// Close implements [driver.Driver]: attached boxes end.
+func (d *Driver) Close() error {
+	d.mu.Lock()
+	d.closed = true
+	boxes, e := slices.Collect(maps.Keys(d.boxes)), d.engine
+	d.engine = nil
+	d.mu.Unlock()
+	for _, b := range boxes {
+		b.release()
+	}
+	if e == nil {
+		return nil
+	}
+	return e.Close()
+}
+
+// callTime bounds one call to the engine that ends by itself.
+const callTime = time.Minute
+
+// steady returns a context for a call that is not given up when ctx ends: the
+// engine would go on with it, and what it then made would be nobody's.
+func steady(ctx context.Context) (context.Context, context.CancelFunc) {
+	return context.WithTimeout(context.WithoutCancel(ctx), callTime)
+}

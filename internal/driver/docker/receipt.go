@@ -1,0 +1,181 @@
+package docker
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/glovebox-dev/glovebox/internal/guestapi"
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
+)
+
+// receiptOf makes a receipt of what the kernel says inside the box.
+func (b *box) receiptOf(in *guestapi.Limits) sandbox.Receipt {
+	l := b.kept.Spec.Limits
+	return sandbox.Receipt{
+		cpuControl(l.CPUs, in.Group.CPUs),
+		{
+			Name:      sandbox.ControlMemory,
+			Asked:     sandbox.FormatBytes(l.MemoryBytes),
+			Value:     memoryValue(in.Group),
+			Mechanism: "control group, read inside",
+			Enforced:  in.Group.MemoryBytes > 0 && in.Group.MemoryBytes <= l.MemoryBytes,
+		},
+		processControl(l.Processes, in.Group),
+		b.diskControl(in.Mounts),
+		{
+			Name:      sandbox.ControlNetwork,
+			Asked:     string(b.kept.Spec.Network),
+			Value:     "interfaces inside: " + strings.Join(in.Interfaces, " "),
+			Mechanism: "a network namespace with no device",
+			Enforced:  len(in.Interfaces) == 0 || slices.Equal(in.Interfaces, []string{"lo"}),
+		},
+		{
+			Name:      sandbox.ControlUser,
+			Asked:     sandbox.User,
+			Value:     userValue(in.UserNamespace),
+			Mechanism: fmt.Sprintf("the guest runs programs as uid %d", sandbox.UserUID),
+			Enforced:  true,
+		},
+		{
+			Name:      sandbox.ControlCapabilities,
+			Asked:     "none",
+			Value:     "user programs " + in.Capabilities + "; bounding set " + in.Bounding,
+			Mechanism: "no_new_privs, capability bounding set",
+			Enforced:  in.NoNewPrivs && isZero(in.Capabilities) && few(in.Bounding),
+		},
+		{
+			Name:      sandbox.ControlSeccomp,
+			Asked:     "filter",
+			Value:     map[int]string{0: "none", 1: "strict", 2: "filter"}[in.Seccomp],
+			Mechanism: "the engine's seccomp profile",
+			Enforced:  in.Seccomp == 2,
+		},
+		b.rootControl(in.Mounts),
+	}
+}
+
+func cpuControl(asked, got float64) sandbox.Control {
+	c := sandbox.Control{
+		Name:      sandbox.ControlCPU,
+		Asked:     strconv.FormatFloat(asked, 'g', -1, 64),
+		Mechanism: "control group, read inside",
+	}
+	if got > 0 {
+		c.Value = strconv.FormatFloat(got, 'g', -1, 64)
+		c.Enforced = got <= asked+1e-4 // engines count in whole microseconds
+	}
+	return c
+}
+
+func memoryValue(g guestapi.Group) string {
+	switch {
+	case g.MemoryBytes == 0:
+		return ""
+	case g.SwapBytes == 0:
+		return sandbox.FormatBytes(g.MemoryBytes) + ", no swap"
+	case g.SwapBytes < 0:
+		return sandbox.FormatBytes(g.MemoryBytes) + ", the engine does not limit swap"
+	}
+	return sandbox.FormatBytes(g.MemoryBytes) + ", and swap " + sandbox.FormatBytes(g.SwapBytes)
+}
+
+// processControl is about what is left for programs: the guest's threads, which
+// do not end, count as well.
+func processControl(asked int, g guestapi.Group) sandbox.Control {
+	c := sandbox.Control{
+		Name:      sandbox.ControlProcesses,
+		Asked:     strconv.Itoa(asked),
+		Mechanism: "control group, read inside",
+	}
+	if g.Processes > 0 {
+		c.Value = fmt.Sprintf("%d with %d threads of the guest", g.Processes, guestThreads)
+		c.Enforced = g.GuestThreads >= guestThreads && g.Processes-guestThreads <= int64(asked)
+	}
+	return c
+}
+
+// scratch are file systems of the engine's own that hold no more than a few
+// names, or count as memory by a limit of their own.
+var scratch = map[string]bool{"/dev": true, "/dev/shm": true, "/dev/pts": true, "/dev/mqueue": true, "/run": true}
+
+// kernelTypes are file systems that store nothing.
+var kernelTypes = map[string]bool{"proc": true, "sysfs": true, "cgroup": true, "cgroup2": true, "devpts": true, "mqueue": true}
+
+// diskControl adds up whatever can be written.
+func (b *box) diskControl(mounts []guestapi.Mount) sandbox.Control {
+	asked := b.kept.Spec.Limits.DiskBytes
+	c := sandbox.Control{Name: sandbox.ControlDisk, Asked: sandbox.FormatBytes(asked)}
+	var sum int64
+	seen := map[string]bool{}
+	known := false
+	for _, m := range mounts {
+		if m.Path == "/" {
+			known = true
+		}
+		if m.Path == sandbox.WorkDir && b.kept.Spec.Workspace != "" {
+			continue // it is the caller's, and bounded by the engine's quota for workspaces
+		}
+		if m.ReadOnly || scratch[m.Path] || kernelTypes[m.Type] || seen[m.Device] || strings.HasPrefix(m.Path, "/proc/") || strings.HasPrefix(m.Path, "/sys/") {
+			continue
+		}
+		if m.Type == "tmpfs" && strings.HasPrefix(m.Path, "/dev/") {
+			continue // a device that the engine put there
+		}
+		seen[m.Device] = true
+		sum += m.Bytes
+	}
+	c.Value = sandbox.FormatBytes(sum)
+	switch b.kept.Disk {
+	case diskMemory:
+		c.Mechanism = "read-only root; file systems in memory, which count as memory, too"
+		c.Enforced = known && sum > 0 && sum <= asked
+	case diskQuota:
+		c.Mechanism = "the engine's quota for the container's layer"
+		c.Enforced = known && sum > 0 && sum <= asked
+	default:
+		c.Mechanism = "none: the container's layer is on the engine's disk"
+	}
+	return c
+}
+
+func (b *box) rootControl(mounts []guestapi.Mount) sandbox.Control {
+	c := sandbox.Control{
+		Name:      sandbox.ControlRootFS,
+		Asked:     "read-only image, private writable layer",
+		Mechanism: "mount namespace",
+	}
+	i := slices.IndexFunc(mounts, func(m guestapi.Mount) bool { return m.Path == "/" })
+	if i < 0 {
+		return c
+	}
+	c.Value, c.Enforced = "a layer of its own over the image", b.kept.Disk != diskMemory
+	if mounts[i].ReadOnly {
+		c.Value, c.Enforced = "read-only", true
+	}
+	return c
+}
+
+func userValue(namespace bool) string {
+	if namespace {
+		return "in a user namespace: root inside is nobody outside"
+	}
+	return "the engine uses no user namespace: root inside is root outside, without its capabilities"
+}
+
+func isZero(hex string) bool { return hex != "" && strings.Trim(hex, "0") == "" }
+
+// few reports whether a set of capabilities has none but those that the guest
+// was given.
+func few(hex string) bool {
+	set, err := strconv.ParseUint(hex, 16, 64)
+	if err != nil {
+		return false
+	}
+	bits := map[string]uint{"CHOWN": 0, "DAC_OVERRIDE": 1, "FOWNER": 3, "KILL": 5, "SETGID": 6, "SETUID": 7}
+	for _, name := range capabilities {
+		set &^= 1 << bits[name]
+	}
+	return set == 0
+}
