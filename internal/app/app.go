@@ -10,7 +10,6 @@ package app
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"sync"
 	"time"
@@ -78,13 +77,9 @@ func Open(ctx context.Context, opts Options) (_ *System, err error) {
 	if err != nil {
 		return nil, err
 	}
-	name, maker, err := opts.maker(c.Driver)
+	s.driver, err = opts.makeDriver(ctx, DriverOptions{StateDir: c.StateDir, Guest: guest, Images: c.Images, Docker: c.Docker, Log: s.log})
 	if err != nil {
 		return nil, err
-	}
-	s.driver, err = maker(DriverOptions{StateDir: c.StateDir, Guest: guest, Images: c.Images, Log: s.log})
-	if err != nil {
-		return nil, fmt.Errorf("make driver %s: %w", name, err)
 	}
 	s.store, err = store.Open(ctx, store.Options{Dir: c.StateDir})
 	if err != nil {

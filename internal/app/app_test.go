@@ -82,7 +82,7 @@ func TestTestDriversAreNotInTheProgram(t *testing.T) {
 			t.Error("the program has the fake driver")
 		}
 	}
-	if _, _, err := (Options{}).maker("fake"); err == nil {
+	if _, _, err := (Options{}).candidates("fake"); err == nil {
 		t.Error("the fake driver can be chosen without a test")
 	}
 }

@@ -8,6 +8,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/glovebox-dev/glovebox/internal/config"
+	"github.com/glovebox-dev/glovebox/internal/driver/docker"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
@@ -41,12 +43,58 @@ func Works(checks []Check) bool {
 // state directory.
 func Doctor(ctx context.Context, opts Options) []Check {
 	checks := []Check{checkStateDir(opts.Config.StateDir)}
-	name, _, err := opts.maker(opts.Config.Driver)
+	names, _, err := opts.candidates(opts.Config.Driver)
 	if err != nil {
 		return append(checks, failed("driver", err))
 	}
-	checks = append(checks, driverChecks(name)...)
+	for _, name := range names {
+		var of []Check
+		switch {
+		case slices.Contains(embedded(), name):
+			of = embeddedChecks()
+		case name == docker.Docker || name == docker.Podman:
+			of = engineChecks(ctx, name, opts.Config)
+		}
+		checks = append(checks, of...)
+		if len(names) > 1 && len(of) > 0 && Works(of) {
+			break // the first that works is used
+		}
+	}
+	if len(names) > 1 {
+		checks = softened(checks)
+	}
 	return append(checks, try(ctx, opts)...)
+}
+
+// softened returns the checks of several drivers, of which one suffices: what
+// keeps one of them from working is no failure. Whether one does, the sandbox
+// tells that is tried.
+func softened(checks []Check) []Check {
+	for i := range checks {
+		if checks[i].Status == CheckFailed {
+			checks[i].Status = CheckWarning
+		}
+	}
+	return checks
+}
+
+// engineChecks are what is found of an engine.
+func engineChecks(ctx context.Context, name string, c config.Config) []Check {
+	var checks []Check
+	found := docker.Doctor(ctx, docker.Options{Engine: name, Host: c.Docker.Host, Runtime: c.Docker.Runtime})
+	for _, f := range found {
+		status := CheckOK
+		switch {
+		case f.Fatal:
+			status = CheckFailed
+		case !f.OK:
+			status = CheckWarning
+		case f.Note:
+			status = CheckNote
+		}
+		checks = append(checks, Check{Name: f.Name, Status: status, Detail: f.Detail, Fix: f.Fix})
+	}
+	return checks
 }
 
 func failed(name string, err error) Check {

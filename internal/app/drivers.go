@@ -1,6 +1,9 @@
 package app
 
 import (
+	"context"
+	"errors"
+	"fmt"
 	"log/slog"
 	"maps"
 	"slices"
@@ -8,6 +11,7 @@ import (
 
 	"github.com/glovebox-dev/glovebox/internal/config"
 	"github.com/glovebox-dev/glovebox/internal/driver"
+	"github.com/glovebox-dev/glovebox/internal/driver/docker"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
@@ -20,30 +24,87 @@ type DriverOptions struct {
 	StateDir string // absolute, and there
 	Guest    string // path of the guest's program
 	Images   config.Images
+	Docker   config.Docker
 	Log      *slog.Logger
 }
 
-// DriverNames returns the drivers of this build, the preferred one first.
+// DriverNames returns the drivers of this build, in the order in which "auto"
+// tries them.
 func DriverNames() []string { return autoOrder() }
 
-// maker returns the maker of the driver that name stands for, and its name.
-func (o Options) maker(name string) (string, Maker, error) {
+// autoOrder names the drivers that "auto" tries, the best first: the embedded
+// one where there is one, then the engines that are found.
+func autoOrder() []string { return append(embedded(), docker.Docker, docker.Podman) }
+
+// makers returns the drivers of this build.
+func makers() map[string]Maker {
+	all := map[string]Maker{}
+	for _, name := range []string{docker.Docker, docker.Podman} {
+		all[name] = func(o DriverOptions) (driver.Driver, error) {
+			d, err := docker.New(docker.Options{
+				Engine: name, Host: o.Docker.Host, Runtime: o.Docker.Runtime,
+				StateDir: o.StateDir, Guest: o.Guest, Log: o.Log,
+				Inside: o.Docker.Inside, Outside: o.Docker.Outside,
+			})
+			if err != nil {
+				return nil, err
+			}
+			return d, nil
+		}
+	}
+	maps.Copy(all, embeddedMakers())
+	return all
+}
+
+// candidates returns the names of the drivers that name stands for, in the
+// order in which to try them, and their makers.
+func (o Options) candidates(name string) ([]string, map[string]Maker, error) {
 	known := makers()
 	maps.Copy(known, o.TestDrivers)
 	if name == config.DriverAuto {
-		if order := autoOrder(); len(order) > 0 {
-			// With one candidate there is nothing to try: if it does not
-			// work here, its own error says why.
-			return order[0], known[order[0]], nil
-		}
-		return "", nil, noDriver()
+		return autoOrder(), known, nil
 	}
-	if m, ok := known[name]; ok {
-		return name, m, nil
+	if _, ok := known[name]; ok {
+		return []string{name}, known, nil
 	}
-	if len(known) == 0 {
-		return "", nil, noDriver()
-	}
-	return "", nil, sandbox.WithHint(sandbox.Errorf(sandbox.Invalid, "there is no driver %q in this program", name),
+	return nil, nil, sandbox.WithHint(sandbox.Errorf(sandbox.Invalid, "there is no driver %q in this program", name),
 		"the drivers are: %s", strings.Join(append([]string{config.DriverAuto}, slices.Sorted(maps.Keys(known))...), ", "))
+}
+
+// makeDriver makes the driver that the configuration names: of several, the
+// first that can be used here. If none can, it is the first, so that its own
+// error says why.
+func (o Options) makeDriver(ctx context.Context, with DriverOptions) (driver.Driver, error) {
+	names, known, err := o.candidates(o.Config.Driver)
+	if err != nil {
+		return nil, err
+	}
+	var first driver.Driver
+	for _, name := range names {
+		d, err := known[name](with)
+		if err != nil {
+			err = fmt.Errorf("make driver %s: %w", name, err)
+			if first != nil {
+				err = errors.Join(err, first.Close())
+			}
+			return nil, err
+		}
+		if len(names) == 1 {
+			return d, nil
+		}
+		err = d.Probe(ctx)
+		if err == nil {
+			if first != nil {
+				err = first.Close()
+			}
+			return d, err
+		}
+		with.Log.Info("driver not used", "driver", name, "error", err)
+		if first == nil {
+			first = d
+		} else if err := d.Close(); err != nil {
+			return nil, errors.Join(err, first.Close())
+		}
+	}
+	return first, nil
 }

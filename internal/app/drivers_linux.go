@@ -8,11 +8,13 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/driver"
 	"github.com/glovebox-dev/glovebox/internal/driver/gvisor"
 	"github.com/glovebox-dev/glovebox/internal/image"
-	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// makers returns the drivers of this build.
-func makers() map[string]Maker {
+// embedded names the drivers that need nothing else on this machine.
+func embedded() []string { return []string{"gvisor"} }
+
+// embeddedMakers returns those drivers.
+func embeddedMakers() map[string]Maker {
 	return map[string]Maker{
 		"gvisor": func(o DriverOptions) (driver.Driver, error) {
 			images, err := imageStore(o)
@@ -40,18 +42,8 @@ func imageStore(o DriverOptions) (*image.Store, error) {
 	})
 }
 
-// autoOrder names the drivers that "auto" stands for, the best first.
-func autoOrder() []string { return []string{"gvisor"} }
-
-func noDriver() error {
-	return sandbox.Errorf(sandbox.Unsupported, "this program has no driver")
-}
-
-// driverChecks are what a driver knows about its needs.
-func driverChecks(name string) []Check {
-	if name != "gvisor" {
-		return nil
-	}
+// embeddedChecks are what those drivers know about their needs.
+func embeddedChecks() []Check {
 	var checks []Check
 	for _, c := range gvisor.Doctor() {
 		status := CheckOK

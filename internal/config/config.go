@@ -36,6 +36,7 @@ type Config struct {
 	Network Network `yaml:"network"`
 	Run     Run     `yaml:"run"`
 	Images  Images  `yaml:"images"`
+	Docker  Docker  `yaml:"docker"`
 	MCP     MCP     `yaml:"mcp"`
 	Server  Server  `yaml:"server"`
 	Update  Update  `yaml:"update"`
@@ -82,6 +83,22 @@ func (l Limits) Limits() sandbox.Limits {
 		Idle:        time.Duration(l.Idle),
 		Lifetime:    time.Duration(l.Lifetime),
 	}
+}
+
+// Docker is how the drivers docker and podman find and use their engine.
+type Docker struct {
+	// Host is the engine's address, like unix:///var/run/docker.sock; empty
+	// looks where its own tools look: DOCKER_HOST, the current context, and the
+	// usual sockets.
+	Host string `yaml:"host"`
+	// Runtime is the OCI runtime to ask the engine for, like runsc; empty is
+	// the engine's own choice.
+	Runtime string `yaml:"runtime"`
+	// Inside is a directory that the engine knows as Outside, for a server
+	// that is itself in a container: workspaces are mounted from there. With no
+	// Outside, the engine knows it by the same path.
+	Inside  string `yaml:"inside"`
+	Outside string `yaml:"outside"`
 }
 
 // Images bounds the images that a driver without an engine keeps.
@@ -219,6 +236,10 @@ func (c *Config) Validate() error {
 	if c.Run.MaxTimeout < c.Run.Timeout {
 		return invalid("run.max_timeout", fmt.Sprintf("%v is less than run.timeout, %v", c.Run.MaxTimeout, c.Run.Timeout),
 			"raise run.max_timeout, or lower run.timeout")
+	}
+	if c.Docker.Outside != "" && !filepath.IsAbs(c.Docker.Inside) {
+		return invalid("docker.inside", fmt.Sprintf("%q is not an absolute path, and docker.outside is set", c.Docker.Inside),
+			"set SANDBOX_ROOT to the directory that the engine knows as SANDBOX_HOST_PATH, or set neither")
 	}
 	if c.Images.Space < 0 {
 		return invalid("images.space", fmt.Sprintf("%v is not a size", c.Images.Space), "write it like 20GiB, or 0 for no bound")
