@@ -25,8 +25,8 @@ const DefaultSocket = "/run/glovebox/guest.sock"
 //
 // Serve's flags: --socket PATH to listen at; --conn-fd N, a connected socket
 // to serve at once; --nproc N, the limit on processes; --own DIR,..., to give
-// these directories to the user; --self, to run everything as the guest's own
-// user; --stdio, to serve the standard input and output as a connection, and
+// these directories to the user; --resolver ADDRESS,..., the DNS servers that
+// programs are to ask; --self, to run everything as the guest's own user; --stdio, to serve the standard input and output as a connection, and
 // --leased, to end when that does; --threads N, to have so many from the start;
 // --nofile N, to have no process open more files, nor dump core;
 // --image-env, to give programs the guest's own environment; --no-setid, to have
@@ -73,6 +73,7 @@ func serve(args []string) error {
 	var cfg Config
 	fs.IntVar(&cfg.MaxProcesses, "nproc", 0, "limit on processes and threads")
 	own := fs.String("own", "", "directories to make and give to the user, separated by commas")
+	resolvers := fs.String("resolver", "", "addresses of DNS servers, separated by commas")
 	fs.BoolVar(&cfg.AsSelf, "self", false, "run everything as the guest's own user")
 	stdio := fs.Bool("stdio", false, "serve the standard input and output as a connection")
 	leased := fs.Bool("leased", false, "end when the standard input does")
@@ -100,6 +101,9 @@ func serve(args []string) error {
 		return fmt.Errorf("unexpected argument %q", fs.Arg(0))
 	}
 	if err := ownDirs(*own); err != nil {
+		return err
+	}
+	if err := useResolvers(*resolvers); err != nil {
 		return err
 	}
 	stop := make(chan os.Signal, 1)

@@ -12,12 +12,13 @@ import (
 
 // A policy is what a sandbox may reach, ready to be asked.
 type policy struct {
+	network   sandbox.Network
 	rules     []sandbox.NetworkRule
 	reachable []netip.Prefix
 }
 
 func newPolicy(n sandbox.Network, reachable []netip.Prefix) *policy {
-	return &policy{rules: n.Rules(), reachable: reachable}
+	return &policy{network: n, rules: n.Rules(), reachable: reachable}
 }
 
 // A decision says whether a connection is allowed, and how.

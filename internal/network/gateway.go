@@ -122,6 +122,9 @@ func (g *Gateway) SetNetwork(n sandbox.Network) error {
 	return nil
 }
 
+// network returns the policy in force.
+func (g *Gateway) network() sandbox.Network { return g.policy.Load().network }
+
 func containsAll(all, some []string) bool {
 	return !slices.ContainsFunc(some, func(s string) bool { return !slices.Contains(all, s) })
 }

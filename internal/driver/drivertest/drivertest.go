@@ -96,6 +96,7 @@ func Run(t *testing.T, h Harness) {
 		{"Receipt", testReceipt},
 		{"Workspace", testWorkspace},
 		{"Seal", testSeal},
+		{"Network", testNetwork},
 		{"Hostile", testHostile},
 	}
 	for _, g := range groups {

@@ -20,6 +20,7 @@ import (
 	"gvisor.dev/gvisor/runsc/container"
 
 	"github.com/glovebox-dev/glovebox/internal/driver"
+	"github.com/glovebox-dev/glovebox/internal/network"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
@@ -35,6 +36,9 @@ type record struct {
 	CPUSet []int `json:"cpu_set,omitempty"`
 	// WatchMemory says that the maker itself keeps the memory limit.
 	WatchMemory bool `json:"watch_memory,omitempty"`
+	// Linked says that the box has an interface beside its loopback, whatever
+	// its policy is now.
+	Linked bool `json:"linked,omitempty"`
 	// UserIsRoot says that programs run as sandbox-root, whoever is asked for:
 	// it is the only user of the box that a file of the host can belong to.
 	UserIsRoot bool `json:"user_is_root,omitempty"`
@@ -50,7 +54,7 @@ type madeBox struct {
 	conf   *config.Config
 	null   *os.File // the maker's
 
-	children  []int // the sentry and the gofer, if own; set before the box is shared
+	children  []int // the sentry, the gofer and the network, if own; set before the box is shared
 	ready     bool  // likewise
 	container *container.Container
 	watch     *memoryWatch // nil unless the maker keeps the memory limit
@@ -67,11 +71,6 @@ func (m *maker) create(ctx context.Context, spec *driver.Spec, image *imageRoot,
 			return err
 		}
 	}
-	if spec.Network != sandbox.NetworkNone {
-		return sandbox.WithHint(
-			sandbox.Errorf(sandbox.Unsupported, "network %q: this driver has no network but %q", spec.Network, sandbox.NetworkNone),
-			"leave the network out")
-	}
 	if err := checkWorkspace(spec.Workspace); err != nil {
 		return err
 	}
@@ -80,6 +79,7 @@ func (m *maker) create(ctx context.Context, spec *driver.Spec, image *imageRoot,
 		return err
 	}
 	b := &madeBox{record: record{Spec: *spec}, dir: m.boxDir(spec.ID), own: true, null: m.null}
+	b.record.Linked = spec.Network != sandbox.NetworkNone
 	b.record.UserIsRoot = spec.Workspace != "" && !rootIsRoot()
 	if err := m.reserve(b); err != nil {
 		return err
@@ -112,6 +112,13 @@ func (m *maker) create(ctx context.Context, spec *driver.Spec, image *imageRoot,
 	for i, stream := range streams {
 		passed[guestConnFD+i] = stream
 	}
+	var link *os.File
+	if b.record.Linked {
+		if link, err = b.startNetwork(m); err != nil {
+			return err
+		}
+		defer link.Close()
+	}
 	b.container, err = container.New(b.conf, container.Args{
 		ID:        spec.ID,
 		Spec:      bundle,
@@ -123,14 +130,20 @@ func (m *maker) create(ctx context.Context, spec *driver.Spec, image *imageRoot,
 		return explainStart(err)
 	}
 	m.mu.Lock()
-	b.children = []int{b.sentry(), b.container.GoferPid.Load()}
+	b.children = append(b.children, b.sentry(), b.container.GoferPid.Load())
 	m.mu.Unlock()
 	// Moving a process into a control group waits for the kernel, ten
 	// milliseconds and more. Meanwhile the box's kernel and the guest start;
 	// no program of the user's runs before both are done.
 	confined := make(chan error, 1)
 	go func() { confined <- b.confine() }()
-	err = b.container.Start(b.conf)
+	conf := b.conf
+	if link != nil {
+		conf, err = b.link(link)
+	}
+	if err == nil {
+		err = b.container.Start(conf)
+	}
 	if err := <-confined; err != nil {
 		return err
 	}
@@ -234,7 +247,8 @@ func (b *madeBox) alive() bool {
 	return pid > 0 && ownsProcess(pid, b.record.Spec.ID)
 }
 
-// ownsProcess reports whether a process is a sentry or gofer of that box. Names
+// ownsProcess reports whether a process is a sentry, a gofer or the network of
+// that box. Names
 // of boxes are no secret, and any user can give a process any arguments, so it
 // must also belong to whom ours belong to. A zombie has no arguments.
 func ownsProcess(pid int, id string) bool {
@@ -243,7 +257,7 @@ func ownsProcess(pid int, id string) bool {
 		return false
 	}
 	name, rest, _ := strings.Cut(string(args), "\x00")
-	if name != "runsc-sandbox" && name != "runsc-gofer" || !strings.Contains(rest, id) {
+	if name != "runsc-sandbox" && name != "runsc-gofer" && name != network.ProcessName || !strings.Contains(rest, id) {
 		return false
 	}
 	status, err := processStatus(pid)

@@ -81,7 +81,7 @@ func (d *Driver) Info() driver.Info {
 	return driver.Info{
 		Name:     "gvisor",
 		Isolates: true,
-		Features: driver.Features{Pause: true, Incidents: true, Detach: true, Workspace: true, Images: d.opts.Images != nil},
+		Features: driver.Features{Pause: true, Incidents: true, Detach: true, Network: true, Workspace: true, Images: d.opts.Images != nil},
 	}
 }
 
@@ -292,6 +292,9 @@ func (d *Driver) Create(ctx context.Context, spec *driver.Spec) (driver.Box, err
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
+	if err := checkNetwork(spec.Network); err != nil {
+		return nil, sandbox.Wrap(err, "create box", spec.ID)
+	}
 	b := d.newBox(spec.ID)
 	var far []*os.File
 	for range 1 + min(max(1, spec.Streams), maxStreams) {
@@ -425,9 +428,10 @@ func (b *box) release() {
 }
 
 var (
-	_ driver.Box      = (*box)(nil)
-	_ driver.Pauser   = (*box)(nil)
-	_ driver.Reporter = (*box)(nil)
+	_ driver.Box       = (*box)(nil)
+	_ driver.Pauser    = (*box)(nil)
+	_ driver.Reporter  = (*box)(nil)
+	_ driver.Networker = (*box)(nil)
 )
 
 func (b *box) Ref() string { return b.ref }
@@ -519,6 +523,24 @@ func (b *box) Incidents(ctx context.Context) (driver.Incidents, error) {
 		return driver.Incidents{}, sandbox.Wrap(err, "read incidents of box", b.ref)
 	}
 	return rep.Incidents, nil
+}
+
+// Traffic implements [driver.Networker].
+func (b *box) Traffic(ctx context.Context, after int64) (sandbox.Traffic, error) {
+	rep, err := b.d.call(ctx, &request{Op: opTraffic, Ref: b.ref, After: after})
+	if err != nil {
+		return sandbox.Traffic{}, sandbox.Wrap(err, "read traffic of box", b.ref)
+	}
+	return *rep.Traffic, nil
+}
+
+// SetNetwork implements [driver.Networker].
+func (b *box) SetNetwork(ctx context.Context, n sandbox.Network) error {
+	if err := checkNetwork(n); err != nil {
+		return err
+	}
+	_, err := b.d.call(ctx, &request{Op: opSetNetwork, Ref: b.ref, Network: n})
+	return sandbox.Wrap(err, "change network of box", b.ref)
 }
 
 func (b *box) Pause(ctx context.Context) error {

@@ -145,7 +145,8 @@ func hostProcesses(t testing.TB, dir, ref string) []int {
 }
 
 func isBoxProcess(args string) bool {
-	return strings.HasPrefix(args, "runsc-sandbox\x00") || strings.HasPrefix(args, "runsc-gofer\x00")
+	name, _, _ := strings.Cut(args, "\x00")
+	return name == "runsc-sandbox" || name == "runsc-gofer" || name == "glovebox-network"
 }
 
 // leftovers lists what is on this machine of boxes in dir.

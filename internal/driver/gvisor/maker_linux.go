@@ -261,9 +261,13 @@ func (m *maker) do(ctx context.Context, req *request, files []*os.File, rep *rep
 		}
 		return b.dial(ctx, files[0])
 	case opReceipt:
-		rep.Report, err = b.report()
+		rep.Report, err = b.report(ctx)
 	case opIncidents:
 		rep.Incidents, err = b.incidents()
+	case opTraffic:
+		rep.Traffic, err = b.traffic(ctx, req.After)
+	case opSetNetwork:
+		err = b.setNetwork(ctx, req.Network)
 	case opPause:
 		err = b.pause()
 	case opResume:

@@ -1,6 +1,7 @@
 package gvisor
 
 import (
+	"context"
 	"fmt"
 	"math"
 	"os"
@@ -12,26 +13,38 @@ import (
 
 	"github.com/glovebox-dev/glovebox/internal/driver"
 	"github.com/glovebox-dev/glovebox/internal/guestapi"
+	"github.com/glovebox-dev/glovebox/internal/network"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
 // A report is what the maker tells of a box for its receipt. The driver, which
 // is outside of the box's user namespace, reads the rest.
 type report struct {
-	Record  record `json:"record"`
-	Sentry  int    `json:"sentry"`
-	Gofer   int    `json:"gofer"`
-	Paused  bool   `json:"paused,omitempty"`
-	Watched bool   `json:"watched,omitempty"` // its memory, just now
+	Record record `json:"record"`
+	Sentry int    `json:"sentry"`
+	Gofer  int    `json:"gofer"`
+	Paused bool   `json:"paused,omitempty"`
+	// Network is the policy in force, if the box has a network that lives.
+	Network sandbox.Network `json:"network,omitempty"`
+	Watched bool            `json:"watched,omitempty"` // its memory, just now
 }
 
 // report says what the box is made of.
-func (b *madeBox) report() (*report, error) {
+func (b *madeBox) report(ctx context.Context) (*report, error) {
 	if !b.alive() {
 		return nil, fmt.Errorf("%w: its kernel does not run", driver.ErrGone)
 	}
+	b.mu.Lock()
+	rec := b.record
+	b.mu.Unlock()
+	var inForce sandbox.Network
+	if rec.Linked {
+		// One that does not answer is told from one that lives by having none.
+		_, inForce, _ = network.Ask(ctx, b.dir, math.MaxInt64)
+	}
 	return &report{
-		Record:  b.record,
+		Network: inForce,
+		Record:  rec,
 		Sentry:  b.sentry(),
 		Gofer:   b.container.GoferPid.Load(),
 		Paused:  b.paused(),
@@ -192,17 +205,6 @@ func (r *report) inGroup(controller string) bool {
 		}
 	}
 	return false
-}
-
-func (r *report) networkControl(names []string) sandbox.Control {
-	onlyLoopback := len(names) == 0 || len(names) == 1 && names[0] == "lo"
-	return sandbox.Control{
-		Name:      sandbox.ControlNetwork,
-		Asked:     string(r.Record.Spec.Network),
-		Value:     "interfaces inside: " + strings.Join(names, " "),
-		Mechanism: "gVisor's own network stack with no device, in an empty network namespace",
-		Enforced:  onlyLoopback && otherNamespace(r.Sentry, "net"),
-	}
 }
 
 // otherNamespace reports whether a process is in another namespace of that

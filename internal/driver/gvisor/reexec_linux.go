@@ -15,6 +15,7 @@ import (
 	"gvisor.dev/gvisor/runsc/cli/maincli"
 
 	"github.com/glovebox-dev/glovebox/internal/driver/gvisor/early"
+	"github.com/glovebox-dev/glovebox/internal/network"
 )
 
 // makerName is what the maker is called in its first argument.
@@ -29,6 +30,9 @@ func Reexec() {
 	case os.Args[0] == makerName:
 		early.CloseInherited(map[int]bool{makerFD: true})
 		os.Exit(makerMain(os.Args[1:]))
+	case os.Args[0] == network.ProcessName:
+		early.CloseInherited(network.KeptFDs())
+		os.Exit(network.Main())
 	case os.Args[0] == "runsc-sandbox":
 		early.CloseInherited(donated(os.Args))
 		os.Args = sandboxArgs(os.Args)

@@ -69,6 +69,9 @@ func (b *madeBox) bundle(root string) *specs.Spec {
 		"--conn-fd", strconv.Itoa(guestConnFD + 1),
 		"--nproc", strconv.Itoa(l.Processes),
 	}
+	if b.record.Linked {
+		args = append(args, "--resolver", resolvers())
+	}
 	mounts := []specs.Mount{
 		{Destination: "/proc", Type: "proc", Source: "proc"},
 		{Destination: "/dev", Type: "tmpfs", Source: "tmpfs"},

@@ -26,6 +26,10 @@ type request struct {
 	Op   string       `json:"op"`
 	Ref  string       `json:"ref,omitempty"`
 	Spec *driver.Spec `json:"spec,omitempty"`
+	// After numbers the last connection that is known; Network is a policy to
+	// put in force.
+	After   int64           `json:"after,omitempty"`
+	Network sandbox.Network `json:"network,omitempty"`
 	// Root is that of the spec's image, unless it is the host's.
 	Root *imageRoot `json:"root,omitempty"`
 }
@@ -38,18 +42,20 @@ type imageRoot struct {
 
 // The operations.
 const (
-	opCreate    = "create"
-	opAttach    = "attach"
-	opDial      = "dial"
-	opReceipt   = "receipt"
-	opIncidents = "incidents"
-	opPause     = "pause"
-	opResume    = "resume"
-	opDestroy   = "destroy"
-	opList      = "list"
-	opDiscard   = "discard"
-	opProbe     = "probe"
-	opWatch     = "watch" // brings the box's memory file
+	opCreate     = "create"
+	opAttach     = "attach"
+	opDial       = "dial"
+	opReceipt    = "receipt"
+	opIncidents  = "incidents"
+	opPause      = "pause"
+	opResume     = "resume"
+	opDestroy    = "destroy"
+	opList       = "list"
+	opDiscard    = "discard"
+	opProbe      = "probe"
+	opTraffic    = "traffic"
+	opSetNetwork = "set network"
+	opWatch      = "watch" // brings the box's memory file
 )
 
 // reply is the maker's answer.
@@ -59,6 +65,7 @@ type reply struct {
 	Sentry    int              `json:"sentry,omitempty"` // of a box whose memory is to be watched
 	Incidents driver.Incidents `json:"incidents"`
 	Refs      []string         `json:"refs,omitempty"`
+	Traffic   *sandbox.Traffic `json:"traffic,omitempty"`
 }
 
 // wireError carries an error with what callers ask of it.

@@ -1,0 +1,326 @@
+package drivertest
+
+import (
+	"encoding/binary"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/glovebox-dev/glovebox/internal/driver"
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
+)
+
+// An outside is what boxes with a network can try to reach: a web server at an
+// address of this machine, by which the operator allows it, and a DNS server
+// that knows it by name.
+type outside struct {
+	addr     netip.Addr
+	port     int
+	resolver string
+}
+
+// The names that the outside's DNS server knows: two of the web server, and one
+// of an address that is not public.
+const (
+	allowedName = "allowed.example"
+	deniedName  = "denied.example"
+	privateName = "private.example"
+)
+
+// newOutside starts the servers. The test is skipped on a machine that has no
+// address but its loopback.
+func newOutside(t *testing.T) *outside {
+	t.Helper()
+	o := &outside{}
+	addrs, err := net.InterfaceAddrs()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, a := range addrs {
+		if n, ok := a.(*net.IPNet); ok && n.IP.To4() != nil && !n.IP.IsLoopback() && !n.IP.IsLinkLocalUnicast() {
+			o.addr = netip.AddrFrom4([4]byte(n.IP.To4()))
+			break
+		}
+	}
+	if !o.addr.IsValid() {
+		t.Skip("this machine has no address but its loopback, and a box has a loopback of its own")
+	}
+	l, err := net.Listen("tcp", net.JoinHostPort(o.addr.String(), "0"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.port = l.Addr().(*net.TCPAddr).Port
+	srv := &http.Server{ReadHeaderTimeout: stepTime, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		n, _ := strconv.Atoi(strings.TrimPrefix(r.URL.Path, "/"))
+		if n == 0 {
+			fmt.Fprintf(w, "hello %s", r.Host)
+			return
+		}
+		_, _ = io.CopyN(w, zeroes{}, int64(n))
+	})}
+	go func() { _ = srv.Serve(l) }()
+	t.Cleanup(func() { srv.Close() })
+	dns, err := net.ListenPacket("udp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.resolver = dns.LocalAddr().String()
+	go o.serveDNS(dns)
+	t.Cleanup(func() { dns.Close() })
+	return o
+}
+
+type zeroes struct{}
+
+func (zeroes) Read(b []byte) (int, error) { clear(b); return len(b), nil }
+
+// serveDNS answers questions for IPv4 addresses.
+func (o *outside) serveDNS(conn net.PacketConn) {
+	known := map[string]netip.Addr{
+		allowedName: o.addr, deniedName: o.addr, privateName: netip.MustParseAddr("10.99.98.97"),
+	}
+	buf := make([]byte, 1500)
+	for {
+		n, from, err := conn.ReadFrom(buf)
+		if err != nil {
+			return
+		}
+		const header = 12
+		end := header
+		var labels []string
+		for end < n && buf[end] != 0 && end+1+int(buf[end]) < n {
+			labels = append(labels, strings.ToLower(string(buf[end+1:end+1+int(buf[end])])))
+			end += 1 + int(buf[end])
+		}
+		end += 5 // the root, the type, the class
+		if end > n {
+			continue
+		}
+		addr, ok := known[strings.Join(labels, ".")]
+		out := slices.Concat(buf[:2], []byte{0x81, 0x80, 0, 1, 0, 0, 0, 0, 0, 0}, buf[header:end])
+		switch {
+		case !ok:
+			out[3] |= 3 // no such name
+		case binary.BigEndian.Uint16(buf[end-4:]) == 1:
+			out[7] = 1
+			out = append(out, 0xc0, header, 0, 1, 0, 1, 0, 0, 0, 30, 0, 4)
+			out = append(out, addr.AsSlice()...)
+		}
+		_, _ = conn.WriteTo(out, from)
+	}
+}
+
+// spec returns an order for a box with that policy, on terms by which the
+// server's address may be reached.
+func (o *outside) spec(s *suite, n sandbox.Network) *driver.Spec {
+	spec := s.h.Spec()
+	spec.Network = n
+	spec.NetworkTerms = sandbox.NetworkTerms{
+		Reachable: []netip.Prefix{netip.PrefixFrom(o.addr, o.addr.BitLen())},
+		Resolver:  o.resolver,
+	}
+	return spec
+}
+
+// fetch is a program that prints what an address answers, or the error.
+const fetch = `
+import sys, urllib.request
+for url in sys.argv[1:]:
+    try:
+        print(len(urllib.request.build_opener(urllib.request.ProxyHandler({})).open(url, timeout=20).read()))
+    except Exception as e:
+        print("failed:", e)
+`
+
+// fetches returns what each URL gave, in the box.
+func (o *outside) fetches(t testing.TB, s *suite, b *Box, urls ...string) []string {
+	t.Helper()
+	args := make([]string, len(urls))
+	for i, u := range urls {
+		args[i] = strings.ReplaceAll(u, "PORT", strconv.Itoa(o.port))
+	}
+	r := b.MustRun(t, Python(s.h.Python, fetch, args...))
+	return strings.Split(strings.TrimSpace(r.Stdout), "\n")
+}
+
+func testNetwork(t *testing.T, s *suite) {
+	if !s.open(t).Info().Features.Network {
+		t.Skip("the driver declares no network")
+	}
+	s.python(t)
+	t.Run("Allow", func(t *testing.T) { networkAllow(t, s) })
+	t.Run("Change", func(t *testing.T) { networkChange(t, s) })
+	t.Run("Survive", func(t *testing.T) { networkSurvives(t, s) })
+	t.Run("Crash", func(t *testing.T) { networkCrashes(t, s) })
+}
+
+func networkAllow(t *testing.T, s *suite) {
+	o := newOutside(t)
+	st := s.open(t)
+	b := st.boxOf(t, o.spec(s, sandbox.Network("private.example,"+allowedName+":"+strconv.Itoa(o.port))))
+	urls := []string{
+		"http://allowed.example:PORT/", "http://allowed.example:PORT/3000000", // the limit on a datagram's size does not matter
+		"http://denied.example:PORT/", "http://private.example/", "http://169.254.169.254/", "http://[fd00:ec2::254]/",
+		"http://" + o.addr.String() + ":22/", "http://allowed.example:22/",
+	}
+	got := o.fetches(t, s, b, urls...)
+	if len(got) != len(urls) {
+		t.Fatalf("%d results of %d: %q", len(got), len(urls), got)
+	}
+	for i, u := range urls {
+		failed := strings.HasPrefix(got[i], "failed")
+		if failed != (i >= 2) {
+			t.Errorf("%s: %s", u, got[i])
+		}
+	}
+	if got[1] != "3000000" {
+		t.Errorf("3,000,000 bytes came as %s", got[1])
+	}
+	tr, ok, err := driver.ReadTraffic(step(t), b.Box, 0)
+	if err != nil || !ok {
+		t.Fatalf("ReadTraffic: %v, %v", ok, err)
+	}
+	for _, want := range []sandbox.Destination{
+		{Host: allowedName, Port: uint16(o.port)},
+		{Host: deniedName, Blocked: sandbox.BlockedPolicy},
+		{Host: privateName, Blocked: sandbox.BlockedPrivate},
+		{Host: "169.254.169.254", Port: 80, Blocked: sandbox.BlockedPrivate},
+		{Host: "fd00:ec2::254", Port: 80, Blocked: sandbox.BlockedPrivate},
+		{Host: allowedName, Port: 22, Blocked: sandbox.BlockedPolicy},
+	} {
+		i := slices.IndexFunc(tr.Destinations, func(d sandbox.Destination) bool {
+			return d.Host == want.Host && d.Port == want.Port && d.Blocked == want.Blocked
+		})
+		if i < 0 {
+			t.Errorf("the record lacks %+v: %+v", want, tr.Destinations)
+		} else if d := tr.Destinations[i]; d.Blocked == "" && (d.Received < 3000000 || d.Connections != 2) {
+			t.Errorf("the record has %+v, want two connections and all bytes", d)
+		}
+	}
+	receipt, err := b.Receipt(step(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c := receipt.Control(sandbox.ControlNetwork); !c.Enforced || !strings.Contains(c.Value, allowedName) {
+		t.Errorf("the receipt says of the network: %+v", c)
+	}
+}
+
+func networkChange(t *testing.T, s *suite) {
+	o := newOutside(t)
+	st := s.open(t)
+	b := st.boxOf(t, o.spec(s, allowedName+","+deniedName))
+	if got := o.fetches(t, s, b, "http://denied.example:PORT/"); strings.HasPrefix(got[0], "failed") {
+		t.Fatalf("before the change: %s", got)
+	}
+	if err := driver.SetNetwork(step(t), b.Box, allowedName); err != nil {
+		t.Fatal(err)
+	}
+	got := o.fetches(t, s, b, "http://denied.example:PORT/", "http://allowed.example:PORT/")
+	if !strings.HasPrefix(got[0], "failed") || strings.HasPrefix(got[1], "failed") {
+		t.Errorf("after the change: %q", got)
+	}
+	receipt, err := b.Receipt(step(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c := receipt.Control(sandbox.ControlNetwork); c.Asked != allowedName || !c.Enforced {
+		t.Errorf("the receipt says of the network: %+v", c)
+	}
+	if err := driver.SetNetwork(step(t), b.Box, "everything"); sandbox.KindOf(err) != sandbox.Invalid {
+		t.Errorf("a policy that is none: %v", err)
+	}
+	none := st.box(t)
+	if err := driver.SetNetwork(step(t), none.Box, allowedName); sandbox.KindOf(err) != sandbox.Unsupported || sandbox.HintOf(err) == "" {
+		t.Errorf("a network for a box that was made without: %v", err)
+	}
+}
+
+// networkSurvives has a detached box use its network after its creator is gone.
+func networkSurvives(t *testing.T, s *suite) {
+	o := newOutside(t)
+	st := s.open(t)
+	if !st.Info().Features.Detach {
+		t.Skip("the driver has no detached boxes")
+	}
+	d, err := s.h.Open(st.dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	spec := o.spec(s, allowedName)
+	spec.Detached = true
+	b, err := d.Create(step(t), spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := d.Close(); err != nil {
+		t.Fatal(err)
+	}
+	a, err := st.Attach(step(t), b.Ref())
+	if err != nil {
+		t.Fatal(err)
+	}
+	box := NewBox(t, a)
+	if got := o.fetches(t, s, box, "http://allowed.example:PORT/", "http://denied.example:PORT/"); strings.HasPrefix(got[0], "failed") || !strings.HasPrefix(got[1], "failed") {
+		t.Errorf("after the creator's Close: %q", got)
+	}
+	if tr, _, err := driver.ReadTraffic(step(t), a, 0); err != nil || len(tr.Destinations) != 2 {
+		t.Errorf("the traffic: %+v, %v", tr, err)
+	}
+	if err := a.Destroy(step(t)); err != nil {
+		t.Error(err)
+	}
+}
+
+// networkCrashes kills whatever carries a box's network: the box goes on, and
+// reaches nothing.
+func networkCrashes(t *testing.T, s *suite) {
+	if s.h.Processes == nil {
+		t.Skip("the box's processes are on another machine")
+	}
+	o := newOutside(t)
+	st := s.open(t)
+	b := st.boxOf(t, o.spec(s, allowedName))
+	other := st.boxOf(t, o.spec(s, allowedName))
+	killed := false
+	for _, pid := range s.h.Processes(t, st.dir, b.Ref()) {
+		args, _ := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/cmdline")
+		if strings.HasPrefix(string(args), "glovebox-network\x00") {
+			p, err := os.FindProcess(pid)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := p.Kill(); err != nil {
+				t.Fatal(err)
+			}
+			killed = true
+		}
+	}
+	if !killed {
+		t.Skip("the network is carried by no process of its own")
+	}
+	// A program that waits for an answer waits in vain: this one has a limit.
+	c := Python(s.h.Python, "import socket; socket.setdefaulttimeout(2)\ntry: socket.create_connection(('"+o.addr.String()+"', "+strconv.Itoa(o.port)+"))\nexcept OSError: print('failed')")
+	c.Timeout = 30 * time.Second
+	if r := b.MustRun(t, c); r.Stdout != "failed\n" {
+		t.Errorf("without its network's process the box reaches something: %v", r)
+	}
+	receipt, err := b.Receipt(step(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if c := receipt.Control(sandbox.ControlNetwork); !strings.Contains(c.Value, "nothing is reached") {
+		t.Errorf("the receipt says of the network: %+v", c)
+	}
+	if got := o.fetches(t, s, other, "http://allowed.example:PORT/"); strings.HasPrefix(got[0], "failed") {
+		t.Errorf("another box: %q", got)
+	}
+}

@@ -1,0 +1,170 @@
+package gvisor
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"slices"
+	"strings"
+
+	"gvisor.dev/gvisor/pkg/control/client"
+	"gvisor.dev/gvisor/pkg/urpc"
+	"gvisor.dev/gvisor/runsc/boot"
+	"gvisor.dev/gvisor/runsc/config"
+
+	"github.com/glovebox-dev/glovebox/internal/network"
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
+)
+
+// linkName is what a box's interface is called inside.
+const linkName = "eth0"
+
+// checkNetwork refuses a policy that is none, which would not even reach the
+// maker.
+func checkNetwork(n sandbox.Network) error {
+	parsed, err := sandbox.ParseNetwork(string(n))
+	if err != nil {
+		return err
+	}
+	if parsed != n || n == "" {
+		return sandbox.WithHint(sandbox.Errorf(sandbox.Invalid, "network: %.80q is not in canonical form", string(n)), "parse it first")
+	}
+	return nil
+}
+
+// startNetwork starts the process that is the box's way out, and returns the
+// box's end of the link to it.
+func (b *madeBox) startNetwork(m *maker) (*os.File, error) {
+	s := b.record.Spec
+	p, link, err := network.Start("/proc/self/exe", s.ID, b.dir, s.Network, s.NetworkTerms)
+	if err != nil {
+		return nil, err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	b.children = append(b.children, p.Pid)
+	return link, nil
+}
+
+// link gives the box, whose kernel waits to be started, an interface at the end
+// of link, beside its loopback interface. It returns the settings to start with,
+// by which gVisor does not set up a network itself.
+func (b *madeBox) link(link *os.File) (*config.Config, error) {
+	conn, err := client.ConnectTo(b.container.Sandbox.ControlSocketPath)
+	if err != nil {
+		return nil, fmt.Errorf("reach the box's kernel: %w", err)
+	}
+	defer conn.Close()
+	if err := conn.Call(boot.NetworkCreateLinksAndRoutes, linkArgs(link), nil); err != nil {
+		return nil, fmt.Errorf("make the box's interface: %w", err)
+	}
+	conf := *b.conf
+	conf.Network = config.NetworkHost // nothing is left to be done
+	return &conf, nil
+}
+
+func linkArgs(link *os.File) *boot.CreateLinksAndRoutesArgs {
+	prefixed := func(p netip.Prefix) boot.IPWithPrefix {
+		return boot.IPWithPrefix{Address: p.Addr().AsSlice(), PrefixLen: p.Bits()}
+	}
+	onLink := func(p netip.Prefix) boot.Route {
+		p = p.Masked()
+		return boot.Route{Destination: net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}}
+	}
+	elsewhere := func(gateway netip.Addr) boot.DefaultRoute {
+		bits := gateway.BitLen()
+		return boot.DefaultRoute{Name: linkName, Route: boot.Route{
+			Destination: net.IPNet{IP: make(net.IP, bits/8), Mask: net.CIDRMask(0, bits)},
+			Gateway:     gateway.AsSlice(),
+		}}
+	}
+	neighbour := func(gateway netip.Addr) boot.Neighbor {
+		return boot.Neighbor{IP: gateway.AsSlice(), HardwareAddr: network.GatewayMAC}
+	}
+	gateway4, gateway6 := network.Gateway4.Addr(), network.Gateway6.Addr()
+	return &boot.CreateLinksAndRoutesArgs{
+		FilePayload:   urpc.FilePayload{Files: []*os.File{link}},
+		LoopbackLinks: []boot.LoopbackLink{boot.DefaultLoopbackLink},
+		FDBasedLinks: []boot.FDBasedLink{{
+			Name:              linkName,
+			MTU:               network.MTU,
+			Addresses:         []boot.IPWithPrefix{prefixed(network.Guest4), prefixed(network.Guest6)},
+			Routes:            []boot.Route{onLink(network.Guest4), onLink(network.Guest6)},
+			TXChecksumOffload: true,
+			RXChecksumOffload: true,
+			LinkAddress:       network.GuestMAC,
+			Neighbors:         []boot.Neighbor{neighbour(gateway4), neighbour(gateway6)},
+			NumChannels:       1,
+		}},
+		Defaultv4Gateway: elsewhere(gateway4),
+		Defaultv6Gateway: elsewhere(gateway6),
+	}
+}
+
+// resolvers are the DNS servers of a box that has a network.
+func resolvers() string {
+	return network.Gateway4.Addr().String() + "," + network.Gateway6.Addr().String()
+}
+
+// errNoNetwork is the error for a box that has no network to ask or change.
+func errNoNetwork() error {
+	return sandbox.WithHint(sandbox.Errorf(sandbox.Unsupported, "network: the sandbox was made without one, and cannot get one now"),
+		"make another with the network that it needs")
+}
+
+// traffic asks the box's network what it counted.
+func (b *madeBox) traffic(ctx context.Context, after int64) (*sandbox.Traffic, error) {
+	if !b.record.Linked {
+		return nil, errNoNetwork()
+	}
+	t, _, err := network.Ask(ctx, b.dir, after)
+	return &t, b.orGone(err)
+}
+
+// setNetwork puts another policy in force.
+func (b *madeBox) setNetwork(ctx context.Context, n sandbox.Network) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !b.record.Linked {
+		return errNoNetwork()
+	}
+	// The record first: a receipt never shows more than is in force.
+	before := b.record
+	b.record.Spec.Network = n
+	err := b.save()
+	if err == nil {
+		err = network.Change(ctx, b.dir, n)
+	}
+	if err != nil {
+		b.record = before
+		return b.orGone(err)
+	}
+	return nil
+}
+
+// networkControl says what a box can reach: names are its interfaces.
+func (r *report) networkControl(names []string) sandbox.Control {
+	c := sandbox.Control{
+		Name:  sandbox.ControlNetwork,
+		Asked: string(r.Record.Spec.Network),
+		Value: "interfaces inside: " + strings.Join(names, " "),
+	}
+	apart := otherNamespace(r.Sentry, "net")
+	if !r.Record.Linked {
+		c.Mechanism = "gVisor's own network stack with no device, in an empty network namespace"
+		c.Enforced = apart && (len(names) == 0 || slices.Equal(names, []string{"lo"}))
+		return c
+	}
+	c.Mechanism = "a network stack of its own behind the only interface, which decides about every connection"
+	if r.Network == "" {
+		// The interface leads nowhere: less than was asked for, and no more.
+		c.Value += "; nothing is reached, because the network's process has ended"
+	} else {
+		c.Value += "; policy in force: " + string(r.Network)
+	}
+	c.Enforced = apart && (r.Network == "" || r.Network == r.Record.Spec.Network) &&
+		!slices.ContainsFunc(names, func(n string) bool { return n != "lo" && n != linkName })
+	return c
+}

@@ -1,0 +1,281 @@
+package network
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime/debug"
+	"strconv"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
+)
+
+// ProcessName is what a gateway's process is called in its first argument; the
+// second is the sandbox's identifier.
+const ProcessName = "glovebox-network"
+
+// The descriptors of a gateway's process.
+const (
+	linkFD    = 3 // the link
+	controlFD = 4 // where it listens for questions
+	orderFD   = 5 // its order, as JSON
+)
+
+// KeptFDs are the descriptors that the process needs.
+func KeptFDs() map[int]bool { return map[int]bool{linkFD: true, controlFD: true, orderFD: true} }
+
+// order is what a gateway's process is told at the start.
+type order struct {
+	Network sandbox.Network      `json:"network"`
+	Terms   sandbox.NetworkTerms `json:"terms"`
+}
+
+// memoryGoal is what the process's garbage collector works for, in bytes.
+// Buffers of connections, which bound themselves, are most of it.
+const memoryGoal = 192 << 20
+
+// Main is the main function of a gateway's process; it returns the exit status
+// when the other end of the link is closed.
+func Main() int {
+	if err := run(); err != nil {
+		fmt.Fprintf(os.Stderr, "%s: %v\n", ProcessName, err)
+		return 1
+	}
+	return 0
+}
+
+func run() error {
+	debug.SetMemoryLimit(memoryGoal)
+	f := os.NewFile(orderFD, "order")
+	var o order
+	err := json.NewDecoder(f).Decode(&o)
+	f.Close()
+	if err != nil {
+		return fmt.Errorf("read order: %w", err)
+	}
+	control := os.NewFile(controlFD, "control")
+	l, err := net.FileListener(control)
+	control.Close()
+	if err != nil {
+		return fmt.Errorf("listen: %w", err)
+	}
+	defer l.Close()
+	g, err := New(Options{Network: o.Network, Terms: o.Terms})
+	if err != nil {
+		return err
+	}
+	link, closed, err := openLink(linkFD)
+	if err != nil {
+		return err
+	}
+	if err := g.Attach(link); err != nil {
+		return err
+	}
+	go g.answer(l)
+	<-closed
+	return nil // with all that there is
+}
+
+// A request is a question to a gateway's process, and a reply its answer. Each
+// has a connection of its own.
+type request struct {
+	After   int64           `json:"after,omitempty"`
+	Network sandbox.Network `json:"network,omitempty"` // to put in force, if set
+}
+
+type reply struct {
+	Traffic sandbox.Traffic `json:"traffic"`
+	Network sandbox.Network `json:"network"` // in force
+	Err     string          `json:"err,omitempty"`
+}
+
+// askTimeout bounds one question.
+const askTimeout = 10 * time.Second
+
+// maxReply bounds an answer, in bytes: all records that there can be.
+const maxReply = 32 << 20
+
+func (g *Gateway) answer(l net.Listener) {
+	for {
+		c, err := l.Accept()
+		if err != nil {
+			return
+		}
+		go func() {
+			defer c.Close()
+			_ = c.SetDeadline(time.Now().Add(askTimeout))
+			var req request
+			if err := json.NewDecoder(c).Decode(&req); err != nil {
+				return
+			}
+			var rep reply
+			if req.Network != "" {
+				if err := g.SetNetwork(req.Network); err != nil {
+					rep.Err = err.Error()
+				}
+			} else {
+				rep.Traffic = g.Traffic(req.After)
+			}
+			rep.Network = g.network()
+			_ = json.NewEncoder(c).Encode(&rep)
+		}()
+	}
+}
+
+// controlSocket is the name of the socket at which a process listens.
+const controlSocket = "network.sock"
+
+// A Process is a gateway in a process of its own.
+type Process struct {
+	// Pid is its number. It is a child of whoever started it, who waits for it.
+	Pid int
+}
+
+// Start starts a gateway's process from program, whose main calls [Main] when
+// its first argument is [ProcessName]. It listens for questions in dir, which
+// belongs to the sandbox of that identifier. The caller passes link, the
+// sandbox's end, on to the sandbox, and closes it.
+func Start(program, id, dir string, n sandbox.Network, terms sandbox.NetworkTerms) (_ *Process, link *os.File, err error) {
+	if err := checkCanonical(n); err != nil {
+		return nil, nil, err
+	}
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, nil, fmt.Errorf("make link: %w", err)
+	}
+	near, link := os.NewFile(uintptr(fds[0]), "gateway"), os.NewFile(uintptr(fds[1]), "link")
+	defer near.Close()
+	defer func() {
+		if err != nil {
+			link.Close()
+		}
+	}()
+	for _, fd := range fds {
+		_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_SNDBUF, linkBuffer)
+		_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_RCVBUF, linkBuffer)
+	}
+	control, err := listenIn(dir)
+	if err != nil {
+		return nil, nil, err
+	}
+	defer control.Close()
+	r, w, err := os.Pipe()
+	if err != nil {
+		return nil, nil, err
+	}
+	defer r.Close()
+	defer w.Close()
+	data, err := json.Marshal(order{Network: n, Terms: terms})
+	if err != nil {
+		return nil, nil, err
+	}
+	cmd := exec.Command(program)
+	cmd.Args = []string{ProcessName, id}
+	cmd.Env = []string{}
+	cmd.Dir = "/"
+	cmd.ExtraFiles = []*os.File{near, control, r}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	if err := cmd.Start(); err != nil {
+		return nil, nil, fmt.Errorf("start the network's process: %w", err)
+	}
+	// The order fits a pipe; see sandbox's bound on policies.
+	if _, err := w.Write(data); err != nil {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+		return nil, nil, fmt.Errorf("order the network: %w", err)
+	}
+	return &Process{Pid: cmd.Process.Pid}, link, nil
+}
+
+// linkBuffer is what waits in a link, in bytes, each way.
+const linkBuffer = 4 << 20
+
+// listenIn listens at the control socket in dir. Paths of sockets are short,
+// and those of directories need not be: it is reached by a descriptor.
+func listenIn(dir string) (*os.File, error) {
+	d, err := os.OpenFile(dir, unix.O_PATH|unix.O_DIRECTORY, 0)
+	if err != nil {
+		return nil, err
+	}
+	defer d.Close()
+	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: inDir(d), Net: "unix"})
+	if err != nil {
+		return nil, fmt.Errorf("listen for questions: %w", err)
+	}
+	defer l.Close()
+	l.SetUnlinkOnClose(false)
+	return l.File()
+}
+
+func inDir(d *os.File) string {
+	return filepath.Join("/proc/self/fd", strconv.Itoa(int(d.Fd())), controlSocket)
+}
+
+// Ask returns the traffic that the process in dir counted, with the connections
+// that ended since the one of number after, and the policy in force. The error
+// wraps [sandbox.Unavailable] if it does not answer.
+func Ask(ctx context.Context, dir string, after int64) (sandbox.Traffic, sandbox.Network, error) {
+	rep, err := ask(ctx, dir, request{After: after})
+	return rep.Traffic, rep.Network, err
+}
+
+// Change puts another policy in force in the process in dir.
+func Change(ctx context.Context, dir string, n sandbox.Network) error {
+	rep, err := ask(ctx, dir, request{Network: n})
+	if err == nil && rep.Network != n {
+		err = sandbox.Errorf(sandbox.Internal, "change network: %s", rep.Err)
+	}
+	return err
+}
+
+func ask(ctx context.Context, dir string, req request) (rep reply, err error) {
+	lost := func(err error) error {
+		return sandbox.Errorf(sandbox.Unavailable, "the process of the sandbox's network does not answer: %w", err)
+	}
+	d, err := os.OpenFile(dir, unix.O_PATH|unix.O_DIRECTORY, 0)
+	if err != nil {
+		return rep, lost(err)
+	}
+	defer d.Close()
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	var dialer net.Dialer
+	c, err := dialer.DialContext(ctx, "unix", inDir(d))
+	if err != nil {
+		return rep, lost(err)
+	}
+	defer c.Close()
+	stop := context.AfterFunc(ctx, func() { _ = c.SetDeadline(time.Unix(1, 0)) })
+	defer stop()
+	if err := json.NewEncoder(c).Encode(&req); err != nil {
+		return rep, lost(err)
+	}
+	if err := json.NewDecoder(&bounded{c, maxReply}).Decode(&rep); err != nil {
+		return rep, lost(err)
+	}
+	return rep, nil
+}
+
+// bounded reads no more than n bytes.
+type bounded struct {
+	c net.Conn
+	n int
+}
+
+func (b *bounded) Read(p []byte) (int, error) {
+	if b.n <= 0 {
+		return 0, errors.New("answer is too long")
+	}
+	n, err := b.c.Read(p[:min(len(p), b.n)])
+	b.n -= n
+	return n, err
+}
