@@ -36,6 +36,7 @@ var table = []row{
 	{"mcpserver", "auth, mcpserver/profile, sandbox"},
 	{"mcpserver/profile", "auth, sandbox"},
 	{"mcpserver/profile/automata", "auth, mcpserver/profile, sandbox"},
+	{"mcpserver/profile/coderunner", "auth, mcpserver/profile, sandbox"},
 	{"mcpserver/profile/e2b", "auth, mcpserver/profile, sandbox"},
 	{"mcpserver/profile/interpreter", "auth, mcpserver/profile, sandbox"},
 	{"e2bapi", "auth, guestapi, sandbox"},

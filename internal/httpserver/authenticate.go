@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"slices"
 	"strings"
 
 	"github.com/glovebox-dev/glovebox/internal/auth"
@@ -25,6 +26,10 @@ func (s *Server) authenticate(next http.Handler) http.Handler {
 				code = "invalid_token"
 			}
 			s.challenge(w, r, code)
+			if slices.Contains(s.opts.CodeRunnerPaths, r.URL.Path) {
+				writeJSON(w, http.StatusUnauthorized, map[string]string{"error": codeRunnerRefusal(err)})
+				return
+			}
 			writeError(w, err)
 			return
 		}
@@ -42,6 +47,25 @@ func (s *Server) authenticate(next http.Handler) http.Handler {
 		}
 		next.ServeHTTP(w, r.WithContext(auth.NewContext(r.Context(), id)))
 	})
+}
+
+// What is wrong with a request that has no token.
+var (
+	errNoHeader  = sandbox.Errorf(sandbox.Unauthenticated, "there is no Authorization header")
+	errNotBearer = sandbox.Errorf(sandbox.Unauthenticated, "the Authorization header is not Bearer and a token")
+)
+
+// codeRunnerRefusal is what mcp-code-runner says of a request without a good
+// token.
+func codeRunnerRefusal(err error) string {
+	switch {
+	case errors.Is(err, errNoHeader):
+		return "Missing Authorization header"
+	case errors.Is(err, errNotBearer):
+		return "Invalid Authorization header format"
+	default:
+		return "Invalid API token"
+	}
 }
 
 // challenge says what a token must be like, as RFC 6750 and RFC 9728 do: code
@@ -64,14 +88,12 @@ func (s *Server) identify(r *http.Request) (auth.Identity, error) {
 		if s.opts.Anonymous != nil {
 			return *s.opts.Anonymous, nil
 		}
-		return auth.Identity{}, sandbox.WithHint(sandbox.Errorf(sandbox.Unauthenticated, "there is no Authorization header"),
-			"send Authorization: Bearer and a token of this server")
+		return auth.Identity{}, sandbox.WithHint(errNoHeader, "send Authorization: Bearer and a token of this server")
 	}
 	scheme, token, _ := strings.Cut(header[0], " ")
 	token = strings.TrimSpace(token)
 	if len(header) > 1 || !strings.EqualFold(scheme, "Bearer") || token == "" {
-		return auth.Identity{}, sandbox.WithHint(sandbox.Errorf(sandbox.Unauthenticated, "the Authorization header is not Bearer and a token"),
-			"send Authorization: Bearer and a token of this server")
+		return auth.Identity{}, sandbox.WithHint(errNotBearer, "send Authorization: Bearer and a token of this server")
 	}
 	return s.opts.Auth.Verify(r.Context(), token)
 }

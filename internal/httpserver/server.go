@@ -61,6 +61,10 @@ type Options struct {
 	// files.
 	Scopes []string
 
+	// CodeRunnerPaths are paths at which a request without a good token is
+	// refused in the words of mcp-code-runner, which its clients read.
+	CodeRunnerPaths []string
+
 	// CertFile and KeyFile, if set, are PEM files to serve TLS with.
 	CertFile, KeyFile string
 

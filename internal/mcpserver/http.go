@@ -2,6 +2,7 @@ package mcpserver
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -276,6 +277,7 @@ func writeError(w http.ResponseWriter, status int, id json.RawMessage, code int6
 type errorWriter struct {
 	http.ResponseWriter
 	id     json.RawMessage
+	always int // status of JSON-RPC errors, if not 0
 	status int // of an error in plain text
 	done   bool
 }
@@ -305,7 +307,7 @@ func (w *errorWriter) Write(b []byte) (int, error) {
 			code = jsonrpc.CodeMethodNotFound
 		}
 		w.Header().Del("X-Content-Type-Options")
-		writeError(w.ResponseWriter, w.status, w.id, code, text)
+		writeError(w.ResponseWriter, cmp.Or(w.always, w.status), w.id, code, text)
 	}
 	return len(b), nil
 }

@@ -249,3 +249,14 @@ func eventually(t testing.TB, what string, ok func() bool) {
 	}
 	t.Fatalf("not within five seconds: %s", what)
 }
+
+// newGroupServer serves a group on a loopback port and returns its address.
+func newGroupServer(t testing.TB, g *Group) string {
+	t.Helper()
+	srv := httptest.NewServer(asTokens(g.Handler()))
+	t.Cleanup(func() {
+		srv.CloseClientConnections()
+		srv.Close()
+	})
+	return srv.URL
+}

@@ -35,7 +35,7 @@ func (h *httpHandler) postSessionless(w http.ResponseWriter, r *http.Request) {
 	}
 	m, err := peek(body)
 	if err != nil {
-		writeError(w, http.StatusBadRequest, nil, jsonrpc.CodeParseError, err.Error())
+		writeError(w, http.StatusOK, nil, jsonrpc.CodeParseError, err.Error())
 		return
 	}
 	defer h.server.enter()()
@@ -48,7 +48,8 @@ func (h *httpHandler) postSessionless(w http.ResponseWriter, r *http.Request) {
 	// The client said neither, and would not know to.
 	r.Header.Set("Content-Type", "application/json")
 	r.Header.Set("Accept", "application/json, text/event-stream")
-	h.single.ServeHTTP(&errorWriter{ResponseWriter: w, id: m.id()}, r)
+	// The error of a message is in the answer; HTTP itself did not fail.
+	h.single.ServeHTTP(&errorWriter{ResponseWriter: w, id: m.id(), always: http.StatusOK}, r)
 }
 
 // streamNothing keeps a stream open until the client leaves, or the server.

@@ -1,0 +1,201 @@
+// Package coderunner is the profile of jclement's mcp-code-runner: programs that
+// run each in a sandbox of its own, on the files of a conversation, which have
+// addresses on the web.
+//
+// Only package app imports it. [New] makes a profile that lives as long as its
+// server and remembers nothing: a conversation is a workspace.
+package coderunner
+
+import (
+	"context"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/glovebox-dev/glovebox/internal/auth"
+	"github.com/glovebox-dev/glovebox/internal/mcpserver/profile"
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
+)
+
+// Name is what the profile goes by.
+const Name = "code-runner"
+
+// Engine is what this profile needs beyond other profiles.
+type Engine interface {
+	profile.Engine
+	// WriteWorkspaceFile writes a file of a workspace, which is made if it is
+	// not there, and returns how many bytes it has.
+	WriteWorkspaceFile(ctx context.Context, p sandbox.Principal, workspace, name string, r io.Reader) (int64, error)
+	// WorkspaceURL returns the address below which the files of a workspace
+	// are served, or "" if nothing serves them.
+	WorkspaceURL(ctx context.Context, p sandbox.Principal, workspace string) (string, error)
+}
+
+// Options are what New needs. Engine and Languages must be set.
+type Options struct {
+	profile.Options
+	Engine Engine
+	// Languages are those that programs may be in.
+	Languages []Language
+}
+
+// A Language is one that programs may be in, and the image that runs it.
+type Language struct {
+	Language string `json:"language"`
+	Image    string `json:"image"`
+}
+
+const (
+	// timeout is how long a program may run.
+	timeout = 30 * time.Second
+	// closeTimeout bounds what is done after it.
+	closeTimeout = 20 * time.Second
+)
+
+// limits are those that the original sets, and a bound on processes, which it
+// forgot.
+var limits = sandbox.Limits{CPUs: 0.5, MemoryBytes: 256 << 20}
+
+type server struct{ opts Options }
+
+const (
+	conversationProperty = `"conversationId":{"type":"string","description":"Names the conversation, whose files stay together"}`
+
+	uploadInput = `{"type":"object","properties":{` + conversationProperty + `,` +
+		`"filename":{"type":"string","description":"Name of the file, such as data.csv"},` +
+		`"content":{"type":"string","description":"What it is to hold, in base64"}},` +
+		`"required":["conversationId","filename","content"]}`
+
+	listInput = `{"type":"object"}`
+)
+
+// runInput is the schema of run_code, which names the languages.
+func (s *server) runInput() string {
+	names := make([]string, len(s.opts.Languages))
+	for i, l := range s.opts.Languages {
+		names[i] = l.Language
+	}
+	enum, err := json.Marshal(names)
+	if err != nil {
+		return fmt.Sprint(err) // strings always encode
+	}
+	return `{"type":"object","properties":{` + conversationProperty + `,` +
+		`"language":{"type":"string","enum":` + string(enum) + `},` +
+		`"code":{"type":"string","description":"The program. What it writes below /data, where it starts, stays and has an address"},` +
+		`"network":{"type":"boolean","description":"Let it reach the internet, as far as the operator lets it (default: false)"},` +
+		`"environment":{"type":"object","additionalProperties":{"type":"string"},"description":"Variables for its environment, such as keys"}},` +
+		`"required":["conversationId","language","code"]}`
+}
+
+// New returns the profile.
+func New(o Options) profile.Profile {
+	s := &server{opts: o}
+	run := s.runInput()
+	return profile.Profile{
+		Name:          Name,
+		ServerName:    "mcp-code-sandbox",
+		ServerVersion: "1.0.0",
+		Failure:       failure,
+		Sessionless:   true,
+		Tools: []profile.Tool{
+			{
+				Name:        "upload_file",
+				Description: "Put a file where the conversation's programs find it: below /data. It replaces one that is there.",
+				Input:       uploadInput, Scope: auth.ScopeFiles, Destructive: true,
+				Run: profile.Typed(uploadInput, s.upload),
+			},
+			{
+				Name: "run_code",
+				Description: "Run a program in a sealed sandbox of its own, for 30 seconds at most. " +
+					"Files below /data stay for the conversation, and the result has their addresses. FILE_BASE_URL in the environment is where they are.",
+				Input: run, Scope: auth.ScopeRun, Destructive: true,
+				Run: profile.Typed(run, s.run),
+			},
+			{
+				Name:        "list_runners",
+				Description: "List the languages that run_code runs, and the image of each.",
+				Input:       listInput, Scope: auth.ScopeRun, ReadOnly: true,
+				Run: profile.Typed(listInput, s.list),
+			},
+		},
+	}
+}
+
+// A file is one of a conversation, and its address.
+type file struct {
+	Name string `json:"name"`
+	URL  string `json:"url"`
+}
+
+// address returns the address of a file below base.
+func address(base, name string) string {
+	if base == "" {
+		return ""
+	}
+	parts := strings.Split(name, "/")
+	for i, p := range parts {
+		parts[i] = url.PathEscape(p)
+	}
+	return base + "/" + strings.Join(parts, "/")
+}
+
+func (s *server) upload(ctx context.Context, c profile.Call, in struct {
+	Conversation string `json:"conversationId"`
+	Name         string `json:"filename"`
+	Content      string `json:"content"`
+}) (profile.Result, error) {
+	if in.Conversation == "" {
+		return profile.Result{}, profile.Missing("conversationId")
+	}
+	if in.Name == "" {
+		return profile.Result{}, profile.Missing("filename")
+	}
+	data, err := base64.StdEncoding.DecodeString(in.Content)
+	if err != nil {
+		return profile.Result{}, sandbox.Errorf(sandbox.Invalid, "content: not base64: %w", err)
+	}
+	n, err := s.opts.Engine.WriteWorkspaceFile(ctx, c.Principal, in.Conversation, in.Name, strings.NewReader(string(data)))
+	if err != nil {
+		return profile.Result{}, err
+	}
+	base, err := s.opts.Engine.WorkspaceURL(ctx, c.Principal, in.Conversation)
+	if err != nil {
+		return profile.Result{}, err
+	}
+	return profile.CompactJSON(struct {
+		Success bool   `json:"success"`
+		Message string `json:"message"`
+		File    file   `json:"file"`
+	}{true, fmt.Sprintf("File '%s' uploaded successfully (%d bytes)", in.Name, n), file{in.Name, address(base, in.Name)}})
+}
+
+func (s *server) list(context.Context, profile.Call, struct{}) (profile.Result, error) {
+	return profile.CompactJSON(struct {
+		Languages []Language `json:"languages"`
+	}{s.opts.Languages})
+}
+
+// unsuccessful is what an upload or a run that could not be is answered with.
+type unsuccessful struct {
+	Success bool   `json:"success"`
+	Message string `json:"message"`
+	Stdout  string `json:"stdout"`
+	Stderr  string `json:"stderr"`
+	Output  string `json:"output"`
+	Files   []file `json:"files"`
+}
+
+// failure says what went wrong in every place where a client may look.
+func failure(err error) profile.Result {
+	text := profile.Explain(err)
+	r, encodeErr := profile.CompactJSON(unsuccessful{Message: text, Stderr: text, Output: text, Files: []file{}})
+	if encodeErr != nil {
+		return profile.Text(encodeErr.Error()) // strings always encode
+	}
+	r.IsError = true
+	return r
+}

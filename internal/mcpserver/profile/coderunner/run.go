@@ -1,0 +1,132 @@
+package coderunner
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"path"
+	"strings"
+
+	"github.com/glovebox-dev/glovebox/internal/mcpserver/profile"
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
+)
+
+// executed is what came of a program. The documentation has output and files,
+// the program itself stdout and stderr; neither has an exit code or a verdict.
+type executed struct {
+	Success  bool                `json:"success"`
+	Stdout   string              `json:"stdout"`
+	Stderr   string              `json:"stderr"`
+	Output   string              `json:"output"`
+	Files    []file              `json:"files"`
+	ExitCode *int                `json:"exit_code"`
+	Verdict  sandbox.VerdictCode `json:"verdict"`
+}
+
+func (s *server) run(ctx context.Context, c profile.Call, in struct {
+	Conversation string            `json:"conversationId"`
+	Language     string            `json:"language"`
+	Code         string            `json:"code"`
+	Network      bool              `json:"network"`
+	Environment  map[string]string `json:"environment"`
+}) (_ profile.Result, err error) {
+	for _, given := range []struct{ name, value string }{
+		{"conversationId", in.Conversation}, {"language", in.Language}, {"code", in.Code},
+	} {
+		if given.value == "" {
+			return profile.Result{}, profile.Missing(given.name)
+		}
+	}
+	image, ok := s.image(in.Language)
+	if !ok {
+		return profile.Result{}, sandbox.Errorf(sandbox.Invalid, "Unsupported language: %s", in.Language)
+	}
+	r := sandbox.CreateRequest{Image: image, Workspace: in.Conversation, Limits: limits}
+	if in.Network {
+		r.Network = sandbox.NetworkInternet
+	}
+	sb, err := s.opts.Engine.Create(ctx, c.Principal, r)
+	if err != nil {
+		return profile.Result{}, err
+	}
+	defer func() {
+		// The sandbox was for this program, whatever became of it.
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
+		defer cancel()
+		err = errors.Join(err, s.opts.Engine.Stop(ctx, c.Principal, sb.ID))
+	}()
+	run, err := c.Run(ctx, sandbox.RunRequest{
+		SandboxID: sb.ID, Code: in.Code, Language: in.Language, Env: in.Environment, Timeout: timeout,
+	})
+	if err != nil {
+		return profile.Result{}, err
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
+	defer cancel()
+	out, err := s.opts.Engine.Output(ctx, c.Principal, run.ID, sandbox.DefaultOutputBytes)
+	if err != nil {
+		return profile.Result{}, err
+	}
+	files, err := s.files(ctx, c, in.Conversation, sb.ID)
+	if err != nil {
+		return profile.Result{}, err
+	}
+	return result(run, out, files)
+}
+
+func (s *server) image(language string) (string, bool) {
+	for _, l := range s.opts.Languages {
+		if l.Language == language {
+			return l.Image, true
+		}
+	}
+	return "", false
+}
+
+// files returns the files of a conversation, but not those in directories, as
+// the original does.
+func (s *server) files(ctx context.Context, c profile.Call, conversation, id string) ([]file, error) {
+	files := []file{}
+	base, err := s.opts.Engine.WorkspaceURL(ctx, c.Principal, conversation)
+	if err != nil {
+		return nil, err
+	}
+	entries, _, err := s.opts.Engine.ListFiles(ctx, c.Principal, id, sandbox.WorkDir, 1)
+	if k := sandbox.KindOf(err); k == sandbox.Unavailable || k == sandbox.NotFound || k == sandbox.Conflict {
+		return files, nil // the program took its sandbox with it; the files are there
+	}
+	if err != nil {
+		return nil, err
+	}
+	for _, f := range entries {
+		if f.Type == sandbox.TypeFile {
+			name := path.Base(f.Path)
+			files = append(files, file{name, address(base, name)})
+		}
+	}
+	return files, nil
+}
+
+func result(run sandbox.Run, out sandbox.Output, files []file) (profile.Result, error) {
+	e := executed{
+		Success: run.Verdict.Code == sandbox.OK,
+		Stdout:  out.Stdout, Stderr: out.Stderr, Files: files,
+		ExitCode: run.ExitCode, Verdict: run.Verdict.Code,
+	}
+	switch run.Verdict.Code {
+	case sandbox.OK, sandbox.Failed:
+	case sandbox.Timeout:
+		e.Stderr = fmt.Sprintf("Execution timed out after %v\n%s", timeout, out.Stderr)
+	default:
+		// Else it would look like a program that said nothing.
+		e.Stderr = strings.TrimSuffix(fmt.Sprintf("Execution ended: %s: %s\n%s", run.Verdict.Code, run.Verdict.Cause, out.Stderr), "\n")
+	}
+	e.Output = e.Stdout
+	if e.Stdout != "" && e.Stderr != "" {
+		e.Output += "\n"
+	}
+	e.Output += e.Stderr
+	r, err := profile.CompactJSON(e)
+	r.IsError = !e.Success
+	return r, err
+}
