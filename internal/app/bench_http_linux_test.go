@@ -61,7 +61,8 @@ func BenchmarkCommandOverHTTP(b *testing.B) {
 		return took
 	}
 	b.Run("one", func(b *testing.B) {
-		var took, engine, argv series
+		python := hostPython(b)
+		var took, engine, argv, barePython series
 		run := func(r sandbox.RunRequest) time.Duration {
 			began := time.Now()
 			r.SandboxID = boxes[0].ID
@@ -78,8 +79,10 @@ func BenchmarkCommandOverHTTP(b *testing.B) {
 			took = append(took, call(c, boxes[0].ID))
 			engine = append(engine, run(sandbox.RunRequest{Commands: []string{"/bin/true"}}))
 			argv = append(argv, run(sandbox.RunRequest{Argv: []string{"/bin/true"}}))
+			barePython = append(barePython, firstOutput(b, python, "-c", "print(1)"))
 		}
 		report(b, []string{"run_command", "engine", "no-shell"}, took, engine, argv)
+		reportBar(b, "run_command", askedHTTP, barePython)
 	})
 	b.Run("fifty", func(b *testing.B) {
 		var mu sync.Mutex
