@@ -27,6 +27,7 @@ var table = []row{
 	{"image/erofs", "nothing"},
 	{"network", "sandbox"},
 	{"pool", "driver, sandbox"},
+	{"image/imagetest", "nothing"},
 	{"interpreter", "guestapi, sandbox"},
 	{"safepath", "nothing"},
 	{"workspace", "safepath, sandbox"},
@@ -58,7 +59,7 @@ var outside = map[string][]string{
 	"github.com/erofs/go-erofs":              {"tests"}, // a reader of what image/erofs writes
 	"github.com/distribution/reference":      {"driver/docker"},
 	"github.com/google/go-cmp":               {"tests"},
-	"github.com/google/go-containerregistry": {"image"},
+	"github.com/google/go-containerregistry": {"image", "image/imagetest"},
 	"github.com/klauspost/compress":          {"image"},
 	"github.com/moby/moby/api":               {"driver/docker"},
 	"github.com/moby/moby/client":            {"driver/docker"},
@@ -84,7 +85,7 @@ var longFiles = map[string]string{}
 
 // testOnly are packages that are in no program. What they import beyond the
 // table, tests import.
-var testOnly = map[string]bool{"driver/drivertest": true, "driver/fake": true}
+var testOnly = map[string]bool{"driver/drivertest": true, "driver/fake": true, "image/imagetest": true}
 
 // standardOutput lists the packages other than cli that may speak of
 // os.Stdout, each for a reason. On stdio standard output belongs to the

@@ -122,20 +122,24 @@ func (p *part) more(ctx context.Context, src *source) error {
 	defer stall.Stop()
 	header := http.Header{}
 	if p.have > 0 {
-		header.Set("Range", fmt.Sprintf("bytes=%d-", p.have))
+		header.Set("Range", fmt.Sprintf("bytes=%d-%d", p.have, p.size-1))
 	}
 	resp, err := src.get(ctx, "blobs", p.hash.String(), header)
+	if errors.Is(err, errRange) {
+		if err := p.restart(); err != nil {
+			return err
+		}
+		resp, err = src.get(ctx, "blobs", p.hash.String(), nil)
+	}
 	if err != nil {
 		return explainStall(ctx, err)
 	}
 	defer resp.Body.Close()
 	if p.have > 0 && resp.StatusCode != http.StatusPartialContent {
 		// It does not continue, but begins anew.
-		if err := p.f.Truncate(0); err != nil {
+		if err := p.restart(); err != nil {
 			return err
 		}
-		p.read(-p.have)
-		p.have, p.sum = 0, sha256.New()
 	}
 	buf := make([]byte, 256<<10)
 	for {
@@ -162,6 +166,16 @@ func (p *part) more(ctx context.Context, src *source) error {
 			return explainStall(ctx, explainRegistry(err, src.ref))
 		}
 	}
+}
+
+// restart forgets what is there.
+func (p *part) restart() error {
+	if err := p.f.Truncate(0); err != nil {
+		return err
+	}
+	p.read(-p.have)
+	p.have, p.sum = 0, sha256.New()
+	return nil
 }
 
 func explainStall(ctx context.Context, err error) error {

@@ -123,6 +123,9 @@ func isLoopback(host string) bool {
 	return host == "localhost" || strings.HasSuffix(host, ".localhost") || ip != nil && ip.IsLoopback()
 }
 
+// errRange is the error of a registry that cannot send a part.
+var errRange = sandbox.Errorf(sandbox.Unavailable, "the registry sends no parts")
+
 // get asks for something of the repository. The caller closes the body.
 func (src *source) get(ctx context.Context, kind, id string, header http.Header) (*http.Response, error) {
 	u := url.URL{Scheme: src.repo.Scheme(), Host: src.repo.RegistryStr(), Path: fmt.Sprintf("/v2/%s/%s/%s", src.repo.RepositoryStr(), kind, id)}
@@ -136,6 +139,10 @@ func (src *source) get(ctx context.Context, kind, id string, header http.Header)
 	resp, err := src.client.Do(req)
 	if err != nil {
 		return nil, explainRegistry(err, src.ref)
+	}
+	if resp.StatusCode == http.StatusRequestedRangeNotSatisfiable {
+		resp.Body.Close()
+		return nil, errRange
 	}
 	if err := transport.CheckError(resp, http.StatusOK, http.StatusPartialContent); err != nil {
 		resp.Body.Close()
