@@ -274,10 +274,14 @@ type ImageArchive struct {
 	Name string
 }
 
-// Images returns d as a keeper of images, or an error of kind Unsupported.
+// Images returns d, or the driver that it is a wrapper of, as a keeper of
+// images, or an error of kind Unsupported.
 func Images(d Driver) (ImageKeeper, error) {
 	if k, ok := d.(ImageKeeper); ok && d.Info().Features.Images {
 		return k, nil
+	}
+	if w, ok := d.(interface{ Unwrap() Driver }); ok {
+		return Images(w.Unwrap())
 	}
 	return nil, sandbox.Errorf(sandbox.Unsupported, "driver %s keeps no images", d.Info().Name)
 }

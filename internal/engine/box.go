@@ -21,6 +21,8 @@ type box struct {
 	e   *Engine
 	id  string
 	env map[string]string // may hold secrets; never changed
+	// image is what the driver is asked for: the record has what people call it.
+	image string
 
 	ready  chan struct{}
 	cancel context.CancelFunc // ends its creation

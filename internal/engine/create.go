@@ -38,7 +38,8 @@ func (e *Engine) create(ctx context.Context, p sandbox.Principal, req sandbox.Cr
 	if err != nil {
 		return nil, err
 	}
-	if err := e.prepareImage(ctx, req.Image); err != nil {
+	image, err := e.prepareImage(ctx, req.Image)
+	if err != nil {
 		return nil, err
 	}
 	now := e.now()
@@ -54,7 +55,7 @@ func (e *Engine) create(ctx context.Context, p sandbox.Principal, req sandbox.Cr
 		},
 		Principal: p, Owner: e.owner.ID(), Detached: e.opts.Detached, HasEnv: len(req.Env) > 0,
 	})
-	b.env = maps.Clone(req.Env)
+	b.env, b.image = maps.Clone(req.Env), image
 	// A caller that goes away, a stop, and a driver that hangs end it alike.
 	ctx, b.cancel = context.WithTimeout(ctx, createTimeout)
 	defer b.cancel()
@@ -75,21 +76,23 @@ func (e *Engine) create(ctx context.Context, p sandbox.Principal, req sandbox.Cr
 	return b, nil
 }
 
-// prepareImage has the driver fetch an image that is not here. It may take much
-// longer than the start itself, and is continued by the next try if it is ended.
-func (e *Engine) prepareImage(ctx context.Context, image string) error {
+// prepareImage has the driver fetch an image that is not here, and returns what
+// the driver is to be asked for: that very image, whatever its name stands for in
+// a moment. It may take much longer than the start itself, and is continued by
+// the next try if it is ended.
+func (e *Engine) prepareImage(ctx context.Context, image string) (string, error) {
 	k, err := driver.Images(e.drv)
 	if err != nil || image == sandbox.ImageHost {
-		return nil // the driver says itself what it cannot do
+		return image, nil // the driver says itself what it cannot do
 	}
 	ctx, cancel := context.WithTimeout(ctx, pullTimeout)
 	defer cancel()
-	_, err = k.PullImage(ctx, image, true, nil)
+	i, err := k.PullImage(ctx, image, true, nil)
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-		return sandbox.WithHint(sandbox.Errorf(sandbox.Unavailable, "image: %s was not here in time: %w", shorten(image), err),
+		return "", sandbox.WithHint(sandbox.Errorf(sandbox.Unavailable, "image: %s was not here in time: %w", shorten(image), err),
 			"try again: what was fetched is not fetched again")
 	}
-	return err
+	return i.ID, err
 }
 
 // newBox returns a box that is starting, with one use.
@@ -139,7 +142,7 @@ func (b *box) start(ctx context.Context) (err error) {
 	}()
 	b.drv, err = e.drv.Create(ctx, &driver.Spec{
 		ID:              b.id,
-		Image:           b.rec.Image,
+		Image:           b.image,
 		Hostname:        hostname(b.rec.Name),
 		Limits:          b.rec.Limits,
 		Network:         b.rec.Network,

@@ -3,6 +3,7 @@ package guest
 import (
 	"bufio"
 	"errors"
+	"fmt"
 	"os"
 	"runtime"
 	"slices"
@@ -84,24 +85,18 @@ func (g *Guest) account(name string) (*account, error) {
 }
 
 func (g *Guest) readAccount(name string) (*account, error) {
-	a := &account{name: name}
-	found := false
-	eachLine("/etc/passwd", func(line string) bool {
-		// name:password:uid:gid:comment:home:shell
-		f := strings.Split(line, ":")
-		if len(f) != 7 || f[0] != name {
-			return true
+	var a *account
+	if name == userName {
+		var err error
+		if a, err = imageAccount(g.cfg.ImageUser); err != nil {
+			return nil, errf(guestapi.CodeInvalidArgument, "%v", err)
 		}
-		uid, err1 := strconv.ParseUint(f[2], 10, 32)
-		gid, err2 := strconv.ParseUint(f[3], 10, 32)
-		if err1 != nil || err2 != nil {
-			return true
-		}
-		a.uid, a.gid, a.home, a.shell = uint32(uid), uint32(gid), f[5], f[6]
-		found = true
-		return false
-	})
-	if !found {
+	}
+	if a == nil {
+		a = passwd(func(n string, _ uint32) bool { return n == name })
+	}
+	if a == nil || name == userName && a.uid == 0 { // whatever the image says
+		a = &account{name: name}
 		switch name {
 		case userName:
 			a.uid, a.gid, a.home = userID, userID, "/home/user"
@@ -129,7 +124,7 @@ func (g *Guest) readAccount(name string) (*account, error) {
 	a.groups = []uint32{a.gid}
 	eachLine("/etc/group", func(line string) bool {
 		f := strings.Split(line, ":") // name:password:gid:members
-		if len(f) != 4 || !slices.Contains(strings.Split(f[3], ","), name) {
+		if len(f) != 4 || !slices.Contains(strings.Split(f[3], ","), a.name) {
 			return true
 		}
 		if gid, err := strconv.ParseUint(f[2], 10, 32); err == nil && !slices.Contains(a.groups, uint32(gid)) {
@@ -138,6 +133,78 @@ func (g *Guest) readAccount(name string) (*account, error) {
 		return len(a.groups) < 64
 	})
 	return a, nil
+}
+
+// passwd returns the first account that matches, or nil.
+func passwd(matches func(name string, uid uint32) bool) (a *account) {
+	eachLine("/etc/passwd", func(line string) bool {
+		// name:password:uid:gid:comment:home:shell
+		f := strings.Split(line, ":")
+		if len(f) != 7 {
+			return true
+		}
+		uid, err1 := strconv.ParseUint(f[2], 10, 32)
+		gid, err2 := strconv.ParseUint(f[3], 10, 32)
+		if err1 != nil || err2 != nil || !matches(f[0], uint32(uid)) {
+			return true
+		}
+		a = &account{name: f[0], uid: uint32(uid), gid: uint32(gid), home: f[5], shell: f[6]}
+		return false
+	})
+	return a
+}
+
+// imageAccount returns who an image says runs programs: a name or a number, or
+// two with a colon between, the second being the group. It is nil if the image
+// says nothing, or root: that is what images say whose makers did not think of
+// it, and no reason to give programs root's rights.
+func imageAccount(says string) (*account, error) {
+	user, group, _ := strings.Cut(says, ":")
+	if user == "" {
+		return nil, nil
+	}
+	number, err := strconv.ParseUint(user, 10, 32)
+	a := passwd(func(name string, uid uint32) bool {
+		return name == user || err == nil && uid == uint32(number)
+	})
+	switch {
+	case a == nil && err != nil:
+		return nil, fmt.Errorf("the image's user, %q, is not in its /etc/passwd", user)
+	case a == nil:
+		a = &account{name: user, uid: uint32(number)}
+	}
+	if a.uid == 0 {
+		return nil, nil
+	}
+	if group != "" {
+		gid, err := groupID(group)
+		if err != nil {
+			return nil, err
+		}
+		a.gid = gid
+	}
+	return a, nil
+}
+
+// groupID returns the number of a group by its name or number.
+func groupID(group string) (uint32, error) {
+	if n, err := strconv.ParseUint(group, 10, 32); err == nil {
+		return uint32(n), nil
+	}
+	gid, found := uint64(0), false
+	eachLine("/etc/group", func(line string) bool {
+		if f := strings.Split(line, ":"); len(f) == 4 && f[0] == group {
+			var err error
+			gid, err = strconv.ParseUint(f[2], 10, 32)
+			found = err == nil
+			return !found
+		}
+		return true
+	})
+	if !found {
+		return 0, fmt.Errorf("the image's group, %q, is not in its /etc/group", group)
+	}
+	return uint32(gid), nil
 }
 
 // eachLine calls f with each line of a file until f returns false. A file that

@@ -1,6 +1,7 @@
 package guest
 
 import (
+	"cmp"
 	"crypto/rand"
 	"encoding/hex"
 	"errors"
@@ -159,7 +160,7 @@ func (k *interpreter) spawn() error {
 	err := g.as(p.account, func() (err error) {
 		dir := e.cwd
 		if dir == "" {
-			dir = g.cfg.WorkDir
+			dir = cmp.Or(g.cfg.WorkDir, g.imageDir())
 		}
 		if p.cwd, err = workingDir(dir, p.account); err != nil {
 			return err

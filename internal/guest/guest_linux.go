@@ -35,6 +35,12 @@ type Config struct {
 	// guest's own: those of the image. The guest's come first for what names
 	// the user.
 	Env []string
+	// ImageUser is who the image says runs programs: a name or a number, or two
+	// with a colon between, the second being the group. The user is then that
+	// one, unless it is root.
+	ImageUser string
+	// ImageDir is where the image says programs start.
+	ImageDir string
 }
 
 const (

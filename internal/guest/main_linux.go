@@ -26,12 +26,14 @@ const DefaultSocket = "/run/glovebox/guest.sock"
 // Serve's flags: --socket PATH to listen at; --conn-fd N, a connected socket
 // to serve at once; --nproc N, the limit on processes; --own DIR,..., to give
 // these directories to the user; --resolver ADDRESS,..., the DNS servers that
-// programs are to ask; --self, to run everything as the guest's own user; --stdio, to serve the standard input and output as a connection, and
+// programs are to ask; --self, to run everything as the guest's own user;
+// --stdio, to serve the standard input and output as a connection, and
 // --leased, to end when that does; --threads N, to have so many from the start;
 // --nofile N, to have no process open more files, nor dump core;
-// --image-env, to give programs the guest's own environment; --no-setid, to have
-// no file get the bits that make a program run as its owner. It ends at SIGTERM
-// or SIGINT, with all that it started.
+// --image-env, to give programs the guest's own environment; --image-user and
+// --image-dir, for who the image says runs programs, and where; --no-setid, to
+// have no file get the bits that make a program run as its owner. It ends at
+// SIGTERM or SIGINT, with all that it started.
 func Main(args []string) int {
 	command := "serve"
 	if len(args) > 0 && len(args[0]) > 0 && args[0][0] != '-' {
@@ -81,6 +83,8 @@ func serve(args []string) error {
 	openFiles := fs.Uint64("nofile", 0, "limit on the open files of each process")
 	noSetID := fs.Bool("no-setid", false, "let no file get the bits that make a program run as its owner")
 	imageEnv := fs.Bool("image-env", false, "give programs the guest's own environment")
+	fs.StringVar(&cfg.ImageUser, "image-user", "", "who the image says runs programs")
+	fs.StringVar(&cfg.ImageDir, "image-dir", "", "where the image says programs start")
 	if err := fs.Parse(args); err != nil {
 		return err
 	}
@@ -100,7 +104,11 @@ func serve(args []string) error {
 	if fs.NArg() > 0 {
 		return fmt.Errorf("unexpected argument %q", fs.Arg(0))
 	}
-	if err := ownDirs(*own); err != nil {
+	who, err := imageAccount(cfg.ImageUser)
+	if err != nil {
+		who = nil // every program that is to run as nobody fails with the reason
+	}
+	if err := ownDirs(*own, who); err != nil {
 		return err
 	}
 	if err := useResolvers(*resolvers); err != nil {

@@ -18,16 +18,20 @@ import (
 
 // ownDirs makes the directories of a comma-separated list, if they are not
 // there, and gives them to the user. A driver whose image cannot have files of
-// that user asks for it.
-func ownDirs(list string) error {
+// that user asks for it. owner, if not nil, is who the user is in this image.
+func ownDirs(list string, owner *account) error {
 	if list == "" {
 		return nil
+	}
+	uid, gid := sandbox.UserUID, sandbox.UserUID
+	if owner != nil {
+		uid, gid = int(owner.uid), int(owner.gid)
 	}
 	for dir := range strings.SplitSeq(list, ",") {
 		if err := os.Mkdir(dir, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
 			return err
 		}
-		if err := os.Lchown(dir, sandbox.UserUID, sandbox.UserUID); err != nil {
+		if err := os.Lchown(dir, uid, gid); err != nil {
 			return err
 		}
 	}

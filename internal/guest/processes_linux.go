@@ -147,7 +147,7 @@ func (g *Guest) environment(a *account, extra map[string]string, terminal bool) 
 func (g *Guest) spawn(p *process, in *guestapi.StartRequest, env []string) error {
 	var file string
 	err := g.as(p.account, func() (err error) {
-		if p.cwd, err = workingDir(cmp.Or(p.config.Cwd, g.cfg.WorkDir), p.account); err != nil {
+		if p.cwd, err = workingDir(cmp.Or(p.config.Cwd, g.cfg.WorkDir, g.imageDir()), p.account); err != nil {
 			return err
 		}
 		file, err = findCommand(p.config.Cmd, p.cwd, env)
@@ -213,6 +213,16 @@ func (g *Guest) afterFork() {
 	if g.oomScore != "" {
 		_ = setOOMScore(g.ownScore) // it was allowed before
 	}
+}
+
+// imageDir returns where the image says programs start, if that is there.
+func (g *Guest) imageDir() string {
+	var st unix.Stat_t
+	if dir := g.cfg.ImageDir; path.IsAbs(dir) && path.Clean(dir) != "/" &&
+		unix.Stat(dir, &st) == nil && st.Mode&unix.S_IFMT == unix.S_IFDIR {
+		return path.Clean(dir)
+	}
+	return ""
 }
 
 // workingDir returns the directory that a process starts in.

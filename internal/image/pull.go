@@ -47,6 +47,9 @@ func (s *Store) pull(ctx context.Context, ref string, opts PullOptions) (sandbox
 			return i, err
 		}
 	}
+	if _, err := v1.NewHash(ref); err == nil {
+		return none, sandbox.Errorf(sandbox.NotFound, "an image without a name is only here or nowhere")
+	}
 	parsed, err := parse(ref)
 	if err != nil {
 		return none, err

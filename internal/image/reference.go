@@ -12,7 +12,8 @@ import (
 // docker.io, its user "library", the tag "latest".
 func parse(ref string) (name.Reference, error) {
 	r, err := name.ParseReference(ref, name.WeakValidation)
-	if err != nil {
+	// The library takes paths for references.
+	if err != nil || strings.HasPrefix(ref, "/") || strings.HasPrefix(ref, ".") || strings.Contains(ref, "//") {
 		return nil, sandbox.WithHint(sandbox.Errorf(sandbox.Invalid, "image: %s is not a reference", quote(ref)),
 			"write it like debian:stable-slim or registry.example.com/team/name:tag; letters are small")
 	}

@@ -218,6 +218,10 @@ func (p *Pool) forgetOne() bool {
 	return oldest != ""
 }
 
+// Unwrap returns the driver that the pool is around, for what the pool itself has
+// no part in.
+func (p *Pool) Unwrap() driver.Driver { return p.Driver }
+
 // Create hands out a warm box, or makes one.
 func (p *Pool) Create(ctx context.Context, spec *driver.Spec) (driver.Box, error) {
 	for {

@@ -88,6 +88,13 @@ func (b *madeBox) useImage(spec *specs.Spec, root *imageRoot, guest string) {
 	// The directory is not looked at.
 	spec.Root.Path = b.dir
 	spec.Annotations = b.rootAnnotations(root.File)
+	c := root.Config
+	spec.Process.Env = append(spec.Process.Env, c.Env...)
+	spec.Process.Args = append(spec.Process.Args, "--image-env")
+	if b.record.Spec.Workspace == "" {
+		// A workspace is the user's, and where programs start.
+		spec.Process.Args = append(spec.Process.Args, "--image-user", c.User, "--image-dir", c.WorkDir)
+	}
 	spec.Mounts = append(spec.Mounts, specs.Mount{
 		Destination: guestPath, Type: "bind", Source: guest, Options: []string{"bind", "ro"},
 	})
