@@ -10,8 +10,6 @@ import (
 	"strings"
 	"testing"
 
-	v1 "github.com/google/go-containerregistry/pkg/v1"
-
 	"github.com/glovebox-dev/glovebox/internal/driver"
 	"github.com/glovebox-dev/glovebox/internal/driver/drivertest"
 	"github.com/glovebox-dev/glovebox/internal/driver/gvisor"
@@ -66,7 +64,7 @@ func launchImage(t testing.TB, d driver.Driver, ref string) *drivertest.Box {
 // else, fetched from a registry when the box is made.
 func TestImageFromScratch(t *testing.T) {
 	reg := imagetest.New(t)
-	ref := reg.Push(t, "scratch", imagetest.Image(t, v1.Config{}, imagetest.Busybox(t)))
+	ref := reg.Push(t, "scratch", imagetest.Image(t, imagetest.Config{}, imagetest.Busybox(t)))
 	dir := t.TempDir()
 	d := openImages(t, dir)
 	box := launchImage(t, d, ref)
@@ -110,14 +108,14 @@ func TestImageConfig(t *testing.T) {
 		imagetest.File{Name: "app/", UID: 70}, imagetest.File{Name: "app/secret", Content: "s", Mode: 0o600, UID: 70})
 	show := "id -u; id -g; id -G; pwd; echo $HOME; echo $A; echo $PATH; cat /app/secret"
 	for name, c := range map[string]struct {
-		config v1.Config
+		config imagetest.Config
 		want   string
 	}{
-		"All": {v1.Config{User: "app", WorkingDir: "/app", Env: []string{"A=b c", "PATH=/x:/bin"}},
+		"All": {imagetest.Config{User: "app", WorkingDir: "/app", Env: []string{"A=b c", "PATH=/x:/bin"}},
 			"70\n71\n71 72\n/app\n/app\nb c\n/x:/bin\ns"},
-		"Group":  {v1.Config{User: "app:staff"}, "70\n72\n72\n/data\n/app\n\n" + path + "\ns"},
-		"Number": {v1.Config{User: "81:82"}, "81\n82\n82\n/data\n/\n\n" + path + "\n"},
-		"Root":   {v1.Config{User: "root", WorkingDir: "/none"}, "1000\n1000\n1000\n/data\n/home/user\n\n" + path + "\n"},
+		"Group":  {imagetest.Config{User: "app:staff"}, "70\n72\n72\n/data\n/app\n\n" + path + "\ns"},
+		"Number": {imagetest.Config{User: "81:82"}, "81\n82\n82\n/data\n/\n\n" + path + "\n"},
+		"Root":   {imagetest.Config{User: "root", WorkingDir: "/none"}, "1000\n1000\n1000\n/data\n/home/user\n\n" + path + "\n"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			box := launchImage(t, d, reg.Push(t, strings.ToLower(name), imagetest.Image(t, c.config, busybox, app)))
@@ -133,7 +131,7 @@ func TestImageConfig(t *testing.T) {
 			}
 		})
 	}
-	box := launchImage(t, d, reg.Push(t, "nobody", imagetest.Image(t, v1.Config{User: "ghost"}, busybox)))
+	box := launchImage(t, d, reg.Push(t, "nobody", imagetest.Image(t, imagetest.Config{User: "ghost"}, busybox)))
 	if _, err := box.Run(t.Context(), drivertest.Sh("id")); !errors.Is(err, sandbox.Invalid) || !strings.Contains(err.Error(), `"ghost"`) {
 		t.Errorf("a user who is not there: %v", err)
 	}
@@ -171,7 +169,7 @@ func TestImageDebian(t *testing.T) {
 	dir := t.TempDir()
 	d := openImages(t, dir)
 	archive := filepath.Join(dir, "debian.tar")
-	imagetest.Save(t, archive, "debian:test", imagetest.Image(t, v1.Config{}, layer))
+	imagetest.Save(t, archive, "debian:test", imagetest.Image(t, imagetest.Config{}, layer))
 	if _, err := d.LoadImages(t.Context(), driver.ImageArchive{Path: archive}, nil); err != nil {
 		t.Fatal(err)
 	}
@@ -189,33 +187,23 @@ func TestImageDebian(t *testing.T) {
 	}
 
 	const boxes = 10
+	var refs []string
 	for range boxes {
 		b := launchImage(t, d, "debian:test")
 		b.MustSh(t, "python3 -c 'import re, os'")
+		refs = append(refs, b.Box.Ref())
 	}
 	var resident, proportional int64
-	for _, pid := range allProcesses(t, dir) {
-		r, p := mapped(t, pid, ".erofs")
-		resident, proportional = resident+r, proportional+p
+	for _, ref := range refs {
+		for _, pid := range hostProcesses(t, dir, ref) {
+			r, p := mapped(t, pid, ".erofs")
+			resident, proportional = resident+r, proportional+p
+		}
 	}
 	t.Logf("%d boxes: %d KiB of the image are resident in their kernels, %d KiB in proportion", boxes, resident, proportional)
 	if resident == 0 || proportional > resident/3 {
 		t.Errorf("the image's pages are not shared: %d KiB resident, %d KiB in proportion", resident, proportional)
 	}
-}
-
-// allProcesses returns the kernels of all boxes in dir.
-func allProcesses(t testing.TB, dir string) []int {
-	t.Helper()
-	refs, err := filepath.Glob(dir + "/gvisor/boxes/*")
-	if err != nil {
-		t.Fatal(err)
-	}
-	var pids []int
-	for _, ref := range refs {
-		pids = append(pids, hostProcesses(t, dir, filepath.Base(ref))...)
-	}
-	return pids
 }
 
 // mapped returns how much of files whose name ends so a process has in memory,

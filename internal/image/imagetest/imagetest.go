@@ -29,6 +29,9 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
 )
 
+// Config is what an image says of its programs.
+type Config = v1.Config
+
 // A Registry is a registry on this machine, for one test.
 type Registry struct {
 	// Host is its address, for references.
