@@ -31,6 +31,7 @@ type box struct {
 	err   error
 	drv   driver.Box
 	guest guest
+	mount *mount    // nil without a workspace
 	since time.Time // when it was ready
 
 	mu       sync.Mutex
@@ -406,6 +407,7 @@ func (b *box) destroy(why reason) error {
 		return errors.Join(err, noteErr)
 	}
 	b.e.log.Info("sandbox stopped", "sandbox", b.id, "cause", why.cause)
+	b.mount.release()
 	b.e.forget(b)
 	return nil
 }
@@ -473,6 +475,7 @@ func (b *box) letGo(ctx context.Context) error {
 	}
 	b.sleep()
 	b.guest.Close()
+	b.mount.release()
 	b.e.forget(b)
 	return nil
 }

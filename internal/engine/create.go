@@ -50,7 +50,7 @@ func (e *Engine) create(ctx context.Context, p sandbox.Principal, req sandbox.Cr
 	b := e.newBox(store.Sandbox{
 		Sandbox: sandbox.Sandbox{
 			ID: sandbox.NewID(), Name: req.Name, State: sandbox.Starting, Driver: e.name, Image: req.Image,
-			Network: req.Network, Limits: limits, Created: now, Used: now,
+			Network: req.Network, Limits: limits, Created: now, Used: now, Workspace: req.Workspace,
 			Ends: ends, AtEnd: req.AtEnd, Restless: req.Restless, Labels: maps.Clone(req.Labels),
 		},
 		Principal: p, Owner: e.owner.ID(), Detached: e.opts.Detached, HasEnv: len(req.Env) > 0,
@@ -140,6 +140,12 @@ func (b *box) start(ctx context.Context) (err error) {
 			err = errors.Join(err, b.undo())
 		}
 	}()
+	if b.rec.Workspace != "" {
+		// The sandbox's record comes before: it keeps the workspace there.
+		if b.mount, err = e.mount(ctx, b.rec.Principal, b.rec.Workspace, true); err != nil {
+			return err
+		}
+	}
 	b.drv, err = e.drv.Create(ctx, &driver.Spec{
 		ID:              b.id,
 		Image:           b.image,
@@ -147,6 +153,7 @@ func (b *box) start(ctx context.Context) (err error) {
 		Limits:          b.rec.Limits,
 		Network:         b.rec.Network,
 		NetworkTerms:    e.opts.NetworkTerms,
+		Workspace:       b.mount.path(),
 		Detached:        b.rec.Detached,
 		AllowUnenforced: slices.Clone(e.opts.AllowUnenforced),
 	})
@@ -203,6 +210,7 @@ func (b *box) undo() error {
 			b.e.log.Error("destroy sandbox that did not start", "sandbox", b.id, "error", err)
 		}
 	}
+	b.mount.release()
 	return b.e.store.DeleteSandbox(ctx, b.id)
 }
 

@@ -38,6 +38,7 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/driver"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 	"github.com/glovebox-dev/glovebox/internal/store"
+	"github.com/glovebox-dev/glovebox/internal/workspace"
 )
 
 // Options configure an Engine. Zero fields take their defaults.
@@ -66,6 +67,17 @@ type Options struct {
 	// the longest that one may ask for.
 	RunTimeout    time.Duration // default: 30 s
 	MaxRunTimeout time.Duration // default: 10 min
+
+	// Workspaces keeps workspaces; nil if there are to be none. One may hold
+	// WorkspaceQuota, those of a principal together PrincipalQuota, where zero
+	// is no limit, and it is removed when it was not used for WorkspaceTTL,
+	// where zero is never.
+	Workspaces                     *workspace.Set
+	WorkspaceQuota, PrincipalQuota sandbox.WorkspaceUsage
+	WorkspaceTTL                   time.Duration
+	// FileBase is the URL of the server that serves files of workspaces, ""
+	// if none does.
+	FileBase string
 
 	// Detached sandboxes outlive this process. The driver must be able to.
 	Detached bool
@@ -182,6 +194,7 @@ type Engine struct {
 	runs     map[string]*run // by run: those going on here, and the last few that ended
 	finished []string        // the runs of those that ended, oldest first
 	adopting map[string]*adoption
+	mounts   map[workspace.ID]*mount
 }
 
 // keepFinished is how many runs that ended stay in memory: what is usually
@@ -236,6 +249,7 @@ func New(opts Options) (*Engine, error) {
 		boxes:    map[string]*box{},
 		runs:     map[string]*run{},
 		adopting: map[string]*adoption{},
+		mounts:   map[workspace.ID]*mount{},
 	}, nil
 }
 

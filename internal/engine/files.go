@@ -48,8 +48,13 @@ func (r *heldReader) Close() error {
 // WriteFile writes all of r to a file of a sandbox, making the directories
 // above it. Without appendTo the file is replaced in one step at the end.
 func (e *Engine) WriteFile(ctx context.Context, p sandbox.Principal, id, path string, r io.Reader, appendTo bool) error {
-	return e.doFile(ctx, p, id, path, "write file", func(b *box) error {
-		_, err := b.guest.Write(ctx, absolute(path), r, guestapi.WriteOptions{Append: appendTo})
+	return e.changeFile(ctx, p, id, path, "write file", func(b *box) error {
+		r, done, err := b.mount.bound(ctx, path, r)
+		if err != nil {
+			return err
+		}
+		defer done()
+		_, err = b.guest.Write(ctx, absolute(path), r, guestapi.WriteOptions{Append: appendTo})
 		return err
 	})
 }
@@ -94,7 +99,7 @@ func (e *Engine) StatFile(ctx context.Context, p sandbox.Principal, id, path str
 // MakeDir makes a directory and those above it. One that exists is of kind
 // Conflict.
 func (e *Engine) MakeDir(ctx context.Context, p sandbox.Principal, id, path string) error {
-	return e.doFile(ctx, p, id, path, "make directory", func(b *box) error {
+	return e.changeFile(ctx, p, id, path, "make directory", func(b *box) error {
 		return b.guest.MakeDir(ctx, absolute(path), guestapi.FileOptions{})
 	})
 }
@@ -104,14 +109,14 @@ func (e *Engine) MoveFile(ctx context.Context, p sandbox.Principal, id, from, to
 	if err := checkPath("to", to); err != nil {
 		return sandbox.Wrap(err, "move file", "")
 	}
-	return e.doFile(ctx, p, id, from, "move file", func(b *box) error {
+	return e.changeFile(ctx, p, id, from, "move file", func(b *box) error {
 		return b.guest.Move(ctx, absolute(from), absolute(to), guestapi.FileOptions{})
 	})
 }
 
 // RemoveFile removes a file, or a directory with all in it.
 func (e *Engine) RemoveFile(ctx context.Context, p sandbox.Principal, id, path string) error {
-	return e.doFile(ctx, p, id, path, "remove file", func(b *box) error {
+	return e.changeFile(ctx, p, id, path, "remove file", func(b *box) error {
 		return b.guest.Remove(ctx, absolute(path), guestapi.FileOptions{})
 	})
 }
@@ -140,6 +145,17 @@ func (e *Engine) doFile(ctx context.Context, p sandbox.Principal, id, path, op s
 		return sandbox.Wrap(b.fileError(ctx, err, path), op, "")
 	}
 	return nil
+}
+
+// changeFile does something with a file that may change the workspace: what a run
+// finds changed there is then not that run's doing.
+func (e *Engine) changeFile(ctx context.Context, p sandbox.Principal, id, path, op string, do func(*box) error) error {
+	return e.doFile(ctx, p, id, path, op, func(b *box) error {
+		if b.mount != nil {
+			defer b.mount.changed()
+		}
+		return do(b)
+	})
 }
 
 // fileError explains an error of the guest about a file.

@@ -25,6 +25,8 @@ type run struct {
 	cancel  context.CancelFunc
 	release func() // its use of the box
 
+	workspace *baseline // nil if it has none, or began before this process
+
 	baseline chan struct{} // closed when before and counted are set
 	before   driver.Incidents
 	counted  bool
@@ -158,6 +160,9 @@ func (r *run) pump(stream events) {
 	left := r.left
 	r.mu.Unlock()
 	if left && end == nil {
+		if r.workspace != nil {
+			r.b.mount.leave()
+		}
 		r.closeLog()
 		r.cancel()
 		close(r.done)
@@ -228,12 +233,13 @@ func (r *run) finish(end *guestapi.EndEvent) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.b.e.ctx), cleanupTimeout)
 	defer cancel()
 	r.closeLog()
+	changes := r.lookAtWorkspace(ctx)
 	verdict, code, usage := r.judge(ctx, end)
 
 	xs := r.log.extents()
 	r.mu.Lock()
 	r.rec.Status, r.rec.Verdict, r.rec.ExitCode, r.rec.Usage = sandbox.RunFinished, verdict, code, usage
-	r.rec.Ended = e.now()
+	r.rec.Ended, r.rec.Changes = e.now(), changes
 	r.rec.StdoutBytes, r.rec.StderrBytes = xs[stdout].total, xs[stderr].total
 	r.rec.KeptBytes = xs[stdout].kept() + xs[stderr].kept()
 	if r.x != nil {
@@ -266,6 +272,22 @@ func (r *run) finish(end *guestapi.EndEvent) {
 		r.cleanUp(ctx)
 	}
 	r.release()
+}
+
+// lookAtWorkspace says what changed in the workspace. If that holds too much
+// now, then that is how the run ends, even if it was faster than who watches.
+func (r *run) lookAtWorkspace(ctx context.Context) *sandbox.Changes {
+	changes, err := r.b.mount.end(ctx, r.workspace)
+	if errors.Is(err, sandbox.Exhausted) {
+		r.mu.Lock()
+		if r.fate == fateNone {
+			r.fate, r.broken = fateDiskFull, err
+		}
+		r.mu.Unlock()
+	} else if err != nil {
+		r.b.e.log.Error("look at workspace", "run", r.rec.ID, "error", err)
+	}
+	return changes
 }
 
 func (r *run) closeLog() {

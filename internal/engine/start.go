@@ -104,6 +104,9 @@ func newProgram(req sandbox.RunRequest) (program, error) {
 func (b *box) startRun(ctx context.Context, req sandbox.RunRequest, prog program) (sandbox.Run, error) {
 	env := map[string]string{}
 	maps.Copy(env, prog.env)
+	if base := b.mount.fileBase(); base != "" {
+		env["FILE_BASE_URL"] = base
+	}
 	maps.Copy(env, b.env)
 	if !prog.live { // a context's is its own, and the run's for the run only
 		maps.Copy(env, req.Env)
@@ -129,8 +132,15 @@ func (b *box) startRun(ctx context.Context, req sandbox.RunRequest, prog program
 		r.drop()
 		return sandbox.Run{}, err
 	}
+	if r.workspace, err = b.mount.begin(ctx); err != nil {
+		r.drop()
+		return sandbox.Run{}, errors.Join(err, b.e.store.DeleteRun(context.WithoutCancel(ctx), r.rec.ID))
+	}
 	stream, err := r.begin(ctx, req, prog, env)
 	if err != nil {
+		if r.workspace != nil {
+			b.mount.leave()
+		}
 		err = b.explain(ctx, err)
 		return sandbox.Run{}, errors.Join(err, r.discard())
 	}

@@ -48,7 +48,7 @@ func (e *Engine) Sweep(ctx context.Context) error {
 	e.sweepHandles(recs, begun)
 	errs = append(errs, e.sweepStrays(ctx, refs, recs, begun))
 	errs = append(errs, e.store.ForgetDeadOwners(ctx))
-	errs = append(errs, e.sweepOld(ctx))
+	errs = append(errs, e.sweepOld(ctx), e.sweepWorkspaces(ctx))
 	return errors.Join(errs...)
 }
 
@@ -363,6 +363,11 @@ func (e *Engine) takeOver(rec store.Sandbox) (*box, error) {
 	rec.Owner = e.owner.ID()
 	b := e.newBox(rec)
 	b.drv, b.guest = handle, e.opts.dialGuest(handle)
+	if rec.Workspace != "" && e.opts.Workspaces != nil {
+		if b.mount, err = e.mount(ctx, rec.Principal, rec.Workspace, true); err != nil {
+			return nil, fmt.Errorf("attach: %w", err)
+		}
+	}
 	b.paused = e.drv.Info().Features.Pause // it may be; resuming a running one does nothing
 	if err := b.wake(); err != nil {
 		return nil, errors.Join(err, b.abandon(ctx))
@@ -384,6 +389,7 @@ func (e *Engine) takeOver(rec store.Sandbox) (*box, error) {
 	e.mu.Unlock()
 	if closed {
 		b.guest.Close()
+		b.mount.release()
 		return nil, errClosed() // ours by name, but we are as good as dead
 	}
 	for _, r := range runs {
@@ -397,6 +403,7 @@ func (e *Engine) takeOver(rec store.Sandbox) (*box, error) {
 
 // abandon ends a box that cannot be taken over.
 func (b *box) abandon(ctx context.Context) error {
+	b.mount.release()
 	b.guest.Close()
 	return b.e.bury(ctx, b.rec, "the sandbox could not be taken over by the new server")
 }

@@ -126,6 +126,9 @@ func (e *Engine) checkCreate(req *sandbox.CreateRequest) (sandbox.Limits, error)
 		return none, sandbox.WithHint(invalid("image: %s is not an image", shorten(req.Image)),
 			"use %q or a reference such as debian:stable-slim", sandbox.ImageHost)
 	}
+	if err := e.checkWorkspace(req.Workspace); err != nil {
+		return none, err
+	}
 	network, err := e.checkNetwork(req.Network)
 	if err != nil {
 		return none, err
@@ -197,6 +200,21 @@ func checkLabels(labels map[string]string) error {
 	}
 	if size > maxLabelsSize {
 		return invalid("labels: %d bytes are more than %d", size, maxLabelsSize)
+	}
+	return nil
+}
+
+// checkWorkspace checks that a sandbox can have a workspace of that name.
+func (e *Engine) checkWorkspace(name string) error {
+	if name == "" {
+		return nil
+	}
+	if err := checkWorkspaceName(name); err != nil {
+		return err
+	}
+	if e.opts.Workspaces == nil || !e.drv.Info().Features.Workspace {
+		return sandbox.WithHint(sandbox.Errorf(sandbox.Unsupported, "workspace: driver %s cannot mount one", e.name),
+			"leave the workspace out, or use another driver: glovebox doctor lists them")
 	}
 	return nil
 }

@@ -18,6 +18,7 @@ const (
 	fateTimeout        // its time was over, and it was killed
 	fateCancelled      // its owner asked for its end, and it was killed
 	fateBroken         // its output could not be kept, and it was killed
+	fateDiskFull       // its workspace holds too much, and it was killed
 )
 
 // An ending is all that is known about how a run ended.
@@ -33,7 +34,7 @@ type ending struct {
 	exception *sandbox.RunError
 
 	fate    fate
-	broken  error // with fateBroken
+	broken  error // with fateBroken and fateDiskFull
 	timeout time.Duration
 	lasted  time.Duration // by this side's clock
 	limits  sandbox.Limits
@@ -47,11 +48,12 @@ type ending struct {
 
 // Next steps that several verdicts share.
 const (
-	nextMemory   = "make a sandbox with more memory, or process the data in smaller pieces"
-	nextTime     = "ask for a longer timeout, or split the work"
-	nextDisk     = "make a sandbox with more disk, or remove files that are not needed"
-	nextForks    = "make a sandbox with a higher limit, or start fewer processes at a time"
-	nextNotFound = "check the spelling; list the languages to see what is installed"
+	nextMemory    = "make a sandbox with more memory, or process the data in smaller pieces"
+	nextTime      = "ask for a longer timeout, or split the work"
+	nextDisk      = "make a sandbox with more disk, or remove files that are not needed"
+	nextWorkspace = "remove files of the workspace that are not needed, or use another workspace"
+	nextForks     = "make a sandbox with a higher limit, or start fewer processes at a time"
+	nextNotFound  = "check the spelling; list the languages to see what is installed"
 )
 
 // The exit statuses that shells give to what they could not run, and the one
@@ -88,6 +90,12 @@ func settle(e ending) (sandbox.Verdict, *int) {
 			Cause:    fmt.Sprintf("its output could not be kept, and it was killed: %v", e.broken),
 			NextStep: "ask the operator to look at the server's disk",
 		}, nil
+	case e.fate == fateDiskFull:
+		return sandbox.Verdict{
+			Code:     sandbox.DiskFull,
+			Cause:    fmt.Sprintf("it wrote more than %v, and was ended", e.broken),
+			NextStep: nextWorkspace,
+		}, code
 	case e.why != nil && (e.event == nil || !e.event.Exited):
 		return e.why.verdict(), nil
 	case e.event == nil:

@@ -77,6 +77,9 @@ type Run struct {
 	Usage    Usage     `json:"usage"`
 	// Context is set for a run in one.
 	Context *RunContext `json:"context,omitempty"`
+	// Changes are what it changed in the workspace, when it has finished; nil
+	// if its sandbox has none.
+	Changes *Changes `json:"changes,omitempty"`
 	// Input is set while a run in a context waits for input.
 	Input *InputRequest `json:"waits_for,omitempty"`
 }

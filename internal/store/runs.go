@@ -31,11 +31,11 @@ const (
 		VALUES (?, ?, ?, ?, ?, ?, ?, ?)`
 
 	finishRunSQL = `UPDATE runs SET ended_at = ?, verdict = ?, cause = ?, next_step = ?, exit_code = ?,
-		cpu_ms = ?, peak_memory = ?, stdout_bytes = ?, stderr_bytes = ?, kept_bytes = ?, context = ?
+		cpu_ms = ?, peak_memory = ?, stdout_bytes = ?, stderr_bytes = ?, kept_bytes = ?, context = ?, changes = ?
 		WHERE id = ? AND ended_at = 0`
 
 	selectRunSQL = `SELECT id, sandbox_id, principal, started_at, timeout, terminal, keeps_stdin, stop_requested,
-		ended_at, verdict, cause, next_step, exit_code, cpu_ms, peak_memory, stdout_bytes, stderr_bytes, kept_bytes, context
+		ended_at, verdict, cause, next_step, exit_code, cpu_ms, peak_memory, stdout_bytes, stderr_bytes, kept_bytes, context, changes
 		FROM runs`
 )
 
@@ -45,12 +45,16 @@ func scanRun(scan scanFunc) (Run, error) {
 		started, ended int64
 		exit           sql.NullInt64
 		inContext      string
+		changes        string
 	)
 	err := scan(&r.ID, &r.SandboxID, &r.Principal, &started, &r.Timeout, &r.Terminal, &r.KeepsStdin, &r.StopRequested,
 		&ended, &r.Verdict.Code, &r.Verdict.Cause, &r.Verdict.NextStep, &exit, &r.Usage.CPUMillis,
-		&r.Usage.PeakMemoryBytes, &r.StdoutBytes, &r.StderrBytes, &r.KeptBytes, &inContext)
+		&r.Usage.PeakMemoryBytes, &r.StdoutBytes, &r.StderrBytes, &r.KeptBytes, &inContext, &changes)
 	if err == nil && inContext != "" {
 		err = json.Unmarshal([]byte(inContext), &r.Context)
+	}
+	if err == nil && changes != "" {
+		err = json.Unmarshal([]byte(changes), &r.Changes)
 	}
 	if err != nil {
 		return Run{}, err
@@ -106,11 +110,19 @@ func (s *Store) FinishRun(ctx context.Context, r Run) (bool, error) {
 	if err != nil {
 		return false, sandbox.Wrap(err, "store run", r.ID)
 	}
+	changes := ""
+	if r.Changes != nil {
+		b, err := json.Marshal(r.Changes)
+		if err != nil {
+			return false, sandbox.Wrap(err, "store run", r.ID)
+		}
+		changes = string(b)
+	}
 	var finished bool
 	err = s.tx(ctx, func(tx *sql.Tx) error {
 		res, err := tx.StmtContext(ctx, s.finishRun).ExecContext(ctx, micros(r.Ended), r.Verdict.Code, r.Verdict.Cause,
 			r.Verdict.NextStep, exit, r.Usage.CPUMillis, r.Usage.PeakMemoryBytes, r.StdoutBytes, r.StderrBytes, r.KeptBytes,
-			inContext, r.ID)
+			inContext, changes, r.ID)
 		if err != nil {
 			return err
 		}

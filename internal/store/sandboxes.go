@@ -31,7 +31,7 @@ type Sandbox struct {
 
 const selectSandboxSQL = `SELECT id, principal, owner, detached, driver, ref, state, name, image, network,
 	has_env, limits, receipt, created_at, used_at, ended_at, cause, stop_cause,
-	ends_at, at_end, restless, labels FROM sandboxes`
+	ends_at, at_end, restless, labels, workspace FROM sandboxes`
 
 func scanSandbox(scan scanFunc) (Sandbox, error) {
 	var (
@@ -41,7 +41,7 @@ func scanSandbox(scan scanFunc) (Sandbox, error) {
 	)
 	err := scan(&r.ID, &r.Principal, &r.Owner, &r.Detached, &r.Driver, &r.Ref, &r.State, &r.Name, &r.Image, &r.Network,
 		&r.HasEnv, &limits, &receipt, &created, &used, &ended, &r.Cause, &r.StopCause,
-		&ends, &r.AtEnd, &r.Restless, &labels)
+		&ends, &r.AtEnd, &r.Restless, &labels, &r.Workspace)
 	if err != nil {
 		return Sandbox{}, err
 	}
@@ -73,10 +73,10 @@ func (s *Store) InsertSandbox(ctx context.Context, r Sandbox) error {
 		return err
 	}
 	_, err = s.exec(ctx, `INSERT INTO sandboxes (id, principal, owner, detached, driver, ref, state, name, image, network,
-		has_env, limits, receipt, created_at, used_at, ends_at, at_end, restless, labels)
-		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
+		has_env, limits, receipt, created_at, used_at, ends_at, at_end, restless, labels, workspace)
+		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`,
 		r.ID, r.Principal, r.Owner, r.Detached, r.Driver, r.Ref, r.State, r.Name, r.Image, r.Network,
-		r.HasEnv, string(limits), string(receipt), micros(r.Created), micros(r.Used), micros(r.Ends), r.AtEnd, r.Restless, string(labels))
+		r.HasEnv, string(limits), string(receipt), micros(r.Created), micros(r.Used), micros(r.Ends), r.AtEnd, r.Restless, string(labels), r.Workspace)
 	return sandbox.Wrap(err, "store sandbox", r.ID)
 }
 

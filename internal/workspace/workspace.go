@@ -278,9 +278,18 @@ func (w *Workspace) Export(ctx context.Context, out io.Writer, most int64) (safe
 	return n, explain(err)
 }
 
+// maxRatio is how much an archive that is compressed may grow: text grows by
+// ten, logs by fifty.
+const maxRatio = 200
+
 // Import takes a tar archive, which may be compressed by gzip, out into the
-// workspace: all of it or nothing.
-func (w *Workspace) Import(ctx context.Context, in io.Reader, lim safepath.Limits) (safepath.Counts, error) {
+// workspace: all of it or nothing. It may have so many bytes and files; zero is
+// no limit of ours.
+func (w *Workspace) Import(ctx context.Context, in io.Reader, bytes, files int64) (safepath.Counts, error) {
+	if files <= 0 || files > maxSnapshot {
+		files = maxSnapshot
+	}
+	lim := safepath.Limits{Files: int(files), Bytes: bytes, Ratio: maxRatio}
 	n, err := w.dir.Extract(ctx, in, w.set.staging, lim)
 	return n, explain(err)
 }
@@ -311,3 +320,15 @@ func isBadContent(err error) bool {
 	return errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, tar.ErrHeader) ||
 		errors.Is(err, gzip.ErrHeader) || errors.Is(err, gzip.ErrChecksum)
 }
+
+// Handle names a workspace to those who must not know its ID: it opens nothing
+// by itself.
+func (id ID) Handle() string {
+	sum := sha256.Sum256([]byte("handle\x00" + string(id)))
+	return hex.EncodeToString(sum[:16])
+}
+
+// DiskUsed reports how much of the disk that a workspace is on is in use, in bytes:
+// what it grows by is the most that any workspace on it can have grown. It is
+// quick. ok is false where nothing tells.
+func (w *Workspace) DiskUsed() (used int64, ok bool) { return diskUsed(w.set.path) }

@@ -261,14 +261,14 @@ func TestExportImport(t *testing.T) {
 		t.Fatal(err)
 	}
 	v, _ := fresh(t)
-	n, err := v.Import(t.Context(), &b, safepath.Limits{})
+	n, err := v.Import(t.Context(), &b, 0, 0)
 	if err != nil || n.Files != 1 || n.Links != 1 {
 		t.Fatalf("%+v, %v", n, err)
 	}
 	if got, err := get(v, "link"); err != nil || got != "text" {
 		t.Errorf("%q, %v", got, err)
 	}
-	if _, err := v.Import(t.Context(), strings.NewReader("no archive"), safepath.Limits{}); sandbox.KindOf(err) != sandbox.Invalid {
+	if _, err := v.Import(t.Context(), strings.NewReader("no archive"), 0, 0); sandbox.KindOf(err) != sandbox.Invalid {
 		t.Errorf("what is no archive: %v", err)
 	}
 }

@@ -1,0 +1,335 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"time"
+
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
+	"github.com/glovebox-dev/glovebox/internal/store"
+	"github.com/glovebox-dev/glovebox/internal/workspace"
+)
+
+// Workspaces returns the workspaces of p, with what they held when they were
+// last measured.
+func (e *Engine) Workspaces(ctx context.Context, p sandbox.Principal) ([]sandbox.Workspace, error) {
+	if err := checkPrincipal(p); err != nil {
+		return nil, sandbox.Wrap(err, "list workspaces", "")
+	}
+	recs, err := e.store.Workspaces(ctx, p)
+	if err != nil {
+		return nil, err
+	}
+	list := make([]sandbox.Workspace, 0, len(recs))
+	for _, r := range recs {
+		r.Quota = e.opts.WorkspaceQuota
+		list = append(list, r.Workspace)
+	}
+	return list, nil
+}
+
+// Workspace returns a workspace of p, measured now.
+func (e *Engine) Workspace(ctx context.Context, p sandbox.Principal, name string) (sandbox.Workspace, error) {
+	const op = "measure workspace"
+	var w sandbox.Workspace
+	err := e.withWorkspace(ctx, p, name, op, func(m *mount) error {
+		s, err := m.look(ctx)
+		if err != nil {
+			return m.tooMuch(err)
+		}
+		m.note(&s.Usage)
+		rec, err := e.store.Workspace(ctx, m.rec.ID)
+		w = rec.Workspace
+		w.Quota = e.opts.WorkspaceQuota
+		return err
+	})
+	return w, err
+}
+
+// DeleteWorkspace removes a workspace with all that is in it. It fails with
+// [sandbox.Conflict] while a sandbox has it.
+func (e *Engine) DeleteWorkspace(ctx context.Context, p sandbox.Principal, name string) error {
+	const op = "delete workspace"
+	if err := checkPrincipal(p); err != nil {
+		return sandbox.Wrap(err, op, "")
+	}
+	if err := checkWorkspaceName(name); err != nil {
+		return sandbox.Wrap(err, op, "")
+	}
+	if e.opts.Workspaces == nil {
+		return sandbox.Wrap(noWorkspace(name), op, "")
+	}
+	id := e.opts.Workspaces.ID(p, name)
+	rec, err := e.store.Workspace(ctx, string(id))
+	if errors.Is(err, sandbox.NotFound) {
+		return sandbox.Wrap(noWorkspace(name), op, "")
+	}
+	if err != nil {
+		return sandbox.Wrap(err, op, "")
+	}
+	deleted, err := e.removeWorkspace(ctx, rec, false)
+	if err == nil && !deleted {
+		err = sandbox.WithHint(sandbox.Errorf(sandbox.Conflict, "workspace: %s is in use", shorten(name)),
+			"stop the sandboxes that have it first")
+	}
+	return sandbox.Wrap(err, op, "")
+}
+
+// removeWorkspace removes a workspace that nothing uses, if idle is set one
+// that was not used for the time that they are kept. It reports whether it did.
+func (e *Engine) removeWorkspace(ctx context.Context, rec store.Workspace, idle bool) (bool, error) {
+	id := workspace.ID(rec.ID)
+	e.mu.Lock()
+	used := e.mounts[id] != nil
+	e.mu.Unlock()
+	if used {
+		return false, nil
+	}
+	var before time.Time
+	if idle {
+		before = e.now().Add(-e.opts.WorkspaceTTL)
+	}
+	purge := func() error { return nil }
+	deleted, err := e.store.DeleteWorkspace(ctx, rec.ID, before, func() (err error) {
+		purge, err = e.opts.Workspaces.Remove(id)
+		return err
+	})
+	if err != nil || !deleted {
+		return false, err
+	}
+	e.log.Info("workspace removed", "workspace", rec.Handle, "idle", idle)
+	return true, purge()
+}
+
+// sweepWorkspaces removes those that were not used for the time that they are
+// kept.
+func (e *Engine) sweepWorkspaces(ctx context.Context) error {
+	if e.opts.Workspaces == nil || e.opts.WorkspaceTTL == 0 {
+		return nil
+	}
+	recs, err := e.store.IdleWorkspaces(ctx, e.now().Add(-e.opts.WorkspaceTTL))
+	errs := []error{err}
+	for _, rec := range recs {
+		_, err := e.removeWorkspace(ctx, rec, true)
+		errs = append(errs, err)
+	}
+	return sandbox.Wrap(errors.Join(errs...), "sweep workspaces", "")
+}
+
+// withWorkspace does something with a workspace of p's that is there.
+func (e *Engine) withWorkspace(ctx context.Context, p sandbox.Principal, name, op string, do func(*mount) error) error {
+	m, err := e.mount(ctx, p, name, false)
+	if err != nil {
+		return sandbox.Wrap(err, op, "")
+	}
+	defer m.release()
+	return sandbox.Wrap(do(m), op, "")
+}
+
+// ExportWorkspace writes a workspace as a tar archive. A file with holes counts
+// as large as it says.
+func (e *Engine) ExportWorkspace(ctx context.Context, p sandbox.Principal, name string, w io.Writer) error {
+	return e.withWorkspace(ctx, p, name, "export workspace", func(m *mount) error {
+		_, err := m.ws.Export(ctx, w, exportFactor*e.opts.WorkspaceQuota.Bytes)
+		return err
+	})
+}
+
+// exportFactor is how much larger than its quota a workspace may be with its
+// holes filled, to be exported.
+const exportFactor = 4
+
+// ImportWorkspace takes a tar archive, which may be compressed by gzip, out
+// into a workspace of p's, which is made if it is not there: all of it, or
+// nothing.
+func (e *Engine) ImportWorkspace(ctx context.Context, p sandbox.Principal, name string, r io.Reader) error {
+	const op = "import workspace"
+	m, err := e.mount(ctx, p, name, true)
+	if err != nil {
+		return sandbox.Wrap(err, op, "")
+	}
+	defer m.release()
+	left, err := m.left(ctx, 1<<62)
+	if err != nil {
+		return sandbox.Wrap(err, op, "")
+	}
+	if left == 0 {
+		return sandbox.Wrap(errFull(m), op, "")
+	}
+	if _, err := m.ws.Import(ctx, r, left, e.opts.WorkspaceQuota.Files); err != nil {
+		return sandbox.Wrap(err, op, "")
+	}
+	m.changed()
+	s, err := m.look(ctx)
+	if err != nil {
+		return sandbox.Wrap(m.tooMuch(err), op, "")
+	}
+	m.note(&s.Usage)
+	return nil
+}
+
+// An OpenFile is a file of a workspace that is being read.
+type OpenFile struct {
+	*os.File
+	Info    fs.FileInfo
+	release func()
+}
+
+// Close closes the file.
+func (f *OpenFile) Close() error {
+	defer f.release()
+	return f.File.Close()
+}
+
+// OpenFile opens a file of the workspace with that ID or handle, whoever's it
+// is: the caller has made sure that who asks may have it.
+func (e *Engine) OpenFile(ctx context.Context, idOrHandle, name string) (*OpenFile, error) {
+	const op = "open file"
+	m, err := e.mountByID(ctx, idOrHandle)
+	if err != nil {
+		return nil, sandbox.Wrap(err, op, "")
+	}
+	f, fi, err := m.ws.Read(name)
+	if err != nil {
+		m.release()
+		return nil, sandbox.Wrap(err, op, "")
+	}
+	return &OpenFile{File: f, Info: fi, release: m.release}, nil
+}
+
+func (e *Engine) mountByID(ctx context.Context, idOrHandle string) (*mount, error) {
+	if e.opts.Workspaces == nil {
+		return nil, sandbox.Errorf(sandbox.NotFound, "there is no such workspace")
+	}
+	rec, err := e.store.Workspace(ctx, idOrHandle)
+	if err != nil {
+		return nil, err
+	}
+	return e.hold(rec, workspace.ID(rec.ID))
+}
+
+// PutFile writes all of r to a file of the workspace with that ID or handle, in
+// one step at its end, and returns how much it was; the caller has made sure
+// that who asks may. size is how much there will be, -1 if that is not known.
+func (e *Engine) PutFile(ctx context.Context, idOrHandle, name string, r io.Reader, size int64) (int64, error) {
+	const op = "write file"
+	m, err := e.mountByID(ctx, idOrHandle)
+	if err != nil {
+		return 0, sandbox.Wrap(err, op, "")
+	}
+	defer m.release()
+	n, err := m.put(ctx, name, r, size)
+	return n, sandbox.Wrap(err, op, "")
+}
+
+// put writes a file as far as the quota allows.
+func (m *mount) put(ctx context.Context, name string, r io.Reader, size int64) (int64, error) {
+	left, err := m.left(ctx, 1<<62)
+	if err != nil {
+		return 0, err
+	}
+	if size > left {
+		return 0, errFull(m)
+	}
+	q := &quotaReader{m: m, r: r, left: left}
+	defer q.giveBack()
+	n, err := m.ws.Write(ctx, name, q)
+	if err != nil {
+		return 0, err
+	}
+	if size >= 0 && n != size {
+		return n, sandbox.Errorf(sandbox.Internal, "%d bytes came where %d were announced", n, size)
+	}
+	m.changed()
+	s, err := m.look(ctx)
+	if err != nil {
+		return n, nil // it is there
+	}
+	m.note(&s.Usage)
+	return n, nil
+}
+
+func errFull(m *mount) error {
+	return sandbox.WithHint(sandbox.Errorf(sandbox.Exhausted, "workspace: %s has no room for it: it may hold %s",
+		shorten(m.rec.Name), sandbox.FormatBytes(m.e.opts.WorkspaceQuota.Bytes)), "remove files that are not needed")
+}
+
+// bound keeps what is written to a path of a sandbox within the quota, if it is
+// in the workspace. The caller calls done.
+func (m *mount) bound(ctx context.Context, path string, r io.Reader) (_ io.Reader, done func(), _ error) {
+	if m == nil {
+		return r, func() {}, nil
+	}
+	if _, ok := inWorkspace(path); !ok {
+		return r, func() {}, nil
+	}
+	left, err := m.left(ctx, 1<<62)
+	if err != nil {
+		return nil, nil, err
+	}
+	// What went in stays counted until the workspace is looked at again.
+	return &quotaReader{m: m, r: r, left: left}, func() {}, nil
+}
+
+// A quotaReader counts what goes through it as held by the workspace, and ends
+// with an error when that is too much.
+type quotaReader struct {
+	m           *mount
+	r           io.Reader
+	left, taken int64
+}
+
+func (q *quotaReader) Read(p []byte) (int, error) {
+	n, err := q.r.Read(p)
+	q.taken += int64(n)
+	q.m.mu.Lock()
+	q.m.written += int64(n)
+	over := q.m.written > q.left
+	q.m.mu.Unlock()
+	if over {
+		return n, errFull(q.m)
+	}
+	return n, err
+}
+
+// giveBack takes back what was counted and is not there, or is counted by now
+// because it is.
+func (q *quotaReader) giveBack() {
+	q.m.mu.Lock()
+	defer q.m.mu.Unlock()
+	q.m.written = max(0, q.m.written-q.taken)
+}
+
+// WorkspaceOf returns the ID and the handle of a workspace of p's, for URLs.
+// The error is of kind NotFound if there is none.
+func (e *Engine) WorkspaceOf(ctx context.Context, p sandbox.Principal, name string) (id, handle string, err error) {
+	if e.opts.Workspaces == nil {
+		return "", "", noWorkspace(name)
+	}
+	if err := checkWorkspaceName(name); err != nil {
+		return "", "", err
+	}
+	rec, err := e.store.Workspace(ctx, string(e.opts.Workspaces.ID(p, name)))
+	if errors.Is(err, sandbox.NotFound) {
+		return "", "", noWorkspace(name)
+	}
+	return rec.ID, rec.Handle, err
+}
+
+// FileBase returns the URL below which the files of a sandbox's workspace are
+// served, "" if nothing serves them.
+func (e *Engine) FileBase(ctx context.Context, p sandbox.Principal, sandboxID string) (string, error) {
+	s, err := e.Get(ctx, p, sandboxID)
+	if err != nil || s.Workspace == "" || e.opts.FileBase == "" {
+		return "", err
+	}
+	id, _, err := e.WorkspaceOf(ctx, p, s.Workspace)
+	if err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("%s/files/%s", e.opts.FileBase, id), nil
+}

@@ -1,0 +1,156 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"errors"
+	"time"
+
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
+)
+
+// A Workspace is the record of one workspace. Its quota is not kept.
+type Workspace struct {
+	sandbox.Workspace
+	// ID names its directory and is a secret of its principal's; Handle names
+	// it to others.
+	ID, Handle string
+	Principal  sandbox.Principal
+}
+
+const selectWorkspaceSQL = `SELECT id, handle, principal, name, created_at, used_at, bytes, files,
+	EXISTS (SELECT 1 FROM sandboxes s WHERE s.principal = w.principal AND s.workspace = w.name AND s.ended_at = 0)
+	FROM workspaces w`
+
+func scanWorkspace(scan scanFunc) (Workspace, error) {
+	var (
+		w             Workspace
+		created, used int64
+	)
+	err := scan(&w.ID, &w.Handle, &w.Principal, &w.Name, &created, &used, &w.Usage.Bytes, &w.Usage.Files, &w.InUse)
+	w.Created, w.Used = fromMicros(created), fromMicros(used)
+	return w, err
+}
+
+// UseWorkspace records that a workspace is used, and adds its record if there
+// is none and the principal has fewer than most. make is called while no
+// process can remove the workspace, to make its directory.
+func (s *Store) UseWorkspace(ctx context.Context, w Workspace, most int, make func() error) error {
+	err := s.tx(ctx, func(tx *sql.Tx) error {
+		r, err := tx.ExecContext(ctx, `UPDATE workspaces SET used_at = max(used_at, ?) WHERE id = ?`, micros(w.Used), w.ID)
+		if err != nil {
+			return err
+		}
+		if n, err := r.RowsAffected(); err != nil || n == 1 {
+			return errors.Join(err, make())
+		}
+		var count int
+		if err := tx.QueryRowContext(ctx, `SELECT count(*) FROM workspaces WHERE principal = ?`, w.Principal).Scan(&count); err != nil {
+			return err
+		}
+		if count >= most {
+			return sandbox.WithHint(sandbox.Errorf(sandbox.Exhausted, "workspace: there are %d, and there may be no more", count),
+				"delete one that is not needed")
+		}
+		_, err = tx.ExecContext(ctx, `INSERT INTO workspaces (id, handle, principal, name, created_at, used_at) VALUES (?, ?, ?, ?, ?, ?)`,
+			w.ID, w.Handle, w.Principal, w.Name, micros(w.Used), micros(w.Used))
+		if err != nil {
+			return err
+		}
+		return make()
+	})
+	return sandbox.Wrap(err, "use workspace", w.Name)
+}
+
+// Workspace returns the record of a workspace by its ID or its handle, or an
+// error of kind NotFound.
+func (s *Store) Workspace(ctx context.Context, idOrHandle string) (Workspace, error) {
+	w, err := scanWorkspace(s.read.QueryRowContext(ctx, selectWorkspaceSQL+` WHERE id = ? OR handle = ?`, idOrHandle, idOrHandle).Scan)
+	if errors.Is(err, sql.ErrNoRows) {
+		return Workspace{}, sandbox.Errorf(sandbox.NotFound, "there is no such workspace")
+	}
+	return w, sandbox.Wrap(err, "read workspace", "")
+}
+
+// Workspaces returns the records of a principal's workspaces, of all for "",
+// by name.
+func (s *Store) Workspaces(ctx context.Context, p sandbox.Principal) ([]Workspace, error) {
+	return s.workspaces(ctx, ` WHERE principal = ? OR ? = '' ORDER BY principal, name`, p, p)
+}
+
+// IdleWorkspaces returns the records of workspaces that were not used since t
+// and that no sandbox has.
+func (s *Store) IdleWorkspaces(ctx context.Context, t time.Time) ([]Workspace, error) {
+	return s.workspaces(ctx, ` WHERE used_at < ? AND `+unusedSQL, micros(t))
+}
+
+// unusedSQL is true of a workspace that no live sandbox has.
+const unusedSQL = `NOT EXISTS (SELECT 1 FROM sandboxes s WHERE s.principal = w.principal AND s.workspace = w.name AND s.ended_at = 0)`
+
+func (s *Store) workspaces(ctx context.Context, where string, args ...any) ([]Workspace, error) {
+	var list []Workspace
+	err := collect(ctx, s.read, selectWorkspaceSQL+where, args, func(scan scanFunc) error {
+		w, err := scanWorkspace(scan)
+		list = append(list, w)
+		return err
+	})
+	return list, sandbox.Wrap(err, "list workspaces", "")
+}
+
+// TouchWorkspace records that a workspace was used, and what it holds if that
+// is known.
+func (s *Store) TouchWorkspace(ctx context.Context, id string, used time.Time, usage *sandbox.WorkspaceUsage) error {
+	var err error
+	if usage == nil {
+		_, err = s.exec(ctx, `UPDATE workspaces SET used_at = max(used_at, ?) WHERE id = ?`, micros(used), id)
+	} else {
+		_, err = s.exec(ctx, `UPDATE workspaces SET used_at = max(used_at, ?), bytes = ?, files = ? WHERE id = ?`,
+			micros(used), usage.Bytes, usage.Files, id)
+	}
+	return sandbox.Wrap(err, "store workspace", "")
+}
+
+// OtherWorkspaces returns what a principal's workspaces held when they were
+// last measured, but for the one with that ID.
+func (s *Store) OtherWorkspaces(ctx context.Context, p sandbox.Principal, id string) (u sandbox.WorkspaceUsage, err error) {
+	err = s.read.QueryRowContext(ctx, `SELECT coalesce(sum(bytes), 0), coalesce(sum(files), 0) FROM workspaces
+		WHERE principal = ? AND id != ?`, p, id).Scan(&u.Bytes, &u.Files)
+	return u, sandbox.Wrap(err, "read workspaces", "")
+}
+
+// DeleteWorkspace removes a record if no live sandbox has the workspace and it
+// was not used since t, or t is zero, and reports whether it did. remove takes
+// the directory away, in a moment in which no process can begin to use it.
+func (s *Store) DeleteWorkspace(ctx context.Context, id string, t time.Time, remove func() error) (bool, error) {
+	var deleted bool
+	err := s.tx(ctx, func(tx *sql.Tx) error {
+		r, err := tx.ExecContext(ctx, `DELETE FROM workspaces AS w WHERE id = ? AND (? = 0 OR used_at < ?) AND `+unusedSQL,
+			id, micros(t), micros(t))
+		if err != nil {
+			return err
+		}
+		n, err := r.RowsAffected()
+		if deleted = n == 1; err != nil || !deleted {
+			return err
+		}
+		return remove()
+	})
+	return deleted && err == nil, sandbox.Wrap(err, "delete workspace", "")
+}
+
+// SpendSignature records that a signature was used, until it expires. It
+// reports false if it had been.
+func (s *Store) SpendSignature(ctx context.Context, signature []byte, expires time.Time) (bool, error) {
+	if _, err := s.exec(ctx, `DELETE FROM spent WHERE expires_at < ?`, s.now().UnixMicro()); err != nil {
+		return false, err
+	}
+	n, err := s.exec(ctx, `INSERT INTO spent VALUES (?, ?) ON CONFLICT DO NOTHING`, signature, micros(expires))
+	return n == 1, sandbox.Wrap(err, "store signature", "")
+}
+
+// SpentSignature reports whether a signature was used.
+func (s *Store) SpentSignature(ctx context.Context, signature []byte) (bool, error) {
+	var spent bool
+	err := s.read.QueryRowContext(ctx, `SELECT EXISTS (SELECT 1 FROM spent WHERE signature = ?)`, signature).Scan(&spent)
+	return spent, sandbox.Wrap(err, "read signature", "")
+}
