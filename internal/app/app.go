@@ -11,6 +11,7 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"path/filepath"
 	"sync"
 	"time"
 
@@ -20,6 +21,7 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/engine"
 	"github.com/glovebox-dev/glovebox/internal/guestbin"
 	"github.com/glovebox-dev/glovebox/internal/store"
+	"github.com/glovebox-dev/glovebox/internal/workspace"
 )
 
 // Options are what a System is made from.
@@ -54,6 +56,9 @@ type System struct {
 	store  *store.Store
 	auth   *auth.Auth
 
+	workspaces *workspace.Set
+	served     *files // nil unless over HTTP
+
 	stop       context.CancelFunc
 	background sync.WaitGroup
 }
@@ -85,6 +90,10 @@ func Open(ctx context.Context, opts Options) (_ *System, err error) {
 	if err != nil {
 		return nil, err
 	}
+	s.workspaces, err = workspace.Open(filepath.Join(c.StateDir, "workspaces"))
+	if err != nil {
+		return nil, err
+	}
 	s.auth, err = auth.New(auth.Options{Tokens: s.store, Static: c.Server.Token, Issuer: issuerOf(c.Server.OIDC)})
 	if err != nil {
 		return nil, err
@@ -101,6 +110,10 @@ func Open(ctx context.Context, opts Options) (_ *System, err error) {
 		MaxNetwork:      c.Network.Most(),
 		NetworkTerms:    c.Network.Terms(),
 		MaxSandboxes:    c.Sandbox.Count,
+		Workspaces:      s.workspaces,
+		WorkspaceQuota:  c.Workspace.Quota(),
+		PrincipalQuota:  c.Workspace.Total(),
+		WorkspaceTTL:    time.Duration(c.Workspace.TTL),
 		RunTimeout:      time.Duration(c.Run.Timeout),
 		MaxRunTimeout:   time.Duration(c.Run.MaxTimeout),
 		LogSize:         int64(c.Run.LogSize),
@@ -138,6 +151,9 @@ func (s *System) Close(ctx context.Context) error {
 	}
 	if s.Engine != nil {
 		errs = append(errs, s.Engine.Close(ctx))
+	}
+	if s.workspaces != nil {
+		errs = append(errs, s.workspaces.Close())
 	}
 	if s.driver != nil {
 		errs = append(errs, s.driver.Close())

@@ -102,6 +102,9 @@ func listen(ctx context.Context, addr, flag string) (net.Listener, error) {
 // the listeners.
 func (s *System) ServeHTTP(ctx context.Context, lns Listeners, ready func()) error {
 	defer lns.Close()
+	base := s.fileBase(lns.MCP.Addr())
+	s.served = s.files(base)
+	s.Engine.ServeFilesAt(base)
 	server, err := s.mcpGroup()
 	if err != nil {
 		return err
@@ -113,6 +116,7 @@ func (s *System) ServeHTTP(ctx context.Context, lns Listeners, ready func()) err
 	opts := s.front()
 	opts.Listen = s.opts.Config.Server.Listen
 	opts.MCP, opts.E2B = server.Handler(), e2b
+	opts.Files = s.served
 	opts.Drain = func(ctx context.Context) error {
 		e2b.Shutdown()
 		return server.Shutdown(ctx)

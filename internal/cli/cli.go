@@ -46,6 +46,7 @@ type program struct {
 		logLevel        string
 		allowUnenforced string
 		allowNetwork    []string
+		workspaceTTL    config.Duration
 		json            bool
 		// adjust is what the command's own flags change.
 		adjust func(*config.Config) error
@@ -117,6 +118,9 @@ func (p *program) load() (config.Config, error) {
 	}
 	if len(p.flags.allowNetwork) > 0 {
 		c.Network.Allow = p.flags.allowNetwork
+	}
+	if p.flags.workspaceTTL != 0 {
+		c.Workspace.TTL = p.flags.workspaceTTL
 	}
 	adjust := p.flags.adjust
 	if adjust == nil {

@@ -48,6 +48,9 @@ and leaves nothing behind.`,
 	f.StringVar(&p.flags.allowUnenforced, "allow-unenforced", "", "`limits` that may go unenforced: cpu,memory,processes,disk")
 	f.StringSliceVar(&p.flags.allowNetwork, "allow-network", nil, "the most that sandboxes may reach, in `rules` as for run --network (GLOVEBOX_ALLOW_NETWORK)")
 
+	f.Var(&p.flags.workspaceTTL, "workspace-ttl", "remove workspaces that nothing used for so long, like 720h; default never (GLOVEBOX_WORKSPACE_TTL)")
+	f.Lookup("workspace-ttl").DefValue = ""
+
 	root.AddCommand(
 		p.runCommand(), p.shellCommand(),
 		p.psCommand(), p.logsCommand(), p.stopCommand(), p.imagesCommand(),

@@ -35,11 +35,14 @@ type Config struct {
 	Sandbox Sandbox `yaml:"sandbox"`
 	Network Network `yaml:"network"`
 	Run     Run     `yaml:"run"`
-	Images  Images  `yaml:"images"`
-	Docker  Docker  `yaml:"docker"`
-	MCP     MCP     `yaml:"mcp"`
-	Server  Server  `yaml:"server"`
-	Update  Update  `yaml:"update"`
+
+	Workspace Workspace `yaml:"workspace"`
+
+	Images Images `yaml:"images"`
+	Docker Docker `yaml:"docker"`
+	MCP    MCP    `yaml:"mcp"`
+	Server Server `yaml:"server"`
+	Update Update `yaml:"update"`
 }
 
 // Update says how new releases are looked for.
@@ -115,6 +118,39 @@ type Images struct {
 	Mirrors map[string][]string `yaml:"mirrors"`
 }
 
+// Workspace bounds workspaces. Zero is no bound.
+type Workspace struct {
+	// Size and Files are the most that one may hold, TotalSize and TotalFiles
+	// those of one principal together.
+	Size       Bytes `yaml:"size"`
+	Files      int64 `yaml:"files"`
+	TotalSize  Bytes `yaml:"total_size"`
+	TotalFiles int64 `yaml:"total_files"`
+	// TTL is how long one is kept that nothing uses.
+	TTL Duration `yaml:"ttl"`
+}
+
+// Quota returns the most that one workspace may hold.
+func (w Workspace) Quota() sandbox.WorkspaceUsage {
+	return sandbox.WorkspaceUsage{Bytes: int64(w.Size), Files: w.Files}
+}
+
+// Total returns the most that the workspaces of a principal may hold together.
+func (w Workspace) Total() sandbox.WorkspaceUsage {
+	return sandbox.WorkspaceUsage{Bytes: int64(w.TotalSize), Files: w.TotalFiles}
+}
+
+func (w Workspace) validate() error {
+	for name, n := range map[string]int64{
+		"size": int64(w.Size), "files": w.Files, "total_size": int64(w.TotalSize), "total_files": w.TotalFiles, "ttl": int64(w.TTL),
+	} {
+		if n < 0 {
+			return invalid("workspace."+name, "is negative", "write 0 for no bound")
+		}
+	}
+	return nil
+}
+
 // Run bounds runs.
 type Run struct {
 	// Timeout holds for a run that asks for none; MaxTimeout is the most that
@@ -157,6 +193,12 @@ func Default(getenv func(string) string) Config {
 			Timeout:    Duration(30 * time.Second),
 			MaxTimeout: Duration(10 * time.Minute),
 			LogSize:    64 << 20,
+		},
+		Workspace: Workspace{
+			Size:       10 << 30,
+			Files:      100_000,
+			TotalSize:  50 << 30,
+			TotalFiles: 500_000,
 		},
 		MCP:    MCP{Profile: ProfileNative},
 		Images: Images{Space: 20 << 30, MaxSize: 32 << 30, MaxFiles: 500_000},
@@ -250,6 +292,9 @@ func (c *Config) Validate() error {
 	if c.Run.LogSize < minLogSize {
 		return invalid("run.log_size", fmt.Sprintf("%v is below the least, %v", c.Run.LogSize, Bytes(minLogSize)),
 			"write it like 64MiB")
+	}
+	if err := c.Workspace.validate(); err != nil {
+		return err
 	}
 	if c.MCP.Profile == "" {
 		return invalid("mcp.profile", "is empty", "leave it out, or set it to %q", ProfileNative)

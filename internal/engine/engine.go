@@ -75,9 +75,6 @@ type Options struct {
 	Workspaces                     *workspace.Set
 	WorkspaceQuota, PrincipalQuota sandbox.WorkspaceUsage
 	WorkspaceTTL                   time.Duration
-	// FileBase is the URL of the server that serves files of workspaces, ""
-	// if none does.
-	FileBase string
 
 	// Detached sandboxes outlive this process. The driver must be able to.
 	Detached bool
@@ -195,6 +192,7 @@ type Engine struct {
 	finished []string        // the runs of those that ended, oldest first
 	adopting map[string]*adoption
 	mounts   map[workspace.ID]*mount
+	fileBase string // URL of the server that serves files of workspaces
 }
 
 // keepFinished is how many runs that ended stay in memory: what is usually

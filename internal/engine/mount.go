@@ -3,7 +3,6 @@ package engine
 import (
 	"context"
 	"errors"
-	"fmt"
 	"path"
 	"strings"
 	"sync"
@@ -400,10 +399,10 @@ func (e *Engine) endRuns(m *mount, why error) {
 // fileBase returns the URL below which the files of a workspace are, "" if
 // there is none.
 func (m *mount) fileBase() string {
-	if m == nil || m.e.opts.FileBase == "" {
+	if m == nil {
 		return ""
 	}
-	return fmt.Sprintf("%s/files/%s", strings.TrimSuffix(m.e.opts.FileBase, "/"), m.rec.ID)
+	return m.e.filesAt(m.rec.ID)
 }
 
 // inWorkspace returns the name in the workspace of a path in a sandbox. ok is

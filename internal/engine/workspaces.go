@@ -3,10 +3,10 @@ package engine
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"io/fs"
 	"os"
+	"strings"
 	"time"
 
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
@@ -324,12 +324,31 @@ func (e *Engine) WorkspaceOf(ctx context.Context, p sandbox.Principal, name stri
 // served, "" if nothing serves them.
 func (e *Engine) FileBase(ctx context.Context, p sandbox.Principal, sandboxID string) (string, error) {
 	s, err := e.Get(ctx, p, sandboxID)
-	if err != nil || s.Workspace == "" || e.opts.FileBase == "" {
+	if err != nil || s.Workspace == "" {
 		return "", err
 	}
 	id, _, err := e.WorkspaceOf(ctx, p, s.Workspace)
 	if err != nil {
 		return "", err
 	}
-	return fmt.Sprintf("%s/files/%s", e.opts.FileBase, id), nil
+	return e.filesAt(id), nil
+}
+
+// ServeFilesAt tells the engine that a server serves files of workspaces, and
+// what its URL is.
+func (e *Engine) ServeFilesAt(base string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.fileBase = strings.TrimSuffix(base, "/")
+}
+
+// filesAt returns the URL below which the files of a workspace are, "" if
+// nothing serves them.
+func (e *Engine) filesAt(id string) string {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if e.fileBase == "" {
+		return ""
+	}
+	return e.fileBase + "/files/" + id
 }

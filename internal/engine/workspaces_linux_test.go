@@ -36,12 +36,14 @@ func openWorkspaces(t *testing.T, change func(*Options)) *Engine {
 			t.Error(err)
 		}
 	})
-	return openFake(t, dir, func(o *Options, _ *fake.Options) {
-		o.Workspaces, o.FileBase = set, "https://box.example"
+	e := openFake(t, dir, func(o *Options, _ *fake.Options) {
+		o.Workspaces = set
 		if change != nil {
 			change(o)
 		}
 	})
+	e.ServeFilesAt("https://box.example/")
+	return e
 }
 
 func inSpace(id, command string) sandbox.RunRequest {

@@ -119,7 +119,7 @@ func (g *guard) checkOrigin(next http.Handler) http.Handler {
 		h.Set("Access-Control-Allow-Origin", origins[0])
 		h.Set("Access-Control-Expose-Headers", "Mcp-Session-Id, Mcp-Protocol-Version, WWW-Authenticate, Retry-After")
 		if r.Method == http.MethodOptions && r.Header.Get("Access-Control-Request-Method") != "" {
-			h.Set("Access-Control-Allow-Methods", "GET, POST, DELETE")
+			h.Set("Access-Control-Allow-Methods", "GET, HEAD, POST, PUT, DELETE")
 			if asked := r.Header.Get("Access-Control-Request-Headers"); asked != "" {
 				h.Set("Access-Control-Allow-Headers", asked)
 			}

@@ -2,7 +2,9 @@ package httpserver
 
 import (
 	"context"
+	"io"
 	"log/slog"
+	"math"
 	"net/http"
 	"time"
 
@@ -37,7 +39,7 @@ func logRequests(log *slog.Logger, next http.Handler) http.Handler {
 			if r.URL.Path == "/healthz" {
 				level = slog.LevelDebug
 			}
-			log.Log(r.Context(), level, "request", "method", r.Method, "path", r.URL.Path, "status", a.status,
+			log.Log(r.Context(), level, "request", "method", r.Method, "path", loggedPath(r.URL.Path), "status", a.status,
 				"bytes", a.bytes, "duration", time.Since(began), "principal", e.principal, "remote", r.RemoteAddr)
 		}()
 		next.ServeHTTP(a, r.WithContext(context.WithValue(r.Context(), entryKey{}, e)))
@@ -69,6 +71,38 @@ func (a *answer) Write(b []byte) (int, error) {
 	a.bytes += int64(n)
 	return n, err
 }
+
+// ReadFrom lets the system copy a file to the connection, a piece at a time.
+func (a *answer) ReadFrom(r io.Reader) (n int64, err error) {
+	to, ok := a.ResponseWriter.(io.ReaderFrom)
+	if !ok {
+		return io.Copy(struct{ io.Writer }{a}, r)
+	}
+	if a.status == 0 {
+		a.status = http.StatusOK
+	}
+	// Only a reader that is limited once is known for a file.
+	whole, ok := r.(*io.LimitedReader)
+	if !ok {
+		whole = &io.LimitedReader{R: r, N: math.MaxInt64}
+	}
+	for {
+		piece := &io.LimitedReader{R: whole.R, N: min(whole.N, answerPiece)}
+		asked := piece.N
+		done := a.hurry()
+		m, err := to.ReadFrom(piece)
+		done()
+		n += m
+		a.bytes += m
+		whole.N -= m
+		if err != nil || m < asked || whole.N <= 0 {
+			return n, err
+		}
+	}
+}
+
+// answerPiece is how much of a file has to leave in ioTimeout.
+const answerPiece = 1 << 20
 
 // hurry sets the deadline of a write, and returns what takes it off again: on
 // HTTP/2 a deadline that passes ends the stream even if nothing is written.

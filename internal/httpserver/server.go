@@ -41,7 +41,9 @@ type Options struct {
 	// E2B serves what is below /e2b, or everything if there is no MCP.
 	E2B  E2B
 	Auth Verifier
-	Log  *slog.Logger
+	// Files serves /files/ and /workspaces; nil if there are none.
+	Files Files
+	Log   *slog.Logger
 
 	// Anonymous, if not nil, is who asks when there is no token. It is for
 	// tests on a loopback address, which New checks.
@@ -177,6 +179,12 @@ func New(o Options) (*Server, error) {
 			// SDKs put the path of a file's signed address at the root.
 			mux.Handle("/files", e2b)
 		}
+	}
+	if o.Files != nil {
+		mux.Handle(filesPath, g.checkHost(g.checkOrigin(http.HandlerFunc(s.serveFile))))
+		s.serveWorkspaces(mux, func(h http.Handler) http.Handler {
+			return g.checkHost(g.checkOrigin(s.authenticate(limits.limit(h, writeErrorTo))))
+		})
 	}
 	mux.Handle("/", rest)
 	s.handler = logRequests(o.Log, mux)

@@ -302,3 +302,13 @@ func setTime(f *os.File, t time.Time) error {
 	tv := unix.NsecToTimeval(ts.Nano())
 	return os.NewSyscallError("futimes", unix.Futimes(int(f.Fd()), []unix.Timeval{tv, tv}))
 }
+
+// Version is a text that is different after each change of a file, and when
+// another has its place. Programs cannot set it back.
+func Version(fi fs.FileInfo) string {
+	st, ok := fi.Sys().(*syscall.Stat_t)
+	if !ok {
+		return fmt.Sprint(fi.Size(), fi.ModTime().UnixNano())
+	}
+	return fmt.Sprint(st.Dev, st.Ino, st.Size, changeTime(st))
+}

@@ -1,6 +1,12 @@
 package safepath
 
-import "golang.org/x/sys/unix"
+import (
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
 
 // pathOnly opens what may not be read.
 const pathOnly = unix.O_PATH
+
+func changeTime(st *syscall.Stat_t) int64 { return st.Ctim.Nano() }

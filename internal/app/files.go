@@ -1,0 +1,114 @@
+package app
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"io/fs"
+	"net"
+	"net/netip"
+	"net/url"
+	"strings"
+	"time"
+
+	"github.com/glovebox-dev/glovebox/internal/auth"
+	"github.com/glovebox-dev/glovebox/internal/engine"
+	"github.com/glovebox-dev/glovebox/internal/httpserver"
+	"github.com/glovebox-dev/glovebox/internal/safepath"
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
+	"github.com/glovebox-dev/glovebox/internal/store"
+)
+
+// files puts together what serving files over HTTP takes: the engine has them,
+// auth signs for them, and the store knows which signatures were used.
+type files struct {
+	*engine.Engine
+	store  *store.Store
+	signer auth.Signer
+	base   string // URL of the server, without a slash at its end
+}
+
+var _ httpserver.Files = (*files)(nil)
+
+func (s *System) files(base string) *files {
+	return &files{
+		Engine: s.Engine,
+		store:  s.store,
+		signer: auth.Signer{Key: s.workspaces.Key("signed URLs")},
+		base:   strings.TrimSuffix(base, "/"),
+	}
+}
+
+// servedFile is a file with what tells its states apart.
+type servedFile struct {
+	*engine.OpenFile
+}
+
+// Stat says what the file was when it was opened.
+func (f servedFile) Stat() (fs.FileInfo, error) { return f.Info, nil }
+
+// Tag is made of what a program cannot set back together.
+func (f servedFile) Tag() string {
+	sum := sha256.Sum256([]byte(safepath.Version(f.Info)))
+	return hex.EncodeToString(sum[:16])
+}
+
+func (f *files) OpenFile(ctx context.Context, idOrHandle, name string) (httpserver.File, error) {
+	open, err := f.Engine.OpenFile(ctx, idOrHandle, name)
+	if err != nil {
+		return nil, err
+	}
+	return servedFile{open}, nil
+}
+
+func (f *files) Verify(method, handle, name string, query url.Values) ([]byte, time.Time, error) {
+	return f.signer.Verify(method, handle, name, query)
+}
+
+func (f *files) Spend(ctx context.Context, signature []byte, expires time.Time) (bool, error) {
+	return f.store.SpendSignature(ctx, signature, expires)
+}
+
+// SignedURL returns a URL by which method, GET or PUT, may be used on a file of
+// a principal's workspace for a while.
+func (f *files) SignedURL(ctx context.Context, p sandbox.Principal, workspace, name, method string, good time.Duration) (string, time.Time, error) {
+	if good <= 0 || good > auth.MaxSigned {
+		return "", time.Time{}, sandbox.Errorf(sandbox.Invalid, "expires_seconds: %v is not between a second and %v", good, auth.MaxSigned)
+	}
+	name, err := safepath.Clean(name)
+	if err != nil || name == "." {
+		return "", time.Time{}, sandbox.Errorf(sandbox.Invalid, "path: %w", errors.Join(err, safepath.ErrName))
+	}
+	_, handle, err := f.WorkspaceOf(ctx, p, workspace)
+	if err != nil {
+		return "", time.Time{}, err
+	}
+	expires := time.Now().Add(good).Truncate(time.Microsecond)
+	query := f.signer.Sign(method, handle, name, expires)
+	return f.base + "/files/" + handle + "/" + escapePath(name) + "?" + query, expires, nil
+}
+
+// escapePath writes a name for a URL.
+func escapePath(name string) string { return (&url.URL{Path: name}).EscapedPath() }
+
+// fileBase returns the URL by which clients reach a server that listens at
+// addr: as it was configured, else as far as can be told.
+func (s *System) fileBase(addr net.Addr) string {
+	c := s.opts.Config.Server
+	if c.PublicURL != "" {
+		return strings.TrimSuffix(c.PublicURL, "/")
+	}
+	scheme := "http"
+	if c.TLSCert != "" {
+		scheme = "https"
+	}
+	host, port, err := net.SplitHostPort(addr.String())
+	if err != nil {
+		return scheme + "://" + addr.String()
+	}
+	if ip, err := netip.ParseAddr(host); err == nil && ip.IsUnspecified() {
+		host = "localhost"
+	}
+	return scheme + "://" + net.JoinHostPort(host, port)
+}

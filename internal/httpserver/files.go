@@ -1,0 +1,351 @@
+package httpserver
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"mime"
+	"net/http"
+	"net/url"
+	"path"
+	"strings"
+	"time"
+
+	"github.com/glovebox-dev/glovebox/internal/auth"
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
+)
+
+// Files are the workspaces whose files are served. Whoever knows the ID of one
+// may read it; a handle is good only with a signature.
+type Files interface {
+	// OpenFile opens a file of the workspace with that ID or handle.
+	OpenFile(ctx context.Context, idOrHandle, name string) (File, error)
+	// PutFile writes a file in one step at its end. size is -1 if it is not
+	// known.
+	PutFile(ctx context.Context, handle, name string, r io.Reader, size int64) (int64, error)
+
+	// Verify checks a signed URL's query, and returns what to spend when it
+	// was used. Spend reports false if that had been done.
+	Verify(method, handle, name string, query url.Values) (signature []byte, expires time.Time, err error)
+	Spend(ctx context.Context, signature []byte, expires time.Time) (bool, error)
+
+	// What a principal may do with workspaces of its own.
+	Workspaces(ctx context.Context, p sandbox.Principal) ([]sandbox.Workspace, error)
+	Workspace(ctx context.Context, p sandbox.Principal, name string) (sandbox.Workspace, error)
+	DeleteWorkspace(ctx context.Context, p sandbox.Principal, name string) error
+	ExportWorkspace(ctx context.Context, p sandbox.Principal, name string, w io.Writer) error
+	ImportWorkspace(ctx context.Context, p sandbox.Principal, name string, r io.Reader) error
+}
+
+// A File is one that is open for reading.
+type File interface {
+	io.ReadSeekCloser
+	Stat() (fs.FileInfo, error)
+	// Tag is different after each change.
+	Tag() string
+}
+
+const filesPath = "/files/"
+
+// isID and isHandle tell the two names of a workspace apart by their length.
+func isID(s string) bool     { return len(s) == 64 && isHex(s) }
+func isHandle(s string) bool { return len(s) == 32 && isHex(s) }
+
+func isHex(s string) bool { return strings.Trim(s, "0123456789abcdef") == "" }
+
+// fileTarget reads the path of a URL of a file.
+func fileTarget(u *url.URL) (workspace, name string, err error) {
+	rest, ok := strings.CutPrefix(u.Path, filesPath)
+	workspace, name, found := strings.Cut(rest, "/")
+	if !ok || !found || name == "" || strings.HasSuffix(name, "/") || !isID(workspace) && !isHandle(workspace) {
+		return "", "", errNoFile()
+	}
+	return workspace, name, nil
+}
+
+// errNoFile says nothing of why: a workspace that is another's and one that is
+// not there are the same.
+func errNoFile() error { return sandbox.Errorf(sandbox.NotFound, "there is no such file") }
+
+// serveFile answers for one file. There are no lists: who may read a file need
+// not know of others.
+func (s *Server) serveFile(w http.ResponseWriter, r *http.Request) {
+	protectFile(w.Header())
+	workspace, name, err := fileTarget(r.URL)
+	if err != nil {
+		writeError(w, err)
+		return
+	}
+	switch r.Method {
+	case http.MethodGet, http.MethodHead:
+		s.getFile(w, r, workspace, name)
+	case http.MethodPut:
+		s.putFile(w, r, workspace, name)
+	default:
+		w.Header().Set("Allow", "GET, HEAD, PUT")
+		refuse(w, http.StatusMethodNotAllowed, "invalid", "files are read with GET and written with PUT", "")
+	}
+}
+
+// protectFile keeps what a sandbox made from acting as a page of this server:
+// it runs no script, sends no form, is in no frame, and tells nobody its URL.
+func protectFile(h http.Header) {
+	h.Set("Content-Security-Policy", "sandbox; default-src 'none'; img-src data:; style-src 'unsafe-inline'; form-action 'none'; frame-ancestors 'none'")
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("Referrer-Policy", "no-referrer")
+	h.Set("Cross-Origin-Resource-Policy", "cross-origin")
+	h.Set("Cross-Origin-Opener-Policy", "same-origin")
+	h.Set("X-Robots-Tag", "noindex")
+}
+
+func (s *Server) getFile(w http.ResponseWriter, r *http.Request, workspace, name string) {
+	query := r.URL.Query()
+	if !isID(workspace) || query.Has("sig") {
+		if _, _, err := s.opts.Files.Verify(r.Method, workspace, name, query); err != nil {
+			writeError(w, err)
+			return
+		}
+	}
+	f, err := s.opts.Files.OpenFile(r.Context(), workspace, name)
+	if errors.Is(err, sandbox.NotFound) {
+		err = errNoFile()
+	}
+	if err != nil {
+		s.fileError(w, "read file", err)
+		return
+	}
+	defer f.Close()
+	fi, err := f.Stat()
+	if err != nil {
+		s.fileError(w, "read file", err)
+		return
+	}
+	h := w.Header()
+	kind, passive := contentType(name)
+	disposition := "attachment"
+	if passive && !query.Has("download") {
+		disposition = "inline"
+	}
+	h.Set("Content-Type", kind)
+	h.Set("Content-Disposition", contentDisposition(disposition, path.Base(name)))
+	h.Set("Cache-Control", "private, no-cache")
+	h.Set("ETag", `"`+f.Tag()+`"`)
+	http.ServeContent(w, r, "", fi.ModTime(), f)
+}
+
+// putFile takes an upload by a URL that was signed for it, once.
+func (s *Server) putFile(w http.ResponseWriter, r *http.Request, workspace, name string) {
+	if !isHandle(workspace) {
+		writeError(w, sandbox.WithHint(sandbox.Errorf(sandbox.Unauthenticated, "this URL is for reading"), "ask for one to write, by file_url with method PUT"))
+		return
+	}
+	sig, expires, err := s.opts.Files.Verify(r.Method, workspace, name, r.URL.Query())
+	if err != nil {
+		writeError(w, err)
+		return
+	}
+	if r.Header.Get("Content-Range") != "" {
+		writeError(w, sandbox.Errorf(sandbox.Invalid, "Content-Range: a file is written whole"))
+		return
+	}
+	body := &uploadReader{r: r.Body, rc: http.NewResponseController(w), end: func() error {
+		fresh, err := s.opts.Files.Spend(r.Context(), sig, expires)
+		if err == nil && !fresh {
+			err = sandbox.WithHint(sandbox.Errorf(sandbox.Conflict, "sig: the URL was used before, and is good for one upload"), "ask for a new one")
+		}
+		return err
+	}}
+	n, err := s.opts.Files.PutFile(r.Context(), workspace, name, body, r.ContentLength)
+	if err != nil {
+		if body.err != nil && !errors.Is(body.err, io.EOF) && sandbox.KindOf(body.err) == sandbox.Internal {
+			err = sandbox.Errorf(sandbox.Invalid, "the upload broke off after %d bytes; what was there before stays: %w", body.n, body.err)
+		}
+		s.fileError(w, "write file", err)
+		return
+	}
+	writeJSON(w, http.StatusCreated, map[string]any{"path": name, "size": n})
+}
+
+// fileError answers with an error, and logs what is the server's fault.
+func (s *Server) fileError(w http.ResponseWriter, op string, err error) {
+	if sandbox.KindOf(err) == sandbox.Internal {
+		s.opts.Log.Error("serve files", "op", op, "error", err)
+	}
+	if errors.Is(err, sandbox.Exhausted) {
+		refuse(w, http.StatusInsufficientStorage, string(sandbox.Exhausted), err.Error(), sandbox.HintOf(err))
+		return
+	}
+	writeError(w, err)
+}
+
+// An uploadReader reads a body of any length, of which each piece has to come
+// in time. At its end it calls end, whose error is the body's.
+type uploadReader struct {
+	r   io.Reader
+	rc  *http.ResponseController
+	end func() error
+	n   int64
+	err error
+}
+
+func (u *uploadReader) Read(p []byte) (int, error) {
+	if u.err != nil {
+		return 0, u.err
+	}
+	_ = u.rc.SetReadDeadline(time.Now().Add(ioTimeout)) // where there is none, nothing waits
+	n, err := u.r.Read(p)
+	u.n += int64(n)
+	if errors.Is(err, io.EOF) {
+		if e := u.end(); e != nil {
+			err = e
+		}
+	}
+	u.err = err
+	return n, err
+}
+
+// passiveTypes are the types that a browser shows without being able to do
+// anything for them; whatever else there is it is told to save. The types are
+// ours: a machine's own list would make answers differ between machines.
+var passiveTypes = map[string]string{
+	".png": "image/png", ".jpg": "image/jpeg", ".jpeg": "image/jpeg", ".gif": "image/gif", ".webp": "image/webp",
+	".avif": "image/avif", ".bmp": "image/bmp", ".ico": "image/x-icon",
+	".txt": "text/plain; charset=utf-8", ".log": "text/plain; charset=utf-8", ".md": "text/plain; charset=utf-8",
+	".csv": "text/csv; charset=utf-8", ".tsv": "text/tab-separated-values; charset=utf-8", ".json": "application/json",
+	".py": "text/plain; charset=utf-8", ".go": "text/plain; charset=utf-8", ".sh": "text/plain; charset=utf-8",
+	".mp3": "audio/mpeg", ".wav": "audio/wav", ".ogg": "audio/ogg", ".mp4": "video/mp4", ".webm": "video/webm",
+}
+
+var otherTypes = map[string]string{
+	".html": "text/html; charset=utf-8", ".htm": "text/html; charset=utf-8", ".svg": "image/svg+xml", ".xml": "application/xml",
+	".js": "text/javascript; charset=utf-8", ".mjs": "text/javascript; charset=utf-8", ".css": "text/css; charset=utf-8",
+	".pdf": "application/pdf", ".zip": "application/zip", ".gz": "application/gzip", ".tar": "application/x-tar", ".tgz": "application/gzip",
+	".parquet": "application/vnd.apache.parquet", ".wasm": "application/wasm",
+	".xlsx": "application/vnd.openxmlformats-officedocument.spreadsheetml.sheet",
+	".docx": "application/vnd.openxmlformats-officedocument.wordprocessingml.document",
+	".pptx": "application/vnd.openxmlformats-officedocument.presentationml.presentation",
+}
+
+func contentType(name string) (kind string, passive bool) {
+	ext := strings.ToLower(path.Ext(name))
+	if kind, passive = passiveTypes[ext]; passive {
+		return kind, true
+	}
+	return cmp.Or(otherTypes[ext], "application/octet-stream"), false
+}
+
+// contentDisposition names the file to save as. A name that cannot be written
+// is left out.
+func contentDisposition(how, name string) string {
+	name = strings.Map(func(r rune) rune {
+		if r < ' ' || r == 0x7f {
+			return '_'
+		}
+		return r
+	}, name)
+	if v := mime.FormatMediaType(how, map[string]string{"filename": name}); v != "" {
+		return v
+	}
+	return how
+}
+
+// serveWorkspaces lets a principal list, measure, delete, export and import its
+// workspaces.
+func (s *Server) serveWorkspaces(mux *http.ServeMux, door func(http.Handler) http.Handler) {
+	handle := func(pattern string, do func(w http.ResponseWriter, r *http.Request, p sandbox.Principal) error) {
+		mux.Handle(pattern, door(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			id, _ := auth.FromContext(r.Context())
+			if !id.Can(auth.ScopeFiles) {
+				refuse(w, http.StatusForbidden, "forbidden", "the token lacks the scope files", "use a token that was created with that scope")
+				return
+			}
+			if err := do(w, r, id.Principal); err != nil {
+				s.fileError(w, "serve workspaces", err)
+			}
+		})))
+	}
+	files := s.opts.Files
+	handle("GET /workspaces", func(w http.ResponseWriter, r *http.Request, p sandbox.Principal) error {
+		list, err := files.Workspaces(r.Context(), p)
+		if err == nil {
+			writeJSON(w, http.StatusOK, map[string]any{"workspaces": list})
+		}
+		return err
+	})
+	handle("GET /workspaces/{name}", func(w http.ResponseWriter, r *http.Request, p sandbox.Principal) error {
+		ws, err := files.Workspace(r.Context(), p, r.PathValue("name"))
+		if err == nil {
+			writeJSON(w, http.StatusOK, ws)
+		}
+		return err
+	})
+	handle("DELETE /workspaces/{name}", func(w http.ResponseWriter, r *http.Request, p sandbox.Principal) error {
+		err := files.DeleteWorkspace(r.Context(), p, r.PathValue("name"))
+		if err == nil {
+			w.WriteHeader(http.StatusNoContent)
+		}
+		return err
+	})
+	handle("GET /workspaces/{name}/archive", func(w http.ResponseWriter, r *http.Request, p sandbox.Principal) error {
+		out := &archiveWriter{w: w, name: r.PathValue("name")}
+		err := files.ExportWorkspace(r.Context(), p, out.name, out)
+		if err == nil && !out.begun {
+			err = out.begin()
+		}
+		if err != nil && out.begun {
+			// Nothing but the end of the connection tells that it is not whole.
+			s.opts.Log.Error("export workspace", "error", err)
+			panic(http.ErrAbortHandler)
+		}
+		return err
+	})
+	handle("PUT /workspaces/{name}/archive", func(w http.ResponseWriter, r *http.Request, p sandbox.Principal) error {
+		body := &uploadReader{r: r.Body, rc: http.NewResponseController(w), end: func() error { return nil }}
+		if err := files.ImportWorkspace(r.Context(), p, r.PathValue("name"), body); err != nil {
+			return err
+		}
+		ws, err := files.Workspace(r.Context(), p, r.PathValue("name"))
+		if err == nil {
+			writeJSON(w, http.StatusCreated, ws)
+		}
+		return err
+	})
+}
+
+// An archiveWriter begins the answer with the first byte of the archive: until
+// then it may still be an error.
+type archiveWriter struct {
+	w     http.ResponseWriter
+	name  string
+	begun bool
+}
+
+func (a *archiveWriter) begin() error {
+	a.begun = true
+	protectFile(a.w.Header())
+	a.w.Header().Set("Content-Type", "application/x-tar")
+	a.w.Header().Set("Content-Disposition", contentDisposition("attachment", a.name+".tar"))
+	a.w.WriteHeader(http.StatusOK)
+	return nil
+}
+
+func (a *archiveWriter) Write(p []byte) (int, error) {
+	if !a.begun {
+		if err := a.begin(); err != nil {
+			return 0, err
+		}
+	}
+	return a.w.Write(p)
+}
+
+// loggedPath is what the log has of a request's path: that of a file has a
+// secret in it.
+func loggedPath(p string) string {
+	if strings.HasPrefix(p, filesPath) {
+		return fmt.Sprintf("%s…", filesPath)
+	}
+	return p
+}
