@@ -20,6 +20,7 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/driver"
 	"github.com/glovebox-dev/glovebox/internal/engine"
 	"github.com/glovebox-dev/glovebox/internal/guestbin"
+	"github.com/glovebox-dev/glovebox/internal/hostdir"
 	"github.com/glovebox-dev/glovebox/internal/store"
 	"github.com/glovebox-dev/glovebox/internal/workspace"
 )
@@ -55,6 +56,7 @@ type System struct {
 	driver driver.Driver
 	store  *store.Store
 	auth   *auth.Auth
+	host   *hostdir.Set // of a client on this machine, else nil
 
 	workspaces *workspace.Set
 	served     *files // nil unless over HTTP
@@ -122,6 +124,11 @@ func Open(ctx context.Context, opts Options) (_ *System, err error) {
 	if err != nil {
 		return nil, err
 	}
+	if !opts.Detached {
+		if s.host, err = hostdir.Open(c.MCP.AllowDirs); err != nil {
+			return nil, err
+		}
+	}
 	if opts.Passive {
 		return s, nil
 	}
@@ -160,6 +167,9 @@ func (s *System) Close(ctx context.Context) error {
 	}
 	if s.store != nil {
 		errs = append(errs, s.store.Close())
+	}
+	if s.host != nil {
+		errs = append(errs, s.host.Close())
 	}
 	return errors.Join(errs...)
 }

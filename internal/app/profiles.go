@@ -1,9 +1,12 @@
 package app
 
 import (
+	"context"
+	"io"
 	"strings"
 	"time"
 
+	"github.com/glovebox-dev/glovebox/internal/hostdir"
 	"github.com/glovebox-dev/glovebox/internal/mcpserver"
 	"github.com/glovebox-dev/glovebox/internal/mcpserver/profile"
 	"github.com/glovebox-dev/glovebox/internal/mcpserver/profile/automata"
@@ -23,7 +26,11 @@ type profileMaker struct {
 func profiles() []profileMaker {
 	return []profileMaker{
 		{automata.Name, func(s *System, o profile.Options) profile.Profile {
-			return automata.New(automata.Options{Options: o, Engine: s.Engine})
+			a := automata.Options{Options: o, Engine: s.Engine}
+			if s.host != nil {
+				a.Host = automataHost{s.host}
+			}
+			return automata.New(a)
 		}},
 		{interpreter.Name, func(_ *System, o profile.Options) profile.Profile { return interpreter.New(o) }},
 		{e2b.Name, func(s *System, o profile.Options) profile.Profile {
@@ -95,4 +102,12 @@ func (s *System) mcpGroup() (*mcpserver.Group, error) {
 		servers = append(servers, server)
 	}
 	return mcpserver.NewGroup(servers...), nil
+}
+
+// automataHost is the directories that the operator allowed, as the profile
+// automata uses them.
+type automataHost struct{ *hostdir.Set }
+
+func (h automataHost) Walk(ctx context.Context, path string, visit func(string, bool, io.Reader) error) (int, error) {
+	return h.Set.Walk(ctx, path, func(f hostdir.File) error { return visit(f.Name, f.Executable, f.Content) })
 }

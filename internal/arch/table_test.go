@@ -34,6 +34,7 @@ var table = []row{
 	{"store", "sandbox"},
 	{"engine", "driver, guestapi, interpreter, sandbox, store, workspace"},
 	{"auth", "sandbox"},
+	{"hostdir", "safepath, sandbox"},
 	{"mcpserver", "auth, mcpserver/profile, sandbox"},
 	{"mcpserver/profile", "auth, sandbox"},
 	{"mcpserver/profile/automata", "auth, mcpserver/profile, sandbox"},

@@ -31,6 +31,9 @@ Put this into the client's configuration:
 			}
 			p.flags.adjust = func(c *config.Config) error {
 				applyTools(cmd, &c.MCP, tools)
+				if cmd.Flags().Changed("allow-dir") {
+					c.MCP.AllowDirs = tools.AllowDirs
+				}
 				return nil
 			}
 			sys, err := p.open(cmd.Context(), nil)
@@ -46,5 +49,6 @@ Put this into the client's configuration:
 		},
 	}
 	toolFlags(cmd, &tools)
+	cmd.Flags().StringArrayVar(&tools.AllowDirs, "allow-dir", nil, "let tools copy from and to this `directory` of this machine (profile automata)")
 	return cmd
 }

@@ -18,6 +18,9 @@ type MCP struct {
 	Tools []string `yaml:"tools"`
 	// ReadOnly offers only tools that change nothing.
 	ReadOnly bool `yaml:"read_only"`
+	// AllowDirs are directories of this machine that tools over stdio may
+	// copy from and to.
+	AllowDirs []string `yaml:"allow_dirs"`
 }
 
 // Server is what glovebox serve does.

@@ -16,3 +16,19 @@ func (e *Engine) WriteFileAsRoot(ctx context.Context, p sandbox.Principal, id, p
 		return err
 	})
 }
+
+// ReadFileAsRoot is [Engine.ReadFile] of a whole file as the sandbox's root.
+func (e *Engine) ReadFileAsRoot(ctx context.Context, p sandbox.Principal, id, path string) (r io.ReadCloser, size int64, err error) {
+	const op = "read file"
+	b, release, err := e.useFile(ctx, p, id, path)
+	if err != nil {
+		return nil, 0, sandbox.Wrap(err, op, "")
+	}
+	r, size, err = b.guest.Read(ctx, absolute(path), 0, -1, guestapi.FileOptions{User: sandbox.Root})
+	if err != nil {
+		err = b.fileError(ctx, err, path)
+		release()
+		return nil, 0, sandbox.Wrap(err, op, "")
+	}
+	return &heldReader{r, release}, size, nil
+}

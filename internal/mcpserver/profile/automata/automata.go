@@ -31,25 +31,29 @@ const (
 type Engine interface {
 	profile.Engine
 	// WriteFileAsRoot writes a file as root of the sandbox, making its
-	// parents.
+	// parents; ReadFileAsRoot reads one.
 	WriteFileAsRoot(ctx context.Context, p sandbox.Principal, id, path string, r io.Reader) error
+	ReadFileAsRoot(ctx context.Context, p sandbox.Principal, id, path string) (io.ReadCloser, int64, error)
 }
 
 // Options are what New needs. Engine must be set.
 type Options struct {
 	profile.Options
 	Engine Engine
-	// Host copies between this machine and sandboxes. It is nil where the
-	// client is not on this machine, or the operator allowed no directory.
+	// Host is this machine's files. It is nil where the client is not on this
+	// machine.
 	Host Host
 }
 
-// A Host copies files, and directories with all that is in them, between
-// directories of this machine that the operator allowed and sandboxes. What it
-// may not reach gives an error that says what may be.
+// A Host reads and writes files below directories of this machine that the
+// operator allowed. For any other path it gives an error that says which may be.
 type Host interface {
-	CopyIn(ctx context.Context, p sandbox.Principal, id, from, to string) error
-	CopyOut(ctx context.Context, p sandbox.Principal, id, from, to string) error
+	// Walk calls visit with the file that is at a path or, if there is a
+	// directory, with all that is below it, directories (with a nil content)
+	// before what is in them. The name is "" for a path that is a file.
+	Walk(ctx context.Context, path string, visit func(name string, executable bool, content io.Reader) error) (skipped int, err error)
+	// Write puts all of r at a path, in one step at its end.
+	Write(path string, r io.Reader) error
 }
 
 type server struct{ opts Options }

@@ -1,0 +1,217 @@
+// Package hostdir reads and writes files of this machine for MCP clients that
+// run on it: below directories that the operator allowed, and nowhere else.
+//
+// Package app makes a [Set] by [Open], which lives until Close, and gives it to
+// whatever copies between this machine and sandboxes. It knows nothing of
+// sandboxes. Paths come from models, so each is taken apart here and opened by
+// package safepath: no "..", no link and no race leads out.
+package hostdir
+
+import (
+	"context"
+	"errors"
+	"io"
+	"io/fs"
+	"path"
+	"path/filepath"
+	"strings"
+
+	"github.com/glovebox-dev/glovebox/internal/safepath"
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
+)
+
+// Bounds of one copy.
+const (
+	MaxFiles = 100_000
+	MaxBytes = 4 << 30
+)
+
+// A Set is the directories that are allowed.
+type Set struct{ dirs []allowed }
+
+type allowed struct {
+	path string // absolute, without links
+	dir  *safepath.Dir
+}
+
+// Open opens the directories at paths, which exist. The error wraps
+// [sandbox.Invalid].
+func Open(paths []string) (_ *Set, err error) {
+	s := &Set{}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, s.Close())
+		}
+	}()
+	for _, p := range paths {
+		full, err := filepath.Abs(p)
+		if err == nil {
+			full, err = filepath.EvalSymlinks(full)
+		}
+		if err != nil {
+			return nil, sandbox.Errorf(sandbox.Invalid, "allow directory %s: %w", p, err)
+		}
+		dir, err := safepath.OpenDir(full)
+		if err != nil {
+			return nil, sandbox.Errorf(sandbox.Invalid, "allow directory %s: %w", p, err)
+		}
+		s.dirs = append(s.dirs, allowed{full, dir})
+	}
+	return s, nil
+}
+
+// Close closes the directories.
+func (s *Set) Close() error {
+	var errs []error
+	for _, d := range s.dirs {
+		errs = append(errs, d.dir.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// Paths returns the directories.
+func (s *Set) Paths() []string {
+	paths := make([]string, len(s.dirs))
+	for i, d := range s.dirs {
+		paths[i] = d.path
+	}
+	return paths
+}
+
+// find returns the directory that a path is below, and the rest of the path.
+// The directory may be called by a name that has links in it.
+func (s *Set) find(name string) (*safepath.Dir, string, error) {
+	if !filepath.IsAbs(name) {
+		return nil, "", sandbox.Errorf(sandbox.Invalid, "%s: not an absolute path", safepath.Show(name))
+	}
+	candidates := []string{filepath.Clean(name)}
+	if real, err := filepath.EvalSymlinks(filepath.Dir(name)); err == nil {
+		candidates = append(candidates, filepath.Join(real, filepath.Base(name)))
+	}
+	for _, c := range candidates {
+		for _, d := range s.dirs {
+			rest, err := filepath.Rel(d.path, c)
+			if err == nil && rest != ".." && !strings.HasPrefix(rest, ".."+string(filepath.Separator)) {
+				return d.dir, filepath.ToSlash(rest), nil
+			}
+		}
+	}
+	err := sandbox.Errorf(sandbox.Unsupported, "%s is in no directory that was allowed", safepath.Show(name))
+	if len(s.dirs) == 0 {
+		return nil, "", sandbox.WithHint(err, "start the server with --allow-dir and the directory")
+	}
+	return nil, "", sandbox.WithHint(err, "allowed are %s; start the server with --allow-dir to allow another", strings.Join(s.Paths(), ", "))
+}
+
+// A File is one that Walk found. Its name has slashes, and is "" for a path
+// that is itself a file.
+type File struct {
+	Name       string
+	Size       int64
+	Executable bool
+	// Content is nil for a directory. It is good until visit returns.
+	Content io.Reader
+}
+
+// Walk calls visit with the file at a path or, if there is a directory, with
+// all that is below it, directories before what is in them. A link to a file
+// below the allowed directory counts as that file. It returns how many other
+// links and special files it left out.
+func (s *Set) Walk(ctx context.Context, name string, visit func(File) error) (skipped int, err error) {
+	dir, rest, err := s.find(name)
+	if err != nil {
+		return 0, err
+	}
+	info, err := dir.Lstat(rest)
+	if err != nil {
+		return 0, explain(err)
+	}
+	left := int64(MaxBytes)
+	if !info.IsDir() {
+		return 0, explain(read(dir, rest, "", &left, visit))
+	}
+	below, err := dir.Sub(rest)
+	if err != nil {
+		return 0, explain(err)
+	}
+	defer below.Close()
+	err = below.Walk(ctx, MaxFiles, func(e *safepath.Entry) error {
+		if e.Mode.IsDir() {
+			return visit(File{Name: e.Path})
+		}
+		err := read(below, e.Path, e.Path, &left, visit)
+		if !e.Mode.IsRegular() && (errors.Is(err, safepath.ErrType) || isPathError(err)) {
+			skipped++
+			return nil
+		}
+		return err
+	})
+	return skipped, explain(err)
+}
+
+// isPathError reports whether the system would not open something.
+func isPathError(err error) bool {
+	_, ok := errors.AsType[*fs.PathError](err)
+	return ok
+}
+
+func read(dir *safepath.Dir, at, name string, left *int64, visit func(File) error) error {
+	f, info, err := dir.Open(at)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	if *left -= info.Size(); *left < 0 {
+		return sandbox.Errorf(sandbox.Exhausted, "more than %s in all", sandbox.FormatBytes(MaxBytes))
+	}
+	// No more than it has now, should it be growing.
+	return visit(File{Name: name, Size: info.Size(), Executable: info.Mode()&0o111 != 0, Content: io.LimitReader(f, info.Size())})
+}
+
+// Write puts all of r at a path in one step at its end, and makes the
+// directories above it. A file that is there is replaced, and so is a link,
+// not what it leads to.
+func (s *Set) Write(name string, r io.Reader) error {
+	dir, rest, err := s.find(name)
+	if err != nil {
+		return err
+	}
+	if rest == "." {
+		return sandbox.Errorf(sandbox.Invalid, "%s is a directory", safepath.Show(name))
+	}
+	if info, err := dir.Lstat(rest); err == nil && info.IsDir() {
+		return sandbox.Errorf(sandbox.Invalid, "%s is a directory", safepath.Show(name))
+	}
+	if err := dir.MkdirAll(path.Dir(rest)); err != nil {
+		return explain(err)
+	}
+	f, err := dir.Create(rest, dir)
+	if err != nil {
+		return explain(err)
+	}
+	n, err := io.Copy(f, io.LimitReader(r, MaxBytes+1))
+	if err == nil && n > MaxBytes {
+		err = sandbox.Errorf(sandbox.Exhausted, "more than %s", sandbox.FormatBytes(MaxBytes))
+	}
+	if err != nil {
+		return errors.Join(explain(err), f.Discard())
+	}
+	return explain(f.Commit())
+}
+
+// explain gives errors their kinds.
+func explain(err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case sandbox.KindOf(err) != sandbox.Internal:
+		return err
+	case errors.Is(err, fs.ErrNotExist):
+		return sandbox.Errorf(sandbox.NotFound, "%w", err)
+	case errors.Is(err, safepath.ErrLimit):
+		return sandbox.Errorf(sandbox.Exhausted, "%w", err)
+	case errors.Is(err, safepath.ErrName), errors.Is(err, safepath.ErrType), errors.Is(err, fs.ErrPermission), isPathError(err):
+		return sandbox.Errorf(sandbox.Invalid, "%w", err)
+	}
+	return err
+}

@@ -1,0 +1,145 @@
+package hostdir
+
+import (
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
+)
+
+// tree makes a directory that is allowed, beside a file that is not.
+func tree(t *testing.T) (s *Set, dir, secret string) {
+	t.Helper()
+	if runtime.GOOS == "windows" {
+		t.Skip("the test makes links")
+	}
+	top, err := filepath.EvalSymlinks(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir, secret = filepath.Join(top, "open"), filepath.Join(top, "secret")
+	for _, d := range []string{dir, filepath.Join(dir, "sub", "empty")} {
+		if err := os.MkdirAll(d, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, mode := range map[string]os.FileMode{secret: 0o644, filepath.Join(dir, "a"): 0o644, filepath.Join(dir, "sub", "tool"): 0o755} {
+		if err := os.WriteFile(name, []byte(filepath.Base(name)), mode); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for link, to := range map[string]string{"in": "a", "out": secret, "up": "..", "gone": "nothing"} {
+		if err := os.Symlink(to, filepath.Join(dir, link)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	s, err = Open([]string{dir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return s, dir, secret
+}
+
+func TestWalk(t *testing.T) {
+	s, dir, secret := tree(t)
+	got := map[string]string{}
+	visit := func(f File) error {
+		if f.Content == nil {
+			got[f.Name] = "dir"
+			return nil
+		}
+		b, err := io.ReadAll(f.Content)
+		got[f.Name] = string(b)
+		if f.Executable {
+			got[f.Name] += "*"
+		}
+		return err
+	}
+	skipped, err := s.Walk(t.Context(), dir, visit)
+	want := map[string]string{"a": "a", "in": "a", "sub": "dir", "sub/empty": "dir", "sub/tool": "tool*"}
+	if diff := cmp.Diff(want, got); diff != "" || err != nil || skipped != 3 {
+		t.Errorf("%d skipped, %v (-want +got):\n%s", skipped, err, diff)
+	}
+	got = map[string]string{}
+	if _, err := s.Walk(t.Context(), filepath.Join(dir, "sub", "tool"), visit); err != nil || got[""] != "tool*" {
+		t.Errorf("one file: %v, %v", got, err)
+	}
+	for _, name := range []string{
+		secret, "/etc/passwd", filepath.Join(dir, "..", "secret"), filepath.Join(dir, "out"), filepath.Join(dir, "up", "secret"), "a", "", filepath.Dir(dir),
+	} {
+		got = map[string]string{}
+		if _, err := s.Walk(t.Context(), name, visit); err == nil || len(got) > 0 || sandbox.KindOf(err) == sandbox.Internal {
+			t.Errorf("%q: %v, %v; want nothing and an error that tells why", name, got, err)
+		}
+	}
+	if _, err := s.Walk(t.Context(), filepath.Join(dir, "none"), visit); !errors.Is(err, sandbox.NotFound) {
+		t.Errorf("what there is not: %v; want not found", err)
+	}
+	if _, err := s.Walk(t.Context(), secret, visit); !strings.Contains(sandbox.HintOf(err), dir) {
+		t.Errorf("hint %q; want the directory that is allowed", sandbox.HintOf(err))
+	}
+}
+
+func TestWrite(t *testing.T) {
+	s, dir, secret := tree(t)
+	for _, name := range []string{"a", "new", "deep/er/new", "out"} {
+		full := filepath.Join(dir, name)
+		if err := s.Write(full, strings.NewReader("written")); err != nil {
+			t.Errorf("%s: %v", name, err)
+			continue
+		}
+		info, err := os.Lstat(full)
+		b, readErr := os.ReadFile(full)
+		if err != nil || readErr != nil || string(b) != "written" || !info.Mode().IsRegular() {
+			t.Errorf("%s: %q, %v, %v; want a file", name, b, err, readErr)
+		}
+	}
+	for _, name := range []string{secret, filepath.Join(dir, "up", "secret"), filepath.Join(dir, "up", "new"), dir, filepath.Join(dir, "sub"), "/etc/new", "new"} {
+		if err := s.Write(name, strings.NewReader("written")); err == nil || sandbox.KindOf(err) == sandbox.Internal {
+			t.Errorf("%s: %v; want an error that tells why", name, err)
+		}
+	}
+	if b, err := os.ReadFile(secret); err != nil || string(b) != "secret" {
+		t.Errorf("outside: %q, %v; want it as it was", b, err)
+	}
+	broken := io.MultiReader(strings.NewReader("half"), failing{})
+	if err := s.Write(filepath.Join(dir, "a"), broken); err == nil {
+		t.Error("a reader that fails gives no error")
+	}
+	if b, err := os.ReadFile(filepath.Join(dir, "a")); err != nil || string(b) != "written" {
+		t.Errorf("after a failure: %q, %v; want what was there", b, err)
+	}
+	left, err := filepath.Glob(filepath.Join(dir, "new-*"))
+	if err != nil || len(left) > 0 {
+		t.Errorf("left behind: %v, %v", left, err)
+	}
+}
+
+type failing struct{}
+
+func (failing) Read([]byte) (int, error) { return 0, errors.New("no more") }
+
+func TestOpenRefuses(t *testing.T) {
+	if _, err := Open([]string{t.TempDir(), "/no/such/directory"}); !errors.Is(err, sandbox.Invalid) {
+		t.Errorf("Open: %v; want invalid", err)
+	}
+	s, err := Open(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.Write("/tmp/x", strings.NewReader("")); err == nil || !strings.Contains(sandbox.HintOf(err), "--allow-dir") {
+		t.Errorf("with none: %v, hint %q; want --allow-dir", err, sandbox.HintOf(err))
+	}
+}
