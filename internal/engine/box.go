@@ -48,6 +48,11 @@ type box struct {
 	kills    int   // memory kills that were counted so far
 	variants map[string]int
 
+	networked      bool       // it has a network, whatever its policy is now; never changed
+	recording      sync.Mutex // held while the record of its connections is brought up to date
+	recordRead     bool       // guarded by recording: lastConnection is what the store has
+	lastConnection int64      // likewise
+
 	power  sync.Mutex // held while it is paused or resumed
 	paused bool       // guarded by power
 }
@@ -395,6 +400,7 @@ func (b *box) destroy(why reason) error {
 	for _, r := range runs {
 		r.log.hurry()
 	}
+	b.readTraffic(ctx)
 	if err := b.drv.Destroy(ctx); err != nil && !driver.IsGone(err) {
 		return errors.Join(sandbox.Wrap(err, "destroy sandbox", b.id), noteErr)
 	}

@@ -99,11 +99,12 @@ func (e *Engine) prepareImage(ctx context.Context, image string) (string, error)
 func (e *Engine) newBox(rec store.Sandbox) *box {
 	return &box{
 		e: e, id: rec.ID, rec: rec, uses: 1,
-		ready:    make(chan struct{}),
-		cancel:   func() {},
-		runs:     map[string]*run{},
-		forwards: map[*forward]struct{}{},
-		variants: map[string]int{},
+		ready:     make(chan struct{}),
+		cancel:    func() {},
+		runs:      map[string]*run{},
+		forwards:  map[*forward]struct{}{},
+		networked: rec.Network != sandbox.NetworkNone && rec.Network != "",
+		variants:  map[string]int{},
 	}
 }
 

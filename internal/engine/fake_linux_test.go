@@ -40,7 +40,11 @@ func openFake(tb testing.TB, dir string, change func(*Options, *fake.Options)) *
 	if err != nil {
 		tb.Fatal(err)
 	}
-	opts.Driver = drv
+	if n, ok := opts.Driver.(*networkDriver); ok {
+		n.Driver = drv
+	} else {
+		opts.Driver = drv
+	}
 	opts.Store, err = store.Open(tb.Context(), store.Options{Dir: dir})
 	if err != nil {
 		tb.Fatal(err)

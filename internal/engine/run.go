@@ -31,6 +31,9 @@ type run struct {
 	before   driver.Incidents
 	counted  bool
 
+	reached       []sandbox.Destination // by the sandbox before it began
+	countsReached bool
+
 	done chan struct{} // closed when it has finished, or is let go
 
 	mu       sync.Mutex
@@ -237,7 +240,12 @@ func (r *run) finish(end *guestapi.EndEvent) {
 	verdict, code, usage := r.judge(ctx, end)
 
 	xs := r.log.extents()
+	used := r.network(ctx)
+	if verdict.Code == sandbox.Failed {
+		advise(&verdict, r.b.policy(), used, r.lastWords(xs))
+	}
 	r.mu.Lock()
+	r.rec.Network = used
 	r.rec.Status, r.rec.Verdict, r.rec.ExitCode, r.rec.Usage = sandbox.RunFinished, verdict, code, usage
 	r.rec.Ended, r.rec.Changes = e.now(), changes
 	r.rec.StdoutBytes, r.rec.StderrBytes = xs[stdout].total, xs[stderr].total

@@ -103,6 +103,9 @@ func newProgram(req sandbox.RunRequest) (program, error) {
 // startRun begins a run in a box.
 func (b *box) startRun(ctx context.Context, req sandbox.RunRequest, prog program) (sandbox.Run, error) {
 	env := map[string]string{}
+	if b.policy() == sandbox.NetworkNone {
+		maps.Copy(env, noNetworkEnv)
+	}
 	maps.Copy(env, prog.env)
 	if base := b.mount.fileBase(); base != "" {
 		env["FILE_BASE_URL"] = base
@@ -174,6 +177,7 @@ func (r *run) begin(ctx context.Context, req sandbox.RunRequest, prog program, e
 	ctx, cancel := context.WithTimeoutCause(ctx, startTimeout, errStartTimeout)
 	defer cancel()
 	stop := context.AfterFunc(ctx, r.cancel)
+	r.reached, r.countsReached = b.readTraffic(ctx)
 	stream, err := r.open(req, prog, env)
 	if !stop() && err == nil {
 		stream.Close()

@@ -24,19 +24,20 @@ const runOutput = `{"type":"object","properties":{` +
 
 // runResult is a run's structuredContent.
 type runResult struct {
-	RunID     string            `json:"run_id"`
-	SandboxID string            `json:"sandbox_id"`
-	Status    sandbox.RunStatus `json:"status"`
-	Verdict   *sandbox.Verdict  `json:"verdict,omitempty"`
-	ExitCode  *int              `json:"exit_code,omitempty"`
-	Stdout    string            `json:"stdout"`
-	Stderr    string            `json:"stderr"`
-	Omitted   sandbox.Omitted   `json:"omitted"`
-	Page      *page             `json:"page,omitempty"`
-	Results   []form            `json:"results,omitempty"`
-	Error     *sandbox.RunError `json:"error,omitempty"`
-	Duration  int64             `json:"duration_ms"`
-	Usage     sandbox.Usage     `json:"usage"`
+	RunID     string              `json:"run_id"`
+	SandboxID string              `json:"sandbox_id"`
+	Status    sandbox.RunStatus   `json:"status"`
+	Verdict   *sandbox.Verdict    `json:"verdict,omitempty"`
+	ExitCode  *int                `json:"exit_code,omitempty"`
+	Stdout    string              `json:"stdout"`
+	Stderr    string              `json:"stderr"`
+	Omitted   sandbox.Omitted     `json:"omitted"`
+	Page      *page               `json:"page,omitempty"`
+	Results   []form              `json:"results,omitempty"`
+	Error     *sandbox.RunError   `json:"error,omitempty"`
+	Duration  int64               `json:"duration_ms"`
+	Usage     sandbox.Usage       `json:"usage"`
+	Network   *sandbox.RunNetwork `json:"network,omitempty"`
 
 	Context *sandbox.RunContext   `json:"context,omitempty"`
 	Input   *sandbox.InputRequest `json:"waits_for,omitempty"`
@@ -62,6 +63,7 @@ func newRunResult(r sandbox.Run, o sandbox.Output, now time.Time) runResult {
 		Omitted:   o.Omitted,
 		Duration:  end.Sub(r.Started).Milliseconds(),
 		Usage:     r.Usage,
+		Network:   r.Network,
 		Context:   r.Context,
 		Input:     r.Input,
 		output:    o,
@@ -134,6 +136,9 @@ func (r runResult) facts(shown bool) string {
 		if r.Verdict.NextStep != "" {
 			fmt.Fprintf(&b, "next step: %s\n", r.Verdict.NextStep)
 		}
+	}
+	if r.Network != nil {
+		b.WriteString(networkText(*r.Network))
 	}
 	if r.Input != nil {
 		fmt.Fprintf(&b, "It waits for a line of input (%q): answer with send_input.\n", r.Input.Prompt)

@@ -75,6 +75,8 @@ type Run struct {
 	Started  time.Time `json:"started_at"`
 	Ended    time.Time `json:"ended_at,omitzero"`
 	Usage    Usage     `json:"usage"`
+	// Network is what its sandbox reached meanwhile; nil if it has no network.
+	Network *RunNetwork `json:"network,omitempty"`
 	// Context is set for a run in one.
 	Context *RunContext `json:"context,omitempty"`
 	// Changes are what it changed in the workspace, when it has finished; nil

@@ -78,5 +78,14 @@ type Traffic struct {
 	Missing     int64        `json:"missing,omitempty"`
 }
 
+// RunNetwork is what a run's sandbox reached while the run went on. What other
+// runs did in it meanwhile is not told apart.
+type RunNetwork struct {
+	Reached []Destination `json:"reached,omitempty"`
+	Blocked []Destination `json:"blocked,omitempty"`
+	// More counts the destinations that are not among these.
+	More int `json:"more,omitempty"`
+}
+
 // OtherHosts stands for the destinations beyond what is kept one by one.
 const OtherHosts = "(others)"

@@ -31,11 +31,11 @@ const (
 		VALUES (?, ?, ?, ?, ?, ?, ?, ?)`
 
 	finishRunSQL = `UPDATE runs SET ended_at = ?, verdict = ?, cause = ?, next_step = ?, exit_code = ?,
-		cpu_ms = ?, peak_memory = ?, stdout_bytes = ?, stderr_bytes = ?, kept_bytes = ?, context = ?, changes = ?
+		cpu_ms = ?, peak_memory = ?, stdout_bytes = ?, stderr_bytes = ?, kept_bytes = ?, context = ?, changes = ?, network = ?
 		WHERE id = ? AND ended_at = 0`
 
 	selectRunSQL = `SELECT id, sandbox_id, principal, started_at, timeout, terminal, keeps_stdin, stop_requested,
-		ended_at, verdict, cause, next_step, exit_code, cpu_ms, peak_memory, stdout_bytes, stderr_bytes, kept_bytes, context, changes
+		ended_at, verdict, cause, next_step, exit_code, cpu_ms, peak_memory, stdout_bytes, stderr_bytes, kept_bytes, context, changes, network
 		FROM runs`
 )
 
@@ -46,10 +46,14 @@ func scanRun(scan scanFunc) (Run, error) {
 		exit           sql.NullInt64
 		inContext      string
 		changes        string
+		network        string
 	)
 	err := scan(&r.ID, &r.SandboxID, &r.Principal, &started, &r.Timeout, &r.Terminal, &r.KeepsStdin, &r.StopRequested,
 		&ended, &r.Verdict.Code, &r.Verdict.Cause, &r.Verdict.NextStep, &exit, &r.Usage.CPUMillis,
-		&r.Usage.PeakMemoryBytes, &r.StdoutBytes, &r.StderrBytes, &r.KeptBytes, &inContext, &changes)
+		&r.Usage.PeakMemoryBytes, &r.StdoutBytes, &r.StderrBytes, &r.KeptBytes, &inContext, &changes, &network)
+	if err == nil && network != "" {
+		err = json.Unmarshal([]byte(network), &r.Network)
+	}
 	if err == nil && inContext != "" {
 		err = json.Unmarshal([]byte(inContext), &r.Context)
 	}
@@ -118,11 +122,19 @@ func (s *Store) FinishRun(ctx context.Context, r Run) (bool, error) {
 		}
 		changes = string(b)
 	}
+	network := ""
+	if r.Network != nil {
+		text, err := json.Marshal(r.Network)
+		if err != nil {
+			return false, sandbox.Wrap(err, "store run", r.ID)
+		}
+		network = string(text)
+	}
 	var finished bool
 	err = s.tx(ctx, func(tx *sql.Tx) error {
 		res, err := tx.StmtContext(ctx, s.finishRun).ExecContext(ctx, micros(r.Ended), r.Verdict.Code, r.Verdict.Cause,
 			r.Verdict.NextStep, exit, r.Usage.CPUMillis, r.Usage.PeakMemoryBytes, r.StdoutBytes, r.StderrBytes, r.KeptBytes,
-			inContext, changes, r.ID)
+			inContext, changes, network, r.ID)
 		if err != nil {
 			return err
 		}

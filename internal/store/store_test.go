@@ -245,6 +245,10 @@ func TestRunRoundTrip(t *testing.T) {
 	want.Verdict = sandbox.Verdict{Code: sandbox.Failed, Cause: "c", NextStep: "n"}
 	want.Usage = sandbox.Usage{CPUMillis: 5, PeakMemoryBytes: 1 << 40}
 	want.StdoutBytes, want.StderrBytes, want.KeptBytes = 1<<33, 2, 64<<20
+	want.Network = &sandbox.RunNetwork{
+		Reached: []sandbox.Destination{{Host: "a.example", Port: 443, Connections: 2, Sent: 3, Received: 4}},
+		Blocked: []sandbox.Destination{{Host: "b.example", Blocked: sandbox.BlockedPolicy, Connections: 1}},
+	}
 	want.Context = &sandbox.RunContext{Name: "a", Language: "python", Count: 3, StateLost: true, Notice: "n"}
 	if ok, err := s.FinishRun(ctx, want); err != nil || !ok {
 		t.Fatalf("finish = %v, %v", ok, err)

@@ -1,0 +1,240 @@
+package engine
+
+import (
+	"context"
+	"regexp"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/glovebox-dev/glovebox/internal/driver"
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
+)
+
+// trafficTimeout bounds a question for a sandbox's traffic.
+const trafficTimeout = 5 * time.Second
+
+// readTraffic returns what the box's network counted, and keeps the record of
+// its connections. ok is false if there is nothing to be had.
+func (b *box) readTraffic(ctx context.Context) (_ []sandbox.Destination, ok bool) {
+	if !b.networked {
+		return nil, false
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), trafficTimeout)
+	defer cancel()
+	b.recording.Lock()
+	defer b.recording.Unlock()
+	if !b.recordRead {
+		n, err := b.e.store.LastConnection(ctx, b.id)
+		if err != nil {
+			b.e.log.Error("record connections", "sandbox", b.id, "error", err)
+			return nil, false
+		}
+		b.lastConnection, b.recordRead = n, true
+	}
+	t, ok, err := driver.ReadTraffic(ctx, b.drv, b.lastConnection)
+	if driver.IsGone(err) {
+		return nil, false
+	}
+	if err != nil {
+		b.e.log.Warn("read traffic", "sandbox", b.id, "error", err)
+		return nil, false
+	}
+	if !ok {
+		return nil, false
+	}
+	if t.Missing > 0 {
+		b.e.log.Warn("connections were not recorded, because there were too many", "sandbox", b.id, "count", t.Missing)
+	}
+	if len(t.Connections) > 0 {
+		if err := b.e.store.AddConnections(ctx, b.id, t.Connections); err != nil {
+			b.e.log.Error("record connections", "sandbox", b.id, "error", err)
+			return t.Destinations, true // they come again
+		}
+		for _, c := range t.Connections {
+			b.e.log.Info("connection", "sandbox", b.id, "principal", b.rec.Principal, "protocol", c.Protocol, "host", c.Host,
+				"address", c.Address, "port", c.Port, "blocked", c.Blocked, "sent", c.Sent, "received", c.Received)
+		}
+		b.lastConnection = t.Connections[len(t.Connections)-1].Number
+	}
+	return t.Destinations, true
+}
+
+// policy returns what the box may reach now.
+func (b *box) policy() sandbox.Network {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.rec.Network
+}
+
+// network returns what the run's sandbox reached since it began, or nil.
+func (r *run) network(ctx context.Context) *sandbox.RunNetwork {
+	if !r.countsReached {
+		return nil
+	}
+	after, ok := r.b.readTraffic(ctx)
+	if !ok {
+		return nil
+	}
+	return since(r.reached, after)
+}
+
+// lastWords returns the end of what the run wrote.
+func (r *run) lastWords(xs [streams]extent) string {
+	var b strings.Builder
+	for i, x := range xs {
+		n := min(x.total, lookFor)
+		text, err := r.files().read(i, x, x.total-n, n)
+		if err != nil {
+			continue // it was dropped: there was too much
+		}
+		b.Write(text)
+	}
+	return b.String()
+}
+
+// since returns what was counted after before was.
+func since(before, after []sandbox.Destination) *sandbox.RunNetwork {
+	type key struct {
+		host    string
+		port    uint16
+		blocked sandbox.BlockReason
+	}
+	of := func(d sandbox.Destination) key { return key{d.Host, d.Port, d.Blocked} }
+	old := map[key]sandbox.Destination{}
+	for _, d := range before {
+		old[of(d)] = d
+	}
+	var n sandbox.RunNetwork
+	for _, d := range after {
+		o := old[of(d)]
+		d.Connections -= o.Connections
+		d.Sent -= o.Sent
+		d.Received -= o.Received
+		if d.Connections <= 0 && d.Sent <= 0 && d.Received <= 0 {
+			continue
+		}
+		// What is open when counted may end, blocked after all, in another place.
+		d.Connections, d.Sent, d.Received = max(d.Connections, 0), max(d.Sent, 0), max(d.Received, 0)
+		list := &n.Reached
+		if d.Blocked != "" {
+			list = &n.Blocked
+		}
+		if len(*list) == maxRunHosts {
+			n.More++
+			continue
+		}
+		*list = append(*list, d)
+	}
+	return &n
+}
+
+// maxRunHosts bounds what a run's result names of each, reached and blocked.
+const maxRunHosts = 100
+
+// noNetworkEnv is for programs in a sandbox without a network: to try again, and
+// to wait before, is in vain.
+var noNetworkEnv = map[string]string{
+	"PIP_RETRIES":              "0",
+	"UV_HTTP_RETRIES":          "0",
+	"npm_config_fetch_retries": "0",
+}
+
+// unresolved matches what usual programs say of a host that they cannot find:
+// pip and requests, curl, git, Node.
+var unresolved = regexp.MustCompile(
+	`(?:host='|Could not resolve host: |getaddrinfo (?:ENOTFOUND|EAI_AGAIN) |unable to resolve host address ['‘“])([a-z0-9][a-z0-9.-]{1,251}[a-z0-9])`)
+
+// lookFor is how much of the end of a run's output is searched for names.
+const lookFor = 16 << 10
+
+// advise tells in a verdict which hosts the program could not reach, and how it
+// could. output is the end of what it wrote.
+func advise(v *sandbox.Verdict, network sandbox.Network, used *sandbox.RunNetwork, output string) {
+	if v.Code != sandbox.Failed || v.NextStep != "" {
+		return
+	}
+	var hosts []string
+	add := func(h string) {
+		if sandbox.ValidHost(h) && !slices.Contains(hosts, h) && len(hosts) < 8 {
+			hosts = append(hosts, h)
+		}
+	}
+	if used != nil {
+		for _, d := range used.Blocked {
+			if d.Blocked == sandbox.BlockedPolicy {
+				add(d.Host)
+			}
+		}
+	}
+	if network == sandbox.NetworkNone {
+		for _, m := range unresolved.FindAllStringSubmatch(output, -1) {
+			add(m[1])
+		}
+	}
+	if len(hosts) == 0 {
+		return
+	}
+	// An index of packages is of no use without the place where they are.
+	if slices.Contains(hosts, "pypi.org") {
+		add("files.pythonhosted.org")
+	}
+	wanted := strings.Join(hosts, ",")
+	if network != sandbox.NetworkNone {
+		wanted = string(network) + "," + wanted
+	}
+	v.NextStep = "the sandbox's network does not allow " + strings.Join(hosts, ", ") +
+		": if it needs that, make a sandbox with network \"" + wanted + "\""
+}
+
+// Connections returns the latest connections of a principal's sandbox, the
+// oldest first, at most limit.
+func (e *Engine) Connections(ctx context.Context, p sandbox.Principal, id string, limit int) ([]sandbox.Connection, error) {
+	const op = "list connections"
+	b, _, err := e.find(ctx, p, id)
+	if err != nil {
+		return nil, sandbox.Wrap(err, op, "")
+	}
+	if b != nil {
+		b.readTraffic(ctx)
+	}
+	list, err := e.store.Connections(ctx, id, min(max(limit, 1), maxConnections))
+	return list, sandbox.Wrap(err, op, id)
+}
+
+// maxConnections bounds what Connections returns.
+const maxConnections = 10000
+
+// SetNetwork changes what a sandbox may reach, within what the operator allows,
+// and ends the connections that it no longer may have. A sandbox that was made
+// without a network does not get one: the error wraps [sandbox.Unsupported].
+func (e *Engine) SetNetwork(ctx context.Context, p sandbox.Principal, id string, n sandbox.Network) (sandbox.Sandbox, error) {
+	const op = "change network"
+	if n == "" {
+		return sandbox.Sandbox{}, sandbox.Wrap(invalid("network: is empty"), op, "")
+	}
+	n, err := e.checkNetwork(n)
+	if err != nil {
+		return sandbox.Sandbox{}, sandbox.Wrap(err, op, "")
+	}
+	b, err := e.usable(ctx, p, id)
+	if err != nil {
+		return sandbox.Sandbox{}, sandbox.Wrap(err, op, "")
+	}
+	release, err := b.use(ctx)
+	if err != nil {
+		return sandbox.Sandbox{}, sandbox.Wrap(err, op, "")
+	}
+	defer release()
+	if err := driver.SetNetwork(ctx, b.drv, n); err != nil {
+		return sandbox.Sandbox{}, sandbox.Wrap(err, op, id)
+	}
+	if err := e.store.SetNetwork(ctx, id, n); err != nil {
+		return sandbox.Sandbox{}, sandbox.Wrap(err, op, id)
+	}
+	b.mu.Lock()
+	b.rec.Network = n
+	b.mu.Unlock()
+	e.log.Info("network changed", "sandbox", id, "principal", p, "network", n)
+	return b.view(), nil
+}

@@ -1,0 +1,75 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"net/netip"
+
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
+)
+
+// AddConnections adds to the record of what a sandbox reached, if it has one
+// still. Those that are there already stay as they are.
+func (s *Store) AddConnections(ctx context.Context, sandboxID string, list []sandbox.Connection) error {
+	if len(list) == 0 {
+		return nil
+	}
+	err := s.tx(ctx, func(tx *sql.Tx) error {
+		for _, c := range list {
+			address := ""
+			if c.Address.IsValid() {
+				address = c.Address.String()
+			}
+			_, err := tx.ExecContext(ctx, `INSERT OR IGNORE INTO connections (sandbox_id, number, protocol, host, address, port,
+				blocked, sent, received, started_at, ended_at) SELECT ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?
+				WHERE EXISTS (SELECT 1 FROM sandboxes WHERE id = ?)`,
+				sandboxID, c.Number, c.Protocol, c.Host, address, c.Port, c.Blocked, c.Sent, c.Received,
+				micros(c.Started), micros(c.Ended), sandboxID)
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	return sandbox.Wrap(err, "store connections", sandboxID)
+}
+
+// Connections returns the latest of a sandbox's connections, the oldest first,
+// at most limit.
+func (s *Store) Connections(ctx context.Context, sandboxID string, limit int) ([]sandbox.Connection, error) {
+	var list []sandbox.Connection
+	const query = `SELECT * FROM (SELECT number, protocol, host, address, port, blocked, sent, received, started_at, ended_at
+		FROM connections WHERE sandbox_id = ? ORDER BY number DESC LIMIT ?) ORDER BY number`
+	err := collect(ctx, s.read, query, []any{sandboxID, limit}, func(scan scanFunc) error {
+		var c sandbox.Connection
+		var address string
+		var started, ended int64
+		err := scan(&c.Number, &c.Protocol, &c.Host, &address, &c.Port, &c.Blocked, &c.Sent, &c.Received, &started, &ended)
+		if err != nil {
+			return err
+		}
+		if address != "" {
+			if c.Address, err = netip.ParseAddr(address); err != nil {
+				return err
+			}
+		}
+		c.Started, c.Ended = fromMicros(started), fromMicros(ended)
+		list = append(list, c)
+		return nil
+	})
+	return list, sandbox.Wrap(err, "read connections", sandboxID)
+}
+
+// LastConnection returns the number of a sandbox's latest connection, 0 if
+// there is none.
+func (s *Store) LastConnection(ctx context.Context, sandboxID string) (int64, error) {
+	var n int64
+	err := s.read.QueryRowContext(ctx, `SELECT coalesce(max(number), 0) FROM connections WHERE sandbox_id = ?`, sandboxID).Scan(&n)
+	return n, sandbox.Wrap(err, "read connections", sandboxID)
+}
+
+// SetNetwork records another policy of a sandbox.
+func (s *Store) SetNetwork(ctx context.Context, id string, n sandbox.Network) error {
+	_, err := s.exec(ctx, `UPDATE sandboxes SET network = ? WHERE id = ?`, n, id)
+	return sandbox.Wrap(err, "store sandbox", id)
+}
