@@ -97,6 +97,7 @@ type Features struct {
 	Detach    bool // Spec.Detached is honoured
 	Network   bool // boxes may have another network than none, and implement Networker
 	Workspace bool // Spec.Workspace is honoured
+	Host      bool // Spec.Image may be sandbox.ImageHost
 	Images    bool // the driver implements ImageKeeper
 }
 

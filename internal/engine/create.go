@@ -34,6 +34,13 @@ func (e *Engine) create(ctx context.Context, p sandbox.Principal, req sandbox.Cr
 	if err := checkPrincipal(p); err != nil {
 		return nil, err
 	}
+	if req.Image == "" {
+		image, err := e.defaultImage(ctx, "")
+		if err != nil {
+			return nil, err
+		}
+		req.Image = image
+	}
 	limits, err := e.checkCreate(&req)
 	if err != nil {
 		return nil, err

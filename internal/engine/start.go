@@ -38,7 +38,16 @@ func (e *Engine) Start(ctx context.Context, p sandbox.Principal, req sandbox.Run
 	}
 	prog, err := newProgram(req)
 	if err != nil {
-		return sandbox.Run{}, sandbox.Wrap(err, op, "")
+		of, ok := e.entryProgram(ctx, &req)
+		if !ok {
+			return sandbox.Run{}, sandbox.Wrap(err, op, "")
+		}
+		prog = of
+	}
+	if req.SandboxID == "" && req.New.Image == "" {
+		if req.New.Image, err = e.defaultImage(ctx, req.Language); err != nil {
+			return sandbox.Run{}, sandbox.Wrap(err, op, "")
+		}
 	}
 	if req.SandboxID != "" {
 		b, err := e.usable(ctx, p, req.SandboxID)
@@ -84,7 +93,7 @@ func newProgram(req sandbox.RunRequest) (program, error) {
 	}
 	language := req.Language
 	if language == "" {
-		language = "python"
+		language = defaultLanguage
 	}
 	runner, err := interpreter.Find(language)
 	if err != nil {

@@ -118,7 +118,7 @@ func (e *Engine) checkCreate(req *sandbox.CreateRequest) (sandbox.Limits, error)
 		return none, sandbox.WithHint(invalid("name: %s is not a name", shorten(req.Name)),
 			"use up to %d bytes without control characters", maxName)
 	}
-	if req.Image == "" {
+	if req.Image == "" { // of a driver that has it; see defaultImage
 		req.Image = sandbox.ImageHost
 	}
 	if len(req.Image) > maxImage || !utf8.ValidString(req.Image) ||

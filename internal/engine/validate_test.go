@@ -117,7 +117,7 @@ func TestCheckRunDefaults(t *testing.T) {
 func TestCheckCreate(t *testing.T) {
 	e := &Engine{
 		opts:     Options{Maxima: sandbox.Limits{MemoryBytes: 1 << 30, Lifetime: 48 * time.Hour}, MaxNetwork: "*.a.example"}.withDefaults(),
-		features: driver.Features{Network: true},
+		features: driver.Features{Host: true, Network: true},
 	}
 	for _, c := range []struct {
 		name string

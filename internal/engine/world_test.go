@@ -37,7 +37,7 @@ func newWorld() *world { return &world{boxes: map[string]*worldBox{}} }
 type worldDriver struct{ w *world }
 
 func (d worldDriver) Info() driver.Info {
-	return driver.Info{Name: "world", Isolates: true, Features: driver.Features{Pause: true, Incidents: true, Detach: true}}
+	return driver.Info{Name: "world", Isolates: true, Features: driver.Features{Host: true, Pause: true, Incidents: true, Detach: true}}
 }
 func (d worldDriver) Probe(context.Context) error { return nil }
 func (d worldDriver) Close() error                { return nil }

@@ -64,6 +64,7 @@ func (o *Options) info() driver.Info {
 	return driver.Info{
 		Name: "fake",
 		Features: driver.Features{
+			Host:      true,
 			Pause:     !o.NoPause,
 			Incidents: o.Incidents != nil,
 			Detach:    !o.NoDetach,

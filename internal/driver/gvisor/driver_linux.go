@@ -81,7 +81,7 @@ func (d *Driver) Info() driver.Info {
 	return driver.Info{
 		Name:     "gvisor",
 		Isolates: true,
-		Features: driver.Features{Pause: true, Incidents: true, Detach: true, Network: true, Workspace: true, Images: d.opts.Images != nil},
+		Features: driver.Features{Host: true, Pause: true, Incidents: true, Detach: true, Network: true, Workspace: true, Images: d.opts.Images != nil},
 	}
 }
 
