@@ -97,7 +97,7 @@ func (d *Driver) Info() driver.Info {
 	return driver.Info{
 		Name:     d.opts.Engine,
 		Isolates: true,
-		Features: driver.Features{Incidents: true, Detach: true, Workspace: true},
+		Features: driver.Features{Incidents: true, Detach: true, Workspace: true, Images: true},
 	}
 }
 
@@ -137,6 +137,7 @@ const (
 	labelOwner   = "glovebox.owner"   // the process that made it, for people
 	labelLease   = "glovebox.lease"   // "owner": it ends with that; "server": it does not
 	labelRole    = "glovebox.role"    // of what is no box
+	roleFiller   = "filler"           // of a container that fills a volume
 )
 
 // stateID returns what distinguishes the boxes of this state directory on an

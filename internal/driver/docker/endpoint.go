@@ -35,10 +35,7 @@ func endpoints(opts *Options) ([]endpoint, error) {
 	if opts.Host != "" {
 		return []endpoint{{host: opts.Host, source: "the configuration", certs: env("DOCKER_CERT_PATH"), verify: true, named: true}}, nil
 	}
-	home, _ := os.UserHomeDir()
-	if h := env("HOME"); h != "" {
-		home = h
-	}
+	home := homeOf(env)
 	if opts.Engine == Podman {
 		if host := env("CONTAINER_HOST"); host != "" {
 			return []endpoint{{host: host, source: "CONTAINER_HOST", verify: true, named: true}}, nil
@@ -52,7 +49,7 @@ func endpoints(opts *Options) ([]endpoint, error) {
 		}
 		return []endpoint{e}, nil
 	}
-	e, err := contextEndpoint(env, home)
+	e, err := contextEndpoint(env)
 	if err != nil || e != nil {
 		if err != nil {
 			return nil, err
@@ -104,14 +101,8 @@ func podmanSockets(env func(string) string, home string) []endpoint {
 
 // contextEndpoint returns the endpoint of Docker's current context, nil if that
 // is the default one.
-func contextEndpoint(env func(string) string, home string) (*endpoint, error) {
-	dir := env("DOCKER_CONFIG")
-	if dir == "" {
-		if home == "" {
-			return nil, nil
-		}
-		dir = filepath.Join(home, ".docker")
-	}
+func contextEndpoint(env func(string) string) (*endpoint, error) {
+	dir := configDir(env)
 	name, source := env("DOCKER_CONTEXT"), "DOCKER_CONTEXT"
 	if name == "" {
 		var conf struct {
@@ -148,6 +139,22 @@ func contextEndpoint(env func(string) string, home string) (*endpoint, error) {
 		e.certs = certs
 	}
 	return e, nil
+}
+
+func homeOf(env func(string) string) string {
+	if home := env("HOME"); home != "" {
+		return home
+	}
+	home, _ := os.UserHomeDir()
+	return home
+}
+
+// configDir is where Docker's tools keep contexts and credentials.
+func configDir(env func(string) string) string {
+	if dir := env("DOCKER_CONFIG"); dir != "" {
+		return dir
+	}
+	return filepath.Join(homeOf(env), ".docker")
 }
 
 // readJSON decodes a file; one that is not there is empty.

@@ -27,6 +27,8 @@ type engine struct {
 	at   endpoint
 	name string // Docker or Podman, as configured
 	info system.Info
+	// configDir is where docker login leaves what registries ask for.
+	configDir string
 
 	// noQuota says that it cannot bound a container's layer, though it looked
 	// so; guarded by the driver's mu.
@@ -46,6 +48,7 @@ func findEngine(ctx context.Context, opts *Options) (*engine, error) {
 	for _, at := range places {
 		e, err := open(ctx, opts.Engine, at)
 		if err == nil {
+			e.configDir = configDir(opts.Getenv)
 			return e, nil
 		}
 		// What is not there says less than what is there and refuses.

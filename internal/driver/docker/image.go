@@ -1,144 +1,389 @@
 package docker
 
 import (
+	"cmp"
 	"context"
 	"regexp"
+	"slices"
 	"strings"
+	"sync"
+	"time"
 
 	"github.com/containerd/errdefs"
 	"github.com/distribution/reference"
+	"github.com/moby/moby/api/types/jsonstream"
 	"github.com/moby/moby/client"
 
+	"github.com/glovebox-dev/glovebox/internal/driver"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// A runnerImage is an image that the engine has.
+var _ driver.ImageKeeper = (*Driver)(nil)
+
+// A runnerImage is an image that the engine has, as far as a box needs it.
 type runnerImage struct {
 	id      string
 	volumes map[string]struct{} // that it declares
-	labels  map[string]string
 }
 
-var imageID = regexp.MustCompile(`^(sha256:)?[0-9a-f]{12,64}$`)
+var (
+	imageID  = regexp.MustCompile(`^(sha256:)?[0-9a-f]{64}$`)
+	shortID  = regexp.MustCompile(`^[0-9a-f]{12,63}$`)
+	errNoRef = "write it like python:3.12-slim or ghcr.io/owner/name@sha256:…"
+)
 
 // image returns the image that ref names, pulled if it is not there.
 func (d *Driver) image(ctx context.Context, e *engine, ref string) (*runnerImage, error) {
-	name, err := imageName(ref)
+	found, err := d.find(ctx, e, ref, true, nil)
 	if err != nil {
 		return nil, err
 	}
-	found, err := e.lookUp(ctx, name)
-	if errdefs.IsNotFound(err) && !imageID.MatchString(name) {
-		if err := d.pull(ctx, e, name, nil); err != nil {
-			return nil, err
-		}
-		found, err = e.lookUp(ctx, name)
+	r := &runnerImage{id: found.ID}
+	if found.Config != nil {
+		r.volumes = found.Config.Volumes
 	}
-	if errdefs.IsNotFound(err) {
-		return nil, sandbox.WithHint(sandbox.Errorf(sandbox.NotFound, "image %s is not here", ref), "list those that are: %s image ls", e.name)
-	}
-	if err != nil {
-		return nil, e.explain(err)
-	}
-	return found, nil
+	return r, nil
 }
 
-// imageName returns the whole name that ref stands for.
-func imageName(ref string) (string, error) {
+// find returns what the engine knows of an image. One that is not there is
+// pulled if that is asked for.
+func (d *Driver) find(ctx context.Context, e *engine, ref string, pull bool, progress func(sandbox.ImageProgress)) (*client.ImageInspectResult, error) {
+	name, digest, err := imageName(ref)
+	if err != nil {
+		return nil, err
+	}
+	in, err := e.ImageInspect(ctx, name)
+	if errdefs.IsNotFound(err) && pull && !imageID.MatchString(name) && !shortID.MatchString(name) {
+		if err := d.pull(ctx, e, name, progress); err != nil {
+			return nil, err
+		}
+		in, err = e.ImageInspect(ctx, name)
+	}
+	switch {
+	case errdefs.IsNotFound(err):
+		return nil, sandbox.WithHint(sandbox.Errorf(sandbox.NotFound, "image %s is not here", ref), "fetch it: glovebox images pull %s", ref)
+	case err != nil:
+		return nil, e.explain(err)
+	}
+	pinned := func(d string) bool { return strings.HasSuffix(d, "@"+digest) }
+	if digest != "" && !slices.ContainsFunc(in.RepoDigests, pinned) {
+		return nil, sandbox.WithHint(sandbox.Errorf(sandbox.Unavailable, "image %s: %s has another under that name, %q", ref, e.name, in.RepoDigests),
+			"remove it, and pull it again")
+	}
+	return &in, nil
+}
+
+// imageName returns the whole name that ref stands for, and the digest that it
+// is pinned to.
+func imageName(ref string) (name, digest string, err error) {
 	switch {
 	case ref == sandbox.ImageHost:
-		return "", sandbox.WithHint(sandbox.Errorf(sandbox.Unsupported, "image %q: a container has no part of this machine", ref),
-			"name an image of a registry, like python:3.12-slim")
-	case imageID.MatchString(ref):
-		return ref, nil
+		return "", "", sandbox.WithHint(sandbox.Errorf(sandbox.Unsupported, "image %q: a container has no part of this machine", ref),
+			"name an image, like python:3.12-slim")
+	case imageID.MatchString(ref), shortID.MatchString(ref):
+		return ref, "", nil
 	}
 	named, err := reference.ParseNormalizedNamed(ref)
 	if err != nil {
-		return "", sandbox.WithHint(sandbox.Errorf(sandbox.Invalid, "image %q: %w", ref, err), "write it like python:3.12-slim or ghcr.io/owner/name@sha256:…")
+		return "", "", sandbox.WithHint(sandbox.Errorf(sandbox.Invalid, "image %q: %w", ref, err), "%s", errNoRef)
 	}
-	return reference.FamiliarString(reference.TagNameOnly(named)), nil
-}
-
-func (e *engine) lookUp(ctx context.Context, name string) (*runnerImage, error) {
-	in, err := e.ImageInspect(ctx, name)
-	if err != nil {
-		return nil, err
+	if d, ok := named.(reference.Digested); ok {
+		digest = d.Digest().String()
 	}
-	found := &runnerImage{id: in.ID, volumes: map[string]struct{}{}}
-	if in.Config != nil {
-		found.volumes, found.labels = in.Config.Volumes, in.Config.Labels
-	}
-	return found, nil
+	return reference.FamiliarString(reference.TagNameOnly(named)), digest, nil
 }
 
 // A pull is one that is under way, for all who wait for it.
 type pull struct {
-	done chan struct{}
-	err  error // set before done is closed
+	done   chan struct{}
+	cancel context.CancelFunc
+	err    error // set before done is closed
+
+	mu      sync.Mutex
+	waiting int
+	tell    []func(sandbox.ImageProgress)
 }
 
 // pull has the engine pull an image; who asks for one that is being pulled
-// waits with the others.
-func (d *Driver) pull(ctx context.Context, e *engine, name string, _ func()) error {
+// waits with the others. It is given up when nobody waits any more.
+func (d *Driver) pull(ctx context.Context, e *engine, name string, progress func(sandbox.ImageProgress)) error {
 	d.mu.Lock()
 	p := d.pulls[name]
 	if p == nil {
-		p = &pull{done: make(chan struct{})}
+		work, cancel := context.WithCancel(context.WithoutCancel(ctx))
+		p = &pull{done: make(chan struct{}), cancel: cancel}
 		d.pulls[name] = p
-		work := context.WithoutCancel(ctx)
 		go func() {
-			p.err = e.pullNow(work, name)
+			defer cancel()
+			p.err = e.pullNow(work, name, p.progress)
 			d.mu.Lock()
 			delete(d.pulls, name)
 			d.mu.Unlock()
 			close(p.done)
 		}()
 	}
+	p.mu.Lock()
+	p.waiting++
+	if progress != nil {
+		p.tell = append(p.tell, progress)
+	}
+	p.mu.Unlock()
 	d.mu.Unlock()
 	select {
 	case <-p.done:
 		return p.err
 	case <-ctx.Done():
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		if p.waiting--; p.waiting == 0 {
+			p.cancel()
+		}
 		return ctx.Err()
 	}
 }
 
-func (e *engine) pullNow(ctx context.Context, name string) error {
-	resp, err := e.ImagePull(ctx, name, client.ImagePullOptions{})
-	if err == nil {
-		err = resp.Wait(ctx)
-		resp.Close()
+func (p *pull) progress(now sandbox.ImageProgress) {
+	p.mu.Lock()
+	tell := slices.Clone(p.tell)
+	p.mu.Unlock()
+	for _, f := range tell {
+		f(now)
 	}
-	return e.explainPull(name, err)
+}
+
+func (e *engine) pullNow(ctx context.Context, name string, progress func(sandbox.ImageProgress)) error {
+	progress(sandbox.ImageProgress{Step: "resolve"})
+	auth, err := e.registryAuth(name)
+	if err != nil {
+		return err
+	}
+	resp, err := e.ImagePull(ctx, name, client.ImagePullOptions{RegistryAuth: auth})
+	if err != nil {
+		return e.explainPull(name, err)
+	}
+	defer resp.Close()
+	var sum layers
+	for m, err := range resp.JSONMessages(ctx) {
+		if err == nil && m.Error != nil {
+			err = m.Error
+		}
+		if err != nil {
+			return e.explainPull(name, err)
+		}
+		progress(sum.add(&m))
+	}
+	return nil
+}
+
+// layers adds up what an engine says of each layer that it pulls.
+type layers struct {
+	done, total map[string]int64
+}
+
+// maxLayers is more than any image has.
+const maxLayers = 1024
+
+func (l *layers) add(m *jsonstream.Message) sandbox.ImageProgress {
+	if l.done == nil {
+		l.done, l.total = map[string]int64{}, map[string]int64{}
+	}
+	if m.Status == "Downloading" && m.Progress != nil && m.Progress.Total > 0 && len(l.total) < maxLayers {
+		l.done[m.ID], l.total[m.ID] = m.Progress.Current, m.Progress.Total
+	}
+	now := sandbox.ImageProgress{Step: "fetch"}
+	if m.Status == "Download complete" {
+		l.done[m.ID] = l.total[m.ID]
+	}
+	for id, total := range l.total {
+		now.Done += l.done[id]
+		now.Total += total
+	}
+	if m.Status == "Extracting" {
+		now.Step = "unpack"
+	}
+	return now
 }
 
 // explainPull says why an image could not be pulled, and what to do.
 func (e *engine) explainPull(name string, err error) error {
-	if err == nil {
-		return nil
-	}
 	text := err.Error()
 	is := func(texts ...string) bool {
-		for _, t := range texts {
-			if strings.Contains(text, t) {
-				return true
-			}
-		}
-		return false
+		return slices.ContainsFunc(texts, func(t string) bool { return strings.Contains(text, t) })
 	}
 	wrapped := func(kind sandbox.Kind, hint string, args ...any) error {
 		return sandbox.WithHint(sandbox.Errorf(kind, "pull image %s: %w", name, err), hint, args...)
 	}
 	switch {
-	case is("no matching manifest", "no image found in manifest list", "no image found in image index"):
+	case is("no matching manifest", "no image found in manifest list", "no image found in image index", "does not match the specified platform"):
 		return wrapped(sandbox.NotFound, "there is none for %s; build it for that, or name another", e.info.Architecture)
 	case is("denied", "unauthorized", "authentication required"):
 		return wrapped(sandbox.NotFound, "log in with: %s login; or check the name: registries say the same of what does not exist", e.name)
-	case is("manifest unknown", "not found", "name unknown"):
+	case is("manifest unknown", "name unknown", "repository name not known", "manifest for "):
 		return wrapped(sandbox.NotFound, "check the name and the tag")
 	case is("no space left on device"):
 		return wrapped(sandbox.Exhausted, "make room: %s image prune", e.name)
+	case is("context canceled", "context deadline exceeded"):
+		return err
 	}
-	return wrapped(sandbox.NotFound, "the registry was not reached: if this machine has no way to it, bring the image with: %s save, %s load",
-		e.name, e.name)
+	return wrapped(sandbox.NotFound, "the registry was not reached: if there is no way to it, bring the image with: docker save %s | glovebox images load -", name)
+}
+
+// PullImage implements [driver.ImageKeeper].
+func (d *Driver) PullImage(ctx context.Context, ref string, missing bool, progress func(sandbox.ImageProgress)) (sandbox.Image, error) {
+	e, err := d.connect(ctx)
+	if err != nil {
+		return sandbox.Image{}, err
+	}
+	if !missing {
+		name, _, err := imageName(ref)
+		if err != nil {
+			return sandbox.Image{}, err
+		}
+		if err := d.pull(ctx, e, name, progress); err != nil {
+			return sandbox.Image{}, err
+		}
+	}
+	in, err := d.find(ctx, e, ref, missing, progress)
+	if err != nil {
+		return sandbox.Image{}, err
+	}
+	return imageOf(ref, in), nil
+}
+
+// Image implements [driver.ImageKeeper].
+func (d *Driver) Image(ctx context.Context, ref string) (sandbox.Image, error) {
+	e, err := d.connect(ctx)
+	if err != nil {
+		return sandbox.Image{}, err
+	}
+	in, err := d.find(ctx, e, ref, false, nil)
+	if err != nil {
+		return sandbox.Image{}, err
+	}
+	return imageOf(ref, in), nil
+}
+
+// isLocal reports whether an image did not come from a registry. Podman gives
+// those digests, too, and a registry of its own.
+func isLocal(name string, digests []string) bool {
+	return len(digests) == 0 || strings.HasPrefix(name, "localhost/")
+}
+
+// imageOf describes an image of the engine.
+func imageOf(ref string, in *client.ImageInspectResult) sandbox.Image {
+	i := sandbox.Image{ID: in.ID, Platform: in.Os + "/" + in.Architecture, SizeBytes: in.Size, Local: isLocal(ref, in.RepoDigests)}
+	name, _, _ := imageName(ref)
+	i.Name = name
+	if len(in.RepoTags) > 0 && !slices.Contains(in.RepoTags, name) {
+		i.Name = in.RepoTags[0]
+	}
+	if in.Variant != "" {
+		i.Platform += "/" + in.Variant
+	}
+	if len(in.RepoDigests) > 0 {
+		_, i.Digest, _ = strings.Cut(in.RepoDigests[0], "@")
+	}
+	i.Created, _ = time.Parse(time.RFC3339Nano, in.Created) // zero where it is not known
+	if c := in.Config; c != nil {
+		i.Config = sandbox.ImageConfig{
+			Env: c.Env, User: c.User, WorkDir: c.WorkingDir, Entrypoint: c.Entrypoint, Cmd: c.Cmd, Labels: c.Labels,
+		}
+		for port := range c.ExposedPorts {
+			i.Config.Ports = append(i.Config.Ports, port)
+		}
+		slices.Sort(i.Config.Ports)
+	}
+	return i
+}
+
+// Images implements [driver.ImageKeeper].
+func (d *Driver) Images(ctx context.Context) ([]sandbox.Image, error) {
+	e, err := d.connect(ctx)
+	if err != nil {
+		return nil, err
+	}
+	list, err := e.ImageList(ctx, client.ImageListOptions{})
+	if err != nil {
+		return nil, sandbox.Wrap(e.explain(err), "list images", "")
+	}
+	var images []sandbox.Image
+	for _, s := range list.Items {
+		i := sandbox.Image{
+			ID: s.ID, Platform: "linux/" + e.info.Architecture, SizeBytes: s.Size, Created: time.Unix(s.Created, 0).UTC(),
+			Config: sandbox.ImageConfig{Labels: s.Labels},
+		}
+		if len(s.RepoDigests) > 0 {
+			_, i.Digest, _ = strings.Cut(s.RepoDigests[0], "@")
+		}
+		for _, tag := range s.RepoTags {
+			if i.Name = tag; tag == "<none>:<none>" {
+				i.Name = ""
+			}
+			i.Local = isLocal(i.Name, s.RepoDigests)
+			images = append(images, i)
+		}
+		if len(s.RepoTags) == 0 {
+			images = append(images, i)
+		}
+	}
+	slices.SortStableFunc(images, func(a, b sandbox.Image) int { return cmp.Compare(a.Name, b.Name) })
+	return images, nil
+}
+
+// RemoveImage implements [driver.ImageKeeper].
+func (d *Driver) RemoveImage(ctx context.Context, ref string) (int64, error) {
+	e, err := d.connect(ctx)
+	if err != nil {
+		return 0, err
+	}
+	in, err := d.find(ctx, e, ref, false, nil)
+	if err != nil {
+		return 0, err
+	}
+	name, _, err := imageName(ref)
+	if err != nil {
+		return 0, err
+	}
+	if _, err := e.ImageRemove(ctx, name, client.ImageRemoveOptions{PruneChildren: true}); err != nil {
+		return 0, sandbox.WithHint(sandbox.Wrap(e.explain(err), "remove image", ref), "stop the sandboxes and containers that have it")
+	}
+	if _, err := e.ImageInspect(ctx, in.ID); !errdefs.IsNotFound(err) {
+		return 0, nil // it has another name
+	}
+	// What boxes of it shared is of no use any more.
+	_, _ = e.VolumeRemove(ctx, settingsVolume(in.ID), client.VolumeRemoveOptions{})
+	d.mu.Lock()
+	delete(d.volumes, settingsVolume(in.ID))
+	d.mu.Unlock()
+	return in.Size, nil
+}
+
+// PruneImages implements [driver.ImageKeeper]: it removes what this driver put
+// there and no box has. The engine's images are others' as well, so they stay.
+func (d *Driver) PruneImages(ctx context.Context, unused time.Duration, all bool) ([]string, int64, error) {
+	if all || unused > 0 {
+		return nil, 0, sandbox.WithHint(sandbox.Errorf(sandbox.Unsupported, "the engine's images are not glovebox's alone"),
+			"remove those that you name: glovebox images rm IMAGE; or all that nothing uses: %s image prune -a", d.opts.Engine)
+	}
+	e, err := d.connect(ctx)
+	if err != nil {
+		return nil, 0, err
+	}
+	list, err := e.VolumeList(ctx, client.VolumeListOptions{Filters: make(client.Filters).Add("name", volumePrefix)})
+	if err != nil {
+		return nil, 0, sandbox.Wrap(e.explain(err), "list volumes", "")
+	}
+	var names []string
+	for _, v := range list.Items {
+		if !strings.HasPrefix(v.Name, volumePrefix) {
+			continue
+		}
+		if _, err := e.VolumeRemove(ctx, v.Name, client.VolumeRemoveOptions{}); err == nil { // one that is used is not removed
+			names = append(names, "volume "+v.Name)
+			d.mu.Lock()
+			delete(d.volumes, v.Name)
+			d.mu.Unlock()
+		}
+	}
+	return names, 0, nil
 }

@@ -28,6 +28,9 @@ const (
 	guestPath = guestDir + "/" + guestName
 )
 
+// volumePrefix begins the names of the volumes that boxes share.
+const volumePrefix = "glovebox-"
+
 // A filling is a volume that is filled once and then only read.
 type filling struct {
 	name string
@@ -69,7 +72,7 @@ func (d *Driver) guestVolume(ctx context.Context, e *engine, image string, again
 		return "", fmt.Errorf("read the guest's program: %w", err)
 	}
 	return d.filled(ctx, e, filling{
-		name: "glovebox-guest-" + hex.EncodeToString(h.Sum(nil)[:8]),
+		name: volumePrefix + "guest-" + hex.EncodeToString(h.Sum(nil)[:8]),
 		files: func(context.Context, string) (map[string]io.Reader, map[string]int64, error) {
 			_, err := program.Seek(0, io.SeekStart)
 			return map[string]io.Reader{guestName: program}, map[string]int64{guestName: size}, err
@@ -89,10 +92,16 @@ var settings = map[string]string{
 // maxSetting bounds what is taken of an image.
 const maxSetting = 1 << 20
 
+// settingsVolume names the volume that has them, of an image's ID.
+func settingsVolume(image string) string {
+	id := strings.TrimPrefix(image, "sha256:")
+	return volumePrefix + "settings-" + id[:min(16, len(id))]
+}
+
 // settingsDir returns where the engine has the settings of boxes of an image.
 func (d *Driver) settingsDir(ctx context.Context, e *engine, image string, again bool) (string, error) {
 	name, err := d.filled(ctx, e, filling{
-		name: "glovebox-settings-" + strings.TrimPrefix(image, "sha256:")[:16],
+		name: settingsVolume(image),
 		files: func(ctx context.Context, container string) (map[string]io.Reader, map[string]int64, error) {
 			files, sizes := map[string]io.Reader{}, map[string]int64{}
 			for file, first := range settings {
@@ -193,13 +202,13 @@ func (e *engine) fill(ctx context.Context, f filling, image string) (err error) 
 		Config: &container.Config{
 			Image:      image,
 			Entrypoint: []string{guestPath},
-			Labels:     map[string]string{labelRole: "filler"},
+			Labels:     map[string]string{labelRole: roleFiller},
 		},
 		HostConfig: &container.HostConfig{
 			NetworkMode: "none",
 			Mounts: []mount.Mount{{
 				Type: mount.TypeVolume, Source: f.name, Target: guestDir,
-				VolumeOptions: &mount.VolumeOptions{NoCopy: true, Labels: map[string]string{labelRole: "guest"}},
+				VolumeOptions: &mount.VolumeOptions{NoCopy: true},
 			}},
 		},
 	})
