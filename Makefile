@@ -40,7 +40,7 @@ serve: build ## run the MCP server on 127.0.0.1:8080; ARGS="--listen :9000" adds
 	bin/glovebox serve $(ARGS)
 
 .PHONY: test
-test: clients vet test-race test-memory test-gvisor test-unprivileged test-cross ## every test
+test: clients vet test-race test-memory test-gvisor test-unprivileged test-docker test-cross ## every test
 
 .PHONY: clients
 clients: ## MCP clients from npm, for tests
@@ -66,6 +66,10 @@ test-gvisor: build ## the embedded sandbox, as whoever calls this
 .PHONY: test-unprivileged
 test-unprivileged: build ## the same as an ordinary user made for it; needs root
 	@test/unprivileged.sh
+
+.PHONY: test-docker
+test-docker: guest ## Docker Engine and Podman, started for the purpose; needs root
+	@test/docker.sh test/engines.sh
 
 .PHONY: test-cross
 test-cross: ## the systems that have no embedded sandbox still build

@@ -1,0 +1,113 @@
+#!/bin/bash
+# Runs a command with a Docker Engine and a Podman to test with:
+#
+#	test/docker.sh go test ./internal/driver/docker
+#
+# Both are started for the purpose, with all they have below .cache/engines, and
+# stopped afterwards; what runs on this machine already is left alone. Where they
+# are not installed, root on Debian gets them with apt. Images cannot be pulled
+# everywhere, so those that tests use are made of Debian's packages, once, and
+# kept. Without the means to do all this, the command runs without engines: what
+# needs them is skipped, or fails if GLOVEBOX_REQUIRE names docker or podman.
+set -euo pipefail
+repo=$(cd "$(dirname "$0")/.." && pwd)
+cache=$repo/.cache/engines
+image=localhost/glovebox-test
+
+if [ "$(id -u)" != 0 ]; then
+	echo "docker: engines for tests are started by root only; going on without"
+	exec "$@"
+fi
+missing=
+for tool in dockerd podman mmdebstrap busybox; do
+	command -v $tool >/dev/null || missing="$missing $tool"
+done
+if [ -n "$missing" ] && command -v apt-get >/dev/null; then
+	echo "docker: installing$missing"
+	apt-get update -qq
+	DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends \
+		docker.io iptables runc podman conmon mmdebstrap busybox-static >/dev/null
+	# Packages may have started it; tests have their own.
+	service docker stop >/dev/null 2>&1 || true
+	missing=
+fi
+if [ -n "$missing" ]; then
+	echo "docker: there is no$missing; going on without engines"
+	exec "$@"
+fi
+
+mkdir -p "$cache"
+exec 9>"$cache/lock"
+flock 9 # one at a time
+run=$(mktemp -d /tmp/gbe.XXXXXX) # sockets need short paths
+docker_pid= podman_pid=
+cleanup() {
+	status=$?
+	trap - EXIT
+	for pid in $podman_pid $docker_pid; do
+		kill "$pid" 2>/dev/null || true
+		wait "$pid" 2>/dev/null || true
+	done
+	podman --root "$cache/podman" --runroot "$cache/podman-run" unmount --all >/dev/null 2>&1 || true
+	awk -v a="$cache/" -v b="$run/" 'index($5,a)==1 || index($5,b)==1 {print $5}' /proc/self/mountinfo | sort -r |
+		while read -r mount; do umount "$mount" || true; done
+	rm -rf "$run"
+	exit $status
+}
+trap cleanup EXIT
+trap 'exit 130' INT TERM
+
+# Tests use no network but for building, which uses the machine's own.
+dockerd --host "unix://$run/docker.sock" --data-root "$cache/docker" --exec-root "$run/docker" \
+	--pidfile "$run/docker.pid" --storage-driver overlay2 --bridge none --iptables=false --ip-masq=false \
+	>"$cache/dockerd.log" 2>&1 9>&- &
+docker_pid=$!
+# Where control groups are of both versions, or the limits of this process cannot
+# be raised, Podman's defaults do not work.
+cat >"$run/containers.conf" <<-END
+	[containers]
+	default_ulimits=["nofile=4096:4096","nproc=4096:4096"]
+	[engine]
+	events_logger="file"
+	runtime="runc"
+END
+export CONTAINERS_CONF=$run/containers.conf
+podman --root "$cache/podman" --runroot "$cache/podman-run" system service --time 0 "unix://$run/podman.sock" \
+	>"$cache/podman.log" 2>&1 9>&- &
+podman_pid=$!
+docker() { command docker --host "unix://$run/docker.sock" "$@"; }
+podman() { command podman --root "$cache/podman" --runroot "$cache/podman-run" "$@"; }
+
+if [ ! -f "$cache/python.tar" ]; then
+	echo "docker: making a Debian with Python"
+	mmdebstrap --quiet --variant=minbase --include=python3-minimal,ca-certificates bookworm "$cache/new.tar"
+	mv "$cache/new.tar" "$cache/python.tar"
+fi
+if [ ! -f "$cache/busybox.tar" ]; then
+	mkdir -p "$run/busybox/bin"
+	cp "$(command -v busybox)" "$run/busybox/bin/"
+	for name in sh cat echo ls id sleep; do ln -s busybox "$run/busybox/bin/$name"; done
+	tar -C "$run/busybox" -cf "$cache/busybox.tar" bin
+fi
+ready() { # NAME COMMAND...
+	local name=$1
+	shift
+	for _ in $(seq 300); do
+		if "$@" >/dev/null 2>&1; then
+			return
+		fi
+		sleep 0.1
+	done
+	echo "docker: $name does not start:"
+	tail -n 20 "$cache/dockerd.log" "$cache/podman.log"
+	exit 1
+}
+ready docker docker info
+ready podman test -S "$run/podman.sock"
+for name in python busybox; do
+	docker image inspect "$image:$name" >/dev/null 2>&1 || docker import "$cache/$name.tar" "$image:$name" >/dev/null
+	podman image exists "$image:$name" || podman import --quiet "$cache/$name.tar" "$image:$name" >/dev/null
+done
+
+export GLOVEBOX_TEST_DOCKER=unix://$run/docker.sock GLOVEBOX_TEST_PODMAN=unix://$run/podman.sock
+"$@" 9>&-

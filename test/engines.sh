@@ -1,0 +1,18 @@
+#!/bin/bash
+# Runs the tests of the driver docker on both engines at once; test/docker.sh
+# starts them. On Podman what is large is smaller.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+
+dir=$(mktemp -d /tmp/gbt.XXXXXX)
+trap 'rm -rf "$dir"' EXIT
+CGO_ENABLED=0 go test -c -o "$dir/docker.test" ./internal/driver/docker
+export GLOVEBOX_TEST_GUEST=$PWD/internal/guestbin/glovebox-guest
+cd internal/driver/docker
+"$dir/docker.test" -test.timeout 10m -test.short -test.run Podman >"$dir/podman.log" 2>&1 &
+podman=$!
+status=0
+"$dir/docker.test" -test.timeout 10m -test.skip Podman || status=1
+wait $podman || status=1
+cat "$dir/podman.log"
+exit $status
