@@ -12,6 +12,7 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/config"
 	"github.com/glovebox-dev/glovebox/internal/driver"
 	"github.com/glovebox-dev/glovebox/internal/driver/docker"
+	"github.com/glovebox-dev/glovebox/internal/driver/e2b"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
@@ -25,6 +26,7 @@ type DriverOptions struct {
 	Guest    string // path of the guest's program
 	Images   config.Images
 	Docker   config.Docker
+	E2B      config.E2B
 	Log      *slog.Logger
 }
 
@@ -33,7 +35,8 @@ type DriverOptions struct {
 func DriverNames() []string { return autoOrder() }
 
 // autoOrder names the drivers that "auto" tries, the best first: the embedded
-// one where there is one, then the engines that are found.
+// one where there is one, then the engines that are found. What costs money is
+// not found, but asked for.
 func autoOrder() []string { return append(embedded(), docker.Docker, docker.Podman) }
 
 // makers returns the drivers of this build.
@@ -51,6 +54,16 @@ func makers() map[string]Maker {
 			}
 			return d, nil
 		}
+	}
+	all["e2b"] = func(o DriverOptions) (driver.Driver, error) {
+		d, err := e2b.New(e2b.Options{
+			StateDir: o.StateDir, Log: o.Log,
+			Key: o.E2B.Key, Domain: o.E2B.Domain, APIURL: o.E2B.APIURL, SandboxURL: o.E2B.SandboxURL,
+		})
+		if err != nil {
+			return nil, err
+		}
+		return d, nil
 	}
 	maps.Copy(all, embeddedMakers())
 	return all

@@ -21,6 +21,7 @@ var table = []row{
 	{"driver/drivertest", "driver, guestapi, sandbox"},
 	{"driver/fake", "driver, guest, sandbox"},
 	{"driver/docker", "driver, guestapi, sandbox"},
+	{"driver/e2b", "driver, guestapi, sandbox"},
 	{"driver/gvisor", "driver, driver/gvisor/early, guestapi, image, network, sandbox"},
 	{"driver/gvisor/early", "nothing"},
 	{"image", "image/erofs, sandbox"},
@@ -97,5 +98,6 @@ var standardOutput = map[string]string{
 
 // notSecret lists the packages that may use math/rand, each for a reason.
 var notSecret = map[string]string{
+	"driver/e2b":    "how long to wait before asking again; it names nothing and protects nothing",
 	"driver/gvisor": "the order in which processes are looked at; it names nothing and protects nothing",
 }

@@ -40,6 +40,7 @@ type Config struct {
 
 	Images Images `yaml:"images"`
 	Docker Docker `yaml:"docker"`
+	E2B    E2B    `yaml:"e2b"`
 	MCP    MCP    `yaml:"mcp"`
 	Server Server `yaml:"server"`
 	Update Update `yaml:"update"`
@@ -86,6 +87,18 @@ func (l Limits) Limits() sandbox.Limits {
 		Idle:        time.Duration(l.Idle),
 		Lifetime:    time.Duration(l.Lifetime),
 	}
+}
+
+// E2B is where the driver e2b has its sandboxes; empty fields are E2B's cloud.
+type E2B struct {
+	// Domain is that of the cloud, APIURL the address of its control plane,
+	// and SandboxURL that of all traffic to sandboxes, where these are not
+	// below Domain.
+	Domain     string `yaml:"domain"`
+	APIURL     string `yaml:"api_url"`
+	SandboxURL string `yaml:"sandbox_url"`
+	// Key is the API key. It comes from the environment only.
+	Key string `yaml:"-"`
 }
 
 // Docker is how the drivers docker and podman find and use their engine.

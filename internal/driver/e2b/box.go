@@ -1,0 +1,305 @@
+package e2b
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/glovebox-dev/glovebox/internal/driver"
+	"github.com/glovebox-dev/glovebox/internal/guestapi"
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
+)
+
+// A Box is one of E2B's sandboxes. Its methods are safe for concurrent use.
+type Box struct {
+	d    *Driver
+	id   string
+	spec sandbox.Limits // asked for
+	ttl  time.Duration
+	// ctx ends when the box is left or destroyed, and with it its streams.
+	ctx    context.Context
+	cancel context.CancelFunc
+
+	mu     sync.Mutex
+	token  string
+	domain string
+	conns  map[net.Conn]struct{}
+	gone   bool
+}
+
+func (d *Driver) newBox(s *details, ttl time.Duration) *Box {
+	b := &Box{d: d, id: s.SandboxID, ttl: ttl, conns: map[net.Conn]struct{}{}}
+	b.ctx, b.cancel = context.WithCancel(d.ctx)
+	b.admit(s)
+	return b
+}
+
+// admit takes in the access that E2B gave to the box.
+func (b *Box) admit(s *details) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.token, b.domain = s.EnvdAccessToken, s.Domain
+	if b.domain == "" {
+		b.domain = b.d.opts.Domain
+	}
+}
+
+// Ref implements [driver.Box].
+func (b *Box) Ref() string { return b.id }
+
+// extend has E2B let the box live while this process does.
+func (b *Box) extend() {
+	for wait(b.ctx, b.ttl/3) == nil {
+		err := b.d.control.extend(b.ctx, b.id, b.ttl)
+		if driver.IsGone(err) {
+			b.markGone()
+			return
+		}
+		if err != nil && b.ctx.Err() == nil {
+			b.d.log.Warn("extend the time of a sandbox", "sandbox", b.id, "error", err)
+		}
+	}
+}
+
+// markGone notes that the box is no more, and ends its streams.
+func (b *Box) markGone() {
+	b.mu.Lock()
+	b.gone = true
+	b.mu.Unlock()
+	b.hangUp()
+}
+
+// hangUp ends the streams to the box, and what this process does for it.
+func (b *Box) hangUp() {
+	b.cancel()
+	b.mu.Lock()
+	conns := b.conns
+	b.conns = nil
+	b.mu.Unlock()
+	for c := range conns {
+		c.Close()
+	}
+	b.d.mu.Lock()
+	delete(b.d.boxes, b)
+	b.d.mu.Unlock()
+}
+
+func (b *Box) errGone() error {
+	return fmt.Errorf("%w: sandbox %s of E2B's", driver.ErrGone, b.id)
+}
+
+// Dial implements [driver.Box]. The stream leads to a proxy in this process,
+// which adds what E2B asks for to each request.
+func (b *Box) Dial(ctx context.Context) (net.Conn, error) {
+	const op = "dial guest"
+	b.mu.Lock()
+	gone := b.gone
+	b.mu.Unlock()
+	if gone {
+		return nil, sandbox.Wrap(b.errGone(), op, "")
+	}
+	if err := b.health(ctx); err != nil {
+		return nil, sandbox.Wrap(err, op, "")
+	}
+	ours, theirs := net.Pipe()
+	c := &boxConn{Conn: theirs, b: b}
+	b.mu.Lock()
+	left := b.conns == nil
+	if !left {
+		b.conns[c] = struct{}{}
+	}
+	b.mu.Unlock()
+	if left || !b.d.server.serve(c) {
+		ours.Close()
+		c.Close()
+		return nil, sandbox.Wrap(b.errGone(), op, "")
+	}
+	return ours, nil
+}
+
+// boxConn is the proxy's end of a stream.
+type boxConn struct {
+	net.Conn
+	b *Box
+}
+
+func (c *boxConn) Close() error {
+	c.b.mu.Lock()
+	delete(c.b.conns, c)
+	c.b.mu.Unlock()
+	return c.Conn.Close()
+}
+
+// health asks E2B's agent whether it lives.
+func (b *Box) health(ctx context.Context) error {
+	var last error
+	for range 3 {
+		req, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://agent"+guestapi.PathHealth, nil)
+		if err != nil {
+			return err
+		}
+		resp, err := b.roundTrip(req)
+		if err != nil {
+			return sandbox.Errorf(sandbox.Unavailable, "reach E2B's agent: %w", err)
+		}
+		text, err := io.ReadAll(io.LimitReader(resp.Body, 4<<10))
+		if err := errors.Join(err, resp.Body.Close()); err != nil {
+			return sandbox.Errorf(sandbox.Unavailable, "reach E2B's agent: %w", err)
+		}
+		if resp.StatusCode/100 == 2 {
+			return nil
+		}
+		last = sandbox.Errorf(sandbox.Unavailable, "E2B's agent answers %d: %s", resp.StatusCode, messageOf(text))
+		// A proxy of E2B's answers so for a sandbox that it does not know; it
+		// may also not know it yet.
+		if _, err := b.d.control.get(ctx, b.id); err != nil {
+			if driver.IsGone(err) {
+				b.markGone()
+			}
+			return err
+		}
+		if err := b.d.control.wait(ctx, firstPause); err != nil {
+			return err
+		}
+	}
+	return last
+}
+
+// roundTrip sends a request to the box, with the access that E2B gave, and once
+// more with fresh access if that is refused.
+func (b *Box) roundTrip(req *http.Request) (*http.Response, error) {
+	resp, err := b.send(req)
+	if err != nil || resp.StatusCode != http.StatusUnauthorized || req.Body != nil && req.GetBody == nil {
+		return resp, err
+	}
+	resp.Body.Close()
+	s, err := b.d.control.get(req.Context(), b.id)
+	if err != nil {
+		return nil, err
+	}
+	b.admit(s)
+	if req.GetBody != nil {
+		if req.Body, err = req.GetBody(); err != nil {
+			return nil, err
+		}
+	}
+	return b.send(req)
+}
+
+// agentPort is where E2B's agent listens in a sandbox.
+const agentPort = 49983
+
+func (b *Box) send(req *http.Request) (*http.Response, error) {
+	b.mu.Lock()
+	token, domain := b.token, b.domain
+	b.mu.Unlock()
+	out := req.Clone(req.Context())
+	base := b.d.opts.SandboxURL
+	if base == "" {
+		base = fmt.Sprintf("https://%d-%s.%s", agentPort, b.id, domain)
+	}
+	u, err := url.Parse(base)
+	if err != nil {
+		return nil, err
+	}
+	u.Path, u.RawPath = strings.TrimSuffix(u.Path, "/")+req.URL.Path, ""
+	u.RawQuery = req.URL.RawQuery
+	out.URL, out.Host, out.RequestURI = u, u.Host, ""
+	out.Header.Set("E2b-Sandbox-Id", b.id)
+	out.Header.Set("E2b-Sandbox-Port", strconv.Itoa(agentPort))
+	if token != "" {
+		out.Header.Set("X-Access-Token", token)
+	}
+	return b.d.traffic.Transport.RoundTrip(out)
+}
+
+// prepare makes of a fresh sandbox what programs expect of a box.
+func (b *Box) prepare(ctx context.Context, spec *driver.Spec) error {
+	if err := b.health(ctx); err != nil {
+		return err
+	}
+	if b.d.opts.Bare {
+		return nil
+	}
+	client := guestapi.NewClient(b.Dial)
+	defer client.Close()
+	no := false
+	p, err := client.Start(ctx, &guestapi.StartRequest{Process: guestapi.ProcessConfig{
+		Cmd: "/bin/sh", Args: []string{"-c", `[ -e "$1" ] || ln -s "$(eval echo ~user)" "$1"; hostname "$2" 2>/dev/null; :`, "sh", sandbox.WorkDir, spec.Hostname},
+	}, Stdin: &no}, guestapi.StartOptions{User: sandbox.Root, Timeout: requestTimeout})
+	if err != nil {
+		return sandbox.Wrap(err, "prepare box", "")
+	}
+	defer p.Close()
+	for {
+		ev, err := p.Next()
+		if err != nil {
+			return sandbox.Wrap(err, "prepare box", "")
+		}
+		if ev.End != nil {
+			return nil
+		}
+	}
+}
+
+// Receipt implements [driver.Box]. What E2B does not tell, it is trusted with:
+// its sandboxes are virtual machines, with a kernel of their own.
+func (b *Box) Receipt(ctx context.Context) (sandbox.Receipt, error) {
+	s, err := b.d.control.get(ctx, b.id)
+	if err != nil {
+		return nil, sandbox.Wrap(err, "read receipt", "")
+	}
+	spec := b.spec
+	const told = "as E2B's control plane tells"
+	size := func(name sandbox.ControlName, asked, got int64) sandbox.Control {
+		c := sandbox.Control{Name: name, Asked: sandbox.FormatBytes(asked), Value: sandbox.FormatBytes(got), Mechanism: told}
+		c.Enforced = got > 0 && (asked == 0 || got <= asked)
+		if asked == 0 {
+			c.Asked = c.Value // it was attached: what is there is what was asked for
+		}
+		return c
+	}
+	cpu := sandbox.Control{Name: sandbox.ControlCPU, Asked: fmt.Sprintf("%g", spec.CPUs), Value: fmt.Sprintf("%g", s.CPUCount), Mechanism: told}
+	cpu.Enforced = s.CPUCount > 0 && (spec.CPUs == 0 || s.CPUCount <= spec.CPUs)
+	if spec.CPUs == 0 {
+		cpu.Asked = cpu.Value
+	}
+	network := sandbox.Control{Name: sandbox.ControlNetwork, Asked: string(sandbox.NetworkNone), Mechanism: told}
+	if s.AllowInternetAccess != nil && !*s.AllowInternetAccess {
+		network.Value, network.Enforced = string(sandbox.NetworkNone), true
+	}
+	machine := func(name sandbox.ControlName, value string) sandbox.Control {
+		return sandbox.Control{Name: name, Asked: "a virtual machine of its own", Value: value, Mechanism: "E2B's Firecracker, not read back", Enforced: true}
+	}
+	return sandbox.Receipt{
+		cpu,
+		size(sandbox.ControlMemory, spec.MemoryBytes, s.MemoryMB<<20),
+		{Name: sandbox.ControlProcesses, Asked: "a limit", Value: "none"},
+		size(sandbox.ControlDisk, spec.DiskBytes, s.DiskSizeMB<<20),
+		network,
+		machine(sandbox.ControlUser, "user inside, nobody outside"),
+		machine(sandbox.ControlCapabilities, "those of its own kernel"),
+		machine(sandbox.ControlSeccomp, "that of the virtual machine monitor"),
+		machine(sandbox.ControlRootFS, "the template's, copied on write"),
+	}, nil
+}
+
+// Destroy implements [driver.Box].
+func (b *Box) Destroy(ctx context.Context) error {
+	// What is paid for is not left because somebody does not want to wait.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*requestTimeout)
+	defer cancel()
+	if err := b.d.control.kill(ctx, b.id); err != nil {
+		return sandbox.Wrap(err, "destroy box", b.id)
+	}
+	b.markGone()
+	return nil
+}

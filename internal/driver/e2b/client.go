@@ -1,0 +1,227 @@
+package e2b
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/glovebox-dev/glovebox/internal/driver"
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
+)
+
+// Bounds of one request to the control plane, and of how often it is tried.
+const (
+	requestTimeout = 30 * time.Second
+	createTimeout  = 2 * time.Minute
+	maxAnswer      = 8 << 20
+	maxTries       = 5
+	firstPause     = 200 * time.Millisecond
+	maxPause       = 10 * time.Second
+)
+
+// A control is a client of E2B's control plane.
+type control struct {
+	url, key string
+	client   *http.Client
+	// wait pauses between two tries; tests count.
+	wait func(ctx context.Context, d time.Duration) error
+}
+
+// details are what the control plane tells of a sandbox.
+type details struct {
+	SandboxID           string            `json:"sandboxID"`
+	TemplateID          string            `json:"templateID"`
+	EnvdVersion         string            `json:"envdVersion"`
+	EnvdAccessToken     string            `json:"envdAccessToken"`
+	TrafficAccessToken  string            `json:"trafficAccessToken"`
+	Domain              string            `json:"domain"`
+	Metadata            map[string]string `json:"metadata"`
+	State               string            `json:"state"`
+	CPUCount            float64           `json:"cpuCount"`
+	MemoryMB            int64             `json:"memoryMB"`
+	DiskSizeMB          int64             `json:"diskSizeMB"`
+	AllowInternetAccess *bool             `json:"allowInternetAccess"`
+	StartedAt           time.Time         `json:"startedAt"`
+}
+
+// A refusal is an answer of the control plane that is no success.
+type refusal struct {
+	status  int
+	message string
+}
+
+func (e *refusal) Error() string {
+	return fmt.Sprintf("E2B answers %d %s: %s", e.status, http.StatusText(e.status), e.message)
+}
+
+// refused returns an answer as an error, with what can be done about it.
+func refused(status int, message string) error {
+	err := error(&refusal{status, message})
+	wrap := func(k sandbox.Kind, hint string) error {
+		return sandbox.WithHint(sandbox.Errorf(k, "%w", err), "%s", hint)
+	}
+	lower := strings.ToLower(message)
+	switch {
+	case status == http.StatusUnauthorized:
+		return wrap(sandbox.Unavailable, "set E2B_API_KEY to a key of your team, from E2B's dashboard, and E2B_API_URL if it is another server's")
+	case status == http.StatusForbidden:
+		return wrap(sandbox.Unavailable, "the key of E2B_API_KEY may not do that, or the template belongs to another team")
+	case status == http.StatusNotFound && strings.Contains(lower, "template"),
+		status == http.StatusBadRequest && strings.Contains(lower, "template"):
+		return wrap(sandbox.NotFound, "name a template that the team has as the image, or \"host\" for E2B's base")
+	case status == http.StatusNotFound:
+		return fmt.Errorf("%w: %w", driver.ErrGone, err)
+	case status == http.StatusTooManyRequests:
+		return wrap(sandbox.Exhausted, "the team runs as many sandboxes as it may, or asks too often: stop some, wait, or ask E2B for more")
+	case status == http.StatusConflict:
+		return wrap(sandbox.Conflict, "try again in a moment")
+	case status == http.StatusNotImplemented:
+		return wrap(sandbox.Unsupported, "this server of E2B's protocol cannot do it")
+	case status/100 == 4:
+		return wrap(sandbox.Invalid, "E2B does not take what was asked for")
+	}
+	return wrap(sandbox.Unavailable, "E2B has trouble; its state is at https://status.e2b.dev")
+}
+
+// call sends a request, again if that may help, and decodes the answer to out
+// unless that is nil. A request that is not safe to repeat is sent again only
+// if it certainly had no effect.
+func (c *control) call(ctx context.Context, method, path string, in, out any) (next string, err error) {
+	var body []byte
+	if in != nil {
+		if body, err = json.Marshal(in); err != nil {
+			return "", err
+		}
+	}
+	safe := method != http.MethodPost || strings.HasSuffix(path, "/timeout")
+	for try := 1; ; try++ {
+		var pause time.Duration
+		next, pause, err = c.try(ctx, method, path, body, out)
+		if err == nil || try == maxTries || ctx.Err() != nil || !again(err, safe) {
+			return next, err
+		}
+		if pause == 0 {
+			pause = min(firstPause<<(try-1), maxPause)
+			pause += rand.N(pause) // so that many do not come again at once
+		}
+		if werr := c.wait(ctx, min(pause, maxPause)); werr != nil {
+			return "", errors.Join(werr, err)
+		}
+	}
+}
+
+// again reports whether a request that failed may be sent once more.
+func again(err error, safe bool) bool {
+	if r, ok := errors.AsType[*refusal](err); ok {
+		switch r.status {
+		case http.StatusTooManyRequests, http.StatusServiceUnavailable:
+			return true // it was not begun
+		}
+		return safe && r.status >= 500 && r.status != http.StatusNotImplemented
+	}
+	return safe
+}
+
+// try sends a request once. pause is what the server asks to wait.
+func (c *control) try(ctx context.Context, method, path string, body []byte, out any) (next string, pause time.Duration, err error) {
+	limit := requestTimeout
+	if method == http.MethodPost && strings.HasSuffix(path, "/sandboxes") {
+		limit = createTimeout
+	}
+	ctx, cancel := context.WithTimeout(ctx, limit)
+	defer cancel()
+	req, err := http.NewRequestWithContext(ctx, method, c.url+path, bytes.NewReader(body))
+	if err != nil {
+		return "", 0, sandbox.Errorf(sandbox.Invalid, "E2B_API_URL: %w", err)
+	}
+	req.Header.Set("X-API-KEY", c.key)
+	req.Header.Set("User-Agent", "glovebox")
+	if body != nil {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	resp, err := c.client.Do(req)
+	if err != nil {
+		return "", 0, sandbox.WithHint(sandbox.Errorf(sandbox.Unavailable, "reach E2B: %w", err),
+			"check that this machine reaches %s, or set E2B_API_URL", c.url)
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(io.LimitReader(resp.Body, maxAnswer+1))
+	if err != nil || len(text) > maxAnswer {
+		return "", 0, sandbox.Errorf(sandbox.Unavailable, "read E2B's answer: %d bytes, %w", len(text), errors.Join(err))
+	}
+	if resp.StatusCode/100 != 2 {
+		if n, err := strconv.Atoi(resp.Header.Get("Retry-After")); err == nil && n > 0 {
+			pause = min(time.Duration(n), 3600) * time.Second
+		}
+		return "", pause, refused(resp.StatusCode, messageOf(text))
+	}
+	if out != nil {
+		if err := json.Unmarshal(text, out); err != nil {
+			return "", 0, sandbox.Errorf(sandbox.Unavailable, "decode E2B's answer: %w", err)
+		}
+	}
+	return resp.Header.Get("X-Next-Token"), 0, nil
+}
+
+// messageOf is what an answer says went wrong, as far as it fits a line.
+func messageOf(text []byte) string {
+	var e struct{ Message string }
+	message := string(text)
+	if json.Unmarshal(text, &e) == nil && e.Message != "" {
+		message = e.Message
+	}
+	message = strings.Join(strings.Fields(strings.ToValidUTF8(message, "\uFFFD")), " ")
+	return message[:min(len(message), 500)]
+}
+
+func (c *control) get(ctx context.Context, id string) (*details, error) {
+	var d details
+	_, err := c.call(ctx, http.MethodGet, "/sandboxes/"+url.PathEscape(id), nil, &d)
+	return &d, err
+}
+
+// kill ends a sandbox; one that is not there is no error.
+func (c *control) kill(ctx context.Context, id string) error {
+	_, err := c.call(ctx, http.MethodDelete, "/sandboxes/"+url.PathEscape(id), nil, nil)
+	if driver.IsGone(err) {
+		return nil
+	}
+	return err
+}
+
+// extend has a sandbox go on for so long from now.
+func (c *control) extend(ctx context.Context, id string, d time.Duration) error {
+	_, err := c.call(ctx, http.MethodPost, "/sandboxes/"+url.PathEscape(id)+"/timeout", map[string]int64{"timeout": int64(d / time.Second)}, nil)
+	return err
+}
+
+// list returns the sandboxes with these metadata.
+func (c *control) list(ctx context.Context, metadata map[string]string) ([]details, error) {
+	pairs := url.Values{}
+	for name, value := range metadata {
+		pairs.Set(url.PathEscape(name), url.PathEscape(value))
+	}
+	q := url.Values{"metadata": {pairs.Encode()}, "state": {"running,paused"}, "limit": {"100"}}
+	var all []details
+	for {
+		var some []details
+		next, err := c.call(ctx, http.MethodGet, "/v2/sandboxes?"+q.Encode(), nil, &some)
+		if err != nil {
+			return nil, err
+		}
+		all = append(all, some...)
+		if next == "" || len(some) == 0 {
+			return all, nil
+		}
+		q.Set("nextToken", next)
+	}
+}

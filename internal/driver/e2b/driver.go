@@ -1,0 +1,424 @@
+// Package e2b is the driver that has its boxes in E2B's cloud, or on any server
+// that speaks E2B's protocol. A box is one of E2B's sandboxes; its guest is
+// E2B's own agent, which the guest's client understands because the protocol is
+// the same.
+//
+// Only package app imports it. [New] makes a [Driver]; Close ends the streams
+// to its boxes, and the attached ones. What is paid for is not leaked: every
+// sandbox is labelled with the state directory that it belongs to, so that List
+// finds it, and lives for minutes beyond what this process last asked for.
+//
+// What E2B's agent does not have is refused or missing: see proxy.go.
+package e2b
+
+import (
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/glovebox-dev/glovebox/internal/driver"
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
+)
+
+// Options are what New needs. The zero values of all but StateDir and Key are
+// those of E2B's cloud.
+type Options struct {
+	StateDir string
+	Key      string // E2B_API_KEY
+	Domain   string // E2B_DOMAIN; e2b.app if empty
+	// APIURL is where the control plane is, and SandboxURL where all traffic
+	// to sandboxes goes; empty is as E2B has it below Domain.
+	APIURL     string // E2B_API_URL
+	SandboxURL string // E2B_SANDBOX_URL
+	Log        *slog.Logger
+
+	// Bare leaves boxes as E2B makes them. It is for tests, whose boxes share
+	// the file system of the machine.
+	Bare bool
+}
+
+// Labels, which are metadata to E2B, of the driver's sandboxes.
+const (
+	labelState  = "glovebox-state"   // of which state directory
+	labelID     = "glovebox-sandbox" // which sandbox
+	labelOwner  = "glovebox-owner"   // which process has it, if it is attached
+	labelLimits = "glovebox-limits"  // what was asked for, for receipts
+)
+
+// How long a sandbox goes on that nobody extends. An attached one is to end
+// soon after its process; a detached one is to outlast a restart of the server.
+const (
+	attachedTTL = 2 * time.Minute
+	detachedTTL = time.Hour
+)
+
+// minAgent is the first version of E2B's agent that takes files as they are.
+var minAgent = [3]int{0, 5, 7}
+
+// A Driver has its boxes with E2B.
+type Driver struct {
+	opts    Options
+	control *control
+	traffic *http.Client
+	state   string // names the state directory
+	owner   *owner
+	log     *slog.Logger
+	server  *proxyServer
+
+	ctx        context.Context
+	cancel     context.CancelFunc
+	background sync.WaitGroup
+
+	mu     sync.Mutex
+	boxes  map[*Box]struct{}
+	closed bool
+}
+
+// New returns a driver. It asks nothing of E2B yet.
+func New(o Options) (*Driver, error) {
+	if o.Domain == "" {
+		o.Domain = "e2b.app"
+	}
+	if o.APIURL == "" {
+		o.APIURL = "https://api." + o.Domain
+	}
+	for name, text := range map[string]string{"E2B_API_URL": o.APIURL, "E2B_SANDBOX_URL": o.SandboxURL} {
+		u, err := url.Parse(text)
+		if text != "" && (err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https") {
+			return nil, sandbox.Errorf(sandbox.Invalid, "%s: %q is not an address", name, text)
+		}
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	dir := filepath.Join(o.StateDir, "e2b")
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, sandbox.Errorf(sandbox.Unavailable, "%w", err)
+	}
+	state, err := stateName(filepath.Join(dir, "id"))
+	if err != nil {
+		return nil, sandbox.Errorf(sandbox.Unavailable, "name state directory: %w", err)
+	}
+	own, err := newOwner(filepath.Join(dir, "owners"))
+	if err != nil {
+		return nil, sandbox.Errorf(sandbox.Unavailable, "register process: %w", err)
+	}
+	d := &Driver{
+		opts: o, state: state, owner: own, log: o.Log,
+		control: &control{url: strings.TrimSuffix(o.APIURL, "/"), key: o.Key, client: newClient(), wait: wait},
+		traffic: newClient(),
+		boxes:   map[*Box]struct{}{},
+	}
+	d.ctx, d.cancel = context.WithCancel(context.Background())
+	d.server = newProxyServer()
+	return d, nil
+}
+
+// newClient returns a client with connections of its own.
+func newClient() *http.Client {
+	t := http.DefaultTransport.(*http.Transport).Clone()
+	t.MaxIdleConnsPerHost, t.DisableCompression = 64, true
+	return &http.Client{Transport: t, CheckRedirect: func(*http.Request, []*http.Request) error {
+		return http.ErrUseLastResponse // the key is for nobody else
+	}}
+}
+
+func wait(ctx context.Context, d time.Duration) error {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	select {
+	case <-t.C:
+		return nil
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// stateName returns what a state directory is called, once and for all.
+func stateName(file string) (string, error) {
+	for {
+		text, err := os.ReadFile(file)
+		if err == nil && len(text) == 26 {
+			return string(text), nil
+		}
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return "", err
+		}
+		if err == nil {
+			return "", fmt.Errorf("%s is not what was written", file)
+		}
+		temp := file + "-" + rand.Text()
+		if err := os.WriteFile(temp, []byte(strings.ToLower(rand.Text())), 0o600); err != nil {
+			return "", err
+		}
+		err = os.Link(temp, file)
+		if err := os.Remove(temp); err != nil {
+			return "", err
+		}
+		if err != nil && !errors.Is(err, fs.ErrExist) {
+			return "", err
+		}
+	}
+}
+
+// Info implements [driver.Driver].
+func (d *Driver) Info() driver.Info {
+	return driver.Info{Name: "e2b", Isolates: true, Features: driver.Features{Detach: true}}
+}
+
+// Probe implements [driver.Driver].
+func (d *Driver) Probe(ctx context.Context) error {
+	if d.opts.Key == "" {
+		return sandbox.WithHint(fmt.Errorf("%w: there is no API key of E2B", driver.ErrUnavailable), "set E2B_API_KEY")
+	}
+	if _, err := d.control.list(ctx, map[string]string{labelState: d.state}); err != nil {
+		return sandbox.WithHint(fmt.Errorf("%w: %w", driver.ErrUnavailable, err), "%s", sandbox.HintOf(err))
+	}
+	return nil
+}
+
+// check refuses what cannot be had, before anything is begun.
+func (d *Driver) check(spec *driver.Spec) error {
+	if !sandbox.ValidID(spec.ID) {
+		return sandbox.Errorf(sandbox.Invalid, "%q is not a sandbox's identifier", spec.ID)
+	}
+	if spec.Image == "" {
+		return sandbox.WithHint(sandbox.Errorf(sandbox.Invalid, "there is no image"), "name a template of E2B's, or \"host\" for its base")
+	}
+	if spec.Network != sandbox.NetworkNone {
+		return sandbox.WithHint(sandbox.Errorf(sandbox.Unsupported, "network %q: driver e2b gives sandboxes none", spec.Network), "use none")
+	}
+	if spec.Workspace != "" {
+		return sandbox.WithHint(sandbox.Errorf(sandbox.Unsupported, "a workspace cannot be mounted in E2B's cloud"), "leave it out, or copy files in and out")
+	}
+	if !slices.Contains(spec.AllowUnenforced, sandbox.ControlProcesses) {
+		return sandbox.WithHint(sandbox.Errorf(sandbox.Unsupported, "processes: E2B does not limit them"), "accept it with --allow-unenforced processes")
+	}
+	return nil
+}
+
+// Create implements [driver.Driver]. E2B decides on processors, memory and disk
+// by the template, and tells what they are only of a sandbox that is there: one
+// that has more than was asked for is removed again.
+func (d *Driver) Create(ctx context.Context, spec *driver.Spec) (driver.Box, error) {
+	const op = "create box"
+	if err := d.check(spec); err != nil {
+		return nil, sandbox.Wrap(err, op, spec.ID)
+	}
+	b, err := d.create(ctx, spec)
+	if err == nil {
+		return b, nil
+	}
+	// It may have been made all the same.
+	clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), requestTimeout)
+	defer cancel()
+	left, lerr := d.control.list(clean, map[string]string{labelState: d.state, labelID: spec.ID})
+	for _, s := range left {
+		lerr = errors.Join(lerr, d.control.kill(clean, s.SandboxID))
+	}
+	if lerr != nil && definite(err) {
+		lerr = nil // there was nothing to find
+	}
+	return nil, sandbox.Wrap(errors.Join(err, lerr), op, spec.ID)
+}
+
+// definite reports whether err says that a request had no effect.
+func definite(err error) bool {
+	r, ok := errors.AsType[*refusal](err)
+	return ok && r.status < 500
+}
+
+func (d *Driver) create(ctx context.Context, spec *driver.Spec) (*Box, error) {
+	ttl := attachedTTL
+	limits, err := json.Marshal(spec.Limits)
+	if err != nil {
+		return nil, err
+	}
+	labels := map[string]string{labelState: d.state, labelID: spec.ID, labelLimits: string(limits)}
+	if spec.Detached {
+		ttl = min(detachedTTL, spec.Limits.Lifetime)
+	} else {
+		labels[labelOwner] = d.owner.name
+	}
+	template := spec.Image
+	if template == sandbox.ImageHost {
+		template = "base"
+	}
+	var made details
+	_, err = d.control.call(ctx, http.MethodPost, "/v2/sandboxes", map[string]any{
+		"templateID": template, "timeout": int64(max(ttl, time.Second) / time.Second), "metadata": labels, "allow_internet_access": false,
+	}, &made)
+	if err != nil {
+		return nil, err
+	}
+	if !validRef.MatchString(made.SandboxID) {
+		return nil, sandbox.Errorf(sandbox.Unavailable, "E2B names the sandbox %.80q", made.SandboxID)
+	}
+	if !atLeast(made.EnvdVersion, minAgent) {
+		return nil, sandbox.WithHint(sandbox.Errorf(sandbox.Unsupported, "template %s has version %.20q of E2B's agent, which is too old", template, made.EnvdVersion),
+			"build the template again")
+	}
+	b := d.newBox(&made, ttl)
+	b.spec = spec.Limits
+	receipt, err := b.Receipt(ctx)
+	if err == nil {
+		err = allowed(receipt, spec)
+	}
+	if err == nil {
+		err = b.prepare(ctx, spec)
+	}
+	if err == nil && !d.keep(b) {
+		err = sandbox.Errorf(sandbox.Unavailable, "the driver is closed")
+	}
+	return b, err
+}
+
+// allowed refuses a box with a limit that is not in force and was not allowed
+// to be so.
+func allowed(receipt sandbox.Receipt, spec *driver.Spec) error {
+	for _, name := range receipt.Unenforced() {
+		if !slices.Contains(spec.AllowUnenforced, name) {
+			c := receipt.Control(name)
+			return sandbox.WithHint(sandbox.Errorf(sandbox.Unsupported, "%s: the template gives %s, more than the %s asked for", name, c.Value, c.Asked),
+				"use a template that has less, ask for as much, or accept it with --allow-unenforced %s", name)
+		}
+	}
+	return nil
+}
+
+// validRef is what E2B calls its sandboxes, and we ours.
+var validRef = regexp.MustCompile(`^[a-z0-9][a-z0-9_-]{3,63}$`)
+
+// find returns a sandbox of this state directory that lives. An attached one
+// whose process is dead does not: it is removed.
+func (d *Driver) find(ctx context.Context, ref string) (*details, error) {
+	if !validRef.MatchString(ref) {
+		return nil, fmt.Errorf("%w: %.80q is no box of E2B's", driver.ErrGone, ref)
+	}
+	s, err := d.control.get(ctx, ref)
+	if err != nil {
+		return nil, err
+	}
+	if s.Metadata[labelState] != d.state {
+		return nil, fmt.Errorf("%w: sandbox %s is of another state directory", driver.ErrGone, ref)
+	}
+	if name := s.Metadata[labelOwner]; name != "" && !d.owner.alive(name) {
+		if err := d.control.kill(ctx, ref); err != nil {
+			return nil, err
+		}
+		return nil, fmt.Errorf("%w: the process that had it has ended", driver.ErrGone)
+	}
+	return s, nil
+}
+
+// Attach implements [driver.Driver].
+func (d *Driver) Attach(ctx context.Context, ref string) (driver.Box, error) {
+	s, err := d.find(ctx, ref)
+	if err != nil {
+		return nil, sandbox.Wrap(err, "attach to box", "")
+	}
+	ttl := detachedTTL
+	if s.Metadata[labelOwner] != "" {
+		ttl = attachedTTL
+	}
+	b := d.newBox(s, ttl)
+	// What is not as it was written asks for nothing.
+	_ = json.Unmarshal([]byte(s.Metadata[labelLimits]), &b.spec)
+	if !d.keep(b) {
+		return nil, sandbox.Errorf(sandbox.Unavailable, "the driver is closed")
+	}
+	return b, nil
+}
+
+// List implements [driver.Driver].
+func (d *Driver) List(ctx context.Context) ([]string, error) {
+	all, err := d.control.list(ctx, map[string]string{labelState: d.state})
+	if err != nil {
+		return nil, err
+	}
+	var refs []string
+	for _, s := range all {
+		refs = append(refs, s.SandboxID)
+	}
+	slices.Sort(refs)
+	return refs, nil
+}
+
+// Discard implements [driver.Driver].
+func (d *Driver) Discard(ctx context.Context, ref string) error {
+	_, err := d.find(ctx, ref)
+	if driver.IsGone(err) {
+		return nil
+	}
+	if err == nil {
+		err = d.control.kill(ctx, ref)
+	}
+	return sandbox.Wrap(err, "discard box", "")
+}
+
+// keep makes a box one that Close ends the streams of, and that is extended
+// while it lives.
+func (d *Driver) keep(b *Box) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.closed {
+		return false
+	}
+	d.boxes[b] = struct{}{}
+	d.background.Go(b.extend)
+	return true
+}
+
+// Close implements [driver.Driver]. Attached boxes end by themselves within
+// minutes, or sooner if the engine destroyed them.
+func (d *Driver) Close() error {
+	d.mu.Lock()
+	d.closed = true
+	boxes := make([]*Box, 0, len(d.boxes))
+	for b := range d.boxes {
+		boxes = append(boxes, b)
+	}
+	d.mu.Unlock()
+	d.cancel()
+	for _, b := range boxes {
+		b.hangUp()
+	}
+	d.background.Wait()
+	d.server.close()
+	d.control.client.CloseIdleConnections()
+	d.traffic.CloseIdleConnections()
+	return d.owner.release()
+}
+
+// atLeast reports whether a version, such as 0.5.7, is least or later.
+func atLeast(version string, least [3]int) bool {
+	parts := strings.SplitN(version, ".", 3)
+	for i, want := range least {
+		if i >= len(parts) {
+			return false
+		}
+		digits, _, _ := strings.Cut(parts[i], "-")
+		n, err := strconv.Atoi(digits)
+		if err != nil || n < want {
+			return false
+		}
+		if n > want {
+			return true
+		}
+	}
+	return true
+}

@@ -1,0 +1,18 @@
+//go:build unix
+
+package e2b
+
+import (
+	"errors"
+	"os"
+	"syscall"
+)
+
+// lock locks a file for as long as it is open, and reports whether it was free.
+func lock(f *os.File) (bool, error) {
+	err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
+	if errors.Is(err, syscall.EWOULDBLOCK) {
+		return false, nil
+	}
+	return err == nil, err
+}

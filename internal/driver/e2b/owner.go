@@ -1,0 +1,66 @@
+package e2b
+
+import (
+	"crypto/rand"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+)
+
+// An owner is this process, as others of the same state directory know it: a
+// file that is locked as long as it lives.
+type owner struct {
+	dir, name string
+	file      *os.File
+}
+
+func newOwner(dir string) (*owner, error) {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return nil, err
+	}
+	o := &owner{dir: dir, name: strings.ToLower(rand.Text())}
+	f, err := os.OpenFile(o.path(o.name), os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := lock(f); err != nil {
+		return nil, errors.Join(err, f.Close(), os.Remove(f.Name()))
+	}
+	o.file = f
+	return o, nil
+}
+
+func (o *owner) path(name string) string { return filepath.Join(o.dir, name) }
+
+var ownerName = regexp.MustCompile(`^[a-z2-7]{26}$`)
+
+// alive reports whether the process of that name lives. The file of one that
+// does not is removed. A name that is not one of ours is nobody's.
+func (o *owner) alive(name string) bool {
+	if name == o.name {
+		return true
+	}
+	if !ownerName.MatchString(name) {
+		return false
+	}
+	f, err := os.OpenFile(o.path(name), os.O_RDWR, 0)
+	if err != nil {
+		return !errors.Is(err, fs.ErrNotExist) // who cannot tell lets live
+	}
+	defer f.Close()
+	free, err := lock(f)
+	if err != nil || !free {
+		return true
+	}
+	_ = os.Remove(f.Name()) // another may have been faster
+	return false
+}
+
+// release says that this process has ended, as far as boxes go.
+func (o *owner) release() error {
+	err := os.Remove(o.file.Name())
+	return errors.Join(err, o.file.Close())
+}

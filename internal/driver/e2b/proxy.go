@@ -1,0 +1,195 @@
+package e2b
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"net/http/httputil"
+	"os"
+	"sync"
+
+	"github.com/glovebox-dev/glovebox/internal/guestapi"
+)
+
+// The guest's protocol is E2B's agent's, and goes further. What goes beyond it:
+//
+//   - Keep: what a program writes while no stream is open is lost, and so is
+//     its end.
+//   - Names that are not UTF-8 cannot be had.
+//   - The end of a process does not say what it used, nor whether memory, disk
+//     or processes ran out.
+//   - Adding to a file is done here, by writing all of it again.
+//   - Contexts and limits are refused.
+
+// A proxyServer serves the streams to all boxes of a driver.
+type proxyServer struct {
+	server *http.Server
+	conns  chan net.Conn
+	done   chan struct{}
+	once   sync.Once
+	served chan struct{}
+}
+
+type boxKey struct{}
+
+func newProxyServer() *proxyServer {
+	p := &proxyServer{conns: make(chan net.Conn), done: make(chan struct{}), served: make(chan struct{})}
+	p.server = &http.Server{
+		Handler:   http.HandlerFunc(proxy),
+		Protocols: new(http.Protocols),
+		ErrorLog:  log.New(io.Discard, "", 0),
+		ConnContext: func(ctx context.Context, c net.Conn) context.Context {
+			return context.WithValue(ctx, boxKey{}, c.(*boxConn).b)
+		},
+		HTTP2: &http.HTTP2Config{MaxConcurrentStreams: 2000, MaxReadFrameSize: 256 << 10, MaxReceiveBufferPerStream: 1 << 20, MaxReceiveBufferPerConnection: 4 << 20},
+	}
+	p.server.Protocols.SetHTTP1(true)
+	p.server.Protocols.SetUnencryptedHTTP2(true)
+	go func() {
+		defer close(p.served)
+		p.server.Serve(p)
+	}()
+	return p
+}
+
+// serve serves a stream, unless the server is closed.
+func (p *proxyServer) serve(c net.Conn) bool {
+	select {
+	case p.conns <- c:
+		return true
+	case <-p.done:
+		return false
+	}
+}
+
+func (p *proxyServer) close() {
+	p.Close()
+	p.server.Close()
+	<-p.served
+}
+
+// Accept implements [net.Listener].
+func (p *proxyServer) Accept() (net.Conn, error) {
+	select {
+	case c := <-p.conns:
+		return c, nil
+	case <-p.done:
+		return nil, net.ErrClosed
+	}
+}
+
+// Close implements [net.Listener].
+func (p *proxyServer) Close() error {
+	p.once.Do(func() { close(p.done) })
+	return nil
+}
+
+// Addr implements [net.Listener].
+func (p *proxyServer) Addr() net.Addr { return pipeAddr{} }
+
+type pipeAddr struct{}
+
+func (pipeAddr) Network() string { return "pipe" }
+func (pipeAddr) String() string  { return "pipe" }
+
+// proxy passes a request to E2B's agent.
+func proxy(w http.ResponseWriter, r *http.Request) {
+	b := r.Context().Value(boxKey{}).(*Box)
+	ctx, cancel := context.WithCancel(r.Context())
+	defer cancel()
+	defer context.AfterFunc(b.ctx, cancel)()
+	r = r.WithContext(ctx)
+	switch r.URL.Path {
+	case guestapi.PathLimits, guestapi.PathExecute, guestapi.PathContexts:
+		http.Error(w, `{"code":"unimplemented","message":"driver e2b has no contexts; run code with stateless set"}`, http.StatusNotImplemented)
+		return
+	case guestapi.PathFiles:
+		if r.URL.Query().Get("append") == "true" {
+			if err := b.completeFile(r); err != nil {
+				http.Error(w, fmt.Sprintf(`{"code":502,"message":%q}`, err.Error()), http.StatusBadGateway)
+				return
+			}
+		}
+	default:
+		if err := keepBody(r); err != nil {
+			http.Error(w, `{"code":"invalid_argument","message":"the request is too long"}`, http.StatusBadRequest)
+			return
+		}
+	}
+	(&httputil.ReverseProxy{
+		Rewrite:       func(*httputil.ProxyRequest) {},
+		Transport:     roundTripper(b.roundTrip),
+		FlushInterval: -1,
+		ErrorLog:      log.New(io.Discard, "", 0),
+		ErrorHandler: func(w http.ResponseWriter, _ *http.Request, err error) {
+			http.Error(w, fmt.Sprintf(`{"code":"unavailable","message":%q}`, "E2B's agent was not reached: "+err.Error()), http.StatusBadGateway)
+		},
+	}).ServeHTTP(w, r)
+}
+
+type roundTripper func(*http.Request) (*http.Response, error)
+
+func (f roundTripper) RoundTrip(r *http.Request) (*http.Response, error) { return f(r) }
+
+// keepBody reads the body of a request, which is short, so that it can be sent
+// again.
+func keepBody(r *http.Request) error {
+	body, err := io.ReadAll(io.LimitReader(r.Body, guestapi.MaxUnaryRequest+1024))
+	if err != nil {
+		return err
+	}
+	if len(body) > guestapi.MaxUnaryRequest+512 {
+		return errors.New("too long")
+	}
+	r.GetBody = func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(body)), nil }
+	r.Body, _ = r.GetBody()
+	r.ContentLength = int64(len(body))
+	return nil
+}
+
+// completeFile makes of a request that adds to a file one that writes all of
+// it. What the file has is kept aside first: E2B's agent empties it when the
+// writing begins.
+func (b *Box) completeFile(r *http.Request) error {
+	q := r.URL.Query()
+	q.Del("append")
+	r.URL.RawQuery = q.Encode()
+	get, err := http.NewRequestWithContext(r.Context(), http.MethodGet, "http://agent"+guestapi.PathFiles+"?"+r.URL.RawQuery, nil)
+	if err != nil {
+		return err
+	}
+	get.Header.Set("Authorization", r.Header.Get("Authorization"))
+	resp, err := b.roundTrip(get)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	if resp.StatusCode != http.StatusOK {
+		return nil // there is none, or the write tells what is wrong with it
+	}
+	aside, err := os.CreateTemp(b.d.opts.StateDir, "append-*")
+	if err != nil {
+		return err
+	}
+	context.AfterFunc(r.Context(), func() {
+		aside.Close()
+		_ = os.Remove(aside.Name())
+	})
+	if _, err := io.Copy(aside, resp.Body); err != nil {
+		return err
+	}
+	if _, err := aside.Seek(0, io.SeekStart); err != nil {
+		return err
+	}
+	r.Body = struct {
+		io.Reader
+		io.Closer
+	}{io.MultiReader(aside, r.Body), r.Body}
+	r.ContentLength = -1
+	return nil
+}
