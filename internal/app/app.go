@@ -36,6 +36,8 @@ type Options struct {
 	// Detached sandboxes outlive this process, and are found again by the
 	// next one.
 	Detached bool
+	// Pool keeps sandboxes ready, if the configuration says how many.
+	Pool bool
 	// Passive does no work in the background: for a caller that only looks.
 	Passive bool
 	// Conformance serves HTTP without tokens, on a loopback address only, and
@@ -54,6 +56,7 @@ type System struct {
 	opts   Options
 	log    *slog.Logger
 	driver driver.Driver
+	warmer *warmer // nil without a pool
 	store  *store.Store
 	auth   *auth.Auth
 	host   *hostdir.Set // of a client on this machine, else nil
@@ -95,6 +98,12 @@ func Open(ctx context.Context, opts Options) (_ *System, err error) {
 	s.workspaces, err = workspace.Open(filepath.Join(c.StateDir, "workspaces"))
 	if err != nil {
 		return nil, err
+	}
+	if opts.Pool && c.Pool.Size > 0 {
+		if s.warmer, err = s.newWarmer(ctx, s.driver); err != nil {
+			return nil, err
+		}
+		s.driver = s.warmer
 	}
 	s.auth, err = auth.New(auth.Options{Tokens: s.store, Static: c.Server.Token, Issuer: issuerOf(c.Server.OIDC)})
 	if err != nil {
@@ -139,6 +148,9 @@ func Open(ctx context.Context, opts Options) (_ *System, err error) {
 			s.log.Error("background work ended", "error", err)
 		}
 	})
+	if s.warmer != nil {
+		s.background.Go(func() { s.warmer.run(work, s) })
+	}
 	return s, nil
 }
 
@@ -164,6 +176,9 @@ func (s *System) Close(ctx context.Context) error {
 	}
 	if s.driver != nil {
 		errs = append(errs, s.driver.Close())
+	}
+	if s.warmer != nil {
+		errs = append(errs, s.warmer.close(ctx))
 	}
 	if s.store != nil {
 		errs = append(errs, s.store.Close())

@@ -3,6 +3,7 @@ package cli
 import (
 	"github.com/spf13/cobra"
 
+	"github.com/glovebox-dev/glovebox/internal/app"
 	"github.com/glovebox-dev/glovebox/internal/config"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
@@ -36,7 +37,7 @@ Put this into the client's configuration:
 				}
 				return nil
 			}
-			sys, err := p.open(cmd.Context(), nil)
+			sys, err := p.open(cmd.Context(), func(o *app.Options) { o.Pool = true })
 			if err != nil {
 				return err
 			}

@@ -46,7 +46,7 @@ more of them, and --oidc-issuer accepts those of an OpenID Connect issuer.`,
 
 func (p *program) serve(ctx context.Context, flags *serveFlags) (err error) {
 	sys, err := p.open(ctx, func(o *app.Options) {
-		o.Detached = true
+		o.Detached, o.Pool = true, true
 		o.Conformance = flags.conformance
 	})
 	if err != nil {

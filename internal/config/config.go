@@ -34,6 +34,7 @@ type Config struct {
 
 	Sandbox Sandbox `yaml:"sandbox"`
 	Network Network `yaml:"network"`
+	Pool    Pool    `yaml:"pool"`
 	Run     Run     `yaml:"run"`
 
 	Workspace Workspace `yaml:"workspace"`
@@ -44,6 +45,12 @@ type Config struct {
 	MCP    MCP    `yaml:"mcp"`
 	Server Server `yaml:"server"`
 	Update Update `yaml:"update"`
+}
+
+// Pool says what servers keep ready.
+type Pool struct {
+	// Size is how many sandboxes are ready at most; 0 is none.
+	Size int `yaml:"size"`
 }
 
 // Update says how new releases are looked for.
@@ -201,6 +208,7 @@ func Default(getenv func(string) string) Config {
 			Count: 64,
 		},
 		Network: defaultNetwork(),
+		Pool:    Pool{Size: 4},
 		Update:  Update{Notice: true},
 		Run: Run{
 			Timeout:    Duration(30 * time.Second),
@@ -284,6 +292,9 @@ func (c *Config) Validate() error {
 	}
 	if err := c.Network.validate(); err != nil {
 		return err
+	}
+	if c.Pool.Size < 0 {
+		return invalid("pool.size", fmt.Sprintf("%d is not a number of sandboxes", c.Pool.Size), "set it to 0 for none, or more")
 	}
 	if c.Run.Timeout <= 0 {
 		return invalid("run.timeout", fmt.Sprintf("%v is not a time to run", c.Run.Timeout), "write it like 30s or 5m")

@@ -106,6 +106,12 @@ func (c *Config) environ() []variable {
 			return err
 		}
 	}
+	integer := func(p *int) func(string) error {
+		return func(s string) (err error) {
+			*p, err = strconv.Atoi(s)
+			return err
+		}
+	}
 	names := func(p *[]string) func(string) error {
 		return func(s string) error { *p = list(s); return nil }
 	}
@@ -119,6 +125,7 @@ func (c *Config) environ() []variable {
 		{"GLOVEBOX_ALLOW_UNENFORCED", c.SetAllowUnenforced},
 		{"GLOVEBOX_ALLOW_NETWORK", names(&c.Network.Allow)},
 		{"GLOVEBOX_WORKSPACE_TTL", text(&c.Workspace.TTL)},
+		{"GLOVEBOX_POOL_SIZE", integer(&c.Pool.Size)},
 		{"GLOVEBOX_TIMEOUT", text(&c.Run.Timeout)},
 		{EnvProfile, str(&c.MCP.Profile)},
 		{"GLOVEBOX_DOCKER_HOST", str(&c.Docker.Host)},

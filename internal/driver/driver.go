@@ -194,9 +194,29 @@ type Networker interface {
 	SetNetwork(ctx context.Context, n sandbox.Network) error
 }
 
+// A BoxWrapper is a box around another, which has the abilities that are not the
+// wrapper's own.
+type BoxWrapper interface {
+	Unwrap() Box
+}
+
+// as returns the ability T of a box, or of the one that it wraps.
+func as[T any](b Box) (ability T, ok bool) {
+	for {
+		if ability, ok = b.(T); ok {
+			return ability, true
+		}
+		w, wraps := b.(BoxWrapper)
+		if !wraps {
+			return ability, false
+		}
+		b = w.Unwrap()
+	}
+}
+
 // Pause pauses b if it can be paused, and reports whether it did.
 func Pause(ctx context.Context, b Box) (bool, error) {
-	p, ok := b.(Pauser)
+	p, ok := as[Pauser](b)
 	if !ok {
 		return false, nil
 	}
@@ -208,7 +228,7 @@ func Pause(ctx context.Context, b Box) (bool, error) {
 
 // Resume resumes b, which [Pause] paused.
 func Resume(ctx context.Context, b Box) error {
-	p, ok := b.(Pauser)
+	p, ok := as[Pauser](b)
 	if !ok {
 		return nil
 	}
@@ -217,7 +237,7 @@ func Resume(ctx context.Context, b Box) error {
 
 // ReadIncidents returns what b counted; ok is false if it cannot tell.
 func ReadIncidents(ctx context.Context, b Box) (in Incidents, ok bool, err error) {
-	r, ok := b.(Reporter)
+	r, ok := as[Reporter](b)
 	if !ok {
 		return Incidents{}, false, nil
 	}
@@ -227,7 +247,7 @@ func ReadIncidents(ctx context.Context, b Box) (in Incidents, ok bool, err error
 
 // ReadTraffic returns the traffic of b; ok is false if it has no network.
 func ReadTraffic(ctx context.Context, b Box, after int64) (t sandbox.Traffic, ok bool, err error) {
-	n, ok := b.(Networker)
+	n, ok := as[Networker](b)
 	if !ok {
 		return sandbox.Traffic{}, false, nil
 	}
@@ -238,7 +258,7 @@ func ReadTraffic(ctx context.Context, b Box, after int64) (t sandbox.Traffic, ok
 // SetNetwork changes the policy of b. The error wraps [sandbox.Unsupported] if
 // it cannot be changed.
 func SetNetwork(ctx context.Context, b Box, n sandbox.Network) error {
-	c, ok := b.(Networker)
+	c, ok := as[Networker](b)
 	if !ok {
 		return sandbox.Errorf(sandbox.Unsupported, "network: this driver cannot change it")
 	}
@@ -275,14 +295,19 @@ type ImageArchive struct {
 	Name string
 }
 
-// Images returns d, or the driver that it is a wrapper of, as a keeper of
-// images, or an error of kind Unsupported.
+// A Wrapper is a driver around another, which has the abilities that are not
+// the wrapper's own.
+type Wrapper interface {
+	Unwrap() Driver
+}
+
+// Images returns d as a keeper of images, or an error of kind Unsupported.
 func Images(d Driver) (ImageKeeper, error) {
+	if w, ok := d.(Wrapper); ok {
+		return Images(w.Unwrap())
+	}
 	if k, ok := d.(ImageKeeper); ok && d.Info().Features.Images {
 		return k, nil
-	}
-	if w, ok := d.(interface{ Unwrap() Driver }); ok {
-		return Images(w.Unwrap())
 	}
 	return nil, sandbox.Errorf(sandbox.Unsupported, "driver %s keeps no images", d.Info().Name)
 }

@@ -154,17 +154,9 @@ func (b *box) start(ctx context.Context) (err error) {
 			return err
 		}
 	}
-	b.drv, err = e.drv.Create(ctx, &driver.Spec{
-		ID:              b.id,
-		Image:           b.image,
-		Hostname:        hostname(b.rec.Name),
-		Limits:          b.rec.Limits,
-		Network:         b.rec.Network,
-		NetworkTerms:    e.opts.NetworkTerms,
-		Workspace:       b.mount.path(),
-		Detached:        b.rec.Detached,
-		AllowUnenforced: slices.Clone(e.opts.AllowUnenforced),
-	})
+	spec := e.spec(b.rec)
+	spec.Image, spec.Workspace = b.image, b.mount.path()
+	b.drv, err = e.drv.Create(ctx, spec)
 	if err != nil {
 		return startError(ctx, err)
 	}
@@ -191,6 +183,33 @@ func (b *box) start(ctx context.Context) (err error) {
 		err = sandbox.Errorf(sandbox.Conflict, "the sandbox was stopped while it started")
 	}
 	return err
+}
+
+// spec is the order for the box of a sandbox.
+func (e *Engine) spec(rec store.Sandbox) *driver.Spec {
+	return &driver.Spec{
+		ID:              rec.ID,
+		Image:           rec.Image,
+		Hostname:        hostname(rec.Name),
+		Limits:          rec.Limits,
+		Network:         rec.Network,
+		NetworkTerms:    e.opts.NetworkTerms,
+		Detached:        rec.Detached,
+		AllowUnenforced: slices.Clone(e.opts.AllowUnenforced),
+	}
+}
+
+// Usual returns the order for the box of a sandbox for which nothing special is
+// asked, without an identifier: what a pool has at hand from the start.
+func (e *Engine) Usual() (*driver.Spec, error) {
+	var req sandbox.CreateRequest
+	limits, err := e.checkCreate(&req)
+	if err != nil {
+		return nil, err
+	}
+	rec := store.Sandbox{Detached: e.opts.Detached}
+	rec.Image, rec.Network, rec.Limits = req.Image, req.Network, limits
+	return e.spec(rec), nil
 }
 
 // startError tells why a start failed, in the words of whoever ended it.

@@ -192,7 +192,7 @@ func (cs *contexts) resolve(user string, req *guestapi.ExecuteRequest) (*evaluat
 			program, ok = kernels.Find("python")
 		}
 		if ok {
-			wanted.ID = "default-" + program.Language
+			wanted.ID = guestapi.DefaultContextID(program.Language)
 		}
 		create = true
 	}

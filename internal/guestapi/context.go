@@ -50,6 +50,10 @@ type ContextRequest struct {
 	Prepare []string `json:"prepare,omitempty"`
 }
 
+// DefaultContextID is the name of the context of a language in which code runs
+// that names none.
+func DefaultContextID(language string) string { return "default-" + language }
+
 // A Context is a live interpreter, or one that the next run starts.
 type Context struct {
 	ID       string `json:"id"`

@@ -36,6 +36,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/glovebox-dev/glovebox/internal/driver"
@@ -60,9 +61,6 @@ type Options struct {
 	// Ready brings a box that was just made to where its first caller finds
 	// its work done: interpreters started, modules imported.
 	Ready func(ctx context.Context, b driver.Box, spec *driver.Spec) error
-	// Ahead are the shapes to keep warm from the start; one box of each at
-	// least.
-	Ahead []driver.Spec
 	// Max bounds the warm boxes of all shapes.
 	Max int // default: 8
 	// MaxAge is how old a warm box may become: what it shows of the machine
@@ -104,10 +102,30 @@ type shape struct {
 
 // A warm box waits to be claimed.
 type warm struct {
-	box   driver.Box
-	id    string
-	dir   string // its workspace, "" for none
-	since time.Time
+	box driver.Box
+	id  string
+	dir string // its workspace, "" for none
+
+	receipt sandbox.Receipt
+	since   time.Time
+}
+
+// A claimedBox is a box that was handed out. Its receipt was read when it was
+// made ready, and nothing about it has changed since; only whoever asks again
+// has it read again.
+type claimedBox struct {
+	driver.Box
+	receipt sandbox.Receipt
+	asked   atomic.Bool
+}
+
+func (b *claimedBox) Unwrap() driver.Box { return b.Box }
+
+func (b *claimedBox) Receipt(ctx context.Context) (sandbox.Receipt, error) {
+	if !b.asked.Swap(true) {
+		return slices.Clone(b.receipt), nil
+	}
+	return b.Box.Receipt(ctx)
 }
 
 // A claim is a box that has an owner of its own by now, or will in a moment.
@@ -156,13 +174,20 @@ func New(opts Options) (*Pool, error) {
 			return nil, sandbox.Errorf(sandbox.Unavailable, "new pool: %w", err)
 		}
 	}
-	p := &Pool{Driver: opts.Driver, opts: opts, log: opts.Log, wakeUp: make(chan struct{}, 1), shapes: map[string]*shape{}}
-	for _, spec := range opts.Ahead {
-		if s := p.shapeOf(&spec); s != nil {
-			s.ahead, s.target = true, 1
-		}
+	return &Pool{Driver: opts.Driver, opts: opts, log: opts.Log, wakeUp: make(chan struct{}, 1), shapes: map[string]*shape{}}, nil
+}
+
+// Unwrap returns the driver that makes the boxes.
+func (p *Pool) Unwrap() driver.Driver { return p.Driver }
+
+// Keep has a box of that shape at hand also if nobody asks.
+func (p *Pool) Keep(spec *driver.Spec) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if s := p.shapeOf(spec); s != nil {
+		s.ahead, s.target = true, max(1, s.target)
+		p.signal()
 	}
-	return p, nil
 }
 
 // Stats returns what was counted.
@@ -189,8 +214,9 @@ func (p *Pool) shapeOf(spec *driver.Spec) *shape {
 		like.Workspace = "yes"
 	}
 	// They bound the sandbox's life, which the engine keeps.
-	like.Limits.Idle, like.Limits.Lifetime = 0, 0
-	key, err := json.Marshal(like)
+	alike := like
+	alike.Limits.Idle, alike.Limits.Lifetime = 0, 0
+	key, err := json.Marshal(alike)
 	if err != nil {
 		return nil
 	}
@@ -218,10 +244,6 @@ func (p *Pool) forgetOne() bool {
 	return oldest != ""
 }
 
-// Unwrap returns the driver that the pool is around, for what the pool itself has
-// no part in.
-func (p *Pool) Unwrap() driver.Driver { return p.Driver }
-
 // Create hands out a warm box, or makes one.
 func (p *Pool) Create(ctx context.Context, spec *driver.Spec) (driver.Box, error) {
 	for {
@@ -229,9 +251,11 @@ func (p *Pool) Create(ctx context.Context, spec *driver.Spec) (driver.Box, error
 		if w == nil {
 			break
 		}
+		begun := time.Now()
 		err := p.claim(ctx, w, spec)
+		p.log.Debug("claimed a warm box", "ref", w.box.Ref(), "took", time.Since(begun))
 		if err == nil {
-			return w.box, nil
+			return &claimedBox{Box: w.box, receipt: w.receipt}, nil
 		}
 		p.log.Warn("a warm box could not be used", "ref", w.box.Ref(), "error", err)
 		p.destroy(w)
@@ -258,6 +282,7 @@ func (p *Pool) take(spec *driver.Spec) *warm {
 	if len(s.ready) == 0 {
 		p.cold++
 		p.stats.Misses++
+		p.log.Debug("no warm box", "image", spec.Image, "shapes", len(p.shapes))
 		s.target = min(max(1, 2*s.target), p.opts.Max)
 		return nil
 	}
@@ -362,6 +387,7 @@ func (p *Pool) makeOne(ctx context.Context) bool {
 func (p *Pool) make(ctx context.Context, spec driver.Spec) (_ *warm, err error) {
 	ctx, cancel := context.WithTimeout(ctx, makeTime)
 	defer cancel()
+	begun := time.Now()
 	w := &warm{id: sandbox.NewID()}
 	spec.ID = w.id
 	p.mu.Lock()
@@ -394,10 +420,14 @@ func (p *Pool) make(ctx context.Context, spec driver.Spec) (_ *warm, err error) 
 			return nil, fmt.Errorf("make it ready: %w", err)
 		}
 	}
+	if w.receipt, err = w.box.Receipt(ctx); err != nil {
+		return nil, err
+	}
 	if _, err := driver.Pause(ctx, w.box); err != nil {
 		return nil, err
 	}
 	w.since = time.Now()
+	p.log.Debug("made a warm box", "ref", w.box.Ref(), "took", w.since.Sub(begun))
 	return w, nil
 }
 

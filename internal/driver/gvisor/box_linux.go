@@ -101,7 +101,7 @@ func (m *maker) create(ctx context.Context, spec *driver.Spec, image *imageRoot,
 	if b.conf, err = m.config(b); err != nil {
 		return err
 	}
-	bundle := b.bundle(dir)
+	bundle := b.bundle(dir, len(streams))
 	if image != nil {
 		b.useImage(bundle, image, m.guest)
 	}
@@ -281,7 +281,7 @@ func processes(id string) []int {
 }
 
 // guestConnFD is the descriptor on which the guest finds its first connection;
-// the second follows.
+// others follow.
 const guestConnFD = 3
 
 // dial starts the guest's connector in the box, with stream as its standard

@@ -283,7 +283,8 @@ func (d *Driver) Probe(ctx context.Context) error {
 	return err
 }
 
-// maxStreams bounds the streams that a guest is started with.
+// maxStreams bounds the streams that a guest is started with, the driver's own
+// among them.
 const maxStreams = 4
 
 // Create implements [driver.Driver]. The guest is started with the streams for
@@ -297,7 +298,7 @@ func (d *Driver) Create(ctx context.Context, spec *driver.Spec) (driver.Box, err
 	}
 	b := d.newBox(spec.ID)
 	var far []*os.File
-	for range 1 + min(max(1, spec.Streams), maxStreams) {
+	for range 1 + min(max(1, spec.Streams), maxStreams-1) {
 		n, f, err := socketpair()
 		var near net.Conn
 		if err == nil {

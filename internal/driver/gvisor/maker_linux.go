@@ -223,7 +223,7 @@ func (m *maker) do(ctx context.Context, req *request, files []*os.File, rep *rep
 	case opProbe:
 		return m.probe()
 	case opCreate:
-		if len(files) != 2 || req.Spec == nil || req.Spec.ID != req.Ref {
+		if len(files) < 2 || len(files) > maxStreams || req.Spec == nil || req.Spec.ID != req.Ref {
 			return sandbox.Errorf(sandbox.Invalid, "incomplete order")
 		}
 		return m.create(ctx, req.Spec, req.Root, files)

@@ -23,7 +23,7 @@ import (
 
 func TestSandboxArgs(t *testing.T) {
 	b := &madeBox{record: record{Spec: driver.Spec{Limits: sandbox.Limits{CPUs: 2.5, MemoryBytes: 96 << 20}}}}
-	data, err := json.Marshal(b.bundle("/"))
+	data, err := json.Marshal(b.bundle("/", 2))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -60,14 +60,13 @@ var guestCapabilities = []string{
 // maxOpenFiles bounds the descriptors of each process in a box.
 const maxOpenFiles = 16384
 
-// bundle returns the box's OCI specification.
-func (b *madeBox) bundle(root string) *specs.Spec {
+// bundle returns the OCI specification of a box whose guest finds so many
+// streams.
+func (b *madeBox) bundle(root string, streams int) *specs.Spec {
 	l := b.record.Spec.Limits
-	args := []string{
-		guestPath, "serve",
-		"--conn-fd", strconv.Itoa(guestConnFD),
-		"--conn-fd", strconv.Itoa(guestConnFD + 1),
-		"--nproc", strconv.Itoa(l.Processes),
+	args := []string{guestPath, "serve", "--nproc", strconv.Itoa(l.Processes)}
+	for i := range streams {
+		args = append(args, "--conn-fd", strconv.Itoa(guestConnFD+i))
 	}
 	if b.record.Linked {
 		args = append(args, "--resolver", resolvers())

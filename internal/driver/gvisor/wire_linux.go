@@ -152,7 +152,7 @@ func sendRequest(conn *net.UnixConn, req *request, files ...*os.File) error {
 // when the driver is gone.
 func receiveRequest(conn *net.UnixConn) (*request, []*os.File, error) {
 	data := make([]byte, maxRequest)
-	oob := make([]byte, unix.CmsgSpace(4*4))
+	oob := make([]byte, unix.CmsgSpace(4*(2+maxStreams)))
 	n, oobn, _, _, err := conn.ReadMsgUnix(data, oob)
 	if err != nil {
 		return nil, nil, err

@@ -1,0 +1,100 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+
+	"github.com/glovebox-dev/glovebox/internal/driver"
+	"github.com/glovebox-dev/glovebox/internal/guestapi"
+	"github.com/glovebox-dev/glovebox/internal/interpreter"
+	"github.com/glovebox-dev/glovebox/internal/pool"
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
+	"github.com/glovebox-dev/glovebox/internal/store"
+)
+
+// A warmer is a pool, and the owner of what is in it.
+type warmer struct {
+	*pool.Pool
+	owner *store.Owner
+}
+
+// warmDir has a directory for each owner of warm boxes, for what becomes
+// workspaces.
+func warmDir(stateDir string) string { return filepath.Join(stateDir, "warm") }
+
+// newWarmer puts a pool around a driver.
+func (s *System) newWarmer(ctx context.Context, d driver.Driver) (*warmer, error) {
+	c := s.opts.Config
+	owner, err := s.store.RegisterOwner(ctx, false)
+	if err != nil {
+		return nil, err
+	}
+	opts := pool.Options{Driver: d, Ledger: owner, Ready: makeReady, Max: c.Pool.Size, Log: s.log}
+	if d.Info().Features.Workspace {
+		opts.Dir = filepath.Join(warmDir(c.StateDir), owner.ID())
+	}
+	p, err := pool.New(opts)
+	if err != nil {
+		return nil, errors.Join(err, owner.Release(ctx))
+	}
+	return &warmer{p, owner}, nil
+}
+
+// run keeps boxes warm until ctx ends: one of the usual shape from the start.
+func (w *warmer) run(ctx context.Context, s *System) {
+	w.sweep(s)
+	if usual, err := s.Engine.Usual(); err != nil {
+		s.log.Warn("keep no sandbox ready", "error", err)
+	} else {
+		w.Keep(usual)
+	}
+	if err := w.Run(ctx); err != nil && ctx.Err() == nil {
+		s.log.Error("pool", "error", err)
+	}
+}
+
+// sweep removes directories of owners that died.
+func (w *warmer) sweep(s *System) {
+	dir := warmDir(s.opts.Config.StateDir)
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return // there is none
+	}
+	for _, e := range entries {
+		alive, err := s.store.OwnerAlive(e.Name())
+		if err == nil && !alive {
+			err = os.RemoveAll(filepath.Join(dir, e.Name()))
+		}
+		if err != nil {
+			s.log.Warn("remove what an earlier server kept ready", "error", err)
+		}
+	}
+}
+
+// close lets go of the ownership, when nothing warm is left.
+func (w *warmer) close(ctx context.Context) error {
+	return w.owner.Release(ctx)
+}
+
+// makeReady starts the interpreter that most runs want. A box whose image has
+// none is ready as it is.
+func makeReady(ctx context.Context, b driver.Box, spec *driver.Spec) error {
+	runner, err := interpreter.Find("python")
+	if err != nil || runner.Kernel == "" {
+		return err
+	}
+	client := guestapi.NewClient(b.Dial)
+	defer client.Close()
+	_, err = client.CreateContext(ctx, sandbox.User, &guestapi.ContextRequest{
+		ID:       guestapi.DefaultContextID(runner.Kernel),
+		Language: runner.Kernel,
+		Env:      runner.Environ(sandbox.WorkDir),
+		Prepare:  runner.Prepare,
+	})
+	if errors.Is(err, sandbox.NotFound) {
+		return nil
+	}
+	return err
+}
