@@ -189,7 +189,7 @@ func (b *box) start(ctx context.Context) (err error) {
 func (e *Engine) spec(rec store.Sandbox) *driver.Spec {
 	return &driver.Spec{
 		ID:              rec.ID,
-		Image:           rec.Image,
+		Image:           rec.Image, // unless its name stands for another
 		Hostname:        hostname(rec.Name),
 		Limits:          rec.Limits,
 		Network:         rec.Network,

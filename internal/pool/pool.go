@@ -37,6 +37,7 @@ import (
 	"strings"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/glovebox-dev/glovebox/internal/driver"
@@ -83,8 +84,8 @@ type Pool struct {
 	mu      sync.Mutex
 	closed  bool
 	shapes  map[string]*shape
-	cold    int    // creations under way for callers
-	made    string // what is being made
+	cold    int             // creations under way for callers
+	making  map[string]bool // identifiers of boxes that are being made
 	claimed []claim
 	stats   Stats
 	workers sync.WaitGroup
@@ -94,6 +95,7 @@ type Pool struct {
 type shape struct {
 	spec   driver.Spec // without identifier
 	ahead  bool        // kept even if nobody asks
+	busy   bool        // one is being made
 	target int
 	ready  []*warm   // the oldest first
 	used   time.Time // when somebody asked last
@@ -121,6 +123,11 @@ type claimedBox struct {
 
 func (b *claimedBox) Unwrap() driver.Box { return b.Box }
 
+func (b *claimedBox) Destroy(ctx context.Context) error {
+	b.asked.Store(true)
+	return b.Box.Destroy(ctx)
+}
+
 func (b *claimedBox) Receipt(ctx context.Context) (sandbox.Receipt, error) {
 	if !b.asked.Swap(true) {
 		return slices.Clone(b.receipt), nil
@@ -130,8 +137,9 @@ func (b *claimedBox) Receipt(ctx context.Context) (sandbox.Receipt, error) {
 
 // A claim is a box that has an owner of its own by now, or will in a moment.
 type claim struct {
-	id string
-	at time.Time
+	id  string
+	at  time.Time
+	box *claimedBox
 }
 
 // Stats are what a pool counted since its start.
@@ -174,7 +182,7 @@ func New(opts Options) (*Pool, error) {
 			return nil, sandbox.Errorf(sandbox.Unavailable, "new pool: %w", err)
 		}
 	}
-	return &Pool{Driver: opts.Driver, opts: opts, log: opts.Log, wakeUp: make(chan struct{}, 1), shapes: map[string]*shape{}}, nil
+	return &Pool{Driver: opts.Driver, opts: opts, log: opts.Log, wakeUp: make(chan struct{}, 1), shapes: map[string]*shape{}, making: map[string]bool{}}, nil
 }
 
 // Unwrap returns the driver that makes the boxes.
@@ -208,7 +216,7 @@ func (p *Pool) shapeOf(spec *driver.Spec) *shape {
 	like := *spec
 	like.ID, like.Streams = "", 0
 	if like.Workspace != "" {
-		if p.opts.Dir == "" {
+		if p.opts.Dir == "" || !p.Info().Features.WorkspaceMoves {
 			return nil
 		}
 		like.Workspace = "yes"
@@ -232,11 +240,11 @@ func (p *Pool) shapeOf(spec *driver.Spec) *shape {
 }
 
 // forgetOne forgets the shape that was asked for longest ago, of those that
-// have no box.
+// have no box and get none.
 func (p *Pool) forgetOne() bool {
 	oldest := ""
 	for key, s := range p.shapes {
-		if !s.ahead && len(s.ready) == 0 && (oldest == "" || s.used.Before(p.shapes[oldest].used)) {
+		if !s.ahead && !s.busy && len(s.ready) == 0 && (oldest == "" || s.used.Before(p.shapes[oldest].used)) {
 			oldest = key
 		}
 	}
@@ -247,7 +255,7 @@ func (p *Pool) forgetOne() bool {
 // Create hands out a warm box, or makes one.
 func (p *Pool) Create(ctx context.Context, spec *driver.Spec) (driver.Box, error) {
 	for {
-		w := p.take(spec)
+		w, b := p.take(spec)
 		if w == nil {
 			break
 		}
@@ -255,7 +263,7 @@ func (p *Pool) Create(ctx context.Context, spec *driver.Spec) (driver.Box, error
 		err := p.claim(ctx, w, spec)
 		p.log.Debug("claimed a warm box", "ref", w.box.Ref(), "took", time.Since(begun))
 		if err == nil {
-			return &claimedBox{Box: w.box, receipt: w.receipt}, nil
+			return b, nil
 		}
 		p.log.Warn("a warm box could not be used", "ref", w.box.Ref(), "error", err)
 		p.destroy(w)
@@ -269,14 +277,14 @@ func (p *Pool) Create(ctx context.Context, spec *driver.Spec) (driver.Box, error
 
 // take returns a warm box of the spec's shape, which is the caller's from then
 // on, or nil; a cold creation is then counted until coldDone.
-func (p *Pool) take(spec *driver.Spec) *warm {
+func (p *Pool) take(spec *driver.Spec) (*warm, *claimedBox) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	defer p.signal()
 	s := p.shapeOf(spec)
 	if s == nil || p.closed {
 		p.cold++
-		return nil
+		return nil, nil
 	}
 	s.used = time.Now()
 	if len(s.ready) == 0 {
@@ -284,16 +292,17 @@ func (p *Pool) take(spec *driver.Spec) *warm {
 		p.stats.Misses++
 		p.log.Debug("no warm box", "image", spec.Image, "shapes", len(p.shapes))
 		s.target = min(max(1, 2*s.target), p.opts.Max)
-		return nil
+		return nil, nil
 	}
 	w := s.ready[0]
 	s.ready = slices.Delete(s.ready, 0, 1)
 	p.stats.Hits++
-	p.claimed = append(p.claimed, claim{w.id, s.used})
+	b := &claimedBox{Box: w.box, receipt: w.receipt}
+	p.claimed = append(p.claimed, claim{w.id, s.used, b})
 	if len(s.ready) == 0 {
 		s.target = min(s.target+1, p.opts.Max)
 	}
-	return w
+	return w, b
 }
 
 func (p *Pool) coldDone() {
@@ -316,7 +325,11 @@ func (p *Pool) claim(ctx context.Context, w *warm, spec *driver.Spec) error {
 	if w.dir != "" {
 		// The place must be an empty directory; one with files in it is not
 		// replaced, and the caller gets a box that is made for it.
-		if err := os.Rename(w.dir, spec.Workspace); err != nil {
+		if info, err := os.Lstat(spec.Workspace); err != nil || !info.IsDir() || !filepath.IsAbs(spec.Workspace) {
+			return fmt.Errorf("workspace %s is no directory", spec.Workspace)
+		}
+		// os.Rename replaces no directory at all.
+		if err := syscall.Rename(w.dir, spec.Workspace); err != nil {
 			return fmt.Errorf("give it its workspace: %w", err)
 		}
 		w.dir = ""
@@ -358,77 +371,80 @@ func (p *Pool) makeOne(ctx context.Context) bool {
 		return false
 	}
 	p.workers.Add(1)
+	s.busy = true
 	p.mu.Unlock()
 	defer p.workers.Done()
-	w, err := p.make(ctx, s.spec)
+	err := p.make(ctx, s)
 	p.mu.Lock()
-	p.made = ""
-	closed := p.closed
-	switch {
-	case err != nil:
-		s.failed = time.Now()
+	defer p.mu.Unlock()
+	s.busy = false
+	if err == nil {
+		return true
+	}
+	s.failed = time.Now()
+	if ctx.Err() == nil && !p.closed {
 		p.stats.Failures++
-	case !closed:
-		s.ready = append(s.ready, w)
+		p.log.Warn("make a warm box", "image", s.spec.Image, "error", err)
 	}
-	p.mu.Unlock()
-	switch {
-	case err != nil:
-		if ctx.Err() == nil {
-			p.log.Warn("make a warm box", "image", s.spec.Image, "error", err)
-		}
-	case closed:
-		p.destroy(w)
-	}
-	return err == nil && !closed
+	return false
 }
 
-// make makes a warm box. If it fails, nothing is left of it.
-func (p *Pool) make(ctx context.Context, spec driver.Spec) (_ *warm, err error) {
+// make adds a warm box to a shape. If it fails, nothing is left of the box.
+func (p *Pool) make(ctx context.Context, s *shape) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, makeTime)
 	defer cancel()
 	begun := time.Now()
 	w := &warm{id: sandbox.NewID()}
-	spec.ID = w.id
 	p.mu.Lock()
-	p.made = w.id
+	p.making[w.id] = true
 	p.mu.Unlock()
-	if p.opts.Ready != nil {
-		spec.Streams = 2 // one for Ready, and one for whom it is for
-	}
 	defer func() {
 		if err != nil {
 			p.destroy(w)
 		}
+		p.mu.Lock()
+		defer p.mu.Unlock()
+		delete(p.making, w.id)
 	}()
 	// The ledger first: a box that is not in it is a stray.
 	if err := p.opts.Ledger.AddWarm(ctx, w.id); err != nil {
-		return nil, err
+		return err
+	}
+	spec := s.spec
+	spec.ID = w.id
+	if p.opts.Ready != nil {
+		spec.Streams = 2 // one for Ready, and one for whom it is for
 	}
 	if spec.Workspace != "" {
 		w.dir = filepath.Join(p.opts.Dir, w.id)
 		if err := makeWorkspace(w.dir); err != nil {
-			return nil, err
+			return err
 		}
 		spec.Workspace = w.dir
 	}
 	if w.box, err = p.Driver.Create(ctx, &spec); err != nil {
-		return nil, err
+		return err
 	}
 	if p.opts.Ready != nil {
 		if err := p.opts.Ready(ctx, w.box, &spec); err != nil {
-			return nil, fmt.Errorf("make it ready: %w", err)
+			return fmt.Errorf("make it ready: %w", err)
 		}
 	}
 	if w.receipt, err = w.box.Receipt(ctx); err != nil {
-		return nil, err
+		return err
 	}
 	if _, err := driver.Pause(ctx, w.box); err != nil {
-		return nil, err
+		return err
 	}
 	w.since = time.Now()
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.closed {
+		return errors.New("the pool is closed")
+	}
+	s.ready = append(s.ready, w)
 	p.log.Debug("made a warm box", "ref", w.box.Ref(), "took", w.since.Sub(begun))
-	return w, nil
+	return nil
 }
 
 // makeWorkspace makes a directory that is as a spec's workspace must be.
@@ -456,6 +472,9 @@ func (p *Pool) destroy(w *warm) {
 	if w.dir != "" {
 		errs = append(errs, os.RemoveAll(w.dir))
 	}
+	p.mu.Lock()
+	p.claimed = slices.DeleteFunc(p.claimed, func(c claim) bool { return c.id == w.id })
+	p.mu.Unlock()
 	if err := errors.Join(append(errs, p.opts.Ledger.RemoveWarm(ctx, w.id))...); err != nil {
 		p.log.Error("destroy a warm box", "error", err)
 	}
@@ -492,6 +511,7 @@ func (p *Pool) trim(ctx context.Context) {
 	p.claimed = slices.DeleteFunc(p.claimed, func(c claim) bool {
 		over := now.Sub(c.at) > settle
 		if over {
+			c.box.asked.Store(true)
 			settled = append(settled, c.id)
 		}
 		return over
@@ -523,8 +543,25 @@ func (p *Pool) List(ctx context.Context) ([]string, error) {
 		}
 	}
 	return slices.DeleteFunc(refs, func(ref string) bool {
-		return waiting[ref] || p.made != "" && strings.Contains(ref, p.made)
+		for id := range p.making {
+			if strings.Contains(ref, id) {
+				return true
+			}
+		}
+		return waiting[ref]
 	}), nil
+}
+
+// Discard removes what is left of a box.
+func (p *Pool) Discard(ctx context.Context, ref string) error {
+	p.mu.Lock()
+	for _, c := range p.claimed {
+		if c.box.Ref() == ref {
+			c.box.asked.Store(true)
+		}
+	}
+	p.mu.Unlock()
+	return p.Driver.Discard(ctx, ref)
 }
 
 // Close destroys the warm boxes, and closes the driver.

@@ -22,7 +22,7 @@ func open(t *testing.T, opts Options) *Driver {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if left := leftovers(t, opts.Dir); len(left) > 0 {
+		if left := Leftovers(t, opts.Dir); len(left) > 0 {
 			t.Errorf("left: %q", left)
 		}
 	})
@@ -118,7 +118,7 @@ func TestGuestDies(t *testing.T) {
 	for {
 		_, err := b.Dial(t.Context())
 		in, ok, ierr := driver.ReadIncidents(t.Context(), b.Box)
-		if driver.IsGone(err) && ok && !in.Alive && in.MemoryKills == 3 && len(processes(t, d.opts.Dir, b.Ref())) == 0 {
+		if driver.IsGone(err) && ok && !in.Alive && in.MemoryKills == 3 && len(Processes(t, d.opts.Dir, b.Ref())) == 0 {
 			break
 		}
 		if time.Now().After(deadline) {
@@ -137,7 +137,7 @@ func TestSupervisorDies(t *testing.T) {
 	d := open(t, Options{})
 	b := drivertest.Launch(t, d, spec())
 	b.MustSh(t, "setsid sleep 600 >/dev/null 2>&1 &")
-	pids := processes(t, d.opts.Dir, b.Ref())
+	pids := Processes(t, d.opts.Dir, b.Ref())
 	if len(pids) < 3 {
 		t.Fatalf("a box has the processes %v, want supervisor, guest and sleep", pids)
 	}
@@ -194,7 +194,7 @@ func TestStubbornFiles(t *testing.T) {
 	if err := b.Destroy(t.Context()); err != nil {
 		t.Error(err)
 	}
-	if left := leftovers(t, d.opts.Dir); len(left) > 0 {
+	if left := Leftovers(t, d.opts.Dir); len(left) > 0 {
 		t.Errorf("left: %q", left)
 	}
 }

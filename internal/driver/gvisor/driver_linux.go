@@ -81,7 +81,10 @@ func (d *Driver) Info() driver.Info {
 	return driver.Info{
 		Name:     "gvisor",
 		Isolates: true,
-		Features: driver.Features{Host: true, Pause: true, Incidents: true, Detach: true, Network: true, Workspace: true, Images: d.opts.Images != nil},
+		Features: driver.Features{
+			Host: true, Pause: true, Incidents: true, Detach: true, Network: true,
+			Workspace: true, WorkspaceMoves: true, Images: d.opts.Images != nil,
+		},
 	}
 }
 

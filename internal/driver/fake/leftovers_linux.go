@@ -1,0 +1,94 @@
+package fake
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// Leftovers, for the harness of a suite, finds files below dir, and processes that have to do with it.
+func Leftovers(t testing.TB, dir string) []string {
+	var left []string
+	err := filepath.WalkDir(filepath.Join(dir, "boxes"), func(path string, e fs.DirEntry, err error) error {
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		if path != filepath.Join(dir, "boxes") {
+			left = append(left, "file "+path)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range about(t, dir) {
+		left = append(left, "process "+p.text)
+	}
+	return left
+}
+
+// A found is a process and what it looks like.
+type found struct {
+	pid  int
+	text string
+}
+
+// about finds the processes that have dir or something below it in their
+// working directory, environment or arguments.
+func about(t testing.TB, dir string) []found {
+	procs, err := os.ReadDir("/proc")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all []found
+	for _, p := range procs {
+		pid, err := strconv.Atoi(p.Name())
+		if err != nil {
+			continue
+		}
+		s, ok := readStat(pid)
+		if !ok || s.dead() || pid == os.Getpid() {
+			continue
+		}
+		proc := filepath.Join("/proc", p.Name())
+		cwd, _ := os.Readlink(filepath.Join(proc, "cwd"))
+		env, _ := os.ReadFile(filepath.Join(proc, "environ"))
+		args, _ := os.ReadFile(filepath.Join(proc, "cmdline"))
+		// The process that owns a box in a test has dir in its orders.
+		owner := strings.Contains(string(env), "GLOVEBOX_DRIVERTEST_OWNER")
+		if strings.Contains(cwd, dir) || !owner && strings.Contains(string(env)+string(args), dir) {
+			all = append(all, found{pid, fmt.Sprintf("%d in %s: %q", pid, cwd, args)})
+		}
+	}
+	return all
+}
+
+// Processes, for the harness of a suite, finds the supervisor of a box and all below it, and what looks
+// like the box's though it is not below it.
+func Processes(t testing.TB, dir, ref string) []int {
+	var pids []int
+	for _, p := range about(t, filepath.Join(dir, "boxes", ref)) {
+		pids = append(pids, p.pid)
+	}
+	sup, err := findSupervisor(filepath.Join(dir, "boxes", ref))
+	if err != nil {
+		return pids
+	}
+	defer sup.close()
+	live, err := below(sup.proc.pid)
+	if err != nil {
+		t.Fatal(err)
+	}
+	pids = append(pids, sup.proc.pid)
+	for _, s := range live {
+		pids = append(pids, s.pid)
+	}
+	slices.Sort(pids)
+	return slices.Compact(pids)
+}

@@ -1,0 +1,485 @@
+package pool
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/glovebox-dev/glovebox/internal/driver"
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
+)
+
+// A stub is a driver of boxes that do nothing, and a ledger.
+type stub struct {
+	driver.Driver // for what no test calls
+
+	mu      sync.Mutex
+	boxes   map[string]*stubBox
+	made    int
+	failing error
+	slow    time.Duration
+	ledger  map[string]bool
+	closed  bool
+}
+
+type stubBox struct {
+	s    *stub
+	spec driver.Spec
+
+	mu     sync.Mutex
+	paused bool
+	broken error // what Resume says
+	asked  int   // for the receipt
+}
+
+func newStub() *stub { return &stub{boxes: map[string]*stubBox{}, ledger: map[string]bool{}} }
+
+func (s *stub) Info() driver.Info {
+	return driver.Info{Name: "stub", Features: driver.Features{Pause: true, Workspace: true, WorkspaceMoves: true}}
+}
+
+func (s *stub) Create(ctx context.Context, spec *driver.Spec) (driver.Box, error) {
+	select {
+	case <-time.After(s.slow):
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.failing != nil {
+		return nil, s.failing
+	}
+	s.made++
+	b := &stubBox{s: s, spec: *spec}
+	s.boxes[spec.ID] = b
+	return b, nil
+}
+
+func (s *stub) List(context.Context) ([]string, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Sorted(maps.Keys(s.boxes)), nil
+}
+
+func (s *stub) Close() error { s.closed = true; return nil }
+
+func (s *stub) AddWarm(_ context.Context, id string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.ledger[id] = true
+	return nil
+}
+
+func (s *stub) RemoveWarm(_ context.Context, id string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	delete(s.ledger, id)
+	return nil
+}
+
+// noted returns what is in the ledger.
+func (s *stub) noted() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Sorted(maps.Keys(s.ledger))
+}
+
+func (b *stubBox) Ref() string                            { return b.spec.ID }
+func (b *stubBox) Dial(context.Context) (net.Conn, error) { return nil, errors.New("no guest") }
+
+func (b *stubBox) Receipt(context.Context) (sandbox.Receipt, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.asked++
+	return sandbox.Receipt{{Name: sandbox.ControlCPU, Value: fmt.Sprint(b.asked)}}, nil
+}
+
+func (b *stubBox) Destroy(context.Context) error {
+	b.s.mu.Lock()
+	defer b.s.mu.Unlock()
+	delete(b.s.boxes, b.spec.ID)
+	return nil
+}
+
+func (b *stubBox) Pause(context.Context) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.paused = true
+	return nil
+}
+
+func (b *stubBox) Resume(context.Context) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.paused = false
+	return b.broken
+}
+
+func spec(image string) *driver.Spec {
+	return &driver.Spec{ID: sandbox.NewID(), Image: image, Limits: sandbox.DefaultLimits(), Network: sandbox.NetworkNone}
+}
+
+// inner returns the stub's box behind one that was handed out.
+func inner(t *testing.T, b driver.Box) *stubBox {
+	t.Helper()
+	if c, ok := b.(*claimedBox); ok {
+		b = c.Box
+	}
+	return b.(*stubBox)
+}
+
+// world runs a test with a pool that works, in a bubble of time.
+func world(t *testing.T, change func(*Options), test func(t *testing.T, s *stub, p *Pool)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		s := newStub()
+		opts := Options{Driver: s, Ledger: s}
+		if change != nil {
+			change(&opts)
+		}
+		p, err := New(opts)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error)
+		go func() { done <- p.Run(ctx) }()
+		test(t, s, p)
+		cancel()
+		if err := <-done; !errors.Is(err, context.Canceled) {
+			t.Errorf("Run = %v", err)
+		}
+		claimed := len(p.claimed)
+		if err := p.Close(); err != nil {
+			t.Error(err)
+		}
+		if !s.closed {
+			t.Error("the driver was not closed")
+		}
+		if len(s.noted()) != claimed {
+			t.Errorf("the ledger has %v", s.noted())
+		}
+	})
+}
+
+func create(t *testing.T, p *Pool, spec *driver.Spec) driver.Box {
+	t.Helper()
+	b, err := p.Create(t.Context(), spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+func TestHit(t *testing.T) {
+	readied := 0
+	world(t, func(o *Options) {
+		o.Ready = func(_ context.Context, b driver.Box, s *driver.Spec) error {
+			readied++
+			if s.Streams != 2 || b.(*stubBox).paused {
+				t.Errorf("made ready: spec %+v", s)
+			}
+			return nil
+		}
+	}, func(t *testing.T, s *stub, p *Pool) {
+		p.Keep(spec("a"))
+		synctest.Wait()
+		if refs, err := p.List(t.Context()); err != nil || len(refs) != 0 {
+			t.Errorf("List = %v, %v while one box is warm; want none", refs, err)
+		}
+		if len(s.noted()) != 1 {
+			t.Errorf("the ledger has %v", s.noted())
+		}
+		want := spec("a")
+		want.Limits.Idle = 3 * time.Second // the engine's business
+		b := create(t, p, want)
+		box := inner(t, b)
+		if box.paused || box.spec.ID == want.ID {
+			t.Errorf("the box is %+v; want a warm one that goes on", box.spec)
+		}
+		// The receipt is that of when it was made, and then fresh.
+		for i, want := range []string{"1", "2", "3"} {
+			r, err := b.Receipt(t.Context())
+			if err != nil || r[0].Value != want {
+				t.Errorf("receipt %d: %v, %v; want %s", i, r, err, want)
+			}
+		}
+		if paused, err := driver.Pause(t.Context(), b); !paused || err != nil || !box.paused {
+			t.Errorf("a claimed box cannot be paused: %v, %v", paused, err)
+		}
+		synctest.Wait()
+		if refs, err := p.List(t.Context()); err != nil || !cmp.Equal(refs, []string{b.Ref()}) {
+			t.Errorf("List = %v, %v; want the claimed box, %s", refs, err, b.Ref())
+		}
+		if got := p.Stats(); got.Hits != 1 || got.Misses != 0 || got.Ready != 2 {
+			t.Errorf("stats %+v", got)
+		}
+		if readied != 3 {
+			t.Errorf("%d boxes were made ready", readied)
+		}
+		// By now its sandbox is recorded.
+		time.Sleep(settle + tick)
+		synctest.Wait()
+		if slices.Contains(s.noted(), b.Ref()) {
+			t.Error("a claimed box stays in the ledger")
+		}
+	})
+}
+
+func TestShapes(t *testing.T) {
+	world(t, nil, func(t *testing.T, _ *stub, p *Pool) {
+		p.Keep(spec("a"))
+		synctest.Wait()
+		for name, change := range map[string]func(*driver.Spec){
+			"image":     func(s *driver.Spec) { s.Image = "b" },
+			"memory":    func(s *driver.Spec) { s.Limits.MemoryBytes++ },
+			"network":   func(s *driver.Spec) { s.Network = "internet" },
+			"hostname":  func(s *driver.Spec) { s.Hostname = "other" },
+			"detached":  func(s *driver.Spec) { s.Detached = true },
+			"workspace": func(s *driver.Spec) { s.Workspace = "/x" },
+			"allowed":   func(s *driver.Spec) { s.AllowUnenforced = []sandbox.ControlName{sandbox.ControlCPU} },
+		} {
+			want := spec("a")
+			change(want)
+			if b := inner(t, create(t, p, want)); b.spec.ID != want.ID {
+				t.Errorf("another %s is given a warm box", name)
+			}
+		}
+	})
+}
+
+func TestDemand(t *testing.T) {
+	world(t, func(o *Options) { o.Max = 5 }, func(t *testing.T, _ *stub, p *Pool) {
+		ready := func() int { synctest.Wait(); return p.Stats().Ready }
+		if n := ready(); n != 0 {
+			t.Errorf("%d boxes are ready before anybody asked", n)
+		}
+		for i, want := range []int{1, 2, 3, 4, 5, 5} {
+			create(t, p, spec("a"))
+			for range i {
+				// Those that were ready are taken too.
+				if p.Stats().Ready > 0 {
+					create(t, p, spec("a"))
+				}
+			}
+			if n := ready(); n < min(want, 2) || n > 5 {
+				t.Errorf("after %d rounds %d boxes are ready", i+1, n)
+			}
+		}
+		if n := ready(); n != 5 {
+			t.Errorf("%d boxes are ready after much demand; want the most, 5", n)
+		}
+		create(t, p, spec("b"))
+		if n := ready(); n > 5 {
+			t.Errorf("%d boxes of two shapes are ready; want 5 at most", n)
+		}
+		time.Sleep(time.Hour)
+		if n := ready(); n != 0 {
+			t.Errorf("%d boxes are ready after an hour without demand", n)
+		}
+	})
+}
+
+func TestAge(t *testing.T) {
+	world(t, func(o *Options) { o.MaxAge = time.Minute }, func(t *testing.T, s *stub, p *Pool) {
+		p.Keep(spec("a"))
+		synctest.Wait()
+		first, _ := s.List(t.Context())
+		time.Sleep(time.Minute + 2*tick)
+		synctest.Wait()
+		second, _ := s.List(t.Context())
+		if len(second) != 1 || second[0] == first[0] {
+			t.Errorf("boxes %v, a minute later %v; want another one", first, second)
+		}
+	})
+}
+
+// TestOnce has many callers at once, none of whom may get another's box.
+func TestOnce(t *testing.T) {
+	world(t, func(o *Options) { o.Max = 10 }, func(t *testing.T, s *stub, p *Pool) {
+		s.slow = 10 * time.Millisecond
+		p.Keep(spec("a"))
+		var mu sync.Mutex
+		seen := map[string]bool{}
+		var wg sync.WaitGroup
+		for range 100 {
+			wg.Go(func() {
+				for range 5 {
+					b, err := p.Create(t.Context(), spec("a"))
+					if err != nil {
+						t.Error(err)
+						return
+					}
+					mu.Lock()
+					if seen[b.Ref()] {
+						t.Errorf("box %s was handed out twice", b.Ref())
+					}
+					seen[b.Ref()] = true
+					mu.Unlock()
+					time.Sleep(7 * time.Millisecond)
+				}
+			})
+		}
+		wg.Wait()
+		if st := p.Stats(); st.Hits+st.Misses != 500 || st.Hits == 0 {
+			t.Errorf("stats %+v", st)
+		}
+	})
+}
+
+// TestColdFirst checks that the pool makes nothing while a caller waits.
+func TestColdFirst(t *testing.T) {
+	world(t, nil, func(t *testing.T, s *stub, p *Pool) {
+		s.slow = time.Second
+		var wg sync.WaitGroup
+		wg.Go(func() { create(t, p, spec("a")) })
+		synctest.Wait()
+		time.Sleep(900 * time.Millisecond)
+		synctest.Wait()
+		if len(s.noted()) != 0 {
+			t.Error("a warm box is made while a caller waits for a cold one")
+		}
+		wg.Wait()
+		synctest.Wait()
+		if len(s.noted()) != 1 {
+			t.Errorf("the ledger has %v after the caller got its own", s.noted())
+		}
+		time.Sleep(2 * time.Second)
+	})
+}
+
+// TestBroken has a warm box that died while it waited: the caller gets another.
+func TestBroken(t *testing.T) {
+	world(t, nil, func(t *testing.T, s *stub, p *Pool) {
+		p.Keep(spec("a"))
+		synctest.Wait()
+		refs, _ := s.List(t.Context())
+		s.boxes[refs[0]].broken = driver.ErrGone
+		want := spec("a")
+		if b := inner(t, create(t, p, want)); b.spec.ID == refs[0] || b.broken != nil {
+			t.Errorf("the caller got %s", b.spec.ID)
+		}
+		synctest.Wait()
+		if _, there := s.boxes[refs[0]]; there || slices.Contains(s.noted(), refs[0]) {
+			t.Error("the broken box is still there")
+		}
+	})
+}
+
+func TestFailing(t *testing.T) {
+	world(t, nil, func(t *testing.T, s *stub, p *Pool) {
+		s.failing = errors.New("no more room")
+		p.Keep(spec("a"))
+		synctest.Wait()
+		if st := p.Stats(); st.Failures != 1 || len(s.noted()) != 0 {
+			t.Errorf("stats %+v, ledger %v", st, s.noted())
+		}
+		if _, err := p.Create(t.Context(), spec("a")); !errors.Is(err, s.failing) {
+			t.Errorf("Create = %v", err)
+		}
+		// It does not try again and again.
+		time.Sleep(retryAfter / 2)
+		if st := p.Stats(); st.Failures != 1 {
+			t.Errorf("stats %+v", st)
+		}
+		s.mu.Lock()
+		s.failing = nil
+		s.mu.Unlock()
+		time.Sleep(retryAfter)
+		synctest.Wait()
+		if st := p.Stats(); st.Ready == 0 {
+			t.Errorf("stats %+v after the driver works again", st)
+		}
+	})
+}
+
+func TestReadyFails(t *testing.T) {
+	world(t, func(o *Options) {
+		o.Ready = func(context.Context, driver.Box, *driver.Spec) error { return errors.New("no interpreter answers") }
+	}, func(t *testing.T, s *stub, p *Pool) {
+		p.Keep(spec("a"))
+		synctest.Wait()
+		if len(s.boxes) != 0 || len(s.noted()) != 0 {
+			t.Errorf("left: boxes %v, ledger %v", s.boxes, s.noted())
+		}
+	})
+}
+
+// TestWorkspace checks that a warm box's directory becomes the workspace, and
+// that one that has files is left alone.
+func TestWorkspace(t *testing.T) {
+	dir, places := filepath.Join(t.TempDir(), "warm"), t.TempDir()
+	place := func(name string) string {
+		path := filepath.Join(places, name)
+		if err := os.Mkdir(path, 0o700); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	empty, full := place("empty"), place("full")
+	if err := os.WriteFile(filepath.Join(full, "mine"), []byte("x"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	world(t, func(o *Options) { o.Dir = dir }, func(t *testing.T, s *stub, p *Pool) {
+		like := spec("a")
+		like.Workspace = "/wherever"
+		p.Keep(like)
+		synctest.Wait()
+
+		want := spec("a")
+		want.Workspace = empty
+		b := inner(t, create(t, p, want))
+		if b.spec.ID == want.ID {
+			t.Fatal("no warm box")
+		}
+		// What the box has mounted, by the directory's identity, is there now.
+		if info, err := os.Stat(empty); err != nil || info.Mode().Perm() != 0o700 {
+			t.Errorf("the workspace: %v, %v", info, err)
+		}
+		if _, err := os.Stat(b.spec.Workspace); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("the warm box's own directory: %v", err)
+		}
+
+		synctest.Wait()
+		want = spec("a")
+		want.Workspace = full
+		if b := inner(t, create(t, p, want)); b.spec.ID != want.ID || b.spec.Workspace != full {
+			t.Errorf("a workspace with files is given box %+v", b.spec)
+		}
+		if _, err := os.Stat(filepath.Join(full, "mine")); err != nil {
+			t.Error(err)
+		}
+		_ = s
+	})
+	if _, err := os.Stat(dir); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the pool's directory: %v", err)
+	}
+}
+
+func TestNewInvalid(t *testing.T) {
+	if _, err := New(Options{Driver: newStub()}); !errors.Is(err, sandbox.Invalid) {
+		t.Errorf("New without a ledger: %v", err)
+	}
+}
+
+func TestManyShapes(t *testing.T) {
+	world(t, func(o *Options) { o.Max = 2 }, func(t *testing.T, _ *stub, p *Pool) {
+		for i := range 10 * maxShapes {
+			create(t, p, spec(fmt.Sprint("image", i)))
+		}
+		if n := len(p.shapes); n > maxShapes {
+			t.Errorf("%d shapes are remembered", n)
+		}
+	})
+}
