@@ -160,7 +160,7 @@ func (c *control) try(ctx context.Context, method, path string, body []byte, out
 	}
 	if resp.StatusCode/100 != 2 {
 		if n, err := strconv.Atoi(resp.Header.Get("Retry-After")); err == nil && n > 0 {
-			pause = min(time.Duration(n), 3600) * time.Second
+			pause = time.Duration(min(n, 3600)) * time.Second
 		}
 		return "", pause, refused(resp.StatusCode, messageOf(text))
 	}
