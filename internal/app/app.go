@@ -8,9 +8,11 @@
 package app
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"log/slog"
+	"math"
 	"path/filepath"
 	"sync"
 	"time"
@@ -95,7 +97,7 @@ func Open(ctx context.Context, opts Options) (_ *System, err error) {
 	if err != nil {
 		return nil, err
 	}
-	s.workspaces, err = workspace.Open(filepath.Join(c.StateDir, "workspaces"))
+	s.workspaces, err = openWorkspaces(c)
 	if err != nil {
 		return nil, err
 	}
@@ -125,6 +127,7 @@ func Open(ctx context.Context, opts Options) (_ *System, err error) {
 		WorkspaceQuota:  c.Workspace.Quota(),
 		PrincipalQuota:  c.Workspace.Total(),
 		WorkspaceTTL:    time.Duration(c.Workspace.TTL),
+		MaxWorkspaces:   maxWorkspaces(c),
 		RunTimeout:      time.Duration(c.Run.Timeout),
 		MaxRunTimeout:   time.Duration(c.Run.MaxTimeout),
 		LogSize:         int64(c.Run.LogSize),
@@ -187,4 +190,23 @@ func (s *System) Close(ctx context.Context) error {
 		errs = append(errs, s.host.Close())
 	}
 	return errors.Join(errs...)
+}
+
+// openWorkspaces opens the workspaces: ours, or the directory of a server that
+// Glovebox replaces.
+func openWorkspaces(c config.Config) (*workspace.Set, error) {
+	dir := cmp.Or(c.Workspace.Dir, filepath.Join(c.StateDir, "workspaces"))
+	if c.Workspace.Secret == "" {
+		return workspace.Open(dir)
+	}
+	return workspace.OpenConversations(dir, workspace.Conversations{Secret: c.Workspace.Secret, Principal: auth.StaticPrincipal})
+}
+
+// maxWorkspaces bounds the workspaces of a principal: where all conversations
+// are one's, only the disk does.
+func maxWorkspaces(c config.Config) int {
+	if c.Workspace.Secret == "" {
+		return 0
+	}
+	return math.MaxInt32
 }

@@ -10,6 +10,7 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/mcpserver"
 	"github.com/glovebox-dev/glovebox/internal/mcpserver/profile"
 	"github.com/glovebox-dev/glovebox/internal/mcpserver/profile/automata"
+	"github.com/glovebox-dev/glovebox/internal/mcpserver/profile/coderunner"
 	"github.com/glovebox-dev/glovebox/internal/mcpserver/profile/e2b"
 	"github.com/glovebox-dev/glovebox/internal/mcpserver/profile/interpreter"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
@@ -33,6 +34,9 @@ func profiles() []profileMaker {
 			return automata.New(a)
 		}},
 		{interpreter.Name, func(_ *System, o profile.Options) profile.Profile { return interpreter.New(o) }},
+		{coderunner.Name, func(s *System, o profile.Options) profile.Profile {
+			return coderunner.New(coderunner.Options{Options: o, Engine: s.Engine, Languages: s.languages()})
+		}},
 		{e2b.Name, func(s *System, o profile.Options) profile.Profile {
 			return e2b.New(e2b.Options{Options: o, Engine: s.Engine})
 		}},
@@ -110,4 +114,13 @@ type automataHost struct{ *hostdir.Set }
 
 func (h automataHost) Walk(ctx context.Context, path string, visit func(string, bool, io.Reader) error) (int, error) {
 	return h.Set.Walk(ctx, path, func(f hostdir.File) error { return visit(f.Name, f.Executable, f.Content) })
+}
+
+// codeRunnerPaths are the paths at which the profile code-runner is served.
+func (s *System) codeRunnerPaths() []string {
+	paths := []string{mcpserver.StreamablePath + "/" + coderunner.Name}
+	if s.opts.Config.MCP.Profile == coderunner.Name {
+		paths = append(paths, mcpserver.StreamablePath)
+	}
+	return paths
 }

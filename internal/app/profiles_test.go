@@ -92,8 +92,8 @@ func bare(v any, isSchema bool) any {
 	case map[string]any:
 		m := map[string]any{}
 		for name, part := range v {
-			if isSchema && (name == "description" || name == "title") {
-				continue
+			if isSchema && (name == "description" || name == "title" || name == "enum") {
+				continue // an enum is of what is there, which is another matter
 			}
 			m[name] = bare(part, !isSchema || name != "properties")
 		}

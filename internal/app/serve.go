@@ -117,6 +117,7 @@ func (s *System) ServeHTTP(ctx context.Context, lns Listeners, ready func()) err
 	opts.Listen = s.opts.Config.Server.Listen
 	opts.MCP, opts.E2B = server.Handler(), e2b
 	opts.Files = s.served
+	opts.CodeRunnerPaths = s.codeRunnerPaths()
 	opts.Drain = func(ctx context.Context) error {
 		e2b.Shutdown()
 		return server.Shutdown(ctx)

@@ -62,7 +62,7 @@ type Options struct {
 // one of the same name keeps what belongs to it.
 const (
 	tokenPrincipal  = "token:"
-	staticPrincipal = "environment"
+	StaticPrincipal = "environment"
 )
 
 // MinStaticLength is the least length of a token from the environment.
@@ -114,7 +114,7 @@ func New(o Options) (*Auth, error) {
 func (a *Auth) Verify(ctx context.Context, token string) (Identity, error) {
 	hash := Hash(token)
 	if a.static && subtle.ConstantTimeCompare(hash[:], a.staticHash[:]) == 1 {
-		return Identity{Principal: staticPrincipal, Scopes: Scopes()}, nil
+		return Identity{Principal: StaticPrincipal, Scopes: Scopes()}, nil
 	}
 	if a.issuer != nil && looksSigned(token) {
 		return a.issuer.verify(ctx, token)

@@ -89,8 +89,8 @@ func runScripts(t *testing.T, driverName, binary string) {
 				return cond == driverName, nil
 			case "inspector":
 				return clientsDir() != "", nil
-			case "matplotlib":
-				return exec.Command("/usr/bin/python3", "-c", "import matplotlib").Run() == nil, nil
+			case "matplotlib", "pandas":
+				return exec.Command("/usr/bin/python3", "-c", "import "+cond).Run() == nil, nil
 			case "python3", "node":
 				// Where the image host looks, not where this user's PATH does.
 				for _, dir := range []string{"/usr/local/bin", "/usr/bin", "/bin"} {

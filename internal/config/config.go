@@ -148,6 +148,11 @@ type Workspace struct {
 	TotalFiles int64 `yaml:"total_files"`
 	// TTL is how long one is kept that nothing uses.
 	TTL Duration `yaml:"ttl"`
+	// Dir is where they are, if not in the state directory, and Secret what
+	// mcp-code-runner names its directories with; with it, Dir is one of
+	// that server's. Both come from its settings only.
+	Dir    string `yaml:"-"`
+	Secret string `yaml:"-"`
 }
 
 // Quota returns the most that one workspace may hold.

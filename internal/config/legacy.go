@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"path/filepath"
 	"strings"
 
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
@@ -37,8 +38,31 @@ func (c *Config) CodeRunner(getenv func(string) string) error {
 			c.Server.AllowHosts = []string{"*"}
 		}
 	}
+	if v := getenv("SANDBOX_ROOT"); v != "" {
+		dir, err := filepath.Abs(v)
+		if err != nil {
+			return invalid("SANDBOX_ROOT", fmt.Sprintf("%q is not a path: %v", v, err), "write the whole path, beginning with /")
+		}
+		c.Workspace.Dir, c.Docker.Inside = dir, dir
+	}
+	if v := getenv("SANDBOX_HOST_PATH"); v != "" {
+		c.Docker.Outside = v
+	}
+	if v := getenv("FILE_SECRET"); v != "" {
+		if len(v) < minFileSecret {
+			return invalid("FILE_SECRET", fmt.Sprintf("has %d characters, fewer than %d", len(v), minFileSecret),
+				"make a longer one with: openssl rand -base64 32")
+		}
+		c.Workspace.Secret = v
+		// All conversations are one principal's, and there they had no bound
+		// in common.
+		c.Workspace.TotalSize, c.Workspace.TotalFiles = 0, 0
+	}
 	return nil
 }
+
+// minFileSecret is what that server's documentation asks for.
+const minFileSecret = 32
 
 // InterpreterType takes over the driver that the MCP Code Sandbox Server calls
 // its interpreter. known are the names of drivers.

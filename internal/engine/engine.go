@@ -75,6 +75,8 @@ type Options struct {
 	Workspaces                     *workspace.Set
 	WorkspaceQuota, PrincipalQuota sandbox.WorkspaceUsage
 	WorkspaceTTL                   time.Duration
+	// MaxWorkspaces is how many one principal may have; zero is 1000.
+	MaxWorkspaces int
 
 	// Detached sandboxes outlive this process. The driver must be able to.
 	Detached bool

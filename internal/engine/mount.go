@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"path"
@@ -36,7 +37,7 @@ type mount struct {
 // Bounds of workspaces.
 const (
 	maxWorkspaceName = 128
-	maxWorkspaces    = 1000 // of a principal
+	maxWorkspaces    = 1000 // of a principal, unless Options says otherwise
 	maxChanges       = 100  // that are named of a run
 )
 
@@ -79,7 +80,7 @@ func (e *Engine) mount(ctx context.Context, p sandbox.Principal, name string, ma
 		}
 	}
 	// Whoever is here first, the directory is made while nobody can remove it.
-	err := e.store.UseWorkspace(ctx, rec, maxWorkspaces, func() error {
+	err := e.store.UseWorkspace(ctx, rec, cmp.Or(e.opts.MaxWorkspaces, maxWorkspaces), func() error {
 		_, err := set.Make(id)
 		return err
 	})

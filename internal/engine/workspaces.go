@@ -206,6 +206,9 @@ func (e *Engine) mountByID(ctx context.Context, idOrHandle string) (*mount, erro
 		return nil, sandbox.Errorf(sandbox.NotFound, "there is no such workspace")
 	}
 	rec, err := e.store.Workspace(ctx, idOrHandle)
+	if errors.Is(err, sandbox.NotFound) {
+		return e.mountConversation(ctx, idOrHandle, err)
+	}
 	if err != nil {
 		return nil, err
 	}

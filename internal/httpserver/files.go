@@ -51,7 +51,8 @@ type File interface {
 const filesPath = "/files/"
 
 // isID and isHandle tell the two names of a workspace apart by their length.
-func isID(s string) bool     { return len(s) == 64 && isHex(s) }
+// IDs of 16 digits are those that mcp-code-runner made.
+func isID(s string) bool     { return (len(s) == 64 || len(s) == 16) && isHex(s) }
 func isHandle(s string) bool { return len(s) == 32 && isHex(s) }
 
 func isHex(s string) bool { return strings.Trim(s, "0123456789abcdef") == "" }

@@ -59,6 +59,7 @@ func ValidID(s string) bool {
 // A Set is all workspaces of a state directory.
 type Set struct {
 	path    string
+	theirs  *Conversations // nil unless the directory is shared with theirs
 	secret  []byte
 	staging *safepath.Dir
 	unlock  func() // lets others remove the staging directory
@@ -67,8 +68,10 @@ type Set struct {
 
 // Open opens the workspaces in a directory, which it makes. What processes
 // that are no more left half-done goes.
-func Open(path string) (_ *Set, err error) {
-	s := &Set{path: path}
+func Open(path string) (*Set, error) { return open(&Set{path: path}) }
+
+func open(s *Set) (_ *Set, err error) {
+	path := s.path
 	defer func() {
 		if err != nil {
 			err = errors.Join(sandbox.Wrap(err, "open workspaces", ""), s.Close())
@@ -145,6 +148,9 @@ func (s *Set) Key(purpose string) []byte {
 
 // ID returns the ID of a principal's workspace of that name.
 func (s *Set) ID(p sandbox.Principal, name string) ID {
+	if s.theirs != nil && s.theirs.Principal == p {
+		return s.conversation(name)
+	}
 	m := hmac.New(sha256.New, s.secret)
 	// Neither has a NUL byte, so no two give the same text.
 	m.Write([]byte("workspace\x00" + string(p) + "\x00" + name))
@@ -156,7 +162,7 @@ func (s *Set) Path(id ID) string { return filepath.Join(s.path, string(id)) }
 
 // Make makes a workspace, and reports whether there was none.
 func (s *Set) Make(id ID) (made bool, err error) {
-	if !ValidID(string(id)) {
+	if !s.valid(id) {
 		return false, sandbox.Errorf(sandbox.Internal, "make workspace: not an ID")
 	}
 	err = os.Mkdir(s.Path(id), 0o755)
@@ -173,7 +179,7 @@ func (s *Set) Make(id ID) (made bool, err error) {
 // Remove takes a workspace away in one step. What was in it is deleted by
 // purge, which may take a while.
 func (s *Set) Remove(id ID) (purge func() error, err error) {
-	if !ValidID(string(id)) {
+	if !s.valid(id) {
 		return nil, sandbox.Errorf(sandbox.Internal, "remove workspace: not an ID")
 	}
 	name := "removed-" + rand.Text()
@@ -189,7 +195,7 @@ func (s *Set) Remove(id ID) (purge func() error, err error) {
 
 // Open opens a workspace. It fails with [sandbox.NotFound] if there is none.
 func (s *Set) Open(id ID) (*Workspace, error) {
-	if !ValidID(string(id)) {
+	if !s.valid(id) {
 		return nil, sandbox.Errorf(sandbox.NotFound, "there is no such workspace")
 	}
 	dir, err := safepath.OpenDir(s.Path(id))

@@ -41,7 +41,7 @@ func (s *server) run(ctx context.Context, c profile.Call, in struct {
 	if !ok {
 		return profile.Result{}, sandbox.Errorf(sandbox.Invalid, "Unsupported language: %s", in.Language)
 	}
-	r := sandbox.CreateRequest{Image: image, Workspace: in.Conversation, Limits: limits}
+	r := sandbox.CreateRequest{Image: image, Workspace: in.Conversation, Limits: sandbox.Limits{MemoryBytes: memory}}
 	if in.Network {
 		r.Network = sandbox.NetworkInternet
 	}
