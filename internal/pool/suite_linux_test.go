@@ -43,6 +43,8 @@ var harness = drivertest.Harness{
 			AllowUnenforced: fake.Limits(),
 		}
 	},
+	// The others are about the guest, which a pool has no part in.
+	Groups:    []string{"Driver", "Life", "Refuse", "Cancel", "Many", "Owner", "Pause", "Receipt", "Workspace"},
 	Leftovers: fake.Leftovers,
 	Processes: fake.Processes,
 	Python:    "python3",

@@ -65,6 +65,10 @@ type Harness struct {
 	// What a shell can't do is then not tested.
 	Python string
 
+	// Groups names the groups of tests to run, all if it is empty: for a
+	// driver that is put together from parts which pass the others.
+	Groups []string
+
 	// Goroutines are parts of the stacks of goroutines that the driver starts
 	// once in a process and never ends.
 	Goroutines []string
@@ -76,10 +80,11 @@ func Run(t *testing.T, h Harness) {
 		t.Fatal("the harness lacks Name, Open or Spec")
 	}
 	s := &suite{h: h}
-	groups := []struct {
+	type group struct {
 		name string
 		run  func(*testing.T, *suite)
-	}{
+	}
+	groups := []group{
 		{"Driver", testDriver},
 		{"Process", testProcess},
 		{"Output", testOutput},
@@ -99,7 +104,15 @@ func Run(t *testing.T, h Harness) {
 		{"Network", testNetwork},
 		{"Hostile", testHostile},
 	}
+	for _, name := range h.Groups {
+		if !slices.ContainsFunc(groups, func(g group) bool { return g.name == name }) {
+			t.Fatalf("the harness names the group %q, which there is not", name)
+		}
+	}
 	for _, g := range groups {
+		if len(h.Groups) > 0 && !slices.Contains(h.Groups, g.name) {
+			continue
+		}
 		t.Run(g.name, func(t *testing.T) { g.run(t, s) })
 	}
 }

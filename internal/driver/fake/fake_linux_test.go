@@ -11,8 +11,9 @@ import (
 
 // harnesses are the ways in which the driver can be set up.
 var harnesses = []drivertest.Harness{
-	harness("plain", Options{}, func(s *driver.Spec) { s.AllowUnenforced = Limits() }),
-	harness("other", Options{
+	harness("plain", nil, Options{}, func(s *driver.Spec) { s.AllowUnenforced = Limits() }),
+	// What differs, differs in these.
+	harness("other", []string{"Driver", "Life", "Refuse", "Owner", "Pause", "Receipt", "Workspace"}, Options{
 		Pretend:   sandbox.ControlNames(),
 		Incidents: func(string) driver.Incidents { return driver.Incidents{} },
 		NoPause:   true,
@@ -35,7 +36,7 @@ func TestDriver(t *testing.T) {
 
 func BenchmarkDriver(b *testing.B) { drivertest.Benchmark(b, harnesses[0]) }
 
-func harness(name string, opts Options, change func(*driver.Spec)) drivertest.Harness {
+func harness(name string, groups []string, opts Options, change func(*driver.Spec)) drivertest.Harness {
 	return drivertest.Harness{
 		Name: name,
 		Open: func(dir string) (driver.Driver, error) {
@@ -51,6 +52,7 @@ func harness(name string, opts Options, change func(*driver.Spec)) drivertest.Ha
 			change(s)
 			return s
 		},
+		Groups:    groups,
 		Leftovers: Leftovers,
 		Processes: Processes,
 		Python:    "python3",
