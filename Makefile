@@ -40,11 +40,15 @@ serve: build ## run the MCP server on 127.0.0.1:8080; ARGS="--listen :9000" adds
 	bin/glovebox serve $(ARGS)
 
 .PHONY: test
-test: clients vet test-race test-memory test-gvisor test-unprivileged test-docker test-cross ## every test
+test: clients images vet test-race test-memory test-gvisor test-unprivileged test-docker test-cross ## every test
 
 .PHONY: clients
 clients: ## MCP clients from npm, for tests
 	@test/clients.sh
+
+.PHONY: images
+images: ## what tests of images are made of
+	@test/images.sh
 
 .PHONY: vet
 vet:

@@ -60,11 +60,18 @@ run() { # NAME PACKAGE-DIRECTORY [FLAGS...]
 		setpriv --reuid "$uid" --regid "$gid" --clear-groups \
 			env -i HOME="$dir/home" TMPDIR="$dir/tmp" PATH=/usr/local/bin:/usr/bin:/bin LANG=C.UTF-8 \
 			GLOVEBOX_REQUIRE="${GLOVEBOX_REQUIRE:-}" GLOVEBOX_TEST_BINARY="$dir/glovebox" \
+			GLOVEBOX_TEST_DEBIAN="$debian" \
 			GLOVEBOX_TEST_PROGRAM="$dir/glovebox" GLOVEBOX_TEST_GUEST="$dir/glovebox-guest" \
 			"./$name.test" -test.timeout 10m "$@"
 	)
 }
 
+# What root made for tests of images, if it did.
+debian=
+if [ -e .cache/images/debian-bookworm-python.tar ]; then
+	debian=$dir/debian.tar
+	install -m 644 .cache/images/debian-bookworm-python.tar "$debian"
+fi
 install -m 755 bin/glovebox internal/guestbin/glovebox-guest "$dir"
 if [ $# = 0 ]; then
 	set -- gvisor cli

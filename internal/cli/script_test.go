@@ -24,6 +24,7 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/app"
 	"github.com/glovebox-dev/glovebox/internal/driver"
 	"github.com/glovebox-dev/glovebox/internal/driver/fake"
+	"github.com/glovebox-dev/glovebox/internal/image/imagetest"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
@@ -56,6 +57,7 @@ func TestScripts(t *testing.T) {
 // runScripts runs testdata/*.txtar with the driver of that name. binary, if not
 // empty, is the program to test; else it is this test binary.
 func runScripts(t *testing.T, driverName, binary string) {
+	archive := imageArchive(t, driverName)
 	testscript.Run(t, testscript.Params{
 		Dir:                 "testdata",
 		RequireExplicitExec: true,
@@ -74,6 +76,11 @@ func runScripts(t *testing.T, driverName, binary string) {
 				}
 				env.Setenv("PATH", bin+string(os.PathListSeparator)+env.Getenv("PATH"))
 			}
+			if archive != "" {
+				if err := os.Link(archive, filepath.Join(env.WorkDir, "saved.tar")); err != nil {
+					return err
+				}
+			}
 			if clients := clientsDir(); clients != "" {
 				env.Setenv("PATH", env.Getenv("PATH")+string(os.PathListSeparator)+clients)
 			}
@@ -87,6 +94,8 @@ func runScripts(t *testing.T, driverName, binary string) {
 			switch cond {
 			case "fake", "gvisor":
 				return cond == driverName, nil
+			case "archive":
+				return archive != "", nil
 			case "inspector":
 				return clientsDir() != "", nil
 			case "matplotlib", "pandas":
@@ -115,6 +124,24 @@ func runScripts(t *testing.T, driverName, binary string) {
 			"findfirst":   cmdFindFirst,
 		},
 	})
+}
+
+// imageArchive returns an archive of a small image, made as docker save does, or
+// "" if the driver keeps no images or what it is made of is not here.
+func imageArchive(t *testing.T, driverName string) string {
+	t.Helper()
+	if driverName != "gvisor" {
+		return ""
+	}
+	if _, err := exec.LookPath("busybox"); err != nil {
+		if required("images") {
+			t.Fatal("GLOVEBOX_REQUIRE has images, but busybox is not here: make images")
+		}
+		return ""
+	}
+	path := filepath.Join(t.TempDir(), "saved.tar")
+	imagetest.Save(t, path, "mine:1", imagetest.Image(t, imagetest.Config{Env: []string{"A=from the image"}}, imagetest.Busybox(t)))
+	return path
 }
 
 // clientsDir returns the directory of the MCP clients that "make clients"
