@@ -109,8 +109,10 @@ func (b *box) adapt(req *http.Request, dir string) error {
 			return err
 		})
 	case guestapi.PathContexts:
-		return adaptJSON(req, func(in *guestapi.ContextRequest) error {
+		return adaptJSON(req, func(in *contextRequest) error {
 			in.Env = b.environ(in.Env)
+			maps.Copy(in.Env, in.EnvVars)
+			in.EnvVars = nil
 			if in.Cwd == "" {
 				in.Cwd = dir
 			}
@@ -118,6 +120,12 @@ func (b *box) adapt(req *http.Request, dir string) error {
 		})
 	}
 	return nil
+}
+
+// A contextRequest may have its environment under E2B's name, too.
+type contextRequest struct {
+	guestapi.ContextRequest
+	EnvVars map[string]string `json:"env_vars,omitempty"`
 }
 
 // environ returns the environment of a program that has env as its own.

@@ -12,6 +12,8 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
+
 	"github.com/glovebox-dev/glovebox/internal/guestapi"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
@@ -161,6 +163,17 @@ func TestForwardBounds(t *testing.T) {
 		}
 		if _, err := e.Forward(alice, s.ID, "", newForward(context.Background(), guestapi.PathExecute, `{"timeout_ms":60001}`)); !errors.Is(err, sandbox.Invalid) {
 			t.Errorf("a run that is to take too long: %v; want invalid", err)
+		}
+
+		resp = e.mustForward(t, s.ID, guestapi.PathContexts, `{"language":"python","env_vars":{"B":"own"}}`)
+		var made map[string]any
+		if err := json.NewDecoder(resp.Body).Decode(&made); err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+		want := map[string]any{"language": "python", "cwd": "~", "env": map[string]any{"A": "sandbox", "B": "own"}}
+		if diff := cmp.Diff(want, made); diff != "" {
+			t.Errorf("the guest is asked for another context:\n%s", diff)
 		}
 
 		ctx, cancel := context.WithCancel(context.Background())
