@@ -111,6 +111,10 @@ func Open(ctx context.Context, opts Options) (_ *System, err error) {
 	if err != nil {
 		return nil, err
 	}
+	runners, err := Runners(c.Languages)
+	if err != nil {
+		return nil, err
+	}
 	s.Engine, err = engine.New(engine.Options{
 		Driver:          s.driver,
 		Store:           s.store,
@@ -132,6 +136,8 @@ func Open(ctx context.Context, opts Options) (_ *System, err error) {
 		MaxRunTimeout:   time.Duration(c.Run.MaxTimeout),
 		LogSize:         int64(c.Run.LogSize),
 		Detached:        opts.Detached,
+		Runners:         runners,
+		Indexes:         c.Languages.Indexes(),
 	})
 	if err != nil {
 		return nil, err

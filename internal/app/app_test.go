@@ -157,9 +157,9 @@ func TestLanguageOf(t *testing.T) {
 		"a.py": "python", "dir/b.js": "javascript", "C.SH": "bash", "x.bash": "bash", "x.ts": "typescript",
 		"Makefile": "", "x.": "", "x.unknown": "",
 	} {
-		got, ok := LanguageOf(file)
-		if got != want || ok != (want != "") {
-			t.Errorf("LanguageOf(%q) = %q, %v; want %q", file, got, ok, want)
+		got, known, err := LanguageOf(config.Languages{}, file)
+		if got != want || err != nil || (len(known) > 0) != (want == "") {
+			t.Errorf("LanguageOf(%q) = %q, %q, %v; want %q", file, got, known, err, want)
 		}
 	}
 }

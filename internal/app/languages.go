@@ -6,33 +6,36 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/glovebox-dev/glovebox/internal/config"
 	"github.com/glovebox-dev/glovebox/internal/interpreter"
 	"github.com/glovebox-dev/glovebox/internal/mcpserver/profile/coderunner"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// Languages returns the names of the languages that sandboxes can run, where
-// what runs them is installed.
-func Languages() []string {
-	var names []string
-	for _, r := range interpreter.Runners() {
-		names = append(names, r.Language)
+// Runners returns the languages that the configuration has.
+func Runners(c config.Languages) (interpreter.Table, error) {
+	table := interpreter.Runners()
+	if c.Runners == "" {
+		return table, nil
 	}
-	return names
+	return table.LoadDir(c.Runners)
 }
 
-// LanguageOf guesses a program's language from the name of its file.
-func LanguageOf(file string) (language string, ok bool) {
+// LanguageOf guesses a program's language from the name of its file. If it
+// cannot tell, it returns the languages that there are.
+func LanguageOf(c config.Languages, file string) (language string, known []string, err error) {
+	table, err := Runners(c)
+	if err != nil {
+		return "", nil, err
+	}
 	ext := strings.ToLower(strings.TrimPrefix(filepath.Ext(file), "."))
-	if ext == "" {
-		return "", false
-	}
-	for _, r := range interpreter.Runners() {
-		if r.Extension == ext || r.Language == ext || slices.Contains(r.Aliases, ext) {
-			return r.Language, true
+	for _, r := range table {
+		if ext != "" && (strings.ToLower(r.Extension) == ext || r.Language == ext || slices.Contains(r.Aliases, ext)) {
+			return r.Language, nil, nil
 		}
+		known = append(known, r.Language)
 	}
-	return "", false
+	return "", known, nil
 }
 
 // languages are those that sandboxes of the default image can run, as far as

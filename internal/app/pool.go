@@ -3,6 +3,7 @@ package app
 import (
 	"context"
 	"errors"
+	"maps"
 	"os"
 	"path/filepath"
 
@@ -31,7 +32,12 @@ func (s *System) newWarmer(ctx context.Context, d driver.Driver) (*warmer, error
 	if err != nil {
 		return nil, err
 	}
-	opts := pool.Options{Driver: d, Ledger: owner, Ready: makeReady, Max: c.Pool.Size, Log: s.log}
+	runners, err := Runners(c.Languages)
+	if err != nil {
+		return nil, errors.Join(err, owner.Release(ctx))
+	}
+	ready := func(ctx context.Context, b driver.Box, _ *driver.Spec) error { return makeReady(ctx, b, runners) }
+	opts := pool.Options{Driver: d, Ledger: owner, Ready: ready, Max: c.Pool.Size, Log: s.log}
 	if d.Info().Features.Workspace {
 		opts.Dir = filepath.Join(warmDir(c.StateDir), owner.ID())
 	}
@@ -80,17 +86,19 @@ func (w *warmer) close(ctx context.Context) error {
 
 // makeReady starts the interpreter that most runs want. A box whose image has
 // none is ready as it is.
-func makeReady(ctx context.Context, b driver.Box, spec *driver.Spec) error {
-	runner, err := interpreter.Find("python")
+func makeReady(ctx context.Context, b driver.Box, runners interpreter.Table) error {
+	runner, err := runners.Find("python")
 	if err != nil || runner.Kernel == "" {
 		return err
 	}
 	client := guestapi.NewClient(b.Dial)
 	defer client.Close()
+	env := interpreter.PackageEnv()
+	maps.Copy(env, runner.Environ(sandbox.WorkDir))
 	_, err = client.CreateContext(ctx, sandbox.User, &guestapi.ContextRequest{
 		ID:       guestapi.DefaultContextID(runner.Kernel),
 		Language: runner.Kernel,
-		Env:      runner.Environ(sandbox.WorkDir),
+		Env:      env,
 		Prepare:  runner.Prepare,
 	})
 	if errors.Is(err, sandbox.NotFound) {

@@ -150,18 +150,20 @@ func TestOthersDoNotExist(t *testing.T) {
 
 	arguments := func(box, run string) map[string]map[string]any {
 		return map[string]map[string]any{
-			"run_code":       {"code": "print(1)", "sandbox_id": box},
-			"run_command":    {"command": "true", "sandbox_id": box},
-			"get_run":        {"run_id": run, "stream": "stdout"},
-			"stop_run":       {"run_id": run},
-			"send_input":     {"run_id": run, "text": "x\n"},
-			"get_sandbox":    {"sandbox_id": box},
-			"stop_sandbox":   {"sandbox_id": box},
-			"write_file":     {"sandbox_id": box, "path": path, "content": "x"},
-			"read_file":      {"sandbox_id": box, "path": path},
-			"list_files":     {"sandbox_id": box, "path": t.TempDir()},
-			"create_sandbox": {},
-			"list_sandboxes": {},
+			"run_code":         {"code": "print(1)", "sandbox_id": box},
+			"run_command":      {"command": "true", "sandbox_id": box},
+			"get_run":          {"run_id": run, "stream": "stdout"},
+			"stop_run":         {"run_id": run},
+			"send_input":       {"run_id": run, "text": "x\n"},
+			"get_sandbox":      {"sandbox_id": box},
+			"install_packages": {"sandbox_id": box, "packages": []string{"/none.whl"}},
+			"list_languages":   {"sandbox_id": box},
+			"stop_sandbox":     {"sandbox_id": box},
+			"write_file":       {"sandbox_id": box, "path": path, "content": "x"},
+			"read_file":        {"sandbox_id": box, "path": path},
+			"list_files":       {"sandbox_id": box, "path": t.TempDir()},
+			"create_sandbox":   {},
+			"list_sandboxes":   {},
 		}
 	}
 	// check has two answers that may differ in names alone.

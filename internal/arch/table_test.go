@@ -71,7 +71,7 @@ var outside = map[string][]string{
 	"github.com/rogpeppe/go-internal":        {"cli", "tests"},
 	"github.com/spf13/cobra":                 {"cli"},
 	"github.com/tailscale/hujson":            {"clientconfig"},
-	"go.yaml.in/yaml/v3":                     {"config"},
+	"go.yaml.in/yaml/v3":                     {"config", "interpreter"},
 	"golang.org/x/image":                     {"mcpserver"},
 	"golang.org/x/mod":                       {"cli", "update"},
 	"golang.org/x/net":                       {"network"},                                                                                                                                  // DNS messages

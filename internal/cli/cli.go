@@ -47,6 +47,7 @@ type program struct {
 		allowUnenforced string
 		allowNetwork    []string
 		workspaceTTL    config.Duration
+		runners         string
 		json            bool
 		// adjust is what the command's own flags change.
 		adjust func(*config.Config) error
@@ -115,6 +116,9 @@ func (p *program) load() (config.Config, error) {
 		if err := c.SetAllowUnenforced(p.flags.allowUnenforced); err != nil {
 			return c, usageError("--allow-unenforced: %w", err)
 		}
+	}
+	if p.flags.runners != "" {
+		c.Languages.Runners = p.flags.runners
 	}
 	if len(p.flags.allowNetwork) > 0 {
 		c.Network.Allow = p.flags.allowNetwork

@@ -46,13 +46,14 @@ and leaves nothing behind.`,
 	f.StringVar(&p.flags.stateDir, "state-dir", "", "where sandboxes and logs are kept (GLOVEBOX_STATE_DIR)")
 	f.StringVar(&p.flags.logLevel, "log-level", "", "least `level` to log: debug, info, warn or error (GLOVEBOX_LOG_LEVEL)")
 	f.StringVar(&p.flags.allowUnenforced, "allow-unenforced", "", "`limits` that may go unenforced: cpu,memory,processes,disk")
+	f.StringVar(&p.flags.runners, "runners", "", "`directory` of YAML files of languages, over those that are built in (GLOVEBOX_RUNNERS)")
 	f.StringSliceVar(&p.flags.allowNetwork, "allow-network", nil, "the most that sandboxes may reach, in `rules` as for run --network (GLOVEBOX_ALLOW_NETWORK)")
 
 	f.Var(&p.flags.workspaceTTL, "workspace-ttl", "remove workspaces that nothing used for so long, like 720h; default never (GLOVEBOX_WORKSPACE_TTL)")
 	f.Lookup("workspace-ttl").DefValue = ""
 
 	root.AddCommand(
-		p.runCommand(), p.shellCommand(),
+		p.runCommand(), p.shellCommand(), p.languagesCommand(),
 		p.psCommand(), p.logsCommand(), p.stopCommand(), p.imagesCommand(),
 		p.mcpCommand(), p.serveCommand(), p.tokenCommand(),
 		p.doctorCommand(), p.installCommand(), p.uninstallCommand(), p.updateCommand(), p.versionCommand(),

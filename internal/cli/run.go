@@ -160,10 +160,17 @@ func (p *program) runRequest(f runFlags, args []string, dash int) (sandbox.RunRe
 		}
 		req.Code = string(code)
 		if req.Language == "" {
-			language, ok := app.LanguageOf(args[0])
-			if !ok {
+			c, err := p.load()
+			if err != nil {
+				return req, err
+			}
+			language, known, err := app.LanguageOf(c.Languages, args[0])
+			if err != nil {
+				return req, err
+			}
+			if language == "" {
 				return req, sandbox.WithHint(usageError("%s: cannot tell the language from the name", filepath.Base(args[0])),
-					"name it with -l; these are known: %s", strings.Join(app.Languages(), ", "))
+					"name it with -l; these are known: %s", strings.Join(known, ", "))
 			}
 			req.Language = language
 		}

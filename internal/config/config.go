@@ -39,7 +39,9 @@ type Config struct {
 
 	Workspace Workspace `yaml:"workspace"`
 
-	Images Images `yaml:"images"`
+	Images    Images    `yaml:"images"`
+	Languages Languages `yaml:"languages"`
+
 	Docker Docker `yaml:"docker"`
 	E2B    E2B    `yaml:"e2b"`
 	MCP    MCP    `yaml:"mcp"`
@@ -311,6 +313,9 @@ func (c *Config) Validate() error {
 	if c.Docker.Outside != "" && !filepath.IsAbs(c.Docker.Inside) {
 		return invalid("docker.inside", fmt.Sprintf("%q is not an absolute path, and docker.outside is set", c.Docker.Inside),
 			"set SANDBOX_ROOT to the directory that the engine knows as SANDBOX_HOST_PATH, or set neither")
+	}
+	if err := c.Languages.validate(); err != nil {
+		return err
 	}
 	if c.Images.Space < 0 {
 		return invalid("images.space", fmt.Sprintf("%v is not a size", c.Images.Space), "write it like 20GiB, or 0 for no bound")

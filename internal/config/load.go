@@ -62,7 +62,7 @@ func Load(path string, getenv func(string) string) (Config, error) {
 			return Config{}, sandbox.Errorf(sandbox.Invalid, "environment variable %s: %w", v.name, err)
 		}
 	}
-	for _, path := range []*string{&c.StateDir, &c.Server.TLSCert, &c.Server.TLSKey} {
+	for _, path := range []*string{&c.StateDir, &c.Languages.Runners, &c.Server.TLSCert, &c.Server.TLSKey} {
 		*path = homePath(*path, getenv)
 	}
 	return c, nil
@@ -132,6 +132,9 @@ func (c *Config) environ() []variable {
 		{"GLOVEBOX_DOCKER_RUNTIME", str(&c.Docker.Runtime)},
 		{"SANDBOX_ROOT", str(&c.Docker.Inside)},
 		{"SANDBOX_HOST_PATH", str(&c.Docker.Outside)},
+		{"GLOVEBOX_RUNNERS", str(&c.Languages.Runners)},
+		{"GLOVEBOX_PIP_INDEX", str(&c.Languages.PipIndex)},
+		{"GLOVEBOX_NPM_REGISTRY", str(&c.Languages.NPMRegistry)},
 		{"GLOVEBOX_REGISTRIES", names(&c.Images.Registries)},
 		{"GLOVEBOX_LISTEN", str(&c.Server.Listen)},
 		{"GLOVEBOX_E2B_LISTEN", str(&c.Server.E2BListen)},

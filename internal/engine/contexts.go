@@ -106,7 +106,7 @@ func (e *Engine) endContext(ctx context.Context, op string, p sandbox.Principal,
 	if err := checkContextName(name); err != nil {
 		return sandbox.Wrap(err, op, "")
 	}
-	runner, err := interpreter.Find(language)
+	runner, err := e.opts.Runners.Find(language)
 	if err == nil && runner.Kernel == "" {
 		err = noContexts(runner)
 	}

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"encoding/json"
+	"errors"
 	"os"
 	"os/exec"
 	"slices"
@@ -144,5 +145,38 @@ func TestContextOutlivesTheServer(t *testing.T) {
 	}
 	if err := e.Stop(t.Context(), alice, r.SandboxID); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// TestLanguages asks a real guest what it has.
+func TestLanguages(t *testing.T) {
+	needInterpreter(t, "python3")
+	e := openFake(t, t.TempDir(), nil)
+	list, id, err := e.Languages(t.Context(), alice, "", sandbox.CreateRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	byName := map[string]sandbox.Language{}
+	for _, l := range list {
+		byName[l.Name] = l
+		if (l.Program == "") == (l.Missing == "") {
+			t.Errorf("neither there nor missing: %+v", l)
+		}
+	}
+	if l := byName["python"]; l.Program != "/usr/bin/python3" || !strings.HasPrefix(l.Version, "3.") || !l.Contexts || l.Installer != "pip" {
+		t.Errorf("%+v", l)
+	}
+	if l := byName["bash"]; l.Version == "" {
+		t.Errorf("%+v", l)
+	}
+	if len(list) != len(e.opts.Runners) {
+		t.Errorf("%d of %d languages", len(list), len(e.opts.Runners))
+	}
+	again, same, err := e.Languages(t.Context(), alice, id, sandbox.CreateRequest{})
+	if err != nil || same != id || len(again) != len(list) {
+		t.Errorf("%d, %s, %v", len(again), same, err)
+	}
+	if _, _, err := e.Languages(t.Context(), "bob", id, sandbox.CreateRequest{}); !errors.Is(err, sandbox.NotFound) {
+		t.Errorf("another principal: %v", err)
 	}
 }

@@ -36,6 +36,7 @@ import (
 	"time"
 
 	"github.com/glovebox-dev/glovebox/internal/driver"
+	"github.com/glovebox-dev/glovebox/internal/interpreter"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 	"github.com/glovebox-dev/glovebox/internal/store"
 	"github.com/glovebox-dev/glovebox/internal/workspace"
@@ -91,6 +92,12 @@ type Options struct {
 	// LogsSize what is kept of all runs that have ended.
 	LogSize  int64 // default: 64 MiB
 	LogsSize int64 // default: 4 GiB
+
+	// Runners are the languages that there are.
+	Runners interpreter.Table // default: interpreter.Runners
+	// Indexes are where installers look for packages, by the name of the
+	// installer, in place of the usual places.
+	Indexes map[string]string
 
 	// Now is the clock of records; timers are the runtime's.
 	Now func() time.Time // default: time.Now
@@ -150,6 +157,9 @@ func (o Options) withDefaults() Options {
 	o.LogSize = max(o.LogSize, minLogSize)
 	if o.LogsSize == 0 {
 		o.LogsSize = 4 << 30
+	}
+	if o.Runners == nil {
+		o.Runners = interpreter.Runners()
 	}
 	if o.Log == nil {
 		o.Log = slog.New(slog.DiscardHandler)

@@ -5,7 +5,6 @@ import (
 	"slices"
 
 	"github.com/glovebox-dev/glovebox/internal/driver"
-	"github.com/glovebox-dev/glovebox/internal/interpreter"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
@@ -28,7 +27,7 @@ func (e *Engine) defaultImage(ctx context.Context, language string) (string, err
 	if language == "" {
 		language = defaultLanguage
 	}
-	runner, err := interpreter.Find(language)
+	runner, err := e.opts.Runners.Find(language)
 	if err != nil {
 		return "", err
 	}

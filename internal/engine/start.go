@@ -36,7 +36,7 @@ func (e *Engine) Start(ctx context.Context, p sandbox.Principal, req sandbox.Run
 	if err := e.checkRun(&req); err != nil {
 		return sandbox.Run{}, sandbox.Wrap(err, op, "")
 	}
-	prog, err := newProgram(req)
+	prog, err := e.newProgram(req)
 	if err != nil {
 		of, ok := e.entryProgram(ctx, &req)
 		if !ok {
@@ -82,7 +82,7 @@ type program struct {
 // first that fails. The commands are not part of the script.
 const runCommands = `for command do /bin/sh -c "$command" || exit "$?"; done`
 
-func newProgram(req sandbox.RunRequest) (program, error) {
+func (e *Engine) newProgram(req sandbox.RunRequest) (program, error) {
 	switch {
 	case len(req.Argv) > 0:
 		return program{argv: req.Argv}, nil
@@ -95,7 +95,7 @@ func newProgram(req sandbox.RunRequest) (program, error) {
 	if language == "" {
 		language = defaultLanguage
 	}
-	runner, err := interpreter.Find(language)
+	runner, err := e.opts.Runners.Find(language)
 	if err != nil {
 		return program{}, err
 	}
@@ -111,7 +111,7 @@ func newProgram(req sandbox.RunRequest) (program, error) {
 
 // startRun begins a run in a box.
 func (b *box) startRun(ctx context.Context, req sandbox.RunRequest, prog program) (sandbox.Run, error) {
-	env := map[string]string{}
+	env := interpreter.PackageEnv()
 	if b.policy() == sandbox.NetworkNone {
 		maps.Copy(env, noNetworkEnv)
 	}
@@ -276,9 +276,11 @@ func (r *run) notFound(req sandbox.RunRequest, program string) error {
 	if err := r.checkDir(req); err != nil {
 		return err
 	}
-	return sandbox.WithHint(invalid("command: there is no program %s in the sandbox", shorten(program)),
+	return sandbox.WithHint(sandbox.Errorf(sandbox.Invalid, "%w %s in the sandbox", errNoProgram, shorten(program)),
 		"check the spelling, or use a shell command")
 }
+
+var errNoProgram = errors.New("command: there is no program")
 
 func (r *run) checkDir(req sandbox.RunRequest) error {
 	if req.Dir == "" {
@@ -293,33 +295,6 @@ func (r *run) checkDir(req sandbox.RunRequest) error {
 		return sandbox.WithHint(invalid("cwd: there is no directory %s in the sandbox", shorten(req.Dir)), "make it first, or leave it out")
 	}
 	return err
-}
-
-// exec runs a program of ours in the box, for what it exits with.
-func (b *box) exec(ctx context.Context, argv []string) (int, error) {
-	ctx, cancel := context.WithTimeout(ctx, cleanupTimeout)
-	defer cancel()
-	no := false
-	stream, err := b.guest.Start(ctx, &guestapi.StartRequest{
-		Process: guestapi.ProcessConfig{Cmd: argv[0], Args: argv[1:], Cwd: "/"},
-		Stdin:   &no,
-	}, guestapi.StartOptions{User: sandbox.User, Timeout: cleanupTimeout})
-	if err != nil {
-		return 0, err
-	}
-	defer stream.Close()
-	for {
-		ev, err := stream.Next()
-		if err != nil {
-			return 0, err
-		}
-		if end := ev.End; end != nil {
-			if !end.Exited {
-				return exitSignal, nil
-			}
-			return int(end.ExitCode), nil
-		}
-	}
 }
 
 // noteKills remembers how many memory kills a box had.

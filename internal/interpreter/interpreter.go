@@ -13,41 +13,55 @@ package interpreter
 
 import (
 	"context"
-	"slices"
 	"strings"
 
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// A Runner is a language that a sandbox can run.
+// A Runner is a language that a sandbox can run. Operators write them as YAML,
+// with these keys; see [Table.Override].
 type Runner struct {
 	// Language is its name, Aliases are others that callers use.
-	Language string
-	Aliases  []string
+	Language string   `yaml:"language"`
+	Aliases  []string `yaml:"aliases"`
 	// Extension is that of its files, without the dot.
-	Extension string
+	Extension string `yaml:"extension"`
 	// Env is added to the environment, below what the caller set.
-	Env map[string]string
+	Env map[string]string `yaml:"env"`
 	// Variants are the ways to run it, the preferred first.
-	Variants []Variant
+	Variants []Variant `yaml:"variants"`
 	// Kernel names the guest's kernel for contexts, if there is one. Contexts
 	// import the modules of Prepare ahead.
-	Kernel  string
-	Prepare []string
+	Kernel  string   `yaml:"kernel"`
+	Prepare []string `yaml:"prepare"`
+	// Version is the argument that makes the first program of a variant tell
+	// its version; --version if empty.
+	Version string `yaml:"version"`
+	// Installer installs packages of the language; see [Installers].
+	Installer string `yaml:"installer"`
 	// Package is what to install on a Debian machine that lacks it, Image one
 	// that has it.
-	Package, Image string
+	Package string `yaml:"package"`
+	Image   string `yaml:"image"`
 }
 
 // A Variant is one way to run a file.
 type Variant struct {
 	// Command is the program and its arguments; [Variant.Argv] fills it in.
-	Command []string
+	Command []string `yaml:"command"`
 	// Detect names programs that must be on the sandbox's PATH. Without it,
 	// Command[0] is tried, and the variant works if it is found.
-	Detect []string
+	Detect []string `yaml:"detect"`
 	// Probe, if there is one, is an argv that must exit with 0.
-	Probe []string
+	Probe []string `yaml:"probe"`
+}
+
+// Program is what tells whether the variant is there, and in which version.
+func (v Variant) Program() string {
+	if len(v.Detect) > 0 {
+		return v.Detect[0]
+	}
+	return v.Command[0]
 }
 
 // Places in a Command or an Env that are filled in.
@@ -121,23 +135,4 @@ func (v Variant) Works(ctx context.Context, exec ExecFunc) (bool, error) {
 		}
 	}
 	return true, nil
-}
-
-// Find returns the runner of that language, by name or alias, in any case. An
-// unknown language is of kind Invalid.
-func Find(language string) (Runner, error) {
-	name := strings.ToLower(language)
-	runners := Runners()
-	var names []string
-	for _, r := range runners {
-		if r.Language == name || slices.Contains(r.Aliases, name) {
-			return r, nil
-		}
-		names = append(names, r.Language)
-	}
-	if len(name) > 40 {
-		name = name[:40] + "…"
-	}
-	return Runner{}, sandbox.WithHint(sandbox.Errorf(sandbox.Invalid, "language: %q is not known", name),
-		"use one of %s", strings.Join(names, ", "))
 }

@@ -102,7 +102,7 @@ func TestTable(t *testing.T) {
 				t.Errorf("%s: name %q is not lower-case or is already that of %s", r.Language, n, by)
 			}
 			names[n] = r.Language
-			if got, err := Find(strings.ToUpper(n)); err != nil || got.Language != r.Language {
+			if got, err := Runners().Find(strings.ToUpper(n)); err != nil || got.Language != r.Language {
 				t.Errorf("Find(%q) = %s, %v; want %s", n, got.Language, err, r.Language)
 			}
 		}
@@ -119,7 +119,7 @@ func TestTable(t *testing.T) {
 }
 
 func TestFindUnknown(t *testing.T) {
-	_, err := Find(strings.Repeat("x", 1000))
+	_, err := Runners().Find(strings.Repeat("x", 1000))
 	if !errors.Is(err, sandbox.Invalid) || !strings.Contains(sandbox.HintOf(err), "python") || len(err.Error()) > 100 {
 		t.Errorf("%v (hint %q)", err, sandbox.HintOf(err))
 	}
@@ -135,7 +135,7 @@ func TestArgv(t *testing.T) {
 }
 
 func TestMissing(t *testing.T) {
-	r, err := Find("py")
+	r, err := Runners().Find("py")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,10 +1,11 @@
 package interpreter
 
-// Runners returns all runners, in the order in which they are listed.
-func Runners() []Runner {
-	return []Runner{
+// Runners returns the languages that are known without an operator's doing.
+func Runners() Table {
+	return Table{
 		{
 			Language:  "python",
+			Installer: "pip",
 			Aliases:   []string{"python3", "py"},
 			Kernel:    "python",
 			Extension: "py",
@@ -20,20 +21,22 @@ func Runners() []Runner {
 		},
 		{
 			Language:  "javascript",
+			Installer: "npm",
 			Aliases:   []string{"js", "node", "nodejs"},
 			Kernel:    "javascript",
 			Extension: "js",
-			Env:       map[string]string{"NODE_PATH": placeCwd + "/node_modules"},
+			Env:       map[string]string{"NODE_PATH": placeCwd + "/node_modules:" + nodeModules},
 			Variants:  append(interpreted("node", "nodejs"), Variant{Command: []string{"bun", "run", placeFile}}),
 			Package:   "nodejs",
 			Image:     "node:lts-slim",
 		},
 		{
 			Language:  "typescript",
+			Installer: "npm",
 			Aliases:   []string{"ts"},
 			Kernel:    "typescript",
 			Extension: "ts",
-			Env:       map[string]string{"NODE_PATH": placeCwd + "/node_modules"},
+			Env:       map[string]string{"NODE_PATH": placeCwd + "/node_modules:" + nodeModules},
 			Variants: []Variant{
 				{
 					Command: []string{"node", "--experimental-strip-types", "--disable-warning=ExperimentalWarning", placeFile},
@@ -47,6 +50,7 @@ func Runners() []Runner {
 		},
 		{
 			Language:  "bash",
+			Installer: "apt",
 			Aliases:   []string{"shell"},
 			Kernel:    "bash",
 			Extension: "sh",
@@ -56,6 +60,7 @@ func Runners() []Runner {
 		},
 		{
 			Language:  "sh",
+			Installer: "apt",
 			Kernel:    "sh",
 			Extension: "sh",
 			Variants:  interpreted("/bin/sh"),
@@ -64,6 +69,7 @@ func Runners() []Runner {
 		},
 		{
 			Language:  "go",
+			Version:   "version",
 			Aliases:   []string{"golang"},
 			Extension: "go",
 			// A newer toolchain would have to be fetched, without a network.
@@ -137,6 +143,7 @@ func Runners() []Runner {
 		},
 		{
 			Language:  "lua",
+			Version:   "-v",
 			Extension: "lua",
 			Variants:  interpreted("lua", "lua5.4", "lua5.3", "luajit"),
 			Package:   "lua5.4",

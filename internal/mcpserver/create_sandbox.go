@@ -19,7 +19,7 @@ const createSandboxInput = `{"type":"object","properties":{` +
 	envProperty + `,` + networkProperty + `,` +
 	`"idle_seconds":{"type":"integer","minimum":1,"description":"stop after this long without a run; default 600"},` +
 	`"lifetime_seconds":{"type":"integer","minimum":1,"description":"default 86400"}` +
-	`},"additionalProperties":false}`
+	`}}`
 
 func (s *Server) createSandbox() tool {
 	type arguments struct {

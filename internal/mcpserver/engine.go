@@ -21,6 +21,12 @@ type Engine interface {
 	// Start returns as soon as the run exists. Without a SandboxID it makes
 	// a sandbox for it.
 	Start(ctx context.Context, p sandbox.Principal, r sandbox.RunRequest) (sandbox.Run, error)
+	// Install begins a run that installs packages; it fails at once if the
+	// network does not let it.
+	Install(ctx context.Context, p sandbox.Principal, r sandbox.PackagesRequest) (sandbox.Run, error)
+	// Languages tells which languages a sandbox has. Without an id it makes one
+	// as r says, and returns its id.
+	Languages(ctx context.Context, p sandbox.Principal, id string, r sandbox.CreateRequest) ([]sandbox.Language, string, error)
 	// Wait returns when the run has finished or ctx ends; in the second case
 	// with the run as it stands and ctx's error.
 	Wait(ctx context.Context, p sandbox.Principal, runID string) (sandbox.Run, error)

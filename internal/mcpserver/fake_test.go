@@ -209,6 +209,35 @@ func (e *fakeEngine) Start(ctx context.Context, p sandbox.Principal, r sandbox.R
 	return run.get(), nil
 }
 
+func (e *fakeEngine) Install(ctx context.Context, p sandbox.Principal, r sandbox.PackagesRequest) (sandbox.Run, error) {
+	if r.New.Network == "" && r.SandboxID == "" {
+		return sandbox.Run{}, sandbox.WithHint(sandbox.Errorf(sandbox.Unsupported, "network: pip must reach pypi.org:443"), "make a new sandbox with network pypi.org:443")
+	}
+	var script strings.Builder
+	for _, name := range r.Packages {
+		script.WriteString("out installed " + name + " 1.0\n")
+	}
+	return e.Start(ctx, p, sandbox.RunRequest{SandboxID: r.SandboxID, New: r.New, Language: r.Language, Code: script.String()})
+}
+
+func (e *fakeEngine) Languages(ctx context.Context, p sandbox.Principal, id string, r sandbox.CreateRequest) ([]sandbox.Language, string, error) {
+	if id == "" {
+		sb, err := e.Create(ctx, p, r)
+		if err != nil {
+			return nil, "", err
+		}
+		id = sb.ID
+	}
+	if _, err := e.find(p, id); err != nil {
+		return nil, "", err
+	}
+	return []sandbox.Language{
+		{Name: "python", Version: "3.11.2", Program: "/usr/bin/python3", Contexts: true, Packages: []sandbox.Package{{Name: "numpy", Version: "1.24.2"}}},
+		{Name: "perl", Version: "5.36.0", Program: "/usr/bin/perl"},
+		{Name: "julia", Missing: "use an image that has it, such as julia:latest"},
+	}, id, nil
+}
+
 // play runs the script.
 func (r *fakeRun) play(script string) {
 	verdict, code := sandbox.Verdict{Code: sandbox.OK}, new(int)

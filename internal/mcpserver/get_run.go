@@ -22,7 +22,7 @@ const getRunInput = `{"type":"object","properties":{` +
 	`"offset":{"type":"integer","minimum":0,"description":"in bytes"},` +
 	`"limit":{"type":"integer","minimum":256,"maximum":1048576,"description":"bytes; default 65536"},` +
 	`"grep":{"type":"string","description":"show only matching lines; RE2"}` +
-	`},"required":["run_id"],"additionalProperties":false}`
+	`},"required":["run_id"]}`
 
 // A page says what part of a stream a result shows: bytes from Offset to
 // NextOffset, of Total so far. With grep these bound what was searched, and
@@ -62,6 +62,7 @@ func (s *Server) getRun() tool {
 		description: "Wait for a run, or page through or search its whole output.",
 		input:       getRunInput,
 		output:      runOutput,
+		untold:      true,
 		scope:       auth.ScopeRun,
 		readOnly:    true,
 		run: typed(getRunInput, func(ctx context.Context, c call, in arguments) (*mcp.CallToolResult, error) {

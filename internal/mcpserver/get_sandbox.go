@@ -8,7 +8,7 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/auth"
 )
 
-const sandboxIDInput = `{"type":"object","properties":{"sandbox_id":{"type":"string"}},"required":["sandbox_id"],"additionalProperties":false}`
+const sandboxIDInput = `{"type":"object","properties":{"sandbox_id":{"type":"string"}},"required":["sandbox_id"]}`
 
 func (s *Server) getSandbox() tool {
 	type arguments struct {
@@ -20,6 +20,7 @@ func (s *Server) getSandbox() tool {
 		description: "Returns a sandbox's state, limits, when it stops and its receipt.",
 		input:       sandboxIDInput,
 		output:      sandboxOutput,
+		untold:      true,
 		scope:       auth.ScopeRun,
 		readOnly:    true,
 		run: typed(sandboxIDInput, func(ctx context.Context, c call, in arguments) (*mcp.CallToolResult, error) {

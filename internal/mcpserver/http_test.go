@@ -223,18 +223,20 @@ func TestOthersDoNotExist(t *testing.T) {
 	callTool(t, alice, "write_file", args{"sandbox_id": r.SandboxID, "path": "/data/f", "content": "secret"})
 
 	calls := map[string]args{
-		"run_code":       {"code": "out 1", "sandbox_id": r.SandboxID},
-		"run_command":    {"command": "out 1", "sandbox_id": r.SandboxID},
-		"get_run":        {"run_id": r.RunID, "stream": "stdout"},
-		"stop_run":       {"run_id": r.RunID},
-		"send_input":     {"run_id": r.RunID, "text": "x\n"},
-		"get_sandbox":    {"sandbox_id": r.SandboxID},
-		"stop_sandbox":   {"sandbox_id": r.SandboxID},
-		"write_file":     {"sandbox_id": r.SandboxID, "path": "/data/f", "content": "x"},
-		"read_file":      {"sandbox_id": r.SandboxID, "path": "/data/f"},
-		"list_files":     {"sandbox_id": r.SandboxID},
-		"create_sandbox": nil, // names nothing
-		"list_sandboxes": nil,
+		"run_code":         {"code": "out 1", "sandbox_id": r.SandboxID},
+		"run_command":      {"command": "out 1", "sandbox_id": r.SandboxID},
+		"get_run":          {"run_id": r.RunID, "stream": "stdout"},
+		"stop_run":         {"run_id": r.RunID},
+		"send_input":       {"run_id": r.RunID, "text": "x\n"},
+		"get_sandbox":      {"sandbox_id": r.SandboxID},
+		"stop_sandbox":     {"sandbox_id": r.SandboxID},
+		"write_file":       {"sandbox_id": r.SandboxID, "path": "/data/f", "content": "x"},
+		"read_file":        {"sandbox_id": r.SandboxID, "path": "/data/f"},
+		"list_files":       {"sandbox_id": r.SandboxID},
+		"install_packages": {"sandbox_id": r.SandboxID, "packages": []string{"x"}},
+		"list_languages":   {"sandbox_id": r.SandboxID},
+		"create_sandbox":   nil, // names nothing
+		"list_sandboxes":   nil,
 	}
 	for _, tool := range s.tools() {
 		a, ok := calls[tool.name]

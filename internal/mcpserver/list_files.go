@@ -15,7 +15,7 @@ const listFilesInput = `{"type":"object","properties":{` +
 	`"sandbox_id":{"type":"string"},` +
 	`"path":{"type":"string","description":"default /data"},` +
 	`"depth":{"type":"integer","minimum":1,"maximum":32,"description":"default 1"}` +
-	`},"required":["sandbox_id"],"additionalProperties":false}`
+	`},"required":["sandbox_id"]}`
 
 const listFilesOutput = `{"type":"object","properties":{"path":{"type":"string"},"files":{"type":"array","items":{"type":"object"}},"truncated":{"type":"boolean"}}}`
 

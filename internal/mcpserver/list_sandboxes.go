@@ -9,7 +9,7 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/auth"
 )
 
-const listSandboxesInput = `{"type":"object","properties":{},"additionalProperties":false}`
+const listSandboxesInput = `{"type":"object","properties":{}}`
 
 const listSandboxesOutput = `{"type":"object","properties":{"sandboxes":{"type":"array","items":{"type":"object"}}}}`
 

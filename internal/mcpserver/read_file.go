@@ -18,7 +18,7 @@ const readFileInput = `{"type":"object","properties":{` +
 	`"offset":{"type":"integer","minimum":0},` +
 	`"limit":{"type":"integer","minimum":1,"maximum":1048576,"description":"bytes; default 65536"},` +
 	`"encoding":{"type":"string","enum":["utf-8","base64"],"description":"default: base64 for what is not text"}` +
-	`},"required":["sandbox_id","path"],"additionalProperties":false}`
+	`},"required":["sandbox_id","path"]}`
 
 const readFileOutput = `{"type":"object","properties":{` +
 	`"path":{"type":"string"},"size":{"type":"integer"},"offset":{"type":"integer"},"next_offset":{"type":"integer"},` +

@@ -24,6 +24,7 @@ const resultsTemplate = "run://{id}/results/{number}/{+type}"
 const (
 	maxResultText  = 32 << 10 // one text
 	maxResultData  = 16 << 10 // one value of JSON
+	maxAlternative = 1 << 10  // one text or data that plain text stands for
 	maxChartText   = 4 << 10  // data of a chart in what models read
 	maxPictures    = 10
 	maxPictureSize = 4 << 20 // all pictures
@@ -86,6 +87,7 @@ func presentResults(run sandbox.Run, res sandbox.Results, budget int) ([]form, [
 // present takes one result in.
 func (p *presenter) present(number int, r sandbox.Result) {
 	out := part{stdout: r.Stdout, stderr: r.Stderr}
+	_, hasText := r.Data[mimeText]
 	for _, mime := range slices.SortedFunc(maps.Keys(r.Data), byRank) {
 		if len(p.forms) >= maxForms {
 			break
@@ -95,6 +97,8 @@ func (p *presenter) present(number int, r sandbox.Result) {
 		var text string
 		isText := json.Unmarshal(value, &text) == nil
 		switch {
+		case hasText && mime != mimeText && mime != mimeChart && len(value) > maxAlternative && !isPicture(mime):
+			f.URI = resultURI(p.runID, number, mime)
 		case isPicture(mime) && isText:
 			f.URI = resultURI(p.runID, number, mime)
 			out.contents = append(out.contents, p.picture(f, text))
@@ -136,7 +140,7 @@ func (p *presenter) read(f form, text string, r sandbox.Result) string {
 		return label + ": " + text + "\n"
 	case f.MIME == mimeChart && len(f.Data) > 0 && len(f.Data) <= maxChartText:
 		return "chart: " + string(compact(f.Data)) + "\n"
-	case isPicture(f.MIME), f.MIME == "text/html" && hasText, f.MIME == "image/svg+xml" && hasText:
+	case isPicture(f.MIME), hasText && f.MIME != mimeChart:
 		return ""
 	case f.URI != "":
 		return f.MIME + ": " + f.URI + "\n"

@@ -282,3 +282,44 @@ func TestExceptions(t *testing.T) {
 		t.Errorf("%s\n%s", d, text(res))
 	}
 }
+
+func TestInstallPackages(t *testing.T) {
+	s, _ := newTestServer(t, nil)
+	cs := serveStdio(t, s, nil)
+	res := callTool(t, cs, "install_packages", args{"packages": []string{"a", "b"}, "network": "internet"})
+	r := structured[runResult](t, res)
+	if r.Stdout != "installed a 1.0\ninstalled b 1.0\n" || r.Status != sandbox.RunFinished {
+		t.Errorf("%+v", r)
+	}
+	for _, c := range []struct {
+		args args
+		want string
+	}{
+		{args{"packages": []string{"a"}}, "pip must reach pypi.org:443\nhint: make a new sandbox with network pypi.org:443"},
+		{args{"packages": []string{"a"}, "sandbox_id": r.SandboxID, "network": "internet"}, "leave out one"},
+		{args{}, "packages: missing"},
+		{args{"packages": "a"}, "packages: "},
+	} {
+		if res := callTool(t, cs, "install_packages", c.args); !res.IsError || !strings.Contains(text(res), c.want) {
+			t.Errorf("%v: %s", c.args, text(res))
+		}
+	}
+}
+
+func TestListLanguages(t *testing.T) {
+	s, _ := newTestServer(t, nil)
+	cs := serveStdio(t, s, nil)
+	res := callTool(t, cs, "list_languages", args{})
+	type list struct {
+		SandboxID string             `json:"sandbox_id"`
+		Languages []sandbox.Language `json:"languages"`
+	}
+	got := structured[list](t, res)
+	want := "In " + got.SandboxID + ":\npython 3.11.2, with contexts: numpy 1.24.2\nperl 5.36.0\nNot there:\njulia: use an image that has it, such as julia:latest"
+	if text(res) != want || len(got.Languages) != 3 {
+		t.Errorf("%q\nwant %q", text(res), want)
+	}
+	if res := callTool(t, cs, "list_languages", args{"sandbox_id": got.SandboxID, "image": "x"}); !res.IsError {
+		t.Error("an image for a sandbox that there is")
+	}
+}

@@ -182,13 +182,8 @@ const (
 // start begins a run and waits for it: for as long as the caller said, or for
 // the server's patience. A client that gives the call up ends the run.
 func (s *Server) start(ctx context.Context, c call, r sandbox.RunRequest, a runArgs) (*mcp.CallToolResult, error) {
-	if a.SandboxID != "" && a.Image != "" {
-		return nil, sandbox.WithHint(sandbox.Errorf(sandbox.Invalid, "image: %q is for a new sandbox, but sandbox_id names one that exists", a.Image),
-			"leave out one of the two")
-	}
-	if a.SandboxID != "" && a.Network != "" {
-		return nil, sandbox.WithHint(sandbox.Errorf(sandbox.Invalid, "network: %q is for a new sandbox, but sandbox_id names one that exists", a.Network),
-			"leave out one of the two")
+	if err := onlyNew(a.SandboxID, a.Image, a.Network); err != nil {
+		return nil, err
 	}
 	r.SandboxID = a.SandboxID
 	r.New.Image, r.New.Network = a.Image, a.Network
@@ -207,22 +202,39 @@ func (s *Server) start(ctx context.Context, c call, r sandbox.RunRequest, a runA
 		return nil, err
 	}
 	wait := s.opts.Patience
-	slot := taskSlotOf(ctx)
-	switch {
-	case a.Wait != nil:
+	if a.Wait != nil {
 		wait = time.Duration(*a.Wait) * time.Second
-	case slot != nil:
-		wait = taskAfter
 	}
-	run, err = s.finish(ctx, c, run.ID, wait)
+	return s.answer(ctx, c, run, wait, a.Wait == nil, a.Budget)
+}
+
+// answer waits for a run for at most d, and renders it. A client that takes
+// tasks is given one in place of a long wait, unless it said how long to wait.
+func (s *Server) answer(ctx context.Context, c call, run sandbox.Run, d time.Duration, patient bool, budget int) (*mcp.CallToolResult, error) {
+	slot := taskSlotOf(ctx)
+	if slot != nil && patient {
+		d = taskAfter
+	}
+	run, err := s.finish(ctx, c, run.ID, d)
 	if err != nil {
 		return nil, err
 	}
-	if slot != nil && a.Wait == nil && run.Status == sandbox.RunRunning {
+	if slot != nil && patient && run.Status == sandbox.RunRunning {
 		slot.becomes(run.ID, run.Started)
 		return &mcp.CallToolResult{}, nil // the task is the answer
 	}
-	return s.show(ctx, c, run, a.Budget)
+	return s.show(ctx, c, run, budget)
+}
+
+// onlyNew refuses what describes a new sandbox where one is named.
+func onlyNew(id, image string, network sandbox.Network) error {
+	for _, a := range []struct{ name, value string }{{"image", image}, {"network", string(network)}} {
+		if id != "" && a.value != "" {
+			return sandbox.WithHint(sandbox.Errorf(sandbox.Invalid, "%s: %q is for a new sandbox, but sandbox_id names one that exists", a.name, a.value),
+				"leave out one of the two")
+		}
+	}
+	return nil
 }
 
 // finish waits for a run for at most d. If the caller goes away, or cannot be

@@ -16,7 +16,7 @@ const runCodeInput = `{"type":"object","properties":{` +
 	`"stateless":{"type":"boolean","description":"run as a program of its own"},` +
 	`"restart":{"type":"boolean","description":"start the context fresh"},` +
 	sandboxProperty + `,` + timeoutProperty + `,` + waitProperty + `,` + envProperty + `,` + budgetProperty + `,` + imageProperty + `,"network":{"type":"string"}` +
-	`},"required":["code"],"additionalProperties":false}`
+	`},"required":["code"]}`
 
 func (s *Server) runCode() tool {
 	type arguments struct {

@@ -17,7 +17,7 @@ const runCommandInput = `{"type":"object","properties":{` +
 	`"stdin":{"type":"string"},` +
 	`"root":{"type":"boolean","description":"run as root of the sandbox"},` +
 	timeoutProperty + `,` + waitProperty + `,` + envProperty + `,` + budgetProperty + `,` + imageProperty + `,"network":{"type":"string"}` +
-	`},"required":["command"],"additionalProperties":false}`
+	`},"required":["command"]}`
 
 // commands is one shell command or several.
 type commands []string
@@ -46,6 +46,7 @@ func (s *Server) runCommand() tool {
 		description: "Run shell commands in a sandbox. Returns as run_code does.",
 		input:       runCommandInput,
 		output:      runOutput,
+		untold:      true,
 		scope:       auth.ScopeRun,
 		destructive: true,
 		run: typed(runCommandInput, func(ctx context.Context, c call, in arguments) (*mcp.CallToolResult, error) {

@@ -13,7 +13,7 @@ const sendInputInput = `{"type":"object","properties":{` +
 	`"run_id":{"type":"string"},` +
 	`"text":{"type":"string","description":"end a line with \\n"},` +
 	`"eof":{"type":"boolean","description":"close the input"}` +
-	`},"required":["run_id","text"],"additionalProperties":false}`
+	`},"required":["run_id","text"]}`
 
 func (s *Server) sendInput() tool {
 	type arguments struct {

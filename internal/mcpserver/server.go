@@ -170,6 +170,7 @@ func (s *Server) tools() []tool {
 		s.runCode(), s.runCommand(), s.getRun(), s.stopRun(), s.sendInput(),
 		s.createSandbox(), s.getSandbox(), s.listSandboxes(), s.stopSandbox(),
 		s.writeFile(), s.readFile(), s.listFiles(),
+		s.installPackages(), s.listLanguages(),
 	}
 }
 

@@ -10,7 +10,7 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-const stopRunInput = `{"type":"object","properties":{"run_id":{"type":"string"}},"required":["run_id"],"additionalProperties":false}`
+const stopRunInput = `{"type":"object","properties":{"run_id":{"type":"string"}},"required":["run_id"]}`
 
 func (s *Server) stopRun() tool {
 	type arguments struct {
@@ -22,6 +22,7 @@ func (s *Server) stopRun() tool {
 		description: "End a run and every process it started. The sandbox stays.",
 		input:       stopRunInput,
 		output:      runOutput,
+		untold:      true,
 		scope:       auth.ScopeRun,
 		destructive: true,
 		idempotent:  true,

@@ -19,7 +19,10 @@ type tool struct {
 	title       string
 	description string
 	input       string // JSON Schema of the arguments
-	output      string // JSON Schema of structuredContent, if it is worth telling
+	output      string // JSON Schema of structuredContent, if there is one
+	// untold keeps the output's schema from clients, who are told it with
+	// another tool: all that they are told has a budget.
+	untold bool
 
 	// scope is what the caller must be allowed.
 	scope auth.Scope
@@ -71,7 +74,7 @@ func (t tool) definition() *mcp.Tool {
 		InputSchema: json.RawMessage(t.input),
 		Annotations: a,
 	}
-	if t.output != "" {
+	if t.output != "" && !t.untold {
 		def.OutputSchema = json.RawMessage(t.output)
 	}
 	return def

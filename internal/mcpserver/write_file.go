@@ -16,7 +16,7 @@ const writeFileInput = `{"type":"object","properties":{` +
 	`"sandbox_id":{"type":"string"},"path":{"type":"string"},"content":{"type":"string"},` +
 	`"encoding":{"type":"string","enum":["utf-8","base64"],"description":"default utf-8"},` +
 	`"append":{"type":"boolean"}` +
-	`},"required":["sandbox_id","path","content"],"additionalProperties":false}`
+	`},"required":["sandbox_id","path","content"]}`
 
 // encodingBase64 is the encoding for bytes that are not text.
 const encodingBase64 = "base64"

@@ -21,6 +21,7 @@ import json.encoder
 import linecache
 import os
 import random
+import site
 import sys
 import threading
 import time
@@ -72,6 +73,10 @@ def _make_encoder():
 
 
 _dumps = _make_encoder()
+
+
+_user_site = site.getusersitepackages() if site.ENABLE_USER_SITE else None
+_isdir, _add_site = os.path.isdir, site.addsitedir
 
 
 class Lost(BaseException):
@@ -179,6 +184,7 @@ class Kernel:
         self.pending = False  # a SIGINT that waits
         self.count = 0
         self.thread_runs = {}  # thread -> the run that began it
+        self.has_packages = False  # the user's are on the path
         self.loop = None
         self.rich = None
         self.rich_source = ""
@@ -498,9 +504,24 @@ class Kernel:
             self.rich = rich
         return self.rich
 
+    def find_packages(self):
+        """Puts the user's packages on the path, if the first were installed
+        after this interpreter started."""
+        if _user_site is None or self.has_packages:
+            return
+        self.has_packages = _user_site in _sys.path
+        if not self.has_packages and _isdir(_user_site):
+            before = list(_sys.path)
+            _add_site(_user_site)
+            added = [p for p in _sys.path if p not in before]
+            # Ahead of the system's packages, as Python itself does.
+            at = next((i for i, p in enumerate(before) if p.endswith(("site-packages", "dist-packages"))), len(before))
+            _sys.path[:] = before[:at] + added + before[at:]
+
     def execute(self, request):
         self.run, self.answers = request["id"], bool(request.get("stdin"))
         self.count += 1
+        self.find_packages()
         self.note_threads(self.run - 1 if isinstance(self.run, int) else None)
         self.out.__class__ = self.err.__class__ = CarefulOut if self.thread_runs else Out
         for name, value in (request.get("base") or {}).items():

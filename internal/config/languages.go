@@ -1,0 +1,44 @@
+package config
+
+import (
+	"fmt"
+	"net/url"
+	"os"
+	"strings"
+)
+
+// Languages says what runs programs, and where packages come from.
+type Languages struct {
+	// Runners is a directory of YAML files, a language in each, over those
+	// that are built in; empty is none.
+	Runners string `yaml:"runners"`
+	// PipIndex and NPMRegistry are URLs, and AptSource a line of sources.list,
+	// in place of the usual places; empty is those.
+	PipIndex    string `yaml:"pip_index"`
+	NPMRegistry string `yaml:"npm_registry"`
+	AptSource   string `yaml:"apt_source"`
+}
+
+func (l *Languages) validate() error {
+	if l.Runners != "" {
+		if info, err := os.Stat(l.Runners); err != nil || !info.IsDir() {
+			return invalid("languages.runners", fmt.Sprintf("%q is not a directory", l.Runners), "leave it out, or make it")
+		}
+	}
+	for name, text := range map[string]string{"pip_index": l.PipIndex, "npm_registry": l.NPMRegistry} {
+		u, err := url.Parse(text)
+		if text != "" && (err != nil || u.Host == "" && u.Scheme != "file") {
+			return invalid("languages."+name, fmt.Sprintf("%q is not an address", text), "write it like https://mirror.example.com/simple")
+		}
+	}
+	if l.AptSource != "" && (!strings.HasPrefix(l.AptSource, "deb ") || strings.ContainsAny(l.AptSource, "\n\r")) {
+		return invalid("languages.apt_source", fmt.Sprintf("%q is not a line of sources.list", l.AptSource),
+			"write it like deb https://mirror.example.com/debian bookworm main")
+	}
+	return nil
+}
+
+// Indexes returns the places, by the name of the package manager.
+func (l *Languages) Indexes() map[string]string {
+	return map[string]string{"pip": l.PipIndex, "npm": l.NPMRegistry, "apt": l.AptSource}
+}

@@ -1,0 +1,191 @@
+package engine
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/glovebox-dev/glovebox/internal/guestapi"
+	"github.com/glovebox-dev/glovebox/internal/interpreter"
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
+)
+
+// maxProbe bounds what is read of a program of ours in a sandbox.
+const maxProbe = 256 << 10
+
+// Languages tells of each language whether a sandbox has it, in which version,
+// and which notable packages. Without a sandbox it makes one as req says, and
+// returns it.
+func (e *Engine) Languages(ctx context.Context, p sandbox.Principal, sandboxID string, req sandbox.CreateRequest) ([]sandbox.Language, string, error) {
+	const op = "list languages"
+	var b *box
+	var err error
+	if sandboxID == "" {
+		b, err = e.create(ctx, p, req)
+	} else {
+		b, err = e.usable(ctx, p, sandboxID)
+	}
+	if err != nil {
+		return nil, "", sandbox.Wrap(err, op, "")
+	}
+	release, err := b.use(ctx)
+	if err != nil {
+		return nil, "", sandbox.Wrap(err, op, "")
+	}
+	defer release()
+	list, err := b.languages(ctx)
+	if err != nil {
+		return nil, "", sandbox.Wrap(b.explain(ctx, err), op, b.id)
+	}
+	return list, b.id, nil
+}
+
+// findVersions tells of each three parameters (the number of a variant, its
+// program and what makes it tell its version) where the program is, if it is,
+// and the first lines that it says.
+const findVersions = `while [ $# -gt 2 ]; do
+	if where=$(command -v -- "$2"); then
+		printf '\036%s\037%s\037' "$1" "$where"
+		"$2" "$3" </dev/null 2>&1 | head -n 3
+	fi
+	shift 3
+done`
+
+var versionNumber = regexp.MustCompile(`\d+(?:\.\d+)+`)
+
+func (b *box) languages(ctx context.Context) ([]sandbox.Language, error) {
+	runners := b.e.opts.Runners
+	args := []string{"/bin/sh", "-c", findVersions, "sh"}
+	type place struct{ runner, variant int }
+	var places []place
+	for i, r := range runners {
+		version := r.Version
+		if version == "" {
+			version = "--version"
+		}
+		for k, v := range r.Variants {
+			args = append(args, strconv.Itoa(len(places)), v.Program(), version)
+			places = append(places, place{i, k})
+		}
+	}
+	said, _, err := b.capture(ctx, args)
+	if err != nil {
+		return nil, err
+	}
+	found := map[place][2]string{}
+	for record := range bytes.SplitSeq(said, []byte{0x1e}) {
+		f := bytes.SplitN(record, []byte{0x1f}, 3)
+		if len(f) != 3 {
+			continue
+		}
+		if n, err := strconv.Atoi(string(f[0])); err == nil && n >= 0 && n < len(places) {
+			found[places[n]] = [2]string{cleanLine(f[1]), string(versionNumber.Find(f[2]))}
+		}
+	}
+	packages, err := b.packages(ctx)
+	if err != nil {
+		return nil, err
+	}
+	list := make([]sandbox.Language, 0, len(runners))
+	for i, r := range runners {
+		l := sandbox.Language{Name: r.Language, Aliases: r.Aliases, Contexts: r.Kernel != "", Installer: r.Installer}
+		for k, v := range r.Variants {
+			at, ok := found[place{i, k}]
+			if !ok {
+				continue
+			}
+			if len(v.Probe) > 0 {
+				code, err := b.exec(ctx, v.Probe)
+				if err != nil && !errors.Is(err, sandbox.NotFound) {
+					return nil, err
+				}
+				if err != nil || code != 0 {
+					continue
+				}
+			}
+			l.Program, l.Version = at[0], at[1]
+			l.Packages = packages[r.Installer]
+			break
+		}
+		if l.Program == "" {
+			l.Missing = sandbox.HintOf(r.Missing(b.rec.Image))
+		}
+		list = append(list, l)
+	}
+	return list, nil
+}
+
+// packages returns the notable packages that are there, by installer.
+func (b *box) packages(ctx context.Context) (map[string][]sandbox.Package, error) {
+	out := map[string][]sandbox.Package{}
+	for _, l := range interpreter.Listers() {
+		said, _, err := b.capture(ctx, l.Argv)
+		if errors.Is(err, sandbox.NotFound) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		for line := range bytes.Lines(said) {
+			f := strings.Fields(cleanLine(line))
+			if len(f) < 2 || !l.Notable(f[0], len(f) > 2) || len(out[l.Installer]) >= 200 {
+				continue
+			}
+			out[l.Installer] = append(out[l.Installer], sandbox.Package{Name: f[0], Version: f[1]})
+		}
+		slices.SortFunc(out[l.Installer], func(a, b sandbox.Package) int { return strings.Compare(a.Name, b.Name) })
+	}
+	return out, nil
+}
+
+// cleanLine returns a line that a program in a sandbox said, bounded and
+// without what acts on a terminal.
+func cleanLine(p []byte) string {
+	p = p[:min(len(p), 256)]
+	return strings.TrimSpace(strings.Map(func(r rune) rune {
+		if r < ' ' || r == 0x7f || r == '\uFFFD' {
+			return -1
+		}
+		return r
+	}, string(p)))
+}
+
+// exec runs a program of ours in the box, for what it exits with.
+func (b *box) exec(ctx context.Context, argv []string) (int, error) {
+	_, code, err := b.capture(ctx, argv)
+	return code, err
+}
+
+// capture does the same, and returns what the program wrote to standard output,
+// as far as that is not too much.
+func (b *box) capture(ctx context.Context, argv []string) ([]byte, int, error) {
+	ctx, cancel := context.WithTimeout(ctx, cleanupTimeout)
+	defer cancel()
+	no := false
+	stream, err := b.guest.Start(ctx, &guestapi.StartRequest{
+		Process: guestapi.ProcessConfig{Cmd: argv[0], Args: argv[1:], Cwd: "/", Envs: interpreter.PackageEnv()},
+		Stdin:   &no,
+	}, guestapi.StartOptions{User: sandbox.User, Timeout: cleanupTimeout})
+	if err != nil {
+		return nil, 0, err
+	}
+	defer stream.Close()
+	var out []byte
+	for {
+		ev, err := stream.Next()
+		switch {
+		case err != nil:
+			return nil, 0, err
+		case ev.Data != nil:
+			out = append(out, ev.Data.Stdout[:min(len(ev.Data.Stdout), maxProbe-len(out))]...)
+		case ev.End != nil && ev.End.Exited:
+			return out, int(ev.End.ExitCode), nil
+		case ev.End != nil:
+			return out, exitSignal, nil
+		}
+	}
+}

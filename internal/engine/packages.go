@@ -1,0 +1,102 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/glovebox-dev/glovebox/internal/interpreter"
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
+)
+
+// installTimeout is how long an installation may take if nobody says.
+const installTimeout = 5 * time.Minute
+
+// Install begins a run that installs packages, and returns as Start does. It
+// fails at once, with [sandbox.Unsupported], if the sandbox's network does not
+// let it reach what it needs; the hint says what to allow. The last lines of
+// the run's output are what [interpreter.ParseInstalled] reads.
+func (e *Engine) Install(ctx context.Context, p sandbox.Principal, req sandbox.PackagesRequest) (sandbox.Run, error) {
+	const op = "install packages"
+	if err := checkPrincipal(p); err != nil {
+		return sandbox.Run{}, sandbox.Wrap(err, op, "")
+	}
+	installer, err := e.installer(req.Language)
+	if err == nil {
+		err = interpreter.CheckPackages(req.Packages)
+	}
+	if err != nil {
+		return sandbox.Run{}, sandbox.Wrap(err, op, "")
+	}
+	image, network := req.New.Image, req.New.Network
+	if network == "" {
+		network = e.opts.Network
+	}
+	if req.SandboxID != "" {
+		s, err := e.Get(ctx, p, req.SandboxID)
+		if err != nil {
+			return sandbox.Run{}, sandbox.Wrap(err, op, "")
+		}
+		image, network = s.Image, s.Network
+	}
+	if image == "" {
+		image = sandbox.ImageHost
+	}
+	index := e.opts.Indexes[installer.Name]
+	if err := reaches(installer, index, req.Packages, network); err != nil {
+		return sandbox.Run{}, sandbox.Wrap(err, op, "")
+	}
+	if req.Timeout == 0 {
+		req.Timeout = min(installTimeout, e.opts.MaxRunTimeout)
+	}
+	r, err := e.Start(ctx, p, sandbox.RunRequest{
+		SandboxID: req.SandboxID,
+		New:       req.New,
+		Argv:      installer.Argv(req.Packages),
+		Env:       installer.Environ(index),
+		Timeout:   req.Timeout,
+	})
+	if errors.Is(err, errNoProgram) {
+		err = sandbox.Wrap(installer.Missing(image), op, "")
+	}
+	return r, err
+}
+
+// installer returns the installer of a language, or that of that name.
+func (e *Engine) installer(language string) (interpreter.Installer, error) {
+	if language == "" {
+		language = "python"
+	}
+	if i, err := interpreter.FindInstaller(language); err == nil {
+		return i, nil
+	}
+	runner, err := e.opts.Runners.Find(language)
+	if err != nil {
+		return interpreter.Installer{}, err
+	}
+	if runner.Installer == "" {
+		return interpreter.Installer{}, sandbox.WithHint(
+			sandbox.Errorf(sandbox.Unsupported, "language: packages of %s are not installed by this tool", runner.Language),
+			"use run_command with the language's own package manager, or language apt for packages of Debian")
+	}
+	return interpreter.FindInstaller(runner.Installer)
+}
+
+// reaches returns an error unless a sandbox with that network lets the installer
+// reach what it needs.
+func reaches(i interpreter.Installer, index string, packages []string, network sandbox.Network) error {
+	needs, err := i.Network(index, packages)
+	if err != nil {
+		return err
+	}
+	canonical, err := sandbox.ParseNetwork(string(network))
+	if err != nil {
+		return nil // whoever makes the sandbox says what is wrong with it
+	}
+	if needs == sandbox.NetworkNone || needs.Within(canonical) == nil {
+		return nil
+	}
+	return sandbox.WithHint(
+		sandbox.Errorf(sandbox.Unsupported, "network: %s must reach %s, and the sandbox's network is %s", i.Name, needs, canonical),
+		"make a new sandbox with network %q; what is in the sandbox already, list_languages tells", needs)
+}

@@ -1,0 +1,212 @@
+package interpreter
+
+import (
+	_ "embed"
+	"net/url"
+	"slices"
+	"strings"
+
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
+)
+
+// EnvDir is where packages are installed: the workspace's own environment,
+// which is there again with the workspace. Programs that come with packages are
+// in bin below it, which is on the guest's PATH.
+const EnvDir = sandbox.WorkDir + "/.glovebox"
+
+const nodeModules = EnvDir + "/lib/node_modules"
+
+// PackageEnv is the environment in which programs find what is installed. It
+// is below the runner's and the caller's.
+func PackageEnv() map[string]string {
+	return map[string]string{
+		"PYTHONUSERBASE": EnvDir,
+		"NODE_PATH":      nodeModules,
+	}
+}
+
+// An Installer installs packages into [EnvDir], by a program of ours that runs
+// the package manager of the sandbox. Its last lines say what came of it, one
+// package in each: "installed NAME VERSION", or "present NAME VERSION" for what
+// was asked for and there before.
+type Installer struct {
+	// Name is that of the package manager, Language a runner that uses it.
+	Name, Language string
+	// command runs the program; its parameters are the packages.
+	command []string
+	// needs is the program that must be there, and remedy what gives it.
+	needs, remedy string
+	// hosts are what it reaches without an index of the operator's.
+	hosts []string
+	// indexEnv names the variable that has the index.
+	indexEnv string
+	env      map[string]string
+}
+
+//go:embed install/pip.py
+var pipProgram string
+
+//go:embed install/npm.js
+var npmProgram string
+
+//go:embed install/apt.sh
+var aptProgram string
+
+// Installers returns the package managers.
+func Installers() []Installer {
+	return []Installer{
+		{
+			Name: "pip", Language: "python",
+			command: []string{"python3", "-c", pipProgram},
+			needs:   "python3", remedy: "python3-pip",
+			hosts:    []string{"pypi.org:443", "files.pythonhosted.org:443"},
+			indexEnv: "PIP_INDEX_URL",
+			env: map[string]string{
+				"PIP_NO_INPUT": "1", "PIP_DISABLE_PIP_VERSION_CHECK": "1", "PIP_NO_CACHE_DIR": "1", "PIP_NO_COLOR": "1",
+				"PIP_PROGRESS_BAR": "off", "PIP_NO_WARN_SCRIPT_LOCATION": "1",
+				// It is not the system's environment that is changed.
+				"PIP_BREAK_SYSTEM_PACKAGES": "1",
+			},
+		},
+		{
+			Name: "npm", Language: "javascript",
+			command: []string{"node", "-e", npmProgram, "--"},
+			needs:   "npm", remedy: "npm",
+			hosts:    []string{"registry.npmjs.org:443"},
+			indexEnv: "NPM_CONFIG_REGISTRY",
+			env: map[string]string{
+				"NPM_CONFIG_PREFIX": EnvDir, "NPM_CONFIG_CACHE": "/tmp/.npm", "NPM_CONFIG_FUND": "false", "NPM_CONFIG_AUDIT": "false",
+				"NPM_CONFIG_UPDATE_NOTIFIER": "false", "NPM_CONFIG_PROGRESS": "false", "NPM_CONFIG_COLOR": "false",
+			},
+		},
+		{
+			Name: "apt", Language: "bash",
+			command: []string{"/bin/sh", "-c", aptProgram, "apt"},
+			needs:   "apt-get", remedy: "apt",
+			hosts:    []string{"deb.debian.org", "security.debian.org"},
+			indexEnv: "GLOVEBOX_APT_SOURCE",
+			env:      map[string]string{"GLOVEBOX_ENV": EnvDir, "DEBIAN_FRONTEND": "noninteractive"},
+		},
+	}
+}
+
+// FindInstaller returns the installer of that name. An unknown one is of kind
+// Invalid.
+func FindInstaller(name string) (Installer, error) {
+	var names []string
+	for _, i := range Installers() {
+		if i.Name == name {
+			return i, nil
+		}
+		names = append(names, i.Name)
+	}
+	return Installer{}, sandbox.Errorf(sandbox.Invalid, "%q is none of %s", name, strings.Join(names, ", "))
+}
+
+// Argv returns what installs packages, which CheckPackages has seen.
+func (i Installer) Argv(packages []string) []string {
+	return slices.Concat(i.command, packages)
+}
+
+// Environ returns the environment of the installer; index is the operator's, or
+// empty.
+func (i Installer) Environ(index string) map[string]string {
+	env := map[string]string{}
+	for name, value := range i.env {
+		env[name] = value
+	}
+	if index != "" {
+		env[i.indexEnv] = index
+	}
+	return env
+}
+
+// Network returns what the installer must reach for these packages, with the
+// operator's index or without: none for files in the sandbox.
+func (i Installer) Network(index string, packages []string) (sandbox.Network, error) {
+	if !slices.ContainsFunc(packages, func(p string) bool { return !isLocal(p) }) {
+		return sandbox.NetworkNone, nil
+	}
+	if index == "" {
+		return sandbox.ParseNetwork(i.hosts...)
+	}
+	// That of apt is a line of sources.list, with the address in it.
+	for field := range strings.FieldsSeq(index) {
+		u, err := url.Parse(field)
+		switch {
+		case err != nil:
+		case u.Scheme == "file" || u.Scheme == "copy": // apt copies what is a file
+			return sandbox.NetworkNone, nil
+		case u.Host != "":
+			port := u.Port()
+			if port == "" {
+				port = map[string]string{"http": "80"}[u.Scheme]
+			}
+			if port == "" {
+				port = "443"
+			}
+			return sandbox.ParseNetwork(u.Hostname() + ":" + port)
+		}
+	}
+	return "", sandbox.Errorf(sandbox.Invalid, "packages: the index %q has no address", index)
+}
+
+// isLocal reports whether a package is a file in the sandbox.
+func isLocal(p string) bool {
+	return strings.HasPrefix(p, "/") || strings.HasPrefix(p, "./") || strings.HasPrefix(p, "file:/")
+}
+
+// Missing is the error for a sandbox of the given image without the package
+// manager.
+func (i Installer) Missing(image string) error {
+	err := sandbox.Errorf(sandbox.Unsupported, "packages: %s is not in this sandbox", i.Name)
+	if image == sandbox.ImageHost {
+		return sandbox.WithHint(err, "install it on this machine (Debian and Ubuntu: apt-get install %s); new sandboxes then have it", i.remedy)
+	}
+	return sandbox.WithHint(err, "use an image that has it")
+}
+
+// Needs is the program that must be there.
+func (i Installer) Needs() string { return i.needs }
+
+// Bounds on a request for packages.
+const (
+	maxPackages    = 100
+	maxPackageName = 512
+)
+
+// CheckPackages refuses what is no list of packages: a name that begins with a
+// dash would be an option of the package manager.
+func CheckPackages(packages []string) error {
+	if len(packages) == 0 || len(packages) > maxPackages {
+		return sandbox.Errorf(sandbox.Invalid, "packages: %d are not 1 to %d", len(packages), maxPackages)
+	}
+	for _, p := range packages {
+		bad := p == "" || len(p) > maxPackageName || p[0] == '-' || p != strings.TrimSpace(p) ||
+			strings.ContainsFunc(p, func(r rune) bool { return r < ' ' || r == 0x7f || r == '\uFFFD' })
+		if bad {
+			return sandbox.WithHint(sandbox.Errorf(sandbox.Invalid, "packages: %.60q is not a package", p),
+				"give names with or without versions, such as numpy==2.1.0 or lodash@4, or paths of files in the sandbox")
+		}
+	}
+	return nil
+}
+
+// An Installed is a package that an installer tells of.
+type Installed struct {
+	Name, Version string
+	// New says that it was not there before in that version.
+	New bool
+}
+
+// ParseInstalled returns what an installer's output tells, bounded.
+func ParseInstalled(output string) []Installed {
+	var list []Installed
+	for line := range strings.Lines(output) {
+		f := strings.Fields(line)
+		if len(f) == 3 && (f[0] == "installed" || f[0] == "present") && len(line) < maxPackageName && len(list) < 10*maxPackages {
+			list = append(list, Installed{f[1], f[2], f[0] == "installed"})
+		}
+	}
+	return list
+}

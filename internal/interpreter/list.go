@@ -1,0 +1,44 @@
+package interpreter
+
+import (
+	_ "embed"
+	"slices"
+	"strings"
+)
+
+// A Lister tells of the packages that a sandbox has: a program that writes a
+// line for each, with its name, its version, and a third word if it was
+// installed into [EnvDir].
+type Lister struct {
+	Installer string
+	Argv      []string
+	notable   []string
+}
+
+//go:embed install/list.py
+var listPython string
+
+//go:embed install/list.js
+var listNode string
+
+// Listers returns those that there are.
+func Listers() []Lister {
+	return []Lister{
+		{Installer: "pip", Argv: []string{"python3", "-c", listPython}, notable: notablePython},
+		{Installer: "npm", Argv: []string{"node", "-e", listNode}},
+	}
+}
+
+// notablePython are the packages that people ask for.
+var notablePython = strings.Fields(`altair beautifulsoup4 bokeh duckdb fastapi flask fpdf2 geopandas httpx imageio
+	ipython jinja2 joblib keras lightgbm lxml matplotlib networkx nltk numba numpy opencv-python openpyxl pandas
+	pillow pip plotly polars psycopg2 pyarrow pydantic pypdf pytest python-docx python-pptx pyyaml reportlab requests
+	scikit-image scikit-learn scipy seaborn shapely spacy sqlalchemy statsmodels sympy tensorflow tokenizers torch
+	tqdm transformers xarray xgboost`)
+
+// Notable reports whether a package is one to tell of: one that was installed
+// is.
+func (l Lister) Notable(name string, installed bool) bool {
+	plain := strings.ReplaceAll(strings.ToLower(name), "_", "-")
+	return installed || l.notable == nil || slices.Contains(l.notable, plain)
+}

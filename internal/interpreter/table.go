@@ -1,0 +1,163 @@
+package interpreter
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strings"
+
+	"go.yaml.in/yaml/v3"
+
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
+)
+
+// A Table is the languages that there are, in the order in which they are
+// listed. It is not changed once it is in use.
+type Table []Runner
+
+// Kernels are the names of the guest's kernels.
+var kernels = []string{"python", "javascript", "typescript", "bash", "sh"}
+
+// Bounds on a file of a runner.
+const (
+	maxRunnerFile = 64 << 10
+	maxRunners    = 256
+)
+
+// unknownKey is how the decoder speaks of a key that Runner does not have.
+var unknownKey = regexp.MustCompile(`field (\S+) not found in type \S+`)
+
+// Find returns the runner of that language, by name or alias, in any case. An
+// unknown language is of kind Invalid.
+func (t Table) Find(language string) (Runner, error) {
+	name := strings.ToLower(language)
+	var names []string
+	for _, r := range t {
+		if r.Language == name || slices.Contains(r.Aliases, name) {
+			return r, nil
+		}
+		names = append(names, r.Language)
+	}
+	if len(name) > 40 {
+		name = name[:40] + "…"
+	}
+	return Runner{}, sandbox.WithHint(sandbox.Errorf(sandbox.Invalid, "language: %q is not known", name),
+		"use one of %s", strings.Join(names, ", "))
+}
+
+// LoadDir returns the table with the runners of a directory over it, a file
+// with the ending .yaml or .yml for each, in the order of their names. An error
+// is of kind Invalid, and names the file and what is wrong in it.
+func (t Table) LoadDir(dir string) (Table, error) {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, sandbox.Errorf(sandbox.Invalid, "runners: %w", err)
+	}
+	for _, e := range entries {
+		if ext := filepath.Ext(e.Name()); ext != ".yaml" && ext != ".yml" {
+			continue
+		}
+		name := filepath.Join(dir, e.Name())
+		f, err := os.Open(name)
+		if err != nil {
+			return nil, sandbox.Errorf(sandbox.Invalid, "runners: %w", err)
+		}
+		text, err := io.ReadAll(io.LimitReader(f, maxRunnerFile+1))
+		f.Close()
+		if err == nil && len(text) > maxRunnerFile {
+			err = fmt.Errorf("more than %d bytes", maxRunnerFile)
+		}
+		if err == nil {
+			t, err = t.Override(text)
+		}
+		if err != nil {
+			return nil, sandbox.WithHint(sandbox.Errorf(sandbox.Invalid, "runners: %s: %w", name, err),
+				"the keys and what they mean are in docs/reference/runners.md")
+		}
+	}
+	return t, nil
+}
+
+// Override returns the table with the runners of a YAML text over it, which may
+// hold several documents. A runner takes the place of the one with its name, or
+// comes at the end. An image says so of itself by a label that holds the text.
+func (t Table) Override(text []byte) (Table, error) {
+	out := slices.Clone(t)
+	dec := yaml.NewDecoder(bytes.NewReader(text))
+	dec.KnownFields(true)
+	for {
+		var r Runner
+		err := dec.Decode(&r)
+		if errors.Is(err, io.EOF) {
+			break
+		}
+		if err != nil {
+			// The decoder names our Go types, which help nobody.
+			return nil, errors.New(unknownKey.ReplaceAllString(err.Error(), `there is no key "$1"`))
+		}
+		if err := r.check(); err != nil {
+			return nil, err
+		}
+		if i := slices.IndexFunc(out, func(o Runner) bool { return o.Language == r.Language }); i >= 0 {
+			out[i] = r
+		} else if out = append(out, r); len(out) > maxRunners {
+			return nil, fmt.Errorf("more than %d languages", maxRunners)
+		}
+	}
+	return out, out.checkNames()
+}
+
+// check refuses a runner that cannot work.
+func (r Runner) check() error {
+	if !isWord(r.Language) || r.Language != strings.ToLower(r.Language) {
+		return fmt.Errorf("language: %q is not a name in lower case", r.Language)
+	}
+	if !isWord(r.Extension) {
+		return fmt.Errorf("%s: extension: %q is not an ending of file names", r.Language, r.Extension)
+	}
+	if len(r.Variants) == 0 {
+		return fmt.Errorf("%s: variants: there is none", r.Language)
+	}
+	for i, v := range r.Variants {
+		if len(v.Command) == 0 || v.Command[0] == "" {
+			return fmt.Errorf("%s: variants: number %d has no command", r.Language, i+1)
+		}
+	}
+	if r.Kernel != "" && !slices.Contains(kernels, r.Kernel) {
+		return fmt.Errorf("%s: kernel: %q is none of %s", r.Language, r.Kernel, strings.Join(kernels, ", "))
+	}
+	if r.Installer != "" {
+		if _, err := FindInstaller(r.Installer); err != nil {
+			return fmt.Errorf("%s: installer: %w", r.Language, err)
+		}
+	}
+	return nil
+}
+
+// checkNames refuses names that several runners have.
+func (t Table) checkNames() error {
+	names := map[string]string{}
+	for _, r := range t {
+		for _, n := range append([]string{r.Language}, r.Aliases...) {
+			if other, ok := names[n]; ok {
+				return fmt.Errorf("%s: the name %q is already that of %s", r.Language, n, other)
+			}
+			names[n] = r.Language
+		}
+	}
+	return nil
+}
+
+// isWord reports whether s is letters, digits and a few signs that stand in
+// names of languages and files.
+func isWord(s string) bool {
+	return s != "" && len(s) <= 32 && !strings.ContainsFunc(s, func(r rune) bool {
+		letter := r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9'
+		return !letter && !strings.ContainsRune("+#._-", r)
+	}) && s[0] != '.' && s[0] != '-'
+}

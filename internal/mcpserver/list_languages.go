@@ -1,0 +1,71 @@
+package mcpserver
+
+import (
+	"context"
+	"fmt"
+	"strings"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/glovebox-dev/glovebox/internal/auth"
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
+)
+
+const listLanguagesInput = `{"type":"object","properties":{` + sandboxProperty + `,` + imageProperty + `}}`
+
+func (s *Server) listLanguages() tool {
+	type arguments struct {
+		SandboxID string `json:"sandbox_id"`
+		Image     string `json:"image"`
+	}
+	type list struct {
+		SandboxID string             `json:"sandbox_id"`
+		Languages []sandbox.Language `json:"languages"`
+	}
+	return tool{
+		name:        "list_languages",
+		title:       "List languages",
+		description: "Returns the languages that a sandbox has, their versions and notable packages.",
+		input:       listLanguagesInput,
+		scope:       auth.ScopeRun,
+		run: typed(listLanguagesInput, func(ctx context.Context, c call, in arguments) (*mcp.CallToolResult, error) {
+			if err := onlyNew(in.SandboxID, in.Image, ""); err != nil {
+				return nil, err
+			}
+			langs, id, err := s.engine.Languages(ctx, c.principal, in.SandboxID, sandbox.CreateRequest{Image: in.Image})
+			if err != nil {
+				return nil, err
+			}
+			return result(list{id, langs}, languagesText(id, langs))
+		}),
+	}
+}
+
+// languagesText is the languages for a model to read: those that are there in a
+// line each, then the others.
+func languagesText(id string, langs []sandbox.Language) string {
+	var there, missing strings.Builder
+	for _, l := range langs {
+		if l.Program == "" {
+			fmt.Fprintf(&missing, "%s: %s\n", l.Name, l.Missing)
+			continue
+		}
+		fmt.Fprintf(&there, "%s %s", l.Name, l.Version)
+		if l.Contexts {
+			there.WriteString(", with contexts")
+		}
+		if len(l.Packages) > 0 {
+			names := make([]string, len(l.Packages))
+			for i, p := range l.Packages {
+				names[i] = p.Name + " " + p.Version
+			}
+			there.WriteString(": " + strings.Join(names, ", "))
+		}
+		there.WriteByte('\n')
+	}
+	text := "In " + id + ":\n" + there.String()
+	if missing.Len() > 0 {
+		text += "Not there:\n" + missing.String()
+	}
+	return strings.TrimSuffix(text, "\n")
+}
