@@ -39,7 +39,7 @@ var passes = map[int][]string{
 var (
 	requestHeaders = []string{
 		"Authorization", "Content-Type", "Content-Encoding", "Range", "If-Range", "If-Modified-Since", "If-None-Match",
-		guestapi.HeaderProtocolVersion, guestapi.HeaderTimeout, "Keepalive-Ping-Interval",
+		guestapi.HeaderProtocolVersion, guestapi.HeaderTimeout, guestapi.HeaderExtensions, "Keepalive-Ping-Interval",
 	}
 	answerHeaders = []string{"Content-Type", "Content-Length", "Content-Range", "Accept-Ranges", "Last-Modified", "Allow", "Accept-Post"}
 )

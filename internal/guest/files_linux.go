@@ -200,10 +200,10 @@ func (g *Guest) stat(r *http.Request, in *guestapi.PathRequest) (*guestapi.Entry
 	if err != nil {
 		return nil, err
 	}
-	return g.entryOf(a, name)
+	return g.entryOf(r, a, name)
 }
 
-func (g *Guest) entryOf(a *account, name string) (*guestapi.EntryResponse, error) {
+func (g *Guest) entryOf(r *http.Request, a *account, name string) (*guestapi.EntryResponse, error) {
 	var out guestapi.EntryResponse
 	err := g.as(a, func() (err error) {
 		out.Entry, err = new(owners).entry(name)
@@ -211,6 +211,9 @@ func (g *Guest) entryOf(a *account, name string) (*guestapi.EntryResponse, error
 	})
 	if err != nil {
 		return nil, err
+	}
+	if !extended(r) {
+		out.Entry.RawPath = nil
 	}
 	return &out, nil
 }
@@ -236,7 +239,7 @@ func (g *Guest) makeDir(r *http.Request, in *guestapi.PathRequest) (*guestapi.En
 	if err != nil {
 		return nil, err
 	}
-	return g.entryOf(a, name)
+	return g.entryOf(r, a, name)
 }
 
 // makeParents makes a directory and all above it, as far as they are missing.
@@ -270,7 +273,7 @@ func (g *Guest) move(r *http.Request, in *guestapi.MoveRequest) (*guestapi.Entry
 	if err != nil {
 		return nil, err
 	}
-	return g.entryOf(a, to)
+	return g.entryOf(r, a, to)
 }
 
 // moveAcross moves to another file system: a copy beside the destination takes
@@ -368,6 +371,14 @@ func (g *Guest) listDir(r *http.Request, in *guestapi.ListDirRequest) (*guestapi
 	err = g.as(a, func() error { return l.list(name, int(max(in.Depth, 1))) })
 	if err != nil {
 		return nil, err
+	}
+	if !extended(r) {
+		for i := range l.entries {
+			l.entries[i].RawPath = nil
+		}
+		if l.truncated {
+			return nil, errf(guestapi.CodeResourceExhausted, "%s: has more than can be listed at once; list a part of it", name)
+		}
 	}
 	return &guestapi.ListDirResponse{Entries: l.entries, Truncated: l.truncated}, nil
 }

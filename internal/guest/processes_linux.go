@@ -365,7 +365,11 @@ func (g *Guest) carry(r *http.Request, p *process, a *attachment, out *stream) e
 				return err
 			}
 		case c.end != nil:
-			if err := out.send(&guestapi.EventMessage{Event: guestapi.ProcessEvent{End: c.end}}); err != nil {
+			end := *c.end
+			if !extended(r) {
+				end.Detail = nil
+			}
+			if err := out.send(&guestapi.EventMessage{Event: guestapi.ProcessEvent{End: &end}}); err != nil {
 				return err
 			}
 			a.took()

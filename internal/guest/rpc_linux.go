@@ -192,6 +192,9 @@ func (s *stream) end(err error) {
 	_ = s.envelope(guestapi.FlagEndStream, &last)
 }
 
+// extended reports whether the caller takes what goes beyond E2B's protocol.
+func extended(r *http.Request) bool { return r.Header.Get(guestapi.HeaderExtensions) != "" }
+
 // keepalive returns how often a silent stream says that it lives: as often as
 // the request asks, by E2B's header in seconds, or the default.
 func keepalive(r *http.Request) time.Duration {

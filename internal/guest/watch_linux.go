@@ -292,6 +292,9 @@ func (g *Guest) watchDir(r *http.Request, in *guestapi.WatchDirRequest, out *str
 			return err
 		}
 		for i := range events {
+			if !extended(r) {
+				events[i].RawName = nil
+			}
 			if err := out.send(&guestapi.WatchMessage{Filesystem: &events[i]}); err != nil {
 				return err
 			}
@@ -388,7 +391,7 @@ func (g *Guest) createWatcher(r *http.Request, in *guestapi.WatchDirRequest) (*g
 	return &guestapi.CreateWatcherResponse{WatcherID: id}, nil
 }
 
-func (g *Guest) getWatcherEvents(_ *http.Request, in *guestapi.WatcherRequest) (*guestapi.GetWatcherEventsResponse, error) {
+func (g *Guest) getWatcherEvents(r *http.Request, in *guestapi.WatcherRequest) (*guestapi.GetWatcherEventsResponse, error) {
 	p, err := g.watches.find(in.WatcherID)
 	if err != nil {
 		return nil, err
@@ -400,6 +403,11 @@ func (g *Guest) getWatcherEvents(_ *http.Request, in *guestapi.WatcherRequest) (
 	}
 	out := &guestapi.GetWatcherEventsResponse{Events: p.events}
 	p.events = nil
+	for i := range out.Events {
+		if !extended(r) {
+			out.Events[i].RawName = nil
+		}
+	}
 	if out.Events == nil {
 		out.Events = []guestapi.FilesystemEvent{}
 	}

@@ -160,6 +160,7 @@ func newRequest(ctx context.Context, method, target string, body io.Reader, user
 		user = sandbox.User
 	}
 	req.SetBasicAuth(user, "")
+	req.Header.Set(HeaderExtensions, "1")
 	return req, nil
 }
 

@@ -18,6 +18,11 @@ const (
 	HeaderTimeout         = "Connect-Timeout-Ms"
 )
 
+// HeaderExtensions, with any value, asks for answers that go beyond E2B's
+// protocol. Without it there is nothing in an answer that E2B's does not have:
+// some of its clients refuse what they do not know.
+const HeaderExtensions = "Glovebox-Extensions"
+
 // Bounds of unary messages, in bytes of JSON.
 const (
 	MaxUnaryRequest  = 4 << 20
