@@ -99,3 +99,17 @@ func (s *System) logs(ctx context.Context, id string, follow bool, emit func(san
 	}
 	return nil
 }
+
+// Connections returns the latest recorded connections of a sandbox, whoever's it
+// is, the oldest first, at most limit. The error wraps [sandbox.NotFound] if
+// there is no such sandbox.
+func (s *System) Connections(ctx context.Context, id string, limit int) ([]sandbox.Connection, error) {
+	if !sandbox.ValidID(id) {
+		return nil, sandbox.WithHint(sandbox.Errorf(sandbox.Invalid, "%q is not the name of a sandbox", id), "glovebox ps lists them")
+	}
+	r, err := s.store.Sandbox(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	return s.Engine.Connections(ctx, r.Principal, id, limit)
+}

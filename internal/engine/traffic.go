@@ -141,9 +141,13 @@ var noNetworkEnv = map[string]string{
 }
 
 // unresolved matches what usual programs say of a host that they cannot find:
-// pip and requests, curl, git, Node.
+// requests, curl, git, cargo, apt, Go, Node, wget.
 var unresolved = regexp.MustCompile(
-	`(?:host='|Could not resolve host: |getaddrinfo (?:ENOTFOUND|EAI_AGAIN) |unable to resolve host address ['‘“])([a-z0-9][a-z0-9.-]{1,251}[a-z0-9])`)
+	`(?:host='|Could not resolve (?:host: |')|dial tcp: lookup |getaddrinfo (?:ENOTFOUND|EAI_AGAIN) |unable to resolve host address ['‘“])([a-z0-9][a-z0-9.-]{1,251}[a-z0-9])`)
+
+// pipFailed is what pip says of a package when it reached nothing, without a word
+// of what it did not reach.
+const pipFailed = "No matching distribution found for"
 
 // lookFor is how much of the end of a run's output is searched for names.
 const lookFor = 16 << 10
@@ -170,6 +174,9 @@ func advise(v *sandbox.Verdict, network sandbox.Network, used *sandbox.RunNetwor
 	if network == sandbox.NetworkNone {
 		for _, m := range unresolved.FindAllStringSubmatch(output, -1) {
 			add(m[1])
+		}
+		if strings.Contains(output, pipFailed) {
+			add("pypi.org")
 		}
 	}
 	if len(hosts) == 0 {

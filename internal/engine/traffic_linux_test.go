@@ -144,6 +144,9 @@ func TestAdvise(t *testing.T) {
 		{"none", "curl: (6) Could not resolve host: a.example", `"a.example"`},
 		{"none", "fatal: unable to access 'https://github.com/x/': Could not resolve host: github.com\n", `"github.com"`},
 		{"none", "getaddrinfo EAI_AGAIN registry.npmjs.org", `"registry.npmjs.org"`},
+		{"none", "ERROR: No matching distribution found for rich", `"pypi.org,files.pythonhosted.org"`},
+		{"none", "Err:1 http://deb.debian.org\n  Could not resolve 'deb.debian.org'", `"deb.debian.org"`},
+		{"none", "dial tcp: lookup proxy.golang.org: Temporary failure in name resolution", `"proxy.golang.org"`},
 		{"none", "Could not resolve host: localhost", ""},
 		{"none", "all is well", ""},
 		{"a.example", "Could not resolve host: b.example", ""}, // the record knows

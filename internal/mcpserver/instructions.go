@@ -2,7 +2,7 @@ package mcpserver
 
 // instructions teach a model how to use the tools. Clients put them in front
 // of every conversation, so they are short.
-const instructions = `Glovebox runs untrusted code in sealed Linux sandboxes: no network, nothing of the host inside, everything bounded.
+const instructions = `Glovebox runs untrusted code in sealed Linux sandboxes: no network by default, nothing of the host inside, everything bounded.
 
 - To run something, call run_code (code) or run_command (shell). Without sandbox_id each call gets a new sandbox; give the sandbox_id from an earlier result to keep files, variables and installed things.
 - run_code works as a notebook does: variables stay, the value of the last expression and every plot is shown. If its state was lost, the result says so.

@@ -50,6 +50,9 @@ const (
 	// timeWait is how long a connection's ports stay taken after its end. There
 	// is no network on which a segment could be late.
 	timeWait = time.Second
+	// synRetries is how often a sandbox is told that its connection is
+	// accepted: some seconds, until one that does not answer is given up.
+	synRetries = 2
 	// udpIdle is how long a UDP flow is open without a datagram.
 	udpIdle     = 60 * time.Second
 	maxDatagram = 64 << 10
@@ -111,9 +114,10 @@ func (g *Gateway) Attach(link stack.LinkEndpoint) error {
 func (g *Gateway) tune(s *stack.Stack) error {
 	buffer := min(max(allBuffers/(2*g.terms.Connections), minBuffer), maxBuffer)
 	sack, wait, reuse := tcpip.TCPSACKEnabled(true), tcpip.TCPTimeWaitTimeoutOption(timeWait), tcpip.TCPModerateReceiveBufferOption(false)
+	retries := tcpip.TCPSynRetriesOption(synRetries)
 	in := tcpip.TCPReceiveBufferSizeRangeOption{Min: minBuffer / 4, Default: buffer, Max: buffer}
 	out := tcpip.TCPSendBufferSizeRangeOption{Min: minBuffer / 4, Default: buffer, Max: buffer}
-	for _, o := range []tcpip.SettableTransportProtocolOption{&sack, &wait, &reuse, &in, &out} {
+	for _, o := range []tcpip.SettableTransportProtocolOption{&sack, &wait, &reuse, &retries, &in, &out} {
 		if err := s.SetTransportProtocolOption(tcp.ProtocolNumber, o); err != nil {
 			return fmt.Errorf("set %T: %s", o, err)
 		}

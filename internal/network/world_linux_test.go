@@ -37,6 +37,7 @@ type world struct {
 	t     testing.TB
 	g     *Gateway
 	guest *stack.Stack
+	wire  int // the guest's end of the link
 
 	mu      sync.Mutex
 	names   map[string][]netip.Addr
@@ -92,7 +93,7 @@ func newWorld(t testing.TB, n sandbox.Network, terms sandbox.NetworkTerms) *worl
 	if err := g.Attach(link); err != nil {
 		t.Fatal(err)
 	}
-	w.guest = guestStack(t, fds[1])
+	w.guest, w.wire = guestStack(t, fds[1]), fds[1]
 	t.Cleanup(func() {
 		g.Close()
 		w.guest.Close()

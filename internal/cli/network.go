@@ -1,0 +1,68 @@
+package cli
+
+import (
+	"cmp"
+	"strconv"
+
+	"github.com/spf13/cobra"
+
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
+)
+
+func (p *program) networkCommand() *cobra.Command {
+	limit := 100
+	cmd := &cobra.Command{
+		Use:   "network [flags] SANDBOX",
+		Short: "Show what a sandbox reached, and what was blocked",
+		Long: `Network lists the connections of a sandbox that have ended, and its attempts that
+were blocked, oldest first. They are recorded when a run ends and when the
+sandbox does.`,
+		Example: `  glovebox network sbx_k3v5...
+  glovebox network --json sbx_k3v5... | jq -r '.[] | select(.blocked) | .host'`,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) != 1 {
+				return sandbox.WithHint(usageError("there must be one sandbox, and here are %d", len(args)), "glovebox ps lists them")
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) (err error) {
+			sys, err := p.open(cmd.Context(), nil)
+			if err != nil {
+				return err
+			}
+			defer p.close(cmd.Context(), sys, &err)
+			list, err := sys.Connections(cmd.Context(), args[0], limit)
+			if err != nil {
+				return err
+			}
+			if p.flags.json {
+				if list == nil {
+					list = []sandbox.Connection{}
+				}
+				return p.printJSON(list)
+			}
+			if len(list) == 0 {
+				p.say("no connections")
+				return nil
+			}
+			var rows [][]string
+			for _, c := range list {
+				host, address, port := c.Host, "", ""
+				if c.Address.IsValid() {
+					address = c.Address.String()
+				}
+				if c.Port != 0 {
+					port = strconv.Itoa(int(c.Port))
+				}
+				rows = append(rows, []string{
+					c.Started.Local().Format("15:04:05"), string(c.Protocol), cmp.Or(host, "-"), cmp.Or(address, "-"), cmp.Or(port, "-"),
+					sandbox.FormatBytes(c.Sent), sandbox.FormatBytes(c.Received), cmp.Or(string(c.Blocked), "-"),
+				})
+			}
+			return p.printTable([]string{"TIME", "PROTOCOL", "HOST", "ADDRESS", "PORT", "SENT", "RECEIVED", "BLOCKED"}, rows)
+		},
+	}
+	cmd.Flags().IntVarP(&limit, "tail", "n", limit, "show the latest `number` of them")
+	p.addJSON(cmd)
+	return cmd
+}
