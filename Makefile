@@ -72,7 +72,7 @@ test-unprivileged: build ## the same as an ordinary user made for it; needs root
 	@test/unprivileged.sh
 
 .PHONY: test-docker
-test-docker: guest ## Docker Engine and Podman, started for the purpose; needs root
+test-docker: build ## Docker Engine and Podman, started for the purpose; needs root
 	@test/docker.sh test/engines.sh
 
 .PHONY: test-cross

@@ -78,10 +78,10 @@ podman_pid=$!
 docker() { command docker --host "unix://$run/docker.sock" "$@"; }
 podman() { command podman --root "$cache/podman" --runroot "$cache/podman-run" "$@"; }
 
-if [ ! -f "$cache/python.tar" ]; then
+if [ ! -f "$cache/python3.tar" ]; then
 	echo "docker: making a Debian with Python"
-	mmdebstrap --quiet --variant=minbase --include=python3-minimal,ca-certificates bookworm "$cache/new.tar"
-	mv "$cache/new.tar" "$cache/python.tar"
+	mmdebstrap --quiet --variant=minbase --include=python3,ca-certificates bookworm "$cache/new.tar"
+	mv "$cache/new.tar" "$cache/python3.tar"
 fi
 if [ ! -f "$cache/busybox.tar" ]; then
 	mkdir -p "$run/busybox/bin"
@@ -104,9 +104,14 @@ ready() { # NAME COMMAND...
 }
 ready docker docker info
 ready podman test -S "$run/podman.sock"
-for name in python busybox; do
+for name in python3 busybox; do
 	docker image inspect "$image:$name" >/dev/null 2>&1 || docker import "$cache/$name.tar" "$image:$name" >/dev/null
 	podman image exists "$image:$name" || podman import --quiet "$cache/$name.tar" "$image:$name" >/dev/null
+done
+# What a sandbox gets whose creator names no image.
+for name in python:3-slim debian:stable-slim; do
+	docker tag "$image:python3" "$name"
+	podman tag "$image:python3" "docker.io/library/$name"
 done
 
 export GLOVEBOX_TEST_DOCKER=unix://$run/docker.sock GLOVEBOX_TEST_PODMAN=unix://$run/podman.sock

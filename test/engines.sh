@@ -1,6 +1,7 @@
 #!/bin/bash
-# Runs the tests of the driver docker on both engines at once; test/docker.sh
-# starts them. On Podman what is large is smaller.
+# Runs the tests of the driver docker on both engines at once, then the scripts of
+# the command line and of MCP on each; test/docker.sh starts them. On Podman what
+# is large is smaller.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -15,4 +16,6 @@ status=0
 "$dir/docker.test" -test.timeout 10m -test.skip Podman || status=1
 wait $podman || status=1
 cat "$dir/podman.log"
+cd ../../..
+GLOVEBOX_TEST_BINARY=$PWD/bin/glovebox go test -timeout 5m -run 'TestScripts(Docker|Podman)' ./internal/cli || status=1
 exit $status

@@ -102,7 +102,8 @@ func (o Options) makeDriver(ctx context.Context, with DriverOptions) (driver.Dri
 			}
 			return nil, err
 		}
-		if len(names) == 1 {
+		// A caller that only looks should not wait for what others need.
+		if len(names) == 1 || o.Passive && slices.Contains(embedded(), name) {
 			return d, nil
 		}
 		err = d.Probe(ctx)

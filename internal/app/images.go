@@ -18,6 +18,20 @@ func (s *System) Images() (driver.ImageKeeper, error) {
 	return driver.Images(s.driver)
 }
 
+// ImageBuild is an order for an image.
+type ImageBuild = driver.ImageBuild
+
+// BuildImage builds an image of a Dockerfile, if the driver can. What the build
+// says goes to said.
+func (s *System) BuildImage(ctx context.Context, order ImageBuild, said io.Writer) (sandbox.Image, error) {
+	b, ok := s.driver.(driver.ImageBuilder)
+	if !ok {
+		return sandbox.Image{}, sandbox.WithHint(sandbox.Errorf(sandbox.Unsupported, "driver %s builds no images", s.DriverName()),
+			"build it with an engine: --driver docker; or load what another tool built: glovebox images load")
+	}
+	return b.BuildImage(ctx, order, said)
+}
+
 // LoadImages loads images from the file or directory at path or, if that is
 // empty, from r. name, if not empty, is what to call the only one.
 func (s *System) LoadImages(ctx context.Context, path string, r io.Reader, name string, progress func(sandbox.ImageProgress)) ([]sandbox.Image, error) {

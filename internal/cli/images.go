@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -20,8 +21,9 @@ func (p *program) imagesCommand() *cobra.Command {
 		Use:   "images",
 		Short: "Fetch, list and remove images",
 		Long: `Images manages the root filesystems that sandboxes can have beside host, which
-is this machine's own. No engine is needed: the embedded driver keeps them in
-the state directory. A sandbox that names an image that is not here fetches it.`,
+is this machine's own. The embedded driver needs no engine for it and keeps them
+in the state directory; of Docker and Podman it shows what they keep. A sandbox
+that names an image that is not here fetches it.`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) > 0 {
 				return sandbox.WithHint(usageError("there is no command %q", "images "+args[0]), "glovebox images --help lists the commands")
@@ -29,7 +31,7 @@ the state directory. A sandbox that names an image that is not here fetches it.`
 			return cmd.Help()
 		},
 	}
-	cmd.AddCommand(p.imagesPullCommand(), p.imagesListCommand(), p.imagesInspectCommand(), p.imagesLoadCommand(),
+	cmd.AddCommand(p.imagesPullCommand(), p.imagesListCommand(), p.imagesInspectCommand(), p.imagesLoadCommand(), p.imagesBuildCommand(),
 		p.imagesRemoveCommand(), p.imagesPruneCommand())
 	return cmd
 }
@@ -112,7 +114,11 @@ func (p *program) imagesListCommand() *cobra.Command {
 				now := time.Now()
 				var rows [][]string
 				for _, i := range list {
-					rows = append(rows, []string{i.Name, shortID(i.ID), sandbox.FormatBytes(i.SizeBytes), approximately(now.Sub(i.Used))})
+					used := "-" // engines do not keep it
+					if !i.Used.IsZero() {
+						used = approximately(now.Sub(i.Used))
+					}
+					rows = append(rows, []string{i.Name, shortID(i.ID), sandbox.FormatBytes(i.SizeBytes), used})
 				}
 				return p.printTable([]string{"IMAGE", "ID", "SIZE", "USED"}, rows)
 			})
@@ -188,6 +194,54 @@ it takes an image over from the Docker engine on this machine.`,
 	}
 	cmd.Flags().StringVar(&name, "name", "", "what to call the image, if the archive has just one")
 	cmd.Flags().BoolVar(&docker, "docker", false, "take the image of that name from Docker")
+	p.addJSON(cmd)
+	return cmd
+}
+
+func (p *program) imagesBuildCommand() *cobra.Command {
+	var name, base, network string
+	var args []string
+	cmd := &cobra.Command{
+		Use:   "build DIRECTORY",
+		Short: "Build an image of a Dockerfile, with Docker or Podman",
+		Long: `Build has the engine build the Dockerfile in a directory. The image is called
+glovebox/ and the directory's name unless --name says otherwise. --base sets the
+build argument BASE, which the Dockerfiles in images/ begin with.`,
+		Example: `  glovebox images build images/python
+  glovebox images build --base debian:bookworm-slim --network host images/go`,
+		Args: named,
+		RunE: func(cmd *cobra.Command, dirs []string) error {
+			return p.withImages(cmd, func(ctx context.Context, sys *app.System) error {
+				if name == "" {
+					abs, err := filepath.Abs(dirs[0])
+					if err != nil {
+						return err
+					}
+					name = "glovebox/" + strings.ToLower(filepath.Base(abs))
+				}
+				values := map[string]string{}
+				for _, arg := range args {
+					k, v, ok := strings.Cut(arg, "=")
+					if !ok || k == "" {
+						return sandbox.WithHint(usageError("--build-arg %q is not a name and a value", arg), "write it like PIP=numpy")
+					}
+					values[k] = v
+				}
+				if base != "" {
+					values["BASE"] = base
+				}
+				i, err := sys.BuildImage(ctx, app.ImageBuild{Dir: dirs[0], Name: name, Args: values, Network: network}, p.Err)
+				if err != nil {
+					return err
+				}
+				return p.printImages(i)
+			})
+		},
+	}
+	cmd.Flags().StringVar(&name, "name", "", "what to call the image")
+	cmd.Flags().StringVar(&base, "base", "", "the `image` to build upon")
+	cmd.Flags().StringVar(&network, "network", "", "what the build reaches, in the engine's words: host, say")
+	cmd.Flags().StringArrayVar(&args, "build-arg", nil, "another `NAME=VALUE` of the build; may be given again")
 	p.addJSON(cmd)
 	return cmd
 }

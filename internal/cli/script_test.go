@@ -56,9 +56,9 @@ func TestScripts(t *testing.T) {
 
 // runScripts runs testdata/*.txtar with the driver of that name. binary, if not
 // empty, is the program to test; else it is this test binary.
-func runScripts(t *testing.T, driverName, binary string) {
+func runScripts(t *testing.T, driverName, binary string, files ...string) {
 	archive := imageArchive(t, driverName)
-	testscript.Run(t, testscript.Params{
+	params := testscript.Params{
 		Dir:                 "testdata",
 		RequireExplicitExec: true,
 		RequireUniqueNames:  true,
@@ -85,6 +85,9 @@ func runScripts(t *testing.T, driverName, binary string) {
 				env.Setenv("PATH", env.Getenv("PATH")+string(os.PathListSeparator)+clients)
 			}
 			env.Setenv("GLOVEBOX_DRIVER", driverName)
+			if host := os.Getenv("GLOVEBOX_TEST_" + strings.ToUpper(driverName)); host != "" {
+				env.Setenv("GLOVEBOX_DOCKER_HOST", host)
+			}
 			env.Setenv("GLOVEBOX_STATE_DIR", filepath.Join(env.WorkDir, ".state"))
 			env.Setenv("HOME", env.WorkDir)
 			env.Setenv("NO_COLOR", "1")
@@ -92,7 +95,7 @@ func runScripts(t *testing.T, driverName, binary string) {
 		},
 		Condition: func(cond string) (bool, error) {
 			switch cond {
-			case "fake", "gvisor":
+			case "fake", "gvisor", "docker", "podman":
 				return cond == driverName, nil
 			case "archive":
 				return archive != "", nil
@@ -123,7 +126,14 @@ func runScripts(t *testing.T, driverName, binary string) {
 			"converse":    cmdConverse,
 			"findfirst":   cmdFindFirst,
 		},
-	})
+	}
+	if len(files) > 0 { // and not the whole directory
+		params.Dir = ""
+		for _, name := range files {
+			params.Files = append(params.Files, filepath.Join("testdata", name))
+		}
+	}
+	testscript.Run(t, params)
 }
 
 // imageArchive returns an archive of a small image, made as docker save does, or

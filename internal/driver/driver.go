@@ -287,6 +287,24 @@ type ImageKeeper interface {
 	PruneImages(ctx context.Context, unused time.Duration, all bool) (names []string, freed int64, err error)
 }
 
+// An ImageBuilder is an ImageKeeper that also builds images.
+type ImageBuilder interface {
+	// BuildImage builds an image of a Dockerfile. What the build says goes to
+	// said.
+	BuildImage(ctx context.Context, order ImageBuild, said io.Writer) (sandbox.Image, error)
+}
+
+// An ImageBuild is an order for an image.
+type ImageBuild struct {
+	// Dir is a directory with a Dockerfile and what that copies; Name is what
+	// to call the image.
+	Dir, Name string
+	// Args are the build's arguments. Network is what the build's programs
+	// reach, in the engine's words; empty is the engine's default.
+	Args    map[string]string
+	Network string
+}
+
 // An ImageArchive is where images are loaded from: what docker save made, or an
 // archive or a directory in OCI layout.
 type ImageArchive struct {

@@ -26,7 +26,7 @@ import (
 const (
 	dockerEnv = "GLOVEBOX_TEST_DOCKER"
 	podmanEnv = "GLOVEBOX_TEST_PODMAN"
-	testImage = "localhost/glovebox-test:python"
+	testImage = "localhost/glovebox-test:python3"
 	guestEnv  = "GLOVEBOX_TEST_GUEST"
 )
 

@@ -245,7 +245,7 @@ func (f *faults) images(t *testing.T) {
 	}
 	found := false
 	for _, i := range list {
-		found = found || strings.Contains(i.Name, "glovebox-test:python") && i.Local && i.SizeBytes > 1<<20
+		found = found || strings.Contains(i.Name, "glovebox-test:python3") && i.Local && i.SizeBytes > 1<<20
 	}
 	if !found {
 		t.Errorf("the test's image is not among %+v", list)

@@ -1,0 +1,104 @@
+package docker
+
+import (
+	"archive/tar"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+
+	"github.com/moby/moby/api/types/jsonstream"
+	"github.com/moby/moby/client"
+
+	"github.com/glovebox-dev/glovebox/internal/driver"
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
+)
+
+var _ driver.ImageBuilder = (*Driver)(nil)
+
+// BuildImage implements [driver.ImageBuilder].
+func (d *Driver) BuildImage(ctx context.Context, order driver.ImageBuild, said io.Writer) (sandbox.Image, error) {
+	i, err := d.build(ctx, order, said)
+	return i, sandbox.Wrap(err, "build image", order.Name)
+}
+
+func (d *Driver) build(ctx context.Context, order driver.ImageBuild, said io.Writer) (sandbox.Image, error) {
+	name, _, err := imageName(order.Name)
+	if err != nil {
+		return sandbox.Image{}, err
+	}
+	e, err := d.connect(ctx)
+	if err != nil {
+		return sandbox.Image{}, err
+	}
+	root, err := os.OpenRoot(order.Dir)
+	if err != nil {
+		return sandbox.Image{}, sandbox.WithHint(sandbox.Errorf(sandbox.NotFound, "%w", err), "name a directory with a Dockerfile")
+	}
+	defer root.Close()
+	if _, err := root.Stat("Dockerfile"); err != nil {
+		return sandbox.Image{}, sandbox.WithHint(sandbox.Errorf(sandbox.NotFound, "%s has no Dockerfile: %w", order.Dir, err), "name a directory with a Dockerfile")
+	}
+	pr, pw := io.Pipe()
+	defer pr.Close()
+	go func() { pw.CloseWithError(packDir(pw, root.FS())) }()
+	args := make(map[string]*string, len(order.Args))
+	for k, v := range order.Args {
+		args[k] = &v
+	}
+	resp, err := e.ImageBuild(ctx, pr, client.ImageBuildOptions{
+		Tags: []string{name}, Dockerfile: "Dockerfile", BuildArgs: args, NetworkMode: order.Network, Remove: true, ForceRemove: true,
+	})
+	if err != nil {
+		return sandbox.Image{}, e.explain(err)
+	}
+	defer resp.Body.Close()
+	if err := tellBuild(resp.Body, said); err != nil {
+		return sandbox.Image{}, err
+	}
+	return d.Image(ctx, name)
+}
+
+// packDir writes the archive that a build is made from.
+func packDir(to io.Writer, dir fs.FS) error {
+	w := tar.NewWriter(to)
+	if err := w.AddFS(dir); err != nil {
+		return err
+	}
+	return w.Close()
+}
+
+// tellBuild passes on what a build says, and returns the error that it ends
+// with.
+func tellBuild(r io.Reader, said io.Writer) error {
+	var last bytes.Buffer // what it said before it failed
+	dec := json.NewDecoder(r)
+	for {
+		var m jsonstream.Message
+		err := dec.Decode(&m)
+		if errors.Is(err, io.EOF) {
+			return nil
+		}
+		if err != nil {
+			return sandbox.Errorf(sandbox.Unavailable, "read what the build says: %w", err)
+		}
+		if m.Error != nil {
+			return sandbox.WithHint(sandbox.Errorf(sandbox.Unavailable, "%w: %s", m.Error, last.String()),
+				"read what the build said; if a base image cannot be pulled, name one that is here: --base IMAGE")
+		}
+		if m.Stream == "" {
+			continue
+		}
+		if last.Len() > 4<<10 {
+			last.Reset()
+		}
+		last.WriteString(m.Stream)
+		if _, err := fmt.Fprint(said, m.Stream); err != nil {
+			return err
+		}
+	}
+}
