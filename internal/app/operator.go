@@ -113,3 +113,23 @@ func (s *System) Connections(ctx context.Context, id string, limit int) ([]sandb
 	}
 	return s.Engine.Connections(ctx, r.Principal, id, limit)
 }
+
+// A Workspace is a workspace and whose it is.
+type Workspace struct {
+	sandbox.Workspace
+	Principal sandbox.Principal `json:"principal"`
+}
+
+// Workspaces returns every workspace of the state directory.
+func (s *System) Workspaces(ctx context.Context) ([]Workspace, error) {
+	records, err := s.store.Workspaces(ctx, "")
+	if err != nil {
+		return nil, err
+	}
+	list := []Workspace{}
+	for _, r := range records {
+		r.Quota = s.opts.Config.Workspace.Quota()
+		list = append(list, Workspace{r.Workspace, r.Principal})
+	}
+	return list, nil
+}

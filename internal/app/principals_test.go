@@ -162,6 +162,7 @@ func TestOthersDoNotExist(t *testing.T) {
 			"write_file":       {"sandbox_id": box, "path": path, "content": "x"},
 			"read_file":        {"sandbox_id": box, "path": path},
 			"list_files":       {"sandbox_id": box, "path": t.TempDir()},
+			"file_url":         {"sandbox_id": box, "path": "f"},
 			"create_sandbox":   {},
 			"list_sandboxes":   {},
 		}

@@ -90,7 +90,7 @@ func (s *System) profileOptions() profile.Options {
 // mcpGroup returns servers of all profiles, the configured one first. Where the
 // operator named the only tools there are to be, they are all there is.
 func (s *System) mcpGroup() (*mcpserver.Group, error) {
-	first, err := s.mcp(s.opts.Config.MCP.Profile)
+	first, err := s.mcp(s.opts.Config.MCP.Profile, nil)
 	if err != nil {
 		return nil, err
 	}
@@ -99,7 +99,7 @@ func (s *System) mcpGroup() (*mcpserver.Group, error) {
 		if name == s.opts.Config.MCP.Profile || len(s.opts.Config.MCP.Tools) > 0 {
 			continue
 		}
-		server, err := s.mcp(name)
+		server, err := s.mcp(name, nil)
 		if err != nil {
 			return nil, err
 		}

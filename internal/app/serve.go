@@ -19,14 +19,15 @@ import (
 
 // mcp returns a server of the engine for MCP clients, with the tools of a
 // profile.
-func (s *System) mcp(profile string) (*mcpserver.Server, error) {
+func (s *System) mcp(profile string, host mcpserver.HostFiles) (*mcpserver.Server, error) {
 	c := s.opts.Config
 	p, err := s.profile(profile)
 	if err != nil {
 		return nil, err
 	}
-	return mcpserver.New(mcpserver.Options{
+	opts := mcpserver.Options{
 		Engine:          s.Engine,
+		HostFiles:       host,
 		Profile:         p,
 		Log:             s.log,
 		Version:         s.opts.Version,
@@ -35,13 +36,17 @@ func (s *System) mcp(profile string) (*mcpserver.Server, error) {
 		MaxMessageBytes: int64(c.Server.BodyLimit),
 		MaxSessions:     c.Server.Sessions,
 		Conformance:     s.opts.Conformance,
-	})
+	}
+	if s.served != nil {
+		opts.Files = s.served
+	}
+	return mcpserver.New(opts)
 }
 
 // ServeStdio serves one MCP client on in and out, as the local user, until in
 // ends or ctx does.
 func (s *System) ServeStdio(ctx context.Context, in io.Reader, out io.Writer) error {
-	server, err := s.mcp(s.opts.Config.MCP.Profile)
+	server, err := s.mcp(s.opts.Config.MCP.Profile, &hostFiles{sys: s, set: s.host})
 	if err != nil {
 		return err
 	}

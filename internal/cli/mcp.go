@@ -50,6 +50,6 @@ Put this into the client's configuration:
 		},
 	}
 	toolFlags(cmd, &tools)
-	cmd.Flags().StringArrayVar(&tools.AllowDirs, "allow-dir", nil, "let tools copy from and to this `directory` of this machine (profile automata)")
+	cmd.Flags().StringArrayVar(&tools.AllowDirs, "allow-dir", nil, "let tools copy from and to this `directory` of this machine")
 	return cmd
 }

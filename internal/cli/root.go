@@ -54,7 +54,7 @@ and leaves nothing behind.`,
 
 	root.AddCommand(
 		p.runCommand(), p.shellCommand(), p.languagesCommand(),
-		p.psCommand(), p.logsCommand(), p.networkCommand(), p.stopCommand(), p.imagesCommand(),
+		p.psCommand(), p.logsCommand(), p.networkCommand(), p.stopCommand(), p.imagesCommand(), p.workspaceCommand(), p.cpCommand(),
 		p.mcpCommand(), p.serveCommand(), p.tokenCommand(),
 		p.doctorCommand(), p.installCommand(), p.uninstallCommand(), p.updateCommand(), p.versionCommand(),
 		configTopic(),

@@ -27,6 +27,7 @@ type newFlags struct {
 	processes int
 	env       []string
 	network   []string
+	workspace string
 }
 
 func (f *newFlags) add(cmd *cobra.Command) {
@@ -36,6 +37,7 @@ func (f *newFlags) add(cmd *cobra.Command) {
 	fs.Var(&f.disk, "disk", "most disk space, like 1GiB")
 	fs.Float64Var(&f.cpus, "cpus", 0, "most processor time, in CPUs, like 0.5")
 	fs.IntVar(&f.processes, "processes", 0, "most processes and threads at one time")
+	fs.StringVar(&f.workspace, "workspace", "", "keep what is at /data in the workspace of this `name`, and have it there again next time")
 	fs.StringSliceVar(&f.network, "network", nil, "what it may reach, by `rules` like none, internet, pypi.org, *.example.com:443, 10.1.0.0/16; default none")
 	fs.StringArrayVarP(&f.env, "env", "e", nil, "set `NAME=VALUE` inside; with NAME alone, to the value it has here")
 }
@@ -71,6 +73,9 @@ func (f *newFlags) request(getenv func(string) string) (sandbox.CreateRequest, e
 		Image:   f.image,
 		Env:     env,
 		Network: network,
+
+		Workspace: f.workspace,
+
 		Limits: sandbox.Limits{
 			CPUs: f.cpus, MemoryBytes: int64(f.memory), DiskBytes: int64(f.disk), Processes: f.processes,
 		},

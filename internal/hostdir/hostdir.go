@@ -78,9 +78,10 @@ func (s *Set) Paths() []string {
 	return paths
 }
 
-// find returns the directory that a path is below, and the rest of the path.
-// The directory may be called by a name that has links in it.
-func (s *Set) find(name string) (*safepath.Dir, string, error) {
+// Find returns the directory that a path is below, which stays the Set's, and
+// the rest of the path. The directory may be called by a name that has links in
+// it.
+func (s *Set) Find(name string) (*safepath.Dir, string, error) {
 	if !filepath.IsAbs(name) {
 		return nil, "", sandbox.Errorf(sandbox.Invalid, "%s: not an absolute path", safepath.Show(name))
 	}
@@ -118,7 +119,7 @@ type File struct {
 // below the allowed directory counts as that file. It returns how many other
 // links and special files it left out.
 func (s *Set) Walk(ctx context.Context, name string, visit func(File) error) (skipped int, err error) {
-	dir, rest, err := s.find(name)
+	dir, rest, err := s.Find(name)
 	if err != nil {
 		return 0, err
 	}
@@ -172,7 +173,7 @@ func read(dir *safepath.Dir, at, name string, left *int64, visit func(File) erro
 // directories above it. A file that is there is replaced, and so is a link,
 // not what it leads to.
 func (s *Set) Write(name string, r io.Reader) error {
-	dir, rest, err := s.find(name)
+	dir, rest, err := s.Find(name)
 	if err != nil {
 		return err
 	}

@@ -16,7 +16,7 @@ const createSandboxInput = `{"type":"object","properties":{` +
 	`"cpus":{"type":"number","minimum":0.05,"description":"default 1"},` +
 	`"memory_mb":{"type":"integer","minimum":1,"description":"default 512"},` +
 	`"disk_mb":{"type":"integer","minimum":1,"description":"default 1024"},` +
-	envProperty + `,` + networkProperty + `,` +
+	envProperty + `,` + workspaceProperty + `,` + networkProperty + `,` +
 	`"idle_seconds":{"type":"integer","minimum":1,"description":"stop after this long without a run; default 600"},` +
 	`"lifetime_seconds":{"type":"integer","minimum":1,"description":"default 86400"}` +
 	`}}`
@@ -30,8 +30,11 @@ func (s *Server) createSandbox() tool {
 		DiskMB   int64             `json:"disk_mb"`
 		Env      map[string]string `json:"env"`
 		Network  sandbox.Network   `json:"network"`
-		Idle     int64             `json:"idle_seconds"`
-		Lifetime int64             `json:"lifetime_seconds"`
+
+		Workspace string `json:"workspace"`
+
+		Idle     int64 `json:"idle_seconds"`
+		Lifetime int64 `json:"lifetime_seconds"`
 	}
 	return tool{
 		name:  "create_sandbox",
@@ -63,6 +66,9 @@ func (s *Server) createSandbox() tool {
 				Image:   in.Image,
 				Env:     in.Env,
 				Network: in.Network,
+
+				Workspace: in.Workspace,
+
 				Limits: sandbox.Limits{
 					CPUs:        in.CPUs,
 					MemoryBytes: memory,

@@ -18,7 +18,7 @@ import (
 // TestReference keeps docs/reference/tools.md in step with what clients get.
 // What is not in a schema is in testdata/reference.md.
 func TestReference(t *testing.T) {
-	s, _ := newTestServer(t, nil)
+	s, _ := newTestServer(t, withFiles)
 	words, err := os.ReadFile(filepath.Join("testdata", "reference.md"))
 	if err != nil {
 		t.Fatal(err)

@@ -35,6 +35,7 @@ type runResult struct {
 	Page      *page               `json:"page,omitempty"`
 	Results   []form              `json:"results,omitempty"`
 	Error     *sandbox.RunError   `json:"error,omitempty"`
+	Files     []changedFile       `json:"files,omitempty"`
 	Duration  int64               `json:"duration_ms"`
 	Usage     sandbox.Usage       `json:"usage"`
 	Network   *sandbox.RunNetwork `json:"network,omitempty"`
@@ -45,6 +46,9 @@ type runResult struct {
 	output sandbox.Output // with its lengths
 	parts  []part         // of results
 	left   int            // results that were not kept
+
+	changes *sandbox.Changes // in the workspace
+	shown   []mcp.Content    // pictures and links of files
 }
 
 // newRunResult joins a run and what is shown of its output.
@@ -92,6 +96,7 @@ func (r runResult) render() (*mcp.CallToolResult, error) {
 	facts := r.facts(len(contents) > 0)
 	w := weaver{contents: contents}
 	w.text(facts)
+	w.add(r.shown...)
 	res, err := result(r, "")
 	if err != nil {
 		return nil, err
@@ -140,6 +145,7 @@ func (r runResult) facts(shown bool) string {
 	if r.Network != nil {
 		b.WriteString(networkText(*r.Network))
 	}
+	b.WriteString(changesText(r.changes))
 	if r.Input != nil {
 		fmt.Fprintf(&b, "It waits for a line of input (%q): answer with send_input.\n", r.Input.Prompt)
 	}
@@ -165,18 +171,20 @@ type runArgs struct {
 	Wait      *int              `json:"wait_seconds"`
 	Budget    int               `json:"output_bytes"`
 	Image     string            `json:"image"`
+	Workspace string            `json:"workspace"`
 	Network   sandbox.Network   `json:"network"`
 }
 
 // The properties that go with runArgs.
 const (
-	timeoutProperty = `"timeout_seconds":{"type":"integer","minimum":1,"description":"default 30"}`
-	waitProperty    = `"wait_seconds":{"type":"integer","minimum":0,"maximum":600,"description":"return after this long with what there is; the run goes on and takes send_input"}`
-	budgetProperty  = `"output_bytes":{"type":"integer","minimum":256,"maximum":1048576,"description":"most output to return; default 65536"}`
-	envProperty     = `"env":{"type":"object","additionalProperties":{"type":"string"}}`
-	imageProperty   = `"image":{"type":"string","description":"only without sandbox_id"}`
-	networkProperty = `"network":{"type":"string","description":"none, internet, or hosts like pypi.org:443,*.example.com"}`
-	sandboxProperty = `"sandbox_id":{"type":"string","description":"default: a new one, kept while in use"}`
+	timeoutProperty   = `"timeout_seconds":{"type":"integer","minimum":1,"description":"default 30"}`
+	waitProperty      = `"wait_seconds":{"type":"integer","minimum":0,"maximum":600,"description":"return after this long with what there is; the run goes on and takes send_input"}`
+	budgetProperty    = `"output_bytes":{"type":"integer","minimum":256,"maximum":1048576,"description":"most output to return; default 65536"}`
+	envProperty       = `"env":{"type":"object","additionalProperties":{"type":"string"}}`
+	imageProperty     = `"image":{"type":"string","description":"only without sandbox_id"}`
+	networkProperty   = `"network":{"type":"string","description":"none, internet, or hosts like pypi.org:443,*.example.com"}`
+	workspaceProperty = `"workspace":{"type":"string","description":"name of the files to keep at /data"}`
+	sandboxProperty   = `"sandbox_id":{"type":"string","description":"default: a new one, kept while in use"}`
 )
 
 // start begins a run and waits for it: for as long as the caller said, or for
@@ -185,8 +193,12 @@ func (s *Server) start(ctx context.Context, c call, r sandbox.RunRequest, a runA
 	if err := onlyNew(a.SandboxID, a.Image, a.Network); err != nil {
 		return nil, err
 	}
+	if a.SandboxID != "" && a.Workspace != "" {
+		return nil, sandbox.WithHint(sandbox.Errorf(sandbox.Invalid, "workspace: %q is for a new sandbox, but sandbox_id names one that exists", a.Workspace),
+			"leave out one of the two")
+	}
 	r.SandboxID = a.SandboxID
-	r.New.Image, r.New.Network = a.Image, a.Network
+	r.New.Image, r.New.Network, r.New.Workspace = a.Image, a.Network, a.Workspace
 	r.Env = a.Env
 	timeout, err := seconds("timeout_seconds", a.Timeout)
 	if err != nil {
@@ -300,5 +312,6 @@ func (s *Server) show(ctx context.Context, c call, run sandbox.Run, budget int) 
 		}
 		res.addResults(run, results, budget)
 	}
+	s.addChanges(ctx, c, run, &res)
 	return res.render()
 }

@@ -15,7 +15,7 @@ const runCodeInput = `{"type":"object","properties":{` +
 	`"context":{"type":"string","description":"the interpreter to run in, which keeps variables; default \"default\""},` +
 	`"stateless":{"type":"boolean","description":"run as a program of its own"},` +
 	`"restart":{"type":"boolean","description":"start the context fresh"},` +
-	sandboxProperty + `,` + timeoutProperty + `,` + waitProperty + `,` + envProperty + `,` + budgetProperty + `,` + imageProperty + `,"network":{"type":"string"}` +
+	sandboxProperty + `,` + timeoutProperty + `,` + waitProperty + `,` + envProperty + `,` + budgetProperty + `,` + imageProperty + `,"workspace":{"type":"string"},"network":{"type":"string"}` +
 	`},"required":["code"]}`
 
 func (s *Server) runCode() tool {

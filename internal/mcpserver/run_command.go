@@ -16,7 +16,7 @@ const runCommandInput = `{"type":"object","properties":{` +
 	`"cwd":{"type":"string","description":"default /data"},` +
 	`"stdin":{"type":"string"},` +
 	`"root":{"type":"boolean","description":"run as root of the sandbox"},` +
-	timeoutProperty + `,` + waitProperty + `,` + envProperty + `,` + budgetProperty + `,` + imageProperty + `,"network":{"type":"string"}` +
+	timeoutProperty + `,` + waitProperty + `,` + envProperty + `,` + budgetProperty + `,` + imageProperty + `,"workspace":{"type":"string"},"network":{"type":"string"}` +
 	`},"required":["command"]}`
 
 // commands is one shell command or several.

@@ -21,6 +21,7 @@ type sandboxResult struct {
 	Driver    string          `json:"driver"`
 	Image     string          `json:"image"`
 	Network   sandbox.Network `json:"network"`
+	Workspace string          `json:"workspace,omitempty"`
 	CPUs      float64         `json:"cpus"`
 	MemoryMB  int64           `json:"memory_mb"`
 	DiskMB    int64           `json:"disk_mb"`
@@ -43,6 +44,7 @@ func newSandboxResult(sb sandbox.Sandbox) sandboxResult {
 		Driver:    sb.Driver,
 		Image:     sb.Image,
 		Network:   sb.Network,
+		Workspace: sb.Workspace,
 		CPUs:      sb.Limits.CPUs,
 		MemoryMB:  sb.Limits.MemoryBytes >> 20,
 		DiskMB:    sb.Limits.DiskBytes >> 20,
@@ -79,6 +81,9 @@ func (r sandboxResult) text() string {
 	var b strings.Builder
 	b.WriteString(r.line())
 	fmt.Fprintf(&b, "\n%g CPUs, %d MB memory, %d MB disk, %d processes, network %s", r.CPUs, r.MemoryMB, r.DiskMB, r.Processes, r.Network)
+	if r.Workspace != "" {
+		fmt.Fprintf(&b, ", workspace %q", r.Workspace)
+	}
 	for _, c := range r.Receipt {
 		if c.Enforced {
 			fmt.Fprintf(&b, "\n%s: %s, by %s", c.Name, c.Value, c.Mechanism)

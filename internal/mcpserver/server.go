@@ -25,6 +25,11 @@ type Options struct {
 	// resources.
 	Profile *profile.Profile
 
+	// Files gives files URLs, and HostFiles copies files of this machine; both
+	// may be nil. The second is for a server on stdio only.
+	Files     Files
+	HostFiles HostFiles
+
 	// Tools, if not empty, names the only tools to offer. ReadOnly offers
 	// only those that change nothing.
 	Tools    []string
@@ -166,12 +171,19 @@ func (s *Server) tools() []tool {
 	if s.opts.Profile != nil {
 		return s.profileTools(s.opts.Profile)
 	}
-	return []tool{
+	all := []tool{
 		s.runCode(), s.runCommand(), s.getRun(), s.stopRun(), s.sendInput(),
 		s.createSandbox(), s.getSandbox(), s.listSandboxes(), s.stopSandbox(),
 		s.writeFile(), s.readFile(), s.listFiles(),
 		s.installPackages(), s.listLanguages(),
 	}
+	if s.opts.Files != nil {
+		all = append(all, s.fileURL())
+	}
+	if s.opts.HostFiles != nil {
+		all = append(all, s.copyIn(), s.copyOut())
+	}
+	return all
 }
 
 // filterTools leaves out of tools/list what the caller's scopes do not allow.

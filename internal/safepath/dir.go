@@ -1,6 +1,7 @@
 package safepath
 
 import (
+	"context"
 	"crypto/rand"
 	"errors"
 	"fmt"
@@ -285,4 +286,60 @@ type Entry struct {
 	// at another time. Both are zero where the system has no such thing.
 	Changed time.Time
 	File    uint64
+}
+
+// Readlink returns where a link leads, without following it.
+func (d *Dir) Readlink(name string) (string, error) {
+	name, err := Clean(name)
+	if err != nil {
+		return "", err
+	}
+	return d.root.Readlink(name)
+}
+
+// Symlink makes a link that leads to target, in place of a file or link of that
+// name. The caller has made sure that it may lead there.
+func (d *Dir) Symlink(target, name string) error {
+	name, err := Clean(name)
+	if err != nil {
+		return err
+	}
+	if err := d.MkdirAll(path.Dir(name)); err != nil {
+		return err
+	}
+	if fi, err := d.root.Lstat(name); err == nil && fi.IsDir() {
+		return fmt.Errorf("%w: %s is a directory", ErrType, Show(name))
+	}
+	if err := d.root.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	if err := d.root.Symlink(target, name); err != nil {
+		return err
+	}
+	return d.own(name)
+}
+
+// Staging makes a directory in d for [Dir.Create], which only this process's
+// user can enter. remove removes it, with what is left in it.
+func (d *Dir) Staging() (staging *Dir, remove func(), err error) {
+	name := ".glovebox-" + rand.Text()
+	if err := d.root.Mkdir(name, 0o700); err != nil {
+		return nil, nil, err
+	}
+	staging, err = d.Sub(name)
+	if err != nil {
+		return nil, nil, errors.Join(err, d.root.Remove(name))
+	}
+	return staging, func() {
+		staging.Close()
+		_ = d.RemoveAll(name) // nothing is left in it that anybody needs
+	}, nil
+}
+
+// CopySparse writes all of r to the file, with holes where there are only
+// zeros, and returns how much it was.
+func (p *Pending) CopySparse(ctx context.Context, r io.Reader) (int64, error) {
+	in := &countingReader{r: r}
+	err := copySparse(ctx, p.File, in)
+	return in.n, err
 }

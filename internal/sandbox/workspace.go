@@ -55,3 +55,14 @@ type Changes struct {
 	Modified int `json:"modified,omitempty"`
 	Removed  int `json:"removed,omitempty"`
 }
+
+// Copied is what was copied.
+type Copied struct {
+	Files       int   `json:"files"`
+	Directories int   `json:"directories"`
+	Links       int   `json:"links"`
+	Bytes       int64 `json:"bytes"`
+	// Skipped are things that are none of these, and links that lead out of
+	// what was copied.
+	Skipped int `json:"skipped,omitempty"`
+}

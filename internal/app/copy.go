@@ -1,0 +1,346 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/url"
+	"path"
+	"path/filepath"
+	"strings"
+
+	"github.com/glovebox-dev/glovebox/internal/hostdir"
+	"github.com/glovebox-dev/glovebox/internal/mcpserver"
+	"github.com/glovebox-dev/glovebox/internal/safepath"
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
+)
+
+// hostFiles copies between sandboxes and directories of this machine.
+type hostFiles struct {
+	sys *System
+	set *hostdir.Set // the directories that are allowed
+	// anywhere allows every path: for the command line, whose user may read
+	// and write what they can anyway.
+	anywhere bool
+}
+
+var _ mcpserver.HostFiles = (*hostFiles)(nil)
+
+// Bounds of one copy.
+const (
+	maxCopyFiles = 200_000
+	maxCopyDepth = 64
+)
+
+// place opens the allowed directory that a path of this machine is in, and
+// returns what is left of the path. The caller calls done.
+func (h *hostFiles) place(p string) (d *safepath.Dir, rest string, done func(), err error) {
+	if p, err = hostPath(p); err != nil {
+		return nil, "", nil, err
+	}
+	if h.anywhere {
+		d, err := safepath.OpenDir(filepath.Dir(p))
+		if err != nil {
+			return nil, "", nil, hostError(err)
+		}
+		return d, filepath.Base(p), func() { d.Close() }, nil
+	}
+	d, rest, err = h.set.Find(p)
+	if err != nil {
+		return nil, "", nil, sandbox.Wrap(err, "host_path", "")
+	}
+	return d, rest, func() {}, nil
+}
+
+// hostPath reads a path of this machine as people and programs write it: an
+// absolute path, or a file URL.
+func hostPath(p string) (string, error) {
+	if u, err := url.Parse(p); err == nil && u.Scheme == "file" {
+		p = u.Path
+		if len(p) > 2 && p[0] == '/' && p[2] == ':' { // file:///C:/dir
+			p = p[1:]
+		}
+	}
+	p = filepath.FromSlash(p)
+	if strings.ContainsRune(p, 0) || len(p) > safepath.MaxName {
+		return "", sandbox.Errorf(sandbox.Invalid, "host_path: %s is not a path", safepath.Show(p))
+	}
+	if !filepath.IsAbs(p) {
+		return "", sandbox.WithHint(sandbox.Errorf(sandbox.Invalid, "host_path: %s is not absolute", safepath.Show(p)), "write the whole path")
+	}
+	return filepath.Clean(p), nil
+}
+
+// hostError gives an error about this machine's files its kind.
+func hostError(err error) error {
+	switch {
+	case err == nil:
+		return nil
+	case errors.Is(err, fs.ErrNotExist):
+		return sandbox.Errorf(sandbox.NotFound, "host_path: there is no such file")
+	case errors.Is(err, fs.ErrPermission):
+		return sandbox.Errorf(sandbox.Invalid, "host_path: %w", err)
+	case errors.Is(err, safepath.ErrName), errors.Is(err, safepath.ErrType), errors.Is(err, fs.ErrExist):
+		return sandbox.Errorf(sandbox.Invalid, "host_path: %w", err)
+	case errors.Is(err, safepath.ErrLimit):
+		return sandbox.Errorf(sandbox.Exhausted, "host_path: %w", err)
+	case strings.Contains(err.Error(), "escapes from parent"):
+		return sandbox.Errorf(sandbox.Invalid, "host_path: a link leads out of the directory that was allowed")
+	}
+	return err
+}
+
+// CopyIn copies a file or directory of this machine to a path in a sandbox: the
+// directory's content goes into a directory of that name. Links are kept as
+// links if they lead to something in the directory.
+func (h *hostFiles) CopyIn(ctx context.Context, p sandbox.Principal, from, sandboxID, to string, ignore bool, progress func(sandbox.Copied)) (n sandbox.Copied, err error) {
+	dir, name, done, err := h.place(from)
+	if err != nil {
+		return n, err
+	}
+	defer done()
+	e := h.sys.Engine
+	fi, err := dir.Lstat(name)
+	if err != nil {
+		return n, hostError(err)
+	}
+	if !fi.IsDir() {
+		f, fi, err := dir.Open(name)
+		if err != nil {
+			return n, hostError(err)
+		}
+		defer f.Close()
+		if strings.HasSuffix(to, "/") {
+			to += path.Base(filepath.ToSlash(from))
+		}
+		if err := e.WriteFile(ctx, p, sandboxID, to, f, false); err != nil {
+			return n, err
+		}
+		return sandbox.Copied{Files: 1, Bytes: fi.Size()}, nil
+	}
+	tree, err := dir.Sub(name)
+	if err != nil {
+		return n, hostError(err)
+	}
+	defer tree.Close()
+	if err := makeDir(ctx, h, p, sandboxID, to); err != nil {
+		return n, err
+	}
+	rules := &ignoring{}
+	if ignore {
+		rules.read(tree, ".")
+	}
+	var links []string // where, and where to
+	err = tree.Walk(ctx, maxCopyFiles, func(f *safepath.Entry) error {
+		if _, err := safepath.Clean(f.Path); err != nil || rules.ignores(f.Path, f.Mode.IsDir()) {
+			if err != nil {
+				n.Skipped++
+			}
+			return nil
+		}
+		defer progress(n)
+		target := path.Join(to, f.Path)
+		switch {
+		case f.Mode.IsDir():
+			n.Directories++
+			if ignore {
+				rules.read(tree, f.Path)
+			}
+			return makeDir(ctx, h, p, sandboxID, target)
+		case f.Mode.Type() == fs.ModeSymlink:
+			to, err := tree.Readlink(f.Path)
+			if err != nil || !stays(f.Path, to) {
+				n.Skipped++
+				return nil
+			}
+			n.Links++
+			links = append(links, to, target)
+			return nil
+		case !f.Mode.IsRegular():
+			n.Skipped++
+			return nil
+		}
+		r, fi, err := tree.Open(f.Path)
+		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, safepath.ErrType) {
+			return nil // it went meanwhile
+		}
+		if err != nil {
+			return hostError(err)
+		}
+		defer r.Close()
+		n.Files++
+		n.Bytes += fi.Size()
+		return e.WriteFile(ctx, p, sandboxID, target, r, false)
+	})
+	if err == nil {
+		err = h.link(ctx, p, sandboxID, links)
+	}
+	return n, hostError(err)
+}
+
+// stays reports whether a link at name leads to something in the same tree.
+func stays(name, target string) bool {
+	return !path.IsAbs(target) && !strings.ContainsRune(target, 0) && filepath.IsLocal(path.Join(path.Dir(name), target))
+}
+
+func makeDir(ctx context.Context, h *hostFiles, p sandbox.Principal, sandboxID, dir string) error {
+	err := h.sys.Engine.MakeDir(ctx, p, sandboxID, dir)
+	if errors.Is(err, sandbox.Conflict) {
+		return nil
+	}
+	return err
+}
+
+// linkPairs is how many links one program makes.
+const linkPairs = 500
+
+// link makes links in a sandbox, with its own program for that.
+func (h *hostFiles) link(ctx context.Context, p sandbox.Principal, sandboxID string, pairs []string) error {
+	const script = `while [ $# -gt 1 ]; do ln -sfn -- "$1" "$2" || exit 1; shift 2; done`
+	for len(pairs) > 0 {
+		some := pairs[:min(len(pairs), 2*linkPairs)]
+		pairs = pairs[len(some):]
+		for i := 1; i < len(some); i += 2 {
+			if !path.IsAbs(some[i]) {
+				some[i] = path.Join(sandbox.WorkDir, some[i])
+			}
+		}
+		run, err := h.sys.Engine.Start(ctx, p, sandbox.RunRequest{
+			SandboxID: sandboxID, Argv: append([]string{"/bin/sh", "-c", script, "sh"}, some...),
+		})
+		if err != nil {
+			return err
+		}
+		if run, err = h.sys.Engine.Wait(ctx, p, run.ID); err != nil {
+			return err
+		}
+		if run.Verdict.Code != sandbox.OK {
+			return sandbox.Errorf(sandbox.Invalid, "path: links could not be made: %s", run.Verdict.Cause)
+		}
+	}
+	return nil
+}
+
+// CopyOut copies a file or directory of a sandbox to a path of this machine. A
+// file that is there is replaced, in one step. Links that lead out of what is
+// copied are left out: somebody here might follow them.
+func (h *hostFiles) CopyOut(ctx context.Context, p sandbox.Principal, sandboxID, from, to string, progress func(sandbox.Copied)) (n sandbox.Copied, err error) {
+	dir, name, done, err := h.place(to)
+	if err != nil {
+		return n, err
+	}
+	defer done()
+	e := h.sys.Engine
+	if from != "/" {
+		from = strings.TrimSuffix(from, "/")
+	}
+	fi, err := e.StatFile(ctx, p, sandboxID, from)
+	if err != nil {
+		return n, err
+	}
+	staging, remove, err := dir.Staging()
+	if err != nil {
+		return n, hostError(err)
+	}
+	defer remove()
+	if fi.Type != sandbox.TypeDirectory {
+		if here, err := dir.Lstat(name); err == nil && here.IsDir() {
+			name = path.Join(name, path.Base(from))
+		}
+		n.Bytes, err = h.fetch(ctx, p, sandboxID, from, dir, name, staging)
+		n.Files = 1
+		return n, err
+	}
+	list, more, err := e.ListFiles(ctx, p, sandboxID, from, maxCopyDepth)
+	if err != nil {
+		return n, err
+	}
+	if more {
+		return n, sandbox.WithHint(sandbox.Errorf(sandbox.Exhausted, "path: there are more files than can be listed"),
+			"copy parts of it, or make an archive in the sandbox and copy that")
+	}
+	if err := dir.MkdirAll(name); err != nil {
+		return n, hostError(err)
+	}
+	base := fi.Path
+	for _, f := range list {
+		rel, ok := strings.CutPrefix(f.Path, strings.TrimSuffix(base, "/")+"/")
+		clean, cerr := safepath.Clean(rel)
+		if !ok || cerr != nil || strings.ContainsRune(rel, '\uFFFD') {
+			n.Skipped++
+			continue
+		}
+		target := path.Join(name, clean)
+		switch f.Type {
+		case sandbox.TypeDirectory:
+			n.Directories++
+			err = hostError(dir.MkdirAll(target))
+		case sandbox.TypeSymlink:
+			if !stays(clean, f.Target) {
+				n.Skipped++
+				continue
+			}
+			n.Links++
+			err = hostError(dir.Symlink(f.Target, target))
+		case sandbox.TypeFile:
+			var size int64
+			size, err = h.fetch(ctx, p, sandboxID, f.Path, dir, target, staging)
+			n.Files++
+			n.Bytes += size
+		default:
+			n.Skipped++
+		}
+		if err != nil {
+			return n, err
+		}
+		progress(n)
+	}
+	return n, nil
+}
+
+// fetch copies one file out of a sandbox.
+func (h *hostFiles) fetch(ctx context.Context, p sandbox.Principal, sandboxID, from string, dir *safepath.Dir, name string, staging *safepath.Dir) (int64, error) {
+	r, _, err := h.sys.Engine.ReadFile(ctx, p, sandboxID, from, 0, -1)
+	if err != nil {
+		return 0, err
+	}
+	defer r.Close()
+	f, err := dir.Create(name, staging)
+	if err != nil {
+		return 0, hostError(err)
+	}
+	n, err := f.CopySparse(ctx, r)
+	if err != nil {
+		return 0, errors.Join(fmt.Errorf("copy %s: %w", safepath.Show(from), err), f.Discard())
+	}
+	return n, hostError(f.Commit())
+}
+
+// CopyIn copies a file or directory of this machine into a sandbox, whoever's
+// it is.
+func (s *System) CopyIn(ctx context.Context, from, sandboxID, to string, ignore bool) (sandbox.Copied, error) {
+	h, p, from, err := s.copier(ctx, sandboxID, from)
+	if err != nil {
+		return sandbox.Copied{}, err
+	}
+	return h.CopyIn(ctx, p, from, sandboxID, to, ignore, func(sandbox.Copied) {})
+}
+
+// CopyOut copies a file or directory of a sandbox to this machine.
+func (s *System) CopyOut(ctx context.Context, sandboxID, from, to string) (sandbox.Copied, error) {
+	h, p, to, err := s.copier(ctx, sandboxID, to)
+	if err != nil {
+		return sandbox.Copied{}, err
+	}
+	return h.CopyOut(ctx, p, sandboxID, from, to, func(sandbox.Copied) {})
+}
+
+func (s *System) copier(ctx context.Context, sandboxID, host string) (*hostFiles, sandbox.Principal, string, error) {
+	rec, err := s.store.Sandbox(ctx, sandboxID)
+	if err != nil {
+		return nil, "", "", err
+	}
+	host, err = filepath.Abs(host)
+	return &hostFiles{sys: s, anywhere: true}, rec.Principal, host, err
+}

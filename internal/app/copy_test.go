@@ -1,0 +1,135 @@
+package app
+
+import (
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/glovebox-dev/glovebox/internal/hostdir"
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
+)
+
+// lay makes files by their names; what begins with -> is a link.
+func lay(t testing.TB, dir string, files map[string]string) {
+	t.Helper()
+	for name, text := range files {
+		path := filepath.Join(dir, name)
+		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		var err error
+		if target, ok := strings.CutPrefix(text, "->"); ok {
+			err = os.Symlink(target, path)
+		} else {
+			err = os.WriteFile(path, []byte(text), 0o644)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// laid is what lay made.
+func laid(t testing.TB, dir string) map[string]string {
+	t.Helper()
+	files := map[string]string{}
+	err := filepath.WalkDir(dir, func(path string, e os.DirEntry, err error) error {
+		if err != nil || e.IsDir() {
+			return err
+		}
+		name, _ := filepath.Rel(dir, path)
+		if e.Type()&os.ModeSymlink != 0 {
+			target, err := os.Readlink(path)
+			files[name] = "->" + target
+			return err
+		}
+		text, err := os.ReadFile(path)
+		files[name] = string(text)
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return files
+}
+
+func TestCopy(t *testing.T) {
+	sys := mustOpen(t, testOptions(t, t.TempDir()))
+	sb, err := sys.Engine.Create(t.Context(), sandbox.Local, sandbox.CreateRequest{Workspace: "w"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	host, box := t.TempDir(), t.TempDir() // the fake driver's boxes have this machine's files
+	lay(t, host, map[string]string{
+		"p/a.txt": "a", "p/d/b.txt": "b", "p/d/in": "->../a.txt", "p/out": "->../../secret", "p/abs": "->/etc/passwd", "p/up": "->..",
+		"p/.gitignore": "*.log\n/build/\n!keep.log\n# x\n", "p/x.log": "x", "p/keep.log": "k", "p/build/o": "o", "p/d/build/kept": "y",
+		"p/.git/config": "g", "p/d/.gitignore": "deep/**/z\n", "p/d/deep/1/2/z": "z", "p/zeros": strings.Repeat("\x00", 300<<10),
+		"secret": "s",
+	})
+	set, err := hostdir.Open([]string{filepath.Join(host, "p")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer set.Close()
+	h := &hostFiles{sys: sys, set: set}
+	steps := 0
+	progress := func(sandbox.Copied) { steps++ }
+	n, err := h.CopyIn(t.Context(), sandbox.Local, filepath.Join(host, "p"), sb.ID, filepath.Join(box, "q"), true, progress)
+	if err != nil || n.Links != 1 || n.Skipped != 3 || steps == 0 {
+		t.Errorf("%+v, %v, %d steps", n, err, steps)
+	}
+	want := map[string]string{
+		"a.txt": "a", "d/b.txt": "b", "d/in": "->../a.txt", ".gitignore": "*.log\n/build/\n!keep.log\n# x\n", "keep.log": "k",
+		"d/build/kept": "y", "d/.gitignore": "deep/**/z\n", "zeros": strings.Repeat("\x00", 300<<10),
+	}
+	if diff := cmp.Diff(want, laid(t, filepath.Join(box, "q"))); diff != "" {
+		t.Errorf("copied in (-want +got):\n%s", diff)
+	}
+	// And out again, where somebody in the sandbox planted links.
+	lay(t, filepath.Join(box, "q"), map[string]string{"evil": "->../../../../etc/passwd", "abs": "->/etc/passwd"})
+	back := filepath.Join(host, "p", "back")
+	lay(t, back, map[string]string{"keep.log": "->../../secret", "a.txt": "old"})
+	n, err = h.CopyOut(t.Context(), sandbox.Local, sb.ID, filepath.Join(box, "q")+"/", back, progress)
+	if err != nil || n.Links != 1 || n.Skipped != 2 {
+		t.Errorf("%+v, %v", n, err)
+	}
+	if diff := cmp.Diff(want, laid(t, back)); diff != "" {
+		t.Errorf("copied out (-want +got):\n%s", diff)
+	}
+	if _, err := h.CopyOut(t.Context(), sandbox.Local, sb.ID, filepath.Join(box, "q/a.txt"), back, progress); err != nil {
+		t.Errorf("a file into a directory: %v", err)
+	}
+	for what, path := range map[string]string{
+		"elsewhere": filepath.Join(host, "secret"), "up": filepath.Join(host, "p", "..", "secret"), "by a link": filepath.Join(host, "p", "up", "secret"),
+		"relative": "p", "empty": "", "NUL": host + "/p/a\x00", "a remote URL": "file://server/share", "Windows": `C:\Users\me`,
+	} {
+		if runtime.GOOS == "windows" && what == "Windows" {
+			continue
+		}
+		if _, err := h.CopyIn(t.Context(), sandbox.Local, path, sb.ID, filepath.Join(box, "z"), false, progress); err == nil || sandbox.KindOf(err) == sandbox.Internal {
+			t.Errorf("in from %s: %v", what, err)
+		}
+		if _, err := h.CopyOut(t.Context(), sandbox.Local, sb.ID, filepath.Join(box, "q/a.txt"), path, progress); err == nil || sandbox.KindOf(err) == sandbox.Internal {
+			t.Errorf("out to %s: %v", what, err)
+		}
+	}
+	if got, _ := os.ReadFile(filepath.Join(host, "secret")); string(got) != "s" {
+		t.Errorf("the file outside: %q", got)
+	}
+	none, err := hostdir.Open(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, err = (&hostFiles{sys: sys, set: none}).CopyIn(t.Context(), sandbox.Local, filepath.Join(host, "p"), sb.ID, box, false, progress)
+	if !strings.Contains(sandbox.HintOf(err), "--allow-dir") {
+		t.Errorf("where nothing is allowed: %v (hint: %s)", err, sandbox.HintOf(err))
+	}
+	u := "file://" + filepath.ToSlash(filepath.Join(host, "p", "a.txt"))
+	if _, err := h.CopyIn(t.Context(), sandbox.Local, u, sb.ID, filepath.Join(box, "by-url"), false, progress); err != nil {
+		t.Errorf("by a file URL: %v", err)
+	}
+}

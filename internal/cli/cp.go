@@ -1,0 +1,66 @@
+package cli
+
+import (
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
+)
+
+func (p *program) cpCommand() *cobra.Command {
+	var ignore bool
+	cmd := &cobra.Command{
+		Use:   "cp FROM TO",
+		Short: "Copy files into and out of a sandbox",
+		Long: `Cp copies a file, or a directory with all in it, between this machine and a
+sandbox: one of the two is SANDBOX:PATH. Links are kept as links if they lead to
+something in the directory; what is neither file, directory nor link is left
+out.
+
+What a sandbox of a server has is reached through that server; the files of a
+workspace also by glovebox workspace export and import.`,
+		Example: `  glovebox cp project sbx_…:/data/project
+  glovebox cp sbx_…:/data/result.csv .`,
+		Args: cobra.ExactArgs(2),
+		RunE: func(cmd *cobra.Command, args []string) (err error) {
+			from, fromPath, fromBox := inSandbox(args[0])
+			to, toPath, toBox := inSandbox(args[1])
+			if fromBox == toBox {
+				return sandbox.WithHint(usageError("one of the two is to be in a sandbox, as SANDBOX:PATH"), "glovebox ps lists sandboxes")
+			}
+			sys, err := p.open(cmd.Context(), nil)
+			if err != nil {
+				return err
+			}
+			defer p.close(cmd.Context(), sys, &err)
+			var n sandbox.Copied
+			if toBox {
+				n, err = sys.CopyIn(cmd.Context(), args[0], to, toPath, ignore)
+			} else {
+				n, err = sys.CopyOut(cmd.Context(), from, fromPath, args[1])
+			}
+			if err == nil {
+				p.say("copied %d files, %s", n.Files, sandbox.FormatBytes(n.Bytes))
+				if n.Skipped > 0 {
+					p.say("left out %d that are no files, directories or links that stay inside", n.Skipped)
+				}
+			}
+			return err
+		},
+	}
+	cmd.Flags().BoolVar(&ignore, "gitignore", false, "leave out what .gitignore files name, and .git")
+	return cmd
+}
+
+// inSandbox reads SANDBOX:PATH.
+func inSandbox(arg string) (id, path string, ok bool) {
+	id, path, ok = strings.Cut(arg, ":")
+	if !ok || !sandbox.ValidID(id) {
+		return "", "", false
+	}
+	if path == "" {
+		path = sandbox.WorkDir
+	}
+	return id, path, true
+}

@@ -1,0 +1,125 @@
+package cli
+
+import (
+	"context"
+	"io"
+	"os"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/glovebox-dev/glovebox/internal/app"
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
+)
+
+func (p *program) workspaceCommand() *cobra.Command {
+	var principal string
+	cmd := &cobra.Command{
+		Use:   "workspace",
+		Short: "List, measure, export, import and delete workspaces",
+		Long: `A workspace is a directory that outlives sandboxes: those that are made with its
+name have it at /data. The names are each principal's own: yours, unless
+--principal says whose, as workspace list shows it.`,
+		Example: `  glovebox run --workspace data -c 'open("f", "w").write("x")'
+  glovebox workspace list
+  glovebox workspace export data > data.tar
+  tar -c . | glovebox workspace import data`,
+		Args: noArgs,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+	}
+	cmd.PersistentFlags().StringVar(&principal, "principal", string(sandbox.Local), "whose workspace it is, like token:NAME")
+	with := func(do func(ctx context.Context, sys *app.System, args []string) error) func(*cobra.Command, []string) error {
+		return func(cmd *cobra.Command, args []string) (err error) {
+			sys, err := p.open(cmd.Context(), func(o *app.Options) { o.Passive = true })
+			if err != nil {
+				return err
+			}
+			defer p.close(cmd.Context(), sys, &err)
+			return do(cmd.Context(), sys, args)
+		}
+	}
+	whose := func() sandbox.Principal { return sandbox.Principal(principal) }
+
+	list := &cobra.Command{
+		Use:   "list",
+		Short: "List workspaces, everybody's",
+		Args:  noArgs,
+		RunE: with(func(ctx context.Context, sys *app.System, _ []string) error {
+			list, err := sys.Workspaces(ctx)
+			if err != nil {
+				return err
+			}
+			if p.flags.json {
+				return p.printJSON(list)
+			}
+			if len(list) == 0 {
+				p.say("no workspaces")
+				return nil
+			}
+			var rows [][]string
+			for _, w := range list {
+				use := approximately(time.Since(w.Used)) + " ago"
+				if w.InUse {
+					use = "now"
+				}
+				rows = append(rows, []string{w.Name, string(w.Principal), sandbox.FormatBytes(w.Usage.Bytes), use})
+			}
+			return p.printTable([]string{"WORKSPACE", "PRINCIPAL", "SIZE", "USED"}, rows)
+		}),
+	}
+	show := &cobra.Command{
+		Use:   "show NAME",
+		Short: "Measure a workspace",
+		Args:  cobra.ExactArgs(1),
+		RunE: with(func(ctx context.Context, sys *app.System, args []string) error {
+			w, err := sys.Engine.Workspace(ctx, whose(), args[0])
+			if err != nil {
+				return err
+			}
+			if p.flags.json {
+				return p.printJSON(w)
+			}
+			return p.print("%s: %s in %d files, of at most %s in %d\n", w.Name,
+				sandbox.FormatBytes(w.Usage.Bytes), w.Usage.Files, sandbox.FormatBytes(w.Quota.Bytes), w.Quota.Files)
+		}),
+	}
+	export := &cobra.Command{
+		Use:   "export NAME",
+		Short: "Write a workspace as a tar archive to standard output",
+		Args:  cobra.ExactArgs(1),
+		RunE: with(func(ctx context.Context, sys *app.System, args []string) error {
+			return sys.Engine.ExportWorkspace(ctx, whose(), args[0], p.Out)
+		}),
+	}
+	load := &cobra.Command{
+		Use:   "import NAME [FILE]",
+		Short: "Unpack a tar archive, from standard input or a file, into a workspace",
+		Long: `Import unpacks a tar archive, which may be compressed by gzip, into a workspace,
+which is made if it is not there: all of it, or nothing.`,
+		Args: cobra.RangeArgs(1, 2),
+		RunE: with(func(ctx context.Context, sys *app.System, args []string) error {
+			var in io.Reader = p.In
+			if len(args) == 2 {
+				f, err := os.Open(args[1])
+				if err != nil {
+					return sandbox.Errorf(sandbox.Invalid, "%w", err)
+				}
+				defer f.Close()
+				in = f
+			}
+			return sys.Engine.ImportWorkspace(ctx, whose(), args[0], in)
+		}),
+	}
+	remove := &cobra.Command{
+		Use:   "delete NAME",
+		Short: "Delete a workspace with all that is in it",
+		Args:  cobra.ExactArgs(1),
+		RunE: with(func(ctx context.Context, sys *app.System, args []string) error {
+			return sys.Engine.DeleteWorkspace(ctx, whose(), args[0])
+		}),
+	}
+	p.addJSON(list)
+	p.addJSON(show)
+	cmd.AddCommand(list, show, export, load, remove)
+	return cmd
+}

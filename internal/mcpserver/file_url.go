@@ -1,0 +1,90 @@
+package mcpserver
+
+import (
+	"context"
+	"fmt"
+	"path"
+	"strings"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/glovebox-dev/glovebox/internal/auth"
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
+)
+
+const fileURLInput = `{"type":"object","properties":{` +
+	`"path":{"type":"string"},` +
+	`"sandbox_id":{"type":"string"},"workspace":{"type":"string"},` +
+	`"method":{"type":"string","enum":["GET","PUT"]},` +
+	`"expires_seconds":{"type":"integer","minimum":1,"maximum":604800,"description":"default 3600"}` +
+	`},"required":["path"]}`
+
+// workspacePath returns the name in a workspace of a path in a sandbox, which
+// may be relative to the working directory.
+func workspacePath(p string) (string, error) {
+	if !strings.HasPrefix(p, "/") {
+		return p, nil
+	}
+	name, ok := strings.CutPrefix(path.Clean(p), sandbox.WorkDir+"/")
+	if !ok {
+		return "", sandbox.WithHint(sandbox.Errorf(sandbox.Invalid, "path: %s is not in the workspace", show(p)),
+			"only files below %s have URLs", sandbox.WorkDir)
+	}
+	return name, nil
+}
+
+func (s *Server) fileURL() tool {
+	type arguments struct {
+		Path      string `json:"path"`
+		SandboxID string `json:"sandbox_id"`
+		Workspace string `json:"workspace"`
+		Method    string `json:"method"`
+		Expires   int64  `json:"expires_seconds"`
+	}
+	type answer struct {
+		URL     string    `json:"url"`
+		Method  string    `json:"method"`
+		Expires time.Time `json:"expires_at"`
+	}
+	return tool{
+		name:        "file_url",
+		title:       "Get a URL for a file",
+		description: "Sign a URL to GET a workspace's file, or to PUT one, once.",
+		input:       fileURLInput,
+		scope:       auth.ScopeFiles,
+		readOnly:    true,
+		run: typed(fileURLInput, func(ctx context.Context, c call, in arguments) (*mcp.CallToolResult, error) {
+			name, err := workspacePath(in.Path)
+			if err != nil {
+				return nil, err
+			}
+			if (in.SandboxID == "") == (in.Workspace == "") {
+				return nil, sandbox.Errorf(sandbox.Invalid, "sandbox_id, workspace: give one of the two")
+			}
+			if in.SandboxID != "" {
+				sb, err := s.engine.Get(ctx, c.principal, in.SandboxID)
+				if err != nil {
+					return nil, err
+				}
+				if in.Workspace = sb.Workspace; in.Workspace == "" {
+					return nil, sandbox.WithHint(sandbox.Errorf(sandbox.Unsupported, "sandbox_id: sandbox %s has no workspace, and only files of workspaces have URLs", sb.ID),
+						"make a sandbox with the argument workspace, or use read_file and write_file")
+				}
+			}
+			method := "GET"
+			if in.Method != "" {
+				method = in.Method
+			}
+			good := time.Hour
+			if in.Expires != 0 {
+				good = time.Duration(in.Expires) * time.Second
+			}
+			url, expires, err := s.opts.Files.SignedURL(ctx, c.principal, in.Workspace, name, method, good)
+			if err != nil {
+				return nil, err
+			}
+			return result(answer{url, method, expires}, fmt.Sprintf("%s %s\nuntil %s", method, url, expires.UTC().Format(time.RFC3339)))
+		}),
+	}
+}

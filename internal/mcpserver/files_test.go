@@ -1,0 +1,126 @@
+package mcpserver
+
+import (
+	"context"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
+)
+
+// scriptedFiles are files that are nowhere.
+type scriptedFiles struct{}
+
+func (scriptedFiles) FileBase(context.Context, sandbox.Principal, string) (string, error) {
+	return "https://box.example/files/id", nil
+}
+
+func (scriptedFiles) SignedURL(_ context.Context, _ sandbox.Principal, workspace, name, method string, good time.Duration) (string, time.Time, error) {
+	return "https://box.example/" + method + "/" + workspace + "/" + name, time.Unix(0, 0).Add(good), nil
+}
+
+func (scriptedFiles) CopyIn(_ context.Context, _ sandbox.Principal, host, _, _ string, _ bool, progress func(sandbox.Copied)) (sandbox.Copied, error) {
+	progress(sandbox.Copied{Files: 1})
+	return sandbox.Copied{Files: 2, Bytes: 10, Skipped: 1}, nil
+}
+
+func (scriptedFiles) CopyOut(context.Context, sandbox.Principal, string, string, string, func(sandbox.Copied)) (sandbox.Copied, error) {
+	return sandbox.Copied{}, sandbox.WithHint(sandbox.Errorf(sandbox.Unsupported, "host_path: not allowed"), "start with --allow-dir")
+}
+
+// withFiles has a server offer every tool that there is.
+func withFiles(o *Options) { o.Files, o.HostFiles = scriptedFiles{}, scriptedFiles{} }
+
+func TestFileURL(t *testing.T) {
+	s, _ := newTestServer(t, withFiles)
+	cs := serveStdio(t, s, nil)
+	call := func(args map[string]any) *mcp.CallToolResult {
+		t.Helper()
+		res, err := cs.CallTool(t.Context(), &mcp.CallToolParams{Name: "file_url", Arguments: args})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return res
+	}
+	text := func(r *mcp.CallToolResult) string { return r.Content[0].(*mcp.TextContent).Text }
+	for _, path := range []string{"a/b", "/data/a/b", "/data/./a//b"} {
+		want := "GET https://box.example/GET/w/a/b"
+		if r := call(map[string]any{"path": path, "workspace": "w"}); r.IsError || !strings.HasPrefix(text(r), want) {
+			t.Errorf("%s: %s", path, text(r))
+		}
+	}
+	if r := call(map[string]any{"path": "f", "workspace": "w", "method": "PUT", "expires_seconds": 5}); !strings.Contains(text(r), "PUT/w/f\nuntil 1970-01-01T00:00:05Z") {
+		t.Errorf("PUT: %s", text(r))
+	}
+	for what, args := range map[string]map[string]any{
+		"elsewhere": {"path": "/etc/passwd", "workspace": "w"}, "up": {"path": "/data/../etc", "workspace": "w"},
+		"neither": {"path": "f"}, "both": {"path": "f", "workspace": "w", "sandbox_id": sandbox.NewID()},
+		"nobody's": {"path": "f", "sandbox_id": sandbox.NewID()}, "method": {"path": "f", "workspace": "w", "method": "DELETE"},
+	} {
+		if r := call(args); !r.IsError {
+			t.Errorf("%s: %s", what, text(r))
+		}
+	}
+}
+
+func TestCopyTools(t *testing.T) {
+	s, _ := newTestServer(t, withFiles)
+	cs := serveStdio(t, s, nil)
+	res, err := cs.CallTool(t.Context(), &mcp.CallToolParams{Name: "copy_in", Arguments: map[string]any{
+		"host_path": "/home/me", "sandbox_id": sandbox.NewID(), "path": "x",
+	}})
+	if err != nil || res.IsError || !strings.Contains(res.Content[0].(*mcp.TextContent).Text, "copied 2 files") {
+		t.Errorf("%+v, %v", res, err)
+	}
+	res, err = cs.CallTool(t.Context(), &mcp.CallToolParams{Name: "copy_out", Arguments: map[string]any{
+		"host_path": "/home/me", "sandbox_id": sandbox.NewID(), "path": "x",
+	}})
+	if err != nil || !res.IsError || !strings.Contains(res.Content[0].(*mcp.TextContent).Text, "--allow-dir") {
+		t.Errorf("%+v, %v", res, err)
+	}
+	// Without, there are none.
+	plain, _ := newTestServer(t, nil)
+	list, err := serveStdio(t, plain, nil).ListTools(t.Context(), nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tool := range list.Tools {
+		if tool.Name == "file_url" || strings.HasPrefix(tool.Name, "copy_") {
+			t.Errorf("%s is offered", tool.Name)
+		}
+	}
+}
+
+func TestChangedFiles(t *testing.T) {
+	s, e := newTestServer(t, withFiles)
+	ctx := t.Context()
+	sb, err := e.Create(ctx, "me", sandbox.CreateRequest{Workspace: "w"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	run := sandbox.Run{ID: sandbox.NewRunID(), SandboxID: sb.ID, Status: sandbox.RunFinished, Changes: &sandbox.Changes{
+		Created: 30, Removed: 1,
+	}}
+	for i := range 30 {
+		run.Changes.Files = append(run.Changes.Files, sandbox.FileChange{Path: "d/ü " + string(rune('a'+i)), Size: 5, Change: sandbox.FileCreated})
+	}
+	run.Changes.Files = append(run.Changes.Files, sandbox.FileChange{Path: "gone", Change: sandbox.FileRemoved})
+	res := newRunResult(run, sandbox.Output{}, time.Now())
+	s.addChanges(ctx, call{principal: "me"}, run, &res)
+	if len(res.Files) != 31 || res.Files[0].URL != "https://box.example/files/id/d/%C3%BC%20a" || res.Files[30].URL != "" {
+		t.Errorf("files: %+v", res.Files)
+	}
+	if len(res.shown) != maxFileLinks {
+		t.Errorf("%d links, want %d", len(res.shown), maxFileLinks)
+	}
+	answer, err := res.render()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if text := answer.Content[0].(*mcp.TextContent).Text; !strings.Contains(text, "files: 30 created, 0 modified, 1 removed: +d/ü a") || !strings.Contains(text, "and 21 more") {
+		t.Errorf("text: %s", text)
+	}
+}
