@@ -2,6 +2,7 @@ package e2bapi
 
 import (
 	"encoding/json"
+	"net/http"
 	"slices"
 
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
@@ -57,6 +58,29 @@ func networkOf(internet *bool, c *networkConfig) (sandbox.Network, error) {
 		return sandbox.NetworkInternet, nil
 	}
 	return "", nil
+}
+
+// setNetwork replaces the policy of a sandbox that was made with a network.
+func (s *Server) setNetwork(r *http.Request, p sandbox.Principal) (int, any, error) {
+	var in struct {
+		networkConfig
+		Internet *bool `json:"allow_internet_access"`
+	}
+	if err := readBody(r, &in); err != nil {
+		return 0, nil, err
+	}
+	n, err := networkOf(in.Internet, &in.networkConfig)
+	if err != nil {
+		return 0, nil, err
+	}
+	if n == "" { // nothing is denied
+		n = sandbox.NetworkInternet
+	}
+	if _, err := s.get(r, p); err != nil {
+		return 0, nil, err
+	}
+	_, err = s.opts.Engine.SetNetwork(r.Context(), p, r.PathValue("id"), n)
+	return http.StatusNoContent, nil, s.gone(r, p, err)
 }
 
 // networkInfo tells a network in E2B's words.

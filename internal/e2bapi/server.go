@@ -29,6 +29,7 @@ type Engine interface {
 	Stop(ctx context.Context, p sandbox.Principal, id string) error
 	Hibernate(ctx context.Context, p sandbox.Principal, id string) error
 	Wake(ctx context.Context, p sandbox.Principal, id string) error
+	SetNetwork(ctx context.Context, p sandbox.Principal, id string, n sandbox.Network) (sandbox.Sandbox, error)
 	SetEnd(ctx context.Context, p sandbox.Principal, id string, ttl time.Duration) (sandbox.Sandbox, error)
 	Forward(p sandbox.Principal, id, dir string, req *http.Request) (*http.Response, error)
 	Owner(ctx context.Context, id string) (sandbox.Principal, error)
@@ -110,10 +111,10 @@ func (s *Server) routes() http.Handler {
 	mux.HandleFunc("POST /sandboxes/{id}/timeout", s.answer(s.timeout))
 	mux.HandleFunc("POST /sandboxes/{id}/refreshes", s.answer(s.refresh))
 	mux.HandleFunc("GET /sandboxes/{id}/metrics", s.answer(s.metrics))
+	mux.HandleFunc("PUT /sandboxes/{id}/network", s.answer(s.setNetwork))
 	for path, what := range map[string]string{
 		"/sandboxes/{id}/fork":      "sandboxes cannot be forked",
 		"/sandboxes/{id}/snapshots": "there are no snapshots of sandboxes",
-		"/sandboxes/{id}/network":   "the network of a sandbox cannot be changed once it is made",
 		"/sandboxes/{id}/logs":      "the logs of E2B's agent are not there",
 		"/v2/sandboxes/{id}/logs":   "the logs of E2B's agent are not there",
 		"GET /sandboxes/metrics":    "metrics are there for single sandboxes only",

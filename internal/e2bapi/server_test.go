@@ -110,6 +110,13 @@ func (e *fakeEngine) SetEnd(ctx context.Context, p sandbox.Principal, id string,
 	return e.Get(ctx, p, id)
 }
 
+func (e *fakeEngine) SetNetwork(ctx context.Context, p sandbox.Principal, id string, n sandbox.Network) (sandbox.Sandbox, error) {
+	if err := e.set(p, id, func(sb *sandbox.Sandbox) { sb.Network = n }); err != nil {
+		return sandbox.Sandbox{}, err
+	}
+	return e.Get(ctx, p, id)
+}
+
 func (e *fakeEngine) Forward(p sandbox.Principal, id, _ string, req *http.Request) (*http.Response, error) {
 	if _, err := e.find(p, id); err != nil {
 		return nil, err

@@ -75,7 +75,7 @@ func (d *Driver) check(e *engine, spec *driver.Spec) error {
 	if spec.Network != sandbox.NetworkNone {
 		return sandbox.WithHint(
 			sandbox.Errorf(sandbox.Unsupported, "network %q: this driver has no network but %q", spec.Network, sandbox.NetworkNone),
-			"leave the network out")
+			"leave the network out, or use the embedded driver, which enforces one: --driver gvisor")
 	}
 	for _, l := range []struct {
 		name sandbox.ControlName
