@@ -83,11 +83,13 @@ test-cross: ## the systems that have no embedded sandbox still build
 	GOOS=windows $(GO) build -o /dev/null ./cmd/glovebox
 
 .PHONY: bench
-bench: guest ## what a sandbox costs, beside what else there is, measured in turn
+bench: guest images ## what a sandbox costs, beside what else there is, measured in turn
 	$(GO) test -tags embedguest -ldflags '-s -w' -run '^$$' -bench 'ColdSandbox|Command' -benchtime $(or $(N),60)x ./internal/app
 	$(GO) test -tags embedguest -ldflags '-s -w' -run '^$$' -bench Idle -benchtime 1x ./internal/app
 	test/docker.sh $(GO) test -tags embedguest -ldflags '-s -w' -run '^$$' -bench Engine -benchtime $(or $(N),20)x ./internal/app
 	$(GO) test -run '^$$' -bench Connection ./internal/network
+	$(GO) test -tags embedguest -ldflags '-s -w' -run '^$$' -bench ImageCreate -benchtime $(or $(N),20)x ./internal/app
+	$(GO) test -tags embedguest -ldflags '-s -w' -run '^$$' -bench ImageUnpack -benchtime 3x ./internal/app
 
 .PHONY: lint
 lint: $(GOLANGCI) ## formatting, go vet, golangci-lint

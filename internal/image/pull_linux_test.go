@@ -408,7 +408,7 @@ func (c *cutOff) Write(b []byte) (int, error) {
 	c.left -= n
 	c.served.Add(int64(n))
 	if err == nil && n < len(b) {
-		err = http.NewResponseController(c.ResponseWriter).Flush()
+		_ = http.NewResponseController(c.ResponseWriter).Flush()
 		panic(http.ErrAbortHandler)
 	}
 	return n, err

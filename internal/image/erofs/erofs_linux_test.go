@@ -48,7 +48,7 @@ func read(t testing.TB, path string) map[string]seen {
 			return err
 		}
 		st := fi.Sys().(*reader.Stat)
-		s := seen{Mode: uint16(modeOf(st.Mode)), UID: st.UID, GID: st.GID, Mtime: st.Mtime, Nsec: st.MtimeNs, Nlink: int(st.Nlink)}
+		s := seen{Mode: modeOf(st.Mode), UID: st.UID, GID: st.GID, Mtime: st.Mtime, Nsec: st.MtimeNs, Nlink: st.Nlink}
 		switch {
 		case fi.Mode().IsRegular():
 			data, err := fs.ReadFile(img, name)
@@ -69,9 +69,9 @@ func read(t testing.TB, path string) map[string]seen {
 	return files
 }
 
-func modeOf(m fs.FileMode) uint32 {
-	mode := uint32(m.Perm())
-	for bit, ours := range map[fs.FileMode]uint32{fs.ModeSetuid: 0o4000, fs.ModeSetgid: 0o2000, fs.ModeSticky: 0o1000} {
+func modeOf(m fs.FileMode) uint16 {
+	mode := uint16(m.Perm())
+	for bit, ours := range map[fs.FileMode]uint16{fs.ModeSetuid: 0o4000, fs.ModeSetgid: 0o2000, fs.ModeSticky: 0o1000} {
 		if m&bit != 0 {
 			mode |= ours
 		}

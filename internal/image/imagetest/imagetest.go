@@ -49,7 +49,7 @@ func New(t testing.TB) *Registry {
 	plain := registry.New(registry.Logger(log.New(io.Discard, "", 0)))
 	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
 		r.mu.Lock()
-		h := http.Handler(plain)
+		h := plain
 		if r.fault != nil {
 			h = r.fault(plain)
 		}
