@@ -36,13 +36,13 @@ func decompress(r io.Reader, ratio int64) (io.ReadCloser, error) {
 		if err != nil {
 			return nil, badCompression(err)
 		}
-		return &expander{Reader: z, close: func() { z.Close() }, in: in, ratio: ratio}, nil
+		return &expander{Reader: z, close: func() { z.Close() }, in: in, free: freeSize, ratio: ratio}, nil
 	case bytes.HasPrefix(magic, []byte{0x28, 0xb5, 0x2f, 0xfd}):
 		z, err := zstd.NewReader(buf, zstd.WithDecoderMaxWindow(maxWindow), zstd.WithDecoderConcurrency(1))
 		if err != nil {
 			return nil, badCompression(err)
 		}
-		return &expander{Reader: z, close: z.Close, in: in, ratio: ratio}, nil
+		return &expander{Reader: z, close: z.Close, in: in, free: freeSize, ratio: ratio}, nil
 	}
 	return io.NopCloser(buf), nil
 }
@@ -75,13 +75,14 @@ type expander struct {
 	close func()
 	in    *counter
 	out   int64
+	free  int64 // of out, before it is compared
 	ratio int64
 }
 
 func (e *expander) Read(b []byte) (int, error) {
 	n, err := e.Reader.Read(b)
 	e.out += int64(n)
-	if e.out > freeSize && e.out/e.ratio > e.in.n {
+	if e.out > e.free && e.out/e.ratio > e.in.n {
 		return 0, sandbox.Errorf(sandbox.Exhausted, "it becomes more than %d times as large as it is, which no honest layer does", e.ratio)
 	}
 	if err != nil && err != io.EOF {

@@ -216,7 +216,7 @@ func TestBadRegistries(t *testing.T) {
 			fmt.Fprint(w, `{"layers": 3}`)
 		}), sandbox.Invalid, "not readable"},
 		{"ManifestIsEndless", ref, broken("/manifests/", func(w http.ResponseWriter, _ *http.Request, _ http.Handler) {
-			_, _ = io.Copy(w, io.LimitReader(zeros{}, 64<<20))
+			_, _ = io.Copy(w, io.LimitReader(zeros{}, 5<<20))
 		}), sandbox.Invalid, "larger than"},
 		{"NoImage", ref, broken("/manifests/", func(w http.ResponseWriter, _ *http.Request, _ http.Handler) {
 			w.Header().Set("Content-Type", "text/html")
@@ -344,7 +344,7 @@ func TestCredentials(t *testing.T) {
 // process and in the next.
 func TestResume(t *testing.T) {
 	reg := imagetest.New(t)
-	i := imagetest.Image(t, v1.Config{}, imagetest.Layer(t, imagetest.File{Name: "a", Content: large(t, 8<<20)}))
+	i := imagetest.Image(t, v1.Config{}, imagetest.Layer(t, imagetest.File{Name: "a", Content: large(t, 2<<20)}))
 	ref := reg.Push(t, "x", i)
 	layers, err := i.Layers()
 	if err != nil {
@@ -356,7 +356,7 @@ func TestResume(t *testing.T) {
 	}
 	var ranges []string
 	var served atomic.Int64
-	const piece = 3 << 20
+	const piece = 3 << 18
 	reg.Fault(broken(h.Hex, func(w http.ResponseWriter, r *http.Request, next http.Handler) {
 		ranges = append(ranges, r.Header.Get("Range"))
 		next.ServeHTTP(&cutOff{ResponseWriter: w, left: piece, served: &served}, r)
@@ -378,7 +378,7 @@ func TestResume(t *testing.T) {
 	s = newStore(t, nil)
 	ctx, cancel := context.WithCancel(t.Context())
 	_, err = s.Pull(ctx, ref, PullOptions{Progress: func(p sandbox.ImageProgress) {
-		if p.Done > 2<<20 {
+		if p.Done > 1<<19 {
 			cancel()
 		}
 	}})
@@ -436,7 +436,7 @@ func TestOnce(t *testing.T) {
 
 const killedEnv = "GLOVEBOX_TEST_KILLED_PULL"
 
-// TestKilledPull kills a process that pulls, at ten moments, and shows that the
+// TestKilledPull kills a process that pulls, at several moments, and shows that the
 // next goes on and that nothing is broken.
 func TestKilledPull(t *testing.T) {
 	if dir := os.Getenv(killedEnv); dir != "" {
@@ -453,7 +453,7 @@ func TestKilledPull(t *testing.T) {
 	reg := imagetest.New(t)
 	var layers [][]byte
 	for n := range 4 {
-		layers = append(layers, imagetest.Layer(t, imagetest.File{Name: fmt.Sprint("f", n), Content: large(t, 4<<20)}))
+		layers = append(layers, imagetest.Layer(t, imagetest.File{Name: fmt.Sprint("f", n), Content: large(t, 1<<20)}))
 	}
 	ref := reg.Push(t, "x", imagetest.Image(t, v1.Config{}, layers...))
 	s := newStore(t, nil)
@@ -461,13 +461,13 @@ func TestKilledPull(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for n := range 10 {
+	for n := range 5 {
 		cmd := exec.CommandContext(t.Context(), exe, "-test.run=^TestKilledPull$")
 		cmd.Env = append(os.Environ(), killedEnv+"="+s.opts.Dir, killedEnv+"_REF="+ref)
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
 		}
-		time.Sleep(time.Duration(n*12) * time.Millisecond) // some moment; none decides
+		time.Sleep(time.Duration(n*20) * time.Millisecond) // some moment; none decides
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
 		if _, err := s.List(t.Context()); err != nil {
@@ -477,7 +477,7 @@ func TestKilledPull(t *testing.T) {
 	if _, err := s.Pull(t.Context(), ref, PullOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	if got := root(t, s, ref); len(got["f3"]) != 4<<20 {
+	if got := root(t, s, ref); len(got["f3"]) != 1<<20 {
 		t.Error("the image is not whole")
 	}
 	if _, _, err := s.Prune(t.Context(), PruneOptions{All: true}); err != nil {
@@ -494,7 +494,7 @@ func TestTooLarge(t *testing.T) {
 	bomb := func() []byte {
 		var b bytes.Buffer
 		z := gzip.NewWriter(&b)
-		_, _ = io.Copy(z, io.LimitReader(zeros{}, 300<<20))
+		_, _ = io.Copy(z, io.LimitReader(zeros{}, 8<<20))
 		z.Close()
 		return b.Bytes()
 	}
@@ -525,5 +525,6 @@ func decompressAll(data []byte, ratio int64) (int64, error) {
 		return 0, err
 	}
 	defer r.Close()
+	r.(*expander).free = 1 << 20
 	return io.Copy(io.Discard, r)
 }
