@@ -4,7 +4,6 @@ package cli
 
 import (
 	"bufio"
-	"encoding/hex"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -62,17 +61,16 @@ func TestE2BSDKs(t *testing.T) {
 	}
 }
 
-// apiKey makes a token, and of it a key as an SDK of any version takes it.
+// apiKey makes a token, as a key that an SDK of any version takes.
 func apiKey(t *testing.T, binary string, env []string, name string) string {
 	t.Helper()
-	cmd := exec.CommandContext(t.Context(), binary, "token", "create", name)
+	cmd := exec.CommandContext(t.Context(), binary, "token", "create", name, "--e2b")
 	cmd.Env = env
-	out, err := cmd.CombinedOutput()
-	token := regexp.MustCompile(`gbx_[A-Za-z0-9_-]+`).Find(out)
-	if err != nil || token == nil {
+	out, err := cmd.Output()
+	if err != nil {
 		t.Fatalf("token create: %v\n%s", err, out)
 	}
-	return "e2b_" + hex.EncodeToString(token)
+	return strings.TrimSpace(string(out))
 }
 
 // serveE2B starts glovebox serve and returns where it serves E2B's protocol. At

@@ -28,7 +28,10 @@ restarted, and are found again.
 Clients send a token. It is made on the first start and printed once, with a
 configuration that can be pasted into a client; only its hash is kept. With
 GLOVEBOX_TOKEN set, that one is accepted and none is made. glovebox token makes
-more of them, and --oidc-issuer accepts those of an OpenID Connect issuer.`,
+more of them, and --oidc-issuer accepts those of an OpenID Connect issuer.
+
+E2B's SDKs use the same server, at /e2b and, with --e2b-listen, at the root of an
+address of its own: see docs/e2b.md.`,
 		Example: `  glovebox serve
   glovebox serve --listen 127.0.0.1:9000
   glovebox serve --new-token          when the first one is lost

@@ -45,6 +45,7 @@ func (p *program) withTokens(cmd *cobra.Command, f func(*app.Tokens) error) (err
 
 func (p *program) tokenCreateCommand() *cobra.Command {
 	var scopes []string
+	var e2b bool
 	cmd := &cobra.Command{
 		Use:   "create NAME",
 		Short: "Make a token and print it",
@@ -54,7 +55,8 @@ of it is kept. What it may do is given by scopes:
   files  read and write their files
   admin  both, and manage the server
 
-A token that takes the name of one that was revoked takes its sandboxes over.`,
+A token that takes the name of one that was revoked takes its sandboxes over.
+With --e2b it is printed as E2B's SDKs take it, as E2B_API_KEY.`,
 		Example: `  glovebox token create ci
   glovebox token create reader --scope files
   TOKEN=$(glovebox token create laptop)`,
@@ -66,6 +68,9 @@ A token that takes the name of one that was revoked takes its sandboxes over.`,
 				text, token, err := t.Create(cmd.Context(), args[0], scopes)
 				if err != nil {
 					return err
+				}
+				if e2b {
+					text = app.E2BKey(text)
 				}
 				if p.flags.json {
 					return p.printJSON(struct {
@@ -82,6 +87,7 @@ A token that takes the name of one that was revoked takes its sandboxes over.`,
 		},
 	}
 	cmd.Flags().StringSliceVar(&scopes, "scope", nil, "what it may be used for: run, files, admin; default run,files")
+	cmd.Flags().BoolVar(&e2b, "e2b", false, "print it as an API key for E2B's SDKs")
 	p.addJSON(cmd)
 	return cmd
 }
