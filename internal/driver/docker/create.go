@@ -102,6 +102,8 @@ func (d *Driver) createOnce(ctx context.Context, e *engine, k *kept, image *runn
 			return nil, fmt.Errorf("%w: %w", errNoQuota, err)
 		case errdefs.IsConflict(err) || strings.Contains(text, "is already in use"):
 			return nil, sandbox.Errorf(sandbox.Conflict, "there is such a container: %w", err)
+		case strings.Contains(text, settingsPrefix):
+			return nil, fmt.Errorf("%w: %w", errStartFailed, err)
 		case strings.Contains(text, "bind source path") || strings.Contains(text, "is not shared"):
 			return nil, sandbox.WithHint(sandbox.Errorf(sandbox.Unsupported, "the engine does not have the workspace: %w", err),
 				"if this program is in a container, set SANDBOX_ROOT and SANDBOX_HOST_PATH; if the engine is on another machine, leave the workspace out")
@@ -124,6 +126,11 @@ func (d *Driver) createOnce(ctx context.Context, e *engine, k *kept, image *runn
 	// this connection.
 	at, err := e.ContainerAttach(call, k.Spec.ID, client.ContainerAttachOptions{Stream: true, Stdin: true, Stdout: true, Stderr: true})
 	if err != nil {
+		// Podman prepares the container now, and the client keeps to itself
+		// what the engine said. To start it says the same.
+		if _, why := e.ContainerStart(call, k.Spec.ID, client.ContainerStartOptions{}); why != nil {
+			return nil, startError(e, k, why)
+		}
 		return nil, e.explain(err)
 	}
 	io := newStdio(at.HijackedResponse)
@@ -184,7 +191,7 @@ func (b *box) checkMounted(ctx context.Context) error {
 func startError(e *engine, k *kept, err error) error {
 	text := err.Error()
 	switch {
-	case strings.Contains(text, guestPath):
+	case strings.Contains(text, guestPath), strings.Contains(text, settingsPrefix):
 		return fmt.Errorf("%w: %w", errStartFailed, err)
 	case strings.Contains(text, "unknown or invalid runtime") || strings.Contains(text, "runtime") && strings.Contains(text, "not found"):
 		return sandbox.WithHint(sandbox.Errorf(sandbox.Unsupported, "start container: %w", err), "tell the engine of that runtime, or leave it out")

@@ -28,8 +28,12 @@ const (
 	guestPath = guestDir + "/" + guestName
 )
 
-// volumePrefix begins the names of the volumes that boxes share.
-const volumePrefix = "glovebox-"
+// How the names of the volumes that boxes share begin, and of those with
+// settings.
+const (
+	volumePrefix   = "glovebox-"
+	settingsPrefix = volumePrefix + "settings-"
+)
 
 // A filling is a volume that is filled once and then only read.
 type filling struct {
@@ -95,7 +99,7 @@ const maxSetting = 1 << 20
 // settingsVolume names the volume that has them, of an image's ID.
 func settingsVolume(image string) string {
 	id := strings.TrimPrefix(image, "sha256:")
-	return volumePrefix + "settings-" + id[:min(16, len(id))]
+	return settingsPrefix + id[:min(16, len(id))]
 }
 
 // settingsDir returns where the engine has the settings of boxes of an image.
