@@ -90,6 +90,8 @@ bench: guest images ## what a sandbox costs, beside what else there is, measured
 	$(GO) test -run '^$$' -bench Connection ./internal/network
 	$(GO) test -tags embedguest -ldflags '-s -w' -run '^$$' -bench ImageCreate -benchtime $(or $(N),20)x ./internal/app
 	$(GO) test -tags embedguest -ldflags '-s -w' -run '^$$' -bench ImageUnpack -benchtime 3x ./internal/app
+	$(GO) test -tags nogvisor -run '^$$' -bench Files -benchtime 3x ./internal/app
+	$(GO) test -run '^$$' -bench Snapshot -benchtime 20x ./internal/workspace
 
 .PHONY: lint
 lint: $(GOLANGCI) ## formatting, go vet, golangci-lint

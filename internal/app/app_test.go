@@ -16,16 +16,20 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-func testOptions(t *testing.T, dir string) Options {
+func testOptions(t testing.TB, dir string) Options {
 	t.Helper()
 	c := config.Default(func(string) string { return "" })
 	c.Driver, c.StateDir = "fake", dir
 	if err := c.Validate(); err != nil {
 		t.Fatal(err)
 	}
-	return Options{Config: c, TestDrivers: map[string]Maker{"fake": func(o DriverOptions) (driver.Driver, error) {
+	return Options{Config: c, TestDrivers: fakeDrivers()}
+}
+
+func fakeDrivers() map[string]Maker {
+	return map[string]Maker{"fake": func(o DriverOptions) (driver.Driver, error) {
 		return fake.New(fake.Options{Dir: filepath.Join(o.StateDir, "fake"), Pretend: sandbox.ControlNames()})
-	}}}
+	}}
 }
 
 func mustOpen(t *testing.T, o Options) *System {

@@ -11,5 +11,8 @@ import (
 func TestMain(m *testing.M) {
 	fake.Hook()
 	reexec()
+	if os.Getenv(soakEnv) != "" {
+		os.Exit(soakServer())
+	}
 	os.Exit(m.Run())
 }
