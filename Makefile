@@ -85,6 +85,8 @@ test-cross: ## the systems that have no embedded sandbox still build
 .PHONY: bench
 bench: guest images ## what a sandbox costs, beside what else there is, measured in turn
 	$(GO) test -tags embedguest -ldflags '-s -w' -run '^$$' -bench 'ColdSandbox|Command' -benchtime $(or $(N),60)x ./internal/app
+	$(GO) test -tags embedguest -ldflags '-s -w' -run '^$$' -bench 'ContextValue|ContextOutput' -benchtime $(or $(N),60)x ./internal/app
+	$(GO) test -tags embedguest -ldflags '-s -w' -run '^$$' -bench ContextPlot -benchtime 5x ./internal/app
 	$(GO) test -tags embedguest -ldflags '-s -w' -run '^$$' -bench Idle -benchtime 1x ./internal/app
 	test/docker.sh $(GO) test -tags embedguest -ldflags '-s -w' -run '^$$' -bench Engine -benchtime $(or $(N),20)x ./internal/app
 	$(GO) test -run '^$$' -bench Connection ./internal/network

@@ -29,7 +29,14 @@ import (
 // benchSystem is a system with the embedded sandbox, as the defaults have it.
 func benchSystem(b *testing.B) *System {
 	b.Helper()
+	return benchSystemWith(b, "")
+}
+
+// benchSystemWith is one with the runners of a directory, too.
+func benchSystemWith(b *testing.B, runners string) *System {
+	b.Helper()
 	c := config.Default(os.Getenv)
+	c.Languages.Runners = runners
 	c.Driver, c.StateDir = "gvisor", b.TempDir()
 	c.Sandbox.AllowUnenforced = []sandbox.ControlName{sandbox.ControlCPU, sandbox.ControlMemory}
 	sys, err := Open(b.Context(), Options{Config: c, Log: slog.New(slog.DiscardHandler)})
