@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"os"
 	"path/filepath"
 	"slices"
 	"syscall"
@@ -75,10 +76,19 @@ func (l Listeners) Close() error {
 	return err
 }
 
-// Listen opens the addresses that the configuration names.
+// Listen opens the addresses that the configuration names. A socket that a
+// service manager passes is in place of the first.
 func (s *System) Listen(ctx context.Context) (Listeners, error) {
-	c := s.opts.Config.Server
-	ln, err := listen(ctx, c.Listen, "--listen")
+	c := &s.opts.Config.Server
+	ln, err := inherited(os.Getenv, firstInherited)
+	switch {
+	case err != nil:
+		return Listeners{}, err
+	case ln != nil:
+		c.Listen = ln.Addr().String()
+	default:
+		ln, err = listen(ctx, c.Listen, "--listen")
+	}
 	if err != nil || c.E2BListen == "" {
 		return Listeners{MCP: ln}, err
 	}

@@ -27,8 +27,9 @@ restarted, and are found again.
 
 Clients send a token. It is made on the first start and printed once, with a
 configuration that can be pasted into a client; only its hash is kept. With
-GLOVEBOX_TOKEN set, that one is accepted and none is made. glovebox token makes
-more of them, and --oidc-issuer accepts those of an OpenID Connect issuer.
+GLOVEBOX_TOKEN set, or GLOVEBOX_TOKEN_FILE naming a file with one, that one is
+accepted and none is made. glovebox token makes more of them, and --oidc-issuer
+accepts those of an OpenID Connect issuer.
 
 E2B's SDKs use the same server, at /e2b and, with --e2b-listen, at the root of an
 address of its own: see docs/e2b.md.`,
@@ -36,7 +37,7 @@ address of its own: see docs/e2b.md.`,
   glovebox serve --listen 127.0.0.1:9000
   glovebox serve --new-token          when the first one is lost
   glovebox serve --listen :8443 --tls-cert cert.pem --tls-key key.pem --allow-host box.example.com
-  GLOVEBOX_TOKEN=$(openssl rand -hex 32) glovebox serve`,
+  GLOVEBOX_TOKEN_FILE=/run/secrets/token glovebox serve`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			p.flags.adjust = func(c *config.Config) error { return flags.apply(cmd, c) }
@@ -99,8 +100,8 @@ func (p *program) sayServing(ln app.Listeners, token string, sys *app.System, op
 		p.say("%s no token is asked for: whoever is on this machine can use it", colour(yellow)("warning:"))
 		return
 	case token != "":
-	case p.Getenv("GLOVEBOX_TOKEN") != "":
-		p.say("Clients must send the token of GLOVEBOX_TOKEN, or one that an earlier start made.")
+	case server.Token != "":
+		p.say("Clients must send the token that the environment sets, or one that an earlier start made.")
 		return
 	default:
 		p.say("Clients must send the token that the first start showed. If it is lost: glovebox serve --new-token")

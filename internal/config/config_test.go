@@ -302,3 +302,32 @@ func TestDuration(t *testing.T) {
 		}
 	}
 }
+
+func TestTokenFile(t *testing.T) {
+	dir := t.TempDir()
+	file := func(name, text string) string {
+		path := filepath.Join(dir, name)
+		if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	token := strings.Repeat("t", 32)
+	c, err := Load("", env("GLOVEBOX_TOKEN_FILE", file("token", token+"\n")))
+	if err != nil || c.Server.Token != token {
+		t.Errorf("token %q, %v", c.Server.Token, err)
+	}
+	for name, bad := range map[string][]string{
+		"both":       {"GLOVEBOX_TOKEN", token, "GLOVEBOX_TOKEN_FILE", file("token", token)},
+		"none there": {"GLOVEBOX_TOKEN_FILE", filepath.Join(dir, "nothing")},
+		"empty":      {"GLOVEBOX_TOKEN_FILE", file("empty", " \n")},
+		"too long":   {"GLOVEBOX_TOKEN_FILE", file("long", strings.Repeat("t", maxTokenFile+1))},
+		"two lines":  {"GLOVEBOX_TOKEN_FILE", file("two", token+"\n"+token+"\n")},
+		"directory":  {"GLOVEBOX_TOKEN_FILE", dir},
+	} {
+		_, err := Load("", env(bad...))
+		if !errors.Is(err, sandbox.Invalid) || !strings.Contains(err.Error(), "GLOVEBOX_TOKEN_FILE") || strings.Contains(err.Error(), token) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}

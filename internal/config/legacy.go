@@ -25,7 +25,7 @@ func (c *Config) CodeRunner(getenv func(string) string) error {
 	if v := getenv("PUBLIC_BASE_URL"); v != "" && !own("GLOVEBOX_PUBLIC_URL") {
 		c.Server.PublicURL = v
 	}
-	if v := getenv("MCP_API_TOKEN"); v != "" && !own("GLOVEBOX_TOKEN") {
+	if v := getenv("MCP_API_TOKEN"); v != "" && !own("GLOVEBOX_TOKEN") && !own("GLOVEBOX_TOKEN_FILE") {
 		if len(v) < minToken {
 			return invalid("MCP_API_TOKEN", fmt.Sprintf("has %d characters, fewer than %d", len(v), minToken),
 				"make a longer one with: openssl rand -hex 32")

@@ -152,6 +152,7 @@ func (c *Config) environ() []variable {
 		{"GLOVEBOX_OIDC_ISSUER", str(&c.Server.OIDC.Issuer)},
 		{"GLOVEBOX_OIDC_AUDIENCE", str(&c.Server.OIDC.Audience)},
 		{"GLOVEBOX_TOKEN", str(&c.Server.Token)},
+		{"GLOVEBOX_TOKEN_FILE", c.Server.readToken},
 		{"GLOVEBOX_UPDATE_NOTICE", boolean(&c.Update.Notice)},
 		{"GLOVEBOX_UPDATE_URL", str(&c.Update.URL)},
 	}

@@ -1,10 +1,13 @@
 package config
 
 import (
+	"errors"
 	"fmt"
+	"io"
 	"net"
 	"net/netip"
 	"net/url"
+	"os"
 	"strings"
 )
 
@@ -89,6 +92,37 @@ const (
 	// minBody holds the arguments of any tool but a file's content.
 	minBody = 64 << 10
 )
+
+// maxTokenFile bounds a file with a token; what is longer is some other file.
+const maxTokenFile = 4 << 10
+
+// readToken takes the token from a file, for those who do not want it in the
+// environment, where other programs of the user can see it.
+func (s *Server) readToken(path string) error {
+	if s.Token != "" {
+		return errors.New("GLOVEBOX_TOKEN is set, too; unset one of them")
+	}
+	f, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	text, err := io.ReadAll(io.LimitReader(f, maxTokenFile+1))
+	if err != nil {
+		return err
+	}
+	token := strings.TrimSpace(string(text))
+	switch {
+	case len(text) > maxTokenFile:
+		return fmt.Errorf("%s has more than %d bytes", path, maxTokenFile)
+	case token == "":
+		return fmt.Errorf("%s is empty", path)
+	case strings.ContainsFunc(token, func(r rune) bool { return r <= ' ' || r > '~' }):
+		return fmt.Errorf("%s has more in it than one token", path)
+	}
+	s.Token = token
+	return nil
+}
 
 func (s *Server) validate() error {
 	if _, _, err := net.SplitHostPort(s.Listen); err != nil {
