@@ -40,7 +40,7 @@ serve: build ## run the MCP server on 127.0.0.1:8080; ARGS="--listen :9000" adds
 	bin/glovebox serve $(ARGS)
 
 .PHONY: test
-test: clients images vet test-race test-memory test-gvisor test-unprivileged test-docker test-cross ## every test
+test: clients images vet test-race test-memory test-gvisor test-unprivileged test-docker test-stranger test-cross ## every test
 
 .PHONY: clients
 clients: ## MCP clients from npm, for tests
@@ -75,12 +75,20 @@ test-unprivileged: build ## the same as an ordinary user made for it; needs root
 test-docker: build ## Docker Engine and Podman, started for the purpose; needs root
 	@test/docker.sh test/engines.sh
 
+.PHONY: test-stranger
+test-stranger: ## install, use, update and uninstall two releases that are built for it
+	@test/stranger.sh
+
 .PHONY: test-cross
 test-cross: ## the systems that have no embedded sandbox still build
 	GOOS=darwin $(GO) vet ./...
 	GOOS=darwin $(GO) build -o /dev/null ./cmd/glovebox
 	GOOS=windows $(GO) vet ./...
 	GOOS=windows $(GO) build -o /dev/null ./cmd/glovebox
+
+.PHONY: release-dry-run
+release-dry-run: ## a whole release in dist/, signed with a key that is thrown away
+	@release/dry-run.sh $(or $(RELEASE),v0.0.0-dry)
 
 .PHONY: bench
 bench: guest images ## what a sandbox costs, beside what else there is, measured in turn
@@ -99,6 +107,8 @@ bench: guest images ## what a sandbox costs, beside what else there is, measured
 lint: $(GOLANGCI) ## formatting, go vet, golangci-lint
 	@unformatted=$$(gofmt -l $$(git -c safe.directory='*' ls-files '*.go')); \
 	if [ -n "$$unformatted" ]; then echo "gofmt -w these files:"; echo "$$unformatted"; exit 1; fi
+	@if command -v shellcheck >/dev/null; then shellcheck install.sh release/*.sh test/stranger.sh; \
+	else echo "lint: shellcheck is not installed; scripts were not looked at"; fi
 	$(GO) vet ./...
 	GOFLAGS=-buildvcs=false GOMEMLIMIT=3GiB $(GOLANGCI) run
 

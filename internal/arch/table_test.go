@@ -12,6 +12,7 @@ type row struct {
 var table = []row{
 	{"cmd/glovebox", "cli, driver/gvisor, guest"},
 	{"cmd/glovebox-guest", "guest"},
+	{"cmd/glovebox-release", "release"},
 	{"sandbox", "nothing"},
 	{"guestapi", "sandbox"},
 	{"guest", "guestapi, kernels, sandbox"},
@@ -48,6 +49,7 @@ var table = []row{
 	{"app", "all"},
 	{"clientconfig", "sandbox"},
 	{"update", "sandbox"},
+	{"release", "sandbox, update"},
 	{"cli", "app, clientconfig, config, sandbox, update"},
 	{"arch", "nothing"},
 }
@@ -55,7 +57,7 @@ var table = []row{
 // outside lists every module that is not ours, and which packages import it.
 // A module is met in one place, so that it can be replaced in one place.
 var outside = map[string][]string{
-	"aead.dev/minisign":                      {"update"},
+	"aead.dev/minisign":                      {"release", "update"},
 	"github.com/containerd/errdefs":          {"driver/docker"}, // the engine's client sorts its errors by it
 	"github.com/coreos/go-oidc/v3":           {"auth"},
 	"github.com/erofs/go-erofs":              {"tests"}, // a reader of what image/erofs writes
@@ -73,7 +75,7 @@ var outside = map[string][]string{
 	"github.com/tailscale/hujson":            {"clientconfig"},
 	"go.yaml.in/yaml/v3":                     {"config", "interpreter"},
 	"golang.org/x/image":                     {"mcpserver"},
-	"golang.org/x/mod":                       {"cli", "update"},
+	"golang.org/x/mod":                       {"cli", "release", "update"},
 	"golang.org/x/net":                       {"network"},                                                                                                                                  // DNS messages
 	"golang.org/x/sys":                       {"driver/drivertest", "driver/fake", "driver/gvisor", "guest", "image", "image/erofs", "network", "safepath", "store", "tests", "workspace"}, // system calls are not an SDK
 	"golang.org/x/term":                      {"cli"},
@@ -93,7 +95,8 @@ var testOnly = map[string]bool{"driver/drivertest": true, "driver/fake": true, "
 // os.Stdout, each for a reason. On stdio standard output belongs to the
 // protocol.
 var standardOutput = map[string]string{
-	"driver/gvisor": "the maker's process has streams of its own, and sees to it that the library writes to none",
+	"cmd/glovebox-release": "a program of its own, which serves no protocol",
+	"driver/gvisor":        "the maker's process has streams of its own, and sees to it that the library writes to none",
 }
 
 // notSecret lists the packages that may use math/rand, each for a reason.

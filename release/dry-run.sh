@@ -1,0 +1,58 @@
+#!/bin/bash
+# A whole release in dist/, signed with a key that is thrown away, and looked at
+# as those will who get it: signatures, packages, the bundle by its own tool.
+# A second build, from a copy of the sources in another directory, must give the
+# same bytes.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+version=$1
+
+export SOURCE_DATE_EPOCH=${SOURCE_DATE_EPOCH:-$(git -c safe.directory='*' log -1 --format=%ct)}
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+export GLOVEBOX_RELEASE_KEY
+GLOVEBOX_RELEASE_KEY=$(go run ./cmd/glovebox-release new-key)
+
+rm -rf dist
+release/build.sh "$version" dist
+
+echo "dry run: checksums"
+(cd dist && sha256sum --quiet -c checksums.txt)
+if command -v minisign >/dev/null; then
+	key=$(go run ./cmd/glovebox-release public-key)
+	for name in checksums.txt manifest.json; do
+		minisign -V -q -P "$key" -m "dist/$name"
+	done
+fi
+for f in dist/*.deb; do
+	! command -v dpkg-deb >/dev/null || dpkg-deb --contents "$f" | grep -q ' ./usr/share/doc/glovebox/installed'
+done
+for f in dist/*.rpm; do
+	! command -v rpm >/dev/null || rpm -qlp "$f" 2>/dev/null | grep -qx /usr/share/doc/glovebox/installed
+done
+if command -v npx >/dev/null; then
+	echo "dry run: bundles, by their own tool"
+	for f in dist/*.mcpb; do
+		mkdir -p "$work/bundle"
+		(cd "$work/bundle" && unzip -q -o "$OLDPWD/$f" manifest.json)
+		npx --yes @anthropic-ai/mcpb@2.1.2 validate "$work/bundle/manifest.json"
+		npx --yes @anthropic-ai/mcpb@2.1.2 unpack "$f" "$work/unpacked" >/dev/null
+		rm -rf "$work/bundle" "$work/unpacked"
+	done
+fi
+
+echo "dry run: once more, elsewhere"
+mkdir "$work/again"
+git -c safe.directory='*' ls-files -z -co --exclude-standard | xargs -0 cp --parents -t "$work/again"
+if [ -d .cache/bin ]; then
+	mkdir -p "$work/again/.cache/bin"
+	cp .cache/bin/nfpm-* "$work/again/.cache/bin/"
+fi
+"$work/again/release/build.sh" "$version" "$work/second"
+differ=$(diff -rq dist "$work/second" | grep -v '\.minisig' || true)
+if [ -n "$differ" ]; then
+	echo "dry run: not the same the second time:"
+	echo "$differ"
+	exit 1
+fi
+echo "dry run: $(find dist -type f | wc -l) files, the same bytes both times (signatures apart)"
