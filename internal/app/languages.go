@@ -1,6 +1,8 @@
 package app
 
 import (
+	"context"
+	"maps"
 	"os"
 	"path/filepath"
 	"slices"
@@ -38,12 +40,24 @@ func LanguageOf(c config.Languages, file string) (language string, known []strin
 	return "", known, nil
 }
 
-// languages are those that sandboxes of the default image can run, as far as
-// can be told without making one.
-func (s *System) languages() []coderunner.Language {
+// languages are those that sandboxes can run whose creator names no image, as
+// far as can be told without making one, and the image of each: first those of
+// images that are labelled as runners, then those that Glovebox knows.
+func (s *System) languages(ctx context.Context) []coderunner.Language {
 	var languages []coderunner.Language
+	host := s.driver.Info().Features.Host
+	labelled := s.Engine.RunnerImages(ctx)
+	for _, name := range slices.Sorted(maps.Keys(labelled)) {
+		if _, err := interpreter.Find(name); err == nil && host {
+			continue // the host's own comes first
+		}
+		languages = append(languages, coderunner.Language{Language: name, Image: labelled[name]})
+	}
 	for _, r := range interpreter.Runners() {
-		if installed(r) {
+		switch {
+		case !host && labelled[r.Language] == "":
+			languages = append(languages, coderunner.Language{Language: r.Language, Image: r.Image})
+		case host && installed(r):
 			languages = append(languages, coderunner.Language{Language: r.Language, Image: sandbox.ImageHost})
 		}
 	}

@@ -3,6 +3,8 @@ package app
 import (
 	"context"
 	"io"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -35,13 +37,21 @@ func profiles() []profileMaker {
 		}},
 		{interpreter.Name, func(_ *System, o profile.Options) profile.Profile { return interpreter.New(o) }},
 		{coderunner.Name, func(s *System, o profile.Options) profile.Profile {
-			return coderunner.New(coderunner.Options{Options: o, Engine: s.Engine, Languages: s.languages()})
+			ctx, cancel := context.WithTimeout(context.Background(), lookTimeout)
+			defer cancel()
+			return coderunner.New(coderunner.Options{Options: o, Engine: s.Engine, Languages: s.languages(ctx)})
 		}},
 		{e2b.Name, func(s *System, o profile.Options) profile.Profile {
 			return e2b.New(e2b.Options{Options: o, Engine: s.Engine})
 		}},
 	}
 }
+
+// lookTimeout bounds looking for images that run a language.
+const lookTimeout = 5 * time.Second
+
+// InterpreterTypes returns the names of all drivers of this build, sorted.
+func InterpreterTypes() []string { return slices.Sorted(maps.Keys(makers())) }
 
 // ProfileNames returns the names of all profiles, the native one first.
 func ProfileNames() []string {

@@ -158,7 +158,7 @@ func (p *program) takeOver(c *config.Config) error {
 		if p.flags.driver != "" {
 			return nil
 		}
-		return c.InterpreterType(getenv, app.DriverNames())
+		return c.InterpreterType(getenv, app.InterpreterTypes())
 	}
 	return c.CodeRunner(getenv)
 }

@@ -4,6 +4,7 @@ package cli
 
 import (
 	"os"
+	"os/exec"
 	"strings"
 	"testing"
 )
@@ -30,4 +31,37 @@ func runEngineScripts(t *testing.T, engine string) {
 		t.Skip("GLOVEBOX_TEST_BINARY names no program")
 	}
 	runScripts(t, engine, binary, engineScripts...)
+}
+
+// profileScripts are those of servers that ran on Docker.
+var profileScripts = []string{"profile_automata.txtar", "profile_interpreter.txtar", "profile_code_runner.txtar"}
+
+// TestProfilesDocker runs the scripts of profiles on Docker. No image can be
+// pulled, so the one that engines are tested with stands for those that the
+// profiles ask for, and for one that is labelled as a runner.
+func TestProfilesDocker(t *testing.T) {
+	host, binary := os.Getenv("GLOVEBOX_TEST_DOCKER"), os.Getenv("GLOVEBOX_TEST_BINARY")
+	if host == "" || binary == "" {
+		if required("docker") {
+			t.Fatal("GLOVEBOX_REQUIRE has docker, and GLOVEBOX_TEST_DOCKER or GLOVEBOX_TEST_BINARY is not set: run this by test/docker.sh")
+		}
+		t.Skip("GLOVEBOX_TEST_DOCKER or GLOVEBOX_TEST_BINARY is not set: run this by test/docker.sh")
+	}
+	docker := func(args ...string) string {
+		t.Helper()
+		out, err := exec.Command("docker", append([]string{"--host", host}, args...)...).CombinedOutput()
+		if err != nil {
+			t.Fatalf("docker %s: %v\n%s", strings.Join(args, " "), err, out)
+		}
+		return strings.TrimSpace(string(out))
+	}
+	const image = "localhost/glovebox-test:python"
+	names := []string{"python:3.12-slim-bookworm", "python:3.12-alpine", "mcp-sandbox-runner-python:latest"}
+	docker("tag", image, names[0])
+	docker("tag", image, names[1])
+	container := docker("create", image, "true")
+	docker("commit", "--change", "LABEL sandbox.runner=true", "--change", "LABEL sandbox.language=python", container, names[2])
+	docker("rm", container)
+	t.Cleanup(func() { docker(append([]string{"rmi"}, names...)...) })
+	t.Run("scripts", func(t *testing.T) { runScripts(t, "docker", binary, profileScripts...) })
 }

@@ -67,6 +67,9 @@ const minFileSecret = 32
 // InterpreterType takes over the driver that the MCP Code Sandbox Server calls
 // its interpreter. known are the names of drivers.
 func (c *Config) InterpreterType(getenv func(string) string, known []string) error {
+	if c.E2B.Key == "" {
+		c.E2B.Key = getenv("E2B_API_KEY")
+	}
 	v := getenv("INTERPRETER_TYPE")
 	if v == "" || getenv("GLOVEBOX_DRIVER") != "" {
 		return nil

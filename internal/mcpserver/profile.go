@@ -69,10 +69,14 @@ func (s *Server) profileCall(c call) profile.Call {
 			if err != nil {
 				return sandbox.Run{}, err
 			}
-			for err == nil && run.Status == sandbox.RunRunning {
-				run, err = s.finish(ctx, c, run.ID, MaxWait)
+			for run.Status == sandbox.RunRunning {
+				next, err := s.finish(ctx, c, run.ID, MaxWait)
+				if err != nil {
+					return run, err // which has a sandbox all the same
+				}
+				run = next
 			}
-			return run, err
+			return run, nil
 		},
 	}
 }

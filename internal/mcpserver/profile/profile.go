@@ -106,7 +106,8 @@ type Call struct {
 	// process.
 	AtEnd func(f func(context.Context))
 	// Run starts a run and returns it when it has finished, telling the
-	// client of its progress. A client that gives the call up ends the run.
+	// client of its progress. A client that gives the call up ends the run. With
+	// an error the run still says in which sandbox it was, if there is one.
 	Run func(context.Context, sandbox.RunRequest) (sandbox.Run, error)
 }
 

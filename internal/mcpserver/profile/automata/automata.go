@@ -8,6 +8,7 @@ package automata
 
 import (
 	"context"
+	"errors"
 	"io"
 	"net/url"
 	"path"
@@ -23,8 +24,9 @@ const Name = "automata"
 
 const (
 	defaultImage = "python:3.12-slim-bookworm"
-	// workDir is where commands run and relative paths begin.
-	workDir = "/app"
+	// appDir is where commands run and relative paths begin; where a driver
+	// keeps an image as it is, it is sandbox.WorkDir.
+	appDir = "/app"
 )
 
 // Engine is what this profile needs beyond other profiles.
@@ -126,7 +128,7 @@ func New(o Options) profile.Profile {
 			write,
 			{
 				Name: "sandbox_exec",
-				Description: "Run shell commands in the sandbox, in order until one fails, each in a new shell as root in " + workDir +
+				Description: "Run shell commands in the sandbox, in order until one fails, each in a new shell as root in " + appDir +
 					". Returns what they wrote.",
 				Input: execInput, Scope: auth.ScopeRun, Destructive: true,
 				Run: profile.Typed(execInput, s.exec),
@@ -169,17 +171,32 @@ func sandboxOf(u *url.URL) string {
 	return u.Host
 }
 
+// workDir returns where commands run in a sandbox.
+func (s *server) workDir(ctx context.Context, p sandbox.Principal, id string) (string, error) {
+	f, err := s.opts.Engine.StatFile(ctx, p, id, appDir)
+	if err == nil && f.Type == sandbox.TypeDirectory {
+		return appDir, nil
+	}
+	if err == nil {
+		return sandbox.WorkDir, nil
+	}
+	if _, gone := s.opts.Engine.Get(ctx, p, id); gone != nil || sandbox.KindOf(err) != sandbox.NotFound {
+		return "", errors.Join(gone, err)
+	}
+	return sandbox.WorkDir, nil
+}
+
 // resolve makes a path in the sandbox absolute.
-func resolve(name string) string {
+func resolve(dir, name string) string {
 	if !path.IsAbs(name) {
-		name = path.Join(workDir, name)
+		name = path.Join(dir, name)
 	}
 	return path.Clean(name)
 }
 
 // makeWorkDir is run in every new sandbox. The directory is the user's, so that
 // files which the user writes fit in, too.
-const makeWorkDir = `mkdir -p "$1" && { chown "$2:$2" "$1" 2>/dev/null || :; }`
+const makeWorkDir = `mkdir 2>/dev/null -p "$1" && { chown "$2:$2" "$1" 2>/dev/null || :; }`
 
 func (s *server) initialize(ctx context.Context, c profile.Call, in struct {
 	Image string `json:"image"`
@@ -197,10 +214,7 @@ func (s *server) initialize(ctx context.Context, c profile.Call, in struct {
 		return profile.Result{}, err
 	}
 	run, err := c.Run(ctx, sandbox.RunRequest{SandboxID: sb.ID, Dir: "/", Root: true,
-		Argv: []string{"/bin/sh", "-c", makeWorkDir, "sh", workDir, userID}})
-	if err == nil && run.Verdict.Code != sandbox.OK {
-		err = sandbox.Errorf(sandbox.Unsupported, "image: cannot make %s in %q: %s", workDir, sb.Image, run.Verdict.Cause)
-	}
+		Argv: []string{"/bin/sh", "-c", makeWorkDir, "sh", appDir, userID}})
 	if err != nil {
 		// Nobody would learn of its id.
 		s.discard(ctx, c.Principal, sb.ID)
@@ -209,6 +223,9 @@ func (s *server) initialize(ctx context.Context, c profile.Call, in struct {
 	res := profile.Text("container_id: " + sb.ID)
 	if note != "" {
 		res.Texts = append(res.Texts, note)
+	}
+	if run.Verdict.Code != sandbox.OK {
+		res.Texts = append(res.Texts, "note: this driver keeps an image as it is; commands run in "+sandbox.WorkDir+", not in "+appDir)
 	}
 	return res, nil
 }
@@ -242,10 +259,11 @@ func (s *server) write(ctx context.Context, c profile.Call, in struct {
 	if err := given("container_id", in.ID, "file_name", in.Name); err != nil {
 		return profile.Result{}, err
 	}
-	full := resolve(path.Join(resolve(in.Dir), in.Name))
-	if path.IsAbs(in.Name) {
-		full = resolve(in.Name)
+	dir, err := s.workDir(ctx, c.Principal, in.ID)
+	if err != nil {
+		return profile.Result{}, err
 	}
+	full := resolve(resolve(dir, in.Dir), in.Name)
 	if err := s.opts.Engine.WriteFileAsRoot(ctx, c.Principal, in.ID, full, strings.NewReader(in.Contents)); err != nil {
 		return profile.Result{}, err
 	}

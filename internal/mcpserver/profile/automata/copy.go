@@ -57,7 +57,11 @@ func (s *server) copyIn(ctx context.Context, c profile.Call, id, from, to string
 	if to == "" {
 		to = filepath.Base(from)
 	}
-	to = resolve(to)
+	dir, err := s.workDir(ctx, c.Principal, id)
+	if err != nil {
+		return profile.Result{}, err
+	}
+	to = resolve(dir, to)
 	// Unless there is a file, it is a directory, also when it is empty.
 	dirs, executables := []string{to}, []string(nil)
 	skipped, err := host.Walk(ctx, from, func(name string, executable bool, content io.Reader) error {
@@ -121,7 +125,11 @@ func (s *server) copyOut(ctx context.Context, c profile.Call, in struct {
 	if err != nil {
 		return profile.Result{}, err
 	}
-	from, to := resolve(in.From), in.To
+	dir, err := s.workDir(ctx, c.Principal, in.ID)
+	if err != nil {
+		return profile.Result{}, err
+	}
+	from, to := resolve(dir, in.From), in.To
 	if to == "" {
 		to = path.Base(from)
 	}

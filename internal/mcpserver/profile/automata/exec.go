@@ -59,13 +59,17 @@ func (s *server) exec(ctx context.Context, c profile.Call, in struct {
 	if len(in.Commands) == 0 {
 		return profile.Result{}, sandbox.Errorf(sandbox.Invalid, "at least one command is required")
 	}
+	dir, err := s.workDir(ctx, c.Principal, in.ID)
+	if err != nil {
+		return profile.Result{}, err
+	}
 	var b strings.Builder
 	for i, command := range in.Commands {
 		if i > 0 {
 			b.WriteString("\n\n")
 		}
 		fmt.Fprintf(&b, "$ %s\n", command)
-		run, err := c.Run(ctx, sandbox.RunRequest{SandboxID: in.ID, Argv: []string{"/bin/sh", "-c", command}, Dir: workDir, Root: true, Timeout: s.opts.RunTimeout})
+		run, err := c.Run(ctx, sandbox.RunRequest{SandboxID: in.ID, Argv: []string{"/bin/sh", "-c", command}, Dir: dir, Root: true, Timeout: s.opts.RunTimeout})
 		if err != nil {
 			// What ran before has run, and the caller is to know.
 			if i == 0 {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"path"
+	"slices"
 	"strings"
 
 	"github.com/glovebox-dev/glovebox/internal/mcpserver/profile"
@@ -37,27 +38,27 @@ func (s *server) run(ctx context.Context, c profile.Call, in struct {
 			return profile.Result{}, profile.Missing(given.name)
 		}
 	}
-	image, ok := s.image(in.Language)
-	if !ok {
+	if !slices.ContainsFunc(s.opts.Languages, func(l Language) bool { return l.Language == in.Language }) {
 		return profile.Result{}, sandbox.Errorf(sandbox.Invalid, "Unsupported language: %s", in.Language)
 	}
-	r := sandbox.CreateRequest{Image: image, Workspace: in.Conversation, Limits: sandbox.Limits{MemoryBytes: memory}}
+	r := sandbox.RunRequest{
+		// Which image is right for a language is the engine's to know.
+		New:  sandbox.CreateRequest{Workspace: in.Conversation, Limits: sandbox.Limits{MemoryBytes: memory}},
+		Code: in.Code, Language: in.Language, Env: in.Environment, Timeout: timeout,
+	}
 	if in.Network {
-		r.Network = sandbox.NetworkInternet
+		r.New.Network = sandbox.NetworkInternet
 	}
-	sb, err := s.opts.Engine.Create(ctx, c.Principal, r)
-	if err != nil {
-		return profile.Result{}, err
-	}
+	run, err := c.Run(ctx, r)
 	defer func() {
 		// The sandbox was for this program, whatever became of it.
+		if run.SandboxID == "" {
+			return
+		}
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), closeTimeout)
 		defer cancel()
-		err = errors.Join(err, s.opts.Engine.Stop(ctx, c.Principal, sb.ID))
+		err = errors.Join(err, s.opts.Engine.Stop(ctx, c.Principal, run.SandboxID))
 	}()
-	run, err := c.Run(ctx, sandbox.RunRequest{
-		SandboxID: sb.ID, Code: in.Code, Language: in.Language, Env: in.Environment, Timeout: timeout,
-	})
 	if err != nil {
 		return profile.Result{}, err
 	}
@@ -67,20 +68,11 @@ func (s *server) run(ctx context.Context, c profile.Call, in struct {
 	if err != nil {
 		return profile.Result{}, err
 	}
-	files, err := s.files(ctx, c, in.Conversation, sb.ID)
+	files, err := s.files(ctx, c, in.Conversation, run.SandboxID)
 	if err != nil {
 		return profile.Result{}, err
 	}
 	return result(run, out, files)
-}
-
-func (s *server) image(language string) (string, bool) {
-	for _, l := range s.opts.Languages {
-		if l.Language == language {
-			return l.Image, true
-		}
-	}
-	return "", false
 }
 
 // files returns the files of a conversation, but not those in directories, as
