@@ -45,15 +45,19 @@ func LanguageOf(c config.Languages, file string) (language string, known []strin
 // images that are labelled as runners, then those that Glovebox knows.
 func (s *System) languages(ctx context.Context) []coderunner.Language {
 	var languages []coderunner.Language
+	runners, err := Runners(s.opts.Config.Languages)
+	if err != nil {
+		runners = interpreter.Runners() // Open has refused a table that is wrong
+	}
 	host := s.driver.Info().Features.Host
 	labelled := s.Engine.RunnerImages(ctx)
 	for _, name := range slices.Sorted(maps.Keys(labelled)) {
-		if _, err := interpreter.Find(name); err == nil && host {
+		if _, err := runners.Find(name); err == nil && host {
 			continue // the host's own comes first
 		}
 		languages = append(languages, coderunner.Language{Language: name, Image: labelled[name]})
 	}
-	for _, r := range interpreter.Runners() {
+	for _, r := range runners {
 		switch {
 		case !host && labelled[r.Language] == "":
 			languages = append(languages, coderunner.Language{Language: r.Language, Image: r.Image})

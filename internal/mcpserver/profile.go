@@ -65,20 +65,25 @@ func (s *Server) profileCall(c call) profile.Call {
 			}()
 		},
 		Run: func(ctx context.Context, r sandbox.RunRequest) (sandbox.Run, error) {
-			run, err := s.engine.Start(ctx, c.principal, r)
-			if err != nil {
-				return sandbox.Run{}, err
-			}
-			for run.Status == sandbox.RunRunning {
-				next, err := s.finish(ctx, c, run.ID, MaxWait)
-				if err != nil {
-					return run, err // which has a sandbox all the same
-				}
-				run = next
-			}
-			return run, nil
+			return s.toItsEnd(ctx, c, func() (sandbox.Run, error) { return s.engine.Start(ctx, c.principal, r) })
+		},
+		Install: func(ctx context.Context, r sandbox.PackagesRequest) (sandbox.Run, error) {
+			return s.toItsEnd(ctx, c, func() (sandbox.Run, error) { return s.engine.Install(ctx, c.principal, r) })
 		},
 	}
+}
+
+// toItsEnd starts a run and returns it when it has finished. With an error it
+// returns the run as it was last, which has a sandbox all the same.
+func (s *Server) toItsEnd(ctx context.Context, c call, start func() (sandbox.Run, error)) (sandbox.Run, error) {
+	run, err := start()
+	for err == nil && run.Status == sandbox.RunRunning {
+		var next sandbox.Run
+		if next, err = s.finish(ctx, c, run.ID, MaxWait); err == nil {
+			run = next
+		}
+	}
+	return run, err
 }
 
 // profileResult is a profile's result on the wire.

@@ -109,6 +109,8 @@ type Call struct {
 	// client of its progress. A client that gives the call up ends the run. With
 	// an error the run still says in which sandbox it was, if there is one.
 	Run func(context.Context, sandbox.RunRequest) (sandbox.Run, error)
+	// Install installs packages, as a run does.
+	Install func(context.Context, sandbox.PackagesRequest) (sandbox.Run, error)
 }
 
 // An Engine is what profiles need of package engine, as mcpserver's own tools

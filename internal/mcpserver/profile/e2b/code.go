@@ -68,22 +68,27 @@ type executed struct {
 	images []profile.Image
 }
 
-// run evaluates code in the context of a sandbox, or of a new one if id is "".
-func (s *server) run(ctx context.Context, c profile.Call, r sandbox.RunRequest) (executed, sandbox.Run, error) {
-	run, err := c.Run(ctx, r)
+// evaluate runs code in the context of a sandbox.
+func (s *server) evaluate(ctx context.Context, c profile.Call, id, code string) (executed, error) {
+	run, err := c.Run(ctx, sandbox.RunRequest{SandboxID: id, Code: code, Language: "python", Context: sandbox.DefaultContext, Timeout: s.opts.RunTimeout})
 	if err != nil {
-		return executed{}, run, err
+		return executed{}, err
 	}
+	return s.outcome(ctx, c, run)
+}
+
+// outcome is what came of a run.
+func (s *server) outcome(ctx context.Context, c profile.Call, run sandbox.Run) (executed, error) {
 	// A client that went away learns nothing, but ends in good order.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), readTimeout)
 	defer cancel()
 	out, err := s.opts.Engine.Output(ctx, c.Principal, run.ID, sandbox.DefaultOutputBytes)
 	if err != nil {
-		return executed{}, run, err
+		return executed{}, err
 	}
 	shown, err := s.opts.Engine.Results(ctx, c.Principal, run.ID)
 	if err != nil {
-		return executed{}, run, err
+		return executed{}, err
 	}
 	e := executed{Logs: logs{lines(out.Stdout), lines(out.Stderr)}}
 	switch {
@@ -100,7 +105,7 @@ func (s *server) run(ctx context.Context, c profile.Call, r sandbox.RunRequest) 
 	for _, r := range shown.Results {
 		e.add(r)
 	}
-	return e, run, nil
+	return e, nil
 }
 
 // readTimeout bounds reading what a run came to.
@@ -167,7 +172,7 @@ func (s *server) execute(ctx context.Context, c profile.Call, in struct {
 	if err != nil {
 		return profile.Result{}, err
 	}
-	e, _, err := s.run(ctx, c, sandbox.RunRequest{SandboxID: id, Code: in.Code, Language: "python", Context: sandbox.DefaultContext, Timeout: s.opts.RunTimeout})
+	e, err := s.evaluate(ctx, c, id, in.Code)
 	if err != nil {
 		return profile.Result{}, err
 	}
@@ -181,7 +186,7 @@ func (s *server) once(ctx context.Context, c profile.Call, in struct {
 	if err != nil {
 		return profile.Result{}, err
 	}
-	e, _, err := s.run(ctx, c, sandbox.RunRequest{SandboxID: sb.ID, Code: in.Code, Language: "python", Context: sandbox.DefaultContext, Timeout: s.opts.RunTimeout})
+	e, err := s.evaluate(ctx, c, sb.ID, in.Code)
 	stopCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), readTimeout)
 	defer cancel()
 	closeErr := s.opts.Engine.Stop(stopCtx, c.Principal, sb.ID)
@@ -210,16 +215,12 @@ func (s *server) install(ctx context.Context, c profile.Call, in struct {
 	if err != nil {
 		return profile.Result{}, err
 	}
-	if in.Package == "" || strings.HasPrefix(in.Package, "-") {
-		return profile.Result{}, sandbox.Errorf(sandbox.Invalid, "package_name: %q is not a package", in.Package)
+	// The name is checked there, and is never part of a shell's script.
+	run, err := c.Install(ctx, sandbox.PackagesRequest{SandboxID: id, Language: "python", Packages: []string{in.Package}})
+	if err != nil {
+		return profile.Result{}, err
 	}
-	// The name is an argument, never part of a shell's script.
-	e, _, err := s.run(ctx, c, sandbox.RunRequest{
-		SandboxID: id,
-		Argv:      []string{"python3", "-m", "pip", "install", "--no-input", "--disable-pip-version-check", "--retries", "1", "--timeout", "10", "--", in.Package},
-		Env:       map[string]string{"PIP_BREAK_SYSTEM_PACKAGES": "1"},
-		Timeout:   s.opts.RunTimeout,
-	})
+	e, err := s.outcome(ctx, c, run)
 	if err != nil {
 		return profile.Result{}, err
 	}
