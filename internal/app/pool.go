@@ -6,6 +6,7 @@ import (
 	"maps"
 	"os"
 	"path/filepath"
+	"time"
 
 	"github.com/glovebox-dev/glovebox/internal/driver"
 	"github.com/glovebox-dev/glovebox/internal/guestapi"
@@ -78,6 +79,31 @@ func (w *warmer) sweep(s *System) {
 		}
 	}
 }
+
+// WaitWarm waits until the pool has all that it wants, for a minute at most. It
+// returns at once where there is no pool.
+func (s *System) WaitWarm(ctx context.Context) error {
+	if s.warmer == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, warmTime)
+	defer cancel()
+	t := time.NewTicker(5 * time.Millisecond)
+	defer t.Stop()
+	for {
+		if st := s.warmer.Stats(); st.Target > 0 && st.Ready >= st.Target {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return sandbox.Errorf(sandbox.Unavailable, "no sandbox is ready: %w", ctx.Err())
+		case <-t.C:
+		}
+	}
+}
+
+// warmTime is how long WaitWarm waits.
+const warmTime = time.Minute
 
 // close lets go of the ownership, when nothing warm is left.
 func (w *warmer) close(ctx context.Context) error {

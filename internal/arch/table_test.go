@@ -50,7 +50,8 @@ var table = []row{
 	{"clientconfig", "sandbox"},
 	{"update", "sandbox"},
 	{"release", "sandbox, update"},
-	{"cli", "app, clientconfig, config, sandbox, update"},
+	{"bench", "sandbox"},
+	{"cli", "app, bench, clientconfig, config, sandbox, update"},
 	{"arch", "nothing"},
 }
 
@@ -76,7 +77,8 @@ var outside = map[string][]string{
 	"go.yaml.in/yaml/v3":                     {"config", "interpreter"},
 	"golang.org/x/image":                     {"mcpserver"},
 	"golang.org/x/mod":                       {"cli", "release", "update"},
-	"golang.org/x/net":                       {"network"},                                                                                                                                  // DNS messages
+	"golang.org/x/net":                       {"network"}, // DNS messages
+	"golang.org/x/sync":                      {"pool"},
 	"golang.org/x/sys":                       {"driver/drivertest", "driver/fake", "driver/gvisor", "guest", "image", "image/erofs", "network", "safepath", "store", "tests", "workspace"}, // system calls are not an SDK
 	"golang.org/x/term":                      {"cli"},
 	"golang.org/x/time":                      {"auth", "httpserver", "network"},

@@ -56,7 +56,7 @@ and leaves nothing behind.`,
 		p.runCommand(), p.shellCommand(), p.languagesCommand(),
 		p.psCommand(), p.logsCommand(), p.networkCommand(), p.stopCommand(), p.imagesCommand(), p.workspaceCommand(), p.cpCommand(),
 		p.mcpCommand(), p.serveCommand(), p.tokenCommand(),
-		p.doctorCommand(), p.installCommand(), p.uninstallCommand(), p.updateCommand(), p.versionCommand(),
+		p.doctorCommand(), p.benchCommand(), p.installCommand(), p.uninstallCommand(), p.updateCommand(), p.versionCommand(),
 		configTopic(),
 	)
 	return root

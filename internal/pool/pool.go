@@ -27,18 +27,19 @@ package pool
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"log/slog"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"sync"
-	"sync/atomic"
 	"syscall"
 	"time"
+
+	"golang.org/x/sync/semaphore"
 
 	"github.com/glovebox-dev/glovebox/internal/driver"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
@@ -64,6 +65,9 @@ type Options struct {
 	Ready func(ctx context.Context, b driver.Box, spec *driver.Spec) error
 	// Max bounds the warm boxes of all shapes.
 	Max int // default: 8
+	// AtOnce bounds the boxes that are made at one time for callers; the others
+	// wait for their turn.
+	AtOnce int // default: 2 for each CPU
 	// MaxAge is how old a warm box may become: what it shows of the machine
 	// (its image, its clock) is not to be of long ago.
 	MaxAge time.Duration // default: 30 min
@@ -79,7 +83,8 @@ type Pool struct {
 	opts Options
 	log  *slog.Logger
 
-	wakeUp chan struct{} // has a value when there may be something to make
+	turns  *semaphore.Weighted // of those who make a box
+	wakeUp chan struct{}       // has a value when there may be something to make
 
 	mu      sync.Mutex
 	closed  bool
@@ -110,29 +115,6 @@ type warm struct {
 
 	receipt sandbox.Receipt
 	since   time.Time
-}
-
-// A claimedBox is a box that was handed out. Its receipt was read when it was
-// made ready, and nothing about it has changed since; only whoever asks again
-// has it read again.
-type claimedBox struct {
-	driver.Box
-	receipt sandbox.Receipt
-	asked   atomic.Bool
-}
-
-func (b *claimedBox) Unwrap() driver.Box { return b.Box }
-
-func (b *claimedBox) Destroy(ctx context.Context) error {
-	b.asked.Store(true)
-	return b.Box.Destroy(ctx)
-}
-
-func (b *claimedBox) Receipt(ctx context.Context) (sandbox.Receipt, error) {
-	if !b.asked.Swap(true) {
-		return slices.Clone(b.receipt), nil
-	}
-	return b.Box.Receipt(ctx)
 }
 
 // A claim is a box that has an owner of its own by now, or will in a moment.
@@ -168,6 +150,9 @@ func New(opts Options) (*Pool, error) {
 	if opts.Max == 0 {
 		opts.Max = 8
 	}
+	if opts.AtOnce == 0 {
+		opts.AtOnce = 2 * runtime.NumCPU()
+	}
 	if opts.MaxAge == 0 {
 		opts.MaxAge = 30 * time.Minute
 	}
@@ -182,7 +167,12 @@ func New(opts Options) (*Pool, error) {
 			return nil, sandbox.Errorf(sandbox.Unavailable, "new pool: %w", err)
 		}
 	}
-	return &Pool{Driver: opts.Driver, opts: opts, log: opts.Log, wakeUp: make(chan struct{}, 1), shapes: map[string]*shape{}, making: map[string]bool{}}, nil
+	return &Pool{
+		Driver: opts.Driver, opts: opts, log: opts.Log,
+		turns:  semaphore.NewWeighted(int64(opts.AtOnce)),
+		wakeUp: make(chan struct{}, 1),
+		shapes: map[string]*shape{}, making: map[string]bool{},
+	}, nil
 }
 
 // Unwrap returns the driver that makes the boxes.
@@ -210,48 +200,6 @@ func (p *Pool) Stats() Stats {
 	return s
 }
 
-// shapeOf returns the shape of a spec, nil if the pool keeps none like it. p.mu
-// is held, or nobody else has p.
-func (p *Pool) shapeOf(spec *driver.Spec) *shape {
-	like := *spec
-	like.ID, like.Streams = "", 0
-	if like.Workspace != "" {
-		if p.opts.Dir == "" || !p.Info().Features.WorkspaceMoves {
-			return nil
-		}
-		like.Workspace = "yes"
-	}
-	// They bound the sandbox's life, which the engine keeps.
-	alike := like
-	alike.Limits.Idle, alike.Limits.Lifetime = 0, 0
-	key, err := json.Marshal(alike)
-	if err != nil {
-		return nil
-	}
-	s := p.shapes[string(key)]
-	if s == nil {
-		if len(p.shapes) >= maxShapes && !p.forgetOne() {
-			return nil
-		}
-		s = &shape{spec: like}
-		p.shapes[string(key)] = s
-	}
-	return s
-}
-
-// forgetOne forgets the shape that was asked for longest ago, of those that
-// have no box and get none.
-func (p *Pool) forgetOne() bool {
-	oldest := ""
-	for key, s := range p.shapes {
-		if !s.ahead && !s.busy && len(s.ready) == 0 && (oldest == "" || s.used.Before(p.shapes[oldest].used)) {
-			oldest = key
-		}
-	}
-	delete(p.shapes, oldest)
-	return oldest != ""
-}
-
 // Create hands out a warm box, or makes one.
 func (p *Pool) Create(ctx context.Context, spec *driver.Spec) (driver.Box, error) {
 	for {
@@ -272,6 +220,11 @@ func (p *Pool) Create(ctx context.Context, spec *driver.Spec) (driver.Box, error
 		}
 	}
 	defer p.coldDone()
+	// In the order in which they came: many at once take longer, all of them.
+	if err := p.turns.Acquire(ctx, 1); err != nil {
+		return nil, err
+	}
+	defer p.turns.Release(1)
 	return p.Driver.Create(ctx, spec)
 }
 

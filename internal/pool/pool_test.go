@@ -307,7 +307,7 @@ func TestAge(t *testing.T) {
 
 // TestOnce has many callers at once, none of whom may get another's box.
 func TestOnce(t *testing.T) {
-	world(t, func(o *Options) { o.Max = 10 }, func(t *testing.T, s *stub, p *Pool) {
+	world(t, func(o *Options) { o.Max, o.AtOnce = 10, 100 }, func(t *testing.T, s *stub, p *Pool) {
 		s.slow = 10 * time.Millisecond
 		p.Keep(spec("a"))
 		var mu sync.Mutex
@@ -356,6 +356,29 @@ func TestColdFirst(t *testing.T) {
 			t.Errorf("the ledger has %v after the caller got its own", s.noted())
 		}
 		time.Sleep(2 * time.Second)
+	})
+}
+
+// TestTurns has more callers than may be served at once: all are, in turns.
+func TestTurns(t *testing.T) {
+	world(t, func(o *Options) { o.AtOnce = 3 }, func(t *testing.T, s *stub, p *Pool) {
+		s.slow = time.Second
+		began := time.Now()
+		var wg sync.WaitGroup
+		for range 12 {
+			wg.Go(func() { create(t, p, spec("a")) })
+		}
+		// One that gives up leaves the others alone.
+		ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
+		defer cancel()
+		synctest.Wait()
+		if _, err := p.Create(ctx, spec("a")); !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("Create of one that gives up: %v", err)
+		}
+		wg.Wait()
+		if took := time.Since(began); took != 4*time.Second {
+			t.Errorf("12 boxes, 3 at a time, took %v", took)
+		}
 	})
 }
 

@@ -1,0 +1,362 @@
+// Package bench measures what running a line of untrusted code costs on this
+// machine, by Glovebox and by what else is there, side by side in one run: for
+// anybody who wants to check what is claimed.
+//
+// Single calls are measured in turn, one of each kind after the other, so that
+// what else the machine does meets all alike. Figures are times from the call
+// to its complete result. Nothing is compared with figures of another run.
+//
+// Only the command line imports this package. Sandboxes that it makes are
+// stopped before [Run] returns.
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os/exec"
+	"runtime"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
+)
+
+// A Sandboxer is what is measured: the engine.
+type Sandboxer interface {
+	Start(ctx context.Context, p sandbox.Principal, req sandbox.RunRequest) (sandbox.Run, error)
+	Wait(ctx context.Context, p sandbox.Principal, runID string) (sandbox.Run, error)
+	Stop(ctx context.Context, p sandbox.Principal, id string) error
+}
+
+// Options say what to measure.
+type Options struct {
+	// Cold makes each sandbox when it is asked for; Warm keeps some ready.
+	Cold, Warm Sandboxer
+	// Ready waits until Warm has a sandbox ready.
+	Ready func(ctx context.Context) error
+	// Rounds is how often each single call is measured.
+	Rounds int
+	// Callers are numbers of callers at once, each of whom runs one program in
+	// a fresh sandbox.
+	Callers []int
+	// Sustain is how long eight callers run one program after another, each in
+	// a fresh sandbox; 0 leaves that out.
+	Sustain time.Duration
+	// Image is what Docker is measured with, if Docker is there and has it.
+	Image string
+	// Say is told what is being measured.
+	Say func(format string, args ...any)
+}
+
+// A Report is what was measured.
+type Report struct {
+	Machine Machine  `json:"machine"`
+	Figures []Figure `json:"figures"`
+	// Notes say what was left out, and why.
+	Notes []string `json:"notes,omitempty"`
+}
+
+// A Machine says what it was measured on.
+type Machine struct {
+	OS   string    `json:"os"`
+	Arch string    `json:"arch"`
+	CPUs int       `json:"cpus"`
+	Load string    `json:"load,omitempty"` // when it began, as the system counts it
+	When time.Time `json:"when"`
+}
+
+// A Figure is one line of the report. Times are in milliseconds.
+type Figure struct {
+	Name   string  `json:"name"`
+	N      int     `json:"n"`
+	Failed int     `json:"failed,omitempty"`
+	P50    float64 `json:"p50_ms,omitempty"`
+	P99    float64 `json:"p99_ms,omitempty"`
+	// Total is how long all took, where they ran at once; PerSecond how many
+	// ended in each second, where they ran on and on.
+	Total     float64 `json:"total_ms,omitempty"`
+	PerSecond float64 `json:"per_second,omitempty"`
+}
+
+// A call is one thing to measure. What prepares it, and what cleans up, is not
+// counted.
+type call struct {
+	name    string
+	prepare func(ctx context.Context) error
+	do      func(ctx context.Context) error
+	after   func(ctx context.Context) error
+}
+
+const (
+	principal = sandbox.Principal("bench")
+	line      = "print(1)"
+)
+
+// Run measures. If ctx ends, what is measured is the report, with ctx's error.
+func Run(ctx context.Context, o Options) (Report, error) {
+	r := Report{Machine: Machine{OS: runtime.GOOS, Arch: runtime.GOARCH, CPUs: runtime.NumCPU(), Load: load(), When: time.Now()}}
+	b := &bench{Options: o, report: &r}
+	defer b.cleanUp()
+	calls, err := b.calls(ctx)
+	if err == nil {
+		err = b.inTurn(ctx, calls)
+	}
+	for _, n := range o.Callers {
+		if err == nil {
+			err = b.burst(ctx, n)
+		}
+	}
+	if err == nil && o.Sustain > 0 {
+		err = b.sustain(ctx)
+	}
+	return r, err
+}
+
+type bench struct {
+	Options
+	report *Report
+
+	mu        sync.Mutex
+	made      []string // sandboxes to be stopped in the end
+	container string   // of Docker, likewise
+}
+
+func (b *bench) note(format string, args ...any) {
+	b.report.Notes = append(b.report.Notes, fmt.Sprintf(format, args...))
+}
+
+// calls returns what can be measured here.
+func (b *bench) calls(ctx context.Context) ([]call, error) {
+	var calls []call
+	if python, err := exec.LookPath("python3"); err == nil {
+		calls = append(calls, call{name: "python3, without any sandbox", do: program(python, "-c", line)})
+	} else {
+		b.note("there is no python3 to compare with")
+	}
+	calls = append(calls, b.docker(ctx)...)
+
+	var used string
+	stop := func(s Sandboxer) func(context.Context) error {
+		return func(ctx context.Context) error { return s.Stop(ctx, principal, used) }
+	}
+	calls = append(calls,
+		call{
+			name: "glovebox, a sandbox made on demand",
+			do: func(ctx context.Context) (err error) {
+				used, err = b.run(ctx, b.Cold, sandbox.RunRequest{Code: line})
+				return err
+			},
+			after: stop(b.Cold),
+		},
+		call{
+			name:    "glovebox, a fresh sandbox of the pool",
+			prepare: b.Ready,
+			do: func(ctx context.Context) (err error) {
+				used, err = b.run(ctx, b.Warm, sandbox.RunRequest{Code: line, Context: sandbox.DefaultContext})
+				return err
+			},
+			after: stop(b.Warm),
+		})
+
+	live, err := b.run(ctx, b.Warm, sandbox.RunRequest{Code: line, Context: sandbox.DefaultContext})
+	if err != nil {
+		return nil, fmt.Errorf("run %s: %w", line, err)
+	}
+	b.keep(live)
+	in := func(req sandbox.RunRequest) func(context.Context) error {
+		req.SandboxID = live
+		return func(ctx context.Context) error {
+			_, err := b.run(ctx, b.Warm, req)
+			return err
+		}
+	}
+	calls = append(calls,
+		call{name: "glovebox, python3 in a running sandbox", do: in(sandbox.RunRequest{Code: line})},
+		call{name: "glovebox, /bin/true in a running sandbox", do: in(sandbox.RunRequest{Argv: []string{"/bin/true"}})},
+		call{name: "glovebox, 1+1 in a live context", do: in(sandbox.RunRequest{Code: "1+1", Context: sandbox.DefaultContext})})
+	return calls, nil
+}
+
+// docker returns what can be measured of Docker: nothing is pulled for it.
+func (b *bench) docker(ctx context.Context) []call {
+	docker, err := exec.LookPath("docker")
+	if err == nil {
+		err = program(docker, "image", "inspect", b.Image)(ctx)
+	}
+	if err != nil {
+		b.note("Docker is not compared with: it has no image %s here, or is not there", b.Image)
+		return nil
+	}
+	calls := []call{{name: "docker run", do: program(docker, "run", "--rm", "--network=none", b.Image, "python3", "-c", line)}}
+	out, err := exec.CommandContext(ctx, docker, "run", "-d", "--rm", "--network=none", b.Image, "sleep", "3600").Output()
+	if err != nil {
+		b.note("docker exec is not compared with: %v", err)
+		return calls
+	}
+	b.container = strings.TrimSpace(string(out))
+	return append(calls, call{name: "docker exec", do: program(docker, "exec", b.container, "python3", "-c", line)})
+}
+
+func program(argv ...string) func(context.Context) error {
+	return func(ctx context.Context) error {
+		return exec.CommandContext(ctx, argv[0], argv[1:]...).Run()
+	}
+}
+
+// run runs a program to its end, and returns its sandbox.
+func (b *bench) run(ctx context.Context, s Sandboxer, req sandbox.RunRequest) (id string, err error) {
+	r, err := s.Start(ctx, principal, req)
+	if err != nil {
+		return "", err
+	}
+	r, err = s.Wait(ctx, principal, r.ID)
+	if err == nil && r.Verdict.Code != sandbox.OK {
+		err = fmt.Errorf("it ended as %s: %s", r.Verdict.Code, r.Verdict.Cause)
+	}
+	return r.SandboxID, err
+}
+
+// keep has a sandbox stopped in the end.
+func (b *bench) keep(id string) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.made = append(b.made, id)
+}
+
+// inTurn measures calls, one of each in every round.
+func (b *bench) inTurn(ctx context.Context, calls []call) error {
+	b.Say("single calls, %d of each", b.Rounds)
+	took := make([][]time.Duration, len(calls))
+	for range b.Rounds {
+		for i, c := range calls {
+			if c.prepare != nil {
+				if err := c.prepare(ctx); err != nil {
+					return fmt.Errorf("%s: %w", c.name, err)
+				}
+			}
+			began := time.Now()
+			if err := c.do(ctx); err != nil {
+				return fmt.Errorf("%s: %w", c.name, err)
+			}
+			took[i] = append(took[i], time.Since(began))
+			if c.after != nil {
+				if err := c.after(ctx); err != nil {
+					return fmt.Errorf("%s: %w", c.name, err)
+				}
+			}
+		}
+	}
+	for i, c := range calls {
+		b.report.Figures = append(b.report.Figures, figure(c.name, took[i]))
+	}
+	return nil
+}
+
+// one runs a line in a fresh sandbox, which is then stopped.
+func (b *bench) one(ctx context.Context) (time.Duration, error) {
+	began := time.Now()
+	id, err := b.run(ctx, b.Warm, sandbox.RunRequest{Code: line, Context: sandbox.DefaultContext})
+	took := time.Since(began)
+	if id != "" {
+		err = errors.Join(err, b.Warm.Stop(context.WithoutCancel(ctx), principal, id))
+	}
+	return took, err
+}
+
+// burst has n callers at once.
+func (b *bench) burst(ctx context.Context, n int) error {
+	b.Say("%d callers at once", n)
+	if err := b.Ready(ctx); err != nil {
+		return err
+	}
+	var mu sync.Mutex
+	var took []time.Duration
+	var failed []error
+	var wg sync.WaitGroup
+	began := time.Now()
+	for range n {
+		wg.Go(func() {
+			d, err := b.one(ctx)
+			mu.Lock()
+			defer mu.Unlock()
+			if err != nil {
+				failed = append(failed, err)
+				return
+			}
+			took = append(took, d)
+		})
+	}
+	wg.Wait()
+	f := figure(fmt.Sprintf("%d callers at once, a fresh sandbox each", n), took)
+	f.N, f.Failed, f.Total = n, len(failed), millis(time.Since(began))
+	b.report.Figures = append(b.report.Figures, f)
+	if len(failed) > 0 {
+		b.note("%d of %d callers failed; the first: %v", len(failed), n, failed[0])
+	}
+	return ctx.Err()
+}
+
+// sustain has eight callers that go on and on.
+func (b *bench) sustain(ctx context.Context) error {
+	b.Say("eight callers for %v", b.Sustain)
+	until, cancel := context.WithTimeout(ctx, b.Sustain)
+	defer cancel()
+	var mu sync.Mutex
+	var took []time.Duration
+	failed := 0
+	var wg sync.WaitGroup
+	began := time.Now()
+	for range 8 {
+		wg.Go(func() {
+			for until.Err() == nil {
+				d, err := b.one(ctx)
+				mu.Lock()
+				if err != nil {
+					failed++
+				} else {
+					took = append(took, d)
+				}
+				mu.Unlock()
+				if err != nil && ctx.Err() != nil {
+					return
+				}
+			}
+		})
+	}
+	wg.Wait()
+	f := figure("8 callers without a pause, a fresh sandbox each", took)
+	f.Failed, f.PerSecond = failed, float64(len(took))/time.Since(began).Seconds()
+	b.report.Figures = append(b.report.Figures, f)
+	return ctx.Err()
+}
+
+// cleanUp stops what is still there.
+func (b *bench) cleanUp() {
+	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	defer cancel()
+	for _, id := range b.made {
+		if err := b.Warm.Stop(ctx, principal, id); err != nil {
+			b.note("stop sandbox %s: %v", id, err)
+		}
+	}
+	if b.container != "" {
+		if err := exec.CommandContext(ctx, "docker", "rm", "-f", b.container).Run(); err != nil {
+			b.note("remove container %s: %v", b.container, err)
+		}
+	}
+}
+
+func figure(name string, took []time.Duration) Figure {
+	f := Figure{Name: name, N: len(took)}
+	if len(took) > 0 {
+		slices.Sort(took)
+		at := func(q float64) float64 { return millis(took[int(q*float64(len(took)-1)+0.5)]) }
+		f.P50, f.P99 = at(0.50), at(0.99)
+	}
+	return f
+}
+
+func millis(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }

@@ -1,0 +1,140 @@
+package bench
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
+)
+
+// A stub counts sandboxes and what is run in them.
+type stub struct {
+	mu    sync.Mutex
+	alive map[string]bool
+	runs  map[string]string // sandbox by run
+	total int
+	fail  int // every so manieth fresh sandbox fails
+}
+
+func newStub() *stub { return &stub{alive: map[string]bool{}, runs: map[string]string{}} }
+
+func (s *stub) Start(_ context.Context, _ sandbox.Principal, req sandbox.RunRequest) (r sandbox.Run, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.total++
+	if req.SandboxID == "" {
+		if s.fail > 0 && s.total%s.fail == 0 {
+			return r, errors.New("no more room")
+		}
+		req.SandboxID = sandbox.NewID()
+		s.alive[req.SandboxID] = true
+	}
+	if !s.alive[req.SandboxID] {
+		return r, fmt.Errorf("sandbox %s does not live", req.SandboxID)
+	}
+	r.ID, r.SandboxID = sandbox.NewRunID(), req.SandboxID
+	s.runs[r.ID] = r.SandboxID
+	return r, nil
+}
+
+func (s *stub) Wait(_ context.Context, _ sandbox.Principal, id string) (r sandbox.Run, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	r.ID, r.SandboxID, r.Verdict.Code = id, s.runs[id], sandbox.OK
+	return r, nil
+}
+
+func (s *stub) Stop(_ context.Context, _ sandbox.Principal, id string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.alive[id] {
+		return fmt.Errorf("sandbox %s is stopped twice", id)
+	}
+	delete(s.alive, id)
+	return nil
+}
+
+func options(cold, warm *stub) Options {
+	return Options{
+		Cold: cold, Warm: warm, Rounds: 3, Callers: []int{2, 5}, Sustain: 20 * time.Millisecond, Image: "no-such-image",
+		Ready: func(context.Context) error { return nil },
+		Say:   func(string, ...any) {},
+	}
+}
+
+func TestRun(t *testing.T) {
+	cold, warm := newStub(), newStub()
+	r, err := Run(t.Context(), options(cold, warm))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(cold.alive)+len(warm.alive) != 0 {
+		t.Errorf("left: %v, %v", cold.alive, warm.alive)
+	}
+	var names []string
+	for _, f := range r.Figures {
+		if !strings.HasPrefix(f.Name, "python3, ") {
+			names = append(names, f.Name)
+		}
+		if f.N == 0 || f.P50 > f.P99 || f.Failed != 0 {
+			t.Errorf("%+v", f)
+		}
+	}
+	want := []string{
+		"glovebox, a sandbox made on demand",
+		"glovebox, a fresh sandbox of the pool",
+		"glovebox, python3 in a running sandbox",
+		"glovebox, /bin/true in a running sandbox",
+		"glovebox, 1+1 in a live context",
+		"2 callers at once, a fresh sandbox each",
+		"5 callers at once, a fresh sandbox each",
+		"8 callers without a pause, a fresh sandbox each",
+	}
+	if diff := cmp.Diff(want, names); diff != "" {
+		t.Error(diff)
+	}
+	if last := r.Figures[len(r.Figures)-1]; last.PerSecond <= 0 {
+		t.Errorf("%+v", last)
+	}
+	if !strings.Contains(strings.Join(r.Notes, "\n"), "no-such-image") {
+		t.Errorf("notes %q do not say that Docker is left out", r.Notes)
+	}
+}
+
+func TestRunTellsOfFailures(t *testing.T) {
+	cold, warm := newStub(), newStub()
+	o := options(cold, warm)
+	o.Rounds, o.Callers, o.Sustain = 1, []int{20}, 0
+	warm.fail = 9
+	r, err := Run(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if f := r.Figures[len(r.Figures)-1]; f.N != 20 || f.Failed == 0 || len(r.Notes) < 2 {
+		t.Errorf("%+v, notes %q", f, r.Notes)
+	}
+	if len(warm.alive) != 0 {
+		t.Errorf("left: %v", warm.alive)
+	}
+}
+
+func TestRunEnds(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cold, warm := newStub(), newStub()
+	o := options(cold, warm)
+	o.Callers = []int{1}
+	o.Ready = func(context.Context) error { cancel(); return ctx.Err() }
+	if _, err := Run(ctx, o); !errors.Is(err, context.Canceled) {
+		t.Errorf("error %v", err)
+	}
+	if len(cold.alive)+len(warm.alive) != 0 {
+		t.Errorf("left: %v, %v", cold.alive, warm.alive)
+	}
+}
