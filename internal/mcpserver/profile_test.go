@@ -36,6 +36,11 @@ func testProfile(name string, ended *atomic.Int32) *profile.Profile {
 					c.AtEnd(func(context.Context) { ended.Add(1) })
 					return profile.Result{Texts: []string{c.Connection}, Images: []profile.Image{{MIMEType: "image/png", Data: []byte{1}}}}, nil
 				}},
+			{Name: "hang", Description: "d", Input: emptySchema, Scope: auth.ScopeRun,
+				Run: func(ctx context.Context, c profile.Call, _ json.RawMessage) (profile.Result, error) {
+					_, err := c.Run(ctx, sandbox.RunRequest{Code: "sleep 1h"})
+					return profile.Result{}, err
+				}},
 			{Name: "fail", Description: "d", Input: emptySchema, Scope: auth.ScopeRun,
 				Run: func(context.Context, profile.Call, json.RawMessage) (profile.Result, error) {
 					return profile.Result{}, sandbox.Errorf(sandbox.Invalid, "no good")
@@ -66,7 +71,7 @@ func TestProfileOverStdio(t *testing.T) {
 		t.Errorf("server %q %q", got.Name, got.Version)
 	}
 	list, err := cs.ListTools(t.Context(), nil)
-	if err != nil || len(list.Tools) != 4 {
+	if err != nil || len(list.Tools) != 5 {
 		t.Errorf("%d tools, %v; want the profile's alone", len(list.Tools), err)
 	}
 	if res := callTool(t, cs, "run_code", nil); text(res) != "oklocal" || res.IsError {
@@ -121,6 +126,35 @@ func TestProfileLogsCanBeFollowed(t *testing.T) {
 	if _, err := s.watch.follower(t.Context(), auth.Local(), "boxes://sbx_of_nobody/logs"); err == nil {
 		t.Error("subscribed to the log of what there is not")
 	}
+}
+
+// TestProfileThatHangs shows that a call which hangs keeps nobody waiting, and
+// ends with its run when its client gives it up.
+func TestProfileThatHangs(t *testing.T) {
+	s, e := newTestServer(t, func(o *Options) { o.Profile = testProfile("x", new(atomic.Int32)) })
+	cs := serveStdio(t, s, nil)
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() {
+		_, err := cs.CallTool(ctx, &mcp.CallToolParams{Name: "hang"})
+		done <- err
+	}()
+	eventually(t, "the program runs", func() bool {
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		return len(e.runs) == 1
+	})
+	if err := cs.Ping(t.Context(), nil); err != nil {
+		t.Errorf("ping meanwhile: %v", err)
+	}
+	if res := callTool(t, cs, "run_code", nil); res.IsError {
+		t.Errorf("another call meanwhile: %s", text(res))
+	}
+	cancel()
+	if err := <-done; !errors.Is(err, context.Canceled) {
+		t.Errorf("the call that was given up: %v", err)
+	}
+	eventually(t, "its program is stopped", func() bool { return e.stopped() == 1 })
 }
 
 func TestConnectionsOfProfiles(t *testing.T) {
