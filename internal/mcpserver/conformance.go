@@ -134,7 +134,7 @@ const schema2020 = `{"$schema":"https://json-schema.org/draft/2020-12/schema","t
 	`"contactMethod":{"type":"string","enum":["phone","email"]},"phone":{"type":"string"},"email":{"type":"string"}},` +
 	`"allOf":[{"anyOf":[{"required":["phone"]},{"required":["email"]}]}],` +
 	`"if":{"properties":{"contactMethod":{"const":"phone"}},"required":["contactMethod"]},` +
-	`"then":{"required":["phone"]},"else":{"required":["email"]}}`
+	`"then":{"required":["phone"]},"else":{"required":["email"]},"additionalProperties":false}`
 
 // protocolFixtures notify, and change what is listed.
 func (s *Server) protocolFixtures() []fixture {
