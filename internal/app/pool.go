@@ -54,7 +54,7 @@ func (w *warmer) run(ctx context.Context, s *System) {
 	w.sweep(s)
 	if usual, err := s.Engine.Usual(); err != nil {
 		s.log.Warn("keep no sandbox ready", "error", err)
-	} else {
+	} else if usual != nil {
 		w.Keep(usual)
 	}
 	if err := w.Run(ctx); err != nil && ctx.Err() == nil {

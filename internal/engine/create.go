@@ -200,8 +200,12 @@ func (e *Engine) spec(rec store.Sandbox) *driver.Spec {
 }
 
 // Usual returns the order for the box of a sandbox for which nothing special is
-// asked, without an identifier: what a pool has at hand from the start.
+// asked, without an identifier: what a pool has at hand from the start. It is
+// nil where sandboxes have images that must be there first.
 func (e *Engine) Usual() (*driver.Spec, error) {
+	if !e.drv.Info().Features.Host {
+		return nil, nil
+	}
 	var req sandbox.CreateRequest
 	limits, err := e.checkCreate(&req)
 	if err != nil {

@@ -212,7 +212,7 @@ func (cs *contexts) resolve(user string, req *guestapi.ExecuteRequest) (*evaluat
 		return nil, err
 	}
 	if create {
-		if err := e.adopt(req.Env); err != nil {
+		if err := e.adopt(req.Cwd, req.Env); err != nil {
 			return nil, err
 		}
 	}
@@ -225,15 +225,27 @@ func (cs *contexts) resolve(user string, req *guestapi.ExecuteRequest) (*evaluat
 }
 
 // adopt gives a context that was made ahead, and has had no run yet, the
-// environment of whom it turns out to be for.
-func (e *evaluator) adopt(env map[string]string) error {
+// environment of whom it turns out to be for. One that is to start in another
+// directory starts anew.
+func (e *evaluator) adopt(cwd string, env map[string]string) error {
 	if err := e.checkEnv(env); err != nil {
 		return err
 	}
 	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.runs == 0 && e.base == nil && !maps.Equal(env, e.env) {
-		e.env, e.base = maps.Clone(env), maps.Clone(env)
+	fresh := e.runs == 0 && e.queued == 0 && e.run == nil && e.base == nil
+	moves := fresh && cwd != e.cwd
+	if fresh && !maps.Equal(env, e.env) {
+		e.env = maps.Clone(env)
+		if !moves {
+			e.base = e.env
+		}
+	}
+	if moves {
+		e.cwd = cwd
+	}
+	e.mu.Unlock()
+	if moves {
+		return e.end(false, "")
 	}
 	return nil
 }

@@ -237,6 +237,24 @@ func TestContextMadeAhead(t *testing.T) {
 	}
 }
 
+// TestContextMadeAheadElsewhere has one that turns out to start elsewhere.
+func TestContextMadeAheadElsewhere(t *testing.T) {
+	t.Parallel()
+	h := newEvalHost(t, "python")
+	made, err := h.CreateContext(t.Context(), "", &guestapi.ContextRequest{ID: "default-python", Language: "python"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		r := gather(t, h.eval(&guestapi.ExecuteRequest{
+			Language: "python", ContextID: made.ID, Create: true, Cwd: "/usr", Env: map[string]string{"A": "1"},
+			Code: "import os; print(os.getcwd(), os.environ['A'])",
+		}), nil)
+		same(t, "run", r.stdout, "/usr 1\n")
+		same(t, "notices", r.notices, "")
+	}
+}
+
 func TestContextShell(t *testing.T) {
 	t.Parallel()
 	h := newEvalHost(t, "bash")

@@ -113,10 +113,10 @@ func (e *evaluator) start() (*interpreter, error) {
 		return nil, err
 	}
 	e.mu.Lock()
-	envs := e.env // which is replaced, never changed
+	cwd, envs := e.cwd, e.env // which is replaced, never changed
 	e.mu.Unlock()
 	p := &process{
-		g: g, id: id, account: e.account, config: guestapi.ProcessConfig{Cwd: e.cwd, Envs: envs},
+		g: g, id: id, account: e.account, config: guestapi.ProcessConfig{Cwd: cwd, Envs: envs},
 		out: newOutput(false, &g.procs.held), expired: make(chan struct{}),
 	}
 	k := &interpreter{e: e, p: p, ready: make(chan struct{}), dead: make(chan struct{})}
@@ -158,7 +158,7 @@ func (k *interpreter) spawn() error {
 	env := append(g.environment(p.account, p.config.Envs, false), markerName+"="+g.markers.of(p.id))
 	var file string
 	err := g.as(p.account, func() (err error) {
-		dir := e.cwd
+		dir := p.config.Cwd
 		if dir == "" {
 			dir = cmp.Or(g.cfg.WorkDir, g.imageDir())
 		}

@@ -168,7 +168,7 @@ describe('sandboxes', { concurrency: true, timeout: 60_000 }, () => {
       await assert.rejects(sandbox.createSnapshot(), message(501))
       await assert.rejects(sandbox.listSnapshots().nextItems(), message(501))
       await assert.rejects(e2b.Sandbox.deleteSnapshot('x'), message(501))
-      await assert.rejects(sandbox.updateNetwork({ allowInternetAccess: true }), message(501))
+      await assert.rejects(sandbox.updateNetwork({ allowInternetAccess: true }), message(400)) // the operator allows none
       await assert.rejects(e2b.Volume.list(), message(501))
       await assert.rejects(e2b.Secret.list().nextItems?.() ?? e2b.Secret.list(), message(501))
       await assert.rejects(e2b.Template.exists('x'), message(501))
@@ -423,6 +423,7 @@ describe('in a sandbox', { concurrency: true, timeout: 60_000 }, () => {
       assert.ok(html.results[0].formats().includes('html'))
       assert.deepEqual(JSON.parse(JSON.stringify(html)).results[0].html, '<b>h</b>')
       assert.equal((await sandbox.runCode('import os; (os.environ["FROM"], os.environ["OWN"])', { envs: { OWN: 'own' } })).text, "('sandbox', 'own')")
+      assert.equal((await sandbox.runCode('import os; os.getcwd() == os.path.expanduser("~")')).text, 'True')
       await assert.rejects(sandbox.runCode('import time; time.sleep(30)', { timeoutMs: 300 }), TimeoutError)
       assert.equal((await sandbox.runCode('x')).text, '20')
     })
