@@ -40,7 +40,7 @@ serve: build ## run the MCP server on 127.0.0.1:8080; ARGS="--listen :9000" adds
 	bin/glovebox serve $(ARGS)
 
 .PHONY: test
-test: clients images vet test-race test-memory test-gvisor test-unprivileged test-docker test-stranger test-cross ## every test
+test: clients images interpreters vet test-race test-memory test-gvisor test-unprivileged test-docker test-stranger test-cross ## every test
 
 .PHONY: clients
 clients: ## MCP clients from npm, for tests
@@ -49,6 +49,10 @@ clients: ## MCP clients from npm, for tests
 .PHONY: images
 images: ## what tests of images are made of
 	@test/images.sh
+
+.PHONY: interpreters
+interpreters: ## Python's packages from Debian, for tests
+	@test/interpreters.sh
 
 .PHONY: vet
 vet:
