@@ -30,7 +30,7 @@ const text = (result) => result.content.map((c) => c.text).join("");
 
 assert.match(client.getInstructions(), /run_code/);
 const { tools } = await client.listTools();
-assert.equal(tools.length, 12);
+assert.equal(tools.length, 14);
 
 const { sandbox_id } = (await call("create_sandbox", { name: "talk" })).structuredContent;
 await call("write_file", { sandbox_id, path: "in.txt", content: "grüße" });
