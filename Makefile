@@ -60,7 +60,7 @@ vet:
 
 .PHONY: test-race
 test-race: ## everything that needs no sandbox, under the race detector
-	CGO_ENABLED=1 $(GO) test -race -timeout 20m -tags nogvisor $(PACKAGES)
+	CGO_ENABLED=1 $(GO) test -race -p 4 -timeout 20m -tags nogvisor $(PACKAGES)
 
 .PHONY: test-memory
 test-memory: ## bounds on memory, which the race detector blurs with its own

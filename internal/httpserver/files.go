@@ -152,14 +152,17 @@ func (s *Server) putFile(w http.ResponseWriter, r *http.Request, workspace, name
 		writeError(w, sandbox.Errorf(sandbox.Invalid, "Content-Range: a file is written whole"))
 		return
 	}
+	// The body says itself whether it came whole. Its context also ends when the
+	// client closes its half of the connection, having sent all.
+	ctx := context.WithoutCancel(r.Context())
 	body := &uploadReader{r: r.Body, rc: http.NewResponseController(w), end: func() error {
-		fresh, err := s.opts.Files.Spend(r.Context(), sig, expires)
+		fresh, err := s.opts.Files.Spend(ctx, sig, expires)
 		if err == nil && !fresh {
 			err = sandbox.WithHint(sandbox.Errorf(sandbox.Conflict, "sig: the URL was used before, and is good for one upload"), "ask for a new one")
 		}
 		return err
 	}}
-	n, err := s.opts.Files.PutFile(r.Context(), workspace, name, body, r.ContentLength)
+	n, err := s.opts.Files.PutFile(ctx, workspace, name, body, r.ContentLength)
 	if err != nil {
 		if body.err != nil && !errors.Is(body.err, io.EOF) && sandbox.KindOf(body.err) == sandbox.Internal {
 			err = sandbox.Errorf(sandbox.Invalid, "the upload broke off after %d bytes; what was there before stays: %w", body.n, body.err)
