@@ -56,7 +56,7 @@ func TestProfilesDocker(t *testing.T) {
 		}
 		return strings.TrimSpace(string(out))
 	}
-	const image = "localhost/glovebox-test:python"
+	const image = "localhost/glovebox-test:python3"
 	names := []string{"python:3.12-slim-bookworm", "python:3.12-alpine", "mcp-sandbox-runner-python:latest"}
 	docker("tag", image, names[0])
 	docker("tag", image, names[1])
