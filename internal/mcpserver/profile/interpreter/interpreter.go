@@ -88,13 +88,20 @@ func (s *server) initialize(ctx context.Context, c profile.Call, in struct {
 }) (profile.Result, error) {
 	note := ""
 	id, made, err := s.sandboxes.Make(ctx, c.Principal, c.Connection, func(name string) (sb sandbox.Sandbox, err error) {
-		r := sandbox.CreateRequest{Name: name, Image: in.Image, Limits: limits}
+		r := sandbox.CreateRequest{Name: name, Limits: limits}
 		r.Limits.Idle = s.opts.Idle
-		if in.Image == "" || in.Image == declaredImage {
-			sb, note, err = profile.CreateDefault(ctx, s.opts, c.Principal, r, defaultImage)
-			return sb, err
+		sb, note, err = s.create(ctx, c, r, in.Image)
+		if errors.Is(err, sandbox.Unsupported) && ctx.Err() == nil {
+			// Without a control group only whole CPUs can be enforced.
+			r.Limits.CPUs = 1
+			var again error
+			if sb, note, again = s.create(ctx, c, r, in.Image); again != nil {
+				return sb, err
+			}
+			s.opts.Log.Warn("half a CPU cannot be enforced here: the sandbox has one", "sandbox", sb.ID, "error", err)
+			return sb, nil
 		}
-		return s.opts.Engine.Create(ctx, c.Principal, r)
+		return sb, err
 	})
 	if err != nil {
 		return profile.Result{}, err
@@ -107,6 +114,17 @@ func (s *server) initialize(ctx context.Context, c profile.Call, in struct {
 		})
 	}
 	return profile.JSON(initialized{Status: "success", ContainerID: id, Message: note})
+}
+
+// create makes a sandbox of an image, or of the default one for a caller that
+// named none.
+func (s *server) create(ctx context.Context, c profile.Call, r sandbox.CreateRequest, image string) (sandbox.Sandbox, string, error) {
+	if image == "" || image == declaredImage {
+		return profile.CreateDefault(ctx, s.opts, c.Principal, r, defaultImage)
+	}
+	r.Image = image
+	sb, err := s.opts.Engine.Create(ctx, c.Principal, r)
+	return sb, "", err
 }
 
 // executed is how a program ended, as the original tells it. The original has
