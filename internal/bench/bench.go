@@ -131,7 +131,7 @@ func (b *bench) note(format string, args ...any) {
 // calls returns what can be measured here.
 func (b *bench) calls(ctx context.Context) ([]call, error) {
 	var calls []call
-	if python, err := exec.LookPath("python3"); err == nil {
+	if python := findPython(); python != "" {
 		calls = append(calls, call{name: "python3, without any sandbox", do: program(python, "-c", line)})
 	} else {
 		b.note("there is no python3 to compare with")
@@ -178,6 +178,21 @@ func (b *bench) calls(ctx context.Context) ([]call, error) {
 		call{name: "glovebox, /bin/true in a running sandbox", do: in(sandbox.RunRequest{Argv: []string{"/bin/true"}})},
 		call{name: "glovebox, 1+1 in a live context", do: in(sandbox.RunRequest{Code: "1+1", Context: sandbox.DefaultContext})})
 	return calls, nil
+}
+
+// findPython returns the Python that sandboxes with this machine's own system
+// have too: the first of a PATH may be a script that looks for another.
+func findPython() string {
+	for _, path := range []string{"/usr/local/bin/python3", "/usr/bin/python3"} {
+		if found, err := exec.LookPath(path); err == nil {
+			return found
+		}
+	}
+	found, err := exec.LookPath("python3")
+	if err != nil {
+		return ""
+	}
+	return found
 }
 
 // docker returns what can be measured of Docker: nothing is pulled for it.
