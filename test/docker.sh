@@ -48,6 +48,10 @@ cleanup() {
 		kill "$pid" 2>/dev/null || true
 		wait "$pid" 2>/dev/null || true
 	done
+	# Podman keeps what watched an exec for five minutes after its end.
+	for pid in $(pgrep -f "^[^ ]*conmon .*$cache/podman/"); do
+		kill -9 "$pid" 2>/dev/null || true
+	done
 	podman --root "$cache/podman" --runroot "$cache/podman-run" unmount --all >/dev/null 2>&1 || true
 	awk -v a="$cache/" -v b="$run/" 'index($5,a)==1 || index($5,b)==1 {print $5}' /proc/self/mountinfo | sort -r |
 		while read -r mount; do umount "$mount" || true; done
