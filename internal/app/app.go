@@ -101,7 +101,7 @@ func Open(ctx context.Context, opts Options) (_ *System, err error) {
 	if err != nil {
 		return nil, err
 	}
-	if opts.Pool && c.Pool.Size > 0 {
+	if opts.Pool && c.Pool.Size > 0 && !s.driver.Info().Features.Metered {
 		if s.warmer, err = s.newWarmer(ctx, s.driver); err != nil {
 			return nil, err
 		}

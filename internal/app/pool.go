@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"maps"
-	"os"
-	"path/filepath"
 	"time"
 
 	"github.com/glovebox-dev/glovebox/internal/driver"
@@ -22,10 +20,6 @@ type warmer struct {
 	owner *store.Owner
 }
 
-// warmDir has a directory for each owner of warm boxes, for what becomes
-// workspaces.
-func warmDir(stateDir string) string { return filepath.Join(stateDir, "warm") }
-
 // newWarmer puts a pool around a driver.
 func (s *System) newWarmer(ctx context.Context, d driver.Driver) (*warmer, error) {
 	c := s.opts.Config
@@ -39,9 +33,6 @@ func (s *System) newWarmer(ctx context.Context, d driver.Driver) (*warmer, error
 	}
 	ready := func(ctx context.Context, b driver.Box, _ *driver.Spec) error { return makeReady(ctx, b, runners) }
 	opts := pool.Options{Driver: d, Ledger: owner, Ready: ready, Max: c.Pool.Size, Log: s.log}
-	if d.Info().Features.Workspace {
-		opts.Dir = filepath.Join(warmDir(c.StateDir), owner.ID())
-	}
 	p, err := pool.New(opts)
 	if err != nil {
 		return nil, errors.Join(err, owner.Release(ctx))
@@ -51,7 +42,6 @@ func (s *System) newWarmer(ctx context.Context, d driver.Driver) (*warmer, error
 
 // run keeps boxes warm until ctx ends: one of the usual shape from the start.
 func (w *warmer) run(ctx context.Context, s *System) {
-	w.sweep(s)
 	if usual, err := s.Engine.Usual(); err != nil {
 		s.log.Warn("keep no sandbox ready", "error", err)
 	} else if usual != nil {
@@ -59,24 +49,6 @@ func (w *warmer) run(ctx context.Context, s *System) {
 	}
 	if err := w.Run(ctx); err != nil && ctx.Err() == nil {
 		s.log.Error("pool", "error", err)
-	}
-}
-
-// sweep removes directories of owners that died.
-func (w *warmer) sweep(s *System) {
-	dir := warmDir(s.opts.Config.StateDir)
-	entries, err := os.ReadDir(dir)
-	if err != nil {
-		return // there is none
-	}
-	for _, e := range entries {
-		alive, err := s.store.OwnerAlive(e.Name())
-		if err == nil && !alive {
-			err = os.RemoveAll(filepath.Join(dir, e.Name()))
-		}
-		if err != nil {
-			s.log.Warn("remove what an earlier server kept ready", "error", err)
-		}
 	}
 }
 

@@ -97,11 +97,11 @@ type Features struct {
 	Detach    bool // Spec.Detached is honoured
 	Network   bool // boxes may have another network than none, and implement Networker
 	Workspace bool // Spec.Workspace is honoured
-	// WorkspaceMoves says that a box keeps its workspace when the directory is
-	// renamed on this machine.
-	WorkspaceMoves bool
-	Host           bool // Spec.Image may be sandbox.ImageHost
-	Images         bool // the driver implements ImageKeeper
+	// Metered boxes cost money while they exist: none is made that nobody
+	// asked for.
+	Metered bool
+	Host    bool // Spec.Image may be sandbox.ImageHost
+	Images  bool // the driver implements ImageKeeper
 }
 
 // A Spec is a complete order for a box.

@@ -3,11 +3,9 @@
 // one where it has not.
 //
 // A warm box has never served anybody, and is handed out once. Its shape is all
-// of a [driver.Spec] but the identifier and the workspace, so that nothing
-// about it must change when it is claimed: image, limits, network and the rest
-// were enforced when it was made. A workspace is given by renaming: the warm
-// box has a directory of its own mounted, which takes the place of the empty
-// one that the spec names.
+// of a [driver.Spec] but the identifier, so that nothing about it must change
+// when it is claimed: image, limits, network and the rest were enforced when it
+// was made. A box with a workspace is always made for it.
 //
 // How many boxes of a shape are kept follows demand: more when none was left
 // for somebody, fewer when they are not used, never more than a bound on all.
@@ -30,13 +28,10 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"os"
-	"path/filepath"
 	"runtime"
 	"slices"
 	"strings"
 	"sync"
-	"syscall"
 	"time"
 
 	"golang.org/x/sync/semaphore"
@@ -56,10 +51,6 @@ type Ledger interface {
 type Options struct {
 	Driver driver.Driver // needed
 	Ledger Ledger        // needed
-	// Dir is a directory of the pool's own, for those that become workspaces,
-	// on the file system of workspaces. Without it specs with a workspace are
-	// made cold.
-	Dir string
 	// Ready brings a box that was just made to where its first caller finds
 	// its work done: interpreters started, modules imported.
 	Ready func(ctx context.Context, b driver.Box, spec *driver.Spec) error
@@ -111,7 +102,6 @@ type shape struct {
 type warm struct {
 	box driver.Box
 	id  string
-	dir string // its workspace, "" for none
 
 	receipt sandbox.Receipt
 	since   time.Time
@@ -162,11 +152,6 @@ func New(opts Options) (*Pool, error) {
 	if opts.Log == nil {
 		opts.Log = slog.New(slog.DiscardHandler)
 	}
-	if opts.Dir != "" {
-		if err := os.MkdirAll(opts.Dir, 0o700); err != nil {
-			return nil, sandbox.Errorf(sandbox.Unavailable, "new pool: %w", err)
-		}
-	}
 	return &Pool{
 		Driver: opts.Driver, opts: opts, log: opts.Log,
 		turns:  semaphore.NewWeighted(int64(opts.AtOnce)),
@@ -208,7 +193,7 @@ func (p *Pool) Create(ctx context.Context, spec *driver.Spec) (driver.Box, error
 			break
 		}
 		begun := time.Now()
-		err := p.claim(ctx, w, spec)
+		err := driver.Resume(ctx, w.box)
 		p.log.Debug("claimed a warm box", "ref", w.box.Ref(), "took", time.Since(begun))
 		if err == nil {
 			return b, nil
@@ -271,23 +256,6 @@ func (p *Pool) signal() {
 	case p.wakeUp <- struct{}{}:
 	default:
 	}
-}
-
-// claim makes a warm box the one that spec asks for.
-func (p *Pool) claim(ctx context.Context, w *warm, spec *driver.Spec) error {
-	if w.dir != "" {
-		// The place must be an empty directory; one with files in it is not
-		// replaced, and the caller gets a box that is made for it.
-		if info, err := os.Lstat(spec.Workspace); err != nil || !info.IsDir() || !filepath.IsAbs(spec.Workspace) {
-			return fmt.Errorf("workspace %s is no directory", spec.Workspace)
-		}
-		// os.Rename replaces no directory at all.
-		if err := syscall.Rename(w.dir, spec.Workspace); err != nil {
-			return fmt.Errorf("give it its workspace: %w", err)
-		}
-		w.dir = ""
-	}
-	return driver.Resume(ctx, w.box)
 }
 
 // Run keeps boxes warm until ctx ends, whose error it returns.
@@ -368,13 +336,6 @@ func (p *Pool) make(ctx context.Context, s *shape) (err error) {
 	if p.opts.Ready != nil {
 		spec.Streams = 2 // one for Ready, and one for whom it is for
 	}
-	if spec.Workspace != "" {
-		w.dir = filepath.Join(p.opts.Dir, w.id)
-		if err := makeWorkspace(w.dir); err != nil {
-			return err
-		}
-		spec.Workspace = w.dir
-	}
 	if w.box, err = p.Driver.Create(ctx, &spec); err != nil {
 		return err
 	}
@@ -400,17 +361,6 @@ func (p *Pool) make(ctx context.Context, s *shape) (err error) {
 	return nil
 }
 
-// makeWorkspace makes a directory that is as a spec's workspace must be.
-func makeWorkspace(dir string) error {
-	if err := os.Mkdir(dir, 0o700); err != nil {
-		return err
-	}
-	if os.Geteuid() != 0 {
-		return nil
-	}
-	return os.Chown(dir, sandbox.UserUID, sandbox.UserUID)
-}
-
 // destroy ends a warm box, and all that is known of it.
 func (p *Pool) destroy(w *warm) {
 	ctx, cancel := context.WithTimeout(context.Background(), makeTime)
@@ -421,9 +371,6 @@ func (p *Pool) destroy(w *warm) {
 			// The sweep finds it when it is out of the ledger.
 			errs = append(errs, err)
 		}
-	}
-	if w.dir != "" {
-		errs = append(errs, os.RemoveAll(w.dir))
 	}
 	p.mu.Lock()
 	p.claimed = slices.DeleteFunc(p.claimed, func(c claim) bool { return c.id == w.id })
@@ -533,9 +480,5 @@ func (p *Pool) Close() error {
 		wg.Go(func() { p.destroy(w) })
 	}
 	wg.Wait()
-	var err error
-	if p.opts.Dir != "" {
-		err = os.RemoveAll(p.opts.Dir)
-	}
-	return errors.Join(err, p.Driver.Close())
+	return p.Driver.Close()
 }

@@ -6,8 +6,6 @@ import (
 	"fmt"
 	"maps"
 	"net"
-	"os"
-	"path/filepath"
 	"slices"
 	"sync"
 	"testing"
@@ -46,7 +44,7 @@ type stubBox struct {
 func newStub() *stub { return &stub{boxes: map[string]*stubBox{}, ledger: map[string]bool{}} }
 
 func (s *stub) Info() driver.Info {
-	return driver.Info{Name: "stub", Features: driver.Features{Pause: true, Workspace: true, WorkspaceMoves: true}}
+	return driver.Info{Name: "stub", Features: driver.Features{Pause: true, Workspace: true}}
 }
 
 func (s *stub) Create(ctx context.Context, spec *driver.Spec) (driver.Box, error) {
@@ -439,55 +437,23 @@ func TestReadyFails(t *testing.T) {
 	})
 }
 
-// TestWorkspace checks that a warm box's directory becomes the workspace, and
-// that one that has files is left alone.
+// TestWorkspace checks that a box with a workspace is made for it, each time:
+// others may have the directory already, and know it by more than its name.
 func TestWorkspace(t *testing.T) {
-	dir, places := filepath.Join(t.TempDir(), "warm"), t.TempDir()
-	place := func(name string) string {
-		path := filepath.Join(places, name)
-		if err := os.Mkdir(path, 0o700); err != nil {
-			t.Fatal(err)
+	world(t, nil, func(t *testing.T, _ *stub, p *Pool) {
+		p.Keep(spec("a"))
+		for range 3 {
+			want := spec("a")
+			want.Workspace = "/somewhere"
+			if b := inner(t, create(t, p, want)); b.spec.ID != want.ID || b.spec.Workspace != want.Workspace {
+				t.Errorf("a workspace is given box %+v", b.spec)
+			}
+			synctest.Wait()
 		}
-		return path
-	}
-	empty, full := place("empty"), place("full")
-	if err := os.WriteFile(filepath.Join(full, "mine"), []byte("x"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	world(t, func(o *Options) { o.Dir = dir }, func(t *testing.T, s *stub, p *Pool) {
-		like := spec("a")
-		like.Workspace = "/wherever"
-		p.Keep(like)
-		synctest.Wait()
-
-		want := spec("a")
-		want.Workspace = empty
-		b := inner(t, create(t, p, want))
-		if b.spec.ID == want.ID {
-			t.Fatal("no warm box")
+		if st := p.Stats(); st.Target != 1 || st.Ready != 1 {
+			t.Errorf("stats %+v", st)
 		}
-		// What the box has mounted, by the directory's identity, is there now.
-		if info, err := os.Stat(empty); err != nil || info.Mode().Perm() != 0o700 {
-			t.Errorf("the workspace: %v, %v", info, err)
-		}
-		if _, err := os.Stat(b.spec.Workspace); !errors.Is(err, os.ErrNotExist) {
-			t.Errorf("the warm box's own directory: %v", err)
-		}
-
-		synctest.Wait()
-		want = spec("a")
-		want.Workspace = full
-		if b := inner(t, create(t, p, want)); b.spec.ID != want.ID || b.spec.Workspace != full {
-			t.Errorf("a workspace with files is given box %+v", b.spec)
-		}
-		if _, err := os.Stat(filepath.Join(full, "mine")); err != nil {
-			t.Error(err)
-		}
-		_ = s
 	})
-	if _, err := os.Stat(dir); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("the pool's directory: %v", err)
-	}
 }
 
 func TestNewInvalid(t *testing.T) {

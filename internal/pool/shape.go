@@ -12,10 +12,7 @@ func (p *Pool) shapeOf(spec *driver.Spec) *shape {
 	like := *spec
 	like.ID, like.Streams = "", 0
 	if like.Workspace != "" {
-		if p.opts.Dir == "" || !p.Info().Features.WorkspaceMoves {
-			return nil
-		}
-		like.Workspace = "yes"
+		return nil
 	}
 	// They bound the sandbox's life, which the engine keeps.
 	alike := like

@@ -3,7 +3,6 @@ package pool
 import (
 	"context"
 	"os"
-	"path/filepath"
 	"testing"
 
 	"github.com/glovebox-dev/glovebox/internal/driver"
@@ -33,7 +32,7 @@ var harness = drivertest.Harness{
 		if err != nil {
 			return nil, err
 		}
-		p, err := New(Options{Driver: d, Ledger: newStub(), Dir: filepath.Join(dir, "warm")})
+		p, err := New(Options{Driver: d, Ledger: newStub()})
 		return always{p}, err
 	},
 	Spec: func() *driver.Spec {

@@ -7,7 +7,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 
 	"github.com/glovebox-dev/glovebox/internal/driver"
@@ -31,9 +30,6 @@ func testWorkspace(t *testing.T, s *suite) {
 	t.Run("OwnerKilled", func(t *testing.T) { workspaceOwnerKilled(t, s) })
 	t.Run("Rights", func(t *testing.T) { workspaceRights(t, s) })
 	t.Run("Links", func(t *testing.T) { workspaceLinks(t, s) })
-	if st.Info().Features.WorkspaceMoves {
-		t.Run("Moves", func(t *testing.T) { workspaceMoves(t, s) })
-	}
 	t.Run("NotThere", func(t *testing.T) { workspaceNotThere(t, s) })
 }
 
@@ -58,36 +54,6 @@ func (s *suite) withWorkspace(dir string) *driver.Spec {
 	spec := s.h.Spec()
 	spec.Workspace = dir
 	return spec
-}
-
-// workspaceMoves checks that a box keeps its workspace when that gets another
-// name on the host, in place of an empty directory too.
-func workspaceMoves(t *testing.T, s *suite) {
-	st := s.open(t)
-	dir, place := workspaceDir(t), workspaceDir(t)
-	b := st.boxOf(t, s.withWorkspace(dir))
-	b.MustSh(t, "echo before > before")
-	if err := syscall.Rename(dir, place); err != nil {
-		t.Fatal(err)
-	}
-	b.MustSh(t, "test -f before && echo after > after && mkdir sub && echo deep > sub/file")
-	if err := os.WriteFile(filepath.Join(place, "host"), []byte("from the host\n"), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	if got := b.MustSh(t, "cat host before sub/file"); got != "from the host\nbefore\ndeep\n" {
-		t.Errorf("the box reads %q", got)
-	}
-	for name, want := range map[string]string{"before": "before\n", "after": "after\n", "sub/file": "deep\n"} {
-		if data, err := os.ReadFile(filepath.Join(place, name)); err != nil || string(data) != want {
-			t.Errorf("on the host %s has %q, %v", name, data, err)
-		}
-	}
-	if err := b.Destroy(step(t)); err != nil {
-		t.Fatalf("Destroy: %v", err)
-	}
-	if _, err := os.Stat(dir); err == nil {
-		t.Error("the directory's old name is there again")
-	}
 }
 
 // workspaceOwn checks that programs have the workspace, whoever runs the
