@@ -182,8 +182,7 @@ func TestInstallNPM(t *testing.T) {
 	need(t, "npm", "npm", "--version")
 	const name = "gbx-hello"
 	tarballs := map[string][]byte{"1.0.0": npmPackage(t, name, "1.0.0"), "2.0.0": npmPackage(t, name, "2.0.0")}
-	var registry *httptest.Server
-	registry = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	registry := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if v, ok := strings.CutPrefix(r.URL.Path, "/tarball/"); ok {
 			w.Write(tarballs[v])
 			return
@@ -196,7 +195,7 @@ func TestInstallNPM(t *testing.T) {
 		for v, data := range tarballs {
 			sum := sha1.Sum(data)
 			versions[v] = map[string]any{"name": name, "version": v, "bin": map[string]string{name: "cli.js"},
-				"dist": map[string]string{"tarball": registry.URL + "/tarball/" + v, "shasum": hex.EncodeToString(sum[:])}}
+				"dist": map[string]string{"tarball": "http://" + r.Host + "/tarball/" + v, "shasum": hex.EncodeToString(sum[:])}}
 		}
 		w.Header().Set("Content-Type", "application/json")
 		_ = json.NewEncoder(w).Encode(map[string]any{"name": name, "dist-tags": map[string]string{"latest": "2.0.0"}, "versions": versions})
