@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"maps"
+	"slices"
 	"time"
 
 	"github.com/glovebox-dev/glovebox/internal/driver"
@@ -31,8 +32,11 @@ func (s *System) newWarmer(ctx context.Context, d driver.Driver) (*warmer, error
 	if err != nil {
 		return nil, errors.Join(err, owner.Release(ctx))
 	}
-	ready := func(ctx context.Context, b driver.Box, _ *driver.Spec) error { return makeReady(ctx, b, runners) }
-	opts := pool.Options{Driver: d, Ledger: owner, Ready: ready, Max: c.Pool.Size, Log: s.log}
+	prepare := preparer{runners}
+	opts := pool.Options{
+		Driver: d, Ledger: owner, Ready: prepare.start, Further: prepare.imports, Room: hasRoom,
+		Max: c.Pool.Size, Log: s.log,
+	}
 	p, err := pool.New(opts)
 	if err != nil {
 		return nil, errors.Join(err, owner.Release(ctx))
@@ -52,7 +56,8 @@ func (w *warmer) run(ctx context.Context, s *System) {
 	}
 }
 
-// WaitWarm waits until the pool has all that it wants, for a minute at most. It
+// WaitWarm waits until the pool has all that it wants, as warm as it gets, for a
+// minute at most. It
 // returns at once where there is no pool.
 func (s *System) WaitWarm(ctx context.Context) error {
 	if s.warmer == nil {
@@ -63,7 +68,7 @@ func (s *System) WaitWarm(ctx context.Context) error {
 	t := time.NewTicker(5 * time.Millisecond)
 	defer t.Stop()
 	for {
-		if st := s.warmer.Stats(); st.Target > 0 && st.Ready >= st.Target {
+		if st := s.warmer.Stats(); st.Target > 0 && st.Ready >= st.Target && st.Done == st.Ready {
 			return nil
 		}
 		select {
@@ -82,25 +87,58 @@ func (w *warmer) close(ctx context.Context) error {
 	return w.owner.Release(ctx)
 }
 
-// makeReady starts the interpreter that most runs want. A box whose image has
-// none is ready as it is.
-func makeReady(ctx context.Context, b driver.Box, runners interpreter.Table) error {
-	runner, err := runners.Find("python")
-	if err != nil || runner.Kernel == "" {
-		return err
-	}
+// A preparer brings boxes to where their first caller finds its work done.
+type preparer struct{ runners interpreter.Table }
+
+// prepared are the languages of whose interpreters a warm box has one: the
+// first that is there.
+var prepared = []string{"python", "javascript"}
+
+// start starts the interpreter that most runs want. A box whose image has none
+// is ready as it is.
+func (p preparer) start(ctx context.Context, b driver.Box, _ *driver.Spec) error {
 	client := guestapi.NewClient(b.Dial)
 	defer client.Close()
-	env := interpreter.PackageEnv()
-	maps.Copy(env, runner.Environ(sandbox.WorkDir))
-	_, err = client.CreateContext(ctx, sandbox.User, &guestapi.ContextRequest{
-		ID:       guestapi.DefaultContextID(runner.Kernel),
-		Language: runner.Kernel,
-		Env:      env,
-		Prepare:  runner.Prepare,
-	})
-	if errors.Is(err, sandbox.NotFound) {
-		return nil
+	for _, language := range prepared {
+		runner, err := p.runners.Find(language)
+		if err != nil || runner.Kernel == "" {
+			continue
+		}
+		env := interpreter.PackageEnv()
+		maps.Copy(env, runner.Environ(sandbox.WorkDir))
+		made, err := client.CreateContext(ctx, sandbox.User, &guestapi.ContextRequest{
+			ID:       guestapi.DefaultContextID(runner.Kernel),
+			Language: runner.Kernel,
+			Env:      env,
+			Prepare:  runner.Prepare,
+		})
+		if errors.Is(err, sandbox.NotFound) {
+			continue
+		}
+		if err != nil || len(runner.Prepare) == 0 {
+			return err
+		}
+		return client.PrepareContext(ctx, made.ID, nil) // which comes after what it does at its start
 	}
-	return err
+	return nil
+}
+
+// imports has the interpreter that start started import what its runner names.
+func (p preparer) imports(ctx context.Context, b driver.Box) error {
+	client := guestapi.NewClient(b.Dial)
+	defer client.Close()
+	contexts, err := client.Contexts(ctx)
+	if err != nil {
+		return err
+	}
+	for _, c := range contexts {
+		i := slices.IndexFunc(p.runners, func(r interpreter.Runner) bool { return r.Kernel == c.Language && len(r.Warm) > 0 })
+		if i < 0 {
+			continue
+		}
+		if err := client.PrepareContext(ctx, c.ID, p.runners[i].Warm); err != nil {
+			return err
+		}
+	}
+	return nil
 }

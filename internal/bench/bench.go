@@ -93,6 +93,10 @@ type call struct {
 const (
 	principal = sandbox.Principal("bench")
 	line      = "print(1)"
+	heavy     = "import pandas, matplotlib"
+	// plot is what an analysis begins with.
+	plot = "import pandas, matplotlib\nmatplotlib.use('agg')\nimport matplotlib.pyplot as plt\n" +
+		"plt.plot(pandas.Series([1, 3, 2]))\nplt.savefig('/tmp/glovebox-bench.png')"
 )
 
 // Run measures. If ctx ends, what is measured is the report, with ctx's error.
@@ -137,6 +141,15 @@ func (b *bench) calls(ctx context.Context) ([]call, error) {
 		b.note("there is no python3 to compare with")
 	}
 	calls = append(calls, b.docker(ctx)...)
+	plots := false
+	if python := findPython(); python != "" {
+		plots = program(python, "-c", heavy)(ctx) == nil
+		if plots {
+			calls = append(calls, call{name: "python3 that plots, without any sandbox", do: program(python, "-c", plot)})
+		} else {
+			b.note("plots are left out: %s has no pandas and matplotlib", python)
+		}
+	}
 
 	var used string
 	stop := func(s Sandboxer) func(context.Context) error {
@@ -160,6 +173,17 @@ func (b *bench) calls(ctx context.Context) ([]call, error) {
 			},
 			after: stop(b.Warm),
 		})
+	if plots {
+		calls = append(calls, call{
+			name:    "glovebox, a plot in a fresh sandbox of the pool",
+			prepare: b.Ready,
+			do: func(ctx context.Context) (err error) {
+				used, err = b.run(ctx, b.Warm, sandbox.RunRequest{Code: plot, Context: sandbox.DefaultContext})
+				return err
+			},
+			after: stop(b.Warm),
+		})
+	}
 
 	live, err := b.run(ctx, b.Warm, sandbox.RunRequest{Code: line, Context: sandbox.DefaultContext})
 	if err != nil {

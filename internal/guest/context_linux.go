@@ -68,6 +68,7 @@ func (g *Guest) contextRoutes(mux *http.ServeMux) {
 	mux.HandleFunc("GET "+guestapi.PathContexts, plain(g.listContexts))
 	mux.HandleFunc("DELETE "+guestapi.PathContexts+"/{id}", plain(g.removeContext))
 	mux.HandleFunc("POST "+guestapi.PathContexts+"/{id}/restart", plain(g.restartContext))
+	mux.HandleFunc("POST "+guestapi.PathContexts+"/{id}/prepare", plain(g.prepareContext))
 	mux.HandleFunc("POST "+guestapi.PathContexts+"/{id}/interrupt", plain(g.interruptContext))
 	mux.HandleFunc("POST "+guestapi.PathContexts+"/{id}/input", plain(g.contextInput))
 	mux.HandleFunc("POST "+guestapi.PathExecutions+"/{tag}/connect", g.connectRun)

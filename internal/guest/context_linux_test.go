@@ -206,6 +206,9 @@ func TestContextJavaScript(t *testing.T) {
 	}
 }
 
+// interpreterOf has the programs of languages.
+var interpreterOf = map[string]string{"python": "python3", "javascript": "node", "bash": "bash"}
+
 // TestContextMadeAhead has contexts that were made before it was known whom for.
 func TestContextMadeAhead(t *testing.T) {
 	t.Parallel()
@@ -216,7 +219,7 @@ func TestContextMadeAhead(t *testing.T) {
 	} {
 		t.Run(language, func(t *testing.T) {
 			t.Parallel()
-			h := newEvalHost(t, language)
+			h := newEvalHost(t, interpreterOf[language])
 			made, err := h.CreateContext(t.Context(), "", &guestapi.ContextRequest{ID: "default-" + language, Language: language, Env: map[string]string{"A": "1"}})
 			if err != nil {
 				t.Fatal(err)
@@ -237,10 +240,48 @@ func TestContextMadeAhead(t *testing.T) {
 	}
 }
 
+// TestContextPrepared imports modules before the first run, and not after it.
+func TestContextPrepared(t *testing.T) {
+	t.Parallel()
+	for language, c := range map[string]struct{ module, code, want string }{
+		"python":     {"decimal", "import sys; print('decimal' in sys.modules, 'decimal' in globals())", "True False\n"},
+		"javascript": {"zlib", "console.log(1)", "1\n"},
+	} {
+		t.Run(language, func(t *testing.T) {
+			t.Parallel()
+			h := newEvalHost(t, interpreterOf[language])
+			made, err := h.CreateContext(t.Context(), "", &guestapi.ContextRequest{ID: "default-" + language, Language: language})
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := h.PrepareContext(t.Context(), made.ID, []string{c.module, "no_such_module"}); err != nil {
+				t.Fatal(err)
+			}
+			r := gather(t, h.eval(&guestapi.ExecuteRequest{Language: language, ContextID: made.ID, Create: true, Code: c.code, Env: map[string]string{"A": "1"}}), nil)
+			same(t, "run", r.stdout, c.want)
+			same(t, "notices", r.notices, "")
+			if err := h.PrepareContext(t.Context(), made.ID, nil); !errors.Is(err, sandbox.Conflict) {
+				t.Errorf("after a run: %v, want a conflict", err)
+			}
+		})
+	}
+	h := newEvalHost(t, "bash")
+	made, err := h.CreateContext(t.Context(), "", &guestapi.ContextRequest{Language: "bash"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := h.PrepareContext(t.Context(), made.ID, nil); !errors.Is(err, sandbox.Conflict) {
+		t.Errorf("of a shell: %v, want a conflict", err)
+	}
+	if err := h.PrepareContext(t.Context(), "none", nil); !errors.Is(err, sandbox.NotFound) {
+		t.Errorf("of none: %v, want that it is not found", err)
+	}
+}
+
 // TestContextMadeAheadElsewhere has one that turns out to start elsewhere.
 func TestContextMadeAheadElsewhere(t *testing.T) {
 	t.Parallel()
-	h := newEvalHost(t, "python")
+	h := newEvalHost(t, "python3")
 	made, err := h.CreateContext(t.Context(), "", &guestapi.ContextRequest{ID: "default-python", Language: "python"})
 	if err != nil {
 		t.Fatal(err)

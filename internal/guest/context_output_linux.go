@@ -272,6 +272,13 @@ func (k *interpreter) handle(ev *kernels.Event) {
 		}
 		return
 	}
+	if ev.Ev == "prepared" {
+		select {
+		case k.prepared <- struct{}{}:
+		default:
+		}
+		return
+	}
 	if ev.Ev == "late" {
 		s := guestapi.Stdout
 		if ev.Stream == string(guestapi.Stderr) {

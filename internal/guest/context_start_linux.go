@@ -52,8 +52,9 @@ type interpreter struct {
 	assembler kernels.Assembler
 	junk      int
 
-	ready chan struct{} // closed when the kernel said so
-	dead  chan struct{} // closed when all is over
+	ready    chan struct{} // closed when the kernel said so
+	prepared chan struct{} // has a value when the kernel said so
+	dead     chan struct{} // closed when all is over
 }
 
 // ensure returns the context's interpreter, and starts one if there is none.
@@ -119,7 +120,7 @@ func (e *evaluator) start() (*interpreter, error) {
 		g: g, id: id, account: e.account, config: guestapi.ProcessConfig{Cwd: cwd, Envs: envs},
 		out: newOutput(false, &g.procs.held), expired: make(chan struct{}),
 	}
-	k := &interpreter{e: e, p: p, ready: make(chan struct{}), dead: make(chan struct{})}
+	k := &interpreter{e: e, p: p, ready: make(chan struct{}), prepared: make(chan struct{}, 1), dead: make(chan struct{})}
 	var key [kernels.KeySize / 2]byte
 	if _, err := rand.Read(key[:]); err != nil {
 		return nil, err

@@ -98,6 +98,11 @@ type ExecuteRequest struct {
 	Tag string `json:"tag,omitempty"`
 }
 
+// A PrepareRequest imports modules in a context that has had no run yet.
+type PrepareRequest struct {
+	Modules []string `json:"modules"`
+}
+
 // An InterruptRequest interrupts the run of a context as Control-C would, and
 // kills the context if the run has not ended after the grace. With Kill there
 // is no grace. The reply comes at once; the run's end says what happened.

@@ -154,6 +154,13 @@ func (c *Client) CreateContext(ctx context.Context, user string, req *ContextReq
 	return out, nil
 }
 
+// PrepareContext imports modules in a context that has had no run yet, and
+// returns when that is done; one that cannot be imported is passed over. It is
+// of kind Conflict if the context has had a run, or has no modules.
+func (c *Client) PrepareContext(ctx context.Context, id string, modules []string) error {
+	return c.callJSON(ctx, "prepare context", http.MethodPost, contextPath(id, "/prepare"), "", &PrepareRequest{Modules: modules}, nil)
+}
+
 // Contexts lists the contexts.
 func (c *Client) Contexts(ctx context.Context) ([]Context, error) {
 	var out contextList

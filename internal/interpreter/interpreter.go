@@ -30,10 +30,12 @@ type Runner struct {
 	Env map[string]string `yaml:"env"`
 	// Variants are the ways to run it, the preferred first.
 	Variants []Variant `yaml:"variants"`
-	// Kernel names the guest's kernel for contexts, if there is one. Contexts
-	// import the modules of Prepare ahead.
+	// Kernel names the guest's kernel for contexts, if there is one. Every
+	// context imports the modules of Prepare when it starts, and that of a
+	// sandbox which is kept ready those of Warm, before anybody asks for it.
 	Kernel  string   `yaml:"kernel"`
 	Prepare []string `yaml:"prepare"`
+	Warm    []string `yaml:"warm"`
 	// Version is the argument that makes the first program of a variant tell
 	// its version; --version if empty.
 	Version string `yaml:"version"`

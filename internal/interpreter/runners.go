@@ -8,6 +8,8 @@ func Runners() Table {
 			Installer: "pip",
 			Aliases:   []string{"python3", "py"},
 			Kernel:    "python",
+			// What analyses begin with: a second and more where it is not warm.
+			Warm:      []string{"numpy", "pandas", "matplotlib.pyplot"},
 			Extension: "py",
 			Env: map[string]string{
 				// Modules beside the data, not beside our file, are the user's.

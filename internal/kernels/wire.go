@@ -73,6 +73,12 @@ func (p Program) Run(r Run) []byte {
 	})
 }
 
+// Prepare returns the request to import modules, which an event prepared
+// answers. A shell has none.
+func (p Program) Prepare(modules []string) []byte {
+	return request(map[string]any{"op": "prepare", "modules": modules})
+}
+
 // Input returns the answer to an event input: a line, or the end of input.
 func (p Program) Input(id int, line string, eof bool) []byte {
 	answer := map[string]any{"op": "input", "id": id, "text": line}

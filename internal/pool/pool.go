@@ -10,7 +10,9 @@
 // How many boxes of a shape are kept follows demand: more when none was left
 // for somebody, fewer when they are not used, never more than a bound on all.
 // They are made one after another, and not while somebody waits for a box that
-// is being made cold, so that they do not take the processor from work.
+// is being made cold, so that they do not take the processor from work. What
+// takes long and not everybody needs, imports, is done for a box when there are
+// as many as there should be.
 //
 // # Lifecycle
 //
@@ -51,9 +53,16 @@ type Ledger interface {
 type Options struct {
 	Driver driver.Driver // needed
 	Ledger Ledger        // needed
-	// Ready brings a box that was just made to where its first caller finds
-	// its work done: interpreters started, modules imported.
+	// Ready brings a box that was just made to where it can be handed out:
+	// interpreters started.
 	Ready func(ctx context.Context, b driver.Box, spec *driver.Spec) error
+	// Further brings a box on that is ready and waits: modules imported. It
+	// takes long, so it is done when there are as many boxes as there should
+	// be. One that it fails for stays as it was.
+	Further func(ctx context.Context, b driver.Box) error
+	// Room reports whether the machine has so many bytes of memory to spare;
+	// nil is always. Where not even 0, boxes are given back.
+	Room func(bytes int64) bool
 	// Max bounds the warm boxes of all shapes.
 	Max int // default: 8
 	// AtOnce bounds the boxes that are made at one time for callers; the others
@@ -91,7 +100,7 @@ type Pool struct {
 type shape struct {
 	spec   driver.Spec // without identifier
 	ahead  bool        // kept even if nobody asks
-	busy   bool        // one is being made
+	busy   bool        // one is being made, or brought on
 	target int
 	ready  []*warm   // the oldest first
 	used   time.Time // when somebody asked last
@@ -105,6 +114,7 @@ type warm struct {
 
 	receipt sandbox.Receipt
 	since   time.Time
+	done    bool // there is nothing further to do for it
 }
 
 // A claim is a box that has an owner of its own by now, or will in a moment.
@@ -118,6 +128,7 @@ type claim struct {
 type Stats struct {
 	Hits, Misses, Failures int
 	Ready                  int // now
+	Done                   int // now: of those, the ones that are as warm as they get
 	Target                 int // now
 }
 
@@ -126,7 +137,10 @@ const (
 	// retryAfter is how long a shape rests whose box could not be made.
 	retryAfter = 30 * time.Second
 	makeTime   = 2 * time.Minute
-	tick       = 5 * time.Second
+	tick       = time.Second
+	// quiet is how long nobody must have asked for a box of a shape before one
+	// is brought on: it cannot be claimed meanwhile.
+	quiet = time.Second
 	// settle is how long a claimed box stays in the ledger: until its owner
 	// has recorded it.
 	settle = 3 * time.Minute
@@ -180,6 +194,11 @@ func (p *Pool) Stats() Stats {
 	s := p.stats
 	for _, sh := range p.shapes {
 		s.Ready += len(sh.ready)
+		for _, w := range sh.ready {
+			if w.done {
+				s.Done++
+			}
+		}
 		s.Target += sh.target
 	}
 	return s
@@ -232,8 +251,9 @@ func (p *Pool) take(spec *driver.Spec) (*warm, *claimedBox) {
 		s.target = min(max(1, 2*s.target), p.opts.Max)
 		return nil, nil
 	}
-	w := s.ready[0]
-	s.ready = slices.Delete(s.ready, 0, 1)
+	i := max(0, slices.IndexFunc(s.ready, func(w *warm) bool { return w.done }))
+	w := s.ready[i]
+	s.ready = slices.Delete(s.ready, i, i+1)
 	p.stats.Hits++
 	b := &claimedBox{Box: w.box, receipt: w.receipt}
 	p.claimed = append(p.claimed, claim{w.id, s.used, b})
@@ -264,7 +284,7 @@ func (p *Pool) Run(ctx context.Context) error {
 	defer t.Stop()
 	for {
 		p.trim(ctx)
-		for p.makeOne(ctx) {
+		for p.makeOne(ctx) || p.bringOn(ctx) {
 		}
 		select {
 		case <-ctx.Done():
@@ -291,6 +311,12 @@ func (p *Pool) makeOne(ctx context.Context) bool {
 		p.mu.Unlock()
 		return false
 	}
+	if p.opts.Room != nil && !p.opts.Room(s.spec.Limits.MemoryBytes) {
+		s.failed = time.Now()
+		p.log.Info("keep no more sandboxes ready: the machine's memory is short", "image", s.spec.Image)
+		p.mu.Unlock()
+		return false
+	}
 	p.workers.Add(1)
 	s.busy = true
 	p.mu.Unlock()
@@ -310,12 +336,62 @@ func (p *Pool) makeOne(ctx context.Context) bool {
 	return false
 }
 
+// bringOn does what is further to be done for one box, and reports whether
+// there was one. Meanwhile the box cannot be claimed. Nothing is done while a
+// caller waits for a cold one.
+func (p *Pool) bringOn(ctx context.Context) bool {
+	p.mu.Lock()
+	var s *shape
+	var w *warm
+	if p.opts.Further != nil && p.cold == 0 && !p.closed && ctx.Err() == nil {
+		for _, c := range p.shapes {
+			if i := slices.IndexFunc(c.ready, func(w *warm) bool { return !w.done }); i >= 0 && time.Since(c.used) > quiet {
+				s, w = c, c.ready[i]
+				c.ready = slices.Delete(c.ready, i, i+1)
+				break
+			}
+		}
+	}
+	if w == nil {
+		p.mu.Unlock()
+		return false
+	}
+	p.making[w.id], s.busy = true, true
+	p.workers.Add(1)
+	p.mu.Unlock()
+	defer p.workers.Done()
+	ctx, cancel := context.WithTimeout(ctx, makeTime)
+	defer cancel()
+	begun := time.Now()
+	err := driver.Resume(ctx, w.box)
+	if err == nil {
+		if err := p.opts.Further(ctx, w.box); err != nil && ctx.Err() == nil {
+			p.log.Warn("bring a warm box on", "ref", w.box.Ref(), "error", err)
+		}
+		_, err = driver.Pause(ctx, w.box)
+	}
+	p.mu.Lock()
+	delete(p.making, w.id)
+	s.busy, w.done = false, true
+	keep := err == nil && !p.closed
+	if keep {
+		s.ready = append(s.ready, w)
+		slices.SortStableFunc(s.ready, func(a, b *warm) int { return a.since.Compare(b.since) })
+	}
+	p.mu.Unlock()
+	if !keep {
+		p.destroy(w)
+	}
+	p.log.Debug("brought a warm box on", "ref", w.box.Ref(), "took", time.Since(begun), "error", err)
+	return true
+}
+
 // make adds a warm box to a shape. If it fails, nothing is left of the box.
 func (p *Pool) make(ctx context.Context, s *shape) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, makeTime)
 	defer cancel()
 	begun := time.Now()
-	w := &warm{id: sandbox.NewID()}
+	w := &warm{id: sandbox.NewID(), done: p.opts.Further == nil}
 	p.mu.Lock()
 	p.making[w.id] = true
 	p.mu.Unlock()
@@ -335,6 +411,9 @@ func (p *Pool) make(ctx context.Context, s *shape) (err error) {
 	spec.ID = w.id
 	if p.opts.Ready != nil {
 		spec.Streams = 2 // one for Ready, and one for whom it is for
+		if p.opts.Further != nil {
+			spec.Streams++
+		}
 	}
 	if w.box, err = p.Driver.Create(ctx, &spec); err != nil {
 		return err
@@ -386,8 +465,12 @@ func (p *Pool) trim(ctx context.Context) {
 	now := time.Now()
 	var old []*warm
 	var settled []string
+	short := p.opts.Room != nil && !p.opts.Room(0)
 	p.mu.Lock()
 	for _, s := range p.shapes {
+		if short && len(s.ready) > 0 {
+			s.target, s.failed = len(s.ready)-1, now
+		}
 		least := 0
 		if s.ahead {
 			least = 1
@@ -395,6 +478,9 @@ func (p *Pool) trim(ctx context.Context) {
 		if s.target > least && now.Sub(s.used) > p.opts.Idle {
 			s.target--
 			s.used = now
+		}
+		if s.ahead && !short {
+			s.target = max(1, s.target)
 		}
 		for len(s.ready) > s.target {
 			old = append(old, s.ready[0])

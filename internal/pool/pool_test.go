@@ -8,6 +8,7 @@ import (
 	"net"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -469,6 +470,104 @@ func TestManyShapes(t *testing.T) {
 		}
 		if n := len(p.shapes); n > maxShapes {
 			t.Errorf("%d shapes are remembered", n)
+		}
+	})
+}
+
+// TestFurther has boxes that are brought on while nobody asks.
+func TestFurther(t *testing.T) {
+	var brought []string
+	world(t, func(o *Options) {
+		o.Further = func(_ context.Context, b driver.Box) error {
+			if b.(*stubBox).paused {
+				t.Error("it is paused")
+			}
+			time.Sleep(2 * time.Second)
+			brought = append(brought, b.Ref())
+			return nil
+		}
+	}, func(t *testing.T, _ *stub, p *Pool) {
+		p.Keep(spec("a"))
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if st := p.Stats(); st.Ready != 0 {
+			t.Errorf("%+v while it is brought on; want none to be claimed", st)
+		}
+		if refs, err := p.List(t.Context()); err != nil || len(refs) != 0 {
+			t.Errorf("List = %v, %v while a box is brought on; want none", refs, err)
+		}
+		time.Sleep(3 * time.Second)
+		synctest.Wait()
+		if st := p.Stats(); st.Ready != 1 || st.Done != 1 {
+			t.Errorf("%+v, want one that is done", st)
+		}
+		b := create(t, p, spec("a"))
+		if len(brought) != 1 || b.Ref() != brought[0] {
+			t.Errorf("handed out %s of %v", b.Ref(), brought)
+		}
+		synctest.Wait()
+		// Just now somebody asked: those there are stay to be claimed.
+		if st := p.Stats(); st.Ready != 2 || st.Done != 0 {
+			t.Errorf("%+v, want two that are not done", st)
+		}
+		time.Sleep(2*tick + 5*time.Second)
+		synctest.Wait()
+		if st := p.Stats(); st.Ready != 2 || st.Done != 2 {
+			t.Errorf("%+v, want two that are done", st)
+		}
+	})
+}
+
+// TestFurtherFails keeps the box as it was.
+func TestFurtherFails(t *testing.T) {
+	world(t, func(o *Options) {
+		o.Further = func(context.Context, driver.Box) error { return errors.New("no such module") }
+	}, func(t *testing.T, _ *stub, p *Pool) {
+		p.Keep(spec("a"))
+		time.Sleep(2 * tick)
+		synctest.Wait()
+		if st := p.Stats(); st.Ready != 1 || st.Done != 1 {
+			t.Errorf("%+v", st)
+		}
+		create(t, p, spec("a"))
+	})
+}
+
+// TestRoom has a machine whose memory is short for a while.
+func TestRoom(t *testing.T) {
+	var free atomic.Int64
+	free.Store(2 << 30)
+	world(t, func(o *Options) {
+		o.Room = func(bytes int64) bool { return free.Load() >= bytes }
+	}, func(t *testing.T, s *stub, p *Pool) {
+		for range 3 {
+			create(t, p, spec("a"))
+			synctest.Wait()
+		}
+		if p.Stats().Ready < 2 {
+			t.Fatalf("%+v", p.Stats())
+		}
+		p.Keep(spec("b"))
+		synctest.Wait()
+		free.Store(-1)
+		time.Sleep(10 * tick)
+		synctest.Wait()
+		if st := p.Stats(); st.Ready != 0 {
+			t.Errorf("%+v while memory is short; want all given back", st)
+		}
+		made := s.made
+		create(t, p, spec("a")) // cold
+		free.Store(100)
+		time.Sleep(2 * retryAfter)
+		synctest.Wait()
+		if st := p.Stats(); st.Ready != 0 || s.made != made+1 {
+			t.Errorf("%+v, made %d; want none to be made without room", st, s.made-made)
+		}
+		free.Store(2 << 30)
+		time.Sleep(2 * retryAfter)
+		synctest.Wait()
+		if st := p.Stats(); st.Ready < 1 {
+			t.Errorf("%+v; want some again", st)
 		}
 	})
 }

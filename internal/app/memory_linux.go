@@ -1,0 +1,41 @@
+package app
+
+import (
+	"bufio"
+	"bytes"
+	"os"
+	"strconv"
+	"strings"
+)
+
+// reserve is the part of the machine's memory that nothing is kept ready in.
+const reserve = 10
+
+// hasRoom reports whether the machine has so many bytes of memory to spare. One
+// that does not say has.
+func hasRoom(bytes int64) bool {
+	text, err := os.ReadFile("/proc/meminfo")
+	return err != nil || roomIn(text, bytes)
+}
+
+// roomIn is hasRoom for a text as /proc/meminfo has it.
+func roomIn(meminfo []byte, size int64) bool {
+	total, available := int64(-1), int64(-1)
+	for lines := bufio.NewScanner(bytes.NewReader(meminfo)); lines.Scan(); {
+		fields := strings.Fields(lines.Text())
+		if len(fields) < 2 {
+			continue
+		}
+		kb, err := strconv.ParseInt(fields[1], 10, 64)
+		if err != nil {
+			continue
+		}
+		switch fields[0] {
+		case "MemTotal:":
+			total = kb << 10
+		case "MemAvailable:":
+			available = kb << 10
+		}
+	}
+	return total < 0 || available < 0 || available-total/reserve >= size
+}

@@ -1,0 +1,63 @@
+package app
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/glovebox-dev/glovebox/internal/interpreter"
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
+)
+
+// TestWarmImports has a sandbox of the pool whose first run finds imported what
+// the runner names; one that is made on demand imports nothing.
+func TestWarmImports(t *testing.T) {
+	if _, err := exec.LookPath("/usr/bin/python3"); err != nil {
+		t.Skip("python3 is not here")
+	}
+	const runner = `language: python
+extension: py
+kernel: python
+warm: [decimal, no_such_module]
+variants: [{command: [python3, "{file}"]}]
+`
+	o := testOptions(t, t.TempDir())
+	o.Config.Languages.Runners, o.Pool = t.TempDir(), true
+	if err := os.WriteFile(filepath.Join(o.Config.Languages.Runners, "python.yaml"), []byte(runner), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	s := mustOpen(t, o)
+	if err := s.WaitWarm(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		workspace string // a sandbox with one is not of the pool
+		want      string
+	}{{"", "True"}, {"w", "False"}} {
+		run, err := s.Engine.Start(t.Context(), sandbox.Local, sandbox.RunRequest{
+			Code: "import sys; print('decimal' in sys.modules)", Context: sandbox.DefaultContext,
+			New: sandbox.CreateRequest{Workspace: c.workspace},
+		})
+		if err == nil {
+			run, err = s.Engine.Wait(t.Context(), sandbox.Local, run.ID)
+		}
+		if err != nil || run.Verdict.Code != sandbox.OK {
+			t.Fatalf("%+v, %v", run.Verdict, err)
+		}
+		out, err := s.Engine.Output(t.Context(), sandbox.Local, run.ID, 100)
+		if err != nil || strings.TrimSpace(out.Stdout) != c.want {
+			t.Errorf("workspace %q: imported: %q, %v; want %s", c.workspace, out.Stdout, err, c.want)
+		}
+	}
+}
+
+// TestPreparedLanguages are known to have contexts.
+func TestPreparedLanguages(t *testing.T) {
+	for _, name := range prepared {
+		if r, err := interpreter.Runners().Find(name); err != nil || r.Kernel == "" {
+			t.Errorf("%s: %+v, %v", name, r, err)
+		}
+	}
+}
