@@ -10,15 +10,19 @@ import (
 )
 
 func (p *program) doctorCommand() *cobra.Command {
+	var fix bool
 	cmd := &cobra.Command{
 		Use:   "doctor",
 		Short: "Find out what works on this machine",
 		Long: `Doctor looks at what sandboxes need, says what does not work and why, and names
 the command that mends it. It ends by making a sandbox and running a program in
-it. Nothing is changed.
+it. Nothing is changed, unless --fix says so: then what servers and commands that
+are no more left of sandboxes is removed first. Sandboxes that a server takes over
+when it starts again are left to it.
 
 The exit status is 0 if sandboxes work here, 1 if not.`,
 		Example: `  glovebox doctor
+  glovebox doctor --fix
   glovebox doctor --json`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -26,7 +30,12 @@ The exit status is 0 if sandboxes work here, 1 if not.`,
 			if err != nil {
 				return err
 			}
-			checks := app.Doctor(cmd.Context(), app.Options{Config: c, Log: p.logger(c), Version: Version(), TestDrivers: p.testDrivers})
+			opts := app.Options{Config: c, Log: p.logger(c), Version: Version(), TestDrivers: p.testDrivers}
+			var mended []app.Check
+			if fix {
+				mended = app.Mend(cmd.Context(), opts)
+			}
+			checks := append(app.Doctor(cmd.Context(), opts), mended...)
 			if p.flags.json {
 				if err := p.printJSON(checks); err != nil {
 					return err
@@ -40,6 +49,7 @@ The exit status is 0 if sandboxes work here, 1 if not.`,
 			return nil
 		},
 	}
+	cmd.Flags().BoolVar(&fix, "fix", false, "remove what is left of sandboxes that are no more")
 	p.addJSON(cmd)
 	return cmd
 }

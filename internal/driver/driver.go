@@ -335,3 +335,24 @@ func Images(d Driver) (ImageKeeper, error) {
 
 // IsGone reports whether err says that a box no longer exists.
 func IsGone(err error) bool { return errors.Is(err, ErrGone) }
+
+// A Cleaner is a driver whose boxes may leave something behind that List does
+// not tell of, because the state directory that they belonged to is gone, or
+// because it is no box.
+type Cleaner interface {
+	// Leftovers names what nothing uses any more and, if remove is set, removes
+	// it: then it names what it removed, and the error tells of the rest. What
+	// a process that lives may be about to use is no leftover.
+	Leftovers(ctx context.Context, remove bool) ([]string, error)
+}
+
+// Leftovers does that for a driver; one that is no Cleaner leaves nothing.
+func Leftovers(ctx context.Context, d Driver, remove bool) ([]string, error) {
+	if w, ok := d.(Wrapper); ok {
+		return Leftovers(ctx, w.Unwrap(), remove)
+	}
+	if c, ok := d.(Cleaner); ok {
+		return c.Leftovers(ctx, remove)
+	}
+	return nil, nil
+}

@@ -13,6 +13,9 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/moby/moby/api/types/container"
 
 	"github.com/glovebox-dev/glovebox/internal/driver"
 	"github.com/glovebox-dev/glovebox/internal/guestapi"
@@ -216,6 +219,29 @@ func TestExplainPull(t *testing.T) {
 		err := e.explainPull("x", errors.New(text))
 		if !strings.Contains(sandbox.HintOf(err), want) {
 			t.Errorf("%q: hint %q, want %q in it", text, sandbox.HintOf(err), want)
+		}
+	}
+}
+
+func TestIsLeftover(t *testing.T) {
+	now := time.Now()
+	old, recent := now.Add(-time.Hour).Unix(), now.Add(-time.Minute).Unix()
+	box := func(state string) map[string]string { return map[string]string{labelState: state} }
+	for _, test := range []struct {
+		name string
+		c    container.Summary
+		want bool
+	}{
+		{"another directory's, ended", container.Summary{State: "exited", Created: old, Labels: box("other")}, true},
+		{"the same in Podman's words", container.Summary{State: "stopped", Created: old, Labels: box("other")}, true},
+		{"another directory's, running", container.Summary{State: "running", Created: old, Labels: box("other")}, false},
+		{"another directory's, being made", container.Summary{State: "created", Created: recent, Labels: box("other")}, false},
+		{"our own", container.Summary{State: "exited", Created: old, Labels: box("own")}, false},
+		{"what filled a volume", container.Summary{State: "created", Created: old, Labels: map[string]string{labelRole: roleFiller}}, true},
+		{"what fills a volume", container.Summary{State: "created", Created: recent, Labels: map[string]string{labelRole: roleFiller}}, false},
+	} {
+		if got := isLeftover(&test.c, "own", now); got != test.want {
+			t.Errorf("%s: %v, want %v", test.name, got, test.want)
 		}
 	}
 }
