@@ -97,6 +97,7 @@ type Features struct {
 	Detach    bool // Spec.Detached is honoured
 	Network   bool // boxes may have another network than none, and implement Networker
 	Workspace bool // Spec.Workspace is honoured
+	Ports     bool // the guest connects to what listens in the box
 	// Metered boxes cost money while they exist: none is made that nobody
 	// asked for.
 	Metered bool

@@ -39,6 +39,7 @@ type box struct {
 	uses     int // of what must keep it awake
 	runs     map[string]*run
 	forwards map[*forward]struct{}
+	ports    int     // of forwards, those that are connections to ports
 	why      *reason // why it stops, if it does
 	teardown *teardown
 	released bool  // left to the next process

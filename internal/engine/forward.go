@@ -17,7 +17,7 @@ import (
 )
 
 // A forward is a request that went to a guest as it came, until its answer's
-// body is closed.
+// body is closed, or a connection to a port.
 type forward struct {
 	cancel context.CancelFunc
 	done   chan struct{}

@@ -37,6 +37,7 @@ type guest interface {
 	Write(ctx context.Context, path string, r io.Reader, opts guestapi.WriteOptions) (*guestapi.WriteInfo, error)
 
 	RoundTrip(req *http.Request) (*http.Response, error)
+	DialPort(ctx context.Context, port int) (halfCloser, error)
 
 	Close()
 }
@@ -90,4 +91,12 @@ func (c client) ConnectExecution(ctx context.Context, tag string) (executions, e
 		return nil, err
 	}
 	return x, nil
+}
+
+func (c client) DialPort(ctx context.Context, port int) (halfCloser, error) {
+	conn, err := c.Client.DialPort(ctx, port)
+	if err != nil {
+		return nil, err
+	}
+	return conn, nil
 }

@@ -85,7 +85,7 @@ func (b *box) addRun(r *run) error {
 // checkRoom checks that one run more may go on, or one request more be
 // forwarded. b.mu is held.
 func (b *box) checkRoom() error {
-	if n := len(b.runs) + len(b.forwards); n >= b.e.opts.MaxRuns {
+	if n := len(b.runs) + len(b.forwards) - b.ports; n >= b.e.opts.MaxRuns {
 		return sandbox.WithHint(sandbox.Errorf(sandbox.Exhausted, "there are %d runs in the sandbox, and there may be no more", n),
 			"wait for some to finish, or use another sandbox")
 	}

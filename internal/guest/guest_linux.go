@@ -46,9 +46,12 @@ type Config struct {
 const (
 	// maxStreams bounds the calls at once on one connection.
 	maxStreams = 2000
-	// uploadWindow bounds what is buffered of the uploads of a connection.
-	uploadWindow = 1 << 20
-	frameSize    = 256 << 10
+	// uploadWindow bounds what is buffered of one upload, and uploadsWindow of
+	// all that come on a connection: a program that does not read what is sent
+	// to its port must not hold up other calls.
+	uploadWindow  = 1 << 20
+	uploadsWindow = (guestapi.MaxPortConns + 2) * uploadWindow
+	frameSize     = 256 << 10
 )
 
 // A Guest serves the protocol of package guestapi. Its methods are safe for
@@ -124,7 +127,7 @@ func New(cfg Config) (*Guest, error) {
 		HTTP2: &http.HTTP2Config{
 			MaxConcurrentStreams:          maxStreams,
 			MaxReadFrameSize:              frameSize,
-			MaxReceiveBufferPerConnection: 2 * uploadWindow,
+			MaxReceiveBufferPerConnection: uploadsWindow,
 			MaxReceiveBufferPerStream:     uploadWindow,
 		},
 	}
@@ -214,6 +217,7 @@ func (g *Guest) handler() http.Handler {
 	mux.HandleFunc(guestapi.PathLimits, unary(g.limits))
 	mux.HandleFunc("GET "+guestapi.PathMetrics, plain(g.metrics))
 	mux.HandleFunc(guestapi.PathStreams, g.serveStream)
+	mux.HandleFunc(guestapi.PathPorts+"{port}", g.servePort)
 	mux.HandleFunc(guestapi.ProcStart, server(g.start))
 	mux.HandleFunc(guestapi.ProcConnect, server(g.connect))
 	mux.HandleFunc(guestapi.ProcList, unary(g.list))

@@ -97,7 +97,7 @@ func (d *Driver) Info() driver.Info {
 	return driver.Info{
 		Name:     d.opts.Engine,
 		Isolates: true,
-		Features: driver.Features{Incidents: true, Detach: true, Workspace: true, Images: true},
+		Features: driver.Features{Incidents: true, Detach: true, Workspace: true, Images: true, Ports: true},
 	}
 }
 

@@ -102,6 +102,7 @@ func Run(t *testing.T, h Harness) {
 		{"Workspace", testWorkspace},
 		{"Seal", testSeal},
 		{"Network", testNetwork},
+		{"Port", testPort},
 		{"Hostile", testHostile},
 	}
 	for _, name := range h.Groups {

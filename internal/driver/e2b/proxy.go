@@ -11,6 +11,7 @@ import (
 	"net/http"
 	"net/http/httputil"
 	"os"
+	"strings"
 	"sync"
 
 	"github.com/glovebox-dev/glovebox/internal/guestapi"
@@ -24,7 +25,7 @@ import (
 //   - The end of a process does not say what it used, nor whether memory, disk
 //     or processes ran out.
 //   - Adding to a file is done here, by writing all of it again.
-//   - Contexts and limits are refused.
+//   - Contexts, limits and ports are refused.
 
 // A proxyServer serves the streams to all boxes of a driver.
 type proxyServer struct {
@@ -104,6 +105,10 @@ func proxy(w http.ResponseWriter, r *http.Request) {
 	defer cancel()
 	defer context.AfterFunc(b.ctx, cancel)()
 	r = r.WithContext(ctx)
+	if strings.HasPrefix(r.URL.Path, guestapi.PathPorts) {
+		http.Error(w, `{"code":"unimplemented","message":"driver e2b has no way to a port of a sandbox"}`, http.StatusNotImplemented)
+		return
+	}
 	switch r.URL.Path {
 	case guestapi.PathLimits, guestapi.PathExecute, guestapi.PathContexts:
 		http.Error(w, `{"code":"unimplemented","message":"driver e2b has no contexts; run code with stateless set"}`, http.StatusNotImplemented)

@@ -69,6 +69,7 @@ func (o *Options) info() driver.Info {
 			Incidents: o.Incidents != nil,
 			Detach:    !o.NoDetach,
 			Workspace: !o.NoWorkspace,
+			Ports:     true,
 		},
 	}
 }

@@ -83,7 +83,7 @@ func (d *Driver) Info() driver.Info {
 		Isolates: true,
 		Features: driver.Features{
 			Host: true, Pause: true, Incidents: true, Detach: true, Network: true,
-			Workspace: true, Images: d.opts.Images != nil,
+			Workspace: true, Images: d.opts.Images != nil, Ports: true,
 		},
 	}
 }

@@ -1,0 +1,105 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"net"
+	"sync"
+
+	"github.com/glovebox-dev/glovebox/internal/guestapi"
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
+)
+
+// A halfCloser is a connection one half of which can be closed.
+type halfCloser interface {
+	net.Conn
+	CloseWrite() error
+}
+
+// DialPort connects to what listens on a port of a sandbox's loopback addresses,
+// whatever its network is. ctx bounds the dial alone. The connection also has
+// CloseWrite, and no deadlines; until it is closed the sandbox is in use. What
+// comes by it is untrusted.
+//
+// It fails with Invalid for a port that there is not, Unavailable if nothing
+// listens, Exhausted if there are as many connections as there may be, Conflict
+// if the sandbox has stopped, and Unsupported if its driver cannot. It wakes a
+// sandbox that hibernates, and one that is told to hibernate cuts it.
+func (e *Engine) DialPort(ctx context.Context, p sandbox.Principal, id string, port int) (net.Conn, error) {
+	const op = "connect to port"
+	if port < 1 || port > 65535 {
+		return nil, sandbox.Wrap(invalid("port: %d is not between 1 and 65535", port), op, "")
+	}
+	b, err := e.usable(ctx, p, id)
+	if err != nil {
+		return nil, sandbox.Wrap(err, op, "")
+	}
+	conn, err := b.dialPort(ctx, port)
+	if err != nil {
+		return nil, sandbox.Wrap(err, op, "")
+	}
+	return conn, nil
+}
+
+func (b *box) dialPort(ctx context.Context, port int) (net.Conn, error) {
+	release, err := b.use(ctx)
+	if err != nil {
+		return nil, err
+	}
+	life, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	f := &forward{cancel: cancel, done: make(chan struct{})}
+	if err := b.addPort(f); err != nil {
+		cancel()
+		release()
+		return nil, err
+	}
+	end := sync.OnceFunc(func() {
+		cancel()
+		b.mu.Lock()
+		delete(b.forwards, f)
+		b.ports--
+		b.mu.Unlock()
+		release()
+		close(f.done)
+	})
+	stop := context.AfterFunc(ctx, cancel) // only until it is open
+	conn, err := b.guest.DialPort(life, port)
+	if !stop() && err == nil {
+		conn.Close()
+		err = ctx.Err()
+	}
+	if err != nil {
+		err = b.explain(ctx, err)
+		end()
+		if errors.Is(err, sandbox.Unavailable) && sandbox.HintOf(err) == "" {
+			err = sandbox.WithHint(err, "start the program that is to listen there, at 127.0.0.1 or 0.0.0.0, and let it run")
+		}
+		return nil, err
+	}
+	held := &heldConn{halfCloser: conn, release: end}
+	context.AfterFunc(life, func() { held.Close() })
+	return held, nil
+}
+
+func (b *box) addPort(f *forward) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.ports >= guestapi.MaxPortConns {
+		return sandbox.WithHint(sandbox.Errorf(sandbox.Exhausted, "there are %d connections to ports of the sandbox, and there may be no more", b.ports),
+			"close some")
+	}
+	b.ports++
+	b.forwards[f] = struct{}{}
+	return nil
+}
+
+// heldConn releases a use when it is closed.
+type heldConn struct {
+	halfCloser
+	release func()
+}
+
+func (c *heldConn) Close() error {
+	defer c.release()
+	return c.halfCloser.Close()
+}
