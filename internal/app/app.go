@@ -127,6 +127,8 @@ func Open(ctx context.Context, opts Options) (_ *System, err error) {
 		MaxNetwork:      c.Network.Most(),
 		NetworkTerms:    c.Network.Terms(),
 		MaxSandboxes:    c.Sandbox.Count,
+		QueueTime:       time.Duration(c.Sandbox.Queue),
+		EvictAfter:      time.Duration(c.Sandbox.EvictAfter),
 		Workspaces:      s.workspaces,
 		WorkspaceQuota:  c.Workspace.Quota(),
 		PrincipalQuota:  c.Workspace.Total(),

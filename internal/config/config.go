@@ -74,6 +74,11 @@ type Sandbox struct {
 	AllowUnenforced []sandbox.ControlName `yaml:"allow_unenforced"`
 	// Count is how many sandboxes one server may have at one time.
 	Count int `yaml:"count"`
+	// Queue is how long a caller waits for a place when there are as many, and
+	// EvictAfter how long a sandbox must not have been used to be stopped for
+	// somebody who waits; zero is not at all, and never.
+	Queue      Duration `yaml:"queue"`
+	EvictAfter Duration `yaml:"evict_after"`
 }
 
 // Limits are the limits of a sandbox as a file writes them.
@@ -212,7 +217,9 @@ func Default(getenv func(string) string) Config {
 				Idle:      Duration(d.Idle),
 				Lifetime:  Duration(d.Lifetime),
 			},
-			Count: 64,
+			Count:      64,
+			Queue:      Duration(20 * time.Second),
+			EvictAfter: Duration(10 * time.Second),
 		},
 		Network: defaultNetwork(),
 		Pool:    Pool{Size: 4},
@@ -268,6 +275,10 @@ func DefaultFile(getenv func(string) string) string {
 	return ""
 }
 
+// maxQueue bounds how long a caller may wait for a sandbox: one that is made
+// must have time left.
+const maxQueue = time.Minute
+
 // Validate reports what is wrong with c, or nil. The error wraps
 // [sandbox.Invalid], names the field as the file writes it, and has a hint.
 func (c *Config) Validate() error {
@@ -285,6 +296,12 @@ func (c *Config) Validate() error {
 	if c.Sandbox.Count < 1 {
 		return invalid("sandbox.count", fmt.Sprintf("%d is not a number of sandboxes", c.Sandbox.Count),
 			"set it to 1 or more")
+	}
+	if c.Sandbox.Queue < 0 || time.Duration(c.Sandbox.Queue) > maxQueue {
+		return invalid("sandbox.queue", fmt.Sprintf("%v is not a time to wait", c.Sandbox.Queue), "write it like 20s, %v at most, or 0 for none", maxQueue)
+	}
+	if c.Sandbox.EvictAfter < 0 {
+		return invalid("sandbox.evict_after", fmt.Sprintf("%v is not a time", c.Sandbox.EvictAfter), "write it like 10s, or 0 for never")
 	}
 	most := c.Sandbox.Maximum.Limits()
 	if err := c.Sandbox.Default.Limits().Check(most); err != nil {

@@ -4,7 +4,9 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"net/http"
+	"strconv"
 	"strings"
 
 	"github.com/glovebox-dev/glovebox/internal/auth"
@@ -86,6 +88,9 @@ func (s *Server) Refuse(w http.ResponseWriter, r *http.Request, err error) {
 	if status == http.StatusInternalServerError {
 		s.opts.Log.Error("serve E2B", "path", r.URL.Path, "error", err)
 		text = "internal error; the server's log says how"
+	}
+	if d := sandbox.RetryAfterOf(err); d > 0 {
+		w.Header().Set("Retry-After", strconv.Itoa(int(math.Ceil(d.Seconds()))))
 	}
 	if !strings.HasPrefix(r.URL.Path, "/process.") && !strings.HasPrefix(r.URL.Path, "/filesystem.") {
 		writeJSON(w, status, map[string]any{"code": status, "message": text})

@@ -19,7 +19,8 @@ import (
 )
 
 // Create makes a sandbox and returns when it runs. It fails with
-// [sandbox.Exhausted] when this process has as many as it may, and with
+// [sandbox.Exhausted] when this process has as many as it may and no place
+// became free, and with
 // [sandbox.Unsupported] when a control cannot be enforced here. If ctx ends
 // first, nothing is left.
 func (e *Engine) Create(ctx context.Context, p sandbox.Principal, req sandbox.CreateRequest) (sandbox.Sandbox, error) {
@@ -66,7 +67,7 @@ func (e *Engine) create(ctx context.Context, p sandbox.Principal, req sandbox.Cr
 	// A caller that goes away, a stop, and a driver that hangs end it alike.
 	ctx, b.cancel = context.WithTimeout(ctx, createTimeout)
 	defer b.cancel()
-	if err := e.register(b); err != nil {
+	if err := e.register(ctx, b); err != nil {
 		return nil, err
 	}
 	if err := b.start(ctx); err != nil {
@@ -113,27 +114,6 @@ func (e *Engine) newBox(rec store.Sandbox) *box {
 		networked: rec.Network != sandbox.NetworkNone && rec.Network != "",
 		variants:  map[string]int{},
 	}
-}
-
-// register makes b one of this process's boxes.
-func (e *Engine) register(b *box) error {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	if e.closed {
-		return errClosed()
-	}
-	if len(e.boxes) >= e.opts.MaxSandboxes {
-		return sandbox.WithHint(sandbox.Errorf(sandbox.Exhausted, "there are %d sandboxes, and this server may have no more", len(e.boxes)),
-			"stop one that is not needed, or try again later")
-	}
-	e.boxes[b.id] = b
-	return nil
-}
-
-func (e *Engine) forget(b *box) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	delete(e.boxes, b.id)
 }
 
 // start makes the box. If it fails, nothing is left of it.

@@ -63,6 +63,10 @@ type Options struct {
 	// runs going on in one sandbox.
 	MaxSandboxes int // default: 64
 	MaxRuns      int // default: 256
+	// QueueTime is how long a caller waits for a place when there are
+	// MaxSandboxes, and EvictAfter how long a sandbox must not have been used to
+	// be stopped for somebody who waits; zero is not at all, and never.
+	QueueTime, EvictAfter time.Duration
 
 	// RunTimeout is the timeout of a run that asked for none, MaxRunTimeout
 	// the longest that one may ask for.
@@ -193,6 +197,7 @@ type Engine struct {
 	cancel     context.CancelFunc
 	background sync.WaitGroup
 
+	evicting sync.Mutex // see makeRoom
 	sweeping sync.Mutex
 	strays   map[string]time.Time // guarded by sweeping: see sweepStrays
 
@@ -200,6 +205,7 @@ type Engine struct {
 	closed   bool            // nothing new begins
 	over     bool            // nothing is left to be waited for but what is in background
 	boxes    map[string]*box // by sandbox: those of this process, until they are gone
+	queue    []*waiter       // for a place among boxes, the first to come first
 	runs     map[string]*run // by run: those going on here, and the last few that ended
 	finished []string        // the runs of those that ended, oldest first
 	adopting map[string]*adoption
@@ -290,6 +296,7 @@ func (e *Engine) Close(ctx context.Context) error {
 		return nil
 	}
 	e.closed = true
+	e.dismiss()
 	boxes := make([]*box, 0, len(e.boxes))
 	for _, b := range e.boxes {
 		boxes = append(boxes, b)

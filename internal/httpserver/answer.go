@@ -2,7 +2,9 @@ package httpserver
 
 import (
 	"encoding/json"
+	"math"
 	"net/http"
+	"strconv"
 
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
@@ -36,6 +38,9 @@ func writeError(w http.ResponseWriter, err error) {
 	kind := sandbox.KindOf(err)
 	if kind == sandbox.Internal {
 		text = "internal error; the server's log says how"
+	}
+	if d := sandbox.RetryAfterOf(err); d > 0 {
+		w.Header().Set("Retry-After", strconv.Itoa(int(math.Ceil(d.Seconds()))))
 	}
 	refuse(w, statusOf(kind), string(kind), text, sandbox.HintOf(err))
 }

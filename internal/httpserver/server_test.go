@@ -524,3 +524,13 @@ func TestHangUpEndsTheContext(t *testing.T) {
 		t.Error("the handler did not hear that the client hung up")
 	}
 }
+
+// TestRetryAfter has an error that knows when to try again.
+func TestRetryAfter(t *testing.T) {
+	w := httptest.NewRecorder()
+	err := sandbox.WithRetryAfter(sandbox.Errorf(sandbox.Exhausted, "full"), 1500*time.Millisecond)
+	writeError(w, sandbox.Wrap(sandbox.WithHint(err, "wait"), "create sandbox", ""))
+	if w.Code != http.StatusTooManyRequests || w.Header().Get("Retry-After") != "2" || !strings.Contains(w.Body.String(), "wait") {
+		t.Errorf("%d, %v, %s", w.Code, w.Header(), w.Body)
+	}
+}

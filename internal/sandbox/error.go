@@ -3,6 +3,7 @@ package sandbox
 import (
 	"errors"
 	"fmt"
+	"time"
 )
 
 // A Kind is the class of an error: what an edge needs to know to answer it.
@@ -31,6 +32,8 @@ type Error struct {
 	ID   string // on what, if on something
 	Err  error
 	Hint string // what to do about it, if there is something
+	// RetryAfter is in what time it may go well, if that is known.
+	RetryAfter time.Duration
 }
 
 // Error reads "op id: cause"; the hint is not part of it.
@@ -71,6 +74,12 @@ func WithHint(err error, format string, args ...any) error {
 	return &Error{Kind: KindOf(err), Err: err, Hint: fmt.Sprintf(format, args...)}
 }
 
+// WithRetryAfter returns err with the time after which to try again, which
+// [RetryAfterOf] finds.
+func WithRetryAfter(err error, d time.Duration) error {
+	return &Error{Kind: KindOf(err), Err: err, RetryAfter: d}
+}
+
 // Wrap returns err with what was tried and on what, keeping its kind and hint.
 // It returns nil for a nil err.
 func Wrap(err error, op, id string) error {
@@ -95,15 +104,34 @@ func KindOf(err error) Kind {
 
 // HintOf returns the outermost hint in err, or "".
 func HintOf(err error) string {
+	e := outermost(err, func(e *Error) bool { return e.Hint != "" })
+	if e == nil {
+		return ""
+	}
+	return e.Hint
+}
+
+// RetryAfterOf returns after what time to try again what failed with err; zero
+// if that is not known.
+func RetryAfterOf(err error) time.Duration {
+	e := outermost(err, func(e *Error) bool { return e.RetryAfter > 0 })
+	if e == nil {
+		return 0
+	}
+	return e.RetryAfter
+}
+
+// outermost returns the first Error in err that has what is wanted, or nil.
+func outermost(err error, has func(*Error) bool) *Error {
 	for err != nil {
 		var e *Error
 		if !errors.As(err, &e) {
-			return ""
+			return nil
 		}
-		if e.Hint != "" {
-			return e.Hint
+		if has(e) {
+			return e
 		}
 		err = e.Err
 	}
-	return ""
+	return nil
 }
