@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
-	"errors"
 	"io/fs"
 	"net"
 	"net/netip"
@@ -71,14 +70,15 @@ func (f *files) Spend(ctx context.Context, signature []byte, expires time.Time) 
 }
 
 // SignedURL returns a URL by which method, GET or PUT, may be used on a file of
-// a principal's workspace for a while.
+// a principal's workspace for a while, or on all files of it, as a tar archive,
+// if name is ".".
 func (f *files) SignedURL(ctx context.Context, p sandbox.Principal, workspace, name, method string, good time.Duration) (string, time.Time, error) {
 	if good <= 0 || good > auth.MaxSigned {
 		return "", time.Time{}, sandbox.Errorf(sandbox.Invalid, "expires_seconds: %v is not between a second and %v", good, auth.MaxSigned)
 	}
 	name, err := safepath.Clean(name)
-	if err != nil || name == "." {
-		return "", time.Time{}, sandbox.Errorf(sandbox.Invalid, "path: %w", errors.Join(err, safepath.ErrName))
+	if err != nil {
+		return "", time.Time{}, sandbox.Errorf(sandbox.Invalid, "path: %w", err)
 	}
 	_, handle, err := f.WorkspaceOf(ctx, p, workspace)
 	if err != nil {
@@ -86,7 +86,11 @@ func (f *files) SignedURL(ctx context.Context, p sandbox.Principal, workspace, n
 	}
 	expires := time.Now().Add(good).Truncate(time.Microsecond)
 	query := f.signer.Sign(method, handle, name, expires)
-	return f.base + "/files/" + handle + "/" + escapePath(name) + "?" + query, expires, nil
+	target := handle + "/" + escapePath(name)
+	if name == httpserver.ArchiveName {
+		target = handle + ".tar"
+	}
+	return f.base + "/files/" + target + "?" + query, expires, nil
 }
 
 // escapePath writes a name for a URL.

@@ -248,7 +248,7 @@ func TestSignedURLs(t *testing.T) {
 			t.Errorf("%s: %q, %v", name, got, err)
 		}
 	}
-	for _, name := range []string{"", ".", "../x", "/x", "a/../b", "x\x00", strings.Repeat("x", 300)} {
+	for _, name := range []string{"", "../x", "/x", "a/../b", "x\x00", strings.Repeat("x", 300)} {
 		if u, _, err := w.sys.files(w.url).SignedURL(t.Context(), w.principal, "w", name, "PUT", time.Hour); sandbox.KindOf(err) != sandbox.Invalid {
 			t.Errorf("a URL for %.20q: %s, %v", name, u, err)
 		}
@@ -344,6 +344,45 @@ type zeroReader struct{}
 func (zeroReader) Read(p []byte) (int, error) {
 	clear(p)
 	return len(p), nil
+}
+
+// TestSignedArchives moves a whole workspace by signed URLs.
+func TestSignedArchives(t *testing.T) {
+	w := newFileWorld(t)
+	get, put := w.signed(t, "GET", ".", time.Hour), w.signed(t, "PUT", ".", time.Hour)
+	res, archive := w.do(t, "GET", get, nil)
+	if res.StatusCode != 200 || res.Header.Get("Content-Type") != "application/x-tar" || !strings.Contains(archive, "hello, world") {
+		t.Fatalf("GET: %d %v", res.StatusCode, res.Header)
+	}
+	if res, _ := w.do(t, "HEAD", get, nil); res.StatusCode != 200 {
+		t.Errorf("HEAD: %d", res.StatusCode)
+	}
+	more := tarOf(t, map[string]string{"more": "and more", "hello.txt": "hello, again"})
+	if res, text := w.do(t, "PUT", w.signed(t, "PUT", ".", time.Hour), bytes.NewReader(more[:1000])); res.StatusCode != 400 {
+		t.Errorf("a part of an archive: %d %s", res.StatusCode, text)
+	}
+	if got, err := os.ReadFile(filepath.Join(w.dir, "hello.txt")); string(got) != "hello, world" {
+		t.Errorf("after a broken upload: %q, %v", got, err)
+	}
+	if res, text := w.do(t, "PUT", put, bytes.NewReader(more)); res.StatusCode != 201 {
+		t.Errorf("PUT: %d %s", res.StatusCode, text)
+	}
+	if got, err := os.ReadFile(filepath.Join(w.dir, "hello.txt")); string(got) != "hello, again" {
+		t.Errorf("after an upload: %q, %v", got, err)
+	}
+	for what, tc := range map[string]struct{ method, url string }{
+		"used before":    {"PUT", put},
+		"for reading":    {"PUT", get},
+		"of a file":      {"GET", strings.Replace(w.signed(t, "GET", "hello.txt", time.Hour), "/hello.txt", ".tar", 1)},
+		"on a file":      {"GET", strings.Replace(get, ".tar", "/hello.txt", 1)},
+		"on a directory": {"GET", strings.Replace(get, ".tar", "/.", 1)},
+		"on the ID":      {"GET", strings.Replace(get, w.id.Handle(), string(w.id), 1)},
+		"without any":    {"GET", get[:strings.Index(get, "?")]},
+	} {
+		if res, text := w.do(t, tc.method, tc.url, bytes.NewReader(more)); res.StatusCode < 400 || res.StatusCode >= 500 {
+			t.Errorf("a signature %s: %d %s", what, res.StatusCode, text)
+		}
+	}
 }
 
 func TestWorkspacesOverHTTP(t *testing.T) {

@@ -1,6 +1,7 @@
 package app
 
 import (
+	"bytes"
 	"encoding/json"
 	"io"
 	"log/slog"
@@ -111,7 +112,7 @@ func (l *lockedBuilder) String() string {
 func TestOthersDoNotExist(t *testing.T) {
 	log := &lockedBuilder{}
 	texts := map[string]string{}
-	_, url := serveHTTP(t, func(o *Options) {
+	sys, url := serveHTTP(t, func(o *Options) {
 		o.Log = slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 		tokens, err := OpenTokens(t.Context(), o.Config)
 		if err != nil {
@@ -142,6 +143,14 @@ func TestOthersDoNotExist(t *testing.T) {
 		RunID string `json:"run_id"`
 	}
 	alice.result(alice.tool("run_code", map[string]any{"code": "'hush-result'", "sandbox_id": run.SandboxID}), &shown)
+	// And a workspace.
+	identity, err := sys.auth.Verify(t.Context(), texts["alice"])
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := sys.Engine.ImportWorkspace(t.Context(), identity.Principal, "w", bytes.NewReader(tarOf(t, map[string]string{"hush": "hush"}))); err != nil {
+		t.Fatal(err)
+	}
 	path := t.TempDir() + "/f"
 	if a := alice.tool("write_file", map[string]any{"sandbox_id": run.SandboxID, "path": path, "content": "hush-content"}); strings.Contains(a, `"isError":true`) {
 		t.Fatal(a)
@@ -165,6 +174,8 @@ func TestOthersDoNotExist(t *testing.T) {
 			"file_url":         {"sandbox_id": box, "path": "f"},
 			"create_sandbox":   {},
 			"list_sandboxes":   {},
+			"list_workspaces":  {},
+			"delete_workspace": {"workspace": "w"},
 		}
 	}
 	// check has two answers that may differ in names alone.
@@ -254,6 +265,9 @@ func TestOthersDoNotExist(t *testing.T) {
 	}
 	if text := log.String(); strings.Contains(text, "hush") || strings.Contains(text, alice.token) {
 		t.Errorf("the log tells what is alice's:\n%s", text)
+	}
+	if got := alice.tool("list_workspaces", map[string]any{"workspace": "w"}); !strings.Contains(got, `"files":1`) {
+		t.Errorf("alice's workspace: %s", got)
 	}
 	alice.tool("stop_sandbox", map[string]any{"sandbox_id": run.SandboxID})
 }

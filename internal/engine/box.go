@@ -145,6 +145,18 @@ func errStopped(id, cause string) error {
 
 // use keeps a sandbox awake and alive until release is called.
 func (b *box) use(ctx context.Context) (release func(), err error) {
+	return b.acquire(ctx, b.touch)
+}
+
+// peek keeps a sandbox awake until release is called, as use does, for who only
+// looks: its idle time goes on.
+func (b *box) peek(ctx context.Context) (release func(), err error) {
+	return b.acquire(ctx, func() {})
+}
+
+// acquire is use and peek, which differ in what touch does, called with b.mu
+// held.
+func (b *box) acquire(ctx context.Context, touch func()) (release func(), err error) {
 	select {
 	case <-b.ready:
 	case <-ctx.Done():
@@ -165,10 +177,10 @@ func (b *box) use(ctx context.Context) (release func(), err error) {
 	}
 	b.uses++
 	b.rest.stop()
-	b.touch()
+	touch()
 	hibernated := b.endHibernation()
 	b.mu.Unlock()
-	release = sync.OnceFunc(b.release)
+	release = sync.OnceFunc(func() { b.leave(touch) })
 	if err := b.wake(); err != nil {
 		release()
 		return nil, err
@@ -188,11 +200,14 @@ func (b *box) touch() {
 	b.dirty = true
 }
 
-func (b *box) release() {
+// release ends a use, and leave a use or a look.
+func (b *box) release() { b.leave(b.touch) }
+
+func (b *box) leave(touch func()) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.uses--
-	b.touch()
+	touch()
 	if b.uses == 0 && b.why == nil && !b.released {
 		b.rest.set(b.e.opts.RestAfter, func() { b.e.spawn(b.sleep) })
 	}

@@ -62,14 +62,15 @@ func noContexts(r interpreter.Runner) error {
 		"leave out context: each program then runs by itself, and files are what it leaves")
 }
 
-// Contexts lists the contexts of a sandbox.
+// Contexts lists the contexts of a sandbox. It is no use of it: the sandbox
+// ends for want of use as if nobody had looked.
 func (e *Engine) Contexts(ctx context.Context, p sandbox.Principal, sandboxID string) ([]sandbox.Context, error) {
 	const op = "list contexts"
 	b, err := e.usable(ctx, p, sandboxID)
 	if err != nil {
 		return nil, sandbox.Wrap(err, op, "")
 	}
-	release, err := b.use(ctx)
+	release, err := b.peek(ctx)
 	if err != nil {
 		return nil, sandbox.Wrap(err, op, "")
 	}

@@ -245,6 +245,11 @@ func TestContextTable(t *testing.T) {
 		if err != nil || len(list) != 1 || list[0].Name != "default" || list[0].Language != "python" {
 			t.Errorf("%+v, %v", list, err)
 		}
+		used := e.mustGet(t, r.SandboxID).Used
+		time.Sleep(time.Minute)
+		if _, err := e.Contexts(t.Context(), alice, r.SandboxID); err != nil || !e.mustGet(t, r.SandboxID).Used.Equal(used) {
+			t.Errorf("looking at the contexts counts as use of the sandbox (%v)", err)
+		}
 		if err := e.RestartContext(t.Context(), alice, r.SandboxID, "default", "py"); err != nil {
 			t.Error(err)
 		}

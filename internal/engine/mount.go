@@ -52,7 +52,7 @@ func checkWorkspaceName(name string) error {
 
 // noWorkspace is the error for a workspace that does not exist for the caller.
 func noWorkspace(name string) error {
-	return sandbox.WithHint(sandbox.Errorf(sandbox.NotFound, "workspace: there is none with the name %s", shorten(name)),
+	return sandbox.WithHint(sandbox.Errorf(sandbox.NotFound, "workspace: there is no workspace %s", shorten(name)),
 		"list the workspaces to see those that there are, or make a sandbox with it")
 }
 

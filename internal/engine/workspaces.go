@@ -133,11 +133,30 @@ func (e *Engine) withWorkspace(ctx context.Context, p sandbox.Principal, name, o
 // ExportWorkspace writes a workspace as a tar archive. A file with holes counts
 // as large as it says.
 func (e *Engine) ExportWorkspace(ctx context.Context, p sandbox.Principal, name string, w io.Writer) error {
-	return e.withWorkspace(ctx, p, name, "export workspace", func(m *mount) error {
-		_, err := m.ws.Export(ctx, w, exportFactor*e.opts.WorkspaceQuota.Bytes)
-		return err
-	})
+	return e.withWorkspace(ctx, p, name, opExport, func(m *mount) error { return m.export(ctx, w) })
 }
+
+// ExportArchive does that with the workspace of that handle: the caller has made
+// sure that who asks may have it.
+func (e *Engine) ExportArchive(ctx context.Context, handle string, w io.Writer) error {
+	m, err := e.mountByID(ctx, handle)
+	if err != nil {
+		return sandbox.Wrap(err, opExport, "")
+	}
+	defer m.release()
+	return sandbox.Wrap(m.export(ctx, w), opExport, "")
+}
+
+func (m *mount) export(ctx context.Context, w io.Writer) error {
+	_, err := m.ws.Export(ctx, w, exportFactor*m.e.opts.WorkspaceQuota.Bytes)
+	return err
+}
+
+// What is done to a workspace, for errors.
+const (
+	opExport = "export workspace"
+	opImport = "import workspace"
+)
 
 // exportFactor is how much larger than its quota a workspace may be with its
 // holes filled, to be exported.
@@ -147,26 +166,49 @@ const exportFactor = 4
 // into a workspace of p's, which is made if it is not there: all of it, or
 // nothing.
 func (e *Engine) ImportWorkspace(ctx context.Context, p sandbox.Principal, name string, r io.Reader) error {
-	const op = "import workspace"
+	_, _, err := e.WorkspaceOf(ctx, p, name)
+	fresh := errors.Is(err, sandbox.NotFound)
 	m, err := e.mount(ctx, p, name, true)
 	if err != nil {
-		return sandbox.Wrap(err, op, "")
+		return sandbox.Wrap(err, opImport, "")
+	}
+	err = m.load(ctx, r)
+	m.release()
+	if err != nil && fresh {
+		// If somebody uses it by now, it stays.
+		if _, rerr := e.removeWorkspace(context.WithoutCancel(ctx), m.rec, false); rerr != nil {
+			err = errors.Join(err, rerr)
+		}
+	}
+	return sandbox.Wrap(err, opImport, "")
+}
+
+// ImportArchive does that with the workspace of that handle, which is there:
+// the caller has made sure that who asks may.
+func (e *Engine) ImportArchive(ctx context.Context, handle string, r io.Reader) error {
+	m, err := e.mountByID(ctx, handle)
+	if err != nil {
+		return sandbox.Wrap(err, opImport, "")
 	}
 	defer m.release()
+	return sandbox.Wrap(m.load(ctx, r), opImport, "")
+}
+
+func (m *mount) load(ctx context.Context, r io.Reader) error {
 	left, err := m.left(ctx, 1<<62)
 	if err != nil {
-		return sandbox.Wrap(err, op, "")
+		return err
 	}
 	if left == 0 {
-		return sandbox.Wrap(errFull(m), op, "")
+		return errFull(m)
 	}
-	if _, err := m.ws.Import(ctx, r, left, e.opts.WorkspaceQuota.Files); err != nil {
-		return sandbox.Wrap(err, op, "")
+	if _, err := m.ws.Import(ctx, r, left, m.e.opts.WorkspaceQuota.Files); err != nil {
+		return err
 	}
 	m.changed()
 	s, err := m.look(ctx)
 	if err != nil {
-		return sandbox.Wrap(m.tooMuch(err), op, "")
+		return m.tooMuch(err)
 	}
 	m.note(&s.Usage)
 	return nil

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
+	"log/slog"
 	"mime"
 	"net/http"
 	"net/url"
@@ -26,8 +27,13 @@ type Files interface {
 	// PutFile writes a file in one step at its end. size is -1 if it is not
 	// known.
 	PutFile(ctx context.Context, handle, name string, r io.Reader, size int64) (int64, error)
+	// ExportArchive writes the workspace with that handle as a tar archive, and
+	// ImportArchive takes one out into it: all of it, or nothing.
+	ExportArchive(ctx context.Context, handle string, w io.Writer) error
+	ImportArchive(ctx context.Context, handle string, r io.Reader) error
 
-	// Verify checks a signed URL's query, and returns what to spend when it
+	// Verify checks a signed URL's query, of a whole workspace if name is
+	// [ArchiveName], and returns what to spend when it
 	// was used. Spend reports false if that had been done.
 	Verify(method, handle, name string, query url.Values) (signature []byte, expires time.Time, err error)
 	Spend(ctx context.Context, signature []byte, expires time.Time) (bool, error)
@@ -50,6 +56,13 @@ type File interface {
 
 const filesPath = "/files/"
 
+// A URL of a whole workspace is that of its handle with archiveExt, and what is
+// signed is its use under ArchiveName, which no file has.
+const (
+	archiveExt  = ".tar"
+	ArchiveName = "."
+)
+
 // isID and isHandle tell the two names of a workspace apart by their length.
 // IDs of 16 digits are those that mcp-code-runner made.
 func isID(s string) bool     { return (len(s) == 64 || len(s) == 16) && isHex(s) }
@@ -60,8 +73,11 @@ func isHex(s string) bool { return strings.Trim(s, "0123456789abcdef") == "" }
 // fileTarget reads the path of a URL of a file.
 func fileTarget(u *url.URL) (workspace, name string, err error) {
 	rest, ok := strings.CutPrefix(u.Path, filesPath)
+	if handle, whole := strings.CutSuffix(rest, archiveExt); ok && whole && isHandle(handle) {
+		return handle, ArchiveName, nil
+	}
 	workspace, name, found := strings.Cut(rest, "/")
-	if !ok || !found || name == "" || strings.HasSuffix(name, "/") || !isID(workspace) && !isHandle(workspace) {
+	if !ok || !found || name == "" || name == ArchiveName || strings.HasSuffix(name, "/") || !isID(workspace) && !isHandle(workspace) {
 		return "", "", errNoFile()
 	}
 	return workspace, name, nil
@@ -109,6 +125,10 @@ func (s *Server) getFile(w http.ResponseWriter, r *http.Request, workspace, name
 			writeError(w, err)
 			return
 		}
+	}
+	if name == ArchiveName {
+		s.getArchive(w, r, workspace)
+		return
 	}
 	f, err := s.opts.Files.OpenFile(r.Context(), workspace, name)
 	if errors.Is(err, sandbox.NotFound) {
@@ -162,7 +182,13 @@ func (s *Server) putFile(w http.ResponseWriter, r *http.Request, workspace, name
 		}
 		return err
 	}}
-	n, err := s.opts.Files.PutFile(ctx, workspace, name, body, r.ContentLength)
+	var n int64
+	if name == ArchiveName {
+		err = s.opts.Files.ImportArchive(ctx, workspace, body)
+		n = body.n
+	} else {
+		n, err = s.opts.Files.PutFile(ctx, workspace, name, body, r.ContentLength)
+	}
 	if err != nil {
 		if body.err != nil && !errors.Is(body.err, io.EOF) && sandbox.KindOf(body.err) == sandbox.Internal {
 			err = sandbox.Errorf(sandbox.Invalid, "the upload broke off after %d bytes; what was there before stays: %w", body.n, body.err)
@@ -171,6 +197,18 @@ func (s *Server) putFile(w http.ResponseWriter, r *http.Request, workspace, name
 		return
 	}
 	writeJSON(w, http.StatusCreated, map[string]any{"path": name, "size": n})
+}
+
+// getArchive answers with a whole workspace.
+func (s *Server) getArchive(w http.ResponseWriter, r *http.Request, handle string) {
+	out := &archiveWriter{w: w, name: handle}
+	if r.Method == http.MethodHead {
+		_ = out.begin() // an archive is made as it is sent, so more is not known
+		return
+	}
+	if err := out.finish(s.opts.Log, s.opts.Files.ExportArchive(r.Context(), handle, out)); err != nil {
+		s.fileError(w, "export workspace", err)
+	}
 }
 
 // fileError answers with an error, and logs what is the server's fault.
@@ -295,16 +333,7 @@ func (s *Server) serveWorkspaces(mux *http.ServeMux, door func(http.Handler) htt
 	})
 	handle("GET /workspaces/{name}/archive", func(w http.ResponseWriter, r *http.Request, p sandbox.Principal) error {
 		out := &archiveWriter{w: w, name: r.PathValue("name")}
-		err := files.ExportWorkspace(r.Context(), p, out.name, out)
-		if err == nil && !out.begun {
-			err = out.begin()
-		}
-		if err != nil && out.begun {
-			// Nothing but the end of the connection tells that it is not whole.
-			s.opts.Log.Error("export workspace", "error", err)
-			panic(http.ErrAbortHandler)
-		}
-		return err
+		return out.finish(s.opts.Log, files.ExportWorkspace(r.Context(), p, out.name, out))
 	})
 	handle("PUT /workspaces/{name}/archive", func(w http.ResponseWriter, r *http.Request, p sandbox.Principal) error {
 		body := &uploadReader{r: r.Body, rc: http.NewResponseController(w), end: func() error { return nil }}
@@ -334,6 +363,20 @@ func (a *archiveWriter) begin() error {
 	a.w.Header().Set("Content-Disposition", contentDisposition("attachment", a.name+".tar"))
 	a.w.WriteHeader(http.StatusOK)
 	return nil
+}
+
+// finish ends the answer after an export with that error. It returns the error
+// if the answer may still be one.
+func (a *archiveWriter) finish(log *slog.Logger, err error) error {
+	if err == nil && !a.begun {
+		return a.begin()
+	}
+	if err != nil && a.begun {
+		// Nothing but the end of the connection tells that it is not whole.
+		log.Error("export workspace", "error", err)
+		panic(http.ErrAbortHandler)
+	}
+	return err
 }
 
 func (a *archiveWriter) Write(p []byte) (int, error) {

@@ -27,6 +27,10 @@ type Engine interface {
 	// Languages tells which languages a sandbox has. Without an id it makes one
 	// as r says, and returns its id.
 	Languages(ctx context.Context, p sandbox.Principal, id string, r sandbox.CreateRequest) ([]sandbox.Language, string, error)
+	// Contexts lists the contexts of a sandbox, which is no use of it.
+	// RemoveContext ends one, with the run that is under way in it.
+	Contexts(ctx context.Context, p sandbox.Principal, sandboxID string) ([]sandbox.Context, error)
+	RemoveContext(ctx context.Context, p sandbox.Principal, sandboxID, name, language string) error
 	// Wait returns when the run has finished or ctx ends; in the second case
 	// with the run as it stands and ctx's error.
 	Wait(ctx context.Context, p sandbox.Principal, runID string) (sandbox.Run, error)
@@ -58,4 +62,11 @@ type Engine interface {
 	// ListFiles lists a directory to a depth, and reports whether there is
 	// more than is listed.
 	ListFiles(ctx context.Context, p sandbox.Principal, id, path string, depth int) (files []sandbox.File, more bool, err error)
+
+	// Workspaces lists workspaces as they were last measured, and Workspace
+	// measures one. DeleteWorkspace fails with [sandbox.Conflict] while a
+	// sandbox has it.
+	Workspaces(ctx context.Context, p sandbox.Principal) ([]sandbox.Workspace, error)
+	Workspace(ctx context.Context, p sandbox.Principal, name string) (sandbox.Workspace, error)
+	DeleteWorkspace(ctx context.Context, p sandbox.Principal, name string) error
 }

@@ -238,6 +238,46 @@ func (e *fakeEngine) Languages(ctx context.Context, p sandbox.Principal, id stri
 	}, id, nil
 }
 
+func (e *fakeEngine) Contexts(_ context.Context, p sandbox.Principal, id string) ([]sandbox.Context, error) {
+	if _, err := e.find(p, id); err != nil {
+		return nil, err
+	}
+	return []sandbox.Context{{Name: "default", Language: "python", Runs: 2, Busy: true}}, nil
+}
+
+func (e *fakeEngine) RemoveContext(_ context.Context, p sandbox.Principal, id, name, language string) error {
+	if _, err := e.find(p, id); err != nil {
+		return err
+	}
+	if name != sandbox.DefaultContext || language != "python" {
+		return sandbox.Errorf(sandbox.NotFound, "context: there is no context %s of %s in the sandbox", name, language)
+	}
+	return nil
+}
+
+// Every principal has one workspace, which is always in use.
+
+func (e *fakeEngine) Workspaces(_ context.Context, p sandbox.Principal) ([]sandbox.Workspace, error) {
+	return []sandbox.Workspace{{Name: "of " + string(p), Usage: sandbox.WorkspaceUsage{Bytes: 2048, Files: 3}, InUse: true}}, nil
+}
+
+func (e *fakeEngine) Workspace(ctx context.Context, p sandbox.Principal, name string) (sandbox.Workspace, error) {
+	all, err := e.Workspaces(ctx, p)
+	if err != nil || all[0].Name != name {
+		return sandbox.Workspace{}, sandbox.Errorf(sandbox.NotFound, "workspace: there is no %q", name)
+	}
+	all[0].Quota.Bytes = 1 << 20
+	return all[0], nil
+}
+
+func (e *fakeEngine) DeleteWorkspace(ctx context.Context, p sandbox.Principal, name string) error {
+	_, err := e.Workspace(ctx, p, name)
+	if err == nil {
+		err = sandbox.WithHint(sandbox.Errorf(sandbox.Conflict, "workspace: %q is in use", name), "stop the sandboxes that have it first")
+	}
+	return err
+}
+
 // play runs the script.
 func (r *fakeRun) play(script string) {
 	verdict, code := sandbox.Verdict{Code: sandbox.OK}, new(int)

@@ -14,15 +14,18 @@ import (
 )
 
 const fileURLInput = `{"type":"object","properties":{` +
-	`"path":{"type":"string"},` +
+	`"path":{"type":"string","description":"/data is all files, as tar"},` +
 	`"sandbox_id":{"type":"string"},"workspace":{"type":"string"},` +
 	`"method":{"type":"string","enum":["GET","PUT"]},` +
 	`"expires_seconds":{"type":"integer","minimum":1,"maximum":604800,"description":"default 3600"}` +
 	`},"required":["path"]}`
 
 // workspacePath returns the name in a workspace of a path in a sandbox, which
-// may be relative to the working directory.
+// may be relative to the working directory, "." for the workspace itself.
 func workspacePath(p string) (string, error) {
+	if path.Clean(p) == sandbox.WorkDir {
+		return ".", nil
+	}
 	if !strings.HasPrefix(p, "/") {
 		return p, nil
 	}

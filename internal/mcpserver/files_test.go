@@ -52,6 +52,11 @@ func TestFileURL(t *testing.T) {
 			t.Errorf("%s: %s", path, text(r))
 		}
 	}
+	for _, path := range []string{".", "/data", "/data/"} {
+		if r := call(map[string]any{"path": path, "workspace": "w"}); r.IsError || !strings.HasPrefix(text(r), "GET https://box.example/GET/w/.\n") {
+			t.Errorf("%s: %s", path, text(r))
+		}
+	}
 	if r := call(map[string]any{"path": "f", "workspace": "w", "method": "PUT", "expires_seconds": 5}); !strings.Contains(text(r), "PUT/w/f\nuntil 1970-01-01T00:00:05Z") {
 		t.Errorf("PUT: %s", text(r))
 	}

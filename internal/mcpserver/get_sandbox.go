@@ -2,10 +2,12 @@ package mcpserver
 
 import (
 	"context"
+	"errors"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/glovebox-dev/glovebox/internal/auth"
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
 const sandboxIDInput = `{"type":"object","properties":{"sandbox_id":{"type":"string"}},"required":["sandbox_id"]}`
@@ -17,7 +19,7 @@ func (s *Server) getSandbox() tool {
 	return tool{
 		name:        "get_sandbox",
 		title:       "Look at a sandbox",
-		description: "Returns a sandbox's state, limits, when it stops and its receipt.",
+		description: "Returns a sandbox's state, contexts, limits, when it stops and its receipt.",
 		input:       sandboxIDInput,
 		output:      sandboxOutput,
 		untold:      true,
@@ -29,6 +31,14 @@ func (s *Server) getSandbox() tool {
 				return nil, err
 			}
 			r := newSandboxResult(sb)
+			if sb.State == sandbox.Running {
+				r.Contexts, err = s.engine.Contexts(ctx, c.principal, sb.ID)
+				// It may have just stopped, or be another process's: what there
+				// is to tell of it is no less for that.
+				if err != nil && !errors.Is(err, sandbox.Conflict) && !errors.Is(err, sandbox.Unavailable) {
+					return nil, err
+				}
+			}
 			return result(r, r.text())
 		}),
 	}

@@ -236,6 +236,8 @@ func TestOthersDoNotExist(t *testing.T) {
 		"install_packages": {"sandbox_id": r.SandboxID, "packages": []string{"x"}},
 		"list_languages":   {"sandbox_id": r.SandboxID},
 		"create_sandbox":   nil, // names nothing
+		"list_workspaces":  {"workspace": "of alice"},
+		"delete_workspace": {"workspace": "of alice"},
 		"list_sandboxes":   nil,
 	}
 	for _, tool := range s.tools() {

@@ -33,7 +33,9 @@ type sandboxResult struct {
 	Expires   time.Time       `json:"expires_at,omitzero"`
 	Ended     time.Time       `json:"ended_at,omitzero"`
 	Cause     string          `json:"cause,omitempty"`
-	Receipt   sandbox.Receipt `json:"receipt,omitempty"`
+	// Contexts are those of a running sandbox; nil is not known.
+	Contexts []sandbox.Context `json:"contexts,omitzero"`
+	Receipt  sandbox.Receipt   `json:"receipt,omitempty"`
 }
 
 func newSandboxResult(sb sandbox.Sandbox) sandboxResult {
@@ -83,6 +85,12 @@ func (r sandboxResult) text() string {
 	fmt.Fprintf(&b, "\n%g CPUs, %d MB memory, %d MB disk, %d processes, network %s", r.CPUs, r.MemoryMB, r.DiskMB, r.Processes, r.Network)
 	if r.Workspace != "" {
 		fmt.Fprintf(&b, ", workspace %q", r.Workspace)
+	}
+	for _, c := range r.Contexts {
+		fmt.Fprintf(&b, "\ncontext %s of %s: %d runs", c.Name, c.Language, c.Runs)
+		if c.Busy {
+			b.WriteString(", busy")
+		}
 	}
 	for _, c := range r.Receipt {
 		if c.Enforced {

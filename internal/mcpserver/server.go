@@ -176,6 +176,7 @@ func (s *Server) tools() []tool {
 		s.createSandbox(), s.getSandbox(), s.listSandboxes(), s.stopSandbox(),
 		s.writeFile(), s.readFile(), s.listFiles(),
 		s.installPackages(), s.listLanguages(),
+		s.listWorkspaces(), s.deleteWorkspace(),
 	}
 	if s.opts.Files != nil {
 		all = append(all, s.fileURL())

@@ -102,7 +102,7 @@ func TestNarrowedTools(t *testing.T) {
 		t.Errorf("with Tools (-want +got):\n%s", diff)
 	}
 	got = names(func(o *Options) { o.ReadOnly = true })
-	want := []string{"get_run", "get_sandbox", "list_files", "list_sandboxes", "read_file"}
+	want := []string{"get_run", "get_sandbox", "list_files", "list_sandboxes", "list_workspaces", "read_file"}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("with ReadOnly (-want +got):\n%s", diff)
 	}
@@ -278,6 +278,18 @@ func TestSandboxTools(t *testing.T) {
 	if got := structured[sandboxResult](t, callTool(t, cs, "get_sandbox", args{"sandbox_id": sb.ID})); got.ID != sb.ID {
 		t.Errorf("get_sandbox gave %+v", got)
 	}
+	res = callTool(t, cs, "get_sandbox", args{"sandbox_id": sb.ID})
+	if !strings.Contains(text(res), "context default of python: 2 runs, busy") || len(structured[sandboxResult](t, res).Contexts) != 1 {
+		t.Errorf("get_sandbox lacks the contexts: %s", text(res))
+	}
+	if got := text(callTool(t, cs, "stop_sandbox", args{"sandbox_id": sb.ID, "context": "default"})); got != "ended context default of python in "+sb.ID {
+		t.Errorf("stop_sandbox of a context says %q", got)
+	}
+	for _, a := range []args{{"sandbox_id": sb.ID, "language": "python"}, {"sandbox_id": sb.ID, "context": "default", "language": "perl"}, {"sandbox_id": sb.ID, "context": ""}} {
+		if res := callTool(t, cs, "stop_sandbox", a); !res.IsError {
+			t.Errorf("stop_sandbox %v: %s", a, text(res))
+		}
+	}
 	if got := text(callTool(t, cs, "list_sandboxes", nil)); !strings.Contains(got, sb.ID) {
 		t.Errorf("list_sandboxes lacks %s: %s", sb.ID, got)
 	}
@@ -287,6 +299,28 @@ func TestSandboxTools(t *testing.T) {
 	res = callTool(t, cs, "run_code", args{"code": "out", "sandbox_id": sb.ID})
 	if !res.IsError || !strings.Contains(text(res), "has stopped") {
 		t.Errorf("a run in a stopped sandbox: %s", text(res))
+	}
+}
+
+func TestWorkspaceTools(t *testing.T) {
+	s, _ := newTestServer(t, nil)
+	cs := serveStdio(t, s, nil)
+	name := "of " + string(sandbox.Local)
+	if got := text(callTool(t, cs, "list_workspaces", nil)); got != `"`+name+`": 2 KiB in 3 files, in use` {
+		t.Errorf("list_workspaces says %s", got)
+	}
+	res := callTool(t, cs, "list_workspaces", args{"workspace": name})
+	list := structured[struct{ Workspaces []sandbox.Workspace }](t, res).Workspaces
+	if len(list) != 1 || list[0].Usage.Files != 3 || !strings.Contains(text(res), "of at most 1 MiB") {
+		t.Errorf("one workspace: %s", text(res))
+	}
+	for tool, what := range map[string]string{"list_workspaces": "other", "delete_workspace": "other"} {
+		if res := callTool(t, cs, tool, args{"workspace": what}); !res.IsError || !strings.Contains(text(res), "there is no") {
+			t.Errorf("%s of none: %s", tool, text(res))
+		}
+	}
+	if res := callTool(t, cs, "delete_workspace", args{"workspace": name}); !res.IsError || !strings.Contains(text(res), "in use\nhint: ") {
+		t.Errorf("delete_workspace of one in use: %s", text(res))
 	}
 }
 
@@ -545,7 +579,7 @@ func TestScopes(t *testing.T) {
 	for _, tool := range list.Tools {
 		names = append(names, tool.Name)
 	}
-	if diff := cmp.Diff([]string{"list_files", "read_file", "write_file"}, names); diff != "" {
+	if diff := cmp.Diff([]string{"delete_workspace", "list_files", "list_workspaces", "read_file", "write_file"}, names); diff != "" {
 		t.Errorf("tools with the scope files (-want +got):\n%s", diff)
 	}
 	if res := callTool(t, files, "run_code", args{"code": "out"}); !res.IsError || !strings.Contains(text(res), `lacks the scope "run"`) {

@@ -101,7 +101,7 @@ func (x *extraction) all(r io.Reader) error {
 			if x.counts.total() > 0 && unpacked.n < end+tarBlock {
 				return fmt.Errorf("read archive: %w", io.ErrUnexpectedEOF)
 			}
-			return nil
+			return x.toEnd(unpacked)
 		}
 		if err != nil {
 			return fmt.Errorf("read archive: %w", err)
@@ -115,6 +115,23 @@ func (x *extraction) all(r io.Reader) error {
 		}
 	}
 }
+
+// toEnd reads what pads an archive behind its end, so that the reader has been
+// read to its end, too, and with it the checksum of what is compressed.
+func (x *extraction) toEnd(r io.Reader) error {
+	n, err := io.Copy(io.Discard, io.LimitReader(r, maxPadding+1))
+	if err != nil {
+		return fmt.Errorf("read archive: %w", err)
+	}
+	if n > maxPadding {
+		return fmt.Errorf("%w: more than %d bytes behind the end of the archive", ErrLimit, maxPadding)
+	}
+	return nil
+}
+
+// maxPadding is how much may follow the end of an archive: tar fills its last
+// record, which is 10 KiB unless its user says otherwise.
+const maxPadding = 4 << 20
 
 // tarBlock is what a tar archive is made of.
 const tarBlock = 512

@@ -1,0 +1,90 @@
+package mcpserver
+
+import (
+	"context"
+	"fmt"
+	"strings"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/glovebox-dev/glovebox/internal/auth"
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
+)
+
+const listWorkspacesInput = `{"type":"object","properties":{"workspace":{"type":"string","description":"measure this one now"}}}`
+
+const deleteWorkspaceInput = `{"type":"object","properties":{"workspace":{"type":"string"}},"required":["workspace"]}`
+
+func (s *Server) listWorkspaces() tool {
+	type arguments struct {
+		Workspace *string `json:"workspace"`
+	}
+	type list struct {
+		Workspaces []sandbox.Workspace `json:"workspaces"`
+	}
+	return tool{
+		name:        "list_workspaces",
+		title:       "List workspaces",
+		description: "Returns your workspaces, their sizes when last used, and their quota.",
+		input:       listWorkspacesInput,
+		scope:       auth.ScopeFiles,
+		readOnly:    true,
+		run: typed(listWorkspacesInput, func(ctx context.Context, c call, in arguments) (*mcp.CallToolResult, error) {
+			var all []sandbox.Workspace
+			var err error
+			if in.Workspace != nil {
+				all = make([]sandbox.Workspace, 1)
+				all[0], err = s.engine.Workspace(ctx, c.principal, *in.Workspace)
+			} else {
+				all, err = s.engine.Workspaces(ctx, c.principal)
+			}
+			if err != nil {
+				return nil, err
+			}
+			lines := make([]string, len(all))
+			for i, w := range all {
+				lines[i] = workspaceLine(w)
+			}
+			if len(lines) == 0 {
+				lines = []string{"There are no workspaces."}
+			}
+			return result(list{all}, strings.Join(lines, "\n"))
+		}),
+	}
+}
+
+// workspaceLine is a workspace in one line for a model to read.
+func workspaceLine(w sandbox.Workspace) string {
+	line := fmt.Sprintf("%q: %s in %d files", w.Name, sandbox.FormatBytes(w.Usage.Bytes), w.Usage.Files)
+	if w.Quota.Bytes > 0 {
+		line += ", of at most " + sandbox.FormatBytes(w.Quota.Bytes)
+	}
+	if w.InUse {
+		return line + ", in use"
+	}
+	return line + ", last used " + w.Used.UTC().Format(time.RFC3339)
+}
+
+func (s *Server) deleteWorkspace() tool {
+	type arguments struct {
+		Workspace string `json:"workspace"`
+	}
+	type deleted struct {
+		Workspace string `json:"workspace"`
+	}
+	return tool{
+		name:        "delete_workspace",
+		title:       "Delete a workspace",
+		description: "Delete a workspace that no sandbox has, with all its files.",
+		input:       deleteWorkspaceInput,
+		scope:       auth.ScopeFiles,
+		destructive: true,
+		run: typed(deleteWorkspaceInput, func(ctx context.Context, c call, in arguments) (*mcp.CallToolResult, error) {
+			if err := s.engine.DeleteWorkspace(ctx, c.principal, in.Workspace); err != nil {
+				return nil, err
+			}
+			return result(deleted(in), fmt.Sprintf("deleted workspace %q", in.Workspace))
+		}),
+	}
+}
