@@ -22,7 +22,7 @@ What a sandbox of a server has is reached through that server; the files of a
 workspace also by glovebox workspace export and import.`,
 		Example: `  glovebox cp project sbx_…:/data/project
   glovebox cp sbx_…:/data/result.csv .`,
-		Args: cobra.ExactArgs(2),
+		Args: between(2, 2),
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
 			from, fromPath, fromBox := inSandbox(args[0])
 			to, toPath, toBox := inSandbox(args[1])

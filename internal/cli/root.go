@@ -76,6 +76,17 @@ func (p *program) addJSON(cmd *cobra.Command) {
 	cmd.Flags().BoolVar(&p.flags.json, "json", false, "print JSON")
 }
 
+// between is for commands that take so many arguments.
+func between(least, most int) cobra.PositionalArgs {
+	return func(cmd *cobra.Command, args []string) error {
+		if len(args) >= least && len(args) <= most {
+			return nil
+		}
+		return sandbox.WithHint(usageError("%s is called with %d arguments", cmd.CommandPath(), len(args)),
+			"it is %s", cmd.UseLine())
+	}
+}
+
 // noArgs is for commands that take none.
 func noArgs(cmd *cobra.Command, args []string) error {
 	if len(args) > 0 {

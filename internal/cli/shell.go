@@ -24,7 +24,7 @@ leave it, or in one that runs already. The exit status is the shell's own.`,
 		Example: `  glovebox shell
   glovebox shell --memory 2g --root
   glovebox shell sbx_k3v5...          a sandbox that glovebox ps lists`,
-		Args: cobra.MaximumNArgs(1),
+		Args: between(0, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			fd, ok := terminal(p.In)
 			if !ok {

@@ -70,7 +70,7 @@ name have it at /data. The names are each principal's own: yours, unless
 	show := &cobra.Command{
 		Use:   "show NAME",
 		Short: "Measure a workspace",
-		Args:  cobra.ExactArgs(1),
+		Args:  between(1, 1),
 		RunE: with(func(ctx context.Context, sys *app.System, args []string) error {
 			w, err := sys.Engine.Workspace(ctx, whose(), args[0])
 			if err != nil {
@@ -86,7 +86,7 @@ name have it at /data. The names are each principal's own: yours, unless
 	export := &cobra.Command{
 		Use:   "export NAME",
 		Short: "Write a workspace as a tar archive to standard output",
-		Args:  cobra.ExactArgs(1),
+		Args:  between(1, 1),
 		RunE: with(func(ctx context.Context, sys *app.System, args []string) error {
 			return sys.Engine.ExportWorkspace(ctx, whose(), args[0], p.Out)
 		}),
@@ -96,7 +96,7 @@ name have it at /data. The names are each principal's own: yours, unless
 		Short: "Unpack a tar archive, from standard input or a file, into a workspace",
 		Long: `Import unpacks a tar archive, which may be compressed by gzip, into a workspace,
 which is made if it is not there: all of it, or nothing.`,
-		Args: cobra.RangeArgs(1, 2),
+		Args: between(1, 2),
 		RunE: with(func(ctx context.Context, sys *app.System, args []string) error {
 			var in io.Reader = p.In
 			if len(args) == 2 {
@@ -113,7 +113,7 @@ which is made if it is not there: all of it, or nothing.`,
 	remove := &cobra.Command{
 		Use:   "delete NAME",
 		Short: "Delete a workspace with all that is in it",
-		Args:  cobra.ExactArgs(1),
+		Args:  between(1, 1),
 		RunE: with(func(ctx context.Context, sys *app.System, args []string) error {
 			return sys.Engine.DeleteWorkspace(ctx, whose(), args[0])
 		}),
