@@ -34,24 +34,7 @@ func statusOf(err error) int {
 	if _, ok := errors.AsType[*forbiddenError](err); ok {
 		return http.StatusForbidden
 	}
-	switch sandbox.KindOf(err) {
-	case sandbox.Invalid:
-		return http.StatusBadRequest
-	case sandbox.NotFound:
-		return http.StatusNotFound
-	case sandbox.Exhausted:
-		return http.StatusTooManyRequests
-	case sandbox.Unsupported:
-		return http.StatusNotImplemented
-	case sandbox.Unavailable:
-		return http.StatusServiceUnavailable
-	case sandbox.Conflict:
-		return http.StatusConflict
-	case sandbox.Unauthenticated:
-		return http.StatusUnauthorized
-	default:
-		return http.StatusInternalServerError
-	}
+	return sandbox.KindOf(err).HTTPStatus()
 }
 
 // codeOf maps an error for Connect.

@@ -9,28 +9,6 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// statusOf maps an error's kind for HTTP.
-func statusOf(k sandbox.Kind) int {
-	switch k {
-	case sandbox.Invalid:
-		return http.StatusBadRequest
-	case sandbox.NotFound:
-		return http.StatusNotFound
-	case sandbox.Exhausted:
-		return http.StatusTooManyRequests
-	case sandbox.Unsupported:
-		return http.StatusNotImplemented
-	case sandbox.Unavailable:
-		return http.StatusServiceUnavailable
-	case sandbox.Conflict:
-		return http.StatusConflict
-	case sandbox.Unauthenticated:
-		return http.StatusUnauthorized
-	default:
-		return http.StatusInternalServerError
-	}
-}
-
 // writeError answers with an error as JSON. What went wrong inside is not the
 // caller's to read.
 func writeError(w http.ResponseWriter, err error) {
@@ -42,7 +20,7 @@ func writeError(w http.ResponseWriter, err error) {
 	if d := sandbox.RetryAfterOf(err); d > 0 {
 		w.Header().Set("Retry-After", strconv.Itoa(int(math.Ceil(d.Seconds()))))
 	}
-	refuse(w, statusOf(kind), string(kind), text, sandbox.HintOf(err))
+	refuse(w, kind.HTTPStatus(), string(kind), text, sandbox.HintOf(err))
 }
 
 // refuse answers with an error that has a status of its own.

@@ -28,7 +28,7 @@ func (plainE2B) Authenticate(next http.Handler) http.Handler {
 }
 
 func (plainE2B) Refuse(w http.ResponseWriter, _ *http.Request, err error) {
-	http.Error(w, "E2B: "+err.Error(), statusOf(sandbox.KindOf(err)))
+	http.Error(w, "E2B: "+err.Error(), sandbox.KindOf(err).HTTPStatus())
 }
 
 func (plainE2B) Streams(r *http.Request) bool { return strings.HasPrefix(r.URL.Path, "/stream") }

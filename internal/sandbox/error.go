@@ -3,6 +3,7 @@ package sandbox
 import (
 	"errors"
 	"fmt"
+	"net/http"
 	"time"
 )
 
@@ -24,6 +25,28 @@ const (
 )
 
 func (k Kind) Error() string { return string(k) }
+
+// HTTPStatus is the status with which an answer over HTTP says the kind.
+func (k Kind) HTTPStatus() int {
+	switch k {
+	case Invalid:
+		return http.StatusBadRequest
+	case NotFound:
+		return http.StatusNotFound
+	case Exhausted:
+		return http.StatusTooManyRequests
+	case Unsupported:
+		return http.StatusNotImplemented
+	case Unavailable:
+		return http.StatusServiceUnavailable
+	case Conflict:
+		return http.StatusConflict
+	case Unauthenticated:
+		return http.StatusUnauthorized
+	default:
+		return http.StatusInternalServerError
+	}
+}
 
 // Error is an error of a kind, with what was tried and what a person can do.
 type Error struct {
