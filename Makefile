@@ -2,6 +2,8 @@
 # fresh clone whatever it needs beyond Go.
 
 SHELL := /bin/bash
+export GLOVEBOX_REQUIRE ?=
+
 .SHELLFLAGS := -euo pipefail -c
 .DEFAULT_GOAL := build
 MAKEFLAGS += --no-print-directory
@@ -40,7 +42,7 @@ serve: build ## run the MCP server on 127.0.0.1:8080; ARGS="--listen :9000" adds
 	bin/glovebox serve $(ARGS)
 
 .PHONY: test
-test: clients images interpreters vet test-race test-memory test-gvisor test-unprivileged test-docker test-stranger test-cross ## every test
+test: clients images interpreters vet test-race test-memory test-gvisor test-unprivileged test-docker test-stranger test-release test-cross ## every test
 
 .PHONY: clients
 clients: ## MCP clients from npm, for tests
@@ -60,6 +62,7 @@ vet:
 
 .PHONY: test-race
 test-race: ## everything that needs no sandbox, under the race detector
+	@test/tools.sh cc=build-essential || echo "the race detector needs a C compiler"
 	@# The tests of engines have a target of their own, which starts them.
 	require=$${GLOVEBOX_REQUIRE:-}; require=$${require//docker/}; export GLOVEBOX_REQUIRE=$${require//podman/}; \
 	CGO_ENABLED=1 $(GO) test -race -p 4 -timeout 20m -tags nogvisor $(PACKAGES)
@@ -84,6 +87,10 @@ test-docker: build ## Docker Engine and Podman, started for the purpose; needs r
 .PHONY: test-stranger
 test-stranger: ## install, use, update and uninstall two releases that are built for it
 	@test/stranger.sh
+
+.PHONY: test-release
+test-release: ## a release for this machine's architecture alone, looked at as release-dry-run does
+	@PLATFORMS=linux_$$($(GO) env GOARCH) release/dry-run.sh v0.0.0-test
 
 .PHONY: test-cross
 test-cross: ## the systems that have no embedded sandbox still build
@@ -113,8 +120,8 @@ bench: guest images ## what a sandbox costs, beside what else there is, measured
 lint: $(GOLANGCI) ## formatting, go vet, golangci-lint
 	@unformatted=$$(gofmt -l $$(git -c safe.directory='*' ls-files '*.go')); \
 	if [ -n "$$unformatted" ]; then echo "gofmt -w these files:"; echo "$$unformatted"; exit 1; fi
-	@if command -v shellcheck >/dev/null; then shellcheck install.sh release/*.sh test/stranger.sh; \
-	else echo "lint: shellcheck is not installed; scripts were not looked at"; fi
+	@if test/tools.sh shellcheck; then shellcheck .ci/run install.sh release/*.sh test/*.sh internal/interpreter/install/*.sh; \
+	else echo "lint: scripts were not looked at"; [[ ",$$GLOVEBOX_REQUIRE," != *,shellcheck,* ]]; fi
 	$(GO) vet ./...
 	GOFLAGS=-buildvcs=false GOMEMLIMIT=3GiB $(GOLANGCI) run
 

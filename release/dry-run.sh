@@ -13,6 +13,11 @@ trap 'rm -rf "$work"' EXIT
 export GLOVEBOX_RELEASE_KEY
 GLOVEBOX_RELEASE_KEY=$(go run ./cmd/glovebox-release new-key)
 
+# Without these there is no second opinion on what they look at.
+if ! test/tools.sh minisign rpm dpkg-deb=dpkg unzip npx=npm; then
+	case ",${GLOVEBOX_REQUIRE:-}," in *,release,*) exit 1 ;; esac
+fi
+
 rm -rf dist
 release/build.sh "$version" dist
 

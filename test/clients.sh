@@ -9,15 +9,9 @@ stamp=node_modules/.installed
 if [ -f "$stamp" ] && cmp -s package-lock.json "$stamp"; then
 	exit 0
 fi
-if ! command -v npm >/dev/null; then
-	if [ "$(id -u)" = 0 ] && command -v apt-get >/dev/null; then
-		echo "clients: installing npm"
-		apt-get update -qq
-		DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends npm >/dev/null
-	else
-		echo "clients: npm is not installed; tests with MCP clients are skipped"
-		exit 0
-	fi
+if ! ../tools.sh npm; then
+	echo "clients: tests with MCP clients are skipped"
+	exit 0
 fi
 echo "clients: npm ci"
 npm ci --no-progress --loglevel=error

@@ -18,29 +18,21 @@ if [ "$(id -u)" != 0 ]; then
 	echo "docker: engines for tests are started by root only; going on without"
 	exec "$@"
 fi
-missing=
-for tool in dockerd podman mmdebstrap busybox; do
-	command -v $tool >/dev/null || missing="$missing $tool"
-done
-if [ -n "$missing" ] && command -v apt-get >/dev/null; then
-	echo "docker: installing$missing"
-	apt-get update -qq
-	DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends \
-		docker.io iptables runc podman conmon mmdebstrap busybox-static >/dev/null
-	# Packages may have started it; tests have their own.
-	service docker stop >/dev/null 2>&1 || true
-	missing=
-fi
-if [ -n "$missing" ]; then
-	echo "docker: there is no$missing; going on without engines"
+had=$(command -v dockerd || true)
+if ! "$repo/test/tools.sh" dockerd=docker.io iptables runc podman conmon mmdebstrap busybox=busybox-static pgrep=procps; then
+	echo "docker: going on without engines"
 	exec "$@"
+fi
+if [ -z "$had" ]; then
+	# The package may have started it; tests have their own.
+	service docker stop >/dev/null 2>&1 || true
 fi
 
 mkdir -p "$cache"
 exec 9>"$cache/lock"
 flock 9 # one at a time
 run=$(mktemp -d /tmp/gbe.XXXXXX) # sockets need short paths
-docker_pid= podman_pid=
+docker_pid='' podman_pid=''
 cleanup() {
 	status=$?
 	trap - EXIT

@@ -7,11 +7,5 @@ set -euo pipefail
 if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then
 	exit 0
 fi
-missing=()
-for module in numpy pandas matplotlib pip; do
-	/usr/bin/python3 -c "import $module" 2>/dev/null || missing+=("python3-$module")
-done
-if [ ${#missing[@]} != 0 ]; then
-	apt-get update -qq
-	DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends "${missing[@]}" >/dev/null
-fi
+"$(dirname "$0")/tools.sh" python3:numpy=python3-numpy python3:pandas=python3-pandas \
+	python3:matplotlib=python3-matplotlib python3:pip=python3-pip

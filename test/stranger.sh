@@ -16,15 +16,13 @@ fail() {
 }
 step() { echo "stranger: $* (after $SECONDS s)"; }
 
-for tool in python3 curl; do
-	if ! command -v $tool >/dev/null; then
-		case ",${GLOVEBOX_REQUIRE:-}," in
-		*,stranger,*) fail "$tool is not installed" ;;
-		esac
-		echo "stranger: skipped: $tool is not installed"
-		exit 0
-	fi
-done
+if ! test/tools.sh python3 curl minisign; then
+	case ",${GLOVEBOX_REQUIRE:-}," in
+	*,stranger,*) fail "something is not installed" ;;
+	esac
+	echo "stranger: skipped"
+	exit 0
+fi
 
 work=$(mktemp -d /tmp/gbx-stranger.XXXXXX)
 server=

@@ -11,6 +11,7 @@ if [ "$(id -u)" != 0 ]; then
 	exit 0
 fi
 
+test/tools.sh ps=procps useradd=passwd setpriv=util-linux
 user=gbxtest$$
 dir=$(mktemp -d /tmp/gbx.XXXXXX)
 cleanup() {
@@ -28,6 +29,7 @@ cleanup() {
 	if [ -n "$left" ]; then
 		echo "unprivileged: processes left:"
 		ps -o pid,ppid,stat,etime,args -u "$user" || true
+		# shellcheck disable=SC2086 # process numbers are words
 		kill -9 $left || true
 		status=1
 	fi

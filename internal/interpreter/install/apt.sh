@@ -1,10 +1,11 @@
+# shellcheck shell=sh
 # Unpacks packages of Debian and what they need below $GLOVEBOX_ENV/apt, without
 # being root: their programs are linked in bin, their scripts are not run.
 set -eu
-command -v apt-get >/dev/null && command -v dpkg-deb >/dev/null || {
+if ! command -v apt-get >/dev/null || ! command -v dpkg-deb >/dev/null; then
 	echo "apt is not in this sandbox" >&2
 	exit 127
-}
+fi
 root=$GLOVEBOX_ENV/apt
 state=$GLOVEBOX_ENV/.apt
 mkdir -p "$root" "$GLOVEBOX_ENV/bin" "$state/lists/partial" "$state/archives/partial"
@@ -31,6 +32,7 @@ apt-get -qq -y $options --download-only install -- "$@"
 for deb in "$state"/archives/*.deb; do
 	[ -e "$deb" ] || continue
 	dpkg-deb -x "$deb" "$root"
+	# shellcheck disable=SC2016 # dpkg-deb fills it in
 	dpkg-deb -W --showformat='installed ${Package} ${Version}\n' "$deb"
 	rm -f "$deb"
 done
@@ -44,6 +46,7 @@ for dir in "$root/usr/bin" "$root/bin" "$root/usr/sbin" "$root/usr/games"; do
 	for program in "$dir"/*; do
 		[ -f "$program" ] || continue
 		wrapper=$GLOVEBOX_ENV/bin/${program##*/}
+		# shellcheck disable=SC2016 # the wrapper fills it in
 		printf '#!/bin/sh\nLD_LIBRARY_PATH=%s${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH} exec "%s" "$@"\n' "$libraries" "$program" >"$wrapper"
 		chmod 755 "$wrapper"
 	done
