@@ -15,4 +15,6 @@ if ! ../tools.sh npm; then
 fi
 echo "clients: npm ci"
 npm ci --no-progress --loglevel=error
+# Debian 12's npm makes no link to the Node of their own.
+[ -e node_modules/.bin/node ] || (cd node_modules/.bin && ln -s ../node-linux-*/bin/node node)
 cp package-lock.json "$stamp"

@@ -29,6 +29,7 @@ if [ -z "$had" ]; then
 fi
 
 mkdir -p "$cache"
+cache=$(cd "$cache" && pwd -P) # Docker takes no link on the way
 exec 9>"$cache/lock"
 flock 9 # one at a time
 run=$(mktemp -d /tmp/gbe.XXXXXX) # sockets need short paths
