@@ -3,63 +3,145 @@
 package cli
 
 import (
+	"context"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
+	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 )
 
-// example matches a block of commands that is marked to be run, and what it
-// prints.
-var example = regexp.MustCompile("(?ms)^```sh run\n(.*?)^```\n\n```output\n(.*?)^```$")
-
-// TestGvisorDocs runs the commands in the documentation that are marked for it.
-func TestGvisorDocs(t *testing.T) {
-	docs := os.Getenv("GLOVEBOX_TEST_DOCS")
-	if docs == "" {
-		docs = filepath.Join("..", "..")
-	}
-	var pages []string
-	for _, pattern := range []string{"README.md", "docs/*.md", "docs/guides/*.md"} {
-		found, err := filepath.Glob(filepath.Join(docs, pattern))
-		if err != nil {
-			t.Fatal(err)
-		}
-		pages = append(pages, found...)
-	}
-	if len(pages) == 0 {
-		t.Skip("the documentation is not here; the test runs in a checkout")
-	}
+// TestDocsGvisor runs every block of commands in the documentation that is not
+// marked otherwise, on the embedded sandbox.
+func TestDocsGvisor(t *testing.T) {
+	all := pages(t)
 	binary := os.Getenv("GLOVEBOX_TEST_BINARY")
 	if binary == "" {
 		binary = build(t)
 	}
 	needGvisor(t, binary)
-	examples := 0
-	for _, page := range pages {
-		text, err := os.ReadFile(page)
-		if err != nil {
-			t.Fatal(err)
+	runDocs(t, all, binary, "", "GLOVEBOX_DRIVER=gvisor")
+}
+
+// TestDocsDocker runs those that are about engines, on the engines that
+// test/docker.sh started.
+func TestDocsDocker(t *testing.T) {
+	all := pages(t)
+	docker, podman, binary := os.Getenv("GLOVEBOX_TEST_DOCKER"), os.Getenv("GLOVEBOX_TEST_PODMAN"), os.Getenv("GLOVEBOX_TEST_BINARY")
+	if docker == "" || podman == "" || binary == "" {
+		if required("docker") {
+			t.Fatal("GLOVEBOX_REQUIRE has docker, and the engines or GLOVEBOX_TEST_BINARY are not set: run this by test/docker.sh")
 		}
-		for _, m := range example.FindAllStringSubmatch(string(text), -1) {
-			examples++
-			cmd := exec.CommandContext(t.Context(), "bash", "-euo", "pipefail", "-c", m[1])
-			cmd.Dir = t.TempDir()
-			cmd.Env = append(os.Environ(), "HOME="+t.TempDir(), "GLOVEBOX_DRIVER=gvisor",
-				"PATH="+filepath.Dir(binary)+string(os.PathListSeparator)+os.Getenv("PATH"))
-			out, err := cmd.Output()
-			if err != nil {
-				t.Errorf("%s: %v\n%s", page, err, m[1])
-			}
-			if d := cmp.Diff(m[2], string(out)); d != "" {
-				t.Errorf("%s: what it prints (-documented +got):\n%s%s", page, m[1], d)
-			}
-		}
+		t.Skip("the engines or GLOVEBOX_TEST_BINARY are not set: run this by test/docker.sh")
 	}
-	if examples == 0 {
-		t.Error("no page has an example that is run")
+	runDocs(t, all, binary, "docker", "DOCKER_HOST="+docker, "CONTAINER_HOST="+podman)
+}
+
+// startServers stands before the program in PATH: a server is started in the
+// background, on ports that are free, and the block goes on when it serves.
+const startServers = `#!/bin/bash
+set -u
+if [ "${1:-}" != serve ]; then
+	exec "$GLOVEBOX_TEST_PROGRAM" "$@"
+fi
+args=() port=
+for arg; do
+	[ -z "$port" ] || arg=127.0.0.1:0
+	port=
+	case $arg in --listen | --e2b-listen) port=yes ;; esac
+	args+=("$arg")
+done
+case " ${args[*]} " in *" --listen "*) ;; *) args+=(--listen 127.0.0.1:0) ;; esac
+log=$(mktemp "$TMPDIR/serve.XXXXXX")
+"$GLOVEBOX_TEST_PROGRAM" "${args[@]}" >"$log" 2>&1 </dev/null &
+pid=$!
+echo "$pid" >>"$GLOVEBOX_TEST_SERVERS"
+while kill -0 "$pid" 2>/dev/null; do
+	if grep -q 'serving MCP at' "$log"; then
+		exit 0
+	fi
+	sleep 0.05
+done
+cat "$log" >&2
+exit 1
+`
+
+// runDocs runs the blocks of each page in order, in one directory and home.
+func runDocs(t *testing.T, all map[string]string, binary, mark string, env ...string) {
+	blocks := 0
+	binary, err := filepath.Abs(binary)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, page := range all {
+		var todo []example
+		for _, e := range examples(page) {
+			if m, ok := e.shell(); ok && m == mark {
+				todo = append(todo, e)
+			}
+		}
+		if len(todo) == 0 {
+			continue
+		}
+		blocks += len(todo)
+		t.Run(name, func(t *testing.T) {
+			t.Parallel()
+			dir := t.TempDir()
+			for _, sub := range []string{"home/.cursor", "home/.codex", "home/.vscode", "tmp", "work/bin"} {
+				if err := os.MkdirAll(filepath.Join(dir, sub), 0o700); err != nil {
+					t.Fatal(err)
+				}
+			}
+			work, servers := filepath.Join(dir, "work"), filepath.Join(dir, "servers")
+			for file, text := range map[string]string{
+				"bin/glovebox": startServers, "script.js": "console.log(6*7)\n",
+			} {
+				if err := os.WriteFile(filepath.Join(work, file), []byte(text), 0o700); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if err := writeCertificate(filepath.Join(work, "cert.pem"), filepath.Join(work, "key.pem")); err != nil {
+				t.Fatal(err)
+			}
+			run := func(script string) (string, string, error) {
+				var stdout, stderr strings.Builder
+				cmd := exec.CommandContext(context.WithoutCancel(t.Context()), "bash", "-euo", "pipefail", "-c", script)
+				cmd.Dir, cmd.Stdout, cmd.Stderr = work, &stdout, &stderr
+				cmd.WaitDelay = 10 * time.Second
+				cmd.Env = append([]string{
+					"HOME=" + filepath.Join(dir, "home"), "TMPDIR=" + filepath.Join(dir, "tmp"), "LANG=C.UTF-8", "NO_COLOR=1",
+					"PATH=" + filepath.Join(work, "bin") + ":/usr/local/bin:/usr/bin:/bin",
+					"GLOVEBOX_TEST_PROGRAM=" + binary, "GLOVEBOX_TEST_SERVERS=" + servers,
+				}, env...)
+				err := cmd.Run()
+				return stdout.String(), stderr.String(), err
+			}
+			t.Cleanup(func() { // before the directory is removed
+				if _, stderr, err := run(stopServers); err != nil {
+					t.Errorf("end the servers: %v\n%s", err, stderr)
+				}
+			})
+			for _, e := range todo {
+				stdout, stderr, err := run(e.text)
+				if err != nil {
+					t.Errorf("%v\n%s\n%s%s", err, e.text, stdout, stderr)
+				} else if d := cmp.Diff(e.output, stdout); e.has && d != "" {
+					t.Errorf("what it prints (-documented +got):\n%s%s\n%s", e.text, d, stderr)
+				}
+			}
+		})
+	}
+	if blocks == 0 {
+		t.Error("no page has a block that is run")
 	}
 }
+
+// stopServers ends what startServers started, and waits for it.
+const stopServers = `
+for pid in $(cat "$GLOVEBOX_TEST_SERVERS" 2>/dev/null); do
+	kill -INT "$pid"
+	tail --pid="$pid" -f /dev/null
+done`
