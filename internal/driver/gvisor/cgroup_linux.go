@@ -229,10 +229,13 @@ const cpuPeriod = 100_000
 
 type setting struct {
 	controller, file, value string
-	optional                bool // kernels without swap accounting lack it
+	optional                bool // some kernels lack the file
 }
 
-// settings returns what to write where to set limits, in order.
+// settings returns what to write where to set limits, in order. A box may use
+// at once what it left unused of its CPU limit, but no more than that of one
+// period: starting a program is a burst of work on several threads, and stopping
+// it for the rest of a period makes it wait for tens of milliseconds.
 func (g *cgroup) settings(l sandbox.Limits) []setting {
 	quota := strconv.Itoa(int(math.Round(l.CPUs * cpuPeriod)))
 	memory := strconv.FormatInt(l.MemoryBytes, 10)
@@ -240,6 +243,7 @@ func (g *cgroup) settings(l sandbox.Limits) []setting {
 	if g.V2 {
 		all = []setting{
 			{cpuController, "cpu.max", quota + " " + strconv.Itoa(cpuPeriod), false},
+			{cpuController, "cpu.max.burst", quota, true},
 			{memoryController, "memory.max", memory, false},
 			{memoryController, "memory.swap.max", "0", true},
 		}
@@ -247,6 +251,7 @@ func (g *cgroup) settings(l sandbox.Limits) []setting {
 		all = []setting{
 			{cpuController, "cpu.cfs_period_us", strconv.Itoa(cpuPeriod), false},
 			{cpuController, "cpu.cfs_quota_us", quota, false},
+			{cpuController, "cpu.cfs_burst_us", quota, true},
 			{memoryController, "memory.limit_in_bytes", memory, false},
 			{memoryController, "memory.memsw.limit_in_bytes", memory, true},
 		}
@@ -307,6 +312,24 @@ func (g *cgroup) cpus() (float64, error) {
 		return 0, fmt.Errorf("no CPU limit in %q of %q", quota, period)
 	}
 	return q / p, nil
+}
+
+// cpuBurst returns how much processor time the group may save up and use beyond
+// its limit, at once.
+func (g *cgroup) cpuBurst() time.Duration {
+	file := "cpu.cfs_burst_us"
+	if g.V2 {
+		file = "cpu.max.burst"
+	}
+	s, err := g.read(cpuController, file)
+	if err != nil {
+		return 0 // the kernel has none
+	}
+	us, err := strconv.ParseInt(s, 10, 64)
+	if err != nil {
+		return 0
+	}
+	return time.Duration(us) * time.Microsecond
 }
 
 // memory returns the memory limit in force, in bytes.

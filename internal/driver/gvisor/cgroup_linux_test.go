@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -71,6 +72,7 @@ func TestCgroupSettings(t *testing.T) {
 	v2 := (&cgroup{V2: true, Dirs: dirs}).settings(l)
 	want := []setting{
 		{cpuController, "cpu.max", "50000 100000", false},
+		{cpuController, "cpu.max.burst", "50000", true},
 		{memoryController, "memory.max", "67108864", false},
 		{memoryController, "memory.swap.max", "0", true},
 	}
@@ -99,6 +101,13 @@ func TestCgroupReadBack(t *testing.T) {
 	write("cpu.max", "150000 100000\n")
 	if n, err := g.cpus(); n != 1.5 || err != nil {
 		t.Errorf("cpus() = %v, %v; want 1.5", n, err)
+	}
+	if got := g.cpuBurst(); got != 0 {
+		t.Errorf("cpuBurst() = %v where the kernel has none", got)
+	}
+	write("cpu.max.burst", "150000\n")
+	if got := g.cpuBurst(); got != 150*time.Millisecond {
+		t.Errorf("cpuBurst() = %v, want 150ms", got)
 	}
 	write("memory.max", "max\n")
 	if _, err := g.memory(); err == nil {

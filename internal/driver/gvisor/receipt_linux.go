@@ -140,6 +140,9 @@ func (r *report) cpuControl(status map[string]string) sandbox.Control {
 			return c
 		}
 		c.Value = strconv.FormatFloat(got, 'g', -1, 64)
+		if burst := r.Record.Cgroup.cpuBurst(); burst > 0 {
+			c.Value += fmt.Sprintf(" on average, and at most %v of CPU time more at once", burst)
+		}
 		// What was asked for is written in whole microseconds.
 		c.Enforced = math.Abs(got-asked) <= 1.0/cpuPeriod && r.inGroup(cpuController)
 	case len(r.Record.CPUSet) > 0:
