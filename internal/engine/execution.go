@@ -136,7 +136,7 @@ func (r *run) show(res *guestapi.Result) {
 func (r *run) keptOrBroken(err error) {
 	if err != nil {
 		r.b.e.log.Error("keep results", "run", r.rec.ID, "error", err)
-		r.b.e.work(func() { r.kill(fateBroken, err) })
+		r.spoil(err)
 	}
 }
 

@@ -764,6 +764,21 @@ func TestExhausted(t *testing.T) {
 	})
 }
 
+// TestOutputThatCannotBeKept has a run that ends well before it can be killed
+// for output that the disk did not take.
+func TestOutputThatCannotBeKept(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		dir := t.TempDir()
+		e := openWorld(t, newWorld(), dir, nil)
+		s := e.mustCreate(t, sandbox.CreateRequest{})
+		if err := os.RemoveAll(filepath.Join(dir, "logs")); err != nil {
+			t.Fatal(err)
+		}
+		r := e.mustStart(t, sandbox.RunRequest{SandboxID: s.ID, Argv: []string{"print", "lost"}})
+		checkVerdict(t, e.mustWait(t, r.ID), sandbox.Killed, "could not be kept")
+	})
+}
+
 // fill has every sandbox that a small engine may have, the first of them idle.
 func fill(t *testing.T, change func(*Options)) (e *Engine, idle, busy sandbox.Sandbox) {
 	t.Helper()

@@ -189,9 +189,20 @@ func (r *run) take(d *guestapi.DataEvent) {
 		}
 		if err := r.log.append(out.stream, out.data); err != nil {
 			r.b.e.log.Error("keep output", "run", r.rec.ID, "error", err)
-			r.b.e.work(func() { r.kill(fateBroken, err) })
+			r.spoil(err)
 		}
 	}
+}
+
+// spoil ends a run of which something could not be kept. That counts from now
+// on, also if the run ends by itself before it is killed.
+func (r *run) spoil(err error) {
+	r.mu.Lock()
+	if r.fate == fateNone {
+		r.fate, r.broken = fateBroken, err
+	}
+	r.mu.Unlock()
+	r.b.e.work(func() { r.kill(fateBroken, err) })
 }
 
 // reconnect attaches to the run's process again after its stream broke, and
@@ -256,8 +267,7 @@ func (r *run) finish(end *guestapi.EndEvent) {
 	}
 	rec := r.rec
 	r.mu.Unlock()
-	// WithoutCancel: database/sql pays a goroutine for a context that can end.
-	finished, err := e.store.FinishRun(context.WithoutCancel(ctx), rec)
+	finished, err := r.record(ctx, rec)
 	if err == nil && !finished {
 		// Another process ended its sandbox, and with it the run.
 		if stored, err := e.store.Run(ctx, rec.ID); err == nil {
@@ -268,6 +278,9 @@ func (r *run) finish(end *guestapi.EndEvent) {
 	}
 	if err != nil {
 		e.log.Error("record end of run", "run", rec.ID, "error", err)
+		r.mu.Lock()
+		r.rec.Verdict = unkept("result", err)
+		r.mu.Unlock()
 	}
 	r.b.mu.Lock()
 	delete(r.b.runs, rec.ID)
@@ -280,6 +293,26 @@ func (r *run) finish(end *guestapi.EndEvent) {
 		r.cleanUp(ctx)
 	}
 	r.release()
+}
+
+// record writes the run's end down, if need be a few times: nobody is told of an
+// end that the next process would not know.
+func (r *run) record(ctx context.Context, rec store.Run) (finished bool, err error) {
+	for _, wait := range []time.Duration{0, 100 * time.Millisecond, 500 * time.Millisecond, 2 * time.Second, 4 * time.Second} {
+		if wait > 0 {
+			select {
+			case <-ctx.Done():
+				return false, errors.Join(err, ctx.Err())
+			case <-time.After(wait):
+			}
+		}
+		// WithoutCancel: database/sql pays a goroutine for a context that can end.
+		finished, err = r.b.e.store.FinishRun(context.WithoutCancel(ctx), rec)
+		if err == nil || !errors.Is(err, sandbox.Exhausted) {
+			return finished, err
+		}
+	}
+	return finished, err
 }
 
 // lookAtWorkspace says what changed in the workspace. If that holds too much

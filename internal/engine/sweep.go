@@ -64,6 +64,9 @@ func (e *Engine) sweepOne(ctx context.Context, rec store.Sandbox, refs []string,
 		return err
 	}
 	_, err := e.reap(ctx, rec)
+	if errors.Is(err, sandbox.NotFound) {
+		return nil // it was never started, and is forgotten
+	}
 	return err
 }
 

@@ -85,11 +85,7 @@ func settle(e ending) (sandbox.Verdict, *int) {
 	case e.fate == fateCancelled:
 		return sandbox.Verdict{Code: sandbox.Cancelled, Cause: "it was stopped on request"}, nil
 	case e.fate == fateBroken:
-		return sandbox.Verdict{
-			Code:     sandbox.Killed,
-			Cause:    fmt.Sprintf("its output could not be kept, and it was killed: %v", e.broken),
-			NextStep: "ask the operator to look at the server's disk",
-		}, nil
+		return unkept("output", e.broken), nil
 	case e.fate == fateDiskFull:
 		return sandbox.Verdict{
 			Code:     sandbox.DiskFull,
@@ -110,6 +106,15 @@ func settle(e ending) (sandbox.Verdict, *int) {
 		return sandbox.Verdict{Code: sandbox.OK}, code
 	}
 	return e.failure(code), code
+}
+
+// unkept is the verdict on a run of which something could not be kept.
+func unkept(what string, err error) sandbox.Verdict {
+	return sandbox.Verdict{
+		Code:     sandbox.Killed,
+		Cause:    fmt.Sprintf("its %s could not be kept, and it was ended: %v", what, err),
+		NextStep: "ask the operator to look at the server's disk",
+	}
 }
 
 // failure judges a program that ended, but not well.

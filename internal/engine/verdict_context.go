@@ -45,11 +45,7 @@ func (e ending) settleContext() sandbox.Verdict {
 		}
 		return and(sandbox.Verdict{Code: sandbox.Cancelled, Cause: how})
 	case e.fate == fateBroken:
-		return and(sandbox.Verdict{
-			Code:     sandbox.Killed,
-			Cause:    fmt.Sprintf("its output could not be kept, and it was ended: %v", e.broken),
-			NextStep: "ask the operator to look at the server's disk",
-		})
+		return and(unkept("output", e.broken))
 	case e.why != nil && x.Status != guestapi.EndOK:
 		return e.why.verdict()
 	case x.Status == guestapi.EndOK:

@@ -103,6 +103,12 @@ func WithRetryAfter(err error, d time.Duration) error {
 	return &Error{Kind: KindOf(err), Err: err, RetryAfter: d}
 }
 
+// NoSpace is the error for what the server's own disk has no room for.
+func NoSpace(err error) error {
+	return WithHint(Errorf(Exhausted, "the server's disk is full: %w", err),
+		"try again later, or have the operator make room where the server's state directory is")
+}
+
 // Wrap returns err with what was tried and on what, keeping its kind and hint.
 // It returns nil for a nil err.
 func Wrap(err error, op, id string) error {

@@ -29,7 +29,7 @@ import (
 
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 
-	_ "modernc.org/sqlite" // the database/sql driver of that name
+	"modernc.org/sqlite" // also the database/sql driver of that name
 )
 
 // FileName is the name of the database in the state directory.
@@ -231,19 +231,30 @@ func (s *Store) migrate(ctx context.Context) error {
 func (s *Store) tx(ctx context.Context, f func(*sql.Tx) error) error {
 	tx, err := s.write.BeginTx(ctx, nil)
 	if err != nil {
-		return err
+		return noSpace(err)
 	}
 	if err := f(tx); err != nil {
-		return errors.Join(err, tx.Rollback())
+		return errors.Join(noSpace(err), tx.Rollback())
 	}
-	return tx.Commit()
+	return noSpace(tx.Commit())
+}
+
+// sqliteFull is SQLite's code for a disk without room.
+const sqliteFull = 13
+
+// noSpace says so in our words if err is that of a full disk.
+func noSpace(err error) error {
+	if e, ok := errors.AsType[*sqlite.Error](err); ok && e.Code()&0xff == sqliteFull {
+		return sandbox.NoSpace(err)
+	}
+	return err
 }
 
 // exec runs one statement that writes, and returns how many rows it changed.
 func (s *Store) exec(ctx context.Context, query string, args ...any) (int64, error) {
 	r, err := s.write.ExecContext(ctx, query, args...)
 	if err != nil {
-		return 0, err
+		return 0, noSpace(err)
 	}
 	return r.RowsAffected()
 }

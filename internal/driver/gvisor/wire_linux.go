@@ -81,6 +81,9 @@ func toWire(err error) *wireError {
 	if err == nil {
 		return nil
 	}
+	if errors.Is(err, unix.ENOSPC) && sandbox.KindOf(err) == sandbox.Internal {
+		err = sandbox.NoSpace(err)
+	}
 	return &wireError{
 		Kind:        sandbox.KindOf(err),
 		Text:        err.Error(),
