@@ -219,6 +219,9 @@ func (r *run) open(req sandbox.RunRequest, prog program, env map[string]string) 
 	if req.Root {
 		opts.User = sandbox.Root
 	}
+	if req.As != "" {
+		opts.User = req.As
+	}
 	if prog.runner == nil {
 		start.Process.Cmd, start.Process.Args = prog.argv[0], prog.argv[1:]
 		stream, err := r.b.guest.Start(r.ctx, start, opts)

@@ -134,6 +134,7 @@ type worldBox struct {
 	ended    []string // contexts that were restarted or removed
 	files    map[string][]byte
 	lacks    string // a program that is not there
+	unpacked string
 }
 
 // die ends the guest and all processes.

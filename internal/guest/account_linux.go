@@ -103,7 +103,10 @@ func (g *Guest) readAccount(name string) (*account, error) {
 		case rootName:
 			a.home = "/root"
 		default:
-			return nil, errf(guestapi.CodeInvalidArgument, "no such user: %s", name)
+			var err error
+			if a, err = accountOf(name); err != nil {
+				return nil, errf(guestapi.CodeInvalidArgument, "no such user: %s", name)
+			}
 		}
 	}
 	if g.cfg.WorkDir != "" {
@@ -154,32 +157,43 @@ func passwd(matches func(name string, uid uint32) bool) (a *account) {
 	return a
 }
 
-// imageAccount returns who an image says runs programs: a name or a number, or
-// two with a colon between, the second being the group. It is nil if the image
-// says nothing, or root: that is what images say whose makers did not think of
-// it, and no reason to give programs root's rights.
+// imageAccount returns who an image says runs programs; see accountOf. It is nil
+// if the image says nothing, or root: that is what images say whose makers did
+// not think of it, and no reason to give programs root's rights.
 func imageAccount(says string) (*account, error) {
-	user, group, _ := strings.Cut(says, ":")
-	if user == "" {
+	if user, _, _ := strings.Cut(says, ":"); user == "" {
 		return nil, nil
 	}
+	a, err := accountOf(says)
+	if err != nil {
+		return nil, fmt.Errorf("the image's %w", err)
+	}
+	if a.uid == 0 {
+		return nil, nil
+	}
+	return a, nil
+}
+
+// accountOf returns the account of a name or a number, or of two with a colon
+// between, the second being the group. A number need not be anybody's.
+func accountOf(says string) (*account, error) {
+	user, group, _ := strings.Cut(says, ":")
 	number, err := strconv.ParseUint(user, 10, 32)
 	a := passwd(func(name string, uid uint32) bool {
 		return name == user || err == nil && uid == uint32(number)
 	})
 	switch {
+	case a == nil && user == rootName:
+		a = &account{name: rootName, home: "/root"}
 	case a == nil && err != nil:
-		return nil, fmt.Errorf("the image's user, %q, is not in its /etc/passwd", user)
+		return nil, fmt.Errorf("user, %q, is not in its /etc/passwd", user)
 	case a == nil:
 		a = &account{name: user, uid: uint32(number)}
-	}
-	if a.uid == 0 {
-		return nil, nil
 	}
 	if group != "" {
 		gid, err := groupID(group)
 		if err != nil {
-			return nil, err
+			return nil, fmt.Errorf("group, %w", err)
 		}
 		a.gid = gid
 	}
@@ -202,7 +216,7 @@ func groupID(group string) (uint32, error) {
 		return true
 	})
 	if !found {
-		return 0, fmt.Errorf("the image's group, %q, is not in its /etc/group", group)
+		return 0, fmt.Errorf("%q, is not in its /etc/group", group)
 	}
 	return uint32(gid), nil
 }

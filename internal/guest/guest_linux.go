@@ -67,6 +67,7 @@ type Guest struct {
 	watches  *watches
 	epoller  *epoller
 	contexts *contexts
+	marked   markedTree
 	meter    meter
 	server   *http.Server
 	conns    *connQueue
@@ -235,6 +236,7 @@ func (g *Guest) handler() http.Handler {
 	mux.HandleFunc(guestapi.FSGetWatcherEvents, unary(g.getWatcherEvents))
 	mux.HandleFunc(guestapi.FSRemoveWatcher, unary(g.removeWatcher))
 	mux.HandleFunc(guestapi.PathFiles, g.files)
+	mux.HandleFunc(guestapi.PathLayer, g.layer)
 	g.contextRoutes(mux)
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		writeJSON(w, http.StatusNotFound, &guestapi.WireError{

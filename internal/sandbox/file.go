@@ -24,3 +24,15 @@ type File struct {
 	Modified time.Time `json:"modified_at"`
 	Target   string    `json:"target,omitempty"` // of a symlink
 }
+
+// An UnpackTo says where in a sandbox an archive goes.
+type UnpackTo struct {
+	// Path is the directory that the archive's names are below; it is made.
+	Path string
+	// File says that the archive has one file, which is to be at Path itself
+	// unless that is a directory.
+	File bool
+	// Owner is a user, by name or number, perhaps with a colon and a group; ""
+	// is root.
+	Owner string
+}

@@ -40,10 +40,13 @@ type RunRequest struct {
 	Argv []string
 
 	// Dir is the working directory, [WorkDir] if empty. Env is added to the
-	// sandbox's environment and may hold secrets. Root runs as sandbox-root.
+	// sandbox's environment and may hold secrets. Root runs as sandbox-root, and
+	// As as another user of the image, by name or number, perhaps with a colon
+	// and a group: whoever may be root may be anybody.
 	Dir  string
 	Env  map[string]string
 	Root bool
+	As   string
 
 	// Stdin, if not nil, is fed to the program, then closed. KeepStdin leaves
 	// the input open, for send_input, until it is closed there.

@@ -1,0 +1,39 @@
+package engine
+
+import (
+	"context"
+	"io"
+
+	"github.com/glovebox-dev/glovebox/internal/guestapi"
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
+)
+
+// Unpack unpacks an uncompressed tar archive into a sandbox, as its root.
+// Directories that are there stay as they are; files are replaced.
+func (e *Engine) Unpack(ctx context.Context, p sandbox.Principal, id string, r io.Reader, to sandbox.UnpackTo) error {
+	return e.doFile(ctx, p, id, to.Path, "unpack archive", func(b *box) error {
+		return b.guest.Unpack(ctx, r, guestapi.UnpackOptions{Path: absolute(to.Path), File: to.File, Owner: to.Owner})
+	})
+}
+
+// MarkLayer has a sandbox remember its root file system as it is now.
+func (e *Engine) MarkLayer(ctx context.Context, p sandbox.Principal, id string) error {
+	return e.doFile(ctx, p, id, "/", "mark layer", func(b *box) error { return b.guest.MarkLayer(ctx) })
+}
+
+// Layer returns what changed in a sandbox's root file system since MarkLayer: a
+// layer of an image, uncompressed, which is whole only if it has its end. The
+// caller closes it.
+func (e *Engine) Layer(ctx context.Context, p sandbox.Principal, id string) (io.ReadCloser, error) {
+	const op = "read layer"
+	b, release, err := e.useFile(ctx, p, id, "/")
+	if err != nil {
+		return nil, sandbox.Wrap(err, op, "")
+	}
+	r, err := b.guest.Layer(ctx)
+	if err != nil {
+		release()
+		return nil, sandbox.Wrap(b.explain(ctx, err), op, "")
+	}
+	return &heldReader{r, release}, nil
+}
