@@ -295,6 +295,24 @@ type ImageBuilder interface {
 	BuildImage(ctx context.Context, order ImageBuild, said io.Writer) (sandbox.Image, error)
 }
 
+// An ImageExtender is an ImageKeeper that makes images of others, for those who
+// build them in boxes.
+type ImageExtender interface {
+	// ExtendImage makes an image of one that is here, or of
+	// [sandbox.ImageScratch], of which it also makes boxes.
+	ExtendImage(ctx context.Context, order ImageExtension) (sandbox.Image, error)
+}
+
+// An ImageExtension is an order for an image that has another's files and more.
+type ImageExtension struct {
+	// Base and Name are references; By is how it was made, for people.
+	Base, Name, By string
+	// Layer, if not nil, is an uncompressed layer above the base's.
+	Layer io.Reader
+	// Config takes the place of what the base says.
+	Config sandbox.ImageConfig
+}
+
 // An ImageBuild is an order for an image.
 type ImageBuild struct {
 	// Dir is a directory with a Dockerfile and what that copies; Name is what
@@ -332,6 +350,20 @@ func Images(d Driver) (ImageKeeper, error) {
 		return k, nil
 	}
 	return nil, sandbox.Errorf(sandbox.Unsupported, "driver %s keeps no images", d.Info().Name)
+}
+
+// Ability returns the ability T of a driver, or of the one that it wraps.
+func Ability[T any](d Driver) (ability T, ok bool) {
+	for {
+		if ability, ok = d.(T); ok {
+			return ability, true
+		}
+		w, wraps := d.(Wrapper)
+		if !wraps {
+			return ability, false
+		}
+		d = w.Unwrap()
+	}
 }
 
 // IsGone reports whether err says that a box no longer exists.

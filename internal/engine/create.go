@@ -90,7 +90,7 @@ func (e *Engine) create(ctx context.Context, p sandbox.Principal, req sandbox.Cr
 // the next try if it is ended.
 func (e *Engine) prepareImage(ctx context.Context, image string) (string, error) {
 	k, err := driver.Images(e.drv)
-	if err != nil || image == sandbox.ImageHost {
+	if err != nil || image == sandbox.ImageHost || image == sandbox.ImageScratch {
 		return image, nil // the driver says itself what it cannot do
 	}
 	ctx, cancel := context.WithTimeout(ctx, pullTimeout)

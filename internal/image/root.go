@@ -42,11 +42,7 @@ func (s *Store) Root(ctx context.Context, ref string) (_ *Root, err error) {
 			done()
 		}
 	}()
-	_, r, err := s.find(ref)
-	if err != nil {
-		return nil, err
-	}
-	c, err := s.config(r.Config)
+	r, c, err := s.base(ref)
 	if err != nil {
 		return nil, err
 	}

@@ -35,6 +35,9 @@ const (
 // directories, read-only, under a private writable layer.
 const ImageHost = "host"
 
+// ImageScratch is the image that has nothing, upon which others are built.
+const ImageScratch = "scratch"
+
 // WorkDir is where a sandbox's programs start: the place where a workspace is
 // mounted.
 const WorkDir = "/data"

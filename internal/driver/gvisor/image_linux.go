@@ -13,7 +13,10 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-var _ driver.ImageKeeper = (*Driver)(nil)
+var (
+	_ driver.ImageKeeper   = (*Driver)(nil)
+	_ driver.ImageExtender = (*Driver)(nil)
+)
 
 // PullImage implements [driver.ImageKeeper].
 func (d *Driver) PullImage(ctx context.Context, ref string, missing bool, progress func(sandbox.ImageProgress)) (sandbox.Image, error) {
@@ -45,6 +48,13 @@ func (d *Driver) RemoveImage(ctx context.Context, ref string) (int64, error) {
 // PruneImages implements [driver.ImageKeeper].
 func (d *Driver) PruneImages(ctx context.Context, unused time.Duration, all bool) ([]string, int64, error) {
 	return d.opts.Images.Prune(ctx, image.PruneOptions{Unused: unused, All: all})
+}
+
+// ExtendImage implements [driver.ImageExtender].
+func (d *Driver) ExtendImage(ctx context.Context, order driver.ImageExtension) (sandbox.Image, error) {
+	return d.opts.Images.Extend(ctx, image.Extension{
+		Base: order.Base, Layer: order.Layer, Config: order.Config, Name: order.Name, By: order.By,
+	})
 }
 
 // imageRoot returns what a box of an image is made of, nil for the host's, and
