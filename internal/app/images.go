@@ -6,9 +6,12 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"runtime"
 	"strings"
+	"time"
 
 	"github.com/glovebox-dev/glovebox/internal/driver"
+	"github.com/glovebox-dev/glovebox/internal/imagebuild"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
@@ -18,18 +21,69 @@ func (s *System) Images() (driver.ImageKeeper, error) {
 	return driver.Images(s.driver)
 }
 
-// ImageBuild is an order for an image.
-type ImageBuild = driver.ImageBuild
+// An ImageBuild is an order for an image.
+type ImageBuild struct {
+	// Dir is a directory with a Dockerfile and what that copies; Name is what to
+	// call the image.
+	Dir, Name string
+	// Args are the build's arguments. Network is what its programs reach: rules
+	// as for a sandbox, or an engine's own word.
+	Args    map[string]string
+	Network string
+	// Limits are those of the sandbox that it is built in, where it is built in
+	// one; zeros are the defaults of builds. Its programs may run as long as a run may.
+	Limits sandbox.Limits
+	// Progress, if not nil, is told how far the fetching of the base is.
+	Progress func(sandbox.ImageProgress)
+}
 
-// BuildImage builds an image of a Dockerfile, if the driver can. What the build
-// says goes to said.
+// buildLimits are those of a sandbox that an image is built in, as far as the
+// operator's maxima allow: installing packages takes more than running a program.
+func (s *System) buildLimits() sandbox.Limits {
+	l := sandbox.Limits{CPUs: float64(runtime.NumCPU()), MemoryBytes: 2 << 30, DiskBytes: 16 << 30, Processes: 1024}
+	most := s.opts.Config.Sandbox.Maximum.Limits()
+	if most.CPUs > 0 {
+		l.CPUs = min(l.CPUs, most.CPUs)
+	}
+	if most.MemoryBytes > 0 {
+		l.MemoryBytes = min(l.MemoryBytes, most.MemoryBytes)
+	}
+	if most.DiskBytes > 0 {
+		l.DiskBytes = min(l.DiskBytes, most.DiskBytes)
+	}
+	if most.Processes > 0 {
+		l.Processes = min(l.Processes, most.Processes)
+	}
+	return l
+}
+
+// BuildImage builds an image of a Dockerfile: by the driver's engine if it has
+// one, else in a sandbox. What the build says goes to said.
 func (s *System) BuildImage(ctx context.Context, order ImageBuild, said io.Writer) (sandbox.Image, error) {
-	b, ok := s.driver.(driver.ImageBuilder)
+	if b, ok := driver.Ability[driver.ImageBuilder](s.driver); ok {
+		return b.BuildImage(ctx, driver.ImageBuild{Dir: order.Dir, Name: order.Name, Args: order.Args, Network: order.Network}, said)
+	}
+	images, ok := driver.Ability[imageMaker](s.driver)
 	if !ok {
 		return sandbox.Image{}, sandbox.WithHint(sandbox.Errorf(sandbox.Unsupported, "driver %s builds no images", s.DriverName()),
 			"build it with an engine: --driver docker; or load what another tool built: glovebox images load")
 	}
-	return b.BuildImage(ctx, order, said)
+	network, err := sandbox.ParseNetwork(strings.Split(order.Network, ",")...)
+	if err != nil {
+		return sandbox.Image{}, sandbox.Wrap(err, "network", "")
+	}
+	b := imagebuild.Build{
+		Sandboxes: s.Engine, Images: images, Dir: order.Dir, Name: order.Name, Args: order.Args,
+		Limits: order.Limits.Or(s.buildLimits()), Network: network, Timeout: time.Duration(s.opts.Config.Run.MaxTimeout),
+		Said: said, Progress: order.Progress,
+	}
+	return b.Run(ctx)
+}
+
+// An imageMaker has images, and makes others of them.
+type imageMaker interface {
+	driver.ImageKeeper
+	driver.ImageExtender
 }
 
 // LoadImages loads images from the file or directory at path or, if that is

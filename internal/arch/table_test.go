@@ -30,6 +30,7 @@ var table = []row{
 	{"network", "sandbox"},
 	{"pool", "driver, sandbox"},
 	{"image/imagetest", "nothing"},
+	{"imagebuild", "driver, sandbox"},
 	{"interpreter", "guestapi, sandbox"},
 	{"safepath", "nothing"},
 	{"workspace", "safepath, sandbox"},
@@ -68,6 +69,7 @@ var outside = map[string][]string{
 	"github.com/klauspost/compress":          {"image"},
 	"github.com/moby/moby/api":               {"driver/docker"},
 	"github.com/moby/moby/client":            {"driver/docker"},
+	"github.com/moby/patternmatcher":         {"imagebuild"}, // what .dockerignore says
 	"github.com/modelcontextprotocol/go-sdk": {"mcpserver"},
 	"github.com/opencontainers/runtime-spec": {"driver/gvisor"},
 	"github.com/pelletier/go-toml/v2":        {"clientconfig"},

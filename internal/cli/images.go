@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"path/filepath"
 	"slices"
 	"strings"
 	"time"
@@ -194,54 +193,6 @@ it takes an image over from the Docker engine on this machine.`,
 	}
 	cmd.Flags().StringVar(&name, "name", "", "what to call the image, if the archive has just one")
 	cmd.Flags().BoolVar(&docker, "docker", false, "take the image of that name from Docker")
-	p.addJSON(cmd)
-	return cmd
-}
-
-func (p *program) imagesBuildCommand() *cobra.Command {
-	var name, base, network string
-	var args []string
-	cmd := &cobra.Command{
-		Use:   "build DIRECTORY",
-		Short: "Build an image of a Dockerfile, with Docker or Podman",
-		Long: `Build has the engine build the Dockerfile in a directory. The image is called
-glovebox/ and the directory's name unless --name says otherwise. --base sets the
-build argument BASE, which the Dockerfiles in images/ begin with.`,
-		Example: `  glovebox images build images/python
-  glovebox images build --base debian:bookworm-slim --network host images/go`,
-		Args: named,
-		RunE: func(cmd *cobra.Command, dirs []string) error {
-			return p.withImages(cmd, func(ctx context.Context, sys *app.System) error {
-				if name == "" {
-					abs, err := filepath.Abs(dirs[0])
-					if err != nil {
-						return err
-					}
-					name = "glovebox/" + strings.ToLower(filepath.Base(abs))
-				}
-				values := map[string]string{}
-				for _, arg := range args {
-					k, v, ok := strings.Cut(arg, "=")
-					if !ok || k == "" {
-						return sandbox.WithHint(usageError("--build-arg %q is not a name and a value", arg), "write it like PIP=numpy")
-					}
-					values[k] = v
-				}
-				if base != "" {
-					values["BASE"] = base
-				}
-				i, err := sys.BuildImage(ctx, app.ImageBuild{Dir: dirs[0], Name: name, Args: values, Network: network}, p.Err)
-				if err != nil {
-					return err
-				}
-				return p.printImages(i)
-			})
-		},
-	}
-	cmd.Flags().StringVar(&name, "name", "", "what to call the image")
-	cmd.Flags().StringVar(&base, "base", "", "the `image` to build upon")
-	cmd.Flags().StringVar(&network, "network", "", "what the build reaches, in the engine's words: host, say")
-	cmd.Flags().StringArrayVar(&args, "build-arg", nil, "another `NAME=VALUE` of the build; may be given again")
 	p.addJSON(cmd)
 	return cmd
 }

@@ -1,0 +1,120 @@
+package cli
+
+import (
+	"context"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/spf13/cobra"
+
+	"github.com/glovebox-dev/glovebox/internal/app"
+	"github.com/glovebox-dev/glovebox/internal/config"
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
+)
+
+type buildFlags struct {
+	name, base, network string
+	args                []string
+	memory, disk        config.Bytes
+	cpus                float64
+}
+
+// maxBuildStep is how long one step of a build may take, if the operator lets no
+// run take longer.
+const maxBuildStep = 2 * time.Hour
+
+func (p *program) imagesBuildCommand() *cobra.Command {
+	var f buildFlags
+	cmd := &cobra.Command{
+		Use:   "build DIRECTORY",
+		Short: "Build an image of a Dockerfile",
+		Long: `Build makes an image of the Dockerfile in a directory. It is called glovebox/
+and the directory's name unless --name says otherwise. --base sets the build
+argument BASE, which the Dockerfiles in images/ begin with.
+
+The embedded driver needs no engine for it: it runs the build's programs in a
+sandbox, and makes one layer of what they changed. It knows FROM (once), ARG,
+RUN, COPY (with --chown and --chmod, and .dockerignore), ENV, WORKDIR, USER,
+LABEL, EXPOSE, ENTRYPOINT and CMD, and refuses anything else by name. What the
+programs reach is what --network says; nothing, unless it does. Docker and Podman
+build as they always do.`,
+		Example: `  glovebox images build --network internet images/python
+  glovebox images build --base debian:bookworm-slim --network deb.debian.org images/go`,
+		Args: named,
+		RunE: func(cmd *cobra.Command, dirs []string) error {
+			order, err := f.order(dirs[0])
+			if err != nil {
+				return err
+			}
+			p.flags.adjust = f.grant
+			return p.build(cmd.Context(), order)
+		},
+	}
+	fs := cmd.Flags()
+	fs.StringVar(&f.name, "name", "", "what to call the image")
+	fs.StringVar(&f.base, "base", "", "the `image` to build upon")
+	fs.StringVar(&f.network, "network", "", "what the build may reach, by `rules` as for glovebox run; on an engine its word for it: host, say")
+	fs.StringArrayVar(&f.args, "build-arg", nil, "another `NAME=VALUE` of the build; may be given again")
+	fs.Var(&f.memory, "memory", "most memory of the build's sandbox; default 2GiB")
+	fs.Var(&f.disk, "disk", "most disk space that it takes; default 16GiB")
+	fs.Float64Var(&f.cpus, "cpus", 0, "most processor time; default all")
+	for _, name := range []string{"memory", "disk"} {
+		fs.Lookup(name).DefValue = ""
+	}
+	p.addJSON(cmd)
+	return cmd
+}
+
+// order returns the order for an image of the Dockerfile in dir.
+func (f *buildFlags) order(dir string) (app.ImageBuild, error) {
+	if f.name == "" {
+		abs, err := filepath.Abs(dir)
+		if err != nil {
+			return app.ImageBuild{}, err
+		}
+		f.name = "glovebox/" + strings.ToLower(filepath.Base(abs))
+	}
+	values := map[string]string{}
+	for _, arg := range f.args {
+		k, v, ok := strings.Cut(arg, "=")
+		if !ok || k == "" {
+			return app.ImageBuild{}, sandbox.WithHint(usageError("--build-arg %q is not a name and a value", arg), "write it like PIP=numpy")
+		}
+		values[k] = v
+	}
+	if f.base != "" {
+		values["BASE"] = f.base
+	}
+	return app.ImageBuild{
+		Dir: dir, Name: f.name, Args: values, Network: f.network,
+		Limits: sandbox.Limits{CPUs: f.cpus, MemoryBytes: int64(f.memory), DiskBytes: int64(f.disk)},
+	}, nil
+}
+
+// grant lets the build reach what --network asks for and take its time, where the
+// configuration does not say what it may: whoever types the command is the
+// operator.
+func (f *buildFlags) grant(c *config.Config) error {
+	if len(c.Network.Allow) == 0 && f.network != "" {
+		c.Network.Allow = strings.Split(f.network, ",")
+	}
+	c.Run.MaxTimeout = max(c.Run.MaxTimeout, config.Duration(maxBuildStep))
+	return nil
+}
+
+func (p *program) build(ctx context.Context, order app.ImageBuild) (err error) {
+	sys, err := p.open(ctx, nil)
+	if err != nil {
+		return err
+	}
+	defer p.close(ctx, sys, &err)
+	progress, done := p.imageProgress("the base image")
+	order.Progress = progress
+	i, err := sys.BuildImage(ctx, order, p.Err)
+	done()
+	if err != nil {
+		return err
+	}
+	return p.printImages(i)
+}

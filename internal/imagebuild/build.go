@@ -1,0 +1,480 @@
+package imagebuild
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"maps"
+	"path"
+	"runtime"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/glovebox-dev/glovebox/internal/driver"
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
+)
+
+// Sandboxes is what makes the sandbox of a build: the engine.
+type Sandboxes interface {
+	Create(ctx context.Context, p sandbox.Principal, req sandbox.CreateRequest) (sandbox.Sandbox, error)
+	Start(ctx context.Context, p sandbox.Principal, req sandbox.RunRequest) (sandbox.Run, error)
+	Follow(ctx context.Context, p sandbox.Principal, runID string, f func(sandbox.StreamName, []byte) error) error
+	Wait(ctx context.Context, p sandbox.Principal, runID string) (sandbox.Run, error)
+	Stop(ctx context.Context, p sandbox.Principal, id string) error
+	Unpack(ctx context.Context, p sandbox.Principal, id string, r io.Reader, to sandbox.UnpackTo) error
+	MarkLayer(ctx context.Context, p sandbox.Principal, id string) error
+	Layer(ctx context.Context, p sandbox.Principal, id string) (io.ReadCloser, error)
+}
+
+// Images is what has the base and keeps the result: a driver.
+type Images interface {
+	PullImage(ctx context.Context, ref string, missing bool, progress func(sandbox.ImageProgress)) (sandbox.Image, error)
+	ExtendImage(ctx context.Context, order driver.ImageExtension) (sandbox.Image, error)
+}
+
+// A Build is an order for an image.
+type Build struct {
+	Sandboxes Sandboxes
+	Images    Images
+	// Dir has the Dockerfile and what that copies; Name is what to call the
+	// image.
+	Dir, Name string
+	// Args are the build's arguments. Each must be one of the Dockerfile's.
+	Args map[string]string
+	// Limits and Network are those of the sandbox that the build's programs run
+	// in, and Timeout that of each; zeros are the defaults.
+	Limits  sandbox.Limits
+	Network sandbox.Network
+	Timeout time.Duration
+	// Said gets what the build does, and what its programs write.
+	Said io.Writer
+	// Progress, if not nil, is told how far the fetching of the base is.
+	Progress func(sandbox.ImageProgress)
+}
+
+// stopTime bounds the end of a build's sandbox, also of one that was cancelled.
+const stopTime = 30 * time.Second
+
+// Run builds the image. Nothing is left of a build that fails.
+func (b *Build) Run(ctx context.Context) (sandbox.Image, error) {
+	i, err := b.run(ctx)
+	return i, sandbox.Wrap(err, "build image", b.Name)
+}
+
+func (b *Build) run(ctx context.Context) (_ sandbox.Image, err error) {
+	none := sandbox.Image{}
+	dir, err := openDirectory(b.Dir)
+	if err != nil {
+		return none, err
+	}
+	defer dir.close()
+	text, err := dir.read("Dockerfile", maxDockerfile)
+	if errors.Is(err, fs.ErrNotExist) {
+		return none, sandbox.WithHint(sandbox.Errorf(sandbox.NotFound, "%s has no Dockerfile", b.Dir), "name a directory with a Dockerfile")
+	}
+	if err != nil {
+		return none, err
+	}
+	steps, err := parse(string(text))
+	if err != nil {
+		return none, err
+	}
+	s := state{b: b, dir: dir, global: targetArgs(), args: map[string]string{}}
+	if err := s.checkArgs(steps); err != nil {
+		return none, err
+	}
+	defer func() {
+		if s.sandbox == "" {
+			return
+		}
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTime)
+		defer cancel()
+		if stopErr := b.Sandboxes.Stop(ctx, sandbox.Local, s.sandbox); !errors.Is(stopErr, sandbox.NotFound) {
+			err = errors.Join(err, stopErr)
+		}
+	}()
+	for n, i := range steps {
+		if _, err := fmt.Fprintf(b.Said, "step %d of %d: %v\n", n+1, len(steps), i); err != nil {
+			return none, err
+		}
+		if err := s.do(ctx, i); err != nil {
+			return none, i.at(err)
+		}
+	}
+	order := driver.ImageExtension{Base: s.base, Name: b.Name, By: "glovebox images build", Config: s.config}
+	if s.sandbox != "" {
+		layer, err := b.Sandboxes.Layer(ctx, sandbox.Local, s.sandbox)
+		if err != nil {
+			return none, err
+		}
+		defer layer.Close()
+		order.Layer = layer
+	}
+	return b.Images.ExtendImage(ctx, order)
+}
+
+// targetArgs are the arguments that every build has.
+func targetArgs() map[string]string {
+	return map[string]string{
+		"TARGETOS": "linux", "TARGETARCH": runtime.GOARCH, "TARGETPLATFORM": "linux/" + runtime.GOARCH,
+		"BUILDOS": "linux", "BUILDARCH": runtime.GOARCH, "BUILDPLATFORM": "linux/" + runtime.GOARCH,
+	}
+}
+
+// A state is what instructions have led to so far.
+type state struct {
+	b       *Build
+	dir     *directory
+	global  map[string]string // arguments from before FROM
+	args    map[string]string // from after it
+	base    string            // empty before FROM
+	sandbox string            // empty before it is needed
+	config  sandbox.ImageConfig
+	// ownCmd says that the command is this Dockerfile's, not the base's.
+	ownCmd bool
+}
+
+// checkArgs refuses arguments that the Dockerfile does not have.
+func (s *state) checkArgs(steps []*instruction) error {
+	has := map[string]bool{}
+	for _, i := range steps {
+		if i.name == "ARG" {
+			list, err := words(i.text)
+			if err != nil {
+				return i.wrong("%w", err)
+			}
+			for _, w := range list {
+				name, _, _ := strings.Cut(w, "=")
+				has[name] = true
+			}
+		}
+	}
+	for name := range s.b.Args {
+		if !has[name] {
+			return sandbox.WithHint(sandbox.Errorf(sandbox.Invalid, "build argument %s: the Dockerfile has no ARG %s", shorten(name), shorten(name)),
+				"check the spelling; it has: %s", strings.Join(slices.Sorted(maps.Keys(has)), ", "))
+		}
+	}
+	return nil
+}
+
+// lookup returns the value of a variable in instructions.
+func (s *state) lookup(name string) (string, bool) {
+	if s.base == "" {
+		value, ok := s.global[name]
+		return value, ok
+	}
+	if n := s.envIndex(name); n >= 0 {
+		_, value, _ := strings.Cut(s.config.Env[n], "=")
+		return value, true
+	}
+	value, ok := s.args[name]
+	return value, ok
+}
+
+func (s *state) envIndex(name string) int {
+	return slices.IndexFunc(s.config.Env, func(e string) bool { return strings.HasPrefix(e, name+"=") })
+}
+
+func (s *state) expand(i *instruction, text string) (string, error) {
+	out, err := expand(text, s.lookup)
+	if err != nil {
+		return "", sandbox.Errorf(sandbox.Invalid, "%w", err)
+	}
+	return out, nil
+}
+
+// do carries out one instruction.
+func (s *state) do(ctx context.Context, i *instruction) error {
+	switch i.name {
+	case "FROM":
+		return s.from(ctx, i)
+	case "ARG":
+		return s.arg(i)
+	case "RUN":
+		return s.run(ctx, i)
+	case "COPY":
+		return s.copy(ctx, i)
+	case "ENV":
+		return s.env(i)
+	case "WORKDIR":
+		return s.workDir(ctx, i)
+	case "USER":
+		user, err := s.expand(i, i.text)
+		s.config.User = user
+		return err
+	case "LABEL":
+		return s.label(i)
+	case "EXPOSE":
+		return s.expose(i)
+	case "ENTRYPOINT":
+		s.config.Entrypoint = i.argv()
+		if !s.ownCmd {
+			s.config.Cmd = nil // it was the base's entry point's
+		}
+	case "CMD":
+		s.config.Cmd, s.ownCmd = i.argv(), true
+	}
+	return nil
+}
+
+func (s *state) from(ctx context.Context, i *instruction) error {
+	list, err := words(i.text)
+	if err != nil || len(list) != 1 && (len(list) != 3 || !strings.EqualFold(list[1], "AS")) {
+		return sandbox.Errorf(sandbox.Invalid, "is to be followed by one image")
+	}
+	ref, err := s.expand(i, list[0])
+	if err != nil {
+		return err
+	}
+	if ref == "" {
+		return sandbox.WithHint(sandbox.Errorf(sandbox.Invalid, "%s is empty", list[0]), "give it a value: --build-arg NAME=VALUE")
+	}
+	if ref == sandbox.ImageScratch {
+		s.base = ref
+		return nil
+	}
+	base, err := s.b.Images.PullImage(ctx, ref, true, s.b.Progress)
+	if err != nil {
+		return err
+	}
+	s.base, s.config = base.ID, base.Config
+	s.config.Env, s.config.Ports = slices.Clone(s.config.Env), slices.Clone(s.config.Ports)
+	s.config.Labels = maps.Clone(s.config.Labels)
+	return nil
+}
+
+func (s *state) arg(i *instruction) error {
+	list, err := words(i.text)
+	if err != nil {
+		return sandbox.Errorf(sandbox.Invalid, "%w", err)
+	}
+	to := s.args
+	if s.base == "" {
+		to = s.global
+	}
+	for _, w := range list {
+		name, text, hasDefault := strings.Cut(w, "=")
+		value, given := s.b.Args[name]
+		switch {
+		case given:
+		case hasDefault:
+			if value, err = s.expand(i, text); err != nil {
+				return err
+			}
+		default:
+			if value, given = s.global[name]; !given {
+				continue
+			}
+		}
+		to[name] = value
+	}
+	return nil
+}
+
+func (s *state) env(i *instruction) error {
+	list, err := pairs(i.text, true, s.lookup)
+	if err != nil {
+		return sandbox.Errorf(sandbox.Invalid, "%w", err)
+	}
+	for _, p := range list {
+		text := p[0] + "=" + p[1]
+		if n := s.envIndex(p[0]); n >= 0 {
+			s.config.Env[n] = text
+		} else {
+			s.config.Env = append(s.config.Env, text)
+		}
+	}
+	return nil
+}
+
+func (s *state) label(i *instruction) error {
+	list, err := pairs(i.text, true, s.lookup)
+	if err != nil {
+		return sandbox.Errorf(sandbox.Invalid, "%w", err)
+	}
+	if s.config.Labels == nil {
+		s.config.Labels = map[string]string{}
+	}
+	for _, p := range list {
+		s.config.Labels[p[0]] = p[1]
+	}
+	return nil
+}
+
+func (s *state) expose(i *instruction) error {
+	text, err := s.expand(i, i.text)
+	if err != nil {
+		return err
+	}
+	for p := range strings.FieldsSeq(text) {
+		number, protocol, ok := strings.Cut(p, "/")
+		if !ok {
+			protocol = "tcp"
+		}
+		n, err := strconv.ParseUint(number, 10, 16)
+		if err != nil || n == 0 || protocol != "tcp" && protocol != "udp" {
+			return sandbox.WithHint(sandbox.Errorf(sandbox.Invalid, "%s is not a port", shorten(p)), "write it like 8080 or 53/udp")
+		}
+		if p = number + "/" + protocol; !slices.Contains(s.config.Ports, p) {
+			s.config.Ports = append(s.config.Ports, p)
+		}
+	}
+	return nil
+}
+
+// workingDir is where programs and relative paths of the build begin.
+func (s *state) workingDir() string { return path.Join("/", s.config.WorkDir) }
+
+// within returns a path of the image, with the slash at its end if it has one.
+func (s *state) within(name string) string {
+	out := path.Clean(name)
+	if !path.IsAbs(name) {
+		out = path.Join(s.workingDir(), name)
+	}
+	if strings.HasSuffix(name, "/") && out != "/" {
+		out += "/"
+	}
+	return out
+}
+
+func (s *state) workDir(ctx context.Context, i *instruction) error {
+	dir, err := s.expand(i, i.text)
+	if err != nil {
+		return err
+	}
+	if dir == "" {
+		return sandbox.Errorf(sandbox.Invalid, "is empty")
+	}
+	s.config.WorkDir = path.Clean(s.within(dir))
+	if err := s.need(ctx); err != nil {
+		return err
+	}
+	return s.b.Sandboxes.Unpack(ctx, sandbox.Local, s.sandbox, strings.NewReader(""), sandbox.UnpackTo{Path: s.config.WorkDir})
+}
+
+// need makes the sandbox, if it is not there.
+func (s *state) need(ctx context.Context) error {
+	if s.sandbox != "" {
+		return nil
+	}
+	made, err := s.b.Sandboxes.Create(ctx, sandbox.Local, sandbox.CreateRequest{
+		Name: "build", Image: s.base, Limits: s.b.Limits, Network: s.b.Network,
+	})
+	if err != nil {
+		return err
+	}
+	s.sandbox = made.ID
+	return s.b.Sandboxes.MarkLayer(ctx, sandbox.Local, s.sandbox)
+}
+
+// run has the sandbox run a program.
+func (s *state) run(ctx context.Context, i *instruction) error {
+	if err := s.need(ctx); err != nil {
+		return err
+	}
+	env := maps.Clone(s.args)
+	for _, e := range s.config.Env {
+		name, value, _ := strings.Cut(e, "=")
+		env[name] = value
+	}
+	run, err := s.b.Sandboxes.Start(ctx, sandbox.Local, sandbox.RunRequest{
+		SandboxID: s.sandbox, Argv: i.argv(), Dir: s.workingDir(), Env: env, Root: true, As: s.config.User, Timeout: s.b.Timeout,
+	})
+	if err != nil {
+		return err
+	}
+	err = s.b.Sandboxes.Follow(ctx, sandbox.Local, run.ID, func(_ sandbox.StreamName, data []byte) error {
+		_, err := s.b.Said.Write(data)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	if run, err = s.b.Sandboxes.Wait(ctx, sandbox.Local, run.ID); err != nil {
+		return err
+	}
+	v := run.Verdict
+	if v.Code == sandbox.OK {
+		return nil
+	}
+	err = sandbox.Errorf(sandbox.Conflict, "%s: %s", v.Code, v.Cause)
+	switch {
+	case v.NextStep != "":
+		return sandbox.WithHint(err, "%s", v.NextStep)
+	case s.b.Network == sandbox.NetworkNone || s.b.Network == "":
+		return sandbox.WithHint(err, "read what it said; if it needs a network, allow one, as by --network internet")
+	}
+	return sandbox.WithHint(err, "read what it said")
+}
+
+// copy copies files into the sandbox.
+func (s *state) copy(ctx context.Context, i *instruction) error {
+	names := i.list
+	if names == nil {
+		var err error
+		if names, err = words(i.text); err != nil {
+			return sandbox.Errorf(sandbox.Invalid, "%w", err)
+		}
+	}
+	names = slices.Clone(names)
+	for n := range names {
+		var err error
+		if names[n], err = s.expand(i, names[n]); err != nil {
+			return err
+		}
+	}
+	if len(names) < 2 {
+		return sandbox.Errorf(sandbox.Invalid, "is to be followed by what to copy, and where to")
+	}
+	mode := int64(-1)
+	if text, ok := i.flags["chmod"]; ok {
+		n, err := strconv.ParseInt(text, 8, 16)
+		if err != nil || n < 0 || n > 0o7777 {
+			return sandbox.WithHint(sandbox.Errorf(sandbox.Invalid, "--chmod=%s is not a mode", shorten(text)), "write it like 0755")
+		}
+		mode = n
+	}
+	owner, err := s.expand(i, i.flags["chown"])
+	if err != nil {
+		return err
+	}
+	sources, err := s.dir.sources(names[:len(names)-1])
+	if err != nil {
+		return err
+	}
+	to := s.within(names[len(names)-1])
+	into := strings.HasSuffix(to, "/")
+	if len(sources) > 1 && !into {
+		return sandbox.WithHint(sandbox.Errorf(sandbox.Invalid, "%d files cannot all become %s", len(sources), shorten(to)), "end it with a slash if it is a directory")
+	}
+	fi, err := s.dir.root.Stat(sources[0])
+	if errors.Is(err, fs.ErrNotExist) {
+		return missingSource(sources[0])
+	}
+	if err != nil {
+		return err
+	}
+	if err := s.need(ctx); err != nil {
+		return err
+	}
+	r, w := io.Pipe()
+	packed := make(chan error, 1)
+	go func() {
+		err := s.dir.pack(w, sources, mode)
+		w.CloseWithError(err)
+		packed <- err
+	}()
+	err = s.b.Sandboxes.Unpack(ctx, sandbox.Local, s.sandbox, r, sandbox.UnpackTo{
+		Path: path.Clean(to), File: len(sources) == 1 && !into && !fi.IsDir(), Owner: owner,
+	})
+	r.CloseWithError(io.ErrClosedPipe)
+	if packErr := <-packed; packErr != nil && !errors.Is(packErr, io.ErrClosedPipe) {
+		return packErr
+	}
+	return err
+}

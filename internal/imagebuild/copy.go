@@ -1,0 +1,215 @@
+package imagebuild
+
+import (
+	"archive/tar"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"os"
+	"path"
+	"strings"
+
+	"github.com/moby/patternmatcher"
+	"github.com/moby/patternmatcher/ignorefile"
+
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
+)
+
+// A directory is what a build copies from. Nothing outside of it is opened,
+// wherever its links lead.
+type directory struct {
+	root   *os.Root
+	files  fs.FS
+	ignore *patternmatcher.PatternMatcher
+}
+
+func openDirectory(name string) (*directory, error) {
+	root, err := os.OpenRoot(name)
+	if err != nil {
+		return nil, sandbox.WithHint(sandbox.Errorf(sandbox.NotFound, "%w", err), "name a directory with a Dockerfile")
+	}
+	d := &directory{root: root, files: root.FS()}
+	if d.ignore, err = d.readIgnore(); err != nil {
+		return nil, errors.Join(err, root.Close())
+	}
+	return d, nil
+}
+
+func (d *directory) close() error { return d.root.Close() }
+
+// read reads a small file.
+func (d *directory) read(name string, most int64) ([]byte, error) {
+	f, err := d.root.Open(name)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	data, err := io.ReadAll(io.LimitReader(f, most+1))
+	if err == nil && int64(len(data)) > most {
+		err = sandbox.Errorf(sandbox.Invalid, "%s has more than %d bytes", name, most)
+	}
+	return data, err
+}
+
+// readIgnore reads what .dockerignore leaves out.
+func (d *directory) readIgnore() (*patternmatcher.PatternMatcher, error) {
+	data, err := d.read(".dockerignore", maxDockerfile)
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return nil, err
+	}
+	patterns, err := ignorefile.ReadAll(strings.NewReader(string(data)))
+	if err != nil {
+		return nil, sandbox.Errorf(sandbox.Invalid, ".dockerignore: %w", err)
+	}
+	m, err := patternmatcher.New(patterns)
+	if err != nil {
+		return nil, sandbox.Errorf(sandbox.Invalid, ".dockerignore: %w", err)
+	}
+	return m, nil
+}
+
+func (d *directory) ignored(name string) (bool, error) {
+	if name == "." {
+		return false, nil
+	}
+	return d.ignore.MatchesOrParentMatches(name)
+}
+
+// sources finds what the names of a COPY stand for, which may be patterns.
+func (d *directory) sources(names []string) ([]string, error) {
+	var all []string
+	for _, name := range names {
+		clean := path.Clean(strings.TrimLeft(name, "/"))
+		if strings.HasPrefix(name, "/") && clean == "" {
+			clean = "."
+		}
+		if !fs.ValidPath(clean) {
+			return nil, sandbox.WithHint(sandbox.Errorf(sandbox.Invalid, "%s leads out of the directory", shorten(name)),
+				"copy what is needed into the directory of the Dockerfile")
+		}
+		found := []string{clean}
+		if strings.ContainsAny(clean, "*?[") {
+			var err error
+			if found, err = fs.Glob(d.files, clean); err != nil {
+				return nil, sandbox.Errorf(sandbox.Invalid, "%s: %w", shorten(name), err)
+			}
+		}
+		n := len(all)
+		left := false
+		for _, f := range found {
+			ignored, err := d.ignored(f)
+			if err != nil {
+				return nil, err
+			}
+			// A directory may have what an exception takes back in.
+			if left = ignored && !d.ignore.Exclusions(); !left {
+				all = append(all, f)
+			}
+		}
+		switch {
+		case len(all) > n:
+		case left:
+			return nil, sandbox.WithHint(sandbox.Errorf(sandbox.NotFound, "%s is left out by .dockerignore", shorten(name)), "take it out of that file")
+		default:
+			return nil, missingSource(name)
+		}
+	}
+	return all, nil
+}
+
+func missingSource(name string) error {
+	return sandbox.WithHint(sandbox.Errorf(sandbox.NotFound, "%s is not in the directory of the Dockerfile", shorten(name)),
+		"names begin there, not where the command was called")
+}
+
+// pack writes an archive of sources: of a directory what is in it, of another
+// file that file. mode, if not negative, is that of all.
+func (d *directory) pack(to io.Writer, sources []string, mode int64) error {
+	w := tar.NewWriter(to)
+	for _, s := range sources {
+		fi, err := d.root.Stat(s) // a link that is named is what it leads to
+		if errors.Is(err, fs.ErrNotExist) {
+			return missingSource(s)
+		}
+		if err == nil && fi.IsDir() {
+			if l, lerr := d.root.Lstat(s); lerr == nil && !l.IsDir() {
+				return sandbox.Errorf(sandbox.Invalid, "%s is a link to a directory: name that", shorten(s))
+			}
+			err = d.packTree(w, s, mode)
+		} else if err == nil {
+			err = d.packFile(w, s, path.Base(s), fi, mode)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return w.Close()
+}
+
+// packTree writes what is in a directory.
+func (d *directory) packTree(w *tar.Writer, dir string, mode int64) error {
+	return fs.WalkDir(d.files, dir, func(name string, e fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		ignored, err := d.ignored(name)
+		switch {
+		case err != nil:
+			return err
+		case ignored && e.IsDir() && !d.ignore.Exclusions():
+			return fs.SkipDir
+		case ignored || name == dir:
+			return nil
+		}
+		fi, err := d.root.Lstat(name)
+		if err != nil {
+			return err
+		}
+		as := name
+		if dir != "." {
+			as = strings.TrimPrefix(name, dir+"/")
+		}
+		return d.packFile(w, name, as, fi, mode)
+	})
+}
+
+func (d *directory) packFile(w *tar.Writer, name, as string, fi fs.FileInfo, mode int64) error {
+	h := &tar.Header{Name: as, Mode: int64(fi.Mode().Perm()), ModTime: fi.ModTime(), Format: tar.FormatPAX}
+	for bit, ours := range map[fs.FileMode]int64{fs.ModeSetuid: 0o4000, fs.ModeSetgid: 0o2000, fs.ModeSticky: 0o1000} {
+		if fi.Mode()&bit != 0 {
+			h.Mode |= ours
+		}
+	}
+	if mode >= 0 {
+		h.Mode = mode
+	}
+	switch {
+	case fi.IsDir():
+		h.Typeflag, h.Name = tar.TypeDir, as+"/"
+		return w.WriteHeader(h)
+	case fi.Mode().Type() == fs.ModeSymlink:
+		target, err := d.root.Readlink(name)
+		if err != nil {
+			return err
+		}
+		h.Typeflag, h.Linkname = tar.TypeSymlink, target
+		return w.WriteHeader(h)
+	case !fi.Mode().IsRegular():
+		return sandbox.WithHint(sandbox.Errorf(sandbox.Invalid, "%s is neither a file nor a directory nor a link", shorten(name)),
+			"leave it out by .dockerignore")
+	}
+	f, err := d.root.Open(name)
+	if err != nil {
+		return err
+	}
+	defer f.Close()
+	h.Size = fi.Size()
+	if err := w.WriteHeader(h); err != nil {
+		return err
+	}
+	if _, err := io.CopyN(w, f, h.Size); err != nil {
+		return fmt.Errorf("read %s: %w", shorten(name), err)
+	}
+	return nil
+}

@@ -1,0 +1,203 @@
+package imagebuild
+
+import (
+	"encoding/json"
+	"maps"
+	"regexp"
+	"slices"
+	"strings"
+
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
+)
+
+// Bounds on a Dockerfile.
+const (
+	maxDockerfile   = 1 << 20
+	maxInstructions = 1000
+)
+
+// An instruction is one of a Dockerfile.
+type instruction struct {
+	line  int    // where it begins, from 1
+	name  string // in capitals
+	flags map[string]string
+	text  string   // what follows the flags
+	list  []string // text, if that is a list in JSON; else nil
+}
+
+// known are the instructions, each with the flags that it may have.
+var known = map[string][]string{
+	"FROM": nil, "ARG": nil, "RUN": nil, "COPY": {"chown", "chmod"}, "ENV": nil, "WORKDIR": nil,
+	"USER": nil, "LABEL": nil, "EXPOSE": nil, "ENTRYPOINT": nil, "CMD": nil,
+}
+
+// lists are the instructions that may have a list in JSON.
+var lists = []string{"RUN", "COPY", "ENTRYPOINT", "CMD"}
+
+func (i *instruction) String() string {
+	text := i.text
+	const most = 100
+	if len(text) > most {
+		text = strings.ToValidUTF8(text[:most], "") + "…"
+	}
+	return i.name + " " + text
+}
+
+// wrong returns an error about i, of kind Invalid.
+func (i *instruction) wrong(format string, args ...any) error {
+	return i.at(sandbox.Errorf(sandbox.Invalid, format, args...))
+}
+
+// at says where an error is.
+func (i *instruction) at(err error) error {
+	return sandbox.Wrap(err, "Dockerfile:"+itoa(i.line), i.name)
+}
+
+// hereDocument is what the shell, and newer builders, take for the beginning of
+// one.
+var hereDocument = regexp.MustCompile(`(^|[^<])<<-?\s*["']?[A-Za-z_]`)
+
+// parse reads a Dockerfile. What it does not know it refuses, before anything is
+// done.
+func parse(text string) ([]*instruction, error) {
+	if len(text) > maxDockerfile {
+		return nil, sandbox.Errorf(sandbox.Invalid, "the Dockerfile has %d bytes, and may have %d", len(text), maxDockerfile)
+	}
+	var all []*instruction
+	stages := 0
+	for _, l := range logicalLines(text) {
+		i, err := parseInstruction(l)
+		if err != nil {
+			return nil, err
+		}
+		switch {
+		case i.name == "FROM":
+			stages++
+		case stages == 0 && i.name != "ARG":
+			return nil, i.wrong("comes before FROM")
+		}
+		if stages > 1 {
+			return nil, sandbox.WithHint(i.at(sandbox.Errorf(sandbox.Unsupported, "there is another FROM before: builds here have one stage")),
+				"build the stages one after the other, or all with an engine: --driver docker")
+		}
+		if all = append(all, i); len(all) > maxInstructions {
+			return nil, sandbox.Errorf(sandbox.Invalid, "the Dockerfile has more than %d instructions", maxInstructions)
+		}
+	}
+	if stages == 0 {
+		return nil, sandbox.WithHint(sandbox.Errorf(sandbox.Invalid, "the Dockerfile has no FROM"), "begin it with the image to build upon")
+	}
+	return all, nil
+}
+
+// A logicalLine is an instruction's text, of one line or several.
+type logicalLine struct {
+	line int
+	text string
+}
+
+// logicalLines puts lines that end in a backslash together with the next ones,
+// without comments and empty lines.
+func logicalLines(text string) []logicalLine {
+	var all []logicalLine
+	var now *logicalLine
+	n := 0
+	for line := range strings.Lines(strings.TrimPrefix(text, "\ufeff")) {
+		n++
+		line = strings.TrimRight(line, "\r\n")
+		bare := strings.TrimSpace(line)
+		if strings.HasPrefix(bare, "#") {
+			// Others could say that backslashes mean nothing; see directives.
+			if now != nil || !isEscapeDirective(bare) {
+				continue
+			}
+			all = append(all, logicalLine{n, "# escape"})
+			continue
+		}
+		if bare == "" {
+			continue
+		}
+		if now == nil {
+			now = &logicalLine{line: n}
+		}
+		rest, more := strings.CutSuffix(strings.TrimRight(line, " \t"), `\`)
+		if !more {
+			rest = line
+		}
+		now.text += rest
+		if !more {
+			all = append(all, *now)
+			now = nil
+		}
+	}
+	if now != nil {
+		all = append(all, *now)
+	}
+	return all
+}
+
+// isEscapeDirective reports whether a comment makes another character than the
+// backslash continue lines.
+func isEscapeDirective(comment string) bool {
+	name, value, ok := strings.Cut(strings.TrimSpace(strings.TrimPrefix(comment, "#")), "=")
+	return ok && strings.EqualFold(strings.TrimSpace(name), "escape") && strings.TrimSpace(value) != `\`
+}
+
+func parseInstruction(l logicalLine) (*instruction, error) {
+	name, rest := strings.TrimSpace(l.text), ""
+	if n := strings.IndexAny(name, " \t"); n >= 0 {
+		name, rest = name[:n], name[n:]
+	}
+	i := &instruction{line: l.line, name: strings.ToUpper(name), flags: map[string]string{}, text: strings.TrimSpace(rest)}
+	if i.name == "#" {
+		return nil, sandbox.Errorf(sandbox.Unsupported, "Dockerfile:%d: the directive escape is not known here", l.line)
+	}
+	flags, ok := known[i.name]
+	if !ok {
+		return nil, sandbox.WithHint(sandbox.Errorf(sandbox.Unsupported, "Dockerfile:%d: the instruction %s is not known here", l.line, shorten(i.name)),
+			"these are: %s; an engine knows more: --driver docker", strings.Join(slices.Sorted(maps.Keys(known)), ", "))
+	}
+	for strings.HasPrefix(i.text, "--") {
+		word, rest, _ := strings.Cut(i.text, " ")
+		flag, value, _ := strings.Cut(word[2:], "=")
+		if !slices.Contains(flags, flag) {
+			return nil, sandbox.WithHint(i.at(sandbox.Errorf(sandbox.Unsupported, "the flag --%s is not known here", shorten(flag))),
+				"leave it out, or build with an engine: --driver docker")
+		}
+		i.flags[flag], i.text = value, strings.TrimSpace(rest)
+	}
+	if i.text == "" {
+		return nil, i.wrong("has nothing behind it")
+	}
+	if slices.Contains(lists, i.name) {
+		if hereDocument.MatchString(i.text) {
+			return nil, sandbox.WithHint(i.at(sandbox.Errorf(sandbox.Unsupported, "here-documents are not known here")),
+				"put the text into a file and COPY that")
+		}
+		// What looks like a list and is none is for the shell.
+		if strings.HasPrefix(i.text, "[") {
+			var list []string
+			if json.Unmarshal([]byte(i.text), &list) == nil {
+				i.list = append([]string{}, list...)
+			}
+		}
+	}
+	return i, nil
+}
+
+// argv returns what a RUN, CMD or ENTRYPOINT runs: its list, or the shell with
+// its text.
+func (i *instruction) argv() []string {
+	if i.list != nil {
+		return i.list
+	}
+	return []string{"/bin/sh", "-c", i.text}
+}
+
+func shorten(s string) string {
+	const most = 60
+	if len(s) > most {
+		s = s[:most] + "…"
+	}
+	return strings.ToValidUTF8(s, "?")
+}
