@@ -6,7 +6,9 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -100,6 +102,9 @@ func (p *program) runCommand() *cobra.Command {
 removes the sandbox. What you type or pipe in reaches the program, unless the
 program itself is read from there.
 
+With --image and no program, what the image says is run: its entry point, with
+its command or with what comes after --, in its working directory.
+
 The exit status is the program's own, or
   124  it took longer than --timeout
   125  Glovebox failed, not the program
@@ -111,6 +116,7 @@ The exit status is the program's own, or
   glovebox run - < program.py
   seq 10 | glovebox run -c 'import sys; print(sum(map(int, sys.stdin)))'
   glovebox run --timeout 5s --memory 256m --cpus 0.5 suspicious.py
+  glovebox run --image glovebox/tool -- --help
   glovebox run --json -c 'print(1)' | jq -r .verdict.code`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			p.flags.adjust = f.grant
@@ -143,6 +149,9 @@ func (p *program) runRequest(f runFlags, args []string, dash int) (sandbox.RunRe
 		extra := args[len(args)-1]
 		return req, sandbox.WithHint(usageError("too many arguments: %q", extra),
 			"arguments of the program come after --: glovebox run FILE -- %s", extra)
+	}
+	if len(args) == 0 && !f.hasCode && f.language == "" && f.image != "" && f.image != sandbox.ImageHost {
+		return f.complete(req, p.Getenv) // what the image runs; see entryPoint
 	}
 	if len(args) == 0 && !f.hasCode {
 		return req, sandbox.WithHint(usageError("nothing to run"),
@@ -186,10 +195,41 @@ func (p *program) runRequest(f runFlags, args []string, dash int) (sandbox.RunRe
 	if req.Language == "" {
 		req.Language = "python"
 	}
+	return f.complete(req, p.Getenv)
+}
+
+// complete adds to a request what does not depend on what is run.
+func (f *runFlags) complete(req sandbox.RunRequest, getenv func(string) string) (sandbox.RunRequest, error) {
 	var err error
-	req.New, err = f.request(p.Getenv)
-	req.Timeout, req.Root = time.Duration(f.timeout), f.root
+	req.New, err = f.request(getenv)
+	req.Timeout, req.Root, req.KeepStdin = time.Duration(f.timeout), f.root, req.KeepStdin || req.Code == ""
 	return req, err
+}
+
+// entryPoint has a request that names nothing run what its image says: the entry
+// point with the request's arguments or, without any, with the image's command.
+func entryPoint(ctx context.Context, sys *app.System, req *sandbox.RunRequest) error {
+	images, err := sys.Images()
+	if err != nil {
+		return err
+	}
+	i, err := images.Image(ctx, req.New.Image)
+	if err != nil {
+		return err
+	}
+	args := req.Args
+	if len(args) == 0 {
+		args = i.Config.Cmd
+	}
+	req.Argv, req.Args = slices.Concat(i.Config.Entrypoint, args), nil
+	if req.New.Workspace == "" {
+		req.Dir = path.Join("/", i.Config.WorkDir)
+	}
+	if len(req.Argv) == 0 {
+		return sandbox.WithHint(usageError("nothing to run: the image %s does not say what it runs", req.New.Image),
+			"pass -c CODE, a file, or a command after --")
+	}
+	return nil
 }
 
 // maxProgram bounds a program; nobody writes a longer one.
@@ -205,6 +245,11 @@ func (p *program) runOnce(ctx context.Context, req sandbox.RunRequest) (err erro
 
 	if err := p.fetchImage(ctx, sys, req.New.Image); err != nil {
 		return err
+	}
+	if req.Code == "" {
+		if err := entryPoint(ctx, sys, &req); err != nil {
+			return err
+		}
 	}
 	run, err := sys.Engine.Start(ctx, sandbox.Local, req)
 	if err != nil {
