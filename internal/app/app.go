@@ -23,6 +23,7 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/engine"
 	"github.com/glovebox-dev/glovebox/internal/guestbin"
 	"github.com/glovebox-dev/glovebox/internal/hostdir"
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
 	"github.com/glovebox-dev/glovebox/internal/store"
 	"github.com/glovebox-dev/glovebox/internal/workspace"
 )
@@ -40,6 +41,9 @@ type Options struct {
 	Detached bool
 	// Pool keeps sandboxes ready, if the configuration says how many.
 	Pool bool
+	// Secrets gives sandboxes the configuration's secrets: for a caller that
+	// makes some.
+	Secrets bool
 	// Passive does no work in the background: for a caller that only looks.
 	Passive bool
 	// Conformance serves HTTP without tokens, on a loopback address only, and
@@ -115,6 +119,12 @@ func Open(ctx context.Context, opts Options) (_ *System, err error) {
 	if err != nil {
 		return nil, err
 	}
+	var secrets []sandbox.Secret
+	if opts.Secrets {
+		if secrets, err = c.OpenSecrets(); err != nil {
+			return nil, err
+		}
+	}
 	s.Engine, err = engine.New(engine.Options{
 		Driver:          s.driver,
 		Store:           s.store,
@@ -126,6 +136,7 @@ func Open(ctx context.Context, opts Options) (_ *System, err error) {
 		Network:         c.Network.Asked(),
 		MaxNetwork:      c.Network.Most(),
 		NetworkTerms:    c.Network.Terms(),
+		Secrets:         secrets,
 		MaxSandboxes:    c.Sandbox.Count,
 		QueueTime:       time.Duration(c.Sandbox.Queue),
 		EvictAfter:      time.Duration(c.Sandbox.EvictAfter),

@@ -46,6 +46,7 @@ type program struct {
 		logLevel        string
 		allowUnenforced string
 		allowNetwork    []string
+		secrets         secretFlags
 		workspaceTTL    config.Duration
 		runners         string
 		json            bool
@@ -122,6 +123,10 @@ func (p *program) load() (config.Config, error) {
 	}
 	if len(p.flags.allowNetwork) > 0 {
 		c.Network.Allow = p.flags.allowNetwork
+	}
+	for _, s := range p.flags.secrets {
+		s.Resolve(p.Getenv)
+		c.Secrets = append(c.Secrets, s)
 	}
 	if p.flags.workspaceTTL != 0 {
 		c.Workspace.TTL = p.flags.workspaceTTL

@@ -37,7 +37,7 @@ Put this into the client's configuration:
 				}
 				return nil
 			}
-			sys, err := p.open(cmd.Context(), func(o *app.Options) { o.Pool = true })
+			sys, err := p.open(cmd.Context(), func(o *app.Options) { o.Pool, o.Secrets = true, true })
 			if err != nil {
 				return err
 			}

@@ -48,6 +48,8 @@ and leaves nothing behind.`,
 	f.StringVar(&p.flags.allowUnenforced, "allow-unenforced", "", "`limits` that may go unenforced: cpu,memory,processes,disk")
 	f.StringVar(&p.flags.runners, "runners", "", "`directory` of YAML files of languages, over those that are built in (GLOVEBOX_RUNNERS)")
 	f.StringSliceVar(&p.flags.allowNetwork, "allow-network", nil, "the most that sandboxes may reach, in `rules` as for run --network (GLOVEBOX_ALLOW_NETWORK)")
+	f.Var(secretFlag{&p.flags.secrets}, "secret", "a secret that programs use and never have, by the `NAME` of an environment variable here and inside; NAME=@FILE takes it from a file, NAME=VALUE shows it to others on this machine")
+	f.Var(hostFlag{&p.flags.secrets}, "secret-host", "a `host` that gets the --secret before it, in the headers of HTTPS requests")
 
 	f.Var(&p.flags.workspaceTTL, "workspace-ttl", "remove workspaces that nothing used for so long, like 720h; default never (GLOVEBOX_WORKSPACE_TTL)")
 	f.Lookup("workspace-ttl").DefValue = ""

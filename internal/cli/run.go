@@ -237,7 +237,7 @@ const maxProgram = 16 << 20
 
 // runOnce runs req in a fresh sandbox, and removes the sandbox.
 func (p *program) runOnce(ctx context.Context, req sandbox.RunRequest) (err error) {
-	sys, err := p.open(ctx, nil)
+	sys, err := p.open(ctx, func(o *app.Options) { o.Secrets = true })
 	if err != nil {
 		return err
 	}

@@ -50,7 +50,7 @@ address of its own: see docs/e2b.md.`,
 
 func (p *program) serve(ctx context.Context, flags *serveFlags) (err error) {
 	sys, err := p.open(ctx, func(o *app.Options) {
-		o.Detached, o.Pool = true, true
+		o.Detached, o.Pool, o.Secrets = true, true, true
 		o.Conformance = flags.conformance
 	})
 	if err != nil {

@@ -34,8 +34,10 @@ type Config struct {
 
 	Sandbox Sandbox `yaml:"sandbox"`
 	Network Network `yaml:"network"`
-	Pool    Pool    `yaml:"pool"`
-	Run     Run     `yaml:"run"`
+	// Secrets are those that programs use without having them.
+	Secrets []Secret `yaml:"secrets"`
+	Pool    Pool     `yaml:"pool"`
+	Run     Run      `yaml:"run"`
 
 	Workspace Workspace `yaml:"workspace"`
 
@@ -316,6 +318,11 @@ func (c *Config) Validate() error {
 	}
 	if err := c.Network.validate(); err != nil {
 		return err
+	}
+	for i := range c.Secrets {
+		if err := c.Secrets[i].validate(); err != nil {
+			return err
+		}
 	}
 	if c.Pool.Size < 0 {
 		return invalid("pool.size", fmt.Sprintf("%d is not a number of sandboxes", c.Pool.Size), "set it to 0 for none, or more")

@@ -51,7 +51,7 @@ func TestSampleIsTheDefault(t *testing.T) {
 	}
 	want := Default(env())
 	want.Sandbox.AllowUnenforced = got.Sandbox.AllowUnenforced[:0]
-	want.Network.Allow, want.Network.Default = []string{}, []string{}
+	want.Network.Allow, want.Network.Default, want.Secrets = []string{}, []string{}, []Secret{}
 	want.Server.AllowHosts, want.Server.AllowOrigins, want.MCP.Tools = []string{}, []string{}, []string{}
 	want.MCP.AllowDirs = []string{}
 	want.Images.Registries, want.Images.Mirrors = []string{}, map[string][]string{}

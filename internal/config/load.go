@@ -65,6 +65,9 @@ func Load(path string, getenv func(string) string) (Config, error) {
 	for _, path := range []*string{&c.StateDir, &c.Languages.Runners, &c.Server.TLSCert, &c.Server.TLSKey} {
 		*path = homePath(*path, getenv)
 	}
+	for i := range c.Secrets {
+		c.Secrets[i].Resolve(getenv)
+	}
 	return c, nil
 }
 

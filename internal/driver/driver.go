@@ -121,6 +121,9 @@ type Spec struct {
 	// [sandbox.Unsupported] before anything is started.
 	Network      sandbox.Network
 	NetworkTerms sandbox.NetworkTerms
+	// Secrets are put into requests by the box's network. Their values are
+	// nowhere in the box, and a driver writes them nowhere.
+	Secrets []sandbox.Secret
 	// Workspace is the absolute path on this machine of a directory that the
 	// box has at [sandbox.WorkDir], to read and write, in place of an empty
 	// one; "" for none. Boxes may share one. It is there already, and belongs
@@ -196,6 +199,9 @@ type Networker interface {
 	// the connections that it does not allow. A box that was made without a
 	// network has none to change: the error wraps [sandbox.Unsupported].
 	SetNetwork(ctx context.Context, n sandbox.Network) error
+	// Authority returns the certificate, in PEM, by which programs in the box
+	// have to know the hosts that its secrets are for; nil if it has none.
+	Authority(ctx context.Context) ([]byte, error)
 }
 
 // A BoxWrapper is a box around another, which has the abilities that are not the
@@ -257,6 +263,16 @@ func ReadTraffic(ctx context.Context, b Box, after int64) (t sandbox.Traffic, ok
 	}
 	t, err = n.Traffic(ctx, after)
 	return t, err == nil, err
+}
+
+// ReadAuthority returns the certificate that programs in b must trust for its
+// secrets to work; nil if it has none.
+func ReadAuthority(ctx context.Context, b Box) ([]byte, error) {
+	n, ok := as[Networker](b)
+	if !ok {
+		return nil, nil
+	}
+	return n.Authority(ctx)
 }
 
 // SetNetwork changes the policy of b. The error wraps [sandbox.Unsupported] if

@@ -55,15 +55,17 @@ func (e *Engine) create(ctx context.Context, p sandbox.Principal, req sandbox.Cr
 	if req.TTL != 0 {
 		ends = now.Add(req.TTL)
 	}
+	env := e.secretEnv(p, req.Network)
+	maps.Copy(env, req.Env)
 	b := e.newBox(store.Sandbox{
 		Sandbox: sandbox.Sandbox{
 			ID: sandbox.NewID(), Name: req.Name, State: sandbox.Starting, Driver: e.name, Image: req.Image,
 			Network: req.Network, Limits: limits, Created: now, Used: now, Workspace: req.Workspace,
 			Ends: ends, AtEnd: req.AtEnd, Restless: req.Restless, Labels: maps.Clone(req.Labels),
 		},
-		Principal: p, Owner: e.owner.ID(), Detached: e.opts.Detached, HasEnv: len(req.Env) > 0,
+		Principal: p, Owner: e.owner.ID(), Detached: e.opts.Detached, HasEnv: len(env) > 0,
 	})
-	b.env, b.image = maps.Clone(req.Env), image
+	b.env, b.image = env, image
 	// A caller that goes away, a stop, and a driver that hangs end it alike.
 	ctx, b.cancel = context.WithTimeout(ctx, createTimeout)
 	defer b.cancel()
@@ -151,6 +153,9 @@ func (b *box) start(ctx context.Context) (err error) {
 	if err := b.keepEnv(ctx); err != nil {
 		return startError(ctx, err)
 	}
+	if err := b.installAuthority(ctx); err != nil {
+		return startError(ctx, err)
+	}
 	if err := ctx.Err(); err != nil {
 		return startError(ctx, err)
 	}
@@ -174,6 +179,7 @@ func (e *Engine) spec(rec store.Sandbox) *driver.Spec {
 		Limits:          rec.Limits,
 		Network:         rec.Network,
 		NetworkTerms:    e.opts.NetworkTerms,
+		Secrets:         e.secretsOf(rec.Principal, rec.Network),
 		Detached:        rec.Detached,
 		AllowUnenforced: slices.Clone(e.opts.AllowUnenforced),
 	}

@@ -59,6 +59,8 @@ type Options struct {
 	// the most that anybody gets, and NetworkTerms on what terms.
 	Network, MaxNetwork sandbox.Network // default: sandbox.NetworkNone
 	NetworkTerms        sandbox.NetworkTerms
+	// Secrets are put into what sandboxes send, within MaxNetwork.
+	Secrets []sandbox.Secret
 	// MaxSandboxes bounds the live sandboxes of this process, MaxRuns the
 	// runs going on in one sandbox.
 	MaxSandboxes int // default: 64
@@ -235,6 +237,9 @@ func New(opts Options) (*Engine, error) {
 	}
 	if err := opts.Network.Within(opts.MaxNetwork); err != nil {
 		return nil, sandbox.Wrap(err, "new engine: default network", "")
+	}
+	if err := opts.checkSecrets(info); err != nil {
+		return nil, sandbox.Wrap(err, "new engine", "")
 	}
 	dir := filepath.Join(opts.StateDir, "logs")
 	if err := os.MkdirAll(dir, 0o700); err != nil {

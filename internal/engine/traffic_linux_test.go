@@ -21,6 +21,7 @@ type networkDriver struct {
 	traffic sandbox.Traffic // of all boxes
 	policy  sandbox.Network
 	terms   sandbox.NetworkTerms
+	secrets []sandbox.Secret
 }
 
 func (d *networkDriver) Info() driver.Info {
@@ -30,7 +31,7 @@ func (d *networkDriver) Info() driver.Info {
 }
 
 func (d *networkDriver) Create(ctx context.Context, spec *driver.Spec) (driver.Box, error) {
-	d.policy, d.terms = spec.Network, spec.NetworkTerms
+	d.policy, d.terms, d.secrets = spec.Network, spec.NetworkTerms, spec.Secrets
 	plain := *spec
 	plain.Network = sandbox.NetworkNone
 	b, err := d.Driver.Create(ctx, &plain)
@@ -59,6 +60,8 @@ func (b networkBox) SetNetwork(_ context.Context, n sandbox.Network) error {
 	b.d.policy = n
 	return nil
 }
+
+func (networkBox) Authority(context.Context) ([]byte, error) { return nil, nil }
 
 func (d *networkDriver) count(t sandbox.Traffic) {
 	d.mu.Lock()

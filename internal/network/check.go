@@ -131,6 +131,10 @@ func (f *flow) check(guest net.Conn, up *upstream) {
 	rest := rewind(guest, head)
 	switch k {
 	case isHTTP:
+		if len(f.names) == 0 { // whichever it is for may be asked
+			f.copy(up, rest)
+			break
+		}
 		// Requests are read one by one from here on, and answers too.
 		_ = up.SetReadDeadline(time.Unix(1, 0))
 		if <-down {
@@ -141,12 +145,27 @@ func (f *flow) check(guest net.Conn, up *upstream) {
 		f.serveHTTP(rest, up)
 		return
 	case isTLS:
-		if !f.checkTLS(rest, up) {
+		h, raw, err := f.hello(rest)
+		if err == nil && f.terminates(h) {
+			_ = up.SetReadDeadline(time.Unix(1, 0))
+			if <-down { // no server of TLS speaks first
+				f.stop(sandbox.BlockedServerName)
+				return
+			}
+			_ = up.SetReadDeadline(time.Time{})
+			f.serveSecrets(rewind(rest, raw), up, h)
+			return
+		}
+		if !f.checkTLS(rest, up, h, raw, err) {
 			f.cancel()
 		}
 	case opaque:
 		f.copy(up, rest)
 	default: // it does not come to the point
+		if len(f.names) == 0 {
+			f.copy(up, rest)
+			break
+		}
 		f.stop(sandbox.BlockedHTTPHost)
 	}
 	<-down
@@ -191,16 +210,25 @@ func (f *flow) firstWords(guest net.Conn) ([]byte, kind) {
 	}
 }
 
-// checkTLS carries what the client sends if its hello agrees. It reports
-// whether it did.
-func (f *flow) checkTLS(guest net.Conn, up *upstream) bool {
+// hello reads a client's hello, and returns it with what was read.
+func (f *flow) hello(guest net.Conn) (hello, []byte, error) {
 	_ = guest.SetReadDeadline(time.Now().Add(clearWithin))
 	h, raw, err := readHello(guest)
+	_ = guest.SetReadDeadline(time.Time{})
+	return h, raw, err
+}
+
+// checkTLS carries what the client sends if its hello agrees, which came as raw,
+// or with err. It reports whether it did.
+func (f *flow) checkTLS(guest net.Conn, up *upstream, h hello, raw []byte, err error) bool {
+	if len(f.names) == 0 { // whichever it is for may be greeted
+		f.copy(up, rewind(guest, raw))
+		return true
+	}
 	if err != nil {
 		f.stop(sandbox.BlockedServerName)
 		return false
 	}
-	_ = guest.SetReadDeadline(time.Time{})
 	refuse := func(why sandbox.BlockReason) bool {
 		_, _ = guest.Write(alertUnrecognizedName)
 		f.stop(why)

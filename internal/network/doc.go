@@ -18,6 +18,11 @@
 // and the host of each HTTP request must be one of those names, and what hides
 // them does not pass. Names that are not allowed are never asked for upstream.
 //
+// Secrets are put into the headers of requests to their hosts: for a connection
+// to one of those, and no other, the gateway ends the sandbox's TLS by a
+// certificate of an authority that this one sandbox trusts, and begins its own
+// with the host, whose certificate must be good.
+//
 // Drivers import this package. Besides sandbox it imports gVisor's network
 // stack.
 package network

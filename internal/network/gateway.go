@@ -2,6 +2,7 @@ package network
 
 import (
 	"context"
+	"crypto/x509"
 	"net"
 	"net/netip"
 	"slices"
@@ -19,12 +20,17 @@ type Options struct {
 	// Network is the policy, in canonical form, and Terms go with it.
 	Network sandbox.Network
 	Terms   sandbox.NetworkTerms
+	// Secrets are put into requests to their hosts, where the policy allows
+	// those.
+	Secrets []sandbox.Secret
 
 	// The rest is for tests: how names are resolved, how connections are
-	// opened, and which addresses are this machine's. Nil is the real way.
+	// opened, which addresses are this machine's, and who vouches for servers.
+	// Nil is the real way.
 	resolve func(ctx context.Context, network, host string) ([]netip.Addr, error)
 	dial    func(ctx context.Context, network, address string) (net.Conn, error)
 	own     func() []netip.Addr
+	roots   *x509.CertPool
 }
 
 // defaultConnections are open at one time where the terms do not say.
@@ -38,6 +44,10 @@ type Gateway struct {
 	own   func() []netip.Addr
 	names *names
 	log   *log
+
+	secrets   []sandbox.Secret
+	authority *authority // nil without secrets
+	roots     *x509.CertPool
 
 	policy atomic.Pointer[policy]
 	// up and down bound the bytes a second, nil if nothing does; bytes counts
@@ -57,7 +67,13 @@ func New(opts Options) (*Gateway, error) {
 	if err := checkCanonical(opts.Network); err != nil {
 		return nil, err
 	}
-	g := &Gateway{terms: opts.Terms, dial: opts.dial, own: opts.own, log: newLog()}
+	g := &Gateway{terms: opts.Terms, dial: opts.dial, own: opts.own, log: newLog(), secrets: opts.Secrets, roots: opts.roots}
+	if len(g.secrets) > 0 {
+		var err error
+		if g.authority, err = newAuthority(g.secrets); err != nil {
+			return nil, err
+		}
+	}
 	if g.terms.Connections <= 0 {
 		g.terms.Connections = defaultConnections
 	}
@@ -139,6 +155,7 @@ type flow struct {
 	g              *Gateway
 	dst            netip.AddrPort
 	names          []string // it was allowed for, if it was for names
+	secretNames    []string // those of its address that secrets are for
 	sent, received atomic.Int64
 	ctx            context.Context
 	cancel         context.CancelFunc
@@ -152,13 +169,20 @@ type flow struct {
 func (g *Gateway) open(proto sandbox.Protocol, dst netip.AddrPort) *flow {
 	dst = netip.AddrPortFrom(dst.Addr().Unmap().WithZone(""), dst.Port())
 	p := g.policy.Load()
-	d := p.decide(dst, g.names.of(dst.Addr()), g.own())
+	known := g.names.of(dst.Addr())
+	d := p.decide(dst, known, g.own())
 	rec := sandbox.Connection{Protocol: proto, Host: d.host, Address: dst.Addr(), Port: dst.Port(), Blocked: d.blocked}
 	if rec.Blocked != "" {
 		g.log.block(rec)
 		return nil
 	}
 	f := &flow{g: g, dst: dst, names: d.names, rec: rec}
+	if proto == sandbox.ProtocolTCP {
+		if len(f.names) > 0 {
+			known = f.names // others of its address are not allowed
+		}
+		f.secretNames = g.mayHaveSecrets(known, dst.Port())
+	}
 	f.rec.Started = time.Now().UTC()
 	f.ctx, f.cancel = context.WithCancel(g.ctx)
 	if g.spent() || !g.log.begin(f, g.terms.Connections) {

@@ -27,9 +27,19 @@ const (
 // host is found to be one of the names that the connection was allowed for. up
 // is used for the first.
 func (f *flow) serveHTTP(guest net.Conn, up *upstream) {
-	proxy := &httputil.ReverseProxy{
+	proxy := f.proxy("http", f.transport(up))
+	f.serveRequests(guest, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if f.isFor(w, r, f.names) {
+			proxy.ServeHTTP(w, r)
+		}
+	}))
+}
+
+// proxy returns what passes requests on to where f goes.
+func (f *flow) proxy(scheme string, transport http.RoundTripper) *httputil.ReverseProxy {
+	return &httputil.ReverseProxy{
 		Rewrite: func(r *httputil.ProxyRequest) {
-			r.Out.URL.Scheme = "http"
+			r.Out.URL.Scheme = scheme
 			r.Out.URL.Host = f.dst.String() // where to, not what it is called
 			r.Out.Host = r.In.Host
 			for _, h := range []string{"Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto"} {
@@ -38,28 +48,31 @@ func (f *flow) serveHTTP(guest net.Conn, up *upstream) {
 				}
 			}
 		},
-		Transport:     f.transport(up),
+		Transport:     transport,
 		FlushInterval: -1,
 		ErrorLog:      stdlog.New(io.Discard, "", 0),
 		ErrorHandler: func(w http.ResponseWriter, _ *http.Request, _ error) {
 			w.WriteHeader(http.StatusBadGateway)
 		},
 	}
-	f.serveRequests(guest, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		name := hostOf(r.Host)
-		if r.Method != http.MethodConnect && slices.Contains(f.names, name) && (r.URL.Host == "" || hostOf(r.URL.Host) == name) {
-			f.named(name)
-			proxy.ServeHTTP(w, r)
-			return
-		}
-		if name != "" {
-			f.named(printable(name))
-		}
-		w.Header().Set("Connection", "close")
-		http.Error(w, fmt.Sprintf("glovebox: this connection is to %s, not to %q", f.names[len(f.names)-1], name), http.StatusForbidden)
-		_ = http.NewResponseController(w).Flush()
-		f.stop(sandbox.BlockedHTTPHost)
-	}))
+}
+
+// isFor reports whether a request is for one of these names. If it is not, it is
+// answered, and f ended.
+func (f *flow) isFor(w http.ResponseWriter, r *http.Request, names []string) bool {
+	name := hostOf(r.Host)
+	if r.Method != http.MethodConnect && slices.Contains(names, name) && (r.URL.Host == "" || hostOf(r.URL.Host) == name) {
+		f.named(name)
+		return true
+	}
+	if name != "" {
+		f.named(printable(name))
+	}
+	w.Header().Set("Connection", "close")
+	http.Error(w, fmt.Sprintf("glovebox: this connection is to %s, not to %q", names[len(names)-1], name), http.StatusForbidden)
+	_ = http.NewResponseController(w).Flush()
+	f.stop(sandbox.BlockedHTTPHost)
+	return false
 }
 
 // hostOf returns the name in a Host header, in lower case, without a port or

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math"
 	"net"
 	"os"
 	"os/exec"
@@ -37,6 +38,8 @@ func KeptFDs() map[int]bool { return map[int]bool{linkFD: true, controlFD: true,
 type order struct {
 	Network sandbox.Network      `json:"network"`
 	Terms   sandbox.NetworkTerms `json:"terms"`
+	Secrets []sandbox.Secret     `json:"secrets,omitempty"`
+	Values  []string             `json:"values,omitempty"` // of the secrets
 }
 
 // memoryGoal is what the process's garbage collector works for, in bytes.
@@ -69,7 +72,19 @@ func run() error {
 		return fmt.Errorf("listen: %w", err)
 	}
 	defer l.Close()
-	g, err := New(Options{Network: o.Network, Terms: o.Terms})
+	if len(o.Values) != len(o.Secrets) {
+		return errors.New("read order: secrets without values")
+	}
+	for i, v := range o.Values {
+		o.Secrets[i].Value = sandbox.NewSecretValue(v)
+	}
+	if len(o.Secrets) > 0 {
+		// No core, and nobody's debugger, its own user's neither.
+		if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
+			return fmt.Errorf("hide memory: %w", err)
+		}
+	}
+	g, err := New(Options{Network: o.Network, Terms: o.Terms, Secrets: o.Secrets})
 	if err != nil {
 		return err
 	}
@@ -95,7 +110,9 @@ type request struct {
 type reply struct {
 	Traffic sandbox.Traffic `json:"traffic"`
 	Network sandbox.Network `json:"network"` // in force
-	Err     string          `json:"err,omitempty"`
+	// Authority is the certificate that the sandbox must trust, in PEM, if any.
+	Authority []byte `json:"authority,omitempty"`
+	Err       string `json:"err,omitempty"`
 }
 
 // askTimeout bounds one question.
@@ -125,7 +142,7 @@ func (g *Gateway) answer(l net.Listener) {
 			} else {
 				rep.Traffic = g.Traffic(req.After)
 			}
-			rep.Network = g.network()
+			rep.Network, rep.Authority = g.network(), g.Authority()
 			_ = json.NewEncoder(c).Encode(&rep)
 		}()
 	}
@@ -143,9 +160,10 @@ type Process struct {
 // Start starts a gateway's process from program, whose main calls [Main] when
 // its first argument is [ProcessName]. It listens for questions in dir, which
 // belongs to the sandbox of that identifier. The caller passes link, the
-// sandbox's end, on to the sandbox, and closes it.
-func Start(program, id, dir string, n sandbox.Network, terms sandbox.NetworkTerms) (_ *Process, link *os.File, err error) {
-	if err := checkCanonical(n); err != nil {
+// sandbox's end, on to the sandbox, and closes it. Of the options, the policy,
+// the terms and the secrets count. Secrets are nowhere but in its memory.
+func Start(program, id, dir string, opts Options) (_ *Process, link *os.File, err error) {
+	if err := checkCanonical(opts.Network); err != nil {
 		return nil, nil, err
 	}
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
@@ -174,26 +192,42 @@ func Start(program, id, dir string, n sandbox.Network, terms sandbox.NetworkTerm
 	}
 	defer r.Close()
 	defer w.Close()
-	data, err := json.Marshal(order{Network: n, Terms: terms})
+	o := order{Network: opts.Network, Terms: opts.Terms, Secrets: opts.Secrets}
+	for _, s := range opts.Secrets {
+		o.Values = append(o.Values, s.Value.Reveal())
+	}
+	data, err := json.Marshal(o)
 	if err != nil {
 		return nil, nil, err
 	}
 	cmd := exec.Command(program)
 	cmd.Args = []string{ProcessName, id}
-	cmd.Env = []string{}
+	cmd.Env = Environ()
 	cmd.Dir = "/"
 	cmd.ExtraFiles = []*os.File{near, control, r}
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	if err := cmd.Start(); err != nil {
 		return nil, nil, fmt.Errorf("start the network's process: %w", err)
 	}
-	// The order fits a pipe; see sandbox's bound on policies.
+	r.Close() // it may not read at all
 	if _, err := w.Write(data); err != nil {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
 		return nil, nil, fmt.Errorf("order the network: %w", err)
 	}
 	return &Process{Pid: cmd.Process.Pid}, link, nil
+}
+
+// Environ returns what a gateway's process needs of this one's environment:
+// where the certificates are that servers are checked by, if it says so.
+func Environ() []string {
+	env := []string{}
+	for _, name := range []string{"SSL_CERT_FILE", "SSL_CERT_DIR"} {
+		if v, ok := os.LookupEnv(name); ok {
+			env = append(env, name+"="+v)
+		}
+	}
+	return env
 }
 
 // linkBuffer is what waits in a link, in bytes, each way.
@@ -226,6 +260,13 @@ func inDir(d *os.File) string {
 func Ask(ctx context.Context, dir string, after int64) (sandbox.Traffic, sandbox.Network, error) {
 	rep, err := ask(ctx, dir, request{After: after})
 	return rep.Traffic, rep.Network, err
+}
+
+// Authority returns the certificate, in PEM, that the sandbox of the process in
+// dir must trust for its secrets to work; nil if it has none.
+func Authority(ctx context.Context, dir string) ([]byte, error) {
+	rep, err := ask(ctx, dir, request{After: math.MaxInt64 - 1})
+	return rep.Authority, err
 }
 
 // Change puts another policy in force in the process in dir.

@@ -173,7 +173,7 @@ func (g *Gateway) acceptTCP(r *tcp.ForwarderRequest) {
 	guest := gonet.NewTCPConn(&wq, ep)
 	defer guest.Close()
 	f.closeWith(guest)
-	if len(f.names) > 0 {
+	if len(f.names) > 0 || len(f.secretNames) > 0 {
 		f.check(guest, up)
 	} else {
 		f.splice(guest, up)

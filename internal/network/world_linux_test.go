@@ -58,6 +58,11 @@ var (
 
 func newWorld(t testing.TB, n sandbox.Network, terms sandbox.NetworkTerms) *world {
 	t.Helper()
+	return newWorldWith(t, Options{Network: n, Terms: terms})
+}
+
+func newWorldWith(t testing.TB, opts Options) *world {
+	t.Helper()
 	w := &world{
 		t: t,
 		names: map[string][]netip.Addr{
@@ -73,11 +78,9 @@ func newWorld(t testing.TB, n sandbox.Network, terms sandbox.NetworkTerms) *worl
 		},
 		servers: map[string]string{},
 	}
-	g, err := New(Options{
-		Network: n, Terms: terms,
-		resolve: w.resolve, dial: w.dial,
-		own: func() []netip.Addr { return []netip.Addr{hostAddr} },
-	})
+	opts.resolve, opts.dial = w.resolve, w.dial
+	opts.own = func() []netip.Addr { return []netip.Addr{hostAddr} }
+	g, err := New(opts)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -176,16 +179,7 @@ func (w *world) dial(ctx context.Context, network, address string) (net.Conn, er
 // shares the port.
 func (w *world) serve(port uint16, handle func(net.Conn), addrs ...netip.Addr) {
 	w.t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		w.t.Fatal(err)
-	}
-	w.t.Cleanup(func() { l.Close() })
-	w.mu.Lock()
-	for _, a := range addrs {
-		w.servers["tcp "+netip.AddrPortFrom(a, port).String()] = l.Addr().String()
-	}
-	w.mu.Unlock()
+	l := w.listen(port, addrs...)
 	go func() {
 		for {
 			c, err := l.Accept()
@@ -198,6 +192,22 @@ func (w *world) serve(port uint16, handle func(net.Conn), addrs ...netip.Addr) {
 			}()
 		}
 	}()
+}
+
+// listen returns what accepts the connections to an address.
+func (w *world) listen(port uint16, addrs ...netip.Addr) net.Listener {
+	w.t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	w.t.Cleanup(func() { l.Close() })
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for _, a := range addrs {
+		w.servers["tcp "+netip.AddrPortFrom(a, port).String()] = l.Addr().String()
+	}
+	return l
 }
 
 // echo sends back what comes.

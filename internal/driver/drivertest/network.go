@@ -1,16 +1,23 @@
 package drivertest
 
 import (
+	"bytes"
 	"encoding/binary"
+	"encoding/pem"
 	"fmt"
 	"io"
+	"io/fs"
+	"log"
 	"net"
 	"net/http"
+	"net/http/httptest"
 	"net/netip"
 	"os"
+	"path/filepath"
 	"slices"
 	"strconv"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -25,6 +32,9 @@ type outside struct {
 	addr     netip.Addr
 	port     int
 	resolver string
+	// The same over HTTPS, by a certificate that nobody knows.
+	securePort     int
+	secureRequests atomic.Int64
 }
 
 // The names that the outside's DNS server knows: two of the web server, and one
@@ -68,6 +78,15 @@ func newOutside(t *testing.T) *outside {
 	})}
 	go func() { _ = srv.Serve(l) }()
 	t.Cleanup(func() { srv.Close() })
+	secure := httptest.NewUnstartedServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { o.secureRequests.Add(1) }))
+	secure.Config.ErrorLog = log.New(io.Discard, "", 0)
+	secure.Listener.Close()
+	if secure.Listener, err = net.Listen("tcp", net.JoinHostPort(o.addr.String(), "0")); err != nil {
+		t.Fatal(err)
+	}
+	o.securePort = secure.Listener.Addr().(*net.TCPAddr).Port
+	secure.StartTLS()
+	t.Cleanup(secure.Close)
 	dns, err := net.ListenPacket("udp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
@@ -157,6 +176,7 @@ func testNetwork(t *testing.T, s *suite) {
 	}
 	s.python(t)
 	t.Run("Allow", func(t *testing.T) { networkAllow(t, s) })
+	t.Run("Secrets", func(t *testing.T) { networkSecrets(t, s) })
 	t.Run("Change", func(t *testing.T) { networkChange(t, s) })
 	t.Run("Survive", func(t *testing.T) { networkSurvives(t, s) })
 	t.Run("Crash", func(t *testing.T) { networkCrashes(t, s) })
@@ -211,6 +231,69 @@ func networkAllow(t *testing.T, s *suite) {
 	}
 	if c := receipt.Control(sandbox.ControlNetwork); !c.Enforced || !strings.Contains(c.Value, allowedName) {
 		t.Errorf("the receipt says of the network: %+v", c)
+	}
+}
+
+// networkSecrets has a secret for a host whose certificate nobody knows: what
+// the box's network needs is that the server proves who it is, and what it says
+// to the box is that it does not. Package network's tests have the rest.
+func networkSecrets(t *testing.T, s *suite) {
+	o := newOutside(t)
+	st := s.open(t)
+	spec := o.spec(s, allowedName)
+	const value = "correct-horse-battery-staple"
+	port := strconv.Itoa(o.securePort)
+	spec.Secrets = []sandbox.Secret{{Name: "API_KEY", Hosts: sandbox.Network(allowedName + ":" + port), Value: sandbox.NewSecretValue(value)}}
+	b := st.boxOf(t, spec)
+	authority, err := driver.ReadAuthority(step(t), b.Box)
+	if err != nil {
+		t.Fatal(err)
+	}
+	block, rest := pem.Decode(authority)
+	if block == nil || block.Type != "CERTIFICATE" || len(rest) > 0 {
+		t.Fatalf("the authority is %q", authority)
+	}
+	c := Python(s.h.Python, `
+import ssl, sys, urllib.request, urllib.error
+trust = ssl.create_default_context(cadata=sys.argv[2])
+opener = urllib.request.build_opener(urllib.request.ProxyHandler({}), urllib.request.HTTPSHandler(context=trust))
+try:
+    print(opener.open(urllib.request.Request(sys.argv[1], headers={"Authorization": sys.argv[3]}), timeout=20).read())
+except urllib.error.HTTPError as e:
+    print(e.code, e.read().decode())
+`, "https://"+allowedName+":"+port+"/", string(authority), spec.Secrets[0].Placeholder())
+	if r := b.MustRun(t, c); !strings.HasPrefix(r.Stdout, "502 glovebox: the server's certificate") {
+		t.Errorf("a server with an unknown certificate: %v", r)
+	}
+	if n := o.secureRequests.Load(); n != 0 {
+		t.Errorf("it was asked %d times", n)
+	}
+	if s.h.Processes == nil {
+		return
+	}
+	// Whatever the driver keeps and runs does not show the value.
+	err = filepath.WalkDir(st.dir, func(path string, e fs.DirEntry, err error) error {
+		if err != nil || !e.Type().IsRegular() {
+			return nil //nolint:nilerr // files come and go
+		}
+		if text, err := os.ReadFile(path); err == nil && bytes.Contains(text, []byte(value)) {
+			t.Errorf("%s has the secret", path)
+		}
+		return nil
+	})
+	if err != nil {
+		t.Error(err)
+	}
+	for _, pid := range s.h.Processes(t, st.dir, b.Ref()) {
+		for _, file := range []string{"cmdline", "environ"} {
+			if text, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), file)); err == nil && bytes.Contains(text, []byte(value)) {
+				t.Errorf("%s of process %d has the secret", file, pid)
+			}
+		}
+	}
+	none := st.boxOf(t, o.spec(s, allowedName))
+	if authority, err := driver.ReadAuthority(step(t), none.Box); err != nil || authority != nil {
+		t.Errorf("a box without secrets has an authority: %q, %v", authority, err)
 	}
 }
 

@@ -114,7 +114,7 @@ func (m *maker) create(ctx context.Context, spec *driver.Spec, image *imageRoot,
 	}
 	var link *os.File
 	if b.record.Linked {
-		if link, err = b.startNetwork(m); err != nil {
+		if link, err = b.startNetwork(m, spec.Secrets); err != nil {
 			return err
 		}
 		defer link.Close()

@@ -25,6 +25,7 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/driver"
 	"github.com/glovebox-dev/glovebox/internal/guestapi"
 	"github.com/glovebox-dev/glovebox/internal/image"
+	"github.com/glovebox-dev/glovebox/internal/network"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
@@ -135,7 +136,7 @@ func (d *Driver) startMaker() (*makerProcess, error) {
 
 	cmd := exec.Command(d.opts.Program)
 	cmd.Args = []string{makerName, d.opts.StateDir, d.opts.Guest}
-	cmd.Env = []string{}
+	cmd.Env = network.Environ()
 	cmd.Dir = "/"
 	cmd.ExtraFiles = []*os.File{far}
 	if cmd.SysProcAttr, err = makerAttributes(); err != nil {
@@ -319,7 +320,7 @@ func (d *Driver) Create(ctx context.Context, spec *driver.Spec) (driver.Box, err
 	root, done, err := d.imageRoot(ctx, spec.Image)
 	if err == nil {
 		defer done()
-		_, err = d.call(ctx, &request{Op: opCreate, Ref: spec.ID, Spec: spec, Root: root}, far...)
+		_, err = d.call(ctx, &request{Op: opCreate, Ref: spec.ID, Spec: spec, Secrets: secretValues(spec), Root: root}, far...)
 	}
 	if err != nil {
 		b.release()
@@ -536,6 +537,15 @@ func (b *box) Traffic(ctx context.Context, after int64) (sandbox.Traffic, error)
 		return sandbox.Traffic{}, sandbox.Wrap(err, "read traffic of box", b.ref)
 	}
 	return *rep.Traffic, nil
+}
+
+// Authority implements [driver.Networker].
+func (b *box) Authority(ctx context.Context) ([]byte, error) {
+	rep, err := b.d.call(ctx, &request{Op: opAuthority, Ref: b.ref})
+	if err != nil {
+		return nil, sandbox.Wrap(err, "read authority of box", b.ref)
+	}
+	return rep.Authority, nil
 }
 
 // SetNetwork implements [driver.Networker].

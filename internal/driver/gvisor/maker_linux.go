@@ -226,6 +226,12 @@ func (m *maker) do(ctx context.Context, req *request, files []*os.File, rep *rep
 		if len(files) < 2 || len(files) > maxStreams || req.Spec == nil || req.Spec.ID != req.Ref {
 			return sandbox.Errorf(sandbox.Invalid, "incomplete order")
 		}
+		if len(req.Secrets) != len(req.Spec.Secrets) {
+			return sandbox.Errorf(sandbox.Invalid, "secrets without values")
+		}
+		for i, v := range req.Secrets {
+			req.Spec.Secrets[i].Value = sandbox.NewSecretValue(v)
+		}
 		return m.create(ctx, req.Spec, req.Root, files)
 	case opAttach:
 		b, err := m.find(req.Ref)
@@ -266,6 +272,8 @@ func (m *maker) do(ctx context.Context, req *request, files []*os.File, rep *rep
 		rep.Incidents, err = b.incidents()
 	case opTraffic:
 		rep.Traffic, err = b.traffic(ctx, req.After)
+	case opAuthority:
+		rep.Authority, err = b.authority(ctx)
 	case opSetNetwork:
 		err = b.setNetwork(ctx, req.Network)
 	case opPause:

@@ -36,9 +36,11 @@ func checkNetwork(n sandbox.Network) error {
 
 // startNetwork starts the process that is the box's way out, and returns the
 // box's end of the link to it.
-func (b *madeBox) startNetwork(m *maker) (*os.File, error) {
+func (b *madeBox) startNetwork(m *maker, secrets []sandbox.Secret) (*os.File, error) {
 	s := b.record.Spec
-	p, link, err := network.Start("/proc/self/exe", s.ID, b.dir, s.Network, s.NetworkTerms)
+	p, link, err := network.Start("/proc/self/exe", s.ID, b.dir, network.Options{
+		Network: s.Network, Terms: s.NetworkTerms, Secrets: secrets,
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -121,6 +123,15 @@ func (b *madeBox) traffic(ctx context.Context, after int64) (*sandbox.Traffic, e
 	}
 	t, _, err := network.Ask(ctx, b.dir, after)
 	return &t, b.orGone(err)
+}
+
+// authority asks the box's network who signs for its secrets.
+func (b *madeBox) authority(ctx context.Context) ([]byte, error) {
+	if !b.record.Linked {
+		return nil, nil
+	}
+	pem, err := network.Authority(ctx, b.dir)
+	return pem, b.orGone(err)
 }
 
 // setNetwork puts another policy in force.

@@ -26,12 +26,23 @@ type request struct {
 	Op   string       `json:"op"`
 	Ref  string       `json:"ref,omitempty"`
 	Spec *driver.Spec `json:"spec,omitempty"`
+	// Secrets are the values of the spec's, which does not have them here.
+	Secrets []string `json:"secrets,omitempty"`
 	// After numbers the last connection that is known; Network is a policy to
 	// put in force.
 	After   int64           `json:"after,omitempty"`
 	Network sandbox.Network `json:"network,omitempty"`
 	// Root is that of the spec's image, unless it is the host's.
 	Root *imageRoot `json:"root,omitempty"`
+}
+
+// secretValues returns the values of a spec's secrets.
+func secretValues(spec *driver.Spec) []string {
+	var values []string
+	for _, s := range spec.Secrets {
+		values = append(values, s.Value.Reveal())
+	}
+	return values
 }
 
 // imageRoot is what a box of an OCI image is made of.
@@ -55,6 +66,7 @@ const (
 	opProbe      = "probe"
 	opTraffic    = "traffic"
 	opSetNetwork = "set network"
+	opAuthority  = "authority"
 	opWatch      = "watch" // brings the box's memory file
 )
 
@@ -66,6 +78,7 @@ type reply struct {
 	Incidents driver.Incidents `json:"incidents"`
 	Refs      []string         `json:"refs,omitempty"`
 	Traffic   *sandbox.Traffic `json:"traffic,omitempty"`
+	Authority []byte           `json:"authority,omitempty"`
 }
 
 // wireError carries an error with what callers ask of it.

@@ -1,0 +1,51 @@
+package cli
+
+import (
+	"strings"
+
+	"github.com/glovebox-dev/glovebox/internal/config"
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
+)
+
+// secretFlags are what --secret and --secret-host made, which belong together by
+// their order.
+type secretFlags []config.Secret
+
+// secretFlag is the value of --secret.
+type secretFlag struct{ to *secretFlags }
+
+func (secretFlag) Type() string   { return "NAME[=VALUE]" }
+func (secretFlag) String() string { return "" }
+
+// Set adds a secret, NAME, NAME=@FILE or NAME=VALUE.
+func (f secretFlag) Set(text string) error {
+	name, value, given := strings.Cut(text, "=")
+	s := config.Secret{Name: name}
+	if file, ok := strings.CutPrefix(value, "@"); ok {
+		if file == "" {
+			return usageError("%.64q names no file behind its @", name)
+		}
+		s.File = file
+	} else if given {
+		v := sandbox.NewSecretValue(value)
+		s.Value = &v
+	}
+	*f.to = append(*f.to, s)
+	return nil
+}
+
+// hostFlag is the value of --secret-host.
+type hostFlag struct{ to *secretFlags }
+
+func (hostFlag) Type() string   { return "HOST" }
+func (hostFlag) String() string { return "" }
+
+// Set adds hosts to the secret that was named last.
+func (f hostFlag) Set(text string) error {
+	if len(*f.to) == 0 {
+		return usageError("there is no --secret before it")
+	}
+	s := &(*f.to)[len(*f.to)-1]
+	s.Hosts = append(s.Hosts, text)
+	return nil
+}

@@ -1,0 +1,110 @@
+package config
+
+import (
+	"bytes"
+	"io"
+	"os"
+
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
+)
+
+// A Secret is one that programs use without having it; see [sandbox.Secret].
+type Secret struct {
+	// Name is that of the environment variable in which programs find the
+	// placeholder.
+	Name string `yaml:"name"`
+	// Hosts are those that get the secret, as [sandbox.ParseSecretHosts]
+	// reads them.
+	Hosts []string `yaml:"hosts"`
+	// Env is a variable of this program's environment, or File a file, that
+	// holds the secret. Without either it is the variable called Name.
+	Env  string `yaml:"env"`
+	File string `yaml:"file"`
+	// Principals are whose sandboxes use it; none is everybody.
+	Principals []string `yaml:"principals"`
+	// Value is the secret where it is known already.
+	Value *sandbox.SecretValue `yaml:"-"`
+}
+
+// validate checks what can be seen without the secret itself.
+func (s *Secret) validate() error {
+	_, err := s.hosts()
+	if err == nil && s.Env != "" && s.File != "" {
+		err = sandbox.WithHint(sandbox.Errorf(sandbox.Invalid, "secret %q has both env and file", s.Name), "leave one out")
+	}
+	return err
+}
+
+func (s *Secret) hosts() (sandbox.Network, error) {
+	hosts, err := sandbox.ParseSecretHosts(s.Hosts...)
+	if err != nil {
+		return "", sandbox.WithHint(sandbox.Errorf(sandbox.Invalid, "secret %q: %w", s.Name, err), "%s", sandbox.HintOf(err))
+	}
+	return hosts, nil
+}
+
+// maxSecretFile bounds what is read of a file with a secret, in bytes.
+const maxSecretFile = 64 << 10
+
+// OpenSecrets returns the secrets with their values. Errors name a secret and
+// never show it.
+func (c *Config) OpenSecrets() ([]sandbox.Secret, error) {
+	var list []sandbox.Secret
+	for _, s := range c.Secrets {
+		hosts, err := s.hosts()
+		if err != nil {
+			return nil, err
+		}
+		open := sandbox.Secret{Name: s.Name, Hosts: hosts}
+		for _, p := range s.Principals {
+			open.Principals = append(open.Principals, sandbox.Principal(p))
+		}
+		switch {
+		case s.File != "":
+			text, err := readSecret(s.File)
+			if err != nil {
+				return nil, sandbox.Errorf(sandbox.Invalid, "secret %q: %w", s.Name, err)
+			}
+			open.Value = sandbox.NewSecretValue(text)
+		case s.Value == nil:
+			return nil, sandbox.WithHint(sandbox.Errorf(sandbox.Invalid, "secret %q: the environment has no variable %s", s.Name, s.variable()),
+				"set it, or say where the secret is: --secret %s=@FILE", s.Name)
+		default:
+			open.Value = *s.Value
+		}
+		list = append(list, open)
+	}
+	return list, sandbox.CheckSecrets(list)
+}
+
+func readSecret(path string) (string, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return "", err
+	}
+	defer f.Close()
+	text, err := io.ReadAll(io.LimitReader(f, maxSecretFile))
+	if err != nil {
+		return "", err
+	}
+	return string(bytes.TrimRight(text, "\r\n")), nil
+}
+
+func (s *Secret) variable() string {
+	if s.Env != "" {
+		return s.Env
+	}
+	return s.Name
+}
+
+// Resolve takes the secret from the environment, if that is where it is.
+func (s *Secret) Resolve(getenv func(string) string) {
+	if s.File != "" || s.Value != nil {
+		s.File = homePath(s.File, getenv)
+		return
+	}
+	if text := getenv(s.variable()); text != "" {
+		v := sandbox.NewSecretValue(text)
+		s.Value = &v
+	}
+}
