@@ -89,7 +89,7 @@ func (f logFiles) extents() ([streams]extent, error) {
 	}
 	for _, name := range names {
 		rest, ok := strings.CutPrefix(name, f.run+".")
-		if !ok || rest == resultsSuffix {
+		if !ok || rest == resultsSuffix || rest == baselineSuffix {
 			continue
 		}
 		stream, number, _ := strings.Cut(rest, ".")

@@ -196,13 +196,19 @@ func (m *mount) begin(ctx context.Context) (*baseline, error) {
 			return nil, ctx.Err()
 		}
 	}
+	m.enter(before.Usage)
+	return &baseline{before: before, since: workspace.Clock()}, nil
+}
+
+// enter counts in a run that found so much in the workspace. It is counted out
+// by leave.
+func (m *mount) enter(begun sandbox.WorkspaceUsage) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.writers++; m.writers == 1 {
-		m.begun = before.Usage
+		m.begun = begun
 		m.watch()
 	}
-	return &baseline{before: before, since: workspace.Clock()}, nil
 }
 
 // end ends a run, and says what changed since it began and whether there is

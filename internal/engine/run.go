@@ -25,7 +25,8 @@ type run struct {
 	cancel  context.CancelFunc
 	release func() // its use of the box
 
-	workspace *baseline // nil if it has none, or began before this process
+	workspace *baseline    // nil if it has none
+	keeper    baselineFile // keeps it for a process to come
 
 	baseline chan struct{} // closed when before and counted are set
 	before   driver.Incidents
@@ -248,6 +249,7 @@ func (r *run) finish(end *guestapi.EndEvent) {
 	defer cancel()
 	r.closeLog()
 	changes := r.lookAtWorkspace(ctx)
+	r.forgetBaseline()
 	verdict, code, usage := r.judge(ctx, end)
 
 	xs := r.log.extents()
@@ -463,6 +465,7 @@ func (r *run) letGo() {
 	r.mu.Unlock()
 	r.setDeadline(0)
 	r.log.hurry()
+	r.keepBaseline()
 	r.cancel()
 	<-r.done
 }
@@ -513,6 +516,7 @@ func (b *box) resumeRun(rec store.Run) {
 	b.runs[rec.ID] = r
 	b.mu.Unlock()
 	r.release = sync.OnceFunc(b.release)
+	r.resumeBaseline()
 	r.publish()
 	// It may have ended in time, and only be waiting to say so. The guest's
 	// own timer has ended it if not. How long a run in a context waited for

@@ -161,6 +161,7 @@ func (b *box) startRun(ctx context.Context, req sandbox.RunRequest, prog program
 	if r.x == nil {
 		r.setDeadline(r.rec.Timeout) // else from its turn on
 	}
+	r.keepBaselineSoon()
 	if len(req.Stdin) > 0 || r.input && !r.rec.KeepsStdin {
 		b.e.work(func() { r.feed(req.Stdin, !r.rec.KeepsStdin) })
 	}

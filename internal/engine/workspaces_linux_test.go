@@ -26,7 +26,12 @@ const mallory sandbox.Principal = "mallory"
 // openWorkspaces returns an engine that keeps workspaces.
 func openWorkspaces(t *testing.T, change func(*Options)) *Engine {
 	t.Helper()
-	dir := t.TempDir()
+	return openWorkspacesIn(t, t.TempDir(), change)
+}
+
+// openWorkspacesIn returns one for a state directory that may be another's.
+func openWorkspacesIn(t *testing.T, dir string, change func(*Options)) *Engine {
+	t.Helper()
 	set, err := workspace.Open(filepath.Join(dir, "workspaces"))
 	if err != nil {
 		t.Fatal(err)
@@ -168,6 +173,93 @@ func TestWorkspaceChanges(t *testing.T) {
 	// A sandbox without one says nothing.
 	if r, _ := e.mustRun(t, sandbox.RunRequest{Commands: []string{"echo x > a"}}); r.Changes != nil {
 		t.Errorf("without a workspace: %+v", r.Changes)
+	}
+}
+
+// TestChangesAfterRestart has a server take over runs of one that ended.
+func TestChangesAfterRestart(t *testing.T) {
+	for _, tc := range []struct {
+		how, files string
+		want       sandbox.Changes
+	}{
+		{"which kept what was there", "before", sandbox.Changes{Created: 1, Modified: 1, Removed: 1, Files: []sandbox.FileChange{
+			{Path: "new", Size: 2, Change: sandbox.FileCreated}, {Path: "old", Size: 8, Change: sandbox.FileModified}, {Path: "gone", Change: sandbox.FileRemoved},
+		}}},
+		{"which was killed before it could", "", sandbox.Changes{Created: 1, Modified: 1, Files: []sandbox.FileChange{
+			{Path: "new", Size: 2, Change: sandbox.FileCreated}, {Path: "old", Size: 8, Change: sandbox.FileModified},
+		}}},
+	} {
+		t.Run(tc.how, func(t *testing.T) {
+			dir := t.TempDir()
+			old := openWorkspacesIn(t, dir, detached)
+			s := old.mustCreate(t, sandbox.CreateRequest{Workspace: "w"})
+			old.mustRun(t, inSpace(s.ID, "echo a > old; echo b > gone; echo c > same"))
+			time.Sleep(2 * workspace.Tick) // so that this is clearly before
+			r := old.mustStart(t, inSpace(s.ID, "echo 1 > new; rm gone; echo begun; while [ ! -e go ]; do sleep 0.05; done; rm go; echo changed > old"))
+			if err := old.Follow(t.Context(), alice, r.ID, func(sandbox.StreamName, []byte) error { return io.EOF }); err != io.EOF {
+				t.Fatal(err)
+			}
+			id, _, _ := old.WorkspaceOf(t.Context(), alice, "w")
+			if err := old.Close(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			kept, _ := filepath.Glob(filepath.Join(dir, "*", s.ID, r.ID+".before"))
+			if len(kept) != 1 {
+				t.Fatalf("kept: %v", kept)
+			}
+			if tc.files == "" {
+				if err := os.Remove(kept[0]); err != nil {
+					t.Fatal(err)
+				}
+			}
+			e := openWorkspacesIn(t, dir, func(o *Options) {
+				o.Detached = true
+				o.WorkspaceQuota = sandbox.WorkspaceUsage{Bytes: 4 << 20}
+			})
+			if _, err := e.PutFile(t.Context(), id, "go", strings.NewReader(""), 0); err != nil {
+				t.Fatal(err)
+			}
+			r = e.mustWait(t, r.ID)
+			if r.Changes == nil {
+				t.Fatalf("%+v", r)
+			}
+			if diff := cmp.Diff(tc.want, *r.Changes); diff != "" {
+				t.Errorf("changes (-want +got):\n%s", diff)
+			}
+			if left, _ := filepath.Glob(filepath.Join(dir, "*", s.ID, "*.before")); len(left) > 0 {
+				t.Errorf("left: %v", left)
+			}
+			if err := e.Stop(t.Context(), alice, s.ID); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// TestQuotaAfterRestart: a run that another server began has its quota, too.
+func TestQuotaAfterRestart(t *testing.T) {
+	dir := t.TempDir()
+	old := openWorkspacesIn(t, dir, detached)
+	s := old.mustCreate(t, sandbox.CreateRequest{Workspace: "w"})
+	r := old.mustStart(t, inSpace(s.ID, "echo begun; while [ ! -e go ]; do sleep 0.05; done; while :; do head -c 100000 /dev/zero >> big; done"))
+	if err := old.Follow(t.Context(), alice, r.ID, func(sandbox.StreamName, []byte) error { return io.EOF }); err != io.EOF {
+		t.Fatal(err)
+	}
+	id, _, _ := old.WorkspaceOf(t.Context(), alice, "w")
+	time.Sleep(keepBaselineAfter) // and without any farewell
+	old.crash(t)
+	e := openWorkspacesIn(t, dir, func(o *Options) {
+		o.Detached = true
+		o.WorkspaceQuota = sandbox.WorkspaceUsage{Bytes: 4 << 20}
+	})
+	if _, err := e.PutFile(t.Context(), id, "go", strings.NewReader(""), 0); err != nil {
+		t.Fatal(err)
+	}
+	if r = e.mustWait(t, r.ID); r.Verdict.Code != sandbox.DiskFull || r.Changes == nil || r.Changes.Created == 0 {
+		t.Errorf("%+v, %+v; want disk_full", r.Verdict, r.Changes)
+	}
+	if err := e.Stop(t.Context(), alice, s.ID); err != nil {
+		t.Error(err)
 	}
 }
 

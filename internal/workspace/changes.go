@@ -3,7 +3,11 @@ package workspace
 import (
 	"cmp"
 	"context"
+	"encoding/gob"
+	"fmt"
+	"io"
 	"io/fs"
+	"maps"
 	"path"
 	"slices"
 	"strings"
@@ -23,10 +27,10 @@ type Snapshot struct {
 // A stamp changes when a file does: programs can set the size and the time of
 // modification back, but not the time of that.
 type stamp struct {
-	file    uint64
-	size    int64
-	changed int64
-	link    bool
+	File    uint64
+	Size    int64
+	Changed int64
+	Link    bool
 }
 
 // maxSnapshot bounds what is looked at of one workspace.
@@ -52,6 +56,36 @@ func (w *Workspace) Snapshot(ctx context.Context) (*Snapshot, error) {
 		return nil
 	})
 	return s, explain(err)
+}
+
+// savedSnapshot is how a snapshot is kept in a file, for a process to come.
+type savedSnapshot struct {
+	Usage sandbox.WorkspaceUsage
+	Files map[string]stamp
+	Dirs  map[string]int64
+}
+
+// Save writes the snapshot for [ReadSnapshot].
+func (s *Snapshot) Save(w io.Writer) error {
+	return gob.NewEncoder(w).Encode(savedSnapshot{s.Usage, s.files, s.dirs})
+}
+
+// ReadSnapshot reads what Save wrote: a file of ours, not of anybody else's.
+func ReadSnapshot(r io.Reader) (*Snapshot, error) {
+	var s savedSnapshot
+	if err := gob.NewDecoder(r).Decode(&s); err != nil {
+		return nil, fmt.Errorf("read snapshot: %w", err)
+	}
+	return &Snapshot{s.Usage, s.Files, s.Dirs}, nil
+}
+
+// Before returns what is in the snapshot and was not changed from t on: as much
+// as it tells of the workspace at that time. What was changed since is not
+// there, and compared with it looks created.
+func (s *Snapshot) Before(t time.Time) *Snapshot {
+	old := &Snapshot{s.Usage, maps.Clone(s.files), s.dirs}
+	maps.DeleteFunc(old.files, func(_ string, f stamp) bool { return f.Changed >= t.UnixNano() })
+	return old
 }
 
 // Measure says how much is in the workspace. It fails as Snapshot does.
@@ -85,13 +119,13 @@ func Changes(before, after *Snapshot, since time.Time, limit int) sandbox.Change
 	for name, now := range after.files {
 		was, known := before.files[name]
 		switch {
-		case now == was || now.changed < start:
+		case now == was || now.Changed < start:
 		case known:
 			c.Modified++
-			add(name, now.size, sandbox.FileModified)
+			add(name, now.Size, sandbox.FileModified)
 		default:
 			c.Created++
-			add(name, now.size, sandbox.FileCreated)
+			add(name, now.Size, sandbox.FileCreated)
 		}
 	}
 	for name := range before.files {

@@ -1,0 +1,130 @@
+package engine
+
+import (
+	"encoding/binary"
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/glovebox-dev/glovebox/internal/workspace"
+)
+
+// A run may outlive the process that began it. So that the next one can say what
+// the run changed, too, what was there before is kept in a file beside the run's
+// output, once it has gone on for a while: few runs do, and those that end
+// sooner cost nothing.
+
+// keepBaselineAfter is how long a run goes on before that.
+const keepBaselineAfter = time.Second
+
+// baselineSuffix ends the name of that file. It stands where the files of output
+// have a stream and a number.
+const baselineSuffix = "before"
+
+func (f logFiles) baselineName() string { return f.sandbox + "/" + f.run + "." + baselineSuffix }
+
+// A baselineFile says what became of the file.
+type baselineFile struct {
+	timer *time.Timer // nil for a run that does not outlive the process
+
+	mu   sync.Mutex
+	kept bool
+	over bool // it is not needed any more
+}
+
+// keepBaselineSoon keeps the baseline if the run is still there in a while.
+func (r *run) keepBaselineSoon() {
+	if r.workspace != nil && r.b.e.opts.Detached {
+		r.keeper.timer = time.AfterFunc(keepBaselineAfter, func() { r.b.e.spawn(r.keepBaseline) })
+	}
+}
+
+// keepBaseline keeps the baseline now, if it is ever to be.
+func (r *run) keepBaseline() {
+	k := &r.keeper
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	if k.timer == nil || k.kept || k.over {
+		return
+	}
+	k.timer.Stop()
+	k.kept = true
+	files := r.files()
+	f, err := files.open(files.baselineName(), os.O_WRONLY|os.O_CREATE|os.O_TRUNC)
+	if err == nil {
+		err = errors.Join(r.workspace.save(f), f.Close())
+	}
+	if err != nil {
+		// Then the next process knows less of what changed.
+		r.b.e.log.Error("keep what was in the workspace", "run", r.rec.ID, "error", err)
+	}
+}
+
+// forgetBaseline removes what was kept of a run that has ended.
+func (r *run) forgetBaseline() {
+	k := &r.keeper
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.over = true
+	if k.timer != nil {
+		k.timer.Stop()
+	}
+	if !k.kept {
+		return
+	}
+	files := r.files()
+	if err := files.root.Remove(files.baselineName()); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		r.b.e.log.Error("remove what was in the workspace", "run", r.rec.ID, "error", err)
+	}
+}
+
+// resumeBaseline goes on with the baseline of a run that another process began.
+// If that was killed before it kept one, there is only when the run began: what
+// changed from then until now is said to have been created, and what was removed
+// is not known.
+func (r *run) resumeBaseline() {
+	m := r.b.mount
+	if m == nil {
+		return
+	}
+	r.keeper.kept = true // in any case there is nothing more to keep
+	b, err := r.keptBaseline()
+	if err != nil {
+		r.b.e.log.Warn("what was in the workspace before is not known", "run", r.rec.ID, "error", err)
+		now, err := m.look(r.ctx)
+		if err != nil {
+			r.b.e.log.Error("look at workspace", "run", r.rec.ID, "error", err)
+			return
+		}
+		since := r.rec.Started.Add(-workspace.Tick) // by a clock that is behind by no more
+		b = &baseline{before: now.Before(since), since: since}
+	}
+	m.enter(b.before.Usage)
+	r.workspace = b
+}
+
+func (r *run) keptBaseline() (*baseline, error) {
+	files := r.files()
+	f, err := files.root.Open(files.baselineName())
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	return readBaseline(f)
+}
+
+func (b *baseline) save(w io.Writer) error {
+	return errors.Join(binary.Write(w, binary.LittleEndian, b.since.UnixNano()), b.before.Save(w))
+}
+
+func readBaseline(r io.Reader) (*baseline, error) {
+	var since int64
+	if err := binary.Read(r, binary.LittleEndian, &since); err != nil {
+		return nil, err
+	}
+	before, err := workspace.ReadSnapshot(r)
+	return &baseline{before: before, since: time.Unix(0, since)}, err
+}
