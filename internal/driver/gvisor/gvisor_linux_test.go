@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/glovebox-dev/glovebox/internal/driver"
 	"github.com/glovebox-dev/glovebox/internal/driver/drivertest"
@@ -105,6 +106,65 @@ func TestUmounterStartsEarly(t *testing.T) {
 			t.Errorf("it was not early: %s", line)
 		}
 	}
+}
+
+// clockProgram says how old the box is before and after, in seconds, what the
+// time is, and how much faster it reads the clock than it asks for its parent.
+const clockProgram = `
+import os, time
+def fastest(f):
+    took = []
+    for _ in range(20):
+        t = time.perf_counter()
+        for _ in range(500): f()
+        took.append(time.perf_counter() - t)
+    return min(took)
+young = time.monotonic()
+faster = fastest(os.getppid) / fastest(time.monotonic)
+seen = [time.monotonic() for _ in range(50000)]
+print(young, time.monotonic(), time.time(), faster, seen == sorted(seen))
+`
+
+// TestClock holds a box's clock to being read without the box's kernel, by
+// programs that start with the box too, and to being right.
+func TestClock(t *testing.T) {
+	d, err := harness.Open(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { d.Close() })
+	// A box of a busy machine may be older than a second before the program
+	// starts, and has its clock measured by then in any case.
+	for range 5 {
+		box := drivertest.Launch(t, d, harness.Spec())
+		before := time.Now()
+		r, err := box.Run(t.Context(), drivertest.Python(harness.Python, clockProgram))
+		after := time.Now()
+		if err != nil {
+			t.Fatal(err)
+		}
+		var young, old, now, faster float64
+		var ordered string
+		if _, err := fmt.Sscan(r.Stdout, &young, &old, &now, &faster, &ordered); err != nil {
+			t.Fatalf("%v: %v", err, r)
+		}
+		t.Logf("at an age of %.3f s the clock is read %.0f times as fast as a system call is made", young, faster)
+		const slack = 0.05
+		unix := func(t time.Time) float64 { return float64(t.UnixNano()) / 1e9 }
+		if now < unix(before)-slack || now > unix(after)+slack {
+			t.Errorf("the time is %.3f in the box, between %.3f and %.3f outside", now, unix(before), unix(after))
+		}
+		if ordered != "True" {
+			t.Error("the clock went back")
+		}
+		if faster < 3 {
+			t.Errorf("to read the clock is no faster than a system call")
+		}
+		if young < 0.9 {
+			return
+		}
+	}
+	t.Skip("no box was asked while it was younger than a second")
 }
 
 // hostProcesses finds a box's processes by the arguments of its sentry and

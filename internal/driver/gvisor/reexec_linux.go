@@ -36,6 +36,7 @@ func Reexec() {
 	case os.Args[0] == "runsc-sandbox":
 		early.CloseInherited(donated(os.Args))
 		os.Args = sandboxArgs(os.Args)
+		startClockEarly()
 		startWithLittleGC()
 		maincli.Main()
 	case os.Args[0] == "runsc-gofer":
