@@ -69,6 +69,7 @@ type System struct {
 
 	workspaces *workspace.Set
 	served     *files // nil unless over HTTP
+	ports      *ports // likewise
 
 	stop       context.CancelFunc
 	background sync.WaitGroup

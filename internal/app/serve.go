@@ -39,7 +39,7 @@ func (s *System) mcp(profile string, host mcpserver.HostFiles) (*mcpserver.Serve
 		Conformance:     s.opts.Conformance,
 	}
 	if s.served != nil {
-		opts.Files = s.served
+		opts.Files, opts.Ports = s.served, s.ports
 	}
 	return mcpserver.New(opts)
 }
@@ -118,7 +118,7 @@ func listen(ctx context.Context, addr, flag string) (net.Listener, error) {
 func (s *System) ServeHTTP(ctx context.Context, lns Listeners, ready func()) error {
 	defer lns.Close()
 	base := s.fileBase(lns.MCP.Addr())
-	s.served = s.files(base)
+	s.served, s.ports = s.files(base), s.portsAt(base)
 	s.Engine.ServeFilesAt(base)
 	server, err := s.mcpGroup()
 	if err != nil {
@@ -132,6 +132,7 @@ func (s *System) ServeHTTP(ctx context.Context, lns Listeners, ready func()) err
 	opts.Listen = s.opts.Config.Server.Listen
 	opts.MCP, opts.E2B = server.Handler(), e2b
 	opts.Files = s.served
+	opts.Ports, opts.PreviewDomain = s.ports, s.ports.domain
 	opts.CodeRunnerPaths = s.codeRunnerPaths()
 	opts.Drain = func(ctx context.Context) error {
 		e2b.Shutdown()

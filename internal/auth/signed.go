@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"net/url"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
@@ -41,6 +42,43 @@ func (s *Signer) signature(method, handle, name, exp string) []byte {
 	return m.Sum(nil)
 }
 
+// SignPort returns a text of letters, digits, dots, dashes and underscores by
+// which a port of a sandbox may be reached until expires.
+func (s *Signer) SignPort(id string, port int, expires time.Time) string {
+	exp := strconv.FormatInt(expires.UnixMicro(), 36)
+	return exp + "." + base64.RawURLEncoding.EncodeToString(s.signature("PORT", id, strconv.Itoa(port), exp))
+}
+
+// VerifyPort checks what SignPort returned. The error is of kind
+// [sandbox.Unauthenticated] if it is wrong, for another port, or has expired.
+func (s *Signer) VerifyPort(id string, port int, text string) (expires time.Time, err error) {
+	exp, signed, _ := strings.Cut(text, ".")
+	sig, err := base64.RawURLEncoding.Strict().DecodeString(signed)
+	if err != nil || !hmac.Equal(sig, s.signature("PORT", id, strconv.Itoa(port), exp)) {
+		return time.Time{}, sandbox.WithHint(sandbox.Errorf(sandbox.Unauthenticated, "the link is not good for this port"),
+			"use the whole URL as it was given, or ask for a new one")
+	}
+	micros, err := strconv.ParseInt(exp, 36, 64)
+	if err != nil {
+		return time.Time{}, sandbox.Errorf(sandbox.Unauthenticated, "the link has no time")
+	}
+	return s.unexpired(micros)
+}
+
+// unexpired returns the time at which a URL expires, if that is to come.
+func (s *Signer) unexpired(micros int64) (time.Time, error) {
+	now := s.Now
+	if now == nil {
+		now = time.Now
+	}
+	expires := time.UnixMicro(micros)
+	if !now().Before(expires) {
+		return time.Time{}, sandbox.WithHint(sandbox.Errorf(sandbox.Unauthenticated, "exp: the URL expired at %s", expires.UTC().Format(time.RFC3339)),
+			"ask for a new one")
+	}
+	return expires, nil
+}
+
 // Verify checks the query of a signed URL. It returns the signature, and an
 // error of kind [sandbox.Unauthenticated] for one that is wrong or has expired.
 // What was signed for reading may also be asked for with HEAD.
@@ -59,14 +97,8 @@ func (s *Signer) Verify(method, handle, name string, query url.Values) (signatur
 	if err != nil {
 		return nil, time.Time{}, sandbox.Errorf(sandbox.Unauthenticated, "exp: not a time")
 	}
-	now := s.Now
-	if now == nil {
-		now = time.Now
-	}
-	expires = time.UnixMicro(micros)
-	if !now().Before(expires) {
-		return nil, time.Time{}, sandbox.WithHint(sandbox.Errorf(sandbox.Unauthenticated, "exp: the URL expired at %s", expires.UTC().Format(time.RFC3339)),
-			"ask for a new one")
+	if expires, err = s.unexpired(micros); err != nil {
+		return nil, time.Time{}, err
 	}
 	return sig, expires, nil
 }

@@ -3,6 +3,7 @@ package auth
 import (
 	"errors"
 	"net/url"
+	"strings"
 	"testing"
 	"time"
 
@@ -74,3 +75,34 @@ func FuzzSigner(f *testing.F) {
 		}
 	})
 }
+
+func TestSignPort(t *testing.T) {
+	now := time.Unix(1000, 0)
+	s := Signer{Key: make([]byte, 32), Now: func() time.Time { return now }}
+	until := now.Add(time.Hour)
+	link := s.SignPort("sbx_a", 8000, until)
+	if got, err := s.VerifyPort("sbx_a", 8000, link); err != nil || !got.Equal(until) {
+		t.Errorf("until %v, %v; want %v", got, err, until)
+	}
+	other := Signer{Key: append(make([]byte, 31), 1), Now: s.Now}
+	exp, sig, _ := strings.Cut(link, ".")
+	for name, err := range map[string]error{
+		"another port":    second(s.VerifyPort("sbx_a", 800, link)),
+		"another sandbox": second(s.VerifyPort("sbx_b", 8000, link)),
+		"another key":     second(other.VerifyPort("sbx_a", 8000, link)),
+		"another time":    second(s.VerifyPort("sbx_a", 8000, exp+"0."+sig)),
+		"nothing":         second(s.VerifyPort("sbx_a", 8000, "")),
+		"no signature":    second(s.VerifyPort("sbx_a", 8000, exp)),
+		"a longer one":    second(s.VerifyPort("sbx_a", 8000, link+"AA")),
+	} {
+		if !errors.Is(err, sandbox.Unauthenticated) {
+			t.Errorf("%s: %v; want unauthenticated", name, err)
+		}
+	}
+	now = until
+	if _, err := s.VerifyPort("sbx_a", 8000, link); !errors.Is(err, sandbox.Unauthenticated) || !strings.Contains(err.Error(), "expired") {
+		t.Errorf("a link that expired: %v", err)
+	}
+}
+
+func second[T any](_ T, err error) error { return err }

@@ -33,6 +33,7 @@ func (s *serveFlags) add(cmd *cobra.Command) {
 	f.StringVar(&s.server.E2BListen, "e2b-listen", "", "serve E2B's protocol at this `address`, too, like 127.0.0.1:3000 (GLOVEBOX_E2B_LISTEN)")
 	f.StringVar(&s.server.E2BDomain, "e2b-domain", "", "`domain` below which names of sandboxes lead there (GLOVEBOX_E2B_DOMAIN)")
 	f.StringVar(&s.server.PublicURL, "public-url", "", "how clients reach the server, if through a proxy (GLOVEBOX_PUBLIC_URL)")
+	f.StringVar(&s.server.PreviewDomain, "preview-domain", "", "`domain` below which ports of sandboxes have names of hosts (GLOVEBOX_PREVIEW_DOMAIN)")
 	f.StringVar(&s.server.TLSCert, "tls-cert", "", "serve HTTPS with the certificate in this PEM `file` (GLOVEBOX_TLS_CERT)")
 	f.StringVar(&s.server.TLSKey, "tls-key", "", "`file` of the certificate's key (GLOVEBOX_TLS_KEY)")
 	f.StringSliceVar(&s.server.AllowHosts, "allow-host", nil, "accept this `name` in the Host header too (GLOVEBOX_ALLOW_HOSTS)")
@@ -53,19 +54,20 @@ func (s *serveFlags) add(cmd *cobra.Command) {
 func (s *serveFlags) apply(cmd *cobra.Command, c *config.Config) error {
 	to, from := &c.Server, &s.server
 	set := map[string]func(){
-		"listen":        func() { to.Listen = from.Listen },
-		"e2b-listen":    func() { to.E2BListen = from.E2BListen },
-		"e2b-domain":    func() { to.E2BDomain = from.E2BDomain },
-		"public-url":    func() { to.PublicURL = from.PublicURL },
-		"tls-cert":      func() { to.TLSCert = from.TLSCert },
-		"tls-key":       func() { to.TLSKey = from.TLSKey },
-		"allow-host":    func() { to.AllowHosts = from.AllowHosts },
-		"allow-origin":  func() { to.AllowOrigins = from.AllowOrigins },
-		"rate-limit":    func() { to.RateLimit = from.RateLimit },
-		"body-limit":    func() { to.BodyLimit = from.BodyLimit },
-		"max-sessions":  func() { to.Sessions = from.Sessions },
-		"oidc-issuer":   func() { to.OIDC.Issuer = from.OIDC.Issuer },
-		"oidc-audience": func() { to.OIDC.Audience = from.OIDC.Audience },
+		"listen":         func() { to.Listen = from.Listen },
+		"e2b-listen":     func() { to.E2BListen = from.E2BListen },
+		"e2b-domain":     func() { to.E2BDomain = from.E2BDomain },
+		"public-url":     func() { to.PublicURL = from.PublicURL },
+		"preview-domain": func() { to.PreviewDomain = from.PreviewDomain },
+		"tls-cert":       func() { to.TLSCert = from.TLSCert },
+		"tls-key":        func() { to.TLSKey = from.TLSKey },
+		"allow-host":     func() { to.AllowHosts = from.AllowHosts },
+		"allow-origin":   func() { to.AllowOrigins = from.AllowOrigins },
+		"rate-limit":     func() { to.RateLimit = from.RateLimit },
+		"body-limit":     func() { to.BodyLimit = from.BodyLimit },
+		"max-sessions":   func() { to.Sessions = from.Sessions },
+		"oidc-issuer":    func() { to.OIDC.Issuer = from.OIDC.Issuer },
+		"oidc-audience":  func() { to.OIDC.Audience = from.OIDC.Audience },
 	}
 	for name, do := range set {
 		if cmd.Flags().Changed(name) {

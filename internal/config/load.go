@@ -142,6 +142,7 @@ func (c *Config) environ() []variable {
 		{"GLOVEBOX_LISTEN", str(&c.Server.Listen)},
 		{"GLOVEBOX_E2B_LISTEN", str(&c.Server.E2BListen)},
 		{"GLOVEBOX_E2B_DOMAIN", str(&c.Server.E2BDomain)},
+		{"GLOVEBOX_PREVIEW_DOMAIN", str(&c.Server.PreviewDomain)},
 		{"PUBLIC_BASE_URL", str(&c.Server.PublicURL)},
 		{"GLOVEBOX_PUBLIC_URL", str(&c.Server.PublicURL)},
 		{"GLOVEBOX_TLS_CERT", str(&c.Server.TLSCert)},

@@ -38,6 +38,10 @@ type Server struct {
 	// PublicURL is how clients reach the server, if not by the address that
 	// it listens on: that of a proxy.
 	PublicURL string `yaml:"public_url"`
+	// PreviewDomain is that below which a port of a sandbox has a host's name
+	// of its own, as PORT-SANDBOX.DOMAIN: empty is localhost where the server is
+	// reached by a loopback address, and none elsewhere; "none" is none.
+	PreviewDomain string `yaml:"preview_domain"`
 	// TLSCert and TLSKey are PEM files to serve HTTPS with; both or none.
 	TLSCert string `yaml:"tls_cert"`
 	TLSKey  string `yaml:"tls_key"`
@@ -133,6 +137,9 @@ func (s *Server) validate() error {
 	}
 	if strings.ContainsAny(s.E2BDomain, "/:*@ ") || strings.HasPrefix(s.E2BDomain, ".") {
 		return invalid("server.e2b_domain", fmt.Sprintf("%q is not a domain", s.E2BDomain), "write it like sandboxes.example.com")
+	}
+	if strings.ContainsAny(s.PreviewDomain, "/:*@ ") || strings.HasPrefix(s.PreviewDomain, ".") {
+		return invalid("server.preview_domain", fmt.Sprintf("%q is not a domain", s.PreviewDomain), "write it like preview.example.com, or none")
 	}
 	if s.PublicURL != "" {
 		u, err := url.Parse(s.PublicURL)

@@ -1,6 +1,7 @@
 package httpserver
 
 import (
+	"cmp"
 	"context"
 	"io"
 	"log/slog"
@@ -15,6 +16,7 @@ import (
 // An entry is what becomes known of a request on its way.
 type entry struct {
 	principal sandbox.Principal
+	path      string // what to log for the path, if not itself
 }
 
 type entryKey struct{}
@@ -23,6 +25,13 @@ type entryKey struct{}
 func noteIdentity(ctx context.Context, id auth.Identity) {
 	if e, ok := ctx.Value(entryKey{}).(*entry); ok {
 		e.principal = id.Principal
+	}
+}
+
+// notePath tells the log what to have for the request's path.
+func notePath(ctx context.Context, path string) {
+	if e, ok := ctx.Value(entryKey{}).(*entry); ok {
+		e.path = path
 	}
 }
 
@@ -39,7 +48,7 @@ func logRequests(log *slog.Logger, next http.Handler) http.Handler {
 			if r.URL.Path == "/healthz" {
 				level = slog.LevelDebug
 			}
-			log.Log(r.Context(), level, "request", "method", r.Method, "path", loggedPath(r.URL.Path), "status", a.status,
+			log.Log(r.Context(), level, "request", "method", r.Method, "path", cmp.Or(e.path, loggedPath(r.URL.Path)), "status", a.status,
 				"bytes", a.bytes, "duration", time.Since(began), "principal", e.principal, "remote", r.RemoteAddr)
 		}()
 		next.ServeHTTP(a, r.WithContext(context.WithValue(r.Context(), entryKey{}, e)))

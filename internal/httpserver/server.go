@@ -18,6 +18,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -43,7 +44,11 @@ type Options struct {
 	Auth Verifier
 	// Files serves /files/ and /workspaces; nil if there are none.
 	Files Files
-	Log   *slog.Logger
+	// Ports are shown below /ports/, and at names of the form
+	// PORT-SANDBOX.PreviewDomain unless that is empty; nil if none are.
+	Ports         Ports
+	PreviewDomain string
+	Log           *slog.Logger
 
 	// Anonymous, if not nil, is who asks when there is no token. It is for
 	// tests on a loopback address, which New checks.
@@ -113,6 +118,8 @@ type Server struct {
 	handler http.Handler
 	tls     *tls.Config
 	bodies  atomic.Int64 // bytes that may be in memory
+	closing context.Context
+	close   context.CancelFunc // of closing
 }
 
 // New returns a Server. It returns an error wrapping [sandbox.Invalid] if the
@@ -130,10 +137,12 @@ func New(o Options) (*Server, error) {
 	if len(o.Scopes) == 0 {
 		o.Scopes = []string{string(auth.ScopeRun), string(auth.ScopeFiles)}
 	}
+	o.PreviewDomain = strings.ToLower(o.PreviewDomain)
 	if o.Grace == 0 {
 		o.Grace = DefaultGrace
 	}
 	s := &Server{opts: o}
+	s.closing, s.close = context.WithCancel(context.Background())
 	if o.Anonymous != nil {
 		if host, _, err := net.SplitHostPort(o.Listen); err != nil || !isLoopback(host) {
 			return nil, sandbox.Errorf(sandbox.Invalid, "listen: %q is not a loopback address, which serving without a token needs", o.Listen)
@@ -187,7 +196,7 @@ func New(o Options) (*Server, error) {
 		})
 	}
 	mux.Handle("/", rest)
-	s.handler = logRequests(o.Log, mux)
+	s.handler = logRequests(o.Log, s.showPorts(g, mux))
 	return s, nil
 }
 
@@ -216,6 +225,7 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 	case <-ctx.Done():
 	}
 	s.opts.Log.Info("shutting down", "grace", s.opts.Grace)
+	s.close()
 	graceCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), s.opts.Grace)
 	defer cancel()
 	drained := make(chan struct{})

@@ -15,6 +15,9 @@ type Engine interface {
 	Create(ctx context.Context, p sandbox.Principal, r sandbox.CreateRequest) (sandbox.Sandbox, error)
 	Get(ctx context.Context, p sandbox.Principal, id string) (sandbox.Sandbox, error)
 	List(ctx context.Context, p sandbox.Principal) ([]sandbox.Sandbox, error)
+	// SetNetwork changes what a sandbox with a network may reach, and ends
+	// the connections that it may no longer have.
+	SetNetwork(ctx context.Context, p sandbox.Principal, id string, n sandbox.Network) (sandbox.Sandbox, error)
 	// Stop stops a sandbox and all that runs in it; it is idempotent.
 	Stop(ctx context.Context, p sandbox.Principal, id string) error
 

@@ -108,7 +108,7 @@ func (e *fakeEngine) Create(_ context.Context, p sandbox.Principal, r sandbox.Cr
 		files: map[string][]byte{},
 		Sandbox: sandbox.Sandbox{
 			ID: sandbox.NewID(), Name: r.Name, State: sandbox.Running, Driver: "scripted",
-			Image: cmp.Or(r.Image, sandbox.ImageHost), Network: sandbox.NetworkNone, Limits: limits,
+			Image: cmp.Or(r.Image, sandbox.ImageHost), Network: cmp.Or(r.Network, sandbox.NetworkNone), Limits: limits,
 			Created: now, Used: now, Expires: now.Add(limits.Idle),
 			Receipt: sandbox.Receipt{
 				{Name: sandbox.ControlMemory, Asked: "512 MiB", Value: "512 MiB", Mechanism: "a script", Enforced: true},
@@ -152,6 +152,20 @@ func (e *fakeEngine) List(_ context.Context, p sandbox.Principal) ([]sandbox.San
 		return cmp.Or(a.Created.Compare(b.Created), strings.Compare(a.ID, b.ID))
 	})
 	return list, nil
+}
+
+func (e *fakeEngine) SetNetwork(_ context.Context, p sandbox.Principal, id string, n sandbox.Network) (sandbox.Sandbox, error) {
+	sb, err := e.find(p, id)
+	if err != nil {
+		return sandbox.Sandbox{}, err
+	}
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	if sb.Network == "" || sb.Network == sandbox.NetworkNone {
+		return sandbox.Sandbox{}, sandbox.Errorf(sandbox.Unsupported, "network: the sandbox has none")
+	}
+	sb.Network = n
+	return sb.Sandbox, nil
 }
 
 func (e *fakeEngine) Stop(_ context.Context, p sandbox.Principal, id string) error {

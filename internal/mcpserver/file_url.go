@@ -17,8 +17,18 @@ const fileURLInput = `{"type":"object","properties":{` +
 	`"path":{"type":"string","description":"/data is all files, as tar"},` +
 	`"sandbox_id":{"type":"string"},"workspace":{"type":"string"},` +
 	`"method":{"type":"string","enum":["GET","PUT"]},` +
-	`"expires_seconds":{"type":"integer","minimum":1,"maximum":604800,"description":"default 3600"}` +
-	`},"required":["path"]}`
+	expiresProperty + `},"required":["path"]}`
+
+// expiresProperty is how long a URL is good for.
+const expiresProperty = `"expires_seconds":{"type":"integer","minimum":1,"maximum":604800,"description":"default 3600"}`
+
+// expiry returns what a caller said of it.
+func expiry(seconds int64) time.Duration {
+	if seconds == 0 {
+		return time.Hour
+	}
+	return time.Duration(seconds) * time.Second
+}
 
 // workspacePath returns the name in a workspace of a path in a sandbox, which
 // may be relative to the working directory, "." for the workspace itself.
@@ -79,11 +89,7 @@ func (s *Server) fileURL() tool {
 			if in.Method != "" {
 				method = in.Method
 			}
-			good := time.Hour
-			if in.Expires != 0 {
-				good = time.Duration(in.Expires) * time.Second
-			}
-			url, expires, err := s.opts.Files.SignedURL(ctx, c.principal, in.Workspace, name, method, good)
+			url, expires, err := s.opts.Files.SignedURL(ctx, c.principal, in.Workspace, name, method, expiry(in.Expires))
 			if err != nil {
 				return nil, err
 			}

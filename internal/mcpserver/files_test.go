@@ -2,6 +2,7 @@ package mcpserver
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"testing"
 	"time"
@@ -32,7 +33,63 @@ func (scriptedFiles) CopyOut(context.Context, sandbox.Principal, string, string,
 }
 
 // withFiles has a server offer every tool that there is.
-func withFiles(o *Options) { o.Files, o.HostFiles = scriptedFiles{}, scriptedFiles{} }
+func withFiles(o *Options) {
+	o.Files, o.HostFiles, o.Ports = scriptedFiles{}, scriptedFiles{}, scriptedFiles{}
+}
+
+func (scriptedFiles) PortURL(_ context.Context, p sandbox.Principal, id string, port int, good time.Duration) (string, time.Time, error) {
+	if port > 65535 {
+		return "", time.Time{}, sandbox.Errorf(sandbox.Invalid, "port: %d is none", port)
+	}
+	return fmt.Sprintf("https://%d-%s.box.example/?for=%s", port, id, good), time.Unix(0, 0), nil
+}
+
+func TestPreviewURL(t *testing.T) {
+	s, _ := newTestServer(t, withFiles)
+	cs := serveStdio(t, s, nil)
+	for _, tt := range []struct {
+		args    args
+		isError bool
+		want    string
+	}{
+		{args{"sandbox_id": "sbx_x", "port": 8000}, false, "https://8000-sbx_x.box.example/?for=1h0m0s\nuntil 1970"},
+		{args{"sandbox_id": "sbx_x", "port": 8000, "expires_seconds": 60}, false, "?for=1m0s"},
+		{args{"sandbox_id": "sbx_x", "port": 70000}, true, "70000"},
+		{args{"sandbox_id": "sbx_x", "port": "http"}, true, "port"},
+		{args{"sandbox_id": "sbx_x"}, true, "port"},
+		{args{"sandbox_id": "sbx_x", "port": 80, "expires_seconds": 0}, true, "expires_seconds"},
+	} {
+		res := callTool(t, cs, "preview_url", tt.args)
+		if text := res.Content[0].(*mcp.TextContent).Text; res.IsError != tt.isError || !strings.Contains(text, tt.want) {
+			t.Errorf("%v: error %t, %q; want %q", tt.args, res.IsError, text, tt.want)
+		}
+	}
+}
+
+func TestSetNetwork(t *testing.T) {
+	s, e := newTestServer(t, nil)
+	cs := serveStdio(t, s, nil)
+	for _, tt := range []struct {
+		was     sandbox.Network
+		to      any
+		isError bool
+		want    string
+	}{
+		{"internet", "pypi.org,*.example.com", false, "now has network pypi.org,*.example.com"},
+		{"internet", []string{"pypi.org", "example.com"}, true, "network"},
+		{"internet", "not a host", true, "not a host"},
+		{"none", "pypi.org", true, "network"},
+	} {
+		sb, err := e.Create(t.Context(), sandbox.Local, sandbox.CreateRequest{Network: tt.was})
+		if err != nil {
+			t.Fatal(err)
+		}
+		res := callTool(t, cs, "set_network", args{"sandbox_id": sb.ID, "network": tt.to})
+		if text := res.Content[0].(*mcp.TextContent).Text; res.IsError != tt.isError || !strings.Contains(text, tt.want) {
+			t.Errorf("%s to %v: error %t, %q; want %q", tt.was, tt.to, res.IsError, text, tt.want)
+		}
+	}
+}
 
 func TestFileURL(t *testing.T) {
 	s, _ := newTestServer(t, withFiles)

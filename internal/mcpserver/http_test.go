@@ -230,6 +230,7 @@ func TestOthersDoNotExist(t *testing.T) {
 		"send_input":       {"run_id": r.RunID, "text": "x\n"},
 		"get_sandbox":      {"sandbox_id": r.SandboxID},
 		"stop_sandbox":     {"sandbox_id": r.SandboxID},
+		"set_network":      {"sandbox_id": r.SandboxID, "network": "pypi.org"},
 		"write_file":       {"sandbox_id": r.SandboxID, "path": "/data/f", "content": "x"},
 		"read_file":        {"sandbox_id": r.SandboxID, "path": "/data/f"},
 		"list_files":       {"sandbox_id": r.SandboxID},

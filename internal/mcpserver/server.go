@@ -25,6 +25,8 @@ type Options struct {
 	// resources.
 	Profile *profile.Profile
 
+	// Ports gives ports of sandboxes URLs; nil without an HTTP server.
+	Ports Ports
 	// Files gives files URLs, and HostFiles copies files of this machine; both
 	// may be nil. The second is for a server on stdio only.
 	Files     Files
@@ -173,13 +175,16 @@ func (s *Server) tools() []tool {
 	}
 	all := []tool{
 		s.runCode(), s.runCommand(), s.getRun(), s.stopRun(), s.sendInput(),
-		s.createSandbox(), s.getSandbox(), s.listSandboxes(), s.stopSandbox(),
+		s.createSandbox(), s.getSandbox(), s.listSandboxes(), s.setNetwork(), s.stopSandbox(),
 		s.writeFile(), s.readFile(), s.listFiles(),
 		s.installPackages(), s.listLanguages(),
 		s.listWorkspaces(), s.deleteWorkspace(),
 	}
 	if s.opts.Files != nil {
 		all = append(all, s.fileURL())
+	}
+	if s.opts.Ports != nil {
+		all = append(all, s.previewURL())
 	}
 	if s.opts.HostFiles != nil {
 		all = append(all, s.copyIn(), s.copyOut())
