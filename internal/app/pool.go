@@ -32,7 +32,7 @@ func (s *System) newWarmer(ctx context.Context, d driver.Driver) (*warmer, error
 	if err != nil {
 		return nil, errors.Join(err, owner.Release(ctx))
 	}
-	prepare := preparer{runners}
+	prepare := preparer{runners, d}
 	opts := pool.Options{
 		Driver: d, Ledger: owner, Ready: prepare.start, Further: prepare.imports, Room: hasRoom,
 		Max: c.Pool.Size, Log: s.log,
@@ -46,7 +46,7 @@ func (s *System) newWarmer(ctx context.Context, d driver.Driver) (*warmer, error
 
 // run keeps boxes warm until ctx ends: one of the usual shape from the start.
 func (w *warmer) run(ctx context.Context, s *System) {
-	if usual, err := s.Engine.Usual(); err != nil {
+	if usual, err := s.Engine.Usual(ctx); err != nil {
 		s.log.Warn("keep no sandbox ready", "error", err)
 	} else if usual != nil {
 		w.Keep(usual)
@@ -88,7 +88,10 @@ func (w *warmer) close(ctx context.Context) error {
 }
 
 // A preparer brings boxes to where their first caller finds its work done.
-type preparer struct{ runners interpreter.Table }
+type preparer struct {
+	runners interpreter.Table
+	driver  driver.Driver
+}
 
 // prepared are the languages of whose interpreters a warm box has one: the
 // first that is there.
@@ -123,20 +126,34 @@ func (p preparer) start(ctx context.Context, b driver.Box, _ *driver.Spec) error
 	return nil
 }
 
-// imports has the interpreter that start started import what its runner names.
-func (p preparer) imports(ctx context.Context, b driver.Box) error {
+// imports has the interpreter that start started import what its runner names,
+// and what the box's image names.
+func (p preparer) imports(ctx context.Context, b driver.Box, spec *driver.Spec) error {
 	client := guestapi.NewClient(b.Dial)
 	defer client.Close()
 	contexts, err := client.Contexts(ctx)
 	if err != nil {
 		return err
 	}
+	var image sandbox.Image
+	if k, err := driver.Images(p.driver); err == nil && spec.Image != sandbox.ImageHost {
+		if image, err = k.Image(ctx, spec.Image); err != nil {
+			return err
+		}
+	}
+	labels := interpreter.ReadLabels(image.Config.Labels)
 	for _, c := range contexts {
-		i := slices.IndexFunc(p.runners, func(r interpreter.Runner) bool { return r.Kernel == c.Language && len(r.Warm) > 0 })
-		if i < 0 {
+		var modules []string
+		if i := slices.IndexFunc(p.runners, func(r interpreter.Runner) bool { return r.Kernel == c.Language && len(r.Warm) > 0 }); i >= 0 {
+			modules = p.runners[i].Warm
+		}
+		if labels.Kernel(p.runners) == c.Language {
+			modules = slices.Concat(modules, labels.Warm)
+		}
+		if len(modules) == 0 {
 			continue
 		}
-		if err := client.PrepareContext(ctx, c.ID, p.runners[i].Warm); err != nil {
+		if err := client.PrepareContext(ctx, c.ID, modules); err != nil {
 			return err
 		}
 	}

@@ -121,7 +121,7 @@ The exit status is the program's own, or
 		RunE: func(cmd *cobra.Command, args []string) error {
 			p.flags.adjust = f.grant
 			f.hasCode = cmd.Flags().Changed("code")
-			req, err := p.runRequest(f, args, cmd.ArgsLenAtDash())
+			req, err := p.runRequest(cmd.Context(), f, args, cmd.ArgsLenAtDash())
 			if err != nil {
 				return err
 			}
@@ -140,7 +140,7 @@ The exit status is the program's own, or
 
 // runRequest puts a run's request together from the command line; dash is how
 // many arguments come before "--", or -1 if there is none.
-func (p *program) runRequest(f runFlags, args []string, dash int) (sandbox.RunRequest, error) {
+func (p *program) runRequest(ctx context.Context, f runFlags, args []string, dash int) (sandbox.RunRequest, error) {
 	var req sandbox.RunRequest
 	if dash >= 0 {
 		req.Args, args = args[dash:], args[:dash]
@@ -179,6 +179,9 @@ func (p *program) runRequest(f runFlags, args []string, dash int) (sandbox.RunRe
 				return req, err
 			}
 			language, known, err := app.LanguageOf(c.Languages, args[0])
+			if err == nil && language == "" {
+				language, err = p.imageLanguage(ctx, args[0])
+			}
 			if err != nil {
 				return req, err
 			}
@@ -230,6 +233,17 @@ func entryPoint(ctx context.Context, sys *app.System, req *sandbox.RunRequest) e
 			"pass -c CODE, a file, or a command after --")
 	}
 	return nil
+}
+
+// imageLanguage returns the language of the image here that says of itself that
+// files of its language end so, empty if there is none.
+func (p *program) imageLanguage(ctx context.Context, file string) (language string, err error) {
+	sys, err := p.open(ctx, func(o *app.Options) { o.Passive = true })
+	if err != nil {
+		return "", err
+	}
+	defer p.close(ctx, sys, &err)
+	return sys.Engine.LanguageByExtension(ctx, strings.TrimPrefix(filepath.Ext(file), ".")), nil
 }
 
 // maxProgram bounds a program; nobody writes a longer one.

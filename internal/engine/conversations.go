@@ -6,6 +6,7 @@ import (
 	"io"
 
 	"github.com/glovebox-dev/glovebox/internal/driver"
+	"github.com/glovebox-dev/glovebox/internal/interpreter"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 	"github.com/glovebox-dev/glovebox/internal/store"
 )
@@ -66,8 +67,11 @@ func (e *Engine) RunnerImages(ctx context.Context) map[string]string {
 		return images
 	}
 	for _, i := range list {
-		if language := i.Config.Labels[labelLanguage]; language != "" {
-			if found, ok := e.runnerImage(ctx, language); ok {
+		for _, language := range interpreter.ReadLabels(i.Config.Labels).Languages {
+			if images[language] != "" {
+				continue
+			}
+			if found, ok := bestImage(list, language); ok {
 				images[language] = found.Name
 			}
 		}

@@ -187,18 +187,33 @@ func (e *Engine) spec(rec store.Sandbox) *driver.Spec {
 
 // Usual returns the order for the box of a sandbox for which nothing special is
 // asked, without an identifier: what a pool has at hand from the start. It is
-// nil where sandboxes have images that must be there first.
-func (e *Engine) Usual() (*driver.Spec, error) {
-	if !e.drv.Info().Features.Host {
-		return nil, nil
+// nil where such a sandbox has an image that is not here yet.
+func (e *Engine) Usual(ctx context.Context) (*driver.Spec, error) {
+	image, err := e.defaultImage(ctx, "")
+	if err != nil {
+		return nil, err
 	}
-	var req sandbox.CreateRequest
+	req := sandbox.CreateRequest{Image: image}
 	limits, err := e.checkCreate(&req)
 	if err != nil {
 		return nil, err
 	}
+	if image != sandbox.ImageHost {
+		k, err := driver.Images(e.drv)
+		if err != nil {
+			return nil, nil
+		}
+		i, err := k.Image(ctx, image)
+		if errors.Is(err, sandbox.NotFound) {
+			return nil, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+		image = i.ID
+	}
 	rec := store.Sandbox{Detached: e.opts.Detached}
-	rec.Image, rec.Network, rec.Limits = req.Image, req.Network, limits
+	rec.Image, rec.Network, rec.Limits = image, req.Network, limits
 	return e.spec(rec), nil
 }
 

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"errors"
+	"maps"
 	"regexp"
 	"slices"
 	"strconv"
@@ -41,7 +42,29 @@ func (e *Engine) Languages(ctx context.Context, p sandbox.Principal, sandboxID s
 	if err != nil {
 		return nil, "", sandbox.Wrap(b.explain(ctx, err), op, b.id)
 	}
-	return list, b.id, nil
+	return b.withImages(ctx, list), b.id, nil
+}
+
+// withImages adds the languages that only images know, and names those images
+// here that have what the sandbox has not.
+func (b *box) withImages(ctx context.Context, list []sandbox.Language) []sandbox.Language {
+	images := b.e.RunnerImages(ctx)
+	for i, l := range list {
+		if image := images[l.Name]; image != "" && l.Program == "" {
+			list[i].Missing = "use the image " + image + ", which has it"
+		}
+		delete(images, l.Name)
+	}
+	for _, name := range slices.Sorted(maps.Keys(images)) {
+		l := sandbox.Language{Name: name}
+		if images[name] == b.rec.Image {
+			l.Program = "image " + b.rec.Image
+		} else {
+			l.Missing = "run it in a new sandbox, which has the image " + images[name]
+		}
+		list = append(list, l)
+	}
+	return list
 }
 
 // findVersions tells of each three parameters (the number of a variant, its

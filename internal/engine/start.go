@@ -38,7 +38,10 @@ func (e *Engine) Start(ctx context.Context, p sandbox.Principal, req sandbox.Run
 	}
 	prog, err := e.newProgram(req)
 	if err != nil {
-		of, ok := e.entryProgram(ctx, &req)
+		of, ok, entryErr := e.entryProgram(ctx, p, &req)
+		if entryErr != nil {
+			err = entryErr
+		}
 		if !ok {
 			return sandbox.Run{}, sandbox.Wrap(err, op, "")
 		}

@@ -85,7 +85,7 @@ func (t Table) LoadDir(dir string) (Table, error) {
 
 // Override returns the table with the runners of a YAML text over it, which may
 // hold several documents. A runner takes the place of the one with its name, or
-// comes at the end. An image says so of itself by a label that holds the text.
+// comes at the end.
 func (t Table) Override(text []byte) (Table, error) {
 	out := slices.Clone(t)
 	dec := yaml.NewDecoder(bytes.NewReader(text))

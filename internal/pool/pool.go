@@ -59,7 +59,7 @@ type Options struct {
 	// Further brings a box on that is ready and waits: modules imported. It
 	// takes long, so it is done when there are as many boxes as there should
 	// be. One that it fails for stays as it was.
-	Further func(ctx context.Context, b driver.Box) error
+	Further func(ctx context.Context, b driver.Box, spec *driver.Spec) error
 	// Room reports whether the machine has so many bytes of memory to spare;
 	// nil is always. Where not even 0, boxes are given back.
 	Room func(bytes int64) bool
@@ -357,6 +357,8 @@ func (p *Pool) bringOn(ctx context.Context) bool {
 		return false
 	}
 	p.making[w.id], s.busy = true, true
+	spec := s.spec
+	spec.ID = w.id
 	p.workers.Add(1)
 	p.mu.Unlock()
 	defer p.workers.Done()
@@ -365,7 +367,7 @@ func (p *Pool) bringOn(ctx context.Context) bool {
 	begun := time.Now()
 	err := driver.Resume(ctx, w.box)
 	if err == nil {
-		if err := p.opts.Further(ctx, w.box); err != nil && ctx.Err() == nil {
+		if err := p.opts.Further(ctx, w.box, &spec); err != nil && ctx.Err() == nil {
 			p.log.Warn("bring a warm box on", "ref", w.box.Ref(), "error", err)
 		}
 		_, err = driver.Pause(ctx, w.box)

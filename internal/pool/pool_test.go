@@ -478,7 +478,10 @@ func TestManyShapes(t *testing.T) {
 func TestFurther(t *testing.T) {
 	var brought []string
 	world(t, func(o *Options) {
-		o.Further = func(_ context.Context, b driver.Box) error {
+		o.Further = func(_ context.Context, b driver.Box, spec *driver.Spec) error {
+			if spec.ID != b.Ref() || spec.Image != "a" {
+				t.Errorf("box %s, spec %+v", b.Ref(), spec)
+			}
 			if b.(*stubBox).paused {
 				t.Error("it is paused")
 			}
@@ -521,7 +524,7 @@ func TestFurther(t *testing.T) {
 // TestFurtherFails keeps the box as it was.
 func TestFurtherFails(t *testing.T) {
 	world(t, func(o *Options) {
-		o.Further = func(context.Context, driver.Box) error { return errors.New("no such module") }
+		o.Further = func(context.Context, driver.Box, *driver.Spec) error { return errors.New("no such module") }
 	}, func(t *testing.T, _ *stub, p *Pool) {
 		p.Keep(spec("a"))
 		time.Sleep(2 * tick)

@@ -93,6 +93,18 @@ func imageName(ref string) (name, digest string, err error) {
 	return reference.FamiliarString(reference.TagNameOnly(named)), digest, nil
 }
 
+// shortName returns the name of an image as people write it: Podman says whole
+// names. It is empty for an image that lost its name.
+func shortName(tag string) string {
+	if tag == "<none>:<none>" {
+		return ""
+	}
+	if name, _, err := imageName(tag); err == nil {
+		return name
+	}
+	return tag
+}
+
 // A pull is one that is under way, for all who wait for it.
 type pull struct {
 	done   chan struct{}
@@ -274,8 +286,12 @@ func imageOf(ref string, in *client.ImageInspectResult) sandbox.Image {
 	i := sandbox.Image{ID: in.ID, Platform: in.Os + "/" + in.Architecture, SizeBytes: in.Size, Local: isLocal(ref, in.RepoDigests)}
 	name, _, _ := imageName(ref)
 	i.Name = name
-	if len(in.RepoTags) > 0 && !slices.Contains(in.RepoTags, name) {
-		i.Name = in.RepoTags[0]
+	tags := make([]string, len(in.RepoTags))
+	for i, tag := range in.RepoTags {
+		tags[i] = shortName(tag)
+	}
+	if len(tags) > 0 && !slices.Contains(tags, name) {
+		i.Name = tags[0]
 	}
 	if in.Variant != "" {
 		i.Platform += "/" + in.Variant
@@ -316,9 +332,7 @@ func (d *Driver) Images(ctx context.Context) ([]sandbox.Image, error) {
 			_, i.Digest, _ = strings.Cut(s.RepoDigests[0], "@")
 		}
 		for _, tag := range s.RepoTags {
-			if i.Name = tag; tag == "<none>:<none>" {
-				i.Name = ""
-			}
+			i.Name = shortName(tag)
 			i.Local = isLocal(i.Name, s.RepoDigests)
 			images = append(images, i)
 		}

@@ -1,0 +1,92 @@
+package interpreter
+
+import (
+	"slices"
+	"strings"
+)
+
+// Labels are what an image says of itself that is made to run programs.
+type Labels struct {
+	// Runner says that it is made for that, and Languages of which languages:
+	// one, or for an image that has several those that it lists.
+	Runner    bool     // sandbox.runner=true
+	Languages []string // sandbox.language, or words of glovebox.languages
+	// Extension is that of the language's files; Entry is the command that runs
+	// a program, with {file} where its file's name goes. Without that the
+	// program is the command's input. Both are for languages that no table has.
+	Extension string   // glovebox.extension
+	Entry     []string // glovebox.entry, words with spaces between
+	// Warm names modules of the first language that a sandbox which is kept
+	// ready imports ahead.
+	Warm []string // glovebox.warm-imports, likewise
+}
+
+// Bounds on what an image says.
+const (
+	maxLabel = 4 << 10
+	maxWords = 32
+)
+
+// ReadLabels reads an image's labels. What is not well-formed is left out: the
+// image is somebody else's.
+func ReadLabels(labels map[string]string) Labels {
+	words := func(name string) []string {
+		text := labels[name]
+		if len(text) > maxLabel {
+			return nil
+		}
+		all := strings.Fields(text)
+		return all[:min(len(all), maxWords)]
+	}
+	l := Labels{
+		Runner:    labels["sandbox.runner"] == "true",
+		Languages: words("glovebox.languages"),
+		Extension: strings.TrimPrefix(labels["glovebox.extension"], "."),
+		Entry:     words("glovebox.entry"),
+		Warm:      words("glovebox.warm-imports"),
+	}
+	if len(l.Languages) == 0 {
+		l.Languages = []string{labels["sandbox.language"]}
+	}
+	for i, name := range l.Languages {
+		l.Languages[i] = strings.ToLower(name)
+	}
+	l.Languages = slices.DeleteFunc(l.Languages, func(name string) bool { return !isWord(name) })
+	if l.Runner = l.Runner && len(l.Languages) > 0; !l.Runner {
+		l.Languages = nil
+	}
+	if !isWord(l.Extension) {
+		l.Extension = ""
+	}
+	return l
+}
+
+// Has reports whether the image is made for programs of a language.
+func (l Labels) Has(language string) bool { return slices.Contains(l.Languages, language) }
+
+// Own returns the runner that the labels describe, if the command that runs a
+// program takes its file.
+func (l Labels) Own() (Runner, bool) {
+	if !l.Runner || !slices.Contains(l.Entry, placeFile) {
+		return Runner{}, false
+	}
+	language := l.Languages[0]
+	ext := l.Extension
+	if ext == "" {
+		ext = language
+	}
+	r := Runner{Language: language, Extension: ext, Variants: []Variant{{Command: l.Entry}}}
+	return r, r.check() == nil
+}
+
+// Kernel returns the kernel of the image's first language, empty if it has none.
+func (l Labels) Kernel(t Table) string {
+	if !l.Runner {
+		return ""
+	}
+	r, err := t.Find(l.Languages[0])
+	if err != nil {
+		return ""
+	}
+	return r.Kernel
+}
