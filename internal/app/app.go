@@ -25,6 +25,7 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/hostdir"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 	"github.com/glovebox-dev/glovebox/internal/store"
+	"github.com/glovebox-dev/glovebox/internal/trace"
 	"github.com/glovebox-dev/glovebox/internal/workspace"
 )
 
@@ -49,6 +50,8 @@ type Options struct {
 	// Conformance serves HTTP without tokens, on a loopback address only, and
 	// with the fixtures of MCP's conformance suite.
 	Conformance bool
+	// Getenv gives the variables that say where traces go; nil is nowhere.
+	Getenv func(string) string
 	// TestDrivers are drivers by name beside those of the build. Only tests
 	// have any.
 	TestDrivers map[string]Maker
@@ -71,6 +74,7 @@ type System struct {
 	served     *files // nil unless over HTTP
 	ports      *ports // likewise
 
+	traces     *trace.Exporter // nil if they go nowhere
 	stop       context.CancelFunc
 	background sync.WaitGroup
 }
@@ -87,6 +91,15 @@ func Open(ctx context.Context, opts Options) (_ *System, err error) {
 		}
 	}()
 	c := opts.Config
+	var sink trace.Sink
+	if opts.Getenv != nil {
+		if s.traces, err = trace.FromEnv(opts.Getenv, opts.Version, s.log); err != nil {
+			return nil, sandbox.Errorf(sandbox.Invalid, "%w", err)
+		}
+		if s.traces != nil {
+			sink = s.traces.Take
+		}
+	}
 	if err := makeStateDir(c.StateDir); err != nil {
 		return nil, err
 	}
@@ -150,6 +163,7 @@ func Open(ctx context.Context, opts Options) (_ *System, err error) {
 		MaxRunTimeout:   time.Duration(c.Run.MaxTimeout),
 		LogSize:         int64(c.Run.LogSize),
 		Detached:        opts.Detached,
+		Trace:           sink,
 		Runners:         runners,
 		Indexes:         c.Languages.Indexes(),
 	})
@@ -208,6 +222,9 @@ func (s *System) Close(ctx context.Context) error {
 	}
 	if s.host != nil {
 		errs = append(errs, s.host.Close())
+	}
+	if s.traces != nil {
+		s.traces.Close()
 	}
 	return errors.Join(errs...)
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/app"
 	"github.com/glovebox-dev/glovebox/internal/config"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
+	"github.com/glovebox-dev/glovebox/internal/trace"
 )
 
 // newFlags are the flags that describe a new sandbox.
@@ -91,6 +92,7 @@ type runFlags struct {
 	hasCode  bool
 	timeout  config.Duration
 	root     bool
+	trace    bool
 }
 
 func (p *program) runCommand() *cobra.Command {
@@ -125,6 +127,9 @@ The exit status is the program's own, or
 			if err != nil {
 				return err
 			}
+			if f.trace {
+				return broken(p.runTraced(cmd.Context(), req))
+			}
 			return broken(p.runOnce(cmd.Context(), req))
 		},
 	}
@@ -133,9 +138,19 @@ The exit status is the program's own, or
 	fs.StringVarP(&f.code, "code", "c", "", "the program itself")
 	fs.Var(&f.timeout, "timeout", "how long it may run, like 30s or 5m")
 	fs.BoolVar(&f.root, "root", false, "run as the sandbox's root")
+	fs.BoolVar(&f.trace, "trace", false, "show in the end what took how long")
 	f.add(cmd)
 	p.addJSON(cmd)
 	return cmd
+}
+
+// runTraced is runOnce, and then shows where its time went.
+func (p *program) runTraced(ctx context.Context, req sandbox.RunRequest) error {
+	var r trace.Recording
+	ctx, span := trace.Start(trace.With(ctx, r.Take), "glovebox run")
+	err := p.runOnce(ctx, req)
+	span.End(nil)
+	return errors.Join(err, trace.Table(p.Err, r.Spans()))
 }
 
 // runRequest puts a run's request together from the command line; dash is how
@@ -251,7 +266,11 @@ const maxProgram = 16 << 20
 
 // runOnce runs req in a fresh sandbox, and removes the sandbox.
 func (p *program) runOnce(ctx context.Context, req sandbox.RunRequest) (err error) {
-	sys, err := p.open(ctx, func(o *app.Options) { o.Secrets = true })
+	var sys *app.System
+	err = trace.Do(ctx, "open", func(ctx context.Context) (err error) {
+		sys, err = p.open(ctx, func(o *app.Options) { o.Secrets = true })
+		return err
+	})
 	if err != nil {
 		return err
 	}
@@ -372,6 +391,8 @@ const cleanupTime = 15 * time.Second
 func (p *program) removeSandbox(ctx context.Context, sys *app.System, id string) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTime)
 	defer cancel()
+	ctx, span := trace.Start(ctx, "remove sandbox")
+	defer span.End(nil)
 	if err := sys.Engine.Stop(ctx, sandbox.Local, id); err != nil && !errors.Is(err, sandbox.NotFound) {
 		p.say("warning: sandbox %s may be left: %v", id, err)
 	}
@@ -382,7 +403,7 @@ func (p *program) removeSandbox(ctx context.Context, sys *app.System, id string)
 func (p *program) close(ctx context.Context, sys *app.System, err *error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTime)
 	defer cancel()
-	closeErr := sys.Close(ctx)
+	closeErr := trace.Do(ctx, "close", sys.Close)
 	if _, ok := errors.AsType[*exitError](*err); ok && closeErr != nil {
 		p.say("warning: %v", closeErr)
 		return
@@ -397,7 +418,7 @@ func (p *program) open(ctx context.Context, adjust func(*app.Options)) (*app.Sys
 	if err != nil {
 		return nil, err
 	}
-	opts := app.Options{Config: c, Log: p.logger(c), Version: Version(), TestDrivers: p.testDrivers}
+	opts := app.Options{Config: c, Log: p.logger(c), Version: Version(), Getenv: p.Getenv, TestDrivers: p.testDrivers}
 	if adjust != nil {
 		adjust(&opts)
 	}

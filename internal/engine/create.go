@@ -16,6 +16,7 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/guestapi"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 	"github.com/glovebox-dev/glovebox/internal/store"
+	"github.com/glovebox-dev/glovebox/internal/trace"
 )
 
 // Create makes a sandbox and returns when it runs. It fails with
@@ -24,14 +25,16 @@ import (
 // [sandbox.Unsupported] when a control cannot be enforced here. If ctx ends
 // first, nothing is left.
 func (e *Engine) Create(ctx context.Context, p sandbox.Principal, req sandbox.CreateRequest) (sandbox.Sandbox, error) {
-	b, err := e.create(ctx, p, req)
+	b, err := e.create(trace.With(ctx, e.opts.Trace), p, req)
 	if err != nil {
 		return sandbox.Sandbox{}, sandbox.Wrap(err, "create sandbox", "")
 	}
 	return b.view(), nil
 }
 
-func (e *Engine) create(ctx context.Context, p sandbox.Principal, req sandbox.CreateRequest) (*box, error) {
+func (e *Engine) create(ctx context.Context, p sandbox.Principal, req sandbox.CreateRequest) (_ *box, err error) {
+	ctx, span := trace.Start(ctx, "create sandbox")
+	defer func() { span.End(err) }()
 	if err := checkPrincipal(p); err != nil {
 		return nil, err
 	}
@@ -46,7 +49,11 @@ func (e *Engine) create(ctx context.Context, p sandbox.Principal, req sandbox.Cr
 	if err != nil {
 		return nil, err
 	}
-	image, err := e.prepareImage(ctx, req.Image)
+	image := ""
+	err = trace.Do(ctx, "find image", func(ctx context.Context) (err error) {
+		image, err = e.prepareImage(ctx, req.Image)
+		return err
+	})
 	if err != nil {
 		return nil, err
 	}
@@ -69,7 +76,9 @@ func (e *Engine) create(ctx context.Context, p sandbox.Principal, req sandbox.Cr
 	// A caller that goes away, a stop, and a driver that hangs end it alike.
 	ctx, b.cancel = context.WithTimeout(ctx, createTimeout)
 	defer b.cancel()
-	if err := e.register(ctx, b); err != nil {
+	span.Set("sandbox", b.id)
+	span.Set("image", req.Image)
+	if err := trace.Do(ctx, "find a place", func(ctx context.Context) error { return e.register(ctx, b) }); err != nil {
 		return nil, err
 	}
 	if err := b.start(ctx); err != nil {
@@ -122,7 +131,7 @@ func (e *Engine) newBox(rec store.Sandbox) *box {
 func (b *box) start(ctx context.Context) (err error) {
 	e := b.e
 	// The record comes first: a box without one is a stray to the sweep.
-	if err := e.store.InsertSandbox(ctx, b.rec); err != nil {
+	if err := trace.Do(ctx, "record sandbox", func(ctx context.Context) error { return e.store.InsertSandbox(ctx, b.rec) }); err != nil {
 		return err
 	}
 	defer func() {
@@ -132,18 +141,29 @@ func (b *box) start(ctx context.Context) (err error) {
 	}()
 	if b.rec.Workspace != "" {
 		// The sandbox's record comes before: it keeps the workspace there.
-		if b.mount, err = e.mount(ctx, b.rec.Principal, b.rec.Workspace, true); err != nil {
+		err = trace.Do(ctx, "mount workspace", func(ctx context.Context) (err error) {
+			b.mount, err = e.mount(ctx, b.rec.Principal, b.rec.Workspace, true)
+			return err
+		})
+		if err != nil {
 			return err
 		}
 	}
 	spec := e.spec(b.rec)
 	spec.Image, spec.Workspace = b.image, b.mount.path()
-	b.drv, err = e.drv.Create(ctx, spec)
+	err = trace.Do(ctx, "make box", func(ctx context.Context) (err error) {
+		b.drv, err = e.drv.Create(ctx, spec)
+		return err
+	})
 	if err != nil {
 		return startError(ctx, err)
 	}
 	b.guest = e.opts.dialGuest(b.drv)
-	receipt, err := b.drv.Receipt(ctx)
+	var receipt sandbox.Receipt
+	err = trace.Do(ctx, "read receipt", func(ctx context.Context) (err error) {
+		receipt, err = b.drv.Receipt(ctx)
+		return err
+	})
 	if err != nil {
 		return startError(ctx, err)
 	}
@@ -163,7 +183,11 @@ func (b *box) start(ctx context.Context) (err error) {
 	b.rec.State, b.rec.Ref, b.rec.Receipt, b.rec.Used = sandbox.Running, b.drv.Ref(), receipt, e.now()
 	rec := b.rec
 	b.mu.Unlock()
-	ok, err := e.store.StartedSandbox(ctx, b.id, rec.Ref, rec.Receipt, rec.Used)
+	ok := false
+	err = trace.Do(ctx, "record start", func(ctx context.Context) (err error) {
+		ok, err = e.store.StartedSandbox(ctx, b.id, rec.Ref, rec.Receipt, rec.Used)
+		return err
+	})
 	if err == nil && !ok {
 		err = sandbox.Errorf(sandbox.Conflict, "the sandbox was stopped while it started")
 	}

@@ -39,6 +39,7 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/interpreter"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 	"github.com/glovebox-dev/glovebox/internal/store"
+	"github.com/glovebox-dev/glovebox/internal/trace"
 	"github.com/glovebox-dev/glovebox/internal/workspace"
 )
 
@@ -104,6 +105,10 @@ type Options struct {
 	// Indexes are where installers look for packages, by the name of the
 	// installer, in place of the usual places.
 	Indexes map[string]string
+
+	// Trace takes spans of what sandboxes and runs take time for, of calls whose
+	// context has no sink of its own.
+	Trace trace.Sink // default: none
 
 	// Now is the clock of records; timers are the runtime's.
 	Now func() time.Time // default: time.Now

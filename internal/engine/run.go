@@ -10,6 +10,7 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/guestapi"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 	"github.com/glovebox-dev/glovebox/internal/store"
+	"github.com/glovebox-dev/glovebox/internal/trace"
 )
 
 // A run is one that goes on in a box of this process, or did a moment ago.
@@ -24,6 +25,8 @@ type run struct {
 	ctx     context.Context // its stream's
 	cancel  context.CancelFunc
 	release func() // its use of the box
+
+	span, going *trace.Active // of all of it, and of its program
 
 	workspace *baseline    // nil if it has none
 	keeper    baselineFile // keeps it for a process to come
@@ -247,10 +250,15 @@ func (r *run) finish(end *guestapi.EndEvent) {
 	r.setDeadline(0)
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.b.e.ctx), cleanupTimeout)
 	defer cancel()
+	r.going.End(nil)
+	ctx, settling := trace.Start(trace.Into(ctx, r.ctx), "settle")
+	defer r.span.End(nil)
+	defer settling.End(nil)
 	r.closeLog()
 	changes := r.lookAtWorkspace(ctx)
 	r.forgetBaseline()
 	verdict, code, usage := r.judge(ctx, end)
+	r.span.Set("verdict", string(verdict.Code))
 
 	xs := r.log.extents()
 	used := r.network(ctx)
@@ -269,7 +277,11 @@ func (r *run) finish(end *guestapi.EndEvent) {
 	}
 	rec := r.rec
 	r.mu.Unlock()
-	finished, err := r.record(ctx, rec)
+	var finished bool
+	err := trace.Do(ctx, "record end", func(ctx context.Context) (err error) {
+		finished, err = r.record(ctx, rec)
+		return err
+	})
 	if err == nil && !finished {
 		// Another process ended its sandbox, and with it the run.
 		if stored, err := e.store.Run(ctx, rec.ID); err == nil {

@@ -13,6 +13,7 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/guestapi"
 	"github.com/glovebox-dev/glovebox/internal/interpreter"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
+	"github.com/glovebox-dev/glovebox/internal/trace"
 )
 
 // codeDir has the files of programs while they run, a directory for each run.
@@ -29,6 +30,17 @@ var errStartTimeout = fmt.Errorf("the sandbox did not start the program within %
 // not the run. A program that is not there is of kind Invalid, a language that
 // is not installed of kind Unsupported, and then there is no run.
 func (e *Engine) Start(ctx context.Context, p sandbox.Principal, req sandbox.RunRequest) (sandbox.Run, error) {
+	// The span is the run's from when there is one.
+	ctx, span := trace.Start(trace.With(ctx, e.opts.Trace), "run")
+	span.Set("language", req.Language)
+	r, err := e.startSpan(ctx, p, req, span)
+	if err != nil {
+		span.End(err)
+	}
+	return r, err
+}
+
+func (e *Engine) startSpan(ctx context.Context, p sandbox.Principal, req sandbox.RunRequest, span *trace.Active) (sandbox.Run, error) {
 	const op = "start run"
 	if err := checkPrincipal(p); err != nil {
 		return sandbox.Run{}, sandbox.Wrap(err, op, "")
@@ -57,14 +69,14 @@ func (e *Engine) Start(ctx context.Context, p sandbox.Principal, req sandbox.Run
 		if err != nil {
 			return sandbox.Run{}, sandbox.Wrap(err, op, "")
 		}
-		r, err := b.startRun(ctx, req, prog)
+		r, err := b.startRun(ctx, req, prog, span)
 		return r, sandbox.Wrap(err, op, "")
 	}
 	b, err := e.create(ctx, p, req.New)
 	if err != nil {
 		return sandbox.Run{}, sandbox.Wrap(err, op, "")
 	}
-	r, err := b.startRun(ctx, req, prog)
+	r, err := b.startRun(ctx, req, prog, span)
 	if err != nil {
 		// Nobody knows of the sandbox, so it would only wait for its end.
 		why := reason{cause: "the run that it was made for did not start", code: sandbox.Cancelled}
@@ -112,8 +124,8 @@ func (e *Engine) newProgram(req sandbox.RunRequest) (program, error) {
 	return program{runner: &runner, live: runner.Kernel != "" && req.Context != "", env: runner.Environ(dir)}, nil
 }
 
-// startRun begins a run in a box.
-func (b *box) startRun(ctx context.Context, req sandbox.RunRequest, prog program) (sandbox.Run, error) {
+// startRun begins a run in a box, whose span ends with it.
+func (b *box) startRun(ctx context.Context, req sandbox.RunRequest, prog program, span *trace.Active) (sandbox.Run, error) {
 	env := interpreter.PackageEnv()
 	if b.policy() == sandbox.NetworkNone {
 		maps.Copy(env, noNetworkEnv)
@@ -129,12 +141,18 @@ func (b *box) startRun(ctx context.Context, req sandbox.RunRequest, prog program
 	if textSize(prog.argv, env)+textSize(req.Args, nil) > maxTexts {
 		return sandbox.Run{}, tooMuchText()
 	}
-	release, err := b.use(ctx)
+	var release func()
+	err := trace.Do(ctx, "wake sandbox", func(ctx context.Context) (err error) {
+		release, err = b.use(ctx)
+		return err
+	})
 	if err != nil {
 		return sandbox.Run{}, err
 	}
 	r := b.newRun(req)
-	r.release = release
+	r.release, r.span, r.ctx = release, span, trace.Into(r.ctx, ctx)
+	span.Set("run", r.rec.ID)
+	span.Set("sandbox", b.id)
 	if prog.live {
 		r.newExecution(req.Context, prog.runner.Language)
 	}
@@ -143,7 +161,8 @@ func (b *box) startRun(ctx context.Context, req sandbox.RunRequest, prog program
 		return sandbox.Run{}, err
 	}
 	// WithoutCancel: database/sql pays a goroutine for a context that can end.
-	if err := b.e.store.InsertRun(context.WithoutCancel(ctx), r.rec); err != nil {
+	err = trace.Do(context.WithoutCancel(ctx), "record run", func(ctx context.Context) error { return b.e.store.InsertRun(ctx, r.rec) })
+	if err != nil {
 		r.drop()
 		return sandbox.Run{}, err
 	}
@@ -160,6 +179,7 @@ func (b *box) startRun(ctx context.Context, req sandbox.RunRequest, prog program
 		return sandbox.Run{}, errors.Join(err, r.discard())
 	}
 	started := r.rec.Run
+	_, r.going = trace.Start(r.ctx, "program")
 	r.publish()
 	if r.x == nil {
 		r.setDeadline(r.rec.Timeout) // else from its turn on
@@ -191,7 +211,11 @@ func (r *run) begin(ctx context.Context, req sandbox.RunRequest, prog program, e
 	defer cancel()
 	stop := context.AfterFunc(ctx, r.cancel)
 	r.reached, r.countsReached = b.readTraffic(ctx)
-	stream, err := r.open(req, prog, env)
+	var stream events
+	err := trace.Do(r.ctx, "start program", func(ctx context.Context) (err error) {
+		stream, err = r.open(ctx, req, prog, env)
+		return err
+	})
 	if !stop() && err == nil {
 		stream.Close()
 		err = ctx.Err()
@@ -206,7 +230,7 @@ func (r *run) begin(ctx context.Context, req sandbox.RunRequest, prog program, e
 }
 
 // open starts the program in the first way that works.
-func (r *run) open(req sandbox.RunRequest, prog program, env map[string]string) (events, error) {
+func (r *run) open(ctx context.Context, req sandbox.RunRequest, prog program, env map[string]string) (events, error) {
 	if prog.live {
 		return r.openContext(req, prog.runner, env)
 	}
@@ -237,7 +261,10 @@ func (r *run) open(req sandbox.RunRequest, prog program, env map[string]string) 
 	dir := path.Join(codeDir, r.rec.ID)
 	r.codeDir = dir
 	file := path.Join(dir, prog.runner.FileName())
-	_, err := r.b.guest.Write(r.ctx, file, strings.NewReader(req.Code), guestapi.WriteOptions{User: sandbox.User})
+	err := trace.Do(ctx, "write code", func(context.Context) error {
+		_, err := r.b.guest.Write(r.ctx, file, strings.NewReader(req.Code), guestapi.WriteOptions{User: sandbox.User})
+		return err
+	})
 	if err != nil {
 		return nil, sandbox.Wrap(err, "write code", "")
 	}

@@ -40,6 +40,7 @@ import (
 
 	"github.com/glovebox-dev/glovebox/internal/driver"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
+	"github.com/glovebox-dev/glovebox/internal/trace"
 )
 
 // A Ledger tells other processes which boxes are warm ones of this process. An
@@ -212,7 +213,7 @@ func (p *Pool) Create(ctx context.Context, spec *driver.Spec) (driver.Box, error
 			break
 		}
 		begun := time.Now()
-		err := driver.Resume(ctx, w.box)
+		err := trace.Do(ctx, "claim warm box", func(ctx context.Context) error { return driver.Resume(ctx, w.box) })
 		p.log.Debug("claimed a warm box", "ref", w.box.Ref(), "took", time.Since(begun))
 		if err == nil {
 			return b, nil
@@ -225,7 +226,7 @@ func (p *Pool) Create(ctx context.Context, spec *driver.Spec) (driver.Box, error
 	}
 	defer p.coldDone()
 	// In the order in which they came: many at once take longer, all of them.
-	if err := p.turns.Acquire(ctx, 1); err != nil {
+	if err := trace.Do(ctx, "wait for a turn", func(ctx context.Context) error { return p.turns.Acquire(ctx, 1) }); err != nil {
 		return nil, err
 	}
 	defer p.turns.Release(1)

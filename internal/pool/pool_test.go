@@ -258,6 +258,28 @@ func TestShapes(t *testing.T) {
 	})
 }
 
+// TestShapesOfSecrets has boxes that differ in what a secret is.
+func TestShapesOfSecrets(t *testing.T) {
+	with := func(value string) *driver.Spec {
+		s := spec("a")
+		s.Secrets = []sandbox.Secret{{Name: "KEY", Hosts: "a.example:443", Value: sandbox.NewSecretValue(value)}}
+		return s
+	}
+	world(t, nil, func(t *testing.T, _ *stub, p *Pool) {
+		p.Keep(with("one value"))
+		synctest.Wait()
+		for _, want := range []*driver.Spec{with("another"), spec("a")} {
+			if b := inner(t, create(t, p, want)); b.spec.ID != want.ID {
+				t.Errorf("%+v is given the box of another", want.Secrets)
+			}
+		}
+		want := with("one value")
+		if b := inner(t, create(t, p, want)); b.spec.ID == want.ID {
+			t.Error("the same secret is given no warm box")
+		}
+	})
+}
+
 func TestDemand(t *testing.T) {
 	world(t, func(o *Options) { o.Max = 5 }, func(t *testing.T, _ *stub, p *Pool) {
 		ready := func() int { synctest.Wait(); return p.Stats().Ready }

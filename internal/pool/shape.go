@@ -1,7 +1,9 @@
 package pool
 
 import (
+	"crypto/sha256"
 	"encoding/json"
+	"fmt"
 
 	"github.com/glovebox-dev/glovebox/internal/driver"
 )
@@ -21,6 +23,12 @@ func (p *Pool) shapeOf(spec *driver.Spec) *shape {
 	if err != nil {
 		return nil
 	}
+	// What a secret is does not show in its JSON, and makes a box another one.
+	sum := sha256.New()
+	for _, secret := range like.Secrets {
+		fmt.Fprintf(sum, "%q", secret.Value.Reveal())
+	}
+	key = sum.Sum(key)
 	s := p.shapes[string(key)]
 	if s == nil {
 		if len(p.shapes) >= maxShapes && !p.forgetOne() {

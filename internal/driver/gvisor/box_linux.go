@@ -22,6 +22,7 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/driver"
 	"github.com/glovebox-dev/glovebox/internal/network"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
+	"github.com/glovebox-dev/glovebox/internal/trace"
 )
 
 // record is what is kept of a box on disk, from before anything of it is made
@@ -65,6 +66,8 @@ type madeBox struct {
 
 // create makes a box. The guest finds streams as its first connections.
 func (m *maker) create(ctx context.Context, spec *driver.Spec, image *imageRoot, streams []*os.File) (err error) {
+	_, preparing := trace.Start(ctx, "prepare files")
+	defer func() { preparing.End(err) }()
 	dir := ""
 	if image == nil {
 		if dir, err = m.hostRoot(); err != nil {
@@ -119,6 +122,8 @@ func (m *maker) create(ctx context.Context, spec *driver.Spec, image *imageRoot,
 		}
 		defer link.Close()
 	}
+	preparing.End(nil)
+	_, making := trace.Start(ctx, "start processes")
 	b.container, err = container.New(b.conf, container.Args{
 		ID:        spec.ID,
 		Spec:      bundle,
@@ -126,6 +131,7 @@ func (m *maker) create(ctx context.Context, spec *driver.Spec, image *imageRoot,
 		Attached:  !spec.Detached,
 		PassFiles: passed,
 	})
+	making.End(err)
 	if err != nil {
 		return explainStart(err)
 	}
@@ -136,13 +142,15 @@ func (m *maker) create(ctx context.Context, spec *driver.Spec, image *imageRoot,
 	// milliseconds and more. Meanwhile the box's kernel and the guest start;
 	// no program of the user's runs before both are done.
 	confined := make(chan error, 1)
-	go func() { confined <- b.confine() }()
+	go func() {
+		confined <- trace.Do(ctx, "confine them", func(context.Context) error { return b.confine() })
+	}()
 	conf := b.conf
 	if link != nil {
 		conf, err = b.link(link)
 	}
 	if err == nil {
-		err = b.container.Start(conf)
+		err = trace.Do(ctx, "start kernel and guest", func(context.Context) error { return b.container.Start(conf) })
 	}
 	if err := <-confined; err != nil {
 		return err

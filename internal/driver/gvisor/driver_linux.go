@@ -27,6 +27,7 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/image"
 	"github.com/glovebox-dev/glovebox/internal/network"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
+	"github.com/glovebox-dev/glovebox/internal/trace"
 )
 
 // Options configure a Driver.
@@ -320,7 +321,10 @@ func (d *Driver) Create(ctx context.Context, spec *driver.Spec) (driver.Box, err
 	root, done, err := d.imageRoot(ctx, spec.Image)
 	if err == nil {
 		defer done()
-		_, err = d.call(ctx, &request{Op: opCreate, Ref: spec.ID, Spec: spec, Secrets: secretValues(spec), Root: root}, far...)
+		var rep *reply
+		if rep, err = d.call(ctx, &request{Op: opCreate, Ref: spec.ID, Spec: spec, Secrets: secretValues(spec), Root: root, Trace: trace.On(ctx)}, far...); err == nil {
+			trace.Adopt(ctx, rep.Spans)
+		}
 	}
 	if err != nil {
 		b.release()

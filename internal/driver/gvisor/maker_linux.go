@@ -19,6 +19,7 @@ import (
 
 	"github.com/glovebox-dev/glovebox/internal/driver"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
+	"github.com/glovebox-dev/glovebox/internal/trace"
 )
 
 // makerFD is the descriptor on which a maker finds its driver.
@@ -203,9 +204,14 @@ func (m *maker) answer(ctx context.Context, req *request, files []*os.File) {
 		cancel()
 	}()
 	var rep reply
+	var spans trace.Recording
+	if req.Trace {
+		ctx = trace.With(ctx, spans.Take)
+	}
 	if err := m.do(ctx, req, files[1:], &rep); err != nil {
 		rep = reply{Err: toWire(err)}
 	}
+	rep.Spans = spans.Spans()
 	if err := json.NewEncoder(conn).Encode(&rep); err != nil && req.Op == opCreate {
 		// Nobody heard of it, so nobody would destroy it.
 		_ = m.destroy(req.Ref)

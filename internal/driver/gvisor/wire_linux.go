@@ -11,6 +11,7 @@ import (
 
 	"github.com/glovebox-dev/glovebox/internal/driver"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
+	"github.com/glovebox-dev/glovebox/internal/trace"
 )
 
 // The driver and its maker speak over a socket of packets. Each packet is one
@@ -34,6 +35,8 @@ type request struct {
 	Network sandbox.Network `json:"network,omitempty"`
 	// Root is that of the spec's image, unless it is the host's.
 	Root *imageRoot `json:"root,omitempty"`
+	// Trace asks for spans of what it takes.
+	Trace bool `json:"trace,omitempty"`
 }
 
 // secretValues returns the values of a spec's secrets.
@@ -79,6 +82,7 @@ type reply struct {
 	Refs      []string         `json:"refs,omitempty"`
 	Traffic   *sandbox.Traffic `json:"traffic,omitempty"`
 	Authority []byte           `json:"authority,omitempty"`
+	Spans     []trace.Span     `json:"spans,omitempty"`
 }
 
 // wireError carries an error with what callers ask of it.
