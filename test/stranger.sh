@@ -5,8 +5,10 @@
 # nothing may be left but what uninstall says it keeps.
 #
 # Two releases are built for it, signed with a key that is thrown away, and
-# served on the loopback interface. The stranger has an empty home and the
-# system's PATH, and nothing else of whoever calls this.
+# served on the loopback interface. Where root may, the stranger is an ordinary
+# user of a bare Debian, made of its packages, which has nothing of this machine
+# but the kernel and that interface; elsewhere an empty home and the system's
+# PATH have to do. What the stranger does is in stranger-steps.sh.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -45,7 +47,6 @@ mkdir "$work/www"
 SOURCE_DATE_EPOCH=1700000000 release/build.sh v0.1.0 "$work/www/v0.1.0"
 SOURCE_DATE_EPOCH=1700000060 release/build.sh v0.2.0 "$work/www/v0.2.0"
 archive=glovebox_$PLATFORMS.tar.gz
-ln -s v0.1.0 "$work/www/latest"
 cp -r "$work/www/v0.1.0" "$work/www/tampered"
 printf 'x' >>"$work/www/tampered/$archive"
 cp -r "$work/www/v0.1.0" "$work/www/forged" # consistent, but not signed by us
@@ -66,111 +67,44 @@ for _ in $(seq 100); do
 done
 url=http://127.0.0.1:$(cat "$work/port")
 
-# The stranger: a home with one MCP client in it, which has a server already.
-home=$work/home
-mkdir -p "$home/.cursor" "$work/tmp"
-cat >"$home/.cursor/mcp.json" <<'JSON'
-{
-  // what was here before
-  "mcpServers": {
-    "other": { "command": "other-server", "args": [] },
-  }
-}
-JSON
-cp "$home/.cursor/mcp.json" "$work/mcp.before"
-stranger() {
-	(cd "$home" && env -i HOME="$home" TMPDIR="$work/tmp" LANG=C.UTF-8 \
-		PATH="$home/.local/bin:/usr/local/bin:/usr/bin:/bin:/usr/sbin:/sbin" \
-		GLOVEBOX_UPDATE_URL="$url/latest/" "$@")
-}
-
-step "install.sh refuses what is not whole"
-curl -fsS -o "$work/install.sh" "$url/latest/install.sh"
-if stranger sh "$work/install.sh" --url "$url/tampered" --dir "$home/.local/bin" --no-configure 2>"$work/log"; then
-	fail "an archive with another checksum was installed"
+if [ "$(id -u)" != 0 ] || ! test/tools.sh mmdebstrap; then
+	mkdir "$work/home" "$work/tmp"
+	test/stranger-steps.sh "$url" "$work"
+	exit
 fi
-grep -q 'the checksum of .* nothing was installed' "$work/log" || fail "it did not say why: $(cat "$work/log")"
-if command -v minisign >/dev/null; then
-	if stranger sh "$work/install.sh" --url "$url/forged" --dir "$home/.local/bin" --no-configure 2>"$work/log"; then
-		fail "checksums that are not signed were believed"
-	fi
-	grep -q 'the signature .* is not ours' "$work/log" || fail "it did not say why: $(cat "$work/log")"
+
+debian=.cache/images/debian-stranger.tar
+if [ ! -e "$debian" ]; then
+	step "making a Debian"
+	mkdir -p "$(dirname "$debian")"
+	mmdebstrap --quiet --variant=minbase --include=ca-certificates,curl,minisign,python3 bookworm "$debian.new.tar"
+	mv "$debian.new.tar" "$debian"
 fi
-[ ! -e "$home/.local" ] || fail "something was installed"
-
-step "install.sh"
-# As people do it: the script comes through a pipe.
-stranger sh -c "curl -fsSL $url/latest/install.sh | sh -s -- --url $url/latest --dir \"\$HOME/.local/bin\" --no-configure" >"$work/log" 2>&1 ||
-	fail "install.sh: $(cat "$work/log")"
-grep -q 'installed: .*v0.1.0' "$work/log" || fail "install.sh said: $(cat "$work/log")"
-
-step "doctor"
-stranger glovebox doctor >"$work/log" || fail "doctor: $(cat "$work/log")"
-grep -q 'Sandboxes work here' "$work/log" || fail "doctor said: $(cat "$work/log")"
-
-step "into a client"
-stranger glovebox install cursor 2>"$work/log" || fail "install: $(cat "$work/log")"
-grep -q 'what was here before' "$home/.cursor/mcp.json" || fail "a comment is gone from the client's configuration"
-
-step "a conversation, as the client has it"
-stranger python3 - "$home/.cursor/mcp.json" <<'PYTHON' || fail "the conversation"
-import json, re, subprocess, sys
-
-text = open(sys.argv[1]).read()
-text = re.sub(r'(?m)^\s*//.*$', '', text)
-text = re.sub(r',(\s*[}\]])', r'\1', text)
-server = json.loads(text)["mcpServers"]["glovebox"]
-p = subprocess.Popen([server["command"], *server.get("args", [])],
-                     stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, bufsize=1)
-
-def call(id, method, params):
-    print(json.dumps({"jsonrpc": "2.0", "id": id, "method": method, "params": params}), file=p.stdin, flush=True)
-    for line in p.stdout:
-        message = json.loads(line)
-        if message.get("id") == id:
-            return message["result"]
-    raise SystemExit("the server ended")
-
-hello = call(1, "initialize", {"protocolVersion": "2025-06-18", "capabilities": {},
-                               "clientInfo": {"name": "stranger", "version": "1"}})
-assert hello["serverInfo"]["version"] == "v0.1.0", hello
-print(json.dumps({"jsonrpc": "2.0", "method": "notifications/initialized"}), file=p.stdin, flush=True)
-tools = {t["name"] for t in call(2, "tools/list", {})["tools"]}
-assert "run_code" in tools, tools
-run = call(3, "tools/call", {"name": "run_code", "arguments": {"code": "x = 6*7\nprint(x)"}})["structuredContent"]
-assert run["stdout"] == "42\n" and run["verdict"]["code"] == "ok", run
-again = call(4, "tools/call", {"name": "run_code", "arguments": {"code": "print(x+1)", "sandbox_id": run["sandbox_id"]}})
-assert again["structuredContent"]["stdout"] == "43\n", again
-p.stdin.close()
-assert p.wait(timeout=60) == 0
-PYTHON
-
-step "update"
-ln -sfn v0.2.0 "$work/www/latest"
-stranger glovebox update --check 2>&1 | grep -q 'v0.2.0 is there' || fail "update --check does not see the new release"
-stranger glovebox update 2>"$work/log" || fail "update: $(cat "$work/log")"
-stranger glovebox version | grep -q 'v0.2.0' || fail "the program is not the new one"
-[ "$(stranger glovebox run -c 'print(6*7)')" = 42 ] || fail "the new program runs nothing"
-
-step "uninstall"
-stranger glovebox uninstall 2>"$work/log" || fail "uninstall: $(cat "$work/log")"
-# What it says that it keeps, the stranger now removes.
-sed -nE 's/^kept: ([^,]+),.*/\1/p; s/^ *as it was: (.*)/\1/p' "$work/log" >"$work/kept"
-[ "$(wc -l <"$work/kept")" -ge 3 ] || fail "uninstall said: $(cat "$work/log")"
-while read -r path; do
-	case $path in
-	"$home"/*) rm -rf "$path" ;;
-	*) fail "uninstall keeps $path, which is not in the home" ;;
-	esac
-done <"$work/kept"
-cmp "$work/mcp.before" "$home/.cursor/mcp.json" || fail "the client's configuration is not what it was"
-left=$(cd "$home" && find . -type f ! -path ./.cursor/mcp.json ! -name 'mcp.json.*' -o -type l -o -type s -o -type p)
-[ -z "$left" ] || fail "left in the home: $left"
-[ -z "$(ls -A "$work/tmp")" ] || fail "left in the directory for temporary files: $(ls -A "$work/tmp")"
-! grep -q "$work" /proc/self/mountinfo || fail "mounts are left"
-for exe in /proc/[0-9]*/exe; do
-	case $(readlink "$exe" 2>/dev/null || true) in
-	"$home"/*) fail "a process is left: $exe" ;;
-	esac
-done
-step "nothing is left"
+step "in a Debian of its own"
+root=$work/root
+mkdir "$root"
+tar -C "$root" -xf "$debian"
+cp test/stranger-steps.sh "$root/root/"
+useradd --root "$root" --create-home stranger
+# A root directory of its own, instead of one by chroot(2): that would forbid
+# namespaces of users to whoever is in it.
+# shellcheck disable=SC2016 # it is the inner shell that fills it in
+unshare --mount --pid --fork --ipc --uts --propagation private bash -euo pipefail -c '
+	root=$0
+	mount --bind "$root" "$root"
+	cd "$root"
+	mount -t proc proc proc
+	mount -t sysfs -o ro sysfs sys
+	mount -t tmpfs -o mode=755 dev dev
+	mkdir dev/shm
+	chmod 1777 dev/shm
+	for name in null zero full random urandom; do
+		touch "dev/$name"
+		mount --bind "/dev/$name" "dev/$name"
+	done
+	mkdir old
+	pivot_root . old
+	umount -l old
+	rmdir old
+	exec env -i PATH=/usr/bin:/bin:/usr/sbin:/sbin LANG=C.UTF-8 /root/stranger-steps.sh "$@"
+' "$root" "$url" user

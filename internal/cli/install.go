@@ -87,8 +87,8 @@ func (p *program) uninstallCommand() *cobra.Command {
 		Short: "Take Glovebox out of the configuration of MCP clients",
 		Long: `Uninstall takes Glovebox out of the configuration of the clients that are named,
 or of all that have it. Nothing else in a file is touched, and the file as it
-was is kept beside it. It keeps the state directory (workspaces and logs), and
-the program itself; it says where both are.`,
+was is kept beside it. It keeps those copies, the state directory (workspaces
+and logs), and the program itself; it says where they are.`,
 		Example: `  glovebox uninstall
   glovebox uninstall cursor --print`,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -327,6 +327,15 @@ func (p *program) changeClients(clients []clientconfig.Client, flags installFlag
 		p.say("%s: %s %s", c.Title, done, change.Path)
 		if backup != "" {
 			p.say("  as it was: %s", backup)
+		}
+		if done == "taken out of" {
+			earlier, err := change.Backups()
+			errs = append(errs, err)
+			for _, file := range earlier {
+				if file != backup {
+					p.say("  as it was earlier: %s", file)
+				}
+			}
 		}
 		if change.Note != "" {
 			p.say("  to do: %s", change.Note)

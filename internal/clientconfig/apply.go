@@ -7,6 +7,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"regexp"
+	"strings"
 	"time"
 
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
@@ -57,6 +59,28 @@ func (c Change) Apply(now time.Time) (backup string, err error) {
 	}
 	return backup, replace(path, c.After, mode)
 }
+
+// Backups returns the copies of the file that were kept so far, the oldest first.
+func (c Change) Backups() ([]string, error) {
+	path, err := resolve(c.Path)
+	if err != nil {
+		return nil, err
+	}
+	entries, err := os.ReadDir(filepath.Dir(path))
+	if err != nil {
+		return nil, sandbox.Errorf(sandbox.Unavailable, "%w", err)
+	}
+	var all []string
+	for _, e := range entries {
+		if rest, ok := strings.CutPrefix(e.Name(), filepath.Base(path)+"."); ok && backupName.MatchString(rest) {
+			all = append(all, filepath.Join(filepath.Dir(path), e.Name()))
+		}
+	}
+	return all, nil
+}
+
+// backupName is what keep adds to the name of a file.
+var backupName = regexp.MustCompile(`^\d{8}-\d{6}(-\d+)?\.bak$`)
 
 // keep writes a copy of a file beside it, under a name that has the time.
 func keep(path string, data []byte, mode fs.FileMode, now time.Time) (string, error) {
