@@ -171,9 +171,9 @@ func checkArgs(t *testing.T, page, line string, args []string) {
 	}
 }
 
-// foreign are flags in the documentation that are those of servers that Glovebox
-// replaces, which links with their names take.
-var foreign = []string{"--install", "--transport", "--port", "--"}
+// foreign are flags in the documentation that are a Dockerfile's, or those of
+// servers that Glovebox replaces, which links with their names take.
+var foreign = []string{"--install", "--transport", "--port", "--", "--chown", "--chmod"}
 
 // checkFlag looks for a flag that is named by itself: some command has it.
 func checkFlag(t *testing.T, page, text string) {
