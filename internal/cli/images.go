@@ -319,11 +319,7 @@ func (p *program) imageProgress(name string) (progress func(sandbox.ImageProgres
 			return
 		}
 		step, last, said = now.Step, time.Now(), true
-		text := map[string]string{"resolve": "looking up", "fetch": "fetching", "unpack": "unpacking", "wait": "waiting for another process, which has"}[step]
-		if now.Total > 0 {
-			text += fmt.Sprintf(" %d%% of %s of", 100*now.Done/now.Total, sandbox.FormatBytes(now.Total))
-		}
-		fmt.Fprintf(p.Err, "\r\x1b[K%s %s", text, name)
+		fmt.Fprintf(p.Err, "\r\x1b[K%s", now.Text(name))
 	}
 	return progress, func() {
 		if said {

@@ -51,7 +51,7 @@ func (e *Engine) create(ctx context.Context, p sandbox.Principal, req sandbox.Cr
 	}
 	image := ""
 	err = trace.Do(ctx, "find image", func(ctx context.Context) (err error) {
-		image, err = e.prepareImage(ctx, req.Image)
+		image, err = e.prepareImage(ctx, req.Image, req.Progress)
 		return err
 	})
 	if err != nil {
@@ -99,14 +99,14 @@ func (e *Engine) create(ctx context.Context, p sandbox.Principal, req sandbox.Cr
 // the driver is to be asked for: that very image, whatever its name stands for in
 // a moment. It may take much longer than the start itself, and is continued by
 // the next try if it is ended.
-func (e *Engine) prepareImage(ctx context.Context, image string) (string, error) {
+func (e *Engine) prepareImage(ctx context.Context, image string, progress func(sandbox.ImageProgress)) (string, error) {
 	k, err := driver.Images(e.drv)
 	if err != nil || image == sandbox.ImageHost || image == sandbox.ImageScratch {
 		return image, nil // the driver says itself what it cannot do
 	}
 	ctx, cancel := context.WithTimeout(ctx, pullTimeout)
 	defer cancel()
-	i, err := k.PullImage(ctx, image, true, nil)
+	i, err := k.PullImage(ctx, image, true, progress)
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		return "", sandbox.WithHint(sandbox.Errorf(sandbox.Unavailable, "image: %s was not here in time: %w", shorten(image), err),
 			"try again: what was fetched is not fetched again")

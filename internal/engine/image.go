@@ -86,7 +86,7 @@ func (e *Engine) entryProgram(ctx context.Context, p sandbox.Principal, req *san
 		}
 		name = b.rec.Image
 	} else if name != "" {
-		if _, err := e.prepareImage(ctx, name); err != nil {
+		if _, err := e.prepareImage(ctx, name, req.New.Progress); err != nil {
 			return program{}, false, err
 		}
 	} else if found, ok := e.runnerImage(ctx, language); ok {

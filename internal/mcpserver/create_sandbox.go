@@ -61,6 +61,8 @@ func (s *Server) createSandbox() tool {
 			if err != nil {
 				return nil, err
 			}
+			progress, told := s.reportFetch(ctx, c, in.Image)
+			defer told()
 			sb, err := s.engine.Create(ctx, c.principal, sandbox.CreateRequest{
 				Name:    in.Name,
 				Image:   in.Image,
@@ -68,6 +70,7 @@ func (s *Server) createSandbox() tool {
 				Network: in.Network,
 
 				Workspace: in.Workspace,
+				Progress:  progress,
 
 				Limits: sandbox.Limits{
 					CPUs:        in.CPUs,

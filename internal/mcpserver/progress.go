@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
@@ -58,8 +59,7 @@ func (l *lastLine) String() string {
 // what it said last, if the client asked to be told. It stops when ctx ends or
 // the function it returns is called, which waits for the last report.
 func (s *Server) reportProgress(ctx context.Context, c call, runID string) (stop func()) {
-	token := c.req.Params.GetProgressToken()
-	if token == nil {
+	if c.req.Params.GetProgressToken() == nil {
 		return func() {}
 	}
 	ctx, cancel := context.WithCancel(ctx)
@@ -77,31 +77,65 @@ func (s *Server) reportProgress(ctx context.Context, c call, runID string) (stop
 	})
 	wg.Go(func() {
 		began := time.Now()
-		tick := time.NewTicker(progressEvery)
-		defer tick.Stop()
-		for {
-			select {
-			case <-ctx.Done():
-				return
-			case <-tick.C:
+		s.tell(ctx, c, func() string {
+			if message := last.String(); message != "" {
+				return message
 			}
-			seconds := time.Since(began).Seconds()
-			message := last.String()
-			if message == "" {
-				message = fmt.Sprintf("running for %.0f s", seconds)
-			}
-			err := c.req.Session.NotifyProgress(ctx, &mcp.ProgressNotificationParams{
-				ProgressToken: token,
-				Progress:      seconds,
-				Message:       message,
-			})
-			if err != nil {
-				return // the client is gone, and the call with it
-			}
-		}
+			return fmt.Sprintf("running for %.0f s", time.Since(began).Seconds())
+		})
 	})
 	return func() {
 		cancel()
 		wg.Wait()
+	}
+}
+
+// reportFetch is reportProgress for the image of a new sandbox, which may have to
+// be fetched: it returns what takes the news of that, nil if the client did not
+// ask to be told.
+func (s *Server) reportFetch(ctx context.Context, c call, image string) (progress func(sandbox.ImageProgress), stop func()) {
+	if c.req.Params.GetProgressToken() == nil {
+		return nil, func() {}
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	var last atomic.Pointer[sandbox.ImageProgress]
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		s.tell(ctx, c, func() string {
+			if p := last.Load(); p != nil {
+				return p.Text(image)
+			}
+			return ""
+		})
+	})
+	return func(p sandbox.ImageProgress) { last.Store(&p) }, func() {
+		cancel()
+		wg.Wait()
+	}
+}
+
+// tell sends a message each second until ctx ends, but none that is empty. The
+// progress is how long the call has taken, which can only grow.
+func (s *Server) tell(ctx context.Context, c call, message func() string) {
+	tick := time.NewTicker(progressEvery)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		text := message()
+		if text == "" {
+			continue
+		}
+		err := c.req.Session.NotifyProgress(ctx, &mcp.ProgressNotificationParams{
+			ProgressToken: c.req.Params.GetProgressToken(),
+			Progress:      time.Since(c.began).Seconds(),
+			Message:       text,
+		})
+		if err != nil {
+			return // the client is gone, and the call with it
+		}
 	}
 }

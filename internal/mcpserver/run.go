@@ -209,7 +209,12 @@ func (s *Server) start(ctx context.Context, c call, r sandbox.RunRequest, a runA
 	// else's program reads an empty input, and does not hang.
 	r.KeepStdin = a.Wait != nil && r.Stdin == nil
 
+	told := func() {}
+	if r.SandboxID == "" {
+		r.New.Progress, told = s.reportFetch(ctx, c, a.Image)
+	}
 	run, err := s.engine.Start(ctx, c.principal, r)
+	told()
 	if err != nil {
 		return nil, err
 	}

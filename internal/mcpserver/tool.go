@@ -40,6 +40,7 @@ type tool struct {
 type call struct {
 	principal sandbox.Principal
 	req       *mcp.CallToolRequest
+	began     time.Time
 }
 
 // typed returns a handler that decodes arguments into an In by the input
@@ -120,7 +121,7 @@ func (s *Server) handler(t tool) mcp.ToolHandler {
 			return fail(err)
 		}
 		defer end()
-		res, err = t.run(ctx, call{principal: id.Principal, req: req}, req.Params.Arguments)
+		res, err = t.run(ctx, call{principal: id.Principal, req: req, began: time.Now()}, req.Params.Arguments)
 		if err != nil {
 			return fail(err)
 		}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"path/filepath"
 	"slices"
@@ -507,6 +508,43 @@ func TestProgress(t *testing.T) {
 		synctest.Wait()
 		want := []report{{1, "running for 1 s"}, {2, "one"}, {3, "three"}}
 		if diff := cmp.Diff(want, got, cmp.AllowUnexported(report{})); diff != "" {
+			t.Errorf("progress (-want +got):\n%s", diff)
+		}
+	})
+}
+
+// fetching is an engine whose sandboxes have images that must be fetched.
+type fetching struct{ *fakeEngine }
+
+func (e fetching) Create(ctx context.Context, p sandbox.Principal, req sandbox.CreateRequest) (sandbox.Sandbox, error) {
+	if req.Progress != nil {
+		req.Progress(sandbox.ImageProgress{Step: "resolve"})
+		time.Sleep(1500 * time.Millisecond)
+		req.Progress(sandbox.ImageProgress{Step: "fetch", Done: 1 << 20, Total: 4 << 20})
+		time.Sleep(time.Second)
+	}
+	return e.fakeEngine.Create(ctx, p, req)
+}
+
+// TestFetchProgress tells a client that asked for it what takes so long.
+func TestFetchProgress(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, e := newTestServer(t, nil)
+		s.engine = fetching{e}
+		var got []string
+		cs := serveStdio(t, s, &mcp.ClientOptions{
+			ProgressNotificationHandler: func(_ context.Context, r *mcp.ProgressNotificationClientRequest) {
+				got = append(got, fmt.Sprintf("%.0f %s", r.Params.Progress, r.Params.Message))
+			},
+		})
+		p := &mcp.CallToolParams{Name: "create_sandbox", Arguments: args{"image": "debian:12"}}
+		p.SetProgressToken("t")
+		if r, err := cs.CallTool(t.Context(), p); err != nil || r.IsError {
+			t.Fatal(r, err)
+		}
+		synctest.Wait()
+		want := []string{"1 looking up debian:12", "2 fetching 25% of 4 MiB of debian:12"}
+		if diff := cmp.Diff(want, got); diff != "" {
 			t.Errorf("progress (-want +got):\n%s", diff)
 		}
 	})

@@ -1,6 +1,9 @@
 package sandbox
 
-import "time"
+import (
+	"fmt"
+	"time"
+)
 
 // An Image is a root file system that a driver keeps for sandboxes.
 type Image struct {
@@ -48,4 +51,21 @@ type ImageProgress struct {
 	Step string
 	// Done and Total are in bytes; Total is zero where it is not known.
 	Done, Total int64
+}
+
+// Text says what is done to an image of that name, which may be empty.
+func (p ImageProgress) Text(image string) string {
+	if image == "" {
+		image = "the image"
+	}
+	verb := map[string]string{
+		"resolve": "looking up", "fetch": "fetching", "unpack": "unpacking", "wait": "waiting for another who has",
+	}[p.Step]
+	switch {
+	case p.Total > 0:
+		return fmt.Sprintf("%s %d%% of %s of %s", verb, 100*p.Done/p.Total, FormatBytes(p.Total), image)
+	case p.Done > 0:
+		return fmt.Sprintf("%s %s of %s", verb, FormatBytes(p.Done), image)
+	}
+	return verb + " " + image
 }

@@ -108,4 +108,7 @@ type CreateRequest struct {
 	Restless bool
 	// Labels are notes that are kept with it. They are no place for secrets.
 	Labels map[string]string
+	// Progress, if not nil, is told how far the fetching of the image is, if that
+	// is not here. Calls do not overlap, and must not take long.
+	Progress func(ImageProgress)
 }
