@@ -68,12 +68,13 @@ test-race: ## everything that needs no sandbox, under the race detector
 	CGO_ENABLED=1 $(GO) test -race -p 4 -timeout 20m -tags nogvisor $(PACKAGES)
 
 .PHONY: test-memory
-test-memory: ## bounds on memory, which the race detector blurs with its own
+test-memory: ## what the race detector blurs or makes slow: bounds on memory, and images that are too much
 	$(GO) test -run 'TestLargeFile' ./internal/guest
+	$(GO) test -run 'TestMillionFiles|TestHole|TestBomb' ./internal/image
 
 .PHONY: test-gvisor
 test-gvisor: build ## the embedded sandbox, as whoever calls this
-	$(GO) test -timeout 10m ./internal/driver/gvisor/...
+	@test/gvisor.sh
 	GLOVEBOX_TEST_BINARY=$(CURDIR)/bin/glovebox $(GO) test -timeout 5m -run 'Gvisor|E2B' ./internal/cli
 
 .PHONY: test-unprivileged

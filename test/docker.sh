@@ -76,9 +76,8 @@ docker() { command docker --host "unix://$run/docker.sock" "$@"; }
 podman() { command podman --root "$cache/podman" --runroot "$cache/podman-run" "$@"; }
 
 if [ ! -f "$cache/python3.tar" ]; then
-	echo "docker: making a Debian with Python"
-	mmdebstrap --quiet --variant=minbase --include=python3,ca-certificates bookworm "$cache/new.tar"
-	mv "$cache/new.tar" "$cache/python3.tar"
+	"$repo/test/images.sh" # which makes a Debian with Python
+	cp "$repo/.cache/images/debian-bookworm-python3.tar" "$cache/python3.tar"
 fi
 if [ ! -f "$cache/busybox.tar" ]; then
 	mkdir -p "$run/busybox/bin"

@@ -5,13 +5,13 @@
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
-debian=.cache/images/debian-bookworm-python.tar
+debian=.cache/images/debian-bookworm-python3.tar
 if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then
 	exit 0
 fi
 test/tools.sh busybox=busybox-static mmdebstrap python3
 if [ ! -e "$debian" ]; then
 	mkdir -p "$(dirname "$debian")"
-	mmdebstrap --quiet --variant=minbase --include=python3-minimal,ca-certificates bookworm "$debian.new.tar"
+	mmdebstrap --quiet --variant=minbase --include=python3,ca-certificates bookworm "$debian.new.tar"
 	mv "$debian.new.tar" "$debian"
 fi

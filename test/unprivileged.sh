@@ -70,9 +70,9 @@ run() { # NAME PACKAGE-DIRECTORY [FLAGS...]
 
 # What root made for tests of images, if it did.
 debian=
-if [ -e .cache/images/debian-bookworm-python.tar ]; then
+if [ -e .cache/images/debian-bookworm-python3.tar ]; then
 	debian=$dir/debian.tar
-	install -m 644 .cache/images/debian-bookworm-python.tar "$debian"
+	install -m 644 .cache/images/debian-bookworm-python3.tar "$debian"
 fi
 install -m 755 bin/glovebox internal/guestbin/glovebox-guest "$dir"
 if [ $# = 0 ]; then

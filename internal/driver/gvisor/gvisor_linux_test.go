@@ -57,7 +57,7 @@ func TestMain(m *testing.M) {
 		os.Setenv(programEnv, build("glovebox"))
 		os.Setenv(guestEnv, build("glovebox-guest"))
 	}
-	drivertest.Main(m, harness)
+	drivertest.Main(m, harness, imageHarness)
 }
 
 // build builds one of our commands, static, in the checkout's cache, and

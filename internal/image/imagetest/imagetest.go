@@ -224,7 +224,7 @@ func Debian(t testing.TB, cache string) []byte {
 	t.Helper()
 	path := os.Getenv(DebianEnv)
 	if path == "" {
-		path = filepath.Join(cache, "debian-bookworm-python.tar")
+		path = filepath.Join(cache, "debian-bookworm-python3.tar")
 	}
 	if data, err := os.ReadFile(path); err == nil {
 		return data
@@ -236,7 +236,7 @@ func Debian(t testing.TB, cache string) []byte {
 		t.Fatal(err)
 	}
 	cmd := exec.CommandContext(t.Context(), "mmdebstrap", "--quiet", "--variant=minbase",
-		"--include=python3-minimal,ca-certificates", "bookworm", path+".new.tar")
+		"--include=python3,ca-certificates", "bookworm", path+".new.tar")
 	if out, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("make a Debian: %v\n%s", err, out)
 	}

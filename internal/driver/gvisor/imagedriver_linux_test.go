@@ -1,0 +1,68 @@
+package gvisor_test
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/glovebox-dev/glovebox/internal/driver"
+	"github.com/glovebox-dev/glovebox/internal/driver/drivertest"
+	"github.com/glovebox-dev/glovebox/internal/driver/gvisor"
+	"github.com/glovebox-dev/glovebox/internal/image"
+	"github.com/glovebox-dev/glovebox/internal/image/imagetest"
+)
+
+// imagesEnv names the directory of the images that boxes of imageHarness are of:
+// one for all, though each test has a state directory of its own, so that the
+// image is unpacked once.
+const imagesEnv = "GLOVEBOX_TEST_IMAGES"
+
+// debianImage is what those boxes are of.
+const debianImage = "debian:test"
+
+// imageHarness is the driver with boxes of an OCI image.
+var imageHarness = drivertest.Harness{
+	Name: "gvisor-image",
+	Open: func(dir string) (driver.Driver, error) {
+		images, err := image.New(image.Options{Dir: os.Getenv(imagesEnv)})
+		if err != nil {
+			return nil, err
+		}
+		return gvisor.New(gvisor.Options{StateDir: dir, Program: os.Getenv(programEnv), Guest: os.Getenv(guestEnv), Images: images})
+	},
+	Spec: func() *driver.Spec {
+		spec := harness.Spec()
+		spec.Image = debianImage
+		return spec
+	},
+	Leftovers: leftovers,
+	Processes: hostProcesses,
+	Python:    "/usr/bin/python3",
+}
+
+// TestImageDriver is the suite on boxes of an image: all of it for root, who has
+// time for it, and for an ordinary user what there is to an image.
+func TestImageDriver(t *testing.T) {
+	if testing.Short() {
+		t.Skip("the suite runs on boxes of the image host")
+	}
+	layer := imagetest.Debian(t, imageCache)
+	dir := t.TempDir()
+	t.Setenv(imagesEnv, filepath.Join(dir, "images"))
+	images, err := image.New(image.Options{Dir: os.Getenv(imagesEnv)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	archive := filepath.Join(dir, "debian.tar")
+	imagetest.Save(t, archive, debianImage, imagetest.Image(t, imagetest.Config{}, layer))
+	if _, err := images.Load(t.Context(), archive, image.LoadOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	h := imageHarness
+	if os.Geteuid() != 0 {
+		// The rest does not depend on the root file system, and is shown on the
+		// image host.
+		h.Groups = []string{"Driver", "Process", "Name", "Refuse", "Receipt", "Workspace", "Seal"}
+	}
+	drivertest.Run(t, h)
+}
