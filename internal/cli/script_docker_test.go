@@ -33,9 +33,8 @@ func runEngineScripts(t *testing.T, engine string) {
 	runScripts(t, engine, binary, engineScripts...)
 }
 
-// profileScripts are those of servers that ran on Docker. That of automata needs
-// /app and /root to be writable, which an engine gives that can bound its disk.
-var profileScripts = []string{"profile_interpreter.txtar", "profile_code_runner.txtar"}
+// profileScripts are those of servers that ran on Docker.
+var profileScripts = []string{"profile_automata.txtar", "profile_interpreter.txtar", "profile_code_runner.txtar"}
 
 // TestProfilesDocker runs the scripts of profiles on Docker. No image can be
 // pulled, so the one that engines are tested with stands for those that the

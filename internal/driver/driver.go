@@ -136,6 +136,9 @@ type Spec struct {
 	// the box does there gives nobody on the host a right: bits that make a
 	// program run as its owner are refused, and so are devices.
 	Workspace string
+	// Writable are directories that a box has to be able to write, unless its
+	// image has them: absolute, and not one below another.
+	Writable []string `json:",omitempty"`
 	// Detached boxes outlive the process that created them.
 	Detached bool
 	// Streams is how many streams the caller is about to dial; 0 is one. It is

@@ -23,6 +23,8 @@ type box struct {
 	env map[string]string // may hold secrets; never changed
 	// image is what the driver is asked for: the record has what people call it.
 	image string
+	// writable are directories that it is made with.
+	writable []string
 
 	ready  chan struct{}
 	cancel context.CancelFunc // ends its creation

@@ -72,7 +72,7 @@ func (e *Engine) create(ctx context.Context, p sandbox.Principal, req sandbox.Cr
 		},
 		Principal: p, Owner: e.owner.ID(), Detached: e.opts.Detached, HasEnv: len(env) > 0,
 	})
-	b.env, b.image = env, image
+	b.env, b.image, b.writable = env, image, slices.Clone(req.Writable)
 	// A caller that goes away, a stop, and a driver that hangs end it alike.
 	ctx, b.cancel = context.WithTimeout(ctx, createTimeout)
 	defer b.cancel()
@@ -150,7 +150,7 @@ func (b *box) start(ctx context.Context) (err error) {
 		}
 	}
 	spec := e.spec(b.rec)
-	spec.Image, spec.Workspace = b.image, b.mount.path()
+	spec.Image, spec.Workspace, spec.Writable = b.image, b.mount.path(), b.writable
 	err = trace.Do(ctx, "make box", func(ctx context.Context) (err error) {
 		b.drv, err = e.drv.Create(ctx, spec)
 		return err

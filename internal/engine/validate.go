@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"slices"
 	"strings"
 	"time"
 	"unicode"
@@ -129,6 +130,9 @@ func (e *Engine) checkCreate(req *sandbox.CreateRequest) (sandbox.Limits, error)
 	if err := e.checkWorkspace(req.Workspace); err != nil {
 		return none, err
 	}
+	if err := checkWritable(req.Writable); err != nil {
+		return none, err
+	}
 	network, err := e.checkNetwork(req.Network)
 	if err != nil {
 		return none, err
@@ -155,6 +159,30 @@ func (e *Engine) checkCreate(req *sandbox.CreateRequest) (sandbox.Limits, error)
 	}
 	return limits, e.checkEnd(req, limits)
 }
+
+// maxWritable bounds how many directories may be asked to be writable.
+const maxWritable = 4
+
+// checkWritable checks names of directories that are to be made in a box: of its
+// root, so that none is below another, and of no system's.
+func checkWritable(dirs []string) error {
+	if len(dirs) > maxWritable {
+		return invalid("writable: %d directories are more than %d", len(dirs), maxWritable)
+	}
+	for i, dir := range dirs {
+		name, ok := strings.CutPrefix(dir, "/")
+		plain := !strings.ContainsFunc(name, func(r rune) bool {
+			return (r < 'a' || r > 'z') && (r < '0' || r > '9') && r != '-' && r != '_'
+		})
+		if !ok || name == "" || len(name) > maxName || !plain || slices.Contains(dirs[:i], dir) || slices.Contains(systemDirs, dir) {
+			return sandbox.WithHint(invalid("writable: %s is not a directory that can be made", shorten(dir)), "use one like /app")
+		}
+	}
+	return nil
+}
+
+// systemDirs are directories of a root that have an owner.
+var systemDirs = []string{sandbox.WorkDir, "/bin", "/boot", "/dev", "/etc", "/home", "/lib", "/lib64", "/proc", "/root", "/run", "/sbin", "/sys", "/tmp", "/usr", "/var"}
 
 // checkEnd checks what a request says of the sandbox's end.
 func (e *Engine) checkEnd(req *sandbox.CreateRequest, limits sandbox.Limits) error {

@@ -93,7 +93,11 @@ type CreateRequest struct {
 	// Workspace names a workspace of the principal's, made on first use, to be
 	// mounted at [WorkDir]; with "" what is there goes with the sandbox.
 	Workspace string
-	Limits    Limits
+	// Writable are directories that programs want to write besides [WorkDir] and
+	// their home. Where a sandbox's root cannot be written, those that its image
+	// does not have are made, empty; elsewhere they are nothing special.
+	Writable []string
+	Limits   Limits
 	// Env is added to the environment of every run in the sandbox. It may hold
 	// secrets: it is never logged or stored.
 	Env map[string]string

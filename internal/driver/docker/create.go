@@ -39,6 +39,9 @@ func (d *Driver) create(ctx context.Context, spec *driver.Spec) (*box, error) {
 		return nil, err
 	}
 	k := &kept{Spec: *spec, Disk: d.diskMode(e, spec)}
+	if k.Spec.Writable, err = d.missing(ctx, e, image.id, spec.Writable); err != nil {
+		return nil, err
+	}
 	b, err := d.createOnce(ctx, e, k, image, false)
 	switch {
 	case errors.Is(err, errNoQuota):

@@ -63,7 +63,8 @@ type Driver struct {
 	boxes   map[*box]bool // that hold connections
 	closed  bool
 	pulls   map[string]*pull
-	volumes map[string]bool // of the guest, by name, that are known to be filled
+	volumes map[string]bool     // of the guest, by name, that are known to be filled
+	lacking map[string][]string // directories that images do not have; see missing
 }
 
 var _ driver.Driver = (*Driver)(nil)
@@ -87,6 +88,7 @@ func New(opts Options) (*Driver, error) {
 		boxes:   make(map[*box]bool),
 		pulls:   make(map[string]*pull),
 		volumes: make(map[string]bool),
+		lacking: make(map[string][]string),
 	}, nil
 }
 

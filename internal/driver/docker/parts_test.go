@@ -159,13 +159,25 @@ func TestPlaces(t *testing.T) {
 	for _, disk := range []int64{sandbox.MinDiskBytes, 24 << 20, 1 << 30, 64 << 30} {
 		for _, memory := range []int64{sandbox.MinMemoryBytes, 512 << 20, 16 << 30} {
 			var sum, first int64
-			for i, p := range places(sandbox.Limits{DiskBytes: disk, MemoryBytes: memory}) {
+			for i, p := range places(sandbox.Limits{DiskBytes: disk, MemoryBytes: memory}, nil) {
 				sum += p.bytes
 				if i == 0 {
 					first = p.bytes
 				}
 				if p.bytes > memory/2 {
 					t.Errorf("disk %d, memory %d: %s takes %d", disk, memory, p.path, p.bytes)
+				}
+			}
+			for _, writable := range [][]string{{"/app"}, {"/a", "/b", "/c"}} {
+				var sum int64
+				for _, p := range places(sandbox.Limits{DiskBytes: disk, MemoryBytes: memory}, writable) {
+					sum += p.bytes
+					if p.bytes > memory/2 {
+						t.Errorf("disk %d, memory %d: %s takes %d", disk, memory, p.path, p.bytes)
+					}
+				}
+				if sum > disk {
+					t.Errorf("disk %d, memory %d, writable %v: %d in all", disk, memory, writable, sum)
 				}
 			}
 			if sum > disk || first < min(disk*8/10, memory/2)-4096 {

@@ -209,8 +209,7 @@ func (d *Driver) config(e *engine, k *kept, image *runnerImage, volume, etc stri
 	case diskQuota:
 		host.StorageOpt = map[string]string{"size": strconv.FormatInt(l.DiskBytes, 10)}
 	case diskMemory:
-		places := places(l)
-		for _, p := range places {
+		for _, p := range places(l, spec.Writable) {
 			if p.path == sandbox.WorkDir && spec.Workspace != "" {
 				continue
 			}
@@ -263,12 +262,26 @@ type place struct {
 
 // places divides the limit on the disk among the directories that programs
 // write. Together they are no more than the limit, and none takes so much of
-// the memory that a full disk ends for memory.
-func places(l sandbox.Limits) []place {
+// the memory that a full disk ends for memory. Who asks for directories of
+// their own works there, as root perhaps, and less in the usual one.
+func places(l sandbox.Limits, writable []string) []place {
 	most := l.MemoryBytes / 2
 	part := func(percent int64) int64 {
 		n := min(l.DiskBytes*percent/100, most)
 		return max(n/4096*4096, 4096)
+	}
+	if n := int64(len(writable)); n > 0 {
+		all := []place{
+			{sandbox.WorkDir, part(10), "755"},
+			{homeDir, part(4), "755"},
+			{"/tmp", part(8), "1777"},
+			{"/var/tmp", part(1), "1777"},
+			{"/root", part(35), "700"},
+		}
+		for _, dir := range writable {
+			all = append(all, place{dir, part(40 / n), "755"})
+		}
+		return all
 	}
 	return []place{
 		{sandbox.WorkDir, part(84), "755"},

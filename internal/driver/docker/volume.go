@@ -4,6 +4,7 @@ import (
 	"archive/tar"
 	"bytes"
 	"context"
+	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
@@ -231,6 +232,45 @@ func (e *engine) fill(ctx context.Context, f filling, image string) (err error) 
 		return e.explain(err)
 	}
 	return nil
+}
+
+// missing returns those of the directories that an image does not have. They
+// are looked for by means of a container that never runs, once for each image.
+func (d *Driver) missing(ctx context.Context, e *engine, image string, dirs []string) (missing []string, err error) {
+	if len(dirs) == 0 {
+		return nil, nil
+	}
+	key := image + " " + strings.Join(dirs, " ")
+	d.mu.Lock()
+	known, ok := d.lacking[key]
+	d.mu.Unlock()
+	if ok {
+		return known, nil
+	}
+	ctx, cancel := steady(ctx)
+	defer cancel()
+	name := volumePrefix + "look-" + strings.ToLower(rand.Text())
+	_, err = e.ContainerCreate(ctx, client.ContainerCreateOptions{
+		Name:       name,
+		Config:     &container.Config{Image: image, Entrypoint: []string{guestPath}, Labels: map[string]string{labelRole: roleFiller}},
+		HostConfig: &container.HostConfig{NetworkMode: "none"},
+	})
+	if err != nil {
+		return nil, e.explain(err)
+	}
+	defer func() { err = errors.Join(err, e.remove(ctx, name)) }()
+	for _, dir := range dirs {
+		_, err := e.ContainerStatPath(ctx, name, client.ContainerStatPathOptions{Path: dir})
+		if errdefs.IsNotFound(err) {
+			missing = append(missing, dir)
+		} else if err != nil {
+			return nil, e.explain(err)
+		}
+	}
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.lacking[key] = missing
+	return missing, nil
 }
 
 // writeTar writes an archive of programs, or of texts, which anybody may read.

@@ -201,7 +201,7 @@ const makeWorkDir = `mkdir 2>/dev/null -p "$1" && { chown "$2:$2" "$1" 2>/dev/nu
 func (s *server) initialize(ctx context.Context, c profile.Call, in struct {
 	Image string `json:"image"`
 }) (profile.Result, error) {
-	r := sandbox.CreateRequest{Image: in.Image, Limits: sandbox.Limits{Idle: s.opts.Idle}}
+	r := sandbox.CreateRequest{Image: in.Image, Writable: []string{appDir}, Limits: sandbox.Limits{Idle: s.opts.Idle}}
 	var sb sandbox.Sandbox
 	var note string
 	var err error
