@@ -64,6 +64,11 @@ func parseConfig(data []byte) (*v1.ConfigFile, error) {
 			return nil, sandbox.Errorf(sandbox.Invalid, "the image's %s has %d bytes, and may have %d", what, size, maxEnv)
 		}
 	}
+	for _, v := range c.Config.Env {
+		if name, _, ok := strings.Cut(v, "="); !ok || name == "" {
+			return nil, sandbox.Errorf(sandbox.Invalid, "the image's environment has %s, which is no name and value", quote(v))
+		}
+	}
 	return c, nil
 }
 

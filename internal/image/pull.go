@@ -6,6 +6,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
+	"strings"
 	"sync"
 	"time"
 
@@ -166,11 +167,26 @@ func platformName() string {
 	return p.String()
 }
 
+// unreadable is the error of what cannot be parsed. It may be right all the same,
+// with digests of another kind than those that are known.
+func unreadable(what string, err error) error {
+	kind := sandbox.Invalid
+	if strings.Contains(err.Error(), "unsupported hash") {
+		kind = sandbox.Unsupported
+	}
+	return sandbox.Errorf(kind, "the %s is not readable: %w", what, err)
+}
+
 // choose picks from an index the manifest that is for this machine.
 func choose(data []byte) (v1.Hash, error) {
 	x, err := v1.ParseIndexManifest(bytes.NewReader(data))
 	if err != nil {
-		return v1.Hash{}, sandbox.Errorf(sandbox.Invalid, "the index is not readable: %w", err)
+		return v1.Hash{}, unreadable("index", err)
+	}
+	for _, m := range x.Manifests {
+		if m.Digest.Hex == "" {
+			return v1.Hash{}, sandbox.Errorf(sandbox.Invalid, "the index names something without a digest")
+		}
 	}
 	want := platform()
 	var has []string
@@ -197,10 +213,14 @@ func choose(data []byte) (v1.Hash, error) {
 func (s *Store) parseManifest(data []byte) (*v1.Manifest, error) {
 	m, err := v1.ParseManifest(bytes.NewReader(data))
 	if err != nil {
-		return nil, sandbox.Errorf(sandbox.Invalid, "the manifest is not readable: %w", err)
+		return nil, unreadable("manifest", err)
 	}
 	if len(m.Layers) > maxLayers {
 		return nil, sandbox.Errorf(sandbox.Invalid, "the image has %d layers, and may have %d", len(m.Layers), maxLayers)
+	}
+	// Registries of old do not say what a configuration is.
+	if k := m.Config.MediaType; !k.IsConfig() && k != "" && k != "application/octet-stream" {
+		return nil, sandbox.Errorf(sandbox.Unsupported, "the registry has something with a configuration of type %s, which is no image", quote(string(k)))
 	}
 	if m.Config.Size < 0 || m.Config.Size > maxConfig {
 		return nil, sandbox.Errorf(sandbox.Invalid, "the image's configuration has %d bytes, and may have %d", m.Config.Size, maxConfig)
