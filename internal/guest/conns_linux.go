@@ -1,6 +1,7 @@
 package guest
 
 import (
+	"bufio"
 	"errors"
 	"net"
 	"os"
@@ -123,7 +124,21 @@ func (g *Guest) ServeFD(fd int) error {
 }
 
 // ServeConn serves HTTP on conn, which it closes in the end.
-func (g *Guest) ServeConn(conn net.Conn) { g.conns.push(conn) }
+func (g *Guest) ServeConn(conn net.Conn) {
+	g.conns.push(&bufferedConn{Conn: conn, r: bufio.NewReaderSize(conn, readAhead)})
+}
+
+// readAhead is how much is read of a connection at once, if less is asked for:
+// the head of each frame of HTTP/2 is read apart.
+const readAhead = 4 << 10
+
+// bufferedConn is a connection that is read in large pieces.
+type bufferedConn struct {
+	net.Conn
+	r *bufio.Reader
+}
+
+func (c *bufferedConn) Read(p []byte) (int, error) { return c.r.Read(p) }
 
 // prefixedConn is a connection of which something was read already.
 type prefixedConn struct {

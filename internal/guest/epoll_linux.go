@@ -51,12 +51,17 @@ func (p *epoller) run() {
 	}
 }
 
-// A readEnd is a descriptor that does not block. It is for one reader.
+// A readEnd is a descriptor that does not block. It is for one reader, who
+// begins by waiting.
 type readEnd struct {
 	p     *epoller
 	fd    int
 	key   int32
 	ready chan struct{} // has a value when there was something
+	// armed says that the next wait has begun already.
+	armed bool
+	// shared says that another descriptor of the same file is open.
+	shared bool
 }
 
 // add takes fd over.
@@ -64,17 +69,18 @@ func (p *epoller) add(fd int) (*readEnd, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.last++
-	e := &readEnd{p: p, fd: fd, key: p.last, ready: make(chan struct{}, 1)}
+	e := &readEnd{p: p, fd: fd, key: p.last, ready: make(chan struct{}, 1), armed: true}
 	p.open[e.key] = e
-	if err := unix.EpollCtl(p.epoll, unix.EPOLL_CTL_ADD, fd, e.event(0)); err != nil {
+	if err := unix.EpollCtl(p.epoll, unix.EPOLL_CTL_ADD, fd, e.event()); err != nil {
 		delete(p.open, e.key)
 		return nil, err
 	}
 	return e, nil
 }
 
-func (e *readEnd) event(what uint32) *unix.EpollEvent {
-	return &unix.EpollEvent{Events: what | unix.EPOLLONESHOT, Fd: e.key}
+// event is something to read, once.
+func (e *readEnd) event() *unix.EpollEvent {
+	return &unix.EpollEvent{Events: unix.EPOLLIN | unix.EPOLLONESHOT, Fd: e.key}
 }
 
 // close closes the descriptor.
@@ -82,8 +88,9 @@ func (e *readEnd) close() {
 	e.p.mu.Lock()
 	delete(e.p.open, e.key)
 	e.p.mu.Unlock()
-	// Closing would do, were no other descriptor of the same file open.
-	_ = unix.EpollCtl(e.p.epoll, unix.EPOLL_CTL_DEL, e.fd, nil)
+	if e.shared { // else closing does it
+		_ = unix.EpollCtl(e.p.epoll, unix.EPOLL_CTL_DEL, e.fd, nil)
+	}
 	unix.Close(e.fd)
 }
 
@@ -107,9 +114,12 @@ func (e *readEnd) chunk() (buf *[chunkSize]byte, n int, err error) {
 // wait waits until there may be something to read, or until over or after has
 // a value; it reports whether it was not the latter two. It holds no thread.
 func (e *readEnd) wait(over <-chan struct{}, after <-chan time.Time) (bool, error) {
-	if err := unix.EpollCtl(e.p.epoll, unix.EPOLL_CTL_MOD, e.fd, e.event(unix.EPOLLIN)); err != nil {
-		return false, err
+	if !e.armed {
+		if err := unix.EpollCtl(e.p.epoll, unix.EPOLL_CTL_MOD, e.fd, e.event()); err != nil {
+			return false, err
+		}
 	}
+	e.armed = false
 	select {
 	case <-e.ready:
 		return true, nil

@@ -73,8 +73,9 @@ type Guest struct {
 	conns    *connQueue
 
 	// oomScore is what children have, ownScore what the guest has; both are
-	// empty if that is the same.
+	// empty if that is the same. They are written to oomFile.
 	oomScore, ownScore string
+	oomFile            int
 
 	mu sync.Mutex
 	// Processes killed for memory, and forks refused, as last read; guarded by
@@ -183,12 +184,19 @@ func (g *Guest) protect() {
 		return
 	}
 	was := strings.TrimSpace(string(buf[:n]))
+	// It stays open, as it is written twice for each program.
+	var err error
+	if g.oomFile, err = unix.Open(oomScoreFile, unix.O_WRONLY|unix.O_CLOEXEC, 0); err != nil {
+		return
+	}
 	switch {
-	case setOOMScore(ownOOMScore) == nil:
+	case setOOMScore(g.oomFile, ownOOMScore) == nil:
 		g.ownScore, g.oomScore = ownOOMScore, was
 	case os.Geteuid() == 0:
 		// It may not spare itself, but may offer others.
 		g.ownScore, g.oomScore = was, childOOMScore
+	default:
+		unix.Close(g.oomFile)
 	}
 }
 
@@ -200,14 +208,11 @@ const (
 	oomScoreFile  = "/proc/self/oom_score_adj"
 )
 
-// setOOMScore sets how readily the kernel kills this process for memory.
-func setOOMScore(score string) error {
-	f, err := os.OpenFile(oomScoreFile, os.O_WRONLY, 0)
-	if err != nil {
-		return err
-	}
-	_, err = f.WriteString(score)
-	return errors.Join(err, f.Close())
+// setOOMScore sets how readily the kernel kills this process for memory; file is
+// its open oomScoreFile.
+func setOOMScore(file int, score string) error {
+	_, err := unix.Pwrite(file, []byte(score), 0)
+	return err
 }
 
 func (g *Guest) handler() http.Handler {

@@ -22,9 +22,11 @@ const (
 	// maxLinger bounds how long such a descendant can draw out the end by
 	// writing all the time.
 	maxLinger = time.Second
-	// pipeSize lets a process write on while its output is carried, and
-	// maxPending is at least what a pipe or terminal can hold.
+	// pipeSize lets a process write on while its output is carried, once it
+	// has written muchOutput at once. maxPending is at least what a pipe or
+	// terminal can hold.
 	pipeSize   = 256 << 10
+	muchOutput = 32 << 10
 	maxPending = 1 << 20
 )
 
@@ -95,8 +97,12 @@ func (s *source) carry() bool {
 		quiet   *time.Timer
 		after   <-chan time.Time // quiet's
 		expired bool
+		grown   bool      // the pipe
 		last    time.Time // of the latest read
 	)
+	if _, err := s.from.wait(exited, nil); err != nil {
+		return true
+	}
 	for {
 		select {
 		case <-exited:
@@ -124,6 +130,11 @@ func (s *source) carry() bool {
 		}
 		if buf == nil { // a terminal ends with EIO
 			return true
+		}
+		if n >= muchOutput && !grown {
+			// A kernel that refuses a larger buffer leaves the usual one.
+			_, _ = unix.FcntlInt(uintptr(s.from.fd), unix.F_SETPIPE_SZ, pipeSize)
+			grown = true
 		}
 		s.p.out.add(s.stream, buf, n)
 		now := time.Now()
@@ -306,7 +317,8 @@ func (pl *plumbing) rawPipe(childReads bool) (int, error) {
 			return -1, err
 		}
 	}
-	if err := unix.SetNonblock(our, true); err != nil {
+	// Nothing else can be set for a new pipe that would have to stay.
+	if _, err := unix.FcntlInt(uintptr(our), unix.F_SETFL, unix.O_NONBLOCK); err != nil {
 		unix.Close(our)
 		return -1, err
 	}
@@ -360,8 +372,6 @@ func (g *Guest) pipes(withInput bool, owner *account) (*plumbing, error) {
 		if err != nil {
 			return fail(err)
 		}
-		// A kernel that refuses a larger buffer gives the usual one.
-		_, _ = unix.FcntlInt(uintptr(pl.child[len(pl.child)-1]), unix.F_SETPIPE_SZ, pipeSize)
 		if err := pl.source(g.epoller, r, name); err != nil {
 			return fail(err)
 		}
@@ -425,6 +435,7 @@ func (g *Guest) openTerminal(a *account, size *guestapi.PTYSize) (*plumbing, err
 	if err := pl.source(g.epoller, reader, guestapi.Terminal); err != nil {
 		return fail("watch terminal", err)
 	}
+	pl.sources[0].from.shared = true
 	pl.sources[0].master = pl.terminal
 	pl.stdin = newInput(pl.terminal)
 	pl.stdin.shared = true

@@ -205,13 +205,13 @@ func (g *Guest) beforeFork() {
 		_ = unix.Prctl(unix.PR_CAPBSET_DROP, unix.CAP_SYS_ADMIN, 0, 0, 0)
 	}
 	if g.oomScore != "" {
-		_ = setOOMScore(g.oomScore) // raising it is always allowed
+		_ = setOOMScore(g.oomFile, g.oomScore) // raising it is always allowed
 	}
 }
 
 func (g *Guest) afterFork() {
 	if g.oomScore != "" {
-		_ = setOOMScore(g.ownScore) // it was allowed before
+		_ = setOOMScore(g.oomFile, g.ownScore) // it was allowed before
 	}
 }
 
@@ -369,7 +369,7 @@ func (g *Guest) carry(r *http.Request, p *process, a *attachment, out *stream) e
 			if !extended(r) {
 				end.Detail = nil
 			}
-			if err := out.send(&guestapi.EventMessage{Event: guestapi.ProcessEvent{End: &end}}); err != nil {
+			if err := out.last(&guestapi.EventMessage{Event: guestapi.ProcessEvent{End: &end}}); err != nil {
 				return err
 			}
 			a.took()

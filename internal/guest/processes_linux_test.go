@@ -416,10 +416,15 @@ func TestOOMScore(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := setOOMScore("-1"); err != nil {
+	file, err := os.OpenFile(oomScoreFile, os.O_WRONLY, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer file.Close()
+	if err := setOOMScore(int(file.Fd()), "-1"); err != nil {
 		t.Skip("needs CAP_SYS_RESOURCE: ", err)
 	}
-	if err := setOOMScore(strings.TrimSpace(string(before))); err != nil {
+	if err := setOOMScore(int(file.Fd()), strings.TrimSpace(string(before))); err != nil {
 		t.Fatal(err)
 	}
 	h := newHost(t)

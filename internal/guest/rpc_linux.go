@@ -161,8 +161,9 @@ func server[In any](f func(r *http.Request, in *In, out *stream) error) http.Han
 
 // A stream writes a server stream's messages.
 type stream struct {
-	w  io.Writer
-	rc *http.ResponseController
+	w     io.Writer
+	rc    *http.ResponseController
+	ended bool
 }
 
 // raw writes a whole envelope and sends it off.
@@ -176,15 +177,39 @@ func (s *stream) raw(envelope []byte) error {
 func (s *stream) send(v any) error { return s.envelope(0, v) }
 
 func (s *stream) envelope(flags byte, v any) error {
-	msg, err := json.Marshal(v)
+	b, err := appendMessage(nil, flags, v)
 	if err != nil {
-		return errf(guestapi.CodeInternal, "encode message: %v", err)
+		return err
 	}
-	return s.raw(guestapi.AppendEnvelope(nil, flags, msg))
+	return s.raw(b)
 }
 
-// end ends the stream; who reads it may be gone.
+func appendMessage(b []byte, flags byte, v any) ([]byte, error) {
+	msg, err := json.Marshal(v)
+	if err != nil {
+		return nil, errf(guestapi.CodeInternal, "encode message: %v", err)
+	}
+	return guestapi.AppendEnvelope(b, flags, msg), nil
+}
+
+// last sends the last message and ends the stream, together.
+func (s *stream) last(v any) error {
+	b, err := appendMessage(nil, 0, v)
+	if err != nil {
+		return err
+	}
+	if b, err = appendMessage(b, guestapi.FlagEndStream, &guestapi.EndStream{}); err != nil {
+		return err
+	}
+	s.ended = true
+	return s.raw(b)
+}
+
+// end ends the stream, unless last did; who reads it may be gone.
 func (s *stream) end(err error) {
+	if s.ended {
+		return
+	}
 	var last guestapi.EndStream
 	if err != nil {
 		last.Error = wireError(err)

@@ -21,9 +21,14 @@ func (p *procInfo) dead() bool { return p.state == 'Z' || p.state == 'X' }
 
 // readProc reads a process's state. It returns false if there is none such.
 func readProc(pid int) (procInfo, bool) {
+	fd, err := unix.Open("/proc/"+strconv.Itoa(pid)+"/stat", unix.O_RDONLY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return procInfo{}, false
+	}
+	defer unix.Close(fd)
 	var buf [1024]byte
-	n := readSmall("/proc/"+strconv.Itoa(pid)+"/stat", buf[:])
-	return parseStat(pid, buf[:n])
+	n, _ := unix.Read(fd, buf[:]) // it comes whole, and does not wait
+	return parseStat(pid, buf[:max(n, 0)])
 }
 
 // parseStat parses the text of /proc/PID/stat. The program's name in it is the
@@ -54,14 +59,20 @@ func parseStat(pid int, stat []byte) (procInfo, bool) {
 	return p, true
 }
 
-// readSmall reads the beginning of a file of /proc, and returns how much.
+// readSmall reads the beginning of a file of /proc, and returns how much; 0 if
+// there is none such.
 func readSmall(path string, buf []byte) int {
+	n, _ := tryReadSmall(path, buf)
+	return n
+}
+
+// tryReadSmall is readSmall with an error if there is no such file.
+func tryReadSmall(path string, buf []byte) (n int, err error) {
 	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
-		return 0
+		return 0, err
 	}
 	defer unix.Close(fd)
-	n := 0
 	for n < len(buf) {
 		m, err := unix.Read(fd, buf[n:])
 		if err == unix.EINTR {
@@ -72,7 +83,7 @@ func readSmall(path string, buf []byte) int {
 		}
 		n += m
 	}
-	return n
+	return n, nil
 }
 
 // allProcs reads the state of every process that can be seen.
@@ -128,13 +139,9 @@ func descendants(all map[int]procInfo, root int) []procInfo {
 // whose list of children is cheap to read. It reports true if it cannot tell.
 func (g *Guest) hasStrangers() bool {
 	id := strconv.Itoa(g.pid)
-	path := "/proc/" + id + "/task/" + id + "/children"
-	if unix.Access(path, unix.F_OK) != nil {
-		return true
-	}
 	buf := make([]byte, 16<<10)
-	n := readSmall(path, buf)
-	if n == len(buf) {
+	n, err := tryReadSmall("/proc/"+id+"/task/"+id+"/children", buf)
+	if err != nil || n == len(buf) {
 		return true
 	}
 	known := g.children.pids() // after the list: what it has is known by now
