@@ -23,6 +23,9 @@ type Options struct {
 	// Secrets are put into requests to their hosts, where the policy allows
 	// those.
 	Secrets []sandbox.Secret
+	// Sums has the packets of a process's link bear checksums, for a kernel
+	// at its other end.
+	Sums bool
 
 	// The rest is for tests: how names are resolved, how connections are
 	// opened, which addresses are this machine's, and who vouches for servers.

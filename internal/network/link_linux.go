@@ -10,8 +10,9 @@ import (
 
 // openLink returns the link whose frames are the packets of a socket, and a
 // channel that is closed when the other side is. The socket must stay open for
-// as long as the link is used.
-func openLink(fd int) (stack.LinkEndpoint, <-chan struct{}, error) {
+// as long as the link is used. With sums, packets get the checksums that a kernel
+// at the other end looks at.
+func openLink(fd int, sums bool) (stack.LinkEndpoint, <-chan struct{}, error) {
 	closed := make(chan struct{})
 	link, err := fdbased.New(&fdbased.Options{
 		FDs:                []int{fd},
@@ -21,7 +22,7 @@ func openLink(fd int) (stack.LinkEndpoint, <-chan struct{}, error) {
 		PacketDispatchMode: fdbased.RecvMMsg,
 		// Nothing on the way can damage a packet: it is one of memory.
 		RXChecksumOffload: true,
-		TXChecksumOffload: true,
+		TXChecksumOffload: !sums,
 		ClosedFunc:        func(tcpip.Error) { close(closed) },
 	})
 	if err != nil {

@@ -40,6 +40,7 @@ type order struct {
 	Terms   sandbox.NetworkTerms `json:"terms"`
 	Secrets []sandbox.Secret     `json:"secrets,omitempty"`
 	Values  []string             `json:"values,omitempty"` // of the secrets
+	Sums    bool                 `json:"sums,omitempty"`
 }
 
 // memoryGoal is what the process's garbage collector works for, in bytes.
@@ -88,7 +89,7 @@ func run() error {
 	if err != nil {
 		return err
 	}
-	link, closed, err := openLink(linkFD)
+	link, closed, err := openLink(linkFD, o.Sums)
 	if err != nil {
 		return err
 	}
@@ -96,8 +97,29 @@ func run() error {
 		return err
 	}
 	go g.answer(l)
-	<-closed
-	return nil // with all that there is
+	gone := make(chan error, 1)
+	go func() { gone <- awaitHangUp(linkFD) }()
+	select {
+	case <-closed:
+		return nil // with all that there is
+	case err := <-gone:
+		return err
+	}
+}
+
+// awaitHangUp returns when the other end of the link is closed. Who reads from
+// the link sees that as packets without anything in them, one after the other,
+// unless it happens to wait for one.
+func awaitHangUp(fd int32) error {
+	for {
+		fds := []unix.PollFd{{Fd: fd}} // hanging up needs no asking for
+		if _, err := unix.Poll(fds, -1); err != nil && err != unix.EINTR {
+			return fmt.Errorf("wait for the link's end: %w", err)
+		}
+		if fds[0].Revents&(unix.POLLHUP|unix.POLLERR|unix.POLLNVAL) != 0 {
+			return nil
+		}
+	}
 }
 
 // A request is a question to a gateway's process, and a reply its answer. Each
@@ -160,8 +182,8 @@ type Process struct {
 // Start starts a gateway's process from program, whose main calls [Main] when
 // its first argument is [ProcessName]. It listens for questions in dir, which
 // belongs to the sandbox of that identifier. The caller passes link, the
-// sandbox's end, on to the sandbox, and closes it. Of the options, the policy,
-// the terms and the secrets count. Secrets are nowhere but in its memory.
+// sandbox's end, on to the sandbox, and closes it. What tests set of the
+// options does not count. Secrets are nowhere but in its memory.
 func Start(program, id, dir string, opts Options) (_ *Process, link *os.File, err error) {
 	if err := checkCanonical(opts.Network); err != nil {
 		return nil, nil, err
@@ -192,7 +214,7 @@ func Start(program, id, dir string, opts Options) (_ *Process, link *os.File, er
 	}
 	defer r.Close()
 	defer w.Close()
-	o := order{Network: opts.Network, Terms: opts.Terms, Secrets: opts.Secrets}
+	o := order{Network: opts.Network, Terms: opts.Terms, Secrets: opts.Secrets, Sums: opts.Sums}
 	for _, s := range opts.Secrets {
 		o.Values = append(o.Values, s.Value.Reveal())
 	}
@@ -252,6 +274,15 @@ func listenIn(dir string) (*os.File, error) {
 
 func inDir(d *os.File) string {
 	return filepath.Join("/proc/self/fd", strconv.Itoa(int(d.Fd())), controlSocket)
+}
+
+// RemoveSocket removes from dir the socket of a process that has ended.
+func RemoveSocket(dir string) error {
+	err := os.Remove(filepath.Join(dir, controlSocket))
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	return err
 }
 
 // Ask returns the traffic that the process in dir counted, with the connections

@@ -89,7 +89,7 @@ func newWorldWith(t testing.TB, opts Options) *world {
 	if err != nil {
 		t.Fatal(err)
 	}
-	link, _, err := openLink(fds[0])
+	link, _, err := openLink(fds[0], false)
 	if err != nil {
 		t.Fatal(err)
 	}
