@@ -46,7 +46,7 @@ func makers() map[string]Maker {
 		all[name] = func(o DriverOptions) (driver.Driver, error) {
 			d, err := docker.New(docker.Options{
 				Engine: name, Host: o.Docker.Host, Runtime: o.Docker.Runtime,
-				StateDir: o.StateDir, Guest: o.Guest, Log: o.Log,
+				StateDir: o.StateDir, Guest: o.Guest, Network: networkProgram(), Log: o.Log,
 				Inside: o.Docker.Inside, Outside: o.Docker.Outside,
 			})
 			if err != nil {

@@ -3,6 +3,7 @@
 package app
 
 import (
+	"os"
 	"path/filepath"
 
 	"github.com/glovebox-dev/glovebox/internal/driver"
@@ -28,6 +29,16 @@ func embeddedMakers() map[string]Maker {
 			return d, nil
 		},
 	}
+}
+
+// networkProgram returns the program that carries the networks of drivers that
+// have none of their own: this one; see [gvisor.Reexec].
+func networkProgram() string {
+	path, err := os.Executable()
+	if err != nil {
+		return ""
+	}
+	return path
 }
 
 // imageStore returns the store of a driver that has no engine to keep images.

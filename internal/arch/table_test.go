@@ -22,7 +22,7 @@ var table = []row{
 	{"driver", "sandbox"},
 	{"driver/drivertest", "driver, guestapi, sandbox"},
 	{"driver/fake", "driver, guest, sandbox"},
-	{"driver/docker", "driver, guestapi, sandbox"},
+	{"driver/docker", "driver, guestapi, network, sandbox"},
 	{"driver/e2b", "driver, guestapi, sandbox"},
 	{"driver/gvisor", "driver, driver/gvisor/early, guestapi, image, network, sandbox, trace"},
 	{"driver/gvisor/early", "nothing"},
@@ -83,7 +83,7 @@ var outside = map[string][]string{
 	"golang.org/x/mod":                       {"cli", "release", "update"},
 	"golang.org/x/net":                       {"network"}, // DNS messages
 	"golang.org/x/sync":                      {"pool"},
-	"golang.org/x/sys":                       {"driver/drivertest", "driver/fake", "driver/gvisor", "guest", "image", "image/erofs", "network", "safepath", "store", "tests", "workspace"}, // system calls are not an SDK
+	"golang.org/x/sys":                       {"driver/docker", "driver/drivertest", "driver/fake", "driver/gvisor", "guest", "image", "image/erofs", "network", "safepath", "store", "tests", "workspace"}, // system calls are not an SDK
 	"golang.org/x/term":                      {"cli"},
 	"golang.org/x/time":                      {"auth", "httpserver", "network"},
 	"gvisor.dev/gvisor":                      {"driver/gvisor", "network"},

@@ -25,11 +25,19 @@ type box struct {
 	mu       sync.Mutex
 	carrier  *guestapi.Carrier // nil until it is needed; guarded by mu
 	released bool              // guarded by mu
+	link     *link             // to the network; nil without one, or if another process has it; guarded by mu
+	// A network that was taken over numbers connections from base on.
+	takenOver, based bool  // guarded by mu
+	base             int64 // guarded by mu
+
+	changing sync.Mutex // held while the policy changes
 }
 
 var (
 	_ driver.Box      = (*box)(nil)
 	_ driver.Reporter = (*box)(nil)
+
+	_ driver.Networker = (*box)(nil)
 )
 
 // newBox returns a box that holds connections until it is released.
@@ -55,9 +63,10 @@ func (b *box) release() {
 	delete(b.d.boxes, b)
 	b.d.mu.Unlock()
 	b.mu.Lock()
-	c := b.carrier
-	b.carrier, b.released = nil, true
+	c, l := b.carrier, b.link
+	b.carrier, b.link, b.released = nil, nil, true
 	b.mu.Unlock()
+	l.close()
 	b.guest.Close()
 	if c != nil {
 		c.Close()
@@ -186,7 +195,7 @@ func (b *box) Receipt(ctx context.Context) (sandbox.Receipt, error) {
 	if err != nil {
 		return nil, sandbox.Wrap(b.orGone(ctx, err), "read receipt of box", b.Ref())
 	}
-	return b.receiptOf(in), nil
+	return b.receiptOf(in, b.networkInForce(ctx)), nil
 }
 
 // Incidents implements [driver.Reporter].
@@ -221,6 +230,6 @@ func (b *box) Incidents(ctx context.Context) (driver.Incidents, error) {
 // Destroy implements [driver.Box].
 func (b *box) Destroy(ctx context.Context) error {
 	b.release()
-	err := b.e.remove(ctx, b.Ref())
+	err := b.d.remove(ctx, b.e, b.Ref())
 	return sandbox.Wrap(err, "destroy box", b.Ref())
 }

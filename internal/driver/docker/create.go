@@ -50,6 +50,11 @@ func (d *Driver) create(ctx context.Context, spec *driver.Spec) (*box, error) {
 		d.mu.Unlock()
 		k.Disk = d.diskMode(e, spec)
 		b, err = d.createOnce(ctx, e, k, image, false)
+	case errors.Is(err, errNoIPv6):
+		d.mu.Lock()
+		e.noIPv6 = true
+		d.mu.Unlock()
+		b, err = d.createOnce(ctx, e, k, image, false)
 	case errors.Is(err, errStartFailed):
 		// Somebody may have emptied the volume with the guest.
 		d.opts.Log.Warn("the guest does not start; putting it into its volume again", "error", err)
@@ -75,6 +80,8 @@ func (d *Driver) diskMode(e *engine, spec *driver.Spec) diskMode {
 var (
 	// errNoQuota says that the engine cannot bound a container's layer.
 	errNoQuota = errors.New("the engine has no quota for a container's layer")
+	// errNoIPv6 says that the engine's machine has none.
+	errNoIPv6 = errors.New("there is no IPv6")
 	// errStartFailed says that the guest does not begin.
 	errStartFailed = sandbox.Errorf(sandbox.Unavailable, "the guest does not start")
 )
@@ -119,7 +126,7 @@ func (d *Driver) createOnce(ctx context.Context, e *engine, k *kept, image *runn
 	defer func() {
 		if err != nil {
 			b.release()
-			err = errors.Join(err, e.remove(ctx, k.Spec.ID))
+			err = errors.Join(err, d.remove(ctx, e, k.Spec.ID))
 		}
 	}()
 	if err := ctx.Err(); err != nil {
@@ -159,7 +166,15 @@ func (d *Driver) createOnce(ctx context.Context, e *engine, k *kept, image *runn
 	if err := b.checkMounted(ask); err != nil {
 		return nil, err
 	}
-	receipt := b.receiptOf(in)
+	if k.Spec.Network != sandbox.NetworkNone {
+		if err := b.startNetwork(ctx, image.id, volume); err != nil {
+			return nil, err
+		}
+		if in, err = b.guest.Limits(ask); err != nil {
+			return nil, err
+		}
+	}
+	receipt := b.receiptOf(in, b.networkInForce(ctx))
 	for _, name := range receipt.Unenforced() {
 		if allowed(&k.Spec, name) {
 			continue
@@ -194,6 +209,8 @@ func (b *box) checkMounted(ctx context.Context) error {
 func startError(e *engine, k *kept, err error) error {
 	text := err.Error()
 	switch {
+	case strings.Contains(text, "ipv6"):
+		return fmt.Errorf("%w: %w", errNoIPv6, err)
 	case strings.Contains(text, guestPath), strings.Contains(text, settingsPrefix):
 		return fmt.Errorf("%w: %w", errStartFailed, err)
 	case strings.Contains(text, "unknown or invalid runtime") || strings.Contains(text, "runtime") && strings.Contains(text, "not found"):

@@ -23,4 +23,10 @@
 // See box configuration in spec.go. Where the engine cannot bound the size of
 // a container's own layer, its root is read-only, and what may be written lies
 // in memory, in file systems of bounded size.
+//
+// # Network
+//
+// A box with a network has a second container, which carries the packets of its
+// only interface to a process of package network's on this machine; see
+// network.go.
 package docker

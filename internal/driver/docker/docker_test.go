@@ -36,6 +36,7 @@ var (
 )
 
 func TestMain(m *testing.M) {
+	carryNetwork()
 	if os.Getenv(guestEnv) == "" {
 		os.Setenv(guestEnv, build("glovebox-guest"))
 	}
@@ -86,11 +87,15 @@ func BenchmarkDocker(b *testing.B) {
 // harness describes the driver over the engine whose address a variable has.
 func harness(engine, variable string) drivertest.Harness {
 	f := &finder{host: os.Getenv(variable), engine: engine}
+	program, err := os.Executable()
+	if err != nil {
+		panic(err)
+	}
 	return drivertest.Harness{
 		Name: engine,
 		Open: func(dir string) (driver.Driver, error) {
 			return docker.New(docker.Options{
-				Engine: engine, Host: os.Getenv(variable), StateDir: dir, Guest: os.Getenv(guestEnv),
+				Engine: engine, Host: os.Getenv(variable), StateDir: dir, Guest: os.Getenv(guestEnv), Network: program,
 			})
 		},
 		Spec: func() *driver.Spec {
@@ -157,7 +162,24 @@ func (f *finder) processes(t testing.TB, _, ref string) []int {
 	if id == "" {
 		return nil
 	}
-	return inGroup(t, id)
+	return append(inGroup(t, id), networks(t, ref)...)
+}
+
+// networks finds the processes that carry a box's network.
+func networks(t testing.TB, ref string) []int {
+	files, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var found []int
+	for _, file := range files {
+		args, _ := os.ReadFile(file)
+		if string(args) == "glovebox-network\x00"+ref+"\x00" {
+			pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(file)))
+			found = append(found, pid)
+		}
+	}
+	return found
 }
 
 func inGroup(t testing.TB, name string) []int {
@@ -206,6 +228,11 @@ func (f *finder) leftovers(t testing.TB, dir string) []string {
 	for _, v := range volumes.Items {
 		left = append(left, "volume "+v.Name)
 	}
+	dirs, err := filepath.Glob(filepath.Join(dir, f.engine, "networks", "*"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	left = append(left, dirs...)
 	mounts, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {
 		t.Fatal(err)
@@ -217,7 +244,7 @@ func (f *finder) leftovers(t testing.TB, dir string) []string {
 		if live {
 			continue
 		}
-		for _, pid := range inGroup(t, id) {
+		for _, pid := range append(inGroup(t, id), networks(t, ref)...) {
 			left = append(left, fmt.Sprintf("process %d of %s", pid, ref))
 		}
 		if strings.Contains(string(mounts), id) {

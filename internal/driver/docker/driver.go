@@ -47,6 +47,10 @@ type Options struct {
 	// process that is itself in a container: workspaces below the one are
 	// mounted from below the other. Outside is empty where paths are the same.
 	Inside, Outside string
+	// Network is the path of a program, on Linux, whose main function calls
+	// [network.Main] where its first argument is [network.ProcessName]. Without
+	// it boxes have no network.
+	Network string
 	// Log receives what goes wrong in the background; nil discards it.
 	Log *slog.Logger
 	// Getenv is os.Getenv, or a test's.
@@ -99,7 +103,7 @@ func (d *Driver) Info() driver.Info {
 	return driver.Info{
 		Name:     d.opts.Engine,
 		Isolates: true,
-		Features: driver.Features{Incidents: true, Detach: true, Workspace: true, Images: true, Ports: true},
+		Features: driver.Features{Incidents: true, Detach: true, Network: d.canNetwork(), Workspace: true, Images: true, Ports: true},
 	}
 }
 
@@ -140,6 +144,7 @@ const (
 	labelLease   = "glovebox.lease"   // "owner": it ends with that; "server": it does not
 	labelRole    = "glovebox.role"    // of what is no box
 	roleFiller   = "filler"           // of a container that fills a volume
+	roleNetwork  = "network"          // of one that carries a box's packets
 )
 
 // stateID returns what distinguishes the boxes of this state directory on an
@@ -222,7 +227,12 @@ func (d *Driver) attach(ctx context.Context, ref string) (*box, error) {
 	if err != nil {
 		return nil, err
 	}
-	return d.newBox(e, spec), nil
+	b := d.newBox(e, spec)
+	if err := b.takeOverNetwork(ctx, c.Image); err != nil {
+		// It goes on without: its receipt says that nothing is reached.
+		d.opts.Log.Warn("the sandbox's network is not to be had again", "sandbox", ref, "error", err)
+	}
+	return b, nil
 }
 
 // List implements [driver.Driver].
@@ -256,7 +266,7 @@ func (d *Driver) Discard(ctx context.Context, ref string) error {
 		_, err = d.inspect(ctx, e, ref)
 	}
 	if err == nil {
-		err = e.remove(ctx, ref)
+		err = d.remove(ctx, e, ref)
 	}
 	if driver.IsGone(err) {
 		return nil

@@ -33,6 +33,8 @@ type engine struct {
 	// noQuota says that it cannot bound a container's layer, though it looked
 	// so; guarded by the driver's mu.
 	noQuota bool
+	// noIPv6 says that its machine has none; guarded by the driver's mu.
+	noIPv6 bool
 }
 
 // findTime bounds how long one place may take to answer.

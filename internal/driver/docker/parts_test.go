@@ -196,7 +196,7 @@ func TestReceiptOf(t *testing.T) {
 		}
 	}
 	b := &box{kept: &kept{Spec: driver.Spec{Limits: sandbox.DefaultLimits(), Network: sandbox.NetworkNone}, Disk: diskMemory}}
-	if weak := b.receiptOf(good()).Unenforced(); len(weak) > 0 {
+	if weak := b.receiptOf(good(), "").Unenforced(); len(weak) > 0 {
 		t.Fatalf("of a box that is confined: %v", weak)
 	}
 	for name, change := range map[sandbox.ControlName]func(*guestapi.Limits){
@@ -213,7 +213,7 @@ func TestReceiptOf(t *testing.T) {
 	} {
 		l := good()
 		change(l)
-		if weak := fmt.Sprint(b.receiptOf(l).Unenforced()); !strings.Contains(weak, string(name)) {
+		if weak := fmt.Sprint(b.receiptOf(l, "").Unenforced()); !strings.Contains(weak, string(name)) {
 			t.Errorf("a box without %s: unenforced are %v", name, weak)
 		}
 	}

@@ -10,8 +10,9 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// receiptOf makes a receipt of what the kernel says inside the box.
-func (b *box) receiptOf(in *guestapi.Limits) sandbox.Receipt {
+// receiptOf makes a receipt of what the kernel says inside the box, and of the
+// policy that its network enforces, "" if there is none or it does not say.
+func (b *box) receiptOf(in *guestapi.Limits, inForce sandbox.Network) sandbox.Receipt {
 	l := b.kept.Spec.Limits
 	return sandbox.Receipt{
 		cpuControl(l.CPUs, in.Group.CPUs),
@@ -24,13 +25,7 @@ func (b *box) receiptOf(in *guestapi.Limits) sandbox.Receipt {
 		},
 		processControl(l.Processes, in.Group),
 		b.diskControl(in.Mounts),
-		{
-			Name:      sandbox.ControlNetwork,
-			Asked:     string(b.kept.Spec.Network),
-			Value:     "interfaces inside: " + strings.Join(in.Interfaces, " "),
-			Mechanism: "a network namespace with no device",
-			Enforced:  len(in.Interfaces) == 0 || slices.Equal(in.Interfaces, []string{"lo"}),
-		},
+		b.networkControl(in.Interfaces, inForce),
 		{
 			Name:      sandbox.ControlUser,
 			Asked:     sandbox.User,
@@ -54,6 +49,30 @@ func (b *box) receiptOf(in *guestapi.Limits) sandbox.Receipt {
 		},
 		b.rootControl(in.Mounts),
 	}
+}
+
+// networkControl says what the box can reach: names are its interfaces.
+func (b *box) networkControl(names []string, inForce sandbox.Network) sandbox.Control {
+	asked := b.policy()
+	c := sandbox.Control{
+		Name:      sandbox.ControlNetwork,
+		Asked:     string(asked),
+		Value:     "interfaces inside: " + strings.Join(names, " "),
+		Mechanism: "a network namespace with no device",
+		Enforced:  len(names) == 0 || slices.Equal(names, []string{"lo"}),
+	}
+	if !b.linked() {
+		return c
+	}
+	c.Mechanism = "a network stack of its own behind the only interface, which decides about every connection"
+	if inForce == "" {
+		c.Value += "; nothing is reached, because nothing carries the network"
+	} else {
+		c.Value += "; policy in force: " + string(inForce)
+	}
+	c.Enforced = (inForce == "" || inForce == asked) &&
+		!slices.ContainsFunc(names, func(n string) bool { return n != "lo" && n != linkName })
+	return c
 }
 
 func cpuControl(asked, got float64) sandbox.Control {

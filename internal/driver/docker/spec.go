@@ -72,10 +72,10 @@ func (d *Driver) check(e *engine, spec *driver.Spec) error {
 	if err := d.checkWorkspace(spec.Workspace); err != nil {
 		return err
 	}
-	if spec.Network != sandbox.NetworkNone {
+	if spec.Network != sandbox.NetworkNone && !d.canNetwork() {
 		return sandbox.WithHint(
-			sandbox.Errorf(sandbox.Unsupported, "network %q: this driver has no network but %q", spec.Network, sandbox.NetworkNone),
-			"leave the network out, or use the embedded driver, which enforces one: --driver gvisor")
+			sandbox.Errorf(sandbox.Unsupported, "network %q: this driver has no network but %q here", spec.Network, sandbox.NetworkNone),
+			"leave the network out, or run the server on Linux")
 	}
 	for _, l := range []struct {
 		name sandbox.ControlName
@@ -197,10 +197,21 @@ func (d *Driver) config(e *engine, k *kept, image *runnerImage, volume, etc stri
 		}},
 	}
 	for file := range settings {
-		host.Mounts = append(host.Mounts, mount.Mount{Type: mount.TypeBind, Source: etc + "/" + path.Base(file), Target: file, ReadOnly: true})
+		source := etc + "/" + path.Base(file)
+		switch {
+		case file == linkedResolvers:
+			continue
+		case file == resolvConf && spec.Network != sandbox.NetworkNone:
+			source = etc + "/" + path.Base(linkedResolvers)
+		}
+		host.Mounts = append(host.Mounts, mount.Mount{Type: mount.TypeBind, Source: source, Target: file, ReadOnly: true})
 	}
 	if spec.Workspace != "" {
 		host.Mounts = append(host.Mounts, mount.Mount{Type: mount.TypeBind, Source: d.hostPath(spec.Workspace), Target: sandbox.WorkDir})
+	}
+	if spec.Network != sandbox.NetworkNone && d.hasIPv6(e) {
+		// Engines switch it off where their own networks have none.
+		host.Sysctls = map[string]string{"net.ipv6.conf.all.disable_ipv6": "0", "net.ipv6.conf.default.disable_ipv6": "0"}
 	}
 	if pids := limit(sandbox.ControlProcesses, e.info.PidsLimit, int64(l.Processes)+guestThreads); pids > 0 {
 		host.PidsLimit = &pids

@@ -19,6 +19,7 @@ import (
 	"github.com/moby/moby/api/types/mount"
 	"github.com/moby/moby/client"
 
+	"github.com/glovebox-dev/glovebox/internal/network"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
@@ -89,10 +90,18 @@ func (d *Driver) guestVolume(ctx context.Context, e *engine, image string, again
 // users are the image's own, with the sandbox's user before all others; the one
 // that names name servers is not the host's, which engines would put there.
 var settings = map[string]string{
-	"/etc/passwd":      fmt.Sprintf("%s:x:%d:%[2]d::%s:/bin/sh\n", sandbox.User, sandbox.UserUID, homeDir),
-	"/etc/group":       fmt.Sprintf("%s:x:%d:\n", sandbox.User, sandbox.UserUID),
-	"/etc/resolv.conf": "# This sandbox has no network.\n",
+	"/etc/passwd": fmt.Sprintf("%s:x:%d:%[2]d::%s:/bin/sh\n", sandbox.User, sandbox.UserUID, homeDir),
+	"/etc/group":  fmt.Sprintf("%s:x:%d:\n", sandbox.User, sandbox.UserUID),
+	resolvConf:    "# This sandbox has no network.\n",
+	// In place of the other in boxes that have one. What is lost on the way was
+	// refused.
+	linkedResolvers: fmt.Sprintf("nameserver %s\nnameserver %s\noptions timeout:5 attempts:2\n", network.Gateway4.Addr(), network.Gateway6.Addr()),
 }
+
+const (
+	resolvConf      = "/etc/resolv.conf"
+	linkedResolvers = "/etc/resolv.linked.conf"
+)
 
 // maxSetting bounds what is taken of an image.
 const maxSetting = 1 << 20
@@ -111,7 +120,7 @@ func (d *Driver) settingsDir(ctx context.Context, e *engine, image string, again
 			files, sizes := map[string]io.Reader{}, map[string]int64{}
 			for file, first := range settings {
 				var text []byte
-				if file != "/etc/resolv.conf" {
+				if file != resolvConf && file != linkedResolvers {
 					var err error
 					if text, err = e.readFile(ctx, container, file); err != nil {
 						return nil, nil, err

@@ -1,0 +1,144 @@
+package docker
+
+import (
+	"encoding/binary"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/glovebox-dev/glovebox/internal/network"
+)
+
+// canNetwork reports whether boxes can have a network.
+func (d *Driver) canNetwork() bool { return d.opts.Network != "" }
+
+// A link carries packets between a box's second container, which has them
+// without Ethernet's header, and its process of package network, which has them
+// with it.
+type link struct {
+	tunnel io.ReadWriteCloser
+	socket *os.File
+	lock   *os.File
+	once   sync.Once
+}
+
+// lockNetwork returns a lock that says that this process carries the network of
+// dir, nil if another does. It ends with the process, however that ends.
+func lockNetwork(dir string) (*os.File, error) {
+	f, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_CREATE|os.O_RDWR, 0o600)
+	if err != nil {
+		return nil, err
+	}
+	err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+	if err == nil {
+		return f, nil
+	}
+	f.Close()
+	if errors.Is(err, unix.EWOULDBLOCK) {
+		return nil, nil
+	}
+	return nil, err
+}
+
+// startLink starts the process, and carries packets until either side ends; then
+// it lets go of the lock.
+func startLink(program, ref, dir string, opts network.Options, tunnel io.ReadWriteCloser, lock *os.File) (*link, error) {
+	opts.Sums = true
+	p, socket, err := network.Start(program, ref, dir, opts)
+	if err != nil {
+		return nil, err
+	}
+	go func() {
+		if child, err := os.FindProcess(p.Pid); err == nil {
+			_, _ = child.Wait()
+		}
+	}()
+	defer socket.Close()
+	fd, err := unix.FcntlInt(socket.Fd(), unix.F_DUPFD_CLOEXEC, 0)
+	if err != nil {
+		return nil, err
+	}
+	// So that closing it ends a read.
+	if err := unix.SetNonblock(fd, true); err != nil {
+		unix.Close(fd)
+		return nil, err
+	}
+	l := &link{tunnel: tunnel, socket: os.NewFile(uintptr(fd), "link"), lock: lock}
+	go l.carryOut()
+	go l.carryIn()
+	return l, nil
+}
+
+// close ends the link, and both its sides with it. It may be called again, and
+// of a nil link.
+func (l *link) close() {
+	if l == nil {
+		return
+	}
+	l.once.Do(func() {
+		l.tunnel.Close()
+		l.socket.Close()
+		l.lock.Close()
+	})
+}
+
+// Of Ethernet's header: two addresses and a type.
+const (
+	etherHeader = 14
+	etherIPv4   = 0x0800
+	etherIPv6   = 0x86dd
+)
+
+// carryOut carries packets from the box.
+func (l *link) carryOut() {
+	defer l.close()
+	buf := make([]byte, etherHeader+maxPacket)
+	copy(buf, network.GatewayMAC)
+	copy(buf[6:], network.GuestMAC)
+	for {
+		packet, err := readPacket(l.tunnel, buf[etherHeader:])
+		if err != nil {
+			return
+		}
+		if len(packet) == 0 {
+			continue
+		}
+		switch packet[0] >> 4 {
+		case 4:
+			binary.BigEndian.PutUint16(buf[12:], etherIPv4)
+		case 6:
+			binary.BigEndian.PutUint16(buf[12:], etherIPv6)
+		default:
+			continue
+		}
+		if _, err := l.socket.Write(buf[:etherHeader+len(packet)]); err != nil {
+			return
+		}
+	}
+}
+
+// carryIn carries packets to the box.
+func (l *link) carryIn() {
+	defer l.close()
+	buf := make([]byte, etherHeader+maxPacket)
+	for {
+		n, err := l.socket.Read(buf)
+		if err != nil || n == 0 {
+			return
+		}
+		kind := binary.BigEndian.Uint16(buf[12:])
+		if n <= etherHeader || kind != etherIPv4 && kind != etherIPv6 {
+			continue
+		}
+		// The packet's length takes the place of the header's end.
+		frame := buf[etherHeader-2 : n]
+		binary.BigEndian.PutUint16(frame, uint16(n-etherHeader))
+		if _, err := l.tunnel.Write(frame); err != nil {
+			return
+		}
+	}
+}

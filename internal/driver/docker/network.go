@@ -1,0 +1,385 @@
+package docker
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"github.com/containerd/errdefs"
+	"github.com/moby/moby/api/types/container"
+	"github.com/moby/moby/api/types/mount"
+	"github.com/moby/moby/client"
+
+	"github.com/glovebox-dev/glovebox/internal/network"
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
+)
+
+// A box's network is a second container in the network namespace of the first,
+// which has none but its own loopback. It makes an interface there, and carries
+// packets between that and its standard input and output, at whose other end, on
+// this machine, is the process of package network that decides. So it needs
+// nothing of the engine's own networks, wherever the engine is; the box's
+// programs have no more power over it than over any interface; and whichever
+// part ends, the box reaches nothing.
+
+const (
+	// linkName is what the interface is called.
+	linkName = "eth0"
+	// tunnelMemory and tunnelProcesses bound the second container.
+	tunnelMemory    = 64 << 20
+	tunnelProcesses = 32
+	// linkTime is how long it may take to be ready.
+	linkTime = 20 * time.Second
+)
+
+// tunnelName names the second container of a box.
+func tunnelName(ref string) string { return ref + "-network" }
+
+// remove removes whatever there is of a box. The second container goes first:
+// Podman keeps the first until then.
+func (d *Driver) remove(ctx context.Context, e *engine, ref string) error {
+	dir, err := d.networkDir(ref)
+	if err != nil {
+		return err
+	}
+	if _, err := os.Stat(dir); errors.Is(err, fs.ErrNotExist) {
+		return e.remove(ctx, ref) // it never had a network
+	}
+	err = e.remove(ctx, tunnelName(ref))
+	if err = errors.Join(err, e.remove(ctx, ref)); err != nil {
+		return err
+	}
+	return os.RemoveAll(dir)
+}
+
+// networkDir returns the directory of a box's network: it has the socket at
+// which its process is asked, and a file with its policy.
+func (d *Driver) networkDir(ref string) (string, error) {
+	if !sandbox.ValidID(ref) {
+		return "", sandbox.Errorf(sandbox.Invalid, "%q is not a reference", ref)
+	}
+	return filepath.Join(d.opts.StateDir, d.opts.Engine, "networks", ref), nil
+}
+
+// hasIPv6 reports whether boxes can have IPv6, as far as is known.
+func (d *Driver) hasIPv6(e *engine) bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return !e.noIPv6
+}
+
+const policyFile = "policy"
+
+// linked reports whether the box was made with a network.
+func (b *box) linked() bool { return b.kept.Spec.Network != sandbox.NetworkNone }
+
+// policy returns the policy that the box is to have now.
+func (b *box) policy() sandbox.Network {
+	if b.linked() {
+		if dir, err := b.d.networkDir(b.Ref()); err == nil {
+			if text, err := os.ReadFile(filepath.Join(dir, policyFile)); err == nil {
+				return sandbox.Network(text)
+			}
+		}
+	}
+	return b.kept.Spec.Network
+}
+
+// keepPolicy writes down what the box may reach, for a later process.
+func keepPolicy(dir string, n sandbox.Network) error {
+	path := filepath.Join(dir, policyFile)
+	if err := os.WriteFile(path+".new", []byte(n), 0o600); err != nil {
+		return err
+	}
+	return os.Rename(path+".new", path)
+}
+
+// startNetwork gives the box, of which no program has run yet, its network.
+func (b *box) startNetwork(ctx context.Context, image, volume string) error {
+	dir, err := b.d.networkDir(b.Ref())
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	s := &b.kept.Spec
+	if err := keepPolicy(dir, s.Network); err != nil {
+		return err
+	}
+	lock, err := lockNetwork(dir)
+	if err != nil {
+		return err
+	}
+	if lock == nil {
+		return sandbox.Errorf(sandbox.Conflict, "the network of %s is carried already", b.Ref())
+	}
+	err = b.openLink(ctx, dir, image, volume, lock, network.Options{Network: s.Network, Terms: s.NetworkTerms, Secrets: s.Secrets})
+	if err != nil {
+		lock.Close()
+	}
+	return err
+}
+
+// takeOverNetwork carries the network of a box whose server has ended. Secrets
+// ended with that.
+func (b *box) takeOverNetwork(ctx context.Context, image string) (err error) {
+	if !b.linked() || !b.d.canNetwork() {
+		return nil
+	}
+	dir, err := b.d.networkDir(b.Ref())
+	if err != nil {
+		return err
+	}
+	lock, err := lockNetwork(dir)
+	if err != nil || lock == nil {
+		return err // another carries it
+	}
+	defer func() {
+		if err != nil {
+			lock.Close()
+		}
+	}()
+	if err := b.e.remove(ctx, tunnelName(b.Ref())); err != nil {
+		return err
+	}
+	text, err := os.ReadFile(filepath.Join(dir, policyFile))
+	if err != nil {
+		return err
+	}
+	volume, err := b.d.guestVolume(ctx, b.e, image, false)
+	if err != nil {
+		return err
+	}
+	// What its process left is in the way of the next.
+	if err := network.RemoveSocket(dir); err != nil {
+		return err
+	}
+	b.mu.Lock()
+	b.takenOver = true
+	b.mu.Unlock()
+	return b.openLink(ctx, dir, image, volume, lock, network.Options{Network: sandbox.Network(text), Terms: b.kept.Spec.NetworkTerms})
+}
+
+// openLink starts both ends of the box's link, and what carries packets between.
+// From then on the lock is the link's.
+func (b *box) openLink(ctx context.Context, dir, image, volume string, lock *os.File, opts network.Options) (err error) {
+	io, err := b.startTunnel(ctx, image, volume)
+	if err != nil {
+		return err
+	}
+	l, err := startLink(b.d.opts.Network, b.Ref(), dir, opts, io, lock)
+	if err != nil {
+		return errors.Join(err, io.Close())
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.released {
+		l.close()
+		return sandbox.Errorf(sandbox.Conflict, "the box was destroyed meanwhile")
+	}
+	b.link = l
+	return nil
+}
+
+// startTunnel starts the second container, and returns its standard input and
+// output once it is ready.
+func (b *box) startTunnel(ctx context.Context, image, volume string) (_ *stdio, err error) {
+	e, name := b.e, tunnelName(b.Ref())
+	args := []string{"tunnel", "--mtu", strconv.Itoa(network.MTU)}
+	for _, p := range []netip.Prefix{network.Guest4, network.Guest6} {
+		args = append(args, "--address", p.String())
+	}
+	processes := int64(tunnelProcesses)
+	order := client.ContainerCreateOptions{
+		Name: name,
+		Config: &container.Config{
+			Image: image, User: "0:0", WorkingDir: "/",
+			Entrypoint: []string{guestPath}, Cmd: args,
+			AttachStdin: true, AttachStdout: true, AttachStderr: true, OpenStdin: true, StdinOnce: true,
+			Healthcheck: &container.HealthConfig{Test: []string{"NONE"}},
+			Labels:      map[string]string{labelRole: roleNetwork},
+		},
+		HostConfig: &container.HostConfig{
+			LogConfig:      container.LogConfig{Type: "none"},
+			NetworkMode:    container.NetworkMode("container:" + b.Ref()),
+			AutoRemove:     true, // it ends with its server
+			RestartPolicy:  container.RestartPolicy{Name: "no"},
+			CapDrop:        []string{"ALL"},
+			CapAdd:         []string{"NET_ADMIN"},
+			IpcMode:        container.IPCModePrivate,
+			ReadonlyRootfs: true,
+			SecurityOpt:    []string{"no-new-privileges"},
+			Init:           new(bool),
+			Resources: container.Resources{
+				Devices: []container.DeviceMapping{{PathOnHost: "/dev/net/tun", PathInContainer: "/dev/net/tun", CgroupPermissions: "rw"}},
+			},
+			Mounts: []mount.Mount{{
+				Type: mount.TypeVolume, Source: volume, Target: guestDir, ReadOnly: true,
+				VolumeOptions: &mount.VolumeOptions{NoCopy: true},
+			}},
+		},
+	}
+	if e.info.MemoryLimit {
+		order.HostConfig.Resources.Memory, order.HostConfig.Resources.MemorySwap = tunnelMemory, tunnelMemory
+	}
+	if e.info.PidsLimit {
+		order.HostConfig.Resources.PidsLimit = &processes
+	}
+	call, cancel := steady(ctx)
+	defer cancel()
+	if _, err := e.ContainerCreate(call, order); err != nil {
+		return nil, e.noNetwork(err)
+	}
+	defer func() {
+		if err != nil {
+			err = errors.Join(err, e.remove(ctx, name))
+		}
+	}()
+	at, err := e.ContainerAttach(call, name, client.ContainerAttachOptions{Stream: true, Stdin: true, Stdout: true, Stderr: true})
+	if err != nil {
+		if _, why := e.ContainerStart(call, name, client.ContainerStartOptions{}); why != nil {
+			err = why // which the client kept to itself
+		}
+		return nil, e.noNetwork(err)
+	}
+	io := newStdio(at.HijackedResponse)
+	defer func() {
+		if err != nil {
+			io.Close()
+		}
+	}()
+	if _, err := e.ContainerStart(call, name, client.ContainerStartOptions{}); err != nil {
+		return nil, e.noNetwork(err)
+	}
+	stop := context.AfterFunc(ctx, func() { _ = io.SetReadDeadline(time.Unix(1, 0)) })
+	_ = io.SetReadDeadline(time.Now().Add(linkTime))
+	packet, err := readPacket(io, make([]byte, maxPacket))
+	if err == nil && len(packet) > 0 {
+		err = errors.New("it begins with a packet")
+	}
+	if !stop() && err == nil {
+		err = ctx.Err()
+	}
+	if err != nil {
+		return nil, e.noNetwork(fmt.Errorf("%w: %q", err, io.stderr()))
+	}
+	return io, io.SetReadDeadline(time.Time{})
+}
+
+// noNetwork is the error for a network that the engine cannot give a box.
+func (e *engine) noNetwork(err error) error {
+	if errdefs.IsConflict(err) {
+		return e.explain(err)
+	}
+	return sandbox.WithHint(sandbox.Errorf(sandbox.Unsupported, "%s cannot give a sandbox a network: %w", e.name, e.explain(err)),
+		"the engine's machine needs /dev/net/tun (modprobe tun), and the engine must be allowed to hand it to a container; or leave the network out")
+}
+
+// networkInForce returns the policy that the box's network enforces, "" if it
+// does not say.
+func (b *box) networkInForce(ctx context.Context) sandbox.Network {
+	if !b.linked() {
+		return ""
+	}
+	dir, err := b.d.networkDir(b.Ref())
+	if err != nil {
+		return ""
+	}
+	_, n, err := network.Ask(ctx, dir, nothingAfter)
+	if err != nil {
+		return ""
+	}
+	return n
+}
+
+// nothingAfter asks for no record of a connection.
+const nothingAfter = int64(1) << 62
+
+// errNoNetwork is the error for a box that has no network to ask or change.
+func errNoNetwork() error {
+	return sandbox.WithHint(sandbox.Errorf(sandbox.Unsupported, "network: the sandbox was made without one, and cannot get one now"),
+		"make another with the network that it needs")
+}
+
+// Traffic implements [driver.Networker]. A network that was taken over counts
+// its connections from the last one that the caller knows.
+func (b *box) Traffic(ctx context.Context, after int64) (sandbox.Traffic, error) {
+	const op = "read traffic of box"
+	if !b.linked() {
+		return sandbox.Traffic{}, sandbox.Wrap(errNoNetwork(), op, b.Ref())
+	}
+	dir, err := b.d.networkDir(b.Ref())
+	if err != nil {
+		return sandbox.Traffic{}, err
+	}
+	base := b.numberBase(after)
+	t, _, err := network.Ask(ctx, dir, after-base)
+	if err != nil {
+		return t, sandbox.Wrap(b.orGone(ctx, err), op, b.Ref())
+	}
+	for i := range t.Connections {
+		t.Connections[i].Number += base
+	}
+	return t, nil
+}
+
+// SetNetwork implements [driver.Networker].
+func (b *box) SetNetwork(ctx context.Context, n sandbox.Network) error {
+	const op = "change network of box"
+	parsed, err := sandbox.ParseNetwork(string(n))
+	if err != nil {
+		return err
+	}
+	if parsed != n || n == "" {
+		return sandbox.WithHint(sandbox.Errorf(sandbox.Invalid, "network: %.80q is not in canonical form", string(n)), "parse it first")
+	}
+	if !b.linked() {
+		return sandbox.Wrap(errNoNetwork(), op, b.Ref())
+	}
+	dir, err := b.d.networkDir(b.Ref())
+	if err != nil {
+		return err
+	}
+	b.changing.Lock()
+	defer b.changing.Unlock()
+	// The file first: whoever takes the box over never allows more.
+	before := b.policy()
+	if err := keepPolicy(dir, n); err != nil {
+		return sandbox.Wrap(err, op, b.Ref())
+	}
+	if err := network.Change(ctx, dir, n); err != nil {
+		return sandbox.Wrap(errors.Join(b.orGone(ctx, err), keepPolicy(dir, before)), op, b.Ref())
+	}
+	return nil
+}
+
+// Authority implements [driver.Networker].
+func (b *box) Authority(ctx context.Context) ([]byte, error) {
+	if !b.linked() {
+		return nil, nil
+	}
+	dir, err := b.d.networkDir(b.Ref())
+	if err != nil {
+		return nil, err
+	}
+	pem, err := network.Authority(ctx, dir)
+	return pem, sandbox.Wrap(err, "read authority of box", b.Ref())
+}
+
+// numberBase returns what is added to the numbers of a network that was taken
+// over: the first number that is asked for.
+func (b *box) numberBase(after int64) int64 {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.takenOver && !b.based {
+		b.base, b.based = after, true
+	}
+	return b.base
+}

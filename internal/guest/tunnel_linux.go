@@ -1,0 +1,210 @@
+package guest
+
+import (
+	"bufio"
+	"encoding/binary"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"net/netip"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// tunnelName is what the interface is called that a tunnel makes.
+const tunnelName = "eth0"
+
+// maxPacket is the most that a packet may have, in bytes: what the two that say
+// its length can.
+const maxPacket = 1<<16 - 1
+
+// tunnelMain makes an interface in its network namespace, which is a sandbox's,
+// and carries its packets between there and its standard input and output, each
+// behind two bytes that say its length. It says that it is ready by a packet
+// without any. It ends with its standard input, and the interface with it.
+func tunnelMain(args []string) error {
+	fs := flag.NewFlagSet("tunnel", flag.ContinueOnError)
+	var own []netip.Prefix
+	fs.Func("address", "an address of the interface, with the length of its prefix; may be given again", func(s string) error {
+		p, err := netip.ParsePrefix(s)
+		own = append(own, p)
+		return err
+	})
+	mtu := fs.Uint("mtu", 1500, "the interface's, in bytes")
+	if err := fs.Parse(args); err != nil {
+		return err
+	}
+	if *mtu > maxPacket {
+		return fmt.Errorf("an MTU of %d is more than %d", *mtu, maxPacket)
+	}
+	tun, err := openTunnel(uint32(*mtu), own)
+	if err != nil {
+		return err
+	}
+	defer tun.Close()
+	packets := os.NewFile(1, "packets")
+	if _, err := packets.Write([]byte{0, 0}); err != nil {
+		return err
+	}
+	ended := make(chan error, 2)
+	go func() { ended <- carryOut(packets, tun) }()
+	go func() { ended <- carryIn(tun, os.Stdin) }()
+	if err := <-ended; err != io.EOF {
+		return err
+	}
+	return nil
+}
+
+// carryOut carries packets from the interface.
+func carryOut(to io.Writer, tun io.Reader) error {
+	buf := make([]byte, 2+maxPacket)
+	for {
+		n, err := tun.Read(buf[2:])
+		if err != nil {
+			return fmt.Errorf("read from the interface: %w", err)
+		}
+		binary.BigEndian.PutUint16(buf, uint16(n))
+		if _, err := to.Write(buf[:2+n]); err != nil {
+			return err
+		}
+	}
+}
+
+// carryIn carries packets to the interface.
+func carryIn(tun io.Writer, from io.Reader) error {
+	r := bufio.NewReaderSize(from, 2*maxPacket)
+	buf := make([]byte, maxPacket)
+	for {
+		if _, err := io.ReadFull(r, buf[:2]); err != nil {
+			return io.EOF
+		}
+		packet := buf[:binary.BigEndian.Uint16(buf)]
+		if _, err := io.ReadFull(r, packet); err != nil {
+			return io.EOF
+		}
+		// What the kernel does not take for a packet is none.
+		if _, err := tun.Write(packet); err != nil && !errors.Is(err, unix.EINVAL) {
+			return fmt.Errorf("write to the interface: %w", err)
+		}
+	}
+}
+
+// openTunnel makes the interface, up and with a default route for each kind of
+// address.
+func openTunnel(mtu uint32, own []netip.Prefix) (*os.File, error) {
+	fd, err := unix.Open("/dev/net/tun", unix.O_RDWR|unix.O_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("open /dev/net/tun: %w", err)
+	}
+	ifr, err := unix.NewIfreq(tunnelName)
+	if err != nil {
+		return nil, err
+	}
+	ifr.SetUint16(unix.IFF_TUN | unix.IFF_NO_PI)
+	if err := unix.IoctlIfreq(fd, unix.TUNSETIFF, ifr); err != nil {
+		unix.Close(fd)
+		return nil, fmt.Errorf("make interface: %w", err)
+	}
+	tun := os.NewFile(uintptr(fd), "tun") // in blocking mode
+	if err := setUp(mtu, own); err != nil {
+		tun.Close()
+		return nil, err
+	}
+	return tun, nil
+}
+
+func setUp(mtu uint32, own []netip.Prefix) error {
+	s, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(s)
+	ifr, err := unix.NewIfreq(tunnelName)
+	if err != nil {
+		return err
+	}
+	if err := unix.IoctlIfreq(s, unix.SIOCGIFINDEX, ifr); err != nil {
+		return fmt.Errorf("find interface: %w", err)
+	}
+	index := ifr.Uint32()
+	ifr.SetUint32(mtu)
+	if err := unix.IoctlIfreq(s, unix.SIOCSIFMTU, ifr); err != nil {
+		return fmt.Errorf("set MTU: %w", err)
+	}
+	ifr.SetUint16(unix.IFF_UP | unix.IFF_RUNNING)
+	if err := unix.IoctlIfreq(s, unix.SIOCSIFFLAGS, ifr); err != nil {
+		return fmt.Errorf("set interface up: %w", err)
+	}
+	for _, p := range own {
+		err := addAddress(index, p)
+		if err == nil {
+			err = addDefaultRoute(index, p.Addr())
+		}
+		switch {
+		case p.Addr().Is6() && (errors.Is(err, unix.EACCES) || errors.Is(err, unix.EPERM) || errors.Is(err, unix.EOPNOTSUPP)):
+			// The engine has IPv6 off in here: then there is none.
+		case err != nil:
+			return fmt.Errorf("set address %s: %w", p, err)
+		}
+	}
+	return nil
+}
+
+func family(a netip.Addr) byte {
+	if a.Is4() {
+		return unix.AF_INET
+	}
+	return unix.AF_INET6
+}
+
+func addAddress(index uint32, p netip.Prefix) error {
+	m := binary.NativeEndian.AppendUint32([]byte{family(p.Addr()), byte(p.Bits()), unix.IFA_F_NODAD, unix.RT_SCOPE_UNIVERSE}, index)
+	m = appendAttribute(m, unix.IFA_LOCAL, p.Addr().AsSlice())
+	m = appendAttribute(m, unix.IFA_ADDRESS, p.Addr().AsSlice())
+	return askKernel(unix.RTM_NEWADDR, m)
+}
+
+func addDefaultRoute(index uint32, of netip.Addr) error {
+	m := []byte{family(of), 0, 0, 0, unix.RT_TABLE_MAIN, unix.RTPROT_BOOT, unix.RT_SCOPE_LINK, unix.RTN_UNICAST, 0, 0, 0, 0}
+	m = appendAttribute(m, unix.RTA_OIF, binary.NativeEndian.AppendUint32(nil, index))
+	return askKernel(unix.RTM_NEWROUTE, m)
+}
+
+// appendAttribute adds an attribute to a message for the kernel. All that are
+// used here need no padding.
+func appendAttribute(m []byte, kind uint16, value []byte) []byte {
+	m = binary.NativeEndian.AppendUint16(m, uint16(unix.SizeofRtAttr+len(value)))
+	m = binary.NativeEndian.AppendUint16(m, kind)
+	return append(m, value...)
+}
+
+// askKernel has the kernel change its network, and returns what it answers.
+func askKernel(kind uint16, body []byte) error {
+	s, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_ROUTE)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(s)
+	m := binary.NativeEndian.AppendUint32(nil, uint32(unix.SizeofNlMsghdr+len(body)))
+	m = binary.NativeEndian.AppendUint16(m, kind)
+	m = binary.NativeEndian.AppendUint16(m, unix.NLM_F_REQUEST|unix.NLM_F_ACK|unix.NLM_F_CREATE|unix.NLM_F_EXCL)
+	m = append(m, make([]byte, 8)...) // its number, and whose it is
+	if err := unix.Sendto(s, append(m, body...), 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
+		return err
+	}
+	buf := make([]byte, os.Getpagesize())
+	n, _, err := unix.Recvfrom(s, buf, 0)
+	if err != nil {
+		return err
+	}
+	const status = unix.SizeofNlMsghdr + 4
+	if n < status || binary.NativeEndian.Uint16(buf[4:]) != unix.NLMSG_ERROR {
+		return errors.New("the kernel does not answer")
+	}
+	if code := int32(binary.NativeEndian.Uint32(buf[unix.SizeofNlMsghdr:])); code != 0 {
+		return unix.Errno(-code)
+	}
+	return nil
+}
