@@ -31,6 +31,13 @@ type Sandboxer interface {
 	Stop(ctx context.Context, p sandbox.Principal, id string) error
 }
 
+// A Caller runs code as an MCP client does: in a live context of a sandbox, a
+// fresh one if id is empty. It returns the sandbox.
+type Caller interface {
+	RunCode(ctx context.Context, id, code string) (sandboxID string, err error)
+	Stop(ctx context.Context, id string) error
+}
+
 // Options say what to measure.
 type Options struct {
 	// Cold makes each sandbox when it is asked for; Warm keeps some ready.
@@ -45,6 +52,13 @@ type Options struct {
 	// Sustain is how long eight callers run one program after another, each in
 	// a fresh sandbox; 0 leaves that out.
 	Sustain time.Duration
+	// Serve, if not nil, is asked over MCP and HTTP, and has the same sandboxes as
+	// Warm.
+	Serve Caller
+	// Idle is how many sandboxes have their memory measured; 0 leaves that out.
+	Idle int
+	// Plots has plots measured, where bare Python can make them.
+	Plots bool
 	// Image is what Docker is measured with, if Docker is there and has it.
 	Image string
 	// Say is told what is being measured.
@@ -61,11 +75,28 @@ type Report struct {
 
 // A Machine says what it was measured on.
 type Machine struct {
-	OS   string    `json:"os"`
-	Arch string    `json:"arch"`
-	CPUs int       `json:"cpus"`
-	Load string    `json:"load,omitempty"` // when it began, as the system counts it
-	When time.Time `json:"when"`
+	OS   string `json:"os"`
+	Arch string `json:"arch"`
+	CPUs int    `json:"cpus"`
+	// CPU is the processor's name, Memory in bytes, where they are known.
+	CPU    string    `json:"cpu,omitempty"`
+	Memory int64     `json:"memory_bytes,omitempty"`
+	Load   string    `json:"load,omitempty"` // when it began, as the system counts it
+	When   time.Time `json:"when"`
+}
+
+func (m Machine) String() string {
+	s := fmt.Sprintf("%s/%s, %d CPUs", m.OS, m.Arch, m.CPUs)
+	if m.CPU != "" {
+		s += " (" + m.CPU + ")"
+	}
+	if m.Memory > 0 {
+		s += ", " + sandbox.FormatBytes(m.Memory) + " of memory"
+	}
+	if m.Load != "" {
+		s += ", load " + m.Load + " when it began"
+	}
+	return s
 }
 
 // A Figure is one line of the report. Times are in milliseconds.
@@ -79,6 +110,10 @@ type Figure struct {
 	// ended in each second, where they ran on and on.
 	Total     float64 `json:"total_ms,omitempty"`
 	PerSecond float64 `json:"per_second,omitempty"`
+	// Memory is that of one sandbox that waits, in bytes. Grown is by how much
+	// this process's own grew meanwhile.
+	Memory int64 `json:"memory_bytes,omitempty"`
+	Grown  int64 `json:"grown_bytes,omitempty"`
 }
 
 // A call is one thing to measure. What prepares it, and what cleans up, is not
@@ -102,19 +137,31 @@ const (
 // Run measures. If ctx ends, what is measured is the report, with ctx's error.
 func Run(ctx context.Context, o Options) (Report, error) {
 	r := Report{Machine: Machine{OS: runtime.GOOS, Arch: runtime.GOARCH, CPUs: runtime.NumCPU(), Load: load(), When: time.Now()}}
+	r.Machine.CPU, r.Machine.Memory = hardware()
 	b := &bench{Options: o, report: &r}
 	defer b.cleanUp()
 	calls, err := b.calls(ctx)
 	if err == nil {
 		err = b.inTurn(ctx, calls)
 	}
+	if err == nil && o.Idle > 0 {
+		err = b.idle(ctx)
+	}
+	ways := []way{{"", b.Ready, b.one}}
+	if b.container != "" {
+		ways = append(ways, way{"docker run: ", nil, b.oneOfDocker})
+	}
 	for _, n := range o.Callers {
-		if err == nil {
-			err = b.burst(ctx, n)
+		for _, w := range ways {
+			if err == nil {
+				err = b.burst(ctx, n, w)
+			}
 		}
 	}
-	if err == nil && o.Sustain > 0 {
-		err = b.sustain(ctx)
+	for _, w := range ways {
+		if err == nil && o.Sustain > 0 {
+			err = b.sustain(ctx, w)
+		}
 	}
 	return r, err
 }
@@ -125,6 +172,7 @@ type bench struct {
 
 	mu        sync.Mutex
 	made      []string // sandboxes to be stopped in the end
+	served    string   // of Serve, likewise
 	container string   // of Docker, likewise
 }
 
@@ -142,7 +190,7 @@ func (b *bench) calls(ctx context.Context) ([]call, error) {
 	}
 	calls = append(calls, b.docker(ctx)...)
 	plots := false
-	if python := findPython(); python != "" {
+	if python := findPython(); python != "" && b.Plots {
 		plots = program(python, "-c", heavy)(ctx) == nil
 		if plots {
 			calls = append(calls, call{name: "python3 that plots, without any sandbox", do: program(python, "-c", plot)})
@@ -185,6 +233,17 @@ func (b *bench) calls(ctx context.Context) ([]call, error) {
 		})
 	}
 
+	if b.Serve != nil {
+		calls = append(calls, call{
+			name:    "glovebox over HTTP, a fresh sandbox of the pool",
+			prepare: b.Ready,
+			do: func(ctx context.Context) (err error) {
+				used, err = b.Serve.RunCode(ctx, "", line)
+				return err
+			},
+			after: func(ctx context.Context) error { return b.Serve.Stop(ctx, used) },
+		})
+	}
 	live, err := b.run(ctx, b.Warm, sandbox.RunRequest{Code: line, Context: sandbox.DefaultContext})
 	if err != nil {
 		return nil, fmt.Errorf("run %s: %w", line, err)
@@ -201,7 +260,18 @@ func (b *bench) calls(ctx context.Context) ([]call, error) {
 		call{name: "glovebox, python3 in a running sandbox", do: in(sandbox.RunRequest{Code: line})},
 		call{name: "glovebox, /bin/true in a running sandbox", do: in(sandbox.RunRequest{Argv: []string{"/bin/true"}})},
 		call{name: "glovebox, 1+1 in a live context", do: in(sandbox.RunRequest{Code: "1+1", Context: sandbox.DefaultContext})})
-	return calls, nil
+	if b.Serve == nil {
+		return calls, nil
+	}
+	served, err := b.Serve.RunCode(ctx, "", line)
+	if err != nil {
+		return nil, fmt.Errorf("run %s over HTTP: %w", line, err)
+	}
+	b.served = served
+	return append(calls, call{name: "glovebox over HTTP, 1+1 in a live context", do: func(ctx context.Context) error {
+		_, err := b.Serve.RunCode(ctx, served, "1+1")
+		return err
+	}}), nil
 }
 
 // findPython returns the Python that sandboxes with this machine's own system
@@ -305,11 +375,60 @@ func (b *bench) one(ctx context.Context) (time.Duration, error) {
 	return took, err
 }
 
+// A way is one way to run a line in something fresh.
+type way struct {
+	prefix string // of the figure's name
+	ready  func(ctx context.Context) error
+	one    func(ctx context.Context) (time.Duration, error)
+}
+
+// oneOfDocker runs a line in a fresh container.
+func (b *bench) oneOfDocker(ctx context.Context) (time.Duration, error) {
+	began := time.Now()
+	err := program("docker", "run", "--rm", "--network=none", b.Image, "python3", "-c", line)(ctx)
+	return time.Since(began), err
+}
+
+// idle measures the memory of sandboxes that wait, each with an interpreter that
+// ran a line.
+func (b *bench) idle(ctx context.Context) error {
+	b.Say("memory of %d sandboxes", b.Idle)
+	var ids []string
+	for range b.Idle {
+		id, err := b.run(ctx, b.Cold, sandbox.RunRequest{Code: line, Context: sandbox.DefaultContext})
+		if id != "" {
+			defer func() {
+				if err := b.Cold.Stop(context.WithoutCancel(ctx), principal, id); err != nil {
+					b.note("stop sandbox %s: %v", id, err)
+				}
+			}()
+		}
+		if err != nil {
+			return err
+		}
+		ids = append(ids, id)
+	}
+	time.Sleep(time.Second) // they are let rest
+	f := Figure{Name: fmt.Sprintf("memory of each of %d idle sandboxes with Python", b.Idle), N: b.Idle}
+	for _, id := range ids {
+		size, ok := memoryOf(id)
+		if !ok {
+			b.note("the memory of sandboxes cannot be measured from here")
+			return nil
+		}
+		f.Memory += size / int64(len(ids))
+	}
+	b.report.Figures = append(b.report.Figures, f)
+	return nil
+}
+
 // burst has n callers at once.
-func (b *bench) burst(ctx context.Context, n int) error {
-	b.Say("%d callers at once", n)
-	if err := b.Ready(ctx); err != nil {
-		return err
+func (b *bench) burst(ctx context.Context, n int, w way) error {
+	b.Say("%s%d callers at once", w.prefix, n)
+	if w.ready != nil {
+		if err := w.ready(ctx); err != nil {
+			return err
+		}
 	}
 	var mu sync.Mutex
 	var took []time.Duration
@@ -318,7 +437,7 @@ func (b *bench) burst(ctx context.Context, n int) error {
 	began := time.Now()
 	for range n {
 		wg.Go(func() {
-			d, err := b.one(ctx)
+			d, err := w.one(ctx)
 			mu.Lock()
 			defer mu.Unlock()
 			if err != nil {
@@ -329,7 +448,7 @@ func (b *bench) burst(ctx context.Context, n int) error {
 		})
 	}
 	wg.Wait()
-	f := figure(fmt.Sprintf("%d callers at once, a fresh sandbox each", n), took)
+	f := figure(fmt.Sprintf("%s%d callers at once, a fresh sandbox each", w.prefix, n), took)
 	f.N, f.Failed, f.Total = n, len(failed), millis(time.Since(began))
 	b.report.Figures = append(b.report.Figures, f)
 	if len(failed) > 0 {
@@ -339,8 +458,9 @@ func (b *bench) burst(ctx context.Context, n int) error {
 }
 
 // sustain has eight callers that go on and on.
-func (b *bench) sustain(ctx context.Context) error {
-	b.Say("eight callers for %v", b.Sustain)
+func (b *bench) sustain(ctx context.Context, w way) error {
+	b.Say("%seight callers for %v", w.prefix, b.Sustain)
+	before := ownMemory()
 	until, cancel := context.WithTimeout(ctx, b.Sustain)
 	defer cancel()
 	var mu sync.Mutex
@@ -351,7 +471,7 @@ func (b *bench) sustain(ctx context.Context) error {
 	for range 8 {
 		wg.Go(func() {
 			for until.Err() == nil {
-				d, err := b.one(ctx)
+				d, err := w.one(ctx)
 				mu.Lock()
 				if err != nil {
 					failed++
@@ -366,7 +486,8 @@ func (b *bench) sustain(ctx context.Context) error {
 		})
 	}
 	wg.Wait()
-	f := figure("8 callers without a pause, a fresh sandbox each", took)
+	f := figure(w.prefix+"8 callers without a pause, a fresh sandbox each", took)
+	f.Grown = ownMemory() - before
 	f.Failed, f.PerSecond = failed, float64(len(took))/time.Since(began).Seconds()
 	b.report.Figures = append(b.report.Figures, f)
 	return ctx.Err()
@@ -379,6 +500,11 @@ func (b *bench) cleanUp() {
 	for _, id := range b.made {
 		if err := b.Warm.Stop(ctx, principal, id); err != nil {
 			b.note("stop sandbox %s: %v", id, err)
+		}
+	}
+	if b.served != "" {
+		if err := b.Serve.Stop(ctx, b.served); err != nil {
+			b.note("stop sandbox %s: %v", b.served, err)
 		}
 	}
 	if b.container != "" {

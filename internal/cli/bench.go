@@ -18,21 +18,21 @@ import (
 )
 
 func (p *program) benchCommand() *cobra.Command {
-	o := bench.Options{Rounds: 30, Callers: []int{8, 50, 100}, Image: "python:3.12-slim-bookworm"}
-	var out string
+	o := bench.Options{Rounds: 20, Callers: []int{8, 50, 100}, Idle: 5, Plots: true, Image: "python:3.12-slim-bookworm"}
+	var out, picture string
 	cmd := &cobra.Command{
 		Use:   "bench",
 		Short: "Measure what running a line of code costs here",
 		Long: `Bench measures, on this machine and side by side, the time from a call to its
 complete result: of Python alone, of docker run and docker exec where Docker has
 the image already (nothing is pulled), and of Glovebox with a sandbox made on
-demand, with one of the pool, and in one that runs; then with many callers at
-once. Calls are made in turn, so that what else the machine does meets all alike:
+demand, with one of the pool, and in one that runs, also over MCP and HTTP; then
+with many callers at once; and what memory idle sandboxes have. Calls are made in turn, so that what else the machine does meets all alike:
 compare figures of one run only, and on a machine with nothing else to do.
 
 It uses a state directory of its own, and leaves nothing behind.`,
 		Example: `  glovebox bench
-  glovebox bench --rounds 100 --sustain 5m --out bench.json
+  glovebox bench --rounds 100 --sustain 5m --out bench.json --svg bench.svg
   glovebox bench --callers 8 --json`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -49,7 +49,13 @@ It uses a state directory of its own, and leaves nothing behind.`,
 				return err
 			}
 			if out != "" {
-				if err := writeReport(out, report); err != nil {
+				print := func(w io.Writer) error { return (&program{Streams: Streams{Out: w}}).printJSON(report) }
+				if err := writeTo("--out", out, print); err != nil {
+					return err
+				}
+			}
+			if picture != "" {
+				if err := writeTo("--svg", picture, func(w io.Writer) error { return bench.SVG(w, report) }); err != nil {
 					return err
 				}
 			}
@@ -64,7 +70,10 @@ It uses a state directory of its own, and leaves nothing behind.`,
 	f.IntSliceVar(&o.Callers, "callers", o.Callers, "how many callers at once")
 	f.DurationVar(&o.Sustain, "sustain", 0, "how long eight callers go on without a pause")
 	f.StringVar(&o.Image, "docker-image", o.Image, "what Docker is measured with")
+	f.IntVar(&o.Idle, "idle", o.Idle, "how many idle sandboxes have their memory measured; 0 is none")
+	f.BoolVar(&o.Plots, "plots", o.Plots, "measure plots too, where this machine has pandas and matplotlib")
 	f.StringVar(&out, "out", "", "write the report to this `file` too, as JSON")
+	f.StringVar(&picture, "svg", "", "draw the report to this `file` too")
 	p.addJSON(cmd)
 	return cmd
 }
@@ -85,6 +94,7 @@ func (p *program) measure(ctx context.Context, o bench.Options) (report bench.Re
 		}
 		c.StateDir = filepath.Join(dir, "state")
 		c.Sandbox.Count = 1200
+		c.Server.Listen, c.Server.RateLimit = "127.0.0.1:0", 1e6
 		return nil
 	}
 	open := func(pool bool) (*app.System, error) {
@@ -100,22 +110,28 @@ func (p *program) measure(ctx context.Context, o bench.Options) (report bench.Re
 		return report, err
 	}
 	defer p.close(ctx, warm, &err)
-	o.Cold, o.Warm, o.Ready = cold.Engine, warm.Engine, warm.WaitWarm
+	server, err := serveBench(ctx, warm)
+	if err != nil {
+		return report, err
+	}
+	defer closeBench(server, &err)
+	o.Cold, o.Warm, o.Ready, o.Serve = cold.Engine, warm.Engine, warm.WaitWarm, server
 	o.Say = func(format string, args ...any) { p.say("measuring "+format, args...) }
 	return bench.Run(ctx, o)
 }
 
-func writeReport(path string, r bench.Report) (err error) {
+// writeTo makes the file that a flag names, and has write fill it.
+func writeTo(flag, path string, write func(io.Writer) error) (err error) {
 	f, err := os.Create(path)
 	if err != nil {
-		return sandbox.Errorf(sandbox.Invalid, "--out: %w", err)
+		return sandbox.Errorf(sandbox.Invalid, "%s: %w", flag, err)
 	}
 	defer func() { err = errors.Join(err, f.Close()) }()
-	return (&program{Streams: Streams{Out: f}}).printJSON(r)
+	return write(f)
 }
 
 func (p *program) printReport(r bench.Report) error {
-	p.say("%s/%s, %d CPUs, load %s when it began; version %s", r.Machine.OS, r.Machine.Arch, r.Machine.CPUs, r.Machine.Load, Version())
+	p.say("%s; version %s", r.Machine, Version())
 	most := 0.0
 	for _, f := range r.Figures {
 		most = max(most, f.P50)
@@ -125,12 +141,16 @@ func (p *program) printReport(r bench.Report) error {
 		rest := ""
 		switch {
 		case f.PerSecond > 0:
-			rest = fmt.Sprintf("%.1f a second", f.PerSecond)
+			rest = fmt.Sprintf("%.1f a second, this process grew by %s", f.PerSecond, sandbox.FormatBytes(max(f.Grown, 0)))
 		case f.Total > 0:
 			rest = fmt.Sprintf("all in %.1f s", f.Total/1000)
 		}
 		if f.Failed > 0 {
 			rest += fmt.Sprintf(", %d failed", f.Failed)
+		}
+		if f.Memory > 0 {
+			rows = append(rows, []string{f.Name, fmt.Sprint(f.N), "", "", "", sandbox.FormatBytes(f.Memory)})
+			continue
 		}
 		rows = append(rows, []string{f.Name, fmt.Sprint(f.N), fmt.Sprintf("%.1f", f.P50), fmt.Sprintf("%.1f", f.P99), bar(f.P50, most), strings.TrimPrefix(rest, ", ")})
 	}
