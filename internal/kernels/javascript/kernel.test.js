@@ -190,6 +190,34 @@ test('what a run leaves behind is late, not the next one\'s', async (t) => {
   assert.match(r.late.map((e) => e.text).join(''), /late\n[^]*lost/);
 });
 
+test('much output gathers, and is complete and in order', async (t) => {
+  const k = kernel(t);
+  const lines = (from, to) => Array.from({ length: to - from }, (_, i) => (from + i) + '\n').join('');
+  for (let again = 0; again < 2; again++) {
+    let r = await k.ok(`for (let i = 0; i < 30000; i++) console.log(i);
+      require('child_process').execSync('echo program', { stdio: 'inherit' });
+      console.log('x'.repeat(300000));
+      for (let i = 0; i < 1000; i++) { console.log(i); console.error(i) }
+      await require('util').promisify(require('child_process').exec)('true');
+      process.stdout.write('end'); process.stdout.write('', () => console.log('told')); await null`);
+    assert.strictEqual(r.stdout.slice(0, r.stdout.indexOf('end') + 3), lines(0, 30000) + 'program\n' + 'x'.repeat(300000) + '\n' + lines(0, 1000) + 'end');
+    assert.strictEqual(r.stderr, lines(0, 1000));
+    // Results come in their place.
+    r = await k.ok('for (let i = 0; i < 5000; i++) console.log(i); display(1); console.log("after"); undefined');
+    assert.deepStrictEqual(r.kinds.slice(-3), ['stdout', 'result', 'stdout']);
+    // What waits for nothing else comes before the code goes on.
+    const busy = k.run('for (let i = 0; i < 5000; i++) console.log(i); console.log("last"); for (const t = Date.now(); Date.now() - t < 1500;);');
+    await k.until(() => k.log.some(([kind, text]) => kind === 'stdout' && text.includes('last')));
+    assert.ok(!k.log.some(([kind]) => kind === 'end'), 'it came only at the end');
+    await busy;
+    // Nor is it in the way of what stops a run.
+    r = await k.run('for (;;) console.log("again and again")', { interrupt: 300 });
+    assert.strictEqual(r.status, 'interrupted');
+    assert.match(r.stdout, /^(again and again\n)*(again and aga?i?n?)?/);
+    assert.strictEqual((await k.ok('console.log("next")')).stdout, 'next\n');
+  }
+});
+
 test('environment of a run', async (t) => {
   const k = kernel(t);
   assert.strictEqual(await k.value('process.env.A', { env: { A: '1' } }), "'1'");
