@@ -17,5 +17,5 @@ status=0
 wait $podman || status=1
 cat "$dir/podman.log"
 cd ../../..
-GLOVEBOX_TEST_BINARY=$PWD/bin/glovebox go test -timeout 5m -run 'Test(Scripts|Profiles|Docs)(Docker|Podman)' ./internal/cli || status=1
+GLOVEBOX_TEST_BINARY=$PWD/bin/glovebox go test -timeout 5m -run 'Test(Scripts|Profiles|Docs|E2BSDKs)(Docker|Podman)' ./internal/cli || status=1
 exit $status

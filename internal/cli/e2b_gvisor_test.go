@@ -18,6 +18,34 @@ import (
 // methods against glovebox serve. They are the witness, which is not ours, that
 // it speaks their protocol.
 func TestE2BSDKs(t *testing.T) {
+	binary := os.Getenv("GLOVEBOX_TEST_BINARY")
+	if binary == "" {
+		binary = build(t)
+	}
+	needGvisor(t, binary)
+	env := []string{"GLOVEBOX_DRIVER=gvisor"}
+	for program, setting := range map[string]string{"git": "E2B_TEST_GIT=no", "python3": "E2B_TEST_CONTEXTS=no"} {
+		if _, err := os.Stat("/usr/bin/" + program); err != nil {
+			env = append(env, setting)
+		}
+	}
+	testE2BSDKs(t, binary, env)
+}
+
+// TestE2BSDKsDocker does so where sandboxes are containers.
+func TestE2BSDKsDocker(t *testing.T) {
+	docker, binary := os.Getenv("GLOVEBOX_TEST_DOCKER"), os.Getenv("GLOVEBOX_TEST_BINARY")
+	if docker == "" || binary == "" {
+		if required("docker") {
+			t.Fatal("GLOVEBOX_REQUIRE has docker, and GLOVEBOX_TEST_DOCKER or GLOVEBOX_TEST_BINARY is not set: run this by test/docker.sh")
+		}
+		t.Skip("GLOVEBOX_TEST_DOCKER or GLOVEBOX_TEST_BINARY is not set: run this by test/docker.sh")
+	}
+	// Containers are not paused, and their image has no git.
+	testE2BSDKs(t, binary, []string{"GLOVEBOX_DRIVER=docker", "DOCKER_HOST=" + docker, "E2B_TEST_PAUSE=no", "E2B_TEST_GIT=no"})
+}
+
+func testE2BSDKs(t *testing.T, binary string, env []string) {
 	dir, err := filepath.Abs(filepath.Join("..", "..", "test", "node"))
 	if err != nil {
 		t.Fatal(err)
@@ -31,24 +59,13 @@ func TestE2BSDKs(t *testing.T) {
 			t.Skip("E2B's SDKs are not installed: make clients")
 		}
 	}
-	binary := os.Getenv("GLOVEBOX_TEST_BINARY")
-	if binary == "" {
-		binary = build(t)
-	}
-	needGvisor(t, binary)
-	state := t.TempDir()
-	env := append(os.Environ(), "GLOVEBOX_DRIVER=gvisor", "GLOVEBOX_STATE_DIR="+state, "NO_COLOR=1", "E2B_DEBUG=", "E2B_DOMAIN=")
+	env = append(append(os.Environ(), "GLOVEBOX_STATE_DIR="+t.TempDir(), "NO_COLOR=1", "E2B_DEBUG=", "E2B_DOMAIN="), env...)
 	url := serveE2B(t, binary, env)
 
 	cmd := exec.CommandContext(t.Context(), node, "--test", "--test-force-exit", "--test-reporter=spec", "e2b.test.mjs")
 	cmd.Dir = dir
 	cmd.Env = append(env, "E2B_API_URL="+url, "E2B_SANDBOX_URL="+url,
 		"E2B_API_KEY="+apiKey(t, binary, env, "alice"), "E2B_OTHER_API_KEY="+apiKey(t, binary, env, "mallory"))
-	for program, setting := range map[string]string{"git": "E2B_TEST_GIT=no", "python3": "E2B_TEST_CONTEXTS=no"} {
-		if _, err := os.Stat("/usr/bin/" + program); err != nil {
-			cmd.Env = append(cmd.Env, setting)
-		}
-	}
 	cmd.WaitDelay = 10 * time.Second
 	out, err := cmd.CombinedOutput()
 	m := regexp.MustCompile(`(?m)^ℹ pass (\d+)$`).FindSubmatch(out)

@@ -92,7 +92,10 @@ type Info struct {
 // Features declares optional abilities. The suite checks that what is declared
 // works and what is not declared is refused.
 type Features struct {
-	Pause     bool // boxes implement Pauser
+	Pause bool // boxes implement Pauser
+	// ColdPause says, with Pause, that pausing takes seconds and ends what is
+	// under way on streams: only sandboxes that hibernate are paused.
+	ColdPause bool
 	Incidents bool // boxes implement Reporter
 	Detach    bool // Spec.Detached is honoured
 	Network   bool // boxes may have another network than none, and implement Networker
@@ -170,7 +173,8 @@ type Box interface {
 }
 
 // A Pauser is a box that can be stopped where it stands, so that it takes no
-// CPU, and resumed. Streams stay open meanwhile; nothing is answered.
+// CPU, and resumed. Streams stay open meanwhile; nothing is answered. With
+// [Features].ColdPause requests that are under way on them fail.
 // Pausing a paused box and resuming a running one does nothing.
 type Pauser interface {
 	Pause(ctx context.Context) error

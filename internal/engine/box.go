@@ -222,7 +222,7 @@ func (b *box) wake() error {
 	if !b.paused {
 		return nil
 	}
-	ctx, cancel := context.WithTimeout(b.e.ctx, pauseTimeout)
+	ctx, cancel := context.WithTimeout(b.e.ctx, b.e.pauseTimeout())
 	defer cancel()
 	if err := driver.Resume(ctx, b.drv); err != nil {
 		err = fmt.Errorf("wake sandbox: %w", err)
@@ -242,7 +242,7 @@ func (b *box) sleep() {
 	defer b.power.Unlock()
 	b.mu.Lock()
 	idle := b.uses == 0 && b.why == nil
-	rests := !b.rec.Restless || b.rec.State == sandbox.Hibernated
+	rests := !b.rec.Restless && !b.e.drv.Info().Features.ColdPause || b.rec.State == sandbox.Hibernated
 	used, dirty := b.rec.Used, b.dirty
 	if idle {
 		b.dirty = false
@@ -252,7 +252,7 @@ func (b *box) sleep() {
 		return
 	}
 	// Whoever uses it from here on waits in wake until it is paused.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(b.e.ctx), pauseTimeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(b.e.ctx), b.e.pauseTimeout())
 	defer cancel()
 	if dirty {
 		if err := b.e.store.TouchSandbox(ctx, b.id, used); err != nil {

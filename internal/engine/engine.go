@@ -120,11 +120,12 @@ type Options struct {
 // Bounds on the work that the engine does on its own, beyond any caller's
 // context: they only keep a stuck driver from holding something for ever.
 const (
-	createTimeout  = 2 * time.Minute
-	pullTimeout    = 30 * time.Minute
-	destroyTimeout = time.Minute
-	pauseTimeout   = 10 * time.Second
-	cleanupTimeout = 10 * time.Second
+	createTimeout    = 2 * time.Minute
+	pullTimeout      = 30 * time.Minute
+	destroyTimeout   = time.Minute
+	pauseTimeout     = 10 * time.Second
+	coldPauseTimeout = 2 * time.Minute
+	cleanupTimeout   = 10 * time.Second
 
 	// killTimeout is how long the guest has to end a run's process tree, and
 	// endTimeout how long its end may then take to arrive. A guest that keeps

@@ -86,6 +86,14 @@ func (b *box) setEnd(ctx context.Context, ttl time.Duration) error {
 	return nil
 }
 
+// pauseTimeout bounds pausing and resuming a box.
+func (e *Engine) pauseTimeout() time.Duration {
+	if e.drv.Info().Features.ColdPause {
+		return coldPauseTimeout
+	}
+	return pauseTimeout
+}
+
 func (e *Engine) cannotHibernate() error {
 	return sandbox.WithHint(sandbox.Errorf(sandbox.Unsupported, "driver %s cannot pause sandboxes", e.name),
 		"use another driver, or stop the sandbox")

@@ -8,6 +8,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/glovebox-dev/glovebox/internal/driver"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
@@ -126,6 +127,38 @@ func TestHibernate(t *testing.T) {
 		time.Sleep(wakeTTL + time.Second)
 		if got := e.mustGet(t, s.ID); got.State != sandbox.Stopped {
 			t.Errorf("after its end it is %s", got.State)
+		}
+	})
+}
+
+// coldDriver is one whose boxes are paused in seconds, and lose what goes on.
+type coldDriver struct{ worldDriver }
+
+func (d coldDriver) Info() driver.Info {
+	info := d.worldDriver.Info()
+	info.Features.ColdPause = true
+	return info
+}
+
+// TestColdPause: where pausing is dear, only a sandbox that hibernates is paused.
+func TestColdPause(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld()
+		e := openWorld(t, w, t.TempDir(), func(o *Options) { o.Driver = coldDriver{worldDriver{w}} })
+		s := e.mustCreate(t, sandbox.CreateRequest{})
+		time.Sleep(time.Minute)
+		if w.only(t).pauses > 0 {
+			t.Error("a sandbox at rest was paused")
+		}
+		if err := e.Hibernate(t.Context(), alice, s.ID); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(time.Minute)
+		if !w.only(t).isPaused() {
+			t.Error("a sandbox that hibernates is not paused")
+		}
+		if err := e.Wake(t.Context(), alice, s.ID); err != nil || w.only(t).isPaused() {
+			t.Errorf("woken: %v, paused %t", err, w.only(t).isPaused())
 		}
 	})
 }

@@ -10,6 +10,7 @@ import { E2B, Sandbox } from '@e2b/code-interpreter'
 const { CommandExitError, FileNotFoundError, FileType, InvalidArgumentError, NotFoundError, SandboxNotFoundError, TimeoutError } = e2b
 const other = process.env.E2B_OTHER_API_KEY
 const python = process.env.E2B_TEST_CONTEXTS !== 'no'
+const pauses = process.env.E2B_TEST_PAUSE !== 'no'
 
 const everything = async (paginator) => {
   const all = []
@@ -85,7 +86,20 @@ describe('sandboxes', { concurrency: true, timeout: 60_000 }, () => {
     await made[2].kill()
   })
 
-  test('connect, pause, resume', async () => {
+  test('where nothing pauses', { skip: pauses }, async () => {
+    const sandbox = await e2b.Sandbox.create({ timeoutMs: 60_000 })
+    try {
+      const again = await e2b.Sandbox.connect(sandbox.sandboxId, { timeoutMs: 90_000 })
+      assert.equal(await again.isRunning(), true)
+      await assert.rejects(sandbox.pause(), message(501))
+      assert.equal(await sandbox.isRunning(), true)
+      await assert.rejects(e2b.Sandbox.create({ lifecycle: { onTimeout: 'pause' } }), message(501))
+    } finally {
+      await sandbox.kill()
+    }
+  })
+
+  test('connect, pause, resume', { skip: !pauses }, async () => {
     const sandbox = await e2b.Sandbox.create({ timeoutMs: 60_000 })
     try {
       const again = await e2b.Sandbox.connect(sandbox.sandboxId)
@@ -121,7 +135,7 @@ describe('sandboxes', { concurrency: true, timeout: 60_000 }, () => {
     await assert.rejects(sandbox.pause(), SandboxNotFoundError)
   })
 
-  test('what becomes of it at its end', async () => {
+  test('what becomes of it at its end', { skip: !pauses }, async () => {
     const [killed, paused, woken] = await Promise.all([
       e2b.Sandbox.create({ timeoutMs: 1_000 }),
       e2b.Sandbox.create({ timeoutMs: 1_000, lifecycle: { onTimeout: 'pause' } }),

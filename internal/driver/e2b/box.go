@@ -33,12 +33,16 @@ type Box struct {
 	domain string
 	conns  map[net.Conn]struct{}
 	gone   bool
+	paused chan struct{} // nil while it runs; closed when it is resumed
 }
 
 func (d *Driver) newBox(s *details, ttl time.Duration) *Box {
 	b := &Box{d: d, id: s.SandboxID, ttl: ttl, conns: map[net.Conn]struct{}{}}
 	b.ctx, b.cancel = context.WithCancel(d.ctx)
 	b.admit(s)
+	if s.State == statePaused {
+		b.rest()
+	}
 	return b
 }
 
@@ -58,8 +62,16 @@ func (b *Box) Ref() string { return b.id }
 // extend has E2B let the box live while this process does.
 func (b *Box) extend() {
 	for wait(b.ctx, b.ttl/3) == nil {
+		if b.resting() != nil {
+			continue // its time stands still
+		}
 		err := b.d.control.extend(b.ctx, b.id, b.ttl)
 		if driver.IsGone(err) {
+			// Nor can it be extended if somebody paused it.
+			if s, gerr := b.d.control.get(b.ctx, b.id); gerr == nil && s.State == statePaused {
+				b.rest()
+				continue
+			}
 			b.markGone()
 			return
 		}
@@ -158,13 +170,18 @@ func (b *Box) health(ctx context.Context) error {
 			return nil
 		}
 		last = sandbox.Errorf(sandbox.Unavailable, "E2B's agent answers %d: %s", resp.StatusCode, messageOf(text))
-		// A proxy of E2B's answers so for a sandbox that it does not know; it
-		// may also not know it yet.
-		if _, err := b.d.control.get(ctx, b.id); err != nil {
+		// A proxy of E2B's answers so for a sandbox that it does not know, or
+		// that is paused; it may also not know it yet.
+		s, err := b.d.control.get(ctx, b.id)
+		if err != nil {
 			if driver.IsGone(err) {
 				b.markGone()
 			}
 			return err
+		}
+		if s.State == statePaused {
+			b.rest()
+			continue
 		}
 		if err := b.d.control.wait(ctx, firstPause); err != nil {
 			return err
@@ -198,6 +215,9 @@ func (b *Box) roundTrip(req *http.Request) (*http.Response, error) {
 const agentPort = 49983
 
 func (b *Box) send(req *http.Request) (*http.Response, error) {
+	if err := b.awake(req.Context()); err != nil {
+		return nil, err
+	}
 	b.mu.Lock()
 	token, domain := b.token, b.domain
 	b.mu.Unlock()

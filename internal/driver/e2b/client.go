@@ -102,7 +102,7 @@ func (c *control) call(ctx context.Context, method, path string, in, out any) (n
 			return "", err
 		}
 	}
-	safe := method != http.MethodPost || strings.HasSuffix(path, "/timeout")
+	safe := method != http.MethodPost || !strings.HasSuffix(path, "/sandboxes")
 	for try := 1; ; try++ {
 		var pause time.Duration
 		next, pause, err = c.try(ctx, method, path, body, out)
@@ -134,8 +134,8 @@ func again(err error, safe bool) bool {
 // try sends a request once. pause is what the server asks to wait.
 func (c *control) try(ctx context.Context, method, path string, body []byte, out any) (next string, pause time.Duration, err error) {
 	limit := requestTimeout
-	if method == http.MethodPost && strings.HasSuffix(path, "/sandboxes") {
-		limit = createTimeout
+	if method == http.MethodPost && !strings.HasSuffix(path, "/timeout") {
+		limit = createTimeout // or pause, or resume
 	}
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
@@ -202,6 +202,22 @@ func (c *control) kill(ctx context.Context, id string) error {
 func (c *control) extend(ctx context.Context, id string, d time.Duration) error {
 	_, err := c.call(ctx, http.MethodPost, "/sandboxes/"+url.PathEscape(id)+"/timeout", map[string]int64{"timeout": int64(d / time.Second)}, nil)
 	return err
+}
+
+// pause pauses a sandbox; one that is paused is no error.
+func (c *control) pause(ctx context.Context, id string) error {
+	_, err := c.call(ctx, http.MethodPost, "/sandboxes/"+url.PathEscape(id)+"/pause", nil, nil)
+	if r, ok := errors.AsType[*refusal](err); ok && r.status == http.StatusConflict {
+		return nil
+	}
+	return err
+}
+
+// connect resumes a sandbox, which then goes on for at least so long.
+func (c *control) connect(ctx context.Context, id string, d time.Duration) (*details, error) {
+	var s details
+	_, err := c.call(ctx, http.MethodPost, "/sandboxes/"+url.PathEscape(id)+"/connect", map[string]int64{"timeout": int64(d / time.Second)}, &s)
+	return &s, err
 }
 
 // list returns the sandboxes with these metadata.

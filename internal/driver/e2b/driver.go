@@ -177,7 +177,7 @@ func stateName(file string) (string, error) {
 
 // Info implements [driver.Driver].
 func (d *Driver) Info() driver.Info {
-	return driver.Info{Name: "e2b", Isolates: true, Features: driver.Features{Detach: true, Metered: true}}
+	return driver.Info{Name: "e2b", Isolates: true, Features: driver.Features{Detach: true, Metered: true, Pause: true, ColdPause: true}}
 }
 
 // Probe implements [driver.Driver].

@@ -1,0 +1,101 @@
+package e2b
+
+import (
+	"context"
+	"time"
+
+	"github.com/glovebox-dev/glovebox/internal/driver"
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
+)
+
+// statePaused is what the control plane says of a sandbox that is paused.
+const statePaused = "paused"
+
+// pollPaused is how often it is asked, while requests wait, whether somebody
+// else resumed a box.
+const pollPaused = 500 * time.Millisecond
+
+var _ driver.Pauser = (*Box)(nil)
+
+// Pause implements [driver.Pauser]. E2B keeps the memory on its disks, which
+// takes seconds, and cuts the connections to the sandbox. A paused one is not
+// charged for and has no end: if this process dies, it stays until the next of
+// the state directory finds it by its label.
+func (b *Box) Pause(ctx context.Context) error {
+	if b.resting() == nil {
+		b.rest() // requests wait from here on, and are not cut
+	}
+	err := b.d.control.pause(ctx, b.id)
+	if err != nil {
+		b.wake()
+		if driver.IsGone(err) {
+			b.markGone()
+		}
+	}
+	return sandbox.Wrap(err, "pause box", b.id)
+}
+
+// Resume implements [driver.Pauser].
+func (b *Box) Resume(ctx context.Context) error {
+	s, err := b.d.control.connect(ctx, b.id, b.ttl)
+	if err != nil {
+		if driver.IsGone(err) {
+			b.markGone()
+		}
+		return sandbox.Wrap(err, "resume box", b.id)
+	}
+	b.admit(s)
+	b.wake()
+	return nil
+}
+
+// resting returns what is closed when the box is resumed, or nil if it runs.
+func (b *Box) resting() chan struct{} {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.paused
+}
+
+func (b *Box) rest() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.paused == nil {
+		b.paused = make(chan struct{})
+	}
+}
+
+func (b *Box) wake() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.paused != nil {
+		close(b.paused)
+		b.paused = nil
+	}
+}
+
+// awake waits until the box is not paused, by whomever it is resumed.
+func (b *Box) awake(ctx context.Context) error {
+	for {
+		resumed := b.resting()
+		if resumed == nil {
+			return nil
+		}
+		select {
+		case <-resumed:
+			continue
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-b.ctx.Done():
+			return b.errGone()
+		case <-time.After(pollPaused):
+		}
+		s, err := b.d.control.get(ctx, b.id)
+		switch {
+		case driver.IsGone(err):
+			b.markGone()
+			return err
+		case err == nil && s.State != statePaused && b.resting() == resumed:
+			b.wake()
+		}
+	}
+}
