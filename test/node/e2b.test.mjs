@@ -3,6 +3,7 @@
 // there: E2B_API_KEY, E2B_API_URL and E2B_SANDBOX_URL. E2B_OTHER_API_KEY is
 // another principal's.
 import assert from 'node:assert/strict'
+import { readFileSync } from 'node:fs'
 import { after, before, describe, test } from 'node:test'
 import * as e2b from 'e2b'
 import { E2B, Sandbox } from '@e2b/code-interpreter'
@@ -123,6 +124,10 @@ describe('sandboxes', { concurrency: true, timeout: 60_000 }, () => {
       assert.equal(await resumed.files.read('memory.txt'), 'kept')
       const count = Number(await resumed.files.read('count'))
       await until(async () => Number(await resumed.files.read('count')) > count)
+      assert.equal(await sandbox.betaPause(), true)
+      await e2b.Sandbox.connect(sandbox.sandboxId)
+      assert.equal(await e2b.Sandbox.betaPause(sandbox.sandboxId), true)
+      await e2b.Sandbox.connect(sandbox.sandboxId)
       assert.equal(await e2b.Sandbox.pause(sandbox.sandboxId), true)
       await e2b.Sandbox.connect(sandbox.sandboxId)
       assert.equal(await sandbox.isRunning(), true)
@@ -411,6 +416,31 @@ describe('in a sandbox', { concurrency: true, timeout: 60_000 }, () => {
     assert.equal((await git.status(repo)).currentBranch, 'main')
     await git.createBranch(repo, 'next')
     assert.ok((await git.branches(repo)).branches.includes('next'))
+    await git.checkoutBranch(repo, 'main')
+    await git.deleteBranch(repo, 'next')
+    assert.deepEqual((await git.branches(repo)).branches, ['main'])
+    await git.setConfig('core.editor', 'true', { scope: 'local', path: repo })
+    assert.equal(await git.getConfig('core.editor', { scope: 'local', path: repo }), 'true')
+    await sandbox.files.write(`${repo}/f`, 'y')
+    await git.add(repo, { files: ['f'] })
+    await git.reset(repo, { mode: 'mixed' })
+    assert.equal((await git.status(repo)).hasStaged, false)
+    await git.restore(repo, { paths: ['f'] })
+    assert.equal(await sandbox.files.read(`${repo}/f`), 'x')
+
+    // Without a network, another directory is the remote.
+    await git.init(`${repo}.git`, { bare: true, initialBranch: 'main' })
+    await git.remoteAdd(repo, 'origin', `file://${repo}.git`)
+    assert.equal(await git.remoteGet(repo, 'origin'), `file://${repo}.git`)
+    await git.push(repo, { remote: 'origin', branch: 'main', setUpstream: true })
+    await git.clone(`file://${repo}.git`, { path: `${repo}-2` })
+    assert.equal(await sandbox.files.read(`${repo}-2/f`), 'x')
+    await git.commit(repo, 'second', { allowEmpty: true })
+    await git.push(repo)
+    await git.pull(`${repo}-2`)
+    assert.match((await sandbox.commands.run(`git -C ${repo}-2 log -1 --format=%s`)).stdout, /^second/)
+    await git.dangerouslyAuthenticate({ username: 'a', password: 'b', host: 'example.com' })
+    assert.match(await sandbox.files.read('.git-credentials'), /example.com/)
   })
 
   describe('code', { skip: !python, concurrency: true }, () => {
@@ -460,4 +490,23 @@ describe('in a sandbox', { concurrency: true, timeout: 60_000 }, () => {
       assert.equal((await sandbox.runCode('echo $((6*7))', { language: 'bash' })).logs.stdout.join(''), '42\n')
     })
   })
+})
+
+// What is public in the SDKs' sources by mistake, and the gateway of MCP, which is
+// refused when a sandbox is made.
+const internal = [
+  'jupyterUrl', 'getJupyterRequestUrl', 'includeDiagnostics', 'handleRequestError', 'resolveApiOpts', 'resolveOpts', 'fileUrl',
+  'createSandbox', 'forkSandbox', 'connectSandbox', 'getFullInfo', 'getMcpUrl', 'getMcpToken', 'supportsStdinClose', 'start',
+  'runGit', 'runShell', 'getRemoteUrl', 'resolveRemoteName', 'withRemoteCredentials', 'hasUpstream',
+]
+test('every method of a sandbox is used here', () => {
+  const text = readFileSync(new URL(import.meta.url), 'utf8')
+  const sandbox = new Sandbox({ sandboxId: 'sbx_none', apiKey: other, envdVersion: '0.5.7', sandboxDomain: 'none.invalid' })
+  const { prototype } = Object.getPrototypeOf(Sandbox)
+  for (const object of [Sandbox.prototype, prototype, Sandbox, Object.getPrototypeOf(Sandbox), ...[sandbox.files, sandbox.commands, sandbox.pty, sandbox.git].map(Object.getPrototypeOf)]) {
+    for (const name of Object.getOwnPropertyNames(object)) {
+      if (['constructor', 'length', 'name', 'prototype', ...internal].includes(name) || typeof Object.getOwnPropertyDescriptor(object, name).value !== 'function') continue
+      assert.ok(text.includes(`.${name}(`), `${name} is not used`)
+    }
+  }
 })
