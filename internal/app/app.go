@@ -19,6 +19,7 @@ import (
 
 	"github.com/glovebox-dev/glovebox/internal/auth"
 	"github.com/glovebox-dev/glovebox/internal/config"
+	"github.com/glovebox-dev/glovebox/internal/control"
 	"github.com/glovebox-dev/glovebox/internal/driver"
 	"github.com/glovebox-dev/glovebox/internal/engine"
 	"github.com/glovebox-dev/glovebox/internal/guestbin"
@@ -73,6 +74,7 @@ type System struct {
 	workspaces *workspace.Set
 	served     *files // nil unless over HTTP
 	ports      *ports // likewise
+	control    *control.Server
 
 	traces     *trace.Exporter // nil if they go nowhere
 	stop       context.CancelFunc
@@ -178,6 +180,7 @@ func Open(ctx context.Context, opts Options) (_ *System, err error) {
 	if opts.Passive {
 		return s, nil
 	}
+	s.listen()
 	work, stop := context.WithCancel(context.WithoutCancel(ctx))
 	s.stop = stop
 	s.background.Go(func() {
@@ -201,6 +204,9 @@ func (s *System) Config() config.Config { return s.opts.Config }
 // store. It returns when nothing of them is left.
 func (s *System) Close(ctx context.Context) error {
 	var errs []error
+	if s.control != nil {
+		errs = append(errs, s.control.Close())
+	}
 	if s.stop != nil {
 		s.stop()
 		s.background.Wait()

@@ -49,6 +49,7 @@ var table = []row{
 	{"httpserver", "auth, preview, sandbox"},
 	{"preview", "sandbox"},
 	{"config", "sandbox"},
+	{"control", "sandbox"},
 	{"app", "all"},
 	{"clientconfig", "sandbox"},
 	{"update", "sandbox"},

@@ -46,6 +46,8 @@ type program struct {
 		logLevel        string
 		allowUnenforced string
 		allowNetwork    []string
+		networkRate     config.Bytes
+		networkTotal    config.Bytes
 		secrets         secretFlags
 		workspaceTTL    config.Duration
 		runners         string
@@ -127,6 +129,12 @@ func (p *program) load() (config.Config, error) {
 	for _, s := range p.flags.secrets {
 		s.Resolve(p.Getenv)
 		c.Secrets = append(c.Secrets, s)
+	}
+	if p.flags.networkRate != 0 {
+		c.Network.Rate = p.flags.networkRate
+	}
+	if p.flags.networkTotal != 0 {
+		c.Network.Total = p.flags.networkTotal
 	}
 	if p.flags.workspaceTTL != 0 {
 		c.Workspace.TTL = p.flags.workspaceTTL

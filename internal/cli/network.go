@@ -10,14 +10,20 @@ import (
 )
 
 func (p *program) networkCommand() *cobra.Command {
-	limit := 100
+	limit, set := 100, ""
 	cmd := &cobra.Command{
 		Use:   "network [flags] SANDBOX",
-		Short: "Show what a sandbox reached, and what was blocked",
+		Short: "Show what a sandbox reached and what was blocked, or change what it may",
 		Long: `Network lists the connections of a sandbox that have ended, and its attempts that
 were blocked, oldest first. They are recorded when a run ends and when the
-sandbox does.`,
+sandbox does.
+
+With --set it changes what the sandbox may reach from now on, within what the
+process that has it allows, and ends the connections that it no longer may have.
+A sandbox that was made without a network does not get one.`,
 		Example: `  glovebox network sbx_k3v5...
+  glovebox network --set pypi.org,files.pythonhosted.org sbx_k3v5...
+  glovebox network --set none sbx_k3v5...
   glovebox network --json sbx_k3v5... | jq -r '.[] | select(.blocked) | .host'`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) != 1 {
@@ -31,6 +37,17 @@ sandbox does.`,
 				return err
 			}
 			defer p.close(cmd.Context(), sys, &err)
+			if set != "" {
+				n, err := sandbox.ParseNetwork(set)
+				if err != nil {
+					return err
+				}
+				sb, err := sys.SetNetwork(cmd.Context(), args[0], n)
+				if err == nil {
+					p.say("%s now has network %s", sb.ID, sb.Network)
+				}
+				return err
+			}
 			list, err := sys.Connections(cmd.Context(), args[0], limit)
 			if err != nil {
 				return err
@@ -63,6 +80,7 @@ sandbox does.`,
 		},
 	}
 	cmd.Flags().IntVarP(&limit, "tail", "n", limit, "show the latest `number` of them")
+	cmd.Flags().StringVar(&set, "set", "", "change the network to these `rules`, as for run --network")
 	p.addJSON(cmd)
 	return cmd
 }

@@ -51,12 +51,15 @@ and leaves nothing behind.`,
 	f.Var(secretFlag{&p.flags.secrets}, "secret", "a secret that programs use and never have, by the `NAME` of an environment variable here and inside; NAME=@FILE takes it from a file, NAME=VALUE shows it to others on this machine")
 	f.Var(hostFlag{&p.flags.secrets}, "secret-host", "a `host` that gets the --secret before it, in the headers of HTTPS requests")
 
+	f.Var(&p.flags.networkRate, "network-rate", "most bytes a second that a sandbox sends, and receives, like 10MiB (GLOVEBOX_NETWORK_RATE)")
+	f.Var(&p.flags.networkTotal, "network-total", "most bytes that a sandbox sends and receives in all (GLOVEBOX_NETWORK_TOTAL)")
+	f.Lookup("network-rate").DefValue, f.Lookup("network-total").DefValue = "", ""
 	f.Var(&p.flags.workspaceTTL, "workspace-ttl", "remove workspaces that nothing used for so long, like 720h; default never (GLOVEBOX_WORKSPACE_TTL)")
 	f.Lookup("workspace-ttl").DefValue = ""
 
 	root.AddCommand(
 		p.runCommand(), p.shellCommand(), p.languagesCommand(),
-		p.psCommand(), p.logsCommand(), p.networkCommand(), p.stopCommand(), p.imagesCommand(), p.workspaceCommand(), p.cpCommand(),
+		p.psCommand(), p.logsCommand(), p.networkCommand(), p.forwardCommand(), p.stopCommand(), p.imagesCommand(), p.workspaceCommand(), p.cpCommand(),
 		p.mcpCommand(), p.serveCommand(), p.tokenCommand(),
 		p.doctorCommand(), p.benchCommand(), p.installCommand(), p.uninstallCommand(), p.updateCommand(), p.versionCommand(),
 		configTopic(),

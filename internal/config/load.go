@@ -127,6 +127,8 @@ func (c *Config) environ() []variable {
 		{"GLOVEBOX_LOG_LEVEL", c.SetLogLevel},
 		{"GLOVEBOX_ALLOW_UNENFORCED", c.SetAllowUnenforced},
 		{"GLOVEBOX_ALLOW_NETWORK", names(&c.Network.Allow)},
+		{"GLOVEBOX_NETWORK_RATE", text(&c.Network.Rate)},
+		{"GLOVEBOX_NETWORK_TOTAL", text(&c.Network.Total)},
 		{"GLOVEBOX_WORKSPACE_TTL", text(&c.Workspace.TTL)},
 		{"GLOVEBOX_POOL_SIZE", integer(&c.Pool.Size)},
 		{"GLOVEBOX_TIMEOUT", text(&c.Run.Timeout)},

@@ -226,6 +226,9 @@ func (e *Engine) Owner(ctx context.Context, id string) (sandbox.Principal, error
 	return rec.Principal, nil
 }
 
+// OwnerID returns this process's name in the records of its sandboxes.
+func (e *Engine) OwnerID() string { return e.owner.ID() }
+
 // Live returns the identifiers of all sandboxes that have not stopped, whosoever
 // they are. It is for an edge that looks for the one of which it has proof.
 func (e *Engine) Live(ctx context.Context) ([]string, error) {

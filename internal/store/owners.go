@@ -18,6 +18,7 @@ import (
 const (
 	ownersDir  = "owners"
 	lockSuffix = ".lock"
+	sockSuffix = ".sock"
 
 	// staleLock is how old a lock file without an owner's row must be before
 	// it is taken for the leftover of a process killed while it registered.
@@ -85,10 +86,13 @@ func (o *Owner) Release(ctx context.Context) error {
 }
 
 func (s *Store) dropOwner(ctx context.Context, id string) error {
-	err := os.Remove(s.lockFile(id))
-	if errors.Is(err, fs.ErrNotExist) {
-		err = nil
+	var errs []error
+	for _, name := range []string{s.lockFile(id), s.OwnerSocket(id)} {
+		if err := os.Remove(name); !errors.Is(err, fs.ErrNotExist) {
+			errs = append(errs, err)
+		}
 	}
+	err := errors.Join(errs...)
 	_, warmErr := s.exec(ctx, `DELETE FROM warm WHERE owner = ?`, id)
 	_, dbErr := s.exec(ctx, `DELETE FROM owners WHERE id = ?`, id)
 	return errors.Join(err, warmErr, dbErr)
@@ -130,7 +134,7 @@ func (s *Store) ForgetDeadOwners(ctx context.Context) error {
 	entries, err := os.ReadDir(filepath.Join(s.dir, ownersDir))
 	errs = append(errs, err)
 	for _, e := range entries {
-		if id := strings.TrimSuffix(e.Name(), lockSuffix); !known[id] {
+		if id, _, _ := strings.Cut(e.Name(), "."); !known[id] {
 			errs = append(errs, s.dropStaleLock(e))
 		}
 	}
@@ -150,6 +154,12 @@ func (s *Store) dropStaleLock(e fs.DirEntry) error {
 		return nil
 	}
 	return err
+}
+
+// OwnerSocket is where an owner may listen for other processes of the operator.
+// What is there goes when the owner is forgotten.
+func (s *Store) OwnerSocket(id string) string {
+	return filepath.Join(s.dir, ownersDir, id+sockSuffix)
 }
 
 func (s *Store) lockFile(owner string) string {

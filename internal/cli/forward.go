@@ -1,0 +1,76 @@
+package cli
+
+import (
+	"context"
+	"net"
+	"strconv"
+	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
+)
+
+func (p *program) forwardCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "forward SANDBOX [LOCAL:]PORT",
+		Short: "Reach a port of a sandbox from this machine",
+		Long: `Forward listens on a port of this machine's loopback address, and connects what
+comes there with a port of a sandbox, until Ctrl-C. The sandbox needs no network
+for it. Without LOCAL the two ports are the same; with 0 a free one is taken.
+
+The sandbox may be one of a server, of an MCP client or of another command.`,
+		Example: `  glovebox forward sbx_… 8000
+  glovebox forward sbx_… 9000:8000
+  psql -h 127.0.0.1 -p 5432           while another terminal has: glovebox forward sbx_… 5432`,
+		Args: func(_ *cobra.Command, args []string) error {
+			if len(args) != 2 {
+				return sandbox.WithHint(usageError("there must be a sandbox and a port, and here are %d arguments", len(args)), "glovebox ps lists sandboxes")
+			}
+			return nil
+		},
+		RunE: func(cmd *cobra.Command, args []string) error {
+			local, port, err := parsePorts(args[1])
+			if err != nil {
+				return err
+			}
+			return p.forward(cmd.Context(), args[0], local, port)
+		},
+	}
+}
+
+// parsePorts reads [LOCAL:]PORT.
+func parsePorts(text string) (local, port int, err error) {
+	first, second, two := strings.Cut(text, ":")
+	if !two {
+		second = first
+	}
+	l, lErr := strconv.ParseUint(first, 10, 16)
+	r, rErr := strconv.ParseUint(second, 10, 16)
+	if lErr != nil || rErr != nil || r == 0 {
+		return 0, 0, usageError("%q is not a port, nor two with a colon between", text)
+	}
+	return int(l), int(r), nil
+}
+
+func (p *program) forward(ctx context.Context, id string, local, port int) (err error) {
+	sys, err := p.open(ctx, nil)
+	if err != nil {
+		return err
+	}
+	defer p.close(ctx, sys, &err)
+	if err := sys.Holds(ctx, id); err != nil {
+		return err
+	}
+	ln, err := new(net.ListenConfig).Listen(ctx, "tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(local)))
+	if err != nil {
+		return sandbox.WithHint(sandbox.Errorf(sandbox.Unavailable, "%w", err), "name another port of this machine: glovebox forward %s 0:%d", id, port)
+	}
+	p.say("%s is port %d of %s; Ctrl-C ends it", ln.Addr(), port, id)
+	return sys.Forward(ctx, ln, id, port, func(err error) {
+		p.say("glovebox: %v", err)
+		if hint := sandbox.HintOf(err); hint != "" {
+			p.say("hint: %s", hint)
+		}
+	})
+}

@@ -1,0 +1,108 @@
+package control
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
+)
+
+// A Client asks the process that listens at Path. Its errors are those of that
+// process's engine, or of kind Unavailable if it does not answer.
+type Client struct {
+	Path string
+}
+
+func (c Client) dial(ctx context.Context) (net.Conn, error) {
+	name, done, err := short(c.Path)
+	if err != nil {
+		return nil, err
+	}
+	defer done()
+	return new(net.Dialer).DialContext(ctx, "unix", name)
+}
+
+// ask sends one request on a connection of its own, which it returns with the
+// answer. The caller closes it.
+func (c Client) ask(ctx context.Context, method, path string, body any) (_ *readerConn, _ *http.Response, err error) {
+	ctx, cancel := context.WithTimeout(ctx, answerTime)
+	defer cancel()
+	lost := func(err error) error {
+		return sandbox.WithHint(sandbox.Errorf(sandbox.Unavailable, "the process that has the sandbox does not answer: %w", err),
+			"it may be of an older version, or just ending")
+	}
+	conn, err := c.dial(ctx)
+	if err != nil {
+		return nil, nil, lost(err)
+	}
+	defer func() {
+		if err != nil {
+			conn.Close()
+		}
+	}()
+	stop := context.AfterFunc(ctx, func() { conn.SetDeadline(time.Unix(1, 0)) })
+	var text []byte
+	if body != nil {
+		if text, err = json.Marshal(body); err != nil {
+			return nil, nil, err
+		}
+	}
+	req, err := http.NewRequestWithContext(ctx, method, "http://control"+path, bytes.NewReader(text))
+	if err != nil {
+		return nil, nil, err
+	}
+	if err := req.Write(conn); err != nil {
+		return nil, nil, lost(err)
+	}
+	r := bufio.NewReader(conn)
+	resp, err := http.ReadResponse(r, req)
+	if err != nil {
+		return nil, nil, lost(err)
+	}
+	if !stop() {
+		return nil, nil, lost(ctx.Err())
+	}
+	if resp.StatusCode >= 400 {
+		var p problem
+		if err := json.NewDecoder(io.LimitReader(resp.Body, maxMessage)).Decode(&p); err != nil || p.Kind == "" {
+			return nil, nil, lost(fmt.Errorf("HTTP status %d", resp.StatusCode))
+		}
+		return nil, nil, sandbox.WithHint(sandbox.Errorf(p.Kind, "%s", p.Message), "%s", p.Hint)
+	}
+	return &readerConn{conn, r}, resp, nil
+}
+
+// DialPort connects to a port of a sandbox. ctx bounds the dial alone.
+func (c Client) DialPort(ctx context.Context, id string, port int) (net.Conn, error) {
+	conn, resp, err := c.ask(ctx, http.MethodPost, "/sandboxes/"+id+"/ports/"+strconv.Itoa(port), nil)
+	if err != nil {
+		return nil, err
+	}
+	if resp.StatusCode != http.StatusSwitchingProtocols {
+		conn.Close()
+		return nil, sandbox.Errorf(sandbox.Internal, "connect to port: HTTP status %d", resp.StatusCode)
+	}
+	return conn, nil
+}
+
+// SetNetwork changes what a sandbox may reach.
+func (c Client) SetNetwork(ctx context.Context, id string, n sandbox.Network) (sandbox.Sandbox, error) {
+	conn, resp, err := c.ask(ctx, http.MethodPut, "/sandboxes/"+id+"/network", n)
+	if err != nil {
+		return sandbox.Sandbox{}, err
+	}
+	defer conn.Close()
+	var sb sandbox.Sandbox
+	if err := json.NewDecoder(io.LimitReader(resp.Body, 1<<20)).Decode(&sb); err != nil {
+		return sandbox.Sandbox{}, sandbox.Errorf(sandbox.Unavailable, "read answer: %w", err)
+	}
+	return sb, nil
+}
