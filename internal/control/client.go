@@ -48,7 +48,7 @@ func (c Client) ask(ctx context.Context, method, path string, body any) (_ *read
 			conn.Close()
 		}
 	}()
-	stop := context.AfterFunc(ctx, func() { conn.SetDeadline(time.Unix(1, 0)) })
+	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) }) // on a connection that is closed
 	var text []byte
 	if body != nil {
 		if text, err = json.Marshal(body); err != nil {

@@ -48,8 +48,7 @@ var (
 func checkPass(t target, name string) error {
 	known, ok := passes[t.port]
 	if !ok {
-		return sandbox.Errorf(sandbox.Unsupported,
-			"port %d: only the agent (%d) and the code interpreter (%d) of a sandbox are served, not what listens in it", t.port, agentPort, interpreterPort)
+		return nil // what listens there knows
 	}
 	matches := func(pattern string) bool {
 		m, err := path.Match(pattern, name)
@@ -71,6 +70,10 @@ func (s *Server) data(w http.ResponseWriter, r *http.Request, t target) {
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
 	defer context.AfterFunc(s.closing, cancel)()
+	if _, ours := passes[t.port]; !ours {
+		s.port(w, r.WithContext(ctx), id.Principal, t)
+		return
+	}
 	resp, err := s.forward(r.WithContext(ctx), id.Principal, t.id)
 	if err != nil {
 		s.Refuse(w, r, err)
@@ -109,15 +112,8 @@ func (s *Server) data(w http.ResponseWriter, r *http.Request, t target) {
 // forward sends a request to the guest of a sandbox that runs, or whose creator
 // wants requests to wake it.
 func (s *Server) forward(r *http.Request, p sandbox.Principal, id string) (*http.Response, error) {
-	sb, err := s.opts.Engine.Get(r.Context(), p, id)
-	if err != nil {
-		return nil, &goneError{err}
-	}
-	switch {
-	case sb.State == sandbox.Stopped:
-		return nil, &goneError{sandbox.Errorf(sandbox.Conflict, "the sandbox has stopped: %s", sb.Cause)}
-	case sb.State == sandbox.Hibernated && sb.Labels[labelAutoResume] == "":
-		return nil, &goneError{sandbox.Errorf(sandbox.Conflict, "the sandbox is paused; connect to it to resume it")}
+	if _, err := s.awake(r.Context(), p, id); err != nil {
+		return nil, err
 	}
 	req := r.Clone(r.Context())
 	req.Header = http.Header{}
@@ -134,6 +130,20 @@ func (s *Server) forward(r *http.Request, p sandbox.Principal, id string) (*http
 		err = &goneError{err}
 	}
 	return resp, err
+}
+
+// awake returns a sandbox that runs, or whose creator wants requests to wake it.
+func (s *Server) awake(ctx context.Context, p sandbox.Principal, id string) (sandbox.Sandbox, error) {
+	sb, err := s.opts.Engine.Get(ctx, p, id)
+	switch {
+	case err != nil:
+		return sb, &goneError{err}
+	case sb.State == sandbox.Stopped:
+		return sb, &goneError{sandbox.Errorf(sandbox.Conflict, "the sandbox has stopped: %s", sb.Cause)}
+	case sb.State == sandbox.Hibernated && sb.Labels[labelAutoResume] == "":
+		return sb, &goneError{sandbox.Errorf(sandbox.Conflict, "the sandbox is paused; connect to it to resume it")}
+	}
+	return sb, nil
 }
 
 const relaySize = 128 << 10
@@ -170,8 +180,9 @@ func relay(w http.ResponseWriter, from io.Reader, live bool) error {
 const maxDrain = 32 << 20
 
 // Streams reports whether the body of a request, which Authenticate let
-// through, goes to the guest as it comes, however long it is.
+// through, goes into the sandbox as it comes, however long it is.
 func (s *Server) Streams(r *http.Request) bool {
 	t, ok := r.Context().Value(targetKey{}).(target)
-	return ok && t.port == agentPort && r.URL.Path == guestapi.PathFiles
+	_, ours := passes[t.port]
+	return ok && (!ours || t.port == agentPort && r.URL.Path == guestapi.PathFiles)
 }

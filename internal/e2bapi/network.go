@@ -38,7 +38,7 @@ func networkOf(internet *bool, c *networkConfig) (sandbox.Network, error) {
 	case c.AllowPublicTraffic != nil && *c.AllowPublicTraffic:
 		return unsupported("allowPublicTraffic: ports of sandboxes are not served to everybody")
 	case c.MaskRequestHost != "", len(c.HTTPSPorts) > 0:
-		return unsupported("maskRequestHost and httpsPorts: ports of sandboxes are not served")
+		return unsupported("maskRequestHost and httpsPorts: programs are asked at localhost, by HTTP")
 	case len(c.EgressProxy) > 0 && string(c.EgressProxy) != "null":
 		return unsupported("egressProxy: there are no proxies for sandboxes")
 	case len(c.Rules) > 0 && string(c.Rules) != "null" && string(c.Rules) != "{}":

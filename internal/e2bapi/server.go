@@ -14,6 +14,7 @@ package e2bapi
 import (
 	"context"
 	"log/slog"
+	"net"
 	"net/http"
 	"time"
 
@@ -29,6 +30,7 @@ type Engine interface {
 	Stop(ctx context.Context, p sandbox.Principal, id string) error
 	Hibernate(ctx context.Context, p sandbox.Principal, id string) error
 	Wake(ctx context.Context, p sandbox.Principal, id string) error
+	DialPort(ctx context.Context, p sandbox.Principal, id string, port int) (net.Conn, error)
 	SetNetwork(ctx context.Context, p sandbox.Principal, id string, n sandbox.Network) (sandbox.Sandbox, error)
 	SetEnd(ctx context.Context, p sandbox.Principal, id string, ttl time.Duration) (sandbox.Sandbox, error)
 	Forward(p sandbox.Principal, id, dir string, req *http.Request) (*http.Response, error)

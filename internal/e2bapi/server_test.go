@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -25,6 +26,7 @@ import (
 
 // fakeEngine has sandboxes that do nothing.
 type fakeEngine struct {
+	program string // address of what listens in every sandbox
 	boxes   map[string]*fakeBox
 	created sandbox.CreateRequest
 	// forwarded is the last request that came to a guest, and answer what it
@@ -123,6 +125,17 @@ func (e *fakeEngine) Forward(p sandbox.Principal, id, _ string, req *http.Reques
 	}
 	e.forwarded = req
 	return e.answer()
+}
+
+// DialPort connects to e.program, whatever the port, unless there is none.
+func (e *fakeEngine) DialPort(ctx context.Context, p sandbox.Principal, id string, port int) (net.Conn, error) {
+	if _, err := e.find(p, id); err != nil {
+		return nil, err
+	}
+	if e.program == "" {
+		return nil, sandbox.Errorf(sandbox.Unavailable, "nothing listens on port %d", port)
+	}
+	return new(net.Dialer).DialContext(ctx, "tcp", e.program)
 }
 
 func (e *fakeEngine) Owner(_ context.Context, id string) (sandbox.Principal, error) {
@@ -260,7 +273,9 @@ func TestWhoMay(t *testing.T) {
 		"that of another sandbox":     {"GET", "/health", []string{"E2b-Sandbox-Id", id, "X-Access-Token", "access-" + dead}, 401},
 		"none of one that is not":     {"GET", "/health", []string{"E2b-Sandbox-Id", never}, 401},
 		"a stopped sandbox":           {"GET", "/health", []string{"E2b-Sandbox-Id", dead, "X-Access-Token", "access-" + dead}, 502},
-		"another port":                {"GET", "/health", []string{"E2b-Sandbox-Id", id, "E2b-Sandbox-Port", "8080", "X-Access-Token", "access-" + id}, 501},
+		"another port":                {"GET", "/health", []string{"E2b-Sandbox-Id", id, "E2b-Sandbox-Port", "8080", "X-Access-Token", "access-" + id}, 502},
+		"another port, without":       {"GET", "/health", []string{"E2b-Sandbox-Id", id, "E2b-Sandbox-Port", "8080", "X-API-KEY", Key("alice")}, 401},
+		"another port of one stopped": {"GET", "/", []string{"Host", "8080-" + dead + ".example.com", "X-Access-Token", "access-" + dead}, 502},
 		"no port":                     {"GET", "/health", []string{"E2b-Sandbox-Id", id, "E2b-Sandbox-Port", "x", "X-Access-Token", "access-" + id}, 400},
 		"what the agent has not":      {"GET", "/init", []string{"E2b-Sandbox-Id", id, "X-Access-Token", "access-" + id}, 404},
 		"what is the guest's own":     {"POST", "/limits", []string{"E2b-Sandbox-Id", id, "X-Access-Token", "access-" + id}, 404},
@@ -288,6 +303,35 @@ func TestWhoMay(t *testing.T) {
 				t.Errorf("status %d, want %d: %s", status, tt.want, body)
 			}
 		})
+	}
+}
+
+// TestPort: what listens on another port is reached, and sees nothing by which
+// its clients prove who they are.
+func TestPort(t *testing.T) {
+	e, _, srv := newTest(t)
+	id := e.add("alice", nil)
+	prog := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Strict-Transport-Security", "x")
+		for name := range r.Header {
+			if v := r.Header.Get(name); strings.Contains(v, id) && name != "X-Forwarded-Host" || strings.Contains(v, "alice") {
+				t.Errorf("the program got %s: %s", name, v)
+			}
+		}
+		body, _ := io.ReadAll(r.Body)
+		fmt.Fprintf(w, "%s %s %s %s %s", r.Method, r.RequestURI, r.Host, r.Header.Get("Authorization"), body)
+	}))
+	t.Cleanup(prog.Close)
+	e.program = prog.Listener.Addr().String()
+	for _, tt := range []struct{ authorization, want string }{
+		{"Basic x", "POST /a?b localhost:3000 Basic x sent"},
+		{"Bearer alice", "POST /a?b localhost:3000  sent"},
+	} {
+		status, h, body := do(t, "POST", srv.URL+"/a?b", "sent", "Host", "3000-"+id+".example.com", "E2B-Traffic-Access-Token", "access-"+id,
+			"X-API-KEY", Key("alice"), "Authorization", tt.authorization)
+		if status != 200 || body != tt.want || h.Get("Strict-Transport-Security") != "" {
+			t.Errorf("status %d, %q, %v; want %q", status, body, h, tt.want)
+		}
 	}
 }
 

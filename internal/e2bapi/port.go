@@ -1,0 +1,39 @@
+package e2bapi
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/http"
+
+	"github.com/glovebox-dev/glovebox/internal/preview"
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
+)
+
+// port serves a request for what listens on a port of a sandbox. The sender has
+// its access token, which is asked of everybody: there are no public ports.
+func (s *Server) port(w http.ResponseWriter, r *http.Request, p sandbox.Principal, t target) {
+	sb, err := s.awake(r.Context(), p, t.id)
+	if err != nil {
+		s.Refuse(w, r, err)
+		return
+	}
+	// What proves who the sender is, is not the program's to see.
+	out := r.Clone(r.Context())
+	for _, name := range []string{headerSandbox, headerPort, headerAccess, headerTraffic, headerKey} {
+		out.Header.Del(name)
+	}
+	_, err = s.identify(out)
+	preview.Serve(w, out, preview.Target{
+		Dial: func(ctx context.Context) (net.Conn, error) {
+			conn, err := s.opts.Engine.DialPort(ctx, p, t.id, t.port)
+			if errors.Is(err, sandbox.Conflict) || errors.Is(err, sandbox.NotFound) || errors.Is(err, sandbox.Unavailable) {
+				err = &goneError{err}
+			}
+			return conn, err
+		},
+		Port: t.port, Network: sb.Network,
+		KeepAuthorization: errors.Is(err, sandbox.Unauthenticated),
+		Refuse:            func(w http.ResponseWriter, err error) { s.Refuse(w, r, err) },
+	})
+}
