@@ -72,8 +72,9 @@ type System struct {
 	host   *hostdir.Set // of a client on this machine, else nil
 
 	workspaces *workspace.Set
-	served     *files // nil unless over HTTP
-	ports      *ports // likewise
+	served     *files      // nil unless over HTTP
+	ports      *ports      // likewise
+	local      *localPorts // nil unless over stdio
 	control    *control.Server
 
 	traces     *trace.Exporter // nil if they go nowhere

@@ -2,10 +2,12 @@ package app
 
 import (
 	"context"
+	"errors"
 	"net"
 	"net/url"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/glovebox-dev/glovebox/internal/auth"
@@ -26,21 +28,21 @@ type ports struct {
 
 var _ httpserver.Ports = (*ports)(nil)
 
-func (s *System) portsAt(base string) *ports {
+// portsAt shows ports at a server's URL, and below a domain as the configuration
+// has it.
+func (s *System) portsAt(base, domain string) *ports {
 	u, err := url.Parse(strings.TrimSuffix(base, "/"))
 	if err != nil {
 		u = &url.URL{Scheme: "http", Host: "localhost"} // it was checked with the configuration
 	}
 	p := &ports{Engine: s.Engine, signer: auth.Signer{Key: s.workspaces.Key("links to ports")}, base: u}
-	p.domain = s.opts.Config.Server.PreviewDomain
-	switch p.domain {
-	case "none":
-		p.domain = ""
-	case "":
-		// Browsers know what is below localhost without asking anybody.
-		if host := u.Hostname(); host == "localhost" || net.ParseIP(host).IsLoopback() {
-			p.domain = "localhost"
-		}
+	host := u.Hostname()
+	switch {
+	case domain == "none":
+	case domain != "":
+		p.domain = domain
+	case host == "localhost" || net.ParseIP(host).IsLoopback():
+		p.domain = "localhost" // browsers know what is below it without asking anybody
 	}
 	return p
 }
@@ -79,4 +81,63 @@ func (p *ports) PortURL(ctx context.Context, who sandbox.Principal, id string, p
 	}
 	u.Path, u.RawQuery = "/", preview.LinkCookie+"="+link
 	return u.String(), expires, nil
+}
+
+// localPorts shows ports on a loopback address of their own, for a client on
+// stdio. Nothing listens there until a URL is asked for.
+type localPorts struct {
+	sys *System
+
+	mu     sync.Mutex
+	ports  *ports // nil until then
+	cancel context.CancelFunc
+	served chan error
+}
+
+// PortURL is as that of ports.
+func (l *localPorts) PortURL(ctx context.Context, who sandbox.Principal, id string, port int, good time.Duration) (string, time.Time, error) {
+	p, err := l.start(ctx)
+	if err != nil {
+		return "", time.Time{}, err
+	}
+	return p.PortURL(ctx, who, id, port, good)
+}
+
+func (l *localPorts) start(ctx context.Context) (*ports, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.ports != nil {
+		return l.ports, nil
+	}
+	ln, err := new(net.ListenConfig).Listen(ctx, "tcp", "127.0.0.1:0")
+	if err != nil {
+		return nil, sandbox.Errorf(sandbox.Unavailable, "show ports: %w", err)
+	}
+	domain := l.sys.opts.Config.Server.PreviewDomain
+	if domain != "none" {
+		domain = "" // that of a server is not this one's
+	}
+	p := l.sys.portsAt("http://"+ln.Addr().String(), domain)
+	front, err := httpserver.New(httpserver.Options{
+		Listen: ln.Addr().String(), Auth: l.sys.auth, Log: l.sys.log, Ports: p, PreviewDomain: p.domain,
+		RequestsPerSecond: l.sys.opts.Config.Server.RateLimit,
+	})
+	if err != nil {
+		return nil, errors.Join(err, ln.Close())
+	}
+	serve, cancel := context.WithCancel(context.WithoutCancel(ctx))
+	l.ports, l.cancel, l.served = p, cancel, make(chan error, 1)
+	go func() { l.served <- front.Serve(serve, ln) }()
+	return p, nil
+}
+
+// close ends what was started.
+func (l *localPorts) close() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.ports == nil {
+		return nil
+	}
+	l.cancel()
+	return <-l.served
 }

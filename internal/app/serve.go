@@ -40,6 +40,8 @@ func (s *System) mcp(profile string, host mcpserver.HostFiles) (*mcpserver.Serve
 	}
 	if s.served != nil {
 		opts.Files, opts.Ports = s.served, s.ports
+	} else if s.local != nil {
+		opts.Ports = s.local
 	}
 	return mcpserver.New(opts)
 }
@@ -47,6 +49,7 @@ func (s *System) mcp(profile string, host mcpserver.HostFiles) (*mcpserver.Serve
 // ServeStdio serves one MCP client on in and out, as the local user, until in
 // ends or ctx does.
 func (s *System) ServeStdio(ctx context.Context, in io.Reader, out io.Writer) error {
+	s.local = &localPorts{sys: s}
 	server, err := s.mcp(s.opts.Config.MCP.Profile, &hostFiles{sys: s, set: s.host})
 	if err != nil {
 		return err
@@ -58,7 +61,7 @@ func (s *System) ServeStdio(ctx context.Context, in io.Reader, out io.Writer) er
 		writer.CloseWithError(err) // nil is the end of input
 	}()
 	err = server.ServeStdio(ctx, reader, nopWriteCloser{out})
-	return errors.Join(err, server.Shutdown(context.WithoutCancel(ctx)))
+	return errors.Join(err, server.Shutdown(context.WithoutCancel(ctx)), s.local.close())
 }
 
 // Listeners are where a System serves.
@@ -118,7 +121,7 @@ func listen(ctx context.Context, addr, flag string) (net.Listener, error) {
 func (s *System) ServeHTTP(ctx context.Context, lns Listeners, ready func()) error {
 	defer lns.Close()
 	base := s.fileBase(lns.MCP.Addr())
-	s.served, s.ports = s.files(base), s.portsAt(base)
+	s.served, s.ports = s.files(base), s.portsAt(base, s.opts.Config.Server.PreviewDomain)
 	s.Engine.ServeFilesAt(base)
 	server, err := s.mcpGroup()
 	if err != nil {

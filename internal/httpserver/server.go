@@ -32,7 +32,7 @@ type Verifier interface {
 	Verify(ctx context.Context, token string) (auth.Identity, error)
 }
 
-// Options are what New needs. MCP or E2B, Auth and Log must be set.
+// Options are what New needs. MCP, E2B or Ports, Auth and Log must be set.
 type Options struct {
 	// Listen is the address that is listened on, as host:port. Its host is
 	// accepted in the Host header.
@@ -177,7 +177,11 @@ func New(o Options) (*Server, error) {
 		}
 	}
 	rest := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		writeError(w, sandbox.WithHint(sandbox.Errorf(sandbox.NotFound, "there is nothing at this path"), "MCP is at /mcp"))
+		err := sandbox.Errorf(sandbox.NotFound, "there is nothing at this path")
+		if o.MCP != nil {
+			err = sandbox.WithHint(err, "MCP is at /mcp")
+		}
+		writeError(w, err)
 	}))
 	if o.E2B != nil {
 		e2b := g.checkHost(g.checkOrigin(o.E2B.Authenticate(noteCaller(limits.limit(s.boundE2B(o.E2B), o.E2B.Refuse)))))

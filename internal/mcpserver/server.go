@@ -25,7 +25,7 @@ type Options struct {
 	// resources.
 	Profile *profile.Profile
 
-	// Ports gives ports of sandboxes URLs; nil without an HTTP server.
+	// Ports gives ports of sandboxes URLs; nil if nothing shows them.
 	Ports Ports
 	// Files gives files URLs, and HostFiles copies files of this machine; both
 	// may be nil. The second is for a server on stdio only.
