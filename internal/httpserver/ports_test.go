@@ -252,7 +252,7 @@ func TestPortAnswers(t *testing.T) {
 		"Access-Control-Allow-Origin": {"*"}, "Access-Control-Expose-Headers": {"*"},
 		"Content-Security-Policy": {"img-src 'none'", "sandbox allow-downloads allow-forms allow-modals allow-pointer-lock allow-popups allow-scripts; " + policy("127.0.0.1:8080")},
 		"Content-Type":            {"text/plain; charset=utf-8"}, "Etag": {"v"}, "Location": {linkedTo + "/next"},
-		"Referrer-Policy": {"no-referrer"}, "X-Own": {"v"}, "X-Robots-Tag": {"noindex"},
+		"Referrer-Policy": {"no-referrer"}, "Vary": {"Origin"}, "X-Own": {"v"}, "X-Robots-Tag": {"noindex"},
 	})
 	check("at a host", request(s, "GET", "/?to=http://localhost:8000/next?q", "", "Host", onHost, "Cookie", "glovebox_link="+portLink), http.Header{
 		"Access-Control-Allow-Credentials": {"v"}, "Content-Security-Policy": {"img-src 'none'", policy(onHost)},
@@ -260,7 +260,11 @@ func TestPortAnswers(t *testing.T) {
 		"Referrer-Policy": {"same-origin"}, "Report-To": {"v"}, "Reporting-Endpoints": {"v"}, "Service-Worker-Allowed": {"v"},
 		"Set-Cookie": {"a=1; Path=/; HttpOnly"}, "X-Own": {"v"}, "X-Robots-Tag": {"noindex"},
 	})
-	resp := request(s, "OPTIONS", linkedTo+"/api", "", "Origin", "null", "Access-Control-Request-Method", "PUT", "Access-Control-Request-Headers", "x-a")
+	resp := request(s, "GET", belowToken+"/", "", "Authorization", good, "Origin", "http://localhost:3000")
+	if got := resp.Header.Values("Access-Control-Allow-Origin"); !slices.Equal(got, []string{"http://localhost:3000"}) {
+		t.Errorf("a page that the operator allows may read it by %q", got)
+	}
+	resp = request(s, "OPTIONS", linkedTo+"/api", "", "Origin", "null", "Access-Control-Request-Method", "PUT", "Access-Control-Request-Headers", "x-a")
 	if resp.StatusCode != 204 || resp.Header.Get("Access-Control-Allow-Headers") != "x-a" {
 		t.Errorf("a question of a page without an origin: status %d, %v", resp.StatusCode, resp.Header)
 	}

@@ -69,10 +69,12 @@ func (t *Target) protect(h http.Header, r *http.Request) {
 	h.Set("X-Robots-Tag", "noindex")
 	if t.shared() {
 		h.Set("Referrer-Policy", "no-referrer")
-		// Its own requests come from no origin. There is nothing here but for
-		// who has the link.
-		h.Set("Access-Control-Allow-Origin", "*")
-		h.Set("Access-Control-Expose-Headers", "*")
+		h.Add("Vary", "Origin")
+		if origin := r.Header.Get("Origin"); origin == "" || origin == "null" {
+			// So are its own requests. Whoever sends them has the link.
+			h.Set("Access-Control-Allow-Origin", "*")
+			h.Set("Access-Control-Expose-Headers", "*")
+		}
 		return
 	}
 	h.Set("Referrer-Policy", cmp.Or(h.Get("Referrer-Policy"), "same-origin"))

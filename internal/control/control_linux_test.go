@@ -1,0 +1,119 @@
+package control
+
+import (
+	"context"
+	"errors"
+	"io"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
+)
+
+const box = "sbx_aaaaaaaaaaaaaaaaaaaaaaaaaa"
+
+// scripted has one sandbox, whose port 8000 is a TCP address.
+type scripted struct{ program string }
+
+func (scripted) Owner(_ context.Context, id string) (sandbox.Principal, error) {
+	if id != box {
+		return "", sandbox.Errorf(sandbox.NotFound, "no sandbox %s", id)
+	}
+	return "alice", nil
+}
+
+func (s scripted) DialPort(ctx context.Context, p sandbox.Principal, _ string, port int) (net.Conn, error) {
+	if p != "alice" || port != 8000 {
+		return nil, sandbox.WithHint(sandbox.Errorf(sandbox.Unavailable, "nothing listens on port %d", port), "start it")
+	}
+	return new(net.Dialer).DialContext(ctx, "tcp", s.program)
+}
+
+func (scripted) SetNetwork(_ context.Context, p sandbox.Principal, id string, n sandbox.Network) (sandbox.Sandbox, error) {
+	return sandbox.Sandbox{ID: id, Name: string(p), Network: n}, nil
+}
+
+func TestControl(t *testing.T) {
+	// It echoes what comes until the end of that half, and says goodbye.
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	go func() {
+		for {
+			conn, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer conn.Close()
+				if _, err := io.Copy(conn, conn); err == nil {
+					io.WriteString(conn, "goodbye")
+				}
+			}()
+		}
+	}()
+	// Longer than a socket's name may be.
+	dir := filepath.Join(t.TempDir(), strings.Repeat("long/", 30))
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(dir, "x.sock")
+	s, err := Serve(path, scripted{l.Addr().String()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if fi, err := os.Stat(path); err != nil || fi.Mode().Perm() != 0o600 {
+		t.Errorf("the socket: %v, %v", fi, err)
+	}
+	c := Client{path}
+	conn, err := c.DialPort(t.Context(), box, 8000)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sent := strings.Repeat("0123456789", 100_000)
+	go func() {
+		io.WriteString(conn, sent)
+		conn.(interface{ CloseWrite() error }).CloseWrite()
+	}()
+	if got, err := io.ReadAll(conn); err != nil || string(got) != sent+"goodbye" {
+		t.Errorf("%d bytes came back, %v", len(got), err)
+	}
+	conn.Close()
+
+	_, err = c.DialPort(t.Context(), box, 9)
+	if !errors.Is(err, sandbox.Unavailable) || sandbox.HintOf(err) != "start it" || !strings.Contains(err.Error(), "port 9") {
+		t.Errorf("another port: %v, hint %q", err, sandbox.HintOf(err))
+	}
+	if _, err := c.DialPort(t.Context(), sandbox.NewID(), 8000); !errors.Is(err, sandbox.NotFound) {
+		t.Errorf("another sandbox: %v", err)
+	}
+	if sb, err := c.SetNetwork(t.Context(), box, "a.example,b.example:443"); err != nil || sb.Network != "a.example,b.example:443" || sb.Name != "alice" {
+		t.Errorf("set network: %+v, %v", sb, err)
+	}
+	if _, err := c.SetNetwork(t.Context(), box, "not a host"); !errors.Is(err, sandbox.Invalid) {
+		t.Errorf("a bad policy: %v", err)
+	}
+
+	// Close ends what is open, and leaves nothing.
+	if conn, err = c.DialPort(t.Context(), box, 8000); err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if err := s.Close(); err != nil {
+		t.Error(err)
+	}
+	if n, err := conn.Read(make([]byte, 1)); n > 0 || err == nil {
+		t.Errorf("a connection is open when the server is closed: %d, %v", n, err)
+	}
+	if _, err := os.Stat(path); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the socket is still there: %v", err)
+	}
+	if _, err := c.DialPort(t.Context(), box, 8000); !errors.Is(err, sandbox.Unavailable) {
+		t.Errorf("with nobody there: %v", err)
+	}
+}
