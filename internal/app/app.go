@@ -71,7 +71,7 @@ type System struct {
 	auth   *auth.Auth
 	host   *hostdir.Set // of a client on this machine, else nil
 
-	workspaces *workspace.Set
+	workspaces workspace.Keeper
 	served     *files      // nil unless over HTTP
 	ports      *ports      // likewise
 	local      *localPorts // nil unless over stdio
@@ -118,7 +118,7 @@ func Open(ctx context.Context, opts Options) (_ *System, err error) {
 	if err != nil {
 		return nil, err
 	}
-	s.workspaces, err = openWorkspaces(c)
+	s.workspaces, err = openWorkspaces(c, s.driver)
 	if err != nil {
 		return nil, err
 	}
@@ -238,12 +238,28 @@ func (s *System) Close(ctx context.Context) error {
 
 // openWorkspaces opens the workspaces: ours, or the directory of a server that
 // Glovebox replaces.
-func openWorkspaces(c config.Config) (*workspace.Set, error) {
+func openWorkspaces(c config.Config, d driver.Driver) (workspace.Keeper, error) {
 	dir := cmp.Or(c.Workspace.Dir, filepath.Join(c.StateDir, "workspaces"))
-	if c.Workspace.Secret == "" {
-		return workspace.Open(dir)
+	var theirs *workspace.Conversations
+	if c.Workspace.Secret != "" {
+		theirs = &workspace.Conversations{Secret: c.Workspace.Secret, Principal: auth.StaticPrincipal}
 	}
-	return workspace.OpenConversations(dir, workspace.Conversations{Secret: c.Workspace.Secret, Principal: auth.StaticPrincipal})
+	if k, ok := d.(driver.WorkspaceKeeper); ok {
+		if there, keeps := k.KeepsWorkspaces(); keeps {
+			return workspace.OpenRemote(workspace.RemoteOptions{Secrets: dir, Dir: there, Dial: k.DialWorkspaces, Conversations: theirs})
+		}
+	}
+	var set *workspace.Set
+	var err error
+	if theirs == nil {
+		set, err = workspace.Open(dir)
+	} else {
+		set, err = workspace.OpenConversations(dir, *theirs)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return workspace.Local{Set: set}, nil
 }
 
 // maxWorkspaces bounds the workspaces of a principal: where all conversations

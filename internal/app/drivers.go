@@ -47,7 +47,7 @@ func makers() map[string]Maker {
 			d, err := docker.New(docker.Options{
 				Engine: name, Host: o.Docker.Host, Runtime: o.Docker.Runtime,
 				StateDir: o.StateDir, Guest: o.Guest, Network: networkProgram(), Log: o.Log,
-				Inside: o.Docker.Inside, Outside: o.Docker.Outside,
+				Inside: o.Docker.Inside, Outside: o.Docker.Outside, Workspaces: o.Docker.Workspaces,
 			})
 			if err != nil {
 				return nil, err

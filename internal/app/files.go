@@ -49,7 +49,7 @@ func (f servedFile) Stat() (fs.FileInfo, error) { return f.Info, nil }
 
 // Tag is made of what a program cannot set back together.
 func (f servedFile) Tag() string {
-	sum := sha256.Sum256([]byte(safepath.Version(f.Info)))
+	sum := sha256.Sum256([]byte(f.Version))
 	return hex.EncodeToString(sum[:16])
 }
 

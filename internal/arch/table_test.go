@@ -16,7 +16,7 @@ var table = []row{
 	{"sandbox", "nothing"},
 	{"trace", "nothing"},
 	{"guestapi", "sandbox"},
-	{"guest", "guestapi, kernels, sandbox"},
+	{"guest", "guestapi, kernels, sandbox, workspace"},
 	{"kernels", "nothing"},
 	{"guestbin", "nothing"},
 	{"driver", "sandbox"},

@@ -11,7 +11,7 @@ import (
 
 // engineScripts are those that need no program in a sandbox but Python and a
 // shell: the images that engines are tested with have no more.
-var engineScripts = []string{"run.txtar", "run_cancel.txtar", "logs.txtar", "mcp.txtar", "shell.txtar", "runner_images.txtar"}
+var engineScripts = []string{"run.txtar", "run_cancel.txtar", "logs.txtar", "mcp.txtar", "shell.txtar", "runner_images.txtar", "workspace_volume.txtar"}
 
 // TestScriptsDocker and TestScriptsPodman run scripts on the engines that
 // test/docker.sh started, with the program that GLOVEBOX_TEST_BINARY names.

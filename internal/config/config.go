@@ -131,6 +131,10 @@ type Docker struct {
 	// Outside, the engine knows it by the same path.
 	Inside  string `yaml:"inside"`
 	Outside string `yaml:"outside"`
+	// Workspaces says how workspaces are kept: directory, of this machine, or
+	// volume, of the engine's. Empty is a volume for an engine that is reached
+	// by network, unless Outside is set.
+	Workspaces string `yaml:"workspaces"`
 }
 
 // Images bounds the images that a driver without an engine keeps.
@@ -337,6 +341,9 @@ func (c *Config) Validate() error {
 	if c.Docker.Outside != "" && !filepath.IsAbs(c.Docker.Inside) {
 		return invalid("docker.inside", fmt.Sprintf("%q is not an absolute path, and docker.outside is set", c.Docker.Inside),
 			"set SANDBOX_ROOT to the directory that the engine knows as SANDBOX_HOST_PATH, or set neither")
+	}
+	if w := c.Docker.Workspaces; w != "" && w != "directory" && w != "volume" {
+		return invalid("docker.workspaces", fmt.Sprintf("%q is no way to keep workspaces", w), "write directory or volume, or leave it empty")
 	}
 	if err := c.Languages.validate(); err != nil {
 		return err

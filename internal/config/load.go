@@ -135,6 +135,7 @@ func (c *Config) environ() []variable {
 		{EnvProfile, str(&c.MCP.Profile)},
 		{"GLOVEBOX_DOCKER_HOST", str(&c.Docker.Host)},
 		{"GLOVEBOX_DOCKER_RUNTIME", str(&c.Docker.Runtime)},
+		{"GLOVEBOX_DOCKER_WORKSPACES", str(&c.Docker.Workspaces)},
 		{"SANDBOX_ROOT", str(&c.Docker.Inside)},
 		{"SANDBOX_HOST_PATH", str(&c.Docker.Outside)},
 		{"GLOVEBOX_RUNNERS", str(&c.Languages.Runners)},

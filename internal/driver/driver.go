@@ -127,8 +127,8 @@ type Spec struct {
 	// Secrets are put into requests by the box's network. Their values are
 	// nowhere in the box, and a driver writes them nowhere.
 	Secrets []sandbox.Secret
-	// Workspace is the absolute path on this machine of a directory that the
-	// box has at [sandbox.WorkDir], to read and write, in place of an empty
+	// Workspace is the absolute path on this machine (unless the driver is a
+	// [WorkspaceKeeper] that says otherwise) of a directory that the box has at [sandbox.WorkDir], to read and write, in place of an empty
 	// one; "" for none. Boxes may share one. It is there already, and belongs
 	// to [sandbox.UserUID] if this process is root, else to this process's
 	// user; the driver changes neither that nor what is in it.
@@ -391,6 +391,17 @@ func Ability[T any](d Driver) (ability T, ok bool) {
 
 // IsGone reports whether err says that a box no longer exists.
 func IsGone(err error) bool { return errors.Is(err, ErrGone) }
+
+// A WorkspaceKeeper is a driver whose boxes cannot have directories of this
+// machine, as they are on another: it keeps workspaces there.
+type WorkspaceKeeper interface {
+	// KeepsWorkspaces reports whether it does, and where: [Spec.Workspace] is
+	// then a directory in that one, on the other machine.
+	KeepsWorkspaces() (dir string, ok bool)
+	// DialWorkspaces opens a stream to what serves them, on which package
+	// workspace's Remote speaks.
+	DialWorkspaces(ctx context.Context) (net.Conn, error)
+}
 
 // A Cleaner is a driver whose boxes may leave something behind that List does
 // not tell of, because the state directory that they belonged to is gone, or

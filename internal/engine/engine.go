@@ -80,7 +80,7 @@ type Options struct {
 	// WorkspaceQuota, those of a principal together PrincipalQuota, where zero
 	// is no limit, and it is removed when it was not used for WorkspaceTTL,
 	// where zero is never.
-	Workspaces                     *workspace.Set
+	Workspaces                     workspace.Keeper
 	WorkspaceQuota, PrincipalQuota sandbox.WorkspaceUsage
 	WorkspaceTTL                   time.Duration
 	// MaxWorkspaces is how many one principal may have; zero is 1000.

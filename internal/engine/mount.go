@@ -21,7 +21,8 @@ import (
 type mount struct {
 	e   *Engine
 	rec store.Workspace // never changed
-	ws  *workspace.Workspace
+	id  workspace.ID    // likewise
+	ws  workspace.Opened
 
 	users int // guarded by e.mu
 
@@ -105,7 +106,7 @@ func (e *Engine) hold(rec store.Workspace, id workspace.ID) (*mount, error) {
 	if err != nil {
 		return nil, err
 	}
-	m := &mount{e: e, rec: rec, ws: ws, users: 1}
+	m := &mount{e: e, rec: rec, id: id, ws: ws, users: 1}
 	e.mounts[id] = m
 	return m, nil
 }
@@ -119,7 +120,7 @@ func (m *mount) release() {
 	m.users--
 	last := m.users == 0
 	if last {
-		delete(m.e.mounts, m.ws.ID)
+		delete(m.e.mounts, m.id)
 	}
 	m.e.mu.Unlock()
 	m.note(nil)
@@ -139,12 +140,12 @@ func (m *mount) note(usage *sandbox.WorkspaceUsage) {
 	}
 }
 
-// path returns where the workspace is on this machine.
+// path returns where the driver finds the workspace.
 func (m *mount) path() string {
 	if m == nil {
 		return ""
 	}
-	return m.e.opts.Workspaces.Path(m.ws.ID)
+	return m.e.opts.Workspaces.Path(m.id)
 }
 
 // look takes a snapshot, which becomes the last.
@@ -196,8 +197,9 @@ func (m *mount) begin(ctx context.Context) (*baseline, error) {
 			return nil, ctx.Err()
 		}
 	}
+	since := m.ws.Clock()
 	m.enter(before.Usage)
-	return &baseline{before: before, since: workspace.Clock()}, nil
+	return &baseline{before: before, since: since}, nil
 }
 
 // enter counts in a run that found so much in the workspace. It is counted out

@@ -4,8 +4,6 @@ import (
 	"context"
 	"errors"
 	"io"
-	"io/fs"
-	"os"
 	"strings"
 	"time"
 
@@ -216,8 +214,7 @@ func (m *mount) load(ctx context.Context, r io.Reader) error {
 
 // An OpenFile is a file of a workspace that is being read.
 type OpenFile struct {
-	*os.File
-	Info    fs.FileInfo
+	*workspace.File
 	release func()
 }
 
@@ -235,12 +232,12 @@ func (e *Engine) OpenFile(ctx context.Context, idOrHandle, name string) (*OpenFi
 	if err != nil {
 		return nil, sandbox.Wrap(err, op, "")
 	}
-	f, fi, err := m.ws.Read(name)
+	f, err := m.ws.Read(name)
 	if err != nil {
 		m.release()
 		return nil, sandbox.Wrap(err, op, "")
 	}
-	return &OpenFile{File: f, Info: fi, release: m.release}, nil
+	return &OpenFile{File: f, release: m.release}, nil
 }
 
 func (e *Engine) mountByID(ctx context.Context, idOrHandle string) (*mount, error) {

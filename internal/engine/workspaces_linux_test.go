@@ -42,7 +42,7 @@ func openWorkspacesIn(t *testing.T, dir string, change func(*Options)) *Engine {
 		}
 	})
 	e := openFake(t, dir, func(o *Options, _ *fake.Options) {
-		o.Workspaces = set
+		o.Workspaces = workspace.Local{Set: set}
 		if change != nil {
 			change(o)
 		}

@@ -15,6 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/glovebox-dev/glovebox/internal/guestapi"
+	"github.com/glovebox-dev/glovebox/internal/workspace"
 )
 
 // Config says how a guest works.
@@ -41,6 +42,9 @@ type Config struct {
 	ImageUser string
 	// ImageDir is where the image says programs start.
 	ImageDir string
+	// Workspaces, if not nil, serves the workspaces that this guest keeps: for
+	// one that runs nobody's programs.
+	Workspaces http.Handler
 }
 
 const (
@@ -217,6 +221,9 @@ func setOOMScore(file int, score string) error {
 
 func (g *Guest) handler() http.Handler {
 	mux := http.NewServeMux()
+	if g.cfg.Workspaces != nil {
+		mux.Handle(workspace.ServedAt+"/", g.cfg.Workspaces)
+	}
 	mux.HandleFunc(guestapi.PathHealth, func(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusNoContent)
 	})

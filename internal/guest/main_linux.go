@@ -11,6 +11,8 @@ import (
 	"strconv"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/glovebox-dev/glovebox/internal/workspace"
 )
 
 // DefaultSocket is where the guest listens unless it is told otherwise.
@@ -33,7 +35,8 @@ const DefaultSocket = "/run/glovebox/guest.sock"
 // --nofile N, to have no process open more files, nor dump core;
 // --image-env, to give programs the guest's own environment; --image-user and
 // --image-dir, for who the image says runs programs, and where; --no-setid, to
-// have no file get the bits that make a program run as its owner. It ends at
+// have no file get the bits that make a program run as its owner;
+// --workspaces DIR, to serve the workspaces in that directory. It ends at
 // SIGTERM or SIGINT, with all that it started.
 func Main(args []string) int {
 	command := "serve"
@@ -86,6 +89,7 @@ func serve(args []string) error {
 	imageEnv := fs.Bool("image-env", false, "give programs the guest's own environment")
 	fs.StringVar(&cfg.ImageUser, "image-user", "", "who the image says runs programs")
 	fs.StringVar(&cfg.ImageDir, "image-dir", "", "where the image says programs start")
+	workspaces := fs.String("workspaces", "", "directory of workspaces to serve")
 	if err := fs.Parse(args); err != nil {
 		return err
 	}
@@ -114,6 +118,14 @@ func serve(args []string) error {
 	}
 	if err := useResolvers(*resolvers); err != nil {
 		return err
+	}
+	if *workspaces != "" {
+		set, err := workspace.OpenServed(*workspaces)
+		if err != nil {
+			return err
+		}
+		defer set.Close()
+		cfg.Workspaces = set.Handler()
 	}
 	stop := make(chan os.Signal, 1)
 	signal.Notify(stop, unix.SIGTERM, unix.SIGINT)

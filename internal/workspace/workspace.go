@@ -179,18 +179,28 @@ func (s *Set) Make(id ID) (made bool, err error) {
 // Remove takes a workspace away in one step. What was in it is deleted by
 // purge, which may take a while.
 func (s *Set) Remove(id ID) (purge func() error, err error) {
-	if !s.valid(id) {
-		return nil, sandbox.Errorf(sandbox.Internal, "remove workspace: not an ID")
-	}
-	name := "removed-" + rand.Text()
-	err = os.Rename(s.Path(id), filepath.Join(s.temp, name))
-	if errors.Is(err, fs.ErrNotExist) {
-		return func() error { return nil }, nil
-	}
+	name, err := s.takeAway(id)
 	if err != nil {
 		return nil, err
 	}
+	if name == "" {
+		return func() error { return nil }, nil
+	}
 	return func() error { return s.staging.RemoveAll(name) }, nil
+}
+
+// takeAway moves a workspace into the staging directory, and returns its name
+// there, which is empty if there was none.
+func (s *Set) takeAway(id ID) (name string, err error) {
+	if !s.valid(id) {
+		return "", sandbox.Errorf(sandbox.Internal, "remove workspace: not an ID")
+	}
+	name = "removed-" + rand.Text()
+	err = os.Rename(s.Path(id), filepath.Join(s.temp, name))
+	if errors.Is(err, fs.ErrNotExist) {
+		return "", nil
+	}
+	return name, err
 }
 
 // Open opens a workspace. It fails with [sandbox.NotFound] if there is none.

@@ -96,7 +96,11 @@ func (d *Driver) createOnce(ctx context.Context, e *engine, k *kept, image *runn
 	if err != nil {
 		return nil, err
 	}
-	order, err := d.config(e, k, image, volume, etc)
+	workspace, err := d.mountedFrom(ctx, e, k.Spec.Workspace)
+	if err != nil {
+		return nil, err
+	}
+	order, err := d.config(e, k, image, volume, etc, workspace)
 	if err != nil {
 		return nil, err
 	}
@@ -116,7 +120,7 @@ func (d *Driver) createOnce(ctx context.Context, e *engine, k *kept, image *runn
 			return nil, fmt.Errorf("%w: %w", errStartFailed, err)
 		case strings.Contains(text, "bind source path") || strings.Contains(text, "is not shared"):
 			return nil, sandbox.WithHint(sandbox.Errorf(sandbox.Unsupported, "the engine does not have the workspace: %w", err),
-				"if this program is in a container, set SANDBOX_ROOT and SANDBOX_HOST_PATH; if the engine is on another machine, leave the workspace out")
+				"if this program is in a container, set SANDBOX_ROOT and SANDBOX_HOST_PATH; if the engine is on another machine, have it keep workspaces: GLOVEBOX_DOCKER_WORKSPACES=volume")
 		case errdefs.IsNotFound(err):
 			return nil, sandbox.WithHint(sandbox.Errorf(sandbox.NotFound, "image %s was removed meanwhile: %w", k.Spec.Image, err), "try again")
 		}
@@ -175,6 +179,9 @@ func (d *Driver) createOnce(ctx context.Context, e *engine, k *kept, image *runn
 		}
 	}
 	receipt := b.receiptOf(in, b.networkInForce(ctx))
+	if k.Keeper != "" {
+		return b, nil // it runs nobody's programs, and its disk is the workspaces'
+	}
 	for _, name := range receipt.Unenforced() {
 		if allowed(&k.Spec, name) {
 			continue
@@ -200,7 +207,7 @@ func (b *box) checkMounted(ctx context.Context) error {
 	}
 	if entry.Owner != sandbox.User {
 		return sandbox.WithHint(sandbox.Errorf(sandbox.Unsupported, "the workspace belongs to %s in the box, as the engine has users of its own", entry.Owner),
-			"leave the workspace out, or use an engine without a user namespace")
+			"have the engine keep workspaces: GLOVEBOX_DOCKER_WORKSPACES=volume")
 	}
 	return nil
 }

@@ -51,6 +51,11 @@ type Options struct {
 	// [network.Main] where its first argument is [network.ProcessName]. Without
 	// it boxes have no network.
 	Network string
+	// Workspaces says how workspaces are kept: in directories of this machine
+	// that the engine has as well ([WorkspacesDirectory]), or in a volume of the
+	// engine's ([WorkspacesVolume]). Empty is a volume for an engine that is
+	// reached by network, unless Outside is set.
+	Workspaces string
 	// Log receives what goes wrong in the background; nil discards it.
 	Log *slog.Logger
 	// Getenv is os.Getenv, or a test's.
@@ -69,6 +74,9 @@ type Driver struct {
 	pulls   map[string]*pull
 	volumes map[string]bool     // of the guest, by name, that are known to be filled
 	lacking map[string][]string // directories that images do not have; see missing
+
+	keeperMu sync.Mutex // held while the keeper is made
+	keeper   *box       // nil until it is needed; guarded by keeperMu
 }
 
 var _ driver.Driver = (*Driver)(nil)
@@ -274,8 +282,16 @@ func (d *Driver) Discard(ctx context.Context, ref string) error {
 	return sandbox.Wrap(err, "discard box", "")
 }
 
-// Close implements [driver.Driver]: attached boxes end.
+// Close implements [driver.Driver]: attached boxes end, and what keeps workspaces.
 func (d *Driver) Close() error {
+	d.keeperMu.Lock()
+	k := d.keeper
+	d.keeper = nil
+	d.keeperMu.Unlock()
+	var kerr error
+	if k != nil {
+		kerr = k.Destroy(context.Background())
+	}
 	d.mu.Lock()
 	d.closed = true
 	boxes, e := slices.Collect(maps.Keys(d.boxes)), d.engine
@@ -285,9 +301,9 @@ func (d *Driver) Close() error {
 		b.release()
 	}
 	if e == nil {
-		return nil
+		return kerr
 	}
-	return e.Close()
+	return errors.Join(kerr, e.Close())
 }
 
 // callTime bounds one call to the engine that ends by itself.

@@ -34,6 +34,7 @@ func testFaults(t *testing.T, engine, variable string) {
 	t.Run("SocketGone", f.socketGone)
 	t.Run("SmallImage", f.smallImage)
 	t.Run("Images", f.images)
+	t.Run("Workspaces", f.workspaces)
 }
 
 type faults struct {

@@ -389,7 +389,7 @@ func (d *Driver) PruneImages(ctx context.Context, unused time.Duration, all bool
 	}
 	var names []string
 	for _, v := range list.Items {
-		if !strings.HasPrefix(v.Name, volumePrefix) {
+		if !strings.HasPrefix(v.Name, volumePrefix) || strings.HasPrefix(v.Name, workspacesPrefix) {
 			continue
 		}
 		if _, err := e.VolumeRemove(ctx, v.Name, client.VolumeRemoveOptions{}); err == nil { // one that is used is not removed

@@ -235,6 +235,31 @@ func TestExplainPull(t *testing.T) {
 	}
 }
 
+func TestKeepsWorkspaces(t *testing.T) {
+	for _, test := range []struct {
+		opts Options
+		want bool
+	}{
+		{Options{Host: "unix:///run/docker.sock"}, false},
+		{Options{Host: "tcp://far:2376"}, true},
+		{Options{Host: "https://far"}, true},
+		{Options{Host: "tcp://engine:2375", Inside: "/in", Outside: "/out"}, false},
+		{Options{Host: "tcp://near:2375", Workspaces: WorkspacesDirectory}, false},
+		{Options{Host: "unix:///run/docker.sock", Workspaces: WorkspacesVolume}, true},
+		{Options{}, false},
+	} {
+		test.opts.Engine, test.opts.StateDir = Docker, t.TempDir()
+		test.opts.Getenv = func(string) string { return "" }
+		d, err := New(test.opts)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if dir, ok := d.KeepsWorkspaces(); ok != test.want || dir != keeperDir && ok {
+			t.Errorf("%+v: %q, %v, want %v", test.opts, dir, ok, test.want)
+		}
+	}
+}
+
 func TestIsLeftover(t *testing.T) {
 	now := time.Now()
 	old, recent := now.Add(-time.Hour).Unix(), now.Add(-time.Minute).Unix()

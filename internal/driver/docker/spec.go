@@ -52,6 +52,8 @@ const (
 type kept struct {
 	Spec driver.Spec `json:"spec"`
 	Disk diskMode    `json:"disk"`
+	// Keeper is the volume of workspaces that it keeps, if it is no box.
+	Keeper string `json:"keeper,omitempty"`
 }
 
 func (k *kept) encode() (string, error) {
@@ -95,7 +97,7 @@ func (d *Driver) check(e *engine, spec *driver.Spec) error {
 // checkWorkspace reports whether a workspace can be mounted, as far as this
 // machine knows.
 func (d *Driver) checkWorkspace(dir string) error {
-	if dir == "" {
+	if dir == "" || isKept(dir) {
 		return nil
 	}
 	fi, err := os.Lstat(dir)
@@ -137,9 +139,10 @@ func (e *engine) cannot(name sandbox.ControlName, why string) error {
 		"%s; or allow it by name: --allow-unenforced %s", hint, name)
 }
 
-// config returns what the engine is to make. volume is that with the guest,
-// etc the engine's directory of the box's settings.
-func (d *Driver) config(e *engine, k *kept, image *runnerImage, volume, etc string) (client.ContainerCreateOptions, error) {
+// config returns what the engine is to make. volume is that with the guest, etc
+// the engine's directory of the box's settings, and workspace that of its
+// workspace, empty for none.
+func (d *Driver) config(e *engine, k *kept, image *runnerImage, volume, etc, workspace string) (client.ContainerCreateOptions, error) {
 	spec := &k.Spec
 	state, err := d.stateID()
 	if err != nil {
@@ -206,8 +209,8 @@ func (d *Driver) config(e *engine, k *kept, image *runnerImage, volume, etc stri
 		}
 		host.Mounts = append(host.Mounts, mount.Mount{Type: mount.TypeBind, Source: source, Target: file, ReadOnly: true})
 	}
-	if spec.Workspace != "" {
-		host.Mounts = append(host.Mounts, mount.Mount{Type: mount.TypeBind, Source: d.hostPath(spec.Workspace), Target: sandbox.WorkDir})
+	if workspace != "" {
+		host.Mounts = append(host.Mounts, mount.Mount{Type: mount.TypeBind, Source: workspace, Target: sandbox.WorkDir})
 	}
 	if spec.Network != sandbox.NetworkNone && d.hasIPv6(e) {
 		// Engines switch it off where their own networks have none.
@@ -237,7 +240,7 @@ func (d *Driver) config(e *engine, k *kept, image *runnerImage, volume, etc stri
 		}
 	}
 	hostname, _ := os.Hostname()
-	return client.ContainerCreateOptions{
+	order := client.ContainerCreateOptions{
 		Name: spec.ID,
 		Config: &container.Config{
 			Image:        image.id,
@@ -261,7 +264,11 @@ func (d *Driver) config(e *engine, k *kept, image *runnerImage, volume, etc stri
 			},
 		},
 		HostConfig: host,
-	}, nil
+	}
+	if k.Keeper != "" {
+		keep(&order, k.Keeper)
+	}
+	return order, nil
 }
 
 // A place is a directory that may be written where the root may not.
