@@ -4,10 +4,13 @@ import (
 	"context"
 	"io"
 	"net"
+	"net/http"
+	"net/http/httputil"
 	"os"
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -35,6 +38,7 @@ func testFaults(t *testing.T, engine, variable string) {
 	t.Run("SmallImage", f.smallImage)
 	t.Run("Images", f.images)
 	t.Run("Workspaces", f.workspaces)
+	t.Run("OldAPI", f.oldAPI)
 }
 
 type faults struct {
@@ -262,5 +266,52 @@ func (f *faults) images(t *testing.T) {
 		if _, err := d.RemoveImage(ctx, ref); err == nil {
 			t.Errorf("RemoveImage(%q) succeeds", ref)
 		}
+	}
+}
+
+// oldAPI speaks to an engine that knows no newer API than 1.40, as Docker 19.03.
+func (f *faults) oldAPI(t *testing.T) {
+	const version = "1.40"
+	to := &httputil.ReverseProxy{
+		Rewrite: func(r *httputil.ProxyRequest) {
+			r.Out.URL.Scheme, r.Out.URL.Host = "http", "engine"
+		},
+		Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
+			return new(net.Dialer).DialContext(ctx, "unix", f.socket)
+		}},
+		ModifyResponse: func(r *http.Response) error {
+			r.Header.Set("Api-Version", version)
+			return nil
+		},
+	}
+	l, err := net.Listen("unix", filepath.Join(shortDir(t), "engine.sock"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var calls atomic.Int64
+	s := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path != "/_ping" && !strings.HasPrefix(r.URL.Path, "/v"+version+"/") {
+			http.Error(w, `{"message":"client version is too new. Maximum supported API version is `+version+`"}`, http.StatusBadRequest)
+			return
+		}
+		calls.Add(1)
+		to.ServeHTTP(w, r)
+	})}
+	go s.Serve(l)
+	t.Cleanup(func() { s.Close() })
+	d := f.open(t, "unix://"+l.Addr().String())
+	b := drivertest.Launch(t, d, f.spec())
+	b.Answers(t, "by an old API")
+	if refs, err := d.List(t.Context()); err != nil || len(refs) != 1 {
+		t.Errorf("List: %q, %v", refs, err)
+	}
+	if _, err := d.Images(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if err := b.Destroy(t.Context()); err != nil {
+		t.Error(err)
+	}
+	if calls.Load() == 0 {
+		t.Error("nothing was asked")
 	}
 }

@@ -9,8 +9,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net"
+	"net/http"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -280,5 +283,53 @@ func TestIsLeftover(t *testing.T) {
 		if got := isLeftover(&test.c, "own", now); got != test.want {
 			t.Errorf("%s: %v, want %v", test.name, got, test.want)
 		}
+	}
+}
+
+// TestSockets finds an engine by the sockets that its relatives listen at.
+func TestSockets(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("engines listen at pipes there")
+	}
+	if _, err := os.Stat("/var/run/docker.sock"); err == nil {
+		t.Skip("there is an engine here, which is found first")
+	}
+	for _, path := range []string{
+		"run/docker.sock", // rootless, in XDG_RUNTIME_DIR
+		".docker/run/docker.sock", ".docker/desktop/docker.sock", ".colima/default/docker.sock", ".orbstack/run/docker.sock", ".rd/docker.sock",
+	} {
+		t.Run(path, func(t *testing.T) {
+			home, err := os.MkdirTemp("", "gbs") // sockets need short paths
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { os.RemoveAll(home) })
+			socket := filepath.Join(home, path)
+			if err := os.MkdirAll(filepath.Dir(socket), 0o700); err != nil {
+				t.Fatal(err)
+			}
+			l, err := net.Listen("unix", socket)
+			if err != nil {
+				t.Fatal(err)
+			}
+			s := &http.Server{Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				w.Header().Set("Api-Version", "1.41")
+				w.Header().Set("Content-Type", "application/json")
+				if strings.HasSuffix(r.URL.Path, "/info") {
+					io.WriteString(w, `{"OSType":"linux","ServerVersion":"of a test"}`)
+				}
+			})}
+			go s.Serve(l)
+			defer s.Close()
+			env := map[string]string{"HOME": home, "XDG_RUNTIME_DIR": filepath.Join(home, "run")}
+			e, err := findEngine(t.Context(), &Options{Engine: Docker, Getenv: func(name string) string { return env[name] }})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer e.Close()
+			if e.at.host != "unix://"+socket || e.info.ServerVersion != "of a test" || e.ClientVersion() != "1.41" {
+				t.Errorf("found %s, version %s, API %s", e.at.host, e.info.ServerVersion, e.ClientVersion())
+			}
+		})
 	}
 }
