@@ -130,6 +130,9 @@ func (e *engine) explain(err error) error {
 	case refused(err), errors.As(err, &lost), errors.Is(err, syscall.EPIPE), errors.Is(err, syscall.ECONNRESET), errors.Is(err, syscall.ECONNREFUSED):
 		return sandbox.WithHint(sandbox.Errorf(sandbox.Unavailable, "%s does not answer at %s: %w", e.name, e.at.host, err),
 			"see whether it runs; sandboxes go on when it does again, if it kept them")
+	case strings.Contains(err.Error(), "unable to upgrade to tcp"):
+		return sandbox.WithHint(sandbox.Errorf(sandbox.Unavailable, "%s at %s: %w", e.name, e.at.host, err),
+			"what stands between does not pass streams on, as HAProxy 2.4 to 3.0 do not where the request has a body: use another proxy, or the engine's own socket")
 	case errdefs.IsNotFound(err):
 		return sandbox.Errorf(sandbox.NotFound, "%s: %w", e.name, err)
 	case errdefs.IsConflict(err):
