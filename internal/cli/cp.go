@@ -5,6 +5,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/glovebox-dev/glovebox/internal/app"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
@@ -18,8 +19,9 @@ sandbox: one of the two is SANDBOX:PATH. Links are kept as links if they lead to
 something in the directory; what is neither file, directory nor link is left
 out.
 
-What a sandbox of a server has is reached through that server; the files of a
-workspace also by glovebox workspace export and import.`,
+It is for sandboxes that a server left when it ended. What a sandbox of a server
+that runs has is reached through that server; the files of a workspace also by
+glovebox workspace export and import.`,
 		Example: `  glovebox cp project sbx_…:/data/project
   glovebox cp sbx_…:/data/result.csv .`,
 		Args: between(2, 2),
@@ -29,7 +31,8 @@ workspace also by glovebox workspace export and import.`,
 			if fromBox == toBox {
 				return sandbox.WithHint(usageError("one of the two is to be in a sandbox, as SANDBOX:PATH"), "glovebox ps lists sandboxes")
 			}
-			sys, err := p.open(cmd.Context(), nil)
+			// Detached, to take over what a server that has ended left, and to leave it.
+			sys, err := p.open(cmd.Context(), func(o *app.Options) { o.Detached = true })
 			if err != nil {
 				return err
 			}
