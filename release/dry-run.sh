@@ -14,7 +14,7 @@ export GLOVEBOX_RELEASE_KEY
 GLOVEBOX_RELEASE_KEY=$(go run ./cmd/glovebox-release new-key)
 
 # Without these there is no second opinion on what they look at.
-if ! test/tools.sh minisign rpm dpkg-deb=dpkg unzip npx=npm; then
+if ! test/tools.sh minisign rpm dpkg-deb=dpkg unzip npx=npm systemd-analyze=systemd; then
 	case ",${GLOVEBOX_REQUIRE:-}," in *,release,*) exit 1 ;; esac
 fi
 
@@ -32,6 +32,17 @@ fi
 for f in dist/*.deb; do
 	! command -v dpkg-deb >/dev/null || dpkg-deb --contents "$f" | grep -q ' ./usr/share/doc/glovebox/installed'
 done
+if command -v systemd-analyze >/dev/null; then
+	echo "dry run: units of the package, by systemd"
+	dpkg-deb -x "dist/glovebox_"*"_$(dpkg --print-architecture).deb" "$work/deb"
+	mkdir "$work/units"
+	for unit in glovebox.service glovebox.socket; do
+		sed "s|/usr/bin/glovebox|$work/deb&|" "$work/deb/usr/lib/systemd/system/$unit" >"$work/units/$unit"
+	done
+	systemd-analyze verify "$work/units/glovebox.service" "$work/units/glovebox.socket"
+	# 4.8 of 10, where 0 is the least exposed; the unit says what must stay open.
+	systemd-analyze security --offline=true --threshold=50 "$work/units/glovebox.service" >/dev/null
+fi
 for f in dist/*.rpm; do
 	! command -v rpm >/dev/null || rpm -qlp "$f" 2>/dev/null | grep -qx /usr/share/doc/glovebox/installed
 done
