@@ -90,6 +90,9 @@ func (e *engine) checkSecurity() Check {
 			}
 		}
 	}
+	if strings.HasPrefix(e.at.source, "rootless") && !slices.Contains(found, "rootless") {
+		found = append(found, "rootless") // Podman does not say so
+	}
 	c := Check{Name: e.name + " isolation", OK: true, Detail: strings.Join(found, ", ")}
 	switch {
 	case !slices.Contains(found, "seccomp"):

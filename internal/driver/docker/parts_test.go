@@ -202,6 +202,11 @@ func TestReceiptOf(t *testing.T) {
 	if weak := b.receiptOf(good(), "").Unenforced(); len(weak) > 0 {
 		t.Fatalf("of a box that is confined: %v", weak)
 	}
+	rootless := good()
+	rootless.Mounts = append(rootless.Mounts, guestapi.Mount{Path: "/dev/null", Type: "devtmpfs", Device: "0:6", Bytes: 12 << 30})
+	if weak := b.receiptOf(rootless).Unenforced(); len(weak) > 0 {
+		t.Errorf("of a box of a rootless engine: %v", weak)
+	}
 	for name, change := range map[sandbox.ControlName]func(*guestapi.Limits){
 		sandbox.ControlCPU:       func(l *guestapi.Limits) { l.Group.CPUs = 0 },
 		sandbox.ControlMemory:    func(l *guestapi.Limits) { l.Group.MemoryBytes = 0 },

@@ -139,8 +139,8 @@ func (b *box) diskControl(mounts []guestapi.Mount) sandbox.Control {
 		if m.ReadOnly || scratch[m.Path] || kernelTypes[m.Type] || seen[m.Device] || strings.HasPrefix(m.Path, "/proc/") || strings.HasPrefix(m.Path, "/sys/") {
 			continue
 		}
-		if m.Type == "tmpfs" && strings.HasPrefix(m.Path, "/dev/") {
-			continue // a device that the engine put there
+		if (m.Type == "tmpfs" || m.Type == "devtmpfs") && strings.HasPrefix(m.Path, "/dev/") {
+			continue // a device that the engine put there; a rootless one the machine's own
 		}
 		seen[m.Device] = true
 		sum += m.Bytes
