@@ -4,6 +4,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
@@ -31,6 +32,14 @@ variants: [{command: [python3, "{file}"]}]
 	s := mustOpen(t, o)
 	if err := s.WaitWarm(t.Context()); err != nil {
 		t.Fatal(err)
+	}
+	other := o
+	other.Pool = false
+	told := slices.ContainsFunc(Doctor(t.Context(), other), func(c Check) bool {
+		return c.Name == "pool" && c.Status == CheckOK && strings.HasPrefix(c.Detail, "1 ")
+	})
+	if !told {
+		t.Error("the doctor does not tell of the warm sandbox")
 	}
 	for _, c := range []struct {
 		workspace string // a sandbox with one is not of the pool
