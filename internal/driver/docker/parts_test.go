@@ -204,7 +204,7 @@ func TestReceiptOf(t *testing.T) {
 	}
 	rootless := good()
 	rootless.Mounts = append(rootless.Mounts, guestapi.Mount{Path: "/dev/null", Type: "devtmpfs", Device: "0:6", Bytes: 12 << 30})
-	if weak := b.receiptOf(rootless).Unenforced(); len(weak) > 0 {
+	if weak := b.receiptOf(rootless, "").Unenforced(); len(weak) > 0 {
 		t.Errorf("of a box of a rootless engine: %v", weak)
 	}
 	for name, change := range map[sandbox.ControlName]func(*guestapi.Limits){
