@@ -431,6 +431,117 @@ func (b *madeBox) incidents() (driver.Incidents, error) {
 	return in, nil
 }
 
+// destroy ends a box and removes all of it, in whatever state it is.
+func (m *maker) destroy(ref string) error {
+	b := m.known(ref)
+	if b == nil {
+		var err error
+		if b, err = m.load(ref); errors.Is(err, driver.ErrGone) {
+			// Perhaps its maker died before it wrote a record.
+			b = &madeBox{record: record{Spec: driver.Spec{ID: ref}}, dir: m.boxDir(ref)}
+			if m.cgs != nil {
+				b.record.Cgroup = m.cgs.of(ref)
+			}
+		} else if err != nil {
+			return err
+		}
+	}
+	// Before the lock: whoever has it may be waiting for a kernel that does not
+	// answer, and a dead one does.
+	if err := killBox(ref); err != nil {
+		return err
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.gone {
+		return nil
+	}
+	err := b.end(m.runscDir())
+	if err == nil {
+		b.gone = true
+		m.forget(ref)
+	}
+	return err
+}
+
+// end kills what runs and removes what is kept. The caller holds b.mu.
+func (b *madeBox) end(runscDir string) error {
+	if b.watch != nil {
+		b.watch.stop()
+	}
+	var errs []error
+	if err := killBox(b.record.Spec.ID); err != nil {
+		errs = append(errs, err)
+	} else {
+		for _, pid := range b.children {
+			_, _ = unix.Wait4(pid, nil, 0, nil) // or reap did
+		}
+	}
+	if err := b.forgetContainer(runscDir); err != nil {
+		errs = append(errs, err)
+	}
+	if err := b.record.Cgroup.remove(); err != nil {
+		errs = append(errs, err)
+	}
+	if len(errs) > 0 {
+		return errors.Join(errs...) // the record stays for the next try
+	}
+	return os.RemoveAll(b.dir)
+}
+
+// killBox kills the processes of a box and returns when there are none.
+func killBox(id string) error {
+	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
+		pids := processes(id)
+		if len(pids) == 0 {
+			return nil
+		}
+		var errs []error
+		for _, pid := range pids {
+			errs = append(errs, killProcess(pid, id))
+		}
+		if time.Now().After(deadline) {
+			return errors.Join(fmt.Errorf("processes %v do not end", pids), errors.Join(errs...))
+		}
+	}
+}
+
+// killProcess kills a process if it still is of that box: its number may be
+// another's since it was found.
+func killProcess(pid int, id string) error {
+	fd, err := unix.PidfdOpen(pid, 0)
+	if err != nil {
+		return nil // it has ended
+	}
+	defer unix.Close(fd)
+	if !ownsProcess(pid, id) {
+		return nil
+	}
+	if err := unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0); err != nil && !errors.Is(err, unix.ESRCH) {
+		return fmt.Errorf("kill process %d: %w", pid, err)
+	}
+	return nil
+}
+
+// forgetContainer removes what gVisor keeps of a box whose processes are gone.
+func (b *madeBox) forgetContainer(runscDir string) error {
+	c, err := loadContainer(runscDir, b.record.Spec.ID)
+	if err != nil {
+		return err
+	}
+	if c != nil {
+		// Their numbers may be others' by now.
+		c.Sandbox.Pid.Store(0)
+		c.GoferPid.Store(0)
+		if err := c.Destroy(); err != nil {
+			return fmt.Errorf("destroy container: %w", err)
+		}
+	}
+	// One that died while being made has no state, but perhaps its lock and
+	// its socket.
+	return removeState(runscDir, b.record.Spec.ID)
+}
+
 // loadContainer loads what gVisor keeps of a box, or returns nil if it keeps
 // nothing. gVisor makes a lock for whatever it is asked for, so it is asked only
 // for what is there, and what it made for one that was just removed goes.
