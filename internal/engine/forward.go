@@ -145,6 +145,11 @@ func (b *box) runTime(d time.Duration) (time.Duration, error) {
 	return d, b.e.checkTimeout(d)
 }
 
+// clientFirst is how much later than a client's own deadline its program is
+// killed: a client that hears of a killed program before it looks at its clock
+// takes that for the program's end, not for a timeout.
+const clientFirst = time.Second
+
 func (b *box) adaptStart(req *http.Request, dir string) error {
 	flags, msg, err := guestapi.ReadEnvelope(req.Body, nil, guestapi.MaxUnaryRequest)
 	if err != nil || flags != 0 {
@@ -168,6 +173,9 @@ func (b *box) adaptStart(req *http.Request, dir string) error {
 	limit, err := b.runTime(time.Duration(asked) * time.Millisecond)
 	if err != nil {
 		return err
+	}
+	if asked > 0 {
+		limit += clientFirst
 	}
 	req.Header = req.Header.Clone()
 	req.Header.Set(guestapi.HeaderTimeout, strconv.FormatInt(limit.Milliseconds(), 10))

@@ -122,7 +122,7 @@ func TestForwardBounds(t *testing.T) {
 			}
 			return e.Forward(alice, s.ID, "~", req)
 		}
-		for timeout, want := range map[string]string{"": "60000", "0": "60000", "5000": "5000"} {
+		for timeout, want := range map[string]string{"": "60000", "0": "60000", "5000": "6000"} {
 			resp, err := start(timeout, `{"process":{"cmd":"x","envs":{"B":"own"}}}`)
 			if err != nil {
 				t.Fatal(err)
