@@ -130,8 +130,8 @@ const (
 	line      = "print(1)"
 	heavy     = "import pandas, matplotlib"
 	// plot is what an analysis begins with.
-	plot = "import pandas, matplotlib\nmatplotlib.use('agg')\nimport matplotlib.pyplot as plt\n" +
-		"plt.plot(pandas.Series([1, 3, 2]))\nplt.savefig('/tmp/glovebox-bench.png')"
+	plot = "import io, pandas, matplotlib\nmatplotlib.use('agg')\nimport matplotlib.pyplot as plt\n" +
+		"plt.plot(pandas.Series([1, 3, 2]))\nplt.savefig(io.BytesIO())"
 )
 
 // Run measures. If ctx ends, what is measured is the report, with ctx's error.
