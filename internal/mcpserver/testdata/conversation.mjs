@@ -30,7 +30,10 @@ const text = (result) => result.content.map((c) => c.text).join("");
 
 assert.match(client.getInstructions(), /run_code/);
 const { tools } = await client.listTools();
-assert.equal(tools.length, 14);
+const offered = tools.map((tool) => tool.name);
+for (const name of ["create_sandbox", "write_file", "run_code", "run_command", "read_file", "stop_sandbox"]) {
+  assert.ok(offered.includes(name), `${name} is not among ${offered}`);
+}
 
 const { sandbox_id } = (await call("create_sandbox", { name: "talk" })).structuredContent;
 await call("write_file", { sandbox_id, path: "in.txt", content: "grüße" });
