@@ -6,9 +6,11 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 
+	"golang.org/x/sys/unix"
 	"gvisor.dev/gvisor/pkg/control/client"
 	"gvisor.dev/gvisor/pkg/urpc"
 	"gvisor.dev/gvisor/runsc/boot"
@@ -54,7 +56,17 @@ func (b *madeBox) startNetwork(m *maker, secrets []sandbox.Secret) (*os.File, er
 // of link, beside its loopback interface. It returns the settings to start with,
 // by which gVisor does not set up a network itself.
 func (b *madeBox) link(link *os.File) (*config.Config, error) {
-	conn, err := client.ConnectTo(b.container.Sandbox.ControlSocketPath)
+	path := b.container.Sandbox.ControlSocketPath
+	if filepath.IsAbs(path) {
+		// A socket's address has 108 bytes, a path may have more.
+		fd, err := unix.Open(path, unix.O_PATH|unix.O_CLOEXEC, 0)
+		if err != nil {
+			return nil, fmt.Errorf("reach the box's kernel: %w", err)
+		}
+		defer unix.Close(fd)
+		path = fmt.Sprintf("/proc/self/fd/%d", fd)
+	}
+	conn, err := client.ConnectTo(path)
 	if err != nil {
 		return nil, fmt.Errorf("reach the box's kernel: %w", err)
 	}
