@@ -2,6 +2,7 @@ package engine
 
 import (
 	"bytes"
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -216,10 +217,28 @@ func TestChangesAfterRestart(t *testing.T) {
 				o.Detached = true
 				o.WorkspaceQuota = sandbox.WorkspaceUsage{Bytes: 4 << 20}
 			})
+			// Asking for it has it taken over. What changes before is told
+			// otherwise.
+			ended := make(chan sandbox.Run, 1)
+			go func() {
+				run, err := e.Wait(context.Background(), alice, r.ID)
+				if err != nil {
+					t.Errorf("wait: %v", err)
+				}
+				ended <- run
+			}()
+			for taken, end := false, time.Now().Add(20*time.Second); !taken; time.Sleep(5 * time.Millisecond) {
+				e.mu.Lock()
+				_, taken = e.runs[r.ID]
+				e.mu.Unlock()
+				if time.Now().After(end) {
+					t.Fatal("the run is not taken over")
+				}
+			}
 			if _, err := e.PutFile(t.Context(), id, "go", strings.NewReader(""), 0); err != nil {
 				t.Fatal(err)
 			}
-			r = e.mustWait(t, r.ID)
+			r = <-ended
 			if r.Changes == nil {
 				t.Fatalf("%+v", r)
 			}
