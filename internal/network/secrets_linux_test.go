@@ -65,7 +65,9 @@ func newSecretWorld(t *testing.T, n sandbox.Network) *secretWorld {
 	})
 	srv := &http.Server{
 		Handler: http.HandlerFunc(w.answer), ReadHeaderTimeout: time.Minute, ErrorLog: stdlog.New(io.Discard, "", 0),
-		TLSConfig: &tls.Config{GetCertificate: func(h *tls.ClientHelloInfo) (*tls.Certificate, error) {
+		// Said here, or HTTP/2 would be offered and not spoken if the server of
+		// the plain port began first.
+		TLSConfig: &tls.Config{NextProtos: httpProtocols, GetCertificate: func(h *tls.ClientHelloInfo) (*tls.Certificate, error) {
 			w.mu.Lock()
 			defer w.mu.Unlock()
 			if w.cert != nil {
