@@ -110,6 +110,7 @@ func TestPortRefused(t *testing.T) {
 			c.Close()
 		}
 		e.mustDial(t, s.ID).Close()
+		synctest.Wait() // the run lets go of its sandbox after it has told its end
 		e.mu.Lock()
 		b := e.boxes[s.ID]
 		e.mu.Unlock()
