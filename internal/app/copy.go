@@ -179,9 +179,34 @@ func (h *hostFiles) CopyIn(ctx context.Context, p sandbox.Principal, from, sandb
 	return n, hostError(err)
 }
 
-// stays reports whether a link at name leads to something in the same tree.
+// stays reports whether a link at name leads to something in the same tree, if
+// all others of the tree do, and those above it are directories and no links.
 func stays(name, target string) bool {
+	down := false
+	for part := range strings.SplitSeq(filepath.ToSlash(target), "/") {
+		switch part {
+		case "", ".":
+		case "..":
+			// Behind the name of a link it would go up from where that leads.
+			if down {
+				return false
+			}
+		default:
+			down = true
+		}
+	}
 	return !path.IsAbs(target) && !strings.ContainsRune(target, 0) && filepath.IsLocal(path.Join(path.Dir(name), target))
+}
+
+// belowLink reports whether a directory between base and name is a link, as one
+// that an earlier copy left may be.
+func belowLink(dir *safepath.Dir, base, name string) bool {
+	for at := path.Dir(name); at != base && at != "."; at = path.Dir(at) {
+		if fi, err := dir.Lstat(at); err == nil && fi.Mode().Type() == fs.ModeSymlink {
+			return true
+		}
+	}
+	return false
 }
 
 func makeDir(ctx context.Context, h *hostFiles, p sandbox.Principal, sandboxID, dir string) error {
@@ -277,7 +302,7 @@ func (h *hostFiles) CopyOut(ctx context.Context, p sandbox.Principal, sandboxID,
 			n.Directories++
 			err = hostError(dir.MkdirAll(target))
 		case sandbox.TypeSymlink:
-			if !stays(clean, f.Target) {
+			if !stays(clean, f.Target) || belowLink(dir, name, target) {
 				n.Skipped++
 				continue
 			}

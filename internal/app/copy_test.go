@@ -133,3 +133,37 @@ func TestCopy(t *testing.T) {
 		t.Errorf("by a file URL: %v", err)
 	}
 }
+
+// TestCopyOutLinks has a program in the sandbox plant links that lead out of the
+// copy only by way of each other.
+func TestCopyOutLinks(t *testing.T) {
+	sys := mustOpen(t, testOptions(t, t.TempDir()))
+	sb, err := sys.Engine.Create(t.Context(), sandbox.Local, sandbox.CreateRequest{Workspace: "w"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	host, box := t.TempDir(), t.TempDir() // the fake driver's boxes have this machine's files
+	h := &hostFiles{sys: sys, anywhere: true}
+	out := func(wantSkipped int) {
+		t.Helper()
+		n, err := h.CopyOut(t.Context(), sandbox.Local, sb.ID, box, filepath.Join(host, "out"), func(sandbox.Copied) {})
+		if err != nil || n.Skipped != wantSkipped {
+			t.Errorf("%+v, %v; want %d skipped", n, err, wantSkipped)
+		}
+	}
+	lay(t, box, map[string]string{"a/b/top": "->../..", "far": "->a/b/top/../../secret", "near": "->./a/../a", "a/b/f": "f", "fine": "->./a//b/f"})
+	out(2)
+	want := map[string]string{"a/b/top": "->../..", "a/b/f": "f", "fine": "->./a//b/f"}
+	if diff := cmp.Diff(want, laid(t, filepath.Join(host, "out"))); diff != "" {
+		t.Errorf("copied out (-want +got):\n%s", diff)
+	}
+	// What was a link is a directory now, and there is a link in it.
+	if err := os.Remove(filepath.Join(box, "a/b/top")); err != nil {
+		t.Fatal(err)
+	}
+	lay(t, box, map[string]string{"a/b/top/far": "->../../../secret", "a/b/top/near": "->../f"})
+	out(4)
+	if diff := cmp.Diff(want, laid(t, filepath.Join(host, "out"))); diff != "" {
+		t.Errorf("copied out again (-want +got):\n%s", diff)
+	}
+}
