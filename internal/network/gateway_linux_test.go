@@ -403,7 +403,13 @@ func TestRecord(t *testing.T) {
 	if _, err := io.ReadFull(c, make([]byte, 1000)); err != nil {
 		t.Fatal(err)
 	}
-	// It counts while it is open.
+	// It counts while it is open: what is sent once it is, by which time its echo
+	// may be here.
+	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+		if d := w.g.Traffic(0).Destinations; len(d) > 0 && d[0].Sent > 0 {
+			break
+		}
+	}
 	if d := w.g.Traffic(0).Destinations; len(d) != 1 || d[0].Sent != 1000 || d[0].Received != 1000 || d[0].Host != "web.example" || d[0].Port != 7000 {
 		t.Errorf("while it is open: %+v", d)
 	}
