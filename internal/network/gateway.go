@@ -51,6 +51,7 @@ type Gateway struct {
 	secrets   []sandbox.Secret
 	authority *authority // nil without secrets
 	roots     *x509.CertPool
+	headers   atomic.Int64 // of requests under way that may have secrets, in bytes
 
 	policy atomic.Pointer[policy]
 	// up and down bound the bytes a second, nil if nothing does; bytes counts

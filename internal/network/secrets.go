@@ -127,6 +127,16 @@ func (f *flow) serveSecrets(guest net.Conn, up *upstream, h hello) {
 		if !f.isFor(w, r, []string{name}) {
 			return
 		}
+		size := secrets.size(r.Header)
+		if size > 2*maxRequestHeader {
+			http.Error(w, "glovebox: the headers are too long with the secrets in them", http.StatusRequestHeaderFieldsTooLarge)
+			return
+		}
+		defer f.g.headers.Add(-size)
+		if f.g.headers.Add(size) > maxHeaders {
+			http.Error(w, "glovebox: the sandbox makes too many requests at one time", http.StatusServiceUnavailable)
+			return
+		}
 		if secrets.replace(r.Header) && r.Method == http.MethodTrace {
 			// Its answer is what was asked.
 			http.Error(w, "glovebox: TRACE would show the secret", http.StatusMethodNotAllowed)
@@ -163,8 +173,13 @@ func (f *flow) stopAfter(why sandbox.BlockReason) {
 	}
 }
 
+// maxHeaders bounds the headers of a sandbox's requests under way, in bytes and
+// with secrets in them: a short placeholder may stand for a long one.
+const maxHeaders = 64 << 20
+
 // A replacer puts secrets in the place of their placeholders.
 type replacer struct {
+	pairs   []string // placeholders, each before its secret
 	strings *strings.Replacer
 }
 
@@ -173,7 +188,30 @@ func newReplacer(secrets []sandbox.Secret) *replacer {
 	for _, s := range secrets {
 		pairs = append(pairs, s.Placeholder(), s.Value.Reveal())
 	}
-	return &replacer{strings.NewReplacer(pairs...)}
+	return &replacer{pairs, strings.NewReplacer(pairs...)}
+}
+
+// size returns how many bytes the header will have at most once replaced.
+func (p *replacer) size(header http.Header) int64 {
+	n := 0
+	for key, values := range header {
+		for _, v := range values {
+			n += len(key) + len(v) + p.added(v)
+			if plain, ok := basicCredentials(key, v); ok {
+				n += base64.StdEncoding.EncodedLen(p.added(plain))
+			}
+		}
+	}
+	return int64(n)
+}
+
+// added returns how many bytes the secrets in v will have.
+func (p *replacer) added(v string) int {
+	n := 0
+	for i := 0; i < len(p.pairs); i += 2 {
+		n += strings.Count(v, p.pairs[i]) * len(p.pairs[i+1])
+	}
+	return n
 }
 
 // replace puts the secrets into header's values and reports whether there were
@@ -184,8 +222,10 @@ func (p *replacer) replace(header http.Header) bool {
 	for key, values := range header {
 		for i, v := range values {
 			with := p.strings.Replace(v)
-			if with == v && (key == "Authorization" || key == "Proxy-Authorization") {
-				with = p.basic(v)
+			if plain, ok := basicCredentials(key, v); ok && with == v {
+				if known := p.strings.Replace(plain); known != plain {
+					with = v[:len("Basic ")] + base64.StdEncoding.EncodeToString([]byte(known))
+				}
 			}
 			if with != v {
 				values[i], replaced = with, true
@@ -195,19 +235,16 @@ func (p *replacer) replace(header http.Header) bool {
 	return replaced
 }
 
-// basic puts secrets into credentials of the Basic scheme.
-func (p *replacer) basic(v string) string {
-	scheme, text, ok := strings.Cut(v, " ")
-	if !ok || !strings.EqualFold(scheme, "Basic") {
-		return v
+// basicCredentials returns what the value of a header has encoded, if that is
+// credentials of the Basic scheme.
+func basicCredentials(key, v string) (plain string, ok bool) {
+	if key != "Authorization" && key != "Proxy-Authorization" {
+		return "", false
 	}
-	plain, err := base64.StdEncoding.DecodeString(strings.TrimSpace(text))
-	if err != nil {
-		return v
+	scheme, text, _ := strings.Cut(v, " ")
+	if !strings.EqualFold(scheme, "Basic") {
+		return "", false
 	}
-	with := p.strings.Replace(string(plain))
-	if with == string(plain) {
-		return v
-	}
-	return scheme + " " + base64.StdEncoding.EncodeToString([]byte(with))
+	data, err := base64.StdEncoding.DecodeString(strings.TrimSpace(text))
+	return string(data), err == nil
 }

@@ -26,6 +26,9 @@ import (
 const (
 	secretText  = "correct-horse-battery-staple"
 	placeholder = "glovebox-secret-API_KEY-placeholder"
+	// Another one's, which has so many bytes.
+	longPlaceholder = "glovebox-secret-LONG-placeholder"
+	longSecret      = 8 << 10
 )
 
 // A secretWorld is a world with a secret for web.example, and an HTTPS server
@@ -61,7 +64,10 @@ func newSecretWorld(t *testing.T, n sandbox.Network) *secretWorld {
 	roots.AppendCertsFromPEM(w.public.pem)
 	w.world = newWorldWith(t, Options{
 		Network: n, roots: roots,
-		Secrets: []sandbox.Secret{{Name: "API_KEY", Hosts: "web.example:443", Value: sandbox.NewSecretValue(secretText)}},
+		Secrets: []sandbox.Secret{
+			{Name: "API_KEY", Hosts: "web.example:443", Value: sandbox.NewSecretValue(secretText)},
+			{Name: "LONG", Hosts: "web.example:443", Value: sandbox.NewSecretValue(strings.Repeat("x", longSecret))},
+		},
 	})
 	srv := &http.Server{
 		Handler: http.HandlerFunc(w.answer), ReadHeaderTimeout: time.Minute, ErrorLog: stdlog.New(io.Discard, "", 0),
@@ -358,6 +364,58 @@ func TestSecretRequests(t *testing.T) {
 	}
 	if seen := w.requests(); len(seen) != 0 {
 		t.Errorf("another authority: the server saw %+v", seen)
+	}
+}
+
+// TestSecretMemory has clients whose short requests would take much memory with
+// the secrets in them, which is this machine's.
+func TestSecretMemory(t *testing.T) {
+	w := newSecretWorld(t, "web.example")
+	const fit = 200 << 10 / longSecret
+	basic := func(text string) string { return "Basic " + base64.StdEncoding.EncodeToString([]byte(text)) }
+	for _, http2 := range []bool{false, true} {
+		client := w.client("web.example", webAddr, 443, http2)
+		for what, c := range map[string]struct {
+			value  string
+			status int
+		}{
+			"some":              {strings.Repeat(longPlaceholder, fit), http.StatusOK},
+			"too many":          {strings.Repeat(longPlaceholder, 1000), http.StatusRequestHeaderFieldsTooLarge},
+			"too many in Basic": {basic("me:" + strings.Repeat(longPlaceholder, 1000)), http.StatusRequestHeaderFieldsTooLarge},
+			"some in Basic":     {basic("me:" + strings.Repeat(longPlaceholder, fit/2)), http.StatusOK},
+		} {
+			req, _ := http.NewRequest(http.MethodGet, "https://web.example/", nil)
+			req.Header.Set("Authorization", c.value)
+			resp, err := client.Do(req)
+			if err != nil {
+				t.Errorf("%s: %v", what, err)
+				continue
+			}
+			resp.Body.Close()
+			if seen := w.requests(); resp.StatusCode != c.status || (c.status == http.StatusOK) != (len(seen) == 1) {
+				t.Errorf("%s: status %d, want %d; the server saw %d", what, resp.StatusCode, c.status, len(seen))
+			}
+		}
+	}
+	// Many at a time, of which each is small enough.
+	for deadline := time.Now().Add(10 * time.Second); w.g.headers.Load() != 0 && time.Now().Before(deadline); {
+		time.Sleep(time.Millisecond) // the last one's end may be known to its client first
+	}
+	if held := w.g.headers.Load(); held != 0 {
+		t.Errorf("%d bytes are held by requests that have ended", held)
+	}
+	w.g.headers.Add(maxHeaders - longSecret)
+	for want, value := range map[int]string{http.StatusServiceUnavailable: longPlaceholder + longPlaceholder, http.StatusOK: placeholder} {
+		req, _ := http.NewRequest(http.MethodGet, "https://web.example/", nil)
+		req.Header.Set("Authorization", value)
+		resp, err := w.client("web.example", webAddr, 443, true).Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+		if resp.StatusCode != want {
+			t.Errorf("where little is left: status %d, want %d", resp.StatusCode, want)
+		}
 	}
 }
 
