@@ -116,6 +116,10 @@ func checkConfig(cfg *guestapi.ProcessConfig) error {
 // ownVariables are those that an engine adds to an image's for its own ends.
 var ownVariables = map[string]bool{"HOSTNAME": true, "TERM": true, "container": true}
 
+// nodePath says where Node and Bun look for packages. An image that has some says
+// so by it, and they are found behind what is installed later.
+const nodePath = "NODE_PATH"
+
 // environment returns what a process of a starts with: nothing of the guest's
 // own environment, unless the guest was told that it is the image's.
 func (g *Guest) environment(a *account, extra map[string]string, terminal bool) []string {
@@ -132,8 +136,12 @@ func (g *Guest) environment(a *account, extra map[string]string, terminal bool) 
 	if terminal {
 		env["TERM"] = "xterm-256color"
 	}
+	modules := env[nodePath]
 	for k, v := range extra {
 		env[k] = v
+	}
+	if added := extra[nodePath]; added != "" && modules != "" {
+		env[nodePath] = added + ":" + modules
 	}
 	delete(env, markerName)
 	list := make([]string, 0, len(env)+1)

@@ -149,6 +149,26 @@ func TestEnvironmentIsClean(t *testing.T) {
 	}
 }
 
+// An image's packages are found beside those that are installed later.
+func TestModulesOfImage(t *testing.T) {
+	for _, tc := range []struct{ image, added, want string }{
+		{"/opt/m", "/data/m", "/data/m:/opt/m"},
+		{"/opt/m", "", "/opt/m"},
+		{"", "/data/m", "/data/m"},
+	} {
+		g, extra := &Guest{}, map[string]string{}
+		if tc.image != "" {
+			g.cfg.Env = []string{"NODE_PATH=" + tc.image}
+		}
+		if tc.added != "" {
+			extra["NODE_PATH"] = tc.added
+		}
+		if env := g.environment(&account{}, extra, false); !slices.Contains(env, "NODE_PATH="+tc.want) {
+			t.Errorf("image %q, added %q: %q", tc.image, tc.added, env)
+		}
+	}
+}
+
 func TestUsers(t *testing.T) {
 	needRoot(t)
 	h := newHost(t)
