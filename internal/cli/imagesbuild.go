@@ -94,10 +94,11 @@ func (f *buildFlags) order(dir string) (app.ImageBuild, error) {
 
 // grant lets the build reach what --network asks for and take its time, where the
 // configuration does not say what it may: whoever types the command is the
-// operator.
+// operator. A word that only engines know is no rule, and needs no leave.
 func (f *buildFlags) grant(c *config.Config) error {
-	if len(c.Network.Allow) == 0 && f.network != "" {
-		c.Network.Allow = strings.Split(f.network, ",")
+	rules := strings.Split(f.network, ",")
+	if _, err := sandbox.ParseNetwork(rules...); err == nil && len(c.Network.Allow) == 0 && f.network != "" {
+		c.Network.Allow = rules
 	}
 	c.Run.MaxTimeout = max(c.Run.MaxTimeout, config.Duration(maxBuildStep))
 	return nil
