@@ -1,7 +1,7 @@
 #!/bin/bash
 # Runs the tests of the driver docker on both engines at once, then the scripts of
-# the command line and of MCP on each; test/docker.sh starts them. On Podman what
-# is large is smaller.
+# the command line and of MCP on each, and builds and tests our images on Docker;
+# test/docker.sh starts them. On Podman what is large is smaller.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 
@@ -18,4 +18,5 @@ wait $podman || status=1
 cat "$dir/podman.log"
 cd ../../..
 GLOVEBOX_TEST_BINARY=$PWD/bin/glovebox go test -timeout 5m -run 'Test(Scripts|Profiles|Docs|E2BSDKs)(Docker|Podman)' ./internal/cli || status=1
+test/runners.sh || status=1
 exit $status

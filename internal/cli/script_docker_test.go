@@ -65,3 +65,17 @@ func TestProfilesDocker(t *testing.T) {
 	t.Cleanup(func() { docker(append([]string{"rmi"}, names...)...) })
 	t.Run("scripts", func(t *testing.T) { runScripts(t, "docker", binary, profileScripts...) })
 }
+
+// TestRunnersDocker runs programs in the images that test/runners.sh built of
+// ours.
+func TestRunnersDocker(t *testing.T) {
+	const image = "localhost/glovebox-runner:python"
+	host, binary := os.Getenv("GLOVEBOX_TEST_DOCKER"), os.Getenv("GLOVEBOX_TEST_BINARY")
+	if host == "" || binary == "" {
+		t.Skip("GLOVEBOX_TEST_DOCKER or GLOVEBOX_TEST_BINARY is not set: run this by test/runners.sh")
+	}
+	if err := exec.Command("docker", "--host", host, "image", "inspect", image).Run(); err != nil {
+		t.Skipf("%s is not here: run this by test/runners.sh", image)
+	}
+	runScripts(t, "docker", binary, "runners_ours.txtar")
+}
