@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -177,7 +178,62 @@ func TestContextPython(t *testing.T) {
 
 func TestContextJavaScript(t *testing.T) {
 	t.Parallel()
-	h := newEvalHost(t, "node")
+	contextJavaScript(t, newEvalHost(t, "node"))
+}
+
+// TestContextBun has contexts of JavaScript and TypeScript where there is only
+// Bun, which must be as they are on Node.
+func TestContextBun(t *testing.T) {
+	t.Parallel()
+	h := newHost(t)
+	env := map[string]string{"PATH": bunDir(t)}
+	made, err := h.CreateContext(t.Context(), "", &guestapi.ContextRequest{ID: "default-javascript", Language: "javascript", Env: env})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.HasPrefix(made.Version, "bun-") {
+		t.Errorf("version is %q", made.Version)
+	}
+	contextJavaScript(t, h)
+	if made, err = h.CreateContext(t.Context(), "", &guestapi.ContextRequest{ID: "ts", Language: "typescript", Env: env}); err != nil {
+		t.Fatal(err)
+	}
+	run := func(code string) *executed {
+		t.Helper()
+		return gather(t, h.eval(&guestapi.ExecuteRequest{ContextID: made.ID, Code: code, TimeoutMillis: 1000, GraceMillis: 20000}), nil)
+	}
+	run("let n: number = 5")
+	for _, code := range []string{"while (true);", "await new Promise<void>(() => {})"} {
+		if r := run(code); r.end.Status != guestapi.EndInterrupted || r.end.StateLost {
+			t.Errorf("%q: end is %+v", code, r.end)
+		}
+	}
+	same(t, "state", run("n as number").main(), "5")
+}
+
+// bunDir returns a directory that has GLOVEBOX_BUN and nothing else, where
+// everybody can run it.
+func bunDir(t *testing.T) string {
+	t.Helper()
+	bun := os.Getenv("GLOVEBOX_BUN")
+	if bun == "" {
+		t.Skip("GLOVEBOX_BUN names no Bun")
+	}
+	dir := t.TempDir()
+	if err := os.Chmod(filepath.Dir(dir), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	program, err := os.ReadFile(bun)
+	if err == nil {
+		err = os.WriteFile(filepath.Join(dir, "bun"), program, 0o755)
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+func contextJavaScript(t *testing.T, h *host) {
 	h.ends("javascript", "const x = 41", guestapi.EndOK)
 	r := h.ends("js", "console.log('a'); display(1); console.log('b'); const y = await Promise.resolve(x + 1); y", guestapi.EndOK)
 	same(t, "value", r.main(), "42")

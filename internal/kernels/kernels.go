@@ -2,6 +2,7 @@ package kernels
 
 import (
 	_ "embed"
+	"path"
 	"slices"
 	"strings"
 )
@@ -19,11 +20,11 @@ type Program struct {
 }
 
 // programs are all kernels. A TypeScript context is a JavaScript one whose
-// runs have their types stripped.
+// runs have their types stripped, which every Bun does and not every Node.
 var programs = []Program{
 	{Language: "python", Commands: []string{"python3", "python"}},
-	{Language: "javascript", Commands: []string{"node", "nodejs"}},
-	{Language: "typescript", Commands: []string{"node", "nodejs"}},
+	{Language: "javascript", Commands: []string{"node", "nodejs", "bun"}},
+	{Language: "typescript", Commands: []string{"bun", "node", "nodejs"}},
 	{Language: "bash", Commands: []string{"bash"}, Shell: true},
 	{Language: "sh", Commands: []string{"sh"}, Shell: true},
 }
@@ -87,6 +88,10 @@ func (p Program) Args(command string) []string {
 	case "python":
 		return []string{"-c", pythonBoot}
 	case "javascript", "typescript":
+		if path.Base(command) == "bun" {
+			// Left to itself it fetches a module that is not there.
+			return []string{"--no-install", "-e", javascriptBoot}
+		}
 		return []string{"-e", javascriptBoot}
 	case "bash":
 		// The shell reads its requests as a script from descriptor 0, which no

@@ -1,12 +1,13 @@
-// Starts a kernel as the guest does, for the tests. Node cannot make the
-// guest's socket of messages: here the events come on a stream, where the key
-// tells them apart.
+// Starts a kernel as the guest does, for the tests, on this Node or on the Bun
+// that GLOVEBOX_TEST_BUN names. Node cannot make the guest's socket of messages:
+// here the events come on a stream, where the key tells them apart.
 'use strict';
 
 const fs = require('fs');
 const path = require('path');
 const { spawn } = require('child_process');
 
+const bun = process.env.GLOVEBOX_TEST_BUN;
 const KEY = '0123456789abcdef0123456789abcdef';
 const source = (name) => fs.readFileSync(path.join(__dirname, name));
 
@@ -16,7 +17,7 @@ class Kernel {
     this.log = [];
     this.waiting = null;
     this.parts = '';
-    this.child = spawn(process.execPath, ['-e', source('boot.js').toString()], {
+    this.child = spawn(bun || process.execPath, [...(bun ? ['--no-install'] : []), '-e', source('boot.js').toString()], {
       stdio: ['ignore', 'pipe', 'pipe', 'pipe', 'pipe'], cwd: options.cwd, env: { ...process.env, ...options.env },
     });
     this.child.on('exit', (code, signal) => { this.exit = { code, signal }; this.wake(); });
@@ -107,4 +108,4 @@ class Kernel {
   close() { this.child.kill('SIGKILL'); }
 }
 
-module.exports = { Kernel };
+module.exports = { Kernel, bun };

@@ -1,6 +1,6 @@
-// The JavaScript kernel: runs the guest's requests in one lasting Node.js.
+// The JavaScript kernel: runs the guest's requests in one lasting interpreter.
 //
-// Node 18 or newer, built-in modules only. It is read from the request pipe by
+// Node 18 or newer or Bun, built-in modules only. It is read from the request pipe by
 // a line of bootstrap and called with require, process and the sources of its
 // parts. What it calls later is bound here: user code may replace any global.
 // The protocol is described in the Go package's documentation.
@@ -44,15 +44,21 @@
   const MAX_TEXT = 1 << 20;
   const MAX_EVENT = 24 << 20;
   const MAX_STACK = 64 << 10;
+  const MAX_CELLS = 500;
   const HELPER = '$glovebox$';
   const HERE = 'glovebox:kernel';
+  const bun = process.versions.bun;
+  const noCode = bun ? 0 : undefined; // Bun keeps a code that is set to undefined
+  const { Transpiler } = bun ? globalThis.Bun : {};
 
   let key = '';
   let current = null; // the run, while there is one
   let count = 0;
   let transform;
+  let align;
   const runs = new AsyncLocalStorage();
   const accessors = new globalThis.Map(); // name -> the getter that we defined
+  const cells = new globalThis.Map(); // the last ones: file -> the run
 
   // Frames.
 
@@ -291,11 +297,19 @@
       if (streams[i].writableEnded || streams[i].destroyed) streams[i] = output(i);
       defineProperty(process, name, { value: streams[i], configurable: true, enumerable: true, writable: true });
     }
-    // Ours have no errors, and looking out for them takes longer than printing.
-    const c = new Console({ stdout: streams[1], stderr: streams[2], ignoreErrors: false });
-    c.Console = Console;
+    let c = spare;
+    try { c = ownConsole(streams[1], streams[2]); } catch { /* Bun makes it of what the user broke */ }
     defineProperty(root, 'console', { value: c, configurable: true, enumerable: false, writable: true });
   }
+
+  function ownConsole(stdout, stderr) {
+    // Ours have no errors, and looking out for them takes longer than printing.
+    const c = new Console({ stdout, stderr, ignoreErrors: false });
+    c.Console = Console;
+    return c;
+  }
+
+  const spare = ownConsole(...[1, 2].map((i) => ({ write: (...args) => streams[i].write(...args) })));
 
   function ownGlobals() {
     const main = { exports: {}, id: '.', filename: '', loaded: false, children: [], paths: [] };
@@ -316,7 +330,7 @@
     defineProperty(root, HELPER, { value: declare, configurable: false, enumerable: false, writable: false });
     process.exit = (code) => {
       const n = code === undefined ? process.exitCode || 0 : code;
-      process.exitCode = undefined;
+      process.exitCode = noCode;
       const run = current;
       if (!run) return undefined;
       const exit = new Exit(Number(n) & 255);
@@ -472,6 +486,34 @@
 
   // Errors.
 
+  const OURS_TOO = /[( ](node:|native:|unknown\))/;
+
+  // An error tells places in what was compiled. places makes them those in what
+  // the user wrote, for the cells where they differ.
+  function places(stack) {
+    return stack.replace(/(<cell \d+>):(\d+)(:\d+)?/g, (all, file, line, column = '') => {
+      const cell = cells.get(file);
+      if (!cell) return all;
+      if (cell.stripped !== undefined) {
+        if (!cell.lines) cell.lines = align(cell.source, cell.stripped);
+        return file + ':' + (cell.lines[line - 1] || '?');
+      }
+      return file + ':' + line + (line === '1' && column ? ':' + (column.slice(1) - cell.offset) : column);
+    });
+  }
+
+  // newest returns the last run whose code an error went through.
+  function newest(e) {
+    let id;
+    try {
+      for (const [file] of e.stack.matchAll(/<cell \d+>/g)) {
+        const cell = cells.get(file);
+        if (cell && !(id > cell.id)) id = cell.id;
+      }
+    } catch { /* no error, or a strange one */ }
+    return id;
+  }
+
   function describe(e, cell) {
     let name = 'Error';
     let value = '';
@@ -491,7 +533,7 @@
     } catch {
       stack = stack || 'an error that cannot be described';
     }
-    stack = stack.split('\n').filter((l) => !/^\s+at /.test(l) || !(l.includes(HERE) || /[( ]node:/.test(l))).join('\n');
+    stack = places(stack).split('\n').filter((l) => !/^\s+at /.test(l) || !(l.includes(HERE) || OURS_TOO.test(l))).join('\n');
     let line = 0;
     const m = new RegExp(cell.file.replace(/[<>]/g, '\\$&') + ':(\\d+)').exec(stack);
     if (m) line = Number(m[1]);
@@ -502,15 +544,22 @@
 
   // Runs.
 
-  function strip(source) {
+  // strip returns a cell of TypeScript without types. Where that moved lines the
+  // run keeps it, to find out what was where.
+  function strip(run) {
+    const { source } = run;
     if (typeof stripTypeScriptTypes === 'function') {
       try {
         return stripTypeScriptTypes(source, { mode: 'strip' });
       } catch (e) {
-        if (e.code !== 'ERR_UNSUPPORTED_TYPESCRIPT_SYNTAX') throw e;
-        return stripTypeScriptTypes(source, { mode: 'transform' });
+        if (e.code !== 'ERR_UNSUPPORTED_TYPESCRIPT_SYNTAX') {
+          if (e.stack[0] === ':') e.stack = run.file + e.stack; // a line of a file without a name
+          throw e;
+        }
+        return run.stripped = stripTypeScriptTypes(source, { mode: 'transform' });
       }
     }
+    if (bun) return run.stripped = stripByBun(source, run.file);
     for (const name of ['typescript', 'amaro', 'sucrase', 'esbuild']) {
       let found;
       try {
@@ -519,21 +568,41 @@
         continue;
       }
       if (name === 'typescript') {
-        return found.transpileModule(source, { compilerOptions: { target: 'ESNext', module: 'ESNext', verbatimModuleSyntax: true } }).outputText;
+        return run.stripped = found.transpileModule(source, { compilerOptions: { target: 'ESNext', module: 'ESNext', verbatimModuleSyntax: true } }).outputText;
       }
       if (name === 'sucrase') return found.transform(source, { transforms: ['typescript'], disableESTransforms: true }).code;
-      return found.transformSync(source, name === 'esbuild' ? { loader: 'ts', format: 'esm' } : { mode: 'strip-only' }).code;
+      if (name === 'esbuild') return run.stripped = found.transformSync(source, { loader: 'ts', format: 'esm' }).code;
+      return found.transformSync(source, { mode: 'strip-only' }).code;
     }
-    const e = new Error('TypeScript needs Node 22.13 or newer, or one of the packages typescript, amaro, sucrase and esbuild; this is Node ' + process.version);
+    const e = new Error('TypeScript needs Node 22.13 or newer, Bun, or one of the packages typescript, amaro, sucrase and esbuild; this is Node ' + process.version);
     e.name = 'Unsupported';
     e.stack = 'Unsupported: ' + e.message;
     throw e;
   }
 
+  function remember(run) {
+    cells.set(run.file, run);
+    cells.delete('<cell ' + (count - MAX_CELLS) + '>');
+  }
+
+  function stripByBun(source, file) {
+    const own = { __dirname: 'globalThis.__dirname', __filename: 'globalThis.__filename', 'process.env.NODE_ENV': 'process.env.NODE_ENV' };
+    try {
+      return new Transpiler({ loader: 'ts', target: 'node', deadCodeElimination: false, define: own }).transformSync(source);
+    } catch (e) {
+      const first = e.errors ? e.errors[0] : e;
+      const made = new SyntaxError(first.message);
+      made.stack = 'SyntaxError: ' + first.message + (first.position ? '\n    at ' + file + ':' + first.position.line + ':' + first.position.column : '');
+      throw made;
+    }
+  }
+
   function compile(run) {
     const options = { filename: run.file, importModuleDynamically: ownLoader };
     let source = run.source;
-    if (run.typescript) source = strip(source);
+    if (run.typescript) source = strip(run);
+    // Bun does not know of offsets.
+    if (bun || run.stripped !== undefined) remember(run);
     if (/^\s*\{[^]*\}\s*$/.test(source)) {
       // An object more likely than a block, if it can be one.
       try {
@@ -548,6 +617,7 @@
       return { script: new Script(source, options), shows: true, globals: [], waits: false };
     }
     try {
+      if (bun) run.offset = t.offset;
       return { ...t, script: new Script(t.code, { ...options, columnOffset: -t.offset }) };
     } catch (e) {
       if (!(e instanceof SyntaxError)) throw e;
@@ -577,7 +647,7 @@
   async function execute(request) {
     count++;
     const run = {
-      id: request.id, source: request.code, file: '<cell ' + count + '>', typescript: request.language === 'typescript',
+      id: request.id, source: request.code, file: '<cell ' + count + '>', typescript: request.language === 'typescript', offset: 0,
       declared: [], assigned: [], stop: null, failed: false,
     };
     const end = { ev: 'end', id: run.id, count, status: 'ok' };
@@ -594,7 +664,7 @@
     ownStreams();
     // Node itself defines some of these names after its first script.
     if (count === 1) ownGlobals();
-    process.exitCode = undefined;
+    process.exitCode = noCode;
     const stopped = new Promise((_, reject) => { run.stop = reject; });
     stopped.catch(() => {});
     current = run;
@@ -606,7 +676,7 @@
     try {
       const compiled = compile(run);
       unset(compiled.globals);
-      let value = runs.run(run.id, () => compiled.script.runInThisContext({ displayErrors: true, breakOnSigint: true }));
+      let value = runs.run(run.id, () => compiled.script.runInThisContext({ displayErrors: !bun, breakOnSigint: true }));
       if (compiled.waits || isPromise(value)) value = await race([value, stopped]);
       if (compiled.shows && value !== undefined) publish(bundle(value), true);
     } catch (e) {
@@ -622,7 +692,7 @@
       end.exit_code = Number(process.exitCode) & 255;
       end.status = 'exit';
     }
-    process.exitCode = undefined;
+    process.exitCode = noCode;
     for (const name of keys(saved)) {
       if (saved[name] === undefined) delete process.env[name];
       else process.env[name] = saved[name];
@@ -635,7 +705,8 @@
   // What nobody caught: part of the run it came from, or late.
   function uncaught(e) {
     if (e instanceof Exit) return; // its run was told
-    const run = runs.getStore();
+    let run = runs.getStore();
+    if (run === undefined && bun) run = newest(e); // of a promise it does not know
     if (current && (run === undefined || run === current.id)) {
       current.fail(e);
       return;
@@ -677,17 +748,19 @@
 
   const init = parse(boot.take(boot.take(4).readUInt32BE(0)).toString());
   key = init.key;
-  transform = vm.runInThisContext(init.transform, { filename: HERE }).transform;
+  ({ transform, align } = vm.runInThisContext(init.transform, { filename: HERE }));
   process.removeAllListeners('warning');
   ownStreams();
   flushBeforePrograms();
   guard();
-  send({ ev: 'ready', language: 'javascript', version: process.version.replace(/^v/, ''), executable: process.execPath });
+  send({ ev: 'ready', language: 'javascript', version: bun ? 'bun-' + bun : process.version.replace(/^v/, ''), executable: process.execPath });
   prepare(init.prepare || []);
 
   let buffered = alloc(0);
   let work = Promise.resolve();
-  const pipe = new net.Socket({ fd: REQUESTS, readable: true, writable: false });
+  // Bun has no sockets of descriptors. Where it reads a file, which it can, a
+  // thread waits.
+  const pipe = bun ? fs.createReadStream('', { fd: REQUESTS }) : new net.Socket({ fd: REQUESTS, readable: true, writable: false });
   pipe.on('data', (data) => {
     buffered = buffered.length ? concat([buffered, data]) : data;
     for (;;) {

@@ -433,5 +433,51 @@
     };
   }
 
-  return { tokens, parse, transform };
+  const MAX_ALIGNED = 4 << 20; // pairs of tokens
+
+  // align returns for each line of made, which a compiler made of source, the
+  // line there that it came from (from 1), as the longest sequence of tokens
+  // tells that both have. It is empty where that cannot be told.
+  function align(source, made) {
+    let from, to;
+    try { [from, to] = [tokens(source), tokens(made)]; } catch { return []; }
+    const text = (t) => (t.kind === 'string' ? t.text.slice(1, -1) : t.text);
+    const [a, b] = [from.map(text), to.map(text)];
+    if (a.length * b.length > MAX_ALIGNED) return [];
+    // best[i * width + j] is how many tokens a from i and b from j share.
+    const width = b.length + 1;
+    const best = new Uint16Array((a.length + 1) * width);
+    for (let i = a.length - 1; i >= 0; i--) {
+      for (let j = b.length - 1; j >= 0; j--) {
+        const at = i * width + j;
+        best[at] = a[i] === b[j] ? best[at + width + 1] + 1 : Math.max(best[at + width], best[at + 1]);
+      }
+    }
+    const [lineOf, lineIn] = [lineCounter(source), lineCounter(made)];
+    const lines = [];
+    for (let i = 0, j = 0; i < a.length && j < b.length;) {
+      const at = i * width + j;
+      if (a[i] === b[j] && best[at] === best[at + width + 1] + 1) {
+        lines[lineIn(to[j].start)] ??= lineOf(from[i].start) + 1;
+        i++;
+        j++;
+      } else if (best[at + width] >= best[at + 1]) i++;
+      else j++;
+    }
+    for (let i = 1; i < lines.length; i++) lines[i] ??= lines[i - 1];
+    return lines;
+  }
+
+  // lineCounter returns a function that tells the line (from 0) of ever later
+  // positions.
+  function lineCounter(source) {
+    let line = 0;
+    let at = 0;
+    return (position) => {
+      for (; at < position; at++) if (source[at] === '\n') line++;
+      return line;
+    };
+  }
+
+  return { tokens, parse, transform, align };
 })()

@@ -7,7 +7,7 @@ const fs = require('fs');
 const path = require('path');
 const vm = require('vm');
 
-const { transform } = vm.runInThisContext(fs.readFileSync(path.join(__dirname, 'transform.js'), 'utf8'));
+const { transform, align } = vm.runInThisContext(fs.readFileSync(path.join(__dirname, 'transform.js'), 'utf8'));
 
 function names(source) {
   const t = transform(source, 'H');
@@ -69,4 +69,12 @@ test('imports', () => {
   assert.match(code('import x from "./y.json" with { type: "json" }'), /await import\("\.\/y\.json", \{ with: \{ type: "json" \} \}\)/);
   assert.match(code('import "only"'), /await import\("only"\);/);
   assert.strictEqual(code('import {\n a,\n b\n} from "c"\nx').split('\n').length, 6);
+});
+
+test('lines of what a compiler made', () => {
+  assert.deepStrictEqual(align('\n\na\nb {\n\n  c\n}', 'a; b {\nextra;\n c }'), [3, 3, 6]);
+  assert.deepStrictEqual(align("let s: string = 'x'\n\n'y'", 'let s = "x";\n"y";'), [1, 3]);
+  assert.deepStrictEqual(align('', 'a'), []);
+  assert.deepStrictEqual(align('"', 'a'), []);
+  assert.deepStrictEqual(align('a\n'.repeat(3000), 'a\n'.repeat(3000)), []);
 });
