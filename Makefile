@@ -53,7 +53,7 @@ images: ## what tests of images are made of
 	@test/images.sh
 
 .PHONY: interpreters
-interpreters: ## Node 18 and 24 from npm, Python's packages from Debian, for tests
+interpreters: ## Node 18 and 24 and Bun from npm, Pythons and packages from Debian, for tests
 	@test/interpreters.sh
 
 .PHONY: vet
@@ -67,6 +67,9 @@ test-race: ## everything that needs no sandbox, under the race detector
 	require=$${GLOVEBOX_REQUIRE:-}; require=$${require//docker/}; export GLOVEBOX_REQUIRE=$${require//podman/}; \
 	nodes=$$(ls $(CURDIR)/.cache/interpreters/node_modules/node*/bin/node 2>/dev/null | paste -sd: || true); \
 	if [ -n "$$nodes" ]; then export GLOVEBOX_NODES=$$nodes$$(command -v node | sed 's,^,:,'); fi; \
+	bun=$$(ls $(CURDIR)/.cache/interpreters/node_modules/bun/bin/bun 2>/dev/null || true); if [ -n "$$bun" ]; then export GLOVEBOX_BUN=$$bun; fi; \
+	pythons=$$(ls $(CURDIR)/.cache/interpreters/*/python3 2>/dev/null | paste -sd: || true); \
+	if [ -n "$$pythons" ]; then export GLOVEBOX_PYTHONS=$$pythons$$(ls /usr/bin/python3 2>/dev/null | sed 's,^,:,'); fi; \
 	CGO_ENABLED=1 $(GO) test -race -p 4 -timeout 20m -tags nogvisor $(PACKAGES)
 
 .PHONY: test-memory
