@@ -83,7 +83,7 @@ func (b *Build) run(ctx context.Context) (_ sandbox.Image, err error) {
 	if err != nil {
 		return none, err
 	}
-	s := state{b: b, dir: dir, global: targetArgs(), args: map[string]string{}}
+	s := state{b: b, dir: dir, global: targetArgs(), args: map[string]string{}, room: maxValues}
 	if err := s.checkArgs(steps); err != nil {
 		return none, err
 	}
@@ -136,7 +136,10 @@ type state struct {
 	config  sandbox.ImageConfig
 	// ownCmd says that the command is this Dockerfile's, not the base's.
 	ownCmd bool
+	room   int // see variables
 }
+
+func (s *state) variables() variables { return variables{s.lookup, &s.room} }
 
 // checkArgs refuses arguments that the Dockerfile does not have.
 func (s *state) checkArgs(steps []*instruction) error {
@@ -181,7 +184,7 @@ func (s *state) envIndex(name string) int {
 }
 
 func (s *state) expand(i *instruction, text string) (string, error) {
-	out, err := expand(text, s.lookup)
+	out, err := expand(text, s.variables())
 	if err != nil {
 		return "", sandbox.Errorf(sandbox.Invalid, "%w", err)
 	}
@@ -277,7 +280,7 @@ func (s *state) arg(i *instruction) error {
 }
 
 func (s *state) env(i *instruction) error {
-	list, err := pairs(i.text, true, s.lookup)
+	list, err := pairs(i.text, s.variables())
 	if err != nil {
 		return sandbox.Errorf(sandbox.Invalid, "%w", err)
 	}
@@ -293,7 +296,7 @@ func (s *state) env(i *instruction) error {
 }
 
 func (s *state) label(i *instruction) error {
-	list, err := pairs(i.text, true, s.lookup)
+	list, err := pairs(i.text, s.variables())
 	if err != nil {
 		return sandbox.Errorf(sandbox.Invalid, "%w", err)
 	}

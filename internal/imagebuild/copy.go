@@ -40,6 +40,13 @@ func (d *directory) close() error { return d.root.Close() }
 
 // read reads a small file.
 func (d *directory) read(name string, most int64) ([]byte, error) {
+	fi, err := d.root.Stat(name)
+	if err != nil {
+		return nil, err
+	}
+	if !fi.Mode().IsRegular() { // to open a pipe would wait for somebody who writes
+		return nil, sandbox.Errorf(sandbox.Invalid, "%s is not a file", name)
+	}
 	f, err := d.root.Open(name)
 	if err != nil {
 		return nil, err

@@ -74,30 +74,34 @@ func TestParseRefuses(t *testing.T) {
 
 func TestExpand(t *testing.T) {
 	vars := map[string]string{"A": "1", "B": "x y", "E": "", "N_2": "n"}
-	lookup := func(name string) (string, bool) { v, ok := vars[name]; return v, ok }
+	values := func() variables {
+		room := 100
+		return variables{func(name string) (string, bool) { v, ok := vars[name]; return v, ok }, &room}
+	}
 	for text, want := range map[string]string{
 		`$A${A}-$B`: "11-x y", `"$A" '$A'`: "1 $A", `\$A "\$A" "\n"`: `$A $A \n`, "$N_2$": "n$",
 		"${A:-z}${E:-z}${E-z}${U-z}${U:-z}": "1zzz", "${A:+z}${E:+z}${E+z}${U+z}": "zz",
 		"${U:-${A}b}": "1b", `${U:-"a}b"}`: "a}b", "$": "$", "$1": "$1", "": "", "$U|": "|",
 	} {
-		if got, err := expand(text, lookup); got != want || err != nil {
+		if got, err := expand(text, values()); got != want || err != nil {
 			t.Errorf("%s: %q, %v; want %q", text, got, err, want)
 		}
 	}
-	for _, text := range []string{"${", "${A", "${}", "${A:?x}", "${A/x/y}", `"x`, `'x`, "${A:-" + strings.Repeat("${A:-", 50), "${A:-"} {
-		if got, err := expand(text, lookup); err == nil {
+	for _, text := range []string{"${", "${A", "${}", "${A:?x}", "${A/x/y}", `"x`, `'x`, "${A:-" + strings.Repeat("${A:-", 50), "${A:-", strings.Repeat("$A", 101), strings.Repeat("${B}", 34), strings.Repeat("${B:-x}", 34)} {
+		if got, err := expand(text, values()); err == nil {
 			t.Errorf("%.40s: %q, want an error", text, got)
 		}
 	}
 }
 
 func TestPairs(t *testing.T) {
-	none := func(string) (string, bool) { return "", false }
+	room := 0
+	none := variables{func(string) (string, bool) { return "", false }, &room}
 	for text, want := range map[string]string{
 		`a=b c="d e" f='g h' i=j\ k`: "a=b|c=d e|f=g h|i=j k", "old the value": "old=the value", `a= b=""`: "a=|b=",
 		`a="x=y"`: "a=x=y", `"with space"=v`: "with space=v",
 	} {
-		list, err := pairs(text, true, none)
+		list, err := pairs(text, none)
 		var got []string
 		for _, p := range list {
 			got = append(got, p[0]+"="+p[1])
@@ -107,7 +111,7 @@ func TestPairs(t *testing.T) {
 		}
 	}
 	for _, text := range []string{"a", "a=b c", "=x", `a="b`} {
-		if _, err := pairs(text, true, none); err == nil {
+		if _, err := pairs(text, none); err == nil {
 			t.Errorf("%s was taken", text)
 		}
 	}
@@ -123,7 +127,8 @@ func FuzzParse(f *testing.F) {
 		}
 		for _, i := range steps {
 			_ = i.String()
-			_, _ = pairs(i.text, true, func(string) (string, bool) { return "$", true })
+			room := 1000
+			_, _ = pairs(i.text, variables{func(string) (string, bool) { return "$", true }, &room})
 		}
 	})
 }

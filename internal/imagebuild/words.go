@@ -49,14 +49,14 @@ func words(text string) ([]string, error) {
 	return all, nil
 }
 
-// pairs reads NAME=VALUE words, the values expanded, in their order. A text
-// without any is one name and its value, as it once was written, if oldForm.
-func pairs(text string, oldForm bool, lookup func(string) (string, bool)) ([][2]string, error) {
+// pairs reads NAME=VALUE words, expanded, in their order. A text without any is
+// one name and its value, as it once was written.
+func pairs(text string, v variables) ([][2]string, error) {
 	list, err := words(text)
 	if err != nil {
 		return nil, err
 	}
-	if oldForm && !strings.Contains(list[0], "=") {
+	if !strings.Contains(list[0], "=") {
 		name, value, ok := strings.Cut(text, " ")
 		if !ok {
 			return nil, fmt.Errorf("%s has no value", shorten(name))
@@ -69,13 +69,13 @@ func pairs(text string, oldForm bool, lookup func(string) (string, bool)) ([][2]
 		if !ok {
 			return nil, fmt.Errorf("%s has no value", shorten(w))
 		}
-		if name, err = expand(name, lookup); err != nil {
+		if name, err = expand(name, v); err != nil {
 			return nil, err
 		}
 		if name == "" {
 			return nil, fmt.Errorf("%s has no name", shorten(w))
 		}
-		if value, err = expand(value, lookup); err != nil {
+		if value, err = expand(value, v); err != nil {
 			return nil, err
 		}
 		all = append(all, [2]string{name, value})
@@ -83,23 +83,41 @@ func pairs(text string, oldForm bool, lookup func(string) (string, bool)) ([][2]
 	return all, nil
 }
 
+// variables are what expand puts into a text.
+type variables struct {
+	lookup func(name string) (value string, ok bool)
+	// room is how many bytes of values may be put into texts from now on: values
+	// of values would double with every line.
+	room *int
+}
+
+// maxValues bounds what a Dockerfile's variables come to, in bytes.
+const maxValues = 8 << 20
+
 // expand takes quotes away and puts values in the place of $NAME, ${NAME},
 // ${NAME:-else} and ${NAME:+instead}, with or without the colon. A name that is
 // not there is empty.
-func expand(text string, lookup func(string) (string, bool)) (string, error) {
-	e := expander{text: text, lookup: lookup}
-	out, err := e.until(0)
-	return out, err
+func expand(text string, v variables) (string, error) {
+	e := expander{text: text, variables: v}
+	return e.until(0)
 }
 
 // maxDepth bounds ${A:-${B:-…}}.
 const maxDepth = 32
 
 type expander struct {
-	text   string
-	at     int
-	depth  int
-	lookup func(string) (string, bool)
+	variables
+	text  string
+	at    int
+	depth int
+}
+
+// take returns a value that is put into the text.
+func (e *expander) take(value string) (string, error) {
+	if *e.room -= len(value); *e.room < 0 {
+		return "", fmt.Errorf("the values of variables come to more than %d bytes", maxValues)
+	}
+	return value, nil
 }
 
 // until expands up to a character, which it leaves behind, or to the end.
@@ -162,7 +180,7 @@ func (e *expander) variable() (string, error) {
 		return "$", nil
 	}
 	value, _ := e.lookup(name)
-	return value, nil
+	return e.take(value)
 }
 
 // name takes a variable's name.
@@ -187,7 +205,7 @@ func (e *expander) braced() (string, error) {
 	value, set := e.lookup(name)
 	if e.text[e.at] == '}' {
 		e.at++
-		return value, nil
+		return e.take(value)
 	}
 	if e.text[e.at] == ':' {
 		set = set && value != ""
@@ -209,5 +227,5 @@ func (e *expander) braced() (string, error) {
 	case op == '+':
 		return "", nil
 	}
-	return value, nil
+	return e.take(value)
 }
