@@ -229,7 +229,14 @@ func (e *engine) fill(ctx context.Context, f filling, image string) (err error) 
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, e.remove(ctx, f.name)) }()
+	defer func() {
+		filled := err == nil
+		if err = errors.Join(err, e.remove(ctx, f.name)); !filled {
+			// Or the next would take it for whole. One that boxes have stays, and is
+			// filled again when one of them does not start.
+			_, _ = e.VolumeRemove(ctx, f.name, client.VolumeRemoveOptions{})
+		}
+	}()
 	files, sizes, err := f.files(ctx, f.name)
 	if err != nil {
 		return err
