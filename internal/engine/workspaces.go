@@ -225,14 +225,14 @@ func (f *OpenFile) Close() error {
 }
 
 // OpenFile opens a file of the workspace with that ID or handle, whoever's it
-// is: the caller has made sure that who asks may have it.
+// is: the caller has made sure that who asks may have it. It is read before ctx ends.
 func (e *Engine) OpenFile(ctx context.Context, idOrHandle, name string) (*OpenFile, error) {
 	const op = "open file"
 	m, err := e.mountByID(ctx, idOrHandle)
 	if err != nil {
 		return nil, sandbox.Wrap(err, op, "")
 	}
-	f, err := m.ws.Read(name)
+	f, err := m.ws.Read(ctx, name)
 	if err != nil {
 		m.release()
 		return nil, sandbox.Wrap(err, op, "")

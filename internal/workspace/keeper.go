@@ -26,7 +26,8 @@ type Keeper interface {
 // Opened is a workspace that is held open. See [Workspace] for what the methods
 // do.
 type Opened interface {
-	Read(name string) (*File, error)
+	// Read opens a file, which is read before ctx ends.
+	Read(ctx context.Context, name string) (*File, error)
 	Write(ctx context.Context, name string, r io.Reader) (int64, error)
 	Export(ctx context.Context, out io.Writer, most int64) (safepath.Counts, error)
 	Import(ctx context.Context, in io.Reader, bytes, files int64) (safepath.Counts, error)
@@ -62,7 +63,7 @@ func (l Local) Open(id ID) (Opened, error) {
 
 type opened struct{ *Workspace }
 
-func (o opened) Read(name string) (*File, error) {
+func (o opened) Read(_ context.Context, name string) (*File, error) {
 	f, info, err := o.Workspace.Read(name)
 	if err != nil {
 		return nil, err

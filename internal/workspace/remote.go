@@ -277,8 +277,9 @@ func (w remoteWorkspace) DiskUsed() (used int64, ok bool) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if time.Since(r.looked) > diskEvery {
-		r.disk, r.looked = diskAnswer{}, time.Now()
+		r.disk = diskAnswer{}
 		_ = r.ask(http.MethodGet, "/disk", &r.disk) // not known, then
+		r.looked = time.Now()                       // those who waited take what there is
 	}
 	return r.disk.Used, r.disk.OK
 }
@@ -291,8 +292,8 @@ func (w remoteWorkspace) Clock() time.Time {
 	return time.Unix(0, now.Nanos)
 }
 
-func (w remoteWorkspace) Read(name string) (*File, error) {
-	f := &remoteFile{w: w, name: name}
+func (w remoteWorkspace) Read(ctx context.Context, name string) (*File, error) {
+	f := &remoteFile{ctx: ctx, w: w, name: name}
 	if err := f.open(); err != nil {
 		return nil, err
 	}
@@ -301,6 +302,7 @@ func (w remoteWorkspace) Read(name string) (*File, error) {
 
 // A remoteFile is read by one call, or by one for each place in it.
 type remoteFile struct {
+	ctx  context.Context // of whoever reads it
 	w    remoteWorkspace
 	name string
 	info fileInfo
@@ -316,7 +318,7 @@ func (f *remoteFile) open() error {
 	if f.offset > 0 {
 		header.Set("Range", fmt.Sprintf("bytes=%d-", f.offset))
 	}
-	resp, err := f.w.r.do(context.Background(), http.MethodGet, f.w.at("file", url.Values{"name": {f.name}}), nil, header)
+	resp, err := f.w.r.do(f.ctx, http.MethodGet, f.w.at("file", url.Values{"name": {f.name}}), nil, header)
 	if err != nil {
 		return err
 	}

@@ -9,7 +9,10 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
@@ -103,10 +106,10 @@ func TestKeepers(t *testing.T) {
 			t.Errorf("DiskUsed: %d", used)
 		}
 		read(t, w, name, text)
-		if _, err := w.Read("dir/none"); !errors.Is(err, sandbox.NotFound) {
+		if _, err := w.Read(t.Context(), "dir/none"); !errors.Is(err, sandbox.NotFound) {
 			t.Errorf("Read of none: %v", err)
 		}
-		if _, err := w.Read("dir"); !errors.Is(err, sandbox.Invalid) {
+		if _, err := w.Read(t.Context(), "dir"); !errors.Is(err, sandbox.Invalid) {
 			t.Errorf("Read of a directory: %v", err)
 		}
 
@@ -161,7 +164,7 @@ func (f *failing) Read([]byte) (int, error) { return 0, f.err }
 // read reads a file whole, and from places in it.
 func read(t *testing.T, w Opened, name, want string) {
 	t.Helper()
-	f, err := w.Read(name)
+	f, err := w.Read(t.Context(), name)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -198,7 +201,7 @@ func TestRemoteFileChanged(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	f, err := w.Read("file")
+	f, err := w.Read(t.Context(), "file")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -262,10 +265,69 @@ func TestRemoteBroken(t *testing.T) {
 			if _, err := w.Snapshot(t.Context()); !errors.Is(err, sandbox.Unavailable) {
 				t.Errorf("Snapshot: %v", err)
 			}
-			if _, err := w.Read("x"); !errors.Is(err, sandbox.Unavailable) {
+			if _, err := w.Read(t.Context(), "x"); !errors.Is(err, sandbox.Unavailable) {
 				t.Errorf("Read: %v", err)
 			}
 		})
+	}
+}
+
+// TestRemoteHangs has the other machine take connections and answer nothing.
+func TestRemoteHangs(t *testing.T) {
+	l, err := net.Listen("tcp", "127.0.0.1:0") // whose connections nobody accepts
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	r, err := OpenRemote(RemoteOptions{Secrets: t.TempDir(), Dir: "/there", Dial: func(ctx context.Context) (net.Conn, error) {
+		return new(net.Dialer).DialContext(ctx, "tcp", l.Addr().String())
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	read := make(chan error, 1)
+	go func() {
+		_, err := remoteWorkspace{r, r.ID("p", "w")}.Read(ctx, "x")
+		read <- err
+	}()
+	select {
+	case err := <-read:
+		if !errors.Is(err, context.DeadlineExceeded) {
+			t.Errorf("Read: %v", err)
+		}
+	case <-time.After(10 * time.Second):
+		t.Error("Read goes on when its context has ended")
+	}
+}
+
+// TestRemoteDiskUsed has many ask at one time for what takes longer to answer
+// than an answer is good: they do not wait for each other's questions.
+func TestRemoteDiskUsed(t *testing.T) {
+	const callers = 10
+	var asked atomic.Int32
+	r, err := OpenRemote(RemoteOptions{Secrets: t.TempDir(), Dir: "/there", Dial: func(context.Context) (net.Conn, error) {
+		asked.Add(1)
+		time.Sleep(2 * diskEvery)
+		return nil, errors.New("no answer")
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	var all sync.WaitGroup
+	for range callers {
+		all.Go(func() {
+			if used, ok := (remoteWorkspace{r, "w"}).DiskUsed(); ok {
+				t.Errorf("%d bytes", used)
+			}
+		})
+	}
+	all.Wait()
+	if n := asked.Load(); n > callers/2 {
+		t.Errorf("%d questions of %d callers", n, callers)
 	}
 }
 

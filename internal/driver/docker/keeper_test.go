@@ -75,7 +75,7 @@ func (f *faults) workspaces(t *testing.T) {
 	}
 	read := func(name, want string) {
 		t.Helper()
-		file, err := w.Read(name)
+		file, err := w.Read(t.Context(), name)
 		if err != nil {
 			t.Fatal(err)
 		}
