@@ -10,7 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
+	"runtime/pprof"
 	"strconv"
 	"strings"
 	"syscall"
@@ -61,10 +61,37 @@ type host struct {
 	pid    int
 }
 
+// testLabel marks the goroutines of a test, each of which passes it on to those
+// that it begins.
+const testLabel = "test"
+
+// goroutinesOf counts the goroutines of a test since its first host: others run
+// at the same time.
+func goroutinesOf(t testing.TB) int {
+	t.Helper()
+	var b bytes.Buffer
+	if err := pprof.Lookup("goroutine").WriteTo(&b, 1); err != nil {
+		t.Fatal(err)
+	}
+	all := 0
+	_, records, _ := strings.Cut(b.String(), "\n") // behind their number
+	for r := range strings.SplitSeq(records, "\n\n") {
+		var n int
+		if strings.Contains(r, fmt.Sprintf("%q:%q", testLabel, t.Name())) {
+			if _, err := fmt.Sscan(r, &n); err != nil {
+				t.Fatalf("%v in\n%s", err, r)
+			}
+		}
+		all += n
+	}
+	return all
+}
+
 // newHost starts a guest, and in the end checks that it leaves nothing. As
 // root, its user is the sandbox's user; otherwise it runs all as itself.
 func newHost(t testing.TB, flags ...string) *host {
 	t.Helper()
+	pprof.SetGoroutineLabels(pprof.WithLabels(t.Context(), pprof.Labels(testLabel, t.Name())))
 	// Not t.TempDir: a socket's path is short, and the directory is to be
 	// entered by the user.
 	dir, err := os.MkdirTemp("", "guest")
@@ -88,13 +115,13 @@ func newHost(t testing.TB, flags ...string) *host {
 	}
 	h.pid = cmd.Process.Pid
 	h.Client = guestapi.NewClient(dialer(h.socket))
-	goroutines, files := runtime.NumGoroutine(), 0
+	goroutines, files := goroutinesOf(t), 0
 	t.Cleanup(func() {
 		h.Close()
 		left := h.descendants()
 		if len(left) == 0 && !t.Failed() {
 			eventually(t, "the guest has closed its files", func() bool { return h.files() <= files })
-			eventually(t, "the client's goroutines have ended", func() bool { return runtime.NumGoroutine() <= goroutines })
+			eventually(t, "the client's goroutines have ended", func() bool { return goroutinesOf(t) <= goroutines })
 		}
 		cmd.Process.Signal(syscall.SIGTERM)
 		if err := cmd.Wait(); err != nil {

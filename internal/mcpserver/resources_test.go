@@ -122,6 +122,9 @@ func TestLogsResource(t *testing.T) {
 	run(t, cs, "out elsewhere", nil)
 	run(t, cs, "out four\nread", args{"sandbox_id": sb, "wait_seconds": 0})
 	got := read()
+	for deadline := time.Now().Add(10 * time.Second); !strings.Contains(got, "four") && time.Now().Before(deadline); got = read() {
+		time.Sleep(time.Millisecond) // nobody waited for what the last one writes
+	}
 	for at, part := range []string{
 		"stdout:\none\nstderr:\ntwo\n[ok, exit code 0", "three\n[failed, exit code 3", "four\n[running, ",
 	} {
