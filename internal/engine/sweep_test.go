@@ -1,0 +1,311 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/glovebox-dev/glovebox/internal/driver"
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
+	"github.com/glovebox-dev/glovebox/internal/store"
+)
+
+func TestSweepAfterCrash(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld()
+		dir := t.TempDir()
+		dead := openWorld(t, w, dir, nil)
+		live := openWorld(t, w, dir, nil)
+		lost := dead.mustStart(t, sandbox.RunRequest{Argv: []string{"sleep", "1h"}})
+		kept := live.mustStart(t, sandbox.RunRequest{Argv: []string{"sleep", "20s"}})
+		dead.crash(t)
+		w.add("box-" + sandbox.NewID()) // of nobody
+
+		e := openWorld(t, w, dir, nil)
+		begun := make(chan struct{})
+		ctx, cancel := context.WithCancel(t.Context())
+		go func() { defer close(begun); e.Run(ctx) }()
+		synctest.Wait()
+		cancel()
+		<-begun
+		if refs := w.refs(); len(refs) != 1 || refs[0] != "box-"+kept.SandboxID {
+			t.Errorf("boxes %v, want that of %s", refs, kept.SandboxID)
+		}
+		checkVerdict(t, e.mustWait(t, lost.ID), sandbox.SandboxLost, "died")
+		if got := e.mustGet(t, lost.SandboxID); got.State != sandbox.Stopped {
+			t.Errorf("sandbox of the dead: %s", got.State)
+		}
+		// What lives in another process can be seen, waited for and stopped.
+		if got := e.mustGet(t, kept.SandboxID); got.State != sandbox.Running {
+			t.Errorf("sandbox of the living: %s", got.State)
+		}
+		if _, err := e.Start(t.Context(), alice, sandbox.RunRequest{SandboxID: kept.SandboxID, Argv: []string{"x"}}); !errors.Is(err, sandbox.Conflict) {
+			t.Errorf("run in the sandbox of another: %v", err)
+		}
+		checkVerdict(t, e.mustWait(t, kept.ID), sandbox.OK, "")
+		if err := e.Stop(t.Context(), alice, kept.SandboxID); err != nil {
+			t.Fatal(err)
+		}
+		live.mustSweep(t)
+		synctest.Wait()
+		if got := live.mustGet(t, kept.SandboxID); got.State != sandbox.Stopped || live.box(kept.SandboxID) != nil {
+			t.Errorf("its owner sees %s", got.State)
+		}
+		owners, err := os.ReadDir(filepath.Join(dir, "owners"))
+		if err != nil || len(owners) != 2 {
+			t.Errorf("owners %v, %v; want the two that live", owners, err)
+		}
+	})
+}
+
+func TestStopFromAnotherProcess(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld()
+		dir := t.TempDir()
+		a, b := openWorld(t, w, dir, nil), openWorld(t, w, dir, nil)
+		r := a.mustStart(t, sandbox.RunRequest{Argv: []string{"sleep", "20s"}})
+		if err := b.Stop(t.Context(), alice, r.SandboxID); err != nil {
+			t.Fatal(err)
+		}
+		checkVerdict(t, a.mustWait(t, r.ID), sandbox.Cancelled, "on request")
+		checkVerdict(t, b.mustWait(t, r.ID), sandbox.Cancelled, "on request")
+
+		r = a.mustStart(t, sandbox.RunRequest{Argv: []string{"sleep", "20s"}})
+		got, err := b.StopRun(t.Context(), alice, r.ID)
+		if err != nil {
+			t.Fatal(err)
+		}
+		checkVerdict(t, got, sandbox.Cancelled, "on request")
+		checkVerdict(t, a.mustWait(t, r.ID), sandbox.Cancelled, "on request")
+		if got := b.mustGet(t, r.SandboxID); got.State != sandbox.Running {
+			t.Errorf("the sandbox is %s", got.State)
+		}
+	})
+}
+
+func TestStraysWithOpaqueReferences(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld()
+		w.opaque = true
+		dir := t.TempDir()
+		a, b := openWorld(t, w, dir, nil), openWorld(t, w, dir, nil)
+		entered, leave := make(chan struct{}), make(chan struct{})
+		w.creating = func(context.Context, *driver.Spec) error {
+			close(entered)
+			<-leave
+			return nil
+		}
+		made := make(chan sandbox.Sandbox)
+		go func() { made <- a.mustCreate(t, sandbox.CreateRequest{}) }()
+		<-entered
+		w.add("stray")
+		b.mustSweep(t)
+		if got := w.refs(); len(got) != 2 {
+			t.Fatalf("boxes %v: one of them is just being made, and which is not known", got)
+		}
+		close(leave)
+		<-made
+		b.mustSweep(t)
+		if got := w.refs(); len(got) != 1 || got[0] == "stray" {
+			t.Errorf("boxes %v", got)
+		}
+	})
+}
+
+func detached(o *Options) { o.Detached = true }
+
+func TestAdoption(t *testing.T) {
+	for name, end := range map[string]func(*testing.T, *Engine){
+		"AfterCrash": func(t *testing.T, e *Engine) { e.crash(t) },
+		"AfterClose": func(t *testing.T, e *Engine) {
+			if err := e.Close(context.Background()); err != nil {
+				t.Fatal(err)
+			}
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld()
+				dir := t.TempDir()
+				old := openWorld(t, w, dir, detached)
+				s := old.mustCreate(t, sandbox.CreateRequest{Env: map[string]string{"SECRET": "xyzzy"}})
+				start := func(argv ...string) sandbox.Run {
+					return old.mustStart(t, sandbox.RunRequest{SandboxID: s.ID, Argv: argv, KeepStdin: true})
+				}
+				short, long, over := start("sleep", "3s"), start("sleep", "20s"), start("sleep", "10m")
+				input := start("cat")
+				time.Sleep(time.Second)
+				end(t, old)
+				time.Sleep(10 * time.Second) // short ends while nobody is there
+
+				// Another command beside the server leaves it alone.
+				cli := openWorld(t, w, dir, nil)
+				cli.mustSweep(t)
+				if got := cli.mustGet(t, s.ID); got.State != sandbox.Running {
+					t.Fatalf("the command line made it %s (%s)", got.State, got.Cause)
+				}
+
+				e := openWorld(t, w, dir, detached)
+				if name == "AfterCrash" {
+					e.mustSweep(t)
+				} // else what is asked first finds it
+				checkVerdict(t, e.mustWait(t, short.ID), sandbox.OK, "")
+				if err := e.SendInput(t.Context(), alice, input.ID, []byte("hello"), true); err != nil {
+					t.Fatal(err)
+				}
+				checkVerdict(t, e.mustWait(t, input.ID), sandbox.OK, "")
+				if out, err := e.Output(t.Context(), alice, input.ID, 0); err != nil || out.Stdout != "hello" {
+					t.Errorf("output %q, %v", out.Stdout, err)
+				}
+				checkVerdict(t, e.mustWait(t, long.ID), sandbox.OK, "")
+				got := e.mustWait(t, over.ID)
+				checkVerdict(t, got, sandbox.Timeout, "30s")
+				if took := got.Ended.Sub(got.Started); took < 30*time.Second || took > 30*time.Second+backstop {
+					t.Errorf("timed out after %v", took)
+				}
+				r := e.mustStart(t, sandbox.RunRequest{SandboxID: s.ID, Argv: []string{"cat"}, KeepStdin: true})
+				b := w.only(t)
+				b.mu.Lock()
+				secret := b.procs[r.ID].req.Process.Envs["SECRET"]
+				b.mu.Unlock()
+				if secret != "xyzzy" {
+					t.Errorf("the environment is lost: %q", secret)
+				}
+				if err := e.Stop(t.Context(), alice, s.ID); err != nil {
+					t.Fatal(err)
+				}
+				checkNowhere(t, dir, "xyzzy")
+			})
+		})
+	}
+}
+
+// checkNowhere checks that no file below dir has text in it.
+func checkNowhere(t *testing.T, dir, text string) {
+	t.Helper()
+	err := filepath.WalkDir(dir, func(path string, d os.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		data, err := os.ReadFile(path)
+		if strings.Contains(string(data), text) {
+			t.Errorf("%s has %q in it", path, text)
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestAdoptionOfTheDead(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld()
+		dir := t.TempDir()
+		old := openWorld(t, w, dir, detached)
+		r := old.mustStart(t, sandbox.RunRequest{Argv: []string{"sleep", "20s"}})
+		old.crash(t)
+		w.remove(w.only(t))
+		e := openWorld(t, w, dir, detached)
+		e.mustSweep(t)
+		checkVerdict(t, e.mustWait(t, r.ID), sandbox.SandboxLost, "died while no server")
+		if got := e.mustGet(t, r.SandboxID); got.State != sandbox.Stopped {
+			t.Errorf("state %s", got.State)
+		}
+	})
+}
+
+func TestUnattendedSandboxExpires(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld()
+		dir := t.TempDir()
+		old := openWorld(t, w, dir, detached)
+		s := old.mustCreate(t, sandbox.CreateRequest{Limits: sandbox.Limits{Idle: time.Minute}})
+		if err := old.Close(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		e := openWorld(t, w, dir, nil) // attached: it does not take over
+		time.Sleep(50 * time.Second)
+		e.mustSweep(t)
+		if len(w.refs()) != 1 {
+			t.Fatalf("boxes %v before its time", w.refs())
+		}
+		time.Sleep(11 * time.Second)
+		e.mustSweep(t)
+		if got := e.mustGet(t, s.ID); got.State != sandbox.Stopped || len(w.refs()) != 0 {
+			t.Errorf("%s, boxes %v", got.State, w.refs())
+		}
+	})
+}
+
+func TestRetention(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld()
+		dir := t.TempDir()
+		e := openWorld(t, w, dir, func(o *Options) { o.Retention = time.Hour })
+		keep := sandbox.CreateRequest{Limits: sandbox.Limits{Idle: 5 * time.Hour}}
+		old := e.mustStart(t, sandbox.RunRequest{New: keep, Argv: []string{"print", "a"}})
+		e.mustWait(t, old.ID)
+		ended := e.mustStart(t, sandbox.RunRequest{Argv: []string{"print", "b"}})
+		e.mustWait(t, ended.ID)
+		if err := e.Stop(t.Context(), alice, ended.SandboxID); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(59 * time.Minute)
+		young := e.mustStart(t, sandbox.RunRequest{SandboxID: old.SandboxID, Argv: []string{"print", "c"}})
+		e.mustWait(t, young.ID)
+		e.mustSweep(t)
+		for _, id := range []string{old.ID, ended.ID, young.ID} {
+			if _, err := e.store.Run(t.Context(), id); err != nil {
+				t.Errorf("%v", err)
+			}
+		}
+		time.Sleep(2 * time.Minute)
+		if err := e.logs.Mkdir("leftover", 0o700); err != nil {
+			t.Fatal(err)
+		}
+		e.mustSweep(t)
+		fresh := openWorld(t, w, dir, nil) // without what is in memory
+		for _, id := range []string{old.ID, ended.ID} {
+			if _, err := fresh.Wait(t.Context(), alice, id); !errors.Is(err, sandbox.NotFound) {
+				t.Errorf("old run %s: %v", id, err)
+			}
+		}
+		if out, err := fresh.Output(t.Context(), alice, young.ID, 0); err != nil || out.Stdout != "c" {
+			t.Errorf("young run: %q, %v", out.Stdout, err)
+		}
+		if _, err := fresh.Get(t.Context(), alice, ended.SandboxID); !errors.Is(err, sandbox.NotFound) {
+			t.Errorf("old sandbox: %v", err)
+		}
+		dirs, err := fresh.logDirs()
+		if err != nil || len(dirs) != 1 || dirs[0] != old.SandboxID {
+			t.Errorf("logs of %v, %v; want those of %s", dirs, err, old.SandboxID)
+		}
+		files, err := os.ReadDir(filepath.Join(dir, "logs", old.SandboxID))
+		if err != nil || len(files) != 1 {
+			t.Errorf("files %v, %v; want the young run's", files, err)
+		}
+	})
+}
+
+func TestDetachNeedsTheDriver(t *testing.T) {
+	dir := t.TempDir()
+	st, err := store.Open(t.Context(), store.Options{Dir: dir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer st.Close()
+	_, err = New(Options{Driver: attachedOnly{worldDriver{newWorld()}}, Store: st, StateDir: dir, Detached: true})
+	if !errors.Is(err, sandbox.Unsupported) || sandbox.HintOf(err) == "" {
+		t.Errorf("%v", err)
+	}
+}
+
+type attachedOnly struct{ worldDriver }
+
+func (attachedOnly) Info() driver.Info { return driver.Info{Name: "attached"} }
