@@ -24,6 +24,7 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/engine"
 	"github.com/glovebox-dev/glovebox/internal/guestbin"
 	"github.com/glovebox-dev/glovebox/internal/hostdir"
+	"github.com/glovebox-dev/glovebox/internal/metrics"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 	"github.com/glovebox-dev/glovebox/internal/store"
 	"github.com/glovebox-dev/glovebox/internal/trace"
@@ -41,6 +42,8 @@ type Options struct {
 	// Detached sandboxes outlive this process, and are found again by the
 	// next one.
 	Detached bool
+	// Metrics counts what happens, for who reads /metrics.
+	Metrics bool
 	// Pool keeps sandboxes ready, if the configuration says how many.
 	Pool bool
 	// Secrets gives sandboxes the configuration's secrets: for a caller that
@@ -76,6 +79,7 @@ type System struct {
 	ports      *ports      // likewise
 	local      *localPorts // nil unless over stdio
 	control    *control.Server
+	metrics    *metrics.Set // nil if nothing is counted
 
 	traces     *trace.Exporter // nil if they go nowhere
 	stop       context.CancelFunc
@@ -113,6 +117,9 @@ func Open(ctx context.Context, opts Options) (_ *System, err error) {
 	s.driver, err = opts.makeDriver(ctx, DriverOptions{StateDir: c.StateDir, Guest: guest, Images: c.Images, Docker: c.Docker, E2B: c.E2B, Log: s.log})
 	if err != nil {
 		return nil, err
+	}
+	if opts.Metrics {
+		s.metrics = metrics.New(opts.Version, s.DriverName())
 	}
 	s.store, err = store.Open(ctx, store.Options{Dir: c.StateDir})
 	if err != nil {
@@ -167,11 +174,15 @@ func Open(ctx context.Context, opts Options) (_ *System, err error) {
 		LogSize:         int64(c.Run.LogSize),
 		Detached:        opts.Detached,
 		Trace:           sink,
+		Metrics:         s.metrics,
 		Runners:         runners,
 		Indexes:         c.Languages.Indexes(),
 	})
 	if err != nil {
 		return nil, err
+	}
+	if s.metrics != nil {
+		s.metrics.Watch(s.state)
 	}
 	if !opts.Detached {
 		if s.host, err = hostdir.Open(c.MCP.AllowDirs); err != nil {

@@ -35,7 +35,7 @@ func (s *System) newWarmer(ctx context.Context, d driver.Driver) (*warmer, error
 	prepare := preparer{runners, d}
 	opts := pool.Options{
 		Driver: d, Ledger: owner, Ready: prepare.start, Further: prepare.imports, Room: hasRoom,
-		Max: c.Pool.Size, Log: s.log,
+		Max: c.Pool.Size, Log: s.log, Metrics: s.metrics,
 	}
 	p, err := pool.New(opts)
 	if err != nil {

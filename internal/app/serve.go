@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"sync"
 	"syscall"
 
 	"github.com/glovebox-dev/glovebox/internal/auth"
@@ -68,15 +69,19 @@ func (s *System) ServeStdio(ctx context.Context, in io.Reader, out io.Writer) er
 type Listeners struct {
 	MCP net.Listener // and whatever else is served beside it
 	E2B net.Listener // E2B's protocol alone; nil if that was not asked for
+	// Metrics is for those alone; nil if they are at MCP's.
+	Metrics net.Listener
 }
 
-// Close closes both.
+// Close closes all of them.
 func (l Listeners) Close() error {
-	err := l.MCP.Close()
-	if l.E2B != nil {
-		err = errors.Join(err, l.E2B.Close())
+	var errs []error
+	for _, ln := range []net.Listener{l.MCP, l.E2B, l.Metrics} {
+		if ln != nil {
+			errs = append(errs, ln.Close())
+		}
 	}
-	return err
+	return errors.Join(errs...)
 }
 
 // Listen opens the addresses that the configuration names. A socket that a
@@ -92,14 +97,20 @@ func (s *System) Listen(ctx context.Context) (Listeners, error) {
 	default:
 		ln, err = listen(ctx, c.Listen, "--listen")
 	}
-	if err != nil || c.E2BListen == "" {
-		return Listeners{MCP: ln}, err
-	}
-	e2b, err := listen(ctx, c.E2BListen, "--e2b-listen")
 	if err != nil {
-		return Listeners{}, errors.Join(err, ln.Close())
+		return Listeners{}, err
 	}
-	return Listeners{MCP: ln, E2B: e2b}, nil
+	lns := Listeners{MCP: ln}
+	if c.E2BListen != "" {
+		lns.E2B, err = listen(ctx, c.E2BListen, "--e2b-listen")
+	}
+	if err == nil && c.MetricsListen != "" {
+		lns.Metrics, err = listen(ctx, c.MetricsListen, "--metrics-listen")
+	}
+	if err != nil {
+		return Listeners{}, errors.Join(err, lns.Close())
+	}
+	return lns, nil
 }
 
 func listen(ctx context.Context, addr, flag string) (net.Listener, error) {
@@ -137,6 +148,7 @@ func (s *System) ServeHTTP(ctx context.Context, lns Listeners, ready func()) err
 	opts.Files = s.served
 	opts.Ports, opts.PreviewDomain = s.ports, s.ports.domain
 	opts.CodeRunnerPaths = s.codeRunnerPaths()
+	opts.ServeMetrics = s.metrics != nil && lns.Metrics == nil
 	opts.Drain = func(ctx context.Context) error {
 		e2b.Shutdown()
 		return server.Shutdown(ctx)
@@ -145,32 +157,58 @@ func (s *System) ServeHTTP(ctx context.Context, lns Listeners, ready func()) err
 	if err != nil {
 		return err
 	}
-	if lns.E2B == nil {
-		ready()
-		return front.Serve(ctx, lns.MCP)
+	doors := []door{{front, lns.MCP}}
+	if lns.E2B != nil {
+		f, err := s.e2bFront(e2b)
+		if err != nil {
+			return err
+		}
+		doors = append(doors, door{f, lns.E2B})
 	}
-	opts = s.front()
+	if lns.Metrics != nil {
+		f, err := s.metricsFront()
+		if err != nil {
+			return err
+		}
+		doors = append(doors, door{f, lns.Metrics})
+	}
+	ready()
+	return serveAll(ctx, doors)
+}
+
+// A door is a front door, and where it is.
+type door struct {
+	front *httpserver.Server
+	ln    net.Listener
+}
+
+// serveAll serves at all doors until ctx ends, or one of them fails: one without
+// the others is of no use.
+func serveAll(ctx context.Context, doors []door) error {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	errs := make([]error, len(doors))
+	var wg sync.WaitGroup
+	for i, d := range doors {
+		wg.Go(func() {
+			defer cancel()
+			errs[i] = d.front.Serve(ctx, d.ln)
+		})
+	}
+	wg.Wait()
+	return errors.Join(errs...)
+}
+
+// e2bFront is the front door of E2B's protocol alone.
+func (s *System) e2bFront(e2b *e2bapi.Server) (*httpserver.Server, error) {
+	opts := s.front()
 	opts.Listen = s.opts.Config.Server.E2BListen
 	opts.E2B = e2b
 	opts.Drain = func(context.Context) error { e2b.Shutdown(); return nil }
 	if d := s.opts.Config.Server.E2BDomain; d != "" {
 		opts.AllowHosts = append(slices.Clone(opts.AllowHosts), "*."+d)
 	}
-	e2bFront, err := httpserver.New(opts)
-	if err != nil {
-		return err
-	}
-	ready()
-	ctx, cancel := context.WithCancel(ctx) // one without the other is of no use
-	defer cancel()
-	served := make(chan error, 1)
-	go func() {
-		defer cancel()
-		served <- e2bFront.Serve(ctx, lns.E2B)
-	}()
-	err = front.Serve(ctx, lns.MCP)
-	cancel()
-	return errors.Join(err, <-served)
+	return httpserver.New(opts)
 }
 
 // front returns what all front doors have in common.
@@ -179,6 +217,7 @@ func (s *System) front() httpserver.Options {
 	opts := httpserver.Options{
 		Auth:              s.auth,
 		Log:               s.log,
+		Metrics:           s.metrics,
 		AllowHosts:        c.AllowHosts,
 		AllowOrigins:      c.AllowOrigins,
 		PublicURL:         c.PublicURL,

@@ -22,8 +22,8 @@ func (p *program) serveCommand() *cobra.Command {
 		Use:   "serve",
 		Short: "Serve MCP clients over HTTP",
 		Long: `Serve offers the Model Context Protocol over Streamable HTTP at /mcp, and
-/healthz for whatever watches over it. Sandboxes live on when the server is
-restarted, and are found again.
+/healthz and /metrics for whatever watches over it. Sandboxes live on when the
+server is restarted, and are found again.
 
 Clients send a token. It is made on the first start and printed once, with a
 configuration that can be pasted into a client; only its hash is kept. With
@@ -50,7 +50,7 @@ address of its own: see docs/e2b.md.`,
 
 func (p *program) serve(ctx context.Context, flags *serveFlags) (err error) {
 	sys, err := p.open(ctx, func(o *app.Options) {
-		o.Detached, o.Pool, o.Secrets = true, true, true
+		o.Detached, o.Pool, o.Secrets, o.Metrics = true, true, true, true
 		o.Conformance = flags.conformance
 	})
 	if err != nil {

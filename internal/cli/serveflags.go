@@ -32,6 +32,7 @@ func (s *serveFlags) add(cmd *cobra.Command) {
 	f.BoolVar(&s.newToken, "new-token", false, "replace the token that the first start made")
 	f.StringVar(&s.server.E2BListen, "e2b-listen", "", "serve E2B's protocol at this `address`, too, like 127.0.0.1:3000 (GLOVEBOX_E2B_LISTEN)")
 	f.StringVar(&s.server.E2BDomain, "e2b-domain", "", "`domain` below which names of sandboxes lead there (GLOVEBOX_E2B_DOMAIN)")
+	f.StringVar(&s.server.MetricsListen, "metrics-listen", "", "serve /metrics at this `address` in place of the first, like 127.0.0.1:9090 (GLOVEBOX_METRICS_LISTEN)")
 	f.StringVar(&s.server.PublicURL, "public-url", "", "how clients reach the server, if through a proxy (GLOVEBOX_PUBLIC_URL)")
 	f.StringVar(&s.server.PreviewDomain, "preview-domain", "", "`domain` below which ports of sandboxes have names of hosts (GLOVEBOX_PREVIEW_DOMAIN)")
 	f.StringVar(&s.server.TLSCert, "tls-cert", "", "serve HTTPS with the certificate in this PEM `file` (GLOVEBOX_TLS_CERT)")
@@ -57,6 +58,7 @@ func (s *serveFlags) apply(cmd *cobra.Command, c *config.Config) error {
 		"listen":         func() { to.Listen = from.Listen },
 		"e2b-listen":     func() { to.E2BListen = from.E2BListen },
 		"e2b-domain":     func() { to.E2BDomain = from.E2BDomain },
+		"metrics-listen": func() { to.MetricsListen = from.MetricsListen },
 		"public-url":     func() { to.PublicURL = from.PublicURL },
 		"preview-domain": func() { to.PreviewDomain = from.PreviewDomain },
 		"tls-cert":       func() { to.TLSCert = from.TLSCert },

@@ -144,6 +144,7 @@ func (c *Config) environ() []variable {
 		{"GLOVEBOX_REGISTRIES", names(&c.Images.Registries)},
 		{"GLOVEBOX_LISTEN", str(&c.Server.Listen)},
 		{"GLOVEBOX_E2B_LISTEN", str(&c.Server.E2BListen)},
+		{"GLOVEBOX_METRICS_LISTEN", str(&c.Server.MetricsListen)},
 		{"GLOVEBOX_E2B_DOMAIN", str(&c.Server.E2BDomain)},
 		{"GLOVEBOX_PREVIEW_DOMAIN", str(&c.Server.PreviewDomain)},
 		{"PUBLIC_BASE_URL", str(&c.Server.PublicURL)},

@@ -35,6 +35,9 @@ type Server struct {
 	// 49983-sbx_….DOMAIN lead there, too.
 	E2BListen string `yaml:"e2b_listen"`
 	E2BDomain string `yaml:"e2b_domain"`
+	// MetricsListen is an address at which metrics are served, in place of
+	// /metrics of Listen; empty is there.
+	MetricsListen string `yaml:"metrics_listen"`
 	// PublicURL is how clients reach the server, if not by the address that
 	// it listens on: that of a proxy.
 	PublicURL string `yaml:"public_url"`
@@ -134,6 +137,9 @@ func (s *Server) validate() error {
 	}
 	if _, _, err := net.SplitHostPort(s.E2BListen); err != nil && s.E2BListen != "" {
 		return invalid("server.e2b_listen", fmt.Sprintf("%q is not host:port", s.E2BListen), "write it like 127.0.0.1:3000")
+	}
+	if _, _, err := net.SplitHostPort(s.MetricsListen); err != nil && s.MetricsListen != "" {
+		return invalid("server.metrics_listen", fmt.Sprintf("%q is not host:port", s.MetricsListen), "write it like 127.0.0.1:9090")
 	}
 	if strings.ContainsAny(s.E2BDomain, "/:*@ ") || strings.HasPrefix(s.E2BDomain, ".") {
 		return invalid("server.e2b_domain", fmt.Sprintf("%q is not a domain", s.E2BDomain), "write it like sandboxes.example.com")

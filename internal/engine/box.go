@@ -447,6 +447,7 @@ func (b *box) lost() {
 	if known {
 		return
 	}
+	b.e.opts.Metrics.SandboxLost()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(b.e.ctx), pauseTimeout)
 	defer cancel()
 	why := reason{

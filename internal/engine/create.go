@@ -34,7 +34,11 @@ func (e *Engine) Create(ctx context.Context, p sandbox.Principal, req sandbox.Cr
 
 func (e *Engine) create(ctx context.Context, p sandbox.Principal, req sandbox.CreateRequest) (_ *box, err error) {
 	ctx, span := trace.Start(ctx, "create sandbox")
-	defer func() { span.End(err) }()
+	begun := e.now()
+	defer func() {
+		span.End(err)
+		e.opts.Metrics.SandboxStarted(e.now().Sub(begun), err)
+	}()
 	if err := checkPrincipal(p); err != nil {
 		return nil, err
 	}

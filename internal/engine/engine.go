@@ -30,13 +30,16 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/glovebox-dev/glovebox/internal/driver"
 	"github.com/glovebox-dev/glovebox/internal/interpreter"
+	"github.com/glovebox-dev/glovebox/internal/metrics"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 	"github.com/glovebox-dev/glovebox/internal/store"
 	"github.com/glovebox-dev/glovebox/internal/trace"
@@ -109,6 +112,8 @@ type Options struct {
 	// Trace takes spans of what sandboxes and runs take time for, of calls whose
 	// context has no sink of its own.
 	Trace trace.Sink // default: none
+	// Metrics counts what happens.
+	Metrics *metrics.Set // default: none
 
 	// Now is the clock of records; timers are the runtime's.
 	Now func() time.Time // default: time.Now
@@ -333,6 +338,32 @@ func (e *Engine) Close(ctx context.Context) error {
 	e.background.Wait()
 	errs = append(errs, e.owner.Release(context.WithoutCancel(ctx)), e.logs.Close())
 	return sandbox.Wrap(errors.Join(errs...), "close engine", "")
+}
+
+// Stats are what this process has at a moment.
+type Stats struct {
+	Sandboxes map[sandbox.State]int // those that are being stopped count as stopped
+	Runs      int                   // going on
+	Waiting   int                   // for a place for a sandbox
+}
+
+// Stats counts what there is now.
+func (e *Engine) Stats() Stats {
+	e.mu.Lock()
+	st := Stats{Sandboxes: map[sandbox.State]int{}, Waiting: len(e.queue)}
+	boxes := slices.Collect(maps.Values(e.boxes))
+	e.mu.Unlock()
+	for _, b := range boxes {
+		b.mu.Lock()
+		state := b.rec.State
+		if b.why != nil {
+			state = sandbox.Stopped
+		}
+		st.Sandboxes[state]++
+		st.Runs += len(b.runs)
+		b.mu.Unlock()
+	}
+	return st
 }
 
 // spawn runs f in the background, unless the engine is being closed; it

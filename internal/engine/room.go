@@ -45,7 +45,10 @@ func (e *Engine) register(ctx context.Context, b *box) error {
 	w := &waiter{b: b, placed: make(chan struct{})}
 	e.queue = append(e.queue, w)
 	e.mu.Unlock()
-	return e.await(ctx, w)
+	begun := e.now()
+	err := e.await(ctx, w)
+	e.opts.Metrics.Queued(e.now().Sub(begun))
+	return err
 }
 
 // full is the error for a box that gets no place. e.mu is held.
@@ -206,5 +209,6 @@ func (b *box) evict(before time.Time) bool {
 	why := *b.why
 	b.mu.Unlock()
 	b.beginStop(why)
+	b.e.opts.Metrics.Evicted()
 	return true
 }

@@ -27,6 +27,7 @@ type run struct {
 	release func() // its use of the box
 
 	span, going *trace.Active // of all of it, and of its program
+	language    string        // of its runner; a command's is noLanguage
 
 	workspace *baseline    // nil if it has none
 	keeper    baselineFile // keeps it for a process to come
@@ -51,8 +52,14 @@ type run struct {
 // inputChunk is how much input is sent at once.
 const inputChunk = 256 << 10
 
+// noLanguage stands for the language of runs that have none, or of which another
+// process knew it.
+const noLanguage = "none"
+
 func (b *box) newRun(req sandbox.RunRequest) *run {
 	r := &run{
+		language: noLanguage,
+
 		b:     b,
 		input: req.Stdin != nil || req.KeepStdin || req.PTY != nil,
 		done:  make(chan struct{}),
@@ -300,6 +307,7 @@ func (r *run) finish(end *guestapi.EndEvent) {
 	delete(r.b.runs, rec.ID)
 	stopping := r.b.why != nil
 	r.b.mu.Unlock()
+	e.opts.Metrics.RunEnded(r.language, r.verdict(), rec.Ended.Sub(rec.Started), rec.StdoutBytes, rec.StderrBytes)
 	e.retire(rec.ID)
 	close(r.done)
 	r.cancel()
@@ -307,6 +315,13 @@ func (r *run) finish(end *guestapi.EndEvent) {
 		r.cleanUp(ctx)
 	}
 	r.release()
+}
+
+// verdict returns how the run is judged by now.
+func (r *run) verdict() sandbox.VerdictCode {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.rec.Verdict.Code
 }
 
 // record writes the run's end down, if need be a few times: nobody is told of an
@@ -503,13 +518,16 @@ const endOfTransmission = 4
 
 // resumeRun goes on with a run that another process began.
 func (b *box) resumeRun(rec store.Run) {
-	r := &run{b: b, input: rec.KeepsStdin, rec: rec, done: make(chan struct{})}
+	r := &run{b: b, input: rec.KeepsStdin, language: noLanguage, rec: rec, done: make(chan struct{})}
 	r.ctx, r.cancel = context.WithCancel(b.e.ctx)
 	log, err := reopenRunLog(r.files(), b.e.opts.LogSize)
 	if rec.Context == nil {
 		r.codeDir = codeDir + "/" + rec.ID
-	} else if resumeErr := r.resumeExecution(); err == nil {
-		err = resumeErr
+	} else {
+		r.language = rec.Context.Language
+		if resumeErr := r.resumeExecution(); err == nil {
+			err = resumeErr
+		}
 	}
 	if err != nil {
 		b.e.log.Error("reopen log", "run", rec.ID, "error", err)

@@ -36,6 +36,7 @@ func (e *Engine) Start(ctx context.Context, p sandbox.Principal, req sandbox.Run
 	r, err := e.startSpan(ctx, p, req, span)
 	if err != nil {
 		span.End(err)
+		e.opts.Metrics.RunRefused(err)
 	}
 	return r, err
 }
@@ -150,6 +151,9 @@ func (b *box) startRun(ctx context.Context, req sandbox.RunRequest, prog program
 		return sandbox.Run{}, err
 	}
 	r := b.newRun(req)
+	if prog.runner != nil {
+		r.language = prog.runner.Language
+	}
 	r.release, r.span, r.ctx = release, span, trace.Into(r.ctx, ctx)
 	span.Set("run", r.rec.ID)
 	span.Set("sandbox", b.id)

@@ -54,6 +54,7 @@ func (b *box) readTraffic(ctx context.Context) (_ []sandbox.Destination, ok bool
 		for _, c := range t.Connections {
 			b.e.log.Info("connection", "sandbox", b.id, "principal", b.rec.Principal, "protocol", c.Protocol, "host", c.Host,
 				"address", c.Address, "port", c.Port, "blocked", c.Blocked, "sent", c.Sent, "received", c.Received)
+			b.e.opts.Metrics.Connected(c)
 		}
 		b.lastConnection = t.Connections[len(t.Connections)-1].Number
 	}

@@ -49,6 +49,18 @@ func (s *Server) authenticate(next http.Handler) http.Handler {
 	})
 }
 
+// managersOnly refuses who may not manage the server.
+func managersOnly(next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if id, _ := auth.FromContext(r.Context()); !id.Can(auth.ScopeAdmin) {
+			refuse(w, http.StatusForbidden, "forbidden", "the token lacks the scope admin",
+				"make one for it: glovebox token create --scope admin")
+			return
+		}
+		next.ServeHTTP(w, r)
+	})
+}
+
 // What is wrong with a request that has no token.
 var (
 	errNoHeader  = sandbox.Errorf(sandbox.Unauthenticated, "there is no Authorization header")

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"math"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/glovebox-dev/glovebox/internal/auth"
@@ -17,6 +18,7 @@ import (
 type entry struct {
 	principal sandbox.Principal
 	path      string // what to log for the path, if not itself
+	port      bool   // it is for a port of a sandbox
 }
 
 type entryKey struct{}
@@ -35,24 +37,49 @@ func notePath(ctx context.Context, path string) {
 	}
 }
 
-// logRequests logs each request when it is answered: never a header, a query
-// or a body, any of which may hold a secret.
-func logRequests(log *slog.Logger, next http.Handler) http.Handler {
+// notePort tells it that the request is for a port of a sandbox.
+func notePort(ctx context.Context) {
+	if e, ok := ctx.Value(entryKey{}).(*entry); ok {
+		e.port = true
+	}
+}
+
+// logRequests logs and counts each request when it is answered: never a header,
+// a query or a body, any of which may hold a secret.
+func (s *Server) logRequests(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		began := time.Now()
 		e := &entry{}
 		a := &answer{ResponseWriter: w, rc: http.NewResponseController(w)}
 		defer func() {
 			a.hurry() // what is still buffered leaves after the handler
+			took := time.Since(began)
+			s.opts.Metrics.Requested(s.counted(e, r), r.Method, cmp.Or(a.status, http.StatusOK), took)
 			level := slog.LevelInfo
 			if r.URL.Path == "/healthz" {
 				level = slog.LevelDebug
 			}
-			log.Log(r.Context(), level, "request", "method", r.Method, "path", cmp.Or(e.path, loggedPath(r.URL.Path)), "status", a.status,
-				"bytes", a.bytes, "duration", time.Since(began), "principal", e.principal, "remote", r.RemoteAddr)
+			s.opts.Log.Log(r.Context(), level, "request", "method", r.Method, "path", cmp.Or(e.path, loggedPath(r.URL.Path)), "status", a.status,
+				"bytes", a.bytes, "duration", took, "principal", e.principal, "remote", r.RemoteAddr)
 		}()
 		next.ServeHTTP(a, r.WithContext(context.WithValue(r.Context(), entryKey{}, e)))
 	})
+}
+
+// counted returns what a request counts as: never what a client chose.
+func (s *Server) counted(e *entry, r *http.Request) string {
+	if e.port {
+		return "/ports"
+	}
+	first, _, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "/")
+	switch path := "/" + first; path {
+	case "/mcp", "/sse", "/files", "/workspaces", "/healthz", metricsPath, e2bPath:
+		return path
+	}
+	if s.opts.MCP == nil && s.opts.E2B != nil {
+		return e2bPath
+	}
+	return "other"
 }
 
 // An answer counts what is answered, and gives a client that reads too slowly

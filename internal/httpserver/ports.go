@@ -80,6 +80,7 @@ func (s *Server) showPorts(g *guard, next http.Handler) http.Handler {
 			next.ServeHTTP(w, r)
 			return
 		}
+		notePort(r.Context())
 		serve := func(w http.ResponseWriter, r *http.Request) {
 			if err != nil {
 				writeError(w, err)

@@ -23,6 +23,7 @@ import (
 	"time"
 
 	"github.com/glovebox-dev/glovebox/internal/auth"
+	"github.com/glovebox-dev/glovebox/internal/metrics"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
@@ -32,7 +33,8 @@ type Verifier interface {
 	Verify(ctx context.Context, token string) (auth.Identity, error)
 }
 
-// Options are what New needs. MCP, E2B or Ports, Auth and Log must be set.
+// Options are what New needs. MCP, E2B, Ports or ServeMetrics, Auth and Log must
+// be set.
 type Options struct {
 	// Listen is the address that is listened on, as host:port. Its host is
 	// accepted in the Host header.
@@ -49,6 +51,11 @@ type Options struct {
 	Ports         Ports
 	PreviewDomain string
 	Log           *slog.Logger
+
+	// Metrics counts requests, and is served at /metrics to who may manage the
+	// server if ServeMetrics is set. It may be nil.
+	Metrics      *metrics.Set
+	ServeMetrics bool
 
 	// Anonymous, if not nil, is who asks when there is no token. It is for
 	// tests on a loopback address, which New checks.
@@ -108,6 +115,9 @@ const (
 	idleTimeout    = 2 * time.Minute
 	maxHeaderBytes = 64 << 10
 )
+
+// metricsPath is where Prometheus reads.
+const metricsPath = "/metrics"
 
 // e2bPath is where E2B's protocol is served beside MCP.
 const e2bPath = "/e2b"
@@ -199,8 +209,11 @@ func New(o Options) (*Server, error) {
 			return g.checkHost(g.checkOrigin(s.authenticate(limits.limit(h, writeErrorTo))))
 		})
 	}
+	if o.ServeMetrics {
+		mux.Handle("GET "+metricsPath, g.checkHost(g.checkOrigin(s.authenticate(limits.limit(managersOnly(o.Metrics.Handler()), writeErrorTo)))))
+	}
 	mux.Handle("/", rest)
-	s.handler = logRequests(o.Log, s.showPorts(g, mux))
+	s.handler = s.logRequests(s.showPorts(g, mux))
 	return s, nil
 }
 

@@ -39,6 +39,7 @@ import (
 	"golang.org/x/sync/semaphore"
 
 	"github.com/glovebox-dev/glovebox/internal/driver"
+	"github.com/glovebox-dev/glovebox/internal/metrics"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 	"github.com/glovebox-dev/glovebox/internal/trace"
 )
@@ -76,6 +77,8 @@ type Options struct {
 	// shape goes down.
 	Idle time.Duration // default: 2 min
 	Log  *slog.Logger  // default: none
+	// Metrics counts what a claim takes.
+	Metrics *metrics.Set // default: none
 }
 
 // A Pool is a [driver.Driver].
@@ -128,9 +131,11 @@ type claim struct {
 // Stats are what a pool counted since its start.
 type Stats struct {
 	Hits, Misses, Failures int
+	Unpooled               int // creations of boxes that are never made ahead
 	Ready                  int // now
 	Done                   int // now: of those, the ones that are as warm as they get
 	Target                 int // now
+	Max                    int
 }
 
 const (
@@ -193,6 +198,7 @@ func (p *Pool) Stats() Stats {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	s := p.stats
+	s.Max = p.opts.Max
 	for _, sh := range p.shapes {
 		s.Ready += len(sh.ready)
 		for _, w := range sh.ready {
@@ -216,6 +222,7 @@ func (p *Pool) Create(ctx context.Context, spec *driver.Spec) (driver.Box, error
 		err := trace.Do(ctx, "claim warm box", func(ctx context.Context) error { return driver.Resume(ctx, w.box) })
 		p.log.Debug("claimed a warm box", "ref", w.box.Ref(), "took", time.Since(begun))
 		if err == nil {
+			p.opts.Metrics.Claimed(time.Since(begun))
 			return b, nil
 		}
 		p.log.Warn("a warm box could not be used", "ref", w.box.Ref(), "error", err)
@@ -242,6 +249,7 @@ func (p *Pool) take(spec *driver.Spec) (*warm, *claimedBox) {
 	s := p.shapeOf(spec)
 	if s == nil || p.closed {
 		p.cold++
+		p.stats.Unpooled++
 		return nil, nil
 	}
 	s.used = time.Now()

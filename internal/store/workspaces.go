@@ -78,6 +78,14 @@ func (s *Store) Workspaces(ctx context.Context, p sandbox.Principal) ([]Workspac
 	return s.workspaces(ctx, ` WHERE principal = ? OR ? = '' ORDER BY principal, name`, p, p)
 }
 
+// WorkspaceTotals returns how many workspaces there are, whosever, and what they
+// held together when each was last measured.
+func (s *Store) WorkspaceTotals(ctx context.Context) (count int, held sandbox.WorkspaceUsage, err error) {
+	err = s.read.QueryRowContext(ctx, `SELECT count(*), coalesce(sum(bytes), 0), coalesce(sum(files), 0) FROM workspaces`).
+		Scan(&count, &held.Bytes, &held.Files)
+	return count, held, sandbox.Wrap(err, "count workspaces", "")
+}
+
 // IdleWorkspaces returns the records of workspaces that were not used since t
 // and that no sandbox has.
 func (s *Store) IdleWorkspaces(ctx context.Context, t time.Time) ([]Workspace, error) {

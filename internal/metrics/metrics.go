@@ -1,0 +1,202 @@
+// Package metrics counts what a server does, and shows it in the text format of
+// Prometheus.
+//
+// The composition root makes one [Set] and gives it to the parts, which tell it
+// what happened; what there is at a moment it asks for when it is read. Methods
+// of a nil Set do nothing.
+//
+// No label names a principal, a sandbox, a run or a host: each has few values,
+// which the program or its operator chose, and what a client or a program in a
+// sandbox sends never makes a new one.
+package metrics
+
+import (
+	"net/http"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
+)
+
+// A Set is all that one server counts. It is safe for concurrent use.
+type Set struct {
+	registry *prometheus.Registry
+	driver   string
+
+	starts, refused, runs, blocked, connections, requests *prometheus.CounterVec
+
+	output, traffic *prometheus.CounterVec
+	evicted, lost   prometheus.Counter
+
+	startTime, claimTime, queueTime prometheus.Histogram
+	runTime, requestTime            *prometheus.HistogramVec
+}
+
+// Buckets of durations, in seconds.
+var (
+	startBuckets   = []float64{.005, .01, .025, .05, .1, .25, .5, 1, 2.5, 5, 10, 30, 120}
+	runBuckets     = []float64{.002, .005, .01, .025, .05, .1, .25, .5, 1, 5, 30, 60, 300, 600}
+	claimBuckets   = []float64{.00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .5}
+	requestBuckets = []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 5, 30, 120}
+)
+
+// New returns a set for a server of that version whose sandboxes a driver of
+// that name makes.
+func New(version, driver string) *Set {
+	labels := prometheus.Labels{"driver": driver}
+	counter := func(name, help string, names ...string) *prometheus.CounterVec {
+		return prometheus.NewCounterVec(prometheus.CounterOpts{Name: "glovebox_" + name, Help: help}, names)
+	}
+	histogram := func(name, help string, buckets []float64, labels prometheus.Labels) prometheus.HistogramOpts {
+		return prometheus.HistogramOpts{Name: "glovebox_" + name, Help: help, Buckets: buckets, ConstLabels: labels}
+	}
+	s := &Set{
+		registry: prometheus.NewRegistry(), driver: driver,
+
+		starts: prometheus.NewCounterVec(prometheus.CounterOpts{
+			Name: "glovebox_sandbox_starts_total", Help: "Sandboxes asked for, by how that ended: ok or the kind of error.", ConstLabels: labels,
+		}, []string{"result"}),
+		refused:     counter("runs_refused_total", "Runs that did not start, by the kind of error.", "kind"),
+		runs:        counter("runs_total", "Runs that ended, by verdict.", "language", "verdict"),
+		output:      counter("run_output_bytes_total", "What runs that ended had written.", "stream"),
+		connections: counter("network_connections_total", "Connections of sandboxes that were allowed and have ended.", "protocol"),
+		blocked:     counter("network_blocked_total", "Connections of sandboxes that were not allowed, or were ended, by reason.", "reason"),
+		traffic:     counter("network_bytes_total", "What sandboxes sent and received by connections that have ended.", "direction"),
+		requests:    counter("http_requests_total", "Requests that were answered.", "path", "method", "code"),
+		evicted: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "glovebox_evictions_total", Help: "Idle sandboxes that were stopped to make room for others.",
+		}),
+		lost: prometheus.NewCounter(prometheus.CounterOpts{
+			Name: "glovebox_sandboxes_lost_total", Help: "Sandboxes that were found dead.",
+		}),
+		startTime: prometheus.NewHistogram(histogram("sandbox_start_seconds", "From the request for a sandbox until it runs.", startBuckets, labels)),
+		claimTime: prometheus.NewHistogram(histogram("pool_claim_seconds", "Taking a sandbox that was made ahead.", claimBuckets, nil)),
+		queueTime: prometheus.NewHistogram(histogram("queue_wait_seconds", "Waiting for a place on a full server, in vain or not.", startBuckets, nil)),
+		runTime: prometheus.NewHistogramVec(histogram("run_seconds", "From the start of a run to its end.", runBuckets, nil),
+			[]string{"language"}),
+		requestTime: prometheus.NewHistogramVec(histogram("http_request_seconds", "From the head of a request to the end of its answer.", requestBuckets, nil),
+			[]string{"path"}),
+	}
+	s.registry.MustRegister(s.starts, s.refused, s.runs, s.output, s.connections, s.blocked, s.traffic, s.requests, s.evicted, s.lost,
+		s.startTime, s.claimTime, s.queueTime, s.runTime, s.requestTime,
+		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	info := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "glovebox_build_info", Help: "Always 1."}, []string{"version"})
+	info.WithLabelValues(version).Set(1)
+	s.registry.MustRegister(info)
+	// What alerts look at is there from the start: a counter that appears with
+	// its first increment has none for rate().
+	for _, result := range []string{"ok", string(sandbox.Exhausted), string(sandbox.Unavailable), string(sandbox.Internal)} {
+		s.starts.WithLabelValues(result)
+	}
+	for _, stream := range []string{"stdout", "stderr"} {
+		s.output.WithLabelValues(stream)
+	}
+	return s
+}
+
+// Handler serves the set.
+func (s *Set) Handler() http.Handler {
+	return promhttp.HandlerFor(s.registry, promhttp.HandlerOpts{MaxRequestsInFlight: 4})
+}
+
+// SandboxStarted counts a request for a sandbox, which took so long and ended
+// with err.
+func (s *Set) SandboxStarted(took time.Duration, err error) {
+	if s == nil {
+		return
+	}
+	if err != nil {
+		s.starts.WithLabelValues(string(sandbox.KindOf(err))).Inc()
+		return
+	}
+	s.starts.WithLabelValues("ok").Inc()
+	s.startTime.Observe(took.Seconds())
+}
+
+// SandboxLost counts a sandbox that was found dead.
+func (s *Set) SandboxLost() {
+	if s != nil {
+		s.lost.Inc()
+	}
+}
+
+// Evicted counts a sandbox that was stopped for another.
+func (s *Set) Evicted() {
+	if s != nil {
+		s.evicted.Inc()
+	}
+}
+
+// Queued counts a wait for a place.
+func (s *Set) Queued(took time.Duration) {
+	if s != nil {
+		s.queueTime.Observe(took.Seconds())
+	}
+}
+
+// Claimed counts a sandbox taken from the pool.
+func (s *Set) Claimed(took time.Duration) {
+	if s != nil {
+		s.claimTime.Observe(took.Seconds())
+	}
+}
+
+// RunRefused counts a run that did not start.
+func (s *Set) RunRefused(err error) {
+	if s != nil {
+		s.refused.WithLabelValues(string(sandbox.KindOf(err))).Inc()
+	}
+}
+
+// RunEnded counts a run that ended. language is a runner's, or says that there
+// was none; stdout and stderr are how many bytes it wrote.
+func (s *Set) RunEnded(language string, verdict sandbox.VerdictCode, took time.Duration, stdout, stderr int64) {
+	if s == nil {
+		return
+	}
+	s.runs.WithLabelValues(language, string(verdict)).Inc()
+	s.runTime.WithLabelValues(language).Observe(took.Seconds())
+	s.output.WithLabelValues("stdout").Add(float64(stdout))
+	s.output.WithLabelValues("stderr").Add(float64(stderr))
+}
+
+// Connected counts a connection of a sandbox that has ended.
+func (s *Set) Connected(c sandbox.Connection) {
+	if s == nil {
+		return
+	}
+	if c.Blocked != "" {
+		s.blocked.WithLabelValues(string(c.Blocked)).Inc()
+	} else {
+		s.connections.WithLabelValues(string(c.Protocol)).Inc()
+	}
+	s.traffic.WithLabelValues("sent").Add(float64(c.Sent))
+	s.traffic.WithLabelValues("received").Add(float64(c.Received))
+}
+
+// methods are those that are counted by name.
+var methods = []string{
+	http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete, http.MethodOptions,
+}
+
+// Requested counts a request that was answered. path is one of those that the
+// server has, never what a client wrote.
+func (s *Set) Requested(path, method string, status int, took time.Duration) {
+	if s == nil {
+		return
+	}
+	if !slices.Contains(methods, method) {
+		method = "other"
+	}
+	code := "other" // a program in a sandbox may answer with any number
+	if http.StatusText(status) != "" {
+		code = strconv.Itoa(status)
+	}
+	s.requests.WithLabelValues(path, method, code).Inc()
+	s.requestTime.WithLabelValues(path).Observe(took.Seconds())
+}
