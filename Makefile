@@ -110,7 +110,7 @@ release-dry-run: ## a whole release in dist/, signed with a key that is thrown a
 	@release/dry-run.sh $(or $(RELEASE),v0.0.0-dry)
 
 .PHONY: bench
-bench: guest images ## what a sandbox costs, beside what else there is, measured in turn
+bench: build images ## what a sandbox costs, beside what else there is, measured in turn
 	$(GO) test -tags embedguest -ldflags '-s -w' -run '^$$' -bench 'ColdSandbox|Command' -benchtime $(or $(N),60)x ./internal/app
 	$(GO) test -tags embedguest -ldflags '-s -w' -run '^$$' -bench 'ContextValue|ContextOutput' -benchtime $(or $(N),60)x ./internal/app
 	$(GO) test -tags embedguest -ldflags '-s -w' -run '^$$' -bench ContextPlot -benchtime 5x ./internal/app
@@ -121,6 +121,8 @@ bench: guest images ## what a sandbox costs, beside what else there is, measured
 	$(GO) test -tags embedguest -ldflags '-s -w' -run '^$$' -bench ImageUnpack -benchtime 3x ./internal/app
 	$(GO) test -tags nogvisor -run '^$$' -bench Files -benchtime 3x ./internal/app
 	$(GO) test -run '^$$' -bench Snapshot -benchtime 20x ./internal/workspace
+	test/docker.sh bash -c 'DOCKER_HOST=$$GLOVEBOX_TEST_DOCKER bin/glovebox bench --docker-image localhost/glovebox-test:python3 \
+		--rounds $(or $(N),20) --sustain $(or $(SUSTAIN),1m) --out bin/bench.json --svg bin/bench.svg'
 
 .PHONY: lint
 lint: $(GOLANGCI) ## formatting, go vet, golangci-lint

@@ -61,12 +61,15 @@ type Options struct {
 	Plots bool
 	// Image is what Docker is measured with, if Docker is there and has it.
 	Image string
+	// Version is that of the program that is measured.
+	Version string
 	// Say is told what is being measured.
 	Say func(format string, args ...any)
 }
 
 // A Report is what was measured.
 type Report struct {
+	Version string   `json:"version"`
 	Machine Machine  `json:"machine"`
 	Figures []Figure `json:"figures"`
 	// Notes say what was left out, and why.
@@ -79,10 +82,13 @@ type Machine struct {
 	Arch string `json:"arch"`
 	CPUs int    `json:"cpus"`
 	// CPU is the processor's name, Memory in bytes, where they are known.
-	CPU    string    `json:"cpu,omitempty"`
-	Memory int64     `json:"memory_bytes,omitempty"`
-	Load   string    `json:"load,omitempty"` // when it began, as the system counts it
-	When   time.Time `json:"when"`
+	CPU    string `json:"cpu,omitempty"`
+	Memory int64  `json:"memory_bytes,omitempty"`
+	// Load is what it was when it began, and LoadAfter in the end, as the system
+	// counts it: the benchmark's own is in it.
+	Load      string    `json:"load,omitempty"`
+	LoadAfter string    `json:"load_after,omitempty"`
+	When      time.Time `json:"when"`
 }
 
 func (m Machine) String() string {
@@ -95,6 +101,9 @@ func (m Machine) String() string {
 	}
 	if m.Load != "" {
 		s += ", load " + m.Load + " when it began"
+	}
+	if m.LoadAfter != "" {
+		s += " and " + m.LoadAfter + " in the end"
 	}
 	return s
 }
@@ -114,6 +123,10 @@ type Figure struct {
 	// this process's own grew meanwhile.
 	Memory int64 `json:"memory_bytes,omitempty"`
 	Grown  int64 `json:"grown_bytes,omitempty"`
+	// Goal is what it is to reach, nil if there is none, and Times how many
+	// times better it is than docker run at the same.
+	Goal  *Goal   `json:"goal,omitempty"`
+	Times float64 `json:"times_docker_run,omitempty"`
 }
 
 // A call is one thing to measure. What prepares it, and what cleans up, is not
@@ -136,7 +149,7 @@ const (
 
 // Run measures. If ctx ends, what is measured is the report, with ctx's error.
 func Run(ctx context.Context, o Options) (Report, error) {
-	r := Report{Machine: Machine{OS: runtime.GOOS, Arch: runtime.GOARCH, CPUs: runtime.NumCPU(), Load: load(), When: time.Now()}}
+	r := Report{Version: o.Version, Machine: Machine{OS: runtime.GOOS, Arch: runtime.GOARCH, CPUs: runtime.NumCPU(), Load: load(), When: time.Now()}}
 	r.Machine.CPU, r.Machine.Memory = hardware()
 	b := &bench{Options: o, report: &r}
 	defer b.cleanUp()
@@ -149,7 +162,7 @@ func Run(ctx context.Context, o Options) (Report, error) {
 	}
 	ways := []way{{"", b.Ready, b.one}}
 	if b.container != "" {
-		ways = append(ways, way{"docker run: ", nil, b.oneOfDocker})
+		ways = append(ways, way{prefixDocker, nil, b.oneOfDocker})
 	}
 	for _, n := range o.Callers {
 		for _, w := range ways {
@@ -158,11 +171,11 @@ func Run(ctx context.Context, o Options) (Report, error) {
 			}
 		}
 	}
-	for _, w := range ways {
-		if err == nil && o.Sustain > 0 {
-			err = b.sustain(ctx, w)
-		}
+	if err == nil && o.Sustain > 0 {
+		err = b.sustain(ctx, ways)
 	}
+	r.Machine.LoadAfter = load()
+	r.judge()
 	return r, err
 }
 
@@ -188,12 +201,16 @@ func (b *bench) calls(ctx context.Context) ([]call, error) {
 	} else {
 		b.note("there is no python3 to compare with")
 	}
-	calls = append(calls, b.docker(ctx)...)
+	containers := b.docker(ctx)
+	calls = append(calls, containers...)
 	plots := false
 	if python := findPython(); python != "" && b.Plots {
 		plots = program(python, "-c", heavy)(ctx) == nil
 		if plots {
 			calls = append(calls, call{name: "python3 that plots, without any sandbox", do: program(python, "-c", plot)})
+			if len(containers) > 0 {
+				calls = append(calls, b.dockerPlot(ctx)...)
+			}
 		} else {
 			b.note("plots are left out: %s has no pandas and matplotlib", python)
 		}
@@ -221,28 +238,22 @@ func (b *bench) calls(ctx context.Context) ([]call, error) {
 			},
 			after: stop(b.Warm),
 		})
-	if plots {
-		calls = append(calls, call{
-			name:    "glovebox, a plot in a fresh sandbox of the pool",
+	overHTTP := func(name, code string) call {
+		return call{
+			name:    name,
 			prepare: b.Ready,
 			do: func(ctx context.Context) (err error) {
-				used, err = b.run(ctx, b.Warm, sandbox.RunRequest{Code: plot, Context: sandbox.DefaultContext})
-				return err
-			},
-			after: stop(b.Warm),
-		})
-	}
-
-	if b.Serve != nil {
-		calls = append(calls, call{
-			name:    "glovebox over HTTP, a fresh sandbox of the pool",
-			prepare: b.Ready,
-			do: func(ctx context.Context) (err error) {
-				used, err = b.Serve.RunCode(ctx, "", line)
+				used, err = b.Serve.RunCode(ctx, "", code)
 				return err
 			},
 			after: func(ctx context.Context) error { return b.Serve.Stop(ctx, used) },
-		})
+		}
+	}
+	if b.Serve != nil {
+		calls = append(calls, overHTTP(nameFresh, line))
+		if plots {
+			calls = append(calls, overHTTP(namePlot, plot))
+		}
 	}
 	live, err := b.run(ctx, b.Warm, sandbox.RunRequest{Code: line, Context: sandbox.DefaultContext})
 	if err != nil {
@@ -268,7 +279,7 @@ func (b *bench) calls(ctx context.Context) ([]call, error) {
 		return nil, fmt.Errorf("run %s over HTTP: %w", line, err)
 	}
 	b.served = served
-	return append(calls, call{name: "glovebox over HTTP, 1+1 in a live context", do: func(ctx context.Context) error {
+	return append(calls, call{name: nameLive, do: func(ctx context.Context) error {
 		_, err := b.Serve.RunCode(ctx, served, "1+1")
 		return err
 	}}), nil
@@ -299,7 +310,7 @@ func (b *bench) docker(ctx context.Context) []call {
 		b.note("Docker is not compared with: it has no image %s here, or is not there", b.Image)
 		return nil
 	}
-	calls := []call{{name: "docker run", do: program(docker, "run", "--rm", "--network=none", b.Image, "python3", "-c", line)}}
+	calls := []call{{name: nameDocker, do: b.dockerRun(line)}}
 	out, err := exec.CommandContext(ctx, docker, "run", "-d", "--rm", "--network=none", b.Image, "sleep", "3600").Output()
 	if err != nil {
 		b.note("docker exec is not compared with: %v", err)
@@ -307,6 +318,20 @@ func (b *bench) docker(ctx context.Context) []call {
 	}
 	b.container = strings.TrimSpace(string(out))
 	return append(calls, call{name: "docker exec", do: program(docker, "exec", b.container, "python3", "-c", line)})
+}
+
+// dockerRun runs a program in a fresh container.
+func (b *bench) dockerRun(code string) func(context.Context) error {
+	return program("docker", "run", "--rm", "--network=none", b.Image, "python3", "-c", code)
+}
+
+// dockerPlot returns a plot in a fresh container, where the image can make one.
+func (b *bench) dockerPlot(ctx context.Context) []call {
+	if err := b.dockerRun(heavy)(ctx); err != nil {
+		b.note("plots by docker run are left out: image %s has no pandas and matplotlib", b.Image)
+		return nil
+	}
+	return []call{{name: nameDockerPlot, do: b.dockerRun(plot)}}
 }
 
 func program(argv ...string) func(context.Context) error {
@@ -385,7 +410,7 @@ type way struct {
 // oneOfDocker runs a line in a fresh container.
 func (b *bench) oneOfDocker(ctx context.Context) (time.Duration, error) {
 	began := time.Now()
-	err := program("docker", "run", "--rm", "--network=none", b.Image, "python3", "-c", line)(ctx)
+	err := b.dockerRun(line)(ctx)
 	return time.Since(began), err
 }
 
@@ -409,7 +434,7 @@ func (b *bench) idle(ctx context.Context) error {
 		ids = append(ids, id)
 	}
 	time.Sleep(time.Second) // they are let rest
-	f := Figure{Name: fmt.Sprintf("memory of each of %d idle sandboxes with Python", b.Idle), N: b.Idle}
+	f := Figure{Name: fmt.Sprintf("memory of each of %d idle sandboxes with Python", b.Idle), N: b.Idle, Goal: &idleGoal}
 	for _, id := range ids {
 		size, ok := memoryOf(id)
 		if !ok {
@@ -448,7 +473,7 @@ func (b *bench) burst(ctx context.Context, n int, w way) error {
 		})
 	}
 	wg.Wait()
-	f := figure(fmt.Sprintf("%s%d callers at once, a fresh sandbox each", w.prefix, n), took)
+	f := figure(w.prefix+nameBurst(n), took)
 	f.N, f.Failed, f.Total = n, len(failed), millis(time.Since(began))
 	b.report.Figures = append(b.report.Figures, f)
 	if len(failed) > 0 {
@@ -457,26 +482,55 @@ func (b *bench) burst(ctx context.Context, n int, w way) error {
 	return ctx.Err()
 }
 
-// sustain has eight callers that go on and on.
-func (b *bench) sustain(ctx context.Context, w way) error {
-	b.Say("%seight callers for %v", w.prefix, b.Sustain)
+// sustain has eight callers that go on and on, in each way for as long: in turn,
+// a minute at a time, so that what else the machine does meets all alike.
+func (b *bench) sustain(ctx context.Context, ways []way) error {
+	turns := int((b.Sustain + time.Minute - 1) / time.Minute)
+	of := make([]stretch, len(ways))
 	before := ownMemory()
-	until, cancel := context.WithTimeout(ctx, b.Sustain)
+	for range turns {
+		for i, w := range ways {
+			b.Say("%seight callers for %v", w.prefix, b.Sustain/time.Duration(turns))
+			of[i].goOn(ctx, w, b.Sustain/time.Duration(turns))
+		}
+	}
+	for i, w := range ways {
+		f := figure(w.prefix+nameSustained, of[i].took)
+		f.Failed, f.PerSecond = of[i].failed, float64(len(of[i].took))/of[i].lasted.Seconds()
+		if w.prefix == "" {
+			f.Grown = ownMemory() - before
+		}
+		b.report.Figures = append(b.report.Figures, f)
+		if of[i].failed > 0 {
+			b.note("%s%d calls failed; the first: %v", w.prefix, of[i].failed, of[i].first)
+		}
+	}
+	return ctx.Err()
+}
+
+// A stretch is what eight callers did, all in all.
+type stretch struct {
+	took   []time.Duration
+	lasted time.Duration
+	failed int
+	first  error // of those that failed
+}
+
+func (s *stretch) goOn(ctx context.Context, w way, d time.Duration) {
+	until, cancel := context.WithTimeout(ctx, d)
 	defer cancel()
 	var mu sync.Mutex
-	var took []time.Duration
-	failed := 0
 	var wg sync.WaitGroup
 	began := time.Now()
 	for range 8 {
 		wg.Go(func() {
 			for until.Err() == nil {
-				d, err := w.one(ctx)
+				took, err := w.one(ctx)
 				mu.Lock()
-				if err != nil {
-					failed++
-				} else {
-					took = append(took, d)
+				if err == nil {
+					s.took = append(s.took, took)
+				} else if s.failed++; s.first == nil {
+					s.first = err
 				}
 				mu.Unlock()
 				if err != nil && ctx.Err() != nil {
@@ -486,11 +540,7 @@ func (b *bench) sustain(ctx context.Context, w way) error {
 		})
 	}
 	wg.Wait()
-	f := figure(w.prefix+"8 callers without a pause, a fresh sandbox each", took)
-	f.Grown = ownMemory() - before
-	f.Failed, f.PerSecond = failed, float64(len(took))/time.Since(began).Seconds()
-	b.report.Figures = append(b.report.Figures, f)
-	return ctx.Err()
+	s.lasted += time.Since(began)
 }
 
 // cleanUp stops what is still there.

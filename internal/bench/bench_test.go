@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -77,7 +78,7 @@ func options(cold, warm *stub) Options {
 	return Options{
 		Cold: cold, Warm: warm, Rounds: 3, Callers: []int{2, 5}, Sustain: 20 * time.Millisecond, Image: "no-such-image",
 		Ready: func(context.Context) error { return nil },
-		Say:   func(string, ...any) {}, Serve: overHTTP{warm},
+		Say:   func(string, ...any) {}, Version: "v1", Serve: overHTTP{warm},
 	}
 }
 
@@ -102,11 +103,11 @@ func TestRun(t *testing.T) {
 	want := []string{
 		"glovebox, a sandbox made on demand",
 		"glovebox, a fresh sandbox of the pool",
-		"glovebox over HTTP, a fresh sandbox of the pool",
+		nameFresh,
 		"glovebox, python3 in a running sandbox",
 		"glovebox, /bin/true in a running sandbox",
 		"glovebox, 1+1 in a live context",
-		"glovebox over HTTP, 1+1 in a live context",
+		nameLive,
 		"2 callers at once, a fresh sandbox each",
 		"5 callers at once, a fresh sandbox each",
 		"8 callers without a pause, a fresh sandbox each",
@@ -114,12 +115,46 @@ func TestRun(t *testing.T) {
 	if diff := cmp.Diff(want, names); diff != "" {
 		t.Error(diff)
 	}
-	if last := r.Figures[len(r.Figures)-1]; last.PerSecond <= 0 {
+	if last := r.Figures[len(r.Figures)-1]; last.PerSecond <= 0 || last.Goal == nil {
 		t.Errorf("%+v", last)
+	}
+	if r.Version != "v1" {
+		t.Errorf("version %q", r.Version)
 	}
 	if !strings.Contains(strings.Join(r.Notes, "\n"), "no-such-image") {
 		t.Errorf("notes %q do not say that Docker is left out", r.Notes)
 	}
+}
+
+// TestSustainTakesTurns has two ways, each of which has its time in pieces.
+func TestSustainTakesTurns(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		b := &bench{Options: Options{Sustain: 150 * time.Second, Say: func(string, ...any) {}}, report: &Report{}}
+		var mu sync.Mutex
+		var order []string
+		one := func(name string, takes time.Duration) func(context.Context) (time.Duration, error) {
+			return func(context.Context) (time.Duration, error) {
+				mu.Lock()
+				if len(order) == 0 || order[len(order)-1] != name {
+					order = append(order, name)
+				}
+				mu.Unlock()
+				time.Sleep(takes)
+				return takes, nil
+			}
+		}
+		if err := b.sustain(t.Context(), []way{{"", nil, one("ours", 500*time.Millisecond)}, {prefixDocker, nil, one("theirs", time.Second)}}); err != nil {
+			t.Fatal(err)
+		}
+		b.report.judge()
+		if diff := cmp.Diff([]string{"ours", "theirs", "ours", "theirs", "ours", "theirs"}, order); diff != "" {
+			t.Error(diff)
+		}
+		ours, theirs := b.report.Figures[0], b.report.Figures[1]
+		if ours.PerSecond < 15 || ours.PerSecond > 16 || theirs.PerSecond > 8 || ours.Times < 1.9 || ours.N < 150*16 {
+			t.Errorf("%+v, %+v", ours, theirs)
+		}
+	})
 }
 
 func TestRunTellsOfFailures(t *testing.T) {

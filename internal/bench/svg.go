@@ -18,7 +18,7 @@ const (
 )
 
 // SVG writes the report as a picture: a bar for the median of each figure, on a
-// logarithmic scale, and a line to where 99 of 100 are.
+// logarithmic scale, a line to where 99 of 100 are, and a mark at its goal.
 func SVG(w io.Writer, r Report) error {
 	var rows []Figure
 	least, most := math.Inf(1), 0.0
@@ -26,6 +26,9 @@ func SVG(w io.Writer, r Report) error {
 		if f.P50 > 0 {
 			rows = append(rows, f)
 			least, most = min(least, f.P50), max(most, f.P99)
+			if f.Goal != nil && f.Goal.P50 > 0 {
+				least = min(least, f.Goal.P50)
+			}
 		}
 	}
 	if len(rows) == 0 {
@@ -59,6 +62,11 @@ func SVG(w io.Writer, r Report) error {
 		fmt.Fprintf(&b, `<text x="%d" y="%d" fill="#111" text-anchor="end">%s</text>`+"\n", svgLeft-8, y+16, html.EscapeString(f.Name))
 		fmt.Fprintf(&b, `<rect x="%.1f" y="%d" width="%.1f" height="%d" fill="%s"/>`+"\n", start, y+4, max(1, x(f.P50)-start), svgRow-10, color)
 		fmt.Fprintf(&b, `<line x1="%.1f" y1="%d" x2="%.1f" y2="%d" stroke="#111"/>`+"\n", x(f.P50), y+svgRow/2-1, x(f.P99), y+svgRow/2-1)
+		if f.Goal != nil && f.Goal.P50 > 0 {
+			at := x(f.Goal.P50)
+			fmt.Fprintf(&b, `<line x1="%.1f" y1="%d" x2="%.1f" y2="%d" stroke="#c0392b" stroke-width="2"><title>goal: %g ms</title></line>`+"\n",
+				at, y+1, at, y+svgRow-3, f.Goal.P50)
+		}
 		fmt.Fprintf(&b, `<text x="%.1f" y="%d" fill="#111">%s</text>`+"\n", x(f.P99)+6, y+16, fmt.Sprintf("%.1f / %.1f ms", f.P50, f.P99))
 	}
 	b.WriteString("</svg>\n")

@@ -27,13 +27,16 @@ func (p *program) benchCommand() *cobra.Command {
 complete result: of Python alone, of docker run and docker exec where Docker has
 the image already (nothing is pulled), and of Glovebox with a sandbox made on
 demand, with one of the pool, and in one that runs, also over MCP and HTTP; then
-with many callers at once; and what memory idle sandboxes have. Calls are made in turn, so that what else the machine does meets all alike:
+with many callers at once; and what memory idle sandboxes have. Beside each
+figure that has a goal on two cores is the goal, and whether it was reached.
+Calls are made in turn, so that what else the machine does meets all alike:
 compare figures of one run only, and on a machine with nothing else to do.
 
 It uses a state directory of its own, and leaves nothing behind.`,
 		Example: `  glovebox bench
   glovebox bench --rounds 100 --sustain 5m --out bench.json --svg bench.svg
-  glovebox bench --callers 8 --json`,
+  glovebox bench --callers 8 --json
+  DOCKER_HOST=unix:///run/other.sock glovebox bench --docker-image debian-python`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if o.Rounds < 1 || o.Sustain < 0 {
@@ -116,6 +119,7 @@ func (p *program) measure(ctx context.Context, o bench.Options) (report bench.Re
 	}
 	defer closeBench(server, &err)
 	o.Cold, o.Warm, o.Ready, o.Serve = cold.Engine, warm.Engine, warm.WaitWarm, server
+	o.Version = Version()
 	o.Say = func(format string, args ...any) { p.say("measuring "+format, args...) }
 	return bench.Run(ctx, o)
 }
@@ -131,7 +135,7 @@ func writeTo(flag, path string, write func(io.Writer) error) (err error) {
 }
 
 func (p *program) printReport(r bench.Report) error {
-	p.say("%s; version %s", r.Machine, Version())
+	p.say("%s; version %s", r.Machine, r.Version)
 	most := 0.0
 	for _, f := range r.Figures {
 		most = max(most, f.P50)
@@ -149,12 +153,14 @@ func (p *program) printReport(r bench.Report) error {
 			rest += fmt.Sprintf(", %d failed", f.Failed)
 		}
 		if f.Memory > 0 {
-			rows = append(rows, []string{f.Name, fmt.Sprint(f.N), "", "", "", sandbox.FormatBytes(f.Memory)})
+			rows = append(rows, []string{f.Name, fmt.Sprint(f.N), "", "", "", sandbox.FormatBytes(f.Memory), f.Verdict()})
 			continue
 		}
-		rows = append(rows, []string{f.Name, fmt.Sprint(f.N), fmt.Sprintf("%.1f", f.P50), fmt.Sprintf("%.1f", f.P99), bar(f.P50, most), strings.TrimPrefix(rest, ", ")})
+		rows = append(rows, []string{
+			f.Name, fmt.Sprint(f.N), fmt.Sprintf("%.1f", f.P50), fmt.Sprintf("%.1f", f.P99), bar(f.P50, most), strings.TrimPrefix(rest, ", "), f.Verdict(),
+		})
 	}
-	if err := p.printTable([]string{"WHAT", "N", "P50 MS", "P99 MS", "", ""}, rows); err != nil {
+	if err := p.printTable([]string{"WHAT", "N", "P50 MS", "P99 MS", "", "", "GOAL"}, rows); err != nil {
 		return err
 	}
 	for _, n := range r.Notes {
