@@ -133,11 +133,7 @@ func try(ctx context.Context, opts Options) (checks []Check) {
 	checks = append(checks, Check{Name: "driver " + sys.DriverName(), Status: CheckOK, Detail: "usable here"})
 	checks = append(checks, checkLeftovers(ctx, sys.driver)...)
 
-	if warm, err := sys.store.WarmBoxes(ctx); err != nil {
-		checks = append(checks, failed("pool", err))
-	} else if len(warm) > 0 {
-		checks = append(checks, Check{Name: "pool", Status: CheckOK, Detail: fmt.Sprintf("%d sandboxes made ahead, by servers that run", len(warm))})
-	}
+	checks = append(checks, sys.checkPool(ctx))
 
 	started := time.Now()
 	box, err := sys.Engine.Create(ctx, sandbox.Local, sandbox.CreateRequest{})

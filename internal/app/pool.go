@@ -3,8 +3,10 @@ package app
 import (
 	"context"
 	"errors"
+	"fmt"
 	"maps"
 	"slices"
+	"strings"
 	"time"
 
 	"github.com/glovebox-dev/glovebox/internal/driver"
@@ -77,6 +79,54 @@ func (s *System) WaitWarm(ctx context.Context) error {
 		case <-t.C:
 		}
 	}
+}
+
+// Warm returns the sandboxes of this driver that servers of the state directory
+// have made ahead, or are making: nobody's yet.
+func (s *System) Warm(ctx context.Context) ([]string, error) {
+	ids, err := s.store.WarmBoxes(ctx)
+	if err != nil {
+		return nil, err
+	}
+	live, err := s.store.LiveSandboxes(ctx)
+	if err != nil {
+		return nil, err
+	}
+	d := s.driver
+	if s.warmer != nil {
+		d = s.warmer.Unwrap() // the pool does not list them
+	}
+	refs, err := d.List(ctx)
+	if err != nil {
+		return nil, err
+	}
+	// What was claimed is noted as warm for a while longer, also if it is gone.
+	refs = slices.DeleteFunc(refs, func(ref string) bool {
+		return slices.ContainsFunc(live, func(r store.Sandbox) bool { return r.Ref == ref })
+	})
+	ids = slices.DeleteFunc(ids, func(id string) bool {
+		return !slices.ContainsFunc(refs, func(ref string) bool { return strings.Contains(ref, id) })
+	})
+	slices.Sort(ids)
+	return ids, nil
+}
+
+// checkPool tells what is made ahead.
+func (s *System) checkPool(ctx context.Context) Check {
+	c := Check{Name: "pool", Status: CheckOK}
+	size := s.opts.Config.Pool.Size
+	warm, err := s.Warm(ctx)
+	switch {
+	case err != nil:
+		return failed(c.Name, err)
+	case size <= 0:
+		c.Status, c.Detail = CheckNote, "servers make no sandboxes ahead: pool.size is 0"
+	case s.driver.Info().Features.Metered:
+		c.Status, c.Detail = CheckNote, "none are made ahead, because sandboxes of this driver cost money while they exist"
+	default:
+		c.Detail = fmt.Sprintf("%d made ahead by servers that run; each keeps up to %d, as demand asks", len(warm), size)
+	}
+	return c
 }
 
 // warmTime is how long WaitWarm waits.

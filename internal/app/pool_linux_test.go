@@ -44,6 +44,10 @@ variants: [{command: [python3, "{file}"]}]
 	if !told {
 		t.Error("the doctor does not tell of the warm sandbox")
 	}
+	warm, err := s.Warm(t.Context())
+	if err != nil || len(warm) != 1 {
+		t.Errorf("warm %v, %v; want one", warm, err)
+	}
 	for _, c := range []struct {
 		workspace string // a sandbox with one is not of the pool
 		want      string
@@ -61,6 +65,62 @@ variants: [{command: [python3, "{file}"]}]
 		out, err := s.Engine.Output(t.Context(), sandbox.Local, run.ID, 100)
 		if err != nil || strings.TrimSpace(out.Stdout) != c.want {
 			t.Errorf("workspace %q: imported: %q, %v; want %s", c.workspace, out.Stdout, err, c.want)
+		}
+	}
+}
+
+// TestWarmIsNobodys lists what is made ahead until somebody has it, whether that
+// lives on or not.
+func TestWarmIsNobodys(t *testing.T) {
+	o := testOptions(t, t.TempDir())
+	o.Pool = true
+	s := mustOpen(t, o)
+	if err := s.WaitWarm(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	// A command of another process, which looks from outside.
+	o.Pool, o.Passive = false, true
+	outside := mustOpen(t, o)
+	look := func() []string {
+		t.Helper()
+		warm, err := outside.Warm(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if list, err := outside.Sandboxes(t.Context()); err != nil || slices.ContainsFunc(list, func(b sandbox.Sandbox) bool { return slices.Contains(warm, b.ID) }) {
+			t.Errorf("%v, %v, mixed with warm ones %v", list, err, warm)
+		}
+		return warm
+	}
+	before := look()
+	if len(before) != 1 {
+		t.Fatalf("warm %v, want one", before)
+	}
+	box, err := s.Engine.Create(t.Context(), sandbox.Local, sandbox.CreateRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if st := s.warmer.Stats(); st.Hits != 1 {
+		t.Fatalf("%+v, want a hit", st)
+	}
+	if warm := look(); slices.Contains(warm, before[0]) {
+		t.Errorf("warm %v has the one that was claimed, %s", warm, before[0])
+	}
+	if err := s.Engine.Stop(t.Context(), sandbox.Local, box.ID); err != nil {
+		t.Fatal(err)
+	}
+	if warm := look(); slices.Contains(warm, before[0]) {
+		t.Errorf("warm %v has the one that is gone, %s", warm, before[0])
+	}
+}
+
+// TestDoctorTellsOfThePool also where there is none.
+func TestDoctorTellsOfThePool(t *testing.T) {
+	for size, want := range map[int]string{0: "pool.size is 0", 5: "0 made ahead by servers that run; each keeps up to 5"} {
+		o := testOptions(t, t.TempDir())
+		o.Config.Pool.Size = size
+		if checks := Doctor(t.Context(), o); !slices.ContainsFunc(checks, func(c Check) bool { return c.Name == "pool" && strings.Contains(c.Detail, want) }) {
+			t.Errorf("size %d: %+v", size, checks)
 		}
 	}
 }

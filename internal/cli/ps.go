@@ -9,12 +9,15 @@ import (
 )
 
 func (p *program) psCommand() *cobra.Command {
+	all := false
 	cmd := &cobra.Command{
 		Use:   "ps",
 		Short: "List sandboxes",
 		Long: `Ps lists the sandboxes that live: those of servers and of other commands that
-share the state directory.`,
+share the state directory. Those that servers have made ahead are nobody's yet,
+and listed with --all only, in the end and with the state warm.`,
 		Example: `  glovebox ps
+  glovebox ps --all
   glovebox ps --json | jq -r '.[].sandbox_id'`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
@@ -27,13 +30,17 @@ share the state directory.`,
 			if err != nil {
 				return err
 			}
-			if p.flags.json {
-				if list == nil {
-					list = []sandbox.Sandbox{}
-				}
-				return p.printJSON(list)
+			warm, err := sys.Warm(cmd.Context())
+			if err != nil {
+				return err
 			}
-			if len(list) == 0 {
+			if p.flags.json {
+				return p.printSandboxes(list, warm, all)
+			}
+			if n := len(warm); n > 0 && !all {
+				p.say("%d more made ahead, for who asks next: glovebox ps --all", n)
+			}
+			if len(list) == 0 && (!all || len(warm) == 0) {
 				p.say("no sandboxes")
 				return nil
 			}
@@ -45,9 +52,36 @@ share the state directory.`,
 					approximately(now.Sub(s.Created)), approximately(s.Expires.Sub(now)),
 				})
 			}
+			if all {
+				for _, id := range warm {
+					rows = append(rows, []string{id, "", stateWarm, "", "", "", ""})
+				}
+			}
 			return p.printTable([]string{"SANDBOX", "NAME", "STATE", "DRIVER", "IMAGE", "AGE", "ENDS IN"}, rows)
 		},
 	}
+	cmd.Flags().BoolVar(&all, "all", false, "list those, too, that servers have made ahead")
 	p.addJSON(cmd)
 	return cmd
+}
+
+// stateWarm is shown for the state of a sandbox that was made ahead.
+const stateWarm = "warm"
+
+// printSandboxes prints a list of sandboxes, and of warm ones if all is set.
+func (p *program) printSandboxes(list []sandbox.Sandbox, warm []string, all bool) error {
+	type made struct {
+		ID    string `json:"sandbox_id"`
+		State string `json:"state"`
+	}
+	items := []any{}
+	for _, s := range list {
+		items = append(items, s)
+	}
+	if all {
+		for _, id := range warm {
+			items = append(items, made{id, stateWarm})
+		}
+	}
+	return p.printJSON(items)
 }
