@@ -108,6 +108,7 @@ func TestRun(t *testing.T) {
 		"glovebox, /bin/true in a running sandbox",
 		"glovebox, 1+1 in a live context",
 		nameLive,
+		nameRested,
 		"2 callers at once, a fresh sandbox each",
 		"5 callers at once, a fresh sandbox each",
 		"8 callers without a pause, a fresh sandbox each",

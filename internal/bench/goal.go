@@ -27,6 +27,7 @@ const (
 	nameFresh      = "glovebox over HTTP, a fresh sandbox of the pool"
 	namePlot       = "glovebox over HTTP, a plot in a fresh sandbox of the pool"
 	nameLive       = "glovebox over HTTP, 1+1 in a live context"
+	nameRested     = "glovebox over HTTP, 1+1 in a context that rested"
 	nameSustained  = "8 callers without a pause, a fresh sandbox each"
 	prefixDocker   = "docker run: "
 )
