@@ -48,6 +48,7 @@ func makers() map[string]Maker {
 				Engine: name, Host: o.Docker.Host, Runtime: o.Docker.Runtime,
 				StateDir: o.StateDir, Guest: o.Guest, Network: networkProgram(), Log: o.Log,
 				Inside: o.Docker.Inside, Outside: o.Docker.Outside, Workspaces: o.Docker.Workspaces,
+				Registries: o.Images.Registries,
 			})
 			if err != nil {
 				return nil, err

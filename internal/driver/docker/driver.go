@@ -56,6 +56,9 @@ type Options struct {
 	// engine's ([WorkspacesVolume]). Empty is a volume for an engine that is
 	// reached by network, unless Outside is set.
 	Workspaces string
+	// Registries are the only ones that images are fetched from, like docker.io;
+	// none is all.
+	Registries []string
 	// Log receives what goes wrong in the background; nil discards it.
 	Log *slog.Logger
 	// Getenv is os.Getenv, or a test's.

@@ -119,6 +119,9 @@ type pull struct {
 // pull has the engine pull an image; who asks for one that is being pulled
 // waits with the others. It is given up when nobody waits any more.
 func (d *Driver) pull(ctx context.Context, e *engine, name string, progress func(sandbox.ImageProgress)) error {
+	if err := d.allowedFrom(name); err != nil {
+		return err
+	}
 	d.mu.Lock()
 	p := d.pulls[name]
 	if p == nil {
@@ -161,6 +164,23 @@ func (p *pull) progress(now sandbox.ImageProgress) {
 	for _, f := range tell {
 		f(now)
 	}
+}
+
+// allowedFrom refuses an image of a registry that the operator does not allow.
+func (d *Driver) allowedFrom(name string) error {
+	if len(d.opts.Registries) == 0 {
+		return nil
+	}
+	named, err := reference.ParseNormalizedNamed(name)
+	if err != nil {
+		return sandbox.Errorf(sandbox.Invalid, "image %q: %w", name, err)
+	}
+	host := reference.Domain(named)
+	if slices.ContainsFunc(d.opts.Registries, func(r string) bool { return strings.TrimPrefix(r, "index.") == host }) {
+		return nil
+	}
+	return sandbox.WithHint(sandbox.Errorf(sandbox.Unsupported, "image: this server fetches nothing from %s", host),
+		"the operator allows registries by images.registries; allowed are %s", strings.Join(d.opts.Registries, ", "))
 }
 
 func (e *engine) pullNow(ctx context.Context, name string, progress func(sandbox.ImageProgress)) error {
@@ -228,16 +248,22 @@ func (e *engine) explainPull(name string, err error) error {
 	switch {
 	case is("no matching manifest", "no image found in manifest list", "no image found in image index", "does not match the specified platform"):
 		return wrapped(sandbox.NotFound, "there is none for %s; build it for that, or name another", e.info.Architecture)
-	case is("denied", "unauthorized", "authentication required"):
+	case is("toomanyrequests", "429 Too Many Requests"):
+		return wrapped(sandbox.Exhausted, "wait, or log in with: %s login; known users may ask more often", e.name)
+	case is("denied", "unauthorized", "authentication required", "no basic auth credentials"):
 		return wrapped(sandbox.NotFound, "log in with: %s login; or check the name: registries say the same of what does not exist", e.name)
+	case is("manifest verification failed", "filesystem layer verification failed"):
+		return wrapped(sandbox.Unavailable, "the registry gives something else than the digest says: it is broken, or somebody tampers with the way to it")
 	case is("manifest unknown", "name unknown", "repository name not known", "manifest for "):
 		return wrapped(sandbox.NotFound, "check the name and the tag")
 	case is("no space left on device"):
 		return wrapped(sandbox.Exhausted, "make room: %s image prune", e.name)
 	case is("context canceled", "context deadline exceeded"):
 		return err
+	case is("unexpected HTTP status"):
+		return wrapped(sandbox.Unavailable, "the registry is in trouble: try again later")
 	}
-	return wrapped(sandbox.NotFound, "the registry was not reached: if there is no way to it, bring the image with: docker save %s | glovebox images load -", name)
+	return wrapped(sandbox.Unavailable, "the registry was not reached: if there is no way to it, bring the image with: docker save %s | glovebox images load -", name)
 }
 
 // PullImage implements [driver.ImageKeeper].

@@ -234,6 +234,7 @@ func TestExplainPull(t *testing.T) {
 		"no matching manifest for linux/arm64/v8 in the manifest list entries":              "build it",
 		"manifest for python:9.9 not found: manifest unknown":                               "tag",
 		"dial tcp: lookup registry-1.docker.io: no such host":                               "images load",
+		"toomanyrequests: You have reached your unauthenticated pull rate limit":            "wait",
 		"failed to register layer: write /usr/lib/x: no space left on device":               "prune",
 	} {
 		err := e.explainPull("x", errors.New(text))

@@ -108,6 +108,15 @@ func (r *Registry) PushIndex(t testing.TB, repository string, i v1.ImageIndex) s
 	return ref.Name()
 }
 
+// PushFor is PushIndex of an index with one image, for such machines.
+func (r *Registry) PushFor(t testing.TB, repository, architecture string, layers ...[]byte) string {
+	t.Helper()
+	return r.PushIndex(t, repository, mutate.AppendManifests(empty.Index, mutate.IndexAddendum{
+		Add:        ImageFor(t, architecture, Config{}, layers...),
+		Descriptor: v1.Descriptor{Platform: &v1.Platform{OS: "linux", Architecture: architecture}},
+	}))
+}
+
 // Image makes an image of layers, uncompressed tar archives, for this machine.
 func Image(t testing.TB, c v1.Config, layers ...[]byte) v1.Image {
 	t.Helper()
