@@ -184,8 +184,8 @@ func (s *Server) linkOfHost(w http.ResponseWriter, r *http.Request, p *portReque
 		})
 		return nil
 	}
-	c, err := r.Cookie(preview.LinkCookie)
-	if err != nil {
+	cookies := r.CookiesNamed(preview.LinkCookie)
+	if len(cookies) == 0 {
 		return nil
 	}
 	// Sandboxes' names are of one site, so the browser sends it for a page of
@@ -193,7 +193,15 @@ func (s *Server) linkOfHost(w http.ResponseWriter, r *http.Request, p *portReque
 	if !preview.SameOrigin(r) {
 		return sandbox.Errorf(sandbox.Unauthenticated, "pages of other origins may not use this one")
 	}
-	p.link = c.Value
+	p.link = cookies[0].Value
+	for _, c := range cookies {
+		// Such a page may set one for all names below the domain, in the way of
+		// the good one.
+		if _, err := s.opts.Ports.VerifyPort(p.id, p.port, c.Value); err == nil {
+			p.link = c.Value
+			break
+		}
+	}
 	return nil
 }
 

@@ -124,6 +124,8 @@ func TestPortRequests(t *testing.T) {
 			"POST /\nhost localhost:8000\nConnection: close\nContent-Length: 4\nOrigin: http://localhost:8000\nUser-Agent: ua\nX-Forwarded-Host: 127.0.0.1:8080\nX-Forwarded-Proto: http\nX-Own: 2\nbody \"sent\" <nil>"},
 		"by a link in the query": {"/p?a=%20b&glovebox_link=" + portLink + "&c", []string{"Host", onHost, "Authorization", "Basic of-the-program", "User-Agent", "ua"},
 			"POST /p?a=%20b&c\nhost localhost:8000\nAuthorization: Basic of-the-program\nConnection: close\nContent-Length: 4\nUser-Agent: ua\nX-Forwarded-Host: " + onHost + "\nX-Forwarded-Proto: http\nbody \"sent\" <nil>"},
+		"beside a neighbour's cookie": {"/", []string{"Host", onHost, "Cookie", "glovebox_link=of-a-neighbour; glovebox_link=" + portLink + ";b=2", "Sec-Fetch-Site", "same-origin", "User-Agent", "ua"},
+			"POST /\nhost localhost:8000\nConnection: close\nContent-Length: 4\nCookie: b=2\nSec-Fetch-Site: same-origin\nUser-Agent: ua\nX-Forwarded-Host: " + onHost + "\nX-Forwarded-Proto: http\nbody \"sent\" <nil>"},
 		"by a link in a cookie": {"/", []string{"Host", onHost, "Cookie", "a=1; glovebox_link=" + portLink + ";b=2", "Origin", ownOrigin, "Sec-Fetch-Site", "same-origin", "User-Agent", "ua", "Authorization", good},
 			"POST /\nhost localhost:8000\nConnection: close\nContent-Length: 4\nCookie: a=1; b=2\nOrigin: http://localhost:8000\nSec-Fetch-Site: same-origin\nUser-Agent: ua\nX-Forwarded-Host: " + onHost + "\nX-Forwarded-Proto: http\nbody \"sent\" <nil>"},
 	} {
@@ -165,6 +167,7 @@ func TestPortRefused(t *testing.T) {
 		"a link at another host":       {"GET", linkedTo + "/", []string{"Host", "evil.example"}, 403},
 		"no link":                      {"GET", "/", []string{"Host", onHost}, 401},
 		"a forged cookie":              {"GET", "/", []string{"Host", onHost, "Cookie", cookie + "x"}, 401},
+		"two bad cookies":              {"GET", "/", []string{"Host", onHost, "Cookie", cookie + "x; " + cookie + "y"}, 401},
 		"a cookie of another port":     {"GET", "/", []string{"Host", strings.Replace(onHost, "8000", "8002", 1), "Cookie", cookie}, 401},
 		"a neighbour's page":           {"GET", "/", []string{"Host", onHost, "Cookie", cookie, "Sec-Fetch-Site", "same-site", "Sec-Fetch-Mode", "no-cors"}, 401},
 		"a form of a neighbour":        {"POST", "/", []string{"Host", onHost, "Cookie", cookie, "Sec-Fetch-Site", "same-site", "Sec-Fetch-Mode", "navigate"}, 401},
@@ -193,6 +196,7 @@ func TestPortLink(t *testing.T) {
 	for target, want := range map[string]string{
 		"/a?x=1&glovebox_link=" + portLink:                              "/a?x=1",
 		"/?glovebox_link=" + portLink:                                   "/",
+		"/?glovebox%5Flink=" + portLink + "&%zz":                        "/?%zz",
 		"http://" + onHost + "//evil.example?glovebox_link=" + portLink: "/evil.example",
 	} {
 		resp := request(s, "GET", target, "", "Host", onHost, "Accept", "text/html,*/*")
@@ -278,7 +282,7 @@ func TestPortAnswers(t *testing.T) {
 // startPorts serves for clients with connections.
 func startPorts(t *testing.T, program string) string {
 	t.Helper()
-	s := newServer(t, func(o *Options) { o.Ports = scriptedPorts{program: program} })
+	s := newServer(t, func(o *Options) { o.Ports, o.PreviewDomain = scriptedPorts{program: program}, "preview.example" })
 	front := httptest.NewServer(s.Handler())
 	t.Cleanup(front.Close)
 	return front.Listener.Addr().String()
@@ -449,6 +453,28 @@ func TestPortHostileProgram(t *testing.T) {
 				t.Errorf("headers %v, trailers %v", resp.Header, resp.Trailer)
 			}
 		})
+	}
+}
+
+// TestPortEarlyHints: what the server says itself stays, whatever the program says
+// before its answer.
+func TestPortEarlyHints(t *testing.T) {
+	front := startPorts(t, rawProgram(t, func(conn net.Conn, r *bufio.Reader) {
+		readHead(r)
+		io.WriteString(conn, "HTTP/1.1 103 Early Hints\r\nX-A: b\r\n\r\nHTTP/1.1 200 OK\r\nContent-Length: 0\r\n\r\n")
+	}))
+	req, err := http.NewRequestWithContext(t.Context(), http.MethodGet, "http://"+front+"/?glovebox_link="+portLink, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	req.Host = onHost
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	resp.Body.Close()
+	if c := resp.Cookies(); resp.StatusCode != http.StatusOK || len(c) != 1 || c[0].Value != portLink || resp.Header.Get("X-A") != "" {
+		t.Errorf("status %d, headers %v; want the cookie", resp.StatusCode, resp.Header)
 	}
 }
 

@@ -12,8 +12,7 @@ import (
 // WebSocket to leave. How long either takes as a whole is not bounded here.
 const pieceTime = 30 * time.Second
 
-// A writer answers the client. What the program says in informational answers and
-// in trailers is dropped.
+// A writer answers the client. What the program says in trailers is dropped.
 type writer struct {
 	http.ResponseWriter
 	rc   *http.ResponseController
@@ -28,9 +27,6 @@ func (w *writer) Header() http.Header {
 }
 
 func (w *writer) WriteHeader(status int) {
-	if status < 200 && status != http.StatusSwitchingProtocols {
-		return
-	}
 	w.ResponseWriter.WriteHeader(status)
 	w.late = http.Header{}
 }

@@ -102,7 +102,7 @@ func Serve(w http.ResponseWriter, r *http.Request, t Target) {
 	}
 	(&httputil.ReverseProxy{
 		Rewrite:        func(p *httputil.ProxyRequest) { t.rewrite(p) },
-		Transport:      transport,
+		Transport:      untold{transport},
 		FlushInterval:  -1,
 		ModifyResponse: func(resp *http.Response) error { return t.adapt(resp, r) },
 		ErrorLog:       log.New(io.Discard, "", 0),
@@ -111,6 +111,20 @@ func Serve(w http.ResponseWriter, r *http.Request, t Target) {
 		},
 	}).ServeHTTP(&writer{ResponseWriter: w, rc: http.NewResponseController(w)}, r)
 }
+
+// untold is a transport that says nothing of what it sees on the way: by that a
+// proxy passes informational answers on, and in their place what the server had
+// to say itself.
+type untold struct{ *http.Transport }
+
+func (u untold) RoundTrip(r *http.Request) (*http.Response, error) {
+	return u.Transport.RoundTrip(r.WithContext(valueless{r.Context()}))
+}
+
+// valueless ends with another context, and has none of its values.
+type valueless struct{ context.Context }
+
+func (valueless) Value(any) any { return nil }
 
 // rewrite makes the request one to the program's own machine. What connects
 // this server with the client is removed before.
@@ -179,12 +193,10 @@ func SameOrigin(r *http.Request) bool {
 
 // WithoutLink removes the link from a query, and leaves the rest as it is.
 func WithoutLink(query string) string {
-	if !strings.Contains(query, LinkCookie) {
-		return query
-	}
 	var kept []string
 	for part := range strings.SplitSeq(query, "&") {
-		if name, _, _ := strings.Cut(part, "="); name != LinkCookie {
+		name, _, _ := strings.Cut(part, "=")
+		if plain, err := url.QueryUnescape(name); err != nil || plain != LinkCookie {
 			kept = append(kept, part)
 		}
 	}
