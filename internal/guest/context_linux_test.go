@@ -414,22 +414,27 @@ func TestContextPOSIXShell(t *testing.T) {
 
 func TestContextInput(t *testing.T) {
 	t.Parallel()
-	h := newEvalHost(t, "python3", "bash")
-	r := h.ends("python", "input('who? ')", guestapi.EndError)
-	if r.err.Name != "EOFError" || !strings.Contains(r.err.Value, "nobody can answer") {
-		t.Errorf("error is %+v", r.err)
-	}
-	ask := &guestapi.ExecuteRequest{Language: "python", Code: "a = input('first? '); b = input('second? ')\n(a, b)", Stdin: true}
-	answers := []string{"x\n", "y"}
-	r = gather(t, h.eval(ask), func(string) {
-		in := &guestapi.InputRequest{Text: answers[0], EOF: len(answers) == 1}
-		answers = answers[1:]
-		if err := h.ContextInput(t.Context(), "default-python", in); err != nil {
-			t.Error(err)
+	h := newEvalHost(t, "python3", "node", "bash")
+	for language, c := range map[string]struct{ refused, one, two, want string }{
+		"python":     {"EOFError", "a = input('first? ')", "b = input('second? ')\n(a, b)", "('x', 'y')"},
+		"javascript": {"Error", "a = await input('first? ')", "b = await input('second? '); [a, b]", "[ 'x', 'y' ]"},
+	} {
+		r := h.ends(language, c.one, guestapi.EndError)
+		if r.err.Name != c.refused || !strings.Contains(r.err.Value, "nobody can answer") {
+			t.Errorf("error is %+v", r.err)
 		}
-	})
-	same(t, "answers", r.main(), "('x', 'y')")
-	same(t, "prompts", strings.Join(r.prompts, "|"), "first? |second? ")
+		ask := &guestapi.ExecuteRequest{Language: language, Code: c.one + "; " + c.two, Stdin: true}
+		answers := []string{"x\n", "y"}
+		r = gather(t, h.eval(ask), func(string) {
+			in := &guestapi.InputRequest{Text: answers[0], EOF: len(answers) == 1}
+			answers = answers[1:]
+			if err := h.ContextInput(t.Context(), "default-"+language, in); err != nil {
+				t.Error(err)
+			}
+		})
+		same(t, "answers", r.main(), c.want)
+		same(t, "prompts", strings.Join(r.prompts, "|"), "first? |second? ")
+	}
 	if err := h.ContextInput(t.Context(), "default-python", &guestapi.InputRequest{Text: "z"}); sandbox.KindOf(err) != sandbox.Conflict {
 		t.Errorf("input without a run gave %v", err)
 	}
@@ -438,7 +443,7 @@ func TestContextInput(t *testing.T) {
 		t.Error(err)
 	}
 	same(t, "shell", gather(t, x, nil).stdout, "got hello\n")
-	r = h.ends("bash", "read line; echo \"none:$line\"", guestapi.EndOK)
+	r := h.ends("bash", "read line; echo \"none:$line\"", guestapi.EndOK)
 	same(t, "shell without input", r.stdout, "none:\n")
 }
 

@@ -60,6 +60,7 @@ class Kernel {
   }
 
   add(kind, what) {
+    if (kind === 'event' && what.ev === 'input') this.send({ op: 'input', id: what.id, text: this.lines.shift() ?? null });
     const last = this.log[this.log.length - 1];
     if (kind !== 'event' && last && last[0] === kind) last[1] += what;
     else this.log.push(kind === 'event' ? [what.ev, what] : [kind, what]);
@@ -86,11 +87,12 @@ class Kernel {
     });
   }
 
-  // run runs code and returns what came of it.
-  async run(code, { language = 'javascript', env, interrupt } = {}) {
+  // run runs code, answers it with lines, and returns what came of it.
+  async run(code, { language = 'javascript', env, interrupt, lines } = {}) {
     if (this.next === 0) await this.event('ready');
     const id = ++this.next;
-    this.send({ op: 'run', id, code, language, env });
+    this.lines = lines;
+    this.send({ op: 'run', id, code, language, env, stdin: Boolean(lines) });
     if (interrupt) setTimeout(() => this.child.kill('SIGINT'), interrupt);
     await this.until(() => this.log.find(([kind, e]) => kind === 'end' && e.id === id));
     const log = this.log;
@@ -100,7 +102,7 @@ class Kernel {
     const main = of('result').filter((e) => e.main).pop();
     return {
       log, end, status: end.status, kinds: log.map(([k]) => k).filter((k) => k !== 'end'),
-      stdout: of('stdout').join(''), stderr: of('stderr').join(''), late: of('late'),
+      prompts: of('input').map((e) => e.prompt), stdout: of('stdout').join(''), stderr: of('stderr').join(''), late: of('late'),
       results: of('result').map((e) => e.data), main: main && main.data['text/plain'], error: of('error').pop(),
     };
   }

@@ -15,7 +15,7 @@
   const Module = require('module');
   const { pathToFileURL } = require('url');
   const { Console } = require('console');
-  const { Writable } = require('stream');
+  const { Readable, Writable } = require('stream');
   const { AsyncLocalStorage } = require('async_hooks');
   const { Buffer, Promise, Symbol, Error, RegExp, SyntaxError, String, Number, Uint8Array, globalThis: root } = globalThis;
   const { stringify, parse } = JSON;
@@ -289,6 +289,47 @@
 
   const streams = [null, output(1), output(2)];
 
+  // Input: each line is asked for through the run.
+
+  // ask returns a promise of a line, or of null at the end of input.
+  function ask(run, prompt) {
+    return new Promise((answered, refused) => {
+      if (run !== current) throw new Error('the run that asks for input has ended');
+      if (!run.answers) throw new Error('input needs an answer, but nobody can answer in this run: pass the value in the code instead');
+      run.questions.push({ prompt: String(prompt).slice(0, 4096), answered });
+      if (run.questions.length === 1) putQuestion(run);
+    });
+  }
+
+  function putQuestion(run) {
+    send({ ev: 'input', id: run.id, prompt: run.questions[0].prompt, password: false });
+  }
+
+  function answer(request) {
+    const run = current;
+    if (!run || run.id !== request.id || !run.questions.length) return;
+    run.questions.shift().answered(request.text || null);
+    if (run.questions.length) putQuestion(run);
+  }
+
+  async function input(prompt = '') {
+    const store = runs.getStore();
+    const line = await ask(store === undefined || !current || store === current.id ? current : null, prompt);
+    if (line === null) throw new Error('input(): end of input');
+    return line.replace(/\n$/, '');
+  }
+
+  function inputStream(run) {
+    const r = new Readable({
+      read() {
+        ask(run, '').then((line) => r.push(line && from(line)), (e) => (run === current ? r.destroy(e) : r.push(null)));
+      },
+    });
+    r.fd = 0;
+    r.isTTY = false;
+    return r;
+  }
+
   // What user code finds. Replaced streams and consoles are put right before
   // each run.
 
@@ -297,6 +338,11 @@
       if (streams[i].writableEnded || streams[i].destroyed) streams[i] = output(i);
       defineProperty(process, name, { value: streams[i], configurable: true, enumerable: true, writable: true });
     }
+    const run = current;
+    let stdin;
+    defineProperty(process, 'stdin', {
+      get: () => (stdin ||= inputStream(run)), set: (other) => { stdin = other; }, configurable: true, enumerable: true,
+    });
     let c = spare;
     try { c = ownConsole(streams[1], streams[2]); } catch { /* Bun makes it of what the user broke */ }
     defineProperty(root, 'console', { value: c, configurable: true, enumerable: false, writable: true });
@@ -319,7 +365,7 @@
     own.extensions = require.extensions;
     own.main = main;
     main.require = own;
-    const globals = { require: own, module: main, exports: main.exports, display };
+    const globals = { require: own, module: main, exports: main.exports, display, input };
     for (const name of keys(globals)) {
       defineProperty(root, name, { value: globals[name], configurable: true, enumerable: false, writable: true });
     }
@@ -648,7 +694,7 @@
     count++;
     const run = {
       id: request.id, source: request.code, file: '<cell ' + count + '>', typescript: request.language === 'typescript', offset: 0,
-      declared: [], assigned: [], stop: null, failed: false,
+      declared: [], assigned: [], stop: null, failed: false, answers: Boolean(request.stdin), questions: [],
     };
     const end = { ev: 'end', id: run.id, count, status: 'ok' };
     const base = request.base || {};
@@ -661,13 +707,13 @@
     }
     heal();
     writes = 0;
+    current = run;
     ownStreams();
     // Node itself defines some of these names after its first script.
     if (count === 1) ownGlobals();
     process.exitCode = noCode;
     const stopped = new Promise((_, reject) => { run.stop = reject; });
     stopped.catch(() => {});
-    current = run;
     run.fail = (e) => {
       run.failed = true;
       if (end.status === 'ok') end.status = e instanceof Interrupted ? 'interrupted' : 'error';
@@ -769,6 +815,7 @@
       if (buffered.length < 4 + n) return;
       const request = parse(buffered.subarray(4, 4 + n).toString());
       buffered = buffered.subarray(4 + n);
+      if (request.op === 'input') { answer(request); continue; }
       work = work.then(() => handle(request)).catch((e) => {
         putFailure(e);
         reallyExit(1);

@@ -221,6 +221,22 @@ test('much output gathers, and is complete and in order', async (t) => {
   }
 });
 
+test('input', async (t) => {
+  const k = kernel(t);
+  let r = await k.ok('const [one, two] = await Promise.all([input("one? "), input("two? ")]); [one, two]', { lines: ['a\n', 'b\n'] });
+  assert.deepStrictEqual([r.main, r.prompts], ["[ 'a', 'b' ]", ['one? ', 'two? ']]);
+  r = await k.ok('let all = ""; for await (const line of require("readline").createInterface({ input: process.stdin })) all += line + "/"; all', { lines: ['c\n', 'd\n'] });
+  assert.strictEqual(r.main, "'c/d/'");
+  r = await k.ok('const ask = require("readline/promises").createInterface({ input: process.stdin, output: process.stdout }); const name = await ask.question("name? "); ask.close(); name', { lines: ['e\n', 'f\n'] });
+  assert.deepStrictEqual([r.main, r.stdout], ["'e'", 'name? ']);
+  assert.match((await k.fails('await input()', 'Error', { lines: [] })).error.value, /end of input/);
+  assert.match((await k.fails('await input("who?")', 'Error')).error.value, /nobody can answer in this run/);
+  assert.match((await k.fails('for await (const chunk of process.stdin);', 'Error')).error.value, /nobody can answer in this run/);
+  await k.ok('setTimeout(() => input().catch((e) => console.log(e.message)), 50)', { lines: [] });
+  r = await k.ok('await new Promise((f) => setTimeout(f, 200)); await input()', { lines: ['mine\n'] });
+  assert.deepStrictEqual([r.main, r.late.map((e) => e.text)], ["'mine'", ['the run that asks for input has ended\n']]);
+});
+
 test('environment of a run', async (t) => {
   const k = kernel(t);
   assert.strictEqual(await k.value('process.env.A', { env: { A: '1' } }), "'1'");
