@@ -12,6 +12,7 @@ import (
 
 	"github.com/glovebox-dev/glovebox/internal/auth"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
+	"github.com/glovebox-dev/glovebox/internal/trace"
 )
 
 // An entry is what becomes known of a request on its way.
@@ -62,7 +63,11 @@ func (s *Server) logRequests(next http.Handler) http.Handler {
 			s.opts.Log.Log(r.Context(), level, "request", "method", r.Method, "path", cmp.Or(e.path, loggedPath(r.URL.Path)), "status", a.status,
 				"bytes", a.bytes, "duration", took, "principal", e.principal, "remote", r.RemoteAddr)
 		}()
-		next.ServeHTTP(a, r.WithContext(context.WithValue(r.Context(), entryKey{}, e)))
+		ctx := context.WithValue(r.Context(), entryKey{}, e)
+		if parent := r.Header.Values("Traceparent"); len(parent) == 1 {
+			ctx = trace.Continue(ctx, parent[0])
+		}
+		next.ServeHTTP(a, r.WithContext(ctx))
 	})
 }
 

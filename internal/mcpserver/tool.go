@@ -11,6 +11,7 @@ import (
 
 	"github.com/glovebox-dev/glovebox/internal/auth"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
+	"github.com/glovebox-dev/glovebox/internal/trace"
 )
 
 // A tool is one MCP tool: what clients are told of it, and what it does.
@@ -121,12 +122,28 @@ func (s *Server) handler(t tool) mcp.ToolHandler {
 			return fail(err)
 		}
 		defer end()
+		ctx = trace.Continue(ctx, traceparent(req))
 		res, err = t.run(ctx, call{principal: id.Principal, req: req, began: time.Now()}, req.Params.Arguments)
 		if err != nil {
 			return fail(err)
 		}
 		return res, nil
 	}
+}
+
+// traceparent returns where in a trace of its own the caller is: by the metadata
+// of the call, which any transport has, or by the header of its request. The
+// context may be that of a whole session, and is not asked.
+func traceparent(req *mcp.CallToolRequest) string {
+	if text, ok := req.Params.Meta["traceparent"].(string); ok {
+		return text
+	}
+	if req.Extra != nil {
+		if parent := req.Extra.Header.Values("Traceparent"); len(parent) == 1 {
+			return parent[0]
+		}
+	}
+	return ""
 }
 
 // errInternal stands for what went wrong inside the server, which is the

@@ -50,13 +50,21 @@ type place struct {
 	trace, parent string
 }
 
-// With returns a context below which spans go to sink. One that has a sink
-// already, and one for a nil sink, stay as they are.
+// With returns a context below which spans go to sink, in the trace of a caller
+// that [Continue] knows, else in a new one. One that has a sink already, and one
+// for a nil sink, stay as they are.
 func With(ctx context.Context, sink Sink) context.Context {
 	if _, ok := ctx.Value(key{}).(place); ok || sink == nil {
 		return ctx
 	}
-	return context.WithValue(ctx, key{}, place{sink: sink, trace: newID(16)})
+	switch c, _ := ctx.Value(callerKey{}).(caller); {
+	case c.trace == "":
+		return context.WithValue(ctx, key{}, place{sink: sink, trace: newID(16)})
+	case c.sampled:
+		return context.WithValue(ctx, key{}, place{sink, c.trace, c.span})
+	default:
+		return ctx
+	}
 }
 
 // Into returns dst with the place in the trace that src has.
