@@ -117,6 +117,11 @@ func (d *Dir) MkdirAll(name string) error {
 	if err != nil {
 		return err
 	}
+	return d.mkdirAll(name)
+}
+
+// mkdirAll is MkdirAll of a clean name.
+func (d *Dir) mkdirAll(name string) error {
 	if name == "." {
 		return nil
 	}
@@ -129,7 +134,7 @@ func (d *Dir) MkdirAll(name string) error {
 	case !errors.Is(err, fs.ErrNotExist):
 		return err
 	}
-	if err := d.MkdirAll(path.Dir(name)); err != nil {
+	if err := d.mkdirAll(path.Dir(name)); err != nil {
 		return err
 	}
 	if err := d.root.Mkdir(name, 0o755); err != nil {

@@ -23,6 +23,14 @@ const (
 // that is "..", an absolute name, and one that is empty, too long, not UTF-8 or
 // has a NUL byte give an error that wraps [ErrName].
 func Clean(name string) (string, error) {
+	if !utf8.ValidString(name) {
+		return "", fmt.Errorf("%w: %s is not UTF-8", ErrName, Show(name))
+	}
+	return clean(name)
+}
+
+// clean is Clean of a name that may have any bytes.
+func clean(name string) (string, error) {
 	bad := func(why string) (string, error) {
 		return "", fmt.Errorf("%w: %s %s", ErrName, Show(name), why)
 	}
@@ -33,8 +41,6 @@ func Clean(name string) (string, error) {
 		return bad(fmt.Sprintf("has %d bytes, and %d is the most", len(name), MaxName))
 	case strings.ContainsRune(name, 0):
 		return bad("has a NUL byte")
-	case !utf8.ValidString(name):
-		return bad("is not UTF-8")
 	case strings.HasPrefix(name, "/"):
 		return bad("is absolute, and must be relative")
 	}

@@ -24,6 +24,9 @@ type Limits struct {
 	// Ratio bounds what a compressed archive may grow by, beyond the first
 	// MiB.
 	Ratio int64
+	// AnyBytes takes names in an archive that are not UTF-8: what comes from a
+	// directory goes into another.
+	AnyBytes bool
 }
 
 // Counts say what was extracted, exported or copied.
@@ -45,6 +48,17 @@ func (c *Counts) total() int { return c.Files + c.Directories + c.Links + c.Skip
 // names, names with "..", hard links to what is not in the archive, and files
 // in place of directories or the other way round give an error.
 func (d *Dir) Extract(ctx context.Context, r io.Reader, staging *Dir, lim Limits) (Counts, error) {
+	return d.unpack(ctx, r, staging, lim, func(into *Dir) error {
+		if err := d.fits(ctx, into); err != nil {
+			return err
+		}
+		return d.merge(into)
+	})
+}
+
+// unpack takes an archive out in staging, and calls put when all of it is
+// there.
+func (d *Dir) unpack(ctx context.Context, r io.Reader, staging *Dir, lim Limits, put func(into *Dir) error) (Counts, error) {
 	name := tempName()
 	if err := staging.root.Mkdir(name, 0o700); err != nil {
 		return Counts{}, err
@@ -60,10 +74,7 @@ func (d *Dir) Extract(ctx context.Context, r io.Reader, staging *Dir, lim Limits
 	if err := x.all(r); err != nil {
 		return Counts{}, err
 	}
-	if err := d.fits(ctx, into); err != nil {
-		return Counts{}, err
-	}
-	return x.counts, d.merge(into)
+	return x.counts, put(into)
 }
 
 type extraction struct {
@@ -147,7 +158,7 @@ func isSparse(h *tar.Header) bool {
 }
 
 func (x *extraction) one(h *tar.Header, r io.Reader) error {
-	name, err := Clean(strings.TrimSuffix(h.Name, "/"))
+	name, err := x.clean(strings.TrimSuffix(h.Name, "/"))
 	if err != nil {
 		if strings.Trim(h.Name, "/") == "" && h.Typeflag == tar.TypeDir {
 			return nil
@@ -167,7 +178,7 @@ func (x *extraction) one(h *tar.Header, r io.Reader) error {
 	switch h.Typeflag {
 	case tar.TypeDir:
 		x.counts.Directories++
-		return d.MkdirAll(name)
+		return d.mkdirAll(name)
 	case tar.TypeReg, tar.TypeGNUSparse:
 		if x.lim.Bytes > 0 && (h.Size > x.lim.Bytes || x.counts.Bytes > x.lim.Bytes-h.Size) {
 			return fmt.Errorf("%w: archive: its files have more than %d bytes", ErrLimit, x.lim.Bytes)
@@ -188,7 +199,7 @@ func (x *extraction) one(h *tar.Header, r io.Reader) error {
 		}
 		return d.own(name)
 	case tar.TypeLink:
-		target, err := Clean(h.Linkname)
+		target, err := x.clean(h.Linkname)
 		if err != nil {
 			return fmt.Errorf("archive: hard link %s: %w", Show(name), err)
 		}
@@ -205,10 +216,17 @@ func (x *extraction) one(h *tar.Header, r io.Reader) error {
 	return nil
 }
 
+func (x *extraction) clean(name string) (string, error) {
+	if x.lim.AnyBytes {
+		return clean(name)
+	}
+	return Clean(name)
+}
+
 // makeRoom makes the directories above a name, and removes a file that the
 // archive had under that name before.
 func (x *extraction) makeRoom(name string) error {
-	if err := x.into.MkdirAll(path.Dir(name)); err != nil {
+	if err := x.into.mkdirAll(path.Dir(name)); err != nil {
 		return err
 	}
 	if err := x.into.root.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -291,11 +309,19 @@ func (z *ratioReader) Read(p []byte) (int, error) {
 // directory nor a link is left out, and a file that cannot be read is an error.
 // It fails before anything is written if there is more than lim allows.
 func (d *Dir) Export(ctx context.Context, w io.Writer, lim Limits) (Counts, error) {
+	return d.ExportOnly(ctx, w, lim, func(string) bool { return true })
+}
+
+// ExportOnly does that with what has one of the names that only tells.
+func (d *Dir) ExportOnly(ctx context.Context, w io.Writer, lim Limits, only func(name string) bool) (Counts, error) {
 	if lim.Files == 0 {
 		lim.Files = int(^uint(0) >> 1)
 	}
 	var total int64
 	err := d.Walk(ctx, lim.Files, func(e *Entry) error {
+		if !only(e.Path) {
+			return nil
+		}
 		if e.Mode.IsRegular() {
 			total += e.Size
 			if lim.Bytes > 0 && (total < 0 || total > lim.Bytes) {
@@ -308,7 +334,13 @@ func (d *Dir) Export(ctx context.Context, w io.Writer, lim Limits) (Counts, erro
 		return Counts{}, err
 	}
 	x := exporting{d: d, w: tar.NewWriter(w)}
-	if err := d.Walk(ctx, lim.Files, x.one); err != nil {
+	err = d.Walk(ctx, lim.Files, func(e *Entry) error {
+		if !only(e.Path) {
+			return nil
+		}
+		return x.one(e)
+	})
+	if err != nil {
 		return x.counts, err
 	}
 	return x.counts, x.w.Close()

@@ -1,0 +1,203 @@
+package workspace
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"path"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/glovebox-dev/glovebox/internal/safepath"
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
+)
+
+// Where a workspace cannot be mounted, a sandbox has a copy of it. Both sides
+// are looked at again and again, and what changed on one is copied to the other:
+// a snapshot of each as of the last time tells.
+
+// A Copied is a workspace on this machine that others have copies of. See
+// [Workspace] for what the methods do.
+type Copied interface {
+	Opened
+	ExportOnly(ctx context.Context, out io.Writer, most int64, only func(name string) bool) (safepath.Counts, error)
+	Update(ctx context.Context, in io.Reader, bytes int64, u Update) (safepath.Counts, error)
+}
+
+var _ Copied = opened{}
+
+// An Update is what is done to a workspace besides putting files into it.
+type Update = safepath.Update
+
+// ExportOnly is Export of what has one of the names that only tells.
+func (w *Workspace) ExportOnly(ctx context.Context, out io.Writer, most int64, only func(name string) bool) (safepath.Counts, error) {
+	n, err := w.dir.ExportOnly(ctx, out, safepath.Limits{Bytes: most}, only)
+	return n, explain(err)
+}
+
+// Update puts into the workspace what changed in a copy: an archive of so many
+// bytes of files at most, which is taken out wholly or not at all, and the
+// removals of u. in is nil if nothing is to be put.
+func (w *Workspace) Update(ctx context.Context, in io.Reader, bytes int64, u Update) (safepath.Counts, error) {
+	lim := safepath.Limits{Files: maxSnapshot, Bytes: bytes, AnyBytes: true}
+	n, err := w.dir.Update(ctx, in, w.set.staging, lim, u)
+	return n, explain(err)
+}
+
+// Aside returns what a file is called that is in the way of another's, who is
+// known by a mark: a name that nothing has.
+func Aside(name, mark string) string {
+	dir, base := path.Split(name)
+	if most := safepath.MaxPart - 40; len(base) > most {
+		base = strings.ToValidUTF8(base[:most], "")
+	}
+	return fmt.Sprintf("%s%s.conflict-%s-%d", dir, base, mark, time.Now().UnixNano()%1e9)
+}
+
+// Difference returns the names of what is new or changed in after, and of what
+// is in before alone, also because it was another kind of thing. Directories
+// count, but not that something in them changed.
+func Difference(before, after *Snapshot) (changed, gone []string) {
+	for name, now := range after.files {
+		if was, known := before.files[name]; !known || was != now {
+			changed = append(changed, name)
+		}
+	}
+	for name := range after.dirs {
+		if _, known := before.dirs[name]; !known {
+			changed = append(changed, name)
+		}
+	}
+	for name := range before.files {
+		if _, there := after.files[name]; !there {
+			gone = append(gone, name)
+		}
+	}
+	for name := range before.dirs {
+		if _, there := after.dirs[name]; !there {
+			gone = append(gone, name)
+		}
+	}
+	slices.Sort(changed)
+	slices.Sort(gone)
+	return changed, gone
+}
+
+// NewSnapshot returns a snapshot of an empty workspace.
+func NewSnapshot() *Snapshot { return &Snapshot{files: map[string]stamp{}, dirs: map[string]int64{}} }
+
+// With returns a snapshot that is as from is in what has one of the names, and
+// else as s.
+func (s *Snapshot) With(from *Snapshot, names []string) *Snapshot {
+	n := &Snapshot{s.Usage, maps.Clone(s.files), maps.Clone(s.dirs)}
+	for _, name := range names {
+		delete(n.files, name)
+		delete(n.dirs, name)
+		if f, ok := from.files[name]; ok {
+			n.files[name] = f
+		}
+		if d, ok := from.dirs[name]; ok {
+			n.dirs[name] = d
+		}
+	}
+	return n
+}
+
+// IsDir reports whether a directory has that name.
+func (s *Snapshot) IsDir(name string) bool {
+	_, ok := s.dirs[name]
+	return ok
+}
+
+// Sizes returns what the files of these names say their sizes are, together.
+func (s *Snapshot) Sizes(names []string) (sum int64) {
+	for _, name := range names {
+		sum += s.files[name].Size
+	}
+	return sum
+}
+
+// ListingFormat has GNU find print of each file what [ReadListing] reads.
+const ListingFormat = `%y %i %s %b %C@ %P\0`
+
+// ReadListing reads a snapshot of a directory somewhere else, which is untrusted.
+// What is neither a file, a directory nor a link is left out. It fails with
+// [sandbox.Exhausted] if there is more than a Snapshot may have.
+func ReadListing(r io.Reader) (*Snapshot, error) {
+	s := NewSnapshot()
+	seen := map[uint64]bool{}
+	in := bufio.NewScanner(r)
+	in.Buffer(make([]byte, 0, 4<<10), safepath.MaxName+1024)
+	in.Split(splitNUL)
+	for in.Scan() {
+		kind, name, e, err := parseListed(in.Text())
+		if err != nil {
+			return nil, sandbox.Errorf(sandbox.Unavailable, "read listing: %w", err)
+		}
+		if s.Usage.Files++; s.Usage.Files > maxSnapshot {
+			return nil, sandbox.Errorf(sandbox.Exhausted, "too many files")
+		}
+		if strings.Count(name, "/") >= safepath.MaxDepth {
+			return nil, sandbox.Errorf(sandbox.Exhausted, "directories are nested deeper than %d", safepath.MaxDepth)
+		}
+		if !seen[e.File] {
+			s.Usage.Bytes += e.allocated
+		}
+		switch kind {
+		case "d":
+			s.dirs[name] = e.Changed
+		case "f":
+			seen[e.File] = true
+			s.files[name] = e.stamp
+		case "l":
+			e.Link = true
+			s.files[name] = e.stamp
+		}
+	}
+	if errors.Is(in.Err(), bufio.ErrTooLong) {
+		return nil, sandbox.Errorf(sandbox.Exhausted, "a name has more than %d bytes", safepath.MaxName)
+	}
+	return s, in.Err()
+}
+
+type listed struct {
+	stamp
+	allocated int64
+}
+
+// parseListed reads one entry.
+func parseListed(text string) (kind, name string, e listed, err error) {
+	bad := fmt.Errorf("it has %.80q", text)
+	f := strings.SplitN(text, " ", 6)
+	if len(f) != 6 || f[5] == "" || path.Clean(f[5]) != f[5] || path.IsAbs(f[5]) || f[5] == "." || f[5] == ".." || strings.HasPrefix(f[5], "../") {
+		return "", "", e, bad
+	}
+	file, err1 := strconv.ParseUint(f[1], 10, 64)
+	size, err2 := strconv.ParseInt(f[2], 10, 64)
+	blocks, err3 := strconv.ParseInt(f[3], 10, 64)
+	seconds, part, _ := strings.Cut(f[4], ".")
+	sec, err4 := strconv.ParseInt(seconds, 10, 64)
+	nano, err5 := strconv.ParseInt((part + "000000000")[:9], 10, 64)
+	if errors.Join(err1, err2, err3, err4, err5) != nil || size < 0 || blocks < 0 || blocks > 1<<50 {
+		return "", "", e, bad
+	}
+	e = listed{stamp{File: file, Size: size, Changed: time.Unix(sec, nano).UnixNano()}, blocks * 512}
+	return f[0], f[5], e, nil
+}
+
+// splitNUL splits what ends with NUL bytes. What does not was cut off.
+func splitNUL(data []byte, atEOF bool) (advance int, token []byte, err error) {
+	if i := bytes.IndexByte(data, 0); i >= 0 {
+		return i + 1, data[:i], nil
+	}
+	if atEOF && len(data) > 0 {
+		return 0, nil, io.ErrUnexpectedEOF
+	}
+	return 0, nil, nil
+}
