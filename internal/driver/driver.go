@@ -100,7 +100,10 @@ type Features struct {
 	Detach    bool // Spec.Detached is honoured
 	Network   bool // boxes may have another network than none, and implement Networker
 	Workspace bool // Spec.Workspace is honoured
-	Ports     bool // the guest connects to what listens in the box
+	// WorkspaceCopied says, without Workspace, that boxes have an empty
+	// directory at [sandbox.WorkDir], which others can copy files to and from.
+	WorkspaceCopied bool
+	Ports           bool // the guest connects to what listens in the box
 	// Metered boxes cost money while they exist: none is made that nobody
 	// asked for.
 	Metered bool

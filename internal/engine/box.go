@@ -34,6 +34,7 @@ type box struct {
 	drv   driver.Box
 	guest guest
 	mount *mount    // nil without a workspace
+	copy  *workcopy // nil unless it has a copy of that
 	since time.Time // when it was ready
 
 	mu       sync.Mutex
@@ -419,6 +420,11 @@ func (b *box) destroy(why reason) error {
 		r.log.hurry()
 	}
 	b.readTraffic(ctx)
+	if b.copy != nil {
+		why = b.endCopy(why)
+		ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), destroyTimeout)
+		defer cancel()
+	}
 	if err := b.drv.Destroy(ctx); err != nil && !driver.IsGone(err) {
 		return errors.Join(sandbox.Wrap(err, "destroy sandbox", b.id), noteErr)
 	}
@@ -431,6 +437,9 @@ func (b *box) destroy(why reason) error {
 		return errors.Join(err, noteErr)
 	}
 	b.e.log.Info("sandbox stopped", "sandbox", b.id, "cause", why.cause)
+	if b.copy != nil {
+		b.copy.end()
+	}
 	b.mount.release()
 	b.e.forget(b)
 	return nil
@@ -497,6 +506,10 @@ func (b *box) letGo(ctx context.Context) error {
 	b.mu.Unlock()
 	for _, r := range runs {
 		r.letGo()
+	}
+	if b.copy != nil {
+		b.endCopy(reason{})
+		b.copy.end()
 	}
 	b.sleep()
 	b.guest.Close()

@@ -93,6 +93,7 @@ func (e *Engine) create(ctx context.Context, p sandbox.Principal, req sandbox.Cr
 	}
 	b.since = e.now()
 	close(b.ready)
+	b.copy.keepCopying()
 	b.watchLease()
 	b.release()
 	e.log.Info("sandbox started", "sandbox", b.id, "image", req.Image, "took", b.since.Sub(now))
@@ -153,6 +154,9 @@ func (b *box) start(ctx context.Context) (err error) {
 			return err
 		}
 	}
+	if err := b.newCopy(); err != nil {
+		return err
+	}
 	spec := e.spec(b.rec)
 	spec.Image, spec.Workspace, spec.Writable = b.image, b.mount.path(), b.writable
 	err = trace.Do(ctx, "make box", func(ctx context.Context) (err error) {
@@ -178,6 +182,9 @@ func (b *box) start(ctx context.Context) (err error) {
 		return startError(ctx, err)
 	}
 	if err := b.installAuthority(ctx); err != nil {
+		return startError(ctx, err)
+	}
+	if err := trace.Do(ctx, "copy workspace", b.copy.out); err != nil {
 		return startError(ctx, err)
 	}
 	if err := ctx.Err(); err != nil {

@@ -25,6 +25,10 @@ func (e *Engine) ReadFile(ctx context.Context, p sandbox.Principal, id, path str
 	if err != nil {
 		return nil, 0, sandbox.Wrap(err, op, "")
 	}
+	if err := b.copy.in(ctx); err != nil {
+		release()
+		return nil, 0, sandbox.Wrap(b.explain(ctx, err), op, "")
+	}
 	r, size, err = b.guest.Read(ctx, absolute(path), offset, length, guestapi.FileOptions{})
 	if err != nil {
 		err = b.fileError(ctx, err, path)
@@ -141,6 +145,9 @@ func (e *Engine) doFile(ctx context.Context, p sandbox.Principal, id, path, op s
 		return sandbox.Wrap(err, op, "")
 	}
 	defer release()
+	if err := b.copy.in(ctx); err != nil {
+		return sandbox.Wrap(b.explain(ctx, err), op, "")
+	}
 	if err := do(b); err != nil {
 		return sandbox.Wrap(b.fileError(ctx, err, path), op, "")
 	}
@@ -154,7 +161,10 @@ func (e *Engine) changeFile(ctx context.Context, p sandbox.Principal, id, path, 
 		if b.mount != nil {
 			defer b.mount.changed()
 		}
-		return do(b)
+		if err := do(b); err != nil {
+			return err
+		}
+		return b.copy.out(ctx)
 	})
 }
 

@@ -62,6 +62,9 @@ func (b *box) forward(req *http.Request, dir string) (*http.Response, error) {
 		b.mu.Lock()
 		delete(b.forwards, f)
 		b.mu.Unlock()
+		if req.Method != http.MethodGet {
+			b.copy.soon()
+		}
 		release()
 		close(f.done)
 	})

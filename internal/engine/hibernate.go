@@ -130,6 +130,9 @@ func (b *box) hibernate(ctx context.Context) error {
 			return ctx.Err()
 		}
 	}
+	if err := b.copy.out(ctx); err != nil {
+		return err
+	}
 	ok, err := b.e.store.HibernatedSandbox(ctx, b.id, true)
 	if err != nil {
 		return err

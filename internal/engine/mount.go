@@ -140,9 +140,9 @@ func (m *mount) note(usage *sandbox.WorkspaceUsage) {
 	}
 }
 
-// path returns where the driver finds the workspace.
+// path returns where the driver finds the workspace, "" if it has no use for it.
 func (m *mount) path() string {
-	if m == nil {
+	if m == nil || m.e.features.WorkspaceCopied {
 		return ""
 	}
 	return m.e.opts.Workspaces.Path(m.id)
@@ -329,6 +329,9 @@ const (
 func (m *mount) watch() {
 	ctx, cancel := context.WithCancel(m.e.ctx)
 	m.stop = cancel
+	if m.e.features.WorkspaceCopied {
+		return // what runs write is elsewhere, and looked at when it is copied
+	}
 	if m.e.opts.WorkspaceQuota == (sandbox.WorkspaceUsage{}) && m.e.opts.PrincipalQuota == (sandbox.WorkspaceUsage{}) {
 		return
 	}

@@ -255,9 +255,10 @@ func (r *run) reconnect() events {
 func (r *run) finish(end *guestapi.EndEvent) {
 	e := r.b.e
 	r.setDeadline(0)
+	r.going.End(nil)
+	uncopied := r.copyWorkspace() // in a time of its own
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.b.e.ctx), cleanupTimeout)
 	defer cancel()
-	r.going.End(nil)
 	ctx, settling := trace.Start(trace.Into(ctx, r.ctx), "settle")
 	defer r.span.End(nil)
 	defer settling.End(nil)
@@ -265,6 +266,9 @@ func (r *run) finish(end *guestapi.EndEvent) {
 	changes := r.lookAtWorkspace(ctx)
 	r.forgetBaseline()
 	verdict, code, usage := r.judge(ctx, end)
+	if uncopied != nil {
+		verdict = unsaved(verdict, uncopied)
+	}
 	r.span.Set("verdict", string(verdict.Code))
 
 	xs := r.log.extents()
@@ -342,6 +346,32 @@ func (r *run) record(ctx context.Context, rec store.Run) (finished bool, err err
 		}
 	}
 	return finished, err
+}
+
+// copyWorkspace copies what the run wrote to the workspace, if the box has a
+// copy of that, and returns why it could not. A box that ends does so itself.
+func (r *run) copyWorkspace() error {
+	b := r.b
+	b.mu.Lock()
+	stopping := b.why != nil
+	b.mu.Unlock()
+	if b.copy == nil || stopping {
+		return nil
+	}
+	err := b.copy.out(context.WithoutCancel(b.e.ctx))
+	if errors.Is(err, sandbox.Exhausted) {
+		r.mu.Lock()
+		if r.fate == fateNone {
+			r.fate, r.broken = fateDiskFull, err
+		}
+		r.mu.Unlock()
+		return nil
+	}
+	if err != nil {
+		b.e.log.Error("copy workspace after a run", "run", r.rec.ID, "error", err)
+		err = b.explain(context.WithoutCancel(b.e.ctx), err)
+	}
+	return err
 }
 
 // lookAtWorkspace says what changed in the workspace. If that holds too much

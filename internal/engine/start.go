@@ -170,7 +170,10 @@ func (b *box) startRun(ctx context.Context, req sandbox.RunRequest, prog program
 		r.drop()
 		return sandbox.Run{}, err
 	}
-	if r.workspace, err = b.mount.begin(ctx); err != nil {
+	if err = b.copy.in(ctx); err == nil {
+		r.workspace, err = b.mount.begin(ctx)
+	}
+	if err != nil {
 		r.drop()
 		return sandbox.Run{}, errors.Join(err, b.e.store.DeleteRun(context.WithoutCancel(ctx), r.rec.ID))
 	}

@@ -194,6 +194,9 @@ func (e *Engine) bury(ctx context.Context, rec store.Sandbox, cause string) erro
 	if err := e.discard(ctx, rec.Ref); err != nil {
 		return err
 	}
+	if rec.Workspace != "" && e.features.WorkspaceCopied {
+		cause += "; the workspace has what was copied before"
+	}
 	v := sandbox.Verdict{Code: sandbox.SandboxLost, Cause: cause, NextStep: "make a new sandbox and run it again"}
 	_, err := e.store.EndSandbox(ctx, rec.ID, cause, e.now(), v)
 	if err == nil {
@@ -371,11 +374,14 @@ func (e *Engine) takeOver(rec store.Sandbox) (*box, error) {
 			return nil, fmt.Errorf("attach: %w", err)
 		}
 	}
+	if err := b.newCopy(); err != nil {
+		return nil, errors.Join(err, b.abandon(ctx))
+	}
 	b.paused = e.drv.Info().Features.Pause // it may be; resuming a running one does nothing
 	if err := b.wake(); err != nil {
 		return nil, errors.Join(err, b.abandon(ctx))
 	}
-	if err := b.loadEnv(ctx); err != nil {
+	if err := errors.Join(b.loadEnv(ctx), b.copy.load(ctx)); err != nil {
 		return nil, errors.Join(err, b.abandon(ctx))
 	}
 	runs, err := e.store.RunningRuns(ctx, rec.ID)
@@ -398,6 +404,7 @@ func (e *Engine) takeOver(rec store.Sandbox) (*box, error) {
 	for _, r := range runs {
 		b.resumeRun(r)
 	}
+	b.copy.keepCopying()
 	b.watchLease()
 	b.release()
 	e.log.Info("took over sandbox", "sandbox", b.id, "runs", len(runs))

@@ -240,7 +240,7 @@ func (e *Engine) checkWorkspace(name string) error {
 	if err := checkWorkspaceName(name); err != nil {
 		return err
 	}
-	if e.opts.Workspaces == nil || !e.drv.Info().Features.Workspace {
+	if e.opts.Workspaces == nil || !e.features.Workspace && !e.features.WorkspaceCopied {
 		return sandbox.WithHint(sandbox.Errorf(sandbox.Unsupported, "workspace: driver %s cannot mount one", e.name),
 			"leave the workspace out, or use another driver: glovebox doctor lists them")
 	}

@@ -117,6 +117,20 @@ func unkept(what string, err error) sandbox.Verdict {
 	}
 }
 
+// unsaved is the verdict on a run of which the files stayed in the sandbox.
+func unsaved(v sandbox.Verdict, err error) sandbox.Verdict {
+	const note = "what it wrote could not be copied to the workspace: "
+	if v.Code != sandbox.OK {
+		v.Cause += "; " + note + err.Error()
+		return v
+	}
+	return sandbox.Verdict{
+		Code:     sandbox.Failed,
+		Cause:    "it ended well, but " + note + err.Error(),
+		NextStep: "read the files in the sandbox while that lives, or run something there to copy them again",
+	}
+}
+
 // failure judges a program that ended, but not well.
 func (e ending) failure(code *int) sandbox.Verdict {
 	d := e.detail()

@@ -204,6 +204,7 @@ func (m *mount) load(ctx context.Context, r io.Reader) error {
 		return err
 	}
 	m.changed()
+	m.tellCopies(nil)
 	s, err := m.look(ctx)
 	if err != nil {
 		return m.tooMuch(err)
@@ -287,6 +288,7 @@ func (m *mount) put(ctx context.Context, name string, r io.Reader, size int64) (
 		return n, sandbox.Errorf(sandbox.Internal, "%d bytes came where %d were announced", n, size)
 	}
 	m.changed()
+	m.tellCopies(nil)
 	s, err := m.look(ctx)
 	if err != nil {
 		return n, nil // it is there

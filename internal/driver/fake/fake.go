@@ -48,6 +48,9 @@ type Options struct {
 	// NoPause, NoDetach and NoWorkspace take away what the driver declares
 	// otherwise.
 	NoPause, NoDetach, NoWorkspace bool
+
+	// WorkspaceCopied, with NoWorkspace, is declared.
+	WorkspaceCopied bool
 }
 
 // limits are the controls that a spec has limits for, which a driver that
@@ -69,7 +72,9 @@ func (o *Options) info() driver.Info {
 			Incidents: o.Incidents != nil,
 			Detach:    !o.NoDetach,
 			Workspace: !o.NoWorkspace,
-			Ports:     true,
+
+			WorkspaceCopied: o.WorkspaceCopied,
+			Ports:           true,
 		},
 	}
 }

@@ -1,0 +1,540 @@
+package engine
+
+import (
+	"bufio"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"math"
+	"os"
+	"path"
+	"slices"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+	"unicode/utf8"
+
+	"github.com/glovebox-dev/glovebox/internal/driver"
+	"github.com/glovebox-dev/glovebox/internal/guestapi"
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
+	"github.com/glovebox-dev/glovebox/internal/workspace"
+)
+
+// Where the driver cannot mount a workspace, the box has a copy of it. The
+// workspace is what counts, and is on this machine. Before a run, and before
+// somebody looks at a file, what changed in it goes to the box; after a run,
+// after a change to a file, every while and before the box ends, what changed in
+// the box comes back, and what was acknowledged waits for that. It is done by
+// find and tar in the box, so images need GNU's.
+//
+// What comes is unpacked aside and put in place when all of it is there. If both
+// sides changed a file, the box's takes the name, as with whoever writes last,
+// and the other stays beside it under another name.
+
+// A workcopy is a box's copy of its workspace.
+type workcopy struct {
+	b  *box
+	ws workspace.Copied
+
+	mu   sync.Mutex // held while files are copied
+	over bool       // nothing is copied any more
+	// done is closed when the box ends, or is left to another process.
+	done chan struct{}
+	end  func()
+	// here is the workspace and there the box as of the last time; nil before
+	// the first.
+	here, there *workspace.Snapshot
+
+	pending atomic.Bool // it is about to be copied
+
+	state sync.Mutex
+	at    time.Time // when all was copied last
+}
+
+// Times and bounds of copying.
+const (
+	// copyEvery is how often a box is looked at whatever goes on in it.
+	copyEvery = time.Minute
+	// copyTimeout bounds one try at copying, and endCopyTimeout all of them
+	// when the box is about to end.
+	copyTimeout    = 10 * time.Minute
+	endCopyTimeout = 3 * time.Minute
+	copyTries      = 3
+	// archiveSlack is what an archive may have besides the files, and
+	// archiveEach for each of them.
+	archiveSlack = 1 << 20
+	archiveEach  = 16 << 10
+)
+
+// copyDir is where in a box its programs find what was sent for them.
+const copyDir = "/tmp"
+
+// The programs that copy, in the directory that is the workspace.
+const (
+	findListing = `find . -ignore_readdir_race -mindepth 1 -printf '` + workspace.ListingFormat + `'`
+
+	// A file that changes meanwhile makes the status 1. Its time is then later
+	// than that in the listing before, so it is copied again.
+	packScript = `trap 'rm -f -- "$1"' EXIT
+tar --create --file=- --format=gnu --sparse --no-recursion --null --files-from="$1"; [ $? -le 1 ]`
+
+	unpackScript = `trap 'rm -f -- "$1" "$2"' EXIT
+xargs -0 -r rm -df -- <"$2" 2>/dev/null
+tar --extract --preserve-permissions --no-overwrite-dir --file="$1" >&2 || exit
+` + findListing
+)
+
+// newCopy gives the box a copy of its workspace, if it needs one.
+func (b *box) newCopy() error {
+	if b.mount == nil || !b.e.features.WorkspaceCopied {
+		return nil
+	}
+	ws, ok := b.mount.ws.(workspace.Copied)
+	if !ok {
+		return sandbox.Errorf(sandbox.Unsupported, "workspace: driver %s copies workspaces, and they are not on this machine", b.e.name)
+	}
+	done := make(chan struct{})
+	b.copy = &workcopy{b: b, ws: ws, done: done, end: sync.OnceFunc(func() { close(done) })}
+	return nil
+}
+
+// keepCopying looks at the box every while until it ends.
+func (c *workcopy) keepCopying() {
+	if c == nil {
+		return
+	}
+	c.b.e.work(func() {
+		t := time.NewTicker(copyEvery)
+		defer t.Stop()
+		for {
+			select {
+			case <-c.done:
+				return
+			case <-c.b.e.ctx.Done():
+				return
+			case <-t.C:
+			}
+			c.b.power.Lock()
+			paused := c.b.paused
+			c.b.power.Unlock()
+			if paused {
+				continue
+			}
+			c.outOrWarn()
+		}
+	})
+}
+
+// in copies what changed in the workspace to the box, if anything did.
+func (c *workcopy) in(ctx context.Context) error { return c.sync(ctx, false) }
+
+// out copies what changed in the box to the workspace, and the other way round.
+func (c *workcopy) out(ctx context.Context) error { return c.sync(ctx, true) }
+
+func (c *workcopy) sync(ctx context.Context, out bool) error {
+	if c == nil {
+		return nil
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.over {
+		return errStopped(c.b.id, "it was copied before it ended")
+	}
+	if !out {
+		now, err := c.b.mount.look(ctx)
+		if err != nil {
+			return c.b.mount.tooMuch(err)
+		}
+		if changed, gone := workspace.Difference(c.here, now); len(changed)+len(gone) == 0 {
+			return nil
+		}
+	}
+	var err error
+	for try := range copyTries {
+		if try > 0 {
+			select {
+			case <-time.After(time.Duration(try) * time.Second):
+			case <-ctx.Done():
+			}
+		}
+		if ctx.Err() != nil {
+			err = errors.Join(err, ctx.Err())
+			break
+		}
+		if err = c.try(ctx); err == nil || driver.IsGone(err) || !errors.Is(err, sandbox.Unavailable) {
+			break
+		}
+		c.b.e.log.Debug("copy workspace again", "sandbox", c.b.id, "error", err)
+	}
+	if err == nil {
+		c.state.Lock()
+		c.at = c.b.e.now()
+		c.state.Unlock()
+	}
+	return sandbox.Wrap(err, "copy workspace", "")
+}
+
+// try copies both ways once.
+func (c *workcopy) try(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, copyTimeout)
+	defer cancel()
+	there, err := c.list(ctx)
+	if err != nil {
+		return err
+	}
+	here, err := c.b.mount.look(ctx)
+	if err != nil {
+		return c.b.mount.tooMuch(err)
+	}
+	if c.here == nil { // the image may have something there, which is not ours
+		c.here, c.there = workspace.NewSnapshot(), there
+	}
+	if here, err = c.pull(ctx, here, there); err != nil {
+		return err
+	}
+	if err := c.push(ctx, here); err != nil {
+		return err
+	}
+	return c.save()
+}
+
+// pull takes in what changed in the box, and returns what is in the workspace
+// then.
+func (c *workcopy) pull(ctx context.Context, here, there *workspace.Snapshot) (*workspace.Snapshot, error) {
+	m := c.b.mount
+	changed, gone := workspace.Difference(c.there, there)
+	if len(changed)+len(gone) == 0 {
+		c.there = there
+		return here, nil
+	}
+	if err := m.overQuota(ctx, there.Usage, here.Usage); err != nil {
+		return nil, fmt.Errorf("%w, and the sandbox has %s in %d files, of which nothing new was copied", err,
+			sandbox.FormatBytes(there.Usage.Bytes), there.Usage.Files)
+	}
+	ours, _ := workspace.Difference(c.here, here)
+	touched := map[string]bool{}
+	for _, name := range ours {
+		touched[name] = true
+	}
+	u := workspace.Update{Placed: changed, Aside: map[string]string{}}
+	for _, name := range changed {
+		if touched[name] && !(here.IsDir(name) && there.IsDir(name)) {
+			u.Aside[name] = workspace.Aside(name, c.b.id[len(c.b.id)-6:])
+			c.b.e.log.Warn("a file of a workspace was changed on both sides", "sandbox", c.b.id, "kept as", path.Base(u.Aside[name]))
+		}
+	}
+	for _, name := range gone {
+		if !touched[name] { // else it stays, and goes to the box again
+			u.Gone = append(u.Gone, name)
+		}
+	}
+	var archive io.ReadCloser
+	var in io.Reader // not an interface with nothing in it
+	if len(changed) > 0 {
+		var err error
+		if archive, err = c.pack(ctx, changed, there); err != nil {
+			return nil, err
+		}
+		defer archive.Close()
+		in = archive
+	}
+	most := int64(math.MaxInt64)
+	if q := m.e.opts.WorkspaceQuota.Bytes; q > 0 {
+		most = exportFactor * q
+	}
+	if _, err := c.ws.Update(ctx, in, most, u); err != nil {
+		if errors.Is(err, io.ErrUnexpectedEOF) {
+			return nil, sandbox.Errorf(sandbox.Unavailable, "what the sandbox sent is not whole: %w", err)
+		}
+		return nil, err
+	}
+	m.changed()
+	m.tellCopies(c)
+	after, err := m.look(ctx)
+	if err != nil {
+		return nil, m.tooMuch(err)
+	}
+	c.there = there
+	c.here = c.here.With(after, slices.Concat(changed, u.Gone))
+	return after, nil
+}
+
+// push takes to the box what changed in the workspace.
+func (c *workcopy) push(ctx context.Context, here *workspace.Snapshot) error {
+	changed, gone := workspace.Difference(c.here, here)
+	if len(changed)+len(gone) == 0 {
+		return nil
+	}
+	wanted := map[string]bool{}
+	for _, name := range changed {
+		wanted[name] = true
+	}
+	stem := c.temp()
+	archive, names := stem+".tar", stem+".gone"
+	pr, pw := io.Pipe()
+	exported := make(chan struct{})
+	go func() {
+		defer close(exported)
+		_, err := c.ws.ExportOnly(ctx, pw, 0, func(name string) bool { return wanted[name] })
+		pw.CloseWithError(err)
+	}()
+	_, err := c.b.guest.Write(ctx, archive, pr, guestapi.WriteOptions{User: sandbox.Root})
+	pr.CloseWithError(errors.Join(err, io.ErrClosedPipe))
+	<-exported
+	if err != nil {
+		return err
+	}
+	var list strings.Builder
+	for i := range gone { // what is in a directory before that
+		list.WriteString("./" + gone[len(gone)-1-i] + "\x00")
+	}
+	if _, err := c.b.guest.Write(ctx, names, strings.NewReader(list.String()), guestapi.WriteOptions{User: sandbox.Root}); err != nil {
+		return err
+	}
+	out, err := c.start(ctx, unpackScript, archive, names)
+	if err != nil {
+		return err
+	}
+	defer out.Close()
+	there, err := workspace.ReadListing(out)
+	if err != nil {
+		return err
+	}
+	c.here, c.there = here, c.there.With(there, slices.Concat(changed, gone))
+	return nil
+}
+
+// list looks at the box.
+func (c *workcopy) list(ctx context.Context) (*workspace.Snapshot, error) {
+	out, err := c.start(ctx, findListing)
+	if err != nil {
+		return nil, err
+	}
+	defer out.Close()
+	s, err := workspace.ReadListing(out)
+	if errors.Is(err, sandbox.Exhausted) {
+		return nil, c.b.mount.tooMuch(err)
+	}
+	return s, err
+}
+
+// pack returns an archive of what has one of the names in the box.
+func (c *workcopy) pack(ctx context.Context, names []string, there *workspace.Snapshot) (io.ReadCloser, error) {
+	file := c.temp() + ".names"
+	list := "./" + strings.Join(names, "\x00./") + "\x00"
+	if _, err := c.b.guest.Write(ctx, file, strings.NewReader(list), guestapi.WriteOptions{User: sandbox.Root}); err != nil {
+		return nil, err
+	}
+	out, err := c.start(ctx, packScript, file)
+	if err != nil {
+		return nil, err
+	}
+	// Files grow while they are read, but what is sent is the box's to decide.
+	most := 2*there.Usage.Bytes + there.Sizes(names) + archiveEach*int64(len(names)) + archiveSlack
+	return &boundedOutput{out, most}, nil
+}
+
+// temp returns how the names of files begin that are sent to the box's programs.
+func (c *workcopy) temp() string { return copyDir + "/.glovebox-" + c.b.id + "-" + rand.Text() }
+
+// start runs a script of ours in the box.
+func (c *workcopy) start(ctx context.Context, script string, args ...string) (*output, error) {
+	no := false
+	stream, err := c.b.guest.Start(ctx, &guestapi.StartRequest{
+		Process: guestapi.ProcessConfig{
+			Cmd: "/bin/sh", Args: append([]string{"-c", script, "sh"}, args...), Envs: map[string]string{"LC_ALL": "C"},
+		},
+		Stdin: &no,
+	}, guestapi.StartOptions{User: sandbox.Root, Timeout: copyTimeout})
+	if err != nil {
+		return nil, err
+	}
+	return &output{stream: stream}, nil
+}
+
+// An output is what a program writes, which ends well if the program does.
+type output struct {
+	stream events
+	data   []byte
+	said   []byte
+	err    error
+}
+
+func (o *output) Read(p []byte) (int, error) {
+	for len(o.data) == 0 {
+		if o.err != nil {
+			return 0, o.err
+		}
+		ev, err := o.stream.Next()
+		switch {
+		case err != nil:
+			o.err = sandbox.Errorf(sandbox.Unavailable, "the stream from the sandbox broke: %w", err)
+		case ev.Data != nil:
+			o.data = ev.Data.Stdout
+			o.said = append(o.said, ev.Data.Stderr[:min(len(ev.Data.Stderr), maxProbe-len(o.said))]...)
+		case ev.End != nil && ev.End.Exited && ev.End.ExitCode == 0:
+			o.err = io.EOF
+		case ev.End != nil:
+			said := strings.Join(strings.Fields(strings.ToValidUTF8(string(o.said), "\uFFFD")), " ")
+			for len(said) > 300 || !utf8.ValidString(said) {
+				said = said[:min(len(said)-1, 300)]
+			}
+			o.err = sandbox.WithHint(sandbox.Errorf(sandbox.Unavailable, "find or tar in the sandbox failed: %s: %s%s", ev.End.Status, said, ev.End.Error),
+				"use an image with GNU find, xargs and tar, and room on its disk")
+		}
+	}
+	n := copy(p, o.data)
+	o.data = o.data[n:]
+	return n, nil
+}
+
+func (o *output) Close() error { return o.stream.Close() }
+
+// A boundedOutput fails when there is more than may be.
+type boundedOutput struct {
+	*output
+	left int64
+}
+
+func (o *boundedOutput) Read(p []byte) (int, error) {
+	n, err := o.output.Read(p)
+	if o.left -= int64(n); o.left < 0 {
+		return 0, sandbox.Errorf(sandbox.Exhausted, "the sandbox sends more than it has")
+	}
+	return n, err
+}
+
+// copyFile keeps what both sides had, for a process to come.
+func (c *workcopy) copyFile() string { return c.b.id + "/workspace.copied" }
+
+// save writes down what both sides had, if another process may take over.
+func (c *workcopy) save() error {
+	if !c.b.e.opts.Detached {
+		return nil
+	}
+	root := c.b.e.logs
+	if err := root.Mkdir(c.b.id, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+		return err
+	}
+	temp := c.copyFile() + ".new"
+	f, err := root.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+	if err != nil {
+		return err
+	}
+	if err := errors.Join(c.here.Save(f), c.there.Save(f), f.Close()); err != nil {
+		return err
+	}
+	return root.Rename(temp, c.copyFile())
+}
+
+// load reads what the process before wrote. Without that, the workspace is taken
+// to be as it was, and all that is in the box to be new.
+func (c *workcopy) load(ctx context.Context) (err error) {
+	if c == nil {
+		return nil
+	}
+	f, err := c.b.e.logs.Open(c.copyFile())
+	if err == nil {
+		defer f.Close()
+		if c.here, c.there, err = readCopied(f); err == nil {
+			return nil
+		}
+	}
+	c.b.e.log.Warn("what was copied of a workspace is not known", "sandbox", c.b.id, "error", err)
+	c.there = workspace.NewSnapshot()
+	c.here, err = c.b.mount.look(ctx)
+	return err
+}
+
+func readCopied(f *os.File) (here, there *workspace.Snapshot, err error) {
+	both := bufio.NewReader(f) // which each takes no more of than it needs
+	if here, err = workspace.ReadSnapshot(both); err != nil {
+		return nil, nil, err
+	}
+	there, err = workspace.ReadSnapshot(both)
+	return here, there, err
+}
+
+// tellCopies has the boxes that have a copy, but for one, take in what changed.
+func (m *mount) tellCopies(but *workcopy) {
+	if !m.e.features.WorkspaceCopied {
+		return
+	}
+	m.e.mu.Lock()
+	var copies []*workcopy
+	for _, b := range m.e.boxes {
+		if b.started() && b.mount == m && b.copy != but {
+			copies = append(copies, b.copy)
+		}
+	}
+	m.e.mu.Unlock()
+	for _, c := range copies {
+		c.soon()
+	}
+}
+
+// soon copies what changed in the box in a moment, unless that is about to be
+// done already.
+func (c *workcopy) soon() {
+	if c == nil || !c.pending.CompareAndSwap(false, true) {
+		return
+	}
+	c.b.e.work(func() {
+		c.pending.Store(false)
+		c.outOrWarn()
+	})
+}
+
+// outOrWarn is out for nobody who waits. The next does it again.
+func (c *workcopy) outOrWarn() {
+	ctx := c.b.e.ctx
+	if err := c.out(ctx); err != nil && ctx.Err() == nil && !errors.Is(err, sandbox.Conflict) {
+		c.b.e.log.Warn("copy workspace", "sandbox", c.b.id, "error", err)
+	}
+}
+
+// endCopy copies what changed in a box that is about to end, and adds to the
+// reason what is missing if it could not. One that hibernates was copied before.
+func (b *box) endCopy(why reason) reason {
+	c := b.copy
+	b.mu.Lock()
+	hibernates := b.rec.State == sandbox.Hibernated
+	b.mu.Unlock()
+	c.mu.Lock()
+	over := c.over
+	c.mu.Unlock()
+	if over || hibernates {
+		return why
+	}
+	defer func() {
+		c.mu.Lock()
+		c.over = true
+		c.mu.Unlock()
+	}()
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(b.e.ctx), endCopyTimeout)
+	defer cancel()
+	err := b.wake()
+	if err == nil {
+		err = c.out(ctx)
+	}
+	if err == nil {
+		return why
+	}
+	b.e.log.Error("copy workspace at the end", "sandbox", b.id, "error", err)
+	c.state.Lock()
+	note := "; the workspace has what was copied at " + c.at.UTC().Format(time.RFC3339)
+	c.state.Unlock()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !strings.HasSuffix(why.cause, note) {
+		why.cause += note
+	}
+	if b.why != nil {
+		b.why = &why
+	}
+	return why
+}

@@ -1,0 +1,344 @@
+package engine
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/glovebox-dev/glovebox/internal/driver"
+	"github.com/glovebox-dev/glovebox/internal/driver/fake"
+	"github.com/glovebox-dev/glovebox/internal/guestapi"
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
+	"github.com/glovebox-dev/glovebox/internal/workspace"
+)
+
+// openCopies returns an engine whose driver cannot mount workspaces, and the
+// workspace "w" of alice, as long as it is there.
+func openCopies(t *testing.T, dir string, change func(*Options)) (e *Engine, path func() string) {
+	t.Helper()
+	set, err := workspace.Open(filepath.Join(dir, "workspaces"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := set.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	e = openFake(t, dir, func(o *Options, fo *fake.Options) {
+		o.Workspaces = workspace.Local{Set: set}
+		fo.NoWorkspace, fo.WorkspaceCopied, fo.NoPause = true, true, true
+		if change != nil {
+			change(o)
+		}
+	})
+	return e, func() string { return set.Path(set.ID(alice, "w")) }
+}
+
+// tree tells what is below a directory, apart from owners and times.
+func tree(t *testing.T, dir string) map[string]string {
+	t.Helper()
+	all := map[string]string{}
+	err := filepath.WalkDir(dir, func(path string, d os.DirEntry, err error) error {
+		if err != nil || path == dir {
+			return err
+		}
+		name := strings.TrimPrefix(path, dir+"/")
+		switch fi, err := d.Info(); {
+		case err != nil:
+			return err
+		case fi.IsDir():
+			all[name] = "directory"
+		case fi.Mode()&os.ModeSymlink != 0:
+			to, err := os.Readlink(path)
+			all[name] = "-> " + to
+			return err
+		default:
+			text, err := os.ReadFile(path)
+			all[name] = fi.Mode().Perm().String() + " " + string(text)
+			return err
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return all
+}
+
+func (e *Engine) put(t *testing.T, name, text string) {
+	t.Helper()
+	id, _, err := e.WorkspaceOf(t.Context(), alice, "w")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := e.PutFile(t.Context(), id, name, strings.NewReader(text), int64(len(text))); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestCopiedWorkspace(t *testing.T) {
+	e, path := openCopies(t, t.TempDir(), nil)
+	var archive bytes.Buffer
+	a := e.mustCreate(t, sandbox.CreateRequest{Workspace: "w"})
+	r, _ := e.mustRun(t, inSpace(a.ID, `umask 022; mkdir -p d/deep/er empty; echo one > d/deep/er/file
+printf x > "$(printf 'new\nline')"; printf y > "$(printf 'no\377utf8')"; printf z > -dash; printf s > ' space '
+: > nothing; ln -s d/deep link; ln -s /etc/passwd outside; echo run > x.sh; chmod 755 x.sh; ln x.sh hard
+truncate -s 3M holes; printf end >> holes; mkfifo pipe; echo old > kind; mkdir swap; echo in > swap/in`))
+	if r.Verdict.Code != sandbox.OK || r.Changes == nil || r.Changes.Created != 13 {
+		t.Errorf("%+v, %+v", r.Verdict, r.Changes)
+	}
+	want := map[string]string{
+		"d": "directory", "d/deep": "directory", "d/deep/er": "directory", "empty": "directory", "swap": "directory",
+		"d/deep/er/file": "-rw-r--r-- one\n", "new\nline": "-rw-r--r-- x", "no\xffutf8": "-rw-r--r-- y", "-dash": "-rw-r--r-- z", " space ": "-rw-r--r-- s",
+		"nothing": "-rw-r--r-- ", "link": "-> d/deep", "outside": "-> /etc/passwd", "x.sh": "-rwxr-xr-x run\n", "hard": "-rwxr-xr-x run\n",
+		"holes": "-rw-r--r-- " + strings.Repeat("\x00", 3<<20) + "end", "kind": "-rw-r--r-- old\n", "swap/in": "-rw-r--r-- in\n",
+	}
+	if diff := cmp.Diff(want, tree(t, path())); diff != "" {
+		t.Fatalf("after the first run (-want +got):\n%s", diff)
+	}
+	if err := e.ExportWorkspace(t.Context(), alice, "w", &archive); err != nil {
+		t.Error(err)
+	}
+
+	// What another puts there is in the sandbox, and removals and changes of
+	// kind come, too.
+	e.put(t, "put/by/url", "from outside")
+	r, out := e.mustRun(t, inSpace(a.ID, `cat put/by/url; rm -r d; mv nothing renamed; rm kind; mkdir kind; echo k > kind/k; rm -r swap; echo file > swap`))
+	if out.Stdout != "from outside" || r.Verdict.Code != sandbox.OK {
+		t.Errorf("%q, %+v", out.Stdout, r.Verdict)
+	}
+	for name := range want {
+		if name == "d" || strings.HasPrefix(name, "d/") || name == "swap/in" || name == "nothing" {
+			delete(want, name)
+		}
+	}
+	want["put"], want["put/by"], want["put/by/url"] = "directory", "directory", "-rw-r--r-- from outside"
+	want["renamed"], want["kind"], want["kind/k"], want["swap"] = "-rw-r--r-- ", "directory", "-rw-r--r-- k\n", "-rw-r--r-- file\n"
+	if diff := cmp.Diff(want, tree(t, path())); diff != "" {
+		t.Fatalf("after the second run (-want +got):\n%s", diff)
+	}
+
+	// Another sandbox has all of it, and what one does the other sees.
+	b := e.mustCreate(t, sandbox.CreateRequest{Workspace: "w"})
+	_, out = e.mustRun(t, inSpace(b.ID, "pwd; cat kind/k; rm kind/k; echo b > from-b"))
+	in, rest, _ := strings.Cut(out.Stdout, "\n")
+	if rest != "k\n" {
+		t.Errorf("the second sandbox: %q", out.Stdout)
+	}
+	if _, out = e.mustRun(t, inSpace(a.ID, "cat from-b; ls kind | wc -l")); out.Stdout != "b\n0\n" {
+		t.Errorf("the first one after it: %q", out.Stdout)
+	}
+	// What is written by a request is there when that is answered.
+	if err := e.WriteFile(t.Context(), alice, b.ID, in+"/asked", strings.NewReader("for"), false); err != nil {
+		t.Fatal(err)
+	}
+	if got := tree(t, path())["asked"]; got != "-rw-r--r-- for" {
+		t.Errorf("a file that was written: %q", got)
+	}
+	// What a program writes that nobody waits for, when the sandbox ends.
+	_, _ = e.mustRun(t, inSpace(b.ID, "(sleep 0.5; echo late > late) >/dev/null 2>&1 & :"))
+	time.Sleep(time.Second)
+	if err := e.Stop(t.Context(), alice, b.ID); err != nil {
+		t.Fatal(err)
+	}
+	if got := tree(t, path())["late"]; got != "-rw-r--r-- late\n" {
+		t.Errorf("at the end: %q", got)
+	}
+	e.mustRun(t, inSpace(a.ID, "true")) // when what went to it is there
+	for _, s := range []sandbox.Sandbox{a, b} {
+		if left, _ := filepath.Glob(copyDir + "/.glovebox-" + s.ID + "-*"); len(left) > 0 {
+			t.Errorf("left: %q", left)
+		}
+	}
+}
+
+// TestCopiedConflict changes a file on both sides while a run goes on.
+func TestCopiedConflict(t *testing.T) {
+	e, path := openCopies(t, t.TempDir(), nil)
+	s := e.mustCreate(t, sandbox.CreateRequest{Workspace: "w"})
+	e.mustRun(t, inSpace(s.ID, "echo 0 > same; echo 0 > removed; echo 0 > kept"))
+	r := e.mustStart(t, inSpace(s.ID, "sleep 0.5; echo a > same; rm removed; echo a > kept"))
+	hold := &e.box(s.ID).copy.mu
+	hold.Lock() // as if copying took long
+	for name, text := range map[string]string{"same": "url", "removed": "url"} {
+		if err := os.WriteFile(filepath.Join(path(), name), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := os.Remove(filepath.Join(path(), "kept")); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(time.Second)
+	hold.Unlock()
+	if r = e.mustWait(t, r.ID); r.Verdict.Code != sandbox.OK {
+		t.Errorf("%+v", r.Verdict)
+	}
+	got := map[string]string{}
+	for name, text := range tree(t, path()) {
+		name, _, _ = strings.Cut(name, ".conflict-")
+		_, text, _ = strings.Cut(text, " ")
+		got[name] += text
+	}
+	if got["same"] != "a\nurl" && got["same"] != "urla\n" || len(tree(t, path())) != 4 || got["removed"] != "url" || got["kept"] != "a\n" {
+		t.Errorf("after a conflict: %q", tree(t, path()))
+	}
+	if _, out := e.mustRun(t, inSpace(s.ID, "cat same same.conflict-* removed kept")); out.Stdout != "a\nurlurla\n" {
+		t.Errorf("in the sandbox: %q", out.Stdout)
+	}
+}
+
+// workDirOf returns where a sandbox of the fake driver has its files.
+func workDirOf(t *testing.T, e *Engine, id string) string {
+	t.Helper()
+	_, out := e.mustRun(t, inSpace(id, "pwd"))
+	return strings.TrimSpace(out.Stdout)
+}
+
+func TestCopiedQuota(t *testing.T) {
+	e, path := openCopies(t, t.TempDir(), func(o *Options) { o.WorkspaceQuota = sandbox.WorkspaceUsage{Bytes: 1 << 20, Files: 20} })
+	s := e.mustCreate(t, sandbox.CreateRequest{Workspace: "w"})
+	e.mustRun(t, inSpace(s.ID, "echo kept > file"))
+	for _, command := range []string{"head -c 2000000 /dev/urandom > big", "rm -f big; for i in $(seq 30); do echo > f$i; done"} {
+		r, _ := e.mustRun(t, inSpace(s.ID, command+"; echo changed > file"))
+		if r.Verdict.Code != sandbox.DiskFull || !strings.Contains(r.Verdict.Cause, "nothing new was copied") {
+			t.Errorf("%s: %+v", command, r.Verdict)
+		}
+		if diff := cmp.Diff(map[string]string{"file": "-rw-r--r-- kept\n"}, tree(t, path())); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", command, diff)
+		}
+	}
+	if r, _ := e.mustRun(t, inSpace(s.ID, "rm -f f[0-9]*")); r.Verdict.Code != sandbox.OK || tree(t, path())["file"] != "-rw-r--r-- changed\n" {
+		t.Errorf("after cleaning up: %+v, %q", r.Verdict, tree(t, path()))
+	}
+}
+
+// brokenGuest cuts streams of programs that pack, as often as is left.
+type brokenGuest struct {
+	guest
+	left *atomic.Int64
+}
+
+func (g brokenGuest) Start(ctx context.Context, req *guestapi.StartRequest, opts guestapi.StartOptions) (events, error) {
+	s, err := g.guest.Start(ctx, req, opts)
+	if err == nil && len(req.Process.Args) > 1 && req.Process.Args[1] == packScript && g.left.Add(-1) >= 0 {
+		return &cutStream{events: s, left: 200}, nil
+	}
+	return s, err
+}
+
+type cutStream struct {
+	events
+	left int
+}
+
+func (s *cutStream) Next() (*guestapi.ProcessEvent, error) {
+	ev, err := s.events.Next()
+	if err == nil && ev.Data != nil {
+		if s.left -= len(ev.Data.Stdout); s.left < 0 {
+			return nil, sandbox.Errorf(sandbox.Unavailable, "cut")
+		}
+	}
+	return ev, err
+}
+
+func TestCopyCutOff(t *testing.T) {
+	var left atomic.Int64
+	e, path := openCopies(t, t.TempDir(), func(o *Options) {
+		o.dialGuest = func(b driver.Box) guest { return brokenGuest{dialGuest(b), &left} }
+	})
+	s := e.mustCreate(t, sandbox.CreateRequest{Workspace: "w"})
+	e.mustRun(t, inSpace(s.ID, "echo 1 > a; echo 1 > b"))
+	t.Cleanup(func() { // what a program is cut off from its end leaves is the sandbox's
+		names, _ := filepath.Glob(copyDir + "/.glovebox-" + s.ID + "-*")
+		for _, name := range names {
+			if err := os.Remove(name); err != nil {
+				t.Error(err)
+			}
+		}
+	})
+	left.Store(1)
+	if r, _ := e.mustRun(t, inSpace(s.ID, "echo 2 > a; head -c 100000 /dev/zero > b")); r.Verdict.Code != sandbox.OK || tree(t, path())["a"] != "-rw-r--r-- 2\n" {
+		t.Errorf("cut off once: %+v", r.Verdict)
+	}
+	left.Store(copyTries)
+	r, _ := e.mustRun(t, inSpace(s.ID, "echo 3 > a; rm b; echo 3 > c"))
+	if r.Verdict.Code != sandbox.Failed || !strings.Contains(r.Verdict.Cause, "could not be copied to the workspace") {
+		t.Errorf("cut off for good: %+v", r.Verdict)
+	}
+	if got := tree(t, path()); got["a"] != "-rw-r--r-- 2\n" || got["c"] != "" || len(got["b"]) != 100000+len("-rw-r--r-- ") {
+		t.Errorf("half of a copy was put in place: %v", len(got))
+	}
+	if r, _ := e.mustRun(t, inSpace(s.ID, "true")); r.Verdict.Code != sandbox.OK {
+		t.Errorf("afterwards: %+v", r.Verdict)
+	}
+	if diff := cmp.Diff(map[string]string{"a": "-rw-r--r-- 3\n", "c": "-rw-r--r-- 3\n"}, tree(t, path())); diff != "" {
+		t.Errorf("afterwards (-want +got):\n%s", diff)
+	}
+}
+
+// TestCopiedBoxKilled: what was copied before stays, and the sandbox says so.
+func TestCopiedBoxKilled(t *testing.T) {
+	e, path := openCopies(t, t.TempDir(), nil)
+	s := e.mustCreate(t, sandbox.CreateRequest{Workspace: "w"})
+	e.mustRun(t, inSpace(s.ID, "echo 1 > a"))
+	r := e.mustStart(t, inSpace(s.ID, "echo 2 > a; echo written; sleep 60"))
+	if err := e.Follow(t.Context(), alice, r.ID, func(sandbox.StreamName, []byte) error { return io.EOF }); err != io.EOF {
+		t.Fatal(err)
+	}
+	if err := e.box(s.ID).drv.Destroy(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	if r = e.mustWait(t, r.ID); r.Verdict.Code != sandbox.SandboxLost {
+		t.Errorf("%+v", r.Verdict)
+	}
+	var got sandbox.Sandbox
+	for end := time.Now().Add(20 * time.Second); time.Now().Before(end) && got.State != sandbox.Stopped; time.Sleep(20 * time.Millisecond) {
+		var err error
+		if got, err = e.Get(t.Context(), alice, s.ID); err != nil && !errors.Is(err, sandbox.NotFound) {
+			t.Fatal(err)
+		}
+	}
+	if !strings.Contains(got.Cause, "the workspace has what was copied at 20") {
+		t.Errorf("it says %q", got.Cause)
+	}
+	if diff := cmp.Diff(map[string]string{"a": "-rw-r--r-- 1\n"}, tree(t, path())); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+}
+
+// TestCopyTakenOver: the next server knows what both sides had.
+func TestCopyTakenOver(t *testing.T) {
+	dir := t.TempDir()
+	old, path := openCopies(t, dir, detached)
+	s := old.mustCreate(t, sandbox.CreateRequest{Workspace: "w"})
+	old.mustRun(t, inSpace(s.ID, "echo 1 > a; echo 1 > b; echo 1 > c"))
+	in := workDirOf(t, old, s.ID)
+	old.crash(t)
+	// Meanwhile both sides go on.
+	if err := os.Remove(filepath.Join(in, "a")); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(filepath.Join(path(), "b"), []byte("2"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	e, path := openCopies(t, dir, detached)
+	if _, out := e.mustRun(t, inSpace(s.ID, "cat b; echo 2 > c; ls")); out.Stdout != "2b\nc\n" {
+		t.Errorf("in the sandbox: %q", out.Stdout)
+	}
+	if diff := cmp.Diff(map[string]string{"b": "-rw-r--r-- 2", "c": "-rw-r--r-- 2\n"}, tree(t, path())); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if err := e.Stop(t.Context(), alice, s.ID); err != nil {
+		t.Error(err)
+	}
+}
