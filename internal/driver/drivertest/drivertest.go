@@ -92,6 +92,7 @@ func Run(t *testing.T, h Harness) {
 		{"File", testFile},
 		{"Name", testName},
 		{"Watch", testWatch},
+		{"Context", testContext},
 		{"Life", testLife},
 		{"Refuse", testRefuse},
 		{"Cancel", testCancel},

@@ -22,6 +22,9 @@ func testWorkspace(t *testing.T, s *suite) {
 		if !st.refuses(t, spec) {
 			t.Error("the driver declares no workspaces, and accepts one")
 		}
+		if st.Info().Features.WorkspaceCopied {
+			t.Run("Copied", func(t *testing.T) { workspaceCopied(t, s) })
+		}
 		return
 	}
 	t.Run("Own", func(t *testing.T) { workspaceOwn(t, s) })
@@ -31,6 +34,27 @@ func testWorkspace(t *testing.T, s *suite) {
 	t.Run("Rights", func(t *testing.T) { workspaceRights(t, s) })
 	t.Run("Links", func(t *testing.T) { workspaceLinks(t, s) })
 	t.Run("NotThere", func(t *testing.T) { workspaceNotThere(t, s) })
+}
+
+// workspaceCopied checks that others can copy files to and from where programs
+// start.
+func workspaceCopied(t *testing.T, s *suite) {
+	b := s.open(t).box(t)
+	if got := b.Dir(t); s.open(t).Info().Isolates && got != sandbox.WorkDir {
+		t.Errorf("programs start in %q, want %q", got, sandbox.WorkDir)
+	}
+	if got := b.MustRoot(t, `find . -mindepth 1 -printf '%y %P\n'`); got != "" {
+		t.Errorf("a fresh box has %q", got)
+	}
+	b.MustSh(t, `test -w . && mkdir a && echo text > a/file && ln -s file a/link && chmod 600 a/file`)
+	b.MustRoot(t, `set -e
+		tar --create --file=/tmp/copy-$$.tar --format=gnu --sparse .
+		printf './a/file\0./a/link\0./a\0' | xargs -0 -r rm -df --
+		tar --extract --preserve-permissions --file=/tmp/copy-$$.tar
+		rm /tmp/copy-$$.tar`)
+	if got := b.MustSh(t, "cat a/link && test -O a/file && find . -mindepth 1 | wc -l"); got != "text\n3\n" {
+		t.Errorf("what was packed and unpacked again: %q", got)
+	}
 }
 
 // workspaceDir makes a directory that can be a workspace, in one that nobody

@@ -25,8 +25,9 @@ type Box struct {
 	spec sandbox.Limits // asked for
 	ttl  time.Duration
 	// ctx ends when the box is left or destroyed, and with it its streams.
-	ctx    context.Context
-	cancel context.CancelFunc
+	ctx      context.Context
+	cancel   context.CancelFunc
+	contexts contexts
 
 	mu     sync.Mutex
 	token  string
@@ -39,6 +40,7 @@ type Box struct {
 func (d *Driver) newBox(s *details, ttl time.Duration) *Box {
 	b := &Box{d: d, id: s.SandboxID, ttl: ttl, conns: map[net.Conn]struct{}{}}
 	b.ctx, b.cancel = context.WithCancel(d.ctx)
+	b.contexts.b = b
 	b.admit(s)
 	if s.State == statePaused {
 		b.rest()
@@ -158,7 +160,7 @@ func (b *Box) health(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		resp, err := b.roundTrip(req)
+		resp, err := b.roundTrip(req, agentPort)
 		if err != nil {
 			return sandbox.Errorf(sandbox.Unavailable, "reach E2B's agent: %w", err)
 		}
@@ -190,10 +192,10 @@ func (b *Box) health(ctx context.Context) error {
 	return last
 }
 
-// roundTrip sends a request to the box, with the access that E2B gave, and once
+// roundTrip sends a request to a port of the box, with the access that E2B gave, and once
 // more with fresh access if that is refused.
-func (b *Box) roundTrip(req *http.Request) (*http.Response, error) {
-	resp, err := b.send(req)
+func (b *Box) roundTrip(req *http.Request, port int) (*http.Response, error) {
+	resp, err := b.send(req, port)
 	if err != nil || resp.StatusCode != http.StatusUnauthorized || req.Body != nil && req.GetBody == nil {
 		return resp, err
 	}
@@ -208,13 +210,13 @@ func (b *Box) roundTrip(req *http.Request) (*http.Response, error) {
 			return nil, err
 		}
 	}
-	return b.send(req)
+	return b.send(req, port)
 }
 
 // agentPort is where E2B's agent listens in a sandbox.
 const agentPort = 49983
 
-func (b *Box) send(req *http.Request) (*http.Response, error) {
+func (b *Box) send(req *http.Request, port int) (*http.Response, error) {
 	if err := b.awake(req.Context()); err != nil {
 		return nil, err
 	}
@@ -224,7 +226,7 @@ func (b *Box) send(req *http.Request) (*http.Response, error) {
 	out := req.Clone(req.Context())
 	base := b.d.opts.SandboxURL
 	if base == "" {
-		base = fmt.Sprintf("https://%d-%s.%s", agentPort, b.id, domain)
+		base = fmt.Sprintf("https://%d-%s.%s", port, b.id, domain)
 	}
 	u, err := url.Parse(base)
 	if err != nil {
@@ -234,7 +236,7 @@ func (b *Box) send(req *http.Request) (*http.Response, error) {
 	u.RawQuery = req.URL.RawQuery
 	out.URL, out.Host, out.RequestURI = u, u.Host, ""
 	out.Header.Set("E2b-Sandbox-Id", b.id)
-	out.Header.Set("E2b-Sandbox-Port", strconv.Itoa(agentPort))
+	out.Header.Set("E2b-Sandbox-Port", strconv.Itoa(port))
 	if token != "" {
 		out.Header.Set("X-Access-Token", token)
 	}
@@ -253,19 +255,27 @@ func (b *Box) prepare(ctx context.Context, spec *driver.Spec) error {
 	defer client.Close()
 	no := false
 	p, err := client.Start(ctx, &guestapi.StartRequest{Process: guestapi.ProcessConfig{
-		Cmd: "/bin/sh", Args: []string{"-c", `[ -e "$1" ] || ln -s "$(eval echo ~user)" "$1"; hostname "$2" 2>/dev/null; :`, "sh", sandbox.WorkDir, spec.Hostname},
+		Cmd: "/bin/sh", Args: []string{"-c", `mkdir -p "$1" && chown user: "$1" && chmod 755 "$1" && { hostname "$2" 2>/dev/null; :; }`, "sh", sandbox.WorkDir, spec.Hostname},
 	}, Stdin: &no}, guestapi.StartOptions{User: sandbox.Root, Timeout: requestTimeout})
 	if err != nil {
 		return sandbox.Wrap(err, "prepare box", "")
 	}
 	defer p.Close()
+	var said []byte
 	for {
 		ev, err := p.Next()
 		if err != nil {
 			return sandbox.Wrap(err, "prepare box", "")
 		}
-		if ev.End != nil {
+		if ev.Data != nil {
+			said = append(said, ev.Data.Stderr[:min(len(ev.Data.Stderr), 500-len(said))]...)
+		}
+		if ev.End != nil && ev.End.Exited && ev.End.ExitCode == 0 {
 			return nil
+		}
+		if ev.End != nil {
+			return sandbox.WithHint(sandbox.Errorf(sandbox.Unavailable, "prepare box: make %s for the user \"user\": %s: %s", sandbox.WorkDir, ev.End.Status, messageOf(said)),
+				"use a template that has that user, as E2B's have")
 		}
 	}
 }
@@ -321,5 +331,5 @@ func (b *Box) Destroy(ctx context.Context) error {
 		return sandbox.Wrap(err, "destroy box", b.id)
 	}
 	b.markGone()
-	return nil
+	return sandbox.Wrap(b.contexts.forget(), "destroy box", b.id)
 }

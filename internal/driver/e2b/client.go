@@ -77,7 +77,7 @@ func refused(status int, message string) error {
 		return wrap(sandbox.Unavailable, "the key of E2B_API_KEY may not do that, or the template belongs to another team")
 	case status == http.StatusNotFound && strings.Contains(lower, "template"),
 		status == http.StatusBadRequest && strings.Contains(lower, "template"):
-		return wrap(sandbox.NotFound, "name a template that the team has as the image, or \"host\" for E2B's base")
+		return wrap(sandbox.NotFound, "name a template that the team has as the image, or \"host\" for E2B's code interpreter")
 	case status == http.StatusNotFound:
 		return fmt.Errorf("%w: %w", driver.ErrGone, err)
 	case status == http.StatusTooManyRequests:

@@ -66,6 +66,10 @@ const (
 	detachedTTL = time.Hour
 )
 
+// defaultTemplate is what [sandbox.ImageHost] stands for: E2B's with Python, what
+// is used with it, Node and a code interpreter.
+const defaultTemplate = "code-interpreter-v1"
+
 // minAgent is the first version of E2B's agent that takes files as they are.
 var minAgent = [3]int{0, 5, 7}
 
@@ -177,7 +181,7 @@ func stateName(file string) (string, error) {
 
 // Info implements [driver.Driver].
 func (d *Driver) Info() driver.Info {
-	return driver.Info{Name: "e2b", Isolates: true, Features: driver.Features{Detach: true, Metered: true, Pause: true, ColdPause: true}}
+	return driver.Info{Name: "e2b", Isolates: true, Features: driver.Features{Detach: true, Metered: true, Pause: true, ColdPause: true, WorkspaceCopied: true, Host: true}}
 }
 
 // Probe implements [driver.Driver].
@@ -197,13 +201,13 @@ func (d *Driver) check(spec *driver.Spec) error {
 		return sandbox.Errorf(sandbox.Invalid, "%q is not a sandbox's identifier", spec.ID)
 	}
 	if spec.Image == "" {
-		return sandbox.WithHint(sandbox.Errorf(sandbox.Invalid, "there is no image"), "name a template of E2B's, or \"host\" for its base")
+		return sandbox.WithHint(sandbox.Errorf(sandbox.Invalid, "there is no image"), "name a template of E2B's, or \"host\" for E2B's code interpreter")
 	}
 	if spec.Network != sandbox.NetworkNone {
 		return sandbox.WithHint(sandbox.Errorf(sandbox.Unsupported, "network %q: driver e2b gives sandboxes none", spec.Network), "use none")
 	}
 	if spec.Workspace != "" {
-		return sandbox.WithHint(sandbox.Errorf(sandbox.Unsupported, "a workspace cannot be mounted in E2B's cloud"), "leave it out, or copy files in and out")
+		return sandbox.WithHint(sandbox.Errorf(sandbox.Unsupported, "a workspace cannot be mounted in E2B's cloud"), "copy files in and out")
 	}
 	if !slices.Contains(spec.AllowUnenforced, sandbox.ControlProcesses) {
 		return sandbox.WithHint(sandbox.Errorf(sandbox.Unsupported, "processes: E2B does not limit them"), "accept it with --allow-unenforced processes")
@@ -256,11 +260,13 @@ func (d *Driver) create(ctx context.Context, spec *driver.Spec) (*Box, error) {
 	}
 	template := spec.Image
 	if template == sandbox.ImageHost {
-		template = "base"
+		template = defaultTemplate
 	}
 	var made details
 	_, err = d.control.call(ctx, http.MethodPost, "/v2/sandboxes", map[string]any{
 		"templateID": template, "timeout": int64(max(ttl, time.Second) / time.Second), "metadata": labels, "allow_internet_access": false,
+		// Without, whoever knows the sandbox's name can do everything in it.
+		"secure": true,
 	}, &made)
 	if err != nil {
 		return nil, err

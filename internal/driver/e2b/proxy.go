@@ -2,7 +2,9 @@ package e2b
 
 import (
 	"bytes"
+	"cmp"
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -15,6 +17,7 @@ import (
 	"sync"
 
 	"github.com/glovebox-dev/glovebox/internal/guestapi"
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
 // The guest's protocol is E2B's agent's, and goes further. What goes beyond it:
@@ -25,7 +28,8 @@ import (
 //   - The end of a process does not say what it used, nor whether memory, disk
 //     or processes ran out.
 //   - Adding to a file is done here, by writing all of it again.
-//   - Contexts, limits and ports are refused.
+//   - Contexts are those of E2B's code interpreter: see contexts.go.
+//   - Limits and ports are refused.
 
 // A proxyServer serves the streams to all boxes of a driver.
 type proxyServer struct {
@@ -109,9 +113,19 @@ func proxy(w http.ResponseWriter, r *http.Request) {
 		http.Error(w, `{"code":"unimplemented","message":"driver e2b has no way to a port of a sandbox"}`, http.StatusNotImplemented)
 		return
 	}
+	for _, prefix := range []string{guestapi.PathExecute, guestapi.PathContexts, guestapi.PathExecutions} {
+		if r.URL.Path == prefix || strings.HasPrefix(r.URL.Path, prefix+"/") {
+			b.contexts.serve(w, r)
+			return
+		}
+	}
+	if err := b.adapt(r); err != nil {
+		http.Error(w, `{"code":"invalid_argument","message":"the request is not one message"}`, http.StatusBadRequest)
+		return
+	}
 	switch r.URL.Path {
-	case guestapi.PathLimits, guestapi.PathExecute, guestapi.PathContexts:
-		http.Error(w, `{"code":"unimplemented","message":"driver e2b has no contexts; run code with stateless set"}`, http.StatusNotImplemented)
+	case guestapi.PathLimits:
+		http.Error(w, `{"code":"unimplemented","message":"driver e2b cannot change limits"}`, http.StatusNotImplemented)
 		return
 	case guestapi.PathFiles:
 		if r.URL.Query().Get("append") == "true" {
@@ -128,13 +142,35 @@ func proxy(w http.ResponseWriter, r *http.Request) {
 	}
 	(&httputil.ReverseProxy{
 		Rewrite:       func(*httputil.ProxyRequest) {},
-		Transport:     roundTripper(b.roundTrip),
+		Transport:     roundTripper(func(r *http.Request) (*http.Response, error) { return b.roundTrip(r, agentPort) }),
 		FlushInterval: -1,
 		ErrorLog:      log.New(io.Discard, "", 0),
 		ErrorHandler: func(w http.ResponseWriter, _ *http.Request, err error) {
 			http.Error(w, fmt.Sprintf(`{"code":"unavailable","message":%q}`, "E2B's agent was not reached: "+err.Error()), http.StatusBadGateway)
 		},
 	}).ServeHTTP(w, r)
+}
+
+// adapt has a program begin in the working directory if it does not say where:
+// E2B's agent would take its user's home.
+func (b *Box) adapt(r *http.Request) error {
+	if r.URL.Path != guestapi.ProcStart || b.d.opts.Bare {
+		return nil
+	}
+	flags, msg, err := guestapi.ReadEnvelope(r.Body, nil, guestapi.MaxUnaryRequest)
+	if err != nil {
+		return err
+	}
+	var in guestapi.StartRequest
+	if err := json.Unmarshal(msg, &in); err != nil {
+		return err
+	}
+	in.Process.Cwd = cmp.Or(in.Process.Cwd, sandbox.WorkDir)
+	if msg, err = json.Marshal(&in); err != nil {
+		return err
+	}
+	r.Body = io.NopCloser(bytes.NewReader(guestapi.AppendEnvelope(nil, flags, msg)))
+	return nil
 }
 
 type roundTripper func(*http.Request) (*http.Response, error)
@@ -169,7 +205,7 @@ func (b *Box) completeFile(r *http.Request) error {
 		return err
 	}
 	get.Header.Set("Authorization", r.Header.Get("Authorization"))
-	resp, err := b.roundTrip(get)
+	resp, err := b.roundTrip(get, agentPort)
 	if err != nil {
 		return err
 	}

@@ -1,0 +1,207 @@
+package drivertest
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/glovebox-dev/glovebox/internal/guestapi"
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
+)
+
+// testContext checks that code can run in live interpreters. How they behave in
+// all else is the guest's to test.
+func testContext(t *testing.T, s *suite) {
+	s.python(t)
+	b := s.open(t).box(t)
+	t.Run("State", func(t *testing.T) { contextState(t, b) })
+	t.Run("Stop", func(t *testing.T) { contextStop(t, b) })
+	t.Run("Several", func(t *testing.T) { contextSeveral(t, b) })
+}
+
+// An execution is what a run in a context did.
+type execution struct {
+	stdout, stderr string
+	result         string // the text of the last expression
+	shown          map[string]bool
+	failed         *guestapi.RunError
+	end            guestapi.ExecutionEnd
+	count          int
+}
+
+// inContext is a request for a run in a context of Python.
+func inContext(id, code string) *guestapi.ExecuteRequest {
+	return &guestapi.ExecuteRequest{ContextID: id, Create: true, Language: "python", Code: code}
+}
+
+// Execute runs code, and calls on, if that is not nil, at each event.
+func (b *Box) Execute(t testing.TB, req *guestapi.ExecuteRequest, on func(*guestapi.ExecuteEvent)) (x execution) {
+	t.Helper()
+	stream, err := b.Client.Execute(step(t), "", req)
+	if err != nil {
+		t.Fatalf("execute %q: %v", req.Code, err)
+	}
+	defer stream.Close()
+	x.shown = map[string]bool{}
+	for {
+		ev, err := stream.Next()
+		if err != nil {
+			t.Fatalf("execute %q: %v", req.Code, err)
+		}
+		if on != nil {
+			on(ev)
+		}
+		switch ev.Type {
+		case guestapi.ExecuteCount:
+			x.count = ev.ExecutionCount
+		case guestapi.ExecuteStdout:
+			x.stdout += ev.Text
+		case guestapi.ExecuteStderr:
+			x.stderr += ev.Text
+		case guestapi.ExecuteResult:
+			for mime := range ev.Result.Data {
+				x.shown[mime] = true
+			}
+			if ev.Result.Main {
+				x.result = strings.Trim(string(ev.Result.Data["text/plain"]), `"`)
+			}
+		case guestapi.ExecuteError:
+			x.failed = ev.Error
+		case guestapi.ExecuteEnd:
+			x.end = *ev.End
+			return x
+		}
+	}
+}
+
+func contextState(t *testing.T, b *Box) {
+	req := inContext("state-python", "import os, sys\nn = 41\nprint('out', os.environ['ONCE'])\nprint('err', file=sys.stderr)")
+	req.EnvVars = map[string]string{"ONCE": "x"}
+	if x := b.Execute(t, req, nil); x.stdout != "out x\n" || x.stderr != "err\n" || x.end.Status != guestapi.EndOK || x.count != 1 {
+		t.Errorf("the first run: %+v", x)
+	}
+	if x := b.Execute(t, inContext("state-python", "n += 1\nos.environ.get('ONCE'), n"), nil); x.result != "(None, 42)" {
+		t.Errorf("the second run: %+v", x)
+	}
+	if got := b.Execute(t, inContext("state-python", "os.getcwd()"), nil).result; b.Dir(t) != strings.Trim(got, "'") {
+		t.Errorf("it works in %s, programs in %s", got, b.Dir(t))
+	}
+	x := b.Execute(t, inContext("state-python", "class Rich:\n  def _repr_html_(self): return '<b>x</b>'\n  def _repr_latex_(self): return '$x$'\nRich()"), nil)
+	if !x.shown["text/html"] || !x.shown["text/latex"] {
+		t.Errorf("a rich result: %+v", x)
+	}
+	x = b.Execute(t, inContext("state-python", "print('before')\n1/0"), nil)
+	if x.failed == nil || x.failed.Name != "ZeroDivisionError" || x.end.Status != guestapi.EndError || x.stdout != "before\n" || x.end.StateLost {
+		t.Errorf("an exception: %+v, %+v", x, x.failed)
+	}
+	if x := b.Execute(t, inContext("state-python", "n"), nil); x.result != "42" {
+		t.Errorf("after it: %+v", x)
+	}
+}
+
+// contextStop ends runs in each of the ways that there are.
+func contextStop(t *testing.T, b *Box) {
+	const id = "stop-python"
+	b.Execute(t, inContext(id, "import time\nkept = 1"), nil)
+	slow := inContext(id, "print('begun', flush=True)\ntime.sleep(600)")
+	slow.Tag = sandbox.NewRunID()
+	x := b.Execute(t, slow, func(ev *guestapi.ExecuteEvent) {
+		if ev.Type != guestapi.ExecuteStdout {
+			return
+		}
+		if err := b.Client.InterruptExecution(step(t), slow.Tag, &guestapi.InterruptRequest{GraceMillis: 10_000}); err != nil {
+			t.Errorf("interrupt: %v", err)
+		}
+	})
+	if !x.end.Stopped || x.end.StateLost || x.end.Status == guestapi.EndOK {
+		t.Errorf("interrupted: %+v", x.end)
+	}
+	slow.Tag, slow.TimeoutMillis, slow.GraceMillis = "", 300, 10_000
+	if x := b.Execute(t, slow, nil); !x.end.TimedOut || x.end.StateLost {
+		t.Errorf("timed out: %+v", x.end)
+	}
+	if x := b.Execute(t, inContext(id, "kept"), nil); x.result != "1" {
+		t.Errorf("after both: %+v", x)
+	}
+	// One that does not let itself be interrupted.
+	stubborn := inContext(id, "while True:\n  try: time.sleep(600)\n  except KeyboardInterrupt: pass")
+	stubborn.TimeoutMillis, stubborn.GraceMillis = 300, 500
+	if x := b.Execute(t, stubborn, nil); !x.end.TimedOut || !x.end.StateLost {
+		t.Errorf("a stubborn one: %+v", x.end)
+	}
+	if x := b.Execute(t, inContext(id, "'kept' in globals()"), nil); x.result != "False" {
+		t.Errorf("after it: %+v", x)
+	}
+	// One whose caller leaves.
+	ctx, cancel := context.WithCancel(step(t))
+	stream, err := b.Client.Execute(ctx, "", inContext(id, "import time\nafter = 1\nprint('begun', flush=True)\ntime.sleep(600)"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for {
+		ev, err := stream.Next()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if ev.Type == guestapi.ExecuteStdout {
+			break
+		}
+	}
+	cancel()
+	stream.Close()
+	began := time.Now()
+	if x := b.Execute(t, inContext(id, "after"), nil); x.result != "1" {
+		t.Errorf("after one whose caller left: %+v", x)
+	}
+	if d := time.Since(began); d > stepTime/2 {
+		t.Errorf("that took %v", d)
+	}
+}
+
+func contextSeveral(t *testing.T, b *Box) {
+	b.Execute(t, inContext("a-python", "who = 'a'"), nil)
+	b.Execute(t, inContext("b-python", "who = 'b'"), nil)
+	if x := b.Execute(t, inContext("a-python", "who"), nil); !strings.Contains(x.result, "a") {
+		t.Errorf("the first context has %+v", x)
+	}
+	names := func() (all []string) {
+		t.Helper()
+		list, err := b.Client.Contexts(step(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, c := range list {
+			if c.ID == "a-python" || c.ID == "b-python" {
+				all = append(all, c.ID+" "+c.Language)
+			}
+		}
+		return all
+	}
+	if got := strings.Join(names(), ", "); got != "a-python python, b-python python" {
+		t.Errorf("the list has %q", got)
+	}
+	if err := b.Client.RestartContext(step(t), "a-python"); err != nil {
+		t.Errorf("restart: %v", err)
+	}
+	if x := b.Execute(t, inContext("a-python", "'who' in globals()"), nil); x.result != "False" {
+		t.Errorf("restarted, it has %+v", x)
+	}
+	if err := b.Client.RemoveContext(step(t), "b-python"); err != nil {
+		t.Errorf("remove: %v", err)
+	}
+	if got := names(); len(got) != 1 {
+		t.Errorf("then the list has %q", got)
+	}
+	for what, err := range map[string]error{
+		"restart": b.Client.RestartContext(step(t), "b-python"), "remove": b.Client.RemoveContext(step(t), "b-python"),
+	} {
+		if !errors.Is(err, sandbox.NotFound) {
+			t.Errorf("%s one that is not there: %v", what, err)
+		}
+	}
+	if _, err := b.Client.Execute(step(t), "", &guestapi.ExecuteRequest{ContextID: "b-python", Code: "1"}); !errors.Is(err, sandbox.NotFound) {
+		t.Errorf("run in one that is not there: %v", err)
+	}
+}

@@ -1,0 +1,549 @@
+package e2b
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"net/http"
+	"net/url"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/glovebox-dev/glovebox/internal/guestapi"
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
+)
+
+// Contexts are those of E2B's code interpreter, which listens on a port of its
+// own and is there if the template has it. It knows contexts that it names
+// itself, runs with an environment, and that a caller who leaves interrupts a
+// run. The rest of the guest's protocol is made of that here:
+//
+//   - Names of contexts are kept in a file of the state directory, for a process
+//     to come.
+//   - A run waits for its turn here, and its time is kept here. It is
+//     interrupted by leaving; whether that helped is asked by a run of nothing,
+//     and if it did not, the context is restarted.
+//   - The last event, which says how the run ended, is made of those before it,
+//     unless the interpreter has one, as Glovebox's does.
+//   - Nothing is kept of a run while nobody listens, and it takes no input.
+
+// interpreterPort is where E2B's code interpreter listens in a sandbox.
+const interpreterPort = 49999
+
+// Bounds of contexts.
+const (
+	maxContexts   = 64
+	maxEvent      = 48 << 20
+	maxGrace      = time.Minute
+	contextTime   = time.Minute // to make or restart one
+	maxCode       = guestapi.MaxUnaryRequest
+	maxNamesFile  = 1 << 20
+	maxContextsIn = 1 << 20 // bytes of an answer
+)
+
+// contexts are those of a box.
+type contexts struct {
+	b *Box
+
+	mu     sync.Mutex
+	loaded bool
+	all    map[string]*liveContext // by the name that the host gave
+	runs   map[string]*liveRun     // by tag
+}
+
+// A liveContext is a context of E2B's.
+type liveContext struct {
+	Name     string `json:"name"`
+	ID       string `json:"id"` // as E2B has it
+	Language string `json:"language"`
+	Cwd      string `json:"cwd"`
+
+	turn chan struct{} // holds one while a run goes on
+	runs int
+}
+
+// A liveRun is a run that waits or goes on.
+type liveRun struct {
+	stop chan guestapi.InterruptRequest
+}
+
+// A contextError is an answer to the host.
+type contextError struct {
+	status  int
+	code    guestapi.Code
+	message string
+}
+
+func (e *contextError) Error() string { return e.message }
+
+func refuseContext(w http.ResponseWriter, err error) {
+	e, ok := errors.AsType[*contextError](err)
+	if !ok {
+		e = &contextError{http.StatusBadGateway, guestapi.CodeUnavailable, "E2B's code interpreter was not reached: " + err.Error()}
+	}
+	text, _ := json.Marshal(map[string]any{"code": e.code, "message": e.message})
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(e.status)
+	_, _ = w.Write(text) // the host is this process
+}
+
+// serve answers a request about contexts.
+func (c *contexts) serve(w http.ResponseWriter, r *http.Request) {
+	err := c.load()
+	rest, isContext := strings.CutPrefix(r.URL.Path, guestapi.PathContexts)
+	tag, isRun := strings.CutPrefix(r.URL.Path, guestapi.PathExecutions+"/")
+	name, what, _ := strings.Cut(strings.TrimPrefix(rest, "/"), "/")
+	switch {
+	case err != nil:
+	case r.URL.Path == guestapi.PathExecute && r.Method == http.MethodPost:
+		err = c.execute(w, r)
+	case isContext && name == "" && r.Method == http.MethodGet:
+		c.list(w)
+		return
+	case isContext && name != "" && (r.Method == http.MethodDelete && what == "" || r.Method == http.MethodPost && what == "restart"):
+		if err = c.end(r.Context(), name, what == "restart"); err == nil {
+			w.WriteHeader(http.StatusNoContent)
+		}
+	case isRun && strings.HasSuffix(tag, "/interrupt") && r.Method == http.MethodPost:
+		if err = c.interrupt(r, strings.TrimSuffix(tag, "/interrupt")); err == nil {
+			w.WriteHeader(http.StatusNoContent)
+		}
+	case isRun && strings.HasSuffix(tag, "/connect"):
+		err = &contextError{http.StatusNotFound, guestapi.CodeNotFound, "E2B keeps nothing of a run that its caller left"}
+	default:
+		err = &contextError{http.StatusNotImplemented, guestapi.CodeUnimplemented, "E2B's code interpreter has no input for runs, and no such request"}
+	}
+	if err != nil {
+		refuseContext(w, err)
+	}
+}
+
+// namesFile is where the names of the box's contexts are kept.
+func (c *contexts) namesFile() string {
+	return filepath.Join(c.b.d.opts.StateDir, "e2b", "contexts", c.b.id+".json")
+}
+
+func (c *contexts) load() error {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.loaded {
+		return nil
+	}
+	var all []*liveContext
+	text, err := os.ReadFile(c.namesFile())
+	if err == nil && len(text) <= maxNamesFile {
+		err = json.Unmarshal(text, &all)
+	}
+	if err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	c.all, c.runs, c.loaded = map[string]*liveContext{}, map[string]*liveRun{}, true
+	for _, x := range all {
+		x.turn = make(chan struct{}, 1)
+		c.all[x.Name] = x
+	}
+	return nil
+}
+
+// save writes the names down. c.mu is held.
+func (c *contexts) save() error {
+	all := make([]*liveContext, 0, len(c.all))
+	for _, x := range c.all {
+		all = append(all, x)
+	}
+	text, err := json.Marshal(all)
+	if err != nil {
+		return err
+	}
+	file := c.namesFile()
+	if err := os.MkdirAll(filepath.Dir(file), 0o700); err != nil {
+		return err
+	}
+	if err := os.WriteFile(file+".new", text, 0o600); err != nil {
+		return err
+	}
+	return os.Rename(file+".new", file)
+}
+
+// forget removes what was written of a box that is no more.
+func (c *contexts) forget() error {
+	err := os.Remove(c.namesFile())
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
+}
+
+func (c *contexts) list(w http.ResponseWriter) {
+	c.mu.Lock()
+	list := make([]guestapi.Context, 0, len(c.all))
+	for _, x := range c.all {
+		list = append(list, guestapi.Context{ID: x.Name, Language: x.Language, Cwd: x.Cwd, Busy: len(x.turn) > 0, Runs: x.runs})
+	}
+	c.mu.Unlock()
+	slices.SortFunc(list, func(a, b guestapi.Context) int { return strings.Compare(a.ID, b.ID) })
+	w.Header().Set("Content-Type", "application/json")
+	_ = json.NewEncoder(w).Encode(list) // the host is this process
+}
+
+// find returns the context of a run, which is made if it is not there and the
+// host wants that.
+func (c *contexts) find(ctx context.Context, req *guestapi.ExecuteRequest) (*liveContext, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if x := c.all[req.ContextID]; x != nil {
+		if req.Language != "" && req.Language != x.Language {
+			return nil, &contextError{http.StatusConflict, guestapi.CodeFailedPrecondition, "the context is of another language"}
+		}
+		return x, nil
+	}
+	if !req.Create || req.ContextID == "" {
+		return nil, &contextError{http.StatusNotFound, guestapi.CodeNotFound, "there is no such context"}
+	}
+	if len(c.all) >= maxContexts {
+		return nil, &contextError{http.StatusTooManyRequests, guestapi.CodeResourceExhausted, fmt.Sprintf("there are %d contexts, and there may be no more", maxContexts)}
+	}
+	x := &liveContext{Name: req.ContextID, Language: req.Language, Cwd: req.Cwd, turn: make(chan struct{}, 1)}
+	if x.Cwd == "" && !c.b.d.opts.Bare {
+		x.Cwd = sandbox.WorkDir
+	}
+	asked := map[string]string{"language": x.Language}
+	if x.Cwd != "" {
+		asked["cwd"] = x.Cwd
+	}
+	var made guestapi.Context
+	if err := c.call(ctx, http.MethodPost, guestapi.PathContexts, asked, &made); err != nil {
+		return nil, err
+	}
+	if made.ID == "" || len(made.ID) > 200 {
+		return nil, &contextError{http.StatusBadGateway, guestapi.CodeUnavailable, "E2B's code interpreter names no context"}
+	}
+	x.ID = made.ID
+	c.all[x.Name] = x
+	return x, c.save()
+}
+
+// end removes or restarts a context.
+func (c *contexts) end(ctx context.Context, name string, restart bool) error {
+	c.mu.Lock()
+	x := c.all[name]
+	c.mu.Unlock()
+	if x == nil {
+		return &contextError{http.StatusNotFound, guestapi.CodeNotFound, "there is no such context"}
+	}
+	if restart {
+		return c.restart(ctx, x)
+	}
+	err := c.call(ctx, http.MethodDelete, guestapi.PathContexts+"/"+url.PathEscape(x.ID), nil, nil)
+	if e, ok := errors.AsType[*contextError](err); err != nil && (!ok || e.status != http.StatusNotFound) {
+		return err
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.all, name)
+	return c.save()
+}
+
+func (c *contexts) restart(ctx context.Context, x *liveContext) error {
+	return c.call(ctx, http.MethodPost, guestapi.PathContexts+"/"+url.PathEscape(x.ID)+"/restart", struct{}{}, nil)
+}
+
+// request sends a request to the code interpreter, whose answer is a success.
+func (c *contexts) request(ctx context.Context, method, path string, in any) (*http.Response, error) {
+	body, err := json.Marshal(in)
+	if err != nil {
+		return nil, err
+	}
+	req, err := http.NewRequestWithContext(ctx, method, "http://interpreter"+path, bytes.NewReader(body))
+	if err != nil {
+		return nil, err
+	}
+	if in == nil {
+		req.Body, req.GetBody, req.ContentLength = nil, nil, 0
+	} else {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	resp, err := c.b.roundTrip(req, interpreterPort)
+	if err != nil {
+		return nil, err
+	}
+	if resp.StatusCode/100 == 2 {
+		return resp, nil
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(io.LimitReader(resp.Body, 4<<10))
+	if err != nil {
+		return nil, err
+	}
+	e := &contextError{resp.StatusCode, guestapi.CodeUnavailable, "E2B's code interpreter answers: " + messageOf(text)}
+	switch resp.StatusCode {
+	case http.StatusNotFound:
+		e.code = guestapi.CodeNotFound
+	case http.StatusBadRequest, http.StatusUnprocessableEntity:
+		e.code = guestapi.CodeInvalidArgument
+	case http.StatusBadGateway, http.StatusServiceUnavailable:
+		// So E2B answers for a port on which nothing listens.
+		if err := c.b.health(ctx); err != nil {
+			return nil, err
+		}
+		e = &contextError{http.StatusNotImplemented, guestapi.CodeUnimplemented,
+			"the template has no code interpreter: use one that is built on code-interpreter-v1, or run code with stateless set (" + messageOf(text) + ")"}
+	}
+	return nil, e
+}
+
+// call is request with a short answer, decoded to out unless that is nil.
+func (c *contexts) call(ctx context.Context, method, path string, in, out any) error {
+	ctx, cancel := context.WithTimeout(ctx, contextTime)
+	defer cancel()
+	resp, err := c.request(ctx, method, path, in)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(io.LimitReader(resp.Body, maxContextsIn))
+	if err == nil && out != nil {
+		err = json.Unmarshal(text, out)
+	}
+	return err
+}
+
+func (c *contexts) interrupt(r *http.Request, tag string) error {
+	var req guestapi.InterruptRequest
+	if err := json.NewDecoder(io.LimitReader(r.Body, maxCode)).Decode(&req); err != nil {
+		return &contextError{http.StatusBadRequest, guestapi.CodeInvalidArgument, "the request is not JSON"}
+	}
+	c.mu.Lock()
+	run := c.runs[tag]
+	c.mu.Unlock()
+	if run == nil {
+		return &contextError{http.StatusNotFound, guestapi.CodeNotFound, "there is no such run"}
+	}
+	select {
+	case run.stop <- req:
+	default: // it was asked already
+	}
+	return nil
+}
+
+// execute runs code. The answer begins before the run's turn comes.
+func (c *contexts) execute(w http.ResponseWriter, r *http.Request) error {
+	var req guestapi.ExecuteRequest
+	if err := json.NewDecoder(io.LimitReader(r.Body, maxCode)).Decode(&req); err != nil {
+		return &contextError{http.StatusBadRequest, guestapi.CodeInvalidArgument, "the request is not JSON"}
+	}
+	x, err := c.find(r.Context(), &req)
+	if err != nil {
+		return err
+	}
+	run := &liveRun{stop: make(chan guestapi.InterruptRequest, 1)}
+	if req.Tag != "" {
+		c.mu.Lock()
+		taken := c.runs[req.Tag] != nil
+		if !taken {
+			c.runs[req.Tag] = run
+		}
+		c.mu.Unlock()
+		if taken {
+			return &contextError{http.StatusConflict, guestapi.CodeAlreadyExists, "there is a run of that tag"}
+		}
+		defer func() {
+			c.mu.Lock()
+			delete(c.runs, req.Tag)
+			c.mu.Unlock()
+		}()
+	}
+	w.Header().Set("Content-Type", guestapi.ContentTypeEvents)
+	w.WriteHeader(http.StatusOK)
+	out := &eventWriter{w: w, rc: http.NewResponseController(w)}
+	out.flush()
+	end := guestapi.ExecutionEnd{Status: guestapi.EndInterrupted, Stopped: true}
+	select {
+	case x.turn <- struct{}{}:
+		end = c.turn(r.Context(), x, run, &req, out)
+		<-x.turn
+	case <-run.stop:
+	case <-r.Context().Done():
+		return nil
+	}
+	if !out.ended {
+		out.event(&guestapi.ExecuteEvent{Type: guestapi.ExecuteEnd, End: &end})
+	}
+	return nil
+}
+
+// An eventWriter passes events on to the host.
+type eventWriter struct {
+	w     http.ResponseWriter
+	rc    *http.ResponseController
+	ended bool // by the interpreter's own last event
+}
+
+func (o *eventWriter) flush() { _ = o.rc.Flush() } // who is gone ends the request
+
+func (o *eventWriter) line(line []byte) {
+	_, _ = o.w.Write(line)
+	o.flush()
+}
+
+func (o *eventWriter) event(e *guestapi.ExecuteEvent) {
+	text, err := json.Marshal(e)
+	if err == nil {
+		o.line(append(text, '\n'))
+	}
+}
+
+// turn runs code whose turn has come, and says how it ended.
+func (c *contexts) turn(ctx context.Context, x *liveContext, run *liveRun, req *guestapi.ExecuteRequest, out *eventWriter) guestapi.ExecutionEnd {
+	c.mu.Lock()
+	x.runs++
+	c.mu.Unlock()
+	env := map[string]string{}
+	for _, m := range []map[string]string{req.Env, req.EnvVars} {
+		for k, v := range m {
+			env[k] = v
+		}
+	}
+	going, leave := context.WithCancel(ctx)
+	defer leave()
+	events := make(chan []byte)
+	over := make(chan error, 1)
+	go func() {
+		over <- c.stream(going, map[string]any{"code": req.Code, "context_id": x.ID, "env_vars": env}, events)
+	}()
+	var due <-chan time.Time
+	if req.TimeoutMillis > 0 {
+		t := time.NewTimer(time.Duration(req.TimeoutMillis) * time.Millisecond)
+		defer t.Stop()
+		due = t.C
+	}
+	grace := time.Duration(req.GraceMillis) * time.Millisecond
+	end := guestapi.ExecutionEnd{Status: guestapi.EndOK}
+	for {
+		select {
+		case line := <-events:
+			e, err := guestapi.DecodeExecuteEvent(line)
+			if err != nil || e == nil {
+				continue // a kind that only E2B has
+			}
+			switch e.Type {
+			case guestapi.ExecuteError:
+				end.Status = guestapi.EndError
+				if e.Error.Name == "UnexpectedEndOfExecution" || e.Error.Name == "ContextRestarted" {
+					end = guestapi.ExecutionEnd{Status: guestapi.EndDied, StateLost: true, Cause: "the interpreter ended: " + e.Error.Value}
+				}
+			case guestapi.ExecuteEnd:
+				out.ended = true
+			}
+			out.line(line)
+		case err := <-over:
+			switch e, ok := errors.AsType[*contextError](err); {
+			case err == nil || out.ended:
+			case ok && e.status == http.StatusNotFound:
+				c.mu.Lock()
+				delete(c.all, x.Name) // the next run makes another
+				err := c.save()
+				c.mu.Unlock()
+				end = guestapi.ExecutionEnd{Status: guestapi.EndDied, StateLost: true, Cause: "E2B does not know the context any more"}
+				if err != nil {
+					end.Cause += "; " + err.Error()
+				}
+			default:
+				end = guestapi.ExecutionEnd{Status: guestapi.EndDied, Cause: "the stream from E2B's code interpreter broke, and what came then is not known: " + err.Error()}
+			}
+			return end
+		case ask := <-run.stop:
+			leave()
+			end = guestapi.ExecutionEnd{Status: guestapi.EndInterrupted, Stopped: true}
+			if ask.GraceMillis > 0 {
+				grace = time.Duration(ask.GraceMillis) * time.Millisecond
+			}
+			if ask.Kill {
+				grace = 0
+			}
+			return c.interrupted(ctx, x, end, grace, ask.Kill)
+		case <-due:
+			leave()
+			return c.interrupted(ctx, x, guestapi.ExecutionEnd{Status: guestapi.EndInterrupted, TimedOut: true}, grace, false)
+		case <-ctx.Done():
+			leave()
+			// Nobody hears of it, but the next run is to find a context.
+			return c.interrupted(c.b.ctx, x, guestapi.ExecutionEnd{Status: guestapi.EndInterrupted, Left: true}, grace, false)
+		}
+	}
+}
+
+// stream runs code and hands on each line of what it does.
+func (c *contexts) stream(ctx context.Context, in any, events chan<- []byte) error {
+	resp, err := c.request(ctx, http.MethodPost, guestapi.PathExecute, in)
+	if err != nil {
+		return err
+	}
+	defer resp.Body.Close()
+	lines := bufio.NewScanner(resp.Body)
+	lines.Buffer(make([]byte, 0, 64<<10), maxEvent)
+	for lines.Scan() {
+		line := append(bytes.Clone(lines.Bytes()), '\n')
+		if len(line) == 1 {
+			continue
+		}
+		select {
+		case events <- line:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+	return lines.Err() // one that breaks off is no end
+}
+
+// nothing is code that does nothing, in most languages.
+func nothing(language string) string {
+	switch language {
+	case "python":
+		return "pass"
+	case "bash", "sh":
+		return ":"
+	}
+	return ";"
+}
+
+// interrupted makes sure that a run which was left has ended: when the context
+// runs nothing in time, it is free and has its variables; else it is restarted.
+func (c *contexts) interrupted(ctx context.Context, x *liveContext, end guestapi.ExecutionEnd, grace time.Duration, kill bool) guestapi.ExecutionEnd {
+	if grace <= 0 {
+		grace = guestapi.DefaultGrace
+	}
+	if !kill {
+		probe, cancel := context.WithTimeout(ctx, min(grace, maxGrace))
+		defer cancel()
+		events, over := make(chan []byte), make(chan error, 1)
+		go func() {
+			over <- c.stream(probe, map[string]any{"code": nothing(x.Language), "context_id": x.ID}, events)
+		}()
+		for {
+			select {
+			case <-events:
+				continue
+			case err := <-over:
+				if err == nil {
+					return end
+				}
+			}
+			break
+		}
+	}
+	end.Status, end.StateLost, end.Killed = guestapi.EndDied, true, true
+	if err := c.restart(ctx, x); err != nil {
+		end.Cause = "the context could not be restarted: " + err.Error()
+	}
+	return end
+}
