@@ -248,10 +248,24 @@ class Kernel:
                 s.flush()
             except (KeyboardInterrupt, Lost):
                 raise
-            except BaseException:
-                pass  # the user closed or replaced it
+            except BaseException:  # the user closed or replaced it
+                self.flush_again(s)
         if self.libc_flush is not None:
             self.libc_flush(None)
+
+    def flush_again(self, s):
+        """Hands on what a stream of ours kept when its descriptor was closed:
+        it is this run's, not the next one's."""
+        if s is not self.out and s is not self.err:
+            return
+        try:
+            fd = s.buffer.raw.number
+            _dup2(self.fds[fd], fd)
+            s.flush()
+        except (KeyboardInterrupt, Lost):
+            raise
+        except BaseException:
+            pass  # there is none any more
 
     def gather(self):
         """Has lines gather, and a thread hand them on, until few come."""

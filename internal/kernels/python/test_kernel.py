@@ -233,6 +233,9 @@ class Hostile(Case):
     def test_closed_descriptors(self):
         self.assertEqual(self.ok("import os\nfor fd in (0, 1, 2): os.close(fd)\n7").main, "7")
         self.after()
+        # What is printed meanwhile is that run's, not the next one's.
+        self.assertEqual(self.fails("os.close(1)\nprint('late')", "OSError").stdout, "late\n")
+        self.after()
 
     def test_replaced_streams(self):
         self.assertEqual(self.ok("import sys\nsys.stdout = sys.stderr = sys.stdin = None\n8").main, "8")
