@@ -75,10 +75,14 @@ func Runners() Table {
 			Aliases:   []string{"golang"},
 			Extension: "go",
 			// A newer toolchain would have to be fetched, without a network.
-			Env:      map[string]string{"GOTOOLCHAIN": "local"},
-			Variants: []Variant{compiled("go", `go build -o "$0/main" "$0/main.go" && exec "$0/main" "$@"`)},
-			Package:  "golang",
-			Image:    "golang:latest",
+			Env: map[string]string{"GOTOOLCHAIN": "local"},
+			Variants: []Variant{
+				compiled("go", `go build -o "$0/main" "$0/main.go" && exec "$0/main" "$@"`),
+				// Where Go's own archive puts it, which no PATH has by itself.
+				compiled("/usr/local/go/bin/go", `/usr/local/go/bin/go build -o "$0/main" "$0/main.go" && exec "$0/main" "$@"`),
+			},
+			Package: "golang",
+			Image:   "golang:latest",
 		},
 		{
 			Language:  "rust",
