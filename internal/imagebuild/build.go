@@ -333,13 +333,14 @@ func (s *state) expose(i *instruction) error {
 // workingDir is where programs and relative paths of the build begin.
 func (s *state) workingDir() string { return path.Join("/", s.config.WorkDir) }
 
-// within returns a path of the image, with the slash at its end if it has one.
+// within returns a path of the image, with a slash at its end if it has one, or
+// if it means the working directory itself.
 func (s *state) within(name string) string {
 	out := path.Clean(name)
 	if !path.IsAbs(name) {
 		out = path.Join(s.workingDir(), name)
 	}
-	if strings.HasSuffix(name, "/") && out != "/" {
+	if (name == "" || name == "." || strings.HasSuffix(name, "/")) && out != "/" {
 		out += "/"
 	}
 	return out

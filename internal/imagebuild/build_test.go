@@ -26,6 +26,64 @@ func (o *oneImage) ExtendImage(_ context.Context, order driver.ImageExtension) (
 	return sandbox.Image{Name: order.Name}, nil
 }
 
+// unpacked is an engine whose sandboxes take archives, and do no more.
+type unpacked struct {
+	Sandboxes // the rest is not called
+	at        []string
+}
+
+func (u *unpacked) Create(context.Context, sandbox.Principal, sandbox.CreateRequest) (sandbox.Sandbox, error) {
+	return sandbox.Sandbox{ID: "sbx"}, nil
+}
+func (u *unpacked) MarkLayer(context.Context, sandbox.Principal, string) error { return nil }
+func (u *unpacked) Stop(context.Context, sandbox.Principal, string) error      { return nil }
+func (u *unpacked) Layer(context.Context, sandbox.Principal, string) (io.ReadCloser, error) {
+	return io.NopCloser(strings.NewReader("")), nil
+}
+
+func (u *unpacked) Unpack(_ context.Context, _ sandbox.Principal, _ string, r io.Reader, to sandbox.UnpackTo) error {
+	at := to.Path
+	if to.File {
+		at += " itself"
+	}
+	if to.Owner != "" {
+		at += " of " + to.Owner
+	}
+	u.at = append(u.at, at)
+	_, err := io.Copy(io.Discard, r)
+	return err
+}
+
+// TestBuildCopy copies to places as Dockerfiles name them.
+func TestBuildCopy(t *testing.T) {
+	for line, want := range map[string]string{
+		"COPY a b .":             "/w",
+		"COPY a b ./":            "/w",
+		"COPY a .":               "/w",
+		"COPY a x":               "/w/x itself",
+		"COPY a x/":              "/w/x",
+		"COPY a /":               "/",
+		"COPY a /x":              "/x itself",
+		"COPY d x":               "/w/x",
+		`COPY a "$NONE"`:         "/w",
+		"COPY --chown=me\ta x":   "/w/x itself of me",
+		"COPY\t--chown=me  a\tx": "/w/x itself of me",
+		"COPY a b x":             "",
+	} {
+		dir, u := t.TempDir(), &unpacked{}
+		for name, text := range map[string]string{"Dockerfile": "FROM scratch\nWORKDIR /w\n" + line, "a": "a", "b": "b", "d/e": "e"} {
+			path := filepath.Join(dir, name)
+			if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o700), os.WriteFile(path, []byte(text), 0o600)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		_, err := (&Build{Sandboxes: u, Images: &oneImage{}, Dir: dir, Name: "x", Said: io.Discard}).Run(t.Context())
+		if got := strings.Join(u.at[1:], ", "); got != want || (err == nil) != (want != "") {
+			t.Errorf("%q: to %q, %v; want %q", line, got, err, want)
+		}
+	}
+}
+
 // TestBuildHostile builds Dockerfiles that are to use up the memory of whoever
 // builds them, and needs no sandbox for it.
 func TestBuildHostile(t *testing.T) {

@@ -144,11 +144,8 @@ func isEscapeDirective(comment string) bool {
 }
 
 func parseInstruction(l logicalLine) (*instruction, error) {
-	name, rest := strings.TrimSpace(l.text), ""
-	if n := strings.IndexAny(name, " \t"); n >= 0 {
-		name, rest = name[:n], name[n:]
-	}
-	i := &instruction{line: l.line, name: strings.ToUpper(name), flags: map[string]string{}, text: strings.TrimSpace(rest)}
+	name, text := cutWord(strings.TrimSpace(l.text))
+	i := &instruction{line: l.line, name: strings.ToUpper(name), flags: map[string]string{}, text: text}
 	if i.name == "#" {
 		return nil, sandbox.Errorf(sandbox.Unsupported, "Dockerfile:%d: the directive escape is not known here", l.line)
 	}
@@ -158,13 +155,13 @@ func parseInstruction(l logicalLine) (*instruction, error) {
 			"these are: %s; an engine knows more: --driver docker", strings.Join(slices.Sorted(maps.Keys(known)), ", "))
 	}
 	for strings.HasPrefix(i.text, "--") {
-		word, rest, _ := strings.Cut(i.text, " ")
+		word, rest := cutWord(i.text)
 		flag, value, _ := strings.Cut(word[2:], "=")
 		if !slices.Contains(flags, flag) {
 			return nil, sandbox.WithHint(i.at(sandbox.Errorf(sandbox.Unsupported, "the flag --%s is not known here", shorten(flag))),
 				"leave it out, or build with an engine: --driver docker")
 		}
-		i.flags[flag], i.text = value, strings.TrimSpace(rest)
+		i.flags[flag], i.text = value, rest
 	}
 	if i.text == "" {
 		return nil, i.wrong("has nothing behind it")
@@ -183,6 +180,15 @@ func parseInstruction(l logicalLine) (*instruction, error) {
 		}
 	}
 	return i, nil
+}
+
+// cutWord returns what is before the first space, and what is behind it.
+func cutWord(text string) (word, rest string) {
+	n := strings.IndexAny(text, " \t")
+	if n < 0 {
+		return text, ""
+	}
+	return text[:n], strings.TrimSpace(text[n:])
 }
 
 // argv returns what a RUN, CMD or ENTRYPOINT runs: its list, or the shell with
