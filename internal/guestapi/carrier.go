@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"sync"
+	"time"
 
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
@@ -26,6 +27,15 @@ type Carrier struct {
 	done      chan struct{}
 	closeOnce sync.Once
 }
+
+const (
+	// carrierSilence is the longest time in which nothing is said: what stands
+	// between takes a silent stream for a dead one, after a minute in some cases.
+	carrierSilence = 30 * time.Second
+	// carrierPatience is how long a guest may take to answer. One whose programs
+	// leave it no time is not to be lost for that.
+	carrierPatience = time.Hour
+)
 
 // NewCarrier returns a Carrier over conn, a stream to a guest on which nothing
 // was said yet. It takes conn over.
@@ -50,6 +60,8 @@ func NewCarrier(conn net.Conn) *Carrier {
 		HTTP2: &http.HTTP2Config{
 			MaxReceiveBufferPerStream: streamWindow,
 			MaxReadFrameSize:          frameSize,
+			SendPingTimeout:           carrierSilence,
+			PingTimeout:               carrierPatience,
 		},
 	}
 	c.transport.Protocols.SetUnencryptedHTTP2(true)
