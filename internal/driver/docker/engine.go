@@ -133,6 +133,9 @@ func (e *engine) explain(err error) error {
 	case strings.Contains(err.Error(), "unable to upgrade to tcp"):
 		return sandbox.WithHint(sandbox.Errorf(sandbox.Unavailable, "%s at %s: %w", e.name, e.at.host, err),
 			"what stands between does not pass streams on, as HAProxy 2.4 to 3.0 do not where the request has a body: use another proxy, or the engine's own socket")
+	case errdefs.IsPermissionDenied(err):
+		return sandbox.WithHint(sandbox.Errorf(sandbox.Unavailable, "%s at %s does not allow it: %w", e.name, e.at.host, err),
+			"a proxy or a plugin of the engine forbids it: let pass what deploy/compose.yaml does")
 	case errdefs.IsNotFound(err):
 		return sandbox.Errorf(sandbox.NotFound, "%s: %w", e.name, err)
 	case errdefs.IsConflict(err):
