@@ -11,15 +11,15 @@ param(
     [switch]$Yes,
     [switch]$NoConfigure
 )
-Set-StrictMode -Version Latest
-$ErrorActionPreference = 'Stop'
-$ProgressPreference = 'SilentlyContinue'
-
 # The public key of releases, which a release writes here.
 $Key = 'RELEASE_KEY_GOES_HERE'
 $Repository = 'https://github.com/glovebox-dev/glovebox'
 
 function Install-Glovebox {
+    # In here, so that the session of whoever pipes this to iex stays as it was.
+    Set-StrictMode -Version Latest
+    $ErrorActionPreference = 'Stop'
+    $ProgressPreference = 'SilentlyContinue'
     if (-not $Url) {
         $Url = "$Repository/releases/latest/download"
         if ($Version) { $Url = "$Repository/releases/download/$Version" }
