@@ -61,6 +61,9 @@ func (o *owner) alive(name string) bool {
 
 // release says that this process has ended, as far as boxes go.
 func (o *owner) release() error {
-	err := os.Remove(o.file.Name())
-	return errors.Join(err, o.file.Close())
+	err := o.file.Close() // first: what is open cannot be removed on Windows
+	if rmErr := os.Remove(o.file.Name()); !errors.Is(rmErr, fs.ErrNotExist) {
+		err = errors.Join(err, rmErr)
+	}
+	return err
 }
