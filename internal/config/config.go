@@ -259,7 +259,7 @@ func defaultStateDir(getenv func(string) string) string {
 		}
 		return ""
 	}
-	home := getenv("HOME")
+	home := homeDir(getenv)
 	if home == "" {
 		return ""
 	}
@@ -275,10 +275,18 @@ func DefaultFile(getenv func(string) string) string {
 	if dir := getenv("XDG_CONFIG_HOME"); filepath.IsAbs(dir) {
 		return filepath.Join(dir, "glovebox", "config.yaml")
 	}
-	if home := getenv("HOME"); home != "" {
+	if home := homeDir(getenv); home != "" {
 		return filepath.Join(home, ".config", "glovebox", "config.yaml")
 	}
 	return ""
+}
+
+// homeDir returns the user's home directory, or "". Windows sets no HOME.
+func homeDir(getenv func(string) string) string {
+	if home := getenv("HOME"); home != "" || runtime.GOOS != "windows" {
+		return home
+	}
+	return getenv("USERPROFILE")
 }
 
 // maxQueue bounds how long a caller may wait for a sandbox: one that is made
@@ -297,7 +305,7 @@ func (c *Config) Validate() error {
 	}
 	if !filepath.IsAbs(c.StateDir) {
 		return invalid("state_dir", fmt.Sprintf("%q is not an absolute path", c.StateDir),
-			"write the whole path, beginning with /")
+			"write the whole path, beginning with / or a drive")
 	}
 	if c.Sandbox.Count < 1 {
 		return invalid("sandbox.count", fmt.Sprintf("%d is not a number of sandboxes", c.Sandbox.Count),
@@ -385,9 +393,9 @@ func joinControls() string {
 // homePath replaces a leading ~/ by the home directory: shells do it in flags,
 // nobody does it in files.
 func homePath(path string, getenv func(string) string) string {
-	if rest, ok := strings.CutPrefix(path, "~"+string(os.PathSeparator)); ok {
-		if home := getenv("HOME"); home != "" {
-			return filepath.Join(home, rest)
+	if len(path) > 1 && path[0] == '~' && os.IsPathSeparator(path[1]) {
+		if home := homeDir(getenv); home != "" {
+			return filepath.Join(home, path[2:])
 		}
 	}
 	return path

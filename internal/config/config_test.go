@@ -6,6 +6,7 @@ import (
 	"os"
 	"path/filepath"
 	"reflect"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
@@ -16,9 +17,21 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// env returns a getenv of a map, so that no test depends on the machine.
+// userHome is the home directory of env.
+func userHome() string {
+	if runtime.GOOS == "windows" {
+		return `C:\Users\u`
+	}
+	return "/home/u"
+}
+
+// env returns a getenv of a map, so that no test depends on the machine. It has
+// of a home what the system sets.
 func env(pairs ...string) func(string) string {
-	m := map[string]string{"HOME": "/home/u"}
+	m := map[string]string{"HOME": userHome()}
+	if runtime.GOOS == "windows" {
+		m = map[string]string{"USERPROFILE": userHome(), "LOCALAPPDATA": userHome() + `\AppData\Local`}
+	}
 	for i := 0; i < len(pairs); i += 2 {
 		m[pairs[i]] = pairs[i+1]
 	}
@@ -117,7 +130,7 @@ func TestLoadOrder(t *testing.T) {
 	if diff := cmp.Diff([]sandbox.ControlName{"memory", "cpu"}, c.Sandbox.AllowUnenforced); diff != "" {
 		t.Error(diff)
 	}
-	if c.StateDir != filepath.FromSlash("/home/u/boxes") {
+	if c.StateDir != filepath.Join(userHome(), "boxes") {
 		t.Errorf("state_dir %q", c.StateDir)
 	}
 	if err := c.Validate(); err != nil {
@@ -165,7 +178,7 @@ func TestLoadErrors(t *testing.T) {
 		"token in a file":     {file: "server:\n  token: x\n", want: `unknown field "token"`},
 		"bad level in env":    {env: []string{"GLOVEBOX_LOG_LEVEL", "loud"}, want: "GLOVEBOX_LOG_LEVEL"},
 		"bad duration in env": {env: []string{"GLOVEBOX_TIMEOUT", "soon"}, want: "GLOVEBOX_TIMEOUT"},
-		"file is not there":   {env: []string{"GLOVEBOX_CONFIG", "/nonexistent/x.yaml"}, want: "/nonexistent/x.yaml"},
+		"file is not there":   {env: []string{"GLOVEBOX_CONFIG", "/nonexistent/x.yaml"}, want: "x.yaml"},
 	}
 	for name, test := range tests {
 		t.Run(name, func(t *testing.T) {
@@ -248,7 +261,7 @@ func TestServerFromEnvironment(t *testing.T) {
 		t.Fatal(err)
 	}
 	want := defaultServer()
-	want.TLSCert, want.TLSKey, want.PublicURL = filepath.FromSlash("/home/u/cert.pem"), "/key.pem", "https://box.example"
+	want.TLSCert, want.TLSKey, want.PublicURL = filepath.Join(userHome(), "cert.pem"), "/key.pem", "https://box.example"
 	want.AllowHosts, want.AllowOrigins = []string{"a", "b:80"}, []string{"https://app.example"}
 	want.OIDC = OIDC{Issuer: "https://issuer.example", Audience: "box", Scopes: OIDCScopes{Run: "box.run", Files: "files", Admin: "admin"}}
 	if diff := cmp.Diff(want, c.Server); diff != "" {

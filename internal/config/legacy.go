@@ -41,7 +41,7 @@ func (c *Config) CodeRunner(getenv func(string) string) error {
 	if v := getenv("SANDBOX_ROOT"); v != "" {
 		dir, err := filepath.Abs(v)
 		if err != nil {
-			return invalid("SANDBOX_ROOT", fmt.Sprintf("%q is not a path: %v", v, err), "write the whole path, beginning with /")
+			return invalid("SANDBOX_ROOT", fmt.Sprintf("%q is not a path: %v", v, err), "write the whole path, beginning with / or a drive")
 		}
 		c.Workspace.Dir, c.Docker.Inside = dir, dir
 	}
