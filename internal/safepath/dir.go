@@ -22,7 +22,7 @@ type Dir struct {
 // OpenDir opens a directory of the host's by a path that is not anybody
 // else's to choose.
 func OpenDir(path string) (*Dir, error) {
-	root, err := os.OpenRoot(path)
+	root, err := openPath(path)
 	if err != nil {
 		return nil, err
 	}

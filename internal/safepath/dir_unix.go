@@ -29,6 +29,8 @@ func ownerOf(fi fs.FileInfo) (uid, gid int) {
 	return int(st.Uid), int(st.Gid)
 }
 
+func openPath(path string) (*os.Root, error) { return os.OpenRoot(path) }
+
 // moveBetween renames a file of one directory to a name in another.
 func moveBetween(from *os.Root, old string, to *os.Root, name string) error {
 	a, err := from.Open(".")

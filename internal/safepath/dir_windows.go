@@ -7,6 +7,7 @@ import (
 	"io/fs"
 	"os"
 	"path"
+	"path/filepath"
 	"time"
 )
 
@@ -15,11 +16,33 @@ const openNow = 0
 
 func ownerOf(fs.FileInfo) (uid, gid int) { return -1, -1 }
 
+// openPath opens a directory from the one above it: what is opened by its whole
+// path can be neither renamed nor removed here while it is open.
+func openPath(path string) (*os.Root, error) {
+	path, err := filepath.EvalSymlinks(path)
+	if err != nil {
+		return nil, err
+	}
+	if path, err = filepath.Abs(path); err != nil {
+		return nil, err
+	}
+	above := filepath.Dir(path)
+	if above == path {
+		return os.OpenRoot(path)
+	}
+	root, err := os.OpenRoot(above)
+	if err != nil {
+		return nil, err
+	}
+	defer root.Close()
+	return root.OpenRoot(filepath.Base(path))
+}
+
 // moveBetween renames a file of one directory to a name in another. Nothing
 // here can rename by open directories, so it goes by their paths, which are
 // of this process's own making up to the last part.
 func moveBetween(from *os.Root, old string, to *os.Root, name string) error {
-	return os.Rename(path.Join(from.Name(), old), path.Join(to.Name(), name))
+	return os.Rename(filepath.Join(from.Name(), old), filepath.Join(to.Name(), name))
 }
 
 func removeTree(root *os.Root, name string) error { return root.RemoveAll(name) }

@@ -9,6 +9,7 @@ import (
 	"os"
 	"path"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 	"unicode/utf8"
@@ -76,7 +77,7 @@ func intact(t testing.TB, staging *Dir, secret string) {
 	if b, err := os.ReadFile(secret); err != nil || string(b) != "secret" {
 		t.Errorf("the file outside reads %q, %v", b, err)
 	}
-	if fi, err := os.Stat(secret); err != nil || fi.Mode().Perm() != 0o644 {
+	if fi, err := os.Stat(secret); err != nil || fi.Mode().Perm() != 0o644 && runtime.GOOS != "windows" {
 		t.Errorf("the file outside has mode %v", fi.Mode())
 	}
 	if err := staging.Walk(t.Context(), 10, func(e *Entry) error { return errors.New(e.Path) }); err != nil {
@@ -192,7 +193,21 @@ func TestWriteAndRead(t *testing.T) {
 	intact(t, staging, secret)
 }
 
+// needLinks skips a test where symbolic links cannot be made.
+func needLinks(t *testing.T) {
+	t.Helper()
+	name := filepath.Join(t.TempDir(), "link")
+	err := os.Symlink("target", name)
+	if err == nil {
+		_, err = os.Readlink(name)
+	}
+	if err != nil && runtime.GOOS == "windows" { // which allows it not everybody
+		t.Skipf("no links here: %v", err)
+	}
+}
+
 func TestLinks(t *testing.T) {
+	needLinks(t)
 	d, staging, dir, secret := open(t)
 	write(t, d, staging, "real/file", "inside")
 	for name, target := range map[string]string{
@@ -252,6 +267,7 @@ func TestLinks(t *testing.T) {
 }
 
 func TestWalk(t *testing.T) {
+	needLinks(t)
 	d, staging, dir, _ := open(t)
 	write(t, d, staging, "a/b/c", "12345")
 	if err := os.Symlink("..", filepath.Join(dir, "out")); err != nil {
@@ -278,7 +294,7 @@ func TestWalk(t *testing.T) {
 	if err != nil || len(got) != 6 {
 		t.Errorf("Walk: %q, %v", got, err)
 	}
-	if allocated > 64<<10 {
+	if allocated > 64<<10 && runtime.GOOS != "windows" { // where nothing tells
 		t.Errorf("a hole and a second name count: %d bytes", allocated)
 	}
 	if err := d.Walk(t.Context(), 3, func(*Entry) error { return nil }); !errors.Is(err, ErrLimit) {
@@ -294,7 +310,10 @@ func TestWalk(t *testing.T) {
 // TestDeep nests directories deeper than any path can be long.
 func TestDeep(t *testing.T) {
 	d, staging, _, secret := open(t)
-	const depth = 3000
+	depth := 3000
+	if runtime.GOOS == "windows" {
+		depth = 500 // Wine's paths are those of Linux
+	}
 	at, err := d.Sub(".")
 	if err != nil {
 		t.Fatal(err)

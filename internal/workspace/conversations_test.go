@@ -6,6 +6,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 )
@@ -80,7 +81,7 @@ func TestConversations(t *testing.T) {
 	}
 
 	// Names that are none find nothing, whatever is there.
-	if err := os.Mkdir(filepath.Join(dir, "0123456789abcde*"), 0o755); err != nil {
+	if err := os.Mkdir(filepath.Join(dir, "0123456789abcde*"), 0o755); err != nil && runtime.GOOS != "windows" {
 		t.Fatal(err)
 	}
 	for _, name := range []string{"", "tmp", "secret", "..", "0123456789abcde*", strings.Repeat("*", shortID), old[:15], strings.ToUpper(full)} {

@@ -2,12 +2,13 @@ package workspace
 
 import (
 	"crypto/rand"
+	"errors"
 	"io/fs"
 	"os"
 	"path/filepath"
 	"time"
 
-	"errors"
+	"golang.org/x/sys/windows"
 )
 
 // staleAfter is how old what a process left must be: here nothing tells whether
@@ -39,3 +40,6 @@ func isBadLink(err error) bool {
 	var p *fs.PathError
 	return errors.As(err, &p) && p.Err.Error() == "path escapes from parent"
 }
+
+// isBadName reports whether err says that files cannot have that name here.
+func isBadName(err error) bool { return errors.Is(err, windows.ERROR_INVALID_NAME) }

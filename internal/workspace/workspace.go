@@ -325,6 +325,8 @@ func explain(err error) error {
 		return err
 	case isBadLink(err):
 		return sandbox.Errorf(sandbox.Invalid, "a link in the path leads out of the workspace, or in a circle")
+	case isBadName(err):
+		return sandbox.Errorf(sandbox.Invalid, "files cannot have that name on the server's system")
 	case isBadContent(err):
 		return sandbox.Errorf(sandbox.Invalid, "%w", err)
 	}
