@@ -105,6 +105,10 @@ test-cross: ## the systems that have no embedded sandbox still build
 	GOOS=windows $(GO) vet ./...
 	GOOS=windows $(GO) build -o /dev/null ./cmd/glovebox
 
+.PHONY: test-wine
+test-wine: ## tests as Windows programs, under Wine; needs root, and is not part of test
+	@test/wine.sh
+
 .PHONY: release-dry-run
 release-dry-run: ## a whole release in dist/, signed with a key that is thrown away
 	@release/dry-run.sh $(or $(RELEASE),v0.0.0-dry)

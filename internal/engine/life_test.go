@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -467,6 +468,9 @@ func TestCloseAttached(t *testing.T) {
 // TestOutputThatCannotBeKept has a run that ends well before it can be killed
 // for output that the disk did not take.
 func TestOutputThatCannotBeKept(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("a directory that is open cannot be removed here")
+	}
 	synctest.Test(t, func(t *testing.T) {
 		dir := t.TempDir()
 		e := openWorld(t, newWorld(), dir, nil)

@@ -139,7 +139,7 @@ func TestOpenRefuses(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := s.Write("/tmp/x", strings.NewReader("")); err == nil || !strings.Contains(sandbox.HintOf(err), "--allow-dir") {
+	if err := s.Write(filepath.Join(t.TempDir(), "x"), strings.NewReader("")); err == nil || !strings.Contains(sandbox.HintOf(err), "--allow-dir") {
 		t.Errorf("with none: %v, hint %q; want --allow-dir", err, sandbox.HintOf(err))
 	}
 }

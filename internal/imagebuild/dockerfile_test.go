@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"runtime"
 	"slices"
 	"strings"
 	"testing"
@@ -145,7 +146,12 @@ func files(t *testing.T, all map[string]string) *directory {
 		}
 		var err error
 		if target, ok := strings.CutPrefix(text, "->"); ok {
-			err = os.Symlink(target, path)
+			if err = os.Symlink(target, path); err == nil {
+				_, err = os.Readlink(path)
+			}
+			if err != nil && runtime.GOOS == "windows" { // which allows it not everybody
+				t.Skipf("no links here: %v", err)
+			}
 		} else {
 			err = os.WriteFile(path, []byte(text), 0o640)
 		}

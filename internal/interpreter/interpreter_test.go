@@ -7,6 +7,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 
@@ -88,7 +89,7 @@ func TestRunners(t *testing.T) {
 			}
 		})
 	}
-	if len(worked) == 0 {
+	if len(worked) == 0 && runtime.GOOS != "windows" {
 		t.Error("no runner works on this machine, not even sh")
 	}
 	t.Logf("ran: %v", worked)

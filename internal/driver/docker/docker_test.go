@@ -37,7 +37,7 @@ var (
 
 func TestMain(m *testing.M) {
 	carryNetwork()
-	if os.Getenv(guestEnv) == "" {
+	if os.Getenv(guestEnv) == "" && os.Getenv(dockerEnv)+os.Getenv(podmanEnv) != "" {
 		os.Setenv(guestEnv, build("glovebox-guest"))
 	}
 	drivertest.Main(m, dockerHarness, podmanHarness)

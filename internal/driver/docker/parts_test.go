@@ -27,6 +27,10 @@ import (
 
 func TestEndpoints(t *testing.T) {
 	home := t.TempDir()
+	dockerPlace, podmanPlace := "unix:///var/run/docker.sock", "unix:///run/user/7/podman/podman.sock"
+	if runtime.GOOS == "windows" {
+		dockerPlace, podmanPlace = "npipe:////./pipe/docker_engine", "npipe:////./pipe/podman-machine-default"
+	}
 	sum := sha256.Sum256([]byte("far"))
 	id := hex.EncodeToString(sum[:])
 	write(t, filepath.Join(home, ".docker/contexts/meta", id, "meta.json"), `{"Name":"far","Endpoints":{"docker":{"Host":"tcp://far:2376","SkipTLSVerify":false}}}`)
@@ -39,15 +43,15 @@ func TestEndpoints(t *testing.T) {
 		only               bool
 		err                string
 	}{
-		{name: "nothing", engine: Docker, want: "unix:///var/run/docker.sock"},
+		{name: "nothing", engine: Docker, want: dockerPlace},
 		{name: "configured", engine: Docker, host: "tcp://a:1", env: map[string]string{"DOCKER_HOST": "tcp://b:1"}, want: "tcp://a:1", only: true},
 		{name: "DOCKER_HOST", engine: Docker, env: map[string]string{"DOCKER_HOST": "tcp://b:1", "DOCKER_CONTEXT": "far"}, want: "tcp://b:1", only: true},
 		{name: "DOCKER_CONTEXT", engine: Docker, env: map[string]string{"DOCKER_CONTEXT": "far"}, want: "tcp://far:2376", only: true},
 		{name: "current context", engine: Docker, config: `{"currentContext":"far"}`, want: "tcp://far:2376", only: true},
-		{name: "default context", engine: Docker, config: `{"currentContext":"default"}`, want: "unix:///var/run/docker.sock"},
+		{name: "default context", engine: Docker, config: `{"currentContext":"default"}`, want: dockerPlace},
 		{name: "no such context", engine: Docker, config: `{"currentContext":"gone"}`, err: "does not exist"},
 		{name: "broken configuration", engine: Docker, config: `{`, err: "config.json"},
-		{name: "podman", engine: Podman, env: map[string]string{"XDG_RUNTIME_DIR": "/run/user/7", "DOCKER_HOST": "tcp://b:1"}, want: "unix:///run/user/7/podman/podman.sock"},
+		{name: "podman", engine: Podman, env: map[string]string{"XDG_RUNTIME_DIR": "/run/user/7", "DOCKER_HOST": "tcp://b:1"}, want: podmanPlace},
 		{name: "CONTAINER_HOST", engine: Podman, env: map[string]string{"CONTAINER_HOST": "unix:///x"}, want: "unix:///x", only: true},
 	}
 	for _, test := range tests {
