@@ -145,7 +145,10 @@ func (p *program) printReport(r bench.Report) error {
 		rest := ""
 		switch {
 		case f.PerSecond > 0:
-			rest = fmt.Sprintf("%.1f a second, this process grew by %s", f.PerSecond, sandbox.FormatBytes(max(f.Grown, 0)))
+			rest = fmt.Sprintf("%.1f a second", f.PerSecond)
+			if f.Grown > 0 {
+				rest += ", this process grew by " + sandbox.FormatBytes(f.Grown)
+			}
 		case f.Total > 0:
 			rest = fmt.Sprintf("all in %.1f s", f.Total/1000)
 		}

@@ -96,6 +96,7 @@ type Pool struct {
 	cold    int             // creations under way for callers
 	making  map[string]bool // identifiers of boxes that are being made
 	claimed []claim
+	listed  []string // identifiers to be taken out of the ledger, where that failed
 	stats   Stats
 	workers sync.WaitGroup
 }
@@ -109,6 +110,14 @@ type shape struct {
 	ready  []*warm   // the oldest first
 	used   time.Time // when somebody asked last
 	failed time.Time // when making one failed last
+}
+
+// least is how many are kept whoever asks.
+func (s *shape) least() int {
+	if s.ahead {
+		return 1
+	}
+	return 0
 }
 
 // A warm box waits to be claimed.
@@ -147,6 +156,9 @@ const (
 	// quiet is how long nobody must have asked for a box of a shape before one
 	// is brought on: it cannot be claimed meanwhile.
 	quiet = time.Second
+	// spare is how long nobody must have asked for boxes of a shape before they
+	// make room for those of another.
+	spare = 15 * time.Second
 	// settle is how long a claimed box stays in the ledger: until its owner
 	// has recorded it.
 	settle = 3 * time.Minute
@@ -292,8 +304,9 @@ func (p *Pool) Run(ctx context.Context) error {
 	t := time.NewTicker(tick)
 	defer t.Stop()
 	for {
-		p.trim(ctx)
-		for p.makeOne(ctx) || p.bringOn(ctx) {
+		p.trim(ctx) // also while there is always one more to make
+		if p.makeOne(ctx) || p.bringOn(ctx) {
+			continue
 		}
 		select {
 		case <-ctx.Done():
@@ -316,9 +329,14 @@ func (p *Pool) makeOne(ctx context.Context) bool {
 			s = c
 		}
 	}
-	if s == nil || total >= p.opts.Max || p.cold > 0 || p.closed || ctx.Err() != nil {
+	if s == nil || p.cold > 0 || p.closed || ctx.Err() != nil {
 		p.mu.Unlock()
 		return false
+	}
+	if total >= p.opts.Max {
+		made := p.yield(s)
+		p.mu.Unlock()
+		return made
 	}
 	if p.opts.Room != nil && !p.opts.Room(s.spec.Limits.MemoryBytes) {
 		s.failed = time.Now()
@@ -449,79 +467,6 @@ func (p *Pool) make(ctx context.Context, s *shape) (err error) {
 	s.ready = append(s.ready, w)
 	p.log.Debug("made a warm box", "ref", w.box.Ref(), "took", w.since.Sub(begun))
 	return nil
-}
-
-// destroy ends a warm box, and all that is known of it.
-func (p *Pool) destroy(w *warm) {
-	ctx, cancel := context.WithTimeout(context.Background(), makeTime)
-	defer cancel()
-	var errs []error
-	if w.box != nil {
-		if err := w.box.Destroy(ctx); err != nil && !driver.IsGone(err) {
-			// The sweep finds it when it is out of the ledger.
-			errs = append(errs, err)
-		}
-	}
-	p.mu.Lock()
-	p.claimed = slices.DeleteFunc(p.claimed, func(c claim) bool { return c.id == w.id })
-	p.mu.Unlock()
-	if err := errors.Join(append(errs, p.opts.Ledger.RemoveWarm(ctx, w.id))...); err != nil {
-		p.log.Error("destroy a warm box", "error", err)
-	}
-}
-
-// trim destroys boxes that are too old or too many, has fewer kept of what is
-// not used, and takes claimed boxes out of the ledger.
-func (p *Pool) trim(ctx context.Context) {
-	now := time.Now()
-	var old []*warm
-	var settled []string
-	short := p.opts.Room != nil && !p.opts.Room(0)
-	p.mu.Lock()
-	for _, s := range p.shapes {
-		if short && len(s.ready) > 0 {
-			s.target, s.failed = len(s.ready)-1, now
-		}
-		least := 0
-		if s.ahead {
-			least = 1
-		}
-		if s.target > least && now.Sub(s.used) > p.opts.Idle {
-			s.target--
-			s.used = now
-		}
-		if s.ahead && !short {
-			s.target = max(1, s.target)
-		}
-		for len(s.ready) > s.target {
-			old = append(old, s.ready[0])
-			s.ready = slices.Delete(s.ready, 0, 1)
-		}
-		s.ready = slices.DeleteFunc(s.ready, func(w *warm) bool {
-			over := now.Sub(w.since) > p.opts.MaxAge
-			if over {
-				old = append(old, w)
-			}
-			return over
-		})
-	}
-	p.claimed = slices.DeleteFunc(p.claimed, func(c claim) bool {
-		over := now.Sub(c.at) > settle
-		if over {
-			c.box.asked.Store(true)
-			settled = append(settled, c.id)
-		}
-		return over
-	})
-	p.mu.Unlock()
-	for _, w := range old {
-		p.destroy(w)
-	}
-	for _, id := range settled {
-		if err := p.opts.Ledger.RemoveWarm(ctx, id); err != nil && ctx.Err() == nil {
-			p.log.Error("forget a box that was claimed", "error", err)
-		}
-	}
 }
 
 // List returns the boxes that are not warm: those are no one's to look after

@@ -29,6 +29,7 @@ type stub struct {
 	failing error
 	slow    time.Duration
 	ledger  map[string]bool
+	stuck   error // what RemoveWarm says
 	closed  bool
 }
 
@@ -83,6 +84,9 @@ func (s *stub) AddWarm(_ context.Context, id string) error {
 func (s *stub) RemoveWarm(_ context.Context, id string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if s.stuck != nil {
+		return s.stuck
+	}
 	delete(s.ledger, id)
 	return nil
 }
@@ -322,6 +326,107 @@ func TestAge(t *testing.T) {
 		second, _ := s.List(t.Context())
 		if len(second) != 1 || second[0] == first[0] {
 			t.Errorf("boxes %v, a minute later %v; want another one", first, second)
+		}
+	})
+}
+
+// TestNeverIdle has somebody always ask for what was just made: what must be done
+// from time to time is done all the same.
+func TestNeverIdle(t *testing.T) {
+	world(t, func(o *Options) { o.MaxAge = time.Minute }, func(t *testing.T, s *stub, p *Pool) {
+		s.slow = 50 * time.Millisecond
+		p.Keep(spec("old"))
+		time.Sleep(tick)
+		first, _ := s.List(t.Context())
+		var longest time.Duration
+		for began := time.Now(); time.Since(began) < 2*settle; {
+			asked := time.Now()
+			b := create(t, p, spec("a"))
+			longest = max(longest, time.Since(asked))
+			if err := b.Destroy(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(s.slow)
+		}
+		if most := int(settle/s.slow) + 100; len(s.noted()) > most || len(p.claimed) > most {
+			t.Errorf("the ledger has %d, and %d are claimed; want at most %d", len(s.noted()), len(p.claimed), most)
+		}
+		if refs, _ := s.List(t.Context()); len(first) != 1 || slices.Contains(refs, first[0]) {
+			t.Error("a box became too old")
+		}
+		if st := p.Stats(); st.Hits < 1000 || longest > time.Second {
+			t.Errorf("%+v, longest %v", st, longest)
+		}
+	})
+}
+
+// TestYields has boxes of a shape that nobody asks for any more make room for
+// those of another.
+func TestYields(t *testing.T) {
+	world(t, func(o *Options) { o.Max, o.Idle = 3, time.Hour }, func(t *testing.T, _ *stub, p *Pool) {
+		ask := func(image string) (warm bool) {
+			t.Helper()
+			want := spec(image)
+			b := inner(t, create(t, p, want))
+			synctest.Wait()
+			return b.spec.ID != want.ID
+		}
+		for p.Stats().Ready < 3 {
+			for range 1 + p.Stats().Ready { // all that there are, so that there are more
+				create(t, p, spec("a"))
+			}
+			synctest.Wait()
+		}
+		if ask("b") {
+			t.Fatal("the first of b is warm")
+		}
+		time.Sleep(3 * tick)
+		if ask("b") {
+			t.Error("what was asked for just now gave its place away")
+		}
+		time.Sleep(spare)
+		synctest.Wait()
+		if !ask("b") || !ask("a") {
+			t.Errorf("%+v, want some of both", p.Stats())
+		}
+		if st := p.Stats(); st.Ready > 3 {
+			t.Errorf("%+v, want 3 at most", st)
+		}
+	})
+}
+
+// TestYieldsNotTheLast keeps the one that is there also if nobody asks.
+func TestYieldsNotTheLast(t *testing.T) {
+	world(t, func(o *Options) { o.Max = 1 }, func(t *testing.T, _ *stub, p *Pool) {
+		p.Keep(spec("usual"))
+		time.Sleep(time.Hour)
+		create(t, p, spec("b"))
+		time.Sleep(10 * tick)
+		synctest.Wait()
+		want := spec("usual")
+		if b := inner(t, create(t, p, want)); b.spec.ID == want.ID {
+			t.Error("the usual one is gone")
+		}
+	})
+}
+
+// TestLedgerFails has a ledger that cannot be written to for a while.
+func TestLedgerFails(t *testing.T) {
+	world(t, nil, func(t *testing.T, s *stub, p *Pool) {
+		p.Keep(spec("a"))
+		synctest.Wait()
+		b := create(t, p, spec("a"))
+		s.mu.Lock()
+		s.stuck = errors.New("the disk is full")
+		s.mu.Unlock()
+		time.Sleep(settle + 2*tick)
+		s.mu.Lock()
+		s.stuck = nil
+		s.mu.Unlock()
+		time.Sleep(2 * tick)
+		synctest.Wait()
+		if slices.Contains(s.noted(), b.Ref()) {
+			t.Error("a claimed box stays in the ledger for good")
 		}
 	})
 }
