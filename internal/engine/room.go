@@ -169,7 +169,9 @@ func (e *Engine) makeRoom() {
 		b.mu.Lock()
 		switch {
 		case b.why != nil:
-			need-- // it goes already
+			if b.goes() {
+				need--
+			}
 		case b.evictable(before):
 			idle = append(idle, candidate{b, b.rec.Used})
 		}
@@ -191,6 +193,20 @@ func (e *Engine) makeRoom() {
 func (b *box) evictable(before time.Time) bool {
 	return b.uses == 0 && b.why == nil && !b.released && !b.rec.Restless &&
 		b.rec.State == sandbox.Running && !b.rec.Used.After(before)
+}
+
+// goes reports whether a box that stops is about to be gone: a stop that failed is
+// tried again by the sweep, and until then nobody gets its place. b.mu is held.
+func (b *box) goes() bool {
+	if b.teardown == nil {
+		return true
+	}
+	select {
+	case <-b.teardown.done:
+		return b.teardown.err == nil
+	default:
+		return true
+	}
 }
 
 // evict begins to stop the box if that is still so.

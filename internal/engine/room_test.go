@@ -72,6 +72,35 @@ func TestEvicts(t *testing.T) {
 	})
 }
 
+// TestEvictsAnother has a sandbox that cannot be stopped: another makes room.
+func TestEvictsAnother(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld()
+		e := openWorld(t, w, t.TempDir(), func(o *Options) {
+			o.MaxSandboxes, o.QueueTime, o.EvictAfter = 2, time.Minute, 10*time.Second
+		})
+		e.mustCreate(t, sandbox.CreateRequest{})
+		stuck := w.only(t)
+		stuck.mu.Lock()
+		stuck.failing = errors.New("it does not go")
+		stuck.mu.Unlock()
+		time.Sleep(time.Second)
+		other := e.mustCreate(t, sandbox.CreateRequest{})
+		time.Sleep(11 * time.Second)
+		began := time.Now()
+		e.mustCreate(t, sandbox.CreateRequest{})
+		if waited := time.Since(began); waited > 5*time.Second {
+			t.Errorf("waited %v", waited)
+		}
+		if s, err := e.Get(t.Context(), alice, other.ID); err != nil || s.State != sandbox.Stopped {
+			t.Errorf("the other: %+v, %v", s, err)
+		}
+		stuck.mu.Lock()
+		stuck.failing = nil
+		stuck.mu.Unlock()
+	})
+}
+
 // TestEvictsNobody has only sandboxes that are in use, or are to be kept.
 func TestEvictsNobody(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

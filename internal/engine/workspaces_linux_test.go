@@ -56,6 +56,23 @@ func inSpace(id, command string) sandbox.RunRequest {
 	return sandbox.RunRequest{SandboxID: id, Commands: []string{command}}
 }
 
+// TestEvictionKeepsTheWorkspace has a sandbox stopped for another, which finds its
+// files.
+func TestEvictionKeepsTheWorkspace(t *testing.T) {
+	e := openWorkspaces(t, func(o *Options) {
+		o.MaxSandboxes, o.QueueTime, o.EvictAfter = 1, 20*time.Second, 100*time.Millisecond
+	})
+	first := e.mustCreate(t, sandbox.CreateRequest{Workspace: "mine"})
+	e.mustRun(t, inSpace(first.ID, "echo text > file"))
+	second := e.mustCreate(t, sandbox.CreateRequest{Workspace: "mine"})
+	if s, err := e.Get(t.Context(), alice, first.ID); err != nil || s.State != sandbox.Stopped || !strings.Contains(s.Cause, "full") {
+		t.Errorf("the first: %+v, %v", s, err)
+	}
+	if _, out := e.mustRun(t, inSpace(second.ID, "cat file")); out.Stdout != "text\n" {
+		t.Errorf("the second reads %q", out.Stdout)
+	}
+}
+
 func TestWorkspaceOutlivesSandboxes(t *testing.T) {
 	e := openWorkspaces(t, nil)
 	a := e.mustCreate(t, sandbox.CreateRequest{Workspace: "mine"})
