@@ -1,0 +1,63 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"sync"
+
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
+	"github.com/glovebox-dev/glovebox/internal/store"
+)
+
+// resumeRun goes on with a run that another process began.
+func (b *box) resumeRun(rec store.Run) {
+	r := &run{b: b, input: rec.KeepsStdin, language: noLanguage, rec: rec, done: make(chan struct{})}
+	r.ctx, r.cancel = context.WithCancel(b.e.ctx)
+	log, err := reopenRunLog(r.files(), b.e.opts.LogSize)
+	if rec.Context == nil {
+		r.codeDir = codeDir + "/" + rec.ID
+	} else {
+		r.language = rec.Context.Language
+		if resumeErr := r.resumeExecution(); err == nil {
+			err = resumeErr
+		}
+	}
+	if err != nil {
+		b.e.log.Error("reopen log", "run", rec.ID, "error", err)
+		log = newRunLog(r.files(), b.e.opts.LogSize)
+		r.broken = err
+	}
+	r.log = log
+	b.mu.Lock()
+	if b.released || b.why != nil {
+		b.mu.Unlock()
+		r.cancel()
+		r.closeLog()
+		return
+	}
+	b.uses++
+	b.runs[rec.ID] = r
+	b.mu.Unlock()
+	r.release = sync.OnceFunc(b.release)
+	r.resumeBaseline()
+	r.publish()
+	// It may have ended in time, and only be waiting to say so. The guest's
+	// own timer has ended it if not. How long a run in a context waited for
+	// its turn nobody knows any more: its time counts from its start.
+	due := rec.Started.Add(rec.Timeout)
+	if r.x != nil {
+		due = due.Add(interruptGrace + backstop)
+	}
+	r.setDeadline(max(due.Sub(b.e.now()), backstop))
+	b.e.work(func() {
+		stream, err := r.connect()
+		if err != nil {
+			stream = nil
+			b.e.log.Warn("attach to run", "run", rec.ID, "error", err)
+			if !errors.Is(err, sandbox.NotFound) {
+				stream = r.reconnect()
+			}
+		}
+		r.pump(stream)
+	})
+}
