@@ -118,7 +118,7 @@ func (d *Driver) createOnce(ctx context.Context, e *engine, k *kept, image *runn
 			return nil, sandbox.Errorf(sandbox.Conflict, "there is such a container: %w", err)
 		case strings.Contains(text, settingsPrefix):
 			return nil, fmt.Errorf("%w: %w", errStartFailed, err)
-		case strings.Contains(text, "bind source path") || strings.Contains(text, "is not shared"):
+		case strings.Contains(text, "bind source path") || strings.Contains(text, "is not shared") || strings.Contains(text, `for type "bind"`):
 			return nil, sandbox.WithHint(sandbox.Errorf(sandbox.Unsupported, "the engine does not have the workspace: %w", err),
 				"if this program is in a container, set SANDBOX_ROOT and SANDBOX_HOST_PATH; if the engine is on another machine, have it keep workspaces: GLOVEBOX_DOCKER_WORKSPACES=volume")
 		case errdefs.IsNotFound(err):
