@@ -17,12 +17,26 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
+	"os/signal"
 	"strings"
+	"syscall"
 
 	"github.com/glovebox-dev/glovebox/internal/app"
 	"github.com/glovebox-dev/glovebox/internal/config"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
+
+// Signals returns a context for [Main], which ends when somebody asks the process
+// to. Who asks again ends it at once; what it made ends with it.
+func Signals() context.Context {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	context.AfterFunc(ctx, stop)
+	// A reader of our output that leaves is an error to handle, not our end.
+	// It is caught and not ignored, as children would inherit that.
+	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
+	return ctx
+}
 
 // Main runs the command line args, which is without the name that the program
 // was called by, and returns the exit status. Ending ctx cancels what the command does; it then

@@ -3,19 +3,16 @@
 package cli
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"net"
 	"os"
 	"os/exec"
-	"os/signal"
 	"path/filepath"
 	"regexp"
 	"slices"
 	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -33,10 +30,8 @@ import (
 func TestMain(m *testing.M) {
 	fake.Hook()
 	glovebox := func() {
-		ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-		context.AfterFunc(ctx, stop)
 		p := &program{Streams: OS(), testDrivers: map[string]app.Maker{"fake": fakeDriver}}
-		os.Exit(run(ctx, expand(os.Args[0], os.Args[1:], p.Getenv), p))
+		os.Exit(run(Signals(), expand(os.Args[0], os.Args[1:], p.Getenv), p))
 	}
 	testscript.Main(m, map[string]func(){"glovebox": glovebox, "code-sandbox-mcp": glovebox, "mcp-code-sandbox": glovebox})
 }
