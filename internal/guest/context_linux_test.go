@@ -198,17 +198,17 @@ func TestContextBun(t *testing.T) {
 	if made, err = h.CreateContext(t.Context(), "", &guestapi.ContextRequest{ID: "ts", Language: "typescript", Env: env}); err != nil {
 		t.Fatal(err)
 	}
-	run := func(code string) *executed {
+	run := func(code string, timeout int64) *executed {
 		t.Helper()
-		return gather(t, h.eval(&guestapi.ExecuteRequest{ContextID: made.ID, Code: code, TimeoutMillis: 1000, GraceMillis: 20000}), nil)
+		return gather(t, h.eval(&guestapi.ExecuteRequest{ContextID: made.ID, Code: code, TimeoutMillis: timeout, GraceMillis: 20000}), nil)
 	}
-	run("let n: number = 5")
+	run("let n: number = 5", 60000)
 	for _, code := range []string{"while (true);", "await new Promise<void>(() => {})"} {
-		if r := run(code); r.end.Status != guestapi.EndInterrupted || r.end.StateLost {
+		if r := run(code, 500); r.end.Status != guestapi.EndInterrupted || r.end.StateLost {
 			t.Errorf("%q: end is %+v", code, r.end)
 		}
 	}
-	same(t, "state", run("n as number").main(), "5")
+	same(t, "state", run("n as number", 60000).main(), "5")
 }
 
 // bunDir returns a directory that has GLOVEBOX_BUN and nothing else, where

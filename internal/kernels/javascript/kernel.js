@@ -294,7 +294,7 @@
   // ask returns a promise of a line, or of null at the end of input.
   function ask(run, prompt) {
     return new Promise((answered, refused) => {
-      if (run !== current) throw new Error('the run that asks for input has ended');
+      if (!run || run !== current) throw new Error('the run that asks for input has ended');
       if (!run.answers) throw new Error('input needs an answer, but nobody can answer in this run: pass the value in the code instead');
       run.questions.push({ prompt: String(prompt).slice(0, 4096), answered });
       if (run.questions.length === 1) putQuestion(run);
@@ -314,7 +314,7 @@
 
   async function input(prompt = '') {
     const store = runs.getStore();
-    const line = await ask(store === undefined || !current || store === current.id ? current : null, prompt);
+    const line = await ask(store === undefined || current && store === current.id ? current : null, prompt);
     if (line === null) throw new Error('input(): end of input');
     return line.replace(/\n$/, '');
   }

@@ -233,6 +233,9 @@ test('input', async (t) => {
   assert.match((await k.fails('await input("who?")', 'Error')).error.value, /nobody can answer in this run/);
   assert.match((await k.fails('for await (const chunk of process.stdin);', 'Error')).error.value, /nobody can answer in this run/);
   await k.ok('setTimeout(() => input().catch((e) => console.log(e.message)), 50)', { lines: [] });
+  await new Promise((f) => setTimeout(f, 200)); // between two runs
+  r = await k.ok('setTimeout(() => input().catch((e) => console.log(e.message)), 50)', { lines: [] });
+  assert.deepStrictEqual(r.late.map((e) => e.text), ['the run that asks for input has ended\n']);
   r = await k.ok('await new Promise((f) => setTimeout(f, 200)); await input()', { lines: ['mine\n'] });
   assert.deepStrictEqual([r.main, r.late.map((e) => e.text)], ["'mine'", ['the run that asks for input has ended\n']]);
 });
