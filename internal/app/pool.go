@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"runtime"
 	"slices"
 	"strings"
 	"time"
@@ -37,7 +38,8 @@ func (s *System) newWarmer(ctx context.Context, d driver.Driver) (*warmer, error
 	prepare := preparer{runners, d}
 	opts := pool.Options{
 		Driver: d, Ledger: owner, Ready: prepare.start, Further: prepare.imports, Room: hasRoom,
-		Max: c.Pool.Size, Log: s.log, Metrics: s.metrics,
+		Busy: func() bool { return s.Engine.Stats().Runs >= runtime.NumCPU() },
+		Max:  c.Pool.Size, Log: s.log, Metrics: s.metrics,
 	}
 	p, err := pool.New(opts)
 	if err != nil {

@@ -12,7 +12,8 @@
 // They are made one after another, and not while somebody waits for a box that
 // is being made cold, so that they do not take the processor from work. What
 // takes long and not everybody needs, imports, is done for a box when there are
-// as many as there should be.
+// as many as there should be, and not at once while the processors have other
+// work.
 //
 // # Lifecycle
 //
@@ -62,6 +63,9 @@ type Options struct {
 	// takes long, so it is done when there are as many boxes as there should
 	// be. One that it fails for stays as it was.
 	Further func(ctx context.Context, b driver.Box, spec *driver.Spec) error
+	// Busy reports whether the processors have work of callers: what Further does
+	// waits then, for a while; nil is never.
+	Busy func() bool
 	// Room reports whether the machine has so many bytes of memory to spare;
 	// nil is always. Where not even 0, boxes are given back.
 	Room func(bytes int64) bool
@@ -159,6 +163,9 @@ const (
 	// spare is how long nobody must have asked for boxes of a shape before they
 	// make room for those of another.
 	spare = 15 * time.Second
+	// patience is how long a box waits to be brought on at most, while the
+	// processors have other work.
+	patience = 30 * time.Second
 	// settle is how long a claimed box stays in the ledger: until its owner
 	// has recorded it.
 	settle = 3 * time.Minute
@@ -367,12 +374,14 @@ func (p *Pool) makeOne(ctx context.Context) bool {
 // there was one. Meanwhile the box cannot be claimed. Nothing is done while a
 // caller waits for a cold one.
 func (p *Pool) bringOn(ctx context.Context) bool {
+	busy := p.opts.Busy != nil && p.opts.Busy()
+	due := func(w *warm) bool { return !w.done && (!busy || time.Since(w.since) > patience) }
 	p.mu.Lock()
 	var s *shape
 	var w *warm
 	if p.opts.Further != nil && p.cold == 0 && !p.closed && ctx.Err() == nil {
 		for _, c := range p.shapes {
-			if i := slices.IndexFunc(c.ready, func(w *warm) bool { return !w.done }); i >= 0 && time.Since(c.used) > quiet {
+			if i := slices.IndexFunc(c.ready, due); i >= 0 && time.Since(c.used) > quiet {
 				s, w = c, c.ready[i]
 				c.ready = slices.Delete(c.ready, i, i+1)
 				break

@@ -648,6 +648,51 @@ func TestFurther(t *testing.T) {
 	})
 }
 
+// TestFurtherWaits has boxes that are brought on when the processors have nothing
+// else to do, or had else to do for too long.
+func TestFurtherWaits(t *testing.T) {
+	var busy atomic.Bool
+	busy.Store(true)
+	world(t, func(o *Options) {
+		o.Busy = busy.Load
+		o.Further = func(context.Context, driver.Box, *driver.Spec) error { return nil }
+	}, func(t *testing.T, _ *stub, p *Pool) {
+		done := func(after time.Duration, want int) {
+			t.Helper()
+			time.Sleep(after)
+			synctest.Wait()
+			if st := p.Stats(); st.Ready != 1 || st.Done != want {
+				t.Errorf("%+v, want one box, and %d done", st, want)
+			}
+		}
+		p.Keep(spec("a"))
+		done(patience-2*tick, 0)
+		busy.Store(false)
+		done(2*tick, 1)
+		busy.Store(true)
+		p.trimAll(t)
+		done(patience-2*tick, 0)
+		done(4*tick, 1)
+	})
+}
+
+// trimAll has the warm boxes replaced by others.
+func (p *Pool) trimAll(t *testing.T) {
+	t.Helper()
+	p.mu.Lock()
+	for _, s := range p.shapes {
+		for _, w := range s.ready {
+			w.since = time.Now().Add(-2 * p.opts.MaxAge)
+		}
+	}
+	p.mu.Unlock()
+	time.Sleep(tick)
+	synctest.Wait()
+	if st := p.Stats(); st.Ready != 1 || st.Done != 0 {
+		t.Fatalf("%+v after all were too old", st)
+	}
+}
+
 // TestFurtherFails keeps the box as it was.
 func TestFurtherFails(t *testing.T) {
 	world(t, func(o *Options) {
