@@ -399,7 +399,7 @@ func TestYields(t *testing.T) {
 func TestYieldsNotTheLast(t *testing.T) {
 	world(t, func(o *Options) { o.Max = 1 }, func(t *testing.T, _ *stub, p *Pool) {
 		p.Keep(spec("usual"))
-		time.Sleep(time.Hour)
+		time.Sleep(10 * time.Minute)
 		create(t, p, spec("b"))
 		time.Sleep(10 * tick)
 		synctest.Wait()
