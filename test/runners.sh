@@ -27,6 +27,7 @@ work=$(mktemp -d /tmp/gbr.XXXXXX)
 cleanup() {
 	status=$?
 	trap - EXIT
+	set +e # what goes wrong here is no reason to leave the rest
 	# Other tests are not to find them by their labels, and the next build is to
 	# find all its steps: an image above each, that is no runner, keeps them.
 	for image in "${names[@]}"; do
