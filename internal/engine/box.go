@@ -40,6 +40,7 @@ type box struct {
 	mu       sync.Mutex
 	rec      store.Sandbox
 	uses     int // of what must keep it awake
+	stays    int // of what keeps it awake if it is, and does not count as a use
 	runs     map[string]*run
 	forwards map[*forward]struct{}
 	ports    int     // of forwards, those that are connections to ports
@@ -211,9 +212,33 @@ func (b *box) leave(touch func()) {
 	defer b.mu.Unlock()
 	b.uses--
 	touch()
-	if b.uses == 0 && b.why == nil && !b.released {
+	b.restLater()
+}
+
+// restLater pauses the box in a while if nothing keeps it awake. b.mu is held.
+func (b *box) restLater() {
+	if b.uses == 0 && b.stays == 0 && b.why == nil && !b.released {
 		b.rest.set(b.e.opts.RestAfter, func() { b.e.spawn(b.sleep) })
 	}
+}
+
+// stayAwake keeps a box from being paused until done is called, unless it is
+// already or is about to be. Its idle time goes on.
+func (b *box) stayAwake() (done func(), ok bool) {
+	b.power.Lock()
+	defer b.power.Unlock()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.paused || b.rec.State == sandbox.Hibernated || b.why != nil || b.released {
+		return nil, false
+	}
+	b.stays++
+	return func() {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		b.stays--
+		b.restLater()
+	}, true
 }
 
 // wake resumes the box if it is paused.
@@ -242,7 +267,7 @@ func (b *box) sleep() {
 	b.power.Lock()
 	defer b.power.Unlock()
 	b.mu.Lock()
-	idle := b.uses == 0 && b.why == nil
+	idle := b.uses == 0 && b.stays == 0 && b.why == nil
 	rests := !b.rec.Restless && !b.e.drv.Info().Features.ColdPause || b.rec.State == sandbox.Hibernated
 	used, dirty := b.rec.Used, b.dirty
 	if idle {
@@ -421,12 +446,15 @@ func (b *box) destroy(why reason) error {
 	}
 	b.readTraffic(ctx)
 	if b.copy != nil {
-		why = b.endCopy(why)
+		why = b.endCopy(context.WithoutCancel(ctx), why)
 		ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), destroyTimeout)
 		defer cancel()
 	}
 	if err := b.drv.Destroy(ctx); err != nil && !driver.IsGone(err) {
 		return errors.Join(sandbox.Wrap(err, "destroy sandbox", b.id), noteErr)
+	}
+	if b.copy != nil {
+		b.copy.end()
 	}
 	b.guest.Close()
 	for _, r := range runs {
@@ -437,9 +465,6 @@ func (b *box) destroy(why reason) error {
 		return errors.Join(err, noteErr)
 	}
 	b.e.log.Info("sandbox stopped", "sandbox", b.id, "cause", why.cause)
-	if b.copy != nil {
-		b.copy.end()
-	}
 	b.mount.release()
 	b.e.forget(b)
 	return nil
@@ -508,7 +533,7 @@ func (b *box) letGo(ctx context.Context) error {
 		r.letGo()
 	}
 	if b.copy != nil {
-		b.endCopy(reason{})
+		b.endCopy(ctx, reason{})
 		b.copy.end()
 	}
 	b.sleep()

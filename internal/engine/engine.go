@@ -120,6 +120,8 @@ type Options struct {
 
 	// dialGuest makes the client of a box's guest; tests script it.
 	dialGuest func(driver.Box) guest
+	// endCopyTimeout is [endCopyTimeout]; tests have less time.
+	endCopyTimeout time.Duration
 }
 
 // Bounds on the work that the engine does on its own, beyond any caller's
@@ -183,6 +185,9 @@ func (o Options) withDefaults() Options {
 	}
 	if o.Now == nil {
 		o.Now = time.Now
+	}
+	if o.endCopyTimeout == 0 {
+		o.endCopyTimeout = endCopyTimeout
 	}
 	if o.dialGuest == nil {
 		o.dialGuest = dialGuest

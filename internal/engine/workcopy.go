@@ -40,13 +40,14 @@ type workcopy struct {
 	b  *box
 	ws workspace.Copied
 
-	mu   sync.Mutex // held while files are copied
-	over bool       // nothing is copied any more
-	// done is closed when the box ends, or is left to another process.
-	done chan struct{}
-	end  func()
+	// turn holds one while files are copied, which is as long as the box likes.
+	turn chan struct{}
+	over atomic.Bool // nothing is copied any more
+	// ctx ends when the box does, or is left to another process.
+	ctx context.Context
+	end func()
 	// here is the workspace and there the box as of the last time; nil before
-	// the first.
+	// the first. They are whose turn it is.
 	here, there *workspace.Snapshot
 
 	pending atomic.Bool // it is about to be copied
@@ -59,8 +60,8 @@ type workcopy struct {
 const (
 	// copyEvery is how often a box is looked at whatever goes on in it.
 	copyEvery = time.Minute
-	// copyTimeout bounds one try at copying, and endCopyTimeout all of them
-	// when the box is about to end.
+	// copyTimeout bounds copying, with all its tries, and endCopyTimeout that
+	// and the wait for its turn when the box is about to end.
 	copyTimeout    = 10 * time.Minute
 	endCopyTimeout = 3 * time.Minute
 	copyTries      = 3
@@ -97,8 +98,9 @@ func (b *box) newCopy() error {
 	if !ok {
 		return sandbox.Errorf(sandbox.Unsupported, "workspace: driver %s copies workspaces, and they are not on this machine", b.e.name)
 	}
-	done := make(chan struct{})
-	b.copy = &workcopy{b: b, ws: ws, done: done, end: sync.OnceFunc(func() { close(done) })}
+	c := &workcopy{b: b, ws: ws, turn: make(chan struct{}, 1)}
+	c.ctx, c.end = context.WithCancel(context.WithoutCancel(b.e.ctx))
+	b.copy = c
 	return nil
 }
 
@@ -112,17 +114,11 @@ func (c *workcopy) keepCopying() {
 		defer t.Stop()
 		for {
 			select {
-			case <-c.done:
+			case <-c.ctx.Done():
 				return
 			case <-c.b.e.ctx.Done():
 				return
 			case <-t.C:
-			}
-			c.b.power.Lock()
-			paused := c.b.paused
-			c.b.power.Unlock()
-			if paused {
-				continue
 			}
 			c.outOrWarn()
 		}
@@ -139,9 +135,16 @@ func (c *workcopy) sync(ctx context.Context, out bool) error {
 	if c == nil {
 		return nil
 	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	if c.over {
+	ctx, cancel := context.WithTimeout(ctx, copyTimeout)
+	defer cancel()
+	defer context.AfterFunc(c.ctx, cancel)()
+	select {
+	case c.turn <- struct{}{}:
+	case <-ctx.Done():
+		return sandbox.Errorf(sandbox.Unavailable, "wait until files are copied: %w", ctx.Err())
+	}
+	defer func() { <-c.turn }()
+	if c.over.Load() {
 		return errStopped(c.b.id, "it was copied before it ended")
 	}
 	if !out {
@@ -180,8 +183,6 @@ func (c *workcopy) sync(ctx context.Context, out bool) error {
 
 // try copies both ways once.
 func (c *workcopy) try(ctx context.Context) error {
-	ctx, cancel := context.WithTimeout(ctx, copyTimeout)
-	defer cancel()
 	there, err := c.list(ctx)
 	if err != nil {
 		return err
@@ -215,23 +216,7 @@ func (c *workcopy) pull(ctx context.Context, here, there *workspace.Snapshot) (*
 		return nil, fmt.Errorf("%w, and the sandbox has %s in %d files, of which nothing new was copied", err,
 			sandbox.FormatBytes(there.Usage.Bytes), there.Usage.Files)
 	}
-	ours, _ := workspace.Difference(c.here, here)
-	touched := map[string]bool{}
-	for _, name := range ours {
-		touched[name] = true
-	}
-	u := workspace.Update{Placed: changed, Aside: map[string]string{}}
-	for _, name := range changed {
-		if touched[name] && !(here.IsDir(name) && there.IsDir(name)) {
-			u.Aside[name] = workspace.Aside(name, c.b.id[len(c.b.id)-6:])
-			c.b.e.log.Warn("a file of a workspace was changed on both sides", "sandbox", c.b.id, "kept as", path.Base(u.Aside[name]))
-		}
-	}
-	for _, name := range gone {
-		if !touched[name] { // else it stays, and goes to the box again
-			u.Gone = append(u.Gone, name)
-		}
-	}
+	u := c.plan(here, there, changed, gone)
 	var archive io.ReadCloser
 	var in io.Reader // not an interface with nothing in it
 	if len(changed) > 0 {
@@ -261,6 +246,45 @@ func (c *workcopy) pull(ctx context.Context, here, there *workspace.Snapshot) (*
 	c.there = there
 	c.here = c.here.With(after, slices.Concat(changed, u.Gone))
 	return after, nil
+}
+
+// plan says what is done to the workspace to take in what changed in the box,
+// and went. What changed here, too, goes aside if it is in the way, and else
+// stays and goes to the box again.
+func (c *workcopy) plan(here, there *workspace.Snapshot, changed, gone []string) workspace.Update {
+	u := workspace.Update{Placed: changed, Aside: map[string]string{}}
+	touched, above := map[string]bool{}, map[string]bool{} // above has directories with something touched in them
+	ours, _ := workspace.Difference(c.here, here)
+	for _, name := range ours {
+		touched[name] = true
+		for dir := path.Dir(name); dir != "." && !above[dir]; dir = path.Dir(dir) {
+			above[dir] = true
+		}
+	}
+	aside := func(name string) {
+		if u.Aside[name] == "" {
+			u.Aside[name] = workspace.Aside(name, c.b.id[len(c.b.id)-6:])
+			c.b.e.log.Warn("a file of a workspace was changed on both sides", "sandbox", c.b.id, "kept as", path.Base(u.Aside[name]))
+		}
+	}
+	for _, name := range changed {
+		switch dir := there.IsDir(name); {
+		case here.IsDir(name) && !dir && (touched[name] || above[name]), touched[name] && !(here.IsDir(name) && dir):
+			aside(name)
+		}
+		for dir := path.Dir(name); dir != "."; dir = path.Dir(dir) {
+			if touched[dir] && !here.IsDir(dir) { // a file by now, or a link
+				aside(dir)
+			}
+		}
+	}
+	for _, name := range gone {
+		// By way of a link that is where a directory was, it would be another.
+		if here.Has(name) && !touched[name] {
+			u.Gone = append(u.Gone, name)
+		}
+	}
+	return u
 }
 
 // push takes to the box what changed in the workspace.
@@ -489,9 +513,15 @@ func (c *workcopy) soon() {
 	})
 }
 
-// outOrWarn is out for nobody who waits. The next does it again.
+// outOrWarn is out for nobody who waits. The next does it again. A box that is
+// paused stays so: who uses it next copies first.
 func (c *workcopy) outOrWarn() {
 	ctx := c.b.e.ctx
+	done, ok := c.b.stayAwake()
+	if !ok {
+		return
+	}
+	defer done()
 	if err := c.out(ctx); err != nil && ctx.Err() == nil && !errors.Is(err, sandbox.Conflict) {
 		c.b.e.log.Warn("copy workspace", "sandbox", c.b.id, "error", err)
 	}
@@ -499,28 +529,22 @@ func (c *workcopy) outOrWarn() {
 
 // endCopy copies what changed in a box that is about to end, and adds to the
 // reason what is missing if it could not. One that hibernates was copied before.
-func (b *box) endCopy(why reason) reason {
+func (b *box) endCopy(ctx context.Context, why reason) reason {
 	c := b.copy
 	b.mu.Lock()
 	hibernates := b.rec.State == sandbox.Hibernated
 	b.mu.Unlock()
-	c.mu.Lock()
-	over := c.over
-	c.mu.Unlock()
-	if over || hibernates {
+	if c.over.Load() || hibernates {
+		c.over.Store(true)
 		return why
 	}
-	defer func() {
-		c.mu.Lock()
-		c.over = true
-		c.mu.Unlock()
-	}()
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(b.e.ctx), endCopyTimeout)
+	ctx, cancel := context.WithTimeout(ctx, b.e.opts.endCopyTimeout)
 	defer cancel()
 	err := b.wake()
 	if err == nil {
 		err = c.out(ctx)
 	}
+	c.over.Store(true)
 	if err == nil {
 		return why
 	}

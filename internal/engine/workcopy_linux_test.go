@@ -25,6 +25,15 @@ import (
 // workspace "w" of alice, as long as it is there.
 func openCopies(t *testing.T, dir string, change func(*Options)) (e *Engine, path func() string) {
 	t.Helper()
+	return openCopiesOf(t, dir, func(o *Options, _ *fake.Options) {
+		if change != nil {
+			change(o)
+		}
+	})
+}
+
+func openCopiesOf(t *testing.T, dir string, change func(*Options, *fake.Options)) (e *Engine, path func() string) {
+	t.Helper()
 	set, err := workspace.Open(filepath.Join(dir, "workspaces"))
 	if err != nil {
 		t.Fatal(err)
@@ -37,9 +46,7 @@ func openCopies(t *testing.T, dir string, change func(*Options)) (e *Engine, pat
 	e = openFake(t, dir, func(o *Options, fo *fake.Options) {
 		o.Workspaces = workspace.Local{Set: set}
 		fo.NoWorkspace, fo.WorkspaceCopied, fo.NoPause = true, true, true
-		if change != nil {
-			change(o)
-		}
+		change(o, fo)
 	})
 	return e, func() string { return set.Path(set.ID(alice, "w")) }
 }
@@ -168,8 +175,8 @@ func TestCopiedConflict(t *testing.T) {
 	s := e.mustCreate(t, sandbox.CreateRequest{Workspace: "w"})
 	e.mustRun(t, inSpace(s.ID, "echo 0 > same; echo 0 > removed; echo 0 > kept"))
 	r := e.mustStart(t, inSpace(s.ID, "sleep 0.5; echo a > same; rm removed; echo a > kept"))
-	hold := &e.box(s.ID).copy.mu
-	hold.Lock() // as if copying took long
+	hold := e.box(s.ID).copy.turn
+	hold <- struct{}{} // as if copying took long
 	for name, text := range map[string]string{"same": "url", "removed": "url"} {
 		if err := os.WriteFile(filepath.Join(path(), name), []byte(text), 0o644); err != nil {
 			t.Fatal(err)
@@ -179,7 +186,7 @@ func TestCopiedConflict(t *testing.T) {
 		t.Fatal(err)
 	}
 	time.Sleep(time.Second)
-	hold.Unlock()
+	<-hold
 	if r = e.mustWait(t, r.ID); r.Verdict.Code != sandbox.OK {
 		t.Errorf("%+v", r.Verdict)
 	}
@@ -340,5 +347,138 @@ func TestCopyTakenOver(t *testing.T) {
 	}
 	if err := e.Stop(t.Context(), alice, s.ID); err != nil {
 		t.Error(err)
+	}
+}
+
+// copying reports whether something is copied to or from a sandbox.
+func (e *Engine) copying(id string) bool { return len(e.box(id).copy.turn) > 0 }
+
+// gatedGuest has programs that list wait while a gate is set, for good or until
+// it is opened.
+type gatedGuest struct {
+	guest
+	gate *atomic.Pointer[chan struct{}]
+}
+
+func (g gatedGuest) Start(ctx context.Context, req *guestapi.StartRequest, opts guestapi.StartOptions) (events, error) {
+	if gate := g.gate.Load(); gate != nil && len(req.Process.Args) > 1 && req.Process.Args[1] == findListing {
+		select {
+		case <-*gate:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+	return g.guest.Start(ctx, req, opts)
+}
+
+// TestCopyStuck has a box that never says what it has.
+func TestCopyStuck(t *testing.T) {
+	var gate atomic.Pointer[chan struct{}]
+	e, _ := openCopies(t, t.TempDir(), func(o *Options) {
+		o.dialGuest = func(b driver.Box) guest { return gatedGuest{dialGuest(b), &gate} }
+		o.endCopyTimeout = time.Second
+	})
+	s := e.mustCreate(t, sandbox.CreateRequest{Workspace: "w"})
+	in := workDirOf(t, e, s.ID)
+	never := make(chan struct{})
+	gate.Store(&never)
+	r := e.mustStart(t, inSpace(s.ID, "true"))
+	for !e.copying(s.ID) {
+		time.Sleep(time.Millisecond)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	began := time.Now()
+	if _, _, err := e.ReadFile(ctx, alice, s.ID, in+"/x", 0, 0); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("a file, meanwhile: %v", err)
+	}
+	if err := e.Stop(t.Context(), alice, s.ID); err != nil {
+		t.Error(err)
+	}
+	if took := time.Since(began); took > 10*time.Second {
+		t.Errorf("it took %v", took)
+	}
+	if r = e.mustWait(t, r.ID); r.Verdict.Code == sandbox.OK {
+		t.Errorf("%+v", r.Verdict)
+	}
+}
+
+// TestCopyHibernated changes a workspace while the only sandbox that has it is
+// paused.
+func TestCopyHibernated(t *testing.T) {
+	dir := t.TempDir()
+	e, _ := openCopiesOf(t, dir, func(_ *Options, fo *fake.Options) { fo.NoPause = false })
+	s := e.mustCreate(t, sandbox.CreateRequest{Workspace: "w"})
+	e.mustRun(t, inSpace(s.ID, "echo 1 > a"))
+	if err := e.Hibernate(t.Context(), alice, s.ID); err != nil {
+		t.Fatal(err)
+	}
+	e.put(t, "b", "2")
+	time.Sleep(50 * time.Millisecond)
+	if e.copying(s.ID) {
+		t.Error("something is copied to a sandbox that is paused")
+	}
+	if _, out := e.mustRun(t, inSpace(s.ID, "cat a b")); out.Stdout != "1\n2" {
+		t.Errorf("when it wakes: %q", out.Stdout)
+	}
+	if err := e.Hibernate(t.Context(), alice, s.ID); err != nil {
+		t.Fatal(err)
+	}
+	e.put(t, "b", "3")
+	ctx, cancel := context.WithTimeout(t.Context(), 10*time.Second)
+	defer cancel()
+	if err := e.Stop(ctx, alice, s.ID); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestCopiedKinds: each side makes a file of a directory that the other writes
+// into.
+func TestCopiedKinds(t *testing.T) {
+	var gate atomic.Pointer[chan struct{}]
+	e, path := openCopies(t, t.TempDir(), func(o *Options) {
+		o.dialGuest = func(b driver.Box) guest { return gatedGuest{dialGuest(b), &gate} }
+	})
+	s := e.mustCreate(t, sandbox.CreateRequest{Workspace: "w"})
+	e.mustRun(t, inSpace(s.ID, "for d in here there link; do mkdir -p $d/deep; echo old > $d/deep/old; done; mkdir to to/deep; echo kept > to/deep/old"))
+	opened := make(chan struct{})
+	gate.Store(&opened)
+	r := e.mustStart(t, inSpace(s.ID, "echo new > here/deep/new; rm -r there; echo file > there; rm link/deep/old"))
+	for !e.copying(s.ID) {
+		time.Sleep(time.Millisecond)
+	}
+	at := func(name string) string { return filepath.Join(path(), name) }
+	err := errors.Join(
+		os.RemoveAll(at("here")), os.WriteFile(at("here"), []byte("ours"), 0o644),
+		os.WriteFile(at("there/deep/new"), []byte("ours"), 0o644),
+		os.RemoveAll(at("link")), os.Symlink("to", at("link")),
+	)
+	if err != nil {
+		t.Fatal(err)
+	}
+	close(opened)
+	if r = e.mustWait(t, r.ID); r.Verdict.Code != sandbox.OK {
+		t.Errorf("%+v", r.Verdict)
+	}
+	got := map[string]string{}
+	for name, text := range tree(t, path()) {
+		if i := strings.Index(name, ".conflict-"); i >= 0 {
+			_, rest, _ := strings.Cut(name[i:], "/")
+			name = strings.TrimSuffix(name[:i]+".ours/"+rest, "/")
+		}
+		got[name] = text
+	}
+	want := map[string]string{
+		"here": "directory", "here/deep": "directory", "here/deep/new": "-rw-r--r-- new\n", "here.ours": "-rw-r--r-- ours",
+		"there": "-rw-r--r-- file\n", "there.ours": "directory", "there.ours/deep": "directory", "there.ours/deep/new": "-rw-r--r-- ours", "there.ours/deep/old": "-rw-r--r-- old\n",
+		"link": "-> to", "to": "directory", "to/deep": "directory", "to/deep/old": "-rw-r--r-- kept\n",
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	in := workDirOf(t, e, s.ID)
+	e.mustRun(t, inSpace(s.ID, "true"))
+	if diff := cmp.Diff(tree(t, path()), tree(t, in)); diff != "" {
+		t.Errorf("the sandbox has something else (-workspace +sandbox):\n%s", diff)
 	}
 }

@@ -115,6 +115,12 @@ func (s *Snapshot) IsDir(name string) bool {
 	return ok
 }
 
+// Has reports whether anything has that name.
+func (s *Snapshot) Has(name string) bool {
+	_, ok := s.files[name]
+	return ok || s.IsDir(name)
+}
+
 // Sizes returns what the files of these names say their sizes are, together.
 func (s *Snapshot) Sizes(names []string) (sum int64) {
 	for _, name := range names {
