@@ -2,6 +2,7 @@ package app
 
 import (
 	"context"
+	"errors"
 	"io"
 	"net"
 	"net/http"
@@ -61,7 +62,7 @@ func (s *System) buildLimits() sandbox.Limits {
 // one, else in a sandbox. What the build says goes to said.
 func (s *System) BuildImage(ctx context.Context, order ImageBuild, said io.Writer) (sandbox.Image, error) {
 	if b, ok := driver.Ability[driver.ImageBuilder](s.driver); ok {
-		return b.BuildImage(ctx, driver.ImageBuild{Dir: order.Dir, Name: order.Name, Args: order.Args, Network: order.Network}, said)
+		return buildByEngine(ctx, b, order, said)
 	}
 	images, ok := driver.Ability[imageMaker](s.driver)
 	if !ok {
@@ -78,6 +79,24 @@ func (s *System) BuildImage(ctx context.Context, order ImageBuild, said io.Write
 		Said: said, Progress: order.Progress,
 	}
 	return b.Run(ctx)
+}
+
+// buildByEngine gives an engine what is in the directory. It is not to blame for
+// what cannot be read there.
+func buildByEngine(ctx context.Context, b driver.ImageBuilder, order ImageBuild, said io.Writer) (sandbox.Image, error) {
+	r, w := io.Pipe()
+	packed := make(chan error, 1)
+	go func() {
+		err := imagebuild.Pack(w, order.Dir)
+		w.CloseWithError(err)
+		packed <- err
+	}()
+	i, err := b.BuildImage(ctx, driver.ImageBuild{Context: r, Name: order.Name, Args: order.Args, Network: order.Network}, said)
+	r.Close()
+	if packErr := <-packed; packErr != nil && !errors.Is(packErr, io.ErrClosedPipe) {
+		return sandbox.Image{}, sandbox.Wrap(packErr, "build image", order.Name)
+	}
+	return i, err
 }
 
 // An imageMaker has images, and makes others of them.

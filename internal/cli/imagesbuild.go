@@ -38,7 +38,7 @@ sandbox, and makes one layer of what they changed. It knows FROM (once), ARG,
 RUN, COPY (with --chown and --chmod, and .dockerignore), ENV, WORKDIR, USER,
 LABEL, EXPOSE, ENTRYPOINT and CMD, and refuses anything else by name. What the
 programs reach is what --network says; nothing, unless it does. Docker and Podman
-build as they always do.`,
+build as they always do, of what .dockerignore does not leave out.`,
 		Example: `  glovebox images build --network internet images/python
   glovebox images build --base debian:bookworm-slim --network deb.debian.org images/go`,
 		Args: named,

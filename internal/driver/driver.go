@@ -341,9 +341,10 @@ type ImageExtension struct {
 
 // An ImageBuild is an order for an image.
 type ImageBuild struct {
-	// Dir is a directory with a Dockerfile and what that copies; Name is what
+	// Context is an archive of a Dockerfile and what that copies; Name is what
 	// to call the image.
-	Dir, Name string
+	Context io.Reader
+	Name    string
 	// Args are the build's arguments. Network is what the build's programs
 	// reach, in the engine's words; empty is the engine's default.
 	Args    map[string]string

@@ -72,10 +72,7 @@ func (b *Build) run(ctx context.Context) (_ sandbox.Image, err error) {
 		return none, err
 	}
 	defer dir.close()
-	text, err := dir.read("Dockerfile", maxDockerfile)
-	if errors.Is(err, fs.ErrNotExist) {
-		return none, sandbox.WithHint(sandbox.Errorf(sandbox.NotFound, "%s has no Dockerfile", b.Dir), "name a directory with a Dockerfile")
-	}
+	text, err := dir.dockerfile()
 	if err != nil {
 		return none, err
 	}

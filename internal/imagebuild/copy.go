@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path"
+	"slices"
 	"strings"
 
 	"github.com/moby/patternmatcher"
@@ -22,6 +23,7 @@ type directory struct {
 	root   *os.Root
 	files  fs.FS
 	ignore *patternmatcher.PatternMatcher
+	always []string // files that are not left out
 }
 
 func openDirectory(name string) (*directory, error) {
@@ -59,6 +61,31 @@ func (d *directory) read(name string, most int64) ([]byte, error) {
 	return data, err
 }
 
+// dockerfile reads the Dockerfile.
+func (d *directory) dockerfile() ([]byte, error) {
+	text, err := d.read("Dockerfile", maxDockerfile)
+	if errors.Is(err, fs.ErrNotExist) {
+		err = sandbox.WithHint(sandbox.Errorf(sandbox.NotFound, "%s has no Dockerfile", d.root.Name()), "name a directory with a Dockerfile")
+	}
+	return text, err
+}
+
+// Pack writes an archive of the directory dir for an engine to build from: all
+// that .dockerignore does not leave out. The engine reads the Dockerfile and
+// .dockerignore itself, so it gets both in any case.
+func Pack(to io.Writer, dir string) error {
+	d, err := openDirectory(dir)
+	if err != nil {
+		return err
+	}
+	defer d.close()
+	if _, err := d.dockerfile(); err != nil {
+		return err
+	}
+	d.always = []string{"Dockerfile", ".dockerignore"}
+	return d.pack(to, []string{"."}, -1)
+}
+
 // readIgnore reads what .dockerignore leaves out.
 func (d *directory) readIgnore() (*patternmatcher.PatternMatcher, error) {
 	data, err := d.read(".dockerignore", maxDockerfile)
@@ -77,7 +104,7 @@ func (d *directory) readIgnore() (*patternmatcher.PatternMatcher, error) {
 }
 
 func (d *directory) ignored(name string) (bool, error) {
-	if name == "." {
+	if name == "." || slices.Contains(d.always, name) {
 		return false, nil
 	}
 	return d.ignore.MatchesOrParentMatches(name)

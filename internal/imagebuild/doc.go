@@ -1,6 +1,7 @@
 // Package imagebuild builds images of Dockerfiles without an engine: it runs
 // their programs in a sandbox of the base image, and makes a layer of what they
-// changed there.
+// changed there. For engines, which build by themselves, it packs what they build
+// from.
 //
 // It knows a part of the language and refuses the rest by name. The known
 // instructions are FROM (once), ARG, RUN, COPY (with --chown and --chmod), ENV,

@@ -174,8 +174,13 @@ func packed(t *testing.T, d *directory, sources ...string) string {
 	if err := d.pack(&b, sources, -1); err != nil {
 		t.Fatal(err)
 	}
+	return names(t, &b)
+}
+
+func names(t *testing.T, archive io.Reader) string {
+	t.Helper()
 	var names []string
-	for r := tar.NewReader(&b); ; {
+	for r := tar.NewReader(archive); ; {
 		h, err := r.Next()
 		if err == io.EOF {
 			return strings.Join(names, " ")
@@ -222,5 +227,23 @@ func TestCopy(t *testing.T) {
 	}
 	if err := d.pack(io.Discard, []string{"none"}, -1); !errors.Is(err, sandbox.NotFound) {
 		t.Errorf("what is not there: %v", err)
+	}
+}
+
+// TestPack has what an engine is given to build from.
+func TestPack(t *testing.T) {
+	d := files(t, map[string]string{
+		"Dockerfile": "FROM scratch\n", "kept": "", "dir/x": "", "dir/secret": "", ".git/config": "",
+		".dockerignore": "Dockerfile\n.*\n**/secret\n",
+	})
+	r, w := io.Pipe()
+	go func() { w.CloseWithError(Pack(w, d.root.Name())) }()
+	if got, want := names(t, r), ".dockerignore Dockerfile dir/ dir/x kept"; got != want {
+		t.Errorf("an engine is given %s\nwant %s", got, want)
+	}
+	for dir, want := range map[string]string{t.TempDir(): "has no Dockerfile", filepath.Join(t.TempDir(), "none"): "none"} {
+		if err := Pack(io.Discard, dir); !errors.Is(err, sandbox.NotFound) || !strings.Contains(err.Error(), want) || sandbox.HintOf(err) == "" {
+			t.Errorf("%s: %v", dir, err)
+		}
 	}
 }

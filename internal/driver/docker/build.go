@@ -1,15 +1,12 @@
 package docker
 
 import (
-	"archive/tar"
 	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
-	"os"
 
 	"github.com/moby/moby/api/types/jsonstream"
 	"github.com/moby/moby/client"
@@ -35,22 +32,11 @@ func (d *Driver) build(ctx context.Context, order driver.ImageBuild, said io.Wri
 	if err != nil {
 		return sandbox.Image{}, err
 	}
-	root, err := os.OpenRoot(order.Dir)
-	if err != nil {
-		return sandbox.Image{}, sandbox.WithHint(sandbox.Errorf(sandbox.NotFound, "%w", err), "name a directory with a Dockerfile")
-	}
-	defer root.Close()
-	if _, err := root.Stat("Dockerfile"); err != nil {
-		return sandbox.Image{}, sandbox.WithHint(sandbox.Errorf(sandbox.NotFound, "%s has no Dockerfile: %w", order.Dir, err), "name a directory with a Dockerfile")
-	}
-	pr, pw := io.Pipe()
-	defer pr.Close()
-	go func() { pw.CloseWithError(packDir(pw, root.FS())) }()
 	args := make(map[string]*string, len(order.Args))
 	for k, v := range order.Args {
 		args[k] = &v
 	}
-	resp, err := e.ImageBuild(ctx, pr, client.ImageBuildOptions{
+	resp, err := e.ImageBuild(ctx, order.Context, client.ImageBuildOptions{
 		Tags: []string{name}, Dockerfile: "Dockerfile", BuildArgs: args, NetworkMode: order.Network, Remove: true, ForceRemove: true,
 	})
 	if err != nil {
@@ -61,15 +47,6 @@ func (d *Driver) build(ctx context.Context, order driver.ImageBuild, said io.Wri
 		return sandbox.Image{}, err
 	}
 	return d.Image(ctx, name)
-}
-
-// packDir writes the archive that a build is made from.
-func packDir(to io.Writer, dir fs.FS) error {
-	w := tar.NewWriter(to)
-	if err := w.AddFS(dir); err != nil {
-		return err
-	}
-	return w.Close()
 }
 
 // tellBuild passes on what a build says, and returns the error that it ends
