@@ -146,6 +146,9 @@ func (b *box) languages(ctx context.Context) ([]sandbox.Language, error) {
 func (b *box) packages(ctx context.Context) (map[string][]sandbox.Package, error) {
 	out := map[string][]sandbox.Package{}
 	for _, l := range interpreter.Listers() {
+		if _, known := out[l.Installer]; known {
+			continue
+		}
 		said, _, err := b.capture(ctx, l.Argv)
 		if errors.Is(err, sandbox.NotFound) {
 			continue
@@ -153,6 +156,7 @@ func (b *box) packages(ctx context.Context) (map[string][]sandbox.Package, error
 		if err != nil {
 			return nil, err
 		}
+		out[l.Installer] = nil
 		for line := range bytes.Lines(said) {
 			f := strings.Fields(cleanLine(line))
 			if len(f) < 2 || !l.Notable(f[0], len(f) > 2) || len(out[l.Installer]) >= 200 {

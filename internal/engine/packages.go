@@ -49,17 +49,19 @@ func (e *Engine) Install(ctx context.Context, p sandbox.Principal, req sandbox.P
 	if req.Timeout == 0 {
 		req.Timeout = min(installTimeout, e.opts.MaxRunTimeout)
 	}
-	r, err := e.Start(ctx, p, sandbox.RunRequest{
-		SandboxID: req.SandboxID,
-		New:       req.New,
-		Argv:      installer.Argv(req.Packages),
-		Env:       installer.Environ(index),
-		Timeout:   req.Timeout,
-	})
-	if errors.Is(err, errNoProgram) {
-		err = sandbox.Wrap(installer.Missing(image), op, "")
+	for _, argv := range installer.Argvs(req.Packages) {
+		r, err := e.Start(ctx, p, sandbox.RunRequest{
+			SandboxID: req.SandboxID,
+			New:       req.New,
+			Argv:      argv,
+			Env:       installer.Environ(index),
+			Timeout:   req.Timeout,
+		})
+		if !errors.Is(err, errNoProgram) {
+			return r, err
+		}
 	}
-	return r, err
+	return sandbox.Run{}, sandbox.Wrap(installer.Missing(image), op, "")
 }
 
 // installer returns the installer of a language, or that of that name.

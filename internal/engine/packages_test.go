@@ -49,8 +49,15 @@ func TestInstall(t *testing.T) {
 			}
 			checkVerdict(t, e.mustWait(t, r.ID), sandbox.OK, "")
 		}
+		// Where Node is not, Bun does it.
+		w.only(t).lacks = "node"
+		r, err := e.Install(t.Context(), alice, sandbox.PackagesRequest{SandboxID: s.ID, Language: "js", Packages: []string{"lodash"}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		checkVerdict(t, e.mustWait(t, r.ID), sandbox.OK, "")
 		w.only(t).lacks = "python3"
-		_, err := e.Install(t.Context(), alice, sandbox.PackagesRequest{SandboxID: s.ID, Packages: []string{"/data/a.whl"}, Timeout: time.Minute})
+		_, err = e.Install(t.Context(), alice, sandbox.PackagesRequest{SandboxID: s.ID, Packages: []string{"/data/a.whl"}, Timeout: time.Minute})
 		if !errors.Is(err, sandbox.Unsupported) || !strings.Contains(sandbox.HintOf(err), "python3-pip") {
 			t.Errorf("without Python: %v (%s)", err, sandbox.HintOf(err))
 		}

@@ -32,8 +32,9 @@ func PackageEnv() map[string]string {
 type Installer struct {
 	// Name is that of the package manager, Language a runner that uses it.
 	Name, Language string
-	// command runs the program; its parameters are the packages.
-	command []string
+	// commands run the program, the first that is there; their parameters are
+	// the packages.
+	commands [][]string
 	// needs is the program that must be there, and remedy what gives it.
 	needs, remedy string
 	// hosts are what it reaches without an index of the operator's.
@@ -57,8 +58,8 @@ func Installers() []Installer {
 	return []Installer{
 		{
 			Name: "pip", Language: "python",
-			command: []string{"python3", "-c", pipProgram},
-			needs:   "python3", remedy: "python3-pip",
+			commands: [][]string{{"python3", "-c", pipProgram}},
+			needs:    "python3", remedy: "python3-pip",
 			hosts:    []string{"pypi.org:443", "files.pythonhosted.org:443"},
 			indexEnv: "PIP_INDEX_URL",
 			env: map[string]string{
@@ -70,19 +71,21 @@ func Installers() []Installer {
 		},
 		{
 			Name: "npm", Language: "javascript",
-			command: []string{"node", "-e", npmProgram, "--"},
-			needs:   "npm", remedy: "npm",
+			commands: [][]string{{"node", "-e", npmProgram, "--"}, {"bun", "-e", npmProgram, "--"}},
+			needs:    "npm", remedy: "npm",
 			hosts:    []string{"registry.npmjs.org:443"},
 			indexEnv: "NPM_CONFIG_REGISTRY",
 			env: map[string]string{
 				"NPM_CONFIG_PREFIX": EnvDir, "NPM_CONFIG_CACHE": "/tmp/.npm", "NPM_CONFIG_FUND": "false", "NPM_CONFIG_AUDIT": "false",
 				"NPM_CONFIG_UPDATE_NOTIFIER": "false", "NPM_CONFIG_PROGRESS": "false", "NPM_CONFIG_COLOR": "false",
+				// Bun puts node_modules into the first of these.
+				"BUN_INSTALL_GLOBAL_DIR": EnvDir + "/lib", "BUN_INSTALL_BIN": EnvDir + "/bin", "BUN_INSTALL_CACHE_DIR": "/tmp/.bun",
 			},
 		},
 		{
 			Name: "apt", Language: "bash",
-			command: []string{"/bin/sh", "-c", aptProgram, "apt"},
-			needs:   "apt-get", remedy: "apt",
+			commands: [][]string{{"/bin/sh", "-c", aptProgram, "apt"}},
+			needs:    "apt-get", remedy: "apt",
 			hosts:    []string{"deb.debian.org", "security.debian.org"},
 			indexEnv: "GLOVEBOX_APT_SOURCE",
 			env:      map[string]string{"GLOVEBOX_ENV": EnvDir, "DEBIAN_FRONTEND": "noninteractive"},
@@ -103,9 +106,14 @@ func FindInstaller(name string) (Installer, error) {
 	return Installer{}, sandbox.Errorf(sandbox.Invalid, "%q is none of %s", name, strings.Join(names, ", "))
 }
 
-// Argv returns what installs packages, which CheckPackages has seen.
-func (i Installer) Argv(packages []string) []string {
-	return slices.Concat(i.command, packages)
+// Argvs returns what installs packages, which CheckPackages has seen: the first
+// is for sandboxes that have its program, and so on.
+func (i Installer) Argvs(packages []string) [][]string {
+	var argvs [][]string
+	for _, command := range i.commands {
+		argvs = append(argvs, slices.Concat(command, packages))
+	}
+	return argvs
 }
 
 // Environ returns the environment of the installer; index is the operator's, or

@@ -38,13 +38,18 @@ func need(t *testing.T, word string, argv ...string) {
 // own, and returns what it says and that environment.
 func install(t *testing.T, i Installer, dir, index string, packages ...string) ([]Installed, string, []string, error) {
 	t.Helper()
-	env := []string{"HOME=" + t.TempDir(), "PATH=/usr/local/bin:/usr/bin:/bin"}
+	return installBy(t, i, i.Argvs(packages)[0], "/usr/local/bin:/usr/bin:/bin", dir, index)
+}
+
+// installBy does it by argv, with the programs in path.
+func installBy(t *testing.T, i Installer, argv []string, path, dir, index string) ([]Installed, string, []string, error) {
+	t.Helper()
+	env := []string{"HOME=" + t.TempDir(), "PATH=" + path}
 	for _, m := range []map[string]string{PackageEnv(), i.Environ(index)} {
 		for name, value := range m {
 			env = append(env, name+"="+strings.ReplaceAll(value, EnvDir, dir))
 		}
 	}
-	argv := i.Argv(packages)
 	cmd := exec.CommandContext(t.Context(), argv[0], argv[1:]...)
 	cmd.Env, cmd.Dir = env, t.TempDir()
 	var stdout, stderr bytes.Buffer
@@ -176,11 +181,13 @@ func npmPackage(t *testing.T, name, version string) []byte {
 	return out.Bytes()
 }
 
-// TestInstallNPM installs from a registry, twice.
-func TestInstallNPM(t *testing.T) {
-	t.Parallel()
-	need(t, "npm", "npm", "--version")
-	const name = "gbx-hello"
+// npmHello is what npmRegistry has, as 1.0.0 and 2.0.0.
+const npmHello = "gbx-hello"
+
+// npmRegistry returns the address of a registry.
+func npmRegistry(t *testing.T) string {
+	t.Helper()
+	const name = npmHello
 	tarballs := map[string][]byte{"1.0.0": npmPackage(t, name, "1.0.0"), "2.0.0": npmPackage(t, name, "2.0.0")}
 	registry := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if v, ok := strings.CutPrefix(r.URL.Path, "/tarball/"); ok {
@@ -200,7 +207,35 @@ func TestInstallNPM(t *testing.T) {
 		w.Header().Set("Content-Type", "application/json")
 		_ = json.NewEncoder(w).Encode(map[string]any{"name": name, "dist-tags": map[string]string{"latest": "2.0.0"}, "versions": versions})
 	}))
-	defer registry.Close()
+	t.Cleanup(registry.Close)
+	return registry.URL
+}
+
+// TestInstallNPM installs from a registry, twice.
+func TestInstallNPM(t *testing.T) {
+	t.Parallel()
+	need(t, "npm", "npm", "--version")
+	testInstallNPM(t, 0, "/usr/local/bin:/usr/bin:/bin", []string{"node", "-p"}, nil)
+}
+
+// TestInstallBun does it where only Bun is, which GLOVEBOX_BUN names.
+func TestInstallBun(t *testing.T) {
+	t.Parallel()
+	bun := os.Getenv("GLOVEBOX_BUN")
+	need(t, "interpreters", bun, "--version")
+	dir := t.TempDir()
+	if err := os.Symlink(bun, filepath.Join(dir, "bun")); err != nil {
+		t.Fatal(err)
+	}
+	bun = filepath.Join(dir, "bun")
+	testInstallNPM(t, 1, dir, []string{bun, "-p"}, []string{bun})
+}
+
+// testInstallNPM installs by the installer's argv of that number, where path has
+// the programs. eval evaluates JavaScript, and by runs a program of a package.
+func testInstallNPM(t *testing.T, number int, path string, eval, by []string) {
+	const name = npmHello
+	registry := npmRegistry(t)
 	npm, err := FindInstaller("npm")
 	if err != nil {
 		t.Fatal(err)
@@ -214,14 +249,16 @@ func TestInstallNPM(t *testing.T) {
 		{name + "@1.0.0", Installed{name, "1.0.0", false}},
 		{name, Installed{name, "2.0.0", true}},
 	} {
-		got, stderr, env, err := install(t, npm, dir, registry.URL, c.asked)
+		argv := npm.Argvs([]string{c.asked})[number]
+		argv[0] = eval[0]
+		got, stderr, env, err := installBy(t, npm, argv, path, dir, registry)
 		if err != nil {
 			t.Fatalf("%s: %v\n%s", c.asked, err, stderr)
 		}
 		if d := cmp.Diff([]Installed{c.want}, got); d != "" {
 			t.Errorf("%s (-want +got):\n%s", c.asked, d)
 		}
-		for _, argv := range [][]string{{"node", "-p", "require('" + name + "')"}, {dir + "/bin/" + name}} {
+		for _, argv := range [][]string{append(eval, "require('"+name+"')"), append(by, dir+"/bin/"+name)} {
 			cmd := exec.CommandContext(t.Context(), argv[0], argv[1:]...)
 			cmd.Env = env
 			if out, err := cmd.CombinedOutput(); err != nil || string(out) != c.want.Version+"\n" {
@@ -229,7 +266,20 @@ func TestInstallNPM(t *testing.T) {
 			}
 		}
 	}
-	if _, stderr, _, err := install(t, npm, dir, registry.URL, "gbx-none"); err == nil || stderr == "" {
+	var listers [][]string
+	for _, l := range Listers() {
+		if l.Installer == "npm" {
+			listers = append(listers, l.Argv)
+		}
+	}
+	list := exec.CommandContext(t.Context(), eval[0], listers[number][1:]...)
+	list.Env = []string{"NODE_PATH=" + dir + "/lib/node_modules"}
+	if out, err := list.CombinedOutput(); err != nil || string(out) != name+" 2.0.0 user\n" {
+		t.Errorf("the list is %s, %v", out, err)
+	}
+	argv := npm.Argvs([]string{"gbx-none"})[number]
+	argv[0] = eval[0]
+	if _, stderr, _, err := installBy(t, npm, argv, path, dir, registry); err == nil || stderr == "" {
 		t.Errorf("a package that there is not: %v, %s", err, stderr)
 	}
 }

@@ -21,11 +21,13 @@ var listPython string
 //go:embed install/list.js
 var listNode string
 
-// Listers returns those that there are.
+// Listers returns those that there are. The first of an installer whose program
+// is there speaks for it.
 func Listers() []Lister {
 	return []Lister{
 		{Installer: "pip", Argv: []string{"python3", "-c", listPython}, notable: notablePython},
 		{Installer: "npm", Argv: []string{"node", "-e", listNode}},
+		{Installer: "npm", Argv: []string{"bun", "-e", listNode}},
 	}
 }
 

@@ -1,4 +1,5 @@
-// Installs packages for all programs below NPM_CONFIG_PREFIX, and says which.
+// Installs packages for all programs below NPM_CONFIG_PREFIX, and says which. Bun
+// is told of the same places by variables of its own.
 const fs = require('fs');
 const path = require('path');
 const { spawnSync } = require('child_process');
@@ -24,7 +25,11 @@ function installed() {
 
 const packages = process.argv.slice(1).filter((p) => p !== '--');
 const before = installed();
-const r = spawnSync('npm', ['install', '--global', '--loglevel=error', '--', ...packages], { stdio: ['ignore', 'inherit', 'inherit'] });
+// Where Bun runs this, there is no Node, which npm needs.
+const command = process.versions.bun
+  ? ['bun', 'add', '--global', '--no-progress', '--no-summary', '--', ...packages]
+  : ['npm', 'install', '--global', '--loglevel=error', '--', ...packages];
+const r = spawnSync(command[0], command.slice(1), { stdio: ['ignore', 'inherit', 'inherit'] });
 if (r.error) {
   console.error('npm is not installed; on Debian and Ubuntu: apt-get install npm');
   process.exit(127);
