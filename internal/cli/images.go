@@ -23,12 +23,8 @@ func (p *program) imagesCommand() *cobra.Command {
 is this machine's own. The embedded driver needs no engine for it and keeps them
 in the state directory; of Docker and Podman it shows what they keep. A sandbox
 that names an image that is not here fetches it.`,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if len(args) > 0 {
-				return sandbox.WithHint(usageError("there is no command %q", "images "+args[0]), "glovebox images --help lists the commands")
-			}
-			return cmd.Help()
-		},
+		Args: noCommand,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(p.imagesPullCommand(), p.imagesListCommand(), p.imagesInspectCommand(), p.imagesLoadCommand(), p.imagesBuildCommand(),
 		p.imagesRemoveCommand(), p.imagesPruneCommand())

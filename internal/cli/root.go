@@ -25,18 +25,19 @@ and leaves nothing behind.`,
   glovebox mcp                        serve an MCP client over stdio
   glovebox serve                      serve MCP clients over HTTP
   glovebox doctor                     find out what works on this machine`,
-		RunE:          func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
-		SilenceErrors: true,
-		SilenceUsage:  true,
-		Args: func(_ *cobra.Command, args []string) error {
-			if len(args) == 0 {
-				return nil
-			}
-			return sandbox.WithHint(usageError("there is no command %q", args[0]), "glovebox --help lists the commands")
-		},
+		RunE:              func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
+		SilenceErrors:     true,
+		SilenceUsage:      true,
+		Args:              noCommand,
+		Version:           Version(),
 		CompletionOptions: cobra.CompletionOptions{HiddenDefaultCmd: true},
 	}
+	root.SetVersionTemplate(versionLine())
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
+		// Of a command that there is not, no flag is known.
+		if args := cmd.Flags().Args(); cmd.HasSubCommands() && len(args) > 0 {
+			return noCommand(cmd, args)
+		}
 		return sandbox.WithHint(usageError("%w", err), "%s --help shows the flags", cmd.CommandPath())
 	})
 
@@ -64,7 +65,27 @@ and leaves nothing behind.`,
 		p.doctorCommand(), p.benchCommand(), p.installCommand(), p.uninstallCommand(), p.updateCommand(), p.versionCommand(),
 		configTopic(),
 	)
+	root.InitDefaultHelpCmd()
+	for _, cmd := range root.Commands() {
+		if cmd.Name() == "help" {
+			cmd.Run, cmd.RunE = nil, help
+		}
+	}
 	return root
+}
+
+// help is the command of that name, which would show something else of what there
+// is not.
+func help(cmd *cobra.Command, args []string) error {
+	of, rest, err := cmd.Root().Find(args)
+	if err != nil {
+		return err
+	}
+	if of.HasSubCommands() && len(rest) > 0 {
+		return noCommand(of, rest)
+	}
+	of.InitDefaultHelpFlag()
+	return of.Help()
 }
 
 // configTopic is a page of help, not a command.
@@ -99,4 +120,13 @@ func noArgs(cmd *cobra.Command, args []string) error {
 			"%s --help shows how it is called", cmd.CommandPath())
 	}
 	return nil
+}
+
+// noCommand is for commands that have others, and take no arguments themselves.
+func noCommand(cmd *cobra.Command, args []string) error {
+	if len(args) == 0 {
+		return nil
+	}
+	name := strings.TrimPrefix(cmd.CommandPath()+" "+args[0], cmd.Root().Name()+" ")
+	return sandbox.WithHint(usageError("there is no command %q", name), "%s --help lists the commands", cmd.CommandPath())
 }

@@ -136,7 +136,8 @@ The exit status is the program's own, or
 	fs := cmd.Flags()
 	fs.StringVarP(&f.language, "language", "l", "", "language of the program; default: by the file's name, else python")
 	fs.StringVarP(&f.code, "code", "c", "", "the program itself")
-	fs.Var(&f.timeout, "timeout", "how long it may run, like 30s or 5m")
+	fs.Var(&f.timeout, "timeout", "how long it may run, like 5m; default 30s (GLOVEBOX_TIMEOUT)")
+	fs.Lookup("timeout").DefValue = ""
 	fs.BoolVar(&f.root, "root", false, "run as the sandbox's root")
 	fs.BoolVar(&f.trace, "trace", false, "show in the end what took how long")
 	f.add(cmd)
@@ -185,7 +186,7 @@ func (p *program) runRequest(ctx context.Context, f runFlags, args []string, das
 	default:
 		code, err := os.ReadFile(args[0])
 		if err != nil {
-			return req, sandbox.Errorf(sandbox.Invalid, "read program: %w", err)
+			return req, sandbox.WithHint(sandbox.Errorf(sandbox.Invalid, "read program: %w", err), "name a file, or give the program itself with -c")
 		}
 		req.Code = string(code)
 		if req.Language == "" {

@@ -18,12 +18,8 @@ func (p *program) tokenCommand() *cobra.Command {
 		Long: `Token manages the tokens that clients of glovebox serve send. Each has a name,
 and sandboxes belong to that name: one client sees nothing of another's. A
 server that runs sees every change at once.`,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			if len(args) > 0 {
-				return sandbox.WithHint(usageError("there is no command %q", "token "+args[0]), "glovebox token --help lists the commands")
-			}
-			return cmd.Help()
-		},
+		Args: noCommand,
+		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.AddCommand(p.tokenCreateCommand(), p.tokenListCommand(), p.tokenRevokeCommand())
 	return cmd

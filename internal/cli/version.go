@@ -42,6 +42,11 @@ func Version() string {
 	return revision + modified
 }
 
+// versionLine is the version for people.
+func versionLine() string {
+	return fmt.Sprintf("glovebox %s (%s, %s/%s)\n", Version(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
+}
+
 func (p *program) versionCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "version",
@@ -57,8 +62,8 @@ func (p *program) versionCommand() *cobra.Command {
 			if p.flags.json {
 				return p.printJSON(info)
 			}
-			fmt.Fprintf(p.Out, "glovebox %s (%s, %s)\n", info.Version, info.Go, info.Platform)
-			return nil
+			_, err := fmt.Fprint(p.Out, versionLine())
+			return err
 		},
 	}
 	p.addJSON(cmd)

@@ -24,7 +24,7 @@ name have it at /data. The names are each principal's own: yours, unless
   glovebox workspace list
   glovebox workspace export data > data.tar
   tar -c . | glovebox workspace import data`,
-		Args: noArgs,
+		Args: noCommand,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
 	cmd.PersistentFlags().StringVar(&principal, "principal", string(sandbox.Local), "whose workspace it is, like token:NAME")

@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/glovebox-dev/glovebox/internal/interpreter"
@@ -43,7 +44,7 @@ func (e *Engine) Install(ctx context.Context, p sandbox.Principal, req sandbox.P
 		image = sandbox.ImageHost
 	}
 	index := e.opts.Indexes[installer.Name]
-	if err := reaches(installer, index, req.Packages, network); err != nil {
+	if err := e.reaches(installer, index, req.Packages, network); err != nil {
 		return sandbox.Run{}, sandbox.Wrap(err, op, "")
 	}
 	if req.Timeout == 0 {
@@ -86,7 +87,7 @@ func (e *Engine) installer(language string) (interpreter.Installer, error) {
 
 // reaches returns an error unless a sandbox with that network lets the installer
 // reach what it needs.
-func reaches(i interpreter.Installer, index string, packages []string, network sandbox.Network) error {
+func (e *Engine) reaches(i interpreter.Installer, index string, packages []string, network sandbox.Network) error {
 	needs, err := i.Network(index, packages)
 	if err != nil {
 		return err
@@ -98,7 +99,11 @@ func reaches(i interpreter.Installer, index string, packages []string, network s
 	if needs == sandbox.NetworkNone || needs.Within(canonical) == nil {
 		return nil
 	}
+	how := fmt.Sprintf("make a new sandbox with network %q", needs)
+	if needs.Within(e.opts.MaxNetwork) != nil {
+		how = fmt.Sprintf("this server lets no sandbox reach it: ask the operator to start it with --allow-network %s, then make a new sandbox with that network", needs)
+	}
 	return sandbox.WithHint(
 		sandbox.Errorf(sandbox.Unsupported, "network: %s must reach %s, and the sandbox's network is %s", i.Name, needs, canonical),
-		"make a new sandbox with network %q; what is in the sandbox already, list_languages tells", needs)
+		"%s; what is in the sandbox already, list_languages tells", how)
 }

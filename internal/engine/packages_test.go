@@ -13,16 +13,18 @@ import (
 func TestInstall(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld()
-		e := openWorld(t, w, t.TempDir(), func(o *Options) { o.Indexes = map[string]string{"npm": "file:///data/registry"} })
+		e := openWorld(t, w, t.TempDir(), func(o *Options) {
+			o.Indexes, o.MaxNetwork = map[string]string{"npm": "file:///data/registry"}, "*.debian.org"
+		})
 		s := e.mustCreate(t, sandbox.CreateRequest{})
 		for _, c := range []struct {
 			req        sandbox.PackagesRequest
 			kind       sandbox.Kind
 			text, hint string
 		}{
-			{sandbox.PackagesRequest{Packages: []string{"numpy"}}, sandbox.Unsupported, "pip must reach pypi.org:443,files.pythonhosted.org:443, and the sandbox's network is none", "pypi.org:443,files.pythonhosted.org:443"},
+			{sandbox.PackagesRequest{Packages: []string{"numpy"}}, sandbox.Unsupported, "pip must reach pypi.org:443,files.pythonhosted.org:443, and the sandbox's network is none", "--allow-network pypi.org:443,files.pythonhosted.org:443, then make a new sandbox"},
 			{sandbox.PackagesRequest{Packages: []string{"numpy"}, SandboxID: s.ID}, sandbox.Unsupported, "network", "new sandbox"},
-			{sandbox.PackagesRequest{Packages: []string{"jq"}, Language: "apt"}, sandbox.Unsupported, "apt must reach deb.debian.org", ""},
+			{sandbox.PackagesRequest{Packages: []string{"jq"}, Language: "apt"}, sandbox.Unsupported, "apt must reach deb.debian.org", `make a new sandbox with network "deb.debian.org,security.debian.org"`},
 			{sandbox.PackagesRequest{Packages: []string{"x"}, Language: "perl"}, sandbox.Unsupported, "perl", "run_command"},
 			{sandbox.PackagesRequest{Packages: []string{"x"}, Language: "nothing"}, sandbox.Invalid, "language", ""},
 			{sandbox.PackagesRequest{Packages: []string{"-r"}}, sandbox.Invalid, "packages", ""},

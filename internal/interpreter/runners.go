@@ -47,7 +47,7 @@ func Runners() Table {
 				{Command: []string{"bun", "run", placeFile}},
 				{Command: []string{"tsx", placeFile}},
 			},
-			Package: "nodejs (22.6 or newer)",
+			Package: "nodejs, 22.6 or newer",
 			Image:   "node:lts-slim",
 		},
 		{

@@ -228,6 +228,7 @@ func (e *fakeEngine) Languages(ctx context.Context, p sandbox.Principal, id stri
 	}
 	return []sandbox.Language{
 		{Name: "python", Version: "3.11.2", Program: "/usr/bin/python3", Contexts: true, Packages: []sandbox.Package{{Name: "numpy", Version: "1.24.2"}}},
+		{Name: "sh", Program: "/bin/sh", Contexts: true},
 		{Name: "perl", Version: "5.36.0", Program: "/usr/bin/perl"},
 		{Name: "julia", Missing: "use an image that has it, such as julia:latest"},
 	}, id, nil

@@ -50,7 +50,7 @@ func languagesText(id string, langs []sandbox.Language) string {
 			fmt.Fprintf(&missing, "%s: %s\n", l.Name, l.Missing)
 			continue
 		}
-		fmt.Fprintf(&there, "%s %s", l.Name, l.Version)
+		there.WriteString(strings.TrimSpace(l.Name + " " + l.Version)) // sh tells none
 		if l.Contexts {
 			there.WriteString(", with contexts")
 		}

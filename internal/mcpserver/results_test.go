@@ -315,8 +315,8 @@ func TestListLanguages(t *testing.T) {
 		Languages []sandbox.Language `json:"languages"`
 	}
 	got := structured[list](t, res)
-	want := "In " + got.SandboxID + ":\npython 3.11.2, with contexts: numpy 1.24.2\nperl 5.36.0\nNot there:\njulia: use an image that has it, such as julia:latest"
-	if text(res) != want || len(got.Languages) != 3 {
+	want := "In " + got.SandboxID + ":\npython 3.11.2, with contexts: numpy 1.24.2\nsh, with contexts\nperl 5.36.0\nNot there:\njulia: use an image that has it, such as julia:latest"
+	if text(res) != want || len(got.Languages) != 4 {
 		t.Errorf("%q\nwant %q", text(res), want)
 	}
 	if res := callTool(t, cs, "list_languages", args{"sandbox_id": got.SandboxID, "image": "x"}); !res.IsError {
