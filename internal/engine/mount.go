@@ -32,7 +32,11 @@ type mount struct {
 	touched time.Time           // when this process itself last changed something
 	begun   sandbox.WorkspaceUsage
 	writers int // runs that go on
-	stop    func()
+	// transfers counts those to the workspace that are not copies of
+	// boxes', and placing is held while such a copy is put in place.
+	transfers struct{ begun, ended int64 }
+	placing   sync.Mutex
+	stop      func()
 }
 
 // Bounds of workspaces.
@@ -158,6 +162,30 @@ func (m *mount) look(ctx context.Context) (*workspace.Snapshot, error) {
 	m.last, m.written = s, 0
 	m.mu.Unlock()
 	return s, nil
+}
+
+// transfer begins to write to the workspace, until done is called.
+func (m *mount) transfer() (done func()) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.transfers.begun++
+	return func() {
+		m.mu.Lock()
+		defer m.mu.Unlock()
+		m.transfers.ended++
+	}
+}
+
+// transferred returns a number that is another later if a transfer went on
+// meanwhile.
+func (m *mount) transferred() int64 {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.transfers.begun != m.transfers.ended {
+		m.transfers.begun++
+		m.transfers.ended++
+	}
+	return m.transfers.begun + m.transfers.ended
 }
 
 // changed notes that this process itself changed something: what a run finds

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"io/fs"
-	"math"
 	"os"
 	"path"
 	"slices"
@@ -67,8 +66,11 @@ const (
 	copyTries      = 3
 	// archiveSlack is what an archive may have besides the files, and
 	// archiveEach for each of them.
-	archiveSlack = 1 << 20
+	archiveSlack = 64 << 20
 	archiveEach  = 16 << 10
+	// maxCopied bounds the files of an archive, holes counted, where no quota
+	// does.
+	maxCopied = 1 << 40
 )
 
 // copyDir is where in a box its programs find what was sent for them.
@@ -197,10 +199,10 @@ func (c *workcopy) try(ctx context.Context) error {
 	if here, err = c.pull(ctx, here, there); err != nil {
 		return err
 	}
-	if err := c.push(ctx, here); err != nil {
+	if err := c.save(); err != nil {
 		return err
 	}
-	return c.save()
+	return c.push(ctx, here)
 }
 
 // pull takes in what changed in the box, and returns what is in the workspace
@@ -216,7 +218,35 @@ func (c *workcopy) pull(ctx context.Context, here, there *workspace.Snapshot) (*
 		return nil, fmt.Errorf("%w, and the sandbox has %s in %d files, of which nothing new was copied", err,
 			sandbox.FormatBytes(there.Usage.Bytes), there.Usage.Files)
 	}
-	u := c.plan(here, there, changed, gone)
+	// Others, also boxes, change the workspace while the box sends.
+	u := workspace.Update{Placed: changed}
+	placing := false
+	defer func() {
+		if placing {
+			m.placing.Unlock()
+		}
+	}()
+	var others int64
+	var removed []string
+	u.Plan = func(u *workspace.Update) (err error) {
+		m.placing.Lock()
+		placing = true
+		others = m.transferred()
+		if here, err = m.look(ctx); err != nil {
+			return m.tooMuch(err)
+		}
+		u.Aside, u.Gone = c.plan(here, there, changed, gone)
+		removed = u.Gone
+		return nil
+	}
+	u.Room = func(added, freed int64) error {
+		now := here.Usage
+		now.Bytes += added - freed
+		if err := m.overQuota(ctx, now, here.Usage); err != nil {
+			return fmt.Errorf("%w, and nothing new was copied from the sandbox, which has more than it says", err)
+		}
+		return nil
+	}
 	var archive io.ReadCloser
 	var in io.Reader // not an interface with nothing in it
 	if len(changed) > 0 {
@@ -227,11 +257,14 @@ func (c *workcopy) pull(ctx context.Context, here, there *workspace.Snapshot) (*
 		defer archive.Close()
 		in = archive
 	}
-	most := int64(math.MaxInt64)
-	if q := m.e.opts.WorkspaceQuota.Bytes; q > 0 {
-		most = exportFactor * q
+	most := int64(maxCopied)
+	for _, q := range []int64{m.e.opts.WorkspaceQuota.Bytes, m.e.opts.PrincipalQuota.Bytes} {
+		if q > 0 {
+			most = min(most, exportFactor*q)
+		}
 	}
-	if _, err := c.ws.Update(ctx, in, most, u); err != nil {
+	_, err := c.ws.Update(ctx, in, most, u)
+	if err != nil {
 		if errors.Is(err, io.ErrUnexpectedEOF) {
 			return nil, sandbox.Errorf(sandbox.Unavailable, "what the sandbox sent is not whole: %w", err)
 		}
@@ -244,15 +277,19 @@ func (c *workcopy) pull(ctx context.Context, here, there *workspace.Snapshot) (*
 		return nil, m.tooMuch(err)
 	}
 	c.there = there
-	c.here = c.here.With(after, slices.Concat(changed, u.Gone))
+	known := removed
+	if others == m.transferred() {
+		known = slices.Concat(changed, removed)
+	} // else it may be somebody else's, and goes to the box
+	c.here = c.here.With(after, known)
 	return after, nil
 }
 
 // plan says what is done to the workspace to take in what changed in the box,
 // and went. What changed here, too, goes aside if it is in the way, and else
 // stays and goes to the box again.
-func (c *workcopy) plan(here, there *workspace.Snapshot, changed, gone []string) workspace.Update {
-	u := workspace.Update{Placed: changed, Aside: map[string]string{}}
+func (c *workcopy) plan(here, there *workspace.Snapshot, changed, gone []string) (asides map[string]string, removed []string) {
+	asides = map[string]string{}
 	touched, above := map[string]bool{}, map[string]bool{} // above has directories with something touched in them
 	ours, _ := workspace.Difference(c.here, here)
 	for _, name := range ours {
@@ -262,9 +299,9 @@ func (c *workcopy) plan(here, there *workspace.Snapshot, changed, gone []string)
 		}
 	}
 	aside := func(name string) {
-		if u.Aside[name] == "" {
-			u.Aside[name] = workspace.Aside(name, c.b.id[len(c.b.id)-6:])
-			c.b.e.log.Warn("a file of a workspace was changed on both sides", "sandbox", c.b.id, "kept as", path.Base(u.Aside[name]))
+		if asides[name] == "" {
+			asides[name] = workspace.Aside(name, c.b.id[len(c.b.id)-6:])
+			c.b.e.log.Warn("a file of a workspace was changed on both sides", "sandbox", c.b.id, "kept as", path.Base(asides[name]))
 		}
 	}
 	for _, name := range changed {
@@ -281,10 +318,10 @@ func (c *workcopy) plan(here, there *workspace.Snapshot, changed, gone []string)
 	for _, name := range gone {
 		// By way of a link that is where a directory was, it would be another.
 		if here.Has(name) && !touched[name] {
-			u.Gone = append(u.Gone, name)
+			removed = append(removed, name)
 		}
 	}
-	return u
+	return asides, removed
 }
 
 // push takes to the box what changed in the workspace.
@@ -329,7 +366,7 @@ func (c *workcopy) push(ctx context.Context, here *workspace.Snapshot) error {
 		return err
 	}
 	c.here, c.there = here, c.there.With(there, slices.Concat(changed, gone))
-	return nil
+	return c.save()
 }
 
 // list looks at the box.
@@ -358,7 +395,8 @@ func (c *workcopy) pack(ctx context.Context, names []string, there *workspace.Sn
 		return nil, err
 	}
 	// Files grow while they are read, but what is sent is the box's to decide.
-	most := 2*there.Usage.Bytes + there.Sizes(names) + archiveEach*int64(len(names)) + archiveSlack
+	// The room that they take here is looked at when they are.
+	most := 4*there.Usage.Bytes + archiveEach*int64(len(names)) + archiveSlack
 	return &boundedOutput{out, most}, nil
 }
 

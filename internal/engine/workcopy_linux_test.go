@@ -7,6 +7,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -357,11 +358,19 @@ func (e *Engine) copying(id string) bool { return len(e.box(id).copy.turn) > 0 }
 // it is opened.
 type gatedGuest struct {
 	guest
-	gate *atomic.Pointer[chan struct{}]
+	gate   *atomic.Pointer[chan struct{}]
+	script string // findListing if it is empty
+}
+
+func (g gatedGuest) program() string {
+	if g.script == "" {
+		return findListing
+	}
+	return g.script
 }
 
 func (g gatedGuest) Start(ctx context.Context, req *guestapi.StartRequest, opts guestapi.StartOptions) (events, error) {
-	if gate := g.gate.Load(); gate != nil && len(req.Process.Args) > 1 && req.Process.Args[1] == findListing {
+	if gate := g.gate.Load(); gate != nil && len(req.Process.Args) > 1 && req.Process.Args[1] == g.program() {
 		select {
 		case <-*gate:
 		case <-ctx.Done():
@@ -375,7 +384,7 @@ func (g gatedGuest) Start(ctx context.Context, req *guestapi.StartRequest, opts 
 func TestCopyStuck(t *testing.T) {
 	var gate atomic.Pointer[chan struct{}]
 	e, _ := openCopies(t, t.TempDir(), func(o *Options) {
-		o.dialGuest = func(b driver.Box) guest { return gatedGuest{dialGuest(b), &gate} }
+		o.dialGuest = func(b driver.Box) guest { return gatedGuest{dialGuest(b), &gate, ""} }
 		o.endCopyTimeout = time.Second
 	})
 	s := e.mustCreate(t, sandbox.CreateRequest{Workspace: "w"})
@@ -437,7 +446,7 @@ func TestCopyHibernated(t *testing.T) {
 func TestCopiedKinds(t *testing.T) {
 	var gate atomic.Pointer[chan struct{}]
 	e, path := openCopies(t, t.TempDir(), func(o *Options) {
-		o.dialGuest = func(b driver.Box) guest { return gatedGuest{dialGuest(b), &gate} }
+		o.dialGuest = func(b driver.Box) guest { return gatedGuest{dialGuest(b), &gate, ""} }
 	})
 	s := e.mustCreate(t, sandbox.CreateRequest{Workspace: "w"})
 	e.mustRun(t, inSpace(s.ID, "for d in here there link; do mkdir -p $d/deep; echo old > $d/deep/old; done; mkdir to to/deep; echo kept > to/deep/old"))
@@ -480,5 +489,106 @@ func TestCopiedKinds(t *testing.T) {
 	e.mustRun(t, inSpace(s.ID, "true"))
 	if diff := cmp.Diff(tree(t, path()), tree(t, in)); diff != "" {
 		t.Errorf("the sandbox has something else (-workspace +sandbox):\n%s", diff)
+	}
+}
+
+// TestCopiedRace has another sandbox, and somebody who puts a file, write the
+// same file while what a sandbox wrote is on its way.
+func TestCopiedRace(t *testing.T) {
+	var gate atomic.Pointer[chan struct{}]
+	e, path := openCopies(t, t.TempDir(), func(o *Options) {
+		o.dialGuest = func(b driver.Box) guest { return gatedGuest{dialGuest(b), &gate, packScript} }
+	})
+	a := e.mustCreate(t, sandbox.CreateRequest{Workspace: "w"})
+	b := e.mustCreate(t, sandbox.CreateRequest{Workspace: "w"})
+	opened := make(chan struct{})
+	gate.Store(&opened)
+	r := e.mustStart(t, inSpace(a.ID, "echo a > file; echo a > other"))
+	for !e.copying(a.ID) {
+		time.Sleep(time.Millisecond)
+	}
+	time.Sleep(200 * time.Millisecond) // it has listed what there is
+	gate.Store(nil)
+	e.mustRun(t, inSpace(b.ID, "echo b > file"))
+	e.put(t, "other", "put\n")
+	close(opened)
+	if r = e.mustWait(t, r.ID); r.Verdict.Code != sandbox.OK {
+		t.Errorf("%+v", r.Verdict)
+	}
+	got := map[string]int{}
+	for name, text := range tree(t, path()) {
+		name, _, aside := strings.Cut(name, ".conflict-")
+		if aside {
+			name += " aside"
+		}
+		_, text, _ = strings.Cut(text, " ")
+		got[name+": "+text]++
+	}
+	if diff := cmp.Diff(map[string]int{"file: a\n": 1, "file aside: b\n": 1, "other: a\n": 1, "other aside: put\n": 1}, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	for _, id := range []string{a.ID, b.ID} {
+		in := workDirOf(t, e, id)
+		if diff := cmp.Diff(tree(t, path()), tree(t, in)); diff != "" {
+			t.Errorf("a sandbox has something else (-workspace +sandbox):\n%s", diff)
+		}
+	}
+}
+
+// lyingGuest says of all files that they take no room.
+type lyingGuest struct{ guest }
+
+var takes = regexp.MustCompile(` \d+ (\d+\.\d+ )`)
+
+func (g lyingGuest) Start(ctx context.Context, req *guestapi.StartRequest, opts guestapi.StartOptions) (events, error) {
+	s, err := g.guest.Start(ctx, req, opts)
+	if err == nil && len(req.Process.Args) > 1 && req.Process.Args[1] == findListing {
+		return &lyingStream{events: s}, nil
+	}
+	return s, err
+}
+
+type lyingStream struct {
+	events
+	said bytes.Buffer
+	end  *guestapi.ProcessEvent
+}
+
+func (s *lyingStream) Next() (*guestapi.ProcessEvent, error) {
+	for s.end == nil {
+		ev, err := s.events.Next()
+		switch {
+		case err != nil:
+			return nil, err
+		case ev.End != nil:
+			s.end = ev
+			return &guestapi.ProcessEvent{Data: &guestapi.DataEvent{Stdout: takes.ReplaceAll(s.said.Bytes(), []byte(" 0 $1"))}}, nil
+		case ev.Data != nil:
+			s.said.Write(ev.Data.Stdout)
+		}
+	}
+	return s.end, nil
+}
+
+// TestCopiedLies has a box that says it has less than it sends.
+func TestCopiedLies(t *testing.T) {
+	e, path := openCopies(t, t.TempDir(), func(o *Options) {
+		o.WorkspaceQuota = sandbox.WorkspaceUsage{Bytes: 1 << 20, Files: 20}
+		o.dialGuest = func(b driver.Box) guest { return lyingGuest{dialGuest(b)} }
+	})
+	s := e.mustCreate(t, sandbox.CreateRequest{Workspace: "w"})
+	e.mustRun(t, inSpace(s.ID, "echo kept > file"))
+	r, _ := e.mustRun(t, inSpace(s.ID, "head -c 2000000 /dev/urandom > big; echo changed > file"))
+	if r.Verdict.Code != sandbox.DiskFull || !strings.Contains(r.Verdict.Cause, "more than it says") {
+		t.Errorf("%+v", r.Verdict)
+	}
+	if diff := cmp.Diff(map[string]string{"file": "-rw-r--r-- kept\n"}, tree(t, path())); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if r, _ = e.mustRun(t, inSpace(s.ID, "head -c 900000 /dev/urandom > big")); r.Verdict.Code != sandbox.OK {
+		t.Errorf("as much as may be: %+v", r.Verdict)
+	}
+	if r, _ = e.mustRun(t, inSpace(s.ID, "head -c 900000 /dev/urandom > big")); r.Verdict.Code != sandbox.OK {
+		t.Errorf("in place of that: %+v", r.Verdict)
 	}
 }

@@ -200,6 +200,7 @@ func (m *mount) load(ctx context.Context, r io.Reader) error {
 	if left == 0 {
 		return errFull(m)
 	}
+	defer m.transfer()()
 	if _, err := m.ws.Import(ctx, r, left, m.e.opts.WorkspaceQuota.Files); err != nil {
 		return err
 	}
@@ -280,6 +281,7 @@ func (m *mount) put(ctx context.Context, name string, r io.Reader, size int64) (
 	}
 	q := &quotaReader{m: m, r: r, left: left}
 	defer q.giveBack()
+	defer m.transfer()()
 	n, err := m.ws.Write(ctx, name, q)
 	if err != nil {
 		return 0, err

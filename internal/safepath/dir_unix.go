@@ -260,6 +260,15 @@ func (w *walker) fill(path string, st *unix.Stat_t) {
 	}
 }
 
+// allocated is what a file takes that has no other name; nothing for a directory.
+func allocated(fi fs.FileInfo) int64 {
+	st, ok := fi.Sys().(*syscall.Stat_t)
+	if !ok || fi.IsDir() || st.Nlink > 1 {
+		return 0
+	}
+	return st.Blocks * 512
+}
+
 func fileMode(m uint32) fs.FileMode {
 	mode := fs.FileMode(m & 0o777)
 	switch m & unix.S_IFMT {

@@ -100,3 +100,11 @@ func setTime(*os.File, time.Time) error { return nil }
 
 // Version is a text that is different after most changes of a file.
 func Version(fi fs.FileInfo) string { return fmt.Sprint(fi.Size(), fi.ModTime().UnixNano()) }
+
+// allocated is what a file takes; nothing for a directory.
+func allocated(fi fs.FileInfo) int64 {
+	if fi.IsDir() {
+		return 0
+	}
+	return fi.Size()
+}

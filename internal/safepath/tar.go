@@ -27,6 +27,8 @@ type Limits struct {
 	// AnyBytes takes names in an archive that are not UTF-8: what comes from a
 	// directory goes into another.
 	AnyBytes bool
+	// Only, unless it is nil, tells the names that an archive may have.
+	Only func(name string) bool
 }
 
 // Counts say what was extracted, exported or copied.
@@ -173,6 +175,9 @@ func (x *extraction) one(h *tar.Header, r io.Reader) error {
 	}
 	if name == "." {
 		return nil
+	}
+	if x.lim.Only != nil && !x.lim.Only(name) {
+		return fmt.Errorf("%w: archive: nobody asked for %s", ErrName, Show(name))
 	}
 	d := x.into
 	switch h.Typeflag {

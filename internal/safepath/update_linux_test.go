@@ -3,6 +3,7 @@ package safepath
 import (
 	"archive/tar"
 	"bytes"
+	"compress/gzip"
 	"context"
 	"errors"
 	"io"
@@ -121,5 +122,76 @@ func TestUpdate(t *testing.T) {
 	}
 	if _, err := r.Next(); err != io.EOF {
 		t.Errorf("it exports more: %v", err)
+	}
+}
+
+// TestUpdateRefused: nothing is touched for an archive that has what nobody
+// asked for, is compressed, or does not fit.
+func TestUpdateRefused(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.WriteFile(filepath.Join(dir, "file"), []byte("old"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	d, err := OpenDir(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	staging, err := OpenDir(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer staging.Close()
+	pack := func(names ...string) []byte {
+		var out bytes.Buffer
+		w := tar.NewWriter(&out)
+		for _, name := range names {
+			if err := w.WriteHeader(&tar.Header{Name: name, Mode: 0o644, Size: 2 << 20, Typeflag: tar.TypeReg}); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := w.Write(bytes.Repeat([]byte("new."), 1<<19)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if err := w.Close(); err != nil {
+			t.Fatal(err)
+		}
+		return out.Bytes()
+	}
+	var zipped bytes.Buffer
+	z := gzip.NewWriter(&zipped)
+	if _, err := z.Write(pack("file")); err != nil {
+		t.Fatal(err)
+	}
+	if err := z.Close(); err != nil {
+		t.Fatal(err)
+	}
+	full := errors.New("full")
+	room := func(added, freed int64) error {
+		if added < 2<<20 || freed <= 0 || freed > 1<<16 {
+			t.Errorf("%d bytes are added and %d freed", added, freed)
+		}
+		return full
+	}
+	for name, c := range map[string]struct {
+		archive []byte
+		u       Update
+		want    error
+	}{
+		"unasked":    {pack("file", "other"), Update{}, ErrName},
+		"compressed": {zipped.Bytes(), Update{}, ErrLimit},
+		"full":       {pack("file"), Update{Room: room}, full},
+		"no plan":    {pack("file"), Update{Plan: func(*Update) error { return full }}, full},
+	} {
+		c.u.Placed = []string{"file"}
+		if _, err := d.Update(t.Context(), bytes.NewReader(c.archive), staging, Limits{Ratio: 1}, c.u); !errors.Is(err, c.want) {
+			t.Errorf("%s: %v", name, err)
+		}
+		if text, err := os.ReadFile(filepath.Join(dir, "file")); err != nil || string(text) != "old" {
+			t.Errorf("%s: it has %d bytes, %v", name, len(text), err)
+		}
+	}
+	if err := staging.Walk(t.Context(), 1, func(e *Entry) error { return errors.New(e.Path) }); err != nil {
+		t.Errorf("left: %v", err)
 	}
 }

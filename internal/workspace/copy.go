@@ -45,7 +45,7 @@ func (w *Workspace) ExportOnly(ctx context.Context, out io.Writer, most int64, o
 // bytes of files at most, which is taken out wholly or not at all, and the
 // removals of u. in is nil if nothing is to be put.
 func (w *Workspace) Update(ctx context.Context, in io.Reader, bytes int64, u Update) (safepath.Counts, error) {
-	lim := safepath.Limits{Files: maxSnapshot, Bytes: bytes, AnyBytes: true}
+	lim := safepath.Limits{Files: maxSnapshot, Bytes: bytes, AnyBytes: true, Ratio: 1} // nothing compresses it
 	n, err := w.dir.Update(ctx, in, w.set.staging, lim, u)
 	return n, explain(err)
 }
@@ -121,22 +121,22 @@ func (s *Snapshot) Has(name string) bool {
 	return ok || s.IsDir(name)
 }
 
-// Sizes returns what the files of these names say their sizes are, together.
-func (s *Snapshot) Sizes(names []string) (sum int64) {
-	for _, name := range names {
-		sum += s.files[name].Size
-	}
-	return sum
-}
-
 // ListingFormat has GNU find print of each file what [ReadListing] reads.
 const ListingFormat = `%y %i %s %b %C@ %P\0`
+
+// Bounds of a listing: of all names together, and of bytes, which is more than
+// any disk has.
+const (
+	maxNames  = 256 << 20
+	maxListed = 1 << 58
+)
 
 // ReadListing reads a snapshot of a directory somewhere else, which is untrusted.
 // What is neither a file, a directory nor a link is left out. It fails with
 // [sandbox.Exhausted] if there is more than a Snapshot may have.
 func ReadListing(r io.Reader) (*Snapshot, error) {
 	s := NewSnapshot()
+	names := 0
 	seen := map[uint64]bool{}
 	in := bufio.NewScanner(r)
 	in.Buffer(make([]byte, 0, 4<<10), safepath.MaxName+1024)
@@ -152,8 +152,14 @@ func ReadListing(r io.Reader) (*Snapshot, error) {
 		if strings.Count(name, "/") >= safepath.MaxDepth {
 			return nil, sandbox.Errorf(sandbox.Exhausted, "directories are nested deeper than %d", safepath.MaxDepth)
 		}
+		if names += len(name); names > maxNames {
+			return nil, sandbox.Errorf(sandbox.Exhausted, "the names of the files have more than %d bytes", maxNames)
+		}
 		if !seen[e.File] {
 			s.Usage.Bytes += e.allocated
+		}
+		if s.Usage.Bytes > maxListed {
+			return nil, sandbox.Errorf(sandbox.Exhausted, "too many bytes")
 		}
 		switch kind {
 		case "d":

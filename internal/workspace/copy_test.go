@@ -46,6 +46,17 @@ func TestReadListing(t *testing.T) {
 			t.Errorf("%.20q…: %v", text, err)
 		}
 	}
+	var lies strings.Builder // together they are more than an int64 holds
+	for i := range 32 {
+		fmt.Fprintf(&lies, "f %d 1 %d 1 f%d\x00", i, int64(1)<<50, i)
+	}
+	name := strings.Repeat("a", 4000)
+	names := strings.NewReader(strings.Repeat("f 1 1 1 1 "+name+"\x00", maxNames/len(name)+1))
+	for what, r := range map[string]io.Reader{"bytes": strings.NewReader(lies.String()), "names": names} {
+		if _, err := ReadListing(r); !errors.Is(err, sandbox.Exhausted) {
+			t.Errorf("too many %s: %v", what, err)
+		}
+	}
 	many := io.MultiReader(strings.NewReader(strings.Repeat("p 1 0 0 1 a\x00", maxSnapshot)), strings.NewReader("p 1 0 0 1 b\x00"))
 	if _, err := ReadListing(many); !errors.Is(err, sandbox.Exhausted) {
 		t.Errorf("too many: %v", err)
