@@ -9,6 +9,7 @@ import (
 	"strings"
 
 	"github.com/glovebox-dev/glovebox/internal/config"
+	"github.com/glovebox-dev/glovebox/internal/driver"
 	"github.com/glovebox-dev/glovebox/internal/interpreter"
 	"github.com/glovebox-dev/glovebox/internal/mcpserver/profile/coderunner"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
@@ -44,21 +45,28 @@ func LanguageOf(c config.Languages, file string) (language string, known []strin
 // far as can be told without making one, and the image of each: first those of
 // images that are labelled as runners, then those that Glovebox knows.
 func (s *System) languages(ctx context.Context) []coderunner.Language {
-	var languages []coderunner.Language
 	runners, err := Runners(s.opts.Config.Languages)
 	if err != nil {
 		runners = interpreter.Runners() // Open has refused a table that is wrong
 	}
-	host := s.driver.Info().Features.Host
-	labelled := s.Engine.RunnerImages(ctx)
+	return languagesOf(s.driver.Info().Features, runners, s.Engine.RunnerImages(ctx))
+}
+
+// languagesOf does that for a driver with these features. What a system has that
+// is the driver's own is told only by a sandbox, which nobody asked for: any of
+// the languages may be there.
+func languagesOf(f driver.Features, runners interpreter.Table, labelled map[string]string) (languages []coderunner.Language) {
+	host := f.Host && !f.Remote
 	for _, name := range slices.Sorted(maps.Keys(labelled)) {
-		if _, err := runners.Find(name); err == nil && host {
+		if _, err := runners.Find(name); err == nil && f.Host {
 			continue // the host's own comes first
 		}
 		languages = append(languages, coderunner.Language{Language: name, Image: labelled[name]})
 	}
 	for _, r := range runners {
 		switch {
+		case f.Host && f.Remote:
+			languages = append(languages, coderunner.Language{Language: r.Language, Image: sandbox.ImageHost})
 		case !host && labelled[r.Language] == "":
 			languages = append(languages, coderunner.Language{Language: r.Language, Image: r.Image})
 		case host && installed(r):

@@ -109,6 +109,9 @@ type Features struct {
 	Metered bool
 	Host    bool // Spec.Image may be sandbox.ImageHost
 	Images  bool // the driver implements ImageKeeper
+	// Remote boxes are on other machines: sandbox.ImageHost is a system of the
+	// driver's own then, and what this machine has says nothing of it.
+	Remote bool
 }
 
 // A Spec is a complete order for a box.

@@ -218,7 +218,7 @@ func (r *run) openContext(req sandbox.RunRequest, runner *interpreter.Runner, en
 		Tag:           r.rec.ID,
 	})
 	if errors.Is(err, sandbox.NotFound) {
-		return nil, runner.Missing(b.rec.Image)
+		return nil, b.e.missing(b.rec.Image, runner.Missing)
 	}
 	if err != nil {
 		return nil, err

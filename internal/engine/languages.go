@@ -135,11 +135,21 @@ func (b *box) languages(ctx context.Context) ([]sandbox.Language, error) {
 			break
 		}
 		if l.Program == "" {
-			l.Missing = sandbox.HintOf(r.Missing(b.rec.Image))
+			l.Missing = sandbox.HintOf(b.e.missing(b.rec.Image, r.Missing))
 		}
 		list = append(list, l)
 	}
 	return list, nil
+}
+
+// missing is the error for what an image has not. That which is called as this
+// machine's system may be another.
+func (e *Engine) missing(image string, from func(image string) error) error {
+	err := from(image)
+	if image == sandbox.ImageHost && e.features.Remote {
+		return sandbox.WithHint(err, "use an image of driver %s that has it", e.name)
+	}
+	return err
 }
 
 // packages returns the notable packages that are there, by installer.

@@ -62,7 +62,7 @@ func (e *Engine) Install(ctx context.Context, p sandbox.Principal, req sandbox.P
 			return r, err
 		}
 	}
-	return sandbox.Run{}, sandbox.Wrap(installer.Missing(image), op, "")
+	return sandbox.Run{}, sandbox.Wrap(e.missing(image, installer.Missing), op, "")
 }
 
 // installer returns the installer of a language, or that of that name.

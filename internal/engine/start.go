@@ -309,7 +309,7 @@ func (r *run) open(ctx context.Context, req sandbox.RunRequest, prog program, en
 	b.mu.Lock()
 	delete(b.variants, prog.runner.Language) // it may have been removed
 	b.mu.Unlock()
-	return nil, prog.runner.Missing(b.rec.Image)
+	return nil, b.e.missing(b.rec.Image, prog.runner.Missing)
 }
 
 // notFound tells whether a program or its working directory is not there.
