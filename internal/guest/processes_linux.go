@@ -19,7 +19,8 @@ import (
 )
 
 const (
-	defaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:" + workDir + "/.glovebox/bin"
+	defaultPath = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin" + addedPath
+	addedPath   = ":" + workDir + "/.glovebox/bin" // programs of packages that are installed later
 	workDir     = "/data"
 )
 
@@ -130,6 +131,9 @@ func (g *Guest) environment(a *account, extra map[string]string, terminal bool) 
 	for _, entry := range g.cfg.Env {
 		if k, v, ok := strings.Cut(entry, "="); ok && k != "" && !ownVariables[k] {
 			env[k] = v
+			if k == "PATH" && v != "" {
+				env[k] += addedPath
+			}
 		}
 	}
 	env["HOME"], env["USER"], env["LOGNAME"], env["SHELL"] = a.home, a.name, a.name, a.shell

@@ -169,6 +169,26 @@ func TestModulesOfImage(t *testing.T) {
 	}
 }
 
+// Programs of packages that are installed later are found behind an image's.
+func TestPathOfImage(t *testing.T) {
+	for _, tc := range []struct{ image, asked, want string }{
+		{"/opt/bin:/bin", "", "/opt/bin:/bin:/data/.glovebox/bin"},
+		{"/opt/bin:/bin", "/mine", "/mine"},
+		{"", "", defaultPath},
+	} {
+		g, extra := &Guest{}, map[string]string{}
+		if tc.image != "" {
+			g.cfg.Env = []string{"PATH=" + tc.image}
+		}
+		if tc.asked != "" {
+			extra["PATH"] = tc.asked
+		}
+		if env := g.environment(&account{}, extra, false); !slices.Contains(env, "PATH="+tc.want) {
+			t.Errorf("image %q, asked %q: %q", tc.image, tc.asked, env)
+		}
+	}
+}
+
 func TestUsers(t *testing.T) {
 	needRoot(t)
 	h := newHost(t)
