@@ -58,6 +58,9 @@ type contexts struct {
 	loaded bool
 	all    map[string]*liveContext // by the name that the host gave
 	runs   map[string]*liveRun     // by tag
+	// making are those that are being made, which is as long as the box likes;
+	// a channel is closed when one is made, or not.
+	making map[string]chan struct{}
 }
 
 // A liveContext is a context of E2B's.
@@ -146,7 +149,7 @@ func (c *contexts) load() error {
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	c.all, c.runs, c.loaded = map[string]*liveContext{}, map[string]*liveRun{}, true
+	c.all, c.runs, c.making, c.loaded = map[string]*liveContext{}, map[string]*liveRun{}, map[string]chan struct{}{}, true
 	for _, x := range all {
 		x.turn = make(chan struct{}, 1)
 		c.all[x.Name] = x
@@ -200,6 +203,17 @@ func (c *contexts) list(w http.ResponseWriter) {
 func (c *contexts) find(ctx context.Context, req *guestapi.ExecuteRequest) (*liveContext, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
+	for made := c.making[req.ContextID]; made != nil; made = c.making[req.ContextID] {
+		c.mu.Unlock()
+		select {
+		case <-made:
+		case <-ctx.Done():
+		}
+		c.mu.Lock()
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+	}
 	if x := c.all[req.ContextID]; x != nil {
 		if req.Language != "" && req.Language != x.Language {
 			return nil, &contextError{http.StatusConflict, guestapi.CodeFailedPrecondition, "the context is of another language"}
@@ -209,7 +223,7 @@ func (c *contexts) find(ctx context.Context, req *guestapi.ExecuteRequest) (*liv
 	if !req.Create || req.ContextID == "" {
 		return nil, &contextError{http.StatusNotFound, guestapi.CodeNotFound, "there is no such context"}
 	}
-	if len(c.all) >= maxContexts {
+	if len(c.all)+len(c.making) >= maxContexts {
 		return nil, &contextError{http.StatusTooManyRequests, guestapi.CodeResourceExhausted, fmt.Sprintf("there are %d contexts, and there may be no more", maxContexts)}
 	}
 	x := &liveContext{Name: req.ContextID, Language: req.Language, Cwd: req.Cwd, turn: make(chan struct{}, 1)}
@@ -221,7 +235,14 @@ func (c *contexts) find(ctx context.Context, req *guestapi.ExecuteRequest) (*liv
 		asked["cwd"] = x.Cwd
 	}
 	var made guestapi.Context
-	if err := c.call(ctx, http.MethodPost, guestapi.PathContexts, asked, &made); err != nil {
+	over := make(chan struct{})
+	c.making[x.Name] = over
+	c.mu.Unlock()
+	err := c.call(ctx, http.MethodPost, guestapi.PathContexts, asked, &made)
+	c.mu.Lock()
+	delete(c.making, x.Name)
+	close(over)
+	if err != nil {
 		return nil, err
 	}
 	if made.ID == "" || len(made.ID) > 200 {

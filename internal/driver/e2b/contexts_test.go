@@ -1,6 +1,7 @@
 package e2b
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"io"
@@ -8,7 +9,9 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 	"testing"
+	"time"
 
 	"github.com/glovebox-dev/glovebox/internal/guestapi"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
@@ -135,5 +138,47 @@ func TestNoInterpreter(t *testing.T) {
 	_, err := client.Execute(t.Context(), "", &guestapi.ExecuteRequest{ContextID: "c", Create: true, Language: "python", Code: "1"})
 	if !errors.Is(err, sandbox.Unsupported) || !strings.Contains(err.Error(), "no code interpreter") {
 		t.Errorf("%v", err)
+	}
+}
+
+// TestContextStuck has the interpreter make no context for long: nothing else
+// waits for that.
+func TestContextStuck(t *testing.T) {
+	c, d := newCloud(t)
+	b := mustCreate(t, d)
+	asked, answer := make(chan struct{}, 9), make(chan struct{})
+	well := interpret(map[string]string{"1": ""})
+	c.set(func(w http.ResponseWriter, r *http.Request) bool {
+		if r.Method == http.MethodPost && strings.HasSuffix(r.URL.Path, guestapi.PathContexts) {
+			asked <- struct{}{}
+			<-answer
+		}
+		return well(w, r)
+	})
+	client := guestapi.NewClient(b.Dial)
+	defer client.Close()
+	var runs sync.WaitGroup
+	for range 2 { // the second waits for the context that the first makes
+		runs.Go(func() {
+			stream, err := client.Execute(t.Context(), "", &guestapi.ExecuteRequest{ContextID: "c", Create: true, Language: "python", Code: "1"})
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			if err := stream.Close(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	<-asked
+	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Second)
+	defer cancel()
+	if list, err := client.Contexts(ctx); err != nil || len(list) > 0 {
+		t.Errorf("meanwhile: %v, %v", list, err)
+	}
+	close(answer)
+	runs.Wait()
+	if n := len(asked); n > 0 {
+		t.Errorf("%d more were made", n)
 	}
 }
