@@ -10,6 +10,7 @@ import (
 	"net/http"
 	"net/http/httptest"
 	"net/url"
+	"path/filepath"
 	"slices"
 	"strings"
 	"sync"
@@ -502,5 +503,34 @@ func TestVersions(t *testing.T) {
 		if got := atLeast(version, minAgent); got != want {
 			t.Errorf("version %q: %t", version, got)
 		}
+	}
+}
+
+// TestAppendEndless: what a file has that is added to is kept aside here, as
+// far as the sandbox has room for it.
+func TestAppendEndless(t *testing.T) {
+	c, d := newCloud(t)
+	b := mustCreate(t, d)
+	b.(*Box).spec.DiskBytes = 1 << 20
+	c.set(func(w http.ResponseWriter, r *http.Request) bool {
+		if r.Method != http.MethodGet || !strings.HasSuffix(r.URL.Path, guestapi.PathFiles) {
+			return false
+		}
+		for range 64 {
+			if _, err := w.Write(make([]byte, 1<<20)); err != nil {
+				return true // it left
+			}
+		}
+		t.Error("all of it was read")
+		return true
+	})
+	client := guestapi.NewClient(b.Dial)
+	defer client.Close()
+	_, err := client.Write(t.Context(), "/data/log", strings.NewReader("more"), guestapi.WriteOptions{Append: true})
+	if err == nil || !strings.Contains(err.Error(), "more than 1 MiB") {
+		t.Errorf("%v", err)
+	}
+	if left, err := filepath.Glob(filepath.Join(d.opts.StateDir, "append-*")); err != nil || len(left) > 0 {
+		t.Errorf("left: %q, %v", left, err)
 	}
 }

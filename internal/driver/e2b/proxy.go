@@ -193,6 +193,10 @@ func keepBody(r *http.Request) error {
 	return nil
 }
 
+// maxAside bounds what is kept aside of a file of a box that has no limit of its
+// disk.
+const maxAside = 16 << 30
+
 // completeFile makes of a request that adds to a file one that writes all of
 // it. What the file has is kept aside first: E2B's agent empties it when the
 // writing begins.
@@ -221,8 +225,13 @@ func (b *Box) completeFile(r *http.Request) error {
 		aside.Close()
 		_ = os.Remove(aside.Name())
 	})
-	if _, err := io.Copy(aside, resp.Body); err != nil {
+	most := cmp.Or(b.spec.DiskBytes, maxAside)
+	n, err := io.Copy(aside, io.LimitReader(resp.Body, most+1))
+	if err != nil {
 		return err
+	}
+	if n > most {
+		return fmt.Errorf("the file has more than %s, which the sandbox may have", sandbox.FormatBytes(most))
 	}
 	if _, err := aside.Seek(0, io.SeekStart); err != nil {
 		return err
