@@ -179,7 +179,7 @@ func (d *Driver) allowedFrom(name string) error {
 	if slices.ContainsFunc(d.opts.Registries, func(r string) bool { return strings.TrimPrefix(r, "index.") == host }) {
 		return nil
 	}
-	return sandbox.WithHint(sandbox.Errorf(sandbox.Unsupported, "image: this server fetches nothing from %s", host),
+	return sandbox.WithHint(sandbox.Errorf(sandbox.Unsupported, "image %s: this server fetches nothing from %s", name, host),
 		"the operator allows registries by images.registries; allowed are %s", strings.Join(d.opts.Registries, ", "))
 }
 
