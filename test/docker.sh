@@ -69,7 +69,8 @@ cat >"$run/containers.conf" <<-END
 	runtime="runc"
 END
 export CONTAINERS_CONF=$run/containers.conf
-podman --root "$cache/podman" --runroot "$cache/podman-run" system service --time 0 "unix://$run/podman.sock" \
+# What watches a container leaves a file where it was started from, if memory runs out.
+env --chdir="$run" podman --root "$cache/podman" --runroot "$cache/podman-run" system service --time 0 "unix://$run/podman.sock" \
 	>"$cache/podman.log" 2>&1 9>&- &
 podman_pid=$!
 docker() { command docker --host "unix://$run/docker.sock" "$@"; }
