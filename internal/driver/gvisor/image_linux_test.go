@@ -112,7 +112,7 @@ func TestImageConfig(t *testing.T) {
 		want   string
 	}{
 		"All": {imagetest.Config{User: "app", WorkingDir: "/app", Env: []string{"A=b c", "PATH=/x:/bin"}},
-			"70\n71\n71 72\n/app\n/app\nb c\n/x:/bin\ns"},
+			"70\n71\n71 72\n/app\n/app\nb c\n/x:/bin:/data/.glovebox/bin\ns"},
 		"Group":  {imagetest.Config{User: "app:staff"}, "70\n72\n72\n/data\n/app\n\n" + path + "\ns"},
 		"Number": {imagetest.Config{User: "81:82"}, "81\n82\n82\n/data\n/\n\n" + path + "\n"},
 		"Root":   {imagetest.Config{User: "root", WorkingDir: "/none"}, "1000\n1000\n1000\n/data\n/home/user\n\n" + path + "\n"},
@@ -137,7 +137,8 @@ func TestImageConfig(t *testing.T) {
 	}
 }
 
-const path = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+// path is what such programs have: last, where installed packages put theirs.
+const path = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin:/data/.glovebox/bin"
 
 // TestImageRefused shows that an image that is not to be had leaves nothing.
 func TestImageRefused(t *testing.T) {
