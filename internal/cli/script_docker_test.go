@@ -72,9 +72,15 @@ func TestRunnersDocker(t *testing.T) {
 	const image = "localhost/glovebox-runner:python"
 	host, binary := os.Getenv("GLOVEBOX_TEST_DOCKER"), os.Getenv("GLOVEBOX_TEST_BINARY")
 	if host == "" || binary == "" {
+		if required("docker") {
+			t.Fatal("GLOVEBOX_REQUIRE has docker, and GLOVEBOX_TEST_DOCKER or GLOVEBOX_TEST_BINARY is not set: run this by test/runners.sh")
+		}
 		t.Skip("GLOVEBOX_TEST_DOCKER or GLOVEBOX_TEST_BINARY is not set: run this by test/runners.sh")
 	}
 	if err := exec.Command("docker", "--host", host, "image", "inspect", image).Run(); err != nil {
+		if required("docker") {
+			t.Fatalf("GLOVEBOX_REQUIRE has docker, and %s is not here: run this by test/runners.sh", image)
+		}
 		t.Skipf("%s is not here: run this by test/runners.sh", image)
 	}
 	runScripts(t, "docker", binary, "runners_ours.txtar")

@@ -1,0 +1,183 @@
+package pool
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"net"
+	"slices"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/glovebox-dev/glovebox/internal/driver"
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
+)
+
+// A stub is a driver of boxes that do nothing, and a ledger.
+type stub struct {
+	driver.Driver // for what no test calls
+
+	mu      sync.Mutex
+	boxes   map[string]*stubBox
+	made    int
+	failing error
+	slow    time.Duration
+	ledger  map[string]bool
+	stuck   error // what RemoveWarm says
+	closed  bool
+}
+
+type stubBox struct {
+	s    *stub
+	spec driver.Spec
+
+	mu     sync.Mutex
+	paused bool
+	broken error // what Resume says
+	asked  int   // for the receipt
+}
+
+func newStub() *stub { return &stub{boxes: map[string]*stubBox{}, ledger: map[string]bool{}} }
+
+func (s *stub) Info() driver.Info {
+	return driver.Info{Name: "stub", Features: driver.Features{Pause: true, Workspace: true}}
+}
+
+func (s *stub) Create(ctx context.Context, spec *driver.Spec) (driver.Box, error) {
+	select {
+	case <-time.After(s.slow):
+	case <-ctx.Done():
+		return nil, ctx.Err()
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.failing != nil {
+		return nil, s.failing
+	}
+	s.made++
+	b := &stubBox{s: s, spec: *spec}
+	s.boxes[spec.ID] = b
+	return b, nil
+}
+
+func (s *stub) List(context.Context) ([]string, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Sorted(maps.Keys(s.boxes)), nil
+}
+
+func (s *stub) Close() error { s.closed = true; return nil }
+
+func (s *stub) AddWarm(_ context.Context, id string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.ledger[id] = true
+	return nil
+}
+
+func (s *stub) RemoveWarm(_ context.Context, id string) error {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.stuck != nil {
+		return s.stuck
+	}
+	delete(s.ledger, id)
+	return nil
+}
+
+// noted returns what is in the ledger.
+func (s *stub) noted() []string {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return slices.Sorted(maps.Keys(s.ledger))
+}
+
+func (b *stubBox) Ref() string                            { return b.spec.ID }
+func (b *stubBox) Dial(context.Context) (net.Conn, error) { return nil, errors.New("no guest") }
+
+func (b *stubBox) Receipt(context.Context) (sandbox.Receipt, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.asked++
+	return sandbox.Receipt{{Name: sandbox.ControlCPU, Value: fmt.Sprint(b.asked)}}, nil
+}
+
+func (b *stubBox) Destroy(context.Context) error {
+	b.s.mu.Lock()
+	defer b.s.mu.Unlock()
+	delete(b.s.boxes, b.spec.ID)
+	return nil
+}
+
+func (b *stubBox) Pause(context.Context) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.paused = true
+	return nil
+}
+
+func (b *stubBox) Resume(context.Context) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.paused = false
+	return b.broken
+}
+
+func spec(image string) *driver.Spec {
+	return &driver.Spec{ID: sandbox.NewID(), Image: image, Limits: sandbox.DefaultLimits(), Network: sandbox.NetworkNone}
+}
+
+// inner returns the stub's box behind one that was handed out.
+func inner(t *testing.T, b driver.Box) *stubBox {
+	t.Helper()
+	if c, ok := b.(*claimedBox); ok {
+		b = c.Box
+	}
+	return b.(*stubBox)
+}
+
+// world runs a test with a pool that works, in a bubble of time.
+func world(t *testing.T, change func(*Options), test func(t *testing.T, s *stub, p *Pool)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		s := newStub()
+		opts := Options{Driver: s, Ledger: s}
+		if change != nil {
+			change(&opts)
+		}
+		p, err := New(opts)
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error)
+		go func() { done <- p.Run(ctx) }()
+		test(t, s, p)
+		cancel()
+		if err := <-done; !errors.Is(err, context.Canceled) {
+			t.Errorf("Run = %v", err)
+		}
+		claimed := len(p.claimed)
+		if err := p.Close(); err != nil {
+			t.Error(err)
+		}
+		if !s.closed {
+			t.Error("the driver was not closed")
+		}
+		if len(s.noted()) != claimed {
+			t.Errorf("the ledger has %v", s.noted())
+		}
+	})
+}
+
+func create(t *testing.T, p *Pool, spec *driver.Spec) driver.Box {
+	t.Helper()
+	b, err := p.Create(t.Context(), spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
