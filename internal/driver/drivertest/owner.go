@@ -43,7 +43,11 @@ func Main(m *testing.M, harnesses ...Harness) {
 		os.Exit(m.Run())
 	}
 	os.Unsetenv(ownerVariable)
-	if err := own(text, harnesses); err != nil {
+	err := holdLifeline()
+	if err == nil {
+		err = own(text, harnesses)
+	}
+	if err != nil {
 		json.NewEncoder(os.Stdout).Encode(told{Err: err.Error()})
 		os.Exit(1)
 	}
@@ -130,6 +134,8 @@ type owner struct {
 	out *bufio.Reader
 	in  io.Closer
 	ref string
+
+	line *lifeline
 }
 
 // own starts a process that owns a box in the state directory of st.
@@ -155,10 +161,16 @@ func (st *site) own(t testing.TB, o order) *owner {
 	if err != nil {
 		t.Fatal(err)
 	}
+	line, err := tie(cmd)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(line.close)
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	ow := &owner{cmd: cmd, out: bufio.NewReader(out), in: in}
+	line.started()
+	ow := &owner{cmd: cmd, out: bufio.NewReader(out), in: in, line: line}
 	t.Cleanup(ow.kill)
 	ow.ref = ow.hear(t).Ref
 	return ow
@@ -232,7 +244,7 @@ func ownerAttached(t *testing.T, s *suite, end func(testing.TB, *owner)) {
 	if err := box.Client.Health(step(t)); err == nil {
 		t.Error("the guest of an attached box answers after its owner's end")
 	}
-	st.discardOrphans(t, "an attached box's owner ended")
+	st.discardOrphans(t, o, "an attached box's owner ended")
 }
 
 // orphaned waits until the attached box ref, whose owner has ended, is gone.
@@ -258,25 +270,40 @@ func (st *site) orphaned(t testing.TB, ref string) {
 	}
 }
 
-// discardOrphans does what a reaper does, after which nothing is left: what
-// List does not return must not be there.
-func (st *site) discardOrphans(t testing.TB, why string) {
+// discardOrphans does what a reaper does after the owner's end, after which
+// nothing is left: what List does not return must not be there. What the owner
+// had begun may go on for a while, and appear in List late.
+func (st *site) discardOrphans(t testing.TB, o *owner, why string) {
 	t.Helper()
-	refs, err := st.List(step(t))
-	if err != nil {
-		t.Fatalf("List after %s: %v", why, err)
-	}
-	for _, ref := range refs {
-		t.Logf("List returns %q after %s", ref, why)
-		if err := st.Discard(step(t), ref); err != nil {
-			t.Errorf("Discard after %s: %v", why, err)
+	ctx := step(t)
+	// List is asked once more after the last process has ended.
+	for ended := false; ; ended = o.line.cut(lifelineLook) {
+		refs, err := st.List(ctx)
+		if err != nil {
+			t.Fatalf("List after %s: %v", why, err)
 		}
-		if err := st.Discard(step(t), ref); err != nil {
-			t.Errorf("Discard again: %v; it is idempotent", err)
+		for _, ref := range refs {
+			t.Logf("List returns %q after %s", ref, why)
+			if err := st.Discard(ctx, ref); err != nil {
+				t.Errorf("Discard after %s: %v", why, err)
+			}
+			if err := st.Discard(ctx, ref); err != nil {
+				t.Errorf("Discard again: %v; it is idempotent", err)
+			}
+		}
+		if ended && len(refs) == 0 {
+			break
+		}
+		if ctx.Err() != nil {
+			t.Fatalf("processes that began with the owner live on after %s and each box of List was discarded", why)
 		}
 	}
 	st.nothingLeft(t, "after "+why+" and each box of List was discarded")
 }
+
+// lifelineLook is how long to wait for an owner's processes before looking for
+// what they left.
+const lifelineLook = 100 * time.Millisecond
 
 // ownerDetached checks that a detached box, its runs and their output outlive
 // the owner.
@@ -362,9 +389,9 @@ func ownerDuringCreate(t *testing.T, s *suite) {
 				}
 			}
 			why := fmt.Sprintf("the owner was killed %v into Create (detached: %t)", delay*time.Millisecond, detached)
-			// What was just beginning may appear in List a moment later.
+			// What an engine was just beginning may appear a moment later.
 			time.Sleep(100 * time.Millisecond * raceFactor)
-			st.discardOrphans(t, why)
+			st.discardOrphans(t, o, why)
 			if t.Failed() {
 				return
 			}
