@@ -200,8 +200,12 @@ func treeOthers(t *testing.T, b *Box) {
 	mark := marker()
 	p, _ := b.startReady(t, Sh("echo ready; setsid sleep "+mark+" & sleep "+mark))
 	defer p.Close()
-	q, _ := b.startReady(t, Sh("echo ready; setsid sleep 600 & sleep 600"))
+	other := marker()
+	q, _ := b.startReady(t, Sh("echo ready; setsid sleep "+other+" & sleep "+other))
 	defer q.Close()
+	eventually(t, "the scripts do not make their processes", func() bool {
+		return b.sleepers(t, mark) == 2 && b.sleepers(t, other) == 2
+	})
 	if err := b.Client.Signal(step(t), guestapi.ProcessSelector{PID: q.PID()}, guestapi.SIGKILL); err != nil {
 		t.Fatal(err)
 	}

@@ -1,0 +1,77 @@
+package engine
+
+import "strings"
+
+// plainWords returns the words of a shell command that needs no shell: it is a
+// program and its arguments, and no shell that a sandbox may have would read any
+// of it as something else. Of any other it returns nil. It knows quotes, and no
+// more: what it does not know for certain is the shell's.
+func plainWords(command string) []string {
+	var words []string
+	for rest := strings.Trim(command, blanks); rest != ""; rest = strings.TrimLeft(rest, " \t") {
+		word, after, ok := plainWord(rest)
+		if !ok {
+			return nil
+		}
+		words, rest = append(words, word), after
+	}
+	if len(words) == 0 || shellWords[words[0]] || strings.Contains(words[0], "=") {
+		return nil
+	}
+	return words
+}
+
+// blanks are what a command may have around it. Within it a new line would begin
+// another.
+const blanks = " \t\r\n"
+
+// plainWord returns the first word of text, which does not begin with a blank,
+// and what follows it.
+func plainWord(text string) (word, rest string, ok bool) {
+	var b strings.Builder
+	for text != "" && text[0] != ' ' && text[0] != '\t' {
+		quote := text[0]
+		if quote != '\'' && quote != '"' {
+			if !isPlain(quote) {
+				return "", "", false
+			}
+			b.WriteByte(quote)
+			text = text[1:]
+			continue
+		}
+		quoted, after, closed := strings.Cut(text[1:], string(quote))
+		if !closed || quote == '"' && strings.ContainsAny(quoted, "$`\\") {
+			return "", "", false
+		}
+		b.WriteString(quoted)
+		text = after
+	}
+	return b.String(), text, true
+}
+
+// isPlain reports whether a byte outside of quotes means itself wherever it is
+// in a word. Others may, somewhere, and bytes above ASCII do in some shells only.
+func isPlain(c byte) bool {
+	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || strings.IndexByte("_-./,:+=@%", c) >= 0
+}
+
+// shellWords are what may mean something else to a shell than a program of that
+// name: reserved words and built-in commands of POSIX, dash, bash, BusyBox's ash,
+// mksh and zsh.
+var shellWords = func() map[string]bool {
+	m := map[string]bool{"": true}
+	for w := range strings.FieldsSeq(`
+		. : [ alias autoload bg bind bindkey break builtin bye caller case cd chdir
+		command compgen complete compopt continue coproc declare dirs disable disown do
+		done echo echotc echoti elif else emulate enable end esac eval exec exit export
+		false fc fg fi float for foreach function functions getln getopts hash help
+		history if in integer jobs kill let limit local log logout mapfile nameref
+		namespace newgrp nocorrect noglob popd print printf pushd pushln pwd read
+		readarray readonly rehash rename repeat return sched select set setopt shift shopt
+		source stop suspend test then time times trap true ttyctl type typeset ulimit
+		umask unalias unfunction unhash unlimit unset unsetopt until vared wait whence
+		where while zcompile zle zmodload zparseopts zstyle`) {
+		m[w] = true
+	}
+	return m
+}()
