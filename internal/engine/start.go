@@ -91,6 +91,7 @@ type program struct {
 	runner *interpreter.Runner // of code, else nil
 	live   bool                // the code is for a context
 	argv   []string            // of a command
+	shell  []string            // of the same command in a shell, if argv is its words
 	env    map[string]string   // what the runner adds
 }
 
@@ -103,7 +104,11 @@ func (e *Engine) newProgram(req sandbox.RunRequest) (program, error) {
 	case len(req.Argv) > 0:
 		return program{argv: req.Argv}, nil
 	case len(req.Commands) == 1:
-		return program{argv: []string{"/bin/sh", "-c", req.Commands[0]}}, nil
+		shell := []string{"/bin/sh", "-c", req.Commands[0]}
+		if words := plainWords(req.Commands[0]); words != nil {
+			return program{argv: words, shell: shell}, nil
+		}
+		return program{argv: shell}, nil
 	case len(req.Commands) > 1:
 		return program{argv: append([]string{"/bin/sh", "-c", runCommands, "sh"}, req.Commands...)}, nil
 	}
@@ -260,6 +265,11 @@ func (r *run) open(ctx context.Context, req sandbox.RunRequest, prog program, en
 	if prog.runner == nil {
 		start.Process.Cmd, start.Process.Args = prog.argv[0], prog.argv[1:]
 		stream, err := r.b.guest.Start(r.ctx, start, opts)
+		if prog.shell != nil && (errors.Is(err, sandbox.NotFound) || errors.Is(err, sandbox.Invalid)) {
+			// The shell knows what it is after all, or says what is wrong with it.
+			start.Process.Cmd, start.Process.Args = prog.shell[0], prog.shell[1:]
+			stream, err = r.b.guest.Start(r.ctx, start, opts)
+		}
 		if errors.Is(err, sandbox.NotFound) {
 			return nil, r.notFound(req, start.Process.Cmd)
 		}

@@ -7,6 +7,7 @@ import (
 	"os"
 	"path"
 	"runtime"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -180,6 +181,9 @@ func (g *Guest) spawn(p *process, in *guestapi.StartRequest, env []string) error
 	}
 	if err != nil {
 		return err
+	}
+	if !slices.ContainsFunc(env, func(e string) bool { return strings.HasPrefix(e, "PWD=") }) {
+		env = append(env, "PWD="+p.cwd) // as a shell would
 	}
 	attr := &syscall.ProcAttr{
 		Dir:   p.cwd,
