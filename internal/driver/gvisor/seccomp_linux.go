@@ -23,6 +23,13 @@ var modeArguments = map[uint32]uint32{
 // group.
 const setID = unix.S_ISUID | unix.S_ISGID
 
+// A refusedRequest is what a system call of many purposes is not to do. Its first
+// argument says what is asked.
+type refusedRequest struct {
+	nr, request uint32
+	errno       unix.Errno
+}
+
 // refuseCalls installs the filter of [startFiltered] on the calling thread, for
 // good.
 func refuseCalls() error {
@@ -67,6 +74,14 @@ func callFilter() []unix.SockFilter {
 				refuse(unix.EPERM),
 				answer(unix.SECCOMP_RET_ALLOW))
 		}
+	}
+	for _, r := range refusedRequests {
+		filter = append(filter,
+			jump(unix.BPF_JEQ, r.nr, 0, 4),
+			load(offsetArgs),
+			jump(unix.BPF_JEQ, r.request, 0, 1),
+			refuse(r.errno),
+			answer(unix.SECCOMP_RET_ALLOW))
 	}
 	return append(filter, answer(unix.SECCOMP_RET_ALLOW))
 }

@@ -9,3 +9,10 @@ var oldModeArguments = map[uint32]uint32{
 	unix.SYS_MKNOD: 1,
 	unix.SYS_OPEN:  2,
 }
+
+// archSetCPUID asks arch_prctl(2) to have the CPUID instruction fault.
+const archSetCPUID = 0x1012
+
+var refusedRequests = []refusedRequest{
+	{unix.SYS_ARCH_PRCTL, archSetCPUID, unix.ENODEV}, // what processors say that cannot
+}

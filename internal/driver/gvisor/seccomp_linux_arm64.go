@@ -2,3 +2,5 @@ package gvisor
 
 // oldModeArguments: arm64 has none of the older calls.
 var oldModeArguments map[uint32]uint32
+
+var refusedRequests []refusedRequest
