@@ -157,6 +157,9 @@ const (
 	retryAfter = 30 * time.Second
 	makeTime   = 2 * time.Minute
 	tick       = time.Second
+	// firstUse is how long the making of boxes waits when there is news of one
+	// that is needed: most first runs have ended by then.
+	firstUse = 50 * time.Millisecond
 	// quiet is how long nobody must have asked for a box of a shape before one
 	// is brought on: it cannot be claimed meanwhile.
 	quiet = time.Second
@@ -319,6 +322,12 @@ func (p *Pool) Run(ctx context.Context) error {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-p.wakeUp:
+			// Whoever claimed one uses it now, and is not to share the
+			// processors with who replaces it.
+			select {
+			case <-ctx.Done():
+			case <-time.After(firstUse):
+			}
 		case <-t.C:
 		}
 	}
@@ -406,6 +415,12 @@ func (p *Pool) bringOn(ctx context.Context) bool {
 		if err := p.opts.Further(ctx, w.box, &spec); err != nil && ctx.Err() == nil {
 			p.log.Warn("bring a warm box on", "ref", w.box.Ref(), "error", err)
 		}
+		// By the time that it has answered, the guest has seen the end of the
+		// stream that Further used. Else that would be the first thing that it
+		// does for whoever claims the box.
+		w.receipt, err = w.box.Receipt(ctx)
+	}
+	if err == nil {
 		_, err = driver.Pause(ctx, w.box)
 	}
 	p.mu.Lock()

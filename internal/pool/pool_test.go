@@ -8,7 +8,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
-	"testing/synctest"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
@@ -29,7 +28,7 @@ func TestHit(t *testing.T) {
 		}
 	}, func(t *testing.T, s *stub, p *Pool) {
 		p.Keep(spec("a"))
-		synctest.Wait()
+		look()
 		if refs, err := p.List(t.Context()); err != nil || len(refs) != 0 {
 			t.Errorf("List = %v, %v while one box is warm; want none", refs, err)
 		}
@@ -53,7 +52,7 @@ func TestHit(t *testing.T) {
 		if paused, err := driver.Pause(t.Context(), b); !paused || err != nil || !box.paused {
 			t.Errorf("a claimed box cannot be paused: %v, %v", paused, err)
 		}
-		synctest.Wait()
+		look()
 		if refs, err := p.List(t.Context()); err != nil || !cmp.Equal(refs, []string{b.Ref()}) {
 			t.Errorf("List = %v, %v; want the claimed box, %s", refs, err, b.Ref())
 		}
@@ -65,7 +64,7 @@ func TestHit(t *testing.T) {
 		}
 		// By now its sandbox is recorded.
 		time.Sleep(settle + tick)
-		synctest.Wait()
+		look()
 		if slices.Contains(s.noted(), b.Ref()) {
 			t.Error("a claimed box stays in the ledger")
 		}
@@ -75,7 +74,7 @@ func TestHit(t *testing.T) {
 func TestShapes(t *testing.T) {
 	world(t, nil, func(t *testing.T, _ *stub, p *Pool) {
 		p.Keep(spec("a"))
-		synctest.Wait()
+		look()
 		for name, change := range map[string]func(*driver.Spec){
 			"image":     func(s *driver.Spec) { s.Image = "b" },
 			"memory":    func(s *driver.Spec) { s.Limits.MemoryBytes++ },
@@ -103,7 +102,7 @@ func TestShapesOfSecrets(t *testing.T) {
 	}
 	world(t, nil, func(t *testing.T, _ *stub, p *Pool) {
 		p.Keep(with("one value"))
-		synctest.Wait()
+		look()
 		for _, want := range []*driver.Spec{with("another"), spec("a")} {
 			if b := inner(t, create(t, p, want)); b.spec.ID != want.ID {
 				t.Errorf("%+v is given the box of another", want.Secrets)
@@ -118,7 +117,7 @@ func TestShapesOfSecrets(t *testing.T) {
 
 func TestDemand(t *testing.T) {
 	world(t, func(o *Options) { o.Max = 5 }, func(t *testing.T, _ *stub, p *Pool) {
-		ready := func() int { synctest.Wait(); return p.Stats().Ready }
+		ready := func() int { look(); return p.Stats().Ready }
 		if n := ready(); n != 0 {
 			t.Errorf("%d boxes are ready before anybody asked", n)
 		}
@@ -151,10 +150,10 @@ func TestDemand(t *testing.T) {
 func TestAge(t *testing.T) {
 	world(t, func(o *Options) { o.MaxAge = time.Minute }, func(t *testing.T, s *stub, p *Pool) {
 		p.Keep(spec("a"))
-		synctest.Wait()
+		look()
 		first, _ := s.List(t.Context())
 		time.Sleep(time.Minute + 2*tick)
-		synctest.Wait()
+		look()
 		second, _ := s.List(t.Context())
 		if len(second) != 1 || second[0] == first[0] {
 			t.Errorf("boxes %v, a minute later %v; want another one", first, second)
@@ -200,14 +199,14 @@ func TestYields(t *testing.T) {
 			t.Helper()
 			want := spec(image)
 			b := inner(t, create(t, p, want))
-			synctest.Wait()
+			look()
 			return b.spec.ID != want.ID
 		}
 		for p.Stats().Ready < 3 {
 			for range 1 + p.Stats().Ready { // all that there are, so that there are more
 				create(t, p, spec("a"))
 			}
-			synctest.Wait()
+			look()
 		}
 		if ask("b") {
 			t.Fatal("the first of b is warm")
@@ -217,7 +216,7 @@ func TestYields(t *testing.T) {
 			t.Error("what was asked for just now gave its place away")
 		}
 		time.Sleep(spare)
-		synctest.Wait()
+		look()
 		if !ask("b") || !ask("a") {
 			t.Errorf("%+v, want some of both", p.Stats())
 		}
@@ -234,7 +233,7 @@ func TestYieldsNotTheLast(t *testing.T) {
 		time.Sleep(10 * time.Minute)
 		create(t, p, spec("b"))
 		time.Sleep(10 * tick)
-		synctest.Wait()
+		look()
 		want := spec("usual")
 		if b := inner(t, create(t, p, want)); b.spec.ID == want.ID {
 			t.Error("the usual one is gone")
@@ -246,7 +245,7 @@ func TestYieldsNotTheLast(t *testing.T) {
 func TestLedgerFails(t *testing.T) {
 	world(t, nil, func(t *testing.T, s *stub, p *Pool) {
 		p.Keep(spec("a"))
-		synctest.Wait()
+		look()
 		b := create(t, p, spec("a"))
 		s.mu.Lock()
 		s.stuck = errors.New("the disk is full")
@@ -256,7 +255,7 @@ func TestLedgerFails(t *testing.T) {
 		s.stuck = nil
 		s.mu.Unlock()
 		time.Sleep(2 * tick)
-		synctest.Wait()
+		look()
 		if slices.Contains(s.noted(), b.Ref()) {
 			t.Error("a claimed box stays in the ledger for good")
 		}
@@ -302,14 +301,13 @@ func TestColdFirst(t *testing.T) {
 		s.slow = time.Second
 		var wg sync.WaitGroup
 		wg.Go(func() { create(t, p, spec("a")) })
-		synctest.Wait()
-		time.Sleep(900 * time.Millisecond)
-		synctest.Wait()
+		time.Sleep(s.slow - 3*firstUse)
+		look()
 		if len(s.noted()) != 0 {
 			t.Error("a warm box is made while a caller waits for a cold one")
 		}
 		wg.Wait()
-		synctest.Wait()
+		look()
 		if len(s.noted()) != 1 {
 			t.Errorf("the ledger has %v after the caller got its own", s.noted())
 		}
@@ -329,7 +327,7 @@ func TestTurns(t *testing.T) {
 		// One that gives up leaves the others alone.
 		ctx, cancel := context.WithTimeout(t.Context(), 500*time.Millisecond)
 		defer cancel()
-		synctest.Wait()
+		look()
 		if _, err := p.Create(ctx, spec("a")); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("Create of one that gives up: %v", err)
 		}
@@ -344,14 +342,14 @@ func TestTurns(t *testing.T) {
 func TestBroken(t *testing.T) {
 	world(t, nil, func(t *testing.T, s *stub, p *Pool) {
 		p.Keep(spec("a"))
-		synctest.Wait()
+		look()
 		refs, _ := s.List(t.Context())
 		s.boxes[refs[0]].broken = driver.ErrGone
 		want := spec("a")
 		if b := inner(t, create(t, p, want)); b.spec.ID == refs[0] || b.broken != nil {
 			t.Errorf("the caller got %s", b.spec.ID)
 		}
-		synctest.Wait()
+		look()
 		if _, there := s.boxes[refs[0]]; there || slices.Contains(s.noted(), refs[0]) {
 			t.Error("the broken box is still there")
 		}
@@ -362,7 +360,7 @@ func TestFailing(t *testing.T) {
 	world(t, nil, func(t *testing.T, s *stub, p *Pool) {
 		s.failing = errors.New("no more room")
 		p.Keep(spec("a"))
-		synctest.Wait()
+		look()
 		if st := p.Stats(); st.Failures != 1 || len(s.noted()) != 0 {
 			t.Errorf("stats %+v, ledger %v", st, s.noted())
 		}
@@ -378,7 +376,7 @@ func TestFailing(t *testing.T) {
 		s.failing = nil
 		s.mu.Unlock()
 		time.Sleep(retryAfter)
-		synctest.Wait()
+		look()
 		if st := p.Stats(); st.Ready == 0 {
 			t.Errorf("stats %+v after the driver works again", st)
 		}
@@ -390,7 +388,7 @@ func TestReadyFails(t *testing.T) {
 		o.Ready = func(context.Context, driver.Box, *driver.Spec) error { return errors.New("no interpreter answers") }
 	}, func(t *testing.T, s *stub, p *Pool) {
 		p.Keep(spec("a"))
-		synctest.Wait()
+		look()
 		if len(s.boxes) != 0 || len(s.noted()) != 0 {
 			t.Errorf("left: boxes %v, ledger %v", s.boxes, s.noted())
 		}
@@ -408,7 +406,7 @@ func TestWorkspace(t *testing.T) {
 			if b := inner(t, create(t, p, want)); b.spec.ID != want.ID || b.spec.Workspace != want.Workspace {
 				t.Errorf("a workspace is given box %+v", b.spec)
 			}
-			synctest.Wait()
+			look()
 		}
 		if st := p.Stats(); st.Target != 1 || st.Ready != 1 {
 			t.Errorf("stats %+v", st)
@@ -451,7 +449,7 @@ func TestFurther(t *testing.T) {
 	}, func(t *testing.T, _ *stub, p *Pool) {
 		p.Keep(spec("a"))
 		time.Sleep(time.Second)
-		synctest.Wait()
+		look()
 		if st := p.Stats(); st.Ready != 0 {
 			t.Errorf("%+v while it is brought on; want none to be claimed", st)
 		}
@@ -459,7 +457,7 @@ func TestFurther(t *testing.T) {
 			t.Errorf("List = %v, %v while a box is brought on; want none", refs, err)
 		}
 		time.Sleep(3 * time.Second)
-		synctest.Wait()
+		look()
 		if st := p.Stats(); st.Ready != 1 || st.Done != 1 {
 			t.Errorf("%+v, want one that is done", st)
 		}
@@ -467,13 +465,13 @@ func TestFurther(t *testing.T) {
 		if len(brought) != 1 || b.Ref() != brought[0] {
 			t.Errorf("handed out %s of %v", b.Ref(), brought)
 		}
-		synctest.Wait()
+		look()
 		// Just now somebody asked: those there are stay to be claimed.
 		if st := p.Stats(); st.Ready != 2 || st.Done != 0 {
 			t.Errorf("%+v, want two that are not done", st)
 		}
 		time.Sleep(2*tick + 5*time.Second)
-		synctest.Wait()
+		look()
 		if st := p.Stats(); st.Ready != 2 || st.Done != 2 {
 			t.Errorf("%+v, want two that are done", st)
 		}
@@ -492,7 +490,7 @@ func TestFurtherWaits(t *testing.T) {
 		done := func(after time.Duration, want int) {
 			t.Helper()
 			time.Sleep(after)
-			synctest.Wait()
+			look()
 			if st := p.Stats(); st.Ready != 1 || st.Done != want {
 				t.Errorf("%+v, want one box, and %d done", st, want)
 			}
@@ -519,7 +517,7 @@ func (p *Pool) trimAll(t *testing.T) {
 	}
 	p.mu.Unlock()
 	time.Sleep(tick)
-	synctest.Wait()
+	look()
 	if st := p.Stats(); st.Ready != 1 || st.Done != 0 {
 		t.Fatalf("%+v after all were too old", st)
 	}
@@ -532,7 +530,7 @@ func TestFurtherFails(t *testing.T) {
 	}, func(t *testing.T, _ *stub, p *Pool) {
 		p.Keep(spec("a"))
 		time.Sleep(2 * tick)
-		synctest.Wait()
+		look()
 		if st := p.Stats(); st.Ready != 1 || st.Done != 1 {
 			t.Errorf("%+v", st)
 		}
@@ -549,16 +547,16 @@ func TestRoom(t *testing.T) {
 	}, func(t *testing.T, s *stub, p *Pool) {
 		for range 3 {
 			create(t, p, spec("a"))
-			synctest.Wait()
+			look()
 		}
 		if p.Stats().Ready < 2 {
 			t.Fatalf("%+v", p.Stats())
 		}
 		p.Keep(spec("b"))
-		synctest.Wait()
+		look()
 		free.Store(-1)
 		time.Sleep(10 * tick)
-		synctest.Wait()
+		look()
 		if st := p.Stats(); st.Ready != 0 {
 			t.Errorf("%+v while memory is short; want all given back", st)
 		}
@@ -566,13 +564,13 @@ func TestRoom(t *testing.T) {
 		create(t, p, spec("a")) // cold
 		free.Store(100)
 		time.Sleep(2 * retryAfter)
-		synctest.Wait()
+		look()
 		if st := p.Stats(); st.Ready != 0 || s.made != made+1 {
 			t.Errorf("%+v, made %d; want none to be made without room", st, s.made-made)
 		}
 		free.Store(2 << 30)
 		time.Sleep(2 * retryAfter)
-		synctest.Wait()
+		look()
 		if st := p.Stats(); st.Ready < 1 {
 			t.Errorf("%+v; want some again", st)
 		}

@@ -139,6 +139,13 @@ func inner(t *testing.T, b driver.Box) *stubBox {
 	return b.(*stubBox)
 }
 
+// look lets the pool do what it would by itself, which it begins a moment after
+// there is news.
+func look() {
+	time.Sleep(2 * firstUse)
+	synctest.Wait()
+}
+
 // world runs a test with a pool that works, in a bubble of time.
 func world(t *testing.T, change func(*Options), test func(t *testing.T, s *stub, p *Pool)) {
 	t.Helper()
