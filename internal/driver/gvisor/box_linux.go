@@ -355,8 +355,9 @@ func (b *madeBox) sleep() error {
 	if err := unix.Kill(b.sentry(), unix.SIGSTOP); err != nil {
 		return b.orGone(errors.Join(fmt.Errorf("stop kernel: %w", err), b.container.Sandbox.Resume(b.container.ID)))
 	}
-	// The signal is seen by each thread in its own time.
-	for deadline := time.Now().Add(time.Second); !b.paused() && b.alive() && time.Now().Before(deadline); {
+	// The signal is seen by each thread in its own time, which on a busy machine
+	// may be late. A box that is not seen to be paused would not be resumed.
+	for deadline := time.Now().Add(10 * time.Second); !b.paused() && b.alive() && time.Now().Before(deadline); {
 		time.Sleep(100 * time.Microsecond)
 	}
 	return nil

@@ -373,7 +373,7 @@ func (g *cgroup) remove() error {
 	var errs []error
 	for _, dir := range g.Dirs {
 		err := unix.Rmdir(dir)
-		for deadline := time.Now().Add(2 * time.Second); errors.Is(err, unix.EBUSY) && time.Now().Before(deadline); {
+		for deadline := time.Now().Add(10 * time.Second); errors.Is(err, unix.EBUSY) && time.Now().Before(deadline); {
 			time.Sleep(time.Millisecond)
 			err = unix.Rmdir(dir)
 		}
