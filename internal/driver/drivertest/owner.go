@@ -94,8 +94,8 @@ func own(text string, harnesses []Harness) error {
 	return fmt.Errorf("no harness of name %q", o.Harness)
 }
 
-// The runs of an owner: one that waits to be told to go on, one that ended and
-// was not taken, and one that just runs, resisting.
+// The runs of an owner: one that waits to be told to go on, one that ends when
+// it is told to and was not taken, and one that just runs, resisting.
 const (
 	waitingTag = "waiting"
 	endedTag   = "ended"
@@ -105,7 +105,7 @@ const (
 func (b *Box) ownRuns(ctx context.Context) error {
 	for _, c := range []Cmd{
 		{Tag: waitingTag, Keep: true, Shell: "echo before; while [ ! -e go ]; do sleep 0.05; done; seq 1 3000; exit 8"},
-		{Tag: endedTag, Keep: true, Shell: "sleep 0.3; echo first; exit 9"},
+		{Tag: endedTag, Keep: true, Shell: "while [ ! -e end ]; do sleep 0.05; done; echo first; exit 9"},
 		{Tag: stayingTag, Keep: true, Shell: "trap '' TERM HUP INT PIPE; setsid sleep 600 & echo up; sleep 600"},
 	} {
 		p, err := b.Start(ctx, c)
@@ -209,8 +209,9 @@ func (o *owner) leave(t testing.TB) {
 	}
 }
 
-// orphanTime is how long processes of an attached box may outlive its owner.
-const orphanTime = time.Second * raceFactor
+// orphanTime is how long processes of an attached box may outlive its owner:
+// much longer than they do, for a machine that is busy with others.
+const orphanTime = 10 * time.Second * raceFactor
 
 // testOwner kills processes that own boxes.
 func testOwner(t *testing.T, s *suite) {
@@ -316,7 +317,7 @@ func ownerDetached(t *testing.T, s *suite, end func(testing.TB, *owner)) {
 	spec.Detached = true
 	o := st.own(t, order{Spec: spec})
 	end(t, o)
-	time.Sleep(orphanTime / 2) // in which an attached box would end
+	time.Sleep(500 * time.Millisecond * raceFactor) // in which an attached box would end
 
 	again := s.openDir(t, st.dir)
 	refs, err := again.List(step(t))
@@ -330,13 +331,17 @@ func ownerDetached(t *testing.T, s *suite, end func(testing.TB, *owner)) {
 	b := NewBox(t, a)
 	b.Answers(t, "after the owner's end")
 	ps, err := b.Client.Processes(step(t))
-	tags := map[string]bool{}
+	pids := map[string]uint32{}
 	for _, p := range ps {
-		tags[p.Tag] = true
+		pids[p.Tag] = p.PID
 	}
-	if err != nil || !tags[waitingTag] || !tags[endedTag] || !tags[stayingTag] {
+	if err != nil || pids[waitingTag] == 0 || pids[endedTag] == 0 || pids[stayingTag] == 0 {
 		t.Errorf("the runs of before must be there: Processes gives %+v, %v", ps, err)
 	}
+	b.MustSh(t, "touch end")
+	eventually(t, "a run that was told to end is alive", func() bool {
+		return b.MustRun(t, Sh("test -e /proc/"+pidText(pids[endedTag]))).End.ExitCode != 0
+	})
 	if r, err := b.resume(t, endedTag); err != nil || r.Stdout != "first\n" || r.End.ExitCode != 9 {
 		t.Errorf("a run that ended and was not taken: want its output and exit code 9, got %v, %v", r, err)
 	}
