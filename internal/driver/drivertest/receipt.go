@@ -121,7 +121,8 @@ func receiptCPU(t *testing.T, s *suite) {
 	p, _ := b.startReady(t, Sh("echo on; (while :; do :; done) & while :; do :; done"))
 	defer p.Close()
 	time.Sleep(300 * time.Millisecond)
-	before, began := st.boxTicks(t, b), time.Now()
+	began := time.Now() // first, so that what is counted was within the time
+	before := st.boxTicks(t, b)
 	time.Sleep(span)
 	ticks, wall := st.boxTicks(t, b)-before, time.Since(began)
 	used := float64(ticks) / 100 / wall.Seconds()
@@ -136,9 +137,10 @@ func receiptCPU(t *testing.T, s *suite) {
 }
 
 // hold is a program that takes memory, as many bytes as its argument says, in
-// steps, and says how much it has.
+// steps, and says a moment later how much it has: where a watch keeps the limit
+// it may not have looked yet.
 const hold = `
-import sys
+import sys, time
 want, have, held = int(sys.argv[1]), 0, []
 while have < want:
     n = min(4 << 20, want - have)
@@ -146,6 +148,7 @@ while have < want:
     for i in range(0, n, 4096): b[i] = 1
     held.append(b)
     have += n
+time.sleep(1)
 print("held", have)
 `
 
@@ -169,7 +172,7 @@ func receiptMemory(t *testing.T, s *suite) {
 func receiptProcesses(t *testing.T, s *suite) {
 	_, b := s.limited(t, sandbox.ControlProcesses)
 	limit := b.Spec.Limits.Processes
-	r, err := b.Run(step(t), Cmd{Shell: forker(2 * limit), Timeout: 10 * time.Second * raceFactor})
+	r, err := b.Run(step(t), Cmd{Shell: forker(2 * limit), Timeout: 30 * time.Second})
 	if err != nil {
 		t.Fatalf("a program that forks up to the limit: %v", err)
 	}
@@ -187,7 +190,7 @@ func receiptProcesses(t *testing.T, s *suite) {
 // forker returns a script that makes n processes, which stay, and writes a +
 // for each. Its shell gives up when a fork is refused.
 func forker(n int) string {
-	return fmt.Sprintf("i=0; while [ $i -lt %d ]; do sleep 20 & printf +; i=$((i+1)); done; echo; echo made all; kill -9 $(jobs -p) 2>/dev/null", n)
+	return fmt.Sprintf("i=0; while [ $i -lt %d ]; do sleep 600 & printf +; i=$((i+1)); done; echo; echo made all; kill -9 $(jobs -p) 2>/dev/null", n)
 }
 
 func receiptDisk(t *testing.T, s *suite) {
