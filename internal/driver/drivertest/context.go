@@ -127,7 +127,7 @@ func contextStop(t *testing.T, b *Box) {
 	}
 	// One that does not let itself be interrupted.
 	stubborn := inContext(id, "while True:\n  try: time.sleep(600)\n  except KeyboardInterrupt: pass")
-	stubborn.TimeoutMillis, stubborn.GraceMillis = 300, 500
+	stubborn.TimeoutMillis, stubborn.GraceMillis = 2000, 500 // it needs a moment to become so
 	if x := b.Execute(t, stubborn, nil); !x.end.TimedOut || !x.end.StateLost {
 		t.Errorf("a stubborn one: %+v", x.end)
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"slices"
 	"strings"
 	"sync"
@@ -104,7 +105,7 @@ func lifeDial(t *testing.T, s *suite) {
 			t.Fatalf("write to a stream: %v", err)
 		}
 		buf := make([]byte, 12)
-		if _, err := conn.Read(buf); err != nil || !strings.HasPrefix(string(buf), "HTTP/1.1 2") {
+		if _, err := io.ReadFull(conn, buf); err != nil || !strings.HasPrefix(string(buf), "HTTP/1.1 2") {
 			t.Fatalf("the guest must serve HTTP/1.1 on a fresh stream: got %q, %v", buf, err)
 		}
 		if err := conn.Close(); err != nil {
