@@ -92,10 +92,13 @@ func (f *faults) killed(t *testing.T) {
 	gone(t, d, b.Box)
 }
 
+// patience bounds what tests wait for.
+const patience = time.Minute
+
 // gone waits until a box says that it is.
 func gone(t *testing.T, d driver.Driver, b driver.Box) {
 	t.Helper()
-	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+	for deadline := time.Now().Add(patience); ; time.Sleep(20 * time.Millisecond) {
 		conn, err := b.Dial(t.Context())
 		if driver.IsGone(err) {
 			break
@@ -135,6 +138,7 @@ func (f *faults) volumesGone(t *testing.T) {
 func (f *faults) socketGone(t *testing.T) {
 	p := &proxy{to: f.socket, path: filepath.Join(shortDir(t), "engine.sock")}
 	p.start(t)
+	t.Cleanup(p.stop) // after what is made behind it was removed
 	d := f.open(t, "unix://"+p.path)
 	spec := f.spec()
 	spec.Detached = true
@@ -155,7 +159,7 @@ func (f *faults) socketGone(t *testing.T) {
 	}
 	p.start(t)
 	// A call on a connection that has not been seen to break yet may fail.
-	for deadline := time.Now().Add(10 * time.Second); b.Client.Health(t.Context()) != nil && time.Now().Before(deadline); {
+	for deadline := time.Now().Add(patience); b.Client.Health(t.Context()) != nil && time.Now().Before(deadline); {
 		time.Sleep(20 * time.Millisecond)
 	}
 	b.Answers(t, "when the engine is there again")
@@ -186,9 +190,6 @@ func (p *proxy) start(t *testing.T) {
 		t.Fatal(err)
 	}
 	p.mu.Lock()
-	if p.l == nil {
-		t.Cleanup(p.stop)
-	}
 	p.l = l
 	p.mu.Unlock()
 	go func() {
@@ -203,7 +204,12 @@ func (p *proxy) start(t *testing.T) {
 				continue
 			}
 			p.mu.Lock()
-			p.conns = append(p.conns, near, far)
+			if p.l != l { // it was stopped meanwhile
+				near.Close()
+				far.Close()
+			} else {
+				p.conns = append(p.conns, near, far)
+			}
 			p.mu.Unlock()
 			pipe := func(a, b net.Conn) {
 				io.Copy(a, b)
@@ -218,7 +224,10 @@ func (p *proxy) start(t *testing.T) {
 func (p *proxy) stop() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.l.Close()
+	if p.l != nil {
+		p.l.Close()
+	}
+	p.l = nil
 	for _, c := range p.conns {
 		c.Close()
 	}

@@ -3,10 +3,12 @@ package docker_test
 import (
 	"context"
 	"crypto/rand"
+	"io"
 	"net/http"
 	"os"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -41,17 +43,17 @@ func (f *faults) forget(t *testing.T, refs ...string) {
 	})
 }
 
-// fresh pushes an image with a layer that the engine cannot have, large enough
+// fresh pushes an image whose last layer the engine cannot have, large enough
 // for it to say how far it is, and returns the path of that layer, too.
-func fresh(t *testing.T, r *imagetest.Registry, repository string) (ref, layer string) {
+func fresh(t *testing.T, r *imagetest.Registry, repository string, below ...[]byte) (ref, layer string) {
 	content := make([]byte, 4<<20)
 	rand.Read(content)
-	i := imagetest.Image(t, imagetest.Config{}, imagetest.Busybox(t), imagetest.Layer(t, imagetest.File{Name: "made", Content: string(content)}))
+	i := imagetest.Image(t, imagetest.Config{}, append(below, imagetest.Layer(t, imagetest.File{Name: "made", Content: string(content)}))...)
 	layers, err := i.Layers()
 	if err != nil {
 		t.Fatal(err)
 	}
-	digest, err := layers[1].Digest()
+	digest, err := layers[len(layers)-1].Digest()
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -79,7 +81,7 @@ func held() (fault func(http.Handler) http.Handler, release func()) {
 // pullShared has several ask for an image at once, one for a box of it.
 func (f *faults) pullShared(t *testing.T) {
 	r := imagetest.New(t)
-	ref, layer := fresh(t, r, "shared")
+	ref, layer := fresh(t, r, "shared", imagetest.Busybox(t))
 	f.forget(t, ref)
 	fault, release := held()
 	r.Fault(fault)
@@ -110,12 +112,11 @@ func (f *faults) pullShared(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	for deadline := time.Now().Add(10 * time.Second); r.Asked("GET "+layer) == 0; time.Sleep(5 * time.Millisecond) {
+	for deadline := time.Now().Add(patience); r.Asked("GET "+layer) == 0 || docker.Pulling(d, ref) <= callers; time.Sleep(5 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatal("the engine does not ask for the image")
+			t.Fatalf("%d wait for the image, for which the engine asked %d times", docker.Pulling(d, ref), r.Asked("GET "+layer))
 		}
 	}
-	time.Sleep(100 * time.Millisecond) // who comes late finds the pull, too
 	release()
 	wg.Wait()
 	if n := r.Asked("GET " + layer); n != 1 {
@@ -170,27 +171,67 @@ func (f *faults) pullGivenUp(t *testing.T) {
 	r := imagetest.New(t)
 	ref, layer := fresh(t, r, "left")
 	f.forget(t, ref)
-	fault, release := held()
-	r.Fault(fault)
-	t.Cleanup(release)
+	var underWay atomic.Int64
+	r.Fault(func(h http.Handler) http.Handler {
+		return http.HandlerFunc(func(w http.ResponseWriter, req *http.Request) {
+			if req.URL.Path == layer {
+				underWay.Add(1)
+				defer underWay.Add(-1)
+				w = &halfWriter{ResponseWriter: w, left: 2 << 20, gone: req.Context().Done(), over: t.Context().Done()}
+			}
+			h.ServeHTTP(w, req)
+		})
+	})
 	d := f.open(t, "unix://"+f.socket)
 	ctx, cancel := context.WithCancel(t.Context())
-	go func() {
-		for r.Asked("GET "+layer) == 0 && ctx.Err() == nil {
-			time.Sleep(5 * time.Millisecond)
+	defer cancel()
+	_, err := d.PullImage(ctx, ref, true, func(now sandbox.ImageProgress) {
+		if now.Done > 0 {
+			cancel()
 		}
-		cancel()
-	}()
-	if _, err := d.PullImage(ctx, ref, true, nil); ctx.Err() == nil || err == nil {
+	})
+	if ctx.Err() == nil || err == nil {
 		t.Errorf("PullImage that is given up: %v", err)
 	}
-	release()
+	for deadline := time.Now().Add(patience); underWay.Load() > 0; time.Sleep(5 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("the engine goes on with a pull that was given up")
+		}
+	}
+	r.Fault(nil)
 	if _, err := d.Image(t.Context(), ref); sandbox.KindOf(err) != sandbox.NotFound {
 		t.Errorf("the image of a pull that was given up: %v", err)
 	}
 	if _, err := d.PullImage(t.Context(), ref, true, nil); err != nil {
 		t.Errorf("pulled again: %v", err)
 	}
+}
+
+// A halfWriter sends so much, and then nothing until its client is gone, or the
+// test over.
+type halfWriter struct {
+	http.ResponseWriter
+	left       int
+	gone, over <-chan struct{}
+}
+
+func (w *halfWriter) Write(p []byte) (int, error) {
+	if len(p) <= w.left {
+		w.left -= len(p)
+		return w.ResponseWriter.Write(p)
+	}
+	n, err := w.ResponseWriter.Write(p[:w.left])
+	if err == nil {
+		err = http.NewResponseController(w.ResponseWriter).Flush()
+	}
+	if err != nil {
+		return n, err
+	}
+	select {
+	case <-w.gone:
+	case <-w.over:
+	}
+	return n, io.ErrClosedPipe
 }
 
 // pullRefused pulls what is not to be had.

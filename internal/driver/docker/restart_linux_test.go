@@ -53,7 +53,12 @@ func newOwnEngine(t *testing.T) *ownEngine {
 		lines := strings.Split(string(mounts), "\n")
 		for i := len(lines) - 1; i >= 0; i-- {
 			if at := strings.Fields(lines[i]); len(at) > 1 && strings.HasPrefix(at[1], e.dir+"/") {
-				if err := syscall.Unmount(at[1], 0); err != nil {
+				err := syscall.Unmount(at[1], 0)
+				// What a killed engine had started may end only now.
+				for deadline := time.Now().Add(patience); err == syscall.EBUSY && time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
+					err = syscall.Unmount(at[1], 0)
+				}
+				if err != nil {
 					t.Errorf("unmount %s: %v", at[1], err)
 				}
 			}

@@ -1,0 +1,14 @@
+package docker
+
+// Pulling returns how many callers wait for the pull of an image.
+func Pulling(d *Driver, name string) int {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	p := d.pulls[name]
+	if p == nil {
+		return 0
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.waiting
+}
