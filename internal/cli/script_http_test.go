@@ -83,7 +83,7 @@ func scriptClient(ts *testscript.TestScript) *http.Client {
 		pool.AppendCertsFromPEM(text)
 		transport.TLSClientConfig = &tls.Config{RootCAs: pool, MinVersion: tls.VersionTLS12}
 	}
-	return &http.Client{Timeout: 20 * time.Second, Transport: transport}
+	return &http.Client{Timeout: scriptPatience, Transport: transport}
 }
 
 // cmdHTTP makes a request, again until somebody answers, and writes status and
@@ -97,7 +97,7 @@ func cmdHTTP(ts *testscript.TestScript, neg bool, args []string) {
 		body = ts.ReadFile(args[3])
 	}
 	client := scriptClient(ts)
-	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+	for deadline := time.Now().Add(scriptPatience); ; time.Sleep(20 * time.Millisecond) {
 		res, err := client.Do(newRequest(ts, args[0], args[1], args[2], body))
 		if err != nil {
 			if time.Now().After(deadline) {

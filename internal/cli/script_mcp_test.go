@@ -31,7 +31,7 @@ type mcpProcess struct {
 func startMCP(ts *testscript.TestScript, command []string) *mcpProcess {
 	path, err := lookPath(ts, command[0])
 	ts.Check(err)
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	cmd := exec.CommandContext(ctx, path, command[1:]...)
 	cmd.Dir = ts.MkAbs(".")
 	for _, name := range []string{"PATH", "HOME", "GLOVEBOX_DRIVER", "GLOVEBOX_DOCKER_HOST", "GLOVEBOX_STATE_DIR", "GLOVEBOX_REGISTRIES", "TMPDIR", "INTERPRETER_TYPE"} {

@@ -5,6 +5,7 @@ package cli
 import (
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
@@ -13,6 +14,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -187,13 +189,16 @@ func cmdStatus(ts *testscript.TestScript, neg bool, args []string) {
 	}
 }
 
+// scriptPatience bounds what scripts wait for.
+const scriptPatience = time.Minute
+
 // cmdRetry runs a command until it succeeds and its standard output matches:
 // retry PATTERN command… A bounded wait for what another process does.
 func cmdRetry(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) < 2 {
 		ts.Fatalf("usage: retry text command [args...]")
 	}
-	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(20 * time.Millisecond) {
+	for deadline := time.Now().Add(scriptPatience); ; time.Sleep(20 * time.Millisecond) {
 		err := ts.Exec(args[1], args[2:]...)
 		if err == nil && strings.Contains(ts.ReadFile("stdout"), args[0]) {
 			return
@@ -226,12 +231,36 @@ func cmdFreePort(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) != 1 {
 		ts.Fatalf("usage: freeport VARIABLE")
 	}
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	port, err := freePort()
 	ts.Check(err)
-	_, port, err := net.SplitHostPort(l.Addr().String())
-	ts.Check(err)
-	ts.Check(l.Close())
 	ts.Setenv(args[0], port)
+}
+
+// freePort returns a port that nobody listens on. It is below those that the
+// system gives to whoever asks for any, and to connections: one of these would
+// soon be another's, at the latest while a server that had it is started again.
+func freePort() (string, error) {
+	const first = 10_000
+	end := 32_768
+	if text, err := os.ReadFile("/proc/sys/net/ipv4/ip_local_port_range"); err == nil {
+		if _, err := fmt.Sscan(string(text), &end); err != nil {
+			return "", err
+		}
+	}
+	if end <= first {
+		end = 1 << 16 // all are given away here
+	}
+	for {
+		port := strconv.Itoa(first + rand.IntN(end-first))
+		l, err := net.Listen("tcp", ":"+port)
+		if errors.Is(err, syscall.EADDRINUSE) {
+			continue
+		}
+		if err != nil {
+			return "", err
+		}
+		return port, l.Close()
+	}
 }
 
 func lookPath(ts *testscript.TestScript, name string) (string, error) {
