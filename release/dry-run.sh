@@ -29,8 +29,9 @@ if command -v minisign >/dev/null; then
 		minisign -V -q -P "$key" -m "dist/$name"
 	done
 fi
+# Where grep left at what it looks for, the program before it would fail.
 for f in dist/*.deb; do
-	! command -v dpkg-deb >/dev/null || dpkg-deb --contents "$f" | grep -q ' ./usr/share/doc/glovebox/installed'
+	! command -v dpkg-deb >/dev/null || dpkg-deb --contents "$f" | grep ' ./usr/share/doc/glovebox/installed' >/dev/null
 done
 if command -v systemd-analyze >/dev/null; then
 	echo "dry run: units of the package, by systemd"
@@ -44,7 +45,7 @@ if command -v systemd-analyze >/dev/null; then
 	systemd-analyze security --offline=true --threshold=50 "$work/units/glovebox.service" >/dev/null
 fi
 for f in dist/*.rpm; do
-	! command -v rpm >/dev/null || rpm -qlp "$f" 2>/dev/null | grep -qx /usr/share/doc/glovebox/installed
+	! command -v rpm >/dev/null || rpm -qlp "$f" 2>/dev/null | grep -x /usr/share/doc/glovebox/installed >/dev/null
 done
 if command -v npx >/dev/null; then
 	echo "dry run: bundles, by their own tool"

@@ -89,7 +89,7 @@ fi
 ready() { # NAME COMMAND...
 	local name=$1
 	shift
-	for _ in $(seq 300); do
+	for _ in $(seq 1200); do
 		if "$@" >/dev/null 2>&1; then
 			return
 		fi

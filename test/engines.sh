@@ -10,13 +10,13 @@ trap 'rm -rf "$dir"' EXIT
 CGO_ENABLED=0 go test -c -o "$dir/docker.test" ./internal/driver/docker
 export GLOVEBOX_TEST_GUEST=$PWD/internal/guestbin/glovebox-guest
 cd internal/driver/docker
-"$dir/docker.test" -test.timeout 10m -test.short -test.run Podman >"$dir/podman.log" 2>&1 &
+"$dir/docker.test" -test.timeout 30m -test.short -test.run Podman >"$dir/podman.log" 2>&1 &
 podman=$!
 status=0
-"$dir/docker.test" -test.timeout 10m -test.skip Podman || status=1
+"$dir/docker.test" -test.timeout 30m -test.skip Podman || status=1
 wait $podman || status=1
 cat "$dir/podman.log"
 cd ../../..
-GLOVEBOX_TEST_BINARY=$PWD/bin/glovebox go test -timeout 5m -run 'Test(Scripts|Profiles|Docs|E2BSDKs)(Docker|Podman)' ./internal/cli || status=1
+GLOVEBOX_TEST_BINARY=$PWD/bin/glovebox go test -timeout 15m -run 'Test(Scripts|Profiles|Docs|E2BSDKs)(Docker|Podman)' ./internal/cli || status=1
 test/runners.sh || status=1
 exit $status

@@ -10,12 +10,12 @@ dir=$(mktemp -d /tmp/gbt.XXXXXX)
 trap 'rm -rf "$dir"' EXIT
 CGO_ENABLED=0 go test -c -o "$dir/gvisor.test" ./internal/driver/gvisor
 cd internal/driver/gvisor
-"$dir/gvisor.test" -test.timeout 15m -test.run TestImageDriver >"$dir/image.log" 2>&1 &
+"$dir/gvisor.test" -test.timeout 30m -test.run TestImageDriver >"$dir/image.log" 2>&1 &
 image=$!
 status=0
-"$dir/gvisor.test" -test.timeout 15m -test.skip TestImageDriver || status=1
+"$dir/gvisor.test" -test.timeout 30m -test.skip TestImageDriver || status=1
 wait $image || status=1
 cat "$dir/image.log"
 cd ../../..
-CGO_ENABLED=0 go test -timeout 5m ./internal/driver/gvisor/early || status=1
+CGO_ENABLED=0 go test -timeout 15m ./internal/driver/gvisor/early || status=1
 exit $status

@@ -70,4 +70,4 @@ for image in "${names[@]}"; do
 	fi
 	echo "runners: built images/$image in $((SECONDS - since)) s"
 done
-GLOVEBOX_TEST_BINARY=$PWD/bin/glovebox go test -count=1 -timeout 5m -run TestRunnersDocker ./internal/cli
+GLOVEBOX_TEST_BINARY=$PWD/bin/glovebox go test -count=1 -timeout 15m -run TestRunnersDocker ./internal/cli

@@ -36,6 +36,23 @@ everything() {
 		-type d -printf '%p/\n' -o -printf '%p %y %s %m %U\n' | sort
 }
 
+# What the stranger runs, but for what has ended and only waits for its parent.
+processes() {
+	local proc
+	for proc in /proc/[0-9]*; do
+		case $(readlink "$proc/exe" 2>/dev/null || true) in
+		"$home"/*)
+			echo "$proc"
+			continue
+			;;
+		esac
+		if [ "$2" = user ] && grep -q "^Uid:.*$(id -u stranger)" "$proc/status" 2>/dev/null &&
+			! grep -q '^State:.*Z' "$proc/status" 2>/dev/null; then
+			echo "$proc"
+		fi
+	done
+}
+
 # There is one MCP client already, with a server.
 stranger mkdir "$home/.cursor"
 stranger sh -c 'cat >.cursor/mcp.json' <<'JSON'
@@ -112,9 +129,10 @@ PYTHON
 
 step "update"
 release=v0.2.0
-stranger glovebox update --check 2>&1 | grep -q 'v0.2.0 is there' || fail "update --check does not see the new release"
+stranger glovebox update --check >"$work/log" 2>&1 || fail "update --check: $(cat "$work/log")"
+grep -q 'v0.2.0 is there' "$work/log" || fail "update --check does not see the new release"
 stranger glovebox update 2>"$work/log" || fail "update: $(cat "$work/log")"
-stranger glovebox version | grep -q 'v0.2.0' || fail "the program is not the new one"
+[[ $(stranger glovebox version) == *v0.2.0* ]] || fail "the program is not the new one"
 [ "$(stranger glovebox run -c 'print(6*7)')" = 42 ] || fail "the new program runs nothing"
 
 step "uninstall"
@@ -129,18 +147,17 @@ while read -r path; do
 	esac
 done <"$work/kept"
 cmp "$work/mcp.before" "$home/.cursor/mcp.json" || fail "the client's configuration is not what it was"
+# What ends in this moment may.
+for _ in $(seq 300); do
+	left=$(processes "$@")
+	[ -n "$left" ] || break
+	sleep 0.1
+done
+[ -z "$left" ] || fail "processes are left: $left"
 everything "$@" >"$work/after"
 # Empty directories on the way to what was there may stay.
 left=$(comm -3 "$work/before" "$work/after" | grep -vE '/\.(local|config|cache)(/[a-z]+)*/$' || true)
 [ -z "$left" ] || fail "not as it was: $left"
 [ -z "$(ls -A "$tmp")" ] || fail "left in the directory for temporary files: $(ls -A "$tmp")"
 ! grep -q "$home" /proc/self/mountinfo || fail "mounts are left"
-for exe in /proc/[0-9]*/exe; do
-	case $(readlink "$exe" 2>/dev/null || true) in
-	"$home"/*) fail "a process is left: $exe" ;;
-	esac
-done
-if [ "$2" = user ] && left=$(grep -l "^Uid:.*$(id -u stranger)" /proc/[0-9]*/status); then
-	fail "processes are left: $left"
-fi
 step "nothing is left"

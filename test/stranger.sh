@@ -61,7 +61,7 @@ s = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Quiet, d
 print(s.server_address[1])
 s.serve_forever()' "$work/www" >"$work/port" &
 server=$!
-for _ in $(seq 100); do
+for _ in $(seq 600); do
 	[ ! -s "$work/port" ] || break
 	sleep 0.1
 done

@@ -19,7 +19,7 @@ cleanup() {
 	trap - EXIT
 	# What ends in this moment may; what has ended and only waits for its
 	# parent (here PID 1) is nothing.
-	for _ in 1 2 3 4 5 6 7 8 9 10; do
+	for _ in $(seq 60); do
 		left=$(ps -o pid=,stat= -u "$user" | awk '$2 !~ /^Z/ {print $1}' || true)
 		if [ -z "$left" ]; then
 			break
@@ -64,7 +64,7 @@ run() { # NAME PACKAGE-DIRECTORY [FLAGS...]
 			GLOVEBOX_REQUIRE="${GLOVEBOX_REQUIRE:-}" GLOVEBOX_TEST_BINARY="$dir/glovebox" \
 			GLOVEBOX_TEST_DEBIAN="$debian" \
 			GLOVEBOX_TEST_PROGRAM="$dir/glovebox" GLOVEBOX_TEST_GUEST="$dir/glovebox-guest" \
-			"./$name.test" -test.timeout 10m "$@"
+			"./$name.test" -test.timeout 30m "$@"
 	)
 }
 

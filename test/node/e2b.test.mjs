@@ -28,7 +28,7 @@ const until = async (what) => {
 }
 const message = (status) => (err) => err.message.includes(String(status)) || assert.fail(`${err.name}: ${err.message}`)
 
-describe('sandboxes', { concurrency: true, timeout: 60_000 }, () => {
+describe('sandboxes', { concurrency: true, timeout: 240_000 }, () => {
   test('create, info, list, kill', async () => {
     const tag = crypto.randomUUID()
     const made = await Promise.all([1, 2, 3].map((n) =>
@@ -225,10 +225,10 @@ describe('sandboxes', { concurrency: true, timeout: 60_000 }, () => {
   })
 })
 
-describe('in a sandbox', { concurrency: true, timeout: 60_000 }, () => {
+describe('in a sandbox', { concurrency: true, timeout: 240_000 }, () => {
   let sandbox
   before(async () => {
-    sandbox = await Sandbox.create({ envs: { FROM: 'sandbox', BOTH: 'sandbox' }, timeoutMs: 300_000 })
+    sandbox = await Sandbox.create({ envs: { FROM: 'sandbox', BOTH: 'sandbox' }, timeoutMs: 600_000 })
   })
   after(() => sandbox.kill())
 
