@@ -61,6 +61,10 @@ type Harness struct {
 	// machine.
 	Processes func(t testing.TB, dir, ref string) []int
 
+	// Makers returns the processes that make boxes in dir for an owner that has
+	// ended. It is nil if owners do that themselves.
+	Makers func(t testing.TB, dir string) []int
+
 	// Python is the path of a Python 3 in boxes of Spec, "" if there is none.
 	// What a shell can't do is then not tested.
 	Python string

@@ -43,11 +43,7 @@ func Main(m *testing.M, harnesses ...Harness) {
 		os.Exit(m.Run())
 	}
 	os.Unsetenv(ownerVariable)
-	err := holdLifeline()
-	if err == nil {
-		err = own(text, harnesses)
-	}
-	if err != nil {
+	if err := own(text, harnesses); err != nil {
 		json.NewEncoder(os.Stdout).Encode(told{Err: err.Error()})
 		os.Exit(1)
 	}
@@ -134,8 +130,6 @@ type owner struct {
 	out *bufio.Reader
 	in  io.Closer
 	ref string
-
-	line *lifeline
 }
 
 // own starts a process that owns a box in the state directory of st.
@@ -161,16 +155,10 @@ func (st *site) own(t testing.TB, o order) *owner {
 	if err != nil {
 		t.Fatal(err)
 	}
-	line, err := tie(cmd)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(line.close)
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	line.started()
-	ow := &owner{cmd: cmd, out: bufio.NewReader(out), in: in, line: line}
+	ow := &owner{cmd: cmd, out: bufio.NewReader(out), in: in}
 	t.Cleanup(ow.kill)
 	ow.ref = ow.hear(t).Ref
 	return ow
@@ -245,7 +233,7 @@ func ownerAttached(t *testing.T, s *suite, end func(testing.TB, *owner)) {
 	if err := box.Client.Health(step(t)); err == nil {
 		t.Error("the guest of an attached box answers after its owner's end")
 	}
-	st.discardOrphans(t, o, "an attached box's owner ended")
+	st.discardOrphans(t, "an attached box's owner ended")
 }
 
 // orphaned waits until the attached box ref, whose owner has ended, is gone.
@@ -271,14 +259,17 @@ func (st *site) orphaned(t testing.TB, ref string) {
 	}
 }
 
-// discardOrphans does what a reaper does after the owner's end, after which
-// nothing is left: what List does not return must not be there. What the owner
-// had begun may go on for a while, and appear in List late.
-func (st *site) discardOrphans(t testing.TB, o *owner, why string) {
+// discardOrphans does what a reaper does after an owner's end, until nothing is
+// left: what List does not return must not be there. What the owner had begun
+// goes on for a while, and may appear in List late.
+func (st *site) discardOrphans(t testing.TB, why string) {
 	t.Helper()
 	ctx := step(t)
-	// List is asked once more after the last process has ended.
-	for ended := false; ; ended = o.line.cut(lifelineLook) {
+	for deadline := time.Now().Add(settleTime); ; time.Sleep(50 * time.Millisecond) {
+		var makers []int
+		if st.s.h.Makers != nil {
+			makers = st.s.h.Makers(t, st.dir) // before List, so that it has what they left
+		}
 		refs, err := st.List(ctx)
 		if err != nil {
 			t.Fatalf("List after %s: %v", why, err)
@@ -292,19 +283,18 @@ func (st *site) discardOrphans(t testing.TB, o *owner, why string) {
 				t.Errorf("Discard again: %v; it is idempotent", err)
 			}
 		}
-		if ended && len(refs) == 0 {
+		if len(makers) == 0 && len(refs) == 0 && (st.s.h.Leftovers == nil || len(st.s.h.Leftovers(t, st.dir)) == 0) {
 			break
 		}
-		if ctx.Err() != nil {
-			t.Fatalf("processes that began with the owner live on after %s and each box of List was discarded", why)
+		if time.Now().After(deadline) {
+			if len(makers) > 0 {
+				t.Errorf("the processes %v, which made boxes for the owner, live on after %s", makers, why)
+			}
+			break
 		}
 	}
 	st.nothingLeft(t, "after "+why+" and each box of List was discarded")
 }
-
-// lifelineLook is how long to wait for an owner's processes before looking for
-// what they left.
-const lifelineLook = 100 * time.Millisecond
 
 // ownerDetached checks that a detached box, its runs and their output outlive
 // the owner.
@@ -396,7 +386,7 @@ func ownerDuringCreate(t *testing.T, s *suite) {
 			why := fmt.Sprintf("the owner was killed %v into Create (detached: %t)", delay*time.Millisecond, detached)
 			// What an engine was just beginning may appear a moment later.
 			time.Sleep(100 * time.Millisecond * raceFactor)
-			st.discardOrphans(t, o, why)
+			st.discardOrphans(t, why)
 			if t.Failed() {
 				return
 			}

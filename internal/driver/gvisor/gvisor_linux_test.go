@@ -49,6 +49,7 @@ var harness = drivertest.Harness{
 	},
 	Leftovers: leftovers,
 	Processes: hostProcesses,
+	Makers:    orphanedMakers,
 	Python:    "/usr/bin/python3",
 }
 
@@ -201,6 +202,28 @@ func hostProcesses(t testing.TB, dir, ref string) []int {
 			if parent == found[i] && !slices.Contains(found, pid) {
 				found = append(found, pid)
 			}
+		}
+	}
+	return found
+}
+
+// orphanedMakers finds the makers of dir that are not of this process.
+func orphanedMakers(t testing.TB, dir string) []int {
+	t.Helper()
+	paths, err := filepath.Glob("/proc/[0-9]*/cmdline")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var found []int
+	for _, path := range paths {
+		args, _ := os.ReadFile(path)
+		if !strings.HasPrefix(string(args), "glovebox-maker\x00"+dir+"\x00") {
+			continue
+		}
+		pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(path)))
+		status, _ := os.ReadFile(filepath.Join(filepath.Dir(path), "status"))
+		if !strings.Contains(string(status), fmt.Sprintf("\nPPid:\t%d\n", os.Getpid())) {
+			found = append(found, pid)
 		}
 	}
 	return found

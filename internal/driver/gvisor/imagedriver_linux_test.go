@@ -37,6 +37,7 @@ var imageHarness = drivertest.Harness{
 	},
 	Leftovers: leftovers,
 	Processes: hostProcesses,
+	Makers:    orphanedMakers,
 	Python:    "/usr/bin/python3",
 }
 
