@@ -40,6 +40,9 @@ type record struct {
 	// Linked says that the box has an interface beside its loopback, whatever
 	// its policy is now.
 	Linked bool `json:"linked,omitempty"`
+	// GivesBack says that the box's kernel knows giveBackSignal, by which one
+	// of an earlier version would end.
+	GivesBack bool `json:"gives_back,omitempty"`
 	// UserIsRoot says that programs run as sandbox-root, whoever is asked for:
 	// it is the only user of the box that a file of the host can belong to.
 	UserIsRoot bool `json:"user_is_root,omitempty"`
@@ -62,6 +65,10 @@ type madeBox struct {
 
 	mu   sync.Mutex // held while it is paused, resumed or destroyed
 	gone bool       // guarded by mu
+	// When its kernel is next asked to give memory back, and how long it is
+	// left alone after that. Guarded by mu.
+	giveBackAt    time.Time
+	giveBackAfter time.Duration
 }
 
 // create makes a box. The guest finds streams as its first connections.
@@ -82,6 +89,7 @@ func (m *maker) create(ctx context.Context, spec *driver.Spec, image *imageRoot,
 		return err
 	}
 	b := &madeBox{record: record{Spec: *spec}, dir: m.boxDir(spec.ID), own: true, null: m.null}
+	b.record.GivesBack = true
 	b.record.Linked = spec.Network != sandbox.NetworkNone
 	b.record.UserIsRoot = spec.Workspace != "" && !rootIsRoot()
 	if err := m.reserve(b); err != nil {
@@ -331,64 +339,6 @@ func (b *madeBox) orGone(err error) error {
 		return errors.Join(driver.ErrGone, err)
 	}
 	return err
-}
-
-// pause stops the box where it stands. First its kernel takes every program out
-// of its code, then the kernel itself, which now does nothing but look at the
-// time some thousand times a second, is stopped by a signal. To stop the
-// programs' processes by signal or by the freezer of a control group would be
-// simpler, but gVisor traces them, and cannot start another afterwards.
-func (b *madeBox) pause() error {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.gone || b.paused() {
-		return nil
-	}
-	return b.sleep()
-}
-
-// sleep is pause of a box that is not. The caller holds b.mu.
-func (b *madeBox) sleep() error {
-	if err := b.container.Sandbox.Pause(b.container.ID); err != nil {
-		return b.orGone(err)
-	}
-	if err := unix.Kill(b.sentry(), unix.SIGSTOP); err != nil {
-		return b.orGone(errors.Join(fmt.Errorf("stop kernel: %w", err), b.container.Sandbox.Resume(b.container.ID)))
-	}
-	// The signal is seen by each thread in its own time, which on a busy machine
-	// may be late. A box that is not seen to be paused would not be resumed.
-	for deadline := time.Now().Add(10 * time.Second); !b.paused() && b.alive() && time.Now().Before(deadline); {
-		time.Sleep(100 * time.Microsecond)
-	}
-	return nil
-}
-
-func (b *madeBox) resume() error {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if b.gone || !b.paused() {
-		return nil
-	}
-	return b.wake()
-}
-
-// wake undoes pause. The caller holds b.mu.
-func (b *madeBox) wake() error {
-	if err := unix.Kill(b.sentry(), unix.SIGCONT); err != nil {
-		return b.orGone(fmt.Errorf("continue kernel: %w", err))
-	}
-	return b.orGone(b.container.Sandbox.Resume(b.container.ID))
-}
-
-// paused reports whether the box's kernel is stopped. The process says so
-// itself, whichever maker paused it.
-func (b *madeBox) paused() bool {
-	stat, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(b.sentry()), "stat"))
-	if err != nil {
-		return false
-	}
-	_, rest, ok := strings.Cut(string(stat), ") ")
-	return ok && strings.HasPrefix(rest, "T")
 }
 
 // tree returns pid and its descendants, parents first.

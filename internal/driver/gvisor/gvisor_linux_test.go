@@ -296,3 +296,57 @@ func emptyGroups(t testing.TB) []string {
 	}
 	return groups
 }
+
+// TestPauseGivesBack has the kernel of a box that rests hold less memory than
+// its start took.
+func TestPauseGivesBack(t *testing.T) {
+	dir := t.TempDir()
+	d, err := harness.Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { d.Close() })
+	box := drivertest.Launch(t, d, harness.Spec())
+	box.MustSh(t, "for i in 1 2 3 4 5 6 7 8; do ls /usr/bin > /dev/null; done")
+	sentry := 0
+	for _, pid := range hostProcesses(t, dir, box.Ref()) {
+		args, _ := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "cmdline"))
+		if strings.HasPrefix(string(args), "runsc-sandbox\x00") {
+			sentry = pid
+		}
+	}
+	before := ownMemory(t, sentry)
+	var after int
+	// What it does not get to before it is stopped it does when it goes on.
+	for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
+		if _, err := driver.Pause(t.Context(), box.Box); err != nil {
+			t.Fatal(err)
+		}
+		after = ownMemory(t, sentry)
+		if err := driver.Resume(t.Context(), box.Box); err != nil {
+			t.Fatal(err)
+		}
+		if after < before*9/10 {
+			break
+		}
+	}
+	t.Logf("the kernel has %d KiB, and %d once it rests", before, after)
+	if after >= before*9/10 {
+		t.Error("it keeps what its start took")
+	}
+}
+
+// ownMemory returns how much memory a process has that is no file's, in KiB.
+func ownMemory(t *testing.T, pid int) int {
+	t.Helper()
+	status, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "status"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rest, _ := strings.Cut(string(status), "\nRssAnon:")
+	var kib int
+	if _, err := fmt.Sscan(rest, &kib); err != nil {
+		t.Fatalf("%v in %s", err, status)
+	}
+	return kib
+}

@@ -3,6 +3,7 @@ package gvisor
 import (
 	"encoding/json"
 	"os"
+	"os/signal"
 	"regexp"
 	"runtime/debug"
 	"slices"
@@ -38,6 +39,7 @@ func Reexec() {
 		os.Args = sandboxArgs(os.Args)
 		startClockEarly()
 		startWithLittleGC()
+		giveBackWhenAsked()
 		maincli.Main()
 	case os.Args[0] == "runsc-gofer":
 		early.CloseInherited(donated(os.Args))
@@ -62,6 +64,21 @@ const (
 	// startTime is how long a helper takes to start, and more.
 	startTime = 2 * time.Second
 )
+
+// giveBackSignal asks a sentry to give memory back that it does not use. It is
+// none of the signals that gVisor hands on to programs.
+const giveBackSignal = unix.Signal(40)
+
+// giveBackWhenAsked has this process collect its garbage at each such signal.
+func giveBackWhenAsked() {
+	asked := make(chan os.Signal, 1)
+	signal.Notify(asked, giveBackSignal)
+	go func() {
+		for range asked {
+			debug.FreeOSMemory()
+		}
+	}()
+}
 
 // fdFlag matches the flags by which gVisor's processes learn their descriptors.
 var fdFlag = regexp.MustCompile(`^--?[a-z-]*fds?=(.*)$`)

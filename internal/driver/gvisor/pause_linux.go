@@ -1,0 +1,90 @@
+package gvisor
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// pause stops the box where it stands. First its kernel takes every program out
+// of its code, then the kernel itself, which now does nothing but look at the
+// time some thousand times a second, is stopped by a signal. To stop the
+// programs' processes by signal or by the freezer of a control group would be
+// simpler, but gVisor traces them, and cannot start another afterwards.
+func (b *madeBox) pause() error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.gone || b.paused() {
+		return nil
+	}
+	return b.sleep()
+}
+
+// sleep is pause of a box that is not. The caller holds b.mu.
+func (b *madeBox) sleep() error {
+	if err := b.container.Sandbox.Pause(b.container.ID); err != nil {
+		return b.orGone(err)
+	}
+	b.giveBack()
+	if err := unix.Kill(b.sentry(), unix.SIGSTOP); err != nil {
+		return b.orGone(errors.Join(fmt.Errorf("stop kernel: %w", err), b.container.Sandbox.Resume(b.container.ID)))
+	}
+	// The signal is seen by each thread in its own time, which on a busy machine
+	// may be late. A box that is not seen to be paused would not be resumed.
+	for deadline := time.Now().Add(10 * time.Second); !b.paused() && b.alive() && time.Now().Before(deadline); {
+		time.Sleep(100 * time.Microsecond)
+	}
+	return nil
+}
+
+// giveBackTime is how long a kernel has to give memory back. What it has not done
+// by then it does when it goes on.
+const giveBackTime = 20 * time.Millisecond
+
+// giveBack has the box's kernel give back what it does not use, before it is
+// stopped for nobody knows how long: a third of its memory after a start, which
+// makes much that it needs but once. It is done ever more rarely, as it takes
+// some milliseconds on a processor. The caller holds b.mu.
+func (b *madeBox) giveBack() {
+	if now := time.Now(); b.record.GivesBack && !now.Before(b.giveBackAt) {
+		b.giveBackAfter = max(time.Second, 4*b.giveBackAfter)
+		b.giveBackAt = now.Add(b.giveBackAfter)
+		if unix.Kill(b.sentry(), giveBackSignal) == nil {
+			time.Sleep(giveBackTime)
+		}
+	}
+}
+
+func (b *madeBox) resume() error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.gone || !b.paused() {
+		return nil
+	}
+	return b.wake()
+}
+
+// wake undoes pause. The caller holds b.mu.
+func (b *madeBox) wake() error {
+	if err := unix.Kill(b.sentry(), unix.SIGCONT); err != nil {
+		return b.orGone(fmt.Errorf("continue kernel: %w", err))
+	}
+	return b.orGone(b.container.Sandbox.Resume(b.container.ID))
+}
+
+// paused reports whether the box's kernel is stopped. The process says so
+// itself, whichever maker paused it.
+func (b *madeBox) paused() bool {
+	stat, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(b.sentry()), "stat"))
+	if err != nil {
+		return false
+	}
+	_, rest, ok := strings.Cut(string(stat), ") ")
+	return ok && strings.HasPrefix(rest, "T")
+}
