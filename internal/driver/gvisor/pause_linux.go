@@ -28,10 +28,10 @@ func (b *madeBox) pause() error {
 
 // sleep is pause of a box that is not. The caller holds b.mu.
 func (b *madeBox) sleep() error {
+	b.giveBack() // first: between the two steps that follow, nobody else could resume it
 	if err := b.container.Sandbox.Pause(b.container.ID); err != nil {
 		return b.orGone(err)
 	}
-	b.giveBack()
 	if err := unix.Kill(b.sentry(), unix.SIGSTOP); err != nil {
 		return b.orGone(errors.Join(fmt.Errorf("stop kernel: %w", err), b.container.Sandbox.Resume(b.container.ID)))
 	}
