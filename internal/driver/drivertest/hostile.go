@@ -16,7 +16,7 @@ import (
 )
 
 // attackTime is after how long an attack is killed, if nothing else ends it.
-const attackTime = 15 * time.Second
+const attackTime = 15 * time.Second * raceFactor
 
 // testHostile runs programs that attack the host, each in a tight box beside a
 // neighbour. Each must end as the contract says, with the host unharmed and

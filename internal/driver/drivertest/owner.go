@@ -265,6 +265,7 @@ func (st *site) orphaned(t testing.TB, ref string) {
 func (st *site) discardOrphans(t testing.TB, why string) {
 	t.Helper()
 	ctx := step(t)
+	discarded := map[string]bool{}
 	for deadline := time.Now().Add(settleTime); ; time.Sleep(50 * time.Millisecond) {
 		var makers []int
 		if st.s.h.Makers != nil {
@@ -276,6 +277,10 @@ func (st *site) discardOrphans(t testing.TB, why string) {
 		}
 		for _, ref := range refs {
 			t.Logf("List returns %q after %s", ref, why)
+			if discarded[ref] && len(makers) == 0 {
+				t.Errorf("List returns %q again, which was discarded", ref)
+			}
+			discarded[ref] = true
 			if err := st.Discard(ctx, ref); err != nil {
 				t.Errorf("Discard after %s: %v", why, err)
 			}

@@ -40,9 +40,6 @@ type record struct {
 	// Linked says that the box has an interface beside its loopback, whatever
 	// its policy is now.
 	Linked bool `json:"linked,omitempty"`
-	// GivesBack says that the box's kernel knows giveBackSignal, by which one
-	// of an earlier version would end.
-	GivesBack bool `json:"gives_back,omitempty"`
 	// UserIsRoot says that programs run as sandbox-root, whoever is asked for:
 	// it is the only user of the box that a file of the host can belong to.
 	UserIsRoot bool `json:"user_is_root,omitempty"`
@@ -89,7 +86,6 @@ func (m *maker) create(ctx context.Context, spec *driver.Spec, image *imageRoot,
 		return err
 	}
 	b := &madeBox{record: record{Spec: *spec}, dir: m.boxDir(spec.ID), own: true, null: m.null}
-	b.record.GivesBack = true
 	b.record.Linked = spec.Network != sandbox.NetworkNone
 	b.record.UserIsRoot = spec.Workspace != "" && !rootIsRoot()
 	if err := m.reserve(b); err != nil {
@@ -449,7 +445,7 @@ func killBox(id string) error {
 		}
 		var errs []error
 		for _, pid := range pids {
-			errs = append(errs, killProcess(pid, id))
+			errs = append(errs, signalProcess(pid, id, unix.SIGKILL))
 		}
 		if time.Now().After(deadline) {
 			return errors.Join(fmt.Errorf("processes %v do not end", pids), errors.Join(errs...))
@@ -457,9 +453,9 @@ func killBox(id string) error {
 	}
 }
 
-// killProcess kills a process if it still is of that box: its number may be
-// another's since it was found.
-func killProcess(pid int, id string) error {
+// signalProcess sends a signal to a process if it still is of that box: its
+// number may be another's since it was found.
+func signalProcess(pid int, id string, sig unix.Signal) error {
 	fd, err := unix.PidfdOpen(pid, 0)
 	if err != nil {
 		return nil // it has ended
@@ -468,8 +464,8 @@ func killProcess(pid int, id string) error {
 	if !ownsProcess(pid, id) {
 		return nil
 	}
-	if err := unix.PidfdSendSignal(fd, unix.SIGKILL, nil, 0); err != nil && !errors.Is(err, unix.ESRCH) {
-		return fmt.Errorf("kill process %d: %w", pid, err)
+	if err := unix.PidfdSendSignal(fd, sig, nil, 0); err != nil && !errors.Is(err, unix.ESRCH) {
+		return fmt.Errorf("send %v to process %d: %w", sig, pid, err)
 	}
 	return nil
 }

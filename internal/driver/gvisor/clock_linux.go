@@ -1,11 +1,9 @@
 package gvisor
 
 import (
-	"os/signal"
 	"reflect"
 	"sync"
 
-	"golang.org/x/sys/unix"
 	"gvisor.dev/gvisor/pkg/context"
 	"gvisor.dev/gvisor/pkg/log"
 	"gvisor.dev/gvisor/pkg/sentry/kernel"
@@ -42,9 +40,6 @@ func (c *clockStarter) Clone(ctx context.Context, _ seccheck.FieldSet, _ *pb.Clo
 		if k := kernel.KernelFromContext(ctx); k == nil || !measureClock(k) {
 			log.Warningf("the clock is not measured early: gVisor's kernel is not what it was")
 		}
-		// gVisor hands on to programs what it is sent, and so each waking of
-		// the box would interrupt all of them.
-		signal.Reset(unix.SIGCONT)
 	})
 	return nil
 }

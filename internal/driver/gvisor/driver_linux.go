@@ -221,6 +221,9 @@ func identityMap(path string) ([]syscall.SysProcIDMap, error) {
 // it its owner or group is refused. Only workspaces have files on the host, and
 // what a sandbox puts there must not be such a program, whosever it is.
 //
+// To have the CPUID instruction trapped is refused, as by a processor that cannot:
+// every program executes it dozens of times at its start.
+//
 // The filter stays on the thread that forks, so that thread ends here.
 func startFiltered(cmd *exec.Cmd) error {
 	errc := make(chan error, 1)

@@ -36,12 +36,23 @@ func (b *madeBox) sleep() error {
 		return b.orGone(errors.Join(fmt.Errorf("stop kernel: %w", err), b.container.Sandbox.Resume(b.container.ID)))
 	}
 	// The signal is seen by each thread in its own time, which on a busy machine
-	// may be late. A box that is not seen to be paused would not be resumed.
-	for deadline := time.Now().Add(10 * time.Second); !b.paused() && b.alive() && time.Now().Before(deadline); {
-		time.Sleep(100 * time.Microsecond)
+	// may be late.
+	began := time.Now()
+	for !b.paused() && b.alive() {
+		switch took := time.Since(began); {
+		case took > stopTime: // resume would take it for one that was not paused
+			return errors.Join(fmt.Errorf("kernel of %s does not stop", b.container.ID), b.wake())
+		case took > 10*time.Millisecond:
+			time.Sleep(time.Millisecond)
+		default:
+			time.Sleep(100 * time.Microsecond)
+		}
 	}
 	return nil
 }
+
+// stopTime is how long a kernel may take to stop after it was told to.
+const stopTime = 10 * time.Second
 
 // giveBackTime is how long a kernel has to give memory back. What it has not done
 // by then it does when it goes on.
@@ -52,12 +63,14 @@ const giveBackTime = 20 * time.Millisecond
 // makes much that it needs but once. It is done ever more rarely, as it takes
 // some milliseconds on a processor. The caller holds b.mu.
 func (b *madeBox) giveBack() {
-	if now := time.Now(); b.record.GivesBack && !now.Before(b.giveBackAt) {
-		b.giveBackAfter = max(time.Second, 4*b.giveBackAfter)
-		b.giveBackAt = now.Add(b.giveBackAfter)
-		if unix.Kill(b.sentry(), giveBackSignal) == nil {
-			time.Sleep(giveBackTime)
-		}
+	now := time.Now()
+	if now.Before(b.giveBackAt) || !b.alive() {
+		return
+	}
+	b.giveBackAfter = max(time.Second, 4*b.giveBackAfter)
+	b.giveBackAt = now.Add(b.giveBackAfter)
+	if signalProcess(b.sentry(), b.record.Spec.ID, giveBackSignal) == nil {
+		time.Sleep(giveBackTime)
 	}
 }
 

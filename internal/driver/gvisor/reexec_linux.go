@@ -66,7 +66,8 @@ const (
 )
 
 // giveBackSignal asks a sentry to give memory back that it does not use. It is
-// none of the signals that gVisor hands on to programs.
+// none of the signals that gVisor hands on to programs, and a program of Go that
+// does not wait for it, as a sentry of an earlier version, ignores it.
 const giveBackSignal = unix.Signal(40)
 
 // giveBackWhenAsked has this process collect its garbage at each such signal.

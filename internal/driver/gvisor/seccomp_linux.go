@@ -75,7 +75,7 @@ func callFilter() []unix.SockFilter {
 				answer(unix.SECCOMP_RET_ALLOW))
 		}
 	}
-	for _, r := range refusedRequests {
+	for _, r := range refusedRequests() {
 		filter = append(filter,
 			jump(unix.BPF_JEQ, r.nr, 0, 4),
 			load(offsetArgs),
