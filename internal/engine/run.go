@@ -20,6 +20,7 @@ type run struct {
 	input   bool // it has an input
 	log     *runLog
 	codeDir string     // has its code, if that is to be removed
+	plain   bool       // it has no shell, though it is a shell command
 	x       *execution // of a run in a context
 
 	ctx     context.Context // its stream's
@@ -165,6 +166,9 @@ func (r *run) pump(stream events) {
 			stream = r.reconnect()
 		case ev.End != nil:
 			end = ev.End
+			if r.plain {
+				end = asByShell(end)
+			}
 			stream.Close()
 		case ev.Data != nil:
 			r.take(ev.Data)

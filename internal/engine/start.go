@@ -265,13 +265,14 @@ func (r *run) open(ctx context.Context, req sandbox.RunRequest, prog program, en
 	if prog.runner == nil {
 		start.Process.Cmd, start.Process.Args = prog.argv[0], prog.argv[1:]
 		stream, err := r.b.guest.Start(r.ctx, start, opts)
+		r.plain = prog.shell != nil && err == nil
 		if prog.shell != nil && (errors.Is(err, sandbox.NotFound) || errors.Is(err, sandbox.Invalid)) {
 			// The shell knows what it is after all, or says what is wrong with it.
 			start.Process.Cmd, start.Process.Args = prog.shell[0], prog.shell[1:]
 			stream, err = r.b.guest.Start(r.ctx, start, opts)
 		}
 		if errors.Is(err, sandbox.NotFound) {
-			return nil, r.notFound(req, start.Process.Cmd)
+			return nil, r.notFound(req, prog.argv[0])
 		}
 		return stream, err
 	}

@@ -3,6 +3,7 @@ package engine
 import (
 	"fmt"
 	"math"
+	"slices"
 	"time"
 
 	"github.com/glovebox-dev/glovebox/internal/driver"
@@ -65,6 +66,29 @@ const (
 )
 
 const sigKill = 9
+
+// asByShell returns the end of a program as the shell tells it that runs it as
+// its command. A signal that others send to end a run ends the shell too.
+func asByShell(end *guestapi.EndEvent) *guestapi.EndEvent {
+	if end.Exited || end.Detail == nil || !slices.Contains(crashes, end.Detail.Signal) {
+		return end
+	}
+	told := *end
+	told.Exited, told.ExitCode = true, int32(exitSignal+end.Detail.Signal)
+	return &told
+}
+
+// crashes are the signals that a program gets by its own doing.
+var crashes = []int{
+	4,  // SIGILL
+	5,  // SIGTRAP
+	6,  // SIGABRT
+	7,  // SIGBUS
+	8,  // SIGFPE
+	11, // SIGSEGV
+	13, // SIGPIPE
+	31, // SIGSYS
+}
 
 // settle judges how a run ended. What this side did comes first, then a lost
 // sandbox, then success; a failure gets the most telling of the causes that

@@ -3,8 +3,8 @@ package engine
 import "strings"
 
 // plainWords returns the words of a shell command that needs no shell: it is a
-// program and its arguments, and no shell that a sandbox may have would read any
-// of it as something else. Of any other it returns nil. It knows quotes, and no
+// program and its arguments, and no usual shell would read any of it as something
+// else. Of any other it returns nil. It knows quotes, and no
 // more: what it does not know for certain is the shell's.
 func plainWords(command string) []string {
 	var words []string
@@ -23,7 +23,7 @@ func plainWords(command string) []string {
 
 // blanks are what a command may have around it. Within it a new line would begin
 // another.
-const blanks = " \t\r\n"
+const blanks = " \t\n"
 
 // plainWord returns the first word of text, which does not begin with a blank,
 // and what follows it.
@@ -57,7 +57,8 @@ func isPlain(c byte) bool {
 
 // shellWords are what may mean something else to a shell than a program of that
 // name: reserved words and built-in commands of POSIX, dash, bash, BusyBox's ash,
-// mksh and zsh.
+// mksh and zsh. Left out are those that do what the program of that name does. The
+// program setsid is here because it forks if it leads its session.
 var shellWords = func() map[string]bool {
 	m := map[string]bool{"": true}
 	for w := range strings.FieldsSeq(`
@@ -67,7 +68,7 @@ var shellWords = func() map[string]bool {
 		false fc fg fi float for foreach function functions getln getopts hash help
 		history if in integer jobs kill let limit local log logout mapfile nameref
 		namespace newgrp nocorrect noglob popd print printf pushd pushln pwd read
-		readarray readonly rehash rename repeat return sched select set setopt shift shopt
+		readarray readonly rehash rename repeat return sched select set setsid setopt shift shopt
 		source stop suspend test then time times trap true ttyctl type typeset ulimit
 		umask unalias unfunction unhash unlimit unset unsetopt until vared wait whence
 		where while zcompile zle zmodload zparseopts zstyle`) {

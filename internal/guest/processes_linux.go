@@ -183,7 +183,7 @@ func (g *Guest) spawn(p *process, in *guestapi.StartRequest, env []string) error
 		return err
 	}
 	if !slices.ContainsFunc(env, func(e string) bool { return strings.HasPrefix(e, "PWD=") }) {
-		env = append(env, "PWD="+p.cwd) // as a shell would
+		env = append(env, "PWD="+p.cwd) // as a shell has it after cd
 	}
 	attr := &syscall.ProcAttr{
 		Dir:   p.cwd,

@@ -32,7 +32,7 @@ type RunRequest struct {
 	Context string
 	Restart bool
 
-	// Commands are shell commands, each run anew by /bin/sh -c, in order,
+	// Commands are shell commands, each run anew as by /bin/sh -c, in order,
 	// stopping at the first that fails.
 	Commands []string
 
