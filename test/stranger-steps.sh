@@ -147,8 +147,8 @@ while read -r path; do
 	esac
 done <"$work/kept"
 cmp "$work/mcp.before" "$home/.cursor/mcp.json" || fail "the client's configuration is not what it was"
-# What ends in this moment may.
-for _ in $(seq 300); do
+# A sandbox ends within a second of what had it.
+for _ in $(seq 10); do
 	left=$(processes "$@")
 	[ -n "$left" ] || break
 	sleep 0.1

@@ -461,7 +461,7 @@ func (s *soak) end() {
 		t.Errorf("glovebox serve: %v", err)
 	}
 	var left []string
-	for range 600 {
+	for range 100 {
 		if left = s.left(); len(left) == 0 {
 			return
 		}

@@ -93,7 +93,7 @@ func (f *faults) killed(t *testing.T) {
 }
 
 // patience bounds what tests wait for.
-const patience = time.Minute
+const patience = 10 * time.Second
 
 // gone waits until a box says that it is.
 func gone(t *testing.T, d driver.Driver, b driver.Box) {

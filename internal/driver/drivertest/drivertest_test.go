@@ -38,7 +38,7 @@ func TestLineCheck(t *testing.T) {
 func TestCheckGoroutines(t *testing.T) {
 	stop := make(chan struct{})
 	r := &recorder{TB: t}
-	checkGoroutines(r, 100*time.Millisecond, []string{"someFunctionThatIsNot"})
+	CheckGoroutines(r, "someFunctionThatIsNot")
 	go func() { <-stop }()
 	r.cleanup()
 	if !r.failed {

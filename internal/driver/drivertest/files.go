@@ -286,7 +286,7 @@ func (r failingReader) Read([]byte) (int, error) { return 0, r.err }
 func fileSpecial(t *testing.T, b *Box, dir string) {
 	b.MustSh(t, "mkfifo pipe")
 	for _, path := range []string{dir + "/pipe", "/dev/zero", "/dev/tty"} {
-		ctx, cancel := context.WithTimeout(t.Context(), 20*time.Second*raceFactor)
+		ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second*raceFactor)
 		r, _, err := b.Client.Read(ctx, path, 0, 10, asUser)
 		if err == nil {
 			_, err = io.Copy(io.Discard, io.LimitReader(r, 1<<20))

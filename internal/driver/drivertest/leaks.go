@@ -11,9 +11,8 @@ import (
 	"time"
 )
 
-// settleTime is how long what is on its way may take: long, as a busy machine
-// may have no time for it, and it is waited for only if it does not come.
-const settleTime = 20 * time.Second * raceFactor
+// settleTime is how long what is on its way may take.
+const settleTime = 5 * time.Second * raceFactor
 
 // CheckGoroutines fails the test if, at its end, after all its later cleanups,
 // goroutines run that did not run now. Those with one of the given texts in
@@ -21,19 +20,13 @@ const settleTime = 20 * time.Second * raceFactor
 // used in parallel tests.
 func CheckGoroutines(t testing.TB, known ...string) {
 	t.Helper()
-	checkGoroutines(t, settleTime, known)
-}
-
-// checkGoroutines is CheckGoroutines with a limit on how long they may take.
-func checkGoroutines(t testing.TB, limit time.Duration, known []string) {
-	t.Helper()
 	before := map[string]bool{}
 	for _, g := range goroutines() {
 		before[g.id] = true
 	}
 	t.Cleanup(func() {
 		var left []string
-		for deadline := time.Now().Add(limit); ; time.Sleep(20 * time.Millisecond) {
+		for deadline := time.Now().Add(settleTime); ; time.Sleep(20 * time.Millisecond) {
 			left = left[:0]
 			for _, g := range goroutines() {
 				if !before[g.id] && !g.known(known) {

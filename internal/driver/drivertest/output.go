@@ -2,7 +2,6 @@ package drivertest
 
 import (
 	"bytes"
-	"context"
 	"fmt"
 	"strconv"
 	"strings"
@@ -137,9 +136,7 @@ func outputBig(t *testing.T, b *Box) {
 	}
 	var out, errs lineCheck
 	heap := watchHeap()
-	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Minute)
-	defer cancel()
-	r, err := b.Run(ctx, Cmd{
+	r := b.MustRun(t, Cmd{
 		Shell: fmt.Sprintf("seq 1 100000 >&2 & seq 1 %d; wait; exit 11", n),
 		OnData: func(d *guestapi.DataEvent) {
 			out.write(d.Stdout)
@@ -147,8 +144,8 @@ func outputBig(t *testing.T, b *Box) {
 		},
 	})
 	heap.check(t, "streaming output", streamHeap)
-	if err != nil || r.End.ExitCode != 11 {
-		t.Errorf("want exit code 11, got %v, %v", r, err)
+	if r.End.ExitCode != 11 {
+		t.Errorf("want exit code 11, got %v", r)
 	}
 	out.check(t, "stdout", n)
 	errs.check(t, "stderr", 100000)

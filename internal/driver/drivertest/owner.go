@@ -197,9 +197,8 @@ func (o *owner) leave(t testing.TB) {
 	}
 }
 
-// orphanTime is how long processes of an attached box may outlive its owner:
-// much longer than they do, for a machine that is busy with others.
-const orphanTime = 10 * time.Second * raceFactor
+// orphanTime is how long processes of an attached box may outlive its owner.
+const orphanTime = time.Second * raceFactor
 
 // testOwner kills processes that own boxes.
 func testOwner(t *testing.T, s *suite) {
@@ -312,7 +311,7 @@ func ownerDetached(t *testing.T, s *suite, end func(testing.TB, *owner)) {
 	spec.Detached = true
 	o := st.own(t, order{Spec: spec})
 	end(t, o)
-	time.Sleep(500 * time.Millisecond * raceFactor) // in which an attached box would end
+	time.Sleep(orphanTime / 2) // in which an attached box would end
 
 	again := s.openDir(t, st.dir)
 	refs, err := again.List(step(t))

@@ -273,7 +273,7 @@ func sealKillAll(t *testing.T, st *site) {
 	time.Sleep(200 * time.Millisecond)
 	b.answersOrGone(t, "after sandbox-root killed all it could")
 	neighbour.Answers(t, "after sandbox-root of another box killed all it could")
-	if out, err := exec.Command("pgrep", "-f", "^sleep "+mark).Output(); err == nil && len(out) == 0 {
-		t.Error("a process of the host was killed from a box")
+	if out, err := exec.Command("pgrep", "-f", "^sleep "+mark).Output(); err != nil || len(out) == 0 {
+		t.Errorf("a process of the host was killed from a box: pgrep finds %q, %v", out, err)
 	}
 }
