@@ -107,7 +107,7 @@ func TestContextHostile(t *testing.T) {
 		after(t, false)
 	})
 	t.Run("redefines builtins", func(t *testing.T) {
-		h.ends("python", "import builtins\nprint = 5\nbuiltins.len = builtins.isinstance = builtins.print = builtins.repr = None\nimport json, os, traceback\njson.dumps = os.write = traceback.TracebackException = None", guestapi.EndOK)
+		h.ends("python", "import builtins, json, os, traceback\nprint = 5\nbuiltins.len = builtins.isinstance = builtins.print = builtins.repr = None\njson.dumps = os.write = traceback.TracebackException = None", guestapi.EndOK)
 		h.ends("python", "del print", guestapi.EndOK)
 		after(t, true)
 		h.ends("python", "1 // 0", guestapi.EndError)

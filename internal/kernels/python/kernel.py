@@ -3,30 +3,36 @@
 Python 3.8 or newer, standard library only. It is read from the request pipe by
 a line of bootstrap and executed in a namespace of its own, with its own copy
 of the builtins: what user code does to modules and builtins must not reach it.
-Therefore everything it calls later is bound here, at the start, by name.
+Therefore what it calls later is bound here, at the start, by name.
+
+Starting is most of what a short run costs, so only what is built in or loaded
+anyway is imported at the start. The rest comes when it is needed, within
+Pristine, or is bound as soon as user code imports it: see Hooks.
 
 The protocol is described in the Go package's documentation. User code runs in
 the module __main__, in the main thread.
 """
 
+import sys
+
+# A file of the user's, in this directory or on PYTHONPATH, may have the name of
+# a module of the standard library, and Python would look there first.
+_whole_path = sys.path
+sys.path = [p for p in sys.path if p and p not in sys.modules["os"].environ.get("PYTHONPATH", "").split(":")]
+
+import _ast
 import _signal
 import _thread
-import ast
 import builtins
 import fcntl
 import faulthandler
 import io
-import json.decoder
-import json.encoder
-import linecache
 import os
-import random
 import site
-import sys
-import threading
 import time
-import traceback
-import types
+
+_path, sys.path = sys.path, _whole_path
+_finders = list(sys.meta_path)
 
 FILE = "<glovebox kernel>"  # the file name of every frame of ours
 MAX_PART = 32 << 10  # bytes of one message's payload
@@ -44,12 +50,11 @@ _environ, _urandom = os.environ, os.urandom
 _get_ident, _fcntl, _set_signal = _thread.get_ident, fcntl.fcntl, _signal.signal
 _F_GETFL, _F_SETFL, _NONBLOCK = fcntl.F_GETFL, fcntl.F_SETFL, os.O_NONBLOCK
 _SIGINT = _signal.SIGINT
-_TracebackException, _compile, _exec, _eval = traceback.TracebackException, compile, exec, eval
-_AST, _ALLOW_AWAIT = ast.PyCF_ONLY_AST, ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
-_Expr, _Expression = ast.Expr, ast.Expression
-_cells = linecache.cache
-_enumerate_threads = threading.enumerate
+_compile, _exec, _eval = compile, exec, eval
+_AST, _ALLOW_AWAIT = _ast.PyCF_ONLY_AST, _ast.PyCF_ALLOW_TOP_LEVEL_AWAIT
+_Expr, _Expression = _ast.Expr, _ast.Expression
 _modules = sys.modules
+_Module = type(sys)
 _CO_COROUTINE = 0x80
 _monotonic, _sleep, _start_thread = time.monotonic, time.sleep, _thread.start_new_thread
 _real_input = builtins.input
@@ -57,30 +62,81 @@ _original_print = builtins.print
 _builtins = builtins
 _sys = sys
 _BufferedWriter = io.BufferedWriter
-_loads = json.decoder.JSONDecoder().scan_once
-
-
-def _unencodable(o):
-    raise TypeError("not JSON: " + type(o).__name__)
-
-
-def _make_encoder():
-    if json.encoder.c_make_encoder is None:
-        return json.encoder.JSONEncoder().encode
-    encode = json.encoder.c_make_encoder(
-        {}, _unencodable, json.encoder.encode_basestring_ascii, None, ":", ",", False, False, True)
-    return lambda o: "".join(encode(o, 0))
-
-
-_dumps = _make_encoder()
-
-
 _user_site = site.getusersitepackages() if site.ENABLE_USER_SITE else None
 _isdir, _add_site = os.path.isdir, site.addsitedir
 
 
+_standard = os.path.dirname(os.__file__) + "/"
+_standard_names = getattr(sys, "stdlib_module_names", None) or {n.split(".")[0] for n in os.listdir(_standard)}
+
+
 class Lost(BaseException):
     """The guest is gone, or our descriptors are."""
+
+
+class Pristine:
+    """What is imported within is the standard library's, whatever user code did
+    to builtins and paths, and however its own modules are called. A SIGINT
+    waits until the end."""
+
+    def __enter__(self):
+        kernel.mask()
+        now = _builtins.__dict__
+        self.builtins = {n: now.get(n, self) for n, v in private.items() if n != "_" and now.get(n) is not v}
+        self.finders, self.path = _sys.meta_path, _sys.path
+        self.hidden = {n: m for n, m in list(_modules.items()) if n in _standard_names and self.foreign(m)}
+        now.update((n, private[n]) for n in self.builtins)
+        _sys.meta_path, _sys.path = [Hooks] + _finders, list(_path)
+        for n in self.hidden:
+            del _modules[n]
+        _modules.setdefault("sys", _sys)
+        _modules.setdefault("builtins", _builtins)
+
+    def __exit__(self, *_):
+        _modules.update(self.hidden)
+        _sys.meta_path, _sys.path = self.finders, self.path
+        now = _builtins.__dict__
+        for n, v in self.builtins.items():
+            if v is self:
+                del now[n]
+            else:
+                now[n] = v
+        kernel.unmask()
+
+    @staticmethod
+    def foreign(module):
+        """Tells a module of the user's that has a name of the library's."""
+        try:
+            return not module.__file__.startswith(_standard)
+        except Exception:
+            return False  # it is built in
+
+
+def _nothing(_):
+    pass
+
+
+def _json():
+    """Returns what reads a JSON value, and what writes one. They are what module
+    json itself calls, where they are as they were; that takes long to import."""
+    def unencodable(o):
+        raise TypeError("not JSON: " + type(o).__name__)
+
+    class Options:
+        strict, object_hook, object_pairs_hook, array_hook = True, None, None, None
+        parse_float, parse_int, parse_constant = float, int, float
+
+    try:
+        import _json as j
+        read = j.make_scanner(Options)
+        encode = j.make_encoder({}, unencodable, j.encode_basestring_ascii, None, ":", ",", False, False, True)
+        if read('{"a":[1,"b"]}', 0)[0] == {"a": [1, "b"]} and "".join(encode({"a": [1, "b"]}, 0)) == '{"a":[1,"b"]}':
+            return read, lambda o: "".join(encode(o, 0))
+    except Exception:
+        pass
+    with Pristine():
+        import json
+    return json.JSONDecoder().scan_once, json.JSONEncoder(separators=(",", ":")).encode
 
 
 class Out(io.TextIOWrapper):
@@ -189,7 +245,12 @@ class Kernel:
         self.rich = None
         self.rich_source = ""
         self.hooks = {}
-        self.libc_flush = None
+        self.cells = {}  # sources for tracebacks: linecache's, once it is there
+        self.enumerate_threads = None  # threading's, likewise
+        self.told = None  # traceback's TracebackException, likewise
+        self.can_tell = False  # what that needs is there, too
+        self.native = False  # libraries are loaded that may print by C's stdio
+        self.flush_stdio = None
         self.alone = False  # in a fork's child
         self.spawned = False  # programs were started, or this one was copied
         self.gathering = False  # a thread looks after gathered output
@@ -200,8 +261,7 @@ class Kernel:
 
     def take_descriptors(self):
         """Moves our descriptors out of the way, closed on exec."""
-        import resource
-        soft = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
+        soft = os.sysconf("SC_OPEN_MAX")
         base = 600 if soft < 0 or soft > 700 else max(10, soft - 16)
 
         def move(fd):
@@ -250,8 +310,10 @@ class Kernel:
                 raise
             except BaseException:  # the user closed or replaced it
                 self.flush_again(s)
-        if self.libc_flush is not None:
-            self.libc_flush(None)
+        if self.native:  # C code that prints by stdio has a buffer of its own
+            if self.flush_stdio is None:
+                self.flush_stdio = find_flush()
+            self.flush_stdio(None)
 
     def flush_again(self, s):
         """Hands on what a stream of ours kept when its descriptor was closed:
@@ -318,9 +380,17 @@ class Kernel:
         self.gathered.release()
 
     def audit(self, event, args):
-        if event in SPAWNS and not self.alone:
-            self.spawned = True
-            self.hand_on()
+        if event in SPAWNS:
+            if not self.alone:
+                self.spawned = True
+                self.hand_on()
+        elif event == "import":
+            # The second is the file of a shared library, if it is one. Python's
+            # own do not print, but by what they load.
+            if args[1] and not str(args[1]).startswith(_standard):
+                self.native = True
+        elif event == "ctypes.dlopen":
+            self.native = True
 
     # Frames.
 
@@ -440,12 +510,6 @@ class Kernel:
         self.send({"ev": "ready", "language": "python", "version": "%d.%d.%d" % _sys.version_info[:3],
                    "executable": _sys.executable})
         self.prepare(init.get("prepare") or [])
-        try:
-            # C code that prints by stdio has a buffer of its own.
-            import ctypes
-            self.libc_flush = ctypes.CDLL(None).fflush
-        except Exception:
-            self.libc_flush = None
         while True:
             request = self.receive()
             op = request.get("op")
@@ -464,7 +528,7 @@ class Kernel:
 
     def namespace(self):
         """Gives user code a fresh module __main__."""
-        self.module = types.ModuleType("__main__")
+        self.module = _Module("__main__")
         self.module.__builtins__ = _builtins
         _modules["__main__"] = self.module
         self.ns = self.module.__dict__
@@ -501,7 +565,8 @@ class Kernel:
 
     def reseed(self):
         """Makes what is random differ from a copy of this process."""
-        random.seed(_urandom(32))
+        if "random" in _modules:
+            _modules["random"].seed(_urandom(32))
         numpy = _modules.get("numpy")
         if numpy is not None:
             numpy.random.seed(int.from_bytes(_urandom(4), "big"))
@@ -510,11 +575,28 @@ class Kernel:
         if "uuid" in _modules:
             _modules["uuid"]._last_timestamp = None
 
+    def imported(self, name, module):
+        """Binds what we call of a module that was imported, before user code can
+        put something else there, and tells rich of those that it adapts."""
+        if name in Hooks.ours and Pristine.foreign(module):
+            return  # the user's, with that name
+        if name == "linecache":
+            if module.cache is not self.cells:
+                module.cache.update(self.cells)
+                self.cells = module.cache
+        elif name == "threading":
+            self.enumerate_threads = module.enumerate
+        elif name == "traceback" and self.told is None:
+            self.told = module.TracebackException
+        elif name not in Hooks.ours:
+            self.load_rich().imported(name, module)
+
     def load_rich(self):
         if self.rich is None:
-            rich = types.ModuleType("glovebox_rich")
+            rich = _Module("glovebox_rich")
             rich.__dict__.update(kernel=self, __builtins__=private)
-            _exec(_compile(self.rich_source, FILE, "exec", dont_inherit=True), rich.__dict__)
+            with Pristine():
+                _exec(_compile(self.rich_source, FILE, "exec", dont_inherit=True), rich.__dict__)
             self.rich = rich
         return self.rich
 
@@ -576,8 +658,8 @@ class Kernel:
     def run_cell(self, code, end):
         name = "<cell %d>" % self.count
         if len(code) < 1 << 20:
-            _cells[name] = (len(code), None, [l + "\n" for l in code.split("\n")], name)
-            _cells.pop("<cell %d>" % (self.count - MAX_CELLS), None)
+            self.cells[name] = (len(code), None, [l + "\n" for l in code.split("\n")], name)
+            self.cells.pop("<cell %d>" % (self.count - MAX_CELLS), None)
         try:
             try:
                 self.user = True
@@ -675,12 +757,18 @@ class Kernel:
                 if tb.tb_frame.f_code.co_filename == cell:
                     line = tb.tb_lineno
                 tb = tb.tb_next
-            if line is not None and cell in _cells:
-                text = _cells[cell][2][line - 1].rstrip("\n")
+            if line is not None and cell in self.cells:
+                text = self.cells[cell][2][line - 1].rstrip("\n")
         except BaseException:
             pass
         try:
-            told = _TracebackException(type(e), e, e.__traceback__)
+            if not self.can_tell:
+                with Pristine():
+                    import ast  # which traceback imports when it first needs it
+                    import traceback
+                self.imported("traceback", traceback)
+                self.can_tell = True
+            told = self.told(type(e), e, e.__traceback__)
             trim(told, set())
             trace = "".join(told.format())
         except BaseException:
@@ -703,9 +791,11 @@ class Kernel:
 
     def note_threads(self, run):
         """Remembers which run began the threads that live now."""
+        if self.enumerate_threads is None:
+            return  # there are none but this one
         runs, alive = self.thread_runs, {}
         try:
-            for t in _enumerate_threads():
+            for t in self.enumerate_threads():
                 if t.ident is not None and t.ident != self.main_thread:
                     alive[t.ident] = runs.get(t.ident, run)
         except Exception:
@@ -767,6 +857,16 @@ def show(*objects, **options):
             kernel.display(o)
 
 
+def find_flush():
+    """Returns what has C's stdio write what it keeps."""
+    try:
+        with Pristine():
+            import ctypes
+        return ctypes.CDLL(None).fflush
+    except Exception:
+        return _nothing
+
+
 def usable(stream):
     """Tells a stream from one that the user closed or took apart."""
     try:
@@ -789,9 +889,10 @@ def trim(told, seen):
 
 
 class Hooks:
-    """Tells rich when a module that it adapts was imported."""
+    """Tells the kernel when one of these modules was imported."""
 
-    names = ("matplotlib.pyplot", "plotly.basedatatypes", "IPython.display", "altair.vegalite.v5.api", "altair.vegalite.v6.api")
+    ours = ("linecache", "threading", "traceback")
+    names = ours + ("matplotlib.pyplot", "plotly.basedatatypes", "IPython.display", "altair.vegalite.v5.api", "altair.vegalite.v6.api")
     busy = set()
 
     @classmethod
@@ -818,7 +919,7 @@ class Hooks:
         def exec_module(module):
             load(module)
             try:
-                kernel.load_rich().imported(name, module)
+                kernel.imported(name, module)
             except Exception:
                 pass  # a version that we do not know works as it is
 
@@ -850,6 +951,10 @@ class Shim:
 
 private = __builtins__
 kernel = Kernel()
+_loads, _dumps = _json()
+for _name in Hooks.ours:
+    if _name in _modules:
+        kernel.imported(_name, _modules[_name])
 try:
     kernel.main()
 except Lost:

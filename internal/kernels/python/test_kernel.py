@@ -1,7 +1,9 @@
 """Tests of the Python kernel: its runs, its state and what hostile code does."""
 
 import os
+import shutil
 import signal
+import subprocess
 import sys
 import tempfile
 import time
@@ -123,6 +125,36 @@ class Runs(Case):
         self.assertIn("repr failed", self.ok("R()").main)
         self.fails("raise BaseException('b')", "BaseException")
         self.fails("raise GeneratorExit", "GeneratorExit")
+
+    def test_traceback_that_user_code_prints(self):
+        r = self.ok("import sys, traceback\ntry:\n    1 // 0\nexcept Exception:\n    traceback.print_exc()")
+        self.assertIn("    1 // 0\n", r.stderr)
+        self.ok("def f():\n    return 2 // 0")
+        r = self.ok("try:\n    f()\nexcept Exception:\n    traceback.print_exc()")
+        self.assertIn("    return 2 // 0\n", r.stderr)
+
+    def test_names_of_the_library(self):
+        # The user's files have the names of what the kernel needs. (Python 3.13
+        # itself does not start where one is called linecache.)
+        loaded = subprocess.check_output([sys.executable, "-c", "import sys; print(*sys.modules)"], text=True).split()
+        some = ("ast", "pprint", "random", "token", "tokenize", "traceback")
+        all = some + ("base64", "collections", "ctypes", "enum", "io", "json", "os", "re", "site", "threading", "time", "types", "warnings")
+        for names, env in ((all, False), (some, True)):
+            d = tempfile.mkdtemp()
+            self.addCleanup(shutil.rmtree, d)
+            for name in names:
+                with open(os.path.join(d, name + ".py"), "w") as f:
+                    f.write("mine = '%s'\n" % name)
+            k = Kernel(env={"PYTHONPATH": d}) if env else Kernel(cwd=d)
+            self.addCleanup(k.close)
+            self.assertEqual(k.run("1 + 1").main, "2")
+            for name in {"pprint", "random", "token"} - set(loaded):
+                self.assertEqual(k.run("import %s\n%s.mine" % (name, name)).main, repr(name))
+            r = k.run("def f():\n    return 1 // 0\nf()")
+            self.assertIn("    return 1 // 0\n", r.error["traceback"])
+            self.assertIn("<object object at", k.run("object()").main)
+            for name in {"pprint", "token"} - set(loaded):
+                self.assertEqual(k.run("import sys\nsys.modules[%r].mine" % name).main, repr(name))
 
     def test_syntax_error(self):
         r = self.fails("x = 1\ny = = 2", "SyntaxError")
@@ -311,6 +343,8 @@ sys.displayhook = sys.excepthook = broken
     def test_emptied_modules(self):
         self.ok("import sys\nsys.modules.clear()")
         self.assertEqual(self.ok("1 + 1").main, "2")
+        r = self.fails("def f():\n    return 1 // 0\nf()", "ZeroDivisionError")
+        self.assertIn("    return 1 // 0\n", r.error["traceback"])
 
     def test_framing_bytes_to_every_descriptor(self):
         r = self.ok("""
