@@ -112,6 +112,7 @@ func (m *maker) create(ctx context.Context, spec *driver.Spec, image *imageRoot,
 	if image != nil {
 		b.useImage(bundle, image, m.guest)
 	}
+	m.filter.give(bundle)
 	if err := b.writeBundle(bundle); err != nil {
 		return err
 	}

@@ -308,13 +308,7 @@ func TestPauseGivesBack(t *testing.T) {
 	t.Cleanup(func() { d.Close() })
 	box := drivertest.Launch(t, d, harness.Spec())
 	box.MustSh(t, "for i in 1 2 3 4 5 6 7 8; do ls /usr/bin > /dev/null; done")
-	sentry := 0
-	for _, pid := range hostProcesses(t, dir, box.Ref()) {
-		args, _ := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "cmdline"))
-		if strings.HasPrefix(string(args), "runsc-sandbox\x00") {
-			sentry = pid
-		}
-	}
+	sentry := sentryOf(t, dir, box.Ref())
 	before := ownMemory(t, sentry)
 	var after int
 	// What it does not get to before it is stopped it does when it goes on.

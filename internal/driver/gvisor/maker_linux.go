@@ -33,6 +33,7 @@ type maker struct {
 	cgs   *cgroups // nil where none can be written
 
 	hostRoot func() (string, error) // made when first needed
+	filter   kernelFilter
 
 	mu    sync.Mutex
 	boxes map[string]*madeBox // made or attached here

@@ -36,7 +36,10 @@ func Reexec() {
 		os.Exit(network.Main())
 	case os.Args[0] == "runsc-sandbox":
 		early.CloseInherited(donated(os.Args))
-		os.Args = sandboxArgs(os.Args)
+		if spec := openedSpec(os.Args); spec != nil {
+			os.Args = sandboxArgs(os.Args, spec)
+			useKernelFilter(spec)
+		}
 		startClockEarly()
 		startWithLittleGC()
 		giveBackWhenAsked()
@@ -107,11 +110,8 @@ func donated(args []string) map[int]bool {
 // that they may use, where gVisor would only do so for a cgroup of its own
 // making: programs size their heaps and thread pools by what they see. The
 // limits are those of the box's own specification.
-func sandboxArgs(args []string) []string {
-	mem, cpus, ok := limitsOf(args)
-	if !ok {
-		return args
-	}
+func sandboxArgs(args []string, spec *specs.Spec) []string {
+	mem, cpus := limitsOf(spec)
 	args = slices.Clone(args)
 	for i := 0; i+1 < len(args); i++ {
 		if args[i] == "--total-memory" && mem > 0 {
@@ -124,9 +124,9 @@ func sandboxArgs(args []string) []string {
 	return args
 }
 
-// limitsOf reads the limits from the specification that the process was given
-// as an open file, without moving that file's offset.
-func limitsOf(args []string) (mem int64, cpus int, ok bool) {
+// openedSpec reads the specification that the process was given as an open
+// file, without moving that file's offset, or returns nil.
+func openedSpec(args []string) *specs.Spec {
 	fd := -1
 	for _, a := range args {
 		if s, found := strings.CutPrefix(a, "--spec-fd="); found {
@@ -134,21 +134,26 @@ func limitsOf(args []string) (mem int64, cpus int, ok bool) {
 		}
 	}
 	if fd < 3 {
-		return 0, 0, false
+		return nil
 	}
 	// The descriptor is read at a place, so that its offset stays, and never
 	// opened anew: this process may not.
 	data := make([]byte, 1<<20)
 	n, err := unix.Pread(fd, data, 0)
 	if err != nil {
-		return 0, 0, false
+		return nil
 	}
 	var spec specs.Spec
 	if err := json.Unmarshal(data[:n], &spec); err != nil {
-		return 0, 0, false
+		return nil
 	}
+	return &spec
+}
+
+// limitsOf returns the limits of a specification, 0 for what has none.
+func limitsOf(spec *specs.Spec) (mem int64, cpus int) {
 	if spec.Linux == nil || spec.Linux.Resources == nil {
-		return 0, 0, false
+		return 0, 0
 	}
 	r := spec.Linux.Resources
 	if r.Memory != nil && r.Memory.Limit != nil {
@@ -159,5 +164,5 @@ func limitsOf(args []string) (mem int64, cpus int, ok bool) {
 		// because threads do run at the same time on the host.
 		cpus = max(2, int((*r.CPU.Quota+int64(*r.CPU.Period)-1)/int64(*r.CPU.Period)))
 	}
-	return mem, cpus, true
+	return mem, cpus
 }
