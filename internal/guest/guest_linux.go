@@ -23,6 +23,10 @@ type Config struct {
 	// MaxProcesses is the limit on processes and threads that the user's
 	// programs inherit, and that ends are judged by; 0 is none.
 	MaxProcesses int
+	// CPUs is how many processors the user's programs may use, 0 if that is as
+	// many as they see. Those that share work among threads are told by the
+	// variable OMP_NUM_THREADS.
+	CPUs float64
 	// AsSelf runs everything as the guest's own user, whoever is asked for:
 	// for a guest that is not root, or must not act as others.
 	AsSelf bool

@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"runtime"
 	"strconv"
 
 	"golang.org/x/sys/unix"
@@ -27,8 +28,9 @@ const DefaultSocket = "/run/glovebox/guest.sock"
 //	tunnel [flags]      an interface whose packets go over descriptors 0 and 1
 //
 // Serve's flags: --socket PATH to listen at; --conn-fd N, a connected socket
-// to serve at once; --nproc N, the limit on processes; --own DIR,..., to give
-// these directories to the user; --resolver ADDRESS,..., the DNS servers that
+// to serve at once; --nproc N, the limit on processes; --cpus N, how many
+// processors programs may use; --maxprocs N, how many the guest itself uses at
+// once; --own DIR,..., to give these directories to the user; --resolver ADDRESS,..., the DNS servers that
 // programs are to ask; --self, to run everything as the guest's own user;
 // --stdio, to serve the standard input and output as a connection, and
 // --leased, to end when that does; --threads N, to have so many from the start;
@@ -78,6 +80,8 @@ func serve(args []string) error {
 	})
 	var cfg Config
 	fs.IntVar(&cfg.MaxProcesses, "nproc", 0, "limit on processes and threads")
+	fs.Float64Var(&cfg.CPUs, "cpus", 0, "processors that programs may use")
+	maxProcs := fs.Int("maxprocs", 0, "processors that the guest itself uses")
 	own := fs.String("own", "", "directories to make and give to the user, separated by commas")
 	resolvers := fs.String("resolver", "", "addresses of DNS servers, separated by commas")
 	fs.BoolVar(&cfg.AsSelf, "self", false, "run everything as the guest's own user")
@@ -92,6 +96,9 @@ func serve(args []string) error {
 	workspaces := fs.String("workspaces", "", "directory of workspaces to serve")
 	if err := fs.Parse(args); err != nil {
 		return err
+	}
+	if *maxProcs > 0 {
+		runtime.GOMAXPROCS(*maxProcs)
 	}
 	if *openFiles > 0 {
 		if err := limitFiles(*openFiles); err != nil {

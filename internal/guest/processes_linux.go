@@ -3,6 +3,7 @@ package guest
 import (
 	"cmp"
 	"errors"
+	"math"
 	"net/http"
 	"os"
 	"path"
@@ -122,12 +123,20 @@ var ownVariables = map[string]bool{"HOSTNAME": true, "TERM": true, "container": 
 // so by it, and they are found behind what is installed later.
 const nodePath = "NODE_PATH"
 
+// threadsName tells OpenMP, OpenBLAS, MKL, PyTorch and others how many threads to
+// share work among. Left to themselves they take one for each processor that
+// they see, and those wait for work by spinning, at the cost of the box's limit.
+const threadsName = "OMP_NUM_THREADS"
+
 // environment returns what a process of a starts with: nothing of the guest's
 // own environment, unless the guest was told that it is the image's.
 func (g *Guest) environment(a *account, extra map[string]string, terminal bool) []string {
 	env := map[string]string{
 		"PATH": defaultPath,
 		"LANG": "C.UTF-8",
+	}
+	if g.cfg.CPUs > 0 {
+		env[threadsName] = strconv.Itoa(int(math.Ceil(g.cfg.CPUs)))
 	}
 	for _, entry := range g.cfg.Env {
 		if k, v, ok := strings.Cut(entry, "="); ok && k != "" && !ownVariables[k] {

@@ -476,3 +476,27 @@ func TestOOMScore(t *testing.T) {
 		t.Errorf("a child's is %q, want %q", got, before)
 	}
 }
+
+func TestEnvironmentThreads(t *testing.T) {
+	for _, tc := range []struct {
+		cpus float64
+		env  []string
+		want string
+	}{
+		{0, nil, ""},
+		{0.5, nil, "1"},
+		{1.5, nil, "2"},
+		{4, []string{"OMP_NUM_THREADS=3"}, "3"}, // the image's
+	} {
+		g := &Guest{cfg: Config{CPUs: tc.cpus, Env: tc.env}}
+		var got string
+		for _, v := range g.environment(&account{}, nil, false) {
+			if n, ok := strings.CutPrefix(v, threadsName+"="); ok {
+				got = n
+			}
+		}
+		if got != tc.want {
+			t.Errorf("%v CPUs and %q: %q threads, want %q", tc.cpus, tc.env, got, tc.want)
+		}
+	}
+}

@@ -157,6 +157,7 @@ func (d *Driver) config(e *engine, k *kept, image *runnerImage, volume, etc, wor
 	args := []string{
 		"serve", "--stdio", "--image-env", "--no-setid",
 		"--threads", strconv.Itoa(guestThreads), "--nofile", strconv.Itoa(maxOpenFiles),
+		"--cpus", strconv.FormatFloat(spec.Limits.CPUs, 'f', -1, 64),
 	}
 	if spec.Workspace == "" {
 		args = append(args, "--own", sandbox.WorkDir+","+homeDir)

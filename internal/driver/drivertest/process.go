@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"maps"
+	"math"
 	"os"
 	"slices"
 	"strings"
@@ -27,6 +28,7 @@ func testProcess(t *testing.T, s *suite) {
 	t.Run("Stdin", func(t *testing.T) { processStdin(t, b) })
 	t.Run("Reopened", func(t *testing.T) { processReopened(t, b) })
 	t.Run("Environment", func(t *testing.T) { processEnvironment(t, s) })
+	t.Run("Threads", func(t *testing.T) { processThreads(t, st, b) })
 	t.Run("User", func(t *testing.T) { processUser(t, st, b) })
 	t.Run("Dir", func(t *testing.T) { processDir(t, st, b) })
 	t.Run("List", func(t *testing.T) { processList(t, b) })
@@ -234,6 +236,23 @@ func processEnvironment(t *testing.T, s *suite) {
 		if b.MustSh(t, "echo \"$"+name+"\"") == "\n" {
 			t.Errorf("the environment lacks %s", name)
 		}
+	}
+}
+
+// processThreads checks that programs which share work among threads are told of
+// the limit on CPUs: else they take a thread for each one that they see, and
+// those wait for their turn by spinning.
+func processThreads(t *testing.T, st *site, b *Box) {
+	st.s.isolated(t, st) // without isolation nobody shares
+	spec := st.s.h.Spec()
+	enforced(t, spec, sandbox.ControlCPU)
+	want := fmt.Sprintf("OMP_NUM_THREADS=%d\n", int(math.Ceil(spec.Limits.CPUs)))
+	if out := b.MustSh(t, "env"); !strings.Contains(out, want) || strings.Contains(out, "GOMAXPROCS=") {
+		t.Errorf("the environment lacks %q, or has the guest's GOMAXPROCS:\n%s", want, out)
+	}
+	asked := Cmd{Argv: []string{"env"}, Env: map[string]string{"OMP_NUM_THREADS": "7"}}
+	if out := b.MustRun(t, asked).Stdout; !strings.Contains(out, "OMP_NUM_THREADS=7\n") {
+		t.Errorf("OMP_NUM_THREADS cannot be set:\n%s", out)
 	}
 }
 

@@ -64,7 +64,13 @@ const maxOpenFiles = 16384
 // streams.
 func (b *madeBox) bundle(root string, streams int) *specs.Spec {
 	l := b.record.Spec.Limits
-	args := []string{guestPath, "serve", "--nproc", strconv.Itoa(l.Processes)}
+	args := []string{
+		guestPath, "serve", "--nproc", strconv.Itoa(l.Processes), "--cpus", strconv.FormatFloat(l.CPUs, 'f', -1, 64),
+		// The guest hands its work from one thread to another all the time, and
+		// under this kernel it takes longer to wake a thread than to do that
+		// work.
+		"--maxprocs", "1",
+	}
 	for i := range streams {
 		args = append(args, "--conn-fd", strconv.Itoa(guestConnFD+i))
 	}
@@ -94,11 +100,8 @@ func (b *madeBox) bundle(root string, streams int) *specs.Spec {
 		Root:     &specs.Root{Path: root},
 		Process: &specs.Process{
 			Args: args,
-			// The guest hands its work from one thread to another all the time,
-			// and under this kernel it takes longer to wake a thread than to
-			// do that work. Its environment is nobody else's.
-			Env: []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin", "GOMAXPROCS=1"},
-			Cwd: "/",
+			Env:  []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"},
+			Cwd:  "/",
 			Capabilities: &specs.LinuxCapabilities{
 				Bounding:  guestCapabilities,
 				Effective: guestCapabilities,
