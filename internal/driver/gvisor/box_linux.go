@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"sync"
@@ -55,8 +56,10 @@ type madeBox struct {
 	conf   *config.Config
 	null   *os.File // the maker's
 
-	children  []int // the sentry, the gofer and the network, if own; set before the box is shared
-	ready     bool  // likewise
+	// The network, the sentry and the gofer, if own. Guarded by the maker's mu
+	// until the box is ready, and the same from then on.
+	children  []*child
+	ready     bool // its making is over; guarded by the maker's mu
 	container *container.Container
 	watch     *memoryWatch // nil unless the maker keeps the memory limit
 
@@ -99,9 +102,6 @@ func (m *maker) create(ctx context.Context, spec *driver.Spec, image *imageRoot,
 	if err := plan.apply(m, b); err != nil {
 		return err
 	}
-	if err := b.save(); err != nil {
-		return err
-	}
 	if err := ctx.Err(); err != nil {
 		return err
 	}
@@ -140,9 +140,11 @@ func (m *maker) create(ctx context.Context, spec *driver.Spec, image *imageRoot,
 	if err != nil {
 		return explainStart(err)
 	}
-	m.mu.Lock()
-	b.children = append(b.children, b.sentry(), b.container.GoferPid.Load())
-	m.mu.Unlock()
+	for _, pid := range []int{b.sentry(), b.container.GoferPid.Load()} {
+		if err := m.hold(b, pid); err != nil {
+			return err
+		}
+	}
 	// Moving a process into a control group waits for the kernel, ten
 	// milliseconds and more. Meanwhile the box's kernel and the guest start;
 	// no program of the user's runs before both are done.
@@ -345,9 +347,14 @@ func tree(pid int) []int {
 	}
 	pids := []int{pid}
 	for i := 0; i < len(pids); i++ {
-		lists, _ := filepath.Glob(filepath.Join("/proc", strconv.Itoa(pids[i]), "task/*/children"))
-		for _, list := range lists {
-			data, err := os.ReadFile(list)
+		tids, err := threads(pids[i])
+		if err != nil {
+			continue // it has ended
+		}
+		for _, tid := range tids {
+			// By its name: to list what else is there for a thread would have
+			// the kernel make an entry for each, and throw it away at its end.
+			data, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", pids[i], tid))
 			if err != nil {
 				continue
 			}
@@ -396,7 +403,7 @@ func (m *maker) destroy(ref string) error {
 	}
 	// Before the lock: whoever has it may be waiting for a kernel that does not
 	// answer, and a dead one does.
-	if err := killBox(ref); err != nil {
+	if err := m.kill(b); err != nil {
 		return err
 	}
 	b.mu.Lock()
@@ -404,7 +411,7 @@ func (m *maker) destroy(ref string) error {
 	if b.gone {
 		return nil
 	}
-	err := b.end(m.runscDir())
+	err := m.end(b)
 	if err == nil {
 		b.gone = true
 		m.forget(ref)
@@ -412,20 +419,16 @@ func (m *maker) destroy(ref string) error {
 	return err
 }
 
-// end kills what runs and removes what is kept. The caller holds b.mu.
-func (b *madeBox) end(runscDir string) error {
+// end kills what runs of a box and removes what is kept. The caller holds b.mu.
+func (m *maker) end(b *madeBox) error {
 	if b.watch != nil {
 		b.watch.stop()
 	}
 	var errs []error
-	if err := killBox(b.record.Spec.ID); err != nil {
+	if err := m.kill(b); err != nil {
 		errs = append(errs, err)
-	} else {
-		for _, pid := range b.children {
-			_, _ = unix.Wait4(pid, nil, 0, nil) // or reap did
-		}
 	}
-	if err := b.forgetContainer(runscDir); err != nil {
+	if err := m.forgetContainer(b); err != nil {
 		errs = append(errs, err)
 	}
 	if err := b.record.Cgroup.remove(); err != nil {
@@ -437,9 +440,47 @@ func (b *madeBox) end(runscDir string) error {
 	return os.RemoveAll(b.dir)
 }
 
-// killBox kills the processes of a box and returns when there are none.
+// hold makes a process a child of a box that is being made.
+func (m *maker) hold(b *madeBox, pid int) error {
+	c, err := holdChild(pid)
+	if err != nil {
+		return err
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	b.children = append(b.children, c)
+	return nil
+}
+
+// made reports whether this maker made a box, and is done with that.
+func (m *maker) made(b *madeBox) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return b.own && b.ready
+}
+
+// kill kills the processes of a box and returns when there are none.
+//
+// Of one that was made here they are this process's children: nothing starts
+// others for a box once it is ready, and what the sentry and the gofer start is
+// in a PID namespace of each, which the kernel empties before it reports their
+// end. Of any other, whose making was broken off or that another maker made,
+// nobody knows them all, so every process of the machine is looked at.
+func (m *maker) kill(b *madeBox) error {
+	all := m.made(b) // first: only then are there no more children to come
+	m.mu.Lock()
+	children := slices.Clone(b.children)
+	m.mu.Unlock()
+	if err := killChildren(children); err != nil || all {
+		return err
+	}
+	return killBox(b.record.Spec.ID)
+}
+
+// killBox kills the processes that bear a box's name and returns when there are
+// none.
 func killBox(id string) error {
-	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
+	for deadline := time.Now().Add(killTime); ; time.Sleep(time.Millisecond) {
 		pids := processes(id)
 		if len(pids) == 0 {
 			return nil
@@ -472,8 +513,15 @@ func signalProcess(pid int, id string, sig unix.Signal) error {
 }
 
 // forgetContainer removes what gVisor keeps of a box whose processes are gone.
-func (b *madeBox) forgetContainer(runscDir string) error {
-	c, err := loadContainer(runscDir, b.record.Spec.ID)
+func (m *maker) forgetContainer(b *madeBox) error {
+	if m.made(b) {
+		// All of that are files, and the one that may be elsewhere is known.
+		if err := os.Remove(b.container.Sandbox.ControlSocketPath); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+		return removeState(m.runscDir(), b.record.Spec.ID)
+	}
+	c, err := loadContainer(m.runscDir(), b.record.Spec.ID)
 	if err != nil {
 		return err
 	}
@@ -487,7 +535,7 @@ func (b *madeBox) forgetContainer(runscDir string) error {
 	}
 	// One that died while being made has no state, but perhaps its lock and
 	// its socket.
-	return removeState(runscDir, b.record.Spec.ID)
+	return removeState(m.runscDir(), b.record.Spec.ID)
 }
 
 // loadContainer loads what gVisor keeps of a box, or returns nil if it keeps

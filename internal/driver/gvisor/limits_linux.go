@@ -57,16 +57,16 @@ func (m *maker) plan(spec *driver.Spec) (plan, error) {
 	return p, nil
 }
 
-// apply makes what the plan needs before the box's processes start.
+// apply makes what the plan needs before the box's processes start, and the
+// record of it.
 func (p plan) apply(m *maker, b *madeBox) error {
 	b.record.CPUSet = p.cpuSet
 	b.record.WatchMemory = p.watchMemory
-	if !p.group {
-		return nil
+	if p.group {
+		b.record.Cgroup = m.cgs.of(b.record.Spec.ID)
 	}
 	// The record must name the group before it exists.
-	b.record.Cgroup = m.cgs.of(b.record.Spec.ID)
-	if err := b.save(); err != nil {
+	if err := b.save(); err != nil || !p.group {
 		return err
 	}
 	_, err := m.cgs.make(b.record.Spec.ID, b.record.Spec.Limits)
@@ -76,16 +76,18 @@ func (p plan) apply(m *maker, b *madeBox) error {
 // confine puts the box's processes under the limits. The sentry comes first:
 // what it starts from then on is born where it is.
 func (b *madeBox) confine() error {
-	sentry, gofer := b.sentry(), b.container.GoferPid.Load()
-	for _, parent := range []int{sentry, gofer} {
-		if err := b.confineProcess(parent); err != nil {
+	sentry := b.sentry()
+	if err := b.confineProcess(sentry); err != nil {
+		return err
+	}
+	for _, pid := range tree(sentry) { // itself once more, if it lives
+		if err := b.confineProcess(pid); err != nil {
 			return err
 		}
-		for _, pid := range tree(parent) { // itself once more, if it lives
-			if err := b.confineProcess(pid); err != nil {
-				return err
-			}
-		}
+	}
+	// What the gofer may have started by now only waits to unmount its /proc.
+	if err := b.confineProcess(b.container.GoferPid.Load()); err != nil {
+		return err
 	}
 	if b.record.WatchMemory {
 		file, err := openMemoryFile(sentry)

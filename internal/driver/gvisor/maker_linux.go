@@ -80,7 +80,6 @@ func makerMain(args []string) int {
 	m.hostRoot = onceMade(func() (string, error) {
 		return mountHostRoot(filepath.Join(m.dir, "host"), m.guest)
 	})
-	go m.reap()
 	m.serve(conn.(*net.UnixConn))
 	return 0
 }
@@ -107,8 +106,9 @@ func onceMade(make func() (string, error)) func() (string, error) {
 func (m *maker) serve(conn *net.UnixConn) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var calls sync.WaitGroup
+	data := make([]byte, maxRequest)
 	for {
-		req, files, err := receiveRequest(conn)
+		req, files, err := receiveRequest(conn, data)
 		if err != nil {
 			if !errors.Is(err, io.EOF) && !errors.Is(err, net.ErrClosed) {
 				log.Warningf("receive request: %v", err)
@@ -345,23 +345,6 @@ func (m *maker) watch(ref string, files []*os.File) error {
 	}
 	b.startWatch(os.NewFile(uintptr(fd), memoryFileName))
 	return nil
-}
-
-// reap collects the ends of boxes' processes as they die. They are children of
-// this one, and whoever waits for one to be gone, from here or from another
-// maker, must not wait for its zombie.
-func (m *maker) reap() {
-	deaths := make(chan os.Signal, 1)
-	signal.Notify(deaths, unix.SIGCHLD)
-	for range deaths {
-		m.mu.Lock()
-		for _, b := range m.boxes {
-			for _, pid := range b.children {
-				_, _ = unix.Wait4(pid, nil, unix.WNOHANG, nil)
-			}
-		}
-		m.mu.Unlock()
-	}
 }
 
 // list returns the references of all boxes that have anything left.

@@ -46,9 +46,10 @@ func (b *madeBox) startNetwork(m *maker, secrets []sandbox.Secret) (*os.File, er
 	if err != nil {
 		return nil, err
 	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	b.children = append(b.children, p.Pid)
+	if err := m.hold(b, p.Pid); err != nil {
+		link.Close()
+		return nil, err
+	}
 	return link, nil
 }
 

@@ -169,9 +169,10 @@ func sendRequest(conn *net.UnixConn, req *request, files ...*os.File) error {
 }
 
 // receiveRequest receives a request and its files. The error is io.EOF's kin
-// when the driver is gone.
-func receiveRequest(conn *net.UnixConn) (*request, []*os.File, error) {
-	data := make([]byte, maxRequest)
+// when the driver is gone. It uses data, of maxRequest bytes, which the caller
+// keeps for the next: most requests are small, and one made for each would be
+// most of the garbage that a maker makes.
+func receiveRequest(conn *net.UnixConn, data []byte) (*request, []*os.File, error) {
 	oob := make([]byte, unix.CmsgSpace(4*(2+maxStreams)))
 	n, oobn, _, _, err := conn.ReadMsgUnix(data, oob)
 	if err != nil {

@@ -1,0 +1,95 @@
+package gvisor
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// A child is a process of a box that this maker started: its kernel, its gofer
+// or its network. It is held by a descriptor, which unlike its number is never
+// another's, and which tells of its end without a look into /proc: each file
+// that is opened there makes entries that the kernel must find and throw away
+// when the process ends.
+type child struct {
+	pid   int
+	fd    *os.File
+	ended chan struct{} // closed when the process is gone, and no zombie
+}
+
+// holdChild begins to wait for the end of a child.
+func holdChild(pid int) (*child, error) {
+	fd, err := unix.PidfdOpen(pid, unix.PIDFD_NONBLOCK)
+	if err != nil {
+		return nil, fmt.Errorf("hold process %d: %w", pid, err)
+	}
+	c := &child{pid: pid, fd: os.NewFile(uintptr(fd), "process"), ended: make(chan struct{})}
+	go c.reap()
+	return c, nil
+}
+
+// reapAfter is how long a child stays a zombie. The kernel reports a process's
+// end while the last of its threads still throws away that thread's entries in
+// /proc, and to be waited for is to throw away those of the whole process: done
+// at once it spins, for milliseconds where processors are short, until the thread
+// gets on.
+const reapAfter = 2 * time.Millisecond
+
+// reap collects the child's end soon after it dies: whoever waits for it to be
+// gone, from here or from another maker, must not wait for its zombie.
+func (c *child) reap() {
+	defer c.fd.Close()
+	conn, err := c.fd.SyscallConn()
+	if err != nil {
+		return
+	}
+	err = conn.Read(func(fd uintptr) bool {
+		n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 0)
+		return n > 0 && err == nil
+	})
+	if err != nil {
+		return
+	}
+	time.Sleep(reapAfter)
+	// gVisor waits itself for one that it fails to start, so this may fail.
+	_ = conn.Control(func(fd uintptr) { _ = unix.Waitid(unix.P_PIDFD, int(fd), nil, unix.WEXITED, nil) })
+	close(c.ended)
+}
+
+// kill kills the child, if it lives.
+func (c *child) kill() error {
+	conn, err := c.fd.SyscallConn()
+	if err != nil {
+		return nil // closed by reap
+	}
+	var kerr error
+	err = conn.Control(func(fd uintptr) { kerr = unix.PidfdSendSignal(int(fd), unix.SIGKILL, nil, 0) })
+	if err != nil || kerr == nil || errors.Is(kerr, unix.ESRCH) {
+		return nil
+	}
+	return fmt.Errorf("kill process %d: %w", c.pid, kerr)
+}
+
+// killTime is how long a process may take to end that was killed.
+const killTime = 10 * time.Second
+
+// killChildren kills children and returns when they have ended.
+func killChildren(children []*child) error {
+	var errs []error
+	for _, c := range children {
+		errs = append(errs, c.kill())
+	}
+	late := time.NewTimer(killTime)
+	defer late.Stop()
+	for _, c := range children {
+		select {
+		case <-c.ended:
+		case <-late.C:
+			return errors.Join(fmt.Errorf("process %d does not end", c.pid), errors.Join(errs...))
+		}
+	}
+	return nil
+}
