@@ -13,6 +13,7 @@ import (
 
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
+	"gvisor.dev/gvisor/pkg/gomaxprocs"
 	"gvisor.dev/gvisor/runsc/cli/maincli"
 
 	"github.com/glovebox-dev/glovebox/internal/driver/gvisor/early"
@@ -43,6 +44,7 @@ func Reexec() {
 		startClockEarly()
 		startWithLittleGC()
 		giveBackWhenAsked()
+		gomaxprocs.Add(spareProcessors)
 		maincli.Main()
 	case os.Args[0] == "runsc-gofer":
 		early.CloseInherited(donated(os.Args))
@@ -67,6 +69,14 @@ const (
 	// startTime is how long a helper takes to start, and more.
 	startTime = 2 * time.Second
 )
+
+// spareProcessors are what a sentry's Go scheduler has beyond those that programs
+// see. A thread that waits in a system call keeps its processor until the
+// scheduler's watch takes it away, which looks every ten milliseconds where
+// nothing goes on. A sentry that was stopped goes on with threads that all return
+// from such a wait, and begin another: with no processor to spare, what wakes it
+// waited for the watch every other time.
+const spareProcessors = 2
 
 // giveBackSignal asks a sentry to give memory back that it does not use. It is
 // none of the signals that gVisor hands on to programs, and a program of Go that
