@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	specs "github.com/opencontainers/runtime-spec/specs-go"
@@ -44,7 +45,6 @@ func Reexec() {
 		startClockEarly()
 		startWithLittleGC()
 		giveBackWhenAsked()
-		gomaxprocs.Add(spareProcessors)
 		maincli.Main()
 	case os.Args[0] == "runsc-gofer":
 		early.CloseInherited(donated(os.Args))
@@ -75,7 +75,8 @@ const (
 // scheduler's watch takes it away, which looks every ten milliseconds where
 // nothing goes on. A sentry that was stopped goes on with threads that all return
 // from such a wait, and begin another: with no processor to spare, what wakes it
-// waited for the watch every other time.
+// waited for the watch every other time. They come with the first stop, as each
+// processor that takes part in a start keeps memory of its own.
 const spareProcessors = 2
 
 // giveBackSignal asks a sentry to give memory back that it does not use. It is
@@ -83,13 +84,16 @@ const spareProcessors = 2
 // does not wait for it, as a sentry of an earlier version, ignores it.
 const giveBackSignal = unix.Signal(40)
 
-// giveBackWhenAsked has this process collect its garbage at each such signal.
+// giveBackWhenAsked has this process collect its garbage at each such signal,
+// and from the first one on have processors to spare.
 func giveBackWhenAsked() {
 	asked := make(chan os.Signal, 1)
 	signal.Notify(asked, giveBackSignal)
 	go func() {
+		spare := sync.OnceFunc(func() { gomaxprocs.Add(spareProcessors) })
 		for range asked {
 			debug.FreeOSMemory()
+			spare()
 		}
 	}()
 }
