@@ -140,10 +140,8 @@ func (m *maker) create(ctx context.Context, spec *driver.Spec, image *imageRoot,
 	if err != nil {
 		return explainStart(err)
 	}
-	for _, pid := range []int{b.sentry(), b.container.GoferPid.Load()} {
-		if err := m.hold(b, pid); err != nil {
-			return err
-		}
+	if err := errors.Join(m.hold(b, b.sentry()), m.hold(b, b.container.GoferPid.Load())); err != nil {
+		return err
 	}
 	// Moving a process into a control group waits for the kernel, ten
 	// milliseconds and more. Meanwhile the box's kernel and the guest start;
@@ -471,8 +469,8 @@ func (m *maker) kill(b *madeBox) error {
 	m.mu.Lock()
 	children := slices.Clone(b.children)
 	m.mu.Unlock()
-	if err := killChildren(children); err != nil || all {
-		return err
+	if err := killChildren(children); err == nil && all {
+		return nil
 	}
 	return killBox(b.record.Spec.ID)
 }

@@ -20,10 +20,15 @@ type child struct {
 	ended chan struct{} // closed when the process is gone, and no zombie
 }
 
-// holdChild begins to wait for the end of a child.
+// holdChild begins to wait for the end of a child. One that cannot be held is
+// killed.
 func holdChild(pid int) (*child, error) {
 	fd, err := unix.PidfdOpen(pid, unix.PIDFD_NONBLOCK)
 	if err != nil {
+		if pid > 1 { // nobody else waits for it, so the number is still its own
+			_ = unix.Kill(pid, unix.SIGKILL)
+			go wait(pid)
+		}
 		return nil, fmt.Errorf("hold process %d: %w", pid, err)
 	}
 	c := &child{pid: pid, fd: os.NewFile(uintptr(fd), "process"), ended: make(chan struct{})}
@@ -41,22 +46,31 @@ const reapAfter = 2 * time.Millisecond
 // reap collects the child's end soon after it dies: whoever waits for it to be
 // gone, from here or from another maker, must not wait for its zombie.
 func (c *child) reap() {
+	defer close(c.ended)
 	defer c.fd.Close()
 	conn, err := c.fd.SyscallConn()
-	if err != nil {
-		return
+	if err == nil {
+		err = conn.Read(func(fd uintptr) bool {
+			n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 0)
+			return n > 0 && err == nil
+		})
 	}
-	err = conn.Read(func(fd uintptr) bool {
-		n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, 0)
-		return n > 0 && err == nil
-	})
-	if err != nil {
+	if err != nil { // Go's poller has no room for it
+		wait(c.pid)
 		return
 	}
 	time.Sleep(reapAfter)
 	// gVisor waits itself for one that it fails to start, so this may fail.
 	_ = conn.Control(func(fd uintptr) { _ = unix.Waitid(unix.P_PIDFD, int(fd), nil, unix.WEXITED, nil) })
-	close(c.ended)
+}
+
+// wait waits for a child's end by its number.
+func wait(pid int) {
+	for {
+		if _, err := unix.Wait4(pid, nil, 0, nil); !errors.Is(err, unix.EINTR) {
+			return
+		}
+	}
 }
 
 // kill kills the child, if it lives.
@@ -76,7 +90,8 @@ func (c *child) kill() error {
 // killTime is how long a process may take to end that was killed.
 const killTime = 10 * time.Second
 
-// killChildren kills children and returns when they have ended.
+// killChildren kills children and returns when they have ended: then it is no
+// error that one could not be killed.
 func killChildren(children []*child) error {
 	var errs []error
 	for _, c := range children {

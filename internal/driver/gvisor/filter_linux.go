@@ -165,7 +165,7 @@ func registerFilter(program precompiledseccomp.Program) error {
 }
 
 // useKernelFilter has a kernel use the program of its specification, if there
-// is one. If it cannot, it compiles its own.
+// is one. If that is not for its settings, it compiles its own.
 func useKernelFilter(spec *specs.Spec) {
 	var program precompiledseccomp.Program
 	if json.Unmarshal([]byte(spec.Annotations[kernelFilterKey]), &program) != nil || registerFilter(program) != nil {

@@ -303,7 +303,10 @@ func (m *maker) known(ref string) *madeBox { m.mu.Lock(); defer m.mu.Unlock(); r
 // find returns a box that lives, loading it if another maker made it.
 func (m *maker) find(ref string) (*madeBox, error) {
 	if b := m.known(ref); b != nil {
-		if b.ready {
+		m.mu.Lock()
+		ready := b.ready
+		m.mu.Unlock()
+		if ready {
 			return b, nil
 		}
 		return nil, sandbox.Errorf(sandbox.Conflict, "box is still being made")

@@ -19,6 +19,11 @@ def source(name):
         return f.read()
 
 
+def environment(more):
+    """Returns what a kernel starts with. It is not to write C's output at once."""
+    return dict({k: v for k, v in os.environ.items() if k != "PYTHONUNBUFFERED"}, **(more or {}))
+
+
 class Kernel:
     def __init__(self, prepare=(), cwd=None, env=None):
         req_r, self.req = os.pipe()
@@ -40,7 +45,7 @@ class Kernel:
                 os.close(fd)
 
         self.process = subprocess.Popen([sys.executable, "-c", source("boot.py")], preexec_fn=descriptors,
-                                        close_fds=False, cwd=cwd, env=dict(os.environ, **(env or {})))
+                                        close_fds=False, cwd=cwd, env=environment(env))
         for fd in high + [null, out_w, err_w, req_r]:
             os.close(fd)
         theirs.close()

@@ -17,8 +17,10 @@ import sys
 
 # A file of the user's, in this directory or on PYTHONPATH, may have the name of
 # a module of the standard library, and Python would look there first.
-_whole_path = sys.path
-sys.path = [p for p in sys.path if p and p not in sys.modules["os"].environ.get("PYTHONPATH", "").split(":")]
+os = sys.modules["os"]
+_whole_path, _standard = sys.path, os.path.dirname(os.__file__)
+_asked = {os.path.abspath(p) for p in os.environ["PYTHONPATH"].split(":")} if os.environ.get("PYTHONPATH") else set()
+sys.path = [p for p in sys.path if p and (p == _standard or p not in _asked)]
 
 import _ast
 import _signal
@@ -27,9 +29,14 @@ import builtins
 import fcntl
 import faulthandler
 import io
-import os
 import site
 import time
+
+try:
+    import _json
+except ImportError:
+    import json
+    _json = None
 
 _path, sys.path = sys.path, _whole_path
 _finders = list(sys.meta_path)
@@ -66,8 +73,11 @@ _user_site = site.getusersitepackages() if site.ENABLE_USER_SITE else None
 _isdir, _add_site = os.path.isdir, site.addsitedir
 
 
-_standard = os.path.dirname(os.__file__) + "/"
-_standard_names = getattr(sys, "stdlib_module_names", None) or {n.split(".")[0] for n in os.listdir(_standard)}
+_standard += "/"
+_standard_names = getattr(sys, "stdlib_module_names", None)
+if _standard_names is None:
+    _standard_names = {n.split(".")[0] for d in (_standard, _standard + "lib-dynload") if os.path.isdir(d) for n in os.listdir(d)}
+    _standard_names.update(sys.builtin_module_names)
 
 
 class Lost(BaseException):
@@ -76,47 +86,75 @@ class Lost(BaseException):
 
 class Pristine:
     """What is imported within is the standard library's, whatever user code did
-    to builtins and paths, and however its own modules are called. A SIGINT
-    waits until the end."""
+    to builtins and paths, and however its own modules are called. Other threads
+    still find theirs; what they put in place of a path meanwhile is lost. A
+    SIGINT waits until the end."""
+
+    turn = _thread.RLock()
 
     def __enter__(self):
         kernel.mask()
-        now = _builtins.__dict__
-        self.builtins = {n: now.get(n, self) for n, v in private.items() if n != "_" and now.get(n) is not v}
-        self.finders, self.path = _sys.meta_path, _sys.path
-        self.hidden = {n: m for n, m in list(_modules.items()) if n in _standard_names and self.foreign(m)}
-        now.update((n, private[n]) for n in self.builtins)
-        _sys.meta_path, _sys.path = [Hooks] + _finders, list(_path)
-        for n in self.hidden:
-            del _modules[n]
-        _modules.setdefault("sys", _sys)
-        _modules.setdefault("builtins", _builtins)
+        # Not for ever: its holder may wait for a module that this thread imports.
+        self.has_turn = Pristine.turn.acquire(timeout=5)
+        self.finders, self.path = getattr(_sys, "meta_path", []), getattr(_sys, "path", [])
+        self.builtins, self.hidden = {}, {}
+        try:
+            now = _builtins.__dict__
+            self.builtins = {n: now.get(n, self) for n, v in private.items() if n != "_" and now.get(n) is not v}
+            self.hidden = {n: m for n, m in list(_modules.items()) if n.split(".")[0] in _standard_names and self.foreign(m)}
+            now.update((n, private[n]) for n in self.builtins)
+            _sys.meta_path, _sys.path = ahead([Hooks] + _finders, self.finders), ahead(_path, self.path)
+            for n in self.hidden:
+                del _modules[n]
+            _modules.setdefault("sys", _sys)
+            _modules.setdefault("builtins", _builtins)
+        except BaseException:
+            self.__exit__()
+            raise
 
     def __exit__(self, *_):
-        _modules.update(self.hidden)
-        _sys.meta_path, _sys.path = self.finders, self.path
-        now = _builtins.__dict__
-        for n, v in self.builtins.items():
-            if v is self:
-                del now[n]
-            else:
-                now[n] = v
-        kernel.unmask()
+        try:
+            _modules.update(self.hidden)
+            _sys.meta_path, _sys.path = self.finders, self.path
+            now = _builtins.__dict__
+            for n, v in self.builtins.items():
+                if v is self:
+                    now.pop(n, None)
+                else:
+                    now[n] = v
+        finally:
+            if self.has_turn:
+                Pristine.turn.release()
+            kernel.unmask()
 
     @staticmethod
     def foreign(module):
         """Tells a module of the user's that has a name of the library's."""
         try:
-            return not module.__file__.startswith(_standard)
-        except Exception:
+            return not module.__file__.startswith(_standard) or "-packages/" in module.__file__
+        except BaseException:
             return False  # it is built in
+
+
+def ahead(ours, others):
+    """Returns a list of ours, and what others has beyond them."""
+    try:
+        return ours + [o for o in others if o not in ours]
+    except Exception:
+        return list(ours)  # the user put there what is no list
+
+
+def may_print(file):
+    """Tells a shared library whose code may print by C's stdio from one that is
+    Python's own, of which only few do."""
+    return not file.startswith(_standard) or "-packages/" in file or "/_curses" in file
 
 
 def _nothing(_):
     pass
 
 
-def _json():
+def json_functions():
     """Returns what reads a JSON value, and what writes one. They are what module
     json itself calls, where they are as they were; that takes long to import."""
     def unencodable(o):
@@ -127,9 +165,8 @@ def _json():
         parse_float, parse_int, parse_constant = float, int, float
 
     try:
-        import _json as j
-        read = j.make_scanner(Options)
-        encode = j.make_encoder({}, unencodable, j.encode_basestring_ascii, None, ":", ",", False, False, True)
+        read = _json.make_scanner(Options)
+        encode = _json.make_encoder({}, unencodable, _json.encode_basestring_ascii, None, ":", ",", False, False, True)
         if read('{"a":[1,"b"]}', 0)[0] == {"a": [1, "b"]} and "".join(encode({"a": [1, "b"]}, 0)) == '{"a":[1,"b"]}':
             return read, lambda o: "".join(encode(o, 0))
     except Exception:
@@ -385,9 +422,8 @@ class Kernel:
                 self.spawned = True
                 self.hand_on()
         elif event == "import":
-            # The second is the file of a shared library, if it is one. Python's
-            # own do not print, but by what they load.
-            if args[1] and not str(args[1]).startswith(_standard):
+            # The second is the file of a shared library, if it is one.
+            if args[1] and may_print(str(args[1])):
                 self.native = True
         elif event == "ctypes.dlopen":
             self.native = True
@@ -505,6 +541,8 @@ class Kernel:
         os.register_at_fork(before=self.before_fork, after_in_parent=self.after_fork, after_in_child=self.forked)
         os._exit = self.exit_now
         _sys.addaudithook(self.audit)
+        files = (getattr(m, "__file__", None) for m in list(_modules.values()))
+        self.native = any(".so" in f and may_print(f) for f in files if isinstance(f, str))
         _set_signal(_SIGINT, self.on_sigint)
         faulthandler.enable(self.fds[2])
         self.send({"ev": "ready", "language": "python", "version": "%d.%d.%d" % _sys.version_info[:3],
@@ -536,6 +574,7 @@ class Kernel:
     def forked(self):
         """In a fork's child: it must not speak for us."""
         self.alone = True
+        Pristine.turn = _thread.RLock()  # another thread may have had it
         self.gathering = False
         self.gathered = _thread.RLock()
         self.buffer_lines(True)
@@ -565,8 +604,11 @@ class Kernel:
 
     def reseed(self):
         """Makes what is random differ from a copy of this process."""
-        if "random" in _modules:
-            _modules["random"].seed(_urandom(32))
+        try:
+            if "random" in _modules:
+                _modules["random"].seed(_urandom(32))
+        except Exception:
+            pass  # it is the user's, with that name
         numpy = _modules.get("numpy")
         if numpy is not None:
             numpy.random.seed(int.from_bytes(_urandom(4), "big"))
@@ -593,11 +635,12 @@ class Kernel:
 
     def load_rich(self):
         if self.rich is None:
-            rich = _Module("glovebox_rich")
-            rich.__dict__.update(kernel=self, __builtins__=private)
             with Pristine():
-                _exec(_compile(self.rich_source, FILE, "exec", dont_inherit=True), rich.__dict__)
-            self.rich = rich
+                if self.rich is None:  # no other thread did it meanwhile
+                    rich = _Module("glovebox_rich")
+                    rich.__dict__.update(kernel=self, __builtins__=private)
+                    _exec(_compile(self.rich_source, FILE, "exec", dont_inherit=True), rich.__dict__)
+                    self.rich = rich
         return self.rich
 
     def find_packages(self):
@@ -767,7 +810,7 @@ class Kernel:
                     import ast  # which traceback imports when it first needs it
                     import traceback
                 self.imported("traceback", traceback)
-                self.can_tell = True
+                self.can_tell = self.told is not None
             told = self.told(type(e), e, e.__traceback__)
             trim(told, set())
             trace = "".join(told.format())
@@ -951,7 +994,7 @@ class Shim:
 
 private = __builtins__
 kernel = Kernel()
-_loads, _dumps = _json()
+_loads, _dumps = json_functions()
 for _name in Hooks.ours:
     if _name in _modules:
         kernel.imported(_name, _modules[_name])

@@ -171,7 +171,11 @@ def figure(fig):
     out = io.BytesIO()
     # A little larger than by default, and done in three quarters of the time
     # where the picture is full of colours.
-    fig.savefig(out, format="png", bbox_inches="tight", pil_kwargs={"compress_level": 3})
+    try:
+        fig.savefig(out, format="png", bbox_inches="tight", pil_kwargs={"compress_level": 3})
+    except TypeError:  # a canvas that is not drawn by agg
+        out = io.BytesIO()
+        fig.savefig(out, format="png", bbox_inches="tight")
     data["image/png"] = base64.b64encode(out.getvalue()).decode("ascii")
     n = len(fig.axes)
     size = fig.get_size_inches() * fig.dpi

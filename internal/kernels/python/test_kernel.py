@@ -55,6 +55,13 @@ class Runs(Case):
     def test_stdio_of_c(self):
         r = self.ok("import ctypes\nctypes.CDLL(None).printf(b'from c\\n');")
         self.assertEqual(r.stdout, "from c\n")
+        try:
+            import _curses
+        except ImportError:
+            return
+        k = Kernel()
+        self.addCleanup(k.close)
+        self.assertEqual(k.run("import curses\ncurses.setupterm('xterm', 1); curses.putp(b'from a library');").stdout, "from a library")
 
     def test_stderr(self):
         r = self.ok("import sys\nprint('out'); print('err', file=sys.stderr)")
@@ -138,14 +145,14 @@ class Runs(Case):
         # itself does not start where one is called linecache.)
         loaded = subprocess.check_output([sys.executable, "-c", "import sys; print(*sys.modules)"], text=True).split()
         some = ("ast", "pprint", "random", "token", "tokenize", "traceback")
-        all = some + ("base64", "collections", "ctypes", "enum", "io", "json", "os", "re", "site", "threading", "time", "types", "warnings")
-        for names, env in ((all, False), (some, True)):
+        more = some + ("_json", "base64", "collections", "ctypes", "enum", "io", "json", "os", "re", "site", "threading", "time", "types", "warnings")
+        for names, env in ((more, None), (some, ""), (some, "/"), (some, ".")):
             d = tempfile.mkdtemp()
             self.addCleanup(shutil.rmtree, d)
             for name in names:
                 with open(os.path.join(d, name + ".py"), "w") as f:
                     f.write("mine = '%s'\n" % name)
-            k = Kernel(env={"PYTHONPATH": d}) if env else Kernel(cwd=d)
+            k = Kernel(cwd=d, env=None if env is None else {"PYTHONPATH": "." if env == "." else d + env})
             self.addCleanup(k.close)
             self.assertEqual(k.run("1 + 1").main, "2")
             for name in {"pprint", "random", "token"} - set(loaded):
@@ -155,6 +162,48 @@ class Runs(Case):
             self.assertIn("<object object at", k.run("object()").main)
             for name in {"pprint", "token"} - set(loaded):
                 self.assertEqual(k.run("import sys\nsys.modules[%r].mine" % name).main, repr(name))
+
+    def test_imports_beside_the_kernel_s(self):
+        with tempfile.TemporaryDirectory() as d:
+            with open(os.path.join(d, "mine.py"), "w") as f:
+                f.write("x = 1\n")
+            k = Kernel(cwd=d)
+            self.addCleanup(k.close)
+            k.run("""
+import sys, threading
+failed, going = [], True
+def go():
+    while going:
+        sys.modules.pop('mine', None)
+        try: import mine
+        except ImportError as e: failed.append(e)
+t = threading.Thread(target=go); t.start()
+before = sys.path, list(sys.path), sys.meta_path
+""")
+            self.assertEqual(k.run("1 // 0").error["name"], "ZeroDivisionError")
+            k.run("object()")
+            self.assertEqual(k.run("going = False; t.join()\nfailed, before == (sys.path, list(sys.path), sys.meta_path)").main, "([], True)")
+
+    def test_results_of_threads(self):
+        # The first results load what shows them, in each of these at once.
+        self.ok("""
+import sys, threading
+before = sys.path, list(sys.path), sys.meta_path, list(sys.meta_path)
+class T: pass
+barrier = threading.Barrier(4)
+def go(): barrier.wait(); display(T())
+threads = [threading.Thread(target=go) for _ in range(4)]
+for t in threads: t.start()
+for t in threads: t.join()
+""")
+        self.assertEqual(self.ok("before == (sys.path, list(sys.path), sys.meta_path, list(sys.meta_path))").main, "True")
+
+    def test_interrupt_after_a_broken_path(self):
+        self.ok("import sys; p = sys.meta_path; del sys.meta_path")
+        self.fails("1 // 0", "ZeroDivisionError")
+        self.ok("sys.meta_path = p")
+        r = self.k.run("while True: pass", interrupt=0.5)
+        self.assertEqual(r.status, "interrupted")
 
     def test_syntax_error(self):
         r = self.fails("x = 1\ny = = 2", "SyntaxError")
