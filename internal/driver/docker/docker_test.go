@@ -11,7 +11,6 @@ import (
 	"strings"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/moby/moby/api/types/container"
 	"github.com/moby/moby/client"
@@ -93,8 +92,7 @@ func harness(engine, variable string) drivertest.Harness {
 		panic(err)
 	}
 	return drivertest.Harness{
-		Name:   engine,
-		Making: 5 * time.Second, // Podman takes more than one where processors are short
+		Name: engine,
 		Open: func(dir string) (driver.Driver, error) {
 			return docker.New(docker.Options{
 				Engine: engine, Host: os.Getenv(variable), StateDir: dir, Guest: os.Getenv(guestEnv), Network: program,

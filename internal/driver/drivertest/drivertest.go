@@ -64,10 +64,6 @@ type Harness struct {
 	// Makers returns the processes that make boxes in dir for an owner that has
 	// ended. It is nil if owners do that themselves.
 	Makers func(t testing.TB, dir string) []int
-	// Making is how long an engine may go on with the making of a box whose
-	// owner has ended: the box ends with its owner once it is made. It is 0 where
-	// nobody but the driver makes boxes.
-	Making time.Duration
 
 	// Python is the path of a Python 3 in boxes of Spec, "" if there is none.
 	// What a shell can't do is then not tested.

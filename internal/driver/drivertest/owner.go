@@ -228,16 +228,15 @@ func ownerAttached(t *testing.T, s *suite, end func(testing.TB, *owner)) {
 	box := NewBox(t, a)
 	box.Answers(t, "while its owner lives")
 	end(t, o)
-	st.orphaned(t, o.ref, orphanTime)
+	st.orphaned(t, o.ref)
 	if err := box.Client.Health(step(t)); err == nil {
 		t.Error("the guest of an attached box answers after its owner's end")
 	}
 	st.discardOrphans(t, "an attached box's owner ended")
 }
 
-// orphaned waits until the attached box ref, whose owner has ended, is gone, and
-// no longer than limit.
-func (st *site) orphaned(t testing.TB, ref string, limit time.Duration) {
+// orphaned waits until the attached box ref, whose owner has ended, is gone.
+func (st *site) orphaned(t testing.TB, ref string) {
 	t.Helper()
 	began := time.Now()
 	for {
@@ -250,9 +249,9 @@ func (st *site) orphaned(t testing.TB, ref string, limit time.Duration) {
 			t.Logf("the box was gone %v after its owner", time.Since(began).Round(time.Millisecond))
 			return
 		}
-		if time.Since(began) > limit {
+		if time.Since(began) > orphanTime {
 			t.Errorf("%v after the end of its owner an attached box has %d processes, and Attach gives %v; want none within %v, and ErrGone",
-				time.Since(began).Round(time.Millisecond), alive, err, limit)
+				time.Since(began).Round(time.Millisecond), alive, err, orphanTime)
 			return
 		}
 		time.Sleep(10 * time.Millisecond)
@@ -385,7 +384,7 @@ func ownerDuringCreate(t *testing.T, s *suite) {
 					t.Fatalf("List after the owner was killed during Create: %v", err)
 				}
 				for _, ref := range refs {
-					st.orphaned(t, ref, st.s.h.Making+orphanTime)
+					st.orphaned(t, ref)
 				}
 			}
 			why := fmt.Sprintf("the owner was killed %v into Create (detached: %t)", delay*time.Millisecond, detached)

@@ -202,7 +202,7 @@ func workspaceOwnerKilled(t *testing.T, s *suite) {
 		}
 	}
 	o.kill()
-	st.orphaned(t, o.ref, orphanTime)
+	st.orphaned(t, o.ref)
 	st.discardOrphans(t, "the owner of a box that writes was killed")
 	whole := said.String()[:strings.LastIndexByte(said.String(), '\n')+1]
 	got, err := os.ReadFile(filepath.Join(dir, "lines"))
