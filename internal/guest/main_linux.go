@@ -30,8 +30,9 @@ const DefaultSocket = "/run/glovebox/guest.sock"
 // Serve's flags: --socket PATH to listen at; --conn-fd N, a connected socket
 // to serve at once; --nproc N, the limit on processes; --cpus N, how many
 // processors programs may use; --maxprocs N, how many the guest itself uses at
-// once; --own DIR,..., to give these directories to the user; --resolver ADDRESS,..., the DNS servers that
-// programs are to ask; --self, to run everything as the guest's own user;
+// once; --own DIR,..., to give these directories to the user; --resolver
+// ADDRESS,..., the DNS servers that programs are to ask; --self, to run
+// everything as the guest's own user;
 // --stdio, to serve the standard input and output as a connection, and
 // --leased, to end when that does; --threads N, to have so many from the start;
 // --nofile N, to have no process open more files, nor dump core;
