@@ -32,15 +32,15 @@ const DefaultSocket = "/run/glovebox/guest.sock"
 // processors programs may use; --maxprocs N, how many the guest itself uses at
 // once; --own DIR,..., to give these directories to the user; --resolver
 // ADDRESS,..., the DNS servers that programs are to ask; --self, to run
-// everything as the guest's own user;
-// --stdio, to serve the standard input and output as a connection, and
-// --leased, to end when that does; --threads N, to have so many from the start;
-// --nofile N, to have no process open more files, nor dump core;
-// --image-env, to give programs the guest's own environment; --image-user and
-// --image-dir, for who the image says runs programs, and where; --no-setid, to
-// have no file get the bits that make a program run as its owner;
-// --workspaces DIR, to serve the workspaces in that directory. It ends at
-// SIGTERM or SIGINT, with all that it started.
+// everything as the guest's own user; --stdio, to serve the standard input and
+// output as a connection, on which the other end speaks first, and --leased, to
+// end when that does; --threads N, to have so many from the start; --nofile N,
+// to have no process open more files, nor dump core; --image-env, to give
+// programs the guest's own environment; --image-user and --image-dir, for who
+// the image says runs programs, and where; --no-setid, to have no file get the
+// bits that make a program run as its owner; --workspaces DIR, to serve the
+// workspaces in that directory. It ends at SIGTERM or SIGINT, with all that it
+// started.
 func Main(args []string) int {
 	command := "serve"
 	if len(args) > 0 && len(args[0]) > 0 && args[0][0] != '-' {
@@ -65,105 +65,98 @@ func socketFlag(fs *flag.FlagSet) *string {
 	return fs.String("socket", DefaultSocket, "the guest's Unix socket")
 }
 
+// An order is what serve is told.
+type order struct {
+	Config
+	socket            string
+	conns             []int
+	maxProcs          int
+	own, resolvers    string
+	stdio, leased     bool
+	openFiles         uint64
+	noSetID, imageEnv bool
+	workspaces        string
+}
+
+func parseOrder(args []string) (*order, error) {
+	var o order
+	fs := flag.NewFlagSet("serve", flag.ContinueOnError)
+	socket := socketFlag(fs)
+	fs.Func("conn-fd", "an open stream socket to serve; may be given again", func(s string) error {
+		fd, err := strconv.Atoi(s)
+		o.conns = append(o.conns, fd)
+		return err
+	})
+	fs.IntVar(&o.MaxProcesses, "nproc", 0, "limit on processes and threads")
+	fs.Float64Var(&o.CPUs, "cpus", 0, "processors that programs may use")
+	fs.IntVar(&o.maxProcs, "maxprocs", 0, "processors that the guest itself uses")
+	fs.StringVar(&o.own, "own", "", "directories to make and give to the user, separated by commas")
+	fs.StringVar(&o.resolvers, "resolver", "", "addresses of DNS servers, separated by commas")
+	fs.BoolVar(&o.AsSelf, "self", false, "run everything as the guest's own user")
+	fs.BoolVar(&o.stdio, "stdio", false, "serve the standard input and output as a connection")
+	fs.BoolVar(&o.leased, "leased", false, "end when the standard input does")
+	fs.IntVar(&o.Threads, "threads", 0, "threads to have from the start")
+	fs.Uint64Var(&o.openFiles, "nofile", 0, "limit on the open files of each process")
+	fs.BoolVar(&o.noSetID, "no-setid", false, "let no file get the bits that make a program run as its owner")
+	fs.BoolVar(&o.imageEnv, "image-env", false, "give programs the guest's own environment")
+	fs.StringVar(&o.ImageUser, "image-user", "", "who the image says runs programs")
+	fs.StringVar(&o.ImageDir, "image-dir", "", "where the image says programs start")
+	fs.StringVar(&o.workspaces, "workspaces", "", "directory of workspaces to serve")
+	if err := fs.Parse(args); err != nil {
+		return nil, err
+	}
+	if fs.NArg() > 0 {
+		return nil, fmt.Errorf("unexpected argument %q", fs.Arg(0))
+	}
+	o.socket = *socket
+	return &o, nil
+}
+
 func serve(args []string) error {
 	// Whoever started us may have left descriptors open: no program of the
 	// user's gets them.
 	if err := closeOnExec(); err != nil {
 		return err
 	}
-	fs := flag.NewFlagSet("serve", flag.ContinueOnError)
-	socket := socketFlag(fs)
-	var conns []int
-	fs.Func("conn-fd", "an open stream socket to serve; may be given again", func(s string) error {
-		fd, err := strconv.Atoi(s)
-		conns = append(conns, fd)
-		return err
-	})
-	var cfg Config
-	fs.IntVar(&cfg.MaxProcesses, "nproc", 0, "limit on processes and threads")
-	fs.Float64Var(&cfg.CPUs, "cpus", 0, "processors that programs may use")
-	maxProcs := fs.Int("maxprocs", 0, "processors that the guest itself uses")
-	own := fs.String("own", "", "directories to make and give to the user, separated by commas")
-	resolvers := fs.String("resolver", "", "addresses of DNS servers, separated by commas")
-	fs.BoolVar(&cfg.AsSelf, "self", false, "run everything as the guest's own user")
-	stdio := fs.Bool("stdio", false, "serve the standard input and output as a connection")
-	leased := fs.Bool("leased", false, "end when the standard input does")
-	fs.IntVar(&cfg.Threads, "threads", 0, "threads to have from the start")
-	openFiles := fs.Uint64("nofile", 0, "limit on the open files of each process")
-	noSetID := fs.Bool("no-setid", false, "let no file get the bits that make a program run as its owner")
-	imageEnv := fs.Bool("image-env", false, "give programs the guest's own environment")
-	fs.StringVar(&cfg.ImageUser, "image-user", "", "who the image says runs programs")
-	fs.StringVar(&cfg.ImageDir, "image-dir", "", "where the image says programs start")
-	workspaces := fs.String("workspaces", "", "directory of workspaces to serve")
-	if err := fs.Parse(args); err != nil {
-		return err
-	}
-	if *maxProcs > 0 {
-		runtime.GOMAXPROCS(*maxProcs)
-	}
-	if *openFiles > 0 {
-		if err := limitFiles(*openFiles); err != nil {
-			return err
-		}
-	}
-	if *noSetID {
-		if err := refuseSetID(); err != nil {
-			return err
-		}
-	}
-	if *imageEnv {
-		cfg.Env = os.Environ()
-	}
-	if fs.NArg() > 0 {
-		return fmt.Errorf("unexpected argument %q", fs.Arg(0))
-	}
-	who, err := imageAccount(cfg.ImageUser)
+	o, err := parseOrder(args)
 	if err != nil {
-		who = nil // every program that is to run as nobody fails with the reason
-	}
-	if err := ownDirs(*own, who); err != nil {
 		return err
-	}
-	if err := useResolvers(*resolvers); err != nil {
-		return err
-	}
-	if *workspaces != "" {
-		set, err := workspace.OpenServed(*workspaces)
-		if err != nil {
-			return err
-		}
-		defer set.Close()
-		cfg.Workspaces = set.Handler()
 	}
 	stop := make(chan os.Signal, 1)
 	signal.Notify(stop, unix.SIGTERM, unix.SIGINT)
 	// Caught and dropped, not ignored: children would inherit that.
 	signal.Notify(make(chan os.Signal, 1), unix.SIGHUP)
-	l, err := listen(*socket)
-	if err != nil {
-		return err
-	}
 	var owner *stdioConn
-	var ended <-chan struct{} // nil, which never is
-	if *stdio {
+	if o.stdio {
 		if owner, err = takeStdio(); err != nil {
 			return err
 		}
 	}
-	if *leased && owner != nil {
-		ended = owner.ended
-	}
-	g, err := New(cfg)
-	if err != nil {
-		return err
-	}
-	for _, fd := range conns {
-		if err := g.ServeFD(fd); err != nil {
+	if o.workspaces != "" {
+		set, err := workspace.OpenServed(o.workspaces)
+		if err != nil {
 			return err
 		}
+		defer set.Close()
+		o.Workspaces = set.Handler()
 	}
+	g, l, err := o.begin()
+	if err != nil {
+		if owner != nil {
+			_ = owner.spokenTo(unspokenTime) // so that somebody hears why
+		}
+		return err
+	}
+	var ended <-chan struct{} // nil, which never is
 	if owner != nil {
-		g.ServeConn(owner)
+		if o.leased {
+			ended = owner.ended
+		}
+		go func() {
+			if owner.spokenTo(unspokenTime) == nil {
+				g.ServeConn(owner)
+			}
+		}()
 	}
 	done := make(chan error, 1)
 	go func() { done <- g.Serve(l) }()
@@ -177,6 +170,50 @@ func serve(args []string) error {
 	case err := <-done:
 		return errors.Join(err, g.Close())
 	}
+}
+
+// begin makes the guest and what it listens at.
+func (o *order) begin() (*Guest, *net.UnixListener, error) {
+	if o.maxProcs > 0 {
+		runtime.GOMAXPROCS(o.maxProcs)
+	}
+	if o.openFiles > 0 {
+		if err := limitFiles(o.openFiles); err != nil {
+			return nil, nil, err
+		}
+	}
+	if o.noSetID {
+		if err := refuseSetID(); err != nil {
+			return nil, nil, err
+		}
+	}
+	if o.imageEnv {
+		o.Env = os.Environ()
+	}
+	who, err := imageAccount(o.ImageUser)
+	if err != nil {
+		who = nil // every program that is to run as nobody fails with the reason
+	}
+	if err := ownDirs(o.own, who); err != nil {
+		return nil, nil, err
+	}
+	if err := useResolvers(o.resolvers); err != nil {
+		return nil, nil, err
+	}
+	l, err := listen(o.socket)
+	if err != nil {
+		return nil, nil, err
+	}
+	g, err := New(o.Config)
+	if err != nil {
+		return nil, nil, errors.Join(err, l.Close())
+	}
+	for _, fd := range o.conns {
+		if err := g.ServeFD(fd); err != nil {
+			return nil, nil, errors.Join(err, l.Close(), g.Close())
+		}
+	}
+	return g, l, nil
 }
 
 // limitFiles bounds the open files of this process and all that it starts, and

@@ -1,6 +1,8 @@
 package guest
 
 import (
+	"errors"
+	"fmt"
 	"io"
 	"net"
 	"net/http"
@@ -47,8 +49,34 @@ func (g *Guest) serveStream(w http.ResponseWriter, r *http.Request) {
 // stdioConn is the connection that the guest's standard input and output are.
 type stdioConn struct {
 	in, out *os.File
+	first   []byte        // what was heard and not read yet
 	ended   chan struct{} // closed when there is no more input
 	once    sync.Once
+}
+
+// unspokenTime is how long it may take until the guest is first spoken to. Who
+// has it started does that at once, unless they ended in between.
+const unspokenTime = 30 * time.Second
+
+// spokenTo waits for the first input, before which nothing may be said: an
+// engine may attach the other end only after the start, and what is said to
+// nobody is lost. It comes before the first Read, and closes the connection if it
+// fails.
+func (c *stdioConn) spokenTo(patience time.Duration) error {
+	// What cannot be waited for is there.
+	if err := c.in.SetReadDeadline(time.Now().Add(patience)); err != nil && !errors.Is(err, os.ErrNoDeadline) {
+		return errors.Join(err, c.Close())
+	}
+	first := make([]byte, 1)
+	if _, err := io.ReadFull(c.in, first); err != nil {
+		c.Close()
+		return fmt.Errorf("wait for the first input: %w", err)
+	}
+	c.first = first
+	if err := c.in.SetReadDeadline(time.Time{}); err != nil && !errors.Is(err, os.ErrNoDeadline) {
+		return errors.Join(err, c.Close())
+	}
+	return nil
 }
 
 // takeStdio makes a connection of the standard input and output, and puts
@@ -78,6 +106,11 @@ func takeStdio() (*stdioConn, error) {
 }
 
 func (c *stdioConn) Read(p []byte) (int, error) {
+	if len(c.first) > 0 {
+		n := copy(p, c.first)
+		c.first = c.first[n:]
+		return n, nil
+	}
 	n, err := c.in.Read(p)
 	if err != nil {
 		c.once.Do(func() { close(c.ended) })

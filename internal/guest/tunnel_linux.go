@@ -22,8 +22,9 @@ const maxPacket = 1<<16 - 1
 
 // tunnelMain makes an interface in its network namespace, which is a sandbox's,
 // and carries its packets between there and its standard input and output, each
-// behind two bytes that say its length. It says that it is ready by a packet
-// without any. It ends with its standard input, and the interface with it.
+// behind two bytes that say its length. Once it was spoken to, with a packet
+// without any bytes, it says that it is ready by another. It ends with its
+// standard input, and the interface with it.
 func tunnelMain(args []string) error {
 	fs := flag.NewFlagSet("tunnel", flag.ContinueOnError)
 	var own []netip.Prefix
@@ -39,18 +40,28 @@ func tunnelMain(args []string) error {
 	if *mtu > maxPacket {
 		return fmt.Errorf("an MTU of %d is more than %d", *mtu, maxPacket)
 	}
-	tun, err := openTunnel(uint32(*mtu), own)
+	packets, err := takeStdio()
 	if err != nil {
 		return err
 	}
-	defer tun.Close()
-	packets := os.NewFile(1, "packets")
-	if _, err := packets.Write([]byte{0, 0}); err != nil {
+	defer packets.Close()
+	tun, err := openTunnel(uint32(*mtu), own)
+	if err == nil {
+		defer tun.Close()
+	}
+	// Before that nobody would hear it, nor why there is no interface.
+	if spokenErr := packets.spokenTo(unspokenTime); err == nil {
+		err = spokenErr
+	}
+	if err == nil {
+		_, err = packets.Write([]byte{0, 0})
+	}
+	if err != nil {
 		return err
 	}
 	ended := make(chan error, 2)
 	go func() { ended <- carryOut(packets, tun) }()
-	go func() { ended <- carryIn(tun, os.Stdin) }()
+	go func() { ended <- carryIn(tun, packets) }()
 	if err := <-ended; err != io.EOF {
 		return err
 	}

@@ -7,7 +7,6 @@ import (
 	"strings"
 
 	"github.com/containerd/errdefs"
-	"github.com/moby/moby/client"
 
 	"github.com/glovebox-dev/glovebox/internal/driver"
 	"github.com/glovebox-dev/glovebox/internal/guestapi"
@@ -136,25 +135,12 @@ func (d *Driver) createOnce(ctx context.Context, e *engine, k *kept, image *runn
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	// Attached before it starts: the guest of an attached box lives as long as
-	// this connection.
-	at, err := e.ContainerAttach(call, k.Spec.ID, client.ContainerAttachOptions{Stream: true, Stdin: true, Stdout: true, Stderr: true})
+	// The guest of an attached box lives as long as this connection.
+	io, err := e.startAttached(call, k.Spec.ID)
 	if err != nil {
-		// Podman prepares the container now, and the client keeps to itself
-		// what the engine said. To start it says the same.
-		if _, why := e.ContainerStart(call, k.Spec.ID, client.ContainerStartOptions{}); why != nil {
-			return nil, startError(e, k, why)
-		}
-		return nil, e.explain(err)
-	}
-	io := newStdio(at.HijackedResponse)
-	b.adopt(guestapi.NewCarrier(io))
-	if err := ctx.Err(); err != nil {
-		return nil, err
-	}
-	if _, err := e.ContainerStart(call, k.Spec.ID, client.ContainerStartOptions{}); err != nil {
 		return nil, startError(e, k, err)
 	}
+	b.adopt(guestapi.NewCarrier(io))
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
@@ -216,6 +202,8 @@ func (b *box) checkMounted(ctx context.Context) error {
 func startError(e *engine, k *kept, err error) error {
 	text := err.Error()
 	switch {
+	case errors.Is(err, errAttach):
+		return e.explain(err)
 	case strings.Contains(text, "ipv6"):
 		return fmt.Errorf("%w: %w", errNoIPv6, err)
 	case strings.Contains(text, guestPath), strings.Contains(text, settingsPrefix):

@@ -242,20 +242,17 @@ func (b *box) startTunnel(ctx context.Context, image, volume string) (_ *stdio, 
 			err = errors.Join(err, e.remove(ctx, name))
 		}
 	}()
-	at, err := e.ContainerAttach(call, name, client.ContainerAttachOptions{Stream: true, Stdin: true, Stdout: true, Stderr: true})
+	io, err := e.startAttached(call, name)
 	if err != nil {
-		if _, why := e.ContainerStart(call, name, client.ContainerStartOptions{}); why != nil {
-			err = why // which the client kept to itself
-		}
 		return nil, e.noNetwork(err)
 	}
-	io := newStdio(at.HijackedResponse)
 	defer func() {
 		if err != nil {
 			io.Close()
 		}
 	}()
-	if _, err := e.ContainerStart(call, name, client.ContainerStartOptions{}); err != nil {
+	// It says nothing before it is spoken to.
+	if _, err := io.Write([]byte{0, 0}); err != nil {
 		return nil, e.noNetwork(err)
 	}
 	stop := context.AfterFunc(ctx, func() { _ = io.SetReadDeadline(time.Unix(1, 0)) })

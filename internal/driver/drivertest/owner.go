@@ -364,6 +364,10 @@ func (b *Box) resume(t testing.TB, tag string) (Result, error) {
 	return Collect(p, nil)
 }
 
+// killedDuringCreate is how many owners are killed during Create, at moments
+// that are spread over all of it.
+const killedDuringCreate = 8
+
 // ownerDuringCreate kills owners at moments of Create. Whatever is left must
 // be in List, and Discard must remove it.
 func ownerDuringCreate(t *testing.T, s *suite) {
@@ -372,11 +376,18 @@ func ownerDuringCreate(t *testing.T, s *suite) {
 		if detached && !st.Info().Features.Detach {
 			continue
 		}
-		for _, delay := range []time.Duration{0, 5, 15, 30, 60, 100, 200} {
-			spec := s.h.Spec()
-			spec.Detached = detached
+		spec := s.h.Spec()
+		spec.Detached = detached
+		whole := st.own(t, order{Spec: spec, Midway: true})
+		began := time.Now()
+		whole.hear(t)
+		took := time.Since(began)
+		whole.kill()
+		st.discardOrphans(t, "the owner was killed after Create")
+		for i := range time.Duration(killedDuringCreate) {
+			delay := took * i / killedDuringCreate
 			o := st.own(t, order{Spec: spec, Midway: true})
-			time.Sleep(delay * time.Millisecond)
+			time.Sleep(delay)
 			o.kill()
 			if !detached {
 				refs, err := st.List(step(t))
@@ -387,7 +398,7 @@ func ownerDuringCreate(t *testing.T, s *suite) {
 					st.orphaned(t, ref)
 				}
 			}
-			why := fmt.Sprintf("the owner was killed %v into Create (detached: %t)", delay*time.Millisecond, detached)
+			why := fmt.Sprintf("the owner was killed %v into Create (detached: %t)", delay.Round(time.Millisecond), detached)
 			// What an engine was just beginning may appear a moment later.
 			time.Sleep(100 * time.Millisecond * raceFactor)
 			st.discardOrphans(t, why)

@@ -1,0 +1,153 @@
+package docker
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"maps"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/containerd/errdefs"
+	"github.com/containerd/errdefs/pkg/errhttp"
+	"github.com/moby/moby/client"
+
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
+)
+
+// errAttach says that the standard streams of a container are not to be had.
+var errAttach = errors.New("attach to container")
+
+// startAttached starts a container, which was only created, and returns its
+// standard streams. Its program says nothing before it is spoken to. If the
+// streams are not to be had, the error wraps errAttach.
+//
+// If this process is killed, the program does not run, or sees the end of its
+// standard input.
+func (e *engine) startAttached(ctx context.Context, name string) (*stdio, error) {
+	if e.name == Podman {
+		return e.startAndAttach(ctx, name)
+	}
+	s, err := e.attach(ctx, name)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := e.ContainerStart(ctx, name, client.ContainerStartOptions{}); err != nil {
+		s.Close()
+		return nil, err
+	}
+	return s, nil
+}
+
+// attach returns the standard streams of a container. An error wraps errAttach.
+func (e *engine) attach(ctx context.Context, name string) (*stdio, error) {
+	at, err := e.ContainerAttach(ctx, name, client.ContainerAttachOptions{Stream: true, Stdin: true, Stdout: true, Stderr: true})
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", errAttach, err)
+	}
+	return newStdio(at.HijackedResponse), nil
+}
+
+// startAndAttach is startAttached where attaching makes the container's first
+// process, as with Podman: were it started when that has been answered, whoever
+// was killed in between would leave a process that waits for it for good. So
+// both are asked for before either is answered. The engine does them in any
+// order, whatever becomes of who asked; and should only the start have been
+// asked for, the guest ends when nobody has spoken to it for a while.
+func (e *engine) startAndAttach(ctx context.Context, name string) (_ *stdio, err error) {
+	start, err := e.dialCall(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer start.Close()
+	streams, err := e.dialCall(ctx)
+	if err != nil {
+		return nil, err
+	}
+	stop := context.AfterFunc(ctx, func() {
+		_ = start.SetDeadline(time.Unix(1, 0))
+		_ = streams.SetDeadline(time.Unix(1, 0))
+	})
+	defer func() {
+		if !stop() {
+			err = errors.Join(ctx.Err(), err)
+		}
+		if err != nil {
+			streams.Close()
+		}
+	}()
+	if err := start.send(name+"/start", nil); err != nil {
+		return nil, err
+	}
+	if err := streams.send(name+"/attach?stream=1&stdin=1&stdout=1&stderr=1", http.Header{"Connection": {"Upgrade"}, "Upgrade": {"tcp"}}); err != nil {
+		return nil, err
+	}
+	if err := start.answer(http.StatusNoContent); err != nil {
+		return nil, err
+	}
+	err = streams.answer(http.StatusSwitchingProtocols)
+	switch {
+	case err == nil:
+		return &stdio{Conn: streams.Conn, r: streams.r}, nil
+	case errdefs.IsConflict(err):
+		// The start came in between its two steps. Now the container runs.
+		streams.Close()
+		return e.attach(ctx, name)
+	}
+	return nil, fmt.Errorf("%w: %w", errAttach, err)
+}
+
+// A rawCall is a call to the engine whose answer is not waited for when it is
+// sent, as the client's calls do.
+type rawCall struct {
+	net.Conn
+	e *engine
+	r *bufio.Reader
+}
+
+func (e *engine) dialCall(ctx context.Context) (*rawCall, error) {
+	conn, err := e.Dialer()(ctx)
+	if err != nil {
+		return nil, sandbox.Errorf(sandbox.Unavailable, "connect to %s: %w", e.name, err)
+	}
+	return &rawCall{Conn: conn, e: e, r: bufio.NewReader(conn)}, nil
+}
+
+// send posts to a path below that of containers.
+func (c *rawCall) send(path string, header http.Header) error {
+	req, err := http.NewRequest(http.MethodPost, "http://"+client.DummyHost+"/v"+c.e.ClientVersion()+"/containers/"+path, http.NoBody)
+	if err != nil {
+		return err
+	}
+	maps.Copy(req.Header, header)
+	return req.Write(c)
+}
+
+// answer reads the head of the answer, which is to have this status. The
+// engine's refusal is an error of its kind.
+func (c *rawCall) answer(status int) error {
+	resp, err := http.ReadResponse(c.r, &http.Request{Method: http.MethodPost})
+	if err != nil {
+		return err
+	}
+	if resp.StatusCode == status {
+		return nil
+	}
+	defer resp.Body.Close()
+	var said struct{ Message string }
+	text, err := io.ReadAll(io.LimitReader(resp.Body, maxSaid))
+	if err == nil {
+		err = json.Unmarshal(text, &said)
+	}
+	if err != nil || said.Message == "" {
+		said.Message = fmt.Sprintf("%s: %q", resp.Status, text)
+		if status == http.StatusSwitchingProtocols {
+			said.Message = "unable to upgrade to tcp: " + said.Message // as the client says it
+		}
+	}
+	return fmt.Errorf("%s: %w", said.Message, errhttp.ToNative(resp.StatusCode))
+}
