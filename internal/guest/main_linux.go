@@ -143,7 +143,15 @@ func serve(args []string) error {
 	g, l, err := o.begin()
 	if err != nil {
 		if owner != nil {
-			_ = owner.spokenTo(unspokenTime) // so that somebody hears why
+			heard := make(chan struct{}) // by somebody, so that they hear why
+			go func() {
+				defer close(heard)
+				_ = owner.spokenTo(unspokenTime)
+			}()
+			select {
+			case <-heard:
+			case <-stop:
+			}
 		}
 		return err
 	}

@@ -177,9 +177,12 @@ func isDir(path string) bool {
 	return err == nil && st.IsDir()
 }
 
+// userAgent is what we call ourselves.
+const userAgent = "glovebox"
+
 // dial returns a client of the engine at e. It does not connect yet.
 func (e endpoint) dial() (*client.Client, error) {
-	opts := []client.Opt{client.WithHost(e.host), client.WithUserAgent("glovebox")}
+	opts := []client.Opt{client.WithHost(e.host), client.WithUserAgent(userAgent)}
 	scheme, _, _ := strings.Cut(e.host, "://")
 	switch scheme {
 	case "unix", "npipe", "tcp", "http", "https":

@@ -10,6 +10,7 @@ import (
 	"maps"
 	"net"
 	"net/http"
+	"strings"
 	"time"
 
 	"github.com/containerd/errdefs"
@@ -58,7 +59,7 @@ func (e *engine) attach(ctx context.Context, name string) (*stdio, error) {
 // both are asked for before either is answered. The engine does them in any
 // order, whatever becomes of who asked; and should only the start have been
 // asked for, the guest ends when nobody has spoken to it for a while.
-func (e *engine) startAndAttach(ctx context.Context, name string) (_ *stdio, err error) {
+func (e *engine) startAndAttach(ctx context.Context, name string) (s *stdio, err error) {
 	start, err := e.dialCall(ctx)
 	if err != nil {
 		return nil, err
@@ -78,6 +79,9 @@ func (e *engine) startAndAttach(ctx context.Context, name string) (_ *stdio, err
 		}
 		if err != nil {
 			streams.Close()
+			if s != nil {
+				s.Close()
+			}
 		}
 	}()
 	if err := start.send(name+"/start", nil); err != nil {
@@ -117,13 +121,20 @@ func (e *engine) dialCall(ctx context.Context) (*rawCall, error) {
 	return &rawCall{Conn: conn, e: e, r: bufio.NewReader(conn)}, nil
 }
 
-// send posts to a path below that of containers.
+// send posts to a path below that of containers, as the client does.
 func (c *rawCall) send(path string, header http.Header) error {
-	req, err := http.NewRequest(http.MethodPost, "http://"+client.DummyHost+"/v"+c.e.ClientVersion()+"/containers/"+path, http.NoBody)
+	host, prefix := client.DummyHost, ""
+	if at, err := client.ParseHostURL(c.e.DaemonHost()); err != nil {
+		return err
+	} else if at.Scheme != "unix" && at.Scheme != "npipe" {
+		host, prefix = at.Host, strings.TrimSuffix(at.Path, "/")
+	}
+	req, err := http.NewRequest(http.MethodPost, "http://"+host+prefix+"/v"+c.e.ClientVersion()+"/containers/"+path, http.NoBody)
 	if err != nil {
 		return err
 	}
 	maps.Copy(req.Header, header)
+	req.Header.Set("User-Agent", userAgent)
 	return req.Write(c)
 }
 

@@ -22,11 +22,18 @@ import (
 func fakePodman(t *testing.T, start, attach http.HandlerFunc) *engine {
 	t.Helper()
 	mux := http.NewServeMux()
-	mux.HandleFunc("POST /v1.41/containers/box/start", start)
-	mux.HandleFunc("POST /v1.41/containers/box/attach", attach)
-	s := httptest.NewServer(mux)
+	// Behind a proxy that has it below a path.
+	mux.HandleFunc("POST /podman/v1.41/containers/box/start", start)
+	mux.HandleFunc("POST /podman/v1.41/containers/box/attach", attach)
+	var s *httptest.Server
+	s = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if name := "http://" + r.Host; name != s.URL || r.UserAgent() != userAgent {
+			t.Errorf("%s is asked as %q by %q", s.URL, name, r.UserAgent())
+		}
+		mux.ServeHTTP(w, r)
+	}))
 	t.Cleanup(s.Close)
-	c, err := client.New(client.WithHost("tcp://"+s.Listener.Addr().String()), client.WithAPIVersion("1.41"))
+	c, err := client.New(client.WithHost("tcp://"+s.Listener.Addr().String()+"/podman"), client.WithAPIVersion("1.41"), client.WithUserAgent(userAgent))
 	if err != nil {
 		t.Fatal(err)
 	}
