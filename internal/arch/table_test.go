@@ -70,10 +70,12 @@ var outside = map[string][]string{
 	"github.com/distribution/reference":      {"driver/docker"},
 	"github.com/google/go-cmp":               {"tests"},
 	"github.com/google/go-containerregistry": {"image", "image/imagetest"},
+	"github.com/google/subcommands":          {"driver/gvisor"}, // the form of gVisor's commands
 	"github.com/klauspost/compress":          {"image"},
 	"github.com/moby/moby/api":               {"driver/docker"},
 	"github.com/moby/moby/client":            {"driver/docker"},
 	"github.com/moby/patternmatcher":         {"imagebuild"}, // what .dockerignore says
+	"github.com/moby/sys/capability":         {"driver/gvisor"},
 	"github.com/modelcontextprotocol/go-sdk": {"mcpserver"},
 	"github.com/opencontainers/runtime-spec": {"driver/gvisor"},
 	"github.com/pelletier/go-toml/v2":        {"clientconfig"},

@@ -5,6 +5,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/glovebox-dev/glovebox/internal/driver"
@@ -142,9 +143,13 @@ var noNetworkEnv = map[string]string{
 }
 
 // unresolved matches what usual programs say of a host that they cannot find:
-// requests, curl, git, cargo, apt, Go, Node, wget.
-var unresolved = regexp.MustCompile(
-	`(?:host='|Could not resolve (?:host: |')|dial tcp: lookup |getaddrinfo (?:ENOTFOUND|EAI_AGAIN) |unable to resolve host address ['‘“])([a-z0-9][a-z0-9.-]{1,251}[a-z0-9])`)
+// requests, curl, git, cargo, apt, Go, Node, wget. It is compiled when it is first
+// needed: that takes a quarter of a millisecond, and every helper of a sandbox is
+// a start of this program.
+var unresolved = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(
+		`(?:host='|Could not resolve (?:host: |')|dial tcp: lookup |getaddrinfo (?:ENOTFOUND|EAI_AGAIN) |unable to resolve host address ['‘“])([a-z0-9][a-z0-9.-]{1,251}[a-z0-9])`)
+})
 
 // pipFailed is what pip says of a package when it reached nothing, without a word
 // of what it did not reach.
@@ -173,7 +178,7 @@ func advise(v *sandbox.Verdict, network sandbox.Network, used *sandbox.RunNetwor
 		}
 	}
 	if network == sandbox.NetworkNone {
-		for _, m := range unresolved.FindAllStringSubmatch(output, -1) {
+		for _, m := range unresolved().FindAllStringSubmatch(output, -1) {
 			add(m[1])
 		}
 		if strings.Contains(output, pipFailed) {

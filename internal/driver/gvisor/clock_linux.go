@@ -11,7 +11,35 @@ import (
 	pb "gvisor.dev/gvisor/pkg/sentry/seccheck/points/points_go_proto"
 )
 
-// clockStarter has a box's programs tell the time by themselves from the start.
+// startObserver does what is to be done in a box's kernel when all of it is there:
+// when the guest starts its first thread. gVisor calls it as it calls any observer
+// of what programs do.
+type startObserver struct {
+	seccheck.SinkDefaults
+	once sync.Once
+}
+
+// observeStart registers a startObserver; it is for a sentry.
+func observeStart() {
+	seccheck.Global.AppendSink(new(startObserver), []seccheck.PointReq{{Pt: seccheck.PointClone}})
+}
+
+// Name implements [seccheck.Sink].
+func (o *startObserver) Name() string { return "glovebox" }
+
+// Clone implements [seccheck.Sink].
+func (o *startObserver) Clone(ctx context.Context, _ seccheck.FieldSet, _ *pb.CloneInfo) error {
+	o.once.Do(func() {
+		if k := kernel.KernelFromContext(ctx); k == nil || !measureClock(k) {
+			log.Warningf("the clock is not measured early: gVisor's kernel is not what it was")
+		}
+		go pollWhenBusy()
+	})
+	return nil
+}
+
+// measureClock has the kernel's clock measured now, and reports whether it could,
+// so that a box's programs tell the time by themselves from the start.
 //
 // They read it from memory that gVisor keeps up to date, once it has measured
 // the processor's clock against the system's: twice, a second apart. Until then
@@ -20,31 +48,6 @@ import (
 // some ten milliseconds after the first. What that is less exact (a microsecond
 // in ten milliseconds) the next one corrects without a jump, a second later.
 //
-// gVisor calls it as it calls any observer of what programs do.
-type clockStarter struct {
-	seccheck.SinkDefaults
-	once sync.Once
-}
-
-// startClockEarly registers a clockStarter; it is for a sentry.
-func startClockEarly() {
-	seccheck.Global.AppendSink(new(clockStarter), []seccheck.PointReq{{Pt: seccheck.PointClone}})
-}
-
-// Name implements [seccheck.Sink].
-func (c *clockStarter) Name() string { return "glovebox-clock" }
-
-// Clone implements [seccheck.Sink].
-func (c *clockStarter) Clone(ctx context.Context, _ seccheck.FieldSet, _ *pb.CloneInfo) error {
-	c.once.Do(func() {
-		if k := kernel.KernelFromContext(ctx); k == nil || !measureClock(k) {
-			log.Warningf("the clock is not measured early: gVisor's kernel is not what it was")
-		}
-	})
-	return nil
-}
-
-// measureClock has the kernel's clock measured now, and reports whether it could.
 // Where the result goes is not to be had from the kernel but by its name.
 func measureClock(k *kernel.Kernel) bool {
 	f := reflect.ValueOf(k).Elem().FieldByName("vdsoParams")

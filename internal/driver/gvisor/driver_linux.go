@@ -123,6 +123,9 @@ func (d *Driver) running() (*makerProcess, error) {
 }
 
 func (d *Driver) startMaker() (*makerProcess, error) {
+	if err := checkProgram(d.opts.Program); err != nil {
+		return nil, err
+	}
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
 		return nil, fmt.Errorf("make maker's socket: %w", err)
@@ -284,9 +287,6 @@ func (d *Driver) makerLost(err error) error {
 // Probe implements [driver.Driver] by having the maker look at what a box
 // needs.
 func (d *Driver) Probe(ctx context.Context) error {
-	if err := checkProgram(d.opts.Program); err != nil {
-		return err
-	}
 	_, err := d.call(ctx, &request{Op: opProbe})
 	return err
 }

@@ -15,7 +15,6 @@ import (
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 	"gvisor.dev/gvisor/pkg/gomaxprocs"
-	"gvisor.dev/gvisor/runsc/cli/maincli"
 
 	"github.com/glovebox-dev/glovebox/internal/driver/gvisor/early"
 	"github.com/glovebox-dev/glovebox/internal/network"
@@ -38,18 +37,17 @@ func Reexec() {
 		os.Exit(network.Main())
 	case os.Args[0] == "runsc-sandbox":
 		early.CloseInherited(donated(os.Args))
-		if spec := openedSpec(os.Args); spec != nil {
+		spec := openedSpec(os.Args)
+		if spec != nil {
 			os.Args = sandboxArgs(os.Args, spec)
 			useKernelFilter(spec)
 		}
-		startClockEarly()
 		startWithLittleGC()
-		giveBackWhenAsked()
-		maincli.Main()
+		helperMain(spec)
 	case os.Args[0] == "runsc-gofer":
 		early.CloseInherited(donated(os.Args))
 		startWithLittleGC()
-		maincli.Main()
+		helperMain(nil)
 	default:
 		return
 	}

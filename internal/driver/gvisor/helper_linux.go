@@ -1,0 +1,335 @@
+package gvisor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+	"unsafe"
+
+	"github.com/google/subcommands"
+	"github.com/moby/sys/capability"
+	specs "github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
+	"gvisor.dev/gvisor/pkg/sentry/hostmm"
+	"gvisor.dev/gvisor/pkg/unet"
+	"gvisor.dev/gvisor/pkg/urpc"
+	"gvisor.dev/gvisor/runsc/cli"
+	"gvisor.dev/gvisor/runsc/cmd"
+	"gvisor.dev/gvisor/runsc/cmd/util"
+	"gvisor.dev/gvisor/runsc/config"
+	"gvisor.dev/gvisor/runsc/flag"
+	"gvisor.dev/gvisor/runsc/specutils"
+)
+
+// gVisor's kernel and its gofer begin with all capabilities, to make the mounts
+// of a small root of their own. Then they execute themselves again with the few
+// that they need: capabilities are a thread's, and gVisor sets those of one
+// thread only. To begin anew takes each some seven milliseconds of a processor.
+//
+// Here the same functions of gVisor's make the root, the capabilities are set in
+// all threads, and the process goes on. What a process keeps is less than what
+// gVisor leaves it: nothing is inheritable or ambient, as nothing is executed.
+
+// helperMain is gVisor's program for its own helpers: the kernel or gofer of a
+// box of this specification. It does not return.
+func helperMain(spec *specs.Spec) {
+	cli.Run(map[subcommands.Command]string{&bootCommand{spec: spec}: "", new(goferCommand): ""}, nil)
+}
+
+//go:linkname setUpChroot gvisor.dev/gvisor/runsc/cmd.setUpChroot
+func setUpChroot(*specs.Spec, *config.Config) error
+
+//go:linkname setupRootFS gvisor.dev/gvisor/runsc/cmd.(*Gofer).setupRootFS
+func setupRootFS(*cmd.Gofer, *specs.Spec, *config.Config, *urpc.Client) error
+
+//go:linkname goferCaps gvisor.dev/gvisor/runsc/cmd.goferCaps
+var goferCaps *specs.LinuxCapabilities
+
+//go:linkname directfsCaps gvisor.dev/gvisor/runsc/cmd.directfsSandboxLinuxCaps
+var directfsCaps *specs.LinuxCapabilities
+
+// errNotGVisors says that a variable is linked to by a name that gVisor does not
+// have any more, which the linker lets pass.
+var errNotGVisors = errors.New("gVisor's list of capabilities is not where it was")
+
+// bootCommand is the kernel.
+type bootCommand struct {
+	cmd.Boot
+	spec *specs.Spec
+}
+
+// Execute implements subcommands.Command.
+func (b *bootCommand) Execute(ctx context.Context, f *flag.FlagSet, args ...any) subcommands.ExitStatus {
+	if conf := args[0].(*config.Config); b.spec != nil && startsOnce(f, conf) {
+		if err := enterKernelRoot(b.spec, f, conf); err != nil {
+			util.Fatalf("enter root: %v", err)
+		}
+	}
+	// Only now, as threads that there are earlier would have to be waited for to
+	// give up their capabilities.
+	observeStart()
+	giveBackWhenAsked()
+	pollLate()
+	return b.Boot.Execute(ctx, f, args...)
+}
+
+// goferCommand is the gofer.
+type goferCommand struct{ cmd.Gofer }
+
+// Execute implements subcommands.Command.
+func (g *goferCommand) Execute(ctx context.Context, f *flag.FlagSet, args ...any) subcommands.ExitStatus {
+	if conf := args[0].(*config.Config); startsOnce(f, conf) {
+		if err := enterGoferRoot(&g.Gofer, f, conf); err != nil {
+			util.Fatalf("enter root: %v", err)
+		}
+	}
+	return g.Gofer.Execute(ctx, f, args...)
+}
+
+// startsOnce reports whether a helper is one that the driver has started as it
+// always does, by a program that can set the capabilities of all its threads:
+// one with cgo cannot. Any other starts as gVisor has it.
+func startsOnce(f *flag.FlagSet, conf *config.Config) bool {
+	is := func(name string, value any) bool { return flag.Get(f.Lookup(name).Value) == value }
+	return is("setup-root", true) && is("apply-caps", true) && is("sync-userns-fd", -1) && is("proc-mount-sync-fd", -1) &&
+		!config.CgoEnabled && !conf.TestOnlyAllowRunAsCurrentUserWithoutChroot &&
+		!conf.NVProxy && conf.DirectFS && conf.Network != config.NetworkHost && !conf.GetHostUDS().AllowOpen()
+}
+
+// enterKernelRoot does what the kernel's first start is for.
+func enterKernelRoot(spec *specs.Spec, f *flag.FlagSet, conf *config.Config) error {
+	if flag.Get(f.Lookup("attached").Value) == true {
+		// The maker's end is to be the kernel's from here on, not only later.
+		if err := unix.Prctl(unix.PR_SET_PDEATHSIG, uintptr(unix.SIGKILL), 0, 0, 0); err != nil {
+			return fmt.Errorf("set parent death signal: %w", err)
+		}
+	}
+	if err := leaveCgroup(); err != nil {
+		return err
+	}
+	if product, err := os.ReadFile("/sys/devices/virtual/dmi/id/product_name"); err == nil {
+		if err := f.Set("product-name", strings.TrimSpace(string(product))); err != nil {
+			return err
+		}
+	}
+	if conf.AppHugePages {
+		for _, name := range []string{"shmem_enabled", "defrag"} {
+			value, err := hostmm.ReadTransparentHugepageEnum(name)
+			if err != nil {
+				continue // a kernel without; gVisor goes on, too
+			}
+			if err := f.Set("host-thp-"+strings.ReplaceAll(name, "_", "-"), value); err != nil {
+				return err
+			}
+		}
+	}
+	if err := setUpChroot(spec, conf); err != nil {
+		return err
+	}
+	if directfsCaps == nil {
+		return errNotGVisors
+	}
+	// The platform, systrap, traces the processes of programs.
+	return leaveProc(f, append(slices.Clone(directfsCaps.Bounding), "CAP_SYS_PTRACE"))
+}
+
+// enterGoferRoot does what the gofer's first start is for.
+func enterGoferRoot(g *cmd.Gofer, f *flag.FlagSet, conf *config.Config) error {
+	if err := leaveCgroup(); err != nil {
+		return err
+	}
+	specFD, err := dup(f, "spec-fd")
+	if err != nil {
+		return err
+	}
+	specFile := os.NewFile(uintptr(specFD), "specification")
+	spec, err := specutils.ReadSpecFromFile(flag.Get(f.Lookup("bundle").Value).(string), specFile, conf)
+	specFile.Close()
+	if err != nil {
+		return err
+	}
+	// The maker closes its end when it has made what is to be mounted.
+	if err := awaitEnd(f, "sync-chroot-fd"); err != nil {
+		return err
+	}
+	fd, err := dup(f, "rpc-fd")
+	if err != nil {
+		return err
+	}
+	socket, err := unet.NewSocket(fd)
+	if err != nil {
+		return errors.Join(err, unix.Close(fd))
+	}
+	maker := urpc.NewClient(socket)
+	defer maker.Close()
+	if err := setupRootFS(g, spec, conf, maker); err != nil {
+		return err
+	}
+	if goferCaps == nil {
+		return errNotGVisors
+	}
+	return leaveProc(f, goferCaps.Bounding)
+}
+
+// awaitEnd waits until the other end of a descriptor is closed, closes it, and says
+// so in its flag. None is no wait.
+func awaitEnd(f *flag.FlagSet, name string) error {
+	fd := flag.Get(f.Lookup(name).Value).(int)
+	if fd < 0 {
+		return nil
+	}
+	file := os.NewFile(uintptr(fd), name)
+	defer file.Close()
+	// The error that Copy does not return is the end.
+	if n, err := io.Copy(io.Discard, file); n != 0 || err != nil {
+		return errors.Join(fmt.Errorf("wait for the end of %s: read %d bytes", name, n), err)
+	}
+	return f.Set(name, "-1")
+}
+
+// leaveCgroup closes what the Go runtime has opened of the process's control
+// group, to follow its limit on processors as long as the process lives. It finds
+// none any more, as it does where gVisor starts the process anew.
+func leaveCgroup() error {
+	const open = "/proc/self/fd"
+	entries, err := os.ReadDir(open)
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		name, err := os.Readlink(filepath.Join(open, e.Name()))
+		if err != nil || !slices.Contains([]string{"cpu.max", "cpu.cfs_quota_us", "cpu.cfs_period_us"}, filepath.Base(name)) {
+			continue
+		}
+		fd, err := strconv.Atoi(e.Name())
+		if err != nil {
+			return err
+		}
+		if err := unix.Dup3(int(os.Stdin.Fd()), fd, unix.O_CLOEXEC); err != nil { // /dev/null
+			return os.NewSyscallError("dup3", err)
+		}
+	}
+	return nil
+}
+
+// dup duplicates the descriptor that a flag has, for what closes it: the helper
+// uses it once more later.
+func dup(f *flag.FlagSet, name string) (int, error) {
+	fd, err := unix.FcntlInt(uintptr(flag.Get(f.Lookup(name).Value).(int)), unix.F_DUPFD_CLOEXEC, 3)
+	return fd, os.NewSyscallError("fcntl", err)
+}
+
+// leaveProc starts the process that is to unmount /proc, for which this one will
+// have no right, gives up all capabilities but keep, and says so in the flags.
+func leaveProc(f *flag.FlagSet, keep []string) error {
+	var pipe [2]int
+	if err := unix.Pipe2(pipe[:], unix.O_CLOEXEC); err != nil {
+		return os.NewSyscallError("pipe2", err)
+	}
+	told := os.NewFile(uintptr(pipe[0]), "pipe")
+	defer told.Close()
+	p, err := os.StartProcess(specutils.ExePath, []string{specutils.ExePath, "umount", "--sync-fd=3", "/proc"},
+		&os.ProcAttr{Env: []string{}, Files: []*os.File{os.Stdin, os.Stdout, os.Stderr, told}})
+	if err != nil {
+		return fmt.Errorf("start the process that unmounts /proc: %w", err)
+	}
+	if err := p.Release(); err != nil { // gVisor waits for it
+		return err
+	}
+	if err := keepCapabilities(keep); err != nil {
+		return err
+	}
+	return errors.Join(f.Set("proc-mount-sync-fd", strconv.Itoa(pipe[1])), f.Set("setup-root", "false"), f.Set("apply-caps", "false"))
+}
+
+// keepCapabilities leaves all threads of the process these capabilities, of those
+// that they have, and no others. gVisor also takes them out of the bounding set,
+// lest a program that is executed has them for being root's. Here nothing can
+// gain what its parent does not have, since the maker set no_new_privs; and each
+// would have to be taken out of the set in all threads, of which some may have to
+// wait for a processor.
+func keepCapabilities(names []string) error {
+	on, err := unix.PrctlRetInt(unix.PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0)
+	if err != nil {
+		return os.NewSyscallError("prctl", err)
+	}
+	if on != 1 {
+		return errors.New("no_new_privs is not set")
+	}
+	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var sets [2]unix.CapUserData
+	if err := unix.Capget(&header, &sets[0]); err != nil {
+		return os.NewSyscallError("capget", err)
+	}
+	var keep [2]uint32
+	known := 0
+	for _, c := range capability.ListKnown() {
+		if slices.Contains(names, "CAP_"+strings.ToUpper(c.String())) {
+			keep[c/32] |= 1 << (c % 32)
+			known++
+		}
+	}
+	if known != len(names) {
+		return fmt.Errorf("of the capabilities %q only %d are known", names, known)
+	}
+	for i := range sets {
+		sets[i].Permitted &= keep[i]
+		sets[i].Effective = sets[i].Permitted
+		sets[i].Inheritable = 0 // so that none is ambient either
+	}
+	_, _, errno := syscall.AllThreadsSyscall(unix.SYS_CAPSET, uintptr(unsafe.Pointer(&header)), uintptr(unsafe.Pointer(&sets[0])), 0)
+	if errno != 0 {
+		return os.NewSyscallError("capset", errno)
+	}
+	return nil
+}
+
+//go:linkname latencyMonitoring gvisor.dev/gvisor/pkg/sentry/platform/systrap.latencyMonitoring
+var latencyMonitoring sync.Once
+
+//go:linkname controlFastPath gvisor.dev/gvisor/pkg/sentry/platform/systrap.controlFastPath
+func controlFastPath()
+
+const (
+	// pollAfter is how much processor time a kernel has taken before it may
+	// poll: twice what it takes for a sandbox that runs a few lines.
+	pollAfter = 100 * time.Millisecond
+	// pollLook is how often a kernel looks whether it works, and pollWork how
+	// much processor time it takes meanwhile if it does.
+	pollLook = 50 * time.Millisecond
+	pollWork = 20 * time.Millisecond
+)
+
+// pollLate keeps the kernel from polling for the system calls of its programs, and
+// them for its answers, as gVisor has it from the start: see pollWhenBusy.
+func pollLate() { latencyMonitoring.Do(func() {}) }
+
+// pollWhenBusy has gVisor begin to poll once the kernel has much to do. Where a
+// processor is free that makes a system call several times as fast; but gVisor
+// tries whether one is, 2,500 times a second, and with many sandboxes that start
+// at the same time that and the polling took a sixth of the processors. The
+// platform must be there.
+func pollWhenBusy() {
+	var before time.Duration
+	for range time.Tick(pollLook) {
+		var now unix.Timespec
+		if err := unix.ClockGettime(unix.CLOCK_PROCESS_CPUTIME_ID, &now); err != nil {
+			break
+		}
+		took := time.Duration(now.Nano())
+		if took > pollAfter && took-before > pollWork {
+			break
+		}
+		before = took
+	}
+	controlFastPath() // which does not return
+}

@@ -1,0 +1,168 @@
+package gvisor_test
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/glovebox-dev/glovebox/internal/driver"
+	"github.com/glovebox-dev/glovebox/internal/driver/drivertest"
+	"github.com/glovebox-dev/glovebox/internal/driver/gvisor"
+)
+
+// TestHelpersKeepLittle holds a box's kernel and its gofer to starting but once,
+// and to what they have then: in all of their threads, as capabilities are a
+// thread's.
+func TestHelpersKeepLittle(t *testing.T) {
+	dir := t.TempDir()
+	d, err := harness.Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { d.Close() })
+	b := drivertest.Launch(t, d, harness.Spec())
+
+	const files = 1<<0 | 1<<1 | 1<<2 | 1<<3 | 1<<4 // CHOWN, DAC_OVERRIDE, DAC_READ_SEARCH, FOWNER, FSETID
+	capabilities := map[string]uint64{
+		"runsc-gofer":   files | 1<<18, // SYS_CHROOT
+		"runsc-sandbox": files | 1<<19, // SYS_PTRACE
+	}
+	for _, pid := range hostProcesses(t, dir, b.Ref()) {
+		proc := filepath.Join("/proc", strconv.Itoa(pid))
+		args := strings.Split(read(t, filepath.Join(proc, "cmdline")), "\x00")
+		kept, found := capabilities[args[0]]
+		if !found {
+			continue
+		}
+		delete(capabilities, args[0])
+		if args := strings.Join(args, " "); strings.Contains(args, "--setup-root=false") || strings.Contains(args, "--apply-caps=false") {
+			t.Errorf("%d started a second time: %s", pid, args)
+		}
+		threads, err := filepath.Glob(filepath.Join(proc, "task", "*", "status"))
+		if err != nil || len(threads) < 2 {
+			t.Fatalf("the threads of %s: %q, %v", args[0], threads, err)
+		}
+		want := map[string]string{
+			"CapPrm": fmt.Sprintf("%016x", kept), "CapEff": fmt.Sprintf("%016x", kept),
+			"CapInh": "0000000000000000", "CapAmb": "0000000000000000",
+			"NoNewPrivs": "1", "Seccomp": "2",
+		}
+		for _, path := range threads {
+			seen := 0
+			for line := range strings.Lines(read(t, path)) {
+				name, value, _ := strings.Cut(line, ":")
+				if w, found := want[name]; found {
+					seen++
+					if value = strings.TrimSpace(value); value != w {
+						t.Errorf("%s of %s: %s is %s, want %s", path, args[0], name, value, w)
+					}
+				}
+			}
+			if seen != len(want) {
+				t.Errorf("%s of %s has %d of %d fields", path, args[0], seen, len(want))
+			}
+		}
+		for line := range strings.Lines(read(t, filepath.Join(proc, "mountinfo"))) {
+			if _, fs, _ := strings.Cut(line, " - "); args[0] == "runsc-sandbox" && !strings.HasPrefix(fs, "tmpfs runsc-root ") {
+				t.Errorf("%s still has %s", args[0], line)
+			}
+		}
+		fds, err := os.ReadDir(filepath.Join(proc, "fd"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, fd := range fds {
+			if name, err := os.Readlink(filepath.Join(proc, "fd", fd.Name())); err == nil && strings.HasPrefix(filepath.Base(name), "cpu.") {
+				t.Errorf("%s has %s open", args[0], name)
+			}
+		}
+	}
+	for name := range capabilities {
+		t.Errorf("the box has no %s", name)
+	}
+}
+
+func read(t *testing.T, path string) string {
+	t.Helper()
+	data, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(data)
+}
+
+// TestPollsWhenBusy has a box's kernel begin to try whether polling pays, which
+// wakes it thousands of times a second, not before it has much to do.
+func TestPollsWhenBusy(t *testing.T) {
+	dir := t.TempDir()
+	d, err := harness.Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { d.Close() })
+	box := drivertest.Launch(t, d, harness.Spec())
+	sentry := sentryOf(t, dir, box.Ref())
+	const many = 1000 // each second
+	box.Answers(t, "before it has much to do")
+	if rests := switches(t, sentry); rests > many {
+		t.Errorf("a kernel without work is woken %d times a second", rests)
+	} else {
+		t.Logf("a kernel without work is woken %d times a second", rests)
+	}
+	for deadline := time.Now().Add(30 * time.Second); ; {
+		box.MustSh(t, "for i in 1 2 3 4 5 6 7 8 9; do ls -lR /usr/bin > /dev/null; done")
+		works := switches(t, sentry)
+		if works > many {
+			t.Logf("a kernel that had work is woken %d times a second", works)
+			break
+		}
+		if time.Now().After(deadline) {
+			t.Fatalf("a kernel that had work is woken %d times a second", works)
+		}
+	}
+}
+
+// switches returns how often the threads of a process are woken in a second.
+func switches(t *testing.T, pid int) int {
+	t.Helper()
+	count := func() (sum int) {
+		threads, err := filepath.Glob(filepath.Join("/proc", strconv.Itoa(pid), "task", "*", "status"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, path := range threads {
+			_, rest, _ := strings.Cut(read(t, path), "\nvoluntary_ctxt_switches:")
+			var n int
+			if _, err := fmt.Sscan(rest, &n); err != nil {
+				t.Fatalf("%s: %v", path, err)
+			}
+			sum += n
+		}
+		return sum
+	}
+	before := count()
+	time.Sleep(time.Second)
+	return count() - before
+}
+
+// TestDynamicProgram has the driver start a program that gVisor could not start
+// again in an empty root.
+func TestDynamicProgram(t *testing.T) {
+	d, err := gvisor.New(gvisor.Options{StateDir: t.TempDir(), Program: "/bin/sh", Guest: os.Getenv(guestEnv)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	_, err = d.Create(t.Context(), harness.Spec())
+	if !errors.Is(err, driver.ErrUnavailable) || !strings.Contains(err.Error(), "was built with cgo") {
+		t.Errorf("Create by a dynamic program: %v", err)
+	}
+	if err := d.Probe(t.Context()); !errors.Is(err, driver.ErrUnavailable) {
+		t.Errorf("Probe of a dynamic program: %v", err)
+	}
+}
