@@ -132,14 +132,6 @@ func serve(args []string) error {
 			return err
 		}
 	}
-	if o.workspaces != "" {
-		set, err := workspace.OpenServed(o.workspaces)
-		if err != nil {
-			return err
-		}
-		defer set.Close()
-		o.Workspaces = set.Handler()
-	}
 	g, l, err := o.begin()
 	if err != nil {
 		if owner != nil {
@@ -207,6 +199,13 @@ func (o *order) begin() (*Guest, *net.UnixListener, error) {
 	}
 	if err := useResolvers(o.resolvers); err != nil {
 		return nil, nil, err
+	}
+	if o.workspaces != "" {
+		set, err := workspace.OpenServed(o.workspaces) // until the process ends
+		if err != nil {
+			return nil, nil, err
+		}
+		o.Workspaces = set.Handler()
 	}
 	l, err := listen(o.socket)
 	if err != nil {

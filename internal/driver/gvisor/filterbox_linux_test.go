@@ -19,12 +19,7 @@ import (
 // TestKernelFilterInForce has boxes' kernels put the filter over themselves that
 // their maker compiled, which must be what the first box's compiled by itself.
 func TestKernelFilterInForce(t *testing.T) {
-	dir := t.TempDir()
-	d, err := harness.Open(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { d.Close() })
+	dir, d := open(t)
 	launch := func() (sentry int, log string) {
 		box := drivertest.Launch(t, d, harness.Spec())
 		data, err := os.ReadFile(filepath.Join(dir, "gvisor", "boxes", box.Ref(), "runsc.log"))

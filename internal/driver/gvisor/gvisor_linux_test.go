@@ -80,6 +80,22 @@ func TestDriver(t *testing.T) {
 	drivertest.Run(t, harness)
 }
 
+// open opens the driver in a state directory of its own, until the test ends.
+func open(t *testing.T) (dir string, d driver.Driver) {
+	t.Helper()
+	dir = t.TempDir()
+	d, err := harness.Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := d.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return dir, d
+}
+
 func BenchmarkDriver(b *testing.B) { drivertest.Benchmark(b, harness) }
 
 // TestUmounterStartsEarly holds the helper that unmounts /proc to ending before
@@ -131,11 +147,7 @@ print(age, time.time(), faster, seen == sorted(seen))
 // TestClock holds a box's clock to being read without the box's kernel, by
 // programs that start with the box too, and to being right.
 func TestClock(t *testing.T) {
-	d, err := harness.Open(t.TempDir())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { d.Close() })
+	_, d := open(t)
 	// A box of a busy machine may be older than a second before the program
 	// starts, and has its clock measured by then in any case.
 	for range 5 {
@@ -300,12 +312,7 @@ func emptyGroups(t testing.TB) []string {
 // TestPauseGivesBack has the kernel of a box that rests hold less memory than
 // its start took.
 func TestPauseGivesBack(t *testing.T) {
-	dir := t.TempDir()
-	d, err := harness.Open(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { d.Close() })
+	dir, d := open(t)
 	box := drivertest.Launch(t, d, harness.Spec())
 	box.MustSh(t, "for i in 1 2 3 4 5 6 7 8; do ls /usr/bin > /dev/null; done")
 	sentry := sentryOf(t, dir, box.Ref())

@@ -36,8 +36,8 @@ import (
 // thread only. To begin anew takes each some seven milliseconds of a processor.
 //
 // Here the same functions of gVisor's make the root, the capabilities are set in
-// all threads, and the process goes on. What a process keeps is less than what
-// gVisor leaves it: nothing is inheritable or ambient, as nothing is executed.
+// all threads, and the process goes on. It has those that gVisor leaves it, none
+// of them inheritable or ambient, as nothing is executed any more.
 
 // helperMain is gVisor's program for its own helpers: the kernel or gofer of a
 // box of this specification. It does not return.

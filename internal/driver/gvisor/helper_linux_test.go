@@ -19,12 +19,7 @@ import (
 // and to what they have then: in all of their threads, as capabilities are a
 // thread's.
 func TestHelpersKeepLittle(t *testing.T) {
-	dir := t.TempDir()
-	d, err := harness.Open(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { d.Close() })
+	dir, d := open(t)
 	b := drivertest.Launch(t, d, harness.Spec())
 
 	const files = 1<<0 | 1<<1 | 1<<2 | 1<<3 | 1<<4 // CHOWN, DAC_OVERRIDE, DAC_READ_SEARCH, FOWNER, FSETID
@@ -99,12 +94,7 @@ func read(t *testing.T, path string) string {
 // TestPollsWhenBusy has a box's kernel begin to try whether polling pays, which
 // wakes it thousands of times a second, not before it has much to do.
 func TestPollsWhenBusy(t *testing.T) {
-	dir := t.TempDir()
-	d, err := harness.Open(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { d.Close() })
+	dir, d := open(t)
 	box := drivertest.Launch(t, d, harness.Spec())
 	sentry := sentryOf(t, dir, box.Ref())
 	const many = 1000 // each second
