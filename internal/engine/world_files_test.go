@@ -1,0 +1,74 @@
+package engine
+
+import (
+	"bytes"
+	"context"
+	"io"
+	"maps"
+
+	"github.com/glovebox-dev/glovebox/internal/guestapi"
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
+)
+
+func (g *worldGuest) Stat(_ context.Context, path string, _ guestapi.FileOptions) (*guestapi.Entry, error) {
+	g.b.mu.Lock()
+	defer g.b.mu.Unlock()
+	if err := g.check(); err != nil {
+		return nil, err
+	}
+	data, ok := g.b.files[path]
+	if !ok {
+		return nil, sandbox.Errorf(sandbox.NotFound, "%s: no such file", path)
+	}
+	return &guestapi.Entry{Path: path, Type: guestapi.TypeFile, Size: int64(len(data))}, nil
+}
+
+func (g *worldGuest) ListDir(context.Context, string, int, guestapi.FileOptions) (*guestapi.ListDirResponse, error) {
+	return &guestapi.ListDirResponse{}, nil
+}
+
+func (g *worldGuest) MakeDir(context.Context, string, guestapi.FileOptions) error { return nil }
+
+func (g *worldGuest) Move(context.Context, string, string, guestapi.FileOptions) error { return nil }
+
+func (g *worldGuest) Remove(_ context.Context, path string, _ guestapi.FileOptions) error {
+	g.b.mu.Lock()
+	defer g.b.mu.Unlock()
+	if err := g.check(); err != nil {
+		return err
+	}
+	maps.DeleteFunc(g.b.files, func(name string, _ []byte) bool {
+		return name == path || len(name) > len(path) && name[:len(path)+1] == path+"/"
+	})
+	return nil
+}
+
+func (g *worldGuest) Read(_ context.Context, path string, _, _ int64, _ guestapi.FileOptions) (io.ReadCloser, int64, error) {
+	g.b.mu.Lock()
+	defer g.b.mu.Unlock()
+	if err := g.check(); err != nil {
+		return nil, 0, err
+	}
+	data, ok := g.b.files[path]
+	if !ok {
+		return nil, 0, sandbox.Errorf(sandbox.NotFound, "%s: no such file", path)
+	}
+	return io.NopCloser(bytes.NewReader(data)), int64(len(data)), nil
+}
+
+func (g *worldGuest) Write(_ context.Context, path string, r io.Reader, _ guestapi.WriteOptions) (*guestapi.WriteInfo, error) {
+	data, err := io.ReadAll(r)
+	if err != nil {
+		return nil, err
+	}
+	g.b.mu.Lock()
+	defer g.b.mu.Unlock()
+	if err := g.check(); err != nil {
+		return nil, err
+	}
+	g.b.files[path] = data
+	return &guestapi.WriteInfo{Path: path}, nil
+}
+
+// RoundTrip answers with the request's headers and body, and does not end the
+// answer before the request's context ends if the path is /hold.
