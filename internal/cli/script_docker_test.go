@@ -28,7 +28,10 @@ func runEngineScripts(t *testing.T, engine string) {
 	}
 	binary := os.Getenv("GLOVEBOX_TEST_BINARY")
 	if binary == "" {
-		t.Skip("GLOVEBOX_TEST_BINARY names no program")
+		if required(engine) {
+			t.Fatalf("GLOVEBOX_REQUIRE has %s, and GLOVEBOX_TEST_BINARY names no program: run this by test/docker.sh", engine)
+		}
+		t.Skip("GLOVEBOX_TEST_BINARY names no program: run this by test/docker.sh")
 	}
 	runScripts(t, engine, binary, engineScripts...)
 }

@@ -87,7 +87,7 @@ func (e *engine) startAndAttach(ctx context.Context, name string) (s *stdio, err
 	if err := start.send(name+"/start", nil); err != nil {
 		return nil, err
 	}
-	if err := streams.send(name+"/attach?stream=1&stdin=1&stdout=1&stderr=1", http.Header{"Connection": {"Upgrade"}, "Upgrade": {"tcp"}}); err != nil {
+	if err := streams.send(name+"/attach?stderr=1&stdin=1&stdout=1&stream=1", http.Header{"Connection": {"Upgrade"}, "Upgrade": {"tcp"}}); err != nil {
 		return nil, err
 	}
 	if err := start.answer(http.StatusNoContent); err != nil {

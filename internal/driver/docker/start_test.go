@@ -50,7 +50,7 @@ func answer(status int, body string) http.HandlerFunc {
 
 // echoed gives its caller streams that say what they are told.
 func echoed(w http.ResponseWriter, r *http.Request) {
-	if r.Header.Get("Upgrade") != "tcp" || r.URL.RawQuery != "stderr=1&stdin=1&stdout=1&stream=1" && r.URL.RawQuery != "stream=1&stdin=1&stdout=1&stderr=1" {
+	if r.Header.Get("Upgrade") != "tcp" || r.URL.RawQuery != "stderr=1&stdin=1&stdout=1&stream=1" {
 		http.Error(w, fmt.Sprintf("asked with %q and %v", r.URL.RawQuery, r.Header), http.StatusBadRequest)
 		return
 	}
