@@ -56,7 +56,7 @@ type madeBox struct {
 	conf   *config.Config
 	null   *os.File // the maker's
 
-	// The network, the sentry and the gofer, if own. Guarded by the maker's mu
+	// The network and the sentry, if own. Guarded by the maker's mu
 	// until the box is ready, and the same from then on.
 	children  []*child
 	ready     bool // its making is over; guarded by the maker's mu
@@ -75,12 +75,6 @@ type madeBox struct {
 func (m *maker) create(ctx context.Context, spec *driver.Spec, image *imageRoot, streams []*os.File) (err error) {
 	_, preparing := trace.Start(ctx, "prepare files")
 	defer func() { preparing.End(err) }()
-	dir := ""
-	if image == nil {
-		if dir, err = m.hostRoot(); err != nil {
-			return err
-		}
-	}
 	if err := checkWorkspace(spec.Workspace); err != nil {
 		return err
 	}
@@ -108,11 +102,16 @@ func (m *maker) create(ctx context.Context, spec *driver.Spec, image *imageRoot,
 	if b.conf, err = m.config(b); err != nil {
 		return err
 	}
-	bundle := b.bundle(dir, len(streams))
+	bundle := b.bundle(len(streams))
 	if image != nil {
 		b.useImage(bundle, image, m.guest)
 	}
 	m.filter.give(bundle)
+	mounts, err := m.openMounts(bundle, image)
+	if err != nil {
+		return err
+	}
+	defer closeAll(mounts)
 	if err := b.writeBundle(bundle); err != nil {
 		return err
 	}
@@ -129,18 +128,12 @@ func (m *maker) create(ctx context.Context, spec *driver.Spec, image *imageRoot,
 	}
 	preparing.End(nil)
 	_, making := trace.Start(ctx, "start processes")
-	b.container, err = container.New(b.conf, container.Args{
-		ID:        spec.ID,
-		Spec:      bundle,
-		BundleDir: b.dir,
-		Attached:  !spec.Detached,
-		PassFiles: passed,
-	})
+	b.container, err = m.newContainer(b, bundle, mounts, passed)
 	making.End(err)
 	if err != nil {
 		return explainStart(err)
 	}
-	if err := errors.Join(m.hold(b, b.sentry()), m.hold(b, b.container.GoferPid.Load())); err != nil {
+	if err := m.hold(b, b.sentry()); err != nil {
 		return err
 	}
 	// Moving a process into a control group waits for the kernel, ten
@@ -155,7 +148,7 @@ func (m *maker) create(ctx context.Context, spec *driver.Spec, image *imageRoot,
 		conf, err = b.link(link)
 	}
 	if err == nil {
-		err = trace.Do(ctx, "start kernel and guest", func(context.Context) error { return b.container.Start(conf) })
+		err = trace.Do(ctx, "start kernel and guest", func(context.Context) error { return b.container.Sandbox.StartRoot(conf, bundle) })
 	}
 	if err := <-confined; err != nil {
 		return err
@@ -260,24 +253,23 @@ func (b *madeBox) alive() bool {
 	return pid > 0 && ownsProcess(pid, b.record.Spec.ID)
 }
 
-// ownsProcess reports whether a process is a sentry, a gofer or the network of
-// that box. Names
-// of boxes are no secret, and any user can give a process any arguments, so it
-// must also belong to whom ours belong to. A zombie has no arguments.
+// ownsProcess reports whether a process is the sentry or the network of that box.
+// Names of boxes are no secret, and any user can give a process any arguments, so
+// it must also belong to whom ours belong to. A zombie has no arguments.
 func ownsProcess(pid int, id string) bool {
 	args, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "cmdline"))
 	if err != nil {
 		return false
 	}
 	name, rest, _ := strings.Cut(string(args), "\x00")
-	if name != "runsc-sandbox" && name != "runsc-gofer" && name != network.ProcessName || !strings.Contains(rest, id) {
+	if name != "runsc-sandbox" && name != network.ProcessName || !strings.Contains(rest, id) {
 		return false
 	}
 	status, err := processStatus(pid)
 	return err == nil && status["Uid"] == strconv.Itoa(os.Geteuid())
 }
 
-// processes returns the host's process numbers of a box's sentry and gofer,
+// processes returns the host's process numbers of a box's sentry and network,
 // whatever is recorded.
 func processes(id string) []int {
 	entries, err := os.ReadDir("/proc")
@@ -460,9 +452,8 @@ func (m *maker) made(b *madeBox) bool {
 // kill kills the processes of a box and returns when there are none.
 //
 // Of one that was made here they are this process's children: nothing starts
-// others for a box once it is ready, and what the sentry and the gofer start is
-// in a PID namespace of each, which the kernel empties before it reports their
-// end. Of any other, whose making was broken off or that another maker made,
+// others for a box once it is ready, and what the sentry starts is in a PID
+// namespace of its own, which the kernel empties before it reports its end. Of any other, whose making was broken off or that another maker made,
 // nobody knows them all, so every process of the machine is looked at.
 func (m *maker) kill(b *madeBox) error {
 	all := m.made(b) // first: only then are there no more children to come
@@ -506,64 +497,6 @@ func signalProcess(pid int, id string, sig unix.Signal) error {
 	}
 	if err := unix.PidfdSendSignal(fd, sig, nil, 0); err != nil && !errors.Is(err, unix.ESRCH) {
 		return fmt.Errorf("send %v to process %d: %w", sig, pid, err)
-	}
-	return nil
-}
-
-// forgetContainer removes what gVisor keeps of a box whose processes are gone.
-func (m *maker) forgetContainer(b *madeBox) error {
-	if m.made(b) {
-		// All of that are files, and the one that may be elsewhere is known.
-		if err := os.Remove(b.container.Sandbox.ControlSocketPath); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return err
-		}
-		return removeState(m.runscDir(), b.record.Spec.ID)
-	}
-	c, err := loadContainer(m.runscDir(), b.record.Spec.ID)
-	if err != nil {
-		return err
-	}
-	if c != nil {
-		// Their numbers may be others' by now.
-		c.Sandbox.Pid.Store(0)
-		c.GoferPid.Store(0)
-		if err := c.Destroy(); err != nil {
-			return fmt.Errorf("destroy container: %w", err)
-		}
-	}
-	// One that died while being made has no state, but perhaps its lock and
-	// its socket.
-	return removeState(m.runscDir(), b.record.Spec.ID)
-}
-
-// loadContainer loads what gVisor keeps of a box, or returns nil if it keeps
-// nothing. gVisor makes a lock for whatever it is asked for, so it is asked only
-// for what is there, and what it made for one that was just removed goes.
-func loadContainer(runscDir, id string) (*container.Container, error) {
-	if states, err := filepath.Glob(filepath.Join(runscDir, "*"+id+"*.state")); err != nil || len(states) == 0 {
-		return nil, err
-	}
-	full := container.FullID{SandboxID: id, ContainerID: id}
-	c, err := container.Load(runscDir, full, container.LoadOpts{Exact: true, SkipCheck: true})
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, removeState(runscDir, id)
-	}
-	if err != nil {
-		return nil, fmt.Errorf("load container: %w", err)
-	}
-	return c, nil
-}
-
-// removeState removes the files that gVisor keeps of a box.
-func removeState(runscDir, id string) error {
-	left, err := filepath.Glob(filepath.Join(runscDir, "*"+id+"*"))
-	if err != nil {
-		return err
-	}
-	for _, path := range left {
-		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return err
-		}
 	}
 	return nil
 }

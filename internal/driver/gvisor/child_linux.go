@@ -9,11 +9,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A child is a process of a box that this maker started: its kernel, its gofer
-// or its network. It is held by a descriptor, which unlike its number is never
-// another's, and which tells of its end without a look into /proc: each file
-// that is opened there makes entries that the kernel must find and throw away
-// when the process ends.
+// A child is a process of a box that this maker started: its kernel or its
+// network. It is held by a descriptor, which unlike its number is never another's,
+// and which tells of its end without a look into /proc: each file that is opened
+// there makes entries that the kernel must find and throw away when the process
+// ends.
 type child struct {
 	pid   int
 	fd    *os.File

@@ -14,10 +14,10 @@
 // connection the maker destroys all attached boxes and exits. Should the maker
 // die too, the kernel kills the attached boxes with it.
 //
-// For each box gVisor starts a sentry (the sandbox's kernel) and a gofer (its
-// way to the image's files), both from the same executable again: [Reexec],
-// called first thing in main, turns such a process into what it should be.
-// That executable must be static.
+// Each box is one process on the host beside those in which its programs run: the
+// sentry, which is the sandbox's kernel, from the same executable again. (A box with
+// a network has a second one.) [Reexec], called first thing in main, turns such a
+// process into what it should be. That executable must be static.
 //
 // The composition root and the doctor import this package; nothing else does.
 // It is the one package, beside network, that imports gVisor.

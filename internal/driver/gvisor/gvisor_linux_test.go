@@ -182,8 +182,8 @@ func TestClock(t *testing.T) {
 	t.Skip("no box was asked while it was younger than a second")
 }
 
-// hostProcesses finds a box's processes by the arguments of its sentry and
-// gofer, and the sentry's children.
+// hostProcesses finds a box's processes by the arguments of its sentry and its
+// network, and the sentry's children.
 func hostProcesses(t testing.TB, dir, ref string) []int {
 	parents := map[int]int{}
 	var found []int
@@ -243,7 +243,7 @@ func orphanedMakers(t testing.TB, dir string) []int {
 
 func isBoxProcess(args string) bool {
 	name, _, _ := strings.Cut(args, "\x00")
-	return name == "runsc-sandbox" || name == "runsc-gofer" || name == "glovebox-network"
+	return name == "runsc-sandbox" || name == "glovebox-network"
 }
 
 // leftovers lists what is on this machine of boxes in dir.

@@ -95,8 +95,6 @@ func (b *madeBox) rootAnnotations(file string) map[string]string {
 
 // useImage makes a specification one of a box of an OCI image.
 func (b *madeBox) useImage(spec *specs.Spec, root *imageRoot, guest string) {
-	// The directory is not looked at.
-	spec.Root.Path = b.dir
 	spec.Annotations = b.rootAnnotations(root.File)
 	c := root.Config
 	spec.Process.Env = append(spec.Process.Env, c.Env...)

@@ -85,10 +85,6 @@ func (b *madeBox) confine() error {
 			return err
 		}
 	}
-	// What the gofer may have started by now only waits to unmount its /proc.
-	if err := b.confineProcess(b.container.GoferPid.Load()); err != nil {
-		return err
-	}
 	if b.record.WatchMemory {
 		file, err := openMemoryFile(sentry)
 		if err != nil {

@@ -32,7 +32,7 @@ type maker struct {
 	null  *os.File // what boxes have for standard streams
 	cgs   *cgroups // nil where none can be written
 
-	hostRoot func() (string, error) // made when first needed
+	hostRoot func() (*os.File, error) // a tree, made when first needed
 	filter   kernelFilter
 
 	mu    sync.Mutex
@@ -77,8 +77,8 @@ func makerMain(args []string) int {
 		cgs:   findCgroups(),
 		boxes: map[string]*madeBox{},
 	}
-	m.hostRoot = onceMade(func() (string, error) {
-		return mountHostRoot(filepath.Join(m.dir, "host"), m.guest)
+	m.hostRoot = onceMade(func() (*os.File, error) {
+		return makeHostRoot(filepath.Join(m.dir, "host"), m.guest)
 	})
 	m.serve(conn.(*net.UnixConn))
 	return 0
@@ -86,13 +86,13 @@ func makerMain(args []string) int {
 
 // onceMade returns a function that calls make until it succeeds, then returns
 // what it made.
-func onceMade(make func() (string, error)) func() (string, error) {
+func onceMade[T any](make func() (*T, error)) func() (*T, error) {
 	var mu sync.Mutex
-	var made string
-	return func() (string, error) {
+	var made *T
+	return func() (*T, error) {
 		mu.Lock()
 		defer mu.Unlock()
-		if made != "" {
+		if made != nil {
 			return made, nil
 		}
 		var err error

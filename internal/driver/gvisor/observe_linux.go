@@ -2,6 +2,7 @@ package gvisor
 
 import (
 	"sync"
+	_ "unsafe" // for go:linkname
 
 	"gvisor.dev/gvisor/pkg/context"
 	"gvisor.dev/gvisor/pkg/log"
@@ -18,8 +19,14 @@ type startObserver struct {
 	once sync.Once
 }
 
-// observeStart registers a startObserver; it is for a sentry.
+//go:linkname pointsOnce gvisor.dev/gvisor/pkg/sentry/seccheck.initOnce
+var pointsOnce sync.Once
+
+// observeStart registers a startObserver; it is for a sentry. Other observers would
+// be found by the names of what can be observed, a few hundred; as there are none,
+// gVisor is not to make the list of them, which takes a fiftieth of a start.
 func observeStart() {
+	pointsOnce.Do(func() {})
 	seccheck.Global.AppendSink(new(startObserver), []seccheck.PointReq{{Pt: seccheck.PointClone}})
 }
 

@@ -23,7 +23,7 @@ import (
 
 func TestSandboxArgs(t *testing.T) {
 	b := &madeBox{record: record{Spec: driver.Spec{Limits: sandbox.Limits{CPUs: 2.5, MemoryBytes: 96 << 20}}}}
-	data, err := json.Marshal(b.bundle("/", 2))
+	data, err := json.Marshal(b.bundle(2))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -240,18 +240,19 @@ func TestOwnsProcess(t *testing.T) {
 
 func TestOnceMade(t *testing.T) {
 	calls := 0
-	made := onceMade(func() (string, error) {
+	it := new(int)
+	made := onceMade(func() (*int, error) {
 		if calls++; calls == 1 {
-			return "", errors.New("not yet")
+			return nil, errors.New("not yet")
 		}
-		return "it", nil
+		return it, nil
 	})
 	if _, err := made(); err == nil {
 		t.Error("the error was lost")
 	}
 	for range 2 {
-		if got, err := made(); got != "it" || err != nil {
-			t.Errorf("made() = %q, %v after it can be made", got, err)
+		if got, err := made(); got != it || err != nil {
+			t.Errorf("made() = %v, %v after it can be made", got, err)
 		}
 	}
 	if calls != 2 {

@@ -22,7 +22,6 @@ import (
 type report struct {
 	Record record `json:"record"`
 	Sentry int    `json:"sentry"`
-	Gofer  int    `json:"gofer"`
 	Paused bool   `json:"paused,omitempty"`
 	// Network is the policy in force, if the box has a network that lives.
 	Network sandbox.Network `json:"network,omitempty"`
@@ -46,7 +45,6 @@ func (b *madeBox) report(ctx context.Context) (*report, error) {
 		Network: inForce,
 		Record:  rec,
 		Sentry:  b.sentry(),
-		Gofer:   b.container.GoferPid.Load(),
 		Paused:  b.paused(),
 		Watched: b.watch != nil && b.watch.running(),
 	}, nil
@@ -91,8 +89,8 @@ func (r *report) receipt(in *guestapi.Limits) (sandbox.Receipt, error) {
 			Name:      sandbox.ControlRootFS,
 			Asked:     "read-only image, private writable layer",
 			Value:     "gVisor's own root is empty; the image's directories are handed to it read-only",
-			Mechanism: "gVisor overlay over a mount namespace of its own",
-			Enforced:  otherNamespace(r.Sentry, "mnt") && otherNamespace(r.Gofer, "mnt"),
+			Mechanism: "gVisor overlay over mounts that are read-only and in no namespace",
+			Enforced:  otherNamespace(r.Sentry, "mnt"),
 		},
 	}, nil
 }

@@ -24,9 +24,8 @@ import (
 const makerName = "glovebox-maker"
 
 // Reexec must be the first call of main. The umounter, of all helpers, does not
-// come so far: see package early. In a process that the driver or
-// gVisor started as a helper, it does that helper's work and never returns; in
-// any other it returns at once.
+// come so far: see package early. In a process that the driver started as a helper,
+// it does that helper's work and never returns; in any other it returns at once.
 func Reexec() {
 	switch {
 	case os.Args[0] == makerName:
@@ -43,11 +42,7 @@ func Reexec() {
 			useKernelFilter(spec)
 		}
 		startWithLittleGC()
-		helperMain(spec)
-	case os.Args[0] == "runsc-gofer":
-		early.CloseInherited(donated(os.Args))
-		startWithLittleGC()
-		helperMain(nil)
+		kernelMain(spec)
 	default:
 		return
 	}
@@ -55,7 +50,7 @@ func Reexec() {
 }
 
 // startWithLittleGC makes garbage collection rare until this helper has started:
-// what it makes meanwhile mostly stays, or the process becomes another.
+// what it makes meanwhile mostly stays.
 func startWithLittleGC() {
 	usual := debug.SetGCPercent(startGCPercent)
 	time.AfterFunc(startTime, func() { debug.SetGCPercent(usual) })

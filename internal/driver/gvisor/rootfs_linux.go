@@ -69,22 +69,22 @@ var emptyDirs = map[string]fs.FileMode{
 	".glovebox": 0o755,
 }
 
-// mountHostRoot makes the root file system of the image "host" at dir and
-// returns it: a small file system in memory with the host's own system
-// directories mounted in it, read-only. All of that exists only in this
-// process's mount namespace and in those made from it, and goes with the last
-// of them.
-func mountHostRoot(dir, guest string) (string, error) {
+// makeHostRoot makes the root file system of the image "host", with the help of
+// dir, and returns it as a tree: a small file system in memory with the host's own
+// system directories mounted in it, all of it read-only. It is the same for all
+// boxes, and goes with whoever is the last to have it open.
+func makeHostRoot(dir, guest string) (_ *os.File, err error) {
 	if err := os.MkdirAll(dir, 0o711); err != nil {
-		return "", fmt.Errorf("make host image: %w", err)
+		return nil, fmt.Errorf("make host image: %w", err)
 	}
 	if err := unix.Mount("glovebox", dir, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "mode=0755,size=64m"); err != nil {
-		return "", fmt.Errorf("mount host image: %w", err)
+		return nil, fmt.Errorf("mount host image: %w", err)
 	}
+	defer func() { err = errors.Join(err, unix.Unmount(dir, unix.MNT_DETACH)) }()
 	if err := fillHostRoot(dir, guest); err != nil {
-		return "", errors.Join(fmt.Errorf("make host image: %w", err), unix.Unmount(dir, unix.MNT_DETACH))
+		return nil, fmt.Errorf("make host image: %w", err)
 	}
-	return dir, nil
+	return openTree(dir, unix.AT_RECURSIVE, unix.MOUNT_ATTR_RDONLY|unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV)
 }
 
 func fillHostRoot(dir, guest string) error {

@@ -1,6 +1,6 @@
 // Package early does what a helper process of gVisor's must do before the
 // packages of gVisor are initialised, which takes longer than all that some of
-// these processes are for. Four processes start for each box.
+// these processes are for. Two processes start for each box.
 //
 // It works by being initialised first: Go initialises the packages of a program
 // in the order of their paths, as far as their imports allow, and this one

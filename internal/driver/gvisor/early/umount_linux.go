@@ -3,8 +3,8 @@ package early
 import "syscall"
 
 // umount is gVisor's command of that name, which takes /proc away from the
-// sentry and the gofer when they are told to go on without: it unmounts dir when
-// a byte can be read from the descriptor in flag. It returns the exit status.
+// sentry when that goes on without: it unmounts dir when a byte can be read from the
+// descriptor in flag. It returns the exit status.
 func umount(flag, dir string) int {
 	const prefix = "--sync-fd="
 	if len(flag) != len(prefix)+1 || flag[:len(prefix)] != prefix {

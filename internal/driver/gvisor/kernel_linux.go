@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -18,8 +17,6 @@ import (
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 	"gvisor.dev/gvisor/pkg/sentry/hostmm"
-	"gvisor.dev/gvisor/pkg/unet"
-	"gvisor.dev/gvisor/pkg/urpc"
 	"gvisor.dev/gvisor/runsc/cli"
 	"gvisor.dev/gvisor/runsc/cmd"
 	"gvisor.dev/gvisor/runsc/cmd/util"
@@ -28,29 +25,23 @@ import (
 	"gvisor.dev/gvisor/runsc/specutils"
 )
 
-// gVisor's kernel and its gofer begin with all capabilities, to make the mounts
-// of a small root of their own. Then they execute themselves again with the few
-// that they need: capabilities are a thread's, and gVisor sets those of one
-// thread only. To begin anew takes each five to seven milliseconds of a processor.
+// gVisor's kernel begins with all capabilities, to make the mounts of a small root
+// of its own. Then it executes itself again with the few that it needs:
+// capabilities are a thread's, and gVisor sets those of one thread only. To begin
+// anew takes five to seven milliseconds of a processor.
 //
-// Here the same functions of gVisor's make the root, the capabilities are set in
+// Here the same function of gVisor's makes the root, the capabilities are set in
 // all threads, and the process goes on. It has those that gVisor leaves it, none
 // of them inheritable or ambient, as nothing is executed any more.
 
-// helperMain is gVisor's program for its own helpers: the kernel or gofer of a
-// box of this specification. It does not return.
-func helperMain(spec *specs.Spec) {
-	cli.Run(map[subcommands.Command]string{&bootCommand{spec: spec}: "", new(goferCommand): ""}, nil)
+// kernelMain is gVisor's program for the kernel of a box of this specification. It
+// does not return.
+func kernelMain(spec *specs.Spec) {
+	cli.Run(map[subcommands.Command]string{&bootCommand{spec: spec}: ""}, nil)
 }
 
 //go:linkname setUpChroot gvisor.dev/gvisor/runsc/cmd.setUpChroot
 func setUpChroot(*specs.Spec, *config.Config) error
-
-//go:linkname setupRootFS gvisor.dev/gvisor/runsc/cmd.(*Gofer).setupRootFS
-func setupRootFS(*cmd.Gofer, *specs.Spec, *config.Config, *urpc.Client) error
-
-//go:linkname goferCaps gvisor.dev/gvisor/runsc/cmd.goferCaps
-var goferCaps *specs.LinuxCapabilities
 
 //go:linkname directfsCaps gvisor.dev/gvisor/runsc/cmd.directfsSandboxLinuxCaps
 var directfsCaps *specs.LinuxCapabilities
@@ -67,44 +58,25 @@ type bootCommand struct {
 
 // Execute implements subcommands.Command.
 func (b *bootCommand) Execute(ctx context.Context, f *flag.FlagSet, args ...any) subcommands.ExitStatus {
-	if conf := args[0].(*config.Config); b.spec != nil && startsOnce(f, conf) {
-		if err := enterKernelRoot(b.spec, f, conf); err != nil {
-			util.Fatalf("enter root: %v", err)
-		}
+	if err := enterKernelRoot(b.spec, f, args[0].(*config.Config)); err != nil {
+		util.Fatalf("enter root: %v", err)
 	}
 	// Only now, as threads that there are earlier would have to be waited for to
 	// give up their capabilities.
+	if err := serveMounts(f); err != nil {
+		util.Fatalf("serve mounts: %v", err)
+	}
 	observeStart()
 	giveBackWhenAsked()
 	pollLate()
 	return b.Boot.Execute(ctx, f, args...)
 }
 
-// goferCommand is the gofer.
-type goferCommand struct{ cmd.Gofer }
-
-// Execute implements subcommands.Command.
-func (g *goferCommand) Execute(ctx context.Context, f *flag.FlagSet, args ...any) subcommands.ExitStatus {
-	if conf := args[0].(*config.Config); startsOnce(f, conf) {
-		if err := enterGoferRoot(&g.Gofer, f, conf); err != nil {
-			util.Fatalf("enter root: %v", err)
-		}
-	}
-	return g.Gofer.Execute(ctx, f, args...)
-}
-
-// startsOnce reports whether a helper is one that the driver has started as it
-// always does, by a program that can set the capabilities of all its threads:
-// one with cgo cannot. Any other starts as gVisor has it.
-func startsOnce(f *flag.FlagSet, conf *config.Config) bool {
-	is := func(name string, value any) bool { return flag.Get(f.Lookup(name).Value) == value }
-	return is("setup-root", true) && is("apply-caps", true) && is("sync-userns-fd", -1) && is("proc-mount-sync-fd", -1) &&
-		!config.CgoEnabled && !conf.TestOnlyAllowRunAsCurrentUserWithoutChroot &&
-		!conf.NVProxy && conf.DirectFS && conf.Network != config.NetworkHost && !conf.GetHostUDS().AllowOpen()
-}
-
 // enterKernelRoot does what the kernel's first start is for.
 func enterKernelRoot(spec *specs.Spec, f *flag.FlagSet, conf *config.Config) error {
+	if spec == nil {
+		return errors.New("no specification")
+	}
 	if flag.Get(f.Lookup("attached").Value) == true {
 		// The maker's end is to be the kernel's from here on, not only later.
 		if err := unix.Prctl(unix.PR_SET_PDEATHSIG, uintptr(unix.SIGKILL), 0, 0, 0); err != nil {
@@ -140,60 +112,6 @@ func enterKernelRoot(spec *specs.Spec, f *flag.FlagSet, conf *config.Config) err
 	return leaveProc(f, append(slices.Clone(directfsCaps.Bounding), "CAP_SYS_PTRACE"))
 }
 
-// enterGoferRoot does what the gofer's first start is for.
-func enterGoferRoot(g *cmd.Gofer, f *flag.FlagSet, conf *config.Config) error {
-	if err := leaveCgroup(); err != nil {
-		return err
-	}
-	specFD, err := dup(f, "spec-fd")
-	if err != nil {
-		return err
-	}
-	specFile := os.NewFile(uintptr(specFD), "specification")
-	spec, err := specutils.ReadSpecFromFile(flag.Get(f.Lookup("bundle").Value).(string), specFile, conf)
-	specFile.Close()
-	if err != nil {
-		return err
-	}
-	// The maker closes its end when it has made what is to be mounted.
-	if err := awaitEnd(f, "sync-chroot-fd"); err != nil {
-		return err
-	}
-	fd, err := dup(f, "rpc-fd")
-	if err != nil {
-		return err
-	}
-	socket, err := unet.NewSocket(fd)
-	if err != nil {
-		return errors.Join(err, unix.Close(fd))
-	}
-	maker := urpc.NewClient(socket)
-	defer maker.Close()
-	if err := setupRootFS(g, spec, conf, maker); err != nil {
-		return err
-	}
-	if goferCaps == nil {
-		return errNotGVisors
-	}
-	return leaveProc(f, goferCaps.Bounding)
-}
-
-// awaitEnd waits until the other end of a descriptor is closed, closes it, and says
-// so in its flag. None is no wait.
-func awaitEnd(f *flag.FlagSet, name string) error {
-	fd := flag.Get(f.Lookup(name).Value).(int)
-	if fd < 0 {
-		return nil
-	}
-	file := os.NewFile(uintptr(fd), name)
-	defer file.Close()
-	// The error that Copy does not return is the end.
-	if n, err := io.Copy(io.Discard, file); n != 0 || err != nil {
-		return errors.Join(fmt.Errorf("wait for the end of %s: read %d bytes", name, n), err)
-	}
-	return f.Set(name, "-1")
-}
-
 // leaveCgroup closes what the Go runtime has opened of the process's control
 // group, to follow its limit on processors as long as the process lives. It finds
 // none any more, as it does where gVisor starts the process anew.
@@ -217,13 +135,6 @@ func leaveCgroup() error {
 		}
 	}
 	return nil
-}
-
-// dup duplicates the descriptor that a flag has, for what closes it: the helper
-// uses it once more later.
-func dup(f *flag.FlagSet, name string) (int, error) {
-	fd, err := unix.FcntlInt(uintptr(flag.Get(f.Lookup(name).Value).(int)), unix.F_DUPFD_CLOEXEC, 3)
-	return fd, os.NewSyscallError("fcntl", err)
 }
 
 // leaveProc starts the process that is to unmount /proc, for which this one will
