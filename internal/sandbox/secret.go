@@ -58,7 +58,11 @@ const (
 // securePort is where a secret goes if its host names no port.
 const securePort = 443
 
-var secretName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]{0,63}$`)
+// secretName and maxSecretName say what a secret may be called. To have the pattern
+// count would make it the largest part of what a guest does before it starts.
+var secretName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
+
+const maxSecretName = 64 // characters
 
 // Placeholder returns what programs have in the value's place. No name's is
 // part of another's, and it is of characters that every header may have.
@@ -127,7 +131,7 @@ func (s *Secret) Check() error {
 	wrong := func(hint, why string, args ...any) error {
 		return WithHint(Errorf(Invalid, "secret %.64q "+why, append([]any{s.Name}, args...)...), "%s", hint)
 	}
-	if !secretName.MatchString(s.Name) {
+	if len(s.Name) > maxSecretName || !secretName.MatchString(s.Name) {
 		return wrong("it is an environment variable's name, like API_KEY", "is not a name")
 	}
 	if hosts, err := ParseSecretHosts(string(s.Hosts)); err != nil || hosts != s.Hosts {

@@ -50,6 +50,7 @@ func TestSecretCheck(t *testing.T) {
 		"no port":          func(s *Secret) { s.Hosts = "api.example.com" },
 		"no value":         func(s *Secret) { s.Value = SecretValue{} },
 		"a short value":    func(s *Secret) { s.Value = NewSecretValue("hunter2") },
+		"a long name":      func(s *Secret) { s.Name = strings.Repeat("N", maxSecretName+1) },
 		"a long value":     func(s *Secret) { s.Value = NewSecretValue(strings.Repeat("correct", 2000)) },
 		"two lines":        func(s *Secret) { s.Value = NewSecretValue("correct\r\nX-Other: horse") },
 		"two bare lines":   func(s *Secret) { s.Value = NewSecretValue("correct\nhorse") },
