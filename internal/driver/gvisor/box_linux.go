@@ -133,9 +133,6 @@ func (m *maker) create(ctx context.Context, spec *driver.Spec, image *imageRoot,
 	if err != nil {
 		return explainStart(err)
 	}
-	if err := m.hold(b, b.sentry()); err != nil {
-		return err
-	}
 	// Moving a process into a control group waits for the kernel, ten
 	// milliseconds and more. Meanwhile the box's kernel and the guest start;
 	// no program of the user's runs before both are done.
@@ -262,7 +259,8 @@ func ownsProcess(pid int, id string) bool {
 		return false
 	}
 	name, rest, _ := strings.Cut(string(args), "\x00")
-	if name != "runsc-sandbox" && name != network.ProcessName || !strings.Contains(rest, id) {
+	// Boxes that earlier versions made have a gofer.
+	if name != "runsc-sandbox" && name != "runsc-gofer" && name != network.ProcessName || !strings.Contains(rest, id) {
 		return false
 	}
 	status, err := processStatus(pid)
@@ -330,8 +328,8 @@ func (b *madeBox) orGone(err error) error {
 	return err
 }
 
-// tree returns pid and its descendants, parents first.
-func tree(pid int) []int {
+// descendants returns pid and its descendants, parents first.
+func descendants(pid int) []int {
 	if pid <= 0 {
 		return nil
 	}

@@ -10,6 +10,7 @@ import (
 	_ "unsafe" // for go:linkname
 
 	specs "github.com/opencontainers/runtime-spec/specs-go"
+	"golang.org/x/sys/unix"
 	"gvisor.dev/gvisor/pkg/sentry/pgalloc"
 	"gvisor.dev/gvisor/runsc/boot"
 	"gvisor.dev/gvisor/runsc/config"
@@ -58,8 +59,9 @@ func (m *maker) newContainer(b *madeBox, spec *specs.Spec, mounts []*os.File, pa
 	if err != nil {
 		return nil, err
 	}
+	defer written.Close()
 	if err := c.Saver.LockForNew(); err != nil {
-		return nil, errors.Join(err, written.Close())
+		return nil, err
 	}
 	defer c.Saver.UnlockOrDie()
 	c.Sandbox, err = sandbox.New(b.conf, &sandbox.Args{
@@ -76,7 +78,7 @@ func (m *maker) newContainer(b *madeBox, spec *specs.Spec, mounts []*os.File, pa
 	if err != nil {
 		return nil, err
 	}
-	return c, c.Saver.SaveLocked(c)
+	return c, errors.Join(m.hold(b, c.Sandbox.Getpid()), c.Saver.SaveLocked(c))
 }
 
 // openMounts opens what a box sees: its root file system, then each mount of the
@@ -87,27 +89,29 @@ func (m *maker) openMounts(spec *specs.Spec, image *imageRoot) (files []*os.File
 			closeAll(files)
 		}
 	}()
-	open := func(file *os.File, err error) error {
-		if err == nil {
-			file, err = handOver(file)
-		}
+	add := func(file *os.File, err error) error {
 		if err == nil {
 			files = append(files, file)
 		}
 		return err
 	}
-	if image != nil {
-		file, err := os.Open(image.File)
-		if err != nil {
-			return nil, err
-		}
-		files = append(files, file) // the kernel reads it as it is
-	} else {
+	if image == nil {
 		root, err := m.hostRoot()
 		if err != nil {
 			return nil, err
 		}
-		if err := open(openDir(root)); err != nil {
+		if err := add(root.handOver()); err != nil {
+			return nil, err
+		}
+	} else {
+		// A file, which the kernel reads as it is. Were it not read-only, whoever
+		// has it open could still change its mode.
+		root, err := openTree(image.File, 0, readOnly)
+		if err != nil {
+			return nil, err
+		}
+		defer root.Close()
+		if err := add(root.open()); err != nil {
 			return nil, err
 		}
 	}
@@ -115,12 +119,20 @@ func (m *maker) openMounts(spec *specs.Spec, image *imageRoot) (files []*os.File
 		if !specutils.HasMountConfig(spec.Mounts[i]) {
 			continue
 		}
-		if err := open(openMount(&spec.Mounts[i])); err != nil {
+		mount, err := openMount(&spec.Mounts[i])
+		if err != nil {
+			return files, err
+		}
+		defer mount.Close()
+		if err := add(mount.handOver()); err != nil {
 			return files, err
 		}
 	}
 	return files, nil
 }
+
+// readOnly is how what is not the box's own is mounted.
+const readOnly = unix.MOUNT_ATTR_RDONLY | unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV
 
 // openUpper makes the file that all goes to that a box writes outside of its
 // workspace. It has no name, so that it goes with the box.
@@ -149,9 +161,16 @@ func (m *maker) forgetContainer(b *madeBox) error {
 	if err != nil {
 		return err
 	}
+	if c == nil && b.container != nil {
+		// It was not saved any more, and only here is known where its socket is.
+		if err := os.Remove(b.container.Sandbox.ControlSocketPath); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
 	if c != nil {
 		// Their numbers may be others' by now.
 		c.Sandbox.Pid.Store(0)
+		c.GoferPid.Store(0) // earlier versions had one
 		if err := c.Destroy(); err != nil {
 			return fmt.Errorf("destroy container: %w", err)
 		}

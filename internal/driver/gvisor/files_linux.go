@@ -25,46 +25,38 @@ import (
 // that here. A box has none: the maker hands the kernel the directories, and what
 // is left to ask is answered within the kernel, which may do no more for that.
 //
-// A directory that is handed over is cut off from all other mounts: from its
-// descriptor no name leads out of it, not even "..".
+// What is handed over is cut off from all other mounts: from the descriptor of a
+// directory no name leads out of it, not even "..".
 
-// openTree returns the directory at path, with what is mounted there, cut off from
-// all other mounts, and with these attributes on top of those that it has; how may
-// be unix.AT_RECURSIVE, for all that is mounted below it as well.
-func openTree(path string, how uint, attributes uint64) (*os.File, error) {
+// A tree is a directory or a file, with what is mounted there, in a mount that is in
+// nobody's namespace. It lasts as long as somebody has it open.
+type tree struct{ *os.File }
+
+// openTree returns the tree at path, with these attributes on top of those that it
+// has; how may be unix.AT_RECURSIVE, for all that is mounted below it as well. What
+// is mounted there later does not appear in it, which would not have the attributes.
+func openTree(path string, how uint, attributes uint64) (*tree, error) {
 	fd, err := unix.OpenTree(unix.AT_FDCWD, path, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_SYMLINK_NOFOLLOW|how)
 	if err != nil {
 		return nil, &os.PathError{Op: "open_tree", Path: path, Err: err}
 	}
-	tree := os.NewFile(uintptr(fd), path)
-	defer tree.Close()
-	attr := unix.MountAttr{Attr_set: attributes}
+	t := &tree{os.NewFile(uintptr(fd), path)}
+	attr := unix.MountAttr{Attr_set: attributes, Propagation: unix.MS_PRIVATE}
 	if err := unix.MountSetattr(fd, "", unix.AT_EMPTY_PATH|how, &attr); err != nil {
-		return nil, &os.PathError{Op: "mount_setattr", Path: path, Err: err}
+		return nil, errors.Join(&os.PathError{Op: "mount_setattr", Path: path, Err: err}, t.Close())
 	}
-	return openDir(tree)
+	return t, nil
 }
 
-// openDir opens a directory once more: what reads its entries moves its offset.
-func openDir(dir *os.File) (*os.File, error) {
-	fd, err := unix.Openat(int(dir.Fd()), ".", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
-	if err != nil {
-		return nil, &os.PathError{Op: "open", Path: dir.Name(), Err: err}
-	}
-	return os.NewFile(uintptr(fd), dir.Name()), nil
+// open opens the root of a tree for reading: each time anew, as what reads a
+// directory's entries moves the descriptor's offset.
+func (t *tree) open() (*os.File, error) {
+	return os.OpenFile(fmt.Sprintf("/proc/self/fd/%d", t.Fd()), os.O_RDONLY|unix.O_NONBLOCK, 0)
 }
 
 // openMount opens what a box is to see at one place, and adds to the mount's
 // options what gVisor must know of the file system it is on.
-func openMount(m *specs.Mount) (*os.File, error) {
-	fi, err := os.Lstat(m.Source)
-	if err != nil {
-		return nil, err
-	}
-	if fi.Mode().IsRegular() {
-		// Nothing is above or below it, and the kernel gets it for reading.
-		return os.Open(m.Source)
-	}
+func openMount(m *specs.Mount) (*tree, error) {
 	var attributes uint64
 	for option, attribute := range map[string]uint64{
 		"ro": unix.MOUNT_ATTR_RDONLY, "nosuid": unix.MOUNT_ATTR_NOSUID, "nodev": unix.MOUNT_ATTR_NODEV,
@@ -73,13 +65,13 @@ func openMount(m *specs.Mount) (*os.File, error) {
 			attributes |= attribute
 		}
 	}
-	dir, err := openTree(m.Source, 0, attributes)
+	t, err := openTree(m.Source, 0, attributes)
 	if err != nil {
 		return nil, err
 	}
 	var fs unix.Statfs_t
-	if err := unix.Fstatfs(int(dir.Fd()), &fs); err != nil {
-		return nil, errors.Join(&os.PathError{Op: "statfs", Path: m.Source, Err: err}, dir.Close())
+	if err := unix.Fstatfs(int(t.Fd()), &fs); err != nil {
+		return nil, errors.Join(&os.PathError{Op: "statfs", Path: m.Source, Err: err}, t.Close())
 	}
 	switch fs.Type {
 	case unix.OVERLAYFS_SUPER_MAGIC:
@@ -89,21 +81,25 @@ func openMount(m *specs.Mount) (*os.File, error) {
 		// They write when a program closes a file, so that each must have its own.
 		m.Options = append(m.Options, "disable_file_handle_sharing")
 	}
-	return dir, nil
+	return t, nil
 }
 
-// handOver returns a socket from which a kernel takes file when it mounts it. It
-// cannot have it at once: a kernel that has a directory open before it gives up its
-// rights does not start. The caller's file is closed.
-func handOver(file *os.File) (*os.File, error) {
-	defer file.Close()
+// handOver returns a socket from which a kernel takes a tree when it mounts it: its
+// root to read from, and itself, to keep. It cannot have them at once: a kernel that
+// has a directory open before it gives up its rights does not start.
+func (t *tree) handOver() (*os.File, error) {
+	root, err := t.open()
+	if err != nil {
+		return nil, err
+	}
+	defer root.Close()
 	near, far, err := socketpair()
 	if err != nil {
 		return nil, err
 	}
 	defer near.Close()
-	if err := unix.Sendmsg(int(near.Fd()), []byte{0}, unix.UnixRights(int(file.Fd())), nil, unix.MSG_NOSIGNAL); err != nil {
-		return nil, errors.Join(fmt.Errorf("hand over %s: %w", file.Name(), err), far.Close())
+	if err := unix.Sendmsg(int(near.Fd()), []byte{0}, unix.UnixRights(int(root.Fd()), int(t.Fd())), nil, unix.MSG_NOSIGNAL); err != nil {
+		return nil, errors.Join(fmt.Errorf("hand over %s: %w", t.Name(), err), far.Close())
 	}
 	return far, nil
 }
@@ -136,6 +132,9 @@ func serveMounts(f *flag.FlagSet) error {
 			return err
 		}
 	}
+	if len(fds) > 0 {
+		return errors.New("more was handed over than is mounted")
+	}
 	return nil
 }
 
@@ -158,7 +157,7 @@ func serveMount(fd int) error {
 	if err != nil {
 		return err
 	}
-	s := &mountServer{from: from, root: -1}
+	s := &mountServer{from: from, root: -1, tree: -1}
 	s.Init(s, lisafs.ServerOpts{})
 	handlers := make([]lisafs.RPCHandler, slices.Max(s.SupportedMessages())+1)
 	handlers[lisafs.Mount] = s.mount
@@ -183,8 +182,9 @@ func serveMount(fd int) error {
 // here can be nothing that the kernel could not do anyway.
 type mountServer struct {
 	lisafs.Server
-	from int // the socket that has the root
+	from int // the socket that has the tree
 	root int // a directory or a file; -1 until it is mounted
+	tree int // it stays open, so that the host has a place for the mount
 }
 
 // The numbers of files in the protocol. The root, and the one that is opened, are
@@ -214,11 +214,10 @@ func (s *mountServer) Mount(*lisafs.Connection, *lisafs.Node) (*lisafs.ControlFD
 // mount gives the kernel the root.
 func (s *mountServer) mount(_ *lisafs.Connection, to lisafs.Communicator, _ uint32) (uint32, error) {
 	if s.root < 0 {
-		root, err := receiveFile(s.from)
-		if err != nil {
+		var err error
+		if s.root, s.tree, err = receiveTree(s.from); err != nil {
 			return 0, err
 		}
-		s.root = root
 	}
 	fd, err := unix.Dup(s.root)
 	if err != nil {
@@ -282,24 +281,25 @@ func refuse(errno unix.Errno) lisafs.RPCHandler {
 	return func(*lisafs.Connection, lisafs.Communicator, uint32) (uint32, error) { return 0, errno }
 }
 
-// receiveFile takes the file that [handOver] has put into a socket. It uses what
-// the kernel's seccomp filter allows.
-func receiveFile(socket int) (int, error) {
-	oob := make([]byte, unix.CmsgSpace(4))
+// receiveTree takes what [tree.handOver] has put into a socket, and closes that. It
+// uses what the kernel's seccomp filter allows.
+func receiveTree(socket int) (root, tree int, err error) {
+	defer func() { err = errors.Join(err, os.NewSyscallError("close", unix.Close(socket))) }()
+	oob := make([]byte, unix.CmsgSpace(2*4))
 	n, oobn, _, _, err := unix.Recvmsg(socket, make([]byte, 1), oob, unix.MSG_DONTWAIT|unix.MSG_TRUNC)
 	if err == nil && n != 1 {
 		err = io.ErrUnexpectedEOF
 	}
 	if err != nil {
-		return -1, fmt.Errorf("receive directory: %w", err)
+		return -1, -1, fmt.Errorf("receive tree: %w", err)
 	}
 	messages, err := unix.ParseSocketControlMessage(oob[:oobn])
 	if err != nil || len(messages) != 1 {
-		return -1, errors.Join(errors.New("receive directory: there is none"), err)
+		return -1, -1, errors.Join(errors.New("receive tree: there is none"), err)
 	}
 	fds, err := unix.ParseUnixRights(&messages[0])
-	if err != nil || len(fds) != 1 {
-		return -1, errors.Join(errors.New("receive directory: there is none"), err)
+	if err != nil || len(fds) != 2 {
+		return -1, -1, errors.Join(errors.New("receive tree: there is none"), err)
 	}
-	return fds[0], unix.Close(socket)
+	return fds[0], fds[1], nil
 }

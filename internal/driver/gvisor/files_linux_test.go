@@ -1,80 +1,211 @@
 package gvisor_test
 
 import (
+	"context"
 	"fmt"
 	"net"
 	"os"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"testing"
+	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
 	"github.com/glovebox-dev/glovebox/internal/driver/drivertest"
+	"github.com/glovebox-dev/glovebox/internal/image"
+	"github.com/glovebox-dev/glovebox/internal/image/imagetest"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// TestDirectoriesLeadNowhere follows ".." from all directories that a box's kernel
-// has open. It ends at the root of the image, which is read-only, or of the
-// workspace, and never gets to what is beside them on the host.
-func TestDirectoriesLeadNowhere(t *testing.T) {
-	dir, d := open(t)
-	spec := harness.Spec()
-	spec.Workspace = workspace(t)
-	b := drivertest.Launch(t, d, spec)
-	b.MustSh(t, "ls -R /usr/lib/python3 . > /dev/null; ls ..")
-
-	fds := filepath.Join("/proc", strconv.Itoa(sentryOf(t, dir, b.Ref())), "fd")
-	entries, err := os.ReadDir(fds)
-	if err != nil {
-		t.Fatal(err)
-	}
-	roots := map[string]int{}
-	for _, e := range entries {
-		path := filepath.Join(fds, e.Name())
-		if fi, err := os.Stat(path); err != nil || !fi.IsDir() {
-			continue
-		}
-		fd, err := unix.Open(path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+// TestFilesLeadNowhere looks at all files of the host that a box's kernel has open.
+// They are read-only but for those that are the box's own. From directories it
+// follows "..", which ends at the root of the image or of the workspace, and never
+// gets to what is beside them on the host.
+func TestFilesLeadNowhere(t *testing.T) {
+	busybox := func(t *testing.T) drivertest.Harness { // an image that is quickly made
+		layer := imagetest.Busybox(t)
+		dir := t.TempDir()
+		t.Setenv(imagesEnv, filepath.Join(dir, "images"))
+		images, err := image.New(image.Options{Dir: os.Getenv(imagesEnv)})
 		if err != nil {
 			t.Fatal(err)
 		}
-		for range 40 {
-			up, err := unix.Openat(fd, "..", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+		archive := filepath.Join(dir, "image.tar")
+		imagetest.Save(t, archive, debianImage, imagetest.Image(t, imagetest.Config{}, layer))
+		if _, err := images.Load(t.Context(), archive, image.LoadOptions{}); err != nil {
+			t.Fatal(err)
+		}
+		return imageHarness
+	}
+	for _, tt := range []struct {
+		name    string
+		harness func(*testing.T) drivertest.Harness
+		list    string
+		want    map[string]bool // what the kernel has open
+	}{
+		{"host", func(*testing.T) drivertest.Harness { return harness }, "ls -R /usr/lib/python3 . > /dev/null; ls ..; cat /etc/passwd",
+			map[string]bool{"image": true, "workspace": true, "file": true}},
+		{"image", busybox, "ls -R . > /dev/null; ls ..", map[string]bool{"workspace": true, "file": true}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			h := tt.harness(t)
+			dir := t.TempDir()
+			d, err := h.Open(dir)
 			if err != nil {
 				t.Fatal(err)
 			}
-			same := place(t, up) == place(t, fd)
-			if err := unix.Close(fd); err != nil {
+			t.Cleanup(func() { d.Close() })
+			spec := h.Spec()
+			spec.Workspace = workspace(t)
+			b := drivertest.Launch(t, d, spec)
+			b.MustSh(t, tt.list)
+			seen := map[string]bool{}
+			fds := filepath.Join("/proc", strconv.Itoa(sentryOf(t, dir, b.Ref())), "fd")
+			entries, err := os.ReadDir(fds)
+			if err != nil {
 				t.Fatal(err)
 			}
-			if fd = up; same {
-				break
+			for _, e := range entries {
+				if kind := openFile(t, filepath.Join(fds, e.Name())); kind != "" {
+					seen[kind] = true
+				}
+			}
+			if diff := cmp.Diff(tt.want, seen); diff != "" {
+				t.Errorf("the files that the kernel has open (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// openFile looks at one that a kernel has open, and returns what it is: none if it
+// is no file of the host's, or the box's own.
+func openFile(t *testing.T, path string) string {
+	t.Helper()
+	name, err := os.Readlink(path)
+	if err != nil {
+		return "" // closed meanwhile
+	}
+	fi, err := os.Stat(path)
+	if err != nil || !fi.IsDir() && !fi.Mode().IsRegular() || strings.HasPrefix(name, "/memfd:") || strings.HasPrefix(name, "anon_inode:") {
+		return ""
+	}
+	var fs unix.Statfs_t
+	if err := unix.Statfs(path, &fs); err != nil {
+		t.Fatal(err)
+	}
+	const kept = unix.ST_RDONLY | unix.ST_NOSUID | unix.ST_NODEV
+	if fi.Mode().IsRegular() {
+		own := strings.HasSuffix(name, "/runsc.log") || strings.Contains(name, "/upper/upper-") && strings.HasSuffix(name, " (deleted)")
+		if own || filepath.Base(name) == "of-the-workspace" {
+			return ""
+		}
+		if fs.Flags&kept != kept {
+			t.Errorf("%s is in a mount of flags %#x", name, fs.Flags)
+		}
+		return "file"
+	}
+	fd, err := unix.Open(path, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = unix.Close(fd) }()
+	for range 40 {
+		up, err := unix.Openat(fd, "..", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_CLOEXEC, 0)
+		if err != nil {
+			t.Fatal(err)
+		}
+		same := place(t, up) == place(t, fd)
+		_ = unix.Close(fd)
+		if fd = up; same {
+			break
+		}
+	}
+	switch {
+	case unix.Faccessat(fd, ".glovebox/glovebox-guest", unix.F_OK, 0) == nil:
+		if fs.Flags&kept != kept {
+			t.Errorf("%s is in a mount of flags %#x", name, fs.Flags)
+		}
+		return "image"
+	case unix.Faccessat(fd, "of-the-workspace", unix.F_OK, 0) == nil:
+		if want := int64(unix.ST_NOSUID | unix.ST_NODEV); fs.Flags&kept != want {
+			t.Errorf("%s is in a mount of flags %#x", name, fs.Flags)
+		}
+		return "workspace"
+	}
+	return "beside: " + name
+}
+
+// TestMakerKeepsNothing counts what a maker has open before and after boxes, some of
+// which cannot be made.
+func TestMakerKeepsNothing(t *testing.T) {
+	dir, d := open(t)
+	first := drivertest.Launch(t, d, harness.Spec())
+	maker := parent(t, sentryOf(t, dir, first.Ref()))
+	opened := func() (names []string) {
+		fds, err := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", maker))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, fd := range fds {
+			// A process that gVisor started stays open until the garbage is collected.
+			if name, err := os.Readlink(fd); err == nil && name != "anon_inode:[pidfd]" {
+				names = append(names, name)
 			}
 		}
-		var fs unix.Statfs_t
-		if err := unix.Fstatfs(fd, &fs); err != nil {
-			t.Fatal(err)
-		}
-		kind := "other"
-		switch {
-		case unix.Faccessat(fd, ".glovebox/glovebox-guest", unix.F_OK, 0) == nil:
-			kind = "image"
-		case unix.Faccessat(fd, "of-the-workspace", unix.F_OK, 0) == nil:
-			kind = "workspace"
-		}
-		want := map[string]int64{"image": unix.ST_RDONLY | unix.ST_NOSUID | unix.ST_NODEV, "workspace": unix.ST_NOSUID | unix.ST_NODEV}
-		if kept := fs.Flags & (unix.ST_RDONLY | unix.ST_NOSUID | unix.ST_NODEV); kept != want[kind] {
-			t.Errorf("%s, mounted with %#x, want %#x", kind, kept, want[kind])
-		}
-		roots[kind]++
-		if err := unix.Close(fd); err != nil {
-			t.Fatal(err)
+		return names
+	}
+	cycle := func() {
+		for _, how := range []string{"made", "no workspace", "no room", "given up"} {
+			spec := harness.Spec()
+			spec.Workspace = workspace(t)
+			ctx, cancel := context.WithCancel(t.Context())
+			switch how {
+			case "no workspace":
+				spec.Workspace = filepath.Join(spec.Workspace, "of-the-workspace")
+			case "no room":
+				spec.ID = first.Spec.ID // whose directory is there
+			case "given up":
+				time.AfterFunc(20*time.Millisecond, cancel)
+			}
+			b, err := d.Create(ctx, spec)
+			cancel()
+			if made := err == nil; made != (how == "made") && how != "given up" {
+				t.Errorf("%s: %v", how, err)
+			}
+			if err == nil {
+				if err := b.Destroy(t.Context()); err != nil {
+					t.Error(err)
+				}
+			}
 		}
 	}
-	if roots["image"] < 1 || roots["workspace"] < 1 || len(roots) != 2 {
-		t.Errorf("the directories that the kernel has open lead to %v, want image and workspace alone", roots)
+	cycle()
+	time.Sleep(100 * time.Millisecond) // what was given up
+	before := opened()
+	for range 4 {
+		cycle()
 	}
+	var after []string
+	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); time.Sleep(50 * time.Millisecond) {
+		if after = opened(); len(after) <= len(before) {
+			return
+		}
+	}
+	t.Errorf("the maker has open %q, and after some boxes %q", before, after)
+}
+
+// parent returns the process number of a process's parent.
+func parent(t *testing.T, pid int) int {
+	t.Helper()
+	_, rest, _ := strings.Cut(read(t, filepath.Join("/proc", strconv.Itoa(pid), "status")), "\nPPid:")
+	var parent int
+	if _, err := fmt.Sscan(rest, &parent); err != nil {
+		t.Fatal(err)
+	}
+	return parent
 }
 
 // place tells directories apart, and the mounts that they are seen in.

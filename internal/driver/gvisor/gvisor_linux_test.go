@@ -243,7 +243,7 @@ func orphanedMakers(t testing.TB, dir string) []int {
 
 func isBoxProcess(args string) bool {
 	name, _, _ := strings.Cut(args, "\x00")
-	return name == "runsc-sandbox" || name == "glovebox-network"
+	return strings.HasPrefix(name, "runsc-") || name == "glovebox-network"
 }
 
 // leftovers lists what is on this machine of boxes in dir.

@@ -104,6 +104,6 @@ func (b *madeBox) useImage(spec *specs.Spec, root *imageRoot, guest string) {
 		spec.Process.Args = append(spec.Process.Args, "--image-user", c.User, "--image-dir", c.WorkDir)
 	}
 	spec.Mounts = append(spec.Mounts, specs.Mount{
-		Destination: guestPath, Type: "bind", Source: guest, Options: []string{"bind", "ro"},
+		Destination: guestPath, Type: "bind", Source: guest, Options: []string{"bind", "ro", "nosuid", "nodev"},
 	})
 }

@@ -80,7 +80,7 @@ func (b *madeBox) confine() error {
 	if err := b.confineProcess(sentry); err != nil {
 		return err
 	}
-	for _, pid := range tree(sentry) { // itself once more, if it lives
+	for _, pid := range descendants(sentry) { // itself once more, if it lives
 		if err := b.confineProcess(pid); err != nil {
 			return err
 		}

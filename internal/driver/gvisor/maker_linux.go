@@ -32,7 +32,7 @@ type maker struct {
 	null  *os.File // what boxes have for standard streams
 	cgs   *cgroups // nil where none can be written
 
-	hostRoot func() (*os.File, error) // a tree, made when first needed
+	hostRoot func() (*tree, error) // made when first needed
 	filter   kernelFilter
 
 	mu    sync.Mutex
@@ -77,7 +77,7 @@ func makerMain(args []string) int {
 		cgs:   findCgroups(),
 		boxes: map[string]*madeBox{},
 	}
-	m.hostRoot = onceMade(func() (*os.File, error) {
+	m.hostRoot = onceMade(func() (*tree, error) {
 		return makeHostRoot(filepath.Join(m.dir, "host"), m.guest)
 	})
 	m.serve(conn.(*net.UnixConn))

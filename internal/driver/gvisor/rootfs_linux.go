@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 
 	"golang.org/x/sys/unix"
+	"gvisor.dev/gvisor/pkg/log"
 )
 
 // guestPath is where a box finds the guest.
@@ -72,19 +73,30 @@ var emptyDirs = map[string]fs.FileMode{
 // makeHostRoot makes the root file system of the image "host", with the help of
 // dir, and returns it as a tree: a small file system in memory with the host's own
 // system directories mounted in it, all of it read-only. It is the same for all
-// boxes, and goes with whoever is the last to have it open.
-func makeHostRoot(dir, guest string) (_ *os.File, err error) {
+// boxes, and goes with whoever is the last to have it open; until then the host does
+// not let go of what was mounted below its system directories, though unmounted.
+func makeHostRoot(dir, guest string) (*tree, error) {
 	if err := os.MkdirAll(dir, 0o711); err != nil {
 		return nil, fmt.Errorf("make host image: %w", err)
 	}
 	if err := unix.Mount("glovebox", dir, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "mode=0755,size=64m"); err != nil {
 		return nil, fmt.Errorf("mount host image: %w", err)
 	}
-	defer func() { err = errors.Join(err, unix.Unmount(dir, unix.MNT_DETACH)) }()
-	if err := fillHostRoot(dir, guest); err != nil {
+	root, err := filledHostRoot(dir, guest)
+	if err := unix.Unmount(dir, unix.MNT_DETACH); err != nil {
+		log.Warningf("unmount %s, which is not needed any more: %v", dir, err)
+	}
+	if err != nil {
 		return nil, fmt.Errorf("make host image: %w", err)
 	}
-	return openTree(dir, unix.AT_RECURSIVE, unix.MOUNT_ATTR_RDONLY|unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV)
+	return root, nil
+}
+
+func filledHostRoot(dir, guest string) (*tree, error) {
+	if err := fillHostRoot(dir, guest); err != nil {
+		return nil, err
+	}
+	return openTree(dir, unix.AT_RECURSIVE, readOnly)
 }
 
 func fillHostRoot(dir, guest string) error {
