@@ -10,7 +10,7 @@
 // reads; 3 is a pipe of requests; 4 is a socket of messages (SOCK_SEQPACKET)
 // for events. A shell has two more: 5 is a file that holds the code of a run,
 // 6 a pipe of input. The first thing in the pipe of requests is the kernel
-// itself, so nothing of it is in the sandbox's file system.
+// itself, Python's in pieces, so nothing of it is in the sandbox's file system.
 //
 // # Requests
 //

@@ -37,12 +37,36 @@ func (p Program) Start(command string, init Init) []byte {
 	if p.Shell {
 		return p.shell(command, init.Key, true)
 	}
-	source, hello := pythonKernel, map[string]any{"op": "init", "key": init.Key, "prepare": init.Prepare, "rich": pythonRich}
+	source, hello := pieces(pythonKernel), map[string]any{"op": "init", "key": init.Key, "prepare": init.Prepare, "rich": pieces(pythonRich)}
 	if p.Language != "python" {
-		source, hello = javascriptKernel, map[string]any{"op": "init", "key": init.Key, "prepare": init.Prepare, "transform": javascriptTransform}
+		source, hello = []string{javascriptKernel}, map[string]any{"op": "init", "key": init.Key, "prepare": init.Prepare, "transform": javascriptTransform}
 	}
-	b := fmt.Appendf(nil, "%08d%s", len(source), source)
+	var b []byte
+	for _, piece := range source {
+		b = fmt.Appendf(b, "%08d%s", len(piece), piece)
+	}
 	return append(b, request(hello)...)
+}
+
+// pieceSize is how long a piece of a Python program is at least, in bytes, but for
+// the last.
+const pieceSize = 4 << 10
+
+// pieces divides a Python program where two lines are empty, which is between
+// definitions and never within one. Python needs some thirty times a program's size
+// to compile it.
+func pieces(source string) []string {
+	const boundary = "\n\n\n"
+	var out []string
+	for len(source) > pieceSize {
+		at := strings.Index(source[pieceSize:], boundary)
+		if at < 0 {
+			break
+		}
+		at += pieceSize + len(boundary)
+		out, source = append(out, source[:at]), source[at:]
+	}
+	return append(out, source)
 }
 
 // Restart returns what a shell is sent that executed itself anew, which an

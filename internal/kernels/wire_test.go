@@ -121,3 +121,26 @@ func TestValidEnvName(t *testing.T) {
 		}
 	}
 }
+
+func TestPieces(t *testing.T) {
+	for _, source := range []string{pythonKernel, pythonRich} {
+		got := pieces(source)
+		if strings.Join(got, "") != source {
+			t.Error("the pieces are not the whole")
+		}
+		for i, p := range got {
+			if last := i == len(got)-1; !last && (len(p) < pieceSize || !strings.HasSuffix(p, "\n\n\n")) {
+				t.Errorf("piece %d has %d bytes and ends in %q", i, len(p), p[len(p)-10:])
+			}
+			// One that is much larger takes the memory that pieces save.
+			if len(p) > 2*pieceSize {
+				t.Errorf("piece %d has %d bytes: %.60q", i, len(p), p)
+			}
+		}
+	}
+	for source, want := range map[string]int{"": 1, "short": 1, strings.Repeat("x", 3*pieceSize): 1, strings.Repeat("x", pieceSize) + "\n\n\ny": 2} {
+		if got := pieces(source); len(got) != want || strings.Join(got, "") != source {
+			t.Errorf("%d bytes are %d pieces, want %d", len(source), len(got), want)
+		}
+	}
+}

@@ -451,8 +451,9 @@ func (m *maker) made(b *madeBox) bool {
 //
 // Of one that was made here they are this process's children: nothing starts
 // others for a box once it is ready, and what the sentry starts is in a PID
-// namespace of its own, which the kernel empties before it reports its end. Of any other, whose making was broken off or that another maker made,
-// nobody knows them all, so every process of the machine is looked at.
+// namespace of its own, which the kernel empties before it reports its end. Of any
+// other, whose making was broken off or that another maker made, nobody knows them
+// all, so every process of the machine is looked at.
 func (m *maker) kill(b *madeBox) error {
 	all := m.made(b) // first: only then are there no more children to come
 	m.mu.Lock()

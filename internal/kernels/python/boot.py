@@ -6,4 +6,5 @@ def take(n):
         if not c: os._exit(0)
         b += c
     return b
-exec(compile(take(int(take(8))), "<glovebox kernel>", "exec", 0, True), {"__builtins__": dict(vars(__builtins__)), "__name__": "glovebox_kernel"})
+kernel = {"__builtins__": dict(vars(__builtins__)), "__name__": "glovebox_kernel"}
+while True: exec(compile(take(int(take(8))), "<glovebox kernel>", "exec", 0, True), kernel)

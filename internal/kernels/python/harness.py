@@ -19,6 +19,15 @@ def source(name):
         return f.read()
 
 
+def pieces(text, size=4 << 10):
+    """Divides a program as the guest does."""
+    found = []
+    while len(text) > size and (at := text.find("\n\n\n", size)) >= 0:
+        found.append(text[:at + 3])
+        text = text[at + 3:]
+    return found + [text]
+
+
 def environment(more):
     """Returns what a kernel starts with. It is not to write C's output at once."""
     return dict({k: v for k, v in os.environ.items() if k != "PYTHONUNBUFFERED"}, **(more or {}))
@@ -51,9 +60,9 @@ class Kernel:
         theirs.close()
         self.junk = 0
         self.next = 0
-        kernel = source("kernel.py").encode()
-        os.write(self.req, b"%08d" % len(kernel) + kernel)
-        self.send({"op": "init", "key": KEY, "rich": source("rich.py"), "prepare": list(prepare)})
+        for piece in pieces(source("kernel.py")):
+            os.write(self.req, b"%08d" % len(piece.encode()) + piece.encode())
+        self.send({"op": "init", "key": KEY, "rich": pieces(source("rich.py")), "prepare": list(prepare)})
         self.parts = b""
         self.ready = self.event()
         assert self.ready["ev"] == "ready", self.ready

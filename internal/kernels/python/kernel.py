@@ -7,7 +7,9 @@ Therefore what it calls later is bound here, at the start, by name.
 
 Starting is most of what a short run costs, so only what is built in or loaded
 anyway is imported at the start. The rest comes when it is needed, within
-Pristine, or is bound as soon as user code imports it: see Hooks.
+Pristine, or is bound as soon as user code imports it: see Hooks. For the same
+reason this file is compiled in pieces, divided where two lines are empty: as a
+whole it takes four times the memory, which in a sandbox takes long to get.
 
 The protocol is described in the Go package's documentation. User code runs in
 the module __main__, in the main thread.
@@ -263,38 +265,8 @@ def ask_input(prompt="", /):
     return line[:-1] if line.endswith("\n") else line
 
 
-class Kernel:
-    def __init__(self):
-        self.requests = self.events = -1
-        self.key = b""
-        self.buffer = bytearray()
-        self.lock = _thread.RLock()
-        self.main_thread = _get_ident()
-        self.run = None  # id of the current run
-        self.answers = False  # whether somebody answers input()
-        self.user = False  # user code runs: SIGINT raises
-        self.masked = 0  # user code is within ours: SIGINT waits
-        self.pending = False  # a SIGINT that waits
-        self.count = 0
-        self.thread_runs = {}  # thread -> the run that began it
-        self.has_packages = False  # the user's are on the path
-        self.loop = None
-        self.rich = None
-        self.rich_source = ""
-        self.hooks = {}
-        self.cells = {}  # sources for tracebacks: linecache's, once it is there
-        self.enumerate_threads = None  # threading's, likewise
-        self.told = None  # traceback's TracebackException, likewise
-        self.can_tell = False  # what that needs is there, too
-        self.native = False  # libraries are loaded that may print by C's stdio
-        self.flush_stdio = None
-        self.alone = False  # in a fork's child
-        self.spawned = False  # programs were started, or this one was copied
-        self.gathering = False  # a thread looks after gathered output
-        self.gathered = _thread.RLock()  # held while it does
-        self.held = None  # the main result, which the end can carry
-
-    # Descriptors.
+class Streams:
+    """The kernel's descriptors, and standard output and error on them."""
 
     def take_descriptors(self):
         """Moves our descriptors out of the way, closed on exec."""
@@ -428,7 +400,9 @@ class Kernel:
         elif event == "ctypes.dlopen":
             self.native = True
 
-    # Frames.
+
+class Messages:
+    """What the kernel and the guest say to each other."""
 
     def fill(self):
         try:
@@ -501,8 +475,6 @@ class Kernel:
             return
         raise KeyboardInterrupt
 
-    # Input.
-
     def ask(self, prompt, password):
         """Asks for a line of input; None is the end of input."""
         if self.alone:
@@ -520,13 +492,15 @@ class Kernel:
             if request.get("op") == "ping":
                 self.send({"ev": "pong"})
 
-    # Runs.
+
+class Life:
+    """The kernel's beginning, and what it is asked beside runs."""
 
     def main(self):
         self.take_descriptors()
         init = self.receive()
         self.key = init["key"].encode("ascii")
-        self.rich_source = init.get("rich", "")
+        self.rich_source = init.get("rich") or []
         self.stdin, self.out, self.err = In(), self.stream(1), self.stream(2)
         self.namespace()
         self.heal()
@@ -590,6 +564,10 @@ class Kernel:
             self.hand_on()
         _exit(status)
 
+
+class Imports:
+    """What is imported, by whom, and when."""
+
     def prepare(self, names):
         """Imports modules ahead, without keeping their names."""
         failed = {}
@@ -639,7 +617,8 @@ class Kernel:
                 if self.rich is None:  # no other thread did it meanwhile
                     rich = _Module("glovebox_rich")
                     rich.__dict__.update(kernel=self, __builtins__=private)
-                    _exec(_compile(self.rich_source, FILE, "exec", dont_inherit=True), rich.__dict__)
+                    for piece in self.rich_source:
+                        _exec(_compile(piece, FILE, "exec", dont_inherit=True), rich.__dict__)
                     self.rich = rich
         return self.rich
 
@@ -656,6 +635,10 @@ class Kernel:
             # Ahead of the system's packages, as Python itself does.
             at = next((i for i, p in enumerate(before) if p.endswith(("site-packages", "dist-packages"))), len(before))
             _sys.path[:] = before[:at] + added + before[at:]
+
+
+class Runs:
+    """Running code."""
 
     def execute(self, request):
         self.run, self.answers = request["id"], bool(request.get("stdin"))
@@ -759,6 +742,10 @@ class Kernel:
                     pass
             raise
 
+
+class Failures:
+    """What ends user code but its end, and what outlives that."""
+
     def fail(self, e, end, cell):
         """Reports what ended the user's code."""
         if isinstance(e, Lost):
@@ -847,7 +834,9 @@ class Kernel:
         if alive:
             self.out.__class__ = self.err.__class__ = CarefulOut
 
-    # Results.
+
+class Results:
+    """Showing values."""
 
     def display(self, value, main=False):
         if type(value) in PLAIN and len(text := repr(value)) <= 80:
@@ -877,6 +866,38 @@ class Kernel:
             self.held = event
         else:
             self.send(event, wait=not main)
+
+
+class Kernel(Streams, Messages, Life, Imports, Runs, Failures, Results):
+    def __init__(self):
+        self.requests = self.events = -1
+        self.key = b""
+        self.buffer = bytearray()
+        self.lock = _thread.RLock()
+        self.main_thread = _get_ident()
+        self.run = None  # id of the current run
+        self.answers = False  # whether somebody answers input()
+        self.user = False  # user code runs: SIGINT raises
+        self.masked = 0  # user code is within ours: SIGINT waits
+        self.pending = False  # a SIGINT that waits
+        self.count = 0
+        self.thread_runs = {}  # thread -> the run that began it
+        self.has_packages = False  # the user's are on the path
+        self.loop = None
+        self.rich = None
+        self.rich_source = []  # in pieces
+        self.hooks = {}
+        self.cells = {}  # sources for tracebacks: linecache's, once it is there
+        self.enumerate_threads = None  # threading's, likewise
+        self.told = None  # traceback's TracebackException, likewise
+        self.can_tell = False  # what that needs is there, too
+        self.native = False  # libraries are loaded that may print by C's stdio
+        self.flush_stdio = None
+        self.alone = False  # in a fork's child
+        self.spawned = False  # programs were started, or this one was copied
+        self.gathering = False  # a thread looks after gathered output
+        self.gathered = _thread.RLock()  # held while it does
+        self.held = None  # the main result, which the end can carry
 
 
 PLAIN = (int, float, bool, complex, str, bytes, type(None), list, tuple, dict, set, frozenset, range)
