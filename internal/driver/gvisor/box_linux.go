@@ -189,14 +189,10 @@ func (m *maker) reserve(b *madeBox) error {
 		}
 		return err
 	}
-	if err := os.Mkdir(b.upperDir(), 0o700); err != nil {
-		return errors.Join(err, os.RemoveAll(b.dir))
-	}
 	m.remember(b)
 	return nil
 }
 
-func (b *madeBox) upperDir() string   { return filepath.Join(b.dir, "upper") }
 func (b *madeBox) memoryMark() string { return filepath.Join(b.dir, "memory-killed") }
 
 // save writes the record, whole or not at all.

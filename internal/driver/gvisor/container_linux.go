@@ -1,6 +1,7 @@
 package gvisor
 
 import (
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io/fs"
@@ -60,10 +61,6 @@ func (m *maker) newContainer(b *madeBox, spec *specs.Spec, mounts []*os.File, pa
 		return nil, err
 	}
 	defer written.Close()
-	if err := c.Saver.LockForNew(); err != nil {
-		return nil, err
-	}
-	defer c.Saver.UnlockOrDie()
 	c.Sandbox, err = sandbox.New(b.conf, &sandbox.Args{
 		ID:                  id,
 		Spec:                spec,
@@ -78,7 +75,19 @@ func (m *maker) newContainer(b *madeBox, spec *specs.Spec, mounts []*os.File, pa
 	if err != nil {
 		return nil, err
 	}
-	return c, errors.Join(m.hold(b, c.Sandbox.Getpid()), c.Saver.SaveLocked(c))
+	return c, errors.Join(m.hold(b, c.Sandbox.Getpid()), saveContainer(c))
+}
+
+// saveContainer keeps a container where gVisor looks for it, and does not make the file
+// by which gVisor locks it while it does so: nobody else has this box yet.
+func saveContainer(c *container.Container) error {
+	data, err := json.Marshal(c)
+	if err != nil {
+		return err
+	}
+	id := c.Saver.ID
+	name := fmt.Sprintf("%s_sandbox:%s.state", id.ContainerID, id.SandboxID)
+	return os.WriteFile(filepath.Join(c.Saver.RootDir, name), data, 0o600)
 }
 
 // openMounts opens what a box sees: its root file system, then each mount of the
@@ -137,7 +146,7 @@ const readOnly = unix.MOUNT_ATTR_RDONLY | unix.MOUNT_ATTR_NOSUID | unix.MOUNT_AT
 // openUpper makes the file that all goes to that a box writes outside of its
 // workspace. It has no name, so that it goes with the box.
 func (b *madeBox) openUpper() (*os.File, error) {
-	file, err := os.CreateTemp(b.upperDir(), "upper-")
+	file, err := os.CreateTemp(b.dir, "upper-")
 	if err != nil {
 		return nil, err
 	}

@@ -98,7 +98,7 @@ func openFile(t *testing.T, path string) string {
 	}
 	const kept = unix.ST_RDONLY | unix.ST_NOSUID | unix.ST_NODEV
 	if fi.Mode().IsRegular() {
-		own := strings.HasSuffix(name, "/runsc.log") || strings.Contains(name, "/upper/upper-") && strings.HasSuffix(name, " (deleted)")
+		own := strings.HasSuffix(name, "/runsc.log") || strings.Contains(name, "/upper-") && strings.HasSuffix(name, " (deleted)")
 		if own || filepath.Base(name) == "of-the-workspace" {
 			return ""
 		}

@@ -88,7 +88,7 @@ func (b *madeBox) rootAnnotations(file string) map[string]string {
 	return map[string]string{
 		prefix + "source":  file,
 		prefix + "type":    "erofs",
-		prefix + "overlay": "dir=" + b.upperDir(),
+		prefix + "overlay": "dir=" + b.dir,
 		prefix + "options": "size=" + strconv.FormatInt(b.record.Spec.Limits.DiskBytes, 10),
 	}
 }

@@ -32,7 +32,7 @@ func (m *maker) config(b *madeBox) (*config.Config, error) {
 		"directfs": "true",
 		"rootless": strconv.FormatBool(!rootIsRoot()),
 		// Everything written lands in one file of bounded size.
-		"overlay2": fmt.Sprintf("root:dir=%s,size=%d", b.upperDir(), b.record.Spec.Limits.DiskBytes),
+		"overlay2": fmt.Sprintf("root:dir=%s,size=%d", b.dir, b.record.Spec.Limits.DiskBytes),
 		// The host's settings are looked at by the doctor, not at each start.
 		"host-settings": "ignore",
 		"log":           filepath.Join(b.dir, "runsc.log"),
