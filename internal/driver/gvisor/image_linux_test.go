@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/glovebox-dev/glovebox/internal/driver"
 	"github.com/glovebox-dev/glovebox/internal/driver/drivertest"
 	"github.com/glovebox-dev/glovebox/internal/driver/gvisor"
@@ -194,10 +196,14 @@ func TestImageDebian(t *testing.T) {
 		b.MustSh(t, "python3 -c 'import re, os'")
 		refs = append(refs, b.Box.Ref())
 	}
+	files, err := filepath.Glob(filepath.Join(dir, "images", "*", "*.erofs"))
+	if err != nil || len(files) != 1 {
+		t.Fatalf("files of images: %q, %v", files, err)
+	}
 	var resident, proportional int64
 	for _, ref := range refs {
 		for _, pid := range hostProcesses(t, dir, ref) {
-			r, p := mapped(t, pid, ".erofs")
+			r, p := mapped(t, pid, files[0])
 			resident, proportional = resident+r, proportional+p
 		}
 	}
@@ -207,10 +213,15 @@ func TestImageDebian(t *testing.T) {
 	}
 }
 
-// mapped returns how much of files whose name ends so a process has in memory,
-// in KiB, and how much of that is its own share.
-func mapped(t testing.TB, pid int, suffix string) (resident, proportional int64) {
+// mapped returns how much of a file a process has in memory, in KiB, and how much of
+// that is its own share. In the mount in which a kernel has it the file has no name.
+func mapped(t testing.TB, pid int, path string) (resident, proportional int64) {
 	t.Helper()
+	var st unix.Stat_t
+	if err := unix.Stat(path, &st); err != nil {
+		t.Fatal(err)
+	}
+	device := fmt.Sprintf("%02x:%02x", unix.Major(st.Dev), unix.Minor(st.Dev))
 	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/smaps", pid))
 	if err != nil {
 		return 0, 0 // it has ended
@@ -220,7 +231,7 @@ func mapped(t testing.TB, pid int, suffix string) (resident, proportional int64)
 		f := strings.Fields(line)
 		switch {
 		case len(f) >= 6 && strings.Contains(f[0], "-"):
-			ours = strings.HasSuffix(f[5], suffix)
+			ours = f[3] == device && f[4] == strconv.FormatUint(st.Ino, 10)
 		case ours && len(f) > 1 && f[0] == "Rss:":
 			n, _ := strconv.ParseInt(f[1], 10, 64)
 			resident += n
