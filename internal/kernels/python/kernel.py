@@ -55,7 +55,7 @@ GATHER = 0.01  # seconds
 SPAWNS = ("subprocess.Popen", "os.system", "os.posix_spawn", "os.exec", "os.fork", "os.forkpty", "pty.spawn")
 
 _read, _write, _dup2, _close, _exit = os.read, os.write, os.dup2, os.close, os._exit
-_environ, _urandom = os.environ, os.urandom
+_environ, _urandom, _kill, _getpid = os.environ, os.urandom, os.kill, os.getpid
 _get_ident, _fcntl, _set_signal = _thread.get_ident, fcntl.fcntl, _signal.signal
 _F_GETFL, _F_SETFL, _NONBLOCK = fcntl.F_GETFL, fcntl.F_SETFL, os.O_NONBLOCK
 _SIGINT = _signal.SIGINT
@@ -473,7 +473,22 @@ class Messages:
         if self.masked:
             self.pending = True
             return
+        if frame is not None and frame.f_code is Raw.write.__code__ and self.again():
+            return
         raise KeyboardInterrupt
+
+    def again(self):
+        """Has the SIGINT come again in a moment. What interrupts Raw.write after its
+        system call hides from the buffer that it is done, which then prints twice."""
+        def send():
+            _sleep(0.001)
+            _kill(_getpid(), _SIGINT)
+
+        try:
+            _start_thread(send, ())
+        except RuntimeError:  # no more threads
+            return False
+        return True
 
     def ask(self, prompt, password):
         """Asks for a line of input; None is the end of input."""

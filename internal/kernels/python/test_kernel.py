@@ -47,6 +47,24 @@ class Runs(Case):
         r = self.ok("print('a'); display(1); print('b'); display(2); print('c')\n3")
         self.assertEqual(r.kinds, ["stdout", "result", "stdout", "result", "stdout", "result"])
 
+    def test_interrupt_of_a_write(self):
+        r = self.ok("""
+import itertools, signal, sys, time
+raw = sys.stdout.buffer.raw
+names = type(raw).write.__globals__
+clock = names["_monotonic"]
+# What asks for the time when a line is written sends a SIGINT instead.
+names["_monotonic"] = itertools.chain([clock()], map(signal.raise_signal, [signal.SIGINT])).__next__
+came = False
+try:
+    print("once")
+    names["_monotonic"], raw.last = clock, 0.0
+    time.sleep(10)
+except KeyboardInterrupt:
+    names["_monotonic"], raw.last, came = clock, 0.0, True
+came""")
+        self.assertEqual((r.stdout, r.main), ("once\n", "True"))
+
     def test_order_of_other_writers(self):
         r = self.ok("import os, subprocess\nprint('a')\nsubprocess.run(['echo', 'b'])\nos.write(1, b'c\\n')\ndisplay(0)\nos.system('echo d')\nprint('e');")
         self.assertEqual(r.stdout, "a\nb\nc\nd\ne\n")
