@@ -478,11 +478,19 @@ class Messages:
         raise KeyboardInterrupt
 
     def again(self):
-        """Has the SIGINT come again in a moment. What interrupts Raw.write after its
-        system call hides from the buffer that it is done, which then prints twice."""
+        """Has a SIGINT come again in a moment, if the same run goes on. What is
+        raised in Raw.write after its system call hides from the buffer that it is
+        done, which then prints twice. One that finds the same call a second time
+        finds it waiting, and is not put off."""
+        run, call = self.run, sum(r.writes for r in self.raws)
+        if call == self.put_off:
+            return False
+        self.put_off = call
+
         def send():
             _sleep(0.001)
-            _kill(_getpid(), _SIGINT)
+            if self.run == run:
+                _kill(_getpid(), _SIGINT)
 
         try:
             _start_thread(send, ())
@@ -895,6 +903,7 @@ class Kernel(Streams, Messages, Life, Imports, Runs, Failures, Results):
         self.user = False  # user code runs: SIGINT raises
         self.masked = 0  # user code is within ours: SIGINT waits
         self.pending = False  # a SIGINT that waits
+        self.put_off = -1  # the number of the write that the last one interrupted
         self.count = 0
         self.thread_runs = {}  # thread -> the run that began it
         self.has_packages = False  # the user's are on the path

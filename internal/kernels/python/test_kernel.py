@@ -65,6 +65,41 @@ except KeyboardInterrupt:
 came""")
         self.assertEqual((r.stdout, r.main), ("once\n", "True"))
 
+    def test_interrupt_of_a_write_that_waits(self):
+        # Nobody reads the pipe until the write was interrupted.
+        r = self.ok("""
+import os, sys, threading, time
+read, write = os.pipe()
+raw = type(sys.stdout.buffer.raw)(write, "wb", closefd=False).begin(write)
+def interrupt():
+    time.sleep(0.2)
+    os.kill(os.getpid(), 2)
+    time.sleep(5)
+    os.close(read)
+threading.Thread(target=interrupt, daemon=True).start()
+began, came = time.monotonic(), False
+try:
+    raw.write(b"x" * (1 << 20))
+    raw.write(b"x")
+except KeyboardInterrupt:
+    came = time.monotonic() - began < 3
+came""")
+        self.assertEqual(r.main, "True")
+
+    def test_no_interrupt_of_the_next_run(self):
+        # The first run ends before its SIGINT comes again.
+        r = self.ok("""
+import itertools, signal, sys
+raw = sys.stdout.buffer.raw
+names = type(raw).write.__globals__
+clock, slow = names["_monotonic"], names["_sleep"]
+names["_sleep"] = lambda s: slow(0.3)
+names["_monotonic"] = itertools.chain([clock()], map(signal.raise_signal, [signal.SIGINT])).__next__
+print("once")
+names["_monotonic"], names["_sleep"], raw.last = clock, slow, 0.0""")
+        self.assertEqual(r.stdout, "once\n")
+        self.assertEqual(self.ok("import time\ntime.sleep(1)\n1").main, "1")
+
     def test_order_of_other_writers(self):
         r = self.ok("import os, subprocess\nprint('a')\nsubprocess.run(['echo', 'b'])\nos.write(1, b'c\\n')\ndisplay(0)\nos.system('echo d')\nprint('e');")
         self.assertEqual(r.stdout, "a\nb\nc\nd\ne\n")
