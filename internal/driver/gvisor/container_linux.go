@@ -11,13 +11,11 @@ import (
 	_ "unsafe" // for go:linkname
 
 	specs "github.com/opencontainers/runtime-spec/specs-go"
-	"golang.org/x/sys/unix"
 	"gvisor.dev/gvisor/pkg/sentry/pgalloc"
 	"gvisor.dev/gvisor/runsc/boot"
 	"gvisor.dev/gvisor/runsc/config"
 	"gvisor.dev/gvisor/runsc/container"
 	"gvisor.dev/gvisor/runsc/sandbox"
-	"gvisor.dev/gvisor/runsc/specutils"
 )
 
 //go:linkname modifySpecForDirectfs gvisor.dev/gvisor/runsc/container.modifySpecForDirectfs
@@ -78,8 +76,8 @@ func (m *maker) newContainer(b *madeBox, spec *specs.Spec, mounts []*os.File, pa
 	return c, errors.Join(m.hold(b, c.Sandbox.Getpid()), saveContainer(c))
 }
 
-// saveContainer keeps a container where gVisor looks for it, and does not make the file
-// by which gVisor locks it while it does so: nobody else has this box yet.
+// saveContainer keeps a container where gVisor looks for it, and does not make the
+// file by which gVisor locks it while it does so: nobody else has this box yet.
 func saveContainer(c *container.Container) error {
 	data, err := json.Marshal(c)
 	if err != nil {
@@ -89,59 +87,6 @@ func saveContainer(c *container.Container) error {
 	name := fmt.Sprintf("%s_sandbox:%s.state", id.ContainerID, id.SandboxID)
 	return os.WriteFile(filepath.Join(c.Saver.RootDir, name), data, 0o600)
 }
-
-// openMounts opens what a box sees: its root file system, then each mount of the
-// specification that is of the host. The caller closes them.
-func (m *maker) openMounts(spec *specs.Spec, image *imageRoot) (files []*os.File, err error) {
-	defer func() {
-		if err != nil {
-			closeAll(files)
-		}
-	}()
-	add := func(file *os.File, err error) error {
-		if err == nil {
-			files = append(files, file)
-		}
-		return err
-	}
-	if image == nil {
-		root, err := m.hostRoot()
-		if err != nil {
-			return nil, err
-		}
-		if err := add(root.handOver()); err != nil {
-			return nil, err
-		}
-	} else {
-		// A file, which the kernel reads as it is. Were it not read-only, whoever
-		// has it open could still change its mode.
-		root, err := openTree(image.File, 0, readOnly)
-		if err != nil {
-			return nil, err
-		}
-		defer root.Close()
-		if err := add(root.open()); err != nil {
-			return nil, err
-		}
-	}
-	for i := range spec.Mounts {
-		if !specutils.HasMountConfig(spec.Mounts[i]) {
-			continue
-		}
-		mount, err := openMount(&spec.Mounts[i])
-		if err != nil {
-			return files, err
-		}
-		defer mount.Close()
-		if err := add(mount.handOver()); err != nil {
-			return files, err
-		}
-	}
-	return files, nil
-}
-
-// readOnly is how what is not the box's own is mounted.
-const readOnly = unix.MOUNT_ATTR_RDONLY | unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV
 
 // openUpper makes the file that all goes to that a box writes outside of its
 // workspace. It has no name, so that it goes with the box.

@@ -3,20 +3,12 @@ package gvisor
 import (
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"slices"
-	"strconv"
-	"strings"
 
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
-	"gvisor.dev/gvisor/pkg/abi/linux"
-	"gvisor.dev/gvisor/pkg/lisafs"
-	"gvisor.dev/gvisor/pkg/marshal/primitive"
-	"gvisor.dev/gvisor/pkg/unet"
-	"gvisor.dev/gvisor/runsc/boot"
-	"gvisor.dev/gvisor/runsc/flag"
+	"gvisor.dev/gvisor/runsc/specutils"
 )
 
 // gVisor's kernel opens the files of a box itself, below directories that it is
@@ -104,202 +96,55 @@ func (t *tree) handOver() (*os.File, error) {
 	return far, nil
 }
 
-// serveMounts is for the kernel: for each mount that gVisor would ask a gofer for,
-// it answers itself. The flags say where it finds what the maker has handed over,
-// and the ends that gVisor speaks to take those places.
-func serveMounts(f *flag.FlagSet) error {
-	confs, is := flag.Get(f.Lookup("gofer-mount-confs").Value).(*boot.GoferMountConfFlags)
-	if !is {
-		return errors.New("gVisor's list of mounts is not what it was")
+// openMounts opens what a box sees: its root file system, then each mount of the
+// specification that is of the host. The caller closes them.
+func (m *maker) openMounts(spec *specs.Spec, image *imageRoot) (files []*os.File, err error) {
+	defer func() {
+		if err != nil {
+			closeAll(files)
+		}
+	}()
+	add := func(file *os.File, err error) error {
+		if err == nil {
+			files = append(files, file)
+		}
+		return err
 	}
-	fds := strings.Split(f.Lookup("io-fds").Value.String(), ",")
-	for _, conf := range *confs {
-		if !conf.ShouldUseLisafs() && !conf.ShouldUseErofs() {
+	if image == nil {
+		root, err := m.hostRoot()
+		if err != nil {
+			return nil, err
+		}
+		if err := add(root.handOver()); err != nil {
+			return nil, err
+		}
+	} else {
+		// A file, which the kernel reads as it is. Were it not read-only, whoever
+		// has it open could still change its mode.
+		root, err := openTree(image.File, 0, readOnly)
+		if err != nil {
+			return nil, err
+		}
+		defer root.Close()
+		if err := add(root.open()); err != nil {
+			return nil, err
+		}
+	}
+	for i := range spec.Mounts {
+		if !specutils.HasMountConfig(spec.Mounts[i]) {
 			continue
 		}
-		if len(fds) == 0 {
-			return errors.New("more mounts than were handed over")
-		}
-		fd, err := strconv.Atoi(fds[0])
+		mount, err := openMount(&spec.Mounts[i])
 		if err != nil {
-			return fmt.Errorf("descriptor of a mount: %w", err)
+			return files, err
 		}
-		fds = fds[1:]
-		if !conf.ShouldUseLisafs() {
-			continue // an image, which the kernel reads as it is
-		}
-		if err := serveMount(fd); err != nil {
-			return err
+		defer mount.Close()
+		if err := add(mount.handOver()); err != nil {
+			return files, err
 		}
 	}
-	if len(fds) > 0 {
-		return errors.New("more was handed over than is mounted")
-	}
-	return nil
+	return files, nil
 }
 
-func serveMount(fd int) error {
-	from, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 3)
-	if err != nil {
-		return os.NewSyscallError("fcntl", err)
-	}
-	pair, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		return os.NewSyscallError("socketpair", err)
-	}
-	if err := unix.Dup3(pair[0], fd, unix.O_CLOEXEC); err != nil {
-		return os.NewSyscallError("dup3", err)
-	}
-	if err := unix.Close(pair[0]); err != nil {
-		return os.NewSyscallError("close", err)
-	}
-	socket, err := unet.NewSocket(pair[1])
-	if err != nil {
-		return err
-	}
-	s := &mountServer{from: from, root: -1, tree: -1}
-	s.Init(s, lisafs.ServerOpts{})
-	handlers := make([]lisafs.RPCHandler, slices.Max(s.SupportedMessages())+1)
-	handlers[lisafs.Mount] = s.mount
-	handlers[lisafs.OpenAt] = s.openAt
-	handlers[lisafs.Walk] = s.walk
-	handlers[lisafs.Close] = func(*lisafs.Connection, lisafs.Communicator, uint32) (uint32, error) { return 0, nil }
-	handlers[lisafs.FGetXattr] = refuse(unix.ENODATA)
-	handlers[lisafs.Connect] = refuse(unix.EPERM)
-	handlers[lisafs.ConnectWithCreds] = refuse(unix.EPERM)
-	handlers[lisafs.BindAt] = refuse(unix.EPERM) // gVisor then makes a socket of its own
-	s.SetHandlers(handlers)
-	conn, err := s.CreateConnection(socket, "/", false)
-	if err != nil {
-		return err
-	}
-	s.StartConnection(conn)
-	return nil
-}
-
-// mountServer answers what a kernel that opens files itself asks of a gofer. All of
-// it is in that kernel's process, and under its seccomp filter: what is asked for
-// here can be nothing that the kernel could not do anyway.
-type mountServer struct {
-	lisafs.Server
-	from int // the socket that has the tree
-	root int // a directory or a file; -1 until it is mounted
-	tree int // it stays open, so that the host has a place for the mount
-}
-
-// The numbers of files in the protocol. The root, and the one that is opened, are
-// told from others; what a walk finds is not looked at.
-const (
-	rootFile lisafs.FDID = 1 + iota
-	openedFile
-	walkedFile
-)
-
-// SupportedMessages implements [lisafs.ServerImpl].
-func (s *mountServer) SupportedMessages() []lisafs.MID {
-	return []lisafs.MID{
-		lisafs.Mount, lisafs.OpenAt, lisafs.Walk, lisafs.Close, lisafs.FGetXattr,
-		lisafs.Connect, lisafs.ConnectWithCreds, lisafs.BindAt,
-	}
-}
-
-// MaxMessageSize implements [lisafs.ServerImpl].
-func (s *mountServer) MaxMessageSize() uint32 { return lisafs.MaxMessageSize() }
-
-// Mount implements [lisafs.ServerImpl]; [mountServer.mount] is called instead.
-func (s *mountServer) Mount(*lisafs.Connection, *lisafs.Node) (*lisafs.ControlFD, linux.Statx, int, error) {
-	return nil, linux.Statx{}, -1, unix.EOPNOTSUPP
-}
-
-// mount gives the kernel the root.
-func (s *mountServer) mount(_ *lisafs.Connection, to lisafs.Communicator, _ uint32) (uint32, error) {
-	if s.root < 0 {
-		var err error
-		if s.root, s.tree, err = receiveTree(s.from); err != nil {
-			return 0, err
-		}
-	}
-	fd, err := unix.Dup(s.root)
-	if err != nil {
-		return 0, err
-	}
-	to.DonateFD(fd)
-	// What the file is like the kernel sees for itself.
-	resp := lisafs.MountResp{
-		Root:           lisafs.Inode{ControlFD: rootFile},
-		SupportedMs:    s.SupportedMessages(),
-		MaxMessageSize: primitive.Uint32(s.MaxMessageSize()),
-	}
-	size := uint32(resp.SizeBytes())
-	resp.MarshalBytes(to.PayloadBuf(size))
-	return size, nil
-}
-
-// openAt opens the root, for which the kernel knows no directory to open it from.
-func (s *mountServer) openAt(_ *lisafs.Connection, to lisafs.Communicator, size uint32) (uint32, error) {
-	var req lisafs.OpenAtReq
-	if _, whole := req.CheckedUnmarshal(to.PayloadBuf(size)); !whole {
-		return 0, unix.EIO
-	}
-	if req.FD != rootFile || s.root < 0 {
-		return 0, unix.EPERM
-	}
-	if req.Flags&(unix.O_ACCMODE|unix.O_TRUNC) != unix.O_RDONLY {
-		return 0, unix.EROFS // a directory is not written to, and a file is there for reading
-	}
-	fd, err := unix.Openat(s.root, ".", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
-	if errors.Is(err, unix.ENOTDIR) {
-		fd, err = unix.Dup(s.root) // a file is read by place
-	}
-	if err != nil {
-		return 0, err
-	}
-	to.DonateFD(fd)
-	resp := lisafs.OpenAtResp{OpenFD: openedFile}
-	resp.MarshalUnsafe(to.PayloadBuf(uint32(resp.SizeBytes())))
-	return uint32(resp.SizeBytes()), nil
-}
-
-// walk says that all files are there. The kernel has found them itself, and asks
-// for their numbers only to be refused: sockets, and attributes of links.
-func (s *mountServer) walk(_ *lisafs.Connection, to lisafs.Communicator, size uint32) (uint32, error) {
-	var req lisafs.WalkReq
-	if _, whole := req.CheckedUnmarshal(to.PayloadBuf(size)); !whole {
-		return 0, unix.EIO
-	}
-	resp := lisafs.WalkResp{Status: lisafs.WalkSuccess, Inodes: make([]lisafs.Inode, len(req.Path))}
-	for i := range resp.Inodes {
-		resp.Inodes[i].ControlFD = walkedFile
-	}
-	answer := uint32(resp.SizeBytes())
-	resp.MarshalBytes(to.PayloadBuf(answer))
-	return answer, nil
-}
-
-// refuse answers a request with an error.
-func refuse(errno unix.Errno) lisafs.RPCHandler {
-	return func(*lisafs.Connection, lisafs.Communicator, uint32) (uint32, error) { return 0, errno }
-}
-
-// receiveTree takes what [tree.handOver] has put into a socket, and closes that. It
-// uses what the kernel's seccomp filter allows.
-func receiveTree(socket int) (root, tree int, err error) {
-	defer func() { err = errors.Join(err, os.NewSyscallError("close", unix.Close(socket))) }()
-	oob := make([]byte, unix.CmsgSpace(2*4))
-	n, oobn, _, _, err := unix.Recvmsg(socket, make([]byte, 1), oob, unix.MSG_DONTWAIT|unix.MSG_TRUNC)
-	if err == nil && n != 1 {
-		err = io.ErrUnexpectedEOF
-	}
-	if err != nil {
-		return -1, -1, fmt.Errorf("receive tree: %w", err)
-	}
-	messages, err := unix.ParseSocketControlMessage(oob[:oobn])
-	if err != nil || len(messages) != 1 {
-		return -1, -1, errors.Join(errors.New("receive tree: there is none"), err)
-	}
-	fds, err := unix.ParseUnixRights(&messages[0])
-	if err != nil || len(fds) != 2 {
-		return -1, -1, errors.Join(errors.New("receive tree: there is none"), err)
-	}
-	return fds[0], fds[1], nil
-}
+// readOnly is how what is not the box's own is mounted.
+const readOnly = unix.MOUNT_ATTR_RDONLY | unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV

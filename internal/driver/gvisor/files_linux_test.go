@@ -15,7 +15,6 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/glovebox-dev/glovebox/internal/driver/drivertest"
-	"github.com/glovebox-dev/glovebox/internal/image"
 	"github.com/glovebox-dev/glovebox/internal/image/imagetest"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
@@ -25,40 +24,22 @@ import (
 // follows "..", which ends at the root of the image or of the workspace, and never
 // gets to what is beside them on the host.
 func TestFilesLeadNowhere(t *testing.T) {
-	busybox := func(t *testing.T) drivertest.Harness { // an image that is quickly made
-		layer := imagetest.Busybox(t)
-		dir := t.TempDir()
-		t.Setenv(imagesEnv, filepath.Join(dir, "images"))
-		images, err := image.New(image.Options{Dir: os.Getenv(imagesEnv)})
-		if err != nil {
-			t.Fatal(err)
-		}
-		archive := filepath.Join(dir, "image.tar")
-		imagetest.Save(t, archive, debianImage, imagetest.Image(t, imagetest.Config{}, layer))
-		if _, err := images.Load(t.Context(), archive, image.LoadOptions{}); err != nil {
-			t.Fatal(err)
-		}
-		return imageHarness
-	}
 	for _, tt := range []struct {
 		name    string
-		harness func(*testing.T) drivertest.Harness
+		harness drivertest.Harness
 		list    string
 		want    map[string]bool // what the kernel has open
 	}{
-		{"host", func(*testing.T) drivertest.Harness { return harness }, "ls -R /usr/lib/python3 . > /dev/null; ls ..; cat /etc/passwd",
+		{"host", harness, "ls -R /usr/lib/python3 . > /dev/null; ls ..; cat /etc/passwd",
 			map[string]bool{"image": true, "workspace": true, "file": true}},
-		{"image", busybox, "ls -R . > /dev/null; ls ..", map[string]bool{"workspace": true, "file": true}},
+		{"image", imageHarness, "ls -R . > /dev/null; ls ..", map[string]bool{"workspace": true, "file": true}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			h := tt.harness(t)
-			dir := t.TempDir()
-			d, err := h.Open(dir)
-			if err != nil {
-				t.Fatal(err)
+			if tt.name == "image" {
+				keepImage(t, imagetest.Busybox(t)) // which is quickly made
 			}
-			t.Cleanup(func() { d.Close() })
-			spec := h.Spec()
+			dir, d := openHarness(t, tt.harness)
+			spec := tt.harness.Spec()
 			spec.Workspace = workspace(t)
 			b := drivertest.Launch(t, d, spec)
 			b.MustSh(t, tt.list)

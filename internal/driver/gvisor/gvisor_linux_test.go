@@ -83,8 +83,14 @@ func TestDriver(t *testing.T) {
 // open opens the driver in a state directory of its own, until the test ends.
 func open(t *testing.T) (dir string, d driver.Driver) {
 	t.Helper()
+	return openHarness(t, harness)
+}
+
+// openHarness is open for the driver of any harness.
+func openHarness(t *testing.T, h drivertest.Harness) (dir string, d driver.Driver) {
+	t.Helper()
 	dir = t.TempDir()
-	d, err := harness.Open(dir)
+	d, err := h.Open(dir)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -17,8 +17,8 @@ import (
 // image is unpacked once.
 const imagesEnv = "GLOVEBOX_TEST_IMAGES"
 
-// debianImage is what those boxes are of.
-const debianImage = "debian:test"
+// testImage is what those boxes are of.
+const testImage = "debian:test"
 
 // imageHarness is the driver with boxes of an OCI image.
 var imageHarness = drivertest.Harness{
@@ -32,7 +32,7 @@ var imageHarness = drivertest.Harness{
 	},
 	Spec: func() *driver.Spec {
 		spec := harness.Spec()
-		spec.Image = debianImage
+		spec.Image = testImage
 		return spec
 	},
 	Leftovers: leftovers,
@@ -41,24 +41,29 @@ var imageHarness = drivertest.Harness{
 	Python:    "/usr/bin/python3",
 }
 
-// TestImageDriver is the suite on boxes of an image: all of it for root, who has
-// time for it, and for an ordinary user what there is to an image.
-func TestImageDriver(t *testing.T) {
-	if testing.Short() {
-		t.Skip("the suite runs on boxes of the image host")
-	}
-	layer := imagetest.Debian(t, imageCache)
+// keepImage makes an image of one layer what boxes of imageHarness are of.
+func keepImage(t *testing.T, layer []byte) {
+	t.Helper()
 	dir := t.TempDir()
 	t.Setenv(imagesEnv, filepath.Join(dir, "images"))
 	images, err := image.New(image.Options{Dir: os.Getenv(imagesEnv)})
 	if err != nil {
 		t.Fatal(err)
 	}
-	archive := filepath.Join(dir, "debian.tar")
-	imagetest.Save(t, archive, debianImage, imagetest.Image(t, imagetest.Config{}, layer))
+	archive := filepath.Join(dir, "image.tar")
+	imagetest.Save(t, archive, testImage, imagetest.Image(t, imagetest.Config{}, layer))
 	if _, err := images.Load(t.Context(), archive, image.LoadOptions{}); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// TestImageDriver is the suite on boxes of an image: all of it for root, who has
+// time for it, and for an ordinary user what there is to an image.
+func TestImageDriver(t *testing.T) {
+	if testing.Short() {
+		t.Skip("the suite runs on boxes of the image host")
+	}
+	keepImage(t, imagetest.Debian(t, imageCache))
 	h := imageHarness
 	if os.Geteuid() != 0 {
 		// The rest does not depend on the root file system, and is shown on the

@@ -3,22 +3,14 @@ package gvisor
 import (
 	"errors"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"testing"
 
-	specs "github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 	"gvisor.dev/gvisor/pkg/abi/linux"
 	"gvisor.dev/gvisor/pkg/context"
 	"gvisor.dev/gvisor/pkg/lisafs"
 	"gvisor.dev/gvisor/pkg/unet"
-	"gvisor.dev/gvisor/runsc/boot"
-	"gvisor.dev/gvisor/runsc/container"
-	runsc "gvisor.dev/gvisor/runsc/sandbox"
-
-	"github.com/glovebox-dev/glovebox/internal/driver"
-	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
 // TestMountServer asks as gVisor's kernel does, and as it does not.
@@ -105,45 +97,5 @@ func TestMountServer(t *testing.T) {
 	}
 	if _, err := os.Lstat(filepath.Join(dir, "made")); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("a directory was made: %v", err)
-	}
-}
-
-// TestEarlierGofer removes a box of an earlier version, whose gofer's number is
-// another process's by now.
-func TestEarlierGofer(t *testing.T) {
-	other := exec.CommandContext(t.Context(), "sleep", "60")
-	if err := other.Start(); err != nil {
-		t.Fatal(err)
-	}
-	defer func() {
-		_ = other.Process.Kill()
-		_ = other.Wait()
-	}()
-	m := &maker{dir: t.TempDir(), boxes: map[string]*madeBox{}}
-	id := sandbox.NewID()
-	b := &madeBox{record: record{Spec: driver.Spec{ID: id}}, dir: m.boxDir(id)}
-	if err := errors.Join(os.MkdirAll(b.dir, 0o700), os.MkdirAll(m.runscDir(), 0o700), b.save()); err != nil {
-		t.Fatal(err)
-	}
-	c := &container.Container{
-		ID: id, Spec: &specs.Spec{}, Status: container.Running, Sandbox: &runsc.Sandbox{ID: id, MountHints: &boot.PodMountHints{}},
-		Saver: container.StateFile{RootDir: m.runscDir(), ID: container.FullID{SandboxID: id, ContainerID: id}},
-	}
-	c.GoferPid.Store(other.Process.Pid)
-	if err := c.Saver.LockForNew(); err != nil {
-		t.Fatal(err)
-	}
-	if err := c.Saver.SaveLocked(c); err != nil {
-		t.Fatal(err)
-	}
-	c.Saver.UnlockOrDie()
-	if err := m.destroy(id); err != nil {
-		t.Errorf("destroy: %v", err)
-	}
-	if left, err := filepath.Glob(filepath.Join(m.dir, "*", "*"+id+"*")); len(left) > 0 || err != nil {
-		t.Errorf("left: %q, %v", left, err)
-	}
-	if err := other.Process.Signal(unix.Signal(0)); err != nil {
-		t.Errorf("another process was killed: %v", err)
 	}
 }
