@@ -18,7 +18,7 @@ import (
 	"gvisor.dev/gvisor/pkg/sentry/control"
 	"gvisor.dev/gvisor/pkg/sentry/kernel/auth"
 	"gvisor.dev/gvisor/runsc/config"
-	"gvisor.dev/gvisor/runsc/container"
+	runsc "gvisor.dev/gvisor/runsc/sandbox"
 
 	"github.com/glovebox-dev/glovebox/internal/driver"
 	"github.com/glovebox-dev/glovebox/internal/network"
@@ -58,10 +58,10 @@ type madeBox struct {
 
 	// The network and the sentry, if own. Guarded by the maker's mu
 	// until the box is ready, and the same from then on.
-	children  []*child
-	ready     bool // its making is over; guarded by the maker's mu
-	container *container.Container
-	watch     *memoryWatch // nil unless the maker keeps the memory limit
+	children []*child
+	ready    bool           // its making is over; guarded by the maker's mu
+	kernel   *runsc.Sandbox // nil unless one was started
+	watch    *memoryWatch   // nil unless the maker keeps the memory limit
 
 	mu   sync.Mutex // held while it is paused, resumed or destroyed
 	gone bool       // guarded by mu
@@ -128,10 +128,10 @@ func (m *maker) create(ctx context.Context, spec *driver.Spec, image *imageRoot,
 	}
 	preparing.End(nil)
 	_, making := trace.Start(ctx, "start processes")
-	b.container, err = m.newContainer(b, bundle, mounts, passed)
+	err = m.startKernel(b, bundle, mounts, passed)
 	making.End(err)
 	if err != nil {
-		return explainStart(err)
+		return err
 	}
 	// Moving a process into a control group waits for the kernel, ten
 	// milliseconds and more. Meanwhile the box's kernel and the guest start;
@@ -145,7 +145,7 @@ func (m *maker) create(ctx context.Context, spec *driver.Spec, image *imageRoot,
 		conf, err = b.link(link)
 	}
 	if err == nil {
-		err = trace.Do(ctx, "start kernel and guest", func(context.Context) error { return b.container.Sandbox.StartRoot(conf, bundle) })
+		err = trace.Do(ctx, "start kernel and guest", func(context.Context) error { return b.kernel.StartRoot(conf, bundle) })
 	}
 	if err := <-confined; err != nil {
 		return err
@@ -180,9 +180,6 @@ func (m *maker) reserve(b *madeBox) error {
 	if err := os.MkdirAll(m.boxesDir(), 0o700); err != nil {
 		return err
 	}
-	if err := os.MkdirAll(m.runscDir(), 0o700); err != nil {
-		return err
-	}
 	if err := os.Mkdir(b.dir, 0o700); err != nil {
 		if errors.Is(err, fs.ErrExist) {
 			return sandbox.Errorf(sandbox.Conflict, "a box of that name exists")
@@ -195,13 +192,15 @@ func (m *maker) reserve(b *madeBox) error {
 
 func (b *madeBox) memoryMark() string { return filepath.Join(b.dir, "memory-killed") }
 
-// save writes the record, whole or not at all.
-func (b *madeBox) save() error {
-	data, err := json.Marshal(&b.record)
+func (b *madeBox) save() error { return b.writeWhole(recordFile, &b.record) }
+
+// writeWhole writes v to a file of the box's directory, whole or not at all.
+func (b *madeBox) writeWhole(name string, v any) error {
+	data, err := json.Marshal(v)
 	if err != nil {
 		return err
 	}
-	path := filepath.Join(b.dir, recordFile)
+	path := filepath.Join(b.dir, name)
 	if err := os.WriteFile(path+".new", data, 0o600); err != nil {
 		return err
 	}
@@ -209,7 +208,7 @@ func (b *madeBox) save() error {
 }
 
 // load returns a box that another maker made. One that died while being made
-// has no container.
+// has no kernel.
 func (m *maker) load(ref string) (*madeBox, error) {
 	b := &madeBox{dir: m.boxDir(ref), null: m.null}
 	data, err := os.ReadFile(filepath.Join(b.dir, recordFile))
@@ -220,12 +219,14 @@ func (m *maker) load(ref string) (*madeBox, error) {
 		return nil, err
 	}
 	if err := json.Unmarshal(data, &b.record); err != nil {
-		return nil, fmt.Errorf("read record of %s: %w", ref, err)
+		// Written whole, it is damaged only if the machine died soon after, and
+		// the box with it.
+		return nil, fmt.Errorf("%w: its record is damaged: %w", driver.ErrGone, err)
 	}
 	if b.conf, err = m.config(b); err != nil {
 		return nil, err
 	}
-	if b.container, err = loadContainer(m.runscDir(), ref); err != nil {
+	if err := m.loadKernel(b); err != nil {
 		return nil, err
 	}
 	b.ready = true
@@ -234,10 +235,10 @@ func (m *maker) load(ref string) (*madeBox, error) {
 
 // sentry returns the process number of the box's kernel, or 0.
 func (b *madeBox) sentry() int {
-	if b.container == nil {
+	if b.kernel == nil {
 		return 0
 	}
-	return b.container.SandboxPid()
+	return b.kernel.Getpid()
 }
 
 // alive reports whether the box's kernel runs: a zombie does not.
@@ -289,7 +290,8 @@ func (b *madeBox) dial(ctx context.Context, stream *os.File) error {
 	if !b.alive() {
 		return fmt.Errorf("%w: its kernel does not run", driver.ErrGone)
 	}
-	pid, err := b.container.Execute(b.conf, &control.ExecArgs{
+	pid, err := b.kernel.Execute(b.conf, &control.ExecArgs{
+		ContainerID:      b.kernel.ID,
 		Filename:         guestPath,
 		Argv:             []string{guestPath, "connect"},
 		WorkingDirectory: "/",
@@ -302,7 +304,7 @@ func (b *madeBox) dial(ctx context.Context, stream *os.File) error {
 	}
 	status := make(chan error, 1)
 	go func() {
-		ws, err := b.container.WaitPID(pid)
+		ws, err := b.kernel.WaitPID(b.kernel.ID, pid)
 		if err == nil && (!ws.Exited() || ws.ExitStatus() != 0) {
 			err = fmt.Errorf("connector ended with %d", ws)
 		}
@@ -412,7 +414,7 @@ func (m *maker) end(b *madeBox) error {
 	if err := m.kill(b); err != nil {
 		errs = append(errs, err)
 	}
-	if err := m.forgetContainer(b); err != nil {
+	if err := m.forgetKernel(b); err != nil {
 		errs = append(errs, err)
 	}
 	if err := b.record.Cgroup.remove(); err != nil {

@@ -295,7 +295,6 @@ func (m *maker) do(ctx context.Context, req *request, files []*os.File, rep *rep
 
 func (m *maker) boxesDir() string          { return filepath.Join(m.dir, "boxes") }
 func (m *maker) boxDir(ref string) string  { return filepath.Join(m.boxesDir(), ref) }
-func (m *maker) runscDir() string          { return filepath.Join(m.dir, "runsc") }
 func (m *maker) remember(b *madeBox)       { m.mu.Lock(); m.boxes[b.record.Spec.ID] = b; m.mu.Unlock() }
 func (m *maker) forget(ref string)         { m.mu.Lock(); delete(m.boxes, ref); m.mu.Unlock() }
 func (m *maker) known(ref string) *madeBox { m.mu.Lock(); defer m.mu.Unlock(); return m.boxes[ref] }

@@ -57,7 +57,7 @@ func (b *madeBox) startNetwork(m *maker, secrets []sandbox.Secret) (*os.File, er
 // of link, beside its loopback interface. It returns the settings to start with,
 // by which gVisor does not set up a network itself.
 func (b *madeBox) link(link *os.File) (*config.Config, error) {
-	path := b.container.Sandbox.ControlSocketPath
+	path := b.kernel.ControlSocketPath
 	if filepath.IsAbs(path) {
 		// A socket's address has 108 bytes, a path may have more.
 		fd, err := unix.Open(path, unix.O_PATH|unix.O_CLOEXEC, 0)

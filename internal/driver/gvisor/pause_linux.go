@@ -29,11 +29,11 @@ func (b *madeBox) pause() error {
 // sleep is pause of a box that is not. The caller holds b.mu.
 func (b *madeBox) sleep() error {
 	b.giveBack() // first: between the two steps that follow, nobody else could resume it
-	if err := b.container.Sandbox.Pause(b.container.ID); err != nil {
+	if err := b.kernel.Pause(b.kernel.ID); err != nil {
 		return b.orGone(err)
 	}
 	if err := unix.Kill(b.sentry(), unix.SIGSTOP); err != nil {
-		return b.orGone(errors.Join(fmt.Errorf("stop kernel: %w", err), b.container.Sandbox.Resume(b.container.ID)))
+		return b.orGone(errors.Join(fmt.Errorf("stop kernel: %w", err), b.kernel.Resume(b.kernel.ID)))
 	}
 	// The signal is seen by each thread in its own time, which on a busy machine
 	// may be late.
@@ -41,7 +41,7 @@ func (b *madeBox) sleep() error {
 	for !b.paused() && b.alive() {
 		switch took := time.Since(began); {
 		case took > stopTime: // resume would take it for one that was not paused
-			return errors.Join(fmt.Errorf("kernel of %s does not stop", b.container.ID), b.wake())
+			return errors.Join(fmt.Errorf("kernel of %s does not stop", b.kernel.ID), b.wake())
 		case took > 10*time.Millisecond:
 			time.Sleep(time.Millisecond)
 		default:
@@ -88,7 +88,7 @@ func (b *madeBox) wake() error {
 	if err := unix.Kill(b.sentry(), unix.SIGCONT); err != nil {
 		return b.orGone(fmt.Errorf("continue kernel: %w", err))
 	}
-	return b.orGone(b.container.Sandbox.Resume(b.container.ID))
+	return b.orGone(b.kernel.Resume(b.kernel.ID))
 }
 
 // paused reports whether the box's kernel is stopped. The process says so

@@ -4,6 +4,7 @@ import (
 	"debug/elf"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"strings"
 
@@ -63,7 +64,8 @@ func explainStart(err error) error {
 		return nil
 	}
 	refused := errors.Is(err, unix.EPERM) || errors.Is(err, unix.EACCES) ||
-		errors.Is(err, unix.ENOSPC) || errors.Is(err, unix.EINVAL) || strings.Contains(err.Error(), "operation not permitted")
+		errors.Is(err, unix.EINVAL) || strings.Contains(err.Error(), "operation not permitted") ||
+		errors.Is(err, unix.ENOSPC) && !fullDisk(err)
 	if !refused {
 		return fmt.Errorf("start sandbox: %w", err)
 	}
@@ -76,6 +78,13 @@ func explainStart(err error) error {
 	}
 	return unavailable("a surrounding container's seccomp profile may forbid it: run that with --security-opt seccomp=unconfined",
 		"start sandbox: this user may not make namespaces: %w", err)
+}
+
+// fullDisk reports whether the lack of space that err tells of is a disk's: that
+// of namespaces comes of starting a process.
+func fullDisk(err error) bool {
+	var path *fs.PathError
+	return errors.As(err, &path) && path.Op != "fork/exec"
 }
 
 // userNamespaceHint names the switch that forbids user namespaces here, or is

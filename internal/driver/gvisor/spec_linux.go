@@ -20,7 +20,7 @@ func (m *maker) config(b *madeBox) (*config.Config, error) {
 	flags := flag.NewFlagSet("glovebox", flag.ContinueOnError)
 	config.RegisterFlags(flags)
 	settings := map[string]string{
-		"root": m.runscDir(),
+		"root": b.dir, // for the socket of its calls
 		// Never kvm unasked: where virtualization is not nested, it hangs.
 		"platform": "systrap",
 		"network":  "none",

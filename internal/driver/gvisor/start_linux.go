@@ -1,0 +1,173 @@
+package gvisor
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	_ "unsafe" // for go:linkname
+
+	specs "github.com/opencontainers/runtime-spec/specs-go"
+	"gvisor.dev/gvisor/pkg/log"
+	"gvisor.dev/gvisor/pkg/sentry/pgalloc"
+	"gvisor.dev/gvisor/runsc/boot"
+	"gvisor.dev/gvisor/runsc/config"
+	"gvisor.dev/gvisor/runsc/container"
+	runsc "gvisor.dev/gvisor/runsc/sandbox"
+)
+
+//go:linkname modifySpecForDirectfs gvisor.dev/gvisor/runsc/container.modifySpecForDirectfs
+func modifySpecForDirectfs(*config.Config, *specs.Spec) error
+
+//go:linkname initGoferConfs gvisor.dev/gvisor/runsc/container.(*Container).initGoferConfs
+func initGoferConfs(*container.Container, config.Overlay2, *boot.PodMountHints, *boot.RootfsHint) error
+
+// startKernel starts a box's kernel, up to where it waits to be told to start the
+// guest, as gVisor's own functions do that make a container; but it starts no
+// gofer, and keeps less. What a box sees is in mounts: see openMounts. The
+// specification has been written to the box's directory.
+//
+// The caller removes what is left if there is an error.
+func (m *maker) startKernel(b *madeBox, spec *specs.Spec, mounts []*os.File, passed map[int]*os.File) error {
+	if err := modifySpecForDirectfs(b.conf, spec); err != nil {
+		return err
+	}
+	id := b.record.Spec.ID
+	rootHint, err := boot.NewRootfsHint(spec)
+	if err != nil {
+		return err
+	}
+	hints, err := boot.NewPodMountHints(spec)
+	if err != nil {
+		return err
+	}
+	c := &container.Container{ID: id, Spec: spec, BundleDir: b.dir}
+	if err := initGoferConfs(c, b.conf.GetOverlay2(), hints, rootHint); err != nil {
+		return err
+	}
+	written, err := b.openUpper()
+	if err != nil {
+		return err
+	}
+	defer written.Close()
+	b.kernel, err = runsc.New(b.conf, &runsc.Args{
+		ID:                  id,
+		Spec:                spec,
+		BundleDir:           b.dir,
+		IOFiles:             mounts,
+		GoferFilestoreFiles: []*os.File{written},
+		GoferMountConfs:     c.GoferMountConfs,
+		MountHints:          hints,
+		Attached:            !b.record.Spec.Detached,
+		PassFiles:           passed,
+	})
+	if err != nil {
+		return explainStart(err)
+	}
+	return errors.Join(m.hold(b, b.kernel.Getpid()), b.saveKernel())
+}
+
+// keptKernel is what is kept of a box's kernel, for makers to come.
+type keptKernel struct {
+	PID    int    `json:"pid"`
+	Socket string `json:"socket"` // on which it takes gVisor's calls
+}
+
+const kernelFile = "kernel.json"
+
+func (b *madeBox) saveKernel() error {
+	return b.writeWhole(kernelFile, &keptKernel{PID: b.kernel.Getpid(), Socket: b.kernel.ControlSocketPath})
+}
+
+// loadKernel finds the kernel that another maker started for the box. There is
+// none if that died before it kept one, or the whole machine did.
+func (m *maker) loadKernel(b *madeBox) error {
+	var kept keptKernel
+	data, err := os.ReadFile(filepath.Join(b.dir, kernelFile))
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		kept, err = m.loadEarlier(b.record.Spec.ID)
+		if err != nil {
+			return err
+		}
+	case err != nil:
+		return err
+	default:
+		if json.Unmarshal(data, &kept) != nil {
+			log.Warningf("%s of %s is damaged: taken for one without a kernel", kernelFile, b.record.Spec.ID)
+			return nil
+		}
+	}
+	if kept.PID > 0 {
+		b.kernel = &runsc.Sandbox{ID: b.record.Spec.ID, ControlSocketPath: kept.Socket}
+		b.kernel.Pid.Store(kept.PID)
+		b.kernel.SetRootDir(b.dir) // where the socket is if all was moved
+	}
+	return nil
+}
+
+// earlierDir is where earlier versions had gVisor keep what it knows of boxes.
+func (m *maker) earlierDir() string { return filepath.Join(m.dir, "runsc") }
+
+// loadEarlier returns what there is of the kernel of an earlier version's box.
+func (m *maker) loadEarlier(id string) (keptKernel, error) {
+	data, err := os.ReadFile(filepath.Join(m.earlierDir(), fmt.Sprintf("%s_sandbox:%[1]s.state", id)))
+	if err != nil {
+		if errors.Is(err, fs.ErrNotExist) {
+			err = nil
+		}
+		return keptKernel{}, err
+	}
+	var state struct {
+		Sandbox keptKernelEarlier `json:"sandbox"`
+	}
+	if json.Unmarshal(data, &state) != nil {
+		log.Warningf("gVisor's state of %s is damaged: taken for one without a kernel", id)
+	}
+	return keptKernel(state.Sandbox), nil
+}
+
+// keptKernelEarlier is keptKernel by the names that gVisor gives it.
+type keptKernelEarlier struct {
+	PID    int    `json:"pid"`
+	Socket string `json:"controlSocketPath"`
+}
+
+// forgetKernel removes what there is of a kernel, whose process is gone, outside of
+// the box's directory.
+func (m *maker) forgetKernel(b *madeBox) error {
+	if b.kernel != nil {
+		if err := os.Remove(b.kernel.ControlSocketPath); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	if m.made(b) {
+		return nil
+	}
+	left, err := filepath.Glob(filepath.Join(m.earlierDir(), "*"+b.record.Spec.ID+"*"))
+	if err != nil {
+		return err
+	}
+	for _, path := range left {
+		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return err
+		}
+	}
+	return nil
+}
+
+// openUpper makes the file that all goes to that a box writes outside of its
+// workspace. It has no name, so that it goes with the box.
+func (b *madeBox) openUpper() (*os.File, error) {
+	file, err := os.CreateTemp(b.dir, "upper-")
+	if err != nil {
+		return nil, err
+	}
+	if err := os.Remove(file.Name()); err != nil {
+		return nil, errors.Join(err, file.Close())
+	}
+	pgalloc.IMAWorkAroundForMemFile(file.Fd())
+	return file, nil
+}
