@@ -97,14 +97,8 @@ func checkGenDecl(t *testing.T, s source, d *ast.GenDecl) {
 	}
 }
 
-// early is the package whose work is to run before others are initialised.
-const early = "driver/gvisor/early"
-
 func TestNoInit(t *testing.T) {
 	for _, s := range sources(t) {
-		if s.pkg == early {
-			continue
-		}
 		for _, d := range s.file.Decls {
 			if f, ok := d.(*ast.FuncDecl); ok && f.Recv == nil && f.Name.Name == "init" {
 				t.Errorf("%s: init runs unasked, in tests and in helper processes too; call it from main", s.at(f.Pos()))

@@ -104,33 +104,6 @@ func openHarness(t *testing.T, h drivertest.Harness) (dir string, d driver.Drive
 
 func BenchmarkDriver(b *testing.B) { drivertest.Benchmark(b, harness) }
 
-// TestUmounterStartsEarly holds the helper that unmounts /proc to ending before
-// gVisor is initialised, which is what it is apart for.
-func TestUmounterStartsEarly(t *testing.T) {
-	r, w, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer r.Close()
-	w.Close() // so nobody ever asks it to
-	cmd := exec.CommandContext(t.Context(), os.Getenv(programEnv))
-	cmd.Args = []string{"/proc/self/exe", "umount", "--sync-fd=3", "/nowhere"}
-	cmd.ExtraFiles = []*os.File{r}
-	cmd.Env = []string{"GODEBUG=inittrace=1"}
-	out, err := cmd.CombinedOutput()
-	if cmd.ProcessState == nil || cmd.ProcessState.ExitCode() != 1 {
-		t.Fatalf("it ended with %v, not 1:\n%s", err, out)
-	}
-	if !strings.Contains(string(out), "init os ") {
-		t.Fatalf("it does not tell what it initialised:\n%s", out)
-	}
-	for line := range strings.Lines(string(out)) {
-		if strings.HasPrefix(line, "init gvisor.dev/gvisor/runsc") || strings.HasPrefix(line, "init gvisor.dev/gvisor/pkg/sentry") {
-			t.Errorf("it was not early: %s", line)
-		}
-	}
-}
-
 // clockProgram says how old the box was, in seconds, when it had read the clock
 // some times; what the time is; how much faster it reads the clock than it asks
 // for its parent; and whether the clock goes forward.

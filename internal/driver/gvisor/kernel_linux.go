@@ -22,7 +22,6 @@ import (
 	"gvisor.dev/gvisor/runsc/cmd/util"
 	"gvisor.dev/gvisor/runsc/config"
 	"gvisor.dev/gvisor/runsc/flag"
-	"gvisor.dev/gvisor/runsc/specutils"
 )
 
 // gVisor's kernel begins with all capabilities, to make the mounts of a small root
@@ -146,12 +145,7 @@ func leaveProc(f *flag.FlagSet, keep []string) error {
 	}
 	told := os.NewFile(uintptr(pipe[0]), "pipe")
 	defer told.Close()
-	p, err := os.StartProcess(specutils.ExePath, []string{specutils.ExePath, "umount", "--sync-fd=3", "/proc"},
-		&os.ProcAttr{Env: []string{}, Files: []*os.File{os.Stdin, os.Stdout, os.Stderr, told}})
-	if err != nil {
-		return fmt.Errorf("start the process that unmounts /proc: %w", err)
-	}
-	if err := p.Release(); err != nil { // gVisor waits for it
+	if _, err := startUmounter(told, "/proc"); err != nil { // gVisor waits for it
 		return err
 	}
 	if err := keepCapabilities(keep); err != nil {

@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/signal"
 	"regexp"
+	"runtime"
 	"runtime/debug"
 	"slices"
 	"strconv"
@@ -16,26 +17,28 @@ import (
 	"golang.org/x/sys/unix"
 	"gvisor.dev/gvisor/pkg/gomaxprocs"
 
-	"github.com/glovebox-dev/glovebox/internal/driver/gvisor/early"
 	"github.com/glovebox-dev/glovebox/internal/network"
 )
 
 // makerName is what the maker is called in its first argument.
 const makerName = "glovebox-maker"
 
-// Reexec must be the first call of main. The umounter, of all helpers, does not
-// come so far: see package early. In a process that the driver started as a helper,
-// it does that helper's work and never returns; in any other it returns at once.
+// Reexec must be the first call of main. In a process that the driver started as a
+// helper, it does that helper's work and never returns; in any other it returns at
+// once.
 func Reexec() {
+	if helper := os.Args[0]; helper == makerName || helper == network.ProcessName || helper == "runsc-sandbox" {
+		runtime.MemProfileRate = 0 // nobody asks a helper for it
+	}
 	switch {
 	case os.Args[0] == makerName:
-		early.CloseInherited(map[int]bool{makerFD: true})
+		closeInherited(map[int]bool{makerFD: true})
 		os.Exit(makerMain(os.Args[1:]))
 	case os.Args[0] == network.ProcessName:
-		early.CloseInherited(network.KeptFDs())
+		closeInherited(network.KeptFDs())
 		os.Exit(network.Main())
 	case os.Args[0] == "runsc-sandbox":
-		early.CloseInherited(donated(os.Args))
+		closeInherited(donated(os.Args))
 		spec := openedSpec(os.Args)
 		if spec != nil {
 			os.Args = sandboxArgs(os.Args, spec)

@@ -1,4 +1,4 @@
-package early
+package gvisor
 
 import (
 	"os"
@@ -6,16 +6,16 @@ import (
 	"syscall"
 )
 
-// CloseInherited closes the descriptors that this process was started with,
+// closeInherited closes the descriptors that this process was started with,
 // but for the standard ones and those of keep. gVisor's library opens some that
 // are not closed on exec, and a maker starts several boxes at once: without
 // this, one box's processes would now and then have the sockets of another's.
 // What the Go runtime opened since the start is closed on exec, which tells it
 // apart.
-func CloseInherited(keep map[int]bool) {
+func closeInherited(keep map[int]bool) {
 	entries, err := os.ReadDir("/proc/self/fd")
 	if err != nil {
-		return // the second start of a process that has lost /proc; the first did it
+		return // there is no /proc
 	}
 	for _, e := range entries {
 		fd, err := strconv.Atoi(e.Name())
