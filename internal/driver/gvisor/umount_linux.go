@@ -22,8 +22,7 @@ import (
 // unmounted; of descriptors it has none but the pipe and the standard streams. The
 // caller waits for it, and calls this once at a time.
 func startUmounter(pipe *os.File, path string) (pid int, err error) {
-	name, err := unix.BytePtrFromString(path)
-	if err != nil {
+	if umounterPath, err = unix.BytePtrFromString(path); err != nil {
 		return 0, err
 	}
 	// A signal's handler would be Go's, on a thread that Go does not know.
@@ -36,8 +35,7 @@ func startUmounter(pipe *os.File, path string) (pid int, err error) {
 	if err := unix.PthreadSigmask(unix.SIG_BLOCK, &all, &before); err != nil {
 		return 0, os.NewSyscallError("sigprocmask", err)
 	}
-	umounterPath = name
-	r := cloneUmounter(pipe.Fd(), uintptr(unsafe.Pointer(&umounterStack))+unsafe.Sizeof(umounterStack), name)
+	r := cloneUmounter(pipe.Fd(), uintptr(unsafe.Pointer(&umounterStack))+unsafe.Sizeof(umounterStack), umounterPath)
 	if err := unix.PthreadSigmask(unix.SIG_SETMASK, &before, nil); err != nil {
 		return 0, os.NewSyscallError("sigprocmask", err)
 	}
