@@ -16,6 +16,4 @@ status=0
 "$dir/gvisor.test" -test.timeout 30m -test.skip TestImageDriver || status=1
 wait $image || status=1
 cat "$dir/image.log"
-cd ../../..
-CGO_ENABLED=0 go test -timeout 15m ./internal/driver/gvisor/early || status=1
 exit $status

@@ -218,10 +218,13 @@ func (m *maker) load(ref string) (*madeBox, error) {
 		}
 		return nil, err
 	}
+	// Written whole, it is damaged only if the machine died soon after, and the box
+	// with it. Another box's would have its processes killed.
 	if err := json.Unmarshal(data, &b.record); err != nil {
-		// Written whole, it is damaged only if the machine died soon after, and
-		// the box with it.
 		return nil, fmt.Errorf("%w: its record is damaged: %w", driver.ErrGone, err)
+	}
+	if b.record.Spec.ID != ref {
+		return nil, fmt.Errorf("%w: its record is of a box %q", driver.ErrGone, b.record.Spec.ID)
 	}
 	if b.conf, err = m.config(b); err != nil {
 		return nil, err

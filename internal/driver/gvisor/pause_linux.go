@@ -32,7 +32,7 @@ func (b *madeBox) sleep() error {
 	if err := b.kernel.Pause(b.kernel.ID); err != nil {
 		return b.orGone(err)
 	}
-	if err := unix.Kill(b.sentry(), unix.SIGSTOP); err != nil {
+	if err := signalProcess(b.sentry(), b.record.Spec.ID, unix.SIGSTOP); err != nil {
 		return b.orGone(errors.Join(fmt.Errorf("stop kernel: %w", err), b.kernel.Resume(b.kernel.ID)))
 	}
 	// The signal is seen by each thread in its own time, which on a busy machine
@@ -85,7 +85,7 @@ func (b *madeBox) resume() error {
 
 // wake undoes pause. The caller holds b.mu.
 func (b *madeBox) wake() error {
-	if err := unix.Kill(b.sentry(), unix.SIGCONT); err != nil {
+	if err := signalProcess(b.sentry(), b.record.Spec.ID, unix.SIGCONT); err != nil {
 		return b.orGone(fmt.Errorf("continue kernel: %w", err))
 	}
 	return b.orGone(b.kernel.Resume(b.kernel.ID))

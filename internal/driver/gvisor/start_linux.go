@@ -66,7 +66,10 @@ func (m *maker) startKernel(b *madeBox, spec *specs.Spec, mounts []*os.File, pas
 	if err != nil {
 		return explainStart(err)
 	}
-	return errors.Join(m.hold(b, b.kernel.Getpid()), b.saveKernel())
+	if err := m.hold(b, b.kernel.Getpid()); err != nil {
+		return explainStart(err)
+	}
+	return b.saveKernel()
 }
 
 // keptKernel is what is kept of a box's kernel, for makers to come.
@@ -85,11 +88,12 @@ func (b *madeBox) saveKernel() error {
 // none if that died before it kept one, or the whole machine did.
 func (m *maker) loadKernel(b *madeBox) error {
 	var kept keptKernel
+	root := b.dir
 	data, err := os.ReadFile(filepath.Join(b.dir, kernelFile))
 	switch {
 	case errors.Is(err, fs.ErrNotExist):
-		kept, err = m.loadEarlier(b.record.Spec.ID)
-		if err != nil {
+		root = m.earlierDir()
+		if kept, err = m.loadEarlier(b.record.Spec.ID); err != nil {
 			return err
 		}
 	case err != nil:
@@ -103,7 +107,7 @@ func (m *maker) loadKernel(b *madeBox) error {
 	if kept.PID > 0 {
 		b.kernel = &runsc.Sandbox{ID: b.record.Spec.ID, ControlSocketPath: kept.Socket}
 		b.kernel.Pid.Store(kept.PID)
-		b.kernel.SetRootDir(b.dir) // where the socket is if all was moved
+		b.kernel.SetRootDir(root) // where the socket is if all was moved
 	}
 	return nil
 }
@@ -138,17 +142,22 @@ type keptKernelEarlier struct {
 // forgetKernel removes what there is of a kernel, whose process is gone, outside of
 // the box's directory.
 func (m *maker) forgetKernel(b *madeBox) error {
+	var left []string
 	if b.kernel != nil {
-		if err := os.Remove(b.kernel.ControlSocketPath); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		left = append(left, b.kernel.ControlSocketPath)
+	}
+	if !m.made(b) {
+		// Nobody knows where the socket is of one that died while being made.
+		// gVisor makes it elsewhere if there is no room in its own directory.
+		id := b.record.Spec.ID
+		for _, dir := range []string{"/var/run", "/run", "/tmp"} {
+			left = append(left, filepath.Join(dir, "runsc-"+id+".sock"))
+		}
+		earlier, err := filepath.Glob(filepath.Join(m.earlierDir(), "*"+id+"*"))
+		if err != nil {
 			return err
 		}
-	}
-	if m.made(b) {
-		return nil
-	}
-	left, err := filepath.Glob(filepath.Join(m.earlierDir(), "*"+b.record.Spec.ID+"*"))
-	if err != nil {
-		return err
+		left = append(left, earlier...)
 	}
 	for _, path := range left {
 		if err := os.Remove(path); err != nil && !errors.Is(err, fs.ErrNotExist) {

@@ -5,6 +5,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"testing"
 
 	specs "github.com/opencontainers/runtime-spec/specs-go"
@@ -39,6 +40,8 @@ func TestEarlierGofer(t *testing.T) {
 		Saver: container.StateFile{RootDir: m.earlierDir(), ID: container.FullID{SandboxID: id, ContainerID: id}},
 	}
 	c.GoferPid.Store(other.Process.Pid)
+	c.Sandbox.Pid.Store(4711)
+	c.Sandbox.ControlSocketPath = filepath.Join(m.earlierDir(), "socket")
 	if err := c.Saver.LockForNew(); err != nil {
 		t.Fatal(err)
 	}
@@ -46,6 +49,9 @@ func TestEarlierGofer(t *testing.T) {
 		t.Fatal(err)
 	}
 	c.Saver.UnlockOrDie()
+	if loaded, err := m.load(id); err != nil || loaded.sentry() != 4711 || loaded.kernel.ControlSocketPath != c.Sandbox.ControlSocketPath {
+		t.Errorf("loaded: %+v, %v", loaded, err)
+	}
 	if err := m.destroy(id); err != nil {
 		t.Errorf("destroy: %v", err)
 	}
@@ -57,21 +63,29 @@ func TestEarlierGofer(t *testing.T) {
 	}
 }
 
-// TestDamaged removes boxes of which something that is kept is not whole.
+// TestDamaged removes boxes of which something that is kept is not whole, or not
+// theirs.
 func TestDamaged(t *testing.T) {
-	for _, name := range []string{recordFile, kernelFile, "state"} {
-		t.Run(name, func(t *testing.T) {
+	for _, tt := range []struct{ name, file, content string }{
+		{"record in part", recordFile, `{"spec": `},
+		{"record of nothing", recordFile, `{}`},
+		{"record of another", recordFile, `{"spec": {"ID": "sbx_another"}}`},
+		{"kernel in part", kernelFile, `{"pid": `},
+		{"earlier state in part", "", `{"sandbox": `},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
 			m := &maker{dir: t.TempDir(), boxes: map[string]*madeBox{}}
 			id := sandbox.NewID()
 			b := &madeBox{record: record{Spec: driver.Spec{ID: id}}, dir: m.boxDir(id)}
 			if err := errors.Join(os.MkdirAll(b.dir, 0o700), os.MkdirAll(m.earlierDir(), 0o700), b.save()); err != nil {
 				t.Fatal(err)
 			}
-			path := filepath.Join(b.dir, name)
-			if name == "state" {
+			other := filepath.Join(m.earlierDir(), "other.state")
+			path := filepath.Join(b.dir, tt.file)
+			if tt.file == "" {
 				path = filepath.Join(m.earlierDir(), id+"_sandbox:"+id+".state")
 			}
-			if err := os.WriteFile(path, []byte(`{"pid": `), 0o600); err != nil {
+			if err := errors.Join(os.WriteFile(other, nil, 0o600), os.WriteFile(path, []byte(tt.content), 0o600)); err != nil {
 				t.Fatal(err)
 			}
 			if refs, err := m.list(); len(refs) != 1 || err != nil {
@@ -83,9 +97,29 @@ func TestDamaged(t *testing.T) {
 			if err := m.destroy(id); err != nil {
 				t.Errorf("destroy: %v", err)
 			}
-			if left, err := filepath.Glob(filepath.Join(m.dir, "*", "*"+id+"*")); len(left) > 0 || err != nil {
-				t.Errorf("left: %q, %v", left, err)
+			if left, err := filepath.Glob(filepath.Join(m.dir, "*", "*")); !slices.Equal(left, []string{other}) || err != nil {
+				t.Errorf("left: %q, %v; want %q alone", left, err, other)
 			}
 		})
+	}
+}
+
+// TestAdopted has another maker take a box over, which knows of its kernel what the
+// first one kept.
+func TestAdopted(t *testing.T) {
+	m := &maker{dir: t.TempDir(), boxes: map[string]*madeBox{}}
+	id := sandbox.NewID()
+	b := &madeBox{record: record{Spec: driver.Spec{ID: id}}, dir: m.boxDir(id)}
+	b.kernel = &runsc.Sandbox{ID: id, ControlSocketPath: filepath.Join(b.dir, "socket")}
+	b.kernel.Pid.Store(4711)
+	if err := errors.Join(os.MkdirAll(b.dir, 0o700), b.save(), b.saveKernel()); err != nil {
+		t.Fatal(err)
+	}
+	loaded, err := m.load(id)
+	if err != nil || loaded.sentry() != 4711 || loaded.kernel.ControlSocketPath != b.kernel.ControlSocketPath || loaded.kernel.ID != id {
+		t.Errorf("loaded: %+v, %v", loaded, err)
+	}
+	if files, err := filepath.Glob(filepath.Join(b.dir, "*.new")); len(files) > 0 || err != nil {
+		t.Errorf("left: %q, %v", files, err)
 	}
 }

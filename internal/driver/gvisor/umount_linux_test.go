@@ -33,11 +33,18 @@ func TestUmounter(t *testing.T) {
 		}
 		done := make(chan error, 1)
 		go func() {
-			runtime.LockOSThread() // for good: its mounts are its own
-			done <- func() error {
+			runtime.LockOSThread() // for good: its directory is its own from here on
+			done <- func() (err error) {
+				before, err := os.Open("/proc/thread-self/ns/mnt")
+				if err != nil {
+					return err
+				}
+				defer before.Close()
 				if err := unix.Unshare(unix.CLONE_NEWNS); err != nil {
 					return err
 				}
+				// It may be the thread by which others know this process's mounts.
+				defer func() { err = errors.Join(err, unix.Setns(int(before.Fd()), unix.CLONE_NEWNS)) }()
 				if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 					return err
 				}
@@ -102,6 +109,7 @@ func runUmounter(t *testing.T, dir string, ask bool) int {
 	}
 	if !slices.Equal(has, want) {
 		t.Errorf("it has the descriptors %q, want %q", has, want)
+		_ = unix.Kill(pid, unix.SIGKILL) // it would not notice that nobody asks it
 	}
 	runtime.GC() // what it is to unmount stays
 	if ask {
