@@ -148,10 +148,11 @@ func (m *maker) forgetKernel(b *madeBox) error {
 	}
 	if !m.made(b) {
 		// Nobody knows where the socket is of one that died while being made.
-		// gVisor makes it elsewhere if there is no room in its own directory.
+		// gVisor makes it elsewhere if there is no room in its own directory. What
+		// is there may also be somebody else's, by a name that is no secret.
 		id := b.record.Spec.ID
 		for _, dir := range []string{"/var/run", "/run", "/tmp"} {
-			left = append(left, filepath.Join(dir, "runsc-"+id+".sock"))
+			_ = os.Remove(filepath.Join(dir, "runsc-"+id+".sock"))
 		}
 		earlier, err := filepath.Glob(filepath.Join(m.earlierDir(), "*"+id+"*"))
 		if err != nil {

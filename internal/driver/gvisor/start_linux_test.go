@@ -94,6 +94,12 @@ func TestDamaged(t *testing.T) {
 			if _, err := m.find(id); !errors.Is(err, driver.ErrGone) {
 				t.Errorf("found: %v; want that it is gone", err)
 			}
+			// What cannot be removed, as if it were somebody else's.
+			foreign := filepath.Join("/tmp", "runsc-"+id+".sock")
+			if err := os.MkdirAll(filepath.Join(foreign, "full"), 0o700); err != nil {
+				t.Fatal(err)
+			}
+			defer os.RemoveAll(foreign)
 			if err := m.destroy(id); err != nil {
 				t.Errorf("destroy: %v", err)
 			}
