@@ -36,15 +36,7 @@ func TestFullDisk(t *testing.T) {
 			t.Error(err)
 		}
 	})
-	d, err := harness.Open(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := d.Close(); err != nil {
-			t.Error(err)
-		}
-	})
+	d := openIn(t, harness, dir)
 	// What is made once is there.
 	b, err := d.Create(t.Context(), harness.Spec())
 	if err != nil {

@@ -90,6 +90,12 @@ func open(t *testing.T) (dir string, d driver.Driver) {
 func openHarness(t *testing.T, h drivertest.Harness) (dir string, d driver.Driver) {
 	t.Helper()
 	dir = t.TempDir()
+	return dir, openIn(t, h, dir)
+}
+
+// openIn is openHarness in a state directory that is there.
+func openIn(t *testing.T, h drivertest.Harness, dir string) driver.Driver {
+	t.Helper()
 	d, err := h.Open(dir)
 	if err != nil {
 		t.Fatal(err)
@@ -99,7 +105,7 @@ func openHarness(t *testing.T, h drivertest.Harness) (dir string, d driver.Drive
 			t.Error(err)
 		}
 	})
-	return dir, d
+	return d
 }
 
 func BenchmarkDriver(b *testing.B) { drivertest.Benchmark(b, harness) }

@@ -80,7 +80,7 @@ func TestDamaged(t *testing.T) {
 			if err := errors.Join(os.MkdirAll(b.dir, 0o700), os.MkdirAll(m.earlierDir(), 0o700), b.save()); err != nil {
 				t.Fatal(err)
 			}
-			other := filepath.Join(m.earlierDir(), "other.state")
+			other := filepath.Join(m.earlierDir(), "sbx_another_sandbox:sbx_another.state")
 			path := filepath.Join(b.dir, tt.file)
 			if tt.file == "" {
 				path = filepath.Join(m.earlierDir(), id+"_sandbox:"+id+".state")
