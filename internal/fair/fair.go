@@ -1,0 +1,512 @@
+// Package fair divides a scarce resource of the server between principals, so
+// that one principal cannot take it from the others.
+//
+// A [Pool] is one resource: sandboxes, sessions, bytes in flight, pulls. It has
+// a total, and counts the units that each principal holds. A [Hold] is a number
+// of units in one principal's hands, from [Pool.Acquire] until [Hold.Release].
+//
+// Two rules keep the resource fair:
+//
+//   - A hold that cannot be evicted is granted only while its principal holds no
+//     more than what is free. One principal alone stops at half of the total, two
+//     at a third each: there is always something left for the next principal.
+//   - A hold that can be evicted is granted while anything is free. When nothing
+//     is free, the pool evicts the least recently used hold of the principal that
+//     holds most. It prefers holds that are not in use.
+//
+// Requests of at most [Options.Small] units have a reserve of their own, and so
+// never wait behind large ones. Of the requests that wait, the pool grants the
+// one whose principal holds the fewest units, and of equals the oldest.
+//
+// The package knows nothing of the resources. The engine and the edges (MCP,
+// HTTP) make one pool for each of theirs and hand it to nobody else. A pool owns no
+// goroutine and needs no end. All methods are safe for concurrent use.
+package fair
+
+import (
+	"container/list"
+	"context"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
+)
+
+// Options describe the resource of a [Pool].
+type Options struct {
+	// Name is the resource in errors and metrics, in the plural: "sandboxes".
+	Name string
+	// Total is how many units there are, at least 1.
+	Total int64
+	// Reserve is the part of Total that only requests of at most Small units
+	// may use. Zero is none.
+	Small, Reserve int64
+	// MaxWaiting is how many requests of one principal may wait at a time.
+	// Zero is [DefaultMaxWaiting].
+	MaxWaiting int
+	// RetryAfter is the time that errors name after which to try again. Zero is
+	// one second.
+	RetryAfter time.Duration
+	// Look is how often a request that waits asks holders again whether they
+	// have become idle. Zero is a quarter of a second.
+	Look time.Duration
+	// Format writes a number of units, for errors. Nil writes the number.
+	Format func(units int64) string
+}
+
+// DefaultMaxWaiting is how many requests of one principal may wait for units of
+// a pool, if its options do not say.
+const DefaultMaxWaiting = 256
+
+// A Request asks for units of a pool.
+type Request struct {
+	// Principal is who will hold the units.
+	Principal sandbox.Principal
+	// Units is how many, at least 1.
+	Units int64
+	// Evict asks the holder to give the units up, and reports whether it will. A
+	// holder that reports true calls [Hold.Release] when the units are free, at
+	// once or later. Unless forced, a holder refuses while the hold is in use.
+	// The pool forces only a principal that holds more than its share, for one
+	// that holds less.
+	//
+	// Evict is called without locks of the pool. It must not block, and not
+	// acquire from the same pool. Nil is a hold that cannot be evicted.
+	Evict func(forced bool) bool
+}
+
+// A Pool is one resource.
+type Pool struct {
+	o Options
+
+	// evicting makes one request at a time choose holds to evict. It is locked
+	// before mu.
+	evicting sync.Mutex
+
+	mu       sync.Mutex
+	used     int64 // by all holds, those that are leaving too
+	leaving  int64 // by holds whose holder agreed to give them up
+	accounts map[sandbox.Principal]*account
+	queue    []*waiter // oldest first
+	stats    Stats     // only its counters
+}
+
+// An account is what one principal holds, and how many requests of it wait. It
+// exists while there is either.
+type account struct {
+	held, small, leaving int64      // units; small are those of small holds
+	holds                *list.List // of *Hold, the least recently used first
+	waiting              int
+}
+
+// kept is what the principal holds without what it is giving up.
+func (a *account) kept() int64 { return a.held - a.leaving }
+
+// A Hold is a number of units that a principal holds.
+type Hold struct {
+	pool    *Pool
+	acct    *account
+	elem    *list.Element // in acct.holds; nil once released
+	who     sandbox.Principal
+	units   int64
+	small   bool
+	leaving bool // its holder agreed to give it up
+	evict   func(bool) bool
+}
+
+// A waiter is a request that waits.
+type waiter struct {
+	Request
+	grows   *Hold // the hold that the units are for, if it exists already
+	small   bool
+	granted chan struct{} // closed once hold is set
+	hold    *Hold
+}
+
+// New returns a pool.
+func New(o Options) *Pool {
+	o.Total = max(1, o.Total)
+	if o.MaxWaiting == 0 {
+		o.MaxWaiting = DefaultMaxWaiting
+	}
+	if o.RetryAfter == 0 {
+		o.RetryAfter = time.Second
+	}
+	if o.Look == 0 {
+		o.Look = 250 * time.Millisecond
+	}
+	if o.Format == nil {
+		o.Format = func(n int64) string { return strconv.FormatInt(n, 10) }
+	}
+	return &Pool{o: o, accounts: map[sandbox.Principal]*account{}}
+}
+
+// Acquire waits until the principal holds the units, or ctx ends. Where ctx ends
+// first, the error is of kind [sandbox.Exhausted], says why and when to try
+// again, and wraps the cause of ctx's end.
+func (p *Pool) Acquire(ctx context.Context, r Request) (*Hold, error) {
+	w, err := p.enqueue(r, nil)
+	if err != nil {
+		return nil, err
+	}
+	if w.hold != nil {
+		return w.hold, nil
+	}
+	look := time.NewTicker(p.o.Look)
+	defer look.Stop()
+	for {
+		p.makeRoom(w)
+		select {
+		case <-w.granted:
+			return w.hold, nil
+		case <-look.C:
+		case <-ctx.Done():
+			if h := p.leave(w); h != nil {
+				return h, nil
+			}
+			return nil, p.refuse(w, context.Cause(ctx))
+		}
+	}
+}
+
+// Try is [Pool.Acquire] without waiting: it succeeds if the units are free, or
+// are given up at once.
+func (p *Pool) Try(r Request) (*Hold, error) { return p.try(r, nil) }
+
+func (p *Pool) try(r Request, grows *Hold) (*Hold, error) {
+	w, err := p.enqueue(r, grows)
+	if err != nil {
+		return nil, err
+	}
+	if w.hold != nil {
+		return w.hold, nil
+	}
+	p.makeRoom(w)
+	if h := p.leave(w); h != nil {
+		return h, nil
+	}
+	return nil, p.refuse(w, nil)
+}
+
+// enqueue adds a request to the queue, and grants it if that is possible now.
+func (p *Pool) enqueue(r Request, grows *Hold) (*waiter, error) {
+	r.Units = max(1, r.Units)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	size := r.Units
+	if grows != nil {
+		size += grows.units
+	}
+	w := &waiter{Request: r, grows: grows, small: size <= p.o.Small, granted: make(chan struct{})}
+	if most := p.limit(w.small); size > most {
+		p.stats.Refused++
+		return nil, sandbox.Errorf(sandbox.Exhausted, "%s %s for one request are more than the server has for it (%s)",
+			p.o.Format(size), p.o.Name, p.o.Format(most))
+	}
+	a := p.account(r.Principal)
+	if a.waiting >= p.o.MaxWaiting {
+		p.stats.Refused++
+		return nil, p.refusal("%d requests of yours wait for %s already", a.waiting, p.o.Name)
+	}
+	a.waiting++
+	p.queue = append(p.queue, w)
+	p.dispatch()
+	if w.hold == nil {
+		p.stats.Waited++
+	}
+	return w, nil
+}
+
+// leave takes a request out of the queue, unless it has been granted: then it
+// returns the hold.
+func (p *Pool) leave(w *waiter) *Hold {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if w.hold != nil {
+		return w.hold
+	}
+	p.dequeue(w)
+	p.stats.Refused++
+	// Those behind it may go on.
+	p.dispatch()
+	return nil
+}
+
+// dequeue removes w from the queue. p.mu is held.
+func (p *Pool) dequeue(w *waiter) {
+	for i, o := range p.queue {
+		if o == w {
+			p.queue = append(p.queue[:i], p.queue[i+1:]...)
+			break
+		}
+	}
+	a := p.accounts[w.Principal]
+	a.waiting--
+	p.close(w.Principal, a)
+}
+
+// account returns the principal's account, a new one if it has none. p.mu is
+// held.
+func (p *Pool) account(who sandbox.Principal) *account {
+	a := p.accounts[who]
+	if a == nil {
+		a = &account{holds: list.New()}
+		p.accounts[who] = a
+	}
+	return a
+}
+
+// close removes an account that has neither holds nor requests. p.mu is held.
+func (p *Pool) close(who sandbox.Principal, a *account) {
+	if a.waiting == 0 && a.holds.Len() == 0 {
+		delete(p.accounts, who)
+	}
+}
+
+// limit is the units that small requests, or large ones, can have together.
+func (p *Pool) limit(small bool) int64 {
+	if small {
+		return p.o.Total
+	}
+	return p.o.Total - p.o.Reserve
+}
+
+// fits reports whether w can be granted now. p.mu is held.
+func (p *Pool) fits(w *waiter) bool {
+	free := p.limit(w.small) - p.used
+	if w.Units > free {
+		return false
+	}
+	if w.Evict != nil {
+		return true
+	}
+	a := p.accounts[w.Principal]
+	held := a.held
+	if w.small {
+		held = a.small // its large holds are no reason for a small one to wait
+	}
+	return held == 0 || held+w.Units <= free
+}
+
+// dispatch grants requests while it can. p.mu is held.
+func (p *Pool) dispatch() {
+	for {
+		w := p.next()
+		if w == nil {
+			return
+		}
+		a := p.accounts[w.Principal]
+		w.hold = p.grant(a, w)
+		p.dequeue(w)
+		close(w.granted)
+	}
+}
+
+// next is the request to grant now, or nil: of the small ones first, that of the
+// principal that holds least, and of equals the oldest. p.mu is held.
+func (p *Pool) next() *waiter {
+	for _, small := range []bool{true, false} {
+		var best *waiter
+		blocked := false
+		for _, w := range p.queue {
+			if w.small != small {
+				continue
+			}
+			held := p.accounts[w.Principal].held
+			if p.fits(w) {
+				if best == nil || held < p.accounts[best.Principal].held {
+					best = w
+				}
+			} else if held == 0 && !small {
+				// It waits for others alone. No large request may pass it,
+				// or it could wait for ever.
+				blocked = true
+				break
+			}
+		}
+		if best != nil && (!blocked || p.accounts[best.Principal].held == 0) {
+			return best
+		}
+	}
+	return nil
+}
+
+// grant gives w its units. p.mu is held.
+func (p *Pool) grant(a *account, w *waiter) *Hold {
+	if h := w.grows; h != nil {
+		if h.elem != nil { // else it was released meanwhile, and needs no more
+			h.change(w.Units)
+		}
+		return h
+	}
+	h := &Hold{pool: p, acct: a, who: w.Principal, evict: w.Evict}
+	h.elem = a.holds.PushBack(h)
+	h.change(w.Units)
+	return h
+}
+
+// change gives the hold more units, or fewer, in all that counts them. p.mu is
+// held.
+func (h *Hold) change(by int64) {
+	p, a := h.pool, h.acct
+	if h.small {
+		a.small -= h.units
+	}
+	h.units += by
+	if h.small = h.units <= p.o.Small; h.small {
+		a.small += h.units
+	}
+	p.used += by
+	a.held += by
+	if h.leaving {
+		p.leaving += by
+		a.leaving += by
+	}
+}
+
+// Touch says that the hold is used now: the pool evicts those first that were
+// used longest ago.
+func (h *Hold) Touch() {
+	h.pool.mu.Lock()
+	defer h.pool.mu.Unlock()
+	if h.elem != nil {
+		h.acct.holds.MoveToBack(h.elem)
+	}
+}
+
+// Evictable has the pool evict the hold by evict from now on, as
+// [Request.Evict] says. Nil is a hold that cannot be evicted.
+func (h *Hold) Evictable(evict func(forced bool) bool) {
+	h.pool.mu.Lock()
+	defer h.pool.mu.Unlock()
+	h.evict = evict
+}
+
+// Resize changes how many units the hold has, at least 1. Fewer are given back at
+// once. More are granted only if they are free now, or are given up at once; else
+// the hold is as before, and the error is as for [Pool.Try]. A hold that was
+// released stays so.
+func (h *Hold) Resize(units int64) error {
+	by := max(1, units) - h.Units()
+	if by > 0 {
+		h.pool.mu.Lock()
+		r := Request{Principal: h.who, Units: by, Evict: h.evict}
+		h.pool.mu.Unlock()
+		_, err := h.pool.try(r, h)
+		return err
+	}
+	h.pool.mu.Lock()
+	defer h.pool.mu.Unlock()
+	if h.elem != nil && by < 0 {
+		h.change(by)
+		h.pool.dispatch()
+	}
+	return nil
+}
+
+// Units is how many units the hold has.
+func (h *Hold) Units() int64 {
+	h.pool.mu.Lock()
+	defer h.pool.mu.Unlock()
+	return h.units
+}
+
+// Release gives all units back. It may be called more than once, and on nil.
+func (h *Hold) Release() {
+	if h == nil {
+		return
+	}
+	h.pool.mu.Lock()
+	defer h.pool.mu.Unlock()
+	if h.elem == nil {
+		return
+	}
+	h.remove()
+	h.pool.dispatch()
+}
+
+// Stay takes back the holder's word to give the hold up, where it turned out that
+// it cannot. The pool then evicts another first.
+func (h *Hold) Stay() {
+	h.pool.mu.Lock()
+	defer h.pool.mu.Unlock()
+	if h.stay() {
+		h.acct.holds.MoveToBack(h.elem)
+	}
+}
+
+// stay has the hold no longer count as leaving, if it did. p.mu is held.
+func (h *Hold) stay() bool {
+	if h.elem == nil || !h.leaving {
+		return false
+	}
+	h.pool.leaving -= h.units
+	h.acct.leaving -= h.units
+	h.pool.stats.Evicted--
+	h.leaving = false
+	return true
+}
+
+// remove takes the hold out of its account. p.mu is held.
+func (h *Hold) remove() {
+	h.change(-h.units)
+	h.acct.holds.Remove(h.elem)
+	h.elem = nil
+	h.pool.close(h.who, h.acct)
+}
+
+// refuse is the error for a request that gets nothing.
+func (p *Pool) refuse(w *waiter, cause error) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var held int64
+	if a := p.accounts[w.Principal]; a != nil {
+		held = a.held
+	}
+	if held > 0 && w.Units <= p.limit(w.small)-p.used {
+		return p.refusal("you hold %s of the server's %s %s, which is your share while others may need the rest",
+			p.o.Format(held), p.o.Format(p.o.Total), p.o.Name)
+	}
+	if cause != nil {
+		return p.refusal("all %s %s of the server are in use: %w", p.o.Format(p.o.Total), p.o.Name, cause)
+	}
+	return p.refusal("all %s %s of the server are in use", p.o.Format(p.o.Total), p.o.Name)
+}
+
+func (p *Pool) refusal(format string, args ...any) error {
+	err := sandbox.WithRetryAfter(sandbox.Errorf(sandbox.Exhausted, format, args...), p.o.RetryAfter)
+	return sandbox.WithHint(err, "end some of yours, or try again in %v", p.o.RetryAfter)
+}
+
+// Stats are a pool's figures at one moment.
+type Stats struct {
+	Name                     string
+	Total, Used              int64 // units
+	Principals, Waiting      int   // principals that hold something or wait; requests that wait
+	Waited, Refused, Evicted int64 // requests that did not get their units at once, or not at all; holds
+	MostHeld                 int64 // units of the principal that holds most
+}
+
+// Stats returns the pool's figures.
+func (p *Pool) Stats() Stats {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	s := p.stats
+	s.Name, s.Total, s.Used = p.o.Name, p.o.Total, p.used
+	s.Principals, s.Waiting = len(p.accounts), len(p.queue)
+	for _, a := range p.accounts {
+		s.MostHeld = max(s.MostHeld, a.held)
+	}
+	return s
+}
+
+// Held is how many units a principal holds.
+func (p *Pool) Held(who sandbox.Principal) int64 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if a := p.accounts[who]; a != nil {
+		return a.held
+	}
+	return 0
+}
