@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/glovebox-dev/glovebox/internal/driver"
+	"github.com/glovebox-dev/glovebox/internal/fair"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 	"github.com/glovebox-dev/glovebox/internal/store"
 )
@@ -46,11 +47,12 @@ type box struct {
 	ports    int     // of forwards, those that are connections to ports
 	why      *reason // why it stops, if it does
 	teardown *teardown
-	released bool  // left to the next process
-	rest     timer // pauses it
-	lease    timer // stops it
-	dirty    bool  // rec.Used is newer than the store's
-	kills    int   // memory kills that were counted so far
+	released bool       // left to the next process
+	rest     timer      // pauses it
+	lease    timer      // stops it
+	place    *fair.Hold // among the boxes of this process
+	dirty    bool       // rec.Used is newer than the store's
+	kills    int        // memory kills that were counted so far
 	variants map[string]int
 
 	networked      bool       // it has a network, whatever its policy is now; never changed
@@ -202,6 +204,7 @@ func (b *box) acquire(ctx context.Context, touch func()) (release func(), err er
 func (b *box) touch() {
 	b.rec.Used = b.e.now()
 	b.dirty = true
+	b.place.Touch()
 }
 
 // release ends a use, and leave a use or a look.

@@ -83,9 +83,12 @@ func (e *Engine) create(ctx context.Context, p sandbox.Principal, req sandbox.Cr
 	span.Set("sandbox", b.id)
 	span.Set("image", req.Image)
 	if err := trace.Do(ctx, "find a place", func(ctx context.Context) error { return e.register(ctx, b) }); err != nil {
+		b.err = err
+		close(b.ready)
 		return nil, err
 	}
 	if err := b.start(ctx); err != nil {
+		err = b.evicted(err)
 		b.err = err
 		e.forget(b)
 		close(b.ready)

@@ -38,6 +38,7 @@ import (
 	"time"
 
 	"github.com/glovebox-dev/glovebox/internal/driver"
+	"github.com/glovebox-dev/glovebox/internal/fair"
 	"github.com/glovebox-dev/glovebox/internal/interpreter"
 	"github.com/glovebox-dev/glovebox/internal/metrics"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
@@ -215,7 +216,11 @@ type Engine struct {
 	cancel     context.CancelFunc
 	background sync.WaitGroup
 
-	evicting sync.Mutex // see makeRoom
+	// places are for boxes; admission ends when nobody gets one any more.
+	places    *fair.Pool
+	admission context.Context //nolint:containedctx // the end of waiting, not a caller's
+	dismiss   context.CancelFunc
+
 	sweeping sync.Mutex
 	strays   map[string]time.Time // guarded by sweeping: see sweepStrays
 
@@ -223,7 +228,6 @@ type Engine struct {
 	closed   bool            // nothing new begins
 	over     bool            // nothing is left to be waited for but what is in background
 	boxes    map[string]*box // by sandbox: those of this process, until they are gone
-	queue    []*waiter       // for a place among boxes, the first to come first
 	runs     map[string]*run // by run: those going on here, and the last few that ended
 	finished []string        // the runs of those that ended, oldest first
 	adopting map[string]*adoption
@@ -271,22 +275,26 @@ func New(opts Options) (*Engine, error) {
 		cancel()
 		return nil, errors.Join(sandbox.Wrap(err, "new engine", ""), logs.Close())
 	}
+	admission, dismiss := context.WithCancel(context.Background())
 	return &Engine{
-		opts:     opts,
-		drv:      opts.Driver,
-		name:     info.Name,
-		features: info.Features,
-		store:    opts.Store,
-		owner:    owner,
-		log:      opts.Log,
-		logs:     logs,
-		ctx:      ctx,
-		cancel:   cancel,
-		strays:   map[string]time.Time{},
-		boxes:    map[string]*box{},
-		runs:     map[string]*run{},
-		adopting: map[string]*adoption{},
-		mounts:   map[workspace.ID]*mount{},
+		opts:      opts,
+		drv:       opts.Driver,
+		name:      info.Name,
+		features:  info.Features,
+		store:     opts.Store,
+		owner:     owner,
+		log:       opts.Log,
+		logs:      logs,
+		ctx:       ctx,
+		cancel:    cancel,
+		places:    newPlaces(opts),
+		admission: admission,
+		dismiss:   dismiss,
+		strays:    map[string]time.Time{},
+		boxes:     map[string]*box{},
+		runs:      map[string]*run{},
+		adopting:  map[string]*adoption{},
+		mounts:    map[workspace.ID]*mount{},
 	}, nil
 }
 
@@ -355,7 +363,7 @@ type Stats struct {
 // Stats counts what there is now.
 func (e *Engine) Stats() Stats {
 	e.mu.Lock()
-	st := Stats{Sandboxes: map[sandbox.State]int{}, Waiting: len(e.queue)}
+	st := Stats{Sandboxes: map[sandbox.State]int{}, Waiting: e.places.Stats().Waiting}
 	boxes := slices.Collect(maps.Values(e.boxes))
 	e.mu.Unlock()
 	for _, b := range boxes {

@@ -121,8 +121,8 @@ func TestEvictsNobody(t *testing.T) {
 		if _, err := e.Create(ctx, alice, sandbox.CreateRequest{}); !errors.Is(err, context.DeadlineExceeded) {
 			t.Errorf("a caller who leaves: %v", err)
 		}
-		if len(e.queue) != 0 {
-			t.Errorf("%d wait", len(e.queue))
+		if n := e.Stats().Waiting; n != 0 {
+			t.Errorf("%d wait", n)
 		}
 	})
 }

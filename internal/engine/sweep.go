@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/glovebox-dev/glovebox/internal/driver"
+	"github.com/glovebox-dev/glovebox/internal/fair"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 	"github.com/glovebox-dev/glovebox/internal/store"
 )
@@ -390,13 +391,9 @@ func (e *Engine) takeOver(rec store.Sandbox) (*box, error) {
 	}
 	b.since = e.now()
 	close(b.ready)
-	e.mu.Lock()
-	closed := e.closed
-	if !closed {
-		e.boxes[b.id] = b
-	}
-	e.mu.Unlock()
-	if closed {
+	b.occupy(e.places.Take(fair.Request{Principal: rec.Principal, Units: 1, Evict: b.evict}))
+	if !e.remember(b) {
+		b.occupy(nil)
 		b.guest.Close()
 		b.mount.release()
 		return nil, errClosed() // ours by name, but we are as good as dead

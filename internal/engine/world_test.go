@@ -23,12 +23,13 @@ import (
 // A world is a machine with boxes, as a scripted driver makes them: without
 // processes, so that time can be a test's own. It outlives the engines on it.
 type world struct {
-	mu       sync.Mutex
-	boxes    map[string]*worldBox
-	opaque   bool // references do not name the sandbox
-	creating func(ctx context.Context, spec *driver.Spec) error
-	receipt  func() sandbox.Receipt
-	made     int
+	mu         sync.Mutex
+	boxes      map[string]*worldBox
+	opaque     bool // references do not name the sandbox
+	creating   func(ctx context.Context, spec *driver.Spec) error
+	destroying func()
+	receipt    func() sandbox.Receipt
+	made       int
 }
 
 func newWorld() *world { return &world{boxes: map[string]*worldBox{}} }
@@ -46,11 +47,13 @@ func (d worldDriver) Create(ctx context.Context, spec *driver.Spec) (driver.Box,
 	d.w.mu.Lock()
 	creating := d.w.creating
 	d.w.mu.Unlock()
+	d.w.mu.Lock()
 	d.w.made++
 	ref := "box-" + spec.ID
 	if d.w.opaque {
 		ref = fmt.Sprintf("box-%d", d.w.made)
 	}
+	d.w.mu.Unlock()
 	b := d.w.add(ref)
 	if creating != nil {
 		if err := creating(ctx, spec); err != nil {
@@ -169,6 +172,12 @@ func (b *worldBox) Destroy(context.Context) error {
 	b.mu.Unlock()
 	if err != nil {
 		return err
+	}
+	b.w.mu.Lock()
+	destroying := b.w.destroying
+	b.w.mu.Unlock()
+	if destroying != nil {
+		destroying()
 	}
 	b.w.remove(b)
 	return nil

@@ -189,6 +189,15 @@ func (p *Pool) try(r Request, grows *Hold) (*Hold, error) {
 	return nil, p.refuse(w, nil)
 }
 
+// Take gives the principal units that it has already, whatever is free: a server
+// that starts finds what an earlier one granted.
+func (p *Pool) Take(r Request) *Hold {
+	r.Units = max(1, r.Units)
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.grant(p.account(r.Principal), &waiter{Request: r})
+}
+
 // enqueue adds a request to the queue, and grants it if that is possible now.
 func (p *Pool) enqueue(r Request, grows *Hold) (*waiter, error) {
 	r.Units = max(1, r.Units)
@@ -366,8 +375,11 @@ func (h *Hold) change(by int64) {
 }
 
 // Touch says that the hold is used now: the pool evicts those first that were
-// used longest ago.
+// used longest ago. It may be called on nil.
 func (h *Hold) Touch() {
+	if h == nil {
+		return
+	}
 	h.pool.mu.Lock()
 	defer h.pool.mu.Unlock()
 	if h.elem != nil {
@@ -427,8 +439,11 @@ func (h *Hold) Release() {
 }
 
 // Stay takes back the holder's word to give the hold up, where it turned out that
-// it cannot. The pool then evicts another first.
+// it cannot. The pool then evicts another first. It may be called on nil.
 func (h *Hold) Stay() {
+	if h == nil {
+		return
+	}
 	h.pool.mu.Lock()
 	defer h.pool.mu.Unlock()
 	if h.stay() {

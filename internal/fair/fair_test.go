@@ -300,6 +300,24 @@ func TestStay(t *testing.T) {
 	})
 }
 
+// TestTake has a principal that holds more than there is, from before.
+func TestTake(t *testing.T) {
+	p := fair.New(fair.Options{Name: "sandboxes", Total: 2})
+	var holds []*fair.Hold
+	for range 3 {
+		holds = append(holds, p.Take(fair.Request{Principal: "a", Units: 1}))
+	}
+	refused(t, p, "b", 1)
+	holds[0].Release()
+	refused(t, p, "b", 1)
+	holds[1].Release()
+	holds = append(holds, try(t, p, "b", 1))
+	for _, h := range holds {
+		h.Release()
+	}
+	empty(t, p)
+}
+
 // TestRandom does anything in any order: the figures always add up.
 func TestRandom(t *testing.T) {
 	for seed := range uint64(50) {
