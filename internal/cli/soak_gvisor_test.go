@@ -41,27 +41,30 @@ const (
 	soakChecked = 100
 )
 
-// A soak has clients run programs of all kinds in more sandboxes than the
-// server may have, while the server and sandboxes are killed, and its disk fills
-// up.
+// A soak has clients, each a principal of its own, run programs of all kinds in
+// more sandboxes than the server may have. Meanwhile the server and sandboxes are
+// killed, its disk fills up, and a hostile principal takes all it can.
 type soak struct {
 	t                        *testing.T
 	binary, config, dir, url string
-	token                    string
+	tokens                   map[string]string // by principal
 	client                   *http.Client
 
 	server *exec.Cmd
 	log    bytes.Buffer // of all servers, one after the other
 
 	mu     sync.Mutex
-	ids    map[string]bool   // sandboxes that were ever seen
-	acked  map[string]string // what finished runs printed
-	lines  map[string]int    // acknowledged lines in the workspace of each client
-	counts map[string]int    // of ends
+	ids    map[string]bool // sandboxes that were ever seen
+	acked  map[string]ack  // by run that finished
+	lines  map[string]int  // acknowledged lines in the workspace of each client
+	counts map[string]int  // of ends
 
 	boxKills atomic.Int64
 	faults   atomic.Int64
 }
+
+// An ack is what a finished run printed, and whose it is.
+type ack struct{ who, printed string }
 
 // TestGvisorSoak is what a server has to bear, for a while. In the end every
 // result that was acknowledged can be read again, every line that a program
@@ -84,6 +87,7 @@ func TestGvisorSoak(t *testing.T) {
 	begun := time.Now()
 	over := func() bool { return time.Since(begun) > long && s.enough() || time.Since(begun) > long+soakMore }
 	var clients sync.WaitGroup
+	clients.Go(func() { s.attack(ctx) })
 	for n := range soakClients {
 		clients.Go(func() { s.work(ctx, n) })
 	}
@@ -110,9 +114,9 @@ func (s *soak) enough() bool {
 func startSoak(t *testing.T) *soak {
 	t.Helper()
 	s := &soak{
-		t: t, binary: os.Getenv("GLOVEBOX_TEST_BINARY"), dir: filepath.Join(t.TempDir(), "state"),
+		t: t, tokens: map[string]string{}, binary: os.Getenv("GLOVEBOX_TEST_BINARY"), dir: filepath.Join(t.TempDir(), "state"),
 		client: &http.Client{Transport: &http.Transport{MaxIdleConnsPerHost: soakClients}, Timeout: time.Minute},
-		ids:    map[string]bool{}, acked: map[string]string{}, lines: map[string]int{}, counts: map[string]int{},
+		ids:    map[string]bool{}, acked: map[string]ack{}, lines: map[string]int{}, counts: map[string]int{},
 	}
 	if s.binary == "" {
 		s.binary = build(t)
@@ -138,16 +142,23 @@ func startSoak(t *testing.T) *soak {
 	s.config = filepath.Join(t.TempDir(), "config.yaml")
 	config := "driver: gvisor\nstate_dir: " + s.dir + "\npool: {size: 2}\n" +
 		"sandbox: {count: 4, queue: 20s, evict_after: 1s, default: {memory: 128MiB, disk: 32MiB}}\n" +
+		"workspace: {size: 32MiB}\n" +
 		"server: {listen: '" + strings.TrimPrefix(s.url, "http://") + "'}\n"
 	if err := os.WriteFile(s.config, []byte(config), 0o600); err != nil {
 		t.Fatal(err)
 	}
-	create := exec.CommandContext(t.Context(), s.binary, "token", "create", "soak", "--config", s.config)
-	out, err := create.Output()
-	if err != nil {
-		t.Fatalf("token create: %v\n%s", err, out)
+	names := []string{mallory}
+	for n := range soakClients {
+		names = append(names, client(n))
 	}
-	s.token = strings.TrimSpace(string(out))
+	for _, name := range names {
+		create := exec.CommandContext(t.Context(), s.binary, "token", "create", name, "--config", s.config)
+		out, err := create.Output()
+		if err != nil {
+			t.Fatalf("token create: %v\n%s", err, out)
+		}
+		s.tokens[name] = strings.TrimSpace(string(out))
+	}
 	s.start()
 	t.Cleanup(func() {
 		s.kill()
@@ -199,9 +210,12 @@ type soakRun struct {
 	Stdout string `json:"stdout"`
 }
 
-// tool calls a tool. The error is of a server that did not answer, or that said
-// it could not.
-func (s *soak) tool(ctx context.Context, name string, arguments map[string]any) (r soakRun, err error) {
+// client is the name of a client, its principal and its workspace.
+func client(n int) string { return fmt.Sprintf("soak-%d", n) }
+
+// toolAs calls a tool for a principal. The error is of a server that did not
+// answer, or that said it could not.
+func (s *soak) toolAs(ctx context.Context, who, name string, arguments map[string]any) (r soakRun, err error) {
 	body, err := json.Marshal(map[string]any{"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": map[string]any{
 		"name": name, "arguments": arguments, "_meta": map[string]any{
 			"io.modelcontextprotocol/protocolVersion":    "2026-07-28",
@@ -216,7 +230,7 @@ func (s *soak) tool(ctx context.Context, name string, arguments map[string]any) 
 		return r, err
 	}
 	for k, v := range map[string]string{
-		"Content-Type": "application/json", "Accept": "application/json, text/event-stream", "Authorization": "Bearer " + s.token,
+		"Content-Type": "application/json", "Accept": "application/json, text/event-stream", "Authorization": "Bearer " + s.tokens[who],
 		"Mcp-Protocol-Version": "2026-07-28", "Mcp-Method": "tools/call", "Mcp-Name": name,
 	} {
 		req.Header.Set(k, v)
@@ -251,7 +265,7 @@ func (s *soak) tool(ctx context.Context, name string, arguments map[string]any) 
 // work is one client.
 func (s *soak) work(ctx context.Context, n int) {
 	random := rand.New(rand.NewPCG(uint64(n), 1))
-	workspace := fmt.Sprintf("soak-%d", n)
+	workspace := client(n)
 	for i := 0; ctx.Err() == nil; i++ {
 		nonce := fmt.Sprintf("n%d-%d", n, i)
 		args := map[string]any{"timeout_seconds": 20}
@@ -273,9 +287,9 @@ func (s *soak) work(ctx context.Context, n int) {
 			args["language"], args["stateless"], want = "sh", true, ""
 			args["code"] = "head -c 40000000 /dev/zero > /tmp/full"
 		}
-		r, err := s.tool(ctx, "run_code", args)
+		r, err := s.toolAs(ctx, client(n), "run_code", args)
 		if err == nil && kind == "later" && r.Status == "running" {
-			r, err = s.finish(ctx, r)
+			r, err = s.finish(ctx, client(n), r)
 		}
 		s.note(kind, r, err, want, workspace)
 		if err != nil {
@@ -285,9 +299,9 @@ func (s *soak) work(ctx context.Context, n int) {
 }
 
 // finish waits for a run that goes on, also if the server dies meanwhile.
-func (s *soak) finish(ctx context.Context, r soakRun) (soakRun, error) {
+func (s *soak) finish(ctx context.Context, who string, r soakRun) (soakRun, error) {
 	for {
-		next, err := s.tool(ctx, "get_run", map[string]any{"run_id": r.RunID, "wait_seconds": 20})
+		next, err := s.toolAs(ctx, who, "get_run", map[string]any{"run_id": r.RunID, "wait_seconds": 20})
 		if err == nil && next.Status == "finished" || ctx.Err() != nil {
 			return next, errors.Join(err, ctx.Err())
 		}
@@ -315,12 +329,14 @@ func (s *soak) note(kind string, r soakRun, err error, want, workspace string) {
 	code := sandbox.VerdictCode(r.Verdict.Code)
 	s.counts[string(code)]++
 	switch {
+	case strings.Contains(r.Verdict.Cause, "fair share"):
+		s.t.Errorf("%s of %s had to make room: %+v", kind, workspace, r)
 	case code == sandbox.SandboxLost && s.boxKills.Load() > 0:
 		// Then nobody was told that it went well.
 	case code == sandbox.OutOfMemory || code == sandbox.DiskFull || code == sandbox.Timeout:
 	case code == sandbox.Failed:
 	case code == sandbox.OK && want != "" && strings.TrimSpace(r.Stdout) == want:
-		s.acked[r.RunID] = want
+		s.acked[r.RunID] = ack{workspace, want}
 		if kind == "line" {
 			s.lines[workspace+" "+want]++
 		}
@@ -411,18 +427,18 @@ func (s *soak) check() {
 	ctx, cancel := context.WithTimeout(t.Context(), 3*time.Minute)
 	defer cancel()
 	checked := 0
-	for id, want := range s.acked {
+	for id, a := range s.acked {
 		if checked++; checked > soakChecked {
 			break
 		}
-		r, err := s.tool(ctx, "get_run", map[string]any{"run_id": id})
-		if err != nil || r.Verdict.Code != string(sandbox.OK) || strings.TrimSpace(r.Stdout) != want {
-			t.Errorf("run %s: %+v, %v; want ok with %q, as it was acknowledged", id, r, err, want)
+		r, err := s.toolAs(ctx, a.who, "get_run", map[string]any{"run_id": id})
+		if err != nil || r.Verdict.Code != string(sandbox.OK) || strings.TrimSpace(r.Stdout) != a.printed {
+			t.Errorf("run %s: %+v, %v; want ok with %q, as it was acknowledged", id, r, err, a.printed)
 		}
 	}
 	for n := range soakClients {
-		workspace := fmt.Sprintf("soak-%d", n)
-		r, err := s.tool(ctx, "run_code", map[string]any{"language": "sh", "stateless": true, "workspace": workspace, "code": "cat /data/lines || :"})
+		workspace := client(n)
+		r, err := s.toolAs(ctx, client(n), "run_code", map[string]any{"language": "sh", "stateless": true, "workspace": workspace, "code": "cat /data/lines || :"})
 		if err != nil || r.Verdict.Code != string(sandbox.OK) {
 			t.Errorf("read workspace %s: %+v, %v", workspace, r, err)
 			continue
