@@ -286,7 +286,7 @@ func (x *run) kill() {
 	}
 	x.doom("")
 	p := x.k.p
-	p.limitHit.Store(p.limitHit.Load() || x.e.g.atProcessLimit(p))
+	p.limitHit.Store(p.limitHit.Load() || x.e.g.atProcessLimit())
 	_ = x.e.g.killTree(p) // what survives is counted in the end
 }
 
@@ -395,7 +395,7 @@ func (x *run) ended(ev *kernels.Event) {
 			text = x.k.p.out.text()
 		}
 		d.DiskFull = tellsAny(text, diskTexts) || diskFull(x.k.p.cwd)
-		d.ProcessLimit = tellsAny(text, forkTexts) || x.e.g.atProcessLimit(x.k.p)
+		d.ProcessLimit = tellsAny(text, forkTexts) || x.e.g.atProcessLimit()
 		d.MemoryKill = tellsAny(text, memoryTexts) || x.e.g.sawOOMKill()
 	}
 	if ev.Spawned == nil || *ev.Spawned {

@@ -322,7 +322,7 @@ func (k *interpreter) follow() {
 	failed := !p.child.status.Exited() || p.child.status.ExitStatus() != 0
 	if failed {
 		detail.DiskFull = diskFull(p.cwd)
-		detail.ProcessLimit = p.limitHit.Load() || e.g.atProcessLimit(p)
+		detail.ProcessLimit = p.limitHit.Load() || e.g.atProcessLimit()
 	}
 	p.kills.Lock()
 	p.kills.Unlock() //nolint:staticcheck // a kill that was asked for ends first

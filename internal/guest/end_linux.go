@@ -101,10 +101,11 @@ func diskFull(cwd string) bool {
 	return false
 }
 
-// atProcessLimit reports whether p's user has as many processes and threads as
-// the limit allows, or was there a moment ago: what grows until it is refused
-// also loses some meanwhile.
-func (g *Guest) atProcessLimit(p *process) bool {
+// atProcessLimit reports whether there are as many programs and threads of them
+// as the limit allows, or were a moment ago: what grows until it is refused also
+// loses some meanwhile. They count whoever's they are, as sandbox-root can be any
+// user; but a guest that runs programs as itself may see others than its sandbox's.
+func (g *Guest) atProcessLimit() bool {
 	if g.cfg.MaxProcesses == 0 {
 		return false
 	}
@@ -112,16 +113,14 @@ func (g *Guest) atProcessLimit(p *process) bool {
 	if err != nil {
 		return false
 	}
-	uid := int(p.account.uid)
-	if g.cfg.AsSelf {
-		uid = os.Geteuid()
-	}
+	own := os.Getpid()
 	n := 1 // the one that has just ended, or is about to be ended
 	for pid, info := range all {
 		var st unix.Stat_t
-		if unix.Stat("/proc/"+strconv.Itoa(pid), &st) == nil && int(st.Uid) == uid {
-			n += max(info.threads, 1)
+		if pid == own || g.cfg.AsSelf && (unix.Stat("/proc/"+strconv.Itoa(pid), &st) != nil || int(st.Uid) != os.Geteuid()) {
+			continue
 		}
+		n += max(info.threads, 1)
 	}
 	return n >= g.cfg.MaxProcesses-max(1, g.cfg.MaxProcesses/16)
 }

@@ -169,7 +169,7 @@ func (p *process) wait() {
 	var detail guestapi.EndDetail
 	if failed {
 		detail.DiskFull = diskFull(p.cwd)
-		detail.ProcessLimit = p.limitHit.Load() || p.g.atProcessLimit(p)
+		detail.ProcessLimit = p.limitHit.Load() || p.g.atProcessLimit()
 	}
 	if p.stdin != nil {
 		p.stdin.close()
@@ -191,7 +191,7 @@ func (p *process) wait() {
 func (p *process) expire() {
 	defer close(p.expired)
 	p.timedOut.Store(true)
-	p.limitHit.Store(p.g.atProcessLimit(p))
+	p.limitHit.Store(p.g.atProcessLimit())
 	_ = p.g.killTree(p) // what survives is counted in the end
 }
 

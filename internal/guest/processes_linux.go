@@ -499,7 +499,7 @@ func (g *Guest) sendSignal(_ *http.Request, in *guestapi.SendSignalRequest) (*st
 		return nil, err
 	}
 	if in.Signal == guestapi.SIGKILL {
-		p.limitHit.Store(p.limitHit.Load() || g.atProcessLimit(p))
+		p.limitHit.Store(p.limitHit.Load() || g.atProcessLimit())
 		if err := g.killTree(p); err != nil {
 			return nil, err
 		}

@@ -37,6 +37,7 @@ func testHostile(t *testing.T, s *suite) {
 		{"ForkBomb", sandbox.ControlProcesses, false, forkBomb, (*attack).wantProcesses},
 		{"ForkTree", sandbox.ControlProcesses, false, forkTree, (*attack).wantProcesses},
 		{"ThreadBomb", sandbox.ControlProcesses, true, threadBomb, (*attack).wantProcesses},
+		{"ForkUsers", sandbox.ControlProcesses, true, forkUsers, (*attack).wantProcessesOfAll},
 		{"Orphans", "", false, orphans, (*attack).wantEnd},
 		{"DiskBigFile", sandbox.ControlDisk, false, diskBigFile, (*attack).wantDisk},
 		{"DiskSmallFiles", sandbox.ControlDisk, false, diskSmallFiles, (*attack).wantDisk},
@@ -247,6 +248,18 @@ func (a *attack) wantProcesses(t *testing.T) {
 	}
 }
 
+// wantProcessesOfAll checks that the limit held for the sum over all users.
+func (a *attack) wantProcessesOfAll(t *testing.T) {
+	a.wantProcesses(t)
+	var held int
+	if _, err := fmt.Sscanf(a.r.Stdout, "held %d", &held); err != nil {
+		t.Fatalf("the attack did not say how many processes it had: %v", a.r)
+	}
+	if most := a.b.Spec.Limits.Processes; held > most {
+		t.Errorf("the programs of five users were %d at one time, with a limit of %d", held, most)
+	}
+}
+
 func (a *attack) wantDisk(t *testing.T) {
 	a.survived(t)
 	if strings.Contains(a.r.Stdout, "wrote all") {
@@ -343,6 +356,36 @@ except RuntimeError as e:
     print("stopped at", n); print(e, file=sys.stderr); sys.stdout.flush(); os._exit(1)
 sys.stdout.flush(); os._exit(0)
 `, strconv.Itoa(2*spec.Limits.Processes))
+}
+
+// ForkUsers is a program of sandbox-root that has four other users make as many
+// processes each as one user may have. It prints how many there are at once, and
+// holds them for a while.
+const ForkUsers = `
+import os, signal, subprocess, sys, time
+each, wait = sys.argv[1], float(sys.argv[2])
+users = range(2001, 2005)
+fork = "i=1; while [ $i -lt $1 ]; do sleep 600 > /dev/null & i=$((i+1)); done; echo; exec sleep 600"
+try:
+    for uid in users:
+        p = subprocess.Popen(["/bin/sh", "-c", fork, "sh", each], user=uid, group=uid, extra_groups=[], stdout=subprocess.PIPE)
+        p.stdout.readline() # it made them all, or was refused one
+except OSError as e: print(e, file=sys.stderr)
+held = 1
+for pid in os.listdir("/proc"):
+    try: held += pid.isdigit() and os.stat("/proc/" + pid).st_uid in users
+    except FileNotFoundError: pass
+print("held", held); sys.stdout.flush()
+time.sleep(wait)
+if held > 2 * int(each): print("made all")
+sys.stdout.flush()
+os.killpg(0, signal.SIGKILL)
+`
+
+func forkUsers(s *suite, spec *driver.Spec) Cmd {
+	c := Python(s.h.Python, ForkUsers, strconv.Itoa(spec.Limits.Processes), "0.2")
+	c.User = sandbox.Root
+	return c
 }
 
 // orphans leaves hundreds of dead processes for the guest to reap.

@@ -41,6 +41,10 @@ type record struct {
 	// Linked says that the box has an interface beside its loopback, whatever
 	// its policy is now.
 	Linked bool `json:"linked,omitempty"`
+	// CountsAll says that the box's kernel holds the programs of all users
+	// together to the limit on processes. That of an earlier version, which has
+	// no such field, holds each user to it.
+	CountsAll bool `json:"counts_all,omitempty"`
 	// UserIsRoot says that programs run as sandbox-root, whoever is asked for:
 	// it is the only user of the box that a file of the host can belong to.
 	UserIsRoot bool `json:"user_is_root,omitempty"`
@@ -84,6 +88,7 @@ func (m *maker) create(ctx context.Context, spec *driver.Spec, image *imageRoot,
 	}
 	b := &madeBox{record: record{Spec: *spec}, dir: m.boxDir(spec.ID), own: true, null: m.null}
 	b.record.Linked = spec.Network != sandbox.NetworkNone
+	b.record.CountsAll = true
 	b.record.UserIsRoot = spec.Workspace != "" && !rootIsRoot()
 	if err := m.reserve(b); err != nil {
 		return err

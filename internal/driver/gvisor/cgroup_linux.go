@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"maps"
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -21,6 +23,7 @@ import (
 const (
 	cpuController    = "cpu"
 	memoryController = "memory"
+	pidsController   = "pids"
 )
 
 // cgroupParent is the group below which each box has one.
@@ -109,7 +112,7 @@ func findCgroupsV1(mountinfo, own string) *cgroups {
 	for _, m := range cgroupMounts(mountinfo, "cgroup") {
 		for option := range strings.SplitSeq(m.options, ",") {
 			switch option {
-			case cpuController, memoryController:
+			case cpuController, memoryController, pidsController:
 				if dir := m.below(ownGroup(own, option)); unix.Access(dir, unix.W_OK) == nil {
 					c.base[option] = dir
 				}
@@ -139,18 +142,26 @@ func findCgroupsV2(mountinfo, own string, root bool) *cgroups {
 	if unix.Access(filepath.Join(dir, "cgroup.subtree_control"), unix.W_OK) != nil {
 		return nil
 	}
-	if err := enableControllers(dir); err != nil {
+	controllers := []string{cpuController, memoryController}
+	if there, err := os.ReadFile(filepath.Join(dir, "cgroup.controllers")); err == nil && slices.Contains(strings.Fields(string(there)), pidsController) {
+		controllers = append(controllers, pidsController)
+	}
+	if err := enableControllers(dir, controllers); err != nil {
 		// A group with processes in it cannot hand controllers on. In a
 		// delegated group the processes are the server's and ours.
-		if root || !errors.Is(err, unix.EBUSY) || makeRoom(dir) != nil || enableControllers(dir) != nil {
+		if root || !errors.Is(err, unix.EBUSY) || makeRoom(dir) != nil || enableControllers(dir, controllers) != nil {
 			return nil
 		}
 	}
-	return &cgroups{v2: true, base: map[string]string{cpuController: dir, memoryController: dir}}
+	c := &cgroups{v2: true, base: map[string]string{}}
+	for _, controller := range controllers {
+		c.base[controller] = dir
+	}
+	return c
 }
 
-func enableControllers(dir string) error {
-	return os.WriteFile(filepath.Join(dir, "cgroup.subtree_control"), []byte("+cpu +memory"), 0)
+func enableControllers(dir string, controllers []string) error {
+	return os.WriteFile(filepath.Join(dir, "cgroup.subtree_control"), []byte("+"+strings.Join(controllers, " +")), 0)
 }
 
 // makeRoom moves this process and the one that started it out of dir, into a
@@ -193,7 +204,7 @@ func (c *cgroups) of(id string) *cgroup {
 }
 
 // make makes a box's group with its limits. The group has no processes yet.
-func (c *cgroups) make(id string, l sandbox.Limits) (g *cgroup, err error) {
+func (c *cgroups) make(id string, l groupLimits) (g *cgroup, err error) {
 	// The parent may be removed with another box's group just now.
 	for range 5 {
 		if g, err = c.tryMake(id, l); !errors.Is(err, fs.ErrNotExist) {
@@ -203,14 +214,15 @@ func (c *cgroups) make(id string, l sandbox.Limits) (g *cgroup, err error) {
 	return g, err
 }
 
-func (c *cgroups) tryMake(id string, l sandbox.Limits) (*cgroup, error) {
+func (c *cgroups) tryMake(id string, l groupLimits) (*cgroup, error) {
 	g := c.of(id)
 	for controller, dir := range g.Dirs {
 		if err := os.MkdirAll(dir, 0o755); err != nil {
 			return nil, errors.Join(fmt.Errorf("make control group: %w", err), g.remove())
 		}
 		if c.v2 {
-			if err := enableControllers(filepath.Join(c.base[controller], cgroupParent)); err != nil {
+			controllers := slices.Sorted(maps.Keys(c.base))
+			if err := enableControllers(filepath.Join(c.base[controller], cgroupParent), controllers); err != nil {
 				return nil, errors.Join(fmt.Errorf("enable controllers: %w", err), g.remove())
 			}
 		}
@@ -222,6 +234,52 @@ func (c *cgroups) tryMake(id string, l sandbox.Limits) (*cgroup, error) {
 		}
 	}
 	return g, nil
+}
+
+// groupLimits are the limits of one box's group.
+type groupLimits struct {
+	cpus   float64
+	memory int64 // bytes
+	tasks  int   // processes and threads of the host
+}
+
+// groupLimits returns the limits of the box's group.
+func (r *record) groupLimits() groupLimits {
+	l := r.Spec.Limits
+	g := groupLimits{cpus: l.CPUs, memory: l.MemoryBytes, tasks: hostTasks(l)}
+	if r.Linked {
+		g.tasks += networkTasks
+	}
+	return g
+}
+
+// sentryTasks is what a sentry without programs has of the host's threads (16
+// were counted), and more.
+const sentryTasks = 64
+
+// networkTasks is what the process of a network may have of the host's threads:
+// some 10 were counted.
+const networkTasks = 64
+
+// hostTasks returns how many of the host's processes and threads a box may need:
+// pids.max. The sentry itself keeps the limit on processes; hostTasks bounds what
+// a broken sentry can take of the host's, and must never be reached before that.
+// For each process inside, systrap has a process that makes system calls and one
+// for each processor of the box, and keeps both for the next process; and each
+// process or thread that computes takes a thread of the sentry's. Counted were
+// 534 for 255 processes that sleep, and 3 for each that computes.
+func hostTasks(l sandbox.Limits) int {
+	each := 2 + visibleCPUs(l.CPUs)
+	return sentryTasks + each*(l.Processes+spareProcesses)
+}
+
+// hostTasks returns the limit on the host's tasks in force.
+func (g *cgroup) hostTasks() (int, error) {
+	s, err := g.read(pidsController, "pids.max")
+	if err != nil {
+		return 0, err
+	}
+	return strconv.Atoi(s)
 }
 
 // cpuPeriod is the time over which a CPU limit is measured, in microseconds.
@@ -236,9 +294,9 @@ type setting struct {
 // at once what it left unused of its CPU limit, but no more than that of one
 // period: starting a program is a burst of work on several threads, and stopping
 // it for the rest of a period makes it wait for tens of milliseconds.
-func (g *cgroup) settings(l sandbox.Limits) []setting {
-	quota := strconv.Itoa(int(math.Round(l.CPUs * cpuPeriod)))
-	memory := strconv.FormatInt(l.MemoryBytes, 10)
+func (g *cgroup) settings(l groupLimits) []setting {
+	quota := strconv.Itoa(int(math.Round(l.cpus * cpuPeriod)))
+	memory := strconv.FormatInt(l.memory, 10)
 	var all []setting
 	if g.V2 {
 		all = []setting{
@@ -246,6 +304,7 @@ func (g *cgroup) settings(l sandbox.Limits) []setting {
 			{cpuController, "cpu.max.burst", quota, true},
 			{memoryController, "memory.max", memory, false},
 			{memoryController, "memory.swap.max", "0", true},
+			{pidsController, "pids.max", strconv.Itoa(l.tasks), false},
 		}
 	} else {
 		all = []setting{
@@ -254,6 +313,7 @@ func (g *cgroup) settings(l sandbox.Limits) []setting {
 			{cpuController, "cpu.cfs_burst_us", quota, true},
 			{memoryController, "memory.limit_in_bytes", memory, false},
 			{memoryController, "memory.memsw.limit_in_bytes", memory, true},
+			{pidsController, "pids.max", strconv.Itoa(l.tasks), false},
 		}
 	}
 	kept := all[:0]

@@ -8,6 +8,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/glovebox-dev/glovebox/internal/driver"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
@@ -64,17 +65,31 @@ func TestFindCgroupsV2(t *testing.T) {
 	if data, _ := os.ReadFile(control); string(data) != "+cpu +memory" {
 		t.Errorf("controllers handed on: %q", data)
 	}
+	if c.has(pidsController) {
+		t.Error("has a controller that was not delegated")
+	}
+	there := filepath.Join(root, "user.slice/app/cgroup.controllers")
+	if err := os.WriteFile(there, []byte("cpuset cpu io memory pids\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if c = findCgroupsV2(mounts, own, false); !c.has(pidsController) {
+		t.Error("does not have the controller of processes")
+	}
+	if data, _ := os.ReadFile(control); string(data) != "+cpu +memory +pids" {
+		t.Errorf("controllers handed on: %q", data)
+	}
 }
 
 func TestCgroupSettings(t *testing.T) {
-	l := sandbox.Limits{CPUs: 0.5, MemoryBytes: 64 << 20}
-	dirs := map[string]string{cpuController: "/c", memoryController: "/m"}
+	l := (&record{Spec: driver.Spec{Limits: sandbox.Limits{CPUs: 0.5, MemoryBytes: 64 << 20, Processes: 10}}}).groupLimits()
+	dirs := map[string]string{cpuController: "/c", memoryController: "/m", pidsController: "/p"}
 	v2 := (&cgroup{V2: true, Dirs: dirs}).settings(l)
 	want := []setting{
 		{cpuController, "cpu.max", "50000 100000", false},
 		{cpuController, "cpu.max.burst", "50000", true},
 		{memoryController, "memory.max", "67108864", false},
 		{memoryController, "memory.swap.max", "0", true},
+		{pidsController, "pids.max", "616", false}, // 64 + (2 + 2) * (10 + 128)
 	}
 	if diff := cmp.Diff(want, v2, cmp.AllowUnexported(setting{})); diff != "" {
 		t.Errorf("version 2 (-want +got):\n%s", diff)

@@ -65,7 +65,7 @@ func (b *bootCommand) Execute(ctx context.Context, f *flag.FlagSet, args ...any)
 	if err := serveMounts(f); err != nil {
 		util.Fatalf("serve mounts: %v", err)
 	}
-	observeStart()
+	observeStart(processLimitOf(b.spec))
 	giveBackWhenAsked()
 	pollLate()
 	return b.Boot.Execute(ctx, f, args...)

@@ -18,7 +18,8 @@ import (
 )
 
 // plan says by what means a box's limits will be kept. Disk and processes are
-// always kept by the box's own kernel. CPU and memory are kept by a control
+// always kept by the box's own kernel; a control group also bounds the host's
+// processes, should that kernel be broken. CPU and memory are kept by a control
 // group where one can be made; without, whole CPUs are kept by binding the box
 // to so many processors, and memory by the maker's watching it.
 type plan struct {
@@ -30,7 +31,7 @@ type plan struct {
 // plan returns how to keep the limits of spec, or says which cannot be.
 func (m *maker) plan(spec *driver.Spec) (plan, error) {
 	p := plan{
-		group:       m.cgs.has(cpuController) || m.cgs.has(memoryController),
+		group:       m.cgs.has(cpuController) || m.cgs.has(memoryController) || m.cgs.has(pidsController),
 		watchMemory: !m.cgs.has(memoryController),
 	}
 	if m.cgs.has(cpuController) {
@@ -69,7 +70,7 @@ func (p plan) apply(m *maker, b *madeBox) error {
 	if err := b.save(); err != nil || !p.group {
 		return err
 	}
-	_, err := m.cgs.make(b.record.Spec.ID, b.record.Spec.Limits)
+	_, err := m.cgs.make(b.record.Spec.ID, b.record.groupLimits())
 	return err
 }
 

@@ -61,13 +61,7 @@ func (r *report) receipt(in *guestapi.Limits) (sandbox.Receipt, error) {
 	return sandbox.Receipt{
 		r.cpuControl(status),
 		r.memoryControl(),
-		{
-			Name:      sandbox.ControlProcesses,
-			Asked:     strconv.Itoa(limits.Processes),
-			Value:     strconv.FormatInt(in.Processes, 10),
-			Mechanism: "gVisor, RLIMIT_NPROC of each user",
-			Enforced:  in.Processes > 0 && in.Processes <= int64(limits.Processes),
-		},
+		r.processesControl(in),
 		{
 			Name:      sandbox.ControlDisk,
 			Asked:     sandbox.FormatBytes(limits.DiskBytes),
@@ -93,6 +87,36 @@ func (r *report) receipt(in *guestapi.Limits) (sandbox.Receipt, error) {
 			Enforced:  otherNamespace(r.Sentry, "mnt"),
 		},
 	}, nil
+}
+
+// processesControl says what is counted. Sandbox-root can be any number of users.
+func (r *report) processesControl(in *guestapi.Limits) sandbox.Control {
+	asked := r.Record.Spec.Limits.Processes
+	c := sandbox.Control{
+		Name:  sandbox.ControlProcesses,
+		Asked: strconv.Itoa(asked),
+		Value: strconv.FormatInt(in.Processes, 10),
+	}
+	if !r.Record.CountsAll {
+		c.Value += " of each user"
+		c.Mechanism = "gVisor, RLIMIT_NPROC; the sandbox is of an earlier version"
+		return c
+	}
+	c.Value += " of the sandbox"
+	c.Mechanism = "gVisor, programs of all users together"
+	c.Enforced = in.Processes > 0 && in.Processes <= int64(asked)
+	if r.Record.Cgroup != nil && r.Record.Cgroup.Dirs[pidsController] != "" {
+		most, err := r.Record.Cgroup.hostTasks()
+		if err != nil {
+			c.Value += "; " + err.Error()
+			c.Enforced = false
+			return c
+		}
+		c.Value += fmt.Sprintf("; at most %d processes and threads of the host", most)
+		c.Mechanism += "; " + r.Record.Cgroup.name("pids.max", "pids.max")
+		c.Enforced = c.Enforced && most <= r.Record.groupLimits().tasks && r.inGroup(pidsController)
+	}
+	return c
 }
 
 // userControl tells who programs are. What keeps them from the host is that

@@ -2,6 +2,7 @@ package gvisor
 
 import (
 	"encoding/json"
+	"math"
 	"os"
 	"os/signal"
 	"regexp"
@@ -170,9 +171,12 @@ func limitsOf(spec *specs.Spec) (mem int64, cpus int) {
 		mem = *r.Memory.Limit
 	}
 	if r.CPU != nil && r.CPU.Quota != nil && r.CPU.Period != nil && *r.CPU.Period > 0 {
-		// Two at least: with one, programs leave out locks that they need,
-		// because threads do run at the same time on the host.
-		cpus = max(2, int((*r.CPU.Quota+int64(*r.CPU.Period)-1)/int64(*r.CPU.Period)))
+		cpus = visibleCPUs(float64(*r.CPU.Quota) / float64(*r.CPU.Period))
 	}
 	return mem, cpus
 }
+
+// visibleCPUs returns how many processors the programs of a box see: two at
+// least, since with one they leave out locks that they need, because threads do
+// run at the same time on the host.
+func visibleCPUs(limit float64) int { return max(2, int(math.Ceil(limit))) }
