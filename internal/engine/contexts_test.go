@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/glovebox-dev/glovebox/internal/guestapi"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
@@ -163,6 +164,56 @@ func TestContextGuestKeepsNoTime(t *testing.T) {
 		if took := time.Since(begun); took > time.Second+2*interruptGrace+3*backstop {
 			t.Errorf("took %v", took)
 		}
+	})
+}
+
+// TestContextGuestLiesAboutTurns has guests that do not keep the timeout of a
+// run, and say again and again that its turn has come, or never.
+func TestContextGuestLiesAboutTurns(t *testing.T) {
+	const timeout = 2 * time.Second
+	maxTimeout := 10 * time.Minute
+	for code, most := range map[string]time.Duration{
+		"recount 500ms": timeout + interruptGrace + 2*backstop,
+		"recount 6s":    timeout + interruptGrace + 2*backstop,
+		"silent":        maxTimeout + timeout + startTimeout + 2*(interruptGrace+backstop) + backstop,
+	} {
+		t.Run(code, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				e := openWorld(t, newWorld(), t.TempDir(), func(o *Options) { o.MaxRunTimeout = maxTimeout })
+				req := inContext(code)
+				req.Timeout = timeout
+				req.New.Limits = sandbox.Limits{Idle: time.Hour, Lifetime: 5 * time.Hour}
+				r := e.mustWait(t, e.mustStart(t, req).ID)
+				checkVerdict(t, r, sandbox.Timeout, "")
+				if took := r.Ended.Sub(r.Started); took > most {
+					t.Errorf("took %v, want at most %v", took, most)
+				}
+			})
+		})
+	}
+}
+
+// TestContextRunWaitsForItsTurn has runs that wait behind long ones of the same
+// context for more than their own timeout.
+func TestContextRunWaitsForItsTurn(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld()
+		e := openWorld(t, w, t.TempDir(), nil)
+		first := inContext("silent")
+		first.Timeout = 10 * time.Minute
+		first.New.Limits = sandbox.Limits{Idle: time.Hour, Lifetime: 5 * time.Hour}
+		ahead := e.mustStart(t, first)
+		second := inContext("silent")
+		second.SandboxID, second.Timeout = ahead.SandboxID, time.Second
+		behind := e.mustStart(t, second)
+		b := w.only(t)
+		time.Sleep(10 * time.Minute)
+		b.mu.Lock()
+		x := b.execs[behind.ID]
+		x.say(&guestapi.ExecuteEvent{Type: guestapi.ExecuteCount, ExecutionCount: 2})
+		b.endExec(x, guestapi.ExecutionEnd{Status: guestapi.EndOK})
+		b.mu.Unlock()
+		checkVerdict(t, e.mustWait(t, behind.ID), sandbox.OK, "")
 	})
 }
 

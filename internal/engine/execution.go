@@ -25,6 +25,7 @@ type execution struct {
 	late    string // whose late output was written last, if nothing came since
 
 	// Guarded by the run's mu.
+	began bool // its turn has come
 	waits *sandbox.InputRequest
 	fail  *sandbox.RunError
 	end   *guestapi.ExecutionEnd
@@ -105,11 +106,31 @@ func (r *run) heard(ev *guestapi.ExecuteEvent) *guestapi.ProcessEvent {
 	return nil
 }
 
-// began notes that the turn of the run has come. Its time begins now: the guest
-// keeps it, and this side only looks that it does.
+// began notes that the turn of the run has come. Its time begins with the first
+// such event: the guest keeps the time, and the engine ends the run if the guest
+// does not. Later events give the run no more time.
 func (r *run) began(count int) {
 	r.setContext(func(c *sandbox.RunContext) { c.Count = max(count, 0) })
-	r.setDeadline(r.rec.Timeout + interruptGrace + backstop)
+	r.mu.Lock()
+	again := r.x.began
+	r.x.began = true
+	r.mu.Unlock()
+	if !again {
+		r.setDeadline(r.rec.Timeout + interruptGrace + backstop)
+	}
+}
+
+// latestEnd is how long a run in a context may take from its start on, with the
+// wait for its turn. It waits for what goes on in the sandbox when it starts, and
+// each of that ends at the longest timeout. One more stands for an execution
+// whose caller has just gone. The guest does not decide how long a run waits.
+func (r *run) latestEnd() time.Duration {
+	b := r.b
+	b.mu.Lock()
+	ahead := len(b.runs) + len(b.forwards) - b.ports // with the run itself, which is the one more
+	b.mu.Unlock()
+	each := b.e.opts.MaxRunTimeout + interruptGrace + backstop
+	return time.Duration(ahead)*each + startTimeout + r.rec.Timeout + interruptGrace + backstop
 }
 
 // setContext changes what is known of the run's context. What was handed out

@@ -194,7 +194,9 @@ func (b *box) startRun(ctx context.Context, req sandbox.RunRequest, prog program
 	_, r.going = trace.Start(r.ctx, "program")
 	r.publish()
 	if r.x == nil {
-		r.setDeadline(r.rec.Timeout) // else from its turn on
+		r.setDeadline(r.rec.Timeout)
+	} else {
+		r.setDeadline(r.latestEnd()) // and from its turn on its timeout
 	}
 	r.keepBaselineSoon()
 	if len(req.Stdin) > 0 || r.input && !r.rec.KeepsStdin {

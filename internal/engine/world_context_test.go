@@ -23,6 +23,9 @@ import (
 //	kill N               a signal kills it
 //	wait                 goes on until it is interrupted
 //	hang                 goes on until it is killed
+//	recount DURATION     says so often that its turn has come, and never ends by
+//	                     itself or by its timeout
+//	silent               never says that its turn has come, likewise
 type worldExec struct {
 	req    *guestapi.ExecuteRequest
 	events []*guestapi.ExecuteEvent // that no stream took
@@ -43,6 +46,17 @@ func (g *worldGuest) Execute(ctx context.Context, _ string, req *guestapi.Execut
 	}
 	x := &worldExec{req: req, script: strings.Split(req.Code, "\n")}
 	b.execs[req.Tag] = x
+	if word, every, _ := strings.Cut(req.Code, " "); word == "recount" || word == "silent" {
+		x.waits = "hang"
+		if word == "recount" {
+			d, err := time.ParseDuration(every)
+			if err != nil {
+				return nil, sandbox.Errorf(sandbox.Invalid, "%w", err)
+			}
+			b.recount(x, d)
+		}
+		return g.execution(ctx, x), nil
+	}
 	x.say(&guestapi.ExecuteEvent{Type: guestapi.ExecuteCount, ExecutionCount: 1})
 	b.step(x)
 	if d := req.TimeoutMillis; d > 0 {
@@ -53,6 +67,19 @@ func (g *worldGuest) Execute(ctx context.Context, _ string, req *guestapi.Execut
 		})
 	}
 	return g.execution(ctx, x), nil
+}
+
+// recount says again and again that the turn of x has come. b.mu is held.
+func (b *worldBox) recount(x *worldExec, every time.Duration) {
+	x.say(&guestapi.ExecuteEvent{Type: guestapi.ExecuteCount, ExecutionCount: 1})
+	b.changed.Broadcast()
+	time.AfterFunc(every, func() {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		if !x.ended && !b.dead {
+			b.recount(x, every)
+		}
+	})
 }
 
 func (x *worldExec) say(ev *guestapi.ExecuteEvent) { x.events = append(x.events, ev) }
