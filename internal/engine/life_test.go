@@ -18,6 +18,9 @@ import (
 
 const alice sandbox.Principal = "alice"
 
+// mallory is another principal than alice.
+const mallory sandbox.Principal = "mallory"
+
 func (e *Engine) mustCreate(tb testing.TB, req sandbox.CreateRequest) sandbox.Sandbox {
 	tb.Helper()
 	s, err := e.Create(context.Background(), alice, req)
@@ -485,7 +488,6 @@ func TestOutputThatCannotBeKept(t *testing.T) {
 
 func TestOwnership(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		const mallory sandbox.Principal = "mallory"
 		w := newWorld()
 		e := openWorld(t, w, t.TempDir(), nil)
 		r := e.mustStart(t, sandbox.RunRequest{Argv: []string{"sleep", "5s"}})

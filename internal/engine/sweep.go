@@ -1,11 +1,13 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/glovebox-dev/glovebox/internal/driver"
@@ -40,17 +42,58 @@ func (e *Engine) Sweep(ctx context.Context) error {
 	if err != nil {
 		return sandbox.Wrap(err, "sweep", "")
 	}
-	var errs []error
-	for _, rec := range recs {
-		if rec.Driver == e.name {
-			errs = append(errs, sandbox.Wrap(e.sweepOne(ctx, rec, refs, begun), "sweep sandbox", rec.ID))
-		}
-	}
+	// What needs no answer of a sandbox does not wait for one.
+	live := make(chan error, 1)
+	go func() { live <- e.sweepLive(ctx, recs, refs, begun) }()
 	e.sweepHandles(recs, begun)
-	errs = append(errs, e.sweepStrays(ctx, refs, recs, begun))
-	errs = append(errs, e.store.ForgetDeadOwners(ctx))
-	errs = append(errs, e.sweepOld(ctx), e.sweepWorkspaces(ctx))
+	errs := []error{e.sweepStrays(ctx, refs, recs, begun), e.store.ForgetDeadOwners(ctx), e.sweepOld(ctx), e.sweepWorkspaces(ctx)}
+	return errors.Join(append(errs, <-live)...)
+}
+
+// How many sandboxes a sweep looks at at a time, and how long it waits for one
+// to be taken over. That goes on then, and the next sweep waits again.
+const (
+	sweepAtOnce = 16
+	adoptWait   = 10 * time.Second
+)
+
+// sweepLive looks at the sandboxes that the store says are alive, at the same
+// time at several, the principals in turn: guests that do not answer hold up
+// neither the sandboxes of others nor many of their own principal's.
+func (e *Engine) sweepLive(ctx context.Context, recs []store.Sandbox, refs []string, begun time.Time) error {
+	recs = slices.DeleteFunc(slices.Clone(recs), func(rec store.Sandbox) bool { return rec.Driver != e.name })
+	errs := make([]error, len(recs))
+	places := make(chan struct{}, sweepAtOnce)
+	var wg sync.WaitGroup
+	for i, rec := range inTurn(recs) {
+		places <- struct{}{}
+		wg.Go(func() {
+			defer func() { <-places }()
+			errs[i] = sandbox.Wrap(e.sweepOne(ctx, rec, refs, begun), "sweep sandbox", rec.ID)
+		})
+	}
+	wg.Wait()
 	return errors.Join(errs...)
+}
+
+// inTurn returns the records with those of the principals in turn: the first of
+// each, then the second of each, and so on.
+func inTurn(recs []store.Sandbox) []store.Sandbox {
+	nth := map[string]int{}
+	seen := map[sandbox.Principal]int{}
+	for _, rec := range recs {
+		nth[rec.ID] = seen[rec.Principal]
+		seen[rec.Principal]++
+	}
+	slices.SortStableFunc(recs, func(a, b store.Sandbox) int { return cmp.Compare(nth[a.ID], nth[b.ID]) })
+	return recs
+}
+
+// adoptSoon is adopt for the sweep, which does not wait long.
+func (e *Engine) adoptSoon(ctx context.Context, rec store.Sandbox) (*box, error) {
+	ctx, cancel := context.WithTimeout(ctx, adoptWait)
+	defer cancel()
+	return e.adopt(ctx, rec)
 }
 
 // sweepOne looks at one sandbox that the store says is alive.
@@ -61,7 +104,7 @@ func (e *Engine) sweepOne(ctx context.Context, rec store.Sandbox, refs []string,
 	if alive, err := e.store.OwnerAlive(rec.Owner); err != nil || alive {
 		return err
 	}
-	if b, err := e.adopt(ctx, rec); err != nil || b != nil {
+	if b, err := e.adoptSoon(ctx, rec); err != nil || b != nil {
 		return err
 	}
 	_, err := e.reap(ctx, rec)
@@ -75,7 +118,7 @@ func (e *Engine) sweepOne(ctx context.Context, rec store.Sandbox, refs []string,
 func (e *Engine) sweepOwn(ctx context.Context, rec store.Sandbox, refs []string, begun time.Time) error {
 	b := e.box(rec.ID)
 	if b == nil {
-		if b, err := e.adopt(ctx, rec); err != nil || b != nil {
+		if b, err := e.adoptSoon(ctx, rec); err != nil || b != nil {
 			return err // it was claimed before, and could not be attached then
 		}
 		// It ended since the records were read, or its end could not be

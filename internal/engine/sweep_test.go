@@ -220,6 +220,63 @@ func TestAdoptionOfTheDead(t *testing.T) {
 	})
 }
 
+// TestHungGuestsDelayNobody has a new server find sandboxes of one principal
+// whose guests do not answer. The expiry, the retention and the runs of another
+// principal do not wait for them.
+func TestHungGuestsDelayNobody(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld()
+		dir := t.TempDir()
+		old := openWorld(t, w, dir, detached)
+		long := sandbox.Limits{Idle: time.Hour, Lifetime: 5 * time.Hour}
+		for range 20 {
+			_, err := old.Create(t.Context(), mallory, sandbox.CreateRequest{Env: map[string]string{"A": "b"}, Limits: long})
+			if err != nil {
+				t.Fatal(err)
+			}
+		}
+		for _, ref := range w.refs() {
+			w.box(ref).hung = true
+		}
+		forgotten := old.mustStart(t, sandbox.RunRequest{New: sandbox.CreateRequest{Limits: long}, Argv: []string{"print", "x"}})
+		old.mustWait(t, forgotten.ID)
+		time.Sleep(time.Hour - 2*time.Minute)
+		short := sandbox.CreateRequest{Limits: sandbox.Limits{Lifetime: 2 * time.Minute}}
+		idle := old.mustCreate(t, short)
+		ended := old.mustStart(t, sandbox.RunRequest{New: short, Argv: []string{"sleep", "2s"}})
+		old.crash(t)
+		time.Sleep(3 * time.Minute)
+
+		e := openWorld(t, w, dir, func(o *Options) { o.Detached, o.Retention = true, time.Hour })
+		begun := time.Now()
+		swept := make(chan time.Duration, 1)
+		go func() {
+			_ = e.Sweep(context.Background()) // it tells that guests did not answer
+			swept <- time.Since(begun)
+		}()
+		time.Sleep(5 * time.Second)
+		for _, id := range []string{idle.ID, ended.SandboxID} {
+			if rec, err := e.store.Sandbox(t.Context(), id); err != nil || rec.State != sandbox.Stopped {
+				t.Errorf("the expired sandbox %s is %s, %v", id, rec.State, err)
+			}
+		}
+		if rec, err := e.store.Run(t.Context(), ended.ID); err != nil || rec.Verdict.Code != sandbox.OK {
+			t.Errorf("the run that had ended: %+v, %v", rec.Verdict, err)
+		}
+		if _, err := e.store.Run(t.Context(), forgotten.ID); !errors.Is(err, sandbox.NotFound) {
+			t.Errorf("the old run: %v, want none", err)
+		}
+		if took := <-swept; took > 30*time.Second {
+			t.Errorf("the sweep took %v", took)
+		}
+		time.Sleep(createTimeout)
+		synctest.Wait()
+		if refs := w.refs(); len(refs) != 1 { // that of the forgotten run
+			t.Errorf("boxes %v are left", refs)
+		}
+	})
+}
+
 func TestUnattendedSandboxExpires(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld()

@@ -21,9 +21,6 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/workspace"
 )
 
-// mallory is another principal than alice.
-const mallory sandbox.Principal = "mallory"
-
 // openWorkspaces returns an engine that keeps workspaces.
 func openWorkspaces(t *testing.T, change func(*Options)) *Engine {
 	t.Helper()

@@ -43,7 +43,14 @@ func (g *worldGuest) Remove(_ context.Context, path string, _ guestapi.FileOptio
 	return nil
 }
 
-func (g *worldGuest) Read(_ context.Context, path string, _, _ int64, _ guestapi.FileOptions) (io.ReadCloser, int64, error) {
+func (g *worldGuest) Read(ctx context.Context, path string, _, _ int64, _ guestapi.FileOptions) (io.ReadCloser, int64, error) {
+	g.b.mu.Lock()
+	hung := g.b.hung
+	g.b.mu.Unlock()
+	if hung {
+		<-ctx.Done()
+		return nil, 0, sandbox.Errorf(sandbox.Unavailable, "read file: %w", ctx.Err())
+	}
 	g.b.mu.Lock()
 	defer g.b.mu.Unlock()
 	if err := g.check(); err != nil {

@@ -126,6 +126,7 @@ type worldBox struct {
 	changed  *sync.Cond
 	dead     bool
 	deaf     bool // nothing can be killed
+	hung     bool // files cannot be read: there is no answer
 	paused   bool
 	pauses   int
 	resumes  int
