@@ -21,8 +21,7 @@ const interruptGrace = guestapi.DefaultGrace
 // the run by its identifier: it waits there for its turn, is interrupted when
 // its time is over, and goes on when this process ends.
 type execution struct {
-	results *resultLog
-	late    string // whose late output was written last, if nothing came since
+	late string // whose late output was written last, if nothing came since
 
 	// Guarded by the run's mu.
 	began bool // its turn has come
@@ -33,14 +32,14 @@ type execution struct {
 
 // newExecution makes r a run in a context.
 func (r *run) newExecution(name, language string) {
-	r.x = &execution{results: &resultLog{files: r.files()}}
+	r.x = &execution{}
 	r.rec.Context = &sandbox.RunContext{Name: name, Language: language}
 }
 
 // resumeExecution makes r a run in a context that another process began.
 func (r *run) resumeExecution() error {
 	results, err := reopenResultLog(r.files())
-	r.x = &execution{results: results}
+	r.x, r.results = &execution{}, results
 	if err != nil {
 		return err
 	}
@@ -147,8 +146,8 @@ func (r *run) setContext(f func(*sandbox.RunContext)) {
 // run is ended as for output.
 func (r *run) show(res *guestapi.Result) {
 	xs := r.log.extents()
-	err := r.x.results.add(sandbox.Result{
-		Data: cleanResult(res.Data), Main: res.Main, Late: res.Late != 0,
+	err := r.results.add(sandbox.Result{
+		Data: cleanResult(res.Data), Main: res.Main, Late: res.Late != 0, Previews: cleanPreviews(res),
 		Stdout: xs[stdout].total, Stderr: xs[stderr].total,
 	})
 	r.keptOrBroken(err)
@@ -168,7 +167,7 @@ func (r *run) failed(e *guestapi.RunError) *guestapi.DataEvent {
 	r.mu.Lock()
 	r.x.fail = &fail
 	r.mu.Unlock()
-	r.keptOrBroken(r.x.results.fail(fail))
+	r.keptOrBroken(r.results.fail(fail))
 	text := fail.Traceback
 	if text == "" {
 		text = fail.Name + ": " + fail.Value
@@ -237,6 +236,7 @@ func (r *run) openContext(req sandbox.RunRequest, runner *interpreter.Runner, en
 		TimeoutMillis: r.rec.Timeout.Milliseconds(),
 		GraceMillis:   interruptGrace.Milliseconds(),
 		Tag:           r.rec.ID,
+		Previews:      true,
 	})
 	if errors.Is(err, sandbox.NotFound) {
 		return nil, b.e.missing(b.rec.Image, runner.Missing)

@@ -36,6 +36,8 @@ type guest interface {
 	Read(ctx context.Context, path string, offset, length int64, opts guestapi.FileOptions) (io.ReadCloser, int64, error)
 	Write(ctx context.Context, path string, r io.Reader, opts guestapi.WriteOptions) (*guestapi.WriteInfo, error)
 
+	Preview(ctx context.Context, path, mime string, opts guestapi.FileOptions) ([]byte, error)
+
 	Unpack(ctx context.Context, r io.Reader, opts guestapi.UnpackOptions) error
 	MarkLayer(ctx context.Context) error
 	Layer(ctx context.Context) (io.ReadCloser, error)

@@ -45,6 +45,13 @@ type resultLine struct {
 	Result  *sandbox.Result   `json:"result,omitempty"`
 	Error   *sandbox.RunError `json:"error,omitempty"`
 	Omitted bool              `json:"omitted,omitempty"`
+
+	// Previews are those of Result. They stand beside it, as no other reader of
+	// results is to have them.
+	Previews map[string]sandbox.Preview `json:"previews,omitempty"`
+	// File is a picture in the workspace, of which Preview is one.
+	File    string           `json:"file,omitempty"`
+	Preview *sandbox.Preview `json:"preview,omitempty"`
 }
 
 // reopenResultLog goes on with a file that another process began.
@@ -59,12 +66,17 @@ func reopenResultLog(files logFiles) (*resultLog, error) {
 
 // add keeps a result, or only that there was one if it is too much.
 func (l *resultLog) add(r sandbox.Result) error {
-	text, err := json.Marshal(resultLine{Result: &r})
+	text, err := json.Marshal(resultLine{Result: &r, Previews: r.Previews})
 	if err != nil {
 		return fmt.Errorf("write results: %w", err)
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if len(r.Previews) > 0 && l.bytes+int64(len(text)) > maxResultBytes { // then without
+		if text, err = json.Marshal(resultLine{Result: &r}); err != nil {
+			return fmt.Errorf("write results: %w", err)
+		}
+	}
 	if l.count >= maxResults || l.bytes+int64(len(text)) > maxResultBytes {
 		if text, err = json.Marshal(resultLine{Omitted: true}); err != nil {
 			return fmt.Errorf("write results: %w", err)
@@ -72,6 +84,20 @@ func (l *resultLog) add(r sandbox.Result) error {
 		if l.count >= 100*maxResults {
 			return nil // nobody counts so far
 		}
+	}
+	return l.write(text)
+}
+
+// addFile keeps the preview of a picture in the workspace, if there is room.
+func (l *resultLog) addFile(name string, p sandbox.Preview) error {
+	text, err := json.Marshal(resultLine{File: name, Preview: &p})
+	if err != nil {
+		return fmt.Errorf("write results: %w", err)
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.bytes+int64(len(text)) > maxResultBytes {
+		return nil
 	}
 	return l.write(text)
 }
@@ -142,30 +168,30 @@ func (f logFiles) results() (sandbox.Results, error) {
 	err := f.eachResult(func(line resultLine, _ int) {
 		switch {
 		case line.Result != nil:
+			line.Result.Previews = line.Previews
 			out.Results = append(out.Results, *line.Result)
 		case line.Error != nil:
 			out.Error = line.Error
 		case line.Omitted:
 			out.Omitted++
+		case line.Preview != nil:
+			if out.Files == nil {
+				out.Files = make(map[string]sandbox.Preview)
+			}
+			out.Files[line.File] = *line.Preview
 		}
 	})
 	return out, err
 }
 
 // Results returns what a run in a context showed so far, and the exception that
-// ended it, if one did. A run outside has none.
+// ended it, if one did; and of any run the previews of pictures that it left in
+// its workspace.
 func (e *Engine) Results(ctx context.Context, p sandbox.Principal, runID string) (sandbox.Results, error) {
 	const op = "read results"
 	v, err := e.findRun(ctx, p, runID)
 	if err != nil {
 		return sandbox.Results{}, sandbox.Wrap(err, op, "")
-	}
-	inContext := v.rec.Context != nil
-	if v.live != nil {
-		inContext = v.live.x != nil
-	}
-	if !inContext {
-		return sandbox.Results{}, nil
 	}
 	out, err := v.files().results()
 	return out, sandbox.Wrap(err, op, runID)

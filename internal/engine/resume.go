@@ -16,6 +16,7 @@ func (b *box) resumeRun(rec store.Run) {
 	log, err := reopenRunLog(r.files(), b.e.opts.LogSize)
 	if rec.Context == nil {
 		r.codeDir = codeDir + "/" + rec.ID
+		r.results = &resultLog{files: r.files()}
 	} else {
 		r.language = rec.Context.Language
 		if resumeErr := r.resumeExecution(); err == nil {

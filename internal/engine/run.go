@@ -22,6 +22,7 @@ type run struct {
 	codeDir string     // has its code, if that is to be removed
 	plain   bool       // it has no shell, though it is a shell command
 	x       *execution // of a run in a context
+	results *resultLog // of a run in a context, and pictures of any
 
 	ctx     context.Context // its stream's
 	cancel  context.CancelFunc
@@ -75,6 +76,7 @@ func (b *box) newRun(req sandbox.RunRequest) *run {
 	r.rec.ID, r.rec.SandboxID = sandbox.NewRunID(), b.id
 	r.rec.Status, r.rec.Started = sandbox.RunRunning, b.e.now()
 	r.log = newRunLog(r.files(), b.e.opts.LogSize)
+	r.results = &resultLog{files: r.files()}
 	return r
 }
 
@@ -280,14 +282,15 @@ func (r *run) finish(end *guestapi.EndEvent) {
 	if verdict.Code == sandbox.Failed {
 		advise(&verdict, r.b.policy(), used, r.lastWords(xs))
 	}
+	r.keepPreviews(changes)
 	r.mu.Lock()
 	r.rec.Network = used
 	r.rec.Status, r.rec.Verdict, r.rec.ExitCode, r.rec.Usage = sandbox.RunFinished, verdict, code, usage
 	r.rec.Ended, r.rec.Changes = e.now(), changes
 	r.rec.StdoutBytes, r.rec.StderrBytes = xs[stdout].total, xs[stderr].total
 	r.rec.KeptBytes = xs[stdout].kept() + xs[stderr].kept()
+	r.rec.KeptBytes += r.results.kept()
 	if r.x != nil {
-		r.rec.KeptBytes += r.x.results.kept()
 		r.x.waits = nil
 	}
 	rec := r.rec

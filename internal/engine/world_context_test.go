@@ -16,6 +16,7 @@ import (
 //	out TEXT, err TEXT   prints a line
 //	late TEXT            prints a line of an earlier run
 //	show TEXT, value TEXT  a result, of display and of the last expression
+//	picture JSON         a picture, and its previews
 //	notice TEXT          what befell the context before
 //	ask PROMPT           asks for a line of input, and prints it
 //	raise TEXT           an exception ends it
@@ -100,6 +101,12 @@ func (b *worldBox) step(x *worldExec) {
 			x.say(&guestapi.ExecuteEvent{Type: guestapi.ExecuteLate, Stream: guestapi.Stdout, Run: 1, Text: rest + "\n"})
 		case "show", "value":
 			x.say(&guestapi.ExecuteEvent{Type: guestapi.ExecuteResult, Result: &guestapi.Result{Data: data, Main: word == "value"}})
+		case "picture": // and what the guest says of it
+			res := &guestapi.Result{Data: map[string]json.RawMessage{"image/png": json.RawMessage(`"iVBORw0KGgo="`)}}
+			if err := json.Unmarshal([]byte(rest), &res.Previews); err != nil {
+				panic(err)
+			}
+			x.say(&guestapi.ExecuteEvent{Type: guestapi.ExecuteResult, Result: res})
 		case "notice":
 			x.say(&guestapi.ExecuteEvent{Type: guestapi.ExecuteNotice, Text: rest})
 		case "raise":

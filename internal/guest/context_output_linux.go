@@ -307,7 +307,7 @@ func (k *interpreter) handle(ev *kernels.Event) {
 		}
 		e.mu.Unlock()
 		if run != nil {
-			run.send(&guestapi.ExecuteEvent{Type: guestapi.ExecuteLate, Result: &guestapi.Result{Data: ev.Data, Late: max(ev.ID, 1)}})
+			run.send(&guestapi.ExecuteEvent{Type: guestapi.ExecuteLate, Result: run.withPreviews(&guestapi.Result{Data: ev.Data, Late: max(ev.ID, 1)})})
 		}
 		return
 	}

@@ -40,6 +40,11 @@ type run struct {
 	over bool // its end came; guarded by e.mu
 
 	withdrawn chan struct{} // of a kept run: closed when it is not to begin
+	hurried   chan struct{} // closed when no more previews are to be made
+
+	// The previews that were made, and how long that took; guarded by k.order.
+	previews   int
+	previewing time.Duration
 
 	mu          sync.Mutex
 	space       sync.Cond     // signalled when unsent shrinks, or nobody listens
@@ -48,6 +53,7 @@ type run struct {
 	gone        bool          // nobody listens
 	begun       bool          // its turn has come
 	isWithdrawn bool          // withdrawn is closed
+	isHurried   bool          // hurried is closed
 	carrier     chan struct{} // closed when another caller takes the events
 	finished    bool          // the end is in unsent
 	cause       string
@@ -98,7 +104,7 @@ func (g *Guest) begin(r *http.Request, req *guestapi.ExecuteRequest) (*run, erro
 	if err := e.checkEnv(req.EnvVars); err != nil {
 		return nil, err
 	}
-	x := &run{e: e, req: req, news: make(chan struct{}, 1)}
+	x := &run{e: e, req: req, news: make(chan struct{}, 1), hurried: make(chan struct{})}
 	x.space.L = &x.mu
 	if req.Tag != "" {
 		return x, x.beginKept()
@@ -198,7 +204,7 @@ func (x *run) greet(lost string, late *lateOutput) {
 		x.send(ev)
 	}
 	for _, r := range late.results {
-		x.send(&guestapi.ExecuteEvent{Type: guestapi.ExecuteLate, Result: &guestapi.Result{Data: r.Data, Late: max(r.ID, 1)}})
+		x.send(&guestapi.ExecuteEvent{Type: guestapi.ExecuteLate, Result: x.withPreviews(&guestapi.Result{Data: r.Data, Late: max(r.ID, 1)})})
 	}
 	x.send(&guestapi.ExecuteEvent{Type: guestapi.ExecuteCount, ExecutionCount: x.k.runs})
 }
@@ -235,6 +241,7 @@ func (x *run) doom(cause string) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	x.killed = true
+	x.hurry()
 	if x.cause == "" {
 		x.cause = cause
 	}
@@ -246,6 +253,7 @@ func (x *run) doom(cause string) {
 func (x *run) interrupt(why func(*guestapi.ExecutionEnd), grace time.Duration) {
 	x.mu.Lock()
 	why(&x.why)
+	x.hurry()
 	x.mu.Unlock()
 	if grace <= 0 {
 		x.kill()
@@ -357,7 +365,7 @@ func (x *run) answer() {
 func (x *run) handle(ev *kernels.Event) {
 	switch ev.Ev {
 	case "result":
-		x.send(&guestapi.ExecuteEvent{Result: &guestapi.Result{Data: ev.Data, Main: ev.Main}})
+		x.send(&guestapi.ExecuteEvent{Result: x.withPreviews(&guestapi.Result{Data: ev.Data, Main: ev.Main})})
 	case "error":
 		x.mu.Lock()
 		x.failure = ev.Name + ": " + ev.Value
@@ -376,7 +384,7 @@ func (x *run) handle(ev *kernels.Event) {
 		}
 	case "end":
 		if len(ev.Result) > 0 {
-			x.send(&guestapi.ExecuteEvent{Result: &guestapi.Result{Data: ev.Result, Main: true}})
+			x.send(&guestapi.ExecuteEvent{Result: x.withPreviews(&guestapi.Result{Data: ev.Result, Main: true})})
 		}
 		x.ended(ev)
 	}

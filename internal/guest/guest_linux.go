@@ -79,6 +79,7 @@ type Guest struct {
 	meter    meter
 	server   *http.Server
 	conns    *connQueue
+	shrinks  chan struct{} // has a value while a picture is being shrunk
 
 	// oomScore is what children have, ownScore what the guest has; both are
 	// empty if that is the same. They are written to oomFile.
@@ -103,6 +104,7 @@ func New(cfg Config) (*Guest, error) {
 		children: newReaper(),
 		sigs:     make(chan os.Signal, 1),
 		conns:    newConnQueue(),
+		shrinks:  make(chan struct{}, 1),
 		meter:    meter{at: time.Now()},
 	}
 	var err error
@@ -252,6 +254,7 @@ func (g *Guest) handler() http.Handler {
 	mux.HandleFunc(guestapi.FSGetWatcherEvents, unary(g.getWatcherEvents))
 	mux.HandleFunc(guestapi.FSRemoveWatcher, unary(g.removeWatcher))
 	mux.HandleFunc(guestapi.PathFiles, g.files)
+	mux.HandleFunc("GET "+guestapi.PathPreviews, g.previewFile)
 	mux.HandleFunc(guestapi.PathLayer, g.layer)
 	g.contextRoutes(mux)
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {

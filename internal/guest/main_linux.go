@@ -25,6 +25,7 @@ const DefaultSocket = "/run/glovebox/guest.sock"
 //	serve [flags]       the guest; this is what no command means, too
 //	connect [--socket]  hand descriptor 0, a stream socket, to the guest
 //	relay [--socket]    copy between descriptors 0 and 1 and the guest
+//	picture TYPE        shrink the picture at descriptor 0, see [Guest]
 //	tunnel [flags]      an interface whose packets go over descriptors 0 and 1
 //
 // Serve's flags: --socket PATH to listen at; --conn-fd N, a connected socket
@@ -46,7 +47,7 @@ func Main(args []string) int {
 	if len(args) > 0 && len(args[0]) > 0 && args[0][0] != '-' {
 		command, args = args[0], args[1:]
 	}
-	run := map[string]func([]string) error{"serve": serve, "connect": connectMain, "relay": relayMain, "tunnel": tunnelMain}[command]
+	run := map[string]func([]string) error{"serve": serve, "connect": connectMain, "relay": relayMain, "picture": pictureMain, "tunnel": tunnelMain}[command]
 	err := fmt.Errorf("unknown command %q", command)
 	if run != nil {
 		err = run(args)

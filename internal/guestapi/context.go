@@ -92,6 +92,10 @@ type ExecuteRequest struct {
 	TimeoutMillis int64 `json:"timeout_ms,omitempty"`
 	GraceMillis   int64 `json:"grace_ms,omitempty"` // DefaultGrace if 0
 
+	// Previews asks for a preview of each picture that is not fit for a model
+	// as it is. A guest that does not know of it makes none.
+	Previews bool `json:"previews,omitempty"`
+
 	// Tag, if not empty, names the run, which is then kept: it goes on when its
 	// caller leaves, its events wait for ConnectExecution, and the reply comes
 	// before its turn. Tags of runs that are known must differ.
@@ -168,7 +172,20 @@ type Result struct {
 	Main bool
 	// Late is the run that it is from, if that is not this one.
 	Late int
+	// Previews are those of pictures in Data, by MIME type, if they were asked
+	// for. A picture that has none is fit as it is.
+	Previews map[string]Preview
 }
+
+// A Preview is what a model is shown of a picture: Data, which is a PNG or JPEG
+// of at most [sandbox.MaxPreview] bytes, or else Why there is none.
+type Preview struct {
+	Data []byte `json:"data,omitempty"`
+	Why  string `json:"why,omitempty"`
+}
+
+// resultPreviews is the key of a result's previews beside its MIME types.
+const resultPreviews = "previews"
 
 // MIMEChart is a figure of matplotlib as data, in E2B's form; MIMEData the
 // columns of a pandas frame.
@@ -283,7 +300,7 @@ func (e ExecuteEvent) MarshalJSON() ([]byte, error) {
 	type plain ExecuteEvent
 	switch {
 	case e.Result != nil:
-		m := make(map[string]any, len(e.Result.Data)+3)
+		m := make(map[string]any, len(e.Result.Data)+4)
 		for mime, value := range e.Result.Data {
 			key, ok := resultKeys[mime]
 			if !ok {
@@ -292,6 +309,9 @@ func (e ExecuteEvent) MarshalJSON() ([]byte, error) {
 			m[key] = value
 		}
 		m["type"], m["is_main_result"] = ExecuteResult, e.Result.Main
+		if len(e.Result.Previews) > 0 {
+			m[resultPreviews] = e.Result.Previews
+		}
 		if e.Result.Late != 0 {
 			m["type"], m["run"] = ExecuteLate, e.Result.Late
 		}
@@ -349,9 +369,9 @@ func DecodeExecuteEvent(line []byte) (*ExecuteEvent, error) {
 	return e, nil
 }
 
-func decodeResult(line []byte) (*Result, error) {
+func decodeResult(line []byte) (_ *Result, err error) {
 	var m resultFields
-	if err := json.Unmarshal(line, &m); err != nil {
+	if err = json.Unmarshal(line, &m); err != nil {
 		return nil, fmt.Errorf("decode result: %w", err)
 	}
 	r := &Result{Data: make(map[string]json.RawMessage, len(m))}
@@ -362,6 +382,10 @@ func decodeResult(line []byte) (*Result, error) {
 			if err := json.Unmarshal(value, &r.Main); err != nil {
 				return nil, fmt.Errorf("decode result: %w", err)
 			}
+		case key == resultPreviews:
+			if r.Previews, err = decodePreviews(value); err != nil {
+				return nil, fmt.Errorf("decode result: %w", err)
+			}
 		case string(value) == "null":
 		case ok:
 			r.Data[mime] = value
@@ -370,6 +394,24 @@ func decodeResult(line []byte) (*Result, error) {
 		}
 	}
 	return r, nil
+}
+
+// decodePreviews decodes the previews of a result, which are bounded as its
+// fields are.
+func decodePreviews(value []byte) (map[string]Preview, error) {
+	var fields resultFields
+	if err := json.Unmarshal(value, &fields); err != nil {
+		return nil, err
+	}
+	previews := make(map[string]Preview, len(fields))
+	for mime, field := range fields {
+		var p Preview
+		if err := json.Unmarshal(field, &p); err != nil {
+			return nil, err
+		}
+		previews[mime] = p
+	}
+	return previews, nil
 }
 
 // decodeText decodes a line if it has the very form that AppendTextEvent

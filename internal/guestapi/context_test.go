@@ -28,6 +28,13 @@ func TestExecuteEvents(t *testing.T) {
 			}}},
 		},
 		{
+			`{"png":"iVBO","previews":{"image/png":{"data":"AQI="},"image/gif":{"why":"large"}},"is_main_result":false,"type":"result"}`,
+			ExecuteEvent{Type: ExecuteResult, Result: &Result{
+				Data:     map[string]json.RawMessage{"image/png": json.RawMessage(`"iVBO"`)},
+				Previews: map[string]Preview{"image/png": {Data: []byte{1, 2}}, "image/gif": {Why: "large"}},
+			}},
+		},
+		{
 			`{"chart":{"type":"line"},"is_main_result":false,"type":"result"}`,
 			ExecuteEvent{Type: ExecuteResult, Result: &Result{Data: map[string]json.RawMessage{MIMEChart: json.RawMessage(`{"type":"line"}`)}}},
 		},
@@ -69,7 +76,8 @@ func TestExecuteEvents(t *testing.T) {
 }
 
 func TestExecuteEventsThatAreNone(t *testing.T) {
-	for _, line := range []string{"", "{", "[]", `{"type":3}`, `{"type":"end"}`, `{"type":"result","is_main_result":"yes"}`, `{"type":"error","line":"x"}`} {
+	for _, line := range []string{"", "{", "[]", `{"type":3}`, `{"type":"end"}`, `{"type":"result","is_main_result":"yes"}`, `{"type":"result","previews":[]}`,
+		`{"type":"result","previews":{` + strings.Repeat(`"a":{},`, maxResultKeys) + `"a":{}}}`, `{"type":"error","line":"x"}`} {
 		if ev, err := DecodeExecuteEvent([]byte(line)); err == nil && ev != nil {
 			t.Errorf("%s gave %+v", line, ev)
 		}

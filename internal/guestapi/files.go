@@ -1,6 +1,7 @@
 package guestapi
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -151,6 +152,32 @@ func (c *Client) Read(ctx context.Context, path string, offset, length int64, op
 	}
 	defer closeBody(resp)
 	return nil, 0, answered(ctx, op, resp)
+}
+
+// Preview returns what a model is shown of a picture in a file: the picture as
+// it is, or a smaller one, of at most [sandbox.MaxPreview] bytes. It is of kind
+// Invalid if there is none, which the text says why, and of kind Unsupported or
+// NotFound if the guest makes none.
+func (c *Client) Preview(ctx context.Context, path, mime string, opts FileOptions) ([]byte, error) {
+	const op = "preview picture"
+	q := url.Values{"path": {path}, "username": {cmp.Or(opts.User, sandbox.User)}, "type": {mime}}
+	req, err := newRequest(ctx, http.MethodGet, PathPreviews+"?"+q.Encode(), nil, opts.User)
+	if err != nil {
+		return nil, sandbox.Errorf(sandbox.Internal, "%s: %w", op, err)
+	}
+	resp, err := c.do(op, req)
+	if err != nil {
+		return nil, err
+	}
+	defer closeBody(resp)
+	if resp.StatusCode != http.StatusOK {
+		return nil, answered(ctx, op, resp)
+	}
+	data, err := readBounded(resp.Body, sandbox.MaxPreview)
+	if err != nil {
+		return nil, lost(ctx, op, err)
+	}
+	return data, nil
 }
 
 // wanted returns how much of left bytes a read of length takes.

@@ -23,6 +23,12 @@ const (
 // temporary name and is renamed, so that a broken upload leaves the old file.
 const PathFiles = "/files"
 
+// PathPreviews answers a GET with what a model is shown of a picture in a file.
+// Query: path, username, and type, the picture's MIME type. A file that is not
+// shown is of kind Invalid, with the reason. It is ours, and guests of earlier
+// versions do not have it.
+const PathPreviews = "/previews"
+
 // PathHealth answers 204 while the guest works.
 const PathHealth = "/health"
 

@@ -49,18 +49,25 @@ type Result struct {
 	// earlier run's.
 	Main bool `json:"main,omitempty"`
 	Late bool `json:"late,omitempty"`
+	// Previews are what models are shown of pictures in Data, by MIME type, in
+	// place of the pictures. They are kept beside the result, not in it.
+	Previews map[string]Preview `json:"-"`
 	// Stdout and Stderr are how many bytes the run had written before it.
 	Stdout int64 `json:"stdout,omitempty"`
 	Stderr int64 `json:"stderr,omitempty"`
 }
 
-// Results are what a run showed, in order, as far as they are kept.
+// Results are what a run showed, in order, as far as they are kept, and its
+// pictures.
 type Results struct {
 	Results []Result
 	// Omitted counts those that were too many or too large to keep.
 	Omitted int
 	// Error is the exception that ended the run, if one did.
 	Error *RunError
+	// Files are previews of pictures that the run left in its workspace, by
+	// their paths there.
+	Files map[string]Preview
 }
 
 // A RunError is an exception that ended a run. What it says is also at the end

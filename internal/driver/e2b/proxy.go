@@ -29,7 +29,7 @@ import (
 //     or processes ran out.
 //   - Adding to a file is done here, by writing all of it again.
 //   - Contexts are those of E2B's code interpreter: see contexts.go.
-//   - Limits and ports are refused.
+//   - Limits, ports and previews of pictures are refused.
 
 // A proxyServer serves the streams to all boxes of a driver.
 type proxyServer struct {
@@ -124,6 +124,9 @@ func proxy(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	switch r.URL.Path {
+	case guestapi.PathPreviews:
+		http.Error(w, `{"code":"unimplemented","message":"E2B's agent makes no previews of pictures"}`, http.StatusNotImplemented)
+		return
 	case guestapi.PathLimits:
 		http.Error(w, `{"code":"unimplemented","message":"driver e2b cannot change limits"}`, http.StatusNotImplemented)
 		return

@@ -44,6 +44,9 @@ const (
 // Hook does not return in the processes that drivers start: it is what they
 // do. In any other it does nothing. It comes first in TestMain.
 func Hook() {
+	if os.Args[0] == guest.Program { // a command of a box's guest
+		os.Exit(guest.Main(os.Args[1:]))
+	}
 	role := os.Getenv(roleVariable)
 	var err error
 	switch role {

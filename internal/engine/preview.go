@@ -1,0 +1,148 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"path"
+	"strings"
+	"time"
+
+	"github.com/glovebox-dev/glovebox/internal/guestapi"
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
+)
+
+// Pictures are decoded in their sandbox, by its guest, and never here: a few
+// bytes can cost their decoder any amount of memory, and this process serves
+// every principal. What is kept of a run has the guest's previews, so that
+// whoever looks at the run later costs nobody any decoding either.
+
+// Bounds on the previews of pictures that a run left in its workspace.
+const (
+	maxFilePreviews = 4
+	maxFilePicture  = 4 << 20 // one that is looked at
+	// previewTimeout bounds all of them: the end of the run waits.
+	previewTimeout = 8 * time.Second
+	maxPreviewWhy  = 256
+)
+
+// cleanPreviews returns the previews of a result as the guest tells them,
+// without what is none: the guest is not trusted.
+func cleanPreviews(res *guestapi.Result) map[string]sandbox.Preview {
+	out := make(map[string]sandbox.Preview, len(res.Previews))
+	for mime, p := range res.Previews {
+		if _, ok := res.Data[mime]; !ok || !sandbox.IsPicture(mime) {
+			continue
+		}
+		if p.Why != "" {
+			out[mime] = sandbox.Preview{Why: cleanWhy(p.Why)}
+			continue
+		}
+		out[mime] = cleanPreview(p.Data, "")
+	}
+	return out
+}
+
+// cleanPreview checks the size and the first bytes of what a guest says is the
+// preview of a picture; mime is the type that it must have, "" is any.
+func cleanPreview(data []byte, mime string) sandbox.Preview {
+	kind := sandbox.PictureType(data)
+	switch {
+	case len(data) > sandbox.MaxPreview:
+		return sandbox.Preview{Why: tooLarge(int64(len(data)))}
+	case kind == "":
+		return sandbox.Preview{Why: "it is no picture"}
+	case mime != "" && kind != mime:
+		return sandbox.Preview{Why: "it is no picture of the type " + mime}
+	}
+	return sandbox.Preview{MIME: kind, Data: data}
+}
+
+func cleanWhy(why string) string {
+	return cut(strings.Join(strings.Fields(strings.ToValidUTF8(why, "\uFFFD")), " "), maxPreviewWhy)
+}
+
+func tooLarge(size int64) string {
+	return fmt.Sprintf("it has %s, and its sandbox cannot shrink it to %s", sandbox.FormatBytes(size), sandbox.FormatBytes(sandbox.MaxPreview))
+}
+
+// pictureByName returns the MIME type of the picture that a file's name says it
+// is, or "".
+func pictureByName(name string) string {
+	switch strings.ToLower(path.Ext(name)) {
+	case ".png":
+		return "image/png"
+	case ".jpg", ".jpeg":
+		return "image/jpeg"
+	case ".gif":
+		return "image/gif"
+	case ".webp":
+		return "image/webp"
+	}
+	return ""
+}
+
+// keepPreviews keeps previews of the first pictures that the run left in its
+// workspace. A sandbox that ends has none.
+func (r *run) keepPreviews(changes *sandbox.Changes) {
+	if changes == nil {
+		return
+	}
+	r.b.mu.Lock()
+	stopping := r.b.why != nil
+	r.b.mu.Unlock()
+	if stopping {
+		return
+	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.b.e.ctx), previewTimeout)
+	defer cancel()
+	left := maxFilePreviews
+	for _, f := range changes.Files {
+		mime := pictureByName(f.Path)
+		if left == 0 || ctx.Err() != nil {
+			return
+		}
+		if mime == "" || f.Change == sandbox.FileRemoved || f.Size <= 0 || strings.ContainsRune(f.Path, '\uFFFD') {
+			continue
+		}
+		left--
+		if err := r.results.addFile(f.Path, r.b.preview(ctx, f, mime)); err != nil {
+			r.b.e.log.Error("keep previews", "run", r.rec.ID, "error", err)
+			return
+		}
+	}
+}
+
+// preview has the guest show a picture in the workspace. A guest that makes no
+// previews, of an earlier version or not ours, gives the picture itself, if it is
+// small.
+func (b *box) preview(ctx context.Context, f sandbox.FileChange, mime string) sandbox.Preview {
+	if f.Size > maxFilePicture {
+		return sandbox.Preview{Why: fmt.Sprintf("it has %s, more than %s", sandbox.FormatBytes(f.Size), sandbox.FormatBytes(maxFilePicture))}
+	}
+	name := sandbox.WorkDir + "/" + f.Path
+	data, err := b.guest.Preview(ctx, name, mime, guestapi.FileOptions{})
+	switch {
+	case err == nil:
+		return cleanPreview(data, "")
+	case errors.Is(err, sandbox.Unsupported), errors.Is(err, sandbox.NotFound):
+	case errors.Is(err, sandbox.Invalid):
+		return sandbox.Preview{Why: cleanWhy(strings.TrimPrefix(err.Error(), "preview picture: "))}
+	default:
+		b.e.log.Debug("preview picture", "sandbox", b.id, "error", err)
+		return sandbox.Preview{Why: "its sandbox did not answer"}
+	}
+	r, size, err := b.guest.Read(ctx, name, 0, sandbox.MaxPreview, guestapi.FileOptions{})
+	if err != nil {
+		return sandbox.Preview{Why: "it could not be read"}
+	}
+	defer r.Close()
+	if size > sandbox.MaxPreview {
+		return sandbox.Preview{Why: tooLarge(size)}
+	}
+	if data, err = io.ReadAll(io.LimitReader(r, sandbox.MaxPreview)); err != nil {
+		return sandbox.Preview{Why: "it could not be read"}
+	}
+	return cleanPreview(data, mime)
+}

@@ -1,0 +1,279 @@
+package guest
+
+import (
+	"bytes"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"image"
+	_ "image/gif" // decoders that image.Decode finds
+	"image/jpeg"
+	"image/png"
+	"io"
+	"os"
+	"runtime/debug"
+
+	"golang.org/x/image/draw"
+	_ "golang.org/x/image/webp"
+	"golang.org/x/sys/unix"
+
+	"github.com/glovebox-dev/glovebox/internal/guestapi"
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
+)
+
+// Bounds on a picture that a model is shown. Models see no more than about so
+// many pixels of a side. maxPictureMemory is what decoding may take; more is not
+// begun. pictureHeadroom is what the scaled picture, its encoder and the garbage
+// collector may take beside it: a limit of the kernel on the process that
+// decodes, should a picture cost more than its header tells.
+const (
+	maxPictureSide   = 1568
+	maxPictureMemory = 32 << 20
+	pictureHeadroom  = 128 << 20
+	maxPictureHeader = 4 << 20
+	jpegQuality      = 85
+)
+
+// A pictureError says why a model is not shown a picture.
+type pictureError string
+
+func (e pictureError) Error() string { return string(e) }
+
+// A pictureHeader is what a picture says of itself.
+type pictureHeader struct {
+	width, height int
+	head          []byte // what was read
+	format        string
+}
+
+// readPictureHeader reads the beginning of a picture of a MIME type.
+func readPictureHeader(r io.Reader, mime string) (h *pictureHeader, err error) {
+	// This is done in the guest's own process, which must outlive any picture.
+	defer func() {
+		if recover() != nil {
+			h, err = nil, pictureError("its header is broken")
+		}
+	}()
+	var head bytes.Buffer
+	cfg, format, err := image.DecodeConfig(io.TeeReader(io.LimitReader(r, maxPictureHeader), &head))
+	if err != nil || "image/"+format != mime || cfg.Width <= 0 || cfg.Height <= 0 {
+		return nil, pictureError("it is no picture of the type " + mime)
+	}
+	return &pictureHeader{cfg.Width, cfg.Height, head.Bytes(), format}, nil
+}
+
+// fits reports whether models may be shown a picture of so many bytes as it is.
+func (h *pictureHeader) fits(size int64) bool {
+	return h.width <= maxPictureSide && h.height <= maxPictureSide && size <= sandbox.MaxPreview
+}
+
+// check refuses a picture whose decoding takes too much memory.
+func (h *pictureHeader) check() error {
+	if int64(h.width) > maxPictureMemory/h.halfBytes()*2/int64(h.height) {
+		return pictureError(fmt.Sprintf("decoding its %d x %d pixels takes more than %d MiB of memory", h.width, h.height, maxPictureMemory>>20))
+	}
+	return nil
+}
+
+// halfBytes returns how many half bytes decoding takes for a pixel, at most.
+func (h *pictureHeader) halfBytes() int64 {
+	switch h.format {
+	case "png":
+		return pngHalfBytes(h.head)
+	case "jpeg":
+		return jpegHalfBytes(h.head)
+	case "gif":
+		return 2 * 2 // the index of a colour, twice if lines are interlaced
+	}
+	if len(h.head) > 15 && string(h.head[12:16]) == "VP8 " {
+		return 2 * 2 // Y'CbCr, 4:2:0, in whole blocks
+	}
+	return 2 * 8 // NRGBA, and a transform of it
+}
+
+// pngHalfBytes: PNG is decoded to the pixels of its colour type; the passes of
+// an interlaced one are pictures of their own.
+func pngHalfBytes(head []byte) int64 {
+	const depth, colourType, interlace = 24, 25, 28
+	if len(head) <= interlace {
+		return 2 * 16
+	}
+	bytes := int64(4)
+	switch {
+	case head[depth] == 16:
+		bytes = 8
+	case head[colourType] == 3:
+		bytes = 1 // a palette
+	}
+	if head[interlace] != 0 {
+		bytes *= 2
+	}
+	return 2 * bytes
+}
+
+// jpegHalfBytes: JPEG is decoded to one plane for each component, of which those
+// of colours may have fewer samples. A progressive one keeps 4 bytes for each
+// sample to its end. One of four components becomes CMYK, and one of red, green
+// and blue becomes RGBA.
+func jpegHalfBytes(head []byte) int64 {
+	f, ok := readJPEGFrame(head)
+	if !ok {
+		f = jpegFrame{components: 4, samples: 2 * 4, progressive: true} // as much as can be
+	}
+	n := f.samples
+	if f.progressive {
+		n += 4 * f.samples
+	}
+	if f.components == 4 || f.rgb {
+		n += 2 * 4
+	}
+	return n
+}
+
+// A jpegFrame is what the header of a JPEG's frame says. Samples are those that
+// all components have for a pixel, in halves.
+type jpegFrame struct {
+	components       int
+	samples          int64
+	progressive, rgb bool
+}
+
+// readJPEGFrame reads the header of the frame, and what else before the first
+// scan says that it is RGB.
+func readJPEGFrame(head []byte) (f jpegFrame, ok bool) {
+	const app0, app14, scan = 0xe0, 0xee, 0xda
+	jfif, plain, named := false, false, false
+	for at := 2; at+4 <= len(head) && head[at] == 0xff && head[at+1] != scan; {
+		if head[at+1] == 0xff { // a fill byte
+			at++
+			continue
+		}
+		end := at + 2 + int(binary.BigEndian.Uint16(head[at+2:]))
+		body := head[at+4 : max(at+4, min(end, len(head)))]
+		switch marker := head[at+1]; marker {
+		case app0:
+			jfif = jfif || bytes.HasPrefix(body, []byte("JFIF\x00"))
+		case app14:
+			plain = plain || len(body) >= 12 && bytes.HasPrefix(body, []byte("Adobe")) && body[11] == 0
+		case 0xc0, 0xc1, 0xc2:
+			if ok = f.read(body); !ok {
+				return f, false
+			}
+			f.progressive = marker == 0xc2
+			named = f.components == 3 && body[6] == 'R' && body[9] == 'G' && body[12] == 'B'
+		}
+		at = end
+	}
+	f.rgb = f.components == 3 && !jfif && (plain || named)
+	return f, ok
+}
+
+// read reads the components of a frame.
+func (f *jpegFrame) read(body []byte) bool {
+	const first, each = 6, 3
+	if len(body) < first || body[5] == 0 || body[5] > 4 || len(body) < first+each*int(body[5]) {
+		return false
+	}
+	f.components = int(body[5])
+	var area, most int64
+	for c := range f.components {
+		factors := body[first+each*c+1]
+		n := int64(factors>>4) * int64(factors&15)
+		if n == 0 {
+			return false
+		}
+		area, most = area+n, max(most, n)
+	}
+	f.samples = (2*area + most - 1) / most
+	return true
+}
+
+// shrinkPicture returns a picture as small as models are shown it.
+func shrinkPicture(r io.Reader, mime string) ([]byte, error) {
+	h, err := readPictureHeader(r, mime)
+	if err != nil {
+		return nil, err
+	}
+	if err := h.check(); err != nil {
+		return nil, err
+	}
+	from, _, err := image.Decode(io.MultiReader(bytes.NewReader(h.head), r))
+	if err != nil {
+		return nil, pictureError("it is broken: " + err.Error())
+	}
+	scale := min(1, float64(maxPictureSide)/float64(max(h.width, h.height)))
+	size := image.Rect(0, 0, max(1, int(float64(h.width)*scale)), max(1, int(float64(h.height)*scale)))
+	to := image.NewNRGBA(size)
+	draw.ApproxBiLinear.Scale(to, size, from, from.Bounds(), draw.Src, nil)
+	var out bytes.Buffer
+	if err := png.Encode(&out, to); err == nil && out.Len() <= sandbox.MaxPreview {
+		return out.Bytes(), nil
+	}
+	// Pictures that PNG does not make small are photographs, more or less.
+	out.Reset()
+	if err := jpeg.Encode(&out, to, &jpeg.Options{Quality: jpegQuality}); err != nil {
+		return nil, err
+	}
+	if out.Len() > sandbox.MaxPreview {
+		return nil, pictureError(fmt.Sprintf("it is more than %d MiB also when it is shrunk", sandbox.MaxPreview>>20))
+	}
+	return out.Bytes(), nil
+}
+
+// pictureMain is the command that shrinks the picture at descriptor 0. It writes
+// to descriptor 1 a byte that says how it went, and then the picture or why
+// there is none.
+func pictureMain(args []string) error {
+	if len(args) != 1 {
+		return errors.New("picture takes a MIME type")
+	}
+	if err := limitPicture(); err != nil {
+		return err
+	}
+	answer := []byte{pictureMade}
+	data, err := shrinkPicture(os.NewFile(0, "picture"), args[0])
+	if why, ok := errors.AsType[pictureError](err); ok {
+		answer, data, err = []byte{pictureRefused}, []byte(why), nil
+	}
+	if err != nil {
+		return err
+	}
+	_, err = os.NewFile(1, "answer").Write(append(answer, data...))
+	return err
+}
+
+// The first byte of the answer of pictureMain.
+const (
+	pictureMade    = '+'
+	pictureRefused = '-'
+)
+
+// limitPicture bounds the memory and the time of this process.
+func limitPicture() error {
+	debug.SetGCPercent(20)
+	text, err := readBounded("/proc/self/status")
+	if err != nil {
+		return err
+	}
+	// Go has reserved some from the beginning.
+	data := uint64(parseMeminfo(text)["VmData"]) + maxPictureMemory + pictureHeadroom
+	limits := map[int]uint64{
+		unix.RLIMIT_DATA: data, unix.RLIMIT_CPU: uint64(pictureTime.Seconds()), unix.RLIMIT_FSIZE: 0, unix.RLIMIT_CORE: 0,
+	}
+	for which, n := range limits {
+		var was unix.Rlimit
+		if err := unix.Getrlimit(which, &was); err != nil {
+			return os.NewSyscallError("getrlimit", err)
+		}
+		n = min(n, was.Max)
+		if err := unix.Setrlimit(which, &unix.Rlimit{Cur: n, Max: n}); err != nil {
+			return os.NewSyscallError("setrlimit", err)
+		}
+	}
+	return nil
+}
+
+// previewError is a reason as it is answered.
+func previewError(why pictureError) error {
+	return errf(guestapi.CodeInvalidArgument, "%s", string(why))
+}
