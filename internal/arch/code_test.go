@@ -159,6 +159,7 @@ func TestGlobalState(t *testing.T) {
 	// that belongs to nobody; a logger is passed in.
 	global := regexp.MustCompile(`^slog\.(Default|SetDefault|Debug|Info|Warn|Error|Log)$`)
 	globalLog := regexp.MustCompile(`^log\.(Print|Fatal|Panic|Set|Default|Writer|Flags|Output)`)
+	decodesPictures := regexp.MustCompile(`^(image|image/.*|golang\.org/x/image/.*)$`)
 	for _, s := range sources(t) {
 		if s.test || testOnly[s.pkg] {
 			continue
@@ -168,6 +169,9 @@ func TestGlobalState(t *testing.T) {
 			stdLog = stdLog || p == "log"
 			if (p == "math/rand" || p == "math/rand/v2") && notSecret[s.pkg] == "" {
 				t.Errorf("%s: imports %s; identifiers and secrets come from crypto/rand", s.path, p)
+			}
+			if decodesPictures.MatchString(p) && s.pkg != "guest" {
+				t.Errorf("%s: imports %s; pictures are decoded in their sandbox, by the guest", s.path, p)
 			}
 		}
 		ast.Inspect(s.file, func(n ast.Node) bool {

@@ -84,7 +84,7 @@ var outside = map[string][]string{
 	"github.com/spf13/cobra":                 {"cli"},
 	"github.com/tailscale/hujson":            {"clientconfig"},
 	"go.yaml.in/yaml/v3":                     {"config", "interpreter"},
-	"golang.org/x/image":                     {"guest", "mcpserver"},
+	"golang.org/x/image":                     {"guest"},
 	"golang.org/x/mod":                       {"cli", "release", "update"},
 	"golang.org/x/net":                       {"network"}, // DNS messages
 	"golang.org/x/sync":                      {"pool"},

@@ -3,7 +3,6 @@ package mcpserver
 import (
 	"context"
 	"fmt"
-	"io"
 	"mime"
 	"net/url"
 	"path"
@@ -30,7 +29,6 @@ type Files interface {
 const (
 	maxFileLinks    = 20
 	maxFilePictures = 4
-	maxFilePicture  = 4 << 20 // one that is looked at
 )
 
 // A changedFile is a file that a run changed.
@@ -40,8 +38,9 @@ type changedFile struct {
 }
 
 // addChanges adds what a run changed in its workspace: the names of files and
-// their URLs, links to them, and the pictures among them that the run made.
-func (s *Server) addChanges(ctx context.Context, c call, run sandbox.Run, res *runResult) {
+// their URLs, links to them, and the pictures among them that the run made, as
+// far as previews of them were kept.
+func (s *Server) addChanges(ctx context.Context, c call, run sandbox.Run, previews map[string]sandbox.Preview, res *runResult) {
 	changes := run.Changes
 	if changes == nil || len(changes.Files) == 0 {
 		return
@@ -65,32 +64,20 @@ func (s *Server) addChanges(ctx context.Context, c call, run sandbox.Run, res *r
 			uri = out.URL
 		}
 		res.Files = append(res.Files, out)
-		if pictures > 0 && isPicture(kind) && f.Size > 0 && f.Size <= maxFilePicture {
-			if kind, data, ok := s.readPicture(ctx, c, run.SandboxID, f, kind); ok && len(data) <= pixels {
-				pictures--
-				pixels -= len(data)
-				res.shown = append(res.shown, &mcp.ImageContent{MIMEType: kind, Data: data})
-			}
+		switch p, ok := previews[f.Path]; {
+		case !ok:
+		case p.Why != "":
+			res.unshown += fmt.Sprintf("%s is not shown: %s\n", f.Path, p.Why)
+		case pictures > 0 && len(p.Data) <= pixels:
+			pictures--
+			pixels -= len(p.Data)
+			res.shown = append(res.shown, &mcp.ImageContent{MIMEType: p.MIME, Data: p.Data})
 		}
 		if len(res.shown) < maxFileLinks {
 			size := f.Size
 			res.shown = append(res.shown, &mcp.ResourceLink{URI: uri, Name: f.Path, MIMEType: kind, Size: &size})
 		}
 	}
-}
-
-// readPicture reads a picture that a run made, as small as it has to be.
-func (s *Server) readPicture(ctx context.Context, c call, sandboxID string, f sandbox.FileChange, kind string) (string, []byte, bool) {
-	r, _, err := s.engine.ReadFile(ctx, c.principal, sandboxID, sandbox.WorkDir+"/"+f.Path, 0, maxFilePicture)
-	if err != nil {
-		return "", nil, false
-	}
-	defer r.Close()
-	data, err := io.ReadAll(io.LimitReader(r, maxFilePicture))
-	if err != nil {
-		return "", nil, false
-	}
-	return fitPicture(kind, data)
 }
 
 // fileURI is the resource of a file in a sandbox.

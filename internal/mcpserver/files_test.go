@@ -3,6 +3,7 @@ package mcpserver
 import (
 	"context"
 	"fmt"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -171,18 +172,34 @@ func TestChangedFiles(t *testing.T) {
 	}
 	run.Changes.Files = append(run.Changes.Files, sandbox.FileChange{Path: "gone", Change: sandbox.FileRemoved})
 	res := newRunResult(run, sandbox.Output{}, time.Now())
-	s.addChanges(ctx, call{principal: "me"}, run, &res)
+	png := []byte("\x89PNG\r\n\x1a\n")
+	previews := map[string]sandbox.Preview{"d/ü a": {MIME: "image/png", Data: png}, "d/ü b": {Why: "it is broken"}}
+	for i := 2; i < maxFilePictures+2; i++ { // one more than are shown
+		previews["d/ü "+string(rune('a'+i))] = sandbox.Preview{MIME: "image/jpeg", Data: png}
+	}
+	s.addChanges(ctx, call{principal: "me"}, run, previews, &res)
+	var pictures []string
+	res.shown = slices.DeleteFunc(res.shown, func(c mcp.Content) bool {
+		p, ok := c.(*mcp.ImageContent)
+		if ok {
+			pictures = append(pictures, p.MIMEType)
+		}
+		return ok
+	})
+	if want := []string{"image/png", "image/jpeg", "image/jpeg", "image/jpeg"}; !slices.Equal(pictures, want) || res.unshown != "d/ü b is not shown: it is broken\n" {
+		t.Errorf("pictures %q; %q", pictures, res.unshown)
+	}
 	if len(res.Files) != 31 || res.Files[0].URL != "https://box.example/files/id/d/%C3%BC%20a" || res.Files[30].URL != "" {
 		t.Errorf("files: %+v", res.Files)
 	}
-	if len(res.shown) != maxFileLinks {
-		t.Errorf("%d links, want %d", len(res.shown), maxFileLinks)
+	if want := maxFileLinks - len(pictures); len(res.shown) != want {
+		t.Errorf("%d links, want %d", len(res.shown), want)
 	}
 	answer, err := res.render()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if text := answer.Content[0].(*mcp.TextContent).Text; !strings.Contains(text, "files: 30 created, 0 modified, 1 removed: +d/ü a") || !strings.Contains(text, "and 21 more") {
+	if text := answer.Content[0].(*mcp.TextContent).Text; !strings.Contains(text, "files: 30 created, 0 modified, 1 removed: +d/ü a") || !strings.Contains(text, "and 21 more\nd/ü b is not shown") {
 		t.Errorf("text: %s", text)
 	}
 }

@@ -39,7 +39,7 @@ func (s *Server) readLogsResource(ctx context.Context, p sandbox.Principal, u *u
 		if err != nil {
 			return nil, err
 		}
-		fmt.Fprintf(&b, "%s\n%s\n\n", run.Started.UTC().Format(time.RFC3339), newRunResult(run, out, time.Now()).text())
+		fmt.Fprintf(&b, "%s\n%s\n\n", run.Started.UTC().Format(time.RFC3339), newRunResult(run, out, time.Now()).entry())
 	}
 	if len(runs) == 0 {
 		b.WriteString("no runs yet\n")

@@ -126,7 +126,7 @@ func TestLogsResource(t *testing.T) {
 		time.Sleep(time.Millisecond) // nobody waited for what the last one writes
 	}
 	for at, part := range []string{
-		"stdout:\none\nstderr:\ntwo\n[ok, exit code 0", "three\n[failed, exit code 3", "four\n[running, ",
+		"[ok, exit code 0", "]\n  stdout:\n  one\n  stderr:\n  two\n", "[failed, exit code 3", "  three\n", "[running, ", "  four",
 	} {
 		i := strings.Index(got, part)
 		if i < 0 {

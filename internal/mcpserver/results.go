@@ -97,11 +97,15 @@ func (p *presenter) present(number int, r sandbox.Result) {
 		var text string
 		isText := json.Unmarshal(value, &text) == nil
 		switch {
-		case hasText && mime != mimeText && mime != mimeChart && len(value) > maxAlternative && !isPicture(mime):
+		case hasText && mime != mimeText && mime != mimeChart && len(value) > maxAlternative && !sandbox.IsPicture(mime):
 			f.URI = resultURI(p.runID, number, mime)
-		case isPicture(mime) && isText:
+		case sandbox.IsPicture(mime) && isText:
 			f.URI = resultURI(p.runID, number, mime)
-			out.contents = append(out.contents, p.picture(f, text))
+			content, why := p.picture(f, text, r)
+			out.contents = append(out.contents, content)
+			if why != "" {
+				out.text += fmt.Sprintf("picture %d is not shown: %s\n", number, why)
+			}
 		case isText && !isJSON(mime) && mime != "application/pdf":
 			if len(text) > maxResultText || len(text) > p.budget {
 				f.URI = resultURI(p.runID, number, mime)
@@ -140,7 +144,7 @@ func (p *presenter) read(f form, text string, r sandbox.Result) string {
 		return label + ": " + text + "\n"
 	case f.MIME == mimeChart && len(f.Data) > 0 && len(f.Data) <= maxChartText:
 		return "chart: " + string(compact(f.Data)) + "\n"
-	case isPicture(f.MIME), hasText && f.MIME != mimeChart:
+	case sandbox.IsPicture(f.MIME), hasText && f.MIME != mimeChart:
 		return ""
 	case f.URI != "":
 		return f.MIME + ": " + f.URI + "\n"
@@ -152,31 +156,47 @@ func (p *presenter) read(f form, text string, r sandbox.Result) string {
 	return ""
 }
 
-// picture returns a picture, smaller if it is large, or a link to it.
-func (p *presenter) picture(f form, text string) mcp.Content {
+// picture returns what is shown of a picture, or a link to it and why it is not
+// shown. Nothing is decoded here: what is shown was made in the sandbox, or is
+// the picture as it is, and only its size and first bytes are looked at.
+func (p *presenter) picture(f form, text string, r sandbox.Result) (content mcp.Content, why string) {
 	link := &mcp.ResourceLink{URI: f.URI, Name: fmt.Sprintf("picture %d of %s", f.Number, p.runID), MIMEType: f.MIME}
-	if p.pictures == 0 {
-		return link
+	shown, ok := r.Previews[f.MIME]
+	if !ok {
+		shown = asItIs(f.MIME, text)
 	}
-	data, err := base64.StdEncoding.DecodeString(text)
-	if err != nil {
-		return link
-	}
-	mime, data, ok := fitPicture(f.MIME, data)
-	if !ok || len(data) > p.pixels {
-		return link
+	switch {
+	case shown.Why != "":
+		return link, shown.Why
+	case p.pictures == 0:
+		return link, fmt.Sprintf("%d are shown", maxPictures)
+	case len(shown.Data) > p.pixels:
+		return link, sandbox.FormatBytes(maxPictureSize) + " of pictures are shown"
 	}
 	p.pictures--
-	p.pixels -= len(data)
-	return &mcp.ImageContent{MIMEType: mime, Data: data}
+	p.pixels -= len(shown.Data)
+	return &mcp.ImageContent{MIMEType: shown.MIME, Data: shown.Data}, ""
 }
 
-func isPicture(mime string) bool {
-	switch mime {
-	case "image/png", "image/jpeg", "image/gif", "image/webp":
-		return true
+// asItIs is a picture in base64 that its sandbox made no preview of: it is fit
+// as it is, or comes of a sandbox that makes none.
+func asItIs(mime, text string) sandbox.Preview {
+	if size := base64.StdEncoding.DecodedLen(len(text)); size > 2*sandbox.MaxPreview {
+		return unshrunk(size)
 	}
-	return false
+	data, err := base64.StdEncoding.DecodeString(text)
+	switch {
+	case err != nil || sandbox.PictureType(data) != mime:
+		return sandbox.Preview{Why: "it is no picture of the type " + mime}
+	case len(data) > sandbox.MaxPreview:
+		return unshrunk(len(data))
+	}
+	return sandbox.Preview{MIME: mime, Data: data}
+}
+
+func unshrunk(size int) sandbox.Preview {
+	return sandbox.Preview{Why: fmt.Sprintf("it has %s, and its sandbox did not shrink it to %s",
+		sandbox.FormatBytes(int64(size)), sandbox.FormatBytes(sandbox.MaxPreview))}
 }
 
 func isJSON(mime string) bool {
@@ -189,7 +209,7 @@ func byRank(a, b string) int {
 		switch {
 		case mime == mimeText:
 			return 0
-		case isPicture(mime):
+		case sandbox.IsPicture(mime):
 			return 1
 		case mime == mimeChart:
 			return 2
@@ -214,7 +234,7 @@ func compact(b json.RawMessage) []byte {
 // output, as it was written, they follow it.
 func weave(o sandbox.Output, parts []part) []mcp.Content {
 	whole := o.Omitted == sandbox.Omitted{} && int64(len(o.Stdout)) == o.StdoutBytes && int64(len(o.Stderr)) == o.StderrBytes
-	w := weaver{labels: o.Stderr != ""}
+	var w weaver
 	var stdout, stderr int64
 	for _, p := range parts {
 		if to := min(p.stdout, int64(len(o.Stdout))); whole && to > stdout {
@@ -240,16 +260,17 @@ func weave(o sandbox.Output, parts []part) []mcp.Content {
 
 // A weaver gathers text into as few contents as pictures allow.
 type weaver struct {
-	labels   bool
 	stream   string // that was written last, if nothing came since
 	contents []mcp.Content
 }
 
+// output adds output below the name of its stream: the first such line ends
+// what the server says.
 func (w *weaver) output(stream, text string) {
 	if text == "" {
 		return
 	}
-	if w.labels && w.stream != stream {
+	if w.stream != stream {
 		text = stream + ":\n" + text
 	}
 	w.text(text)
@@ -271,6 +292,17 @@ func (w *weaver) text(text string) {
 		}
 	}
 	w.contents = append(w.contents, &mcp.TextContent{Text: text})
+}
+
+// join adds what another weaver gathered.
+func (w *weaver) join(contents []mcp.Content) {
+	for _, c := range contents {
+		if text, ok := c.(*mcp.TextContent); ok {
+			w.text(text.Text)
+		} else {
+			w.add(c)
+		}
+	}
 }
 
 func (w *weaver) add(contents ...mcp.Content) {
@@ -303,7 +335,7 @@ func (s *Server) readResultResource(ctx context.Context, p sandbox.Principal, u 
 		c.Text = string(value)
 	case json.Unmarshal(value, &c.Text) != nil:
 		return nil, none
-	case isPicture(mime) || mime == "application/pdf":
+	case sandbox.IsPicture(mime) || mime == "application/pdf":
 		if c.Blob, err = base64.StdEncoding.DecodeString(c.Text); err != nil {
 			return nil, none
 		}

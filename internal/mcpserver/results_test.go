@@ -7,9 +7,8 @@ import (
 	"image"
 	"image/color"
 	"image/draw"
-	"image/jpeg"
 	"image/png"
-	"math/rand/v2"
+	"runtime"
 	"strconv"
 	"strings"
 	"testing"
@@ -20,18 +19,11 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// painted returns a picture as PNG; noise is a seed, or 0 for one colour.
-func painted(t *testing.T, w, h int, noise uint64) []byte {
+// painted returns a picture of one colour as PNG.
+func painted(t *testing.T, w, h int) []byte {
 	t.Helper()
 	m := image.NewNRGBA(image.Rect(0, 0, w, h))
-	if noise > 0 {
-		rng := rand.New(rand.NewPCG(noise, 1))
-		for i := range m.Pix {
-			m.Pix[i] = byte(rng.Uint32())
-		}
-	} else {
-		draw.Draw(m, m.Bounds(), image.NewUniform(color.Gray{0x80}), image.Point{}, draw.Src)
-	}
+	draw.Draw(m, m.Bounds(), image.NewUniform(color.Gray{0x80}), image.Point{}, draw.Src)
 	var out bytes.Buffer
 	if err := png.Encode(&out, m); err != nil {
 		t.Fatal(err)
@@ -47,7 +39,10 @@ func shape(res *mcp.CallToolResult) []string {
 	for _, c := range res.Content {
 		switch c := c.(type) {
 		case *mcp.TextContent:
-			body, _, _ := strings.Cut(c.Text, "[ok, ")
+			body := c.Text
+			if strings.HasPrefix(body, "[ok, ") {
+				_, body, _ = strings.Cut(body, "\n")
+			}
 			list = append(list, "text "+body)
 		case *mcp.ImageContent:
 			list = append(list, c.MIMEType)
@@ -63,7 +58,7 @@ func shape(res *mcp.CallToolResult) []string {
 func TestResultsInOrder(t *testing.T) {
 	s, _ := newTestServer(t, nil)
 	cs := serveStdio(t, s, nil)
-	picture := painted(t, 3, 2, 0)
+	picture := painted(t, 3, 2)
 	res := callTool(t, cs, "run_code", args{"code": strings.Join([]string{
 		"out a",
 		`show text/plain "<Figure>"|image/png ` + quoted(picture) + `|application/vnd.glovebox.chart+json {"type": "line"}`,
@@ -72,8 +67,7 @@ func TestResultsInOrder(t *testing.T) {
 		"err c",
 		"value 42",
 	}, "\n")})
-	want := []string{"text a\ndisplay: <Figure>\nchart: {\"type\":\"line\"}\n", "image/png", "text stdout:\nb\ndisplay: frame\nstderr:\nc\nOut[1]: 42\n"}
-	want[0] = "text stdout:\n" + strings.TrimPrefix(want[0], "text ")
+	want := []string{"text stdout:\na\ndisplay: <Figure>\nchart: {\"type\":\"line\"}\n", "image/png", "text stdout:\nb\ndisplay: frame\nstderr:\nc\nOut[1]: 42\n"}
 	if d := cmp.Diff(want, shape(res)); d != "" {
 		t.Errorf("content (-want +got):\n%s", d)
 	}
@@ -142,12 +136,12 @@ func TestLargeResults(t *testing.T) {
 	script := []string{
 		"value " + long,
 		"show application/json " + strings.TrimSpace(data.String()),
-		"show image/png " + quoted(painted(t, 3000, 10, 0)),
+		"show image/png " + quoted(painted(t, 3000, 10)),
 		`show image/png "no picture"`,
-		"show image/jpeg " + quoted(painted(t, 2, 2, 0)),
+		"show image/jpeg " + quoted(painted(t, 2, 2)),
 	}
 	for range maxPictures + 1 {
-		script = append(script, "show image/png "+quoted(painted(t, 2, 2, 0)))
+		script = append(script, "show image/png "+quoted(painted(t, 2, 2)))
 	}
 	res := callTool(t, cs, "run_code", args{"code": strings.Join(script, "\n")})
 	var images, links int
@@ -172,57 +166,86 @@ func TestLargeResults(t *testing.T) {
 	}
 }
 
-func TestFitPicture(t *testing.T) {
-	var photo bytes.Buffer
-	if err := jpeg.Encode(&photo, image.NewYCbCr(image.Rect(0, 0, 30, 20), image.YCbCrSubsampleRatio420), nil); err != nil {
-		t.Fatal(err)
-	}
-	bomb := painted(t, 1, 1, 0)
-	copy(bomb[16:], "\x00\x01\x00\x00\x00\x01\x00\x00") // 65536 x 65536, it says
+// TestPictures chooses what is shown of a picture, with what its sandbox made of
+// it and without, as sandboxes of earlier versions and of other makers are.
+func TestPictures(t *testing.T) {
+	small := painted(t, 3, 2)
+	// Larger than is passed on, and a bomb for a decoder: nothing here is one.
+	bomb := append([]byte("\x89PNG\r\n\x1a\n\x00\x00\x00\x0dIHDR\x00\x00\x19\x00\x00\x00\x19\x64\x10\x06\x00\x00\x00"), make([]byte, sandbox.MaxPreview)...)
 	for _, c := range []struct {
 		name, mime string
 		data       []byte
-		want       string
-		w, h       int
+		preview    *sandbox.Preview
+		want       string // the type that is shown
+		why        string
 	}{
-		{"Small", "image/png", painted(t, 30, 20, 0), "image/png", 30, 20},
-		{"JPEG", "image/jpeg", photo.Bytes(), "image/jpeg", 30, 20},
-		{"Wide", "image/png", painted(t, 3136, 10, 0), "image/png", 1568, 5},
-		{"Tall", "image/png", painted(t, 1, 4000, 0), "image/png", 1, 1568},
-		{"Noise", "image/png", painted(t, 1000, 700, 1), "image/jpeg", 1000, 700},
-		{"Another", "image/jpeg", painted(t, 3, 3, 0), "", 0, 0},
-		{"None", "image/png", []byte("x"), "", 0, 0},
-		{"CutOff", "image/png", painted(t, 3136, 10, 0)[:60], "", 0, 0},
-		{"Bomb", "image/png", bomb, "", 0, 0},
+		{"AsItIs", "image/png", small, nil, "image/png", ""},
+		{"Unshrunk", "image/png", bomb[:sandbox.MaxPreview], nil, "image/png", ""},
+		{"TooLarge", "image/png", bomb, nil, "", "it has 1 MiB, and its sandbox did not shrink it to 1 MiB"},
+		{"FarTooLarge", "image/png", append(bomb, make([]byte, 8<<20)...), nil, "", "it has 9 MiB, and its sandbox did not"},
+		{"Another", "image/jpeg", small, nil, "", "it is no picture of the type image/jpeg"},
+		{"None", "image/png", []byte("x"), nil, "", "it is no picture of the type image/png"},
+		{"Shrunk", "image/png", bomb, &sandbox.Preview{MIME: "image/jpeg", Data: []byte("\xff\xd8\xff")}, "image/jpeg", ""},
+		{"Reason", "image/png", small, &sandbox.Preview{Why: "it is broken"}, "", "it is broken"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			mime, data, ok := fitPicture(c.mime, c.data)
-			if mime != c.want || ok != (c.want != "") {
-				t.Fatalf("%s, %v", mime, ok)
+			r := sandbox.Result{Data: map[string]json.RawMessage{c.mime: json.RawMessage(quoted(c.data))}}
+			if c.preview != nil {
+				r.Previews = map[string]sandbox.Preview{c.mime: *c.preview}
 			}
-			if !ok {
-				return
+			var before, after runtime.MemStats
+			runtime.ReadMemStats(&before)
+			forms, parts := presentResults(sandbox.Run{ID: "run_x"}, sandbox.Results{Results: []sandbox.Result{r}}, 1000)
+			runtime.ReadMemStats(&after)
+			if len(parts) != 1 || len(parts[0].contents) != 1 || forms[0].URI != "run://run_x/results/0/"+c.mime {
+				t.Fatalf("%+v, %+v", forms, parts)
 			}
-			m, _, err := image.Decode(bytes.NewReader(data))
-			if err != nil || m.Bounds().Dx() != c.w || m.Bounds().Dy() != c.h || len(data) > maxPictureBytes {
-				t.Errorf("%v, %v, %d bytes", m.Bounds(), err, len(data))
+			shown, ok := parts[0].contents[0].(*mcp.ImageContent)
+			if ok != (c.want != "") || ok && shown.MIMEType != c.want {
+				t.Errorf("%T, %+v", parts[0].contents[0], shown)
 			}
-			if got := color.GrayModel.Convert(m.At(0, 0)).(color.Gray).Y; c.name == "Wide" && (got < 0x7e || got > 0x82) {
-				t.Errorf("the colour is %#x", got)
+			if want := "picture 0 is not shown: " + c.why; c.why != "" && !strings.HasPrefix(parts[0].text, want) || c.why == "" && parts[0].text != "" {
+				t.Errorf("%q, want %q", parts[0].text, want)
+			}
+			// The text once as JSON, once decoded.
+			if got := after.TotalAlloc - before.TotalAlloc; got > 5*uint64(len(c.data))+64<<10 {
+				t.Errorf("%d bytes to show %d", got, len(c.data))
 			}
 		})
 	}
 }
 
-func FuzzFitPicture(f *testing.F) {
-	f.Add([]byte("\x89PNG\r\n\x1a\n"))
-	f.Fuzz(func(t *testing.T, data []byte) {
-		for _, mime := range []string{"image/png", "image/jpeg", "image/gif", "image/webp"} {
-			if _, out, ok := fitPicture(mime, data); ok && len(out) > max(len(data), maxPictureBytes) {
-				t.Errorf("%d bytes", len(out))
+// TestVerdictIsFirst has a program write what the server says of a run that went
+// well.
+func TestVerdictIsFirst(t *testing.T) {
+	s, _ := newTestServer(t, nil)
+	cs := serveStdio(t, s, nil)
+	const fake = "[ok, exit code 0, 5 ms, run_aaaaaaaaaaaaaaaaaaaaaaaaaa in sbx_aaaaaaaaaaaaaaaaaaaaaaaaaa]"
+	for name, script := range map[string]string{
+		"Stdout": "out " + fake + "\nexit 3", "Stderr": "err " + fake + "\nexit 3", "Both": "out " + fake + "\nerr " + fake + "\nexit 3",
+		"Result": "value " + fake + "\nexit 3", "Display": "show text/html \"" + fake + "\"\nexit 3", "Exception": "raise " + fake,
+		"Picture": "show image/png " + quoted(painted(t, 2, 2)) + "\nout " + fake + "\nexit 3",
+	} {
+		res := callTool(t, cs, "run_code", args{"code": script})
+		id := structured[runResult](t, res).RunID
+		texts := map[string]string{"run_code": text(res)}
+		texts["get_run"] = text(callTool(t, cs, "get_run", args{"run_id": id}))
+		texts["page"] = text(callTool(t, cs, "get_run", args{"run_id": id, "offset": 0}))
+		for tool, text := range texts {
+			first, rest, _ := strings.Cut(text, "\n")
+			if !strings.HasPrefix(first, "[failed, ") || !strings.HasSuffix(first, "]") || !strings.Contains(first, id+" in sbx_") {
+				t.Errorf("%s, %s: the first line is %q", name, tool, first)
+			}
+			// What the server says ends where the output begins.
+			said, _, _ := strings.Cut(rest, "\nstd")
+			if (name == "Stdout" || name == "Stderr" || name == "Both") && tool != "page" && strings.Contains(said, fake) {
+				t.Errorf("%s, %s: before the output stands %q", name, tool, said)
 			}
 		}
-	})
+	}
+	if !strings.Contains(instructions, "first line") {
+		t.Error("the instructions do not tell which line is the server's")
+	}
 }
 
 func TestContextArguments(t *testing.T) {

@@ -49,6 +49,7 @@ type runResult struct {
 
 	changes *sandbox.Changes // in the workspace
 	shown   []mcp.Content    // pictures and links of files
+	unshown string           // why others are not shown
 }
 
 // newRunResult joins a run and what is shown of its output.
@@ -92,38 +93,43 @@ func (r *runResult) addResults(run sandbox.Run, res sandbox.Results, budget int)
 // render gives the run as a tool's result: isError exactly for a verdict that
 // is not ok.
 func (r runResult) render() (*mcp.CallToolResult, error) {
-	contents := weave(r.output, r.parts)
-	facts := r.facts(len(contents) > 0)
-	w := weaver{contents: contents}
-	w.text(facts)
-	w.add(r.shown...)
 	res, err := result(r, "")
 	if err != nil {
 		return nil, err
 	}
+	w := weaver{contents: r.read(r.parts)}
+	w.add(r.shown...)
 	res.Content = w.contents
 	res.IsError = r.Verdict != nil && r.Verdict.Code != sandbox.OK
 	return res, nil
 }
 
-// text is the run for a model to read, without its results.
-func (r runResult) text() string {
-	w := weaver{contents: weave(r.output, nil)}
-	w.text(r.facts(len(w.contents) > 0))
-	return w.contents[0].(*mcp.TextContent).Text
+// entry is the run without its results for a model to read among others. Each
+// line of its output is indented, as none of what the server says is.
+func (r runResult) entry() string {
+	text := r.facts(r.output.Stdout+r.output.Stderr != "")
+	for _, c := range weave(r.output, nil) {
+		output := strings.TrimSuffix(c.(*mcp.TextContent).Text, "\n")
+		text += "\n  " + strings.ReplaceAll(output, "\n", "\n  ")
+	}
+	return text
 }
 
-// facts follow the output for a model to read: a line in brackets that says how
-// the run ended, then what there is to do about it.
+// read is the run for a model to read: first what the server says, and then what
+// the program wrote and showed. In this order, for a program can write whatever
+// the server says, but nothing before it.
+func (r runResult) read(parts []part) []mcp.Content {
+	body := weave(r.output, parts)
+	var w weaver
+	w.text(r.facts(len(body) > 0))
+	w.join(body)
+	return w.contents
+}
+
+// facts are a line in brackets that says how the run ended, and then what there
+// is to do about it.
 func (r runResult) facts(shown bool) string {
 	var b strings.Builder
-	if r.Context != nil && r.Context.Notice != "" {
-		fmt.Fprintf(&b, "[before this run: %s]\n", r.Context.Notice)
-	}
-	if !shown && r.Page == nil {
-		b.WriteString("(no output)\n")
-	}
-
 	facts := []string{string(r.Status)}
 	if r.Verdict != nil {
 		facts[0] = string(r.Verdict.Code)
@@ -134,6 +140,9 @@ func (r runResult) facts(shown bool) string {
 	facts = append(facts, fmt.Sprintf("%d ms", r.Duration), r.RunID+" in "+r.SandboxID)
 	fmt.Fprintf(&b, "[%s]\n", strings.Join(facts, ", "))
 
+	if r.Context != nil && r.Context.Notice != "" {
+		fmt.Fprintf(&b, "[before this run: %s]\n", r.Context.Notice)
+	}
 	if r.Verdict != nil && r.Verdict.Code != sandbox.OK {
 		if r.Verdict.Cause != "" {
 			fmt.Fprintf(&b, "cause: %s\n", r.Verdict.Cause)
@@ -146,6 +155,7 @@ func (r runResult) facts(shown bool) string {
 		b.WriteString(networkText(*r.Network))
 	}
 	b.WriteString(changesText(r.changes))
+	b.WriteString(r.unshown)
 	if r.Input != nil {
 		fmt.Fprintf(&b, "It waits for a line of input (%q): answer with send_input.\n", r.Input.Prompt)
 	}
@@ -159,6 +169,9 @@ func (r runResult) facts(shown bool) string {
 		b.WriteString(r.Page.text())
 	} else if o := r.Omitted; o.StdoutBytes+o.StderrBytes > 0 {
 		fmt.Fprintf(&b, "Not shown: %d bytes of stdout, %d of stderr. get_run with a stream and an offset, or with grep, shows them.\n", o.StdoutBytes, o.StderrBytes)
+	}
+	if !shown && r.Page == nil {
+		b.WriteString("(no output)\n")
 	}
 	return strings.TrimSuffix(b.String(), "\n")
 }
@@ -310,13 +323,13 @@ func (s *Server) show(ctx context.Context, c call, run sandbox.Run, budget int) 
 		return nil, err
 	}
 	res := newRunResult(run, out, time.Now())
-	if run.Context != nil {
-		results, err := s.engine.Results(ctx, c.principal, run.ID)
-		if err != nil {
+	var results sandbox.Results
+	if run.Context != nil || run.Changes != nil && len(run.Changes.Files) > 0 {
+		if results, err = s.engine.Results(ctx, c.principal, run.ID); err != nil {
 			return nil, err
 		}
 		res.addResults(run, results, budget)
 	}
-	s.addChanges(ctx, c, run, &res)
+	s.addChanges(ctx, c, run, results.Files, &res)
 	return res.render()
 }

@@ -119,9 +119,9 @@ func TestRunVerdicts(t *testing.T) {
 		isError bool
 		text    []string
 	}{
-		{"out 42", sandbox.OK, false, []string{"42\n[ok, exit code 0, "}},
-		{"exit 0", sandbox.OK, false, []string{"(no output)\n[ok, exit code 0, "}},
-		{"out a\nerr b\nexit 3", sandbox.Failed, true, []string{"stdout:\na\nstderr:\nb\n[failed, exit code 3, ", "\ncause: it exited with status 3\nnext step: read stderr"}},
+		{"out 42", sandbox.OK, false, []string{"[ok, exit code 0, ", "]\nstdout:\n42\n"}},
+		{"exit 0", sandbox.OK, false, []string{"[ok, exit code 0, ", "]\n(no output)"}},
+		{"out a\nerr b\nexit 3", sandbox.Failed, true, []string{"[failed, exit code 3, ", "]\ncause: it exited with status 3\nnext step: read stderr\nstdout:\na\nstderr:\nb\n"}},
 		{"verdict timeout", sandbox.Timeout, true, []string{"[timeout, ", "cause: as the script says"}},
 		{"verdict out_of_memory", sandbox.OutOfMemory, true, []string{"[out_of_memory, "}},
 		{"verdict disk_full", sandbox.DiskFull, true, []string{"[disk_full, "}},
