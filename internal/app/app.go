@@ -51,6 +51,9 @@ type Options struct {
 	Secrets bool
 	// Passive does no work in the background: for a caller that only looks.
 	Passive bool
+	// Looks says that the caller makes no sandboxes, so that it does not matter
+	// what they must be behind.
+	Looks bool
 	// Conformance serves HTTP without tokens, on a loopback address only, and
 	// with the fixtures of MCP's conformance suite.
 	Conformance bool
@@ -59,6 +62,9 @@ type Options struct {
 	// TestDrivers are drivers by name beside those of the build. Only tests
 	// have any.
 	TestDrivers map[string]Maker
+	// TestAuto are the drivers that "auto" tries, in place of the build's. Only
+	// tests have any.
+	TestAuto []string
 }
 
 // A System is everything, put together.
@@ -69,10 +75,13 @@ type System struct {
 	opts   Options
 	log    *slog.Logger
 	driver driver.Driver
-	warmer *warmer // nil without a pool
-	store  *store.Store
-	auth   *auth.Auth
-	host   *hostdir.Set // of a client on this machine, else nil
+	// fallback is why "auto" took a driver without a kernel of its own; "" if it
+	// did not.
+	fallback string
+	warmer   *warmer // nil without a pool
+	store    *store.Store
+	auth     *auth.Auth
+	host     *hostdir.Set // of a client on this machine, else nil
 
 	workspaces workspace.Keeper
 	served     *files      // nil unless over HTTP
@@ -114,7 +123,7 @@ func Open(ctx context.Context, opts Options) (_ *System, err error) {
 	if err != nil {
 		return nil, err
 	}
-	s.driver, err = opts.makeDriver(ctx, DriverOptions{StateDir: c.StateDir, Guest: guest, Images: c.Images, Docker: c.Docker, E2B: c.E2B, Log: s.log})
+	s.driver, s.fallback, err = opts.makeDriver(ctx, DriverOptions{StateDir: c.StateDir, Guest: guest, Images: c.Images, Docker: c.Docker, E2B: c.E2B, Log: s.log})
 	if err != nil {
 		return nil, err
 	}
@@ -157,6 +166,7 @@ func Open(ctx context.Context, opts Options) (_ *System, err error) {
 		Defaults:        c.Sandbox.Default.Limits(),
 		Maxima:          c.Sandbox.Maximum.Limits(),
 		AllowUnenforced: c.Sandbox.AllowUnenforced,
+		Boundary:        s.boundary(),
 		Network:         c.Network.Asked(),
 		MaxNetwork:      c.Network.Most(),
 		NetworkTerms:    c.Network.Terms(),

@@ -131,6 +131,7 @@ func try(ctx context.Context, opts Options) (checks []Check) {
 		return []Check{failed("driver "+sys.DriverName(), err)}
 	}
 	checks = append(checks, Check{Name: "driver " + sys.DriverName(), Status: CheckOK, Detail: "usable here"})
+	checks = append(checks, sys.checkBoundary())
 	checks = append(checks, checkLeftovers(ctx, sys.driver)...)
 
 	checks = append(checks, sys.checkPool(ctx))

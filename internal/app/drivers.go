@@ -76,6 +76,9 @@ func (o Options) candidates(name string) ([]string, map[string]Maker, error) {
 	known := makers()
 	maps.Copy(known, o.TestDrivers)
 	if name == config.DriverAuto {
+		if len(o.TestAuto) > 0 {
+			return o.TestAuto, known, nil
+		}
 		return autoOrder(), known, nil
 	}
 	if _, ok := known[name]; ok {
@@ -87,39 +90,59 @@ func (o Options) candidates(name string) ([]string, map[string]Maker, error) {
 
 // makeDriver makes the driver that the configuration names: of several, the
 // first that can be used here. If none can, it is the first, so that its own
-// error says why.
-func (o Options) makeDriver(ctx context.Context, with DriverOptions) (driver.Driver, error) {
+// error says why. Where "auto" took one without a kernel of its own, fallback
+// says why. The error is of kind Unsupported if the configuration requires a
+// kernel, and no driver has one.
+func (o Options) makeDriver(ctx context.Context, with DriverOptions) (_ driver.Driver, fallback string, err error) {
 	names, known, err := o.candidates(o.Config.Driver)
 	if err != nil {
-		return nil, err
+		return nil, "", err
 	}
+	tried := &attempts{}
 	var first driver.Driver
+	defer func() {
+		if err != nil && first != nil {
+			err = errors.Join(err, first.Close())
+		}
+	}()
 	for _, name := range names {
 		d, err := known[name](with)
 		if err != nil {
-			err = fmt.Errorf("make driver %s: %w", name, err)
-			if first != nil {
-				err = errors.Join(err, first.Close())
+			return nil, "", fmt.Errorf("make driver %s: %w", name, err)
+		}
+		boundary := d.Info().Boundary
+		if o.Config.RequireIsolation == config.IsolationKernel && !o.Passive && !o.Looks && !boundary.OwnKernel() {
+			tried.weak = append(tried.weak, fmt.Sprintf("%s has a boundary of another kind: %s", name, boundary))
+			if err := d.Close(); err != nil {
+				return nil, "", err
 			}
-			return nil, err
+			continue
 		}
 		// A caller that only looks should not wait for what others need.
 		if len(names) == 1 || o.Passive && slices.Contains(embedded(), name) {
-			return d, nil
+			return d, "", nil
 		}
 		err = d.Probe(ctx)
 		if err == nil {
+			if !boundary.OwnKernel() {
+				fallback = tried.reason()
+			}
 			if first != nil {
 				err = first.Close()
 			}
-			return d, err
+			first = nil
+			return d, fallback, err
 		}
 		with.Log.Info("driver not used", "driver", name, "error", err)
+		tried.failed(name, boundary, err)
 		if first == nil {
 			first = d
 		} else if err := d.Close(); err != nil {
-			return nil, errors.Join(err, first.Close())
+			return nil, "", err
 		}
 	}
-	return first, nil
+	if len(tried.weak) > 0 {
+		return nil, "", tried.refusal()
+	}
+	return first, "", nil
 }

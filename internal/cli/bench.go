@@ -108,6 +108,7 @@ func (p *program) measure(ctx context.Context, o bench.Options) (report bench.Re
 		return report, err
 	}
 	defer p.close(ctx, cold, &err)
+	p.sayFallback(cold)
 	warm, err := open(true)
 	if err != nil {
 		return report, err

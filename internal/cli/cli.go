@@ -51,21 +51,25 @@ type program struct {
 
 	// testDrivers are drivers that only a test has.
 	testDrivers map[string]app.Maker
+	// testAuto are the drivers that "auto" tries in a test.
+	testAuto []string
 
 	// What the flags that all commands have were set to.
 	flags struct {
-		config          string
-		driver          string
-		stateDir        string
-		logLevel        string
-		allowUnenforced string
-		allowNetwork    []string
-		networkRate     config.Bytes
-		networkTotal    config.Bytes
-		secrets         secretFlags
-		workspaceTTL    config.Duration
-		runners         string
-		json            bool
+		config   string
+		driver   string
+		stateDir string
+
+		requireIsolation string
+		logLevel         string
+		allowUnenforced  string
+		allowNetwork     []string
+		networkRate      config.Bytes
+		networkTotal     config.Bytes
+		secrets          secretFlags
+		workspaceTTL     config.Duration
+		runners          string
+		json             bool
 		// adjust is what the command's own flags change.
 		adjust func(*config.Config) error
 	}
@@ -117,6 +121,9 @@ func (p *program) load() (config.Config, error) {
 	}
 	if p.flags.driver != "" {
 		c.Driver = p.flags.driver
+	}
+	if p.flags.requireIsolation != "" {
+		c.RequireIsolation = p.flags.requireIsolation
 	}
 	if p.flags.stateDir != "" {
 		c.StateDir, err = absolute(p.flags.stateDir)

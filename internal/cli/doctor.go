@@ -30,7 +30,7 @@ The exit status is 0 if sandboxes work here, 1 if not.`,
 			if err != nil {
 				return err
 			}
-			opts := app.Options{Config: c, Log: p.logger(c), Version: Version(), TestDrivers: p.testDrivers}
+			opts := app.Options{Config: c, Log: p.logger(c), Version: Version(), TestDrivers: p.testDrivers, TestAuto: p.testAuto}
 			var mended []app.Check
 			if fix {
 				mended = app.Mend(cmd.Context(), opts)

@@ -54,7 +54,7 @@ func parsePorts(text string) (local, port int, err error) {
 }
 
 func (p *program) forward(ctx context.Context, id string, local, port int) (err error) {
-	sys, err := p.open(ctx, nil)
+	sys, err := p.open(ctx, looks)
 	if err != nil {
 		return err
 	}

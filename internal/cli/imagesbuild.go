@@ -110,6 +110,7 @@ func (p *program) build(ctx context.Context, order app.ImageBuild) (err error) {
 		return err
 	}
 	defer p.close(ctx, sys, &err)
+	p.sayFallback(sys)
 	progress, done := p.imageProgress("the base image")
 	order.Progress = progress
 	i, err := sys.BuildImage(ctx, order, p.Err)

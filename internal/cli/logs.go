@@ -25,7 +25,7 @@ Output is kept for a while after the sandbox has stopped.`,
 		},
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
 			ctx := cmd.Context()
-			sys, err := p.open(ctx, nil)
+			sys, err := p.open(ctx, looks)
 			if err != nil {
 				return err
 			}

@@ -42,6 +42,7 @@ Put this into the client's configuration:
 				return err
 			}
 			defer p.close(cmd.Context(), sys, &err)
+			p.sayFallback(sys)
 			err = sys.ServeStdio(cmd.Context(), p.In, p.Out)
 			if cmd.Context().Err() != nil {
 				return nil // somebody asked it to end, and it does

@@ -32,7 +32,7 @@ A sandbox that was made without a network does not get one.`,
 			return nil
 		},
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
-			sys, err := p.open(cmd.Context(), nil)
+			sys, err := p.open(cmd.Context(), looks)
 			if err != nil {
 				return err
 			}

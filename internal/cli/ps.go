@@ -21,7 +21,7 @@ and listed with --all only, in the end and with the state warm.`,
   glovebox ps --json | jq -r '.[].sandbox_id'`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
-			sys, err := p.open(cmd.Context(), nil)
+			sys, err := p.open(cmd.Context(), looks)
 			if err != nil {
 				return err
 			}

@@ -44,6 +44,7 @@ and leaves nothing behind.`,
 	f := root.PersistentFlags()
 	f.StringVar(&p.flags.config, "config", "", "configuration `file`; see glovebox help config")
 	f.StringVar(&p.flags.driver, "driver", "", "what makes sandboxes: auto, or a `name` that glovebox doctor lists (GLOVEBOX_DRIVER)")
+	f.StringVar(&p.flags.requireIsolation, "require-isolation", "", "refuse sandboxes without a `kernel` of their own; default any (GLOVEBOX_REQUIRE_ISOLATION)")
 	f.StringVar(&p.flags.stateDir, "state-dir", "", "where sandboxes and logs are kept (GLOVEBOX_STATE_DIR)")
 	f.StringVar(&p.flags.logLevel, "log-level", "", "least `level` to log: debug, info, warn or error (GLOVEBOX_LOG_LEVEL)")
 	f.StringVar(&p.flags.allowUnenforced, "allow-unenforced", "", "`limits` that may go unenforced: cpu,memory,processes,disk")

@@ -276,6 +276,7 @@ func (p *program) runOnce(ctx context.Context, req sandbox.RunRequest) (err erro
 		return err
 	}
 	defer p.close(ctx, sys, &err)
+	p.sayFallback(sys)
 
 	if err := p.fetchImage(ctx, sys, req.New.Image); err != nil {
 		return err
@@ -340,6 +341,8 @@ type runResult struct {
 	sandbox.Run
 	sandbox.Output
 	DurationMillis int64 `json:"duration_ms"`
+	// Boundary is what stood between the program and this machine.
+	Boundary sandbox.Control `json:"boundary"`
 }
 
 // maxJSONOutput bounds the output in a run's JSON. Beyond it the middle is left
@@ -365,7 +368,14 @@ func (p *program) finishJSON(ctx context.Context, sys *app.System, id string) er
 	if err != nil {
 		return err
 	}
-	if err := p.printJSON(runResult{Run: run, Output: out, DurationMillis: run.Ended.Sub(run.Started).Milliseconds()}); err != nil {
+	box, err := sys.Engine.Get(ctx, sandbox.Local, run.SandboxID)
+	if err != nil {
+		return err
+	}
+	if err := p.printJSON(runResult{
+		Run: run, Output: out, DurationMillis: run.Ended.Sub(run.Started).Milliseconds(),
+		Boundary: box.Receipt.Control(sandbox.ControlBoundary),
+	}); err != nil {
 		return err
 	}
 	if status := exitStatus(run); status != 0 {
@@ -412,6 +422,17 @@ func (p *program) close(ctx context.Context, sys *app.System, err *error) {
 	*err = errors.Join(*err, closeErr)
 }
 
+// sayFallback says in one line if sandboxes have a weaker boundary than the
+// embedded driver's, because that does not work here and nobody asked for it.
+func (p *program) sayFallback(sys *app.System) {
+	if line := sys.Fallback(); line != "" {
+		p.say("%s %s", p.painter(p.Err)(yellow)("warning:"), line)
+	}
+}
+
+// looks is for commands that make no sandboxes, and may act on any.
+func looks(o *app.Options) { o.Looks = true }
+
 // open opens the system as configured. adjust, if not nil, may change the
 // configuration for this command.
 func (p *program) open(ctx context.Context, adjust func(*app.Options)) (*app.System, error) {
@@ -419,7 +440,7 @@ func (p *program) open(ctx context.Context, adjust func(*app.Options)) (*app.Sys
 	if err != nil {
 		return nil, err
 	}
-	opts := app.Options{Config: c, Log: p.logger(c), Version: Version(), Getenv: p.Getenv, TestDrivers: p.testDrivers}
+	opts := app.Options{Config: c, Log: p.logger(c), Version: Version(), Getenv: p.Getenv, TestDrivers: p.testDrivers, TestAuto: p.testAuto}
 	if adjust != nil {
 		adjust(&opts)
 	}

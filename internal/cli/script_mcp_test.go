@@ -34,7 +34,7 @@ func startMCP(ts *testscript.TestScript, command []string) *mcpProcess {
 	ctx, cancel := context.WithTimeout(context.Background(), 5*time.Minute)
 	cmd := exec.CommandContext(ctx, path, command[1:]...)
 	cmd.Dir = ts.MkAbs(".")
-	for _, name := range []string{"PATH", "HOME", "GLOVEBOX_DRIVER", "GLOVEBOX_DOCKER_HOST", "GLOVEBOX_STATE_DIR", "GLOVEBOX_REGISTRIES", "TMPDIR", "INTERPRETER_TYPE"} {
+	for _, name := range []string{"PATH", "HOME", "GLOVEBOX_DRIVER", "GLOVEBOX_DOCKER_HOST", "GLOVEBOX_STATE_DIR", "GLOVEBOX_REGISTRIES", "TMPDIR", "INTERPRETER_TYPE", "GLOVEBOX_TEST_AUTO", "GLOVEBOX_REQUIRE_ISOLATION"} {
 		cmd.Env = append(cmd.Env, name+"="+ts.Getenv(name))
 	}
 	cmd.Stderr = ts.Stderr()

@@ -3,6 +3,7 @@
 package cli
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"math/rand/v2"
@@ -32,7 +33,8 @@ import (
 func TestMain(m *testing.M) {
 	fake.Hook()
 	glovebox := func() {
-		p := &program{Streams: OS(), testDrivers: map[string]app.Maker{"fake": fakeDriver}}
+		p := &program{Streams: OS(), testDrivers: map[string]app.Maker{"fake": fakeDriver, "broken": brokenDriver, "container": containerDriver}}
+		p.testAuto = strings.Fields(p.Getenv("GLOVEBOX_TEST_AUTO"))
 		os.Exit(run(Signals(), expand(os.Args[0], os.Args[1:], p.Getenv), p))
 	}
 	testscript.Main(m, map[string]func(){"glovebox": glovebox, "code-sandbox-mcp": glovebox, "mcp-code-sandbox": glovebox})
@@ -41,6 +43,36 @@ func TestMain(m *testing.M) {
 // fakeDriver claims to enforce everything, so that sandboxes are not refused.
 func fakeDriver(o app.DriverOptions) (driver.Driver, error) {
 	return fake.New(fake.Options{Dir: filepath.Join(o.StateDir, "fake"), Pretend: sandbox.ControlNames()})
+}
+
+// A posing driver is the fake one that says other things of itself.
+type posing struct {
+	driver.Driver
+	info  driver.Info
+	probe error
+}
+
+func (p posing) Info() driver.Info { return p.info }
+
+func (p posing) Probe(ctx context.Context) error { return errors.Join(p.probe, p.Driver.Probe(ctx)) }
+
+// brokenDriver has a kernel of its own, and does not work.
+func brokenDriver(o app.DriverOptions) (driver.Driver, error) {
+	d, err := fakeDriver(o)
+	if err != nil {
+		return nil, err
+	}
+	why := sandbox.WithHint(fmt.Errorf("%w: user namespaces are\nforbidden", driver.ErrUnavailable), "sysctl something=1")
+	return posing{d, driver.Info{Name: "broken", Isolates: true, Boundary: sandbox.BoundaryKernel, Features: d.Info().Features}, why}, nil
+}
+
+// containerDriver has no kernel of its own, and works.
+func containerDriver(o app.DriverOptions) (driver.Driver, error) {
+	d, err := fakeDriver(o)
+	if err != nil {
+		return nil, err
+	}
+	return posing{d, driver.Info{Name: "container", Isolates: true, Boundary: sandbox.BoundaryContainer, Features: d.Info().Features}, nil}, nil
 }
 
 // TestScripts runs the scripts on the fake driver.

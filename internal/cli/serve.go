@@ -91,6 +91,7 @@ func (p *program) sayServing(ln app.Listeners, token string, sys *app.System, op
 		e2bURL = scheme + "://" + reachable(ln.E2B.Addr())
 		p.say("serving E2B's SDKs at %s", colour(bold)(e2bURL))
 	}
+	p.sayFallback(sys)
 	if host, _, _ := net.SplitHostPort(addr.String()); !net.ParseIP(host).IsLoopback() && scheme == "http" && server.PublicURL == "" {
 		p.say("%s this address can be reached from other machines, and HTTP is not encrypted:\n"+
 			"pass --tls-cert and --tls-key, or put a proxy with TLS in front of it", colour(yellow)("warning:"))

@@ -83,6 +83,7 @@ func (p *program) shell(ctx context.Context, fd int, req sandbox.RunRequest) (er
 		return err
 	}
 	defer p.close(ctx, sys, &err)
+	p.sayFallback(sys)
 
 	if req.SandboxID == "" {
 		if err := p.fetchImage(ctx, sys, req.New.Image); err != nil {

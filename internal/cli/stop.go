@@ -24,7 +24,7 @@ of their runs can be read for a while longer, with glovebox logs.`,
 				return sandbox.WithHint(usageError("name sandboxes, or pass --all"), "glovebox ps lists them")
 			}
 			ctx := cmd.Context()
-			sys, err := p.open(ctx, nil)
+			sys, err := p.open(ctx, looks)
 			if err != nil {
 				return err
 			}

@@ -27,6 +27,9 @@ import (
 type Config struct {
 	// Driver names what makes sandboxes; "auto" takes the best that works.
 	Driver string `yaml:"driver"`
+	// RequireIsolation is [IsolationAny], or [IsolationKernel] to refuse drivers
+	// whose sandboxes have no kernel of their own.
+	RequireIsolation string `yaml:"require_isolation"`
 	// StateDir is where Glovebox keeps its database, logs and sandboxes.
 	StateDir string `yaml:"state_dir"`
 	// LogLevel is the least level that is logged.
@@ -203,6 +206,12 @@ type Run struct {
 // DriverAuto is the name that stands for the best driver that works here.
 const DriverAuto = "auto"
 
+// What an operator may require of the boundary of sandboxes.
+const (
+	IsolationAny    = "any"
+	IsolationKernel = "kernel"
+)
+
 // ProfileNative is the name of Glovebox's own set of tools.
 const ProfileNative = "native"
 
@@ -214,6 +223,9 @@ func Default(getenv func(string) string) Config {
 		Driver:   DriverAuto,
 		StateDir: defaultStateDir(getenv),
 		LogLevel: slog.LevelWarn,
+
+		RequireIsolation: IsolationAny,
+
 		Sandbox: Sandbox{
 			Default: Limits{
 				CPUs:      d.CPUs,
@@ -298,6 +310,10 @@ const maxQueue = time.Minute
 func (c *Config) Validate() error {
 	if c.Driver == "" {
 		return invalid("driver", "is empty", "leave it out, or set it to %q", DriverAuto)
+	}
+	if r := c.RequireIsolation; r != IsolationAny && r != IsolationKernel {
+		return invalid("require_isolation", fmt.Sprintf("%q is not known", r),
+			"write %s for sandboxes with a kernel of their own, or %s", IsolationKernel, IsolationAny)
 	}
 	if c.StateDir == "" {
 		return invalid("state_dir", "is not set and there is no home directory to derive it from",

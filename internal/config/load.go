@@ -123,6 +123,7 @@ func (c *Config) environ() []variable {
 	}
 	return []variable{
 		{"GLOVEBOX_DRIVER", str(&c.Driver)},
+		{"GLOVEBOX_REQUIRE_ISOLATION", str(&c.RequireIsolation)},
 		{"GLOVEBOX_STATE_DIR", str(&c.StateDir)},
 		{"GLOVEBOX_LOG_LEVEL", c.SetLogLevel},
 		{"GLOVEBOX_ALLOW_UNENFORCED", c.SetAllowUnenforced},

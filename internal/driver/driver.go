@@ -85,6 +85,8 @@ type Info struct {
 	// Isolates says that code in a box cannot reach the host. It is false
 	// only for the driver that tests use.
 	Isolates bool
+	// Boundary is what stands between code in a box and the machine it is on.
+	Boundary sandbox.Boundary
 	// Features are the optional interfaces that the driver's boxes implement.
 	Features Features
 }

@@ -181,6 +181,7 @@ func (b *box) start(ctx context.Context) (err error) {
 	if err := e.checkReceipt(receipt); err != nil {
 		return err
 	}
+	receipt = append(sandbox.Receipt{e.boundary()}, receipt...)
 	if err := b.keepEnv(ctx); err != nil {
 		return startError(ctx, err)
 	}
@@ -282,6 +283,17 @@ func (b *box) undo() error {
 	}
 	b.mount.release()
 	return b.e.store.DeleteSandbox(ctx, b.id)
+}
+
+// boundary is the control that says what the driver's sandboxes are behind.
+func (e *Engine) boundary() sandbox.Control {
+	if e.opts.Boundary.Name != "" {
+		return e.opts.Boundary
+	}
+	return sandbox.Control{
+		Name: sandbox.ControlBoundary, Asked: "any", Value: string(e.drv.Info().Boundary),
+		Mechanism: "driver " + e.name, Enforced: true,
+	}
 }
 
 // checkReceipt refuses a sandbox that is not confined as it must be, if a

@@ -60,6 +60,9 @@ type Options struct {
 	Defaults, Maxima sandbox.Limits // Defaults default: sandbox.DefaultLimits
 	// AllowUnenforced names controls that the operator accepts unenforced.
 	AllowUnenforced []sandbox.ControlName
+	// Boundary is the first control of every receipt: what stands between code
+	// and this machine, and why. Without a name it is the driver's own word.
+	Boundary sandbox.Control
 	// Network is that of sandboxes whose creator asked for none, MaxNetwork
 	// the most that anybody gets, and NetworkTerms on what terms.
 	Network, MaxNetwork sandbox.Network // default: sandbox.NetworkNone

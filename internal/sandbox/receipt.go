@@ -5,7 +5,7 @@ import "slices"
 // A ControlName names one thing that a sandbox is confined by.
 type ControlName string
 
-// The controls every receipt speaks of, in this order.
+// The controls that a driver reads back for every receipt, in this order.
 const (
 	ControlCPU          ControlName = "cpu"
 	ControlMemory       ControlName = "memory"
@@ -18,7 +18,29 @@ const (
 	ControlRootFS       ControlName = "root_filesystem"
 )
 
-// ControlNames returns the names of all controls, in a receipt's order.
+// ControlBoundary names the control that says what stands between the code and
+// the machine. The engine puts it first into every receipt; it is a fact about
+// the driver, and no limit.
+const ControlBoundary ControlName = "boundary"
+
+// A Boundary names what stands between the code in a sandbox and the machine that
+// it runs on. The text is for people and for programs.
+type Boundary string
+
+// The boundaries there are.
+const (
+	BoundaryKernel    Boundary = "own kernel (gVisor)"
+	BoundaryMachine   Boundary = "virtual machine (E2B)"
+	BoundaryContainer Boundary = "shared kernel (container)"
+	BoundaryNone      Boundary = "none (for tests)"
+)
+
+// OwnKernel reports whether a sandbox behind this boundary has a kernel of its
+// own. A hole in the kernel of the machine is then not a way out by itself.
+func (b Boundary) OwnKernel() bool { return b == BoundaryKernel || b == BoundaryMachine }
+
+// ControlNames returns the names of the controls that a driver reads back, in a
+// receipt's order.
 func ControlNames() []ControlName {
 	return []ControlName{
 		ControlCPU, ControlMemory, ControlProcesses, ControlDisk, ControlNetwork,

@@ -114,6 +114,8 @@ func (d *Driver) Info() driver.Info {
 	return driver.Info{
 		Name:     d.opts.Engine,
 		Isolates: true,
+		// The name of a runtime proves nothing of the program behind it.
+		Boundary: sandbox.BoundaryContainer,
 		Features: driver.Features{Incidents: true, Detach: true, Network: d.canNetwork(), Workspace: true, Images: true, Ports: true},
 	}
 }

@@ -284,6 +284,9 @@ func testDriver(t *testing.T, s *suite) {
 	if st.Info().Name == "" {
 		t.Error("Info.Name is empty")
 	}
+	if st.Info().Boundary == "" || st.Info().Isolates && st.Info().Boundary == sandbox.BoundaryNone {
+		t.Errorf("Info.Boundary is %q of a driver with Isolates %t", st.Info().Boundary, st.Info().Isolates)
+	}
 	if a, b := st.Info(), st.Info(); a != b {
 		t.Errorf("Info is not constant: %+v, then %+v", a, b)
 	}

@@ -65,7 +65,8 @@ func Limits() []sandbox.ControlName { return slices.Clone(limits) }
 
 func (o *Options) info() driver.Info {
 	return driver.Info{
-		Name: "fake",
+		Name:     "fake",
+		Boundary: sandbox.BoundaryNone,
 		Features: driver.Features{
 			Host:      true,
 			Pause:     !o.NoPause,

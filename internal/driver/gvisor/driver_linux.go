@@ -83,6 +83,7 @@ func (d *Driver) Info() driver.Info {
 	return driver.Info{
 		Name:     "gvisor",
 		Isolates: true,
+		Boundary: sandbox.BoundaryKernel,
 		Features: driver.Features{
 			Host: true, Pause: true, Incidents: true, Detach: true, Network: true,
 			Workspace: true, Images: d.opts.Images != nil, Ports: true,
