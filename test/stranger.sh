@@ -44,8 +44,9 @@ PLATFORMS=linux_$(go env GOARCH)
 GLOVEBOX_RELEASE_KEY=$(CGO_ENABLED=0 GOFLAGS=-buildvcs=false go run ./cmd/glovebox-release new-key)
 export GLOVEBOX_RELEASE_KEY SKIP_PACKAGES=1
 mkdir "$work/www"
-SOURCE_DATE_EPOCH=1700000000 release/build.sh v0.1.0 "$work/www/v0.1.0"
-SOURCE_DATE_EPOCH=1700000060 release/build.sh v0.2.0 "$work/www/v0.2.0"
+now=$(date +%s) # releases expire
+SOURCE_DATE_EPOCH=$((now - 60)) release/build.sh v0.1.0 "$work/www/v0.1.0"
+SOURCE_DATE_EPOCH=$now release/build.sh v0.2.0 "$work/www/v0.2.0"
 archive=glovebox_$PLATFORMS.tar.gz
 cp -r "$work/www/v0.1.0" "$work/www/tampered"
 printf 'x' >>"$work/www/tampered/$archive"

@@ -20,6 +20,7 @@ const usage = `usage: glovebox-release COMMAND
   public-key              print the public part of the private key
   make [flags] [OS_ARCH...]
                           make the release; all platforms, if none is named
+  renew -out DIRECTORY    announce the release there again, before it expires
 The private key is minisign's, in GLOVEBOX_RELEASE_KEY, its password in
 GLOVEBOX_RELEASE_PASSWORD, and the time in SOURCE_DATE_EPOCH`
 
@@ -55,6 +56,8 @@ func run(args []string, out io.Writer) error {
 		return err
 	case "make":
 		return makeRelease(args[1:])
+	case "renew":
+		return renewRelease(args[1:])
 	default:
 		return errors.New(usage)
 	}
@@ -70,11 +73,9 @@ func makeRelease(args []string) error {
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
-	seconds, err := strconv.ParseInt(os.Getenv("SOURCE_DATE_EPOCH"), 10, 64)
-	if err != nil {
-		return fmt.Errorf("SOURCE_DATE_EPOCH: %w", err)
+	if err := fromEnvironment(&r); err != nil {
+		return err
 	}
-	r.Time = time.Unix(seconds, 0)
 	r.Platforms = release.Platforms()
 	if flags.NArg() > 0 {
 		r.Platforms = nil
@@ -86,9 +87,29 @@ func makeRelease(args []string) error {
 		}
 		r.Platforms = append(r.Platforms, release.Platform{OS: system, Arch: arch})
 	}
-	r.Key, err = release.ReadKey([]byte(os.Getenv("GLOVEBOX_RELEASE_KEY")), os.Getenv("GLOVEBOX_RELEASE_PASSWORD"))
-	if err != nil {
+	return r.Make()
+}
+
+func renewRelease(args []string) error {
+	var r release.Release
+	flags := flag.NewFlagSet("renew", flag.ContinueOnError)
+	flags.StringVar(&r.Out, "out", "", "directory of the release")
+	if err := flags.Parse(args); err != nil {
 		return err
 	}
-	return r.Make()
+	if err := fromEnvironment(&r); err != nil {
+		return err
+	}
+	return r.Renew()
+}
+
+// fromEnvironment sets the time and the key of a release.
+func fromEnvironment(r *release.Release) error {
+	seconds, err := strconv.ParseInt(os.Getenv("SOURCE_DATE_EPOCH"), 10, 64)
+	if err != nil {
+		return fmt.Errorf("SOURCE_DATE_EPOCH: %w", err)
+	}
+	r.Time = time.Unix(seconds, 0)
+	r.Key, err = release.ReadKey([]byte(os.Getenv("GLOVEBOX_RELEASE_KEY")), os.Getenv("GLOVEBOX_RELEASE_PASSWORD"))
+	return err
 }

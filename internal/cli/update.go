@@ -3,6 +3,7 @@ package cli
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"os"
 	"os/exec"
 	"runtime"
@@ -29,7 +30,8 @@ func (p *program) updateCommand() *cobra.Command {
 		Short: "Replace this program by the newest release",
 		Long: `Update fetches the newest release, checks that it is signed with a key that this
 program knows, and puts it in this program's place once it has started; if it
-does not start, the old one stays. What a package manager looks after is left to
+does not start, the old one stays. An announcement is believed for half a year, so
+that an old one cannot be shown for ever to keep newer releases away. What a package manager looks after is left to
 it. Servers that run go on as they are until they are restarted.
 
 Nothing is updated unless you ask. On a terminal, other commands say once a day
@@ -72,7 +74,7 @@ GLOVEBOX_UPDATE_NOTICE=false, turns that off.`,
 		},
 	}
 	cmd.Flags().BoolVar(&check, "check", false, "only say whether there is a newer release")
-	cmd.Flags().BoolVar(&force, "force", false, "also an older release, and in place of a development build")
+	cmd.Flags().BoolVar(&force, "force", false, "also an older release, one whose announcement has expired, and in place of a development build")
 	p.addJSON(cmd)
 	return cmd
 }
@@ -130,19 +132,21 @@ func (p *program) lookForUpdate(ctx context.Context, args []string) (say func())
 		return quiet
 	}
 	ctx, cancel := context.WithTimeout(ctx, noticeTime)
-	found := make(chan update.Status, 1)
+	found := make(chan string, 1)
 	go func() {
-		if status, err := u.Check(ctx); err == nil {
-			found <- status
+		status, err := u.Check(ctx)
+		switch {
+		case errors.Is(err, update.ErrExpired):
+			found <- err.Error() + "; see glovebox update --check"
+		case err == nil && status.Newer:
+			found <- "glovebox " + status.Latest + " is there; glovebox update fetches it"
 		}
 	}()
 	return func() {
 		cancel()
 		select {
-		case s := <-found:
-			if s.Newer {
-				p.say("%s", p.painter(p.Err)(faint)("glovebox "+s.Latest+" is there; glovebox update fetches it"))
-			}
+		case line := <-found:
+			p.say("%s", p.painter(p.Err)(faint)(line))
 		default:
 		}
 	}

@@ -96,7 +96,7 @@ func (r *Release) Make() error {
 		return sandbox.Errorf(sandbox.Invalid, "a release has a time and platforms")
 	}
 	r.Time = r.Time.UTC().Truncate(time.Second)
-	manifest := update.Manifest{Version: r.Version, Published: r.Time}
+	manifest := update.Manifest{Version: r.Version, Published: r.Time, Expires: r.Time.Add(update.Validity)}
 	sums := map[string]string{} // of archives and bundles
 	for _, p := range r.Platforms {
 		data, err := r.archive(p)
@@ -142,6 +142,25 @@ func (r *Release) Make() error {
 			return err
 		}
 	}
+	return r.sign(manifest)
+}
+
+// Renew announces the release in Out again, as the newest until a while after
+// Time, and signs that. Nothing else of it changes. The errors are those of Make.
+func (r *Release) Renew() error {
+	text, err := r.read(filepath.Join(r.Out, update.ManifestName))
+	if err != nil {
+		return err
+	}
+	var manifest update.Manifest
+	if err := json.Unmarshal(text, &manifest); err != nil {
+		return sandbox.Errorf(sandbox.Invalid, "%s: %w", update.ManifestName, err)
+	}
+	if r.Time.Before(manifest.Published) {
+		return sandbox.Errorf(sandbox.Invalid, "time %s is before %s was published", r.Time.UTC().Format(time.RFC3339), manifest.Version)
+	}
+	r.Time = r.Time.UTC().Truncate(time.Second)
+	manifest.Expires = r.Time.Add(update.Validity)
 	return r.sign(manifest)
 }
 

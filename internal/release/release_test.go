@@ -7,6 +7,7 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
+	"errors"
 	"io"
 	"net/http"
 	"net/http/httptest"
@@ -79,6 +80,48 @@ func files(t *testing.T, dir string) map[string][]byte {
 		all[e.Name()] = data
 	}
 	return all
+}
+
+// TestRenew announces a release again.
+func TestRenew(t *testing.T) {
+	r := made(t)
+	before := files(t, r.Out)
+	later := r.Time.Add(100 * 24 * time.Hour)
+	if err := (&Release{Out: r.Out, Key: r.Key, Time: r.Time.Add(-time.Second)}).Renew(); err == nil {
+		t.Error("a release was announced again before it was published")
+	}
+	if err := (&Release{Out: r.Out, Key: r.Key, Time: later}).Renew(); err != nil {
+		t.Fatal(err)
+	}
+	after := files(t, r.Out)
+	var was, is update.Manifest
+	if err := errors.Join(json.Unmarshal(before[update.ManifestName], &was), json.Unmarshal(after[update.ManifestName], &is)); err != nil {
+		t.Fatal(err)
+	}
+	if want := r.Time.Add(update.Validity); !was.Expires.Equal(want) {
+		t.Errorf("the release expires %s, want %s", was.Expires, want)
+	}
+	if want := later.Add(update.Validity); !is.Expires.Equal(want) {
+		t.Errorf("announced again it expires %s, want %s", is.Expires, want)
+	}
+	was.Expires = is.Expires
+	if d := cmp.Diff(was, is); d != "" {
+		t.Errorf("more than the expiry changed (-want +got):\n%s", d)
+	}
+	public, _ := r.Key.Public().(minisign.PublicKey)
+	for name, data := range after {
+		if text, ok := strings.CutSuffix(name, ".minisig"); ok {
+			if !minisign.Verify(public, after[text], data) {
+				t.Errorf("the signature of %s is not that of the key", text)
+			}
+		} else if name != update.ManifestName && name != ChecksumsName && !bytes.Equal(data, before[name]) {
+			t.Errorf("%s changed", name)
+		}
+	}
+	sum := sha256.Sum256(after[update.ManifestName])
+	if !bytes.Contains(after[ChecksumsName], []byte(hex.EncodeToString(sum[:])+"  "+update.ManifestName)) {
+		t.Errorf("%s does not have the new manifest", ChecksumsName)
+	}
 }
 
 func TestMake(t *testing.T) {

@@ -57,7 +57,27 @@ const downloadTime = 10 * time.Minute
 type Manifest struct {
 	Version   string    `json:"version"` // as git has it: v1.2.3
 	Published time.Time `json:"published"`
-	Files     []File    `json:"files"`
+	// Expires is until when this may be the newest release. Those who make
+	// releases announce it again before that, if they made no other.
+	Expires time.Time `json:"expires,omitzero"`
+	Files   []File    `json:"files"`
+}
+
+// Validity is how long a manifest is believed to be the newest: one that is
+// signed and never expires could be shown for ever, to keep newer ones away.
+const Validity = 180 * 24 * time.Hour
+
+// ErrExpired is wrapped by errors about a manifest that is too old to be believed
+// to be the newest.
+var ErrExpired = sandbox.Errorf(sandbox.Invalid, "the announcement of the newest release has expired")
+
+// expires returns until when m is believed. Before there were dates of expiry in
+// manifests, they had none.
+func (m *Manifest) expires() time.Time {
+	if m.Expires.IsZero() {
+		return m.Published.Add(Validity)
+	}
+	return m.Expires
 }
 
 // A File is a release's archive for one platform. The program is in it, named
@@ -98,13 +118,14 @@ type Status struct {
 
 // Check looks for a newer release. The errors are of kind Unsupported for a
 // program that is no release, Unavailable if there is no answer, and Invalid
-// for an answer that is not to be trusted.
+// for an answer that is not to be trusted; one of them is [ErrExpired].
 func (u *Updater) Check(ctx context.Context) (Status, error) {
-	_, status, err := u.check(ctx)
+	_, status, err := u.check(ctx, false)
 	return status, err
 }
 
-func (u *Updater) check(ctx context.Context) (*Manifest, Status, error) {
+// check is Check; expired manifests do as well if they are asked for.
+func (u *Updater) check(ctx context.Context, expired bool) (*Manifest, Status, error) {
 	if len(u.Keys) == 0 {
 		return nil, Status{}, sandbox.WithHint(
 			sandbox.Errorf(sandbox.Unsupported, "this program was built from source and knows no key of releases"),
@@ -117,6 +138,11 @@ func (u *Updater) check(ctx context.Context) (*Manifest, Status, error) {
 	if err := u.remember(m); err != nil {
 		return nil, Status{}, err
 	}
+	if end := m.expires(); !expired && u.now().After(end) {
+		return nil, Status{}, sandbox.WithHint(fmt.Errorf("%w: %s was announced %s, until %s, and it is %s now", ErrExpired,
+			m.Version, m.Published.Format(time.DateOnly), end.Format(time.DateOnly), u.now().Format(time.DateOnly)),
+			"something may be keeping newer releases from this machine, or its clock is wrong;\nif there is no newer one, glovebox update --force takes this one")
+	}
 	return m, Status{
 		Current: u.Current,
 		Latest:  m.Version,
@@ -128,8 +154,8 @@ func (u *Updater) check(ctx context.Context) (*Manifest, Status, error) {
 var development = regexp.MustCompile(`-[0-9]+-g[0-9a-f]{7,}|dirty`)
 
 // Update puts the newest release in the program's place. It does nothing if
-// that is the current one already. force allows an older one, and to replace a
-// development build. The errors are those of Check, Conflict for a program
+// that is the current one already. force allows an older one, one whose
+// announcement has expired, and to replace a development build. The errors are those of Check, Conflict for a program
 // that something else looks after, and Unavailable if a file cannot be had or
 // written; the program is then as it was.
 func (u *Updater) Update(ctx context.Context, force bool) (Status, error) {
@@ -144,7 +170,7 @@ func (u *Updater) Update(ctx context.Context, force bool) (Status, error) {
 		return Status{}, sandbox.WithHint(sandbox.Errorf(sandbox.Conflict, "version %s is a development build", u.Current),
 			"glovebox update --force replaces it by the newest release")
 	}
-	m, status, err := u.check(ctx)
+	m, status, err := u.check(ctx, force)
 	if err != nil {
 		return status, err
 	}

@@ -79,6 +79,7 @@ func newWorld(t *testing.T) *world {
 			out, err := exec.CommandContext(ctx, path).Output()
 			return strings.TrimSpace(string(out)), err
 		},
+		Now: func() time.Time { return published.Add(48 * time.Hour) },
 	}
 	return w
 }
@@ -159,7 +160,7 @@ func TestUpdate(t *testing.T) {
 	if status, ok := w.updater.CheckedWithin(time.Hour); !ok || status.Newer {
 		t.Errorf("CheckedWithin = %v, %v", status, ok)
 	}
-	w.updater.Now = func() time.Time { return time.Now().Add(2 * time.Hour) }
+	w.updater.Now = func() time.Time { return published.Add(50 * time.Hour) }
 	if _, ok := w.updater.CheckedWithin(time.Hour); ok {
 		t.Error("a look of two hours ago counts as one within the hour")
 	}
@@ -182,6 +183,54 @@ func TestUpdateThroughLink(t *testing.T) {
 	}
 	w.updater.Path = real
 	w.want("v1.1.0")
+}
+
+// TestFrozen shows an announcement for ever, so that later releases are not seen.
+func TestFrozen(t *testing.T) {
+	for name, test := range map[string]struct {
+		expires time.Time // in the manifest; zero as before there were any
+		after   time.Duration
+		expired bool
+	}{
+		"fresh":                     {published.Add(Validity), 24 * time.Hour, false},
+		"the last moment":           {published.Add(Validity), Validity, false},
+		"too old":                   {published.Add(Validity), Validity + time.Second, true},
+		"announced again":           {published.Add(2 * Validity), Validity + time.Second, false},
+		"without a date":            {time.Time{}, Validity, false},
+		"without a date, too old":   {time.Time{}, Validity + time.Second, true},
+		"years after it was signed": {published.Add(Validity), 10 * Validity, true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			w := newWorld(t)
+			w.release("v1.1.0", published, program("v1.1.0"))
+			var m Manifest
+			if err := json.Unmarshal(w.files[ManifestName], &m); err != nil {
+				t.Fatal(err)
+			}
+			m.Expires = test.expires
+			w.announce(m)
+			w.updater.Now = func() time.Time { return published.Add(test.after) }
+			if _, err := w.updater.Check(t.Context()); errors.Is(err, ErrExpired) != test.expired || !test.expired && err != nil {
+				t.Errorf("Check: %v, want that it expired: %t", err, test.expired)
+			}
+			_, err := w.updater.Update(t.Context(), false)
+			if !test.expired {
+				if err != nil {
+					t.Errorf("Update: %v", err)
+				}
+				w.want("v1.1.0")
+				return
+			}
+			if !errors.Is(err, ErrExpired) || !errors.Is(err, sandbox.Invalid) || !strings.Contains(sandbox.HintOf(err), "--force") {
+				t.Errorf("Update: %v (hint %q), want that it expired, and what to do", err, sandbox.HintOf(err))
+			}
+			w.want("v1.0.0")
+			if _, err := w.updater.Update(t.Context(), true); err != nil {
+				t.Errorf("Update with force: %v", err)
+			}
+			w.want("v1.1.0")
+		})
+	}
 }
 
 // TestRefused has what is wrong with a release; the program stays.
@@ -229,7 +278,7 @@ func TestRefused(t *testing.T) {
 		"version is none":           {func(w *world) { w.release("latest", newer, program("latest")) }, sandbox.Invalid, "version"},
 		"nothing for this platform": {func(w *world) { w.updater.Arch = "riscv64" }, sandbox.Unsupported, "linux/riscv64"},
 		"name leads elsewhere": {func(w *world) {
-			w.announce(Manifest{"v1.1.0", newer, []File{{"linux", "amd64", "../../x", 1, strings.Repeat("0", 64)}}})
+			w.announce(Manifest{Version: "v1.1.0", Published: newer, Files: []File{{"linux", "amd64", "../../x", 1, strings.Repeat("0", 64)}}})
 		}, sandbox.Invalid, "../../x"},
 		"program does not start": {func(w *world) { w.release("v1.1.0", newer, []byte("no program")) }, sandbox.Unsupported, "does not start"},
 		"program is another":     {func(w *world) { w.release("v1.1.0", newer, program("v1.0.5")) }, sandbox.Unsupported, `"v1.0.5"`},
@@ -239,7 +288,7 @@ func TestRefused(t *testing.T) {
 			if err := errors.Join(tar.NewWriter(gz).Close(), gz.Close()); err != nil {
 				w.t.Fatal(err)
 			}
-			w.announce(Manifest{"v1.1.0", newer, []File{w.file("linux", "a.tar.gz", b.Bytes())}})
+			w.announce(Manifest{Version: "v1.1.0", Published: newer, Files: []File{w.file("linux", "a.tar.gz", b.Bytes())}})
 		}, sandbox.Invalid, "no glovebox in it"},
 		"built from source":   {func(w *world) { w.updater.Keys = nil }, sandbox.Unsupported, "built from source"},
 		"development build":   {func(w *world) { w.updater.Current = "v1.0.0-3-gabcdef1" }, sandbox.Conflict, "development"},
@@ -320,7 +369,7 @@ func TestZip(t *testing.T) {
 	if err := z.Close(); err != nil {
 		t.Fatal(err)
 	}
-	w.announce(Manifest{"v1.1.0", published, []File{w.file("windows", "glovebox_windows.zip", b.Bytes())}})
+	w.announce(Manifest{Version: "v1.1.0", Published: published, Files: []File{w.file("windows", "glovebox_windows.zip", b.Bytes())}})
 	w.updater.OS = "windows"
 	if _, err := w.updater.Update(t.Context(), false); err != nil {
 		t.Fatal(err)
