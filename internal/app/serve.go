@@ -268,41 +268,6 @@ func issuerOf(c config.OIDC) *auth.Issuer {
 	}
 }
 
-// firstToken is the name of the token that the first start makes. Its
-// principal goes by the name, so what replaces it keeps its sandboxes.
-const firstToken = "default"
-
-// FirstToken returns the text of a token if one is made: because there is none
-// at all, or because it is to be replaced. Else it returns "": the text of one
-// that was made before is not to be had.
-func (s *System) FirstToken(ctx context.Context, replace bool) (string, error) {
-	if s.opts.Config.Server.Token != "" && !replace {
-		return "", nil
-	}
-	tokens, err := s.store.ListTokens(ctx)
-	if err != nil {
-		return "", err
-	}
-	for _, t := range tokens {
-		if !t.Revoked.IsZero() {
-			continue
-		}
-		if !replace {
-			return "", nil
-		}
-		if t.Name == firstToken {
-			if err := s.auth.Revoke(ctx, t.ID); err != nil {
-				return "", err
-			}
-		}
-	}
-	text, _, err := s.auth.Create(ctx, firstToken, auth.ScopeRun, auth.ScopeFiles)
-	if errors.Is(err, sandbox.Conflict) && !replace {
-		return "", nil // another server made it in this moment, and shows it
-	}
-	return text, err
-}
-
 // nopWriteCloser keeps standard output open: others may have it too.
 type nopWriteCloser struct{ io.Writer }
 

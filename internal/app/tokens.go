@@ -3,7 +3,6 @@ package app
 import (
 	"context"
 	"errors"
-	"os"
 
 	"github.com/glovebox-dev/glovebox/internal/auth"
 	"github.com/glovebox-dev/glovebox/internal/config"
@@ -56,11 +55,3 @@ func (t *Tokens) Revoke(ctx context.Context, idOrName string) error {
 
 // Close closes the store.
 func (t *Tokens) Close() error { return t.store.Close() }
-
-func makeStateDir(dir string) error {
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return sandbox.WithHint(sandbox.Errorf(sandbox.Unavailable, "make state directory: %w", err),
-			"name another with --state-dir or GLOVEBOX_STATE_DIR")
-	}
-	return nil
-}

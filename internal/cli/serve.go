@@ -26,7 +26,9 @@ func (p *program) serveCommand() *cobra.Command {
 server is restarted, and are found again.
 
 Clients send a token. It is made on the first start and printed once, with a
-configuration that can be pasted into a client; only its hash is kept. With
+configuration that can be pasted into a client; only its hash is kept. Where
+standard error is no terminal, it is written to the file token in the state
+directory instead, which only its owner can read, and its path is printed. With
 GLOVEBOX_TOKEN set, or GLOVEBOX_TOKEN_FILE naming a file with one, that one is
 accepted and none is made. glovebox token makes more of them, and --oidc-issuer
 accepts those of an OpenID Connect issuer.
@@ -62,9 +64,9 @@ func (p *program) serve(ctx context.Context, flags *serveFlags) (err error) {
 	if err != nil {
 		return err
 	}
-	token := ""
+	var token firstToken
 	if !flags.conformance {
-		if token, err = sys.FirstToken(ctx, flags.newToken); err != nil {
+		if token, err = p.firstToken(ctx, sys, flags.newToken); err != nil {
 			return errors.Join(err, ln.Close())
 		}
 	}
@@ -75,8 +77,26 @@ func (p *program) serve(ctx context.Context, flags *serveFlags) (err error) {
 	return nil
 }
 
+// A firstToken is a token that was made just now: its text for a person who looks,
+// or the file with it. It is zero if none was made.
+type firstToken struct{ text, file string }
+
+// firstToken makes a token if there is none, or a new one. What is said here may
+// end in a log that others read, so the token is said on a terminal only.
+func (p *program) firstToken(ctx context.Context, sys *app.System, replace bool) (firstToken, error) {
+	text, err := sys.FirstToken(ctx, replace)
+	if err != nil || text == "" {
+		return firstToken{}, err
+	}
+	if _, seen := terminal(p.Err); seen {
+		return firstToken{text: text}, nil
+	}
+	file, err := sys.KeepToken(ctx, text)
+	return firstToken{file: file}, err
+}
+
 // sayServing tells where the server is and, once, what clients must send.
-func (p *program) sayServing(ln app.Listeners, token string, sys *app.System, open bool) {
+func (p *program) sayServing(ln app.Listeners, token firstToken, sys *app.System, open bool) {
 	addr := ln.MCP.Addr()
 	colour := p.painter(p.Err)
 	server := sys.Config().Server
@@ -99,15 +119,22 @@ func (p *program) sayServing(ln app.Listeners, token string, sys *app.System, op
 	switch {
 	case open:
 		p.say("%s no token is asked for: whoever is on this machine can use it", colour(yellow)("warning:"))
-		return
-	case token != "":
+	case token.text != "":
+		p.sayToken(token.text, url, e2bURL)
+	case token.file != "":
+		p.say("\nThe token is in %s, which nobody but its owner can read.\nFor an MCP client's configuration, with what is in that file in place of TOKEN:\n\n%s\n\n"+
+			"E2B's SDKs reach the server at %s; glovebox token create NAME --e2b makes a key for them.\n",
+			token.file, indent(clientConfig(url, "TOKEN")), e2bURL)
 	case server.Token != "":
 		p.say("Clients must send the token that the environment sets, or one that an earlier start made.")
-		return
 	default:
-		p.say("Clients must send the token that the first start showed. If it is lost: glovebox serve --new-token")
-		return
+		p.say("Clients must send the token that the first start made. If it is lost: glovebox serve --new-token")
 	}
+}
+
+// sayToken shows a token to a person, and what to do with it.
+func (p *program) sayToken(token, url, e2bURL string) {
+	colour := p.painter(p.Err)
 	p.say("\nThe token, which is shown only now:\n\n  %s\n", colour(bold)(token))
 	p.say("For an MCP client's configuration:\n\n%s\n", indent(clientConfig(url, token)))
 	p.say("For E2B's SDKs:\n\n  export E2B_API_URL=%s E2B_SANDBOX_URL=%[1]s\n  export E2B_API_KEY=%s\n", e2bURL, app.E2BKey(token))

@@ -1,0 +1,83 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/glovebox-dev/glovebox/internal/auth"
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
+)
+
+// firstToken is the name of the token that the first start makes. Its
+// principal goes by the name, so what replaces it keeps its sandboxes.
+const firstToken = "default"
+
+// FirstToken returns the text of a token if one is made: because there is none
+// at all, or because it is to be replaced. Else it returns "": the text of one
+// that was made before is not to be had.
+func (s *System) FirstToken(ctx context.Context, replace bool) (string, error) {
+	if s.opts.Config.Server.Token != "" && !replace {
+		return "", nil
+	}
+	tokens, err := s.store.ListTokens(ctx)
+	if err != nil {
+		return "", err
+	}
+	for _, t := range tokens {
+		if !t.Revoked.IsZero() {
+			continue
+		}
+		if !replace {
+			return "", nil
+		}
+		if t.Name == firstToken {
+			if err := s.auth.Revoke(ctx, t.ID); err != nil {
+				return "", err
+			}
+		}
+	}
+	// The file of an earlier one would mislead.
+	if err := os.Remove(s.tokenPath()); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return "", sandbox.Errorf(sandbox.Unavailable, "remove the file of the token before: %w", err)
+	}
+	text, _, err := s.auth.Create(ctx, firstToken, auth.ScopeRun, auth.ScopeFiles)
+	if errors.Is(err, sandbox.Conflict) && !replace {
+		return "", nil // another server made it in this moment, and shows it
+	}
+	return text, err
+}
+
+// tokenPath is the file of a token that was made where nobody saw it.
+func (s *System) tokenPath() string { return filepath.Join(s.opts.Config.StateDir, "token") }
+
+// KeepToken writes the text that [System.FirstToken] returned to a file of the
+// state directory that only its owner can read, and returns its path. If that
+// fails the token is revoked, so that the next start makes another.
+func (s *System) KeepToken(ctx context.Context, text string) (string, error) {
+	path := s.tokenPath()
+	err := writePrivate(path, text+"\n")
+	if err == nil {
+		return path, nil
+	}
+	err = sandbox.WithHint(sandbox.Errorf(sandbox.Unavailable, "write the token's file: %w", err), "make the state directory writable, or set GLOVEBOX_TOKEN_FILE")
+	return "", errors.Join(err, s.auth.Revoke(ctx, firstToken))
+}
+
+// writePrivate writes a file of mode 0600 at once or not at all.
+func writePrivate(path, text string) error {
+	f, err := os.CreateTemp(filepath.Dir(path), ".new-*") // of that mode
+	if err != nil {
+		return err
+	}
+	_, err = f.WriteString(text)
+	if err = errors.Join(err, f.Close()); err == nil {
+		err = os.Rename(f.Name(), path)
+	}
+	if err != nil {
+		return errors.Join(err, os.Remove(f.Name()))
+	}
+	return nil
+}

@@ -1,0 +1,56 @@
+package app
+
+import (
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
+	"github.com/glovebox-dev/glovebox/internal/store"
+)
+
+// makeStateDir makes the state directory, readable by its owner only. One that is
+// there, and that others may look into, is changed to that if it is ours.
+func makeStateDir(dir string) error {
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return sandbox.WithHint(sandbox.Errorf(sandbox.Unavailable, "make state directory: %w", err),
+			"name another with --state-dir or GLOVEBOX_STATE_DIR")
+	}
+	d, err := os.Open(dir) // what is looked at is what is changed
+	if err != nil {
+		return sandbox.WithHint(sandbox.Errorf(sandbox.Unavailable, "open state directory: %w", err),
+			"make it readable for this user, or name another with --state-dir or GLOVEBOX_STATE_DIR")
+	}
+	defer d.Close()
+	loose, owner, ours, err := looseness(d)
+	if err != nil {
+		return sandbox.Errorf(sandbox.Unavailable, "look at state directory: %w", err)
+	}
+	if !loose {
+		return nil
+	}
+	if !ours {
+		return sandbox.WithHint(sandbox.Errorf(sandbox.Unavailable, "state directory %s: others may look into it, and it belongs to user %d, who is not this one", dir, owner),
+			"have its owner run chmod 700 %s, or name another with --state-dir or GLOVEBOX_STATE_DIR", dir)
+	}
+	// A directory with other things in it, /tmp say, was not meant to be closed.
+	_, err = os.Lstat(filepath.Join(dir, store.FileName))
+	if errors.Is(err, fs.ErrNotExist) {
+		if _, err = d.Readdirnames(1); err == nil {
+			return sandbox.WithHint(sandbox.Errorf(sandbox.Invalid, "state directory %s: others may look into it, and it has files that are not Glovebox's", dir),
+				"name a directory that has nothing else with --state-dir or GLOVEBOX_STATE_DIR, or run chmod 700 %s", dir)
+		}
+		if errors.Is(err, io.EOF) {
+			err = nil
+		}
+	}
+	if err == nil {
+		err = d.Chmod(0o700)
+	}
+	if err != nil {
+		return sandbox.WithHint(sandbox.Errorf(sandbox.Unavailable, "close state directory to others: %w", err), "run chmod 700 %s", dir)
+	}
+	return nil
+}

@@ -1,0 +1,21 @@
+//go:build unix
+
+package app
+
+import (
+	"os"
+	"syscall"
+)
+
+// looseness reports whether others than its owner may use a directory, who owns
+// it, and whether that is the user of this process.
+func looseness(d *os.File) (loose bool, owner int, ours bool, err error) {
+	fi, err := d.Stat()
+	if err != nil {
+		return false, 0, false, err
+	}
+	if st, ok := fi.Sys().(*syscall.Stat_t); ok {
+		owner = int(st.Uid)
+	}
+	return fi.Mode().Perm()&0o077 != 0, owner, owner == os.Geteuid(), nil
+}
