@@ -1,0 +1,167 @@
+package store
+
+import (
+	"context"
+	"database/sql"
+	"slices"
+	"time"
+
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
+)
+
+// Principals of images that are no principal's.
+const (
+	// OperatorImage is the principal of an image that the operator put there,
+	// for all principals.
+	OperatorImage sandbox.Principal = ""
+	// UnknownImage is the principal of an image that was in an engine before
+	// the store recorded principals of images.
+	UnknownImage sandbox.Principal = "?"
+)
+
+// ImageRecords are what is recorded of the images of one driver.
+type ImageRecords struct {
+	// Principals are those that an image is recorded for, by the image's ID.
+	Principals map[string][]sandbox.Principal
+	// Pulls are under way, or were when a process was killed.
+	Pulls []ImagePull
+	// Survey says that images without a record must be recorded as unknown, by
+	// [Store.SurveyImages].
+	Survey bool
+}
+
+// An ImagePull is a pull of an image by its name, for a principal.
+type ImagePull struct {
+	Name      string
+	Principal sandbox.Principal
+	Begun     time.Time
+}
+
+// ImageRecords returns what is recorded of a driver's images.
+func (s *Store) ImageRecords(ctx context.Context, driver string) (ImageRecords, error) {
+	r := ImageRecords{Principals: map[string][]sandbox.Principal{}}
+	err := collect(ctx, s.read, `SELECT id, principal FROM images WHERE driver = ?`, []any{driver}, func(scan scanFunc) error {
+		var id string
+		var p sandbox.Principal
+		err := scan(&id, &p)
+		r.Principals[id] = append(r.Principals[id], p)
+		return err
+	})
+	if err == nil {
+		err = collect(ctx, s.read, `SELECT name, principal, begun_at FROM image_pulls WHERE driver = ?`, []any{driver}, func(scan scanFunc) error {
+			var p ImagePull
+			var begun int64
+			err := scan(&p.Name, &p.Principal, &begun)
+			p.Begun = fromMicros(begun)
+			r.Pulls = append(r.Pulls, p)
+			return err
+		})
+	}
+	if err == nil {
+		err = s.read.QueryRowContext(ctx, `SELECT EXISTS (SELECT 1 FROM image_surveys WHERE driver = ?)`, driver).Scan(&r.Survey)
+	}
+	return r, sandbox.Wrap(err, "read records of images", "")
+}
+
+// RecordImages records that images are a principal's.
+func (s *Store) RecordImages(ctx context.Context, driver string, p sandbox.Principal, ids ...string) error {
+	err := s.tx(ctx, func(tx *sql.Tx) error { return s.recordImages(ctx, tx, driver, p, ids) })
+	return sandbox.Wrap(err, "record images", "")
+}
+
+func (s *Store) recordImages(ctx context.Context, tx *sql.Tx, driver string, p sandbox.Principal, ids []string) error {
+	for _, id := range ids {
+		_, err := tx.ExecContext(ctx, `INSERT INTO images VALUES (?, ?, ?, ?)
+			ON CONFLICT DO UPDATE SET recorded_at = excluded.recorded_at`, driver, id, p, s.now().UnixMicro())
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// BeginImagePull records that an image is being pulled for a principal. It comes
+// before the pull: an image must not be there without a record of its principal.
+func (s *Store) BeginImagePull(ctx context.Context, driver, name string, p sandbox.Principal) error {
+	_, err := s.exec(ctx, `INSERT INTO image_pulls VALUES (?, ?, ?, ?)
+		ON CONFLICT DO UPDATE SET begun_at = excluded.begun_at`, driver, name, p, s.now().UnixMicro())
+	return sandbox.Wrap(err, "record pull of image", name)
+}
+
+// EndImagePull forgets a pull. If it brought an image, id, the image is recorded
+// for the principal, and if the operator had that image before, for the operator.
+func (s *Store) EndImagePull(ctx context.Context, driver, name string, p sandbox.Principal, id string, operators bool) error {
+	err := s.tx(ctx, func(tx *sql.Tx) error {
+		if id != "" {
+			if err := s.recordImages(ctx, tx, driver, p, []string{id}); err != nil {
+				return err
+			}
+			if operators {
+				if err := s.recordImages(ctx, tx, driver, OperatorImage, []string{id}); err != nil {
+					return err
+				}
+			}
+		}
+		_, err := tx.ExecContext(ctx, `DELETE FROM image_pulls WHERE driver = ? AND name = ? AND principal = ?`, driver, name, p)
+		return err
+	})
+	return sandbox.Wrap(err, "record image", name)
+}
+
+// SurveyImages records as unknown those of a driver's images that have no
+// record, once.
+func (s *Store) SurveyImages(ctx context.Context, driver string, ids []string) error {
+	err := s.tx(ctx, func(tx *sql.Tx) error {
+		r, err := tx.ExecContext(ctx, `DELETE FROM image_surveys WHERE driver = ?`, driver)
+		if err != nil {
+			return err
+		}
+		if n, err := r.RowsAffected(); err != nil || n == 0 {
+			return err // another process did it
+		}
+		for _, id := range ids {
+			_, err := tx.ExecContext(ctx, `INSERT INTO images SELECT ?, ?, ?, ?
+				WHERE NOT EXISTS (SELECT 1 FROM images WHERE driver = ? AND id = ?)`,
+				driver, id, UnknownImage, s.now().UnixMicro(), driver, id)
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	return sandbox.Wrap(err, "record images", "")
+}
+
+// ForgetImages removes what is recorded of images that are not among those that
+// a driver had at a time.
+func (s *Store) ForgetImages(ctx context.Context, driver string, had []string, at time.Time) error {
+	err := s.tx(ctx, func(tx *sql.Tx) error {
+		var gone []string
+		rows, err := tx.QueryContext(ctx, `SELECT DISTINCT id FROM images WHERE driver = ? AND recorded_at < ?`, driver, micros(at))
+		if err != nil {
+			return err
+		}
+		defer rows.Close()
+		for rows.Next() {
+			var id string
+			if err := rows.Scan(&id); err != nil {
+				return err
+			}
+			if !slices.Contains(had, id) {
+				gone = append(gone, id)
+			}
+		}
+		if err := rows.Err(); err != nil {
+			return err
+		}
+		for _, id := range gone {
+			// One that came back meanwhile has a newer record.
+			_, err := tx.ExecContext(ctx, `DELETE FROM images WHERE driver = ? AND id = ? AND recorded_at < ?`, driver, id, micros(at))
+			if err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	return sandbox.Wrap(err, "forget images", "")
+}
