@@ -3,6 +3,7 @@ package image
 import (
 	"bufio"
 	"bytes"
+	"errors"
 	"io"
 	"sync"
 
@@ -16,9 +17,10 @@ import (
 // how much smaller it is compressed.
 const freeSize = 256 << 20
 
-// maxWindow bounds the memory that reading zstd takes, in bytes: what its own
-// tool accepts unasked.
-const maxWindow = 128 << 20
+// maxWindow bounds the memory that reading zstd takes, in bytes. Its own tool makes
+// windows of 8 MiB at its highest ordinary level, and what builds images at most
+// 32 MiB.
+const maxWindow = 32 << 20
 
 // decompress returns what r has, uncompressed if it begins like gzip or zstd.
 // It is an error, of kind Exhausted, if more than ratio times as much comes out
@@ -48,6 +50,10 @@ func decompress(r io.Reader, ratio int64) (io.ReadCloser, error) {
 }
 
 func badCompression(err error) error {
+	if errors.Is(err, zstd.ErrWindowSizeExceeded) {
+		return sandbox.WithHint(sandbox.Errorf(sandbox.Exhausted, "the compressed data take a window of more than %s to read", sandbox.FormatBytes(maxWindow)),
+			"compress the image's layers with a smaller window: zstd --long=25 at most")
+	}
 	if err == io.ErrUnexpectedEOF {
 		return sandbox.Errorf(sandbox.Invalid, "the compressed data end too early")
 	}

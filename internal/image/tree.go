@@ -25,6 +25,7 @@ type tree struct {
 	nodes int
 	steps int                // from directory to directory so far
 	limit int                // of nodes
+	text  int                // bytes of names and of what links say
 	drop  func(erofs.Extent) // data that nothing has any more
 }
 
@@ -135,15 +136,31 @@ func (t *tree) dir(names []string, make bool) (*node, error) {
 	return path[len(path)-1], nil
 }
 
+// textPerNode bounds, in bytes, the names of files and what links say, for each
+// file that an image may have: all of it is in memory, and an archive of long
+// links is small when it is compressed. Images have some 20.
+const textPerNode = 128
+
+// minText is the least bound on names and links, in bytes.
+const minText = 1 << 20
+
 // put gives n a name in a directory that does not have it.
 func (t *tree) put(dir *node, name string, n *node) error {
 	if n.links == 0 {
 		if t.nodes++; t.nodes > t.limit {
 			return tooManyFiles(t.limit)
 		}
+		n.Target = strings.Clone(n.Target)
+		t.text += len(n.Target)
+	}
+	t.text += len(name)
+	if most := max(minText, textPerNode*t.limit); t.text > most {
+		return sandbox.WithHint(sandbox.Errorf(sandbox.Exhausted, "the names and links of the image have more than %s", sandbox.FormatBytes(int64(most))),
+			"use a smaller image, or raise images.max_files")
 	}
 	n.links++
-	dir.children[name] = child{n, t.layer}
+	// A clone: the name is part of a path that would be kept with it.
+	dir.children[strings.Clone(name)] = child{n, t.layer}
 	return nil
 }
 
@@ -164,6 +181,7 @@ func (t *tree) replace(dir *node, name string, n *node) error {
 func (t *tree) remove(dir *node, name string) {
 	n := dir.children[name].node
 	delete(dir.children, name)
+	t.text -= len(name)
 	for below := range n.children {
 		t.remove(n, below)
 	}
@@ -171,6 +189,7 @@ func (t *tree) remove(dir *node, name string) {
 		return
 	}
 	t.nodes--
+	t.text -= len(n.Target)
 	t.drop(n.Data)
 }
 
