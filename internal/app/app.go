@@ -49,6 +49,9 @@ type Options struct {
 	// Secrets gives sandboxes the configuration's secrets: for a caller that
 	// makes some.
 	Secrets bool
+	// CommandLine says that the local user is a person at a command line, who may
+	// name registries anywhere.
+	CommandLine bool
 	// Passive does no work in the background: for a caller that only looks.
 	Passive bool
 	// Looks says that the caller makes no sandboxes, so that it does not matter
@@ -183,6 +186,7 @@ func Open(ctx context.Context, opts Options) (_ *System, err error) {
 		MaxRunTimeout:   time.Duration(c.Run.MaxTimeout),
 		LogSize:         int64(c.Run.LogSize),
 		Detached:        opts.Detached,
+		CommandLine:     opts.CommandLine,
 		Trace:           sink,
 		Metrics:         s.metrics,
 		Runners:         runners,

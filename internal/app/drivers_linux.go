@@ -9,6 +9,7 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/driver"
 	"github.com/glovebox-dev/glovebox/internal/driver/gvisor"
 	"github.com/glovebox-dev/glovebox/internal/image"
+	"github.com/glovebox-dev/glovebox/internal/network"
 )
 
 // embedded names the drivers that need nothing else on this machine.
@@ -49,6 +50,7 @@ func imageStore(o DriverOptions) (*image.Store, error) {
 		MaxBytes:   int64(o.Images.Space),
 		Registries: o.Images.Registries,
 		Mirrors:    o.Images.Mirrors,
+		Public:     network.Public,
 		Log:        o.Log,
 	})
 }

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/glovebox-dev/glovebox/internal/driver"
+	"github.com/glovebox-dev/glovebox/internal/engine"
 	"github.com/glovebox-dev/glovebox/internal/imagebuild"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
@@ -20,6 +21,33 @@ import (
 // Unsupported if it keeps none.
 func (s *System) Images() (driver.ImageKeeper, error) {
 	return driver.Images(s.driver)
+}
+
+// AdoptImage makes an image that is here the operator's, for all principals.
+func (s *System) AdoptImage(ctx context.Context, ref string) (sandbox.Image, error) {
+	k, err := s.Images()
+	if err != nil {
+		return sandbox.Image{}, err
+	}
+	i, err := k.Image(ctx, ref)
+	if err != nil {
+		return sandbox.Image{}, err
+	}
+	return i, s.Engine.AdoptImages(ctx, i)
+}
+
+// PruneImages removes images that were not used for so long, or all, and what no
+// image has, and forgets whose the images were that are gone.
+func (s *System) PruneImages(ctx context.Context, unused time.Duration, all bool) (names []string, freed int64, err error) {
+	k, err := s.Images()
+	if err != nil {
+		return nil, 0, err
+	}
+	names, freed, err = k.PruneImages(ctx, unused, all)
+	if err != nil {
+		return names, freed, err
+	}
+	return names, freed, s.Engine.ForgetImages(ctx)
 }
 
 // An ImageBuild is an order for an image.
@@ -58,9 +86,17 @@ func (s *System) buildLimits() sandbox.Limits {
 	return l
 }
 
-// BuildImage builds an image of a Dockerfile: by the driver's engine if it has
-// one, else in a sandbox. What the build says goes to said.
+// BuildImage builds an image of a Dockerfile for the operator: by the driver's
+// engine if it has one, else in a sandbox. What the build says goes to said.
 func (s *System) BuildImage(ctx context.Context, order ImageBuild, said io.Writer) (sandbox.Image, error) {
+	i, err := s.buildImage(ctx, order, said)
+	if err != nil {
+		return i, err
+	}
+	return i, s.Engine.AdoptImages(ctx, i)
+}
+
+func (s *System) buildImage(ctx context.Context, order ImageBuild, said io.Writer) (sandbox.Image, error) {
 	if b, ok := driver.Ability[driver.ImageBuilder](s.driver); ok {
 		return buildByEngine(ctx, b, order, said)
 	}
@@ -74,7 +110,7 @@ func (s *System) BuildImage(ctx context.Context, order ImageBuild, said io.Write
 		return sandbox.Image{}, sandbox.Wrap(err, "network", "")
 	}
 	b := imagebuild.Build{
-		Sandboxes: s.Engine, Images: images, Dir: order.Dir, Name: order.Name, Args: order.Args,
+		Sandboxes: s.Engine, Images: builderImages{images, s.Engine}, Dir: order.Dir, Name: order.Name, Args: order.Args,
 		Limits: order.Limits.Or(s.buildLimits()), Network: network, Timeout: time.Duration(s.opts.Config.Run.MaxTimeout),
 		Said: said, Progress: order.Progress,
 	}
@@ -105,14 +141,29 @@ type imageMaker interface {
 	driver.ImageExtender
 }
 
-// LoadImages loads images from the file or directory at path or, if that is
+// builderImages are the images of a build at a command line: those that are here
+// for the local user, or come from a registry.
+type builderImages struct {
+	imageMaker
+	engine *engine.Engine
+}
+
+func (b builderImages) PullImage(ctx context.Context, order driver.ImagePull) (sandbox.Image, error) {
+	return b.engine.FetchImage(ctx, sandbox.Local, order.Ref, order.Progress)
+}
+
+// LoadImages loads images for the operator from the file or directory at path or, if that is
 // empty, from r. name, if not empty, is what to call the only one.
 func (s *System) LoadImages(ctx context.Context, path string, r io.Reader, name string, progress func(sandbox.ImageProgress)) ([]sandbox.Image, error) {
 	k, err := s.Images()
 	if err != nil {
 		return nil, err
 	}
-	return k.LoadImages(ctx, driver.ImageArchive{Path: path, Reader: r, Name: name}, progress)
+	list, err := k.LoadImages(ctx, driver.ImageArchive{Path: path, Reader: r, Name: name}, progress)
+	if err != nil {
+		return list, err
+	}
+	return list, s.Engine.AdoptImages(ctx, list...)
 }
 
 // defaultDocker is where a Docker engine listens unless DOCKER_HOST says

@@ -13,6 +13,7 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/interpreter"
 	"github.com/glovebox-dev/glovebox/internal/mcpserver/profile/coderunner"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
+	"github.com/glovebox-dev/glovebox/internal/store"
 )
 
 // Runners returns the languages that the configuration has.
@@ -44,12 +45,19 @@ func LanguageOf(c config.Languages, file string) (language string, known []strin
 // languages are those that sandboxes can run whose creator names no image, as
 // far as can be told without making one, and the image of each: first those of
 // images that are labelled as runners, then those that Glovebox knows.
+//
+// A server says the same to all its clients: only the client of one without HTTP
+// is known by now.
 func (s *System) languages(ctx context.Context) []coderunner.Language {
+	p := sandbox.Local
+	if s.opts.Detached {
+		p = store.OperatorImage
+	}
 	runners, err := Runners(s.opts.Config.Languages)
 	if err != nil {
 		runners = interpreter.Runners() // Open has refused a table that is wrong
 	}
-	return languagesOf(s.driver.Info().Features, runners, s.Engine.RunnerImages(ctx))
+	return languagesOf(s.driver.Info().Features, runners, s.Engine.RunnerImages(ctx, p))
 }
 
 // languagesOf does that for a driver with these features. What a system has that

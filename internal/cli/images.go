@@ -26,14 +26,14 @@ that names an image that is not here fetches it.`,
 		Args: noCommand,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.AddCommand(p.imagesPullCommand(), p.imagesListCommand(), p.imagesInspectCommand(), p.imagesLoadCommand(), p.imagesBuildCommand(),
+	cmd.AddCommand(p.imagesPullCommand(), p.imagesListCommand(), p.imagesInspectCommand(), p.imagesLoadCommand(), p.imagesBuildCommand(), p.imagesAdoptCommand(),
 		p.imagesRemoveCommand(), p.imagesPruneCommand())
 	return cmd
 }
 
 // withImages calls f with the system, of whose images it is.
 func (p *program) withImages(cmd *cobra.Command, f func(ctx context.Context, sys *app.System) error) (err error) {
-	sys, err := p.open(cmd.Context(), func(o *app.Options) { o.Passive = true })
+	sys, err := p.open(cmd.Context(), func(o *app.Options) { o.Passive, o.CommandLine = true, true })
 	if err != nil {
 		return err
 	}
@@ -56,18 +56,15 @@ func (p *program) imagesPullCommand() *cobra.Command {
 		Long: `Pull fetches an image, or what is new of it. A name without a registry is one
 of docker.io's, and a name without a tag means :latest. Credentials are those
 that docker login and podman login left. What was fetched when it broke off, or
-was cancelled, is not fetched again.`,
+was cancelled, is not fetched again. If the image names itself the runner of a
+language, it runs the code of every user of this server.`,
 		Example: `  glovebox images pull python:3.12-slim-bookworm
   glovebox images pull ghcr.io/owner/name@sha256:0123...`,
 		Args: named,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			return p.withImages(cmd, func(ctx context.Context, sys *app.System) error {
-				k, err := sys.Images()
-				if err != nil {
-					return err
-				}
 				progress, done := p.imageProgress(args[0])
-				i, err := k.PullImage(ctx, args[0], false, progress)
+				i, err := sys.Engine.PullImage(ctx, args[0], progress)
 				done()
 				if err != nil {
 					return err
@@ -193,6 +190,29 @@ it takes an image over from the Docker engine on this machine.`,
 	return cmd
 }
 
+func (p *program) imagesAdoptCommand() *cobra.Command {
+	return &cobra.Command{
+		Use:   "adopt IMAGE",
+		Short: "Let an image that is here run every user's code",
+		Long: `Adopt makes an image that is here the operator's, as pull, load and build do. An
+image of the operator that names itself the runner of a language runs the code of
+every user of this server. An image that one user had pulled runs that user's code
+only. An image from before Glovebox recorded users of images runs no code unless
+its name is given.`,
+		Example: `  glovebox images adopt ghcr.io/owner/ruby-runner:1`,
+		Args:    named,
+		RunE: func(cmd *cobra.Command, args []string) error {
+			return p.withImages(cmd, func(ctx context.Context, sys *app.System) error {
+				i, err := sys.AdoptImage(ctx, args[0])
+				if err != nil {
+					return err
+				}
+				return p.printImages(i)
+			})
+		},
+	}
+}
+
 func (p *program) imagesRemoveCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "rm IMAGE...",
@@ -243,11 +263,7 @@ images.space in the configuration.`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			return p.withImages(cmd, func(ctx context.Context, sys *app.System) error {
-				k, err := sys.Images()
-				if err != nil {
-					return err
-				}
-				names, freed, err := k.PruneImages(ctx, time.Duration(unused), all)
+				names, freed, err := sys.PruneImages(ctx, time.Duration(unused), all)
 				if err != nil {
 					return err
 				}
@@ -284,13 +300,12 @@ func (p *program) fetchImage(ctx context.Context, sys *app.System, ref string) e
 	if ref == "" || ref == sandbox.ImageHost {
 		return nil
 	}
-	k, err := sys.Images()
-	if err != nil {
+	if _, err := sys.Images(); err != nil {
 		return nil // the driver says what it makes of it
 	}
 	progress, done := p.imageProgress(ref)
 	defer done()
-	_, err = k.PullImage(ctx, ref, true, progress)
+	_, err := sys.Engine.FetchImage(ctx, sandbox.Local, ref, progress)
 	return err
 }
 

@@ -105,7 +105,7 @@ func (f *buildFlags) grant(c *config.Config) error {
 }
 
 func (p *program) build(ctx context.Context, order app.ImageBuild) (err error) {
-	sys, err := p.open(ctx, nil)
+	sys, err := p.open(ctx, func(o *app.Options) { o.CommandLine = true })
 	if err != nil {
 		return err
 	}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/glovebox-dev/glovebox/internal/app"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
@@ -25,7 +26,7 @@ about it.`,
 			if err != nil {
 				return err
 			}
-			sys, err := p.open(cmd.Context(), nil)
+			sys, err := p.open(cmd.Context(), func(o *app.Options) { o.CommandLine = true })
 			if err != nil {
 				return err
 			}

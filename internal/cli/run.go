@@ -259,7 +259,7 @@ func (p *program) imageLanguage(ctx context.Context, file string) (language stri
 		return "", err
 	}
 	defer p.close(ctx, sys, &err)
-	return sys.Engine.LanguageByExtension(ctx, strings.TrimPrefix(filepath.Ext(file), ".")), nil
+	return sys.Engine.LanguageByExtension(ctx, sandbox.Local, strings.TrimPrefix(filepath.Ext(file), ".")), nil
 }
 
 // maxProgram bounds a program; nobody writes a longer one.
@@ -269,7 +269,7 @@ const maxProgram = 16 << 20
 func (p *program) runOnce(ctx context.Context, req sandbox.RunRequest) (err error) {
 	var sys *app.System
 	err = trace.Do(ctx, "open", func(ctx context.Context) (err error) {
-		sys, err = p.open(ctx, func(o *app.Options) { o.Secrets = true })
+		sys, err = p.open(ctx, func(o *app.Options) { o.Secrets, o.CommandLine = true, true })
 		return err
 	})
 	if err != nil {

@@ -74,7 +74,7 @@ func terminalSize(fd int) *sandbox.TerminalSize {
 
 func (p *program) shell(ctx context.Context, fd int, req sandbox.RunRequest) (err error) {
 	sys, err := p.open(ctx, func(o *app.Options) {
-		o.Secrets = true
+		o.Secrets, o.CommandLine = true, true
 		// A person at a shell is not held to the time of a run.
 		o.Config.Run.MaxTimeout = max(o.Config.Run.MaxTimeout, o.Config.Sandbox.Default.Lifetime)
 		req.Timeout = time.Duration(o.Config.Run.MaxTimeout)

@@ -148,7 +148,8 @@ type Images struct {
 	// MaxSize and MaxFiles bound each image, unpacked.
 	MaxSize  Bytes `yaml:"max_size"`
 	MaxFiles int   `yaml:"max_files"`
-	// Registries are the only ones to fetch from; none is all.
+	// Registries are the only ones to fetch from, whatever their addresses; none
+	// is all with public addresses.
 	Registries []string `yaml:"registries"`
 	// Mirrors are asked before the registry that they are listed under.
 	Mirrors map[string][]string `yaml:"mirrors"`

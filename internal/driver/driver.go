@@ -111,6 +111,9 @@ type Features struct {
 	Metered bool
 	Host    bool // Spec.Image may be sandbox.ImageHost
 	Images  bool // the driver implements ImageKeeper
+	// EngineImages says, with Images, that an engine keeps them, to which the
+	// operator adds without Glovebox.
+	EngineImages bool
 	// Remote boxes are on other machines: sandbox.ImageHost is a system of the
 	// driver's own then, and what this machine has says nothing of it.
 	Remote bool
@@ -303,10 +306,12 @@ func SetNetwork(ctx context.Context, b Box, n sandbox.Network) error {
 // An ImageKeeper is a driver that keeps images. All take references as people
 // write them. Errors are of kind NotFound for an image that is not to be had.
 type ImageKeeper interface {
-	// PullImage fetches an image, with missing only if it is not here, so that
-	// Create finds it. What an earlier call began is continued. progress, if
-	// not nil, is told how far it is.
-	PullImage(ctx context.Context, ref string, missing bool, progress func(sandbox.ImageProgress)) (sandbox.Image, error)
+	// PullImage fetches an image, so that Create finds it. A pull that an
+	// earlier call began is continued.
+	PullImage(ctx context.Context, order ImagePull) (sandbox.Image, error)
+	// ImageName returns the name under which Images lists what PullImage fetches
+	// by a reference.
+	ImageName(ref string) (string, error)
 	// LoadImages takes in the images of an archive: all of them, or none.
 	LoadImages(ctx context.Context, from ImageArchive, progress func(sandbox.ImageProgress)) ([]sandbox.Image, error)
 	// Images lists the images that are here, and Image returns one of them,
@@ -317,6 +322,18 @@ type ImageKeeper interface {
 	// so long, or all, with what no image has. Sandboxes go on.
 	RemoveImage(ctx context.Context, ref string) (freed int64, err error)
 	PruneImages(ctx context.Context, unused time.Duration, all bool) (names []string, freed int64, err error)
+}
+
+// An ImagePull is an order to fetch an image.
+type ImagePull struct {
+	Ref string
+	// Missing fetches nothing if the image is here.
+	Missing bool
+	// Anywhere lets the registry have any address, as the operator may ask for.
+	// Else it has a public one, or the operator's configuration lists it.
+	Anywhere bool
+	// Progress, if not nil, is told how far it is.
+	Progress func(sandbox.ImageProgress)
 }
 
 // An ImageBuilder is an ImageKeeper that also builds images.

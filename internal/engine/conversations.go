@@ -5,8 +5,6 @@ import (
 	"errors"
 	"io"
 
-	"github.com/glovebox-dev/glovebox/internal/driver"
-	"github.com/glovebox-dev/glovebox/internal/interpreter"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 	"github.com/glovebox-dev/glovebox/internal/store"
 )
@@ -51,30 +49,4 @@ func (e *Engine) WorkspaceURL(ctx context.Context, p sandbox.Principal, workspac
 		return "", err
 	}
 	return e.filesAt(id), nil
-}
-
-// RunnerImages returns the images here that are labelled as runners, by the
-// language of each.
-func (e *Engine) RunnerImages(ctx context.Context) map[string]string {
-	images := map[string]string{}
-	k, err := driver.Images(e.drv)
-	if err != nil {
-		return images // this driver keeps none
-	}
-	list, err := k.Images(ctx)
-	if err != nil {
-		e.log.Warn("look for images of languages", "error", err)
-		return images
-	}
-	for _, i := range list {
-		for _, language := range interpreter.ReadLabels(i.Config.Labels).Languages {
-			if images[language] != "" {
-				continue
-			}
-			if found, ok := bestImage(list, language); ok {
-				images[language] = found.Name
-			}
-		}
-	}
-	return images
 }

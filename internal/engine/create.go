@@ -43,7 +43,7 @@ func (e *Engine) create(ctx context.Context, p sandbox.Principal, req sandbox.Cr
 		return nil, err
 	}
 	if req.Image == "" {
-		image, err := e.defaultImage(ctx, "")
+		image, err := e.defaultImage(ctx, p, "")
 		if err != nil {
 			return nil, err
 		}
@@ -55,7 +55,7 @@ func (e *Engine) create(ctx context.Context, p sandbox.Principal, req sandbox.Cr
 	}
 	image := ""
 	err = trace.Do(ctx, "find image", func(ctx context.Context) (err error) {
-		image, err = e.prepareImage(ctx, req.Image, req.Progress)
+		image, err = e.prepareImage(ctx, p, req.Image, req.Progress)
 		return err
 	})
 	if err != nil {
@@ -103,22 +103,17 @@ func (e *Engine) create(ctx context.Context, p sandbox.Principal, req sandbox.Cr
 	return b, nil
 }
 
-// prepareImage has the driver fetch an image that is not here, and returns what
-// the driver is to be asked for: that very image, whatever its name stands for in
-// a moment. It may take much longer than the start itself, and is continued by
-// the next try if it is ended.
-func (e *Engine) prepareImage(ctx context.Context, image string, progress func(sandbox.ImageProgress)) (string, error) {
+// prepareImage has the driver fetch an image that is not here for a principal, and
+// returns what the driver is to be asked for: that very image, whatever its name
+// stands for in a moment. It may take much longer than the start itself, and is
+// continued by the next try if it is ended. It comes before a place is taken, so
+// that a slow registry keeps no place from others.
+func (e *Engine) prepareImage(ctx context.Context, p sandbox.Principal, image string, progress func(sandbox.ImageProgress)) (string, error) {
 	k, err := driver.Images(e.drv)
 	if err != nil || image == sandbox.ImageHost || image == sandbox.ImageScratch {
 		return image, nil // the driver says itself what it cannot do
 	}
-	ctx, cancel := context.WithTimeout(ctx, pullTimeout)
-	defer cancel()
-	i, err := k.PullImage(ctx, image, true, progress)
-	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
-		return "", sandbox.WithHint(sandbox.Errorf(sandbox.Unavailable, "image: %s was not here in time: %w", shorten(image), err),
-			"try again: what was fetched is not fetched again")
-	}
+	i, err := e.fetchImage(ctx, k, p, image, progress)
 	return i.ID, err
 }
 
@@ -228,7 +223,7 @@ func (e *Engine) spec(rec store.Sandbox) *driver.Spec {
 // asked, without an identifier: what a pool has at hand from the start. It is
 // nil where such a sandbox has an image that is not here yet.
 func (e *Engine) Usual(ctx context.Context) (*driver.Spec, error) {
-	image, err := e.defaultImage(ctx, "")
+	image, err := e.defaultImage(ctx, store.OperatorImage, "")
 	if err != nil {
 		return nil, err
 	}

@@ -95,6 +95,9 @@ type Options struct {
 
 	// Detached sandboxes outlive this process. The driver must be able to.
 	Detached bool
+	// CommandLine says that [sandbox.Local] is a person at a command line, who
+	// may name registries anywhere, and not a model that speaks MCP.
+	CommandLine bool
 
 	// RestAfter is how long a sandbox is left alone before it is paused.
 	RestAfter time.Duration // default: 50 ms

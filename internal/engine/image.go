@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"maps"
 	"slices"
@@ -17,7 +18,8 @@ const defaultLanguage = "python"
 // defaultImage returns the image of a sandbox whose creator named none, for
 // programs of a language: the machine's own system where the driver has that,
 // else one that is here and labelled for the language, else the language's own.
-func (e *Engine) defaultImage(ctx context.Context, language string) (string, error) {
+// The principal is [store.OperatorImage] where it is not known yet.
+func (e *Engine) defaultImage(ctx context.Context, p sandbox.Principal, language string) (string, error) {
 	if e.drv.Info().Features.Host {
 		return sandbox.ImageHost, nil
 	}
@@ -28,21 +30,45 @@ func (e *Engine) defaultImage(ctx context.Context, language string) (string, err
 	if err != nil {
 		return "", err
 	}
-	if i, ok := e.runnerImage(ctx, runner.Language); ok {
+	if i, ok := e.runnerImage(ctx, p, runner.Language); ok {
 		return i.Name, nil
 	}
 	return runner.Image, nil
 }
 
-// runnerImage returns the image that is labelled for a language, if there is
-// one here: of several one that has no other language, then one that was made
-// here.
-func (e *Engine) runnerImage(ctx context.Context, language string) (sandbox.Image, bool) {
+// An ownedImage is an image, and whose it is to a principal.
+type ownedImage struct {
+	sandbox.Image
+	owner imageOwner
+}
+
+// imagesOf returns the images here that have a name, as a principal sees them.
+func (e *Engine) imagesOf(ctx context.Context, p sandbox.Principal) ([]ownedImage, error) {
 	k, err := driver.Images(e.drv)
 	if err != nil {
-		return sandbox.Image{}, false
+		return nil, nil // this driver keeps none
 	}
-	list, err := k.Images(ctx)
+	all, err := k.Images(ctx)
+	if err != nil {
+		return nil, err
+	}
+	book, err := e.imageBook(ctx, k)
+	if err != nil {
+		return nil, err
+	}
+	var list []ownedImage
+	for _, i := range all {
+		if i.Name != "" {
+			list = append(list, ownedImage{i, book.owner(i, p)})
+		}
+	}
+	return list, nil
+}
+
+// runnerImage returns the image that is labelled for a language, if there is
+// one here that may run a principal's code.
+func (e *Engine) runnerImage(ctx context.Context, p sandbox.Principal, language string) (sandbox.Image, bool) {
+	list, err := e.imagesOf(ctx, p)
 	if err != nil {
 		e.log.Warn("look for images of a language", "language", language, "error", err)
 		return sandbox.Image{}, false
@@ -51,22 +77,60 @@ func (e *Engine) runnerImage(ctx context.Context, language string) (sandbox.Imag
 }
 
 // bestImage returns the image of a list that is the one for a language, if there
-// is one.
-func bestImage(list []sandbox.Image, language string) (sandbox.Image, bool) {
-	rank := func(i sandbox.Image) int { // the lower, the better
-		rank := min(len(interpreter.ReadLabels(i.Config.Labels).Languages), 2) << 1
-		if !i.Local {
-			rank++
-		}
-		return rank
-	}
-	list = slices.DeleteFunc(slices.Clone(list), func(i sandbox.Image) bool {
-		return i.Name == "" || !interpreter.ReadLabels(i.Config.Labels).Has(language)
+// is one: the operator's before the principal's own, and of several one that has
+// no other language.
+func bestImage(list []ownedImage, language string) (sandbox.Image, bool) {
+	list = slices.DeleteFunc(slices.Clone(list), func(i ownedImage) bool {
+		return i.owner > ownImage || !interpreter.ReadLabels(i.Config.Labels).Has(language)
 	})
 	if len(list) == 0 {
 		return sandbox.Image{}, false
 	}
-	return slices.MinFunc(list, func(a, b sandbox.Image) int { return rank(a) - rank(b) }), true
+	return slices.MinFunc(list, func(a, b ownedImage) int {
+		languages := func(i ownedImage) int { return min(len(interpreter.ReadLabels(i.Config.Labels).Languages), 2) }
+		return cmp.Or(cmp.Compare(a.owner, b.owner), cmp.Compare(languages(a), languages(b)), cmp.Compare(a.Name, b.Name))
+	}).Image, true
+}
+
+// RunnerImages returns the images here that are labelled as runners and may run
+// a principal's code, by the language of each; for [store.OperatorImage] those
+// that may run everybody's.
+func (e *Engine) RunnerImages(ctx context.Context, p sandbox.Principal) map[string]string {
+	images := map[string]string{}
+	list, err := e.imagesOf(ctx, p)
+	if err != nil {
+		e.log.Warn("look for images of languages", "error", err)
+		return images
+	}
+	for _, i := range list {
+		for _, language := range interpreter.ReadLabels(i.Config.Labels).Languages {
+			if images[language] != "" {
+				continue
+			}
+			if found, ok := bestImage(list, language); ok {
+				images[language] = found.Name
+			}
+		}
+	}
+	return images
+}
+
+// withAdoption adds to the error for a language that no image may run how the
+// operator allows one that is here and is not known to be anybody's.
+func (e *Engine) withAdoption(ctx context.Context, p sandbox.Principal, language string, err error) error {
+	if !e.isOperator(p) {
+		return err // which images there are is no other's business
+	}
+	list, listErr := e.imagesOf(ctx, p)
+	if listErr != nil {
+		return err
+	}
+	for _, i := range list {
+		if i.owner > ownImage && interpreter.ReadLabels(i.Config.Labels).Has(strings.ToLower(language)) {
+			return sandbox.WithHint(err, "the image %s has it, and is not known to be yours: glovebox images adopt %s", i.Name, i.Name)
+		}
+	}
+	return err
 }
 
 // entryProgram makes of code in a language that only an image knows what that
@@ -84,13 +148,13 @@ func (e *Engine) entryProgram(ctx context.Context, p sandbox.Principal, req *san
 		if err != nil {
 			return program{}, false, err
 		}
-		name = b.rec.Image
+		name = cmp.Or(b.image, b.rec.Image) // the very image of the box, where it is known
 	} else if name != "" {
-		if _, err := e.prepareImage(ctx, name, req.New.Progress); err != nil {
+		if name, err = e.prepareImage(ctx, p, name, req.New.Progress); err != nil {
 			return program{}, false, err
 		}
-	} else if found, ok := e.runnerImage(ctx, language); ok {
-		name = found.Name
+	} else if found, ok := e.runnerImage(ctx, p, language); ok {
+		name, req.New.Image = found.ID, found.Name
 	}
 	if name == "" || name == sandbox.ImageHost {
 		return program{}, false, nil
@@ -115,20 +179,17 @@ func (e *Engine) entryProgram(ctx context.Context, p sandbox.Principal, req *san
 		prog.argv = slices.Concat(prog.argv, req.Args)
 		req.Stdin, req.Code, req.KeepStdin = []byte(req.Code), "", false
 	}
-	if req.SandboxID == "" {
-		req.New.Image = name
-	}
 	return prog, true, nil
 }
 
-// LanguageByExtension returns the language of an image here whose files end so,
-// empty if there is none.
-func (e *Engine) LanguageByExtension(ctx context.Context, extension string) string {
+// LanguageByExtension returns the language whose files end so of an image here
+// that may run a principal's code, empty if there is none.
+func (e *Engine) LanguageByExtension(ctx context.Context, p sandbox.Principal, extension string) string {
 	if extension == "" {
 		return ""
 	}
-	for _, language := range slices.Sorted(maps.Keys(e.RunnerImages(ctx))) {
-		i, ok := e.runnerImage(ctx, language)
+	for _, language := range slices.Sorted(maps.Keys(e.RunnerImages(ctx, p))) {
+		i, ok := e.runnerImage(ctx, p, language)
 		if ok && strings.EqualFold(interpreter.ReadLabels(i.Config.Labels).Extension, extension) {
 			return language
 		}

@@ -48,7 +48,7 @@ func (e *Engine) Languages(ctx context.Context, p sandbox.Principal, sandboxID s
 // withImages adds the languages that only images know, and names those images
 // here that have what the sandbox has not.
 func (b *box) withImages(ctx context.Context, list []sandbox.Language) []sandbox.Language {
-	images := b.e.RunnerImages(ctx)
+	images := b.e.RunnerImages(ctx, b.rec.Principal)
 	for i, l := range list {
 		if image := images[l.Name]; image != "" && l.Program == "" {
 			list[i].Missing = "use the image " + image + ", which has it"

@@ -56,12 +56,15 @@ func (e *Engine) startSpan(ctx context.Context, p sandbox.Principal, req sandbox
 			err = entryErr
 		}
 		if !ok {
+			if entryErr == nil {
+				err = e.withAdoption(ctx, p, req.Language, err)
+			}
 			return sandbox.Run{}, sandbox.Wrap(err, op, "")
 		}
 		prog = of
 	}
 	if req.SandboxID == "" && req.New.Image == "" {
-		if req.New.Image, err = e.defaultImage(ctx, req.Language); err != nil {
+		if req.New.Image, err = e.defaultImage(ctx, p, req.Language); err != nil {
 			return sandbox.Run{}, sandbox.Wrap(err, op, "")
 		}
 	}

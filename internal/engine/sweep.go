@@ -25,7 +25,8 @@ import (
 //   - a detached one whose owner is dead is taken over, with the runs that go
 //     on in it, if this engine is detached too, and is stopped if not and it
 //     has expired;
-//   - records and logs that are old are removed.
+//   - records and logs that are old are removed;
+//   - pulls of images that a killed process began are recorded as ended.
 //
 // What belongs to another process that lives is left alone.
 func (e *Engine) Sweep(ctx context.Context) error {
@@ -46,7 +47,7 @@ func (e *Engine) Sweep(ctx context.Context) error {
 	live := make(chan error, 1)
 	go func() { live <- e.sweepLive(ctx, recs, refs, begun) }()
 	e.sweepHandles(recs, begun)
-	errs := []error{e.sweepStrays(ctx, refs, recs, begun), e.store.ForgetDeadOwners(ctx), e.sweepOld(ctx), e.sweepWorkspaces(ctx)}
+	errs := []error{e.sweepStrays(ctx, refs, recs, begun), e.store.ForgetDeadOwners(ctx), e.sweepOld(ctx), e.sweepWorkspaces(ctx), e.sweepPulls(ctx)}
 	return errors.Join(append(errs, <-live)...)
 }
 

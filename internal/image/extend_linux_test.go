@@ -18,7 +18,7 @@ func TestExtend(t *testing.T) {
 	base := imagetest.Image(t, imagetest.Config{User: "app", Labels: map[string]string{"a": "b"}}, imagetest.Layer(t, imagetest.File{Name: "old", Content: "old"}, imagetest.File{Name: "gone"}))
 	ref := reg.Push(t, "base", base)
 	s := newStore(t, nil)
-	if _, err := s.Pull(t.Context(), ref, PullOptions{}); err != nil {
+	if _, err := s.Pull(t.Context(), ref, PullOptions{Anywhere: true}); err != nil {
 		t.Fatal(err)
 	}
 	config := sandbox.ImageConfig{Env: []string{"A=b"}, Entrypoint: []string{"/new"}, WorkDir: "/w", Ports: []string{"80/tcp"}}

@@ -142,7 +142,7 @@ func TestPrune(t *testing.T) {
 	dir := filepath.Join(t.TempDir(), "images")
 	s := newStore(t, func(o *Options) { o.Dir = dir })
 	for _, ref := range []string{one, two} {
-		if _, err := s.Pull(t.Context(), ref, PullOptions{}); err != nil {
+		if _, err := s.Pull(t.Context(), ref, PullOptions{Anywhere: true}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -198,7 +198,7 @@ func TestPrune(t *testing.T) {
 	// A bound on the space removes what was not used the longest.
 	s = newStore(t, func(o *Options) { o.Dir, o.MaxBytes = dir, 5<<20 })
 	for _, ref := range []string{one, two} {
-		if _, err := s.Pull(t.Context(), ref, PullOptions{}); err != nil {
+		if _, err := s.Pull(t.Context(), ref, PullOptions{Anywhere: true}); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -233,7 +233,7 @@ func TestDiskFull(t *testing.T) {
 				}
 			}()
 			s := newStore(t, func(o *Options) { o.Dir = filepath.Join(dir, "images") })
-			_, err := s.Pull(t.Context(), ref, PullOptions{})
+			_, err := s.Pull(t.Context(), ref, PullOptions{Anywhere: true})
 			if !errors.Is(err, sandbox.Exhausted) || !strings.Contains(err.Error(), "disk is full") || !strings.Contains(sandbox.HintOf(err), "prune") {
 				t.Errorf("%v (hint: %s)", err, sandbox.HintOf(err))
 			}

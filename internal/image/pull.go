@@ -21,6 +21,9 @@ type PullOptions struct {
 	// Missing fetches nothing if the image is here, whatever the registry has
 	// under that name by now.
 	Missing bool
+	// Anywhere lets registries have any address: the operator asks. Else theirs
+	// are public, or the operator lists them.
+	Anywhere bool
 	// Progress, if not nil, is told how far it is; calls do not overlap.
 	Progress func(sandbox.ImageProgress)
 }
@@ -73,7 +76,7 @@ func (s *Store) pull(ctx context.Context, ref string, opts PullOptions) (sandbox
 	if err != nil {
 		return none, err
 	}
-	r, err := s.pullFrom(ctx, parsed, opts.Progress)
+	r, err := s.pullFrom(ctx, parsed, opts)
 	// Also one that failed tells what there is of it.
 	if err == nil {
 		err = s.change(ctx, func(x *index) { x.Images[full] = r })
@@ -103,15 +106,20 @@ func (s *Store) since(full string) time.Time {
 }
 
 // pullFrom pulls from the first source that has the image.
-func (s *Store) pullFrom(ctx context.Context, ref name.Reference, progress func(sandbox.ImageProgress)) (*record, error) {
+func (s *Store) pullFrom(ctx context.Context, ref name.Reference, opts PullOptions) (*record, error) {
 	sources, err := s.sources(ref)
 	if err != nil {
 		return nil, err
 	}
 	for n, from := range sources {
-		report(progress, sandbox.ImageProgress{Step: "resolve"})
+		report(opts.Progress, sandbox.ImageProgress{Step: "resolve"})
+		var src *source
 		var r *record
-		if r, err = s.pullOne(ctx, from, progress); err == nil || ctx.Err() != nil || errors.Is(err, sandbox.Exhausted) {
+		if src, err = s.connect(ctx, from, n < len(sources)-1, opts.Anywhere); err == nil {
+			r, err = s.pullOne(ctx, src, opts.Progress)
+			src.close()
+		}
+		if err == nil || ctx.Err() != nil || errors.Is(err, sandbox.Exhausted) {
 			return r, err
 		}
 		if n < len(sources)-1 {
@@ -121,12 +129,8 @@ func (s *Store) pullFrom(ctx context.Context, ref name.Reference, progress func(
 	return nil, err
 }
 
-func (s *Store) pullOne(ctx context.Context, ref name.Reference, progress func(sandbox.ImageProgress)) (*record, error) {
-	src, err := s.connect(ctx, ref)
-	if err != nil {
-		return nil, err
-	}
-	data, h, kind, err := src.manifest(ctx, ref.Identifier())
+func (s *Store) pullOne(ctx context.Context, src *source, progress func(sandbox.ImageProgress)) (*record, error) {
+	data, h, kind, err := src.manifest(ctx, src.ref.Identifier())
 	if err != nil {
 		return nil, err
 	}

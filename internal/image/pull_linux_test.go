@@ -87,7 +87,7 @@ func TestPull(t *testing.T) {
 		imagetest.Layer(t, imagetest.File{Name: "b", Content: "two"}, imagetest.File{Name: ".wh.a"})))
 	s := newStore(t, nil)
 	var steps []string
-	i, err := s.Pull(t.Context(), ref, PullOptions{Progress: func(p sandbox.ImageProgress) {
+	i, err := s.Pull(t.Context(), ref, PullOptions{Anywhere: true, Progress: func(p sandbox.ImageProgress) {
 		if len(steps) == 0 || steps[len(steps)-1] != p.Step {
 			steps = append(steps, p.Step)
 		}
@@ -116,7 +116,7 @@ func TestPull(t *testing.T) {
 		if name == reg.Host+"/team/app@"+i.Digest {
 			continue // another name, which is fetched
 		}
-		if _, err := s.Pull(t.Context(), name, PullOptions{Missing: true}); err != nil {
+		if _, err := s.Pull(t.Context(), name, PullOptions{Anywhere: true, Missing: true}); err != nil {
 			t.Errorf("Pull of %s, which is here: %v", name, err)
 		}
 	}
@@ -124,7 +124,7 @@ func TestPull(t *testing.T) {
 		t.Errorf("%d requests for what is here", after-before)
 	}
 	// By digest it is another name for the same files.
-	if _, err := s.Pull(t.Context(), reg.Host+"/team/app@"+i.Digest, PullOptions{}); err != nil {
+	if _, err := s.Pull(t.Context(), reg.Host+"/team/app@"+i.Digest, PullOptions{Anywhere: true}); err != nil {
 		t.Error(err)
 	}
 	if n := reg.Asked("GET /v2/team/app/blobs/"); n != 3 {
@@ -132,7 +132,7 @@ func TestPull(t *testing.T) {
 	}
 	// A tag that moves moves here too, when asked.
 	reg.Push(t, "team/app:1", imagetest.Image(t, v1.Config{}, imagetest.Layer(t, imagetest.File{Name: "new", Content: "n"})))
-	if _, err := s.Pull(t.Context(), ref, PullOptions{}); err != nil {
+	if _, err := s.Pull(t.Context(), ref, PullOptions{Anywhere: true}); err != nil {
 		t.Fatal(err)
 	}
 	if got := root(t, s, ref); got["new"] != "n" || got["b"] != "" {
@@ -150,7 +150,7 @@ func TestPlatforms(t *testing.T) {
 	both := add(add(empty.Index, other, imagetest.ImageFor(t, "s390x", v1.Config{})), mine, imagetest.Image(t, v1.Config{}, layer))
 	s := newStore(t, nil)
 	ref := reg.PushIndex(t, "both", both)
-	if _, err := s.Pull(t.Context(), ref, PullOptions{}); err != nil {
+	if _, err := s.Pull(t.Context(), ref, PullOptions{Anywhere: true}); err != nil {
 		t.Fatal(err)
 	}
 	if got := root(t, s, ref); got["a"] != "mine" {
@@ -160,7 +160,7 @@ func TestPlatforms(t *testing.T) {
 		"Index": reg.PushIndex(t, "other", add(empty.Index, other, imagetest.ImageFor(t, "s390x", v1.Config{}))),
 		"Image": reg.Push(t, "single", imagetest.ImageFor(t, "s390x", v1.Config{}, layer)),
 	} {
-		_, err := s.Pull(t.Context(), ref, PullOptions{})
+		_, err := s.Pull(t.Context(), ref, PullOptions{Anywhere: true})
 		if !errors.Is(err, sandbox.Unsupported) || !strings.Contains(err.Error(), "linux/s390x") {
 			t.Errorf("%s: %v", name, err)
 		}
@@ -246,7 +246,7 @@ func TestBadRegistries(t *testing.T) {
 			reg.Fault(c.fault)
 			defer reg.Fault(nil)
 			s := newStore(t, nil)
-			_, err := s.Pull(t.Context(), c.ref, PullOptions{})
+			_, err := s.Pull(t.Context(), c.ref, PullOptions{Anywhere: true})
 			if !errors.Is(err, c.kind) || !strings.Contains(err.Error(), c.text) || len(err.Error()) > 500 {
 				t.Fatalf("%v: want one of kind %s about %q", err, c.kind, c.text)
 			}
@@ -260,7 +260,7 @@ func TestBadRegistries(t *testing.T) {
 			}
 			reg.Fault(nil)
 			if c.ref == ref {
-				if _, err := s.Pull(t.Context(), ref, PullOptions{}); err != nil {
+				if _, err := s.Pull(t.Context(), ref, PullOptions{Anywhere: true}); err != nil {
 					t.Errorf("and when it works again: %v", err)
 				}
 			}
@@ -276,11 +276,11 @@ func TestAllowedRegistries(t *testing.T) {
 	reg := imagetest.New(t)
 	ref := reg.Push(t, "x", imagetest.Image(t, v1.Config{}))
 	s := newStore(t, func(o *Options) { o.Registries = []string{"docker.io", "ghcr.io"} })
-	if _, err := s.Pull(t.Context(), ref, PullOptions{}); !errors.Is(err, sandbox.Unsupported) || reg.Asked("") != 0+reg.Asked("POST")+reg.Asked("PUT")+reg.Asked("HEAD")+reg.Asked("PATCH")+1 {
+	if _, err := s.Pull(t.Context(), ref, PullOptions{Anywhere: true}); !errors.Is(err, sandbox.Unavailable) || reg.Asked("") != 0+reg.Asked("POST")+reg.Asked("PUT")+reg.Asked("HEAD")+reg.Asked("PATCH")+1 {
 		t.Errorf("%v", err)
 	}
 	s = newStore(t, func(o *Options) { o.Registries = []string{"docker.io", reg.Host} })
-	if _, err := s.Pull(t.Context(), ref, PullOptions{}); err != nil {
+	if _, err := s.Pull(t.Context(), ref, PullOptions{Anywhere: true}); err != nil {
 		t.Error(err)
 	}
 }
@@ -294,7 +294,7 @@ func TestMirrors(t *testing.T) {
 		o.Mirrors = map[string][]string{reg.Host: {"127.0.0.1:1", mirror.Host + "/cache"}}
 	}
 	s := newStore(t, with)
-	if _, err := s.Pull(t.Context(), ref, PullOptions{}); err != nil {
+	if _, err := s.Pull(t.Context(), ref, PullOptions{Anywhere: true}); err != nil {
 		t.Fatal(err)
 	}
 	if got := root(t, s, ref); got["a"] != "mirror" {
@@ -302,7 +302,7 @@ func TestMirrors(t *testing.T) {
 	}
 	mirror.Fault(broken("/manifests/", status(http.StatusNotFound)))
 	s = newStore(t, with)
-	if _, err := s.Pull(t.Context(), ref, PullOptions{}); err != nil {
+	if _, err := s.Pull(t.Context(), ref, PullOptions{Anywhere: true}); err != nil {
 		t.Fatal(err)
 	}
 	if got := root(t, s, ref); got["a"] != "registry" {
@@ -331,11 +331,11 @@ func TestCredentials(t *testing.T) {
 	}
 	t.Setenv("DOCKER_CONFIG", t.TempDir())
 	t.Setenv("REGISTRY_AUTH_FILE", filepath.Join(dir, "none"))
-	if _, err := newStore(t, nil).Pull(t.Context(), ref, PullOptions{}); !errors.Is(err, sandbox.NotFound) || !strings.Contains(sandbox.HintOf(err), "docker login") {
+	if _, err := newStore(t, nil).Pull(t.Context(), ref, PullOptions{Anywhere: true}); !errors.Is(err, sandbox.NotFound) || !strings.Contains(sandbox.HintOf(err), "docker login") {
 		t.Errorf("without credentials: %v", err)
 	}
 	t.Setenv("DOCKER_CONFIG", dir)
-	if _, err := newStore(t, func(o *Options) { o.Keychain = authn.DefaultKeychain }).Pull(t.Context(), ref, PullOptions{}); err != nil {
+	if _, err := newStore(t, func(o *Options) { o.Keychain = authn.DefaultKeychain }).Pull(t.Context(), ref, PullOptions{Anywhere: true}); err != nil {
 		t.Errorf("with credentials: %v", err)
 	}
 }
@@ -362,7 +362,7 @@ func TestResume(t *testing.T) {
 		next.ServeHTTP(&cutOff{ResponseWriter: w, left: piece, served: &served}, r)
 	}))
 	s := newStore(t, nil)
-	if _, err := s.Pull(t.Context(), ref, PullOptions{}); err != nil {
+	if _, err := s.Pull(t.Context(), ref, PullOptions{Anywhere: true}); err != nil {
 		t.Fatal(err)
 	}
 	if len(ranges) != 3 || ranges[0] != "" || !strings.HasPrefix(ranges[1], "bytes=") {
@@ -377,7 +377,7 @@ func TestResume(t *testing.T) {
 	served.Store(0)
 	s = newStore(t, nil)
 	ctx, cancel := context.WithCancel(t.Context())
-	_, err = s.Pull(ctx, ref, PullOptions{Progress: func(p sandbox.ImageProgress) {
+	_, err = s.Pull(ctx, ref, PullOptions{Anywhere: true, Progress: func(p sandbox.ImageProgress) {
 		if p.Done > 1<<19 {
 			cancel()
 		}
@@ -385,7 +385,7 @@ func TestResume(t *testing.T) {
 	if !errors.Is(err, context.Canceled) {
 		t.Fatalf("Pull that was cancelled: %v", err)
 	}
-	if _, err := s.Pull(t.Context(), ref, PullOptions{}); err != nil {
+	if _, err := s.Pull(t.Context(), ref, PullOptions{Anywhere: true}); err != nil {
 		t.Fatal(err)
 	}
 	if last := ranges[len(ranges)-1]; !strings.HasPrefix(last, "bytes=") || last == "bytes=0-" {
@@ -423,7 +423,7 @@ func TestOnce(t *testing.T) {
 	for range 8 {
 		pulls.Go(func() {
 			s := newStore(t, func(o *Options) { o.Dir = dir }) // as another process has it
-			if _, err := s.Pull(t.Context(), ref, PullOptions{Missing: true}); err != nil {
+			if _, err := s.Pull(t.Context(), ref, PullOptions{Anywhere: true, Missing: true}); err != nil {
 				t.Error(err)
 			}
 		})
@@ -444,7 +444,7 @@ func TestKilledPull(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		_, err = s.Pull(t.Context(), os.Getenv(killedEnv+"_REF"), PullOptions{})
+		_, err = s.Pull(t.Context(), os.Getenv(killedEnv+"_REF"), PullOptions{Anywhere: true})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -474,7 +474,7 @@ func TestKilledPull(t *testing.T) {
 			t.Fatalf("after the kill: %v", err)
 		}
 	}
-	if _, err := s.Pull(t.Context(), ref, PullOptions{}); err != nil {
+	if _, err := s.Pull(t.Context(), ref, PullOptions{Anywhere: true}); err != nil {
 		t.Fatal(err)
 	}
 	if got := root(t, s, ref); len(got["f3"]) != 1<<20 {
@@ -510,7 +510,7 @@ func TestTooLarge(t *testing.T) {
 	} {
 		ref := reg.Push(t, strings.ToLower(name), imagetest.Image(t, v1.Config{}, c.layer))
 		s := newStore(t, func(o *Options) { o.Limits = c.limits })
-		if _, err := s.Pull(t.Context(), ref, PullOptions{}); !errors.Is(err, sandbox.Exhausted) || sandbox.HintOf(err) == "" {
+		if _, err := s.Pull(t.Context(), ref, PullOptions{Anywhere: true}); !errors.Is(err, sandbox.Exhausted) || sandbox.HintOf(err) == "" {
 			t.Errorf("%s: %v", name, err)
 		}
 		if l := left(t, s); len(l) > 0 {

@@ -37,3 +37,10 @@ func familiar(full string) string {
 	}
 	return short
 }
+
+// Name returns the name under which [Store.List] has what [Store.Pull] fetches by
+// a reference.
+func Name(ref string) (string, error) {
+	full, err := canonical(ref)
+	return familiar(full), err
+}

@@ -25,14 +25,15 @@ type source struct {
 	repo   name.Repository
 	ref    name.Reference
 	client *http.Client
+	close  func() // its connections
 }
 
 // sources returns where an image may come from, in the order in which they are
 // asked.
 func (s *Store) sources(ref name.Reference) ([]name.Reference, error) {
 	host := ref.Context().RegistryStr()
-	if len(s.opts.Registries) > 0 && !slices.ContainsFunc(s.opts.Registries, func(r string) bool { return sameRegistry(r, host) }) {
-		return nil, sandbox.WithHint(sandbox.Errorf(sandbox.Unsupported, "image: this server fetches nothing from %s", shown(host)),
+	if len(s.opts.Registries) > 0 && !s.listed(host) {
+		return nil, sandbox.WithHint(sandbox.Errorf(sandbox.Unavailable, "image: this server fetches nothing from %s", shown(host)),
 			"the operator allows registries by images.registries; allowed are %s", strings.Join(s.opts.Registries, ", "))
 	}
 	var list []name.Reference
@@ -56,6 +57,11 @@ func (s *Store) sources(ref name.Reference) ([]name.Reference, error) {
 	return append(list, ref), nil
 }
 
+// listed reports whether the operator lists a registry.
+func (s *Store) listed(host string) bool {
+	return slices.ContainsFunc(s.opts.Registries, func(r string) bool { return sameRegistry(r, host) })
+}
+
 // sameRegistry reports whether a registry, as people write it, is host.
 func sameRegistry(registry, host string) bool {
 	r, err := name.NewRegistry(registry, name.WeakValidation)
@@ -70,47 +76,24 @@ func shown(host string) string {
 	return host
 }
 
-// connect says who we are to a registry, if it wants to know.
-func (s *Store) connect(ctx context.Context, ref name.Reference) (*source, error) {
+// connect says who we are to a registry, if it wants to know. Its address and
+// those to which it sends us are public, or the operator lists them, unless they
+// may be anywhere. A mirror is one that the operator named. The caller closes the
+// source.
+func (s *Store) connect(ctx context.Context, ref name.Reference, mirror, anywhere bool) (*source, error) {
 	repo := ref.Context()
 	auth, err := s.opts.Keychain.Resolve(repo)
 	if err != nil {
 		return nil, sandbox.WithHint(sandbox.Errorf(sandbox.Unavailable, "credentials for %s: %w", shown(repo.RegistryStr()), err),
 			"log in again with docker login or podman login, or remove what is broken from their configuration")
 	}
-	base := &guardedTransport{base: s.opts.Transport, local: isLoopback(repo.RegistryStr())}
+	base := s.guarded(repo.RegistryStr(), mirror, anywhere)
 	rt, err := transport.NewWithContext(ctx, repo.Registry, auth, base, []string{repo.Scope(transport.PullScope)})
 	if err != nil {
+		base.close()
 		return nil, explainRegistry(err, ref)
 	}
-	return &source{repo: repo, ref: ref, client: &http.Client{Transport: rt, CheckRedirect: base.redirect}}, nil
-}
-
-// guardedTransport sends what is not encrypted to this machine only, and lets
-// no registry elsewhere send us to this machine.
-type guardedTransport struct {
-	base  http.RoundTripper
-	local bool // the registry is on this machine
-}
-
-func (g *guardedTransport) RoundTrip(r *http.Request) (*http.Response, error) {
-	local := isLoopback(r.URL.Host)
-	switch {
-	case local && !g.local:
-		return nil, sandbox.Errorf(sandbox.Unavailable, "the registry sends us to %s, on this machine", r.URL.Host)
-	case r.URL.Scheme != "https" && !local:
-		return nil, sandbox.WithHint(sandbox.Errorf(sandbox.Unavailable, "%s does not speak HTTPS, and only a registry on this machine need not", r.URL.Host),
-			"reach it through a tunnel or a proxy on this machine")
-	}
-	return g.base.RoundTrip(r)
-}
-
-func (g *guardedTransport) redirect(_ *http.Request, via []*http.Request) error {
-	const most = 10
-	if len(via) >= most {
-		return errors.New("too many redirects")
-	}
-	return nil
+	return &source{repo: repo, ref: ref, client: &http.Client{Transport: rt, CheckRedirect: base.redirect}, close: base.close}, nil
 }
 
 // isLoopback reports whether a host, with a port or without, is this machine.

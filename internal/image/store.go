@@ -8,9 +8,13 @@ import (
 	"io/fs"
 	"log/slog"
 	"maps"
+	"net"
 	"net/http"
+	"net/netip"
+	"net/url"
 	"os"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/google/go-containerregistry/pkg/authn"
@@ -29,7 +33,8 @@ type Options struct {
 	// came from a registry are removed again, those first that were not used
 	// the longest. Zero is no bound.
 	MaxBytes int64
-	// Registries are the only ones to fetch from, by host; none is all.
+	// Registries are the only ones to fetch from, by host, whatever their
+	// addresses; none is all at public addresses.
 	Registries []string
 	// Mirrors are asked before a registry is, in their order: by the
 	// registry's host, each a host with or without a path before names.
@@ -37,8 +42,15 @@ type Options struct {
 	// Keychain has the credentials for registries; nil is what docker login
 	// and podman login left.
 	Keychain authn.Keychain
-	// Transport reaches registries; nil is [http.DefaultTransport].
-	Transport http.RoundTripper
+	// Public says which addresses a registry may have that the operator did not
+	// name; nil is [sandbox.Public].
+	Public func(netip.Addr) bool
+	// Proxy says through which proxy a request goes; nil is
+	// [http.ProxyFromEnvironment].
+	Proxy func(*http.Request) (*url.URL, error)
+	// Lookup resolves names for requests that go through a proxy; nil is this
+	// machine's resolver.
+	Lookup func(ctx context.Context, name string) ([]netip.Addr, error)
 	// Log receives what goes wrong in the background; nil discards it.
 	Log *slog.Logger
 }
@@ -66,8 +78,16 @@ func New(opts Options) (*Store, error) {
 	if opts.Keychain == nil {
 		opts.Keychain = authn.DefaultKeychain
 	}
-	if opts.Transport == nil {
-		opts.Transport = http.DefaultTransport
+	if opts.Public == nil {
+		opts.Public = sandbox.Public
+	}
+	if opts.Proxy == nil {
+		opts.Proxy = http.ProxyFromEnvironment
+	}
+	if opts.Lookup == nil {
+		opts.Lookup = func(ctx context.Context, name string) ([]netip.Addr, error) {
+			return net.DefaultResolver.LookupNetIP(ctx, "ip", name)
+		}
 	}
 	if opts.Log == nil {
 		opts.Log = slog.New(slog.DiscardHandler)
@@ -308,8 +328,8 @@ func (s *Store) find(ref string) (string, *record, error) {
 	if err != nil {
 		return "", nil, err
 	}
-	if name, r := x.byID(ref); r != nil {
-		return name, r, nil
+	if name, r, err := x.byID(ref); err != nil || r != nil {
+		return name, r, err
 	}
 	name, err := canonical(ref)
 	if err != nil {
@@ -326,19 +346,29 @@ func (s *Store) find(ref string) (string, *record, error) {
 const minID = 12
 
 // byID finds an image by its ID, or by at least so much of it that it is not
-// taken for a name.
-func (x *index) byID(ref string) (string, *record) {
+// taken for a name. A beginning that several images have names none of them:
+// whoever makes images can make one with a beginning of their choice.
+func (x *index) byID(ref string) (string, *record, error) {
 	h, err := v1.NewHash(ref)
 	digits := h.Hex
 	if err != nil {
 		if digits = ref; len(digits) < minID || len(digits) > 64 {
-			return "", nil
+			return "", nil, nil
 		}
 	}
-	for name, r := range maps.All(x.Images) {
-		if r.Config.Hex[:len(digits)] == digits || err == nil && r.Manifest == h {
-			return name, r
+	var foundName string
+	var found *record
+	for _, name := range slices.Sorted(maps.Keys(x.Images)) {
+		r := x.Images[name]
+		if r.Config.Hex[:len(digits)] != digits && (err != nil || r.Manifest != h) {
+			continue
+		}
+		if found != nil && found.Config != r.Config {
+			return "", nil, sandbox.WithHint(sandbox.Errorf(sandbox.Conflict, "image %s: several IDs begin so", ref), "write more digits of the ID")
+		}
+		if found == nil {
+			foundName, found = name, r
 		}
 	}
-	return "", nil
+	return foundName, found, nil
 }

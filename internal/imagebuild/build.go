@@ -32,7 +32,7 @@ type Sandboxes interface {
 
 // Images is what has the base and keeps the result: a driver.
 type Images interface {
-	PullImage(ctx context.Context, ref string, missing bool, progress func(sandbox.ImageProgress)) (sandbox.Image, error)
+	PullImage(ctx context.Context, order driver.ImagePull) (sandbox.Image, error)
 	ExtendImage(ctx context.Context, order driver.ImageExtension) (sandbox.Image, error)
 }
 
@@ -238,7 +238,7 @@ func (s *state) from(ctx context.Context, i *instruction) error {
 		s.base = ref
 		return nil
 	}
-	base, err := s.b.Images.PullImage(ctx, ref, true, s.b.Progress)
+	base, err := s.b.Images.PullImage(ctx, driver.ImagePull{Ref: ref, Missing: true, Progress: s.b.Progress})
 	if err != nil {
 		return err
 	}

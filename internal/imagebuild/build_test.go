@@ -17,7 +17,7 @@ import (
 // oneImage is a driver that keeps the image that is made last.
 type oneImage struct{ made driver.ImageExtension }
 
-func (o *oneImage) PullImage(context.Context, string, bool, func(sandbox.ImageProgress)) (sandbox.Image, error) {
+func (o *oneImage) PullImage(context.Context, driver.ImagePull) (sandbox.Image, error) {
 	return sandbox.Image{}, sandbox.Errorf(sandbox.NotFound, "there are no images")
 }
 

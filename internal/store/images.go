@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"database/sql"
+	"errors"
 	"slices"
 	"time"
 
@@ -32,6 +33,7 @@ type ImageRecords struct {
 
 // An ImagePull is a pull of an image by its name, for a principal.
 type ImagePull struct {
+	ID        int64
 	Name      string
 	Principal sandbox.Principal
 	Begun     time.Time
@@ -48,10 +50,10 @@ func (s *Store) ImageRecords(ctx context.Context, driver string) (ImageRecords, 
 		return err
 	})
 	if err == nil {
-		err = collect(ctx, s.read, `SELECT name, principal, begun_at FROM image_pulls WHERE driver = ?`, []any{driver}, func(scan scanFunc) error {
+		err = collect(ctx, s.read, `SELECT id, name, principal, begun_at FROM image_pulls WHERE driver = ?`, []any{driver}, func(scan scanFunc) error {
 			var p ImagePull
 			var begun int64
-			err := scan(&p.Name, &p.Principal, &begun)
+			err := scan(&p.ID, &p.Name, &p.Principal, &begun)
 			p.Begun = fromMicros(begun)
 			r.Pulls = append(r.Pulls, p)
 			return err
@@ -80,32 +82,40 @@ func (s *Store) recordImages(ctx context.Context, tx *sql.Tx, driver string, p s
 	return nil
 }
 
-// BeginImagePull records that an image is being pulled for a principal. It comes
-// before the pull: an image must not be there without a record of its principal.
-func (s *Store) BeginImagePull(ctx context.Context, driver, name string, p sandbox.Principal) error {
-	_, err := s.exec(ctx, `INSERT INTO image_pulls VALUES (?, ?, ?, ?)
-		ON CONFLICT DO UPDATE SET begun_at = excluded.begun_at`, driver, name, p, s.now().UnixMicro())
-	return sandbox.Wrap(err, "record pull of image", name)
+// BeginImagePull records that an image is being pulled for a principal, and
+// returns the number of the pull. It comes before the pull: an image must not be
+// there without a record of its principal.
+func (s *Store) BeginImagePull(ctx context.Context, driver, name string, p sandbox.Principal) (id int64, err error) {
+	r, err := s.write.ExecContext(ctx, `INSERT INTO image_pulls (driver, name, principal, begun_at) VALUES (?, ?, ?, ?)`,
+		driver, name, p, s.now().UnixMicro())
+	if err == nil {
+		id, err = r.LastInsertId()
+	}
+	return id, sandbox.Wrap(noSpace(err), "record pull of image", name)
 }
 
-// EndImagePull forgets a pull. If it brought an image, id, the image is recorded
-// for the principal, and if the operator had that image before, for the operator.
-func (s *Store) EndImagePull(ctx context.Context, driver, name string, p sandbox.Principal, id string, operators bool) error {
+// EndImagePull forgets a pull. If it brought an image, the image is recorded for
+// the pull's principal, and if the operator had that image before, for the
+// operator.
+func (s *Store) EndImagePull(ctx context.Context, id int64, image string, operators bool) error {
 	err := s.tx(ctx, func(tx *sql.Tx) error {
-		if id != "" {
-			if err := s.recordImages(ctx, tx, driver, p, []string{id}); err != nil {
+		var driver string
+		var p sandbox.Principal
+		err := tx.QueryRowContext(ctx, `DELETE FROM image_pulls WHERE id = ? RETURNING driver, principal`, id).Scan(&driver, &p)
+		if errors.Is(err, sql.ErrNoRows) {
+			return sandbox.Errorf(sandbox.NotFound, "there is no such pull")
+		}
+		if err != nil || image == "" {
+			return err
+		}
+		if operators {
+			if err := s.recordImages(ctx, tx, driver, OperatorImage, []string{image}); err != nil {
 				return err
 			}
-			if operators {
-				if err := s.recordImages(ctx, tx, driver, OperatorImage, []string{id}); err != nil {
-					return err
-				}
-			}
 		}
-		_, err := tx.ExecContext(ctx, `DELETE FROM image_pulls WHERE driver = ? AND name = ? AND principal = ?`, driver, name, p)
-		return err
+		return s.recordImages(ctx, tx, driver, p, []string{image})
 	})
-	return sandbox.Wrap(err, "record image", name)
+	return sandbox.Wrap(err, "record image", "")
 }
 
 // SurveyImages records as unknown those of a driver's images that have no

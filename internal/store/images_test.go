@@ -1,6 +1,7 @@
 package store
 
 import (
+	"errors"
 	"path"
 	"path/filepath"
 	"strings"
@@ -110,14 +111,23 @@ func TestImages(t *testing.T) {
 	do(s.RecordImages(ctx, "other", "alice", "x"))
 	check(ImageRecords{})
 	do(s.RecordImages(ctx, "d", OperatorImage, "x", "y"))
-	do(s.BeginImagePull(ctx, "d", "n:1", "alice"))
-	do(s.BeginImagePull(ctx, "d", "n:1", "bob"))
-	check(ImageRecords{
-		Principals: owned{"x": {OperatorImage}, "y": {OperatorImage}},
-		Pulls:      []ImagePull{{"n:1", "alice", now}, {"n:1", "bob", now}},
-	})
-	do(s.EndImagePull(ctx, "d", "n:1", "bob", "", false))
-	do(s.EndImagePull(ctx, "d", "n:1", "alice", "z", true))
+	var pulls []ImagePull
+	for _, p := range []sandbox.Principal{"alice", "alice", "bob"} {
+		id, err := s.BeginImagePull(ctx, "d", "n:1", p)
+		do(err)
+		pulls = append(pulls, ImagePull{id, "n:1", p, now})
+	}
+	both := owned{"x": {OperatorImage}, "y": {OperatorImage}}
+	check(ImageRecords{Principals: both, Pulls: pulls})
+	do(s.EndImagePull(ctx, pulls[2].ID, "", false))
+	check(ImageRecords{Principals: both, Pulls: pulls[:2]})
+	// A principal's second pull of a name goes on when the first ends.
+	do(s.EndImagePull(ctx, pulls[0].ID, "z", true))
+	check(ImageRecords{Principals: owned{"x": {OperatorImage}, "y": {OperatorImage}, "z": {OperatorImage, "alice"}}, Pulls: pulls[1:2]})
+	do(s.EndImagePull(ctx, pulls[1].ID, "z", false))
+	if err := s.EndImagePull(ctx, pulls[1].ID, "y", false); !errors.Is(err, sandbox.NotFound) {
+		t.Errorf("a pull that has ended: %v", err)
+	}
 	check(ImageRecords{Principals: owned{"x": {OperatorImage}, "y": {OperatorImage}, "z": {OperatorImage, "alice"}}})
 
 	// A survey happens once, and takes nothing from those that have a record.

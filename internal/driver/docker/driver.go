@@ -8,6 +8,8 @@ import (
 	"io/fs"
 	"log/slog"
 	"maps"
+	"net"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -56,9 +58,11 @@ type Options struct {
 	// engine's ([WorkspacesVolume]). Empty is a volume for an engine that is
 	// reached by network, unless Outside is set.
 	Workspaces string
-	// Registries are the only ones that images are fetched from, like docker.io;
-	// none is all.
+	// Registries are the only ones that images are fetched from, like docker.io,
+	// whatever their addresses; none is all at public addresses.
 	Registries []string
+	// Lookup resolves the names of registries; nil is this machine's resolver.
+	Lookup func(ctx context.Context, name string) ([]netip.Addr, error)
 	// Log receives what goes wrong in the background; nil discards it.
 	Log *slog.Logger
 	// Getenv is os.Getenv, or a test's.
@@ -98,6 +102,11 @@ func New(opts Options) (*Driver, error) {
 	if opts.Getenv == nil {
 		opts.Getenv = os.Getenv
 	}
+	if opts.Lookup == nil {
+		opts.Lookup = func(ctx context.Context, name string) ([]netip.Addr, error) {
+			return net.DefaultResolver.LookupNetIP(ctx, "ip", name)
+		}
+	}
 	return &Driver{
 		opts:    opts,
 		boxes:   make(map[*box]bool),
@@ -116,7 +125,9 @@ func (d *Driver) Info() driver.Info {
 		Isolates: true,
 		// The name of a runtime proves nothing of the program behind it.
 		Boundary: sandbox.BoundaryContainer,
-		Features: driver.Features{Incidents: true, Detach: true, Network: d.canNetwork(), Workspace: true, Images: true, Ports: true},
+		Features: driver.Features{
+			Incidents: true, Detach: true, Network: d.canNetwork(), Workspace: true, Images: true, EngineImages: true, Ports: true,
+		},
 	}
 }
 

@@ -1,5 +1,12 @@
 package docker
 
+import "context"
+
+// AllowedFrom says why images may not be fetched from the registry of a name.
+func AllowedFrom(ctx context.Context, d *Driver, name string, anywhere bool) error {
+	return d.allowedFrom(ctx, name, anywhere)
+}
+
 // Pulling returns how many callers wait for the pull of an image.
 func Pulling(d *Driver, name string) int {
 	d.mu.Lock()

@@ -264,7 +264,7 @@ func (f *faults) images(t *testing.T) {
 	if !found {
 		t.Errorf("the test's image is not among %+v", list)
 	}
-	one, err := d.PullImage(ctx, testImage, true, nil)
+	one, err := d.PullImage(ctx, driver.ImagePull{Ref: testImage, Missing: true})
 	if err != nil || one.ID == "" || !strings.HasPrefix(one.Platform, "linux/") {
 		t.Errorf("PullImage of one that is here: %+v, %v", one, err)
 	}

@@ -32,9 +32,10 @@ var (
 	errNoRef = "write it like python:3.12-slim or ghcr.io/owner/name@sha256:…"
 )
 
-// image returns the image that ref names, pulled if it is not there.
+// image returns the image that ref names, pulled if it is not there and its
+// registry is one that everybody may have images from.
 func (d *Driver) image(ctx context.Context, e *engine, ref string) (*runnerImage, error) {
-	found, err := d.find(ctx, e, ref, true, nil)
+	found, err := d.find(ctx, e, driver.ImagePull{Ref: ref}, true)
 	if err != nil {
 		return nil, err
 	}
@@ -47,14 +48,15 @@ func (d *Driver) image(ctx context.Context, e *engine, ref string) (*runnerImage
 
 // find returns what the engine knows of an image. One that is not there is
 // pulled if that is asked for.
-func (d *Driver) find(ctx context.Context, e *engine, ref string, pull bool, progress func(sandbox.ImageProgress)) (*client.ImageInspectResult, error) {
+func (d *Driver) find(ctx context.Context, e *engine, order driver.ImagePull, pull bool) (*client.ImageInspectResult, error) {
+	ref := order.Ref
 	name, digest, err := imageName(ref)
 	if err != nil {
 		return nil, err
 	}
 	in, err := e.ImageInspect(ctx, name)
 	if errdefs.IsNotFound(err) && pull && !imageID.MatchString(name) && !shortID.MatchString(name) {
-		if err := d.pull(ctx, e, name, progress); err != nil {
+		if err := d.pull(ctx, e, name, order); err != nil {
 			return nil, err
 		}
 		in, err = e.ImageInspect(ctx, name)
@@ -118,8 +120,8 @@ type pull struct {
 
 // pull has the engine pull an image; who asks for one that is being pulled
 // waits with the others. It is given up when nobody waits any more.
-func (d *Driver) pull(ctx context.Context, e *engine, name string, progress func(sandbox.ImageProgress)) error {
-	if err := d.allowedFrom(name); err != nil {
+func (d *Driver) pull(ctx context.Context, e *engine, name string, order driver.ImagePull) error {
+	if err := d.allowedFrom(ctx, name, order.Anywhere); err != nil {
 		return err
 	}
 	d.mu.Lock()
@@ -139,8 +141,8 @@ func (d *Driver) pull(ctx context.Context, e *engine, name string, progress func
 	}
 	p.mu.Lock()
 	p.waiting++
-	if progress != nil {
-		p.tell = append(p.tell, progress)
+	if order.Progress != nil {
+		p.tell = append(p.tell, order.Progress)
 	}
 	p.mu.Unlock()
 	d.mu.Unlock()
@@ -164,23 +166,6 @@ func (p *pull) progress(now sandbox.ImageProgress) {
 	for _, f := range tell {
 		f(now)
 	}
-}
-
-// allowedFrom refuses an image of a registry that the operator does not allow.
-func (d *Driver) allowedFrom(name string) error {
-	if len(d.opts.Registries) == 0 {
-		return nil
-	}
-	named, err := reference.ParseNormalizedNamed(name)
-	if err != nil {
-		return sandbox.Errorf(sandbox.Invalid, "image %q: %w", name, err)
-	}
-	host := reference.Domain(named)
-	if slices.ContainsFunc(d.opts.Registries, func(r string) bool { return strings.TrimPrefix(r, "index.") == host }) {
-		return nil
-	}
-	return sandbox.WithHint(sandbox.Errorf(sandbox.Unsupported, "image %s: this server fetches nothing from %s", name, host),
-		"the operator allows registries by images.registries; allowed are %s", strings.Join(d.opts.Registries, ", "))
 }
 
 func (e *engine) pullNow(ctx context.Context, name string, progress func(sandbox.ImageProgress)) error {
@@ -267,25 +252,31 @@ func (e *engine) explainPull(name string, err error) error {
 }
 
 // PullImage implements [driver.ImageKeeper].
-func (d *Driver) PullImage(ctx context.Context, ref string, missing bool, progress func(sandbox.ImageProgress)) (sandbox.Image, error) {
+func (d *Driver) PullImage(ctx context.Context, order driver.ImagePull) (sandbox.Image, error) {
 	e, err := d.connect(ctx)
 	if err != nil {
 		return sandbox.Image{}, err
 	}
-	if !missing {
-		name, _, err := imageName(ref)
+	if !order.Missing {
+		name, _, err := imageName(order.Ref)
 		if err != nil {
 			return sandbox.Image{}, err
 		}
-		if err := d.pull(ctx, e, name, progress); err != nil {
+		if err := d.pull(ctx, e, name, order); err != nil {
 			return sandbox.Image{}, err
 		}
 	}
-	in, err := d.find(ctx, e, ref, missing, progress)
+	in, err := d.find(ctx, e, order, order.Missing)
 	if err != nil {
 		return sandbox.Image{}, err
 	}
-	return imageOf(ref, in), nil
+	return imageOf(order.Ref, in), nil
+}
+
+// ImageName implements [driver.ImageKeeper].
+func (d *Driver) ImageName(ref string) (string, error) {
+	name, _, err := imageName(ref)
+	return name, err
 }
 
 // Image implements [driver.ImageKeeper].
@@ -294,7 +285,7 @@ func (d *Driver) Image(ctx context.Context, ref string) (sandbox.Image, error) {
 	if err != nil {
 		return sandbox.Image{}, err
 	}
-	in, err := d.find(ctx, e, ref, false, nil)
+	in, err := d.find(ctx, e, driver.ImagePull{Ref: ref}, false)
 	if err != nil {
 		return sandbox.Image{}, err
 	}
@@ -376,7 +367,7 @@ func (d *Driver) RemoveImage(ctx context.Context, ref string) (int64, error) {
 	if err != nil {
 		return 0, err
 	}
-	in, err := d.find(ctx, e, ref, false, nil)
+	in, err := d.find(ctx, e, driver.ImagePull{Ref: ref}, false)
 	if err != nil {
 		return 0, err
 	}

@@ -14,6 +14,7 @@ import (
 
 	"github.com/moby/moby/client"
 
+	"github.com/glovebox-dev/glovebox/internal/driver"
 	"github.com/glovebox-dev/glovebox/internal/driver/docker"
 	"github.com/glovebox-dev/glovebox/internal/driver/drivertest"
 	"github.com/glovebox-dev/glovebox/internal/image/imagetest"
@@ -94,7 +95,9 @@ func (f *faults) pullShared(t *testing.T) {
 	for i := range callers {
 		steps[i] = map[string]sandbox.ImageProgress{}
 		wg.Go(func() {
-			_, err := d.PullImage(t.Context(), ref, true, func(now sandbox.ImageProgress) { steps[i][now.Step] = now })
+			_, err := d.PullImage(t.Context(), driver.ImagePull{
+				Ref: ref, Missing: true, Anywhere: true, Progress: func(now sandbox.ImageProgress) { steps[i][now.Step] = now },
+			})
 			if err != nil {
 				t.Errorf("caller %d: %v", i, err)
 			}
@@ -103,6 +106,11 @@ func (f *faults) pullShared(t *testing.T) {
 	spec := f.spec()
 	spec.Image = ref
 	wg.Go(func() {
+		_, err := d.PullImage(t.Context(), driver.ImagePull{Ref: ref, Missing: true, Anywhere: true})
+		if err != nil {
+			t.Errorf("image that is being pulled: %v", err)
+			return
+		}
 		b, err := d.Create(t.Context(), spec)
 		if err != nil {
 			t.Errorf("box of an image that is being pulled: %v", err)
@@ -141,6 +149,9 @@ func (f *faults) pullPinned(t *testing.T) {
 	ref := r.Host + "/pinned@" + digest.String()
 	f.forget(t, ref)
 	d := f.open(t, "unix://"+f.socket)
+	if _, err := d.PullImage(t.Context(), driver.ImagePull{Ref: ref, Missing: true, Anywhere: true}); err != nil {
+		t.Fatal(err)
+	}
 	spec := f.spec()
 	spec.Image = ref
 	if out := drivertest.Launch(t, d, spec).MustSh(t, "echo pinned"); out != "pinned\n" {
@@ -161,7 +172,7 @@ func (f *faults) pullPinned(t *testing.T) {
 	})
 	wrong := r.Host + "/pinned@sha256:" + strings.Repeat("1", 64)
 	f.forget(t, wrong)
-	if got, err := d.PullImage(t.Context(), wrong, true, nil); sandbox.KindOf(err) != sandbox.Unavailable || !strings.Contains(sandbox.HintOf(err), "than the digest says") {
+	if got, err := d.PullImage(t.Context(), driver.ImagePull{Ref: wrong, Missing: true, Anywhere: true}); sandbox.KindOf(err) != sandbox.Unavailable || !strings.Contains(sandbox.HintOf(err), "than the digest says") {
 		t.Errorf("a registry gives another image than was pinned: %+v, %v (kind %s, hint %q)", got, err, sandbox.KindOf(err), sandbox.HintOf(err))
 	}
 }
@@ -185,11 +196,11 @@ func (f *faults) pullGivenUp(t *testing.T) {
 	d := f.open(t, "unix://"+f.socket)
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	_, err := d.PullImage(ctx, ref, true, func(now sandbox.ImageProgress) {
+	_, err := d.PullImage(ctx, driver.ImagePull{Ref: ref, Missing: true, Anywhere: true, Progress: func(now sandbox.ImageProgress) {
 		if now.Done > 0 {
 			cancel()
 		}
-	})
+	}})
 	if ctx.Err() == nil || err == nil {
 		t.Errorf("PullImage that is given up: %v", err)
 	}
@@ -202,7 +213,7 @@ func (f *faults) pullGivenUp(t *testing.T) {
 	if _, err := d.Image(t.Context(), ref); sandbox.KindOf(err) != sandbox.NotFound {
 		t.Errorf("the image of a pull that was given up: %v", err)
 	}
-	if _, err := d.PullImage(t.Context(), ref, true, nil); err != nil {
+	if _, err := d.PullImage(t.Context(), driver.ImagePull{Ref: ref, Missing: true, Anywhere: true}); err != nil {
 		t.Errorf("pulled again: %v", err)
 	}
 }
@@ -271,12 +282,7 @@ func (f *faults) pullRefused(t *testing.T) {
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			r.Fault(tc.fault)
-			spec := f.spec()
-			spec.Image = tc.ref
-			b, err := d.Create(t.Context(), spec)
-			if err == nil {
-				_ = b.Destroy(t.Context())
-			}
+			_, err := d.PullImage(t.Context(), driver.ImagePull{Ref: tc.ref, Missing: true, Anywhere: true})
 			if sandbox.KindOf(err) != tc.kind || !strings.Contains(sandbox.HintOf(err), tc.hint) {
 				t.Errorf("%v (kind %s, hint %q), want kind %s and %q", err, sandbox.KindOf(err), sandbox.HintOf(err), tc.kind, tc.hint)
 			}
@@ -293,7 +299,8 @@ func (f *faults) pullNotAllowed(t *testing.T) {
 		allowed []string
 		kind    sandbox.Kind
 	}{
-		{[]string{"docker.io", "ghcr.io"}, sandbox.Unsupported},
+		{[]string{"docker.io", "ghcr.io"}, sandbox.Unavailable},
+		{nil, sandbox.Unavailable},
 		{[]string{"docker.io", r.Host}, ""},
 	} {
 		d, err := docker.New(docker.Options{
@@ -305,7 +312,7 @@ func (f *faults) pullNotAllowed(t *testing.T) {
 		t.Cleanup(func() { d.Close() })
 		before := r.Asked("")
 		for _, missing := range []bool{true, false} {
-			if _, err := d.PullImage(t.Context(), ref, missing, nil); sandbox.KindOf(err) != tc.kind {
+			if _, err := d.PullImage(t.Context(), driver.ImagePull{Ref: ref, Missing: missing}); sandbox.KindOf(err) != tc.kind {
 				t.Errorf("allowed %q, only if missing %t: %v", tc.allowed, missing, err)
 			}
 		}

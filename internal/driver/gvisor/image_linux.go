@@ -19,9 +19,12 @@ var (
 )
 
 // PullImage implements [driver.ImageKeeper].
-func (d *Driver) PullImage(ctx context.Context, ref string, missing bool, progress func(sandbox.ImageProgress)) (sandbox.Image, error) {
-	return d.opts.Images.Pull(ctx, ref, image.PullOptions{Missing: missing, Progress: progress})
+func (d *Driver) PullImage(ctx context.Context, o driver.ImagePull) (sandbox.Image, error) {
+	return d.opts.Images.Pull(ctx, o.Ref, image.PullOptions{Missing: o.Missing, Anywhere: o.Anywhere, Progress: o.Progress})
 }
+
+// ImageName implements [driver.ImageKeeper].
+func (d *Driver) ImageName(ref string) (string, error) { return image.Name(ref) }
 
 // LoadImages implements [driver.ImageKeeper].
 func (d *Driver) LoadImages(ctx context.Context, from driver.ImageArchive, progress func(sandbox.ImageProgress)) ([]sandbox.Image, error) {

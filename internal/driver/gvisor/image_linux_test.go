@@ -43,9 +43,12 @@ func openImages(t testing.TB, dir string) *gvisor.Driver {
 	return d
 }
 
-// launchImage makes a box of an image.
-func launchImage(t testing.TB, d driver.Driver, ref string) *drivertest.Box {
+// launchImage makes a box of an image, which is fetched if it is not here.
+func launchImage(t testing.TB, d *gvisor.Driver, ref string) *drivertest.Box {
 	t.Helper()
+	if _, err := d.PullImage(t.Context(), driver.ImagePull{Ref: ref, Missing: true, Anywhere: true}); err != nil {
+		t.Fatal(err)
+	}
 	spec := harness.Spec()
 	spec.Image = ref
 	b, err := d.Create(t.Context(), spec)
@@ -148,7 +151,7 @@ func TestImageRefused(t *testing.T) {
 	dir := t.TempDir()
 	d := openImages(t, dir)
 	for ref, kind := range map[string]sandbox.Kind{
-		reg.Host + "/none":                  sandbox.NotFound,
+		reg.Host + "/none":                  sandbox.Unavailable, // at this machine's address
 		"Bad Name":                          sandbox.Invalid,
 		"sha256:" + strings.Repeat("0", 64): sandbox.NotFound,
 		"/etc/passwd":                       sandbox.Invalid,

@@ -13,12 +13,12 @@ CREATE TABLE images (
 -- An image with such a name is that principal's, also if the server was killed
 -- before it could record so.
 CREATE TABLE image_pulls (
+    id        INTEGER PRIMARY KEY,
     driver    TEXT    NOT NULL,
     name      TEXT    NOT NULL,
     principal TEXT    NOT NULL,
-    begun_at  INTEGER NOT NULL,
-    PRIMARY KEY (driver, name, principal)
-) STRICT, WITHOUT ROWID;
+    begun_at  INTEGER NOT NULL
+) STRICT;
 
 -- Engines in whose images nothing tells those that the operator put there from
 -- those that principals had pulled before this table was made. All of them are
