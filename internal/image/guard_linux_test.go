@@ -160,6 +160,33 @@ func TestRegistryByProxy(t *testing.T) {
 	}
 }
 
+// TestName shows that an image is listed under the name that is told beforehand.
+func TestName(t *testing.T) {
+	reg := imagetest.New(t)
+	i := imagetest.Image(t, v1.Config{})
+	reg.Push(t, "team/x:latest", i)
+	digest, err := i.Digest()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, ref := range []string{reg.Host + "/team/x", reg.Host + "/team/x:latest", reg.Host + "/team/x@" + digest.String()} {
+		s := newStore(t, nil)
+		if _, err := s.Pull(t.Context(), ref, PullOptions{Anywhere: true}); err != nil {
+			t.Fatal(err)
+		}
+		name, err := Name(ref)
+		list, listErr := s.List(t.Context())
+		if err != nil || listErr != nil || len(list) != 1 || list[0].Name != name {
+			t.Errorf("%s: %q, %v; listed are %+v, %v", ref, name, err, list, listErr)
+		}
+	}
+	for ref, want := range map[string]string{"python": "python:latest", "docker.io/library/python:3": "python:3", "index.docker.io/a/b": "a/b:latest"} {
+		if name, err := Name(ref); err != nil || name != want {
+			t.Errorf("%s: %q, %v; want %q", ref, name, err, want)
+		}
+	}
+}
+
 // TestSharedDigits has two images whose IDs begin alike: what both begin with
 // names neither.
 func TestSharedDigits(t *testing.T) {

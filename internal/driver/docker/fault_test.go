@@ -260,6 +260,10 @@ func (f *faults) images(t *testing.T) {
 	found := false
 	for _, i := range list {
 		found = found || strings.Contains(i.Name, "glovebox-test:python3") && i.Local && i.SizeBytes > 1<<20
+		// By that name the engine finds out whose an image is.
+		if name, err := d.ImageName(i.Name); i.Name != "" && (err != nil || name != i.Name) {
+			t.Errorf("the name of %q is %q: %v", i.Name, name, err)
+		}
 	}
 	if !found {
 		t.Errorf("the test's image is not among %+v", list)
