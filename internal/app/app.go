@@ -24,6 +24,8 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/engine"
 	"github.com/glovebox-dev/glovebox/internal/guestbin"
 	"github.com/glovebox-dev/glovebox/internal/hostdir"
+	"github.com/glovebox-dev/glovebox/internal/httpserver"
+	"github.com/glovebox-dev/glovebox/internal/mcpserver"
 	"github.com/glovebox-dev/glovebox/internal/metrics"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 	"github.com/glovebox-dev/glovebox/internal/store"
@@ -91,6 +93,8 @@ type System struct {
 	ports      *ports      // likewise
 	local      *localPorts // nil unless over stdio
 	control    *control.Server
+	shares     *httpserver.Shares
+	mcpShares  *mcpserver.Shares
 	metrics    *metrics.Set // nil if nothing is counted
 
 	traces     *trace.Exporter // nil if they go nowhere
@@ -100,7 +104,7 @@ type System struct {
 
 // Open makes a System. The error wraps the [sandbox.Kind] of what failed.
 func Open(ctx context.Context, opts Options) (_ *System, err error) {
-	s := &System{opts: opts, log: opts.Log}
+	s := &System{opts: opts, log: opts.Log, shares: httpserver.NewShares(0), mcpShares: mcpserver.NewShares(opts.Config.Server.Sessions)}
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
 	}

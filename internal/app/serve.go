@@ -36,7 +36,7 @@ func (s *System) mcp(profile string, host mcpserver.HostFiles) (*mcpserver.Serve
 		Tools:           c.MCP.Tools,
 		ReadOnly:        c.MCP.ReadOnly,
 		MaxMessageBytes: int64(c.Server.BodyLimit),
-		MaxSessions:     c.Server.Sessions,
+		Shares:          s.mcpShares,
 		Conformance:     s.opts.Conformance,
 	}
 	if s.served != nil {
@@ -158,12 +158,14 @@ func (s *System) ServeHTTP(ctx context.Context, lns Listeners, ready func()) err
 		return err
 	}
 	doors := []door{{front, lns.MCP}}
+	watch := &revocation{auth: s.auth, log: s.log, open: []opened{front, server}}
 	if lns.E2B != nil {
 		f, err := s.e2bFront(e2b)
 		if err != nil {
 			return err
 		}
 		doors = append(doors, door{f, lns.E2B})
+		watch.open = append(watch.open, f)
 	}
 	if lns.Metrics != nil {
 		f, err := s.metricsFront()
@@ -172,6 +174,11 @@ func (s *System) ServeHTTP(ctx context.Context, lns Listeners, ready func()) err
 		}
 		doors = append(doors, door{f, lns.Metrics})
 	}
+	watching, stop := context.WithCancel(ctx)
+	var watched sync.WaitGroup
+	watched.Go(func() { watch.run(watching) })
+	defer watched.Wait()
+	defer stop()
 	ready()
 	return serveAll(ctx, doors)
 }
@@ -224,6 +231,7 @@ func (s *System) front() httpserver.Options {
 		CertFile:          c.TLSCert,
 		KeyFile:           c.TLSKey,
 		MaxBodyBytes:      int64(c.BodyLimit),
+		Shares:            s.shares,
 		RequestsPerSecond: c.RateLimit,
 	}
 	if c.OIDC.Issuer != "" {

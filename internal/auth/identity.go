@@ -46,6 +46,8 @@ func ParseScopes(names []string) ([]Scope, error) {
 type Identity struct {
 	Principal sandbox.Principal
 	Scopes    []Scope
+	// Token is the ID of the token that proved it, if that is one of the store.
+	Token string
 }
 
 // Local returns the identity of whoever started this program: it may do all.

@@ -137,7 +137,7 @@ func (a *Auth) Verify(ctx context.Context, token string) (Identity, error) {
 	if err := a.touch(ctx, t.ID); err != nil {
 		return Identity{}, sandbox.Wrap(err, "verify token", t.ID)
 	}
-	return Identity{Principal: t.Principal, Scopes: scopes}, nil
+	return Identity{Principal: t.Principal, Scopes: scopes, Token: t.ID}, nil
 }
 
 // touch writes the use of a token down, at most once in touchEvery.

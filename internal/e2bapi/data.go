@@ -179,6 +179,18 @@ func relay(w http.ResponseWriter, from io.Reader, live bool) error {
 // maxDrain bounds what is read of an upload that was refused.
 const maxDrain = 32 << 20
 
+// lasting are the paths of requests to the guest that go on for as long as their
+// client listens.
+var lasting = []string{guestapi.ProcStart, guestapi.ProcConnect, guestapi.FSWatchDir, guestapi.PathExecute, guestapi.PathFiles}
+
+// Lasts reports whether a request, which Authenticate let through, may go on for
+// as long as its client likes.
+func (s *Server) Lasts(r *http.Request) bool {
+	t, ok := r.Context().Value(targetKey{}).(target)
+	_, ours := passes[t.port]
+	return ok && (!ours || slices.Contains(lasting, r.URL.Path))
+}
+
 // Streams reports whether the body of a request, which Authenticate let
 // through, goes into the sandbox as it comes, however long it is.
 func (s *Server) Streams(r *http.Request) bool {

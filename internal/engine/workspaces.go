@@ -242,6 +242,20 @@ func (e *Engine) OpenFile(ctx context.Context, idOrHandle, name string) (*OpenFi
 	return &OpenFile{File: f, release: m.release}, nil
 }
 
+// WorkspaceOwner returns whose the workspace with that ID or handle is. The
+// error is of kind NotFound if there is none.
+func (e *Engine) WorkspaceOwner(ctx context.Context, idOrHandle string) (sandbox.Principal, error) {
+	if rec, err := e.store.Workspace(ctx, idOrHandle); err == nil {
+		return rec.Principal, nil
+	}
+	m, err := e.mountByID(ctx, idOrHandle) // of a conversation, there is a record from now on
+	if err != nil {
+		return "", sandbox.Wrap(err, "find workspace", "")
+	}
+	defer m.release()
+	return m.rec.Principal, nil
+}
+
 func (e *Engine) mountByID(ctx context.Context, idOrHandle string) (*mount, error) {
 	if e.opts.Workspaces == nil {
 		return nil, sandbox.Errorf(sandbox.NotFound, "there is no such workspace")

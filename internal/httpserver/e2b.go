@@ -20,6 +20,9 @@ type E2B interface {
 	// Streams reports whether the body of a request that came through is
 	// passed on as it comes, and is not bounded in memory.
 	Streams(r *http.Request) bool
+	// Lasts reports whether a request that came through may go on for as long as
+	// its client likes.
+	Lasts(r *http.Request) bool
 }
 
 // A refuser answers a request with an error.
@@ -40,7 +43,7 @@ func noteCaller(next http.Handler) http.Handler {
 // boundE2B bounds bodies as bound does, but for those that are passed on as
 // they come: these may be long, and come slowly, but not stop.
 func (s *Server) boundE2B(next E2B) http.Handler {
-	bound := s.bound(next)
+	bound := s.bound(next, next.Refuse)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !next.Streams(r) {
 			bound.ServeHTTP(w, r)

@@ -33,6 +33,8 @@ func (plainE2B) Refuse(w http.ResponseWriter, _ *http.Request, err error) {
 
 func (plainE2B) Streams(r *http.Request) bool { return strings.HasPrefix(r.URL.Path, "/stream") }
 
+func (plainE2B) Lasts(r *http.Request) bool { return plainE2B{}.Streams(r) }
+
 func (plainE2B) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	n, err := io.Copy(io.Discard, r.Body)
 	fmt.Fprintf(w, "%s %d %v", r.URL.Path, n, err)

@@ -38,6 +38,9 @@ type Files interface {
 	Verify(method, handle, name string, query url.Values) (signature []byte, expires time.Time, err error)
 	Spend(ctx context.Context, signature []byte, expires time.Time) (bool, error)
 
+	// WorkspaceOwner tells whose the workspace with that ID or handle is.
+	WorkspaceOwner(ctx context.Context, idOrHandle string) (sandbox.Principal, error)
+
 	// What a principal may do with workspaces of its own.
 	Workspaces(ctx context.Context, p sandbox.Principal) ([]sandbox.Workspace, error)
 	Workspace(ctx context.Context, p sandbox.Principal, name string) (sandbox.Workspace, error)
@@ -96,15 +99,43 @@ func (s *Server) serveFile(w http.ResponseWriter, r *http.Request) {
 		writeError(w, err)
 		return
 	}
+	use := s.getFile
 	switch r.Method {
 	case http.MethodGet, http.MethodHead:
-		s.getFile(w, r, workspace, name)
 	case http.MethodPut:
-		s.putFile(w, r, workspace, name)
+		use = s.putFile
 	default:
 		w.Header().Set("Allow", "GET, HEAD, PUT")
 		refuse(w, http.StatusMethodNotAllowed, "invalid", "files are read with GET and written with PUT", "")
+		return
 	}
+	if err := s.verifyFile(r, workspace, name); err != nil {
+		writeError(w, err)
+		return
+	}
+	owner, err := s.opts.Files.WorkspaceOwner(r.Context(), workspace)
+	if errors.Is(err, sandbox.NotFound) {
+		err = errNoFile()
+	}
+	if err != nil {
+		s.fileError(w, "find workspace", err)
+		return
+	}
+	// The owner gave the link away, and so its share.
+	r = r.WithContext(auth.NewContext(r.Context(), auth.Identity{Principal: owner}))
+	s.stream(w, r, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		use(w, r, workspace, name)
+	}), false, writeErrorTo)
+}
+
+// verifyFile checks that a URL gives the right to what is asked.
+func (s *Server) verifyFile(r *http.Request, workspace, name string) error {
+	query := r.URL.Query()
+	if isID(workspace) && (r.Method == http.MethodPut || !query.Has("sig")) {
+		return nil // putFile refuses it
+	}
+	_, _, err := s.opts.Files.Verify(r.Method, workspace, name, query)
+	return err
 }
 
 // protectFile keeps what a sandbox made from acting as a page of this server:
@@ -119,13 +150,6 @@ func protectFile(h http.Header) {
 }
 
 func (s *Server) getFile(w http.ResponseWriter, r *http.Request, workspace, name string) {
-	query := r.URL.Query()
-	if !isID(workspace) || query.Has("sig") {
-		if _, _, err := s.opts.Files.Verify(r.Method, workspace, name, query); err != nil {
-			writeError(w, err)
-			return
-		}
-	}
 	if name == ArchiveName {
 		s.getArchive(w, r, workspace)
 		return
@@ -147,7 +171,7 @@ func (s *Server) getFile(w http.ResponseWriter, r *http.Request, workspace, name
 	h := w.Header()
 	kind, passive := contentType(name)
 	disposition := "attachment"
-	if passive && !query.Has("download") {
+	if passive && !r.URL.Query().Has("download") {
 		disposition = "inline"
 	}
 	h.Set("Content-Type", kind)
@@ -296,8 +320,8 @@ func contentDisposition(how, name string) string {
 
 // serveWorkspaces lets a principal list, measure, delete, export and import its
 // workspaces.
-func (s *Server) serveWorkspaces(mux *http.ServeMux, door func(http.Handler) http.Handler) {
-	handle := func(pattern string, do func(w http.ResponseWriter, r *http.Request, p sandbox.Principal) error) {
+func (s *Server) serveWorkspaces(mux *http.ServeMux, door func(h http.Handler, lasts func(*http.Request) bool) http.Handler) {
+	handle := func(pattern string, lasts func(*http.Request) bool, do func(w http.ResponseWriter, r *http.Request, p sandbox.Principal) error) {
 		mux.Handle(pattern, door(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			id, _ := auth.FromContext(r.Context())
 			if !id.Can(auth.ScopeFiles) {
@@ -307,35 +331,35 @@ func (s *Server) serveWorkspaces(mux *http.ServeMux, door func(http.Handler) htt
 			if err := do(w, r, id.Principal); err != nil {
 				s.fileError(w, "serve workspaces", err)
 			}
-		})))
+		}), lasts))
 	}
 	files := s.opts.Files
-	handle("GET /workspaces", func(w http.ResponseWriter, r *http.Request, p sandbox.Principal) error {
+	handle("GET /workspaces", never, func(w http.ResponseWriter, r *http.Request, p sandbox.Principal) error {
 		list, err := files.Workspaces(r.Context(), p)
 		if err == nil {
 			writeJSON(w, http.StatusOK, map[string]any{"workspaces": list})
 		}
 		return err
 	})
-	handle("GET /workspaces/{name}", func(w http.ResponseWriter, r *http.Request, p sandbox.Principal) error {
+	handle("GET /workspaces/{name}", never, func(w http.ResponseWriter, r *http.Request, p sandbox.Principal) error {
 		ws, err := files.Workspace(r.Context(), p, r.PathValue("name"))
 		if err == nil {
 			writeJSON(w, http.StatusOK, ws)
 		}
 		return err
 	})
-	handle("DELETE /workspaces/{name}", func(w http.ResponseWriter, r *http.Request, p sandbox.Principal) error {
+	handle("DELETE /workspaces/{name}", never, func(w http.ResponseWriter, r *http.Request, p sandbox.Principal) error {
 		err := files.DeleteWorkspace(r.Context(), p, r.PathValue("name"))
 		if err == nil {
 			w.WriteHeader(http.StatusNoContent)
 		}
 		return err
 	})
-	handle("GET /workspaces/{name}/archive", func(w http.ResponseWriter, r *http.Request, p sandbox.Principal) error {
+	handle("GET /workspaces/{name}/archive", always, func(w http.ResponseWriter, r *http.Request, p sandbox.Principal) error {
 		out := &archiveWriter{w: w, name: r.PathValue("name")}
 		return out.finish(s.opts.Log, files.ExportWorkspace(r.Context(), p, out.name, out))
 	})
-	handle("PUT /workspaces/{name}/archive", func(w http.ResponseWriter, r *http.Request, p sandbox.Principal) error {
+	handle("PUT /workspaces/{name}/archive", always, func(w http.ResponseWriter, r *http.Request, p sandbox.Principal) error {
 		body := &uploadReader{r: r.Body, rc: http.NewResponseController(w), end: func() error { return nil }}
 		if err := files.ImportWorkspace(r.Context(), p, r.PathValue("name"), body); err != nil {
 			return err

@@ -8,6 +8,7 @@ import (
 	"math"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/glovebox-dev/glovebox/internal/auth"
@@ -20,6 +21,7 @@ type entry struct {
 	principal sandbox.Principal
 	path      string // what to log for the path, if not itself
 	port      bool   // it is for a port of a sandbox
+	use       atomic.Pointer[streamUse]
 }
 
 type entryKey struct{}
@@ -50,8 +52,9 @@ func notePort(ctx context.Context) {
 func (s *Server) logRequests(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		began := time.Now()
+		defer connectionOf(r.Context()).begin()()
 		e := &entry{}
-		a := &answer{ResponseWriter: w, rc: http.NewResponseController(w)}
+		a := &answer{ResponseWriter: w, rc: http.NewResponseController(w), entry: e}
 		defer func() {
 			a.hurry() // what is still buffered leaves after the handler
 			took := time.Since(began)
@@ -92,6 +95,7 @@ func (s *Server) counted(e *entry, r *http.Request) string {
 type answer struct {
 	http.ResponseWriter
 	rc     *http.ResponseController
+	entry  *entry
 	status int
 	bytes  int64
 }
@@ -149,6 +153,7 @@ const answerPiece = 1 << 20
 // HTTP/2 a deadline that passes ends the stream even if nothing is written.
 // Where there are no deadlines there is no connection to wait for.
 func (a *answer) hurry() (done func()) {
+	a.entry.use.Load().touch()
 	_ = a.rc.SetWriteDeadline(time.Now().Add(ioTimeout))
 	return func() { _ = a.rc.SetWriteDeadline(time.Time{}) }
 }

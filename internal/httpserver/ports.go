@@ -103,7 +103,7 @@ func (s *Server) showPorts(g *guard, next http.Handler) http.Handler {
 
 // showPort serves a request for a port of whoever has a link or a token for it.
 func (s *Server) showPort(w http.ResponseWriter, r *http.Request, p portRequest, limits *limits) {
-	principal, err := s.mayShow(w, r, &p)
+	id, err := s.mayShow(w, r, &p)
 	if err != nil {
 		if errors.Is(err, sandbox.Unauthenticated) && p.prefix != "" && p.link == "" {
 			s.challenge(w, r, "")
@@ -111,9 +111,8 @@ func (s *Server) showPort(w http.ResponseWriter, r *http.Request, p portRequest,
 		writeError(w, err)
 		return
 	}
-	id := auth.Identity{Principal: principal, Scopes: []auth.Scope{auth.ScopeRun}}
 	noteIdentity(r.Context(), id)
-	byLink := p.link != ""
+	principal, byLink := id.Principal, p.link != ""
 	limits.limit(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if p.prefix != "" && r.URL.EscapedPath() == p.prefix {
 			w.Header().Set("Location", p.prefix+"/"+query(r))
@@ -131,42 +130,53 @@ func (s *Server) showPort(w http.ResponseWriter, r *http.Request, p portRequest,
 			refusePort(w, err)
 			return
 		}
-		ctx, cancel := context.WithCancel(r.Context())
-		defer cancel()
-		defer context.AfterFunc(s.closing, cancel)()
-		preview.Serve(w, r.WithContext(ctx), preview.Target{
-			Dial: func(ctx context.Context) (net.Conn, error) {
-				return s.opts.Ports.DialPort(ctx, principal, p.id, p.port)
-			},
-			Port: p.port, Prefix: p.prefix, Network: sb.Network,
-			KeepAuthorization: byLink && !s.isOurs(r),
-			Refuse:            refusePort,
-		})
+		show := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+			ctx, cancel := context.WithCancel(r.Context())
+			defer cancel()
+			defer context.AfterFunc(s.closing, cancel)()
+			preview.Serve(w, r.WithContext(ctx), preview.Target{
+				Dial: func(ctx context.Context) (net.Conn, error) {
+					return s.opts.Ports.DialPort(ctx, principal, p.id, p.port)
+				},
+				Port: p.port, Prefix: p.prefix, Network: sb.Network,
+				KeepAuthorization: byLink && !s.isOurs(r),
+				Refuse:            refusePort,
+			})
+		}))
+		if !byLink {
+			connectionOf(r.Context()).ownedBy(principal)
+			show = s.live.serve(show)
+		}
+		// What passes on a WebSocket is not seen here, so the stream is busy.
+		s.stream(w, r, show, true, writeErrorTo)
 	}), writeErrorTo).ServeHTTP(w, r.WithContext(auth.NewContext(r.Context(), id)))
 }
 
-// mayShow returns in whose name a request may have a port.
-func (s *Server) mayShow(w http.ResponseWriter, r *http.Request, p *portRequest) (sandbox.Principal, error) {
+// mayShow returns in whose name a request may have a port: its sender's, or for a
+// link that of the sandbox's owner.
+func (s *Server) mayShow(w http.ResponseWriter, r *http.Request, p *portRequest) (id auth.Identity, err error) {
 	if p.prefix == "" {
 		if err := s.linkOfHost(w, r, p); err != nil {
-			return "", err
+			return id, err
 		}
 	}
 	if p.link != "" {
 		if _, err := s.opts.Ports.VerifyPort(p.id, p.port, p.link); err != nil {
-			return "", err
+			return id, err
 		}
-		return s.opts.Ports.Owner(r.Context(), p.id)
+		id.Principal, err = s.opts.Ports.Owner(r.Context(), p.id)
+		id.Scopes = []auth.Scope{auth.ScopeRun}
+		return id, err
 	}
 	if p.prefix == "" && r.Header.Get("Authorization") == "" {
-		return "", sandbox.WithHint(sandbox.Errorf(sandbox.Unauthenticated, "there is no link to this port"),
+		return id, sandbox.WithHint(sandbox.Errorf(sandbox.Unauthenticated, "there is no link to this port"),
 			"open the whole URL that preview_url gave, or ask for a new one")
 	}
-	id, err := s.identify(r)
+	id, err = s.identify(r)
 	if err == nil && !id.Can(auth.ScopeRun) {
 		err = sandbox.Errorf(sandbox.Unauthenticated, "the token lacks the scope run")
 	}
-	return id.Principal, err
+	return id, err
 }
 
 // linkOfHost finds the link of a request where the port has a host's name of its

@@ -112,6 +112,7 @@ func TestPortRequests(t *testing.T) {
 	noisy := []string{
 		"Cookie", "ours=1; glovebox_link=" + portLink, "Referer", "http://127.0.0.1:8080" + linkedTo + "/", "X-Forwarded-For", "192.0.2.1",
 		"Connection", "X-Hop", "X-Hop", "1", "Te", "gzip", "Proxy-Authorization", "Basic x", "X-Own", "2", "User-Agent", "ua",
+		"X-Api-Key", "good", "X-Access-Token", "access", "E2b-Traffic-Access-Token", "traffic",
 	}
 	for name, tt := range map[string]struct {
 		target  string

@@ -7,8 +7,9 @@
 // is under way finish within a grace period. A Server serves once.
 //
 // A request goes through, in this order: the log, the Host check, the Origin
-// check, the bearer token, the rate limit, the bound on its body. The handlers
-// behind find the caller's [auth.Identity] in the context.
+// check, the bearer token, the rate limit, its principal's share of what goes on
+// at one time, the bound on its body. The handlers behind find the caller's
+// [auth.Identity] in the context.
 package httpserver
 
 import (
@@ -19,7 +20,6 @@ import (
 	"net"
 	"net/http"
 	"strings"
-	"sync/atomic"
 	"time"
 
 	"github.com/glovebox-dev/glovebox/internal/auth"
@@ -84,9 +84,9 @@ type Options struct {
 
 	// MaxBodyBytes bounds a request's body; zero is [DefaultMaxBodyBytes].
 	MaxBodyBytes int64
-	// MaxBodies bounds the bodies of all requests under way together; zero is
-	// [DefaultMaxBodies].
-	MaxBodies int64
+	// Shares are what principals share, with other front doors too. Nil is
+	// shares of this server alone.
+	Shares *Shares
 	// RequestsPerSecond bounds the requests of one principal, with bursts of
 	// twice that; zero is [DefaultRequestsPerSecond].
 	RequestsPerSecond float64
@@ -101,7 +101,8 @@ type Options struct {
 
 // Defaults of [Options].
 const (
-	DefaultMaxBodyBytes      = 8 << 20
+	DefaultMaxBodyBytes = 8 << 20
+	// DefaultMaxBodies bounds the bodies of all requests under way together.
 	DefaultMaxBodies         = 256 << 20
 	DefaultRequestsPerSecond = 500
 	DefaultGrace             = 10 * time.Second
@@ -127,7 +128,8 @@ type Server struct {
 	opts    Options
 	handler http.Handler
 	tls     *tls.Config
-	bodies  atomic.Int64 // bytes that may be in memory
+	shares  *Shares
+	live    live
 	closing context.Context
 	close   context.CancelFunc // of closing
 }
@@ -138,8 +140,8 @@ func New(o Options) (*Server, error) {
 	if o.MaxBodyBytes == 0 {
 		o.MaxBodyBytes = DefaultMaxBodyBytes
 	}
-	if o.MaxBodies == 0 {
-		o.MaxBodies = DefaultMaxBodies
+	if o.Shares == nil {
+		o.Shares = NewShares(0)
 	}
 	if o.RequestsPerSecond == 0 {
 		o.RequestsPerSecond = DefaultRequestsPerSecond
@@ -151,7 +153,7 @@ func New(o Options) (*Server, error) {
 	if o.Grace == 0 {
 		o.Grace = DefaultGrace
 	}
-	s := &Server{opts: o}
+	s := &Server{opts: o, shares: o.Shares}
 	s.closing, s.close = context.WithCancel(context.Background())
 	if o.Anonymous != nil {
 		if host, _, err := net.SplitHostPort(o.Listen); err != nil || !isLoopback(host) {
@@ -177,11 +179,11 @@ func New(o Options) (*Server, error) {
 	metadata := g.checkHost(g.checkOrigin(http.HandlerFunc(s.metadata)))
 	mux.Handle(metadataPath, metadata)
 	mux.Handle(metadataPath+"/", metadata)
-	door := func(h http.Handler) http.Handler {
-		return g.checkHost(g.checkOrigin(s.authenticate(limits.limit(s.bound(h), writeErrorTo))))
+	door := func(h http.Handler, lasts func(*http.Request) bool) http.Handler {
+		return g.checkHost(g.checkOrigin(s.authenticate(limits.limit(s.admit(h, lasts, writeErrorTo), writeErrorTo))))
 	}
 	if o.MCP != nil {
-		mcp := door(o.MCP)
+		mcp := door(s.bound(o.MCP, writeErrorTo), isMCPStream)
 		for _, path := range []string{"/mcp", "/mcp/", "/sse"} {
 			mux.Handle(path, mcp)
 		}
@@ -194,7 +196,7 @@ func New(o Options) (*Server, error) {
 		writeError(w, err)
 	}))
 	if o.E2B != nil {
-		e2b := g.checkHost(g.checkOrigin(o.E2B.Authenticate(noteCaller(limits.limit(s.boundE2B(o.E2B), o.E2B.Refuse)))))
+		e2b := g.checkHost(g.checkOrigin(o.E2B.Authenticate(noteCaller(limits.limit(s.admit(s.boundE2B(o.E2B), o.E2B.Lasts, o.E2B.Refuse), o.E2B.Refuse)))))
 		if o.MCP == nil {
 			rest = e2b
 		} else {
@@ -205,12 +207,10 @@ func New(o Options) (*Server, error) {
 	}
 	if o.Files != nil {
 		mux.Handle(filesPath, g.checkHost(g.checkOrigin(http.HandlerFunc(s.serveFile))))
-		s.serveWorkspaces(mux, func(h http.Handler) http.Handler {
-			return g.checkHost(g.checkOrigin(s.authenticate(limits.limit(h, writeErrorTo))))
-		})
+		s.serveWorkspaces(mux, door)
 	}
 	if o.ServeMetrics {
-		mux.Handle("GET "+metricsPath, g.checkHost(g.checkOrigin(s.authenticate(limits.limit(managersOnly(o.Metrics.Handler()), writeErrorTo)))))
+		mux.Handle("GET "+metricsPath, door(managersOnly(o.Metrics.Handler()), never))
 	}
 	mux.Handle("/", rest)
 	s.handler = s.logRequests(s.showPorts(g, mux))
@@ -231,6 +231,7 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 		MaxHeaderBytes:    maxHeaderBytes,
 		ErrorLog:          slog.NewLogLogger(s.opts.Log.Handler(), slog.LevelDebug),
 	}
+	(&connections{pool: s.shares.connections}).watch(srv)
 	if s.tls != nil {
 		ln = tls.NewListener(ln, s.tls)
 	}

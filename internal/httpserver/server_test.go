@@ -340,28 +340,36 @@ func TestRefusedBodyIsAnswered(t *testing.T) {
 	}
 }
 
+// TestAllBodies has a principal wait for its own bodies, in vain.
 func TestAllBodies(t *testing.T) {
-	began, release := make(chan struct{}), make(chan struct{})
-	s := newServer(t, func(o *Options) {
-		o.MaxBodies = 10
-		o.MCP = http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
-			close(began)
-			<-release
+	synctest.Test(t, func(t *testing.T) {
+		release := make(chan struct{})
+		shares := NewShares(10)
+		s := newServer(t, func(o *Options) {
+			o.Shares = shares
+			o.MCP = http.HandlerFunc(func(http.ResponseWriter, *http.Request) { <-release })
 		})
+		done := make(chan int)
+		go func() { done <- request(s, "POST", "/mcp", "0123456", "Authorization", good).StatusCode }()
+		synctest.Wait()
+		res := request(s, "POST", "/mcp", "0123", "Authorization", good)
+		if res.StatusCode != 429 || res.Header.Get("Retry-After") == "" {
+			t.Errorf("a body above the share: %d, want 429 with Retry-After", res.StatusCode)
+		}
+		res = request(s, "POST", "/mcp", "0123", "Authorization", good+"other")
+		if res.StatusCode != 503 || res.Header.Get("Retry-After") == "" {
+			t.Errorf("a body of another with the server full: %d, want 503 with Retry-After", res.StatusCode)
+		}
+		close(release)
+		if status := <-done; status != 200 {
+			t.Errorf("the first: %d", status)
+		}
+		for _, stats := range shares.Stats() {
+			if st := stats(); st.Used != 0 {
+				t.Errorf("something is counted with nothing under way: %+v", st)
+			}
+		}
 	})
-	done := make(chan int)
-	go func() { done <- request(s, "POST", "/mcp", "0123456", "Authorization", good).StatusCode }()
-	<-began
-	if res := request(s, "POST", "/mcp", "0123", "Authorization", good); res.StatusCode != 503 || res.Header.Get("Retry-After") == "" {
-		t.Errorf("a body that is one too many: %d, want 503 with Retry-After", res.StatusCode)
-	}
-	close(release)
-	if status := <-done; status != 200 {
-		t.Errorf("the first: %d", status)
-	}
-	if n := s.bodies.Load(); n != 0 {
-		t.Errorf("%d bytes are counted with nothing under way", n)
-	}
 }
 
 func TestRateLimit(t *testing.T) {

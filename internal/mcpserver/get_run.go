@@ -12,6 +12,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/glovebox-dev/glovebox/internal/auth"
+	"github.com/glovebox-dev/glovebox/internal/fair"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
@@ -82,7 +83,7 @@ func (s *Server) getRun() tool {
 				return s.show(ctx, c, run, int(in.Limit))
 			}
 			r := pager{
-				engine: s.engine, principal: c.principal, runID: run.ID,
+				engine: s.engine, searches: s.shares.searches, principal: c.principal, runID: run.ID,
 				stream: orDefault(in.Stream, sandbox.Stdout),
 				limit:  orDefault(in.Limit, sandbox.DefaultOutputBytes),
 			}
@@ -110,6 +111,7 @@ func (s *Server) getRun() tool {
 // A pager reads a part of one stream of a run's output.
 type pager struct {
 	engine    Engine
+	searches  *fair.Pool // places for those that go on
 	principal sandbox.Principal
 	runID     string
 	stream    sandbox.StreamName
@@ -148,6 +150,11 @@ func (r pager) read(ctx context.Context, lines *regexp.Regexp) (string, page, er
 // search reads on from the offset until limit bytes of lines match or the
 // stream's end so far. Each line it returns begins with its offset.
 func (r pager) search(ctx context.Context, lines *regexp.Regexp) (string, page, error) {
+	place, err := acquire(ctx, r.searches, fair.Request{Principal: r.principal, Units: 1})
+	if err != nil {
+		return "", page{}, err
+	}
+	defer place.Release()
 	var (
 		out     strings.Builder
 		buf     []byte // read, not yet searched; it begins at at

@@ -4,8 +4,11 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
+
+	"github.com/glovebox-dev/glovebox/internal/auth"
 )
 
 // A Group is several servers of one engine side by side on HTTP, one for each
@@ -36,6 +39,16 @@ func (g *Group) Handler() http.Handler {
 		}
 		h.ServeHTTP(w, r)
 	})
+}
+
+// Busy is that of [Server] for the whole group.
+func (g *Group) Busy() bool { return slices.ContainsFunc(g.servers, (*Server).Busy) }
+
+// End is that of [Server] for the whole group.
+func (g *Group) End(gone func(auth.Identity) bool) {
+	for _, s := range g.servers {
+		s.End(gone)
+	}
 }
 
 // Shutdown is that of [Server] for the whole group.

@@ -9,8 +9,10 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"strconv"
 	"strings"
-	"sync/atomic"
+	"sync"
+	"time"
 
 	sdkauth "github.com/modelcontextprotocol/go-sdk/auth"
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
@@ -30,9 +32,11 @@ const (
 	sessionHeader  = "Mcp-Session-Id"
 	versionHeader  = "Mcp-Protocol-Version"
 	firstModern    = "2026-07-28"
-	retryAfter     = "5" // seconds
 	codeSessionEnd = -32001
 )
+
+// retryAfter is what a client is told for which there is no session.
+const retryAfter = 5 * time.Second
 
 // Handler serves MCP over HTTP: Streamable HTTP at /mcp and the older HTTP with
 // server-sent events at /sse, and the same at /mcp/NAME and /mcp/NAME/sse, where
@@ -64,7 +68,7 @@ func newHTTPHandler(s *Server) *httpHandler {
 		})),
 		legacy: identify(mcp.NewStreamableHTTPHandler(get, &mcp.StreamableHTTPOptions{
 			Logger:                     s.log,
-			EventStore:                 mcp.NewMemoryEventStore(nil),
+			EventStore:                 newEventStore(s.shares.events),
 			SessionTimeout:             s.opts.SessionTimeout,
 			MaxRequestBodyBytes:        -1,
 			DisableLocalhostProtection: true,
@@ -76,8 +80,6 @@ type httpHandler struct {
 	server         *Server
 	modern, legacy http.Handler
 	single         http.Handler // serves requests each by itself, in JSON
-	opening        atomic.Int64 // sessions that are being opened
-	listening      atomic.Int64 // streams of subscriptions/listen
 }
 
 func (h *httpHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -116,20 +118,25 @@ func (h *httpHandler) serveStreamable(w http.ResponseWriter, r *http.Request, id
 		}
 	}
 	r.Body = io.NopCloser(bytes.NewReader(body))
-	w = &errorWriter{ResponseWriter: w, id: m.id()}
+	out := &errorWriter{ResponseWriter: w, id: m.id()}
+	w = out
 	if m.Method == "subscriptions/listen" {
 		// It lasts until the client leaves, or the server.
-		defer h.listening.Add(-1)
-		if h.listening.Add(1) > int64(h.server.opts.MaxSessions) {
+		ctx, cancel := context.WithCancel(r.Context())
+		defer cancel()
+		hold, err := holdNow(h.server.shares.listeners, id.Principal, cancel)
+		if err != nil {
 			tooManySessions(w, m.id())
 			return
 		}
-		ctx, cancel := context.WithCancel(r.Context())
-		defer cancel()
+		defer hold.Release()
 		defer context.AfterFunc(h.server.closing, cancel)()
 		r = r.WithContext(ctx)
 	} else if r.Method == http.MethodPost {
 		defer h.server.enter()()
+		counted, end := h.server.ledgers.begin(r)
+		defer end()
+		r = counted
 	}
 	if isModern(r, m) {
 		// The SDK checks this header for the methods that are its own.
@@ -140,12 +147,19 @@ func (h *httpHandler) serveStreamable(w http.ResponseWriter, r *http.Request, id
 		h.modern.ServeHTTP(w, r)
 		return
 	}
-	if r.Method == http.MethodPost && r.Header.Get(sessionHeader) == "" {
-		defer h.opening.Add(-1)
-		if h.opening.Add(1)+int64(h.server.openSessions()) > int64(h.server.opts.MaxSessions) {
+	if name := r.Header.Get(sessionHeader); name != "" {
+		ses := h.server.sessions.named(name, id)
+		r = r.WithContext(context.WithValue(r.Context(), sessionKey{}, ses))
+	} else if r.Method == http.MethodPost {
+		ses, err := h.server.sessions.begin(r.Context(), id)
+		if err != nil {
 			tooManySessions(w, m.id())
 			return
 		}
+		// The client may use the session as soon as it has the header.
+		out.before = sync.OnceFunc(func() { h.server.bindStreamable(ses, w.Header().Get(sessionHeader)) })
+		defer out.before()
+		r = r.WithContext(context.WithValue(r.Context(), sessionKey{}, ses))
 	}
 	if r.Method == http.MethodDelete {
 		// The SDK ends a session when its calls have returned.
@@ -154,24 +168,17 @@ func (h *httpHandler) serveStreamable(w http.ResponseWriter, r *http.Request, id
 	h.legacy.ServeHTTP(w, r)
 }
 
-// openSessions counts sessions over HTTP.
-func (s *Server) openSessions() int {
-	n := s.sse.count()
-	for ss := range s.mcp.Sessions() {
-		if ss.ID() != "" {
-			n++
-		}
-	}
-	return n
-}
-
 func tooManySessions(w http.ResponseWriter, id json.RawMessage) {
-	w.Header().Set("Retry-After", retryAfter)
+	w.Header().Set("Retry-After", strconv.Itoa(int(retryAfter.Seconds())))
 	writeError(w, http.StatusServiceUnavailable, id, jsonrpc.CodeInternalError, "too many sessions are open on this server")
 }
 
 // readBody reads a bounded body. If it cannot, it answers and returns false.
 func (s *Server) readBody(w http.ResponseWriter, r *http.Request) ([]byte, bool) {
+	// The front door has most bodies in memory.
+	if b, ok := r.Body.(interface{ Whole() []byte }); ok && int64(len(b.Whole())) <= s.opts.MaxMessageBytes {
+		return b.Whole(), true
+	}
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, s.opts.MaxMessageBytes))
 	if err == nil {
 		return body, true
@@ -277,14 +284,16 @@ func writeError(w http.ResponseWriter, status int, id json.RawMessage, code int6
 type errorWriter struct {
 	http.ResponseWriter
 	id     json.RawMessage
-	always int // status of JSON-RPC errors, if not 0
-	status int // of an error in plain text
+	before func() // is called before anything is written; may be nil
+	always int    // status of JSON-RPC errors, if not 0
+	status int    // of an error in plain text
 	done   bool
 }
 
 // WriteHeader holds back the header of an error in plain text until its text
 // comes.
 func (w *errorWriter) WriteHeader(status int) {
+	w.begin()
 	if status >= 400 && strings.HasPrefix(w.Header().Get("Content-Type"), "text/plain") {
 		w.status = status
 		return
@@ -293,6 +302,7 @@ func (w *errorWriter) WriteHeader(status int) {
 }
 
 func (w *errorWriter) Write(b []byte) (int, error) {
+	w.begin()
 	if w.status == 0 {
 		return w.ResponseWriter.Write(b)
 	}
@@ -312,11 +322,18 @@ func (w *errorWriter) Write(b []byte) (int, error) {
 	return len(b), nil
 }
 
+func (w *errorWriter) begin() {
+	if w.before != nil {
+		w.before()
+	}
+}
+
 // Unwrap lets http.ResponseController reach the connection.
 func (w *errorWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 // Flush is what the SDK streams with.
 func (w *errorWriter) Flush() {
+	w.begin()
 	if w.status == 0 {
 		// An error here is the connection's, and the next write's to report.
 		_ = http.NewResponseController(w.ResponseWriter).Flush()

@@ -126,7 +126,7 @@ func (s *Server) addProfileResources(p *profile.Profile) {
 			Description: r.Description,
 			URITemplate: r.Template,
 			MIMEType:    r.MIMEType,
-		}, s.resource(auth.ScopeRun, func(ctx context.Context, p sandbox.Principal, u *url.URL) ([]*mcp.ResourceContents, error) {
+		}, s.resource(auth.ScopeRun, counted(func(ctx context.Context, p sandbox.Principal, u *url.URL) ([]*mcp.ResourceContents, error) {
 			parts, err := r.Read(ctx, p, u)
 			if err != nil {
 				return nil, err
@@ -136,7 +136,7 @@ func (s *Server) addProfileResources(p *profile.Profile) {
 				contents[i] = &mcp.ResourceContents{URI: c.URI, MIMEType: r.MIMEType, Text: c.Text}
 			}
 			return contents, nil
-		}))
+		})))
 	}
 }
 

@@ -95,7 +95,7 @@ func (s *Server) addResources() {
 		Title:       "A result of a run",
 		Description: "One MIME type of a value or plot that a run showed, by its number from 0, in full.",
 		URITemplate: resultsTemplate,
-	}, s.resource(auth.ScopeRun, s.readResultResource))
+	}, s.resource(auth.ScopeRun, counted(s.readResultResource)))
 }
 
 // resource wraps a handler with what every read has in common. Errors are
@@ -116,11 +116,30 @@ func (s *Server) resource(scope auth.Scope, read func(context.Context, sandbox.P
 			return nil, s.protocolError(uri, err)
 		}
 		defer end()
+		ctx, leave := s.ledgers.enter(ctx, req.Extra)
+		defer leave()
 		contents, err := read(ctx, id.Principal, u)
 		if err != nil {
 			return nil, s.protocolError(uri, err)
 		}
 		return &mcp.ReadResourceResult{Contents: contents}, nil
+	}
+}
+
+// counted counts in the call's ledger what a handler read.
+func counted(read func(context.Context, sandbox.Principal, *url.URL) ([]*mcp.ResourceContents, error)) func(context.Context, sandbox.Principal, *url.URL) ([]*mcp.ResourceContents, error) {
+	return func(ctx context.Context, p sandbox.Principal, u *url.URL) ([]*mcp.ResourceContents, error) {
+		contents, err := read(ctx, p, u)
+		if err != nil {
+			return nil, err
+		}
+		size := 0
+		for _, c := range contents {
+			size += len(c.Text) + len(c.Blob)
+		}
+		// The engine's reading of it was counted.
+		_, err = ledgerOf(ctx).take(ctx, p, int64(size)*(answerCost-2)/answerCost)
+		return contents, err
 	}
 }
 

@@ -43,6 +43,9 @@ type Options struct {
 	// MaxSessions bounds the sessions that clients of the older versions
 	// have open over HTTP; zero is [DefaultMaxSessions].
 	MaxSessions int
+	// Shares are what principals share, with other servers too. Nil is shares
+	// of this server alone, with MaxSessions sessions.
+	Shares *Shares
 	// SessionTimeout ends a session that no request came for; zero is
 	// [DefaultSessionTimeout].
 	SessionTimeout time.Duration
@@ -71,12 +74,16 @@ const MaxWait = 10 * time.Minute
 // A Server offers an engine over MCP. It is safe for concurrent use.
 type Server struct {
 	engine Engine
+	shares *Shares
 	log    *slog.Logger
 	opts   Options
 	mcp    *mcp.Server
 	watch  *watcher
 	sse    *sseHandler
 	http   *httpHandler
+	// sessions are those over HTTP, and ledgers those of requests over HTTP.
+	sessions *openSessions
+	ledgers  *ledgers
 	// fixtureTasks are those of the conformance suite; nil otherwise.
 	fixtureTasks *fixtureTasks
 
@@ -102,11 +109,18 @@ var errShutdown = errors.New("the server is shutting down")
 // Options.Tools names a tool that there is not.
 func New(o Options) (*Server, error) {
 	o.MaxMessageBytes = orDefault(o.MaxMessageBytes, DefaultMaxMessageBytes)
-	o.MaxSessions = orDefault(o.MaxSessions, DefaultMaxSessions)
 	o.SessionTimeout = orDefault(o.SessionTimeout, DefaultSessionTimeout)
 	o.Patience = orDefault(o.Patience, DefaultPatience)
 
-	s := &Server{engine: o.Engine, log: o.Log, opts: o, idle: make(chan struct{}), calls: map[*activeCall]struct{}{}}
+	if o.Shares == nil {
+		o.Shares = NewShares(o.MaxSessions)
+	}
+	s := &Server{
+		engine: countedEngine{o.Engine, o.Shares}, shares: o.Shares, log: o.Log, opts: o,
+		sessions: newOpenSessions(o.Shares.sessions),
+		ledgers:  &ledgers{shares: o.Shares, open: map[string]*ledger{}},
+		idle:     make(chan struct{}), calls: map[*activeCall]struct{}{},
+	}
 	s.closing, s.close = context.WithCancelCause(context.Background())
 	s.watch = newWatcher(s)
 	s.sse = newSSEHandler(s)
@@ -247,7 +261,9 @@ func (s *Server) begin(ctx context.Context, session string, id auth.Identity) (_
 	c := &activeCall{session: session, key: id.Key(), cancel: cancel}
 	s.calls[c] = struct{}{}
 	s.busy++
+	used := sessionOf(ctx).use()
 	return ctx, func() {
+		used()
 		for _, stop := range stops {
 			stop()
 		}
@@ -329,7 +345,7 @@ func (s *Server) Shutdown(ctx context.Context) error {
 		// Stopping a run is bounded, so this is a client that does not read.
 		s.log.Warn("shutdown leaves answers that clients did not take")
 	}
-	if s.sse.count() > 0 {
+	if s.sse.any() {
 		// On this transport nothing tells that an answer has left.
 		time.Sleep(sseFarewell)
 	}

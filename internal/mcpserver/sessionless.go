@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
+
+	"github.com/glovebox-dev/glovebox/internal/auth"
 )
 
 // streamBeat is how often a stream that says nothing shows that it is alive.
@@ -39,7 +41,8 @@ func (h *httpHandler) postSessionless(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer h.server.enter()()
-	r = r.Clone(r.Context())
+	r, end := h.server.ledgers.begin(r)
+	defer end()
 	r.Body = io.NopCloser(bytes.NewReader(body))
 	if isModern(r, m) {
 		h.modern.ServeHTTP(&errorWriter{ResponseWriter: w, id: m.id()}, r)
@@ -54,13 +57,15 @@ func (h *httpHandler) postSessionless(w http.ResponseWriter, r *http.Request) {
 
 // streamNothing keeps a stream open until the client leaves, or the server.
 func (h *httpHandler) streamNothing(w http.ResponseWriter, r *http.Request) {
-	defer h.listening.Add(-1)
-	if h.listening.Add(1) > int64(h.server.opts.MaxSessions) {
+	ctx, cancel := context.WithCancel(r.Context())
+	defer cancel()
+	id, _ := auth.FromContext(ctx)
+	hold, err := holdNow(h.server.shares.listeners, id.Principal, cancel)
+	if err != nil {
 		tooManySessions(w, nil)
 		return
 	}
-	ctx, cancel := context.WithCancel(r.Context())
-	defer cancel()
+	defer hold.Release()
 	defer context.AfterFunc(h.server.closing, cancel)()
 	w.Header().Set("Content-Type", "text/event-stream")
 	w.Header().Set("Cache-Control", "no-cache")

@@ -31,6 +31,7 @@ type sseHandler struct {
 type sseSession struct {
 	transport *mcp.SSEServerTransport
 	key       string // of the identity that opened it
+	place     *session
 	end       context.CancelFunc
 }
 
@@ -38,10 +39,11 @@ func newSSEHandler(s *Server) *sseHandler {
 	return &sseHandler{server: s, sessions: map[string]*sseSession{}}
 }
 
-func (h *sseHandler) count() int {
+// any reports whether a session is open.
+func (h *sseHandler) any() bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return len(h.sessions)
+	return len(h.sessions) > 0
 }
 
 func (h *sseHandler) serve(w http.ResponseWriter, r *http.Request, id auth.Identity) {
@@ -70,10 +72,15 @@ func (h *sseHandler) open(w http.ResponseWriter, r *http.Request, id auth.Identi
 		key: id.Key(),
 		end: cancel,
 	}
-	if h.server.openSessions() >= h.server.opts.MaxSessions {
+	place, err := h.server.sessions.begin(ctx, id)
+	if err != nil {
 		tooManySessions(w, nil)
 		return
 	}
+	defer place.gone()
+	place.bind("", cancel)
+	ses.place = place
+	ctx = context.WithValue(ctx, sessionKey{}, place)
 	w.Header().Set("Content-Type", "text/event-stream")
 	w.Header().Set("Cache-Control", "no-cache, no-transform")
 	// The client may post as soon as it is told where to, which connecting
@@ -119,6 +126,7 @@ func (h *sseHandler) post(w http.ResponseWriter, r *http.Request, id auth.Identi
 		writeError(w, http.StatusNotFound, nil, codeSessionEnd, "session not found")
 		return
 	}
+	ses.place.touch()
 	ses.transport.ServeHTTP(w, r)
 }
 

@@ -122,6 +122,8 @@ func (s *Server) handler(t tool) mcp.ToolHandler {
 			return fail(err)
 		}
 		defer end()
+		ctx, leave := s.ledgers.enter(ctx, req.Extra)
+		defer leave()
 		ctx = trace.Continue(ctx, traceparent(req))
 		res, err = t.run(ctx, call{principal: id.Principal, req: req, began: time.Now()}, req.Params.Arguments)
 		if err != nil {

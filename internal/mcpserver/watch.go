@@ -12,6 +12,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/glovebox-dev/glovebox/internal/auth"
+	"github.com/glovebox-dev/glovebox/internal/fair"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
@@ -21,8 +22,6 @@ const (
 	// lookEvery is how often a resource is looked at that tells nothing by
 	// itself.
 	lookEvery = time.Second
-	// maxWatches bounds the resources that are watched at one time.
-	maxWatches = 1000
 )
 
 // A watcher follows the resources that clients have subscribed to. One is
@@ -39,6 +38,7 @@ type watcher struct {
 // A watch is one followed resource.
 type watch struct {
 	sessions int
+	hold     *fair.Hold
 	cancel   context.CancelFunc
 	done     chan struct{}
 }
@@ -66,8 +66,17 @@ func (w *watcher) subscribe(ctx context.Context, req *mcp.SubscribeRequest) erro
 		return err
 	}
 
+	k, err := w.reserve(ctx, id, uri)
+	if err != nil {
+		return &jsonrpc.Error{Code: jsonrpc.CodeInternalError, Message: "too many subscriptions: " + err.Error()}
+	}
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	defer func() {
+		if w.watches[uri] != k {
+			k.hold.Release() // it is watched already, or not to be watched
+		}
+	}()
 	if w.watches == nil {
 		return &jsonrpc.Error{Code: jsonrpc.CodeInternalError, Message: errShutdown.Error()}
 	}
@@ -83,22 +92,55 @@ func (w *watcher) subscribe(ctx context.Context, req *mcp.SubscribeRequest) erro
 	if w.wanted[req.Session][uri] > 1 {
 		return nil
 	}
-	if k := w.watches[uri]; k != nil {
-		k.sessions++
+	if there := w.watches[uri]; there != nil {
+		there.sessions++
+		there.hold.Touch()
 		return nil
 	}
-	if len(w.watches) >= maxWatches {
-		delete(w.wanted[req.Session], uri)
-		return &jsonrpc.Error{Code: jsonrpc.CodeInternalError, Message: "too many subscriptions on this server"}
-	}
 	followCtx, cancel := context.WithCancel(w.server.closing)
-	k := &watch{sessions: 1, cancel: cancel, done: make(chan struct{})}
+	k.cancel = cancel
 	w.watches[uri] = k
 	go func() {
 		defer close(k.done)
 		follow(followCtx)
 	}()
 	return nil
+}
+
+// reserve returns a watch that has a place, for a resource that may be watched
+// already. A watch whose resource cannot change any more makes room for it, and
+// by force one of a principal that has more than its share.
+func (w *watcher) reserve(ctx context.Context, id auth.Identity, uri string) (*watch, error) {
+	k := &watch{sessions: 1, done: make(chan struct{})}
+	hold, err := acquire(ctx, w.server.shares.watches, fair.Request{Principal: id.Principal, Units: 1, Evict: func(forced bool) bool {
+		return w.evict(uri, k, forced)
+	}})
+	k.hold = hold
+	return k, err
+}
+
+// evict ends a watch, and tells its subscribers of a last change: they may look
+// at the resource, and subscribe again.
+func (w *watcher) evict(uri string, k *watch, forced bool) bool {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	over := false
+	select {
+	case <-k.done:
+		over = true
+	default:
+	}
+	if w.watches[uri] != k || !over && !forced {
+		return false
+	}
+	for _, uris := range w.wanted {
+		delete(uris, uri)
+	}
+	k.cancel()
+	delete(w.watches, uri)
+	k.hold.Release()
+	go w.notify(w.server.closing, uri)
+	return true
 }
 
 func (w *watcher) unsubscribe(_ context.Context, req *mcp.UnsubscribeRequest) error {
@@ -136,6 +178,7 @@ func (w *watcher) releaseLocked(uri string) {
 	if k.sessions == 0 {
 		k.cancel()
 		delete(w.watches, uri)
+		k.hold.Release()
 	}
 }
 
@@ -148,6 +191,7 @@ func (w *watcher) stopAll() {
 	for _, k := range watches {
 		k.cancel()
 		<-k.done
+		k.hold.Release()
 	}
 }
 

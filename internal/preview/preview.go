@@ -58,6 +58,10 @@ func (t *Target) shared() bool { return t.Prefix != "" }
 // local is the origin that the program believes to have.
 func (t *Target) local() string { return "http://localhost:" + strconv.Itoa(t.Port) }
 
+// secretHeaders are those by which clients prove to this server who they are,
+// beside Authorization. A program in a sandbox never sees one.
+var secretHeaders = []string{"Proxy-Authorization", "X-Api-Key", "X-Access-Token", "E2b-Traffic-Access-Token"}
+
 // maxHeader bounds the headers of an answer.
 const maxHeader = 64 << 10
 
@@ -142,7 +146,10 @@ func (t *Target) rewrite(p *httputil.ProxyRequest) {
 	if !t.KeepAuthorization {
 		h.Del("Authorization")
 	}
-	for _, name := range []string{"Proxy-Authorization", "X-Real-Ip", "X-Forwarded-Prefix"} {
+	for _, name := range secretHeaders {
+		h.Del(name)
+	}
+	for _, name := range []string{"X-Real-Ip", "X-Forwarded-Prefix"} {
 		h.Del(name)
 	}
 	cookies := h.Values("Cookie")

@@ -1,0 +1,231 @@
+package mcpserver
+
+import (
+	"context"
+	"crypto/rand"
+	"io"
+	"net/http"
+	"sync"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/glovebox-dev/glovebox/internal/fair"
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
+)
+
+// A ledger holds the memory of the answer to one request over HTTP, from before
+// the content is read until the request has ended. On other transports it is that
+// of one call, and ends with the call. Methods of nil do nothing.
+type ledger struct {
+	shares *Shares
+
+	mu    sync.Mutex
+	users int // the request, and calls that it began
+	holds []*fair.Hold
+	pages *fair.Hold // for what is read in pages, one after the other
+}
+
+// ledgers are those of the requests over HTTP that are under way.
+type ledgers struct {
+	shares *Shares
+
+	mu   sync.Mutex
+	open map[string]*ledger
+}
+
+// requestHeader leads from a call to the ledger of its request: of a request,
+// the SDK shows to handlers only the header. A client's own is replaced.
+const requestHeader = "Glovebox-Request"
+
+// begin gives a request a ledger, until end.
+func (ls *ledgers) begin(r *http.Request) (_ *http.Request, end func()) {
+	l := &ledger{shares: ls.shares, users: 1}
+	name := rand.Text()
+	ls.mu.Lock()
+	ls.open[name] = l
+	ls.mu.Unlock()
+	r = r.Clone(r.Context())
+	r.Header.Set(requestHeader, name)
+	return r, func() {
+		ls.mu.Lock()
+		delete(ls.open, name)
+		ls.mu.Unlock()
+		l.leave()
+	}
+}
+
+type ledgerKey struct{}
+
+// enter adds a call to the ledger of its request, or gives it one of its own, and
+// puts the ledger in the context. The caller calls leave at the end of the call.
+func (ls *ledgers) enter(ctx context.Context, extra *mcp.RequestExtra) (_ context.Context, leave func()) {
+	var l *ledger
+	if extra != nil {
+		ls.mu.Lock()
+		if l = ls.open[extra.Header.Get(requestHeader)]; l != nil {
+			l.mu.Lock()
+			l.users++
+			l.mu.Unlock()
+		}
+		ls.mu.Unlock()
+	}
+	if l == nil {
+		l = &ledger{shares: ls.shares, users: 1}
+	}
+	return context.WithValue(ctx, ledgerKey{}, l), l.leave
+}
+
+func ledgerOf(ctx context.Context) *ledger {
+	l, _ := ctx.Value(ledgerKey{}).(*ledger)
+	return l
+}
+
+// leave ends a use of the ledger. The last gives all of it back.
+func (l *ledger) leave() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.users--; l.users > 0 {
+		return
+	}
+	for _, h := range append(l.holds, l.pages) {
+		h.Release()
+	}
+}
+
+// take waits until the answer may hold so many bytes more of content. The caller
+// may call fix once, with how many bytes there are in the end.
+func (l *ledger) take(ctx context.Context, p sandbox.Principal, content int64) (fix func(content int64), _ error) {
+	if l == nil {
+		return func(int64) {}, nil
+	}
+	h, err := acquire(ctx, l.shares.answers, fair.Request{Principal: p, Units: content * answerCost})
+	if err != nil {
+		return nil, err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.holds = append(l.holds, h)
+	return func(n int64) {
+		if n < content {
+			_ = h.Resize(n * answerCost) // fewer are always granted
+		}
+	}, nil
+}
+
+// page is take for content of which each piece replaces the one before.
+func (l *ledger) page(ctx context.Context, p sandbox.Principal, content int64) error {
+	if l == nil {
+		return nil
+	}
+	l.mu.Lock()
+	had := l.pages
+	l.mu.Unlock()
+	if had != nil && had.Units() >= content*answerCost {
+		return nil
+	}
+	h, err := acquire(ctx, l.shares.answers, fair.Request{Principal: p, Units: content * answerCost})
+	if err != nil {
+		return err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.pages.Release()
+	l.pages = h
+	return nil
+}
+
+// A countedEngine counts what it reads for calls in their ledgers. What is read
+// for no call is not counted.
+type countedEngine struct {
+	Engine
+	shares *Shares
+}
+
+// ReadFile opens a file, of which no more is read than is counted.
+func (e countedEngine) ReadFile(ctx context.Context, p sandbox.Principal, id, path string, offset, length int64) (io.ReadCloser, int64, error) {
+	f, size, err := e.Engine.ReadFile(ctx, p, id, path, offset, length)
+	if err != nil {
+		return nil, 0, err
+	}
+	n := max(0, min(length, size-offset))
+	if _, err := ledgerOf(ctx).take(ctx, p, n); err != nil {
+		f.Close()
+		return nil, 0, err
+	}
+	return struct {
+		io.Reader
+		io.Closer
+	}{io.LimitReader(f, n), f}, size, nil
+}
+
+// Output counts the budget before, and what there is after.
+func (e countedEngine) Output(ctx context.Context, p sandbox.Principal, runID string, budget int) (sandbox.Output, error) {
+	fix, err := ledgerOf(ctx).take(ctx, p, int64(orDefault(budget, sandbox.DefaultOutputBytes)))
+	if err != nil {
+		return sandbox.Output{}, err
+	}
+	out, err := e.Engine.Output(ctx, p, runID, budget)
+	fix(int64(len(out.Stdout) + len(out.Stderr)))
+	return out, err
+}
+
+// ReadOutput counts a page.
+func (e countedEngine) ReadOutput(ctx context.Context, p sandbox.Principal, runID string, stream sandbox.StreamName, offset, limit int64) ([]byte, int64, error) {
+	if limit > 0 {
+		if err := ledgerOf(ctx).page(ctx, p, limit); err != nil {
+			return nil, 0, err
+		}
+	}
+	return e.Engine.ReadOutput(ctx, p, runID, stream, offset, limit)
+}
+
+// Results counts the results when their size is known. How many are read at one
+// time is bounded.
+func (e countedEngine) Results(ctx context.Context, p sandbox.Principal, runID string) (res sandbox.Results, err error) {
+	err = e.load(ctx, p, func() (size int64, err error) {
+		res, err = e.Engine.Results(ctx, p, runID)
+		for _, r := range res.Results {
+			for mime, value := range r.Data {
+				size += int64(len(mime) + len(value))
+			}
+		}
+		return size / answerCost, err // an answer has a part of them, which is small
+	})
+	return res, err
+}
+
+// fileCost is about the content of an answer for one entry of a list, beside its
+// names.
+const fileCost = 256
+
+// ListFiles counts the list when its size is known, as Results does.
+func (e countedEngine) ListFiles(ctx context.Context, p sandbox.Principal, id, path string, depth int) (files []sandbox.File, more bool, err error) {
+	err = e.load(ctx, p, func() (size int64, err error) {
+		files, more, err = e.Engine.ListFiles(ctx, p, id, path, depth)
+		for _, f := range files {
+			size += fileCost + int64(len(f.Path)+len(f.Target))
+		}
+		return size, err
+	})
+	return files, more, err
+}
+
+// load reads what has a size that is known only then.
+func (e countedEngine) load(ctx context.Context, p sandbox.Principal, read func() (size int64, err error)) error {
+	l := ledgerOf(ctx)
+	if l == nil {
+		_, err := read()
+		return err
+	}
+	place, err := acquire(ctx, e.shares.searches, fair.Request{Principal: p, Units: 1})
+	if err != nil {
+		return err
+	}
+	defer place.Release()
+	size, err := read()
+	if err != nil {
+		return err
+	}
+	_, err = l.take(ctx, p, size)
+	return err
+}
