@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"io/fs"
 	"net"
+	"net/http"
 	"net/netip"
 	"net/url"
 	"strings"
@@ -85,12 +86,34 @@ func (f *files) SignedURL(ctx context.Context, p sandbox.Principal, workspace, n
 		return "", time.Time{}, err
 	}
 	expires := time.Now().Add(good).Truncate(time.Microsecond)
+	return f.signed(handle, name, method, expires), expires, nil
+}
+
+func (f *files) signed(handle, name, method string, expires time.Time) string {
 	query := f.signer.Sign(method, handle, name, expires)
 	target := handle + "/" + escapePath(name)
 	if name == httpserver.ArchiveName {
 		target = handle + ".tar"
 	}
-	return f.base + "/files/" + target + "?" + query, expires, nil
+	return f.base + "/files/" + target + "?" + query
+}
+
+// linkTime is how long the links to files are good that results have.
+const linkTime = time.Hour
+
+// FileLinks returns what gives files of a sandbox's workspace URLs to read them
+// by for a while, nil if it has none.
+func (f *files) FileLinks(ctx context.Context, p sandbox.Principal, sandboxID string) (func(name string) string, error) {
+	sb, err := f.Get(ctx, p, sandboxID)
+	if err != nil || sb.Workspace == "" {
+		return nil, err
+	}
+	_, handle, err := f.WorkspaceOf(ctx, p, sb.Workspace)
+	if err != nil {
+		return nil, err
+	}
+	expires := time.Now().Add(linkTime).Truncate(time.Microsecond)
+	return func(name string) string { return f.signed(handle, name, http.MethodGet, expires) }, nil
 }
 
 // escapePath writes a name for a URL.

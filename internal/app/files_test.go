@@ -59,7 +59,11 @@ func newFileWorld(t *testing.T) *fileWorld {
 	}))); err != nil {
 		t.Fatal(err)
 	}
-	w.id = w.sys.workspaces.ID(w.principal, "w")
+	id, _, err := w.sys.Engine.WorkspaceOf(t.Context(), w.principal, "w")
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.id = workspace.ID(id)
 	w.dir = w.sys.workspaces.Path(w.id)
 	return w
 }
@@ -176,7 +180,7 @@ func TestFilesRefuse(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	other := w.sys.workspaces.ID("somebody", "w")
+	other := workspace.NewID()
 	base := w.url + "/files/"
 	for _, u := range []string{
 		w.file("out"), w.file("abs"), w.file("loop"), w.file("key"), w.file("absent"), w.file("a b"), w.file("."), w.file(""),

@@ -225,7 +225,11 @@ func makeSoaked(t testing.TB, server *soaked) (workspace.ID, *auth.Signer) {
 	if res.StatusCode != http.StatusCreated {
 		t.Fatalf("make workspace: status %d", res.StatusCode)
 	}
-	return set.ID(info.Principal, "w"), &auth.Signer{Key: set.Key("signed URLs")}
+	rec, err := tokens.store.NamedWorkspace(t.Context(), info.Principal, "w")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return workspace.ID(rec.ID), &auth.Signer{Key: set.Key("signed URLs")}
 }
 
 func startSoak(t testing.TB, dir, addr string) *soaked {

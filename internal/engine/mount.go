@@ -1,7 +1,6 @@
 package engine
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"path"
@@ -70,29 +69,14 @@ func (e *Engine) mount(ctx context.Context, p sandbox.Principal, name string, ma
 	if err := checkWorkspaceName(name); err != nil {
 		return nil, err
 	}
-	set := e.opts.Workspaces
-	if set == nil {
+	if e.opts.Workspaces == nil {
 		return nil, sandbox.Errorf(sandbox.Unsupported, "workspace: this server keeps none")
 	}
-	id := set.ID(p, name)
-	rec := store.Workspace{ID: string(id), Handle: id.Handle(), Principal: p}
-	rec.Name, rec.Used = name, e.now()
-	if !make {
-		if _, err := e.store.Workspace(ctx, rec.ID); errors.Is(err, sandbox.NotFound) {
-			return nil, noWorkspace(name)
-		} else if err != nil {
-			return nil, err
-		}
-	}
-	// Whoever is here first, the directory is made while nobody can remove it.
-	err := e.store.UseWorkspace(ctx, rec, cmp.Or(e.opts.MaxWorkspaces, maxWorkspaces), func() error {
-		_, err := set.Make(id)
-		return err
-	})
+	rec, err := e.useWorkspace(ctx, p, name, make)
 	if err != nil {
 		return nil, err
 	}
-	return e.hold(rec, id)
+	return e.hold(rec, workspace.ID(rec.ID))
 }
 
 // hold returns the mount of a workspace that is there.
@@ -434,15 +418,6 @@ func (e *Engine) endRuns(m *mount, why error) {
 		}
 		b.mu.Unlock()
 	}
-}
-
-// fileBase returns the URL below which the files of a workspace are, "" if
-// there is none.
-func (m *mount) fileBase() string {
-	if m == nil {
-		return ""
-	}
-	return m.e.filesAt(m.rec.ID)
 }
 
 // inWorkspace returns the name in the workspace of a path in a sandbox. ok is

@@ -140,9 +140,6 @@ func (b *box) startRun(ctx context.Context, req sandbox.RunRequest, prog program
 		maps.Copy(env, noNetworkEnv)
 	}
 	maps.Copy(env, prog.env)
-	if base := b.mount.fileBase(); base != "" {
-		env["FILE_BASE_URL"] = base
-	}
 	maps.Copy(env, b.env)
 	if !prog.live { // a context's is its own, and the run's for the run only
 		maps.Copy(env, req.Env)

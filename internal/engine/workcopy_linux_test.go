@@ -49,7 +49,13 @@ func openCopiesOf(t *testing.T, dir string, change func(*Options, *fake.Options)
 		fo.NoWorkspace, fo.WorkspaceCopied, fo.NoPause = true, true, true
 		change(o, fo)
 	})
-	return e, func() string { return set.Path(set.ID(alice, "w")) }
+	return e, func() string {
+		id, _, err := e.WorkspaceOf(t.Context(), alice, "w")
+		if err != nil {
+			t.Error(err)
+		}
+		return set.Path(workspace.ID(id))
+	}
 }
 
 // tree tells what is below a directory, apart from owners and times.

@@ -61,8 +61,7 @@ func (e *Engine) DeleteWorkspace(ctx context.Context, p sandbox.Principal, name 
 	if e.opts.Workspaces == nil {
 		return sandbox.Wrap(noWorkspace(name), op, "")
 	}
-	id := e.opts.Workspaces.ID(p, name)
-	rec, err := e.store.Workspace(ctx, string(id))
+	rec, err := e.namedWorkspace(ctx, p, name)
 	if errors.Is(err, sandbox.NotFound) {
 		return sandbox.Wrap(noWorkspace(name), op, "")
 	}
@@ -373,25 +372,11 @@ func (e *Engine) WorkspaceOf(ctx context.Context, p sandbox.Principal, name stri
 	if err := checkWorkspaceName(name); err != nil {
 		return "", "", err
 	}
-	rec, err := e.store.Workspace(ctx, string(e.opts.Workspaces.ID(p, name)))
+	rec, err := e.namedWorkspace(ctx, p, name)
 	if errors.Is(err, sandbox.NotFound) {
 		return "", "", noWorkspace(name)
 	}
 	return rec.ID, rec.Handle, err
-}
-
-// FileBase returns the URL below which the files of a sandbox's workspace are
-// served, "" if nothing serves them.
-func (e *Engine) FileBase(ctx context.Context, p sandbox.Principal, sandboxID string) (string, error) {
-	s, err := e.Get(ctx, p, sandboxID)
-	if err != nil || s.Workspace == "" {
-		return "", err
-	}
-	id, _, err := e.WorkspaceOf(ctx, p, s.Workspace)
-	if err != nil {
-		return "", err
-	}
-	return e.filesAt(id), nil
 }
 
 // ServeFilesAt tells the engine that a server serves files of workspaces, and

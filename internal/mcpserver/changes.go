@@ -17,9 +17,9 @@ import (
 // Files gives the files of workspaces URLs. There are none without a server
 // for HTTP.
 type Files interface {
-	// FileBase returns the URL below which the files of a sandbox's workspace
-	// are, "" if it has none.
-	FileBase(ctx context.Context, p sandbox.Principal, sandboxID string) (string, error)
+	// FileLinks returns what gives files of a sandbox's workspace URLs that are
+	// signed and expire, nil if it has none.
+	FileLinks(ctx context.Context, p sandbox.Principal, sandboxID string) (link func(name string) string, err error)
 	// SignedURL returns a URL by which method, GET or PUT, may be used on one
 	// file for a while.
 	SignedURL(ctx context.Context, p sandbox.Principal, workspace, name, method string, good time.Duration) (string, time.Time, error)
@@ -45,9 +45,9 @@ func (s *Server) addChanges(ctx context.Context, c call, run sandbox.Run, previe
 	if changes == nil || len(changes.Files) == 0 {
 		return
 	}
-	base := ""
+	var link func(string) string
 	if s.opts.Files != nil {
-		base, _ = s.opts.Files.FileBase(ctx, c.principal, run.SandboxID) // without, there are no URLs
+		link, _ = s.opts.Files.FileLinks(ctx, c.principal, run.SandboxID) // without, there are no URLs
 	}
 	res.changes = changes
 	pictures, pixels := maxFilePictures, maxPictureSize
@@ -59,8 +59,8 @@ func (s *Server) addChanges(ctx context.Context, c call, run sandbox.Run, previe
 		}
 		kind := mime.TypeByExtension(path.Ext(f.Path))
 		uri := fileURI(run.SandboxID, sandbox.WorkDir+"/"+f.Path)
-		if base != "" {
-			out.URL = base + "/" + (&url.URL{Path: f.Path}).EscapedPath()
+		if link != nil {
+			out.URL = link(f.Path)
 			uri = out.URL
 		}
 		res.Files = append(res.Files, out)

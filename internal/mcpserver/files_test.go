@@ -3,6 +3,7 @@ package mcpserver
 import (
 	"context"
 	"fmt"
+	"net/url"
 	"slices"
 	"strings"
 	"testing"
@@ -16,8 +17,10 @@ import (
 // scriptedFiles are files that are nowhere.
 type scriptedFiles struct{}
 
-func (scriptedFiles) FileBase(context.Context, sandbox.Principal, string) (string, error) {
-	return "https://box.example/files/id", nil
+func (scriptedFiles) FileLinks(context.Context, sandbox.Principal, string) (func(string) string, error) {
+	return func(name string) string {
+		return "https://box.example/files/id/" + (&url.URL{Path: name}).EscapedPath() + "?sig"
+	}, nil
 }
 
 func (scriptedFiles) SignedURL(_ context.Context, _ sandbox.Principal, workspace, name, method string, good time.Duration) (string, time.Time, error) {
@@ -189,7 +192,7 @@ func TestChangedFiles(t *testing.T) {
 	if want := []string{"image/png", "image/jpeg", "image/jpeg", "image/jpeg"}; !slices.Equal(pictures, want) || res.unshown != "d/ü b is not shown: it is broken\n" {
 		t.Errorf("pictures %q; %q", pictures, res.unshown)
 	}
-	if len(res.Files) != 31 || res.Files[0].URL != "https://box.example/files/id/d/%C3%BC%20a" || res.Files[30].URL != "" {
+	if len(res.Files) != 31 || res.Files[0].URL != "https://box.example/files/id/d/%C3%BC%20a?sig" || res.Files[30].URL != "" {
 		t.Errorf("files: %+v", res.Files)
 	}
 	if want := maxFileLinks - len(pictures); len(res.shown) != want {

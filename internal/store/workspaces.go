@@ -33,7 +33,8 @@ func scanWorkspace(scan scanFunc) (Workspace, error) {
 }
 
 // UseWorkspace records that a workspace is used, and adds its record if there
-// is none and the principal has fewer than most. make is called while no
+// is none and the principal has fewer than most. The error is of kind Conflict if
+// the principal has one of that name with another ID. make is called while no
 // process can remove the workspace, to make its directory.
 func (s *Store) UseWorkspace(ctx context.Context, w Workspace, most int, make func() error) error {
 	err := s.tx(ctx, func(tx *sql.Tx) error {
@@ -52,10 +53,13 @@ func (s *Store) UseWorkspace(ctx context.Context, w Workspace, most int, make fu
 			return sandbox.WithHint(sandbox.Errorf(sandbox.Exhausted, "workspace: there are %d, and there may be no more", count),
 				"delete one that is not needed")
 		}
-		_, err = tx.ExecContext(ctx, `INSERT INTO workspaces (id, handle, principal, name, created_at, used_at) VALUES (?, ?, ?, ?, ?, ?)`,
-			w.ID, w.Handle, w.Principal, w.Name, micros(w.Used), micros(w.Used))
+		r, err = tx.ExecContext(ctx, `INSERT INTO workspaces (id, handle, principal, name, created_at, used_at) VALUES (?, ?, ?, ?, ?, ?)
+			ON CONFLICT (principal, name) DO NOTHING`, w.ID, w.Handle, w.Principal, w.Name, micros(w.Used), micros(w.Used))
 		if err != nil {
 			return err
+		}
+		if n, err := r.RowsAffected(); err != nil || n == 0 {
+			return errors.Join(err, sandbox.Errorf(sandbox.Conflict, "there is one of that name"))
 		}
 		return make()
 	})
@@ -66,6 +70,16 @@ func (s *Store) UseWorkspace(ctx context.Context, w Workspace, most int, make fu
 // error of kind NotFound.
 func (s *Store) Workspace(ctx context.Context, idOrHandle string) (Workspace, error) {
 	w, err := scanWorkspace(s.read.QueryRowContext(ctx, selectWorkspaceSQL+` WHERE id = ? OR handle = ?`, idOrHandle, idOrHandle).Scan)
+	if errors.Is(err, sql.ErrNoRows) {
+		return Workspace{}, sandbox.Errorf(sandbox.NotFound, "there is no such workspace")
+	}
+	return w, sandbox.Wrap(err, "read workspace", "")
+}
+
+// NamedWorkspace returns the record of a principal's workspace by its name, or an
+// error of kind NotFound.
+func (s *Store) NamedWorkspace(ctx context.Context, p sandbox.Principal, name string) (Workspace, error) {
+	w, err := scanWorkspace(s.read.QueryRowContext(ctx, selectWorkspaceSQL+` WHERE principal = ? AND name = ?`, p, name).Scan)
 	if errors.Is(err, sql.ErrNoRows) {
 		return Workspace{}, sandbox.Errorf(sandbox.NotFound, "there is no such workspace")
 	}

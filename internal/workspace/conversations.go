@@ -33,14 +33,18 @@ func OpenConversations(path string, c Conversations) (*Set, error) {
 	return open(&Set{path: path, theirs: &c})
 }
 
-// conversation returns the ID of a conversation.
-func (s *Set) conversation(name string) ID {
-	sum := sha256.Sum256([]byte(name + s.theirs.Secret))
-	id := ID(hex.EncodeToString(sum[:]))
-	if found, ok := s.Find(string(id)); ok {
-		return found
+// Conversation returns the ID of a conversation, which is always the same, as
+// mcp-code-runner has it. ok is false for workspaces of other principals.
+func (s *Set) Conversation(p sandbox.Principal, name string) (id ID, ok bool) {
+	if s.theirs == nil || s.theirs.Principal != p {
+		return "", false
 	}
-	return id
+	sum := sha256.Sum256([]byte(name + s.theirs.Secret))
+	id = ID(hex.EncodeToString(sum[:]))
+	if found, ok := s.Find(string(id)); ok {
+		return found, true
+	}
+	return id, true
 }
 
 // valid reports whether id may name a directory of the set.

@@ -27,8 +27,8 @@ func TestConversations(t *testing.T) {
 	full := hex.EncodeToString(sum[:])
 
 	// A new conversation has the name of the documentation.
-	id := s.ID("theirs", "session-123")
-	if string(id) != full {
+	id, ok := s.Conversation("theirs", "session-123")
+	if string(id) != full || !ok {
 		t.Errorf("ID %s; want %s", id, full)
 	}
 	if _, ok := s.Find(full); ok {
@@ -52,7 +52,7 @@ func TestConversations(t *testing.T) {
 	if err := os.WriteFile(filepath.Join(dir, old[:shortID], "data.csv"), []byte("1,2"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if id := s.ID("theirs", "old"); string(id) != old[:shortID] {
+	if id, ok := s.Conversation("theirs", "old"); string(id) != old[:shortID] || !ok {
 		t.Errorf("ID of one that is there: %s; want %s", id, old[:shortID])
 	}
 	for _, name := range []string{old, old[:shortID]} {
@@ -89,9 +89,8 @@ func TestConversations(t *testing.T) {
 			t.Errorf("Find(%q): %s", name, id)
 		}
 	}
-	// Another principal's have names that the secret of conversations does
-	// not give away.
-	if id := s.ID("other", "session-123"); string(id) == full || !ValidID(string(id)) {
+	// The names of another principal's workspaces are none of conversations.
+	if id, ok := s.Conversation("other", "session-123"); ok {
 		t.Errorf("another principal's ID is %s", id)
 	}
 	// An ordinary set knows no short names.

@@ -13,7 +13,7 @@ import (
 // A Keeper keeps workspaces: [Local] on this machine, a [Remote] elsewhere.
 // Both do the same, by the same code. See [Set] for what the methods do.
 type Keeper interface {
-	ID(p sandbox.Principal, name string) ID
+	Conversation(p sandbox.Principal, name string) (id ID, ok bool)
 	Key(purpose string) []byte
 	Find(text string) (ID, bool)
 	Path(id ID) string

@@ -84,16 +84,15 @@ func (r *Remote) Close() error {
 	return nil
 }
 
-// ID is [Set.ID].
-func (r *Remote) ID(p sandbox.Principal, name string) ID {
-	id := r.names.ID(p, name)
-	if r.names.theirs == nil || r.names.theirs.Principal != p {
-		return id
+// Conversation is [Set.Conversation].
+func (r *Remote) Conversation(p sandbox.Principal, name string) (id ID, ok bool) {
+	if id, ok = r.names.Conversation(p, name); !ok {
+		return "", false
 	}
-	if found, ok := r.Find(string(id)); ok {
-		return found
+	if found, there := r.Find(string(id)); there {
+		return found, true
 	}
-	return id
+	return id, true
 }
 
 // Key is [Set.Key].

@@ -62,7 +62,7 @@ func keepers(t *testing.T, test func(t *testing.T, k Keeper)) {
 func TestKeepers(t *testing.T) {
 	keepers(t, func(t *testing.T, k Keeper) {
 		ctx := t.Context()
-		id := k.ID("p", "w")
+		id := NewID()
 		if _, err := k.Open(id); !errors.Is(err, sandbox.NotFound) {
 			t.Errorf("Open of none: %v", err)
 		}
@@ -128,7 +128,7 @@ func TestKeepers(t *testing.T) {
 		if _, err := w.Export(ctx, io.Discard, 5); !errors.Is(err, sandbox.Exhausted) {
 			t.Errorf("Export of too much: %v", err)
 		}
-		other := k.ID("p", "other")
+		other := NewID()
 		if _, err := k.Make(other); err != nil {
 			t.Fatal(err)
 		}
@@ -196,7 +196,7 @@ func read(t *testing.T, w Opened, name, want string) {
 // TestRemoteFileChanged reads on in a file that was replaced.
 func TestRemoteFileChanged(t *testing.T) {
 	k := remote(t, nil)
-	id := k.ID("p", "w")
+	id := NewID()
 	if _, err := k.Make(id); err != nil {
 		t.Fatal(err)
 	}
@@ -228,11 +228,14 @@ func TestRemoteFileChanged(t *testing.T) {
 // TestRemoteConversations finds directories of mcp-code-runner by both names.
 func TestRemoteConversations(t *testing.T) {
 	k := remote(t, &Conversations{Secret: "s", Principal: "them"})
-	id := k.ID("them", "c")
+	id, ok := k.Conversation("them", "c")
+	if !ok {
+		t.Fatal("it is no conversation")
+	}
 	if _, err := k.Make(id[:shortID]); err != nil {
 		t.Fatal(err)
 	}
-	if got := k.ID("them", "c"); got != id[:shortID] {
+	if got, ok := k.Conversation("them", "c"); !ok || got != id[:shortID] {
 		t.Errorf("ID of a conversation with a short directory: %s", got)
 	}
 	if got, ok := k.Find(string(id)); !ok || got != id[:shortID] {
@@ -241,8 +244,8 @@ func TestRemoteConversations(t *testing.T) {
 	if _, ok := k.Find("../../etc"); ok {
 		t.Error("found what is no name")
 	}
-	if a, b := k.ID("others", "c"), k.ID("them", "c"); a == b {
-		t.Error("another principal has the same")
+	if id, ok := k.Conversation("others", "c"); ok {
+		t.Errorf("another principal has the conversation %s", id)
 	}
 }
 
@@ -266,10 +269,10 @@ func TestRemoteBroken(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer r.Close()
-			if _, err := r.Make(r.ID("p", "w")); !errors.Is(err, sandbox.Unavailable) || sandbox.HintOf(err) == "" {
+			if _, err := r.Make(NewID()); !errors.Is(err, sandbox.Unavailable) || sandbox.HintOf(err) == "" {
 				t.Errorf("Make: %v (hint %q), want kind unavailable and a hint", err, sandbox.HintOf(err))
 			}
-			w := remoteWorkspace{r, r.ID("p", "w")}
+			w := remoteWorkspace{r, NewID()}
 			if _, err := w.Snapshot(t.Context()); !errors.Is(err, sandbox.Unavailable) {
 				t.Errorf("Snapshot: %v", err)
 			}
@@ -298,7 +301,7 @@ func TestRemoteHangs(t *testing.T) {
 	defer cancel()
 	read := make(chan error, 1)
 	go func() {
-		_, err := remoteWorkspace{r, r.ID("p", "w")}.Read(ctx, "x")
+		_, err := remoteWorkspace{r, NewID()}.Read(ctx, "x")
 		read <- err
 	}()
 	select {
@@ -347,7 +350,7 @@ func FuzzWorkspaceNames(f *testing.F) {
 	f.Fuzz(func(t *testing.T, name string) {
 		var kinds []sandbox.Kind
 		keepers(t, func(t *testing.T, k Keeper) {
-			id := k.ID("p", "w")
+			id := NewID()
 			if _, err := k.Make(id); err != nil {
 				t.Fatal(err)
 			}

@@ -34,13 +34,15 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"syscall"
 
 	"github.com/glovebox-dev/glovebox/internal/safepath"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
 // An ID names a workspace on disk and in the paths of files over HTTP. Who
-// knows it can read the workspace, so it is a secret of its principal's.
+// knows it can read the workspace, so it is a secret of its principal's. The
+// store knows which ID the workspace of a name has.
 type ID string
 
 // ValidID reports whether s has the form of an ID.
@@ -133,7 +135,7 @@ func readSecret(path string) ([]byte, error) {
 	}
 	if len(secret) < 32 {
 		return nil, sandbox.WithHint(sandbox.Errorf(sandbox.Internal, "the file %s is damaged", path),
-			"put back the one that was there: without it no workspace is found again")
+			"put back the one that was there: without it no link to a file is good any more")
 	}
 	return secret, nil
 }
@@ -146,15 +148,13 @@ func (s *Set) Key(purpose string) []byte {
 	return m.Sum(nil)
 }
 
-// ID returns the ID of a principal's workspace of that name.
-func (s *Set) ID(p sandbox.Principal, name string) ID {
-	if s.theirs != nil && s.theirs.Principal == p {
-		return s.conversation(name)
-	}
-	m := hmac.New(sha256.New, s.secret)
-	// Neither has a NUL byte, so no two give the same text.
-	m.Write([]byte("workspace\x00" + string(p) + "\x00" + name))
-	return ID(hex.EncodeToString(m.Sum(nil)))
+// NewID returns the ID of a workspace that is about to be made. A workspace that
+// is made again under its name has another, so that who knew the first cannot
+// read the second.
+func NewID() ID {
+	b := make([]byte, sha256.Size)
+	rand.Read(b)
+	return ID(hex.EncodeToString(b))
 }
 
 // Path returns where a workspace is, to be mounted.
@@ -319,7 +319,7 @@ func explain(err error) error {
 		return sandbox.Errorf(sandbox.Invalid, "%w", err)
 	case errors.Is(err, safepath.ErrLimit):
 		return sandbox.Errorf(sandbox.Exhausted, "%w", err)
-	case errors.Is(err, fs.ErrNotExist):
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ENOTDIR): // a sandbox may change either meanwhile
 		return sandbox.Errorf(sandbox.NotFound, "there is no such file")
 	case sandbox.KindOf(err) != sandbox.Internal:
 		return err

@@ -37,7 +37,7 @@ func openSet(t testing.TB, dir string) *Set {
 func fresh(t testing.TB) (*Workspace, string) {
 	t.Helper()
 	s := openSet(t, t.TempDir())
-	id := s.ID("me", "mine")
+	id := NewID()
 	if made, err := s.Make(id); err != nil || !made {
 		t.Fatalf("Make: %t, %v", made, err)
 	}
@@ -69,27 +69,14 @@ func get(w *Workspace, name string) (string, error) {
 func TestIDs(t *testing.T) {
 	dir := t.TempDir()
 	a, b := openSet(t, dir), openSet(t, dir)
-	if a.ID("p", "n") != b.ID("p", "n") {
-		t.Error("two processes give one workspace two IDs")
-	}
 	if !bytes.Equal(a.Key("x"), b.Key("x")) || bytes.Equal(a.Key("x"), a.Key("y")) {
 		t.Error("keys are not one for each purpose")
 	}
-	other := openSet(t, t.TempDir())
-	seen := map[ID]string{}
-	for _, s := range []*Set{a, other} {
-		for _, p := range []sandbox.Principal{"p", "pn", "", "p "} {
-			for _, name := range []string{"n", "", "nn", "N", "\u00e9", "e\u0301"} {
-				id := s.ID(p, name)
-				if !ValidID(string(id)) {
-					t.Errorf("ID %q", id)
-				}
-				if was := seen[id]; was != "" {
-					t.Errorf("%q of %q has the ID of %s", name, p, was)
-				}
-				seen[id] = fmt.Sprintf("%q of %q", name, p)
-			}
-		}
+	if id, again := NewID(), NewID(); id == again || !ValidID(string(id)) || !ValidID(string(again)) {
+		t.Errorf("IDs %q and %q", id, again)
+	}
+	if id, ok := a.Conversation("p", "n"); ok {
+		t.Errorf("a set without conversations has one: %s", id)
 	}
 	for _, bad := range []ID{"", "..", "../x", ID(strings.Repeat("g", 64)), ID(strings.Repeat("A", 64)), "tmp", "secret"} {
 		if _, err := a.Open(bad); !errors.Is(err, sandbox.NotFound) {
@@ -107,7 +94,7 @@ func TestIDs(t *testing.T) {
 func TestLife(t *testing.T) {
 	dir := t.TempDir()
 	s := openSet(t, dir)
-	id := s.ID("p", "n")
+	id := NewID()
 	if _, err := s.Open(id); !errors.Is(err, sandbox.NotFound) {
 		t.Errorf("before it is made: %v", err)
 	}
@@ -152,14 +139,14 @@ func TestStale(t *testing.T) {
 	if err := os.Chtimes(left, long, long); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.Make(s.ID("p", "n")); err != nil {
+	if _, err := s.Make(NewID()); err != nil {
 		t.Fatal(err)
 	}
 	openSet(t, dir)
 	if _, err := os.Lstat(left); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("what a dead process left: %v", err)
 	}
-	for _, live := range []string{s.temp, s.Path(s.ID("p", "n")), filepath.Join(dir, "secret")} {
+	for _, live := range []string{s.temp, s.Path(NewID()), filepath.Join(dir, "secret")} {
 		if _, err := os.Lstat(live); err != nil {
 			t.Errorf("%s of a live process: %v", live, err)
 		}
@@ -235,8 +222,8 @@ func link(t *testing.T, target, name string) {
 func TestOthers(t *testing.T) {
 	s := openSet(t, t.TempDir())
 	var ws []*Workspace
-	for _, p := range []sandbox.Principal{"a", "b"} {
-		id := s.ID(p, "n")
+	for range 2 {
+		id := NewID()
 		if _, err := s.Make(id); err != nil {
 			t.Fatal(err)
 		}

@@ -30,6 +30,9 @@ type Engine interface {
 	// WriteWorkspaceFile writes a file of a workspace, which is made if it is
 	// not there, and returns how many bytes it has.
 	WriteWorkspaceFile(ctx context.Context, p sandbox.Principal, workspace, name string, r io.Reader) (int64, error)
+	// MakeWorkspace makes a workspace that is not there, and returns what
+	// WorkspaceURL does.
+	MakeWorkspace(ctx context.Context, p sandbox.Principal, name string) (string, error)
 	// WorkspaceURL returns the address below which the files of a workspace
 	// are served, or "" if nothing serves them.
 	WorkspaceURL(ctx context.Context, p sandbox.Principal, workspace string) (string, error)

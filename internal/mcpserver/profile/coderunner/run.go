@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"path"
 	"slices"
 	"strings"
@@ -41,10 +42,19 @@ func (s *server) run(ctx context.Context, c profile.Call, in struct {
 	if !slices.ContainsFunc(s.opts.Languages, func(l Language) bool { return l.Language == in.Language }) {
 		return profile.Result{}, sandbox.Errorf(sandbox.Invalid, "Unsupported language: %s", in.Language)
 	}
+	base, err := s.opts.Engine.MakeWorkspace(ctx, c.Principal, in.Conversation)
+	if err != nil {
+		return profile.Result{}, err
+	}
+	env := map[string]string{}
+	if base != "" {
+		env["FILE_BASE_URL"] = base // programs for mcp-code-runner make links with it
+	}
+	maps.Copy(env, in.Environment)
 	r := sandbox.RunRequest{
 		// Which image is right for a language is the engine's to know.
 		New:  sandbox.CreateRequest{Workspace: in.Conversation, Limits: sandbox.Limits{MemoryBytes: memory}},
-		Code: in.Code, Language: in.Language, Env: in.Environment, Timeout: timeout,
+		Code: in.Code, Language: in.Language, Env: env, Timeout: timeout,
 	}
 	if in.Network {
 		r.New.Network = sandbox.NetworkInternet
