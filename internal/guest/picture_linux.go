@@ -255,10 +255,13 @@ func limitPicture() error {
 	if err != nil {
 		return err
 	}
-	// Go has reserved some from the beginning.
-	data := uint64(parseMeminfo(text)["VmData"]) + maxPictureMemory + pictureHeadroom
+	// Go has reserved some from the beginning. gVisor bounds addresses only, and
+	// Go takes those for its heap 64 MiB at a time.
+	had := parseMeminfo(text)
 	limits := map[int]uint64{
-		unix.RLIMIT_DATA: data, unix.RLIMIT_CPU: uint64(pictureTime.Seconds()), unix.RLIMIT_FSIZE: 0, unix.RLIMIT_CORE: 0,
+		unix.RLIMIT_DATA: uint64(had["VmData"]) + maxPictureMemory + pictureHeadroom,
+		unix.RLIMIT_AS:   uint64(had["VmSize"]) + pictureHeadroom,
+		unix.RLIMIT_CPU:  uint64(pictureTime.Seconds()), unix.RLIMIT_FSIZE: 0, unix.RLIMIT_CORE: 0,
 	}
 	for which, n := range limits {
 		var was unix.Rlimit

@@ -69,6 +69,10 @@ type Harness struct {
 	// What a shell can't do is then not tested.
 	Python string
 
+	// NoPreviews says that the agent in boxes is not our guest, and makes no
+	// previews of pictures.
+	NoPreviews bool
+
 	// Groups names the groups of tests to run, all if it is empty: for a
 	// driver that is put together from parts which pass the others.
 	Groups []string
@@ -97,6 +101,7 @@ func Run(t *testing.T, h Harness) {
 		{"Name", testName},
 		{"Watch", testWatch},
 		{"Context", testContext},
+		{"Picture", testPicture},
 		{"Life", testLife},
 		{"Refuse", testRefuse},
 		{"Cancel", testCancel},

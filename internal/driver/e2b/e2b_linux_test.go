@@ -219,6 +219,7 @@ var harness = drivertest.Harness{
 	Spec:       spec,
 	Goroutines: []string{"net/http.(*persistConn)"},
 	Python:     "python3",
+	NoPreviews: true,
 }
 
 func options(dir, url string) e2b.Options {
