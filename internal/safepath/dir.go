@@ -19,6 +19,10 @@ type Dir struct {
 	uid, gid int
 }
 
+// ErrFollowsLinks is wrapped by errors about a kernel on which this package does
+// not keep its promise.
+var ErrFollowsLinks = errors.New("the kernel follows links where it was told not to")
+
 // OpenDir opens a directory of the host's by a path that is not anybody
 // else's to choose.
 func OpenDir(path string) (*Dir, error) {

@@ -91,7 +91,14 @@ func open(s *Set) (_ *Set, err error) {
 	if s.temp, s.unlock, err = makeLocked(filepath.Join(path, "tmp")); err != nil {
 		return nil, err
 	}
-	s.staging, err = safepath.OpenDir(s.temp)
+	if s.staging, err = safepath.OpenDir(s.temp); err != nil {
+		return s, err
+	}
+	err = s.staging.CheckLinks()
+	if errors.Is(err, safepath.ErrFollowsLinks) {
+		err = sandbox.WithHint(sandbox.Errorf(sandbox.Unsupported, "links in workspaces could lead to files elsewhere: %w", err),
+			"what keeps workspaces runs on gVisor: run this program, or the engine's containers, on a kernel that keeps links apart, as Linux does")
+	}
 	return s, err
 }
 

@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/moby/moby/api/types/container"
+	"github.com/moby/moby/client"
 
 	"github.com/glovebox-dev/glovebox/internal/driver"
 	"github.com/glovebox-dev/glovebox/internal/guestapi"
@@ -341,5 +342,18 @@ func TestSockets(t *testing.T) {
 				t.Errorf("found %s, version %s, API %s", e.at.host, e.info.ServerVersion, e.ClientVersion())
 			}
 		})
+	}
+}
+
+// TestKeeperRuntime: what keeps workspaces must not be on a kernel that follows
+// links, as the one of a runtime for untrusted code may be.
+func TestKeeperRuntime(t *testing.T) {
+	order := client.ContainerCreateOptions{
+		Config:     &container.Config{Labels: map[string]string{}},
+		HostConfig: &container.HostConfig{Runtime: "runsc"},
+	}
+	keep(&order, "volume")
+	if got := order.HostConfig.Runtime; got != "" {
+		t.Errorf("the keeper has the runtime %q, want the engine's own", got)
 	}
 }
