@@ -201,6 +201,7 @@ func Open(ctx context.Context, opts Options) (_ *System, err error) {
 	}
 	if s.metrics != nil {
 		s.metrics.Watch(s.state)
+		s.metrics.Shares(append(s.shares.Stats(), s.mcpShares.Stats()...)...)
 	}
 	if !opts.Detached {
 		if s.host, err = hostdir.Open(c.MCP.AllowDirs); err != nil {

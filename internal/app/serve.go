@@ -142,6 +142,7 @@ func (s *System) ServeHTTP(ctx context.Context, lns Listeners, ready func()) err
 	if err != nil {
 		return err
 	}
+	s.metrics.Shares(e2b.Stats()...)
 	opts := s.front()
 	opts.Listen = s.opts.Config.Server.Listen
 	opts.MCP, opts.E2B = server.Handler(), e2b

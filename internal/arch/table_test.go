@@ -16,7 +16,7 @@ var table = []row{
 	{"sandbox", "nothing"},
 	{"trace", "nothing"},
 	{"fair", "sandbox"},
-	{"metrics", "sandbox"},
+	{"metrics", "fair, sandbox"},
 	{"guestapi", "sandbox"},
 	{"guest", "guestapi, kernels, sandbox, workspace"},
 	{"kernels", "nothing"},

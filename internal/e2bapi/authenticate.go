@@ -2,9 +2,6 @@ package e2bapi
 
 import (
 	"context"
-	"crypto/sha256"
-	"crypto/subtle"
-	"encoding/base64"
 	"encoding/hex"
 	"net/http"
 	"regexp"
@@ -129,21 +126,15 @@ func (s *Server) identifyData(r *http.Request, t target) (auth.Identity, target,
 	switch {
 	case t.id != "" && (s.opts.Access.Check(t.id, r.Header.Get(headerAccess)) || s.opts.Access.Check(t.id, r.Header.Get(headerTraffic))):
 	case t.id != "" && signed:
-		if !s.signedBy(r, t.id) {
+		if !signedBy(r, s.opts.Access.Token(t.id), s.opts.Now()) {
 			return auth.Identity{}, t, refused
 		}
 	case signed:
 		// With one address for all sandboxes the SDK leaves out which one it
 		// is, but only one has made this signature.
-		ids, err := s.opts.Engine.Live(r.Context())
-		if err != nil {
+		var err error
+		if t.id, err = s.signatures.find(r, s.opts.Now()); err != nil {
 			return auth.Identity{}, t, err
-		}
-		for _, id := range ids {
-			if s.signedBy(r, id) {
-				t.id = id
-				break
-			}
 		}
 		if t.id == "" {
 			return auth.Identity{}, t, refused
@@ -157,27 +148,6 @@ func (s *Server) identifyData(r *http.Request, t target) (auth.Identity, target,
 	}
 	// Whoever got the token had these; see grant.
 	return auth.Identity{Principal: p, Scopes: []auth.Scope{auth.ScopeRun, auth.ScopeFiles}}, t, nil
-}
-
-// signedBy reports whether a request for a file has a signature, still good,
-// that was made with the access token of a sandbox.
-func (s *Server) signedBy(r *http.Request, id string) bool {
-	q := r.URL.Query()
-	operation := "read"
-	if r.Method == http.MethodPost || r.Method == http.MethodPut {
-		operation = "write"
-	}
-	text := q.Get("path") + ":" + operation + ":" + q.Get("username") + ":" + s.opts.Access.Token(id)
-	if q.Has("signature_expiration") {
-		at, err := strconv.ParseInt(q.Get("signature_expiration"), 10, 64)
-		if err != nil || s.opts.Now().Unix() > at {
-			return false
-		}
-		text += ":" + q.Get("signature_expiration")
-	}
-	sum := sha256.Sum256([]byte(text))
-	want := "v1_" + base64.RawStdEncoding.EncodeToString(sum[:])
-	return subtle.ConstantTimeCompare([]byte(want), []byte(q.Get("signature"))) == 1
 }
 
 // grant checks that an identity may have a token that gives access to all of a

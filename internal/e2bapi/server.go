@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/glovebox-dev/glovebox/internal/auth"
+	"github.com/glovebox-dev/glovebox/internal/fair"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
@@ -67,6 +68,8 @@ type Options struct {
 type Server struct {
 	opts    Options
 	control http.Handler
+	// signatures are those of files' addresses that do not name their sandbox.
+	signatures *signatures
 	// closing ends when what is being forwarded is to be cut off.
 	closing context.Context
 	close   context.CancelFunc
@@ -77,11 +80,15 @@ func New(o Options) *Server {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	s := &Server{opts: o}
+	s := &Server{opts: o, signatures: newSignatures(o.Engine.Live, o.Access.Token)}
 	s.closing, s.close = context.WithCancel(context.Background())
 	s.control = s.routes()
 	return s
 }
+
+// Stats returns what tells the figures of each resource that is divided between
+// those who ask.
+func (s *Server) Stats() []func() fair.Stats { return []func() fair.Stats{s.signatures.searches.Stats} }
 
 // Shutdown cuts off what is being forwarded, and all that comes later. What
 // runs in sandboxes goes on.

@@ -1,0 +1,131 @@
+package e2bapi
+
+import (
+	"context"
+	"crypto/sha256"
+	"crypto/subtle"
+	"encoding/base64"
+	"net"
+	"net/http"
+	"runtime"
+	"strconv"
+	"sync"
+	"time"
+
+	"github.com/glovebox-dev/glovebox/internal/fair"
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
+)
+
+// signatures finds the sandbox whose access token made a signature. Whoever asks
+// is not known yet, so the work is bounded: the list of sandboxes is read at most
+// once in listEvery, a token is made once for each sandbox, and searches that go
+// on at one time are divided between the addresses that they come from.
+type signatures struct {
+	live     func(context.Context) ([]string, error)
+	token    func(id string) string
+	searches *fair.Pool
+
+	mu     sync.Mutex
+	listed time.Time
+	tokens map[string]string // by the ID of a live sandbox
+}
+
+const (
+	// listEvery is how old the list of sandboxes may be. A signature of none of
+	// them waits for the next list.
+	listEvery = 250 * time.Millisecond
+	// searchWait is how long a request waits for its address's share.
+	searchWait = 5 * time.Second
+)
+
+func newSignatures(live func(context.Context) ([]string, error), token func(string) string) *signatures {
+	return &signatures{
+		live: live, token: token, tokens: map[string]string{},
+		searches: fair.New(fair.Options{Name: "searches for signatures", Total: int64(max(4, 2*runtime.GOMAXPROCS(0)))}),
+	}
+}
+
+// find returns the sandbox whose token made the signature of a request, or "".
+func (s *signatures) find(r *http.Request, now time.Time) (string, error) {
+	ctx, cancel := context.WithTimeout(r.Context(), searchWait)
+	defer cancel()
+	asked := time.Now()
+	for {
+		id, listed, err := s.search(ctx, r, now)
+		if err != nil || id != "" || !listed.Before(asked) {
+			return id, err
+		}
+		// The sandbox may be newer than the list.
+		select {
+		case <-time.After(time.Until(listed.Add(listEvery))):
+		case <-ctx.Done():
+			return "", nil
+		}
+	}
+}
+
+// search looks through the list, and returns when that was read.
+func (s *signatures) search(ctx context.Context, r *http.Request, now time.Time) (id string, listed time.Time, err error) {
+	host, _, err := net.SplitHostPort(r.RemoteAddr)
+	if err != nil {
+		host = r.RemoteAddr
+	}
+	place, err := s.searches.Acquire(ctx, fair.Request{Principal: sandbox.Principal("address " + host), Units: 1})
+	if err != nil {
+		return "", time.Time{}, err
+	}
+	defer place.Release()
+	tokens, listed, err := s.list(ctx)
+	if err != nil {
+		return "", time.Time{}, err
+	}
+	for id, token := range tokens {
+		if signedBy(r, token, now) {
+			return id, listed, nil
+		}
+	}
+	return "", listed, nil
+}
+
+// list returns the tokens of live sandboxes. The map does not change.
+func (s *signatures) list(ctx context.Context) (map[string]string, time.Time, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if time.Since(s.listed) < listEvery {
+		return s.tokens, s.listed, nil
+	}
+	began := time.Now()
+	ids, err := s.live(ctx)
+	if err != nil {
+		return nil, time.Time{}, err
+	}
+	tokens := make(map[string]string, len(ids))
+	for _, id := range ids {
+		if tokens[id] = s.tokens[id]; tokens[id] == "" {
+			tokens[id] = s.token(id)
+		}
+	}
+	s.tokens, s.listed = tokens, began
+	return tokens, began, nil
+}
+
+// signedBy reports whether a request for a file has a signature, still good,
+// that was made with an access token.
+func signedBy(r *http.Request, token string, now time.Time) bool {
+	q := r.URL.Query()
+	operation := "read"
+	if r.Method == http.MethodPost || r.Method == http.MethodPut {
+		operation = "write"
+	}
+	text := q.Get("path") + ":" + operation + ":" + q.Get("username") + ":" + token
+	if q.Has("signature_expiration") {
+		at, err := strconv.ParseInt(q.Get("signature_expiration"), 10, 64)
+		if err != nil || now.Unix() > at {
+			return false
+		}
+		text += ":" + q.Get("signature_expiration")
+	}
+	sum := sha256.Sum256([]byte(text))
+	want := "v1_" + base64.RawStdEncoding.EncodeToString(sum[:])
+	return subtle.ConstantTimeCompare([]byte(want), []byte(q.Get("signature"))) == 1
+}

@@ -1,0 +1,73 @@
+package e2bapi
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
+)
+
+// countingEngine counts the lists of all sandboxes that it was asked for.
+type countingEngine struct {
+	*fakeEngine
+	lists atomic.Int64
+}
+
+func (e *countingEngine) Live(ctx context.Context) ([]string, error) {
+	e.lists.Add(1)
+	return e.fakeEngine.Live(ctx)
+}
+
+// countingAccess counts the tokens that it made.
+type countingAccess struct {
+	fakeAccess
+	made atomic.Int64
+}
+
+func (a *countingAccess) Token(id string) string {
+	a.made.Add(1)
+	return a.fakeAccess.Token(id)
+}
+
+// TestForgedSignatures has strangers send signatures that no sandbox made.
+func TestForgedSignatures(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := &countingEngine{fakeEngine: &fakeEngine{boxes: map[string]*fakeBox{}}}
+		for range 100 {
+			e.add("alice", func(sb *sandbox.Sandbox) { sb.State = sandbox.Running })
+		}
+		access := &countingAccess{}
+		s := New(Options{Engine: e, Auth: fakeAuth{}, Access: access})
+		h := s.Authenticate(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { t.Error("a forged signature is good") }))
+		began := time.Now()
+		var wg sync.WaitGroup
+		for i := range 500 {
+			wg.Go(func() {
+				r := httptest.NewRequest("GET", fmt.Sprintf("/files?path=a&signature=v1_%d", i), nil)
+				r.RemoteAddr = fmt.Sprintf("192.0.2.%d:1", i%5)
+				w := httptest.NewRecorder()
+				h.ServeHTTP(w, r)
+				if w.Code != http.StatusUnauthorized && w.Code != http.StatusTooManyRequests {
+					t.Errorf("forged signature %d: %d", i, w.Code)
+				}
+			})
+		}
+		wg.Wait()
+		if took := time.Since(began); took > searchWait {
+			t.Errorf("they took %v", took)
+		}
+		if n, most := e.lists.Load(), int64(time.Since(began)/listEvery)+2; n > most {
+			t.Errorf("the sandboxes were listed %d times, want at most %d", n, most)
+		}
+		if n := access.made.Load(); n > 100 {
+			t.Errorf("%d tokens were made for 100 sandboxes", n)
+		}
+	})
+}
