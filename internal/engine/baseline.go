@@ -102,7 +102,7 @@ func (r *run) resumeBaseline() {
 		since := r.rec.Started.Add(-workspace.Tick) // by a clock that is behind by no more
 		b = &baseline{before: now.Before(since), since: since}
 	}
-	m.enter(b.before.Usage)
+	m.resume(r)
 	r.workspace = b
 }
 

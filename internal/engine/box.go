@@ -253,7 +253,9 @@ func (b *box) wake() error {
 	}
 	ctx, cancel := context.WithTimeout(b.e.ctx, b.e.pauseTimeout())
 	defer cancel()
+	b.mount.wakes(b)
 	if err := driver.Resume(ctx, b.drv); err != nil {
+		b.mount.rests(b)
 		err = fmt.Errorf("wake sandbox: %w", err)
 		if driver.IsGone(err) {
 			b.lost()
@@ -298,7 +300,9 @@ func (b *box) sleep() {
 	case err != nil:
 		b.e.log.Warn("pause sandbox", "sandbox", b.id, "error", err)
 	default:
-		b.paused = paused
+		if b.paused = paused; paused {
+			b.mount.rests(b)
+		}
 	}
 }
 
@@ -468,7 +472,7 @@ func (b *box) destroy(why reason) error {
 		return errors.Join(err, noteErr)
 	}
 	b.e.log.Info("sandbox stopped", "sandbox", b.id, "cause", why.cause)
-	b.mount.release()
+	b.unmount()
 	b.e.forget(b)
 	return nil
 }
@@ -541,7 +545,7 @@ func (b *box) letGo(ctx context.Context) error {
 	}
 	b.sleep()
 	b.guest.Close()
-	b.mount.release()
+	b.unmount()
 	b.e.forget(b)
 	return nil
 }

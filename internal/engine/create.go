@@ -151,6 +151,7 @@ func (b *box) start(ctx context.Context) (err error) {
 		if err != nil {
 			return err
 		}
+		b.mount.wakes(b)
 	}
 	if err := b.newCopy(); err != nil {
 		return err
@@ -276,7 +277,7 @@ func (b *box) undo() error {
 			b.e.log.Error("destroy sandbox that did not start", "sandbox", b.id, "error", err)
 		}
 	}
-	b.mount.release()
+	b.unmount()
 	return b.e.store.DeleteSandbox(ctx, b.id)
 }
 

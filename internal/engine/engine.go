@@ -238,7 +238,9 @@ type Engine struct {
 	finished []string        // the runs of those that ended, oldest first
 	adopting map[string]*adoption
 	mounts   map[workspace.ID]*mount
-	fileBase string // URL of the server that serves files of workspaces
+	// importing has the imports that go on, which are closed at their end.
+	importing map[sandbox.Principal]chan struct{}
+	fileBase  string // URL of the server that serves files of workspaces
 }
 
 // keepFinished is how many runs that ended stay in memory: what is usually
@@ -301,6 +303,8 @@ func New(opts Options) (*Engine, error) {
 		runs:      map[string]*run{},
 		adopting:  map[string]*adoption{},
 		mounts:    map[workspace.ID]*mount{},
+
+		importing: map[sandbox.Principal]chan struct{}{},
 	}, nil
 }
 

@@ -9,6 +9,7 @@ import (
 	"maps"
 	"net/http"
 	"strconv"
+	"strings"
 	"sync"
 	"time"
 
@@ -57,8 +58,11 @@ func (b *box) forward(req *http.Request, dir string) (*http.Response, error) {
 		cancel()
 		return nil, err
 	}
+	req = req.WithContext(ctx)
+	counted := func() {}
 	end := sync.OnceFunc(func() {
 		cancel()
+		counted()
 		b.mu.Lock()
 		delete(b.forwards, f)
 		b.mu.Unlock()
@@ -68,19 +72,74 @@ func (b *box) forward(req *http.Request, dir string) (*http.Response, error) {
 		release()
 		close(f.done)
 	})
-	req = req.WithContext(ctx)
 	if err := b.adapt(req, dir); err != nil {
 		end()
 		return nil, err
 	}
+	upload, err := b.boundForward(req)
+	if err != nil {
+		end()
+		return nil, err
+	}
+	if upload != nil {
+		counted = upload.done
+	}
 	resp, err := b.guest.RoundTrip(req)
 	if err != nil {
-		err = b.explain(ctx, err)
+		if upload != nil && upload.full() != nil {
+			err = upload.full()
+		} else {
+			err = b.explain(ctx, err)
+		}
 		end()
 		return nil, err
 	}
 	resp.Body = &heldReader{resp.Body, end}
 	return resp, nil
+}
+
+// boundForward keeps a request within the quota of the box's workspace: one that
+// starts a program as a run is kept, and an upload as the server's own are. It
+// returns the reader of an upload that counts, whose end the caller tells.
+func (b *box) boundForward(req *http.Request) (*quotaReader, error) {
+	m := b.mount
+	if m == nil || req.Method != http.MethodPost {
+		return nil, nil
+	}
+	switch req.URL.Path {
+	case guestapi.ProcStart, guestapi.PathExecute:
+		return nil, m.admit(req.Context(), nil)
+	case guestapi.PathFiles:
+	default:
+		return nil, nil
+	}
+	// Without a path, the form in the body says where its files go.
+	if path := req.URL.Query().Get("path"); strings.HasPrefix(path, "/") {
+		if _, ok := inWorkspace(path); !ok {
+			return nil, nil
+		}
+	}
+	if req.Body == nil || req.Body == http.NoBody {
+		return nil, nil
+	}
+	if err := m.admit(req.Context(), nil); err != nil {
+		return nil, err
+	}
+	size := req.ContentLength
+	if size <= 0 || req.Header.Get("Content-Encoding") != "" {
+		size = -1
+	}
+	q, err := m.bounded(req.Context(), req.Body, size, false)
+	if err != nil {
+		return nil, err
+	}
+	req.Body = readCloser{q, req.Body}
+	return q, nil
+}
+
+type readCloser struct {
+	io.Reader
+	io.Closer
 }
 
 func (b *box) addForward(f *forward) error {

@@ -180,9 +180,7 @@ func (r *run) pump(stream events) {
 	left := r.left
 	r.mu.Unlock()
 	if left && end == nil {
-		if r.workspace != nil {
-			r.b.mount.leave()
-		}
+		r.b.mount.leave(r)
 		r.closeLog()
 		r.cancel()
 		close(r.done)
@@ -384,7 +382,7 @@ func (r *run) copyWorkspace() error {
 // lookAtWorkspace says what changed in the workspace. If that holds too much
 // now, then that is how the run ends, even if it was faster than who watches.
 func (r *run) lookAtWorkspace(ctx context.Context) *sandbox.Changes {
-	changes, err := r.b.mount.end(ctx, r.workspace)
+	changes, err := r.b.mount.end(ctx, r, r.workspace)
 	if errors.Is(err, sandbox.Exhausted) {
 		r.mu.Lock()
 		if r.fate == fateNone {

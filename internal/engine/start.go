@@ -176,7 +176,7 @@ func (b *box) startRun(ctx context.Context, req sandbox.RunRequest, prog program
 		return sandbox.Run{}, err
 	}
 	if err = b.copy.in(ctx); err == nil {
-		r.workspace, err = b.mount.begin(ctx)
+		r.workspace, err = b.mount.begin(ctx, r)
 	}
 	if err != nil {
 		r.drop()
@@ -184,9 +184,7 @@ func (b *box) startRun(ctx context.Context, req sandbox.RunRequest, prog program
 	}
 	stream, err := r.begin(ctx, req, prog, env)
 	if err != nil {
-		if r.workspace != nil {
-			b.mount.leave()
-		}
+		b.mount.leave(r)
 		err = b.explain(ctx, err)
 		return sandbox.Run{}, errors.Join(err, r.discard())
 	}

@@ -418,6 +418,7 @@ func (e *Engine) takeOver(rec store.Sandbox) (*box, error) {
 		if b.mount, err = e.mount(ctx, rec.Principal, rec.Workspace, true); err != nil {
 			return nil, fmt.Errorf("attach: %w", err)
 		}
+		b.mount.wakes(b)
 	}
 	if err := b.newCopy(); err != nil {
 		return nil, errors.Join(err, b.abandon(ctx))
@@ -439,7 +440,7 @@ func (e *Engine) takeOver(rec store.Sandbox) (*box, error) {
 	if !e.remember(b) {
 		b.occupy(nil)
 		b.guest.Close()
-		b.mount.release()
+		b.unmount()
 		return nil, errClosed() // ours by name, but we are as good as dead
 	}
 	for _, r := range runs {
@@ -454,7 +455,7 @@ func (e *Engine) takeOver(rec store.Sandbox) (*box, error) {
 
 // abandon ends a box that cannot be taken over.
 func (b *box) abandon(ctx context.Context) error {
-	b.mount.release()
+	b.unmount()
 	b.guest.Close()
 	return b.e.bury(ctx, b.rec, "the sandbox could not be taken over by the new server")
 }

@@ -191,8 +191,41 @@ func (e *Engine) ImportArchive(ctx context.Context, handle string, r io.Reader) 
 	return sandbox.Wrap(m.load(ctx, r), opImport, "")
 }
 
+// importTurn waits until no other import of the principal goes on: how much an
+// archive holds is not known before its end, and each may fill what is left. The
+// caller calls done.
+func (e *Engine) importTurn(ctx context.Context, p sandbox.Principal) (done func(), err error) {
+	for {
+		over := make(chan struct{})
+		e.mu.Lock()
+		other := e.importing[p]
+		if other == nil {
+			e.importing[p] = over
+		}
+		e.mu.Unlock()
+		if other == nil {
+			return func() {
+				e.mu.Lock()
+				delete(e.importing, p)
+				e.mu.Unlock()
+				close(over)
+			}, nil
+		}
+		select {
+		case <-other:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+}
+
 func (m *mount) load(ctx context.Context, r io.Reader) error {
-	left, err := m.left(ctx, 1<<62)
+	done, err := m.e.importTurn(ctx, m.rec.Principal)
+	if err != nil {
+		return err
+	}
+	defer done()
+	left, err := m.left(ctx)
 	if err != nil {
 		return err
 	}
@@ -285,15 +318,11 @@ func (e *Engine) PutFile(ctx context.Context, idOrHandle, name string, r io.Read
 
 // put writes a file as far as the quota allows.
 func (m *mount) put(ctx context.Context, name string, r io.Reader, size int64) (int64, error) {
-	left, err := m.left(ctx, 1<<62)
+	q, err := m.bounded(ctx, r, size, true)
 	if err != nil {
 		return 0, err
 	}
-	if size > left {
-		return 0, errFull(m)
-	}
-	q := &quotaReader{m: m, r: r, left: left}
-	defer q.giveBack()
+	defer q.done() // after it was counted
 	defer m.transfer()()
 	n, err := m.ws.Write(ctx, name, q)
 	if err != nil {
@@ -310,57 +339,6 @@ func (m *mount) put(ctx context.Context, name string, r io.Reader, size int64) (
 	}
 	m.note(&s.Usage)
 	return n, nil
-}
-
-func errFull(m *mount) error {
-	return sandbox.WithHint(sandbox.Errorf(sandbox.Exhausted, "workspace: %s has no room for it: it may hold %s",
-		shorten(m.rec.Name), sandbox.FormatBytes(m.e.opts.WorkspaceQuota.Bytes)), "remove files that are not needed")
-}
-
-// bound keeps what is written to a path of a sandbox within the quota, if it is
-// in the workspace. The caller calls done.
-func (m *mount) bound(ctx context.Context, path string, r io.Reader) (_ io.Reader, done func(), _ error) {
-	if m == nil {
-		return r, func() {}, nil
-	}
-	if _, ok := inWorkspace(path); !ok {
-		return r, func() {}, nil
-	}
-	left, err := m.left(ctx, 1<<62)
-	if err != nil {
-		return nil, nil, err
-	}
-	// What went in stays counted until the workspace is looked at again.
-	return &quotaReader{m: m, r: r, left: left}, func() {}, nil
-}
-
-// A quotaReader counts what goes through it as held by the workspace, and ends
-// with an error when that is too much.
-type quotaReader struct {
-	m           *mount
-	r           io.Reader
-	left, taken int64
-}
-
-func (q *quotaReader) Read(p []byte) (int, error) {
-	n, err := q.r.Read(p)
-	q.taken += int64(n)
-	q.m.mu.Lock()
-	q.m.written += int64(n)
-	over := q.m.written > q.left
-	q.m.mu.Unlock()
-	if over {
-		return n, errFull(q.m)
-	}
-	return n, err
-}
-
-// giveBack takes back what was counted and is not there, or is counted by now
-// because it is.
-func (q *quotaReader) giveBack() {
-	q.m.mu.Lock()
-	defer q.m.mu.Unlock()
-	q.m.written = max(0, q.m.written-q.taken)
 }
 
 // WorkspaceOf returns the ID and the handle of a workspace of p's, for URLs.

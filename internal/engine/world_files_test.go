@@ -68,6 +68,10 @@ func (g *worldGuest) Preview(context.Context, string, string, guestapi.FileOptio
 }
 
 func (g *worldGuest) Write(_ context.Context, path string, r io.Reader, _ guestapi.WriteOptions) (*guestapi.WriteInfo, error) {
+	if name, ok := inWorkspace(path); ok && g.b.space != nil {
+		_, err := io.Copy(spaceWriter{g.b.space}, r)
+		return &guestapi.WriteInfo{Path: name}, err
+	}
 	data, err := io.ReadAll(r)
 	if err != nil {
 		return nil, err

@@ -30,6 +30,7 @@ type world struct {
 	destroying func()
 	receipt    func() sandbox.Receipt
 	made       int
+	spaces     *worldSpaces // nil without workspaces
 }
 
 func newWorld() *world { return &world{boxes: map[string]*worldBox{}} }
@@ -38,7 +39,7 @@ func newWorld() *world { return &world{boxes: map[string]*worldBox{}} }
 type worldDriver struct{ w *world }
 
 func (d worldDriver) Info() driver.Info {
-	return driver.Info{Name: "world", Isolates: true, Features: driver.Features{Host: true, Pause: true, Incidents: true, Detach: true}}
+	return driver.Info{Name: "world", Isolates: true, Features: driver.Features{Host: true, Workspace: d.w.spaces != nil, Pause: true, Incidents: true, Detach: true}}
 }
 func (d worldDriver) Probe(context.Context) error { return nil }
 func (d worldDriver) Close() error                { return nil }
@@ -55,6 +56,9 @@ func (d worldDriver) Create(ctx context.Context, spec *driver.Spec) (driver.Box,
 	}
 	d.w.mu.Unlock()
 	b := d.w.add(ref)
+	if spec.Workspace != "" {
+		b.space = d.w.spaces.space(spec.Workspace)
+	}
 	if creating != nil {
 		if err := creating(ctx, spec); err != nil {
 			d.w.remove(b)
@@ -139,6 +143,7 @@ type worldBox struct {
 	files    map[string][]byte
 	lacks    string // a program that is not there
 	unpacked string
+	space    *worldSpace // nil without a workspace
 }
 
 // die ends the guest and all processes.
@@ -256,6 +261,8 @@ func (g *worldGuest) check() error {
 //	exit N          exits with N
 //	sleep DURATION  exits with 0 after it
 //	cat             exits with 0 when its input is closed, having written it
+//	fill N          writes N bytes a second to the workspace
+//	leave N         exits with 0, and leaves a program that does so
 func (g *worldGuest) Start(ctx context.Context, req *guestapi.StartRequest, opts guestapi.StartOptions) (events, error) {
 	b := g.b
 	if req.Process.Cmd == "mute" { // the guest never says that it began
@@ -286,6 +293,11 @@ func (g *worldGuest) Start(ctx context.Context, req *guestapi.StartRequest, opts
 		}
 		p.timer = time.AfterFunc(d, func() { b.endLater(p, exited(0)) })
 	case "cat":
+	case "fill":
+		b.fill(args[0], func() bool { return p.ended })
+	case "leave":
+		b.fill(args[0], func() bool { return false })
+		b.end(p, exited(0))
 	case "exit":
 		n, err := strconv.Atoi(args[0])
 		if err != nil {
@@ -448,6 +460,9 @@ func (g *worldGuest) RoundTrip(req *http.Request) (*http.Response, error) {
 	defer g.b.mu.Unlock()
 	if err := g.check(); err != nil {
 		return nil, err
+	}
+	if resp, ok, err := g.b.roundTrip(req); ok {
+		return resp, err
 	}
 	r, w := io.Pipe()
 	go func() {

@@ -3,6 +3,7 @@ package store
 import (
 	"context"
 	"database/sql"
+	"encoding/json"
 	"errors"
 	"time"
 
@@ -133,10 +134,14 @@ func (s *Store) TouchWorkspace(ctx context.Context, id string, used time.Time, u
 }
 
 // OtherWorkspaces returns what a principal's workspaces held when they were
-// last measured, but for the one with that ID.
-func (s *Store) OtherWorkspaces(ctx context.Context, p sandbox.Principal, id string) (u sandbox.WorkspaceUsage, err error) {
+// last measured, but for those with these IDs.
+func (s *Store) OtherWorkspaces(ctx context.Context, p sandbox.Principal, but []string) (u sandbox.WorkspaceUsage, err error) {
+	ids, err := json.Marshal(but)
+	if err != nil {
+		return u, sandbox.Wrap(err, "read workspaces", "")
+	}
 	err = s.read.QueryRowContext(ctx, `SELECT coalesce(sum(bytes), 0), coalesce(sum(files), 0) FROM workspaces
-		WHERE principal = ? AND id != ?`, p, id).Scan(&u.Bytes, &u.Files)
+		WHERE principal = ? AND id NOT IN (SELECT value FROM json_each(?))`, p, string(ids)).Scan(&u.Bytes, &u.Files)
 	return u, sandbox.Wrap(err, "read workspaces", "")
 }
 

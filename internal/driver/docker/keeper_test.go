@@ -65,7 +65,7 @@ func (f *faults) workspaces(t *testing.T) {
 	}
 	before := volumes()
 	d, r := open()
-	id := r.ID("p", "w")
+	id := workspace.NewID()
 	if _, err := r.Make(id); err != nil {
 		t.Fatal(err)
 	}

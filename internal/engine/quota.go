@@ -1,0 +1,398 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
+	"github.com/glovebox-dev/glovebox/internal/workspace"
+)
+
+// What a workspace may hold, and what it holds as far as this process knows.
+
+// workspaceSlack is how much more than its quota a workspace may hold, and
+// filesSlack how many more files, before runs that could add to it are refused:
+// those or as much as the quota again, if that is more. A run is ended when the
+// quota is passed, and what it wrote stays there. Without such a bound, one run
+// after the other could add what is written in the time until that is seen.
+const (
+	workspaceSlack = 256 << 20
+	filesSlack     = 10_000
+)
+
+// beyond returns the usage from which on nothing may add to it, for a quota.
+func beyond(q sandbox.WorkspaceUsage) sandbox.WorkspaceUsage {
+	if q.Bytes > 0 {
+		q.Bytes += max(q.Bytes, workspaceSlack)
+	}
+	if q.Files > 0 {
+		q.Files += max(q.Files, filesSlack)
+	}
+	return q
+}
+
+// A holding is what a workspace holds. Its mount's mu guards it.
+type holding struct {
+	counted sandbox.WorkspaceUsage
+	known   bool  // counted is set
+	landed  int64 // bytes that came by the server since, and are in the workspace
+	flying  int64 // bytes of uploads that are not in the workspace yet
+	uploads int   // that go on
+	// again is when a request that does not fit may have it counted again.
+	again time.Time
+}
+
+// landing returns what to pass to count when a count that begins now is over.
+func (m *mount) landing() int64 {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.holds.landed
+}
+
+// count notes what the workspace was found to hold by a count that began when
+// landing returned landed.
+func (m *mount) count(usage sandbox.WorkspaceUsage, landed int64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.holds.counted, m.holds.known = usage, true
+	m.holds.landed = max(0, m.holds.landed-landed)
+}
+
+// held returns what the workspace holds, with the uploads that go on. known is
+// false if this process did not count yet.
+func (m *mount) held() (_ sandbox.WorkspaceUsage, known bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	u := m.holds.counted
+	u.Bytes += m.holds.landed + m.holds.flying
+	return u, m.holds.known
+}
+
+// measure counts what the workspace holds.
+func (m *mount) measure(ctx context.Context) (sandbox.WorkspaceUsage, error) {
+	landed, began := m.landing(), time.Now()
+	usage, err := m.ws.Measure(ctx)
+	if err == nil {
+		m.count(usage, landed)
+	}
+	m.mu.Lock()
+	m.holds.again = time.Now().Add(max(watchLeast, (watchShare-1)*time.Since(began)))
+	m.mu.Unlock()
+	return usage, err
+}
+
+// measureAgain counts for a request that does not fit, unless that was done just
+// now: a sandbox that rests is not watched, and its files may have been removed.
+func (m *mount) measureAgain(ctx context.Context) (bool, error) {
+	m.mu.Lock()
+	early := time.Now().Before(m.holds.again)
+	m.mu.Unlock()
+	if early {
+		return false, nil
+	}
+	_, err := m.measure(ctx)
+	return err == nil, m.tooMuch(err)
+}
+
+// look takes a snapshot, which becomes the last.
+func (m *mount) look(ctx context.Context) (*workspace.Snapshot, error) {
+	landed := m.landing()
+	s, err := m.ws.Snapshot(ctx)
+	if err != nil {
+		return nil, err
+	}
+	m.count(s.Usage, landed)
+	m.mu.Lock()
+	m.last = s
+	m.mu.Unlock()
+	return s, nil
+}
+
+// others returns what the principal's other workspaces hold: those that this
+// process has mounted as of now, the rest as of when they were last counted.
+func (m *mount) others(ctx context.Context) (sandbox.WorkspaceUsage, error) {
+	var mounted []*mount
+	m.e.mu.Lock()
+	for _, o := range m.e.mounts {
+		if o != m && o.rec.Principal == m.rec.Principal {
+			mounted = append(mounted, o)
+		}
+	}
+	m.e.mu.Unlock()
+	var sum sandbox.WorkspaceUsage
+	here := []string{m.rec.ID}
+	for _, o := range mounted {
+		if u, known := o.held(); known {
+			sum.Bytes += u.Bytes
+			sum.Files += u.Files
+			here = append(here, o.rec.ID)
+		}
+	}
+	rest, err := m.e.store.OtherWorkspaces(ctx, m.rec.Principal, here)
+	sum.Bytes += rest.Bytes
+	sum.Files += rest.Files
+	return sum, err
+}
+
+// exceeds returns an error of kind Exhausted if usage of this workspace is more
+// than own, or more than all with the principal's other workspaces. A zero all
+// is no limit.
+func (m *mount) exceeds(ctx context.Context, usage, own, all sandbox.WorkspaceUsage) error {
+	if usage.Exceeds(own) {
+		return exceeded("the workspace", usage, own)
+	}
+	if all == (sandbox.WorkspaceUsage{}) {
+		return nil
+	}
+	others, err := m.others(ctx)
+	if err != nil {
+		m.e.log.Error("read workspaces", "error", err)
+		return nil
+	}
+	sum := sandbox.WorkspaceUsage{Bytes: usage.Bytes + others.Bytes, Files: usage.Files + others.Files}
+	if sum.Exceeds(all) {
+		return exceeded("the workspaces of this principal together", sum, all)
+	}
+	return nil
+}
+
+// overQuota reports whether usage is more than there may be, and more than it
+// was: whoever is over it already can still clean up. The error is of kind
+// Exhausted.
+func (m *mount) overQuota(ctx context.Context, usage, was sandbox.WorkspaceUsage) error {
+	if usage.Bytes <= was.Bytes && usage.Files <= was.Files {
+		return nil
+	}
+	return m.exceeds(ctx, usage, m.e.opts.WorkspaceQuota, m.e.opts.PrincipalQuota)
+}
+
+func exceeded(what string, usage, quota sandbox.WorkspaceUsage) error {
+	if quota.Bytes > 0 && usage.Bytes > quota.Bytes {
+		return sandbox.Errorf(sandbox.Exhausted, "%s may hold %s", what, sandbox.FormatBytes(quota.Bytes))
+	}
+	return sandbox.Errorf(sandbox.Exhausted, "%s may hold %d files", what, quota.Files)
+}
+
+// tooMuch tells that a workspace cannot even be counted.
+func (m *mount) tooMuch(err error) error {
+	if !errors.Is(err, sandbox.Exhausted) {
+		return err
+	}
+	return sandbox.WithHint(sandbox.Errorf(sandbox.Exhausted, "workspace %s: %w", shorten(m.rec.Name), err),
+		"delete the workspace, or export it where it can be cleaned up")
+}
+
+// left returns how many bytes more the workspace may hold.
+func (m *mount) left(ctx context.Context) (int64, error) {
+	left, err := m.spare(ctx)
+	return max(left, 0), err
+}
+
+// spare is left, and negative by what the workspace holds more than it may.
+func (m *mount) spare(ctx context.Context) (int64, error) {
+	usage, known := m.held()
+	if !known {
+		if _, err := m.look(ctx); err != nil {
+			return 0, m.tooMuch(err)
+		}
+		usage, _ = m.held()
+	}
+	left := int64(1) << 62
+	if q := m.e.opts.WorkspaceQuota; q != (sandbox.WorkspaceUsage{}) {
+		if q.Files > 0 && usage.Files >= q.Files {
+			return 0, exceeded("the workspace", usage, q)
+		}
+		if q.Bytes > 0 {
+			left = min(left, q.Bytes-usage.Bytes)
+		}
+	}
+	if q := m.e.opts.PrincipalQuota; q.Bytes > 0 {
+		others, err := m.others(ctx)
+		if err != nil {
+			return 0, err
+		}
+		left = min(left, q.Bytes-usage.Bytes-others.Bytes)
+	}
+	return left, nil
+}
+
+func errFull(m *mount) error {
+	return sandbox.WithHint(sandbox.Errorf(sandbox.Exhausted, "workspace: %s has no room for it: it may hold %s",
+		shorten(m.rec.Name), sandbox.FormatBytes(m.e.opts.WorkspaceQuota.Bytes)), "remove files that are not needed")
+}
+
+// admit waits until nothing more is about to be ended in the workspace's
+// sandboxes, and refuses what could add to a workspace that is far beyond its
+// quota. begin is called when it may begin, with m.mu held, unless it is nil.
+func (m *mount) admit(ctx context.Context, begin func()) error {
+	for {
+		m.mu.Lock()
+		gate := m.gate
+		if gate == nil && begin != nil {
+			begin()
+		}
+		m.mu.Unlock()
+		if gate == nil {
+			break
+		}
+		select {
+		case <-gate:
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-m.e.ctx.Done():
+			return errClosed()
+		}
+	}
+	usage, known := m.held()
+	if !known {
+		if _, err := m.look(ctx); err != nil {
+			return m.tooMuch(err)
+		}
+		usage, _ = m.held()
+	}
+	if m.farBeyond(ctx, usage) == nil {
+		return nil
+	}
+	if again, err := m.measureAgain(ctx); err != nil {
+		return err
+	} else if again {
+		if usage, _ = m.held(); m.farBeyond(ctx, usage) == nil {
+			return nil
+		}
+	}
+	return sandbox.WithHint(sandbox.Errorf(sandbox.Exhausted, "workspace: %s holds %s in %d files, far more than it may (%s)",
+		shorten(m.rec.Name), sandbox.FormatBytes(usage.Bytes), usage.Files, sandbox.FormatBytes(m.e.opts.WorkspaceQuota.Bytes)),
+		"remove files by the file operations, or delete workspaces")
+}
+
+// farBeyond reports whether nothing may add to the workspace that holds usage.
+func (m *mount) farBeyond(ctx context.Context, usage sandbox.WorkspaceUsage) error {
+	return m.exceeds(ctx, usage, beyond(m.e.opts.WorkspaceQuota), beyond(m.e.opts.PrincipalQuota))
+}
+
+// A quotaReader counts what goes through it as held by the workspace, and ends
+// with an error when that is too much. Its owner calls done.
+type quotaReader struct {
+	m      *mount
+	ctx    context.Context
+	r      io.Reader
+	staged bool  // it is not in the workspace before its end
+	left   int64 // to be read before it looks again
+
+	// Guarded by m.mu.
+	taken int64
+	err   error // with which it ended the reading
+}
+
+// lookAgain is how much is read before others' uploads are looked at again.
+const lookAgain = 1 << 20
+
+// bounded returns a reader of r within what the workspace may still hold. size is
+// how much there is, -1 if that is not known. staged says that what is read is
+// not in the workspace until all of it is put there.
+func (m *mount) bounded(ctx context.Context, r io.Reader, size int64, staged bool) (*quotaReader, error) {
+	fits := func(left int64) bool { return size <= left && (left > 0 || size == 0) }
+	left, err := m.left(ctx)
+	if err != nil || !fits(left) {
+		again, againErr := m.measureAgain(ctx)
+		if againErr != nil {
+			return nil, againErr
+		}
+		if again {
+			left, err = m.left(ctx)
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	if !fits(left) {
+		return nil, errFull(m)
+	}
+	m.mu.Lock()
+	m.holds.uploads++
+	m.mu.Unlock()
+	return &quotaReader{m: m, ctx: ctx, r: r, staged: staged, left: min(left, lookAgain)}, nil
+}
+
+func (q *quotaReader) Read(p []byte) (int, error) {
+	if err := q.full(); err != nil {
+		return 0, err
+	}
+	n, err := q.r.Read(p)
+	m := q.m
+	m.mu.Lock()
+	if q.staged {
+		m.holds.flying += int64(n)
+	} else {
+		m.holds.landed += int64(n)
+	}
+	q.taken += int64(n)
+	ending := m.gate != nil
+	m.mu.Unlock()
+	q.left -= int64(n)
+	if q.left > 0 && !ending {
+		return n, err
+	}
+	spare, spareErr := m.spare(q.ctx)
+	q.left = min(spare, lookAgain)
+	if spareErr == nil && spare < 0 {
+		spareErr = errFull(m)
+	}
+	if spareErr != nil {
+		m.mu.Lock()
+		q.err = spareErr
+		m.mu.Unlock()
+		return n, spareErr
+	}
+	return n, err
+}
+
+// full returns the error with which the reader ended because there is too much.
+func (q *quotaReader) full() error {
+	q.m.mu.Lock()
+	defer q.m.mu.Unlock()
+	return q.err
+}
+
+// done ends the reading. What was staged is in the workspace by now and was
+// counted there, or is gone.
+func (q *quotaReader) done() {
+	q.m.mu.Lock()
+	defer q.m.mu.Unlock()
+	q.m.holds.uploads--
+	if q.staged {
+		q.m.holds.flying -= q.taken
+	}
+}
+
+// bound keeps what is written to a path of a sandbox within the quota, if it is
+// in the workspace. The caller calls done.
+func (m *mount) bound(ctx context.Context, path string, r io.Reader) (_ io.Reader, done func(), _ error) {
+	if m == nil {
+		return r, func() {}, nil
+	}
+	if _, ok := inWorkspace(path); !ok {
+		return r, func() {}, nil
+	}
+	if err := m.admit(ctx, nil); err != nil {
+		return nil, nil, err
+	}
+	// What went in stays counted until the workspace is counted again.
+	q, err := m.bounded(ctx, r, -1, false)
+	if err != nil {
+		return nil, nil, err
+	}
+	return q, q.done, nil
+}
+
+// stopFull is why a sandbox stops that has a full workspace.
+func stopFull(why error, more string) reason {
+	return reason{
+		cause: fmt.Sprintf("%v, and %s", why, more),
+		code:  sandbox.DiskFull,
+		next:  nextWorkspace,
+	}
+}
