@@ -252,6 +252,10 @@ func TestForeignName(t *testing.T) {
 				t.Errorf("the own image by its digest %s: %s", ref, got)
 			}
 		}
+		e.opts.CommandLine = true
+		if _, err := e.FetchImage(t.Context(), sandbox.Local, first, nil); !errors.Is(err, sandbox.NotFound) || !strings.Contains(sandbox.HintOf(err), "adopt") {
+			t.Errorf("the operator names another's image by its digest: %v", err)
+		}
 		d.registry[good] = sandbox.Image{Name: good, ID: second}
 		if got := get(alice, good); got != first {
 			t.Errorf("the own image by its name: %s", got)

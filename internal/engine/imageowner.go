@@ -119,7 +119,8 @@ func (e *Engine) fetchImage(ctx context.Context, k driver.ImageKeeper, p sandbox
 			return i, nil
 		}
 		if isIDOf(ref, i) {
-			return sandbox.Image{}, e.noImage(p, ref, sandbox.Errorf(sandbox.NotFound, "image %s is not here", shorten(ref)))
+			err := sandbox.WithHint(sandbox.Errorf(sandbox.NotFound, "image %s is another principal's", shorten(ref)), "glovebox images adopt makes it the operator's")
+			return sandbox.Image{}, e.noImage(p, ref, err)
 		}
 	}
 	return e.pullImage(ctx, k, p, driver.ImagePull{Ref: ref, Anywhere: e.isOperator(p), Progress: progress})
