@@ -106,7 +106,7 @@ type Options struct {
 	// Retention is how long records and logs are kept after the end.
 	Retention time.Duration // default: 24 h
 	// LogSize bounds what is kept of one run's output (8 MiB at least),
-	// LogsSize what is kept of all runs that have ended.
+	// LogsSize what is kept of all runs, half of it of those that go on.
 	LogSize  int64 // default: 64 MiB
 	LogsSize int64 // default: 4 GiB
 
@@ -208,14 +208,16 @@ func (o Options) withDefaults() Options {
 
 // An Engine makes and looks after sandboxes.
 type Engine struct {
-	opts     Options
-	drv      driver.Driver
-	name     string          // the driver's
-	features driver.Features // likewise
-	store    *store.Store
-	owner    *store.Owner
-	log      *slog.Logger
-	logs     *os.Root // below it, a directory per sandbox
+	opts Options
+	drv  driver.Driver
+	// runningLogs and keptLogs share the space for logs.
+	runningLogs, keptLogs *fair.Pool
+	name                  string          // the driver's
+	features              driver.Features // likewise
+	store                 *store.Store
+	owner                 *store.Owner
+	log                   *slog.Logger
+	logs                  *os.Root // below it, a directory per sandbox
 
 	// ctx ends when Close begins to let go; background holds what it waits for.
 	ctx        context.Context
@@ -239,6 +241,7 @@ type Engine struct {
 	adopting map[string]*adoption
 	mounts   map[workspace.ID]*mount
 	// importing has the imports that go on, which are closed at their end.
+	kept      map[string]*keptLog // by run: logs of runs that ended
 	importing map[sandbox.Principal]chan struct{}
 	fileBase  string // URL of the server that serves files of workspaces
 }
@@ -284,7 +287,9 @@ func New(opts Options) (*Engine, error) {
 		return nil, errors.Join(sandbox.Wrap(err, "new engine", ""), logs.Close())
 	}
 	admission, dismiss := context.WithCancel(context.Background())
+	running, kept := opts.logPools()
 	return &Engine{
+		runningLogs: running, keptLogs: kept,
 		opts:      opts,
 		drv:       opts.Driver,
 		name:      info.Name,
@@ -304,6 +309,7 @@ func New(opts Options) (*Engine, error) {
 		adopting:  map[string]*adoption{},
 		mounts:    map[workspace.ID]*mount{},
 
+		kept:      map[string]*keptLog{},
 		importing: map[sandbox.Principal]chan struct{}{},
 	}, nil
 }

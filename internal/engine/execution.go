@@ -39,6 +39,7 @@ func (r *run) newExecution(name, language string) {
 // resumeExecution makes r a run in a context that another process began.
 func (r *run) resumeExecution() error {
 	results, err := reopenResultLog(r.files())
+	results.room = r.room
 	r.x, r.results = &execution{}, results
 	if err != nil {
 		return err

@@ -34,6 +34,7 @@ func (f logFiles) resultsName() string { return f.sandbox + "/" + f.run + "." + 
 // beside those of the output. What another process wrote, this one reads.
 type resultLog struct {
 	files logFiles
+	room  *logRoom
 
 	mu    sync.Mutex
 	count int
@@ -77,7 +78,7 @@ func (l *resultLog) add(r sandbox.Result) error {
 			return fmt.Errorf("write results: %w", err)
 		}
 	}
-	if l.count >= maxResults || l.bytes+int64(len(text)) > maxResultBytes {
+	if l.count >= maxResults || l.bytes+int64(len(text)) > maxResultBytes || !l.room.take(int64(len(text))+1) {
 		if text, err = json.Marshal(resultLine{Omitted: true}); err != nil {
 			return fmt.Errorf("write results: %w", err)
 		}

@@ -13,10 +13,11 @@ import (
 func (b *box) resumeRun(rec store.Run) {
 	r := &run{b: b, input: rec.KeepsStdin, language: noLanguage, rec: rec, done: make(chan struct{})}
 	r.ctx, r.cancel = context.WithCancel(b.e.ctx)
+	r.room = &logRoom{pool: b.e.runningLogs, who: rec.Principal}
 	log, err := reopenRunLog(r.files(), b.e.opts.LogSize)
 	if rec.Context == nil {
 		r.codeDir = codeDir + "/" + rec.ID
-		r.results = &resultLog{files: r.files()}
+		r.results = &resultLog{files: r.files(), room: r.room}
 	} else {
 		r.language = rec.Context.Language
 		if resumeErr := r.resumeExecution(); err == nil {
@@ -28,12 +29,17 @@ func (b *box) resumeRun(rec store.Run) {
 		log = newRunLog(r.files(), b.e.opts.LogSize)
 		r.broken = err
 	}
-	r.log = log
+	r.log, log.room = log, r.room
+	log.resumeRoom()
+	if r.results != nil {
+		r.room.take(r.results.kept())
+	}
 	b.mu.Lock()
 	if b.released || b.why != nil {
 		b.mu.Unlock()
 		r.cancel()
 		r.closeLog()
+		r.room.release()
 		return
 	}
 	b.uses++

@@ -19,6 +19,7 @@ type run struct {
 	b       *box
 	input   bool // it has an input
 	log     *runLog
+	room    *logRoom   // of the log and the results
 	codeDir string     // has its code, if that is to be removed
 	plain   bool       // it has no shell, though it is a shell command
 	x       *execution // of a run in a context
@@ -75,8 +76,10 @@ func (b *box) newRun(req sandbox.RunRequest) *run {
 	}
 	r.rec.ID, r.rec.SandboxID = sandbox.NewRunID(), b.id
 	r.rec.Status, r.rec.Started = sandbox.RunRunning, b.e.now()
+	r.room = &logRoom{pool: b.e.runningLogs, who: b.rec.Principal}
 	r.log = newRunLog(r.files(), b.e.opts.LogSize)
-	r.results = &resultLog{files: r.files()}
+	r.log.room = r.room
+	r.results = &resultLog{files: r.files(), room: r.room}
 	return r
 }
 
@@ -120,6 +123,7 @@ func (r *run) drop() {
 	delete(r.b.runs, r.rec.ID)
 	r.b.mu.Unlock()
 	close(r.done)
+	r.room.release()
 	r.release()
 }
 
@@ -183,6 +187,7 @@ func (r *run) pump(stream events) {
 		r.b.mount.leave(r)
 		r.closeLog()
 		r.cancel()
+		r.room.release()
 		close(r.done)
 		return
 	}
@@ -318,6 +323,7 @@ func (r *run) finish(end *guestapi.EndEvent) {
 	r.b.mu.Unlock()
 	e.opts.Metrics.RunEnded(r.language, r.verdict(), rec.Ended.Sub(rec.Started), rec.StdoutBytes, rec.StderrBytes)
 	e.retire(rec.ID)
+	e.keepLog(rec, r.room)
 	close(r.done)
 	r.cancel()
 	if !stopping {

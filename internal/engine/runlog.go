@@ -27,6 +27,7 @@ type runLog struct {
 	files logFiles
 	most  int64 // segments that are kept
 	head  int64 // segments of each stream that are never dropped
+	room  *logRoom
 
 	mu      sync.Mutex
 	changed *sync.Cond // on anything below
@@ -41,6 +42,7 @@ type runLog struct {
 type logStream struct {
 	extent
 	file *os.File // the segment that is written, if it is open
+	cut  bool     // nothing more of it is kept: there was no room
 }
 
 // A span is a piece of one stream: from where the stream was before, to end.
@@ -90,10 +92,20 @@ func (l *runLog) append(stream int, p []byte) error {
 	st := &l.streams[stream]
 	for len(p) > 0 {
 		n := min(int64(len(p)), segmentSize-st.total%segmentSize)
+		if st.cut {
+			l.lose(stream, int64(len(p)))
+			break
+		}
 		if st.total%segmentSize == 0 {
 			if err := l.beginSegment(stream); err != nil {
 				return fmt.Errorf("write log: %w", err)
 			}
+		}
+		// A stream that has a gap is as long as it may be: it takes the place
+		// of what it dropped.
+		if !l.room.take(n) && st.gapTo == 0 {
+			st.cut = true
+			continue
 		}
 		// Readers may look meanwhile: they see no further than total.
 		if _, err := st.file.Write(p[:n]); err != nil {
@@ -107,6 +119,24 @@ func (l *runLog) append(stream int, p []byte) error {
 		l.changed.Broadcast()
 	}
 	return nil
+}
+
+// lose counts n bytes of a stream that are not kept.
+func (l *runLog) lose(stream int, n int64) {
+	x := &l.streams[stream].extent
+	if x.gapTo == 0 {
+		x.gapFrom = x.total
+	}
+	x.total += n
+	x.gapTo = x.total
+	l.note(stream, x.total)
+}
+
+// resumeRoom takes room for what is there.
+func (l *runLog) resumeRoom() {
+	for s := range streams {
+		l.room.take(l.streams[s].kept())
+	}
 }
 
 // note remembers that a stream's bytes up to end came next.
@@ -170,6 +200,7 @@ func (l *runLog) makeRoom() error {
 			return err
 		}
 		x.gapTo += segmentSize
+		l.room.give(segmentSize)
 	}
 }
 

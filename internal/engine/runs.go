@@ -30,7 +30,16 @@ func (v runView) extents() ([streams]extent, error) {
 	if v.live != nil {
 		return v.live.log.extents(), nil
 	}
-	return v.files().extents()
+	xs, err := v.files().extents()
+	if err != nil || v.rec.Status != sandbox.RunFinished {
+		return xs, err
+	}
+	for s, written := range [streams]int64{stdout: v.rec.StdoutBytes, stderr: v.rec.StderrBytes} {
+		if x := &xs[s]; written > x.total && x.gapTo == 0 {
+			x.gapFrom, x.gapTo, x.total = x.total, written, written // its log ended before it did
+		}
+	}
+	return xs, nil
 }
 
 // findRun returns a run of p. One whose sandbox's owner is dead is taken over
@@ -46,6 +55,7 @@ func (e *Engine) findRun(ctx context.Context, p sandbox.Principal, id string) (r
 		e.mu.Lock()
 		r := e.runs[id]
 		e.mu.Unlock()
+		e.touchLog(id)
 		if r != nil {
 			if r.rec.Principal != p { // never changed
 				return runView{}, noRun(id)

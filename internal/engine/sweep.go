@@ -316,11 +316,12 @@ func (e *Engine) sweepOld(ctx context.Context) error {
 	}
 	before := e.now().Add(-e.opts.Retention)
 	var errs []error
-	runs, err := e.store.RunsToForget(ctx, before, e.opts.LogsSize)
+	runs, err := e.store.RunsEndedBefore(ctx, before)
 	errs = append(errs, err)
 	for _, r := range runs {
 		errs = append(errs, logFiles{e.logs, r.SandboxID, r.ID}.remove(), e.store.DeleteRun(ctx, r.ID))
 	}
+	errs = append(errs, e.sweepLogs(ctx), e.store.ForgetConnections(ctx, maxRecorded))
 	ids, err := e.store.SandboxesEndedBefore(ctx, before)
 	errs = append(errs, err)
 	for _, id := range ids {

@@ -12,6 +12,10 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
+// maxRecorded is how many connections of one principal's sandboxes are kept on
+// record, beside what the store keeps of one sandbox.
+const maxRecorded = 100_000
+
 // trafficTimeout bounds a question for a sandbox's traffic.
 const trafficTimeout = 5 * time.Second
 

@@ -261,6 +261,8 @@ func (g *worldGuest) check() error {
 //	exit N          exits with N
 //	sleep DURATION  exits with 0 after it
 //	cat             exits with 0 when its input is closed, having written it
+//	spew N          writes N bytes, then exits with 0
+//	say N           writes N bytes, and goes on until it is killed
 //	fill N          writes N bytes a second to the workspace
 //	leave N         exits with 0, and leaves a program that does so
 func (g *worldGuest) Start(ctx context.Context, req *guestapi.StartRequest, opts guestapi.StartOptions) (events, error) {
@@ -293,6 +295,18 @@ func (g *worldGuest) Start(ctx context.Context, req *guestapi.StartRequest, opts
 		}
 		p.timer = time.AfterFunc(d, func() { b.endLater(p, exited(0)) })
 	case "cat":
+	case "say", "spew":
+		n, err := strconv.Atoi(args[0])
+		if err != nil {
+			return nil, sandbox.Errorf(sandbox.Invalid, "%w", err)
+		}
+		for ; n > 0; n -= 64 << 10 {
+			text := bytes.Repeat([]byte("x"), min(n, 64<<10))
+			p.events = append(p.events, guestapi.ProcessEvent{Data: &guestapi.DataEvent{Stdout: text}})
+		}
+		if req.Process.Cmd == "spew" {
+			b.end(p, exited(0))
+		}
 	case "fill":
 		b.fill(args[0], func() bool { return p.ended })
 	case "leave":

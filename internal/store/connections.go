@@ -8,8 +8,13 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
+// MaxConnections is how many connections of one sandbox are on record: the
+// latest.
+const MaxConnections = 10_000
+
 // AddConnections adds to the record of what a sandbox reached, if it has one
-// still. Those that are there already stay as they are.
+// still. Those that are there already stay as they are. Of more than
+// [MaxConnections] the oldest are removed.
 func (s *Store) AddConnections(ctx context.Context, sandboxID string, list []sandbox.Connection) error {
 	if len(list) == 0 {
 		return nil
@@ -29,9 +34,24 @@ func (s *Store) AddConnections(ctx context.Context, sandboxID string, list []san
 				return err
 			}
 		}
-		return nil
+		_, err := tx.ExecContext(ctx, `DELETE FROM connections WHERE sandbox_id = ?
+			AND number <= (SELECT max(number) FROM connections WHERE sandbox_id = ?) - ?`, sandboxID, sandboxID, MaxConnections)
+		return err
 	})
 	return sandbox.Wrap(err, "store connections", sandboxID)
+}
+
+// ForgetConnections removes the oldest connections of each principal whose
+// sandboxes have more than most on record together.
+func (s *Store) ForgetConnections(ctx context.Context, most int) error {
+	_, err := s.exec(ctx, `DELETE FROM connections WHERE (sandbox_id, number) IN (
+		SELECT sandbox_id, number FROM (
+			SELECT c.sandbox_id, c.number, row_number() OVER (PARTITION BY s.principal ORDER BY c.ended_at DESC, c.number DESC) AS nth
+			FROM connections c JOIN sandboxes s ON s.id = c.sandbox_id
+			WHERE s.principal IN (SELECT s.principal FROM connections c JOIN sandboxes s ON s.id = c.sandbox_id
+				GROUP BY s.principal HAVING count(*) > ?))
+		WHERE nth > ?)`, most, most)
+	return sandbox.Wrap(err, "remove connections", "")
 }
 
 // Connections returns the latest of a sandbox's connections, the oldest first,

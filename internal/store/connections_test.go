@@ -58,3 +58,58 @@ func TestConnections(t *testing.T) {
 		t.Errorf("after the sandbox's end in the store: %v, %v", got, err)
 	}
 }
+
+// TestConnectionsAreBounded has a sandbox, and a principal with many, that reach
+// more than is kept on record.
+func TestConnectionsAreBounded(t *testing.T) {
+	ctx := t.Context()
+	s := mustOpen(t, t.TempDir())
+	now := s.Now()
+	fill := func(p sandbox.Principal, n int64) string {
+		t.Helper()
+		sb := testSandbox("owner")
+		sb.Principal = p
+		if err := s.InsertSandbox(ctx, sb); err != nil {
+			t.Fatal(err)
+		}
+		var list []sandbox.Connection
+		for i := range n {
+			list = append(list, sandbox.Connection{Number: i + 1, Protocol: sandbox.ProtocolTCP, Started: now, Ended: now.Add(time.Duration(i) * time.Second)})
+		}
+		if err := s.AddConnections(ctx, sb.ID, list); err != nil {
+			t.Fatal(err)
+		}
+		return sb.ID
+	}
+	count := func(id string) (n int, first int64) {
+		t.Helper()
+		list, err := s.Connections(ctx, id, 1<<20)
+		if err != nil || len(list) == 0 {
+			t.Fatalf("%d connections, %v", len(list), err)
+		}
+		return len(list), list[0].Number
+	}
+	flood := fill("mallory", MaxConnections+500)
+	if n, first := count(flood); n != MaxConnections || first != 501 {
+		t.Errorf("a sandbox has %d on record, from number %d; want the latest %d", n, first, MaxConnections)
+	}
+	mine := fill("me", 50)
+	many := []string{fill("mallory", 100), fill("mallory", 100)}
+	if err := s.ForgetConnections(ctx, 150); err != nil {
+		t.Fatal(err)
+	}
+	if n, _ := count(mine); n != 50 {
+		t.Errorf("of another principal %d are left, want all 50", n)
+	}
+	total := 0
+	for _, id := range append(many, flood) {
+		list, err := s.Connections(ctx, id, 1<<20)
+		if err != nil {
+			t.Fatal(err)
+		}
+		total += len(list)
+	}
+	if total != 150 {
+		t.Errorf("the principal has %d on record, want 150", total)
+	}
+}

@@ -168,14 +168,23 @@ func (s *Store) RunningRuns(ctx context.Context, sandboxID string) ([]Run, error
 	return s.runs(ctx, ` WHERE sandbox_id = ? AND ended_at = 0 ORDER BY started_at, id`, sandboxID)
 }
 
-// RunsToForget returns runs that have ended and whose output need not be kept:
-// those that ended before t, and the oldest of the rest for as long as the
-// logs of all together hold more than keep bytes.
-func (s *Store) RunsToForget(ctx context.Context, t time.Time, keep int64) ([]Run, error) {
-	return s.runs(ctx, ` WHERE id IN (
-		SELECT id FROM (SELECT id, ended_at, sum(kept_bytes) OVER (ORDER BY ended_at DESC, id) AS held
-			FROM runs WHERE ended_at != 0)
-		WHERE ended_at < ? OR held > ?)`, micros(t), keep)
+// RunsEndedBefore returns the runs that ended before t.
+func (s *Store) RunsEndedBefore(ctx context.Context, t time.Time) ([]Run, error) {
+	return s.runs(ctx, ` WHERE ended_at != 0 AND ended_at < ?`, micros(t))
+}
+
+// KeptLogs returns the runs that have ended, the first that did first, with no
+// more than whose they are and what their logs hold.
+func (s *Store) KeptLogs(ctx context.Context) ([]Run, error) {
+	var list []Run
+	const query = `SELECT id, sandbox_id, principal, kept_bytes FROM runs WHERE ended_at != 0 ORDER BY ended_at, id`
+	err := collect(ctx, s.read, query, nil, func(scan scanFunc) error {
+		var r Run
+		err := scan(&r.ID, &r.SandboxID, &r.Principal, &r.KeptBytes)
+		list = append(list, r)
+		return err
+	})
+	return list, sandbox.Wrap(err, "list logs", "")
 }
 
 func (s *Store) runs(ctx context.Context, where string, args ...any) ([]Run, error) {

@@ -274,7 +274,7 @@ func TestEndSandboxEndsItsRuns(t *testing.T) {
 	}
 }
 
-func TestRunsToForget(t *testing.T) {
+func TestRunsEndedBefore(t *testing.T) {
 	ctx := t.Context()
 	s := mustOpen(t, t.TempDir())
 	sb := testSandbox("me")
@@ -299,16 +299,13 @@ func TestRunsToForget(t *testing.T) {
 	}
 	for _, c := range []struct {
 		before time.Time
-		keep   int64
 		want   int // the oldest so many
 	}{
-		{base, 100, 0},
-		{base.Add(150 * time.Second), 100, 2},
-		{base, 25, 2},
-		{base, 0, 4},
-		{base.Add(time.Hour), 100, 4},
+		{base, 0},
+		{base.Add(150 * time.Second), 2},
+		{base.Add(time.Hour), 4},
 	} {
-		list, err := s.RunsToForget(ctx, c.before, c.keep)
+		list, err := s.RunsEndedBefore(ctx, c.before)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -321,7 +318,16 @@ func TestRunsToForget(t *testing.T) {
 			want[id] = true
 		}
 		if d := cmp.Diff(want, got); d != "" {
-			t.Errorf("before %v, keep %d: -want +got\n%s", c.before.Sub(base), c.keep, d)
+			t.Errorf("before %v: -want +got\n%s", c.before.Sub(base), d)
+		}
+	}
+	logs, err := s.KeptLogs(ctx)
+	if err != nil || len(logs) != 4 {
+		t.Fatalf("%d logs, %v; want those of the 4 that ended", len(logs), err)
+	}
+	for i, r := range logs {
+		if r.ID != ids[i] || r.SandboxID != sb.ID || r.Principal != sandbox.Local || r.KeptBytes != 10 {
+			t.Errorf("log %d: %+v", i, r)
 		}
 	}
 }
