@@ -2,6 +2,7 @@ package fair
 
 import (
 	"cmp"
+	"container/list"
 	"slices"
 
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
@@ -23,18 +24,36 @@ func (p *Pool) makeRoom(w *waiter) {
 	p.evicting.Lock()
 	defer p.evicting.Unlock()
 	for _, pass := range []pass{idleAboveShare, forcedAboveShare, idleOfAll} {
-		asked := map[*Hold]bool{}
+		asked := inquiry{map[*Hold]bool{}, map[*account]*list.Element{}}
 		for {
 			h, evict := p.victim(w, pass, asked)
 			if h == nil {
 				break
 			}
-			asked[h] = true
+			asked.holds[h] = true
 			if !evict(pass == forcedAboveShare) {
 				p.refusedToLeave(h)
 			}
 		}
 	}
+}
+
+// An inquiry is what a pass has asked: holds, and the last of each account, after
+// which the others follow. Without it a pass over many holds in use would look at
+// all of them for each.
+type inquiry struct {
+	holds map[*Hold]bool
+	last  map[*account]*list.Element
+}
+
+// first is where the holds of an account begin that may not have been asked.
+func (i inquiry) first(a *account) *list.Element {
+	if e := i.last[a]; e != nil {
+		if h := e.Value.(*Hold); h.elem == e && e.Next() != nil { //nolint:forcetypeassert // the list holds nothing else
+			return e.Next()
+		}
+	}
+	return a.holds.Front()
 }
 
 // refusedToLeave keeps a hold that is in use where it is in the order of use.
@@ -46,7 +65,7 @@ func (p *Pool) refusedToLeave(h *Hold) {
 
 // victim is the next hold to ask for, and how, or nil if none is needed or left. The
 // hold counts as leaving already, as its holder may release it while it is asked.
-func (p *Pool) victim(w *waiter, pass pass, asked map[*Hold]bool) (*Hold, func(forced bool) bool) {
+func (p *Pool) victim(w *waiter, pass pass, asked inquiry) (*Hold, func(forced bool) bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if w.hold != nil || p.needs(w) <= 0 {
@@ -74,9 +93,9 @@ func (p *Pool) victim(w *waiter, pass pass, asked map[*Hold]bool) (*Hold, func(f
 		return cmp.Or(cmp.Compare(b.kept(), a.kept()), cmp.Compare(a.name, b.name))
 	})
 	for _, a := range order {
-		for e := a.holds.Front(); e != nil; e = e.Next() {
+		for e := asked.first(a.account); e != nil; e = e.Next() {
 			h := e.Value.(*Hold) //nolint:forcetypeassert // the list holds nothing else
-			if h.leaving || h.evict == nil || asked[h] {
+			if h.leaving || h.evict == nil || asked.holds[h] {
 				continue
 			}
 			// By force a principal must not get more than the other keeps:
@@ -84,6 +103,7 @@ func (p *Pool) victim(w *waiter, pass pass, asked map[*Hold]bool) (*Hold, func(f
 			if pass == forcedAboveShare && a.kept()-h.units < gets {
 				continue
 			}
+			asked.last[a.account] = e
 			h.leaving = true
 			p.leaving += h.units
 			a.leaving += h.units
