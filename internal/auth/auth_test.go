@@ -231,3 +231,51 @@ func (s *memStore) RevokeToken(_ context.Context, id string) error {
 	}
 	return sandbox.Errorf(sandbox.NotFound, "no such token")
 }
+
+// TestRevoked revokes one of two tokens of a principal, then the other.
+func TestRevoked(t *testing.T) {
+	ctx := t.Context()
+	now := time.Date(2026, 11, 20, 12, 0, 0, 0, time.UTC)
+	a, err := auth.New(auth.Options{Tokens: newStore(), Now: func() time.Time { return now }})
+	if err != nil {
+		t.Fatal(err)
+	}
+	text, first, err := a.Create(ctx, "x")
+	if err != nil {
+		t.Fatal(err)
+	}
+	id, err := a.Verify(ctx, text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	principal := auth.Identity{Principal: id.Principal}
+	check := func(when string, token, owner bool) {
+		t.Helper()
+		now = now.Add(time.Minute)
+		gone, err := a.Revoked(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		cached, err := a.Gone(ctx, principal)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if gone(id) != token || gone(principal) != owner || cached != owner {
+			t.Errorf("%s: the token's identity %t, want %t; its principal's %t and %t, want %t", when, gone(id), token, gone(principal), cached, owner)
+		}
+		for _, other := range []auth.Identity{auth.Local(), {Principal: auth.StaticPrincipal}, {Principal: "oidc:x"}} {
+			if gone(other) {
+				t.Errorf("%s: %s is revoked, which has no token", when, other.Principal)
+			}
+		}
+	}
+	check("at first", false, false)
+	if err := a.Revoke(ctx, first.ID); err != nil {
+		t.Fatal(err)
+	}
+	check("revoked", true, true)
+	if _, _, err := a.Create(ctx, "x"); err != nil {
+		t.Fatal(err)
+	}
+	check("replaced", true, false)
+}

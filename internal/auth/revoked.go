@@ -3,6 +3,7 @@ package auth
 import (
 	"context"
 	"strings"
+	"time"
 
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
@@ -28,4 +29,22 @@ func (a *Auth) Revoked(ctx context.Context) (func(Identity) bool, error) {
 		}
 		return strings.HasPrefix(string(id.Principal), tokenPrincipal) && !principals[id.Principal]
 	}, nil
+}
+
+// goneEvery is how old the answer of Gone may be.
+const goneEvery = time.Second
+
+// Gone reports whether an identity was revoked, as [Auth.Revoked] does, up to a
+// second ago.
+func (a *Auth) Gone(ctx context.Context, id Identity) (bool, error) {
+	a.goneMu.Lock()
+	defer a.goneMu.Unlock()
+	if now := a.now(); a.gone == nil || now.Sub(a.goneAt) >= goneEvery {
+		gone, err := a.Revoked(ctx)
+		if err != nil {
+			return false, err
+		}
+		a.gone, a.goneAt = gone, now
+	}
+	return a.gone(id), nil
 }

@@ -81,6 +81,10 @@ type Auth struct {
 
 	mu      sync.Mutex
 	touched map[string]time.Time // token id -> last use written to the store
+
+	goneMu sync.Mutex
+	gone   func(Identity) bool // what Revoked returned at goneAt; nil before
+	goneAt time.Time
 }
 
 // New returns an Auth. It returns an error wrapping [sandbox.Invalid] if the

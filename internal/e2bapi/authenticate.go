@@ -147,7 +147,15 @@ func (s *Server) identifyData(r *http.Request, t target) (auth.Identity, target,
 		return auth.Identity{}, t, &goneError{err}
 	}
 	// Whoever got the token had these; see grant.
-	return auth.Identity{Principal: p, Scopes: []auth.Scope{auth.ScopeRun, auth.ScopeFiles}}, t, nil
+	id := auth.Identity{Principal: p, Scopes: []auth.Scope{auth.ScopeRun, auth.ScopeFiles}}
+	gone, err := s.opts.Auth.Gone(r.Context(), id)
+	if err != nil {
+		return auth.Identity{}, t, err
+	}
+	if gone {
+		return auth.Identity{}, t, refused
+	}
+	return id, t, nil
 }
 
 // grant checks that an identity may have a token that gives access to all of a

@@ -40,9 +40,11 @@ type Engine interface {
 }
 
 // A Verifier tells who an API key belongs to. Verify returns an error wrapping
-// [sandbox.Unauthenticated] for one that is not good.
+// [sandbox.Unauthenticated] for one that is not good. Gone reports whether an
+// identity was revoked: one of no token is, with the last token of its principal.
 type Verifier interface {
 	Verify(ctx context.Context, token string) (auth.Identity, error)
+	Gone(ctx context.Context, id auth.Identity) (bool, error)
 }
 
 // An Access makes and checks the tokens of single sandboxes.

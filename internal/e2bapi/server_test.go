@@ -157,6 +157,11 @@ func (e *fakeEngine) Live(context.Context) ([]string, error) {
 // scope files.
 type fakeAuth struct{}
 
+// Gone has the last token of one principal revoked.
+func (fakeAuth) Gone(_ context.Context, id auth.Identity) (bool, error) {
+	return id.Principal == "revoked", nil
+}
+
 func (fakeAuth) Verify(_ context.Context, token string) (auth.Identity, error) {
 	switch token {
 	case "alice", "mallory":

@@ -71,3 +71,17 @@ func TestForgedSignatures(t *testing.T) {
 		}
 	})
 }
+
+// TestRevokedOwner uses a sandbox's access token after its owner's API key was
+// revoked.
+func TestRevokedOwner(t *testing.T) {
+	e, _, srv := newTest(t)
+	for who, want := range map[sandbox.Principal]int{"alice": http.StatusOK, "revoked": http.StatusUnauthorized} {
+		id := e.add(who, nil)
+		e.answer = answer(http.StatusOK, "{}")
+		status, _, body := do(t, "GET", srv.URL+"/files?path=a", "", headerSandbox, id, headerAccess, "access-"+id)
+		if status != want {
+			t.Errorf("the sandbox of %s: %d %s, want %d", who, status, body, want)
+		}
+	}
+}
