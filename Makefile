@@ -12,6 +12,11 @@ GO      ?= go
 # A clone that belongs to somebody else still has a version.
 VERSION ?= $(shell git -c safe.directory='*' describe --tags --always --dirty 2>/dev/null || echo unknown)
 LDFLAGS := -s -w -X github.com/glovebox-dev/glovebox/internal/cli.version=$(VERSION)
+# Where the program begins: see internal/network/entry_linux.go.
+ENTRY := github.com/glovebox-dev/glovebox/internal/network.entry
+ifeq ($(shell $(GO) env GOOS),linux)
+LDFLAGS += -E $(ENTRY)
+endif
 
 # gVisor starts itself again inside a directory where no dynamic loader is, so
 # the program must be static. Keeping to one setting also means that gVisor,

@@ -39,8 +39,11 @@ for platform in $platforms; do
 	# it is where the compiler looks, and that of the checkout comes back.
 	GOOS=linux GOARCH=$arch $GO build -trimpath -ldflags '-s -w' -o "$work/guest_$arch" ./cmd/glovebox-guest
 	printf '{"Replace":{"%s":"%s"}}' "$PWD/internal/guestbin/glovebox-guest" "$work/guest_$arch" >"$work/overlay.json"
+	# Where the program begins: see internal/network/entry_linux.go.
+	entry=
+	[ "$os" != linux ] || entry='-E github.com/glovebox-dev/glovebox/internal/network.entry'
 	GOOS=$os GOARCH=$arch $GO build -trimpath -tags embedguest -overlay "$work/overlay.json" \
-		-ldflags "-s -w -X github.com/glovebox-dev/glovebox/internal/cli.version=$version -X github.com/glovebox-dev/glovebox/internal/cli.releaseKeys=$key" \
+		-ldflags "-s -w -X github.com/glovebox-dev/glovebox/internal/cli.version=$version -X github.com/glovebox-dev/glovebox/internal/cli.releaseKeys=$key $entry" \
 		-o "$work/programs/$platform/glovebox$suffix" ./cmd/glovebox
 done
 

@@ -1,6 +1,7 @@
 package network
 
 import (
+	"cmp"
 	"context"
 	"crypto/x509"
 	"net"
@@ -23,6 +24,9 @@ type Options struct {
 	// Secrets are put into requests to their hosts, where the policy allows
 	// those.
 	Secrets []sandbox.Secret
+	// Memory is what a gateway's process should keep its memory below, in
+	// bytes; 0 is the default.
+	Memory int64
 	// Sums has the packets of a process's link bear checksums, for a kernel
 	// at its other end.
 	Sums bool
@@ -46,6 +50,7 @@ type Gateway struct {
 	dial  func(ctx context.Context, network, address string) (net.Conn, error)
 	own   func() []netip.Addr
 	names *names
+	host  *hostResolver // nil if names are resolved otherwise
 	log   *log
 
 	secrets   []sandbox.Secret
@@ -58,6 +63,7 @@ type Gateway struct {
 	// them.
 	up, down *rate.Limiter
 	bytes    atomic.Int64
+	buffers  int64 // what all connections may have in buffers, in bytes
 
 	ctx    context.Context
 	cancel context.CancelFunc
@@ -72,6 +78,7 @@ func New(opts Options) (*Gateway, error) {
 		return nil, err
 	}
 	g := &Gateway{terms: opts.Terms, dial: opts.dial, own: opts.own, log: newLog(), secrets: opts.Secrets, roots: opts.roots}
+	g.buffers = cmp.Or(opts.Memory, memoryGoal) * 2 / 3
 	if len(g.secrets) > 0 {
 		var err error
 		if g.authority, err = newAuthority(g.secrets); err != nil {
@@ -82,7 +89,8 @@ func New(opts Options) (*Gateway, error) {
 		g.terms.Connections = defaultConnections
 	}
 	if opts.resolve == nil {
-		opts.resolve = resolver(opts.Terms.Resolver)
+		g.host = newHostResolver(opts.Terms.Resolver)
+		opts.resolve = g.host.lookup
 	}
 	if g.dial == nil {
 		g.dial = (&net.Dialer{}).DialContext

@@ -213,15 +213,3 @@ func (n *names) of(a netip.Addr) []string {
 	return slices.Clone(p.names)
 }
 
-// resolver returns the way to ask for names: of the DNS server at addr, or as
-// this machine does.
-func resolver(addr string) func(ctx context.Context, network, host string) ([]netip.Addr, error) {
-	r := &net.Resolver{PreferGo: true}
-	if addr != "" {
-		var d net.Dialer
-		r.Dial = func(ctx context.Context, network, _ string) (net.Conn, error) {
-			return d.DialContext(ctx, network, addr)
-		}
-	}
-	return r.LookupNetIP
-}

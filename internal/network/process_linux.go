@@ -1,7 +1,9 @@
 package network
 
 import (
+	"cmp"
 	"context"
+	"crypto/x509"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -41,11 +43,12 @@ type order struct {
 	Secrets []sandbox.Secret     `json:"secrets,omitempty"`
 	Values  []string             `json:"values,omitempty"` // of the secrets
 	Sums    bool                 `json:"sums,omitempty"`
+	Memory  int64                `json:"memory,omitempty"`
+	Names   hostNames            `json:"names"`
+	// Apart says that the process is in namespaces of its own, all but the
+	// network's.
+	Apart bool `json:"apart,omitempty"`
 }
-
-// memoryGoal is what the process's garbage collector works for, in bytes.
-// Buffers of connections, which bound themselves, are most of it.
-const memoryGoal = 192 << 20
 
 // Main is the main function of a gateway's process; it returns the exit status
 // when the other end of the link is closed.
@@ -58,7 +61,6 @@ func Main() int {
 }
 
 func run() error {
-	debug.SetMemoryLimit(memoryGoal)
 	f := os.NewFile(orderFD, "order")
 	var o order
 	err := json.NewDecoder(f).Decode(&o)
@@ -79,24 +81,32 @@ func run() error {
 	for i, v := range o.Values {
 		o.Secrets[i].Value = sandbox.NewSecretValue(v)
 	}
-	if len(o.Secrets) > 0 {
-		// No core, and nobody's debugger, its own user's neither.
-		if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
-			return fmt.Errorf("hide memory: %w", err)
-		}
-	}
-	g, err := New(Options{Network: o.Network, Terms: o.Terms, Secrets: o.Secrets})
+	debug.SetMemoryLimit(cmp.Or(o.Memory, memoryGoal))
+	g, err := New(Options{Network: o.Network, Terms: o.Terms, Secrets: o.Secrets, Memory: o.Memory})
 	if err != nil {
 		return err
+	}
+	g.host.use(o.Names)
+	if len(o.Secrets) > 0 {
+		// Read once, as by anybody who verifies certificates; later there is
+		// no file to read them from. Without any, no server is trusted.
+		if _, err := x509.SystemCertPool(); err != nil {
+			return fmt.Errorf("read certificates: %w", err)
+		}
 	}
 	link, closed, err := openLink(linkFD, o.Sums)
 	if err != nil {
 		return err
 	}
+	// Nothing of the sandbox's has been read yet.
+	walls, err := confine(o.Apart)
+	if err != nil {
+		return fmt.Errorf("confine: %w", err)
+	}
 	if err := g.Attach(link); err != nil {
 		return err
 	}
-	go g.answer(l)
+	go g.answer(l, walls)
 	gone := make(chan error, 1)
 	go func() { gone <- awaitHangUp(linkFD) }()
 	select {
@@ -127,6 +137,7 @@ func awaitHangUp(fd int32) error {
 type request struct {
 	After   int64           `json:"after,omitempty"`
 	Network sandbox.Network `json:"network,omitempty"` // to put in force, if set
+	Names   *hostNames      `json:"names,omitempty"`   // to resolve by from now on, if set
 }
 
 type reply struct {
@@ -134,7 +145,9 @@ type reply struct {
 	Network sandbox.Network `json:"network"` // in force
 	// Authority is the certificate that the sandbox must trust, in PEM, if any.
 	Authority []byte `json:"authority,omitempty"`
-	Err       string `json:"err,omitempty"`
+	// Walls are what keeps the process from the machine.
+	Walls []string `json:"walls,omitempty"`
+	Err   string   `json:"err,omitempty"`
 }
 
 // askTimeout bounds one question.
@@ -143,7 +156,7 @@ const askTimeout = 10 * time.Second
 // maxReply bounds an answer, in bytes: all records that there can be.
 const maxReply = 32 << 20
 
-func (g *Gateway) answer(l net.Listener) {
+func (g *Gateway) answer(l net.Listener, walls []string) {
 	for {
 		c, err := l.Accept()
 		if err != nil {
@@ -156,12 +169,15 @@ func (g *Gateway) answer(l net.Listener) {
 			if err := json.NewDecoder(c).Decode(&req); err != nil {
 				return
 			}
-			var rep reply
-			if req.Network != "" {
+			rep := reply{Walls: walls}
+			switch {
+			case req.Names != nil:
+				g.host.use(*req.Names)
+			case req.Network != "":
 				if err := g.SetNetwork(req.Network); err != nil {
 					rep.Err = err.Error()
 				}
-			} else {
+			default:
 				rep.Traffic = g.Traffic(req.After)
 			}
 			rep.Network, rep.Authority = g.network(), g.Authority()
@@ -214,22 +230,35 @@ func Start(program, id, dir string, opts Options) (_ *Process, link *os.File, er
 	}
 	defer r.Close()
 	defer w.Close()
-	o := order{Network: opts.Network, Terms: opts.Terms, Secrets: opts.Secrets, Sums: opts.Sums}
+	command := func(attr *syscall.SysProcAttr) *exec.Cmd {
+		cmd := exec.Command(program)
+		cmd.Args = []string{ProcessName, id}
+		// Else its Go runtime keeps files of its control group open.
+		cmd.Env = append(Environ(), "GODEBUG=containermaxprocs=0,updatemaxprocs=0")
+		cmd.Dir = "/"
+		cmd.ExtraFiles = []*os.File{near, control, r}
+		cmd.SysProcAttr = attr
+		return cmd
+	}
+	o := order{Network: opts.Network, Terms: opts.Terms, Secrets: opts.Secrets, Sums: opts.Sums, Memory: opts.Memory, Names: readHostNames(), Apart: true}
+	cmd := command(apart())
+	if err := cmd.Start(); err != nil {
+		// This user may not make namespaces. The process then has fewer walls,
+		// and says so in each answer.
+		o.Apart = false
+		cmd = command(&syscall.SysProcAttr{Setsid: true})
+		if err := cmd.Start(); err != nil {
+			return nil, nil, fmt.Errorf("start the network's process: %w", err)
+		}
+	}
 	for _, s := range opts.Secrets {
 		o.Values = append(o.Values, s.Value.Reveal())
 	}
 	data, err := json.Marshal(o)
 	if err != nil {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
 		return nil, nil, err
-	}
-	cmd := exec.Command(program)
-	cmd.Args = []string{ProcessName, id}
-	cmd.Env = Environ()
-	cmd.Dir = "/"
-	cmd.ExtraFiles = []*os.File{near, control, r}
-	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
-	if err := cmd.Start(); err != nil {
-		return nil, nil, fmt.Errorf("start the network's process: %w", err)
 	}
 	r.Close() // it may not read at all
 	if _, err := w.Write(data); err != nil {
@@ -283,6 +312,13 @@ func RemoveSocket(dir string) error {
 		return nil
 	}
 	return err
+}
+
+// Walls returns what keeps the process in dir from the machine, for a person. The
+// error wraps [sandbox.Unavailable] if it does not answer.
+func Walls(ctx context.Context, dir string) ([]string, error) {
+	rep, err := ask(ctx, dir, request{After: math.MaxInt64 - 1})
+	return rep.Walls, err
 }
 
 // Ask returns the traffic that the process in dir counted, with the connections
@@ -350,4 +386,36 @@ func (b *bounded) Read(p []byte) (int, error) {
 	n, err := b.c.Read(p[:min(len(p), b.n)])
 	b.n -= n
 	return n, err
+}
+
+// freshEvery is how often KeepFresh looks.
+const freshEvery = 5 * time.Second
+
+// KeepFresh tells the processes in dirs how this machine resolves names, when
+// that has changed, until done is closed. It tells each process that it sees for
+// the first time: an earlier caller may have ended long before.
+func KeepFresh(done <-chan struct{}, dirs func() []string) {
+	told := map[string]hostNames{}
+	tick := time.NewTicker(freshEvery)
+	defer tick.Stop()
+	for {
+		now, seen := readHostNames(), map[string]hostNames{}
+		for _, dir := range dirs() {
+			was, known := told[dir]
+			if known && was == now || refresh(dir, now) == nil {
+				seen[dir] = now
+			}
+		}
+		told = seen
+		select {
+		case <-done:
+			return
+		case <-tick.C:
+		}
+	}
+}
+
+func refresh(dir string, n hostNames) error {
+	_, err := ask(context.Background(), dir, request{Names: &n})
+	return err
 }

@@ -39,10 +39,12 @@ const MTU = 65000
 
 const nic tcpip.NICID = 1
 
-// Bounds on the memory of connections: what all of a sandbox's may have in
-// buffers, and what one may, each way.
+// memoryGoal is what a gateway's memory should stay below, in bytes. Buffers of
+// connections, which bound themselves, are two thirds of it at most.
+const memoryGoal = 192 << 20
+
+// Bounds on the memory of connections: what one may have in buffers, each way.
 const (
-	allBuffers = 128 << 20
 	minBuffer  = 16 << 10
 	maxBuffer  = 512 << 10
 	// maxHalfOpen bounds the connections that are being made.
@@ -112,7 +114,7 @@ func (g *Gateway) Attach(link stack.LinkEndpoint) error {
 
 // tune bounds what connections may take.
 func (g *Gateway) tune(s *stack.Stack) error {
-	buffer := min(max(allBuffers/(2*g.terms.Connections), minBuffer), maxBuffer)
+	buffer := min(max(int(g.buffers)/(2*g.terms.Connections), minBuffer), maxBuffer)
 	sack, wait, reuse := tcpip.TCPSACKEnabled(true), tcpip.TCPTimeWaitTimeoutOption(timeWait), tcpip.TCPModerateReceiveBufferOption(false)
 	retries := tcpip.TCPSynRetriesOption(synRetries)
 	in := tcpip.TCPReceiveBufferSizeRangeOption{Min: minBuffer / 4, Default: buffer, Max: buffer}

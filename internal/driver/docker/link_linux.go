@@ -52,7 +52,9 @@ func startLink(program, ref, dir string, opts network.Options, tunnel io.ReadWri
 	if err != nil {
 		return nil, err
 	}
+	ended := make(chan struct{})
 	go func() {
+		defer close(ended)
 		if child, err := os.FindProcess(p.Pid); err == nil {
 			_, _ = child.Wait()
 		}
@@ -70,6 +72,7 @@ func startLink(program, ref, dir string, opts network.Options, tunnel io.ReadWri
 	l := &link{tunnel: tunnel, socket: os.NewFile(uintptr(fd), "link"), lock: lock}
 	go l.carryOut()
 	go l.carryIn()
+	go network.KeepFresh(ended, func() []string { return []string{dir} })
 	return l, nil
 }
 

@@ -65,6 +65,7 @@ type madeBox struct {
 	children []*child
 	ready    bool           // its making is over; guarded by the maker's mu
 	kernel   *runsc.Sandbox // nil unless one was started
+	network  int            // the process of the box's network, if own and it has one
 	watch    *memoryWatch   // nil unless the maker keeps the memory limit
 
 	mu   sync.Mutex // held while it is paused, resumed or destroyed

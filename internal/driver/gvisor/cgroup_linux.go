@@ -248,6 +248,7 @@ func (r *record) groupLimits() groupLimits {
 	l := r.Spec.Limits
 	g := groupLimits{cpus: l.CPUs, memory: l.MemoryBytes, tasks: hostTasks(l)}
 	if r.Linked {
+		g.memory += networkMemory
 		g.tasks += networkTasks
 	}
 	return g
@@ -256,6 +257,11 @@ func (r *record) groupLimits() groupLimits {
 // sentryTasks is what a sentry without programs has of the host's threads (16
 // were counted), and more.
 const sentryTasks = 64
+
+// networkMemory is what the process of a network takes in any case, in bytes. The
+// group of a box that has one gets so much more; what connections take beyond it
+// is the box's own.
+const networkMemory = 32 << 20
 
 // networkTasks is what the process of a network may have of the host's threads:
 // some 10 were counted.

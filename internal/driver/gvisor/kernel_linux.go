@@ -22,6 +22,8 @@ import (
 	"gvisor.dev/gvisor/runsc/cmd/util"
 	"gvisor.dev/gvisor/runsc/config"
 	"gvisor.dev/gvisor/runsc/flag"
+
+	"github.com/glovebox-dev/glovebox/internal/network"
 )
 
 // gVisor's kernel begins with all capabilities, to make the mounts of a small root
@@ -155,11 +157,9 @@ func leaveProc(f *flag.FlagSet, keep []string) error {
 }
 
 // keepCapabilities leaves all threads of the process these capabilities, of those
-// that they have, and no others. gVisor also takes them out of the bounding set,
-// lest a program that is executed has them for being root's. Here nothing can
-// gain what its parent does not have, since the maker set no_new_privs; and each
-// would have to be taken out of the set in all threads, of which some may have to
-// wait for a processor.
+// that they have, and no others; and none in the bounding set, lest a program that
+// is executed has them for being root's. The maker set no_new_privs to the same
+// end.
 func keepCapabilities(names []string) error {
 	on, err := unix.PrctlRetInt(unix.PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0)
 	if err != nil {
@@ -167,6 +167,9 @@ func keepCapabilities(names []string) error {
 	}
 	if on != 1 {
 		return errors.New("no_new_privs is not set")
+	}
+	if empty, err := network.EmptyBoundingSet(); err != nil || !empty {
+		return errors.Join(errors.New("the bounding set is not empty"), err)
 	}
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var sets [2]unix.CapUserData

@@ -47,7 +47,7 @@ func TestKernelKeepsLittle(t *testing.T) {
 	const kept = "000000000008001f" // CHOWN, DAC_OVERRIDE, DAC_READ_SEARCH, FOWNER, FSETID, SYS_PTRACE
 	want := map[string]string{
 		"CapPrm": kept, "CapEff": kept,
-		"CapInh": "0000000000000000", "CapAmb": "0000000000000000",
+		"CapInh": "0000000000000000", "CapAmb": "0000000000000000", "CapBnd": "0000000000000000",
 		"NoNewPrivs": "1", "Seccomp": "2",
 	}
 	for _, path := range threads {

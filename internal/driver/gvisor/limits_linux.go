@@ -81,7 +81,11 @@ func (b *madeBox) confine() error {
 	if err := b.confineProcess(sentry); err != nil {
 		return err
 	}
-	for _, pid := range descendants(sentry) { // itself once more, if it lives
+	pids := descendants(sentry) // itself once more, if it lives
+	if b.network > 0 {
+		pids = append(pids, b.network)
+	}
+	for _, pid := range pids {
 		if err := b.confineProcess(pid); err != nil {
 			return err
 		}
@@ -110,7 +114,7 @@ func (b *madeBox) confineProcess(pid int) error {
 
 // startWatch begins to keep the memory limit; file becomes the watch's.
 func (b *madeBox) startWatch(file *os.File) {
-	b.watch = watchMemory(file, b.sentry(), b.record.Spec.Limits.MemoryBytes, b.memoryMark())
+	b.watch = watchMemory(file, b.sentry(), b.network, b.record.Spec.Limits.MemoryBytes, b.memoryMark())
 }
 
 // ownCPUs returns the processors that this thread may run on.

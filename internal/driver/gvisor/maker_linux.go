@@ -34,6 +34,7 @@ type maker struct {
 
 	hostRoot func() (*tree, error) // made when first needed
 	filter   kernelFilter
+	fresh    sync.Once // for keepFresh
 
 	mu    sync.Mutex
 	boxes map[string]*madeBox // made or attached here
@@ -323,6 +324,9 @@ func (m *maker) find(ref string) (*madeBox, error) {
 		return other, nil
 	}
 	m.boxes[ref] = b
+	if b.record.Linked {
+		m.keepFresh()
+	}
 	return b, nil
 }
 
@@ -344,6 +348,11 @@ func (m *maker) watch(ref string, files []*os.File) error {
 	defer m.mu.Unlock()
 	if b.watch != nil {
 		return unix.Close(fd)
+	}
+	for _, pid := range processes(ref) {
+		if b.record.Linked && pid != b.sentry() {
+			b.network = pid
+		}
 	}
 	b.startWatch(os.NewFile(uintptr(fd), memoryFileName))
 	return nil

@@ -15,8 +15,9 @@ import (
 // memory of a box's programs is one file of the sentry's, without a name, and
 // its size on disk, as it were, is what they use. What they have the sentry
 // keep for them (full pipes, socket buffers, open files) is in the sentry's own
-// memory, beyond what it takes for itself. When both together exceed the limit
-// the watch kills the box.
+// memory, beyond what it takes for itself, and so is what the box's connections
+// take in the process of its network. When all together exceed the limit the watch
+// kills the box.
 //
 // It looks more often the nearer the limit is: soon enough that memory, filled
 // at [fillRate], cannot have passed the limit by more than fillRate times
@@ -25,6 +26,7 @@ type memoryWatch struct {
 	file    *os.File
 	limit   int64
 	sentry  int
+	network int    // the process of the box's network, 0 if there is none
 	mark    string // a file made when it kills, for whoever asks why
 	stopped chan struct{}
 	done    chan struct{}
@@ -45,11 +47,12 @@ const memoryFileName = "runsc-memory"
 
 // watchMemory begins to watch a sentry's memory file, which becomes the watch's;
 // the caller stops it. It makes the file mark before it kills.
-func watchMemory(file *os.File, sentry int, limit int64, mark string) *memoryWatch {
+func watchMemory(file *os.File, sentry, network int, limit int64, mark string) *memoryWatch {
 	w := &memoryWatch{
 		file:    file,
 		limit:   limit,
 		sentry:  sentry,
+		network: network,
 		mark:    mark,
 		stopped: make(chan struct{}),
 		done:    make(chan struct{}),
@@ -115,7 +118,14 @@ func (w *memoryWatch) used() (int64, error) {
 	if err != nil {
 		return 0, err // it has ended
 	}
-	return st.Blocks*512 + max(0, own-sentryShare), nil
+	used := st.Blocks*512 + max(0, own-sentryShare)
+	if w.network > 0 {
+		// Its end is not the box's.
+		if n, err := anonymousMemory(w.network); err == nil {
+			used += max(0, n-networkMemory)
+		}
+	}
+	return used, nil
 }
 
 // anonymousMemory returns the memory of a process that is in no file, in bytes.

@@ -42,6 +42,7 @@ func (b *madeBox) startNetwork(m *maker, secrets []sandbox.Secret) (*os.File, er
 	s := b.record.Spec
 	p, link, err := network.Start("/proc/self/exe", s.ID, b.dir, network.Options{
 		Network: s.Network, Terms: s.NetworkTerms, Secrets: secrets,
+		Memory: networkMemory + s.Limits.MemoryBytes/4,
 	})
 	if err != nil {
 		return nil, err
@@ -50,7 +51,26 @@ func (b *madeBox) startNetwork(m *maker, secrets []sandbox.Secret) (*os.File, er
 		link.Close()
 		return nil, err
 	}
+	b.network = p.Pid
+	m.keepFresh()
 	return link, nil
+}
+
+// keepFresh tells the networks of this maker's boxes how the machine resolves
+// names, from the first one on for as long as the maker lives.
+func (m *maker) keepFresh() {
+	m.fresh.Do(func() {
+		go network.KeepFresh(nil, func() (dirs []string) {
+			m.mu.Lock()
+			defer m.mu.Unlock()
+			for _, b := range m.boxes {
+				if b.ready && b.record.Linked {
+					dirs = append(dirs, b.dir)
+				}
+			}
+			return dirs
+		})
+	})
 }
 
 // link gives the box, whose kernel waits to be started, an interface at the end
@@ -187,6 +207,7 @@ func (r *report) networkControl(names []string) sandbox.Control {
 		c.Value += "; nothing is reached, because the network's process has ended"
 	} else {
 		c.Value += "; policy in force: " + string(r.Network)
+		c.Mechanism += ", in a process with " + strings.Join(r.Walls, ", ")
 	}
 	c.Enforced = apart && (r.Network == "" || r.Network == r.Record.Spec.Network) &&
 		!slices.ContainsFunc(names, func(n string) bool { return n != "lo" && n != linkName })

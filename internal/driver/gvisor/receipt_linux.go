@@ -25,6 +25,7 @@ type report struct {
 	Paused bool   `json:"paused,omitempty"`
 	// Network is the policy in force, if the box has a network that lives.
 	Network sandbox.Network `json:"network,omitempty"`
+	Walls   []string        `json:"walls,omitempty"` // around that network's process
 	Watched bool            `json:"watched,omitempty"` // its memory, just now
 }
 
@@ -37,12 +38,15 @@ func (b *madeBox) report(ctx context.Context) (*report, error) {
 	rec := b.record
 	b.mu.Unlock()
 	var inForce sandbox.Network
+	var walls []string
 	if rec.Linked {
 		// One that does not answer is told from one that lives by having none.
 		_, inForce, _ = network.Ask(ctx, b.dir, math.MaxInt64)
+		walls, _ = network.Walls(ctx, b.dir)
 	}
 	return &report{
 		Network: inForce,
+		Walls:   walls,
 		Record:  rec,
 		Sentry:  b.sentry(),
 		Paused:  b.paused(),
@@ -204,8 +208,12 @@ func (r *report) memoryControl() sandbox.Control {
 		return c
 	}
 	c.Value = sandbox.FormatBytes(got)
+	most := r.Record.groupLimits().memory
+	if most > asked {
+		c.Value += fmt.Sprintf(", of which %s are for the network's process", sandbox.FormatBytes(most-asked))
+	}
 	// The kernel rounds to whole pages.
-	c.Enforced = got <= asked && r.inGroup(memoryController)
+	c.Enforced = got <= most && r.inGroup(memoryController)
 	return c
 }
 
