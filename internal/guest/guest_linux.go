@@ -121,6 +121,10 @@ func New(cfg Config) (*Guest, error) {
 		if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 			return nil, os.NewSyscallError("prctl", err)
 		}
+	} else if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
+		// So that no program traces the guest, not even as sandbox-root, whose
+		// programs lack CAP_SYS_PTRACE: see beforeFork.
+		return nil, os.NewSyscallError("prctl", err)
 	}
 	if err := g.limit(); err != nil {
 		return nil, err

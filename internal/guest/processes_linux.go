@@ -229,6 +229,10 @@ func (g *Guest) beforeFork() {
 		_ = unix.Prctl(unix.PR_CAPBSET_DROP, unix.CAP_SYS_RESOURCE, 0, 0, 0)
 		_ = unix.Prctl(unix.PR_CAPBSET_DROP, unix.CAP_SYS_ADMIN, 0, 0, 0)
 	}
+	if g.pid == 1 {
+		// With it, root's programs could trace the guest.
+		_ = unix.Prctl(unix.PR_CAPBSET_DROP, unix.CAP_SYS_PTRACE, 0, 0, 0)
+	}
 	if g.oomScore != "" {
 		_ = setOOMScore(g.oomFile, g.oomScore) // raising it is always allowed
 	}

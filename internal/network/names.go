@@ -212,4 +212,3 @@ func (n *names) of(a netip.Addr) []string {
 	p.used = time.Now()
 	return slices.Clone(p.names)
 }
-

@@ -45,8 +45,8 @@ const memoryGoal = 192 << 20
 
 // Bounds on the memory of connections: what one may have in buffers, each way.
 const (
-	minBuffer  = 16 << 10
-	maxBuffer  = 512 << 10
+	minBuffer = 16 << 10
+	maxBuffer = 512 << 10
 	// maxHalfOpen bounds the connections that are being made.
 	maxHalfOpen = 256
 	// timeWait is how long a connection's ports stay taken after its end. There

@@ -82,6 +82,7 @@ func testSeal(t *testing.T, s *suite) {
 	t.Run("Files", func(t *testing.T) { sealFiles(t, st, b) })
 	t.Run("Network", func(t *testing.T) { sealNetwork(t, s, b) })
 	t.Run("Privileges", func(t *testing.T) { sealPrivileges(t, b) })
+	t.Run("Guest", func(t *testing.T) { sealGuest(t, s, b) })
 	t.Run("Neighbours", func(t *testing.T) { sealNeighbours(t, st, b) })
 	t.Run("KillAll", func(t *testing.T) { sealKillAll(t, st) })
 }
@@ -235,6 +236,26 @@ func sealPrivileges(t *testing.T, b *Box) {
 		t.Errorf("devices of the host are in the box: %q", r.Stdout)
 	}
 	b.Answers(t, "after user code tried what only a host's root may")
+}
+
+// tracePID1 prints what became of tracing the first process.
+const tracePID1 = `
+import ctypes, os
+libc = ctypes.CDLL(None, use_errno=True)
+PTRACE_SEIZE = 0x4206
+for request in (16, PTRACE_SEIZE):  # and PTRACE_ATTACH
+    print(libc.ptrace(request, 1, 0, 0), os.strerror(ctypes.get_errno()))
+`
+
+// sealGuest checks that sandbox-root cannot trace the guest.
+func sealGuest(t *testing.T, s *suite, b *Box) {
+	s.python(t)
+	c := Python(s.h.Python, tracePID1)
+	c.User = sandbox.Root
+	if r := b.MustRun(t, c); r.Stdout != "-1 Operation not permitted\n-1 Operation not permitted\n" {
+		t.Errorf("sandbox-root traces the guest: %v", r)
+	}
+	b.Answers(t, "after sandbox-root tried to trace the guest")
 }
 
 // sealNeighbours checks that boxes cannot see each other.

@@ -25,7 +25,7 @@ type report struct {
 	Paused bool   `json:"paused,omitempty"`
 	// Network is the policy in force, if the box has a network that lives.
 	Network sandbox.Network `json:"network,omitempty"`
-	Walls   []string        `json:"walls,omitempty"` // around that network's process
+	Walls   []string        `json:"walls,omitempty"`   // around that network's process
 	Watched bool            `json:"watched,omitempty"` // its memory, just now
 }
 
