@@ -52,6 +52,7 @@ and leaves nothing behind.`,
 	f.StringSliceVar(&p.flags.allowNetwork, "allow-network", nil, "the most that sandboxes may reach, in `rules` as for run --network (GLOVEBOX_ALLOW_NETWORK)")
 	f.Var(secretFlag{&p.flags.secrets}, "secret", "a secret that programs use and never have, by the `NAME` of an environment variable here and inside; NAME=@FILE takes it from a file, NAME=VALUE shows it to others on this machine")
 	f.Var(hostFlag{&p.flags.secrets}, "secret-host", "a `host` that gets the --secret before it, in the headers of HTTPS requests")
+	f.Var(headerFlag{&p.flags.secrets}, "secret-header", "a `header` in which the --secret before it may be; without one those in which keys usually are")
 
 	f.Var(&p.flags.networkRate, "network-rate", "most bytes a second that a sandbox sends, and receives, like 10MiB (GLOVEBOX_NETWORK_RATE)")
 	f.Var(&p.flags.networkTotal, "network-total", "most bytes that a sandbox sends and receives in all (GLOVEBOX_NETWORK_TOTAL)")

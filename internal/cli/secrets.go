@@ -7,8 +7,8 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// secretFlags are what --secret and --secret-host made, which belong together by
-// their order.
+// secretFlags are what --secret, --secret-host and --secret-header made, which
+// belong together by their order.
 type secretFlags []config.Secret
 
 // secretFlag is the value of --secret.
@@ -42,10 +42,32 @@ func (hostFlag) String() string { return "" }
 
 // Set adds hosts to the secret that was named last.
 func (f hostFlag) Set(text string) error {
-	if len(*f.to) == 0 {
-		return usageError("there is no --secret before it")
+	s, err := f.to.last()
+	if err == nil {
+		s.Hosts = append(s.Hosts, text)
 	}
-	s := &(*f.to)[len(*f.to)-1]
-	s.Hosts = append(s.Hosts, text)
-	return nil
+	return err
+}
+
+// headerFlag is the value of --secret-header.
+type headerFlag struct{ to *secretFlags }
+
+func (headerFlag) Type() string   { return "NAME" }
+func (headerFlag) String() string { return "" }
+
+// Set adds headers to the secret that was named last.
+func (f headerFlag) Set(text string) error {
+	s, err := f.to.last()
+	if err == nil {
+		s.Headers = append(s.Headers, text)
+	}
+	return err
+}
+
+// last returns the secret that was named last.
+func (f *secretFlags) last() (*config.Secret, error) {
+	if len(*f) == 0 {
+		return nil, usageError("there is no --secret before it")
+	}
+	return &(*f)[len(*f)-1], nil
 }

@@ -16,6 +16,10 @@ type Secret struct {
 	// Hosts are those that get the secret, as [sandbox.ParseSecretHosts]
 	// reads them.
 	Hosts []string `yaml:"hosts"`
+	// Headers are those of a request in which the secret may be, as
+	// [sandbox.ParseSecretHeaders] reads them; none is
+	// [sandbox.DefaultSecretHeaders].
+	Headers []string `yaml:"headers"`
 	// Env is a variable of this program's environment, or File a file, that
 	// holds the secret. Without either it is the variable called Name.
 	Env  string `yaml:"env"`
@@ -29,6 +33,9 @@ type Secret struct {
 // validate checks what can be seen without the secret itself.
 func (s *Secret) validate() error {
 	_, err := s.hosts()
+	if err == nil {
+		_, err = s.headers()
+	}
 	if err == nil && s.Env != "" && s.File != "" {
 		err = sandbox.WithHint(sandbox.Errorf(sandbox.Invalid, "secret %q has both env and file", s.Name), "leave one out")
 	}
@@ -43,6 +50,14 @@ func (s *Secret) hosts() (sandbox.Network, error) {
 	return hosts, nil
 }
 
+func (s *Secret) headers() ([]string, error) {
+	headers, err := sandbox.ParseSecretHeaders(s.Headers...)
+	if err != nil {
+		return nil, sandbox.WithHint(sandbox.Errorf(sandbox.Invalid, "secret %q: headers: %w", s.Name, err), "%s", sandbox.HintOf(err))
+	}
+	return headers, nil
+}
+
 // maxSecretFile bounds what is read of a file with a secret, in bytes.
 const maxSecretFile = 64 << 10
 
@@ -55,7 +70,11 @@ func (c *Config) OpenSecrets() ([]sandbox.Secret, error) {
 		if err != nil {
 			return nil, err
 		}
-		open := sandbox.Secret{Name: s.Name, Hosts: hosts}
+		headers, err := s.headers()
+		if err != nil {
+			return nil, err
+		}
+		open := sandbox.Secret{Name: s.Name, Hosts: hosts, Headers: headers}
 		for _, p := range s.Principals {
 			open.Principals = append(open.Principals, sandbox.Principal(p))
 		}

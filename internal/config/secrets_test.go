@@ -1,6 +1,7 @@
 package config
 
 import (
+	"slices"
 	"strings"
 	"testing"
 
@@ -12,7 +13,7 @@ func TestSecrets(t *testing.T) {
 	c, err := Load(write(t, `
 secrets:
   - {name: API_KEY, hosts: [API.example.com, "*.example.org:8443"]}
-  - {name: OTHER, hosts: [a.example], env: VARIABLE, principals: [local]}
+  - {name: OTHER, hosts: [a.example], env: VARIABLE, principals: [local], headers: [x-own-key, "Cookie,X-Own-Key"]}
   - {name: THIRD, hosts: [a.example], file: `+file+`}
 `), env("API_KEY", "from the environment", "VARIABLE", "of another name", "THIRD", "not this"))
 	if err != nil {
@@ -33,6 +34,12 @@ secrets:
 	if got[0].Hosts != "api.example.com:443,*.example.org:8443" || !got[0].UsedBy("anybody") || got[1].UsedBy("anybody") || !got[1].UsedBy("local") {
 		t.Errorf("%+v", got)
 	}
+	if !slices.Equal(got[1].Headers, []string{"X-Own-Key", "Cookie"}) || !got[1].TakesHeader("Cookie") || got[1].TakesHeader("Authorization") {
+		t.Errorf("its headers are %q", got[1].Headers)
+	}
+	if got[0].Headers != nil || !got[0].TakesHeader("Authorization") || got[0].TakesHeader("Origin") {
+		t.Errorf("by default its headers are %q", got[0].Headers)
+	}
 }
 
 func TestSecretsRefused(t *testing.T) {
@@ -41,6 +48,8 @@ func TestSecretsRefused(t *testing.T) {
 		"no name":    {"{name: A-B, hosts: [a.example]}", "has no variable A-B"},
 		"an address": {"{name: KEY, hosts: [192.0.2.1]}", "cannot be for 192.0.2.1"},
 		"both":       {"{name: KEY, hosts: [a.example], env: A, file: b}", "both env and file"},
+		"no header":  {"{name: KEY, hosts: [a.example], headers: [X Key]}", "\"X Key\" is not the name of a header"},
+		"its host":   {"{name: KEY, hosts: [a.example], headers: [host]}", "cannot be in the header Host"},
 		"no file":    {"{name: KEY, hosts: [a.example], file: /nowhere/key}", "/nowhere/key"},
 		"no value":   {"{name: KEY, hosts: [a.example], env: NOTHING}", "has no variable NOTHING"},
 		"too short":  {"{name: SHORT, hosts: [a.example]}", "has 7 characters"},

@@ -6,6 +6,7 @@ import (
 	"encoding/base64"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"net/http"
 	"slices"
@@ -121,10 +122,16 @@ func (f *flow) serveSecrets(guest net.Conn, up *upstream, h hello) {
 		MaxResponseHeaderBytes: maxRequestHeader,
 	}
 	defer transport.CloseIdleConnections()
-	proxy := f.proxy("https", transport)
-	secrets := newReplacer(f.g.secretsFor(name, f.dst.Port()))
+	redact := newRedactor(f.g.secrets)
+	proxy := f.proxy("https", &redactedTransport{transport, redact})
+	fit := f.g.secretsFor(name, f.dst.Port())
+	secrets := newReplacer(fit)
 	f.serveRequests(client, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !f.isFor(w, r, []string{name}) {
+			return
+		}
+		if s, header, ok := misplaced(fit, r.Header); ok {
+			f.refuseHeader(w, name, s, header)
 			return
 		}
 		size := secrets.size(r.Header)
@@ -142,8 +149,37 @@ func (f *flow) serveSecrets(guest net.Conn, up *upstream, h hello) {
 			http.Error(w, "glovebox: TRACE would show the secret", http.StatusMethodNotAllowed)
 			return
 		}
-		proxy.ServeHTTP(w, r)
+		proxy.ServeHTTP(&redactedWriter{w, redact}, r)
+		redact.header(w.Header()) // its trailers
 	}))
+}
+
+// misplaced returns a secret whose placeholder is in a header that the secret
+// does not name, and that header.
+func misplaced(secrets []sandbox.Secret, header http.Header) (s *sandbox.Secret, name string, ok bool) {
+	for _, name := range slices.Sorted(maps.Keys(header)) {
+		for _, v := range header[name] {
+			plain, _ := basicCredentials(name, v)
+			for i := range secrets {
+				s, p := &secrets[i], secrets[i].Placeholder()
+				if !s.TakesHeader(name) && (strings.Contains(v, p) || strings.Contains(plain, p)) {
+					return s, name, true
+				}
+			}
+		}
+	}
+	return nil, "", false
+}
+
+// refuseHeader answers a request to a host that has a secret in a header that the
+// secret does not name. The program would wonder why the host knows no such key,
+// so it is told.
+func (f *flow) refuseHeader(w http.ResponseWriter, host string, s *sandbox.Secret, header string) {
+	f.g.log.block(sandbox.Connection{
+		Protocol: sandbox.ProtocolTCP, Host: host, Address: f.dst.Addr(), Port: f.dst.Port(), Blocked: sandbox.BlockedHeader,
+	})
+	http.Error(w, fmt.Sprintf("glovebox: the secret %s may not be in the header %s. Send it in another header, like Authorization, "+
+		"or ask the operator to name this one among the secret's headers: --secret-header %[2]s", s.Name, header), http.StatusForbidden)
 }
 
 // secure greets the server as a client that wants the host of that name.
@@ -238,7 +274,7 @@ func (p *replacer) replace(header http.Header) bool {
 // basicCredentials returns what the value of a header has encoded, if that is
 // credentials of the Basic scheme.
 func basicCredentials(key, v string) (plain string, ok bool) {
-	if key != "Authorization" && key != "Proxy-Authorization" {
+	if key != "Authorization" {
 		return "", false
 	}
 	scheme, text, _ := strings.Cut(v, " ")

@@ -12,7 +12,9 @@ import (
 	stdlog "log"
 	"net"
 	"net/http"
+	"net/http/httptrace"
 	"net/netip"
+	"net/textproto"
 	"slices"
 	"strings"
 	"sync"
@@ -29,6 +31,9 @@ const (
 	// Another one's, which has so many bytes.
 	longPlaceholder = "glovebox-secret-LONG-placeholder"
 	longSecret      = 8 << 10
+	// One that may be in a header of its own alone.
+	ownPlaceholder = "glovebox-secret-OWN-placeholder"
+	ownSecret      = "tell-nobody-of-it"
 )
 
 // A secretWorld is a world with a secret for web.example, and an HTTPS server
@@ -67,6 +72,7 @@ func newSecretWorld(t *testing.T, n sandbox.Network) *secretWorld {
 		Secrets: []sandbox.Secret{
 			{Name: "API_KEY", Hosts: "web.example:443", Value: sandbox.NewSecretValue(secretText)},
 			{Name: "LONG", Hosts: "web.example:443", Value: sandbox.NewSecretValue(strings.Repeat("x", longSecret))},
+			{Name: "OWN", Hosts: "web.example:443", Headers: []string{"X-Own"}, Value: sandbox.NewSecretValue(ownSecret)},
 		},
 	})
 	srv := &http.Server{
@@ -100,7 +106,8 @@ func (w *secretWorld) answer(rw http.ResponseWriter, r *http.Request) {
 	w.mu.Unlock()
 	if r.Header.Get("Upgrade") != "" {
 		rw.Header().Set("Connection", "Upgrade")
-		rw.Header().Set("Upgrade", "echo")
+		rw.Header().Set("Upgrade", r.Header.Get("Upgrade"))
+		rw.Header().Set("Sec-WebSocket-Protocol", r.Header.Get("X-Api-Key"))
 		rw.WriteHeader(http.StatusSwitchingProtocols)
 		c, rest, err := http.NewResponseController(rw).Hijack()
 		if err != nil {
@@ -108,6 +115,21 @@ func (w *secretWorld) answer(rw http.ResponseWriter, r *http.Request) {
 		}
 		defer c.Close()
 		_, _ = io.Copy(c, rest)
+		return
+	}
+	if r.URL.Path == "/echo" {
+		key, auth := r.Header.Get("X-Api-Key"), r.Header.Get("Authorization")
+		rw.Header().Set("Link", "</"+key+">; rel=preload")
+		rw.WriteHeader(http.StatusEarlyHints)
+		rw.Header().Set("Access-Control-Allow-Origin", "https://"+key)
+		rw.Header().Set("X-Upper", strings.ToUpper(key))
+		rw.Header().Set("X-Credentials", auth)
+		rw.Header().Set("X-"+key, "1")
+		rw.Header().Set("Set-Cookie", "session="+key)
+		rw.Header().Set("Trailer", "X-Known")
+		fmt.Fprint(rw, "echo")
+		rw.Header().Set("X-Known", key)
+		rw.Header().Set(http.TrailerPrefix+"X-Unknown", key+auth)
 		return
 	}
 	fmt.Fprintf(rw, "hello over %s", r.Proto)
@@ -163,7 +185,7 @@ func TestSecret(t *testing.T) {
 			client := w.client("web.example", webAddr, 443, http2)
 			req, _ := http.NewRequest(http.MethodPost, "https://web.example/path?key="+placeholder, strings.NewReader("body "+placeholder))
 			req.Header.Set("Authorization", "Bearer "+placeholder)
-			req.Header.Set("X-Two", placeholder+","+placeholder)
+			req.Header.Set("X-Api-Key", placeholder+","+placeholder)
 			req.Header.Set("X-Other", "glovebox-secret-OTHER-placeholder")
 			resp, err := client.Do(req)
 			if err != nil {
@@ -183,8 +205,8 @@ func TestSecret(t *testing.T) {
 			if got := r.header.Get("Authorization"); got != "Bearer "+secretText {
 				t.Errorf("%s: Authorization: %s", policy, got)
 			}
-			if got := r.header.Get("X-Two"); got != secretText+","+secretText {
-				t.Errorf("%s: X-Two: %s", policy, got)
+			if got := r.header.Get("X-Api-Key"); got != secretText+","+secretText {
+				t.Errorf("%s: X-Api-Key: %s", policy, got)
 			}
 			if got := r.header.Get("X-Other"); got != "glovebox-secret-OTHER-placeholder" {
 				t.Errorf("%s: X-Other: %s", policy, got)
@@ -314,7 +336,8 @@ func TestSecretRequests(t *testing.T) {
 		"unknown chunks":       {"POST / HTTP/1.1\r\nHost: web.example\r\nTransfer-Encoding: chunked, identity\r\n" + auth + "\r\n0\r\n\r\n", 501, 0},
 		"a space before colon": {"GET / HTTP/1.1\r\nHost: web.example\r\nX-A : b\r\n" + auth + "\r\n", 400, 0},
 		"a CR in a value":      {"GET / HTTP/1.1\r\nHost: web.example\r\nX-A: a\rHost: other.example\r\n" + auth + "\r\n", 400, 0},
-		"a folded line":        {"GET / HTTP/1.1\r\nHost: web.example\r\nX-A: a\r\n " + auth + "\r\n", 200, 1},
+		"a folded line":        {"GET / HTTP/1.1\r\nHost: web.example\r\nX-Api-Key: a\r\n " + auth + "\r\n", 200, 1},
+		"a line folded on":     {"GET / HTTP/1.1\r\nHost: web.example\r\nX-A: a\r\n " + auth + "\r\n", 403, 0},
 		"a huge header":        {"GET / HTTP/1.1\r\nHost: web.example\r\nX-A: " + strings.Repeat("a", 2*maxRequestHeader) + "\r\n" + auth + "\r\n", 431, 0},
 		"two requests at once": {"GET / HTTP/1.1\r\nHost: web.example\r\n" + auth + "\r\nGET / HTTP/1.1\r\nHost: other.example\r\n" + auth + "\r\n", 403, 1},
 		"no HTTP":              {"EHLO web.example\r\n" + auth + "\r\n", 400, 0},
@@ -364,6 +387,112 @@ func TestSecretRequests(t *testing.T) {
 	}
 	if seen := w.requests(); len(seen) != 0 {
 		t.Errorf("another authority: the server saw %+v", seen)
+	}
+}
+
+// TestSecretHeaders has programs put a placeholder into headers that hosts send
+// back.
+func TestSecretHeaders(t *testing.T) {
+	w := newSecretWorld(t, "web.example")
+	basic := func(text string) string { return "Basic " + base64.StdEncoding.EncodeToString([]byte(text)) }
+	for _, http2 := range []bool{false, true} {
+		client := w.client("web.example", webAddr, 443, http2)
+		for name, c := range map[string]struct {
+			sent, arrives string // "" is refused
+		}{
+			"Authorization":                  {basic("me:" + placeholder), basic("me:" + secretText)},
+			"X-Api-Key":                      {placeholder, secretText},
+			"Cookie":                         {"session=" + placeholder, "session=" + secretText},
+			"X-Own":                          {ownPlaceholder, ownSecret},
+			"Origin":                         {"https://" + placeholder, ""},
+			"Access-Control-Request-Headers": {placeholder, ""},
+			"X-Request-Id":                   {placeholder, ""},
+			"User-Agent":                     {placeholder, ""},
+			"Referer":                        {"https://web.example/" + placeholder, ""},
+			"If-None-Match":                  {`"` + placeholder + `"`, ""},
+			"Accept-Language":                {placeholder, ""},
+			"X-Plain":                        {"nothing", "nothing"},
+		} {
+			req, _ := http.NewRequest(http.MethodGet, "https://web.example/", nil)
+			req.Header.Set(name, c.sent)
+			resp, err := client.Do(req)
+			if err != nil {
+				t.Fatal(err)
+			}
+			text, _ := io.ReadAll(resp.Body)
+			resp.Body.Close()
+			seen := w.requests()
+			if c.arrives == "" {
+				if resp.StatusCode != http.StatusForbidden || len(seen) != 0 ||
+					!strings.Contains(string(text), "secret API_KEY") || !strings.Contains(string(text), "--secret-header "+name) {
+					t.Errorf("%s: %s %q; the server saw %+v", name, resp.Status, text, seen)
+				}
+				continue
+			}
+			if resp.StatusCode != http.StatusOK || len(seen) != 1 || seen[0].header.Get(name) != c.arrives {
+				t.Errorf("%s: %s; the server saw %+v", name, resp.Status, seen)
+			}
+		}
+		// A secret that names its headers is in no other.
+		req, _ := http.NewRequest(http.MethodGet, "https://web.example/", nil)
+		req.Header.Set("Authorization", basic("me:"+ownPlaceholder))
+		resp, err := client.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		resp.Body.Close()
+		if seen := w.requests(); resp.StatusCode != http.StatusForbidden || len(seen) != 0 {
+			t.Errorf("a secret in a header of another: %s; the server saw %+v", resp.Status, seen)
+		}
+	}
+	w.wantBlocked("web.example", sandbox.BlockedHeader)
+}
+
+// TestSecretEcho has a host send back what it was sent, in all that is before and
+// after a body.
+func TestSecretEcho(t *testing.T) {
+	w := newSecretWorld(t, "web.example")
+	for _, http2 := range []bool{false, true} {
+		req, _ := http.NewRequest(http.MethodGet, "https://web.example/echo", nil)
+		req.SetBasicAuth("me", placeholder)
+		req.Header.Set("X-Api-Key", placeholder)
+		var hints []string
+		trace := &httptrace.ClientTrace{Got1xxResponse: func(code int, header textproto.MIMEHeader) error {
+			hints = append(hints, fmt.Sprint(code, header))
+			return nil
+		}}
+		resp, err := w.client("web.example", webAddr, 443, http2).Do(req.WithContext(httptrace.WithClientTrace(t.Context(), trace)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, err := io.ReadAll(resp.Body)
+		resp.Body.Close()
+		if err != nil || string(body) != "echo" {
+			t.Errorf("the body is %q, %v", body, err)
+		}
+		all := fmt.Sprint(hints, resp.Status, resp.Header, resp.Trailer)
+		encoded := base64.StdEncoding.EncodeToString([]byte("me:" + secretText))
+		if strings.Contains(strings.ToLower(all), secretText) || strings.Contains(all, encoded) || strings.Contains(all, encoded[4:len(encoded)-4]) {
+			t.Errorf("HTTP/2 %v: the answer has the secret: %s", http2, all)
+		}
+		for what, got := range map[string]string{
+			"hint": strings.Join(hints, " "), "header": resp.Header.Get("Access-Control-Allow-Origin"), "upper case": resp.Header.Get("X-Upper"),
+			"cookie": resp.Header.Get("Set-Cookie"), "trailer": resp.Trailer.Get("X-Known"), "unannounced trailer": resp.Trailer.Get("X-Unknown"),
+		} {
+			if !strings.Contains(got, placeholder) {
+				t.Errorf("HTTP/2 %v: the %s is %q", http2, what, got)
+			}
+		}
+	}
+	// An answer that ends HTTP.
+	conn := w.mustTLS(webAddr, 443, w.trust("web.example", "http/1.1"))
+	fmt.Fprintf(conn, "GET /echo HTTP/1.1\r\nHost: web.example\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nX-Api-Key: %s\r\n\r\n", placeholder)
+	resp, err := http.ReadResponse(bufio.NewReader(conn), nil)
+	if err != nil || resp.StatusCode != http.StatusSwitchingProtocols {
+		t.Fatalf("%v, %v", resp, err)
+	}
+	if got := resp.Header.Get("Sec-Websocket-Protocol"); got != placeholder || strings.Contains(resp.Status, secretText) {
+		t.Errorf("%s, %q", resp.Status, got)
 	}
 }
 
@@ -422,7 +551,7 @@ func TestSecretMemory(t *testing.T) {
 func TestSecretUpgrade(t *testing.T) {
 	w := newSecretWorld(t, "web.example")
 	conn := w.mustTLS(webAddr, 443, w.trust("web.example", "http/1.1"))
-	fmt.Fprintf(conn, "GET / HTTP/1.1\r\nHost: web.example\r\nConnection: Upgrade\r\nUpgrade: echo\r\nAuthorization: %s\r\n\r\n", placeholder)
+	fmt.Fprintf(conn, "GET / HTTP/1.1\r\nHost: web.example\r\nConnection: Upgrade\r\nUpgrade: websocket\r\nAuthorization: %s\r\n\r\n", placeholder)
 	r := bufio.NewReader(conn)
 	resp, err := http.ReadResponse(r, nil)
 	if err != nil || resp.StatusCode != http.StatusSwitchingProtocols {

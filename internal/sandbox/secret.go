@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"net/textproto"
 	"regexp"
 	"slices"
 	"strings"
@@ -16,6 +17,10 @@ type Secret struct {
 	// Hosts are the only ones that get the value: rules of host names, each
 	// with its port, as [ParseSecretHosts] gives them.
 	Hosts Network `json:"hosts"`
+	// Headers are the only ones of a request in which the value takes the
+	// placeholder's place, as [ParseSecretHeaders] gives them; none is
+	// [DefaultSecretHeaders].
+	Headers []string `json:"headers,omitempty"`
 	// Value is what takes the placeholder's place. It is not in JSON.
 	Value SecretValue `json:"-"`
 	// Principals are those whose sandboxes use the secret; none is everybody.
@@ -102,6 +107,75 @@ func ParseSecretHosts(items ...string) (Network, error) {
 	return Network(strings.Join(texts, ",")), nil
 }
 
+// DefaultSecretHeaders returns the headers of a secret that names none: those in
+// which hosts expect a key and do not send it back.
+func DefaultSecretHeaders() []string {
+	return []string{
+		"Authorization", "Cookie",
+		"Api-Key", "Apikey", "X-Api-Key", "X-Api-Token", "X-Apikey", "X-Key", "Xi-Api-Key",
+		"X-Access-Token", "X-Auth-Key", "X-Auth-Token", "X-Token",
+		"Dd-Api-Key", "Dd-Application-Key", // Datadog
+		"Job-Token", "Private-Token", // GitLab
+		"Ocp-Apim-Subscription-Key", "X-Functions-Key", // Azure
+		"X-Figma-Token", "X-Goog-Api-Key", "X-Honeycomb-Team", "X-Rapidapi-Key",
+		"X-Shopify-Access-Token", "X-Subscription-Token", "X-Vault-Token",
+	}
+}
+
+// TakesHeader reports whether the value may be in a header of that name, which
+// is in canonical form.
+func (s *Secret) TakesHeader(name string) bool {
+	names := s.Headers
+	if len(names) == 0 {
+		names = DefaultSecretHeaders()
+	}
+	return slices.Contains(names, name)
+}
+
+// Bounds on the headers of a secret.
+const (
+	maxSecretHeaders = 32
+	maxSecretHeader  = 64 // characters
+)
+
+// headerCharacters are those that the name of a header may have.
+const headerCharacters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789!#$%&'*+.^_`|~-"
+
+// unfitHeaders say how a request is carried or whom it is for. A gateway writes
+// them itself.
+var unfitHeaders = []string{
+	"Connection", "Content-Length", "Expect", "Host", "Keep-Alive", "Proxy-Authorization", "Proxy-Connection",
+	"Te", "Trailer", "Transfer-Encoding", "Upgrade",
+}
+
+// ParseSecretHeaders reads the headers of a secret: names, in items that may hold
+// several with commas between. The error wraps [Invalid] and names the header.
+func ParseSecretHeaders(items ...string) ([]string, error) {
+	var names []string
+	for item := range strings.SplitSeq(strings.Join(items, ","), ",") {
+		item = strings.TrimSpace(item)
+		if item == "" {
+			continue
+		}
+		if len(item) > maxSecretHeader || strings.Trim(item, headerCharacters) != "" {
+			return nil, WithHint(Errorf(Invalid, "%.64q is not the name of a header", item), "write names, like X-Api-Key")
+		}
+		name := textproto.CanonicalMIMEHeaderKey(item)
+		if slices.Contains(unfitHeaders, name) {
+			return nil, WithHint(Errorf(Invalid, "a secret cannot be in the header %s, which the sandbox's network writes itself", name),
+				"name the header in which the host expects the key, like X-Api-Key")
+		}
+		if !slices.Contains(names, name) {
+			names = append(names, name)
+		}
+	}
+	if len(names) > maxSecretHeaders {
+		return nil, WithHint(Errorf(Invalid, "a secret has %d headers, more than %d", len(names), maxSecretHeaders),
+			"name those in which its hosts expect it")
+	}
+	return names, nil
+}
+
 // UsedBy reports whether the sandboxes of p use the secret.
 func (s *Secret) UsedBy(p Principal) bool {
 	return len(s.Principals) == 0 || slices.Contains(s.Principals, p)
@@ -136,6 +210,9 @@ func (s *Secret) Check() error {
 	}
 	if hosts, err := ParseSecretHosts(string(s.Hosts)); err != nil || hosts != s.Hosts {
 		return wrong("write host names, like api.example.com or *.example.com", "is for %q, which are no hosts (%v)", string(s.Hosts), err)
+	}
+	if headers, err := ParseSecretHeaders(s.Headers...); err != nil || !slices.Equal(headers, s.Headers) {
+		return wrong("write names of headers, like X-Api-Key", "is for the headers %q (%v)", s.Headers, err)
 	}
 	value := s.Value.Reveal()
 	switch {

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"log/slog"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -48,6 +49,11 @@ func TestSecretCheck(t *testing.T) {
 		"everything":       func(s *Secret) { s.Hosts = NetworkInternet },
 		"an address":       func(s *Secret) { s.Hosts = "192.0.2.1:443" },
 		"no port":          func(s *Secret) { s.Hosts = "api.example.com" },
+		"no header":        func(s *Secret) { s.Headers = []string{"X Key"} },
+		"a length":         func(s *Secret) { s.Headers = []string{"Content-Length"} },
+		"header's case":    func(s *Secret) { s.Headers = []string{"x-key"} },
+		"a long header":    func(s *Secret) { s.Headers = []string{"X" + strings.Repeat("x", maxSecretHeader)} },
+		"many headers":     func(s *Secret) { s.Headers = manyHeaders() },
 		"no value":         func(s *Secret) { s.Value = SecretValue{} },
 		"a short value":    func(s *Secret) { s.Value = NewSecretValue("hunter2") },
 		"a long name":      func(s *Secret) { s.Name = strings.Repeat("N", maxSecretName+1) },
@@ -64,6 +70,29 @@ func TestSecretCheck(t *testing.T) {
 		}
 		if err != nil && strings.Contains(err.Error()+HintOf(err), "correct") {
 			t.Errorf("%s: the error has the value: %v", what, err)
+		}
+	}
+}
+
+func manyHeaders() []string {
+	var names []string
+	for i := range maxSecretHeaders + 1 {
+		names = append(names, fmt.Sprintf("X-%d", i))
+	}
+	return names
+}
+
+// TestDefaultSecretHeaders has the list as a secret may name it itself, without
+// those that hosts send back.
+func TestDefaultSecretHeaders(t *testing.T) {
+	names, err := ParseSecretHeaders(DefaultSecretHeaders()...)
+	if err != nil || !slices.Equal(names, DefaultSecretHeaders()) {
+		t.Errorf("%q, %v", names, err)
+	}
+	s := Secret{}
+	for _, name := range []string{"Origin", "Referer", "User-Agent", "X-Request-Id", "If-None-Match", "Access-Control-Request-Headers", "Traceparent"} {
+		if s.TakesHeader(name) {
+			t.Errorf("by default a secret may be in %s", name)
 		}
 	}
 }

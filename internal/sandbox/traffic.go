@@ -43,18 +43,20 @@ type BlockReason string
 // The reasons.
 const (
 	BlockedPolicy      BlockReason = "not allowed"               // no rule allows it
-	BlockedPrivate     BlockReason = "address is not public"     // nor named by the operator
-	BlockedHost        BlockReason = "address is the host's own" // nor named by the operator
+	BlockedPrivate     BlockReason = "address is not public"     // and no rule names its range
+	BlockedHost        BlockReason = "address is the host's own" // and no rule names it
 	BlockedResolver    BlockReason = "another DNS server"        // on any port that is known
 	BlockedServerName  BlockReason = "TLS server name"           // it is missing, or not what was resolved
 	BlockedECH         BlockReason = "encrypted server name"     // so it cannot be known
 	BlockedHTTPHost    BlockReason = "HTTP host"                 // it is missing, or not what was resolved
-	BlockedCertificate BlockReason = "certificate"               // of a host that a secret is for
-	BlockedQUIC        BlockReason = "QUIC"                      // hides the server name
-	BlockedQuestion    BlockReason = "kind of DNS question"      // only for addresses
-	BlockedLimit       BlockReason = "limit"                     // on connections or bytes
-	BlockedProtocol    BlockReason = "protocol"                  // neither TCP nor UDP
-	BlockedChange      BlockReason = "policy changed"            // while it was open
+	BlockedOpaque      BlockReason = "neither TLS nor HTTP"      // and no rule names the port for it
+	BlockedHeader      BlockReason = "header that the secret does not name"
+	BlockedCertificate BlockReason = "certificate"          // of a host that a secret is for
+	BlockedQUIC        BlockReason = "QUIC"                 // hides the server name
+	BlockedQuestion    BlockReason = "kind of DNS question" // only for addresses
+	BlockedLimit       BlockReason = "limit"                // on connections or bytes
+	BlockedProtocol    BlockReason = "protocol"             // neither TCP nor UDP
+	BlockedChange      BlockReason = "policy changed"       // while it was open
 )
 
 // A Destination is what a sandbox reached or tried to reach, and how much.
