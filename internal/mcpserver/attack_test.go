@@ -368,3 +368,34 @@ func TestFairness(t *testing.T) {
 		}
 	}
 }
+
+// TestQueuedAnswers has answers of a session hold what they have until they left.
+func TestQueuedAnswers(t *testing.T) {
+	s, _ := newTestServer(t, nil)
+	ses, err := s.sessions.begin(t.Context(), auth.Identity{Principal: "a"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ses.bind("", func() {})
+	ses.queues = true
+	ctx := context.WithValue(t.Context(), sessionKey{}, ses)
+	for range 3 {
+		ctx, leave := s.ledgers.enter(ctx, nil)
+		if _, err := ledgerOf(ctx).take(ctx, "a", 1<<20); err != nil {
+			t.Fatal(err)
+		}
+		leave()
+	}
+	for left := range 3 {
+		if got, want := s.shares.answers.Held("a"), int64(3-left)*answerCost<<20; got != want {
+			t.Errorf("%d bytes are held after %d answers left, want %d", got, left, want)
+		}
+		if left < 2 {
+			ses.sent()
+		}
+	}
+	ses.gone()
+	if got := s.shares.answers.Held("a"); got != 0 {
+		t.Errorf("%d bytes are held by a session that is gone", got)
+	}
+}

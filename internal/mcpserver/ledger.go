@@ -15,7 +15,8 @@ import (
 
 // A ledger holds the memory of the answer to one request over HTTP, from before
 // the content is read until the request has ended. On other transports it is that
-// of one call, and ends with the call. Methods of nil do nothing.
+// of one call: it ends when the answer has left on SSE, and with the call on stdio.
+// Methods of nil do nothing.
 type ledger struct {
 	shares *Shares
 
@@ -69,10 +70,15 @@ func (ls *ledgers) enter(ctx context.Context, extra *mcp.RequestExtra) (_ contex
 		}
 		ls.mu.Unlock()
 	}
-	if l == nil {
-		l = &ledger{shares: ls.shares, users: 1}
+	if l != nil {
+		return context.WithValue(ctx, ledgerKey{}, l), l.leave
 	}
-	return context.WithValue(ctx, ledgerKey{}, l), l.leave
+	l = &ledger{shares: ls.shares, users: 1}
+	return context.WithValue(ctx, ledgerKey{}, l), func() {
+		if !sessionOf(ctx).queue(l.leave) {
+			l.leave()
+		}
+	}
 }
 
 func ledgerOf(ctx context.Context) *ledger {

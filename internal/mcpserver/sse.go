@@ -35,6 +35,36 @@ type sseSession struct {
 	end       context.CancelFunc
 }
 
+// A sentTransport tells a session which of its answers have left: on this
+// transport no request over HTTP ends with the answer.
+type sentTransport struct {
+	mcp.Transport
+	place *session
+}
+
+// Connect implements [mcp.Transport].
+func (t sentTransport) Connect(ctx context.Context) (mcp.Connection, error) {
+	c, err := t.Transport.Connect(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return sentConn{c, t.place}, nil
+}
+
+type sentConn struct {
+	mcp.Connection
+	place *session
+}
+
+// Write implements [mcp.Connection].
+func (c sentConn) Write(ctx context.Context, m jsonrpc.Message) error {
+	err := c.Connection.Write(ctx, m)
+	if _, ok := m.(*jsonrpc.Response); ok {
+		c.place.sent()
+	}
+	return err
+}
+
 func newSSEHandler(s *Server) *sseHandler {
 	return &sseHandler{server: s, sessions: map[string]*sseSession{}}
 }
@@ -79,6 +109,7 @@ func (h *sseHandler) open(w http.ResponseWriter, r *http.Request, id auth.Identi
 	}
 	defer place.gone()
 	place.bind("", cancel)
+	place.queues = true
 	ses.place = place
 	ctx = context.WithValue(ctx, sessionKey{}, place)
 	w.Header().Set("Content-Type", "text/event-stream")
@@ -91,7 +122,7 @@ func (h *sseHandler) open(w http.ResponseWriter, r *http.Request, id auth.Identi
 		writeError(w, http.StatusServiceUnavailable, nil, jsonrpc.CodeInternalError, errShutdown.Error())
 		return
 	}
-	ss, err := h.server.mcp.Connect(withLife(ctx), ses.transport, nil)
+	ss, err := h.server.mcp.Connect(withLife(ctx), sentTransport{ses.transport, place}, nil)
 	if err == nil {
 		h.sessions[name] = ses
 	}
