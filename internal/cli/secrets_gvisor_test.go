@@ -157,7 +157,7 @@ func TestGvisorSecret(t *testing.T) {
 	}
 	cmd := exec.CommandContext(t.Context(), binary, "--driver", "gvisor", "--state-dir", state, "--config", config, "--log-level", "debug",
 		"--secret", "API_KEY=@"+file, "--secret-host", apiName+":"+s.port,
-		"run", "--timeout", "2m", "--network", apiName+":"+s.port, "-e", "URL=https://"+apiName+":"+s.port+"/", "-l", "bash", "-c", script)
+		"run", "--timeout", "2m", "--network", apiName+":"+s.port+","+s.addr.String()+":"+s.port, "-e", "URL=https://"+apiName+":"+s.port+"/", "-l", "bash", "-c", script)
 	cmd.Env = append(os.Environ(), "SSL_CERT_FILE="+s.roots)
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr

@@ -4,6 +4,7 @@ import (
 	"context"
 	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"time"
@@ -169,15 +170,24 @@ func advise(v *sandbox.Verdict, network sandbox.Network, used *sandbox.RunNetwor
 		return
 	}
 	var hosts []string
+	addRule := func(rule string) {
+		if !slices.Contains(hosts, rule) && len(hosts) < 8 {
+			hosts = append(hosts, rule)
+		}
+	}
 	add := func(h string) {
-		if sandbox.ValidHost(h) && !slices.Contains(hosts, h) && len(hosts) < 8 {
-			hosts = append(hosts, h)
+		if sandbox.ValidHost(h) {
+			addRule(h)
 		}
 	}
 	if used != nil {
 		for _, d := range used.Blocked {
-			if d.Blocked == sandbox.BlockedPolicy {
+			switch {
+			case d.Blocked == sandbox.BlockedPolicy:
 				add(d.Host)
+			case d.Blocked == sandbox.BlockedOpaque && sandbox.ValidHost(d.Host) && !sandbox.IsWebPort(d.Port):
+				// Its rule was for TLS and HTTP.
+				addRule(d.Host + ":" + strconv.Itoa(int(d.Port)))
 			}
 		}
 	}

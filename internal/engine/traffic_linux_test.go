@@ -160,6 +160,16 @@ func TestAdvise(t *testing.T) {
 			t.Errorf("%s: %q: %q, want %s", c.network, c.output, v.NextStep, c.want)
 		}
 	}
+	// A protocol that does not say its host needs its port in the rule; on the
+	// web's ports that is of no use.
+	used := &sandbox.RunNetwork{Blocked: []sandbox.Destination{
+		{Host: "a.example", Port: 22, Blocked: sandbox.BlockedOpaque}, {Host: "a.example", Port: 443, Blocked: sandbox.BlockedOpaque},
+	}}
+	other := sandbox.Verdict{Code: sandbox.Failed}
+	advise(&other, "a.example", used, "")
+	if !strings.HasSuffix(other.NextStep, `"a.example,a.example:22"`) {
+		t.Errorf("for another protocol: %q", other.NextStep)
+	}
 	ok := sandbox.Verdict{Code: sandbox.OK}
 	advise(&ok, "none", nil, "Could not resolve host: a.example")
 	if ok.NextStep != "" {

@@ -20,6 +20,7 @@ type kind int
 const (
 	unclear kind = iota // more is needed
 	opaque              // neither TLS nor HTTP: its server was chosen by its address
+	hiding              // HTTP or TLS may follow, and cannot be looked at
 	isTLS
 	isHTTP
 )
@@ -27,53 +28,91 @@ const (
 // Bounds on what is read before it is clear what a client speaks.
 const (
 	maxFirstLine = 8 << 10
-	maxMethod    = 32
 	clearWithin  = 30 * time.Second
 )
 
-// classify says what b, which a client sent first, begins. It never takes for
-// opaque what a lenient server might take for HTTP or TLS.
+// classify says what b, which a client sent first, begins.
+//
+// Servers of HTTP differ in what they forgive: blanks and line ends before a
+// request, any method of any length, any blank as a separator. So a text that
+// has "HTTP/" in its first line is HTTP, whatever else it has, and so is one
+// whose second word looks like a target.
 func classify(b []byte) kind {
 	if len(b) == 0 {
 		return unclear
 	}
-	if b[0] == recordHandshake {
-		switch {
-		case len(b) < 2:
-			return unclear
-		case b[1] == 3:
-			return isTLS
-		}
-		return opaque
+	if b[0] >= recordChangeCipherSpec && b[0] <= recordHeartbeat {
+		return classifyTLS(b)
 	}
-	line := bytes.TrimLeft(b, "\r\n") // which servers skip
+	if b[0] >= 0x80 {
+		return classifyBinary(b)
+	}
+	head := b[:min(len(b), maxFirstLine)]
+	line := bytes.TrimLeft(head, " \t\n\v\f\r")
+	other := opaque
+	if len(line) < len(head) {
+		other = hiding // only servers of HTTP skip what is before it
+	}
+	if len(line) > 0 && (line[0] < ' ' || line[0] >= 0x7f) {
+		return other
+	}
+	end := bytes.IndexAny(line, "\n\x00") // no text has a NUL
+	if end >= 0 {
+		line = line[:end]
+	}
+	upper := bytes.ToUpper(line)
+	switch {
+	case bytes.Contains(upper, []byte("HTTP/")), hasTarget(line):
+		return isHTTP
+	case bytes.HasPrefix(upper, []byte("PROXY ")):
+		return hiding // a proxy's preamble, before what it carries
+	case end >= 0:
+		return other
+	case len(head) == maxFirstLine:
+		return isHTTP // let it be judged there
+	}
+	return unclear
+}
+
+// classifyTLS is for what begins as a record of TLS does.
+func classifyTLS(b []byte) kind {
+	switch {
+	case len(b) < 2:
+		return unclear
+	case b[1] == 3:
+		return isTLS
+	}
+	return opaque
+}
+
+// classifyBinary is for what begins with a byte that is in no text. A hello in
+// the form of SSL 2 has no server name.
+func classifyBinary(b []byte) kind {
+	const clientHello, newestVersion = 1, 3
+	switch {
+	case len(b) < 3 || b[2] == clientHello && len(b) < 4:
+		return unclear
+	case b[2] == clientHello && b[3] <= newestVersion:
+		return hiding
+	}
+	return opaque
+}
+
+// hasTarget reports whether the second word of a line may be what a request is
+// for: a path, a URL, or everything.
+func hasTarget(line []byte) bool {
 	method := 0
 	for method < len(line) && isToken(line[method]) {
 		method++
 	}
-	switch {
-	case method > maxMethod:
-		return opaque
-	case method == len(line):
-		if len(b) > maxFirstLine {
-			return isHTTP // nothing but line ends: let it be judged there
-		}
-		return unclear
-	case method == 0 || line[method] != ' ' && line[method] != '\t':
-		return opaque
+	target := line[method:]
+	for len(target) > 0 && !isToken(target[0]) && (target[0] <= ' ' || target[0] >= 0x7f) {
+		target = target[1:]
 	}
-	line, _, whole := bytes.Cut(line[method:], []byte("\n"))
-	target := bytes.TrimLeft(line, " \t")
-	switch {
-	case bytes.Contains(bytes.ToUpper(line), []byte("HTTP/")),
-		bytes.HasPrefix(target, []byte("/")), bytes.HasPrefix(bytes.ToLower(target), []byte("http")), bytes.HasPrefix(target, []byte("*")):
-		return isHTTP
-	case whole:
-		return opaque
-	case len(b) > maxFirstLine:
-		return isHTTP
+	if method == 0 || len(target) == 0 || len(target) == len(line)-method {
+		return false
 	}
-	return unclear
+	return target[0] == '/' || target[0] == '*' || len(target) >= 4 && bytes.EqualFold(target[:4], []byte("http"))
 }
 
 // isToken reports whether c can be in an HTTP method.
@@ -159,16 +198,60 @@ func (f *flow) check(guest net.Conn, up *upstream) {
 		if !f.checkTLS(rest, up, h, raw, err) {
 			f.cancel()
 		}
-	case opaque:
-		f.copy(up, rest)
-	default: // it does not come to the point
-		if len(f.names) == 0 {
-			f.copy(up, rest)
+	case opaque, hiding:
+		if len(f.names) > 0 && len(head) > 0 && (k == hiding || !f.passOpaque()) {
+			f.stop(sandbox.BlockedOpaque)
 			break
 		}
-		f.stop(sandbox.BlockedHTTPHost)
+		f.copy(up, rest)
+	default: // it does not come to the point
+		switch {
+		case len(head) == 0:
+			f.cancel() // it ended before it said anything
+		case len(f.names) == 0:
+			f.copy(up, rest)
+		default:
+			f.stop(sandbox.BlockedOpaque)
+		}
 	}
 	<-down
+}
+
+// passOpaque reports whether f may carry a protocol that does not say its host.
+// From then on its server must not turn out to be one of HTTP or TLS. The policy
+// may have changed since f was opened: [Gateway.SetNetwork] stores the new one
+// before it looks at opaque, and this stores opaque before it looks at the policy.
+func (f *flow) passOpaque() bool {
+	f.opaque.Store(true)
+	d := f.g.policy.Load().decide(f.dst, f.names, f.g.host())
+	return d.blocked == "" && (len(d.names) == 0 || d.opaque)
+}
+
+// unmasks reports whether b, which a server said first to a client whose protocol
+// was not known, is of a protocol that says the host: the client hid its request
+// from classify, and the server forgave it.
+func unmasks(b []byte) bool {
+	const recordAlert = 21
+	return bytes.HasPrefix(b, []byte("HTTP/")) ||
+		len(b) > 1 && (b[0] == recordHandshake || b[0] == recordAlert) && b[1] == 3
+}
+
+// firstAnswer looks at what a server says first.
+type firstAnswer struct {
+	*upstream
+	looked bool
+}
+
+func (a *firstAnswer) Read(b []byte) (int, error) {
+	n, err := a.upstream.Read(b)
+	if n > 0 && !a.looked {
+		a.looked = true
+		if f := a.f; f.opaque.Load() && len(f.names) > 0 && unmasks(b[:n]) {
+			f.stop(sandbox.BlockedOpaque)
+			return 0, f.ctx.Err()
+		}
+	}
+	return n, err
 }
 
 // greet carries what the server says until it ends or its deadline is set, and
@@ -176,7 +259,7 @@ func (f *flow) check(guest net.Conn, up *upstream) {
 func (f *flow) greet(guest net.Conn, up *upstream) bool {
 	buf := buffers.Get().(*[]byte)
 	defer buffers.Put(buf)
-	n, err := io.CopyBuffer(writer{guest}, reader{up}, *buf)
+	n, err := io.CopyBuffer(writer{guest}, reader{&firstAnswer{upstream: up}}, *buf)
 	if errors.Is(err, os.ErrDeadlineExceeded) {
 		return n > 0
 	}

@@ -1,24 +1,21 @@
 package network
 
 import (
-	"net"
 	"net/netip"
 	"slices"
-	"sync"
-	"time"
 
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
 // A policy is what a sandbox may reach, ready to be asked.
 type policy struct {
-	network   sandbox.Network
-	rules     []sandbox.NetworkRule
-	reachable []netip.Prefix
+	network  sandbox.Network
+	rules    []sandbox.NetworkRule
+	operator []sandbox.NetworkRule // of the terms: about addresses that are not public
 }
 
-func newPolicy(n sandbox.Network, reachable []netip.Prefix) *policy {
-	return &policy{network: n, rules: n.Rules(), reachable: reachable}
+func newPolicy(n, reachable sandbox.Network) *policy {
+	return &policy{network: n, rules: n.Rules(), operator: reachable.Rules()}
 }
 
 // A decision says whether a connection is allowed, and how.
@@ -28,6 +25,9 @@ type decision struct {
 	// names are those that the connection was allowed for. If there are any,
 	// what is sent must agree with them.
 	names []string
+	// opaque says that a rule names the port as well, so that protocols pass
+	// that do not say which host they are for.
+	opaque bool
 }
 
 // Ports of DNS, in the clear and encrypted.
@@ -88,32 +88,42 @@ func (p *policy) allowsName(name string) sandbox.BlockReason {
 	return ""
 }
 
-// allowsAddress reports why an address may not be reached whatever the rules
-// say, or "" if it may. own are the addresses of this machine.
-func (p *policy) allowsAddress(a netip.Addr, own []netip.Addr) sandbox.BlockReason {
-	named := func(f func(netip.Prefix) bool) bool { return slices.ContainsFunc(p.reachable, f) }
-	if a.IsLoopback() || slices.Contains(own, a) {
-		// A wide range is not meant to include the machine that it is
-		// configured on.
-		if !named(func(r netip.Prefix) bool { return r.Contains(a) && (r.IsSingleIP() || r.Addr().IsLoopback()) }) {
-			return sandbox.BlockedHost
-		}
+// named reports whether a rule of the sandbox and a rule of the operator both
+// name the range of a, on that port; port 0 is any. Only such rules reach an
+// address that is not public.
+func (p *policy) named(a netip.Addr, port uint16, m *machine) bool {
+	single := m.owns(a)
+	by := func(rules []sandbox.NetworkRule) bool {
+		return slices.ContainsFunc(rules, func(r sandbox.NetworkRule) bool {
+			return r.Range.IsValid() && r.Range.Contains(a) && (port == 0 || r.AllowsPort(port)) &&
+				// A wide range is not meant to include the machine that it is
+				// configured on.
+				(!single || r.Range.IsSingleIP() || r.Range.Addr().IsLoopback())
+		})
+	}
+	return by(p.rules) && by(p.operator)
+}
+
+// allowsAddress reports why an address may not be reached on any port, or "" if
+// there may be one.
+func (p *policy) allowsAddress(a netip.Addr, m *machine) sandbox.BlockReason {
+	switch {
+	case m.public(a) || p.named(a, 0, m):
 		return ""
+	case m.owns(a):
+		return sandbox.BlockedHost
 	}
-	if !sandbox.Public(a) && !named(func(r netip.Prefix) bool { return r.Contains(a) }) {
-		return sandbox.BlockedPrivate
-	}
-	return ""
+	return sandbox.BlockedPrivate
 }
 
 // decide decides for a connection to an address that goes by names.
-func (p *policy) decide(dst netip.AddrPort, names []string, own []netip.Addr) decision {
+func (p *policy) decide(dst netip.AddrPort, names []string, m *machine) decision {
 	a, port := dst.Addr(), dst.Port()
 	d := decision{}
 	if len(names) > 0 {
 		d.host = names[len(names)-1]
 	}
-	if d.blocked = p.allowsAddress(a, own); d.blocked != "" {
+	if d.blocked = p.allowsAddress(a, m); d.blocked != "" {
 		return d
 	}
 	// Whether a rule means this port and nothing else: the way to allow another
@@ -121,28 +131,32 @@ func (p *policy) decide(dst netip.AddrPort, names []string, own []netip.Addr) de
 	meant := func(r sandbox.NetworkRule) bool {
 		return r.Port == port || port != portDNS && port != portDNSOverTLS
 	}
-	for _, r := range p.rules {
-		if r.Range.IsValid() && r.Range.Contains(a) && r.AllowsPort(port) && meant(r) {
-			return d
-		}
+	byRange := slices.ContainsFunc(p.rules, func(r sandbox.NetworkRule) bool {
+		return r.Range.IsValid() && r.Range.Contains(a) && r.AllowsPort(port) && meant(r)
+	})
+	if byRange && (m.public(a) || p.named(a, port, m)) {
+		return d
 	}
 	open := false
 	for _, r := range p.rules {
 		switch {
-		case !r.AllowsPort(port) || r.Range.IsValid():
+		case !r.AllowsPort(port) || r.Range.IsValid() || !m.public(a):
 		case r.Internet:
 			open = true
 		case meant(r):
 			for _, n := range names {
-				if r.AllowsName(n) && !slices.Contains(d.names, n) {
-					d.names = append(d.names, n)
+				if r.AllowsName(n) {
+					d.opaque = d.opaque || r.Port == port && !sandbox.IsWebPort(port)
+					if !slices.Contains(d.names, n) {
+						d.names = append(d.names, n)
+					}
 				}
 			}
 		}
 	}
 	if open && port != portDNS && port != portDNSOverTLS && !slices.Contains(resolverAddresses, a) &&
 		!slices.ContainsFunc(names, isResolverName) {
-		d.names = nil
+		d.names, d.opaque = nil, false
 		return d
 	}
 	if len(d.names) > 0 {
@@ -155,36 +169,3 @@ func (p *policy) decide(dst netip.AddrPort, names []string, own []netip.Addr) de
 	}
 	return d
 }
-
-// hostAddresses returns a function that tells this machine's own addresses,
-// which are looked at again from time to time.
-func hostAddresses() func() []netip.Addr {
-	var (
-		mu   sync.Mutex
-		at   time.Time
-		list []netip.Addr
-	)
-	return func() []netip.Addr {
-		mu.Lock()
-		defer mu.Unlock()
-		if !at.IsZero() && time.Since(at) < hostAddressesFor {
-			return list
-		}
-		all, err := net.InterfaceAddrs()
-		if err != nil {
-			return list
-		}
-		list, at = nil, time.Now()
-		for _, a := range all {
-			if n, ok := a.(*net.IPNet); ok {
-				if ip, ok := netip.AddrFromSlice(n.IP); ok {
-					list = append(list, ip.Unmap())
-				}
-			}
-		}
-		return list
-	}
-}
-
-// hostAddressesFor is how long the machine's addresses are taken for the same.
-const hostAddressesFor = 10 * time.Second

@@ -124,8 +124,8 @@ func (g *Gateway) resolve(ctx context.Context, q question) (dnsmessage.RCode, []
 		g.log.block(sandbox.Connection{Protocol: sandbox.ProtocolDNS, Host: printable(q.name), Blocked: sandbox.BlockedQuestion})
 		return dnsmessage.RCodeRefused, nil
 	}
-	own := g.own()
-	addrs, left, err := g.names.lookup(ctx, q.name, func(a netip.Addr) sandbox.BlockReason { return p.allowsAddress(a, own) })
+	m := g.host()
+	addrs, left, err := g.names.lookup(ctx, q.name, func(a netip.Addr) sandbox.BlockReason { return p.allowsAddress(a, m) })
 	if err == errTooManyQuestions {
 		g.log.block(sandbox.Connection{Protocol: sandbox.ProtocolDNS, Host: printable(q.name), Blocked: sandbox.BlockedLimit})
 		return dnsmessage.RCodeRefused, nil

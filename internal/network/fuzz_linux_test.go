@@ -71,7 +71,7 @@ func FuzzQuestion(f *testing.F) {
 			}
 			return []netip.Addr{webAddr, web6Addr, privateAddr}, nil
 		},
-		own: func() []netip.Addr { return nil },
+		machine: func() *machine { return &machine{known: true} },
 	})
 	if err != nil {
 		f.Fatal(err)

@@ -32,11 +32,11 @@ type Options struct {
 	Sums bool
 
 	// The rest is for tests: how names are resolved, how connections are
-	// opened, which addresses are this machine's, and who vouches for servers.
+	// opened, what this machine's addresses are, and who vouches for servers.
 	// Nil is the real way.
 	resolve func(ctx context.Context, network, host string) ([]netip.Addr, error)
 	dial    func(ctx context.Context, network, address string) (net.Conn, error)
-	own     func() []netip.Addr
+	machine func() *machine
 	roots   *x509.CertPool
 }
 
@@ -46,12 +46,12 @@ const defaultConnections = 512
 // A Gateway decides what a sandbox reaches. Its methods may be called at the
 // same time.
 type Gateway struct {
-	terms sandbox.NetworkTerms
-	dial  func(ctx context.Context, network, address string) (net.Conn, error)
-	own   func() []netip.Addr
-	names *names
-	host  *hostResolver // nil if names are resolved otherwise
-	log   *log
+	terms    sandbox.NetworkTerms
+	dial     func(ctx context.Context, network, address string) (net.Conn, error)
+	host     func() *machine
+	names    *names
+	resolver *hostResolver // nil if names are resolved otherwise
+	log      *log
 
 	secrets   []sandbox.Secret
 	authority *authority // nil without secrets
@@ -77,7 +77,7 @@ func New(opts Options) (*Gateway, error) {
 	if err := checkCanonical(opts.Network); err != nil {
 		return nil, err
 	}
-	g := &Gateway{terms: opts.Terms, dial: opts.dial, own: opts.own, log: newLog(), secrets: opts.Secrets, roots: opts.roots}
+	g := &Gateway{terms: opts.Terms, dial: opts.dial, host: opts.machine, log: newLog(), secrets: opts.Secrets, roots: opts.roots}
 	g.buffers = cmp.Or(opts.Memory, memoryGoal) * 2 / 3
 	if len(g.secrets) > 0 {
 		var err error
@@ -89,14 +89,14 @@ func New(opts Options) (*Gateway, error) {
 		g.terms.Connections = defaultConnections
 	}
 	if opts.resolve == nil {
-		g.host = newHostResolver(opts.Terms.Resolver)
-		opts.resolve = g.host.lookup
+		g.resolver = newHostResolver(opts.Terms.Resolver)
+		opts.resolve = g.resolver.lookup
 	}
 	if g.dial == nil {
 		g.dial = (&net.Dialer{}).DialContext
 	}
-	if g.own == nil {
-		g.own = hostAddresses()
+	if g.host == nil {
+		g.host = watchMachine()
 	}
 	g.names = newNames(opts.resolve)
 	if n := g.terms.BytesPerSecond; n > 0 {
@@ -143,7 +143,8 @@ func (g *Gateway) SetNetwork(n sandbox.Network) error {
 		d := g.decide(f.dst)
 		// What was not looked at, because its address was allowed, cannot be
 		// allowed by its name now; nor can it be by a name that it does not have.
-		if d.blocked != "" || len(d.names) > 0 && !(len(f.names) > 0 && containsAll(d.names, f.names)) {
+		byName := len(d.names) > 0
+		if d.blocked != "" || byName && !(len(f.names) > 0 && containsAll(d.names, f.names)) || byName && f.opaque.Load() && !d.opaque {
 			f.stop(sandbox.BlockedChange)
 		}
 	}
@@ -159,15 +160,16 @@ func containsAll(all, some []string) bool {
 
 // decide decides for a connection, by the policy that is in force now.
 func (g *Gateway) decide(dst netip.AddrPort) decision {
-	return g.policy.Load().decide(dst, g.names.of(dst.Addr()), g.own())
+	return g.policy.Load().decide(dst, g.names.of(dst.Addr()), g.host())
 }
 
 // A flow is a connection that is allowed and open.
 type flow struct {
 	g              *Gateway
 	dst            netip.AddrPort
-	names          []string // it was allowed for, if it was for names
-	secretNames    []string // those of its address that secrets are for
+	names          []string    // it was allowed for, if it was for names
+	opaque         atomic.Bool // its protocol does not say the host
+	secretNames    []string    // those of its address that secrets are for
 	sent, received atomic.Int64
 	ctx            context.Context
 	cancel         context.CancelFunc
@@ -182,7 +184,7 @@ func (g *Gateway) open(proto sandbox.Protocol, dst netip.AddrPort) *flow {
 	dst = netip.AddrPortFrom(dst.Addr().Unmap().WithZone(""), dst.Port())
 	p := g.policy.Load()
 	known := g.names.of(dst.Addr())
-	d := p.decide(dst, known, g.own())
+	d := p.decide(dst, known, g.host())
 	rec := sandbox.Connection{Protocol: proto, Host: d.host, Address: dst.Addr(), Port: dst.Port(), Blocked: d.blocked}
 	if rec.Blocked != "" {
 		g.log.block(rec)

@@ -20,7 +20,7 @@ import (
 )
 
 func TestAllowedByAddress(t *testing.T) {
-	w := newWorld(t, "10.1.2.0/24:7000,104.16.0.9", sandbox.NetworkTerms{Reachable: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}})
+	w := newWorld(t, "10.1.2.0/24:7000,104.16.0.9", sandbox.NetworkTerms{Reachable: "10.0.0.0/8"})
 	w.serve(7000, echo, privateAddr, otherAddr, webAddr)
 	for _, a := range []netip.Addr{privateAddr, otherAddr} {
 		c := w.mustConnect(a, 7000)
@@ -41,7 +41,7 @@ func TestAllowedByAddress(t *testing.T) {
 		{privateAddr, 7001, sandbox.BlockedPolicy},
 		{webAddr, 7000, sandbox.BlockedPolicy},
 		{metadataAddr, 80, sandbox.BlockedPrivate},
-		{netip.MustParseAddr("10.200.0.1"), 7000, sandbox.BlockedPolicy},
+		{netip.MustParseAddr("10.200.0.1"), 7000, sandbox.BlockedPrivate},
 		{netip.MustParseAddr("fd00:ec2::254"), 80, sandbox.BlockedPrivate},
 		{netip.MustParseAddr("64:ff9b::a9fe:a9fe"), 80, sandbox.BlockedPrivate},
 		{hostAddr, 80, sandbox.BlockedHost},
@@ -272,26 +272,43 @@ func TestTLSServerName(t *testing.T) {
 	w.wantBlocked("a.web.example", sandbox.BlockedServerName) // without one it goes by the latest name
 }
 
-// TestServerSpeaksFirst has protocols whose names cannot be seen.
-func TestServerSpeaksFirst(t *testing.T) {
-	w := newWorld(t, "web.example", sandbox.NetworkTerms{})
-	w.serve(22, func(c net.Conn) {
-		fmt.Fprint(c, "SSH-2.0-test\r\n")
-		echo(c)
-	}, webAddr)
+// TestOtherProtocols has protocols whose names cannot be seen, in which either
+// side speaks first: they pass where the rule names their port.
+func TestOtherProtocols(t *testing.T) {
+	w := newWorld(t, "web.example:22,web.example:25,web.example:3306,web.example:5432,web.example:6379", sandbox.NetworkTerms{})
 	w.mustLookup("web.example")
-	c := w.mustConnect(webAddr, 22)
-	br := bufio.NewReader(c)
-	if line, err := br.ReadString('\n'); err != nil || line != "SSH-2.0-test\r\n" {
-		t.Fatalf("%q, %v", line, err)
+	for port, c := range map[uint16]struct{ greeting, first, answer string }{
+		22:   {"SSH-2.0-test\r\n", "SSH-2.0-client\r\n", "\x00\x00\x01"},
+		25:   {"220 mail.example ESMTP\r\n", "EHLO a.example\r\n", "250 ok\r\n"},
+		3306: {"\x4a\x00\x00\x00\x0a8.0", "\xb4\x00\x00\x01\x85", "\x07\x00\x00\x02"}, // MySQL
+		5432: {"", "\x00\x00\x00\x08\x04\xd2\x16\x2f", "S"},                           // PostgreSQL
+		6379: {"", "*1\r\n$4\r\nPING\r\n", "+PONG\r\n"},
+	} {
+		w.serve(port, func(conn net.Conn) {
+			fmt.Fprint(conn, c.greeting)
+			if _, err := io.ReadFull(conn, make([]byte, len(c.first))); err != nil {
+				return
+			}
+			fmt.Fprint(conn, c.answer)
+			echo(conn)
+		}, webAddr)
+		conn := w.mustConnect(webAddr, port)
+		for _, step := range []struct{ read, write string }{{c.greeting, c.first}, {c.answer, "more"}, {"more", ""}} {
+			got := make([]byte, len(step.read))
+			if _, err := io.ReadFull(conn, got); err != nil || string(got) != step.read {
+				t.Fatalf("port %d: %q, %v; want %q", port, got, err, step.read)
+			}
+			fmt.Fprint(conn, step.write)
+		}
+		conn.(interface{ CloseWrite() error }).CloseWrite()
+		if _, err := conn.Read(make([]byte, 1)); err != io.EOF {
+			t.Errorf("port %d, after the end: %v", port, err)
+		}
 	}
-	fmt.Fprint(c, "SSH-2.0-client\r\n")
-	if line, err := br.ReadString('\n'); err != nil || line != "SSH-2.0-client\r\n" {
-		t.Fatalf("%q, %v", line, err)
-	}
-	c.(interface{ CloseWrite() error }).CloseWrite()
-	if _, err := br.ReadByte(); err != io.EOF {
-		t.Errorf("after the end: %v", err)
+	for _, d := range w.g.Traffic(0).Destinations {
+		if d.Blocked != "" {
+			t.Errorf("blocked: %+v", d)
+		}
 	}
 }
 
@@ -355,7 +372,7 @@ func TestUDP(t *testing.T) {
 }
 
 func TestSetNetwork(t *testing.T) {
-	w := newWorld(t, "web.example,other.example,10.1.0.0/16", sandbox.NetworkTerms{Reachable: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}})
+	w := newWorld(t, "web.example:7000,other.example:7000,10.1.0.0/16", sandbox.NetworkTerms{Reachable: "10.0.0.0/8"})
 	w.serve(7000, echo, webAddr, otherAddr, privateAddr)
 	w.mustLookup("web.example", "other.example")
 	conns := map[string]net.Conn{}
@@ -367,7 +384,7 @@ func TestSetNetwork(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if err := w.g.SetNetwork("web.example"); err != nil {
+	if err := w.g.SetNetwork("web.example:7000"); err != nil {
 		t.Fatal(err)
 	}
 	for _, name := range []string{"other.example", "10.1.2.3"} {
@@ -383,6 +400,17 @@ func TestSetNetwork(t *testing.T) {
 	if _, err := w.connect(otherAddr, 7000); !refused(err) {
 		t.Errorf("a new one to what is not: %v", err)
 	}
+	// The name remains, and its port does not: this protocol does not say the name.
+	if err := w.g.SetNetwork("web.example"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := conns["web.example"].Read(make([]byte, 1)); !ended(err) {
+		t.Errorf("without its port: %v", err)
+	}
+	if err := w.g.SetNetwork("web.example:7000"); err != nil {
+		t.Fatal(err)
+	}
+	conns["web.example"] = w.mustConnect(webAddr, 7000)
 	if err := w.g.SetNetwork("none"); err != nil {
 		t.Fatal(err)
 	}
@@ -395,7 +423,7 @@ func TestSetNetwork(t *testing.T) {
 }
 
 func TestRecord(t *testing.T) {
-	w := newWorld(t, "web.example", sandbox.NetworkTerms{})
+	w := newWorld(t, "web.example:7000", sandbox.NetworkTerms{})
 	w.serve(7000, echo, webAddr)
 	w.mustLookup("web.example")
 	c := w.mustConnect(webAddr, 7000)

@@ -86,6 +86,7 @@ const (
 	recordChangeCipherSpec = 20
 	recordHandshake        = 22
 	recordApplicationData  = 23
+	recordHeartbeat        = 24
 	messageClientHello     = 1
 	recordHeader           = 5
 	maxRecord              = 16<<10 + 2048
@@ -120,6 +121,10 @@ func copyRecords(ctx context.Context, w io.Writer, r io.Reader, serverName strin
 		body := record[recordHeader:]
 		last := false
 		switch {
+		case record[0] != recordHandshake && first:
+			// Some servers pass over what comes before a hello. What follows
+			// it would not be looked at.
+			return errHello
 		case record[0] == recordHandshake && first:
 			// It was read before, and is what it says it is.
 			if inHello == 0 && len(body) >= 4 {
@@ -141,7 +146,7 @@ func copyRecords(ctx context.Context, w io.Writer, r io.Reader, serverName strin
 				record = raw
 			}
 			last = true
-		case record[0] == recordChangeCipherSpec, record[0] == recordApplicationData && !first:
+		case record[0] == recordChangeCipherSpec, record[0] == recordApplicationData:
 		default:
 			last = true
 		}

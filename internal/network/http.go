@@ -36,8 +36,8 @@ func (f *flow) serveHTTP(guest net.Conn, up *upstream) {
 }
 
 // proxy returns what passes requests on to where f goes.
-func (f *flow) proxy(scheme string, transport http.RoundTripper) *httputil.ReverseProxy {
-	return &httputil.ReverseProxy{
+func (f *flow) proxy(scheme string, transport http.RoundTripper) http.Handler {
+	proxy := &httputil.ReverseProxy{
 		Rewrite: func(r *httputil.ProxyRequest) {
 			r.Out.URL.Scheme = scheme
 			r.Out.URL.Host = f.dst.String() // where to, not what it is called
@@ -55,6 +55,21 @@ func (f *flow) proxy(scheme string, transport http.RoundTripper) *httputil.Rever
 			w.WriteHeader(http.StatusBadGateway)
 		},
 	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		dropUpgrade(r.Header)
+		proxy.ServeHTTP(w, r)
+	})
+}
+
+// dropUpgrade takes out of a request the wish to go on in another protocol, which
+// a server may ignore, unless that is a WebSocket. What follows in HTTP/2 would be
+// more requests, to hosts that are not looked at.
+func dropUpgrade(header http.Header) {
+	if v := header["Upgrade"]; len(v) == 1 && strings.EqualFold(v[0], "websocket") {
+		return
+	}
+	header.Del("Upgrade")
+	header.Del("HTTP2-Settings")
 }
 
 // isFor reports whether a request is for one of these names. If it is not, it is

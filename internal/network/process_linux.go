@@ -86,7 +86,7 @@ func run() error {
 	if err != nil {
 		return err
 	}
-	g.host.use(o.Names)
+	g.resolver.use(o.Names)
 	if len(o.Secrets) > 0 {
 		// Read once, as by anybody who verifies certificates; later there is
 		// no file to read them from. Without any, no server is trusted.
@@ -172,7 +172,7 @@ func (g *Gateway) answer(l net.Listener, walls []string) {
 			rep := reply{Walls: walls}
 			switch {
 			case req.Names != nil:
-				g.host.use(*req.Names)
+				g.resolver.use(*req.Names)
 			case req.Network != "":
 				if err := g.SetNetwork(req.Network); err != nil {
 					rep.Err = err.Error()

@@ -1,16 +1,12 @@
 package network
 
-import (
-	"net/netip"
-	"slices"
+import "net/netip"
 
-	"github.com/glovebox-dev/glovebox/internal/sandbox"
-)
-
-// Public reports whether an address may be reached for anybody who names it, by
-// the rules for sandboxes to which no range is allowed: it is public, and not
-// one of this machine.
+// Public reports whether an address may be reached for any principal that names
+// it, by the rules for sandboxes to which no range is allowed: it is public, and
+// neither one of this machine nor in a network that the machine is in. Where the
+// machine's interfaces cannot be read, no address is public.
 func Public(a netip.Addr) bool {
-	a = a.Unmap()
-	return sandbox.Public(a) && !slices.Contains(hostAddresses()(), a)
+	m, err := thisMachine()
+	return err == nil && m.public(a.Unmap())
 }

@@ -79,7 +79,7 @@ func newWorldWith(t testing.TB, opts Options) *world {
 		servers: map[string]string{},
 	}
 	opts.resolve, opts.dial = w.resolve, w.dial
-	opts.own = func() []netip.Addr { return []netip.Addr{hostAddr} }
+	opts.machine = func() *machine { return &machine{known: true, own: []netip.Addr{hostAddr}} }
 	g, err := New(opts)
 	if err != nil {
 		t.Fatal(err)

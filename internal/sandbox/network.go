@@ -20,9 +20,13 @@ import (
 // with a port behind a colon, or without one for any: internet:443,
 // example.com:443, [2001:db8::/32]:22. A rule holds for TCP and UDP.
 //
-// Addresses that are not public (see [Public]) are reached by rules that name
-// their range, and by no others; a rule with a name never reaches them, unless
-// the operator names the range as well.
+// Addresses that are not public (see [Public]), and those of the networks that
+// the machine is in, are reached by rules that name their range and the port, and
+// by no others: neither internet nor a name reaches them.
+//
+// A rule with a name and without a port is for TLS and HTTP, which say the name,
+// on any port, and for UDP; another protocol over TCP needs the rule to name its
+// port, which is none of the web's (see [IsWebPort]).
 //
 // [ParseNetwork] makes one in canonical form, as it has everywhere but in a
 // request; the zero value is a request for the default.
@@ -130,15 +134,15 @@ func (n Network) Rules() []NetworkRule {
 	return rules
 }
 
-// Ranges returns the ranges of addresses that n names.
-func (n Network) Ranges() []netip.Prefix {
-	var ranges []netip.Prefix
+// Ranges returns the rules of n that name addresses, each with its port.
+func (n Network) Ranges() Network {
+	var texts []string
 	for _, r := range n.Rules() {
-		if r.Range.IsValid() && !slices.Contains(ranges, r.Range) {
-			ranges = append(ranges, r.Range)
+		if r.Range.IsValid() {
+			texts = append(texts, r.String())
 		}
 	}
-	return ranges
+	return Network(strings.Join(texts, ","))
 }
 
 // Within reports whether every rule of n, which is canonical, allows no more
@@ -191,6 +195,13 @@ func (r NetworkRule) AllowsName(name string) bool {
 
 // AllowsPort reports whether r allows that port.
 func (r NetworkRule) AllowsPort(port uint16) bool { return r.Port == 0 || r.Port == port }
+
+// webPorts are those that servers of HTTP and of HTTPS usually have.
+var webPorts = []uint16{80, 443, 8000, 8008, 8080, 8443, 8888}
+
+// IsWebPort reports whether a rule that names a host and this port means TLS and
+// HTTP, and no other protocol over TCP.
+func IsWebPort(port uint16) bool { return slices.Contains(webPorts, port) }
 
 func below(name, domain string) bool { return strings.HasSuffix(name, "."+domain) }
 
@@ -306,10 +317,11 @@ func (n *Network) UnmarshalJSON(data []byte) error {
 // NetworkTerms are on what terms a sandbox with a network has it: the
 // operator's, and the same for every sandbox of a server.
 type NetworkTerms struct {
-	// Reachable are ranges of addresses that are not public and may be
-	// reached all the same, where the policy allows it: the operator named
-	// them.
-	Reachable []netip.Prefix `json:"reachable,omitempty"`
+	// Reachable is the most that a policy may reach of addresses that are not
+	// public: the operator's rules that name them. Before rules had ports here
+	// it was a list of ranges, which reads as rules for every port; the ports
+	// are in the policy that was made within the operator's rules.
+	Reachable Network `json:"reachable,omitempty"`
 	// Resolver is the address and port of the DNS server to ask; empty is the
 	// host's own way.
 	Resolver string `json:"resolver,omitempty"`

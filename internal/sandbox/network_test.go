@@ -120,6 +120,35 @@ func TestWithin(t *testing.T) {
 	}
 }
 
+// TestNetworkTerms reads terms as they are kept now, and as the version before
+// kept them, without ports.
+func TestNetworkTerms(t *testing.T) {
+	if got := Network("internet,10.0.0.0/8:22,a.example:80,[fd00::/8]:443,192.0.2.1").Ranges(); got != "10.0.0.0/8:22,[fd00::/8]:443,192.0.2.1" {
+		t.Errorf("the ranges are %q", got)
+	}
+	if got := Network("internet").Ranges(); got != "" {
+		t.Errorf("the ranges of internet are %q", got)
+	}
+	now := NetworkTerms{Reachable: "10.0.0.0/8:22,[fd00::/8]:443", Connections: 3}
+	text, err := json.Marshal(now)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for text, want := range map[string]NetworkTerms{
+		string(text):         now,
+		`{"bytes":5}`:        {Bytes: 5},
+		`{"reachable":null}`: {},
+		`{"reachable":[]}`:   {},
+		`{"connections":0}`:  {},
+		`{"reachable":["10.0.0.0/8","192.0.2.1/32","fd00::/8"],"resolver":"192.0.2.53:53"}`: {Reachable: "10.0.0.0/8,192.0.2.1,fd00::/8", Resolver: "192.0.2.53:53"},
+	} {
+		var got NetworkTerms
+		if err := json.Unmarshal([]byte(text), &got); err != nil || got != want {
+			t.Errorf("%s: %+v, %v; want %+v", text, got, err, want)
+		}
+	}
+}
+
 func TestPublic(t *testing.T) {
 	for _, a := range []string{"8.8.8.8", "1.1.1.1", "2606:4700:4700::1111", "172.32.0.1", "::ffff:8.8.8.8", "100.128.0.1"} {
 		if !Public(netip.MustParseAddr(a)) {

@@ -137,13 +137,20 @@ func (o *outside) serveDNS(conn net.PacketConn) {
 	}
 }
 
+// at returns rules of a policy that names the web server's address, which is this
+// machine's, and its port.
+func (o *outside) at(rules ...string) sandbox.Network {
+	rules = append(rules, o.addr.String()+":"+strconv.Itoa(o.port))
+	return sandbox.Network(strings.Join(rules, ","))
+}
+
 // spec returns an order for a box with that policy, on terms by which the
-// server's address may be reached.
+// server's address may be reached on any port, if the policy names it.
 func (o *outside) spec(s *suite, n sandbox.Network) *driver.Spec {
 	spec := s.h.Spec()
 	spec.Network = n
 	spec.NetworkTerms = sandbox.NetworkTerms{
-		Reachable: []netip.Prefix{netip.PrefixFrom(o.addr, o.addr.BitLen())},
+		Reachable: sandbox.Network(o.addr.String()),
 		Resolver:  o.resolver,
 	}
 	return spec
@@ -176,6 +183,7 @@ func testNetwork(t *testing.T, s *suite) {
 	}
 	s.python(t)
 	t.Run("Allow", func(t *testing.T) { networkAllow(t, s) })
+	t.Run("Private", func(t *testing.T) { networkPrivate(t, s) })
 	t.Run("Secrets", func(t *testing.T) { networkSecrets(t, s) })
 	t.Run("Change", func(t *testing.T) { networkChange(t, s) })
 	t.Run("Survive", func(t *testing.T) { networkSurvives(t, s) })
@@ -185,7 +193,7 @@ func testNetwork(t *testing.T, s *suite) {
 func networkAllow(t *testing.T, s *suite) {
 	o := newOutside(t)
 	st := s.open(t)
-	b := st.boxOf(t, o.spec(s, sandbox.Network("private.example,"+allowedName+":"+strconv.Itoa(o.port))))
+	b := st.boxOf(t, o.spec(s, o.at("private.example", allowedName+":"+strconv.Itoa(o.port))))
 	urls := []string{
 		"http://allowed.example:PORT/", "http://allowed.example:PORT/3000000", // the limit on a datagram's size does not matter
 		"http://denied.example:PORT/", "http://private.example/", "http://169.254.169.254/", "http://[fd00:ec2::254]/",
@@ -234,13 +242,44 @@ func networkAllow(t *testing.T, s *suite) {
 	}
 }
 
+// networkPrivate has boxes reach for an address that is not public, which the
+// operator allows, by policies that do not name it and the port.
+func networkPrivate(t *testing.T, s *suite) {
+	o := newOutside(t)
+	st := s.open(t)
+	other := o.addr.String() + ":" + strconv.Itoa(o.securePort) // where something listens too
+	byName, byAddress := "http://"+allowedName+":PORT/", "http://"+o.addr.String()+":PORT/"
+	b := st.boxOf(t, o.spec(s, o.at(allowedName)))
+	for _, c := range []struct {
+		policy sandbox.Network
+		want   []bool // of each URL, whether it is reached
+	}{
+		{o.at(allowedName), []bool{true, true}},
+		{allowedName, []bool{false, false}}, // though the box knows the name's address
+		{sandbox.NetworkInternet, []bool{false, false}},
+		{sandbox.Network(allowedName + "," + other), []bool{false, false}},
+		{sandbox.Network("internet," + other), []bool{false, false}},
+		{o.at(), []bool{false, true}},
+		{sandbox.Network("internet," + o.addr.String()), []bool{true, true}},
+	} {
+		if err := driver.SetNetwork(step(t), b.Box, c.policy); err != nil {
+			t.Fatal(err)
+		}
+		for i, got := range o.fetches(t, s, b, byName, byAddress) {
+			if reached := !strings.HasPrefix(got, "failed"); reached != c.want[i] {
+				t.Errorf("%s: %s: %s", c.policy, []string{byName, byAddress}[i], got)
+			}
+		}
+	}
+}
+
 // networkSecrets has a secret for a host whose certificate nobody knows: what
 // the box's network needs is that the server proves who it is, and what it says
 // to the box is that it does not. Package network's tests have the rest.
 func networkSecrets(t *testing.T, s *suite) {
 	o := newOutside(t)
 	st := s.open(t)
-	spec := o.spec(s, allowedName)
+	spec := o.spec(s, sandbox.Network(allowedName+","+o.addr.String()))
 	const value = "correct-horse-battery-staple"
 	port := strconv.Itoa(o.securePort)
 	spec.Secrets = []sandbox.Secret{{Name: "API_KEY", Hosts: sandbox.Network(allowedName + ":" + port), Value: sandbox.NewSecretValue(value)}}
@@ -300,11 +339,11 @@ except urllib.error.HTTPError as e:
 func networkChange(t *testing.T, s *suite) {
 	o := newOutside(t)
 	st := s.open(t)
-	b := st.boxOf(t, o.spec(s, allowedName+","+deniedName))
+	b := st.boxOf(t, o.spec(s, o.at(allowedName, deniedName)))
 	if got := o.fetches(t, s, b, "http://denied.example:PORT/"); strings.HasPrefix(got[0], "failed") {
 		t.Fatalf("before the change: %s", got)
 	}
-	if err := driver.SetNetwork(step(t), b.Box, allowedName); err != nil {
+	if err := driver.SetNetwork(step(t), b.Box, o.at(allowedName)); err != nil {
 		t.Fatal(err)
 	}
 	got := o.fetches(t, s, b, "http://denied.example:PORT/", "http://allowed.example:PORT/")
@@ -315,7 +354,7 @@ func networkChange(t *testing.T, s *suite) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if c := receipt.Control(sandbox.ControlNetwork); c.Asked != allowedName || !c.Enforced {
+	if c := receipt.Control(sandbox.ControlNetwork); c.Asked != string(o.at(allowedName)) || !c.Enforced {
 		t.Errorf("the receipt says of the network: %+v", c)
 	}
 	if err := driver.SetNetwork(step(t), b.Box, "everything"); sandbox.KindOf(err) != sandbox.Invalid {
@@ -338,7 +377,7 @@ func networkSurvives(t *testing.T, s *suite) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	spec := o.spec(s, allowedName)
+	spec := o.spec(s, o.at(allowedName))
 	spec.Detached = true
 	b, err := d.Create(step(t), spec)
 	if err != nil {
@@ -371,8 +410,8 @@ func networkCrashes(t *testing.T, s *suite) {
 	}
 	o := newOutside(t)
 	st := s.open(t)
-	b := st.boxOf(t, o.spec(s, allowedName))
-	other := st.boxOf(t, o.spec(s, allowedName))
+	b := st.boxOf(t, o.spec(s, o.at(allowedName)))
+	other := st.boxOf(t, o.spec(s, o.at(allowedName)))
 	killed := false
 	for _, pid := range s.h.Processes(t, st.dir, b.Ref()) {
 		args, _ := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/cmdline")
