@@ -207,6 +207,7 @@ func Open(ctx context.Context, opts Options) (_ *System, err error) {
 		if s.host, err = hostdir.Open(c.MCP.AllowDirs); err != nil {
 			return nil, err
 		}
+		s.host.AllowToolFiles = c.MCP.AllowToolFiles
 	}
 	if opts.Passive {
 		return s, nil

@@ -4,10 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"net/url"
 	"path"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/glovebox-dev/glovebox/internal/hostdir"
@@ -34,8 +36,9 @@ const (
 )
 
 // place opens the allowed directory that a path of this machine is in, and
-// returns what is left of the path. The caller calls done.
-func (h *hostFiles) place(p string) (d *safepath.Dir, rest string, done func(), err error) {
+// returns what is left of the path; find is the way to look it up. The caller
+// calls done.
+func (h *hostFiles) place(p string, find func(*hostdir.Set, string) (*safepath.Dir, string, error)) (d *safepath.Dir, rest string, done func(), err error) {
 	if p, err = hostPath(p); err != nil {
 		return nil, "", nil, err
 	}
@@ -46,7 +49,7 @@ func (h *hostFiles) place(p string) (d *safepath.Dir, rest string, done func(), 
 		}
 		return d, filepath.Base(p), func() { d.Close() }, nil
 	}
-	d, rest, err = h.set.Find(p)
+	d, rest, err = find(h.set, p)
 	if err != nil {
 		return nil, "", nil, sandbox.Wrap(err, "host_path", "")
 	}
@@ -95,7 +98,7 @@ func hostError(err error) error {
 // directory's content goes into a directory of that name. Links are kept as
 // links if they lead to something in the directory.
 func (h *hostFiles) CopyIn(ctx context.Context, p sandbox.Principal, from, sandboxID, to string, ignore bool, progress func(sandbox.Copied)) (n sandbox.Copied, err error) {
-	dir, name, done, err := h.place(from)
+	dir, name, done, err := h.place(from, (*hostdir.Set).Find)
 	if err != nil {
 		return n, err
 	}
@@ -198,11 +201,16 @@ func stays(name, target string) bool {
 	return !path.IsAbs(target) && !strings.ContainsRune(target, 0) && filepath.IsLocal(path.Join(path.Dir(name), target))
 }
 
+func isLink(dir *safepath.Dir, name string) bool {
+	fi, err := dir.Lstat(name)
+	return err == nil && fi.Mode().Type() == fs.ModeSymlink
+}
+
 // belowLink reports whether a directory between base and name is a link, as one
 // that an earlier copy left may be.
 func belowLink(dir *safepath.Dir, base, name string) bool {
 	for at := path.Dir(name); at != base && at != "."; at = path.Dir(at) {
-		if fi, err := dir.Lstat(at); err == nil && fi.Mode().Type() == fs.ModeSymlink {
+		if isLink(dir, at) {
 			return true
 		}
 	}
@@ -248,10 +256,13 @@ func (h *hostFiles) link(ctx context.Context, p sandbox.Principal, sandboxID str
 }
 
 // CopyOut copies a file or directory of a sandbox to a path of this machine. A
-// file that is there is replaced, in one step. Links that lead out of what is
-// copied are left out: somebody here might follow them.
+// file that is there is replaced, in one step, and of a directory nothing is
+// touched before all of it is here. Links that lead out of what is copied are
+// left out: somebody here might follow them. So are files that programs here
+// execute or obey, unless they are allowed. No more is taken than the sandbox may
+// hold.
 func (h *hostFiles) CopyOut(ctx context.Context, p sandbox.Principal, sandboxID, from, to string, progress func(sandbox.Copied)) (n sandbox.Copied, err error) {
-	dir, name, done, err := h.place(to)
+	dir, name, done, err := h.place(to, (*hostdir.Set).FindToWrite)
 	if err != nil {
 		return n, err
 	}
@@ -264,18 +275,18 @@ func (h *hostFiles) CopyOut(ctx context.Context, p sandbox.Principal, sandboxID,
 	if err != nil {
 		return n, err
 	}
+	sb, err := e.Get(ctx, p, sandboxID)
+	if err != nil {
+		return n, err
+	}
 	staging, remove, err := dir.Staging()
 	if err != nil {
 		return n, hostError(err)
 	}
 	defer remove()
+	c := copyOut{h: h, p: p, sandboxID: sandboxID, left: h.mostBytes(sb), progress: progress}
 	if fi.Type != sandbox.TypeDirectory {
-		if here, err := dir.Lstat(name); err == nil && here.IsDir() {
-			name = path.Join(name, path.Base(from))
-		}
-		n.Bytes, err = h.fetch(ctx, p, sandboxID, from, dir, name, staging)
-		n.Files = 1
-		return n, err
+		return c.file(ctx, from, dir, name, staging)
 	}
 	list, more, err := e.ListFiles(ctx, p, sandboxID, from, maxCopyDepth)
 	if err != nil {
@@ -285,61 +296,147 @@ func (h *hostFiles) CopyOut(ctx context.Context, p sandbox.Principal, sandboxID,
 		return n, sandbox.WithHint(sandbox.Errorf(sandbox.Exhausted, "path: there are more files than can be listed"),
 			"copy parts of it, or make an archive in the sandbox and copy that")
 	}
-	if err := dir.MkdirAll(name); err != nil {
-		return n, hostError(err)
+	return c.tree(ctx, fi.Path, list, dir, name, staging)
+}
+
+// mostBytes is how much is taken of a sandbox at once: as much as it may hold.
+// Its files come from a guest that is not trusted, and may say and send more.
+func (h *hostFiles) mostBytes(sb sandbox.Sandbox) int64 {
+	most := sb.Limits.DiskBytes
+	if sb.Workspace != "" {
+		quota := int64(h.sys.opts.Config.Workspace.Size)
+		if quota <= 0 { // there is no bound of its own
+			quota = hostdir.MaxBytes
+		}
+		most += quota
 	}
-	base := fi.Path
+	return most
+}
+
+// A copyOut is one copy out of a sandbox.
+type copyOut struct {
+	h         *hostFiles
+	p         sandbox.Principal
+	sandboxID string
+	left      int64 // bytes that may still come
+	n         sandbox.Copied
+	progress  func(sandbox.Copied)
+}
+
+// refuses reports whether a file is left out, as programs here obey it, and
+// remembers that there was one.
+func (c *copyOut) refuses(name string) bool {
+	const most = 10
+	tool := hostdir.ToolFile(name)
+	if tool == "" {
+		return false
+	}
+	if !slices.Contains(c.n.ToolFiles, tool) && len(c.n.ToolFiles) < most {
+		c.n.ToolFiles = append(c.n.ToolFiles, tool)
+	}
+	c.n.Refused = !c.h.anywhere && !c.h.set.AllowToolFiles
+	return c.n.Refused
+}
+
+// file copies one file to name, or into the directory that is there.
+func (c *copyOut) file(ctx context.Context, from string, dir *safepath.Dir, name string, staging *safepath.Dir) (sandbox.Copied, error) {
+	if here, err := dir.Lstat(name); err == nil && here.IsDir() {
+		name = path.Join(name, path.Base(from))
+	}
+	if c.refuses(name) {
+		return c.n, hostdir.Refusal(c.n.ToolFiles[0])
+	}
+	err := c.fetch(ctx, from, dir, name, staging)
+	return c.n, err
+}
+
+// tree copies what a list has, which is below base, to the directory name: first
+// to a directory of its own, and then all of it together to its place.
+func (c *copyOut) tree(ctx context.Context, base string, list []sandbox.File, dir *safepath.Dir, name string, staging *safepath.Dir) (sandbox.Copied, error) {
+	const whole = "tree"
+	if err := staging.MkdirAll(whole); err != nil {
+		return c.n, hostError(err)
+	}
+	tree, err := staging.Sub(whole)
+	if err != nil {
+		return c.n, hostError(err)
+	}
+	defer tree.Close()
 	for _, f := range list {
 		rel, ok := strings.CutPrefix(f.Path, strings.TrimSuffix(base, "/")+"/")
-		clean, cerr := safepath.Clean(rel)
-		if !ok || cerr != nil || strings.ContainsRune(rel, '\uFFFD') {
-			n.Skipped++
+		clean, err := safepath.Clean(rel)
+		if !ok || err != nil || strings.ContainsRune(rel, '\uFFFD') {
+			c.n.Skipped++
 			continue
 		}
+		if c.refuses(clean) {
+			continue
+		}
+		// Nothing is written by way of a link, neither of one that is here nor of
+		// one that came before.
 		target := path.Join(name, clean)
-		switch f.Type {
-		case sandbox.TypeDirectory:
-			n.Directories++
-			err = hostError(dir.MkdirAll(target))
-		case sandbox.TypeSymlink:
-			if !stays(clean, f.Target) || belowLink(dir, name, target) {
-				n.Skipped++
-				continue
-			}
-			n.Links++
-			err = hostError(dir.Symlink(f.Target, target))
-		case sandbox.TypeFile:
-			var size int64
-			size, err = h.fetch(ctx, p, sandboxID, f.Path, dir, target, staging)
-			n.Files++
-			n.Bytes += size
-		default:
-			n.Skipped++
+		if belowLink(dir, name, target) || belowLink(tree, ".", clean) || f.Type == sandbox.TypeDirectory && isLink(dir, target) {
+			c.n.Skipped++
+			continue
 		}
-		if err != nil {
-			return n, err
+		if err := c.entry(ctx, f, tree, clean, staging); err != nil {
+			return c.n, err
 		}
-		progress(n)
+		c.progress(c.n)
 	}
-	return n, nil
+	if err := dir.MkdirAll(name); err != nil {
+		return c.n, hostError(err)
+	}
+	to, err := dir.Sub(name)
+	if err != nil {
+		return c.n, hostError(err)
+	}
+	defer to.Close()
+	return c.n, hostError(to.Merge(ctx, tree))
+}
+
+// entry copies one thing of a tree.
+func (c *copyOut) entry(ctx context.Context, f sandbox.File, tree *safepath.Dir, name string, staging *safepath.Dir) error {
+	switch f.Type {
+	case sandbox.TypeDirectory:
+		c.n.Directories++
+		return hostError(tree.MkdirAll(name))
+	case sandbox.TypeSymlink:
+		if !stays(name, f.Target) {
+			c.n.Skipped++
+			return nil
+		}
+		c.n.Links++
+		return hostError(tree.Symlink(f.Target, name))
+	case sandbox.TypeFile:
+		return c.fetch(ctx, f.Path, tree, name, staging)
+	}
+	c.n.Skipped++
+	return nil
 }
 
 // fetch copies one file out of a sandbox.
-func (h *hostFiles) fetch(ctx context.Context, p sandbox.Principal, sandboxID, from string, dir *safepath.Dir, name string, staging *safepath.Dir) (int64, error) {
-	r, _, err := h.sys.Engine.ReadFile(ctx, p, sandboxID, from, 0, -1)
+func (c *copyOut) fetch(ctx context.Context, from string, dir *safepath.Dir, name string, staging *safepath.Dir) error {
+	r, _, err := c.h.sys.Engine.ReadFile(ctx, c.p, c.sandboxID, from, 0, -1)
 	if err != nil {
-		return 0, err
+		return err
 	}
 	defer r.Close()
 	f, err := dir.Create(name, staging)
 	if err != nil {
-		return 0, hostError(err)
+		return hostError(err)
 	}
-	n, err := f.CopySparse(ctx, r)
+	size, err := f.CopySparse(ctx, io.LimitReader(r, c.left+1))
+	if c.left -= size; err == nil && c.left < 0 {
+		err = sandbox.WithHint(sandbox.Errorf(sandbox.Exhausted, "path: there is more in it than its sandbox may hold"),
+			"copy parts of it")
+	}
 	if err != nil {
-		return 0, errors.Join(fmt.Errorf("copy %s: %w", safepath.Show(from), err), f.Discard())
+		return errors.Join(fmt.Errorf("copy %s: %w", safepath.Show(from), err), f.Discard())
 	}
-	return n, hostError(f.Commit())
+	c.n.Files++
+	c.n.Bytes += size
+	return hostError(f.Commit())
 }
 
 // CopyIn copies a file or directory of this machine into a sandbox, whoever's

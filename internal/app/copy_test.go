@@ -1,9 +1,11 @@
 package app
 
 import (
+	"errors"
 	"os"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 
@@ -162,8 +164,133 @@ func TestCopyOutLinks(t *testing.T) {
 		t.Fatal(err)
 	}
 	lay(t, box, map[string]string{"a/b/top/far": "->../../../secret", "a/b/top/near": "->../f"})
-	out(4)
+	out(5) // and the directory itself
 	if diff := cmp.Diff(want, laid(t, filepath.Join(host, "out"))); diff != "" {
 		t.Errorf("copied out again (-want +got):\n%s", diff)
+	}
+}
+
+// TestCopyOutToolFiles has a program in the sandbox plant what programs on this
+// machine execute or obey, under its name and under others that it may have.
+func TestCopyOutToolFiles(t *testing.T) {
+	sys := mustOpen(t, testOptions(t, t.TempDir()))
+	sb, err := sys.Engine.Create(t.Context(), sandbox.Local, sandbox.CreateRequest{Workspace: "w"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	box := t.TempDir() // the fake driver's boxes have this machine's files
+	planted := map[string]string{
+		".git/config": "[core]\nfsmonitor = evil", ".git/hooks/pre-commit": "evil", ".envrc": "evil", "sub/.vscode/tasks.json": "evil",
+		"sub/.GIT/config": "evil", "sub/.g\u200cit/config": "evil", "sub/.git./config": "evil", "git~1/config": "evil", ".npmrc": "evil", ".mcp.json": "->a.txt",
+	}
+	lay(t, box, planted)
+	fine := map[string]string{"a.txt": "a", ".gitignore": "x", "sub/git": "x", "envrc": "x", "hooks/pre-commit": "x"}
+	lay(t, box, fine)
+	for _, c := range []struct {
+		name            string
+		allowed, person bool
+	}{{"Refused", false, false}, {"Allowed", true, false}, {"Person", false, true}} {
+		t.Run(c.name, func(t *testing.T) {
+			host := t.TempDir()
+			set, err := hostdir.Open([]string{host})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer set.Close()
+			set.AllowToolFiles = c.allowed
+			// What is the user's, and where links lead to it.
+			lay(t, host, map[string]string{".git/config": "mine", "hooks": "->.git/hooks", "link": "->.git", ".git/hooks/pre-commit": "mine"})
+			h := &hostFiles{sys: sys, set: set, anywhere: c.person}
+			copyOut := func(from, to string) (sandbox.Copied, error) {
+				return h.CopyOut(t.Context(), sandbox.Local, sb.ID, filepath.Join(box, from), filepath.Join(host, to), func(sandbox.Copied) {})
+			}
+			refused := !c.allowed && !c.person
+			n, err := copyOut("", "")
+			if c.person { // whose sandboxes they are, says the path of the directory
+				n, err = copyOut("", ".")
+			}
+			if err != nil || n.Refused != refused || n.Skipped != 2 || len(n.ToolFiles) != 9 || !slices.Contains(n.ToolFiles, ".git") || !slices.Contains(n.ToolFiles, "sub/.GIT") {
+				t.Errorf("%+v, %v", n, err)
+			}
+			want := map[string]string{
+				"a.txt": "a", ".gitignore": "x", "sub/git": "x", "envrc": "x", "hooks": "->.git/hooks", "link": "->.git",
+				".git/config": "mine", ".git/hooks/pre-commit": "mine",
+			}
+			if !refused {
+				for name, text := range planted {
+					want[name] = text
+				}
+			}
+			if diff := cmp.Diff(want, laid(t, host)); diff != "" {
+				t.Errorf("copied out (-want +got):\n%s", diff)
+			}
+			for from, to := range map[string]string{
+				"a.txt": ".git/hooks/post-checkout", ".envrc": "d", "sub/git": "hooks/post-merge", "envrc": "link/hooks/post-merge", "sub": ".git/sub",
+			} {
+				if to == "d" {
+					lay(t, host, map[string]string{"d/x": "x"})
+				}
+				n, err := copyOut(from, to)
+				if refused != (err != nil) || refused && (sandbox.KindOf(err) != sandbox.Unsupported || !strings.Contains(sandbox.HintOf(err), "--allow-tool-files")) {
+					t.Errorf("%s to %s: %+v, %v (hint: %s)", from, to, n, err, sandbox.HintOf(err))
+				}
+			}
+		})
+	}
+}
+
+// TestCopyOutIsBounded has a sandbox send more than it may hold, and break off.
+// Nothing of such a copy is left.
+func TestCopyOutIsBounded(t *testing.T) {
+	sys := mustOpen(t, testOptions(t, t.TempDir()))
+	sys.opts.Config.Workspace.Size = 8 << 20
+	box := t.TempDir()
+	lay(t, box, map[string]string{"t/a.txt": "new", "t/b/c.txt": "new"})
+	for name, size := range map[string]int64{"huge": 20 << 30, "t/z": 40 << 20} {
+		f, err := os.Create(filepath.Join(box, name))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := errors.Join(f.Truncate(size), f.Close()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, workspace := range []string{"", "w"} {
+		sb, err := sys.Engine.Create(t.Context(), sandbox.Local, sandbox.CreateRequest{Workspace: workspace, Limits: sandbox.Limits{DiskBytes: 36 << 20}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		host := t.TempDir()
+		lay(t, host, map[string]string{"huge": "old", "t/a.txt": "old"})
+		set, err := hostdir.Open([]string{host})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer set.Close()
+		h := &hostFiles{sys: sys, set: set}
+		want := laid(t, host)
+		var most int64
+		progress := func(n sandbox.Copied) { most = max(most, n.Bytes) }
+		n, err := h.CopyOut(t.Context(), sandbox.Local, sb.ID, filepath.Join(box, "huge"), filepath.Join(host, "huge"), progress)
+		if sandbox.KindOf(err) != sandbox.Exhausted || n.Bytes != 0 {
+			t.Errorf("workspace %q, a huge file: %+v, %v", workspace, n, err)
+		}
+		n, err = h.CopyOut(t.Context(), sandbox.Local, sb.ID, filepath.Join(box, "t"), filepath.Join(host, "t"), progress)
+		if workspace == "" {
+			if sandbox.KindOf(err) != sandbox.Exhausted || !strings.Contains(sandbox.HintOf(err), "parts") || most > 36<<20 {
+				t.Errorf("a tree: %+v, %v (hint: %s)", n, err, sandbox.HintOf(err))
+			}
+			if diff := cmp.Diff(want, laid(t, host)); diff != "" {
+				t.Errorf("what was there (-want +got):\n%s", diff)
+			}
+			continue
+		}
+		// What the workspace may hold counts as well.
+		if err != nil || n.Files != 3 || n.Bytes != 40<<20+6 {
+			t.Errorf("with a workspace: %+v, %v", n, err)
+		}
+		if left, err := filepath.Glob(filepath.Join(host, ".glovebox-*")); err != nil || len(left) > 0 {
+			t.Errorf("left: %q, %v", left, err)
+		}
 	}
 }

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"fmt"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -48,12 +49,24 @@ glovebox workspace export and import.`,
 				if n.Skipped > 0 {
 					p.say("left out %d that are no files, directories or links that stay inside", n.Skipped)
 				}
+				if len(n.ToolFiles) > 0 {
+					p.say("look at these before you go on, as programs on this machine execute or obey them: %s", quoted(n.ToolFiles))
+				}
 			}
 			return err
 		},
 	}
 	cmd.Flags().BoolVar(&ignore, "gitignore", false, "leave out what .gitignore files name, and .git")
 	return cmd
+}
+
+// quoted shows names that a program in a sandbox chose.
+func quoted(names []string) string {
+	shown := make([]string, len(names))
+	for i, name := range names {
+		shown[i] = fmt.Sprintf("%q", name)
+	}
+	return strings.Join(shown, ", ")
 }
 
 // inSandbox reads SANDBOX:PATH.

@@ -35,6 +35,7 @@ Put this into the client's configuration:
 				if cmd.Flags().Changed("allow-dir") {
 					c.MCP.AllowDirs = tools.AllowDirs
 				}
+				c.MCP.AllowToolFiles = c.MCP.AllowToolFiles || tools.AllowToolFiles
 				return nil
 			}
 			sys, err := p.open(cmd.Context(), func(o *app.Options) { o.Pool, o.Secrets = true, true })
@@ -52,5 +53,6 @@ Put this into the client's configuration:
 	}
 	toolFlags(cmd, &tools)
 	cmd.Flags().StringArrayVar(&tools.AllowDirs, "allow-dir", nil, "let tools copy from and to this `directory` of this machine")
+	cmd.Flags().BoolVar(&tools.AllowToolFiles, "allow-tool-files", false, "let them write there what programs on this machine execute or obey, such as .git")
 	return cmd
 }

@@ -24,6 +24,9 @@ type MCP struct {
 	// AllowDirs are directories of this machine that tools over stdio may
 	// copy from and to.
 	AllowDirs []string `yaml:"allow_dirs"`
+	// AllowToolFiles lets those tools write files there that programs on this
+	// machine execute or obey, such as .git.
+	AllowToolFiles bool `yaml:"allow_tool_files"`
 }
 
 // Server is what glovebox serve does.

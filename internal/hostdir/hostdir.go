@@ -27,7 +27,12 @@ const (
 )
 
 // A Set is the directories that are allowed.
-type Set struct{ dirs []allowed }
+type Set struct {
+	dirs []allowed
+	// AllowToolFiles lets files be written that programs on this machine execute
+	// or obey; see ToolFile. It is set before the Set is used.
+	AllowToolFiles bool
+}
 
 type allowed struct {
 	path string // absolute, without links
@@ -82,8 +87,53 @@ func (s *Set) Paths() []string {
 // the rest of the path. The directory may be called by a name that has links in
 // it.
 func (s *Set) Find(name string) (*safepath.Dir, string, error) {
+	d, rest, err := s.find(name)
+	return d.dir, rest, err
+}
+
+// FindToWrite is Find of a path that is to be written, and refuses one that is a
+// tool file or below one, by its name or by links that are there.
+func (s *Set) FindToWrite(name string) (*safepath.Dir, string, error) {
+	d, rest, err := s.find(name)
+	if err != nil || s.AllowToolFiles {
+		return d.dir, rest, err
+	}
+	names := []string{rest}
+	if real, err := filepath.Rel(d.path, resolve(filepath.Join(d.path, filepath.FromSlash(rest)))); err == nil {
+		names = append(names, filepath.ToSlash(real))
+	}
+	for _, n := range names {
+		if tool := ToolFile(n); tool != "" {
+			return nil, "", Refusal(tool)
+		}
+	}
+	return d.dir, rest, nil
+}
+
+// Refusal is the error for a tool file.
+func Refusal(name string) error {
+	return sandbox.WithHint(sandbox.Errorf(sandbox.Unsupported, "host_path: programs on this machine execute or obey %s, so it is not written", safepath.Show(name)),
+		"%s", ToolFileHint)
+}
+
+// ToolFileHint says how tool files are had all the same.
+const ToolFileHint = "pack it into an archive in the sandbox and copy that, or start the server with --allow-tool-files"
+
+// resolve returns a path without links, as far as it exists.
+func resolve(name string) string {
+	if real, err := filepath.EvalSymlinks(name); err == nil {
+		return real
+	}
+	parent := filepath.Dir(name)
+	if parent == name {
+		return name
+	}
+	return filepath.Join(resolve(parent), filepath.Base(name))
+}
+
+func (s *Set) find(name string) (allowed, string, error) {
 	if !filepath.IsAbs(name) {
-		return nil, "", sandbox.Errorf(sandbox.Invalid, "%s: not an absolute path", safepath.Show(name))
+		return allowed{}, "", sandbox.Errorf(sandbox.Invalid, "%s: not an absolute path", safepath.Show(name))
 	}
 	candidates := []string{filepath.Clean(name)}
 	if real, err := filepath.EvalSymlinks(filepath.Dir(name)); err == nil {
@@ -93,15 +143,15 @@ func (s *Set) Find(name string) (*safepath.Dir, string, error) {
 		for _, d := range s.dirs {
 			rest, err := filepath.Rel(d.path, c)
 			if err == nil && rest != ".." && !strings.HasPrefix(rest, ".."+string(filepath.Separator)) {
-				return d.dir, filepath.ToSlash(rest), nil
+				return d, filepath.ToSlash(rest), nil
 			}
 		}
 	}
 	err := sandbox.Errorf(sandbox.Unsupported, "%s is in no directory that was allowed", safepath.Show(name))
 	if len(s.dirs) == 0 {
-		return nil, "", sandbox.WithHint(err, "start the server with --allow-dir and the directory")
+		return allowed{}, "", sandbox.WithHint(err, "start the server with --allow-dir and the directory")
 	}
-	return nil, "", sandbox.WithHint(err, "allowed are %s; start the server with --allow-dir to allow another", strings.Join(s.Paths(), ", "))
+	return allowed{}, "", sandbox.WithHint(err, "allowed are %s; start the server with --allow-dir to allow another", strings.Join(s.Paths(), ", "))
 }
 
 // A File is one that Walk found. Its name has slashes, and is "" for a path
@@ -171,9 +221,9 @@ func read(dir *safepath.Dir, at, name string, left *int64, visit func(File) erro
 
 // Write puts all of r at a path in one step at its end, and makes the
 // directories above it. A file that is there is replaced, and so is a link,
-// not what it leads to.
+// not what it leads to. Tool files are refused.
 func (s *Set) Write(name string, r io.Reader) error {
-	dir, rest, err := s.Find(name)
+	dir, rest, err := s.FindToWrite(name)
 	if err != nil {
 		return err
 	}

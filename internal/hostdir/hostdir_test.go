@@ -143,3 +143,37 @@ func TestOpenRefuses(t *testing.T) {
 		t.Errorf("with none: %v, hint %q; want --allow-dir", err, sandbox.HintOf(err))
 	}
 }
+
+// TestToolFiles refuses names of what programs here execute or obey, whatever a
+// file system takes them for, and paths that lead there by links.
+func TestToolFiles(t *testing.T) {
+	s, dir, _ := tree(t)
+	if err := os.MkdirAll(filepath.Join(dir, ".git", "hooks"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(".git/hooks", filepath.Join(dir, "hooks")); err != nil {
+		t.Fatal(err)
+	}
+	for name, tool := range map[string]string{
+		".git/hooks/x": ".git", "a/.envrc": "a/.envrc", "a/.ENVRC": "a/.ENVRC", ".git ./x": ".git .", ".git::$INDEX_ALLOCATION/x": ".git::$INDEX_ALLOCATION",
+		"GIT~1/x": "GIT~1", ".g\u200dit/x": ".g\u200dit", ".hu\u017fky/x": ".hu\u017fky",
+		".gitignore": "", "git": "", "a.git/x": "", "x.envrc": "", "": "", "a/b": "", "...": "",
+	} {
+		if got := ToolFile(name); got != tool {
+			t.Errorf("ToolFile(%q) = %q, want %q", name, got, tool)
+		}
+	}
+	for _, name := range []string{".git/config", "sub/.vscode/tasks.json", "hooks/pre-commit", "hooks/new/x"} {
+		err := s.Write(filepath.Join(dir, name), strings.NewReader("evil"))
+		if !errors.Is(err, sandbox.Unsupported) || !strings.Contains(sandbox.HintOf(err), "--allow-tool-files") {
+			t.Errorf("%s: %v, hint %q", name, err, sandbox.HintOf(err))
+		}
+	}
+	if _, err := os.Stat(filepath.Join(dir, ".git", "hooks", "pre-commit")); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the hook is there: %v", err)
+	}
+	s.AllowToolFiles = true
+	if err := s.Write(filepath.Join(dir, "hooks", "pre-commit"), strings.NewReader("mine")); err != nil {
+		t.Error(err)
+	}
+}

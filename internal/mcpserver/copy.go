@@ -71,6 +71,10 @@ func copied(n sandbox.Copied, err error) (*mcp.CallToolResult, error) {
 	if n.Skipped > 0 {
 		text += fmt.Sprintf("; left out %d that are none of these, or links that lead out", n.Skipped)
 	}
+	if n.Refused {
+		text += fmt.Sprintf("; left out what programs on the machine execute or obey: %q. To have it, pack it into an archive in the sandbox and copy that, "+
+			"or start the server with --allow-tool-files", n.ToolFiles)
+	}
 	return result(n, text)
 }
 

@@ -72,6 +72,17 @@ func (d *Dir) fits(ctx context.Context, from *Dir) error {
 	})
 }
 
+// Merge moves all that is in from, a directory of the same file system, into d.
+// Files and links that are there are replaced. It touches nothing, and its error
+// wraps [ErrType], if a directory would have to replace something else, or
+// something else a directory.
+func (d *Dir) Merge(ctx context.Context, from *Dir) error {
+	if err := d.fits(ctx, from); err != nil {
+		return err
+	}
+	return d.merge(from)
+}
+
 // merge moves all that is in from into d.
 func (d *Dir) merge(from *Dir) error {
 	f, err := from.root.Open(".")

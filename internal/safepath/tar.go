@@ -51,10 +51,7 @@ func (c *Counts) total() int { return c.Files + c.Directories + c.Links + c.Skip
 // in place of directories or the other way round give an error.
 func (d *Dir) Extract(ctx context.Context, r io.Reader, staging *Dir, lim Limits) (Counts, error) {
 	return d.unpack(ctx, r, staging, lim, func(into *Dir) error {
-		if err := d.fits(ctx, into); err != nil {
-			return err
-		}
-		return d.merge(into)
+		return d.Merge(ctx, into)
 	})
 }
 

@@ -109,10 +109,7 @@ func (d *Dir) put(ctx context.Context, into *Dir, u *Update, placed map[string]b
 		}
 	}
 	if into != nil {
-		if err := d.fits(ctx, into); err != nil {
-			return err
-		}
-		if err := d.merge(into); err != nil {
+		if err := d.Merge(ctx, into); err != nil {
 			return err
 		}
 	}

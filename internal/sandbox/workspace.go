@@ -65,4 +65,9 @@ type Copied struct {
 	// Skipped are things that are none of these, and links that lead out of
 	// what was copied.
 	Skipped int `json:"skipped,omitempty"`
+	// ToolFiles are those that programs on this machine execute or obey, the
+	// first ten: a directory stands for all that is in it. Refused says that
+	// they were left out.
+	ToolFiles []string `json:"tool_files,omitempty"`
+	Refused   bool     `json:"refused,omitempty"`
 }
