@@ -27,7 +27,7 @@ import (
 
 // scriptHeaders are the headers that the command header sets, each kept in a
 // variable of the script.
-var scriptHeaders = []string{"Host", "Origin"}
+var scriptHeaders = []string{"Host", "Origin", "Mcp-Session-Id"}
 
 // cmdHeader sets a header of the requests that follow, or with "" takes it
 // back: header NAME VALUE
@@ -87,7 +87,8 @@ func scriptClient(ts *testscript.TestScript) *http.Client {
 }
 
 // cmdHTTP makes a request, again until somebody answers, and writes status and
-// body to standard output: http METHOD URL TOKEN [body-file]
+// body to standard output, and a session of MCP that it opened to $SESSION: http
+// METHOD URL TOKEN [body-file]
 func cmdHTTP(ts *testscript.TestScript, neg bool, args []string) {
 	if neg || len(args) < 3 || len(args) > 4 {
 		ts.Fatalf("usage: http method url token [body-file]")
@@ -109,6 +110,7 @@ func cmdHTTP(ts *testscript.TestScript, neg bool, args []string) {
 		ts.Check(err)
 		ts.Check(res.Body.Close())
 		fmt.Fprintf(ts.Stdout(), "%d\n%s\n", res.StatusCode, text)
+		ts.Setenv("SESSION", res.Header.Get("Mcp-Session-Id"))
 		return
 	}
 }
