@@ -234,7 +234,7 @@ func compact(b json.RawMessage) []byte {
 // output, as it was written, they follow it.
 func weave(o sandbox.Output, parts []part) []mcp.Content {
 	whole := o.Omitted == sandbox.Omitted{} && int64(len(o.Stdout)) == o.StdoutBytes && int64(len(o.Stderr)) == o.StderrBytes
-	var w weaver
+	w := weaver{labels: o.Stderr != ""}
 	var stdout, stderr int64
 	for _, p := range parts {
 		if to := min(p.stdout, int64(len(o.Stdout))); whole && to > stdout {
@@ -260,17 +260,18 @@ func weave(o sandbox.Output, parts []part) []mcp.Content {
 
 // A weaver gathers text into as few contents as pictures allow.
 type weaver struct {
+	labels   bool   // there are two streams
 	stream   string // that was written last, if nothing came since
 	contents []mcp.Content
 }
 
-// output adds output below the name of its stream: the first such line ends
-// what the server says.
+// output adds output: below the name of its stream if there are two, and if
+// nothing came before, for such a line ends what the server says.
 func (w *weaver) output(stream, text string) {
 	if text == "" {
 		return
 	}
-	if w.stream != stream {
+	if w.labels && w.stream != stream || len(w.contents) == 0 {
 		text = stream + ":\n" + text
 	}
 	w.text(text)
