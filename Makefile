@@ -133,6 +133,10 @@ bench: build images ## what a sandbox costs, beside what else there is, measured
 	test/docker.sh bash -c 'DOCKER_HOST=$$GLOVEBOX_TEST_DOCKER bin/glovebox bench --docker-image localhost/glovebox-test:python3 \
 		--rounds $(or $(N),20) --sustain $(or $(SUSTAIN),1m) --out bin/bench.json --svg bin/bench.svg'
 
+.PHONY: compatibility
+compatibility: build ## other projects' tests in a sandbox and here: the table of docs/compatibility.md; takes half an hour
+	@test/compatibility.sh $(SUITES)
+
 .PHONY: lint
 lint: $(GOLANGCI) ## formatting, go vet, golangci-lint
 	@unformatted=$$(gofmt -l $$(git -c safe.directory='*' ls-files '*.go')); \

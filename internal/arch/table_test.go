@@ -13,6 +13,7 @@ var table = []row{
 	{"cmd/glovebox", "cli, driver/gvisor, guest"},
 	{"cmd/glovebox-guest", "guest"},
 	{"cmd/glovebox-release", "release"},
+	{"test/compatibility", "nothing"},
 	{"sandbox", "nothing"},
 	{"trace", "nothing"},
 	{"fair", "sandbox"},
@@ -107,6 +108,7 @@ var testOnly = map[string]bool{"driver/drivertest": true, "driver/fake": true, "
 // protocol.
 var standardOutput = map[string]string{
 	"cmd/glovebox-release": "a program of its own, which serves no protocol",
+	"test/compatibility":   "likewise",
 	"driver/gvisor":        "the maker's process has streams of its own, and sees to it that the library writes to none",
 }
 
