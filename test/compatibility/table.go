@@ -142,6 +142,9 @@ func only(inside, host result) string {
 	var names []string
 	for _, name := range inside.Failed {
 		if !slices.Contains(host.Failed, name) {
+			if inside.Suite == "go" {
+				name = inside.Module + "." + name // as it is called nowhere else
+			}
 			names = append(names, "`"+strings.ReplaceAll(name, "|", "\\|")+"`")
 		}
 	}
