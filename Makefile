@@ -120,14 +120,14 @@ release-dry-run: ## a whole release in dist/, signed with a key that is thrown a
 
 .PHONY: bench
 bench: build images ## what a sandbox costs, beside what else there is, measured in turn
-	$(GO) test -tags embedguest -ldflags '-s -w' -run '^$$' -bench 'ColdSandbox|Command' -benchtime $(or $(N),60)x ./internal/app
-	$(GO) test -tags embedguest -ldflags '-s -w' -run '^$$' -bench 'ContextValue|ContextOutput' -benchtime $(or $(N),60)x ./internal/app
-	$(GO) test -tags embedguest -ldflags '-s -w' -run '^$$' -bench ContextPlot -benchtime 5x ./internal/app
-	$(GO) test -tags embedguest -ldflags '-s -w' -run '^$$' -bench Idle -benchtime 1x ./internal/app
-	test/docker.sh $(GO) test -tags embedguest -ldflags '-s -w' -run '^$$' -bench Engine -benchtime $(or $(N),20)x ./internal/app
+	$(GO) test -tags embedguest -ldflags '$(LDFLAGS)' -run '^$$' -bench 'ColdSandbox|Command' -benchtime $(or $(N),60)x ./internal/app
+	$(GO) test -tags embedguest -ldflags '$(LDFLAGS)' -run '^$$' -bench 'ContextValue|ContextOutput' -benchtime $(or $(N),60)x ./internal/app
+	$(GO) test -tags embedguest -ldflags '$(LDFLAGS)' -run '^$$' -bench ContextPlot -benchtime 5x ./internal/app
+	$(GO) test -tags embedguest -ldflags '$(LDFLAGS)' -run '^$$' -bench Idle -benchtime 1x ./internal/app
+	test/docker.sh $(GO) test -tags embedguest -ldflags '$(LDFLAGS)' -run '^$$' -bench Engine -benchtime $(or $(N),20)x ./internal/app
 	$(GO) test -run '^$$' -bench Connection ./internal/network
-	$(GO) test -tags embedguest -ldflags '-s -w' -run '^$$' -bench ImageCreate -benchtime $(or $(N),20)x ./internal/app
-	$(GO) test -tags embedguest -ldflags '-s -w' -run '^$$' -bench ImageUnpack -benchtime 3x ./internal/app
+	$(GO) test -tags embedguest -ldflags '$(LDFLAGS)' -run '^$$' -bench ImageCreate -benchtime $(or $(N),20)x ./internal/app
+	$(GO) test -tags embedguest -ldflags '$(LDFLAGS)' -run '^$$' -bench ImageUnpack -benchtime 3x ./internal/app
 	$(GO) test -tags nogvisor -run '^$$' -bench Files -benchtime 3x ./internal/app
 	$(GO) test -run '^$$' -bench Snapshot -benchtime 20x ./internal/workspace
 	test/docker.sh bash -c 'DOCKER_HOST=$$GLOVEBOX_TEST_DOCKER bin/glovebox bench --docker-image localhost/glovebox-test:python3 \

@@ -8,8 +8,10 @@ import (
 	"os/exec"
 	"os/user"
 	"path/filepath"
+	"runtime/debug"
 	"slices"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -32,7 +34,7 @@ type Check struct {
 // Doctor looks at what the driver needs of this machine, without making
 // anything. Whether it all works together, Probe and a first box tell.
 func Doctor() []Check {
-	checks := []Check{checkUserNamespaces(), checkSeccomp(), checkGroups(), checkPython()}
+	checks := []Check{checkUserNamespaces(), checkSeccomp(), checkGroups(), checkPython(), checkAge(pinnedVersion(), time.Now())}
 	if os.Geteuid() != 0 {
 		checks = append(checks, checkSubIDs())
 	}
@@ -125,6 +127,53 @@ func checkPython() Check {
 	c.OK = false
 	c.Detail = "no python3 in /usr/bin or /usr/local/bin; one in a home directory is not visible in a sandbox"
 	c.Fix = "install your distribution's package python3"
+	return c
+}
+
+// gvisorModule is the module that gVisor is.
+const gvisorModule = "gvisor.dev/gvisor"
+
+// pinnedVersion returns the version of gVisor in this program, "" if it does not
+// say.
+func pinnedVersion() string {
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return ""
+	}
+	for _, m := range info.Deps {
+		if m.Path == gvisorModule {
+			if m.Replace != nil {
+				m = m.Replace
+			}
+			return m.Version
+		}
+	}
+	return ""
+}
+
+// oldAfter is the age from which a gVisor is to be replaced: CONTRIBUTING.md has
+// it looked at each month.
+const oldAfter = 183 * 24 * time.Hour
+
+// checkAge says how old gVisor is, which gets its security fixes by an update of
+// this program.
+func checkAge(version string, now time.Time) Check {
+	c := Check{Name: "age of gVisor"}
+	// gVisor has no other versions than v0.0.0-TIME-COMMIT.
+	_, stamp, _ := strings.Cut(version, "-")
+	stamp, _, _ = strings.Cut(stamp, "-")
+	made, err := time.Parse("20060102150405", stamp)
+	if err != nil {
+		c.Detail = fmt.Sprintf("this program does not say which gVisor it has (%q)", version)
+		return c
+	}
+	age := now.Sub(made)
+	c.OK = age < oldAfter
+	c.Detail = fmt.Sprintf("of %s, %d days old", made.Format(time.DateOnly), int(age.Hours()/24))
+	if !c.OK {
+		c.Detail += "; docs/SECURITY.md lists the fixes that it lacks"
+		c.Fix = "glovebox update"
+	}
 	return c
 }
 

@@ -207,7 +207,9 @@ func (r *report) networkControl(names []string) sandbox.Control {
 		c.Value += "; nothing is reached, because the network's process has ended"
 	} else {
 		c.Value += "; policy in force: " + string(r.Network)
-		c.Mechanism += ", in a process with " + strings.Join(r.Walls, ", ")
+		if len(r.Walls) > 0 { // else it is of an earlier version
+			c.Mechanism += ", in a process with " + strings.Join(r.Walls, ", ")
+		}
 	}
 	c.Enforced = apart && (r.Network == "" || r.Network == r.Record.Spec.Network) &&
 		!slices.ContainsFunc(names, func(n string) bool { return n != "lo" && n != linkName })
