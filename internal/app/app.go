@@ -202,6 +202,7 @@ func Open(ctx context.Context, opts Options) (_ *System, err error) {
 	if s.metrics != nil {
 		s.metrics.Watch(s.state)
 		s.metrics.Shares(append(s.shares.Stats(), s.mcpShares.Stats()...)...)
+		s.metrics.Shares(s.Engine.Shares()...)
 	}
 	if !opts.Detached {
 		if s.host, err = hostdir.Open(c.MCP.AllowDirs); err != nil {

@@ -321,6 +321,11 @@ func (s *soak) note(kind string, r soakRun, err error, want, workspace string) {
 	}
 	if err != nil {
 		s.counts["no answer"]++
+		for _, text := range []string{"may have no more", "as much as it can", "in use", "too many"} {
+			if strings.Contains(err.Error(), text) {
+				s.t.Errorf("%s of %s was locked out: %v", kind, workspace, err)
+			}
+		}
 		if strings.Contains(err.Error(), "is not known") {
 			s.t.Errorf("%s: %v", kind, err)
 		}

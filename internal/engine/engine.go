@@ -226,6 +226,7 @@ type Engine struct {
 
 	// places are for boxes; admission ends when nobody gets one any more.
 	places    *fair.Pool
+	pulls     *fair.Pool      // of images
 	admission context.Context //nolint:containedctx // the end of waiting, not a caller's
 	dismiss   context.CancelFunc
 
@@ -301,6 +302,7 @@ func New(opts Options) (*Engine, error) {
 		ctx:       ctx,
 		cancel:    cancel,
 		places:    newPlaces(opts),
+		pulls:     fair.New(fair.Options{Name: "pulls of images", Total: maxPulls, RetryAfter: 10 * time.Second}),
 		admission: admission,
 		dismiss:   dismiss,
 		strays:    map[string]time.Time{},
@@ -374,6 +376,11 @@ type Stats struct {
 	Sandboxes map[sandbox.State]int // those that are being stopped count as stopped
 	Runs      int                   // going on
 	Waiting   int                   // for a place for a sandbox
+}
+
+// Shares are what principals share: the figures of each pool.
+func (e *Engine) Shares() []func() fair.Stats {
+	return []func() fair.Stats{e.places.Stats, e.pulls.Stats, e.runningLogs.Stats, e.keptLogs.Stats}
 }
 
 // Stats counts what there is now.

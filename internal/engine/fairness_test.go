@@ -121,6 +121,71 @@ func TestPlacesAreShared(t *testing.T) {
 	}
 }
 
+// TestPullsAreShared has one principal pull images without a pause from a registry
+// that never ends. The others wait at most five times as long as on an idle
+// server.
+func TestPullsAreShared(t *testing.T) {
+	for _, principals := range []int{2, 20} {
+		t.Run(fmt.Sprint(principals), func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld()
+				d := newImageWorld(w)
+				const stuck, took = "stuck.example/img:1", 10 * time.Second
+				d.pulling = func(ctx context.Context, ref string) {
+					if ref == stuck {
+						<-ctx.Done()
+						return
+					}
+					time.Sleep(took)
+				}
+				for i := range principals {
+					name := fmt.Sprintf("other.example/img:%d", i)
+					d.registry[name] = sandbox.Image{Name: name, ID: fmt.Sprint("sha256:", i)}
+				}
+				e := openWorld(t, w, t.TempDir(), func(o *Options) { o.Driver = d })
+				ctx, cancel := context.WithCancel(t.Context())
+				var hostile sync.WaitGroup
+				for range 50 {
+					hostile.Go(func() {
+						for ctx.Err() == nil {
+							e.FetchImage(ctx, "mallory", stuck, nil)
+							time.Sleep(time.Second)
+						}
+					})
+				}
+				time.Sleep(time.Minute)
+				if held := e.pulls.Held("mallory"); held != maxPulls/2 {
+					t.Errorf("mallory holds %d of %d pulls", held, maxPulls)
+				}
+				var mu sync.Mutex
+				var waited []time.Duration
+				var others sync.WaitGroup
+				for i := range principals - 1 {
+					others.Go(func() {
+						time.Sleep(time.Duration(i) * took / 2) // as many as half of the places can serve
+						begun := time.Now()
+						if _, err := e.FetchImage(t.Context(), sandbox.Principal(fmt.Sprint("other", i)), fmt.Sprintf("other.example/img:%d", i), nil); err != nil {
+							t.Error(err)
+						}
+						mu.Lock()
+						waited = append(waited, time.Since(begun))
+						mu.Unlock()
+					})
+				}
+				others.Wait()
+				if got := p99(waited); got > 5*took {
+					t.Errorf("waited %v for an image, %v on an idle server", got, took)
+				}
+				cancel()
+				hostile.Wait()
+				if st := e.pulls.Stats(); st.Used != 0 || st.Waiting != 0 {
+					t.Errorf("left: %+v", st)
+				}
+			})
+		})
+	}
+}
+
 // TestEvictsStarting has a principal that holds all places with sandboxes that
 // take long to start.
 func TestEvictsStarting(t *testing.T) {

@@ -29,6 +29,7 @@ type imageWorld struct {
 	registry map[string]sandbox.Image
 	here     map[string]sandbox.Image
 	pulls    []string
+	pulling  func(ctx context.Context, ref string) // takes the time of a pull; nil is none
 }
 
 func newImageWorld(w *world) *imageWorld {
@@ -44,8 +45,11 @@ func (d *imageWorld) Info() driver.Info {
 
 func (d *imageWorld) ImageName(ref string) (string, error) { return ref, nil }
 
-func (d *imageWorld) PullImage(_ context.Context, o driver.ImagePull) (sandbox.Image, error) {
+func (d *imageWorld) PullImage(ctx context.Context, o driver.ImagePull) (sandbox.Image, error) {
 	ref, missing := o.Ref, o.Missing
+	if d.pulling != nil {
+		d.pulling(ctx, ref)
+	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if i, ok := d.find(ref); ok && missing {

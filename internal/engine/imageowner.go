@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/glovebox-dev/glovebox/internal/driver"
+	"github.com/glovebox-dev/glovebox/internal/fair"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 	"github.com/glovebox-dev/glovebox/internal/store"
 )
@@ -34,6 +35,10 @@ const (
 	unknownImage                      // nobody's: there is no record
 	foreignImage                      // pulled for others only
 )
+
+// maxPulls is how many images are pulled at one time. One principal alone pulls
+// half as many.
+const maxPulls = 4
 
 // An imageBook is what is recorded of images.
 type imageBook struct {
@@ -139,7 +144,8 @@ func (e *Engine) isOperator(p sandbox.Principal) bool {
 }
 
 // pullImage has the driver fetch an image for a principal, and records whose it
-// is. Every pull of the engine comes here.
+// is. Every pull of the engine comes here. It waits for a place among the pulls
+// first: a pull fills the disk, and takes memory for what it unpacks.
 func (e *Engine) pullImage(ctx context.Context, k driver.ImageKeeper, p sandbox.Principal, order driver.ImagePull) (sandbox.Image, error) {
 	name, err := k.ImageName(order.Ref)
 	if err != nil {
@@ -147,6 +153,11 @@ func (e *Engine) pullImage(ctx context.Context, k driver.ImageKeeper, p sandbox.
 	}
 	ctx, cancel := context.WithTimeout(ctx, pullTimeout)
 	defer cancel()
+	place, err := e.pulls.Acquire(ctx, fair.Request{Principal: p, Units: 1})
+	if err != nil {
+		return sandbox.Image{}, sandbox.Wrap(err, "image", shorten(order.Ref))
+	}
+	defer place.Release()
 	operators, err := e.operatorImages(ctx, k)
 	if err != nil {
 		return sandbox.Image{}, err
