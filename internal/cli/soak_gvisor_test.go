@@ -58,6 +58,7 @@ type soak struct {
 	acked  map[string]ack  // by run that finished
 	lines  map[string]int  // acknowledged lines in the workspace of each client
 	counts map[string]int  // of ends
+	errors []string        // of calls
 
 	boxKills atomic.Int64
 	faults   atomic.Int64
@@ -97,6 +98,10 @@ func TestGvisorSoak(t *testing.T) {
 	s.check()
 	s.end()
 	t.Logf("%d faults, %d of them sandboxes killed; ends: %v", s.faults.Load(), s.boxKills.Load(), s.counts)
+	slices.Sort(s.errors)
+	for i := 0; i < len(s.errors); i += max(1, len(s.errors)/10) {
+		t.Logf("one of %d errors: %.300s", len(s.errors), s.errors[i])
+	}
 	if !s.enough() {
 		t.Error("too little happened to have been a test")
 	}
@@ -321,6 +326,7 @@ func (s *soak) note(kind string, r soakRun, err error, want, workspace string) {
 	}
 	if err != nil {
 		s.counts["no answer"]++
+		s.errors = append(s.errors, err.Error())
 		for _, text := range []string{"may have no more", "as much as it can", "in use", "too many"} {
 			if strings.Contains(err.Error(), text) {
 				s.t.Errorf("%s of %s was locked out: %v", kind, workspace, err)
