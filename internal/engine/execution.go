@@ -251,7 +251,8 @@ func (r *run) openContext(req sandbox.RunRequest, runner *interpreter.Runner, en
 // connect attaches to the run in its guest.
 func (r *run) connect() (events, error) {
 	if r.x == nil {
-		return r.b.guest.Connect(r.ctx, r.selector())
+		xs := r.log.extents()
+		return r.b.guest.Connect(r.ctx, r.selector(), guestapi.OutputCounts{Stdout: xs[stdout].total, Stderr: xs[stderr].total})
 	}
 	stream, err := r.b.guest.ConnectExecution(r.ctx, r.rec.ID)
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 // tests have in its place.
 type guest interface {
 	Start(ctx context.Context, req *guestapi.StartRequest, opts guestapi.StartOptions) (events, error)
-	Connect(ctx context.Context, sel guestapi.ProcessSelector) (events, error)
+	Connect(ctx context.Context, sel guestapi.ProcessSelector, have guestapi.OutputCounts) (events, error)
 	SendInput(ctx context.Context, sel guestapi.ProcessSelector, data []byte, pty bool) error
 	CloseStdin(ctx context.Context, sel guestapi.ProcessSelector) error
 	Signal(ctx context.Context, sel guestapi.ProcessSelector, sig guestapi.Signal) error
@@ -75,8 +75,8 @@ func (c client) Start(ctx context.Context, req *guestapi.StartRequest, opts gues
 	return p, nil
 }
 
-func (c client) Connect(ctx context.Context, sel guestapi.ProcessSelector) (events, error) {
-	p, err := c.Client.Connect(ctx, sel)
+func (c client) Connect(ctx context.Context, sel guestapi.ProcessSelector, have guestapi.OutputCounts) (events, error) {
+	p, err := c.Reconnect(ctx, sel, &have)
 	if err != nil {
 		return nil, err
 	}

@@ -361,7 +361,7 @@ func (b *worldBox) endLater(p *worldProc, end *guestapi.EndEvent) {
 	b.end(p, end)
 }
 
-func (g *worldGuest) Connect(ctx context.Context, sel guestapi.ProcessSelector) (events, error) {
+func (g *worldGuest) Connect(ctx context.Context, sel guestapi.ProcessSelector, _ guestapi.OutputCounts) (events, error) {
 	g.b.mu.Lock()
 	defer g.b.mu.Unlock()
 	p, err := g.proc(sel)

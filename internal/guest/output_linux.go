@@ -1,6 +1,7 @@
 package guest
 
 import (
+	"bytes"
 	"context"
 	"sync"
 	"sync/atomic"
@@ -20,6 +21,9 @@ const (
 	// minHeld, so that none stands still for the others.
 	maxHeldTogether = 64 << 20
 	minHeld         = 64 << 10
+	// maxSent bounds what is kept of what was sent, for a caller that dies
+	// before it keeps it: more than sockets and HTTP/2 have under way.
+	maxSent = 512 << 10
 	// maxTail bounds the end of the error output that is looked at for the
 	// reason of a failure.
 	maxTail = 4 << 10
@@ -30,6 +34,7 @@ var chunkPool = sync.Pool{New: func() any { return new([chunkSize]byte) }}
 // A chunk is a piece of one stream's output, or the end of the process.
 type chunk struct {
 	stream guestapi.Stream
+	from   int64 // bytes that the stream had before
 	data   []byte
 	pooled *[chunkSize]byte   // what data is part of, if that is to be reused
 	sealed bool               // it was handed out: nothing may be added
@@ -38,7 +43,8 @@ type chunk struct {
 
 // An output is a bounded queue between what a process writes and the streams
 // that carry it. Every attached stream gets every chunk; the slowest holds the
-// process back. A chunk is taken when a stream has sent it.
+// process back. A chunk is taken when a stream has sent it. The last of what was
+// sent is kept, if the output is: its receiver may have died before it kept it.
 type output struct {
 	keep  bool          // hold what nobody takes
 	total *atomic.Int64 // bytes that all outputs hold
@@ -49,6 +55,9 @@ type output struct {
 	first   uint64    // number of queue[0]
 	taken   uint64    // number of the first chunk that no stream took
 	held    int       // bytes in queue
+	sent    []*chunk  // the last that left the queue, if keep is set
+	resend  int       // bytes in sent
+	lengths [2]int64  // bytes of standard output, or the terminal, and of errors
 	streams map[*attachment]struct{}
 	tail    []byte // the last of the error output
 }
@@ -78,17 +87,27 @@ func (o *output) add(s guestapi.Stream, pooled *[chunkSize]byte, n int) {
 	}
 	o.held += n
 	o.total.Add(int64(n))
+	from := o.lengths[side(s)]
+	o.lengths[side(s)] += int64(n)
 	if n >= ownChunk {
-		o.queue = append(o.queue, &chunk{stream: s, data: data, pooled: pooled})
+		o.queue = append(o.queue, &chunk{stream: s, from: from, data: data, pooled: pooled})
 	} else {
 		if last := o.last(); last != nil && !last.sealed && last.stream == s && last.pooled == nil && len(last.data)+n <= ownChunk {
 			last.data = append(last.data, data...)
 		} else {
-			o.queue = append(o.queue, &chunk{stream: s, data: append([]byte(nil), data...)})
+			o.queue = append(o.queue, &chunk{stream: s, from: from, data: append([]byte(nil), data...)})
 		}
 		chunkPool.Put(pooled)
 	}
 	o.wake()
+}
+
+// side is the place of a stream in [output.lengths].
+func side(s guestapi.Stream) int {
+	if s == guestapi.Stderr {
+		return 1
+	}
+	return 0
 }
 
 // wanted reports whether anybody takes output, now or later. o.mu is held.
@@ -156,6 +175,7 @@ type attachment struct {
 	o     *output
 	ready chan struct{} // has a value when there may be something new
 	next  uint64        // number of the next chunk; guarded by o.mu
+	first []*chunk      // what comes before, once more; guarded by o.mu
 }
 
 // attach gives a stream what no stream took yet, and what follows.
@@ -166,6 +186,22 @@ func (o *output) attach() *attachment {
 	o.streams[a] = struct{}{}
 	a.ready <- struct{}{}
 	return a
+}
+
+// again has the stream begin with what was sent before and its caller does not
+// have.
+func (a *attachment) again(have guestapi.OutputCounts) {
+	o := a.o
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	had := [2]int64{have.Stdout, have.Stderr}
+	for _, c := range o.sent {
+		skip := max(0, had[side(c.stream)]-c.from)
+		if skip < int64(len(c.data)) {
+			// A copy: the chunk may leave o.sent, and its buffer be used again.
+			a.first = append(a.first, &chunk{stream: c.stream, from: c.from + skip, data: bytes.Clone(c.data[skip:])})
+		}
+	}
 }
 
 // detach ends the attachment. What it did not take is for the others, or held,
@@ -198,6 +234,9 @@ func (a *attachment) peek() *chunk {
 	o := a.o
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	if len(a.first) > 0 {
+		return a.first[0]
+	}
 	i := a.next - o.first
 	if i >= uint64(len(o.queue)) {
 		return nil
@@ -212,6 +251,10 @@ func (a *attachment) took() {
 	o := a.o
 	o.mu.Lock()
 	defer o.mu.Unlock()
+	if len(a.first) > 0 {
+		a.first = a.first[1:]
+		return
+	}
 	a.next++
 	o.taken = max(o.taken, a.next)
 	o.trim()
@@ -226,20 +269,26 @@ func (o *output) trim() {
 	if !o.wanted() {
 		need = o.first + uint64(len(o.queue))
 	}
-	freed := 0
+	ended := !o.keep
 	for o.first < need && len(o.queue) > 0 {
 		c := o.queue[0]
 		o.queue[0] = nil
 		o.queue = o.queue[1:]
 		o.first++
-		freed += len(c.data)
+		o.held -= len(c.data)
+		o.resend += len(c.data)
+		o.sent = append(o.sent, c)
+		ended = ended || c.end != nil // the process is forgotten with it
+	}
+	for len(o.sent) > 0 && (ended || o.resend > maxSent || o.total.Load() > maxHeldTogether) {
+		c := o.sent[0]
+		o.sent[0] = nil
+		o.sent = o.sent[1:]
+		o.resend -= len(c.data)
+		o.total.Add(-int64(len(c.data)))
 		if c.pooled != nil {
 			chunkPool.Put(c.pooled)
 		}
-	}
-	if freed > 0 {
-		o.held -= freed
-		o.total.Add(-int64(freed))
 	}
 	o.space.Broadcast()
 }

@@ -369,7 +369,11 @@ func (g *Guest) connect(r *http.Request, in *guestapi.ConnectRequest, out *strea
 	if err := out.send(&guestapi.EventMessage{Event: start}); err != nil {
 		return err
 	}
-	return g.carry(r, p, p.out.attach(), out)
+	a := p.out.attach()
+	if in.Have != nil {
+		a.again(*in.Have)
+	}
+	return g.carry(r, p, a, out)
 }
 
 var envelopePool = sync.Pool{New: func() any { return new([]byte) }}

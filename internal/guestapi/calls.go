@@ -45,7 +45,13 @@ func checkText(op string, req *StartRequest) error {
 
 // Connect attaches to a process that was started before.
 func (c *Client) Connect(ctx context.Context, sel ProcessSelector) (*Process, error) {
-	s, err := c.open(ctx, "connect to process", ProcConnect, "", 0, &ConnectRequest{Process: sel})
+	return c.Reconnect(ctx, sel, nil)
+}
+
+// Reconnect is Connect for a caller that has kept so much of the output already:
+// see [ConnectRequest.Have].
+func (c *Client) Reconnect(ctx context.Context, sel ProcessSelector, have *OutputCounts) (*Process, error) {
+	s, err := c.open(ctx, "connect to process", ProcConnect, "", 0, &ConnectRequest{Process: sel, Have: have})
 	if err != nil {
 		return nil, err
 	}

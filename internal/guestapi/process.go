@@ -61,6 +61,18 @@ type ProcessSelector struct {
 // then what follows.
 type ConnectRequest struct {
 	Process ProcessSelector `json:"process"`
+	// Have is how much output the caller has kept of a process with Keep. What
+	// an earlier stream sent beyond it comes again, as far as the guest still
+	// has it: a caller that died may not have kept all that was sent. Nil is
+	// nothing again.
+	Have *OutputCounts `json:"have,omitempty"`
+}
+
+// OutputCounts are numbers of bytes from a process's start. A terminal's output
+// counts as Stdout.
+type OutputCounts struct {
+	Stdout int64 `json:"stdout"`
+	Stderr int64 `json:"stderr"`
 }
 
 // EventMessage is one message of a process stream.

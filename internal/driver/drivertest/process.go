@@ -368,6 +368,7 @@ func processKeep(t *testing.T, b *Box) {
 	if err != nil || r.Stdout != numbers(5000) || r.Stderr != "after\n" || r.End.ExitCode != 6 {
 		t.Errorf("Keep must lose nothing while no stream is attached: want numbers to 5000, after, exit code 6; got %v, %v", r, err)
 	}
+	processSentAgain(t, b)
 	// The guest forgets it when it has sent the end, which may be here before.
 	eventually(t, "Connect after the end was taken does not say that there is no such process", func() bool {
 		late, err := b.Client.Connect(step(t), guestapi.ProcessSelector{Tag: "kept"})
@@ -376,6 +377,42 @@ func processKeep(t *testing.T, b *Box) {
 		}
 		return errors.Is(err, sandbox.NotFound)
 	})
+}
+
+// processSentAgain takes what an earlier stream sent once more, as a server does
+// that took the place of one that died before it kept it.
+func processSentAgain(t *testing.T, b *Box) {
+	b.MustSh(t, "rm -f go")
+	p, first := b.startReady(t, Cmd{Shell: "echo before; while [ ! -e go ]; do sleep 0.02; done; echo after", Tag: "again", Keep: true})
+	if err := p.Close(); err != nil {
+		t.Errorf("Process.Close: %v", err)
+	}
+	time.Sleep(200 * time.Millisecond) // the guest sees the stream break
+	sel := guestapi.ProcessSelector{Tag: "again"}
+	for _, have := range []int{0, 3, len(first)} {
+		q, err := b.Client.Reconnect(step(t), sel, &guestapi.OutputCounts{Stdout: int64(have)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := ""
+		for got != first[have:] {
+			ev, err := q.Next()
+			if err != nil || ev.End != nil {
+				t.Fatalf("with %d bytes: %q, then %+v, %v; want %q", have, got, ev, err, first[have:])
+			}
+			if ev.Data != nil {
+				got += string(ev.Data.Stdout)
+			}
+		}
+		if have == len(first) {
+			b.MustSh(t, "touch go")
+			if r, err := Collect(q, nil); err != nil || r.Stdout != "after\n" {
+				t.Errorf("with all that was sent: %v, %v", r, err)
+			}
+		}
+		q.Close()
+		time.Sleep(200 * time.Millisecond)
+	}
 }
 
 func numbers(n int) string {
