@@ -1,3 +1,5 @@
+//go:build unix
+
 // Command test/compatibility runs other projects' own tests, module by module,
 // and makes a table of two such runs: one in a sandbox and one on the host.
 //

@@ -1,3 +1,5 @@
+//go:build unix
+
 package main
 
 // cpythonModules are those of CPython's regression tests that concern an
