@@ -169,7 +169,7 @@ fi
 		"In the sandbox: image host, no network, a workspace at /data, 6 GiB of memory, uid 1000. On the host: the same files and uid. One suite at a time."
 	echo
 	for suite in cpython go git node; do
-		[ -f "$cache/$suite.inside" ] && [ -f "$cache/$suite.host" ] || continue
+		if [ ! -f "$cache/$suite.inside" ] || [ ! -f "$cache/$suite.host" ]; then continue; fi
 		echo "- $suite: $(paste -sd' ' "$cache/$suite.version")"
 		cat "$cache/$suite.inside" >>"$work/inside"
 		cat "$cache/$suite.host" >>"$work/host"

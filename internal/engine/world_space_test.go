@@ -36,12 +36,6 @@ func (s *worldSpace) grow(n int64) {
 	s.bytes = max(0, s.bytes+n)
 }
 
-func (s *worldSpace) size() int64 {
-	s.all.mu.Lock()
-	defer s.all.mu.Unlock()
-	return s.bytes
-}
-
 // total is what all workspaces hold together.
 func (k *worldSpaces) total() (n int64) {
 	k.mu.Lock()

@@ -5,7 +5,6 @@ import (
 	"compress/zlib"
 	"encoding/binary"
 	"hash/crc32"
-	"io"
 	"log/slog"
 	"runtime"
 	"testing"
@@ -45,7 +44,7 @@ func pictureBomb(t *testing.T) []byte {
 // a client look at it again and again. The server takes memory for the picture's
 // bytes and no more.
 func TestPictureBomb(t *testing.T) {
-	s, _ := newTestServer(t, func(o *Options) { o.Log = slog.New(slog.NewTextHandler(io.Discard, nil)) })
+	s, _ := newTestServer(t, func(o *Options) { o.Log = slog.New(slog.DiscardHandler) })
 	cs := serveStdio(t, s, nil)
 	bomb := pictureBomb(t)
 	if len(bomb) > 512<<10 {
