@@ -119,6 +119,10 @@ func (s *lenientServer) serve(c net.Conn) {
 				host = strings.TrimSpace(value)
 			}
 		}
+		// A host in the target is worth more than the header.
+		if _, target, ok := strings.Cut(words[1], "://"); ok && words[1][0] != '/' {
+			host, _, _ = strings.Cut(target, "/")
+		}
 		s.mu.Lock()
 		s.hosts = append(s.hosts, host)
 		s.mu.Unlock()
@@ -162,6 +166,12 @@ func TestHiddenRequests(t *testing.T) {
 		"an alert before it":         "\x15\x03\x01\x00\x02\x01\x00\nGET /" + other,
 		"another line before it":     "HELO\r\nGET /" + other,
 		"a NUL before it":            "\x00\r\nGET /" + other,
+		"an opaque target":           "GET x:http://shared.example/log HTTP/1.1\r\nHost: web.example\r\n\r\n",
+		"an opaque target of HTTP":   "GET http:http://shared.example/log HTTP/1.1\r\nHost: web.example\r\n\r\n",
+		"a target of FTP":            "GET ftp://web.example/ HTTP/1.1\r\nHost: web.example\r\n\r\n",
+		"a user in the target":       "GET http://shared.example@web.example/ HTTP/1.1\r\nHost: web.example\r\n\r\n",
+		"CONNECT in lower case":      "connect web.example:x://shared.example HTTP/1.1\r\nHost: web.example\r\n\r\n",
+		"a host in place of a port":  "GET / HTTP/1.1\r\nHost: web.example:x.shared.example\r\n\r\n",
 	}
 	// Where the rule names the port of another protocol, such a line may begin
 	// that protocol. Its server must not turn out to be one of HTTP.

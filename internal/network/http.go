@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/http"
 	"net/http/httputil"
+	"net/url"
 	"slices"
 	"strings"
 	"sync"
@@ -39,8 +40,12 @@ func (f *flow) serveHTTP(guest net.Conn, up *upstream) {
 func (f *flow) proxy(scheme string, transport http.RoundTripper) http.Handler {
 	proxy := &httputil.ReverseProxy{
 		Rewrite: func(r *httputil.ProxyRequest) {
-			r.Out.URL.Scheme = scheme
-			r.Out.URL.Host = f.dst.String() // where to, not what it is called
+			// The server gets the path and the query, and no other part of the target.
+			u := r.Out.URL
+			r.Out.URL = &url.URL{
+				Scheme: scheme, Host: f.dst.String(), // where to, not what it is called
+				Path: u.Path, RawPath: u.RawPath, RawQuery: u.RawQuery, ForceQuery: u.ForceQuery,
+			}
 			r.Out.Host = r.In.Host
 			for _, h := range []string{"Forwarded", "X-Forwarded-For", "X-Forwarded-Host", "X-Forwarded-Proto"} {
 				if v, ok := r.In.Header[h]; ok {
@@ -75,8 +80,9 @@ func dropUpgrade(header http.Header) {
 // isFor reports whether a request is for one of these names. If it is not, it is
 // answered, and f ended.
 func (f *flow) isFor(w http.ResponseWriter, r *http.Request, names []string) bool {
-	name := hostOf(r.Host)
-	if r.Method != http.MethodConnect && slices.Contains(names, name) && (r.URL.Host == "" || hostOf(r.URL.Host) == name) {
+	name := f.hostOf(r.Host)
+	if !strings.EqualFold(r.Method, http.MethodConnect) && plainTarget(r.URL) &&
+		slices.Contains(names, name) && (r.URL.Host == "" || f.hostOf(r.URL.Host) == name) {
 		f.named(name)
 		return true
 	}
@@ -90,12 +96,18 @@ func (f *flow) isFor(w http.ResponseWriter, r *http.Request, names []string) boo
 	return false
 }
 
-// hostOf returns the name in a Host header, in lower case, without a port or
-// the dot at its end.
-func hostOf(host string) string {
-	if h, _, err := net.SplitHostPort(host); err == nil {
-		host = h
-	}
+// plainTarget reports whether a request's target is a path, or a URL of HTTP that
+// names a host. An opaque target would be sent as it is, and a server prefers the
+// host in it to the Host header.
+func plainTarget(u *url.URL) bool {
+	return u.Opaque == "" && u.User == nil && (u.Scheme == "" || u.Scheme == "http" || u.Scheme == "https")
+}
+
+// hostOf returns the name in a Host header, in lower case, without the port that
+// f goes to or the dot at its end. With another port, or text in place of a port,
+// the result is no name: some servers choose a host by the whole header.
+func (f *flow) hostOf(host string) string {
+	host = strings.TrimSuffix(host, fmt.Sprintf(":%d", f.dst.Port()))
 	return strings.TrimSuffix(strings.ToLower(host), ".")
 }
 

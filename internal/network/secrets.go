@@ -144,8 +144,8 @@ func (f *flow) serveSecrets(guest net.Conn, up *upstream, h hello) {
 			http.Error(w, "glovebox: the sandbox makes too many requests at one time", http.StatusServiceUnavailable)
 			return
 		}
-		if secrets.replace(r.Header) && r.Method == http.MethodTrace {
-			// Its answer is what was asked.
+		if secrets.replace(r.Header) && strings.EqualFold(r.Method, http.MethodTrace) {
+			// Its answer is what was asked. Some servers ignore a method's case.
 			http.Error(w, "glovebox: TRACE would show the secret", http.StatusMethodNotAllowed)
 			return
 		}
