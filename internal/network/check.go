@@ -231,7 +231,6 @@ func (f *flow) passOpaque() bool {
 // was not known, is of a protocol that says the host: the client hid its request
 // from classify, and the server forgave it.
 func unmasks(b []byte) bool {
-	const recordAlert = 21
 	return bytes.HasPrefix(b, []byte("HTTP/")) ||
 		len(b) > 1 && (b[0] == recordHandshake || b[0] == recordAlert) && b[1] == 3
 }

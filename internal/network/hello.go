@@ -84,6 +84,7 @@ var alertUnrecognizedName = []byte{21, 3, 3, 0, 2, 2, 112}
 // Types of TLS records and of messages in them.
 const (
 	recordChangeCipherSpec = 20
+	recordAlert            = 21
 	recordHandshake        = 22
 	recordApplicationData  = 23
 	recordHeartbeat        = 24
@@ -93,6 +94,9 @@ const (
 	// watchHello is how much is read of a connection in wait for a second
 	// hello: no server takes more data before one.
 	watchHello = 256 << 10
+	// maxAlerts bounds the alerts after a first hello. Servers pass over a few
+	// warnings, and end the connection at more.
+	maxAlerts = 16
 )
 
 // errSecondHello says that a client changed the server's name.
@@ -100,9 +104,10 @@ var errSecondHello = errors.New("a second hello names another server")
 
 // copyRecords carries TLS records, of which the first is a hello that names
 // serverName, from r to w until nothing can follow that is a hello again. A
-// server may ask for a second one, and might then believe what it says.
+// server may ask for a second one, and might then believe what it says. Servers
+// pass over some records before it, so only a handshake message ends the watch.
 func copyRecords(ctx context.Context, w io.Writer, r io.Reader, serverName string) error {
-	first := true
+	first, alerts := true, 0
 	var inHello int // bytes of the first hello that are still to come
 	for carried := 0; carried < watchHello && ctx.Err() == nil; {
 		record := make([]byte, recordHeader, 2048)
@@ -125,6 +130,8 @@ func copyRecords(ctx context.Context, w io.Writer, r io.Reader, serverName strin
 			// Some servers pass over what comes before a hello. What follows
 			// it would not be looked at.
 			return errHello
+		case record[0] == recordHandshake && len(body) == 0:
+			return errHello // TLS forbids it, and some servers pass over it
 		case record[0] == recordHandshake && first:
 			// It was read before, and is what it says it is.
 			if inHello == 0 && len(body) >= 4 {
@@ -138,7 +145,7 @@ func copyRecords(ctx context.Context, w io.Writer, r io.Reader, serverName strin
 			}
 			first = inHello > 0
 		case record[0] == recordHandshake:
-			if len(body) > 0 && body[0] == messageClientHello {
+			if body[0] == messageClientHello {
 				h, raw, err := readHello(io.MultiReader(bytes.NewReader(record), r))
 				if err != nil || h.encrypted || h.serverName != serverName {
 					return errSecondHello
@@ -147,8 +154,10 @@ func copyRecords(ctx context.Context, w io.Writer, r io.Reader, serverName strin
 			}
 			last = true
 		case record[0] == recordChangeCipherSpec, record[0] == recordApplicationData:
+		case record[0] == recordAlert && alerts < maxAlerts:
+			alerts++
 		default:
-			last = true
+			return errHello
 		}
 		if _, err := w.Write(record); err != nil {
 			return err

@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/netip"
 	"runtime"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -302,6 +303,8 @@ func TestSecondHello(t *testing.T) {
 	first, second := clientHello(t, "web.example"), clientHello(t, "shared.example")
 	same := clientHello(t, "web.example")
 	data := []byte{recordApplicationData, 3, 3, 0, 1, 'x'}
+	warning := []byte{recordAlert, 3, 3, 0, 2, 1, 90} // the user cancelled
+	between := func(b []byte, then ...byte) []byte { return slices.Concat(first, b, then) }
 	for _, c := range []struct {
 		name  string
 		bytes []byte
@@ -311,6 +314,13 @@ func TestSecondHello(t *testing.T) {
 		{"the same again", append(bytes.Clone(first), same...), true},
 		{"another", append(bytes.Clone(first), second...), false},
 		{"another after data", append(append(bytes.Clone(first), data...), second...), false},
+		{"another after a warning", between(warning, second...), false},
+		{"the same after a warning", between(warning, same...), true},
+		{"a warning alone", between(warning), true},
+		{"another after many warnings", between(bytes.Repeat(warning, 1000), second...), false},
+		{"another after an empty handshake", between([]byte{recordHandshake, 3, 3, 0, 0}, second...), false},
+		{"another after a heartbeat", between([]byte{recordHeartbeat, 3, 3, 0, 1, 1}, second...), false},
+		{"another after an unknown record", between([]byte{99, 3, 3, 0, 1, 1}, second...), false},
 		{"two in one record", func() []byte {
 			b := append(bytes.Clone(first), second[recordHeader:]...)
 			binary.BigEndian.PutUint16(b[3:], uint16(len(b)-recordHeader))
