@@ -36,7 +36,7 @@ func route(to string, kind byte, index uint32, gateway string) []byte {
 }
 
 func TestLinkRoutes(t *testing.T) {
-	const tunnel = 7
+	const tunnel, rest, exit = 7, 8, 9
 	var table []byte
 	for _, r := range [][]byte{
 		route("2600:1f18:1::/64", syscall.RTN_UNICAST, 2, ""),       // of an address that DHCPv6 gave
@@ -46,15 +46,33 @@ func TestLinkRoutes(t *testing.T) {
 		route("0.0.0.0/0", syscall.RTN_UNICAST, 2, ""),
 		route("128.0.0.0/1", syscall.RTN_UNICAST, 2, ""),
 		route("2000::/3", syscall.RTN_UNICAST, 2, ""),
-		route("104.16.0.0/13", syscall.RTN_UNICAST, tunnel, ""),
+		route("104.16.0.0/13", syscall.RTN_UNICAST, tunnel, ""), // a company's network
+		route("2600:3::/32", syscall.RTN_UNICAST, tunnel, ""),
+		route("104.32.0.0/13", syscall.RTN_UNICAST, tunnel, "5.6.7.8"),
+		// The world but for private networks, in pieces.
+		route("0.0.0.0/5", syscall.RTN_UNICAST, rest, ""),
+		route("11.0.0.0/8", syscall.RTN_UNICAST, rest, ""),
+		route("172.64.0.0/10", syscall.RTN_UNICAST, rest, ""),
+		route("192.0.0.0/9", syscall.RTN_UNICAST, rest, ""),
+		route("2600:4::/32", syscall.RTN_UNICAST, rest, ""), // which says nothing of IPv6
+		// The world, and a network.
+		route("0.0.0.0/0", syscall.RTN_UNICAST, exit, ""),
+		route("185.0.0.0/16", syscall.RTN_UNICAST, exit, ""),
+		route("::/0", syscall.RTN_UNICAST, exit, ""),
+		route("2600:5::/32", syscall.RTN_UNICAST, exit, ""),
 		route("5.6.7.255/32", syscall.RTN_BROADCAST, 2, ""),
 		route("5.6.7.8/32", syscall.RTN_LOCAL, 1, ""),
 		route("5.6.7.1/32", syscall.RTN_UNICAST, 2, ""), // the gateway itself
 	} {
 		table = append(table, r...)
 	}
-	got, err := linkRoutes(table, []int{tunnel})
-	want := []netip.Prefix{netip.MustParsePrefix("2600:1f18:1::/64"), netip.MustParsePrefix("93.184.216.0/24"), netip.MustParsePrefix("5.6.7.1/32")}
+	got, err := linkRoutes(table, []int{tunnel, rest, exit})
+	var want []netip.Prefix
+	for _, p := range []string{
+		"2600:1f18:1::/64", "93.184.216.0/24", "104.16.0.0/13", "2600:3::/32", "2600:4::/32", "185.0.0.0/16", "2600:5::/32", "5.6.7.1/32",
+	} {
+		want = append(want, netip.MustParsePrefix(p))
+	}
 	if err != nil || !slices.Equal(got, want) {
 		t.Errorf("%v, %v; want %v", got, err, want)
 	}

@@ -3,8 +3,8 @@ package network
 import (
 	"cmp"
 	"encoding/base64"
+	"encoding/hex"
 	"net/http"
-	"net/url"
 	"slices"
 	"strings"
 
@@ -19,7 +19,7 @@ type redactor struct{ forms []secretForm }
 // A secretForm is one way to write a secret.
 type secretForm struct {
 	text        string
-	fold        bool // in either case; text is in lower case then
+	fold        bool // text is what foldText returns, and is compared with that
 	placeholder string
 }
 
@@ -29,16 +29,14 @@ func newRedactor(secrets []sandbox.Secret) *redactor {
 		value := s.Value.Reveal()
 		add := func(text string, fold bool) {
 			if fold {
-				text = toLower(text)
+				text = foldText(text)
 			}
 			f := secretForm{text, fold, s.Placeholder()}
 			if !slices.Contains(r.forms, f) {
 				r.forms = append(r.forms, f)
 			}
 		}
-		for _, text := range []string{value, url.QueryEscape(value), url.PathEscape(value)} {
-			add(text, true)
-		}
+		add(value, true)
 		for _, e := range []*base64.Encoding{base64.RawStdEncoding, base64.RawURLEncoding} {
 			for before := range 3 {
 				add(insideBase64(e, value, before), false)
@@ -58,33 +56,102 @@ func insideBase64(e *base64.Encoding, value string, before int) string {
 	return text[(8*before+bits-1)/bits : 8*(before+len(value))/bits]
 }
 
-// text returns s without secrets.
+// percentLayers is how often a value may be percent-encoded: a URL in the query of
+// another is so twice.
+const percentLayers = 2
+
+// text returns s without secrets, as they are and percent-encoded. Programs differ
+// in the characters that they encode, so the text is decoded and not the secret
+// encoded.
 func (r *redactor) text(s string) string {
-	for _, f := range r.forms {
-		s = f.replace(s)
+	for layers := range percentLayers + 1 {
+		v := decode(s, layers)
+		if layers > 0 && v.at == nil {
+			break // it has no more layers
+		}
+		for i := range r.forms {
+			if without := r.forms[i].replace(s, v); without != s {
+				s, v = without, decode(without, layers)
+			}
+		}
 	}
 	return s
 }
 
-func (f *secretForm) replace(s string) string {
-	if !f.fold {
-		return strings.ReplaceAll(s, f.text, f.placeholder)
+// A decoded is a text without some layers of percent-encoding.
+type decoded struct {
+	text, folded string
+	at           []int // where each byte of text, and its end, was before; nil if nothing changed
+}
+
+// was returns where byte i of d's text was before.
+func (d *decoded) was(i int) int {
+	if d.at == nil {
+		return i
 	}
-	lower := toLower(s)
-	if !strings.Contains(lower, f.text) {
-		return s
+	return d.at[i]
+}
+
+// decode takes so many layers of percent-encoding off s. A "%" that begins no
+// escape stays.
+func decode(s string, layers int) *decoded {
+	d := &decoded{text: s}
+	for range layers {
+		if !strings.Contains(d.text, "%") {
+			break
+		}
+		var text []byte
+		var at []int
+		for i := 0; i < len(d.text); i++ {
+			at = append(at, d.was(i))
+			c := d.text[i]
+			if c == '%' && i+2 < len(d.text) {
+				if b, err := hex.DecodeString(d.text[i+1 : i+3]); err == nil {
+					c = b[0]
+					i += 2
+				}
+			}
+			text = append(text, c)
+		}
+		if len(text) == len(d.text) {
+			break
+		}
+		d.text, d.at = string(text), append(at, len(s))
+	}
+	d.folded = foldText(d.text)
+	return d
+}
+
+// replace returns s, which d is decoded from, with the placeholder in the place of
+// the secret.
+func (f *secretForm) replace(s string, d *decoded) string {
+	text := d.text
+	if f.fold {
+		text = d.folded
 	}
 	var b strings.Builder
+	from, done := 0, 0 // in text, and in s
 	for {
-		i := strings.Index(lower, f.text)
+		i := strings.Index(text[from:], f.text)
 		if i < 0 {
-			b.WriteString(s)
-			return b.String()
+			break
 		}
-		b.WriteString(s[:i])
+		b.WriteString(s[done:d.was(from+i)])
 		b.WriteString(f.placeholder)
-		s, lower = s[i+len(f.text):], lower[i+len(f.text):]
+		from += i + len(f.text)
+		done = d.was(from)
 	}
+	if done == 0 {
+		return s
+	}
+	b.WriteString(s[done:])
+	return b.String()
+}
+
+// foldText returns s, of the same length, with the letters of ASCII in lower case,
+// and with blanks in place of "+": a query has either for a blank.
+func foldText(s string) string {
+	return strings.ReplaceAll(toLower(s), "+", " ")
 }
 
 // toLower returns s, of the same length, with the letters of ASCII in lower case.

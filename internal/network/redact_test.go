@@ -2,6 +2,7 @@ package network
 
 import (
 	"encoding/base64"
+	"fmt"
 	"net/http"
 	"net/url"
 	"strings"
@@ -26,6 +27,43 @@ func TestRedactor(t *testing.T) {
 		"https://a/?k=" + url.QueryEscape(value): "https://a/?k=" + a.Placeholder(),
 		"https://a/" + strings.ToLower(url.PathEscape(value)):     "https://a/" + a.Placeholder(),
 		"glovebox-secret-A-placeholder Correct Horse/Battery+2 é": "glovebox-secret-A-placeholder Correct Horse/Battery+2 é",
+	} {
+		if got := r.text(text); got != want {
+			t.Errorf("text(%q) = %q, want %q", text, got, want)
+		}
+	}
+	const odd = "it's(so)*wrong!+/=é"
+	c := sandbox.Secret{Name: "C", Value: sandbox.NewSecretValue(odd)}
+	r = newRedactor([]sandbox.Secret{a, b, c})
+	all := ""
+	for _, b := range []byte(odd) {
+		all += fmt.Sprintf("%%%02x", b)
+	}
+	in64 := base64.StdEncoding.EncodeToString([]byte("??>" + odd + "?>?"))
+	for what, text := range map[string]string{
+		"encodeURIComponent":  "it's(so)*wrong!%2B%2F%3D%C3%A9",
+		"in lower case":       "it's(so)*wrong!%2b%2f%3d%c3%a9",
+		"encodeURI":           "it's(so)*wrong!+/=%C3%A9",
+		"QueryEscape":         url.QueryEscape(odd),
+		"PathEscape":          url.PathEscape(odd),
+		"every byte":          all,
+		"one byte":            "%69" + odd[1:],
+		"twice":               url.QueryEscape(url.QueryEscape(odd)),
+		"twice, one byte":     "%2569" + odd[1:],
+		"a plus for a plus":   url.QueryEscape(odd[:len(odd)-2]) + "%C3%A9",
+		"after a bad escape":  "it's(so)*wrong!%2B/=%C3%A9",
+		"Base64 in an escape": url.QueryEscape(in64),
+	} {
+		got := r.text("a%20b%zz%" + text + "%2")
+		if !strings.HasPrefix(got, "a%20b%zz%") || !strings.HasSuffix(got, "%2") || strings.Count(got, c.Placeholder()) != 1 ||
+			what != "Base64 in an escape" && got != "a%20b%zz%"+c.Placeholder()+"%2" {
+			t.Errorf("%s: %q becomes %q", what, text, got)
+		}
+	}
+	for text, want := range map[string]string{
+		"k=Correct+Horse%2FBattery%2B1":   "k=" + a.Placeholder(),
+		"k=Correct%20Horse/Battery%2b1&x": "k=" + a.Placeholder() + "&x",
+		"k=Correct%20Horse/Battery%2b2&x": "k=Correct%20Horse/Battery%2b2&x",
 	} {
 		if got := r.text(text); got != want {
 			t.Errorf("text(%q) = %q, want %q", text, got, want)
@@ -61,7 +99,9 @@ func FuzzRedactor(f *testing.F) {
 	f.Add("Basic dXNlcjp", "==", uint8(1))
 	f.Fuzz(func(t *testing.T, before, after string, form uint8) {
 		text := before + value + after
-		switch form % 4 {
+		switch form % 5 {
+		case 4:
+			text = before + "%63orrect-horse%2b/battery" + after
 		case 1:
 			text = before + strings.ToUpper(value) + after
 		case 2:
@@ -70,6 +110,9 @@ func FuzzRedactor(f *testing.F) {
 			text = base64.StdEncoding.EncodeToString([]byte(before + value + after))
 		}
 		got := r.text(text)
+		if plain, err := url.PathUnescape(got); err == nil && strings.Contains(toLower(plain), value) {
+			t.Errorf("%q becomes %q", text, got)
+		}
 		if plain, err := base64.StdEncoding.DecodeString(got); err == nil && strings.Contains(string(plain), value) ||
 			strings.Contains(toLower(got), value) || strings.Contains(got, url.QueryEscape(value)) {
 			t.Errorf("%q becomes %q", text, got)
