@@ -103,6 +103,11 @@ func (p *Pool) victim(w *waiter, pass pass, asked inquiry) (*Hold, func(forced b
 			if pass == forcedAboveShare && a.kept()-h.units < gets {
 				continue
 			}
+			// A principal takes idle holds of those that hold as much as it
+			// would then, and never of those that hold less.
+			if a.account != own && a.kept() < gets {
+				continue
+			}
 			asked.last[a.account] = e
 			h.leaving = true
 			p.leaving += h.units

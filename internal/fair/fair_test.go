@@ -259,6 +259,25 @@ func TestEvictsOwn(t *testing.T) {
 	}
 }
 
+// TestGreedy has a principal whose own holds are all in use ask for more: it gets
+// nothing of a principal that holds less, though that one's are idle.
+func TestGreedy(t *testing.T) {
+	p := fair.New(fair.Options{Name: "sandboxes", Total: 4})
+	b := hold(t, p, "b")
+	for range 3 {
+		hold(t, p, "a").busy = true
+	}
+	if _, err := tryItem(p, "a"); !errors.Is(err, sandbox.Exhausted) || b.gone {
+		t.Errorf("%v; the idle hold of the other is gone: %v", err, b.gone)
+	}
+	// A principal that comes new gets an idle one of the same number.
+	c, err := tryItem(p, "c")
+	if err != nil || p.Held("a") != 2 {
+		t.Errorf("%v, a holds %d", err, p.Held("a"))
+	}
+	c.busy = true
+}
+
 // TestMorePrincipalsThanUnits does not take the only one that somebody has.
 func TestMorePrincipalsThanUnits(t *testing.T) {
 	p := fair.New(fair.Options{Name: "sandboxes", Total: 2})
