@@ -1,6 +1,7 @@
 package mcpserver
 
 import (
+	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -397,5 +398,45 @@ func TestQueuedAnswers(t *testing.T) {
 	ses.gone()
 	if got := s.shares.answers.Held("a"); got != 0 {
 		t.Errorf("%d bytes are held by a session that is gone", got)
+	}
+}
+
+// TestBatchIsBounded sends more messages in one request than it may have.
+func TestBatchIsBounded(t *testing.T) {
+	message := `{"jsonrpc":"2.0","id":1,"method":"ping"}`
+	batch := func(n int) []byte {
+		return []byte(" [" + strings.TrimSuffix(strings.Repeat(message+",", n), ",") + "]")
+	}
+	for n, want := range map[int]int{1: 1, maxBatch: maxBatch, maxBatch + 1: maxBatch + 1} {
+		if got := batchSize(batch(n)); got != want {
+			t.Errorf("%d messages count as %d", n, got)
+		}
+	}
+	if got := batchSize([]byte(message)); got != 0 {
+		t.Errorf("a message alone counts as %d", got)
+	}
+	s, _ := newTestServer(t, nil)
+	for n, refused := range map[int]bool{maxBatch: false, maxBatch + 1: true} {
+		r := httptest.NewRequest(http.MethodPost, StreamablePath, bytes.NewReader(batch(n)))
+		r.Header.Set("Content-Type", "application/json")
+		r.Header.Set("Accept", "application/json, text/event-stream")
+		w := httptest.NewRecorder()
+		s.Handler().ServeHTTP(w, r.WithContext(auth.NewContext(r.Context(), auth.Local())))
+		if got := strings.Contains(w.Body.String(), "may have 32"); got != refused {
+			t.Errorf("a batch of %d: %d %.200s", n, w.Code, w.Body)
+		}
+	}
+}
+
+// TestSearchIsBounded refuses a pattern that takes too long for each byte, and ends
+// a search whose caller is gone.
+func TestSearchIsBounded(t *testing.T) {
+	if _, err := compileSearch(`((((a?){0,9}){0,10}){0,10}b|(((a?){0,9}){0,10}){0,10}c)`); err == nil {
+		t.Error("a pattern of thousands of steps was taken")
+	}
+	for _, pattern := range []string{`error|warning`, `^\s*at .*\(.*:\d+\)$`, `[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}`} {
+		if _, err := compileSearch(pattern); err != nil {
+			t.Errorf("%s: %v", pattern, err)
+		}
 	}
 }

@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"regexp"
+	"regexp/syntax"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -70,7 +71,7 @@ func (s *Server) getRun() tool {
 			var lines *regexp.Regexp
 			if in.Grep != "" {
 				var err error
-				if lines, err = regexp.Compile(in.Grep); err != nil {
+				if lines, err = compileSearch(in.Grep); err != nil {
 					return nil, sandbox.WithHint(sandbox.Errorf(sandbox.Invalid, "grep: %w", err), "the syntax is RE2's")
 				}
 			}
@@ -117,6 +118,26 @@ type pager struct {
 	stream    sandbox.StreamName
 	offset    int64
 	limit     int64
+}
+
+// maxSearchProgram bounds a compiled pattern, in instructions: matching takes time
+// in proportion to them, for each byte.
+const maxSearchProgram = 1000
+
+// compileSearch compiles a pattern of a search, if it is simple enough.
+func compileSearch(pattern string) (*regexp.Regexp, error) {
+	parsed, err := syntax.Parse(pattern, syntax.Perl)
+	if err != nil {
+		return nil, err
+	}
+	program, err := syntax.Compile(parsed.Simplify())
+	if err != nil {
+		return nil, err
+	}
+	if len(program.Inst) > maxSearchProgram {
+		return nil, fmt.Errorf("the pattern is too complex (%d steps, and %d are the most): use fewer or smaller repetitions", len(program.Inst), maxSearchProgram)
+	}
+	return regexp.Compile(pattern)
 }
 
 // Bounds of a search: what one call reads at a time, how much of a line is
@@ -193,6 +214,9 @@ func (r pager) search(ctx context.Context, lines *regexp.Regexp) (string, page, 
 			i := bytes.IndexByte(buf, '\n')
 			if i < 0 {
 				break
+			}
+			if ctx.Err() != nil {
+				return "", page{}, context.Cause(ctx)
 			}
 			if !take(buf[:i+1]) {
 				p.NextOffset = at

@@ -116,6 +116,11 @@ func (h *httpHandler) serveStreamable(w http.ResponseWriter, r *http.Request, id
 			writeError(w, http.StatusBadRequest, nil, jsonrpc.CodeParseError, err.Error())
 			return
 		}
+		if n := batchSize(body); n > maxBatch {
+			writeError(w, http.StatusBadRequest, nil, jsonrpc.CodeInvalidRequest,
+				fmt.Sprintf("the batch has %d messages, and may have %d: send the rest in another", n, maxBatch))
+			return
+		}
 	}
 	r.Body = io.NopCloser(bytes.NewReader(body))
 	out := &errorWriter{ResponseWriter: w, id: m.id()}
@@ -222,6 +227,22 @@ func peek(body []byte) (message, error) {
 		return message{}, nil //nolint:nilerr // batches and odd shapes are the handlers' to refuse
 	}
 	return m, nil
+}
+
+// maxBatch is how many messages one request may have. All of them are handled at
+// the same time, and count as one request.
+const maxBatch = 32
+
+// batchSize is how many messages a body has that is a batch; of any other it is 0.
+func batchSize(body []byte) int {
+	if body = bytes.TrimLeft(body, " \t\r\n"); len(body) == 0 || body[0] != '[' {
+		return 0
+	}
+	var batch []json.RawMessage
+	if json.Unmarshal(body, &batch) != nil {
+		return 0 // it is refused as what it is
+	}
+	return len(batch)
 }
 
 // isModern reports whether a request is of the stateless era that begins with

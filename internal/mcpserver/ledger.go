@@ -23,8 +23,11 @@ type ledger struct {
 	mu    sync.Mutex
 	users int // the request, and calls that it began
 	holds []*fair.Hold
-	pages *fair.Hold // for what is read in pages, one after the other
+	pages map[*pagedCall]*fair.Hold // for what a call reads in pages, one after the other
 }
+
+// A pagedCall is one call of a request: the calls of a batch go on at the same time.
+type pagedCall struct{ _ byte }
 
 // ledgers are those of the requests over HTTP that are under way.
 type ledgers struct {
@@ -55,11 +58,15 @@ func (ls *ledgers) begin(r *http.Request) (_ *http.Request, end func()) {
 	}
 }
 
-type ledgerKey struct{}
+type (
+	ledgerKey struct{}
+	pagesKey  struct{}
+)
 
 // enter adds a call to the ledger of its request, or gives it one of its own, and
 // puts the ledger in the context. The caller calls leave at the end of the call.
 func (ls *ledgers) enter(ctx context.Context, extra *mcp.RequestExtra) (_ context.Context, leave func()) {
+	ctx = context.WithValue(ctx, pagesKey{}, new(pagedCall))
 	var l *ledger
 	if extra != nil {
 		ls.mu.Lock()
@@ -93,7 +100,10 @@ func (l *ledger) leave() {
 	if l.users--; l.users > 0 {
 		return
 	}
-	for _, h := range append(l.holds, l.pages) {
+	for _, h := range l.holds {
+		h.Release()
+	}
+	for _, h := range l.pages {
 		h.Release()
 	}
 }
@@ -118,13 +128,14 @@ func (l *ledger) take(ctx context.Context, p sandbox.Principal, content int64) (
 	}, nil
 }
 
-// page is take for content of which each piece replaces the one before.
+// page is take for content of which each piece of a call replaces the one before.
 func (l *ledger) page(ctx context.Context, p sandbox.Principal, content int64) error {
 	if l == nil {
 		return nil
 	}
+	of, _ := ctx.Value(pagesKey{}).(*pagedCall)
 	l.mu.Lock()
-	had := l.pages
+	had := l.pages[of]
 	l.mu.Unlock()
 	if had != nil && had.Units() >= content*answerCost {
 		return nil
@@ -135,8 +146,11 @@ func (l *ledger) page(ctx context.Context, p sandbox.Principal, content int64) e
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	l.pages.Release()
-	l.pages = h
+	l.pages[of].Release()
+	if l.pages == nil {
+		l.pages = map[*pagedCall]*fair.Hold{}
+	}
+	l.pages[of] = h
 	return nil
 }
 
