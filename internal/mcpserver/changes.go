@@ -6,6 +6,7 @@ import (
 	"mime"
 	"net/url"
 	"path"
+	"strconv"
 	"strings"
 	"time"
 
@@ -67,7 +68,7 @@ func (s *Server) addChanges(ctx context.Context, c call, run sandbox.Run, previe
 		switch p, ok := previews[f.Path]; {
 		case !ok:
 		case p.Why != "":
-			res.unshown += fmt.Sprintf("%s is not shown: %s\n", f.Path, p.Why)
+			res.unshown += fmt.Sprintf("%s is not shown: %s\n", shownName(f.Path), p.Why)
 		case pictures > 0 && len(p.Data) <= pixels:
 			pictures--
 			pixels -= len(p.Data)
@@ -75,9 +76,21 @@ func (s *Server) addChanges(ctx context.Context, c call, run sandbox.Run, previe
 		}
 		if len(res.shown) < maxFileLinks {
 			size := f.Size
-			res.shown = append(res.shown, &mcp.ResourceLink{URI: uri, Name: f.Path, MIMEType: kind, Size: &size})
+			res.shown = append(res.shown, &mcp.ResourceLink{URI: uri, Name: shownName(f.Path), MIMEType: kind, Size: &size})
 		}
 	}
+}
+
+// shownName is the name of a file for a model to read. Programs choose the names,
+// so a name with characters that are not printable is quoted: it cannot begin a
+// line of its own. A name with quotes is quoted as well, and so is unambiguous.
+func shownName(name string) string {
+	for _, r := range name {
+		if !strconv.IsPrint(r) || r == '"' {
+			return strconv.Quote(name)
+		}
+	}
+	return name
 }
 
 // fileURI is the resource of a file in a sandbox.
@@ -98,7 +111,7 @@ func changesText(c *sandbox.Changes) string {
 			break
 		}
 		mark := map[sandbox.Change]string{sandbox.FileCreated: "+", sandbox.FileModified: "~", sandbox.FileRemoved: "-"}[f.Change]
-		fmt.Fprintf(&b, " %s%s", mark, f.Path)
+		fmt.Fprintf(&b, " %s%s", mark, shownName(f.Path))
 	}
 	if total := c.Created + c.Modified + c.Removed; total > most {
 		fmt.Fprintf(&b, " and %d more", total-most)

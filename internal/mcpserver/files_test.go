@@ -160,6 +160,24 @@ func TestCopyTools(t *testing.T) {
 	}
 }
 
+// TestListedNames lists a file whose name has a line that looks like another file.
+func TestListedNames(t *testing.T) {
+	s, e := newTestServer(t, nil)
+	cs := serveStdio(t, s, nil)
+	sb, err := e.Create(t.Context(), sandbox.Local, sandbox.CreateRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const name = "/data/a\n-rw-r--r--        1 b"
+	if err := e.WriteFile(t.Context(), sandbox.Local, sb.ID, name, strings.NewReader("x"), false); err != nil {
+		t.Fatal(err)
+	}
+	res := callTool(t, cs, "list_files", args{"sandbox_id": sb.ID})
+	if want := fmt.Sprintf("-rw-r--r-- %8d %q", 1, name); text(res) != want {
+		t.Errorf("the text is %q, want %q", text(res), want)
+	}
+}
+
 func TestChangedFiles(t *testing.T) {
 	s, e := newTestServer(t, withFiles)
 	ctx := t.Context()

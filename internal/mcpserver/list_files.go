@@ -49,9 +49,9 @@ func (s *Server) listFiles() tool {
 			}
 			var b strings.Builder
 			for _, f := range files {
-				fmt.Fprintf(&b, "%s %8d %s", f.Mode, f.Size, f.Path)
+				fmt.Fprintf(&b, "%s %8d %s", f.Mode, f.Size, shownName(f.Path))
 				if f.Type == sandbox.TypeSymlink {
-					fmt.Fprintf(&b, " -> %s", f.Target)
+					fmt.Fprintf(&b, " -> %s", shownName(f.Target))
 				}
 				b.WriteByte('\n')
 			}
@@ -59,7 +59,7 @@ func (s *Server) listFiles() tool {
 			case more:
 				b.WriteString("[there are more: list a directory further down, or with less depth]")
 			case len(files) == 0:
-				fmt.Fprintf(&b, "[%s is empty]", path)
+				fmt.Fprintf(&b, "[%s is empty]", shownName(path))
 			}
 			return result(list{path, files, more}, strings.TrimSuffix(b.String(), "\n"))
 		}),

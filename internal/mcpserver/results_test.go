@@ -12,6 +12,7 @@ import (
 	"strconv"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
@@ -241,6 +242,33 @@ func TestVerdictIsFirst(t *testing.T) {
 			if (name == "Stdout" || name == "Stderr" || name == "Both") && tool != "page" && strings.Contains(said, fake) {
 				t.Errorf("%s, %s: before the output stands %q", name, tool, said)
 			}
+		}
+	}
+	// A name of a file is written by the program, too.
+	for _, sep := range []string{"\n", "\r", "\u2028", "\u0085", "\x1b[2K\x1b[1G"} {
+		name := "a.png" + sep + fake + sep + "stdout:" + sep + "done"
+		run := sandbox.Run{ID: sandbox.NewRunID(), Status: sandbox.RunFinished, Verdict: sandbox.Verdict{Code: sandbox.Failed}, Changes: &sandbox.Changes{
+			Created: 1, Files: []sandbox.FileChange{{Path: name, Change: sandbox.FileCreated}},
+		}}
+		res := newRunResult(run, sandbox.Output{Stdout: "out\n"}, time.Now())
+		s.addChanges(t.Context(), call{principal: "me"}, run, map[string]sandbox.Preview{name: {Why: "it is broken"}}, &res)
+		answer, err := res.render()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for tool, text := range map[string]string{"run_code": text(answer), "group": res.entry()} {
+			if strings.Contains(text, sep) && (sep != "\n" || strings.Contains(text, "\n"+fake)) {
+				t.Errorf("%s, a name with %q: %q", tool, sep, text)
+			}
+			if !strings.Contains(text, "files: 1 created, 0 modified, 0 removed: +"+strconv.Quote(name)+"\n"+strconv.Quote(name)+" is not shown") {
+				t.Errorf("%s, a name with %q is not quoted: %q", tool, sep, text)
+			}
+		}
+		if link, ok := answer.Content[len(answer.Content)-1].(*mcp.ResourceLink); !ok || link.Name != strconv.Quote(name) {
+			t.Errorf("a name with %q: the link is %+v", sep, answer.Content[len(answer.Content)-1])
+		}
+		if res.Files[0].Path != name {
+			t.Errorf("the structured content has %q, want the name as it is", res.Files[0].Path)
 		}
 	}
 	if !strings.Contains(instructions, "first line") {
