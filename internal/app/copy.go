@@ -326,11 +326,13 @@ type copyOut struct {
 // refuses reports whether a file is left out, as programs here obey it, and
 // remembers that there was one.
 func (c *copyOut) refuses(name string) bool {
-	const most = 10
 	tool := hostdir.ToolFile(name)
-	if tool == "" {
-		return false
-	}
+	return tool != "" && c.refusesTool(tool)
+}
+
+// refusesTool is refuses of a name that is a tool file.
+func (c *copyOut) refusesTool(tool string) bool {
+	const most = 10
 	if !slices.Contains(c.n.ToolFiles, tool) && len(c.n.ToolFiles) < most {
 		c.n.ToolFiles = append(c.n.ToolFiles, tool)
 	}
@@ -346,8 +348,55 @@ func (c *copyOut) file(ctx context.Context, from string, dir *safepath.Dir, name
 	if c.refuses(name) {
 		return c.n, hostdir.Refusal(c.n.ToolFiles[0])
 	}
-	err := c.fetch(ctx, from, dir, name, staging)
-	return c.n, err
+	f, err := c.fetch(ctx, from, dir, name, staging)
+	if err != nil {
+		return c.n, err
+	}
+	err = c.place(dir, []string{name}, f.Commit)
+	return c.n, hostError(errors.Join(err, f.Discard()))
+}
+
+// place puts files at names below dir, by commit.
+func (c *copyOut) place(dir *safepath.Dir, names []string, commit func() error) error {
+	if c.h.anywhere {
+		return commit()
+	}
+	return c.h.set.Place(dir, names, commit)
+}
+
+// repositories judges what of a list, which is below base, makes directories at
+// name Git repositories, and returns those that are left out, with slashes at their
+// ends and by their names below base.
+func (c *copyOut) repositories(base string, list []sandbox.File, dir *safepath.Dir, name string) ([]string, error) {
+	var names []string
+	for _, f := range list {
+		if clean, ok := below(base, f); ok {
+			names = append(names, path.Join(name, clean))
+		}
+	}
+	var refused []string
+	for _, found := range hostdir.Repositories(dir, names) {
+		rel, err := filepath.Rel(name, found)
+		if err != nil {
+			return nil, err
+		}
+		if rel = filepath.ToSlash(rel); rel == "." || !filepath.IsLocal(rel) {
+			if c.refusesTool(found) {
+				return nil, hostdir.RepositoryRefusal(found)
+			}
+		} else if c.refusesTool(rel) {
+			refused = append(refused, rel+"/")
+		}
+	}
+	return refused, nil
+}
+
+// below returns the name of a listed file below base, and whether it can have that
+// name here.
+func below(base string, f sandbox.File) (string, bool) {
+	rel, ok := strings.CutPrefix(f.Path, strings.TrimSuffix(base, "/")+"/")
+	clean, err := safepath.Clean(rel)
+	return clean, ok && err == nil && !strings.ContainsRune(rel, '\uFFFD')
 }
 
 // tree copies what a list has, which is below base, to the directory name: first
@@ -362,14 +411,18 @@ func (c *copyOut) tree(ctx context.Context, base string, list []sandbox.File, di
 		return c.n, hostError(err)
 	}
 	defer tree.Close()
+	repositories, err := c.repositories(base, list, dir, name)
+	if err != nil {
+		return c.n, err
+	}
+	var placed []string
 	for _, f := range list {
-		rel, ok := strings.CutPrefix(f.Path, strings.TrimSuffix(base, "/")+"/")
-		clean, err := safepath.Clean(rel)
-		if !ok || err != nil || strings.ContainsRune(rel, '\uFFFD') {
+		clean, ok := below(base, f)
+		if !ok {
 			c.n.Skipped++
 			continue
 		}
-		if c.refuses(clean) {
+		if c.refuses(clean) || slices.ContainsFunc(repositories, func(r string) bool { return strings.HasPrefix(clean+"/", r) }) {
 			continue
 		}
 		// Nothing is written by way of a link, neither of one that is here nor of
@@ -379,20 +432,28 @@ func (c *copyOut) tree(ctx context.Context, base string, list []sandbox.File, di
 			c.n.Skipped++
 			continue
 		}
+		// A link to a tool file gives it another name.
+		if f.Type == sandbox.TypeSymlink && stays(clean, f.Target) && c.refuses(path.Join(path.Dir(clean), filepath.ToSlash(f.Target))) {
+			continue
+		}
 		if err := c.entry(ctx, f, tree, clean, staging); err != nil {
 			return c.n, err
 		}
+		placed = append(placed, target)
 		c.progress(c.n)
 	}
-	if err := dir.MkdirAll(name); err != nil {
-		return c.n, hostError(err)
-	}
-	to, err := dir.Sub(name)
-	if err != nil {
-		return c.n, hostError(err)
-	}
-	defer to.Close()
-	return c.n, hostError(to.Merge(ctx, tree))
+	err = c.place(dir, placed, func() error {
+		if err := dir.MkdirAll(name); err != nil {
+			return err
+		}
+		to, err := dir.Sub(name)
+		if err != nil {
+			return err
+		}
+		defer to.Close()
+		return to.Merge(ctx, tree)
+	})
+	return c.n, hostError(err)
 }
 
 // entry copies one thing of a tree.
@@ -409,22 +470,26 @@ func (c *copyOut) entry(ctx context.Context, f sandbox.File, tree *safepath.Dir,
 		c.n.Links++
 		return hostError(tree.Symlink(f.Target, name))
 	case sandbox.TypeFile:
-		return c.fetch(ctx, f.Path, tree, name, staging)
+		file, err := c.fetch(ctx, f.Path, tree, name, staging)
+		if err != nil {
+			return err
+		}
+		return hostError(file.Commit())
 	}
 	c.n.Skipped++
 	return nil
 }
 
-// fetch copies one file out of a sandbox.
-func (c *copyOut) fetch(ctx context.Context, from string, dir *safepath.Dir, name string, staging *safepath.Dir) error {
+// fetch gets one file out of a sandbox, for the caller to commit.
+func (c *copyOut) fetch(ctx context.Context, from string, dir *safepath.Dir, name string, staging *safepath.Dir) (*safepath.Pending, error) {
 	r, _, err := c.h.sys.Engine.ReadFile(ctx, c.p, c.sandboxID, from, 0, -1)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	defer r.Close()
 	f, err := dir.Create(name, staging)
 	if err != nil {
-		return hostError(err)
+		return nil, hostError(err)
 	}
 	size, err := f.CopySparse(ctx, io.LimitReader(r, c.left+1))
 	if c.left -= size; err == nil && c.left < 0 {
@@ -432,11 +497,11 @@ func (c *copyOut) fetch(ctx context.Context, from string, dir *safepath.Dir, nam
 			"copy parts of it")
 	}
 	if err != nil {
-		return errors.Join(fmt.Errorf("copy %s: %w", safepath.Show(from), err), f.Discard())
+		return nil, errors.Join(fmt.Errorf("copy %s: %w", safepath.Show(from), err), f.Discard())
 	}
 	c.n.Files++
 	c.n.Bytes += size
-	return hostError(f.Commit())
+	return f, nil
 }
 
 // CopyIn copies a file or directory of this machine into a sandbox, whoever's

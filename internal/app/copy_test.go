@@ -239,6 +239,144 @@ func TestCopyOutToolFiles(t *testing.T) {
 	}
 }
 
+// TestCopyOutLateLink copies a tree to a directory that is missing, and puts a
+// link to the user's .git there while the copy is under way.
+func TestCopyOutLateLink(t *testing.T) {
+	for _, person := range []bool{false, true} { // by another copy, or by the user
+		sys := mustOpen(t, testOptions(t, t.TempDir()))
+		sb, err := sys.Engine.Create(t.Context(), sandbox.Local, sandbox.CreateRequest{Workspace: "w"})
+		if err != nil {
+			t.Fatal(err)
+		}
+		host, box := t.TempDir(), t.TempDir() // the fake driver's boxes have this machine's files
+		lay(t, box, map[string]string{"one/config": "evil", "one/d/description": "evil", "two/x": "->.git", "two/y": "->./sub/../.git", "two/z": "->sub", "two/sub/up": "->../.GIT/hooks"})
+		lay(t, host, map[string]string{".git/config": "mine"})
+		set, err := hostdir.Open([]string{host})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer set.Close()
+		h := &hostFiles{sys: sys, set: set}
+		planted := false
+		_, err = h.CopyOut(t.Context(), sandbox.Local, sb.ID, filepath.Join(box, "one"), filepath.Join(host, "x"), func(sandbox.Copied) {
+			if planted {
+				return
+			}
+			planted = true
+			if person {
+				if err := os.Symlink(".git", filepath.Join(host, "x")); err != nil {
+					t.Error(err)
+				}
+				return
+			}
+			n, err := h.CopyOut(t.Context(), sandbox.Local, sb.ID, filepath.Join(box, "two"), host, func(sandbox.Copied) {})
+			if want := []string{".git", "sub/.git"}; err != nil || !n.Refused || n.Links != 1 || len(n.ToolFiles) == 0 {
+				t.Errorf("the copy with links: %+v, %v; want %q refused", n, err, want)
+			}
+		})
+		want := map[string]string{".git/config": "mine", "x/config": "evil", "x/d/description": "evil", "z": "->sub"}
+		if person {
+			want = map[string]string{".git/config": "mine", "x": "->.git"}
+			if !errors.Is(err, sandbox.Invalid) {
+				t.Errorf("the copy by a late link: %v, want %v", err, sandbox.Invalid)
+			}
+		} else if err != nil {
+			t.Errorf("the copy: %v", err)
+		}
+		if diff := cmp.Diff(want, laid(t, host)); diff != "" {
+			t.Errorf("by the user %t (-want +got):\n%s", person, diff)
+		}
+	}
+}
+
+// TestCopyOutRepository has a program in the sandbox plant a Git repository under
+// a name of its own, at once and in parts.
+func TestCopyOutRepository(t *testing.T) {
+	sys := mustOpen(t, testOptions(t, t.TempDir()))
+	sb, err := sys.Engine.Create(t.Context(), sandbox.Local, sandbox.CreateRequest{Workspace: "w"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	box := t.TempDir() // the fake driver's boxes have this machine's files
+	repository := map[string]string{"HEAD": "ref: refs/heads/x", "config": "[core]\nfsmonitor = evil", "objects/x": "x", "refs/heads/x": "x", "hooks/x": "evil"}
+	lay(t, filepath.Join(box, "whole/assets"), repository)
+	lay(t, box, map[string]string{
+		"whole/a.txt": "a", "whole/src/HEAD": "h", "whole/src/refs": "r",
+		"part1/assets/objects/x": "x", "part1/assets/config": "evil", "part2/assets/HEAD": "h", "part2/b.txt": "b", "part3/refs/x": "x",
+		"tree/HEAD": "h", "tree/commondir": "../c",
+	})
+	for _, c := range []struct {
+		name            string
+		allowed, person bool
+	}{{"Refused", false, false}, {"Allowed", true, false}, {"Person", false, true}} {
+		t.Run(c.name, func(t *testing.T) {
+			host := t.TempDir()
+			set, err := hostdir.Open([]string{host})
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer set.Close()
+			set.AllowToolFiles = c.allowed
+			refused := !c.allowed && !c.person
+			h := &hostFiles{sys: sys, set: set, anywhere: c.person}
+			copyOut := func(from, to string, during func()) (sandbox.Copied, error) {
+				return h.CopyOut(t.Context(), sandbox.Local, sb.ID, filepath.Join(box, from), filepath.Join(host, to), func(sandbox.Copied) { during() })
+			}
+			nothing := func() {}
+			lay(t, host, map[string]string{"p/x": "x", "q/x": "x"})
+			n, err := copyOut("whole", "w", nothing)
+			if err != nil || n.Refused != refused || !slices.Equal(n.ToolFiles, []string{"w/assets"}) && !slices.Equal(n.ToolFiles, []string{"assets"}) {
+				t.Errorf("the whole: %+v, %v", n, err)
+			}
+			want := map[string]string{"a.txt": "a", "src/HEAD": "h", "src/refs": "r"}
+			if !refused {
+				for name, text := range repository {
+					want["assets/"+name] = text
+				}
+			}
+			if diff := cmp.Diff(want, laid(t, filepath.Join(host, "w"))); diff != "" {
+				t.Errorf("copied out (-want +got):\n%s", diff)
+			}
+			// In parts: the last one makes it a repository.
+			for _, part := range []string{"part1/assets", "part3"} {
+				if n, err := copyOut(part, "p/assets", nothing); err != nil || n.Refused {
+					t.Errorf("%s: %+v, %v", part, n, err)
+				}
+			}
+			if n, err := copyOut("part2", "p", nothing); err != nil || n.Refused != refused || n.Files != 1 && refused {
+				t.Errorf("the last part: %+v, %v", n, err)
+			}
+			if _, err := os.Lstat(filepath.Join(host, "p/assets/HEAD")); refused != errors.Is(err, os.ErrNotExist) {
+				t.Errorf("the repository: %v", err)
+			}
+			_, err = copyOut("whole/assets/HEAD", "p/assets/HEAD", nothing)
+			if refused != errors.Is(err, sandbox.Unsupported) {
+				t.Errorf("the last file: %v", err)
+			}
+			if _, err = copyOut("tree", "t", nothing); err != nil && !refused || refused && !errors.Is(err, sandbox.Unsupported) {
+				t.Errorf("a repository with its parts elsewhere: %v", err)
+			}
+			// The other half comes while the copy is under way.
+			lay(t, host, map[string]string{"q/assets/objects/x": "x"})
+			once := false
+			_, err = copyOut("part2", "q", func() {
+				if !once {
+					once = true
+					if n, err := copyOut("part3", "q/assets", nothing); err != nil || n.Refused {
+						t.Errorf("the other half: %+v, %v", n, err)
+					}
+				}
+			})
+			if refused != errors.Is(err, sandbox.Unsupported) {
+				t.Errorf("two halves at a time: %v", err)
+			}
+			if _, err := os.Lstat(filepath.Join(host, "q/assets/HEAD")); refused != errors.Is(err, os.ErrNotExist) {
+				t.Errorf("the repository of two halves: %v", err)
+			}
+		})
+	}
+}
+
 // TestCopyOutIsBounded has a sandbox send more than it may hold, and break off.
 // Nothing of such a copy is left.
 func TestCopyOutIsBounded(t *testing.T) {

@@ -12,9 +12,10 @@ import (
 	"errors"
 	"io"
 	"io/fs"
-	"path"
+	"os"
 	"path/filepath"
 	"strings"
+	"sync"
 
 	"github.com/glovebox-dev/glovebox/internal/safepath"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
@@ -32,6 +33,8 @@ type Set struct {
 	// AllowToolFiles lets files be written that programs on this machine execute
 	// or obey; see ToolFile. It is set before the Set is used.
 	AllowToolFiles bool
+
+	placing sync.Mutex // Place's
 }
 
 type allowed struct {
@@ -92,22 +95,59 @@ func (s *Set) Find(name string) (*safepath.Dir, string, error) {
 }
 
 // FindToWrite is Find of a path that is to be written, and refuses one that is a
-// tool file or below one, by its name or by links that are there.
+// tool file or below one, by its name or by links that are there. The rest that it
+// returns has no links but the last part, if that does not lead to a directory; and
+// the directory follows none, so that a link which comes later leads nowhere. With
+// AllowToolFiles it is Find.
 func (s *Set) FindToWrite(name string) (*safepath.Dir, string, error) {
 	d, rest, err := s.find(name)
 	if err != nil || s.AllowToolFiles {
 		return d.dir, rest, err
 	}
+	full := filepath.Join(d.path, filepath.FromSlash(rest))
+	target := resolve(full)
+	place := target
+	if fi, err := os.Stat(target); rest != "." && (err != nil || !fi.IsDir()) {
+		place = filepath.Join(resolve(filepath.Dir(full)), filepath.Base(full)) // a link here is replaced
+	}
 	names := []string{rest}
-	if real, err := filepath.Rel(d.path, resolve(filepath.Join(d.path, filepath.FromSlash(rest)))); err == nil {
-		names = append(names, filepath.ToSlash(real))
+	for _, p := range []string{target, place} {
+		below, err := filepath.Rel(d.path, p)
+		if err == nil {
+			names = append(names, filepath.ToSlash(below))
+		}
+		if p == place && (err != nil || !filepath.IsLocal(below)) {
+			return nil, "", sandbox.Errorf(sandbox.Invalid, "%s: a link leads out of the directory that was allowed", safepath.Show(name))
+		}
 	}
 	for _, n := range names {
 		if tool := ToolFile(n); tool != "" {
 			return nil, "", Refusal(tool)
 		}
 	}
-	return d.dir, rest, nil
+	return d.dir.WithoutLinks(), names[len(names)-1], nil
+}
+
+// Place calls place, which puts files at names below dir. It refuses to if a
+// directory would then be a Git repository: Git executes what the config in it
+// says. It places one copy at a time, so that the parts of two count together.
+func (s *Set) Place(dir *safepath.Dir, names []string, place func() error) error {
+	if s.AllowToolFiles {
+		return place()
+	}
+	s.placing.Lock()
+	defer s.placing.Unlock()
+	if found := Repositories(dir, names); len(found) > 0 {
+		return RepositoryRefusal(found[0])
+	}
+	return place()
+}
+
+// RepositoryRefusal is the error for a directory that would be a Git repository.
+func RepositoryRefusal(dir string) error {
+	return sandbox.WithHint(sandbox.Errorf(sandbox.Unsupported, "host_path: with HEAD, objects and refs in it, %s would be a Git repository, "+
+		"whose config Git on this machine executes, so it is not written", safepath.Show(dir)),
+		"%s", ToolFileHint)
 }
 
 // Refusal is the error for a tool file.
@@ -233,9 +273,6 @@ func (s *Set) Write(name string, r io.Reader) error {
 	if info, err := dir.Lstat(rest); err == nil && info.IsDir() {
 		return sandbox.Errorf(sandbox.Invalid, "%s is a directory", safepath.Show(name))
 	}
-	if err := dir.MkdirAll(path.Dir(rest)); err != nil {
-		return explain(err)
-	}
 	f, err := dir.Create(rest, dir)
 	if err != nil {
 		return explain(err)
@@ -247,7 +284,8 @@ func (s *Set) Write(name string, r io.Reader) error {
 	if err != nil {
 		return errors.Join(explain(err), f.Discard())
 	}
-	return explain(f.Commit())
+	err = s.Place(dir, []string{rest}, f.Commit)
+	return explain(errors.Join(err, f.Discard()))
 }
 
 // explain gives errors their kinds.

@@ -157,6 +157,17 @@ func TestToolFiles(t *testing.T) {
 	for name, tool := range map[string]string{
 		".git/hooks/x": ".git", "a/.envrc": "a/.envrc", "a/.ENVRC": "a/.ENVRC", ".git ./x": ".git .", ".git::$INDEX_ALLOCATION/x": ".git::$INDEX_ALLOCATION",
 		"GIT~1/x": "GIT~1", ".g\u200dit/x": ".g\u200dit", ".hu\u017fky/x": ".hu\u017fky",
+		// Full case folding of APFS.
+		".\u00dfh/x": ".\u00dfh", ".\u1e9eh/x": ".\u1e9eh", ".pro\ufb01le": ".pro\ufb01le", ".con\ufb01g/x": ".con\ufb01g", ".g\ufe0fit/x": ".g\ufe0fit",
+		// Separators and short names of Windows.
+		`.git\config`: ".git", `a\.git\config`: `a\.git`, "VSCODE~1/tasks.json": "VSCODE~1", "a/PRE-CO~1.YAM": "a/PRE-CO~1.YAM", "CL3F2A~12": "",
+		"CL3F2~12": "CL3F2~12", "x~1 ": "x~1 ",
+		".bash_aliases": ".bash_aliases", ".pre-commit-config.yaml": ".pre-commit-config.yaml", ".emacs.d/init.el": ".emacs.d", ".dir-locals.el": ".dir-locals.el",
+		".vim/x": ".vim", ".nvim.lua": ".nvim.lua", ".tmux.conf": ".tmux.conf", ".jj/x": ".jj", ".svn/x": ".svn", ".mvn/x": ".mvn", ".bazelrc": ".bazelrc",
+		".pnp.cjs": ".pnp.cjs", ".local/bin/x": ".local", ".netrc": ".netrc", ".cursorrules": ".cursorrules",
+		// Documents and what runs elsewhere, which people copy on purpose.
+		"CLAUDE.md": "", "AGENTS.md": "", ".github/workflows/x.yml": "",
+		"a.txt~1~": "", "a~b": "", "longer-name~1": "", "~1": "", "stra\u00dfe": "",
 		".gitignore": "", "git": "", "a.git/x": "", "x.envrc": "", "": "", "a/b": "", "...": "",
 	} {
 		if got := ToolFile(name); got != tool {
@@ -174,6 +185,94 @@ func TestToolFiles(t *testing.T) {
 	}
 	s.AllowToolFiles = true
 	if err := s.Write(filepath.Join(dir, "hooks", "pre-commit"), strings.NewReader("mine")); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestWriteByLateLink puts a link to a tool file where the path of a write leads,
+// while the write is under way.
+func TestWriteByLateLink(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.Mkdir(filepath.Join(dir, ".git"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	s, err := Open([]string{dir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	err = s.Write(filepath.Join(dir, "x", "config"), io.MultiReader(strings.NewReader("evil"), readerFunc(func([]byte) (int, error) {
+		_ = os.Remove(filepath.Join(dir, "x"))
+		if err := os.Symlink(".git", filepath.Join(dir, "x")); err != nil {
+			t.Error(err)
+		}
+		return 0, io.EOF
+	})))
+	if !errors.Is(err, sandbox.Invalid) {
+		t.Errorf("Write: %v, want %v", err, sandbox.Invalid)
+	}
+	if _, err := os.Lstat(filepath.Join(dir, ".git", "config")); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the tool file is there: %v", err)
+	}
+}
+
+type readerFunc func([]byte) (int, error)
+
+func (f readerFunc) Read(b []byte) (int, error) { return f(b) }
+
+// TestWriteByInnerLink writes by a link of the user's to another directory below
+// the allowed one.
+func TestWriteByInnerLink(t *testing.T) {
+	dir := t.TempDir()
+	if err := os.Mkdir(filepath.Join(dir, "documents"), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink("documents", filepath.Join(dir, "docs")); err != nil {
+		t.Fatal(err)
+	}
+	s, err := Open([]string{dir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	if err := s.Write(filepath.Join(dir, "docs", "new", "a"), strings.NewReader("a")); err != nil {
+		t.Error(err)
+	}
+	if b, err := os.ReadFile(filepath.Join(dir, "documents", "new", "a")); err != nil || string(b) != "a" {
+		t.Errorf("the file is %q, %v", b, err)
+	}
+}
+
+// TestWriteRepository writes the files of a Git repository that has another name.
+func TestWriteRepository(t *testing.T) {
+	dir := t.TempDir()
+	s, err := Open([]string{dir})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	write := func(name string) error { return s.Write(filepath.Join(dir, name), strings.NewReader("x")) }
+	for _, name := range []string{"assets/config", "assets/objects/info/x", "assets/refs/heads/x", "linked/commondir", "HEAD", "objects"} {
+		if err := write(name); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	for _, name := range []string{"assets/HEAD", "assets/head", "linked/HEAD", "refs/x"} {
+		if err := write(name); !errors.Is(err, sandbox.Unsupported) || !strings.Contains(sandbox.HintOf(err), "--allow-tool-files") {
+			t.Errorf("%s: %v, hint %q", name, err, sandbox.HintOf(err))
+		}
+	}
+	// A repository of the user's.
+	if err := os.WriteFile(filepath.Join(dir, "assets", "HEAD"), nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	for _, name := range []string{"assets/config", "assets/hooks/post-receive", "assets/objects/info/x"} {
+		if err := write(name); !errors.Is(err, sandbox.Unsupported) {
+			t.Errorf("into a repository, %s: %v", name, err)
+		}
+	}
+	s.AllowToolFiles = true
+	if err := write("assets/config"); err != nil {
 		t.Error(err)
 	}
 }

@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"path"
+	"strings"
 	"time"
 )
 
@@ -17,6 +18,19 @@ type Dir struct {
 	root *os.Root
 	// uid and gid are whose new files are, -1 for this process's.
 	uid, gid int
+	// noLinks keeps links from being followed below it; see WithoutLinks.
+	noLinks bool
+}
+
+// WithoutLinks returns d such that making and opening directories, and putting
+// files in their places, follows no link: a part of a name that is a link gives
+// an error that wraps [ErrType], whoever made it and when. It is for names that were
+// judged by their parts. Reading is as before. It shares d's handle, which d
+// closes.
+func (d *Dir) WithoutLinks() *Dir {
+	plain := *d
+	plain.noLinks = true
+	return &plain
 }
 
 // ErrFollowsLinks is wrapped by errors about a kernel on which this package does
@@ -52,11 +66,76 @@ func (d *Dir) Sub(name string) (*Dir, error) {
 	if err != nil {
 		return nil, err
 	}
-	root, err := openRoot(d.root, name)
+	root, err := d.open(name)
 	if err != nil {
 		return nil, err
 	}
-	return newDir(root)
+	sub, err := newDir(root)
+	if err != nil {
+		return nil, err
+	}
+	sub.noLinks = d.noLinks
+	return sub, nil
+}
+
+// open opens a directory below d by a clean name.
+func (d *Dir) open(name string) (*os.Root, error) {
+	if d.noLinks {
+		return d.openPlain(name, false)
+	}
+	return openRoot(d.root, name)
+}
+
+// openPlain opens a directory below d by a clean name, no part of which is a link.
+// If mkdir is true it makes those that are missing.
+func (d *Dir) openPlain(name string, mkdir bool) (*os.Root, error) {
+	root, err := openRoot(d.root, ".")
+	if err != nil || name == "." {
+		return root, err
+	}
+	for part := range strings.SplitSeq(name, "/") {
+		sub, err := d.enter(root, part, mkdir)
+		root.Close()
+		if err != nil {
+			return nil, fmt.Errorf("in %s: %w", Show(name), err)
+		}
+		root = sub
+	}
+	return root, nil
+}
+
+// enter opens a directory in another, and no link to one. If mkdir is true it
+// makes one that is missing.
+func (d *Dir) enter(root *os.Root, part string, mkdir bool) (*os.Root, error) {
+	fi, err := root.Lstat(part)
+	if mkdir && errors.Is(err, fs.ErrNotExist) {
+		err = root.Mkdir(part, 0o755)
+		if err == nil && d.uid >= 0 {
+			err = root.Lchown(part, d.uid, d.gid)
+		}
+		if err == nil || errors.Is(err, fs.ErrExist) { // another process may have made it
+			fi, err = root.Lstat(part)
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	if !fi.IsDir() {
+		return nil, fmt.Errorf("%w: %s is a link or a file, and must be a directory", ErrType, Show(part))
+	}
+	sub, err := openRoot(root, part)
+	if err != nil {
+		return nil, err
+	}
+	// A link may have taken its place since.
+	now, err := sub.Stat(".")
+	if err == nil && !os.SameFile(fi, now) {
+		err = fmt.Errorf("%w: %s was replaced", ErrType, Show(part))
+	}
+	if err != nil {
+		return nil, errors.Join(err, sub.Close())
+	}
+	return sub, nil
 }
 
 // openRoot opens a directory below another. With the dot at the end os.Root asks
@@ -120,6 +199,13 @@ func (d *Dir) MkdirAll(name string) error {
 	name, err := Clean(name)
 	if err != nil {
 		return err
+	}
+	if d.noLinks {
+		root, err := d.openPlain(name, true)
+		if err != nil {
+			return err
+		}
+		return root.Close()
 	}
 	return d.mkdirAll(name)
 }
@@ -267,7 +353,7 @@ func (d *Dir) place(staging *Dir, temp, name string) error {
 	if err := d.MkdirAll(path.Dir(name)); err != nil {
 		return err
 	}
-	parent, err := openRoot(d.root, path.Dir(name))
+	parent, err := d.open(path.Dir(name))
 	if err != nil {
 		return err
 	}
@@ -307,7 +393,8 @@ func (d *Dir) Readlink(name string) (string, error) {
 }
 
 // Symlink makes a link that leads to target, in place of a file or link of that
-// name. The caller has made sure that it may lead there.
+// name. The caller has made sure that it may lead there, and that no part of name
+// becomes a link meanwhile.
 func (d *Dir) Symlink(target, name string) error {
 	name, err := Clean(name)
 	if err != nil {

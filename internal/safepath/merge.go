@@ -121,7 +121,7 @@ func (d *Dir) mergeOne(from *Dir, name string) error {
 		return fmt.Errorf("%w: %s is not a directory", ErrType, Show(name))
 	}
 	// If it becomes a link in this moment, that leads somewhere below d all the
-	// same.
+	// same; with noLinks it is an error.
 	a, err := from.sub(name)
 	if err != nil {
 		return err
@@ -140,9 +140,9 @@ func (d *Dir) mergeOne(from *Dir, name string) error {
 
 // sub is Sub of a name that is there, whatever bytes it has.
 func (d *Dir) sub(name string) (*Dir, error) {
-	root, err := openRoot(d.root, name)
+	root, err := d.open(name)
 	if err != nil {
 		return nil, err
 	}
-	return &Dir{root: root, uid: d.uid, gid: d.gid}, nil
+	return &Dir{root: root, uid: d.uid, gid: d.gid, noLinks: d.noLinks}, nil
 }

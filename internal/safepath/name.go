@@ -3,6 +3,7 @@ package safepath
 import (
 	"fmt"
 	"path"
+	"path/filepath"
 	"strings"
 	"unicode/utf8"
 )
@@ -30,7 +31,11 @@ func Clean(name string) (string, error) {
 }
 
 // clean is Clean of a name that may have any bytes.
-func clean(name string) (string, error) {
+func clean(name string) (string, error) { return cleanName(name, filepath.Separator) }
+
+// cleanName is clean where file systems take separator for a slash, too: with it a
+// part would name a file further down or further up.
+func cleanName(name string, separator rune) (string, error) {
 	bad := func(why string) (string, error) {
 		return "", fmt.Errorf("%w: %s %s", ErrName, Show(name), why)
 	}
@@ -41,6 +46,8 @@ func clean(name string) (string, error) {
 		return bad(fmt.Sprintf("has %d bytes, and %d is the most", len(name), MaxName))
 	case strings.ContainsRune(name, 0):
 		return bad("has a NUL byte")
+	case separator != '/' && strings.ContainsRune(name, separator):
+		return bad(fmt.Sprintf("has a %q, which separates directories here", separator))
 	case strings.HasPrefix(name, "/"):
 		return bad("is absolute, and must be relative")
 	}

@@ -349,3 +349,74 @@ func TestDeep(t *testing.T) {
 	}
 	intact(t, staging, secret)
 }
+
+// TestWithoutLinks has links in a directory where none is followed.
+func TestWithoutLinks(t *testing.T) {
+	path := t.TempDir()
+	d, err := OpenDir(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	plain := d.WithoutLinks()
+	for _, dir := range []string{"real/sub", "from/sub"} {
+		if err := d.MkdirAll(dir); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := d.Symlink("real", "link"); err != nil {
+		t.Fatal(err)
+	}
+	staging, remove, err := d.Staging()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer remove()
+	create := func(name string) error {
+		p, err := plain.Create(name, staging)
+		if err != nil {
+			return err
+		}
+		return p.Commit()
+	}
+	sub := func(name string) error {
+		s, err := plain.Sub(name)
+		if err != nil {
+			return err
+		}
+		return s.Close()
+	}
+	for what, err := range map[string]error{
+		"a file": create("link/a"), "a file further down": create("link/sub/a"), "a directory": plain.MkdirAll("link/new"), "the link": plain.MkdirAll("link"),
+		"opening": sub("link"), "opening further down": sub("link/sub"), "linking": plain.Symlink("x", "link/x"),
+	} {
+		if !errors.Is(err, ErrType) {
+			t.Errorf("%s: %v, want %v", what, err, ErrType)
+		}
+	}
+	if left, err := os.ReadDir(filepath.Join(path, "real")); err != nil || len(left) != 1 {
+		t.Errorf("by the link were made %v, %v", left, err)
+	}
+	for what, err := range map[string]error{
+		"a file": create("real/new/dir/a"), "a file at the top": create("a"), "in place of the link": create("link"), "a directory": plain.MkdirAll("more/dir"), "opening": sub("real/sub"), "the top": sub("."),
+	} {
+		if err != nil {
+			t.Errorf("without links, %s: %v", what, err)
+		}
+	}
+	if err := sub("none"); !errors.Is(err, fs.ErrNotExist) {
+		t.Errorf("what is not there: %v", err)
+	}
+}
+
+// TestOtherSeparator has names with the separator that Windows has besides.
+func TestOtherSeparator(t *testing.T) {
+	for _, name := range []string{`a\b`, `..\..\x`, `d/.git\config`, `\x`} {
+		if got, err := cleanName(name, '\\'); !errors.Is(err, ErrName) {
+			t.Errorf("%s: %q, %v", name, got, err)
+		}
+		if got, err := cleanName(name, '/'); err != nil || got != name {
+			t.Errorf("%s where it is a character: %q, %v", name, got, err)
+		}
+	}
+}
