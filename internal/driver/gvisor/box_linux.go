@@ -48,6 +48,11 @@ type record struct {
 	// UserIsRoot says that programs run as sandbox-root, whoever is asked for:
 	// it is the only user of the box that a file of the host can belong to.
 	UserIsRoot bool `json:"user_is_root,omitempty"`
+	// FirstUser is the user of the host that is uid 0 of the box: see boxUsers. If
+	// it is 0, the box has the numbers of its maker's users, and WhyHostUsers says
+	// why; in boxes of earlier versions it does not.
+	FirstUser    int    `json:"first_user,omitempty"`
+	WhyHostUsers string `json:"why_host_users,omitempty"`
 }
 
 const recordFile = "box.json"
@@ -76,8 +81,10 @@ type madeBox struct {
 	giveBackAfter time.Duration
 }
 
-// create makes a box. The guest finds streams as its first connections.
-func (m *maker) create(ctx context.Context, spec *driver.Spec, image *imageRoot, streams []*os.File) (err error) {
+// create makes a box as req asks. The guest finds streams as its first connections;
+// workspace, if not nil, is the tree of the spec's, with its users translated.
+func (m *maker) create(ctx context.Context, req *request, streams []*os.File, workspace *tree) (err error) {
+	spec, image := req.Spec, req.Root
 	_, preparing := trace.Start(ctx, "prepare files")
 	defer func() { preparing.End(err) }()
 	if err := checkWorkspace(spec.Workspace); err != nil {
@@ -90,6 +97,7 @@ func (m *maker) create(ctx context.Context, spec *driver.Spec, image *imageRoot,
 	b := &madeBox{record: record{Spec: *spec}, dir: m.boxDir(spec.ID), own: true, null: m.null}
 	b.record.Linked = spec.Network != sandbox.NetworkNone
 	b.record.CountsAll = true
+	b.record.FirstUser, b.record.WhyHostUsers = req.FirstUser, req.WhyHostUsers
 	b.record.UserIsRoot = spec.Workspace != "" && !rootIsRoot()
 	if err := m.reserve(b); err != nil {
 		return err
@@ -113,7 +121,7 @@ func (m *maker) create(ctx context.Context, spec *driver.Spec, image *imageRoot,
 		b.useImage(bundle, image, m.guest)
 	}
 	m.filter.give(bundle)
-	mounts, err := m.openMounts(bundle, image)
+	mounts, err := m.openMounts(b, bundle, image, workspace)
 	if err != nil {
 		return err
 	}
@@ -270,7 +278,11 @@ func ownsProcess(pid int, id string) bool {
 		return false
 	}
 	status, err := processStatus(pid)
-	return err == nil && status["Uid"] == strconv.Itoa(os.Geteuid())
+	if err != nil {
+		return false
+	}
+	uid, err := strconv.ParseUint(status["Uid"], 10, 32)
+	return err == nil && (uid == uint64(os.Geteuid()) || isBoxUser(uid))
 }
 
 // processes returns the host's process numbers of a box's sentry and network,

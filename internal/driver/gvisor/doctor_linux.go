@@ -36,9 +36,9 @@ type Check struct {
 func Doctor() []Check {
 	checks := []Check{checkUserNamespaces(), checkSeccomp(), checkGroups(), checkPython(), checkAge(pinnedVersion(), time.Now())}
 	if os.Geteuid() != 0 {
-		checks = append(checks, checkSubIDs())
+		return append(checks, checkSubIDs())
 	}
-	return checks
+	return append(checks, checkBoxUsers())
 }
 
 func checkUserNamespaces() Check {
@@ -202,4 +202,27 @@ func checkSubIDs() Check {
 		Detail: "no range in /etc/subuid; not needed so far",
 		Fix:    fmt.Sprintf("sudo usermod --add-subuids 100000-165535 --add-subgids 100000-165535 %s", u.Username),
 	}
+}
+
+// checkBoxUsers tries whether sandboxes can have users that the host does not have.
+func checkBoxUsers() Check {
+	c := Check{Name: "users of sandboxes", OK: true, Detail: "apart from the host's"}
+	program, err := os.Executable()
+	if err == nil {
+		var users *boxUsers
+		if users, err = newBoxUsers("/", program); err == nil {
+			defer users.namespace.Close()
+			var trees []*tree
+			trees, err = users.hostTrees(program)
+			for _, t := range trees {
+				t.Close()
+			}
+		}
+	}
+	if err != nil {
+		c.OK = false
+		c.Detail = "the kernel of each sandbox runs as the host's root: " + err.Error()
+		c.Fix = "run the server as an ordinary user, or on Linux 5.12 or later with /usr on ext4, xfs or btrfs"
+	}
+	return c
 }

@@ -15,7 +15,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"slices"
-	"strings"
+	"strconv"
 	"sync"
 	"syscall"
 	"time"
@@ -52,10 +52,13 @@ type Options struct {
 type Driver struct {
 	opts Options
 
-	mu     sync.Mutex
-	maker  *makerProcess // nil before the first use and after its end
-	boxes  map[*box]bool // that hold connections
-	closed bool
+	mu    sync.Mutex
+	maker *makerProcess // nil before the first use and after its end
+	users *boxUsers     // nil where boxes have the host's
+	// whyHostUsers says why users is nil, if there is a maker.
+	whyHostUsers error
+	boxes        map[*box]bool // that hold connections
+	closed       bool
 }
 
 var _ driver.Driver = (*Driver)(nil)
@@ -140,10 +143,16 @@ func (d *Driver) startMaker() (*makerProcess, error) {
 	conn := nc.(*net.UnixConn)
 
 	cmd := exec.Command(d.opts.Program)
-	cmd.Args = []string{makerName, d.opts.StateDir, d.opts.Guest}
+	first, trees := d.openUsers()
+	cmd.Args = []string{makerName, d.opts.StateDir, d.opts.Guest, strconv.Itoa(first)}
 	cmd.Env = network.Environ()
 	cmd.Dir = "/"
 	cmd.ExtraFiles = []*os.File{far}
+	for _, t := range trees {
+		defer t.Close()
+		cmd.Args = append(cmd.Args, t.Name())
+		cmd.ExtraFiles = append(cmd.ExtraFiles, t.File)
+	}
 	if cmd.SysProcAttr, err = makerAttributes(); err != nil {
 		conn.Close()
 		return nil, err
@@ -156,6 +165,9 @@ func (d *Driver) startMaker() (*makerProcess, error) {
 	if err := startFiltered(cmd); err != nil {
 		conn.Close()
 		return nil, explainStart(err)
+	}
+	if first != 0 {
+		liftProcessLimit(cmd.Process.Pid)
 	}
 	m := &makerProcess{cmd: cmd, conn: conn, done: make(chan struct{})}
 	go func() {
@@ -193,24 +205,6 @@ func makerAttributes() (*syscall.SysProcAttr, error) {
 	}
 	attr.GidMappingsEnableSetgroups = true
 	return attr, nil
-}
-
-// identityMap maps every number that exists in this user namespace, of which
-// path is the map, to itself.
-func identityMap(path string) ([]syscall.SysProcIDMap, error) {
-	data, err := os.ReadFile(path)
-	if err != nil {
-		return nil, fmt.Errorf("read user namespace: %w", err)
-	}
-	var m []syscall.SysProcIDMap
-	for line := range strings.Lines(string(data)) {
-		var first, outside, size int
-		if _, err := fmt.Sscan(line, &first, &outside, &size); err != nil {
-			return nil, fmt.Errorf("read %s: %w", path, err)
-		}
-		m = append(m, syscall.SysProcIDMap{ContainerID: first, HostID: first, Size: size})
-	}
-	return m, nil
 }
 
 // startFiltered starts cmd with some system calls refused in it and in all that
@@ -326,7 +320,8 @@ func (d *Driver) Create(ctx context.Context, spec *driver.Spec) (driver.Box, err
 	if err == nil {
 		defer done()
 		var rep *reply
-		if rep, err = d.call(ctx, &request{Op: opCreate, Ref: spec.ID, Spec: spec, Secrets: secretValues(spec), Root: root, Trace: trace.On(ctx)}, far...); err == nil {
+		req := &request{Op: opCreate, Ref: spec.ID, Spec: spec, Secrets: secretValues(spec), Root: root, Trace: trace.On(ctx)}
+		if rep, err = d.create(ctx, req, far); err == nil {
 			trace.Adopt(ctx, rep.Spans)
 		}
 	}
@@ -383,6 +378,10 @@ func (d *Driver) Close() error {
 	d.mu.Lock()
 	m := d.maker
 	d.maker, d.closed = nil, true
+	if d.users != nil {
+		d.users.namespace.Close()
+		d.users = nil
+	}
 	boxes := slices.Collect(maps.Keys(d.boxes))
 	d.mu.Unlock()
 	for _, b := range boxes {

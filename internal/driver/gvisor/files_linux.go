@@ -9,6 +9,8 @@ import (
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
 	"gvisor.dev/gvisor/runsc/specutils"
+
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
 // gVisor's kernel opens the files of a box itself, below directories that it is
@@ -49,7 +51,18 @@ func (t *tree) open() (*os.File, error) {
 // openMount opens what a box is to see at one place, and adds to the mount's
 // options what gVisor must know of the file system it is on.
 func openMount(m *specs.Mount) (*tree, error) {
-	var attributes uint64
+	t, err := openTree(m.Source, 0, attributesOf(m))
+	if err != nil {
+		return nil, err
+	}
+	if err := t.tellGVisor(m); err != nil {
+		return nil, errors.Join(err, t.Close())
+	}
+	return t, nil
+}
+
+// attributesOf returns the attributes of a mount that its options ask for.
+func attributesOf(m *specs.Mount) (attributes uint64) {
 	for option, attribute := range map[string]uint64{
 		"ro": unix.MOUNT_ATTR_RDONLY, "nosuid": unix.MOUNT_ATTR_NOSUID, "nodev": unix.MOUNT_ATTR_NODEV,
 	} {
@@ -57,13 +70,15 @@ func openMount(m *specs.Mount) (*tree, error) {
 			attributes |= attribute
 		}
 	}
-	t, err := openTree(m.Source, 0, attributes)
-	if err != nil {
-		return nil, err
-	}
+	return attributes
+}
+
+// tellGVisor adds to the options of a mount what gVisor must know of the file system
+// that the tree is on.
+func (t *tree) tellGVisor(m *specs.Mount) error {
 	var fs unix.Statfs_t
 	if err := unix.Fstatfs(int(t.Fd()), &fs); err != nil {
-		return nil, errors.Join(&os.PathError{Op: "statfs", Path: m.Source, Err: err}, t.Close())
+		return &os.PathError{Op: "statfs", Path: m.Source, Err: err}
 	}
 	switch fs.Type {
 	case unix.OVERLAYFS_SUPER_MAGIC:
@@ -73,7 +88,7 @@ func openMount(m *specs.Mount) (*tree, error) {
 		// They write when a program closes a file, so that each must have its own.
 		m.Options = append(m.Options, "disable_file_handle_sharing")
 	}
-	return t, nil
+	return nil
 }
 
 // handOver returns a socket from which a kernel takes a tree when it mounts it: its
@@ -97,8 +112,9 @@ func (t *tree) handOver() (*os.File, error) {
 }
 
 // openMounts opens what a box sees: its root file system, then each mount of the
-// specification that is of the host. The caller closes them.
-func (m *maker) openMounts(spec *specs.Spec, image *imageRoot) (files []*os.File, err error) {
+// specification that is of the host; of the workspace the tree, if there is one. The
+// caller closes them.
+func (m *maker) openMounts(b *madeBox, spec *specs.Spec, image *imageRoot, workspace *tree) (files []*os.File, err error) {
 	defer func() {
 		if err != nil {
 			closeAll(files)
@@ -111,7 +127,11 @@ func (m *maker) openMounts(spec *specs.Spec, image *imageRoot) (files []*os.File
 		return err
 	}
 	if image == nil {
-		root, err := m.hostRoot()
+		makeRoot := m.hostRoot
+		if b.record.FirstUser != 0 {
+			makeRoot = m.userRoot
+		}
+		root, err := makeRoot()
 		if err != nil {
 			return nil, err
 		}
@@ -134,11 +154,20 @@ func (m *maker) openMounts(spec *specs.Spec, image *imageRoot) (files []*os.File
 		if !specutils.HasMountConfig(spec.Mounts[i]) {
 			continue
 		}
-		mount, err := openMount(&spec.Mounts[i])
+		var mount *tree
+		switch to := spec.Mounts[i].Destination; {
+		case b.record.FirstUser != 0 && to == sandbox.WorkDir:
+			mount, err = workspace, workspace.tellGVisor(&spec.Mounts[i])
+		case b.record.FirstUser != 0 && to == guestPath:
+			mount, err = m.userGuest, m.userGuest.tellGVisor(&spec.Mounts[i])
+		default:
+			if mount, err = openMount(&spec.Mounts[i]); err == nil {
+				defer mount.Close()
+			}
+		}
 		if err != nil {
 			return files, err
 		}
-		defer mount.Close()
 		if err := add(mount.handOver()); err != nil {
 			return files, err
 		}

@@ -11,6 +11,7 @@ import (
 	"os/signal"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"sync"
 	"time"
 
@@ -25,6 +26,17 @@ import (
 // makerFD is the descriptor on which a maker finds its driver.
 const makerFD = 3
 
+// makerFDs returns the descriptors that a maker with these arguments was given: its
+// driver, and after it the trees that the arguments name from the fourth on, the
+// guest's first.
+func makerFDs(args []string) map[int]bool {
+	fds := map[int]bool{makerFD: true}
+	for i := range len(args) - 3 {
+		fds[makerFD+1+i] = true
+	}
+	return fds
+}
+
 // maker makes boxes for one driver. It lives in a process of its own.
 type maker struct {
 	dir   string // all that is kept; shared with other makers
@@ -33,8 +45,13 @@ type maker struct {
 	cgs   *cgroups // nil where none can be written
 
 	hostRoot func() (*tree, error) // made when first needed
-	filter   kernelFilter
-	fresh    sync.Once // for keepFresh
+	// For boxes with users of their own, if there are any: what the first is, the
+	// image "host", and the guest.
+	firstUser int
+	userRoot  func() (*tree, error)
+	userGuest *tree
+	filter    kernelFilter
+	fresh     sync.Once // for keepFresh
 
 	mu    sync.Mutex
 	boxes map[string]*madeBox // made or attached here
@@ -48,7 +65,7 @@ func makerMain(args []string) int {
 	stderr := os.Stderr
 	log.SetTarget(log.GoogleEmitter{Writer: &log.Writer{Next: stderr}})
 	log.SetLevel(log.Warning)
-	if len(args) != 2 {
+	if len(args) < 3 {
 		fmt.Fprintf(stderr, "%s: started by hand; it is a part of glovebox\n", makerName)
 		return 2
 	}
@@ -79,8 +96,18 @@ func makerMain(args []string) int {
 		boxes: map[string]*madeBox{},
 	}
 	m.hostRoot = onceMade(func() (*tree, error) {
-		return makeHostRoot(filepath.Join(m.dir, "host"), m.guest)
+		return makeHostRoot(filepath.Join(m.dir, "host"), m.guest, 0, nil)
 	})
+	if shown := args[3:]; len(shown) > 0 {
+		if m.firstUser, err = strconv.Atoi(args[2]); err != nil {
+			fmt.Fprintf(stderr, "%s: %v\n", makerName, err)
+			return 1
+		}
+		m.userGuest = &tree{os.NewFile(makerFD+1, shown[0])}
+		m.userRoot = onceMade(func() (*tree, error) {
+			return makeHostRoot(filepath.Join(m.dir, "host-users"), m.guest, m.firstUser, shown)
+		})
+	}
 	m.serve(conn.(*net.UnixConn))
 	return 0
 }
@@ -231,7 +258,7 @@ func (m *maker) do(ctx context.Context, req *request, files []*os.File, rep *rep
 	case opProbe:
 		return m.probe()
 	case opCreate:
-		if len(files) < 2 || len(files) > maxStreams || req.Spec == nil || req.Spec.ID != req.Ref {
+		if len(files) < 2 || len(files) > maxStreams+1 || req.Spec == nil || req.Spec.ID != req.Ref {
 			return sandbox.Errorf(sandbox.Invalid, "incomplete order")
 		}
 		if len(req.Secrets) != len(req.Spec.Secrets) {
@@ -240,7 +267,14 @@ func (m *maker) do(ctx context.Context, req *request, files []*os.File, rep *rep
 		for i, v := range req.Secrets {
 			req.Spec.Secrets[i].Value = sandbox.NewSecretValue(v)
 		}
-		return m.create(ctx, req.Spec, req.Root, files)
+		if req.FirstUser != 0 && req.FirstUser != m.firstUser {
+			return sandbox.Errorf(sandbox.Unavailable, "the process that makes sandboxes has other users for them than it was asked for")
+		}
+		if req.FirstUser == 0 || req.Spec.Workspace == "" {
+			return m.create(ctx, req, files, nil)
+		}
+		last := len(files) - 1
+		return m.create(ctx, req, files[:last], &tree{files[last]})
 	case opAttach:
 		b, err := m.find(req.Ref)
 		if err != nil {

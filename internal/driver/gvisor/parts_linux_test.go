@@ -224,6 +224,9 @@ func TestOwnsProcess(t *testing.T) {
 		return cmd.Process.Pid
 	}
 	ours, others := start(0), start(65534)
+	if apart := start(usersFirst + 5*usersSize); !ownsProcess(apart, id) || ownsProcess(apart, sandbox.NewID()) {
+		t.Error("a process of a box's own user is not told from others")
+	}
 	if !ownsProcess(ours, id) || ownsProcess(ours, sandbox.NewID()) {
 		t.Error("a process of ours, by name and user, is not told from others")
 	}

@@ -112,7 +112,11 @@ func (m *maker) probe() error {
 	if _, err := os.Stat(m.guest); err != nil {
 		return unavailable("reinstall glovebox", "guest: %w", err)
 	}
-	if _, err := m.hostRoot(); err != nil {
+	makeRoot := m.hostRoot
+	if m.userRoot != nil {
+		makeRoot = m.userRoot
+	}
+	if _, err := makeRoot(); err != nil {
 		return unavailable("", "host image: %w", err)
 	}
 	return nil

@@ -133,6 +133,13 @@ func (r *report) userControl() sandbox.Control {
 		Mechanism: fmt.Sprintf("the guest runs programs as uid %d of the box", sandbox.UserUID),
 		Enforced:  otherNamespace(r.Sentry, "user"),
 	}
+	switch first := r.Record.FirstUser; {
+	case first != 0:
+		c.Value += fmt.Sprintf(", and uid %d of the host, which is none of the host's users", first)
+		c.Enforced = c.Enforced && runsAs(r.Sentry, first)
+	case r.Record.WhyHostUsers != "":
+		c.Value += ", with the host's numbers of users: " + r.Record.WhyHostUsers
+	}
 	if r.Record.UserIsRoot {
 		c.Value += "; in the box programs are sandbox-root, to whom alone the workspace can belong"
 		c.Mechanism = "user namespace with one user, the one that runs glovebox"

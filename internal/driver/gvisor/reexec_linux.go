@@ -33,7 +33,7 @@ func Reexec() {
 	}
 	switch {
 	case os.Args[0] == makerName:
-		closeInherited(map[int]bool{makerFD: true})
+		closeInherited(makerFDs(os.Args[1:]))
 		os.Exit(makerMain(os.Args[1:]))
 	case os.Args[0] == network.ProcessName:
 		closeInherited(network.KeptFDs())

@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"golang.org/x/sys/unix"
 	"gvisor.dev/gvisor/pkg/log"
@@ -75,14 +76,18 @@ var emptyDirs = map[string]fs.FileMode{
 // system directories mounted in it, all of it read-only. It is the same for all
 // boxes, and goes with whoever is the last to have it open; until then the host does
 // not let go of what was mounted below its system directories, though unmounted.
-func makeHostRoot(dir, guest string) (*tree, error) {
+//
+// For boxes whose users begin at firstUser, shown are the paths of what the maker was
+// given trees of, in the order of their descriptors: the system directories and the
+// guest. All else in the image is made uid 0's of the box.
+func makeHostRoot(dir, guest string, firstUser int, shown []string) (*tree, error) {
 	if err := os.MkdirAll(dir, 0o711); err != nil {
 		return nil, fmt.Errorf("make host image: %w", err)
 	}
 	if err := unix.Mount("glovebox", dir, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "mode=0755,size=64m"); err != nil {
 		return nil, fmt.Errorf("mount host image: %w", err)
 	}
-	root, err := filledHostRoot(dir, guest)
+	root, err := filledHostRoot(dir, guest, firstUser, shown)
 	if err := unix.Unmount(dir, unix.MNT_DETACH); err != nil {
 		log.Warningf("unmount %s, which is not needed any more: %v", dir, err)
 	}
@@ -92,14 +97,37 @@ func makeHostRoot(dir, guest string) (*tree, error) {
 	return root, nil
 }
 
-func filledHostRoot(dir, guest string) (*tree, error) {
-	if err := fillHostRoot(dir, guest); err != nil {
+func filledHostRoot(dir, guest string, firstUser int, shown []string) (*tree, error) {
+	if err := fillHostRoot(dir, guest, shown); err != nil {
 		return nil, err
+	}
+	if firstUser != 0 {
+		if err := giveAll(dir, firstUser); err != nil {
+			return nil, err
+		}
+		for i, path := range shown {
+			if path == guest {
+				path = guestPath
+			}
+			if err := unix.MoveMount(makerFD+1+i, "", unix.AT_FDCWD, filepath.Join(dir, path), unix.MOVE_MOUNT_F_EMPTY_PATH); err != nil {
+				return nil, fmt.Errorf("show %s: %w", path, err)
+			}
+		}
 	}
 	return openTree(dir, unix.AT_RECURSIVE, readOnly)
 }
 
-func fillHostRoot(dir, guest string) error {
+// giveAll makes all files below dir the property of a user and its group.
+func giveAll(dir string, id int) error {
+	return filepath.WalkDir(dir, func(path string, _ fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		return os.Lchown(path, id, id)
+	})
+}
+
+func fillHostRoot(dir, guest string, shown []string) error {
 	for name, mode := range emptyDirs {
 		path := filepath.Join(dir, name)
 		if err := os.MkdirAll(path, 0o755); err != nil {
@@ -116,7 +144,7 @@ func fillHostRoot(dir, guest string) error {
 		return err
 	}
 	for _, name := range systemDirs {
-		if err := showSystemDir(dir, name); err != nil {
+		if err := showSystemDir(dir, name, shown); err != nil {
 			return err
 		}
 	}
@@ -130,12 +158,12 @@ func fillHostRoot(dir, guest string) error {
 			return err
 		}
 	}
-	return bindReadOnly(guest, filepath.Join(dir, guestPath), false)
+	return bindReadOnly(guest, filepath.Join(dir, guestPath), false, shown)
 }
 
 // showSystemDir shows the host's /name in dir: a link as that link, a
 // directory by mounting it, and nothing if there is none.
-func showSystemDir(dir, name string) error {
+func showSystemDir(dir, name string, shown []string) error {
 	host := filepath.Join("/", name)
 	fi, err := os.Lstat(host)
 	switch {
@@ -150,19 +178,23 @@ func showSystemDir(dir, name string) error {
 		}
 		return os.Symlink(target, filepath.Join(dir, name))
 	case fi.IsDir():
-		return bindReadOnly(host, filepath.Join(dir, name), true)
+		return bindReadOnly(host, filepath.Join(dir, name), true, shown)
 	}
 	return nil
 }
 
-// bindReadOnly mounts source at target, which it makes.
-func bindReadOnly(source, target string, isDir bool) error {
+// bindReadOnly mounts source at target, which it makes; but not if source is one of
+// shown, of which there is a tree.
+func bindReadOnly(source, target string, isDir bool, shown []string) error {
 	if isDir {
 		if err := os.MkdirAll(target, 0o755); err != nil {
 			return err
 		}
 	} else if err := os.WriteFile(target, nil, 0o755); err != nil {
 		return err
+	}
+	if slices.Contains(shown, source) {
+		return nil
 	}
 	if err := unix.Mount(source, target, "", unix.MS_BIND|unix.MS_REC, ""); err != nil {
 		return fmt.Errorf("mount %s: %w", source, err)

@@ -94,7 +94,7 @@ func (b *madeBox) bundle(streams int) *specs.Spec {
 		args = append(args, "--own", sandbox.WorkDir+",/home/user")
 	}
 	quota, period := int64(math.Round(l.CPUs*cpuPeriod)), uint64(cpuPeriod)
-	return &specs.Spec{
+	spec := &specs.Spec{
 		Version:  "1.1.0",
 		Hostname: b.record.Spec.Hostname,
 		Root:     &specs.Root{Path: b.dir}, // gVisor wants one, and does not look at it
@@ -126,6 +126,11 @@ func (b *madeBox) bundle(streams int) *specs.Spec {
 			},
 		},
 	}
+	if first := b.record.FirstUser; first != 0 {
+		spec.Linux.Namespaces = append(spec.Linux.Namespaces, specs.LinuxNamespace{Type: specs.UserNamespace})
+		spec.Linux.UIDMappings, spec.Linux.GIDMappings = userMap(first), userMap(first)
+	}
+	return spec
 }
 
 // writeBundle writes the specification where gVisor's processes look for it.

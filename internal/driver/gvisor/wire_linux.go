@@ -35,6 +35,11 @@ type request struct {
 	Network sandbox.Network `json:"network,omitempty"`
 	// Root is that of the spec's image, unless it is the host's.
 	Root *imageRoot `json:"root,omitempty"`
+	// FirstUser is the first of the box's users, 0 where they are the maker's,
+	// which WhyHostUsers explains. If it is not, the last file is the tree of the
+	// spec's workspace.
+	FirstUser    int    `json:"first_user,omitempty"`
+	WhyHostUsers string `json:"why_host_users,omitempty"`
 	// Trace asks for spans of what it takes.
 	Trace bool `json:"trace,omitempty"`
 }
