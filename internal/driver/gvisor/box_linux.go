@@ -513,7 +513,7 @@ func signalProcess(pid int, id string, sig unix.Signal) error {
 	if !ownsProcess(pid, id) {
 		return nil
 	}
-	if err := unix.PidfdSendSignal(fd, sig, nil, 0); err != nil && !errors.Is(err, unix.ESRCH) {
+	if err := sendAsOwner(pid, fd, sig); err != nil && !errors.Is(err, unix.ESRCH) {
 		return fmt.Errorf("send %v to process %d: %w", sig, pid, err)
 	}
 	return nil

@@ -285,6 +285,32 @@ func (d *Driver) create(ctx context.Context, req *request, streams []*os.File) (
 	return d.call(ctx, req, files...)
 }
 
+// sendAsOwner sends a signal to the process that fd holds. A maker has no power over
+// the user namespaces that another maker made: a thread of it does as that process's
+// user what its root may not, and ends.
+func sendAsOwner(pid, fd int, sig unix.Signal) error {
+	err := unix.PidfdSendSignal(fd, sig, nil, 0)
+	if !errors.Is(err, unix.EPERM) {
+		return err
+	}
+	status, serr := processStatus(pid)
+	uid, perr := strconv.ParseUint(status["Uid"], 10, 32)
+	if serr != nil || perr != nil || !isBoxUser(uid) {
+		return err
+	}
+	errc := make(chan error, 1)
+	go func() {
+		runtime.LockOSThread() // and never unlocked
+		const keep = ^uintptr(0)
+		if _, _, errno := syscall.RawSyscall(unix.SYS_SETRESUID, keep, uintptr(uid), keep); errno != 0 {
+			errc <- os.NewSyscallError("setresuid", errno)
+			return
+		}
+		errc <- unix.PidfdSendSignal(fd, sig, nil, 0)
+	}()
+	return <-errc
+}
+
 // runsAs reports whether a process is that user of the host in all respects.
 func runsAs(pid, uid int) bool {
 	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
