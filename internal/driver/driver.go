@@ -102,6 +102,7 @@ type Features struct {
 	Detach    bool // Spec.Detached is honoured
 	Network   bool // boxes may have another network than none, and implement Networker
 	Workspace bool // Spec.Workspace is honoured
+	Unnamed   bool // with Workspace: boxes implement UnnamedLister
 	// WorkspaceCopied says, without Workspace, that boxes have an empty
 	// directory at [sandbox.WorkDir], which others can copy files to and from.
 	WorkspaceCopied bool
@@ -208,6 +209,22 @@ type Reporter interface {
 	Incidents(ctx context.Context) (Incidents, error)
 }
 
+// An UnnamedFile is a regular file of a workspace that has no name any more, and
+// stays on the disk while a program has it open.
+type UnnamedFile struct {
+	// Device and Inode identify the file: boxes that share a workspace can have
+	// the same file open.
+	Device, Inode uint64
+	// Bytes is what the file takes of the disk.
+	Bytes int64
+}
+
+// An UnnamedLister is a box that lists the files without a name that its programs
+// keep in its workspace. It also answers while the box is paused.
+type UnnamedLister interface {
+	UnnamedFiles(ctx context.Context) ([]UnnamedFile, error)
+}
+
 // A Networker is a box whose network is watched and can be changed.
 type Networker interface {
 	// Traffic returns what was counted since the box began, and the
@@ -271,6 +288,17 @@ func ReadIncidents(ctx context.Context, b Box) (in Incidents, ok bool, err error
 	}
 	in, err = r.Incidents(ctx)
 	return in, err == nil, err
+}
+
+// ReadUnnamed returns the files without a name that b keeps in its workspace; ok is
+// false if its driver cannot list them.
+func ReadUnnamed(ctx context.Context, b Box) (files []UnnamedFile, ok bool, err error) {
+	l, ok := as[UnnamedLister](b)
+	if !ok {
+		return nil, false, nil
+	}
+	files, err = l.UnnamedFiles(ctx)
+	return files, err == nil, err
 }
 
 // ReadTraffic returns the traffic of b; ok is false if it has no network.

@@ -35,6 +35,7 @@ type mount struct {
 	// in them. While awake has one, stop ends who watches, and watched is
 	// closed when that has ended.
 	awake   map[*box]bool
+	boxes   map[*box]bool // that were awake and are not gone
 	runs    map[*run]bool
 	stop    context.CancelFunc
 	watched chan struct{}
@@ -104,7 +105,7 @@ func (e *Engine) hold(rec store.Workspace, id workspace.ID) (*mount, error) {
 	if err != nil {
 		return nil, err
 	}
-	m := &mount{e: e, rec: rec, id: id, ws: ws, users: 1, awake: map[*box]bool{}, runs: map[*run]bool{}}
+	m := &mount{e: e, rec: rec, id: id, ws: ws, users: 1, awake: map[*box]bool{}, boxes: map[*box]bool{}, runs: map[*run]bool{}}
 	e.mounts[id] = m
 	return m, nil
 }

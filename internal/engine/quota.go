@@ -37,10 +37,11 @@ func beyond(q sandbox.WorkspaceUsage) sandbox.WorkspaceUsage {
 // A holding is what a workspace holds. Its mount's mu guards it.
 type holding struct {
 	counted sandbox.WorkspaceUsage
-	known   bool  // counted is set
-	landed  int64 // bytes that came by the server since, and are in the workspace
-	flying  int64 // bytes of uploads that are not in the workspace yet
-	uploads int   // that go on
+	known   bool                   // counted is set
+	unnamed sandbox.WorkspaceUsage // of files without a name, while programs have them open
+	landed  int64                  // bytes that came by the server since, and are in the workspace
+	flying  int64                  // bytes of uploads that are not in the workspace yet
+	uploads int                    // that go on
 	// again is when a request that does not fit may have it counted again.
 	again time.Time
 }
@@ -52,12 +53,16 @@ func (m *mount) landing() int64 {
 	return m.holds.landed
 }
 
-// count notes what the workspace was found to hold by a count that began when
-// landing returned landed.
-func (m *mount) count(usage sandbox.WorkspaceUsage, landed int64) {
+// count notes what the workspace was found to hold, in files with and without a
+// name, by a count that began when landing returned landed.
+func (m *mount) count(named, unnamed sandbox.WorkspaceUsage, landed int64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.holds.counted, m.holds.known = usage, true
+	m.holds.counted, m.holds.known = named, true
+	m.holds.unnamed = unnamed
+	if len(m.boxes) == 0 {
+		m.holds.unnamed = sandbox.WorkspaceUsage{} // they went with the last box
+	}
 	m.holds.landed = max(0, m.holds.landed-landed)
 }
 
@@ -66,17 +71,21 @@ func (m *mount) count(usage sandbox.WorkspaceUsage, landed int64) {
 func (m *mount) held() (_ sandbox.WorkspaceUsage, known bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	u := m.holds.counted
+	u := add(m.holds.counted, m.holds.unnamed)
 	u.Bytes += m.holds.landed + m.holds.flying
 	return u, m.holds.known
 }
 
-// measure counts what the workspace holds.
+// measure counts what the workspace holds. The files without a name come first: a
+// file that loses its name meanwhile is counted once or, until the next count, not
+// at all, but never twice.
 func (m *mount) measure(ctx context.Context) (sandbox.WorkspaceUsage, error) {
 	landed, began := m.landing(), time.Now()
+	unnamed := m.unnamed(ctx)
 	usage, err := m.ws.Measure(ctx)
 	if err == nil {
-		m.count(usage, landed)
+		m.count(usage, unnamed, landed)
+		usage = add(usage, unnamed)
 	}
 	m.mu.Lock()
 	m.holds.again = time.Now().Add(max(watchLeast, (watchShare-1)*time.Since(began)))
@@ -100,11 +109,13 @@ func (m *mount) measureAgain(ctx context.Context) (bool, error) {
 // look takes a snapshot, which becomes the last.
 func (m *mount) look(ctx context.Context) (*workspace.Snapshot, error) {
 	landed := m.landing()
+	unnamed := m.unnamed(ctx)
 	s, err := m.ws.Snapshot(ctx)
 	if err != nil {
 		return nil, err
 	}
-	m.count(s.Usage, landed)
+	m.count(s.Usage, unnamed, landed)
+	s.Usage = add(s.Usage, unnamed)
 	m.mu.Lock()
 	m.last = s
 	m.mu.Unlock()

@@ -75,6 +75,27 @@ func TestWorkspaceQuotaOfOthersThanRuns(t *testing.T) {
 		}()
 		e.waitFull(t, s.ID, func() {})
 	})
+	t.Run("FileWithoutAName", func(t *testing.T) {
+		s := fresh(t)
+		// The loop ends by itself far beyond the quota, should nothing end it.
+		r, _ := e.mustRun(t, inSpace(s.ID, "exec 3> x; rm x; i=0; while [ $i -lt 400 ]; do head -c 1000000 /dev/zero >&3; i=$((i+1)); done"))
+		if r.Verdict.Code != sandbox.DiskFull {
+			t.Errorf("a run that writes 400 MB to a file that it removed: %+v", r.Verdict)
+		}
+		if e.mustGet(t, s.ID).State == sandbox.Stopped {
+			return // it was that fast
+		}
+		// With the run, its file is gone.
+		if w, err := e.Workspace(t.Context(), alice, s.Workspace); err != nil || w.Usage.Bytes > 1*mib {
+			t.Errorf("after the run the workspace holds %s, %v", sandbox.FormatBytes(w.Usage.Bytes), err)
+		}
+		if r, _ := e.mustRun(t, inSpace(s.ID, "echo text > small")); r.Verdict.Code != sandbox.OK {
+			t.Errorf("the next run: %+v", r.Verdict)
+		}
+		if err := e.Stop(t.Context(), alice, s.ID); err != nil {
+			t.Fatal(err)
+		}
+	})
 	t.Run("Process", func(t *testing.T) {
 		s := fresh(t)
 		var start guestapi.StartRequest

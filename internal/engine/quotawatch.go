@@ -42,7 +42,7 @@ func (m *mount) wakes(b *box) {
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.awake[b] = true
+	m.awake[b], m.boxes[b] = true, true
 	if m.stop != nil {
 		return
 	}
@@ -76,9 +76,24 @@ func (m *mount) rests(b *box) {
 	}
 }
 
+// leaves notes that a sandbox is gone, and with the last one the files without a
+// name.
+func (m *mount) leaves(b *box) {
+	if m == nil {
+		return
+	}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	delete(m.boxes, b)
+	if len(m.boxes) == 0 {
+		m.holds.unnamed = sandbox.WorkspaceUsage{}
+	}
+}
+
 // unmount ends a box's use of its workspace.
 func (b *box) unmount() {
 	b.mount.rests(b)
+	b.mount.leaves(b)
 	b.mount.release()
 }
 

@@ -30,6 +30,7 @@ func testWorkspace(t *testing.T, s *suite) {
 	t.Run("Own", func(t *testing.T) { workspaceOwn(t, s) })
 	t.Run("Both", func(t *testing.T) { workspaceBoth(t, s) })
 	t.Run("Share", func(t *testing.T) { workspaceShare(t, s) })
+	t.Run("Unnamed", func(t *testing.T) { workspaceUnnamed(t, s) })
 	t.Run("OwnerKilled", func(t *testing.T) { workspaceOwnerKilled(t, s) })
 	t.Run("Rights", func(t *testing.T) { workspaceRights(t, s) })
 	t.Run("Links", func(t *testing.T) { workspaceLinks(t, s) })
@@ -173,6 +174,62 @@ func workspaceShare(t *testing.T, s *suite) {
 	if got := b.MustSh(t, "wc -l < log"); strings.TrimSpace(got) != "10" {
 		t.Errorf("when one of two boxes was destroyed, the other's file has %q lines, want 10", got)
 	}
+}
+
+// workspaceUnnamed checks that a driver lists the files that programs removed and
+// still write to: those of the workspace, and no others.
+func workspaceUnnamed(t *testing.T, s *suite) {
+	st := s.open(t)
+	dir := workspaceDir(t)
+	a, b := st.boxOf(t, s.withWorkspace(dir)), st.boxOf(t, s.withWorkspace(dir))
+	if !st.Info().Features.Unnamed {
+		if files, ok, err := driver.ReadUnnamed(step(t), a.Box); ok || err != nil {
+			t.Errorf("Unnamed is not declared in Info, but answers %+v, %v", files, err)
+		}
+		return
+	}
+	list := func(b *Box) []driver.UnnamedFile {
+		t.Helper()
+		files, ok, err := driver.ReadUnnamed(step(t), b.Box)
+		if err != nil || !ok {
+			t.Fatalf("ReadUnnamed: %t, %v", ok, err)
+		}
+		return files
+	}
+	p, _ := a.startReady(t, Sh(`echo text > named
+		exec 3> removed 4> removed-too 5> other 6< named
+		rm removed removed-too
+		mv other kept
+		head -c 1000000 /dev/zero >&3
+		head -c 2000000 /dev/zero >&4
+		f=$(mktemp /tmp/drivertest-XXXXXX); exec 7> "$f"; rm "$f"; head -c 300000 /dev/zero >&7
+		exec 8>&3
+		echo ready
+		sleep 1000`))
+	defer p.Close()
+	files := list(a)
+	var sum int64
+	for _, f := range files {
+		sum += f.Bytes
+	}
+	if len(files) != 2 || files[0].Inode == files[1].Inode || sum < 3_000_000 || sum > 3_200_000 {
+		t.Errorf("a program keeps two files without a name, of 3 MB together; the driver lists %+v", files)
+	}
+	if files := list(b); len(files) != 0 {
+		t.Errorf("the driver lists files of another box: %+v", files)
+	}
+	if paused, err := driver.Pause(step(t), a.Box); err != nil {
+		t.Error(err)
+	} else if paused {
+		if files := list(a); len(files) != 2 {
+			t.Errorf("of a paused box the driver lists %+v", files)
+		}
+		if err := driver.Resume(step(t), a.Box); err != nil {
+			t.Fatal(err)
+		}
+	}
+	a.MustRoot(t, "kill -9 $(pgrep -x sleep) 2> /dev/null; for p in /proc/[0-9]*/fd/3; do case $(readlink $p) in */removed*) p=${p#/proc/}; kill -9 ${p%%/*};; esac; done; true")
+	eventually(t, "files are listed that no program has open", func() bool { return len(list(a)) == 0 })
 }
 
 // workspaceOwnerKilled checks that what a program said it wrote is there after

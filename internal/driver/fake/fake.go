@@ -73,6 +73,7 @@ func (o *Options) info() driver.Info {
 			Incidents: o.Incidents != nil,
 			Detach:    !o.NoDetach,
 			Workspace: !o.NoWorkspace,
+			Unnamed:   !o.NoWorkspace,
 
 			WorkspaceCopied: o.WorkspaceCopied,
 			Ports:           true,

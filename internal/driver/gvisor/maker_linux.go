@@ -312,6 +312,8 @@ func (m *maker) do(ctx context.Context, req *request, files []*os.File, rep *rep
 		rep.Report, err = b.report(ctx)
 	case opIncidents:
 		rep.Incidents, err = b.incidents()
+	case opUnnamed:
+		rep.Sentry, rep.Workspace = b.sentry(), b.record.Spec.Workspace
 	case opTraffic:
 		rep.Traffic, err = b.traffic(ctx, req.After)
 	case opAuthority:

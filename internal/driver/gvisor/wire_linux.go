@@ -66,6 +66,7 @@ const (
 	opDial       = "dial"
 	opReceipt    = "receipt"
 	opIncidents  = "incidents"
+	opUnnamed    = "unnamed" // which sentry has which workspace
 	opPause      = "pause"
 	opResume     = "resume"
 	opDestroy    = "destroy"
@@ -82,7 +83,8 @@ const (
 type reply struct {
 	Err       *wireError       `json:"err,omitempty"`
 	Report    *report          `json:"report,omitempty"`
-	Sentry    int              `json:"sentry,omitempty"` // of a box whose memory is to be watched
+	Sentry    int              `json:"sentry,omitempty"` // of a box whose memory is to be watched, or whose files are to be listed
+	Workspace string           `json:"workspace,omitempty"`
 	Incidents driver.Incidents `json:"incidents"`
 	Refs      []string         `json:"refs,omitempty"`
 	Traffic   *sandbox.Traffic `json:"traffic,omitempty"`

@@ -1,0 +1,121 @@
+package gvisor
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"strings"
+	"syscall"
+
+	"github.com/glovebox-dev/glovebox/internal/driver"
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
+)
+
+var _ driver.UnnamedLister = (*box)(nil)
+
+// UnnamedFiles implements [driver.UnnamedLister]. The maker tells which process is
+// the sentry, and the driver looks at it: a maker cannot see the files of a sentry
+// that another maker started, which is in another user namespace.
+func (b *box) UnnamedFiles(ctx context.Context) ([]driver.UnnamedFile, error) {
+	rep, err := b.d.call(ctx, &request{Op: opUnnamed, Ref: b.ref})
+	var files []driver.UnnamedFile
+	if err == nil && rep.Workspace != "" {
+		files, err = unnamedFiles(ctx, rep.Sentry, rep.Workspace)
+	}
+	return files, sandbox.Wrap(err, "list files without a name of box", b.ref)
+}
+
+// unnamedFiles returns the regular files without a name that a sentry has open in
+// the workspace. The sentry has a descriptor of each file that a program has open
+// or mapped.
+//
+// The file that holds the writable layer of the box has no name either, and may be
+// on the same file system. The files of the workspace are told from it by their
+// mount, which is that of the workspace's own directory.
+func unnamedFiles(ctx context.Context, sentry int, workspace string) ([]driver.UnnamedFile, error) {
+	var root syscall.Stat_t
+	if err := syscall.Stat(workspace, &root); err != nil {
+		return nil, fmt.Errorf("find workspace: %w", err)
+	}
+	proc := fmt.Sprintf("/proc/%d/", sentry)
+	entries, err := os.ReadDir(proc + "fd")
+	if err != nil {
+		return nil, goneOr(err)
+	}
+	type candidate struct {
+		file  driver.UnnamedFile
+		mount string
+	}
+	var candidates []candidate
+	mounts := map[string]bool{}
+	for _, e := range entries {
+		if err := ctx.Err(); err != nil {
+			return nil, err
+		}
+		// This follows the descriptor to its file, and opens nothing.
+		var st syscall.Stat_t
+		if err := syscall.Stat(proc+"fd/"+e.Name(), &st); err != nil {
+			if errors.Is(err, fs.ErrNotExist) {
+				continue // closed meanwhile
+			}
+			return nil, err
+		}
+		kind := st.Mode & syscall.S_IFMT
+		isRoot := kind == syscall.S_IFDIR && st.Dev == root.Dev && st.Ino == root.Ino
+		isUnnamed := kind == syscall.S_IFREG && st.Nlink == 0
+		if !isRoot && !isUnnamed {
+			continue
+		}
+		mount, err := mountOf(proc + "fdinfo/" + e.Name())
+		if errors.Is(err, fs.ErrNotExist) {
+			continue
+		}
+		if err != nil {
+			return nil, err
+		}
+		if isRoot {
+			mounts[mount] = true
+		} else {
+			file := driver.UnnamedFile{Device: uint64(st.Dev), Inode: st.Ino, Bytes: st.Blocks * 512}
+			candidates = append(candidates, candidate{file, mount})
+		}
+	}
+	if len(mounts) == 0 {
+		return nil, errors.New("the sentry does not have the workspace open")
+	}
+	var files []driver.UnnamedFile
+	seen := map[driver.UnnamedFile]bool{}
+	for _, c := range candidates {
+		id := driver.UnnamedFile{Device: c.file.Device, Inode: c.file.Inode}
+		if mounts[c.mount] && !seen[id] {
+			seen[id] = true
+			files = append(files, c.file)
+		}
+	}
+	return files, nil
+}
+
+// mountOf returns the number of the mount by which a descriptor was opened; path is
+// that of its fdinfo.
+func mountOf(path string) (string, error) {
+	data, err := os.ReadFile(path)
+	if err != nil {
+		return "", err
+	}
+	for line := range strings.Lines(string(data)) {
+		if id, ok := strings.CutPrefix(line, "mnt_id:"); ok {
+			return strings.TrimSpace(id), nil
+		}
+	}
+	return "", fmt.Errorf("%s names no mount", path)
+}
+
+// goneOr says that the box is gone if its process is.
+func goneOr(err error) error {
+	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ESRCH) {
+		return fmt.Errorf("%w: its kernel does not run", driver.ErrGone)
+	}
+	return err
+}

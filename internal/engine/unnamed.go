@@ -1,0 +1,65 @@
+package engine
+
+import (
+	"context"
+	"time"
+
+	"github.com/glovebox-dev/glovebox/internal/driver"
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
+)
+
+// unnamedTimeout bounds how long a driver may take to list the files of a sandbox.
+const unnamedTimeout = 5 * time.Second
+
+// unnamed counts the files of the workspace that have no name any more and that
+// programs of its sandboxes, also of paused ones, have open. A walk of the
+// workspace does not see them, and they take room on the disk all the same.
+func (m *mount) unnamed(ctx context.Context) sandbox.WorkspaceUsage {
+	m.mu.Lock()
+	boxes := make([]*box, 0, len(m.boxes))
+	for b := range m.boxes {
+		boxes = append(boxes, b)
+	}
+	last := m.holds.unnamed
+	m.mu.Unlock()
+	type id struct{ device, inode uint64 }
+	files := map[id]int64{} // sandboxes may have the same file open
+	for _, b := range boxes {
+		select {
+		case <-b.ready:
+		default:
+			continue // no program runs in it yet
+		}
+		list, err := b.readUnnamed(ctx)
+		if driver.IsGone(err) {
+			continue
+		}
+		if err != nil {
+			if ctx.Err() == nil {
+				m.e.log.Warn("list files without a name: the last count stays", "sandbox", b.id, "error", err)
+			}
+			return last
+		}
+		for _, f := range list {
+			files[id{f.Device, f.Inode}] = f.Bytes
+		}
+	}
+	var u sandbox.WorkspaceUsage
+	for _, bytes := range files {
+		u.Files++
+		u.Bytes += bytes
+	}
+	return u
+}
+
+func (b *box) readUnnamed(ctx context.Context) ([]driver.UnnamedFile, error) {
+	ctx, cancel := context.WithTimeout(ctx, unnamedTimeout)
+	defer cancel()
+	files, _, err := driver.ReadUnnamed(ctx, b.drv)
+	return files, err
+}
+
+// add returns the sum of two usages.
+func add(a, b sandbox.WorkspaceUsage) sandbox.WorkspaceUsage {
+	return sandbox.WorkspaceUsage{Bytes: a.Bytes + b.Bytes, Files: a.Files + b.Files}
+}
