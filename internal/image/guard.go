@@ -41,7 +41,8 @@ func (s *Store) guarded(registry string, itself, all bool) *guardedTransport {
 		if s.opts.Public(a.Unmap()) {
 			return nil
 		}
-		return sandbox.Errorf(sandbox.Unavailable, "%s is not a public address", a)
+		return sandbox.WithHint(sandbox.Errorf(sandbox.Unavailable, "%s is not a public address", a),
+			"check the name, or list the registry's host in images.registries")
 	}
 	transport := func(control func(string, string, syscall.RawConn) error) *http.Transport {
 		t := http.DefaultTransport.(*http.Transport).Clone()

@@ -95,7 +95,10 @@ func (w *memoryWatch) run() {
 		if used > w.limit {
 			// Not knowing why is no reason to let it live.
 			_ = os.WriteFile(w.mark, nil, 0o600)
-			_ = unix.Kill(w.sentry, unix.SIGKILL)
+			if fd, err := unix.PidfdOpen(w.sentry, 0); err == nil {
+				_ = sendAsOwner(w.sentry, fd, unix.SIGKILL)
+				unix.Close(fd)
+			}
 			return
 		}
 		timer.Reset(nextLook(w.limit - used))
