@@ -177,7 +177,7 @@ func node(root string) func(string, time.Duration) (result, []byte, error) {
 	return func(group string, limit time.Duration) (result, []byte, error) {
 		files, err := filepath.Glob(filepath.Join(dir, "test", "parallel", "test-"+group+`[\-.]*js`))
 		if err != nil || len(files) == 0 {
-			return result{}, nil, fmt.Errorf("Node has no tests %q (%w)", group, err)
+			return result{}, nil, fmt.Errorf("no tests of Node for %q (%w)", group, err)
 		}
 		began := time.Now()
 		r := result{Module: group}

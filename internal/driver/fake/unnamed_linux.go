@@ -43,7 +43,7 @@ func (b *box) UnnamedFiles(context.Context) ([]driver.UnnamedFile, error) {
 			if err := unix.Stat(dir+e.Name(), &st); err != nil || st.Mode&unix.S_IFMT != unix.S_IFREG || st.Nlink != 0 {
 				continue
 			}
-			id := driver.UnnamedFile{Device: uint64(st.Dev), Inode: st.Ino}
+			id := driver.UnnamedFile{Device: st.Dev, Inode: st.Ino}
 			if seen[id] {
 				continue
 			}

@@ -78,7 +78,7 @@ func unnamedFiles(ctx context.Context, sentry int, workspace string) ([]driver.U
 		if isRoot {
 			mounts[mount] = true
 		} else {
-			file := driver.UnnamedFile{Device: uint64(st.Dev), Inode: st.Ino, Bytes: st.Blocks * 512}
+			file := driver.UnnamedFile{Device: st.Dev, Inode: st.Ino, Bytes: st.Blocks * 512}
 			candidates = append(candidates, candidate{file, mount})
 		}
 	}
