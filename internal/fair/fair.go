@@ -150,8 +150,10 @@ func (p *Pool) Acquire(ctx context.Context, r Request) (*Hold, error) {
 	if err != nil {
 		return nil, err
 	}
-	if w.hold != nil {
+	select {
+	case <-w.granted:
 		return w.hold, nil
+	default:
 	}
 	look := time.NewTicker(p.o.Look)
 	defer look.Stop()
@@ -179,8 +181,10 @@ func (p *Pool) try(r Request, grows *Hold) (*Hold, error) {
 	if err != nil {
 		return nil, err
 	}
-	if w.hold != nil {
+	select {
+	case <-w.granted:
 		return w.hold, nil
+	default:
 	}
 	p.makeRoom(w)
 	if h := p.leave(w); h != nil {
