@@ -259,9 +259,9 @@ func limitPicture() error {
 	// Go takes those for its heap 64 MiB at a time.
 	had := parseMeminfo(text)
 	limits := map[int]uint64{
-		unix.RLIMIT_DATA: uint64(had["VmData"]) + maxPictureMemory + pictureHeadroom*raceFactor,
+		unix.RLIMIT_DATA: uint64(had["VmData"]) + (maxPictureMemory+pictureHeadroom)*raceFactor,
 		unix.RLIMIT_AS:   uint64(had["VmSize"]) + pictureHeadroom*raceFactor,
-		unix.RLIMIT_CPU:  uint64(pictureTime.Seconds()), unix.RLIMIT_FSIZE: 0, unix.RLIMIT_CORE: 0,
+		unix.RLIMIT_CPU:  uint64(pictureTime.Seconds()) * raceFactor, unix.RLIMIT_FSIZE: 0, unix.RLIMIT_CORE: 0,
 	}
 	for which, n := range limits {
 		var was unix.Rlimit
