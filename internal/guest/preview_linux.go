@@ -96,7 +96,7 @@ func (g *Guest) shrinkApart(done <-chan struct{}, a *account, mime string, src i
 	if err != nil {
 		return nil, exhausted("start a process to shrink it", err)
 	}
-	late := time.NewTimer(pictureTime)
+	late := time.NewTimer(raceFactor * pictureTime)
 	defer late.Stop()
 	go func() {
 		select {
