@@ -85,12 +85,17 @@ func (b *box) forward(req *http.Request, dir string) (*http.Response, error) {
 		counted = upload.done
 	}
 	resp, err := b.guest.RoundTrip(req)
-	if err != nil {
-		if upload != nil && upload.full() != nil {
-			err = upload.full()
-		} else {
-			err = b.explain(ctx, err)
+	if upload != nil && upload.full() != nil {
+		// The guest may answer a body that breaks off before the transport
+		// says that it did: the quota decides, whichever comes first.
+		if err == nil {
+			resp.Body.Close()
 		}
+		end()
+		return nil, upload.full()
+	}
+	if err != nil {
+		err = b.explain(ctx, err)
 		end()
 		return nil, err
 	}

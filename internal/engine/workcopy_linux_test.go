@@ -365,7 +365,8 @@ func (e *Engine) copying(id string) bool { return len(e.box(id).copy.turn) > 0 }
 type gatedGuest struct {
 	guest
 	gate   *atomic.Pointer[chan struct{}]
-	script string // findListing if it is empty
+	script string       // findListing if it is empty
+	waits  *atomic.Bool // set when a program waits, if it is not nil
 }
 
 func (g gatedGuest) program() string {
@@ -377,6 +378,9 @@ func (g gatedGuest) program() string {
 
 func (g gatedGuest) Start(ctx context.Context, req *guestapi.StartRequest, opts guestapi.StartOptions) (events, error) {
 	if gate := g.gate.Load(); gate != nil && len(req.Process.Args) > 1 && req.Process.Args[1] == g.program() {
+		if g.waits != nil {
+			g.waits.Store(true)
+		}
 		select {
 		case <-*gate:
 		case <-ctx.Done():
@@ -390,7 +394,7 @@ func (g gatedGuest) Start(ctx context.Context, req *guestapi.StartRequest, opts 
 func TestCopyStuck(t *testing.T) {
 	var gate atomic.Pointer[chan struct{}]
 	e, _ := openCopies(t, t.TempDir(), func(o *Options) {
-		o.dialGuest = func(b driver.Box) guest { return gatedGuest{dialGuest(b), &gate, ""} }
+		o.dialGuest = func(b driver.Box) guest { return gatedGuest{guest: dialGuest(b), gate: &gate} }
 		o.endCopyTimeout = time.Second
 	})
 	s := e.mustCreate(t, sandbox.CreateRequest{Workspace: "w"})
@@ -452,7 +456,7 @@ func TestCopyHibernated(t *testing.T) {
 func TestCopiedKinds(t *testing.T) {
 	var gate atomic.Pointer[chan struct{}]
 	e, path := openCopies(t, t.TempDir(), func(o *Options) {
-		o.dialGuest = func(b driver.Box) guest { return gatedGuest{dialGuest(b), &gate, ""} }
+		o.dialGuest = func(b driver.Box) guest { return gatedGuest{guest: dialGuest(b), gate: &gate} }
 	})
 	s := e.mustCreate(t, sandbox.CreateRequest{Workspace: "w"})
 	e.mustRun(t, inSpace(s.ID, "for d in here there link; do mkdir -p $d/deep; echo old > $d/deep/old; done; mkdir to to/deep; echo kept > to/deep/old"))
@@ -502,18 +506,18 @@ func TestCopiedKinds(t *testing.T) {
 // same file while what a sandbox wrote is on its way.
 func TestCopiedRace(t *testing.T) {
 	var gate atomic.Pointer[chan struct{}]
+	var packs atomic.Bool
 	e, path := openCopies(t, t.TempDir(), func(o *Options) {
-		o.dialGuest = func(b driver.Box) guest { return gatedGuest{dialGuest(b), &gate, packScript} }
+		o.dialGuest = func(b driver.Box) guest { return gatedGuest{dialGuest(b), &gate, packScript, &packs} }
 	})
 	a := e.mustCreate(t, sandbox.CreateRequest{Workspace: "w"})
 	b := e.mustCreate(t, sandbox.CreateRequest{Workspace: "w"})
 	opened := make(chan struct{})
 	gate.Store(&opened)
 	r := e.mustStart(t, inSpace(a.ID, "echo a > file; echo a > other"))
-	for !e.copying(a.ID) {
+	for !packs.Load() { // then it has listed what there is
 		time.Sleep(time.Millisecond)
 	}
-	time.Sleep(200 * time.Millisecond) // it has listed what there is
 	gate.Store(nil)
 	e.mustRun(t, inSpace(b.ID, "echo b > file"))
 	e.put(t, "other", "put\n")
