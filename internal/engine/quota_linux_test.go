@@ -1,9 +1,13 @@
 package engine
 
 import (
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
+	"io"
+	"mime/multipart"
+	"net/http"
 	"strings"
 	"testing"
 	"time"
@@ -41,6 +45,22 @@ func (e *Engine) waitFull(t *testing.T, id string, meanwhile func()) {
 	}
 }
 
+// uploadForm uploads a file whose name only the form in the body has: by the path
+// of a request this process would take a directory of the fake for one outside of
+// the workspace.
+func uploadForm(t *testing.T, name string, size int64) *http.Request {
+	t.Helper()
+	var head bytes.Buffer
+	form := multipart.NewWriter(&head)
+	if _, err := form.CreateFormFile("file", name); err != nil {
+		t.Fatal(err)
+	}
+	req := upload(t.Context(), "", size)
+	req.Body = io.NopCloser(io.MultiReader(&head, req.Body, strings.NewReader("\r\n--"+form.Boundary()+"--\r\n")))
+	req.Header.Set("Content-Type", form.FormDataContentType())
+	return req
+}
+
 func TestWorkspaceQuotaOfOthersThanRuns(t *testing.T) {
 	e := openWorkspaces(t, func(o *Options) { o.WorkspaceQuota = sandbox.WorkspaceUsage{Bytes: 32 * mib} })
 	const endless = "while :; do head -c 1000000 /dev/zero >> endless; done"
@@ -52,7 +72,7 @@ func TestWorkspaceQuotaOfOthersThanRuns(t *testing.T) {
 	}
 	t.Run("Upload", func(t *testing.T) {
 		s := fresh(t)
-		_, err := e.Forward(alice, s.ID, "~", upload(t.Context(), sandbox.WorkDir+"/big", 200*mib))
+		_, err := e.Forward(alice, s.ID, "~", uploadForm(t, fakeDir(t, e, s)+"/big", 200*mib))
 		if !errors.Is(err, sandbox.Exhausted) || sandbox.HintOf(err) == "" {
 			t.Errorf("%v, want exhausted with a hint", err)
 		}

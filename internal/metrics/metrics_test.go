@@ -14,6 +14,7 @@ import (
 
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
 
+	"github.com/glovebox-dev/glovebox/internal/fair"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
@@ -52,6 +53,7 @@ func all(s *Set) {
 	s.Connected(sandbox.Connection{Protocol: sandbox.ProtocolTCP, Sent: 10, Received: 1000})
 	s.Connected(sandbox.Connection{Protocol: sandbox.ProtocolTCP, Blocked: sandbox.BlockedPolicy, Sent: 1})
 	s.Requested("/mcp", http.MethodPost, 200, 4*time.Millisecond)
+	s.Shares(func() fair.Stats { return fair.Stats{Name: "requests"} })
 }
 
 func TestCounts(t *testing.T) {

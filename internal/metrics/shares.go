@@ -20,7 +20,7 @@ func (s *Set) Shares(resources ...func() fair.Stats) {
 type shares []func() fair.Stats
 
 var (
-	shareTotalDesc      = desc("share_total", "Units of a resource that principals share.", "resource")
+	shareUnitsDesc      = desc("share_units", "Units of a resource that principals share.", "resource")
 	shareUsedDesc       = desc("share_used", "Units that principals hold.", "resource")
 	shareMostDesc       = desc("share_most", "Units that the principal holds that holds most.", "resource")
 	sharePrincipalsDesc = desc("share_principals", "Principals that hold units or wait for them.", "resource")
@@ -42,7 +42,7 @@ func (r shares) Collect(ch chan<- prometheus.Metric) {
 			kind  prometheus.ValueType
 			value int64
 		}{
-			{shareTotalDesc, prometheus.GaugeValue, s.Total},
+			{shareUnitsDesc, prometheus.GaugeValue, s.Total},
 			{shareUsedDesc, prometheus.GaugeValue, s.Used},
 			{shareMostDesc, prometheus.GaugeValue, s.MostHeld},
 			{sharePrincipalsDesc, prometheus.GaugeValue, int64(s.Principals)},

@@ -29,7 +29,7 @@ func TestShares(t *testing.T) {
 	w := httptest.NewRecorder()
 	s.Handler().ServeHTTP(w, httptest.NewRequest("GET", "/metrics", nil))
 	for _, want := range []string{
-		`glovebox_share_total{resource="MCP_sessions"} 4`, `glovebox_share_used{resource="MCP_sessions"} 2`,
+		`glovebox_share_units{resource="MCP_sessions"} 4`, `glovebox_share_used{resource="MCP_sessions"} 2`,
 		`glovebox_share_most{resource="MCP_sessions"} 2`, `glovebox_share_principals{resource="MCP_sessions"} 1`,
 		`glovebox_share_waiting{resource="pulls"} 0`, `glovebox_share_waited_total{resource="pulls"} 1`,
 		`glovebox_share_refused_total{resource="pulls"} 1`, `glovebox_share_evicted_total{resource="pulls"} 0`,

@@ -139,14 +139,15 @@ func TestStale(t *testing.T) {
 	if err := os.Chtimes(left, long, long); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.Make(NewID()); err != nil {
+	id := NewID()
+	if _, err := s.Make(id); err != nil {
 		t.Fatal(err)
 	}
 	openSet(t, dir)
 	if _, err := os.Lstat(left); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("what a dead process left: %v", err)
 	}
-	for _, live := range []string{s.temp, s.Path(NewID()), filepath.Join(dir, "secret")} {
+	for _, live := range []string{s.temp, s.Path(id), filepath.Join(dir, "secret")} {
 		if _, err := os.Lstat(live); err != nil {
 			t.Errorf("%s of a live process: %v", live, err)
 		}

@@ -34,13 +34,15 @@ func testPicture(t *testing.T, s *suite) {
 	if got := width("wide.png"); got != 1568 {
 		t.Errorf("the preview is %d pixels wide", got)
 	}
-	b.write(t, dir+"/bomb.png", string(picture(6400, 6500, 16)))
+	// The race detector makes coding fifty times slower.
+	const slow = raceFactor * raceFactor
+	b.write(t, dir+"/bomb.png", string(picture(6400, 6500/slow, 16)))
 	_, err := b.Client.Preview(step(t), dir+"/bomb.png", "image/png", asUser)
 	wantKind(t, "Preview of what takes 340 MB", err, sandbox.Invalid)
 	_, err = b.Client.Preview(step(t), dir+"/absent.png", "image/png", asUser)
 	wantKind(t, "Preview of nothing", err, sandbox.NotFound)
 	// As large as is decoded, several at once.
-	b.write(t, dir+"/large.png", string(picture(2000, 2000, 16)))
+	b.write(t, dir+"/large.png", string(picture(2000, 2000/slow, 16)))
 	var all sync.WaitGroup
 	for range 4 {
 		all.Go(func() {

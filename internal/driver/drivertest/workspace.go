@@ -205,7 +205,7 @@ func workspaceUnnamed(t *testing.T, s *suite) {
 		f=$(mktemp /tmp/drivertest-XXXXXX); exec 7> "$f"; rm "$f"; head -c 300000 /dev/zero >&7
 		exec 8>&3
 		echo ready
-		while [ ! -e /tmp/let-go ]; do sleep 0.05; done
+		while [ ! -e let-go ]; do sleep 0.05; done
 		exec 3>&- 4>&- 8>&-
 		sleep 1000`))
 	defer p.Close()
@@ -230,7 +230,7 @@ func workspaceUnnamed(t *testing.T, s *suite) {
 			t.Fatal(err)
 		}
 	}
-	a.MustSh(t, "touch /tmp/let-go")
+	a.MustSh(t, "touch let-go")
 	eventually(t, "files are listed that no program has open", func() bool { return len(list(a)) == 0 })
 }
 
