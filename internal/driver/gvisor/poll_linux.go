@@ -15,9 +15,10 @@ var latencyMonitoring sync.Once
 func controlFastPath()
 
 const (
-	// pollAfter is how much processor time a kernel has taken before it may
-	// poll: twice what it takes for a sandbox that runs a few lines.
-	pollAfter = 100 * time.Millisecond
+	// pollAfter is how much processor time a kernel has taken since its first
+	// program began before it may poll: twice what it takes for a sandbox that
+	// runs a few lines.
+	pollAfter = 150 * time.Millisecond
 	// pollLook is how often a kernel looks whether it works, and pollWork how
 	// much processor time it takes meanwhile if it does.
 	pollLook = 50 * time.Millisecond
@@ -34,17 +35,22 @@ func pollLate() { latencyMonitoring.Do(func() {}) }
 // at the same time that and the polling took a sixth of the processors. The
 // platform must be there.
 func pollWhenBusy() {
-	var before time.Duration
-	for range time.Tick(pollLook) {
-		var now unix.Timespec
-		if err := unix.ClockGettime(unix.CLOCK_PROCESS_CPUTIME_ID, &now); err != nil {
+	began, err := processorTime()
+	for before := began; err == nil; {
+		time.Sleep(pollLook)
+		var now time.Duration
+		now, err = processorTime()
+		if now-began > pollAfter && now-before > pollWork {
 			break
 		}
-		took := time.Duration(now.Nano())
-		if took > pollAfter && took-before > pollWork {
-			break
-		}
-		before = took
+		before = now
 	}
 	controlFastPath() // which does not return
+}
+
+// processorTime is what this process has taken.
+func processorTime() (time.Duration, error) {
+	var t unix.Timespec
+	err := unix.ClockGettime(unix.CLOCK_PROCESS_CPUTIME_ID, &t)
+	return time.Duration(t.Nano()), err
 }
