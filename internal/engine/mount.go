@@ -41,6 +41,9 @@ type mount struct {
 	watched chan struct{}
 	// gate is closed when runs may begin again, nil while they may.
 	gate    chan struct{}
+	// blamed is what a run left there that ended as it was too much; nil once the
+	// watcher knows.
+	blamed  *sandbox.WorkspaceUsage
 	noted   sandbox.WorkspaceUsage // in the store, at notedAt
 	notedAt time.Time
 	// transfers counts those to the workspace that are not copies of
@@ -240,7 +243,14 @@ func (m *mount) end(ctx context.Context, r *run, b *baseline) (*sandbox.Changes,
 	}
 	c := workspace.Changes(b.before, after, b.since, maxChanges)
 	m.note(&after.Usage)
-	return &c, m.overQuota(ctx, after.Usage, b.before.Usage)
+	err = m.overQuota(ctx, after.Usage, b.before.Usage)
+	if err != nil {
+		// This run is told, and the watcher must not end the next for it.
+		m.mu.Lock()
+		m.blamed = &after.Usage
+		m.mu.Unlock()
+	}
+	return &c, err
 }
 
 // inWorkspace returns the name in the workspace of a path in a sandbox. ok is

@@ -189,6 +189,12 @@ func (w *watcher) count(ctx context.Context) (_ sandbox.WorkspaceUsage, ok bool)
 		w.accepted, w.known = usage, true
 	}
 	m.noteSoon(usage)
+	m.mu.Lock()
+	if m.blamed != nil && w.full == nil {
+		w.accepted = *m.blamed
+	}
+	m.blamed = nil
+	m.mu.Unlock()
 	if err := m.overQuota(ctx, usage, w.accepted); err != nil {
 		if m.farBeyond(ctx, usage) != nil {
 			w.stopBoxes(stopFull(err, "it holds far more"), usage)

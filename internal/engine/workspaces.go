@@ -215,6 +215,8 @@ func (e *Engine) importTurn(ctx context.Context, p sandbox.Principal) (done func
 		case <-other:
 		case <-ctx.Done():
 			return nil, ctx.Err()
+		case <-e.ctx.Done():
+			return nil, errClosed()
 		}
 	}
 }
