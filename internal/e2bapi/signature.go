@@ -5,7 +5,6 @@ import (
 	"crypto/sha256"
 	"crypto/subtle"
 	"encoding/base64"
-	"net"
 	"net/http"
 	"runtime"
 	"strconv"
@@ -13,7 +12,6 @@ import (
 	"time"
 
 	"github.com/glovebox-dev/glovebox/internal/fair"
-	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
 // signatures finds the sandbox whose access token made a signature. Whoever asks
@@ -66,11 +64,7 @@ func (s *signatures) find(r *http.Request, now time.Time) (string, error) {
 
 // search looks through the list, and returns when that was read.
 func (s *signatures) search(ctx context.Context, r *http.Request, now time.Time) (id string, listed time.Time, err error) {
-	host, _, err := net.SplitHostPort(r.RemoteAddr)
-	if err != nil {
-		host = r.RemoteAddr
-	}
-	place, err := s.searches.Acquire(ctx, fair.Request{Principal: sandbox.Principal("address " + host), Units: 1})
+	place, err := s.searches.Acquire(ctx, fair.Request{Principal: fair.AddressOf(r.RemoteAddr), Units: 1})
 	if err != nil {
 		return "", time.Time{}, err
 	}

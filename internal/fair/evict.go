@@ -1,12 +1,6 @@
 package fair
 
-import (
-	"cmp"
-	"container/list"
-	"slices"
-
-	"github.com/glovebox-dev/glovebox/internal/sandbox"
-)
+import "container/heap"
 
 // A pass is which holds makeRoom asks for.
 type pass int
@@ -18,19 +12,24 @@ const (
 )
 
 // makeRoom asks holders to give up as much as w needs, in the order of the
-// passes. Within a pass it asks the principal first that holds most, and for the
-// hold first that was used longest ago.
+// passes. Within a pass it asks the principal first that holds most, of equals the
+// principal that used its oldest hold longest ago, and for that hold first.
 func (p *Pool) makeRoom(w *waiter) {
+	p.mu.Lock()
+	none := p.evictees == 0
+	p.mu.Unlock()
+	if none {
+		return // many requests may wait, and look often
+	}
 	p.evicting.Lock()
 	defer p.evicting.Unlock()
 	for _, pass := range []pass{idleAboveShare, forcedAboveShare, idleOfAll} {
-		asked := inquiry{map[*Hold]bool{}, map[*account]*list.Element{}}
+		i := p.inquire(w, pass)
 		for {
-			h, evict := p.victim(w, pass, asked)
+			h, evict := i.next()
 			if h == nil {
 				break
 			}
-			asked.holds[h] = true
 			if !evict(pass == forcedAboveShare) {
 				p.refusedToLeave(h)
 			}
@@ -38,22 +37,52 @@ func (p *Pool) makeRoom(w *waiter) {
 	}
 }
 
-// An inquiry is what a pass has asked: holds, and the last of each account, after
-// which the others follow. Without it a pass over many holds in use would look at
-// all of them for each.
+// An inquiry is one pass of makeRoom. It is a heap of the accounts that may have
+// holds to ask for, so that a pass over many holds looks at each only once.
 type inquiry struct {
-	holds map[*Hold]bool
-	last  map[*account]*list.Element
+	p      *Pool
+	w      *waiter
+	pass   pass
+	before int64 // units of the requests that are granted before w
+	left   []*inquired
 }
 
-// first is where the holds of an account begin that may not have been asked.
-func (i inquiry) first(a *account) *list.Element {
-	if e := i.last[a]; e != nil {
-		if h := e.Value.(*Hold); h.elem == e && e.Next() != nil { //nolint:forcetypeassert // the list holds nothing else
-			return e.Next()
+// An inquired account is one that may have holds to ask for.
+type inquired struct {
+	*account
+	holds      []*Hold // not asked yet, the least recently used first; nil before the first
+	begun      bool
+	kept, used int64 // by which it is in order
+}
+
+func (i *inquiry) Len() int { return len(i.left) }
+func (i *inquiry) Less(a, b int) bool {
+	x, y := i.left[a], i.left[b]
+	return x.kept > y.kept || x.kept == y.kept && x.used < y.used
+}
+func (i *inquiry) Swap(a, b int) { i.left[a], i.left[b] = i.left[b], i.left[a] }
+func (i *inquiry) Push(x any)    { i.left = append(i.left, x.(*inquired)) } //nolint:forcetypeassert // for heap alone
+func (i *inquiry) Pop() any {
+	last := i.left[len(i.left)-1]
+	i.left = i.left[:len(i.left)-1]
+	return last
+}
+
+// inquire begins a pass.
+func (p *Pool) inquire(w *waiter, pass pass) *inquiry {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	i := &inquiry{p: p, w: w, pass: pass, before: p.before(w)}
+	if w.hold != nil || i.needs() <= 0 {
+		return i
+	}
+	for _, a := range p.accounts {
+		if e := a.holds.Front(); e != nil && (pass == idleOfAll || p.aboveShare(a.kept())) {
+			i.left = append(i.left, &inquired{account: a, kept: a.kept(), used: e.Value.(*Hold).used}) //nolint:forcetypeassert // the list holds nothing else
 		}
 	}
-	return a.holds.Front()
+	heap.Init(i)
+	return i
 }
 
 // refusedToLeave keeps a hold that is in use where it is in the order of use.
@@ -63,60 +92,75 @@ func (p *Pool) refusedToLeave(h *Hold) {
 	h.stay()
 }
 
-// victim is the next hold to ask for, and how, or nil if none is needed or left. The
+// next is the next hold to ask for, and how, or nil if none is needed or left. The
 // hold counts as leaving already, as its holder may release it while it is asked.
-func (p *Pool) victim(w *waiter, pass pass, asked inquiry) (*Hold, func(forced bool) bool) {
+func (i *inquiry) next() (*Hold, func(forced bool) bool) {
+	p, w := i.p, i.w
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	if w.hold != nil || p.needs(w) <= 0 {
-		return nil, nil
-	}
 	own := p.accounts[w.Principal]
-	gets := own.held + w.Units
-	if pass == forcedAboveShare && own.held > 0 && p.aboveShare(gets) {
-		return nil, nil
-	}
-	type principal struct {
-		name sandbox.Principal
-		*account
-	}
-	order := make([]principal, 0, len(p.accounts))
-	for name, a := range p.accounts {
-		switch {
-		case pass != idleOfAll && !p.aboveShare(a.kept()):
-		case pass == forcedAboveShare && a == own:
-		default:
-			order = append(order, principal{name, a})
+	for len(i.left) > 0 {
+		if w.hold != nil || i.needs() <= 0 {
+			return nil, nil
 		}
-	}
-	slices.SortFunc(order, func(a, b principal) int {
-		return cmp.Or(cmp.Compare(b.kept(), a.kept()), cmp.Compare(a.name, b.name))
-	})
-	for _, a := range order {
-		for e := asked.first(a.account); e != nil; e = e.Next() {
-			h := e.Value.(*Hold) //nolint:forcetypeassert // the list holds nothing else
-			if h.leaving || h.evict == nil || asked.holds[h] {
-				continue
-			}
-			// By force a principal must not get more than the other keeps:
-			// the two would take turns for ever.
-			if pass == forcedAboveShare && a.kept()-h.units < gets {
-				continue
-			}
-			// A principal takes idle holds of those that hold as much as it
-			// would then, and never of those that hold less.
-			if a.account != own && a.kept() < gets {
-				continue
-			}
-			asked.last[a.account] = e
-			h.leaving = true
-			p.leaving += h.units
-			a.leaving += h.units
-			p.stats.Evicted++
-			return h, h.evict
+		gets := own.held + w.Units
+		if i.pass == forcedAboveShare && own.held > 0 && p.aboveShare(gets) {
+			return nil, nil
 		}
+		top := i.left[0]
+		if kept := top.account.kept(); kept != top.kept {
+			top.kept = kept
+			heap.Fix(i, 0)
+			continue
+		}
+		h := top.take()
+		if h == nil || !i.mayAsk(top, h, own, gets) {
+			heap.Pop(i)
+			continue
+		}
+		h.leaving = true
+		p.leaving += h.units
+		h.acct.leaving += h.units
+		p.stats.Evicted++
+		return h, h.evict
 	}
 	return nil, nil
+}
+
+// take is the account's next hold that may be asked for, or nil. The pool's mu is
+// held.
+func (a *inquired) take() *Hold {
+	if !a.begun {
+		a.begun = true
+		for e := a.account.holds.Front(); e != nil; e = e.Next() {
+			a.holds = append(a.holds, e.Value.(*Hold)) //nolint:forcetypeassert // the list holds nothing else
+		}
+	}
+	for len(a.holds) > 0 {
+		h := a.holds[0]
+		a.holds = a.holds[1:]
+		if h.elem != nil && !h.leaving && h.evict != nil {
+			return h
+		}
+	}
+	return nil
+}
+
+// mayAsk reports whether an account may be asked for a hold for w, whose principal
+// has the account own, and gets so many units in all. p.mu is held.
+func (i *inquiry) mayAsk(a *inquired, h *Hold, own *account, gets int64) bool {
+	switch {
+	case i.pass != idleOfAll && !i.p.aboveShare(a.account.kept()):
+		return false
+	case i.pass == forcedAboveShare:
+		// By force a principal must not get more than the other keeps: the two
+		// would take turns for ever.
+		return a.account != own && a.account.kept()-h.units >= gets
+	default:
+		// A principal takes idle holds of those that hold as much as it would
+		// then, and never of those that hold less.
+		return a.account == own || a.account.kept() >= gets
+	}
 }
 
 // aboveShare reports whether units are more than a share: the total divided by
@@ -126,19 +170,28 @@ func (p *Pool) aboveShare(units int64) bool {
 }
 
 // needs is how many units are missing for w and for the requests that are granted
-// before it, without those that are being given up. p.mu is held.
-func (p *Pool) needs(w *waiter) int64 {
-	own := p.accounts[w.Principal].held
-	need := w.Units - (p.limit(w.small) - p.used) - p.leaving
-	before := true // those in the queue before w came earlier
+// before it, without those that are being given up. The pool's mu is held.
+func (i *inquiry) needs() int64 {
+	p, w := i.p, i.w
+	return w.Units - (p.limit(w.small) - p.used) - p.leaving + i.before
+}
+
+// before is how many units the requests want that are granted before w. p.mu is
+// held.
+func (p *Pool) before(w *waiter) (units int64) {
+	own := p.accounts[w.Principal]
+	if own == nil {
+		return 0 // it was granted and released
+	}
+	earlier := true // those in the queue before w came earlier
 	for _, o := range p.queue {
 		if o == w {
-			before = false
+			earlier = false
 			continue
 		}
-		if held := p.accounts[o.Principal].held; held < own || held == own && before {
-			need += o.Units
+		if held := p.accounts[o.Principal].held; held < own.held || held == own.held && earlier {
+			units += o.Units
 		}
 	}
-	return need
+	return units
 }

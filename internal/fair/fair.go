@@ -86,6 +86,8 @@ type Pool struct {
 
 	mu       sync.Mutex
 	used     int64 // by all holds, those that are leaving too
+	evictees int   // holds that can be evicted
+	clock    int64 // counts the uses of holds
 	leaving  int64 // by holds whose holder agreed to give them up
 	accounts map[sandbox.Principal]*account
 	queue    []*waiter // oldest first
@@ -111,7 +113,8 @@ type Hold struct {
 	who     sandbox.Principal
 	units   int64
 	small   bool
-	leaving bool // its holder agreed to give it up
+	leaving bool  // its holder agreed to give it up
+	used    int64 // by the pool's clock
 	evict   func(bool) bool
 }
 
@@ -353,10 +356,29 @@ func (p *Pool) grant(a *account, w *waiter) *Hold {
 		}
 		return h
 	}
-	h := &Hold{pool: p, acct: a, who: w.Principal, evict: w.Evict}
+	h := &Hold{pool: p, acct: a, who: w.Principal}
 	h.elem = a.holds.PushBack(h)
+	h.use()
+	h.evictBy(w.Evict)
 	h.change(w.Units)
 	return h
+}
+
+// use notes that the hold was used last of all. p.mu is held.
+func (h *Hold) use() {
+	h.acct.holds.MoveToBack(h.elem)
+	h.pool.clock++
+	h.used = h.pool.clock
+}
+
+// evictBy sets how the hold is evicted. p.mu is held.
+func (h *Hold) evictBy(evict func(bool) bool) {
+	if h.evict != nil {
+		h.pool.evictees--
+	}
+	if h.evict = evict; evict != nil {
+		h.pool.evictees++
+	}
 }
 
 // change gives the hold more units, or fewer, in all that counts them. p.mu is
@@ -387,7 +409,7 @@ func (h *Hold) Touch() {
 	h.pool.mu.Lock()
 	defer h.pool.mu.Unlock()
 	if h.elem != nil {
-		h.acct.holds.MoveToBack(h.elem)
+		h.use()
 	}
 }
 
@@ -396,7 +418,9 @@ func (h *Hold) Touch() {
 func (h *Hold) Evictable(evict func(forced bool) bool) {
 	h.pool.mu.Lock()
 	defer h.pool.mu.Unlock()
-	h.evict = evict
+	if h.elem != nil {
+		h.evictBy(evict)
+	}
 }
 
 // Resize changes how many units the hold has, at least 1. Fewer are given back at
@@ -451,7 +475,7 @@ func (h *Hold) Stay() {
 	h.pool.mu.Lock()
 	defer h.pool.mu.Unlock()
 	if h.stay() {
-		h.acct.holds.MoveToBack(h.elem)
+		h.use()
 	}
 }
 
@@ -470,6 +494,7 @@ func (h *Hold) stay() bool {
 // remove takes the hold out of its account. p.mu is held.
 func (h *Hold) remove() {
 	h.change(-h.units)
+	h.evictBy(nil)
 	h.acct.holds.Remove(h.elem)
 	h.elem = nil
 	h.pool.close(h.who, h.acct)

@@ -2,6 +2,7 @@ package httpserver
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"fmt"
 	"io"
@@ -12,6 +13,8 @@ import (
 	"testing"
 	"testing/synctest"
 	"time"
+
+	"github.com/glovebox-dev/glovebox/internal/auth"
 )
 
 // A pipeListener is a network without a machine, for tests in virtual time.
@@ -141,3 +144,175 @@ func TestSlowBodies(t *testing.T) {
 		})
 	}
 }
+
+// TestEvictedStreamsEnd has a principal take all streams, with handlers that look
+// at nothing but what they write and read, and a client that is as slow as it may
+// be. Another principal gets a stream at once.
+func TestEvictedStreamsEnd(t *testing.T) {
+	const patience = ioTimeout * 9 / 10
+	for name, c := range map[string]struct {
+		handler http.HandlerFunc
+		client  func(net.Conn)
+	}{
+		"Downloads": {
+			func(w http.ResponseWriter, _ *http.Request) {
+				for {
+					if _, err := w.Write(make([]byte, 4096)); err != nil {
+						return
+					}
+				}
+			},
+			func(conn net.Conn) {
+				for {
+					if _, err := io.CopyN(io.Discard, conn, 5000); err != nil {
+						return
+					}
+					time.Sleep(patience)
+				}
+			},
+		},
+		"FileDownloads": {
+			func(w http.ResponseWriter, r *http.Request) {
+				http.ServeContent(w, r, "", time.Time{}, bytes.NewReader(make([]byte, 64<<20)))
+			},
+			func(conn net.Conn) {
+				for {
+					if _, err := io.CopyN(io.Discard, conn, 1<<20); err != nil {
+						return
+					}
+					time.Sleep(patience)
+				}
+			},
+		},
+		"Uploads": {
+			func(w http.ResponseWriter, r *http.Request) {
+				body := &uploadReader{r: r.Body, rc: http.NewResponseController(w), end: func() error { return nil }}
+				_, _ = io.Copy(io.Discard, body)
+			},
+			func(conn net.Conn) {
+				for {
+					if _, err := io.WriteString(conn, "x"); err != nil {
+						return
+					}
+					time.Sleep(patience)
+				}
+			},
+		},
+		"UploadsThatWait": {
+			func(_ http.ResponseWriter, r *http.Request) {
+				select {
+				case <-untilEvicted(r.Context()).Done():
+				case <-time.After(time.Hour):
+				}
+			},
+			func(conn net.Conn) { _, _ = io.Copy(io.Discard, conn) },
+		},
+		"Hijacked": {
+			func(w http.ResponseWriter, _ *http.Request) {
+				conn, _, err := http.NewResponseController(w).Hijack()
+				if err != nil {
+					panic(err)
+				}
+				defer conn.Close()
+				_, _ = io.Copy(conn, endless{})
+			},
+			func(net.Conn) {},
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				served := make(chan struct{})
+				s := newServer(t, func(o *Options) { o.Shares = smallShares() })
+				handler := http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					if id, _ := auth.FromContext(r.Context()); id.Principal == "good-b" {
+						close(served)
+						return
+					}
+					c.handler(w, r)
+				})
+				s.handler = s.logRequests(s.authenticate(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+					s.stream(w, r, handler, false, writeErrorTo)
+				})))
+				l, stop := serveBubble(t, s)
+				var conns []net.Conn
+				var clients sync.WaitGroup
+				for range 100 {
+					conn := l.dial(t, "192.0.2.1")
+					conns = append(conns, conn)
+					clients.Go(func() {
+						if _, err := io.WriteString(conn, head("PUT", "/", "a", 1<<20)); err == nil {
+							c.client(conn)
+						}
+					})
+				}
+				time.Sleep(2 * time.Minute)
+				began := time.Now()
+				conn := l.dial(t, "192.0.2.2")
+				go func() { _, _ = io.WriteString(conn, head("PUT", "/", "b", 0)) }()
+				select {
+				case <-served:
+				case <-time.After(5 * time.Minute):
+					t.Error("the other's stream is not served")
+				}
+				if took := time.Since(began); took > 2*cutGrace {
+					t.Errorf("the other's stream waited for %v", took)
+				}
+				for _, conn := range append(conns, conn) {
+					conn.Close()
+				}
+				clients.Wait()
+				stop()
+				time.Sleep(time.Hour) // the last handlers end
+			})
+		})
+	}
+}
+
+// TestUnknownClients has clients at many addresses, without a token, take what they
+// can: connections that send nothing, and answers that they do not read.
+func TestUnknownClients(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		shares := smallShares()
+		l, stop := serveBubble(t, newServer(t, func(o *Options) { o.Shares = shares }))
+		known := l.dial(t, "192.0.2.2")
+		if status, err := ask(known, "b", "x"); status != 200 || err != nil {
+			t.Fatalf("b: %d, %v", status, err)
+		}
+		var conns []net.Conn
+		for i := range 2000 {
+			conn := l.dial(t, fmt.Sprintf("2001:db8:%x:%x::1", i/256, i%256))
+			conns = append(conns, conn)
+			if i%2 == 0 {
+				_, _ = io.WriteString(conn, "POST /mcp HTTP/1.1\r\nHost: 127.0.0.1:8080\r\nContent-Length: 0\r\n\r\n")
+			}
+		}
+		synctest.Wait()
+		if st := shares.newcomers.Stats(); st.Used > 512 {
+			t.Errorf("newcomers have %d connections", st.Used)
+		}
+		if st := shares.unknown.Stats(); st.Used > 256 || st.Used == 0 {
+			t.Errorf("newcomers have %d requests under way", st.Used)
+		}
+		began := time.Now()
+		if status, err := ask(known, "b", "x"); status != 200 || err != nil || time.Since(began) != 0 {
+			t.Errorf("b, which was there before: %d, %v, after %v", status, err, time.Since(began))
+		}
+		time.Sleep(2 * unknownTimeout)
+		if st := shares.unknown.Stats(); st.Used != 0 {
+			t.Errorf("%d answers to newcomers that do not read are under way", st.Used)
+		}
+		fresh := l.dial(t, "192.0.2.3")
+		began = time.Now()
+		if status, err := ask(fresh, "c", "x"); status != 200 || err != nil || time.Since(began) != 0 {
+			t.Errorf("c, which is new: %d, %v, after %v", status, err, time.Since(began))
+		}
+		for _, c := range append(conns, known, fresh) {
+			c.Close()
+		}
+		stop()
+	})
+}
+
+type endless struct{}
+
+func (endless) Read(p []byte) (int, error) { return len(p), nil }

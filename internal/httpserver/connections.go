@@ -5,17 +5,18 @@ import (
 	"crypto/tls"
 	"net"
 	"net/http"
-	"net/netip"
 	"sync"
 
 	"github.com/glovebox-dev/glovebox/internal/fair"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// connections counts the connections of one http.Server, each by the address
-// that it came from until a request on it has shown whose it is.
+// connections counts the connections of one http.Server: those of principals, and
+// apart from them, by the address that they came from, those on which no request
+// has shown yet whose they are. So clients without a token take nothing from
+// principals.
 type connections struct {
-	pool *fair.Pool
+	shares *Shares
 
 	mu   sync.Mutex
 	open map[net.Conn]*connection
@@ -23,8 +24,8 @@ type connections struct {
 
 // A connection is one that is open. Methods of nil do nothing.
 type connection struct {
-	pool *fair.Pool
-	conn net.Conn
+	shares *Shares
+	conn   net.Conn
 
 	mu      sync.Mutex
 	hold    *fair.Hold
@@ -45,7 +46,7 @@ func connectionOf(ctx context.Context) *connection {
 func (cs *connections) watch(srv *http.Server) {
 	cs.open = map[net.Conn]*connection{}
 	srv.ConnContext = func(ctx context.Context, conn net.Conn) context.Context {
-		c := &connection{pool: cs.pool, conn: conn}
+		c := &connection{shares: cs.shares, conn: conn}
 		cs.mu.Lock()
 		defer cs.mu.Unlock()
 		cs.open[conn] = c
@@ -63,7 +64,7 @@ func (cs *connections) watch(srv *http.Server) {
 		}
 		switch state {
 		case http.StateNew:
-			if !c.count(addressOf(conn.RemoteAddr())) {
+			if !c.count(c.shares.newcomers, fair.AddressOf(conn.RemoteAddr().String())) {
 				c.cut()
 			}
 		case http.StateClosed, http.StateHijacked: // which is counted as a stream from then on
@@ -73,25 +74,10 @@ func (cs *connections) watch(srv *http.Server) {
 	}
 }
 
-// addressOf names an address where principals are named. A network of IPv6 that
-// one site has is one address.
-func addressOf(a net.Addr) sandbox.Principal {
-	host, _, err := net.SplitHostPort(a.String())
-	if err != nil {
-		host = a.String()
-	}
-	if ip, err := netip.ParseAddr(host); err == nil && ip.Is6() && !ip.Is4In6() {
-		if site, err := ip.WithZone("").Prefix(64); err == nil {
-			host = site.String()
-		}
-	}
-	return sandbox.Principal("address " + host)
-}
-
-// count holds a place for the connection in a name, in place of the one that it
-// has. It reports whether there was one.
-func (c *connection) count(who sandbox.Principal) bool {
-	hold, err := c.pool.Try(fair.Request{Principal: who, Units: 1, Evict: c.evict})
+// count holds a place of a pool for the connection in a name, instead of the place
+// that it has. It reports whether there was one.
+func (c *connection) count(pool *fair.Pool, who sandbox.Principal) bool {
+	hold, err := pool.Try(fair.Request{Principal: who, Units: 1, Evict: c.evict})
 	if err != nil {
 		return false
 	}
@@ -116,8 +102,19 @@ func (c *connection) ownedBy(who sandbox.Principal) {
 	c.known = true
 	c.mu.Unlock()
 	if !known {
-		c.count(who) // without a place of its own it stays with its address
+		c.count(c.shares.connections, who) // without a place of its own it stays with its address
 	}
+}
+
+// isKnown reports whether a request on the connection has shown whose it is. There
+// is no connection in tests without a network, and nothing to count.
+func (c *connection) isKnown() bool {
+	if c == nil {
+		return true
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.known
 }
 
 // begin counts a request in, until end.

@@ -198,7 +198,7 @@ func (s *Server) putFile(w http.ResponseWriter, r *http.Request, workspace, name
 	}
 	// The body says itself whether it came whole. Its context also ends when the
 	// client closes its half of the connection, having sent all.
-	ctx := context.WithoutCancel(r.Context())
+	ctx := untilEvicted(r.Context())
 	body := &uploadReader{r: r.Body, rc: http.NewResponseController(w), end: func() error {
 		fresh, err := s.opts.Files.Spend(ctx, sig, expires)
 		if err == nil && !fresh {
@@ -213,10 +213,14 @@ func (s *Server) putFile(w http.ResponseWriter, r *http.Request, workspace, name
 	} else {
 		n, err = s.opts.Files.PutFile(ctx, workspace, name, body, r.ContentLength)
 	}
-	if err != nil {
+	if ctx.Err() != nil && err != nil {
+		err = sandbox.WithHint(sandbox.Errorf(sandbox.Unavailable, "the server ended the upload after %d bytes, as other clients needed its place; what was there before stays", body.n), "try again later")
+	} else if err != nil {
 		if body.err != nil && !errors.Is(body.err, io.EOF) && sandbox.KindOf(body.err) == sandbox.Internal {
 			err = sandbox.Errorf(sandbox.Invalid, "the upload broke off after %d bytes; what was there before stays: %w", body.n, body.err)
 		}
+	}
+	if err != nil {
 		s.fileError(w, "write file", err)
 		return
 	}

@@ -114,7 +114,7 @@ const (
 	headerTimeout  = 10 * time.Second
 	ioTimeout      = 30 * time.Second
 	idleTimeout    = 2 * time.Minute
-	maxHeaderBytes = 64 << 10
+	maxHeaderBytes = 32 << 10
 )
 
 // metricsPath is where Prometheus reads.
@@ -231,7 +231,7 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 		MaxHeaderBytes:    maxHeaderBytes,
 		ErrorLog:          slog.NewLogLogger(s.opts.Log.Handler(), slog.LevelDebug),
 	}
-	(&connections{pool: s.shares.connections}).watch(srv)
+	(&connections{shares: s.shares}).watch(srv)
 	if s.tls != nil {
 		ln = tls.NewListener(ln, s.tls)
 	}

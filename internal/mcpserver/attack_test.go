@@ -203,6 +203,13 @@ func TestEvents(t *testing.T) {
 	as := func(who sandbox.Principal) context.Context {
 		return auth.NewContext(t.Context(), auth.Identity{Principal: who})
 	}
+	for session, streams := range map[string][]string{"a": {"1", "2"}, "b": {"1"}} {
+		for _, stream := range streams {
+			if err := s.Open(as(sandbox.Principal(session)), session, stream); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
 	small, large := []byte("small"), make([]byte, 1<<20)
 	for i := range 3 {
 		if err := s.Append(as("b"), "b", "1", append(small, byte('0'+i))); err != nil {
@@ -370,34 +377,35 @@ func TestFairness(t *testing.T) {
 	}
 }
 
-// TestQueuedAnswers has answers of a session hold what they have until they left.
-func TestQueuedAnswers(t *testing.T) {
-	s, _ := newTestServer(t, nil)
-	ses, err := s.sessions.begin(t.Context(), auth.Identity{Principal: "a"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	ses.bind("", func() {})
-	ses.queues = true
-	ctx := context.WithValue(t.Context(), sessionKey{}, ses)
-	for range 3 {
-		ctx, leave := s.ledgers.enter(ctx, nil)
-		if _, err := ledgerOf(ctx).take(ctx, "a", 1<<20); err != nil {
+// TestEventStreams has a session make more requests than it may have streams.
+func TestEventStreams(t *testing.T) {
+	shares := NewShares(0)
+	s := newEventStore(shares.events)
+	const more = 100
+	for i := range maxEventStreams + more {
+		stream := fmt.Sprint(i)
+		if err := s.Open(t.Context(), "s", stream); err != nil {
 			t.Fatal(err)
 		}
-		leave()
-	}
-	for left := range 3 {
-		if got, want := s.shares.answers.Held("a"), int64(3-left)*answerCost<<20; got != want {
-			t.Errorf("%d bytes are held after %d answers left, want %d", got, left, want)
-		}
-		if left < 2 {
-			ses.sent()
+		if err := s.Append(t.Context(), "s", stream, []byte("text")); err != nil {
+			t.Fatal(err)
 		}
 	}
-	ses.gone()
-	if got := s.shares.answers.Held("a"); got != 0 {
-		t.Errorf("%d bytes are held by a session that is gone", got)
+	if n := len(s.sessions["s"].streams); n != maxEventStreams {
+		t.Errorf("%d streams are kept, want %d", n, maxEventStreams)
+	}
+	if used, want := shares.events.Stats().Used, int64(maxEventStreams*(4+eventCost)); used != want {
+		t.Errorf("%d bytes are held, want %d", used, want)
+	}
+	if err := s.Append(t.Context(), "s", "0", []byte("late")); err != nil {
+		t.Fatal(err)
+	}
+	for stream, kept := range map[string]bool{"0": false, fmt.Sprint(more): true} {
+		for _, err := range s.After(t.Context(), "s", stream, -1) {
+			if (err == nil) != kept {
+				t.Errorf("an event of stream %s: %v", stream, err)
+			}
+		}
 	}
 }
 

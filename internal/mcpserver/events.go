@@ -28,7 +28,12 @@ var _ mcp.EventStore = (*eventStore)(nil)
 type sessionEvents struct {
 	principal sandbox.Principal
 	streams   map[string]*streamEvents
+	opened    []string // the streams of requests, the oldest first
 }
+
+// maxEventStreams is how many streams a session keeps. The SDK opens one for each
+// request and never says that it ended. An older one cannot be resumed.
+const maxEventStreams = 1024
 
 // streamEvents are the events of a stream from the number first on.
 type streamEvents struct {
@@ -49,32 +54,47 @@ func newEventStore(pool *fair.Pool) *eventStore {
 func (s *eventStore) Open(ctx context.Context, sessionID, streamID string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.streamLocked(ctx, sessionID, streamID)
-	return nil
-}
-
-// streamLocked returns a stream, which it makes; s.mu is held.
-func (s *eventStore) streamLocked(ctx context.Context, sessionID, streamID string) (*sessionEvents, *streamEvents) {
 	ses := s.sessions[sessionID]
 	if ses == nil {
 		id, _ := auth.FromContext(ctx)
-		ses = &sessionEvents{id.Principal, map[string]*streamEvents{}}
+		ses = &sessionEvents{principal: id.Principal, streams: map[string]*streamEvents{}}
 		s.sessions[sessionID] = ses
 	}
-	if ses.streams[streamID] == nil {
-		ses.streams[streamID] = &streamEvents{}
+	if ses.streams[streamID] != nil {
+		return nil
 	}
-	return ses, ses.streams[streamID]
+	ses.streams[streamID] = &streamEvents{}
+	if streamID == "" {
+		return nil // the session's own, which stays
+	}
+	if ses.opened = append(ses.opened, streamID); len(ses.opened) > maxEventStreams {
+		oldest := ses.streams[ses.opened[0]]
+		oldest.dropLocked(len(oldest.events))
+		delete(ses.streams, ses.opened[0])
+		ses.opened = slices.Delete(ses.opened, 0, 1)
+	}
+	return nil
+}
+
+// findLocked returns a stream, or nil; s.mu is held.
+func (s *eventStore) findLocked(sessionID, streamID string) (*sessionEvents, *streamEvents) {
+	if ses := s.sessions[sessionID]; ses != nil {
+		return ses, ses.streams[streamID]
+	}
+	return nil, nil
 }
 
 // eventCost is the memory of an event beside its data.
 const eventCost = 64
 
-// Append implements [mcp.EventStore].
-func (s *eventStore) Append(ctx context.Context, sessionID, streamID string, data []byte) error {
+// Append implements [mcp.EventStore]. It keeps no event of a stream that is gone.
+func (s *eventStore) Append(_ context.Context, sessionID, streamID string, data []byte) error {
 	s.mu.Lock()
-	ses, stream := s.streamLocked(ctx, sessionID, streamID)
+	ses, stream := s.findLocked(sessionID, streamID)
 	s.mu.Unlock()
+	if stream == nil {
+		return nil
+	}
 	ev := &event{data: data}
 	// The store asks for the room without its lock: others' events may go.
 	hold, err := s.pool.Try(fair.Request{
@@ -85,7 +105,7 @@ func (s *eventStore) Append(ctx context.Context, sessionID, streamID string, dat
 	defer s.mu.Unlock()
 	ev.hold = hold
 	stream.events = append(stream.events, ev)
-	if err != nil || s.sessions[sessionID] != ses {
+	if _, now := s.findLocked(sessionID, streamID); err != nil || now != stream {
 		// It is as if the event had been kept and gone at once.
 		stream.dropLocked(len(stream.events))
 	}
@@ -130,11 +150,10 @@ func (s *eventStore) After(_ context.Context, sessionID, streamID string, index 
 func (s *eventStore) after(sessionID, streamID string, index int) ([]*event, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	ses := s.sessions[sessionID]
-	if ses == nil || ses.streams[streamID] == nil {
+	_, stream := s.findLocked(sessionID, streamID)
+	if stream == nil {
 		return nil, fmt.Errorf("there is no stream %q of that session", streamID)
 	}
-	stream := ses.streams[streamID]
 	if start := index + 1 - stream.first; start >= 0 {
 		return slices.Clone(stream.events[min(start, len(stream.events)):]), nil
 	}

@@ -19,6 +19,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/glovebox-dev/glovebox/internal/auth"
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
 // The paths that Handler serves.
@@ -139,7 +140,11 @@ func (h *httpHandler) serveStreamable(w http.ResponseWriter, r *http.Request, id
 		r = r.WithContext(ctx)
 	} else if r.Method == http.MethodPost {
 		defer h.server.enter()()
-		counted, end := h.server.ledgers.begin(r)
+		counted, end, err := h.server.ledgers.begin(r, id.Principal, body)
+		if err != nil {
+			tooMuch(w, m.id(), err)
+			return
+		}
 		defer end()
 		r = counted
 	}
@@ -176,6 +181,12 @@ func (h *httpHandler) serveStreamable(w http.ResponseWriter, r *http.Request, id
 func tooManySessions(w http.ResponseWriter, id json.RawMessage) {
 	w.Header().Set("Retry-After", strconv.Itoa(int(retryAfter.Seconds())))
 	writeError(w, http.StatusServiceUnavailable, id, jsonrpc.CodeInternalError, "too many sessions are open on this server")
+}
+
+// tooMuch refuses a request for which its principal has no share left.
+func tooMuch(w http.ResponseWriter, id json.RawMessage, err error) {
+	w.Header().Set("Retry-After", strconv.Itoa(max(1, int(sandbox.RetryAfterOf(err).Seconds()))))
+	writeError(w, http.StatusServiceUnavailable, id, jsonrpc.CodeInternalError, err.Error())
 }
 
 // readBody reads a bounded body. If it cannot, it answers and returns false.

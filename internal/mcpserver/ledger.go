@@ -1,8 +1,10 @@
 package mcpserver
 
 import (
+	"bytes"
 	"context"
 	"crypto/rand"
+	"encoding/json"
 	"io"
 	"net/http"
 	"sync"
@@ -13,10 +15,11 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// A ledger holds the memory of the answer to one request over HTTP, from before
-// the content is read until the request has ended. On other transports it is that
-// of one call: it ends when the answer has left on SSE, and with the call on stdio.
-// Methods of nil do nothing.
+// A ledger holds the memory of one request and of its answer: the request's from
+// before it is handled, the answer's from before its content is read. The ledger
+// of a request over HTTP ends with the request and the calls that it began. On SSE
+// it ends when the answer has left, and on stdio it is that of one call. Methods
+// of nil do nothing.
 type ledger struct {
 	shares *Shares
 
@@ -41,21 +44,35 @@ type ledgers struct {
 // the SDK shows to handlers only the header. A client's own is replaced.
 const requestHeader = "Glovebox-Request"
 
-// begin gives a request a ledger, until end.
-func (ls *ledgers) begin(r *http.Request) (_ *http.Request, end func()) {
-	l := &ledger{shares: ls.shares, users: 1}
-	name := rand.Text()
+// openFor gives a request of so many calls and bytes a ledger, until end. It waits for
+// the principal's share of the calls under way. The name is for requestHeader.
+func (ls *ledgers) openFor(ctx context.Context, p sandbox.Principal, calls, size int) (name string, end func(), _ error) {
+	hold, err := acquire(ctx, ls.shares.calls, fair.Request{Principal: p, Units: int64(calls)*callCost + int64(size)})
+	if err != nil {
+		return "", nil, err
+	}
+	l := &ledger{shares: ls.shares, users: 1, holds: []*fair.Hold{hold}}
+	name = rand.Text()
 	ls.mu.Lock()
 	ls.open[name] = l
 	ls.mu.Unlock()
-	r = r.Clone(r.Context())
-	r.Header.Set(requestHeader, name)
-	return r, func() {
+	return name, sync.OnceFunc(func() {
 		ls.mu.Lock()
 		delete(ls.open, name)
 		ls.mu.Unlock()
 		l.leave()
+	}), nil
+}
+
+// begin is openFor for a request over HTTP.
+func (ls *ledgers) begin(r *http.Request, p sandbox.Principal, body []byte) (_ *http.Request, end func(), _ error) {
+	name, end, err := ls.openFor(r.Context(), p, max(1, batchSize(body)), len(body))
+	if err != nil {
+		return nil, nil, err
 	}
+	r = r.Clone(r.Context())
+	r.Header.Set(requestHeader, name)
+	return r, end, nil
 }
 
 type (
@@ -81,11 +98,7 @@ func (ls *ledgers) enter(ctx context.Context, extra *mcp.RequestExtra) (_ contex
 		return context.WithValue(ctx, ledgerKey{}, l), l.leave
 	}
 	l = &ledger{shares: ls.shares, users: 1}
-	return context.WithValue(ctx, ledgerKey{}, l), func() {
-		if !sessionOf(ctx).queue(l.leave) {
-			l.leave()
-		}
-	}
+	return context.WithValue(ctx, ledgerKey{}, l), l.leave
 }
 
 func ledgerOf(ctx context.Context) *ledger {
@@ -126,6 +139,63 @@ func (l *ledger) take(ctx context.Context, p sandbox.Principal, content int64) (
 			_ = h.Resize(n * answerCost) // fewer are always granted
 		}
 	}, nil
+}
+
+// grown takes for an answer what it grows by as JSON beyond answerCost, which
+// reckons with plain text: JSON has up to six bytes for one. It is called when the
+// answer is made and not yet encoded.
+func (l *ledger) grown(ctx context.Context, p sandbox.Principal, res any) error {
+	if l == nil {
+		return nil
+	}
+	var growth int64
+	switch res := res.(type) {
+	case *mcp.CallToolResult:
+		for _, c := range res.Content {
+			if text, ok := c.(*mcp.TextContent); ok {
+				growth += textCopies * jsonGrowth(text.Text)
+			}
+		}
+		if data, ok := res.StructuredContent.(json.RawMessage); ok {
+			growth += structuredCopies * 5 * int64(bytes.Count(data, []byte(`\u`)))
+		}
+	case []*mcp.ResourceContents:
+		for _, c := range res {
+			growth += textCopies * jsonGrowth(c.Text)
+		}
+	}
+	if growth < grownLeast {
+		return nil
+	}
+	h, err := acquire(ctx, l.shares.answers, fair.Request{Principal: p, Units: growth})
+	if err != nil {
+		return err
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.holds = append(l.holds, h)
+	return nil
+}
+
+// How many copies an answer has of a text as JSON, and of the structured content;
+// measured. Growth below grownLeast is within what answerCost reckons.
+const (
+	textCopies       = 2
+	structuredCopies = 3
+	grownLeast       = 64 << 10
+)
+
+// jsonGrowth is by how many bytes a text is longer as JSON.
+func jsonGrowth(text string) (n int64) {
+	for i := range len(text) {
+		switch b := text[i]; {
+		case b == '"' || b == '\\' || b == '\n' || b == '\r' || b == '\t':
+			n++
+		case b < ' ' || b == '<' || b == '>' || b == '&' || b == 0x7f:
+			n += 5
+		}
+	}
+	return n
 }
 
 // page is take for content of which each piece of a call replaces the one before.

@@ -119,6 +119,9 @@ func (s *Server) resource(scope auth.Scope, read func(context.Context, sandbox.P
 		ctx, leave := s.ledgers.enter(ctx, req.Extra)
 		defer leave()
 		contents, err := read(ctx, id.Principal, u)
+		if err == nil {
+			err = ledgerOf(ctx).grown(ctx, id.Principal, contents)
+		}
 		if err != nil {
 			return nil, s.protocolError(uri, err)
 		}

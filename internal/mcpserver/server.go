@@ -102,6 +102,9 @@ type Server struct {
 // sseFarewell is how long the last answers on SSE have to leave.
 const sseFarewell = 100 * time.Millisecond
 
+// closeTimeout is how long sessions have to close at the end.
+const closeTimeout = 2 * time.Second
+
 // errShutdown is why a call's context ends when the server does.
 var errShutdown = errors.New("the server is shutting down")
 
@@ -350,9 +353,26 @@ func (s *Server) Shutdown(ctx context.Context) error {
 		time.Sleep(sseFarewell)
 	}
 	s.sse.closeAll()
-	for ss := range s.mcp.Sessions() {
-		ss.Close()
-	}
+	s.closeSessions()
 	s.watch.stopAll()
 	return err
+}
+
+// closeSessions closes the sessions, and waits for them, but not for long: one
+// waits for its client to read, and for calls that look at nothing.
+func (s *Server) closeSessions() {
+	var closing sync.WaitGroup
+	for ss := range s.mcp.Sessions() {
+		closing.Go(func() { ss.Close() })
+	}
+	closed := make(chan struct{})
+	go func() {
+		defer close(closed)
+		closing.Wait()
+	}()
+	select {
+	case <-closed:
+	case <-time.After(closeTimeout):
+		s.log.Warn("shutdown leaves sessions that did not close in time", "after", closeTimeout)
+	}
 }

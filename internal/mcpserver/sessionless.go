@@ -41,7 +41,12 @@ func (h *httpHandler) postSessionless(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer h.server.enter()()
-	r, end := h.server.ledgers.begin(r)
+	id, _ := auth.FromContext(r.Context())
+	r, end, err := h.server.ledgers.begin(r, id.Principal, body)
+	if err != nil {
+		tooMuch(w, m.id(), err)
+		return
+	}
 	defer end()
 	r.Body = io.NopCloser(bytes.NewReader(body))
 	if isModern(r, m) {

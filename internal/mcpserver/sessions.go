@@ -30,12 +30,8 @@ type session struct {
 	hold  *fair.Hold
 	name  string // by which clients of Streamable HTTP name it, or ""
 	calls int    // under way
-	// unsent are what answers hold that have not left, the oldest first, if the
-	// session queues them.
-	queues bool
-	unsent []func()
-	end    func() // ends it soon; nil until there is something to end
-	ended  bool
+	end   func() // ends it soon; nil until there is something to end
+	ended bool
 }
 
 type sessionKey struct{}
@@ -107,43 +103,11 @@ func (s *session) evict(forced bool) bool {
 func (s *session) gone() {
 	s.of.mu.Lock()
 	defer s.of.mu.Unlock()
-	for _, release := range s.unsent {
-		release()
-	}
-	s.unsent, s.queues = nil, false
 	delete(s.of.open, s)
 	if s.of.byID[s.name] == s {
 		delete(s.of.byID, s.name)
 	}
 	s.hold.Release()
-}
-
-// queue has release called when an answer has left. It reports false if the
-// session does not know when that is.
-func (s *session) queue(release func()) bool {
-	if s == nil {
-		return false
-	}
-	s.of.mu.Lock()
-	defer s.of.mu.Unlock()
-	if s.queues {
-		s.unsent = append(s.unsent, release)
-	}
-	return s.queues
-}
-
-// sent says that an answer has left. Answers leave one after the other, so the
-// oldest release is near enough that of this one.
-func (s *session) sent() {
-	s.of.mu.Lock()
-	var release func()
-	if len(s.unsent) > 0 {
-		release, s.unsent = s.unsent[0], s.unsent[1:]
-	}
-	s.of.mu.Unlock()
-	if release != nil {
-		release()
-	}
 }
 
 // use counts a call in, until done. It does nothing for nil.

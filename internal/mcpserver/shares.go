@@ -14,6 +14,14 @@ import (
 const (
 	// maxWatches bounds the resources that are watched at one time.
 	maxWatches = 1000
+	// maxCalls bounds the memory of the calls under way: that of their messages,
+	// and callCost for each. A call on the older transports goes on when its
+	// request over HTTP has ended. Calls of at most smallCall have a part of it for
+	// their own.
+	maxCalls   = 256 << 20
+	callCost   = 64 << 10
+	smallCall  = 2 * callCost
+	smallCalls = 64 << 20
 	// maxAnswers bounds the memory of answers that are being made or sent. An
 	// answer of at most smallAnswer has a part of it for its own.
 	maxAnswers   = 256 << 20
@@ -28,13 +36,13 @@ const (
 	shareWait = 10 * time.Second
 	// manyWaiting is how many calls of a principal may wait for what each of
 	// them needs for a short time.
-	manyWaiting = 4096
+	manyWaiting = 1024
 )
 
 // Shares are what the MCP servers of a process have together, divided between
 // principals.
 type Shares struct {
-	sessions, listeners, watches, answers, searches, events *fair.Pool
+	sessions, listeners, watches, calls, answers, searches, events *fair.Pool
 }
 
 // NewShares returns shares with so many sessions; zero is [DefaultMaxSessions].
@@ -48,6 +56,9 @@ func NewShares(maxSessions int) *Shares {
 		sessions:  pool(fair.Options{Name: "MCP sessions", Total: total, RetryAfter: retryAfter}),
 		listeners: pool(fair.Options{Name: "MCP listeners", Total: total, RetryAfter: retryAfter}),
 		watches:   pool(fair.Options{Name: "watches", Total: maxWatches}),
+		calls: pool(fair.Options{
+			Name: "bytes of calls", Total: maxCalls, Small: smallCall, Reserve: smallCalls, Format: sandbox.FormatBytes,
+		}),
 		answers: pool(fair.Options{
 			Name: "bytes of answers", Total: maxAnswers, Small: smallAnswer, Reserve: smallAnswers, Format: sandbox.FormatBytes,
 		}),
@@ -60,7 +71,7 @@ func NewShares(maxSessions int) *Shares {
 // Stats returns what tells the figures of each resource.
 func (s *Shares) Stats() []func() fair.Stats {
 	return []func() fair.Stats{
-		s.sessions.Stats, s.listeners.Stats, s.watches.Stats, s.answers.Stats, s.searches.Stats, s.events.Stats,
+		s.sessions.Stats, s.listeners.Stats, s.watches.Stats, s.calls.Stats, s.answers.Stats, s.searches.Stats, s.events.Stats,
 	}
 }
 

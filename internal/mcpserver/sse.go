@@ -1,8 +1,10 @@
 package mcpserver
 
 import (
+	"bytes"
 	"context"
 	"crypto/rand"
+	"io"
 	"net/http"
 	"net/url"
 	"sync"
@@ -33,34 +35,92 @@ type sseSession struct {
 	key       string // of the identity that opened it
 	place     *session
 	end       context.CancelFunc
+	ready     chan struct{} // closed when messages may be posted, or never will
+
+	mu    sync.Mutex
+	calls map[jsonrpc.ID]sseCall // whose answers have not left
+	over  bool
 }
 
-// A sentTransport tells a session which of its answers have left: on this
-// transport no request over HTTP ends with the answer.
-type sentTransport struct {
+// An sseCall is a call of an SSE session, from its POST until its answer has left.
+type sseCall struct {
+	name string // of its ledger
+	end  func() // of its ledger
+}
+
+// begin notes a call. It reports false if one with the same ID is under way, or
+// the session is over.
+func (s *sseSession) begin(id jsonrpc.ID, c sseCall) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if _, ok := s.calls[id]; ok || s.over {
+		return false
+	}
+	s.calls[id] = c
+	return true
+}
+
+// answered ends a call whose answer has left.
+func (s *sseSession) answered(id jsonrpc.ID) {
+	s.mu.Lock()
+	c, ok := s.calls[id]
+	delete(s.calls, id)
+	s.mu.Unlock()
+	if ok {
+		c.end()
+	}
+}
+
+// gone ends all calls: no answer leaves any more.
+func (s *sseSession) gone() {
+	s.mu.Lock()
+	calls := s.calls
+	s.calls, s.over = nil, true
+	s.mu.Unlock()
+	for _, c := range calls {
+		c.end()
+	}
+}
+
+// A ledgerTransport leads calls of a session to their ledgers, and ends these when
+// the answers have left: on this transport no request over HTTP ends with the
+// answer.
+type ledgerTransport struct {
 	mcp.Transport
-	place *session
+	ses *sseSession
 }
 
 // Connect implements [mcp.Transport].
-func (t sentTransport) Connect(ctx context.Context) (mcp.Connection, error) {
+func (t ledgerTransport) Connect(ctx context.Context) (mcp.Connection, error) {
 	c, err := t.Transport.Connect(ctx)
 	if err != nil {
 		return nil, err
 	}
-	return sentConn{c, t.place}, nil
+	return ledgerConn{c, t.ses}, nil
 }
 
-type sentConn struct {
+type ledgerConn struct {
 	mcp.Connection
-	place *session
+	ses *sseSession
+}
+
+// Read implements [mcp.Connection].
+func (c ledgerConn) Read(ctx context.Context) (jsonrpc.Message, error) {
+	m, err := c.Connection.Read(ctx)
+	if req, ok := m.(*jsonrpc.Request); ok && req.IsCall() {
+		c.ses.mu.Lock()
+		name := c.ses.calls[req.ID].name
+		c.ses.mu.Unlock()
+		req.Extra = &mcp.RequestExtra{Header: http.Header{requestHeader: {name}}}
+	}
+	return m, err
 }
 
 // Write implements [mcp.Connection].
-func (c sentConn) Write(ctx context.Context, m jsonrpc.Message) error {
+func (c ledgerConn) Write(ctx context.Context, m jsonrpc.Message) error {
 	err := c.Connection.Write(ctx, m)
-	if _, ok := m.(*jsonrpc.Response); ok {
-		c.place.sent()
+	if res, ok := m.(*jsonrpc.Response); ok {
+		c.ses.answered(res.ID)
 	}
 	return err
 }
@@ -99,9 +159,12 @@ func (h *sseHandler) open(w http.ResponseWriter, r *http.Request, id auth.Identi
 			Response:            w,
 			MaxRequestBodyBytes: h.server.opts.MaxMessageBytes,
 		},
-		key: id.Key(),
-		end: cancel,
+		key:   id.Key(),
+		end:   cancel,
+		ready: make(chan struct{}),
+		calls: map[jsonrpc.ID]sseCall{},
 	}
+	defer ses.gone()
 	place, err := h.server.sessions.begin(ctx, id)
 	if err != nil {
 		tooManySessions(w, nil)
@@ -109,28 +172,26 @@ func (h *sseHandler) open(w http.ResponseWriter, r *http.Request, id auth.Identi
 	}
 	defer place.gone()
 	place.bind("", cancel)
-	place.queues = true
 	ses.place = place
 	ctx = context.WithValue(ctx, sessionKey{}, place)
 	w.Header().Set("Content-Type", "text/event-stream")
 	w.Header().Set("Cache-Control", "no-cache, no-transform")
-	// The client may post as soon as it is told where to, which connecting
-	// does, so the session must be known by then: posts wait for the lock.
-	h.mu.Lock()
-	if h.closed {
-		h.mu.Unlock()
+	// The client may post as soon as it is told where to, which connecting does.
+	// So the session must be known by then, and posts wait until it is ready.
+	// Connecting waits for the client to read, and must not keep others waiting.
+	if !h.add(name, ses) {
 		writeError(w, http.StatusServiceUnavailable, nil, jsonrpc.CodeInternalError, errShutdown.Error())
 		return
 	}
-	ss, err := h.server.mcp.Connect(withLife(ctx), sentTransport{ses.transport, place}, nil)
-	if err == nil {
-		h.sessions[name] = ses
-	}
-	h.mu.Unlock()
+	defer h.remove(name)
+	ss, err := h.server.mcp.Connect(withLife(ctx), ledgerTransport{ses.transport, ses}, nil)
 	if err != nil {
+		h.remove(name)
+		close(ses.ready)
 		h.server.log.Warn("open sse session", "error", err)
 		return // the client is gone: the answer had begun
 	}
+	close(ses.ready)
 	ended := make(chan struct{})
 	go func() {
 		defer close(ended)
@@ -140,24 +201,83 @@ func (h *sseHandler) open(w http.ResponseWriter, r *http.Request, id auth.Identi
 	case <-ctx.Done():
 	case <-ended:
 	}
-	h.mu.Lock()
-	delete(h.sessions, name)
-	h.mu.Unlock()
+	h.remove(name)
 	ss.Close()
 	<-ended
 }
 
-// post sends one message to a session. A session of somebody else does not
-// exist.
-func (h *sseHandler) post(w http.ResponseWriter, r *http.Request, id auth.Identity) {
+// add makes a session known, unless the server shuts down.
+func (h *sseHandler) add(name string, ses *sseSession) bool {
 	h.mu.Lock()
-	ses := h.sessions[r.URL.Query().Get(sessionParameter)]
+	defer h.mu.Unlock()
+	if h.closed {
+		return false
+	}
+	h.sessions[name] = ses
+	return true
+}
+
+func (h *sseHandler) remove(name string) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	delete(h.sessions, name)
+}
+
+// find returns the session of that name once it is ready, or nil. A session of
+// somebody else does not exist.
+func (h *sseHandler) find(ctx context.Context, name string, id auth.Identity) *sseSession {
+	h.mu.Lock()
+	ses := h.sessions[name]
 	h.mu.Unlock()
 	if ses == nil || ses.key != id.Key() {
+		return nil
+	}
+	select {
+	case <-ses.ready:
+	case <-ctx.Done():
+		return nil
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.sessions[name] // nil if connecting failed
+}
+
+// post sends one message to a session.
+func (h *sseHandler) post(w *errorWriter, r *http.Request, id auth.Identity) {
+	ses := h.find(r.Context(), r.URL.Query().Get(sessionParameter), id)
+	if ses == nil {
 		writeError(w, http.StatusNotFound, nil, codeSessionEnd, "session not found")
 		return
 	}
 	ses.place.touch()
+	body, ok := h.server.readBody(w, r)
+	if !ok {
+		return
+	}
+	r.Body = io.NopCloser(bytes.NewReader(body))
+	m, err := jsonrpc.DecodeMessage(body)
+	if err != nil {
+		writeError(w, http.StatusBadRequest, nil, jsonrpc.CodeParseError, "the body is not one message of JSON-RPC")
+		return
+	}
+	if call, ok := m.(*jsonrpc.Request); ok && call.IsCall() {
+		// The request ends as soon as the session has the message.
+		name, end, err := h.server.ledgers.openFor(r.Context(), id.Principal, 1, len(body))
+		if err != nil {
+			tooMuch(w, nil, err)
+			return
+		}
+		if !ses.begin(call.ID, sseCall{name, end}) {
+			end()
+			writeError(w, http.StatusBadRequest, nil, jsonrpc.CodeInvalidRequest, "a call with this id is under way")
+			return
+		}
+		defer func() {
+			if w.status != 0 {
+				ses.answered(call.ID) // the session refused it
+			}
+		}()
+	}
 	ses.transport.ServeHTTP(w, r)
 }
 

@@ -126,6 +126,9 @@ func (s *Server) handler(t tool) mcp.ToolHandler {
 		defer leave()
 		ctx = trace.Continue(ctx, traceparent(req))
 		res, err = t.run(ctx, call{principal: id.Principal, req: req, began: time.Now()}, req.Params.Arguments)
+		if err == nil {
+			err = ledgerOf(ctx).grown(ctx, id.Principal, res)
+		}
 		if err != nil {
 			return fail(err)
 		}

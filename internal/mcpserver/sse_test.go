@@ -1,0 +1,293 @@
+package mcpserver
+
+import (
+	"bufio"
+	"context"
+	"fmt"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/glovebox-dev/glovebox/internal/auth"
+	"github.com/glovebox-dev/glovebox/internal/fair"
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
+)
+
+// An sseStream is the client's side of a session on SSE, without a network: the
+// server waits for each byte to be read.
+type sseStream struct {
+	*io.PipeWriter
+	header http.Header
+}
+
+func (s sseStream) Header() http.Header { return s.header }
+func (sseStream) WriteHeader(int)       {}
+func (sseStream) Flush()                {}
+
+// openStream opens a session, which ends when ctx does. The caller reads it.
+func openStream(ctx context.Context, s *Server, who sandbox.Principal) (events io.Reader, over chan struct{}) {
+	r, w := io.Pipe()
+	over = make(chan struct{})
+	go func() {
+		defer close(over)
+		req := httptest.NewRequest("GET", SSEPath, nil)
+		s.Handler().ServeHTTP(sseStream{w, http.Header{}}, req.WithContext(as(ctx, who)))
+	}()
+	context.AfterFunc(ctx, func() { r.Close() })
+	return r, over
+}
+
+func as(ctx context.Context, who sandbox.Principal) context.Context {
+	return auth.NewContext(ctx, auth.Identity{Principal: who, Scopes: auth.Scopes()})
+}
+
+// A session is read by a client that reads all.
+func (c *sseTester) open(t *testing.T, ctx context.Context, who sandbox.Principal) (over chan struct{}) {
+	t.Helper()
+	r, over := openStream(ctx, c.s, who)
+	events := bufio.NewReader(r)
+	for c.endpoint == "" {
+		line, err := events.ReadString('\n')
+		if err != nil {
+			t.Fatal(err)
+		}
+		c.endpoint, _ = strings.CutPrefix(strings.TrimSpace(line), "data: ")
+		if !strings.Contains(c.endpoint, sessionParameter) {
+			c.endpoint = ""
+		}
+	}
+	go func() { _, _ = io.Copy(c, events) }()
+	c.who = who
+	for _, m := range []string{initialize, `{"jsonrpc":"2.0","method":"notifications/initialized"}`} {
+		if w := c.post(m); w.Code != http.StatusAccepted {
+			t.Fatalf("%d %s", w.Code, w.Body)
+		}
+	}
+	return over
+}
+
+// An sseTester is a client of a session.
+type sseTester struct {
+	s        *Server
+	who      sandbox.Principal
+	endpoint string
+
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (c *sseTester) Write(b []byte) (int, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.text.Write(b)
+}
+
+func (c *sseTester) has(text string) bool {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return strings.Contains(c.text.String(), text)
+}
+
+func (c *sseTester) post(body string) *httptest.ResponseRecorder {
+	w := httptest.NewRecorder()
+	r := httptest.NewRequest("POST", c.endpoint, strings.NewReader(body))
+	r.Header.Set("Content-Type", "application/json")
+	c.s.Handler().ServeHTTP(w, r.WithContext(as(r.Context(), c.who)))
+	return w
+}
+
+func runCode(id int, code string) string {
+	return fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":"tools/call","params":{"name":"run_code","arguments":{"code":%q,"wait_seconds":600}}}`, id, code)
+}
+
+// TestStuckStream has a client open a session and read nothing of it. Others open
+// theirs.
+func TestStuckStream(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, _ := newTestServer(t, nil)
+		ctx, cancel := context.WithCancel(t.Context())
+		_, stuck := openStream(ctx, s, "a")
+		synctest.Wait()
+		began := time.Now()
+		b := &sseTester{s: s}
+		over := b.open(t, ctx, "b")
+		synctest.Wait()
+		if !b.has(`"protocolVersion"`) || time.Since(began) != 0 {
+			t.Errorf("b's session, after %v, has not begun", time.Since(began))
+		}
+		cancel()
+		<-stuck
+		<-over
+		synctest.Wait()
+		if st := s.shares.calls.Stats(); st.Used != 0 {
+			t.Errorf("the sessions are gone, and calls are counted: %+v", st)
+		}
+	})
+}
+
+// TestManyLargeCalls has a principal begin as many calls as it can, which last, with
+// large arguments, by a transport on which no request waits for them.
+func TestManyLargeCalls(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, _ := newTestServer(t, nil)
+		const total = maxCalls / 8
+		s.shares.calls = fair.New(fair.Options{Name: "bytes of calls", Total: total, Small: smallCall, Reserve: total / 4})
+		ctx, cancel := context.WithCancel(t.Context())
+		a, b := &sseTester{s: s}, &sseTester{s: s}
+		aOver, bOver := a.open(t, ctx, "a"), b.open(t, ctx, "b")
+		synctest.Wait()
+		call := runCode(123456, "sleep 5m\n"+strings.Repeat("#", 1<<20))
+		accepted := 0
+		for i := range 200 {
+			switch w := a.post(strings.Replace(call, "123456", fmt.Sprint(i+10), 1)); w.Code {
+			case http.StatusAccepted:
+				accepted++
+			case http.StatusServiceUnavailable:
+				if w.Header().Get("Retry-After") == "" || !strings.Contains(w.Body.String(), "your share") {
+					t.Fatalf("%v %s", w.Header(), w.Body)
+				}
+			default:
+				t.Fatalf("%d %s", w.Code, w.Body)
+			}
+			if accepted < i+1 {
+				break
+			}
+		}
+		if held := s.shares.calls.Held("a"); held > total/2+2<<20 || accepted < 5 {
+			t.Errorf("a has %d calls under way, of %d bytes", accepted, held)
+		}
+		began := time.Now()
+		if w := b.post(runCode(10, "out here")); w.Code != http.StatusAccepted {
+			t.Errorf("b's call: %d %s", w.Code, w.Body)
+		}
+		synctest.Wait()
+		if !b.has("here") || time.Since(began) != 0 {
+			t.Errorf("b's call has no answer after %v", time.Since(began))
+		}
+		if held := s.shares.calls.Held("b"); held != 0 {
+			t.Errorf("b's answers have left, and %d bytes are held", held)
+		}
+		if w := b.post(runCode(20, "sleep 1m")); w.Code != http.StatusAccepted {
+			t.Errorf("b's next call: %d", w.Code)
+		}
+		if w := b.post(runCode(20, "sleep 1m")); w.Code != http.StatusBadRequest || !strings.Contains(w.Body.String(), "a call with this id is under way") {
+			t.Errorf("b's call of the same id: %d %s", w.Code, w.Body)
+		}
+		cancel()
+		<-aOver
+		<-bOver
+		synctest.Wait()
+		if st := s.shares.calls.Stats(); st.Used != 0 {
+			t.Errorf("calls that ended are counted: %+v", st)
+		}
+	})
+}
+
+// TestAnswersAreHeld has a client read nothing after it asked for large answers
+// and for small ones: each holds its own memory until it has left.
+func TestAnswersAreHeld(t *testing.T) {
+	s, e := newTestServer(t, nil)
+	sb, err := e.Create(t.Context(), "a", sandbox.CreateRequest{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := e.WriteFile(t.Context(), "a", sb.ID, "/f", strings.NewReader(strings.Repeat("x", 1<<20)), false); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	r, over := openStream(ctx, s, "a")
+	events := bufio.NewReader(r)
+	var a sseTester
+	for a.endpoint == "" {
+		line, err := events.ReadString('\n')
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, address, ok := strings.Cut(strings.TrimSpace(line), "data: "); ok {
+			a.endpoint = address
+		}
+	}
+	a.s, a.who = s, "a"
+	a.post(initialize)
+	go func() { // reads the answer to that, and one event more
+		for range 6 {
+			_, _ = events.ReadString('\n')
+		}
+	}()
+	a.post(`{"jsonrpc":"2.0","method":"notifications/initialized"}`)
+	const large = 3
+	for i := range large {
+		a.post(fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":"resources/read","params":{"uri":"sandbox://%s/files/f"}}`, 100+i, sb.ID))
+	}
+	for i := range 10 {
+		a.post(fmt.Sprintf(`{"jsonrpc":"2.0","id":%d,"method":"ping"}`, 200+i))
+	}
+	least := int64(large-1) * answerCost << 20
+	for end := time.Now().Add(10 * time.Second); s.shares.answers.Held("a") < least && time.Now().Before(end); {
+		time.Sleep(10 * time.Millisecond)
+	}
+	time.Sleep(200 * time.Millisecond) // in which no answer leaves
+	if got := s.shares.answers.Held("a"); got < least {
+		t.Errorf("%d bytes are held for %d answers of 1 MiB of which one left, want %d", got, large, least)
+	}
+	cancel()
+	<-over
+	if st := s.shares.answers.Stats(); st.Used != 0 {
+		t.Errorf("answers of a session that is gone are counted: %+v", st)
+	}
+}
+
+// TestShutdownIsBounded shuts a server down with a session whose client reads
+// nothing.
+func TestShutdownIsBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		s, _ := newTestServer(t, nil)
+		ctx, cancel := context.WithCancel(t.Context())
+		a := &sseTester{s: s}
+		r, over := openStream(ctx, s, "a")
+		_, _ = bufio.NewReaderSize(r, 16).ReadByte()
+		// The stream's address is all that it read.
+		for name := range s.sse.sessions {
+			a.endpoint, a.who = SSEPath+"?"+sessionParameter+"="+name, "a"
+		}
+		go a.post(initialize)
+		synctest.Wait()
+		began := time.Now()
+		ended, end := context.WithTimeout(t.Context(), time.Second)
+		defer end()
+		_ = s.Shutdown(ended) // which tells that the call was cancelled
+		if took := time.Since(began); took > 20*time.Second {
+			t.Errorf("Shutdown took %v", took)
+		}
+		cancel()
+		<-over
+	})
+}
+
+// TestGrownAnswers has answers of text that JSON makes longer hold more.
+func TestGrownAnswers(t *testing.T) {
+	for text, growth := range map[string]int64{"plain text": 0, "a\nb\"\\\t": 4, "<b>&\x00": 20, "ä€": 0} {
+		if got := jsonGrowth(text); got != growth {
+			t.Errorf("%q grows by %d bytes, want %d", text, got, growth)
+		}
+	}
+	s, _ := newTestServer(t, nil)
+	for text, want := range map[string]int64{"x": 0, "<": textCopies * 5 << 20} {
+		ctx, leave := s.ledgers.enter(t.Context(), nil)
+		res := &mcp.CallToolResult{Content: []mcp.Content{&mcp.TextContent{Text: strings.Repeat(text, 1<<20)}}}
+		if err := ledgerOf(ctx).grown(ctx, "a", res); err != nil {
+			t.Fatal(err)
+		}
+		if got := s.shares.answers.Held("a"); got != want {
+			t.Errorf("an answer of 1 MiB of %q holds %d bytes more, want %d", text, got, want)
+		}
+		leave()
+	}
+}
