@@ -107,7 +107,7 @@ var errSecondHello = errors.New("a second hello names another server")
 // server may ask for a second one, and might then believe what it says. Servers
 // pass over some records before it, so only a handshake message ends the watch.
 func copyRecords(ctx context.Context, w io.Writer, r io.Reader, serverName string) error {
-	first, alerts := true, 0
+	first, changed, alerts := true, false, 0
 	var inHello int // bytes of the first hello that are still to come
 	for carried := 0; carried < watchHello && ctx.Err() == nil; {
 		record := make([]byte, recordHeader, 2048)
@@ -145,7 +145,7 @@ func copyRecords(ctx context.Context, w io.Writer, r io.Reader, serverName strin
 			}
 			first = inHello > 0
 		case record[0] == recordHandshake:
-			if body[0] == messageClientHello {
+			if body[0] == messageClientHello && (!changed || mayBeHello(body)) {
 				h, raw, err := readHello(io.MultiReader(bytes.NewReader(record), r))
 				if err != nil || h.encrypted || h.serverName != serverName {
 					return errSecondHello
@@ -153,7 +153,9 @@ func copyRecords(ctx context.Context, w io.Writer, r io.Reader, serverName strin
 				record = raw
 			}
 			last = true
-		case record[0] == recordChangeCipherSpec, record[0] == recordApplicationData:
+		case record[0] == recordChangeCipherSpec:
+			changed = true
+		case record[0] == recordApplicationData:
 		case record[0] == recordAlert && alerts < maxAlerts:
 			alerts++
 		default:
@@ -167,4 +169,18 @@ func copyRecords(ctx context.Context, w io.Writer, r io.Reader, serverName strin
 		}
 	}
 	return nil
+}
+
+// longestHello is the most that servers take for a hello.
+const longestHello = 1 << 18
+
+// mayBeHello reports whether a handshake record may begin with a hello in the clear.
+// A client that resumes a session of TLS 1.2 sends its Finished encrypted after a
+// ChangeCipherSpec, and one in 256 has the first byte of a hello. Of those the
+// length that each claims tells 63 in 64 apart.
+func mayBeHello(body []byte) bool {
+	if len(body) < 4 {
+		return true // the rest comes in another record
+	}
+	return int(body[1])<<16+int(body[2])<<8+int(body[3]) <= longestHello
 }

@@ -297,6 +297,14 @@ func TestRateLimit(t *testing.T) {
 	}
 }
 
+// split has a record of a hello begin with one of so many bytes.
+func split(record []byte, n int) []byte {
+	begin := append([]byte{recordHandshake, 3, 3, 0, byte(n)}, record[recordHeader:][:n]...)
+	rest := append(bytes.Clone(record[:recordHeader]), record[recordHeader+n:]...)
+	binary.BigEndian.PutUint16(rest[3:], uint16(len(rest)-recordHeader))
+	return append(begin, rest...)
+}
+
 // TestSecondHello has a client name another server when it is asked to say
 // hello again.
 func TestSecondHello(t *testing.T) {
@@ -304,6 +312,9 @@ func TestSecondHello(t *testing.T) {
 	same := clientHello(t, "web.example")
 	data := []byte{recordApplicationData, 3, 3, 0, 1, 'x'}
 	warning := []byte{recordAlert, 3, 3, 0, 2, 1, 90} // the user cancelled
+	change := []byte{recordChangeCipherSpec, 3, 3, 0, 1, 1}
+	// What a client sends last that resumes a session, when it begins like a hello.
+	finished := append([]byte{recordHandshake, 3, 3, 0, 40, messageClientHello, 0xa7}, make([]byte, 38)...)
 	between := func(b []byte, then ...byte) []byte { return slices.Concat(first, b, then) }
 	for _, c := range []struct {
 		name  string
@@ -321,6 +332,11 @@ func TestSecondHello(t *testing.T) {
 		{"another after an empty handshake", between([]byte{recordHandshake, 3, 3, 0, 0}, second...), false},
 		{"another after a heartbeat", between([]byte{recordHeartbeat, 3, 3, 0, 1, 1}, second...), false},
 		{"another after an unknown record", between([]byte{99, 3, 3, 0, 1, 1}, second...), false},
+		{"another after a change of ciphers", between(change, second...), false},
+		{"the same after a change of ciphers", between(change, same...), true},
+		{"encrypted after a change of ciphers", between(change, slices.Concat(finished, data)...), true},
+		{"encrypted without a change of ciphers", between(finished), false},
+		{"a part of another after a change of ciphers", between(change, split(second, 3)...), false},
 		{"two in one record", func() []byte {
 			b := append(bytes.Clone(first), second[recordHeader:]...)
 			binary.BigEndian.PutUint16(b[3:], uint16(len(b)-recordHeader))
