@@ -40,7 +40,7 @@ type mount struct {
 	stop    context.CancelFunc
 	watched chan struct{}
 	// gate is closed when runs may begin again, nil while they may.
-	gate    chan struct{}
+	gate chan struct{}
 	// blamed is what a run left there that ended as it was too much; nil once the
 	// watcher knows.
 	blamed  *sandbox.WorkspaceUsage

@@ -42,6 +42,7 @@ type holding struct {
 	landed  int64                  // bytes that came by the server since, and are in the workspace
 	flying  int64                  // bytes of uploads that are not in the workspace yet
 	uploads int                    // that go on
+	begun   int64                  // uploads and runs so far
 	// again is when a request that does not fit may have it counted again.
 	again time.Time
 }
@@ -324,6 +325,7 @@ func (m *mount) bounded(ctx context.Context, r io.Reader, size int64, staged boo
 	}
 	m.mu.Lock()
 	m.holds.uploads++
+	m.holds.begun++
 	m.mu.Unlock()
 	return &quotaReader{m: m, ctx: ctx, r: r, staged: staged, left: min(left, lookAgain)}, nil
 }

@@ -129,6 +129,24 @@ func TestQuotaOfBackgroundProcess(t *testing.T) {
 	})
 }
 
+// TestQuotaOfBursts has a program that is no run write in bursts, and rest as long
+// as the watcher looks whether it goes on.
+func TestQuotaOfBursts(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e, w := openSpaces(t, nil)
+		s := e.mustCreate(t, sandbox.CreateRequest{Workspace: "w", Restless: true})
+		space := w.spaces.space("alice-w")
+		for i := 0; i < 200 && e.mustGet(t, s.ID).State == sandbox.Running; i++ {
+			space.grow(2 * mib)
+			time.Sleep(3 * time.Second)
+		}
+		e.stopsFull(t, s.ID)
+		if got := w.spaces.total(); got > 40*mib {
+			t.Errorf("the workspace holds %s", sandbox.FormatBytes(got))
+		}
+	})
+}
+
 // TestQuotaGoesOnAfterDiskFull fills a workspace again and again: each run is
 // watched, also one that begins while another is ended, and what all of them
 // write together has a bound.

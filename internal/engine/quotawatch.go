@@ -97,6 +97,9 @@ func (b *box) unmount() {
 	b.mount.release()
 }
 
+// wroteAlone is why a sandbox stops in which neither a run nor an upload wrote.
+const wroteAlone = "a program that is no run went on writing"
+
 // A watcher is what is known from looking after a workspace.
 type watcher struct {
 	m    *mount
@@ -109,6 +112,9 @@ type watcher struct {
 	// hold that, whatever the quota is: to clean up is possible.
 	accepted sandbox.WorkspaceUsage
 	known    bool // accepted is set
+	// calm is what activity returned when the workspace was last in order and
+	// nothing that this process knows of wrote to it; -1 if something did.
+	calm int64
 
 	full  error     // why what writes is being ended; nil if it is not
 	until time.Time // when that must be over, or is, if settles is set
@@ -173,6 +179,7 @@ func (w *watcher) look(ctx context.Context) {
 // not be counted.
 func (w *watcher) count(ctx context.Context) (_ sandbox.WorkspaceUsage, ok bool) {
 	m, began := w.m, time.Now()
+	before, quiet := m.activity()
 	usage, err := m.measure(ctx)
 	if ctx.Err() != nil {
 		return usage, false
@@ -195,14 +202,23 @@ func (w *watcher) count(ctx context.Context) (_ sandbox.WorkspaceUsage, ok bool)
 	}
 	m.blamed = nil
 	m.mu.Unlock()
+	after, _ := m.activity()
+	calm := quiet && before == after
 	if err := m.overQuota(ctx, usage, w.accepted); err != nil {
 		if m.farBeyond(ctx, usage) != nil {
 			w.stopBoxes(stopFull(err, "it holds far more"), usage)
+		} else if calm && w.calm == before {
+			w.stopBoxes(stopFull(err, wroteAlone), usage)
 		} else if !w.settles {
 			w.end(m.tooMuch(err))
 		}
-	} else if w.full == nil {
-		w.accepted = usage
+	} else {
+		if w.full == nil {
+			w.accepted = usage
+		}
+		if w.calm = -1; calm {
+			w.calm = before
+		}
 	}
 	w.room = w.roomFor(ctx, usage)
 	return usage, true
@@ -228,7 +244,7 @@ func (w *watcher) settle(ctx context.Context, over bool) {
 		return
 	}
 	if err := w.m.overQuota(ctx, usage, accepted); err != nil && w.m.transferred() == w.transfers {
-		w.stopBoxes(stopFull(full, "a program that is no run went on writing"), usage)
+		w.stopBoxes(stopFull(full, wroteAlone), usage)
 		return
 	}
 	if over {
@@ -288,7 +304,10 @@ func (w *watcher) roomFor(ctx context.Context, usage sandbox.WorkspaceUsage) int
 
 // enter counts in a run, which leave counts out.
 func (m *mount) enter(ctx context.Context, r *run) error {
-	return m.admit(ctx, func() { m.runs[r] = true })
+	return m.admit(ctx, func() {
+		m.runs[r] = true
+		m.holds.begun++
+	})
 }
 
 // resume counts in a run that another process began.
@@ -296,6 +315,7 @@ func (m *mount) resume(r *run) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.runs[r] = true
+	m.holds.begun++
 }
 
 func (m *mount) leave(r *run) {
@@ -312,6 +332,14 @@ func (m *mount) quiet() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return len(m.runs) == 0 && m.holds.uploads == 0
+}
+
+// activity returns how many runs, uploads and transfers there were so far, and
+// whether none goes on.
+func (m *mount) activity() (begun int64, quiet bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.holds.begun + m.transfers.begun, len(m.runs) == 0 && m.holds.uploads == 0 && m.transfers.begun == m.transfers.ended
 }
 
 // endRuns ends the runs of all sandboxes that have the workspace: nothing tells
