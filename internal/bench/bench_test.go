@@ -6,6 +6,9 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"math"
+	"regexp"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -186,6 +189,49 @@ func TestRunEnds(t *testing.T) {
 	}
 	if len(cold.alive)+len(warm.alive) != 0 {
 		t.Errorf("left: %v, %v", cold.alive, warm.alive)
+	}
+}
+
+// TestSVGBars checks whose colour each bar has, and that decades are of one length.
+func TestSVGBars(t *testing.T) {
+	var b strings.Builder
+	names := []string{nameDocker, prefixDocker + nameSustained, prefixDocker + nameBurst(100), "python, a plot", nameFresh, nameSustained, nameBurst(8)}
+	var r Report
+	for _, name := range names {
+		r.Figures = append(r.Figures, Figure{Name: name, P50: 3, P99: 300})
+	}
+	if err := SVG(&b, r); err != nil {
+		t.Fatal(err)
+	}
+	const ours, others = "#1a7f64", "#9aa4b1"
+	bars := regexp.MustCompile(`(?m)text-anchor="end">(.*)</text>\n<rect [^>]*fill="(#[0-9a-f]+)"/>`).FindAllStringSubmatch(b.String(), -1)
+	if len(bars) != len(names) {
+		t.Fatalf("%d bars, want %d", len(bars), len(names))
+	}
+	for i, bar := range bars {
+		want := others
+		if i >= 4 {
+			want = ours
+		}
+		if bar[1] != names[i] || bar[2] != want {
+			t.Errorf("the bar of %q is %s, want %s", bar[1], bar[2], want)
+		}
+	}
+	var at []float64
+	for _, line := range regexp.MustCompile(`<line x1="([0-9.]+)"[^>]*stroke="#ddd"`).FindAllStringSubmatch(b.String(), -1) {
+		x, err := strconv.ParseFloat(line[1], 64)
+		if err != nil {
+			t.Fatal(err)
+		}
+		at = append(at, x)
+	}
+	if len(at) != 4 { // 1, 10, 100, 1000 ms
+		t.Fatalf("decades begin at %v", at)
+	}
+	for i := range 3 {
+		if length := at[i+1] - at[i]; math.Abs(length-(at[1]-at[0])) > 0.2 || length < 50 {
+			t.Errorf("decades begin at %v", at)
+		}
 	}
 }
 

@@ -39,7 +39,7 @@ func SVG(w io.Writer, r Report) error {
 		to = from + 1
 	}
 	x := func(ms float64) float64 {
-		return svgLeft + (math.Log10(max(ms, least))-from)/(to-from)*(svgWidth-svgLeft-svgRight)
+		return svgLeft + (math.Log10(max(ms, math.Pow(10, from)))-from)/(to-from)*(svgWidth-svgLeft-svgRight)
 	}
 	height := svgHeader + svgRow*len(rows) + 24
 	var b strings.Builder
@@ -54,9 +54,9 @@ func SVG(w io.Writer, r Report) error {
 	}
 	for i, f := range rows {
 		y := svgHeader + i*svgRow
-		color := "#1a7f64"
-		if !strings.HasPrefix(f.Name, "glovebox") && !strings.Contains(f.Name, "callers") {
-			color = "#9aa4b1"
+		color := "#9aa4b1"
+		if f.isOurs() {
+			color = "#1a7f64"
 		}
 		start := x(math.Pow(10, from))
 		fmt.Fprintf(&b, `<text x="%d" y="%d" fill="#111" text-anchor="end">%s</text>`+"\n", svgLeft-8, y+16, html.EscapeString(f.Name))
@@ -72,6 +72,11 @@ func SVG(w io.Writer, r Report) error {
 	b.WriteString("</svg>\n")
 	_, err := io.WriteString(w, b.String())
 	return err
+}
+
+// isOurs reports whether the figure is Glovebox's and not one to compare with.
+func (f Figure) isOurs() bool {
+	return !strings.HasPrefix(f.Name, prefixDocker) && (strings.HasPrefix(f.Name, "glovebox") || strings.Contains(f.Name, "callers"))
 }
 
 // scale names a place on the scale.
