@@ -489,7 +489,7 @@ func (b *box) lost() {
 		return
 	}
 	b.e.opts.Metrics.SandboxLost()
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(b.e.ctx), pauseTimeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(b.e.ctx), cleanupTimeout)
 	defer cancel()
 	why := reason{
 		cause: "the sandbox died",

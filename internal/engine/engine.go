@@ -137,7 +137,7 @@ const (
 	createTimeout    = 2 * time.Minute
 	pullTimeout      = 30 * time.Minute
 	destroyTimeout   = time.Minute
-	pauseTimeout     = 10 * time.Second
+	warmPauseTimeout = 10 * time.Second
 	coldPauseTimeout = 2 * time.Minute
 	cleanupTimeout   = 10 * time.Second
 

@@ -91,7 +91,7 @@ func (e *Engine) pauseTimeout() time.Duration {
 	if e.drv.Info().Features.ColdPause {
 		return coldPauseTimeout
 	}
-	return pauseTimeout
+	return warmPauseTimeout
 }
 
 func (e *Engine) cannotHibernate() error {
@@ -187,7 +187,7 @@ func (b *box) hibernatesAtEnd() bool {
 // hibernateAtEnd hibernates the box because its end has come. One that cannot
 // is stopped: its creator does not pay for more.
 func (b *box) hibernateAtEnd() {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(b.e.ctx), pauseTimeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(b.e.ctx), b.e.pauseTimeout())
 	defer cancel()
 	err := b.hibernate(ctx)
 	if err == nil {

@@ -163,6 +163,26 @@ func TestColdPause(t *testing.T) {
 	})
 }
 
+// TestSlowHibernateAtEnd has the end of a sandbox's use take as long as a driver
+// may that pauses in minutes.
+func TestSlowHibernateAtEnd(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld()
+		e := openWorld(t, w, t.TempDir(), func(o *Options) { o.Driver = coldDriver{worldDriver{w}} })
+		s := e.mustCreate(t, sandbox.CreateRequest{TTL: time.Minute, AtEnd: sandbox.AtEndHibernate, Restless: true})
+		resp := e.mustForward(t, s.ID, "/hold", "")
+		go func() {
+			_, _ = io.ReadAll(resp.Body) // until it is cut off
+			time.Sleep(coldPauseTimeout / 2)
+			resp.Body.Close()
+		}()
+		time.Sleep(time.Hour)
+		if got := e.mustGet(t, s.ID); got.State != sandbox.Hibernated {
+			t.Errorf("after its end it is %s: %s", got.State, got.Cause)
+		}
+	})
+}
+
 func TestHibernateAtEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld()
