@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 
+	"github.com/glovebox-dev/glovebox/internal/atomicfile"
 	"github.com/glovebox-dev/glovebox/internal/auth"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
@@ -58,26 +59,10 @@ func (s *System) tokenPath() string { return filepath.Join(s.opts.Config.StateDi
 // fails the token is revoked, so that the next start makes another.
 func (s *System) KeepToken(ctx context.Context, text string) (string, error) {
 	path := s.tokenPath()
-	err := writePrivate(path, text+"\n")
+	err := atomicfile.Replace(path, []byte(text+"\n"), 0o600)
 	if err == nil {
 		return path, nil
 	}
 	err = sandbox.WithHint(sandbox.Errorf(sandbox.Unavailable, "write the token's file: %w", err), "make the state directory writable, or set GLOVEBOX_TOKEN_FILE")
 	return "", errors.Join(err, s.auth.Revoke(ctx, firstToken))
-}
-
-// writePrivate writes a file of mode 0600 at once or not at all.
-func writePrivate(path, text string) error {
-	f, err := os.CreateTemp(filepath.Dir(path), ".new-*") // of that mode
-	if err != nil {
-		return err
-	}
-	_, err = f.WriteString(text)
-	if err = errors.Join(err, f.Close()); err == nil {
-		err = os.Rename(f.Name(), path)
-	}
-	if err != nil {
-		return errors.Join(err, os.Remove(f.Name()))
-	}
-	return nil
 }

@@ -5,12 +5,9 @@ import (
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
-	"errors"
 	"fmt"
-	"io/fs"
-	"os"
-	"path/filepath"
 
+	"github.com/glovebox-dev/glovebox/internal/atomicfile"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
@@ -24,43 +21,17 @@ type Access struct{ key [32]byte }
 // for its owner only, if it is not there. Several processes may do so at once.
 func NewAccess(file string) (*Access, error) {
 	a := &Access{}
-	for range 2 {
-		text, err := os.ReadFile(file)
-		if err == nil {
-			if len(text) != len(a.key) {
-				return nil, sandbox.WithHint(sandbox.Errorf(sandbox.Unavailable, "read %s: it is not a key", file),
-					"remove it; the tokens of sandboxes that live are void then")
-			}
-			copy(a.key[:], text)
-			return a, nil
-		}
-		if !errors.Is(err, fs.ErrNotExist) {
-			return nil, sandbox.Errorf(sandbox.Unavailable, "%w", err)
-		}
-		if err := makeKey(file); err != nil {
-			return nil, sandbox.Errorf(sandbox.Unavailable, "make key: %w", err)
-		}
-	}
-	return nil, sandbox.Errorf(sandbox.Unavailable, "make key: %s vanishes", file)
-}
-
-// makeKey makes the file whole, or not at all; one that is there it leaves.
-func makeKey(file string) (err error) {
-	var key [32]byte
-	rand.Read(key[:])
-	temp, err := os.CreateTemp(filepath.Dir(file), "key-*") // mode 0600
+	rand.Read(a.key[:])
+	text, err := atomicfile.Once(file, a.key[:], 0o600)
 	if err != nil {
-		return err
+		return nil, sandbox.Errorf(sandbox.Unavailable, "make key: %w", err)
 	}
-	defer func() { err = errors.Join(err, os.Remove(temp.Name())) }()
-	_, err = temp.Write(key[:])
-	if err := errors.Join(err, temp.Close()); err != nil {
-		return err
+	if len(text) != len(a.key) {
+		return nil, sandbox.WithHint(sandbox.Errorf(sandbox.Unavailable, "read %s: it is not a key", file),
+			"remove it; the tokens of sandboxes that live are void then")
 	}
-	if err := os.Link(temp.Name(), file); err != nil && !errors.Is(err, fs.ErrExist) {
-		return err
-	}
-	return nil
+	copy(a.key[:], text)
+	return a, nil
 }
 
 // Token returns the token of a sandbox.

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/glovebox-dev/glovebox/internal/atomicfile"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
@@ -107,23 +108,11 @@ func keep(path string, data []byte, mode fs.FileMode, now time.Time) (string, er
 
 // replace puts data in the place of path, which keeps its old content if
 // anything fails.
-func replace(path string, data []byte, mode fs.FileMode) (err error) {
-	f, err := os.CreateTemp(filepath.Dir(path), "."+filepath.Base(path)+".*")
-	if err != nil {
-		return sandbox.Errorf(sandbox.Unavailable, "%w", err)
+func replace(path string, data []byte, mode fs.FileMode) error {
+	if err := atomicfile.ReplaceDurably(path, data, mode); err != nil {
+		return sandbox.Errorf(sandbox.Unavailable, "write %s: %w", path, err)
 	}
-	defer func() {
-		if err != nil {
-			err = sandbox.Errorf(sandbox.Unavailable, "write %s: %w", path, errors.Join(err, os.Remove(f.Name())))
-		}
-	}()
-	if err := f.Chmod(mode); err != nil && !errors.Is(err, errors.ErrUnsupported) {
-		return errors.Join(err, f.Close())
-	}
-	if err := finish(f, data); err != nil {
-		return err
-	}
-	return os.Rename(f.Name(), path)
+	return nil
 }
 
 // finish writes data to f, to the disk, and closes it.

@@ -17,6 +17,8 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+
+	"github.com/glovebox-dev/glovebox/internal/atomicfile"
 )
 
 // Name is what the guest is called: the name of its file, and its first
@@ -64,17 +66,6 @@ func materialise(stateDir string, content []byte) (string, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return "", err
 	}
-	tmp, err := os.CreateTemp(dir, ".new-*")
-	if err != nil {
-		return "", err
-	}
-	defer os.Remove(tmp.Name())
-	_, err = tmp.Write(content)
-	err = errors.Join(err, tmp.Chmod(0o755), tmp.Sync(), tmp.Close())
-	if err != nil {
-		return "", err
-	}
-	// A rename is what makes it appear, so nobody starts half a program, nor
-	// is one written to that is running.
-	return path, os.Rename(tmp.Name(), path)
+	// A process never starts a part of the program, nor writes to a running one.
+	return path, atomicfile.ReplaceDurably(path, content, 0o755)
 }

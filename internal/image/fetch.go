@@ -14,6 +14,7 @@ import (
 
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 
+	"github.com/glovebox-dev/glovebox/internal/atomicfile"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
@@ -192,5 +193,5 @@ func (s *Store) keep(h v1.Hash, data []byte) error {
 	} else if err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return err
 	}
-	return explainWrite(writeFile(s.blobPath(h), data))
+	return explainWrite(atomicfile.ReplaceDurably(s.blobPath(h), data, 0o600))
 }

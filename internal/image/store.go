@@ -20,6 +20,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/authn"
 	v1 "github.com/google/go-containerregistry/pkg/v1"
 
+	"github.com/glovebox-dev/glovebox/internal/atomicfile"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
@@ -184,31 +185,7 @@ func (s *Store) change(ctx context.Context, f func(*index)) error {
 	if err != nil {
 		return err
 	}
-	return explainWrite(writeFile(s.path(indexFile), data))
-}
-
-// writeFile writes a file whole or not at all.
-func writeFile(path string, data []byte) (err error) {
-	f, err := os.CreateTemp(filepath.Dir(path), ".new-*")
-	if err != nil {
-		return err
-	}
-	defer func() {
-		if err != nil {
-			err = errors.Join(err, os.Remove(f.Name()))
-		}
-	}()
-	_, err = f.Write(data)
-	if err == nil {
-		err = f.Sync()
-	}
-	if cerr := f.Close(); err == nil {
-		err = cerr
-	}
-	if err != nil {
-		return err
-	}
-	return os.Rename(f.Name(), path)
+	return explainWrite(atomicfile.ReplaceDurably(s.path(indexFile), data, 0o600))
 }
 
 // The pause between looks at a lock that another has.

@@ -16,7 +16,6 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"io"
 	"net"
@@ -31,6 +30,7 @@ import (
 	"aead.dev/minisign"
 	"golang.org/x/mod/semver"
 
+	"github.com/glovebox-dev/glovebox/internal/atomicfile"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
@@ -305,7 +305,7 @@ func (u *Updater) remember(m *Manifest) error {
 		err = os.MkdirAll(u.StateDir, 0o700)
 	}
 	if err == nil {
-		err = writeFile(u.seenPath(), data)
+		err = atomicfile.Replace(u.seenPath(), data, 0o600)
 	}
 	if err != nil {
 		return sandbox.Errorf(sandbox.Unavailable, "remember what was seen: %w", err)
@@ -399,22 +399,6 @@ func (u *Updater) download(ctx context.Context, f File, dst io.Writer) error {
 	}
 	if got := hex.EncodeToString(sum.Sum(nil)); !strings.EqualFold(got, f.SHA256) {
 		return untrusted("%s has SHA-256 %s and not %s", f.Name, got, f.SHA256)
-	}
-	return nil
-}
-
-// writeFile writes a file at once or not at all.
-func writeFile(path string, data []byte) error {
-	f, err := os.CreateTemp(filepath.Dir(path), ".update-*")
-	if err != nil {
-		return err
-	}
-	_, err = f.Write(data)
-	if err = errors.Join(err, f.Close()); err == nil {
-		err = os.Rename(f.Name(), path)
-	}
-	if err != nil {
-		return errors.Join(err, os.Remove(f.Name()))
 	}
 	return nil
 }

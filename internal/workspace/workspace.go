@@ -36,6 +36,7 @@ import (
 	"path/filepath"
 	"syscall"
 
+	"github.com/glovebox-dev/glovebox/internal/atomicfile"
 	"github.com/glovebox-dev/glovebox/internal/safepath"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
@@ -117,27 +118,10 @@ func (s *Set) Close() error {
 
 // readSecret returns the secret of a file, which the first process makes.
 func readSecret(path string) ([]byte, error) {
-	secret, err := os.ReadFile(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		fresh := make([]byte, 32)
-		rand.Read(fresh)
-		temp := path + "." + rand.Text()
-		if err := os.WriteFile(temp, fresh, 0o600); err != nil {
-			return nil, err
-		}
-		// Linked, not renamed: the first of several that do this wins.
-		err := os.Link(temp, path)
-		if err := errors.Join(os.Remove(temp)); err != nil {
-			return nil, err
-		}
-		if err != nil && !errors.Is(err, fs.ErrExist) {
-			return nil, err
-		}
-		secret, err = os.ReadFile(path)
-		if err != nil {
-			return nil, err
-		}
-	} else if err != nil {
+	fresh := make([]byte, 32)
+	rand.Read(fresh)
+	secret, err := atomicfile.Once(path, fresh, 0o600)
+	if err != nil {
 		return nil, err
 	}
 	if len(secret) < 32 {

@@ -5,7 +5,6 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
-	"io/fs"
 	"log/slog"
 	"maps"
 	"net"
@@ -19,6 +18,7 @@ import (
 
 	"github.com/moby/moby/client"
 
+	"github.com/glovebox-dev/glovebox/internal/atomicfile"
 	"github.com/glovebox-dev/glovebox/internal/driver"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
@@ -184,10 +184,7 @@ func (d *Driver) stateID() (string, error) {
 		return "", err
 	}
 	path := filepath.Join(dir, "id")
-	text, err := os.ReadFile(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		text, err = writeOnce(path, strings.ToLower(rand.Text()))
-	}
+	text, err := atomicfile.Once(path, []byte(strings.ToLower(rand.Text())), 0o600)
 	if err != nil {
 		return "", fmt.Errorf("read identity of the state directory: %w", err)
 	}
@@ -197,24 +194,6 @@ func (d *Driver) stateID() (string, error) {
 	}
 	d.state = id
 	return id, nil
-}
-
-// writeOnce writes a file that may appear meanwhile, and returns what it holds.
-func writeOnce(path, content string) ([]byte, error) {
-	tmp, err := os.CreateTemp(filepath.Dir(path), ".new-*")
-	if err != nil {
-		return nil, err
-	}
-	defer os.Remove(tmp.Name())
-	_, err = tmp.WriteString(content)
-	if err = errors.Join(err, tmp.Close()); err != nil {
-		return nil, err
-	}
-	// A link, unlike a rename, does not replace what another process made.
-	if err := os.Link(tmp.Name(), path); err != nil && !errors.Is(err, fs.ErrExist) {
-		return nil, err
-	}
-	return os.ReadFile(path)
 }
 
 // ours returns what selects everything of this state directory.

@@ -16,6 +16,7 @@ import (
 	"github.com/moby/moby/api/types/mount"
 	"github.com/moby/moby/client"
 
+	"github.com/glovebox-dev/glovebox/internal/atomicfile"
 	"github.com/glovebox-dev/glovebox/internal/network"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
@@ -93,11 +94,7 @@ func (b *box) policy() sandbox.Network {
 
 // keepPolicy writes down what the box may reach, for a later process.
 func keepPolicy(dir string, n sandbox.Network) error {
-	path := filepath.Join(dir, policyFile)
-	if err := os.WriteFile(path+".new", []byte(n), 0o600); err != nil {
-		return err
-	}
-	return os.Rename(path+".new", path)
+	return atomicfile.Replace(filepath.Join(dir, policyFile), []byte(n), 0o600)
 }
 
 // startNetwork gives the box, of which no program has run yet, its network.

@@ -17,7 +17,6 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"io/fs"
 	"log/slog"
 	"net/http"
 	"net/url"
@@ -30,6 +29,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/glovebox-dev/glovebox/internal/atomicfile"
 	"github.com/glovebox-dev/glovebox/internal/driver"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
@@ -152,31 +152,16 @@ func wait(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// stateName returns what a state directory is called, once and for all.
+// stateName returns the name of a state directory, which its first process makes.
 func stateName(file string) (string, error) {
-	for {
-		text, err := os.ReadFile(file)
-		if err == nil && len(text) == 26 {
-			return string(text), nil
-		}
-		if err != nil && !errors.Is(err, fs.ErrNotExist) {
-			return "", err
-		}
-		if err == nil {
-			return "", fmt.Errorf("%s is not what was written", file)
-		}
-		temp := file + "-" + rand.Text()
-		if err := os.WriteFile(temp, []byte(strings.ToLower(rand.Text())), 0o600); err != nil {
-			return "", err
-		}
-		err = os.Link(temp, file)
-		if err := os.Remove(temp); err != nil {
-			return "", err
-		}
-		if err != nil && !errors.Is(err, fs.ErrExist) {
-			return "", err
-		}
+	text, err := atomicfile.Once(file, []byte(strings.ToLower(rand.Text())), 0o600)
+	if err != nil {
+		return "", err
 	}
+	if len(text) != 26 {
+		return "", fmt.Errorf("%s does not hold a name", file)
+	}
+	return string(text), nil
 }
 
 // Info implements [driver.Driver].

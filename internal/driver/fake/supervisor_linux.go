@@ -18,6 +18,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/glovebox-dev/glovebox/internal/atomicfile"
 	"github.com/glovebox-dev/glovebox/internal/driver"
 	"github.com/glovebox-dev/glovebox/internal/guest"
 )
@@ -125,10 +126,7 @@ func (s *supervisor) begin() error {
 	if err := unix.Prctl(unix.PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0); err != nil {
 		return os.NewSyscallError("prctl", err)
 	}
-	if err := os.WriteFile(pidFile+".new", []byte(strconv.Itoa(os.Getpid())), 0o600); err != nil {
-		return err
-	}
-	if err := os.Rename(pidFile+".new", pidFile); err != nil {
+	if err := atomicfile.Replace(pidFile, []byte(strconv.Itoa(os.Getpid())), 0o600); err != nil {
 		return err
 	}
 	if err := s.startGuest(); err != nil {

@@ -20,6 +20,7 @@ import (
 	"gvisor.dev/gvisor/runsc/config"
 	runsc "gvisor.dev/gvisor/runsc/sandbox"
 
+	"github.com/glovebox-dev/glovebox/internal/atomicfile"
 	"github.com/glovebox-dev/glovebox/internal/driver"
 	"github.com/glovebox-dev/glovebox/internal/network"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
@@ -214,11 +215,7 @@ func (b *madeBox) writeWhole(name string, v any) error {
 	if err != nil {
 		return err
 	}
-	path := filepath.Join(b.dir, name)
-	if err := os.WriteFile(path+".new", data, 0o600); err != nil {
-		return err
-	}
-	return os.Rename(path+".new", path)
+	return atomicfile.Replace(filepath.Join(b.dir, name), data, 0o600)
 }
 
 // load returns a box that another maker made. One that died while being made
