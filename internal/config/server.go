@@ -5,10 +5,11 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"net/netip"
 	"net/url"
 	"os"
 	"strings"
+
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
 // MCP is what clients of the Model Context Protocol are offered, over HTTP and
@@ -186,7 +187,7 @@ func (o *OIDC) validate() error {
 	}
 	u, err := url.Parse(o.Issuer)
 	if err != nil || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" ||
-		u.Scheme != "https" && !(u.Scheme == "http" && isLoopback(u.Hostname())) {
+		u.Scheme != "https" && !(u.Scheme == "http" && sandbox.IsLoopback(u.Hostname())) {
 		return invalid("server.oidc.issuer", fmt.Sprintf("%q is not an issuer's address", o.Issuer),
 			"it begins with https:// and is exactly the iss of its tokens; http:// is for this machine only")
 	}
@@ -212,11 +213,6 @@ func (o *OIDC) SetScope(text string) error {
 	}
 	*field = scope
 	return nil
-}
-
-func isLoopback(host string) bool {
-	ip, err := netip.ParseAddr(host)
-	return host == "localhost" || err == nil && ip.IsLoopback()
 }
 
 // list splits a text at commas.

@@ -37,6 +37,13 @@ import (
 // [sandbox.HintOf] tells the remedy. It is of kind [sandbox.Unavailable].
 var ErrUnavailable = sandbox.Errorf(sandbox.Unavailable, "driver not usable here")
 
+// NoNetwork returns the error, of kind [sandbox.Unsupported], of a box that has no
+// network to ask or change.
+func NoNetwork() error {
+	return sandbox.WithHint(sandbox.Errorf(sandbox.Unsupported, "network: the sandbox was made without one, and cannot get one now"),
+		"make another with the network that it needs")
+}
+
 // ErrGone is wrapped by errors of Box methods, and of Attach, when the box no
 // longer exists or its guest died. It is of kind [sandbox.NotFound].
 var ErrGone = sandbox.Errorf(sandbox.NotFound, "box is gone")

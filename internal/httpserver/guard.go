@@ -49,15 +49,6 @@ func newGuard(o Options) (*guard, error) {
 	return g, nil
 }
 
-// isLoopback reports whether a host's name always means this machine.
-func isLoopback(host string) bool {
-	if strings.EqualFold(host, "localhost") {
-		return true
-	}
-	ip, err := netip.ParseAddr(host)
-	return err == nil && ip.Unmap().IsLoopback()
-}
-
 // hostname takes the port, if there is one, off a Host header.
 func hostname(hostport string) string {
 	if host, _, err := net.SplitHostPort(hostport); err == nil {
@@ -70,7 +61,7 @@ func hostname(hostport string) string {
 func (g *guard) allowsHost(header string) bool {
 	header = strings.ToLower(header)
 	name := hostname(header)
-	return isLoopback(name) || slices.ContainsFunc(g.hosts, func(h string) bool {
+	return sandbox.IsLoopback(name) || slices.ContainsFunc(g.hosts, func(h string) bool {
 		domain, below := strings.CutPrefix(h, "*")
 		return h == header || h == name || below && (domain == "" || strings.HasPrefix(domain, ".") && strings.HasSuffix(name, domain))
 	})
@@ -83,7 +74,7 @@ func (g *guard) allowsOrigin(origin, host string) bool {
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil || u.Scheme+"://"+u.Host != origin {
 		return false // "null" among others
 	}
-	if isLoopback(u.Hostname()) || strings.EqualFold(u.Host, host) {
+	if sandbox.IsLoopback(u.Hostname()) || strings.EqualFold(u.Host, host) {
 		return true
 	}
 	origin = strings.ToLower(origin)

@@ -156,7 +156,7 @@ func New(o Options) (*Server, error) {
 	s := &Server{opts: o, shares: o.Shares}
 	s.closing, s.close = context.WithCancel(context.Background())
 	if o.Anonymous != nil {
-		if host, _, err := net.SplitHostPort(o.Listen); err != nil || !isLoopback(host) {
+		if host, _, err := net.SplitHostPort(o.Listen); err != nil || !sandbox.IsLoopback(host) {
 			return nil, sandbox.Errorf(sandbox.Invalid, "listen: %q is not a loopback address, which serving without a token needs", o.Listen)
 		}
 	}

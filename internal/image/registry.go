@@ -96,14 +96,14 @@ func (s *Store) connect(ctx context.Context, ref name.Reference, mirror, anywher
 	return &source{repo: repo, ref: ref, client: &http.Client{Transport: rt, CheckRedirect: base.redirect}, close: base.close}, nil
 }
 
-// isLoopback reports whether a host, with a port or without, is this machine.
+// isLoopback reports whether a host, with a port or without, is this machine. A name
+// below localhost is, as for the clients of registries.
 func isLoopback(host string) bool {
 	if h, _, err := net.SplitHostPort(host); err == nil {
 		host = h
 	}
 	host = strings.Trim(host, "[]")
-	ip := net.ParseIP(host)
-	return host == "localhost" || strings.HasSuffix(host, ".localhost") || ip != nil && ip.IsLoopback()
+	return sandbox.IsLoopback(host) || strings.HasSuffix(host, ".localhost")
 }
 
 // errRange is the error of a registry that cannot send a part.

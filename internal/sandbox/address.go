@@ -1,6 +1,9 @@
 package sandbox
 
-import "net/netip"
+import (
+	"net/netip"
+	"strings"
+)
 
 // notPublic are the ranges that are not of the public internet: IANA's
 // registries of special-purpose addresses, multicast, and what carries an IPv4
@@ -40,6 +43,14 @@ var (
 		netip.MustParsePrefix("3fff::/20"), // documentation
 	}
 )
+
+// IsLoopback reports whether a host, without a port, always means this machine:
+// localhost, or a loopback address. Names below localhost do not count: previews of
+// sandboxes may be served at them.
+func IsLoopback(host string) bool {
+	a, err := netip.ParseAddr(host)
+	return strings.EqualFold(host, "localhost") || err == nil && a.Unmap().IsLoopback()
+}
 
 // Public reports whether a is an address of the public internet: not private,
 // loopback, link-local, multicast, reserved, a known metadata service, nor IPv4

@@ -18,7 +18,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/url"
 	"os"
@@ -355,7 +354,7 @@ func (u *Updater) get(ctx context.Context, name string) (io.ReadCloser, error) {
 	if err != nil || where.Host == "" {
 		return nil, sandbox.Errorf(sandbox.Invalid, "update URL: %q is no URL", base)
 	}
-	if where.Scheme != "https" && (where.Scheme != "http" || !loopback(where.Hostname())) {
+	if where.Scheme != "https" && (where.Scheme != "http" || !sandbox.IsLoopback(where.Hostname())) {
 		return nil, sandbox.WithHint(sandbox.Errorf(sandbox.Invalid, "update URL: %s is not https", base), "releases are fetched over https")
 	}
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, where.JoinPath(name).String(), nil)
@@ -375,11 +374,6 @@ func (u *Updater) get(ctx context.Context, name string) (io.ReadCloser, error) {
 		return nil, sandbox.Errorf(sandbox.Unavailable, "fetch %s: %s answered %s", name, where.Host, res.Status)
 	}
 	return res.Body, nil
-}
-
-func loopback(host string) bool {
-	ip := net.ParseIP(host)
-	return host == "localhost" || ip != nil && ip.IsLoopback()
 }
 
 // download fetches a file of the release to dst, and checks size and hash.

@@ -17,6 +17,7 @@ import (
 	"github.com/moby/moby/client"
 
 	"github.com/glovebox-dev/glovebox/internal/atomicfile"
+	"github.com/glovebox-dev/glovebox/internal/driver"
 	"github.com/glovebox-dev/glovebox/internal/network"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
@@ -296,18 +297,12 @@ func (b *box) networkInForce(ctx context.Context) sandbox.Network {
 // nothingAfter asks for no record of a connection.
 const nothingAfter = int64(1) << 62
 
-// errNoNetwork is the error for a box that has no network to ask or change.
-func errNoNetwork() error {
-	return sandbox.WithHint(sandbox.Errorf(sandbox.Unsupported, "network: the sandbox was made without one, and cannot get one now"),
-		"make another with the network that it needs")
-}
-
 // Traffic implements [driver.Networker]. A network that was taken over counts
 // its connections from the last one that the caller knows.
 func (b *box) Traffic(ctx context.Context, after int64) (sandbox.Traffic, error) {
 	const op = "read traffic of box"
 	if !b.linked() {
-		return sandbox.Traffic{}, sandbox.Wrap(errNoNetwork(), op, b.Ref())
+		return sandbox.Traffic{}, sandbox.Wrap(driver.NoNetwork(), op, b.Ref())
 	}
 	dir, err := b.d.networkDir(b.Ref())
 	if err != nil {
@@ -335,7 +330,7 @@ func (b *box) SetNetwork(ctx context.Context, n sandbox.Network) error {
 		return sandbox.WithHint(sandbox.Errorf(sandbox.Invalid, "network: %.80q is not in canonical form", string(n)), "parse it first")
 	}
 	if !b.linked() {
-		return sandbox.Wrap(errNoNetwork(), op, b.Ref())
+		return sandbox.Wrap(driver.NoNetwork(), op, b.Ref())
 	}
 	dir, err := b.d.networkDir(b.Ref())
 	if err != nil {

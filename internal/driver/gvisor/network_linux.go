@@ -16,6 +16,7 @@ import (
 	"gvisor.dev/gvisor/runsc/boot"
 	"gvisor.dev/gvisor/runsc/config"
 
+	"github.com/glovebox-dev/glovebox/internal/driver"
 	"github.com/glovebox-dev/glovebox/internal/network"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
@@ -143,16 +144,10 @@ func resolvers() string {
 	return network.Gateway4.Addr().String() + "," + network.Gateway6.Addr().String()
 }
 
-// errNoNetwork is the error for a box that has no network to ask or change.
-func errNoNetwork() error {
-	return sandbox.WithHint(sandbox.Errorf(sandbox.Unsupported, "network: the sandbox was made without one, and cannot get one now"),
-		"make another with the network that it needs")
-}
-
 // traffic asks the box's network what it counted.
 func (b *madeBox) traffic(ctx context.Context, after int64) (*sandbox.Traffic, error) {
 	if !b.record.Linked {
-		return nil, errNoNetwork()
+		return nil, driver.NoNetwork()
 	}
 	t, _, err := network.Ask(ctx, b.dir, after)
 	return &t, b.orGone(err)
@@ -172,7 +167,7 @@ func (b *madeBox) setNetwork(ctx context.Context, n sandbox.Network) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if !b.record.Linked {
-		return errNoNetwork()
+		return driver.NoNetwork()
 	}
 	// The record first: a receipt never shows more than is in force.
 	before := b.record
