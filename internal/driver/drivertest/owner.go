@@ -399,8 +399,9 @@ func ownerDuringCreate(t *testing.T, s *suite) {
 				}
 			}
 			why := fmt.Sprintf("the owner was killed %v into Create (detached: %t)", delay.Round(time.Millisecond), detached)
-			// What an engine was just beginning may appear a moment later.
-			time.Sleep(100 * time.Millisecond * raceFactor)
+			// A container engine goes on with a request whose sender is gone. On a
+			// busy machine that takes as long as Create does.
+			time.Sleep(max(100*time.Millisecond*raceFactor, took))
 			st.discardOrphans(t, why)
 			if t.Failed() {
 				return
