@@ -1,23 +1,24 @@
-// Package driver is the contract between the engine and what makes sandboxes.
+// Package driver is the contract between the engine and the drivers, which make
+// sandboxes.
 //
-// A [Driver] only makes boxes: it starts an isolated environment whose first
-// process is the guest, and hands out byte streams to that guest. Processes,
-// files, terminals and interpreters are the guest's and so behave the same on
-// every driver. The rules (validation, ownership, deadlines, leases, output,
-// verdicts) are the engine's. A driver therefore owns no policy: it does what
-// a complete, valid [Spec] says, or refuses.
+// A [Driver] only makes boxes. A box is an isolated environment whose first process
+// is the guest; the driver hands out byte streams to that guest. The guest
+// implements processes, files, terminals and interpreters, so they behave the same
+// on every driver. The engine implements the rules: validation, ownership,
+// deadlines, leases, output and verdicts. A driver therefore has no policy: it
+// either does what a complete, valid [Spec] says or refuses it.
 //
 // # Lifecycle
 //
-// A box exists from the moment Create begins until Destroy returns. If Create
-// fails or its context ends, the driver has already destroyed what it began.
-// An attached box lives no longer than the process that created it, even when
-// that process is killed; a detached box outlives it and is found again with
+// A box exists from the beginning of Create until Destroy returns. If Create fails
+// or its context ends, the driver has already destroyed the partial box. An
+// attached box does not outlive the process that created it, even if that process
+// is killed. A detached box outlives that process; a later process finds it with
 // Attach, by the reference that Box.Ref returned.
 //
-// The definition of a driver is package drivertest: what passes its suite is
-// one. Every package may import this one for its types; only the engine, the
-// pool and the drivers act on them.
+// Package drivertest defines the contract: a driver is correct if it passes that
+// suite. Every package may import this one for its types. Only the engine, the pool
+// and the drivers call drivers and boxes.
 //
 // Methods of Driver and Box are safe for concurrent use.
 package driver
@@ -32,9 +33,9 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// ErrUnavailable is wrapped by the error of Probe, and of Create where the
-// machine changed after Probe, when the driver cannot be used at all here.
-// [sandbox.HintOf] tells the remedy. It is of kind [sandbox.Unavailable].
+// ErrUnavailable is wrapped by errors of Probe when the driver cannot be used on
+// this machine. Errors of Create wrap it if the machine changed after Probe.
+// [sandbox.HintOf] returns the remedy. It is of kind [sandbox.Unavailable].
 var ErrUnavailable = sandbox.Errorf(sandbox.Unavailable, "driver not usable here")
 
 // NoNetwork returns the error, of kind [sandbox.Unsupported], of a box that has no
@@ -53,206 +54,208 @@ type Driver interface {
 	// Info returns constant facts about the driver. It does no work.
 	Info() Info
 
-	// Probe reports whether boxes can be made now, by looking at the machine
-	// but without leaving anything behind. The error wraps [ErrUnavailable]
-	// and carries a hint that names what to do.
+	// Probe reports whether boxes can be made now. It examines the machine and
+	// leaves nothing behind. The error wraps [ErrUnavailable] and carries a hint
+	// with the remedy.
 	Probe(ctx context.Context) error
 
-	// Create starts a box and returns when its guest can be dialled. The spec
-	// is valid and complete; the driver does not change it. A limit that
-	// cannot be enforced and is not in spec.AllowUnenforced makes it fail
-	// with [sandbox.Unsupported] and a hint, before anything is started.
+	// Create starts a box and returns when its guest can be dialled. The spec is
+	// valid and complete; the driver does not change it. If the driver cannot
+	// enforce a limit that is not in spec.AllowUnenforced, Create starts nothing.
+	// It then fails with [sandbox.Unsupported] and a hint.
 	Create(ctx context.Context, spec *Spec) (Box, error)
 
-	// Attach returns a box that this or an earlier process created detached
-	// (or attached, if its creator still lives). The error wraps [ErrGone] if
-	// there is none such alive.
+	// Attach returns a box that this or an earlier process created detached, or
+	// attached if its creator still lives. The error wraps [ErrGone] if no such box
+	// is alive.
 	Attach(ctx context.Context, ref string) (Box, error)
 
-	// List returns the references of every box of this driver's state
-	// directory that still has a process, file, mount or container, whole or
-	// not, whoever created it: what a reaper must look at. Destroying each by
-	// Discard leaves nothing.
+	// List returns the references of all boxes of this driver's state directory
+	// that still have a process, file, mount or container. It includes incomplete
+	// boxes, and boxes of any creator, because the reaper must examine all of them.
+	// Discarding every reference leaves nothing.
 	List(ctx context.Context) ([]string, error)
 
-	// Discard removes whatever is left of a box that cannot be attached. It
-	// is idempotent, and does nothing for a reference that List would not
-	// return.
+	// Discard removes the remains of a box that cannot be attached. It is
+	// idempotent, and does nothing for a reference that List would not return.
 	Discard(ctx context.Context, ref string) error
 
-	// Close frees what the driver itself holds. Detached boxes go on running;
-	// attached ones may end.
+	// Close frees the driver's own resources. Detached boxes continue to run;
+	// attached boxes may end.
 	Close() error
 }
 
 // Info holds constant facts about a driver.
 type Info struct {
-	// Name is what configuration and receipts call it: "gvisor".
+	// Name is the driver's name in configuration and receipts, such as "gvisor".
 	Name string
-	// Isolates says that code in a box cannot reach the host. It is false
-	// only for the driver that tests use.
+	// Isolates reports whether code in a box cannot reach the host. It is false
+	// only for the driver of the tests.
 	Isolates bool
-	// Boundary is what stands between code in a box and the machine it is on.
+	// Boundary is the barrier between code in a box and the machine that runs it.
 	Boundary sandbox.Boundary
 	// Features are the optional interfaces that the driver's boxes implement.
 	Features Features
 }
 
-// Features declares optional abilities. The suite checks that what is declared
-// works and what is not declared is refused.
+// Features declares optional abilities. The suite checks that declared abilities
+// work and that the driver refuses all others.
 type Features struct {
 	Pause bool // boxes implement Pauser
-	// ColdPause says, with Pause, that pausing takes seconds and ends what is
-	// under way on streams: only sandboxes that hibernate are paused.
+	// ColdPause, which requires Pause, means that a pause takes seconds and ends
+	// the requests that are under way on streams. The engine pauses only
+	// hibernating sandboxes then.
 	ColdPause bool
 	Incidents bool // boxes implement Reporter
 	Detach    bool // Spec.Detached is honoured
-	Network   bool // boxes may have another network than none, and implement Networker
+	Network   bool // boxes may have a network other than none, and implement Networker
 	Workspace bool // Spec.Workspace is honoured
 	Unnamed   bool // with Workspace: boxes implement UnnamedLister
-	// WorkspaceCopied says, without Workspace, that boxes have an empty
-	// directory at [sandbox.WorkDir], which others can copy files to and from.
+	// WorkspaceCopied, without Workspace, means that a box has an empty directory
+	// at [sandbox.WorkDir]. The caller can copy files into it and out of it.
 	WorkspaceCopied bool
-	Ports           bool // the guest connects to what listens in the box
-	// Metered boxes cost money while they exist: none is made that nobody
-	// asked for.
+	Ports           bool // the guest can connect to listeners in the box
+	// Metered boxes cost money while they exist, so none is made before a caller
+	// asks for it.
 	Metered bool
 	Host    bool // Spec.Image may be sandbox.ImageHost
 	Images  bool // the driver implements ImageKeeper
-	// EngineImages says, with Images, that an engine keeps them, to which the
-	// operator adds without Glovebox.
+	// EngineImages, which requires Images, means that a container engine keeps the
+	// images. The operator adds images to it without Glovebox.
 	EngineImages bool
-	// Remote boxes are on other machines: sandbox.ImageHost is a system of the
-	// driver's own then, and what this machine has says nothing of it.
+	// Remote boxes run on other machines. [sandbox.ImageHost] is then a system of
+	// the driver's own, and facts about this machine do not apply to it.
 	Remote bool
 }
 
 // A Spec is a complete order for a box.
 type Spec struct {
-	// ID is the sandbox's identifier, of the form sandbox.ValidID accepts.
-	// No other box of the driver has it.
+	// ID is the sandbox's identifier; sandbox.ValidID accepts it. No other box of
+	// the driver has it.
 	ID string
 	// Image is [sandbox.ImageHost] or a reference that the driver resolves.
 	Image string
-	// Hostname is what the box calls itself.
+	// Hostname is the host name inside the box.
 	Hostname string
 	// Limits is complete and within the operator's maxima.
 	Limits sandbox.Limits
-	// Network is the policy to enforce, in canonical form, and NetworkTerms
-	// are on what terms. A driver that cannot enforce a policy refuses it with
-	// [sandbox.Unsupported] before anything is started.
+	// Network is the policy to enforce, in canonical form; NetworkTerms are the
+	// operator's conditions for it. A driver that cannot enforce the policy refuses
+	// it with [sandbox.Unsupported] and starts nothing.
 	Network      sandbox.Network
 	NetworkTerms sandbox.NetworkTerms
-	// Secrets are put into requests by the box's network. Their values are
-	// nowhere in the box, and a driver writes them nowhere.
+	// Secrets are inserted into requests by the box's network. Their values never
+	// appear in the box, and the driver does not store them.
 	Secrets []sandbox.Secret
-	// Workspace is the absolute path on this machine (unless the driver is a
-	// [WorkspaceKeeper] that says otherwise) of a directory that the box has at [sandbox.WorkDir], to read and write, in place of an empty
-	// one; "" for none. Boxes may share one. It is there already, and belongs
-	// to [sandbox.UserUID] if this process is root, else to this process's
-	// user; the driver changes neither that nor what is in it.
+	// Workspace is the absolute path of a directory on this machine; a
+	// [WorkspaceKeeper] may define the path differently. The box has the directory
+	// at [sandbox.WorkDir], readable and writable. If Workspace is "", the box has
+	// an empty directory there. Several boxes may share one workspace. The
+	// directory exists already. It belongs to [sandbox.UserUID] if this process is
+	// root, otherwise to this process's user. The driver does not change the owner
+	// or the content.
 	//
-	// In the box it belongs to the user that programs run as, whoever this
-	// process is. What a program wrote is at the host when its write returns,
-	// and stays whatever becomes of the box, the driver or this process. What
-	// the box does there gives nobody on the host a right: bits that make a
-	// program run as its owner are refused, and so are devices.
+	// In the box, the directory belongs to the user that programs run as,
+	// regardless of the user of this process. A program's data is on the host when
+	// its write returns. It remains there after the box, the driver or this process
+	// has ended. The directory cannot grant rights on the host: the box refuses
+	// set-user-ID bits, set-group-ID bits and device nodes.
 	Workspace string
-	// Writable are directories that a box has to be able to write, unless its
-	// image has them: absolute, and not one below another.
+	// Writable lists directories that a box must be able to write, unless its image
+	// has them. The paths are absolute, and none is below another.
 	Writable []string `json:",omitempty"`
 	// Detached boxes outlive the process that created them.
 	Detached bool
-	// Streams is how many streams the caller is about to dial; 0 is one. It is
-	// a hint: a driver that can opens them with the box.
+	// Streams is the number of streams that the caller will dial soon; 0 means 1.
+	// It is a hint: a driver may open these streams when it creates the box.
 	Streams int
 	// AllowUnenforced names limits that the operator accepts unenforced.
 	AllowUnenforced []sandbox.ControlName
 }
 
-// A Box is one sandbox, seen from its driver.
+// A Box is one sandbox, as its driver sees it.
 type Box interface {
-	// Ref returns a text that identifies the box to Attach and Discard, in
-	// this process and in later ones. It has no secrets.
+	// Ref returns a string that identifies the box to Attach and Discard, in this
+	// process and in later ones. It contains no secrets.
 	Ref() string
 
-	// Dial opens a fresh byte stream to the guest, on which the guest serves
-	// HTTP/1.1 and cleartext HTTP/2. Closing it frees it on both sides. A
-	// paused box must be resumed first. The error wraps [ErrGone] if the
-	// guest is not there any more.
+	// Dial opens a new byte stream to the guest, on which the guest serves HTTP/1.1
+	// and cleartext HTTP/2. The caller closes it, which frees it on both sides. A
+	// paused box must be resumed first. The error wraps [ErrGone] if the guest no
+	// longer exists.
 	Dial(ctx context.Context) (net.Conn, error)
 
-	// Receipt reads every control back from whatever enforces it.
+	// Receipt reads every control back from the mechanism that enforces it.
 	Receipt(ctx context.Context) (sandbox.Receipt, error)
 
-	// Destroy ends every process of the box and frees all it had. It returns
-	// when nothing runs and nothing is left. It is idempotent, also while
-	// another Destroy is at work, and finishes what it can even if ctx ends.
+	// Destroy ends every process of the box and frees its resources. It returns
+	// when no process and no resource is left. It is idempotent, also while another
+	// Destroy runs, and completes as much as it can even if ctx ends.
 	Destroy(ctx context.Context) error
 }
 
-// A Pauser is a box that can be stopped where it stands, so that it takes no
-// CPU, and resumed. Streams stay open meanwhile; nothing is answered. With
-// [Features].ColdPause requests that are under way on them fail.
-// Pausing a paused box and resuming a running one does nothing.
+// A Pauser is a box whose programs can be paused, so that they use no CPU, and
+// resumed. Streams stay open meanwhile, but the guest answers nothing. With
+// [Features].ColdPause, requests under way on them fail. Pausing a paused box and
+// resuming a running one have no effect.
 type Pauser interface {
 	Pause(ctx context.Context) error
 	Resume(ctx context.Context) error
 }
 
-// Incidents are what the enforcing mechanism counted since the box began.
+// Incidents are the counts of the enforcing mechanism since the box began.
 type Incidents struct {
-	// Alive says that the guest is still there.
+	// Alive reports whether the guest still exists.
 	Alive bool
-	// MemoryKills counts processes (or the whole box) killed for memory.
+	// MemoryKills counts OOM kills, of single processes or of the whole box.
 	MemoryKills int
 	// ProcessRefusals counts forks refused because of the process limit.
 	ProcessRefusals int
 }
 
-// A Reporter is a box that knows why its processes died. It also answers
-// shortly after the guest died, until Destroy.
+// A Reporter is a box that can say why its processes died. For a short time after
+// the guest died, until Destroy, it still answers.
 type Reporter interface {
 	Incidents(ctx context.Context) (Incidents, error)
 }
 
-// An UnnamedFile is a regular file of a workspace that has no name any more, and
-// stays on the disk while a program has it open.
+// An UnnamedFile is a regular file of a workspace that no longer has a name, but
+// stays on the disk because a program has it open.
 type UnnamedFile struct {
-	// Device and Inode identify the file: boxes that share a workspace can have
-	// the same file open.
+	// Device and Inode identify the file, because boxes that share a workspace can
+	// have the same file open.
 	Device, Inode uint64
-	// Bytes is what the file takes of the disk.
+	// Bytes is the disk space that the file occupies.
 	Bytes int64
 }
 
 // An UnnamedLister is a box that lists the files without a name that its programs
-// keep in its workspace. It also answers while the box is paused.
+// hold open in its workspace. It also answers while the box is paused.
 type UnnamedLister interface {
 	UnnamedFiles(ctx context.Context) ([]UnnamedFile, error)
 }
 
-// A Networker is a box whose network is watched and can be changed.
+// A Networker is a box whose network can be observed and changed.
 type Networker interface {
-	// Traffic returns what was counted since the box began, and the
-	// connections that ended since the one of number after.
+	// Traffic returns the counts since the box began, and the records of ended
+	// connections whose number is above after.
 	Traffic(ctx context.Context, after int64) (sandbox.Traffic, error)
-	// SetNetwork puts another policy in force, in canonical form, and ends
-	// the connections that it does not allow. A box that was made without a
-	// network has none to change: the error wraps [sandbox.Unsupported].
+	// SetNetwork puts another policy in force, in canonical form, and ends the
+	// connections that it does not allow. If the box was made without a network,
+	// the error wraps [sandbox.Unsupported].
 	SetNetwork(ctx context.Context, n sandbox.Network) error
-	// Authority returns the certificate, in PEM, by which programs in the box
-	// have to know the hosts that its secrets are for; nil if it has none.
+	// Authority returns the PEM certificate of the authority that programs in the
+	// box must trust for the hosts of its secrets. It is nil if there is none.
 	Authority(ctx context.Context) ([]byte, error)
 }
 
-// A BoxWrapper is a box around another, which has the abilities that are not the
-// wrapper's own.
+// A BoxWrapper wraps another box and has the abilities of that box in addition to
+// its own.
 type BoxWrapper interface {
 	Unwrap() Box
 }
 
-// as returns the ability T of a box, or of the one that it wraps.
+// as returns the ability T of a box, or of the box that it wraps.
 func as[T any](b Box) (ability T, ok bool) {
 	for {
 		if ability, ok = b.(T); ok {
@@ -287,7 +290,7 @@ func Resume(ctx context.Context, b Box) error {
 	return p.Resume(ctx)
 }
 
-// ReadIncidents returns what b counted; ok is false if it cannot tell.
+// ReadIncidents returns the incidents of b; ok is false if b does not report any.
 func ReadIncidents(ctx context.Context, b Box) (in Incidents, ok bool, err error) {
 	r, ok := as[Reporter](b)
 	if !ok {
@@ -297,8 +300,8 @@ func ReadIncidents(ctx context.Context, b Box) (in Incidents, ok bool, err error
 	return in, err == nil, err
 }
 
-// ReadUnnamed returns the files without a name that b keeps in its workspace; ok is
-// false if its driver cannot list them.
+// ReadUnnamed returns the files without a name that b holds open in its workspace;
+// ok is false if its driver cannot list them.
 func ReadUnnamed(ctx context.Context, b Box) (files []UnnamedFile, ok bool, err error) {
 	l, ok := as[UnnamedLister](b)
 	if !ok {
@@ -308,7 +311,7 @@ func ReadUnnamed(ctx context.Context, b Box) (files []UnnamedFile, ok bool, err 
 	return files, err == nil, err
 }
 
-// ReadTraffic returns the traffic of b; ok is false if it has no network.
+// ReadTraffic returns the traffic of b; ok is false if b has no network.
 func ReadTraffic(ctx context.Context, b Box, after int64) (t sandbox.Traffic, ok bool, err error) {
 	n, ok := as[Networker](b)
 	if !ok {
@@ -319,7 +322,7 @@ func ReadTraffic(ctx context.Context, b Box, after int64) (t sandbox.Traffic, ok
 }
 
 // ReadAuthority returns the certificate that programs in b must trust for its
-// secrets to work; nil if it has none.
+// secrets to work, or nil if b has none.
 func ReadAuthority(ctx context.Context, b Box) ([]byte, error) {
 	n, ok := as[Networker](b)
 	if !ok {
@@ -338,23 +341,25 @@ func SetNetwork(ctx context.Context, b Box, n sandbox.Network) error {
 	return c.SetNetwork(ctx, n)
 }
 
-// An ImageKeeper is a driver that keeps images. All take references as people
-// write them. Errors are of kind NotFound for an image that is not to be had.
+// An ImageKeeper is a driver that keeps images. All methods take references in the
+// form that users write. Errors are of kind NotFound if an image cannot be
+// obtained.
 type ImageKeeper interface {
-	// PullImage fetches an image, so that Create finds it. A pull that an
-	// earlier call began is continued.
+	// PullImage fetches an image, so that Create finds it. It continues a pull that
+	// an earlier call began.
 	PullImage(ctx context.Context, order ImagePull) (sandbox.Image, error)
-	// ImageName returns the name under which Images lists what PullImage fetches
-	// by a reference.
+	// ImageName returns the name under which Images lists the image that PullImage
+	// fetches for ref.
 	ImageName(ref string) (string, error)
-	// LoadImages takes in the images of an archive: all of them, or none.
+	// LoadImages loads all images of an archive, or none.
 	LoadImages(ctx context.Context, from ImageArchive, progress func(sandbox.ImageProgress)) ([]sandbox.Image, error)
-	// Images lists the images that are here, and Image returns one of them,
-	// by name, digest or the beginning of its ID.
+	// Images lists the images of this driver. Image returns one of them, by name,
+	// digest or the beginning of its ID.
 	Images(ctx context.Context) ([]sandbox.Image, error)
 	Image(ctx context.Context, ref string) (sandbox.Image, error)
-	// RemoveImage removes one, and PruneImages those that were not used for
-	// so long, or all, with what no image has. Sandboxes go on.
+	// RemoveImage removes one image. PruneImages removes the images that were not
+	// used for the duration unused, or all images, and the data that no image uses.
+	// Sandboxes continue to run.
 	RemoveImage(ctx context.Context, ref string) (freed int64, err error)
 	PruneImages(ctx context.Context, unused time.Duration, all bool) (names []string, freed int64, err error)
 }
@@ -362,65 +367,69 @@ type ImageKeeper interface {
 // An ImagePull is an order to fetch an image.
 type ImagePull struct {
 	Ref string
-	// Missing fetches nothing if the image is here.
+	// Missing makes the pull do nothing if the image is here already.
 	Missing bool
-	// Anywhere lets the registry have any address, as the operator may ask for.
-	// Else it has a public one, or the operator's configuration lists it.
+	// Anywhere lets the registry have any address, for requests of the operator.
+	// Without it, the registry must have a public address or be in the operator's
+	// configuration.
 	Anywhere bool
-	// Progress, if not nil, is told how far it is.
+	// Progress, if not nil, receives the progress of the pull.
 	Progress func(sandbox.ImageProgress)
 }
 
 // An ImageBuilder is an ImageKeeper that also builds images.
 type ImageBuilder interface {
-	// BuildImage builds an image of a Dockerfile. What the build says goes to
-	// said.
+	// BuildImage builds an image from a Dockerfile. It writes the output of the
+	// build to said.
 	BuildImage(ctx context.Context, order ImageBuild, said io.Writer) (sandbox.Image, error)
 }
 
-// An ImageExtender is an ImageKeeper that makes images of others, for those who
-// build them in boxes.
+// An ImageExtender is an ImageKeeper that derives images from others, for callers
+// that build images in boxes.
 type ImageExtender interface {
-	// ExtendImage makes an image of one that is here, or of
-	// [sandbox.ImageScratch], of which it also makes boxes.
+	// ExtendImage makes an image from an existing one, or from
+	// [sandbox.ImageScratch]. Create also accepts ImageScratch as the image of a
+	// box.
 	ExtendImage(ctx context.Context, order ImageExtension) (sandbox.Image, error)
 }
 
-// An ImageExtension is an order for an image that has another's files and more.
+// An ImageExtension is an order for an image that adds files to those of another.
 type ImageExtension struct {
-	// Base and Name are references; By is how it was made, for people.
+	// Base and Name are references; By describes how the image was made, for
+	// display.
 	Base, Name, By string
 	// Layer, if not nil, is an uncompressed layer above the base's.
 	Layer io.Reader
-	// Config takes the place of what the base says.
+	// Config replaces the configuration of the base.
 	Config sandbox.ImageConfig
 }
 
 // An ImageBuild is an order for an image.
 type ImageBuild struct {
-	// Context is an archive of a Dockerfile and what that copies; Name is what
-	// to call the image.
+	// Context is an archive of a Dockerfile and of the files that it copies; Name
+	// is the name of the new image.
 	Context io.Reader
 	Name    string
-	// Args are the build's arguments. Network is what the build's programs
-	// reach, in the engine's words; empty is the engine's default.
+	// Args are the build's arguments. Network is the network mode of the build's
+	// programs, as the container engine defines it; empty is the container engine's
+	// default.
 	Args    map[string]string
 	Network string
 }
 
-// An ImageArchive is where images are loaded from: what docker save made, or an
-// archive or a directory in OCI layout.
+// An ImageArchive is a source of images: the output of docker save, or an archive
+// or a directory in OCI layout.
 type ImageArchive struct {
 	// Path is a file or a directory; if it is empty, the archive is read from
 	// Reader.
 	Path   string
 	Reader io.Reader
-	// Name, if not empty, is what to call the only image of the archive.
+	// Name, if not empty, is the name for the only image of the archive.
 	Name string
 }
 
-// A Wrapper is a driver around another, which has the abilities that are not
-// the wrapper's own.
+// A Wrapper wraps another driver and has the abilities of that driver in addition
+// to its own.
 type Wrapper interface {
 	Unwrap() Driver
 }
@@ -436,7 +445,7 @@ func Images(d Driver) (ImageKeeper, error) {
 	return nil, sandbox.Errorf(sandbox.Unsupported, "driver %s keeps no images", d.Info().Name)
 }
 
-// Ability returns the ability T of a driver, or of the one that it wraps.
+// Ability returns the ability T of a driver, or of the driver that it wraps.
 func Ability[T any](d Driver) (ability T, ok bool) {
 	for {
 		if ability, ok = d.(T); ok {
@@ -450,31 +459,32 @@ func Ability[T any](d Driver) (ability T, ok bool) {
 	}
 }
 
-// IsGone reports whether err says that a box no longer exists.
+// IsGone reports whether err means that a box no longer exists.
 func IsGone(err error) bool { return errors.Is(err, ErrGone) }
 
-// A WorkspaceKeeper is a driver whose boxes cannot have directories of this
-// machine, as they are on another: it keeps workspaces there.
+// A WorkspaceKeeper is a driver that keeps workspaces on another machine. Its boxes
+// run there, so they cannot mount directories of this machine.
 type WorkspaceKeeper interface {
-	// KeepsWorkspaces reports whether it does, and where: [Spec.Workspace] is
-	// then a directory in that one, on the other machine.
+	// KeepsWorkspaces reports whether this driver keeps workspaces, and in which
+	// directory of the other machine. [Spec.Workspace] is then a directory below
+	// dir.
 	KeepsWorkspaces() (dir string, ok bool)
-	// DialWorkspaces opens a stream to what serves them, on which package
-	// workspace's Remote speaks.
+	// DialWorkspaces opens a stream to the workspace server, which speaks the
+	// protocol of package workspace's Remote.
 	DialWorkspaces(ctx context.Context) (net.Conn, error)
 }
 
-// A Cleaner is a driver whose boxes may leave something behind that List does
-// not tell of, because the state directory that they belonged to is gone, or
-// because it is no box.
+// A Cleaner is a driver whose boxes may leave resources behind that List does not
+// return: their state directory is gone, or they belong to no box.
 type Cleaner interface {
-	// Leftovers names what nothing uses any more and, if remove is set, removes
-	// it: then it names what it removed, and the error tells of the rest. What
-	// a process that lives may be about to use is no leftover.
+	// Leftovers returns the names of unused resources. If remove is set, it removes
+	// them and returns the names of the removed ones; the error describes the rest.
+	// A resource that a living process may be about to use is not a leftover.
 	Leftovers(ctx context.Context, remove bool) ([]string, error)
 }
 
-// Leftovers does that for a driver; one that is no Cleaner leaves nothing.
+// Leftovers calls the method of that name if d or the driver that it wraps is a
+// [Cleaner]; other drivers have no leftovers.
 func Leftovers(ctx context.Context, d Driver, remove bool) ([]string, error) {
 	if w, ok := d.(Wrapper); ok {
 		return Leftovers(ctx, w.Unwrap(), remove)
