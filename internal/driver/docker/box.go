@@ -14,7 +14,7 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// A box is a container, named as the sandbox.
+// A box is a container with the name of the sandbox.
 type box struct {
 	d    *Driver
 	e    *engine
@@ -23,10 +23,11 @@ type box struct {
 	guest *guestapi.Client // for the driver's own questions
 
 	mu       sync.Mutex
-	carrier  *guestapi.Carrier // nil until it is needed; guarded by mu
+	carrier  *guestapi.Carrier // nil until the first use; guarded by mu
 	released bool              // guarded by mu
-	link     *link             // to the network; nil without one, or if another process has it; guarded by mu
-	// A network that was taken over numbers connections from base on.
+	// link is nil without a network, or if another process has the link; guarded by mu.
+	link *link
+	// The connections of a network that was taken over are numbered from base on.
 	takenOver, based bool  // guarded by mu
 	base             int64 // guarded by mu
 
@@ -40,7 +41,7 @@ var (
 	_ driver.Networker = (*box)(nil)
 )
 
-// newBox returns a box that holds connections until it is released.
+// newBox returns a box that holds its connections until it is released.
 func (d *Driver) newBox(e *engine, k *kept) *box {
 	b := &box{d: d, e: e, kept: k}
 	b.guest = guestapi.NewClient(b.dial)
@@ -50,14 +51,14 @@ func (d *Driver) newBox(e *engine, k *kept) *box {
 	return b
 }
 
-// adopt makes c what carries the streams to the guest.
+// adopt makes c the carrier of the streams to the guest.
 func (b *box) adopt(c *guestapi.Carrier) {
 	b.mu.Lock()
 	b.carrier = c
 	b.mu.Unlock()
 }
 
-// release closes what b holds. It may be called again.
+// release closes the connections of b. It is idempotent.
 func (b *box) release() {
 	b.d.mu.Lock()
 	delete(b.d.boxes, b)
@@ -106,13 +107,13 @@ func (b *box) dial(ctx context.Context) (net.Conn, error) {
 	}
 }
 
-// carry returns what carries streams to the guest. If there is none, the engine
-// executes a relay in the box for it: then it is fresh.
+// carry returns the carrier of the streams to the guest. If there is none, it makes
+// one from a relay that the engine executes in the box; fresh is then true.
 func (b *box) carry(ctx context.Context) (c *guestapi.Carrier, fresh bool, err error) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.released {
-		// A destroyed box, or one of a closed driver, which is to say so.
+		// The box was destroyed or its driver was closed: report which.
 		return nil, false, b.state(ctx)
 	}
 	if b.carrier != nil {
@@ -148,7 +149,8 @@ func (b *box) relay(ctx context.Context) (net.Conn, error) {
 	return newStdio(at.HijackedResponse), nil
 }
 
-// state says that the box is gone, or that its driver does not serve it.
+// state returns the error for a released box: the box is gone, or its driver no
+// longer serves it.
 func (b *box) state(ctx context.Context) error {
 	e, err := b.d.connect(ctx)
 	if err != nil {
@@ -164,8 +166,8 @@ func (b *box) state(ctx context.Context) error {
 	return sandbox.Errorf(sandbox.Conflict, "this box was destroyed, or its driver closed")
 }
 
-// orGone says that the box is gone if that is why err came to be. A guest that
-// has just died takes its container along a moment later.
+// orGone returns err, wrapped in ErrGone if the box is gone. It waits a moment,
+// because the container of a guest that has just died ends slightly later.
 func (b *box) orGone(ctx context.Context, err error) error {
 	for deadline := time.Now().Add(goneTime); ; {
 		c, ierr := b.d.inspect(ctx, b.e, b.Ref())
@@ -179,11 +181,11 @@ func (b *box) orGone(ctx context.Context, err error) error {
 }
 
 const (
-	// goneTime is how long a container may take to end when its guest has.
+	// goneTime bounds how long a container may still run after its guest has ended.
 	goneTime = 300 * time.Millisecond
-	// askTime is how long a guest may take to say what its limits are.
+	// askTime bounds how long a guest may take to report its limits.
 	askTime = 20 * time.Second
-	// incidentTime is how long it may take to say what it counted.
+	// incidentTime bounds how long a guest may take to report its counts.
 	incidentTime = 2 * time.Second
 )
 
@@ -219,7 +221,7 @@ func (b *box) Incidents(ctx context.Context) (driver.Incidents, error) {
 	l, err := b.guest.Limits(ask)
 	if err != nil {
 		if ctx.Err() == nil {
-			return in, nil // it is there, and too busy to say more
+			return in, nil // the guest is alive, and too busy to answer
 		}
 		return in, sandbox.Wrap(err, "read incidents of box", b.Ref())
 	}

@@ -49,10 +49,10 @@ func (d *Driver) build(ctx context.Context, order driver.ImageBuild, said io.Wri
 	return d.Image(ctx, name)
 }
 
-// tellBuild passes on what a build says, and returns the error that it ends
-// with.
+// tellBuild copies the output of a build to said. It returns the error that the
+// build ends with.
 func tellBuild(r io.Reader, said io.Writer) error {
-	var last bytes.Buffer // what it said before it failed
+	var last bytes.Buffer // the latest output, for the error message
 	dec := json.NewDecoder(r)
 	for {
 		var m jsonstream.Message

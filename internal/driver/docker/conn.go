@@ -14,13 +14,13 @@ import (
 )
 
 // stdio is the standard input and output of a process in a container, as one
-// connection. The engine sends output in frames, which say whether it is
+// connection. The engine sends output in frames, whose header says whether they are
 // standard output or standard error.
 type stdio struct {
 	net.Conn
 	r *bufio.Reader
 
-	left int // of the frame that is being read
+	left int // unread bytes of the current frame
 
 	mu   sync.Mutex
 	said []byte // the beginning of the standard error; guarded by mu
@@ -28,10 +28,10 @@ type stdio struct {
 
 func newStdio(h client.HijackedResponse) *stdio { return &stdio{Conn: h.Conn, r: h.Reader} }
 
-// maxSaid bounds what is kept of a standard error.
+// maxSaid bounds the part of a standard error that is kept.
 const maxSaid = 4 << 10
 
-// stderr returns what the process said on its standard error.
+// stderr returns the beginning of the process's standard error.
 func (s *stdio) stderr() string {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -48,7 +48,7 @@ func (s *stdio) Read(p []byte) (int, error) {
 		switch header[0] {
 		case 1:
 			s.left = size
-		case 2, 3: // 3 is an error of the engine's own
+		case 2, 3: // 3 is an error of the engine itself
 			if err := s.keep(size); err != nil {
 				return 0, err
 			}
@@ -61,7 +61,7 @@ func (s *stdio) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// keep reads a frame of standard error.
+// keep reads a frame of standard error and keeps its beginning.
 func (s *stdio) keep(size int) error {
 	for size > 0 {
 		buf := make([]byte, min(size, 1<<10))

@@ -55,15 +55,14 @@ func (d *Driver) create(ctx context.Context, spec *driver.Spec) (*box, error) {
 		d.mu.Unlock()
 		b, err = d.createOnce(ctx, e, k, image, false)
 	case errors.Is(err, errStartFailed):
-		// Somebody may have emptied the volume with the guest.
+		// The volume with the guest may have been emptied.
 		d.opts.Log.Warn("the guest does not start; putting it into its volume again", "error", err)
 		b, err = d.createOnce(ctx, e, k, image, true)
 	}
 	return b, err
 }
 
-// diskMode returns how the disk of a box can be bounded here, as far as is
-// known.
+// diskMode returns how the engine can bound the disk of a box, as far as is known.
 func (d *Driver) diskMode(e *engine, spec *driver.Spec) diskMode {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -77,15 +76,15 @@ func (d *Driver) diskMode(e *engine, spec *driver.Spec) diskMode {
 }
 
 var (
-	// errNoQuota says that the engine cannot bound a container's layer.
+	// errNoQuota means that the engine cannot bound a container's layer.
 	errNoQuota = errors.New("the engine has no quota for a container's layer")
-	// errNoIPv6 says that the engine's machine has none.
+	// errNoIPv6 means that the engine's machine has no IPv6.
 	errNoIPv6 = errors.New("there is no IPv6")
-	// errStartFailed says that the guest does not begin.
+	// errStartFailed means that the guest does not start.
 	errStartFailed = sandbox.Errorf(sandbox.Unavailable, "the guest does not start")
 )
 
-// createOnce makes a box, or leaves nothing.
+// createOnce makes a box. If it fails, it leaves nothing.
 func (d *Driver) createOnce(ctx context.Context, e *engine, k *kept, image *runnerImage, refill bool) (_ *box, err error) {
 	volume, err := d.guestVolume(ctx, e, image.id, refill)
 	if err != nil {
@@ -166,7 +165,7 @@ func (d *Driver) createOnce(ctx context.Context, e *engine, k *kept, image *runn
 	}
 	receipt := b.receiptOf(in, b.networkInForce(ctx))
 	if k.Keeper != "" {
-		return b, nil // it runs nobody's programs, and its disk is the workspaces'
+		return b, nil // it runs no user code, and its disk holds the workspaces
 	}
 	for _, name := range receipt.Unenforced() {
 		if allowed(&k.Spec, name) {
@@ -181,8 +180,8 @@ func (d *Driver) createOnce(ctx context.Context, e *engine, k *kept, image *runn
 	return b, nil
 }
 
-// checkMounted makes sure that programs may write the workspace: where the
-// engine has users of its own, it is another's there.
+// checkMounted makes sure that programs may write the workspace. If the engine maps
+// user IDs, the workspace belongs to another user inside the box.
 func (b *box) checkMounted(ctx context.Context) error {
 	if b.kept.Spec.Workspace == "" {
 		return nil

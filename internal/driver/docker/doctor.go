@@ -12,20 +12,20 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// A Check is one fact about an engine that decides how well boxes can be made.
+// A Check is one fact about an engine that affects the quality of its boxes.
 type Check struct {
 	Name string
-	// OK says that all is as it should be; Note, of one that is, that it is
-	// worth knowing; Fatal, of one that is not, that no box can be made.
+	// OK means that nothing is wrong. Note marks a check that is OK but worth
+	// knowing. Fatal marks one that is not OK and prevents all boxes.
 	OK, Note, Fatal bool
-	// Detail says what was found and what follows from it.
+	// Detail describes the finding and its consequences.
 	Detail string
-	// Fix is a command or a step that mends it, if there is one.
+	// Fix is a command or a step that corrects it; empty if there is none.
 	Fix string
 }
 
-// Doctor looks at the engine that a driver with these options would use. It
-// changes nothing. Only Engine, Host and Getenv count.
+// Doctor checks the engine that a driver with these options would use. It changes
+// nothing. It uses only Engine, Host, Runtime and Getenv of opts.
 func Doctor(ctx context.Context, opts Options) []Check {
 	if opts.Getenv == nil {
 		opts.Getenv = os.Getenv
@@ -59,7 +59,7 @@ func Doctor(ctx context.Context, opts Options) []Check {
 	return checks
 }
 
-// checkGroups says whether the engine can limit what boxes take.
+// checkGroups reports whether the engine can limit the resources of boxes.
 func (e *engine) checkGroups() Check {
 	c := Check{Name: e.name + " limits", OK: true, Detail: "control groups version " + e.info.CgroupVersion + ": CPU, memory and processes"}
 	var missing []string
@@ -80,7 +80,7 @@ func (e *engine) checkGroups() Check {
 	return c
 }
 
-// checkSecurity says how boxes are kept from the machine.
+// checkSecurity reports how the engine isolates boxes from the machine.
 func (e *engine) checkSecurity() Check {
 	var found []string
 	for _, o := range e.info.SecurityOptions {
@@ -91,7 +91,7 @@ func (e *engine) checkSecurity() Check {
 		}
 	}
 	if strings.HasPrefix(e.at.source, "rootless") && !slices.Contains(found, "rootless") {
-		found = append(found, "rootless") // Podman does not say so
+		found = append(found, "rootless") // Podman does not report it
 	}
 	c := Check{Name: e.name + " isolation", OK: true, Detail: strings.Join(found, ", ")}
 	switch {
@@ -106,7 +106,7 @@ func (e *engine) checkSecurity() Check {
 	return c
 }
 
-// checkDisk says how what boxes write is bounded.
+// checkDisk reports how the engine bounds the disk of boxes.
 func (e *engine) checkDisk() Check {
 	c := Check{Name: e.name + " disk", OK: true, Detail: "storage " + e.info.Driver}
 	if !e.quotas() {

@@ -31,64 +31,67 @@ const (
 
 // Options configure a Driver.
 type Options struct {
-	// Engine is [Docker] or [Podman]: where it is looked for, and what it is
-	// called.
+	// Engine is [Docker] or [Podman]. It selects where the driver looks for the
+	// engine, and the names in messages.
 	Engine string
-	// Host is the engine's address, like unix:///var/run/docker.sock; empty
-	// looks where each engine's own tools look.
+	// Host is the engine's address, like unix:///var/run/docker.sock. If it is
+	// empty, the driver looks where the engine's own tools look.
 	Host string
-	// Runtime is the OCI runtime to ask the engine for: runsc, say. Empty is
-	// the engine's default.
+	// Runtime is the OCI runtime to request from the engine, such as runsc. Empty
+	// is the engine's default.
 	Runtime string
-	// StateDir tells boxes of this driver from those of others that use the
-	// same engine. It gets a file in a directory "docker" or "podman".
+	// StateDir distinguishes the boxes of this driver from boxes of other drivers
+	// on the same engine. The driver makes a file in its subdirectory "docker" or
+	// "podman".
 	StateDir string
-	// Guest is the path of the guest's program for Linux, static.
+	// Guest is the path of the guest's program, a static Linux binary.
 	Guest string
-	// Inside is a directory that the engine has at the path Outside, for a
-	// process that is itself in a container: workspaces below the one are
-	// mounted from below the other. Outside is empty where paths are the same.
+	// Inside and Outside are for a process that is itself in a container. Inside is
+	// a directory that the engine has at the path Outside, so workspaces below
+	// Inside are mounted from below Outside. Outside is empty if the paths are the
+	// same.
 	Inside, Outside string
-	// Network is the path of a program, on Linux, whose main function calls
-	// [network.Main] where its first argument is [network.ProcessName]. Without
-	// it boxes have no network.
+	// Network is the path of a program for Linux, whose main function calls
+	// [network.Main] if its first argument is [network.ProcessName]. If it is
+	// empty, boxes have no network.
 	Network string
-	// Workspaces says how workspaces are kept: in directories of this machine
-	// that the engine has as well ([WorkspacesDirectory]), or in a volume of the
-	// engine's ([WorkspacesVolume]). Empty is a volume for an engine that is
-	// reached by network, unless Outside is set.
+	// Workspaces selects where workspaces are kept. [WorkspacesDirectory] is
+	// directories of this machine that the engine has as well; [WorkspacesVolume]
+	// is a volume of the engine. Empty is a volume if the engine is reached by
+	// network and Outside is empty, otherwise directories.
 	Workspaces string
-	// Registries are the only ones that images are fetched from, like docker.io,
-	// whatever their addresses; none is all at public addresses.
+	// Registries are the only registries to fetch images from, like docker.io, at
+	// any address. If it is empty, all registries at public addresses are allowed.
 	Registries []string
 	// Lookup resolves the names of registries; nil is this machine's resolver.
 	Lookup func(ctx context.Context, name string) ([]netip.Addr, error)
-	// Log receives what goes wrong in the background; nil discards it.
+	// Log receives errors of background work; nil discards them.
 	Log *slog.Logger
-	// Getenv is os.Getenv, or a test's.
+	// Getenv replaces os.Getenv in tests; nil is os.Getenv.
 	Getenv func(string) string
 }
 
-// A Driver makes boxes by an engine. Its methods are safe for concurrent use.
+// A Driver makes boxes with an engine. Its methods are safe for concurrent use.
 type Driver struct {
 	opts Options
 
 	mu      sync.Mutex
 	state   string // identifies the state directory to the engine; see stateID
 	engine  *engine
-	boxes   map[*box]bool // that hold connections
+	boxes   map[*box]bool // the boxes that hold connections
 	closed  bool
 	pulls   map[string]*pull
-	volumes map[string]bool     // of the guest, by name, that are known to be filled
+	volumes map[string]bool     // names of the volumes that are known to be filled
 	lacking map[string][]string // directories that images do not have; see missing
 
 	keeperMu sync.Mutex // held while the keeper is made
-	keeper   *box       // nil until it is needed; guarded by keeperMu
+	keeper   *box       // nil until the first use; guarded by keeperMu
 }
 
 var _ driver.Driver = (*Driver)(nil)
 
-// New returns a driver. It does no work yet; Probe tells whether it can.
+// New returns a driver. It does not connect yet; Probe reports whether the driver
+// can be used. Errors are of kind Invalid. The caller closes the driver.
 func New(opts Options) (*Driver, error) {
 	if opts.Engine != Docker && opts.Engine != Podman {
 		return nil, sandbox.Errorf(sandbox.Invalid, "there is no engine %q", opts.Engine)
@@ -116,14 +119,14 @@ func New(opts Options) (*Driver, error) {
 	}, nil
 }
 
-// Info implements [driver.Driver]. A box of this driver is not paused: one in
-// which nothing runs costs no CPU, and to freeze and thaw a container takes
-// these engines longer than a run.
+// Info implements [driver.Driver]. The driver does not pause boxes. An idle
+// container costs no CPU, and these engines need more time to freeze and thaw it
+// than a run takes.
 func (d *Driver) Info() driver.Info {
 	return driver.Info{
 		Name:     d.opts.Engine,
 		Isolates: true,
-		// The name of a runtime proves nothing of the program behind it.
+		// The name of a runtime does not prove which program is behind it.
 		Boundary: sandbox.BoundaryContainer,
 		Features: driver.Features{
 			Incidents: true, Detach: true, Network: d.canNetwork(), Workspace: true, Images: true, EngineImages: true, Ports: true,
@@ -141,7 +144,7 @@ func (d *Driver) Probe(ctx context.Context) error {
 	return err
 }
 
-// connect returns the engine, found when it is first needed.
+// connect returns the engine. It looks for it at the first call.
 func (d *Driver) connect(ctx context.Context) (*engine, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -159,20 +162,20 @@ func (d *Driver) connect(ctx context.Context) (*engine, error) {
 	return e, nil
 }
 
-// Labels of what is ours on an engine.
+// Labels of this package's containers and volumes.
 const (
-	labelState   = "glovebox.state"   // whose it is; see stateID
+	labelState   = "glovebox.state"   // identifies the state directory; see stateID
 	labelSandbox = "glovebox.sandbox" // the sandbox's identifier
 	labelSpec    = "glovebox.spec"    // the spec, as JSON; it has no secrets
-	labelOwner   = "glovebox.owner"   // the process that made it, for people
-	labelLease   = "glovebox.lease"   // "owner": it ends with that; "server": it does not
-	labelRole    = "glovebox.role"    // of what is no box
-	roleFiller   = "filler"           // of a container that fills a volume
-	roleNetwork  = "network"          // of one that carries a box's packets
+	labelOwner   = "glovebox.owner"   // host and pid of the process that made it, for display
+	labelLease   = "glovebox.lease"   // "owner": it ends with its creator; "server": not
+	labelRole    = "glovebox.role"    // the role of a container or volume that is no box
+	roleFiller   = "filler"           // a container that fills a volume
+	roleNetwork  = "network"          // a container that carries a box's packets
 )
 
-// stateID returns what distinguishes the boxes of this state directory on an
-// engine that others use, too, from other machines perhaps.
+// stateID returns the identity of this state directory. It distinguishes the
+// driver's boxes on an engine that others share, perhaps from other machines.
 func (d *Driver) stateID() (string, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -196,7 +199,7 @@ func (d *Driver) stateID() (string, error) {
 	return id, nil
 }
 
-// ours returns what selects everything of this state directory.
+// ours returns the filter that selects all containers of this state directory.
 func (d *Driver) ours() (client.Filters, error) {
 	id, err := d.stateID()
 	if err != nil {
@@ -232,7 +235,8 @@ func (d *Driver) attach(ctx context.Context, ref string) (*box, error) {
 	}
 	b := d.newBox(e, spec)
 	if err := b.takeOverNetwork(ctx, c.Image); err != nil {
-		// It goes on without: its receipt says that nothing is reached.
+		// The box continues without a network; its receipt says that it reaches
+		// nothing.
 		d.opts.Log.Warn("the sandbox's network is not to be had again", "sandbox", ref, "error", err)
 	}
 	return b, nil
@@ -277,7 +281,7 @@ func (d *Driver) Discard(ctx context.Context, ref string) error {
 	return sandbox.Wrap(err, "discard box", "")
 }
 
-// Close implements [driver.Driver]: attached boxes end, and what keeps workspaces.
+// Close implements [driver.Driver]: it ends attached boxes and the keeper.
 func (d *Driver) Close() error {
 	d.keeperMu.Lock()
 	k := d.keeper
@@ -301,11 +305,11 @@ func (d *Driver) Close() error {
 	return errors.Join(kerr, e.Close())
 }
 
-// callTime bounds one call to the engine that ends by itself.
+// callTime bounds a call to the engine that does not end with the caller's context.
 const callTime = time.Minute
 
-// steady returns a context for a call that is not given up when ctx ends: the
-// engine would go on with it, and what it then made would be nobody's.
+// steady returns a context that outlives ctx, for at most callTime. If the call
+// were cancelled, the engine would complete it anyway, and its result would leak.
 func steady(ctx context.Context) (context.Context, context.CancelFunc) {
 	return context.WithTimeout(context.WithoutCancel(ctx), callTime)
 }

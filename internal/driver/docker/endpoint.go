@@ -16,20 +16,20 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// An endpoint is a place where an engine may be.
+// An endpoint is a possible address of an engine.
 type endpoint struct {
 	host   string // unix:///var/run/docker.sock
-	source string // why it is looked at, for people
-	// certs is a directory with ca.pem, cert.pem and key.pem; empty is none.
+	source string // the origin of the address, for messages
+	// certs is a directory with ca.pem, cert.pem and key.pem; empty for none.
 	certs string
-	// verify is false for a server whose certificate is not to be checked.
+	// verify is false if the server's certificate is not to be checked.
 	verify bool
-	// named says that somebody named this one, so no other will do.
+	// named means that the user configured this endpoint, so no other is tried.
 	named bool
 }
 
-// endpoints returns where to look for the engine, in order. If one was named,
-// it is the only one.
+// endpoints returns the addresses to try, in order. If one was configured, it is
+// the only one.
 func endpoints(opts *Options) ([]endpoint, error) {
 	env := opts.Getenv
 	if opts.Host != "" {
@@ -59,7 +59,8 @@ func endpoints(opts *Options) ([]endpoint, error) {
 	return dockerSockets(env, home), nil
 }
 
-// dockerSockets are where Docker Engine and its relatives listen by default.
+// dockerSockets returns the default addresses of Docker Engine and compatible
+// products.
 func dockerSockets(env func(string) string, home string) []endpoint {
 	if runtime.GOOS == "windows" {
 		return []endpoint{{host: "npipe:////./pipe/docker_engine", source: "the default pipe"}}
@@ -83,7 +84,7 @@ func dockerSockets(env func(string) string, home string) []endpoint {
 	return all
 }
 
-// podmanSockets are where Podman's service listens by default.
+// podmanSockets returns the default addresses of Podman's service.
 func podmanSockets(env func(string) string, home string) []endpoint {
 	if runtime.GOOS == "windows" {
 		return []endpoint{{host: "npipe:////./pipe/podman-machine-default", source: "the default pipe"}}
@@ -99,8 +100,8 @@ func podmanSockets(env func(string) string, home string) []endpoint {
 	return all
 }
 
-// contextEndpoint returns the endpoint of Docker's current context, nil if that
-// is the default one.
+// contextEndpoint returns the endpoint of Docker's current context, or nil if that
+// is the default context.
 func contextEndpoint(env func(string) string) (*endpoint, error) {
 	dir := configDir(env)
 	name, source := env("DOCKER_CONTEXT"), "DOCKER_CONTEXT"
@@ -149,7 +150,8 @@ func homeOf(env func(string) string) string {
 	return home
 }
 
-// configDir is where Docker's tools keep contexts and credentials.
+// configDir returns the directory where Docker's tools keep contexts and
+// credentials.
 func configDir(env func(string) string) string {
 	if dir := env("DOCKER_CONFIG"); dir != "" {
 		return dir
@@ -157,7 +159,7 @@ func configDir(env func(string) string) string {
 	return filepath.Join(homeOf(env), ".docker")
 }
 
-// readJSON decodes a file; one that is not there is empty.
+// readJSON decodes a file into v. A missing file leaves v unchanged.
 func readJSON(path string, v any) error {
 	data, err := os.ReadFile(path)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -177,7 +179,7 @@ func isDir(path string) bool {
 	return err == nil && st.IsDir()
 }
 
-// userAgent is what we call ourselves.
+// userAgent identifies this client to the engine.
 const userAgent = "glovebox"
 
 // dial returns a client of the engine at e. It does not connect yet.

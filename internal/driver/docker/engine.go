@@ -21,23 +21,26 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// An engine is one that answers, and what it says of itself.
+// An engine is a container engine that answers, with the facts that it reports
+// about itself.
 type engine struct {
 	*client.Client
 	at   endpoint
 	name string // Docker or Podman, as configured
 	info system.Info
-	// configDir is where docker login leaves what registries ask for.
+	// configDir is the directory where docker login leaves credentials for
+	// registries.
 	configDir string
 
-	// noQuota says that it cannot bound a container's layer, though it looked
-	// so; guarded by the driver's mu.
+	// noQuota means that the engine cannot bound a container's layer, although its
+	// storage suggested it; guarded by the driver's mu.
 	noQuota bool
-	// noIPv6 says that its machine has none; guarded by the driver's mu.
+	// noIPv6 means that the engine's machine has no IPv6; guarded by the driver's
+	// mu.
 	noIPv6 bool
 }
 
-// findTime bounds how long one place may take to answer.
+// findTime bounds how long one endpoint may take to answer.
 const findTime = 10 * time.Second
 
 // findEngine returns the first engine that answers.
@@ -53,7 +56,8 @@ func findEngine(ctx context.Context, opts *Options) (*engine, error) {
 			e.configDir = configDir(opts.Getenv)
 			return e, nil
 		}
-		// What is not there says less than what is there and refuses.
+		// The error of an engine that refuses says more than the error of a missing
+		// socket.
 		if first == nil || errors.Is(first, fs.ErrNotExist) && !errors.Is(err, fs.ErrNotExist) {
 			first = err
 		}
@@ -64,7 +68,7 @@ func findEngine(ctx context.Context, opts *Options) (*engine, error) {
 	return nil, first
 }
 
-// open returns the engine at a place, if it answers.
+// open returns the engine at an endpoint, if it answers.
 func open(ctx context.Context, name string, at endpoint) (*engine, error) {
 	c, err := at.dial()
 	if err != nil {
@@ -86,12 +90,12 @@ func open(ctx context.Context, name string, at endpoint) (*engine, error) {
 	return e, nil
 }
 
-// unavailable wraps err so that it says that the driver cannot be used here.
+// unavailable wraps err in [driver.ErrUnavailable], with a hint.
 func unavailable(err error, hint string, args ...any) error {
 	return sandbox.WithHint(fmt.Errorf("%w: %w", driver.ErrUnavailable, err), hint, args...)
 }
 
-// explain says why an engine does not answer, and what to do.
+// explain returns the error for an engine that does not answer, with a hint.
 func (at endpoint) explain(name string, err error) error {
 	err = sandbox.Errorf(sandbox.Unavailable, "%s does not answer at %s (%s): %w", name, at.host, at.source, err)
 	start := "start it: sudo systemctl start docker; or start Docker Desktop or Colima"
@@ -112,8 +116,8 @@ func (at endpoint) explain(name string, err error) error {
 	return unavailable(err, "see what it says: %s info", name)
 }
 
-// refused reports whether the client says that it could not connect, which it
-// does in words only.
+// refused reports whether the client could not connect. Some of its errors say so
+// only in their text.
 func refused(err error) bool {
 	return client.IsErrConnectionFailed(err) || strings.Contains(err.Error(), "connect to the ")
 }
@@ -147,7 +151,8 @@ func (e *engine) explain(err error) error {
 	return sandbox.Errorf(sandbox.Unavailable, "%s: %w", e.name, err)
 }
 
-// explainBox is explain for a call about a box: one that does not run is gone.
+// explainBox is explain for a call about a box. If the box does not run, the error
+// wraps ErrGone.
 func (e *engine) explainBox(err error) error {
 	if err == nil {
 		return nil
@@ -160,7 +165,7 @@ func (e *engine) explainBox(err error) error {
 	return e.explain(err)
 }
 
-// inspect returns the container of a box of this state directory. It wraps
+// inspect returns the container of a box of this state directory. The error wraps
 // ErrGone if there is none.
 func (d *Driver) inspect(ctx context.Context, e *engine, ref string) (*container.InspectResponse, error) {
 	if !sandbox.ValidID(ref) {
@@ -175,13 +180,13 @@ func (d *Driver) inspect(ctx context.Context, e *engine, ref string) (*container
 		return nil, e.explainBox(err)
 	}
 	if c.Container.Config == nil || c.Container.Config.Labels[labelState] != id || c.Container.Config.Labels[labelSandbox] != ref {
-		return nil, driver.ErrGone // another's
+		return nil, driver.ErrGone // it belongs to another state directory
 	}
 	return &c.Container, nil
 }
 
-// remove ends a container and returns when nothing of it is left, also if
-// another removes it at the same time.
+// remove removes a container and returns when nothing of it is left. Another
+// process may remove it at the same time.
 func (e *engine) remove(ctx context.Context, name string) error {
 	ctx, cancel := steady(ctx)
 	defer cancel()
@@ -191,7 +196,8 @@ func (e *engine) remove(ctx context.Context, name string) error {
 			return nil
 		}
 		if err == nil {
-			// Podman answers when it has begun, if another has, too.
+			// Podman answers before the removal has ended if another call has begun
+			// it.
 			if _, err = e.ContainerInspect(ctx, name, client.ContainerInspectOptions{}); errdefs.IsNotFound(err) {
 				return nil
 			}
@@ -206,8 +212,8 @@ func (e *engine) remove(ctx context.Context, name string) error {
 	}
 }
 
-// retried reports whether removing failed for a reason that passes: what is
-// just beginning or ending holds on to its files for a moment.
+// retried reports whether a removal failed for a temporary reason: a container that
+// is just starting or ending still holds its files.
 func retried(err error) bool {
 	for _, text := range []string{"is already in progress", "device or resource busy", "did not receive an exit event", "could not be stopped", "cannot remove container"} {
 		if strings.Contains(err.Error(), text) {
@@ -217,7 +223,8 @@ func retried(err error) bool {
 	return false
 }
 
-// guestProgram opens the guest's program, if it can run on this engine.
+// guestProgram opens the guest's program, if it can run on this engine. The caller
+// closes the file.
 func (e *engine) guestProgram(path string) (*os.File, error) {
 	const hint = "use a released program of glovebox, or build one with: make build"
 	f, err := os.Open(path)
@@ -247,8 +254,8 @@ func (e *engine) guestProgram(path string) (*os.File, error) {
 	return f, nil
 }
 
-// quotas reports whether the engine may be able to bound a container's layer:
-// whether it can, the first box tells.
+// quotas reports whether the engine may be able to bound a container's layer. Only
+// the creation of the first box shows whether it can.
 func (e *engine) quotas() bool {
 	if e.info.Driver == "btrfs" || e.info.Driver == "zfs" {
 		return true

@@ -20,10 +20,10 @@ import (
 
 var _ driver.ImageKeeper = (*Driver)(nil)
 
-// A runnerImage is an image that the engine has, as far as a box needs it.
+// A runnerImage holds the facts about an image that a box needs.
 type runnerImage struct {
 	id      string
-	volumes map[string]struct{} // that it declares
+	volumes map[string]struct{} // the volumes that the image declares
 }
 
 var (
@@ -32,8 +32,8 @@ var (
 	errNoRef = "write it like python:3.12-slim or ghcr.io/owner/name@sha256:…"
 )
 
-// image returns the image that ref names, pulled if it is not there and its
-// registry is one that everybody may have images from.
+// image returns the image that ref names. It pulls a missing image if its registry
+// is allowed for every user.
 func (d *Driver) image(ctx context.Context, e *engine, ref string) (*runnerImage, error) {
 	found, err := d.find(ctx, e, driver.ImagePull{Ref: ref}, true)
 	if err != nil {
@@ -46,8 +46,8 @@ func (d *Driver) image(ctx context.Context, e *engine, ref string) (*runnerImage
 	return r, nil
 }
 
-// find returns what the engine knows of an image. One that is not there is
-// pulled if that is asked for.
+// find returns the engine's description of an image. If pull is set, it pulls a
+// missing image.
 func (d *Driver) find(ctx context.Context, e *engine, order driver.ImagePull, pull bool) (*client.ImageInspectResult, error) {
 	ref := order.Ref
 	name, digest, err := imageName(ref)
@@ -75,8 +75,8 @@ func (d *Driver) find(ctx context.Context, e *engine, order driver.ImagePull, pu
 	return &in, nil
 }
 
-// imageName returns the whole name that ref stands for, and the digest that it
-// is pinned to.
+// imageName returns the full name that ref stands for, and the digest that ref
+// pins, if any.
 func imageName(ref string) (name, digest string, err error) {
 	switch {
 	case ref == sandbox.ImageHost:
@@ -95,8 +95,8 @@ func imageName(ref string) (name, digest string, err error) {
 	return reference.FamiliarString(reference.TagNameOnly(named)), digest, nil
 }
 
-// shortName returns the name of an image as people write it: Podman says whole
-// names. It is empty for an image that lost its name.
+// shortName returns the name of an image in the form that users write, because
+// Podman reports full names. It is empty for an image that lost its name.
 func shortName(tag string) string {
 	if tag == "<none>:<none>" {
 		return ""
@@ -107,7 +107,8 @@ func shortName(tag string) string {
 	return tag
 }
 
-// A pull is one that is under way, for all who wait for it.
+// A pull is the running pull of one image, shared by all callers that wait
+// for it.
 type pull struct {
 	done   chan struct{}
 	cancel context.CancelFunc
@@ -118,8 +119,8 @@ type pull struct {
 	tell    []func(sandbox.ImageProgress)
 }
 
-// pull has the engine pull an image; who asks for one that is being pulled
-// waits with the others. It is given up when nobody waits any more.
+// pull has the engine pull an image. Callers that request the same image share one
+// pull. The pull is cancelled when no caller waits any more.
 func (d *Driver) pull(ctx context.Context, e *engine, name string, order driver.ImagePull) error {
 	if err := d.allowedFrom(ctx, name, order.Anywhere); err != nil {
 		return err
@@ -192,7 +193,7 @@ func (e *engine) pullNow(ctx context.Context, name string, progress func(sandbox
 	return nil
 }
 
-// layers adds up what an engine says of each layer that it pulls.
+// layers adds up the progress that an engine reports for each layer of a pull.
 type layers struct {
 	done, total map[string]int64
 }
@@ -221,7 +222,7 @@ func (l *layers) add(m *jsonstream.Message) sandbox.ImageProgress {
 	return now
 }
 
-// explainPull says why an image could not be pulled, and what to do.
+// explainPull returns the error for an image that could not be pulled, with a hint.
 func (e *engine) explainPull(name string, err error) error {
 	text := err.Error()
 	is := func(texts ...string) bool {
@@ -292,8 +293,8 @@ func (d *Driver) Image(ctx context.Context, ref string) (sandbox.Image, error) {
 	return imageOf(ref, in), nil
 }
 
-// isLocal reports whether an image did not come from a registry. Podman gives
-// those digests, too, and a registry of its own.
+// isLocal reports whether an image did not come from a registry. Podman gives local
+// images digests, too, and the registry name localhost.
 func isLocal(name string, digests []string) bool {
 	return len(digests) == 0 || strings.HasPrefix(name, "localhost/")
 }
@@ -381,7 +382,7 @@ func (d *Driver) RemoveImage(ctx context.Context, ref string) (int64, error) {
 	if _, err := e.ImageInspect(ctx, in.ID); !errdefs.IsNotFound(err) {
 		return 0, nil // it has another name
 	}
-	// What boxes of it shared is of no use any more.
+	// Remove the settings that boxes of this image shared.
 	_, _ = e.VolumeRemove(ctx, settingsVolume(in.ID), client.VolumeRemoveOptions{})
 	d.mu.Lock()
 	delete(d.volumes, settingsVolume(in.ID))
@@ -389,8 +390,8 @@ func (d *Driver) RemoveImage(ctx context.Context, ref string) (int64, error) {
 	return in.Size, nil
 }
 
-// PruneImages implements [driver.ImageKeeper]: it removes what this driver put
-// there and no box has. The engine's images are others' as well, so they stay.
+// PruneImages implements [driver.ImageKeeper]. It removes the volumes of this
+// driver that no box uses. Images stay, because the engine has other users as well.
 func (d *Driver) PruneImages(ctx context.Context, unused time.Duration, all bool) ([]string, int64, error) {
 	if all || unused > 0 {
 		return nil, 0, sandbox.WithHint(sandbox.Errorf(sandbox.Unsupported, "the engine's images are not glovebox's alone"),
@@ -409,7 +410,8 @@ func (d *Driver) PruneImages(ctx context.Context, unused time.Duration, all bool
 		if !strings.HasPrefix(v.Name, volumePrefix) || strings.HasPrefix(v.Name, workspacesPrefix) {
 			continue
 		}
-		if _, err := e.VolumeRemove(ctx, v.Name, client.VolumeRemoveOptions{}); err == nil { // one that is used is not removed
+		// The engine does not remove a volume in use.
+		if _, err := e.VolumeRemove(ctx, v.Name, client.VolumeRemoveOptions{}); err == nil {
 			names = append(names, "volume "+v.Name)
 			d.mu.Lock()
 			delete(d.volumes, v.Name)

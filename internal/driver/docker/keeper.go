@@ -20,27 +20,27 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// Workspaces on an engine that does not have this machine's directories are in a
-// volume, one for each state directory. A container has it mounted whose guest
-// serves the files, for whoever is not in a sandbox: the keeper. It runs nobody's
-// programs. Each process has a keeper of its own, from the first use on, which
-// ends with it.
+// If the engine does not have this machine's directories, workspaces are in a
+// volume of the engine, one for each state directory. The keeper is a container
+// that mounts this volume. Its guest serves the files to callers outside of
+// sandboxes. It runs no user code. Each process makes its own keeper at the first
+// use, and the keeper ends with the process.
 
 var _ driver.WorkspaceKeeper = (*Driver)(nil)
 
-// How workspaces are kept: see Options.Workspaces.
+// Values of Options.Workspaces.
 const (
 	WorkspacesDirectory = "directory"
 	WorkspacesVolume    = "volume"
 )
 
 const (
-	// keeperDir is where the keeper has the volume with the workspaces.
+	// keeperDir is the mount point of the workspace volume in the keeper.
 	keeperDir = "/.glovebox-workspaces"
-	// keeperImage has nothing in it.
+	// keeperImage is an empty image.
 	keeperImage = "localhost/glovebox/nothing:1"
 	roleKeeper  = "workspaces"
-	// workspacesPrefix begins the names of volumes with workspaces.
+	// workspacesPrefix begins the names of workspace volumes.
 	workspacesPrefix = volumePrefix + "workspaces-"
 
 	keeperMemory = 512 << 20
@@ -56,24 +56,24 @@ func (d *Driver) KeepsWorkspaces() (string, bool) {
 		return "", false
 	}
 	if d.opts.Outside != "" {
-		return "", false // somebody says where the engine has them
+		return "", false // the operator configured where the engine has them
 	}
 	places, err := endpoints(&d.opts)
 	if err != nil || len(places) != 1 {
-		return "", false // Probe says what is wrong
+		return "", false // Probe reports this error
 	}
 	scheme, _, _ := strings.Cut(places[0].host, "://")
 	return keeperDir, slices.Contains([]string{"tcp", "http", "https"}, scheme)
 }
 
-// workspacesVolume names the volume that has this state directory's workspaces.
+// workspacesVolume returns the name of this state directory's workspace volume.
 func (d *Driver) workspacesVolume() (string, error) {
 	id, err := d.stateID()
 	return workspacesPrefix + id, err
 }
 
-// workspacesAt returns where the engine has the volume, which is made if it is
-// not there.
+// workspacesAt returns the engine's path of the workspace volume. It makes the
+// volume if there is none.
 func (d *Driver) workspacesAt(ctx context.Context, e *engine) (string, error) {
 	name, err := d.workspacesVolume()
 	if err != nil {
@@ -92,7 +92,7 @@ func (d *Driver) workspacesAt(ctx context.Context, e *engine) (string, error) {
 	return v.Volume.Mountpoint, nil
 }
 
-// mountedFrom returns where the engine has a workspace.
+// mountedFrom returns the engine's path of a workspace.
 func (d *Driver) mountedFrom(ctx context.Context, e *engine, dir string) (string, error) {
 	rest, kept := strings.CutPrefix(dir, keeperDir+"/")
 	if !kept {
@@ -118,7 +118,7 @@ func (d *Driver) dialKeeper(ctx context.Context) (net.Conn, error) {
 		if err == nil || again || ctx.Err() != nil {
 			return conn, err
 		}
-		// It ended: the engine was restarted, or somebody removed it.
+		// The keeper ended: the engine was restarted, or the container was removed.
 		d.keeperMu.Lock()
 		if d.keeper == k {
 			d.keeper = nil
@@ -131,7 +131,7 @@ func (d *Driver) dialKeeper(ctx context.Context) (net.Conn, error) {
 	}
 }
 
-// keeping returns the keeper, which is made if there is none.
+// keeping returns the keeper, and makes it if there is none.
 func (d *Driver) keeping(ctx context.Context) (*box, error) {
 	d.keeperMu.Lock()
 	defer d.keeperMu.Unlock()
@@ -150,8 +150,8 @@ func (d *Driver) keeping(ctx context.Context) (*box, error) {
 	return k, nil
 }
 
-// makeKeeper starts a container like a box, which has the volume with the
-// workspaces and is none.
+// makeKeeper starts the keeper: a container configured like a box, with the
+// workspace volume mounted.
 func (d *Driver) makeKeeper(ctx context.Context, e *engine) (_ *box, err error) {
 	image, err := e.nothing(ctx)
 	if err != nil {
@@ -169,7 +169,7 @@ func (d *Driver) makeKeeper(ctx context.Context, e *engine) (_ *box, err error) 
 		Limits: sandbox.Limits{
 			CPUs: 1, MemoryBytes: keeperMemory, Processes: keeperLimits, DiskBytes: sandbox.MinDiskBytes,
 		},
-		// It runs nothing that could use more than it may.
+		// Limits may be unenforced, because the keeper runs no user code.
 		AllowUnenforced: []sandbox.ControlName{sandbox.ControlCPU, sandbox.ControlMemory, sandbox.ControlProcesses},
 	}}
 	b, err := d.createOnce(ctx, e, k, image, false)
@@ -180,7 +180,7 @@ func (d *Driver) makeKeeper(ctx context.Context, e *engine) (_ *box, err error) 
 	return b, err
 }
 
-// nothing returns an image with nothing in it, which is made if it is not there.
+// nothing returns an empty image, and makes it if there is none.
 func (e *engine) nothing(ctx context.Context) (*runnerImage, error) {
 	in, err := e.ImageInspect(ctx, keeperImage)
 	if errdefs.IsNotFound(err) {
@@ -203,7 +203,7 @@ func (e *engine) nothing(ctx context.Context) (*runnerImage, error) {
 	return &runnerImage{id: in.ID}, nil
 }
 
-// packNothing writes an archive with the directories that mounts need.
+// packNothing writes an archive with only the directories that mounts need.
 func packNothing(to io.Writer) error {
 	w := tar.NewWriter(to)
 	for _, dir := range []string{guestDir, keeperDir, "/etc", "/proc", "/sys", "/dev", "/run", "/tmp"} {
@@ -215,21 +215,22 @@ func packNothing(to io.Writer) error {
 	return w.Close()
 }
 
-// keep makes the order for a box one for a keeper.
+// keep changes the order for a box into an order for a keeper.
 func keep(order *client.ContainerCreateOptions, volume string) {
 	order.Config.Cmd = append(order.Config.Cmd, "--workspaces", keeperDir)
-	delete(order.Config.Labels, labelSandbox) // it is none, and List is not to say so
+	delete(order.Config.Labels, labelSandbox) // it is no box, so List must not return it
 	order.Config.Labels[labelRole] = roleKeeper
 	order.HostConfig.AutoRemove = true
-	// The runtime is for code that nobody trusts. The keeper runs none, and relies
-	// on a kernel that follows no link where it was told not to; runsc's does.
+	// The configured runtime confines untrusted code, and the keeper runs none. The
+	// keeper also relies on a kernel that refuses symbolic links on request, and
+	// the sentry of runsc follows them.
 	order.HostConfig.Runtime = ""
 	order.HostConfig.Mounts = append(order.HostConfig.Mounts, mount.Mount{
 		Type: mount.TypeVolume, Source: volume, Target: keeperDir, VolumeOptions: &mount.VolumeOptions{NoCopy: true},
 	})
 }
 
-// isKept reports whether a workspace is in the volume.
+// isKept reports whether a workspace is in the workspace volume.
 func isKept(dir string) bool {
 	return strings.HasPrefix(dir, keeperDir+"/") && path.Clean(dir) == dir && path.Dir(dir) == keeperDir
 }

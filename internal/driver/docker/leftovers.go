@@ -16,12 +16,12 @@ import (
 
 var _ driver.Cleaner = (*Driver)(nil)
 
-// leftoverAge is how old what does not run must be before nobody can be about
-// to start it.
+// leftoverAge is the minimum age of a leftover. A younger container that does not
+// run may still be about to start.
 const leftoverAge = 10 * time.Minute
 
-// Leftovers implements [driver.Cleaner]: containers of ours that do not run, of
-// whatever state directory, other than the boxes of this driver's own.
+// Leftovers implements [driver.Cleaner]. The leftovers are the stopped containers
+// of any state directory, except the boxes of this driver's own state directory.
 func (d *Driver) Leftovers(ctx context.Context, remove bool) ([]string, error) {
 	names, err := d.leftovers(ctx, remove)
 	return names, sandbox.Wrap(err, "look for leftovers", "")
@@ -59,15 +59,15 @@ func (d *Driver) leftovers(ctx context.Context, remove bool) ([]string, error) {
 	return names, errors.Join(errs...)
 }
 
-// isLeftover reports whether a container is of no use to anybody; own is the
-// identity of this driver's state directory.
+// isLeftover reports whether a container is unused; own is the identity of this
+// driver's state directory.
 func isLeftover(c *container.Summary, own string, now time.Time) bool {
 	if c.Labels[labelRole] == "" && c.Labels[labelState] == own {
-		return false // List tells of it
+		return false // List returns it
 	}
 	switch c.State {
 	case container.StateCreated, container.StateExited, container.StateDead:
-	case "configured", "initialized", "stopped": // Podman's words
+	case "configured", "initialized", "stopped": // Podman's names
 	default:
 		return false
 	}

@@ -16,9 +16,9 @@ import (
 // canNetwork reports whether boxes can have a network.
 func (d *Driver) canNetwork() bool { return d.opts.Network != "" }
 
-// A link carries packets between a box's second container, which has them
-// without Ethernet's header, and its process of package network, which has them
-// with it.
+// A link carries packets between a box's second container and its process of
+// package network. The container's packets have no Ethernet header; those of the
+// process have one.
 type link struct {
 	tunnel io.ReadWriteCloser
 	socket *os.File
@@ -26,8 +26,8 @@ type link struct {
 	once   sync.Once
 }
 
-// lockNetwork returns a lock that says that this process carries the network of
-// dir, nil if another does. It ends with the process, however that ends.
+// lockNetwork returns the lock of a process that carries the network of dir, or nil
+// if another process holds it. The host kernel releases it when the process ends.
 func lockNetwork(dir string) (*os.File, error) {
 	f, err := os.OpenFile(filepath.Join(dir, "lock"), os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
@@ -44,8 +44,8 @@ func lockNetwork(dir string) (*os.File, error) {
 	return nil, err
 }
 
-// startLink starts the process, and carries packets until either side ends; then
-// it lets go of the lock.
+// startLink starts the process and carries packets until either side ends. Then it
+// releases the lock.
 func startLink(program, ref, dir string, opts network.Options, tunnel io.ReadWriteCloser, lock *os.File) (*link, error) {
 	opts.Sums = true
 	p, socket, err := network.Start(program, ref, dir, opts)
@@ -64,7 +64,7 @@ func startLink(program, ref, dir string, opts network.Options, tunnel io.ReadWri
 	if err != nil {
 		return nil, err
 	}
-	// So that closing it ends a read.
+	// A non-blocking descriptor lets Close interrupt a read.
 	if err := unix.SetNonblock(fd, true); err != nil {
 		unix.Close(fd)
 		return nil, err
@@ -76,8 +76,7 @@ func startLink(program, ref, dir string, opts network.Options, tunnel io.ReadWri
 	return l, nil
 }
 
-// close ends the link, and both its sides with it. It may be called again, and
-// of a nil link.
+// close ends the link and both its sides. It is idempotent, and accepts a nil link.
 func (l *link) close() {
 	if l == nil {
 		return
@@ -89,7 +88,7 @@ func (l *link) close() {
 	})
 }
 
-// Of Ethernet's header: two addresses and a type.
+// The Ethernet header has two addresses and a type.
 const (
 	etherHeader = 14
 	etherIPv4   = 0x0800
@@ -137,7 +136,8 @@ func (l *link) carryIn() {
 		if n <= etherHeader || kind != etherIPv4 && kind != etherIPv6 {
 			continue
 		}
-		// The packet's length takes the place of the header's end.
+		// The packet's length overwrites the type at the end of the Ethernet
+		// header.
 		frame := buf[etherHeader-2 : n]
 		binary.BigEndian.PutUint16(frame, uint16(n-etherHeader))
 		if _, err := l.tunnel.Write(frame); err != nil {

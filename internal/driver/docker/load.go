@@ -74,7 +74,7 @@ func (d *Driver) LoadImages(ctx context.Context, from driver.ImageArchive, progr
 	return images, nil
 }
 
-// loaded returns the names of the images that an engine says it loaded.
+// loaded returns the names of the loaded images, as the engine reports them.
 func loaded(r io.Reader) ([]string, error) {
 	const maxReply = 1 << 20
 	dec := json.NewDecoder(io.LimitReader(r, maxReply))
@@ -92,7 +92,7 @@ func loaded(r io.Reader) ([]string, error) {
 			return nil, err
 		}
 		for line := range strings.Lines(m.Stream) {
-			// Podman names several with commas between.
+			// Podman reports several names, separated by commas.
 			_, list, ok := strings.Cut(strings.TrimSpace(line), "Loaded image")
 			if !ok {
 				continue
@@ -107,8 +107,8 @@ func loaded(r io.Reader) ([]string, error) {
 	}
 }
 
-// registryAuth returns what the engine is to show the registry of an image: what
-// docker login left. It is empty if there is nothing.
+// registryAuth returns the credentials that docker login stored for the registry of
+// an image, encoded for the engine. It is empty if there are none.
 func (e *engine) registryAuth(name string) (string, error) {
 	named, err := reference.ParseNormalizedNamed(name)
 	if err != nil {
@@ -148,7 +148,7 @@ func (e *engine) registryAuth(name string) (string, error) {
 		out, err := cmd.Output()
 		var said struct{ Username, Secret string }
 		if err != nil || json.Unmarshal(out, &said) != nil {
-			return "", nil // helpers fail for what they do not have
+			return "", nil // helpers fail if they have no credentials for a server
 		}
 		if auth.Username, auth.Password = said.Username, said.Secret; said.Username == "<token>" {
 			auth.Username, auth.Password, auth.IdentityToken = "", "", said.Secret

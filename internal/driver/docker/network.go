@@ -22,29 +22,31 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// A box's network is a second container in the network namespace of the first,
-// which has none but its own loopback. It makes an interface there, and carries
-// packets between that and its standard input and output, at whose other end, on
-// this machine, is the process of package network that decides. So it needs
-// nothing of the engine's own networks, wherever the engine is; the box's
-// programs have no more power over it than over any interface; and whichever
+// A box with a network has a second container in the network namespace of its own
+// container, which has only a loopback interface. The second container, the tunnel,
+// makes an interface there. It carries packets between this interface and its
+// standard input and output. The other end, on this machine, is the process of
+// package network that enforces the policy.
+//
+// The link therefore needs none of the engine's networks, wherever the engine is.
+// The box's programs have no more control over it than over any interface. If any
 // part ends, the box reaches nothing.
 
 const (
-	// linkName is what the interface is called.
+	// linkName is the name of the interface.
 	linkName = "eth0"
 	// tunnelMemory and tunnelProcesses bound the second container.
 	tunnelMemory    = 64 << 20
 	tunnelProcesses = 32
-	// linkTime is how long it may take to be ready.
+	// linkTime bounds how long the tunnel may take to become ready.
 	linkTime = 20 * time.Second
 )
 
-// tunnelName names the second container of a box.
+// tunnelName returns the name of a box's second container.
 func tunnelName(ref string) string { return ref + "-network" }
 
-// remove removes whatever there is of a box. The second container goes first:
-// Podman keeps the first until then.
+// remove removes all containers and files of a box. The second container goes
+// first, because Podman does not remove the first before that.
 func (d *Driver) remove(ctx context.Context, e *engine, ref string) error {
 	dir, err := d.networkDir(ref)
 	if err != nil {
@@ -60,8 +62,8 @@ func (d *Driver) remove(ctx context.Context, e *engine, ref string) error {
 	return os.RemoveAll(dir)
 }
 
-// networkDir returns the directory of a box's network: it has the socket at
-// which its process is asked, and a file with its policy.
+// networkDir returns the directory of a box's network. It contains the socket of
+// its process and a file with its policy.
 func (d *Driver) networkDir(ref string) (string, error) {
 	if !sandbox.ValidID(ref) {
 		return "", sandbox.Errorf(sandbox.Invalid, "%q is not a reference", ref)
@@ -81,7 +83,7 @@ const policyFile = "policy"
 // linked reports whether the box was made with a network.
 func (b *box) linked() bool { return b.kept.Spec.Network != sandbox.NetworkNone }
 
-// policy returns the policy that the box is to have now.
+// policy returns the policy that the box must have now.
 func (b *box) policy() sandbox.Network {
 	if b.linked() {
 		if dir, err := b.d.networkDir(b.Ref()); err == nil {
@@ -93,12 +95,12 @@ func (b *box) policy() sandbox.Network {
 	return b.kept.Spec.Network
 }
 
-// keepPolicy writes down what the box may reach, for a later process.
+// keepPolicy stores the box's policy for a later process, by an atomic rename.
 func keepPolicy(dir string, n sandbox.Network) error {
 	return atomicfile.Replace(filepath.Join(dir, policyFile), []byte(n), 0o600)
 }
 
-// startNetwork gives the box, of which no program has run yet, its network.
+// startNetwork gives the box its network, before the box runs any program.
 func (b *box) startNetwork(ctx context.Context, image, volume string) error {
 	dir, err := b.d.networkDir(b.Ref())
 	if err != nil {
@@ -125,8 +127,8 @@ func (b *box) startNetwork(ctx context.Context, image, volume string) error {
 	return err
 }
 
-// takeOverNetwork carries the network of a box whose server has ended. Secrets
-// ended with that.
+// takeOverNetwork carries the network of a box after its server has ended. The
+// secrets of the box are lost, because only that server had them.
 func (b *box) takeOverNetwork(ctx context.Context, image string) (err error) {
 	if !b.linked() || !b.d.canNetwork() {
 		return nil
@@ -137,7 +139,7 @@ func (b *box) takeOverNetwork(ctx context.Context, image string) (err error) {
 	}
 	lock, err := lockNetwork(dir)
 	if err != nil || lock == nil {
-		return err // another carries it
+		return err // another process carries it
 	}
 	defer func() {
 		if err != nil {
@@ -155,7 +157,7 @@ func (b *box) takeOverNetwork(ctx context.Context, image string) (err error) {
 	if err != nil {
 		return err
 	}
-	// What its process left is in the way of the next.
+	// Remove the socket of the previous process, or the next cannot listen.
 	if err := network.RemoveSocket(dir); err != nil {
 		return err
 	}
@@ -165,8 +167,8 @@ func (b *box) takeOverNetwork(ctx context.Context, image string) (err error) {
 	return b.openLink(ctx, dir, image, volume, lock, network.Options{Network: sandbox.Network(text), Terms: b.kept.Spec.NetworkTerms})
 }
 
-// openLink starts both ends of the box's link, and what carries packets between.
-// From then on the lock is the link's.
+// openLink starts both ends of the box's link and the copying between them. If it
+// succeeds, the link owns the lock.
 func (b *box) openLink(ctx context.Context, dir, image, volume string, lock *os.File, opts network.Options) (err error) {
 	io, err := b.startTunnel(ctx, image, volume)
 	if err != nil {
@@ -187,7 +189,7 @@ func (b *box) openLink(ctx context.Context, dir, image, volume string, lock *os.
 }
 
 // startTunnel starts the second container, and returns its standard input and
-// output once it is ready.
+// output when it is ready. The caller closes them.
 func (b *box) startTunnel(ctx context.Context, image, volume string) (_ *stdio, err error) {
 	e, name := b.e, tunnelName(b.Ref())
 	args := []string{"tunnel", "--mtu", strconv.Itoa(network.MTU)}
@@ -207,7 +209,7 @@ func (b *box) startTunnel(ctx context.Context, image, volume string) (_ *stdio, 
 		HostConfig: &container.HostConfig{
 			LogConfig:      container.LogConfig{Type: "none"},
 			NetworkMode:    container.NetworkMode("container:" + b.Ref()),
-			AutoRemove:     true, // it ends with its server
+			AutoRemove:     true, // the tunnel ends with its server
 			RestartPolicy:  container.RestartPolicy{Name: "no"},
 			CapDrop:        []string{"ALL"},
 			CapAdd:         []string{"NET_ADMIN"},
@@ -249,7 +251,7 @@ func (b *box) startTunnel(ctx context.Context, image, volume string) (_ *stdio, 
 			io.Close()
 		}
 	}()
-	// It says nothing before it is spoken to.
+	// The tunnel writes nothing before it has received something.
 	if _, err := io.Write([]byte{0, 0}); err != nil {
 		return nil, e.noNetwork(err)
 	}
@@ -268,7 +270,7 @@ func (b *box) startTunnel(ctx context.Context, image, volume string) (_ *stdio, 
 	return io, io.SetReadDeadline(time.Time{})
 }
 
-// noNetwork is the error for a network that the engine cannot give a box.
+// noNetwork returns the error for a network that the engine cannot give a box.
 func (e *engine) noNetwork(err error) error {
 	if errdefs.IsConflict(err) {
 		return e.explain(err)
@@ -277,8 +279,8 @@ func (e *engine) noNetwork(err error) error {
 		"the engine's machine needs /dev/net/tun (modprobe tun), and the engine must be allowed to hand it to a container; or leave the network out")
 }
 
-// networkInForce returns the policy that the box's network enforces, "" if it
-// does not say.
+// networkInForce returns the policy that the box's network enforces. It is "" if
+// the network does not answer.
 func (b *box) networkInForce(ctx context.Context) sandbox.Network {
 	if !b.linked() {
 		return ""
@@ -294,11 +296,12 @@ func (b *box) networkInForce(ctx context.Context) sandbox.Network {
 	return n
 }
 
-// nothingAfter asks for no record of a connection.
+// nothingAfter is above every connection number, so it requests no connection
+// records.
 const nothingAfter = int64(1) << 62
 
-// Traffic implements [driver.Networker]. A network that was taken over counts
-// its connections from the last one that the caller knows.
+// Traffic implements [driver.Networker]. A network that was taken over numbers its
+// connections from the last number that the caller knows.
 func (b *box) Traffic(ctx context.Context, after int64) (sandbox.Traffic, error) {
 	const op = "read traffic of box"
 	if !b.linked() {
@@ -338,7 +341,8 @@ func (b *box) SetNetwork(ctx context.Context, n sandbox.Network) error {
 	}
 	b.changing.Lock()
 	defer b.changing.Unlock()
-	// The file first: whoever takes the box over never allows more.
+	// The file is written first, so that a process that takes the box over never
+	// allows more.
 	before := b.policy()
 	if err := keepPolicy(dir, n); err != nil {
 		return sandbox.Wrap(err, op, b.Ref())
@@ -362,8 +366,8 @@ func (b *box) Authority(ctx context.Context) ([]byte, error) {
 	return pem, sandbox.Wrap(err, "read authority of box", b.Ref())
 }
 
-// numberBase returns what is added to the numbers of a network that was taken
-// over: the first number that is asked for.
+// numberBase returns the offset of the connection numbers of a network that was
+// taken over. It is the value of after in the first call.
 func (b *box) numberBase(after int64) int64 {
 	b.mu.Lock()
 	defer b.mu.Unlock()

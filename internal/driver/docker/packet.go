@@ -5,11 +5,11 @@ import (
 	"io"
 )
 
-// maxPacket is the most that a packet may have, in bytes.
+// maxPacket is the maximum size of a packet, in bytes.
 const maxPacket = 1<<16 - 1
 
-// readPacket reads a packet, behind its length, into buf, which has room for
-// maxPacket.
+// readPacket reads a length and a packet of that length into buf, and returns the
+// packet. buf has room for maxPacket bytes.
 func readPacket(r io.Reader, buf []byte) ([]byte, error) {
 	if _, err := io.ReadFull(r, buf[:2]); err != nil {
 		return nil, err

@@ -10,8 +10,9 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// receiptOf makes a receipt of what the kernel says inside the box, and of the
-// policy that its network enforces, "" if there is none or it does not say.
+// receiptOf makes a receipt from the kernel's values inside the box and from the
+// policy that its network enforces. inForce is "" if there is no network or it does
+// not answer.
 func (b *box) receiptOf(in *guestapi.Limits, inForce sandbox.Network) sandbox.Receipt {
 	l := b.kept.Spec.Limits
 	return sandbox.Receipt{
@@ -51,7 +52,7 @@ func (b *box) receiptOf(in *guestapi.Limits, inForce sandbox.Network) sandbox.Re
 	}
 }
 
-// networkControl says what the box can reach: names are its interfaces.
+// networkControl reports what the box can reach; names are its interfaces.
 func (b *box) networkControl(names []string, inForce sandbox.Network) sandbox.Control {
 	asked := b.policy()
 	c := sandbox.Control{
@@ -83,7 +84,7 @@ func cpuControl(asked, got float64) sandbox.Control {
 	}
 	if got > 0 {
 		c.Value = strconv.FormatFloat(got, 'g', -1, 64)
-		c.Enforced = got <= asked+1e-4 // engines count in whole microseconds
+		c.Enforced = got <= asked+1e-4 // engines round to whole microseconds
 	}
 	return c
 }
@@ -100,8 +101,8 @@ func memoryValue(g guestapi.Group) string {
 	return sandbox.FormatBytes(g.MemoryBytes) + ", and swap " + sandbox.FormatBytes(g.SwapBytes)
 }
 
-// processControl is about what is left for programs: the guest's threads, which
-// do not end, count as well.
+// processControl reports the limit that remains for programs. The limit also counts
+// the guest's threads, which do not end.
 func processControl(asked int, g guestapi.Group) sandbox.Control {
 	c := sandbox.Control{
 		Name:      sandbox.ControlProcesses,
@@ -115,14 +116,14 @@ func processControl(asked int, g guestapi.Group) sandbox.Control {
 	return c
 }
 
-// scratch are file systems of the engine's own that hold no more than a few
-// names, or count as memory by a limit of their own.
+// scratch lists mount points of the engine's own file systems. They hold only a few
+// names, or have their own limit and count as memory.
 var scratch = map[string]bool{"/dev": true, "/dev/shm": true, "/dev/pts": true, "/dev/mqueue": true, "/run": true}
 
-// kernelTypes are file systems that store nothing.
+// kernelTypes are the types of file systems that store no data.
 var kernelTypes = map[string]bool{"proc": true, "sysfs": true, "cgroup": true, "cgroup2": true, "devpts": true, "mqueue": true}
 
-// diskControl adds up whatever can be written.
+// diskControl adds up the sizes of all writable file systems.
 func (b *box) diskControl(mounts []guestapi.Mount) sandbox.Control {
 	asked := b.kept.Spec.Limits.DiskBytes
 	c := sandbox.Control{Name: sandbox.ControlDisk, Asked: sandbox.FormatBytes(asked)}
@@ -134,13 +135,13 @@ func (b *box) diskControl(mounts []guestapi.Mount) sandbox.Control {
 			known = true
 		}
 		if m.Path == sandbox.WorkDir && b.kept.Spec.Workspace != "" {
-			continue // it is the caller's, and bounded by the engine's quota for workspaces
+			continue // it is the caller's; package engine bounds it with the workspace quota
 		}
 		if m.ReadOnly || scratch[m.Path] || kernelTypes[m.Type] || seen[m.Device] || strings.HasPrefix(m.Path, "/proc/") || strings.HasPrefix(m.Path, "/sys/") {
 			continue
 		}
 		if (m.Type == "tmpfs" || m.Type == "devtmpfs") && strings.HasPrefix(m.Path, "/dev/") {
-			continue // a device that the engine put there; a rootless one the machine's own
+			continue // a device of the engine; with a rootless engine, of the machine
 		}
 		seen[m.Device] = true
 		sum += m.Bytes
@@ -185,8 +186,7 @@ func userValue(namespace bool) string {
 
 func isZero(hex string) bool { return hex != "" && strings.Trim(hex, "0") == "" }
 
-// few reports whether a set of capabilities has none but those that the guest
-// was given.
+// few reports whether a set of capabilities contains only the guest's capabilities.
 func few(hex string) bool {
 	set, err := strconv.ParseUint(hex, 16, 64)
 	if err != nil {

@@ -13,11 +13,13 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// dockerHub is the registry of names without one. The engine knows its hosts.
+// dockerHub is the registry of names without a registry. The engine knows its
+// hosts.
 const dockerHub = "docker.io"
 
-// allowedFrom refuses an image of a registry that the operator does not allow,
-// or, unless it may be anywhere, that has an address which is not public.
+// allowedFrom refuses an image of a registry that the operator does not allow. If
+// the operator lists no registries, it refuses registries without a public address,
+// unless anywhere is set.
 func (d *Driver) allowedFrom(ctx context.Context, name string, anywhere bool) error {
 	named, err := reference.ParseNormalizedNamed(name)
 	if err != nil {
@@ -38,8 +40,8 @@ func (d *Driver) allowedFrom(ctx context.Context, name string, anywhere bool) er
 }
 
 // checkPublic refuses a registry with an address that is not public. The engine
-// resolves the name once more when it connects, so that a name whose addresses
-// change in between, and a redirect, are the engine's to refuse.
+// resolves the name again when it connects. A name whose addresses change in
+// between, and a redirect, are therefore left to the engine.
 func (d *Driver) checkPublic(ctx context.Context, host string) error {
 	hostname := host
 	if h, _, err := net.SplitHostPort(host); err == nil {

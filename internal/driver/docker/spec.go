@@ -20,39 +20,39 @@ import (
 
 const homeDir = "/home/user"
 
-// capabilities are what the guest, and sandbox-root with it, may do: act on
-// other users' files and processes, and become another user.
+// capabilities are the capabilities of the guest, and of sandbox-root. They allow
+// access to other users' files and processes, and a change of user.
 var capabilities = []string{"CHOWN", "DAC_OVERRIDE", "FOWNER", "KILL", "SETGID", "SETUID"}
 
 const (
-	// maxOpenFiles bounds the descriptors of each process.
+	// maxOpenFiles bounds the file descriptors of each process.
 	maxOpenFiles = 16384
-	// guestThreads is how many threads the guest has from the start. They are
-	// allowed on top of the limit on processes, which counts them.
+	// guestThreads is the number of threads that the guest starts with. The limit
+	// on processes counts them, so they are added to it.
 	guestThreads = 24
-	// shmSize bounds /dev/shm; what is there counts as memory.
+	// shmSize bounds /dev/shm, whose content counts as memory.
 	shmSize = 64 << 20
-	// runSize bounds /run, which holds the guest's socket and is root's.
+	// runSize bounds /run, which holds the guest's socket and belongs to root.
 	runSize = 1 << 20
 )
 
-// A diskMode says how what a box writes is bounded.
+// A diskMode is a way to bound the data that a box writes.
 type diskMode string
 
 const (
 	// The engine bounds the container's own layer.
 	diskQuota diskMode = "quota"
-	// The container's root is read-only; what may be written is in memory.
+	// The container's root is read-only; writable directories are in memory.
 	diskMemory diskMode = "memory"
 	// The container's own layer is not bounded, as the operator allowed.
 	diskUnbounded diskMode = "unbounded"
 )
 
-// A kept is what is kept of a box, in a label of its container.
+// A kept is the stored description of a box, in a label of its container.
 type kept struct {
 	Spec driver.Spec `json:"spec"`
 	Disk diskMode    `json:"disk"`
-	// Keeper is the volume of workspaces that it keeps, if it is no box.
+	// Keeper is the workspace volume of a keeper; empty for a box.
 	Keeper string `json:"keeper,omitempty"`
 }
 
@@ -69,7 +69,7 @@ func decodeSpec(text string) (*kept, error) {
 	return &k, nil
 }
 
-// check refuses a spec that cannot be fulfilled, before anything is started.
+// check refuses a spec that the driver cannot fulfil, before anything is started.
 func (d *Driver) check(e *engine, spec *driver.Spec) error {
 	if err := d.checkWorkspace(spec.Workspace); err != nil {
 		return err
@@ -94,7 +94,7 @@ func (d *Driver) check(e *engine, spec *driver.Spec) error {
 	return nil
 }
 
-// checkWorkspace reports whether a workspace can be mounted, as far as this
+// checkWorkspace returns an error if a workspace cannot be mounted, as far as this
 // machine knows.
 func (d *Driver) checkWorkspace(dir string) error {
 	if dir == "" || isKept(dir) {
@@ -107,8 +107,8 @@ func (d *Driver) checkWorkspace(dir string) error {
 	return nil
 }
 
-// hostPath returns where the engine has what this process has at path: it
-// differs where this process is in a container itself.
+// hostPath returns the engine's path of the directory that this process has at
+// path. It differs if this process is in a container itself.
 func (d *Driver) hostPath(path string) string {
 	if d.opts.Inside == "" || d.opts.Outside == "" {
 		return path
@@ -129,7 +129,7 @@ func allowed(spec *driver.Spec, name sandbox.ControlName) bool {
 	return false
 }
 
-// cannot is the error for a limit that the engine cannot enforce.
+// cannot returns the error for a limit that the engine cannot enforce.
 func (e *engine) cannot(name sandbox.ControlName, why string) error {
 	hint := "give the engine control groups it may write: version 2, with cpu, memory and pids delegated (systemd: Delegate=yes); or run it as root"
 	if name == sandbox.ControlDisk {
@@ -139,9 +139,9 @@ func (e *engine) cannot(name sandbox.ControlName, why string) error {
 		"%s; or allow it by name: --allow-unenforced %s", hint, name)
 }
 
-// config returns what the engine is to make. volume is that with the guest, etc
-// the engine's directory of the box's settings, and workspace that of its
-// workspace, empty for none.
+// config returns the order for the container of a box. volume is the volume with
+// the guest. etc is the engine's directory with the box's settings. workspace is
+// the engine's path of the workspace, empty for none.
 func (d *Driver) config(e *engine, k *kept, image *runnerImage, volume, etc, workspace string) (client.ContainerCreateOptions, error) {
 	spec := &k.Spec
 	state, err := d.stateID()
@@ -152,8 +152,8 @@ func (d *Driver) config(e *engine, k *kept, image *runnerImage, volume, etc, wor
 	if err != nil {
 		return client.ContainerCreateOptions{}, err
 	}
-	// The guest sets the limits of processes itself: engines differ in what
-	// they allow, and add to what they are told.
+	// The guest sets the limits of processes itself: engines differ in the limits
+	// that they allow, and add their own.
 	args := []string{
 		"serve", "--stdio", "--image-env", "--no-setid",
 		"--threads", strconv.Itoa(guestThreads), "--nofile", strconv.Itoa(maxOpenFiles),
@@ -192,7 +192,7 @@ func (d *Driver) config(e *engine, k *kept, image *runnerImage, volume, etc, wor
 		Init:           new(bool),
 		Resources: container.Resources{
 			Memory:     memory,
-			MemorySwap: memory, // of both together, so there is no swap
+			MemorySwap: memory, // the sum of memory and swap, so there is no swap
 			NanoCPUs:   limit(sandbox.ControlCPU, e.info.CPUCfsQuota, int64(math.Round(cpus*1e9))),
 		},
 		Mounts: []mount.Mount{{
@@ -214,7 +214,7 @@ func (d *Driver) config(e *engine, k *kept, image *runnerImage, volume, etc, wor
 		host.Mounts = append(host.Mounts, mount.Mount{Type: mount.TypeBind, Source: workspace, Target: sandbox.WorkDir})
 	}
 	if spec.Network != sandbox.NetworkNone && d.hasIPv6(e) {
-		// Engines switch it off where their own networks have none.
+		// Engines disable IPv6 if their own networks have none.
 		host.Sysctls = map[string]string{"net.ipv6.conf.all.disable_ipv6": "0", "net.ipv6.conf.default.disable_ipv6": "0"}
 	}
 	if pids := limit(sandbox.ControlProcesses, e.info.PidsLimit, int64(l.Processes)+guestThreads); pids > 0 {
@@ -254,7 +254,7 @@ func (d *Driver) config(e *engine, k *kept, image *runnerImage, volume, etc, wor
 			AttachStdout: true,
 			AttachStderr: true,
 			OpenStdin:    true,
-			StdinOnce:    true, // so that the guest sees its owner's end
+			StdinOnce:    true, // so that the guest gets end of file when its creator ends
 			Healthcheck:  &container.HealthConfig{Test: []string{"NONE"}},
 			Labels: map[string]string{
 				labelState:   state,
@@ -272,17 +272,17 @@ func (d *Driver) config(e *engine, k *kept, image *runnerImage, volume, etc, wor
 	return order, nil
 }
 
-// A place is a directory that may be written where the root may not.
+// A place is a writable directory in a box with a read-only root.
 type place struct {
 	path  string
 	bytes int64
 	mode  string
 }
 
-// places divides the limit on the disk among the directories that programs
-// write. Together they are no more than the limit, and none takes so much of
-// the memory that a full disk ends for memory. Who asks for directories of
-// their own works there, as root perhaps, and less in the usual one.
+// places divides the disk limit among the directories that programs write. Their
+// sum is within the limit. Each is at most half of the memory, so that a full
+// directory does not cause an OOM kill. If a caller asks for directories of its
+// own, it works there, perhaps as root, so the usual directory gets less.
 func places(l sandbox.Limits, writable []string) []place {
 	most := l.MemoryBytes / 2
 	part := func(percent int64) int64 {
@@ -311,7 +311,7 @@ func places(l sandbox.Limits, writable []string) []place {
 	}
 }
 
-// tmpfs returns the options of a file system in memory.
+// tmpfs returns the mount options of a file system in memory.
 func (e *engine) tmpfs(size int64, mode string) string {
 	opts := []string{
 		"rw", "nosuid", "nodev", "exec",
@@ -319,8 +319,8 @@ func (e *engine) tmpfs(size int64, mode string) string {
 		"mode=" + mode,
 	}
 	if e.name == Podman {
-		// It would copy what the image has there, and lets nobody bound the
-		// number of names; their memory counts as the box's.
+		// Without notmpcopyup, Podman copies the image's files there. Podman has no
+		// option to bound the number of names; their memory counts as the box's.
 		opts = append(opts, "notmpcopyup")
 	} else {
 		opts = append(opts, "nr_inodes="+strconv.FormatInt(max(size/4096, 256), 10))

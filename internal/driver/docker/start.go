@@ -20,15 +20,14 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// errAttach says that the standard streams of a container are not to be had.
+// errAttach means that the standard streams of a container are not available.
 var errAttach = errors.New("attach to container")
 
-// startAttached starts a container, which was only created, and returns its
-// standard streams. Its program says nothing before it is spoken to. If the
-// streams are not to be had, the error wraps errAttach.
+// startAttached starts a container that was only created, and returns its standard
+// streams. The caller closes them. The program in it must not write before it
+// reads. If the streams are not available, the error wraps errAttach.
 //
-// If this process is killed, the program does not run, or sees the end of its
-// standard input.
+// If this process is killed, the program does not run, or its standard input ends.
 func (e *engine) startAttached(ctx context.Context, name string) (*stdio, error) {
 	if e.name == Podman {
 		return e.startAndAttach(ctx, name)
@@ -44,7 +43,7 @@ func (e *engine) startAttached(ctx context.Context, name string) (*stdio, error)
 	return s, nil
 }
 
-// attach returns the standard streams of a container. An error wraps errAttach.
+// attach returns the standard streams of a container. Its errors wrap errAttach.
 func (e *engine) attach(ctx context.Context, name string) (*stdio, error) {
 	at, err := e.ContainerAttach(ctx, name, client.ContainerAttachOptions{Stream: true, Stdin: true, Stdout: true, Stderr: true})
 	if err != nil {
@@ -53,12 +52,12 @@ func (e *engine) attach(ctx context.Context, name string) (*stdio, error) {
 	return newStdio(at.HijackedResponse), nil
 }
 
-// startAndAttach is startAttached where attaching makes the container's first
-// process, as with Podman: were it started when that has been answered, whoever
-// was killed in between would leave a process that waits for it for good. So
-// both are asked for before either is answered. The engine does them in any
-// order, whatever becomes of who asked; and should only the start have been
-// asked for, the guest ends when nobody has spoken to it for a while.
+// startAndAttach is startAttached for Podman, where attaching makes the container's
+// first process. If this process were killed between an attach and a later start,
+// the first process would wait for its start forever. So this function sends both
+// requests before it reads either answer. The engine executes them in any order,
+// even if this process dies. If the engine received only the start, the guest ends
+// after a time without input.
 func (e *engine) startAndAttach(ctx context.Context, name string) (s *stdio, err error) {
 	start, err := e.dialCall(ctx)
 	if err != nil {
@@ -98,15 +97,16 @@ func (e *engine) startAndAttach(ctx context.Context, name string) (s *stdio, err
 	case err == nil:
 		return &stdio{Conn: streams.Conn, r: streams.r}, nil
 	case errdefs.IsConflict(err):
-		// The start came in between its two steps. Now the container runs.
+		// The engine executed the start between the two steps of the attach. Now
+		// the container runs.
 		streams.Close()
 		return e.attach(ctx, name)
 	}
 	return nil, fmt.Errorf("%w: %w", errAttach, err)
 }
 
-// A rawCall is a call to the engine whose answer is not waited for when it is
-// sent, as the client's calls do.
+// A rawCall is a call to the engine that returns after it has sent the request. The
+// client's calls wait for the answer.
 type rawCall struct {
 	net.Conn
 	e *engine
@@ -121,7 +121,7 @@ func (e *engine) dialCall(ctx context.Context) (*rawCall, error) {
 	return &rawCall{Conn: conn, e: e, r: bufio.NewReader(conn)}, nil
 }
 
-// send posts to a path below that of containers, as the client does.
+// send posts to a path below /containers, in the way that the client does.
 func (c *rawCall) send(path string, header http.Header) error {
 	host, prefix := client.DummyHost, ""
 	if at, err := client.ParseHostURL(c.e.DaemonHost()); err != nil {
@@ -138,8 +138,8 @@ func (c *rawCall) send(path string, header http.Header) error {
 	return req.Write(c)
 }
 
-// answer reads the head of the answer, which is to have this status. The
-// engine's refusal is an error of its kind.
+// answer reads the head of the answer, which must have this status. If the engine
+// refused, the error has the kind of its status.
 func (c *rawCall) answer(status int) error {
 	resp, err := http.ReadResponse(c.r, &http.Request{Method: http.MethodPost})
 	if err != nil {
@@ -157,7 +157,7 @@ func (c *rawCall) answer(status int) error {
 	if err != nil || said.Message == "" {
 		said.Message = fmt.Sprintf("%s: %q", resp.Status, text)
 		if status == http.StatusSwitchingProtocols {
-			said.Message = "unable to upgrade to tcp: " + said.Message // as the client says it
+			said.Message = "unable to upgrade to tcp: " + said.Message // the wording of the client
 		}
 	}
 	return fmt.Errorf("%s: %w", said.Message, errhttp.ToNative(resp.StatusCode))

@@ -23,31 +23,31 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// Where the volume with the guest's program is mounted, and the program in it.
+// The mount point of the volume with the guest's program, and the program in it.
 const (
 	guestDir  = "/.glovebox"
 	guestName = "glovebox-guest"
 	guestPath = guestDir + "/" + guestName
 )
 
-// How the names of the volumes that boxes share begin, and of those with
+// Prefixes of the names of the volumes that boxes share, and of the volumes with
 // settings.
 const (
 	volumePrefix   = "glovebox-"
 	settingsPrefix = volumePrefix + "settings-"
 )
 
-// A filling is a volume that is filled once and then only read.
+// A filling is a volume that is written once and then only read.
 type filling struct {
 	name string
-	// files returns what is put into it. The container, which never runs, is
-	// one of the image that is asked for.
+	// files returns the files for the volume, and their sizes. container is a
+	// container of the image; it never runs.
 	files func(ctx context.Context, container string) (map[string]io.Reader, map[string]int64, error)
 }
 
-// filled returns the name of the volume, which is filled if it is not there, by
-// means of a container of the image. With again, it is filled in any case:
-// something was wrong with it.
+// filled returns the name of the volume. It fills a missing volume with the help of
+// a container of the image. If again is set, it fills the volume in any case,
+// because its content was damaged.
 func (d *Driver) filled(ctx context.Context, e *engine, f filling, image string, again bool) (string, error) {
 	d.mu.Lock()
 	known := d.volumes[f.name]
@@ -64,8 +64,8 @@ func (d *Driver) filled(ctx context.Context, e *engine, f filling, image string,
 	return f.name, nil
 }
 
-// guestVolume returns the name of the volume with the guest's program: there is
-// one for each content, so that several versions get on.
+// guestVolume returns the name of the volume with the guest's program. Each content
+// has its own volume, so that several versions can run at once.
 func (d *Driver) guestVolume(ctx context.Context, e *engine, image string, again bool) (string, error) {
 	program, err := e.guestProgram(d.opts.Guest)
 	if err != nil {
@@ -86,15 +86,15 @@ func (d *Driver) guestVolume(ctx context.Context, e *engine, image string, again
 	}, image, again)
 }
 
-// settings are files that a box has in place of its image's: those that name
-// users are the image's own, with the sandbox's user before all others; the one
-// that names name servers is not the host's, which engines would put there.
+// settings are files that replace those of the box's image. The files of users have
+// the image's content after an entry for the sandbox's user. The file of name
+// servers replaces the host's file, which engines would mount there.
 var settings = map[string]string{
 	"/etc/passwd": fmt.Sprintf("%s:x:%d:%[2]d::%s:/bin/sh\n", sandbox.User, sandbox.UserUID, homeDir),
 	"/etc/group":  fmt.Sprintf("%s:x:%d:\n", sandbox.User, sandbox.UserUID),
 	resolvConf:    "# This sandbox has no network.\n",
-	// In place of the other in boxes that have one. What is lost on the way was
-	// refused.
+	// This file replaces resolvConf in boxes with a network. A query is lost only
+	// if the network refused it, so few attempts are enough.
 	linkedResolvers: fmt.Sprintf("nameserver %s\nnameserver %s\noptions timeout:5 attempts:2\n", network.Gateway4.Addr(), network.Gateway6.Addr()),
 }
 
@@ -103,16 +103,16 @@ const (
 	linkedResolvers = "/etc/resolv.linked.conf"
 )
 
-// maxSetting bounds what is taken of an image.
+// maxSetting bounds the size of a file that is read from an image.
 const maxSetting = 1 << 20
 
-// settingsVolume names the volume that has them, of an image's ID.
+// settingsVolume returns the name of the settings volume of an image ID.
 func settingsVolume(image string) string {
 	id := strings.TrimPrefix(image, "sha256:")
 	return settingsPrefix + id[:min(16, len(id))]
 }
 
-// settingsDir returns where the engine has the settings of boxes of an image.
+// settingsDir returns the engine's path of the settings for boxes of an image.
 func (d *Driver) settingsDir(ctx context.Context, e *engine, image string, again bool) (string, error) {
 	name, err := d.filled(ctx, e, filling{
 		name: settingsVolume(image),
@@ -148,8 +148,8 @@ func (d *Driver) settingsDir(ctx context.Context, e *engine, image string, again
 	return v.Volume.Mountpoint, nil
 }
 
-// readFile reads a file of a container; one that is not there, or is no file,
-// is empty.
+// readFile returns the content of a file in a container. It returns nothing if the
+// file is missing, not regular or larger than maxSetting.
 func (e *engine) readFile(ctx context.Context, name, file string) ([]byte, error) {
 	got, err := e.CopyFromContainer(ctx, name, client.CopyFromContainerOptions{SourcePath: file})
 	if errdefs.IsNotFound(err) {
@@ -167,12 +167,13 @@ func (e *engine) readFile(ctx context.Context, name, file string) ([]byte, error
 	return io.ReadAll(io.LimitReader(r, maxSetting))
 }
 
-// staleFill is how old a filling is that somebody gave up.
+// staleFill is the age from which a filling counts as abandoned.
 const staleFill = time.Minute
 
-// fillOnce fills a volume unless it is. The container through which that is
-// done bears its name and is there as long as it takes: so a volume without one
-// is whole, and nobody else fills it meanwhile.
+// fillOnce fills a volume unless it is filled already. The container for the
+// filling has the volume's name, and exists until the filling ends. Its name is a
+// lock: a volume without such a container is complete, and only one process fills
+// it.
 func (e *engine) fillOnce(ctx context.Context, f filling, image string, again bool) error {
 	for {
 		c, err := e.ContainerInspect(ctx, f.name, client.ContainerInspectOptions{})
@@ -201,7 +202,7 @@ func (e *engine) fillOnce(ctx context.Context, f filling, image string, again bo
 		}
 		err = e.fill(ctx, f, image)
 		if errdefs.IsConflict(err) || err != nil && strings.Contains(err.Error(), "is already in use") {
-			again = false // another does it
+			again = false // another process fills it
 			continue
 		}
 		return err
@@ -232,8 +233,9 @@ func (e *engine) fill(ctx context.Context, f filling, image string) (err error) 
 	defer func() {
 		filled := err == nil
 		if err = errors.Join(err, e.remove(ctx, f.name)); !filled {
-			// Or the next would take it for whole. One that boxes have stays, and is
-			// filled again when one of them does not start.
+			// Remove the partial volume, or the next caller would take it for
+			// complete. A volume that boxes use stays, and is filled again when one
+			// of them does not start.
 			_, _ = e.VolumeRemove(ctx, f.name, client.VolumeRemoveOptions{})
 		}
 	}()
@@ -250,8 +252,8 @@ func (e *engine) fill(ctx context.Context, f filling, image string) (err error) 
 	return nil
 }
 
-// missing returns those of the directories that an image does not have. They
-// are looked for by means of a container that never runs, once for each image.
+// missing returns the directories in dirs that an image does not have. It looks in
+// a container that never runs, once for each image.
 func (d *Driver) missing(ctx context.Context, e *engine, image string, dirs []string) (missing []string, err error) {
 	if len(dirs) == 0 {
 		return nil, nil
@@ -289,7 +291,7 @@ func (d *Driver) missing(ctx context.Context, e *engine, image string, dirs []st
 	return missing, nil
 }
 
-// writeTar writes an archive of programs, or of texts, which anybody may read.
+// writeTar writes an archive of programs or texts that every user may read.
 func writeTar(to io.Writer, files map[string]io.Reader, sizes map[string]int64) error {
 	w := tar.NewWriter(to)
 	for name, content := range files {
