@@ -15,7 +15,7 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// box is a box of a driver that can neither pause nor report.
+// box is a box without the optional interfaces of wrap.
 type box struct {
 	d          *Driver
 	id         string
@@ -24,7 +24,7 @@ type box struct {
 	supervisor process
 }
 
-// The kinds of boxes, by what the options declare.
+// The box types, one for each combination of declared features.
 type (
 	pauser   struct{ b *box }
 	reporter struct{ b *box }
@@ -75,7 +75,7 @@ func (b *box) Dial(ctx context.Context) (net.Conn, error) {
 	}
 	for {
 		conn, err := dialIn(ctx, b.dir, guestSocket)
-		if errors.Is(err, unix.EAGAIN) && ctx.Err() == nil { // its backlog is full
+		if errors.Is(err, unix.EAGAIN) && ctx.Err() == nil { // the socket's backlog is full
 			time.Sleep(time.Millisecond)
 			continue
 		}
@@ -83,8 +83,8 @@ func (b *box) Dial(ctx context.Context) (net.Conn, error) {
 	}
 }
 
-// dialIn connects to a socket in dir, whose path may be longer than the name
-// of a socket.
+// dialIn connects to a socket in dir. The path of dir may be longer than the
+// maximum length of a socket address.
 func dialIn(ctx context.Context, dir, name string) (net.Conn, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -124,7 +124,8 @@ func (b *box) Destroy(ctx context.Context) error {
 	if err := b.d.destroy(ctx, b.id); err != nil {
 		return sandbox.Wrap(err, "destroy box", b.id)
 	}
-	// Another Destroy may have removed the files while the supervisor exits.
+	// A concurrent Destroy may have removed the files before the supervisor has
+	// exited.
 	return sandbox.Wrap(b.supervisor.wait(ctx), "destroy box", b.id)
 }
 
@@ -149,7 +150,8 @@ func (r reporter) Incidents(context.Context) (driver.Incidents, error) {
 	return in, nil
 }
 
-// control has the supervisor of the box in dir do something.
+// control sends a request to the supervisor of the box in dir and waits for the
+// answer.
 func control(dir string, what byte) error {
 	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
 	defer cancel()

@@ -32,12 +32,12 @@ type Driver struct {
 
 // supervised is the supervisor of a box that this driver created.
 type supervised struct {
-	life *os.File      // the writing end of the pipe that it watches
-	gone chan struct{} // closed when it has ended and was waited for
+	life *os.File      // the writing end of the pipe that the supervisor watches
+	gone chan struct{} // closed after the supervisor has ended and was waited for
 }
 
-// New returns a driver. Several may share a state directory, in one process or
-// more.
+// New returns a driver. Several drivers may share a state directory, in one process
+// or in several.
 func New(opts Options) (*Driver, error) {
 	dir, err := filepath.Abs(opts.Dir)
 	if err != nil || opts.Dir == "" {
@@ -53,11 +53,12 @@ func New(opts Options) (*Driver, error) {
 // Info implements [driver.Driver].
 func (d *Driver) Info() driver.Info { return d.opts.info() }
 
-// Probe implements [driver.Driver]: the driver is usable wherever this test is.
+// Probe implements [driver.Driver]. The driver is usable on every machine that runs
+// the test.
 func (d *Driver) Probe(ctx context.Context) error { return ctx.Err() }
 
-// Close implements [driver.Driver]. The boxes stay until this process ends, or
-// beyond if they are detached.
+// Close implements [driver.Driver]. Attached boxes remain until this process ends,
+// detached boxes also after it.
 func (d *Driver) Close() error { return nil }
 
 // Create implements [driver.Driver].
@@ -96,7 +97,7 @@ func (d *Driver) create(ctx context.Context, spec *driver.Spec) (_ *box, err err
 	if err != nil {
 		return nil, err
 	}
-	defer lock.Close() // the supervisor has its own
+	defer lock.Close() // the supervisor has a descriptor of its own
 	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX); err != nil {
 		return nil, err
 	}
@@ -115,7 +116,7 @@ func (d *Driver) create(ctx context.Context, spec *driver.Spec) (_ *box, err err
 		return nil, err
 	}
 	if err := awaitReady(ctx, ready, s); err != nil {
-		s.life.Close() // whereupon the supervisor ends all
+		s.life.Close() // then the supervisor ends the box
 		<-s.gone
 		return nil, err
 	}
@@ -132,8 +133,9 @@ func (d *Driver) create(ctx context.Context, spec *driver.Spec) (_ *box, err err
 	return d.open(spec.ID)
 }
 
-// supervise starts a supervisor for the box in dir. It inherits the lock.
-// From ready comes one byte when the guest can be dialled, or an error's text.
+// supervise starts a supervisor for the box in dir, which inherits the lock. The
+// supervisor writes readyText to ready when the guest can be dialled, otherwise the
+// text of an error. The caller closes ready.
 func (d *Driver) supervise(dir string, lock *os.File) (_ *supervised, ready *os.File, err error) {
 	lifeR, lifeW, err := os.Pipe()
 	if err != nil {
@@ -163,7 +165,7 @@ func (d *Driver) supervise(dir string, lock *os.File) (_ *supervised, ready *os.
 	}
 	s := &supervised{life: lifeW, gone: make(chan struct{})}
 	go func() {
-		cmd.Wait() // how it ended says nothing that its files do not
+		cmd.Wait() // the supervisor's files, not its exit status, say how it ended
 		lifeW.Close()
 		close(s.gone)
 	}()
@@ -189,7 +191,7 @@ func awaitReady(ctx context.Context, ready *os.File, s *supervised) error {
 	case err := <-said:
 		return err
 	case <-ctx.Done():
-		// The supervisor's end closes the pipe and so ends the reader.
+		// The supervisor closes the pipe when it ends, which ends the reader.
 		return ctx.Err()
 	}
 }
@@ -206,7 +208,7 @@ func (d *Driver) Attach(ctx context.Context, ref string) (driver.Box, error) {
 	return d.wrap(b), nil
 }
 
-// open returns the live box ref.
+// open returns the box ref, if it is alive.
 func (d *Driver) open(ref string) (*box, error) {
 	if !sandbox.ValidID(ref) {
 		return nil, driver.ErrGone
@@ -219,7 +221,7 @@ func (d *Driver) open(ref string) (*box, error) {
 	if err := json.Unmarshal(text, &b.spec); err != nil {
 		return nil, driver.ErrGone
 	}
-	// The control socket is made last.
+	// The supervisor makes the control socket last.
 	if _, err := os.Lstat(filepath.Join(b.dir, controlSocket)); err != nil {
 		return nil, driver.ErrGone
 	}
@@ -258,8 +260,8 @@ func (d *Driver) Discard(ctx context.Context, ref string) error {
 	return sandbox.Wrap(d.destroy(ctx, ref), "discard box", ref)
 }
 
-// destroy ends the supervisor of a box, if it has one, and removes what it
-// left.
+// destroy ends the supervisor of a box, if it has one, and removes the remaining
+// files.
 func (d *Driver) destroy(ctx context.Context, id string) error {
 	dir := filepath.Join(d.boxes, id)
 	sup, err := findSupervisor(dir)

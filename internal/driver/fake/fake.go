@@ -11,56 +11,56 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// Options say how a driver works and how it fails. The functions may be called
-// at once by several goroutines; nil ones do nothing.
+// Options configure a driver and its failures. Several goroutines may call the
+// functions at once; a nil function has no effect.
 type Options struct {
-	// Dir is the state directory. It is made if it is not there.
+	// Dir is the state directory. New makes it if it does not exist.
 	Dir string
 
-	// Pretend names controls whose receipt claims that they are enforced, with
-	// the value that was asked for. Limits among them are then accepted, as by
-	// a driver that can. Nothing is enforced all the same.
+	// Pretend lists controls whose receipt claims that they are enforced, with the
+	// requested value. Create then accepts limits among them, as a driver that
+	// enforces them does. The driver still enforces nothing.
 	Pretend []sandbox.ControlName
 
-	// OnCreate is called when Create begins. It may wait, to be a slow driver,
-	// and must return when ctx ends. An error makes Create fail with it, before
-	// anything is started.
+	// OnCreate is called when Create begins. It may wait, to simulate a slow
+	// driver, and must return when ctx ends. If it returns an error, Create returns
+	// that error and starts nothing.
 	OnCreate func(ctx context.Context, spec *driver.Spec) error
 
-	// OnDial is called when Dial begins, likewise. ID is the sandbox's.
+	// OnDial is like OnCreate, for Dial. id is the identifier of the sandbox.
 	OnDial func(ctx context.Context, id string) error
 
-	// OnDestroy is called when Destroy begins, likewise; after an error the
-	// box lives.
+	// OnDestroy is like OnCreate, for Destroy. If it returns an error, the box
+	// remains.
 	OnDestroy func(ctx context.Context, id string) error
 
-	// OnReceipt changes what Receipt answers.
+	// OnReceipt changes the receipts that Receipt returns.
 	OnReceipt func(id string, r sandbox.Receipt) sandbox.Receipt
 
-	// Incidents, if not nil, answers for all boxes, which then implement
-	// [driver.Reporter], as Info declares. Alive is filled in.
+	// Incidents, if not nil, returns the incidents of all boxes. Boxes then
+	// implement [driver.Reporter], and Info declares this. The driver sets Alive.
 	Incidents func(id string) driver.Incidents
 
-	// Stderr takes what the helper processes have to say: nothing, unless they
-	// crash. If it is nil, that is lost.
+	// Stderr receives the standard error of the helper processes, which write only
+	// errors. If it is nil, the output is discarded.
 	Stderr *os.File
 
-	// NoPause, NoDetach and NoWorkspace take away what the driver declares
-	// otherwise.
+	// NoPause, NoDetach and NoWorkspace remove features that the driver otherwise
+	// declares.
 	NoPause, NoDetach, NoWorkspace bool
 
-	// WorkspaceCopied, with NoWorkspace, is declared.
+	// WorkspaceCopied is declared as a feature; it requires NoWorkspace.
 	WorkspaceCopied bool
 }
 
-// limits are the controls that a spec has limits for, which a driver that
-// cannot enforce them must refuse.
+// limits are the controls of the limits in a spec. A driver that cannot enforce one
+// of them must refuse the spec.
 var limits = []sandbox.ControlName{
 	sandbox.ControlCPU, sandbox.ControlMemory, sandbox.ControlProcesses, sandbox.ControlDisk,
 }
 
-// Limits returns the controls that the driver does not enforce, and that a
-// spec must allow unenforced if the driver does not pretend.
+// Limits returns the controls that the driver does not enforce. A spec must allow
+// each of them unenforced, unless Options.Pretend contains it.
 func Limits() []sandbox.ControlName { return slices.Clone(limits) }
 
 func (o *Options) info() driver.Info {
@@ -81,7 +81,7 @@ func (o *Options) info() driver.Info {
 	}
 }
 
-// check refuses what the driver cannot do.
+// check refuses a spec that the driver cannot fulfil.
 func (o *Options) check(spec *driver.Spec) error {
 	const hint = "the fake driver is for tests: it has only this machine, without limits"
 	if !sandbox.ValidID(spec.ID) {
@@ -112,7 +112,7 @@ func (o *Options) check(spec *driver.Spec) error {
 	return nil
 }
 
-// receipt says that nothing is enforced but what the options pretend.
+// receipt reports every control as not enforced, except those in Pretend.
 func (o *Options) receipt(id string, spec *driver.Spec) sandbox.Receipt {
 	asked := map[sandbox.ControlName]string{
 		sandbox.ControlCPU:          fmt.Sprintf("%g CPUs", spec.Limits.CPUs),

@@ -7,10 +7,10 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// Hook does nothing here.
+// Hook does nothing on this system.
 func Hook() {}
 
-// New fails here: the guest needs Linux.
+// New always fails on this system, because the guest needs Linux.
 func New(Options) (driver.Driver, error) {
 	return nil, sandbox.WithHint(driver.ErrUnavailable, "the fake driver runs on Linux")
 }

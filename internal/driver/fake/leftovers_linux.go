@@ -12,7 +12,8 @@ import (
 	"testing"
 )
 
-// Leftovers, for the harness of a suite, finds files below dir, and processes that have to do with it.
+// Leftovers, for the harness of a suite, returns the files below dir and the
+// processes that use dir.
 func Leftovers(t testing.TB, dir string) []string {
 	var left []string
 	err := filepath.WalkDir(filepath.Join(dir, "boxes"), func(path string, e fs.DirEntry, err error) error {
@@ -33,7 +34,7 @@ func Leftovers(t testing.TB, dir string) []string {
 	return left
 }
 
-// A found is a process and what it looks like.
+// A found is a process and its description.
 type found struct {
 	pid  int
 	text string
@@ -60,7 +61,8 @@ func about(t testing.TB, dir string) []found {
 		cwd, _ := os.Readlink(filepath.Join(proc, "cwd"))
 		env, _ := os.ReadFile(filepath.Join(proc, "environ"))
 		args, _ := os.ReadFile(filepath.Join(proc, "cmdline"))
-		// The process that owns a box in a test has dir in its orders.
+		// The environment of a test's helper that creates boxes contains dir, so it
+		// does not count.
 		owner := strings.Contains(string(env), "GLOVEBOX_DRIVERTEST_OWNER")
 		if strings.Contains(cwd, dir) || !owner && strings.Contains(string(env)+string(args), dir) {
 			all = append(all, found{pid, fmt.Sprintf("%d in %s: %q", pid, cwd, args)})
@@ -69,8 +71,8 @@ func about(t testing.TB, dir string) []found {
 	return all
 }
 
-// Processes, for the harness of a suite, finds the supervisor of a box and all below it, and what looks
-// like the box's though it is not below it.
+// Processes, for the harness of a suite, returns the supervisor of a box and its
+// descendants. It also returns other processes that use the directory of the box.
 func Processes(t testing.TB, dir, ref string) []int {
 	var pids []int
 	for _, p := range about(t, filepath.Join(dir, "boxes", ref)) {

@@ -19,23 +19,23 @@ import (
 
 // The files of a box.
 const (
-	lockFile      = "lock" // held by the supervisor while it lives
-	pidFile       = "pid"  // the supervisor's number
+	lockFile      = "lock" // the supervisor holds a lock on it while it lives
+	pidFile       = "pid"  // the supervisor's process ID
 	specFile      = "spec"
 	workDir       = "work"
 	guestSocket   = "guest"
-	controlSocket = "control" // the last to be made
+	controlSocket = "control" // made last
 )
 
-// A process is a process of this machine: its number may be used again, its
-// number and time of start together are not.
+// A process identifies a process of this machine. The host kernel may reuse a
+// process ID, but not with the same start time.
 type process struct {
 	pid   int
 	start uint64
 }
 
-// wait waits until the process has ended, though perhaps nobody has taken its
-// exit status.
+// wait waits until the process has ended. Its parent may not have read its exit
+// status yet.
 func (p process) wait(ctx context.Context) error {
 	for pause := time.Millisecond / 4; ; pause = min(2*pause, 20*time.Millisecond) {
 		if st, ok := readStat(p.pid); !ok || st.start != p.start || st.dead() {
@@ -49,7 +49,7 @@ func (p process) wait(ctx context.Context) error {
 	}
 }
 
-// signal signals the process, and nothing if it has ended.
+// signal sends sig to the process, and does nothing if it has ended.
 func (p process) signal(sig unix.Signal) {
 	if l, ok := hold(p.pid); ok {
 		if l.proc == p {
@@ -59,7 +59,7 @@ func (p process) signal(sig unix.Signal) {
 	}
 }
 
-// A stat is what the kernel tells of a process.
+// A stat holds the values that the host kernel reports about a process.
 type stat struct {
 	process
 	ppid  int
@@ -68,13 +68,13 @@ type stat struct {
 
 func (s stat) dead() bool { return s.state == 'Z' || s.state == 'X' }
 
-// readStat reads the state of a process; ok is false if there is none such.
+// readStat reads the state of a process; ok is false if there is no such process.
 func readStat(pid int) (s stat, ok bool) {
 	text, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 	if err != nil {
 		return stat{}, false
 	}
-	// The program's name, in parentheses, may hold anything.
+	// The program's name, in parentheses, may contain any characters.
 	f := strings.Fields(string(text[bytes.LastIndexByte(text, ')')+1:]))
 	if len(f) < 20 {
 		return stat{}, false
@@ -111,7 +111,8 @@ func below(root int) ([]stat, error) {
 	return list, nil
 }
 
-// A liveSupervisor is a hold on a supervisor that lived when it was found.
+// A liveSupervisor holds a file descriptor of a supervisor that was alive when it
+// was found.
 type liveSupervisor struct {
 	proc process
 	fd   int
@@ -119,8 +120,8 @@ type liveSupervisor struct {
 
 func (l *liveSupervisor) close() { unix.Close(l.fd) }
 
-// findSupervisor returns the supervisor of the box in dir. The error wraps
-// ErrGone if none lives.
+// findSupervisor returns the supervisor of the box in dir. The error wraps ErrGone
+// if there is none. The caller closes the result.
 func findSupervisor(dir string) (*liveSupervisor, error) {
 	for deadline := time.Now().Add(10 * time.Second); ; time.Sleep(time.Millisecond) {
 		if !locked(dir) {
@@ -130,7 +131,8 @@ func findSupervisor(dir string) (*liveSupervisor, error) {
 		pid, _ := strconv.Atoi(string(text))
 		if err == nil && pid > 1 {
 			if l, ok := hold(pid); ok {
-				// It is the supervisor if one lives still: the lock is its.
+				// The supervisor holds the lock. If the lock is still held, this
+				// process is the supervisor.
 				if locked(dir) {
 					return l, nil
 				}
@@ -138,7 +140,7 @@ func findSupervisor(dir string) (*liveSupervisor, error) {
 			}
 			continue
 		}
-		// The lock is held, but the supervisor has not got as far.
+		// The lock is held, but the supervisor has not written its process ID yet.
 		if time.Now().After(deadline) {
 			return nil, fmt.Errorf("the supervisor does not begin: %w", err)
 		}
@@ -168,7 +170,7 @@ func locked(dir string) bool {
 	return errors.Is(unix.Flock(int(f.Fd()), unix.LOCK_SH|unix.LOCK_NB), unix.EWOULDBLOCK)
 }
 
-// end tells the supervisor to end its box, and waits until it has ended.
+// end asks the supervisor to end its box, and waits until the supervisor has ended.
 func (l *liveSupervisor) end(ctx context.Context) error {
 	if err := unix.PidfdSendSignal(l.fd, unix.SIGTERM, nil, 0); err != nil && !errors.Is(err, unix.ESRCH) {
 		return os.NewSyscallError("pidfd_send_signal", err)
@@ -176,8 +178,8 @@ func (l *liveSupervisor) end(ctx context.Context) error {
 	return l.proc.wait(ctx)
 }
 
-// removeTree removes a directory with all in it, also what its owner may not
-// read or write. Nothing may be at work in it.
+// removeTree removes a directory and its content, including directories that their
+// owner may not read or write. No process may use it meanwhile.
 func removeTree(dir string) error {
 	err := os.RemoveAll(dir)
 	if err == nil || !errors.Is(err, fs.ErrPermission) {
@@ -192,7 +194,7 @@ func removeTree(dir string) error {
 		if err == nil && e.IsDir() {
 			return root.Chmod(path, 0o700)
 		}
-		return nil // what cannot be read now cannot be removed either, which RemoveAll tells
+		return nil // RemoveAll reports what cannot be removed
 	}); err != nil {
 		return err
 	}

@@ -23,27 +23,28 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/guest"
 )
 
-// roleVariable makes a process that begins with Hook a helper of a box, whose
-// directory is its working directory.
+// roleVariable selects the role of a helper process that begins with Hook. The
+// working directory of a helper is the directory of its box.
 const (
 	roleVariable   = "GLOVEBOX_FAKE_ROLE"
 	roleSupervisor = "supervisor"
 	roleGuest      = "guest"
 )
 
-// readyText is what a helper says when it is ready.
+// readyText is the output of a helper when it is ready.
 const readyText = "ready\n"
 
-// What a supervisor can be asked by its control socket, in one byte. One byte
-// is the answer.
+// Requests to the supervisor at its control socket, one byte each. The answer is
+// one byte.
 const (
 	controlPause     = 'P'
 	controlResume    = 'R'
 	controlKillGuest = 'G'
 )
 
-// Hook does not return in the processes that drivers start: it is what they
-// do. In any other it does nothing. It comes first in TestMain.
+// Hook runs the program of a helper in the processes that drivers start, and does
+// not return there. In other processes it does nothing. TestMain must call it
+// first.
 func Hook() {
 	if os.Args[0] == guest.Program { // a command of a box's guest
 		os.Exit(guest.Main(os.Args[1:]))
@@ -61,24 +62,24 @@ func Hook() {
 		err = fmt.Errorf("no such role: %q", role)
 	}
 	if err != nil {
-		// Whoever waits for readyText reads this.
+		// The cause goes to the driver's Stderr.
 		fmt.Fprintf(os.Stderr, "fake %s: %v\n", role, err)
 		os.Exit(1)
 	}
 	os.Exit(0)
 }
 
-// cleanEnv is the environment of helpers: nothing of the caller's.
+// cleanEnv returns the environment of helpers. It inherits nothing from the caller.
 func cleanEnv(dir string) []string {
 	return []string{
 		"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin",
 		"HOME=" + dir,
-		// A program with the race detector takes a second to exit otherwise.
+		// Without this, a program with the race detector takes a second to exit.
 		"GORACE=atexit_sleep_ms=0",
 	}
 }
 
-// A supervisor keeps the processes of one box.
+// A supervisor manages the processes of one box.
 type supervisor struct {
 	dir   string
 	guest int
@@ -89,12 +90,11 @@ type supervisor struct {
 	paused bool
 }
 
-// supervise is the supervisor's program. Its input is the pipe whose other end
-// the creator holds, its output goes to the creator, and descriptor 3 is the
-// lock.
+// supervise is the supervisor's program. Standard input is a pipe whose writing end
+// the creator holds. Standard output goes to the creator. Descriptor 3 is the lock.
 func supervise() error {
-	// The guest dies with the thread that started it, so it is this one,
-	// which lives as long as the process.
+	// The guest dies with the thread that started it. The main goroutine's thread
+	// lives as long as the process.
 	runtime.LockOSThread()
 	signals := make(chan os.Signal, 8)
 	signal.Notify(signals, unix.SIGTERM, unix.SIGINT, unix.SIGHUP, unix.SIGPIPE)
@@ -157,7 +157,7 @@ func (s *supervisor) startGuest() error {
 		Dir:   s.dir,
 		Env:   append(cleanEnv(s.dir), roleVariable+"="+roleGuest),
 		Files: []*os.File{null, null, os.Stderr, said},
-		// SIGTERM, which makes it end its own processes, too.
+		// On SIGTERM, the guest also ends its own processes.
 		Sys: &syscall.SysProcAttr{Setsid: true, Pdeathsig: unix.SIGTERM},
 	})
 	said.Close()
@@ -165,7 +165,7 @@ func (s *supervisor) startGuest() error {
 		return fmt.Errorf("start guest: %w", err)
 	}
 	s.guest = p.Pid
-	if err := p.Release(); err != nil { // reap takes its status
+	if err := p.Release(); err != nil { // reap reads its exit status
 		return err
 	}
 	text, err := io.ReadAll(io.LimitReader(ready, 4096))
@@ -178,8 +178,8 @@ func (s *supervisor) startGuest() error {
 	return nil
 }
 
-// watchCreator ends the box when the creator is no more, unless it said that
-// the box is to live on.
+// watchCreator ends the box when the creator ends, unless the creator has detached
+// the box.
 func (s *supervisor) watchCreator() {
 	var what [1]byte
 	if n, err := os.Stdin.Read(what[:]); n == 1 && err == nil && what[0] == 'D' {
@@ -190,13 +190,13 @@ func (s *supervisor) watchCreator() {
 
 func (s *supervisor) end() { s.stop.Do(func() { close(s.ended) }) }
 
-// reap takes the status of every child, and ends the box when the guest ends.
+// reap reads the exit status of every child, and ends the box when the guest ends.
 func (s *supervisor) reap() {
 	for {
 		pid, err := unix.Wait4(-1, nil, 0, nil)
 		switch {
 		case errors.Is(err, unix.EINTR):
-		case err != nil: // there are no more
+		case err != nil: // there are no more children
 			s.end()
 			return
 		case pid == s.guest:
@@ -205,7 +205,7 @@ func (s *supervisor) reap() {
 	}
 }
 
-// kill kills all that is below the supervisor, and returns when nothing is.
+// kill kills all descendants of the supervisor, and returns when there are none.
 func (s *supervisor) kill() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -214,7 +214,7 @@ func (s *supervisor) kill() {
 		if err == nil && len(live) == 0 {
 			return
 		}
-		// Stopping all first keeps them from growing.
+		// SIGSTOP first keeps the processes from starting others.
 		for _, sig := range []unix.Signal{unix.SIGSTOP, unix.SIGKILL} {
 			for _, p := range live {
 				p.signal(sig)
@@ -224,7 +224,7 @@ func (s *supervisor) kill() {
 	}
 }
 
-// serveControl answers what the driver asks.
+// serveControl answers the driver's requests.
 func (s *supervisor) serveControl(l *net.UnixListener) {
 	for {
 		conn, err := l.Accept()
@@ -252,10 +252,10 @@ func (s *supervisor) serveControl(l *net.UnixListener) {
 	}
 }
 
-// pause stops all processes. It looks again until it finds none that runs: a
-// process may start others before it is stopped. One that waits for a child it
-// made by vfork, until that is another program, does not stop, but neither can
-// it run while the child is stopped.
+// pause stops all processes. A process may start others before it is stopped, so
+// pause repeats until no process runs. A process in vfork waits until its child has
+// executed another program. It does not stop, but it cannot run either while the
+// child is stopped.
 func (s *supervisor) pause() {
 	if s.paused {
 		return
@@ -267,7 +267,7 @@ func (s *supervisor) pause() {
 		if err != nil {
 			return
 		}
-		waits := map[int]bool{} // those with a child that is stopped
+		waits := map[int]bool{} // processes with a stopped child
 		for _, p := range live {
 			waits[p.ppid] = waits[p.ppid] || p.state == 'T'
 		}
@@ -290,14 +290,14 @@ func (s *supervisor) resume() {
 	if err != nil {
 		return
 	}
-	// Children first, so that nobody sees a child stopped.
+	// Children first, so that no process sees a stopped child.
 	for i := len(live) - 1; i >= 0; i-- {
 		live[i].signal(unix.SIGCONT)
 	}
 }
 
-// workDirOf returns the directory in which programs of the box in dir start:
-// its workspace, or one that goes with it.
+// workDirOf returns the working directory of programs of the box in dir: its
+// workspace, or else a directory of the box.
 func workDirOf(dir string) (string, error) {
 	text, err := os.ReadFile(filepath.Join(dir, specFile))
 	if err != nil {
@@ -310,7 +310,7 @@ func workDirOf(dir string) (string, error) {
 	return cmp.Or(spec.Workspace, filepath.Join(dir, workDir)), nil
 }
 
-// serveGuest is the guest's program. Descriptor 3 takes readyText.
+// serveGuest is the guest's program. It writes readyText to descriptor 3.
 func serveGuest() error {
 	signals := make(chan os.Signal, 1)
 	signal.Notify(signals, unix.SIGTERM)

@@ -14,8 +14,8 @@ import (
 
 var _ driver.UnnamedLister = (*box)(nil)
 
-// UnnamedFiles implements [driver.UnnamedLister]. It does not see a file that is
-// mapped and not open.
+// UnnamedFiles implements [driver.UnnamedLister]. It does not list a file that is
+// only mapped.
 func (b *box) UnnamedFiles(context.Context) ([]driver.UnnamedFile, error) {
 	sup, err := findSupervisor(b.dir)
 	if err != nil {
@@ -32,7 +32,7 @@ func (b *box) UnnamedFiles(context.Context) ([]driver.UnnamedFile, error) {
 		dir := fmt.Sprintf("/proc/%d/fd/", p.pid)
 		entries, err := os.ReadDir(dir)
 		if err != nil {
-			continue // it has ended
+			continue // the process has ended
 		}
 		for _, e := range entries {
 			name, err := os.Readlink(dir + e.Name())
