@@ -27,63 +27,65 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/trace"
 )
 
-// record is what is kept of a box on disk, from before anything of it is made
-// until after all of it is gone. It is enough to clean up after a maker that
-// died at any point.
+// record is the description of a box on disk. It exists before the first resource
+// of the box is made and until the last one is gone. It is enough to clean up after
+// a maker that died at any point.
 type record struct {
 	Spec driver.Spec `json:"spec"`
-	// Cgroup is nil where the box has none.
+	// Cgroup is nil if the box has no control group.
 	Cgroup *cgroup `json:"cgroup,omitempty"`
-	// CPUSet are the processors that the box is bound to, where that is how
-	// its CPU limit is kept.
+	// CPUSet lists the processors that the box is bound to, if this is the
+	// mechanism of its CPU limit.
 	CPUSet []int `json:"cpu_set,omitempty"`
-	// WatchMemory says that the maker itself keeps the memory limit.
+	// WatchMemory means that the maker enforces the memory limit itself.
 	WatchMemory bool `json:"watch_memory,omitempty"`
-	// Linked says that the box has an interface beside its loopback, whatever
-	// its policy is now.
+	// Linked means that the box has an interface besides its loopback, independent
+	// of its current policy.
 	Linked bool `json:"linked,omitempty"`
-	// CountsAll says that the box's kernel holds the programs of all users
-	// together to the limit on processes. That of an earlier version, which has
-	// no such field, holds each user to it.
+	// CountsAll means that the sentry applies the process limit to the programs of
+	// all users together. Boxes of an earlier version lack the field; their sentry
+	// applies it to each user.
 	CountsAll bool `json:"counts_all,omitempty"`
-	// UserIsRoot says that programs run as sandbox-root, whoever is asked for:
-	// it is the only user of the box that a file of the host can belong to.
+	// UserIsRoot means that programs run as sandbox-root, also if another user is
+	// requested: it is the only user of the box that a file of the host can belong
+	// to.
 	UserIsRoot bool `json:"user_is_root,omitempty"`
-	// FirstUser is the user of the host that is uid 0 of the box: see boxUsers. If
-	// it is 0, the box has the numbers of its maker's users, and WhyHostUsers says
-	// why; in boxes of earlier versions it does not.
+	// FirstUser is the host user that is uid 0 of the box: see boxUsers. If it is
+	// 0, the box has the user numbers of its maker. If root then runs the server,
+	// WhyHostUsers gives the reason; it is empty in boxes of earlier versions.
 	FirstUser    int    `json:"first_user,omitempty"`
 	WhyHostUsers string `json:"why_host_users,omitempty"`
 }
 
 const recordFile = "box.json"
 
-// madeBox is a box as its maker knows it.
+// madeBox is a box in its maker.
 type madeBox struct {
 	record record
 	dir    string
-	own    bool // this maker made it
+	own    bool // this maker created the box
 	conf   *config.Config
 	null   *os.File // the maker's
 
-	// The network and the sentry, if own. Guarded by the maker's mu
-	// until the box is ready, and the same from then on.
+	// The processes of the network and the sentry, if own. Until the box is ready,
+	// the maker's mu guards the slice; after that, the slice does not change.
 	children []*child
-	ready    bool           // its making is over; guarded by the maker's mu
-	kernel   *runsc.Sandbox // nil unless one was started
-	network  int            // the process of the box's network, if own and it has one
-	watch    *memoryWatch   // nil unless the maker keeps the memory limit
+	ready    bool           // the box is complete; guarded by the maker's mu
+	kernel   *runsc.Sandbox // nil if no sentry was started
+	network  int            // the process of the box's network; 0 if there is none or it is not own
+	watch    *memoryWatch   // nil unless the maker enforces the memory limit
 
-	mu   sync.Mutex // held while it is paused, resumed or destroyed
+	mu   sync.Mutex // held while the box is paused, resumed or destroyed
 	gone bool       // guarded by mu
-	// When its kernel is next asked to give memory back, and how long it is
-	// left alone after that. Guarded by mu.
+	// The time of the sentry's next garbage collection before a pause, and the
+	// interval to the one after it. Guarded by mu.
 	giveBackAt    time.Time
 	giveBackAfter time.Duration
 }
 
-// create makes a box as req asks. The guest finds streams as its first connections;
-// workspace, if not nil, is the tree of the spec's, with its users translated.
+// create makes a box as req asks. The guest's first connections are streams.
+// workspace, if not nil, is the tree of the spec's workspace, with translated user
+// numbers.
 func (m *maker) create(ctx context.Context, req *request, streams []*os.File, workspace *tree) (err error) {
 	spec, image := req.Spec, req.Root
 	_, preparing := trace.Start(ctx, "prepare files")
@@ -148,9 +150,9 @@ func (m *maker) create(ctx context.Context, req *request, streams []*os.File, wo
 	if err != nil {
 		return err
 	}
-	// Moving a process into a control group waits for the kernel, ten
-	// milliseconds and more. Meanwhile the box's kernel and the guest start;
-	// no program of the user's runs before both are done.
+	// Moving a process into a control group waits for the host kernel, for ten
+	// milliseconds or more. The sentry and the guest start meanwhile. No user
+	// program runs before both are done.
 	confined := make(chan error, 1)
 	go func() {
 		confined <- trace.Do(ctx, "confine them", func(context.Context) error { return b.confine() })
@@ -177,7 +179,7 @@ func (m *maker) create(ctx context.Context, req *request, streams []*os.File, wo
 	return nil
 }
 
-// checkWorkspace reports whether a workspace can be mounted.
+// checkWorkspace returns an error if a workspace cannot be mounted.
 func checkWorkspace(dir string) error {
 	if dir == "" {
 		return nil
@@ -189,8 +191,8 @@ func checkWorkspace(dir string) error {
 	return nil
 }
 
-// reserve makes the box's directory and remembers the box, so that whatever is
-// made from here on has an owner.
+// reserve makes the box's directory and registers the box. Resources that are made
+// afterwards can then be cleaned up.
 func (m *maker) reserve(b *madeBox) error {
 	if err := os.MkdirAll(m.boxesDir(), 0o700); err != nil {
 		return err
@@ -209,7 +211,7 @@ func (b *madeBox) memoryMark() string { return filepath.Join(b.dir, "memory-kill
 
 func (b *madeBox) save() error { return b.writeWhole(recordFile, &b.record) }
 
-// writeWhole writes v to a file of the box's directory, whole or not at all.
+// writeWhole writes v to a file of the box's directory, by an atomic rename.
 func (b *madeBox) writeWhole(name string, v any) error {
 	data, err := json.Marshal(v)
 	if err != nil {
@@ -218,8 +220,8 @@ func (b *madeBox) writeWhole(name string, v any) error {
 	return atomicfile.Replace(filepath.Join(b.dir, name), data, 0o600)
 }
 
-// load returns a box that another maker made. One that died while being made
-// has no kernel.
+// load returns a box that another maker made. A box whose maker died while making
+// it has no sentry.
 func (m *maker) load(ref string) (*madeBox, error) {
 	b := &madeBox{dir: m.boxDir(ref), null: m.null}
 	data, err := os.ReadFile(filepath.Join(b.dir, recordFile))
@@ -229,8 +231,9 @@ func (m *maker) load(ref string) (*madeBox, error) {
 		}
 		return nil, err
 	}
-	// Written whole, it is damaged only if the machine died soon after, and the box
-	// with it. Another box's would have its processes killed.
+	// The file was renamed atomically, so it is damaged only if the machine crashed
+	// soon after, which also ended the box. A record of another box is refused,
+	// because destroy would kill that box's processes.
 	if err := json.Unmarshal(data, &b.record); err != nil {
 		return nil, fmt.Errorf("%w: its record is damaged: %w", driver.ErrGone, err)
 	}
@@ -247,7 +250,7 @@ func (m *maker) load(ref string) (*madeBox, error) {
 	return b, nil
 }
 
-// sentry returns the process number of the box's kernel, or 0.
+// sentry returns the process ID of the sentry, or 0.
 func (b *madeBox) sentry() int {
 	if b.kernel == nil {
 		return 0
@@ -255,22 +258,23 @@ func (b *madeBox) sentry() int {
 	return b.kernel.Getpid()
 }
 
-// alive reports whether the box's kernel runs: a zombie does not.
+// alive reports whether the sentry runs. A zombie does not run.
 func (b *madeBox) alive() bool {
 	pid := b.sentry()
 	return pid > 0 && ownsProcess(pid, b.record.Spec.ID)
 }
 
 // ownsProcess reports whether a process is the sentry or the network of that box.
-// Names of boxes are no secret, and any user can give a process any arguments, so
-// it must also belong to whom ours belong to. A zombie has no arguments.
+// Names of boxes are not secret, and any user can give a process any arguments. So
+// the process must also belong to this user or to a box user. A zombie has no
+// arguments.
 func ownsProcess(pid int, id string) bool {
 	args, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "cmdline"))
 	if err != nil {
 		return false
 	}
 	name, rest, _ := strings.Cut(string(args), "\x00")
-	// Boxes that earlier versions made have a gofer.
+	// Boxes of earlier versions have a gofer.
 	if name != "runsc-sandbox" && name != "runsc-gofer" && name != network.ProcessName || !strings.Contains(rest, id) {
 		return false
 	}
@@ -282,8 +286,8 @@ func ownsProcess(pid int, id string) bool {
 	return err == nil && (uid == uint64(os.Geteuid()) || isBoxUser(uid))
 }
 
-// processes returns the host's process numbers of a box's sentry and network,
-// whatever is recorded.
+// processes returns the host's process IDs of a box's sentry and network. It
+// searches /proc and does not use the record.
 func processes(id string) []int {
 	entries, err := os.ReadDir("/proc")
 	if err != nil {
@@ -298,12 +302,12 @@ func processes(id string) []int {
 	return pids
 }
 
-// guestConnFD is the descriptor on which the guest finds its first connection;
-// others follow.
+// guestConnFD is the descriptor of the guest's first connection; the others follow
+// it.
 const guestConnFD = 3
 
-// dial starts the guest's connector in the box, with stream as its standard
-// input: it hands that socket to the guest and exits.
+// dial starts the guest's connector in the box, with stream as its standard input.
+// The connector passes that socket to the guest and exits.
 func (b *madeBox) dial(ctx context.Context, stream *os.File) error {
 	if !b.alive() {
 		return fmt.Errorf("%w: its kernel does not run", driver.ErrGone)
@@ -336,7 +340,7 @@ func (b *madeBox) dial(ctx context.Context, stream *os.File) error {
 	}
 }
 
-// orGone says that the box is gone if that is why err came to be.
+// orGone adds ErrGone to err if the box is gone.
 func (b *madeBox) orGone(err error) error {
 	if err != nil && !b.alive() {
 		return errors.Join(driver.ErrGone, err)
@@ -353,11 +357,12 @@ func descendants(pid int) []int {
 	for i := 0; i < len(pids); i++ {
 		tids, err := threads(pids[i])
 		if err != nil {
-			continue // it has ended
+			continue // the process has ended
 		}
 		for _, tid := range tids {
-			// By its name: to list what else is there for a thread would have
-			// the kernel make an entry for each, and throw it away at its end.
+			// Open the file by its name. A listing of the thread's directory would
+			// make the host kernel cache an entry for each file and discard it when
+			// the thread ends.
 			data, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", pids[i], tid))
 			if err != nil {
 				continue
@@ -372,7 +377,7 @@ func descendants(pid int) []int {
 	return pids
 }
 
-// incidents returns what was counted of the box.
+// incidents returns the counts of the box.
 func (b *madeBox) incidents() (driver.Incidents, error) {
 	in := driver.Incidents{Alive: b.alive()}
 	switch {
@@ -390,13 +395,13 @@ func (b *madeBox) incidents() (driver.Incidents, error) {
 	return in, nil
 }
 
-// destroy ends a box and removes all of it, in whatever state it is.
+// destroy ends a box in any state and removes all of it.
 func (m *maker) destroy(ref string) error {
 	b := m.known(ref)
 	if b == nil {
 		var err error
 		if b, err = m.load(ref); errors.Is(err, driver.ErrGone) {
-			// Perhaps its maker died before it wrote a record.
+			// Its maker may have died before it wrote a record.
 			b = &madeBox{record: record{Spec: driver.Spec{ID: ref}}, dir: m.boxDir(ref)}
 			if m.cgs != nil {
 				b.record.Cgroup = m.cgs.of(ref)
@@ -405,8 +410,8 @@ func (m *maker) destroy(ref string) error {
 			return err
 		}
 	}
-	// Before the lock: whoever has it may be waiting for a kernel that does not
-	// answer, and a dead one does.
+	// Kill before locking: the holder of the lock may be waiting for a sentry that
+	// does not answer. The kill ends that wait.
 	if err := m.kill(b); err != nil {
 		return err
 	}
@@ -423,7 +428,7 @@ func (m *maker) destroy(ref string) error {
 	return err
 }
 
-// end kills what runs of a box and removes what is kept. The caller holds b.mu.
+// end kills the processes of a box and removes its files. The caller holds b.mu.
 func (m *maker) end(b *madeBox) error {
 	if b.watch != nil {
 		b.watch.stop()
@@ -444,7 +449,7 @@ func (m *maker) end(b *madeBox) error {
 	return os.RemoveAll(b.dir)
 }
 
-// hold makes a process a child of a box that is being made.
+// hold adds a process to the children of a box that is being made.
 func (m *maker) hold(b *madeBox, pid int) error {
 	c, err := holdChild(pid)
 	if err != nil {
@@ -456,7 +461,7 @@ func (m *maker) hold(b *madeBox, pid int) error {
 	return nil
 }
 
-// made reports whether this maker made a box, and is done with that.
+// made reports whether this maker made a box and has completed it.
 func (m *maker) made(b *madeBox) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -465,13 +470,13 @@ func (m *maker) made(b *madeBox) bool {
 
 // kill kills the processes of a box and returns when there are none.
 //
-// Of one that was made here they are this process's children: nothing starts
-// others for a box once it is ready, and what the sentry starts is in a PID
-// namespace of its own, which the kernel empties before it reports its end. Of any
-// other, whose making was broken off or that another maker made, nobody knows them
-// all, so every process of the machine is looked at.
+// If this maker completed the box, its processes are this process's children.
+// Nothing starts other processes for a ready box. The sentry's own children are in
+// a PID namespace, which the host kernel empties before it reports the sentry's
+// end. If the box is incomplete, or another maker made it, its processes are not
+// all known. Then kill examines every process of the machine.
 func (m *maker) kill(b *madeBox) error {
-	all := m.made(b) // first: only then are there no more children to come
+	all := m.made(b) // first, because the list of children is final only after that
 	m.mu.Lock()
 	children := slices.Clone(b.children)
 	m.mu.Unlock()
@@ -481,8 +486,8 @@ func (m *maker) kill(b *madeBox) error {
 	return killBox(b.record.Spec.ID)
 }
 
-// killBox kills the processes that bear a box's name and returns when there are
-// none.
+// killBox kills the processes whose arguments contain a box's name. It returns when
+// there are none.
 func killBox(id string) error {
 	for deadline := time.Now().Add(killTime); ; time.Sleep(time.Millisecond) {
 		pids := processes(id)
@@ -499,12 +504,12 @@ func killBox(id string) error {
 	}
 }
 
-// signalProcess sends a signal to a process if it still is of that box: its
-// number may be another's since it was found.
+// signalProcess sends a signal to a process if it still belongs to that box,
+// because its process ID may have been reused.
 func signalProcess(pid int, id string, sig unix.Signal) error {
 	fd, err := unix.PidfdOpen(pid, 0)
 	if err != nil {
-		return nil // it has ended
+		return nil // the process has ended
 	}
 	defer unix.Close(fd)
 	if !ownsProcess(pid, id) {

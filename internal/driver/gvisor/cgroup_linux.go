@@ -19,26 +19,25 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// The controllers that boxes are confined by, where they are to be had.
+// The controllers that confine boxes, if they are available.
 const (
 	cpuController    = "cpu"
 	memoryController = "memory"
 	pidsController   = "pids"
 )
 
-// cgroupParent is the group below which each box has one.
+// cgroupParent is the name of the group that contains the groups of boxes.
 const cgroupParent = "glovebox"
 
-// cgroups are the control groups that this process may make. gVisor has code
-// for groups too, but it moves its own process into a box's group and out
-// again while it starts the box, which a process that makes several at once
-// cannot let happen.
+// cgroups are the control groups that this process may make. gVisor's own code for
+// groups moves its process into a box's group and out again while it starts the
+// box. A process that makes several boxes at once cannot use that.
 type cgroups struct {
 	v2   bool
 	base map[string]string // controller to the directory below which to make groups
 }
 
-// findCgroups returns what control groups this process can make, or nil.
+// findCgroups returns the control groups that this process can make, or nil.
 func findCgroups() *cgroups {
 	mounts, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {
@@ -54,11 +53,12 @@ func findCgroups() *cgroups {
 	return findCgroupsV2(string(mounts), string(own), rootIsRoot())
 }
 
-// serverGroup is where makeRoom moves the server, below its own group.
+// serverGroup is the group below the server's own group into which makeRoom moves
+// the server.
 const serverGroup = "glovebox-server"
 
-// rootIsRoot reports whether uid 0 here is uid 0 outside too, that is, whether
-// the driver was started by root.
+// rootIsRoot reports whether uid 0 here is also uid 0 on the host, which means that
+// root started the driver.
 func rootIsRoot() bool {
 	data, err := os.ReadFile("/proc/self/uid_map")
 	f := strings.Fields(string(data))
@@ -125,9 +125,9 @@ func findCgroupsV1(mountinfo, own string) *cgroups {
 	return c
 }
 
-// findCgroupsV2 takes the root of the hierarchy for the machine's root, as
-// container engines do, and for others their own group if it was delegated to
-// them.
+// findCgroupsV2 uses the root of the hierarchy if root started the server, as
+// container engines do. For other users it uses their own group, if it was
+// delegated to them.
 func findCgroupsV2(mountinfo, own string, root bool) *cgroups {
 	mounts := cgroupMounts(mountinfo, "cgroup2")
 	if len(mounts) == 0 {
@@ -135,7 +135,7 @@ func findCgroupsV2(mountinfo, own string, root bool) *cgroups {
 	}
 	dir := mounts[0].dir
 	if !root {
-		// An earlier maker of this server's may have made room.
+		// An earlier maker of this server may have called makeRoom.
 		group := strings.TrimSuffix(ownGroup(own, ""), "/"+serverGroup)
 		dir = mounts[0].below(group)
 	}
@@ -147,8 +147,9 @@ func findCgroupsV2(mountinfo, own string, root bool) *cgroups {
 		controllers = append(controllers, pidsController)
 	}
 	if err := enableControllers(dir, controllers); err != nil {
-		// A group with processes in it cannot hand controllers on. In a
-		// delegated group the processes are the server's and ours.
+		// A group that contains processes cannot enable controllers for its
+		// children. In a delegated group, these processes are the server and this
+		// maker.
 		if root || !errors.Is(err, unix.EBUSY) || makeRoom(dir) != nil || enableControllers(dir, controllers) != nil {
 			return nil
 		}
@@ -164,8 +165,7 @@ func enableControllers(dir string, controllers []string) error {
 	return os.WriteFile(filepath.Join(dir, "cgroup.subtree_control"), []byte("+"+strings.Join(controllers, " +")), 0)
 }
 
-// makeRoom moves this process and the one that started it out of dir, into a
-// group below it.
+// makeRoom moves this process and its parent out of dir, into a group below it.
 func makeRoom(dir string) error {
 	leaf := filepath.Join(dir, serverGroup)
 	if err := os.Mkdir(leaf, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
@@ -182,19 +182,19 @@ func makeRoom(dir string) error {
 	return nil
 }
 
-// has reports whether groups confine by that controller.
+// has reports whether the groups have that controller.
 func (c *cgroups) has(controller string) bool {
 	return c != nil && c.base[controller] != ""
 }
 
-// A cgroup is one box's group, in every hierarchy. It is plain data: it can be
-// stored, and used by another process.
+// A cgroup is one box's group, in every hierarchy. It is plain data, so it can be
+// stored and used by another process.
 type cgroup struct {
 	V2   bool              `json:"v2"`
 	Dirs map[string]string `json:"dirs"` // by controller
 }
 
-// of returns a box's group, which need not exist.
+// of returns a box's group, which may not exist.
 func (c *cgroups) of(id string) *cgroup {
 	g := &cgroup{V2: c.v2, Dirs: map[string]string{}}
 	for controller, base := range c.base {
@@ -203,9 +203,9 @@ func (c *cgroups) of(id string) *cgroup {
 	return g
 }
 
-// make makes a box's group with its limits. The group has no processes yet.
+// make makes a box's group with its limits. The group contains no processes yet.
 func (c *cgroups) make(id string, l groupLimits) (g *cgroup, err error) {
-	// The parent may be removed with another box's group just now.
+	// The removal of another box's group may have just removed the parent.
 	for range 5 {
 		if g, err = c.tryMake(id, l); !errors.Is(err, fs.ErrNotExist) {
 			break
@@ -254,26 +254,27 @@ func (r *record) groupLimits() groupLimits {
 	return g
 }
 
-// sentryTasks is what a sentry without programs has of the host's threads (16
-// were counted), and more.
+// sentryTasks is the allowance for the host threads of a sentry without programs.
+// 16 were counted.
 const sentryTasks = 64
 
-// networkMemory is what the process of a network takes in any case, in bytes. The
-// group of a box that has one gets so much more; what connections take beyond it
-// is the box's own.
+// networkMemory is the basic memory use of a network process, in bytes. The group
+// of a box with a network gets this much more. Memory that connections take beyond
+// it counts as the box's.
 const networkMemory = 32 << 20
 
-// networkTasks is what the process of a network may have of the host's threads:
-// some 10 were counted.
+// networkTasks is the allowance for the host threads of a network process. About 10
+// were counted.
 const networkTasks = 64
 
-// hostTasks returns how many of the host's processes and threads a box may need:
-// pids.max. The sentry itself keeps the limit on processes; hostTasks bounds what
-// a broken sentry can take of the host's, and must never be reached before that.
-// For each process inside, systrap has a process that makes system calls and one
-// for each processor of the box, and keeps both for the next process; and each
-// process or thread that computes takes a thread of the sentry's. Counted were
-// 534 for 255 processes that sleep, and 3 for each that computes.
+// hostTasks returns how many host processes and threads a box may need, for
+// pids.max. The sentry enforces the process limit. hostTasks bounds the host's
+// processes if the sentry is broken, so it must be above every legitimate use.
+//
+// For each process inside, systrap has one process that makes system calls and one
+// for each processor of the box. It keeps them for the next process. Each process
+// or thread that computes also takes a thread of the sentry. The counts were 534
+// for 255 sleeping processes, and 3 for each computing one.
 func hostTasks(l sandbox.Limits) int {
 	each := 2 + visibleCPUs(l.CPUs)
 	return sentryTasks + each*(l.Processes+spareProcesses)
@@ -288,7 +289,7 @@ func (g *cgroup) hostTasks() (int, error) {
 	return strconv.Atoi(s)
 }
 
-// cpuPeriod is the time over which a CPU limit is measured, in microseconds.
+// cpuPeriod is the period of the CPU limit, in microseconds.
 const cpuPeriod = 100_000
 
 type setting struct {
@@ -296,10 +297,10 @@ type setting struct {
 	optional                bool // some kernels lack the file
 }
 
-// settings returns what to write where to set limits, in order. A box may use
-// at once what it left unused of its CPU limit, but no more than that of one
-// period: starting a program is a burst of work on several threads, and stopping
-// it for the rest of a period makes it wait for tens of milliseconds.
+// settings returns the files and values that set the limits, in order. A box may
+// save the unused CPU time of one period and use it at once. Starting a program is
+// a burst of work on several threads. Without the burst, the box would be stopped
+// for the rest of a period, which delays the program by tens of milliseconds.
 func (g *cgroup) settings(l groupLimits) []setting {
 	quota := strconv.Itoa(int(math.Round(l.cpus * cpuPeriod)))
 	memory := strconv.FormatInt(l.memory, 10)
@@ -380,8 +381,8 @@ func (g *cgroup) cpus() (float64, error) {
 	return q / p, nil
 }
 
-// cpuBurst returns how much processor time the group may save up and use beyond
-// its limit, at once.
+// cpuBurst returns how much CPU time the group may save and use at once beyond its
+// limit.
 func (g *cgroup) cpuBurst() time.Duration {
 	file := "cpu.cfs_burst_us"
 	if g.V2 {
@@ -389,7 +390,7 @@ func (g *cgroup) cpuBurst() time.Duration {
 	}
 	s, err := g.read(cpuController, file)
 	if err != nil {
-		return 0 // the kernel has none
+		return 0 // the host kernel has no bursts
 	}
 	us, err := strconv.ParseInt(s, 10, 64)
 	if err != nil {
@@ -411,7 +412,7 @@ func (g *cgroup) memory() (int64, error) {
 	return strconv.ParseInt(s, 10, 64)
 }
 
-// memoryKills returns how many processes the kernel killed for memory.
+// memoryKills returns the number of OOM kills of the host kernel in the group.
 func (g *cgroup) memoryKills() (int, error) {
 	file := "memory.oom_control"
 	if g.V2 {
@@ -430,8 +431,8 @@ func (g *cgroup) memoryKills() (int, error) {
 	return 0, nil
 }
 
-// remove removes the group, which has no processes any more: a moment may pass
-// before the kernel has noticed, so it tries for a while.
+// remove removes the group, whose processes have ended. The host kernel may notice
+// their end a moment later, so remove retries for a while.
 func (g *cgroup) remove() error {
 	if g == nil {
 		return nil
@@ -447,7 +448,7 @@ func (g *cgroup) remove() error {
 			errs = append(errs, fmt.Errorf("remove control group: %w", err))
 			continue
 		}
-		// The parent goes with its last box.
+		// The parent is removed with its last box.
 		_ = unix.Rmdir(filepath.Dir(dir))
 	}
 	return errors.Join(errs...)

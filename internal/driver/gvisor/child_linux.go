@@ -9,23 +9,22 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A child is a process of a box that this maker started: its kernel or its
-// network. It is held by a descriptor, which unlike its number is never another's,
-// and which tells of its end without a look into /proc: each file that is opened
-// there makes entries that the kernel must find and throw away when the process
-// ends.
+// A child is a process of a box that this maker started: the sentry or the network.
+// It is held by a pidfd, which unlike a process ID is never reused. A pidfd also
+// reports the end of the process without a read of /proc. Each file opened there
+// makes the host kernel cache entries that it must discard when the process ends.
 type child struct {
 	pid   int
 	fd    *os.File
-	ended chan struct{} // closed when the process is gone, and no zombie
+	ended chan struct{} // closed when the process is gone and has been waited for
 }
 
-// holdChild begins to wait for the end of a child. One that cannot be held is
-// killed.
+// holdChild begins to wait for the end of a child. If it cannot hold the child, it
+// kills it.
 func holdChild(pid int) (*child, error) {
 	fd, err := unix.PidfdOpen(pid, unix.PIDFD_NONBLOCK)
 	if err != nil {
-		if pid > 1 { // nobody else waits for it, so the number is still its own
+		if pid > 1 { // no other code waits for it, so the ID is not reused yet
 			_ = unix.Kill(pid, unix.SIGKILL)
 			go wait(pid)
 		}
@@ -36,15 +35,14 @@ func holdChild(pid int) (*child, error) {
 	return c, nil
 }
 
-// reapAfter is how long a child stays a zombie. The kernel reports a process's
-// end while the last of its threads still throws away that thread's entries in
-// /proc, and to be waited for is to throw away those of the whole process: done
-// at once it spins, for milliseconds where processors are short, until the thread
-// gets on.
+// reapAfter is how long a child stays a zombie. The host kernel reports the end of
+// a process while its last thread still discards its entries in /proc. Waiting for
+// the process discards the entries of the whole process. If this is done at once,
+// it spins until that thread proceeds, for milliseconds on a busy machine.
 const reapAfter = 2 * time.Millisecond
 
-// reap collects the child's end soon after it dies: whoever waits for it to be
-// gone, from here or from another maker, must not wait for its zombie.
+// reap collects the child's exit status soon after its death. Callers here and in
+// other makers that wait for the process to be gone must not wait for a zombie.
 func (c *child) reap() {
 	defer close(c.ended)
 	defer c.fd.Close()
@@ -55,16 +53,16 @@ func (c *child) reap() {
 			return n > 0 && err == nil
 		})
 	}
-	if err != nil { // Go's poller has no room for it
+	if err != nil { // Go's poller has no room for the pidfd
 		wait(c.pid)
 		return
 	}
 	time.Sleep(reapAfter)
-	// gVisor waits itself for one that it fails to start, so this may fail.
+	// gVisor itself waits for a sentry that it fails to start, so this may fail.
 	_ = conn.Control(func(fd uintptr) { _ = unix.Waitid(unix.P_PIDFD, int(fd), nil, unix.WEXITED, nil) })
 }
 
-// wait waits for a child's end by its number.
+// wait waits for a child by its process ID.
 func wait(pid int) {
 	for {
 		if _, err := unix.Wait4(pid, nil, 0, nil); !errors.Is(err, unix.EINTR) {
@@ -73,7 +71,7 @@ func wait(pid int) {
 	}
 }
 
-// kill kills the child, if it lives.
+// kill kills the child, if it is alive.
 func (c *child) kill() error {
 	conn, err := c.fd.SyscallConn()
 	if err != nil {
@@ -87,11 +85,11 @@ func (c *child) kill() error {
 	return fmt.Errorf("kill process %d: %w", c.pid, kerr)
 }
 
-// killTime is how long a process may take to end that was killed.
+// killTime bounds how long a killed process may take to end.
 const killTime = 10 * time.Second
 
-// killChildren kills children and returns when they have ended: then it is no
-// error that one could not be killed.
+// killChildren kills children and returns when they have ended. If all have ended,
+// a failed kill is not an error.
 func killChildren(children []*child) error {
 	var errs []error
 	for _, c := range children {

@@ -1,24 +1,26 @@
-// Package gvisor is the embedded driver: every box is a gVisor sandbox, whose
-// kernel is a part of this very program. It needs Linux, and neither root, nor
-// a daemon, nor an image.
+// Package gvisor is the embedded driver. Every box is a gVisor sandbox, whose
+// kernel, the sentry, is a part of this executable. The driver needs Linux, but
+// neither root nor a daemon nor an image.
 //
 // # Processes
 //
-// The driver itself does no more than speak to a maker: a child process, the
-// same executable started anew as "glovebox-maker", in its own mount namespace
-// (and, for an ordinary user, in a user namespace where it is root). The maker
-// calls gVisor's runtime as a library. This keeps what that library does to
-// its process (standard streams, file descriptors, limits, environment) out of
-// the server, lets root and ordinary users go the same way, and leaves
-// somebody to clean up when the server is killed: at the end of the server's
-// connection the maker destroys all attached boxes and exits. Should the maker
-// die too, the kernel kills the attached boxes with it.
+// The driver itself only sends requests to a maker. The maker is a child process:
+// the same executable, started again as "glovebox-maker" in its own mount
+// namespace. For an ordinary user it is also in a user namespace in which it is
+// root.
 //
-// Each box is one process on the host beside those in which its programs run: the
-// sentry, which is the sandbox's kernel, from the same executable again. (A box with
-// a network has a second one.) [Reexec], called first thing in main, turns such a
-// process into what it should be. That executable must be static.
+// The maker calls gVisor's runtime as a library. That library changes the standard
+// streams, file descriptors, limits and environment of its process, so it does not
+// run in the server. Root and ordinary users take the same path. The maker also
+// cleans up after a killed server: when its connection to the server ends, it
+// destroys all attached boxes and exits. If the maker dies too, the host kernel
+// kills the attached boxes with it.
 //
-// The composition root and the doctor import this package; nothing else does.
-// It is the one package, beside network, that imports gVisor.
+// The sentry of a box is one process on the host, started from the same executable;
+// the processes of the box's programs are others. A box with a network has a second
+// process of this kind. [Reexec] runs first in main and turns such a process into
+// its role. The executable must be static.
+//
+// Only the composition root and the doctor import this package. This package and
+// network are the only ones that import gVisor.
 package gvisor

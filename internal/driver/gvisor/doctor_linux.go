@@ -18,21 +18,20 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// A Check is one fact about this machine that decides how well boxes can be
-// made here.
+// A Check is one fact about this machine that affects the quality of its boxes.
 type Check struct {
 	Name string
-	// OK says that all is as it should be; Fatal, of one that is not, that no
-	// box can be made.
+	// OK means that nothing is wrong. Fatal marks a check that is not OK and
+	// prevents all boxes.
 	OK, Fatal bool
-	// Detail says what was found and what follows from it.
+	// Detail describes the finding and its consequences.
 	Detail string
-	// Fix is a command or a step that mends it, if there is one.
+	// Fix is a command or a step that corrects it; empty if there is none.
 	Fix string
 }
 
-// Doctor looks at what the driver needs of this machine, without making
-// anything. Whether it all works together, Probe and a first box tell.
+// Doctor checks the driver's requirements on this machine, without making a box.
+// Only Probe and a first box show that they work together.
 func Doctor() []Check {
 	checks := []Check{checkUserNamespaces(), checkSeccomp(), checkGroups(), checkPython(), checkAge(pinnedVersion(), time.Now())}
 	if os.Geteuid() != 0 {
@@ -53,12 +52,12 @@ func checkUserNamespaces() Check {
 	return c
 }
 
-// checkSeccomp tries, in a child that does nothing, whether something around
-// this process keeps it from making namespaces.
+// checkSeccomp starts a child in new namespaces. It finds out whether a surrounding
+// sandbox forbids this.
 func checkSeccomp() Check {
 	c := Check{Name: "making namespaces", OK: true, Detail: "allowed"}
 	cmd := exec.Command("/proc/self/exe")
-	cmd.Args = []string{makerName} // it says that it was started by hand, and ends
+	cmd.Args = []string{makerName} // the child reports that it was started by hand, and exits
 	cmd.Env = []string{}
 	attr, err := makerAttributes()
 	if err == nil {
@@ -85,8 +84,8 @@ func checkGroups() Check {
 	return c
 }
 
-// writableGroups says which version of control groups this user may write, by
-// looking only: a maker that uses them also prepares its own group.
+// writableGroups returns the version of control groups that this user may write. It
+// only reads, whereas a maker that uses groups also prepares its own group.
 func writableGroups() string {
 	mounts, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {
@@ -114,8 +113,8 @@ func writableGroups() string {
 	return ""
 }
 
-// checkPython looks for the language that most code is in, where the image
-// "host" will find it.
+// checkPython looks for Python, the most common language, in the directories that
+// the image "host" shows.
 func checkPython() Check {
 	c := Check{Name: "Python in the image host", OK: true}
 	for _, path := range []string{"/usr/local/bin/python3", "/usr/bin/python3"} {
@@ -130,11 +129,11 @@ func checkPython() Check {
 	return c
 }
 
-// gvisorModule is the module that gVisor is.
+// gvisorModule is the module path of gVisor.
 const gvisorModule = "gvisor.dev/gvisor"
 
-// pinnedVersion returns the version of gVisor in this program, "" if it does not
-// say.
+// pinnedVersion returns the version of gVisor in this program, or "" if the build
+// has no record of it.
 func pinnedVersion() string {
 	info, ok := debug.ReadBuildInfo()
 	if !ok {
@@ -151,15 +150,15 @@ func pinnedVersion() string {
 	return ""
 }
 
-// oldAfter is the age from which a gVisor is to be replaced: CONTRIBUTING.md has
-// it looked at each month.
+// oldAfter is the age from which gVisor should be replaced. CONTRIBUTING.md
+// requires a look at it each month.
 const oldAfter = 183 * 24 * time.Hour
 
-// checkAge says how old gVisor is, which gets its security fixes by an update of
-// this program.
+// checkAge reports the age of gVisor. Its security fixes come with updates of this
+// program.
 func checkAge(version string, now time.Time) Check {
 	c := Check{Name: "age of gVisor"}
-	// gVisor has no other versions than v0.0.0-TIME-COMMIT.
+	// The only versions of gVisor are v0.0.0-TIME-COMMIT.
 	_, stamp, _ := strings.Cut(version, "-")
 	stamp, _, _ = strings.Cut(stamp, "-")
 	made, err := time.Parse("20060102150405", stamp)
@@ -177,8 +176,8 @@ func checkAge(version string, now time.Time) Check {
 	return c
 }
 
-// checkSubIDs looks for ranges of user numbers, with which files that a sandbox
-// writes outside its own layer can belong to its own users.
+// checkSubIDs looks for subordinate user IDs. With them, files that a sandbox
+// writes outside its own layer can belong to the sandbox's users.
 func checkSubIDs() Check {
 	c := Check{Name: "subordinate user ids", OK: true}
 	u, err := user.Current()
@@ -204,7 +203,7 @@ func checkSubIDs() Check {
 	}
 }
 
-// checkBoxUsers tries whether sandboxes can have users that the host does not have.
+// checkBoxUsers tests whether sandboxes can have users that the host does not have.
 func checkBoxUsers() Check {
 	c := Check{Name: "users of sandboxes", OK: true, Detail: "apart from the host's"}
 	program, err := os.Executable()

@@ -32,38 +32,38 @@ import (
 
 // Options configure a Driver.
 type Options struct {
-	// StateDir is where the driver keeps its boxes, in a directory "gvisor"
-	// of its own that it makes. Several processes may share it.
+	// StateDir is the directory of the driver's state. The driver makes its own
+	// subdirectory "gvisor" in it for its boxes. Several processes may share it.
 	StateDir string
-	// Program is the static executable to start the maker from, whose main
-	// calls [Reexec] first; this process's own if empty.
+	// Program is the static executable for the maker; its main calls [Reexec]
+	// first. If it is empty, it is this process's executable.
 	Program string
-	// Guest is the guest's executable. Its path must not change while the
+	// Guest is the path of the guest's executable. It must not change while the
 	// driver is in use.
 	Guest string
-	// Images keeps the images other than that of the host; with nil there are
-	// none.
+	// Images keeps the images other than the host's; if it is nil, there are none.
 	Images *image.Store
-	// Log receives what goes wrong in the background; nil discards it.
+	// Log receives errors of background work; nil discards them.
 	Log *slog.Logger
 }
 
-// A Driver makes boxes by its maker, which it starts when it is first needed.
+// A Driver makes boxes with its maker, which it starts at the first use.
 type Driver struct {
 	opts Options
 
 	mu    sync.Mutex
 	maker *makerProcess // nil before the first use and after its end
-	users *boxUsers     // nil where boxes have the host's
-	// whyHostUsers says why users is nil, if there is a maker.
+	users *boxUsers     // nil if boxes have the host's users
+	// whyHostUsers is the reason why users is nil, if there is a maker.
 	whyHostUsers error
-	boxes        map[*box]bool // that hold connections
+	boxes        map[*box]bool // the boxes that hold connections
 	closed       bool
 }
 
 var _ driver.Driver = (*Driver)(nil)
 
-// New returns a driver. It does no work yet; Probe tells whether it can.
+// New returns a driver. It starts no process yet; Probe reports whether the driver
+// can be used. The caller closes the driver.
 func New(opts Options) (*Driver, error) {
 	if !filepath.IsAbs(opts.StateDir) {
 		return nil, sandbox.Errorf(sandbox.Invalid, "state directory %q is not absolute", opts.StateDir)
@@ -98,10 +98,10 @@ func (d *Driver) Info() driver.Info {
 type makerProcess struct {
 	cmd  *exec.Cmd
 	conn *net.UnixConn
-	done chan struct{} // closed when it does no more for this driver
+	done chan struct{} // closed when the maker's work for this driver is done
 }
 
-// running returns the maker, started if it is not there.
+// running returns the maker, and starts it if there is none.
 func (d *Driver) running() (*makerProcess, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -177,18 +177,18 @@ func (d *Driver) startMaker() (*makerProcess, error) {
 		}
 		_, _ = io.Copy(io.Discard, stderr)
 		close(m.done)
-		// It may stay to watch over detached boxes; see maker.linger.
+		// The maker may stay to watch over detached boxes; see maker.linger.
 		_ = cmd.Wait()
 	}()
 	return m, nil
 }
 
-// makerAttributes puts the maker into its own session, so that a terminal's
-// signals do not reach it, its own mount namespace, and its own user namespace,
-// in which it is root. An ordinary user is the only one there. Root finds
-// everybody there under the number they have outside, but has no power over
-// anything that belongs to the machine and not to that namespace: even then a
-// box's kernel does not run with the machine's privileges.
+// makerAttributes puts the maker into a new session, so that a terminal's signals
+// do not reach it. It also gives the maker a new mount namespace and a new user
+// namespace, in which it is root. In an ordinary user's namespace, that user is the
+// only one. In root's namespace, all users have the same numbers as outside. But
+// the maker has no rights over resources of the machine outside that namespace, so
+// the sentry runs without the machine's privileges.
 func makerAttributes() (*syscall.SysProcAttr, error) {
 	attr := &syscall.SysProcAttr{Setsid: true, Cloneflags: syscall.CLONE_NEWNS | syscall.CLONE_NEWUSER}
 	if os.Geteuid() != 0 {
@@ -207,26 +207,25 @@ func makerAttributes() (*syscall.SysProcAttr, error) {
 	return attr, nil
 }
 
-// startFiltered starts cmd with some system calls refused in it and in all that
-// it starts.
+// startFiltered starts cmd with a seccomp filter that it and its descendants
+// inherit.
 //
-// membarrier(2) answers ENOSYS. A package of gVisor's registers for it at
-// start, which takes some ten milliseconds in each of the processes that make a
-// box and gains nothing there; told that the call does not exist, it does
-// without.
+// membarrier(2) returns ENOSYS. A package of gVisor registers for it at start,
+// which takes some ten milliseconds in each process of a box and has no benefit
+// there. Without the call, the package uses another way.
 //
-// To make or change a file on the host with a bit that makes whoever executes
-// it its owner or group is refused. Only workspaces have files on the host, and
-// what a sandbox puts there must not be such a program, whosever it is.
+// The filter refuses to set the set-user-ID and set-group-ID bits of a file on the
+// host. Only workspaces have files on the host. A sandbox must not leave programs
+// there that run with the rights of their owner or group.
 //
-// To have the CPUID instruction trapped is refused, as by a processor that cannot:
+// The filter refuses to make the CPUID instruction trap, as a processor that cannot:
 // every program executes it dozens of times at its start.
 //
 // The filter stays on the thread that forks, so that thread ends here.
 func startFiltered(cmd *exec.Cmd) error {
 	errc := make(chan error, 1)
 	go func() {
-		runtime.LockOSThread() // and never unlocked: see above
+		runtime.LockOSThread() // never unlocked, so that the thread ends with the goroutine
 		if err := refuseCalls(); err != nil {
 			errc <- err
 			return
@@ -236,8 +235,8 @@ func startFiltered(cmd *exec.Cmd) error {
 	return <-errc
 }
 
-// call sends req to the maker and waits for its reply. streams are the far ends
-// of streams to the guest; they stay the caller's.
+// call sends req to the maker and waits for its reply. streams are the far ends of
+// streams to the guest; the caller closes them.
 func (d *Driver) call(ctx context.Context, req *request, streams ...*os.File) (*reply, error) {
 	m, err := d.running()
 	if err != nil {
@@ -258,8 +257,8 @@ func (d *Driver) call(ctx context.Context, req *request, streams ...*os.File) (*
 		return nil, d.makerLost(err)
 	}
 	far.Close()
-	// Shutting our side down tells the maker to give up; the reply still
-	// comes, once all that was begun is undone.
+	// A shutdown of this side makes the maker cancel the request. The reply still
+	// arrives, after the maker has undone all partial work.
 	stop := context.AfterFunc(ctx, func() { _ = conn.(*net.UnixConn).CloseWrite() })
 	defer stop()
 	var rep reply
@@ -279,19 +278,18 @@ func (d *Driver) makerLost(err error) error {
 	return sandbox.Errorf(sandbox.Unavailable, "the process that makes sandboxes ended: %w", err)
 }
 
-// Probe implements [driver.Driver] by having the maker look at what a box
-// needs.
+// Probe implements [driver.Driver]. The maker checks the requirements of a box.
 func (d *Driver) Probe(ctx context.Context) error {
 	_, err := d.call(ctx, &request{Op: opProbe})
 	return err
 }
 
-// maxStreams bounds the streams that a guest is started with, the driver's own
-// among them.
+// maxStreams bounds the streams that a guest is started with, including the
+// driver's own.
 const maxStreams = 4
 
-// Create implements [driver.Driver]. The guest is started with the streams for
-// the first calls of Dial, and one for the driver's own questions.
+// Create implements [driver.Driver]. The guest starts with the streams for the
+// first calls of Dial, and with one for the driver's own requests.
 func (d *Driver) Create(ctx context.Context, spec *driver.Spec) (driver.Box, error) {
 	if err := ctx.Err(); err != nil {
 		return nil, err
@@ -330,7 +328,7 @@ func (d *Driver) Create(ctx context.Context, spec *driver.Spec) (driver.Box, err
 		return nil, sandbox.Wrap(err, "create box", spec.ID)
 	}
 	if err := ctx.Err(); err != nil {
-		// It came to be all the same; nobody would own it.
+		// The maker completed the box anyway. Destroy it, or it would leak.
 		return nil, errors.Join(err, b.Destroy(context.WithoutCancel(ctx)))
 	}
 	return b, nil
@@ -343,8 +341,9 @@ func (d *Driver) Attach(ctx context.Context, ref string) (driver.Box, error) {
 		return nil, sandbox.Wrap(err, "attach box", ref)
 	}
 	if rep.Sentry != 0 {
-		// The maker that kept the memory limit may be gone. Ours cannot open
-		// the file to watch, as it is in another user namespace; we can.
+		// The maker that enforced the memory limit may have ended. This driver's
+		// maker cannot open the sentry's memory file, because the sentry is in
+		// another user namespace. This process can.
 		memory, err := openMemoryFile(rep.Sentry)
 		if err != nil {
 			return nil, sandbox.Wrap(err, "attach box", ref)
@@ -372,8 +371,8 @@ func (d *Driver) Discard(ctx context.Context, ref string) error {
 	return sandbox.Wrap(err, "discard box", ref)
 }
 
-// Close implements [driver.Driver]: it ends the maker, which destroys what is
-// attached, and returns when it has.
+// Close implements [driver.Driver]. It ends the maker, and returns when the maker
+// has destroyed the attached boxes.
 func (d *Driver) Close() error {
 	d.mu.Lock()
 	m := d.maker
@@ -395,25 +394,25 @@ func (d *Driver) Close() error {
 	return err
 }
 
-// box is a box, seen from the driver.
+// box is a box in the driver.
 type box struct {
 	d   *Driver
 	ref string
 
-	guest *guestapi.Client // for the driver's own questions
+	guest *guestapi.Client // for the driver's own requests
 
-	// asleep is held while the box is paused, resumed, or awake for a
-	// question, so that these do not undo each other.
+	// asleep is held while the box is paused, resumed, or awake for a receipt, so
+	// that these operations do not undo each other.
 	asleep sync.Mutex
 
 	mu sync.Mutex
-	// The streams that the guest was started with, until they are used: spare
-	// by Dial, own by guest.
+	// The unused streams that the guest was started with. Dial takes from spare,
+	// guest takes own.
 	spare []net.Conn
 	own   net.Conn
 }
 
-// newBox returns a box that holds connections until it is released.
+// newBox returns a box that holds its connections until it is released.
 func (d *Driver) newBox(ref string) *box {
 	b := &box{d: d, ref: ref}
 	b.guest = guestapi.NewClient(func(ctx context.Context) (net.Conn, error) {
@@ -425,7 +424,7 @@ func (d *Driver) newBox(ref string) *box {
 	return b
 }
 
-// release closes what b holds. It may be called again.
+// release closes the connections of b. It is idempotent.
 func (b *box) release() {
 	b.d.mu.Lock()
 	delete(b.d.boxes, b)
@@ -448,7 +447,8 @@ var (
 
 func (b *box) Ref() string { return b.ref }
 
-// takeOwn takes the stream for the driver's questions, or nil.
+// takeOwn returns the stream for the driver's own requests and clears it; nil if it
+// is used.
 func (b *box) takeOwn() net.Conn {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -457,7 +457,7 @@ func (b *box) takeOwn() net.Conn {
 	return c
 }
 
-// takeSpare takes a stream for Dial that was there from the start, or nil.
+// takeSpare removes and returns an unused stream for Dial, or nil.
 func (b *box) takeSpare() net.Conn {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -469,7 +469,7 @@ func (b *box) takeSpare() net.Conn {
 	return c
 }
 
-// Dial implements [driver.Box]. The first streams are those that the guest was
+// Dial implements [driver.Box]. The first calls return streams that the guest was
 // started with, which saves a process in the box.
 func (b *box) Dial(ctx context.Context) (net.Conn, error) {
 	return b.dial(ctx, b.takeSpare)
@@ -494,8 +494,8 @@ func (b *box) dial(ctx context.Context, take func() net.Conn) (net.Conn, error) 
 	return fileConn(near)
 }
 
-// Receipt implements [driver.Box]. Whoever asks need not know whether the box
-// is paused.
+// Receipt implements [driver.Box]. It resumes a paused box for the duration of the
+// call.
 func (b *box) Receipt(ctx context.Context) (sandbox.Receipt, error) {
 	receipt, err := b.receipt(ctx)
 	return receipt, sandbox.Wrap(err, "read receipt of box", b.ref)
@@ -526,7 +526,7 @@ func (b *box) receipt(ctx context.Context) (_ sandbox.Receipt, err error) {
 	return rep.Report.receipt(in)
 }
 
-// askTime is how long a box may take to say what its limits are.
+// askTime bounds how long a guest may take to report its limits.
 const askTime = 10 * time.Second
 
 func (b *box) Incidents(ctx context.Context) (driver.Incidents, error) {
@@ -578,8 +578,7 @@ func (b *box) Resume(ctx context.Context) error {
 	return sandbox.Wrap(err, "resume box", b.ref)
 }
 
-// Destroy implements [driver.Box]. Once begun it is not given up: the maker
-// goes on even if ctx ends.
+// Destroy implements [driver.Box]. The maker completes it even if ctx ends.
 func (b *box) Destroy(ctx context.Context) error {
 	b.release()
 	_, err := b.d.call(ctx, &request{Op: opDestroy, Ref: b.ref})

@@ -13,22 +13,23 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// gVisor's kernel opens the files of a box itself, below directories that it is
-// given. gVisor has a second process for each box, the gofer, to mount them and to
-// hand them over, which from then on is asked for little else, and refuses most of
-// that here. A box has none: the maker hands the kernel the directories, and what
-// is left to ask is answered within the kernel, which may do no more for that.
+// The sentry opens the files of a box itself, below directories that it receives.
+// gVisor has a second process for each box, the gofer, which mounts these
+// directories and passes them to the sentry. After that, the gofer gets few
+// requests, and refuses most of them here. A box of this driver has no gofer: the
+// maker passes the directories to the sentry. The remaining requests are answered
+// within the sentry's process, which gets no additional rights for that.
 //
-// What is handed over is cut off from all other mounts: from the descriptor of a
-// directory no name leads out of it, not even "..".
+// The mounts that the sentry receives are detached from all other mounts. No name
+// leads out of such a directory's descriptor, not even "..".
 
-// A tree is a directory or a file, with what is mounted there, in a mount that is in
-// nobody's namespace. It lasts as long as somebody has it open.
+// A tree is a directory or a file, with the mounts below it, in a mount that is in
+// no namespace. It exists as long as a process has it open.
 type tree struct{ *os.File }
 
-// openTree returns the tree at path, with these attributes on top of those that it
-// has; how may be unix.AT_RECURSIVE, for all that is mounted below it as well. What
-// is mounted there later does not appear in it, which would not have the attributes.
+// openTree returns the tree at path, with attributes added to its own. how may be
+// unix.AT_RECURSIVE, which includes all mounts below it. Later mounts there do not
+// appear in the tree, because they would not have the attributes.
 func openTree(path string, how uint, attributes uint64) (*tree, error) {
 	fd, err := unix.OpenTree(unix.AT_FDCWD, path, unix.OPEN_TREE_CLONE|unix.OPEN_TREE_CLOEXEC|unix.AT_SYMLINK_NOFOLLOW|how)
 	if err != nil {
@@ -42,14 +43,14 @@ func openTree(path string, how uint, attributes uint64) (*tree, error) {
 	return t, nil
 }
 
-// open opens the root of a tree for reading: each time anew, as what reads a
-// directory's entries moves the descriptor's offset.
+// open opens the root of a tree for reading. Each caller gets its own descriptor,
+// because reading a directory moves the offset.
 func (t *tree) open() (*os.File, error) {
 	return os.OpenFile(fmt.Sprintf("/proc/self/fd/%d", t.Fd()), os.O_RDONLY|unix.O_NONBLOCK, 0)
 }
 
-// openMount opens what a box is to see at one place, and adds to the mount's
-// options what gVisor must know of the file system it is on.
+// openMount opens the source of a mount. It adds to the mount's options the facts
+// that gVisor needs about the file system.
 func openMount(m *specs.Mount) (*tree, error) {
 	t, err := openTree(m.Source, 0, attributesOf(m))
 	if err != nil {
@@ -61,7 +62,7 @@ func openMount(m *specs.Mount) (*tree, error) {
 	return t, nil
 }
 
-// attributesOf returns the attributes of a mount that its options ask for.
+// attributesOf returns the mount attributes that the options of a mount require.
 func attributesOf(m *specs.Mount) (attributes uint64) {
 	for option, attribute := range map[string]uint64{
 		"ro": unix.MOUNT_ATTR_RDONLY, "nosuid": unix.MOUNT_ATTR_NOSUID, "nodev": unix.MOUNT_ATTR_NODEV,
@@ -73,8 +74,8 @@ func attributesOf(m *specs.Mount) (attributes uint64) {
 	return attributes
 }
 
-// tellGVisor adds to the options of a mount what gVisor must know of the file system
-// that the tree is on.
+// tellGVisor adds to the options of a mount the facts that gVisor needs about the
+// tree's file system.
 func (t *tree) tellGVisor(m *specs.Mount) error {
 	var fs unix.Statfs_t
 	if err := unix.Fstatfs(int(t.Fd()), &fs); err != nil {
@@ -82,18 +83,20 @@ func (t *tree) tellGVisor(m *specs.Mount) error {
 	}
 	switch fs.Type {
 	case unix.OVERLAYFS_SUPER_MAGIC:
-		// A file that was opened for reading does not see what is written later.
+		// A file opened for reading does not show later writes.
 		m.Options = append(m.Options, "overlayfs_stale_read")
 	case unix.NFS_SUPER_MAGIC, unix.FUSE_SUPER_MAGIC:
-		// They write when a program closes a file, so that each must have its own.
+		// These file systems write when a program closes a file, so each open file
+		// needs its own handle.
 		m.Options = append(m.Options, "disable_file_handle_sharing")
 	}
 	return nil
 }
 
-// handOver returns a socket from which a kernel takes a tree when it mounts it: its
-// root to read from, and itself, to keep. It cannot have them at once: a kernel that
-// has a directory open before it gives up its rights does not start.
+// handOver returns a socket from which the sentry receives a tree when it mounts
+// it: the root for reading, and the tree to keep it open. The sentry cannot get
+// them earlier, because it refuses to start with an open directory before it gives
+// up its rights. The caller closes the socket.
 func (t *tree) handOver() (*os.File, error) {
 	root, err := t.open()
 	if err != nil {
@@ -111,9 +114,9 @@ func (t *tree) handOver() (*os.File, error) {
 	return far, nil
 }
 
-// openMounts opens what a box sees: its root file system, then each mount of the
-// specification that is of the host; of the workspace the tree, if there is one. The
-// caller closes them.
+// openMounts opens the files that a box sees: its root file system, then each mount
+// of the specification that is on the host. For the workspace it uses the given
+// tree, if there is one. The caller closes the files.
 func (m *maker) openMounts(b *madeBox, spec *specs.Spec, image *imageRoot, workspace *tree) (files []*os.File, err error) {
 	defer func() {
 		if err != nil {
@@ -139,8 +142,8 @@ func (m *maker) openMounts(b *madeBox, spec *specs.Spec, image *imageRoot, works
 			return nil, err
 		}
 	} else {
-		// A file, which the kernel reads as it is. Were it not read-only, whoever
-		// has it open could still change its mode.
+		// The sentry reads the image file directly. The mount is read-only, because
+		// a process that has the file open could otherwise change its mode.
 		root, err := openTree(image.File, 0, readOnly)
 		if err != nil {
 			return nil, err
@@ -175,5 +178,5 @@ func (m *maker) openMounts(b *madeBox, spec *specs.Spec, image *imageRoot, works
 	return files, nil
 }
 
-// readOnly is how what is not the box's own is mounted.
+// readOnly are the mount attributes of files that do not belong to the box.
 const readOnly = unix.MOUNT_ATTR_RDONLY | unix.MOUNT_ATTR_NOSUID | unix.MOUNT_ATTR_NODEV

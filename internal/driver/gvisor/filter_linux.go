@@ -24,26 +24,26 @@ import (
 	"gvisor.dev/gvisor/runsc/cmd/util"
 )
 
-// kernelFilter is the filter that the kernels of a maker's boxes put over
-// themselves, compiled once for all of them. Each would take some seven
+// kernelFilter is the seccomp filter that the sentries of a maker's boxes install,
+// compiled once for all of them. Otherwise each sentry takes some seven
 // milliseconds of a processor to compile its own.
 //
-// gVisor can use a program that was compiled before, in which the numbers that
-// differ are still to be filled in, if it knows one for the settings that the
-// kernel has. It knows none where it is built without Bazel. So a maker makes
-// one, and the kernels find it in their specifications: they have no other way
-// to get anything of ours, before they give up their root directory and after.
+// gVisor can use a precompiled program with variables, if it has one for the
+// settings of the sentry. Without Bazel, gVisor is built without such programs. So
+// a maker compiles one, and passes it to sentries in their specifications. A sentry
+// can receive data in no other way, neither before nor after it gives up its root
+// directory.
 type kernelFilter struct {
 	boxes   atomic.Int32
 	program atomic.Pointer[string] // nil until it is compiled
 }
 
-// kernelFilterKey is the annotation of a specification that has the program.
+// kernelFilterKey is the annotation of a specification that contains the program.
 const kernelFilterKey = "glovebox.dev/kernel-filter"
 
-// give adds the program to a specification, once there is one. Compiling it
-// begins, in the background, when a second box is made: who makes but one would
-// have nothing of it.
+// give adds the program to a specification, if it is compiled. The compilation
+// starts in the background with the second box, because a maker of a single box has
+// no use for it.
 func (f *kernelFilter) give(spec *specs.Spec) {
 	if f.boxes.Add(1) == 2 {
 		go f.compile()
@@ -70,8 +70,8 @@ func (f *kernelFilter) compile() {
 		if err != nil {
 			return "", err
 		}
-		// It is not used in this process; but what fails here fails in a
-		// kernel, and there is nobody to tell.
+		// This process does not use the program. It registers it to detect an error
+		// here, because a sentry could not report the same error.
 		return string(data), registerFilter(program)
 	}()
 	if err != nil {
@@ -81,9 +81,9 @@ func (f *kernelFilter) compile() {
 	f.program.Store(&text)
 }
 
-// kernelFilterOptions are those of [maker.config], as the kernel sees them when
-// it makes its filter. Were they others, it would not find the program, and
-// compile its own.
+// kernelFilterOptions returns the options of [maker.config], as the sentry has them
+// when it installs its filter. If they were different, the sentry would not find
+// the program and would compile its own.
 func kernelFilterOptions() (filter.Options, error) {
 	p, err := platform.Lookup("systrap")
 	if err != nil {
@@ -96,9 +96,9 @@ func kernelFilterOptions() (filter.Options, error) {
 	return filter.Options{Platform: infos[0], HostFilesystem: true}, nil
 }
 
-// compileFilter compiles what [filter.Install] would, for any value of the
-// variables. gVisor compiles it twice, and fails if anything but the variables
-// is different.
+// compileFilter compiles the program of [filter.Install], for any values of its
+// variables. gVisor compiles it twice, and fails if more than the variables
+// differs.
 func compileFilter(opts filter.Options) (precompiledseccomp.Program, error) {
 	vars := slices.Collect(maps.Keys(opts.Vars()))
 	var err error
@@ -118,8 +118,8 @@ func compileFilter(opts filter.Options) (precompiledseccomp.Program, error) {
 	return program, errors.Join(err, compileErr)
 }
 
-// variablePlatform has gVisor make its rules with the values of vars. It takes
-// those of the platform in preference to its own.
+// variablePlatform makes gVisor generate its rules with the values of vars. gVisor
+// prefers the variables of the platform to its own.
 type variablePlatform struct {
 	platform.SeccompInfo
 	vars precompiledseccomp.Values
@@ -128,8 +128,8 @@ type variablePlatform struct {
 // Variables implements [platform.SeccompInfo].
 func (p variablePlatform) Variables() precompiledseccomp.Values { return p.vars }
 
-// makePIDVariable corrects the one rule in which gVisor has the number of the
-// process that compiles, where it has a variable in the others.
+// makePIDVariable corrects one rule. gVisor uses the process ID of the compiling
+// process in it, where its other rules use a variable.
 func makePIDVariable(rules seccomp.SyscallRules, vars precompiledseccomp.Values) error {
 	const call, name = unix.SYS_RT_TGSIGQUEUEINFO, "self_pid"
 	if _, ok := vars[name+"_low32bits"]; !ok {
@@ -145,15 +145,15 @@ func makePIDVariable(rules seccomp.SyscallRules, vars precompiledseccomp.Values)
 	return nil
 }
 
-// knownPrograms is gVisor's list of the programs that were compiled before. If
-// it has another name one day, this is a variable of ours that stays nil.
+// knownPrograms is gVisor's list of precompiled programs. If gVisor renames it,
+// this is a separate variable that stays nil.
 //
 //go:linkname knownPrograms gvisor.dev/gvisor/runsc/boot/filter.precompiledPrograms
 var knownPrograms map[string]precompiledseccomp.Program
 
-// registerFilter has gVisor use program in this process.
+// registerFilter makes gVisor use program in this process.
 func registerFilter(program precompiledseccomp.Program) error {
-	filter.GetPrecompiled(program.Name) // which makes the list when it is first asked
+	filter.GetPrecompiled(program.Name) // the first call makes the list
 	if knownPrograms == nil {
 		return errors.New("gVisor's list of filters is not where it was")
 	}
@@ -164,8 +164,8 @@ func registerFilter(program precompiledseccomp.Program) error {
 	return nil
 }
 
-// useKernelFilter has a kernel use the program of its specification, if there
-// is one. If that is not for its settings, it compiles its own.
+// useKernelFilter makes a sentry use the program of its specification, if there is
+// one. If the program is for other settings, the sentry compiles its own.
 func useKernelFilter(spec *specs.Spec) {
 	var program precompiledseccomp.Program
 	if json.Unmarshal([]byte(spec.Annotations[kernelFilterKey]), &program) != nil || registerFilter(program) != nil {
@@ -175,8 +175,8 @@ func useKernelFilter(spec *specs.Spec) {
 		[]seccheck.PointReq{{Pt: seccheck.PointContainerStart}})
 }
 
-// filterReporter says in the box's log whether the program that a kernel was
-// given is the one in force. gVisor calls it once it is under a filter.
+// filterReporter logs whether the sentry's filter is the program that it was given.
+// gVisor calls it after the filter is installed.
 type filterReporter struct {
 	seccheck.SinkDefaults
 	given, now []uint32

@@ -60,8 +60,9 @@ func (d *Driver) ExtendImage(ctx context.Context, order driver.ImageExtension) (
 	})
 }
 
-// imageRoot returns what a box of an image is made of, nil for the host's, and
-// what lets go of it once the box is made.
+// imageRoot returns the root file system of a box of an image, or nil for the
+// host's. The caller calls the returned function when the box is made, to release
+// the image.
 func (d *Driver) imageRoot(ctx context.Context, ref string) (*imageRoot, func(), error) {
 	if ref == sandbox.ImageHost {
 		return nil, func() {}, nil
@@ -83,9 +84,9 @@ func (d *Driver) imageRoot(ctx context.Context, ref string) (*imageRoot, func(),
 	return &imageRoot{File: root.Path, Config: root.Config}, root.Close, nil
 }
 
-// rootAnnotations tell gVisor to take the root file system from a file, and to
-// put a writable layer of bounded size, in a file too, above it. Its setting for
-// overlays does not apply then.
+// rootAnnotations returns annotations that make gVisor use a file as the root file
+// system. A writable layer of bounded size, also in a file, lies above it. gVisor's
+// overlay setting does not apply then.
 func (b *madeBox) rootAnnotations(file string) map[string]string {
 	const prefix = "dev.gvisor.spec.rootfs."
 	return map[string]string{
@@ -103,7 +104,7 @@ func (b *madeBox) useImage(spec *specs.Spec, root *imageRoot, guest string) {
 	spec.Process.Env = append(spec.Process.Env, c.Env...)
 	spec.Process.Args = append(spec.Process.Args, "--image-env")
 	if b.record.Spec.Workspace == "" {
-		// A workspace is the user's, and where programs start.
+		// A workspace belongs to the user, and programs start in it.
 		spec.Process.Args = append(spec.Process.Args, "--image-user", c.User, "--image-dir", c.WorkDir)
 	}
 	spec.Mounts = append(spec.Mounts, specs.Mount{

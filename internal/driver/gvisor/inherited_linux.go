@@ -6,12 +6,12 @@ import (
 	"syscall"
 )
 
-// closeInherited closes the descriptors that this process was started with,
-// but for the standard ones and those of keep. gVisor's library opens some that
-// are not closed on exec, and a maker starts several boxes at once: without
-// this, one box's processes would now and then have the sockets of another's.
-// What the Go runtime opened since the start is closed on exec, which tells it
-// apart.
+// closeInherited closes the descriptors that this process was started with, except
+// the standard ones and those in keep. gVisor's library opens some descriptors
+// without close-on-exec, and a maker starts several boxes at once. Without
+// closeInherited, a box's process could inherit the sockets of another box.
+// Descriptors that the Go runtime has opened since the start are close-on-exec, so
+// they stay.
 func closeInherited(keep map[int]bool) {
 	entries, err := os.ReadDir("/proc/self/fd")
 	if err != nil {

@@ -26,17 +26,19 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/network"
 )
 
-// gVisor's kernel begins with all capabilities, to make the mounts of a small root
-// of its own. Then it executes itself again with the few that it needs:
-// capabilities are a thread's, and gVisor sets those of one thread only. To begin
-// anew takes five to seven milliseconds of a processor.
+// gVisor's kernel, the sentry, starts with all capabilities, because it makes the
+// mounts of a small root of its own. In gVisor it then executes itself again with
+// the few that it needs: capabilities belong to threads, and gVisor sets them for
+// one thread only. The second start takes five to seven milliseconds of a
+// processor.
 //
-// Here the same function of gVisor's makes the root, the capabilities are set in
-// all threads, and the process goes on. It has those that gVisor leaves it, none
-// of them inheritable or ambient, as nothing is executed any more.
+// Here the same function of gVisor makes the root. Then the capabilities are
+// reduced in all threads, and the process continues. It keeps the capabilities that
+// gVisor leaves to a sentry. None of them is inheritable or ambient, because the
+// process executes nothing more.
 
-// kernelMain is gVisor's program for the kernel of a box of this specification. It
-// does not return.
+// kernelMain is gVisor's main function of the sentry of a box with this
+// specification. It does not return.
 func kernelMain(spec *specs.Spec) {
 	cli.Run(map[subcommands.Command]string{&bootCommand{spec: spec}: ""}, nil)
 }
@@ -47,11 +49,11 @@ func setUpChroot(*specs.Spec, *config.Config) error
 //go:linkname directfsCaps gvisor.dev/gvisor/runsc/cmd.directfsSandboxLinuxCaps
 var directfsCaps *specs.LinuxCapabilities
 
-// errNotGVisors says that a variable is linked to by a name that gVisor does not
-// have any more, which the linker lets pass.
+// errNotGVisors means that gVisor has renamed a variable that this package links
+// to. The linker does not report this.
 var errNotGVisors = errors.New("gVisor's list of capabilities is not where it was")
 
-// bootCommand is the kernel.
+// bootCommand is gVisor's command for the sentry.
 type bootCommand struct {
 	cmd.Boot
 	spec *specs.Spec
@@ -62,8 +64,8 @@ func (b *bootCommand) Execute(ctx context.Context, f *flag.FlagSet, args ...any)
 	if err := enterKernelRoot(b.spec, f, args[0].(*config.Config)); err != nil {
 		util.Fatalf("enter root: %v", err)
 	}
-	// Only now, as threads that there are earlier would have to be waited for to
-	// give up their capabilities.
+	// The threads start only now, because earlier threads would delay the change of
+	// capabilities.
 	if err := serveMounts(f); err != nil {
 		util.Fatalf("serve mounts: %v", err)
 	}
@@ -73,13 +75,13 @@ func (b *bootCommand) Execute(ctx context.Context, f *flag.FlagSet, args ...any)
 	return b.Boot.Execute(ctx, f, args...)
 }
 
-// enterKernelRoot does what the kernel's first start is for.
+// enterKernelRoot replaces the first of gVisor's two starts of the sentry.
 func enterKernelRoot(spec *specs.Spec, f *flag.FlagSet, conf *config.Config) error {
 	if spec == nil {
 		return errors.New("no specification")
 	}
 	if flag.Get(f.Lookup("attached").Value) == true {
-		// The maker's end is to be the kernel's from here on, not only later.
+		// From now on the sentry dies with the maker; gVisor would set this later.
 		if err := unix.Prctl(unix.PR_SET_PDEATHSIG, uintptr(unix.SIGKILL), 0, 0, 0); err != nil {
 			return fmt.Errorf("set parent death signal: %w", err)
 		}
@@ -96,7 +98,7 @@ func enterKernelRoot(spec *specs.Spec, f *flag.FlagSet, conf *config.Config) err
 		for _, name := range []string{"shmem_enabled", "defrag"} {
 			value, err := hostmm.ReadTransparentHugepageEnum(name)
 			if err != nil {
-				continue // a kernel without; gVisor goes on, too
+				continue // a host kernel without huge pages; gVisor continues, too
 			}
 			if err := f.Set("host-thp-"+strings.ReplaceAll(name, "_", "-"), value); err != nil {
 				return err
@@ -109,13 +111,14 @@ func enterKernelRoot(spec *specs.Spec, f *flag.FlagSet, conf *config.Config) err
 	if directfsCaps == nil {
 		return errNotGVisors
 	}
-	// The platform, systrap, traces the processes of programs.
+	// systrap, the platform, traces the processes of programs.
 	return leaveProc(f, append(slices.Clone(directfsCaps.Bounding), "CAP_SYS_PTRACE"))
 }
 
-// leaveCgroup closes what the Go runtime has opened of the process's control
-// group, to follow its limit on processors as long as the process lives. It finds
-// none any more, as it does where gVisor starts the process anew.
+// leaveCgroup replaces the files of the process's control group that the Go runtime
+// has opened. The runtime would follow the group's CPU limit through them for the
+// life of the process. With /dev/null it finds no limit, as after gVisor's second
+// start.
 func leaveCgroup() error {
 	const open = "/proc/self/fd"
 	entries, err := os.ReadDir(open)
@@ -138,8 +141,9 @@ func leaveCgroup() error {
 	return nil
 }
 
-// leaveProc starts the process that is to unmount /proc, for which this one will
-// have no right, gives up all capabilities but keep, and says so in the flags.
+// leaveProc starts the process that unmounts /proc later, because this process will
+// not have the right. Then it gives up all capabilities except keep, and sets the
+// flags accordingly.
 func leaveProc(f *flag.FlagSet, keep []string) error {
 	var pipe [2]int
 	if err := unix.Pipe2(pipe[:], unix.O_CLOEXEC); err != nil {
@@ -156,10 +160,9 @@ func leaveProc(f *flag.FlagSet, keep []string) error {
 	return errors.Join(f.Set("proc-mount-sync-fd", strconv.Itoa(pipe[1])), f.Set("setup-root", "false"), f.Set("apply-caps", "false"))
 }
 
-// keepCapabilities leaves all threads of the process these capabilities, of those
-// that they have, and no others; and none in the bounding set, lest a program that
-// is executed has them for being root's. The maker set no_new_privs to the same
-// end.
+// keepCapabilities reduces the capabilities of all threads of the process to those
+// in names. It requires an empty bounding set, so that an executed program of root
+// gets none. The maker has set no_new_privs for the same reason.
 func keepCapabilities(names []string) error {
 	on, err := unix.PrctlRetInt(unix.PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0)
 	if err != nil {

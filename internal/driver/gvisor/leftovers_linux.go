@@ -17,12 +17,12 @@ import (
 
 var _ driver.Cleaner = (*Driver)(nil)
 
-// leftoverAge is how old an empty control group must be before nobody can be
-// about to put a process into it.
+// leftoverAge is the minimum age of a leftover. A maker may still be about to put a
+// process into a younger control group.
 const leftoverAge = 10 * time.Minute
 
-// Leftovers implements [driver.Cleaner]: control groups without a process, of
-// boxes of whatever state directory but this one's own.
+// Leftovers implements [driver.Cleaner]. The leftovers are control groups without a
+// process, of boxes of any state directory except this driver's own.
 func (d *Driver) Leftovers(ctx context.Context, remove bool) ([]string, error) {
 	own, err := d.List(ctx)
 	if err != nil {
@@ -32,8 +32,8 @@ func (d *Driver) Leftovers(ctx context.Context, remove bool) ([]string, error) {
 	return names, sandbox.Wrap(err, "look for leftovers", "")
 }
 
-// groupParents returns the directories in which boxes' control groups are,
-// those of this process's own group and those of the machine's root.
+// groupParents returns the directories that contain the control groups of boxes,
+// below this process's own group and below the machine's root.
 func groupParents() []string {
 	mounts, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {
@@ -64,14 +64,14 @@ func groupParents() []string {
 	return dirs
 }
 
-// emptyGroups returns the groups of boxes below parents, other than those to
-// keep, that have no process and were made before a time. With remove it removes
-// them, and returns those that it removed.
+// emptyGroups returns the groups of boxes below parents that have no process, are
+// not in keep and were made before a time. If remove is set, it removes them and
+// returns the removed ones.
 func emptyGroups(parents, keep []string, before time.Time, remove bool) (names []string, err error) {
 	for _, parent := range parents {
 		entries, rerr := os.ReadDir(parent)
 		if rerr != nil {
-			continue // there is none, or it is not ours to read
+			continue // there is none, or this user may not read it
 		}
 		for _, entry := range entries {
 			dir := filepath.Join(parent, entry.Name())

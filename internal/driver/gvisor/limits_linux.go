@@ -17,18 +17,19 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// plan says by what means a box's limits will be kept. Disk and processes are
-// always kept by the box's own kernel; a control group also bounds the host's
-// processes, should that kernel be broken. CPU and memory are kept by a control
-// group where one can be made; without, whole CPUs are kept by binding the box
-// to so many processors, and memory by the maker's watching it.
+// plan names the mechanisms that enforce a box's limits. The sentry always enforces
+// disk and processes; a control group also bounds the host's processes, in case the
+// sentry is broken. A control group enforces CPU and memory, if one can be made.
+// Without it, the box is bound to a whole number of processors, and the maker
+// watches its memory.
 type plan struct {
 	group       bool
 	cpuSet      []int
 	watchMemory bool
 }
 
-// plan returns how to keep the limits of spec, or says which cannot be.
+// plan returns the mechanisms for the limits of spec. The error names a limit that
+// cannot be enforced.
 func (m *maker) plan(spec *driver.Spec) (plan, error) {
 	p := plan{
 		group:       m.cgs.has(cpuController) || m.cgs.has(memoryController) || m.cgs.has(pidsController),
@@ -58,8 +59,8 @@ func (m *maker) plan(spec *driver.Spec) (plan, error) {
 	return p, nil
 }
 
-// apply makes what the plan needs before the box's processes start, and the
-// record of it.
+// apply makes the resources of the plan before the box's processes start, and
+// records them.
 func (p plan) apply(m *maker, b *madeBox) error {
 	b.record.CPUSet = p.cpuSet
 	b.record.WatchMemory = p.watchMemory
@@ -74,14 +75,14 @@ func (p plan) apply(m *maker, b *madeBox) error {
 	return err
 }
 
-// confine puts the box's processes under the limits. The sentry comes first:
-// what it starts from then on is born where it is.
+// confine applies the limits to the box's processes. The sentry comes first,
+// because its later children inherit them.
 func (b *madeBox) confine() error {
 	sentry := b.sentry()
 	if err := b.confineProcess(sentry); err != nil {
 		return err
 	}
-	pids := descendants(sentry) // itself once more, if it lives
+	pids := descendants(sentry) // includes the sentry, if it is alive
 	if b.network > 0 {
 		pids = append(pids, b.network)
 	}
@@ -112,7 +113,7 @@ func (b *madeBox) confineProcess(pid int) error {
 	return nil
 }
 
-// startWatch begins to keep the memory limit; file becomes the watch's.
+// startWatch begins to enforce the memory limit. The watch closes file.
 func (b *madeBox) startWatch(file *os.File) {
 	b.watch = watchMemory(file, b.sentry(), b.network, b.record.Spec.Limits.MemoryBytes, b.memoryMark())
 }
@@ -136,14 +137,14 @@ func cpusOf(set *unix.CPUSet) []int {
 	return cpus
 }
 
-// bind binds all threads of a process to cpus, which those it makes later
-// inherit.
+// bind binds all threads of a process to cpus. Threads that they start later
+// inherit this.
 func bind(pid int, cpus []int) error {
 	var want unix.CPUSet
 	for _, cpu := range cpus {
 		want.Set(cpu)
 	}
-	// A thread may have been made meanwhile by one that was not bound yet.
+	// A thread that is not bound yet may have started another meanwhile.
 	for changed := true; changed; {
 		changed = false
 		tids, err := threads(pid)
@@ -168,7 +169,7 @@ func bind(pid int, cpus []int) error {
 	return nil
 }
 
-// threads returns the numbers of a process's threads.
+// threads returns the IDs of a process's threads.
 func threads(pid int) ([]int, error) {
 	entries, err := os.ReadDir(filepath.Join("/proc", strconv.Itoa(pid), "task"))
 	if err != nil {

@@ -23,12 +23,12 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/trace"
 )
 
-// makerFD is the descriptor on which a maker finds its driver.
+// makerFD is the descriptor of a maker's connection to its driver.
 const makerFD = 3
 
-// makerFDs returns the descriptors that a maker with these arguments was given: its
-// driver, and after it the trees that the arguments name from the fourth on, the
-// guest's first.
+// makerFDs returns the descriptors that a maker with these arguments receives: the
+// connection to its driver, and a tree for each argument from the fourth on. The
+// first tree is the guest.
 func makerFDs(args []string) map[int]bool {
 	fds := map[int]bool{makerFD: true}
 	for i := range len(args) - 3 {
@@ -37,12 +37,12 @@ func makerFDs(args []string) map[int]bool {
 	return fds
 }
 
-// maker makes boxes for one driver. It lives in a process of its own.
+// maker makes boxes for one driver, in a process of its own.
 type maker struct {
-	dir   string // all that is kept; shared with other makers
+	dir   string // the directory of all state, shared with other makers
 	guest string
-	null  *os.File // what boxes have for standard streams
-	cgs   *cgroups // nil where none can be written
+	null  *os.File // the standard streams of boxes
+	cgs   *cgroups // nil if this process can make none
 
 	hostRoot func() (*tree, error) // made when first needed
 	// For boxes with users of their own, if there are any: what the first is, the
@@ -57,10 +57,10 @@ type maker struct {
 	boxes map[string]*madeBox // made or attached here
 }
 
-// makerMain is the maker's main function; it returns the exit status.
+// makerMain is the maker's main function. It returns the exit status.
 func makerMain(args []string) int {
-	// Its log goes to the server, which may die first. Caught, not ignored:
-	// children would inherit that.
+	// The maker logs to the server, which may die first. SIGPIPE is caught rather
+	// than ignored, because children inherit an ignored signal.
 	signal.Notify(make(chan os.Signal, 1), unix.SIGPIPE)
 	stderr := os.Stderr
 	log.SetTarget(log.GoogleEmitter{Writer: &log.Writer{Next: stderr}})
@@ -69,8 +69,8 @@ func makerMain(args []string) int {
 		fmt.Fprintf(stderr, "%s: started by hand; it is a part of glovebox\n", makerName)
 		return 2
 	}
-	// What is mounted here is for this process and its boxes alone.
-	// What the host unmounts goes here too.
+	// Mounts that this process makes stay in its namespace. Unmounts on the host
+	// also take effect here.
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_SLAVE, ""); err != nil {
 		fmt.Fprintf(stderr, "%s: detach mounts: %v\n", makerName, err)
 		return 1
@@ -86,7 +86,7 @@ func makerMain(args []string) int {
 		fmt.Fprintf(stderr, "%s: %v\n", makerName, err)
 		return 1
 	}
-	// gVisor gives a box what its own process has for these.
+	// gVisor gives its own standard streams to a box.
 	os.Stdin, os.Stdout, os.Stderr = null, null, null
 	m := &maker{
 		dir:   dir,
@@ -112,8 +112,8 @@ func makerMain(args []string) int {
 	return 0
 }
 
-// onceMade returns a function that calls make until it succeeds, then returns
-// what it made.
+// onceMade returns a function that calls make until it succeeds, and then always
+// returns that result.
 func onceMade[T any](make func() (*T, error)) func() (*T, error) {
 	var mu sync.Mutex
 	var made *T
@@ -129,8 +129,8 @@ func onceMade[T any](make func() (*T, error)) func() (*T, error) {
 	}
 }
 
-// serve answers requests until the driver is gone, then destroys what was
-// attached to it.
+// serve answers requests until the driver has ended. Then it destroys the attached
+// boxes that this maker made.
 func (m *maker) serve(conn *net.UnixConn) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var calls sync.WaitGroup
@@ -170,11 +170,11 @@ func (m *maker) serve(conn *net.UnixConn) {
 	m.linger()
 }
 
-// lastCalls is how long what is being done may go on after the driver's end. A
-// box that does not answer must not keep the others alive.
+// lastCalls bounds how long requests may continue after the driver's end. A box
+// that does not answer must not keep the others alive.
 const lastCalls = 5 * time.Second
 
-// waitFor waits for calls to end, but not longer than limit.
+// waitFor waits for calls to end, for at most limit.
 func waitFor(calls *sync.WaitGroup, limit time.Duration) {
 	ended := make(chan struct{})
 	go func() {
@@ -187,9 +187,9 @@ func waitFor(calls *sync.WaitGroup, limit time.Duration) {
 	}
 }
 
-// linger stays for as long as detached boxes live whose memory only this
-// process watches. It lets go of standard error first, by whose end the driver
-// knows that all else is done.
+// linger stays while detached boxes are alive whose memory only this process
+// watches. It closes standard error first, because the driver takes its end as the
+// end of all other work.
 func (m *maker) linger() {
 	m.mu.Lock()
 	var watched []*madeBox
@@ -213,10 +213,10 @@ func (m *maker) linger() {
 	}
 }
 
-// lingerLook is how often a maker looks whether it may end.
+// lingerLook is the interval at which a lingering maker checks its boxes.
 const lingerLook = time.Second
 
-// answer does what req asks and replies on the first file.
+// answer executes req and sends the reply on the first file.
 func (m *maker) answer(ctx context.Context, req *request, files []*os.File) {
 	defer closeAll(files[1:])
 	conn, err := fileConn(files[0])
@@ -228,7 +228,7 @@ func (m *maker) answer(ctx context.Context, req *request, files []*os.File) {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	go func() {
-		// The driver never writes here: an end of file is its giving up.
+		// The driver never writes here. End of file cancels the request.
 		_, _ = conn.Read(make([]byte, 1))
 		cancel()
 	}()
@@ -242,7 +242,7 @@ func (m *maker) answer(ctx context.Context, req *request, files []*os.File) {
 	}
 	rep.Spans = spans.Spans()
 	if err := json.NewEncoder(conn).Encode(&rep); err != nil && req.Op == opCreate {
-		// Nobody heard of it, so nobody would destroy it.
+		// The driver does not know of the box, so it would leak.
 		_ = m.destroy(req.Ref)
 	}
 }
@@ -250,7 +250,7 @@ func (m *maker) answer(ctx context.Context, req *request, files []*os.File) {
 func (m *maker) do(ctx context.Context, req *request, files []*os.File, rep *reply) (err error) {
 	if needsRef := req.Op != opList && req.Op != opProbe; needsRef && !sandbox.ValidID(req.Ref) {
 		if req.Op == opDiscard {
-			return nil // List returns no such thing
+			return nil // List does not return such a reference
 		}
 		return fmt.Errorf("%w: %q is not a reference", driver.ErrGone, req.Ref)
 	}
@@ -336,7 +336,7 @@ func (m *maker) remember(b *madeBox)       { m.mu.Lock(); m.boxes[b.record.Spec.
 func (m *maker) forget(ref string)         { m.mu.Lock(); delete(m.boxes, ref); m.mu.Unlock() }
 func (m *maker) known(ref string) *madeBox { m.mu.Lock(); defer m.mu.Unlock(); return m.boxes[ref] }
 
-// find returns a box that lives, loading it if another maker made it.
+// find returns a live box. It loads the box if another maker made it.
 func (m *maker) find(ref string) (*madeBox, error) {
 	if b := m.known(ref); b != nil {
 		m.mu.Lock()
@@ -366,8 +366,8 @@ func (m *maker) find(ref string) (*madeBox, error) {
 	return b, nil
 }
 
-// watch keeps the memory limit of a box that another maker made; files is its
-// memory. That the other may still do so does no harm.
+// watch enforces the memory limit of a box that another maker made; files contains
+// its memory file. The other maker may enforce it at the same time.
 func (m *maker) watch(ref string, files []*os.File) error {
 	b, err := m.find(ref)
 	if err != nil {
@@ -394,7 +394,7 @@ func (m *maker) watch(ref string, files []*os.File) error {
 	return nil
 }
 
-// list returns the references of all boxes that have anything left.
+// list returns the references of all boxes that have a directory.
 func (m *maker) list() ([]string, error) {
 	refs := map[string]bool{}
 	entries, err := os.ReadDir(m.boxesDir())

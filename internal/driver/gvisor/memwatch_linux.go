@@ -11,29 +11,29 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A memoryWatch keeps a box's memory limit where no control group can: all the
-// memory of a box's programs is one file of the sentry's, without a name, and
-// its size on disk, as it were, is what they use. What they have the sentry
-// keep for them (full pipes, socket buffers, open files) is in the sentry's own
-// memory, beyond what it takes for itself, and so is what the box's connections
-// take in the process of its network. When all together exceed the limit the watch
-// kills the box.
+// A memoryWatch enforces a box's memory limit without a control group. The memory
+// of a box's programs is one file of the sentry, without a name; its size on disk
+// is their use. Data that the sentry keeps for programs (full pipes, socket
+// buffers, open files) is in the sentry's own memory. It counts as far as it
+// exceeds sentryShare. The memory of the box's connections is in the network
+// process. It counts as far as it exceeds networkMemory. If the sum exceeds the
+// limit, the watch kills the box.
 //
-// It looks more often the nearer the limit is: soon enough that memory, filled
-// at [fillRate], cannot have passed the limit by more than fillRate times
+// The watch reads the sum more often the nearer it is to the limit. Memory that is
+// filled at [fillRate] can therefore exceed the limit by at most fillRate times
 // [shortestLook].
 type memoryWatch struct {
 	file    *os.File
 	limit   int64
 	sentry  int
-	network int    // the process of the box's network, 0 if there is none
-	mark    string // a file made when it kills, for whoever asks why
+	network int    // the process ID of the box's network, 0 if there is none
+	mark    string // a file that records the kill, for incidents
 	stopped chan struct{}
 	done    chan struct{}
 }
 
-// sentryShare is what the sentry may take for itself, in bytes: some 10 MiB at
-// rest, and more while it collects its garbage.
+// sentryShare is the sentry's allowance for itself, in bytes: about 10 MiB at rest,
+// and more during a garbage collection.
 const sentryShare = 48 << 20
 
 const (
@@ -42,11 +42,12 @@ const (
 	longestLook  = 250 * time.Millisecond
 )
 
-// memoryFileName is what gVisor calls that file.
+// memoryFileName is gVisor's name of that file.
 const memoryFileName = "runsc-memory"
 
-// watchMemory begins to watch a sentry's memory file, which becomes the watch's;
-// the caller stops it. It makes the file mark before it kills.
+// watchMemory begins to watch a sentry's memory file, which the watch then owns.
+// The caller stops the watch. Before the watch kills the box, it makes the file
+// mark.
 func watchMemory(file *os.File, sentry, network int, limit int64, mark string) *memoryWatch {
 	w := &memoryWatch{
 		file:    file,
@@ -61,7 +62,8 @@ func watchMemory(file *os.File, sentry, network int, limit int64, mark string) *
 	return w
 }
 
-// openMemoryFile opens the file that holds the memory of a sentry's programs.
+// openMemoryFile opens the file with the memory of a sentry's programs. The caller
+// closes it.
 func openMemoryFile(sentry int) (*os.File, error) {
 	dir := filepath.Join("/proc", strconv.Itoa(sentry), "fd")
 	entries, err := os.ReadDir(dir)
@@ -93,7 +95,7 @@ func (w *memoryWatch) run() {
 			return // the sentry has ended
 		}
 		if used > w.limit {
-			// Not knowing why is no reason to let it live.
+			// A failure to write the mark must not prevent the kill.
 			_ = os.WriteFile(w.mark, nil, 0o600)
 			if fd, err := unix.PidfdOpen(w.sentry, 0); err == nil {
 				_ = sendAsOwner(w.sentry, fd, unix.SIGKILL)
@@ -105,7 +107,8 @@ func (w *memoryWatch) run() {
 	}
 }
 
-// nextLook returns how long room bytes last at the least.
+// nextLook returns the time until the next reading, if room bytes remain: the
+// shortest time in which they can be filled.
 func nextLook(room int64) time.Duration {
 	lasts := time.Duration(float64(room) / fillRate * float64(time.Second))
 	return min(max(lasts, shortestLook), longestLook)
@@ -119,11 +122,11 @@ func (w *memoryWatch) used() (int64, error) {
 	}
 	own, err := anonymousMemory(w.sentry)
 	if err != nil {
-		return 0, err // it has ended
+		return 0, err // the sentry has ended
 	}
 	used := st.Blocks*512 + max(0, own-sentryShare)
 	if w.network > 0 {
-		// Its end is not the box's.
+		// The network may end before the box.
 		if n, err := anonymousMemory(w.network); err == nil {
 			used += max(0, n-networkMemory)
 		}
@@ -131,7 +134,8 @@ func (w *memoryWatch) used() (int64, error) {
 	return used, nil
 }
 
-// anonymousMemory returns the memory of a process that is in no file, in bytes.
+// anonymousMemory returns the memory of a process that belongs to no file, in
+// bytes.
 func anonymousMemory(pid int) (int64, error) {
 	status, err := processStatus(pid)
 	if err != nil {
@@ -141,7 +145,7 @@ func anonymousMemory(pid int) (int64, error) {
 	return kib << 10, err
 }
 
-// running reports whether the limit is being kept.
+// running reports whether the limit is being enforced.
 func (w *memoryWatch) running() bool {
 	select {
 	case <-w.done:
@@ -151,7 +155,7 @@ func (w *memoryWatch) running() bool {
 	}
 }
 
-// stop ends the watch. It may be called again.
+// stop ends the watch and waits for its end. It is idempotent.
 func (w *memoryWatch) stop() {
 	select {
 	case <-w.stopped:

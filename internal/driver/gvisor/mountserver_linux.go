@@ -18,9 +18,9 @@ import (
 	"gvisor.dev/gvisor/runsc/flag"
 )
 
-// serveMounts is for the kernel: for each mount that gVisor would ask a gofer for,
-// it answers itself. The flags say where it finds what the maker has handed over,
-// and the ends that gVisor speaks to take those places.
+// serveMounts runs in the sentry. It answers the requests of each mount for which
+// gVisor would ask a gofer. The flags name the descriptors of the maker's sockets.
+// serveMounts replaces each with the end of a connection that gVisor then uses.
 func serveMounts(f *flag.FlagSet) error {
 	confs, is := flag.Get(f.Lookup("gofer-mount-confs").Value).(*boot.GoferMountConfFlags)
 	if !is {
@@ -40,7 +40,7 @@ func serveMounts(f *flag.FlagSet) error {
 		}
 		fds = fds[1:]
 		if !conf.ShouldUseLisafs() {
-			continue // an image, which the kernel reads as it is
+			continue // an image, which the sentry reads directly
 		}
 		if err := serveMount(fd); err != nil {
 			return err
@@ -91,18 +91,18 @@ func serveMount(fd int) error {
 	return nil
 }
 
-// mountServer answers what a kernel that opens files itself asks of a gofer. All of
-// it is in that kernel's process, and under its seccomp filter: what is asked for
-// here can be nothing that the kernel could not do anyway.
+// mountServer answers the requests that a sentry which opens files itself still
+// sends to a gofer. It runs in the sentry's process, under its seccomp filter. A
+// request here can therefore do nothing that the sentry could not do itself.
 type mountServer struct {
 	lisafs.Server
-	from int // the socket that has the tree
+	from int // the socket that contains the tree
 	root int // a directory or a file; -1 until it is mounted
-	tree int // it stays open, so that the host has a place for the mount
+	tree int // stays open, so that the host keeps the mount
 }
 
-// The numbers of files in the protocol. The root, and the one that is opened, are
-// told from others; what a walk finds is not looked at.
+// The file IDs in the protocol. Only the root and the opened file are
+// distinguished; all files that a walk finds share one ID.
 const (
 	rootFile lisafs.FDID = 1 + iota
 	openedFile
@@ -120,12 +120,12 @@ func (s *mountServer) SupportedMessages() []lisafs.MID {
 // MaxMessageSize implements [lisafs.ServerImpl].
 func (s *mountServer) MaxMessageSize() uint32 { return lisafs.MaxMessageSize() }
 
-// Mount implements [lisafs.ServerImpl]; [mountServer.mount] is called instead.
+// Mount implements [lisafs.ServerImpl]. gVisor calls [mountServer.mount] instead.
 func (s *mountServer) Mount(*lisafs.Connection, *lisafs.Node) (*lisafs.ControlFD, linux.Statx, int, error) {
 	return nil, linux.Statx{}, -1, unix.EOPNOTSUPP
 }
 
-// mount gives the kernel the root.
+// mount sends the root to the sentry.
 func (s *mountServer) mount(_ *lisafs.Connection, to lisafs.Communicator, _ uint32) (uint32, error) {
 	if s.root < 0 {
 		var err error
@@ -138,7 +138,7 @@ func (s *mountServer) mount(_ *lisafs.Connection, to lisafs.Communicator, _ uint
 		return 0, err
 	}
 	to.DonateFD(fd)
-	// What the file is like the kernel sees for itself.
+	// The sentry reads the attributes of the file itself.
 	resp := lisafs.MountResp{
 		Root:           lisafs.Inode{ControlFD: rootFile},
 		SupportedMs:    s.SupportedMessages(),
@@ -149,7 +149,7 @@ func (s *mountServer) mount(_ *lisafs.Connection, to lisafs.Communicator, _ uint
 	return size, nil
 }
 
-// openAt opens the root, for which the kernel knows no directory to open it from.
+// openAt opens the root, for which the sentry has no parent directory.
 func (s *mountServer) openAt(_ *lisafs.Connection, to lisafs.Communicator, size uint32) (uint32, error) {
 	var req lisafs.OpenAtReq
 	if _, whole := req.CheckedUnmarshal(to.PayloadBuf(size)); !whole {
@@ -159,11 +159,11 @@ func (s *mountServer) openAt(_ *lisafs.Connection, to lisafs.Communicator, size 
 		return 0, unix.EPERM
 	}
 	if req.Flags&(unix.O_ACCMODE|unix.O_TRUNC) != unix.O_RDONLY {
-		return 0, unix.EROFS // a directory is not written to, and a file is there for reading
+		return 0, unix.EROFS // directories are not writable, and files are only read
 	}
 	fd, err := unix.Openat(s.root, ".", unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if errors.Is(err, unix.ENOTDIR) {
-		fd, err = unix.Dup(s.root) // a file is read by place
+		fd, err = unix.Dup(s.root) // a file is read with explicit offsets
 	}
 	if err != nil {
 		return 0, err
@@ -174,8 +174,9 @@ func (s *mountServer) openAt(_ *lisafs.Connection, to lisafs.Communicator, size 
 	return uint32(resp.SizeBytes()), nil
 }
 
-// walk says that all files are there. The kernel has found them itself, and asks
-// for their numbers only to be refused: sockets, and attributes of links.
+// walk reports every file as present. The sentry has found the files itself. It
+// requests their IDs only for operations that are then refused: connections to
+// sockets, and attributes of links.
 func (s *mountServer) walk(_ *lisafs.Connection, to lisafs.Communicator, size uint32) (uint32, error) {
 	var req lisafs.WalkReq
 	if _, whole := req.CheckedUnmarshal(to.PayloadBuf(size)); !whole {
@@ -190,13 +191,14 @@ func (s *mountServer) walk(_ *lisafs.Connection, to lisafs.Communicator, size ui
 	return answer, nil
 }
 
-// refuse answers a request with an error.
+// refuse returns a handler that answers with an error.
 func refuse(errno unix.Errno) lisafs.RPCHandler {
 	return func(*lisafs.Connection, lisafs.Communicator, uint32) (uint32, error) { return 0, errno }
 }
 
-// receiveTree takes what [tree.handOver] has put into a socket, and closes that. It
-// uses what the kernel's seccomp filter allows.
+// receiveTree receives the descriptors that [tree.handOver] has sent to a socket,
+// and closes the socket. It uses only system calls that the sentry's seccomp filter
+// allows.
 func receiveTree(socket int) (root, tree int, err error) {
 	defer func() { err = errors.Join(err, os.NewSyscallError("close", unix.Close(socket))) }()
 	oob := make([]byte, unix.CmsgSpace(2*4))

@@ -21,11 +21,10 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// linkName is what a box's interface is called inside.
+// linkName is the name of a box's interface inside the box.
 const linkName = "eth0"
 
-// checkNetwork refuses a policy that is none, which would not even reach the
-// maker.
+// checkNetwork refuses an invalid policy before it is sent to the maker.
 func checkNetwork(n sandbox.Network) error {
 	parsed, err := sandbox.ParseNetwork(string(n))
 	if err != nil {
@@ -37,8 +36,8 @@ func checkNetwork(n sandbox.Network) error {
 	return nil
 }
 
-// startNetwork starts the process that is the box's way out, and returns the
-// box's end of the link to it.
+// startNetwork starts the process of the box's network, and returns the box's end
+// of the link to it.
 func (b *madeBox) startNetwork(m *maker, secrets []sandbox.Secret) (*os.File, error) {
 	s := b.record.Spec
 	p, link, err := network.Start("/proc/self/exe", s.ID, b.dir, network.Options{
@@ -57,8 +56,8 @@ func (b *madeBox) startNetwork(m *maker, secrets []sandbox.Secret) (*os.File, er
 	return link, nil
 }
 
-// keepFresh tells the networks of this maker's boxes how the machine resolves
-// names, from the first one on for as long as the maker lives.
+// keepFresh sends the machine's settings for name resolution to the networks of
+// this maker's boxes, from the first network on until the maker ends.
 func (m *maker) keepFresh() {
 	m.fresh.Do(func() {
 		go network.KeepFresh(nil, func() (dirs []string) {
@@ -74,13 +73,13 @@ func (m *maker) keepFresh() {
 	})
 }
 
-// link gives the box, whose kernel waits to be started, an interface at the end
-// of link, beside its loopback interface. It returns the settings to start with,
-// by which gVisor does not set up a network itself.
+// link gives the box an interface at the end of link, besides its loopback
+// interface. The sentry must wait for its start. link returns the settings for the
+// start, with which gVisor sets up no network itself.
 func (b *madeBox) link(link *os.File) (*config.Config, error) {
 	path := b.kernel.ControlSocketPath
 	if filepath.IsAbs(path) {
-		// A socket's address has 108 bytes, a path may have more.
+		// A socket's address is limited to 108 bytes; a path may be longer.
 		fd, err := unix.Open(path, unix.O_PATH|unix.O_CLOEXEC, 0)
 		if err != nil {
 			return nil, fmt.Errorf("reach the box's kernel: %w", err)
@@ -97,7 +96,7 @@ func (b *madeBox) link(link *os.File) (*config.Config, error) {
 		return nil, fmt.Errorf("make the box's interface: %w", err)
 	}
 	conf := *b.conf
-	conf.Network = config.NetworkHost // nothing is left to be done
+	conf.Network = config.NetworkHost // with this value, gVisor makes no interfaces
 	return &conf, nil
 }
 
@@ -139,7 +138,7 @@ func linkArgs(link *os.File) *boot.CreateLinksAndRoutesArgs {
 	}
 }
 
-// resolvers are the DNS servers of a box that has a network.
+// resolvers returns the DNS servers of a box with a network.
 func resolvers() string {
 	return network.Gateway4.Addr().String() + "," + network.Gateway6.Addr().String()
 }
@@ -153,7 +152,8 @@ func (b *madeBox) traffic(ctx context.Context, after int64) (*sandbox.Traffic, e
 	return &t, b.orGone(err)
 }
 
-// authority asks the box's network who signs for its secrets.
+// authority returns the certificate of the authority that signs for the box's
+// secrets.
 func (b *madeBox) authority(ctx context.Context) ([]byte, error) {
 	if !b.record.Linked {
 		return nil, nil
@@ -169,7 +169,8 @@ func (b *madeBox) setNetwork(ctx context.Context, n sandbox.Network) error {
 	if !b.record.Linked {
 		return driver.NoNetwork()
 	}
-	// The record first: a receipt never shows more than is in force.
+	// The record is written first, so that a receipt never claims a policy that is
+	// not in force.
 	before := b.record
 	b.record.Spec.Network = n
 	err := b.save()
@@ -183,7 +184,7 @@ func (b *madeBox) setNetwork(ctx context.Context, n sandbox.Network) error {
 	return nil
 }
 
-// networkControl says what a box can reach: names are its interfaces.
+// networkControl reports what a box can reach; names are its interfaces.
 func (r *report) networkControl(names []string) sandbox.Control {
 	c := sandbox.Control{
 		Name:  sandbox.ControlNetwork,
@@ -198,11 +199,11 @@ func (r *report) networkControl(names []string) sandbox.Control {
 	}
 	c.Mechanism = "a network stack of its own behind the only interface, which decides about every connection"
 	if r.Network == "" {
-		// The interface leads nowhere: less than was asked for, and no more.
+		// The interface leads nowhere: the box reaches less than was requested.
 		c.Value += "; nothing is reached, because the network's process has ended"
 	} else {
 		c.Value += "; policy in force: " + string(r.Network)
-		if len(r.Walls) > 0 { // else it is of an earlier version
+		if len(r.Walls) > 0 { // a network of an earlier version reports none
 			c.Mechanism += ", in a process with " + strings.Join(r.Walls, ", ")
 		}
 	}

@@ -12,9 +12,9 @@ import (
 	pb "gvisor.dev/gvisor/pkg/sentry/seccheck/points/points_go_proto"
 )
 
-// startObserver does what is to be done in a box's kernel when all of it is there:
-// when the guest starts its first thread. It also keeps the limit on processes.
-// gVisor calls it as it calls any observer of what programs do.
+// startObserver does the work in the sentry that requires a complete box: it acts
+// when the guest starts its first thread. It also enforces the process limit.
+// gVisor calls it like any observer of programs.
 type startObserver struct {
 	seccheck.SinkDefaults
 	once  sync.Once
@@ -24,9 +24,10 @@ type startObserver struct {
 //go:linkname pointsOnce gvisor.dev/gvisor/pkg/sentry/seccheck.initOnce
 var pointsOnce sync.Once
 
-// observeStart registers a startObserver; it is for a sentry. Other observers would
-// be found by the names of what can be observed, a few hundred; as there are none,
-// gVisor is not to make the list of them, which takes a fiftieth of a start.
+// observeStart registers a startObserver; it runs in a sentry. gVisor would build a
+// list of several hundred observable points, in which other observers are found by
+// name. There are no others, so observeStart prevents that list, which takes a
+// fiftieth of a start.
 func observeStart(limit processLimit) {
 	pointsOnce.Do(func() {})
 	seccheck.Global.AppendSink(&startObserver{limit: limit}, []seccheck.PointReq{{Pt: seccheck.PointClone}})
@@ -35,7 +36,8 @@ func observeStart(limit processLimit) {
 // Name implements [seccheck.Sink].
 func (o *startObserver) Name() string { return "glovebox" }
 
-// Clone implements [seccheck.Sink]. Its error is that of the program's clone(2).
+// Clone implements [seccheck.Sink]. Its error becomes the error of the program's
+// clone(2).
 func (o *startObserver) Clone(ctx context.Context, _ seccheck.FieldSet, _ *pb.CloneInfo) error {
 	o.once.Do(func() {
 		if k := kernel.KernelFromContext(ctx); k == nil || !measureClock(k) {
@@ -45,7 +47,7 @@ func (o *startObserver) Clone(ctx context.Context, _ seccheck.FieldSet, _ *pb.Cl
 	})
 	t := kernel.TaskFromContext(ctx)
 	if t == nil {
-		return linuxerr.EAGAIN // gVisor is not what it was: no process is better than any number
+		return linuxerr.EAGAIN // gVisor has changed: better no new process than no limit
 	}
 	return o.limit.check(t)
 }

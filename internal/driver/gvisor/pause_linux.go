@@ -12,11 +12,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// pause stops the box where it stands. First its kernel takes every program out
-// of its code, then the kernel itself, which now does nothing but look at the
-// time some thousand times a second, is stopped by a signal. To stop the
-// programs' processes by signal or by the freezer of a control group would be
-// simpler, but gVisor traces them, and cannot start another afterwards.
+// pause stops all execution in the box, in two steps. First the sentry interrupts
+// all programs. Then a signal stops the sentry, which would otherwise only read the
+// time some thousand times a second. A signal or a cgroup freezer for the programs'
+// processes would be simpler. But gVisor traces these processes, and could not
+// start another one afterwards.
 func (b *madeBox) pause() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -26,21 +26,21 @@ func (b *madeBox) pause() error {
 	return b.sleep()
 }
 
-// sleep is pause of a box that is not. The caller holds b.mu.
+// sleep pauses a box that is not paused. The caller holds b.mu.
 func (b *madeBox) sleep() error {
-	b.giveBack() // first: between the two steps that follow, nobody else could resume it
+	b.giveBack() // first, because no other maker could resume the box between the next two steps
 	if err := b.kernel.Pause(b.kernel.ID); err != nil {
 		return b.orGone(err)
 	}
 	if err := signalProcess(b.sentry(), b.record.Spec.ID, unix.SIGSTOP); err != nil {
 		return b.orGone(errors.Join(fmt.Errorf("stop kernel: %w", err), b.kernel.Resume(b.kernel.ID)))
 	}
-	// The signal is seen by each thread in its own time, which on a busy machine
-	// may be late.
+	// Each thread handles the signal separately, which may take long on a busy
+	// machine.
 	began := time.Now()
 	for !b.paused() && b.alive() {
 		switch took := time.Since(began); {
-		case took > stopTime: // resume would take it for one that was not paused
+		case took > stopTime: // resume would take it for a running box
 			return errors.Join(fmt.Errorf("kernel of %s does not stop", b.kernel.ID), b.wake())
 		case took > 10*time.Millisecond:
 			time.Sleep(time.Millisecond)
@@ -51,17 +51,17 @@ func (b *madeBox) sleep() error {
 	return nil
 }
 
-// stopTime is how long a kernel may take to stop after it was told to.
+// stopTime bounds how long a sentry may take to stop after the signal.
 const stopTime = 10 * time.Second
 
-// giveBackTime is how long a kernel has to give memory back. What it has not done
-// by then it does when it goes on.
+// giveBackTime is how long pause waits for the sentry's garbage collection. The
+// sentry completes the rest after it is resumed.
 const giveBackTime = 20 * time.Millisecond
 
-// giveBack has the box's kernel give back what it does not use, before it is
-// stopped for nobody knows how long: a third of its memory after a start, which
-// makes much that it needs but once. It is done ever more rarely, as it takes
-// some milliseconds on a processor. The caller holds b.mu.
+// giveBack runs a garbage collection in the sentry before pausing it, because the
+// pause may be long. It frees a third of the sentry's memory after a start, which
+// allocates much temporary data. A collection takes some milliseconds of a
+// processor, so its interval grows fourfold each time. The caller holds b.mu.
 func (b *madeBox) giveBack() {
 	now := time.Now()
 	if now.Before(b.giveBackAt) || !b.alive() {
@@ -91,8 +91,8 @@ func (b *madeBox) wake() error {
 	return b.orGone(b.kernel.Resume(b.kernel.ID))
 }
 
-// paused reports whether the box's kernel is stopped. The process says so
-// itself, whichever maker paused it.
+// paused reports whether the sentry is stopped. It reads the state of the process,
+// because another maker may have paused it.
 func (b *madeBox) paused() bool {
 	stat, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(b.sentry()), "stat"))
 	if err != nil {

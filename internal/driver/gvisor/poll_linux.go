@@ -15,25 +15,26 @@ var latencyMonitoring sync.Once
 func controlFastPath()
 
 const (
-	// pollAfter is how much processor time a kernel has taken since its first
-	// program began before it may poll: twice what it takes for a sandbox that
-	// runs a few lines.
+	// pollAfter is the processor time that a sentry must have used since its first
+	// program began before it may poll. It is twice the need of a sandbox that runs
+	// a few lines.
 	pollAfter = 150 * time.Millisecond
-	// pollLook is how often a kernel looks whether it works, and pollWork how
-	// much processor time it takes meanwhile if it does.
+	// pollLook is the interval at which the sentry measures its processor time. If
+	// it used pollWork in an interval, it is busy.
 	pollLook = 50 * time.Millisecond
 	pollWork = 20 * time.Millisecond
 )
 
-// pollLate keeps the kernel from polling for the system calls of its programs, and
-// them for its answers, as gVisor has it from the start: see pollWhenBusy.
+// pollLate prevents polling from the start, which is gVisor's default: the sentry
+// polls for system calls of programs, and programs poll for its answers. See
+// pollWhenBusy.
 func pollLate() { latencyMonitoring.Do(func() {}) }
 
-// pollWhenBusy has gVisor begin to poll once the kernel has much to do. Where a
-// processor is free that makes a system call several times as fast; but gVisor
-// tries whether one is, 2,500 times a second, and with many sandboxes that start
-// at the same time that and the polling took a sixth of the processors. The
-// platform must be there.
+// pollWhenBusy makes gVisor start polling when the sentry is busy. With a free
+// processor, polling makes a system call several times as fast. But gVisor tests
+// for a free processor 2,500 times a second. When many sandboxes started at the
+// same time, tests and polling took a sixth of the processors. The platform must
+// exist.
 func pollWhenBusy() {
 	began, err := processorTime()
 	for before := began; err == nil; {
@@ -45,10 +46,10 @@ func pollWhenBusy() {
 		}
 		before = now
 	}
-	controlFastPath() // which does not return
+	controlFastPath() // does not return
 }
 
-// processorTime is what this process has taken.
+// processorTime returns the processor time of this process.
 func processorTime() (time.Duration, error) {
 	var t unix.Timespec
 	err := unix.ClockGettime(unix.CLOCK_PROCESS_CPUTIME_ID, &t)

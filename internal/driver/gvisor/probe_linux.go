@@ -23,9 +23,9 @@ func unavailable(hint, format string, args ...any) error {
 	}
 }
 
-// checkProgram reports whether path can be what the driver's processes are
-// started from: gVisor starts it again in an empty root, where a program that
-// needs shared libraries finds none.
+// checkProgram returns an error if the driver's processes cannot be started from
+// path. gVisor starts it again in an empty root, where a program would not find
+// shared libraries.
 func checkProgram(path string) error {
 	f, err := elf.Open(path)
 	if err != nil {
@@ -41,8 +41,7 @@ func checkProgram(path string) error {
 	return nil
 }
 
-// Where Linux and its distributions keep the switches that can forbid user
-// namespaces.
+// The switches of Linux and its distributions that can forbid user namespaces.
 const (
 	sysctlMaxUserNS    = "/proc/sys/user/max_user_namespaces"
 	sysctlDebianUserNS = "/proc/sys/kernel/unprivileged_userns_clone"
@@ -57,8 +56,8 @@ func sysctl(path string) string {
 	return strings.TrimSpace(string(data))
 }
 
-// explainStart adds to an error of starting a process in namespaces what on
-// this machine is the likely cause.
+// explainStart adds the likely cause on this machine to an error of starting a
+// process in namespaces.
 func explainStart(err error) error {
 	if err == nil {
 		return nil
@@ -80,15 +79,15 @@ func explainStart(err error) error {
 		"start sandbox: this user may not make namespaces: %w", err)
 }
 
-// fullDisk reports whether the lack of space that err tells of is a disk's: that
-// of namespaces comes of starting a process.
+// fullDisk reports whether the lack of space in err is on a disk. Starting a
+// process fails with the same error if there are too many namespaces.
 func fullDisk(err error) bool {
 	var path *fs.PathError
 	return errors.As(err, &path) && path.Op != "fork/exec"
 }
 
-// userNamespaceHint names the switch that forbids user namespaces here, or is
-// empty.
+// userNamespaceHint describes the switch that forbids user namespaces here, and the
+// remedy. It is empty if there is none.
 func userNamespaceHint() string {
 	switch {
 	case sysctl(sysctlMaxUserNS) == "0":
@@ -103,8 +102,8 @@ func userNamespaceHint() string {
 	return ""
 }
 
-// probe looks at what a box needs, from the maker, which by being there shows
-// that namespaces can be made.
+// probe checks the requirements of a box. It runs in the maker, whose existence
+// shows that namespaces can be made.
 func (m *maker) probe() error {
 	if err := os.MkdirAll(m.dir, 0o700); err != nil {
 		return unavailable("choose another with --state-dir", "state directory: %w", err)

@@ -11,13 +11,14 @@ import (
 // any number of users. A processLimit counts all programs of the sandbox. The
 // sentry checks it when a task forks or starts a thread: see startObserver.Clone.
 
-// spareProcesses is how many processes and threads there may be beyond the limit:
-// those of the guest, of its connectors, and programs that the guest starts while
-// others hold the whole limit. Sandbox-root can trace the guest and make it fork,
-// so this number is bounded too.
+// spareProcesses is the number of processes and threads above the limit that the
+// guest may have: its threads, its connectors, and programs that it starts while
+// others use the whole limit. It is bounded, because sandbox-root can trace the
+// guest and make it fork.
 const spareProcesses = 128
 
-// A processLimit is the most processes and threads of a sandbox; 0 is no limit.
+// A processLimit is the maximum number of processes and threads of a sandbox; 0
+// means no limit.
 type processLimit int
 
 // processLimitOf returns the limit of a specification.
@@ -30,9 +31,9 @@ func processLimitOf(spec *specs.Spec) processLimit {
 	return 0
 }
 
-// check returns EAGAIN if the sandbox has too many processes, counting the one
-// that t has just made. As in a control group, a zombie counts until its parent
-// has waited for it.
+// check returns EAGAIN if the sandbox has too many processes, including the one
+// that t has just made. As in a control group, a zombie counts until its parent has
+// waited for it.
 func (l processLimit) check(t *kernel.Task) error {
 	root := t.TaskSet().Root
 	all := root.NumTasks()

@@ -17,19 +17,19 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// A report is what the maker tells of a box for its receipt. The driver, which
-// is outside of the box's user namespace, reads the rest.
+// A report contains the maker's data for the receipt of a box. The driver, which is
+// outside of the box's user namespace, reads the rest.
 type report struct {
 	Record record `json:"record"`
 	Sentry int    `json:"sentry"`
 	Paused bool   `json:"paused,omitempty"`
-	// Network is the policy in force, if the box has a network that lives.
+	// Network is the policy in force, if the box has a network that answers.
 	Network sandbox.Network `json:"network,omitempty"`
-	Walls   []string        `json:"walls,omitempty"`   // around that network's process
-	Watched bool            `json:"watched,omitempty"` // its memory, just now
+	Walls   []string        `json:"walls,omitempty"`   // the confinement of that network's process
+	Watched bool            `json:"watched,omitempty"` // whether the maker watches the memory now
 }
 
-// report says what the box is made of.
+// report returns the maker's data about the box.
 func (b *madeBox) report(ctx context.Context) (*report, error) {
 	if !b.alive() {
 		return nil, fmt.Errorf("%w: its kernel does not run", driver.ErrGone)
@@ -40,7 +40,7 @@ func (b *madeBox) report(ctx context.Context) (*report, error) {
 	var inForce sandbox.Network
 	var walls []string
 	if rec.Linked {
-		// One that does not answer is told from one that lives by having none.
+		// The policy of a network that does not answer is "".
 		_, inForce, _ = network.Ask(ctx, b.dir, math.MaxInt64)
 		walls, _ = network.Walls(ctx, b.dir)
 	}
@@ -54,8 +54,8 @@ func (b *madeBox) report(ctx context.Context) (*report, error) {
 	}, nil
 }
 
-// receipt reads every control back. in is what the guest says of the limits
-// that the box's own kernel keeps.
+// receipt reads every control back. in contains the limits of the sentry, as the
+// guest reads them.
 func (r *report) receipt(in *guestapi.Limits) (sandbox.Receipt, error) {
 	status, err := processStatus(r.Sentry)
 	if err != nil {
@@ -93,7 +93,8 @@ func (r *report) receipt(in *guestapi.Limits) (sandbox.Receipt, error) {
 	}, nil
 }
 
-// processesControl says what is counted. Sandbox-root can be any number of users.
+// processesControl reports the process limit and its scope. A limit for each user
+// would not bind sandbox-root, which can use any number of users.
 func (r *report) processesControl(in *guestapi.Limits) sandbox.Control {
 	asked := r.Record.Spec.Limits.Processes
 	c := sandbox.Control{
@@ -123,8 +124,8 @@ func (r *report) processesControl(in *guestapi.Limits) sandbox.Control {
 	return c
 }
 
-// userControl tells who programs are. What keeps them from the host is that
-// gVisor itself has no rights there; who they are inside comes on top of that.
+// userControl reports the users of programs. The host is protected because the
+// sentry has no rights there; the users inside are an additional measure.
 func (r *report) userControl() sandbox.Control {
 	c := sandbox.Control{
 		Name:      sandbox.ControlUser,
@@ -176,7 +177,7 @@ func (r *report) cpuControl(status map[string]string) sandbox.Control {
 		if burst := r.Record.Cgroup.cpuBurst(); burst > 0 {
 			c.Value += fmt.Sprintf(" on average, and at most %v of CPU time more at once", burst)
 		}
-		// What was asked for is written in whole microseconds.
+		// The limit is written in whole microseconds.
 		c.Enforced = math.Abs(got-asked) <= 1.0/cpuPeriod && r.inGroup(cpuController)
 	case len(r.Record.CPUSet) > 0:
 		c.Mechanism = "CPU affinity"
@@ -186,8 +187,8 @@ func (r *report) cpuControl(status map[string]string) sandbox.Control {
 	return c
 }
 
-// bound reports whether every thread of the sentry is bound to the box's
-// processors.
+// bound reports whether every thread of the sentry is bound to no more processors
+// than the box has.
 func (r *report) bound() bool {
 	tids, err := threads(r.Sentry)
 	for _, tid := range tids {
@@ -219,12 +220,12 @@ func (r *report) memoryControl() sandbox.Control {
 	if most > asked {
 		c.Value += fmt.Sprintf(", of which %s are for the network's process", sandbox.FormatBytes(most-asked))
 	}
-	// The kernel rounds to whole pages.
+	// The host kernel rounds to whole pages.
 	c.Enforced = got <= most && r.inGroup(memoryController)
 	return c
 }
 
-// name names the file that holds a limit, for a person.
+// name returns the name of the file with a limit, for display.
 func (g *cgroup) name(v1, v2 string) string {
 	if g != nil && g.V2 {
 		return "cgroup v2 " + v2
@@ -247,16 +248,16 @@ func (r *report) inGroup(controller string) bool {
 	return false
 }
 
-// otherNamespace reports whether a process is in another namespace of that
-// kind than this one is.
+// otherNamespace reports whether a process and this one are in different namespaces
+// of that kind.
 func otherNamespace(pid int, kind string) bool {
 	mine, err1 := os.Readlink(filepath.Join("/proc/self/ns", kind))
 	its, err2 := os.Readlink(filepath.Join("/proc", strconv.Itoa(pid), "ns", kind))
 	return err1 == nil && err2 == nil && mine != its
 }
 
-// processStatus returns the fields of a process's status; of several values
-// the first.
+// processStatus returns the fields of a process's status. For a field with several
+// values, it returns the first.
 func processStatus(pid int) (map[string]string, error) {
 	data, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "status"))
 	if err != nil {

@@ -21,15 +21,15 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/network"
 )
 
-// makerName is what the maker is called in its first argument.
+// makerName is the first argument of the maker's process.
 const makerName = "glovebox-maker"
 
-// Reexec must be the first call of main. In a process that the driver started as a
-// helper, it does that helper's work and never returns; in any other it returns at
+// Reexec must be the first call of main. In a helper process of the driver, it
+// executes the helper and does not return. In any other process, it returns at
 // once.
 func Reexec() {
 	if helper := os.Args[0]; helper == makerName || helper == network.ProcessName || helper == "runsc-sandbox" {
-		runtime.MemProfileRate = 0 // nobody asks a helper for it
+		runtime.MemProfileRate = 0 // no memory profile of a helper is read
 	}
 	switch {
 	case os.Args[0] == makerName:
@@ -53,36 +53,37 @@ func Reexec() {
 	os.Exit(1)
 }
 
-// startWithLittleGC makes garbage collection rare until this helper has started:
-// what it makes meanwhile mostly stays.
+// startWithLittleGC makes garbage collections rare until this helper has started,
+// because most of the memory allocated meanwhile stays in use.
 func startWithLittleGC() {
 	usual := debug.SetGCPercent(startGCPercent)
 	time.AfterFunc(startTime, func() { debug.SetGCPercent(usual) })
 }
 
 const (
-	// startGCPercent lets some 16 MB be made before the first collection.
+	// startGCPercent allows about 16 MB of allocations before the first collection.
 	startGCPercent = 400
-	// startTime is how long a helper takes to start, and more.
+	// startTime is an upper bound of a helper's start time.
 	startTime = 2 * time.Second
 )
 
-// spareProcessors are what a sentry's Go scheduler has beyond those that programs
-// see. A thread that waits in a system call keeps its processor until the
-// scheduler's watch takes it away, which looks every ten milliseconds where
-// nothing goes on. A sentry that was stopped goes on with threads that all return
-// from such a wait, and begin another: with no processor to spare, what wakes it
-// waited for the watch every other time. They come with the first stop, as each
-// processor that takes part in a start keeps memory of its own.
+// spareProcessors is the number of processors of a sentry's Go scheduler in
+// addition to those that programs see. A thread in a system call keeps its
+// processor until the scheduler's monitor takes it away. On an idle sentry, the
+// monitor runs every ten milliseconds. After a pause, all threads of the sentry
+// return from such a call and begin another. Without spare processors, the thread
+// that wakes the sentry waits for the monitor every other time. They are
+// added at the first pause, because each processor in use at the start keeps memory
+// of its own.
 const spareProcessors = 2
 
-// giveBackSignal asks a sentry to give memory back that it does not use. It is
-// none of the signals that gVisor hands on to programs, and a program of Go that
-// does not wait for it, as a sentry of an earlier version, ignores it.
+// giveBackSignal requests a garbage collection from a sentry. gVisor does not pass
+// this signal on to programs. A Go program that is not registered for it, such as a
+// sentry of an earlier version, ignores it.
 const giveBackSignal = unix.Signal(40)
 
-// giveBackWhenAsked has this process collect its garbage at each such signal,
-// and from the first one on have processors to spare.
+// giveBackWhenAsked makes this process collect garbage at each giveBackSignal. The
+// first signal also adds the spare processors.
 func giveBackWhenAsked() {
 	asked := make(chan os.Signal, 1)
 	signal.Notify(asked, giveBackSignal)
@@ -95,10 +96,10 @@ func giveBackWhenAsked() {
 	}()
 }
 
-// fdFlag matches the flags by which gVisor's processes learn their descriptors.
+// fdFlag matches the flags that name the descriptors of gVisor's processes.
 var fdFlag = regexp.MustCompile(`^--?[a-z-]*fds?=(.*)$`)
 
-// donated returns the descriptors that args name.
+// donated returns the descriptors in args.
 func donated(args []string) map[int]bool {
 	fds := map[int]bool{}
 	for _, a := range args {
@@ -106,8 +107,9 @@ func donated(args []string) map[int]bool {
 		if m == nil {
 			continue
 		}
-		// One number or several, in one of several forms. Of a pair, M:N, the
-		// second is not the process's own; keeping it too does no harm.
+		// A flag contains one number or several, in one of several forms. The
+		// second number of a pair M:N is not a descriptor of this process; keeping
+		// it does no harm.
 		for s := range strings.FieldsFuncSeq(m[1], func(r rune) bool { return r < '0' || r > '9' }) {
 			if fd, err := strconv.Atoi(s); err == nil {
 				fds[fd] = true
@@ -117,10 +119,10 @@ func donated(args []string) map[int]bool {
 	return fds
 }
 
-// sandboxArgs makes the sentry show its programs the memory and the processors
-// that they may use, where gVisor would only do so for a cgroup of its own
-// making: programs size their heaps and thread pools by what they see. The
-// limits are those of the box's own specification.
+// sandboxArgs makes the sentry show its programs the memory and the processors that
+// they may use, because programs size heaps and thread pools by them. gVisor itself
+// does this only for a cgroup that it made. The limits are those of the box's
+// specification.
 func sandboxArgs(args []string, spec *specs.Spec) []string {
 	mem, cpus := limitsOf(spec)
 	args = slices.Clone(args)
@@ -135,8 +137,8 @@ func sandboxArgs(args []string, spec *specs.Spec) []string {
 	return args
 }
 
-// openedSpec reads the specification that the process was given as an open
-// file, without moving that file's offset, or returns nil.
+// openedSpec reads the specification from the descriptor that the process received.
+// It does not move the file's offset. It returns nil if there is none.
 func openedSpec(args []string) *specs.Spec {
 	fd := -1
 	for _, a := range args {
@@ -147,8 +149,8 @@ func openedSpec(args []string) *specs.Spec {
 	if fd < 3 {
 		return nil
 	}
-	// The descriptor is read at a place, so that its offset stays, and never
-	// opened anew: this process may not.
+	// Pread leaves the offset unchanged. The process has no right to open the file
+	// again.
 	data := make([]byte, 1<<20)
 	n, err := unix.Pread(fd, data, 0)
 	if err != nil {
@@ -161,7 +163,7 @@ func openedSpec(args []string) *specs.Spec {
 	return &spec
 }
 
-// limitsOf returns the limits of a specification, 0 for what has none.
+// limitsOf returns the limits of a specification; 0 means no limit.
 func limitsOf(spec *specs.Spec) (mem int64, cpus int) {
 	if spec.Linux == nil || spec.Linux.Resources == nil {
 		return 0, 0
@@ -176,7 +178,7 @@ func limitsOf(spec *specs.Spec) (mem int64, cpus int) {
 	return mem, cpus
 }
 
-// visibleCPUs returns how many processors the programs of a box see: two at
-// least, since with one they leave out locks that they need, because threads do
-// run at the same time on the host.
+// visibleCPUs returns the number of processors that the programs of a box see. It
+// is at least two: with one, programs omit locks that they need, because their
+// threads run in parallel on the host.
 func visibleCPUs(limit float64) int { return max(2, int(math.Ceil(limit))) }

@@ -15,13 +15,13 @@ import (
 // guestPath is where a box finds the guest.
 const guestPath = "/.glovebox/glovebox-guest"
 
-// systemDirs are the host's directories that the image "host" shows, where
-// they exist. On most systems all but /usr are links into it.
+// systemDirs are the host's directories that the image "host" contains, if they
+// exist. On most systems all except /usr are links into it.
 var systemDirs = []string{"usr", "bin", "sbin", "lib", "lib32", "lib64", "libx32"}
 
-// etcFiles are the entries of the host's /etc that programs need to run, and
-// that say nothing about the host's users, secrets or network. Whatever is not
-// here is not in the image; what is not readable by everybody is left out too.
+// etcFiles are the entries of the host's /etc that programs need, and that reveal
+// nothing about the host's users, secrets or network. The image has no other
+// entries of /etc, and none that is not public.
 var etcFiles = []string{
 	"alternatives", "ca-certificates", "crypto-policies", "debian_version",
 	"fonts", "gai.conf", "inputrc", "java-17-openjdk", "java-21-openjdk", "ld.so.cache",
@@ -32,7 +32,7 @@ var etcFiles = []string{
 	"vim",
 }
 
-// etcMade are the files that are made for the sandbox rather than shown.
+// etcMade are the files that are made for the sandbox, not copied.
 var etcMade = map[string]string{
 	"passwd": "root:x:0:0:root:/root:/bin/sh\n" +
 		"user:x:1000:1000:user:/home/user:/bin/sh\n" +
@@ -47,7 +47,7 @@ var etcMade = map[string]string{
 	"bash.bashrc": "[ -z \"$PS1\" ] || PS1='\\u@\\h:\\w\\$ '\n",
 }
 
-// emptyDirs are the directories of the image that are its own.
+// emptyDirs are the directories that the image does not take from the host.
 var emptyDirs = map[string]fs.FileMode{
 	"data":      0o755,
 	"dev":       0o755,
@@ -71,11 +71,11 @@ var emptyDirs = map[string]fs.FileMode{
 	".glovebox": 0o755,
 }
 
-// makeHostRoot makes the root file system of the image "host", with the help of
-// dir, and returns it as a tree: a small file system in memory with the host's own
-// system directories mounted in it, all of it read-only. It is the same for all
-// boxes, and goes with whoever is the last to have it open; until then the host does
-// not let go of what was mounted below its system directories, though unmounted.
+// makeHostRoot makes the root file system of the image "host", mounted at dir for a
+// time, and returns it as a tree. It is a small file system in memory, with the
+// host's system directories mounted in it, all read-only. All boxes share it. It
+// disappears when the last process closes it. Until then, unmounted file systems
+// below the system directories stay in use on the host.
 //
 // For boxes whose users begin at firstUser, shown are the paths of what the maker was
 // given trees of, in the order of their descriptors: the system directories and the
@@ -117,7 +117,7 @@ func filledHostRoot(dir, guest string, firstUser int, shown []string) (*tree, er
 	return openTree(dir, unix.AT_RECURSIVE, readOnly)
 }
 
-// giveAll makes all files below dir the property of a user and its group.
+// giveAll sets the owner and the group of all files below dir to id.
 func giveAll(dir string, id int) error {
 	return filepath.WalkDir(dir, func(path string, _ fs.DirEntry, err error) error {
 		if err != nil {
@@ -133,13 +133,13 @@ func fillHostRoot(dir, guest string, shown []string) error {
 		if err := os.MkdirAll(path, 0o755); err != nil {
 			return err
 		}
-		// Chmod, because a mask applies to MkdirAll.
+		// Chmod, because the umask applies to MkdirAll.
 		if err := os.Chmod(path, mode); err != nil {
 			return err
 		}
 	}
-	// gVisor would hide an empty /tmp behind a file system in memory, which
-	// the disk limit does not count.
+	// gVisor would hide an empty /tmp behind a file system in memory, which the
+	// disk limit does not count.
 	if err := os.WriteFile(filepath.Join(dir, "tmp", ".keep"), nil, 0o444); err != nil {
 		return err
 	}
@@ -207,8 +207,8 @@ func bindReadOnly(source, target string, isDir bool, shown []string) error {
 	return nil
 }
 
-// copyPublic copies a file, a link or a directory with all in it, as far as
-// everybody may read it. What is not there is left out.
+// copyPublic copies a file, a link or a directory with its content, as far as all
+// users may read it. It leaves out missing files.
 func copyPublic(from, to string) error {
 	fi, err := os.Lstat(from)
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, fs.ErrPermission) {

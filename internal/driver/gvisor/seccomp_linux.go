@@ -7,9 +7,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// modeArguments are the system calls that give a file its mode, and which of
-// their arguments is the mode. Those that no processor has in common are in
-// oldModeArguments.
+// modeArguments maps the system calls that set the mode of a file to the index of
+// the mode argument. Calls that only some processors have are in oldModeArguments.
 var modeArguments = map[uint32]uint32{
 	unix.SYS_FCHMOD:    1,
 	unix.SYS_FCHMODAT:  2,
@@ -19,19 +18,18 @@ var modeArguments = map[uint32]uint32{
 	unix.SYS_MKNODAT:   2,
 }
 
-// setID are the bits of a mode that make whoever executes the file its owner or
-// group.
+// setID are the set-user-ID and set-group-ID bits of a mode.
 const setID = unix.S_ISUID | unix.S_ISGID
 
-// A refusedRequest is what a system call of many purposes is not to do. Its first
-// argument says what is asked.
+// A refusedRequest is a request of a multi-purpose system call that the filter
+// refuses. The first argument of the call is the request.
 type refusedRequest struct {
 	nr, request uint32
 	errno       unix.Errno
 }
 
-// refuseCalls installs the filter of [startFiltered] on the calling thread, for
-// good.
+// refuseCalls installs the filter of [startFiltered] on the calling thread,
+// permanently.
 func refuseCalls() error {
 	filter := callFilter()
 	prog := unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]}

@@ -13,17 +13,18 @@ var oldModeArguments = map[uint32]uint32{
 	unix.SYS_OPEN:  2,
 }
 
-// archSetCPUID asks arch_prctl(2) to have the CPUID instruction fault.
+// archSetCPUID is the request of arch_prctl(2) that makes the CPUID instruction
+// fault.
 const archSetCPUID = 0x1012
 
-// refusedRequests are none on a processor with registers that gVisor does not
-// keep: its answers to CPUID, which have the trap, leave those out.
+// refusedRequests is empty on a processor with APX, whose registers gVisor does not
+// save. There CPUID must trap, so that gVisor can hide APX from programs.
 func refusedRequests() []refusedRequest {
-	const apx = 1 << 21 // of EDX; Intel's manual, CPUID leaf 7, sub-leaf 1
+	const apx = 1 << 21 // in EDX; Intel's manual, CPUID leaf 7, sub-leaf 1
 	if new(cpuid.Native).Query(cpuid.In{Eax: 7, Ecx: 1}).Edx&apx != 0 {
 		return nil
 	}
 	return []refusedRequest{
-		{unix.SYS_ARCH_PRCTL, archSetCPUID, unix.ENODEV}, // what processors say that cannot
+		{unix.SYS_ARCH_PRCTL, archSetCPUID, unix.ENODEV}, // as if the processor could not
 	}
 }

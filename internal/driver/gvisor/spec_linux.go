@@ -20,20 +20,20 @@ func (m *maker) config(b *madeBox) (*config.Config, error) {
 	flags := flag.NewFlagSet("glovebox", flag.ContinueOnError)
 	config.RegisterFlags(flags)
 	settings := map[string]string{
-		"root": b.dir, // for the socket of its calls
-		// Never kvm unasked: where virtualization is not nested, it hangs.
+		"root": b.dir, // for the control socket
+		// Never kvm by default: without nested virtualization it hangs.
 		"platform": "systrap",
 		"network":  "none",
 		// The maker makes the groups; see cgroups.
 		"ignore-cgroups": "true",
-		// The sentry opens the image's files itself, below directories that it is
-		// given: see openTree. To ask another process for each would cost 40 ms at
-		// every start of Python.
+		// The sentry opens the image's files itself, below directories that it
+		// receives: see openTree. A request to another process for each file would
+		// cost 40 ms at every start of Python.
 		"directfs": "true",
 		"rootless": strconv.FormatBool(!rootIsRoot()),
-		// Everything written lands in one file of bounded size.
+		// All written data is in one file of bounded size.
 		"overlay2": fmt.Sprintf("root:dir=%s,size=%d", b.dir, b.record.Spec.Limits.DiskBytes),
-		// The host's settings are looked at by the doctor, not at each start.
+		// The doctor checks the host's settings, not every start.
 		"host-settings": "ignore",
 		"log":           filepath.Join(b.dir, "runsc.log"),
 	}
@@ -45,30 +45,29 @@ func (m *maker) config(b *madeBox) (*config.Config, error) {
 	return config.NewFromFlags(flags)
 }
 
-// guestCapabilities are what sandbox-root may do, and the guest with it: act
-// on other users' files and processes, and become another user. They are those
-// of the sandbox's kernel and mean nothing to the host.
+// guestCapabilities are the capabilities of the guest, and of sandbox-root. They
+// allow access to other users' files and processes, and a change of user. They
+// apply inside the sentry and give no rights on the host.
 var guestCapabilities = []string{
 	"CAP_CHOWN", "CAP_DAC_OVERRIDE", "CAP_FOWNER", "CAP_FSETID", "CAP_KILL",
 	"CAP_NET_BIND_SERVICE", "CAP_SETFCAP", "CAP_SETGID", "CAP_SETPCAP", "CAP_SETUID",
 	"CAP_SYS_CHROOT", "CAP_SYS_PTRACE",
-	// So that its own threads never count against the limit on processes; it
-	// takes it from the programs that it starts.
+	// This exempts the guest's own threads from the process limit. The guest
+	// removes it from the programs that it starts.
 	"CAP_SYS_RESOURCE",
 }
 
-// maxOpenFiles bounds the descriptors of each process in a box.
+// maxOpenFiles bounds the file descriptors of each process in a box.
 const maxOpenFiles = 16384
 
-// bundle returns the OCI specification of a box whose guest finds so many
-// streams.
+// bundle returns the OCI specification of a box whose guest starts with this number
+// of streams.
 func (b *madeBox) bundle(streams int) *specs.Spec {
 	l := b.record.Spec.Limits
 	args := []string{
 		guestPath, "serve", "--nproc", strconv.Itoa(l.Processes), "--cpus", strconv.FormatFloat(l.CPUs, 'f', -1, 64),
-		// The guest hands its work from one thread to another all the time, and
-		// under this kernel it takes longer to wake a thread than to do that
-		// work.
+		// The guest often passes work from one thread to another. In the sentry,
+		// waking a thread takes longer than that work.
 		"--maxprocs", "1",
 	}
 	for i := range streams {
@@ -97,7 +96,7 @@ func (b *madeBox) bundle(streams int) *specs.Spec {
 	spec := &specs.Spec{
 		Version:  "1.1.0",
 		Hostname: b.record.Spec.Hostname,
-		Root:     &specs.Root{Path: b.dir}, // gVisor wants one, and does not look at it
+		Root:     &specs.Root{Path: b.dir}, // gVisor requires a path, and does not use it
 		Process: &specs.Process{
 			Args: args,
 			Env:  []string{"PATH=/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"},
@@ -133,7 +132,8 @@ func (b *madeBox) bundle(streams int) *specs.Spec {
 	return spec
 }
 
-// writeBundle writes the specification where gVisor's processes look for it.
+// writeBundle writes the specification to the file where gVisor's processes look
+// for it.
 func (b *madeBox) writeBundle(spec *specs.Spec) error {
 	data, err := json.Marshal(spec)
 	if err != nil {

@@ -24,12 +24,12 @@ func modifySpecForDirectfs(*config.Config, *specs.Spec) error
 //go:linkname initGoferConfs gvisor.dev/gvisor/runsc/container.(*Container).initGoferConfs
 func initGoferConfs(*container.Container, config.Overlay2, *boot.PodMountHints, *boot.RootfsHint) error
 
-// startKernel starts a box's kernel, up to where it waits to be told to start the
-// guest, as gVisor's own functions do that make a container; but it starts no
-// gofer, and keeps less. What a box sees is in mounts: see openMounts. The
-// specification has been written to the box's directory.
+// startKernel starts the sentry of a box, up to the point where it waits for the
+// start of the guest. It does the work of gVisor's own functions for containers,
+// but starts no gofer and stores less. mounts are the files that the box sees: see
+// openMounts. The specification must be in the box's directory.
 //
-// The caller removes what is left if there is an error.
+// If there is an error, the caller removes the partial box.
 func (m *maker) startKernel(b *madeBox, spec *specs.Spec, mounts []*os.File, passed map[int]*os.File) error {
 	if err := modifySpecForDirectfs(b.conf, spec); err != nil {
 		return err
@@ -72,10 +72,10 @@ func (m *maker) startKernel(b *madeBox, spec *specs.Spec, mounts []*os.File, pas
 	return b.saveKernel()
 }
 
-// keptKernel is what is kept of a box's kernel, for makers to come.
+// keptKernel is the stored description of a sentry, for later makers.
 type keptKernel struct {
 	PID    int    `json:"pid"`
-	Socket string `json:"socket"` // on which it takes gVisor's calls
+	Socket string `json:"socket"` // of gVisor's control protocol
 }
 
 const kernelFile = "kernel.json"
@@ -84,8 +84,8 @@ func (b *madeBox) saveKernel() error {
 	return b.writeWhole(kernelFile, &keptKernel{PID: b.kernel.Getpid(), Socket: b.kernel.ControlSocketPath})
 }
 
-// loadKernel finds the kernel that another maker started for the box. There is
-// none if that died before it kept one, or the whole machine did.
+// loadKernel finds the sentry that another maker started for the box. There is none
+// if that maker, or the machine, died before it stored the description.
 func (m *maker) loadKernel(b *madeBox) error {
 	var kept keptKernel
 	root := b.dir
@@ -107,15 +107,16 @@ func (m *maker) loadKernel(b *madeBox) error {
 	if kept.PID > 0 {
 		b.kernel = &runsc.Sandbox{ID: b.record.Spec.ID, ControlSocketPath: kept.Socket}
 		b.kernel.Pid.Store(kept.PID)
-		b.kernel.SetRootDir(root) // where the socket is if all was moved
+		b.kernel.SetRootDir(root) // the directory of the socket, if the state directory was moved
 	}
 	return nil
 }
 
-// earlierDir is where earlier versions had gVisor keep what it knows of boxes.
+// earlierDir returns the directory in which earlier versions had gVisor store its
+// state.
 func (m *maker) earlierDir() string { return filepath.Join(m.dir, "runsc") }
 
-// loadEarlier returns what there is of the kernel of an earlier version's box.
+// loadEarlier returns the description of the sentry of an earlier version's box.
 func (m *maker) loadEarlier(id string) (keptKernel, error) {
 	data, err := os.ReadFile(filepath.Join(m.earlierDir(), fmt.Sprintf("%s_sandbox:%[1]s.state", id)))
 	if err != nil {
@@ -133,23 +134,23 @@ func (m *maker) loadEarlier(id string) (keptKernel, error) {
 	return keptKernel(state.Sandbox), nil
 }
 
-// keptKernelEarlier is keptKernel by the names that gVisor gives it.
+// keptKernelEarlier is keptKernel with gVisor's field names.
 type keptKernelEarlier struct {
 	PID    int    `json:"pid"`
 	Socket string `json:"controlSocketPath"`
 }
 
-// forgetKernel removes what there is of a kernel, whose process is gone, outside of
-// the box's directory.
+// forgetKernel removes the files of an ended sentry outside of the box's directory.
 func (m *maker) forgetKernel(b *madeBox) error {
 	var left []string
 	if b.kernel != nil {
 		left = append(left, b.kernel.ControlSocketPath)
 	}
 	if !m.made(b) {
-		// Nobody knows where the socket is of one that died while being made.
-		// gVisor makes it elsewhere if there is no room in its own directory. What
-		// is there may also be somebody else's, by a name that is no secret.
+		// The socket of a sentry that died during its start is not recorded. gVisor
+		// makes it elsewhere if there is no room in its own directory. Another
+		// user's file may have that name, because it is not secret, so errors are
+		// ignored.
 		id := b.record.Spec.ID
 		for _, dir := range []string{"/var/run", "/run", "/tmp"} {
 			_ = os.Remove(filepath.Join(dir, "runsc-"+id+".sock"))
@@ -168,8 +169,8 @@ func (m *maker) forgetKernel(b *madeBox) error {
 	return nil
 }
 
-// openUpper makes the file that all goes to that a box writes outside of its
-// workspace. It has no name, so that it goes with the box.
+// openUpper makes the file for all data that a box writes outside of its workspace.
+// It has no name, so that it disappears with the box. The caller closes it.
 func (b *madeBox) openUpper() (*os.File, error) {
 	file, err := os.CreateTemp(b.dir, "upper-")
 	if err != nil {

@@ -9,23 +9,23 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// gVisor's kernel needs /proc until just before it puts a filter over itself, when
-// it has no right to unmount anything any more. gVisor leaves that to a process
-// that waits for it, for which it starts the whole program once more: four
-// milliseconds of a processor, for two system calls. Here that process is a clone
-// that shares the kernel's memory, and does nothing but those calls. It has no part
-// in the Go runtime, so it is written in assembly.
+// The sentry needs /proc until just before it installs its seccomp filter, and then
+// has no right to unmount it. gVisor starts its whole program once more as a
+// process that waits and then unmounts it. That takes four milliseconds of a
+// processor for two system calls. Here the process is a clone that shares the
+// sentry's memory and makes only those calls. It has no Go runtime, so it is
+// written in assembly.
 
-// startUmounter starts a process that unmounts path, in the mount namespace of the
-// caller and with its rights of now, once a byte can be read from the pipe, and
-// exits with 0 then. It exits with 1 if the pipe ends without, or path cannot be
-// unmounted; of descriptors it has none but the pipe and the standard streams. The
-// caller waits for it, and calls this once at a time.
+// startUmounter starts a process that unmounts path when it can read a byte from
+// the pipe, and then exits with 0. It has the mount namespace and the current
+// rights of the caller. It exits with 1 if the pipe ends without a byte or path
+// cannot be unmounted. It has no descriptors except the pipe and the standard
+// streams. The caller waits for the process, and must not make concurrent calls.
 func startUmounter(pipe *os.File, path string) (pid int, err error) {
 	if umounterPath, err = unix.BytePtrFromString(path); err != nil {
 		return 0, err
 	}
-	// A signal's handler would be Go's, on a thread that Go does not know.
+	// A signal handler would be Go's, on a thread that Go does not know.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	var all, before unix.Sigset_t
@@ -45,15 +45,15 @@ func startUmounter(pipe *os.File, path string) (pid int, err error) {
 	return r, nil
 }
 
-// What the umounter has of this process's memory. It outlives the call that starts
-// it.
+// The umounter's part of this process's memory. It remains after the call that
+// starts the umounter.
 var (
 	umounterStack [1 << 10]byte
 	umounterPath  *byte
 )
 
-// cloneUmounter is startUmounter, with all signals blocked. It returns the new
-// process's number, or an error's below zero.
+// cloneUmounter is startUmounter with all signals blocked. It returns the new
+// process ID, or a negated error number.
 //
 //go:noescape
 func cloneUmounter(pipe, stack uintptr, path *byte) int

@@ -15,9 +15,9 @@ import (
 
 var _ driver.UnnamedLister = (*box)(nil)
 
-// UnnamedFiles implements [driver.UnnamedLister]. The maker tells which process is
-// the sentry, and the driver looks at it: a maker cannot see the files of a sentry
-// that another maker started, which is in another user namespace.
+// UnnamedFiles implements [driver.UnnamedLister]. The maker returns the process ID
+// of the sentry, and the driver reads the sentry's files. A maker cannot see the
+// files of another maker's sentry, which is in another user namespace.
 func (b *box) UnnamedFiles(ctx context.Context) ([]driver.UnnamedFile, error) {
 	rep, err := b.d.call(ctx, &request{Op: opUnnamed, Ref: b.ref})
 	var files []driver.UnnamedFile
@@ -31,9 +31,9 @@ func (b *box) UnnamedFiles(ctx context.Context) ([]driver.UnnamedFile, error) {
 // the workspace. The sentry has a descriptor of each file that a program has open
 // or mapped.
 //
-// The file that holds the writable layer of the box has no name either, and may be
-// on the same file system. The files of the workspace are told from it by their
-// mount, which is that of the workspace's own directory.
+// The file with the writable layer of the box has no name either, and may be on the
+// same file system. The mount distinguishes the files of the workspace: it is the
+// mount of the workspace's own directory.
 func unnamedFiles(ctx context.Context, sentry int, workspace string) ([]driver.UnnamedFile, error) {
 	var root syscall.Stat_t
 	if err := syscall.Stat(workspace, &root); err != nil {
@@ -54,7 +54,7 @@ func unnamedFiles(ctx context.Context, sentry int, workspace string) ([]driver.U
 		if err := ctx.Err(); err != nil {
 			return nil, err
 		}
-		// This follows the descriptor to its file, and opens nothing.
+		// Stat follows the descriptor to its file, and opens nothing.
 		var st syscall.Stat_t
 		if err := syscall.Stat(proc+"fd/"+e.Name(), &st); err != nil {
 			if errors.Is(err, fs.ErrNotExist) {
@@ -97,8 +97,8 @@ func unnamedFiles(ctx context.Context, sentry int, workspace string) ([]driver.U
 	return files, nil
 }
 
-// mountOf returns the number of the mount by which a descriptor was opened; path is
-// that of its fdinfo.
+// mountOf returns the ID of the mount through which a descriptor was opened; path
+// is its file in fdinfo.
 func mountOf(path string) (string, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {
@@ -112,7 +112,7 @@ func mountOf(path string) (string, error) {
 	return "", fmt.Errorf("%s names no mount", path)
 }
 
-// goneOr says that the box is gone if its process is.
+// goneOr returns an error that wraps ErrGone if the sentry has ended.
 func goneOr(err error) error {
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ESRCH) {
 		return fmt.Errorf("%w: its kernel does not run", driver.ErrGone)

@@ -19,26 +19,26 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Where root runs the server, the sentries of a state directory run as users that
-// the host does not have: user N of a box is user base+N of the host. The files of
-// the host that a box sees are on mounts that translate the numbers back, so that a
-// workspace's files keep theirs on disk.
+// If root runs the server, the sentries of a state directory run as users that the
+// host does not have: user N of a box is user base+N of the host. The host files
+// that a box sees are on idmapped mounts, which translate the numbers back. A
+// workspace's files thus keep their owners on disk.
 //
-// To make such a mount takes CAP_SYS_ADMIN in the user namespace of its file system.
-// The server has it and the maker has not, so the server makes them.
+// Such a mount requires CAP_SYS_ADMIN in the user namespace of its file system. The
+// server has this capability and the maker has not, so the server makes the mounts.
 
-// The numbers that ranges are taken from. systemd gives out those below to
-// containers, and keeps those above for files of foreign systems.
+// The numbers from which ranges are taken. systemd assigns lower numbers to
+// containers, and higher numbers to files of foreign systems.
 const (
 	usersFirst = 0x7000_0000
 	usersEnd   = 0x7ffe_0000
 	usersSize  = 1 << 20 // of a range: archives have owners above 65,535
 )
 
-// isBoxUser reports whether a user of the host is one that sentries run as.
+// isBoxUser reports whether a user of the host is in the range for sentries.
 func isBoxUser(uid uint64) bool { return uid >= usersFirst && uid < usersEnd }
 
-// boxUsers is the range of a state directory.
+// boxUsers is the range of user numbers of a state directory.
 type boxUsers struct {
 	base      int
 	namespace *os.File // a user namespace with the range's map
@@ -49,8 +49,9 @@ func userMap(base int) []specs.LinuxIDMapping {
 	return []specs.LinuxIDMapping{{ContainerID: 0, HostID: uint32(base), Size: usersSize}}
 }
 
-// newBoxUsers returns the users of a state directory's boxes, or why its boxes keep
-// the host's numbers; program is what their sentries execute.
+// newBoxUsers returns the users of a state directory's boxes. The error is the
+// reason why boxes keep the host's numbers. program is the executable of their
+// sentries.
 func newBoxUsers(stateDir, program string) (*boxUsers, error) {
 	if os.Geteuid() != 0 {
 		return nil, errors.New("an ordinary user runs the server")
@@ -76,15 +77,16 @@ func newBoxUsers(stateDir, program string) (*boxUsers, error) {
 	return &boxUsers{base: base, namespace: namespace}, nil
 }
 
-// idRange is some numbers of users or groups.
+// idRange is a range of user or group numbers.
 type idRange struct{ first, size uint64 }
 
 func (r idRange) overlaps(base int) bool {
 	return r.first < uint64(base)+usersSize && uint64(base) < r.first+r.size
 }
 
-// takenUsers returns what the files in etc say is somebody's: of each line of
-// passwd and group the third field, of subuid and subgid the second and third.
+// takenUsers returns the numbers that are assigned in the files of etc: in each
+// line of passwd and group the third field, of subuid and subgid the second and
+// third.
 func takenUsers(etc string) ([]idRange, error) {
 	var taken []idRange
 	for name, sub := range map[string]bool{"passwd": false, "group": false, "subuid": true, "subgid": true} {
@@ -118,8 +120,8 @@ func takenUsers(etc string) ([]idRange, error) {
 	return taken, nil
 }
 
-// chooseUsers returns the first number of a range that nobody has: of each state
-// directory another, as far as there are some.
+// chooseUsers returns the first number of an unassigned range. Different state
+// directories get different ranges, as far as there are enough.
 func chooseUsers(stateDir string, taken []idRange) (int, error) {
 	const ranges = (usersEnd - usersFirst) / usersSize
 	h := fnv.New32a()
@@ -139,8 +141,8 @@ next:
 }
 
 // openUserNamespace makes a user namespace with the map of the range at base. A
-// namespace begins with a process: this one is stopped before its first instruction,
-// and killed.
+// namespace needs a process: this one is stopped before its first instruction, and
+// killed. The caller closes the file.
 func openUserNamespace(base int) (*os.File, error) {
 	ids := []syscall.SysProcIDMap{{ContainerID: 0, HostID: base, Size: usersSize}}
 	cmd := exec.Command("/proc/self/exe")
@@ -150,7 +152,8 @@ func openUserNamespace(base int) (*os.File, error) {
 		Cloneflags: syscall.CLONE_NEWUSER, UidMappings: ids, GidMappings: ids,
 		Ptrace: true, Pdeathsig: syscall.SIGKILL,
 	}
-	// It is traced by the thread that starts it, and ends with that.
+	// The thread that starts the process traces it, and the process ends with that
+	// thread.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	if err := cmd.Start(); err != nil {
@@ -162,15 +165,17 @@ func openUserNamespace(base int) (*os.File, error) {
 	return file, err
 }
 
-// The host's kernel does not hold its root to a limit on processes. Other users it
-// does, and to the limit of the program that started the server: that counts the
-// processes of all boxes of a maker together. So a maker's limit is lifted.
+// The host kernel exempts its root from the process limit, but not other users.
+// Their limit is inherited from the program that started the server, and counts the
+// processes of all boxes of a maker together. So the driver lifts the maker's
+// limit.
 
-// enoughProcesses is what all boxes may have together where root has no right to
-// lift the limit. A box at its own default limit has some 500.
+// enoughProcesses is a sufficient limit for all boxes together, if root has no
+// right to lift the limit. A box at its own default limit has about 500 processes.
 const enoughProcesses = 1 << 15
 
-// checkProcessLimit reports whether there is a limit that is too low and stays.
+// checkProcessLimit returns an error if the process limit is too low and cannot be
+// raised.
 func checkProcessLimit() error {
 	var limit unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NPROC, &limit); err != nil {
@@ -189,17 +194,17 @@ func checkProcessLimit() error {
 	return nil
 }
 
-// liftProcessLimit lifts the limit of a process, as far as this one may.
+// liftProcessLimit raises the limit of a process as far as this process may.
 func liftProcessLimit(pid int) {
 	limit := unix.Rlimit{Cur: unix.RLIM_INFINITY, Max: unix.RLIM_INFINITY}
 	if unix.Prlimit(pid, unix.RLIMIT_NPROC, &limit, nil) == nil || unix.Getrlimit(unix.RLIMIT_NPROC, &limit) != nil {
 		return
 	}
 	limit.Cur = limit.Max
-	_ = unix.Prlimit(pid, unix.RLIMIT_NPROC, &limit, nil) // else it has what there is
+	_ = unix.Prlimit(pid, unix.RLIMIT_NPROC, &limit, nil) // on failure, the limit stays
 }
 
-// openTree is [openTree], with the numbers of owners translated for a box.
+// openTree is [openTree], with the owners' numbers translated for a box.
 func (u *boxUsers) openTree(path string, how uint, attributes uint64) (*tree, error) {
 	t, err := openTree(path, how, attributes)
 	if err != nil {
@@ -212,8 +217,8 @@ func (u *boxUsers) openTree(path string, how uint, attributes uint64) (*tree, er
 	return t, nil
 }
 
-// hostTrees returns trees of what the image "host" shows of the host, read-only.
-// The caller closes them.
+// hostTrees returns read-only trees of the host's files that the image "host"
+// shows: the guest first, then the system directories. The caller closes them.
 func (u *boxUsers) hostTrees(guest string) (trees []*tree, err error) {
 	paths := []string{guest}
 	for _, name := range systemDirs {
@@ -234,9 +239,9 @@ func (u *boxUsers) hostTrees(guest string) (trees []*tree, err error) {
 	return trees, nil
 }
 
-// openUsers returns the first of the users of this driver's boxes and trees of what
-// the image "host" shows, which the caller closes; or 0, and notes why. The caller
-// holds d.mu.
+// openUsers returns the first user of this driver's boxes and the trees of the
+// image "host", which the caller closes. If there are none, it returns 0 and stores
+// the reason. The caller holds d.mu.
 func (d *Driver) openUsers() (first int, trees []*tree) {
 	var err error
 	if d.users == nil {
@@ -256,7 +261,7 @@ func (d *Driver) openUsers() (first int, trees []*tree) {
 	return 0, nil
 }
 
-// create has the maker make a box, which has users of its own where that works.
+// create has the maker make a box, with users of its own if possible.
 func (d *Driver) create(ctx context.Context, req *request, streams []*os.File) (*reply, error) {
 	if _, err := d.running(); err != nil {
 		return nil, err
@@ -285,9 +290,9 @@ func (d *Driver) create(ctx context.Context, req *request, streams []*os.File) (
 	return d.call(ctx, req, files...)
 }
 
-// sendAsOwner sends a signal to the process that fd holds. A maker has no power over
-// the user namespaces that another maker made: a thread of it does as that process's
-// user what its root may not, and ends.
+// sendAsOwner sends a signal to the process of the pidfd fd. A maker has no rights
+// over the user namespace that another maker made. So a thread changes to the user
+// of that process, which may send the signal, and ends.
 func sendAsOwner(pid, fd int, sig unix.Signal) error {
 	err := unix.PidfdSendSignal(fd, sig, nil, 0)
 	if !errors.Is(err, unix.EPERM) {
@@ -300,7 +305,7 @@ func sendAsOwner(pid, fd int, sig unix.Signal) error {
 	}
 	errc := make(chan error, 1)
 	go func() {
-		runtime.LockOSThread() // and never unlocked
+		runtime.LockOSThread() // never unlocked, so that the thread ends with the goroutine
 		const keep = ^uintptr(0)
 		if _, _, errno := syscall.RawSyscall(unix.SYS_SETRESUID, keep, uintptr(uid), keep); errno != 0 {
 			errc <- os.NewSyscallError("setresuid", errno)
@@ -311,7 +316,7 @@ func sendAsOwner(pid, fd int, sig unix.Signal) error {
 	return <-errc
 }
 
-// runsAs reports whether a process is that user of the host in all respects.
+// runsAs reports whether all user IDs of a process are that user of the host.
 func runsAs(pid, uid int) bool {
 	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
 	_, rest, _ := strings.Cut(string(data), "\nUid:")
@@ -320,8 +325,8 @@ func runsAs(pid, uid int) bool {
 	return err == nil && len(ids) == 4 && !slices.ContainsFunc(ids, func(id string) bool { return id != strconv.Itoa(uid) })
 }
 
-// identityMap maps every number that exists in this user namespace, of which
-// path is the map, to itself.
+// identityMap maps every number in this user namespace to itself; path is the map
+// of the namespace.
 func identityMap(path string) ([]syscall.SysProcIDMap, error) {
 	data, err := os.ReadFile(path)
 	if err != nil {

@@ -14,33 +14,35 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/trace"
 )
 
-// The driver and its maker speak over a socket of packets. Each packet is one
-// request, in JSON, and brings along the end of a fresh stream socket on which
-// the reply comes; closing that stream early cancels the request. A request
-// that opens streams to the guest brings their far ends as further descriptors.
+// The driver and its maker communicate over a socket of packets. Each packet is one
+// request, in JSON. It carries the end of a new stream socket for the reply;
+// closing that stream early cancels the request. A request that opens streams to
+// the guest carries their far ends as further descriptors.
 
-// maxRequest bounds a request, in bytes; the largest is a specification.
+// maxRequest bounds a request, in bytes; the largest contains a specification.
 const maxRequest = 160 << 10
 
-// request is what the driver asks of the maker.
+// request is a request of the driver to the maker.
 type request struct {
 	Op   string       `json:"op"`
 	Ref  string       `json:"ref,omitempty"`
 	Spec *driver.Spec `json:"spec,omitempty"`
-	// Secrets are the values of the spec's, which does not have them here.
+	// Secrets are the values of the spec's secrets, which the encoded spec does not
+	// contain.
 	Secrets []string `json:"secrets,omitempty"`
-	// After numbers the last connection that is known; Network is a policy to
-	// put in force.
+	// After is the number of the last connection that the caller knows. Network is
+	// a policy to put in force.
 	After   int64           `json:"after,omitempty"`
 	Network sandbox.Network `json:"network,omitempty"`
-	// Root is that of the spec's image, unless it is the host's.
+	// Root is the root file system of the spec's image; nil for the host's.
 	Root *imageRoot `json:"root,omitempty"`
-	// FirstUser is the first of the box's users, 0 where they are the maker's,
-	// which WhyHostUsers explains. If it is not, the last file is the tree of the
-	// spec's workspace.
+	// FirstUser is the first of the box's users. If it is 0, the box has the
+	// maker's users; WhyHostUsers is then the reason, if root runs the server. If
+	// it is not 0 and the spec has a workspace, the last file is the workspace's
+	// tree.
 	FirstUser    int    `json:"first_user,omitempty"`
 	WhyHostUsers string `json:"why_host_users,omitempty"`
-	// Trace asks for spans of what it takes.
+	// Trace requests spans of the maker's work.
 	Trace bool `json:"trace,omitempty"`
 }
 
@@ -53,20 +55,20 @@ func secretValues(spec *driver.Spec) []string {
 	return values
 }
 
-// imageRoot is what a box of an OCI image is made of.
+// imageRoot is the root file system of a box with an OCI image.
 type imageRoot struct {
 	File   string              `json:"file"` // EROFS image of the root file system
 	Config sandbox.ImageConfig `json:"config"`
 }
 
-// The operations.
+// The operations of a request.
 const (
 	opCreate     = "create"
 	opAttach     = "attach"
 	opDial       = "dial"
 	opReceipt    = "receipt"
 	opIncidents  = "incidents"
-	opUnnamed    = "unnamed" // which sentry has which workspace
+	opUnnamed    = "unnamed" // returns the sentry and the workspace
 	opPause      = "pause"
 	opResume     = "resume"
 	opDestroy    = "destroy"
@@ -76,14 +78,14 @@ const (
 	opTraffic    = "traffic"
 	opSetNetwork = "set network"
 	opAuthority  = "authority"
-	opWatch      = "watch" // brings the box's memory file
+	opWatch      = "watch" // carries the box's memory file
 )
 
 // reply is the maker's answer.
 type reply struct {
 	Err       *wireError       `json:"err,omitempty"`
 	Report    *report          `json:"report,omitempty"`
-	Sentry    int              `json:"sentry,omitempty"` // of a box whose memory is to be watched, or whose files are to be listed
+	Sentry    int              `json:"sentry,omitempty"` // process ID, for requests that need it
 	Workspace string           `json:"workspace,omitempty"`
 	Incidents driver.Incidents `json:"incidents"`
 	Refs      []string         `json:"refs,omitempty"`
@@ -92,7 +94,7 @@ type reply struct {
 	Spans     []trace.Span     `json:"spans,omitempty"`
 }
 
-// wireError carries an error with what callers ask of it.
+// wireError carries an error with the properties that callers examine.
 type wireError struct {
 	Kind        sandbox.Kind `json:"kind"`
 	Text        string       `json:"text"`
@@ -117,7 +119,7 @@ func toWire(err error) *wireError {
 	}
 }
 
-// remoteError is an error of the maker's.
+// remoteError is an error that the maker returned.
 type remoteError struct{ w wireError }
 
 func (e *remoteError) Error() string { return e.w.Text }
@@ -134,7 +136,7 @@ func (w *wireError) err() error {
 	return &sandbox.Error{Kind: w.Kind, Err: &remoteError{*w}, Hint: w.Hint}
 }
 
-// streamBuffer is the buffer of a stream to a guest, in bytes, each way.
+// streamBuffer is the buffer of a stream to a guest, in bytes, for each direction.
 const streamBuffer = 1 << 20
 
 // socketpair returns two connected stream sockets, both closed on exec.
@@ -144,9 +146,8 @@ func socketpair() (a, b *os.File, err error) {
 		return nil, nil, fmt.Errorf("make socket pair: %w", err)
 	}
 	for _, fd := range fds {
-		// What a guest sends waits in here until it is read; the more fits,
-		// the less often the box's kernel must be woken. A machine that allows
-		// less gives less.
+		// The guest's output waits here until it is read. A larger buffer wakes the
+		// sentry less often. The host kernel may allow less.
 		_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_SNDBUF, streamBuffer)
 	}
 	return os.NewFile(uintptr(fds[0]), "near"), os.NewFile(uintptr(fds[1]), "far"), nil
@@ -158,7 +159,7 @@ func fileConn(f *os.File) (net.Conn, error) {
 	return net.FileConn(f)
 }
 
-// sendRequest sends req with files, of which the first is the reply stream.
+// sendRequest sends req with files, the first of which is the reply stream.
 func sendRequest(conn *net.UnixConn, req *request, files ...*os.File) error {
 	data, err := json.Marshal(req)
 	if err != nil {
@@ -175,10 +176,10 @@ func sendRequest(conn *net.UnixConn, req *request, files ...*os.File) error {
 	return err
 }
 
-// receiveRequest receives a request and its files. The error is io.EOF's kin
-// when the driver is gone. It uses data, of maxRequest bytes, which the caller
-// keeps for the next: most requests are small, and one made for each would be
-// most of the garbage that a maker makes.
+// receiveRequest receives a request and its files, which the caller closes. When
+// the driver has ended, the error is io.EOF or net.ErrClosed. It reads into data,
+// of maxRequest bytes, which the caller reuses. Otherwise these buffers would be
+// most of the maker's garbage.
 func receiveRequest(conn *net.UnixConn, data []byte) (*request, []*os.File, error) {
 	oob := make([]byte, unix.CmsgSpace(4*(2+maxStreams)))
 	n, oobn, _, _, err := conn.ReadMsgUnix(data, oob)
