@@ -380,7 +380,7 @@ func (d *Driver) RemoveImage(ctx context.Context, ref string) (int64, error) {
 		return 0, sandbox.WithHint(sandbox.Wrap(e.explain(err), "remove image", ref), "stop the sandboxes and containers that have it")
 	}
 	if _, err := e.ImageInspect(ctx, in.ID); !errdefs.IsNotFound(err) {
-		return 0, nil // it has another name
+		return 0, nil // the image has another name
 	}
 	// Remove the settings that boxes of this image shared.
 	_, _ = e.VolumeRemove(ctx, settingsVolume(in.ID), client.VolumeRemoveOptions{})

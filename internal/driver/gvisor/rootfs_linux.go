@@ -42,7 +42,7 @@ var etcMade = map[string]string{
 	"hostname":    "sandbox\n",
 	"resolv.conf": "",
 	"shells":      "/bin/sh\n/bin/bash\n",
-	// Administrators write proxies, with their passwords, into the host's.
+	// The host's files may contain proxies with their passwords.
 	"profile":     "umask 022\n",
 	"bash.bashrc": "[ -z \"$PS1\" ] || PS1='\\u@\\h:\\w\\$ '\n",
 }
@@ -199,7 +199,7 @@ func bindReadOnly(source, target string, isDir bool, shown []string) error {
 	if err := unix.Mount(source, target, "", unix.MS_BIND|unix.MS_REC, ""); err != nil {
 		return fmt.Errorf("mount %s: %w", source, err)
 	}
-	// With all that is mounted below it: a /usr/local of its own, say.
+	// Include the mounts below it, such as a separate /usr/local.
 	attr := unix.MountAttr{Attr_set: unix.MOUNT_ATTR_RDONLY}
 	if err := unix.MountSetattr(unix.AT_FDCWD, target, unix.AT_RECURSIVE, &attr); err != nil {
 		return fmt.Errorf("make %s read-only: %w", source, err)
