@@ -13,18 +13,19 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/store"
 )
 
-// A box is a sandbox that this process looks after.
+// A box is a sandbox that this process supervises.
 //
-// It is starting until ready is closed, then running unless err is set, and
-// from the first stop on it is stopping until nothing is left of it and the
-// engine forgets it.
+// It is starting until ready is closed, then running unless err is set. The
+// first stop makes it stopping, until nothing is left of it and the engine
+// forgets it.
 type box struct {
 	e   *Engine
 	id  string
 	env map[string]string // may hold secrets; never changed
-	// image is what the driver is asked for: the record has what people call it.
+	// image is the image that the driver is asked for; the record has the name
+	// that people use.
 	image string
-	// writable are directories that it is made with.
+	// writable are the writable directories that the box is made with.
 	writable []string
 
 	ready  chan struct{}
@@ -35,36 +36,36 @@ type box struct {
 	drv   driver.Box
 	guest guest
 	mount *mount    // nil without a workspace
-	copy  *workcopy // nil unless it has a copy of that
+	copy  *workcopy // nil unless the box has a copy of the workspace
 	since time.Time // when it was ready
 
 	mu       sync.Mutex
 	rec      store.Sandbox
-	uses     int // of what must keep it awake
-	stays    int // of what keeps it awake if it is, and does not count as a use
+	uses     int // uses that keep it awake
+	stays    int // number of stayAwake calls in force; they are no uses
 	runs     map[string]*run
 	forwards map[*forward]struct{}
-	ports    int     // of forwards, those that are connections to ports
-	why      *reason // why it stops, if it does
+	ports    int     // number of forwards that are connections to ports
+	why      *reason // why it stops; nil if it does not
 	teardown *teardown
 	released bool       // left to the next process
-	rest     timer      // pauses it
-	lease    timer      // stops it
+	rest     timer      // pauses the box
+	lease    timer      // stops the box
 	place    *fair.Hold // among the boxes of this process
 	dirty    bool       // rec.Used is newer than the store's
-	kills    int        // memory kills that were counted so far
+	kills    int        // memory kills counted so far
 	variants map[string]int
 
-	networked      bool       // it has a network, whatever its policy is now; never changed
-	recording      sync.Mutex // held while the record of its connections is brought up to date
-	recordRead     bool       // guarded by recording: lastConnection is what the store has
+	networked      bool       // it has a network, even if its policy changed since; never changed
+	recording      sync.Mutex // held while the record of its connections is updated
+	recordRead     bool       // guarded by recording: lastConnection was read from the store
 	lastConnection int64      // likewise
 
 	power  sync.Mutex // held while it is paused or resumed
 	paused bool       // guarded by power
 }
 
-// A reason says why a sandbox stops, and what that makes of its runs.
+// A reason is why a sandbox stops, and the verdict that its runs get.
 type reason struct {
 	cause string
 	code  sandbox.VerdictCode
@@ -75,13 +76,13 @@ func (r reason) verdict() sandbox.Verdict {
 	return sandbox.Verdict{Code: r.code, Cause: r.cause, NextStep: r.next}
 }
 
-// A teardown is one try at destroying a box.
+// A teardown is one attempt to destroy a box.
 type teardown struct {
 	done chan struct{}
 	err  error // set before done is closed
 }
 
-// A timer is an AfterFunc that may not have been made yet.
+// A timer is a time.AfterFunc that is created at its first use.
 type timer struct{ t *time.Timer }
 
 func (t *timer) set(d time.Duration, f func()) {
@@ -98,7 +99,7 @@ func (t *timer) stop() {
 	}
 }
 
-// started reports whether creation is over and went well.
+// started reports whether creation has finished without an error.
 func (b *box) started() bool {
 	select {
 	case <-b.ready:
@@ -127,8 +128,8 @@ func (b *box) expires() time.Time {
 	return withExpiry(s).Expires
 }
 
-// withExpiry fills in when a sandbox stops at the latest. One that hibernates
-// is not used, and does not end for that.
+// withExpiry fills in when a sandbox stops at the latest. A hibernated sandbox
+// has no idle timeout: only its lifetime counts.
 func withExpiry(s sandbox.Sandbox) sandbox.Sandbox {
 	s.Expires = s.Created.Add(s.Limits.Lifetime)
 	if s.State == sandbox.Hibernated {
@@ -143,7 +144,7 @@ func withExpiry(s sandbox.Sandbox) sandbox.Sandbox {
 	return s
 }
 
-// errStopped is the error for a use of a sandbox that is over.
+// errStopped is the error for a use of a sandbox that has stopped.
 func errStopped(id, cause string) error {
 	return sandbox.WithHint(sandbox.Errorf(sandbox.Conflict, "sandbox %s has stopped: %s", id, cause),
 		"make a new sandbox; what was in this one is gone")
@@ -154,14 +155,14 @@ func (b *box) use(ctx context.Context) (release func(), err error) {
 	return b.acquire(ctx, b.touch)
 }
 
-// peek keeps a sandbox awake until release is called, as use does, for who only
-// looks: its idle time goes on.
+// peek keeps a sandbox awake until release is called, as use does. It is for
+// calls that only read: the idle time goes on.
 func (b *box) peek(ctx context.Context) (release func(), err error) {
 	return b.acquire(ctx, func() {})
 }
 
-// acquire is use and peek, which differ in what touch does, called with b.mu
-// held.
+// acquire implements use and peek, which differ only in touch. It calls touch
+// with b.mu held.
 func (b *box) acquire(ctx context.Context, touch func()) (release func(), err error) {
 	select {
 	case <-b.ready:
@@ -200,14 +201,14 @@ func (b *box) acquire(ctx context.Context, touch func()) (release func(), err er
 	return release, nil
 }
 
-// touch notes a use. b.mu is held.
+// touch records a use. b.mu is held.
 func (b *box) touch() {
 	b.rec.Used = b.e.now()
 	b.dirty = true
 	b.place.Touch()
 }
 
-// release ends a use, and leave a use or a look.
+// release ends a use. leave ends what acquire began, with the same touch.
 func (b *box) release() { b.leave(b.touch) }
 
 func (b *box) leave(touch func()) {
@@ -218,15 +219,16 @@ func (b *box) leave(touch func()) {
 	b.restLater()
 }
 
-// restLater pauses the box in a while if nothing keeps it awake. b.mu is held.
+// restLater arms the timer that pauses the box, if nothing keeps it awake. b.mu
+// is held.
 func (b *box) restLater() {
 	if b.uses == 0 && b.stays == 0 && b.why == nil && !b.released {
 		b.rest.set(b.e.opts.RestAfter, func() { b.e.spawn(b.sleep) })
 	}
 }
 
-// stayAwake keeps a box from being paused until done is called, unless it is
-// already or is about to be. Its idle time goes on.
+// stayAwake keeps a box from being paused until done is called. It fails if the
+// box is paused already, hibernates or stops. The idle time goes on.
 func (b *box) stayAwake() (done func(), ok bool) {
 	b.power.Lock()
 	defer b.power.Unlock()
@@ -267,7 +269,7 @@ func (b *box) wake() error {
 	return nil
 }
 
-// sleep pauses the box if nothing uses it, and writes down when it was used.
+// sleep pauses the box if nothing uses it, and records when it was last used.
 func (b *box) sleep() {
 	b.power.Lock()
 	defer b.power.Unlock()
@@ -282,7 +284,8 @@ func (b *box) sleep() {
 	if !idle {
 		return
 	}
-	// Whoever uses it from here on waits in wake until it is paused.
+	// A use that begins from here on waits in wake, since this function holds
+	// power.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(b.e.ctx), b.e.pauseTimeout())
 	defer cancel()
 	if dirty {
@@ -306,15 +309,15 @@ func (b *box) sleep() {
 	}
 }
 
-// watchLease arms the timer that stops the box when its time is over.
+// watchLease arms the timer that stops the box when it expires.
 func (b *box) watchLease() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.rearm()
 }
 
-// rearm sets the lease timer to when the box expires if nothing happens until
-// then. Uses do not touch the timer: it looks when it fires. b.mu is held.
+// rearm sets the lease timer to when the box expires if nothing uses it until
+// then. Uses do not reset the timer: expire checks when it fires. b.mu is held.
 func (b *box) rearm() {
 	if b.why != nil || b.released {
 		return
@@ -327,7 +330,7 @@ func (b *box) rearm() {
 	b.lease.set(max(left, time.Millisecond), func() { b.e.spawn(b.expire) })
 }
 
-// expire stops the box if it has expired, and looks again later if not.
+// expire stops the box if it has expired, and otherwise arms the timer again.
 func (b *box) expire() {
 	b.mu.Lock()
 	now := b.e.now()
@@ -348,7 +351,7 @@ func (b *box) expire() {
 	}
 }
 
-// expired reports whether a sandbox's time is over, and why.
+// expired reports whether a sandbox has expired, and why.
 func expired(s sandbox.Sandbox, busy bool, now time.Time) (reason, bool) {
 	if !now.Before(s.Created.Add(s.Limits.Lifetime)) {
 		return reason{
@@ -377,13 +380,13 @@ func expired(s sandbox.Sandbox, busy bool, now time.Time) (reason, bool) {
 	return reason{}, false
 }
 
-// stop stops the box for a reason, or joins a stop that is under way, and
-// returns when nothing is left or ctx ends; the work goes on then. The first
-// reason counts. A stop that failed is tried again by the next.
+// stop stops the box, or joins a stop in progress. It returns when nothing is
+// left of the box or ctx ends; in the latter case the stop goes on. The first
+// reason counts. A later stop tries again after a failed one.
 func (b *box) stop(ctx context.Context, why reason) error {
 	b.cancel()
 	select {
-	case <-b.ready: // creation ends soon: its context has
+	case <-b.ready: // creation ends soon, since its context has ended
 	case <-ctx.Done():
 		return ctx.Err()
 	}
@@ -399,7 +402,8 @@ func (b *box) stop(ctx context.Context, why reason) error {
 	}
 }
 
-// beginStop begins a stop unless one is under way or done, and returns it.
+// beginStop begins a stop, unless one is in progress or has succeeded, and
+// returns it.
 func (b *box) beginStop(why reason) *teardown {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -415,7 +419,7 @@ func (b *box) beginStop(why reason) *teardown {
 	}
 	t := &teardown{done: make(chan struct{}), err: errClosed()}
 	if b.released {
-		close(t.done) // it is the next process's to stop
+		close(t.done) // the next process stops it
 		return t
 	}
 	if b.why == nil {
@@ -435,11 +439,11 @@ func (b *box) beginStop(why reason) *teardown {
 	return t
 }
 
-// destroy does the work of a stop.
+// destroy performs a stop.
 func (b *box) destroy(why reason) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(b.e.ctx), destroyTimeout)
 	defer cancel()
-	// For a process that finds the box gone before it is recorded as stopped.
+	// Another process may find the box gone before it is recorded as stopped.
 	noteErr := b.e.store.StoppingSandbox(ctx, b.id, why.cause)
 
 	b.mu.Lock()
@@ -465,7 +469,7 @@ func (b *box) destroy(why reason) error {
 	}
 	b.guest.Close()
 	for _, r := range runs {
-		<-r.done // their streams have ended, so this is soon
+		<-r.done // soon: their streams have ended
 	}
 	_, err := b.e.store.EndSandbox(ctx, b.id, why.cause, b.e.now(), why.verdict())
 	if err != nil {
@@ -477,7 +481,7 @@ func (b *box) destroy(why reason) error {
 	return nil
 }
 
-// lost begins to clean up after a box that was found dead, and says why it
+// lost begins to clean up after a box that was found dead, and works out why it
 // died.
 func (b *box) lost() {
 	b.mu.Lock()

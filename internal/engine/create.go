@@ -19,11 +19,10 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/trace"
 )
 
-// Create makes a sandbox and returns when it runs. It fails with
-// [sandbox.Exhausted] when this process has as many as it may and no place
-// became free, and with
-// [sandbox.Unsupported] when a control cannot be enforced here. If ctx ends
-// first, nothing is left.
+// Create makes a sandbox and returns when it runs. The error is of kind
+// [sandbox.Exhausted] when this process has MaxSandboxes and no place became
+// free. It is of kind [sandbox.Unsupported] when a control cannot be enforced
+// here. If ctx ends first, nothing is left.
 func (e *Engine) Create(ctx context.Context, p sandbox.Principal, req sandbox.CreateRequest) (sandbox.Sandbox, error) {
 	b, err := e.create(trace.With(ctx, e.opts.Trace), p, req)
 	if err != nil {
@@ -77,7 +76,8 @@ func (e *Engine) create(ctx context.Context, p sandbox.Principal, req sandbox.Cr
 		Principal: p, Owner: e.owner.ID(), Detached: e.opts.Detached, HasEnv: len(env) > 0,
 	})
 	b.env, b.image, b.writable = env, image, slices.Clone(req.Writable)
-	// A caller that goes away, a stop, and a driver that hangs end it alike.
+	// The same context covers a caller that goes away, a stop, and a driver
+	// that hangs.
 	ctx, b.cancel = context.WithTimeout(ctx, createTimeout)
 	defer b.cancel()
 	span.Set("sandbox", b.id)
@@ -103,15 +103,15 @@ func (e *Engine) create(ctx context.Context, p sandbox.Principal, req sandbox.Cr
 	return b, nil
 }
 
-// prepareImage has the driver fetch an image that is not here for a principal, and
-// returns what the driver is to be asked for: that very image, whatever its name
-// stands for in a moment. It may take much longer than the start itself, and is
-// continued by the next try if it is ended. It comes before a place is taken, so
-// that a slow registry keeps no place from others.
+// prepareImage has the driver fetch an image that is missing, on behalf of a
+// principal. It returns the image to ask the driver for: its identifier,
+// because the name may stand for another image a moment later. A fetch may take
+// much longer than the start. If it is interrupted, the next attempt continues
+// it. It runs before a place is taken, so that a slow registry blocks no place.
 func (e *Engine) prepareImage(ctx context.Context, p sandbox.Principal, image string, progress func(sandbox.ImageProgress)) (string, error) {
 	k, err := driver.Images(e.drv)
 	if err != nil || image == sandbox.ImageHost || image == sandbox.ImageScratch {
-		return image, nil // the driver says itself what it cannot do
+		return image, nil // the driver itself reports what it cannot do
 	}
 	i, err := e.fetchImage(ctx, k, p, image, progress)
 	return i.ID, err
@@ -133,7 +133,8 @@ func (e *Engine) newBox(rec store.Sandbox) *box {
 // start makes the box. If it fails, nothing is left of it.
 func (b *box) start(ctx context.Context) (err error) {
 	e := b.e
-	// The record comes first: a box without one is a stray to the sweep.
+	// Insert the record first: the sweep takes a box without a record for a
+	// stray.
 	if err := trace.Do(ctx, "record sandbox", func(ctx context.Context) error { return e.store.InsertSandbox(ctx, b.rec) }); err != nil {
 		return err
 	}
@@ -143,7 +144,8 @@ func (b *box) start(ctx context.Context) (err error) {
 		}
 	}()
 	if b.rec.Workspace != "" {
-		// The sandbox's record comes before: it keeps the workspace there.
+		// The sandbox's record exists by now, so the workspace cannot be
+		// removed.
 		err = trace.Do(ctx, "mount workspace", func(ctx context.Context) (err error) {
 			b.mount, err = e.mount(ctx, b.rec.Principal, b.rec.Workspace, true)
 			return err
@@ -190,7 +192,7 @@ func (b *box) start(ctx context.Context) (err error) {
 	if err := ctx.Err(); err != nil {
 		return startError(ctx, err)
 	}
-	b.mu.Lock() // others look at the record meanwhile
+	b.mu.Lock() // other calls read the record meanwhile
 	b.rec.State, b.rec.Ref, b.rec.Receipt, b.rec.Used = sandbox.Running, b.drv.Ref(), receipt, e.now()
 	rec := b.rec
 	b.mu.Unlock()
@@ -205,11 +207,11 @@ func (b *box) start(ctx context.Context) (err error) {
 	return err
 }
 
-// spec is the order for the box of a sandbox.
+// spec returns the driver's specification for a sandbox.
 func (e *Engine) spec(rec store.Sandbox) *driver.Spec {
 	return &driver.Spec{
 		ID:              rec.ID,
-		Image:           rec.Image, // unless its name stands for another
+		Image:           rec.Image, // the caller replaces it where the name stands for another image
 		Hostname:        hostname(rec.Name),
 		Limits:          rec.Limits,
 		Network:         rec.Network,
@@ -220,9 +222,9 @@ func (e *Engine) spec(rec store.Sandbox) *driver.Spec {
 	}
 }
 
-// Usual returns the order for the box of a sandbox for which nothing special is
-// asked, without an identifier: what a pool has at hand from the start. It is
-// nil where such a sandbox has an image that is not here yet.
+// Usual returns the specification of a sandbox that was created with all
+// defaults, without an identifier. A pool uses it to keep boxes ready. It is
+// nil where the image of such a sandbox is not here yet.
 func (e *Engine) Usual(ctx context.Context) (*driver.Spec, error) {
 	image, err := e.defaultImage(ctx, store.OperatorImage, "")
 	if err != nil {
@@ -252,7 +254,8 @@ func (e *Engine) Usual(ctx context.Context) (*driver.Spec, error) {
 	return e.spec(rec), nil
 }
 
-// startError tells why a start failed, in the words of whoever ended it.
+// startError returns err, or an error of kind Unavailable if ctx ended the
+// start.
 func startError(ctx context.Context, err error) error {
 	switch cause := ctx.Err(); {
 	case cause == nil:
@@ -273,7 +276,7 @@ func (b *box) undo() error {
 	}
 	if b.drv != nil {
 		if err := b.drv.Destroy(ctx); err != nil && !driver.IsGone(err) {
-			// Without its record the box is a stray, and the sweep's to remove.
+			// Without its record the box is a stray, and the sweep removes it.
 			b.e.log.Error("destroy sandbox that did not start", "sandbox", b.id, "error", err)
 		}
 	}
@@ -281,7 +284,8 @@ func (b *box) undo() error {
 	return b.e.store.DeleteSandbox(ctx, b.id)
 }
 
-// boundary is the control that says what the driver's sandboxes are behind.
+// boundary returns the control that describes the barrier around the driver's
+// sandboxes.
 func (e *Engine) boundary() sandbox.Control {
 	if e.opts.Boundary.Name != "" {
 		return e.opts.Boundary
@@ -292,8 +296,8 @@ func (e *Engine) boundary() sandbox.Control {
 	}
 }
 
-// checkReceipt refuses a sandbox that is not confined as it must be, if a
-// driver should ever return one.
+// checkReceipt refuses a sandbox that is not confined as it must be. A correct
+// driver never returns one.
 func (e *Engine) checkReceipt(r sandbox.Receipt) error {
 	for _, name := range r.Unenforced() {
 		if slices.Contains(e.opts.AllowUnenforced, name) {
@@ -307,7 +311,7 @@ func (e *Engine) checkReceipt(r sandbox.Receipt) error {
 	return nil
 }
 
-// hostname makes a host name of a sandbox's name.
+// hostname derives a host name from a sandbox's name.
 func hostname(name string) string {
 	h := strings.Map(func(r rune) rune {
 		switch {
@@ -326,13 +330,13 @@ func hostname(name string) string {
 	return h
 }
 
-// envFile is where a detached sandbox keeps its environment, which must be
-// there again when another process takes over and may be nowhere on the host.
-// It is root's, beside files of the user, inside a box where all that runs gets
-// the same environment.
+// envFile is where a detached sandbox keeps its environment. Another process
+// that takes the sandbox over needs it, and it may hold secrets, so it is not
+// stored on the host. The file belongs to root. Every program in the box gets
+// the same environment, so the box may hold it.
 func envFile(id string) string { return "/tmp/.glovebox-env/" + id + ".json" }
 
-// maxEnvFile bounds what is read back: the guest is not trusted.
+// maxEnvFile bounds, in bytes, what is read back: the guest is not trusted.
 const maxEnvFile = 6*maxTexts + 64*maxEnv
 
 func (b *box) keepEnv(ctx context.Context) error {

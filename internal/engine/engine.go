@@ -1,28 +1,31 @@
-// Package engine owns every rule of Glovebox: what a request may say, whose a
-// sandbox is, how much it gets, when a run and a sandbox end, how a run's end
-// is judged, what is kept of its output, and that nothing is left behind.
+// Package engine implements the rules of Glovebox. It checks requests and
+// decides which principal owns a sandbox. It sets limits, ends runs and
+// sandboxes, judges the end of a run, keeps its output, and removes what is
+// left.
 //
-// Drivers make boxes, the guest in a box runs programs, the store remembers;
-// edges (MCP, HTTP, the command line) reach all of it through the [Engine],
-// by interfaces that they declare themselves. The composition root makes it.
+// Drivers make boxes, the guest in a box runs programs, and the store keeps
+// records. The edges (MCP, HTTP, the command line) reach all of it through the
+// [Engine], by interfaces that they declare themselves. The composition root
+// makes the Engine.
 //
 // # Lifecycle
 //
-// [New] registers this process as an owner of sandboxes in the state
-// directory, which several processes may share. [Engine.Run] does what must be
-// done from time to time until its context ends. [Engine.Close] ends the
-// engine: it stops the sandboxes of an attached engine, and leaves those of a
-// detached one to the next process that opens the state directory. The driver
-// and the store are the caller's, to be closed after the engine.
+// [New] registers this process in the state directory, which several processes
+// may share. [Engine.Run] does the periodic work until its context ends.
+// [Engine.Close] ends the engine. It stops the sandboxes of an attached engine,
+// and leaves the sandboxes of a detached engine to the next process that opens
+// the state directory. The caller owns the driver and the store, and closes
+// them after the engine.
 //
-// A sandbox is looked after by the process that made it. Another process of
-// the same state directory can see it, stop it, and read the output of its
-// runs; it takes it over when the owner is dead. See sweep.go.
+// The process that made a sandbox supervises it. Another process of the same
+// state directory can see the sandbox, stop it, and read the output of its
+// runs. It takes the sandbox over when the supervising process is dead. See
+// sweep.go.
 //
-// All methods are safe for concurrent use. Everything belongs to a principal;
-// to any other it does not exist, and the error is that of something that
-// never did, of kind [sandbox.NotFound]. Errors name the argument that is
-// wrong and carry a hint where a person can act.
+// All methods are safe for concurrent use. Every object belongs to one
+// principal. For any other principal it does not exist: the error is of kind
+// [sandbox.NotFound], as if it had never existed. Errors name the wrong
+// argument and carry a hint where a person can act.
 package engine
 
 import (
@@ -49,90 +52,98 @@ import (
 
 // Options configure an Engine. Zero fields take their defaults.
 type Options struct {
-	Driver driver.Driver // needed
-	Store  *store.Store  // needed
-	// StateDir is where the store is too; output logs are kept below it.
-	StateDir string       // needed
+	Driver driver.Driver // required
+	Store  *store.Store  // required
+	// StateDir is the directory of the store; output logs are kept below it.
+	StateDir string       // required
 	Log      *slog.Logger // default: none
 
-	// Defaults are the limits of sandboxes whose creator asked for none, and
-	// Maxima the most that anybody gets, where a zero field is no maximum.
+	// Defaults are the limits of a sandbox whose creator asked for none. Maxima
+	// are the largest limits that a creator may ask for; a zero field means no
+	// maximum.
 	Defaults, Maxima sandbox.Limits // Defaults default: sandbox.DefaultLimits
 	// AllowUnenforced names controls that the operator accepts unenforced.
 	AllowUnenforced []sandbox.ControlName
-	// Boundary is the first control of every receipt: what stands between code
-	// and this machine, and why. Without a name it is the driver's own word.
+	// Boundary is the first control of every receipt: the barrier between the
+	// code and this machine, with the reason. Without a name, the driver's own
+	// description is used.
 	Boundary sandbox.Control
-	// Network is that of sandboxes whose creator asked for none, MaxNetwork
-	// the most that anybody gets, and NetworkTerms on what terms.
+	// Network is the policy of a sandbox whose creator asked for none.
+	// MaxNetwork is the most permissive policy that a creator may ask for.
+	// NetworkTerms apply to all networks.
 	Network, MaxNetwork sandbox.Network // default: sandbox.NetworkNone
 	NetworkTerms        sandbox.NetworkTerms
-	// Secrets are put into what sandboxes send, within MaxNetwork.
+	// Secrets are inserted into requests that sandboxes send, within
+	// MaxNetwork.
 	Secrets []sandbox.Secret
-	// MaxSandboxes bounds the live sandboxes of this process, MaxRuns the
-	// runs going on in one sandbox.
+	// MaxSandboxes bounds the live sandboxes of this process, and MaxRuns the
+	// runs in progress in one sandbox.
 	MaxSandboxes int // default: 64
 	MaxRuns      int // default: 256
-	// QueueTime is how long a caller waits for a place when there are
-	// MaxSandboxes, and EvictAfter how long a sandbox must not have been used to
-	// be stopped for somebody who waits; zero is not at all, and never.
+	// QueueTime is how long a caller waits for a place when MaxSandboxes exist;
+	// zero means no wait. EvictAfter is how long a sandbox must be unused
+	// before it may be stopped for a waiting caller; zero means that no sandbox
+	// is.
 	QueueTime, EvictAfter time.Duration
 
-	// RunTimeout is the timeout of a run that asked for none, MaxRunTimeout
-	// the longest that one may ask for.
+	// RunTimeout is the timeout of a run that asked for none. MaxRunTimeout is
+	// the longest timeout that a run may ask for.
 	RunTimeout    time.Duration // default: 30 s
 	MaxRunTimeout time.Duration // default: 10 min
 
-	// Workspaces keeps workspaces; nil if there are to be none. One may hold
-	// WorkspaceQuota, those of a principal together PrincipalQuota, where zero
-	// is no limit, and it is removed when it was not used for WorkspaceTTL,
-	// where zero is never.
+	// Workspaces keeps workspaces; nil disables them. WorkspaceQuota bounds one
+	// workspace, and PrincipalQuota all workspaces of a principal together; a
+	// zero field means no limit. A workspace is removed when it was unused for
+	// WorkspaceTTL; zero means never.
 	Workspaces                     workspace.Keeper
 	WorkspaceQuota, PrincipalQuota sandbox.WorkspaceUsage
 	WorkspaceTTL                   time.Duration
-	// MaxWorkspaces is how many one principal may have; zero is 1000.
+	// MaxWorkspaces is the largest number of workspaces per principal; zero
+	// means 1000.
 	MaxWorkspaces int
 
-	// Detached sandboxes outlive this process. The driver must be able to.
+	// Detached sandboxes outlive this process. The driver must support that.
 	Detached bool
-	// CommandLine says that [sandbox.Local] is a person at a command line, who
-	// may name registries anywhere, and not a model that speaks MCP.
+	// CommandLine means that [sandbox.Local] is a person at a command line, not
+	// a model that speaks MCP. A person may name any registry.
 	CommandLine bool
 
-	// RestAfter is how long a sandbox is left alone before it is paused.
+	// RestAfter is how long a sandbox is unused before it is paused.
 	RestAfter time.Duration // default: 50 ms
-	// SweepEvery is how often Run sweeps.
+	// SweepEvery is the interval between the sweeps of Run.
 	SweepEvery time.Duration // default: 1 min
-	// Retention is how long records and logs are kept after the end.
+	// Retention is how long records and logs are kept after their run or
+	// sandbox has ended.
 	Retention time.Duration // default: 24 h
-	// LogSize bounds what is kept of one run's output (8 MiB at least),
-	// LogsSize what is kept of all runs, half of it of those that go on.
+	// LogSize bounds the output kept of one run (8 MiB at least). LogsSize
+	// bounds the output kept of all runs; half of it is for runs in progress.
 	LogSize  int64 // default: 64 MiB
 	LogsSize int64 // default: 4 GiB
 
-	// Runners are the languages that there are.
+	// Runners are the supported languages.
 	Runners interpreter.Table // default: interpreter.Runners
-	// Indexes are where installers look for packages, by the name of the
-	// installer, in place of the usual places.
+	// Indexes are the package indexes that installers use instead of their
+	// usual ones, by the name of the installer.
 	Indexes map[string]string
 
-	// Trace takes spans of what sandboxes and runs take time for, of calls whose
-	// context has no sink of its own.
+	// Trace receives the spans of sandboxes and runs, for calls whose context
+	// has no sink of its own.
 	Trace trace.Sink // default: none
-	// Metrics counts what happens.
+	// Metrics counts events.
 	Metrics *metrics.Set // default: none
 
-	// Now is the clock of records; timers are the runtime's.
+	// Now is the clock for records. Timers use the clock of the Go runtime.
 	Now func() time.Time // default: time.Now
 
-	// dialGuest makes the client of a box's guest; tests script it.
+	// dialGuest makes the client of a box's guest. Tests replace it.
 	dialGuest func(driver.Box) guest
-	// endCopyTimeout is [endCopyTimeout]; tests have less time.
+	// endCopyTimeout defaults to the constant [endCopyTimeout]. Tests set a
+	// shorter one.
 	endCopyTimeout time.Duration
 }
 
-// Bounds on the work that the engine does on its own, beyond any caller's
-// context: they only keep a stuck driver from holding something for ever.
+// Timeouts for work that the engine does on its own, outside any caller's
+// context. They keep a stuck driver from blocking the engine forever.
 const (
 	createTimeout    = 2 * time.Minute
 	pullTimeout      = 30 * time.Minute
@@ -141,21 +152,21 @@ const (
 	coldPauseTimeout = 2 * time.Minute
 	cleanupTimeout   = 10 * time.Second
 
-	// killTimeout is how long the guest has to end a run's process tree, and
-	// endTimeout how long its end may then take to arrive. A guest that keeps
-	// neither is taken for broken, and its sandbox is destroyed.
+	// killTimeout is how long the guest has to end a run's process tree.
+	// endTimeout is how long the end event may take after that. A guest that
+	// misses both is broken, and its sandbox is destroyed.
 	killTimeout = 10 * time.Second
 	endTimeout  = 5 * time.Second
 
-	// backstop is what the guest's own timer gets beyond a run's timeout: it
-	// is for the case that no server is there to keep the time.
+	// backstop is added to a run's timeout for the guest's own timer. That
+	// timer matters only when no server process is left to keep the timeout.
 	backstop = 5 * time.Second
 
-	// minLogSize is what a log needs to keep a head, a tail and what is being
-	// written of two streams.
+	// minLogSize is the space a log needs for the head, the tail and the
+	// segment being written, for two streams.
 	minLogSize = 8 * segmentSize
 
-	// pollEvery is how often a run of another process is looked at.
+	// pollEvery is the polling interval for a run of another process.
 	pollEvery = 100 * time.Millisecond
 )
 
@@ -212,19 +223,21 @@ type Engine struct {
 	drv  driver.Driver
 	// runningLogs and keptLogs share the space for logs.
 	runningLogs, keptLogs *fair.Pool
-	name                  string          // the driver's
-	features              driver.Features // likewise
+	name                  string          // of drv
+	features              driver.Features // of drv
 	store                 *store.Store
 	owner                 *store.Owner
 	log                   *slog.Logger
 	logs                  *os.Root // below it, a directory per sandbox
 
-	// ctx ends when Close begins to let go; background holds what it waits for.
+	// ctx ends late in Close, when the sandboxes have stopped or been let go.
+	// Close then waits for background.
 	ctx        context.Context
 	cancel     context.CancelFunc
 	background sync.WaitGroup
 
-	// places are for boxes; admission ends when nobody gets one any more.
+	// places are for boxes. admission ends when Close begins: from then on no
+	// box gets a place.
 	places    *fair.Pool
 	pulls     *fair.Pool      // of images
 	admission context.Context //nolint:containedctx // the end of waiting, not a caller's
@@ -235,24 +248,27 @@ type Engine struct {
 
 	mu       sync.Mutex
 	closed   bool            // nothing new begins
-	over     bool            // nothing is left to be waited for but what is in background
-	boxes    map[string]*box // by sandbox: those of this process, until they are gone
-	runs     map[string]*run // by run: those going on here, and the last few that ended
-	finished []string        // the runs of those that ended, oldest first
+	over     bool            // Close waits only for background; no new work begins
+	boxes    map[string]*box // by sandbox ID: the boxes of this process, until they are gone
+	runs     map[string]*run // by run ID: runs in progress here, and the last few that ended
+	finished []string        // IDs of the runs that ended, oldest first
 	adopting map[string]*adoption
 	mounts   map[workspace.ID]*mount
-	// importing has the imports that go on, which are closed at their end.
-	kept      map[string]*keptLog // by run: logs of runs that ended
+	// importing has a channel for each import in progress, which is closed at
+	// its end.
+	kept      map[string]*keptLog // by run ID: logs of runs that ended
 	importing map[sandbox.Principal]chan struct{}
 	fileBase  string // URL of the server that serves files of workspaces
 }
 
-// keepFinished is how many runs that ended stay in memory: what is usually
-// asked about a run is asked right after its end.
+// keepFinished is how many finished runs stay in memory: most questions about a
+// run come right after its end.
 const keepFinished = 64
 
-// New returns an engine. It fails with [sandbox.Unsupported] if opts asks for
-// detached sandboxes of a driver that has none.
+// New returns an engine, which the caller must close. The error is of kind
+// [sandbox.Invalid] if a required option is missing, and of kind
+// [sandbox.Unsupported] if opts asks for detached sandboxes and the driver has
+// none.
 func New(opts Options) (*Engine, error) {
 	if opts.Driver == nil || opts.Store == nil || opts.StateDir == "" {
 		return nil, sandbox.Errorf(sandbox.Invalid, "new engine: driver, store and state directory are needed")
@@ -316,8 +332,8 @@ func New(opts Options) (*Engine, error) {
 	}, nil
 }
 
-// Run sweeps at once and then from time to time, until ctx ends. It returns
-// ctx's error.
+// Run sweeps at once and then every Options.SweepEvery, until ctx ends. It
+// returns ctx's error.
 func (e *Engine) Run(ctx context.Context) error {
 	t := time.NewTicker(e.opts.SweepEvery)
 	defer t.Stop()
@@ -334,8 +350,9 @@ func (e *Engine) Run(ctx context.Context) error {
 }
 
 // Close ends the engine. It stops all sandboxes of an attached engine, and
-// returns when they are gone; those of a detached one go on, and so do their
-// runs, for the next process to take over. Calls that come later fail.
+// returns when they are gone. Sandboxes and runs of a detached engine continue;
+// the next process takes them over. Later calls fail with an error of kind
+// [sandbox.Unavailable].
 func (e *Engine) Close(ctx context.Context) error {
 	e.mu.Lock()
 	if e.closed {
@@ -371,19 +388,20 @@ func (e *Engine) Close(ctx context.Context) error {
 	return sandbox.Wrap(errors.Join(errs...), "close engine", "")
 }
 
-// Stats are what this process has at a moment.
+// Stats are the counts of this process at one moment.
 type Stats struct {
-	Sandboxes map[sandbox.State]int // those that are being stopped count as stopped
-	Runs      int                   // going on
-	Waiting   int                   // for a place for a sandbox
+	Sandboxes map[sandbox.State]int // a sandbox that is being stopped counts as stopped
+	Runs      int                   // in progress
+	Waiting   int                   // calls that wait for a place for a sandbox
 }
 
-// Shares are what principals share: the figures of each pool.
+// Shares returns, for each pool that principals share, the function that
+// returns its statistics.
 func (e *Engine) Shares() []func() fair.Stats {
 	return []func() fair.Stats{e.places.Stats, e.pulls.Stats, e.runningLogs.Stats, e.keptLogs.Stats}
 }
 
-// Stats counts what there is now.
+// Stats returns the current counts.
 func (e *Engine) Stats() Stats {
 	e.mu.Lock()
 	st := Stats{Sandboxes: map[sandbox.State]int{}, Waiting: e.places.Stats().Waiting}
@@ -402,8 +420,8 @@ func (e *Engine) Stats() Stats {
 	return st
 }
 
-// spawn runs f in the background, unless the engine is being closed; it
-// reports whether it does. It is for what begins by itself.
+// spawn runs f in the background and reports whether it does: not once Close
+// has begun. Use it for work that no caller waits for.
 func (e *Engine) spawn(f func()) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -414,8 +432,8 @@ func (e *Engine) spawn(f func()) bool {
 	return true
 }
 
-// work does the same, but also while the engine is being closed: it is for
-// what belongs to something that Close waits for.
+// work is like spawn, but also runs f while Close is in progress. Use it for
+// work that belongs to something that Close waits for.
 func (e *Engine) work(f func()) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -426,12 +444,12 @@ func (e *Engine) work(f func()) bool {
 	return true
 }
 
-// now returns the time as records have it.
+// now returns the current time with the precision of records.
 func (e *Engine) now() time.Time {
 	return time.UnixMicro(e.opts.Now().UnixMicro()).UTC()
 }
 
-// errClosed is the error of calls to an engine that is closed.
+// errClosed returns the error of calls to a closed engine.
 func errClosed() error {
 	return sandbox.Errorf(sandbox.Unavailable, "the server is shutting down")
 }
@@ -443,14 +461,14 @@ func noSandbox(id string) error {
 		"list the sandboxes to see those that there are, or make one")
 }
 
-// noRun is the same for a run.
+// noRun is like noSandbox, for a run.
 func noRun(id string) error {
 	return sandbox.WithHint(sandbox.Errorf(sandbox.NotFound, "run_id: there is no run %s", shorten(id)),
 		"runs are kept for a while after their end; start it again")
 }
 
-// shorten bounds a text of a caller that goes into a message, and takes what
-// could act on a terminal out of it.
+// shorten bounds a caller's text for use in a message, and quotes it so that it
+// cannot control a terminal.
 func shorten(s string) string {
 	const most = 60
 	if len(s) > most {

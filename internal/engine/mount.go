@@ -14,40 +14,43 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/workspace"
 )
 
-// A mount is a workspace that something in this process has: sandboxes, or a
-// transfer. It keeps the quota while a sandbox that has it is awake.
+// A mount is an open workspace of this process, used by sandboxes or by a
+// transfer. Its watcher enforces the quota while a sandbox with the workspace
+// is awake.
 type mount struct {
 	e   *Engine
 	rec store.Workspace // never changed
-	id  workspace.ID    // likewise
+	id  workspace.ID    // never changed
 	ws  workspace.Opened
 
 	users int // guarded by e.mu
 
-	// watch is what is known from watching; only who watches uses it.
+	// watch is the state of watching. Only the watcher's goroutine uses it.
 	watch watcher
 
 	mu      sync.Mutex
 	last    *workspace.Snapshot // nil until it is needed
 	holds   holding
-	touched time.Time // when this process itself last changed something
-	// awake are the sandboxes that may write to it, and runs those that go on
-	// in them. While awake has one, stop ends who watches, and watched is
-	// closed when that has ended.
+	touched time.Time // when this process itself last changed a file
+	// awake are the sandboxes that may write to it. runs are the runs in
+	// progress in them. While awake has a sandbox, stop ends the watcher;
+	// watched is closed when the watcher has ended.
 	awake   map[*box]bool
-	boxes   map[*box]bool // that were awake and are not gone
+	boxes   map[*box]bool // that were awake and are not gone yet
 	runs    map[*run]bool
 	stop    context.CancelFunc
 	watched chan struct{}
-	// gate is closed when runs may begin again, nil while they may.
+	// gate is nil while runs may begin; otherwise it is closed when they may
+	// again.
 	gate chan struct{}
-	// blamed is what a run left there that ended as it was too much; nil once the
-	// watcher knows.
+	// blamed is the usage after a run that ended because it left too much. It
+	// is nil once the watcher knows.
 	blamed  *sandbox.WorkspaceUsage
-	noted   sandbox.WorkspaceUsage // in the store, at notedAt
+	noted   sandbox.WorkspaceUsage // usage in the store, written at notedAt
 	notedAt time.Time
-	// transfers counts those to the workspace that are not copies of
-	// boxes', and placing is held while such a copy is put in place.
+	// transfers counts the writes to the workspace by this process, except
+	// copies from boxes. placing is held while a copy from a box is put in
+	// place.
 	transfers struct{ begun, ended int64 }
 	placing   sync.Mutex
 }
@@ -55,8 +58,8 @@ type mount struct {
 // Bounds of workspaces.
 const (
 	maxWorkspaceName = 128
-	maxWorkspaces    = 1000 // of a principal, unless Options says otherwise
-	maxChanges       = 100  // that are named of a run
+	maxWorkspaces    = 1000 // of a principal, unless Options sets another
+	maxChanges       = 100  // changes that are named in the result of a run
 )
 
 // checkWorkspaceName checks a name that a principal gives a workspace.
@@ -74,8 +77,8 @@ func noWorkspace(name string) error {
 		"list the workspaces to see those that there are, or make a sandbox with it")
 }
 
-// mount returns a workspace of p's for use until release, and makes it if it
-// is not there and make is set.
+// mount returns a workspace of p for use until release. If make is set, it
+// creates a missing workspace.
 func (e *Engine) mount(ctx context.Context, p sandbox.Principal, name string, make bool) (*mount, error) {
 	if err := checkPrincipal(p); err != nil {
 		return nil, err
@@ -93,7 +96,7 @@ func (e *Engine) mount(ctx context.Context, p sandbox.Principal, name string, ma
 	return e.hold(rec, workspace.ID(rec.ID))
 }
 
-// hold returns the mount of a workspace that is there.
+// hold returns the mount of an existing workspace.
 func (e *Engine) hold(rec store.Workspace, id workspace.ID) (*mount, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -141,7 +144,7 @@ func (m *mount) release() {
 	}
 }
 
-// note records that the workspace was used, and what it holds if that is known.
+// note records that the workspace was used, and its usage unless usage is nil.
 func (m *mount) note(usage *sandbox.WorkspaceUsage) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(m.e.ctx), cleanupTimeout)
 	defer cancel()
@@ -150,7 +153,8 @@ func (m *mount) note(usage *sandbox.WorkspaceUsage) {
 	}
 }
 
-// path returns where the driver finds the workspace, "" if it has no use for it.
+// path returns the path of the workspace for the driver, or "" if the driver
+// does not use it.
 func (m *mount) path() string {
 	if m == nil || m.e.features.WorkspaceCopied {
 		return ""
@@ -158,7 +162,8 @@ func (m *mount) path() string {
 	return m.e.opts.Workspaces.Path(m.id)
 }
 
-// transfer begins to write to the workspace, until done is called.
+// transfer records that a write to the workspace begins, which ends when done
+// is called.
 func (m *mount) transfer() (done func()) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -170,8 +175,8 @@ func (m *mount) transfer() (done func()) {
 	}
 }
 
-// transferred returns a number that is another later if a transfer went on
-// meanwhile.
+// transferred returns a number. If a transfer was in progress between two
+// calls, the second number differs from the first.
 func (m *mount) transferred() int64 {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -182,23 +187,23 @@ func (m *mount) transferred() int64 {
 	return m.transfers.begun + m.transfers.ended
 }
 
-// changed notes that this process itself changed something: what a run finds
-// there is not that run's doing.
+// changed records that this process itself changed the workspace, so that the
+// change is not attributed to a run.
 func (m *mount) changed() {
 	m.mu.Lock()
 	m.touched = time.Now()
 	m.mu.Unlock()
 }
 
-// A baseline is how a workspace was when a run began.
+// A baseline is the state of a workspace when a run began.
 type baseline struct {
 	before *workspace.Snapshot
 	since  time.Time
 }
 
-// begin begins a run. What happened before can be told from what it does only
-// as exactly as the file system's clock goes, so it waits for that to go on if
-// something just happened.
+// begin begins a run. Changes are attributed to a run by file time, and the
+// file system's clock has a coarse resolution. So begin waits for the next tick
+// if this process changed something just before.
 func (m *mount) begin(ctx context.Context, r *run) (_ *baseline, err error) {
 	if m == nil {
 		return nil, nil
@@ -230,8 +235,8 @@ func (m *mount) begin(ctx context.Context, r *run) (_ *baseline, err error) {
 	return &baseline{before: before, since: m.ws.Clock()}, nil
 }
 
-// end ends a run, and says what changed since it began and whether there is
-// more now than there may be.
+// end ends a run. It returns what changed since the run began, and an error of
+// kind Exhausted if the workspace is over its quota.
 func (m *mount) end(ctx context.Context, r *run, b *baseline) (*sandbox.Changes, error) {
 	if m == nil || b == nil {
 		return nil, nil
@@ -245,7 +250,8 @@ func (m *mount) end(ctx context.Context, r *run, b *baseline) (*sandbox.Changes,
 	m.note(&after.Usage)
 	err = m.overQuota(ctx, after.Usage, b.before.Usage)
 	if err != nil {
-		// This run is told, and the watcher must not end the next for it.
+		// This run gets the error. The watcher must not end the next run for
+		// the same usage.
 		m.mu.Lock()
 		m.blamed = &after.Usage
 		m.mu.Unlock()
@@ -254,7 +260,8 @@ func (m *mount) end(ctx context.Context, r *run, b *baseline) (*sandbox.Changes,
 }
 
 // inWorkspace returns the name in the workspace of a path in a sandbox. ok is
-// false if it is elsewhere, as far as can be told without looking.
+// false if the path is elsewhere. It compares paths only, and resolves no
+// symbolic links.
 func inWorkspace(p string) (name string, ok bool) {
 	name, ok = strings.CutPrefix(path.Clean(absolute(p)), sandbox.WorkDir+"/")
 	return name, ok && name != ""

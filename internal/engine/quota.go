@@ -11,19 +11,20 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/workspace"
 )
 
-// What a workspace may hold, and what it holds as far as this process knows.
+// The quota of a workspace, and its usage as far as this process knows.
 
-// workspaceSlack is how much more than its quota a workspace may hold, and
-// filesSlack how many more files, before runs that could add to it are refused:
-// those or as much as the quota again, if that is more. A run is ended when the
-// quota is passed, and what it wrote stays there. Without such a bound, one run
-// after the other could add what is written in the time until that is seen.
+// workspaceSlack and filesSlack bound how far a workspace may exceed its quota
+// before new runs that could add to it are refused. The bound is the slack in
+// bytes or in files, or the quota once more if that is larger. A run is ended
+// when it passes the quota, but its files stay. Without the bound, each run
+// could add what it writes before the watcher sees it.
 const (
 	workspaceSlack = 256 << 20
 	filesSlack     = 10_000
 )
 
-// beyond returns the usage from which on nothing may add to it, for a quota.
+// beyond returns the usage above which nothing may add to a workspace with
+// quota q.
 func beyond(q sandbox.WorkspaceUsage) sandbox.WorkspaceUsage {
 	if q.Bytes > 0 {
 		q.Bytes += max(q.Bytes, workspaceSlack)
@@ -34,28 +35,30 @@ func beyond(q sandbox.WorkspaceUsage) sandbox.WorkspaceUsage {
 	return q
 }
 
-// A holding is what a workspace holds. Its mount's mu guards it.
+// A holding is the usage of a workspace. The mu of its mount guards it.
 type holding struct {
 	counted sandbox.WorkspaceUsage
 	known   bool                   // counted is set
-	unnamed sandbox.WorkspaceUsage // of files without a name, while programs have them open
-	landed  int64                  // bytes that came by the server since, and are in the workspace
+	unnamed sandbox.WorkspaceUsage // of unlinked files that programs still have open
+	landed  int64                  // bytes uploaded since the last count, and in the workspace
 	flying  int64                  // bytes of uploads that are not in the workspace yet
-	uploads int                    // that go on
+	uploads int                    // in progress
 	begun   int64                  // uploads and runs so far
-	// again is when a request that does not fit may have it counted again.
+	// again is the earliest time at which a request that does not fit may have
+	// the workspace counted again.
 	again time.Time
 }
 
-// landing returns what to pass to count when a count that begins now is over.
+// landing returns the value to pass to count at the end of a count that begins
+// now.
 func (m *mount) landing() int64 {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.holds.landed
 }
 
-// count notes what the workspace was found to hold, in files with and without a
-// name, by a count that began when landing returned landed.
+// count records the usage that a count found, in files with a name and in
+// unlinked files. landed is the result of landing when the count began.
 func (m *mount) count(named, unnamed sandbox.WorkspaceUsage, landed int64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -67,7 +70,7 @@ func (m *mount) count(named, unnamed sandbox.WorkspaceUsage, landed int64) {
 	m.holds.landed = max(0, m.holds.landed-landed)
 }
 
-// held returns what the workspace holds, with the uploads that go on. known is
+// held returns the usage of the workspace, with uploads in progress. known is
 // false if this process did not count yet.
 func (m *mount) held() (_ sandbox.WorkspaceUsage, known bool) {
 	m.mu.Lock()
@@ -77,9 +80,9 @@ func (m *mount) held() (_ sandbox.WorkspaceUsage, known bool) {
 	return u, m.holds.known
 }
 
-// measure counts what the workspace holds. The files without a name come first: a
-// file that loses its name meanwhile is counted once or, until the next count, not
-// at all, but never twice.
+// measure counts the usage of the workspace. Unlinked files come first: a file
+// that is unlinked meanwhile may be missed until the next count, but it is
+// never counted twice.
 func (m *mount) measure(ctx context.Context) (sandbox.WorkspaceUsage, error) {
 	landed, began := m.landing(), time.Now()
 	unnamed := m.unnamed(ctx)
@@ -94,8 +97,9 @@ func (m *mount) measure(ctx context.Context) (sandbox.WorkspaceUsage, error) {
 	return usage, err
 }
 
-// measureAgain counts for a request that does not fit, unless that was done just
-// now: a sandbox that rests is not watched, and its files may have been removed.
+// measureAgain counts for a request that does not fit, unless a count just
+// ended. The count may be old: no watcher runs while all sandboxes rest, and
+// files may have been removed.
 func (m *mount) measureAgain(ctx context.Context) (bool, error) {
 	m.mu.Lock()
 	early := time.Now().Before(m.holds.again)
@@ -107,7 +111,7 @@ func (m *mount) measureAgain(ctx context.Context) (bool, error) {
 	return err == nil, m.tooMuch(err)
 }
 
-// look takes a snapshot, which becomes the last.
+// look takes a snapshot and remembers it as the last one.
 func (m *mount) look(ctx context.Context) (*workspace.Snapshot, error) {
 	landed := m.landing()
 	unnamed := m.unnamed(ctx)
@@ -123,8 +127,9 @@ func (m *mount) look(ctx context.Context) (*workspace.Snapshot, error) {
 	return s, nil
 }
 
-// others returns what the principal's other workspaces hold: those that this
-// process has mounted as of now, the rest as of when they were last counted.
+// others returns the usage of the principal's other workspaces. It is current
+// for workspaces that this process has mounted and counted, and the last
+// recorded usage for the rest.
 func (m *mount) others(ctx context.Context) (sandbox.WorkspaceUsage, error) {
 	var mounted []*mount
 	m.e.mu.Lock()
@@ -149,9 +154,9 @@ func (m *mount) others(ctx context.Context) (sandbox.WorkspaceUsage, error) {
 	return sum, err
 }
 
-// exceeds returns an error of kind Exhausted if usage of this workspace is more
-// than own, or more than all with the principal's other workspaces. A zero all
-// is no limit.
+// exceeds returns an error of kind Exhausted if usage is more than own, or
+// together with the principal's other workspaces more than all. A zero all
+// means no limit.
 func (m *mount) exceeds(ctx context.Context, usage, own, all sandbox.WorkspaceUsage) error {
 	if usage.Exceeds(own) {
 		return exceeded("the workspace", usage, own)
@@ -171,9 +176,9 @@ func (m *mount) exceeds(ctx context.Context, usage, own, all sandbox.WorkspaceUs
 	return nil
 }
 
-// overQuota reports whether usage is more than there may be, and more than it
-// was: whoever is over it already can still clean up. The error is of kind
-// Exhausted.
+// overQuota returns an error of kind Exhausted if usage exceeds a quota and
+// also exceeds was. A workspace that is over its quota can therefore still be
+// cleaned up.
 func (m *mount) overQuota(ctx context.Context, usage, was sandbox.WorkspaceUsage) error {
 	if usage.Bytes <= was.Bytes && usage.Files <= was.Files {
 		return nil
@@ -188,7 +193,7 @@ func exceeded(what string, usage, quota sandbox.WorkspaceUsage) error {
 	return sandbox.Errorf(sandbox.Exhausted, "%s may hold %d files", what, quota.Files)
 }
 
-// tooMuch tells that a workspace cannot even be counted.
+// tooMuch adds a hint to err if the workspace is too large to be counted.
 func (m *mount) tooMuch(err error) error {
 	if !errors.Is(err, sandbox.Exhausted) {
 		return err
@@ -197,13 +202,13 @@ func (m *mount) tooMuch(err error) error {
 		"delete the workspace, or export it where it can be cleaned up")
 }
 
-// left returns how many bytes more the workspace may hold.
+// left returns how many more bytes the workspace may hold.
 func (m *mount) left(ctx context.Context) (int64, error) {
 	left, err := m.spare(ctx)
 	return max(left, 0), err
 }
 
-// spare is left, and negative by what the workspace holds more than it may.
+// spare is like left, but negative if the workspace holds more than it may.
 func (m *mount) spare(ctx context.Context) (int64, error) {
 	usage, known := m.held()
 	if !known {
@@ -236,9 +241,9 @@ func errFull(m *mount) error {
 		shorten(m.rec.Name), sandbox.FormatBytes(m.e.opts.WorkspaceQuota.Bytes)), "remove files that are not needed")
 }
 
-// admit waits until nothing more is about to be ended in the workspace's
-// sandboxes, and refuses what could add to a workspace that is far beyond its
-// quota. begin is called when it may begin, with m.mu held, unless it is nil.
+// admit waits while the watcher ends runs of a full workspace, and refuses a
+// caller if the workspace is far beyond its quota. Unless begin is nil, admit
+// calls it with m.mu held once the wait is over.
 func (m *mount) admit(ctx context.Context, begin func()) error {
 	for {
 		m.mu.Lock()
@@ -280,31 +285,34 @@ func (m *mount) admit(ctx context.Context, begin func()) error {
 		"remove files by the file operations, or delete workspaces")
 }
 
-// farBeyond reports whether nothing may add to the workspace that holds usage.
+// farBeyond returns an error if usage is so far beyond a quota that nothing may
+// add to the workspace.
 func (m *mount) farBeyond(ctx context.Context, usage sandbox.WorkspaceUsage) error {
 	return m.exceeds(ctx, usage, beyond(m.e.opts.WorkspaceQuota), beyond(m.e.opts.PrincipalQuota))
 }
 
-// A quotaReader counts what goes through it as held by the workspace, and ends
-// with an error when that is too much. Its owner calls done.
+// A quotaReader counts the bytes that it reads as usage of the workspace, and
+// fails when there are too many. The caller that made it calls done.
 type quotaReader struct {
 	m      *mount
 	ctx    context.Context
 	r      io.Reader
-	staged bool  // it is not in the workspace before its end
-	left   int64 // to be read before it looks again
+	staged bool  // the data is not in the workspace before the end
+	left   int64 // bytes to read before the next check of the quota
 
 	// Guarded by m.mu.
 	taken int64
-	err   error // with which it ended the reading
+	err   error // the error that ended the reading
 }
 
-// lookAgain is how much is read before others' uploads are looked at again.
+// lookAgain is how many bytes are read before the quota is checked again: other
+// uploads may use it, too.
 const lookAgain = 1 << 20
 
-// bounded returns a reader of r within what the workspace may still hold. size is
-// how much there is, -1 if that is not known. staged says that what is read is
-// not in the workspace until all of it is put there.
+// bounded returns a reader of r that keeps the workspace within its quota. size
+// is the number of bytes, or -1 if that is unknown. staged means that the data
+// reaches the workspace only when all of it is there. The caller must call
+// done.
 func (m *mount) bounded(ctx context.Context, r io.Reader, size int64, staged bool) (*quotaReader, error) {
 	fits := func(left int64) bool { return size <= left && (left > 0 || size == 0) }
 	left, err := m.left(ctx)
@@ -363,15 +371,16 @@ func (q *quotaReader) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// full returns the error with which the reader ended because there is too much.
+// full returns the error with which the reader ended because there was too
+// much.
 func (q *quotaReader) full() error {
 	q.m.mu.Lock()
 	defer q.m.mu.Unlock()
 	return q.err
 }
 
-// done ends the reading. What was staged is in the workspace by now and was
-// counted there, or is gone.
+// done ends the reading. Staged data is in the workspace by now and was counted
+// there, or it is gone.
 func (q *quotaReader) done() {
 	q.m.mu.Lock()
 	defer q.m.mu.Unlock()
@@ -381,8 +390,8 @@ func (q *quotaReader) done() {
 	}
 }
 
-// bound keeps what is written to a path of a sandbox within the quota, if it is
-// in the workspace. The caller calls done.
+// bound keeps a write to a path of a sandbox within the quota, if the path is
+// in the workspace. The caller must call done.
 func (m *mount) bound(ctx context.Context, path string, r io.Reader) (_ io.Reader, done func(), _ error) {
 	if m == nil {
 		return r, func() {}, nil
@@ -393,7 +402,8 @@ func (m *mount) bound(ctx context.Context, path string, r io.Reader) (_ io.Reade
 	if err := m.admit(ctx, nil); err != nil {
 		return nil, nil, err
 	}
-	// What went in stays counted until the workspace is counted again.
+	// Data that was written stays counted until the next count of the
+	// workspace.
 	q, err := m.bounded(ctx, r, -1, false)
 	if err != nil {
 		return nil, nil, err
@@ -401,7 +411,8 @@ func (m *mount) bound(ctx context.Context, path string, r io.Reader) (_ io.Reade
 	return q, q.done, nil
 }
 
-// stopFull is why a sandbox stops that has a full workspace.
+// stopFull returns the reason for stopping a sandbox because its workspace is
+// full.
 func stopFull(why error, more string) reason {
 	return reason{
 		cause: fmt.Sprintf("%v, and %s", why, more),

@@ -7,35 +7,36 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// Watching: how often the disk is looked at, and how much of the time may go
-// into counting a workspace: a twentieth from time to time, and a quarter while
+// The watcher looks at the disk every watchEvery. It spends at most
+// 1/watchShare of the time on counting a workspace, and 1/watchFullShare while
 // the disk fills by more than the workspace may grow.
 const (
 	watchEvery     = 10 * time.Millisecond
 	watchShare     = 20
 	watchFullShare = 4
 	watchLeast     = 500 * time.Millisecond
-	// watchGrain is the least growth of the disk for which a workspace is
-	// counted before it is time.
+	// watchGrain is the least growth of the disk, in bytes, that makes the
+	// watcher count early.
 	watchGrain = 1 << 20
-	// endWait is how long the runs of a full workspace have to end, and
-	// settleFor how long is then looked whether it still grows.
+	// endWait is how long the runs of a full workspace have to end. For
+	// settleFor after that, the watcher checks whether the workspace still
+	// grows.
 	endWait   = killTimeout + interruptGrace + endTimeout
 	settleFor = 250 * time.Millisecond
 )
 
-// wakes notes that a sandbox with the workspace may write to it. The quota is
-// kept while there is one.
+// wakes records that a sandbox may write to the workspace. A watcher runs while
+// there is such a sandbox.
 //
-// Counting all files takes milliseconds for each thousand, so it is done when
-// the disk as a whole has filled by as much as the workspace may still grow,
-// which takes a microsecond to see, and from time to time besides: others may
-// free what this one takes. What can be written beyond the quota is therefore
-// what a program writes in the time between two looks, and in that which its
-// end takes.
+// Counting all files takes milliseconds per thousand, and looking at the disk
+// as a whole takes a microsecond. So the watcher counts when the disk has
+// filled by as much as the workspace may still grow. It also counts from time
+// to time, because others may free what this workspace takes. A program can
+// exceed the quota only by what it writes between two looks and until it has
+// been killed.
 func (m *mount) wakes(b *box) {
 	if m == nil || m.e.features.WorkspaceCopied {
-		return // what is written is elsewhere, and looked at when it is copied
+		return // data is written elsewhere, and checked when it is copied
 	}
 	if m.e.opts.WorkspaceQuota == (sandbox.WorkspaceUsage{}) && m.e.opts.PrincipalQuota == (sandbox.WorkspaceUsage{}) {
 		return
@@ -51,7 +52,7 @@ func (m *mount) wakes(b *box) {
 	begun := m.e.work(func() {
 		defer close(over)
 		if before != nil {
-			<-before // it has what is known
+			<-before // the previous watcher leaves its state in m.watch
 		}
 		m.keepQuota(ctx)
 	})
@@ -62,7 +63,7 @@ func (m *mount) wakes(b *box) {
 	m.stop, m.watched = cancel, over
 }
 
-// rests notes that a sandbox cannot write any more: it is paused, or gone.
+// rests records that a sandbox can no longer write: it is paused, or gone.
 func (m *mount) rests(b *box) {
 	if m == nil {
 		return
@@ -76,8 +77,8 @@ func (m *mount) rests(b *box) {
 	}
 }
 
-// leaves notes that a sandbox is gone, and with the last one the files without a
-// name.
+// leaves records that a sandbox is gone. The unlinked files go with the last
+// one.
 func (m *mount) leaves(b *box) {
 	if m == nil {
 		return
@@ -97,29 +98,30 @@ func (b *box) unmount() {
 	b.mount.release()
 }
 
-// wroteAlone is why a sandbox stops in which neither a run nor an upload wrote.
+// wroteAlone is why a sandbox stops whose workspace grew without a run or an
+// upload.
 const wroteAlone = "a program that is no run went on writing"
 
-// A watcher is what is known from looking after a workspace.
+// A watcher is the state of watching a workspace.
 type watcher struct {
 	m    *mount
-	used int64 // of the disk, when the workspace was counted last
-	room int64 // by which it could grow then
-	// soonest and latest are when it is counted again: if the disk has filled
-	// by that, and in any case.
+	used int64 // bytes used of the disk at the last count
+	room int64 // bytes by which the workspace could grow then
+	// From soonest on, the workspace is counted again if the disk has filled by
+	// room. From latest on, it is counted in any case.
 	soonest, latest time.Time
-	// accepted is what the workspace held when it was last in order. It may
-	// hold that, whatever the quota is: to clean up is possible.
+	// accepted is the usage when the workspace was last in order. That much is
+	// allowed whatever the quota is, so that the workspace can be cleaned up.
 	accepted sandbox.WorkspaceUsage
 	known    bool // accepted is set
-	// calm is what activity returned when the workspace was last in order and
-	// nothing that this process knows of wrote to it; -1 if something did.
+	// calm is the result of activity when the workspace was last in order and
+	// nothing known to this process wrote to it. It is -1 if something did.
 	calm int64
 
-	full  error     // why what writes is being ended; nil if it is not
-	until time.Time // when that must be over, or is, if settles is set
-	// settles says that no run goes on any more, and transfers what the
-	// server itself had put there then.
+	full  error     // why runs are being ended; nil if they are not
+	until time.Time // when the runs must have ended, or, if settles is set, when settling ends
+	// settles means that the runs have ended, or that their time is over.
+	// transfers is the result of transferred then.
 	settles   bool
 	transfers int64
 }
@@ -133,7 +135,7 @@ func (m *mount) keepQuota(ctx context.Context) {
 	defer func() {
 		if m.e.ctx.Err() != nil {
 			w.open()
-		} // else it goes on when a sandbox wakes
+		} // else watching continues when a sandbox wakes
 	}()
 	w.used, _ = m.ws.DiskUsed()
 	if usage, known := m.held(); known && w.known {
@@ -151,7 +153,7 @@ func (m *mount) keepQuota(ctx context.Context) {
 	}
 }
 
-// look looks at the disk, and at the workspace if it is time.
+// look checks the disk, and counts the workspace when that is due.
 func (w *watcher) look(ctx context.Context) {
 	now := time.Now()
 	used, ok := w.m.ws.DiskUsed()
@@ -163,7 +165,7 @@ func (w *watcher) look(ctx context.Context) {
 			w.settle(ctx, over)
 		}
 	case w.full != nil && !w.settles && (w.m.quiet() || now.After(w.until)):
-		// From what there is now it must not grow.
+		// The workspace must not grow from its present usage.
 		w.used = used
 		if usage, ok := w.count(ctx); ok && w.full != nil {
 			w.accepted = usage
@@ -175,8 +177,8 @@ func (w *watcher) look(ctx context.Context) {
 	}
 }
 
-// count counts the workspace and acts on what it holds. ok is false if it could
-// not be counted.
+// count counts the workspace and acts on its usage. ok is false if the count
+// failed.
 func (w *watcher) count(ctx context.Context) (_ sandbox.WorkspaceUsage, ok bool) {
 	m, began := w.m, time.Now()
 	before, quiet := m.activity()
@@ -188,7 +190,7 @@ func (w *watcher) count(ctx context.Context) (_ sandbox.WorkspaceUsage, ok bool)
 	w.latest = time.Now().Add(max(watchLeast, (watchShare-1)*took))
 	w.soonest = time.Now().Add(min(watchLeast, (watchFullShare-1)*took))
 	if err != nil {
-		// Nothing may be written that cannot be counted.
+		// A workspace that cannot be counted must not be written to.
 		w.end(m.tooMuch(err))
 		return usage, false
 	}
@@ -224,7 +226,7 @@ func (w *watcher) count(ctx context.Context) (_ sandbox.WorkspaceUsage, ok bool)
 	return usage, true
 }
 
-// end ends the runs, and keeps others from beginning until that is over.
+// end ends the runs, and keeps new ones from beginning until that is over.
 func (w *watcher) end(why error) {
 	if w.full == nil {
 		w.full, w.until, w.settles = why, time.Now().Add(endWait), false
@@ -235,8 +237,9 @@ func (w *watcher) end(why error) {
 	w.m.endRuns(w.full)
 }
 
-// settle looks whether the workspace grew without a run. Then a program writes to
-// it that is none, and its sandbox stops. over says that it is the last look.
+// settle checks whether the workspace grew without a run. If it did, some other
+// program writes to it, and its sandboxes stop. over means that this is the
+// last check.
 func (w *watcher) settle(ctx context.Context, over bool) {
 	full, accepted := w.full, w.accepted
 	usage, ok := w.count(ctx)
@@ -253,8 +256,8 @@ func (w *watcher) settle(ctx context.Context, over bool) {
 	}
 }
 
-// stopBoxes stops all sandboxes that may write to the workspace: nothing tells
-// which of them does.
+// stopBoxes stops all sandboxes that may write to the workspace, because the
+// watcher cannot know which of them does.
 func (w *watcher) stopBoxes(why reason, usage sandbox.WorkspaceUsage) {
 	m := w.m
 	m.mu.Lock()
@@ -264,7 +267,7 @@ func (w *watcher) stopBoxes(why reason, usage sandbox.WorkspaceUsage) {
 	}
 	m.mu.Unlock()
 	for _, b := range boxes {
-		// One that is being made ends its creation, and is stopped then.
+		// stop cancels the creation of a box that is still starting.
 		m.e.work(func() {
 			if err := b.stop(context.WithoutCancel(m.e.ctx), why); err != nil {
 				m.e.log.Error("stop sandbox whose workspace is full", "sandbox", b.id, "error", err)
@@ -286,7 +289,7 @@ func (w *watcher) open() {
 	}
 }
 
-// roomFor is how many bytes the workspace may grow by that holds usage.
+// roomFor returns how many bytes the workspace may grow by if it holds usage.
 func (w *watcher) roomFor(ctx context.Context, usage sandbox.WorkspaceUsage) int64 {
 	room := int64(1) << 62
 	if q := w.m.e.opts.WorkspaceQuota; q.Bytes > 0 {
@@ -302,7 +305,7 @@ func (w *watcher) roomFor(ctx context.Context, usage sandbox.WorkspaceUsage) int
 	return max(room, 0)
 }
 
-// enter counts in a run, which leave counts out.
+// enter counts a run as in progress, until leave.
 func (m *mount) enter(ctx context.Context, r *run) error {
 	return m.admit(ctx, func() {
 		m.runs[r] = true
@@ -310,7 +313,7 @@ func (m *mount) enter(ctx context.Context, r *run) error {
 	})
 }
 
-// resume counts in a run that another process began.
+// resume counts a run that another process began.
 func (m *mount) resume(r *run) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -327,23 +330,24 @@ func (m *mount) leave(r *run) {
 	delete(m.runs, r)
 }
 
-// quiet reports whether neither a run nor an upload goes on.
+// quiet reports whether neither a run nor an upload is in progress.
 func (m *mount) quiet() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return len(m.runs) == 0 && m.holds.uploads == 0
 }
 
-// activity returns how many runs, uploads and transfers there were so far, and
-// whether none goes on.
+// activity returns how many runs, uploads and transfers have begun so far, and
+// whether none is in progress.
 func (m *mount) activity() (begun int64, quiet bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.holds.begun + m.transfers.begun, len(m.runs) == 0 && m.holds.uploads == 0 && m.transfers.begun == m.transfers.ended
 }
 
-// endRuns ends the runs of all sandboxes that have the workspace: nothing tells
-// which of them filled it. One that is just beginning is ended when it has.
+// endRuns ends the runs of all sandboxes with the workspace, because the
+// watcher cannot know which of them filled it. A run that is still beginning is
+// left to a later call.
 func (m *mount) endRuns(why error) {
 	m.mu.Lock()
 	runs := make([]*run, 0, len(m.runs))
@@ -367,8 +371,8 @@ func (m *mount) endRuns(why error) {
 	}
 }
 
-// noteSoon records what the workspace holds for other processes, if that has
-// changed and was not recorded this very second.
+// noteSoon records the usage of the workspace for other processes, at most once
+// a second and only if it has changed.
 func (m *mount) noteSoon(usage sandbox.WorkspaceUsage) {
 	m.mu.Lock()
 	due := usage != m.noted && time.Since(m.notedAt) >= time.Second

@@ -13,50 +13,50 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/trace"
 )
 
-// A run is one that goes on in a box of this process, or did a moment ago.
-// Its pump takes the events of its process, and is the only one to end it.
+// A run is in progress in a box of this process, or ended a moment ago. Its
+// pump reads the events of its process, and only the pump finishes it.
 type run struct {
 	b       *box
-	input   bool // it has an input
+	input   bool // the program has an input
 	log     *runLog
 	room    *logRoom   // of the log and the results
-	codeDir string     // has its code, if that is to be removed
-	plain   bool       // it has no shell, though it is a shell command
-	x       *execution // of a run in a context
-	results *resultLog // of a run in a context, and pictures of any
+	codeDir string     // directory of its code, to be removed; "" if there is none
+	plain   bool       // a shell command that runs without a shell
+	x       *execution // nil unless the run is in a context
+	results *resultLog // results of a run in a context, and pictures of any run
 
-	ctx     context.Context // its stream's
+	ctx     context.Context // of its stream
 	cancel  context.CancelFunc
 	release func() // its use of the box
 
-	span, going *trace.Active // of all of it, and of its program
-	language    string        // of its runner; a command's is noLanguage
+	span, going *trace.Active // of the whole run, and of its program
+	language    string        // of its runner; noLanguage for a command
 
-	workspace *baseline    // nil if it has none
-	keeper    baselineFile // keeps it for a process to come
+	workspace *baseline    // nil without a workspace
+	keeper    baselineFile // keeps workspace for the next process
 
 	baseline chan struct{} // closed when before and counted are set
 	before   driver.Incidents
 	counted  bool
 
-	reached       []sandbox.Destination // by the sandbox before it began
+	reached       []sandbox.Destination // hosts that the sandbox reached before the run began
 	countsReached bool
 
-	done chan struct{} // closed when it has finished, or is let go
+	done chan struct{} // closed when the run has finished, or is let go
 
 	mu       sync.Mutex
-	rec      store.Run // its identity and order are never changed
+	rec      store.Run // its identity and request never change
 	deadline *time.Timer
 	fate     fate
 	broken   error
 	left     bool // let go
 }
 
-// inputChunk is how much input is sent at once.
+// inputChunk is the most input, in bytes, that is sent at once.
 const inputChunk = 256 << 10
 
-// noLanguage stands for the language of runs that have none, or of which another
-// process knew it.
+// noLanguage is the language of a run that has none, or whose language is known
+// only to another process.
 const noLanguage = "none"
 
 func (b *box) newRun(req sandbox.RunRequest) *run {
@@ -85,7 +85,7 @@ func (b *box) newRun(req sandbox.RunRequest) *run {
 
 func (r *run) files() logFiles { return logFiles{r.b.e.logs, r.b.id, r.rec.ID} }
 
-// addRun makes r one of the box's runs, and one that can be found.
+// addRun adds r to the runs of the box.
 func (b *box) addRun(r *run) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -99,8 +99,8 @@ func (b *box) addRun(r *run) error {
 	return nil
 }
 
-// checkRoom checks that one run more may go on, or one request more be
-// forwarded. b.mu is held.
+// checkRoom checks that the box may have one more run or forwarded request.
+// b.mu is held.
 func (b *box) checkRoom() error {
 	if n := len(b.runs) + len(b.forwards) - b.ports; n >= b.e.opts.MaxRuns {
 		return sandbox.WithHint(sandbox.Errorf(sandbox.Exhausted, "there are %d runs in the sandbox, and there may be no more", n),
@@ -109,7 +109,7 @@ func (b *box) checkRoom() error {
 	return nil
 }
 
-// publish lets others find the run.
+// publish makes the run visible to other calls.
 func (r *run) publish() {
 	r.b.e.mu.Lock()
 	defer r.b.e.mu.Unlock()
@@ -127,7 +127,8 @@ func (r *run) drop() {
 	r.release()
 }
 
-// discard ends a run that could not begin, whatever of it there may be.
+// discard cleans up a run that failed to begin, even if the guest started a
+// part of it.
 func (r *run) discard() error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.b.e.ctx), cleanupTimeout)
 	defer cancel()
@@ -136,7 +137,7 @@ func (r *run) discard() error {
 	stopping := r.b.why != nil
 	r.b.mu.Unlock()
 	if !stopping {
-		// The start may have reached the guest though its answer did not come.
+		// The start may have reached the guest even though no answer arrived.
 		_, err := r.signal(ctx, fateNone)
 		if err != nil && !errors.Is(err, sandbox.NotFound) {
 			r.b.e.log.Warn("end run that did not begin", "run", r.rec.ID, "error", err)
@@ -161,7 +162,8 @@ func (r *run) cleanUp(ctx context.Context) {
 	}
 }
 
-// pump takes the run's output to its log until it ends, and settles it.
+// pump copies the run's output to its log until the run ends, and then finishes
+// it.
 func (r *run) pump(stream events) {
 	var end *guestapi.EndEvent
 	for end == nil && stream != nil {
@@ -194,8 +196,8 @@ func (r *run) pump(stream events) {
 	r.finish(end)
 }
 
-// take writes output to the log. If it cannot be kept, the run is ended:
-// output is not lost without a word.
+// take writes output to the log. If the log fails, the run is ended, because
+// output must not be lost silently.
 func (r *run) take(d *guestapi.DataEvent) {
 	for _, out := range []struct {
 		stream int
@@ -214,8 +216,8 @@ func (r *run) take(d *guestapi.DataEvent) {
 	}
 }
 
-// spoil ends a run of which something could not be kept. That counts from now
-// on, also if the run ends by itself before it is killed.
+// spoil ends a run whose output could not be kept. The fate is set at once, so
+// it holds even if the run ends by itself before it is killed.
 func (r *run) spoil(err error) {
 	r.mu.Lock()
 	if r.fate == fateNone {
@@ -225,8 +227,8 @@ func (r *run) spoil(err error) {
 	r.b.e.work(func() { r.kill(fateBroken, err) })
 }
 
-// reconnect attaches to the run's process again after its stream broke, and
-// returns nil if there is nothing to attach to any more.
+// reconnect attaches to the run's process again after its stream broke. It
+// returns nil if there is no process left to attach to.
 func (r *run) reconnect() events {
 	for _, wait := range []time.Duration{0, 50 * time.Millisecond, 500 * time.Millisecond, 2 * time.Second} {
 		select {
@@ -265,7 +267,7 @@ func (r *run) finish(end *guestapi.EndEvent) {
 	e := r.b.e
 	r.setDeadline(0)
 	r.going.End(nil)
-	uncopied := r.copyWorkspace() // in a time of its own
+	uncopied := r.copyWorkspace() // has its own timeout
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.b.e.ctx), cleanupTimeout)
 	defer cancel()
 	ctx, settling := trace.Start(trace.Into(ctx, r.ctx), "settle")
@@ -304,7 +306,7 @@ func (r *run) finish(end *guestapi.EndEvent) {
 		return err
 	})
 	if err == nil && !finished {
-		// Another process ended its sandbox, and with it the run.
+		// Another process ended the sandbox, and the run with it.
 		if stored, err := e.store.Run(ctx, rec.ID); err == nil {
 			r.mu.Lock()
 			r.rec.Verdict, r.rec.ExitCode = stored.Verdict, stored.ExitCode
@@ -332,15 +334,15 @@ func (r *run) finish(end *guestapi.EndEvent) {
 	r.release()
 }
 
-// verdict returns how the run is judged by now.
+// verdict returns the code of the run's current verdict.
 func (r *run) verdict() sandbox.VerdictCode {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.rec.Verdict.Code
 }
 
-// record writes the run's end down, if need be a few times: nobody is told of an
-// end that the next process would not know.
+// record writes the run's end to the store, with a few retries. The end becomes
+// visible only afterwards, because the next process must know it too.
 func (r *run) record(ctx context.Context, rec store.Run) (finished bool, err error) {
 	for _, wait := range []time.Duration{0, 100 * time.Millisecond, 500 * time.Millisecond, 2 * time.Second, 4 * time.Second} {
 		if wait > 0 {
@@ -350,7 +352,8 @@ func (r *run) record(ctx context.Context, rec store.Run) (finished bool, err err
 			case <-time.After(wait):
 			}
 		}
-		// WithoutCancel: database/sql pays a goroutine for a context that can end.
+		// WithoutCancel: database/sql starts a goroutine for a context that can
+		// end.
 		finished, err = r.b.e.store.FinishRun(context.WithoutCancel(ctx), rec)
 		if err == nil || !errors.Is(err, sandbox.Exhausted) {
 			return finished, err
@@ -359,8 +362,9 @@ func (r *run) record(ctx context.Context, rec store.Run) (finished bool, err err
 	return finished, err
 }
 
-// copyWorkspace copies what the run wrote to the workspace, if the box has a
-// copy of that, and returns why it could not. A box that ends does so itself.
+// copyWorkspace copies the run's changes to the workspace, if the box has a
+// copy of that, and returns why it could not. A box that is being stopped
+// copies them itself.
 func (r *run) copyWorkspace() error {
 	b := r.b
 	b.mu.Lock()
@@ -385,8 +389,9 @@ func (r *run) copyWorkspace() error {
 	return err
 }
 
-// lookAtWorkspace says what changed in the workspace. If that holds too much
-// now, then that is how the run ends, even if it was faster than who watches.
+// lookAtWorkspace returns what changed in the workspace. If the workspace is
+// now over its quota, the run ends as disk-full, even if it ended before the
+// watcher saw that.
 func (r *run) lookAtWorkspace(ctx context.Context) *sandbox.Changes {
 	changes, err := r.b.mount.end(ctx, r, r.workspace)
 	if errors.Is(err, sandbox.Exhausted) {
@@ -407,7 +412,8 @@ func (r *run) closeLog() {
 	}
 }
 
-// retire keeps a run that ended in memory for a while.
+// retire keeps a finished run in memory until keepFinished later ones have
+// ended.
 func (e *Engine) retire(id string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -418,7 +424,7 @@ func (e *Engine) retire(id string) {
 	}
 }
 
-// judge collects what is known about the run's end and settles its verdict.
+// judge collects the facts about the run's end and settles its verdict.
 func (r *run) judge(ctx context.Context, end *guestapi.EndEvent) (sandbox.Verdict, *int, sandbox.Usage) {
 	b := r.b
 	r.mu.Lock()
@@ -442,7 +448,7 @@ func (r *run) judge(ctx context.Context, end *guestapi.EndEvent) (sandbox.Verdic
 			b.noteKills(ending.after)
 		}
 		if ending.fate == fateNone {
-			// Another process may have killed it, for its owner.
+			// Another process may have killed it on behalf of its owner.
 			if rec, err := b.e.store.Run(ctx, r.rec.ID); err == nil && rec.StopRequested {
 				ending.fate = fateCancelled
 			}
@@ -452,9 +458,9 @@ func (r *run) judge(ctx context.Context, end *guestapi.EndEvent) (sandbox.Verdic
 	return verdict, code, ending.usage()
 }
 
-// kill ends the run's process tree for a reason; the first one counts. It
-// returns when the run has finished or its sandbox is being destroyed because
-// it does not end.
+// kill ends the run's process tree; the first fate counts. It returns when the
+// run has finished or is let go. If the run does not end, kill begins to
+// destroy its sandbox and returns.
 func (r *run) kill(f fate, broken error) {
 	r.mu.Lock()
 	if r.fate == fateNone && r.rec.Status == sandbox.RunRunning && !r.left {
@@ -499,7 +505,7 @@ func (r *run) kill(f fate, broken error) {
 // wait waits until the run has finished.
 func (r *run) wait(ctx context.Context) (sandbox.Run, error) {
 	select {
-	case <-r.done: // before ctx, if both are
+	case <-r.done: // done has priority over ctx
 		return r.state()
 	default:
 	}
@@ -538,15 +544,15 @@ func (r *run) letGo() {
 	<-r.done
 }
 
-// feed sends input to the program, and then the end of it if eof is set. A
-// program that ends before it took all is no error.
+// feed sends input to the program, and closes the input afterwards if eof is
+// set. A program that ends before it has read all is no error.
 func (r *run) feed(data []byte, eof bool) {
 	if err := r.sendInput(r.ctx, data, eof); err != nil {
 		r.b.e.log.Debug("send input", "run", r.rec.ID, "error", err)
 	}
 }
 
-// closeInput ends the program's input: on a terminal that is a key.
+// closeInput ends the program's input. On a terminal it sends a key.
 func (r *run) closeInput(ctx context.Context) error {
 	if r.rec.Terminal {
 		return r.b.guest.SendInput(ctx, r.selector(), []byte{endOfTransmission}, true)
@@ -554,11 +560,10 @@ func (r *run) closeInput(ctx context.Context) error {
 	return r.b.guest.CloseStdin(ctx, r.selector())
 }
 
-// endOfTransmission is what Ctrl-D sends.
+// endOfTransmission is the byte that Ctrl-D sends.
 const endOfTransmission = 4
 
-// setDeadline arranges for the run to be killed when d is over, or not to be
-// if d is 0.
+// setDeadline sets the run to be killed after d. Zero removes the deadline.
 func (r *run) setDeadline(d time.Duration) {
 	r.mu.Lock()
 	defer r.mu.Unlock()

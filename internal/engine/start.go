@@ -16,7 +16,8 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/trace"
 )
 
-// codeDir has the files of programs while they run, a directory for each run.
+// codeDir has a directory for each run in progress, with the files of its
+// program.
 const codeDir = "/tmp/.glovebox"
 
 // startTimeout bounds the opening of a run in its guest, until the program has
@@ -25,12 +26,13 @@ const startTimeout = 30 * time.Second
 
 var errStartTimeout = fmt.Errorf("the sandbox did not start the program within %v", startTimeout)
 
-// Start begins a run and returns as soon as it exists. Without a SandboxID it
-// makes a sandbox first, which stays for its idle time. ctx bounds the start,
-// not the run. A program that is not there is of kind Invalid, a language that
-// is not installed of kind Unsupported, and then there is no run.
+// Start begins a run and returns as soon as the run exists. Without a SandboxID
+// it makes a sandbox first, which stays for its idle time. ctx bounds the
+// start, not the run. The error is of kind Invalid if there is no such program,
+// and of kind Unsupported if the language is not installed. In both cases there
+// is no run.
 func (e *Engine) Start(ctx context.Context, p sandbox.Principal, req sandbox.RunRequest) (sandbox.Run, error) {
-	// The span is the run's from when there is one.
+	// The run owns the span once it exists.
 	ctx, span := trace.Start(trace.With(ctx, e.opts.Trace), "run")
 	span.Set("language", req.Language)
 	r, err := e.startSpan(ctx, p, req, span)
@@ -82,24 +84,27 @@ func (e *Engine) startSpan(ctx context.Context, p sandbox.Principal, req sandbox
 	}
 	r, err := b.startRun(ctx, req, prog, span)
 	if err != nil {
-		// Nobody knows of the sandbox, so it would only wait for its end.
+		// No caller knows the sandbox, so it would only wait for its idle
+		// timeout.
 		why := reason{cause: "the run that it was made for did not start", code: sandbox.Cancelled}
 		err = errors.Join(sandbox.Wrap(err, op, ""), b.stop(context.WithoutCancel(ctx), why))
 	}
 	return r, err
 }
 
-// A program is what a request wants to be run, in all the ways that may work.
+// A program is what a request asks to run, with every way of starting it that
+// may work.
 type program struct {
-	runner *interpreter.Runner // of code, else nil
-	live   bool                // the code is for a context
+	runner *interpreter.Runner // of code; nil for a command
+	live   bool                // the code runs in a context
 	argv   []string            // of a command
-	shell  []string            // of the same command in a shell, if argv is its words
-	env    map[string]string   // what the runner adds
+	shell  []string            // the same command in a shell, if argv has its words
+	env    map[string]string   // variables that the runner adds
 }
 
 // runCommands runs each of its parameters as a shell command and stops at the
-// first that fails. The commands are not part of the script.
+// first failure. The commands are parameters, not part of the script, so they
+// need no quoting.
 const runCommands = `for command do /bin/sh -c "$command" || exit "$?"; done`
 
 func (e *Engine) newProgram(req sandbox.RunRequest) (program, error) {
@@ -133,7 +138,7 @@ func (e *Engine) newProgram(req sandbox.RunRequest) (program, error) {
 	return program{runner: &runner, live: runner.Kernel != "" && req.Context != "", env: runner.Environ(dir)}, nil
 }
 
-// startRun begins a run in a box, whose span ends with it.
+// startRun begins a run in a box. The run ends span.
 func (b *box) startRun(ctx context.Context, req sandbox.RunRequest, prog program, span *trace.Active) (sandbox.Run, error) {
 	env := interpreter.PackageEnv()
 	if b.policy() == sandbox.NetworkNone {
@@ -141,7 +146,7 @@ func (b *box) startRun(ctx context.Context, req sandbox.RunRequest, prog program
 	}
 	maps.Copy(env, prog.env)
 	maps.Copy(env, b.env)
-	if !prog.live { // a context's is its own, and the run's for the run only
+	if !prog.live { // a context has its own environment, and openContext adds req.Env for this run
 		maps.Copy(env, req.Env)
 	}
 	if textSize(prog.argv, env)+textSize(req.Args, nil) > maxTexts {
@@ -169,7 +174,8 @@ func (b *box) startRun(ctx context.Context, req sandbox.RunRequest, prog program
 		release()
 		return sandbox.Run{}, err
 	}
-	// WithoutCancel: database/sql pays a goroutine for a context that can end.
+	// WithoutCancel: database/sql starts a goroutine for a context that can
+	// end.
 	err = trace.Do(context.WithoutCancel(ctx), "record run", func(ctx context.Context) error { return b.e.store.InsertRun(ctx, r.rec) })
 	if err != nil {
 		r.drop()
@@ -194,7 +200,7 @@ func (b *box) startRun(ctx context.Context, req sandbox.RunRequest, prog program
 	if r.x == nil {
 		r.setDeadline(r.rec.Timeout)
 	} else {
-		r.setDeadline(r.latestEnd()) // and from its turn on its timeout
+		r.setDeadline(r.latestEnd()) // its timeout counts from its turn
 	}
 	r.keepBaselineSoon()
 	if len(req.Stdin) > 0 || r.input && !r.rec.KeepsStdin {
@@ -217,8 +223,8 @@ func (r *run) begin(ctx context.Context, req sandbox.RunRequest, prog program, e
 		close(r.baseline)
 		return nil, errClosed()
 	}
-	// The stream outlives ctx, but not its opening, which a guest that never
-	// answers must not hold up for good.
+	// The stream outlives ctx, but its opening does not: a guest that never
+	// answers must not block the start forever.
 	ctx, cancel := context.WithTimeoutCause(ctx, startTimeout, errStartTimeout)
 	defer cancel()
 	stop := context.AfterFunc(ctx, r.cancel)
@@ -267,7 +273,8 @@ func (r *run) open(ctx context.Context, req sandbox.RunRequest, prog program, en
 		stream, err := r.b.guest.Start(r.ctx, start, opts)
 		r.plain = prog.shell != nil && err == nil
 		if prog.shell != nil && (errors.Is(err, sandbox.NotFound) || errors.Is(err, sandbox.Invalid)) {
-			// The shell knows what it is after all, or says what is wrong with it.
+			// The command may be a word that only the shell knows. Otherwise the
+			// shell's own error is the better one.
 			start.Process.Cmd, start.Process.Args = prog.shell[0], prog.shell[1:]
 			stream, err = r.b.guest.Start(r.ctx, start, opts)
 		}
@@ -318,12 +325,13 @@ func (r *run) open(ctx context.Context, req sandbox.RunRequest, prog program, en
 		return stream, err
 	}
 	b.mu.Lock()
-	delete(b.variants, prog.runner.Language) // it may have been removed
+	delete(b.variants, prog.runner.Language) // the interpreter may have been removed
 	b.mu.Unlock()
 	return nil, b.e.missing(b.rec.Image, prog.runner.Missing)
 }
 
-// notFound tells whether a program or its working directory is not there.
+// notFound returns the error for a start that found no program. Its working
+// directory may be missing instead.
 func (r *run) notFound(req sandbox.RunRequest, program string) error {
 	if err := r.checkDir(req); err != nil {
 		return err
@@ -349,15 +357,15 @@ func (r *run) checkDir(req sandbox.RunRequest) error {
 	return err
 }
 
-// noteKills remembers how many memory kills a box had.
+// noteKills records how many memory kills a box had.
 func (b *box) noteKills(in driver.Incidents) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.kills = max(b.kills, in.MemoryKills)
 }
 
-// explain turns the error of a guest that was not reached into what happened
-// to the box, if that is it.
+// explain turns the error of an unreachable guest into the reason why its box
+// stopped. It returns err if the box did not stop.
 func (b *box) explain(ctx context.Context, err error) error {
 	if !errors.Is(err, sandbox.Unavailable) || ctx.Err() != nil {
 		return err
