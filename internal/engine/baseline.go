@@ -12,37 +12,39 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/workspace"
 )
 
-// A run may outlive the process that began it. So that the next one can say what
-// the run changed, too, what was there before is kept in a file beside the run's
-// output, once it has gone on for a while: few runs do, and those that end
-// sooner cost nothing.
+// A run may outlive the process that began it. The next process must be able to
+// say what the run changed. So the state of the workspace before the run is
+// saved in a file beside the run's output. That happens only after
+// keepBaselineAfter, so that short runs, which are most of them, cost nothing.
 
-// keepBaselineAfter is how long a run goes on before that.
+// keepBaselineAfter is how long a run lasts before its baseline is saved.
 const keepBaselineAfter = time.Second
 
-// baselineSuffix ends the name of that file. It stands where the files of output
+// baselineSuffix ends the name of the baseline file, where the files of output
 // have a stream and a number.
 const baselineSuffix = "before"
 
 func (f logFiles) baselineName() string { return f.sandbox + "/" + f.run + "." + baselineSuffix }
 
-// A baselineFile says what became of the file.
+// A baselineFile is the state of saving a run's baseline.
 type baselineFile struct {
-	timer *time.Timer // nil for a run that does not outlive the process
+	timer *time.Timer // nil for a run that cannot outlive the process
 
 	mu   sync.Mutex
 	kept bool
-	over bool // it is not needed any more
+	over bool // the run has ended
 }
 
-// keepBaselineSoon keeps the baseline if the run is still there in a while.
+// keepBaselineSoon saves the baseline after a while, if the run is still in
+// progress.
 func (r *run) keepBaselineSoon() {
 	if r.workspace != nil && r.b.e.opts.Detached {
 		r.keeper.timer = time.AfterFunc(keepBaselineAfter, func() { r.b.e.spawn(r.keepBaseline) })
 	}
 }
 
-// keepBaseline keeps the baseline now, if it is ever to be.
+// keepBaseline saves the baseline now, unless it is saved already or not
+// needed.
 func (r *run) keepBaseline() {
 	k := &r.keeper
 	k.mu.Lock()
@@ -58,12 +60,12 @@ func (r *run) keepBaseline() {
 		err = errors.Join(r.workspace.save(f), f.Close())
 	}
 	if err != nil {
-		// Then the next process knows less of what changed.
+		// The next process then knows less about the changes.
 		r.b.e.log.Error("keep what was in the workspace", "run", r.rec.ID, "error", err)
 	}
 }
 
-// forgetBaseline removes what was kept of a run that has ended.
+// forgetBaseline removes the saved baseline of a run that has ended.
 func (r *run) forgetBaseline() {
 	k := &r.keeper
 	k.mu.Lock()
@@ -81,16 +83,16 @@ func (r *run) forgetBaseline() {
 	}
 }
 
-// resumeBaseline goes on with the baseline of a run that another process began.
-// If that was killed before it kept one, there is only when the run began: what
-// changed from then until now is said to have been created, and what was removed
-// is not known.
+// resumeBaseline restores the baseline of a run that another process began. If
+// that process was killed before it saved one, only the start time of the run
+// is known. Files changed since then are then reported as created, and removed
+// files are not reported.
 func (r *run) resumeBaseline() {
 	m := r.b.mount
 	if m == nil {
 		return
 	}
-	r.keeper.kept = true // in any case there is nothing more to keep
+	r.keeper.kept = true // in any case there is nothing more to save
 	b, err := r.keptBaseline()
 	if err != nil {
 		r.b.e.log.Warn("what was in the workspace before is not known", "run", r.rec.ID, "error", err)
@@ -99,7 +101,7 @@ func (r *run) resumeBaseline() {
 			r.b.e.log.Error("look at workspace", "run", r.rec.ID, "error", err)
 			return
 		}
-		since := r.rec.Started.Add(-workspace.Tick) // by a clock that is behind by no more
+		since := r.rec.Started.Add(-workspace.Tick) // the file system clock may lag by one tick
 		b = &baseline{before: now.Before(since), since: since}
 	}
 	m.resume(r)

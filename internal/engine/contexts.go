@@ -12,11 +12,11 @@ import (
 // maxContextName bounds the name of a context.
 const maxContextName = 64
 
-// contextID is what the guest calls the context of that name and language.
-// The guest's own default contexts go by the same names.
+// contextID returns the guest's identifier of the context with that name and
+// language. The guest's own default contexts have identifiers of the same form.
 func contextID(name, language string) string { return name + "-" + language }
 
-// splitContextID undoes contextID.
+// splitContextID is the inverse of contextID.
 func splitContextID(id, language string) (name string, ok bool) {
 	return strings.CutSuffix(id, "-"+language)
 }
@@ -62,8 +62,8 @@ func noContexts(r interpreter.Runner) error {
 		"leave out context: each program then runs by itself, and files are what it leaves")
 }
 
-// Contexts lists the contexts of a sandbox. It is no use of it: the sandbox
-// ends for want of use as if nobody had looked.
+// Contexts lists the contexts of a sandbox. The call does not count as a use:
+// the sandbox's idle time goes on.
 func (e *Engine) Contexts(ctx context.Context, p sandbox.Principal, sandboxID string) ([]sandbox.Context, error) {
 	const op = "list contexts"
 	b, err := e.usable(ctx, p, sandboxID)
@@ -83,20 +83,20 @@ func (e *Engine) Contexts(ctx context.Context, p sandbox.Principal, sandboxID st
 	for _, c := range all {
 		name, ok := splitContextID(c.ID, c.Language)
 		if !ok {
-			continue // the guest's, of somebody who spoke to it directly
+			continue // the guest's, of a client that spoke to it directly
 		}
 		list = append(list, sandbox.Context{Name: name, Language: c.Language, Version: c.Version, Busy: c.Busy, Runs: c.Runs})
 	}
 	return list, nil
 }
 
-// RestartContext ends a context's interpreter, with all that it started and the
-// run that is under way. The next run starts another.
+// RestartContext kills a context's interpreter, all processes that it started,
+// and the run in progress. The next run starts a new interpreter.
 func (e *Engine) RestartContext(ctx context.Context, p sandbox.Principal, sandboxID, name, language string) error {
 	return e.endContext(ctx, "restart context", p, sandboxID, name, language, guest.RestartContext)
 }
 
-// RemoveContext does the same, and the context is gone.
+// RemoveContext is like RestartContext, and also removes the context.
 func (e *Engine) RemoveContext(ctx context.Context, p sandbox.Principal, sandboxID, name, language string) error {
 	return e.endContext(ctx, "remove context", p, sandboxID, name, language, guest.RemoveContext)
 }

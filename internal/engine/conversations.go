@@ -10,8 +10,8 @@ import (
 )
 
 // mountConversation returns the mount of a conversation's directory by a name
-// of it that has no record: its other one, or one that was there before
-// Glovebox. If there is none it returns err.
+// that has no record. That is its second name, or the name of a directory from
+// before Glovebox. If there is none, it returns err.
 func (e *Engine) mountConversation(ctx context.Context, name string, err error) (*mount, error) {
 	id, ok := e.opts.Workspaces.Find(name)
 	if !ok {
@@ -28,8 +28,8 @@ func (e *Engine) mountConversation(ctx context.Context, name string, err error) 
 }
 
 // WriteWorkspaceFile writes all of r to a file of p's workspace of that name,
-// in one step at its end, and returns how much it was. A workspace that is not
-// there is made.
+// by an atomic rename at the end. It returns the number of bytes, and creates a
+// missing workspace.
 func (e *Engine) WriteWorkspaceFile(ctx context.Context, p sandbox.Principal, workspace, name string, r io.Reader) (int64, error) {
 	const op = "write file"
 	m, err := e.mount(ctx, p, workspace, true)
@@ -42,7 +42,7 @@ func (e *Engine) WriteWorkspaceFile(ctx context.Context, p sandbox.Principal, wo
 }
 
 // WorkspaceURL returns the URL below which the files of p's workspace of that
-// name are served, "" if nothing serves them.
+// name are served, or "" if no server serves them.
 func (e *Engine) WorkspaceURL(ctx context.Context, p sandbox.Principal, workspace string) (string, error) {
 	id, _, err := e.WorkspaceOf(ctx, p, workspace)
 	if err != nil {

@@ -217,7 +217,7 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
-// An Engine makes and looks after sandboxes.
+// An Engine makes and supervises sandboxes.
 type Engine struct {
 	opts Options
 	drv  driver.Driver
@@ -266,7 +266,7 @@ type Engine struct {
 const keepFinished = 64
 
 // New returns an engine, which the caller must close. The error is of kind
-// [sandbox.Invalid] if a required option is missing, and of kind
+// [sandbox.Invalid] if a required option is missing. It is of kind
 // [sandbox.Unsupported] if opts asks for detached sandboxes and the driver has
 // none.
 func New(opts Options) (*Engine, error) {

@@ -8,21 +8,22 @@ import (
 )
 
 const (
-	// leastWindow is how much of each end of a stream is looked at at least,
-	// so that a long progress bar collapses to what it showed last.
+	// leastWindow is the least number of bytes to read of each end of a stream.
+	// It is large so that a long progress bar collapses to its last state.
 	leastWindow = 1 << 20
-	// leastSplit is the least budget that is worth splitting in head and tail.
+	// leastSplit is the least budget, in bytes, that is divided between head
+	// and tail.
 	leastSplit = 256
 	// markerSize bounds the length of the marker between them.
 	markerSize = 64
 )
 
-// excerpt returns what of a stream fits n bytes: all of it, or its head and
-// its tail with a marker between them. Lines that were overwritten by carriage
-// returns count for what they showed last; bytes that are not UTF-8 are
-// replaced by U+FFFD, and no character is split. omitted counts the bytes of
-// the stream between head and tail. read reads from the stream as
-// logFiles.read does.
+// excerpt returns a stream shortened to n bytes: the whole stream if it fits,
+// or its head and its tail with a marker between them. A line that carriage
+// returns overwrote counts only in its last state. Bytes that are not UTF-8
+// become U+FFFD, and no character is split. omitted counts the bytes of the
+// stream between head and tail. read reads from the stream as logFiles.read
+// does.
 func excerpt(read func(offset, n int64) ([]byte, error), x extent, n int) (text string, omitted int64, err error) {
 	window := int64(max(leastWindow, 4*n))
 	if x.kept() == x.total && x.total <= 2*window {
@@ -53,9 +54,9 @@ func excerpt(read func(offset, n int64) ([]byte, error), x extent, n int) (text 
 	return text, omitted, nil
 }
 
-// headAndTail returns an excerpt of a stream of total bytes, of which head is
-// the beginning and tail the end. The two may be the same, but are not shown
-// twice.
+// headAndTail returns an excerpt of a stream of total bytes, which begins with
+// head and ends with tail. head and tail may overlap; the overlap is shown
+// once.
 func headAndTail(head, tail []byte, total int64, n int) (string, int64) {
 	if n < leastSplit {
 		text, used := takeTail(tail, n)
@@ -81,16 +82,16 @@ func headAndTail(head, tail []byte, total int64, n int) (string, int64) {
 	return b.String(), omitted
 }
 
-// takeHead renders as much of the beginning of p as fits n bytes, and returns
-// how much of p that stands for. whole says that p is all there is, so that a
-// character which p ends within is just broken.
+// takeHead renders the beginning of p in at most n bytes, and returns how many
+// bytes of p it covers. whole means that p is the whole stream: an incomplete
+// character at its end is then broken, not cut off.
 func takeHead(p []byte, n int, whole bool) (string, int) {
 	var b strings.Builder
 	used := 0
 	for used < len(p) {
 		line := firstLine(p[used:])
 		from, to := shown(line)
-		taken := 0 // of the shown part
+		taken := 0 // bytes of the shown part
 		for from+taken < to {
 			at := line[from+taken : to]
 			if !whole && to == len(line) && !utf8.FullRune(at) {
@@ -114,8 +115,8 @@ func takeHead(p []byte, n int, whole bool) (string, int) {
 	return b.String(), used
 }
 
-// partial returns how much of a line is used when taken bytes of what it shows
-// from from on are: nothing of it, if that is nothing.
+// partial returns how many bytes of a line count as used when taken bytes from
+// offset from on are rendered. If taken is zero, none are.
 func partial(from, taken int) int {
 	if taken == 0 {
 		return 0
@@ -123,8 +124,8 @@ func partial(from, taken int) int {
 	return from + taken
 }
 
-// takeTail renders as much of the end of p as fits n bytes, and returns how
-// much of p that stands for.
+// takeTail renders the end of p in at most n bytes, and returns how many bytes
+// of p it covers.
 func takeTail(p []byte, n int) (string, int) {
 	var parts []string // last first
 	used, size := 0, 0
@@ -156,12 +157,12 @@ func takeTail(p []byte, n int) (string, int) {
 	return b.String(), used
 }
 
-// takeEnd renders as much of the end of p, which has no newline, as fits n
-// bytes, and returns how much of p that is. cut says that p may begin within a
+// takeEnd renders the end of p, which has no newline, in at most n bytes. It
+// returns how many bytes of p it covers. cut means that p may begin within a
 // character.
 func takeEnd(p []byte, n int, cut bool) (string, int) {
 	if cut {
-		// The rest of a character that began before p is no character.
+		// The rest of a character that began before p is not a character.
 		for i := 0; i < min(utf8.UTFMax-1, len(p)) && !utf8.RuneStart(p[0]); i++ {
 			p = p[1:]
 		}
@@ -178,7 +179,7 @@ func takeEnd(p []byte, n int, cut bool) (string, int) {
 	return render(p[len(p)-taken:]), taken
 }
 
-// render returns p with every byte that is not UTF-8 replaced.
+// render returns p with every byte that is not UTF-8 replaced by U+FFFD.
 func render(p []byte) string {
 	if utf8.Valid(p) {
 		return string(p)
@@ -194,8 +195,8 @@ func firstLine(p []byte) []byte {
 	return p
 }
 
-// shown returns which part of a line, without its newline, is left to see when
-// carriage returns took effect.
+// shown returns the part of a line that stays visible after its carriage
+// returns, without its newline.
 func shown(line []byte) (from, to int) {
 	to = len(bytes.TrimRight(line, "\r\n"))
 	return bytes.LastIndexByte(line[:to], '\r') + 1, to

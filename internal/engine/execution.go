@@ -17,11 +17,11 @@ import (
 // itself before its interpreter is killed.
 const interruptGrace = guestapi.DefaultGrace
 
-// An execution is what a run in a context has beyond others. The guest keeps
-// the run by its identifier: it waits there for its turn, is interrupted when
-// its time is over, and goes on when this process ends.
+// An execution is the additional state of a run in a context. The guest keeps
+// the run by its identifier. It queues the run and interrupts it when its time
+// is over. The run continues there when this process ends.
 type execution struct {
-	late string // whose late output was written last, if nothing came since
+	late string // source of the last output written, if that was late output; else ""
 
 	// Guarded by the run's mu.
 	began bool // its turn has come
@@ -49,8 +49,8 @@ func (r *run) resumeExecution() error {
 	return err
 }
 
-// contextStream is the stream of a run in a context, as one of a process. What
-// processes do not have goes to the run.
+// contextStream presents the stream of a run in a context as the stream of a
+// process. It passes events that a process does not have to the run.
 type contextStream struct {
 	r      *run
 	stream executions
@@ -70,8 +70,8 @@ func (s contextStream) Next() (*guestapi.ProcessEvent, error) {
 	}
 }
 
-// heard takes an event of a run in a context, and returns what of it a process
-// would have as well.
+// heard handles an event of a run in a context. It returns the event of a
+// process that corresponds to it, or nil if there is none.
 func (r *run) heard(ev *guestapi.ExecuteEvent) *guestapi.ProcessEvent {
 	if ev.Type != guestapi.ExecuteLate {
 		r.x.late = ""
@@ -106,9 +106,9 @@ func (r *run) heard(ev *guestapi.ExecuteEvent) *guestapi.ProcessEvent {
 	return nil
 }
 
-// began notes that the turn of the run has come. Its time begins with the first
-// such event: the guest keeps the time, and the engine ends the run if the guest
-// does not. Later events give the run no more time.
+// began records that the turn of the run has come, and starts its deadline. The
+// guest keeps the timeout, and the engine ends the run if the guest does not.
+// Only the first such event counts: later ones give the run no more time.
 func (r *run) began(count int) {
 	r.setContext(func(c *sandbox.RunContext) { c.Count = max(count, 0) })
 	r.mu.Lock()
@@ -120,21 +120,22 @@ func (r *run) began(count int) {
 	}
 }
 
-// latestEnd is how long a run in a context may take from its start on, with the
-// wait for its turn. It waits for what goes on in the sandbox when it starts, and
-// each of that ends at the longest timeout. One more stands for an execution
-// whose caller has just gone. The guest does not decide how long a run waits.
+// latestEnd returns how long a run in a context may take from its start on,
+// with the wait for its turn. It waits for the runs and requests in progress in
+// the sandbox, and each of those ends at the longest timeout. One more stands
+// for an execution whose caller has just gone. The bound does not depend on the
+// guest.
 func (r *run) latestEnd() time.Duration {
 	b := r.b
 	b.mu.Lock()
-	ahead := len(b.runs) + len(b.forwards) - b.ports // with the run itself, which is the one more
+	ahead := len(b.runs) + len(b.forwards) - b.ports // with the run itself, as the one more
 	b.mu.Unlock()
 	each := b.e.opts.MaxRunTimeout + interruptGrace + backstop
 	return time.Duration(ahead)*each + startTimeout + r.rec.Timeout + interruptGrace + backstop
 }
 
-// setContext changes what is known of the run's context. What was handed out
-// before stays as it was.
+// setContext changes the description of the run's context. It copies the
+// description first, because callers may hold the old one.
 func (r *run) setContext(f func(*sandbox.RunContext)) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -143,8 +144,8 @@ func (r *run) setContext(f func(*sandbox.RunContext)) {
 	r.rec.Context = &c
 }
 
-// show keeps a result, with its place in the output. If it cannot be kept, the
-// run is ended as for output.
+// show keeps a result, with its position in the output. If it cannot be kept,
+// the run is ended, as for output.
 func (r *run) show(res *guestapi.Result) {
 	xs := r.log.extents()
 	err := r.results.add(sandbox.Result{
@@ -161,8 +162,8 @@ func (r *run) keptOrBroken(err error) {
 	}
 }
 
-// failed keeps the exception that ended the run, and returns its traceback as
-// output, so that whoever reads the output finds it there.
+// failed keeps the exception that ended the run. It returns the traceback as
+// output too, for callers that read only the output.
 func (r *run) failed(e *guestapi.RunError) *guestapi.DataEvent {
 	fail := cleanError(e)
 	r.mu.Lock()
@@ -179,8 +180,8 @@ func (r *run) failed(e *guestapi.RunError) *guestapi.DataEvent {
 	return &guestapi.DataEvent{Stderr: []byte(text)}
 }
 
-// lateData returns output of an earlier run, or of what one left behind, with a
-// line that says so.
+// lateData returns the output of an earlier run, or of a program that it left
+// behind. A line before it marks the source.
 func (r *run) lateData(ev *guestapi.ExecuteEvent) *guestapi.DataEvent {
 	whose := string(ev.Stream) + strconv.Itoa(ev.Run)
 	var text string
@@ -199,8 +200,8 @@ func (r *run) lateData(ev *guestapi.ExecuteEvent) *guestapi.DataEvent {
 	return &guestapi.DataEvent{Stdout: []byte(text)}
 }
 
-// ended takes the end of the run, and returns it as that of a process: exited
-// with 0 if it went well.
+// ended takes the end of the run, and returns it as the end of a process, which
+// exited with 0 if the run succeeded.
 func (r *run) ended(end *guestapi.ExecutionEnd) *guestapi.EndEvent {
 	r.mu.Lock()
 	r.x.end, r.x.waits = end, nil
@@ -261,21 +262,21 @@ func (r *run) connect() (events, error) {
 	return contextStream{r, stream}, nil
 }
 
-// signal asks the guest to end the run: its process tree is killed, or its
-// context interrupted, and killed when that does not help. It returns how long
-// that may take.
+// signal asks the guest to end the run. The guest kills its process tree, or
+// interrupts its context and kills the interpreter if that does not help.
+// signal returns how long that may take.
 func (r *run) signal(ctx context.Context, f fate) (time.Duration, error) {
 	if r.x == nil {
 		return endTimeout, r.b.guest.Signal(ctx, r.selector(), guestapi.SIGKILL)
 	}
 	req := &guestapi.InterruptRequest{GraceMillis: interruptGrace.Milliseconds()}
 	if f == fateTimeout {
-		req.Kill = true // the guest had its time to do it
+		req.Kill = true // the guest missed its own timeout
 	}
 	return interruptGrace + endTimeout, r.b.guest.InterruptExecution(ctx, r.rec.ID, req)
 }
 
-// sendInput gives input to the run, and ends the input if eof is set.
+// sendInput sends input to the run, and closes the input if eof is set.
 func (r *run) sendInput(ctx context.Context, data []byte, eof bool) error {
 	if r.x != nil {
 		if !utf8.Valid(data) {

@@ -12,10 +12,10 @@ import (
 // Paths of files may be relative to the working directory. Files are read and
 // written as the sandbox's user.
 
-// ReadFile opens a file of a sandbox from offset on, for length bytes or, if
-// that is negative, to the end. size is the whole file's. The caller closes the
-// reader, and keeps the sandbox awake until then. A file that is not there is
-// of kind NotFound.
+// ReadFile opens a file of a sandbox at offset, for length bytes, or to the end
+// if length is negative. size is the size of the whole file in bytes. The
+// caller must close the reader; the sandbox stays awake until then. The error
+// is of kind NotFound if there is no such file.
 func (e *Engine) ReadFile(ctx context.Context, p sandbox.Principal, id, path string, offset, length int64) (r io.ReadCloser, size int64, err error) {
 	const op = "read file"
 	if offset < 0 {
@@ -38,7 +38,7 @@ func (e *Engine) ReadFile(ctx context.Context, p sandbox.Principal, id, path str
 	return &heldReader{r, release}, size, nil
 }
 
-// heldReader releases a use when it is closed.
+// heldReader ends a use when it is closed.
 type heldReader struct {
 	io.ReadCloser
 	release func()
@@ -49,8 +49,8 @@ func (r *heldReader) Close() error {
 	return r.ReadCloser.Close()
 }
 
-// WriteFile writes all of r to a file of a sandbox, making the directories
-// above it. Without appendTo the file is replaced in one step at the end.
+// WriteFile writes all of r to a file of a sandbox and creates missing parent
+// directories. Without appendTo, an atomic rename replaces the file at the end.
 func (e *Engine) WriteFile(ctx context.Context, p sandbox.Principal, id, path string, r io.Reader, appendTo bool) error {
 	return e.changeFile(ctx, p, id, path, "write file", func(b *box) error {
 		r, done, err := b.mount.bound(ctx, path, r)
@@ -63,9 +63,9 @@ func (e *Engine) WriteFile(ctx context.Context, p sandbox.Principal, id, path st
 	})
 }
 
-// ListFiles lists a directory of a sandbox: its own entries with depth 1 (or
-// 0), those of its directories too with 2, and so on. truncated says that there
-// are more than are listed. Links are not followed.
+// ListFiles lists a directory of a sandbox. Depth 1 or 0 lists its own entries,
+// depth 2 also the entries of its subdirectories, and so on. truncated means
+// that there are more entries. Symbolic links are not followed.
 func (e *Engine) ListFiles(ctx context.Context, p sandbox.Principal, id, path string, depth int) (files []sandbox.File, truncated bool, err error) {
 	if depth < 0 || depth > maxDepth {
 		return nil, false, sandbox.Wrap(invalid("depth: %d is not between 0 and %d", depth, maxDepth), "list files", "")
@@ -88,7 +88,7 @@ func (e *Engine) ListFiles(ctx context.Context, p sandbox.Principal, id, path st
 	return files, truncated, err
 }
 
-// StatFile describes a file of a sandbox, without following a link.
+// StatFile describes a file of a sandbox. It does not follow a symbolic link.
 func (e *Engine) StatFile(ctx context.Context, p sandbox.Principal, id, path string) (f sandbox.File, err error) {
 	err = e.doFile(ctx, p, id, path, "stat file", func(b *box) error {
 		entry, err := b.guest.Stat(ctx, absolute(path), guestapi.FileOptions{})
@@ -100,8 +100,8 @@ func (e *Engine) StatFile(ctx context.Context, p sandbox.Principal, id, path str
 	return f, err
 }
 
-// MakeDir makes a directory and those above it. One that exists is of kind
-// Conflict.
+// MakeDir creates a directory and its missing parents. The error is of kind
+// Conflict if the directory exists.
 func (e *Engine) MakeDir(ctx context.Context, p sandbox.Principal, id, path string) error {
 	return e.changeFile(ctx, p, id, path, "make directory", func(b *box) error {
 		return b.guest.MakeDir(ctx, absolute(path), guestapi.FileOptions{})
@@ -118,14 +118,14 @@ func (e *Engine) MoveFile(ctx context.Context, p sandbox.Principal, id, from, to
 	})
 }
 
-// RemoveFile removes a file, or a directory with all in it.
+// RemoveFile removes a file, or a directory with its contents.
 func (e *Engine) RemoveFile(ctx context.Context, p sandbox.Principal, id, path string) error {
 	return e.changeFile(ctx, p, id, path, "remove file", func(b *box) error {
 		return b.guest.Remove(ctx, absolute(path), guestapi.FileOptions{})
 	})
 }
 
-// useFile returns the box that a file is in, with a use of it.
+// useFile returns the box of a file, and the function that ends its use.
 func (e *Engine) useFile(ctx context.Context, p sandbox.Principal, id, path string) (*box, func(), error) {
 	if err := checkPath("path", path); err != nil {
 		return nil, nil, err
@@ -138,7 +138,7 @@ func (e *Engine) useFile(ctx context.Context, p sandbox.Principal, id, path stri
 	return b, release, err
 }
 
-// doFile does something with a file.
+// doFile calls do for a file of a box, which it keeps in use meanwhile.
 func (e *Engine) doFile(ctx context.Context, p sandbox.Principal, id, path, op string, do func(*box) error) error {
 	b, release, err := e.useFile(ctx, p, id, path)
 	if err != nil {
@@ -154,8 +154,8 @@ func (e *Engine) doFile(ctx context.Context, p sandbox.Principal, id, path, op s
 	return nil
 }
 
-// changeFile does something with a file that may change the workspace: what a run
-// finds changed there is then not that run's doing.
+// changeFile is doFile for an operation that may change the workspace. The
+// change is recorded, so that it is not attributed to a run.
 func (e *Engine) changeFile(ctx context.Context, p sandbox.Principal, id, path, op string, do func(*box) error) error {
 	return e.doFile(ctx, p, id, path, op, func(b *box) error {
 		if b.mount != nil {

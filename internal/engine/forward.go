@@ -17,24 +17,25 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// A forward is a request that went to a guest as it came, until its answer's
-// body is closed, or a connection to a port.
+// A forward is a request that the guest answers directly, until the body of its
+// response is closed, or a connection to a port.
 type forward struct {
 	cancel context.CancelFunc
 	done   chan struct{}
 }
 
 // Forward sends a request of the guest's protocol, which package guestapi
-// describes, to a sandbox, and returns the guest's answer as it came: it is
-// untrusted, and not bounded. The caller closes the answer's body; until then
-// the sandbox is in use. Of the request, method, path, query, headers and body
-// count, and its context bounds the exchange.
+// describes, to a sandbox. It returns the guest's response unchanged: the
+// response is untrusted, and its length is not bounded. The caller must close
+// the response's body; the sandbox is in use until then. Forward uses the
+// request's method, path, query, headers and body. The request's context bounds
+// the exchange.
 //
-// Programs that it starts are started as runs are: with the sandbox's
-// environment below their own, in dir if they name no directory, and for no
-// longer than any run may take. It fails with Exhausted if as much goes on in
-// the sandbox as may, and with Conflict if the sandbox has stopped. It wakes
-// one that hibernates.
+// A program that the request starts gets the environment of the sandbox, which
+// its own variables override. It starts in dir if it names no directory. Its
+// timeout is at most the longest timeout of a run. The error is of kind
+// Exhausted if the sandbox has too many runs and requests, and of kind Conflict
+// if the sandbox has stopped. Forward wakes a hibernated sandbox.
 func (e *Engine) Forward(p sandbox.Principal, id, dir string, req *http.Request) (*http.Response, error) {
 	const op = "forward request"
 	b, err := e.usable(req.Context(), p, id)
@@ -86,8 +87,8 @@ func (b *box) forward(req *http.Request, dir string) (*http.Response, error) {
 	}
 	resp, err := b.guest.RoundTrip(req)
 	if upload != nil && upload.full() != nil {
-		// The guest may answer a body that breaks off before the transport
-		// says that it did: the quota decides, whichever comes first.
+		// The guest may answer a broken-off body before the transport reports
+		// the break. In either order, the error is the quota's.
 		if err == nil {
 			resp.Body.Close()
 		}
@@ -103,9 +104,10 @@ func (b *box) forward(req *http.Request, dir string) (*http.Response, error) {
 	return resp, nil
 }
 
-// boundForward keeps a request within the quota of the box's workspace: one that
-// starts a program as a run is kept, and an upload as the server's own are. It
-// returns the reader of an upload that counts, whose end the caller tells.
+// boundForward keeps a request within the quota of the box's workspace. A
+// request that starts a program is treated like a run, and an upload like the
+// server's own. For an upload that counts, it returns the reader, and the
+// caller must call done.
 func (b *box) boundForward(req *http.Request) (*quotaReader, error) {
 	m := b.mount
 	if m == nil || req.Method != http.MethodPost {
@@ -118,7 +120,7 @@ func (b *box) boundForward(req *http.Request) (*quotaReader, error) {
 	default:
 		return nil, nil
 	}
-	// Without a path, the form in the body says where its files go.
+	// Without a path, the form in the body names the files.
 	if path := req.URL.Query().Get("path"); strings.HasPrefix(path, "/") {
 		if _, ok := inWorkspace(path); !ok {
 			return nil, nil
@@ -157,7 +159,7 @@ func (b *box) addForward(f *forward) error {
 	return nil
 }
 
-// adapt changes a request that starts a program as the rules of runs ask for.
+// adapt applies the rules for runs to a request that starts a program.
 func (b *box) adapt(req *http.Request, dir string) error {
 	if req.Method != http.MethodPost {
 		return nil
@@ -169,7 +171,7 @@ func (b *box) adapt(req *http.Request, dir string) error {
 		return adaptJSON(req, func(in *guestapi.ExecuteRequest) error {
 			in.EnvVars = b.environ(in.EnvVars)
 			if in.ContextID == "" && in.Cwd == "" {
-				in.Cwd = dir // of the default context, if this makes it
+				in.Cwd = dir // of the default context, if this creates it
 			}
 			limit, err := b.runTime(time.Duration(in.TimeoutMillis) * time.Millisecond)
 			in.TimeoutMillis = limit.Milliseconds()
@@ -189,13 +191,13 @@ func (b *box) adapt(req *http.Request, dir string) error {
 	return nil
 }
 
-// A contextRequest may have its environment under E2B's name, too.
+// A contextRequest also accepts its environment under E2B's name.
 type contextRequest struct {
 	guestapi.ContextRequest
 	EnvVars map[string]string `json:"env_vars,omitempty"`
 }
 
-// environ returns the environment of a program that has env as its own.
+// environ returns the sandbox's environment, overridden by env.
 func (b *box) environ(env map[string]string) map[string]string {
 	all := make(map[string]string, len(b.env)+len(env))
 	maps.Copy(all, b.env)
@@ -203,8 +205,8 @@ func (b *box) environ(env map[string]string) map[string]string {
 	return all
 }
 
-// runTime returns how long a program may run that asks for d; 0 is for as long
-// as it may.
+// runTime returns the timeout of a program that asks for d; zero asks for the
+// longest one.
 func (b *box) runTime(d time.Duration) (time.Duration, error) {
 	if d <= 0 {
 		return b.e.opts.MaxRunTimeout, nil
@@ -212,9 +214,9 @@ func (b *box) runTime(d time.Duration) (time.Duration, error) {
 	return d, b.e.checkTimeout(d)
 }
 
-// clientFirst is how much later than a client's own deadline its program is
-// killed: a client that hears of a killed program before it looks at its clock
-// takes that for the program's end, not for a timeout.
+// clientFirst is how much later than the client's own deadline its program is
+// killed. A client that sees the killed program first would take it for a
+// normal end, not for a timeout.
 const clientFirst = time.Second
 
 func (b *box) adaptStart(req *http.Request, dir string) error {
@@ -253,7 +255,7 @@ func (b *box) adaptStart(req *http.Request, dir string) error {
 	return nil
 }
 
-// adaptJSON changes a request whose body is JSON.
+// adaptJSON changes a request with a JSON body.
 func adaptJSON[T any](req *http.Request, change func(*T) error) error {
 	body, err := io.ReadAll(io.LimitReader(req.Body, guestapi.MaxUnaryRequest+1))
 	if err != nil {
@@ -284,9 +286,9 @@ func setBody(req *http.Request, body []byte) {
 	req.Body, req.ContentLength = io.NopCloser(bytes.NewReader(body)), int64(len(body))
 }
 
-// Owner returns whose a live sandbox is, for an edge whose caller has proved
-// its right to that sandbox by other means than who it is. It fails with
-// NotFound if there is none.
+// Owner returns the principal that owns a live sandbox. It is for an edge whose
+// caller has proved its right to that sandbox without naming a principal. The
+// error is of kind NotFound if there is none.
 func (e *Engine) Owner(ctx context.Context, id string) (sandbox.Principal, error) {
 	if !sandbox.ValidID(id) {
 		return "", noSandbox(id)
@@ -301,11 +303,13 @@ func (e *Engine) Owner(ctx context.Context, id string) (sandbox.Principal, error
 	return rec.Principal, nil
 }
 
-// OwnerID returns this process's name in the records of its sandboxes.
+// OwnerID returns the identifier of this process in the records of its
+// sandboxes.
 func (e *Engine) OwnerID() string { return e.owner.ID() }
 
-// Live returns the identifiers of all sandboxes that have not stopped, whosoever
-// they are. It is for an edge that looks for the one of which it has proof.
+// Live returns the identifiers of all sandboxes that have not stopped, of every
+// principal. An edge uses it to find the sandbox for which its caller has a
+// proof.
 func (e *Engine) Live(ctx context.Context) ([]string, error) {
 	recs, err := e.store.LiveSandboxes(ctx)
 	if err != nil {

@@ -9,8 +9,8 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/guestapi"
 )
 
-// guest is what the engine needs of a box's guest: [guestapi.Client], or what
-// tests have in its place.
+// guest is the engine's interface to a box's guest: [guestapi.Client], or a
+// fake in tests.
 type guest interface {
 	Start(ctx context.Context, req *guestapi.StartRequest, opts guestapi.StartOptions) (events, error)
 	Connect(ctx context.Context, sel guestapi.ProcessSelector, have guestapi.OutputCounts) (events, error)
@@ -60,7 +60,7 @@ type executions interface {
 	Close() error
 }
 
-// client makes a guestapi.Client a guest.
+// client adapts a guestapi.Client to the guest interface.
 type client struct{ *guestapi.Client }
 
 func dialGuest(b driver.Box) guest {

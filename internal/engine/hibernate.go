@@ -7,15 +7,15 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// wakeTTL is how much longer a sandbox goes on at least that hibernated when
-// its end came, and is used again.
+// wakeTTL is the least time that a sandbox gets when it is used again after
+// hibernating at its end.
 const wakeTTL = 5 * time.Minute
 
-// Hibernate stops all that runs in a sandbox where it stands, and keeps it so,
-// beyond the end that was set for it and its idle limit, until it is used again
-// or its lifetime is over. What is being forwarded to it is cut off. It fails
-// with Conflict if the sandbox hibernates already or has runs going on, and
-// with Unsupported if the driver cannot pause.
+// Hibernate pauses all programs of a sandbox until its next use or the end of
+// its lifetime. Its idle limit and the end that was set for it do not count
+// meanwhile. Requests that are being forwarded to it are cut off. The error is
+// of kind Conflict if the sandbox hibernates already or has runs in progress,
+// and of kind Unsupported if the driver cannot pause.
 func (e *Engine) Hibernate(ctx context.Context, p sandbox.Principal, id string) error {
 	const op = "hibernate sandbox"
 	b, err := e.usable(ctx, p, id)
@@ -25,8 +25,8 @@ func (e *Engine) Hibernate(ctx context.Context, p sandbox.Principal, id string) 
 	return sandbox.Wrap(b.hibernate(ctx), op, "")
 }
 
-// Wake ends the hibernation of a sandbox, as any use of it does. A sandbox that
-// does not hibernate it leaves as it is.
+// Wake ends the hibernation of a sandbox, as any use does. It has no effect on
+// a sandbox that does not hibernate.
 func (e *Engine) Wake(ctx context.Context, p sandbox.Principal, id string) error {
 	const op = "wake sandbox"
 	b, err := e.usable(ctx, p, id)
@@ -41,9 +41,9 @@ func (e *Engine) Wake(ctx context.Context, p sandbox.Principal, id string) error
 	return nil
 }
 
-// SetEnd has a sandbox end so long from now, instead of when its creator said.
-// It fails with Invalid if its lifetime leaves less, and with Conflict if it
-// hibernates or has stopped.
+// SetEnd makes a sandbox end after ttl from now, in place of the end that its
+// creator asked for. The error is of kind Invalid if its lifetime ends sooner,
+// and of kind Conflict if the sandbox hibernates or has stopped.
 func (e *Engine) SetEnd(ctx context.Context, p sandbox.Principal, id string, ttl time.Duration) (sandbox.Sandbox, error) {
 	const op = "set end of sandbox"
 	b, err := e.usable(ctx, p, id)
@@ -106,7 +106,7 @@ func (b *box) hibernate(ctx context.Context) error {
 	if s := b.view(); s.State == sandbox.Hibernated {
 		return sandbox.Errorf(sandbox.Conflict, "sandbox %s hibernates already", b.id)
 	}
-	release, err := b.use(ctx) // so it does not rest meanwhile
+	release, err := b.use(ctx) // so that it does not rest meanwhile
 	if err != nil {
 		return err
 	}
@@ -145,12 +145,12 @@ func (b *box) hibernate(ctx context.Context) error {
 	b.rearm()
 	b.mu.Unlock()
 	release()
-	b.sleep() // if something uses it, it sleeps after that, or was woken by it
+	b.sleep() // does nothing if the box is in use; the end of that use pauses it
 	return nil
 }
 
-// endHibernation reports whether the box hibernated, which it does no more.
-// b.mu is held.
+// endHibernation makes a hibernated box a running one, and reports whether it
+// hibernated. b.mu is held.
 func (b *box) endHibernation() bool {
 	if b.rec.State != sandbox.Hibernated {
 		return false
@@ -164,7 +164,7 @@ func (b *box) endHibernation() bool {
 	return true
 }
 
-// recordAwake writes down that the box does not hibernate any more.
+// recordAwake records in the store that the box no longer hibernates.
 func (b *box) recordAwake(ctx context.Context) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -184,8 +184,8 @@ func (b *box) hibernatesAtEnd() bool {
 	return b.rec.AtEnd == sandbox.AtEndHibernate && !b.rec.Ends.IsZero() && b.rec.State != sandbox.Hibernated
 }
 
-// hibernateAtEnd hibernates the box because its end has come. One that cannot
-// is stopped: its creator does not pay for more.
+// hibernateAtEnd hibernates the box because its end has come. A box that cannot
+// hibernate is stopped, because its creator asked for no more time.
 func (b *box) hibernateAtEnd() {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(b.e.ctx), b.e.pauseTimeout())
 	defer cancel()

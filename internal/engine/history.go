@@ -6,13 +6,13 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// maxHistory bounds one list of runs.
+// maxHistory bounds the length of a list of runs.
 const maxHistory = 1000
 
-// Runs returns the last limit runs of a sandbox, the oldest first, whether they
-// go on or have ended; a sandbox that has stopped has its runs for as long as
-// it is remembered itself. It does not wake the sandbox. A limit of 0, or above
-// 1000, is 1000.
+// Runs returns the last limit runs of a sandbox, oldest first, in progress and
+// finished ones. The runs of a stopped sandbox are kept as long as its record.
+// Runs does not wake the sandbox. A limit of 0, or above 1000, means 1000. A
+// negative limit is of kind Invalid.
 func (e *Engine) Runs(ctx context.Context, p sandbox.Principal, sandboxID string, limit int) ([]sandbox.Run, error) {
 	const op = "list runs"
 	if limit < 0 {
@@ -37,7 +37,8 @@ func (e *Engine) Runs(ctx context.Context, p sandbox.Principal, sandboxID string
 			runs = append(runs, rec.Run)
 			continue
 		}
-		// One that this process has let go of is shown as it stood.
+		// A run that this process has let go of is shown in its last known
+		// state.
 		run, _ := live.state()
 		runs = append(runs, run)
 	}

@@ -12,13 +12,14 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// defaultLanguage is that of code whose caller named none.
+// defaultLanguage is the language of code whose caller named none.
 const defaultLanguage = "python"
 
 // defaultImage returns the image of a sandbox whose creator named none, for
-// programs of a language: the machine's own system where the driver has that,
-// else one that is here and labelled for the language, else the language's own.
-// The principal is [store.OperatorImage] where it is not known yet.
+// programs of a language. It is the host's own system where the driver has
+// that. Otherwise it is a local image labelled for the language, and otherwise
+// the default image of the language. The principal is [store.OperatorImage]
+// where it is not known yet.
 func (e *Engine) defaultImage(ctx context.Context, p sandbox.Principal, language string) (string, error) {
 	if e.drv.Info().Features.Host {
 		return sandbox.ImageHost, nil
@@ -36,17 +37,18 @@ func (e *Engine) defaultImage(ctx context.Context, p sandbox.Principal, language
 	return runner.Image, nil
 }
 
-// An ownedImage is an image, and whose it is to a principal.
+// An ownedImage is an image with its owner as one principal sees it.
 type ownedImage struct {
 	sandbox.Image
 	owner imageOwner
 }
 
-// imagesOf returns the images here that have a name, as a principal sees them.
+// imagesOf returns the local images that have a name, with their owners as
+// principal p sees them.
 func (e *Engine) imagesOf(ctx context.Context, p sandbox.Principal) ([]ownedImage, error) {
 	k, err := driver.Images(e.drv)
 	if err != nil {
-		return nil, nil // this driver keeps none
+		return nil, nil // this driver keeps no images
 	}
 	all, err := k.Images(ctx)
 	if err != nil {
@@ -65,8 +67,8 @@ func (e *Engine) imagesOf(ctx context.Context, p sandbox.Principal) ([]ownedImag
 	return list, nil
 }
 
-// runnerImage returns the image that is labelled for a language, if there is
-// one here that may run a principal's code.
+// runnerImage returns the local image that is labelled for a language and may
+// run p's code, if there is one.
 func (e *Engine) runnerImage(ctx context.Context, p sandbox.Principal, language string) (sandbox.Image, bool) {
 	list, err := e.imagesOf(ctx, p)
 	if err != nil {
@@ -76,9 +78,9 @@ func (e *Engine) runnerImage(ctx context.Context, p sandbox.Principal, language 
 	return bestImage(list, language)
 }
 
-// bestImage returns the image of a list that is the one for a language, if there
-// is one: the operator's before the principal's own, and of several one that has
-// no other language.
+// bestImage returns the image of a list that is best for a language, if any is
+// labelled for it. The operator's images come before the principal's own. Next
+// come images with no other language.
 func bestImage(list []ownedImage, language string) (sandbox.Image, bool) {
 	list = slices.DeleteFunc(slices.Clone(list), func(i ownedImage) bool {
 		return i.owner > ownImage || !interpreter.ReadLabels(i.Config.Labels).Has(language)
@@ -92,9 +94,9 @@ func bestImage(list []ownedImage, language string) (sandbox.Image, bool) {
 	}).Image, true
 }
 
-// RunnerImages returns the images here that are labelled as runners and may run
-// a principal's code, by the language of each; for [store.OperatorImage] those
-// that may run everybody's.
+// RunnerImages returns the names of local images that are labelled as runners
+// and may run p's code, by language. For [store.OperatorImage] it returns the
+// images that may run the code of every principal.
 func (e *Engine) RunnerImages(ctx context.Context, p sandbox.Principal) map[string]string {
 	images := map[string]string{}
 	list, err := e.imagesOf(ctx, p)
@@ -115,11 +117,11 @@ func (e *Engine) RunnerImages(ctx context.Context, p sandbox.Principal) map[stri
 	return images
 }
 
-// withAdoption adds to the error for a language that no image may run how the
-// operator allows one that is here and is not known to be anybody's.
+// withAdoption adds a hint to the error for a language that no image may run.
+// The hint says how the operator allows a local image whose owner is unknown.
 func (e *Engine) withAdoption(ctx context.Context, p sandbox.Principal, language string, err error) error {
 	if !e.isOperator(p) {
-		return err // which images there are is no other's business
+		return err // only the operator may know which images there are
 	}
 	list, listErr := e.imagesOf(ctx, p)
 	if listErr != nil {
@@ -133,9 +135,10 @@ func (e *Engine) withAdoption(ctx context.Context, p sandbox.Principal, language
 	return err
 }
 
-// entryProgram makes of code in a language that only an image knows what that
-// image says: the command of its labels, or its entry point, which reads the
-// program as its input. ok is false if there is no such image.
+// entryProgram returns the program for code in a language that only an image
+// supports. The program is the command of the image's labels, or its entry
+// point, which reads the code from standard input. ok is false if there is no
+// such image.
 func (e *Engine) entryProgram(ctx context.Context, p sandbox.Principal, req *sandbox.RunRequest) (_ program, ok bool, err error) {
 	k, err := driver.Images(e.drv)
 	if err != nil || req.Code == "" || req.Language == "" || req.Context != "" && (req.Context != sandbox.DefaultContext || req.Restart) {
@@ -148,7 +151,7 @@ func (e *Engine) entryProgram(ctx context.Context, p sandbox.Principal, req *san
 		if err != nil {
 			return program{}, false, err
 		}
-		name = cmp.Or(b.image, b.rec.Image) // the very image of the box, where it is known
+		name = cmp.Or(b.image, b.rec.Image) // the exact image of the box, where it is known
 	} else if name != "" {
 		if name, err = e.prepareImage(ctx, p, name, req.New.Progress); err != nil {
 			return program{}, false, err
@@ -159,7 +162,7 @@ func (e *Engine) entryProgram(ctx context.Context, p sandbox.Principal, req *san
 	if name == "" || name == sandbox.ImageHost {
 		return program{}, false, nil
 	}
-	i, err := k.Image(ctx, name) // a list says less
+	i, err := k.Image(ctx, name) // a list has fewer details
 	if err != nil {
 		return program{}, false, nil
 	}
@@ -182,8 +185,8 @@ func (e *Engine) entryProgram(ctx context.Context, p sandbox.Principal, req *san
 	return prog, true, nil
 }
 
-// LanguageByExtension returns the language whose files end so of an image here
-// that may run a principal's code, empty if there is none.
+// LanguageByExtension returns the language with that file extension, from the
+// local images that may run p's code. It returns "" if there is none.
 func (e *Engine) LanguageByExtension(ctx context.Context, p sandbox.Principal, extension string) string {
 	if extension == "" {
 		return ""

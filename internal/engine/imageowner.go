@@ -13,42 +13,42 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/store"
 )
 
-// An image belongs to the operator or to the principals that had it pulled. What
-// it says of itself counts for them only, so that no principal decides which image
-// runs another's code. The store records the owner of an image by its digest: a
-// name can stand for another image in a moment.
+// An image belongs to the operator or to the principals for which it was
+// pulled. Its labels count for them only, so that no principal decides which
+// image runs another's code. The store records the owner of an image by its
+// digest, because a name can come to stand for another image.
 //
-// An image without a record is the operator's if it was made or loaded here, or
-// if an engine keeps the images, to which the operator adds without Glovebox.
-// That holds because a pull for a principal is recorded by its name before it
-// begins, and by its digest when it ends. In the store of an embedded driver every
-// other image without a record is nobody's.
+// An image without a record is the operator's if it was made or loaded here. It
+// is also the operator's if a container engine keeps the images, because the
+// operator adds images to that without Glovebox. This holds because a pull for
+// a principal is recorded by its name before it begins, and by its digest when
+// it ends. In the store of an embedded driver, every other image without a
+// record has no known owner.
 
-// An imageOwner tells whose an image is, as one principal sees it. The lower, the
-// better the image is as a runner.
+// An imageOwner is the owner of an image, as one principal sees it. A lower
+// value makes a better runner.
 type imageOwner int
 
 const (
 	operatorMade    imageOwner = iota // the operator's, made or loaded here
 	operatorFetched                   // the operator's, from a registry
 	ownImage                          // pulled for the principal
-	unknownImage                      // nobody's: there is no record
+	unknownImage                      // the owner is not known, as there is no record
 	foreignImage                      // pulled for others only
 )
 
-// maxPulls is how many images are pulled at one time. One principal alone pulls
-// half as many.
+// maxPulls bounds the pulls in progress. One principal alone gets half as many.
 const maxPulls = 4
 
-// An imageBook is what is recorded of images.
+// An imageBook is a snapshot of the records of images.
 type imageBook struct {
 	store.ImageRecords
 	engine bool                // images without a record are the operator's
-	names  map[string][]string // of images, by ID, if pulls are under way
+	names  map[string][]string // of images, by ID, if pulls are in progress
 }
 
-// imageBook reads what is recorded of images that were looked up before: one that
-// was there then has its record by now, or that of its pull.
+// imageBook reads the records of images. The caller must list the images first:
+// a pulled image then has its own record, or the record of its pull.
 func (e *Engine) imageBook(ctx context.Context, k driver.ImageKeeper) (*imageBook, error) {
 	b := &imageBook{engine: e.features.EngineImages, names: map[string][]string{}}
 	var err error
@@ -81,7 +81,7 @@ func (e *Engine) imageBook(ctx context.Context, k driver.ImageKeeper) (*imageBoo
 	return b, err
 }
 
-// owner returns whose an image is to a principal, which may be
+// owner returns the owner of an image as p sees it. p may be
 // [store.OperatorImage].
 func (b *imageBook) owner(i sandbox.Image, p sandbox.Principal) imageOwner {
 	of := b.Principals[i.ID]
@@ -107,9 +107,9 @@ func (b *imageBook) owner(i sandbox.Image, p sandbox.Principal) imageOwner {
 	return foreignImage
 }
 
-// fetchImage returns the image that a reference of a principal names. An image
-// that is here is taken unless only others had it pulled: for this principal the
-// name then stands for what the registry has.
+// fetchImage returns the image that a principal's reference names. It takes a
+// local image unless that was pulled for other principals only. For this
+// principal, the name then stands for the image in the registry.
 func (e *Engine) fetchImage(ctx context.Context, k driver.ImageKeeper, p sandbox.Principal, ref string, progress func(sandbox.ImageProgress)) (sandbox.Image, error) {
 	i, err := k.Image(ctx, ref)
 	if err != nil && !errors.Is(err, sandbox.NotFound) {
@@ -131,10 +131,11 @@ func (e *Engine) fetchImage(ctx context.Context, k driver.ImageKeeper, p sandbox
 	return e.pullImage(ctx, k, p, driver.ImagePull{Ref: ref, Anywhere: e.isOperator(p), Progress: progress})
 }
 
-// isIDOf reports whether a reference names an image by a digest and nothing else.
+// isIDOf reports whether a reference names an image by a digest and nothing
+// else.
 func isIDOf(ref string, i sandbox.Image) bool {
 	_, digits, _ := strings.Cut(i.ID, ":")
-	const least = 12 // digits that drivers take for an ID
+	const least = 12 // digits that drivers accept as an ID
 	return ref == i.ID || ref == i.Digest || len(ref) >= least && strings.HasPrefix(digits, ref)
 }
 
@@ -143,9 +144,9 @@ func (e *Engine) isOperator(p sandbox.Principal) bool {
 	return p == sandbox.Local && e.opts.CommandLine || p == store.OperatorImage
 }
 
-// pullImage has the driver fetch an image for a principal, and records whose it
-// is. Every pull of the engine comes here. It waits for a place among the pulls
-// first: a pull fills the disk, and takes memory for what it unpacks.
+// pullImage has the driver fetch an image for a principal, and records its
+// owner. Every pull of the engine goes through it. A pull fills the disk and
+// needs memory for unpacking, so it first waits for a place among the pulls.
 func (e *Engine) pullImage(ctx context.Context, k driver.ImageKeeper, p sandbox.Principal, order driver.ImagePull) (sandbox.Image, error) {
 	name, err := k.ImageName(order.Ref)
 	if err != nil {
@@ -170,14 +171,15 @@ func (e *Engine) pullImage(ctx context.Context, k driver.ImageKeeper, p sandbox.
 	if err != nil {
 		return sandbox.Image{}, errors.Join(e.noImage(p, order.Ref, err), e.settlePull(ctx, k, id, name))
 	}
-	// WithoutCancel: the image is here, whether or not the caller still is.
+	// WithoutCancel: the image is here, even if the caller has gone.
 	return i, e.store.EndImagePull(context.WithoutCancel(ctx), id, i.ID, slices.Contains(operators, i.ID))
 }
 
 // operatorImages returns the IDs of images that are the operator's without a
-// record: a pull that brings one of them for a principal must not take it away
-// from all others. It also forgets images that are gone, but not those of an
-// engine, to which one without a record would be the operator's.
+// record. A pull that brings one of them for a principal must not take it away
+// from the others. It also forgets images that are gone, but not the images of
+// a container engine: such an image would become the operator's without its
+// record.
 func (e *Engine) operatorImages(ctx context.Context, k driver.ImageKeeper) ([]string, error) {
 	at := e.store.Now()
 	list, err := k.Images(ctx)
@@ -201,8 +203,8 @@ func (e *Engine) operatorImages(ctx context.Context, k driver.ImageKeeper) ([]st
 	return operators, e.store.ForgetImages(ctx, e.name, all, at)
 }
 
-// settlePull ends a pull that brought no image, as far as is known: one with its
-// name, if there is one, is the principal's.
+// settlePull ends a pull that apparently brought no image. If there is a new
+// image with its name, that image belongs to the principal.
 func (e *Engine) settlePull(ctx context.Context, k driver.ImageKeeper, id int64, name string) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTimeout)
 	defer cancel()
@@ -216,7 +218,7 @@ func (e *Engine) settlePull(ctx context.Context, k driver.ImageKeeper, id int64,
 			return err
 		}
 		if len(book.Principals[i.ID]) > 0 {
-			i.ID = "" // it was here before
+			i.ID = "" // it was here before the pull
 		}
 	}
 	return e.store.EndImagePull(ctx, id, i.ID, false)
@@ -226,7 +228,7 @@ func (e *Engine) settlePull(ctx context.Context, k driver.ImageKeeper, id int64,
 func (e *Engine) sweepPulls(ctx context.Context) error {
 	k, err := driver.Images(e.drv)
 	if err != nil {
-		return nil // this driver keeps none
+		return nil // this driver keeps no images
 	}
 	book, err := e.store.ImageRecords(ctx, e.name)
 	if err != nil {
@@ -241,9 +243,9 @@ func (e *Engine) sweepPulls(ctx context.Context) error {
 	return sandbox.Wrap(errors.Join(errs...), "sweep pulls of images", "")
 }
 
-// noImage is the error for an image that a principal does not get. It is the same
-// whatever the registry, or the way to it, is like: what this machine reaches is
-// the operator's to know.
+// noImage returns the error for an image that a principal does not get. It does
+// not depend on the registry or the network, because only the operator may know
+// which hosts this machine reaches.
 func (e *Engine) noImage(p sandbox.Principal, ref string, err error) error {
 	if e.isOperator(p) || errors.Is(err, context.Canceled) {
 		return err
@@ -254,18 +256,18 @@ func (e *Engine) noImage(p sandbox.Principal, ref string, err error) error {
 	}
 	switch sandbox.KindOf(err) {
 	case sandbox.Invalid, sandbox.Exhausted, sandbox.Unsupported:
-		return err // a registry had it, or was not asked
+		return err // a registry had the image, or none was asked
 	}
 	e.log.Warn("image not fetched", "principal", p, "image", ref, "error", err)
 	return sandbox.WithHint(sandbox.Errorf(sandbox.NotFound, "image: %s is not here, and no registry gave it to this server", shorten(ref)),
 		noImageHint)
 }
 
-// noImageHint is the remedy for all that can be wrong with a registry.
+// noImageHint is the hint for every failure of a registry.
 const noImageHint = "check the name and the tag; the server's log tells the operator why, and images.registries allows registries without a public address"
 
-// FetchImage returns the image that a reference of a principal names, pulled for
-// the principal if it is not here.
+// FetchImage returns the image that a principal's reference names, and pulls it
+// for the principal if it is not here.
 func (e *Engine) FetchImage(ctx context.Context, p sandbox.Principal, ref string, progress func(sandbox.ImageProgress)) (sandbox.Image, error) {
 	if err := checkPrincipal(p); err != nil {
 		return sandbox.Image{}, err
@@ -277,8 +279,8 @@ func (e *Engine) FetchImage(ctx context.Context, p sandbox.Principal, ref string
 	return e.fetchImage(ctx, k, p, ref, progress)
 }
 
-// PullImage pulls an image for the operator, whatever is here under its name: it
-// is one for all principals then.
+// PullImage pulls an image for the operator, even if an image of that name is
+// here. All principals may use it then.
 func (e *Engine) PullImage(ctx context.Context, ref string, progress func(sandbox.ImageProgress)) (sandbox.Image, error) {
 	k, err := driver.Images(e.drv)
 	if err != nil {
@@ -287,7 +289,8 @@ func (e *Engine) PullImage(ctx context.Context, ref string, progress func(sandbo
 	return e.pullImage(ctx, k, store.OperatorImage, driver.ImagePull{Ref: ref, Anywhere: true, Progress: progress})
 }
 
-// AdoptImages makes images that are here the operator's: ones for all principals.
+// AdoptImages makes local images the operator's, so that all principals may use
+// them.
 func (e *Engine) AdoptImages(ctx context.Context, images ...sandbox.Image) error {
 	var ids []string
 	for _, i := range images {
@@ -296,7 +299,7 @@ func (e *Engine) AdoptImages(ctx context.Context, images ...sandbox.Image) error
 	return e.store.RecordImages(ctx, e.name, store.OperatorImage, ids...)
 }
 
-// ForgetImages forgets whose images were that are here no more.
+// ForgetImages removes the records of images that are no longer here.
 func (e *Engine) ForgetImages(ctx context.Context) error {
 	k, err := driver.Images(e.drv)
 	if err != nil {

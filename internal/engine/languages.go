@@ -15,12 +15,13 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// maxProbe bounds what is read of a program of ours in a sandbox.
+// maxProbe bounds, in bytes, the output that is read from one of the engine's
+// own programs in a sandbox.
 const maxProbe = 256 << 10
 
-// Languages tells of each language whether a sandbox has it, in which version,
-// and which notable packages. Without a sandbox it makes one as req says, and
-// returns it.
+// Languages returns, for each language, whether a sandbox has it, its version
+// and its notable packages. Without a sandboxID it creates a sandbox as req
+// says. It returns the sandbox's identifier.
 func (e *Engine) Languages(ctx context.Context, p sandbox.Principal, sandboxID string, req sandbox.CreateRequest) ([]sandbox.Language, string, error) {
 	const op = "list languages"
 	var b *box
@@ -45,8 +46,8 @@ func (e *Engine) Languages(ctx context.Context, p sandbox.Principal, sandboxID s
 	return b.withImages(ctx, list), b.id, nil
 }
 
-// withImages adds the languages that only images know, and names those images
-// here that have what the sandbox has not.
+// withImages adds the languages that only images support. For a language that
+// the sandbox lacks, it names a local image that has it.
 func (b *box) withImages(ctx context.Context, list []sandbox.Language) []sandbox.Language {
 	images := b.e.RunnerImages(ctx, b.rec.Principal)
 	for i, l := range list {
@@ -67,9 +68,9 @@ func (b *box) withImages(ctx context.Context, list []sandbox.Language) []sandbox
 	return list
 }
 
-// findVersions tells of each three parameters (the number of a variant, its
-// program and what makes it tell its version) where the program is, if it is,
-// and the first lines that it says.
+// findVersions takes its parameters in groups of three: the number of a
+// variant, its program, and the option that prints its version. If the program
+// exists, it prints its path and the first lines of its output.
 const findVersions = `while [ $# -gt 2 ]; do
 	if where=$(command -v -- "$2"); then
 		printf '\036%s\037%s\037' "$1" "$where"
@@ -142,8 +143,8 @@ func (b *box) languages(ctx context.Context) ([]sandbox.Language, error) {
 	return list, nil
 }
 
-// missing is the error for what an image has not. That which is called as this
-// machine's system may be another.
+// missing returns the error for a language that an image lacks. The host image
+// of a remote driver is not this machine's system, so its hint is another.
 func (e *Engine) missing(image string, from func(image string) error) error {
 	err := from(image)
 	if image == sandbox.ImageHost && e.features.Remote {
@@ -152,7 +153,7 @@ func (e *Engine) missing(image string, from func(image string) error) error {
 	return err
 }
 
-// packages returns the notable packages that are there, by installer.
+// packages returns the notable packages in the sandbox, by installer.
 func (b *box) packages(ctx context.Context) (map[string][]sandbox.Package, error) {
 	out := map[string][]sandbox.Package{}
 	for _, l := range interpreter.Listers() {
@@ -179,8 +180,8 @@ func (b *box) packages(ctx context.Context) (map[string][]sandbox.Package, error
 	return out, nil
 }
 
-// cleanLine returns a line that a program in a sandbox said, bounded and
-// without what acts on a terminal.
+// cleanLine returns a line of output of a program in a sandbox, shortened and
+// without control characters.
 func cleanLine(p []byte) string {
 	p = p[:min(len(p), 256)]
 	return strings.TrimSpace(strings.Map(func(r rune) rune {
@@ -191,14 +192,15 @@ func cleanLine(p []byte) string {
 	}, string(p)))
 }
 
-// exec runs a program of ours in the box, for what it exits with.
+// exec runs one of the engine's own programs in the box and returns its exit
+// code.
 func (b *box) exec(ctx context.Context, argv []string) (int, error) {
 	_, code, err := b.capture(ctx, argv)
 	return code, err
 }
 
-// capture does the same, and returns what the program wrote to standard output,
-// as far as that is not too much.
+// capture is like exec, and also returns the first maxProbe bytes of the
+// program's standard output.
 func (b *box) capture(ctx context.Context, argv []string) ([]byte, int, error) {
 	ctx, cancel := context.WithTimeout(ctx, cleanupTimeout)
 	defer cancel()

@@ -8,22 +8,22 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// Unpack unpacks an uncompressed tar archive into a sandbox, as its root.
-// Directories that are there stay as they are; files are replaced.
+// Unpack unpacks an uncompressed tar archive into a sandbox, as its root user.
+// It keeps existing directories and replaces existing files.
 func (e *Engine) Unpack(ctx context.Context, p sandbox.Principal, id string, r io.Reader, to sandbox.UnpackTo) error {
 	return e.doFile(ctx, p, id, to.Path, "unpack archive", func(b *box) error {
 		return b.guest.Unpack(ctx, r, guestapi.UnpackOptions{Path: absolute(to.Path), File: to.File, Owner: to.Owner})
 	})
 }
 
-// MarkLayer has a sandbox remember its root file system as it is now.
+// MarkLayer makes a sandbox record the present state of its root file system.
 func (e *Engine) MarkLayer(ctx context.Context, p sandbox.Principal, id string) error {
 	return e.doFile(ctx, p, id, "/", "mark layer", func(b *box) error { return b.guest.MarkLayer(ctx) })
 }
 
-// Layer returns what changed in a sandbox's root file system since MarkLayer: a
-// layer of an image, uncompressed, which is whole only if it has its end. The
-// caller closes it.
+// Layer returns the changes of a sandbox's root file system since MarkLayer, as
+// an uncompressed layer of an image. The layer is complete only if the archive
+// has its end marker. The caller must close it.
 func (e *Engine) Layer(ctx context.Context, p sandbox.Principal, id string) (io.ReadCloser, error) {
 	const op = "read layer"
 	b, release, err := e.useFile(ctx, p, id, "/")

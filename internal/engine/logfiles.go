@@ -13,11 +13,11 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// A run's log is files of segmentSize bytes (the last one shorter), named by
-// run, stream and number, in its sandbox's directory. Dropping the middle is
-// removing files; what is missing follows from which files there are. So
-// another process, or this one after a crash, can read a log without any
-// index.
+// A run's log consists of files of segmentSize bytes (the last one is shorter)
+// in its sandbox's directory. They are named by run, stream and number.
+// Removing files drops the middle of a stream, so the names of the remaining
+// files show the gap. Another process, or this one after a crash, can therefore
+// read a log without an index.
 const segmentSize = 1 << 20
 
 // logFiles names the log of one run.
@@ -33,7 +33,7 @@ func streamName(s int) sandbox.StreamName {
 	return sandbox.Stdout
 }
 
-// The streams as indexes.
+// The streams as array indexes.
 const (
 	stdout = iota
 	stderr
@@ -49,7 +49,7 @@ func (f logFiles) create(stream int, segment int64) (*os.File, error) {
 	return f.open(f.name(stream, segment), os.O_WRONLY|os.O_CREATE|os.O_EXCL)
 }
 
-// open opens a file to write, and makes its directory if need be.
+// open opens a file for writing, and creates its directory if necessary.
 func (f logFiles) open(name string, flags int) (*os.File, error) {
 	file, err := f.root.OpenFile(name, flags, 0o600)
 	if !errors.Is(err, fs.ErrNotExist) {
@@ -61,15 +61,15 @@ func (f logFiles) open(name string, flags int) (*os.File, error) {
 	return f.root.OpenFile(name, flags, 0o600)
 }
 
-// An extent says what there is of one stream: all of its bytes but those from
-// gapFrom to gapTo, which were dropped.
+// An extent describes the bytes of one stream: total bytes, without the dropped
+// bytes from gapFrom to gapTo.
 type extent struct {
 	total, gapFrom, gapTo int64
 }
 
 func (x extent) kept() int64 { return x.total - (x.gapTo - x.gapFrom) }
 
-// extents finds out from the files what there is of each stream.
+// extents works out the extent of each stream from the files.
 func (f logFiles) extents() ([streams]extent, error) {
 	var (
 		xs    [streams]extent
@@ -114,7 +114,8 @@ func (f logFiles) extents() ([streams]extent, error) {
 			return xs, err
 		}
 		xs[s].total = last*segmentSize + info.Size()
-		// One gap at most: segments are dropped in order, behind the head.
+		// There is one gap at most: segments are dropped in order, behind the
+		// head.
 		for i, segment := range segments {
 			if segment != int64(i) {
 				xs[s].gapFrom, xs[s].gapTo = int64(i)*segmentSize, segment*segmentSize
@@ -125,9 +126,9 @@ func (f logFiles) extents() ([streams]extent, error) {
 	return xs, nil
 }
 
-// read reads up to n bytes of a stream from offset on, less at its end and at
-// its gap. At the end it returns no bytes. An offset within the gap is of kind
-// NotFound.
+// read reads up to n bytes of a stream at offset, and stops early at the gap
+// and at the end. At the end it returns no bytes. An offset within the gap is
+// of kind NotFound.
 func (f logFiles) read(stream int, x extent, offset int64, n int64) ([]byte, error) {
 	if offset >= x.gapFrom && offset < x.gapTo {
 		return nil, sandbox.WithHint(

@@ -12,26 +12,27 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/store"
 )
 
-// Space for logs is shared between principals by two pools of bytes, each half of
-// Options.LogsSize. Logs of runs that go on grow in the one, and none of them is
-// taken away. Logs of runs that ended are in the other, which evicts the least
-// recently used log of the principal that holds most. Bytes are held before they
-// are written.
+// Two pools of bytes share the space for logs between principals. Each has half
+// of Options.LogsSize. The first pool has the logs of runs in progress, and
+// evicts none. The second has the logs of finished runs. It evicts the least
+// recently used log of the principal that holds most. Bytes are held before
+// they are written.
 
 const (
-	// firstLogChunk is what a log takes of the pool with its first byte. Later
-	// it takes as much as it has, and a segment at most. A part of the pool is
-	// for first chunks only.
+	// firstLogChunk is how many bytes a log takes from the pool with its first
+	// byte. Later it takes as much as it has, but at most a segment more. A
+	// part of the pool is reserved for first chunks.
 	firstLogChunk = 64 << 10
-	// recordSize is what a run that ended takes besides its log: its record,
-	// and what the file system adds to its files.
+	// recordSize is the size, in bytes, of a finished run besides its log: its
+	// record, and the file system's overhead.
 	recordSize = 16 << 10
-	// keepLogTimeout is how long a log waits for its place among those of runs
-	// that ended. It keeps its place among the others meanwhile.
+	// keepLogTimeout is how long a log waits for a place in the pool of
+	// finished runs. It keeps its place in the first pool meanwhile.
 	keepLogTimeout = time.Minute
 )
 
-// logPools returns the pools of running logs and of kept ones.
+// logPools returns the pool of logs of runs in progress, and the pool of logs
+// of finished runs.
 func (o Options) logPools() (running, kept *fair.Pool) {
 	half := max(o.LogsSize/2, o.LogSize+recordSize)
 	running = fair.New(fair.Options{
@@ -40,8 +41,8 @@ func (o Options) logPools() (running, kept *fair.Pool) {
 	return running, fair.New(fair.Options{Name: "bytes of logs", Total: half, Format: sandbox.FormatBytes})
 }
 
-// A logRoom is what the log and the results of a run take while it goes on. A nil
-// one has no bound.
+// A logRoom is the space that the log and the results of a run in progress
+// take. A nil logRoom has no bound.
 type logRoom struct {
 	pool *fair.Pool
 	who  sandbox.Principal
@@ -49,11 +50,11 @@ type logRoom struct {
 	mu            sync.Mutex
 	hold          *fair.Hold // nil before the first byte
 	granted, used int64
-	full          bool // it got no more, and asks no more
+	full          bool // a request for more was refused; there are no further requests
 }
 
-// take takes n bytes more. It reports false if the pool has no more for the
-// principal, then and ever after.
+// take takes n more bytes. It reports false if the pool has no more for the
+// principal, and always after that.
 func (r *logRoom) take(n int64) bool {
 	if r == nil {
 		return true
@@ -81,7 +82,7 @@ func (r *logRoom) take(n int64) bool {
 	return true
 }
 
-// give gives n bytes back, which the same log may take again.
+// give returns n bytes, for the same log to take again.
 func (r *logRoom) give(n int64) {
 	if r == nil {
 		return
@@ -91,7 +92,7 @@ func (r *logRoom) give(n int64) {
 	r.used = max(0, r.used-n)
 }
 
-// release gives all back.
+// release returns all bytes to the pool.
 func (r *logRoom) release() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -99,14 +100,15 @@ func (r *logRoom) release() {
 	r.hold.Release()
 }
 
-// A keptLog is the log of a run that ended.
+// A keptLog is the log of a finished run.
 type keptLog struct {
 	files logFiles
 	ready chan struct{} // closed when hold is set
 	hold  *fair.Hold    // nil if there was no place
 }
 
-// keepLog moves the log of a run that has just ended to the kept ones.
+// keepLog moves the log of a run that has just ended to the pool of finished
+// runs.
 func (e *Engine) keepLog(rec store.Run, room *logRoom) {
 	moves := e.work(func() {
 		defer room.release()
@@ -119,8 +121,8 @@ func (e *Engine) keepLog(rec store.Run, room *logRoom) {
 	}
 }
 
-// holdLog has a log count among the kept ones, if it does not yet. One for which
-// there is no place is removed, with the record of its run.
+// holdLog takes a place for a log in the pool of finished runs, unless it has
+// one. A log that gets no place is removed, with the record of its run.
 func (e *Engine) holdLog(rec store.Run) error {
 	k := &keptLog{files: logFiles{e.logs, rec.SandboxID, rec.ID}, ready: make(chan struct{})}
 	e.mu.Lock()
@@ -167,12 +169,12 @@ func (e *Engine) dropLog(k *keptLog) {
 	e.forgetLog(k.files.run)
 }
 
-// forgetLog has a log that was removed no longer count.
+// forgetLog gives back the place of a log that was removed.
 func (e *Engine) forgetLog(id string) {
 	e.mu.Lock()
 	k := e.kept[id]
 	delete(e.kept, id)
-	delete(e.runs, id) // what it says in memory is not there any more
+	delete(e.runs, id) // the log of the run in memory is gone, too
 	e.mu.Unlock()
 	if k != nil {
 		<-k.ready
@@ -180,7 +182,7 @@ func (e *Engine) forgetLog(id string) {
 	}
 }
 
-// touchLog notes that a log is used.
+// touchLog records that a log was used.
 func (e *Engine) touchLog(id string) {
 	e.mu.Lock()
 	k := e.kept[id]
@@ -193,12 +195,13 @@ func (e *Engine) touchLog(id string) {
 		if k.hold != nil {
 			k.hold.Touch()
 		}
-	default: // it is new
+	default: // the log is new
 	}
 }
 
-// sweepLogs has the pool of kept logs count what there is: also what processes
-// before left, and what others of the same state directory keep and remove.
+// sweepLogs makes the pool of finished runs agree with the store. The store
+// also has logs of earlier processes, and of other processes of the same state
+// directory.
 func (e *Engine) sweepLogs(ctx context.Context) error {
 	e.mu.Lock()
 	had := make([]string, 0, len(e.kept))

@@ -9,9 +9,11 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// Output returns what of a run's output so far fits budget bytes: all, or the
-// head and the tail of each stream with exact counts of what is missing. The
-// streams share the budget. With budget 0 it is [sandbox.DefaultOutputBytes].
+// Output returns a run's output so far, shortened to budget bytes. Output that
+// does not fit is replaced by the head and the tail of each stream, with exact
+// counts of the missing bytes. The streams share the budget. A budget of 0
+// means [sandbox.DefaultOutputBytes]; one below 0 or above 16 MiB is of kind
+// Invalid.
 func (e *Engine) Output(ctx context.Context, p sandbox.Principal, runID string, budget int) (sandbox.Output, error) {
 	const op = "read output"
 	if budget == 0 {
@@ -38,7 +40,8 @@ func excerpts(r runView, budget int) (out sandbox.Output, err error) {
 		return excerpt(read, xs[stream], n)
 	}
 	out.StdoutBytes, out.StderrBytes = xs[stdout].total, xs[stderr].total
-	// Each stream gets half, and what the other leaves of its own.
+	// Each stream gets half of the budget, and the part of the other half that
+	// is left.
 	half := budget / 2
 	if out.Stderr, out.Omitted.StderrBytes, err = take(stderr, half); err != nil {
 		return out, err
@@ -52,8 +55,8 @@ func excerpts(r runView, budget int) (out sandbox.Output, err error) {
 	return out, err
 }
 
-// again runs f, and once more if a file was not there: the log of a run that
-// goes on may drop some between looking and reading.
+// again runs f, and retries it once if a file was missing. The log of a run in
+// progress may drop files between listing and reading them.
 func again[T any](f func() (T, error)) (T, error) {
 	v, err := f()
 	if errors.Is(err, fs.ErrNotExist) {
@@ -63,9 +66,9 @@ func again[T any](f func() (T, error)) (T, error) {
 }
 
 // ReadOutput returns up to limit bytes of one stream of a run from offset on,
-// and how many bytes the stream has so far. Less than limit comes at the end,
-// before a part that was not kept, and for a limit above 16 MiB. An offset in
-// such a part is of kind NotFound, and the hint says where to go on.
+// and the length of the stream so far. It returns fewer bytes at the end,
+// before a part that was dropped, and for a limit above 16 MiB. An offset in a
+// dropped part is of kind NotFound, and the hint names the next valid offset.
 func (e *Engine) ReadOutput(ctx context.Context, p sandbox.Principal, runID string, stream sandbox.StreamName, offset, limit int64) (data []byte, total int64, err error) {
 	const op = "read output"
 	s := stdout
@@ -94,14 +97,14 @@ func (e *Engine) ReadOutput(ctx context.Context, p sandbox.Principal, runID stri
 	return data, total, sandbox.Wrap(err, op, runID)
 }
 
-// Follow calls f with all output of a run from the first byte on, then as it
-// comes, and returns nil when the run has finished and all was given to f. It
-// ends early with ctx's error or with f's. Data is valid until f returns.
+// Follow calls f with all output of a run, from the first byte on, as it
+// arrives. It returns nil when the run has finished and f has got all output.
+// It ends early with ctx's error or with f's. Data is valid until f returns.
 //
-// A run that goes on in this process waits for a slow f rather than lose what
-// f has not seen. What was dropped before stands in the stream as a line that
-// counts it. The order between the streams is kept while the run goes on here,
-// and soon after.
+// A run in progress in this process waits for a slow f, so that no output is
+// dropped before f gets it. A part that was dropped earlier is replaced by a
+// line with its length. The order between the streams is kept while the run is
+// in progress here, and shortly after its end.
 func (e *Engine) Follow(ctx context.Context, p sandbox.Principal, runID string, f func(stream sandbox.StreamName, data []byte) error) error {
 	const op = "follow run"
 	r, err := e.findRun(ctx, p, runID)
@@ -115,8 +118,8 @@ func (e *Engine) Follow(ctx context.Context, p sandbox.Principal, runID string, 
 		_, err := r.live.wait(ctx)
 		return followError(err, runID)
 	}
-	// It is another process's, or ended long ago: read the files, and look
-	// again while it goes on.
+	// The run belongs to another process, or ended long ago. Read the files,
+	// and poll while it is in progress.
 	var at [streams]int64
 	for {
 		finished := r.rec.Status == sandbox.RunFinished
@@ -137,8 +140,8 @@ func (e *Engine) Follow(ctx context.Context, p sandbox.Principal, runID string, 
 	}
 }
 
-// followError adds to a fault of ours what was done; an error of the caller's
-// own function or context stays as it is.
+// followError adds the operation to the engine's own errors. Errors of f or of
+// ctx stay unchanged.
 func followError(err error, runID string) error {
 	if e, ok := errors.AsType[*sandbox.Error](err); ok {
 		return sandbox.Wrap(e, "follow run", runID)
@@ -146,7 +149,8 @@ func followError(err error, runID string) error {
 	return err
 }
 
-// deliver calls f with what the files have beyond at.
+// deliver calls f with the data of the files after the offsets at, and advances
+// these.
 func (r runView) deliver(at *[streams]int64, f func(sandbox.StreamName, []byte) error) error {
 	for s := range streams {
 		for {

@@ -10,13 +10,13 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// installTimeout is how long an installation may take if nobody says.
+// installTimeout is the timeout of an installation whose caller named none.
 const installTimeout = 5 * time.Minute
 
-// Install begins a run that installs packages, and returns as Start does. It
-// fails at once, with [sandbox.Unsupported], if the sandbox's network does not
-// let it reach what it needs; the hint says what to allow. The last lines of
-// the run's output are what [interpreter.ParseInstalled] reads.
+// Install begins a run that installs packages, and returns as Start does. The
+// error is of kind [sandbox.Unsupported] if the sandbox's network does not
+// reach the package index; its hint says what to allow. The caller passes the
+// last lines of the run's output to [interpreter.ParseInstalled].
 func (e *Engine) Install(ctx context.Context, p sandbox.Principal, req sandbox.PackagesRequest) (sandbox.Run, error) {
 	const op = "install packages"
 	if err := checkPrincipal(p); err != nil {
@@ -65,7 +65,8 @@ func (e *Engine) Install(ctx context.Context, p sandbox.Principal, req sandbox.P
 	return sandbox.Run{}, sandbox.Wrap(e.missing(image, installer.Missing), op, "")
 }
 
-// installer returns the installer of a language, or that of that name.
+// installer returns the installer with that name, or else the installer of that
+// language.
 func (e *Engine) installer(language string) (interpreter.Installer, error) {
 	if language == "" {
 		language = "python"
@@ -85,8 +86,8 @@ func (e *Engine) installer(language string) (interpreter.Installer, error) {
 	return interpreter.FindInstaller(runner.Installer)
 }
 
-// reaches returns an error unless a sandbox with that network lets the installer
-// reach what it needs.
+// reaches returns an error unless the network lets the installer reach its
+// package index.
 func (e *Engine) reaches(i interpreter.Installer, index string, packages []string, network sandbox.Network) error {
 	needs, err := i.Network(index, packages)
 	if err != nil {
@@ -94,7 +95,7 @@ func (e *Engine) reaches(i interpreter.Installer, index string, packages []strin
 	}
 	canonical, err := sandbox.ParseNetwork(string(network))
 	if err != nil {
-		return nil // whoever makes the sandbox says what is wrong with it
+		return nil // the creation of the sandbox reports the error
 	}
 	if needs == sandbox.NetworkNone || needs.Within(canonical) == nil {
 		return nil

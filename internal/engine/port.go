@@ -10,21 +10,22 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// A halfCloser is a connection one half of which can be closed.
+// A halfCloser is a connection whose writing half can be closed alone.
 type halfCloser interface {
 	net.Conn
 	CloseWrite() error
 }
 
-// DialPort connects to what listens on a port of a sandbox's loopback addresses,
-// whatever its network is. ctx bounds the dial alone. The connection also has
-// CloseWrite, and no deadlines; until it is closed the sandbox is in use. What
-// comes by it is untrusted.
+// DialPort connects to a server on a port of a sandbox's loopback addresses,
+// whatever the sandbox's network is. ctx bounds only the dial. The connection
+// also has CloseWrite, but no deadlines. The caller must close it; the sandbox
+// is in use until then. The data that it carries is untrusted.
 //
-// It fails with Invalid for a port that there is not, Unavailable if nothing
-// listens, Exhausted if there are as many connections as there may be, Conflict
-// if the sandbox has stopped, and Unsupported if its driver cannot. It wakes a
-// sandbox that hibernates, and one that is told to hibernate cuts it.
+// The error is of kind Invalid for an impossible port, and Unavailable if no
+// server listens. It is of kind Exhausted if there are too many connections,
+// Conflict if the sandbox has stopped, and Unsupported if the driver cannot
+// connect. DialPort wakes a hibernated sandbox. A later hibernation cuts the
+// connection.
 func (e *Engine) DialPort(ctx context.Context, p sandbox.Principal, id string, port int) (net.Conn, error) {
 	const op = "connect to port"
 	if port < 1 || port > 65535 {
@@ -62,7 +63,7 @@ func (b *box) dialPort(ctx context.Context, port int) (net.Conn, error) {
 		release()
 		close(f.done)
 	})
-	stop := context.AfterFunc(ctx, cancel) // only until it is open
+	stop := context.AfterFunc(ctx, cancel) // ctx ends the dial, not the open connection
 	conn, err := b.guest.DialPort(life, port)
 	if !stop() && err == nil {
 		conn.Close()
@@ -93,7 +94,7 @@ func (b *box) addPort(f *forward) error {
 	return nil
 }
 
-// heldConn releases a use when it is closed.
+// heldConn ends a use when it is closed.
 type heldConn struct {
 	halfCloser
 	release func()

@@ -13,22 +13,23 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// Pictures are decoded in their sandbox, by its guest, and never here: a few
-// bytes can cost their decoder any amount of memory, and this process serves
-// every principal. What is kept of a run has the guest's previews, so that
-// whoever looks at the run later costs nobody any decoding either.
+// Pictures are decoded in their sandbox, by its guest, and never in this
+// process. A few bytes can cost a decoder any amount of memory, and this
+// process serves every principal. The record of a run has the guest's previews,
+// so that reading it later needs no decoding.
 
 // Bounds on the previews of pictures that a run left in its workspace.
 const (
 	maxFilePreviews = 4
-	maxFilePicture  = 4 << 20 // one that is looked at
-	// previewTimeout bounds all of them: the end of the run waits.
+	maxFilePicture  = 4 << 20 // bytes of a picture that is previewed
+	// previewTimeout bounds all previews of a run together, because the end of
+	// the run waits for them.
 	previewTimeout = 8 * time.Second
 	maxPreviewWhy  = 256
 )
 
-// cleanPreviews returns the previews of a result as the guest tells them,
-// without what is none: the guest is not trusted.
+// cleanPreviews returns the guest's previews of a result without the invalid
+// ones: the guest is not trusted.
 func cleanPreviews(res *guestapi.Result) map[string]sandbox.Preview {
 	out := make(map[string]sandbox.Preview, len(res.Previews))
 	for mime, p := range res.Previews {
@@ -44,8 +45,8 @@ func cleanPreviews(res *guestapi.Result) map[string]sandbox.Preview {
 	return out
 }
 
-// cleanPreview checks the size and the first bytes of what a guest says is the
-// preview of a picture; mime is the type that it must have, "" is any.
+// cleanPreview checks the size and the first bytes of a guest's preview of a
+// picture. mime is the required type; "" accepts every type.
 func cleanPreview(data []byte, mime string) sandbox.Preview {
 	kind := sandbox.PictureType(data)
 	switch {
@@ -67,8 +68,8 @@ func tooLarge(size int64) string {
 	return fmt.Sprintf("it has %s, and its sandbox cannot shrink it to %s", sandbox.FormatBytes(size), sandbox.FormatBytes(sandbox.MaxPreview))
 }
 
-// pictureByName returns the MIME type of the picture that a file's name says it
-// is, or "".
+// pictureByName returns the MIME type of a picture by its file name, or "" if
+// the name is of no picture.
 func pictureByName(name string) string {
 	switch strings.ToLower(path.Ext(name)) {
 	case ".png":
@@ -84,7 +85,7 @@ func pictureByName(name string) string {
 }
 
 // keepPreviews keeps previews of the first pictures that the run left in its
-// workspace. A sandbox that ends has none.
+// workspace. It makes none if the sandbox is being stopped.
 func (r *run) keepPreviews(changes *sandbox.Changes) {
 	if changes == nil {
 		return
@@ -114,9 +115,9 @@ func (r *run) keepPreviews(changes *sandbox.Changes) {
 	}
 }
 
-// preview has the guest show a picture in the workspace. A guest that makes no
-// previews, of an earlier version or not ours, gives the picture itself, if it is
-// small.
+// preview has the guest make a preview of a picture in the workspace. If the
+// guest makes none, because it is older or another implementation, preview uses
+// the picture itself, if that is small.
 func (b *box) preview(ctx context.Context, f sandbox.FileChange, mime string) sandbox.Preview {
 	if f.Size > maxFilePicture {
 		return sandbox.Preview{Why: fmt.Sprintf("it has %s, more than %s", sandbox.FormatBytes(f.Size), sandbox.FormatBytes(maxFilePicture))}

@@ -16,7 +16,8 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// Bounds on what is kept of a run's results, and on the texts of an exception.
+// Bounds on the results that are kept of a run, and on the texts of an
+// exception.
 const (
 	maxResults     = 100
 	maxResultBytes = 32 << 20
@@ -24,14 +25,14 @@ const (
 	maxErrorText   = 64 << 10
 )
 
-// resultsSuffix ends the name of the file of a run's results. It stands where
-// the files of output have a stream and a number.
+// resultsSuffix ends the name of the file of a run's results, where the files
+// of output have a stream and a number.
 const resultsSuffix = "results"
 
 func (f logFiles) resultsName() string { return f.sandbox + "/" + f.run + "." + resultsSuffix }
 
-// A resultLog keeps the results of a run: a line of JSON for each, in a file
-// beside those of the output. What another process wrote, this one reads.
+// A resultLog keeps the results of a run, one line of JSON each, in a file
+// beside the output. Another process can read the file.
 type resultLog struct {
 	files logFiles
 	room  *logRoom
@@ -47,15 +48,15 @@ type resultLine struct {
 	Error   *sandbox.RunError `json:"error,omitempty"`
 	Omitted bool              `json:"omitted,omitempty"`
 
-	// Previews are those of Result. They stand beside it, as no other reader of
-	// results is to have them.
+	// Previews belong to Result. They are beside it so that other readers of
+	// results do not get them.
 	Previews map[string]sandbox.Preview `json:"previews,omitempty"`
-	// File is a picture in the workspace, of which Preview is one.
+	// File is the path of a picture in the workspace, and Preview its preview.
 	File    string           `json:"file,omitempty"`
 	Preview *sandbox.Preview `json:"preview,omitempty"`
 }
 
-// reopenResultLog goes on with a file that another process began.
+// reopenResultLog continues a file that another process began.
 func reopenResultLog(files logFiles) (*resultLog, error) {
 	l := &resultLog{files: files}
 	err := files.eachResult(func(line resultLine, n int) {
@@ -65,7 +66,7 @@ func reopenResultLog(files logFiles) (*resultLog, error) {
 	return l, err
 }
 
-// add keeps a result, or only that there was one if it is too much.
+// add keeps a result. If there is no room for it, add only counts it.
 func (l *resultLog) add(r sandbox.Result) error {
 	text, err := json.Marshal(resultLine{Result: &r, Previews: r.Previews})
 	if err != nil {
@@ -73,7 +74,7 @@ func (l *resultLog) add(r sandbox.Result) error {
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if len(r.Previews) > 0 && l.bytes+int64(len(text)) > maxResultBytes { // then without
+	if len(r.Previews) > 0 && l.bytes+int64(len(text)) > maxResultBytes { // then without previews
 		if text, err = json.Marshal(resultLine{Result: &r}); err != nil {
 			return fmt.Errorf("write results: %w", err)
 		}
@@ -83,7 +84,7 @@ func (l *resultLog) add(r sandbox.Result) error {
 			return fmt.Errorf("write results: %w", err)
 		}
 		if l.count >= 100*maxResults {
-			return nil // nobody counts so far
+			return nil // a larger count is of no use
 		}
 	}
 	return l.write(text)
@@ -114,7 +115,7 @@ func (l *resultLog) fail(e sandbox.RunError) error {
 	return l.write(text)
 }
 
-// write adds a line. l.mu is held.
+// write appends a line. l.mu is held.
 func (l *resultLog) write(text []byte) error {
 	const flags = os.O_WRONLY | os.O_CREATE | os.O_APPEND
 	f, err := l.files.open(l.files.resultsName(), flags)
@@ -136,7 +137,8 @@ func (l *resultLog) kept() int64 {
 	return l.bytes
 }
 
-// eachResult calls f for every line of a run's results, and its length.
+// eachResult calls do with every line of a run's results, and with its length
+// in bytes.
 func (f logFiles) eachResult(do func(line resultLine, n int)) error {
 	file, err := f.root.Open(f.resultsName())
 	if errors.Is(err, fs.ErrNotExist) {
@@ -150,7 +152,7 @@ func (f logFiles) eachResult(do func(line resultLine, n int)) error {
 	for {
 		text, err := lines.ReadBytes('\n')
 		if errors.Is(err, io.EOF) {
-			return nil // a line that another process did not get to end
+			return nil // an incomplete line, of a process that was killed
 		}
 		if err != nil {
 			return err
@@ -163,7 +165,7 @@ func (f logFiles) eachResult(do func(line resultLine, n int)) error {
 	}
 }
 
-// results reads what is kept of a run's results.
+// results reads the kept results of a run.
 func (f logFiles) results() (sandbox.Results, error) {
 	var out sandbox.Results
 	err := f.eachResult(func(line resultLine, _ int) {
@@ -185,9 +187,9 @@ func (f logFiles) results() (sandbox.Results, error) {
 	return out, err
 }
 
-// Results returns what a run in a context showed so far, and the exception that
-// ended it, if one did; and of any run the previews of pictures that it left in
-// its workspace.
+// Results returns the results that a run in a context has shown so far, and the
+// exception that ended it, if there was one. For any run it returns the
+// previews of pictures that the run left in its workspace.
 func (e *Engine) Results(ctx context.Context, p sandbox.Principal, runID string) (sandbox.Results, error) {
 	const op = "read results"
 	v, err := e.findRun(ctx, p, runID)
@@ -198,8 +200,8 @@ func (e *Engine) Results(ctx context.Context, p sandbox.Principal, runID string)
 	return out, sandbox.Wrap(err, op, runID)
 }
 
-// cleanResult returns a result as the guest tells it, without what is none: the
-// guest is not trusted.
+// cleanResult returns the guest's result without the invalid parts: the guest
+// is not trusted.
 func cleanResult(data map[string]json.RawMessage) map[string]json.RawMessage {
 	out := make(map[string]json.RawMessage, len(data))
 	for mime, value := range data {
@@ -211,8 +213,8 @@ func cleanResult(data map[string]json.RawMessage) map[string]json.RawMessage {
 	return out
 }
 
-// isJSONType reports whether values of a MIME type are JSON, and not text or
-// base64.
+// isJSONType reports whether the values of a MIME type are JSON, as opposed to
+// text or base64.
 func isJSONType(mime string) bool {
 	return mime == "application/json" || strings.HasSuffix(mime, "+json")
 }
@@ -226,7 +228,7 @@ func validMIME(mime string) bool {
 	})
 }
 
-// cleanError returns an exception as the guest tells it, bounded.
+// cleanError returns the guest's exception with its texts shortened.
 func cleanError(e *guestapi.RunError) sandbox.RunError {
 	return sandbox.RunError{
 		Name:      cut(e.Name, maxErrorName),
@@ -237,7 +239,7 @@ func cleanError(e *guestapi.RunError) sandbox.RunError {
 	}
 }
 
-// cut returns at most n bytes of s, and whole characters.
+// cut shortens s to n bytes without splitting a character, and marks the cut.
 func cut(s string, n int) string {
 	if len(s) <= n {
 		return s

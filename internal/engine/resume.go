@@ -9,7 +9,7 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/store"
 )
 
-// resumeRun goes on with a run that another process began.
+// resumeRun continues a run that another process began.
 func (b *box) resumeRun(rec store.Run) {
 	r := &run{b: b, input: rec.KeepsStdin, language: noLanguage, rec: rec, done: make(chan struct{})}
 	r.ctx, r.cancel = context.WithCancel(b.e.ctx)
@@ -48,9 +48,9 @@ func (b *box) resumeRun(rec store.Run) {
 	r.release = sync.OnceFunc(b.release)
 	r.resumeBaseline()
 	r.publish()
-	// It may have ended in time, and only be waiting to say so. The guest's
-	// own timer has ended it if not. How long a run in a context waited for
-	// its turn nobody knows any more: its time counts from its start.
+	// The run may have ended in time, with its end event still to be read.
+	// Otherwise the guest's own timer has ended it. How long a run in a context
+	// waited for its turn is unknown, so its timeout counts from its start.
 	due := rec.Started.Add(rec.Timeout)
 	if r.x != nil {
 		due = due.Add(interruptGrace + backstop)

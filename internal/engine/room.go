@@ -10,10 +10,10 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// maxWaiting bounds the callers of one principal that wait for a place.
+// maxWaiting bounds the calls of one principal that wait for a place.
 const maxWaiting = 256
 
-// newPlaces makes the pool of places for sandboxes.
+// newPlaces returns the pool of places for sandboxes.
 func newPlaces(o Options) *fair.Pool {
 	return fair.New(fair.Options{
 		Name: "sandboxes", Total: int64(o.MaxSandboxes),
@@ -21,10 +21,9 @@ func newPlaces(o Options) *fair.Pool {
 	})
 }
 
-// register makes b one of this process's boxes. Where there are as many as there
-// may be, b waits for a place until ctx ends, or for QueueTime. Meanwhile the pool
-// of places evicts boxes that nobody uses, and boxes of principals above their
-// share.
+// register adds b to the boxes of this process. If all places are taken, b
+// waits for one until ctx ends, but at most for QueueTime. Meanwhile the pool
+// of places evicts idle boxes, and boxes of principals above their share.
 func (e *Engine) register(ctx context.Context, b *box) error {
 	request := fair.Request{Principal: b.rec.Principal, Units: 1, Evict: b.evict}
 	place, err := e.places.Try(request)
@@ -59,7 +58,7 @@ func (e *Engine) await(ctx context.Context, request fair.Request) (*fair.Hold, e
 	return e.places.Acquire(ctx, request)
 }
 
-// full is the error for a principal whose box gets no place.
+// full returns the error for a principal whose box gets no place.
 func (e *Engine) full(p sandbox.Principal) error {
 	st := e.places.Stats()
 	err := sandbox.Errorf(sandbox.Exhausted, "there are %d sandboxes, %d of them yours, and this server may have no more", st.Used, e.places.Held(p))
@@ -67,7 +66,7 @@ func (e *Engine) full(p sandbox.Principal) error {
 	return sandbox.WithHint(err, "stop one that is not needed, use one that is there, or try again in %v", sandbox.RetryAfterOf(err))
 }
 
-// remember makes b one of this process's boxes, unless the engine is closed.
+// remember adds b to the boxes of this process, unless the engine is closed.
 func (e *Engine) remember(b *box) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -77,7 +76,7 @@ func (e *Engine) remember(b *box) bool {
 	return !e.closed
 }
 
-// forget ends a box's being one of this process's.
+// forget removes b from the boxes of this process, and releases its place.
 func (e *Engine) forget(b *box) {
 	e.mu.Lock()
 	delete(e.boxes, b.id)
@@ -85,7 +84,7 @@ func (e *Engine) forget(b *box) {
 	b.occupy(nil)
 }
 
-// occupy gives the box a place, in exchange for the one that it had.
+// occupy gives the box a place, and releases its previous one.
 func (b *box) occupy(place *fair.Hold) {
 	b.mu.Lock()
 	old := b.place
@@ -94,9 +93,10 @@ func (b *box) occupy(place *fair.Hold) {
 	old.Release()
 }
 
-// evict begins to stop the box for another, and reports whether its place will be
-// free soon. Unless forced it does so only for a box that nothing has used for
-// EvictAfter, and that is not to be kept.
+// evict begins to stop the box for another one, and reports whether its place
+// will be free soon. Unless forced, it stops the box only if that is not
+// restless and was unused for EvictAfter. Without an EvictAfter, it refuses in
+// any case.
 func (b *box) evict(forced bool) bool {
 	e := b.e
 	if e.opts.EvictAfter <= 0 {
@@ -119,7 +119,7 @@ func (b *box) evict(forced bool) bool {
 	case b.released || !idle && !forced:
 		return false
 	}
-	// From here on nobody can use it.
+	// From here on the box cannot be used.
 	b.why = &reason{
 		cause: fmt.Sprintf("the server was full, and the sandbox was not used for %v", unused.Round(time.Second)),
 		code:  sandbox.SandboxLost,
@@ -138,8 +138,8 @@ func (b *box) evict(forced bool) bool {
 	return true
 }
 
-// leavePlace stops the box. If that fails, the sweep tries again, and until then
-// the pool looks for another.
+// leavePlace stops the box. If that fails, the sweep tries again, and until
+// then the pool evicts another box.
 func (b *box) leavePlace(why reason) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(b.e.ctx), destroyTimeout+createTimeout)
 	defer cancel()
@@ -151,7 +151,8 @@ func (b *box) leavePlace(why reason) {
 	}
 }
 
-// evicted is the error for a box that had to make room while it started, or err.
+// evicted returns the error for a box that was evicted while it started. It
+// returns err if the box was not.
 func (b *box) evicted(err error) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -162,8 +163,9 @@ func (b *box) evicted(err error) error {
 	return sandbox.WithHint(err, "%s", b.why.next)
 }
 
-// goes reports whether a box that stops is about to be gone: a stop that failed is
-// tried again by the sweep, and until then nobody gets its place. b.mu is held.
+// goes reports whether a stopping box will be gone soon. It is false after a
+// failed stop, which the sweep retries: the place stays taken until then. b.mu
+// is held.
 func (b *box) goes() bool {
 	if b.teardown == nil {
 		return true

@@ -8,8 +8,9 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// WriteFileAsRoot is [Engine.WriteFile] as the sandbox's root, for callers whose
-// programs run as root, too. Root of a sandbox is nobody outside of it.
+// WriteFileAsRoot is [Engine.WriteFile] as the sandbox's root user, for callers
+// whose programs run as root too. The root user of a sandbox has no rights
+// outside of it.
 func (e *Engine) WriteFileAsRoot(ctx context.Context, p sandbox.Principal, id, path string, r io.Reader) error {
 	return e.doFile(ctx, p, id, path, "write file", func(b *box) error {
 		_, err := b.guest.Write(ctx, absolute(path), r, guestapi.WriteOptions{User: sandbox.Root})
@@ -17,7 +18,8 @@ func (e *Engine) WriteFileAsRoot(ctx context.Context, p sandbox.Principal, id, p
 	})
 }
 
-// ReadFileAsRoot is [Engine.ReadFile] of a whole file as the sandbox's root.
+// ReadFileAsRoot is [Engine.ReadFile] of a whole file as the sandbox's root
+// user. The caller must close r.
 func (e *Engine) ReadFileAsRoot(ctx context.Context, p sandbox.Principal, id, path string) (r io.ReadCloser, size int64, err error) {
 	const op = "read file"
 	b, release, err := e.useFile(ctx, p, id, path)

@@ -12,46 +12,48 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// maxOrder bounds what is remembered of the order in which the streams were
-// written. Beyond it a reader gets each stream in order, but not both.
+// maxOrder bounds how many spans are remembered of the order between the
+// streams. After that, a reader gets each stream in order, but not the order
+// between them.
 const maxOrder = 1 << 14
 
-// readChunk is how much a reader is given at once.
+// readChunk is the most, in bytes, that a reader gets at once.
 const readChunk = 256 << 10
 
-// A runLog takes the output of a run that is going on: one writer, any number
-// of readers. Readers get all of it, each at its own pace, from the files; the
-// writer waits for them before it drops what they have not read, and so, by
-// the guest's back-pressure, does the program. Without readers it never waits.
+// A runLog stores the output of a run in progress. It has one writer and any
+// number of readers. Each reader gets all output from the files, at its own
+// pace. The writer waits for the readers before it drops segments that they
+// have not read. The guest's back-pressure then makes the program wait too.
+// Without readers, the writer never waits.
 type runLog struct {
 	files logFiles
-	most  int64 // segments that are kept
+	most  int64 // bound on the segments that are kept
 	head  int64 // segments of each stream that are never dropped
 	room  *logRoom
 
 	mu      sync.Mutex
-	changed *sync.Cond // on anything below
+	changed *sync.Cond // signals changes of the fields below
 	streams [streams]logStream
 	order   []span
 	muddled bool // order ends before the streams do
 	readers []*reader
-	closed  bool // nothing more will be written
+	closed  bool // no more output will be written
 	hurried bool // the writer does not wait for readers
 }
 
 type logStream struct {
 	extent
-	file *os.File // the segment that is written, if it is open
-	cut  bool     // nothing more of it is kept: there was no room
+	file *os.File // the open segment; nil if there is none
+	cut  bool     // no more of it is kept, for lack of room
 }
 
-// A span is a piece of one stream: from where the stream was before, to end.
+// A span is a piece of one stream, from the stream's previous end to end.
 type span struct {
 	stream int
 	end    int64
 }
 
-// A reader is how far one reader got, in each stream and in the order.
+// A reader is the position of one reader, in each stream and in the order.
 type reader struct {
 	at   [streams]int64
 	next int
@@ -64,7 +66,7 @@ func newRunLog(files logFiles, most int64) *runLog {
 	return l
 }
 
-// reopenRunLog goes on with a log that another process began.
+// reopenRunLog continues a log that another process began.
 func reopenRunLog(files logFiles, most int64) (*runLog, error) {
 	l := newRunLog(files, most)
 	xs, err := files.extents()
@@ -101,13 +103,13 @@ func (l *runLog) append(stream int, p []byte) error {
 				return fmt.Errorf("write log: %w", err)
 			}
 		}
-		// A stream that has a gap is as long as it may be: it takes the place
-		// of what it dropped.
+		// A stream with a gap has reached its bound: new data takes the room of
+		// dropped segments.
 		if !l.room.take(n) && st.gapTo == 0 {
 			st.cut = true
 			continue
 		}
-		// Readers may look meanwhile: they see no further than total.
+		// Readers may read meanwhile, but only up to total.
 		if _, err := st.file.Write(p[:n]); err != nil {
 			return fmt.Errorf("write log: %w", err)
 		}
@@ -132,14 +134,14 @@ func (l *runLog) lose(stream int, n int64) {
 	l.note(stream, x.total)
 }
 
-// resumeRoom takes room for what is there.
+// resumeRoom takes the room for the output that exists already.
 func (l *runLog) resumeRoom() {
 	for s := range streams {
 		l.room.take(l.streams[s].kept())
 	}
 }
 
-// note remembers that a stream's bytes up to end came next.
+// note records that the stream's bytes up to end came next.
 func (l *runLog) note(stream int, end int64) {
 	switch last := len(l.order) - 1; {
 	case l.muddled:
@@ -152,7 +154,8 @@ func (l *runLog) note(stream int, end int64) {
 	}
 }
 
-// beginSegment opens the next segment of a stream, when there is room for it.
+// beginSegment drops old segments if necessary, and opens the next segment of a
+// stream.
 func (l *runLog) beginSegment(stream int) error {
 	if err := l.makeRoom(); err != nil {
 		return err
@@ -178,13 +181,13 @@ func (l *runLog) makeRoom() error {
 			x := l.streams[s].extent
 			segments := (x.kept() + segmentSize - 1) / segmentSize
 			held += segments
-			// The head stays, and the segment that is being written.
+			// The head is never dropped, nor the segment that is being written.
 			if spare := segments - l.head - 1; spare > most {
 				victim, most = s, spare
 			}
 		}
-		// One more than most, as the last of each stream is not full: what
-		// fits the bound is then kept whole.
+		// held may exceed most by one, because the last segment of each stream
+		// is not full. Output that fits the bound is therefore kept whole.
 		if held <= l.most || victim < 0 {
 			return nil
 		}
@@ -212,7 +215,7 @@ func (l *runLog) hurry() {
 	l.changed.Broadcast()
 }
 
-// close says that nothing more will be written, and frees the files.
+// close marks the end of the log, and closes the files.
 func (l *runLog) close() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -228,16 +231,17 @@ func (l *runLog) close() error {
 	return errors.Join(errs...)
 }
 
-// extents returns what there is now of each stream.
+// extents returns the present extent of each stream.
 func (l *runLog) extents() [streams]extent {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return [streams]extent{l.streams[stdout].extent, l.streams[stderr].extent}
 }
 
-// follow calls f with all output from the first byte on, in the order in which
-// it came as far as that is known, until the log is closed and read to its
-// end, ctx ends, or f fails. What was dropped is told in f's stream.
+// follow calls f with all output from the first byte on, in the order of
+// arrival as far as that is known. It returns when the log is closed and read
+// to its end, when ctx ends, or when f fails. A dropped part is replaced by a
+// line in its stream.
 func (l *runLog) follow(ctx context.Context, f func(stream sandbox.StreamName, data []byte) error) error {
 	r := &reader{}
 	l.mu.Lock()
@@ -262,7 +266,7 @@ func (l *runLog) follow(ctx context.Context, f func(stream sandbox.StreamName, d
 		}
 		data, next, err := l.files.fetch(stream, x, r.at[stream], n)
 		if errors.Is(err, fs.ErrNotExist) && l.extents()[stream] != x {
-			continue // it was dropped this moment
+			continue // dropped in the meantime
 		}
 		if err != nil {
 			return sandbox.Wrap(err, "read log", l.files.run)
@@ -274,8 +278,9 @@ func (l *runLog) follow(ctx context.Context, f func(stream sandbox.StreamName, d
 	}
 }
 
-// fetch reads up to n bytes of a stream at an offset, or the text that stands
-// for the gap there, and returns the offset behind.
+// fetch reads up to n bytes of a stream at offset, and returns them with the
+// next offset. For an offset in the gap, it returns a text that stands for the
+// rest of the gap.
 func (f logFiles) fetch(stream int, x extent, offset, n int64) ([]byte, int64, error) {
 	if offset >= x.gapFrom && offset < x.gapTo {
 		return gapText(x.gapTo - offset), x.gapTo, nil
@@ -288,9 +293,9 @@ func gapText(n int64) []byte {
 	return fmt.Appendf(nil, "\n[... %d bytes were not kept ...]\n", n)
 }
 
-// wait waits until there is something for r, and returns which stream it is
-// of, what there is of that, and how many bytes come next in it. It returns 0
-// bytes at the end.
+// wait waits for the next output for r. It returns the stream, its extent, and
+// the number of bytes that come next in that stream. The number is 0 at the end
+// of the log.
 func (l *runLog) wait(ctx context.Context, r *reader) (stream int, x extent, n int64, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -11,8 +11,8 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/store"
 )
 
-// A runView is a run as it was found: live is set if it goes on in this
-// process or ended here a moment ago, else rec is what the store has.
+// A runView is a run as it was found. live is set if the run is in progress in
+// this process or ended here a moment ago. Otherwise rec is the store's record.
 type runView struct {
 	e    *Engine
 	rec  store.Run
@@ -36,14 +36,15 @@ func (v runView) extents() ([streams]extent, error) {
 	}
 	for s, written := range [streams]int64{stdout: v.rec.StdoutBytes, stderr: v.rec.StderrBytes} {
 		if x := &xs[s]; written > x.total && x.gapTo == 0 {
-			x.gapFrom, x.gapTo, x.total = x.total, written, written // its log ended before it did
+			x.gapFrom, x.gapTo, x.total = x.total, written, written // its log ended before the stream did
 		}
 	}
 	return xs, nil
 }
 
-// findRun returns a run of p. One whose sandbox's owner is dead is taken over
-// with its sandbox, or mended as refresh does.
+// findRun returns a run of p. If the owner process of its sandbox is dead, the
+// sandbox is taken over with its runs, or its record is corrected as refresh
+// does.
 func (e *Engine) findRun(ctx context.Context, p sandbox.Principal, id string) (runView, error) {
 	if err := checkPrincipal(p); err != nil {
 		return runView{}, err
@@ -62,8 +63,8 @@ func (e *Engine) findRun(ctx context.Context, p sandbox.Principal, id string) (r
 			}
 			return runView{e: e, live: r}, nil
 		}
-		// WithoutCancel: it takes no time, and a caller whose context has ended
-		// is still told how the run stands.
+		// WithoutCancel: the call is quick, and a caller whose context has
+		// ended still gets the state of the run.
 		rec, err := e.store.Run(context.WithoutCancel(ctx), id)
 		if errors.Is(err, sandbox.NotFound) || err == nil && rec.Principal != p {
 			return runView{}, noRun(id)
@@ -82,8 +83,8 @@ func (e *Engine) findRun(ctx context.Context, p sandbox.Principal, id string) (r
 	return runView{}, sandbox.Errorf(sandbox.Unavailable, "run %s is being taken over", id)
 }
 
-// mendRun reports whether it changed what is to be known about a run that is
-// recorded as running, by looking after its sandbox.
+// mendRun corrects the state of a run that is recorded as running, by checking
+// its sandbox. It reports whether anything changed.
 func (e *Engine) mendRun(ctx context.Context, rec store.Run) (bool, error) {
 	if rec.Status == sandbox.RunFinished {
 		return false, nil
@@ -93,7 +94,7 @@ func (e *Engine) mendRun(ctx context.Context, rec store.Run) (bool, error) {
 		return false, err
 	}
 	if sb.Owner == e.owner.ID() && e.box(sb.ID) != nil {
-		return false, nil // it is just beginning, or just ending
+		return false, nil // the run is just beginning, or just ending
 	}
 	if b, err := e.adopt(ctx, sb); err != nil || b != nil {
 		return b != nil, err
@@ -102,8 +103,8 @@ func (e *Engine) mendRun(ctx context.Context, rec store.Run) (bool, error) {
 	return err == nil && sb.State == sandbox.Stopped, err
 }
 
-// Wait returns a run when it has finished. If ctx ends first it returns the
-// run as it stands, with ctx's error.
+// Wait returns a run when it has finished. If ctx ends first, it returns the
+// present state of the run and ctx's error.
 func (e *Engine) Wait(ctx context.Context, p sandbox.Principal, runID string) (sandbox.Run, error) {
 	const op = "wait for run"
 	for {
@@ -129,10 +130,11 @@ func (e *Engine) Wait(ctx context.Context, p sandbox.Principal, runID string) (s
 	}
 }
 
-// StopRun ends a run's whole process tree and returns the finished run. A run in
-// a context is interrupted, so that its state stays, and its interpreter killed
-// when that does not end it. One that has finished is returned as it is. If ctx ends first it returns the run
-// as it stands, with ctx's error, and the work goes on.
+// StopRun kills a run's whole process tree and returns the finished run. A run
+// in a context is interrupted first, so that the context keeps its state. If
+// that does not end it, its interpreter is killed. StopRun returns a finished
+// run unchanged. If ctx ends first, it returns the present state of the run and
+// ctx's error, and the work goes on.
 func (e *Engine) StopRun(ctx context.Context, p sandbox.Principal, runID string) (sandbox.Run, error) {
 	const op = "stop run"
 	v, err := e.findRun(ctx, p, runID)
@@ -154,8 +156,8 @@ func (e *Engine) StopRun(ctx context.Context, p sandbox.Principal, runID string)
 	return e.Wait(ctx, p, runID)
 }
 
-// stopOthersRun ends a run that goes on in a sandbox of another process, which
-// then settles it.
+// stopOthersRun kills a run in a sandbox of another process. That process then
+// settles the run.
 func (e *Engine) stopOthersRun(ctx context.Context, rec store.Run) error {
 	sb, err := e.store.Sandbox(ctx, rec.SandboxID)
 	if err != nil {
@@ -170,7 +172,7 @@ func (e *Engine) stopOthersRun(ctx context.Context, rec store.Run) error {
 	}
 	handle, err := e.drv.Attach(ctx, sb.Ref)
 	if driver.IsGone(err) {
-		return nil // its owner will find out
+		return nil // the other process will notice that
 	}
 	if err != nil {
 		return err
@@ -189,8 +191,9 @@ func (e *Engine) stopOthersRun(ctx context.Context, rec store.Run) error {
 }
 
 // SendInput writes data to the input of a run that was started with KeepStdin
-// or a terminal, and then ends the input if eof is set. It returns when the
-// program, or the pipe to it, took all.
+// or a terminal. It closes the input afterwards if eof is set. It returns when
+// the program, or the pipe to it, has taken all data. The error is of kind
+// Conflict if the run has finished or its input is closed.
 func (e *Engine) SendInput(ctx context.Context, p sandbox.Principal, runID string, data []byte, eof bool) error {
 	const op = "send input"
 	if len(data) > maxInput {
@@ -240,7 +243,7 @@ func (e *Engine) Resize(ctx context.Context, p sandbox.Principal, runID string, 
 	return sandbox.Wrap(r.inputError(ctx, err), op, runID)
 }
 
-// openRun returns a run that goes on in this process.
+// openRun returns a run in progress in this process.
 func (e *Engine) openRun(ctx context.Context, p sandbox.Principal, id string) (*run, error) {
 	v, err := e.findRun(ctx, p, id)
 	if err != nil {

@@ -12,7 +12,8 @@ import (
 // maxList bounds how many sandboxes List returns.
 const maxList = 1000
 
-// Get returns a sandbox, also one that has stopped.
+// Get returns a sandbox. A stopped sandbox is found as long as its record is
+// kept.
 func (e *Engine) Get(ctx context.Context, p sandbox.Principal, id string) (sandbox.Sandbox, error) {
 	b, rec, err := e.find(ctx, p, id)
 	if err != nil {
@@ -24,8 +25,8 @@ func (e *Engine) Get(ctx context.Context, p sandbox.Principal, id string) (sandb
 	return withExpiry(rec.Sandbox), nil
 }
 
-// List returns the sandboxes of p: those that live first, and the newest first
-// among them and among those that have stopped.
+// List returns at most 1000 sandboxes of p: live ones before stopped ones, and
+// the newest first in each group.
 func (e *Engine) List(ctx context.Context, p sandbox.Principal) ([]sandbox.Sandbox, error) {
 	const op = "list sandboxes"
 	if err := checkPrincipal(p); err != nil {
@@ -44,7 +45,7 @@ func (e *Engine) List(ctx context.Context, p sandbox.Principal) ([]sandbox.Sandb
 		}
 		rec, err := e.refresh(ctx, rec)
 		if errors.Is(err, sandbox.NotFound) {
-			continue // it was never started, and is forgotten
+			continue // it was never started, and its record is gone
 		}
 		if err != nil {
 			return nil, sandbox.Wrap(err, op, "")
@@ -58,8 +59,8 @@ func (e *Engine) List(ctx context.Context, p sandbox.Principal) ([]sandbox.Sandb
 	return append(list, stopped...), nil
 }
 
-// Stop stops a sandbox and all that runs in it, and returns when nothing of it
-// is left. It is idempotent. If ctx ends first, the work goes on.
+// Stop stops a sandbox with all its programs, and returns when nothing of it is
+// left. It is idempotent. If ctx ends first, the work goes on.
 func (e *Engine) Stop(ctx context.Context, p sandbox.Principal, id string) error {
 	const op = "stop sandbox"
 	b, rec, err := e.find(ctx, p, id)
@@ -76,7 +77,7 @@ func (e *Engine) Stop(ctx context.Context, p sandbox.Principal, id string) error
 	return sandbox.Wrap(e.stopOther(ctx, rec, why), op, id)
 }
 
-// stopOther stops a sandbox that another process looks after, or did.
+// stopOther stops a sandbox that another process supervises, or supervised.
 func (e *Engine) stopOther(ctx context.Context, rec store.Sandbox, why reason) error {
 	if rec.Driver != e.name {
 		return sandbox.WithHint(
@@ -86,7 +87,7 @@ func (e *Engine) stopOther(ctx context.Context, rec store.Sandbox, why reason) e
 	if rec.Ref == "" {
 		return sandbox.WithHint(sandbox.Errorf(sandbox.Conflict, "it is just being started by another process"), "try again in a moment")
 	}
-	// The other process learns from this why its box is gone.
+	// The record explains to the other process why its box is gone.
 	if err := e.store.StoppingSandbox(ctx, rec.ID, why.cause); err != nil {
 		return err
 	}
@@ -97,7 +98,7 @@ func (e *Engine) stopOther(ctx context.Context, rec store.Sandbox, why reason) e
 	return err
 }
 
-// discard destroys a box of which this process has no handle.
+// discard destroys a box for which this process has no handle.
 func (e *Engine) discard(ctx context.Context, ref string) error {
 	b, err := e.drv.Attach(ctx, ref)
 	if driver.IsGone(err) {
@@ -112,15 +113,15 @@ func (e *Engine) discard(ctx context.Context, ref string) error {
 	return nil
 }
 
-// box returns a box of this process, or nil.
+// box returns the box of this process with that identifier, or nil.
 func (e *Engine) box(id string) *box {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return e.boxes[id]
 }
 
-// find returns a sandbox of p: the box if this process looks after it, and
-// else the record.
+// find returns a sandbox of p: the box if this process supervises it, and
+// otherwise the record.
 func (e *Engine) find(ctx context.Context, p sandbox.Principal, id string) (*box, store.Sandbox, error) {
 	if err := checkPrincipal(p); err != nil {
 		return nil, store.Sandbox{}, err
@@ -148,8 +149,8 @@ func (e *Engine) find(ctx context.Context, p sandbox.Principal, id string) (*box
 	return nil, rec, err
 }
 
-// usable returns a sandbox of p as a box that this process may use, taking it
-// over if its owner is dead.
+// usable returns a sandbox of p as a box of this process. It takes the sandbox
+// over if its owner process is dead.
 func (e *Engine) usable(ctx context.Context, p sandbox.Principal, id string) (*box, error) {
 	b, rec, err := e.find(ctx, p, id)
 	if err != nil || b != nil {

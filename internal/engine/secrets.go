@@ -12,7 +12,8 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// checkSecrets reports whether there can be a use for the secrets.
+// checkSecrets returns an error if the secrets are invalid, or if the driver or
+// MaxNetwork leaves no use for them.
 func (o *Options) checkSecrets(info driver.Info) error {
 	if len(o.Secrets) == 0 {
 		return nil
@@ -32,7 +33,7 @@ func (o *Options) checkSecrets(info driver.Info) error {
 	return nil
 }
 
-// secretsOf returns the secrets of p's sandboxes with that network.
+// secretsOf returns the secrets that p's sandboxes with that network use.
 func (e *Engine) secretsOf(p sandbox.Principal, n sandbox.Network) []sandbox.Secret {
 	if n == sandbox.NetworkNone || n == "" {
 		return nil
@@ -40,14 +41,14 @@ func (e *Engine) secretsOf(p sandbox.Principal, n sandbox.Network) []sandbox.Sec
 	return slices.DeleteFunc(slices.Clone(e.opts.Secrets), func(s sandbox.Secret) bool { return !s.UsedBy(p) })
 }
 
-// Where a sandbox has the certificates that it trusts: that of its network, and
-// all together.
+// Files with the certificates that a sandbox trusts: the certificate of its
+// network's authority, and all certificates together.
 const (
 	authorityFile = "/run/glovebox-trust/authority.pem"
 	bundleFile    = "/run/glovebox-trust/all.pem"
 )
 
-// bundles are where systems keep the certificates that they trust.
+// bundles are the usual files of the certificates that a system trusts.
 var bundles = []string{
 	"/etc/ssl/certs/ca-certificates.crt", // Debian, Alpine, Arch
 	"/etc/pki/tls/certs/ca-bundle.crt",   // Fedora
@@ -55,8 +56,8 @@ var bundles = []string{
 	"/etc/ssl/cert.pem",
 }
 
-// trustEnv tells programs where the certificates are. Those that bring a list of
-// their own, as many packages of Python do, look there instead.
+// trustEnv makes programs find the certificates. It is for programs that bring
+// a list of their own, as many Python packages do.
 var trustEnv = map[string]string{
 	"SSL_CERT_FILE":       bundleFile, // OpenSSL, Python, Go, Ruby, uv, httpx
 	"REQUESTS_CA_BUNDLE":  bundleFile, // requests, pip
@@ -69,8 +70,9 @@ var trustEnv = map[string]string{
 	"DENO_CERT":           authorityFile,
 }
 
-// secretEnv returns the environment of p's sandboxes with that network: the
-// placeholders of their secrets, and what makes programs trust their network.
+// secretEnv returns additional variables for p's sandboxes with that network:
+// the placeholders of their secrets, and the variables that make programs trust
+// the network's authority.
 func (e *Engine) secretEnv(p sandbox.Principal, n sandbox.Network) map[string]string {
 	env := map[string]string{}
 	for _, s := range e.secretsOf(p, n) {
@@ -87,7 +89,8 @@ func (e *Engine) secretEnv(p sandbox.Principal, n sandbox.Network) map[string]st
 // maxBundle bounds a system's list of certificates, in bytes.
 const maxBundle = 2 << 20
 
-// installAuthority has the sandbox trust whoever signs for its secrets' hosts.
+// installAuthority makes the sandbox trust the authority that signs for the
+// hosts of its secrets.
 func (b *box) installAuthority(ctx context.Context) error {
 	if len(b.e.secretsOf(b.rec.Principal, b.rec.Network)) == 0 {
 		return nil
@@ -122,15 +125,16 @@ func (b *box) installAuthority(ctx context.Context) error {
 	if system == "" {
 		return nil
 	}
-	// Programs that were started without the environment look here. Where the
-	// system cannot be changed, they have the certificates that it has.
+	// Programs that were started without the environment read this file. If it
+	// cannot be changed, they trust only the system's own certificates.
 	if err := b.writeRoot(ctx, system, all); err != nil {
 		b.e.log.Debug("the system's own certificates are as they were", "sandbox", b.id, "error", err)
 	}
 	return nil
 }
 
-// readRoot returns what a file of the system holds, nil if there is none.
+// readRoot returns the contents of a system file, or nil if there is no such
+// file.
 func (b *box) readRoot(ctx context.Context, path string) ([]byte, error) {
 	r, size, err := b.guest.Read(ctx, path, 0, -1, guestapi.FileOptions{User: sandbox.Root})
 	if sandbox.KindOf(err) == sandbox.NotFound && !driver.IsGone(err) {

@@ -16,25 +16,24 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/store"
 )
 
-// Sweep compares what the store says with what the driver has, and mends the
-// difference, whatever process left it:
+// Sweep compares the store's records with the driver's boxes, and repairs
+// differences, whichever process left them:
 //
 //   - a box without a record of a live sandbox is destroyed;
 //   - a sandbox whose box is gone is recorded as stopped;
-//   - an attached sandbox whose owner is dead is destroyed;
-//   - a detached one whose owner is dead is taken over, with the runs that go
-//     on in it, if this engine is detached too, and is stopped if not and it
-//     has expired;
-//   - records and logs that are old are removed;
+//   - an attached sandbox whose owner process is dead is destroyed;
+//   - a detached sandbox whose owner process is dead is taken over with its runs,
+//     if this engine is detached too; otherwise it is stopped if it has expired;
+//   - old records and logs are removed;
 //   - pulls of images that a killed process began are recorded as ended.
 //
-// What belongs to another process that lives is left alone.
+// Sweep does not touch sandboxes of another live process.
 func (e *Engine) Sweep(ctx context.Context) error {
 	e.sweeping.Lock()
 	defer e.sweeping.Unlock()
 	begun := e.now()
-	// The boxes before the records: a record is written before its box is
-	// made, so a box that is seen here without one has none.
+	// List the boxes before the records. A record is written before its box is
+	// made, so a box listed here whose record is missing afterwards has none.
 	refs, err := e.drv.List(ctx)
 	if err != nil {
 		return sandbox.Wrap(err, "sweep: list boxes", "")
@@ -43,7 +42,8 @@ func (e *Engine) Sweep(ctx context.Context) error {
 	if err != nil {
 		return sandbox.Wrap(err, "sweep", "")
 	}
-	// What needs no answer of a sandbox does not wait for one.
+	// The other steps need no answer from a sandbox, so they do not wait for
+	// sweepLive.
 	live := make(chan error, 1)
 	go func() { live <- e.sweepLive(ctx, recs, refs, begun) }()
 	e.sweepHandles(recs, begun)
@@ -51,16 +51,17 @@ func (e *Engine) Sweep(ctx context.Context) error {
 	return errors.Join(append(errs, <-live)...)
 }
 
-// How many sandboxes a sweep looks at at a time, and how long it waits for one
-// to be taken over. That goes on then, and the next sweep waits again.
+// sweepAtOnce is how many sandboxes a sweep checks at the same time. adoptWait
+// is how long it waits for a sandbox to be taken over. The takeover goes on
+// after that, and the next sweep waits again.
 const (
 	sweepAtOnce = 16
 	adoptWait   = 10 * time.Second
 )
 
-// sweepLive looks at the sandboxes that the store says are alive, at the same
-// time at several, the principals in turn: guests that do not answer hold up
-// neither the sandboxes of others nor many of their own principal's.
+// sweepLive checks the sandboxes that are recorded as live, several at the same
+// time, with the principals in turn. A guest that does not answer therefore
+// delays neither other principals nor most sandboxes of its own.
 func (e *Engine) sweepLive(ctx context.Context, recs []store.Sandbox, refs []string, begun time.Time) error {
 	recs = slices.DeleteFunc(slices.Clone(recs), func(rec store.Sandbox) bool { return rec.Driver != e.name })
 	errs := make([]error, len(recs))
@@ -77,7 +78,7 @@ func (e *Engine) sweepLive(ctx context.Context, recs []store.Sandbox, refs []str
 	return errors.Join(errs...)
 }
 
-// inTurn returns the records with those of the principals in turn: the first of
+// inTurn sorts the records so that principals take turns: the first record of
 // each, then the second of each, and so on.
 func inTurn(recs []store.Sandbox) []store.Sandbox {
 	nth := map[string]int{}
@@ -90,14 +91,14 @@ func inTurn(recs []store.Sandbox) []store.Sandbox {
 	return recs
 }
 
-// adoptSoon is adopt for the sweep, which does not wait long.
+// adoptSoon is adopt with a short timeout, for the sweep.
 func (e *Engine) adoptSoon(ctx context.Context, rec store.Sandbox) (*box, error) {
 	ctx, cancel := context.WithTimeout(ctx, adoptWait)
 	defer cancel()
 	return e.adopt(ctx, rec)
 }
 
-// sweepOne looks at one sandbox that the store says is alive.
+// sweepOne checks one sandbox that is recorded as live.
 func (e *Engine) sweepOne(ctx context.Context, rec store.Sandbox, refs []string, begun time.Time) error {
 	if rec.Owner == e.owner.ID() {
 		return e.sweepOwn(ctx, rec, refs, begun)
@@ -110,17 +111,17 @@ func (e *Engine) sweepOne(ctx context.Context, rec store.Sandbox, refs []string,
 	}
 	_, err := e.reap(ctx, rec)
 	if errors.Is(err, sandbox.NotFound) {
-		return nil // it was never started, and is forgotten
+		return nil // it was never started, and its record is gone
 	}
 	return err
 }
 
-// sweepOwn looks at a sandbox of this process.
+// sweepOwn checks a sandbox of this process.
 func (e *Engine) sweepOwn(ctx context.Context, rec store.Sandbox, refs []string, begun time.Time) error {
 	b := e.box(rec.ID)
 	if b == nil {
 		if b, err := e.adoptSoon(ctx, rec); err != nil || b != nil {
-			return err // it was claimed before, and could not be attached then
+			return err // it was claimed before, but the attach failed then
 		}
 		// It ended since the records were read, or its end could not be
 		// recorded.
@@ -141,7 +142,7 @@ func (e *Engine) sweepOwn(ctx context.Context, rec store.Sandbox, refs []string,
 	b.mu.Unlock()
 	switch {
 	case why != nil:
-		// A stop that failed is tried again.
+		// Retry a stop that failed.
 		select {
 		case <-t.done:
 			return b.stop(ctx, *why)
@@ -149,7 +150,7 @@ func (e *Engine) sweepOwn(ctx context.Context, rec store.Sandbox, refs []string,
 			return nil
 		}
 	case rec.StopCause != "":
-		// Another process began to stop it, and perhaps did not get to the end.
+		// Another process began to stop it, and may have died before the end.
 		return b.stop(ctx, reason{cause: rec.StopCause, code: sandbox.Cancelled})
 	case !slices.Contains(refs, rec.Ref):
 		b.lost()
@@ -157,7 +158,7 @@ func (e *Engine) sweepOwn(ctx context.Context, rec store.Sandbox, refs []string,
 	return nil
 }
 
-// sweepHandles lets go of boxes that another process stopped.
+// sweepHandles releases boxes that another process stopped.
 func (e *Engine) sweepHandles(live []store.Sandbox, begun time.Time) {
 	e.mu.Lock()
 	var boxes []*box
@@ -173,9 +174,9 @@ func (e *Engine) sweepHandles(live []store.Sandbox, begun time.Time) {
 	}
 }
 
-// refresh returns the record of a sandbox that this process does not look
-// after as it is in truth: one that says it lives, though its owner and so it
-// are dead, is mended first.
+// refresh returns the current record of a sandbox that this process does not
+// supervise. If the record says live but the owner process is dead, refresh
+// corrects it first.
 func (e *Engine) refresh(ctx context.Context, rec store.Sandbox) (store.Sandbox, error) {
 	if rec.State == sandbox.Stopped || rec.Driver != e.name || rec.Owner == e.owner.ID() {
 		return rec, nil
@@ -186,8 +187,8 @@ func (e *Engine) refresh(ctx context.Context, rec store.Sandbox) (store.Sandbox,
 	return e.reap(ctx, rec)
 }
 
-// reap stops a sandbox of a dead owner, unless it is detached and has time
-// left. It returns the record as it is then.
+// reap stops a sandbox of a dead owner process, unless it is detached and has
+// not expired. It returns the record as it is afterwards.
 func (e *Engine) reap(ctx context.Context, rec store.Sandbox) (store.Sandbox, error) {
 	why := "the process that ran the sandbox died"
 	if rec.StopCause != "" {
@@ -215,8 +216,8 @@ func (e *Engine) reap(ctx context.Context, rec store.Sandbox) (store.Sandbox, er
 	return e.store.Sandbox(ctx, rec.ID)
 }
 
-// busy reports whether a sandbox that nobody looks after may have a run that
-// goes on: one whose time is not over.
+// busy reports whether an unsupervised sandbox may have a run in progress, that
+// is, a run whose timeout has not passed.
 func (e *Engine) busy(ctx context.Context, rec store.Sandbox) (bool, error) {
 	runs, err := e.store.RunningRuns(ctx, rec.ID)
 	if err != nil {
@@ -228,12 +229,12 @@ func (e *Engine) busy(ctx context.Context, rec store.Sandbox) (bool, error) {
 	}), nil
 }
 
-// bury destroys what is left of a sandbox without a handle, and records that
-// it stopped. One that never started is forgotten: its creator got an error,
-// or died.
+// bury destroys the rest of a sandbox without a handle, and records it as
+// stopped. The record of a sandbox that never started is deleted, because its
+// creator got an error or died.
 func (e *Engine) bury(ctx context.Context, rec store.Sandbox, cause string) error {
 	if rec.Ref == "" {
-		// Its box, if there is one, is a stray: no live record names it now.
+		// Its box, if there is one, is now a stray: no live record names it.
 		return e.store.DeleteSandbox(ctx, rec.ID)
 	}
 	if err := e.discard(ctx, rec.Ref); err != nil {
@@ -250,15 +251,16 @@ func (e *Engine) bury(ctx context.Context, rec store.Sandbox, cause string) erro
 	return err
 }
 
-// sweepStrays destroys boxes that no live sandbox has.
+// sweepStrays destroys boxes that belong to no live sandbox.
 //
-// A box that is being made has a record, but its reference is not in it yet.
-// A reference with the sandbox's identifier in it tells; for the others, a
-// stray must have been one for longer than any creation takes.
+// A box that is being made has a record, but the record does not have its
+// reference yet. If the reference contains the sandbox's identifier, the sweep
+// recognises it. Any other box must have been a stray for longer than a
+// creation takes before it is destroyed.
 func (e *Engine) sweepStrays(ctx context.Context, refs []string, recs []store.Sandbox, now time.Time) error {
 	known := map[string]bool{}
-	// Those that a pool keeps for somebody are no strays either, nor those
-	// that it just gave to a sandbox whose record does not name them yet.
+	// Boxes that a pool keeps ready are not strays. Nor are boxes that the pool
+	// just gave to a sandbox whose record does not name them yet.
 	warm, err := e.store.WarmBoxes(ctx)
 	if err != nil {
 		return err
@@ -307,9 +309,10 @@ func (e *Engine) sweepStrays(ctx context.Context, refs []string, recs []store.Sa
 	return errors.Join(errs...)
 }
 
-// sweepOld removes records and logs whose time is over.
+// sweepOld removes records and logs that are past their retention time.
 func (e *Engine) sweepOld(ctx context.Context) error {
-	// The directories before the records, which come first.
+	// List the directories before the records: a record is written before its
+	// directory.
 	dirs, err := e.logDirs()
 	if err != nil {
 		return sandbox.Wrap(err, "sweep logs", "")
@@ -346,16 +349,16 @@ func (e *Engine) logDirs() ([]string, error) {
 	return d.Readdirnames(-1)
 }
 
-// An adoption is one try at taking a sandbox over.
+// An adoption is one attempt to take over a sandbox.
 type adoption struct {
 	done chan struct{}
 	b    *box
 	err  error
 }
 
-// adopt takes over a detached sandbox whose owner is dead, with its runs. It
-// returns nil if there is nothing to take over: another owner lives, or this
-// engine or the sandbox is attached.
+// adopt takes over a detached sandbox whose owner process is dead, with its
+// runs. It returns nil if there is nothing to take over: another owner process
+// lives, or this engine or the sandbox is attached.
 func (e *Engine) adopt(ctx context.Context, rec store.Sandbox) (*box, error) {
 	if !e.opts.Detached || !rec.Detached || rec.Driver != e.name || rec.Ref == "" || rec.StopCause != "" {
 		return nil, nil
@@ -395,8 +398,8 @@ func (e *Engine) adopt(ctx context.Context, rec store.Sandbox) (*box, error) {
 	}
 }
 
-// takeOver does the work of adopt. It returns nil if another process was
-// faster, or the box is gone.
+// takeOver performs an adoption. It returns nil if another process was faster,
+// or if the box is gone.
 func (e *Engine) takeOver(rec store.Sandbox) (*box, error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(e.ctx), createTimeout)
 	defer cancel()
@@ -409,7 +412,8 @@ func (e *Engine) takeOver(rec store.Sandbox) (*box, error) {
 		return nil, e.bury(ctx, rec, "the sandbox died while no server was there")
 	}
 	if err != nil {
-		// It stays ours, without a box: the next sweep tries again.
+		// This process keeps the claim, without a box. The next sweep tries
+		// again.
 		return nil, fmt.Errorf("attach: %w", err)
 	}
 	rec.Owner = e.owner.ID()
@@ -424,7 +428,7 @@ func (e *Engine) takeOver(rec store.Sandbox) (*box, error) {
 	if err := b.newCopy(); err != nil {
 		return nil, errors.Join(err, b.abandon(ctx))
 	}
-	b.paused = e.drv.Info().Features.Pause // it may be; resuming a running one does nothing
+	b.paused = e.drv.Info().Features.Pause // it may be; resuming a running box has no effect
 	if err := b.wake(); err != nil {
 		return nil, errors.Join(err, b.abandon(ctx))
 	}
@@ -442,7 +446,7 @@ func (e *Engine) takeOver(rec store.Sandbox) (*box, error) {
 		b.occupy(nil)
 		b.guest.Close()
 		b.unmount()
-		return nil, errClosed() // ours by name, but we are as good as dead
+		return nil, errClosed() // this process has the claim, but it is about to end
 	}
 	for _, r := range runs {
 		b.resumeRun(r)
@@ -454,7 +458,7 @@ func (e *Engine) takeOver(rec store.Sandbox) (*box, error) {
 	return b, nil
 }
 
-// abandon ends a box that cannot be taken over.
+// abandon destroys a box that cannot be taken over.
 func (b *box) abandon(ctx context.Context) error {
 	b.unmount()
 	b.guest.Close()

@@ -13,15 +13,15 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// maxRecorded is how many connections of one principal's sandboxes are kept on
-// record, beside what the store keeps of one sandbox.
+// maxRecorded bounds the connections on record for all sandboxes of one
+// principal. The store has another bound for one sandbox.
 const maxRecorded = 100_000
 
-// trafficTimeout bounds a question for a sandbox's traffic.
+// trafficTimeout bounds a request for a sandbox's traffic.
 const trafficTimeout = 5 * time.Second
 
-// readTraffic returns what the box's network counted, and keeps the record of
-// its connections. ok is false if there is nothing to be had.
+// readTraffic returns the counts of the box's network, and updates the record
+// of its connections. ok is false if there are no counts.
 func (b *box) readTraffic(ctx context.Context) (_ []sandbox.Destination, ok bool) {
 	if !b.networked {
 		return nil, false
@@ -55,7 +55,7 @@ func (b *box) readTraffic(ctx context.Context) (_ []sandbox.Destination, ok bool
 	if len(t.Connections) > 0 {
 		if err := b.e.store.AddConnections(ctx, b.id, t.Connections); err != nil {
 			b.e.log.Error("record connections", "sandbox", b.id, "error", err)
-			return t.Destinations, true // they come again
+			return t.Destinations, true // they are read again next time
 		}
 		for _, c := range t.Connections {
 			b.e.log.Info("connection", "sandbox", b.id, "principal", b.rec.Principal, "protocol", c.Protocol, "host", c.Host,
@@ -67,14 +67,15 @@ func (b *box) readTraffic(ctx context.Context) (_ []sandbox.Destination, ok bool
 	return t.Destinations, true
 }
 
-// policy returns what the box may reach now.
+// policy returns the present network policy of the box.
 func (b *box) policy() sandbox.Network {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.rec.Network
 }
 
-// network returns what the run's sandbox reached since it began, or nil.
+// network returns the hosts that the run's sandbox reached since the run began,
+// or nil.
 func (r *run) network(ctx context.Context) *sandbox.RunNetwork {
 	if !r.countsReached {
 		return nil
@@ -86,21 +87,21 @@ func (r *run) network(ctx context.Context) *sandbox.RunNetwork {
 	return since(r.reached, after)
 }
 
-// lastWords returns the end of what the run wrote.
+// lastWords returns the end of the run's output.
 func (r *run) lastWords(xs [streams]extent) string {
 	var b strings.Builder
 	for i, x := range xs {
 		n := min(x.total, lookFor)
 		text, err := r.files().read(i, x, x.total-n, n)
 		if err != nil {
-			continue // it was dropped: there was too much
+			continue // it was dropped because of the log's bound
 		}
 		b.Write(text)
 	}
 	return b.String()
 }
 
-// since returns what was counted after before was.
+// since returns the difference between two counts.
 func since(before, after []sandbox.Destination) *sandbox.RunNetwork {
 	type key struct {
 		host    string
@@ -121,7 +122,8 @@ func since(before, after []sandbox.Destination) *sandbox.RunNetwork {
 		if d.Connections <= 0 && d.Sent <= 0 && d.Received <= 0 {
 			continue
 		}
-		// What is open when counted may end, blocked after all, in another place.
+		// A connection that is open at the first count may be counted as
+		// blocked at its end, under another key.
 		d.Connections, d.Sent, d.Received = max(d.Connections, 0), max(d.Sent, 0), max(d.Received, 0)
 		list := &n.Reached
 		if d.Blocked != "" {
@@ -136,35 +138,36 @@ func since(before, after []sandbox.Destination) *sandbox.RunNetwork {
 	return &n
 }
 
-// maxRunHosts bounds what a run's result names of each, reached and blocked.
+// maxRunHosts bounds the reached hosts in a run's result, and the blocked ones.
 const maxRunHosts = 100
 
-// noNetworkEnv is for programs in a sandbox without a network: to try again, and
-// to wait before, is in vain.
+// noNetworkEnv makes programs in a sandbox without a network give up at once:
+// retries and waiting would be in vain.
 var noNetworkEnv = map[string]string{
 	"PIP_RETRIES":              "0",
 	"UV_HTTP_RETRIES":          "0",
 	"npm_config_fetch_retries": "0",
 }
 
-// unresolved matches what usual programs say of a host that they cannot find:
-// requests, curl, git, cargo, apt, Go, Node, wget. It is compiled when it is first
-// needed: that takes a quarter of a millisecond, and every helper of a sandbox is
-// a start of this program.
+// unresolved matches the messages of common programs about a host that they
+// cannot resolve: requests, curl, git, cargo, apt, Go, Node, wget. It is
+// compiled at its first use. Compiling takes a quarter of a millisecond, and
+// every helper of a sandbox is a start of this program.
 var unresolved = sync.OnceValue(func() *regexp.Regexp {
 	return regexp.MustCompile(
 		`(?:host='|Could not resolve (?:host: |')|dial tcp: lookup |getaddrinfo (?:ENOTFOUND|EAI_AGAIN) |unable to resolve host address ['‘“])([a-z0-9][a-z0-9.-]{1,251}[a-z0-9])`)
 })
 
-// pipFailed is what pip says of a package when it reached nothing, without a word
-// of what it did not reach.
+// pipFailed is pip's message about a package when it reached no index. The
+// message does not name the host.
 const pipFailed = "No matching distribution found for"
 
-// lookFor is how much of the end of a run's output is searched for names.
+// lookFor is how many bytes at the end of a run's output are searched for
+// hosts.
 const lookFor = 16 << 10
 
-// advise tells in a verdict which hosts the program could not reach, and how it
-// could. output is the end of what it wrote.
+// advise adds to a verdict which hosts the program could not reach, and the
+// network that allows them. output is the end of the program's output.
 func advise(v *sandbox.Verdict, network sandbox.Network, used *sandbox.RunNetwork, output string) {
 	if v.Code != sandbox.Failed || v.NextStep != "" {
 		return
@@ -186,7 +189,7 @@ func advise(v *sandbox.Verdict, network sandbox.Network, used *sandbox.RunNetwor
 			case d.Blocked == sandbox.BlockedPolicy:
 				add(d.Host)
 			case d.Blocked == sandbox.BlockedOpaque && sandbox.ValidHost(d.Host) && !sandbox.IsWebPort(d.Port):
-				// Its rule was for TLS and HTTP.
+				// The rule for this host allowed TLS and HTTP only.
 				addRule(d.Host + ":" + strconv.Itoa(int(d.Port)))
 			}
 		}
@@ -202,7 +205,7 @@ func advise(v *sandbox.Verdict, network sandbox.Network, used *sandbox.RunNetwor
 	if len(hosts) == 0 {
 		return
 	}
-	// An index of packages is of no use without the place where they are.
+	// The index of PyPI is useless without the host of its files.
 	if slices.Contains(hosts, "pypi.org") {
 		add("files.pythonhosted.org")
 	}
@@ -214,8 +217,9 @@ func advise(v *sandbox.Verdict, network sandbox.Network, used *sandbox.RunNetwor
 		": if it needs that, make a sandbox with network \"" + wanted + "\""
 }
 
-// Connections returns the latest connections of a principal's sandbox, the
-// oldest first, at most limit.
+// Connections returns the latest connections of a principal's sandbox, oldest
+// first. It returns at most limit, which is raised to 1 and lowered to 10000
+// where it is outside of that range.
 func (e *Engine) Connections(ctx context.Context, p sandbox.Principal, id string, limit int) ([]sandbox.Connection, error) {
 	const op = "list connections"
 	b, _, err := e.find(ctx, p, id)
@@ -229,12 +233,12 @@ func (e *Engine) Connections(ctx context.Context, p sandbox.Principal, id string
 	return list, sandbox.Wrap(err, op, id)
 }
 
-// maxConnections bounds what Connections returns.
+// maxConnections bounds the length of the list that Connections returns.
 const maxConnections = 10000
 
-// SetNetwork changes what a sandbox may reach, within what the operator allows,
-// and ends the connections that it no longer may have. A sandbox that was made
-// without a network does not get one: the error wraps [sandbox.Unsupported].
+// SetNetwork changes the network policy of a sandbox, within the operator's
+// limits, and cuts connections that the new policy forbids. A sandbox that was
+// made without a network cannot get one: the error wraps [sandbox.Unsupported].
 func (e *Engine) SetNetwork(ctx context.Context, p sandbox.Principal, id string, n sandbox.Network) (sandbox.Sandbox, error) {
 	const op = "change network"
 	if n == "" {

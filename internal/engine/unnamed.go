@@ -8,12 +8,13 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// unnamedTimeout bounds how long a driver may take to list the files of a sandbox.
+// unnamedTimeout bounds how long a driver may take to list the open files of a
+// sandbox.
 const unnamedTimeout = 5 * time.Second
 
-// unnamed counts the files of the workspace that have no name any more and that
-// programs of its sandboxes, also of paused ones, have open. A walk of the
-// workspace does not see them, and they take room on the disk all the same.
+// unnamed counts the unlinked files of the workspace that programs in its
+// sandboxes, also paused ones, still have open. A walk of the workspace does
+// not find them, but they take room on the disk.
 func (m *mount) unnamed(ctx context.Context) sandbox.WorkspaceUsage {
 	m.mu.Lock()
 	boxes := make([]*box, 0, len(m.boxes))

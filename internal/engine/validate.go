@@ -10,9 +10,9 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// Bounds on what a request may hold. Arguments and environment go to execve,
-// which takes no more than 128 KiB in one string; together with the rest they
-// stay well below what the guest reads as one request.
+// Bounds on the parts of a request. Arguments and environment are passed to
+// execve, which takes at most 128 KiB in one string. With the rest, they stay
+// well below the guest's bound for one request.
 const (
 	maxCode      = 8 << 20
 	maxStdin     = 16 << 20
@@ -46,7 +46,8 @@ func checkPrincipal(p sandbox.Principal) error {
 	return nil
 }
 
-// checkText checks a text that goes into an argument vector or environment.
+// checkText checks a text that becomes an argument or a variable of the
+// environment.
 func checkText(arg, s string) error {
 	switch {
 	case len(s) > maxText:
@@ -60,8 +61,8 @@ func checkText(arg, s string) error {
 	return nil
 }
 
-// checkEnv checks an environment. Errors never show a value: it may be a
-// secret.
+// checkEnv checks an environment. Its errors never contain a value, which may
+// be a secret.
 func checkEnv(env map[string]string) error {
 	if len(env) > maxEnv {
 		return invalid("env: %d variables are more than %d", len(env), maxEnv)
@@ -88,7 +89,7 @@ func isEnvName(name string) bool {
 	})
 }
 
-// checkPath checks a path in a sandbox; it may be relative to the working
+// checkPath checks a path in a sandbox, which may be relative to the working
 // directory.
 func checkPath(arg, path string) error {
 	switch {
@@ -102,8 +103,8 @@ func checkPath(arg, path string) error {
 	return nil
 }
 
-// absolute makes a checked path absolute. It is not cleaned: what ".." is
-// after a link is for the sandbox's kernel to say.
+// absolute makes a checked path absolute. It does not clean the path, because
+// only the sandbox knows where ".." leads after a symbolic link.
 func absolute(path string) string {
 	if strings.HasPrefix(path, "/") {
 		return path
@@ -111,15 +112,15 @@ func absolute(path string) string {
 	return sandbox.WorkDir + "/" + path
 }
 
-// checkCreate checks what a request for a sandbox says itself, and returns its
-// limits with the defaults filled in.
+// checkCreate checks a request for a sandbox, and returns its limits with the
+// defaults filled in.
 func (e *Engine) checkCreate(req *sandbox.CreateRequest) (sandbox.Limits, error) {
 	none := sandbox.Limits{}
 	if len(req.Name) > maxName || !utf8.ValidString(req.Name) || strings.ContainsFunc(req.Name, unicode.IsControl) {
 		return none, sandbox.WithHint(invalid("name: %s is not a name", shorten(req.Name)),
 			"use up to %d bytes without control characters", maxName)
 	}
-	if req.Image == "" { // of a driver that has it; see defaultImage
+	if req.Image == "" { // if the driver has that; see defaultImage
 		req.Image = sandbox.ImageHost
 	}
 	if len(req.Image) > maxImage || !utf8.ValidString(req.Image) ||
@@ -160,11 +161,12 @@ func (e *Engine) checkCreate(req *sandbox.CreateRequest) (sandbox.Limits, error)
 	return limits, e.checkEnd(req, limits)
 }
 
-// maxWritable bounds how many directories may be asked to be writable.
+// maxWritable bounds the number of writable directories in a request.
 const maxWritable = 4
 
-// checkWritable checks names of directories that are to be made in a box: of its
-// root, so that none is below another, and of no system's.
+// checkWritable checks the directories that are to be created in a box. Each
+// must be directly below the root, so that none contains another, and must not
+// be a system directory.
 func checkWritable(dirs []string) error {
 	if len(dirs) > maxWritable {
 		return invalid("writable: %d directories are more than %d", len(dirs), maxWritable)
@@ -181,10 +183,10 @@ func checkWritable(dirs []string) error {
 	return nil
 }
 
-// systemDirs are directories of a root that have an owner.
+// systemDirs are the directories below the root that are in use already.
 var systemDirs = []string{sandbox.WorkDir, "/bin", "/boot", "/dev", "/etc", "/home", "/lib", "/lib64", "/proc", "/root", "/run", "/sbin", "/sys", "/tmp", "/usr", "/var"}
 
-// checkEnd checks what a request says of the sandbox's end.
+// checkEnd checks the end that a request sets for its sandbox.
 func (e *Engine) checkEnd(req *sandbox.CreateRequest, limits sandbox.Limits) error {
 	if req.TTL != 0 {
 		if err := checkTTL(req.TTL, limits.Lifetime); err != nil {
@@ -203,7 +205,8 @@ func (e *Engine) checkEnd(req *sandbox.CreateRequest, limits sandbox.Limits) err
 	return invalid("at_end: %s is not what can become of a sandbox", shorten(string(req.AtEnd)))
 }
 
-// checkTTL checks how long a sandbox is to go on, of what is left to it.
+// checkTTL checks a sandbox's remaining time ttl. left is the rest of its
+// lifetime.
 func checkTTL(ttl, left time.Duration) error {
 	if ttl < sandbox.MinIdle {
 		return invalid("timeout: %v is below the least, %v", ttl, sandbox.MinIdle)
@@ -247,7 +250,8 @@ func (e *Engine) checkWorkspace(name string) error {
 	return nil
 }
 
-// checkNetwork returns a policy in canonical form, if the operator allows it.
+// checkNetwork returns the requested policy in canonical form, or the default
+// one. It fails if the operator does not allow the policy.
 func (e *Engine) checkNetwork(asked sandbox.Network) (sandbox.Network, error) {
 	n, err := sandbox.ParseNetwork(string(asked))
 	if err != nil {
@@ -321,7 +325,7 @@ func (e *Engine) checkRun(req *sandbox.RunRequest) error {
 	return nil
 }
 
-// checkTimeout checks how long a program is to run at the most.
+// checkTimeout checks the timeout of a program.
 func (e *Engine) checkTimeout(d time.Duration) error {
 	if d < 0 || d > e.opts.MaxRunTimeout {
 		return sandbox.WithHint(invalid("timeout: %v is not between 0 and the most this server allows, %v", d, e.opts.MaxRunTimeout),
@@ -330,7 +334,8 @@ func (e *Engine) checkTimeout(d time.Duration) error {
 	return nil
 }
 
-// checkProgram checks what is to be run: one of code, commands and argv.
+// checkProgram checks that exactly one of code, commands and argv is given, and
+// that it is valid.
 func checkProgram(req *sandbox.RunRequest) error {
 	given := 0
 	for _, is := range []bool{req.Code != "", len(req.Commands) > 0, len(req.Argv) > 0} {

@@ -11,37 +11,38 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// A fate is what this side did to a run.
+// A fate is why the engine ended a run.
 type fate int
 
 const (
 	fateNone      fate = iota
-	fateTimeout        // its time was over, and it was killed
+	fateTimeout        // its timeout passed, and it was killed
 	fateCancelled      // its owner asked for its end, and it was killed
 	fateBroken         // its output could not be kept, and it was killed
-	fateDiskFull       // its workspace holds too much, and it was killed
+	fateDiskFull       // its workspace is over its quota, and it was killed
 )
 
-// An ending is all that is known about how a run ended.
+// An ending is all information about the end of a run.
 type ending struct {
-	// event is the guest's, nil if the sandbox was lost first. why says why
-	// the sandbox stops, if it does.
+	// event is the guest's end event, or nil if the sandbox was lost first. why
+	// is the reason for which the sandbox stops, or nil.
 	event *guestapi.EndEvent
 	why   *reason
 
-	// context is the guest's event of a run in a context, which is in event
-	// too, and exception what ended it.
+	// context is the guest's end of a run in a context, which is also in event.
+	// exception is the exception that ended it.
 	context   *guestapi.ExecutionEnd
 	exception *sandbox.RunError
 
 	fate    fate
 	broken  error // with fateBroken and fateDiskFull
 	timeout time.Duration
-	lasted  time.Duration // by this side's clock
+	lasted  time.Duration // by the engine's clock
 	limits  sandbox.Limits
 
-	// before and after are what the driver counted, if counted. They are for
-	// the whole sandbox; alone says that no other run went on in it.
+	// before and after are the driver's counts for the whole sandbox; they are
+	// valid if counted is set. alone means that no other run was in progress in
+	// the sandbox.
 	before, after driver.Incidents
 	counted       bool
 	alone         bool
@@ -57,8 +58,8 @@ const (
 	nextNotFound  = "check the spelling; list the languages to see what is installed"
 )
 
-// The exit statuses that shells give to what they could not run, and the one
-// that they add a signal's number to.
+// Exit statuses of shells: the command could not be executed, or was not found.
+// For a command that a signal killed, the status is exitSignal plus its number.
 const (
 	exitNotExecutable = 126
 	exitNotFound      = 127
@@ -67,8 +68,8 @@ const (
 
 const sigKill = 9
 
-// asByShell returns the end of a program as the shell tells it that runs it as
-// its command. A signal that others send to end a run ends the shell too.
+// asByShell returns the end of a program as a shell that ran it would report it.
+// It changes only crashes: the signals that end a run also end the shell.
 func asByShell(end *guestapi.EndEvent) *guestapi.EndEvent {
 	if end.Exited || end.Detail == nil || !slices.Contains(crashes, end.Detail.Signal) {
 		return end
@@ -78,7 +79,7 @@ func asByShell(end *guestapi.EndEvent) *guestapi.EndEvent {
 	return &told
 }
 
-// crashes are the signals that a program gets by its own doing.
+// crashes are the signals that a program causes itself.
 var crashes = []int{
 	4,  // SIGILL
 	5,  // SIGTRAP
@@ -90,10 +91,10 @@ var crashes = []int{
 	31, // SIGSYS
 }
 
-// settle judges how a run ended. What this side did comes first, then a lost
-// sandbox, then success; a failure gets the most telling of the causes that
-// the guest and the driver saw. The exit code is nil for a program that did
-// not exit by itself.
+// settle judges how a run ended. The engine's own fate for it comes first, then
+// a lost sandbox, then success. A failure gets the most specific cause that the
+// guest and the driver saw. The exit code is nil for a program that did not
+// exit by itself.
 func settle(e ending) (sandbox.Verdict, *int) {
 	if e.context != nil {
 		return e.settleContext(), e.context.ExitCode
@@ -132,7 +133,7 @@ func settle(e ending) (sandbox.Verdict, *int) {
 	return e.failure(code), code
 }
 
-// unkept is the verdict on a run of which something could not be kept.
+// unkept is the verdict on a run whose output or result could not be kept.
 func unkept(what string, err error) sandbox.Verdict {
 	return sandbox.Verdict{
 		Code:     sandbox.Killed,
@@ -141,7 +142,7 @@ func unkept(what string, err error) sandbox.Verdict {
 	}
 }
 
-// unsaved is the verdict on a run of which the files stayed in the sandbox.
+// unsaved is the verdict on a run whose files stayed in the sandbox.
 func unsaved(v sandbox.Verdict, err error) sandbox.Verdict {
 	const note = "what it wrote could not be copied to the workspace: "
 	if v.Code != sandbox.OK {
@@ -155,7 +156,7 @@ func unsaved(v sandbox.Verdict, err error) sandbox.Verdict {
 	}
 }
 
-// failure judges a program that ended, but not well.
+// failure judges a program that did not succeed.
 func (e ending) failure(code *int) sandbox.Verdict {
 	d := e.detail()
 	switch {
@@ -194,8 +195,9 @@ func (e ending) failure(code *int) sandbox.Verdict {
 	return v
 }
 
-// outOfMemory reports whether memory was why a program failed. A kill that the
-// driver counted is this program's if it looks killed, or if it was alone.
+// outOfMemory reports whether a program failed for lack of memory. A kill that
+// the driver counted is attributed to this program if the program was killed,
+// or if no other run was in progress.
 func (e ending) outOfMemory(code *int) bool {
 	if e.detail().MemoryKill {
 		return true
@@ -222,11 +224,12 @@ func (e ending) exitCode() *int {
 	return &code
 }
 
-// usage returns what the guest says that the run used, as far as it can be
-// true: what a guest makes up must not spoil sums over many runs.
+// usage returns the guest's figures for the run, bounded by the possible
+// values. Invented figures must not spoil sums over many runs.
 func (e ending) usage() sandbox.Usage {
 	d := e.detail()
-	// A whole CPU for each part of one, and a second for clocks that differ.
+	// Round up to whole CPUs, and allow a second for the difference between
+	// clocks.
 	cpus := int64(math.Ceil(e.limits.CPUs))
 	most := cpus * (max(e.lasted, 0).Milliseconds() + 1000)
 	return sandbox.Usage{
@@ -235,8 +238,8 @@ func (e ending) usage() sandbox.Usage {
 	}
 }
 
-// signalText names a signal for people. The numbers are Linux's, wherever this
-// side runs.
+// signalText names a signal for people. The numbers are Linux's, whatever
+// system the engine runs on.
 func signalText(number int, status string) string {
 	names := map[int]string{
 		1: "SIGHUP", 2: "SIGINT", 3: "SIGQUIT", 4: "SIGILL, an illegal instruction", 5: "SIGTRAP",

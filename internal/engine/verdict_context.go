@@ -8,7 +8,7 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// What became of a context's variables, as every verdict that is not ok says.
+// The state of a context's variables, for verdicts other than ok.
 const (
 	stateKept = "the context keeps its variables"
 	stateLost = "state lost: the next run in the context starts fresh"
@@ -16,7 +16,8 @@ const (
 
 const nextInput = "pass the value in the code, or set wait_seconds and answer with send_input"
 
-// settleContext judges the end of a run in a context, which its guest told.
+// settleContext judges the end of a run in a context from the guest's end
+// event.
 func (e ending) settleContext() sandbox.Verdict {
 	x := e.context
 	state := stateKept
@@ -58,8 +59,8 @@ func (e ending) settleContext() sandbox.Verdict {
 
 // died judges a run whose interpreter ended.
 func (e ending) died() sandbox.Verdict {
-	// The causes are those of a process that was killed; the guest knows more
-	// of one that only ended.
+	// The causes are the same as for a killed process. If the interpreter just
+	// ended, the guest's cause is more specific.
 	v := e.failure(nil)
 	if v.Code == sandbox.Killed && e.context.Cause != "" {
 		v.Cause = e.context.Cause
@@ -67,7 +68,8 @@ func (e ending) died() sandbox.Verdict {
 	return v
 }
 
-// raised judges a run that an exception ended, or a status that is not 0.
+// raised judges a run that ended with an exception or with a status other than
+// 0.
 func (e ending) raised() sandbox.Verdict {
 	code := -1
 	if e.context.ExitCode != nil {
@@ -93,7 +95,7 @@ func (e ending) raised() sandbox.Verdict {
 	return v
 }
 
-// nextOf returns what to do about an exception, where that is known.
+// nextOf returns the next step for an exception, or "" if none is known.
 func nextOf(x sandbox.RunError) string {
 	switch {
 	case strings.Contains(x.Value, "nobody can answer"):

@@ -2,10 +2,10 @@ package engine
 
 import "strings"
 
-// plainWords returns the words of a shell command that needs no shell: it is a
-// program and its arguments, and no usual shell would read any of it as something
-// else. Of any other it returns nil. It knows quotes, and no
-// more: what it does not know for certain is the shell's.
+// plainWords returns the words of a shell command that needs no shell. Such a
+// command is a program and its arguments, without any text that a usual shell
+// would interpret. For any other command it returns nil. It understands quotes
+// only, and leaves every uncertain case to the shell.
 func plainWords(command string) []string {
 	var words []string
 	for rest := strings.Trim(command, blanks); rest != ""; rest = strings.TrimLeft(rest, " \t") {
@@ -21,12 +21,12 @@ func plainWords(command string) []string {
 	return words
 }
 
-// blanks are what a command may have around it. Within it a new line would begin
-// another.
+// blanks are the characters that may surround a command. Inside, a newline
+// would begin another command.
 const blanks = " \t\n"
 
 // plainWord returns the first word of text, which does not begin with a blank,
-// and what follows it.
+// and the rest of text.
 func plainWord(text string) (word, rest string, ok bool) {
 	var b strings.Builder
 	for text != "" && text[0] != ' ' && text[0] != '\t' {
@@ -49,16 +49,16 @@ func plainWord(text string) (word, rest string, ok bool) {
 	return b.String(), text, true
 }
 
-// isPlain reports whether a byte outside of quotes means itself wherever it is
-// in a word. Others may, somewhere, and bytes above ASCII do in some shells only.
+// isPlain reports whether an unquoted byte stands for itself at any place in a
+// word. Bytes above ASCII do so in some shells only, so they do not count.
 func isPlain(c byte) bool {
 	return 'a' <= c && c <= 'z' || 'A' <= c && c <= 'Z' || '0' <= c && c <= '9' || strings.IndexByte("_-./,:+=@%", c) >= 0
 }
 
-// shellWords are what may mean something else to a shell than a program of that
-// name: reserved words and built-in commands of POSIX, dash, bash, BusyBox's ash,
-// mksh and zsh. Left out are those that do what the program of that name does. The
-// program setsid is here because it forks if it leads its session.
+// shellWords are words that a shell may not run as the program of that name. They
+// are reserved words and built-in commands of POSIX, dash, bash, BusyBox's ash,
+// mksh and zsh. Built-in commands that behave like the program are left out. The
+// program setsid is included because it forks if it leads its session.
 var shellWords = func() map[string]bool {
 	m := map[string]bool{"": true}
 	for w := range strings.FieldsSeq(`

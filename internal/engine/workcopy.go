@@ -22,52 +22,53 @@ import (
 )
 
 // Where the driver cannot mount a workspace, the box has a copy of it. The
-// workspace is what counts, and is on this machine. Before a run, and before
-// somebody looks at a file, what changed in it goes to the box; after a run,
-// after a change to a file, every while and before the box ends, what changed in
-// the box comes back, and what was acknowledged waits for that. It is done by
-// find and tar in the box, so images need GNU's.
+// workspace itself is on this machine and is authoritative. Its changes are
+// copied to the box before a run and before a file operation. Changes in the
+// box are copied back after a run, after a change to a file, periodically, and
+// before the box ends. A run or a change is acknowledged only after that.
+// Programs in the box do the copying, so images need GNU find and tar.
 //
-// What comes is unpacked aside and put in place when all of it is there. If both
-// sides changed a file, the box's takes the name, as with whoever writes last,
-// and the other stays beside it under another name.
+// An update is unpacked in a separate place and put in place when it is
+// complete. If both sides changed a file, the box's version takes the name, as
+// the last write does. The other version stays beside it under another name.
 
 // A workcopy is a box's copy of its workspace.
 type workcopy struct {
 	b  *box
 	ws workspace.Copied
 
-	// turn holds one while files are copied, which is as long as the box likes.
+	// turn holds one element while files are copied, for as long as the box
+	// takes.
 	turn chan struct{}
-	over atomic.Bool // nothing is copied any more
+	over atomic.Bool // no more copying
 	// ctx ends when the box does, or is left to another process.
 	ctx context.Context
 	end func()
-	// here is the workspace and there the box as of the last time; nil before
-	// the first. They are whose turn it is.
+	// here and there are the states of the workspace and of the box after the
+	// last copy; nil before the first. The holder of turn may use them.
 	here, there *workspace.Snapshot
 
-	pending atomic.Bool // it is about to be copied
+	pending atomic.Bool // a copy is about to begin
 
 	state sync.Mutex
-	at    time.Time // when all was copied last
+	at    time.Time // when the last copy was complete
 }
 
 // Times and bounds of copying.
 const (
-	// copyEvery is how often a box is looked at whatever goes on in it.
+	// copyEvery is how often a box is copied even if nothing else causes it.
 	copyEvery = time.Minute
-	// copyTimeout bounds copying, with all its tries, and endCopyTimeout that
-	// and the wait for its turn when the box is about to end.
+	// copyTimeout bounds a copy with all its tries. endCopyTimeout bounds the
+	// copy of a box that is about to end, with the wait for its turn.
 	copyTimeout    = 10 * time.Minute
 	endCopyTimeout = 3 * time.Minute
 	copyTries      = 3
-	// archiveSlack is what an archive may have besides the files, and
-	// archiveEach for each of them.
+	// archiveSlack is how many bytes an archive may have besides the files, and
+	// archiveEach how many more for each file.
 	archiveSlack = 64 << 20
 	archiveEach  = 16 << 10
-	// maxCopied bounds the files of an archive, holes counted, where no quota
-	// does.
+	// maxCopied bounds the bytes of the files in an archive, holes included,
+	// where no quota does.
 	maxCopied = 1 << 40
 )
 
@@ -86,7 +87,7 @@ func (b *box) newCopy() error {
 	return nil
 }
 
-// keepCopying looks at the box every while until it ends.
+// keepCopying copies the box's changes every copyEvery until the box ends.
 func (c *workcopy) keepCopying() {
 	if c == nil {
 		return
@@ -107,10 +108,11 @@ func (c *workcopy) keepCopying() {
 	})
 }
 
-// in copies what changed in the workspace to the box, if anything did.
+// in copies both ways if the workspace changed.
 func (c *workcopy) in(ctx context.Context) error { return c.sync(ctx, false) }
 
-// out copies what changed in the box to the workspace, and the other way round.
+// out copies the changes of the box to the workspace, and the changes of the
+// workspace to the box.
 func (c *workcopy) out(ctx context.Context) error { return c.sync(ctx, true) }
 
 func (c *workcopy) sync(ctx context.Context, out bool) error {
@@ -173,7 +175,7 @@ func (c *workcopy) try(ctx context.Context) error {
 	if err != nil {
 		return c.b.mount.tooMuch(err)
 	}
-	if c.here == nil { // the image may have something there, which is not ours
+	if c.here == nil { // files of the image are not part of the workspace
 		c.here, c.there = workspace.NewSnapshot(), there
 	}
 	if here, err = c.pull(ctx, here, there); err != nil {
@@ -185,8 +187,8 @@ func (c *workcopy) try(ctx context.Context) error {
 	return c.push(ctx, here)
 }
 
-// pull takes in what changed in the box, and returns what is in the workspace
-// then.
+// pull copies the changes of the box to the workspace, and returns the state of
+// the workspace after that.
 func (c *workcopy) pull(ctx context.Context, here, there *workspace.Snapshot) (*workspace.Snapshot, error) {
 	m := c.b.mount
 	changed, gone := workspace.Difference(c.there, there)
@@ -198,7 +200,7 @@ func (c *workcopy) pull(ctx context.Context, here, there *workspace.Snapshot) (*
 		return nil, fmt.Errorf("%w, and the sandbox has %s in %d files, of which nothing new was copied", err,
 			sandbox.FormatBytes(there.Usage.Bytes), there.Usage.Files)
 	}
-	// Others, also boxes, change the workspace while the box sends.
+	// Other boxes and uploads change the workspace while this box sends.
 	u := workspace.Update{Placed: changed}
 	placing := false
 	defer func() {
@@ -228,7 +230,7 @@ func (c *workcopy) pull(ctx context.Context, here, there *workspace.Snapshot) (*
 		return nil
 	}
 	var archive io.ReadCloser
-	var in io.Reader // not an interface with nothing in it
+	var in io.Reader // must be a nil interface if there is no archive
 	if len(changed) > 0 {
 		var err error
 		if archive, err = c.pack(ctx, changed, there); err != nil {
@@ -260,17 +262,17 @@ func (c *workcopy) pull(ctx context.Context, here, there *workspace.Snapshot) (*
 	known := removed
 	if others == m.transferred() {
 		known = slices.Concat(changed, removed)
-	} // else it may be somebody else's, and goes to the box
+	} // else another change may be among them, and goes to the box
 	c.here = c.here.With(after, known)
 	return after, nil
 }
 
-// plan says what is done to the workspace to take in what changed in the box,
-// and went. What changed here, too, goes aside if it is in the way, and else
-// stays and goes to the box again.
+// plan decides how to apply the changed and gone files of the box to the
+// workspace. A file that changed here as well is renamed if it is in the way.
+// Otherwise it stays, and is copied to the box again.
 func (c *workcopy) plan(here, there *workspace.Snapshot, changed, gone []string) (asides map[string]string, removed []string) {
 	asides = map[string]string{}
-	touched, above := map[string]bool{}, map[string]bool{} // above has directories with something touched in them
+	touched, above := map[string]bool{}, map[string]bool{} // above: parents of touched files
 	ours, _ := workspace.Difference(c.here, here)
 	for _, name := range ours {
 		touched[name] = true
@@ -290,13 +292,14 @@ func (c *workcopy) plan(here, there *workspace.Snapshot, changed, gone []string)
 			aside(name)
 		}
 		for dir := path.Dir(name); dir != "."; dir = path.Dir(dir) {
-			if touched[dir] && !here.IsDir(dir) { // a file by now, or a link
+			if touched[dir] && !here.IsDir(dir) { // now a file, or a symbolic link
 				aside(dir)
 			}
 		}
 	}
 	for _, name := range gone {
-		// By way of a link that is where a directory was, it would be another.
+		// If a symbolic link replaced a directory, the name would lead to
+		// another file.
 		if here.Has(name) && !touched[name] {
 			removed = append(removed, name)
 		}
@@ -304,7 +307,7 @@ func (c *workcopy) plan(here, there *workspace.Snapshot, changed, gone []string)
 	return asides, removed
 }
 
-// push takes to the box what changed in the workspace.
+// push copies the changes of the workspace to the box.
 func (c *workcopy) push(ctx context.Context, here *workspace.Snapshot) error {
 	changed, gone := workspace.Difference(c.here, here)
 	if len(changed)+len(gone) == 0 {
@@ -330,7 +333,7 @@ func (c *workcopy) push(ctx context.Context, here *workspace.Snapshot) error {
 		return err
 	}
 	var list strings.Builder
-	for i := range gone { // what is in a directory before that
+	for i := range gone { // contents of a directory come before the directory
 		list.WriteString("./" + gone[len(gone)-1-i] + "\x00")
 	}
 	if _, err := c.b.guest.Write(ctx, names, strings.NewReader(list.String()), guestapi.WriteOptions{User: sandbox.Root}); err != nil {
@@ -349,10 +352,12 @@ func (c *workcopy) push(ctx context.Context, here *workspace.Snapshot) error {
 	return c.save()
 }
 
-// copyFile keeps what both sides had, for a process to come.
+// copyFile returns the name of the file that keeps here and there for the next
+// process.
 func (c *workcopy) copyFile() string { return c.b.id + "/workspace.copied" }
 
-// save writes down what both sides had, if another process may take over.
+// save writes here and there to copyFile, by an atomic rename, if another
+// process may take over.
 func (c *workcopy) save() error {
 	if !c.b.e.opts.Detached {
 		return nil
@@ -372,8 +377,8 @@ func (c *workcopy) save() error {
 	return root.Rename(temp, c.copyFile())
 }
 
-// load reads what the process before wrote. Without that, the workspace is taken
-// to be as it was, and all that is in the box to be new.
+// load reads the file of the previous process. If that fails, the workspace
+// counts as unchanged, and all files in the box count as new.
 func (c *workcopy) load(ctx context.Context) (err error) {
 	if c == nil {
 		return nil
@@ -392,7 +397,7 @@ func (c *workcopy) load(ctx context.Context) (err error) {
 }
 
 func readCopied(f *os.File) (here, there *workspace.Snapshot, err error) {
-	both := bufio.NewReader(f) // which each takes no more of than it needs
+	both := bufio.NewReader(f) // shared, so that neither reads too much
 	if here, err = workspace.ReadSnapshot(both); err != nil {
 		return nil, nil, err
 	}
@@ -400,7 +405,7 @@ func readCopied(f *os.File) (here, there *workspace.Snapshot, err error) {
 	return here, there, err
 }
 
-// tellCopies has the boxes that have a copy, but for one, take in what changed.
+// tellCopies makes all boxes with a copy, except but, copy the new changes.
 func (m *mount) tellCopies(but *workcopy) {
 	if !m.e.features.WorkspaceCopied {
 		return
@@ -418,8 +423,7 @@ func (m *mount) tellCopies(but *workcopy) {
 	}
 }
 
-// soon copies what changed in the box in a moment, unless that is about to be
-// done already.
+// soon copies in the background, unless such a copy is about to begin.
 func (c *workcopy) soon() {
 	if c == nil || !c.pending.CompareAndSwap(false, true) {
 		return
@@ -430,8 +434,9 @@ func (c *workcopy) soon() {
 	})
 }
 
-// outOrWarn is out for nobody who waits. The next does it again. A box that is
-// paused stays so: who uses it next copies first.
+// outOrWarn is out for a copy without a caller. An error is logged, and the
+// next copy tries again. A paused box stays paused, and its next use copies
+// first.
 func (c *workcopy) outOrWarn() {
 	ctx := c.b.e.ctx
 	done, ok := c.b.stayAwake()
@@ -444,8 +449,9 @@ func (c *workcopy) outOrWarn() {
 	}
 }
 
-// endCopy copies what changed in a box that is about to end, and adds to the
-// reason what is missing if it could not. One that hibernates was copied before.
+// endCopy copies the changes of a box that is about to end. If it fails, it
+// adds to the reason how old the last copy is. A hibernated box was copied
+// before.
 func (b *box) endCopy(ctx context.Context, why reason) reason {
 	c := b.copy
 	b.mu.Lock()

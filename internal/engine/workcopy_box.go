@@ -13,15 +13,15 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/workspace"
 )
 
-// copyDir is where in a box its programs find what was sent for them.
+// copyDir is the directory in a box for files that its programs are to read.
 const copyDir = "/tmp"
 
-// The programs that copy, in the directory that is the workspace.
+// The scripts that copy. Their working directory is the workspace.
 const (
 	findListing = `find . -ignore_readdir_race -mindepth 1 -printf '` + workspace.ListingFormat + `'`
 
-	// A file that changes meanwhile makes the status 1. Its time is then later
-	// than that in the listing before, so it is copied again.
+	// A file that changes meanwhile makes the exit status 1. Its time is then
+	// later than in the listing before, so it is copied again.
 	packScript = `trap 'rm -f -- "$1"' EXIT
 tar --create --file=- --format=gnu --sparse --no-recursion --null --files-from="$1"; [ $? -le 1 ]`
 
@@ -31,7 +31,7 @@ tar --extract --preserve-permissions --no-overwrite-dir --file="$1" >&2 || exit
 ` + findListing
 )
 
-// list looks at the box.
+// list returns the state of the workspace in the box.
 func (c *workcopy) list(ctx context.Context) (*workspace.Snapshot, error) {
 	out, err := c.start(ctx, findListing)
 	if err != nil {
@@ -45,7 +45,8 @@ func (c *workcopy) list(ctx context.Context) (*workspace.Snapshot, error) {
 	return s, err
 }
 
-// pack returns an archive of what has one of the names in the box.
+// pack returns an archive of the named files in the box. The caller must close
+// it.
 func (c *workcopy) pack(ctx context.Context, names []string, there *workspace.Snapshot) (io.ReadCloser, error) {
 	file := c.temp() + ".names"
 	list := "./" + strings.Join(names, "\x00./") + "\x00"
@@ -56,16 +57,16 @@ func (c *workcopy) pack(ctx context.Context, names []string, there *workspace.Sn
 	if err != nil {
 		return nil, err
 	}
-	// Files grow while they are read, but what is sent is the box's to decide.
-	// The room that they take here is looked at when they are.
+	// Files may grow while they are read, but the box decides how much it
+	// sends. The quota is checked later, when the files are unpacked here.
 	most := 4*there.Usage.Bytes + archiveEach*int64(len(names)) + archiveSlack
 	return &boundedOutput{out, most}, nil
 }
 
-// temp returns how the names of files begin that are sent to the box's programs.
+// temp returns a name prefix for files that are sent to the box's programs.
 func (c *workcopy) temp() string { return copyDir + "/.glovebox-" + c.b.id + "-" + rand.Text() }
 
-// start runs a script of ours in the box.
+// start runs a script in the box.
 func (c *workcopy) start(ctx context.Context, script string, args ...string) (*output, error) {
 	no := false
 	stream, err := c.b.guest.Start(ctx, &guestapi.StartRequest{
@@ -80,7 +81,8 @@ func (c *workcopy) start(ctx context.Context, script string, args ...string) (*o
 	return &output{stream: stream}, nil
 }
 
-// An output is what a program writes, which ends well if the program does.
+// An output reads the standard output of a program. It ends with io.EOF only if
+// the program succeeds.
 type output struct {
 	stream events
 	data   []byte
@@ -118,7 +120,7 @@ func (o *output) Read(p []byte) (int, error) {
 
 func (o *output) Close() error { return o.stream.Close() }
 
-// A boundedOutput fails when there is more than may be.
+// A boundedOutput fails when there are more than left bytes.
 type boundedOutput struct {
 	*output
 	left int64

@@ -19,8 +19,8 @@ func (e *Engine) namedWorkspace(ctx context.Context, p sandbox.Principal, name s
 	return e.store.NamedWorkspace(ctx, p, name)
 }
 
-// useWorkspace records a use of p's workspace of that name, which is made if it
-// is not there and make is set, and returns its record.
+// useWorkspace records a use of p's workspace of that name, and returns its
+// record. If make is set, it creates a missing workspace.
 func (e *Engine) useWorkspace(ctx context.Context, p sandbox.Principal, name string, make bool) (store.Workspace, error) {
 	conversation, fixed := e.opts.Workspaces.Conversation(p, name)
 	for {
@@ -39,21 +39,23 @@ func (e *Engine) useWorkspace(ctx context.Context, p sandbox.Principal, name str
 			return store.Workspace{}, err
 		}
 		rec.Used = e.now()
-		// The directory is made while no process can remove it.
+		// The directory is made inside the transaction, while no process can
+		// remove it.
 		err = e.store.UseWorkspace(ctx, rec, cmp.Or(e.opts.MaxWorkspaces, maxWorkspaces), func() error {
 			_, err := e.opts.Workspaces.Make(workspace.ID(rec.ID))
 			return err
 		})
-		// Another process made one of that name meanwhile, which is there now.
+		// On a conflict, another process has just made a workspace of that
+		// name: retry.
 		if fixed || !errors.Is(err, sandbox.Conflict) {
 			return rec, err
 		}
 	}
 }
 
-// MakeWorkspace makes p's workspace of that name if it is not there, and returns
-// the URL below which its files are served, "" if nothing serves them. Who knows
-// the URL can read the workspace.
+// MakeWorkspace creates p's workspace of that name unless it exists. It returns
+// the URL below which its files are served, or "" if no server serves them. The
+// URL is a secret: it gives read access to the workspace.
 func (e *Engine) MakeWorkspace(ctx context.Context, p sandbox.Principal, name string) (string, error) {
 	const op = "make workspace"
 	m, err := e.mount(ctx, p, name, true)

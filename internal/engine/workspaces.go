@@ -12,8 +12,8 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/workspace"
 )
 
-// Workspaces returns the workspaces of p, with what they held when they were
-// last measured.
+// Workspaces returns the workspaces of p, with their usage when they were last
+// measured.
 func (e *Engine) Workspaces(ctx context.Context, p sandbox.Principal) ([]sandbox.Workspace, error) {
 	if err := checkPrincipal(p); err != nil {
 		return nil, sandbox.Wrap(err, "list workspaces", "")
@@ -30,7 +30,7 @@ func (e *Engine) Workspaces(ctx context.Context, p sandbox.Principal) ([]sandbox
 	return list, nil
 }
 
-// Workspace returns a workspace of p, measured now.
+// Workspace returns a workspace of p, and measures it first.
 func (e *Engine) Workspace(ctx context.Context, p sandbox.Principal, name string) (sandbox.Workspace, error) {
 	const op = "measure workspace"
 	var w sandbox.Workspace
@@ -48,8 +48,9 @@ func (e *Engine) Workspace(ctx context.Context, p sandbox.Principal, name string
 	return w, err
 }
 
-// DeleteWorkspace removes a workspace with all that is in it. It fails with
-// [sandbox.Conflict] while a sandbox has it.
+// DeleteWorkspace removes a workspace with its contents. The error is of kind
+// [sandbox.Conflict] while a sandbox has it, and of kind [sandbox.NotFound] if
+// there is none.
 func (e *Engine) DeleteWorkspace(ctx context.Context, p sandbox.Principal, name string) error {
 	const op = "delete workspace"
 	if err := checkPrincipal(p); err != nil {
@@ -76,8 +77,8 @@ func (e *Engine) DeleteWorkspace(ctx context.Context, p sandbox.Principal, name 
 	return sandbox.Wrap(err, op, "")
 }
 
-// removeWorkspace removes a workspace that nothing uses, if idle is set one
-// that was not used for the time that they are kept. It reports whether it did.
+// removeWorkspace removes a workspace that is not in use. If idle is set, it
+// also must have been unused for WorkspaceTTL. It reports whether it did.
 func (e *Engine) removeWorkspace(ctx context.Context, rec store.Workspace, idle bool) (bool, error) {
 	id := workspace.ID(rec.ID)
 	e.mu.Lock()
@@ -102,8 +103,7 @@ func (e *Engine) removeWorkspace(ctx context.Context, rec store.Workspace, idle 
 	return true, purge()
 }
 
-// sweepWorkspaces removes those that were not used for the time that they are
-// kept.
+// sweepWorkspaces removes workspaces that were unused for WorkspaceTTL.
 func (e *Engine) sweepWorkspaces(ctx context.Context) error {
 	if e.opts.Workspaces == nil || e.opts.WorkspaceTTL == 0 {
 		return nil
@@ -117,7 +117,7 @@ func (e *Engine) sweepWorkspaces(ctx context.Context) error {
 	return sandbox.Wrap(errors.Join(errs...), "sweep workspaces", "")
 }
 
-// withWorkspace does something with a workspace of p's that is there.
+// withWorkspace calls do with the mount of an existing workspace of p.
 func (e *Engine) withWorkspace(ctx context.Context, p sandbox.Principal, name, op string, do func(*mount) error) error {
 	m, err := e.mount(ctx, p, name, false)
 	if err != nil {
@@ -127,14 +127,14 @@ func (e *Engine) withWorkspace(ctx context.Context, p sandbox.Principal, name, o
 	return sandbox.Wrap(do(m), op, "")
 }
 
-// ExportWorkspace writes a workspace as a tar archive. A file with holes counts
-// as large as it says.
+// ExportWorkspace writes a workspace to w as a tar archive. A sparse file
+// counts with its full size.
 func (e *Engine) ExportWorkspace(ctx context.Context, p sandbox.Principal, name string, w io.Writer) error {
 	return e.withWorkspace(ctx, p, name, opExport, func(m *mount) error { return m.export(ctx, w) })
 }
 
-// ExportArchive does that with the workspace of that handle: the caller has made
-// sure that who asks may have it.
+// ExportArchive is like ExportWorkspace, for the workspace with that handle.
+// The caller must have checked the right to it.
 func (e *Engine) ExportArchive(ctx context.Context, handle string, w io.Writer) error {
 	m, err := e.mountByID(ctx, handle)
 	if err != nil {
@@ -149,19 +149,19 @@ func (m *mount) export(ctx context.Context, w io.Writer) error {
 	return err
 }
 
-// What is done to a workspace, for errors.
+// Names of operations, for errors.
 const (
 	opExport = "export workspace"
 	opImport = "import workspace"
 )
 
-// exportFactor is how much larger than its quota a workspace may be with its
-// holes filled, to be exported.
+// exportFactor is how many times its quota a workspace may take when it is
+// exported, with the holes of sparse files filled.
 const exportFactor = 4
 
-// ImportWorkspace takes a tar archive, which may be compressed by gzip, out
-// into a workspace of p's, which is made if it is not there: all of it, or
-// nothing.
+// ImportWorkspace unpacks a tar archive, which may be compressed by gzip, into
+// a workspace of p. It creates a missing workspace. It unpacks all files of the
+// archive or none.
 func (e *Engine) ImportWorkspace(ctx context.Context, p sandbox.Principal, name string, r io.Reader) error {
 	_, _, err := e.WorkspaceOf(ctx, p, name)
 	fresh := errors.Is(err, sandbox.NotFound)
@@ -172,7 +172,7 @@ func (e *Engine) ImportWorkspace(ctx context.Context, p sandbox.Principal, name 
 	err = m.load(ctx, r)
 	m.release()
 	if err != nil && fresh {
-		// If somebody uses it by now, it stays.
+		// If another call uses the workspace by now, it stays.
 		if _, rerr := e.removeWorkspace(context.WithoutCancel(ctx), m.rec, false); rerr != nil {
 			err = errors.Join(err, rerr)
 		}
@@ -180,8 +180,8 @@ func (e *Engine) ImportWorkspace(ctx context.Context, p sandbox.Principal, name 
 	return sandbox.Wrap(err, opImport, "")
 }
 
-// ImportArchive does that with the workspace of that handle, which is there:
-// the caller has made sure that who asks may.
+// ImportArchive is like ImportWorkspace, for the existing workspace with that
+// handle. The caller must have checked the right to it.
 func (e *Engine) ImportArchive(ctx context.Context, handle string, r io.Reader) error {
 	m, err := e.mountByID(ctx, handle)
 	if err != nil {
@@ -191,9 +191,9 @@ func (e *Engine) ImportArchive(ctx context.Context, handle string, r io.Reader) 
 	return sandbox.Wrap(m.load(ctx, r), opImport, "")
 }
 
-// importTurn waits until no other import of the principal goes on: how much an
-// archive holds is not known before its end, and each may fill what is left. The
-// caller calls done.
+// importTurn waits until the principal has no other import in progress. The
+// size of an archive is unknown before its end, so two imports could each fill
+// the rest of the quota. The caller must call done.
 func (e *Engine) importTurn(ctx context.Context, p sandbox.Principal) (done func(), err error) {
 	for {
 		over := make(chan struct{})
@@ -248,7 +248,7 @@ func (m *mount) load(ctx context.Context, r io.Reader) error {
 	return nil
 }
 
-// An OpenFile is a file of a workspace that is being read.
+// An OpenFile is a file of a workspace that is open for reading.
 type OpenFile struct {
 	*workspace.File
 	release func()
@@ -260,8 +260,9 @@ func (f *OpenFile) Close() error {
 	return f.File.Close()
 }
 
-// OpenFile opens a file of the workspace with that ID or handle, whoever's it
-// is: the caller has made sure that who asks may have it. It is read before ctx ends.
+// OpenFile opens a file of the workspace with that ID or handle, of any
+// principal. The caller must have checked the right to it. The file can be read
+// until ctx ends; the caller must close it.
 func (e *Engine) OpenFile(ctx context.Context, idOrHandle, name string) (*OpenFile, error) {
 	const op = "open file"
 	m, err := e.mountByID(ctx, idOrHandle)
@@ -276,13 +277,13 @@ func (e *Engine) OpenFile(ctx context.Context, idOrHandle, name string) (*OpenFi
 	return &OpenFile{File: f, release: m.release}, nil
 }
 
-// WorkspaceOwner returns whose the workspace with that ID or handle is. The
-// error is of kind NotFound if there is none.
+// WorkspaceOwner returns the principal that owns the workspace with that ID or
+// handle. The error is of kind NotFound if there is none.
 func (e *Engine) WorkspaceOwner(ctx context.Context, idOrHandle string) (sandbox.Principal, error) {
 	if rec, err := e.store.Workspace(ctx, idOrHandle); err == nil {
 		return rec.Principal, nil
 	}
-	m, err := e.mountByID(ctx, idOrHandle) // of a conversation, there is a record from now on
+	m, err := e.mountByID(ctx, idOrHandle) // a conversation's directory may have no record
 	if err != nil {
 		return "", sandbox.Wrap(err, "find workspace", "")
 	}
@@ -304,9 +305,10 @@ func (e *Engine) mountByID(ctx context.Context, idOrHandle string) (*mount, erro
 	return e.hold(rec, workspace.ID(rec.ID))
 }
 
-// PutFile writes all of r to a file of the workspace with that ID or handle, in
-// one step at its end, and returns how much it was; the caller has made sure
-// that who asks may. size is how much there will be, -1 if that is not known.
+// PutFile writes all of r to a file of the workspace with that ID or handle, by
+// an atomic rename at the end. It returns the number of bytes. The caller must
+// have checked the right to write. size is the number of bytes to come, or -1
+// if that is unknown.
 func (e *Engine) PutFile(ctx context.Context, idOrHandle, name string, r io.Reader, size int64) (int64, error) {
 	const op = "write file"
 	m, err := e.mountByID(ctx, idOrHandle)
@@ -318,13 +320,13 @@ func (e *Engine) PutFile(ctx context.Context, idOrHandle, name string, r io.Read
 	return n, sandbox.Wrap(err, op, "")
 }
 
-// put writes a file as far as the quota allows.
+// put writes a file within the quota.
 func (m *mount) put(ctx context.Context, name string, r io.Reader, size int64) (int64, error) {
 	q, err := m.bounded(ctx, r, size, true)
 	if err != nil {
 		return 0, err
 	}
-	defer q.done() // after it was counted
+	defer q.done() // after the file was counted
 	defer m.transfer()()
 	n, err := m.ws.Write(ctx, name, q)
 	if err != nil {
@@ -337,14 +339,14 @@ func (m *mount) put(ctx context.Context, name string, r io.Reader, size int64) (
 	m.tellCopies(nil)
 	s, err := m.look(ctx)
 	if err != nil {
-		return n, nil // it is there
+		return n, nil // the file is there
 	}
 	m.note(&s.Usage)
 	return n, nil
 }
 
-// WorkspaceOf returns the ID and the handle of a workspace of p's, for URLs.
-// The error is of kind NotFound if there is none.
+// WorkspaceOf returns the ID and the handle of a workspace of p, for URLs. The
+// error is of kind NotFound if there is none.
 func (e *Engine) WorkspaceOf(ctx context.Context, p sandbox.Principal, name string) (id, handle string, err error) {
 	if e.opts.Workspaces == nil {
 		return "", "", noWorkspace(name)
@@ -359,16 +361,15 @@ func (e *Engine) WorkspaceOf(ctx context.Context, p sandbox.Principal, name stri
 	return rec.ID, rec.Handle, err
 }
 
-// ServeFilesAt tells the engine that a server serves files of workspaces, and
-// what its URL is.
+// ServeFilesAt sets the base URL of the server that serves files of workspaces.
 func (e *Engine) ServeFilesAt(base string) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.fileBase = strings.TrimSuffix(base, "/")
 }
 
-// filesAt returns the URL below which the files of a workspace are, "" if
-// nothing serves them.
+// filesAt returns the URL below which the files of a workspace are served, or
+// "" if no server serves them.
 func (e *Engine) filesAt(id string) string {
 	e.mu.Lock()
 	defer e.mu.Unlock()
