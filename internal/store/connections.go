@@ -8,13 +8,13 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// MaxConnections is how many connections of one sandbox are on record: the
-// latest.
+// MaxConnections bounds the connections on record per sandbox. The latest ones
+// are kept.
 const MaxConnections = 10_000
 
-// AddConnections adds to the record of what a sandbox reached, if it has one
-// still. Those that are there already stay as they are. Of more than
-// [MaxConnections] the oldest are removed.
+// AddConnections adds to a sandbox's record of connections, if the sandbox
+// still has a record. Connections that are on record already stay unchanged. Of
+// more than [MaxConnections], the oldest are removed.
 func (s *Store) AddConnections(ctx context.Context, sandboxID string, list []sandbox.Connection) error {
 	if len(list) == 0 {
 		return nil
@@ -42,7 +42,7 @@ func (s *Store) AddConnections(ctx context.Context, sandboxID string, list []san
 }
 
 // ForgetConnections removes the oldest connections of each principal whose
-// sandboxes have more than most on record together.
+// sandboxes together have more than most on record.
 func (s *Store) ForgetConnections(ctx context.Context, most int) error {
 	_, err := s.exec(ctx, `DELETE FROM connections WHERE (sandbox_id, number) IN (
 		SELECT sandbox_id, number FROM (
@@ -54,8 +54,7 @@ func (s *Store) ForgetConnections(ctx context.Context, most int) error {
 	return sandbox.Wrap(err, "remove connections", "")
 }
 
-// Connections returns the latest of a sandbox's connections, the oldest first,
-// at most limit.
+// Connections returns the latest limit connections of a sandbox, oldest first.
 func (s *Store) Connections(ctx context.Context, sandboxID string, limit int) ([]sandbox.Connection, error) {
 	var list []sandbox.Connection
 	const query = `SELECT * FROM (SELECT number, protocol, host, address, port, blocked, sent, received, started_at, ended_at
@@ -80,7 +79,7 @@ func (s *Store) Connections(ctx context.Context, sandboxID string, limit int) ([
 	return list, sandbox.Wrap(err, "read connections", sandboxID)
 }
 
-// LastConnection returns the number of a sandbox's latest connection, 0 if
+// LastConnection returns the number of a sandbox's latest connection, or 0 if
 // there is none.
 func (s *Store) LastConnection(ctx context.Context, sandboxID string) (int64, error) {
 	var n int64
@@ -88,7 +87,7 @@ func (s *Store) LastConnection(ctx context.Context, sandboxID string) (int64, er
 	return n, sandbox.Wrap(err, "read connections", sandboxID)
 }
 
-// SetNetwork records another policy of a sandbox.
+// SetNetwork records the new network policy of a sandbox.
 func (s *Store) SetNetwork(ctx context.Context, id string, n sandbox.Network) error {
 	_, err := s.exec(ctx, `UPDATE sandboxes SET network = ? WHERE id = ?`, n, id)
 	return sandbox.Wrap(err, "store sandbox", id)

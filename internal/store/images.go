@@ -10,23 +10,24 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// Principals of images that are no principal's.
+// Principals of images that belong to no principal.
 const (
-	// OperatorImage is the principal of an image that the operator put there,
-	// for all principals.
+	// OperatorImage is the principal of an image that the operator provided for
+	// all principals.
 	OperatorImage sandbox.Principal = ""
-	// UnknownImage is the principal of an image that was in an engine before
-	// the store recorded principals of images.
+	// UnknownImage is the principal of an image that was in a container engine
+	// before the store recorded principals of images.
 	UnknownImage sandbox.Principal = "?"
 )
 
-// ImageRecords are what is recorded of the images of one driver.
+// ImageRecords are the records of the images of one driver.
 type ImageRecords struct {
-	// Principals are those that an image is recorded for, by the image's ID.
+	// Principals are the principals for which an image is recorded, by the
+	// image's ID.
 	Principals map[string][]sandbox.Principal
-	// Pulls are under way, or were when a process was killed.
+	// Pulls are in progress, or were when their process was killed.
 	Pulls []ImagePull
-	// Survey says that images without a record must be recorded as unknown, by
+	// Survey means that images without a record must be recorded as unknown, by
 	// [Store.SurveyImages].
 	Survey bool
 }
@@ -39,7 +40,7 @@ type ImagePull struct {
 	Begun     time.Time
 }
 
-// ImageRecords returns what is recorded of a driver's images.
+// ImageRecords returns the records of a driver's images.
 func (s *Store) ImageRecords(ctx context.Context, driver string) (ImageRecords, error) {
 	r := ImageRecords{Principals: map[string][]sandbox.Principal{}}
 	err := collect(ctx, s.read, `SELECT id, principal FROM images WHERE driver = ?`, []any{driver}, func(scan scanFunc) error {
@@ -65,7 +66,7 @@ func (s *Store) ImageRecords(ctx context.Context, driver string) (ImageRecords, 
 	return r, sandbox.Wrap(err, "read records of images", "")
 }
 
-// RecordImages records that images are a principal's.
+// RecordImages records that images belong to a principal.
 func (s *Store) RecordImages(ctx context.Context, driver string, p sandbox.Principal, ids ...string) error {
 	err := s.tx(ctx, func(tx *sql.Tx) error { return s.recordImages(ctx, tx, driver, p, ids) })
 	return sandbox.Wrap(err, "record images", "")
@@ -83,8 +84,8 @@ func (s *Store) recordImages(ctx context.Context, tx *sql.Tx, driver string, p s
 }
 
 // BeginImagePull records that an image is being pulled for a principal, and
-// returns the number of the pull. It comes before the pull: an image must not be
-// there without a record of its principal.
+// returns the identifier of the pull. Call it before the pull, because an image
+// must never exist without a record of its principal.
 func (s *Store) BeginImagePull(ctx context.Context, driver, name string, p sandbox.Principal) (id int64, err error) {
 	r, err := s.write.ExecContext(ctx, `INSERT INTO image_pulls (driver, name, principal, begun_at) VALUES (?, ?, ?, ?)`,
 		driver, name, p, s.now().UnixMicro())
@@ -94,9 +95,10 @@ func (s *Store) BeginImagePull(ctx context.Context, driver, name string, p sandb
 	return id, sandbox.Wrap(noSpace(err), "record pull of image", name)
 }
 
-// EndImagePull forgets a pull. If it brought an image, the image is recorded for
-// the pull's principal, and if the operator had that image before, for the
-// operator.
+// EndImagePull removes the record of a pull. If image is not "", the image is
+// recorded for the pull's principal. If operators is set, it is also recorded
+// for the operator, who had it before. The error is of kind NotFound if there
+// is no such pull.
 func (s *Store) EndImagePull(ctx context.Context, id int64, image string, operators bool) error {
 	err := s.tx(ctx, func(tx *sql.Tx) error {
 		var driver string
@@ -118,8 +120,8 @@ func (s *Store) EndImagePull(ctx context.Context, id int64, image string, operat
 	return sandbox.Wrap(err, "record image", "")
 }
 
-// SurveyImages records as unknown those of a driver's images that have no
-// record, once.
+// SurveyImages records images of a driver that have no record as unknown. Only
+// the first call has an effect.
 func (s *Store) SurveyImages(ctx context.Context, driver string, ids []string) error {
 	err := s.tx(ctx, func(tx *sql.Tx) error {
 		r, err := tx.ExecContext(ctx, `DELETE FROM image_surveys WHERE driver = ?`, driver)
@@ -127,7 +129,7 @@ func (s *Store) SurveyImages(ctx context.Context, driver string, ids []string) e
 			return err
 		}
 		if n, err := r.RowsAffected(); err != nil || n == 0 {
-			return err // another process did it
+			return err // another process did the survey
 		}
 		for _, id := range ids {
 			_, err := tx.ExecContext(ctx, `INSERT INTO images SELECT ?, ?, ?, ?
@@ -142,8 +144,8 @@ func (s *Store) SurveyImages(ctx context.Context, driver string, ids []string) e
 	return sandbox.Wrap(err, "record images", "")
 }
 
-// ForgetImages removes what is recorded of images that are not among those that
-// a driver had at a time.
+// ForgetImages removes the records of images that are not in had, the list of a
+// driver's images at time at. Records made since then are kept.
 func (s *Store) ForgetImages(ctx context.Context, driver string, had []string, at time.Time) error {
 	err := s.tx(ctx, func(tx *sql.Tx) error {
 		var gone []string
@@ -165,7 +167,7 @@ func (s *Store) ForgetImages(ctx context.Context, driver string, had []string, a
 			return err
 		}
 		for _, id := range gone {
-			// One that came back meanwhile has a newer record.
+			// An image that came back meanwhile has a newer record.
 			_, err := tx.ExecContext(ctx, `DELETE FROM images WHERE driver = ? AND id = ? AND recorded_at < ?`, driver, id, micros(at))
 			if err != nil {
 				return err

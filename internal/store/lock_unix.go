@@ -8,9 +8,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// lock takes the lock of f, exclusive or shared, which closing f frees. It waits, or
-// returns errLocked if another has it. The lock belongs to the open file, not
-// to the process, so two owners in one process see each other too.
+// lock takes an exclusive or a shared lock of f; closing f frees it. If the lock
+// is taken, lock waits, or returns errLocked if wait is not set. The lock belongs
+// to the open file, not to the process, so it also works between two owners in
+// one process.
 func lock(f *os.File, exclusive, wait bool) error {
 	how := unix.LOCK_SH
 	if exclusive {

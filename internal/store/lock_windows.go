@@ -7,8 +7,8 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// lock takes the lock of f, exclusive or shared, which closing f frees. It waits, or
-// returns errLocked if another has it.
+// lock takes an exclusive or a shared lock of f; closing f frees it. If the lock
+// is taken, lock waits, or returns errLocked if wait is not set.
 func lock(f *os.File, exclusive, wait bool) error {
 	var flags uint32
 	if exclusive {

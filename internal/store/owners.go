@@ -20,23 +20,24 @@ const (
 	lockSuffix = ".lock"
 	sockSuffix = ".sock"
 
-	// staleLock is how old a lock file without an owner's row must be before
-	// it is taken for the leftover of a process killed while it registered.
+	// staleLock is the age at which a lock file without an owner's row is
+	// removed. Its process was killed while it registered.
 	staleLock = time.Hour
 )
 
-// How a file is locked.
+// Modes of a lock.
 const (
 	shared    = false
 	exclusive = true
 )
 
-// errLocked says that another holds the lock.
+// errLocked means that the lock is taken.
 var errLocked = errors.New("locked")
 
-// An Owner is this process's mark as one that looks after sandboxes. It holds
-// an advisory lock on a file of its own, which the kernel frees when the
-// process ends, however it ends: so others can tell.
+// An Owner is this process's registration as a supervisor of sandboxes. It
+// holds an exclusive advisory lock on a file of its own. The operating system
+// frees the lock when the process ends, however it ends, so other processes can
+// detect that. Release ends it.
 type Owner struct {
 	id string
 	s  *Store
@@ -45,8 +46,8 @@ type Owner struct {
 	file *os.File // nil when released
 }
 
-// RegisterOwner makes a new owner, alive until Release or the end of this
-// process.
+// RegisterOwner registers a new owner, which is alive until Release or the end
+// of this process.
 func (s *Store) RegisterOwner(ctx context.Context, detached bool) (*Owner, error) {
 	o := &Owner{id: strings.ToLower(rand.Text()), s: s}
 	if err := o.register(ctx, detached); err != nil {
@@ -56,7 +57,8 @@ func (s *Store) RegisterOwner(ctx context.Context, detached bool) (*Owner, error
 }
 
 func (o *Owner) register(ctx context.Context, detached bool) (err error) {
-	// The lock comes before the row: whoever learns the name finds it locked.
+	// Take the lock before inserting the row: a process that reads the row must
+	// find the file locked.
 	if o.file, err = os.OpenFile(o.s.lockFile(o.id), os.O_RDWR|os.O_CREATE|os.O_EXCL, 0o600); err != nil {
 		return err
 	}
@@ -68,11 +70,11 @@ func (o *Owner) register(ctx context.Context, detached bool) (err error) {
 	return err
 }
 
-// ID returns the owner's name in sandbox records.
+// ID returns the owner's identifier in the records of sandboxes.
 func (o *Owner) ID() string { return o.id }
 
-// Release ends the ownership; sandboxes that name it are then open to be
-// claimed. It is idempotent.
+// Release ends the registration. Other owners may then claim the sandboxes that
+// name it. It is idempotent.
 func (o *Owner) Release(ctx context.Context) error {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -98,7 +100,8 @@ func (s *Store) dropOwner(ctx context.Context, id string) error {
 	return errors.Join(err, warmErr, dbErr)
 }
 
-// OwnerAlive reports whether the process behind an owner still lives.
+// OwnerAlive reports whether the process of an owner is alive. It is false for
+// an unknown owner.
 func (s *Store) OwnerAlive(id string) (bool, error) {
 	if id == "" || strings.ContainsAny(id, `/\.`) {
 		return false, nil
@@ -110,8 +113,8 @@ func (s *Store) OwnerAlive(id string) (bool, error) {
 	return alive, nil
 }
 
-// ForgetDeadOwners removes what is left of owners that died. It does not look
-// at their sandboxes: those name an owner that is then unknown, hence dead.
+// ForgetDeadOwners removes the rows and files of dead owners. It leaves their
+// sandboxes unchanged: these name an unknown owner, which counts as dead.
 func (s *Store) ForgetDeadOwners(ctx context.Context) error {
 	known := map[string]bool{}
 	err := collect(ctx, s.read, `SELECT id FROM owners`, nil, func(scan scanFunc) error {
@@ -156,8 +159,8 @@ func (s *Store) dropStaleLock(e fs.DirEntry) error {
 	return err
 }
 
-// OwnerSocket is where an owner may listen for other processes of the operator.
-// What is there goes when the owner is forgotten.
+// OwnerSocket returns the path of a socket on which an owner may listen for
+// other processes of the operator. The socket is removed with the owner.
 func (s *Store) OwnerSocket(id string) string {
 	return filepath.Join(s.dir, ownersDir, id+sockSuffix)
 }
@@ -166,7 +169,7 @@ func (s *Store) lockFile(owner string) string {
 	return filepath.Join(s.dir, ownersDir, owner+lockSuffix)
 }
 
-// locked reports whether somebody holds the lock of the file of that name.
+// locked reports whether the lock of the file of that name is taken.
 func locked(name string) (bool, error) {
 	f, err := os.OpenFile(name, os.O_RDWR, 0)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -176,8 +179,8 @@ func locked(name string) (bool, error) {
 		return false, err
 	}
 	defer f.Close()
-	// A shared lock, so that two who look at the same moment do not take each
-	// other for the owner.
+	// The lock is shared, so that two processes that check at the same moment
+	// do not take each other for the owner.
 	switch err := lock(f, shared, false); {
 	case err == nil:
 		return false, nil
@@ -188,8 +191,8 @@ func locked(name string) (bool, error) {
 	}
 }
 
-// lockPath waits for the lock of a file, which it makes if need be, and
-// returns what frees it.
+// lockPath waits for the lock of a file, which it creates if necessary. It
+// returns the function that frees the lock.
 func lockPath(name string) (unlock func(), err error) {
 	f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
@@ -202,20 +205,22 @@ func lockPath(name string) (unlock func(), err error) {
 	return func() { f.Close() }, nil
 }
 
-// AddWarm notes that a box was made ahead by this process, and is no stray
-// while it lives.
+// AddWarm records that this process made a box in advance. The box is not a
+// stray while this process lives.
 func (o *Owner) AddWarm(ctx context.Context, id string) error {
 	_, err := o.s.exec(ctx, `INSERT INTO warm (id, owner) VALUES (?, ?)`, id, o.id)
 	return sandbox.Wrap(err, "note warm box", id)
 }
 
-// RemoveWarm takes that back. It does nothing for a box that is not noted.
+// RemoveWarm removes the record of AddWarm. It has no effect without such a
+// record.
 func (o *Owner) RemoveWarm(ctx context.Context, id string) error {
 	_, err := o.s.exec(ctx, `DELETE FROM warm WHERE id = ?`, id)
 	return sandbox.Wrap(err, "forget warm box", id)
 }
 
-// WarmBoxes returns the boxes that processes which live have made ahead.
+// WarmBoxes returns the identifiers of the boxes that live processes have made
+// in advance.
 func (s *Store) WarmBoxes(ctx context.Context) ([]string, error) {
 	owners := map[string][]string{}
 	err := collect(ctx, s.read, `SELECT id, owner FROM warm`, nil, func(scan scanFunc) error {

@@ -14,15 +14,15 @@ import (
 type Run struct {
 	sandbox.Run
 	Principal sandbox.Principal
-	// Timeout is how long it may take, from Started on.
+	// Timeout is the time that the run may take, from Started on.
 	Timeout time.Duration
-	// Terminal says that it has a terminal, KeepsStdin that its input stays
-	// open.
+	// Terminal means that the run has a terminal, and KeepsStdin that its input
+	// stays open.
 	Terminal, KeepsStdin bool
-	// StopRequested says that its owner asked for its end.
+	// StopRequested means that the run's owner asked for its end.
 	StopRequested bool
-	// StdoutBytes and StderrBytes count all it wrote, KeptBytes what its log
-	// holds of that. They are set when it has finished.
+	// StdoutBytes and StderrBytes count all output of the run. KeptBytes is the
+	// size of its log. They are set when the run has finished.
 	StdoutBytes, StderrBytes, KeptBytes int64
 }
 
@@ -75,7 +75,7 @@ func scanRun(scan scanFunc) (Run, error) {
 	return r, nil
 }
 
-// contextOf returns what the table has of a run's context.
+// contextOf returns a run's context as the table stores it.
 func contextOf(r Run) (string, error) {
 	if r.Context == nil {
 		return "", nil
@@ -84,8 +84,8 @@ func contextOf(r Run) (string, error) {
 	return string(b), err
 }
 
-// InsertRun adds the record of a run that begins, and records that its sandbox
-// is used. It fails with NotFound if there is no such sandbox.
+// InsertRun adds the record of a run that begins, and records the use of its
+// sandbox. It fails if there is no such sandbox.
 func (s *Store) InsertRun(ctx context.Context, r Run) error {
 	inContext, err := contextOf(r)
 	if err != nil {
@@ -103,8 +103,8 @@ func (s *Store) InsertRun(ctx context.Context, r Run) error {
 	return sandbox.Wrap(err, "store run", r.ID)
 }
 
-// FinishRun records how a run ended. It reports false, and changes nothing, if
-// the run had ended before.
+// FinishRun records how a run ended, and the use of its sandbox. It reports
+// false, and leaves the run unchanged, if the run had ended before.
 func (s *Store) FinishRun(ctx context.Context, r Run) (bool, error) {
 	var exit sql.NullInt64
 	if r.ExitCode != nil {
@@ -158,7 +158,7 @@ func (s *Store) Run(ctx context.Context, id string) (Run, error) {
 	return r, sandbox.Wrap(err, "read run", id)
 }
 
-// Runs returns the records of a sandbox's runs, the oldest first.
+// Runs returns the records of a sandbox's runs, oldest first.
 func (s *Store) Runs(ctx context.Context, sandboxID string) ([]Run, error) {
 	return s.runs(ctx, ` WHERE sandbox_id = ? ORDER BY started_at, id`, sandboxID)
 }
@@ -173,8 +173,8 @@ func (s *Store) RunsEndedBefore(ctx context.Context, t time.Time) ([]Run, error)
 	return s.runs(ctx, ` WHERE ended_at != 0 AND ended_at < ?`, micros(t))
 }
 
-// KeptLogs returns the runs that have ended, the first that did first, with no
-// more than whose they are and what their logs hold.
+// KeptLogs returns the runs that have ended, in the order of their ends. It
+// sets only their identifiers, principal and KeptBytes.
 func (s *Store) KeptLogs(ctx context.Context) ([]Run, error) {
 	var list []Run
 	const query = `SELECT id, sandbox_id, principal, kept_bytes FROM runs WHERE ended_at != 0 ORDER BY ended_at, id`
@@ -197,8 +197,8 @@ func (s *Store) runs(ctx context.Context, where string, args ...any) ([]Run, err
 	return list, sandbox.Wrap(err, "list runs", "")
 }
 
-// RequestRunStop records that a run's end was asked for, for the process that
-// settles its verdict.
+// RequestRunStop records that the end of a run was requested. The process that
+// settles the run's verdict reads it.
 func (s *Store) RequestRunStop(ctx context.Context, id string) error {
 	_, err := s.exec(ctx, `UPDATE runs SET stop_requested = 1 WHERE id = ? AND ended_at = 0`, id)
 	return sandbox.Wrap(err, "store run", id)

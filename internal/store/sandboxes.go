@@ -11,21 +11,22 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// A Sandbox is the record of one sandbox. Its Expires is not kept: it follows
-// from the limits.
+// A Sandbox is the record of one sandbox. Expires is not stored, because it
+// follows from the limits.
 type Sandbox struct {
 	sandbox.Sandbox
 	Principal sandbox.Principal
-	// Owner is the process that looks after it; Detached says that it is
-	// meant to outlive that process.
+	// Owner is the identifier of the process that supervises the sandbox.
+	// Detached means that the sandbox is to outlive that process.
 	Owner    string
 	Detached bool
-	// Ref is its driver's reference, "" until the box exists.
+	// Ref is the driver's reference, or "" until the box exists.
 	Ref string
-	// HasEnv says that it has an environment, which is not kept here.
+	// HasEnv means that the sandbox has an environment, which is not stored
+	// here.
 	HasEnv bool
-	// StopCause is set when somebody began to stop it; a process that finds
-	// it gone learns why from this.
+	// StopCause is set when a process began to stop the sandbox. It explains to
+	// other processes why the box is gone.
 	StopCause string
 }
 
@@ -81,7 +82,7 @@ func (s *Store) InsertSandbox(ctx context.Context, r Sandbox) error {
 }
 
 // StartedSandbox records that a starting sandbox runs. It reports false if the
-// sandbox is not starting any more.
+// sandbox is no longer starting.
 func (s *Store) StartedSandbox(ctx context.Context, id, ref string, receipt sandbox.Receipt, used time.Time) (bool, error) {
 	text, err := json.Marshal(receipt)
 	if err != nil {
@@ -101,8 +102,8 @@ func (s *Store) Sandbox(ctx context.Context, id string) (Sandbox, error) {
 	return r, sandbox.Wrap(err, "read sandbox", id)
 }
 
-// Sandboxes returns the records of a principal's sandboxes, at most limit:
-// those that have not ended first, the newest first among each.
+// Sandboxes returns the records of at most limit sandboxes of a principal. Live
+// sandboxes come before ended ones, and the newest first in each group.
 func (s *Store) Sandboxes(ctx context.Context, p sandbox.Principal, limit int) ([]Sandbox, error) {
 	return s.sandboxes(ctx, ` WHERE principal = ? ORDER BY ended_at != 0, created_at DESC, id LIMIT ?`, p, limit)
 }
@@ -130,8 +131,9 @@ func (s *Store) TouchSandbox(ctx context.Context, id string, used time.Time) err
 	return sandbox.Wrap(err, "store sandbox", id)
 }
 
-// HibernatedSandbox records that a running sandbox is hibernated, or that a
-// hibernated one runs again. It reports false if it was in neither state.
+// HibernatedSandbox records that a running sandbox hibernates, or that a
+// hibernated one runs again. It reports false if the sandbox is in neither
+// state.
 func (s *Store) HibernatedSandbox(ctx context.Context, id string, hibernated bool) (bool, error) {
 	from, to := sandbox.Hibernated, sandbox.Running
 	if hibernated {
@@ -147,22 +149,22 @@ func (s *Store) SetSandboxEnd(ctx context.Context, id string, ends time.Time) er
 	return sandbox.Wrap(err, "store sandbox", id)
 }
 
-// ClaimSandbox makes to the owner of a sandbox that has not ended, if from
-// still is. It reports whether it did: of several processes that try, one does.
+// ClaimSandbox sets the owner of a live sandbox to to, if it is still from. It
+// reports whether it did. Of several processes that try, only one succeeds.
 func (s *Store) ClaimSandbox(ctx context.Context, id, from, to string) (bool, error) {
 	n, err := s.exec(ctx, `UPDATE sandboxes SET owner = ? WHERE id = ? AND owner = ? AND ended_at = 0`, to, id, from)
 	return n == 1, sandbox.Wrap(err, "claim sandbox", id)
 }
 
-// StoppingSandbox records why a sandbox is about to be stopped. The first
-// cause stays.
+// StoppingSandbox records why a sandbox is about to be stopped. The first cause
+// stays.
 func (s *Store) StoppingSandbox(ctx context.Context, id, cause string) error {
 	_, err := s.exec(ctx, `UPDATE sandboxes SET stop_cause = ? WHERE id = ? AND ended_at = 0 AND stop_cause = ''`, cause, id)
 	return sandbox.Wrap(err, "store sandbox", id)
 }
 
-// EndSandbox records that a sandbox stopped, and gives v to those of its runs
-// that are still recorded as running. It reports false if it had ended before.
+// EndSandbox records that a sandbox stopped, and ends its running runs with the
+// verdict v. It reports false if the sandbox had ended before.
 func (s *Store) EndSandbox(ctx context.Context, id, cause string, at time.Time, v sandbox.Verdict) (bool, error) {
 	var ended bool
 	err := s.tx(ctx, func(tx *sql.Tx) error {
@@ -183,7 +185,7 @@ func (s *Store) EndSandbox(ctx context.Context, id, cause string, at time.Time, 
 	return ended, sandbox.Wrap(err, "store sandbox", id)
 }
 
-// DeleteSandbox removes a record and those of its runs.
+// DeleteSandbox removes the record of a sandbox with the records of its runs.
 func (s *Store) DeleteSandbox(ctx context.Context, id string) error {
 	_, err := s.exec(ctx, `DELETE FROM sandboxes WHERE id = ?`, id)
 	return sandbox.Wrap(err, "delete sandbox", id)

@@ -1,16 +1,19 @@
-// Package store keeps what must outlive a process: sandboxes, runs, the
-// processes that own them, and tokens. It is one SQLite file in the state
-// directory, which any number of processes may have open at once.
+// Package store keeps the state that must outlive a process: sandboxes, runs,
+// the processes that own them, workspaces, images, and tokens. The state is one
+// SQLite file in the state directory. Any number of processes may have it open
+// at the same time.
 //
-// The engine uses it for sandboxes, runs and owners, and the composition root
-// hands its tokens to the HTTP edge. It holds no rules: it does not decide who
-// may see what, only finds and changes rows. No secret reaches it.
+// The engine uses the store for sandboxes, runs, workspaces, images and owners.
+// The composition root passes its tokens to the HTTP edge. The store has no
+// rules: it finds and changes rows, and does not decide about permissions. It
+// keeps no environment of a sandbox and no secret of the operator, and of a
+// token only the hash.
 //
-// A [Store] is open from Open to Close and safe for concurrent use. Every
-// method is one transaction. Writes go to the operating system but are not
-// forced to the disk one by one: after a power failure the last of them may be
-// missing, and the file is whole. The sandboxes they speak of are gone then
-// too.
+// A [Store] is open from Open to Close and safe for concurrent use. Changes
+// that belong together are one transaction. Writes go to the operating system,
+// but are not forced to the disk one by one. After a power failure, the last
+// writes may be missing, but the file is intact. The sandboxes of these writes
+// are gone then, too.
 package store
 
 import (
@@ -35,11 +38,11 @@ import (
 // FileName is the name of the database in the state directory.
 const FileName = "state.db"
 
-// busyTimeout is how long a statement waits for another process's
-// transaction. Transactions here take well under a millisecond each.
+// busyTimeout is how long a statement waits for the transaction of another
+// process. Each transaction takes well under a millisecond.
 const busyTimeout = 10 * time.Second
 
-// maxReaders bounds the connections that only read.
+// maxReaders bounds the read-only connections.
 const maxReaders = 4
 
 //go:embed migrations/*.sql
@@ -47,9 +50,10 @@ var migrations embed.FS
 
 // Options configure a Store.
 type Options struct {
-	// Dir is the state directory. It is made, with mode 0700, if missing.
+	// Dir is the state directory. It is created with mode 0700 if it is
+	// missing.
 	Dir string
-	// Now is the clock; time.Now if nil.
+	// Now is the clock; nil means time.Now.
 	Now func() time.Time
 }
 
@@ -58,17 +62,18 @@ type Store struct {
 	dir string
 	now func() time.Time
 
-	// SQLite has one writer at a time. Giving it one connection makes writers
-	// of this process queue in Go, in order, instead of polling for the lock.
+	// SQLite allows one writer at a time. With a single connection, the writers
+	// of this process queue in Go, in order, and do not poll for the lock.
 	write *sql.DB
 	read  *sql.DB
 
 	insertRun, finishRun, touch, getRun *sql.Stmt
 }
 
-// Open opens the database in opts.Dir, making or upgrading it first. It fails
-// with [sandbox.Unsupported] if a newer version of the program made it, and
-// with [sandbox.Unavailable] if the directory cannot be used.
+// Open opens the database in opts.Dir, and creates or upgrades it first. The
+// caller must close it. The error is of kind [sandbox.Unsupported] if a newer
+// version of the program made the database. It is of kind [sandbox.Unavailable]
+// if the directory cannot be used.
 func Open(ctx context.Context, opts Options) (*Store, error) {
 	if opts.Dir == "" {
 		return nil, sandbox.Errorf(sandbox.Invalid, "open store: no state directory is named")
@@ -88,15 +93,15 @@ func (s *Store) open(ctx context.Context) error {
 	if err := os.MkdirAll(filepath.Join(s.dir, ownersDir), 0o700); err != nil {
 		return unusable(err)
 	}
-	// Several processes may find the file missing or old at the same moment;
-	// turning on the write-ahead log in particular does not wait for locks.
+	// Several processes may find the file missing or old at the same moment.
+	// Turning on the write-ahead log in particular does not wait for locks.
 	unlock, err := lockPath(filepath.Join(s.dir, "state.lock"))
 	if err != nil {
 		return unusable(err)
 	}
 	defer unlock()
 
-	// SQLite gives its side files the mode of the main one.
+	// SQLite gives its side files the mode of the main file.
 	name := filepath.Join(s.dir, FileName)
 	f, err := os.OpenFile(name, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
@@ -138,7 +143,7 @@ func unusable(err error) error {
 		"check that the state directory can be written and its disk has room, or name another with --state-dir")
 }
 
-// prepare prepares the statements of a run's path; the others are rare.
+// prepare prepares the statements that every run needs; the others are rare.
 func (s *Store) prepare(ctx context.Context) (err error) {
 	for _, p := range []struct {
 		stmt **sql.Stmt
@@ -168,11 +173,10 @@ func (s *Store) Close() error {
 	return errors.Join(errs...)
 }
 
-// Now returns the store's time, with the precision it keeps.
+// Now returns the store's time with the precision of its records.
 func (s *Store) Now() time.Time { return fromMicros(s.now().UnixMicro()) }
 
-// migrate applies, each in a transaction of its own, the migrations that the
-// file does not have yet.
+// migrate applies the missing migrations, each in its own transaction.
 func (s *Store) migrate(ctx context.Context) error {
 	const table = `CREATE TABLE IF NOT EXISTS migrations (
 		name TEXT PRIMARY KEY, applied_at INTEGER NOT NULL) STRICT`
@@ -226,8 +230,8 @@ func (s *Store) migrate(ctx context.Context) error {
 	return nil
 }
 
-// tx runs f in a transaction that holds the write lock from its begin, so that
-// what f read is still so when it writes.
+// tx runs f in a transaction. The transaction takes the write lock at its
+// begin, so that rows that f has read do not change before it writes.
 func (s *Store) tx(ctx context.Context, f func(*sql.Tx) error) error {
 	tx, err := s.write.BeginTx(ctx, nil)
 	if err != nil {
@@ -239,10 +243,11 @@ func (s *Store) tx(ctx context.Context, f func(*sql.Tx) error) error {
 	return noSpace(tx.Commit())
 }
 
-// sqliteFull is SQLite's code for a disk without room.
+// sqliteFull is SQLite's error code for a full disk.
 const sqliteFull = 13
 
-// noSpace says so in our words if err is that of a full disk.
+// noSpace converts SQLite's error for a full disk to [sandbox.NoSpace], and
+// leaves other errors unchanged.
 func noSpace(err error) error {
 	if e, ok := errors.AsType[*sqlite.Error](err); ok && e.Code()&0xff == sqliteFull {
 		return sandbox.NoSpace(err)
@@ -250,7 +255,7 @@ func noSpace(err error) error {
 	return err
 }
 
-// exec runs one statement that writes, and returns how many rows it changed.
+// exec runs one statement that writes, and returns the number of changed rows.
 func (s *Store) exec(ctx context.Context, query string, args ...any) (int64, error) {
 	r, err := s.write.ExecContext(ctx, query, args...)
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// Token is [sandbox.Token]: what the store keeps of one.
+// Token is [sandbox.Token], the record of a token.
 type Token = sandbox.Token
 
 const selectTokenSQL = `SELECT id, name, principal, hash, scopes, created_at, used_at, revoked_at FROM tokens`
@@ -30,7 +30,7 @@ func scanToken(scan scanFunc) (Token, error) {
 	return t, nil
 }
 
-// PutToken adds a token. A zero Created is now. Identifier and hash must be
+// PutToken adds a token. A zero Created means now. Identifier and hash must be
 // new.
 func (s *Store) PutToken(ctx context.Context, t Token) error {
 	if t.Created.IsZero() {
@@ -41,8 +41,8 @@ func (s *Store) PutToken(ctx context.Context, t Token) error {
 	return sandbox.Wrap(err, "store token", t.ID)
 }
 
-// FindToken returns the token with that hash. A token that is not there or was
-// revoked is of kind NotFound.
+// FindToken returns the token with that hash. The error is of kind NotFound if
+// there is none or it was revoked.
 func (s *Store) FindToken(ctx context.Context, hash [32]byte) (Token, error) {
 	row := s.read.QueryRowContext(ctx, selectTokenSQL+` WHERE hash = ? AND revoked_at = 0`, hash[:])
 	t, err := scanToken(row.Scan)
@@ -52,7 +52,7 @@ func (s *Store) FindToken(ctx context.Context, hash [32]byte) (Token, error) {
 	return t, sandbox.Wrap(err, "find token", "")
 }
 
-// ListTokens returns all tokens, revoked ones too, the oldest first.
+// ListTokens returns all tokens, including revoked ones, oldest first.
 func (s *Store) ListTokens(ctx context.Context) ([]Token, error) {
 	var list []Token
 	err := collect(ctx, s.read, selectTokenSQL+` ORDER BY created_at, id`, nil, func(scan scanFunc) error {
@@ -63,8 +63,8 @@ func (s *Store) ListTokens(ctx context.Context) ([]Token, error) {
 	return list, sandbox.Wrap(err, "list tokens", "")
 }
 
-// RevokeToken makes a token invalid for good. Revoking again keeps the first
-// time. An unknown token is of kind NotFound.
+// RevokeToken makes a token invalid for good. A second call keeps the time of
+// the first. The error is of kind NotFound if there is no such token.
 func (s *Store) RevokeToken(ctx context.Context, id string) error {
 	n, err := s.exec(ctx, `UPDATE tokens SET revoked_at = iif(revoked_at = 0, ?, revoked_at) WHERE id = ?`,
 		s.now().UnixMicro(), id)

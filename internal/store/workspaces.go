@@ -10,11 +10,11 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// A Workspace is the record of one workspace. Its quota is not kept.
+// A Workspace is the record of one workspace. Its quota is not stored.
 type Workspace struct {
 	sandbox.Workspace
-	// ID names its directory and is a secret of its principal's; Handle names
-	// it to others.
+	// ID names the directory, and is known only to its principal. Handle is the
+	// public identifier.
 	ID, Handle string
 	Principal  sandbox.Principal
 }
@@ -33,10 +33,11 @@ func scanWorkspace(scan scanFunc) (Workspace, error) {
 	return w, err
 }
 
-// UseWorkspace records that a workspace is used, and adds its record if there
-// is none and the principal has fewer than most. The error is of kind Conflict if
-// the principal has one of that name with another ID. make is called while no
-// process can remove the workspace, to make its directory.
+// UseWorkspace records a use of a workspace, and adds its record if there is
+// none. The error is of kind Exhausted if a new record would give the principal
+// more than most. It is of kind Conflict if the principal has another workspace
+// of that name. make is called to create the directory while no process can
+// remove the workspace.
 func (s *Store) UseWorkspace(ctx context.Context, w Workspace, most int, make func() error) error {
 	err := s.tx(ctx, func(tx *sql.Tx) error {
 		r, err := tx.ExecContext(ctx, `UPDATE workspaces SET used_at = max(used_at, ?) WHERE id = ?`, micros(w.Used), w.ID)
@@ -77,8 +78,8 @@ func (s *Store) Workspace(ctx context.Context, idOrHandle string) (Workspace, er
 	return w, sandbox.Wrap(err, "read workspace", "")
 }
 
-// NamedWorkspace returns the record of a principal's workspace by its name, or an
-// error of kind NotFound.
+// NamedWorkspace returns the record of a principal's workspace by its name, or
+// an error of kind NotFound.
 func (s *Store) NamedWorkspace(ctx context.Context, p sandbox.Principal, name string) (Workspace, error) {
 	w, err := scanWorkspace(s.read.QueryRowContext(ctx, selectWorkspaceSQL+` WHERE principal = ? AND name = ?`, p, name).Scan)
 	if errors.Is(err, sql.ErrNoRows) {
@@ -87,14 +88,14 @@ func (s *Store) NamedWorkspace(ctx context.Context, p sandbox.Principal, name st
 	return w, sandbox.Wrap(err, "read workspace", "")
 }
 
-// Workspaces returns the records of a principal's workspaces, of all for "",
-// by name.
+// Workspaces returns the records of a principal's workspaces by name, or of all
+// workspaces if p is "".
 func (s *Store) Workspaces(ctx context.Context, p sandbox.Principal) ([]Workspace, error) {
 	return s.workspaces(ctx, ` WHERE principal = ? OR ? = '' ORDER BY principal, name`, p, p)
 }
 
-// WorkspaceTotals returns how many workspaces there are, whosever, and what they
-// held together when each was last measured.
+// WorkspaceTotals returns the number of workspaces of all principals, and their
+// total usage when each was last measured.
 func (s *Store) WorkspaceTotals(ctx context.Context) (count int, held sandbox.WorkspaceUsage, err error) {
 	err = s.read.QueryRowContext(ctx, `SELECT count(*), coalesce(sum(bytes), 0), coalesce(sum(files), 0) FROM workspaces`).
 		Scan(&count, &held.Bytes, &held.Files)
@@ -102,12 +103,12 @@ func (s *Store) WorkspaceTotals(ctx context.Context) (count int, held sandbox.Wo
 }
 
 // IdleWorkspaces returns the records of workspaces that were not used since t
-// and that no sandbox has.
+// and that no live sandbox has.
 func (s *Store) IdleWorkspaces(ctx context.Context, t time.Time) ([]Workspace, error) {
 	return s.workspaces(ctx, ` WHERE used_at < ? AND `+unusedSQL, micros(t))
 }
 
-// unusedSQL is true of a workspace that no live sandbox has.
+// unusedSQL is true for a workspace that no live sandbox has.
 const unusedSQL = `NOT EXISTS (SELECT 1 FROM sandboxes s WHERE s.principal = w.principal AND s.workspace = w.name AND s.ended_at = 0)`
 
 func (s *Store) workspaces(ctx context.Context, where string, args ...any) ([]Workspace, error) {
@@ -120,8 +121,8 @@ func (s *Store) workspaces(ctx context.Context, where string, args ...any) ([]Wo
 	return list, sandbox.Wrap(err, "list workspaces", "")
 }
 
-// TouchWorkspace records that a workspace was used, and what it holds if that
-// is known.
+// TouchWorkspace records that a workspace was used, and its usage unless usage
+// is nil.
 func (s *Store) TouchWorkspace(ctx context.Context, id string, used time.Time, usage *sandbox.WorkspaceUsage) error {
 	var err error
 	if usage == nil {
@@ -133,8 +134,8 @@ func (s *Store) TouchWorkspace(ctx context.Context, id string, used time.Time, u
 	return sandbox.Wrap(err, "store workspace", "")
 }
 
-// OtherWorkspaces returns what a principal's workspaces held when they were
-// last measured, but for those with these IDs.
+// OtherWorkspaces returns the total usage of a principal's workspaces when each
+// was last measured, without the workspaces with the IDs in but.
 func (s *Store) OtherWorkspaces(ctx context.Context, p sandbox.Principal, but []string) (u sandbox.WorkspaceUsage, err error) {
 	ids, err := json.Marshal(but)
 	if err != nil {
@@ -146,8 +147,9 @@ func (s *Store) OtherWorkspaces(ctx context.Context, p sandbox.Principal, but []
 }
 
 // DeleteWorkspace removes a record if no live sandbox has the workspace and it
-// was not used since t, or t is zero, and reports whether it did. remove takes
-// the directory away, in a moment in which no process can begin to use it.
+// was not used since t. A zero t stands for any time. It reports whether it
+// did. remove is called to remove the directory while no process can begin to
+// use the workspace.
 func (s *Store) DeleteWorkspace(ctx context.Context, id string, t time.Time, remove func() error) (bool, error) {
 	var deleted bool
 	err := s.tx(ctx, func(tx *sql.Tx) error {
@@ -166,7 +168,7 @@ func (s *Store) DeleteWorkspace(ctx context.Context, id string, t time.Time, rem
 }
 
 // SpendSignature records that a signature was used, until it expires. It
-// reports false if it had been.
+// reports false if the signature was used before.
 func (s *Store) SpendSignature(ctx context.Context, signature []byte, expires time.Time) (bool, error) {
 	if _, err := s.exec(ctx, `DELETE FROM spent WHERE expires_at < ?`, s.now().UnixMicro()); err != nil {
 		return false, err
