@@ -7,9 +7,10 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// AddressOf names a remote address, with or without a port, as a principal is
-// named: it stands for a client that has not shown who it is. A network of IPv6
-// that one site has, of 64 bits, is one address.
+// AddressOf returns a remote address, with or without a port, in the form of a
+// principal. It stands for a client that has not authenticated. All IPv6
+// addresses of a 64-bit network count as one address, because one site has them
+// all.
 func AddressOf(remote string) sandbox.Principal {
 	host, _, err := net.SplitHostPort(remote)
 	if err != nil {

@@ -2,24 +2,25 @@ package fair
 
 import "container/heap"
 
-// A pass is which holds makeRoom asks for.
+// A pass selects the holds that makeRoom asks for.
 type pass int
 
 const (
-	idleAboveShare   pass = iota // not in use, of principals above their share
-	forcedAboveShare             // in use or not, of the same
-	idleOfAll                    // not in use, of all principals
+	idleAboveShare   pass = iota // idle holds of principals above their share
+	forcedAboveShare             // all holds of principals above their share
+	idleOfAll                    // idle holds of all principals
 )
 
-// makeRoom asks holders to give up as much as w needs, in the order of the
-// passes. Within a pass it asks the principal first that holds most, of equals the
-// principal that used its oldest hold longest ago, and for that hold first.
+// makeRoom asks holders to give up the units that w needs, in the order of the
+// passes. Within a pass, the principal that holds most comes first. Of
+// principals that hold equally much, the one whose oldest hold is least
+// recently used comes first, and is asked for that hold first.
 func (p *Pool) makeRoom(w *waiter) {
 	p.mu.Lock()
 	none := p.evictees == 0
 	p.mu.Unlock()
 	if none {
-		return // many requests may wait, and look often
+		return // many requests may wait, and check often
 	}
 	p.evicting.Lock()
 	defer p.evicting.Unlock()
@@ -37,8 +38,8 @@ func (p *Pool) makeRoom(w *waiter) {
 	}
 }
 
-// An inquiry is one pass of makeRoom. It is a heap of the accounts that may have
-// holds to ask for, so that a pass over many holds looks at each only once.
+// An inquiry is one pass of makeRoom. It is a heap of the accounts that may
+// have holds to ask for, so that a pass looks at each hold only once.
 type inquiry struct {
 	p      *Pool
 	w      *waiter
@@ -47,12 +48,12 @@ type inquiry struct {
 	left   []*inquired
 }
 
-// An inquired account is one that may have holds to ask for.
+// An inquired account may have holds to ask for.
 type inquired struct {
 	*account
-	holds      []*Hold // not asked yet, the least recently used first; nil before the first
+	holds      []*Hold // not asked yet, least recently used first; nil until begun
 	begun      bool
-	kept, used int64 // by which it is in order
+	kept, used int64 // sort keys of the heap
 }
 
 func (i *inquiry) Len() int { return len(i.left) }
@@ -85,15 +86,17 @@ func (p *Pool) inquire(w *waiter, pass pass) *inquiry {
 	return i
 }
 
-// refusedToLeave keeps a hold that is in use where it is in the order of use.
+// refusedToLeave keeps a hold whose holder refused. Its place in the order of
+// use stays the same.
 func (p *Pool) refusedToLeave(h *Hold) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	h.stay()
 }
 
-// next is the next hold to ask for, and how, or nil if none is needed or left. The
-// hold counts as leaving already, as its holder may release it while it is asked.
+// next returns the next hold to ask for, and its evict function. It returns nil
+// if no more units are needed or no hold is left. The hold counts as leaving
+// already, because its holder may release it while it is asked.
 func (i *inquiry) next() (*Hold, func(forced bool) bool) {
 	p, w := i.p, i.w
 	p.mu.Lock()
@@ -127,8 +130,8 @@ func (i *inquiry) next() (*Hold, func(forced bool) bool) {
 	return nil, nil
 }
 
-// take is the account's next hold that may be asked for, or nil. The pool's mu is
-// held.
+// take returns the account's next hold that may be asked for, or nil. The
+// pool's mu is held.
 func (a *inquired) take() *Hold {
 	if !a.begun {
 		a.begun = true
@@ -146,44 +149,46 @@ func (a *inquired) take() *Hold {
 	return nil
 }
 
-// mayAsk reports whether an account may be asked for a hold for w, whose principal
-// has the account own, and gets so many units in all. p.mu is held.
+// mayAsk reports whether an account may be asked for h on behalf of w. own is
+// the account of w's principal, and gets the units that this principal would
+// hold then. p.mu is held.
 func (i *inquiry) mayAsk(a *inquired, h *Hold, own *account, gets int64) bool {
 	switch {
 	case i.pass != idleOfAll && !i.p.aboveShare(a.account.kept()):
 		return false
 	case i.pass == forcedAboveShare:
-		// By force a principal must not get more than the other keeps: the two
-		// would take turns for ever.
+		// By force, a principal must not get more than the other one keeps.
+		// Otherwise the two would evict each other forever.
 		return a.account != own && a.account.kept()-h.units >= gets
 	default:
-		// A principal takes idle holds of those that hold as much as it would
-		// then, and never of those that hold less.
+		// A principal may take idle holds of a principal that holds at least as
+		// much as it would hold itself.
 		return a.account == own || a.account.kept() >= gets
 	}
 }
 
-// aboveShare reports whether units are more than a share: the total divided by
-// the number of principals that hold something or wait. p.mu is held.
+// aboveShare reports whether units are more than a share. A share is the total
+// divided by the number of principals that hold units or wait. p.mu is held.
 func (p *Pool) aboveShare(units int64) bool {
 	return units*int64(len(p.accounts)) > p.o.Total
 }
 
-// needs is how many units are missing for w and for the requests that are granted
-// before it, without those that are being given up. The pool's mu is held.
+// needs returns how many units are missing for w and for the requests that are
+// granted before it. Units that are being given up do not count as missing. The
+// pool's mu is held.
 func (i *inquiry) needs() int64 {
 	p, w := i.p, i.w
 	return w.Units - (p.limit(w.small) - p.used) - p.leaving + i.before
 }
 
-// before is how many units the requests want that are granted before w. p.mu is
-// held.
+// before returns the total units of the requests that are granted before w.
+// p.mu is held.
 func (p *Pool) before(w *waiter) (units int64) {
 	own := p.accounts[w.Principal]
 	if own == nil {
-		return 0 // it was granted and released
+		return 0 // w was granted and released
 	}
-	earlier := true // those in the queue before w came earlier
+	earlier := true // requests in the queue before w came earlier
 	for _, o := range p.queue {
 		if o == w {
 			earlier = false

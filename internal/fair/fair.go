@@ -3,24 +3,25 @@
 //
 // A [Pool] is one resource: sandboxes, sessions, bytes in flight, pulls. It has
 // a total, and counts the units that each principal holds. A [Hold] is a number
-// of units in one principal's hands, from [Pool.Acquire] until [Hold.Release].
+// of units that one principal holds, from [Pool.Acquire] until [Hold.Release].
 //
 // Two rules keep the resource fair:
 //
 //   - A hold that cannot be evicted is granted only while its principal holds no
-//     more than what is free. One principal alone stops at half of the total, two
-//     at a third each: there is always something left for the next principal.
-//   - A hold that can be evicted is granted while anything is free. When nothing
-//     is free, the pool evicts the least recently used hold of the principal that
-//     holds most. It prefers holds that are not in use.
+//     more than the free units. One principal alone stops at half of the total, and
+//     two at a third each. So units are always left for the next principal.
+//   - A hold that can be evicted is granted while enough units are free. Otherwise
+//     the pool evicts the least recently used hold of the principal that holds most.
+//     It prefers idle holds.
 //
-// Requests of at most [Options.Small] units have a reserve of their own, and so
-// never wait behind large ones. Of the requests that wait, the pool grants the
-// one whose principal holds the fewest units, and of equals the oldest.
+// Requests of at most [Options.Small] units have a reserve of their own, so
+// they never wait behind large ones. Of the waiting requests, the pool grants
+// the request of the principal that holds the fewest units. If several hold
+// equally few, it grants the oldest request.
 //
-// The package knows nothing of the resources. The engine and the edges (MCP,
-// HTTP) make one pool for each of theirs and hand it to nobody else. A pool owns no
-// goroutine and needs no end. All methods are safe for concurrent use.
+// The package knows nothing about the resources. The engine and the edges (MCP,
+// HTTP) make one pool for each of theirs and keep it to themselves. A pool has
+// no goroutine and needs no Close. All methods are safe for concurrent use.
 package fair
 
 import (
@@ -35,44 +36,46 @@ import (
 
 // Options describe the resource of a [Pool].
 type Options struct {
-	// Name is the resource in errors and metrics, in the plural: "sandboxes".
+	// Name is the name of the resource in errors and metrics, in the plural:
+	// "sandboxes".
 	Name string
-	// Total is how many units there are, at least 1.
+	// Total is the number of units, at least 1.
 	Total int64
 	// Reserve is the part of Total that only requests of at most Small units
-	// may use. Zero is none.
+	// may use. Zero means no reserve.
 	Small, Reserve int64
-	// MaxWaiting is how many requests of one principal may wait at a time.
-	// Zero is [DefaultMaxWaiting].
+	// MaxWaiting bounds the waiting requests of one principal. Zero means
+	// [DefaultMaxWaiting].
 	MaxWaiting int
-	// RetryAfter is the time that errors name after which to try again. Zero is
-	// one second.
+	// RetryAfter is the delay before a retry that errors name. Zero means one
+	// second.
 	RetryAfter time.Duration
-	// Look is how often a request that waits asks holders again whether they
-	// have become idle. Zero is a quarter of a second.
+	// Look is how often a waiting request asks holders again whether they are
+	// idle now. Zero means a quarter of a second.
 	Look time.Duration
-	// Format writes a number of units, for errors. Nil writes the number.
+	// Format formats a number of units for errors. Nil formats it as a decimal
+	// number.
 	Format func(units int64) string
 }
 
-// DefaultMaxWaiting is how many requests of one principal may wait for units of
-// a pool, if its options do not say.
+// DefaultMaxWaiting is the default of [Options.MaxWaiting].
 const DefaultMaxWaiting = 256
 
 // A Request asks for units of a pool.
 type Request struct {
-	// Principal is who will hold the units.
+	// Principal is the principal that will hold the units.
 	Principal sandbox.Principal
-	// Units is how many, at least 1.
+	// Units is the number of units, at least 1.
 	Units int64
-	// Evict asks the holder to give the units up, and reports whether it will. A
-	// holder that reports true calls [Hold.Release] when the units are free, at
-	// once or later. Unless forced, a holder refuses while the hold is in use.
-	// The pool forces only a principal that holds more than its share, for one
-	// that holds less.
+	// Evict asks the holder to give the units up, and reports whether it will.
+	// If it reports true, the holder must call [Hold.Release] when the units
+	// are free, at once or later. Unless forced, a holder refuses while the
+	// hold is in use. The pool uses force only on a principal above its share,
+	// for a principal that holds less.
 	//
-	// Evict is called without locks of the pool. It must not block, and not
-	// acquire from the same pool. Nil is a hold that cannot be evicted.
+	// Evict is called without locks of the pool. It must not block, and must
+	// not acquire from the same pool. With a nil Evict, the hold cannot be
+	// evicted.
 	Evict func(forced bool) bool
 }
 
@@ -80,32 +83,33 @@ type Request struct {
 type Pool struct {
 	o Options
 
-	// evicting makes one request at a time choose holds to evict. It is locked
+	// evicting lets one request at a time choose holds to evict. It is locked
 	// before mu.
 	evicting sync.Mutex
 
 	mu       sync.Mutex
-	used     int64 // by all holds, those that are leaving too
-	evictees int   // holds that can be evicted
+	used     int64 // units of all holds, including leaving ones
+	evictees int   // number of holds that can be evicted
 	clock    int64 // counts the uses of holds
-	leaving  int64 // by holds whose holder agreed to give them up
+	leaving  int64 // units of holds whose holder agreed to give them up
 	accounts map[sandbox.Principal]*account
 	queue    []*waiter // oldest first
-	stats    Stats     // only its counters
+	stats    Stats     // only its counters are set
 }
 
-// An account is what one principal holds, and how many requests of it wait. It
-// exists while there is either.
+// An account has the units that one principal holds, and the number of its
+// waiting requests. It exists while there is either.
 type account struct {
 	held, small, leaving int64      // units; small are those of small holds
 	holds                *list.List // of *Hold, the least recently used first
 	waiting              int
 }
 
-// kept is what the principal holds without what it is giving up.
+// kept returns the principal's units without the units that it is giving up.
 func (a *account) kept() int64 { return a.held - a.leaving }
 
-// A Hold is a number of units that a principal holds.
+// A Hold is a number of units that a principal holds. The holder must call
+// Release.
 type Hold struct {
 	pool    *Pool
 	acct    *account
@@ -118,7 +122,7 @@ type Hold struct {
 	evict   func(bool) bool
 }
 
-// A waiter is a request that waits.
+// A waiter is a waiting request.
 type waiter struct {
 	Request
 	grows   *Hold // the hold that the units are for, if it exists already
@@ -145,9 +149,11 @@ func New(o Options) *Pool {
 	return &Pool{o: o, accounts: map[sandbox.Principal]*account{}}
 }
 
-// Acquire waits until the principal holds the units, or ctx ends. Where ctx ends
-// first, the error is of kind [sandbox.Exhausted], says why and when to try
-// again, and wraps the cause of ctx's end.
+// Acquire waits until the principal holds the units, or ctx ends. The caller
+// must release the hold. The error is of kind [sandbox.Exhausted], says why,
+// and names the delay before a retry. If ctx ended, it also wraps the cause of
+// that. Requests for more than the pool can ever grant, and requests above
+// MaxWaiting, fail at once.
 func (p *Pool) Acquire(ctx context.Context, r Request) (*Hold, error) {
 	w, err := p.enqueue(r, nil)
 	if err != nil {
@@ -175,7 +181,7 @@ func (p *Pool) Acquire(ctx context.Context, r Request) (*Hold, error) {
 	}
 }
 
-// Try is [Pool.Acquire] without waiting: it succeeds if the units are free, or
+// Try is [Pool.Acquire] without waiting. It succeeds if the units are free, or
 // are given up at once.
 func (p *Pool) Try(r Request) (*Hold, error) { return p.try(r, nil) }
 
@@ -196,8 +202,9 @@ func (p *Pool) try(r Request, grows *Hold) (*Hold, error) {
 	return nil, p.refuse(w, nil)
 }
 
-// Take gives the principal units that it has already, whatever is free: a server
-// that starts finds what an earlier one granted.
+// Take returns a hold of units that the principal has already, even if they are
+// not free. A server that starts uses it for units that an earlier process
+// granted.
 func (p *Pool) Take(r Request) *Hold {
 	r.Units = max(1, r.Units)
 	p.mu.Lock()
@@ -234,8 +241,8 @@ func (p *Pool) enqueue(r Request, grows *Hold) (*waiter, error) {
 	return w, nil
 }
 
-// leave takes a request out of the queue, unless it has been granted: then it
-// returns the hold.
+// leave removes a request from the queue, and returns nil. If the request was
+// granted, it returns the hold.
 func (p *Pool) leave(w *waiter) *Hold {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -244,7 +251,7 @@ func (p *Pool) leave(w *waiter) *Hold {
 	}
 	p.dequeue(w)
 	p.stats.Refused++
-	// Those behind it may go on.
+	// Requests behind it may be granted now.
 	p.dispatch()
 	return nil
 }
@@ -262,7 +269,7 @@ func (p *Pool) dequeue(w *waiter) {
 	p.close(w.Principal, a)
 }
 
-// account returns the principal's account, a new one if it has none. p.mu is
+// account returns the principal's account, and creates it if necessary. p.mu is
 // held.
 func (p *Pool) account(who sandbox.Principal) *account {
 	a := p.accounts[who]
@@ -280,7 +287,8 @@ func (p *Pool) close(who sandbox.Principal, a *account) {
 	}
 }
 
-// limit is the units that small requests, or large ones, can have together.
+// limit returns the units that all small requests, or all large ones, may use
+// together.
 func (p *Pool) limit(small bool) int64 {
 	if small {
 		return p.o.Total
@@ -300,7 +308,7 @@ func (p *Pool) fits(w *waiter) bool {
 	a := p.accounts[w.Principal]
 	held := a.held
 	if w.small {
-		held = a.small // its large holds are no reason for a small one to wait
+		held = a.small // large holds must not make a small request wait
 	}
 	return held == 0 || held+w.Units <= free
 }
@@ -319,8 +327,9 @@ func (p *Pool) dispatch() {
 	}
 }
 
-// next is the request to grant now, or nil: of the small ones first, that of the
-// principal that holds least, and of equals the oldest. p.mu is held.
+// next returns the request to grant now, or nil. Small requests come first,
+// then requests of the principal that holds least, then the oldest. p.mu is
+// held.
 func (p *Pool) next() *waiter {
 	for _, small := range []bool{true, false} {
 		var best *waiter
@@ -335,8 +344,8 @@ func (p *Pool) next() *waiter {
 					best = w
 				}
 			} else if held == 0 && !small {
-				// It waits for others alone. No large request may pass it,
-				// or it could wait for ever.
+				// It waits only for others. No large request may overtake it, or it
+				// could wait forever.
 				blocked = true
 				break
 			}
@@ -364,14 +373,14 @@ func (p *Pool) grant(a *account, w *waiter) *Hold {
 	return h
 }
 
-// use notes that the hold was used last of all. p.mu is held.
+// use makes the hold the most recently used one. p.mu is held.
 func (h *Hold) use() {
 	h.acct.holds.MoveToBack(h.elem)
 	h.pool.clock++
 	h.used = h.pool.clock
 }
 
-// evictBy sets how the hold is evicted. p.mu is held.
+// evictBy sets the function that evicts the hold. p.mu is held.
 func (h *Hold) evictBy(evict func(bool) bool) {
 	if h.evict != nil {
 		h.pool.evictees--
@@ -381,8 +390,8 @@ func (h *Hold) evictBy(evict func(bool) bool) {
 	}
 }
 
-// change gives the hold more units, or fewer, in all that counts them. p.mu is
-// held.
+// change adds by to the hold's units, which may be negative, and updates all
+// counts. p.mu is held.
 func (h *Hold) change(by int64) {
 	p, a := h.pool, h.acct
 	if h.small {
@@ -400,8 +409,8 @@ func (h *Hold) change(by int64) {
 	}
 }
 
-// Touch says that the hold is used now: the pool evicts those first that were
-// used longest ago. It may be called on nil.
+// Touch records a use of the hold, because the pool evicts the least recently
+// used hold first. h may be nil.
 func (h *Hold) Touch() {
 	if h == nil {
 		return
@@ -413,8 +422,8 @@ func (h *Hold) Touch() {
 	}
 }
 
-// Evictable has the pool evict the hold by evict from now on, as
-// [Request.Evict] says. Nil is a hold that cannot be evicted.
+// Evictable sets the function by which the pool evicts the hold, as described
+// at [Request.Evict]. With nil, the hold cannot be evicted.
 func (h *Hold) Evictable(evict func(forced bool) bool) {
 	h.pool.mu.Lock()
 	defer h.pool.mu.Unlock()
@@ -423,10 +432,10 @@ func (h *Hold) Evictable(evict func(forced bool) bool) {
 	}
 }
 
-// Resize changes how many units the hold has, at least 1. Fewer are given back at
-// once. More are granted only if they are free now, or are given up at once; else
-// the hold is as before, and the error is as for [Pool.Try]. A hold that was
-// released stays so.
+// Resize sets the number of units of the hold, at least 1. Surplus units are
+// given back at once. More units are granted only if they are free, or are
+// given up at once. Otherwise the hold stays unchanged, and the error is as for
+// [Pool.Try]. A released hold stays released.
 func (h *Hold) Resize(units int64) error {
 	by := max(1, units) - h.Units()
 	if by > 0 {
@@ -445,14 +454,15 @@ func (h *Hold) Resize(units int64) error {
 	return nil
 }
 
-// Units is how many units the hold has.
+// Units returns the number of units of the hold.
 func (h *Hold) Units() int64 {
 	h.pool.mu.Lock()
 	defer h.pool.mu.Unlock()
 	return h.units
 }
 
-// Release gives all units back. It may be called more than once, and on nil.
+// Release gives all units back. It may be called more than once, and h may be
+// nil.
 func (h *Hold) Release() {
 	if h == nil {
 		return
@@ -466,8 +476,8 @@ func (h *Hold) Release() {
 	h.pool.dispatch()
 }
 
-// Stay takes back the holder's word to give the hold up, where it turned out that
-// it cannot. The pool then evicts another first. It may be called on nil.
+// Stay withdraws the holder's agreement to give the hold up, for a holder that
+// turned out unable to. The pool then evicts another hold first. h may be nil.
 func (h *Hold) Stay() {
 	if h == nil {
 		return
@@ -479,7 +489,8 @@ func (h *Hold) Stay() {
 	}
 }
 
-// stay has the hold no longer count as leaving, if it did. p.mu is held.
+// stay makes a leaving hold stay, and reports whether it was leaving. p.mu is
+// held.
 func (h *Hold) stay() bool {
 	if h.elem == nil || !h.leaving {
 		return false
@@ -491,7 +502,7 @@ func (h *Hold) stay() bool {
 	return true
 }
 
-// remove takes the hold out of its account. p.mu is held.
+// remove removes the hold from its account. p.mu is held.
 func (h *Hold) remove() {
 	h.change(-h.units)
 	h.evictBy(nil)
@@ -500,7 +511,7 @@ func (h *Hold) remove() {
 	h.pool.close(h.who, h.acct)
 }
 
-// refuse is the error for a request that gets nothing.
+// refuse returns the error for a request that was not granted.
 func (p *Pool) refuse(w *waiter, cause error) error {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -523,16 +534,16 @@ func (p *Pool) refusal(format string, args ...any) error {
 	return sandbox.WithHint(err, "end some of yours, or try again in %v", p.o.RetryAfter)
 }
 
-// Stats are a pool's figures at one moment.
+// Stats are the figures of a pool at one moment.
 type Stats struct {
 	Name                     string
 	Total, Used              int64 // units
-	Principals, Waiting      int   // principals that hold something or wait; requests that wait
-	Waited, Refused, Evicted int64 // requests that did not get their units at once, or not at all; holds
+	Principals, Waiting      int   // principals that hold units or wait; waiting requests
+	Waited, Refused, Evicted int64 // requests that had to wait; requests refused; holds evicted
 	MostHeld                 int64 // units of the principal that holds most
 }
 
-// Stats returns the pool's figures.
+// Stats returns the figures of the pool.
 func (p *Pool) Stats() Stats {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -545,7 +556,7 @@ func (p *Pool) Stats() Stats {
 	return s
 }
 
-// Held is how many units a principal holds.
+// Held returns the number of units that a principal holds.
 func (p *Pool) Held(who sandbox.Principal) int64 {
 	p.mu.Lock()
 	defer p.mu.Unlock()
