@@ -211,7 +211,7 @@ func (b *box) start(ctx context.Context) (err error) {
 func (e *Engine) spec(rec store.Sandbox) *driver.Spec {
 	return &driver.Spec{
 		ID:              rec.ID,
-		Image:           rec.Image, // the caller replaces it where the name stands for another image
+		Image:           rec.Image, // the caller may replace it by the ID
 		Hostname:        hostname(rec.Name),
 		Limits:          rec.Limits,
 		Network:         rec.Network,

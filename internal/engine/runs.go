@@ -36,7 +36,7 @@ func (v runView) extents() ([streams]extent, error) {
 	}
 	for s, written := range [streams]int64{stdout: v.rec.StdoutBytes, stderr: v.rec.StderrBytes} {
 		if x := &xs[s]; written > x.total && x.gapTo == 0 {
-			x.gapFrom, x.gapTo, x.total = x.total, written, written // its log ended before the stream did
+			x.gapFrom, x.gapTo, x.total = x.total, written, written // the log ended first
 		}
 	}
 	return xs, nil
