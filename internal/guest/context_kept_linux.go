@@ -7,13 +7,13 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/guestapi"
 )
 
-// A kept run has a tag. It is known by that until a caller took its end, and
-// waits for its turn apart from its caller.
+// A kept run has a tag. It is known by its tag until a caller took its end. Its
+// caller does not wait for its turn.
 
 var errNoRun = errf(guestapi.CodeNotFound, "no such run")
 
-// beginKept makes x known and starts it, at once if its context has time and
-// else when its turn comes.
+// beginKept registers x and starts it. If its context is busy, x starts when its
+// turn comes.
 func (x *run) beginKept() error {
 	e := x.e
 	x.withdrawn = make(chan struct{})
@@ -34,7 +34,7 @@ func (x *run) beginKept() error {
 	return nil
 }
 
-// queue has x wait for its turn.
+// queue makes x wait for its turn in a goroutine.
 func (x *run) queue() error {
 	e := x.e
 	e.mu.Lock()
@@ -73,7 +73,7 @@ func (x *run) await() {
 	x.start()
 }
 
-// neverBegan ends a run that never had a turn.
+// neverBegan ends a run that had no turn.
 func (x *run) neverBegan(end guestapi.ExecutionEnd) {
 	x.mu.Lock()
 	end.TimedOut, end.Stopped = x.why.TimedOut, x.why.Stopped
@@ -86,14 +86,14 @@ func (x *run) neverBegan(end guestapi.ExecutionEnd) {
 	x.e.g.contexts.keepEnded(x)
 }
 
-// taken forgets a kept run whose end a caller took.
+// taken forgets a kept run after a caller took its end.
 func (x *run) taken() {
 	if x.req.Tag != "" {
 		x.e.g.contexts.forget(x)
 	}
 }
 
-// keep makes a kept run known.
+// keep registers a kept run by its tag.
 func (cs *contexts) keep(x *run) error {
 	if len(x.req.Tag) > maxContextID {
 		return errf(guestapi.CodeInvalidArgument, "a tag has at most %d bytes", maxContextID)
@@ -107,8 +107,8 @@ func (cs *contexts) keep(x *run) error {
 	return nil
 }
 
-// keepEnded notes that a kept run has ended, and forgets the oldest of those
-// that are too many.
+// keepEnded records that a kept run has ended. Beyond maxKept it forgets the run
+// that ended first.
 func (cs *contexts) keepEnded(x *run) {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
@@ -148,7 +148,7 @@ func (g *Guest) connectRun(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	w.Header().Set("Content-Type", guestapi.ContentTypeEvents)
-	x.wake() // for what waits
+	x.wake() // events may be waiting
 	x.carry(w, r)
 }
 

@@ -21,8 +21,8 @@ const (
 	maxContexts = 64
 	// maxContextID bounds a context's name, in bytes.
 	maxContextID = 128
-	// maxQueue bounds the kept runs of a context that wait for their turn, and
-	// maxKept those of a sandbox that ended and whose end nobody took.
+	// maxQueue bounds the kept runs of a context that wait for their turn.
+	// maxKept bounds the ended runs of a sandbox whose end no caller took.
 	maxQueue = 64
 	maxKept  = 32
 )
@@ -33,12 +33,12 @@ type contexts struct {
 
 	mu    sync.Mutex
 	byID  map[string]*evaluator
-	byTag map[string]*run // that are kept
-	ended []*run          // of those, the ended, oldest first
+	byTag map[string]*run // kept runs only
+	ended []*run          // kept runs that have ended, oldest first
 }
 
-// An evaluator is one context: an interpreter that keeps its state between
-// runs, and what starts another when it died.
+// An evaluator is one context: an interpreter that keeps its state between runs.
+// If the interpreter died, the evaluator starts another.
 type evaluator struct {
 	g       *Guest
 	id      string
@@ -52,13 +52,13 @@ type evaluator struct {
 
 	mu      sync.Mutex
 	live    *interpreter // nil if there is none; guarded by mu
-	lost    string       // why the last one is gone, until a run was told
+	lost    string       // why the last one died; empty when a run has reported it
 	run     *run         // under way, if one is
 	runs    int
-	base    map[string]string // what the next run adds to the environment for good
+	base    map[string]string // environment that the next run adds permanently
 	removed bool
 	queued  int        // kept runs that wait for their turn
-	late    lateOutput // of interpreters that are gone
+	late    lateOutput // output that came between runs
 }
 
 // contextRoutes adds the paths of the code interpreter.
@@ -76,8 +76,8 @@ func (g *Guest) contextRoutes(mux *http.ServeMux) {
 	mux.HandleFunc("POST "+guestapi.PathExecutions+"/{tag}/input", plain(g.runInput))
 }
 
-// plain serves a request with a JSON body, which may be absent, and a JSON
-// reply, as E2B's code interpreter has them.
+// plain serves a request with an optional JSON body and a JSON reply, as E2B's
+// code interpreter does.
 func plain[In, Out any](f func(r *http.Request, in *In) (Out, error)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		in := new(In)
@@ -115,7 +115,7 @@ func readJSON(w http.ResponseWriter, r *http.Request, in any) error {
 
 var errNoContext = errf(guestapi.CodeNotFound, "no such context")
 
-// newEvaluator makes a context, without an interpreter.
+// newEvaluator makes a context without an interpreter.
 func (g *Guest) newEvaluator(user string, req *guestapi.ContextRequest) (*evaluator, error) {
 	language := req.Language
 	if language == "" {
@@ -151,7 +151,7 @@ func (g *Guest) newEvaluator(user string, req *guestapi.ContextRequest) (*evalua
 	return e, nil
 }
 
-// add makes a context known.
+// add registers a context.
 func (cs *contexts) add(e *evaluator) error {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
@@ -183,7 +183,7 @@ func (cs *contexts) find(id string) (*evaluator, error) {
 	return nil, errNoContext
 }
 
-// resolve returns the context of a run, which may be made for it.
+// resolve returns the context of a run, and makes it if necessary.
 func (cs *contexts) resolve(user string, req *guestapi.ExecuteRequest) (*evaluator, error) {
 	wanted := &guestapi.ContextRequest{Language: req.Language, Cwd: req.Cwd, ID: req.ContextID, Env: req.Env, Prepare: req.Prepare}
 	create := req.Create
@@ -225,9 +225,9 @@ func (cs *contexts) resolve(user string, req *guestapi.ExecuteRequest) (*evaluat
 	return e, nil
 }
 
-// adopt gives a context that was made ahead, and has had no run yet, the
-// environment of whom it turns out to be for. One that is to start in another
-// directory starts anew.
+// adopt gives the run's environment to a context that was made in advance and
+// has had no run yet. If the run starts in another directory, adopt ends the
+// interpreter, so that the next one starts there.
 func (e *evaluator) adopt(cwd string, env map[string]string) error {
 	if err := e.checkEnv(env); err != nil {
 		return err
@@ -251,7 +251,7 @@ func (e *evaluator) adopt(cwd string, env map[string]string) error {
 	return nil
 }
 
-// checkEnv reports whether a context can have these variables.
+// checkEnv returns an error if a context cannot have these variables.
 func (e *evaluator) checkEnv(env map[string]string) error {
 	if e.program.Shell {
 		for name := range env {
@@ -316,8 +316,9 @@ func (g *Guest) restartContext(r *http.Request, _ *struct{}) (*struct{}, error) 
 	return &struct{}{}, e.end(false, "the context was restarted")
 }
 
-// end ends a context's interpreter and all that it started, and the context
-// itself if remove is set. A run that is under way is told the cause.
+// end ends a context's interpreter and every process that it started. If remove
+// is set it removes the context, too. The end of a run under way reports the
+// cause.
 func (e *evaluator) end(remove bool, cause string) error {
 	e.mu.Lock()
 	e.removed = e.removed || remove
@@ -336,7 +337,7 @@ func (e *evaluator) end(remove bool, cause string) error {
 	err := e.g.killTree(k.p)
 	<-k.dead
 	e.mu.Lock()
-	e.lost = "" // it was asked for: there is nothing to tell
+	e.lost = "" // the caller asked for it, so the next run need not report it
 	e.mu.Unlock()
 	return err
 }

@@ -13,15 +13,18 @@ import (
 )
 
 const (
-	// floodRead is from where on a read of output is worth its wake-up.
+	// floodRead is the size, in bytes, from which a read of output is worth its
+	// wake-up.
 	floodRead = 32 << 10
-	// floodPause is how long a reader lets small output gather once it comes
-	// without pause, and floodGap how soon the next counts as that.
+	// floodPause is how long a reader lets output gather after small reads in
+	// quick succession. floodGap is the longest interval between such reads.
 	floodPause = 500 * time.Microsecond
 	floodGap   = time.Millisecond
-	// maxLate bounds the output that is kept between runs. The oldest goes.
+	// maxLate bounds the output kept between runs, in bytes. The oldest is
+	// dropped.
 	maxLate = 256 << 10
-	// maxLateResults bounds the results that are.
+	// maxLateResults bounds the results kept between runs. Later ones are
+	// dropped.
 	maxLateResults = 16
 )
 
@@ -30,11 +33,12 @@ const (
 type outlet struct {
 	fd     int // -1 when it has ended
 	stream guestapi.Stream
-	part   []byte // an incomplete character at the end of what was read
+	part   []byte // an incomplete character at the end of the last read
 }
 
-// read hands on output until its end. It waits in a system call of its own
-// thread: while small output gathers, no write wakes anybody.
+// read delivers output until its end. It polls in a thread of its own instead of
+// using the runtime's poller. While small output gathers it sleeps, so that no
+// write wakes a thread.
 func (k *interpreter) read() {
 	var last time.Time
 	for {
@@ -82,8 +86,8 @@ func (k *interpreter) read() {
 	unix.Close(k.quit)
 }
 
-// take reads what is there, once, and hands it on. Over says that no more will
-// come. k.order is held.
+// take reads an outlet once and delivers the data. If over is set, the outlet
+// has ended. k.order is held.
 func (k *interpreter) take(o *outlet) (n int, over bool) {
 	if o.fd < 0 {
 		return 0, false
@@ -111,8 +115,8 @@ func (k *interpreter) take(o *outlet) (n int, over bool) {
 	}
 }
 
-// flushOutputs hands on what was kept as the beginning of a character.
-// k.order is held.
+// flushOutputs delivers the incomplete characters that take kept. k.order is
+// held.
 func (k *interpreter) flushOutputs() {
 	for i := range k.outputs {
 		if o := &k.outputs[i]; len(o.part) > 0 {
@@ -122,7 +126,7 @@ func (k *interpreter) flushOutputs() {
 	}
 }
 
-// wholeText returns how much of b has no incomplete character at its end.
+// wholeText returns the length of b without an incomplete character at its end.
 func wholeText(b []byte) int {
 	for i := len(b) - 1; i >= 0 && i > len(b)-utf8.UTFMax-1; i-- {
 		if utf8.RuneStart(b[i]) {
@@ -135,14 +139,14 @@ func wholeText(b []byte) int {
 	return len(b)
 }
 
-// drainOutputs hands on all that is in the pipes now: at most what they hold,
-// for somebody may write all the time. k.order is held.
+// drainOutputs delivers everything in the pipes now. It reads at most the size
+// of a pipe, because a process may write without pause. k.order is held.
 func (k *interpreter) drainOutputs() {
 	var poll [2]unix.PollFd
 	for i := range k.outputs {
 		poll[i] = unix.PollFd{Fd: int32(k.outputs[i].fd), Events: unix.POLLIN}
 	}
-	// Mostly there is nothing, which one call tells.
+	// The pipes are usually empty, which costs only this call.
 	if n, err := unix.Poll(poll[:], 0); n == 0 && err == nil {
 		return
 	}
@@ -157,7 +161,7 @@ func (k *interpreter) drainOutputs() {
 	}
 }
 
-// deliver hands output to the run under way, or keeps it for the next.
+// deliver hands output to the run under way, or keeps it for the next run.
 // k.order is held.
 func (k *interpreter) deliver(s guestapi.Stream, data []byte) {
 	if s == guestapi.Stderr {
@@ -176,7 +180,7 @@ func (k *interpreter) deliver(s guestapi.Stream, data []byte) {
 	}
 }
 
-// note remembers the last of the error output.
+// note keeps the end of the error output.
 func (o *output) note(data []byte) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -205,7 +209,7 @@ func (k *interpreter) listen() {
 	}
 }
 
-// drainEvents handles the messages that are there. k.order is held.
+// drainEvents handles the messages in the socket. k.order is held.
 func (k *interpreter) drainEvents() {
 	rc, err := k.events.SyscallConn()
 	if err != nil {
@@ -220,8 +224,8 @@ func (k *interpreter) drainEvents() {
 	})
 }
 
-// receive handles one message. Again says that there was none, over that there
-// will be none. k.order is held.
+// receive handles one message. If again is set, there was none; if over is set,
+// there will be none. k.order is held.
 func (k *interpreter) receive(fd int) (again, over bool) {
 	buf := chunkPool.Get().(*[chunkSize]byte)
 	defer chunkPool.Put(buf)
@@ -234,7 +238,7 @@ func (k *interpreter) receive(fd int) (again, over bool) {
 	case err != nil:
 		return false, true
 	case n == 0:
-		// The end, or a message of nothing that user code sent.
+		// The end of the socket, or an empty message that user code sent.
 		poll := []unix.PollFd{{Fd: int32(fd)}}
 		_, err := unix.Poll(poll, 0)
 		return false, err == nil && poll[0].Revents&unix.POLLHUP != 0
@@ -320,8 +324,8 @@ func (k *interpreter) handle(ev *kernels.Event) {
 // maxMIMETypes bounds the MIME types of a result.
 const maxMIMETypes = 64
 
-// cleanData drops from a result what is no MIME type, and texts and pictures
-// that are not strings. User code can make the kernel say anything.
+// cleanData deletes keys of a result that are not MIME types, and texts and
+// pictures that are not strings. User code can make the kernel send anything.
 func cleanData(data map[string]json.RawMessage) map[string]json.RawMessage {
 	for mime, value := range data {
 		kind, _, ok := strings.Cut(mime, "/")
@@ -333,7 +337,7 @@ func cleanData(data map[string]json.RawMessage) map[string]json.RawMessage {
 	return data
 }
 
-// cleanVersion returns a version as a kernel tells it, bounded.
+// cleanVersion returns the printable ASCII of a kernel's version, bounded.
 func cleanVersion(v string) string {
 	out := make([]byte, 0, 32)
 	for _, c := range []byte(v) {
@@ -344,7 +348,7 @@ func cleanVersion(v string) string {
 	return string(out)
 }
 
-// lateOutput is what came while no run was under way.
+// lateOutput is output and results that came while no run was under way.
 type lateOutput struct {
 	pieces  []latePiece
 	bytes   int
@@ -358,7 +362,7 @@ type latePiece struct {
 	data   []byte
 }
 
-// add keeps a copy of data, and drops the oldest of what is too much.
+// add keeps a copy of data, and drops the oldest output beyond maxLate.
 func (l *lateOutput) add(s guestapi.Stream, run int, data []byte) {
 	if over := len(data) - maxLate; over > 0 {
 		l.dropped += int64(over)
@@ -377,7 +381,7 @@ func (l *lateOutput) add(s guestapi.Stream, run int, data []byte) {
 	}
 }
 
-// result keeps a result.
+// result keeps a result, unless maxLateResults are kept already.
 func (l *lateOutput) result(ev *kernels.Event) {
 	if len(l.results) < maxLateResults {
 		l.results = append(l.results, ev)

@@ -6,9 +6,9 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/guestapi"
 )
 
-// prepareContext imports modules in a context whose first run is to find them,
-// and returns when the kernel has done so. Only a context that has had no run
-// yet is prepared: its kernel has run nobody's code, and what it says is true.
+// prepareContext imports modules in a context before its first run, and returns
+// when the kernel has imported them. It refuses a context that has had a run:
+// after user code has run, the kernel's reply cannot be trusted.
 func (g *Guest) prepareContext(r *http.Request, in *guestapi.PrepareRequest) (*struct{}, error) {
 	e, err := g.contexts.find(r.PathValue("id"))
 	if err != nil {
@@ -38,7 +38,7 @@ func (g *Guest) prepareContext(r *http.Request, in *guestapi.PrepareRequest) (*s
 	case <-k.prepared: // of a caller that left
 	default:
 	}
-	// Written apart: a kernel that never reads must not keep the caller.
+	// In a goroutine: a kernel that never reads must not block the caller.
 	go func() { _ = k.request(e.program.Prepare(in.Modules)) }()
 	select {
 	case <-k.prepared:

@@ -16,41 +16,41 @@ import (
 )
 
 const (
-	// maxStdin bounds the input that waits for a run to ask for it.
+	// maxStdin bounds the input that a run has not asked for yet.
 	maxStdin = 1 << 20
-	// maxUnsent bounds the events that a run is ahead of its caller.
+	// maxUnsent bounds the unsent events of a run.
 	maxUnsent = 1 << 20
-	// smallCode is surely taken by a pipe whose reader has taken all before.
+	// smallCode surely fits into the pipe of a kernel that has read all before.
 	smallCode = 8 << 10
-	// maxGreeting bounds how long the first events wait for others.
+	// maxGreeting bounds how long the first events wait for more.
 	maxGreeting = 20 * time.Millisecond
-	// maxShellInput bounds how long a shell may leave input unread.
+	// maxShellInput bounds how long a write of input waits for a shell.
 	maxShellInput = 10 * time.Second
 )
 
-// A run is one execution in a context. Its events go to one caller; if that
-// leaves they are dropped, and the run is interrupted. A kept run goes on, and
-// its events wait for another caller.
+// A run is one execution in a context. Its events go to one caller. If the
+// caller leaves, the events are dropped and the run is interrupted. A kept run
+// goes on, and its events wait for another caller.
 type run struct {
 	e   *evaluator
 	k   *interpreter // set before it begins
 	id  int
 	req *guestapi.ExecuteRequest
 
-	over bool // its end came; guarded by e.mu
+	over bool // its end was reported; guarded by e.mu
 
-	withdrawn chan struct{} // of a kept run: closed when it is not to begin
-	hurried   chan struct{} // closed when no more previews are to be made
+	withdrawn chan struct{} // of a kept run: closed if it must not begin
+	hurried   chan struct{} // closed to stop the making of previews
 
-	// The previews that were made, and how long that took; guarded by k.order.
+	// The number of previews, and the time they took; guarded by k.order.
 	previews   int
 	previewing time.Duration
 
 	mu          sync.Mutex
-	space       sync.Cond     // signalled when unsent shrinks, or nobody listens
+	space       sync.Cond     // signalled when unsent shrinks, or the caller is gone
 	unsent      []byte        // events, encoded
 	news        chan struct{} // has a value when there may be something in unsent
-	gone        bool          // nobody listens
+	gone        bool          // the caller has left
 	begun       bool          // its turn has come
 	isWithdrawn bool          // withdrawn is closed
 	isHurried   bool          // hurried is closed
@@ -59,13 +59,13 @@ type run struct {
 	cause       string
 	why         guestapi.ExecutionEnd // the reasons of an interrupt
 	killed      bool
-	// held is the end of a run whose shell executes itself anew; it is told
-	// when the shell is ready, for the next run is not before that.
+	// held is the end of a run whose shell executes itself anew. It is sent when
+	// the shell is ready, because the next run cannot begin before.
 	held    *guestapi.ExecutionEnd
 	timers  []*time.Timer
-	failure string // the last error, to judge an end by
+	failure string // the last error, from which ended finds the reason
 	began   time.Time
-	cpu     time.Duration // what the interpreter had used by then
+	cpu     time.Duration // processor time of the interpreter at the begin
 
 	stdin struct {
 		text    []byte
@@ -122,8 +122,8 @@ func (g *Guest) begin(r *http.Request, req *guestapi.ExecuteRequest) (*run, erro
 	return x, nil
 }
 
-// open gives x the context's interpreter, which is started if there is none.
-// The caller has the context's turn.
+// open gives x the context's interpreter, and starts one if there is none. The
+// caller holds the context's turn.
 func (x *run) open(done <-chan struct{}) error {
 	for {
 		k, err := x.e.ensure(done)
@@ -134,11 +134,11 @@ func (x *run) open(done <-chan struct{}) error {
 		if x.enter() {
 			return nil
 		}
-		// It died since; another takes its place.
+		// The interpreter died meanwhile; start another.
 	}
 }
 
-// start starts a run that has its turn, unless it was withdrawn meanwhile.
+// start starts a run that has its turn. If it was withdrawn, start ends it.
 func (x *run) start() {
 	x.mu.Lock()
 	x.begun = !x.isWithdrawn
@@ -156,18 +156,18 @@ func (x *run) start() {
 	if len(x.req.Code) < smallCode {
 		x.handOver()
 	} else {
-		// Apart: a kernel that does not read it is met by the deadline.
+		// In a goroutine: the deadline ends a kernel that does not read.
 		go x.handOver()
 	}
 }
 
-// enter makes x the run under way, and sends what a run begins with. It
-// returns false if the interpreter is gone.
+// enter makes x the run under way and sends its first events. It returns false
+// if the interpreter is gone.
 func (x *run) enter() bool {
 	e, k := x.e, x.k
 	k.order.Lock()
 	defer k.order.Unlock()
-	// All that came before is late output of other runs.
+	// Output that was written before belongs to earlier runs.
 	k.drainOutputs()
 	e.mu.Lock()
 	if e.live != k {
@@ -185,11 +185,11 @@ func (x *run) enter() bool {
 	return true
 }
 
-// greet sends what a run begins with.
+// greet sends the first events of a run.
 func (x *run) greet(lost string, late *lateOutput) {
 	defer func() {
 		select {
-		case <-x.news: // see carry
+		case <-x.news: // the events wait for more: see carry
 		default:
 		}
 	}()
@@ -222,7 +222,7 @@ func (x *run) handOver() {
 			return
 		}
 	}
-	// If it cannot be written the interpreter is dead, which is told elsewhere.
+	// If the write fails, the interpreter is dead; follow reports that.
 	_ = x.k.request(x.e.program.Run(r))
 }
 
@@ -235,8 +235,9 @@ func (x *run) after(d time.Duration, f func()) {
 	}
 }
 
-// doom says that the interpreter is about to be killed, and why, if there is
-// more to say. What the run still says then waits for nobody.
+// doom marks a run whose interpreter is about to be killed. A cause, if not
+// empty, goes into the run's end. Events of the run no longer wait for its
+// caller.
 func (x *run) doom(cause string) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
@@ -248,8 +249,8 @@ func (x *run) doom(cause string) {
 	x.space.Broadcast()
 }
 
-// interrupt interrupts a run as Control-C does, again in the middle of the
-// grace, and kills its context when that is over.
+// interrupt sends SIGINT to a run at once and after half the grace. After the
+// grace it kills the context's interpreter.
 func (x *run) interrupt(why func(*guestapi.ExecutionEnd), grace time.Duration) {
 	x.mu.Lock()
 	why(&x.why)
@@ -264,7 +265,7 @@ func (x *run) interrupt(why func(*guestapi.ExecutionEnd), grace time.Duration) {
 	x.after(grace, x.kill)
 }
 
-// stop does what an InterruptRequest asks for.
+// stop serves an InterruptRequest.
 func (x *run) stop(in *guestapi.InterruptRequest) {
 	patience := grace(in.GraceMillis)
 	if in.Kill {
@@ -273,10 +274,10 @@ func (x *run) stop(in *guestapi.InterruptRequest) {
 	x.interrupt(func(end *guestapi.ExecutionEnd) { end.Stopped = true }, patience)
 }
 
-// signal sends SIGINT to what runs, as a terminal would.
+// signal sends SIGINT to the interpreter's process group, as a terminal would.
 func (x *run) signal() {
-	// While e.mu is held the run cannot end, and so none follows that the
-	// signal would hit.
+	// e.mu keeps the run from ending. Otherwise the signal could hit the next
+	// run.
 	x.e.mu.Lock()
 	defer x.e.mu.Unlock()
 	if !x.over {
@@ -284,7 +285,7 @@ func (x *run) signal() {
 	}
 }
 
-// kill ends the context's interpreter with all that it started.
+// kill ends the context's interpreter and every process that it started.
 func (x *run) kill() {
 	x.e.mu.Lock()
 	over := x.over
@@ -295,7 +296,7 @@ func (x *run) kill() {
 	x.doom("")
 	p := x.k.p
 	p.limitHit.Store(p.limitHit.Load() || x.e.g.atProcessLimit())
-	_ = x.e.g.killTree(p) // what survives is counted in the end
+	_ = x.e.g.killTree(p) // the end counts the survivors
 }
 
 // input takes input for a run.
@@ -320,7 +321,7 @@ func (x *run) input(in *guestapi.InputRequest) error {
 	return nil
 }
 
-// shellInput writes to the pipe that a shell's programs read.
+// shellInput writes to the pipe from which a shell's programs read.
 func (x *run) shellInput(in *guestapi.InputRequest) error {
 	x.k.stdin.SetWriteDeadline(time.Now().Add(maxShellInput))
 	if _, err := x.k.stdin.WriteString(in.Text); err != nil {
@@ -338,7 +339,7 @@ func (x *run) shellInput(in *guestapi.InputRequest) error {
 	return nil
 }
 
-// answer answers a kernel that waits for input, if there is an answer. x.mu is
+// answer sends a line to a kernel that waits for input, if there is one. x.mu is
 // held.
 func (x *run) answer() {
 	if !x.stdin.waiting {
@@ -390,7 +391,7 @@ func (x *run) handle(ev *kernels.Event) {
 	}
 }
 
-// ended ends a run whose interpreter lives on. k.order is held.
+// ended ends a run whose interpreter is still alive. k.order is held.
 func (x *run) ended(ev *kernels.Event) {
 	x.k.flushOutputs()
 	end := guestapi.ExecutionEnd{Status: ev.Status, ExitCode: ev.ExitCode}
@@ -419,7 +420,7 @@ func (x *run) ended(ev *kernels.Event) {
 	x.finish(end)
 }
 
-// resumed ends a run whose shell is itself again.
+// resumed ends a run whose shell has executed itself anew.
 func (x *run) resumed() {
 	x.mu.Lock()
 	end := x.held
@@ -429,7 +430,7 @@ func (x *run) resumed() {
 	}
 }
 
-// restart serves a shell that executes itself anew.
+// restart restores the state of a shell that executes itself anew.
 func (x *run) restart() {
 	k := x.k
 	saved, err := k.savedCode(len(x.req.Code))
@@ -456,7 +457,7 @@ func (x *run) died(ended *guestapi.EndEvent, cause string) {
 		code := int(ended.ExitCode)
 		end.ExitCode = &code
 		if x.e.program.Shell && code >= 0 {
-			// The code made the shell go: that is how scripts end.
+			// The code ended the shell, as scripts do.
 			end.Status = guestapi.EndExit
 			if code == 0 {
 				end.Status = guestapi.EndOK
@@ -466,7 +467,7 @@ func (x *run) died(ended *guestapi.EndEvent, cause string) {
 	x.finish(end)
 }
 
-// finish sends the end and gives the turn to the next run.
+// finish sends the end and frees the turn for the next run.
 func (x *run) finish(end guestapi.ExecutionEnd) {
 	x.e.mu.Lock()
 	if x.over {

@@ -21,10 +21,10 @@ import (
 )
 
 const (
-	// maxReady bounds how long an interpreter may take to start.
+	// maxReady bounds the start of an interpreter.
 	maxReady = time.Minute
-	// kernelPipe is the size of the pipes of output that is asked for. A
-	// larger one wakes the guest less often.
+	// kernelPipe is the size of the output pipes, in bytes. A larger pipe wakes
+	// the guest less often.
 	kernelPipe = 1 << 20
 )
 
@@ -35,30 +35,30 @@ type interpreter struct {
 	command string
 	key     string
 
-	requests *os.File // written; requestTurn is held meanwhile
+	requests *os.File // for writing; requestTurn is held
 	events   *os.File
-	outputs  [2]outlet // read
-	quit     int       // an event that ends reading
-	code     *os.File  // of a shell: the run's code
-	stdin    *os.File  // of a shell: written
+	outputs  [2]outlet // for reading
+	quit     int       // an eventfd that ends the reading
+	code     *os.File  // of a shell: the code of the run
+	stdin    *os.File  // of a shell: for writing
 	version  string    // guarded by e.mu
 	runs     int       // guarded by e.mu
 
 	peakBytes   atomic.Int64
 	requestTurn sync.Mutex
-	// order is held while output or an event is read and handed on: so nothing
-	// comes between the output before an event and the event.
+	// order is held while output or an event is read and delivered. It keeps
+	// output in front of the event that follows it.
 	order     sync.Mutex
 	assembler kernels.Assembler
 	junk      int
 
-	ready    chan struct{} // closed when the kernel said so
-	prepared chan struct{} // has a value when the kernel said so
-	dead     chan struct{} // closed when all is over
+	ready    chan struct{} // closed when the kernel is ready
+	prepared chan struct{} // has a value when the kernel has prepared
+	dead     chan struct{} // closed when the interpreter is gone
 }
 
-// ensure returns the context's interpreter, and starts one if there is none.
-// The caller has the context's turn, or is the first to know the context.
+// ensure returns the context's interpreter, and starts one if there is none. The
+// caller holds the context's turn, or has just made the context.
 func (e *evaluator) ensure(done <-chan struct{}) (*interpreter, error) {
 	e.mu.Lock()
 	k, removed := e.live, e.removed
@@ -114,7 +114,7 @@ func (e *evaluator) start() (*interpreter, error) {
 		return nil, err
 	}
 	e.mu.Lock()
-	cwd, envs := e.cwd, e.env // which is replaced, never changed
+	cwd, envs := e.cwd, e.env // replaced, never changed
 	e.mu.Unlock()
 	p := &process{
 		g: g, id: id, account: e.account, config: guestapi.ProcessConfig{Cwd: cwd, Envs: envs},
@@ -138,14 +138,14 @@ func (e *evaluator) start() (*interpreter, error) {
 	go k.read()
 	go k.listen()
 	go k.follow()
-	// Written apart: a kernel that never reads must not keep the caller.
+	// In a goroutine: a kernel that never reads must not block the caller.
 	go func() {
 		_ = k.request(e.program.Start(k.command, kernels.Init{Key: k.key, Prepare: e.prepare}))
 	}()
 	return k, nil
 }
 
-// request writes to the kernel. An error says that it is dead, or about to be.
+// request writes to the kernel. An error means that the kernel is dead or dying.
 func (k *interpreter) request(b []byte) error {
 	k.requestTurn.Lock()
 	defer k.requestTurn.Unlock()
@@ -153,7 +153,7 @@ func (k *interpreter) request(b []byte) error {
 	return err
 }
 
-// spawn starts the program and makes its descriptors.
+// spawn makes the interpreter's descriptors and starts its program.
 func (k *interpreter) spawn() error {
 	e, g, p := k.e, k.e.g, k.p
 	env := append(g.environment(p.account, p.config.Envs, false), markerName+"="+g.markers.of(p.id))
@@ -220,8 +220,8 @@ func (k *interpreter) spawn() error {
 		}
 	}
 	if !g.cfg.AsSelf {
-		// So that programs can open /dev/stdout, and a kernel its own outputs.
-		// Where that cannot be, they do without.
+		// Programs can then open /dev/stdout, and the kernel can open its own
+		// outputs. They work without, so an error is ignored.
 		for _, fd := range pl.child[1:3] {
 			_ = unix.Fchown(fd, int(p.account.uid), int(p.account.gid))
 		}
@@ -248,20 +248,20 @@ func (k *interpreter) spawn() error {
 	return nil
 }
 
-// outlet makes a pipe for output and returns our end. That is not a file of the
-// runtime's, whose poller would wake at every write of the child's.
+// outlet makes an output pipe and returns the guest's end. The end is not an
+// os.File: the runtime's poller would wake at every write of the child.
 func (pl *plumbing) outlet() (int, error) {
 	var fds [2]int
 	if err := unix.Pipe2(fds[:], unix.O_CLOEXEC); err != nil {
 		return -1, err
 	}
 	pl.child = append(pl.child, fds[1])
-	// A kernel that refuses a larger buffer gives the usual one.
+	// If the OS kernel refuses a larger buffer, the usual one stays.
 	_, _ = unix.FcntlInt(uintptr(fds[1]), unix.F_SETPIPE_SZ, kernelPipe)
 	return fds[0], unix.SetNonblock(fds[0], true)
 }
 
-// messages makes a socket of messages; the child's end blocks.
+// messages makes a SOCK_SEQPACKET pair. The child's end blocks.
 func (pl *plumbing) messages() (*os.File, error) {
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
 	if err != nil {
@@ -277,7 +277,7 @@ func (pl *plumbing) messages() (*os.File, error) {
 	return f, nil
 }
 
-// memory makes a file without a name that the child has too.
+// memory makes an unnamed memory file that the child shares.
 func (pl *plumbing) memory() (*os.File, error) {
 	fd, err := unix.MemfdCreate("code", unix.MFD_CLOEXEC)
 	if err != nil {
@@ -285,7 +285,8 @@ func (pl *plumbing) memory() (*os.File, error) {
 	}
 	f := os.NewFile(uintptr(fd), "code")
 	pl.ours = append(pl.ours, f)
-	// The same open file, so that the guest sets the child's place in it.
+	// A duplicate shares the file offset, so the guest can set the child's
+	// offset.
 	theirs, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {
 		return nil, err
@@ -294,7 +295,7 @@ func (pl *plumbing) memory() (*os.File, error) {
 	return f, nil
 }
 
-// setCode puts what a shell reads next into its file of code.
+// setCode replaces the contents of the shell's code file.
 func (k *interpreter) setCode(code []byte) error {
 	if err := k.code.Truncate(0); err != nil {
 		return err
@@ -306,10 +307,10 @@ func (k *interpreter) setCode(code []byte) error {
 	return err
 }
 
-// maxSaved bounds what a shell saves of itself.
+// maxSaved bounds the state that a shell saves, in bytes.
 const maxSaved = 8 << 20
 
-// savedCode returns what a shell wrote behind the code of its run.
+// savedCode returns the state that a shell wrote after its run's code.
 func (k *interpreter) savedCode(after int) ([]byte, error) {
 	return io.ReadAll(io.NewSectionReader(k.code, int64(after), maxSaved))
 }
@@ -326,14 +327,14 @@ func (k *interpreter) follow() {
 	}
 	p.kills.Lock()
 	p.kills.Unlock() //nolint:staticcheck // a kill that was asked for ends first
-	// What it said last is in the pipes.
+	// Read the last output and events, which are still in the pipes.
 	k.order.Lock()
 	k.drainEvents()
 	k.drainOutputs()
 	k.order.Unlock()
 	e.g.describeEnd(p, failed, &detail)
 	ended := endEvent(p.child, &detail)
-	// What it started has nobody to belong to any more.
+	// Kill the processes that it started: no run owns them any more.
 	_ = e.g.killTree(p)
 	k.order.Lock()
 	k.drainOutputs()
@@ -364,7 +365,7 @@ func (k *interpreter) follow() {
 	}
 }
 
-// deathCause says in words how an interpreter ended.
+// deathCause describes in words how an interpreter ended.
 func deathCause(ended *guestapi.EndEvent) string {
 	d := ended.Detail
 	switch {
@@ -376,5 +377,5 @@ func deathCause(ended *guestapi.EndEvent) string {
 	return "the interpreter was ended by a signal (" + strings.TrimPrefix(ended.Status, "signal: ") + ")"
 }
 
-// isClosed reports whether err is that of a file that was closed.
+// isClosed reports whether err comes from a closed file.
 func isClosed(err error) bool { return errors.Is(err, os.ErrClosed) }

@@ -28,7 +28,8 @@ func (x *run) text(s guestapi.Stream, data []byte) {
 func (x *run) send(ev *guestapi.ExecuteEvent) {
 	b, err := json.Marshal(ev)
 	if err != nil {
-		// A kernel's JSON was checked when it came; this is a fault of ours.
+		// The kernel's JSON was checked when it arrived, so this is a bug in the
+		// guest.
 		b, _ = json.Marshal(&guestapi.ExecuteEvent{Type: guestapi.ExecuteNotice, Text: "an event was lost: " + err.Error()})
 	}
 	x.mu.Lock()
@@ -40,8 +41,8 @@ func (x *run) send(ev *guestapi.ExecuteEvent) {
 	x.wake()
 }
 
-// room waits until there is room for an event, and reports whether somebody
-// listens. An event of any size has room when little is unsent. x.mu is held.
+// room waits until there is room for an event, and returns false if the caller
+// is gone. An event of any size has room below maxUnsent. x.mu is held.
 func (x *run) room() bool {
 	for !x.gone && !x.killed && len(x.unsent) > maxUnsent {
 		x.space.Wait()
@@ -56,8 +57,8 @@ func (x *run) wake() {
 	}
 }
 
-// carry sends the run's events until its end, until the caller leaves, or until
-// another caller takes them.
+// carry sends the run's events until its end, until its caller leaves, or until
+// another caller takes the events.
 func (x *run) carry(w http.ResponseWriter, r *http.Request) {
 	rc := http.NewResponseController(w)
 	interval := keepalive(r)
@@ -69,11 +70,11 @@ func (x *run) carry(w http.ResponseWriter, r *http.Request) {
 	x.carrier = moved
 	begun := x.begun
 	x.mu.Unlock()
-	if !begun && rc.Flush() != nil { // its turn may be far
+	if !begun && rc.Flush() != nil { // its turn may come much later
 		x.leave()
 		return
 	}
-	// What a run begins with waits for what follows it soon.
+	// The first events wait for the events that follow soon.
 	silent := time.NewTimer(maxGreeting)
 	defer silent.Stop()
 	greeting := true
@@ -94,7 +95,7 @@ func (x *run) carry(w http.ResponseWriter, r *http.Request) {
 		x.mu.Lock()
 		if x.carrier != moved {
 			x.mu.Unlock()
-			x.wake() // it was for the other
+			x.wake() // the value was for the other carrier
 			return
 		}
 		b, over := x.unsent, x.finished
@@ -106,7 +107,7 @@ func (x *run) carry(w http.ResponseWriter, r *http.Request) {
 		}
 		if len(b) > 0 {
 			_, err := w.Write(b)
-			if err == nil && !over { // the last is sent off by the return
+			if err == nil && !over { // returning flushes the last events
 				err = rc.Flush()
 			}
 			if err != nil {
@@ -125,7 +126,7 @@ func (x *run) carry(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// leave drops what the run still says, and interrupts it, unless it is kept.
+// leave drops the run's events and interrupts it. A kept run goes on.
 func (x *run) leave() {
 	if x.req.Tag != "" {
 		return

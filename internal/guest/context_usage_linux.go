@@ -8,10 +8,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// cpu returns the processor time that the interpreter used so far, without its
-// children's. It is one system call, for every run makes it twice.
+// cpu returns the processor time of the interpreter without its children's. It
+// is a single system call, as every run makes it twice.
 func (k *interpreter) cpu() time.Duration {
-	// The kernel's name for the clock of another process's running time.
+	// Linux's type for the clock of another process's CPU time.
 	const ofProcess = 2
 	clock := ^int32(k.p.child.pid)<<3 | ofProcess
 	var ts unix.Timespec
@@ -21,18 +21,18 @@ func (k *interpreter) cpu() time.Duration {
 	return time.Duration(ts.Nano())
 }
 
-// glimpse is how long a run takes at most that is not asked for its memory: the
-// answer would cost more than the run.
+// glimpse is the duration below which a run does not measure memory. The
+// measurement would cost more than the run.
 const glimpse = 5 * time.Millisecond
 
-// peak returns the most memory that the interpreter had at once, in bytes, as
-// far as its kernel tells. After short runs it is what was found before.
+// peak returns the peak memory of the interpreter in bytes, or 0 if the OS
+// kernel does not report it. After a short run it is the value measured before.
 func (k *interpreter) peak(took time.Duration) int64 {
 	known := k.peakBytes.Load()
 	if known < 0 || known > 0 && took < glimpse {
 		return max(known, 0)
 	}
-	known = -1 // this kernel does not tell
+	known = -1 // the OS kernel does not report it
 	var buf [4096]byte
 	status := buf[:readSmall("/proc/"+strconv.Itoa(k.p.child.pid)+"/status", buf[:])]
 	for line := range bytes.Lines(status) {
@@ -48,8 +48,7 @@ func (k *interpreter) peak(took time.Duration) int64 {
 	return max(known, 0)
 }
 
-// children counts the processes that the interpreter's main thread has, and
-// that live.
+// children counts the live children of the interpreter's main thread.
 func (k *interpreter) children() int {
 	pid := strconv.Itoa(k.p.child.pid)
 	var buf [4096]byte
