@@ -17,15 +17,15 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/guestapi"
 )
 
-// The accounts that exist in every sandbox, whatever /etc/passwd says.
+// The accounts of every sandbox, even if /etc/passwd does not have them.
 const (
 	userName = "user"
 	rootName = "root"
 	userID   = 1000
 )
 
-// maxAccountFile bounds what is read of /etc/passwd and /etc/group, which
-// belong to the sandbox.
+// maxAccountFile bounds the bytes read from /etc/passwd and /etc/group, which
+// the sandbox can change.
 const maxAccountFile = 1 << 20
 
 // An account is a user of the sandbox.
@@ -36,18 +36,18 @@ type account struct {
 	home, shell string
 }
 
-// accounts remembers accounts until a file that they come from changes: every
-// call asks for one.
+// accounts caches accounts until one of their files changes. Every call needs an
+// account.
 type accounts struct {
 	mu    sync.Mutex
 	files [2]fileState        // of /etc/passwd and /etc/group
-	known map[string]*account // not changed once they are here
+	known map[string]*account // accounts in it do not change
 }
 
-// maxAccounts bounds the accounts that are remembered.
+// maxAccounts bounds the cached accounts.
 const maxAccounts = 64
 
-// fileState is what changes when a file does.
+// fileState changes whenever the file changes.
 type fileState struct {
 	dev, ino uint64
 	size     int64
@@ -62,7 +62,7 @@ func stateOf(path string) fileState {
 	return fileState{st.Dev, st.Ino, st.Size, st.Ctim}
 }
 
-// account returns the account of that name; an empty name is the user.
+// account returns the account of that name. An empty name is "user".
 func (g *Guest) account(name string) (*account, error) {
 	if name == "" {
 		name = userName
@@ -95,7 +95,7 @@ func (g *Guest) readAccount(name string) (*account, error) {
 	if a == nil {
 		a = passwd(func(n string, _ uint32) bool { return n == name })
 	}
-	if a == nil || name == userName && a.uid == 0 { // whatever the image says
+	if a == nil || name == userName && a.uid == 0 { // the user is never root
 		a = &account{name: name}
 		switch name {
 		case userName:
@@ -121,7 +121,7 @@ func (g *Guest) readAccount(name string) (*account, error) {
 			a.shell = "/bin/bash"
 		}
 	}
-	if g.cfg.AsSelf { // whatever the name says
+	if g.cfg.AsSelf { // whatever the name is
 		a.uid, a.gid = uint32(os.Geteuid()), uint32(os.Getegid())
 	}
 	a.groups = []uint32{a.gid}
@@ -157,9 +157,9 @@ func passwd(matches func(name string, uid uint32) bool) (a *account) {
 	return a
 }
 
-// imageAccount returns who an image says runs programs; see accountOf. It is nil
-// if the image says nothing, or root: that is what images say whose makers did
-// not think of it, and no reason to give programs root's rights.
+// imageAccount returns the account that an image names; see accountOf. It is nil
+// if the image names no user, or root. Root is the default of images whose
+// makers did not choose a user, and no reason to give programs root's rights.
 func imageAccount(says string) (*account, error) {
 	if user, _, _ := strings.Cut(says, ":"); user == "" {
 		return nil, nil
@@ -174,8 +174,8 @@ func imageAccount(says string) (*account, error) {
 	return a, nil
 }
 
-// accountOf returns the account of a name or a number, or of two with a colon
-// between, the second being the group. A number need not be anybody's.
+// accountOf returns the account of a user, given as a name or a number, or as
+// user:group. A number need not be in /etc/passwd.
 func accountOf(says string) (*account, error) {
 	user, group, _ := strings.Cut(says, ":")
 	number, err := strconv.ParseUint(user, 10, 32)
@@ -200,7 +200,7 @@ func accountOf(says string) (*account, error) {
 	return a, nil
 }
 
-// groupID returns the number of a group by its name or number.
+// groupID returns the number of a group, given as a name or a number.
 func groupID(group string) (uint32, error) {
 	if n, err := strconv.ParseUint(group, 10, 32); err == nil {
 		return uint32(n), nil
@@ -222,7 +222,7 @@ func groupID(group string) (uint32, error) {
 }
 
 // eachLine calls f with each line of a file until f returns false. A file that
-// cannot be read has no lines: accounts then have their fixed numbers.
+// cannot be read has no lines; accounts then have their fixed numbers.
 func eachLine(path string, f func(line string) bool) {
 	file, err := openRegular(path)
 	if err != nil {
@@ -239,7 +239,7 @@ func eachLine(path string, f func(line string) bool) {
 	}
 }
 
-// names maps numbers to the names that a file such as /etc/passwd gives them.
+// names maps the ids of a file such as /etc/passwd to their names.
 type names map[uint32]string
 
 func readNames(path string) names {
@@ -266,14 +266,15 @@ func (m names) of(id uint32) string {
 	return strconv.FormatUint(uint64(id), 10)
 }
 
-// errIdentity is the error of a thread that could not become another user.
+// errIdentity is the error of a thread that could not switch its user.
 var errIdentity = errors.New("switch user")
 
-// as runs f with the rights of a: its files, its groups, no capabilities. Only
-// the thread changes, so f must do all by system calls of its own goroutine.
+// as runs f with the rights of a: its user, its groups, no capabilities. Only
+// the calling thread changes, so f must make its system calls in its own
+// goroutine.
 //
-// The effective ids change, not only those for files, because gVisor has no
-// setfsuid. The real and saved ids stay root's: so the thread can come back,
+// The effective ids change, and not only those for files, because gVisor has no
+// setfsuid. The real and saved ids stay root's. So the thread can switch back,
 // and the user's programs can neither signal nor trace it.
 func (g *Guest) as(a *account, f func() error) error {
 	if g.cfg.AsSelf || a.uid == 0 {
@@ -281,8 +282,8 @@ func (g *Guest) as(a *account, f func() error) error {
 	}
 	runtime.LockOSThread()
 	if err := become(a.uid, a.gid, a.groups); err != nil {
-		// Not unlocked: a thread of unknown identity ends with its goroutine,
-		// which must therefore not be this one.
+		// Do not unlock the thread: its identity is unknown, so it must not run
+		// other goroutines. It ends with this goroutine.
 		return lockedError(err)
 	}
 	err := f()
@@ -293,14 +294,15 @@ func (g *Guest) as(a *account, f func() error) error {
 	return err
 }
 
-// lockedError is the error of a thread that is not itself any more. The thread
+// lockedError returns the error of a thread whose identity is wrong. The thread
 // stays locked to the goroutine, and ends with it.
 func lockedError(err error) error {
 	return errf(guestapi.CodeInternal, "%v: %v", errIdentity, err)
 }
 
 // become sets the calling thread's effective user, group and supplementary
-// groups. It needs, or regains, root's capabilities, so the order differs.
+// groups. Setting groups needs root's capabilities. So they are set before
+// leaving root, and after regaining it.
 func become(uid, gid uint32, groups []uint32) error {
 	const keep = ^uintptr(0)
 	setUser := func() error { return raw(unix.SYS_SETRESUID, keep, uintptr(uid), keep) }
@@ -327,8 +329,8 @@ func become(uid, gid uint32, groups []uint32) error {
 	return setUser()
 }
 
-// raw makes a system call on this thread only; the functions of package
-// syscall would change every thread.
+// raw makes a system call on this thread only. The functions of package syscall
+// would change every thread.
 func raw(trap, a1, a2, a3 uintptr) error {
 	if _, _, errno := unix.RawSyscall(trap, a1, a2, a3); errno != 0 {
 		return os.NewSyscallError("setresid", errno)

@@ -11,11 +11,11 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/guestapi"
 )
 
-// groupDir is where a sandbox sees its own control group, if it sees it.
+// groupDir is where a sandbox sees its own control group, if it can.
 const groupDir = "/sys/fs/cgroup/"
 
-// groupFile reads a file of the sandbox's control group, by its names in
-// version 2 and in version 1; it is empty if there is none.
+// groupFile reads a file of the sandbox's control group, by its name in version
+// 2 or in version 1. It returns "" if there is no such file.
 func groupFile(v2, v1 string) string {
 	var buf [1024]byte
 	for _, name := range []string{v2, v1} {
@@ -29,17 +29,17 @@ func groupFile(v2, v1 string) string {
 	return ""
 }
 
-// groupNumber reads a number; 0 stands for none, and for no limit.
+// groupNumber reads a number; 0 is no file, and no limit.
 func groupNumber(v2, v1 string) int64 {
 	n, err := strconv.ParseInt(groupFile(v2, v1), 10, 64)
-	const noLimit = 1 << 60 // version 1 says it with a very large number
+	const noLimit = 1 << 60 // version 1 writes a very large number
 	if err != nil || n < 0 || n >= noLimit {
 		return 0
 	}
 	return n
 }
 
-// groupCount returns a counter of a file that has one a line.
+// groupCount returns the counter name of a file with one counter per line.
 func groupCount(text, name string) int {
 	for line := range strings.Lines(text) {
 		if v, ok := strings.CutPrefix(line, name+" "); ok {
@@ -50,19 +50,19 @@ func groupCount(text, name string) int {
 	return 0
 }
 
-// readOOMKills returns how many processes the kernel killed for memory, where
-// the sandbox can see its control group.
+// readOOMKills returns how many processes were OOM-killed, or 0 if the sandbox
+// cannot see its control group.
 func readOOMKills() int {
 	return groupCount(groupFile("memory.events", "memory/memory.oom_control"), "oom_kill")
 }
 
-// readRefusals returns how many forks the kernel refused because of the limit
-// on processes, likewise.
+// readRefusals returns how many forks were refused at the limit on processes, or
+// 0 if the sandbox cannot see its control group.
 func readRefusals() int {
 	return groupCount(groupFile("pids.events", "pids/pids.events"), "max")
 }
 
-// readGroup fills in what the sandbox's control group says.
+// readGroup reads the sandbox's control group into g.
 func readGroup(g *guestapi.Group) {
 	g.CPUs = groupCPUs()
 	g.MemoryBytes = groupNumber("memory.max", "memory/memory.limit_in_bytes")
@@ -71,7 +71,7 @@ func readGroup(g *guestapi.Group) {
 	g.MemoryKills, g.ProcessRefusals = readOOMKills(), readRefusals()
 }
 
-// groupCPUs returns the limit on processor time in CPUs, 0 if there is none.
+// groupCPUs returns the limit on processor time in CPUs, 0 for no limit.
 func groupCPUs() float64 {
 	quota, period := groupFile("cpu.max", ""), ""
 	if quota != "" {
@@ -87,7 +87,7 @@ func groupCPUs() float64 {
 	return q / p
 }
 
-// groupSwap returns how much may be swapped out, -1 if there is no limit on it.
+// groupSwap returns the limit on swap in bytes: 0 is no swap, -1 no limit.
 func groupSwap() int64 {
 	if text := groupFile("memory.swap.max", ""); text != "" {
 		if n, err := strconv.ParseInt(text, 10, 64); err == nil {
@@ -102,7 +102,7 @@ func groupSwap() int64 {
 	return -1
 }
 
-// maxMounts bounds the mounts that are told of.
+// maxMounts bounds the mounts in a reply.
 const maxMounts = 256
 
 // readMounts returns the file systems that are mounted.
@@ -130,7 +130,7 @@ func readMounts() ([]guestapi.Mount, error) {
 	return all, nil
 }
 
-// unescapeMount undoes what the kernel does to the spaces of a path.
+// unescapeMount undoes the escapes of the OS kernel in a mount's path.
 func unescapeMount(path string) string {
 	return strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`).Replace(path)
 }

@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// connectMain hands descriptor 0 to the guest. It makes the system calls
-// itself: it runs for every connection, and each millisecond is the caller's.
+// connectMain hands descriptor 0 to the guest. It makes the system calls itself,
+// for speed: it runs for every connection, and the caller waits for it.
 func connectMain(args []string) error {
 	fs := flag.NewFlagSet("connect", flag.ContinueOnError)
 	socket := socketFlag(fs)
@@ -24,7 +24,7 @@ func connectMain(args []string) error {
 	if err != nil {
 		return os.NewSyscallError("socket", err)
 	}
-	// The guest may have just been started, and not listen yet.
+	// The guest may have just been started, and may not listen yet.
 	err = unix.Connect(fd, &unix.SockaddrUnix{Name: *socket})
 	for deadline := time.Now().Add(connectWait); notThere(err) && time.Now().Before(deadline); {
 		time.Sleep(connectPause)
@@ -39,19 +39,19 @@ func connectMain(args []string) error {
 	return nil
 }
 
-// How long a connector waits for the guest to listen, and how often it looks.
+// How long connectMain waits until the guest listens, and how often it tries.
 const (
 	connectWait  = 5 * time.Second
 	connectPause = 2 * time.Millisecond
 )
 
-// notThere reports whether err says that nobody listens at a socket.
+// notThere reports whether err means that no process listens at a socket.
 func notThere(err error) bool {
 	return errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ECONNREFUSED)
 }
 
-// relayMain copies between the guest and descriptors 0 and 1, until both ways
-// have ended.
+// relayMain copies between the guest and descriptors 0 and 1. It ends when the
+// guest closes the connection.
 func relayMain(args []string) error {
 	fs := flag.NewFlagSet("relay", flag.ContinueOnError)
 	socket := socketFlag(fs)
@@ -80,7 +80,7 @@ func relayMain(args []string) error {
 		if err != nil && !errors.Is(err, unix.EPIPE) {
 			return fmt.Errorf("copy to the guest: %w", err)
 		}
-	default: // the guest hung up, and there is nobody to copy to
+	default: // the guest has closed the connection
 	}
 	return nil
 }

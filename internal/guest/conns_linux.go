@@ -12,9 +12,9 @@ import (
 )
 
 // Serve accepts connections from a Unix socket until it is closed, and then
-// returns nil. A connection that begins with a passed file descriptor stands
-// for that stream socket; any other speaks HTTP itself. Connections of other
-// users than the guest's own are refused, whatever the socket's mode is.
+// returns nil. If a connection begins with a passed file descriptor, Serve
+// serves that stream socket instead. It refuses clients that are neither root
+// nor the guest's own user, whatever the socket's mode is.
 func (g *Guest) Serve(l *net.UnixListener) error {
 	for {
 		conn, err := l.AcceptUnix()
@@ -23,7 +23,7 @@ func (g *Guest) Serve(l *net.UnixListener) error {
 		}
 		if errors.Is(err, unix.EMFILE) || errors.Is(err, unix.ENFILE) || errors.Is(err, unix.ENOMEM) ||
 			errors.Is(err, unix.ECONNABORTED) {
-			time.Sleep(10 * time.Millisecond) // until something is freed
+			time.Sleep(10 * time.Millisecond) // until a resource is freed
 			continue
 		}
 		if err != nil {
@@ -33,8 +33,8 @@ func (g *Guest) Serve(l *net.UnixListener) error {
 	}
 }
 
-// maxSilence bounds how long a new connection may say nothing: what it says
-// first decides what it is.
+// maxSilence bounds the wait for the first message of a connection, which
+// decides its kind.
 const maxSilence = 30 * time.Second
 
 func (g *Guest) admit(conn *net.UnixConn) {
@@ -60,12 +60,12 @@ func (g *Guest) admit(conn *net.UnixConn) {
 	for _, fd := range fds[1:] {
 		unix.Close(fd)
 	}
-	// A descriptor that is no stream socket is dropped: its other end sees it
-	// closed.
+	// A descriptor that is not a stream socket is closed, and its other end sees
+	// that.
 	_ = g.ServeFD(fds[0])
 }
 
-// trusts reports whether the other end of conn is root or the guest's user.
+// trusts reports whether the peer of conn is root or the guest's user.
 func (g *Guest) trusts(conn *net.UnixConn) bool {
 	rc, err := conn.SyscallConn()
 	if err != nil {
@@ -82,8 +82,8 @@ func (g *Guest) trusts(conn *net.UnixConn) bool {
 	return cred.Uid == 0 || int(cred.Uid) == os.Geteuid()
 }
 
-// passedFDs returns the descriptors that came with a message. They are closed
-// on exec.
+// passedFDs returns the descriptors passed with a message, with close-on-exec
+// set.
 func passedFDs(oob []byte) []int {
 	msgs, err := unix.ParseSocketControlMessage(oob)
 	if err != nil {
@@ -103,7 +103,8 @@ func passedFDs(oob []byte) []int {
 	return all
 }
 
-// ServeFD serves HTTP on an open stream socket, which it takes over.
+// ServeFD serves HTTP on an open stream socket. It takes fd over, also on an
+// error.
 func (g *Guest) ServeFD(fd int) error {
 	unix.CloseOnExec(fd)
 	f := os.NewFile(uintptr(fd), "connection")
@@ -123,16 +124,16 @@ func (g *Guest) ServeFD(fd int) error {
 	return nil
 }
 
-// ServeConn serves HTTP on conn, which it closes in the end.
+// ServeConn serves HTTP on conn and closes it at its end.
 func (g *Guest) ServeConn(conn net.Conn) {
 	g.conns.push(&bufferedConn{Conn: conn, r: bufio.NewReaderSize(conn, readAhead)})
 }
 
-// readAhead is how much is read of a connection at once, if less is asked for:
-// the head of each frame of HTTP/2 is read apart.
+// readAhead is the size of a connection's read buffer. HTTP/2 reads the header
+// of each frame separately, which would be one system call each.
 const readAhead = 4 << 10
 
-// bufferedConn is a connection that is read in large pieces.
+// bufferedConn is a connection with a read buffer.
 type bufferedConn struct {
 	net.Conn
 	r *bufio.Reader
@@ -140,7 +141,7 @@ type bufferedConn struct {
 
 func (c *bufferedConn) Read(p []byte) (int, error) { return c.r.Read(p) }
 
-// prefixedConn is a connection of which something was read already.
+// prefixedConn is a connection whose first bytes were already read.
 type prefixedConn struct {
 	net.Conn
 	prefix []byte
@@ -155,7 +156,7 @@ func (c *prefixedConn) Read(p []byte) (int, error) {
 	return c.Conn.Read(p)
 }
 
-// connQueue is a listener whose connections are pushed.
+// connQueue is a listener to which connections are pushed.
 type connQueue struct {
 	conns  chan net.Conn
 	closed chan struct{}

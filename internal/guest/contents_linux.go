@@ -18,7 +18,7 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/guestapi"
 )
 
-// files serves contents: GET and HEAD read, POST and PUT write.
+// files serves file contents: GET and HEAD read, POST and PUT write.
 func (g *Guest) files(w http.ResponseWriter, r *http.Request) {
 	var err error
 	switch r.Method {
@@ -41,7 +41,7 @@ func (g *Guest) files(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// filesUser is the account that a request for contents names.
+// filesUser returns the account that a request for contents names.
 func (g *Guest) filesUser(r *http.Request) (*account, error) {
 	name := r.URL.Query().Get("username")
 	if name == "" {
@@ -50,8 +50,8 @@ func (g *Guest) filesUser(r *http.Request) (*account, error) {
 	return g.account(name)
 }
 
-// maxUnsized bounds what is served of a file that says it is empty but is not,
-// as those of /proc do.
+// maxUnsized bounds the contents served of a file whose reported size is 0, as
+// in /proc.
 const maxUnsized = 8 << 20
 
 func (g *Guest) download(w http.ResponseWriter, r *http.Request) error {
@@ -66,7 +66,7 @@ func (g *Guest) download(w http.ResponseWriter, r *http.Request) error {
 	var f *os.File
 	var unsized []byte
 	err = g.as(a, func() error {
-		// Looked at before it is opened: opening some devices does something.
+		// stat before open: opening some devices has an effect.
 		var st unix.Stat_t
 		if err := unix.Stat(name, &st); err != nil {
 			return fileError(err, name)
@@ -90,7 +90,7 @@ func (g *Guest) download(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return fileError(err, name)
 	}
-	// Without a type, the contents would be read to guess one.
+	// Without a type, ServeContent would read the contents to guess one.
 	w.Header().Set("Content-Type", "application/octet-stream")
 	var contents io.ReadSeeker = f
 	if len(unsized) > 0 {
@@ -104,7 +104,7 @@ const copySize = 256 << 10
 
 var copyPool = sync.Pool{New: func() any { return new([copySize]byte) }}
 
-// fileWriter copies in larger pieces than io.Copy would.
+// fileWriter copies in larger pieces than io.Copy does.
 type fileWriter struct{ http.ResponseWriter }
 
 func (w fileWriter) ReadFrom(r io.Reader) (int64, error) {
@@ -126,7 +126,7 @@ func (g *Guest) upload(w http.ResponseWriter, r *http.Request) error {
 	body := io.Reader(r.Body)
 	switch encoding := r.Header.Get("Content-Encoding"); encoding {
 	case "", "identity":
-	case "gzip": // what it grows to, the sandbox's disk bounds
+	case "gzip": // the limit on the sandbox's disk bounds the output
 		if body, err = gzip.NewReader(r.Body); err != nil {
 			return errf(guestapi.CodeInvalidArgument, "read gzip: %v", err)
 		}
@@ -156,8 +156,8 @@ func (g *Guest) upload(w http.ResponseWriter, r *http.Request) error {
 // maxParts bounds the files in one form.
 const maxParts = 1000
 
-// storeForm writes the "file" parts of a form: to name if that is given, else
-// each to its own file name.
+// storeForm writes the "file" parts of a form. A single part goes to name, if
+// that is given. Otherwise each part goes to its own file name.
 func (g *Guest) storeForm(a *account, name string, body io.Reader, boundary string) ([]guestapi.WriteInfo, error) {
 	if boundary == "" {
 		return nil, errf(guestapi.CodeInvalidArgument, "form without a boundary")
@@ -180,7 +180,7 @@ func (g *Guest) storeForm(a *account, name string, body io.Reader, boundary stri
 		}
 		target := name
 		if target == "" {
-			// Not part.FileName, which drops the directory.
+			// Not part.FileName, which removes the directory.
 			_, params, err := mime.ParseMediaType(part.Header.Get("Content-Disposition"))
 			if err != nil {
 				return nil, errf(guestapi.CodeInvalidArgument, "read form: %v", err)
@@ -199,13 +199,13 @@ func (g *Guest) storeForm(a *account, name string, body io.Reader, boundary stri
 	return infos, nil
 }
 
-// tempName is a name beside a file, for what is to become it. It does not grow
-// with the file's name, which may be as long as names can be.
+// tempName returns a temporary name in the directory of a file. It has a fixed
+// length, because the file's name may already have the maximal length.
 func tempName(name string) string {
 	return path.Join(path.Dir(name), ".glovebox-"+rand.Text()[:16])
 }
 
-// store writes src to a file as a, making its parents.
+// store writes src to a file as the user a, and makes its parents.
 func (g *Guest) store(a *account, name string, src io.Reader, add bool) (guestapi.WriteInfo, error) {
 	name, err := cleanPath(name, a)
 	if err != nil {
@@ -229,7 +229,7 @@ func (g *Guest) appendTo(a *account, name string, src io.Reader) error {
 			return err
 		}
 		fd, err := openat(name, unix.O_WRONLY|unix.O_APPEND|unix.O_CREAT, 0o644)
-		if err == unix.ENXIO { // a FIFO that nobody reads
+		if err == unix.ENXIO { // a FIFO without a reader
 			return errf(guestapi.CodeInvalidArgument, "%s: is not a regular file", name)
 		}
 		if err == nil {
@@ -248,7 +248,8 @@ func receive(f *os.File, name string, src io.Reader) error {
 	buf := copyPool.Get().(*[copySize]byte)
 	defer copyPool.Put(buf)
 	in := &tracked{r: src}
-	// Only the methods Read and Write, or the buffer would be passed over.
+	// Hide other methods than Read and Write: io.CopyBuffer would bypass the
+	// buffer.
 	_, err := io.CopyBuffer(struct{ io.Writer }{f}, struct{ io.Reader }{in}, buf[:])
 	err = errors.Join(err, f.Close())
 	if in.err != nil {
@@ -257,7 +258,7 @@ func receive(f *os.File, name string, src io.Reader) error {
 	return fileError(err, name)
 }
 
-// tracked tells errors of the source from those of the destination.
+// tracked separates errors of the source from errors of the destination.
 type tracked struct {
 	r   io.Reader
 	err error
@@ -317,9 +318,9 @@ func (g *Guest) replace(a *account, name string, src io.Reader) error {
 	})
 }
 
-// replaced returns the file that a write to name replaces, following links as
-// opening it would, and what it is now, if it exists. It must be one that the
-// thread's user may write.
+// replaced returns the path and the state of the file that a write to name
+// replaces. It follows links, as an open would. The state is nil if the file
+// does not exist. The thread's user must be able to write the file.
 func replaced(name string) (string, *unix.Stat_t, error) {
 	const maxLinks = 40
 	for range maxLinks {
@@ -343,8 +344,8 @@ func replaced(name string) (string, *unix.Stat_t, error) {
 			return "", nil, fileError(err, name)
 		}
 		if !path.IsAbs(target) {
-			// Joined but not cleaned: ".." after a linked directory is not
-			// the directory before it.
+			// Do not clean the path: ".." after a linked directory is the parent
+			// of the link's target.
 			target = path.Dir(name) + "/" + target
 		}
 		name = target

@@ -1,17 +1,19 @@
-// Package guest is the agent that is the first process of every sandbox: it
-// starts processes, carries their input and output, ends their trees, and
-// reads, writes and watches files, over the protocol of package guestapi.
+// Package guest is the agent that runs as the first process of every sandbox. It
+// starts processes, carries their input and output, and kills their process
+// trees. It reads, writes and watches files. It speaks the protocol of package
+// guestapi.
 //
-// A [Guest] owns the process that it is in: it reaps every child, adopts
-// orphans, and assumes that nothing else there starts programs. So there is
-// one per process, and tests run it in one of its own. It begins with New,
-// serves any number of connections, and ends with Close, which kills what it
-// started. [Main] is the whole program, for cmd/glovebox-guest and for those
-// that embed it.
+// A [Guest] owns its process: it reaps every child, adopts orphans, and assumes
+// that no other code in the process starts programs. So there is one Guest per
+// process, and tests run it in a process of its own. [New] makes a Guest, which
+// serves any number of connections. Close ends it and kills every process that
+// it started. [Main] is the whole program, for cmd/glovebox-guest and for
+// programs that embed it.
 //
-// The guest trusts who speaks to it (the host, or root inside the sandbox) and
-// nobody else: the user's programs run as another user, cannot open its
-// socket, and cannot signal or trace it. Every buffer it holds is bounded.
+// The guest trusts its clients (the host, or root inside the sandbox) and
+// nothing else. The user's programs run as another user. They cannot open the
+// guest's socket, and can neither signal nor trace the guest. Every buffer that
+// the guest holds is bounded.
 //
-// It runs on Linux only. Elsewhere Main says so.
+// The guest runs on Linux only. On other systems Main prints an error.
 package guest

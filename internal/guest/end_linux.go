@@ -31,7 +31,7 @@ func endEvent(c *child, detail *guestapi.EndDetail) *guestapi.EndEvent {
 	return ev
 }
 
-// describeEnd adds to detail what can be told when all output is there.
+// describeEnd adds the details that need the complete output to detail.
 func (g *Guest) describeEnd(p *process, failed bool, detail *guestapi.EndDetail) {
 	detail.TimedOut = p.timedOut.Load()
 	if g.hasStrangers() {
@@ -49,8 +49,8 @@ func (g *Guest) describeEnd(p *process, failed bool, detail *guestapi.EndDetail)
 		p.child.status.Signaled() && p.child.status.Signal() == unix.SIGKILL && !detail.TimedOut && g.sawOOMKill()
 }
 
-// What programs say at their end when something was refused. The texts are
-// those of the C library, of shells, and of common languages.
+// Error messages of programs to which a resource was refused. They come from the
+// C library, from shells, and from common languages.
 var (
 	diskTexts = []string{
 		"No space left on device", "Disk quota exceeded", "ENOSPC",
@@ -67,11 +67,11 @@ var (
 	}
 )
 
-// tellsAny reports whether one of the last lines of text has one of texts: what
-// a program said long before its end is not why it failed.
+// tellsAny reports whether one of the last lines of text contains one of texts.
+// Earlier lines are not the reason of the end.
 func tellsAny(text string, texts []string) bool {
 	lines := strings.Split(strings.TrimRight(text, "\r\n"), "\n")
-	const last = 24 // a stack trace follows the reason in some languages
+	const last = 24 // some languages print a stack trace after the reason
 	for _, line := range lines[max(0, len(lines)-last):] {
 		for _, t := range texts {
 			if strings.Contains(line, t) {
@@ -82,11 +82,11 @@ func tellsAny(text string, texts []string) bool {
 	return false
 }
 
-// minRoom is less than any file system has that is not full: what is left of a
-// full one may be a few blocks that a large write does not fit.
+// minRoom is the free space, in bytes, below which a file system counts as full.
+// A full file system may have a few free blocks left, too few for a large write.
 const minRoom = 64 << 10
 
-// diskFull reports whether a file system that a program writes to has no room.
+// diskFull reports whether a file system that programs write to is full.
 func diskFull(cwd string) bool {
 	for _, dir := range []string{cwd, "/", "/tmp", "/dev/shm"} {
 		var st unix.Statfs_t
@@ -101,10 +101,11 @@ func diskFull(cwd string) bool {
 	return false
 }
 
-// atProcessLimit reports whether there are as many programs and threads of them
-// as the limit allows, or were a moment ago: what grows until it is refused also
-// loses some meanwhile. They count whoever's they are, as sandbox-root can be any
-// user; but a guest that runs programs as itself may see others than its sandbox's.
+// atProcessLimit reports whether the number of programs and their threads is
+// near the limit. A tree that grows until the limit loses some processes
+// meanwhile, so the threshold is lower. All users' processes count, as
+// sandbox-root can become any user. With AsSelf only the guest's user counts, as
+// the guest may see processes outside its sandbox.
 func (g *Guest) atProcessLimit() bool {
 	if g.cfg.MaxProcesses == 0 {
 		return false
@@ -114,7 +115,7 @@ func (g *Guest) atProcessLimit() bool {
 		return false
 	}
 	own := os.Getpid()
-	n := 1 // the one that has just ended, or is about to be ended
+	n := 1 // the process that has just ended, or is about to
 	for pid, info := range all {
 		var st unix.Stat_t
 		if pid == own || g.cfg.AsSelf && (unix.Stat("/proc/"+strconv.Itoa(pid), &st) != nil || int(st.Uid) != os.Geteuid()) {
@@ -125,8 +126,8 @@ func (g *Guest) atProcessLimit() bool {
 	return n >= g.cfg.MaxProcesses-max(1, g.cfg.MaxProcesses/16)
 }
 
-// sawRefusal reports whether the kernel refused a fork because of the limit on
-// processes since it was asked last.
+// sawRefusal reports whether the OS kernel refused a fork at the limit on
+// processes since the last call.
 func (g *Guest) sawRefusal() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
@@ -135,8 +136,8 @@ func (g *Guest) sawRefusal() bool {
 	return g.refused > before
 }
 
-// sawOOMKill reports whether the kernel killed a process of the sandbox for
-// memory since it was asked last.
+// sawOOMKill reports whether a process of the sandbox was OOM-killed since the
+// last call.
 func (g *Guest) sawOOMKill() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()

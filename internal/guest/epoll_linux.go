@@ -7,10 +7,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// An epoller waits for descriptors that have something to read. Those of the Go
-// runtime wake a thread at each write to a pipe, whether or not anybody waits
-// for it; a program that writes much in small pieces is interrupted at every
-// one. Here a descriptor wakes nobody until it is waited for, and then once.
+// An epoller waits for readable descriptors. The poller of the Go runtime wakes
+// a thread at each write to a pipe, even if no goroutine waits. That interrupts
+// a program at each of its small writes. An epoller wakes only for a descriptor
+// that is waited for, and then once.
 type epoller struct {
 	epoll int
 
@@ -19,7 +19,7 @@ type epoller struct {
 	open map[int32]*readEnd // guarded by mu
 }
 
-// newEpoller returns an epoller that works until the process ends.
+// newEpoller returns an epoller that runs until the process ends.
 func newEpoller() (*epoller, error) {
 	fd, err := unix.EpollCreate1(unix.EPOLL_CLOEXEC)
 	if err != nil {
@@ -35,7 +35,7 @@ func (p *epoller) run() {
 	for {
 		n, err := unix.EpollWait(p.epoll, events, -1)
 		if err != nil && err != unix.EINTR {
-			// Only a descriptor that is not ours any more can do that.
+			// Only a descriptor that was closed by mistake can cause that.
 			panic("guest: poller: " + err.Error())
 		}
 		p.mu.Lock()
@@ -51,20 +51,20 @@ func (p *epoller) run() {
 	}
 }
 
-// A readEnd is a descriptor that does not block. It is for one reader, who
-// begins by waiting.
+// A readEnd is a nonblocking descriptor for one reader. The reader waits before
+// its first read.
 type readEnd struct {
 	p     *epoller
 	fd    int
 	key   int32
-	ready chan struct{} // has a value when there was something
-	// armed says that the next wait has begun already.
+	ready chan struct{} // has a value when the descriptor became readable
+	// armed is set if the epoller already waits for the descriptor.
 	armed bool
-	// shared says that another descriptor of the same file is open.
+	// shared is set if another descriptor of the same file is open.
 	shared bool
 }
 
-// add takes fd over.
+// add takes fd over, unless it returns an error.
 func (p *epoller) add(fd int) (*readEnd, error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -78,7 +78,7 @@ func (p *epoller) add(fd int) (*readEnd, error) {
 	return e, nil
 }
 
-// event is something to read, once.
+// event is the epoll event for one readiness of e.
 func (e *readEnd) event() *unix.EpollEvent {
 	return &unix.EpollEvent{Events: unix.EPOLLIN | unix.EPOLLONESHOT, Fd: e.key}
 }
@@ -88,14 +88,14 @@ func (e *readEnd) close() {
 	e.p.mu.Lock()
 	delete(e.p.open, e.key)
 	e.p.mu.Unlock()
-	if e.shared { // else closing does it
+	if e.shared { // otherwise close removes it
 		_ = unix.EpollCtl(e.p.epoll, unix.EPOLL_CTL_DEL, e.fd, nil)
 	}
 	unix.Close(e.fd)
 }
 
-// chunk reads what is there into a buffer of the pool. It returns no buffer
-// with an error (EAGAIN if there is nothing now) and at the end.
+// chunk reads once into a buffer of the pool. It returns no buffer at the end,
+// nor with an error, which is EAGAIN if there is nothing to read now.
 func (e *readEnd) chunk() (buf *[chunkSize]byte, n int, err error) {
 	buf = chunkPool.Get().(*[chunkSize]byte)
 	for {
@@ -111,8 +111,8 @@ func (e *readEnd) chunk() (buf *[chunkSize]byte, n int, err error) {
 	return buf, n, nil
 }
 
-// wait waits until there may be something to read, or until over or after has
-// a value; it reports whether it was not the latter two. It holds no thread.
+// wait waits until e may be readable, or until over or after has a value. It
+// returns true in the first case. It holds no thread.
 func (e *readEnd) wait(over <-chan struct{}, after <-chan time.Time) (bool, error) {
 	if !e.armed {
 		if err := unix.EpollCtl(e.p.epoll, unix.EPOLL_CTL_MOD, e.fd, e.event()); err != nil {

@@ -17,8 +17,8 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/guestapi"
 )
 
-// resolve makes a path absolute and clean, without looking at the disk: it is
-// relative to the user's home, which "~" means too.
+// resolve makes a path absolute and clean, without looking at the disk. A
+// relative path begins at the user's home, and so does "~".
 func resolve(name string, a *account) string {
 	if name == "~" {
 		name = a.home
@@ -31,7 +31,7 @@ func resolve(name string, a *account) string {
 	return path.Clean(name)
 }
 
-// fileRequest returns who asks for what path.
+// fileRequest returns the account and the clean path of a request.
 func (g *Guest) fileRequest(r *http.Request, name string, raw []byte) (*account, string, error) {
 	a, err := g.account(requestUser(r))
 	if err != nil {
@@ -54,8 +54,8 @@ func cleanPath(name string, a *account) (string, error) {
 	return resolve(name, a), nil
 }
 
-// openRegular opens a regular file to read; anything else is an error, and is
-// never waited for.
+// openRegular opens a regular file for reading. Any other file is an error. It
+// never blocks.
 func openRegular(name string) (*os.File, error) {
 	fd, err := openat(name, unix.O_RDONLY, 0)
 	if err != nil {
@@ -64,7 +64,7 @@ func openRegular(name string) (*os.File, error) {
 	return regular(fd, name)
 }
 
-// openat opens a file without waiting, as a FIFO would have it.
+// openat opens a file without blocking, as the open of a FIFO would.
 func openat(name string, flags int, mode uint32) (int, error) {
 	for {
 		fd, err := unix.Open(name, flags|unix.O_NONBLOCK|unix.O_NOCTTY|unix.O_CLOEXEC, mode)
@@ -74,7 +74,7 @@ func openat(name string, flags int, mode uint32) (int, error) {
 	}
 }
 
-// regular returns fd as a file if it is a regular one, and closes it if not.
+// regular returns fd as a file if it is a regular one, and otherwise closes it.
 func regular(fd int, name string) (*os.File, error) {
 	var st unix.Stat_t
 	if err := unix.Fstat(fd, &st); err != nil {
@@ -98,7 +98,7 @@ func checkRegular(st *unix.Stat_t, name string) error {
 	return errf(guestapi.CodeInvalidArgument, "%s: is not a regular file", name)
 }
 
-// An owners names the owners of files, by files that it reads when needed.
+// An owners maps ids to names, by account files that it reads when needed.
 type owners struct{ users, groups names }
 
 func (o *owners) user(id uint32) string {
@@ -115,7 +115,7 @@ func (o *owners) group(id uint32) string {
 	return o.groups.of(id)
 }
 
-// entry describes the file at name, which is not followed if it is a link.
+// entry describes the file at name. It does not follow a symbolic link.
 func (o *owners) entry(name string) (guestapi.Entry, error) {
 	var st unix.Stat_t
 	if err := unix.Lstat(name, &st); err != nil {
@@ -139,7 +139,7 @@ func (o *owners) entry(name string) (guestapi.Entry, error) {
 		e.Type = guestapi.TypeDirectory
 	case unix.S_IFLNK:
 		e.Type = guestapi.TypeSymlink
-		// A link that vanished meanwhile has no target to tell.
+		// If the link has vanished, the target is empty.
 		target, _ := os.Readlink(name)
 		e.SymlinkTarget = strings.ToValidUTF8(target, "\uFFFD")
 	}
@@ -151,7 +151,7 @@ func (o *owners) entry(name string) (guestapi.Entry, error) {
 	return e, nil
 }
 
-// permissions shows a mode as ls -l does.
+// permissions formats a mode as ls -l does.
 func permissions(mode uint32) string {
 	const rwx = "rwxrwxrwx"
 	kind := byte('?')
@@ -242,7 +242,7 @@ func (g *Guest) makeDir(r *http.Request, in *guestapi.PathRequest) (*guestapi.En
 	return g.entryOf(r, a, name)
 }
 
-// makeParents makes a directory and all above it, as far as they are missing.
+// makeParents makes a directory and its missing parents.
 func makeParents(dir string) error {
 	return fileError(os.MkdirAll(dir, 0o755), dir)
 }
@@ -276,8 +276,8 @@ func (g *Guest) move(r *http.Request, in *guestapi.MoveRequest) (*guestapi.Entry
 	return g.entryOf(r, a, to)
 }
 
-// moveAcross moves to another file system: a copy beside the destination takes
-// its place when it is whole, and then the source is removed.
+// moveAcross moves to another file system. It copies the source beside the
+// destination, renames the copy, and then removes the source.
 func moveAcross(from, to string) error {
 	temp := tempName(to)
 	if err := copyTree(from, temp); err != nil {
@@ -291,8 +291,8 @@ func moveAcross(from, to string) error {
 	return fileError(os.RemoveAll(from), from)
 }
 
-// copyTree copies a file, link or directory. Other kinds cannot be moved to
-// another file system.
+// copyTree copies a file, link or directory. Other kinds of files cannot be
+// moved to another file system.
 func copyTree(from, to string) error {
 	var st unix.Stat_t
 	if err := unix.Lstat(from, &st); err != nil {
@@ -383,8 +383,8 @@ func (g *Guest) listDir(r *http.Request, in *guestapi.ListDirRequest) (*guestapi
 	return &guestapi.ListDirResponse{Entries: l.entries, Truncated: l.truncated}, nil
 }
 
-// maxListBytes bounds the names in a listing, so that it fits one reply
-// however long they are.
+// maxListBytes bounds the names in a listing, in bytes, so that long names fit
+// into one reply, too.
 const maxListBytes = 4 << 20
 
 // A lister collects directory entries up to the bounds of a reply.
@@ -395,8 +395,8 @@ type lister struct {
 	truncated bool
 }
 
-// list adds the entries of dir and of what is below it, depth levels deep, in
-// the order of their paths.
+// list adds the entries of dir and its subdirectories, depth levels deep, in the
+// order of their paths.
 func (l *lister) list(dir string, depth int) error {
 	f, err := os.OpenFile(dir, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NONBLOCK, 0)
 	if err != nil {
@@ -422,7 +422,8 @@ func (l *lister) list(dir string, depth int) error {
 		l.entries = append(l.entries, e)
 		if e.Type == guestapi.TypeDirectory && depth > 1 {
 			err := l.list(full, depth-1)
-			// What the user may not list, or vanished, has no entries.
+			// A subdirectory that vanished, or that the user may not list, has
+			// no entries.
 			if code := guestapi.Code(""); err != nil {
 				code = wireError(err).Code
 				if code != guestapi.CodePermissionDenied && code != guestapi.CodeNotFound {
@@ -437,8 +438,9 @@ func (l *lister) list(dir string, depth int) error {
 	return nil
 }
 
-// firstNames returns the names in a directory, sorted; if there are more than
-// n, the first n. It never holds many more than that.
+// firstNames returns the first n names in a directory, in sorted order, and
+// whether there are more. It holds about twice [guestapi.MaxListEntries] at
+// most.
 func firstNames(f *os.File, n int) (names []string, more bool, err error) {
 	for {
 		batch, err := f.Readdirnames(4096)

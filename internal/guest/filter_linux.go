@@ -8,19 +8,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// refuseSetID has the kernel refuse, to this process and to all that it starts,
-// whatever would give a file the bits that make a program run as its owner or
-// group: such a file, in a directory of the host's, would be somebody's right
-// there. It takes what cannot be looked into for what it might do: openat2 and
-// io_uring are as if the kernel did not have them, and so are the system calls
-// of other processors' programs.
+// refuseSetID installs a system call filter in this process and its children.
+// The filter refuses every call that would give a file a set-user-ID or
+// set-group-ID bit. Such a file in a directory of the host would give a user of
+// the host its owner's rights. The filter cannot look into memory: openat2,
+// io_uring and the calls of other ABIs therefore fail with ENOSYS.
 func refuseSetID() error {
 	program := setIDFilter()
 	if err := unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err != nil {
 		return os.NewSyscallError("prctl", err)
 	}
 	fprog := unix.SockFprog{Len: uint16(len(program)), Filter: &program[0]}
-	// All threads of this process get it.
+	// TSYNC applies the filter to all threads of this process.
 	_, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER,
 		unix.SECCOMP_FILTER_FLAG_TSYNC, uintptr(unsafe.Pointer(&fprog)))
 	if errno != 0 {
@@ -31,7 +30,7 @@ func refuseSetID() error {
 
 const (
 	setIDBits = unix.S_ISUID | unix.S_ISGID
-	// A mode counts only where a file is made.
+	// open uses its mode argument only when it makes a file.
 	makesFile = unix.O_CREAT | unix.O_TMPFILE&^unix.O_DIRECTORY
 )
 
@@ -43,12 +42,13 @@ func setIDFilter() []unix.SockFilter {
 		anyBit = unix.BPF_JMP | unix.BPF_JSET | unix.BPF_K
 		ret    = unix.BPF_RET | unix.BPF_K
 
-		number, arch = 0, 4 // where seccomp_data has them
+		number, arch = 0, 4 // offsets in seccomp_data
 	)
 	op := func(code uint16, k uint32, jt, jf uint8) unix.SockFilter {
 		return unix.SockFilter{Code: code, Jt: jt, Jf: jf, K: k}
 	}
-	// The low half of an argument: the machines that there are have it first.
+	// The low half of an argument comes first on the supported, little-endian
+	// machines.
 	arg := func(i int) uint32 { return 16 + 8*uint32(i) }
 	allow := op(ret, unix.SECCOMP_RET_ALLOW, 0, 0)
 	refuse := op(ret, unix.SECCOMP_RET_ERRNO|uint32(unix.EPERM), 0, 0)
@@ -76,6 +76,5 @@ func setIDFilter() []unix.SockFilter {
 	return append(p, allow)
 }
 
-// absentCalls are those whose arguments lie in memory, where a filter cannot
-// look.
+// absentCalls have arguments in memory, where a filter cannot look.
 var absentCalls = []uint32{unix.SYS_OPENAT2, unix.SYS_IO_URING_SETUP}

@@ -18,45 +18,48 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/workspace"
 )
 
-// Config says how a guest works.
+// Config is the configuration of a guest.
 type Config struct {
 	// MaxProcesses is the limit on processes and threads that the user's
-	// programs inherit, and that ends are judged by; 0 is none.
+	// programs inherit. The guest also uses it to find out why a process ended.
+	// 0 is no limit.
 	MaxProcesses int
-	// CPUs is how many processors the user's programs may use, 0 if that is as
-	// many as they see. Those that share work among threads are told by the
-	// variable OMP_NUM_THREADS.
+	// CPUs is how many processors the user's programs may use. 0 is as many as
+	// they see. The variable OMP_NUM_THREADS passes the number on to programs
+	// that share work among threads.
 	CPUs float64
-	// AsSelf runs everything as the guest's own user, whoever is asked for:
-	// for a guest that is not root, or must not act as others.
+	// AsSelf runs everything as the guest's own user, whichever user a request
+	// names. It is for a guest that is not root, or that must not act as other
+	// users.
 	AsSelf bool
-	// WorkDir, if not empty, is where programs start and what they have for
-	// HOME, whoever they run as: for a guest that shares its file system.
+	// WorkDir, if not empty, is the directory in which programs start, and their
+	// HOME for every user. It is for a guest that shares the file system of its
+	// host.
 	WorkDir string
-	// Threads is how many threads to have from the beginning, for a guest that
-	// shares a limit on processes and threads with the user's programs.
+	// Threads is how many threads the guest makes at its start. It is for a
+	// guest that shares a limit on processes and threads with the user's
+	// programs.
 	Threads int
-	// Env are variables, as NAME=value, that every program has beside the
-	// guest's own: those of the image. The guest's come first for what names
-	// the user.
+	// Env are variables of the image, as NAME=value, that every program gets.
+	// The guest's HOME, USER, LOGNAME and SHELL take precedence over them.
 	Env []string
-	// ImageUser is who the image says runs programs: a name or a number, or two
-	// with a colon between, the second being the group. The user is then that
-	// one, unless it is root.
+	// ImageUser is the user that the image names for programs: a name or a
+	// number, or user:group. The account "user" is then this one, unless it is
+	// root.
 	ImageUser string
-	// ImageDir is where the image says programs start.
+	// ImageDir is the directory in which the image has programs start.
 	ImageDir string
-	// Workspaces, if not nil, serves the workspaces that this guest keeps: for
-	// one that runs nobody's programs.
+	// Workspaces, if not nil, serves the workspaces that this guest keeps. It is
+	// for a guest that runs no programs.
 	Workspaces http.Handler
 }
 
 const (
-	// maxStreams bounds the calls at once on one connection.
+	// maxStreams bounds the concurrent calls on one connection.
 	maxStreams = 2000
-	// uploadWindow bounds what is buffered of one upload, and uploadsWindow of
-	// all that come on a connection: a program that does not read what is sent
-	// to its port must not hold up other calls.
+	// uploadWindow bounds the buffered bytes of one upload, and uploadsWindow
+	// those of all uploads on a connection. A program that does not read the
+	// data sent to its port must not block other calls.
 	uploadWindow  = 1 << 20
 	uploadsWindow = (guestapi.MaxPortConns + 2) * uploadWindow
 	frameSize     = 256 << 10
@@ -79,21 +82,21 @@ type Guest struct {
 	meter    meter
 	server   *http.Server
 	conns    *connQueue
-	shrinks  chan struct{} // has a value while a picture is being shrunk
+	shrinks  chan struct{} // has a value while a preview process runs
 
-	// oomScore is what children have, ownScore what the guest has; both are
-	// empty if that is the same. They are written to oomFile.
+	// oomScore is the OOM score of children, ownScore the guest's. Both are
+	// empty if the scores are the same. They are written to oomFile.
 	oomScore, ownScore string
 	oomFile            int
 
 	mu sync.Mutex
-	// Processes killed for memory, and forks refused, as last read; guarded by
-	// mu.
+	// The latest counts of OOM kills and of refused forks; guarded by mu.
 	oom, refused int
 }
 
-// New makes the process a guest: it adopts orphans from now on and reaps every
-// child. It fails if it is neither root nor to run all as itself.
+// New makes the process a guest: from now on it adopts orphans and reaps every
+// child. The caller ends the guest with Close. New fails if the process is not
+// root and cfg.AsSelf is not set, or if a system call fails.
 func New(cfg Config) (*Guest, error) {
 	if !cfg.AsSelf && os.Geteuid() != 0 {
 		return nil, errors.New("the guest is not root: it can run programs only as itself, which must be asked for")
@@ -122,8 +125,8 @@ func New(cfg Config) (*Guest, error) {
 			return nil, os.NewSyscallError("prctl", err)
 		}
 	} else if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
-		// So that no program traces the guest, not even as sandbox-root, whose
-		// programs lack CAP_SYS_PTRACE: see beforeFork.
+		// No program can trace the guest then. Programs of sandbox-root cannot
+		// either, as they lack CAP_SYS_PTRACE: see beforeFork.
 		return nil, os.NewSyscallError("prctl", err)
 	}
 	if err := g.limit(); err != nil {
@@ -153,8 +156,8 @@ func New(cfg Config) (*Guest, error) {
 	return g, nil
 }
 
-// limit sets the limit on processes, which children inherit. The guest itself
-// keeps the capabilities that exempt it.
+// limit sets the limit on processes, which children inherit. The guest's own
+// capabilities exempt it from the limit.
 func (g *Guest) limit() error {
 	n := uint64(g.cfg.MaxProcesses)
 	if n == 0 {
@@ -167,15 +170,16 @@ func (g *Guest) limit() error {
 	return nil
 }
 
-// readyThreads makes the guest's threads, which then wait to be used. They never
-// end, so what the user's programs can use up is not the guest's.
+// readyThreads makes the guest's threads in advance. Threads of the Go runtime
+// do not end, so the user's programs cannot use up the guest's share of the
+// limit.
 func (g *Guest) readyThreads() {
 	var up sync.WaitGroup
 	all := make(chan struct{})
 	for range g.cfg.Threads {
 		up.Add(1)
 		go func() {
-			runtime.LockOSThread() // a thread each, while all are held
+			runtime.LockOSThread() // one thread for each goroutine
 			defer runtime.UnlockOSThread()
 			up.Done()
 			<-all
@@ -185,8 +189,8 @@ func (g *Guest) readyThreads() {
 	close(all)
 }
 
-// protect makes the guest a bad victim: of a debugger, and of the kernel when
-// memory is short. Where it may not, the sandbox's own walls must do.
+// protect shields the guest from debuggers and from the OOM killer. It does as
+// much as the OS kernel permits; the rest is left to the sandbox's isolation.
 func (g *Guest) protect() {
 	unix.Umask(0o022)
 	if os.Geteuid() == 0 {
@@ -198,7 +202,7 @@ func (g *Guest) protect() {
 		return
 	}
 	was := strings.TrimSpace(string(buf[:n]))
-	// It stays open, as it is written twice for each program.
+	// It stays open because each start of a program writes it twice.
 	var err error
 	if g.oomFile, err = unix.Open(oomScoreFile, unix.O_WRONLY|unix.O_CLOEXEC, 0); err != nil {
 		return
@@ -207,23 +211,22 @@ func (g *Guest) protect() {
 	case setOOMScore(g.oomFile, ownOOMScore) == nil:
 		g.ownScore, g.oomScore = ownOOMScore, was
 	case os.Geteuid() == 0:
-		// It may not spare itself, but may offer others.
+		// The guest may not lower its own score, but may raise its children's.
 		g.ownScore, g.oomScore = was, childOOMScore
 	default:
 		unix.Close(g.oomFile)
 	}
 }
 
-// ownOOMScore makes the guest the last to be killed for memory, but not exempt:
-// what a bomb might fork at a bad moment must not be exempt either.
+// ownOOMScore makes the guest the last victim of the OOM killer, but not exempt.
+// A child that a fork bomb starts between two writes would inherit an exemption.
 const (
 	ownOOMScore   = "-999"
 	childOOMScore = "500"
 	oomScoreFile  = "/proc/self/oom_score_adj"
 )
 
-// setOOMScore sets how readily the kernel kills this process for memory; file is
-// its open oomScoreFile.
+// setOOMScore sets the OOM score of this process; file is its open oomScoreFile.
 func setOOMScore(file int, score string) error {
 	_, err := unix.Pwrite(file, []byte(score), 0)
 	return err
@@ -269,8 +272,8 @@ func (g *Guest) handler() http.Handler {
 	return mux
 }
 
-// Close ends the connections and every process that was started here, with all
-// their descendants.
+// Close ends the connections, and kills every process that the guest started,
+// with all descendants.
 func (g *Guest) Close() error {
 	g.server.Close()
 	g.watches.close()

@@ -16,11 +16,11 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/guestapi"
 )
 
-// markerName is the variable that marks what a process started. A program can
-// drop it, but not make up another's.
+// markerName is the variable that marks the descendants of a process. A program
+// can drop its marker, but cannot forge another process's.
 const markerName = "GLOVEBOX_PROCESS"
 
-// markers makes and recognises markers: a number and a keyed hash of it.
+// markers makes and checks markers: a process number and a keyed hash of it.
 type markers struct{ key [32]byte }
 
 func newMarkers() (*markers, error) {
@@ -36,7 +36,7 @@ func (m *markers) of(id uint64) string {
 	return text + "." + hex.EncodeToString(h.Sum(nil)[:12])
 }
 
-// id returns the number in a marker that was made here.
+// id returns the number in a genuine marker.
 func (m *markers) id(marker string) (uint64, bool) {
 	text, _, _ := strings.Cut(marker, ".")
 	id, err := strconv.ParseUint(text, 10, 64)
@@ -46,11 +46,13 @@ func (m *markers) id(marker string) (uint64, bool) {
 	return id, true
 }
 
-// members returns the processes of p's tree: the descendants of its first
-// process, what bears its marker or is in its session, and orphans that began
-// after it and are nobody else's. They are descendants of the guest, always.
+// members returns the processes of p's tree. These are the descendants of p's
+// first process, and the processes with its marker or in its session. Orphans
+// that began after p and belong to no other process count, too. All are
+// descendants of the guest.
 func (g *Guest) members(p *process, all map[int]procInfo) []procInfo {
-	// In this order: a child that was seen being started is known by now.
+	// The order matters: the snapshot came first, so its children are known by
+	// now.
 	live := g.children.pids()
 	tracked := g.procs.byPID()
 	ours := make(map[int]bool)   // descendants that are p's
@@ -81,7 +83,7 @@ func (g *Guest) members(p *process, all map[int]procInfo) []procInfo {
 	return list
 }
 
-// ownerByTrace tells by what an orphan carries whether it is p's.
+// ownerByTrace decides by session and marker whether an orphan is p's.
 func (g *Guest) ownerByTrace(p *process, d procInfo, tracked map[int]*process) (mine, known bool) {
 	if d.sid == p.child.pid && d.start >= p.began {
 		return true, true
@@ -96,28 +98,29 @@ func (g *Guest) ownerByTrace(p *process, d procInfo, tracked map[int]*process) (
 }
 
 const (
-	// plainRounds is how often a tree is killed as it is; one that still has
-	// members then grows while it dies, and is stopped first.
+	// plainRounds is the number of rounds in which killSet does not stop a tree
+	// before killing it. A tree that still has new members then grows while it
+	// dies, and is stopped first.
 	plainRounds = 3
-	// maxFreeze bounds the looks at a tree in which all are stopped.
+	// maxFreeze bounds the scans of a tree while it is being stopped.
 	maxFreeze = 8
-	// maxKill bounds how long a tree may take to die.
+	// maxKill bounds the killing of a tree.
 	maxKill = 10 * time.Second
 )
 
-// killTree ends every process of p's tree and returns when none is left.
+// killTree kills every process of p's tree and returns when none is left.
 func (g *Guest) killTree(p *process) error {
 	p.kills.Lock()
 	defer p.kills.Unlock()
 	return g.killSet(func(all map[int]procInfo) []procInfo { return g.members(p, all) })
 }
 
-// killAll ends every descendant of the guest.
+// killAll kills every descendant of the guest.
 func (g *Guest) killAll() error {
 	return g.killSet(func(all map[int]procInfo) []procInfo { return descendants(all, g.pid) })
 }
 
-// killSet kills until there are no members any more.
+// killSet kills the members until none is left.
 func (g *Guest) killSet(members func(map[int]procInfo) []procInfo) error {
 	deadline := time.Now().Add(maxKill)
 	killed := make(marks)
@@ -150,8 +153,8 @@ func (g *Guest) killSet(members func(map[int]procInfo) []procInfo) error {
 	}
 }
 
-// freeze stops the members until a look finds no new ones, so that they do not
-// grow while they are killed, and returns them.
+// freeze stops the members until a scan finds no new ones, and returns them.
+// They cannot fork while they are killed then.
 func (g *Guest) freeze(members func(map[int]procInfo) []procInfo, set []procInfo) ([]procInfo, error) {
 	stopped := make(marks)
 	for range maxFreeze {
@@ -173,8 +176,8 @@ func (g *Guest) freeze(members func(map[int]procInfo) []procInfo, set []procInfo
 	return set, nil
 }
 
-// marks are processes to which something was done. A number alone does not
-// name a process, as it is used again.
+// marks is a set of processes: the start time by pid. A pid alone does not
+// identify a process, as pids are reused.
 type marks map[int]uint64
 
 func (s marks) has(m procInfo) bool { start, ok := s[m.pid]; return ok && start == m.start }
@@ -188,7 +191,7 @@ func (s marks) add(m procInfo) bool {
 	return true
 }
 
-// living returns the members that are not dead already.
+// living returns the members that are alive.
 func living(members func(map[int]procInfo) []procInfo) ([]procInfo, error) {
 	all, err := allProcs()
 	if err != nil {
@@ -197,7 +200,7 @@ func living(members func(map[int]procInfo) []procInfo) ([]procInfo, error) {
 	return slices.DeleteFunc(members(all), func(p procInfo) bool { return p.dead() }), nil
 }
 
-// signalExactly signals m unless its number now belongs to another process.
+// signalExactly signals m, unless its pid now belongs to another process.
 func (g *Guest) signalExactly(m procInfo, sig unix.Signal) {
 	fd, err := unix.PidfdOpen(m.pid, 0)
 	if err == nil {

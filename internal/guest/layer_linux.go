@@ -20,8 +20,8 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/guestapi"
 )
 
-// layer serves the root file system as a whole: POST remembers it, GET answers
-// with what changed since, PUT unpacks an archive.
+// layer serves the root file system as a whole. POST marks its state, GET
+// answers with the changes since the mark, PUT unpacks an archive.
 func (g *Guest) layer(w http.ResponseWriter, r *http.Request) {
 	var err error
 	switch {
@@ -48,8 +48,8 @@ func (g *Guest) layer(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// A stamp is what changes when a file does: its change time whatever was done to
-// it, and the rest for what a clock that stands still would miss.
+// A stamp changes whenever a file does. The change time covers every change. The
+// other fields are for changes within one tick of the clock.
 type stamp struct {
 	mode, uid, gid uint32
 	size           int64
@@ -61,7 +61,7 @@ func stampOf(st *unix.Stat_t) stamp {
 	return stamp{st.Mode, st.Uid, st.Gid, st.Size, st.Mtim, st.Ctim}
 }
 
-// A markedTree is how the root file system was, by path.
+// A markedTree is the state of the root file system at the mark, by path.
 type markedTree struct {
 	mu    sync.Mutex
 	files map[string]stamp // nil before the first mark
@@ -81,12 +81,13 @@ func (m *markedTree) mark() error {
 	return err
 }
 
-// aboutMachine are files that tell of the machine, and so are no part of an image.
+// aboutMachine are files that describe the machine, and so do not belong in an
+// image.
 var aboutMachine = []string{"/etc/hosts", "/etc/hostname", "/etc/resolv.conf"}
 
-// walkRoot calls f with every file of the root file system, a directory before
-// what is in it and that in the order of names. What else is mounted does not
-// belong to it, nor do files about the machine.
+// walkRoot calls f with every file of the root file system, in the order of
+// names, a directory before its contents. It skips other mounts and files about
+// the machine.
 func walkRoot(f func(name string, st *unix.Stat_t) error) error {
 	mounts, err := readMounts()
 	if err != nil {
@@ -103,7 +104,7 @@ func walkRoot(f func(name string, st *unix.Stat_t) error) error {
 	walk = func(dir string) error {
 		entries, err := os.ReadDir(dir) // sorted
 		if errors.Is(err, fs.ErrNotExist) {
-			return nil // gone meanwhile
+			return nil // it vanished meanwhile
 		}
 		if err != nil {
 			return fileError(err, dir)
@@ -134,7 +135,7 @@ func walkRoot(f func(name string, st *unix.Stat_t) error) error {
 	return walk("/")
 }
 
-// sendLayer answers with what changed since the mark.
+// sendLayer answers with the changes since the mark.
 func (g *Guest) sendLayer(w http.ResponseWriter) error {
 	m := &g.marked
 	m.mu.Lock()
@@ -150,19 +151,19 @@ func (g *Guest) sendLayer(w http.ResponseWriter) error {
 		err = errors.Join(l.Close(), out.Flush())
 	}
 	if err != nil {
-		// The answer has begun: that it breaks off tells that it failed.
+		// The answer has begun, so only aborting it reports the error.
 		panic(http.ErrAbortHandler)
 	}
 	return nil
 }
 
-// A layerWriter writes a layer.
+// A layerWriter writes a layer in OCI's form.
 type layerWriter struct {
 	*tar.Writer
-	names map[[2]uint64]string // of files with several names, by device and number
+	names map[[2]uint64]string // of files with several hard links, by device and inode
 }
 
-// changes writes how the root file system differs from what it was.
+// changes writes the differences between the root file system and was.
 func (l *layerWriter) changes(was map[string]stamp) error {
 	seen := make(map[string]bool, len(was))
 	err := walkRoot(func(name string, st *unix.Stat_t) error {
@@ -188,11 +189,11 @@ func (l *layerWriter) changes(was map[string]stamp) error {
 	for _, name := range gone {
 		dir, base := path.Split(name)
 		if parent := path.Clean(dir); parent != "/" && !seen[parent] {
-			continue // which says it of all below
+			continue // the whiteout of the parent covers it
 		}
 		var st unix.Stat_t
 		if unix.Lstat(path.Clean(dir), &st) != nil || st.Mode&unix.S_IFMT != unix.S_IFDIR {
-			continue // what took its place says so
+			continue // the entry of the file that replaced the directory covers it
 		}
 		if err := l.WriteHeader(&tar.Header{Typeflag: tar.TypeReg, Name: dir[1:] + ".wh." + base}); err != nil {
 			return err
@@ -222,7 +223,7 @@ func (l *layerWriter) file(name string, st *unix.Stat_t) error {
 	case unix.S_IFREG:
 		h.Typeflag, h.Size = tar.TypeReg, st.Size
 	default:
-		return nil // sockets and devices are nobody's to keep
+		return nil // sockets and devices do not belong in an image
 	}
 	if st.Nlink > 1 && kind != unix.S_IFDIR {
 		id := [2]uint64{st.Dev, st.Ino}
@@ -242,7 +243,7 @@ func (l *layerWriter) file(name string, st *unix.Stat_t) error {
 	defer f.Close()
 	buf := copyPool.Get().(*[copySize]byte)
 	defer copyPool.Put(buf)
-	// One that became shorter meanwhile is an error of the archive's.
+	// If the file became shorter meanwhile, the next header or Close fails.
 	_, err = io.CopyBuffer(struct{ io.Writer }{l.Writer}, struct{ io.Reader }{io.LimitReader(f, h.Size)}, buf[:])
 	return err
 }
@@ -262,10 +263,10 @@ func (g *Guest) unpack(r *http.Request) error {
 		}
 		u.uid, u.gid = int(a.uid), int(a.gid)
 		if _, group, _ := strings.Cut(says, ":"); group == "" && a.home == "" {
-			u.gid = u.uid // a number that is nobody's
+			u.gid = u.uid // a number that is not in /etc/passwd
 		}
 	}
-	name := "" // of the only file, if it gets another
+	name := "" // the new name of the only file
 	if q.Get("file") != "" {
 		if fi, err := os.Stat(dir); err != nil || !fi.IsDir() {
 			dir, name = path.Split(dir)
@@ -293,10 +294,10 @@ func (g *Guest) unpack(r *http.Request) error {
 	}
 }
 
-// An unpacker makes files of an owner.
+// An unpacker makes files that belong to an owner.
 type unpacker struct{ uid, gid int }
 
-// makeDir makes a directory and all above it, as far as they are missing.
+// makeDir makes a directory and its missing parents.
 func (u *unpacker) makeDir(dir string) error {
 	fi, err := os.Stat(dir)
 	if err == nil {
@@ -317,7 +318,7 @@ func (u *unpacker) makeDir(dir string) error {
 	return os.Lchown(dir, u.uid, u.gid)
 }
 
-// entry makes one file of an archive.
+// entry unpacks one file of an archive.
 func (u *unpacker) entry(name string, h *tar.Header, data io.Reader) error {
 	if err := u.makeDir(path.Dir(name)); err != nil {
 		return err
@@ -355,6 +356,6 @@ func (u *unpacker) entry(name string, h *tar.Header, data io.Reader) error {
 	if err = errors.Join(err, f.Close()); err != nil {
 		return err
 	}
-	// In this order: a change of owner takes set-id bits away.
+	// The order matters: a change of owner clears set-id bits.
 	return errors.Join(os.Lchown(name, u.uid, u.gid), unix.Chmod(name, mode), os.Chtimes(name, h.ModTime, h.ModTime))
 }

@@ -16,32 +16,40 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/workspace"
 )
 
-// DefaultSocket is where the guest listens unless it is told otherwise.
+// DefaultSocket is the default path of the guest's socket.
 const DefaultSocket = "/run/glovebox/guest.sock"
 
 // Main is the guest's program; args are without the program's name. It returns
 // the exit status. The commands are:
 //
-//	serve [flags]       the guest; this is what no command means, too
+//	serve [flags]       run the guest; the default command
 //	connect [--socket]  hand descriptor 0, a stream socket, to the guest
 //	relay [--socket]    copy between descriptors 0 and 1 and the guest
-//	picture TYPE        shrink the picture at descriptor 0, see [Guest]
-//	tunnel [flags]      an interface whose packets go over descriptors 0 and 1
+//	picture TYPE        shrink the picture at descriptor 0; the answer goes to 1
+//	tunnel [flags]      make an interface whose packets use descriptors 0 and 1
 //
-// Serve's flags: --socket PATH to listen at; --conn-fd N, a connected socket
-// to serve at once; --nproc N, the limit on processes; --cpus N, how many
-// processors programs may use; --maxprocs N, how many the guest itself uses at
-// once; --own DIR,..., to give these directories to the user; --resolver
-// ADDRESS,..., the DNS servers that programs are to ask; --self, to run
-// everything as the guest's own user; --stdio, to serve the standard input and
-// output as a connection, on which the other end speaks first, and --leased, to
-// end when that does; --threads N, to have so many from the start; --nofile N,
-// to have no process open more files, nor dump core; --image-env, to give
-// programs the guest's own environment; --image-user and --image-dir, for who
-// the image says runs programs, and where; --no-setid, to have no file get the
-// bits that make a program run as its owner; --workspaces DIR, to serve the
-// workspaces in that directory. It ends at SIGTERM or SIGINT, with all that it
-// started.
+// The flags of serve are:
+//
+//	--socket PATH            listen at this socket
+//	--conn-fd N              serve this connected socket at once
+//	--nproc N                the limit on processes
+//	--cpus N                 processors that programs may use
+//	--maxprocs N             processors that the guest itself uses at once
+//	--own DIR,...            make these directories and give them to the user
+//	--resolver ADDRESS,...   the DNS servers of programs
+//	--self                   run everything as the guest's own user
+//	--stdio                  serve standard input and output as a connection
+//	--leased                 with --stdio, end when that connection ends
+//	--threads N              threads to make at the start
+//	--nofile N               the limit on open files of a process; no core dumps
+//	--image-env              give programs the guest's own environment
+//	--image-user USER        the user that the image names for programs
+//	--image-dir DIR          the directory in which the image has programs start
+//	--no-setid               let no file get a set-user-ID or set-group-ID bit
+//	--workspaces DIR         serve the workspaces in this directory
+//
+// On the connection of --stdio the other end speaks first. Serve ends at SIGTERM
+// or SIGINT, and kills all processes that it started.
 func Main(args []string) int {
 	command := "serve"
 	if len(args) > 0 && len(args[0]) > 0 && args[0][0] != '-' {
@@ -66,7 +74,7 @@ func socketFlag(fs *flag.FlagSet) *string {
 	return fs.String("socket", DefaultSocket, "the guest's Unix socket")
 }
 
-// An order is what serve is told.
+// An order holds the arguments of serve.
 type order struct {
 	Config
 	socket            string
@@ -114,8 +122,8 @@ func parseOrder(args []string) (*order, error) {
 }
 
 func serve(args []string) error {
-	// Whoever started us may have left descriptors open: no program of the
-	// user's gets them.
+	// The parent may have left descriptors open. No program of the user's may
+	// inherit them.
 	if err := closeOnExec(); err != nil {
 		return err
 	}
@@ -125,7 +133,7 @@ func serve(args []string) error {
 	}
 	stop := make(chan os.Signal, 1)
 	signal.Notify(stop, unix.SIGTERM, unix.SIGINT)
-	// Caught and dropped, not ignored: children would inherit that.
+	// Caught and dropped, not ignored: children would inherit an ignored signal.
 	signal.Notify(make(chan os.Signal, 1), unix.SIGHUP)
 	var owner *stdioConn
 	if o.stdio {
@@ -136,7 +144,7 @@ func serve(args []string) error {
 	g, l, err := o.begin()
 	if err != nil {
 		if owner != nil {
-			heard := make(chan struct{}) // by somebody, so that they hear why
+			heard := make(chan struct{}) // closed when the client can receive the error
 			go func() {
 				defer close(heard)
 				_ = owner.spokenTo(unspokenTime)
@@ -148,7 +156,7 @@ func serve(args []string) error {
 		}
 		return err
 	}
-	var ended <-chan struct{} // nil, which never is
+	var ended <-chan struct{} // nil blocks for ever
 	if owner != nil {
 		if o.leased {
 			ended = owner.ended
@@ -173,7 +181,7 @@ func serve(args []string) error {
 	}
 }
 
-// begin makes the guest and what it listens at.
+// begin makes the guest and its listener.
 func (o *order) begin() (*Guest, *net.UnixListener, error) {
 	if o.maxProcs > 0 {
 		runtime.GOMAXPROCS(o.maxProcs)
@@ -193,7 +201,7 @@ func (o *order) begin() (*Guest, *net.UnixListener, error) {
 	}
 	who, err := imageAccount(o.ImageUser)
 	if err != nil {
-		who = nil // every program that is to run as nobody fails with the reason
+		who = nil // every program that runs as the default user fails with this reason
 	}
 	if err := ownDirs(o.own, who); err != nil {
 		return nil, nil, err
@@ -202,7 +210,7 @@ func (o *order) begin() (*Guest, *net.UnixListener, error) {
 		return nil, nil, err
 	}
 	if o.workspaces != "" {
-		set, err := workspace.OpenServed(o.workspaces) // until the process ends
+		set, err := workspace.OpenServed(o.workspaces) // stays open until the process ends
 		if err != nil {
 			return nil, nil, err
 		}
@@ -224,8 +232,8 @@ func (o *order) begin() (*Guest, *net.UnixListener, error) {
 	return g, l, nil
 }
 
-// limitFiles bounds the open files of this process and all that it starts, and
-// lets none of them dump core. A stricter limit stays.
+// limitFiles bounds the open files of this process and its children, and
+// disables core dumps. A stricter limit stays.
 func limitFiles(n uint64) error {
 	var was unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &was); err != nil {
@@ -238,14 +246,14 @@ func limitFiles(n uint64) error {
 	return os.NewSyscallError("setrlimit", unix.Setrlimit(unix.RLIMIT_CORE, &unix.Rlimit{}))
 }
 
-// closeOnExec makes every descriptor but 0, 1 and 2 be closed on exec.
+// closeOnExec sets the close-on-exec flag of every descriptor but 0, 1 and 2.
 func closeOnExec() error {
 	const first = 3
 	err := unix.CloseRange(first, ^uint(0), unix.CLOSE_RANGE_CLOEXEC)
 	if err == nil {
 		return nil
 	}
-	// Kernels before 5.11, and filters that do not know the call.
+	// Linux before 5.11, and system call filters, may refuse close_range.
 	entries, err := os.ReadDir("/proc/self/fd")
 	if err != nil {
 		return fmt.Errorf("close inherited descriptors: %w", err)
@@ -259,7 +267,7 @@ func closeOnExec() error {
 }
 
 // listen makes the guest's socket, in a directory that only its own user can
-// enter. What an earlier guest left there is removed.
+// enter. It removes the socket of an earlier guest.
 func listen(path string) (*net.UnixListener, error) {
 	dir := filepath.Dir(path)
 	if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
@@ -271,7 +279,8 @@ func listen(path string) (*net.UnixListener, error) {
 	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, err
 	}
-	// The mode is right from the beginning; nothing else runs yet.
+	// The umask gives the socket its mode at its creation. No other code runs
+	// yet.
 	old := unix.Umask(0o177)
 	defer unix.Umask(old)
 	return net.ListenUnix("unix", &net.UnixAddr{Name: path, Net: "unix"})

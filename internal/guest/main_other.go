@@ -7,7 +7,7 @@ import (
 	"os"
 )
 
-// Main says that the guest needs Linux.
+// Main prints that the guest needs Linux, and returns 1.
 func Main(args []string) int {
 	fmt.Fprintln(os.Stderr, "glovebox-guest: runs on Linux only")
 	return 1

@@ -16,14 +16,14 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/guestapi"
 )
 
-// A meter remembers what was used when it was last read.
+// A meter holds the processor time at the last reading.
 type meter struct {
 	mu   sync.Mutex
 	at   time.Time
 	used time.Duration
 }
 
-// metrics tells what the sandbox uses now.
+// metrics returns the current resource usage of the sandbox.
 func (g *Guest) metrics(*http.Request, *struct{}) (*guestapi.Metrics, error) {
 	now := time.Now()
 	m := &guestapi.Metrics{Time: now.Unix(), CPUCount: runtime.NumCPU()}
@@ -44,7 +44,7 @@ func (g *Guest) metrics(*http.Request, *struct{}) (*guestapi.Metrics, error) {
 	return m, nil
 }
 
-// read returns how many processors were used since it was last called.
+// read returns how many processors were in use on average since the last call.
 func (m *meter) read(now time.Time, used time.Duration) float64 {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -59,8 +59,8 @@ func (m *meter) read(now time.Time, used time.Duration) float64 {
 // tick is the unit of times in /proc.
 const tick = time.Second / 100
 
-// processorTime is what all processes took so far, those that ended, too: the
-// guest reaps them.
+// processorTime returns the processor time of all processes. It includes ended
+// processes: the guest reaps them, so their time is in its cutime and cstime.
 func processorTime() time.Duration {
 	dir, err := os.Open("/proc")
 	if err != nil {
@@ -80,7 +80,8 @@ func processorTime() time.Duration {
 		if err != nil {
 			continue // it ended
 		}
-		// Behind the name, which is in brackets and may hold anything.
+		// The fields follow the name, which is in parentheses and may hold any
+		// character.
 		fields := bytes.Fields(text[bytes.LastIndexByte(text, ')')+1:])
 		const utime, cstime = 11, 14
 		if len(fields) <= cstime {
@@ -105,7 +106,7 @@ func readBounded(name string) ([]byte, error) {
 	return io.ReadAll(io.LimitReader(f, 64<<10))
 }
 
-// parseMeminfo reads lines such as "MemTotal: 524288 kB", as bytes.
+// parseMeminfo parses lines such as "MemTotal: 524288 kB", and returns bytes.
 func parseMeminfo(text []byte) map[string]int64 {
 	m := map[string]int64{}
 	for line := range strings.Lines(string(text)) {

@@ -11,55 +11,55 @@ import (
 )
 
 const (
-	// chunkSize is how much output is read, and sent, at once.
+	// chunkSize is the largest piece of output that is read and sent at once.
 	chunkSize = 128 << 10
-	// ownChunk is from where on a read keeps its buffer and is not copied.
+	// ownChunk is the size from which a read keeps its buffer instead of a copy.
 	ownChunk = chunkSize / 2
-	// maxHeld bounds what a process may be ahead of its streams.
+	// maxHeld bounds the output of a process that its streams have not sent yet.
 	maxHeld = 1 << 20
-	// maxHeldTogether bounds what all processes hold. Beyond it each has only
-	// minHeld, so that none stands still for the others.
+	// maxHeldTogether bounds the output that all processes hold. Beyond it each
+	// may hold only minHeld, so that no process is blocked by the others.
 	maxHeldTogether = 64 << 20
 	minHeld         = 64 << 10
-	// maxSent bounds what is kept of what was sent, for a caller that dies
-	// before it keeps it: more than sockets and HTTP/2 have under way.
+	// maxSent bounds the output kept after sending, for a caller that dies
+	// before it has saved it. It is more than sockets and HTTP/2 have in flight.
 	maxSent = 512 << 10
-	// maxTail bounds the end of the error output that is looked at for the
-	// reason of a failure.
+	// maxTail bounds the end of the error output that is searched for the reason
+	// of a failure.
 	maxTail = 4 << 10
 )
 
 var chunkPool = sync.Pool{New: func() any { return new([chunkSize]byte) }}
 
-// A chunk is a piece of one stream's output, or the end of the process.
+// A chunk is a piece of output of one stream, or the end of the process.
 type chunk struct {
 	stream guestapi.Stream
-	from   int64 // bytes that the stream had before
+	from   int64 // offset in the stream, in bytes
 	data   []byte
-	pooled *[chunkSize]byte   // what data is part of, if that is to be reused
-	sealed bool               // it was handed out: nothing may be added
+	pooled *[chunkSize]byte   // the buffer of data, if it returns to the pool
+	sealed bool               // a stream has it: nothing may be appended
 	end    *guestapi.EndEvent // set in the last chunk only
 }
 
-// An output is a bounded queue between what a process writes and the streams
-// that carry it. Every attached stream gets every chunk; the slowest holds the
-// process back. A chunk is taken when a stream has sent it. The last of what was
-// sent is kept, if the output is: its receiver may have died before it kept it.
+// An output is a bounded queue between a process and the streams that carry its
+// output. Every attached stream gets every chunk, and the slowest stream blocks
+// the process. A chunk is taken when a stream has sent it. With keep, the latest
+// sent chunks stay for a caller that died before it saved them.
 type output struct {
-	keep  bool          // hold what nobody takes
+	keep  bool          // hold output while no stream is attached
 	total *atomic.Int64 // bytes that all outputs hold
 
 	mu      sync.Mutex
-	space   sync.Cond // signalled when held shrinks, or nobody listens
-	queue   []*chunk  // what some stream, or nobody, has not taken
+	space   sync.Cond // signalled when held shrinks, or no stream is attached
+	queue   []*chunk  // chunks that are not taken, or not by every stream
 	first   uint64    // number of queue[0]
 	taken   uint64    // number of the first chunk that no stream took
 	held    int       // bytes in queue
-	sent    []*chunk  // the last that left the queue, if keep is set
+	sent    []*chunk  // the latest chunks that left the queue, if keep is set
 	resend  int       // bytes in sent
-	lengths [2]int64  // bytes of standard output, or the terminal, and of errors
+	lengths [2]int64  // bytes of standard output or terminal, and of error output
 	streams map[*attachment]struct{}
-	tail    []byte // the last of the error output
+	tail    []byte // the end of the error output
 }
 
 func newOutput(keep bool, total *atomic.Int64) *output {
@@ -68,8 +68,8 @@ func newOutput(keep bool, total *atomic.Int64) *output {
 	return o
 }
 
-// add appends what was read, and waits until there is room. It takes buf over
-// if it is pooled.
+// add appends n bytes of pooled, and waits until there is room. It takes pooled
+// over.
 func (o *output) add(s guestapi.Stream, pooled *[chunkSize]byte, n int) {
 	data := pooled[:n]
 	o.mu.Lock()
@@ -102,7 +102,7 @@ func (o *output) add(s guestapi.Stream, pooled *[chunkSize]byte, n int) {
 	o.wake()
 }
 
-// side is the place of a stream in [output.lengths].
+// side returns the index of a stream in [output.lengths].
 func side(s guestapi.Stream) int {
 	if s == guestapi.Stderr {
 		return 1
@@ -110,10 +110,10 @@ func side(s guestapi.Stream) int {
 	return 0
 }
 
-// wanted reports whether anybody takes output, now or later. o.mu is held.
+// wanted reports whether a stream takes output, now or later. o.mu is held.
 func (o *output) wanted() bool { return o.keep || len(o.streams) > 0 }
 
-// limit is how much may be held now. o.mu is held.
+// limit returns how many bytes may be held now. o.mu is held.
 func (o *output) limit() int {
 	if o.total.Load() > maxHeldTogether {
 		return minHeld
@@ -128,7 +128,7 @@ func (o *output) last() *chunk {
 	return o.queue[len(o.queue)-1]
 }
 
-// wake tells the streams that there is something. o.mu is held.
+// wake wakes the attached streams. o.mu is held.
 func (o *output) wake() {
 	for a := range o.streams {
 		select {
@@ -138,7 +138,7 @@ func (o *output) wake() {
 	}
 }
 
-// finish appends the end, after which nothing is added.
+// finish appends the end. Nothing is added after it.
 func (o *output) finish(end *guestapi.EndEvent) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -148,21 +148,21 @@ func (o *output) finish(end *guestapi.EndEvent) {
 	o.wake()
 }
 
-// text returns the last of the error output.
+// text returns the end of the error output.
 func (o *output) text() string {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return string(o.tail)
 }
 
-// holds returns how many bytes are held.
+// holds returns the number of held bytes.
 func (o *output) holds() int {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return o.held
 }
 
-// discard drops what is held, for good.
+// discard drops the held output for good.
 func (o *output) discard() {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -170,15 +170,15 @@ func (o *output) discard() {
 	o.trim()
 }
 
-// An attachment is a stream's place in an output.
+// An attachment is the position of a stream in an output.
 type attachment struct {
 	o     *output
 	ready chan struct{} // has a value when there may be something new
 	next  uint64        // number of the next chunk; guarded by o.mu
-	first []*chunk      // what comes before, once more; guarded by o.mu
+	first []*chunk      // earlier chunks to send again; guarded by o.mu
 }
 
-// attach gives a stream what no stream took yet, and what follows.
+// attach adds a stream, which begins with the first chunk that no stream took.
 func (o *output) attach() *attachment {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -188,7 +188,7 @@ func (o *output) attach() *attachment {
 	return a
 }
 
-// again has the stream begin with what was sent before and its caller does not
+// again makes the stream begin with the sent output that its caller does not
 // have.
 func (a *attachment) again(have guestapi.OutputCounts) {
 	o := a.o
@@ -198,14 +198,14 @@ func (a *attachment) again(have guestapi.OutputCounts) {
 	for _, c := range o.sent {
 		skip := max(0, had[side(c.stream)]-c.from)
 		if skip < int64(len(c.data)) {
-			// A copy: the chunk may leave o.sent, and its buffer be used again.
+			// A copy: the chunk may leave o.sent, and its buffer be reused.
 			a.first = append(a.first, &chunk{stream: c.stream, from: c.from + skip, data: bytes.Clone(c.data[skip:])})
 		}
 	}
 }
 
-// detach ends the attachment. What it did not take is for the others, or held,
-// or dropped.
+// detach ends the attachment. The chunks that it did not take go to the other
+// streams, are held, or are dropped.
 func (a *attachment) detach() {
 	o := a.o
 	o.mu.Lock()
@@ -214,7 +214,7 @@ func (a *attachment) detach() {
 	o.trim()
 }
 
-// wait returns the next chunk, or nil when silent has passed without one.
+// wait returns the next chunk, or nil when silent has a value before.
 func (a *attachment) wait(ctx context.Context, silent <-chan time.Time) (*chunk, error) {
 	for {
 		if c := a.peek(); c != nil {
@@ -246,7 +246,7 @@ func (a *attachment) peek() *chunk {
 	return c
 }
 
-// took says that the chunk that wait returned was sent.
+// took marks the chunk that wait returned as sent.
 func (a *attachment) took() {
 	o := a.o
 	o.mu.Lock()
@@ -260,7 +260,7 @@ func (a *attachment) took() {
 	o.trim()
 }
 
-// trim drops the chunks that nobody needs any more. o.mu is held.
+// trim drops the chunks that are no longer needed. o.mu is held.
 func (o *output) trim() {
 	need := o.taken
 	for a := range o.streams {
@@ -278,7 +278,7 @@ func (o *output) trim() {
 		o.held -= len(c.data)
 		o.resend += len(c.data)
 		o.sent = append(o.sent, c)
-		ended = ended || c.end != nil // the process is forgotten with it
+		ended = ended || c.end != nil // the process is forgotten at its end
 	}
 	for len(o.sent) > 0 && (ended || o.resend > maxSent || o.total.Load() > maxHeldTogether) {
 		c := o.sent[0]

@@ -6,7 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"image"
-	_ "image/gif" // decoders that image.Decode finds
+	_ "image/gif" // decoders for image.Decode
 	"image/jpeg"
 	"image/png"
 	"io"
@@ -21,11 +21,11 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// Bounds on a picture that a model is shown. Models see no more than about so
-// many pixels of a side. maxPictureMemory is what decoding may take; more is not
-// begun. pictureHeadroom is what the scaled picture, its encoder and the garbage
-// collector may take beside it: a limit of the kernel on the process that
-// decodes, should a picture cost more than its header tells.
+// Bounds on a preview. Models see no more than about maxPictureSide pixels of a
+// side. maxPictureMemory bounds the memory of a decoded picture, in bytes, and
+// is checked before decoding. pictureHeadroom is for the scaled picture, its
+// encoder and the garbage collector. It is part of the process's memory limit,
+// in case a picture takes more than its header says.
 const (
 	maxPictureSide   = 1568
 	maxPictureMemory = 32 << 20
@@ -34,21 +34,21 @@ const (
 	jpegQuality      = 85
 )
 
-// A pictureError says why a model is not shown a picture.
+// A pictureError is the reason why a model is not shown a picture.
 type pictureError string
 
 func (e pictureError) Error() string { return string(e) }
 
-// A pictureHeader is what a picture says of itself.
+// A pictureHeader is the data in a picture's header.
 type pictureHeader struct {
 	width, height int
-	head          []byte // what was read
+	head          []byte // the bytes that were read
 	format        string
 }
 
-// readPictureHeader reads the beginning of a picture of a MIME type.
+// readPictureHeader reads the header of a picture of a MIME type.
 func readPictureHeader(r io.Reader, mime string) (h *pictureHeader, err error) {
-	// This is done in the guest's own process, which must outlive any picture.
+	// This runs in the guest's own process, which must survive any picture.
 	defer func() {
 		if recover() != nil {
 			h, err = nil, pictureError("its header is broken")
@@ -62,12 +62,12 @@ func readPictureHeader(r io.Reader, mime string) (h *pictureHeader, err error) {
 	return &pictureHeader{cfg.Width, cfg.Height, head.Bytes(), format}, nil
 }
 
-// fits reports whether models may be shown a picture of so many bytes as it is.
+// fits reports whether models can be shown a picture of size bytes as it is.
 func (h *pictureHeader) fits(size int64) bool {
 	return h.width <= maxPictureSide && h.height <= maxPictureSide && size <= sandbox.MaxPreview
 }
 
-// check refuses a picture whose decoding takes too much memory.
+// check refuses a picture that takes too much memory to decode.
 func (h *pictureHeader) check() error {
 	if int64(h.width) > maxPictureMemory/h.halfBytes()*2/int64(h.height) {
 		return pictureError(fmt.Sprintf("decoding its %d x %d pixels takes more than %d MiB of memory", h.width, h.height, maxPictureMemory>>20))
@@ -75,7 +75,8 @@ func (h *pictureHeader) check() error {
 	return nil
 }
 
-// halfBytes returns how many half bytes decoding takes for a pixel, at most.
+// halfBytes returns an upper bound of the half bytes per pixel that decoding
+// takes.
 func (h *pictureHeader) halfBytes() int64 {
 	switch h.format {
 	case "png":
@@ -83,7 +84,7 @@ func (h *pictureHeader) halfBytes() int64 {
 	case "jpeg":
 		return jpegHalfBytes(h.head)
 	case "gif":
-		return 2 * 2 // the index of a colour, twice if lines are interlaced
+		return 2 * 2 // colour indices, twice if the lines are interlaced
 	}
 	if len(h.head) > 15 && string(h.head[12:16]) == "VP8 " {
 		return 2 * 2 // Y'CbCr, 4:2:0, in whole blocks
@@ -91,8 +92,8 @@ func (h *pictureHeader) halfBytes() int64 {
 	return 2 * 8 // NRGBA, and a transform of it
 }
 
-// pngHalfBytes: PNG is decoded to the pixels of its colour type; the passes of
-// an interlaced one are pictures of their own.
+// pngHalfBytes is halfBytes for PNG. It is decoded to the pixels of its colour
+// type. Each pass of an interlaced picture is decoded to a picture of its own.
 func pngHalfBytes(head []byte) int64 {
 	const depth, colourType, interlace = 24, 25, 28
 	if len(head) <= interlace {
@@ -111,14 +112,14 @@ func pngHalfBytes(head []byte) int64 {
 	return 2 * bytes
 }
 
-// jpegHalfBytes: JPEG is decoded to one plane for each component, of which those
-// of colours may have fewer samples. A progressive one keeps 4 bytes for each
-// sample to its end. One of four components becomes CMYK, and one of red, green
-// and blue becomes RGBA.
+// jpegHalfBytes is halfBytes for JPEG. It is decoded to one plane per component;
+// planes of colours may have fewer samples. A progressive JPEG keeps 4 bytes per
+// sample until its end. Four components become CMYK. Red, green and blue become
+// RGBA.
 func jpegHalfBytes(head []byte) int64 {
 	f, ok := readJPEGFrame(head)
 	if !ok {
-		f = jpegFrame{components: 4, samples: 2 * 4, progressive: true} // as much as can be
+		f = jpegFrame{components: 4, samples: 2 * 4, progressive: true} // the upper bound
 	}
 	n := f.samples
 	if f.progressive {
@@ -130,16 +131,16 @@ func jpegHalfBytes(head []byte) int64 {
 	return n
 }
 
-// A jpegFrame is what the header of a JPEG's frame says. Samples are those that
-// all components have for a pixel, in halves.
+// A jpegFrame is the header of a JPEG's frame. Samples is the number of samples
+// of all components per pixel, in halves.
 type jpegFrame struct {
 	components       int
 	samples          int64
 	progressive, rgb bool
 }
 
-// readJPEGFrame reads the header of the frame, and what else before the first
-// scan says that it is RGB.
+// readJPEGFrame reads the header of the frame. It also reads the markers before
+// the first scan that decide whether the picture is RGB.
 func readJPEGFrame(head []byte) (f jpegFrame, ok bool) {
 	const app0, app14, scan = 0xe0, 0xee, 0xda
 	jfif, plain, named := false, false, false
@@ -188,7 +189,7 @@ func (f *jpegFrame) read(body []byte) bool {
 	return true
 }
 
-// shrinkPicture returns a picture as small as models are shown it.
+// shrinkPicture returns a picture in the size in which models see it.
 func shrinkPicture(r io.Reader, mime string) ([]byte, error) {
 	h, err := readPictureHeader(r, mime)
 	if err != nil {
@@ -209,7 +210,7 @@ func shrinkPicture(r io.Reader, mime string) ([]byte, error) {
 	if err := png.Encode(&out, to); err == nil && out.Len() <= sandbox.MaxPreview {
 		return out.Bytes(), nil
 	}
-	// Pictures that PNG does not make small are photographs, more or less.
+	// Pictures for which PNG is too large are mostly photographs.
 	out.Reset()
 	if err := jpeg.Encode(&out, to, &jpeg.Options{Quality: jpegQuality}); err != nil {
 		return nil, err
@@ -220,9 +221,9 @@ func shrinkPicture(r io.Reader, mime string) ([]byte, error) {
 	return out.Bytes(), nil
 }
 
-// pictureMain is the command that shrinks the picture at descriptor 0. It writes
-// to descriptor 1 a byte that says how it went, and then the picture or why
-// there is none.
+// pictureMain is the command that shrinks the picture at descriptor 0. To
+// descriptor 1 it writes a byte for success or failure, and then the preview or
+// the reason why there is none.
 func pictureMain(args []string) error {
 	if len(args) != 1 {
 		return errors.New("picture takes a MIME type")
@@ -255,8 +256,8 @@ func limitPicture() error {
 	if err != nil {
 		return err
 	}
-	// Go has reserved some from the beginning. gVisor bounds addresses only, and
-	// Go takes those for its heap 64 MiB at a time.
+	// The Go runtime has reserved some memory already. gVisor limits addresses
+	// only, and Go reserves them for its heap 64 MiB at a time.
 	had := parseMeminfo(text)
 	limits := map[int]uint64{
 		unix.RLIMIT_DATA: uint64(had["VmData"]) + (maxPictureMemory+pictureHeadroom)*raceFactor,
@@ -276,7 +277,7 @@ func limitPicture() error {
 	return nil
 }
 
-// previewError is a reason as it is answered.
+// previewError returns the error that is answered for a reason.
 func previewError(why pictureError) error {
 	return errf(guestapi.CodeInvalidArgument, "%s", string(why))
 }

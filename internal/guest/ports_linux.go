@@ -14,14 +14,14 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/guestapi"
 )
 
-// dialTime bounds a dial to a loopback address, which takes longer only if a
-// program's queue of connections is full.
+// dialTime bounds a dial to a loopback address. A dial takes longer only if the
+// program's listen queue is full.
 const dialTime = 10 * time.Second
 
-// servePort serves a connection to what listens on a port in the box.
+// servePort connects a request to a port in the box.
 func (g *Guest) servePort(w http.ResponseWriter, r *http.Request) {
 	if r.Method != http.MethodPost || r.ProtoMajor < 2 {
-		w.WriteHeader(http.StatusMethodNotAllowed) // HTTP/1 cannot do both at once
+		w.WriteHeader(http.StatusMethodNotAllowed) // HTTP/1 is not full duplex
 		return
 	}
 	conn, err := dialPort(r.Context(), r.PathValue("port"))
@@ -37,8 +37,8 @@ func (g *Guest) servePort(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	go func() {
-		// A program that reads no more may still have something to say, so what
-		// cannot be written is for the reading side to find out.
+		// A program that has stopped reading may still send data. So a write
+		// error does not end the connection; the reading side decides.
 		if _, err := io.Copy(conn, r.Body); err == nil {
 			_ = conn.CloseWrite()
 		}
@@ -55,12 +55,12 @@ func (g *Guest) servePort(w http.ResponseWriter, r *http.Request) {
 			return
 		}
 		if err != nil {
-			panic(http.ErrAbortHandler) // a part is not the whole
+			panic(http.ErrAbortHandler) // the answer is incomplete
 		}
 	}
 }
 
-// dialPort connects to a port of the loopback addresses, of IPv4 first.
+// dialPort connects to a port of the loopback addresses, IPv4 first.
 func dialPort(ctx context.Context, text string) (*net.TCPConn, error) {
 	port, err := strconv.ParseUint(text, 10, 16)
 	if err != nil || port == 0 {

@@ -17,9 +17,9 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// ownDirs makes the directories of a comma-separated list, if they are not
-// there, and gives them to the user. A driver whose image cannot have files of
-// that user asks for it. owner, if not nil, is who the user is in this image.
+// ownDirs makes the directories of a comma-separated list, if they are missing,
+// and gives all of them to the user. It is for drivers whose image cannot have
+// files of that user. owner, if not nil, is the user's account in this image.
 func ownDirs(list string, owner *account) error {
 	if list == "" {
 		return nil
@@ -42,7 +42,7 @@ func ownDirs(list string, owner *account) error {
 	return nil
 }
 
-// limits tells what the kernel says of the limits that it keeps.
+// limits returns the limits that the OS kernel reports.
 func (g *Guest) limits(_ *http.Request, _ *struct{}) (*guestapi.Limits, error) {
 	l, err := readLimits()
 	if err != nil {
@@ -72,7 +72,7 @@ func readLimits() (*guestapi.Limits, error) {
 		name, value, _ := strings.Cut(line, ":")
 		value = strings.TrimSpace(value)
 		switch name {
-		case "CapInh": // what a program keeps that is executed as another user
+		case "CapInh": // the capabilities that a program keeps when it is executed as another user
 			l.Capabilities = value
 		case "CapBnd":
 			l.Bounding = value
@@ -91,10 +91,10 @@ func readLimits() (*guestapi.Limits, error) {
 		return nil, fmt.Errorf("getrlimit: %w", err)
 	}
 	l.OpenFiles = int64(min(files.Max, 1<<62))
-	// The whole range mapped to itself is no namespace.
+	// A mapping of the whole range to itself is no user namespace.
 	uids, err := os.ReadFile("/proc/self/uid_map")
 	l.UserNamespace = err == nil && strings.Join(strings.Fields(string(uids)), " ") != "0 0 4294967295"
-	// Not every kernel shows it in the status.
+	// Not every OS kernel shows it in the status file.
 	noNewPrivs, err := unix.PrctlRetInt(unix.PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0)
 	if err != nil {
 		return nil, fmt.Errorf("prctl: %w", err)

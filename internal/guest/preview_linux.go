@@ -21,23 +21,24 @@ import (
 )
 
 const (
-	// pictureTime bounds shrinking one picture, and all pictures of a run.
+	// pictureTime bounds the shrinking of one picture, and of all pictures of a
+	// run.
 	pictureTime = 10 * time.Second
 	// maxRunPreviews bounds the previews of a run.
 	maxRunPreviews = 32
 )
 
-// Program is the name by which the guest executes its own program for a
-// command. A program that is a guest by another name passes it to [Main].
+// Program is argv[0] when the guest executes its own program for a command. A
+// program that embeds the guest and is started by this name calls [Main].
 const Program = "glovebox-guest"
 
-// A preview is made here and not by the server, which many principals share: a
-// picture may cost its decoder any amount of memory. It is made in a process of
-// its own, as the user, for the guest must not be that decoder either.
+// The guest makes previews, not the server: a decoder may use any amount of
+// memory, and the server is shared by many principals. The decoder runs in a
+// process of its own, as the user, because the guest must survive it.
 
-// preview returns what models are shown of a picture, or nil if that is the
-// picture as it is. The error is a [guestapi.WireError] that says why there is
-// none. Done, when it is closed, ends the work.
+// preview returns the preview of a picture, or nil if models can be shown the
+// picture as it is. The error is a [guestapi.WireError] that gives the reason.
+// Closing done ends the work.
 func (g *Guest) preview(done <-chan struct{}, a *account, mime string, size int64, open func() io.Reader) ([]byte, error) {
 	if !sandbox.IsPicture(mime) {
 		return nil, previewError(pictureError("it is of the type " + mime))
@@ -61,7 +62,7 @@ func (g *Guest) preview(done <-chan struct{}, a *account, mime string, size int6
 	return g.shrinkApart(done, a, mime, open())
 }
 
-// shrinkApart shrinks a picture in a process of its own.
+// shrinkApart shrinks a picture in its own process.
 func (g *Guest) shrinkApart(done <-chan struct{}, a *account, mime string, src io.Reader) ([]byte, error) {
 	pl := &plumbing{}
 	to, err := pl.pipe(true)
@@ -105,16 +106,16 @@ func (g *Guest) shrinkApart(done <-chan struct{}, a *account, mime string, src i
 		case <-done:
 		case <-late.C:
 		}
-		_ = g.children.signal(c, unix.SIGKILL, false) // it may have ended just now
+		_ = g.children.signal(c, unix.SIGKILL, false) // it may have just ended
 	}()
 	written := make(chan struct{})
 	go func() {
 		defer close(written)
-		_, _ = io.Copy(to, src) // the process says it if this was not all of a picture
+		_, _ = io.Copy(to, src) // if the copy is incomplete, the process reports it
 		to.Close()
 	}()
 	answer, err := io.ReadAll(io.LimitReader(from, sandbox.MaxPreview+2))
-	from.Close() // no more is read, so the process does not wait
+	from.Close() // unblocks a process that still writes
 	<-c.done
 	<-written
 	if err != nil {
@@ -123,7 +124,7 @@ func (g *Guest) shrinkApart(done <-chan struct{}, a *account, mime string, src i
 	return pictureAnswer(c.status, answer)
 }
 
-// pictureAnswer reads what pictureMain wrote.
+// pictureAnswer decodes the answer of pictureMain.
 func pictureAnswer(status unix.WaitStatus, answer []byte) ([]byte, error) {
 	switch {
 	case !status.Exited() || status.ExitStatus() != 0 || len(answer) < 2:
@@ -159,7 +160,7 @@ func (g *Guest) readPreview(r *http.Request) ([]byte, error) {
 	}
 	var f *os.File
 	err = g.as(a, func() (err error) {
-		// Looked at before it is opened: opening some devices does something.
+		// stat before open: opening some devices has an effect.
 		var st unix.Stat_t
 		if err := unix.Stat(name, &st); err != nil {
 			return fileError(err, name)
@@ -188,8 +189,8 @@ func (g *Guest) readPreview(r *http.Request) ([]byte, error) {
 }
 
 // withPreviews adds previews of pictures to a result, if the run's caller asked
-// for them. k.order is held, so events stay in order; an interrupt of the run
-// ends the wait.
+// for them. It keeps k.order, so that events stay in order. An interrupt of the
+// run ends the wait.
 func (x *run) withPreviews(r *guestapi.Result) *guestapi.Result {
 	if !x.req.Previews {
 		return r
@@ -201,7 +202,7 @@ func (x *run) withPreviews(r *guestapi.Result) *guestapi.Result {
 		}
 		data, err := x.preview(mime, text)
 		if err == nil && data == nil {
-			continue // the picture as it is
+			continue // the picture is fit as it is
 		}
 		p := guestapi.Preview{Data: data}
 		if err != nil {
@@ -215,7 +216,7 @@ func (x *run) withPreviews(r *guestapi.Result) *guestapi.Result {
 	return r
 }
 
-// preview returns the preview of a picture in base64.
+// preview returns the preview of a base64 picture.
 func (x *run) preview(mime, text string) ([]byte, error) {
 	if x.previews >= maxRunPreviews || x.previewing >= pictureTime {
 		return nil, previewError(pictureError(fmt.Sprintf("the run has %d pictures before it, and no more are shrunk", x.previews)))
@@ -231,7 +232,7 @@ func (x *run) preview(mime, text string) ([]byte, error) {
 	return data, err
 }
 
-// hurry ends the making of previews, for the run is to end. x.mu is held.
+// hurry stops the making of previews, because the run must end. x.mu is held.
 func (x *run) hurry() {
 	if !x.isHurried {
 		x.isHurried = true

@@ -16,26 +16,27 @@ import (
 )
 
 const (
-	// maxQuiet bounds how long an ended process's output waits for more from
-	// a descendant that holds it open.
+	// maxQuiet is how long the output of an ended process may be silent before
+	// it counts as complete. A descendant may hold the output open.
 	maxQuiet = 100 * time.Millisecond
-	// maxLinger bounds how long such a descendant can draw out the end by
-	// writing all the time.
+	// maxLinger bounds how long such a descendant can delay the end by writing
+	// without pause.
 	maxLinger = time.Second
-	// pipeSize lets a process write on while its output is carried, once it
-	// has written muchOutput at once. maxPending is at least what a pipe or
-	// terminal can hold.
+	// pipeSize is the size of an output pipe after a read of at least muchOutput
+	// bytes. It lets the process write on while the guest sends its output.
+	// maxPending is at least the capacity of a pipe or terminal.
 	pipeSize   = 256 << 10
 	muchOutput = 32 << 10
 	maxPending = 1 << 20
 )
 
-// A process was started for a caller, and is tracked until its end was taken.
+// A process was started for a caller, and is tracked until a caller took its
+// end.
 type process struct {
 	g        *Guest
-	id       uint64 // never used again, as pids are
+	id       uint64 // never reused, unlike pids
 	child    *child
-	began    uint64 // in clock ticks; what began before is not its descendant
+	began    uint64 // in clock ticks; a process that began earlier is not its descendant
 	tag      string
 	config   guestapi.ProcessConfig
 	account  *account
@@ -43,30 +44,30 @@ type process struct {
 	keep     bool
 	out      *output
 	sources  []*source
-	terminal *os.File // the master, if there is a terminal
-	stdin    *input   // nil if there is none
+	terminal *os.File // the master side, nil without a terminal
+	stdin    *input   // nil without input
 	timer    *time.Timer
-	expired  chan struct{} // closed when the timer has done its work
+	expired  chan struct{} // closed when expire has returned
 
 	kills    sync.Mutex // held while the tree is being killed
 	timedOut atomic.Bool
-	limitHit atomic.Bool // the process limit was reached when it was killed
+	limitHit atomic.Bool // the process limit was reached at the kill
 }
 
-// A source is a stream of output that is read.
+// A source is one output stream of a process.
 type source struct {
 	p      *process
 	from   *readEnd
 	stream guestapi.Stream
-	done   chan struct{} // closed when what counts was read
-	// master is the terminal that the stream is of; it goes when nobody has
-	// the terminal open any more.
+	done   chan struct{} // closed when all output that counts was read
+	// master is the master side of the stream's terminal. It is closed when no
+	// process has the terminal open.
 	master *os.File
 }
 
-// read carries output until its end. When the process has exited, it goes on
-// until all that the process wrote is read and descendants are quiet; what
-// they write later is dropped, but they can write it.
+// read carries output until its end. After the process has exited, it reads the
+// rest of the process's output and waits until descendants are quiet. Their
+// later output is read and dropped, so that they do not block.
 func (s *source) read() {
 	defer s.close()
 	if s.carry() {
@@ -87,18 +88,19 @@ func (s *source) read() {
 	}
 }
 
-// carry hands on what counts, and reports whether the stream has ended.
+// carry delivers the output that counts. It reports whether the stream has
+// ended.
 func (s *source) carry() bool {
 	defer close(s.done)
-	exited := s.p.child.done // nil when its news has been taken, as below
+	exited := s.p.child.done // nil after its close was seen
 	var (
 		until   time.Time // when lingering ends
-		owed    int       // at most so much is left of what the process wrote
+		owed    int       // upper bound of the process's unread output
 		quiet   *time.Timer
-		after   <-chan time.Time // quiet's
+		after   <-chan time.Time // the channel of quiet
 		expired bool
-		grown   bool      // the pipe
-		last    time.Time // of the latest read
+		grown   bool      // the pipe has pipeSize
+		last    time.Time // time of the last read
 	)
 	if _, err := s.from.wait(exited, nil); err != nil {
 		return true
@@ -124,15 +126,16 @@ func (s *source) carry() bool {
 			if err != nil {
 				return true
 			}
-			// Not trusted yet: on a busy machine there may be something, too.
+			// Try one more read: on a busy machine there may be output that is
+			// not seen yet.
 			expired = !ready && exited == nil
 			continue
 		}
-		if buf == nil { // a terminal ends with EIO
+		if buf == nil { // nil without EAGAIN is the end; a terminal ends with EIO
 			return true
 		}
 		if n >= muchOutput && !grown {
-			// A kernel that refuses a larger buffer leaves the usual one.
+			// If the OS kernel refuses a larger buffer, the usual one stays.
 			_, _ = unix.FcntlInt(uintptr(s.from.fd), unix.F_SETPIPE_SZ, pipeSize)
 			grown = true
 		}
@@ -159,11 +162,11 @@ func (s *source) close() {
 	}
 }
 
-// wait follows the process to its end.
+// wait reports the end of the process.
 func (p *process) wait() {
 	<-p.child.done
 	if p.timer != nil && !p.timer.Stop() {
-		<-p.expired // what kills the tree ends first
+		<-p.expired // the kill of the tree must finish first
 	}
 	failed := !p.child.status.Exited() || p.child.status.ExitStatus() != 0
 	var detail guestapi.EndDetail
@@ -174,34 +177,35 @@ func (p *process) wait() {
 	if p.stdin != nil {
 		p.stdin.close()
 	}
-	// A kill that somebody asked for ends first, too: the end that follows
-	// says what is left.
+	// Wait for a kill that a caller asked for, as well: the end counts the
+	// survivors.
 	p.kills.Lock()
 	p.kills.Unlock() //nolint:staticcheck // waiting is all that is wanted
 	for _, s := range p.sources {
 		<-s.done
 	}
 	p.g.describeEnd(p, failed, &detail)
-	// In this order: who takes the end finds the process among the ended.
+	// The order matters: a caller that takes the end must find p among the
+	// ended.
 	p.g.procs.end(p)
 	p.out.finish(endEvent(p.child, &detail))
 }
 
-// expire kills the tree of a process whose time is up.
+// expire kills the tree of a process at its timeout.
 func (p *process) expire() {
 	defer close(p.expired)
 	p.timedOut.Store(true)
 	p.limitHit.Store(p.g.atProcessLimit())
-	_ = p.g.killTree(p) // what survives is counted in the end
+	_ = p.g.killTree(p) // the end counts the survivors
 }
 
-// An input is what a process reads.
+// An input is the input of a process.
 type input struct {
-	turn chan struct{} // has a value while nobody writes
+	turn chan struct{} // has a value while no caller writes
 	f    *os.File
-	// quit is closed with the input; it ends the wait for a turn.
+	// quit is closed with the input, and ends the wait for a turn.
 	quit   chan struct{}
-	shared bool // f is a terminal, which goes when its reader says
+	shared bool // f is a terminal, which its reader closes
 	once   sync.Once
 }
 
@@ -213,7 +217,7 @@ func newInput(f *os.File) *input {
 
 var errInputClosed = errf(guestapi.CodeFailedPrecondition, "the process's input is closed")
 
-// write writes all of data, in one piece, unless done is closed before.
+// write writes all of data in one piece, unless done is closed first.
 func (in *input) write(done <-chan struct{}, data []byte) error {
 	select {
 	case <-in.turn:
@@ -257,7 +261,7 @@ func (in *input) write(done <-chan struct{}, data []byte) error {
 	return errf(guestapi.CodeInternal, "write input: %v", err)
 }
 
-// close ends the input; a write under way fails.
+// close closes the input; a write under way fails.
 func (in *input) close() {
 	in.once.Do(func() {
 		close(in.quit)
@@ -269,11 +273,11 @@ func (in *input) close() {
 	})
 }
 
-// plumbing is the file descriptors of a process to be.
+// plumbing holds the file descriptors of a new process.
 type plumbing struct {
-	owner    *account   // of its pipes; nil is the guest
-	child    []int      // its 0, 1, 2
-	ours     []*os.File // all files that are to be closed if it does not start
+	owner    *account   // owner of the pipes; nil is the guest
+	child    []int      // its descriptors, in order from 0
+	ours     []*os.File // files to close if the process does not start
 	sources  []*source
 	stdin    *input
 	terminal *os.File
@@ -298,8 +302,8 @@ func (pl *plumbing) closeAll() {
 	}
 }
 
-// rawPipe makes a pipe of which one end is the child's, and blocks, and the
-// other ours, and does not.
+// rawPipe makes a pipe. The child's end blocks; the guest's end, which rawPipe
+// returns, does not.
 func (pl *plumbing) rawPipe(childReads bool) (int, error) {
 	var fds [2]int
 	if err := unix.Pipe2(fds[:], unix.O_CLOEXEC); err != nil {
@@ -311,13 +315,13 @@ func (pl *plumbing) rawPipe(childReads bool) (int, error) {
 	}
 	pl.child = append(pl.child, theirs)
 	if pl.owner != nil {
-		// Programs open /dev/stdout and its kin anew, as whoever they run as.
+		// Programs reopen /dev/stdout and the like as their own user.
 		if err := unix.Fchown(theirs, int(pl.owner.uid), int(pl.owner.gid)); err != nil {
 			unix.Close(our)
 			return -1, err
 		}
 	}
-	// Nothing else can be set for a new pipe that would have to stay.
+	// A new pipe has no other status flags, so overwriting them is safe.
 	if _, err := unix.FcntlInt(uintptr(our), unix.F_SETFL, unix.O_NONBLOCK); err != nil {
 		unix.Close(our)
 		return -1, err
@@ -325,7 +329,7 @@ func (pl *plumbing) rawPipe(childReads bool) (int, error) {
 	return our, nil
 }
 
-// pipe is rawPipe for an end that is a file.
+// pipe is rawPipe with the guest's end as an os.File.
 func (pl *plumbing) pipe(childReads bool) (*os.File, error) {
 	our, err := pl.rawPipe(childReads)
 	if err != nil {
@@ -336,7 +340,7 @@ func (pl *plumbing) pipe(childReads bool) (*os.File, error) {
 	return f, nil
 }
 
-// source makes our end of a stream, which it takes over, a source.
+// source makes a source of the guest's end of a stream. It takes fd over.
 func (pl *plumbing) source(p *epoller, fd int, stream guestapi.Stream) error {
 	from, err := p.add(fd)
 	if err != nil {
@@ -379,7 +383,7 @@ func (g *Guest) pipes(withInput bool, owner *account) (*plumbing, error) {
 	return pl, nil
 }
 
-// exhausted is the error of a system call that lacked a resource.
+// exhausted returns the error of a system call that may have lacked a resource.
 func exhausted(what string, err error) error {
 	code := guestapi.CodeInternal
 	for _, e := range []error{unix.EMFILE, unix.ENFILE, unix.ENOMEM, unix.EAGAIN, unix.ENOSPC, unix.EIO} {
@@ -427,7 +431,7 @@ func (g *Guest) openTerminal(a *account, size *guestapi.PTYSize) (*plumbing, err
 			return nil, err
 		}
 	}
-	// Its own descriptor to read, so that the terminal is written as a file.
+	// A second descriptor for reading, as the first is written as an os.File.
 	reader, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
 	if err != nil {
 		return fail("open terminal again", err)
@@ -442,7 +446,7 @@ func (g *Guest) openTerminal(a *account, size *guestapi.PTYSize) (*plumbing, err
 	return pl, nil
 }
 
-// setSize sets a terminal's size.
+// setSize sets the size of a terminal.
 func setSize(f *os.File, size guestapi.PTYSize) error {
 	const most = 1<<16 - 1
 	if size.Cols > most || size.Rows > most {

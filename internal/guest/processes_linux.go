@@ -40,14 +40,14 @@ func (g *Guest) start(r *http.Request, in *guestapi.StartRequest, out *stream) e
 	if err := out.send(&guestapi.EventMessage{Event: start}); err != nil {
 		a.detach()
 		if p.tag == "" {
-			_ = g.killTree(p) // nobody knows of it, and nobody ever will
+			_ = g.killTree(p) // no caller knows its pid
 		}
 		return err
 	}
 	return g.carry(r, p, a, out)
 }
 
-// processTimeout returns how long a process may run; 0 is without end.
+// processTimeout returns how long a process may run; 0 is no limit.
 func processTimeout(r *http.Request) (time.Duration, error) {
 	text := r.Header.Get(guestapi.HeaderTimeout)
 	if text == "" {
@@ -98,7 +98,7 @@ func (g *Guest) launch(in *guestapi.StartRequest, user string, timeout time.Dura
 	return p, a, nil
 }
 
-// checkConfig refuses what cannot be handed to the kernel.
+// checkConfig refuses a command that execve cannot take.
 func checkConfig(cfg *guestapi.ProcessConfig) error {
 	if cfg.Cmd == "" {
 		return errf(guestapi.CodeInvalidArgument, "no command given")
@@ -116,20 +116,20 @@ func checkConfig(cfg *guestapi.ProcessConfig) error {
 	return nil
 }
 
-// ownVariables are those that an engine adds to an image's for its own ends.
+// ownVariables are variables that a container engine adds to an image's.
 var ownVariables = map[string]bool{"HOSTNAME": true, "TERM": true, "container": true}
 
-// nodePath says where Node and Bun look for packages. An image that has some says
-// so by it, and they are found behind what is installed later.
+// nodePath is the variable that names the package directories of Node and Bun.
+// The image's directories come after those of packages that are installed later.
 const nodePath = "NODE_PATH"
 
-// threadsName tells OpenMP, OpenBLAS, MKL, PyTorch and others how many threads to
-// share work among. Left to themselves they take one for each processor that
-// they see, and those wait for work by spinning, at the cost of the box's limit.
+// threadsName is how many threads OpenMP, OpenBLAS, MKL, PyTorch and others use.
+// Their default is one for each visible processor. Such threads wait by
+// spinning, which uses up the box's CPU limit.
 const threadsName = "OMP_NUM_THREADS"
 
-// environment returns what a process of a starts with: nothing of the guest's
-// own environment, unless the guest was told that it is the image's.
+// environment returns the environment of a process of a. It has no variable of
+// the guest's own environment, unless that is the image's (see [Config.Env]).
 func (g *Guest) environment(a *account, extra map[string]string, terminal bool) []string {
 	env := map[string]string{
 		"PATH": defaultPath,
@@ -192,7 +192,7 @@ func (g *Guest) spawn(p *process, in *guestapi.StartRequest, env []string) error
 		return err
 	}
 	if !slices.ContainsFunc(env, func(e string) bool { return strings.HasPrefix(e, "PWD=") }) {
-		env = append(env, "PWD="+p.cwd) // as a shell has it after cd
+		env = append(env, "PWD="+p.cwd) // as a shell sets it
 	}
 	attr := &syscall.ProcAttr{
 		Dir:   p.cwd,
@@ -203,8 +203,9 @@ func (g *Guest) spawn(p *process, in *guestapi.StartRequest, env []string) error
 	if !g.cfg.AsSelf {
 		attr.Sys.Credential = &syscall.Credential{Uid: p.account.uid, Gid: p.account.gid, Groups: p.account.groups}
 	}
-	// What beforeFork does to this thread is for the child. The guest itself
-	// does not feel it: what it drops counts when a program is executed.
+	// beforeFork changes this thread, so that the child inherits the change. It
+	// does not affect the guest: a dropped bounding capability matters only at
+	// an exec.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	argv := append([]string{p.config.Cmd}, p.config.Args...)
@@ -221,16 +222,16 @@ func (g *Guest) spawn(p *process, in *guestapi.StartRequest, env []string) error
 	return nil
 }
 
-// beforeFork prepares what a child inherits of this thread and process.
+// beforeFork sets the capabilities and the OOM score that a child inherits.
 func (g *Guest) beforeFork() {
 	if g.cfg.MaxProcesses > 0 {
-		// With these, root's programs would be exempt from the limit. Without
-		// CAP_SETPCAP they stay, as they do for the guest.
+		// With these capabilities root's programs would be exempt from the
+		// limit. Without CAP_SETPCAP the guest cannot drop them.
 		_ = unix.Prctl(unix.PR_CAPBSET_DROP, unix.CAP_SYS_RESOURCE, 0, 0, 0)
 		_ = unix.Prctl(unix.PR_CAPBSET_DROP, unix.CAP_SYS_ADMIN, 0, 0, 0)
 	}
 	if g.pid == 1 {
-		// With it, root's programs could trace the guest.
+		// With this capability root's programs could trace the guest.
 		_ = unix.Prctl(unix.PR_CAPBSET_DROP, unix.CAP_SYS_PTRACE, 0, 0, 0)
 	}
 	if g.oomScore != "" {
@@ -240,11 +241,11 @@ func (g *Guest) beforeFork() {
 
 func (g *Guest) afterFork() {
 	if g.oomScore != "" {
-		_ = setOOMScore(g.oomFile, g.ownScore) // it was allowed before
+		_ = setOOMScore(g.oomFile, g.ownScore) // the guest had this score before
 	}
 }
 
-// imageDir returns where the image says programs start, if that is there.
+// imageDir returns the image's start directory, or "" if it does not exist.
 func (g *Guest) imageDir() string {
 	var st unix.Stat_t
 	if dir := g.cfg.ImageDir; path.IsAbs(dir) && path.Clean(dir) != "/" &&
@@ -254,7 +255,7 @@ func (g *Guest) imageDir() string {
 	return ""
 }
 
-// workingDir returns the directory that a process starts in.
+// workingDir returns the directory in which a process starts.
 func workingDir(dir string, a *account) (string, error) {
 	if dir == "" {
 		for _, d := range []string{workDir, a.home} {
@@ -283,8 +284,8 @@ func workingDir(dir string, a *account) (string, error) {
 	return dir, nil
 }
 
-// findCommand returns the file that a command means: a path, or a name that is
-// looked up in PATH of the process to be.
+// findCommand returns the file of a command. A command with a slash is a path;
+// another is looked up in the PATH of the new process.
 func findCommand(cmd, cwd string, env []string) (string, error) {
 	if strings.Contains(cmd, "/") {
 		file := cmd
@@ -339,11 +340,11 @@ func mayExecute(file string, st *unix.Stat_t) bool {
 	return st.Mode&0o111 != 0 && unix.Faccessat(unix.AT_FDCWD, file, unix.X_OK, unix.AT_EACCESS) == nil
 }
 
-// execError is the error of a program that did not start.
+// execError returns the error of a program that did not start.
 func execError(err error, cmd, file string) error {
 	switch {
 	case errors.Is(err, unix.ENOENT):
-		// The file was there a moment ago: what is missing is what runs it.
+		// findCommand found the file, so its interpreter or loader is missing.
 		return errf(guestapi.CodeNotFound, "%s: its interpreter or loader does not exist", cmd)
 	case errors.Is(err, unix.EACCES), errors.Is(err, unix.EPERM):
 		return errf(guestapi.CodePermissionDenied, "not executable: %s", cmd)
@@ -378,8 +379,8 @@ func (g *Guest) connect(r *http.Request, in *guestapi.ConnectRequest, out *strea
 
 var envelopePool = sync.Pool{New: func() any { return new([]byte) }}
 
-// carry streams a process's output and its end, until that or until the caller
-// leaves. It detaches a.
+// carry streams a process's output and its end. It returns at the end or when
+// the caller leaves, and detaches a.
 func (g *Guest) carry(r *http.Request, p *process, a *attachment, out *stream) error {
 	defer a.detach()
 	interval := keepalive(r)
@@ -409,7 +410,7 @@ func (g *Guest) carry(r *http.Request, p *process, a *attachment, out *stream) e
 			g.procs.took(p)
 			return nil
 		default:
-			// From a pool: a silent stream holds no buffer.
+			// The buffer comes from a pool, so a silent stream holds none.
 			buf := envelopePool.Get().(*[]byte)
 			*buf = guestapi.AppendDataEnvelope((*buf)[:0], c.stream, c.data)
 			err := out.raw(*buf)
@@ -485,7 +486,7 @@ func (g *Guest) closeStdin(r *http.Request, in *guestapi.CloseStdinRequest) (*st
 		return nil, errf(guestapi.CodeFailedPrecondition, "process %d was started without input", p.child.pid)
 	}
 	if p.terminal != nil {
-		const endOfFile = 4 // what Control-D sends
+		const endOfFile = 4 // Control-D
 		if err := p.stdin.write(r.Context().Done(), []byte{endOfFile}); err != nil {
 			return nil, err
 		}

@@ -2,6 +2,6 @@
 
 package guest
 
-// raceFactor is how much more memory a program takes that the race detector
-// watches: it keeps several words for each that the program touches.
+// raceFactor is how much more memory and time a program takes under the race
+// detector. The detector keeps several words for each word that it watches.
 const raceFactor = 5

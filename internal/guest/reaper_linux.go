@@ -8,19 +8,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A reaper starts children and waits for every child of this process, its own
-// and the orphans that the kernel hands over. There is one place that waits,
-// for any child, and it is also the place that starts them: a child is known
-// before its death can be collected, and a pid that is known is not reused.
+// A reaper starts children, and reaps every child of this process: its own and
+// the orphans that the OS kernel hands over. Starting and reaping share one
+// lock. So a child is known before it can be reaped, and a known pid is not
+// reused.
 type reaper struct {
 	mu   sync.Mutex
 	live map[int]*child // guarded by mu
 }
 
-// A child is a process that was started here.
+// A child is a process that the reaper started.
 type child struct {
 	pid int
-	// done is closed when the child was reaped, after the fields below are set.
+	// done is closed after the child was reaped and the fields below are set.
 	done   chan struct{}
 	status unix.WaitStatus
 	usage  unix.Rusage
@@ -28,8 +28,8 @@ type child struct {
 
 func newReaper() *reaper { return &reaper{live: make(map[int]*child)} }
 
-// start starts a program. Before runs just before the fork, after just after
-// it; no other child starts in between.
+// start starts a program. It calls before just before the fork and after just
+// after it, and starts no other child in between.
 func (r *reaper) start(path string, argv []string, attr *syscall.ProcAttr, before, after func()) (*child, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -44,8 +44,8 @@ func (r *reaper) start(path string, argv []string, attr *syscall.ProcAttr, befor
 	return c, nil
 }
 
-// signal signals c, or its process group if group is set. It returns ESRCH if
-// c was reaped.
+// signal signals c, or its process group if group is set. It returns ESRCH if c
+// was reaped.
 func (r *reaper) signal(c *child, sig unix.Signal, group bool) error {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -58,7 +58,7 @@ func (r *reaper) signal(c *child, sig unix.Signal, group bool) error {
 	return unix.Kill(c.pid, sig)
 }
 
-// pids returns the children that live (or are not reaped yet).
+// pids returns the children that are not reaped yet.
 func (r *reaper) pids() map[int]bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -69,7 +69,7 @@ func (r *reaper) pids() map[int]bool {
 	return m
 }
 
-// run reaps at every SIGCHLD that arrives on sigs until it is closed.
+// run reaps at every SIGCHLD on sigs until sigs is closed.
 func (r *reaper) run(sigs <-chan os.Signal) {
 	for range sigs {
 		for r.reap() {
@@ -77,7 +77,7 @@ func (r *reaper) run(sigs <-chan os.Signal) {
 	}
 }
 
-// reap collects one dead child, and reports whether there was one.
+// reap reaps one dead child, and reports whether there was one.
 func (r *reaper) reap() bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()

@@ -8,11 +8,11 @@ import (
 	"strings"
 )
 
-// resolvConf is where programs look for the DNS servers to ask.
+// resolvConf names the DNS servers of programs.
 const resolvConf = "/etc/resolv.conf"
 
-// useResolvers has programs ask the DNS servers at addresses, with commas
-// between; with none it changes nothing.
+// useResolvers sets the DNS servers of programs to a comma-separated list of
+// addresses. An empty list changes nothing.
 func useResolvers(addresses string) error {
 	if addresses == "" {
 		return nil
@@ -21,7 +21,7 @@ func useResolvers(addresses string) error {
 	if err != nil {
 		return err
 	}
-	// An image may have a link there, to a file that only its system has.
+	// In some images it is a link to a file that does not exist in the sandbox.
 	if err := os.Remove(resolvConf); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("set DNS servers: %w", err)
 	}
@@ -40,7 +40,8 @@ func resolverText(addresses string) (string, error) {
 		}
 		fmt.Fprintf(&b, "nameserver %s\n", a)
 	}
-	// They are at the other end of a socket: what is lost was refused.
+	// Queries go through a local socket, which loses none. So a query without an
+	// answer was refused, and more attempts would not help.
 	b.WriteString("options timeout:5 attempts:2\n")
 	return b.String(), nil
 }

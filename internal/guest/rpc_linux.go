@@ -21,7 +21,7 @@ func errf(code guestapi.Code, format string, args ...any) error {
 	return &guestapi.WireError{Code: code, Message: fmt.Sprintf(format, args...)}
 }
 
-// wireError returns err as it is answered.
+// wireError returns err in the form in which it is answered.
 func wireError(err error) *guestapi.WireError {
 	var w *guestapi.WireError
 	if errors.As(err, &w) {
@@ -30,7 +30,7 @@ func wireError(err error) *guestapi.WireError {
 	return &guestapi.WireError{Code: guestapi.CodeInternal, Message: err.Error()}
 }
 
-// httpStatus is the status that Connect gives a unary error.
+// httpStatus returns the HTTP status that Connect gives a unary error.
 func httpStatus(c guestapi.Code) int {
 	switch c {
 	case guestapi.CodeInvalidArgument, guestapi.CodeOutOfRange, guestapi.CodeFailedPrecondition:
@@ -73,7 +73,8 @@ func writeError(w http.ResponseWriter, err error) {
 	writeJSON(w, httpStatus(we.Code), we)
 }
 
-// checkPost reports whether r is a POST of that media type, and answers if not.
+// checkPost reports whether r is a POST of that media type, and answers it if
+// not.
 func checkPost(w http.ResponseWriter, r *http.Request, contentType string) bool {
 	if r.Method != http.MethodPost {
 		w.Header().Set("Allow", http.MethodPost)
@@ -89,7 +90,8 @@ func checkPost(w http.ResponseWriter, r *http.Request, contentType string) bool 
 	return true
 }
 
-// requestUser is the account that a request names, or the default one.
+// requestUser returns the account that a request names, or "" for the default
+// one.
 func requestUser(r *http.Request) string {
 	name, _, _ := r.BasicAuth()
 	return name
@@ -134,7 +136,7 @@ func bodyError(err error) error {
 	return errf(guestapi.CodeCanceled, "read request: %v", err)
 }
 
-// server serves a server-stream procedure. What f returns ends the stream.
+// server serves a server-stream procedure. The error of f ends the stream.
 func server[In any](f func(r *http.Request, in *In, out *stream) error) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if !checkPost(w, r, guestapi.ContentTypeStream) {
@@ -166,7 +168,7 @@ type stream struct {
 	ended bool
 }
 
-// raw writes a whole envelope and sends it off.
+// raw writes a whole envelope and flushes it.
 func (s *stream) raw(envelope []byte) error {
 	if _, err := s.w.Write(envelope); err != nil {
 		return err
@@ -192,7 +194,7 @@ func appendMessage(b []byte, flags byte, v any) ([]byte, error) {
 	return guestapi.AppendEnvelope(b, flags, msg), nil
 }
 
-// last sends the last message and ends the stream, together.
+// last sends the last message and the end of the stream in one write.
 func (s *stream) last(v any) error {
 	b, err := appendMessage(nil, 0, v)
 	if err != nil {
@@ -205,7 +207,8 @@ func (s *stream) last(v any) error {
 	return s.raw(b)
 }
 
-// end ends the stream, unless last did; who reads it may be gone.
+// end ends the stream, unless last did. An error is ignored: the reader may be
+// gone.
 func (s *stream) end(err error) {
 	if s.ended {
 		return
@@ -217,11 +220,11 @@ func (s *stream) end(err error) {
 	_ = s.envelope(guestapi.FlagEndStream, &last)
 }
 
-// extended reports whether the caller takes what goes beyond E2B's protocol.
+// extended reports whether the caller accepts extensions of E2B's protocol.
 func extended(r *http.Request) bool { return r.Header.Get(guestapi.HeaderExtensions) != "" }
 
-// keepalive returns how often a silent stream says that it lives: as often as
-// the request asks, by E2B's header in seconds, or the default.
+// keepalive returns the interval of keepalives on a silent stream. The request
+// may set it by E2B's header, in seconds.
 func keepalive(r *http.Request) time.Duration {
 	n, err := strconv.ParseUint(r.Header.Get("Keepalive-Ping-Interval"), 10, 16)
 	if err != nil || n == 0 {
@@ -230,7 +233,8 @@ func keepalive(r *http.Request) time.Duration {
 	return time.Duration(n) * time.Second
 }
 
-// fileError returns the error of a file operation on path as it is answered.
+// fileError returns the error of a file operation on path in the form of an
+// answer.
 func fileError(err error, path string) error {
 	if err == nil {
 		return nil

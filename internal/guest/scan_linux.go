@@ -9,17 +9,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A procInfo is what the kernel tells of a process.
+// A procInfo is the state of a process, as /proc shows it.
 type procInfo struct {
 	pid, ppid, sid int
 	state          byte
 	threads        int
-	start          uint64 // in clock ticks since the kernel began
+	start          uint64 // in clock ticks since boot
 }
 
 func (p *procInfo) dead() bool { return p.state == 'Z' || p.state == 'X' }
 
-// readProc reads a process's state. It returns false if there is none such.
+// readProc reads the state of a process. It returns false if there is none.
 func readProc(pid int) (procInfo, bool) {
 	fd, err := unix.Open("/proc/"+strconv.Itoa(pid)+"/stat", unix.O_RDONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -27,21 +27,21 @@ func readProc(pid int) (procInfo, bool) {
 	}
 	defer unix.Close(fd)
 	var buf [1024]byte
-	n, _ := unix.Read(fd, buf[:]) // it comes whole, and does not wait
+	n, _ := unix.Read(fd, buf[:]) // one read returns the whole file, and does not block
 	return parseStat(pid, buf[:max(n, 0)])
 }
 
-// parseStat parses the text of /proc/PID/stat. The program's name in it is the
-// program's own choice, parentheses and spaces included; so what counts begins
-// after the last parenthesis.
+// parseStat parses the text of /proc/PID/stat. The program chooses the name in
+// it, which may have parentheses and spaces. So the parsing begins after the
+// last parenthesis.
 func parseStat(pid int, stat []byte) (procInfo, bool) {
 	i := bytes.LastIndexByte(stat, ')')
 	if i < 0 {
 		return procInfo{}, false
 	}
 	f := bytes.Fields(stat[i+1:])
-	// state ppid pgrp session ... num_threads is field 20, starttime 22, where
-	// state is field 3.
+	// The fields are: state ppid pgrp session, then num_threads as field 20 and
+	// starttime as field 22, where state is field 3.
 	if len(f) < 20 || len(f[0]) != 1 {
 		return procInfo{}, false
 	}
@@ -59,8 +59,8 @@ func parseStat(pid int, stat []byte) (procInfo, bool) {
 	return p, true
 }
 
-// readSmall reads the beginning of a file of /proc, and returns how much; 0 if
-// there is none such.
+// readSmall reads the beginning of a file of /proc and returns the number of
+// bytes, 0 if there is no such file.
 func readSmall(path string, buf []byte) int {
 	n, _ := tryReadSmall(path, buf)
 	return n
@@ -86,7 +86,7 @@ func tryReadSmall(path string, buf []byte) (n int, err error) {
 	return n, nil
 }
 
-// allProcs reads the state of every process that can be seen.
+// allProcs reads the state of every visible process.
 func allProcs() (map[int]procInfo, error) {
 	dir, err := os.Open("/proc")
 	if err != nil {
@@ -110,8 +110,8 @@ func allProcs() (map[int]procInfo, error) {
 	return m, nil
 }
 
-// descendants returns the processes of all that descend from root, parents
-// before their children. Nothing else is ever signalled.
+// descendants returns all descendants of root, parents before their children.
+// The guest signals no other process.
 func descendants(all map[int]procInfo, root int) []procInfo {
 	children := make(map[int][]int)
 	for pid, p := range all {
@@ -134,9 +134,9 @@ func descendants(all map[int]procInfo, root int) []procInfo {
 	return list
 }
 
-// hasStrangers reports whether this process has children that it did not
-// start: orphans that it adopted. The kernel hands orphans to the main thread,
-// whose list of children is cheap to read. It reports true if it cannot tell.
+// hasStrangers reports whether this process has adopted orphans: children that
+// it did not start. The OS kernel hands orphans to the main thread, whose list
+// of children is cheap to read. It returns true if the list cannot be read.
 func (g *Guest) hasStrangers() bool {
 	id := strconv.Itoa(g.pid)
 	buf := make([]byte, 16<<10)
@@ -144,7 +144,7 @@ func (g *Guest) hasStrangers() bool {
 	if err != nil || n == len(buf) {
 		return true
 	}
-	known := g.children.pids() // after the list: what it has is known by now
+	known := g.children.pids() // after the list: every child in it is known by now
 	for f := range strings.FieldsSeq(string(buf[:n])) {
 		pid, err := strconv.Atoi(f)
 		if err != nil || !known[pid] {
@@ -154,11 +154,11 @@ func (g *Guest) hasStrangers() bool {
 	return false
 }
 
-// maxEnviron bounds what is read of a process's environment.
+// maxEnviron bounds the bytes read from a process's environment.
 const maxEnviron = 1 << 20
 
-// environ returns a variable of the environment that a process was started
-// with. Where root may not look at a user's process, that user may.
+// environ returns a variable of the environment with which a process was
+// started. If root may not read a user's process, environ reads as that user.
 func (g *Guest) environ(pid int, name string) string {
 	path := "/proc/" + strconv.Itoa(pid) + "/environ"
 	value := ""

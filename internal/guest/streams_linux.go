@@ -13,11 +13,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// serveStream serves a connection within a connection: the request's body is what
-// comes in, the response's what goes out.
+// serveStream serves a connection inside a request: the request's body is its
+// input, and the response's body its output.
 func (g *Guest) serveStream(w http.ResponseWriter, r *http.Request) {
 	if r.Method != http.MethodPost || r.ProtoMajor < 2 {
-		w.WriteHeader(http.StatusMethodNotAllowed) // HTTP/1 cannot do both at once
+		w.WriteHeader(http.StatusMethodNotAllowed) // HTTP/1 is not full duplex
 		return
 	}
 	rc := http.NewResponseController(w)
@@ -29,7 +29,7 @@ func (g *Guest) serveStream(w http.ResponseWriter, r *http.Request) {
 	defer far.Close()
 	g.ServeConn(near)
 	go func() {
-		_, _ = io.Copy(far, r.Body) // an end is an end
+		_, _ = io.Copy(far, r.Body) // an error is an end, too
 		far.Close()
 	}()
 	buf := make([]byte, 32<<10)
@@ -46,24 +46,24 @@ func (g *Guest) serveStream(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// stdioConn is the connection that the guest's standard input and output are.
+// stdioConn is the standard input and output as a connection.
 type stdioConn struct {
 	in, out *os.File
-	first   []byte        // what was heard and not read yet
-	ended   chan struct{} // closed when there is no more input
+	first   []byte        // the byte that spokenTo read, until Read returns it
+	ended   chan struct{} // closed at the end of the input
 	once    sync.Once
 }
 
-// unspokenTime is how long it may take until the guest is first spoken to. Who
-// has it started does that at once, unless they ended in between.
+// unspokenTime bounds the wait for the first input. The host sends it right
+// after the start of the guest, unless the host ended in between.
 const unspokenTime = 30 * time.Second
 
-// spokenTo waits for the first input, before which nothing may be said: an
-// engine may attach the other end only after the start, and what is said to
-// nobody is lost. It comes before the first Read, and closes the connection if it
-// fails.
+// spokenTo waits for the first input. The guest must not write before: the
+// container engine may attach the other end after the start, and would lose the
+// output. Call spokenTo before the first Read. It closes the connection on an
+// error.
 func (c *stdioConn) spokenTo(patience time.Duration) error {
-	// What cannot be waited for is there.
+	// ErrNoDeadline means a file that is always ready to be read.
 	if err := c.in.SetReadDeadline(time.Now().Add(patience)); err != nil && !errors.Is(err, os.ErrNoDeadline) {
 		return errors.Join(err, c.Close())
 	}
@@ -79,8 +79,8 @@ func (c *stdioConn) spokenTo(patience time.Duration) error {
 	return nil
 }
 
-// takeStdio makes a connection of the standard input and output, and puts
-// /dev/null in their place.
+// takeStdio makes a connection of the standard input and output, and replaces
+// both with /dev/null.
 func takeStdio() (*stdioConn, error) {
 	null, err := unix.Open(os.DevNull, unix.O_RDWR|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -96,7 +96,7 @@ func takeStdio() (*stdioConn, error) {
 		if err := unix.Dup3(null, fd, 0); err != nil {
 			return nil, os.NewSyscallError("dup3", err)
 		}
-		// So that a read can be waited for without a thread, and be broken off.
+		// Nonblocking, so that a read holds no thread and can be interrupted.
 		if err := unix.SetNonblock(dup, true); err != nil {
 			return nil, os.NewSyscallError("fcntl", err)
 		}

@@ -9,15 +9,15 @@ import (
 )
 
 const (
-	// maxLive bounds the processes that are tracked at once.
+	// maxLive bounds the live processes in the table.
 	maxLive = 1024
-	// maxEnded and maxEndedBytes bound what is kept of processes whose end
-	// nobody took. The oldest goes first.
+	// maxEnded and maxEndedBytes bound the ended processes whose end no caller
+	// took, and their output. The oldest is dropped first.
 	maxEnded      = 256
 	maxEndedBytes = 32 << 20
 )
 
-// A table holds the processes that can be named by callers.
+// A table holds the processes that callers can name.
 type table struct {
 	held atomic.Int64 // bytes of output that all of them hold
 
@@ -25,12 +25,12 @@ type table struct {
 	last  uint64          // number of the latest process
 	live  []*process      // in order of their start
 	ended []*process      // kept until taken, in order of their end
-	tags  map[string]bool // in use, or about to be
+	tags  map[string]bool // in use or reserved
 }
 
 func newTable() *table { return &table{tags: make(map[string]bool)} }
 
-// reserve makes room for a process, and returns its number.
+// reserve reserves a place and a tag for a process, and returns its number.
 func (t *table) reserve(tag string) (uint64, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -60,7 +60,7 @@ func (t *table) add(p *process) {
 	t.live = append(t.live, p)
 }
 
-// byPID returns the processes that live, by pid.
+// byPID returns the live processes by pid.
 func (t *table) byPID() map[int]*process {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -71,8 +71,8 @@ func (t *table) byPID() map[int]*process {
 	return m
 }
 
-// find returns the process that sel names: one that lives, or else the latest
-// that ended.
+// find returns the process that sel names. A live process takes precedence over
+// the latest ended one.
 func (t *table) find(sel guestapi.ProcessSelector) (*process, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -101,8 +101,8 @@ func (t *table) list() []*process {
 	return slices.Concat(t.live, t.ended)
 }
 
-// end moves p to those that ended. It is forgotten at once if nothing of it is
-// to be kept; the streams that it has go on.
+// end moves p to the ended processes. Without Keep the table forgets p at once;
+// streams attached to it go on.
 func (t *table) end(p *process) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -126,7 +126,7 @@ func (t *table) end(p *process) {
 	}
 }
 
-// took forgets an ended process: a stream has its end.
+// took forgets an ended process after a stream sent its end.
 func (t *table) took(p *process) {
 	t.mu.Lock()
 	defer t.mu.Unlock()

@@ -13,18 +13,17 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// tunnelName is what the interface is called that a tunnel makes.
+// tunnelName is the name of the tunnel's interface.
 const tunnelName = "eth0"
 
-// maxPacket is the most that a packet may have, in bytes: what the two that say
-// its length can.
+// maxPacket is the largest packet, in bytes. Its length has two bytes.
 const maxPacket = 1<<16 - 1
 
-// tunnelMain makes an interface in its network namespace, which is a sandbox's,
-// and carries its packets between there and its standard input and output, each
-// behind two bytes that say its length. Once it was spoken to, with a packet
-// without any bytes, it says that it is ready by another. It ends with its
-// standard input, and the interface with it.
+// tunnelMain makes an interface in its network namespace, which is a sandbox's.
+// It carries packets between the interface and its standard input and output.
+// Two bytes before each packet give its length. The other end speaks first, with
+// an empty packet; tunnelMain replies with one when the interface is ready. It
+// ends at the end of its standard input, and the interface with it.
 func tunnelMain(args []string) error {
 	fs := flag.NewFlagSet("tunnel", flag.ContinueOnError)
 	var own []netip.Prefix
@@ -49,7 +48,7 @@ func tunnelMain(args []string) error {
 	if err == nil {
 		defer tun.Close()
 	}
-	// Before that nobody would hear it, nor why there is no interface.
+	// Wait before reporting an error: without a client the error would be lost.
 	if spokenErr := packets.spokenTo(unspokenTime); err == nil {
 		err = spokenErr
 	}
@@ -68,7 +67,7 @@ func tunnelMain(args []string) error {
 	return nil
 }
 
-// carryOut carries packets from the interface.
+// carryOut copies packets from the interface to the stream.
 func carryOut(to io.Writer, tun io.Reader) error {
 	buf := make([]byte, 2+maxPacket)
 	for {
@@ -83,7 +82,7 @@ func carryOut(to io.Writer, tun io.Reader) error {
 	}
 }
 
-// carryIn carries packets to the interface.
+// carryIn copies packets from the stream to the interface.
 func carryIn(tun io.Writer, from io.Reader) error {
 	r := bufio.NewReaderSize(from, 2*maxPacket)
 	buf := make([]byte, maxPacket)
@@ -95,15 +94,15 @@ func carryIn(tun io.Writer, from io.Reader) error {
 		if _, err := io.ReadFull(r, packet); err != nil {
 			return io.EOF
 		}
-		// What the kernel does not take for a packet is none.
+		// EINVAL: the OS kernel drops data that is not a packet.
 		if _, err := tun.Write(packet); err != nil && !errors.Is(err, unix.EINVAL) {
 			return fmt.Errorf("write to the interface: %w", err)
 		}
 	}
 }
 
-// openTunnel makes the interface, up and with a default route for each kind of
-// address.
+// openTunnel makes the interface and sets it up, with a default route for each
+// address family.
 func openTunnel(mtu uint32, own []netip.Prefix) (*os.File, error) {
 	fd, err := unix.Open("/dev/net/tun", unix.O_RDWR|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -155,7 +154,7 @@ func setUp(mtu uint32, own []netip.Prefix) error {
 		}
 		switch {
 		case p.Addr().Is6() && (errors.Is(err, unix.EACCES) || errors.Is(err, unix.EPERM) || errors.Is(err, unix.EOPNOTSUPP)):
-			// The engine has IPv6 off in here: then there is none.
+			// The container engine has disabled IPv6 in the sandbox: do without.
 		case err != nil:
 			return fmt.Errorf("set address %s: %w", p, err)
 		}
@@ -183,15 +182,15 @@ func addDefaultRoute(index uint32, of netip.Addr) error {
 	return askKernel(unix.RTM_NEWROUTE, m)
 }
 
-// appendAttribute adds an attribute to a message for the kernel. All that are
-// used here need no padding.
+// appendAttribute adds an attribute to a netlink message. The attributes used
+// here need no padding.
 func appendAttribute(m []byte, kind uint16, value []byte) []byte {
 	m = binary.NativeEndian.AppendUint16(m, uint16(unix.SizeofRtAttr+len(value)))
 	m = binary.NativeEndian.AppendUint16(m, kind)
 	return append(m, value...)
 }
 
-// askKernel has the kernel change its network, and returns what it answers.
+// askKernel sends a netlink request to the OS kernel and returns its answer.
 func askKernel(kind uint16, body []byte) error {
 	s, err := unix.Socket(unix.AF_NETLINK, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.NETLINK_ROUTE)
 	if err != nil {
@@ -201,7 +200,7 @@ func askKernel(kind uint16, body []byte) error {
 	m := binary.NativeEndian.AppendUint32(nil, uint32(unix.SizeofNlMsghdr+len(body)))
 	m = binary.NativeEndian.AppendUint16(m, kind)
 	m = binary.NativeEndian.AppendUint16(m, unix.NLM_F_REQUEST|unix.NLM_F_ACK|unix.NLM_F_CREATE|unix.NLM_F_EXCL)
-	m = append(m, make([]byte, 8)...) // its number, and whose it is
+	m = append(m, make([]byte, 8)...) // sequence number and port ID
 	if err := unix.Sendto(s, append(m, body...), 0, &unix.SockaddrNetlink{Family: unix.AF_NETLINK}); err != nil {
 		return err
 	}

@@ -18,23 +18,23 @@ import (
 )
 
 const (
-	// maxWatches bounds the watches at once, streamed and polled.
+	// maxWatches bounds the open watches, streamed and polled.
 	maxWatches = 256
 	// maxWatchDirs bounds the directories of one recursive watch.
 	maxWatchDirs = 8192
-	// maxWatchEvents bounds what a polled watch holds between two polls.
+	// maxWatchEvents bounds the events of a polled watch between two polls.
 	maxWatchEvents = 10_000
 )
 
-// A watch reports the changes in a directory, and below it if recursive.
+// A watch reports changes in a directory, and below it if recursive.
 type watch struct {
 	g         *Guest
 	account   *account
 	recursive bool
 	f         *os.File // the inotify instance
 
-	dirs map[int32]string // by watch descriptor, relative to the root
-	// buf holds what was read of the kernel's events.
+	dirs map[int32]string // by inotify watch descriptor, relative to the root
+	// buf holds the raw inotify events.
 	buf     []byte
 	pending []guestapi.FilesystemEvent
 }
@@ -51,8 +51,8 @@ func (g *Guest) newWatch(r *http.Request, in *guestapi.WatchDirRequest) (*watch,
 	if err := g.watches.reserve(); err != nil {
 		return nil, "", err
 	}
-	// As the user: where the box shares the machine's users, root has all the
-	// machine's services among its instances.
+	// As the user: inotify limits instances for each user. If the box shares the
+	// machine's users, root's limit is shared with the machine's services.
 	fd := -1
 	err = g.as(a, func() (err error) {
 		fd, err = unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
@@ -85,8 +85,8 @@ func (w *watch) close() {
 }
 
 // add watches the directory dir below root and, if the watch is recursive, all
-// below it. It calls found with what it finds there: what was made in a new
-// directory before it was watched is not reported otherwise.
+// directories below it. It calls found with the entries of a new directory.
+// Those made before the watch began have no event.
 func (w *watch) add(root, dir string, found func(name string)) error {
 	full := path.Join(root, dir)
 	if len(w.dirs) >= maxWatchDirs {
@@ -134,18 +134,17 @@ func (w *watch) add(root, dir string, found func(name string)) error {
 	return nil
 }
 
-// passable reports whether a directory that could not be watched is passed
-// over: it vanished, or the user may not read it.
+// passable reports whether to skip a directory that cannot be watched: it
+// vanished, or the user may not read it.
 func passable(err error) bool {
 	code := wireError(err).Code
 	return code == guestapi.CodeNotFound || code == guestapi.CodePermissionDenied || code == guestapi.CodeInvalidArgument
 }
 
-// errStopped is the error of a watch that its caller ended.
+// errStopped is the error of a watch that was closed.
 var errStopped = errf(guestapi.CodeCanceled, "the watch was stopped")
 
-// next returns the next changes, waiting for some until the deadline that was
-// set on w.f.
+// next returns the next changes. It waits for some until the deadline of w.f.
 func (w *watch) next(root string) ([]guestapi.FilesystemEvent, error) {
 	for {
 		n, err := w.f.Read(w.buf[:cap(w.buf)])
@@ -165,7 +164,7 @@ func (w *watch) next(root string) ([]guestapi.FilesystemEvent, error) {
 	}
 }
 
-// parse decodes the kernel's events.
+// parse decodes inotify events.
 func (w *watch) parse(root string, b []byte) error {
 	for len(b) >= unix.SizeofInotifyEvent {
 		wd := int32(binary.NativeEndian.Uint32(b))
@@ -200,10 +199,10 @@ func (w *watch) event(root string, wd int32, mask uint32, name string) error {
 		if dir == "" {
 			return errf(guestapi.CodeNotFound, "%s: was removed or moved", root)
 		}
-		return nil // its parent's event tells
+		return nil // the watch of its parent reports it
 	}
 	if name == "" {
-		return nil // of a watched directory itself, which its parent tells
+		return nil // of the watched directory itself: its parent's watch reports it
 	}
 	rel := path.Join(dir, name)
 	switch {
@@ -302,13 +301,13 @@ func (g *Guest) watchDir(r *http.Request, in *guestapi.WatchDirRequest, out *str
 	}
 }
 
-// A poller is a watch whose events are asked for.
+// A poller is a watch that a caller polls.
 type poller struct {
 	w *watch
 
 	mu     sync.Mutex
 	events []guestapi.FilesystemEvent
-	err    error // why there will be no more
+	err    error // why no more events follow
 }
 
 func (p *poller) run(root string) {
@@ -328,7 +327,7 @@ func (p *poller) run(root string) {
 	}
 }
 
-// watches holds the polled watches, and counts all.
+// watches holds the polled watches and counts all watches.
 type watches struct {
 	done chan struct{} // closed when the guest ends
 
