@@ -9,9 +9,9 @@ import (
 	"time"
 )
 
-// A guest may be hostile, and a value of a few bytes on the wire can be one of
-// hundreds in memory. So the replies that are lists are counted while they are
-// decoded: a bound on their bytes is not one on what they become.
+// A guest may be hostile, and a value of a few bytes on the wire can take
+// hundreds in memory. So lists in replies are counted while they are decoded: a
+// bound on their bytes does not bound their memory.
 const (
 	maxListedProcesses = 1 << 16
 	maxListedEvents    = 1 << 14
@@ -44,7 +44,7 @@ func decodeList[T any](array []byte, limit int) ([]T, error) {
 	return list, nil
 }
 
-// UnmarshalJSON refuses more than MaxListEntries.
+// UnmarshalJSON returns an error for more than MaxListEntries entries.
 func (r *ListDirResponse) UnmarshalJSON(b []byte) error {
 	var raw struct {
 		Entries   json.RawMessage `json:"entries"`
@@ -58,7 +58,7 @@ func (r *ListDirResponse) UnmarshalJSON(b []byte) error {
 	return err
 }
 
-// UnmarshalJSON refuses more processes than any sandbox has.
+// UnmarshalJSON returns an error for more processes than any sandbox has.
 func (r *ListProcessesResponse) UnmarshalJSON(b []byte) error {
 	var raw struct {
 		Processes json.RawMessage `json:"processes"`
@@ -70,7 +70,7 @@ func (r *ListProcessesResponse) UnmarshalJSON(b []byte) error {
 	return err
 }
 
-// UnmarshalJSON refuses more events than a guest keeps.
+// UnmarshalJSON returns an error for more events than a guest keeps.
 func (r *GetWatcherEventsResponse) UnmarshalJSON(b []byte) error {
 	var raw struct {
 		Events json.RawMessage `json:"events"`
@@ -82,7 +82,7 @@ func (r *GetWatcherEventsResponse) UnmarshalJSON(b []byte) error {
 	return err
 }
 
-// contextList is the reply that lists contexts.
+// contextList is the reply to a list of contexts.
 type contextList []Context
 
 func (l *contextList) UnmarshalJSON(b []byte) (err error) {
@@ -90,7 +90,7 @@ func (l *contextList) UnmarshalJSON(b []byte) (err error) {
 	return err
 }
 
-// resultFields are the fields of a result's event, not more than maxResultKeys.
+// resultFields are the fields of a result's event, at most maxResultKeys.
 type resultFields map[string]json.RawMessage
 
 func (f *resultFields) UnmarshalJSON(b []byte) error {
@@ -122,19 +122,18 @@ func (f *resultFields) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// drainTimeout bounds the wait for the end of a body of which all that is
-// wanted was read.
+// drainTimeout bounds the wait for the end of a body whose needed part was read.
 const drainTimeout = 5 * time.Second
 
-// drain reads up to n bytes of what nobody wants, so that a stream which ends
-// there does so without a reset, and closes the body.
+// drain discards up to n bytes of a body and closes it. A stream that ends
+// within them ends without a reset.
 func drain(body io.ReadCloser, n int64) {
 	defer closeLater(body)()
 	io.CopyN(io.Discard, body, n)
 	body.Close()
 }
 
-// closeLater closes a body after drainTimeout, unless it is stopped before.
+// closeLater closes a body after drainTimeout, unless stop is called before.
 func closeLater(body io.Closer) (stop func()) {
 	t := time.AfterFunc(drainTimeout, func() { body.Close() })
 	return func() { t.Stop() }

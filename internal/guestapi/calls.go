@@ -8,14 +8,15 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// StartOptions are what a start takes beside the request's body.
+// StartOptions are options of Start beside the request's body.
 type StartOptions struct {
 	User    string        // sandbox.User if empty
-	Timeout time.Duration // 0 is none; see StartRequest
+	Timeout time.Duration // 0 is no limit; see StartRequest
 }
 
-// Start starts a process and returns the stream of its events, whose first has
-// been read. Ending ctx ends the stream, not the process.
+// Start starts a process and returns the stream of its events after the start
+// event. The caller closes the stream. The end of ctx ends the stream, but not
+// the process.
 func (c *Client) Start(ctx context.Context, req *StartRequest, opts StartOptions) (*Process, error) {
 	const op = "start process"
 	if err := checkText(op, req); err != nil {
@@ -28,7 +29,7 @@ func (c *Client) Start(ctx context.Context, req *StartRequest, opts StartOptions
 	return startProcess(s)
 }
 
-// checkText refuses what JSON would alter on its way: text that is not UTF-8.
+// checkText returns an error for text that is not UTF-8, which JSON would alter.
 func checkText(op string, req *StartRequest) error {
 	p := &req.Process
 	texts := append([]string{p.Cmd, p.Cwd, req.Tag}, p.Args...)
@@ -43,13 +44,14 @@ func checkText(op string, req *StartRequest) error {
 	return nil
 }
 
-// Connect attaches to a process that was started before.
+// Connect attaches to a process that was started before. The caller closes the
+// stream.
 func (c *Client) Connect(ctx context.Context, sel ProcessSelector) (*Process, error) {
 	return c.Reconnect(ctx, sel, nil)
 }
 
-// Reconnect is Connect for a caller that has kept so much of the output already:
-// see [ConnectRequest.Have].
+// Reconnect is Connect for a caller that has already saved a part of the output:
+// see [ConnectRequest.Have]. If have is nil, it is Connect.
 func (c *Client) Reconnect(ctx context.Context, sel ProcessSelector, have *OutputCounts) (*Process, error) {
 	s, err := c.open(ctx, "connect to process", ProcConnect, "", 0, &ConnectRequest{Process: sel, Have: have})
 	if err != nil {
@@ -58,7 +60,7 @@ func (c *Client) Reconnect(ctx context.Context, sel ProcessSelector, have *Outpu
 	return startProcess(s)
 }
 
-// Processes lists the processes that were started through the guest.
+// Processes returns the processes that were started through the guest.
 func (c *Client) Processes(ctx context.Context) ([]ProcessInfo, error) {
 	var out ListProcessesResponse
 	if err := c.call(ctx, "list processes", ProcList, "", struct{}{}, &out); err != nil {
@@ -67,10 +69,10 @@ func (c *Client) Processes(ctx context.Context) ([]ProcessInfo, error) {
 	return out.Processes, nil
 }
 
-// maxInput bounds the input in one request; more goes in several.
+// maxInput bounds the input of one request, in bytes. SendInput splits more.
 const maxInput = 1 << 20
 
-// SendInput writes to a process's input (or terminal, if pty).
+// SendInput writes to a process's input, or to its terminal if pty is set.
 func (c *Client) SendInput(ctx context.Context, sel ProcessSelector, data []byte, pty bool) error {
 	for {
 		part := data[:min(len(data), maxInput)]

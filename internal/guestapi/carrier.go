@@ -13,14 +13,14 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// PathStreams opens a stream to the guest within a stream to it: what is sent
-// in the request's body, and comes in the response's, is a connection of its
-// own. It is ours, beyond E2B's protocol, and HTTP/2 only.
+// PathStreams opens a stream to the guest inside a request. The request's body
+// and the response's body are the two directions of a new connection. It is
+// ours, beyond E2B's protocol, and HTTP/2 only.
 const PathStreams = "/streams"
 
-// A Carrier opens any number of streams to a guest over a single one. It is for
-// drivers whose streams are dear: where each is an exec by the engine, say. Its
-// methods are safe for concurrent use.
+// A Carrier opens any number of streams to a guest over a single stream. It is
+// for drivers whose streams are expensive, such as an exec of the container
+// engine. Its methods are safe for concurrent use. The caller closes it.
 type Carrier struct {
 	conn      net.Conn
 	transport *http.Transport
@@ -29,16 +29,16 @@ type Carrier struct {
 }
 
 const (
-	// carrierSilence is the longest time in which nothing is said: what stands
-	// between takes a silent stream for a dead one, after a minute in some cases.
+	// carrierSilence is the interval of pings on a silent stream. Proxies in
+	// between drop a silent stream, some after a minute.
 	carrierSilence = 30 * time.Second
-	// carrierPatience is how long a guest may take to answer. One whose programs
-	// leave it no time is not to be lost for that.
+	// carrierPatience bounds the answer to a ping. A guest whose programs use
+	// all of the processor time must not lose its connection.
 	carrierPatience = time.Hour
 )
 
-// NewCarrier returns a Carrier over conn, a stream to a guest on which nothing
-// was said yet. It takes conn over.
+// NewCarrier returns a Carrier over conn, a stream to a guest on which no data
+// was sent yet. It takes conn over.
 func NewCarrier(conn net.Conn) *Carrier {
 	c := &Carrier{done: make(chan struct{})}
 	c.conn = &carrierConn{Conn: conn, c: c}
@@ -70,7 +70,7 @@ func NewCarrier(conn net.Conn) *Carrier {
 
 var errCarrierEnded = errors.New("the stream to the guest has ended")
 
-// carrierConn tells its carrier when it ends.
+// carrierConn reports its end to its carrier.
 type carrierConn struct {
 	net.Conn
 	c *Carrier
@@ -91,19 +91,20 @@ func (cc *carrierConn) Close() error {
 
 func (c *Carrier) ended() { c.closeOnce.Do(func() { close(c.done) }) }
 
-// Done is closed when the stream that carries has ended, and with it all that
-// it carried.
+// Done returns a channel that is closed when the carrying stream has ended. All
+// streams over it have ended then, too.
 func (c *Carrier) Done() <-chan struct{} { return c.done }
 
-// Close closes the stream that carries, and with it all that it carries.
+// Close closes the carrying stream, and so all streams over it.
 func (c *Carrier) Close() error {
 	err := c.conn.Close()
 	c.transport.CloseIdleConnections()
 	return err
 }
 
-// Dial opens a stream to the guest. It wraps [sandbox.Unavailable] if the guest
-// does not answer, or the stream that carries has ended.
+// Dial opens a stream to the guest, which the caller closes. The error wraps
+// [sandbox.Unavailable] if the guest does not answer, or if the carrying stream
+// has ended.
 func (c *Carrier) Dial(ctx context.Context) (net.Conn, error) {
 	const op = "open stream to guest"
 	near, far := net.Pipe()
@@ -114,7 +115,7 @@ func (c *Carrier) Dial(ctx context.Context) (net.Conn, error) {
 		return nil, sandbox.Errorf(sandbox.Internal, op+": %w", err)
 	}
 	req.ContentLength = -1
-	stop := context.AfterFunc(ctx, cancel) // only until it is open
+	stop := context.AfterFunc(ctx, cancel) // ctx bounds only the opening
 	resp, err := c.transport.RoundTrip(req)
 	if !stop() && err == nil {
 		resp.Body.Close()
@@ -131,7 +132,7 @@ func (c *Carrier) Dial(ctx context.Context) (net.Conn, error) {
 	}
 	go func() {
 		defer cancel()
-		_, _ = io.Copy(far, resp.Body) // how it ended, the connection above sees
+		_, _ = io.Copy(far, resp.Body) // the reader sees how the stream ended
 		far.Close()
 		resp.Body.Close()
 	}()

@@ -16,21 +16,23 @@ import (
 )
 
 const (
-	// maxDial bounds one dial, which goes on when the call that began it has
-	// given up, so that the next call finds a connection.
+	// maxDial bounds one dial. A dial continues after its call has given up, so
+	// that the next call finds a connection.
 	maxDial = time.Minute
-	// streamWindow bounds what a guest can send on one stream ahead of its
-	// reader, and so what a stream that nobody reads can hold in memory.
+	// streamWindow bounds the data of a stream that the guest sends ahead of its
+	// reader. So it bounds the memory of a stream that is not read.
 	streamWindow = 1 << 20
-	// frameSize is large enough that a data event is one or two frames.
+	// frameSize is large enough for a data event in one or two frames.
 	frameSize = 256 << 10
 )
 
-// A Dialer opens a stream to a guest; driver.Box.Dial is one.
+// A Dialer opens a stream to a guest, as driver.Box.Dial does. The caller closes
+// the stream.
 type Dialer func(context.Context) (net.Conn, error)
 
 // NewClient returns a client that reaches its guest by dial. It opens
-// connections when they are needed and shares them between calls.
+// connections when they are needed and shares them between calls. The caller
+// closes it.
 func NewClient(dial Dialer) *Client {
 	c := &Client{
 		dial:   dial,
@@ -41,12 +43,12 @@ func NewClient(dial Dialer) *Client {
 		DialContext:        c.dialContext,
 		Protocols:          new(http.Protocols),
 		DisableCompression: true,
-		// One connection at a time is dialled, which all waiting calls then
-		// share; a further one is opened when the guest's bound on streams is
+		// One connection is dialled at a time, and all waiting calls share it.
+		// The transport opens another when the guest's limit on streams is
 		// reached.
 		MaxConnsPerHost: 1,
-		// A guest may be paused for as long as it likes: no pings, and no
-		// bound on how long a connection may be silent.
+		// A guest may be paused for any time. So there are no pings, and no
+		// bound on the silence of a connection.
 		HTTP2: &http.HTTP2Config{
 			MaxReceiveBufferPerStream: streamWindow,
 			MaxReadFrameSize:          frameSize,
@@ -57,8 +59,8 @@ func NewClient(dial Dialer) *Client {
 }
 
 // A Client speaks to one guest. Its methods are safe for concurrent use. Their
-// errors wrap a [sandbox.Kind]: Invalid, NotFound and Conflict as the guest
-// answered, Unavailable if it could not be reached or broke off.
+// errors wrap a [sandbox.Kind]: the kind of the guest's answer, or Unavailable
+// if the guest was not reached or the connection broke.
 type Client struct {
 	dial      Dialer
 	transport *http.Transport
@@ -69,7 +71,7 @@ type Client struct {
 	conns map[*clientConn]struct{}
 }
 
-// clientConn is a connection that Close knows of.
+// clientConn is a connection that Close closes.
 type clientConn struct {
 	net.Conn
 	c *Client
@@ -105,7 +107,7 @@ func (c *Client) dialContext(ctx context.Context, _, _ string) (net.Conn, error)
 	c.conns[cc] = struct{}{}
 	c.mu.Unlock()
 	select {
-	case <-c.closed: // Close may have looked before this one was in the set
+	case <-c.closed: // Close may have run before the connection was in the set
 		cc.Close()
 		return nil, errClosed
 	default:
@@ -113,7 +115,7 @@ func (c *Client) dialContext(ctx context.Context, _, _ string) (net.Conn, error)
 	}
 }
 
-// Close closes the client's connections, which ends the streams on them.
+// Close closes the client's connections, and so the streams on them.
 func (c *Client) Close() {
 	c.closeOnce.Do(func() { close(c.closed) })
 	c.mu.Lock()
@@ -128,7 +130,7 @@ func (c *Client) Close() {
 	c.transport.CloseIdleConnections()
 }
 
-// CloseIdle closes the connections that nothing uses now.
+// CloseIdle closes idle connections.
 func (c *Client) CloseIdle() { c.transport.CloseIdleConnections() }
 
 // Health returns nil if the guest answers.
@@ -149,8 +151,8 @@ func (c *Client) Health(ctx context.Context) error {
 	return nil
 }
 
-// newRequest makes a request to the guest. The host's name means nothing: the
-// dialer decides who answers.
+// newRequest makes a request to the guest. The host in its URL has no meaning,
+// because the dialer ignores it.
 func newRequest(ctx context.Context, method, target string, body io.Reader, user string) (*http.Request, error) {
 	req, err := http.NewRequestWithContext(ctx, method, "http://guest"+target, body)
 	if err != nil {
@@ -164,7 +166,8 @@ func newRequest(ctx context.Context, method, target string, body io.Reader, user
 	return req, nil
 }
 
-// do sends req. An error says that the guest was not reached or broke off.
+// do sends req. An error means that the guest was not reached or the connection
+// broke.
 func (c *Client) do(op string, req *http.Request) (*http.Response, error) {
 	select {
 	case <-c.closed:
@@ -178,9 +181,9 @@ func (c *Client) do(op string, req *http.Request) (*http.Response, error) {
 	return resp, nil
 }
 
-// RoundTrip sends req to the guest, whatever host it names, and returns the
-// answer as it came: nothing in it is checked or bounded. The caller closes its
-// body. The error is of kind Unavailable.
+// RoundTrip sends req to the guest, whatever its host is. It returns the answer
+// unchecked and unbounded. The caller closes the answer's body. The error is of
+// kind Unavailable.
 func (c *Client) RoundTrip(req *http.Request) (*http.Response, error) {
 	out := *req
 	u := *req.URL
@@ -189,12 +192,12 @@ func (c *Client) RoundTrip(req *http.Request) (*http.Response, error) {
 	return c.do("forward request", &out)
 }
 
-// closeBody ends a response whose body is not wanted; a short one is read, so
-// that the stream ends without a reset.
+// closeBody closes the body of a response. It reads a short body first, so that
+// the stream ends without a reset.
 func closeBody(resp *http.Response) { drain(resp.Body, 4<<10) }
 
-// call makes a unary call: in is encoded as the request, and the reply decoded
-// to out unless that is nil.
+// call makes a unary call. It encodes in as the request, and decodes the reply
+// to out unless out is nil.
 func (c *Client) call(ctx context.Context, op, procedure, user string, in, out any) error {
 	body, err := json.Marshal(in)
 	if err != nil {
@@ -230,7 +233,7 @@ func (c *Client) call(ctx context.Context, op, procedure, user string, in, out a
 	return nil
 }
 
-// readBounded reads all of r, which must not be longer than limit.
+// readBounded reads all of r. It returns an error if r is longer than limit.
 func readBounded(r io.Reader, limit int64) ([]byte, error) {
 	b, err := io.ReadAll(io.LimitReader(r, limit+1))
 	if err != nil {
@@ -242,8 +245,8 @@ func readBounded(r io.Reader, limit int64) ([]byte, error) {
 	return b, nil
 }
 
-// answered returns the error that the guest answered with: a Connect error, or
-// one of PathFiles, which has an HTTP status for a code.
+// answered returns the error in a response of the guest. It is a Connect error,
+// or an error of PathFiles, whose code is an HTTP status.
 func answered(ctx context.Context, op string, resp *http.Response) error {
 	body, err := readBounded(resp.Body, 64<<10)
 	if err != nil {
@@ -289,8 +292,8 @@ func kindOfStatus(status int) sandbox.Kind {
 	return sandbox.Internal
 }
 
-// lost returns the error of a guest that was not reached, broke off, or spoke
-// nonsense.
+// lost returns the error of a guest that was not reached, broke the connection,
+// or sent a malformed answer.
 func lost(ctx context.Context, op string, err error) error {
 	if cause := ctx.Err(); cause != nil && !errors.Is(err, cause) {
 		err = fmt.Errorf("%w (%w)", cause, err)
@@ -298,8 +301,8 @@ func lost(ctx context.Context, op string, err error) error {
 	return &lostError{op, err}
 }
 
-// lostError is of kind Unavailable, whatever the kind of its cause: that the
-// box is not found, say, must not read as if a file were not.
+// lostError is of kind Unavailable, whatever the kind of its cause is. Otherwise
+// a box that is not found would read like a file that is not found.
 type lostError struct {
 	op  string
 	err error

@@ -18,9 +18,9 @@ const (
 	HeaderTimeout         = "Connect-Timeout-Ms"
 )
 
-// HeaderExtensions, with any value, asks for answers that go beyond E2B's
-// protocol. Without it there is nothing in an answer that E2B's does not have:
-// some of its clients refuse what they do not know.
+// HeaderExtensions, with any value, asks for extensions of E2B's protocol in
+// answers. Without it an answer has only E2B's fields, because some of E2B's
+// clients reject unknown fields.
 const HeaderExtensions = "Glovebox-Extensions"
 
 // Bounds of unary messages, in bytes of JSON.
@@ -29,7 +29,7 @@ const (
 	MaxUnaryResponse = 16 << 20
 )
 
-// FlagEndStream marks the last envelope of a stream, whose message is an
+// FlagEndStream marks the last envelope of a stream. Its message is an
 // [EndStream].
 const FlagEndStream = 2
 
@@ -38,7 +38,7 @@ const envelopeHeader = 5
 // A Code is Connect's name for a class of errors.
 type Code string
 
-// The codes that the guest answers with, or that an agent of E2B may.
+// The codes in answers of the guest, or of an agent of E2B.
 const (
 	CodeCanceled           Code = "canceled"
 	CodeInvalidArgument    Code = "invalid_argument"
@@ -56,8 +56,8 @@ const (
 	CodeUnauthenticated    Code = "unauthenticated"
 )
 
-// Kind returns the kind that c stands for. A refusal by file permissions is
-// Invalid: the caller named what its user may not have.
+// Kind returns the kind of error for c. A refusal by file permissions is
+// Invalid: the caller named a file that its user may not access.
 func (c Code) Kind() sandbox.Kind {
 	switch c {
 	case CodeInvalidArgument, CodeOutOfRange, CodePermissionDenied:
@@ -91,7 +91,7 @@ func (e *WireError) Error() string {
 	return e.Message
 }
 
-// EndStream is the last message of a stream; Error is nil if it went well.
+// EndStream is the last message of a stream. Error is nil on success.
 type EndStream struct {
 	Error *WireError `json:"error,omitempty"`
 }
@@ -109,9 +109,9 @@ func AppendEnvelope(dst []byte, flags byte, msg []byte) []byte {
 	return append(dst, msg...)
 }
 
-// ReadEnvelope reads one envelope of at most limit bytes from r. The message
-// shares buf's memory if it fits there. At the end of r it returns io.EOF, in
-// the middle of an envelope io.ErrUnexpectedEOF.
+// ReadEnvelope reads one envelope of at most limit bytes from r. If the message
+// fits into buf, it shares buf's memory. At the end of r the error is io.EOF,
+// and within an envelope io.ErrUnexpectedEOF.
 func ReadEnvelope(r io.Reader, buf []byte, limit int) (flags byte, msg []byte, err error) {
 	var head [envelopeHeader]byte
 	if _, err := io.ReadFull(r, head[:]); err != nil {
@@ -134,10 +134,10 @@ func ReadEnvelope(r io.Reader, buf []byte, limit int) (flags byte, msg []byte, e
 	return head[0], msg, nil
 }
 
-// maxErrorText bounds what is kept of a text that a guest sent as an error.
+// maxErrorText bounds the error texts of a guest, in bytes.
 const maxErrorText = 4 << 10
 
-// cleanText makes a guest's text fit for a message: bounded, UTF-8, one line.
+// cleanText makes a guest's text safe for a message: bounded, UTF-8, one line.
 func cleanText(s string) string {
 	if len(s) > maxErrorText {
 		s = s[:maxErrorText]

@@ -10,95 +10,99 @@ import (
 	"unicode/utf8"
 )
 
-// The paths of the code interpreter, which are E2B's but for the last five,
-// which are ours:
+// The paths of the code interpreter. E2B has the first five; the others are
+// ours:
 //
 //	POST   /execute                  run code: a stream of events, one JSON object a line
 //	POST   /contexts                 make a context
-//	GET    /contexts                 list them
-//	DELETE /contexts/{id}            remove one, with all that it started
+//	GET    /contexts                 list contexts
+//	DELETE /contexts/{id}            remove a context and kill its processes
 //	POST   /contexts/{id}/restart    end its interpreter; the next run starts another
+//	POST   /contexts/{id}/prepare    import modules, a PrepareRequest
 //	POST   /contexts/{id}/interrupt  interrupt its run, an InterruptRequest
 //	POST   /contexts/{id}/input      input for its run, an InputRequest
 //	POST   /executions/{tag}/connect    the events of a kept run that no caller took
-//	POST   /executions/{tag}/interrupt  interrupt that run, and no other
-//	POST   /executions/{tag}/input      input for that run, and no other
+//	POST   /executions/{tag}/interrupt  interrupt this kept run only
+//	POST   /executions/{tag}/input      input for this kept run only
 const (
 	PathExecute    = "/execute"
 	PathContexts   = "/contexts"
 	PathExecutions = "/executions"
 )
 
-// ContentTypeEvents is the media type of a stream of events.
+// ContentTypeEvents is the media type of a stream of a run's events.
 const ContentTypeEvents = "application/x-ndjson"
 
-// DefaultGrace is how long an interrupted run has to end by itself, if the
-// request does not say.
+// DefaultGrace is how long an interrupted run has to end, if the request does
+// not set the grace.
 const DefaultGrace = 3 * time.Second
 
-// A ContextRequest makes a context. E2B's has Language and Cwd.
+// A ContextRequest makes a context. E2B's request has Language and Cwd.
 type ContextRequest struct {
 	// Language is python, javascript, typescript, bash or sh, or a usual
 	// alias; python if empty.
 	Language string `json:"language,omitempty"`
 	Cwd      string `json:"cwd,omitempty"`
-	// ID names the context; it must not be in use. If empty, one is made up.
+	// ID names the context and must not be in use. If it is empty, the guest
+	// makes one.
 	ID string `json:"id,omitempty"`
-	// Env is the environment of the interpreter beyond the usual.
+	// Env is added to the environment of the interpreter.
 	Env map[string]string `json:"env,omitempty"`
-	// Prepare names modules to import ahead. One that fails is left out.
+	// Prepare names modules to import in advance. A module that fails is
+	// skipped.
 	Prepare []string `json:"prepare,omitempty"`
 }
 
-// DefaultContextID is the name of the context of a language in which code runs
-// that names none.
+// DefaultContextID returns the name of a language's default context, for code
+// that names no context.
 func DefaultContextID(language string) string { return "default-" + language }
 
-// A Context is a live interpreter, or one that the next run starts.
+// A Context describes an interpreter, which the next run starts if it is not
+// alive.
 type Context struct {
 	ID       string `json:"id"`
 	Language string `json:"language"`
 	Cwd      string `json:"cwd"`
-	// Version is that of the interpreter, PID its process; without one they
-	// are empty and 0. Busy says that a run is under way, and Runs counts those
-	// that began.
+	// Version is the version of the interpreter, PID its process. Without an
+	// interpreter they are empty and 0. Busy is set while a run is under way.
+	// Runs counts the runs that began.
 	Version string `json:"version,omitempty"`
 	PID     int    `json:"pid,omitempty"`
 	Busy    bool   `json:"busy,omitempty"`
 	Runs    int    `json:"runs,omitempty"`
 }
 
-// An ExecuteRequest runs code. E2B's has the first four fields.
+// An ExecuteRequest runs code. E2B's request has the first four fields.
 type ExecuteRequest struct {
 	Code string `json:"code"`
-	// ContextID names the context; if empty, the default one of Language is
-	// taken, and made if it is not there.
+	// ContextID names the context. If it is empty, the run is in the default
+	// context of Language, which is made if necessary.
 	ContextID string            `json:"context_id,omitempty"`
 	Language  string            `json:"language,omitempty"`
 	EnvVars   map[string]string `json:"env_vars,omitempty"` // for this run only
 
-	// Create makes the context ContextID with Language and Cwd if it is not
-	// there, with Env and Prepare as for a ContextRequest. One that is there
-	// must be of that Language.
+	// Create makes the context ContextID if it does not exist, with Language,
+	// Cwd, Env and Prepare as in a ContextRequest. An existing context must be
+	// of that Language.
 	Create  bool              `json:"create,omitempty"`
 	Cwd     string            `json:"cwd,omitempty"`
 	Env     map[string]string `json:"env,omitempty"`
 	Prepare []string          `json:"prepare,omitempty"`
-	// Stdin says that somebody answers requests for input; else they fail.
+	// Stdin is set if a client answers requests for input. Otherwise they fail.
 	Stdin bool `json:"stdin,omitempty"`
-	// TimeoutMillis, if not 0, bounds the run, not its wait for a turn: then it
-	// is interrupted, and after GraceMillis killed. So is a run whose caller
-	// leaves.
+	// TimeoutMillis bounds the run without its wait for a turn; 0 is no limit.
+	// At the timeout the run is interrupted, and killed after GraceMillis. The
+	// same happens when the caller leaves.
 	TimeoutMillis int64 `json:"timeout_ms,omitempty"`
 	GraceMillis   int64 `json:"grace_ms,omitempty"` // DefaultGrace if 0
 
-	// Previews asks for a preview of each picture that is not fit for a model
-	// as it is. A guest that does not know of it makes none.
+	// Previews asks for a preview of each picture that is not fit for a model as
+	// it is. Guests of earlier versions ignore it.
 	Previews bool `json:"previews,omitempty"`
 
-	// Tag, if not empty, names the run, which is then kept: it goes on when its
-	// caller leaves, its events wait for ConnectExecution, and the reply comes
-	// before its turn. Tags of runs that are known must differ.
+	// Tag, if not empty, names the run and makes it a kept run. A kept run goes
+	// on when its caller leaves, and its events wait for ConnectExecution. The
+	// reply comes before the run's turn. The tag must not be in use.
 	Tag string `json:"tag,omitempty"`
 }
 
@@ -107,9 +111,9 @@ type PrepareRequest struct {
 	Modules []string `json:"modules"`
 }
 
-// An InterruptRequest interrupts the run of a context as Control-C would, and
-// kills the context if the run has not ended after the grace. With Kill there
-// is no grace. The reply comes at once; the run's end says what happened.
+// An InterruptRequest interrupts the run of a context, as Control-C does. If the
+// run has not ended after the grace, the guest kills the interpreter. With Kill
+// there is no grace. The reply comes at once; the end of the run has the result.
 type InterruptRequest struct {
 	GraceMillis int64 `json:"grace_ms,omitempty"` // DefaultGrace if 0
 	Kill        bool  `json:"kill,omitempty"`
@@ -118,39 +122,40 @@ type InterruptRequest struct {
 // An InputRequest gives input to the run of a context.
 type InputRequest struct {
 	Text string `json:"text,omitempty"`
-	EOF  bool   `json:"eof,omitempty"` // nothing follows
+	EOF  bool   `json:"eof,omitempty"` // no more input follows
 }
 
 // An ExecuteType is the kind of an event of a run.
 type ExecuteType string
 
-// The kinds of events. E2B's SDKs know the first five and pass over others.
+// The kinds of events. E2B's SDKs know the first five and ignore the others.
 const (
 	ExecuteCount  ExecuteType = "number_of_executions"
 	ExecuteStdout ExecuteType = "stdout"
 	ExecuteStderr ExecuteType = "stderr"
 	ExecuteResult ExecuteType = "result"
 	ExecuteError  ExecuteType = "error"
-	// ExecuteInput says that the run waits for input.
+	// ExecuteInput reports that the run waits for input.
 	ExecuteInput ExecuteType = "input_request"
-	// ExecuteLate is output of an earlier run, or of what it left behind.
+	// ExecuteLate is output of an earlier run, or of processes that it left
+	// running.
 	ExecuteLate ExecuteType = "late"
-	// ExecuteNotice is a sentence for people, such as that the state was lost.
+	// ExecuteNotice is a message for people, such as the loss of state.
 	ExecuteNotice    ExecuteType = "notice"
 	ExecuteKeepalive ExecuteType = "keepalive"
 	// ExecuteEnd is the last event.
 	ExecuteEnd ExecuteType = "end"
 )
 
-// An ExecuteEvent is one thing that a run did.
+// An ExecuteEvent is one event of a run.
 type ExecuteEvent struct {
 	Type ExecuteType `json:"type"`
-	// Text is that of stdout, stderr, late and notice.
+	// Text is the text of stdout, stderr, late and notice.
 	Text string `json:"text,omitempty"`
 	// ExecutionCount numbers the runs of an interpreter, from 1.
 	ExecutionCount int `json:"execution_count,omitempty"`
-	// Of late: the stream, the run if it is known, and how many bytes were
-	// dropped before this.
+	// Of late: the stream, the run if it is known, and the number of bytes that
+	// were dropped before this text.
 	Stream  Stream `json:"stream,omitempty"`
 	Run     int    `json:"run,omitempty"`
 	Dropped int64  `json:"dropped,omitempty"`
@@ -163,22 +168,22 @@ type ExecuteEvent struct {
 	End    *ExecutionEnd `json:"end,omitempty"`
 }
 
-// A Result is a value in one or more MIME types: a JSON string (of base64 for
-// images other than SVG, and for PDF), or for JSON types any value. It is what
-// user code says, and not more checked than that each value is JSON.
+// A Result is a value in one or more MIME types. A JSON type has any JSON value.
+// Every other type has a string, which is base64 for PDF and for images other
+// than SVG. User code makes the values: only their JSON syntax is checked.
 type Result struct {
 	Data map[string]json.RawMessage
 	// Main is set for the value of the last expression.
 	Main bool
-	// Late is the run that it is from, if that is not this one.
+	// Late is the number of the earlier run that made the result, or 0.
 	Late int
-	// Previews are those of pictures in Data, by MIME type, if they were asked
-	// for. A picture that has none is fit as it is.
+	// Previews are the previews of pictures in Data, by MIME type, if the
+	// request asked for them. A picture without one is fit as it is.
 	Previews map[string]Preview
 }
 
-// A Preview is what a model is shown of a picture: Data, which is a PNG or JPEG
-// of at most [sandbox.MaxPreview] bytes, or else Why there is none.
+// A Preview is a picture as a model is shown it. Data is a PNG or JPEG of at
+// most [sandbox.MaxPreview] bytes. If there is none, Why is the reason.
 type Preview struct {
 	Data []byte `json:"data,omitempty"`
 	Why  string `json:"why,omitempty"`
@@ -187,14 +192,14 @@ type Preview struct {
 // resultPreviews is the key of a result's previews beside its MIME types.
 const resultPreviews = "previews"
 
-// MIMEChart is a figure of matplotlib as data, in E2B's form; MIMEData the
-// columns of a pandas frame.
+// MIMEChart is the type of a matplotlib figure as data, in E2B's form. MIMEData
+// is the type of the columns of a pandas frame.
 const (
 	MIMEChart = "application/vnd.glovebox.chart+json"
 	MIMEData  = "application/vnd.glovebox.data+json"
 )
 
-// resultKeys are E2B's names of MIME types. Others stand for themselves.
+// resultKeys are E2B's names of MIME types. Other types are their own keys.
 var resultKeys = map[string]string{
 	"text/plain": "text", "text/html": "html", "text/markdown": "markdown", "image/svg+xml": "svg",
 	"image/png": "png", "image/jpeg": "jpeg", "application/pdf": "pdf", "text/latex": "latex",
@@ -214,8 +219,8 @@ type RunError struct {
 	Name      string `json:"name"`
 	Value     string `json:"value"`
 	Traceback string `json:"traceback"`
-	// Line is the failing line of the run's code, from 1, and Source what it
-	// says; 0 if it is not known.
+	// Line is the failing line of the run's code, from 1, or 0 if it is not
+	// known. Source is the text of that line.
 	Line   int    `json:"line,omitempty"`
 	Source string `json:"source,omitempty"`
 }
@@ -224,37 +229,37 @@ type RunError struct {
 const (
 	EndOK          = "ok"
 	EndError       = "error"       // an exception
-	EndExit        = "exit"        // a code that is not 0
-	EndInterrupted = "interrupted" // and the state was kept
+	EndExit        = "exit"        // a code other than 0
+	EndInterrupted = "interrupted" // the state was kept
 	EndDied        = "died"        // the interpreter ended, or was killed
 )
 
 // An ExecutionEnd says how a run ended.
 type ExecutionEnd struct {
 	Status string `json:"status"`
-	// ExitCode is set if the code chose one, or the interpreter exited.
+	// ExitCode is set if the code chose one, or if the interpreter exited.
 	ExitCode *int `json:"exit_code,omitempty"`
-	// Signal killed the interpreter, if it is not 0.
+	// Signal is the signal that killed the interpreter, or 0.
 	Signal int `json:"signal,omitempty"`
-	// StateLost says that the interpreter is gone with all its variables.
+	// StateLost is set if the interpreter is gone with all its variables.
 	StateLost bool `json:"state_lost,omitempty"`
-	// TimedOut, Stopped and Left say why a run was interrupted: its time was
-	// up, an InterruptRequest, its caller left. Killed says that it did not end
-	// in the grace.
+	// TimedOut, Stopped and Left are the reason of an interrupt: the timeout, an
+	// InterruptRequest, or the caller's leaving. Killed is set if the run did
+	// not end within the grace.
 	TimedOut bool `json:"timed_out,omitempty"`
 	Stopped  bool `json:"stopped,omitempty"`
 	Left     bool `json:"caller_left,omitempty"`
 	Killed   bool `json:"killed,omitempty"`
-	// Cause is one line on how it ended, if there is more to say.
+	// Cause describes the end in one line, if there is more to say.
 	Cause string `json:"cause,omitempty"`
-	// Children counts processes that the context left running.
+	// Children counts live processes that the context started.
 	Children int `json:"children,omitempty"`
-	// Detail is as for a process, with what the run used.
+	// Detail is as for a process. Its usage is the run's.
 	Detail EndDetail `json:"detail"`
 }
 
-// AppendTextEvent appends an event of output with valid UTF-8, and a line
-// break, to dst. It is written by hand as data of processes is.
+// AppendTextEvent appends an event of output and a line break to dst. The text
+// must be valid UTF-8. It is encoded by hand, as the output of processes is.
 func AppendTextEvent(dst []byte, kind ExecuteType, text []byte, at time.Time) []byte {
 	dst = append(dst, `{"type":"`...)
 	dst = append(dst, kind...)
@@ -267,7 +272,7 @@ func AppendTextEvent(dst []byte, kind ExecuteType, text []byte, at time.Time) []
 
 const hexDigits = "0123456789abcdef"
 
-// appendString appends text as a JSON string. The text is valid UTF-8.
+// appendString appends text, which is valid UTF-8, as a JSON string.
 func appendString(dst, text []byte) []byte {
 	dst = append(dst, '"')
 	from := 0
@@ -295,7 +300,8 @@ func appendString(dst, text []byte) []byte {
 	return append(dst, '"')
 }
 
-// MarshalJSON puts a result and an error beside the type, as E2B has them.
+// MarshalJSON puts the fields of a result or an error beside the type, as E2B
+// does.
 func (e ExecuteEvent) MarshalJSON() ([]byte, error) {
 	type plain ExecuteEvent
 	switch {
@@ -325,8 +331,8 @@ func (e ExecuteEvent) MarshalJSON() ([]byte, error) {
 	return json.Marshal(plain(e))
 }
 
-// DecodeExecuteEvent decodes one line of the events of a run. It returns nil
-// for an event of a kind that is not known here.
+// DecodeExecuteEvent decodes one line of a run's events. It returns nil for an
+// event of an unknown kind.
 func DecodeExecuteEvent(line []byte) (*ExecuteEvent, error) {
 	if e := decodeText(line); e != nil {
 		return e, nil
@@ -396,8 +402,8 @@ func decodeResult(line []byte) (_ *Result, err error) {
 	return r, nil
 }
 
-// decodePreviews decodes the previews of a result, which are bounded as its
-// fields are.
+// decodePreviews decodes the previews of a result, with the same bound as
+// fields.
 func decodePreviews(value []byte) (map[string]Preview, error) {
 	var fields resultFields
 	if err := json.Unmarshal(value, &fields); err != nil {
@@ -414,8 +420,8 @@ func decodePreviews(value []byte) (map[string]Preview, error) {
 	return previews, nil
 }
 
-// decodeText decodes a line if it has the very form that AppendTextEvent
-// writes, and returns nil if not.
+// decodeText decodes a line if it has exactly the form that AppendTextEvent
+// writes. Otherwise it returns nil.
 func decodeText(line []byte) *ExecuteEvent {
 	const prefix, middle, suffix = `{"type":"`, `","text":"`, `"}`
 	rest, ok := bytes.CutPrefix(bytes.TrimSuffix(line, []byte("\n")), []byte(prefix))
@@ -441,8 +447,8 @@ func decodeText(line []byte) *ExecuteEvent {
 	return &ExecuteEvent{Type: ExecuteType(kind), Text: text}
 }
 
-// unescape decodes the inside of a JSON string that holds only the escapes that
-// appendString writes.
+// unescape decodes the inside of a JSON string. It knows the two-byte escapes of
+// appendString; for any other it returns false.
 func unescape(b []byte) (string, bool) {
 	out := make([]byte, 0, len(b))
 	for len(b) > 0 {

@@ -1,13 +1,14 @@
 // Package guestapi is the protocol between the host and the guest: its wire
 // types and the client that the host uses.
 //
-// The protocol is that of E2B's agent, so that one client speaks to both and
-// E2B's own SDKs speak to ours: Connect's JSON over HTTP for processes and
-// files, plain HTTP for file contents and health. Where we go beyond it, a
-// comment says so; an agent that does not know such a field ignores it.
+// The protocol is the protocol of E2B's agent. So one client speaks to both
+// agents, and E2B's own SDKs speak to our guest. Processes and files use
+// Connect's JSON over HTTP; file contents and health use plain HTTP. A comment
+// marks each extension as "ours". An agent that does not know such a field
+// ignores it.
 //
-// Drivers, the engine and the guest itself import it. A [Client] belongs to
-// one sandbox; it holds connections, which Close ends. What a guest sends is
-// untrusted: every message is bounded here, and nothing in it is believed
-// beyond the sandbox that it comes from.
+// Drivers, the engine and the guest itself import this package. A [Client]
+// belongs to one sandbox. It holds connections, which Close closes. Data from a
+// guest is untrusted: the client bounds every message, and believes it only
+// about the guest's own sandbox.
 package guestapi

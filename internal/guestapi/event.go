@@ -9,8 +9,8 @@ import (
 	"fmt"
 )
 
-// Output is nearly all of what crosses the wire, so its events are written and
-// read by hand: encoding/json would scan every byte twice more.
+// Output is most of the traffic, so its events are encoded and decoded by hand.
+// The package encoding/json would scan every byte twice more.
 const (
 	dataPrefix = `{"event":{"data":{"`
 	dataSuffix = `"}}}`
@@ -26,8 +26,8 @@ const (
 	Terminal Stream = "pty"
 )
 
-// AppendDataEnvelope appends an envelope that holds an EventMessage with p as
-// data of stream s.
+// AppendDataEnvelope appends an envelope with an EventMessage, whose data is p
+// on stream s.
 func AppendDataEnvelope(dst []byte, s Stream, p []byte) []byte {
 	start := len(dst)
 	dst = append(dst, 0, 0, 0, 0, 0)
@@ -40,9 +40,9 @@ func AppendDataEnvelope(dst []byte, s Stream, p []byte) []byte {
 	return dst
 }
 
-// DecodeEvent decodes a message of a process stream. It returns nil for an
-// event of a kind that is not known here, and for data without bytes. The
-// event shares no memory with msg.
+// DecodeEvent decodes a message of a process stream. It returns nil for an event
+// of an unknown kind, and for data without bytes. The event shares no memory
+// with msg.
 func DecodeEvent(msg []byte) (*ProcessEvent, error) {
 	if data := decodeData(msg); data != nil {
 		return &ProcessEvent{Data: data}, nil
@@ -77,8 +77,8 @@ func DecodeEvent(msg []byte) (*ProcessEvent, error) {
 	return ev, nil
 }
 
-// decodeData decodes msg if it has the very form that AppendDataEnvelope
-// writes, and returns nil if not.
+// decodeData decodes msg if it has exactly the form that AppendDataEnvelope
+// writes. Otherwise it returns nil.
 func decodeData(msg []byte) *DataEvent {
 	rest, ok := bytes.CutPrefix(msg, []byte(dataPrefix))
 	if !ok {
@@ -92,7 +92,8 @@ func decodeData(msg []byte) *DataEvent {
 	if !ok {
 		return nil
 	}
-	// The decoder skips line breaks, which a JSON string cannot have.
+	// The decoder would skip line breaks, which are not allowed in a JSON
+	// string.
 	if len(text) == 0 || bytes.IndexByte(text, '\n') >= 0 || bytes.IndexByte(text, '\r') >= 0 {
 		return nil
 	}

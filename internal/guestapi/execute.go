@@ -14,11 +14,11 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// maxEventLine bounds one event of a run.
+// maxEventLine bounds one event of a run, in bytes.
 const maxEventLine = 48 << 20
 
-// An Execution is the stream of a run's events. It is for one reader; Close may
-// be called from elsewhere.
+// An Execution is the stream of a run's events. It is for one reader. Close may
+// be called from another goroutine.
 type Execution struct {
 	ctx   context.Context
 	body  io.ReadCloser
@@ -28,8 +28,8 @@ type Execution struct {
 
 const opExecute = "execute code"
 
-// Execute runs code in a context and returns the stream of its events. Ending
-// ctx, or Close, interrupts the run unless it is kept.
+// Execute runs code in a context and returns the stream of its events, which the
+// caller closes. The end of ctx, or Close, interrupts the run unless it is kept.
 func (c *Client) Execute(ctx context.Context, user string, req *ExecuteRequest) (*Execution, error) {
 	resp, err := c.sendJSON(ctx, opExecute, http.MethodPost, PathExecute, user, req)
 	if err != nil {
@@ -38,8 +38,8 @@ func (c *Client) Execute(ctx context.Context, user string, req *ExecuteRequest) 
 	return &Execution{ctx: ctx, body: resp.Body, lines: bufio.NewReaderSize(resp.Body, frameSize)}, nil
 }
 
-// Next returns the next event; keepalives are passed over. After End it returns
-// io.EOF. A stream that breaks off before gives an error of kind Unavailable.
+// Next returns the next event and skips keepalives. After End it returns io.EOF.
+// If the stream breaks before End, the error is of kind Unavailable.
 func (x *Execution) Next() (*ExecuteEvent, error) {
 	for {
 		if x.ended {
@@ -64,7 +64,7 @@ func (x *Execution) Next() (*ExecuteEvent, error) {
 	}
 }
 
-// line reads one line, of bounded length.
+// line reads one line, of at most maxEventLine bytes.
 func (x *Execution) line() ([]byte, error) {
 	line, err := x.lines.ReadSlice('\n')
 	if !errors.Is(err, bufio.ErrBufferFull) {
@@ -88,11 +88,11 @@ func endOfLines(err error) error {
 	return err
 }
 
-// Close ends the stream. A run that has not ended is interrupted, unless it is
-// kept.
+// Close ends the stream. It interrupts a run that has not ended, unless the run
+// is kept.
 func (x *Execution) Close() error { return x.body.Close() }
 
-// sendJSON sends a request and returns a response of status 2xx.
+// sendJSON sends a request and returns its response if the status is 2xx.
 func (c *Client) sendJSON(ctx context.Context, op, method, path, user string, in any) (*http.Response, error) {
 	var body io.Reader
 	if in != nil {
@@ -123,7 +123,7 @@ func (c *Client) sendJSON(ctx context.Context, op, method, path, user string, in
 	return resp, nil
 }
 
-// callJSON is sendJSON with a reply, decoded to out unless that is nil.
+// callJSON is sendJSON with a reply, which it decodes to out unless out is nil.
 func (c *Client) callJSON(ctx context.Context, op, method, path, user string, in, out any) error {
 	resp, err := c.sendJSON(ctx, op, method, path, user, in)
 	if err != nil {
@@ -143,9 +143,9 @@ func (c *Client) callJSON(ctx context.Context, op, method, path, user string, in
 	return nil
 }
 
-// CreateContext makes a context and waits until its interpreter is ready. A
-// language that is not in the sandbox is of kind NotFound, one that has no
-// contexts Invalid, an ID that is in use Conflict.
+// CreateContext makes a context and waits until its interpreter is ready. The
+// error is of kind NotFound if the sandbox lacks the language. It is Invalid if
+// the language has no contexts, and Conflict if the ID is in use.
 func (c *Client) CreateContext(ctx context.Context, user string, req *ContextRequest) (*Context, error) {
 	out := new(Context)
 	if err := c.callJSON(ctx, "create context", http.MethodPost, PathContexts, user, req, out); err != nil {
@@ -155,13 +155,14 @@ func (c *Client) CreateContext(ctx context.Context, user string, req *ContextReq
 }
 
 // PrepareContext imports modules in a context that has had no run yet, and
-// returns when that is done; one that cannot be imported is passed over. It is
-// of kind Conflict if the context has had a run, or has no modules.
+// returns when they are imported. A module that fails is skipped. The error is
+// of kind Conflict if the context has had a run, or if its language has no
+// modules.
 func (c *Client) PrepareContext(ctx context.Context, id string, modules []string) error {
 	return c.callJSON(ctx, "prepare context", http.MethodPost, contextPath(id, "/prepare"), "", &PrepareRequest{Modules: modules}, nil)
 }
 
-// Contexts lists the contexts.
+// Contexts returns all contexts of the sandbox.
 func (c *Client) Contexts(ctx context.Context) ([]Context, error) {
 	var out contextList
 	if err := c.callJSON(ctx, "list contexts", http.MethodGet, PathContexts, "", nil, &out); err != nil {
@@ -170,26 +171,26 @@ func (c *Client) Contexts(ctx context.Context) ([]Context, error) {
 	return out, nil
 }
 
-// RemoveContext ends a context and all that it started.
+// RemoveContext removes a context, and kills every process that it started.
 func (c *Client) RemoveContext(ctx context.Context, id string) error {
 	return c.callJSON(ctx, "remove context", http.MethodDelete, contextPath(id, ""), "", nil, nil)
 }
 
-// RestartContext ends a context's interpreter and all that it started; the next
-// run starts another.
+// RestartContext ends a context's interpreter, and kills every process that it
+// started. The next run starts another interpreter.
 func (c *Client) RestartContext(ctx context.Context, id string) error {
 	return c.callJSON(ctx, "restart context", http.MethodPost, contextPath(id, "/restart"), "", struct{}{}, nil)
 }
 
-// InterruptContext interrupts the run of a context; see InterruptRequest. It is
-// of kind Conflict if there is none.
+// InterruptContext interrupts the run of a context; see InterruptRequest. The
+// error is of kind Conflict if no run is under way.
 func (c *Client) InterruptContext(ctx context.Context, id string, req *InterruptRequest) error {
 	return c.callJSON(ctx, "interrupt context", http.MethodPost, contextPath(id, "/interrupt"), "", req, nil)
 }
 
-// ConnectExecution returns the stream of a kept run's events, from the first on
-// that no caller took. It ends the stream that another caller has. A run that
-// is not known, because its end was taken, is of kind NotFound.
+// ConnectExecution returns the stream of a kept run's events that no caller
+// took. It ends the stream of another caller. The caller closes the stream. The
+// error is of kind NotFound if the run is not known, or if its end was taken.
 func (c *Client) ConnectExecution(ctx context.Context, tag string) (*Execution, error) {
 	resp, err := c.sendJSON(ctx, opExecute, http.MethodPost, executionPath(tag, "/connect"), "", nil)
 	if err != nil {
@@ -198,23 +199,23 @@ func (c *Client) ConnectExecution(ctx context.Context, tag string) (*Execution, 
 	return &Execution{ctx: ctx, body: resp.Body, lines: bufio.NewReaderSize(resp.Body, frameSize)}, nil
 }
 
-// InterruptExecution interrupts a kept run, or takes it out of the queue if its
-// turn has not come. It is of kind NotFound if the run is not known, and does
-// nothing if it has ended.
+// InterruptExecution interrupts a kept run, or removes it from the queue before
+// its turn. It does nothing if the run has ended. The error is of kind NotFound
+// if the run is not known.
 func (c *Client) InterruptExecution(ctx context.Context, tag string, req *InterruptRequest) error {
 	return c.callJSON(ctx, "interrupt run", http.MethodPost, executionPath(tag, "/interrupt"), "", req, nil)
 }
 
-// ExecutionInput gives input to a kept run. It is of kind NotFound if the run is
-// not known, and Conflict if it takes no input or has ended.
+// ExecutionInput gives input to a kept run. The error is of kind NotFound if the
+// run is not known, and Conflict if it takes no input or has ended.
 func (c *Client) ExecutionInput(ctx context.Context, tag string, req *InputRequest) error {
 	return c.callJSON(ctx, "send input", http.MethodPost, executionPath(tag, "/input"), "", req, nil)
 }
 
 func executionPath(tag, rest string) string { return PathExecutions + "/" + url.PathEscape(tag) + rest }
 
-// ContextInput gives input to the run of a context. It is of kind Conflict if
-// there is none, or one that takes no input.
+// ContextInput gives input to the run of a context. The error is of kind
+// Conflict if no run is under way, or if the run takes no input.
 func (c *Client) ContextInput(ctx context.Context, id string, req *InputRequest) error {
 	return c.callJSON(ctx, "send input", http.MethodPost, contextPath(id, "/input"), "", req, nil)
 }

@@ -17,13 +17,13 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// FileOptions qualify a file call.
+// FileOptions are options of a file call.
 type FileOptions struct {
 	User string // sandbox.User if empty
 }
 
-// wirePath returns path as JSON can carry it and, if that is not all of it,
-// its bytes.
+// wirePath returns path as valid UTF-8 for JSON. If that changed it, wirePath
+// also returns the path's bytes.
 func wirePath(path string) (string, []byte) {
 	if utf8.ValidString(path) {
 		return path, nil
@@ -31,7 +31,7 @@ func wirePath(path string) (string, []byte) {
 	return strings.ToValidUTF8(path, "\uFFFD"), []byte(path)
 }
 
-// Stat describes a file, without following a link.
+// Stat describes a file. It does not follow a symbolic link.
 func (c *Client) Stat(ctx context.Context, path string, opts FileOptions) (*Entry, error) {
 	var req PathRequest
 	req.Path, req.RawPath = wirePath(path)
@@ -42,7 +42,7 @@ func (c *Client) Stat(ctx context.Context, path string, opts FileOptions) (*Entr
 	return &out.Entry, nil
 }
 
-// ListDir lists a directory.
+// ListDir lists a directory; see [ListDirRequest] for the depth.
 func (c *Client) ListDir(ctx context.Context, path string, depth int, opts FileOptions) (*ListDirResponse, error) {
 	const op = "list directory"
 	if depth < 0 || depth > 1<<20 {
@@ -57,15 +57,15 @@ func (c *Client) ListDir(ctx context.Context, path string, depth int, opts FileO
 	return &out, nil
 }
 
-// MakeDir makes a directory and its parents; one that exists is of kind
-// Conflict.
+// MakeDir makes a directory and its parents. The error is of kind Conflict if it
+// exists.
 func (c *Client) MakeDir(ctx context.Context, path string, opts FileOptions) error {
 	var req PathRequest
 	req.Path, req.RawPath = wirePath(path)
 	return c.call(ctx, "make directory", FSMakeDir, opts.User, &req, nil)
 }
 
-// Move renames a file or directory.
+// Move renames a file or directory, and makes the parents of the destination.
 func (c *Client) Move(ctx context.Context, from, to string, opts FileOptions) error {
 	var req MoveRequest
 	req.Source, req.RawSource = wirePath(from)
@@ -73,16 +73,16 @@ func (c *Client) Move(ctx context.Context, from, to string, opts FileOptions) er
 	return c.call(ctx, "move file", FSMove, opts.User, &req, nil)
 }
 
-// Remove removes a file or a directory with all in it; what is not there is of
-// kind NotFound.
+// Remove removes a file, or a directory with its contents. The error is of kind
+// NotFound if the path does not exist.
 func (c *Client) Remove(ctx context.Context, path string, opts FileOptions) error {
 	var req PathRequest
 	req.Path, req.RawPath = wirePath(path)
 	return c.call(ctx, "remove file", FSRemove, opts.User, &req, nil)
 }
 
-// filesTarget returns the address of a file's contents. The query carries any
-// bytes as they are.
+// filesTarget returns the URL of a file's contents. The query can carry any
+// bytes.
 func filesTarget(path, user string, more url.Values) string {
 	q := url.Values{"path": {path}, "username": {user}}
 	if user == "" {
@@ -94,8 +94,9 @@ func filesTarget(path, user string, more url.Values) string {
 	return PathFiles + "?" + q.Encode()
 }
 
-// Read opens a file from offset on; length < 0 is to the end. Size is the
-// whole file's. The caller closes the reader.
+// Read opens a file at offset, in bytes, for length bytes. A length below 0
+// reads to the end. Size is the size of the whole file. The caller closes the
+// reader.
 func (c *Client) Read(ctx context.Context, path string, offset, length int64, opts FileOptions) (r io.ReadCloser, size int64, err error) {
 	const op = "read file"
 	if offset < 0 {
@@ -133,7 +134,7 @@ func (c *Client) Read(ctx context.Context, path string, offset, length int64, op
 			resp.Body.Close()
 			return nil, 0, lost(ctx, op, errors.New("the guest did not tell the file's size"))
 		}
-		// The whole file, though perhaps less was asked for.
+		// The guest may send the whole file, even if the request has a range.
 		skip := min(offset, size)
 		if _, err := io.CopyN(io.Discard, resp.Body, skip); err != nil {
 			resp.Body.Close()
@@ -154,10 +155,10 @@ func (c *Client) Read(ctx context.Context, path string, offset, length int64, op
 	return nil, 0, answered(ctx, op, resp)
 }
 
-// Preview returns what a model is shown of a picture in a file: the picture as
-// it is, or a smaller one, of at most [sandbox.MaxPreview] bytes. It is of kind
-// Invalid if there is none, which the text says why, and of kind Unsupported or
-// NotFound if the guest makes none.
+// Preview returns the preview of a picture in a file: the picture itself or a
+// smaller one, of at most [sandbox.MaxPreview] bytes. The error is of kind
+// Invalid if there is none; its text has the reason. It is Unsupported or
+// NotFound if the guest cannot make previews.
 func (c *Client) Preview(ctx context.Context, path, mime string, opts FileOptions) ([]byte, error) {
 	const op = "preview picture"
 	q := url.Values{"path": {path}, "username": {cmp.Or(opts.User, sandbox.User)}, "type": {mime}}
@@ -180,7 +181,7 @@ func (c *Client) Preview(ctx context.Context, path, mime string, opts FileOption
 	return data, nil
 }
 
-// wanted returns how much of left bytes a read of length takes.
+// wanted returns how many of left bytes a read of length returns.
 func wanted(left, length int64) int64 {
 	if length < 0 {
 		return left
@@ -188,7 +189,7 @@ func wanted(left, length int64) int64 {
 	return min(left, length)
 }
 
-// parseContentRange reads "bytes 5-9/100" as 5 and 100.
+// parseContentRange parses "bytes 5-9/100" as 5 and 100.
 func parseContentRange(s string) (first, size int64, err error) {
 	var last int64
 	rest, ok := strings.CutPrefix(s, "bytes ")
@@ -209,8 +210,8 @@ func parseContentRange(s string) (first, size int64, err error) {
 	return 0, 0, fmt.Errorf("bad range %q in the reply", cleanText(s))
 }
 
-// contents reads what was asked of a file, no less (that is an error) and no
-// more.
+// contents reads exactly the requested part of a file. A shorter body is an
+// error.
 type contents struct {
 	ctx  context.Context
 	op   string
@@ -238,21 +239,23 @@ func (r *contents) Read(p []byte) (int, error) {
 
 func (r *contents) Close() error { return r.body.Close() }
 
-// WriteOptions qualify Write.
+// WriteOptions are options of Write.
 type WriteOptions struct {
 	User   string
-	Append bool // add to the end; not atomic
+	Append bool // append to the file; not atomic
 }
 
-// Write writes r to a file, making its parents. It streams: nothing holds the
-// whole of r. When Write fails, a Read of r may still be under way.
+// Write writes r to a file and makes the file's parents. It streams r, so r is
+// never in memory as a whole. When Write fails, a Read of r may still be under
+// way.
 func (c *Client) Write(ctx context.Context, path string, r io.Reader, opts WriteOptions) (*WriteInfo, error) {
 	const op = "write file"
 	more := url.Values{}
 	if opts.Append {
 		more.Set("append", "true")
 	}
-	// The transport closes a body that can be closed, and r is not ours.
+	// Hide the Close of r: the transport would close it, and r belongs to the
+	// caller.
 	src := &source{r: r}
 	req, err := newRequest(ctx, http.MethodPost, filesTarget(path, opts.User, more), src, opts.User)
 	if err != nil {
@@ -284,7 +287,7 @@ func (c *Client) Write(ctx context.Context, path string, r io.Reader, opts Write
 	return &infos[0], nil
 }
 
-// source remembers why the caller's reader failed.
+// source records the error of the caller's reader.
 type source struct {
 	r io.Reader
 
@@ -309,7 +312,7 @@ func (s *source) failure() error {
 }
 
 // Watch streams changes below a directory until ctx ends or the Watcher is
-// closed. When it returns, changes are being watched.
+// closed. The watch is active when Watch returns. The caller closes the Watcher.
 func (c *Client) Watch(ctx context.Context, path string, recursive bool, opts FileOptions) (*Watcher, error) {
 	req := WatchDirRequest{Recursive: recursive}
 	req.Path, req.RawPath = wirePath(path)

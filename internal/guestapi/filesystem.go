@@ -16,17 +16,18 @@ const (
 	FSRemoveWatcher    = "/filesystem.Filesystem/RemoveWatcher"
 )
 
-// PathFiles serves file contents: GET reads (ranges are honoured), POST writes.
-// Query: path, username. A POST carries either raw bytes
-// (application/octet-stream; query append=true adds to the end, which is ours)
-// or a multipart form of "file" parts, with the Content-Encoding gzip or none. A whole write is atomic: it goes to a
-// temporary name and is renamed, so that a broken upload leaves the old file.
+// PathFiles serves file contents: GET and HEAD read (ranges are honoured), POST
+// and PUT write. Query: path, username. A write carries raw bytes
+// (application/octet-stream) or a multipart form of "file" parts. Its
+// Content-Encoding is gzip or none. A write replaces the file by an atomic
+// rename of a temporary file, so a broken upload leaves the old file. The query
+// append=true, which is ours, appends raw bytes instead, not atomically.
 const PathFiles = "/files"
 
-// PathPreviews answers a GET with what a model is shown of a picture in a file.
-// Query: path, username, and type, the picture's MIME type. A file that is not
-// shown is of kind Invalid, with the reason. It is ours, and guests of earlier
-// versions do not have it.
+// PathPreviews answers a GET with the preview of a picture in a file. Query:
+// path, username, and type, the picture's MIME type. A file without a preview
+// gives an error of kind Invalid with the reason. The path is ours, and guests
+// of earlier versions do not have it.
 const PathPreviews = "/previews"
 
 // PathHealth answers 204 while the guest works.
@@ -35,8 +36,8 @@ const PathHealth = "/health"
 // FileType is the type of a directory entry.
 type FileType string
 
-// The file types. E2B's protocol has the first three; what is none of them
-// (a FIFO, a socket, a device) is unspecified.
+// The file types. E2B's protocol has the first three. Other files, such as a
+// FIFO, a socket or a device, are unspecified.
 const (
 	TypeFile        FileType = "FILE_TYPE_FILE"
 	TypeDirectory   FileType = "FILE_TYPE_DIRECTORY"
@@ -44,8 +45,9 @@ const (
 	TypeUnspecified FileType = "FILE_TYPE_UNSPECIFIED"
 )
 
-// Entry describes a file. JSON cannot carry names that are not UTF-8, so Name
-// and Path replace what is not by U+FFFD, and RawPath has the bytes then.
+// Entry describes a file. JSON cannot carry names that are not UTF-8. Name and
+// Path have U+FFFD for bytes that are not UTF-8, and RawPath then has the path's
+// bytes.
 type Entry struct {
 	Name          string    `json:"name"`
 	Type          FileType  `json:"type"`
@@ -63,7 +65,7 @@ type Entry struct {
 // PathRequest is the body of Stat, MakeDir and Remove.
 type PathRequest struct {
 	Path    string `json:"path"`
-	RawPath []byte `json:"rawPath,omitempty"` // ours: wins over Path
+	RawPath []byte `json:"rawPath,omitempty"` // ours: takes precedence over Path
 }
 
 // EntryResponse is the reply of Stat, MakeDir and Move.
@@ -71,21 +73,22 @@ type EntryResponse struct {
 	Entry Entry `json:"entry"`
 }
 
-// ListDirRequest lists a directory. Depth 1 (or 0) is its own entries, 2 those
-// of its subdirectories too, and so on. Links are not followed.
+// ListDirRequest lists a directory. Depth 1 (or 0) lists its own entries, depth
+// 2 also those of its subdirectories, and so on. Symbolic links are not
+// followed.
 type ListDirRequest struct {
 	Path    string `json:"path"`
 	RawPath []byte `json:"rawPath,omitempty"` // ours
 	Depth   uint32 `json:"depth,omitempty"`
 }
 
-// MaxListEntries bounds the entries of one ListDir reply.
+// MaxListEntries bounds the entries of a ListDir reply.
 const MaxListEntries = 10_000
 
 // ListDirResponse lists entries in the order of their paths.
 type ListDirResponse struct {
 	Entries []Entry `json:"entries"`
-	// Truncated is ours: there were more than MaxListEntries.
+	// Truncated is ours: there were more entries than fit into the reply.
 	Truncated bool `json:"truncated,omitempty"`
 }
 
@@ -93,7 +96,7 @@ type ListDirResponse struct {
 type MoveRequest struct {
 	Source      string `json:"source"`
 	Destination string `json:"destination"`
-	// Ours: win over Source and Destination.
+	// Ours: take precedence over Source and Destination.
 	RawSource      []byte `json:"rawSource,omitempty"`
 	RawDestination []byte `json:"rawDestination,omitempty"`
 }
@@ -118,22 +121,22 @@ const (
 )
 
 // WatchMessage is one message of a watch stream; one field is set. The first
-// is Start: what happens after it is reported.
+// message is Start: changes after it are reported.
 type WatchMessage struct {
 	Start      *struct{}        `json:"start,omitempty"`
 	Filesystem *FilesystemEvent `json:"filesystem,omitempty"`
 	Keepalive  *KeepaliveEvent  `json:"keepalive,omitempty"`
 }
 
-// FilesystemEvent is a change; Name is relative to the watched directory, and
-// RawName is for names that are not UTF-8, as in Entry.
+// FilesystemEvent is a change. Name is relative to the watched directory.
+// RawName has the bytes of a name that is not UTF-8, as in Entry.
 type FilesystemEvent struct {
 	Name    string    `json:"name"`
 	RawName []byte    `json:"rawName,omitempty"` // ours
 	Type    EventType `json:"type"`
 }
 
-// CreateWatcherResponse names a watcher that is polled.
+// CreateWatcherResponse names a new watcher, which the caller polls.
 type CreateWatcherResponse struct {
 	WatcherID string `json:"watcherId"`
 }
@@ -143,12 +146,12 @@ type WatcherRequest struct {
 	WatcherID string `json:"watcherId"`
 }
 
-// GetWatcherEventsResponse holds what happened since the last call.
+// GetWatcherEventsResponse holds the changes since the last call.
 type GetWatcherEventsResponse struct {
 	Events []FilesystemEvent `json:"events"`
 }
 
-// WriteInfo is what a write made; a POST to PathFiles replies with a list.
+// WriteInfo describes a written file. A POST to PathFiles replies with a list.
 type WriteInfo struct {
 	Name string   `json:"name"`
 	Type FileType `json:"type"`

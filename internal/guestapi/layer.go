@@ -10,26 +10,26 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// PathLayer is about the root file system as a whole, for whoever builds images.
-// A POST has the guest remember how it is. A GET then answers with what changed
-// since, a layer in OCI's form, and a PUT unpacks an archive into it, both as
-// root. It is ours, beyond E2B's protocol.
+// PathLayer serves the root file system as a whole, for the builder of images.
+// POST marks its state. GET answers with the changes since the mark, as a layer
+// in OCI's form. PUT unpacks an archive into it. All need root. The path is
+// ours, beyond E2B's protocol.
 const PathLayer = "/layer"
 
-// UnpackOptions say where an archive goes.
+// UnpackOptions are the target of an archive.
 type UnpackOptions struct {
-	// Path is the directory that the names in the archive are below. It is made
-	// with its parents.
+	// Path is the directory into which the archive is unpacked. It is made with
+	// its parents if necessary.
 	Path string
-	// File says that the archive has one file, which is to be at Path itself,
-	// unless that is a directory.
+	// File is set if the archive has a single file, which becomes Path itself.
+	// If Path is a directory, the file goes into it.
 	File bool
-	// Owner is whom the files belong to: a name or a number, or two with a colon
-	// between, the second being the group. It is root if it is empty.
+	// Owner is the owner of the files: a name or a number, or user:group. If it
+	// is empty, root owns them.
 	Owner string
 }
 
-// MarkLayer has the guest remember the root file system as it is.
+// MarkLayer makes the guest record the state of the root file system.
 func (c *Client) MarkLayer(ctx context.Context) error {
 	resp, err := c.layer(ctx, "mark layer", http.MethodPost, nil, nil)
 	if err == nil {
@@ -38,9 +38,9 @@ func (c *Client) MarkLayer(ctx context.Context) error {
 	return err
 }
 
-// Layer returns what changed since MarkLayer, an uncompressed archive. The
-// caller closes it. What is read of it may break off: the archive is whole only
-// if it has its end.
+// Layer returns the changes since MarkLayer as an uncompressed tar archive. The
+// caller closes it. The stream may break: the archive is complete only if it has
+// its end marker.
 func (c *Client) Layer(ctx context.Context) (io.ReadCloser, error) {
 	resp, err := c.layer(ctx, "read layer", http.MethodGet, nil, nil)
 	if err != nil {
@@ -49,8 +49,8 @@ func (c *Client) Layer(ctx context.Context) (io.ReadCloser, error) {
 	return resp.Body, nil
 }
 
-// Unpack unpacks an uncompressed tar archive. Directories that are there stay as
-// they are; files are replaced.
+// Unpack unpacks an uncompressed tar archive. Existing directories stay as they
+// are; existing files are replaced.
 func (c *Client) Unpack(ctx context.Context, r io.Reader, opts UnpackOptions) error {
 	const op = "unpack archive"
 	q := url.Values{"path": {opts.Path}, "owner": {opts.Owner}}

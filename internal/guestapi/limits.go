@@ -2,34 +2,34 @@ package guestapi
 
 import "context"
 
-// PathLimits answers what the sandbox's kernel says of the limits that it
-// keeps, as [Limits]. It is ours, beyond E2B's protocol.
+// PathLimits answers with the limits that the sandbox's kernel reports, as
+// [Limits]. It is ours, beyond E2B's protocol.
 const PathLimits = "/limits"
 
-// Limits are what the guest reads back from the kernel it runs on.
+// Limits are the limits and restrictions that the guest reads from its OS
+// kernel.
 type Limits struct {
-	// DiskBytes is the size of the root file system, Processes the limit on
-	// processes of each user.
+	// DiskBytes is the size of the root file system. Processes is the limit on
+	// the processes of each user.
 	DiskBytes int64 `json:"diskBytes"`
 	Processes int64 `json:"processes"`
-	// NoNewPrivs says that no program can gain privileges by being executed;
-	// Capabilities, in hexadecimal, are those that a program keeps when it
-	// becomes another user's.
+	// NoNewPrivs is set if an exec cannot add privileges. Capabilities, in
+	// hexadecimal, are those that a program keeps when it changes its user.
 	NoNewPrivs   bool   `json:"noNewPrivs"`
 	Capabilities string `json:"capabilities"`
-	// Interfaces are the network's.
+	// Interfaces are the names of the network interfaces.
 	Interfaces []string `json:"interfaces"`
-	// Seccomp is the mode of system call filtering: 2 is a filter. Bounding,
-	// in hexadecimal, are the capabilities that any program can ever have.
+	// Seccomp is the mode of system call filtering: 2 is a filter. Bounding, in
+	// hexadecimal, is the capability bounding set.
 	Seccomp  int    `json:"seccomp"`
 	Bounding string `json:"bounding"`
-	// UserNamespace says that the box's users are not the machine's.
+	// UserNamespace is set if the box's users are not the machine's.
 	UserNamespace bool `json:"userNamespace"`
-	// OpenFiles is the limit on open files of each process.
+	// OpenFiles is the limit on the open files of each process.
 	OpenFiles int64 `json:"openFiles"`
-	// Mounts are the file systems that are mounted.
+	// Mounts are the mounted file systems.
 	Mounts []Mount `json:"mounts,omitempty"`
-	// Group is what the box's control group says, where the box can see it.
+	// Group holds the limits of the box's control group, if the box can see it.
 	Group Group `json:"group"`
 }
 
@@ -37,26 +37,26 @@ type Limits struct {
 type Mount struct {
 	Path     string `json:"path"`
 	Type     string `json:"type"`
-	Device   string `json:"device"` // of the kernel; what is mounted twice has the same
+	Device   string `json:"device"` // device number; two mounts of one file system have the same
 	ReadOnly bool   `json:"readOnly"`
-	Bytes    int64  `json:"bytes"` // its size
+	Bytes    int64  `json:"bytes"` // size of the file system
 }
 
-// A Group is what a control group says of its limits; zero is no limit, or
-// nothing known.
+// A Group is the limits and counters of a control group. Zero is no limit or not
+// known, except for SwapBytes.
 type Group struct {
 	CPUs        float64 `json:"cpus"`
 	MemoryBytes int64   `json:"memoryBytes"`
-	SwapBytes   int64   `json:"swapBytes"` // -1 is no limit
+	SwapBytes   int64   `json:"swapBytes"` // 0 is no swap, -1 no limit or not known
 	Processes   int64   `json:"processes"` // and threads
 	// GuestThreads are the guest's own threads, which count among Processes.
 	GuestThreads int64 `json:"guestThreads"`
-	// MemoryKills and ProcessRefusals count what the limits led to.
+	// MemoryKills counts OOM kills, ProcessRefusals refused forks.
 	MemoryKills     int `json:"memoryKills"`
 	ProcessRefusals int `json:"processRefusals"`
 }
 
-// Limits asks the guest for the limits it lives under.
+// Limits returns the limits of the sandbox, as the guest reads them.
 func (c *Client) Limits(ctx context.Context) (*Limits, error) {
 	var l Limits
 	if err := c.call(ctx, "read limits", PathLimits, "", struct{}{}, &l); err != nil {

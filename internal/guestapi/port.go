@@ -13,21 +13,23 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// PathPorts, followed by a port's number, is a connection to what listens on
-// that port of the box's own loopback addresses: what is sent in the request's
-// body goes there, and what comes from there is the response's. The end of the
-// body closes that half; the end of the response is the end of all. It is ours,
-// beyond E2B's protocol, and HTTP/2 only.
+// PathPorts, followed by a port number, connects to that port on the box's
+// loopback address. The request's body goes to the port, and the port's data is
+// the response's body. The end of the request's body closes that direction. The
+// end of the response ends the connection. The path is ours, beyond E2B's
+// protocol, and HTTP/2 only.
 const PathPorts = "/ports/"
 
-// MaxPortConns is how many connections to ports the guest has room for on one
-// stream from the host: what nobody reads of so many holds up nothing else.
+// MaxPortConns is how many connections to ports the guest can buffer on one
+// connection of the host. If so many are not read, they still block no other
+// calls.
 const MaxPortConns = 64
 
-// DialPort connects to a port of the box's loopback address, whatever network
-// the box has. ctx bounds the dial alone. The error wraps [sandbox.Unavailable]
-// if nothing listens there, [sandbox.Invalid] if there is no such port, and
-// [sandbox.Unsupported] if the guest cannot.
+// DialPort connects to a port on the box's loopback address, whatever network
+// the box has. ctx bounds the dial only. The caller closes the connection. The
+// error wraps [sandbox.Unavailable] if no program listens, [sandbox.Invalid] if
+// the port is not valid, and [sandbox.Unsupported] if the guest cannot connect
+// to ports.
 func (c *Client) DialPort(ctx context.Context, port int) (*PortConn, error) {
 	const op = "dial port"
 	life, cancel := context.WithCancel(context.WithoutCancel(ctx))
@@ -38,7 +40,7 @@ func (c *Client) DialPort(ctx context.Context, port int) (*PortConn, error) {
 		return nil, sandbox.Errorf(sandbox.Internal, op+": %w", err)
 	}
 	req.ContentLength = -1
-	stop := context.AfterFunc(ctx, cancel) // only until it is open
+	stop := context.AfterFunc(ctx, cancel) // ctx bounds only the opening
 	resp, err := c.do(op, req)
 	if err != nil {
 		stop()
@@ -58,7 +60,7 @@ func (c *Client) DialPort(ctx context.Context, port int) (*PortConn, error) {
 	return conn, nil
 }
 
-// A PortConn is a connection to a port in a box. It has no deadlines.
+// A PortConn is a connection to a port in a box. It does not support deadlines.
 type PortConn struct {
 	port   int
 	send   *io.PipeWriter
@@ -68,7 +70,8 @@ type PortConn struct {
 
 var _ net.Conn = (*PortConn)(nil)
 
-// Read implements [net.Conn]. An end that was not a proper one is an error.
+// Read implements [net.Conn]. If the connection breaks, the error is of kind
+// Unavailable.
 func (c *PortConn) Read(p []byte) (int, error) {
 	n, err := c.body.Read(p)
 	if err != nil && !errors.Is(err, io.EOF) {
@@ -80,11 +83,11 @@ func (c *PortConn) Read(p []byte) (int, error) {
 // Write implements [net.Conn].
 func (c *PortConn) Write(p []byte) (int, error) { return c.send.Write(p) }
 
-// CloseWrite tells the other end that nothing more comes.
+// CloseWrite closes the direction to the port.
 func (c *PortConn) CloseWrite() error { return c.send.Close() }
 
-// Close breaks the connection off: what was written last may not arrive, unless
-// the other end has answered it.
+// Close aborts the connection. The last written data may be lost, unless the
+// other end has answered it.
 func (c *PortConn) Close() error {
 	c.cancel()
 	return errors.Join(c.send.CloseWithError(net.ErrClosed), c.body.Close())
@@ -98,11 +101,11 @@ func (c *PortConn) RemoteAddr() net.Addr {
 	return &net.TCPAddr{IP: net.IPv4(127, 0, 0, 1), Port: c.port}
 }
 
-// SetDeadline implements [net.Conn].
+// SetDeadline returns [os.ErrNoDeadline].
 func (c *PortConn) SetDeadline(time.Time) error { return os.ErrNoDeadline }
 
-// SetReadDeadline implements [net.Conn].
+// SetReadDeadline returns [os.ErrNoDeadline].
 func (c *PortConn) SetReadDeadline(time.Time) error { return os.ErrNoDeadline }
 
-// SetWriteDeadline implements [net.Conn].
+// SetWriteDeadline returns [os.ErrNoDeadline].
 func (c *PortConn) SetWriteDeadline(time.Time) error { return os.ErrNoDeadline }

@@ -6,14 +6,14 @@ import "time"
 const (
 	ProcStart      = "/process.Process/Start"      // server stream
 	ProcConnect    = "/process.Process/Connect"    // server stream
-	ProcList       = "/process.Process/List"       // unary, as all below
+	ProcList       = "/process.Process/List"       // unary, like all below
 	ProcUpdate     = "/process.Process/Update"     // resize a terminal
 	ProcSendInput  = "/process.Process/SendInput"  //
 	ProcCloseStdin = "/process.Process/CloseStdin" //
 	ProcSendSignal = "/process.Process/SendSignal" //
 )
 
-// ProcessConfig is what to run.
+// ProcessConfig is the command of a process.
 type ProcessConfig struct {
 	Cmd  string            `json:"cmd"`
 	Args []string          `json:"args,omitempty"`
@@ -27,49 +27,48 @@ type PTYSize struct {
 	Rows uint32 `json:"rows"`
 }
 
-// PTY asks for a terminal.
+// PTY asks for a terminal of a size.
 type PTY struct {
 	Size *PTYSize `json:"size,omitempty"`
 }
 
-// StartRequest starts a process. The user comes in the Authorization header
-// (Basic, name and no password); the header Connect-Timeout-Ms bounds how long
-// the process may run, after which its whole tree is killed.
+// StartRequest starts a process. The Authorization header names the user (Basic,
+// without a password). The header Connect-Timeout-Ms bounds the run time of the
+// process. At the timeout the guest kills the whole process tree.
 type StartRequest struct {
 	Process ProcessConfig `json:"process"`
 	PTY     *PTY          `json:"pty,omitempty"`
-	// Tag names the process beside its pid; it must not be in use.
+	// Tag is a second name of the process; it must not be in use.
 	Tag string `json:"tag,omitempty"`
-	// Stdin says that input will be sent. If nil or true there is a pipe to
-	// SendInput; if false the program reads end of file at once.
+	// Stdin, if nil or true, makes a pipe for SendInput. If it is false, the
+	// program reads the end of file at once.
 	Stdin *bool `json:"stdin,omitempty"`
-	// Keep is ours, beyond E2B's protocol: nothing that the process writes is
-	// lost while no stream is attached. What no stream took yet is held up to
-	// a bound, then the process waits; its end is held until a stream took it.
-	// Without Keep, what nobody reads is dropped.
+	// Keep is ours, beyond E2B's protocol. Without it, output is dropped while
+	// no stream is attached. With Keep the guest holds it up to a bound; then
+	// the process blocks. The end is held until a stream took it.
 	Keep bool `json:"keep,omitempty"`
 }
 
-// ProcessSelector names a process by pid or by tag.
+// ProcessSelector names a process by its pid or its tag.
 type ProcessSelector struct {
 	PID uint32 `json:"pid,omitempty"`
 	Tag string `json:"tag,omitempty"`
 }
 
 // ConnectRequest attaches to a process that runs, or that ended with Keep and
-// whose end no stream has taken. A start event comes first, then what is held,
-// then what follows.
+// whose end no stream took. The stream begins with a start event, the held
+// output, and then new output.
 type ConnectRequest struct {
 	Process ProcessSelector `json:"process"`
-	// Have is how much output the caller has kept of a process with Keep. What
-	// an earlier stream sent beyond it comes again, as far as the guest still
-	// has it: a caller that died may not have kept all that was sent. Nil is
+	// Have is how much output the caller has saved of a process with Keep. The
+	// guest sends the output beyond it again, as far as it still has it: a
+	// caller that died may not have saved all output that it received. Nil sends
 	// nothing again.
 	Have *OutputCounts `json:"have,omitempty"`
 }
 
-// OutputCounts are numbers of bytes from a process's start. A terminal's output
-// counts as Stdout.
+// OutputCounts are numbers of bytes since the start of a process. A terminal's
+// output counts as Stdout.
 type OutputCounts struct {
 	Stdout int64 `json:"stdout"`
 	Stderr int64 `json:"stderr"`
@@ -80,8 +79,8 @@ type EventMessage struct {
 	Event ProcessEvent `json:"event"`
 }
 
-// ProcessEvent is one thing that happened to a process: exactly one field is
-// set. The first event is Start, the last End.
+// ProcessEvent is one event of a process: exactly one field is set. The first
+// event is Start, the last is End.
 type ProcessEvent struct {
 	Start     *StartEvent     `json:"start,omitempty"`
 	Data      *DataEvent      `json:"data,omitempty"`
@@ -89,7 +88,7 @@ type ProcessEvent struct {
 	Keepalive *KeepaliveEvent `json:"keepalive,omitempty"`
 }
 
-// StartEvent says that the process runs.
+// StartEvent reports that the process runs.
 type StartEvent struct {
 	PID uint32 `json:"pid"`
 }
@@ -101,14 +100,13 @@ type DataEvent struct {
 	PTY    []byte `json:"pty,omitempty"`
 }
 
-// KeepaliveEvent keeps a silent stream from looking dead.
+// KeepaliveEvent shows that a silent stream is alive.
 type KeepaliveEvent struct{}
 
-// EndEvent says how the process ended.
+// EndEvent reports how the process ended.
 type EndEvent struct {
 	ExitCode int32 `json:"exitCode"`
-	// Exited is true if the process exited by itself, false if a signal
-	// killed it.
+	// Exited is true if the process exited, false if a signal killed it.
 	Exited bool `json:"exited"`
 	// Status is text such as "exit status 3" or "signal: killed".
 	Status string `json:"status"`
@@ -119,30 +117,31 @@ type EndEvent struct {
 	Detail *EndDetail `json:"detail,omitempty"`
 }
 
-// EndDetail is what the guest knows about how a process ended.
+// EndDetail is additional information about the end of a process.
 type EndDetail struct {
 	// Signal is the number of the signal that killed the process, or 0.
 	Signal int `json:"signal,omitempty"`
-	// TimedOut says that the guest killed the tree at Connect-Timeout-Ms.
+	// TimedOut is set if the guest killed the tree at Connect-Timeout-Ms.
 	TimedOut bool `json:"timedOut,omitempty"`
-	// DiskFull says that the writable layer, or a memory file system, had no
-	// room when the process ended or had refused a write of it.
+	// DiskFull is set if the writable layer, or a memory file system, was full
+	// at the end of the process or had refused a write.
 	DiskFull bool `json:"diskFull,omitempty"`
-	// ProcessLimit says that the process limit was reached.
+	// ProcessLimit is set if the process limit was reached.
 	ProcessLimit bool `json:"processLimit,omitempty"`
-	// MemoryKill says that the guest saw a process of the tree killed for
-	// memory, or refused memory at the limit.
+	// MemoryKill is set if a process of the tree was OOM-killed, or was refused
+	// memory at the limit.
 	MemoryKill bool `json:"memoryKill,omitempty"`
-	// Left counts processes of the tree that were alive when it ended.
+	// Left counts the processes of the tree that outlived the process.
 	Left int `json:"left,omitempty"`
-	// CPUMillis and PeakMemoryBytes are what the tree used, as far as the
-	// kernel tells.
+	// CPUMillis and PeakMemoryBytes are the usage of the process and of the
+	// descendants that it waited for. For a run, they are the interpreter's
+	// alone. They are 0 if the OS kernel does not report them.
 	CPUMillis       int64 `json:"cpuMillis,omitempty"`
 	PeakMemoryBytes int64 `json:"peakMemoryBytes,omitempty"`
 }
 
-// ListProcessesResponse lists processes that were started through the guest
-// and live, or ended with Keep and were not taken.
+// ListProcessesResponse lists the processes that the guest started. They are
+// alive, or ended with Keep and no stream took their end.
 type ListProcessesResponse struct {
 	Processes []ProcessInfo `json:"processes"`
 }
@@ -166,8 +165,8 @@ type ProcessInput struct {
 	PTY   []byte `json:"pty,omitempty"`
 }
 
-// SendInputRequest writes to a process's input. The reply comes when the
-// process (or the pipe's buffer) took all of it.
+// SendInputRequest writes to a process's input. The reply comes when the process
+// or the buffer of its pipe took all of it.
 type SendInputRequest struct {
 	Process ProcessSelector `json:"process"`
 	Input   ProcessInput    `json:"input"`
@@ -178,7 +177,7 @@ type CloseStdinRequest struct {
 	Process ProcessSelector `json:"process"`
 }
 
-// Signal is a signal's name on the wire.
+// Signal is the name of a signal on the wire.
 type Signal string
 
 // The signals. E2B's protocol has the first two.
@@ -189,9 +188,9 @@ const (
 	SIGHUP  Signal = "SIGNAL_SIGHUP"
 )
 
-// SendSignalRequest signals a process. SIGKILL ends the whole tree: every
-// descendant, also those that left the session or were adopted by init, and
-// the reply comes when none is left. Other signals go to the process group.
+// SendSignalRequest signals a process. SIGKILL kills its whole tree, with the
+// descendants that left the session or became orphans. The reply then comes when
+// none is left. Other signals go to the process group.
 type SendSignalRequest struct {
 	Process ProcessSelector `json:"process"`
 	Signal  Signal          `json:"signal"`
@@ -200,6 +199,6 @@ type SendSignalRequest struct {
 // MaxStreamMessage bounds one message of a stream, in bytes of JSON.
 const MaxStreamMessage = 1 << 20
 
-// KeepaliveInterval is how often the guest sends a keepalive on a silent
-// process stream.
+// KeepaliveInterval is the default interval of keepalives on a silent process
+// stream.
 const KeepaliveInterval = 30 * time.Second

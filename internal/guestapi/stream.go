@@ -19,14 +19,14 @@ var errTruncated = errors.New("stream broke off")
 
 // stream reads the envelopes of a server stream. It is for one reader.
 type stream struct {
-	ctx  context.Context // the call's, to tell its end from the guest's
+	ctx  context.Context // of the call, to distinguish its end from the guest's
 	op   string
 	body io.ReadCloser
 	buf  []byte
 }
 
-// open opens a server stream. An error that the guest knows at once arrives by
-// the first call of next, as Connect has it.
+// open opens a server stream. In Connect's protocol, the first call of next
+// returns an error that the guest finds at once.
 func (c *Client) open(ctx context.Context, op, procedure, user string, timeout time.Duration, in any) (*stream, error) {
 	msg, err := json.Marshal(in)
 	if err != nil {
@@ -58,8 +58,8 @@ func (c *Client) open(ctx context.Context, op, procedure, user string, timeout t
 	return &stream{ctx: ctx, op: op, body: resp.Body}, nil
 }
 
-// next returns the next message, valid until the following call. The end of
-// the stream is io.EOF, or the error that the guest ended it with.
+// next returns the next message, valid until the following call. At the end of
+// the stream it returns io.EOF, or the error that the guest sent.
 func (s *stream) next() ([]byte, error) {
 	flags, msg, err := ReadEnvelope(s.body, s.buf, MaxStreamMessage)
 	if err == io.EOF {
@@ -85,8 +85,8 @@ func (s *stream) next() ([]byte, error) {
 	return nil, lost(s.ctx, s.op, fmt.Errorf("unknown flags %#x of a message", flags))
 }
 
-// errOrTruncated returns err, or for io.EOF the error of a stream that should
-// have gone on.
+// errOrTruncated returns err. For io.EOF it returns the error of a truncated
+// stream.
 func (s *stream) errOrTruncated(err error) error {
 	if err == io.EOF {
 		return lost(s.ctx, s.op, errTruncated)
@@ -94,8 +94,8 @@ func (s *stream) errOrTruncated(err error) error {
 	return err
 }
 
-// A Process is the stream of one process's events. It is for one reader; Close
-// may be called from elsewhere.
+// A Process is the stream of one process's events. It is for one reader. Close
+// may be called from another goroutine.
 type Process struct {
 	s     *stream
 	pid   uint32
@@ -124,11 +124,11 @@ func startProcess(s *stream) (*Process, error) {
 	}
 }
 
-// PID returns the process's number inside the sandbox.
+// PID returns the process's pid in the sandbox.
 func (p *Process) PID() uint32 { return p.pid }
 
-// Next returns the next Data or End event; keepalives are passed over. After
-// End it returns io.EOF. A stream that breaks before End gives an error of kind
+// Next returns the next Data or End event and skips keepalives. After End it
+// returns io.EOF. If the stream breaks before End, the error is of kind
 // Unavailable.
 func (p *Process) Next() (*ProcessEvent, error) {
 	for {
@@ -157,9 +157,8 @@ func (p *Process) Next() (*ProcessEvent, error) {
 	}
 }
 
-// finish reads the last envelope behind the end event, so that the guest sees
-// the stream taken to its end and not cut off. What comes there changes
-// nothing any more.
+// finish reads the last envelope after the end event, so that the guest sees a
+// complete stream. The envelope's contents are ignored.
 func (p *Process) finish() {
 	p.ended = true
 	defer closeLater(p.s.body)()
@@ -169,14 +168,15 @@ func (p *Process) finish() {
 	p.s.body.Close()
 }
 
-// Close ends the stream, not the process.
+// Close ends the stream. The process goes on.
 func (p *Process) Close() error { return p.s.body.Close() }
 
-// A Watcher is a stream of changes. It is for one reader; Close may be called
-// from elsewhere.
+// A Watcher is a stream of changes in files. It is for one reader. Close may be
+// called from another goroutine.
 type Watcher struct{ s *stream }
 
-// Next returns the next change.
+// Next returns the next change. If the stream breaks, the error is of kind
+// Unavailable.
 func (w *Watcher) Next() (*FilesystemEvent, error) {
 	for {
 		m, err := w.message()
