@@ -9,18 +9,19 @@ import (
 
 // A Program is the kernel of one language.
 type Program struct {
-	// Language is its name: python, javascript, typescript, bash or sh.
+	// Language is the name of the language: python, javascript, typescript, bash
+	// or sh.
 	Language string
-	// Commands are the interpreters that run it, the preferred first, to be
-	// looked up in the sandbox's PATH.
+	// Commands are the interpreters that run the kernel, in order of preference.
+	// The guest looks them up in the sandbox's PATH.
 	Commands []string
-	// Shell says that it is one: it has descriptors 5 and 6, and its
-	// requests are lines.
+	// Shell is set for a shell: it has descriptors 5 and 6, and its requests are
+	// lines.
 	Shell bool
 }
 
-// programs are all kernels. A TypeScript context is a JavaScript one whose
-// runs have their types stripped, which every Bun does and not every Node.
+// programs are all kernels. A TypeScript context is a JavaScript one whose runs
+// have their types removed. Every Bun can do that, but not every Node.
 var programs = []Program{
 	{Language: "python", Commands: []string{"python3", "python"}},
 	{Language: "javascript", Commands: []string{"node", "nodejs", "bun"}},
@@ -37,7 +38,7 @@ var aliases = map[string]string{
 	"shell": "bash",
 }
 
-// Languages returns the languages that have a kernel.
+// Languages returns the names of the languages that have a kernel.
 func Languages() []string {
 	var names []string
 	for _, p := range programs {
@@ -46,8 +47,8 @@ func Languages() []string {
 	return names
 }
 
-// Find returns the kernel of a language, by its name or a usual alias in any
-// case, and whether there is one.
+// Find returns the kernel of a language, and whether there is one. The name or
+// alias may be in any case.
 func Find(language string) (Program, bool) {
 	name := strings.ToLower(language)
 	if full, ok := aliases[name]; ok {
@@ -81,21 +82,21 @@ var javascriptTransform string
 //go:embed shell/kernel.sh
 var shellKernel string
 
-// Args returns the arguments that make an interpreter, one of Commands, start
-// the kernel.
+// Args returns the arguments with which command, one of Commands, starts the
+// kernel.
 func (p Program) Args(command string) []string {
 	switch p.Language {
 	case "python":
 		return []string{"-c", pythonBoot}
 	case "javascript", "typescript":
 		if path.Base(command) == "bun" {
-			// Left to itself it fetches a module that is not there.
+			// Bun would otherwise fetch a missing module.
 			return []string{"--no-install", "-e", javascriptBoot}
 		}
 		return []string{"-e", javascriptBoot}
 	case "bash":
-		// The shell reads its requests as a script from descriptor 0, which no
-		// program of the user's has.
+		// The shell reads its requests as a script from descriptor 0. Programs
+		// of the user never inherit that descriptor.
 		return []string{"--norc", "--noprofile", "-c", `exec "$0" --norc --noprofile -s <&3`, command}
 	default:
 		return []string{"-c", `exec "$0" -s <&3`, command}

@@ -15,24 +15,24 @@ import (
 const (
 	// KeySize is the length of a context's key.
 	KeySize = 32
-	// MaxMessage bounds a message: key, mark and piece.
+	// MaxMessage bounds a message: key, mark and piece, in bytes.
 	MaxMessage = 64 << 10
-	// MaxEvent bounds an event, put together.
+	// MaxEvent bounds an assembled event, in bytes.
 	MaxEvent = 32 << 20
-	// maxPieces bounds the messages that make one event.
+	// maxPieces bounds the messages of one event.
 	maxPieces = MaxEvent / (16 << 10)
 )
 
-// An Init is what a kernel is told at its start.
+// An Init is the first request to a kernel.
 type Init struct {
 	// Key marks the kernel's messages: KeySize characters from 0-9a-f.
 	Key string
-	// Prepare names modules to import ahead.
+	// Prepare names modules to import in advance.
 	Prepare []string
 }
 
-// Start returns what is written to the pipe of requests first. Command is what
-// was started, as for Args.
+// Start returns the first data for the pipe of requests. Command is the
+// interpreter that was started, as for Args.
 func (p Program) Start(command string, init Init) []byte {
 	if p.Shell {
 		return p.shell(command, init.Key, true)
@@ -48,13 +48,13 @@ func (p Program) Start(command string, init Init) []byte {
 	return append(b, request(hello)...)
 }
 
-// pieceSize is how long a piece of a Python program is at least, in bytes, but for
-// the last.
+// pieceSize is the minimum size of a piece of a Python program, except the last,
+// in bytes.
 const pieceSize = 4 << 10
 
-// pieces divides a Python program where two lines are empty, which is between
-// definitions and never within one. Python needs some thirty times a program's size
-// to compile it.
+// pieces splits a Python program at pairs of empty lines, which are always
+// between definitions. Smaller pieces save memory: Python needs about thirty
+// times a program's size to compile it.
 func pieces(source string) []string {
 	const boundary = "\n\n\n"
 	var out []string
@@ -69,25 +69,25 @@ func pieces(source string) []string {
 	return append(out, source)
 }
 
-// Restart returns what a shell is sent that executed itself anew, which an
-// event end with Restart tells. What is behind the code of the run in the file
-// of code must have been moved to its beginning. The shell says ready when it
-// has taken that in.
+// Restart returns the request to a shell that executed itself anew, after an
+// event end with Restart. Before it, the guest moves the state, which follows
+// the run's code in the file of code, to the file's beginning. The shell sends
+// ready when it has restored the state.
 func (p Program) Restart(command, key string) []byte {
 	return append(p.shell(command, key, false), "__gb_read\neval \"$__gb_code\"\n__gb_traps\n__gb_ready\n"...)
 }
 
 // A Run is one execution.
 type Run struct {
-	ID    int // from 1, rising
+	ID    int // from 1, increasing
 	Code  string
 	Env   map[string]string // for this run only
 	Base  map[string]string // from this run on
-	Stdin bool              // somebody answers requests for input
+	Stdin bool              // a client answers requests for input
 }
 
-// Run returns the request of a run. A shell takes the code from its file,
-// where it must be.
+// Run returns the request for a run. A shell reads the code from its file, into
+// which the guest must have written it.
 func (p Program) Run(r Run) []byte {
 	if p.Shell {
 		return p.shellRun(r)
@@ -97,13 +97,13 @@ func (p Program) Run(r Run) []byte {
 	})
 }
 
-// Prepare returns the request to import modules, which an event prepared
-// answers. A shell has none.
+// Prepare returns the request to import modules. The event prepared answers it.
+// A shell does not support it.
 func (p Program) Prepare(modules []string) []byte {
 	return request(map[string]any{"op": "prepare", "modules": modules})
 }
 
-// Input returns the answer to an event input: a line, or the end of input.
+// Input returns the answer to an event input: a line, or the end of the input.
 func (p Program) Input(id int, line string, eof bool) []byte {
 	answer := map[string]any{"op": "input", "id": id, "text": line}
 	if eof {
@@ -112,8 +112,8 @@ func (p Program) Input(id int, line string, eof bool) []byte {
 	return request(answer)
 }
 
-// Reseed returns a request that makes random numbers differ from those of a
-// copy of the process. A shell has none to ask; its RANDOM is set.
+// Reseed returns a request that makes random numbers differ from those of a copy
+// of the process. For a shell it is a line that sets RANDOM.
 func (p Program) Reseed(seed uint32) []byte {
 	if p.Shell {
 		return fmt.Appendf(nil, "RANDOM=%d\n", seed)
@@ -121,7 +121,7 @@ func (p Program) Reseed(seed uint32) []byte {
 	return request(map[string]any{"op": "reseed"})
 }
 
-// request encodes a request. What is given here can always be encoded.
+// request encodes a request. It panics if v cannot be encoded, which is a bug.
 func request(v map[string]any) []byte {
 	var b bytes.Buffer
 	b.Write(make([]byte, 4))
@@ -135,13 +135,13 @@ func request(v map[string]any) []byte {
 	return out
 }
 
-// shellDescriptors are the numbers of a shell's descriptors.
+// shellDescriptors are the numbers of a shell's private descriptors.
 var shellDescriptors = []struct{ word, bash, sh string }{
 	{"F_REQ", "240", "3"}, {"F_EVT", "241", "4"}, {"F_COD", "242", "5"},
 	{"F_INP", "243", "6"}, {"F_OUT", "244", "7"}, {"F_ERR", "245", "8"},
 }
 
-// numbered fills in the numbers of descriptors.
+// numbered replaces the F_ words in a script by the numbers of descriptors.
 func (p Program) numbered(script string) string {
 	for _, d := range shellDescriptors {
 		n := d.sh
@@ -153,7 +153,7 @@ func (p Program) numbered(script string) string {
 	return script
 }
 
-// shell returns the shell kernel.
+// shell returns the shell kernel for a kind of shell.
 func (p Program) shell(command, key string, first bool) []byte {
 	self := quote(command) + " -s"
 	if p.Language == "bash" {
@@ -184,7 +184,7 @@ func (p Program) shell(command, key string, first bool) []byte {
 	return []byte(strings.NewReplacer("KEY", key, "INTERPRETER", self).Replace(p.numbered(out.String())))
 }
 
-// shellRun returns the lines of a run.
+// shellRun returns the request for a run in a shell.
 func (p Program) shellRun(r Run) []byte {
 	var b, back strings.Builder
 	fmt.Fprintf(&b, "__gb_begin %d\n", r.ID)
@@ -203,8 +203,8 @@ func (p Program) shellRun(r Run) []byte {
 	if r.Stdin {
 		input = "&F_INP"
 	}
-	// In a POSIX shell a syntax error ends a shell that evals it, but not one
-	// that is commanded to.
+	// A syntax error in eval ends a POSIX shell. With "command eval" it does
+	// not.
 	eval := "eval"
 	if p.Language != "bash" {
 		eval = "command eval"
@@ -217,10 +217,10 @@ func (p Program) shellRun(r Run) []byte {
 	return []byte(p.numbered(b.String()))
 }
 
-// quote returns s as one word of a shell.
+// quote returns s as one word of shell.
 func quote(s string) string { return "'" + strings.ReplaceAll(s, "'", `'\''`) + "'" }
 
-// ValidEnvName reports whether a shell can have a variable of that name.
+// ValidEnvName reports whether name is a valid variable name in a shell.
 func ValidEnvName(name string) bool {
 	for i, c := range name {
 		if c != '_' && (c < 'a' || c > 'z') && (c < 'A' || c > 'Z') && (i == 0 || c < '0' || c > '9') {
@@ -230,19 +230,19 @@ func ValidEnvName(name string) bool {
 	return name != ""
 }
 
-// An Event is what a kernel says. Which fields are set depends on Ev.
+// An Event is a message of a kernel. Ev decides which fields are set.
 type Event struct {
 	Ev string `json:"ev"`
-	// ID is the run's, 0 if it belongs to none.
+	// ID is the number of the run, 0 without one.
 	ID int `json:"id"`
 
-	// Of result: the MIME types, each a string (binary ones in base64) or a
-	// JSON value; Main is set for the value of the last expression.
+	// Of result: the values by MIME type. Each is a string (base64 for binary
+	// types) or a JSON value. Main is set for the value of the last expression.
 	Data map[string]json.RawMessage `json:"data"`
 	Main bool                       `json:"main"`
 
-	// Of error. Line is the failing line of the run's code, from 1, and Text
-	// what it says; 0 if it is not known. Late has Text too, and Stream.
+	// Of error: Line is the failing line of the run's code, from 1, or 0 if it
+	// is not known. Text is the text of that line. Of late: Text and Stream.
 	Name      string `json:"name"`
 	Value     string `json:"value"`
 	Traceback string `json:"traceback"`
@@ -256,11 +256,11 @@ type Event struct {
 
 	// Of end: the main result, if it was not sent before.
 	Result map[string]json.RawMessage `json:"result"`
-	// Of end. Status is ok, error (an exception), exit (a code that is not 0)
-	// or interrupted; a shell leaves it out. Restart says that the shell
-	// executes itself anew.
+	// Of end: Status is ok, error (an exception), exit (a code other than 0) or
+	// interrupted. A shell omits it. Restart is set if the shell executes itself
+	// anew.
 	Status string `json:"status"`
-	// Spawned is false if the kernel knows that no process was ever started.
+	// Spawned is false if the kernel knows that no process was started.
 	Spawned  *bool `json:"spawned"`
 	ExitCode *int  `json:"exit_code"`
 	Restart  bool  `json:"restart"`
@@ -272,22 +272,22 @@ type Event struct {
 
 // The errors of an Assembler.
 var (
-	// ErrForeign is that of a message without the key.
+	// ErrForeign is the error of a message without the key.
 	ErrForeign = errors.New("message is not the kernel's")
-	// ErrMalformed is that of a message with the key that makes no sense.
+	// ErrMalformed is the error of a message with the key that is not valid.
 	ErrMalformed = errors.New("message is malformed")
 )
 
-// An Assembler puts messages together to events.
+// An Assembler assembles messages to events. Key must be set.
 type Assembler struct {
 	Key    string
 	buf    []byte
 	pieces int
 }
 
-// Add takes a message. It returns an event when one is complete, and whether
-// the kernel waits for an answer. What it does not understand it drops, with
-// an error; the next message may be good.
+// Add adds a message. It returns an event when one is complete, and whether the
+// kernel waits for an answer. It drops an invalid message with ErrForeign or
+// ErrMalformed; the next message may be valid.
 func (a *Assembler) Add(msg []byte) (ev *Event, ask bool, err error) {
 	if len(msg) <= KeySize || string(msg[:KeySize]) != a.Key {
 		return nil, false, ErrForeign
@@ -316,7 +316,7 @@ func (a *Assembler) Add(msg []byte) (ev *Event, ask bool, err error) {
 
 func (a *Assembler) reset() { a.buf, a.pieces = nil, 0 }
 
-// fix makes what a kernel says about a run what the guest can rely on.
+// fix corrects the status of an event end, so that the guest can rely on it.
 func (e *Event) fix() {
 	if e.Ev != "end" {
 		return
@@ -332,5 +332,5 @@ func (e *Event) fix() {
 	}
 }
 
-// String names an event for a log.
+// String returns the name of an event for a log.
 func (e *Event) String() string { return e.Ev + " of run " + strconv.Itoa(e.ID) }
