@@ -9,15 +9,15 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// EnvDir is where packages are installed: the workspace's own environment,
-// which is there again with the workspace. Programs that come with packages are
-// in bin below it, which is on the guest's PATH.
+// EnvDir is the directory into which packages are installed. It is in the
+// workspace, and so persists with it. Programs of packages are in its
+// subdirectory bin, which is on the guest's PATH.
 const EnvDir = sandbox.WorkDir + "/.glovebox"
 
 const nodeModules = EnvDir + "/lib/node_modules"
 
-// PackageEnv is the environment in which programs find what is installed. It
-// is below the runner's and the caller's.
+// PackageEnv returns the variables by which programs find installed packages.
+// The variables of the runner and of the caller take precedence.
 func PackageEnv() map[string]string {
 	return map[string]string{
 		"PYTHONUSERBASE": EnvDir,
@@ -25,21 +25,22 @@ func PackageEnv() map[string]string {
 	}
 }
 
-// An Installer installs packages into [EnvDir], by a program of ours that runs
-// the package manager of the sandbox. Its last lines say what came of it, one
-// package in each: "installed NAME VERSION", or "present NAME VERSION" for what
-// was asked for and there before.
+// An Installer installs packages into [EnvDir]. It runs a program of this
+// package, which runs the sandbox's package manager. The last lines of its
+// output are the result, one line for each package. A line is "installed NAME
+// VERSION", or "present NAME VERSION" for a requested package that was there
+// before.
 type Installer struct {
-	// Name is that of the package manager, Language a runner that uses it.
+	// Name is the package manager, Language a runner that uses it.
 	Name, Language string
-	// commands run the program, the first that is there; their parameters are
-	// the packages.
+	// commands are commands that run the program. The first one that the sandbox
+	// has is used. The packages are its parameters.
 	commands [][]string
-	// needs is the program that must be there, and remedy what gives it.
+	// needs is the required program, and remedy the Debian package that has it.
 	needs, remedy string
-	// hosts are what it reaches without an index of the operator's.
+	// hosts are the hosts of the default index.
 	hosts []string
-	// indexEnv names the variable that has the index.
+	// indexEnv is the variable for the operator's index.
 	indexEnv string
 	env      map[string]string
 }
@@ -53,7 +54,7 @@ var npmProgram string
 //go:embed install/apt.sh
 var aptProgram string
 
-// Installers returns the package managers.
+// Installers returns all installers.
 func Installers() []Installer {
 	return []Installer{
 		{
@@ -65,7 +66,7 @@ func Installers() []Installer {
 			env: map[string]string{
 				"PIP_NO_INPUT": "1", "PIP_DISABLE_PIP_VERSION_CHECK": "1", "PIP_NO_CACHE_DIR": "1", "PIP_NO_COLOR": "1",
 				"PIP_PROGRESS_BAR": "off", "PIP_NO_WARN_SCRIPT_LOCATION": "1",
-				// It is not the system's environment that is changed.
+				// pip changes only EnvDir, not the system's environment.
 				"PIP_BREAK_SYSTEM_PACKAGES": "1",
 			},
 		},
@@ -78,7 +79,7 @@ func Installers() []Installer {
 			env: map[string]string{
 				"NPM_CONFIG_PREFIX": EnvDir, "NPM_CONFIG_CACHE": "/tmp/.npm", "NPM_CONFIG_FUND": "false", "NPM_CONFIG_AUDIT": "false",
 				"NPM_CONFIG_UPDATE_NOTIFIER": "false", "NPM_CONFIG_PROGRESS": "false", "NPM_CONFIG_COLOR": "false",
-				// Bun puts node_modules into the first of these.
+				// Bun puts node_modules into the first of these directories.
 				"BUN_INSTALL_GLOBAL_DIR": EnvDir + "/lib", "BUN_INSTALL_BIN": EnvDir + "/bin", "BUN_INSTALL_CACHE_DIR": "/tmp/.bun",
 			},
 		},
@@ -93,8 +94,8 @@ func Installers() []Installer {
 	}
 }
 
-// FindInstaller returns the installer of that name. An unknown one is of kind
-// Invalid.
+// FindInstaller returns the installer of that name. If the name is unknown, the
+// error is of kind Invalid.
 func FindInstaller(name string) (Installer, error) {
 	var names []string
 	for _, i := range Installers() {
@@ -106,8 +107,9 @@ func FindInstaller(name string) (Installer, error) {
 	return Installer{}, sandbox.Errorf(sandbox.Invalid, "%q is none of %s", name, strings.Join(names, ", "))
 }
 
-// Argvs returns what installs packages, which CheckPackages has seen: the first
-// is for sandboxes that have its program, and so on.
+// Argvs returns the commands that install packages, in order of preference. A
+// sandbox may lack the program of a command. CheckPackages must have accepted
+// the packages.
 func (i Installer) Argvs(packages []string) [][]string {
 	var argvs [][]string
 	for _, command := range i.commands {
@@ -116,7 +118,7 @@ func (i Installer) Argvs(packages []string) [][]string {
 	return argvs
 }
 
-// Environ returns the environment of the installer; index is the operator's, or
+// Environ returns the environment of the installer. Index is the operator's, or
 // empty.
 func (i Installer) Environ(index string) map[string]string {
 	env := map[string]string{}
@@ -129,8 +131,8 @@ func (i Installer) Environ(index string) map[string]string {
 	return env
 }
 
-// Network returns what the installer must reach for these packages, with the
-// operator's index or without: none for files in the sandbox.
+// Network returns the network that the installer needs for these packages, with
+// the operator's index or without. For files in the sandbox it is none.
 func (i Installer) Network(index string, packages []string) (sandbox.Network, error) {
 	if !slices.ContainsFunc(packages, func(p string) bool { return !isLocal(p) }) {
 		return sandbox.NetworkNone, nil
@@ -138,12 +140,12 @@ func (i Installer) Network(index string, packages []string) (sandbox.Network, er
 	if index == "" {
 		return sandbox.ParseNetwork(i.hosts...)
 	}
-	// That of apt is a line of sources.list, with the address in it.
+	// apt's index is a line of sources.list that contains the address.
 	for field := range strings.FieldsSeq(index) {
 		u, err := url.Parse(field)
 		switch {
 		case err != nil:
-		case u.Scheme == "file" || u.Scheme == "copy": // apt copies what is a file
+		case u.Scheme == "file" || u.Scheme == "copy": // apt copies local files
 			return sandbox.NetworkNone, nil
 		case u.Host != "":
 			port := u.Port()
@@ -164,8 +166,8 @@ func isLocal(p string) bool {
 	return strings.HasPrefix(p, "/") || strings.HasPrefix(p, "./") || strings.HasPrefix(p, "file:/")
 }
 
-// Missing is the error for a sandbox of the given image without the package
-// manager.
+// Missing returns the error for a sandbox of the given image without the package
+// manager. It is of kind Unsupported.
 func (i Installer) Missing(image string) error {
 	err := sandbox.Errorf(sandbox.Unsupported, "packages: %s is not in this sandbox", i.Name)
 	if image == sandbox.ImageHost {
@@ -174,7 +176,7 @@ func (i Installer) Missing(image string) error {
 	return sandbox.WithHint(err, "use an image that has it")
 }
 
-// Needs is the program that must be there.
+// Needs returns the program that the installer requires.
 func (i Installer) Needs() string { return i.needs }
 
 // Bounds on a request for packages.
@@ -183,8 +185,9 @@ const (
 	maxPackageName = 512
 )
 
-// CheckPackages refuses what is no list of packages: a name that begins with a
-// dash would be an option of the package manager.
+// CheckPackages returns an error of kind Invalid if packages is not a valid
+// list. A name must not begin with a dash: the package manager would take it as
+// an option.
 func CheckPackages(packages []string) error {
 	if len(packages) == 0 || len(packages) > maxPackages {
 		return sandbox.Errorf(sandbox.Invalid, "packages: %d are not 1 to %d", len(packages), maxPackages)
@@ -200,14 +203,14 @@ func CheckPackages(packages []string) error {
 	return nil
 }
 
-// An Installed is a package that an installer tells of.
+// An Installed is a package in the output of an installer.
 type Installed struct {
 	Name, Version string
-	// New says that it was not there before in that version.
+	// New is set if the package was not there before in that version.
 	New bool
 }
 
-// ParseInstalled returns what an installer's output tells, bounded.
+// ParseInstalled parses the output of an installer. The result is bounded.
 func ParseInstalled(output string) []Installed {
 	var list []Installed
 	for line := range strings.Lines(output) {

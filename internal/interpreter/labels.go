@@ -5,30 +5,31 @@ import (
 	"strings"
 )
 
-// Labels are what an image says of itself that is made to run programs.
+// Labels are the labels of an image that is made to run programs.
 type Labels struct {
-	// Runner says that it is made for that, and Languages of which languages:
-	// one, or for an image that has several those that it lists.
+	// Runner is set for an image that is made to run programs, and Languages are
+	// its languages. Without glovebox.languages it is a single language.
 	Runner    bool     // sandbox.runner=true
 	Languages []string // sandbox.language, or words of glovebox.languages
-	// Extension is that of the language's files; Entry is the command that runs
-	// a program, with {file} where its file's name goes. Without that the
-	// program is the command's input. Both are for languages that no table has.
+	// Extension is the extension of the language's files. Entry is the command
+	// that runs a program. The name of the program's file replaces {file};
+	// without {file} the program is the command's input. Both are for languages
+	// without a runner.
 	Extension string   // glovebox.extension
 	Entry     []string // glovebox.entry, words with spaces between
-	// Warm names modules of the first language that a sandbox which is kept
-	// ready imports ahead.
-	Warm []string // glovebox.warm-imports, likewise
+	// Warm names modules of the first language. A sandbox in the pool imports
+	// them in advance.
+	Warm []string // glovebox.warm-imports, words with spaces between
 }
 
-// Bounds on what an image says.
+// Bounds on an image's labels.
 const (
 	maxLabel = 4 << 10
 	maxWords = 32
 )
 
-// ReadLabels reads an image's labels. What is not well-formed is left out: the
-// image is somebody else's.
+// ReadLabels parses an image's labels. It skips malformed labels, because an
+// image may come from any source.
 func ReadLabels(labels map[string]string) Labels {
 	words := func(name string) []string {
 		text := labels[name]
@@ -64,8 +65,8 @@ func ReadLabels(labels map[string]string) Labels {
 // Has reports whether the image is made for programs of a language.
 func (l Labels) Has(language string) bool { return slices.Contains(l.Languages, language) }
 
-// Own returns the runner that the labels describe, if the command that runs a
-// program takes its file.
+// Own returns the runner that the labels describe, and whether there is one.
+// There is one only if Entry has {file}.
 func (l Labels) Own() (Runner, bool) {
 	if !l.Runner || !slices.Contains(l.Entry, placeFile) {
 		return Runner{}, false
@@ -79,7 +80,7 @@ func (l Labels) Own() (Runner, bool) {
 	return r, r.check() == nil
 }
 
-// Kernel returns the kernel of the image's first language, empty if it has none.
+// Kernel returns the kernel of the image's first language, or "" if it has none.
 func (l Labels) Kernel(t Table) string {
 	if !l.Runner {
 		return ""

@@ -6,9 +6,9 @@ import (
 	"strings"
 )
 
-// A Lister tells of the packages that a sandbox has: a program that writes a
-// line for each, with its name, its version, and a third word if it was
-// installed into [EnvDir].
+// A Lister lists the packages of a sandbox by a program. The program writes a
+// line for each package: its name, its version, and a third word if the package
+// is installed in [EnvDir].
 type Lister struct {
 	Installer string
 	Argv      []string
@@ -21,8 +21,8 @@ var listPython string
 //go:embed install/list.js
 var listNode string
 
-// Listers returns those that there are. The first of an installer whose program
-// is there speaks for it.
+// Listers returns all listers. If several have the same Installer, the first
+// whose program is in the sandbox lists its packages.
 func Listers() []Lister {
 	return []Lister{
 		{Installer: "pip", Argv: []string{"python3", "-c", listPython}, notable: notablePython},
@@ -31,15 +31,15 @@ func Listers() []Lister {
 	}
 }
 
-// notablePython are the packages that people ask for.
+// notablePython are the packages that callers often ask for.
 var notablePython = strings.Fields(`altair beautifulsoup4 bokeh duckdb fastapi flask fpdf2 geopandas httpx imageio
 	ipython jinja2 joblib keras lightgbm lxml matplotlib networkx nltk numba numpy opencv-python openpyxl pandas
 	pillow pip plotly polars psycopg2 pyarrow pydantic pypdf pytest python-docx python-pptx pyyaml reportlab requests
 	scikit-image scikit-learn scipy seaborn shapely spacy sqlalchemy statsmodels sympy tensorflow tokenizers torch
 	tqdm transformers xarray xgboost`)
 
-// Notable reports whether a package is one to tell of: one that was installed
-// is.
+// Notable reports whether to list a package. Installed packages are always
+// listed.
 func (l Lister) Notable(name string, installed bool) bool {
 	plain := strings.ReplaceAll(strings.ToLower(name), "_", "-")
 	return installed || l.notable == nil || slices.Contains(l.notable, plain)

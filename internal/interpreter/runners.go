@@ -1,6 +1,6 @@
 package interpreter
 
-// Runners returns the languages that are known without an operator's doing.
+// Runners returns the built-in languages.
 func Runners() Table {
 	return Table{
 		{
@@ -8,13 +8,15 @@ func Runners() Table {
 			Installer: "pip",
 			Aliases:   []string{"python3", "py"},
 			Kernel:    "python",
-			// What analyses begin with: a second and more where it is not warm.
+			// Modules that analyses usually import. Their import takes a second
+			// or more.
 			Warm:      []string{"numpy", "pandas", "matplotlib.pyplot"},
 			Extension: "py",
 			Env: map[string]string{
-				// Modules beside the data, not beside our file, are the user's.
+				// Import the user's modules from the data's directory, not the
+				// program's.
 				"PYTHONPATH": placeCwd,
-				// What was printed before a kill would be lost in a buffer.
+				// Unbuffered, so that a kill does not lose output.
 				"PYTHONUNBUFFERED": "1",
 			},
 			Variants: interpreted("python3", "python"),
@@ -74,11 +76,11 @@ func Runners() Table {
 			Version:   "version",
 			Aliases:   []string{"golang"},
 			Extension: "go",
-			// A newer toolchain would have to be fetched, without a network.
+			// A newer toolchain would have to be downloaded, without a network.
 			Env: map[string]string{"GOTOOLCHAIN": "local"},
 			Variants: []Variant{
 				compiled("go", `go build -o "$0/main" "$0/main.go" && exec "$0/main" "$@"`),
-				// Where Go's own archive puts it, which no PATH has by itself.
+				// The path in Go's own archive, which is on no PATH by default.
 				compiled("/usr/local/go/bin/go", `/usr/local/go/bin/go build -o "$0/main" "$0/main.go" && exec "$0/main" "$@"`),
 			},
 			Package: "golang",
@@ -118,8 +120,8 @@ func Runners() Table {
 		{
 			Language:  "java",
 			Extension: "java",
-			// java compiles a source file in memory, for which it needs the
-			// compiler that a bare runtime lacks.
+			// java compiles a source file in memory. A bare runtime lacks the
+			// compiler.
 			Variants: []Variant{{Command: []string{"java", placeFile}, Detect: []string{"java", "javac"}}},
 			Package:  "default-jdk-headless",
 			Image:    "eclipse-temurin:latest",
@@ -174,7 +176,7 @@ func Runners() Table {
 	}
 }
 
-// interpreted returns the variants of programs that take a file to run.
+// interpreted returns variants for programs whose argument is the file to run.
 func interpreted(programs ...string) []Variant {
 	var vs []Variant
 	for _, p := range programs {
@@ -183,8 +185,8 @@ func interpreted(programs ...string) []Variant {
 	return vs
 }
 
-// compiled returns a variant that needs a compiler. The script's $0 is the
-// run's directory, its parameters are the program's.
+// compiled returns a variant with a compiler. The script's $0 is the run's
+// directory, and its parameters are the program's arguments.
 func compiled(compiler, script string) Variant {
 	return Variant{Command: []string{"/bin/sh", "-c", script, placeDir}, Detect: []string{compiler}}
 }

@@ -16,24 +16,24 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// A Table is the languages that there are, in the order in which they are
-// listed. It is not changed once it is in use.
+// A Table is the known languages, in the order in which they are listed. It does
+// not change once it is in use.
 type Table []Runner
 
-// Kernels are the names of the guest's kernels.
+// kernels are the names of the guest's kernels.
 var kernels = []string{"python", "javascript", "typescript", "bash", "sh"}
 
-// Bounds on a file of a runner.
+// Bounds on an operator's runners: the bytes of a file, and the languages.
 const (
 	maxRunnerFile = 64 << 10
 	maxRunners    = 256
 )
 
-// unknownKey is how the decoder speaks of a key that Runner does not have.
+// unknownKey matches the decoder's error for a key that Runner does not have.
 var unknownKey = regexp.MustCompile(`field (\S+) not found in type \S+`)
 
-// Find returns the runner of that language, by name or alias, in any case. An
-// unknown language is of kind Invalid.
+// Find returns the runner of that language, by name or alias, in any case. If
+// the language is unknown, the error is of kind Invalid.
 func (t Table) Find(language string) (Runner, error) {
 	name := strings.ToLower(language)
 	var names []string
@@ -50,9 +50,9 @@ func (t Table) Find(language string) (Runner, error) {
 		"use one of %s", strings.Join(names, ", "))
 }
 
-// LoadDir returns the table with the runners of a directory over it, a file
-// with the ending .yaml or .yml for each, in the order of their names. An error
-// is of kind Invalid, and names the file and what is wrong in it.
+// LoadDir returns the table with the runners of a directory added. It reads the
+// files with the ending .yaml or .yml, in the order of their names. An error is
+// of kind Invalid, and names the file and the fault in it.
 func (t Table) LoadDir(dir string) (Table, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -83,9 +83,9 @@ func (t Table) LoadDir(dir string) (Table, error) {
 	return t, nil
 }
 
-// Override returns the table with the runners of a YAML text over it, which may
-// hold several documents. A runner takes the place of the one with its name, or
-// comes at the end.
+// Override returns a copy of the table with the runners of a YAML text added.
+// The text may hold several documents. A runner replaces the runner with its
+// name, or goes to the end.
 func (t Table) Override(text []byte) (Table, error) {
 	out := slices.Clone(t)
 	dec := yaml.NewDecoder(bytes.NewReader(text))
@@ -97,7 +97,8 @@ func (t Table) Override(text []byte) (Table, error) {
 			break
 		}
 		if err != nil {
-			// The decoder names our Go types, which help nobody.
+			// The decoder's error has Go types, which mean nothing to an
+			// operator.
 			return nil, errors.New(unknownKey.ReplaceAllString(err.Error(), `there is no key "$1"`))
 		}
 		if err := r.check(); err != nil {
@@ -112,7 +113,7 @@ func (t Table) Override(text []byte) (Table, error) {
 	return out, out.checkNames()
 }
 
-// check refuses a runner that cannot work.
+// check returns an error if a runner cannot work.
 func (r Runner) check() error {
 	if !isWord(r.Language) || r.Language != strings.ToLower(r.Language) {
 		return fmt.Errorf("language: %q is not a name in lower case", r.Language)
@@ -139,7 +140,7 @@ func (r Runner) check() error {
 	return nil
 }
 
-// checkNames refuses names that several runners have.
+// checkNames returns an error if several runners have the same name.
 func (t Table) checkNames() error {
 	names := map[string]string{}
 	for _, r := range t {
@@ -153,8 +154,8 @@ func (t Table) checkNames() error {
 	return nil
 }
 
-// isWord reports whether s is letters, digits and a few signs that stand in
-// names of languages and files.
+// isWord reports whether s is a name of a language or file: letters, digits and
+// a few other characters.
 func isWord(s string) bool {
 	return s != "" && len(s) <= 32 && !strings.ContainsFunc(s, func(r rune) bool {
 		letter := r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9'
