@@ -15,18 +15,18 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// Files gives the files of workspaces URLs. There are none without a server
-// for HTTP.
+// Files makes URLs for the files of workspaces. It needs an HTTP server.
 type Files interface {
-	// FileLinks returns what gives files of a sandbox's workspace URLs that are
-	// signed and expire, nil if it has none.
+	// FileLinks returns a function that makes signed URLs, which expire, for the
+	// files of a sandbox's workspace. The function is nil if the sandbox has no
+	// workspace.
 	FileLinks(ctx context.Context, p sandbox.Principal, sandboxID string) (link func(name string) string, err error)
-	// SignedURL returns a URL by which method, GET or PUT, may be used on one
-	// file for a while.
+	// SignedURL returns a URL that allows method, GET or PUT, on one file until
+	// the returned time.
 	SignedURL(ctx context.Context, p sandbox.Principal, workspace, name, method string, good time.Duration) (string, time.Time, error)
 }
 
-// Bounds on what an answer has of files that changed, besides their names.
+// Bounds on the links and pictures of changed files in an answer.
 const (
 	maxFileLinks    = 20
 	maxFilePictures = 4
@@ -38,9 +38,9 @@ type changedFile struct {
 	URL string `json:"url,omitempty"`
 }
 
-// addChanges adds what a run changed in its workspace: the names of files and
-// their URLs, links to them, and the pictures among them that the run made, as
-// far as previews of them were kept.
+// addChanges adds the files that a run changed in its workspace: their names,
+// URLs and links. It also adds the pictures that the run made, if there are
+// previews of them.
 func (s *Server) addChanges(ctx context.Context, c call, run sandbox.Run, previews map[string]sandbox.Preview, res *runResult) {
 	changes := run.Changes
 	if changes == nil || len(changes.Files) == 0 {
@@ -48,7 +48,7 @@ func (s *Server) addChanges(ctx context.Context, c call, run sandbox.Run, previe
 	}
 	var link func(string) string
 	if s.opts.Files != nil {
-		link, _ = s.opts.Files.FileLinks(ctx, c.principal, run.SandboxID) // without, there are no URLs
+		link, _ = s.opts.Files.FileLinks(ctx, c.principal, run.SandboxID) // without them, the answer has no URLs
 	}
 	res.changes = changes
 	pictures, pixels := maxFilePictures, maxPictureSize
@@ -81,9 +81,9 @@ func (s *Server) addChanges(ctx context.Context, c call, run sandbox.Run, previe
 	}
 }
 
-// shownName is the name of a file for a model to read. Programs choose the names,
-// so a name with characters that are not printable is quoted: it cannot begin a
-// line of its own. A name with quotes is quoted as well, and so is unambiguous.
+// shownName returns the name of a file for models. Programs choose the names, so
+// names with unprintable characters are quoted: a name cannot begin a line of its
+// own. Names with quotes are also quoted, to be unambiguous.
 func shownName(name string) string {
 	for _, r := range name {
 		if !strconv.IsPrint(r) || r == '"' {
@@ -93,12 +93,12 @@ func shownName(name string) string {
 	return name
 }
 
-// fileURI is the resource of a file in a sandbox.
+// fileURI returns the URI of the resource for a file in a sandbox.
 func fileURI(sandboxID, path string) string {
 	return "sandbox://" + sandboxID + "/files" + (&url.URL{Path: path}).EscapedPath()
 }
 
-// changesText says for a model what changed.
+// changesText lists the changes for models.
 func changesText(c *sandbox.Changes) string {
 	if c == nil || c.Created+c.Modified+c.Removed == 0 {
 		return ""

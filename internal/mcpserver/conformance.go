@@ -13,21 +13,21 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-// This file and conformance_input.go hold what the official conformance suite
-// expects to find on a server. It is offered only with Options.Conformance,
-// beside the real tools and through the same transports, dispatch and limits,
-// since those are what is tested.
+// This file, conformance_tasks.go and conformance_input.go hold the tools,
+// resources and prompts that the official conformance suite expects. A server
+// offers them only with Options.Conformance, beside the real tools. They use the
+// same transports, dispatch and limits, which are the subject of the test.
 
-// watchedResource is said to change every watchedEvery.
+// watchedResource is reported as changed every watchedEvery.
 const (
 	watchedResource = "test://watched-resource"
 	watchedEvery    = time.Second
 )
 
-// anyObject is the input schema of a fixture that does not look at arguments.
+// anyObject is the input schema of a fixture that ignores its arguments.
 const anyObject = `{"type":"object"}`
 
-// A fixture is a tool for the suite.
+// A fixture is a tool for the conformance suite.
 type fixture struct {
 	name, description string
 	input             string
@@ -59,12 +59,12 @@ func textOf(format string, a ...any) *mcp.TextContent {
 	return &mcp.TextContent{Text: fmt.Sprintf(format, a...)}
 }
 
-// answer is a result of one text.
+// answer returns a result with one text.
 func answer(format string, a ...any) *mcp.CallToolResult {
 	return &mcp.CallToolResult{Content: []mcp.Content{textOf(format, a...)}}
 }
 
-// samplePicture is a PNG of one red point.
+// samplePicture returns a PNG with one red pixel.
 func samplePicture() []byte {
 	return []byte("\x89PNG\r\n\x1a\n" +
 		"\x00\x00\x00\x0dIHDR\x00\x00\x00\x01\x00\x00\x00\x01\x08\x02\x00\x00\x00\x90wS\xde" +
@@ -72,7 +72,7 @@ func samplePicture() []byte {
 		"\x00\x00\x00\x00IEND\xaeB`\x82")
 }
 
-// sampleSound is a WAV file of two silent samples, 16 bits mono at 8 kHz.
+// sampleSound returns a WAV file with two silent samples, 16-bit mono at 8 kHz.
 func sampleSound() []byte {
 	const rate, bits, channels, data = 8000, 16, 1, 4
 	b := []byte("RIFF")
@@ -90,7 +90,7 @@ func sampleSound() []byte {
 	return append(b, make([]byte, data)...)
 }
 
-// contentFixtures show every kind of content.
+// contentFixtures return every kind of content.
 func (s *Server) contentFixtures() []fixture {
 	picture := &mcp.ImageContent{MIMEType: "image/png", Data: samplePicture()}
 	embedded := func(uri string) mcp.Content {
@@ -130,7 +130,8 @@ const schema2020 = `{"$schema":"https://json-schema.org/draft/2020-12/schema","t
 	`"if":{"properties":{"contactMethod":{"const":"phone"}},"required":["contactMethod"]},` +
 	`"then":{"required":["phone"]},"else":{"required":["email"]},"additionalProperties":false}`
 
-// protocolFixtures notify, and change what is listed.
+// protocolFixtures use other parts of the protocol: logs, progress, reconnects and
+// changes of lists.
 func (s *Server) protocolFixtures() []fixture {
 	log := func(ctx context.Context, req *mcp.CallToolRequest, text string) error {
 		return req.Session.Log(ctx, &mcp.LoggingMessageParams{Level: "info", Data: text})
@@ -242,7 +243,7 @@ func (s *Server) addConformanceResources() {
 	}()
 }
 
-// prompt returns a handler that gives one message of the user for each content.
+// prompt returns a handler that gives one user message for each content.
 func prompt(contents ...mcp.Content) mcp.PromptHandler {
 	return func(context.Context, *mcp.GetPromptRequest) (*mcp.GetPromptResult, error) {
 		res := &mcp.GetPromptResult{}

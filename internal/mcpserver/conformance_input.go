@@ -13,9 +13,9 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
-// inputFixtures ask the client for something: those of the older versions in
-// the middle of a call, those of 2026-07-28 by an answer that says what is
-// missing, upon which the client calls again with it.
+// inputFixtures ask the client for input. For older versions, the fixture sends a
+// request during the call. For 2026-07-28, the result lists the missing input,
+// and the client repeats the call with the input.
 func inputFixtures() []fixture {
 	states := newStateSigner()
 	return []fixture{
@@ -88,8 +88,8 @@ func inputFixtures() []fixture {
 	}
 }
 
-// needs returns a handler that answers with what use makes of the responses,
-// and asks for them until it can.
+// needs returns a handler that applies use to the input responses. Until use
+// succeeds, the handler answers with requests.
 func needs(use func(mcp.InputResponseMap) (string, bool), requests mcp.InputRequestMap) mcp.ToolHandler {
 	return func(_ context.Context, req *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 		if text, ok := use(req.Params.InputResponses); ok {
@@ -99,7 +99,7 @@ func needs(use func(mcp.InputResponseMap) (string, bool), requests mcp.InputRequ
 	}
 }
 
-// ask is a question to the user with one field.
+// ask makes a question to the user with one field.
 func ask(message, field, typ string) *mcp.ElicitParams {
 	return &mcp.ElicitParams{
 		Message: message,
@@ -109,7 +109,7 @@ func ask(message, field, typ string) *mcp.ElicitParams {
 	}
 }
 
-// sample is a question to the client's model.
+// sample makes a question to the client's model.
 func sample(prompt string) *mcp.CreateMessageParams {
 	return &mcp.CreateMessageParams{
 		MaxTokens: 100,
@@ -117,7 +117,7 @@ func sample(prompt string) *mcp.CreateMessageParams {
 	}
 }
 
-// accepted returns what the user filled in, if they agreed to.
+// accepted returns the fields of the user's answer, if the user accepted.
 func accepted(r mcp.InputResponseMap, key string) (map[string]any, bool) {
 	res, ok := r[key].(*mcp.ElicitResult)
 	if !ok || res == nil || res.Action != "accept" || res.Content == nil {
@@ -126,7 +126,7 @@ func accepted(r mcp.InputResponseMap, key string) (map[string]any, bool) {
 	return res.Content, true
 }
 
-// sampled returns the text that the client's model said.
+// sampled returns the text from the client's model.
 func sampled(r mcp.InputResponseMap, key string) (string, bool) {
 	res, ok := r[key].(*mcp.CreateMessageWithToolsResult)
 	if !ok || res == nil {
@@ -154,7 +154,7 @@ func rooted(r mcp.InputResponseMap, key string) (string, bool) {
 	return joinWords(uris), true
 }
 
-// elicit asks the user in the middle of a call.
+// elicit asks the user during a call.
 func elicit(ctx context.Context, req *mcp.CallToolRequest, message, schema string) (*mcp.CallToolResult, error) {
 	res, err := req.Session.Elicit(ctx, &mcp.ElicitParams{Message: message, RequestedSchema: json.RawMessage(schema)})
 	if err != nil {
@@ -178,7 +178,7 @@ const elicitEnums = `{"type":"object","properties":{` +
 	`"untitledMulti":{"type":"array","minItems":1,"maxItems":3,"items":{"type":"string","enum":["option1","option2","option3"]}},` +
 	`"titledMulti":{"type":"array","minItems":1,"maxItems":3,"items":{"anyOf":[{"const":"value1","title":"First Choice"},{"const":"value2","title":"Second Choice"},{"const":"value3","title":"Third Choice"}]}}}}`
 
-// askWhatIsPossible asks only for what the client said that it can give.
+// askWhatIsPossible asks only for input that the client declared as supported.
 func askWhatIsPossible(_ context.Context, req *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 	if len(req.Params.InputResponses) > 0 {
 		return answer("all that was asked for came"), nil
@@ -220,8 +220,8 @@ func (s stateSigner) sign(text string) string {
 	return base64.RawURLEncoding.EncodeToString([]byte(text)) + "." + s.mac(text)
 }
 
-// open returns the text of a state; a state that was not signed here is an
-// error of the protocol.
+// open returns the text of a state. If the state was not signed by s, it returns
+// a protocol error.
 func (s stateSigner) open(state string) (string, error) {
 	encoded, mac, _ := strings.Cut(state, ".")
 	text, err := base64.RawURLEncoding.DecodeString(encoded)
@@ -231,7 +231,8 @@ func (s stateSigner) open(state string) (string, error) {
 	return string(text), nil
 }
 
-// carried adds a state to what next asks for, and refuses one that is not it.
+// carried adds a signed state to the questions of next, and refuses a state that
+// s did not sign.
 func (s stateSigner) carried(next mcp.ToolHandler) mcp.ToolHandler {
 	return func(ctx context.Context, req *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 		if req.Params.RequestState != "" {
@@ -247,7 +248,8 @@ func (s stateSigner) carried(next mcp.ToolHandler) mcp.ToolHandler {
 	}
 }
 
-// confirm asks for a confirmation, and takes it only with its own state.
+// confirm asks for a confirmation, and accepts it only together with a signed
+// state.
 func (s stateSigner) confirm(_ context.Context, req *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 	if req.Params.RequestState != "" {
 		if _, err := s.open(req.Params.RequestState); err != nil {
@@ -263,7 +265,7 @@ func (s stateSigner) confirm(_ context.Context, req *mcp.CallToolRequest) (*mcp.
 	}, nil
 }
 
-// rounds asks for a name, then for a colour; the state carries the name.
+// rounds asks for a name and then for a colour. The state carries the name.
 func (s stateSigner) rounds(_ context.Context, req *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 	state := ""
 	if req.Params.RequestState != "" {

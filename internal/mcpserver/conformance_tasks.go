@@ -16,8 +16,9 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// fixtureTasks are the tasks of the conformance suite's fixtures, which unlike
-// those of runs are kept here, and may ask for input. A nil one has none.
+// fixtureTasks are the tasks of the conformance fixtures. Unlike the tasks of
+// runs, they are kept here and may ask for input. A nil fixtureTasks has no
+// tasks.
 type fixtureTasks struct {
 	ctx context.Context // ends with the server
 
@@ -25,11 +26,11 @@ type fixtureTasks struct {
 	tasks map[string]*fixtureTask
 }
 
-// A fixtureTask is one task; key is that of its owner's identity.
+// A fixtureTask is one task; key is the key of its owner's identity.
 type fixtureTask struct {
 	key    string
 	end    context.CancelFunc
-	heard  chan struct{} // has room for one word that an answer came
+	heard  chan struct{} // buffered signal: an answer has arrived
 	mu     sync.Mutex
 	wire   taskResult
 	asked  mcp.InputRequestMap
@@ -48,7 +49,7 @@ func (f *fixtureTasks) find(id auth.Identity, taskID string) *fixtureTask {
 	return nil
 }
 
-// start makes a task of work, whose result is the task's.
+// start makes a task. The result of work becomes the task's result.
 func (f *fixtureTasks) start(ctx context.Context, slot *taskSlot, work func(ctx context.Context, t *fixtureTask) (*mcp.CallToolResult, error)) (*mcp.CallToolResult, error) {
 	id, _ := auth.FromContext(ctx)
 	workCtx, end := context.WithCancel(f.ctx)
@@ -99,7 +100,7 @@ func (t *fixtureTask) get() *taskResult {
 
 func (t *fixtureTask) cancel() { t.end() }
 
-// update takes the answers to what is asked, and nothing else.
+// update stores the answers to pending questions and ignores other answers.
 func (t *fixtureTask) update(answers map[string]json.RawMessage) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -147,12 +148,12 @@ func pause(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// taskFixtures become tasks for clients that take them.
+// taskFixtures become tasks if the client supports tasks.
 func (s *Server) taskFixtures() []fixture {
 	tasks := &fixtureTasks{ctx: s.closing, tasks: map[string]*fixtureTask{}}
 	s.fixtureTasks = tasks
 
-	// required is a tool that can be nothing but a task.
+	// required wraps a tool that only works as a task.
 	required := func(work func(ctx context.Context, t *fixtureTask) (*mcp.CallToolResult, error)) mcp.ToolHandler {
 		return func(ctx context.Context, _ *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 			slot := taskSlotOf(ctx)
@@ -162,7 +163,8 @@ func (s *Server) taskFixtures() []fixture {
 			return tasks.start(ctx, slot, work)
 		}
 	}
-	// optional is one that does nothing for a client that takes no tasks.
+	// optional wraps a tool that does nothing if the client does not support
+	// tasks.
 	optional := func(work func(ctx context.Context, t *fixtureTask) (*mcp.CallToolResult, error)) mcp.ToolHandler {
 		return func(ctx context.Context, _ *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
 			slot := taskSlotOf(ctx)

@@ -10,8 +10,8 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// HostFiles copies between sandboxes and directories of this machine that its
-// user allowed. It is for the local user alone.
+// HostFiles copies between sandboxes and the directories of this machine that its
+// user allowed. It is only for the local user.
 type HostFiles interface {
 	CopyIn(ctx context.Context, p sandbox.Principal, hostPath, sandboxID, path string, ignore bool, progress func(sandbox.Copied)) (sandbox.Copied, error)
 	CopyOut(ctx context.Context, p sandbox.Principal, sandboxID, path, hostPath string, progress func(sandbox.Copied)) (sandbox.Copied, error)

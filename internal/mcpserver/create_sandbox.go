@@ -89,8 +89,7 @@ func (s *Server) createSandbox() tool {
 	}
 }
 
-// megabytes and seconds convert what a caller said, who may have said a number
-// that no conversion holds.
+// megabytes and seconds convert arguments, and refuse values that would overflow.
 
 func megabytes(name string, n int64) (int64, error) {
 	const most = 1 << 40 // an exabyte

@@ -1,25 +1,26 @@
-// Package mcpserver is the edge for the Model Context Protocol: it offers the
-// engine's work as MCP tools, over stdio, Streamable HTTP and the older HTTP
-// with server-sent events, in every version of the protocol from 2024-11-05 to
-// 2026-07-28.
+// Package mcpserver is the edge for the Model Context Protocol. It offers the
+// engine as MCP tools over stdio, Streamable HTTP and the older HTTP with
+// server-sent events (SSE). It speaks every version of the protocol from
+// 2024-11-05 to 2026-07-28.
 //
-// Only package app imports it. It owns no rule about sandboxes: it decodes and
-// checks the form of arguments, asks the [Engine], and renders what comes back
-// for programs (structuredContent) and for models (content). A program that
-// fails is a result with isError and a verdict; a wrong argument is a result
-// with isError and a text that says what would be right; only what is wrong
-// with the protocol itself is a protocol error.
+// Only package app imports it. It has no rules of its own about sandboxes: it
+// decodes arguments, checks their form, calls the [Engine] and renders the
+// answer. The answer is rendered twice: for programs (structuredContent) and for
+// models (content).
+//
+// A program that fails is a result with isError and a verdict. A wrong argument
+// is a result with isError and a text that says which value would be right. Only
+// a fault in the protocol itself is a protocol error.
 //
 // # Lifecycle
 //
 // [New] makes a [Server] that does nothing yet. [Server.ServeStdio] serves one
-// client until its input ends; [Server.Handler] serves any number over HTTP,
-// for the identity that it finds in each request's context. Both may be used
-// at once. [Server.Shutdown] ends calls and sessions; a Server that was shut
-// down serves nothing more.
+// client until its input ends. [Server.Handler] serves any number of clients over
+// HTTP, each with the identity in its request's context. A server may serve both
+// at once. [Server.Shutdown] ends calls and sessions for good; the server cannot
+// serve again.
 //
-// A client's call owns the run that it starts: when the client cancels the
-// call, or goes away, the run is stopped. It ceases to own it when the call
-// returns before the run ends, which is how a long run is handed over to
-// get_run.
+// A call owns the run that it starts. If the client cancels the call or
+// disconnects, the server stops the run. If the call returns before the run ends,
+// it no longer owns the run, and get_run continues with it.
 package mcpserver

@@ -14,8 +14,8 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// An eventStore keeps events of sessions for clients that come back. When there
-// is no room for one more, the oldest events go of the principal that has most.
+// An eventStore keeps events of sessions for clients that reconnect. When the
+// pool is full, it drops the oldest events of the principal that holds the most.
 type eventStore struct {
 	pool *fair.Pool
 
@@ -28,14 +28,16 @@ var _ mcp.EventStore = (*eventStore)(nil)
 type sessionEvents struct {
 	principal sandbox.Principal
 	streams   map[string]*streamEvents
-	opened    []string // the streams of requests, the oldest first
+	opened    []string // streams of requests, oldest first
 }
 
-// maxEventStreams is how many streams a session keeps. The SDK opens one for each
-// request and never says that it ended. An older one cannot be resumed.
+// maxEventStreams bounds the streams that a session keeps. The SDK opens a stream
+// for each request and never closes it. The oldest streams are dropped, and
+// clients cannot resume them.
 const maxEventStreams = 1024
 
-// streamEvents are the events of a stream from the number first on.
+// streamEvents holds the events of a stream. first is the index of the first
+// event that it still has.
 type streamEvents struct {
 	first  int
 	events []*event
@@ -65,7 +67,7 @@ func (s *eventStore) Open(ctx context.Context, sessionID, streamID string) error
 	}
 	ses.streams[streamID] = &streamEvents{}
 	if streamID == "" {
-		return nil // the session's own, which stays
+		return nil // the session's own stream is never dropped
 	}
 	if ses.opened = append(ses.opened, streamID); len(ses.opened) > maxEventStreams {
 		oldest := ses.streams[ses.opened[0]]
@@ -84,10 +86,11 @@ func (s *eventStore) findLocked(sessionID, streamID string) (*sessionEvents, *st
 	return nil, nil
 }
 
-// eventCost is the memory of an event beside its data.
+// eventCost is the memory of an event in bytes, without its data.
 const eventCost = 64
 
-// Append implements [mcp.EventStore]. It keeps no event of a stream that is gone.
+// Append implements [mcp.EventStore]. It ignores events of a stream that was
+// dropped.
 func (s *eventStore) Append(_ context.Context, sessionID, streamID string, data []byte) error {
 	s.mu.Lock()
 	ses, stream := s.findLocked(sessionID, streamID)
@@ -96,7 +99,7 @@ func (s *eventStore) Append(_ context.Context, sessionID, streamID string, data 
 		return nil
 	}
 	ev := &event{data: data}
-	// The store asks for the room without its lock: others' events may go.
+	// Do not hold s.mu here: the pool may call drop for another event.
 	hold, err := s.pool.Try(fair.Request{
 		Principal: ses.principal, Units: int64(len(data) + eventCost),
 		Evict: func(bool) bool { return s.drop(stream, ev) },
@@ -106,14 +109,15 @@ func (s *eventStore) Append(_ context.Context, sessionID, streamID string, data 
 	ev.hold = hold
 	stream.events = append(stream.events, ev)
 	if _, now := s.findLocked(sessionID, streamID); err != nil || now != stream {
-		// It is as if the event had been kept and gone at once.
+		// The pool is full or the stream is gone. Proceed as if the event had
+		// been kept and then dropped.
 		stream.dropLocked(len(stream.events))
 	}
 	return nil
 }
 
-// drop removes an event, with those before it in its stream. It reports false
-// for an event that is not in the stream yet.
+// drop removes an event and all earlier events of its stream. It returns false if
+// Append has not added the event yet.
 func (s *eventStore) drop(stream *streamEvents, ev *event) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()

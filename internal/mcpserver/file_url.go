@@ -19,10 +19,10 @@ const fileURLInput = `{"type":"object","properties":{` +
 	`"method":{"type":"string","enum":["GET","PUT"]},` +
 	expiresProperty + `},"required":["path"]}`
 
-// expiresProperty is how long a URL is good for.
+// expiresProperty is the schema property for the lifetime of a URL.
 const expiresProperty = `"expires_seconds":{"type":"integer","minimum":1,"maximum":604800,"description":"default 3600"}`
 
-// expiry returns what a caller said of it.
+// expiry returns the lifetime of a URL; zero is one hour.
 func expiry(seconds int64) time.Duration {
 	if seconds == 0 {
 		return time.Hour
@@ -30,8 +30,9 @@ func expiry(seconds int64) time.Duration {
 	return time.Duration(seconds) * time.Second
 }
 
-// workspacePath returns the name in a workspace of a path in a sandbox, which
-// may be relative to the working directory, "." for the workspace itself.
+// workspacePath converts a path in a sandbox to the name in its workspace. The
+// path may be relative to the working directory. The name of the workspace itself
+// is ".".
 func workspacePath(p string) (string, error) {
 	if path.Clean(p) == sandbox.WorkDir {
 		return ".", nil

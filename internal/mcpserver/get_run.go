@@ -26,9 +26,9 @@ const getRunInput = `{"type":"object","properties":{` +
 	`"grep":{"type":"string","description":"show only matching lines; RE2"}` +
 	`},"required":["run_id"]}`
 
-// A page says what part of a stream a result shows: bytes from Offset to
-// NextOffset, of Total so far. With grep these bound what was searched, and
-// Matches counts the lines shown.
+// A page is the part of a stream that a result shows: the bytes from Offset to
+// NextOffset, of Total so far. With grep, it is the part that was searched, and
+// Matches is the number of matching lines.
 type page struct {
 	Stream     sandbox.StreamName `json:"stream"`
 	Offset     int64              `json:"offset"`
@@ -112,7 +112,7 @@ func (s *Server) getRun() tool {
 // A pager reads a part of one stream of a run's output.
 type pager struct {
 	engine    Engine
-	searches  *fair.Pool // places for those that go on
+	searches  *fair.Pool // bounds the searches in progress
 	principal sandbox.Principal
 	runID     string
 	stream    sandbox.StreamName
@@ -120,11 +120,12 @@ type pager struct {
 	limit     int64
 }
 
-// maxSearchProgram bounds a compiled pattern, in instructions: matching takes time
-// in proportion to them, for each byte.
+// maxSearchProgram bounds a compiled pattern, in instructions. The time to match
+// a byte is proportional to it.
 const maxSearchProgram = 1000
 
-// compileSearch compiles a pattern of a search, if it is simple enough.
+// compileSearch compiles a search pattern. It refuses a pattern that is too
+// complex.
 func compileSearch(pattern string) (*regexp.Regexp, error) {
 	parsed, err := syntax.Parse(pattern, syntax.Perl)
 	if err != nil {
@@ -140,15 +141,15 @@ func compileSearch(pattern string) (*regexp.Regexp, error) {
 	return regexp.Compile(pattern)
 }
 
-// Bounds of a search: what one call reads at a time, how much of a line is
-// looked at, and how much output one call searches.
+// Bounds of a search: the bytes of one read, the bytes of a line that are
+// matched, and the bytes that one call searches.
 const (
 	searchChunk = 256 << 10
 	searchLine  = 64 << 10
 	searchMost  = 64 << 20
 )
 
-// read returns the page, or those of its lines that match.
+// read returns the page, or the page's matching lines.
 func (r pager) read(ctx context.Context, lines *regexp.Regexp) (string, page, error) {
 	if lines != nil {
 		return r.search(ctx, lines)
@@ -168,8 +169,9 @@ func (r pager) read(ctx context.Context, lines *regexp.Regexp) (string, page, er
 	return strings.ToValidUTF8(string(data), "\uFFFD"), p, nil
 }
 
-// search reads on from the offset until limit bytes of lines match or the
-// stream's end so far. Each line it returns begins with its offset.
+// search reads from the offset on until it has limit bytes of matching lines. It
+// stops at the current end of the stream, or after searchMost bytes. Each line
+// that it returns begins with its offset.
 func (r pager) search(ctx context.Context, lines *regexp.Regexp) (string, page, error) {
 	place, err := acquire(ctx, r.searches, fair.Request{Principal: r.principal, Units: 1})
 	if err != nil {
@@ -178,12 +180,13 @@ func (r pager) search(ctx context.Context, lines *regexp.Regexp) (string, page, 
 	defer place.Release()
 	var (
 		out     strings.Builder
-		buf     []byte // read, not yet searched; it begins at at
+		buf     []byte // read but not searched; begins at offset at
 		at      = r.offset
 		matches int
 		p       = page{Stream: r.stream, Offset: r.offset, Matches: &matches}
 	)
-	// take searches one line, and reports whether it fits what may be shown.
+	// take searches one line. It returns false if the line matches but no longer
+	// fits into the limit.
 	take := func(line []byte) bool {
 		shown := bytes.TrimRight(line, "\r\n")
 		if len(shown) > searchLine {
@@ -224,8 +227,7 @@ func (r pager) search(ctx context.Context, lines *regexp.Regexp) (string, page, 
 			}
 			buf = buf[i+1:]
 		}
-		// A line without end is searched once it is longer than is looked
-		// at, or is the last.
+		// Search an incomplete line if it is the last, or longer than searchLine.
 		end := len(data) == 0 || at+int64(len(buf)) >= total
 		if len(buf) > 0 && (end || len(buf) > searchLine) {
 			if !take(buf) {
@@ -240,7 +242,8 @@ func (r pager) search(ctx context.Context, lines *regexp.Regexp) (string, page, 
 	}
 }
 
-// firstRunes returns as many whole characters of s as fit n bytes.
+// firstRunes returns the longest prefix of s of at most n bytes that ends at a
+// character boundary.
 func firstRunes(s string, n int) string {
 	if len(s) <= n {
 		return s

@@ -33,8 +33,8 @@ func (s *Server) getSandbox() tool {
 			r := newSandboxResult(sb)
 			if sb.State == sandbox.Running {
 				r.Contexts, err = s.engine.Contexts(ctx, c.principal, sb.ID)
-				// It may have just stopped, or be another process's: what there
-				// is to tell of it is no less for that.
+				// The sandbox may have just stopped, or belong to another
+				// process. The rest of the answer is still valid.
 				if err != nil && !errors.Is(err, sandbox.Conflict) && !errors.Is(err, sandbox.Unavailable) {
 					return nil, err
 				}

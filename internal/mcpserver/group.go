@@ -11,18 +11,18 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/auth"
 )
 
-// A Group is several servers of one engine side by side on HTTP, one for each
-// profile: all of them at /mcp/NAME, and the first at /mcp and /sse as well.
-// They share nothing but the engine, so their tools may have the same names.
+// A Group serves several servers of one engine over HTTP, one for each profile.
+// Each server is at /mcp/NAME, and the first is also at /mcp and /sse. The
+// servers share nothing but the engine, so their tools may have equal names.
 type Group struct {
 	servers []*Server
 }
 
-// NewGroup returns a group of servers whose profiles differ; there is at least
-// one.
+// NewGroup returns a group of at least one server. The servers' profiles must
+// differ.
 func NewGroup(servers ...*Server) *Group { return &Group{servers} }
 
-// Handler is that of [Server] for the whole group.
+// Handler returns one handler for all servers; see [Server.Handler].
 func (g *Group) Handler() http.Handler {
 	byName := map[string]http.Handler{}
 	for _, s := range g.servers {
@@ -34,24 +34,25 @@ func (g *Group) Handler() http.Handler {
 		if rest, ok := strings.CutPrefix(r.URL.Path, StreamablePath+"/"); ok {
 			name, _, _ := strings.Cut(rest, "/")
 			if named := byName[name]; named != nil {
-				h = named // else the first says that there is nothing
+				h = named // without it, the first server answers 404
 			}
 		}
 		h.ServeHTTP(w, r)
 	})
 }
 
-// Busy is that of [Server] for the whole group.
+// Busy reports whether any server has an open session.
 func (g *Group) Busy() bool { return slices.ContainsFunc(g.servers, (*Server).Busy) }
 
-// End is that of [Server] for the whole group.
+// End calls [Server.End] of each server.
 func (g *Group) End(gone func(auth.Identity) bool) {
 	for _, s := range g.servers {
 		s.End(gone)
 	}
 }
 
-// Shutdown is that of [Server] for the whole group.
+// Shutdown shuts down all servers at the same time, and joins their errors; see
+// [Server.Shutdown].
 func (g *Group) Shutdown(ctx context.Context) error {
 	errs := make([]error, len(g.servers))
 	var wg sync.WaitGroup

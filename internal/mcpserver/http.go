@@ -28,7 +28,7 @@ const (
 	SSEPath        = "/sse"
 )
 
-// The protocol's names that decide which era a request is of.
+// These names and codes of the protocol decide which era a request belongs to.
 const (
 	sessionHeader  = "Mcp-Session-Id"
 	versionHeader  = "Mcp-Protocol-Version"
@@ -36,26 +36,28 @@ const (
 	codeSessionEnd = -32001
 )
 
-// retryAfter is what a client is told for which there is no session.
+// retryAfter is the Retry-After of an answer that refuses a session.
 const retryAfter = 5 * time.Second
 
-// Handler serves MCP over HTTP: Streamable HTTP at /mcp and the older HTTP with
-// server-sent events at /sse, and the same at /mcp/NAME and /mcp/NAME/sse, where
-// NAME is the profile's, or [NativeProfile]. Who asks is the [auth.Identity] in the request's
-// context; without one the answer is 401. Checking tokens, hosts and origins
-// is the caller's.
+// Handler serves MCP over HTTP: Streamable HTTP at /mcp, and the older HTTP with
+// server-sent events at /sse. It serves the same at /mcp/NAME and /mcp/NAME/sse,
+// where NAME is the profile's name, or [NativeProfile].
+//
+// The caller is the [auth.Identity] in the request's context; without one the
+// answer is 401. Handler does not check tokens, hosts or origins: its caller
+// must.
 func (s *Server) Handler() http.Handler { return s.http }
 
 func newHTTPHandler(s *Server) *httpHandler {
 	get := func(*http.Request) *mcp.Server { return s.mcp }
 	return &httpHandler{
 		server: s,
-		// A handler that is stateless serves the versions from 2026-07-28 on,
-		// and only those; one with sessions serves the versions before.
+		// A stateless handler of the SDK serves only the versions from 2026-07-28
+		// on. A handler with sessions serves only the earlier versions.
 		modern: identify(mcp.NewStreamableHTTPHandler(get, &mcp.StreamableHTTPOptions{
 			Stateless:                    true,
 			Logger:                       s.log,
-			MaxRequestBodyBytes:          -1, // bounded before it is looked at
+			MaxRequestBodyBytes:          -1, // bounded by readBody
 			PropagateRequestCancellation: true,
 			DisableLocalhostProtection:   true, // the caller's guard is stricter
 		})),
@@ -80,7 +82,7 @@ func newHTTPHandler(s *Server) *httpHandler {
 type httpHandler struct {
 	server         *Server
 	modern, legacy http.Handler
-	single         http.Handler // serves requests each by itself, in JSON
+	single         http.Handler // handles each request on its own and answers in JSON
 }
 
 func (h *httpHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -127,7 +129,8 @@ func (h *httpHandler) serveStreamable(w http.ResponseWriter, r *http.Request, id
 	out := &errorWriter{ResponseWriter: w, id: m.id()}
 	w = out
 	if m.Method == "subscriptions/listen" {
-		// It lasts until the client leaves, or the server.
+		// The request lasts until the client disconnects or the server shuts
+		// down.
 		ctx, cancel := context.WithCancel(r.Context())
 		defer cancel()
 		hold, err := holdNow(h.server.shares.listeners, id.Principal, cancel)
@@ -149,7 +152,7 @@ func (h *httpHandler) serveStreamable(w http.ResponseWriter, r *http.Request, id
 		r = counted
 	}
 	if isModern(r, m) {
-		// The SDK checks this header for the methods that are its own.
+		// The SDK checks this header only for its own methods.
 		if isTaskMethod(m.Method) && r.Header.Get("Mcp-Name") != m.Params.TaskID {
 			writeError(w, http.StatusBadRequest, m.id(), mcp.CodeHeaderMismatch, "the Mcp-Name header is not params.taskId")
 			return
@@ -166,13 +169,15 @@ func (h *httpHandler) serveStreamable(w http.ResponseWriter, r *http.Request, id
 			tooManySessions(w, m.id())
 			return
 		}
-		// The client may use the session as soon as it has the header.
+		// The client may use the session as soon as it has the header, so bind it
+		// before the header is sent.
 		out.before = sync.OnceFunc(func() { h.server.bindStreamable(ses, w.Header().Get(sessionHeader)) })
 		defer out.before()
 		r = r.WithContext(context.WithValue(r.Context(), sessionKey{}, ses))
 	}
 	if r.Method == http.MethodDelete {
-		// The SDK ends a session when its calls have returned.
+		// The SDK waits for a session's calls before it ends the session, so
+		// cancel them first.
 		h.server.endSession(r.Header.Get(sessionHeader), id)
 	}
 	h.legacy.ServeHTTP(w, r)
@@ -183,15 +188,16 @@ func tooManySessions(w http.ResponseWriter, id json.RawMessage) {
 	writeError(w, http.StatusServiceUnavailable, id, jsonrpc.CodeInternalError, "too many sessions are open on this server")
 }
 
-// tooMuch refuses a request for which its principal has no share left.
+// tooMuch refuses a request because its principal has used up its share.
 func tooMuch(w http.ResponseWriter, id json.RawMessage, err error) {
 	w.Header().Set("Retry-After", strconv.Itoa(max(1, int(sandbox.RetryAfterOf(err).Seconds()))))
 	writeError(w, http.StatusServiceUnavailable, id, jsonrpc.CodeInternalError, err.Error())
 }
 
-// readBody reads a bounded body. If it cannot, it answers and returns false.
+// readBody reads a body of at most MaxMessageBytes. If that fails, it sends the
+// error answer and returns false.
 func (s *Server) readBody(w http.ResponseWriter, r *http.Request) ([]byte, bool) {
-	// The front door has most bodies in memory.
+	// Package httpserver has already read most bodies into memory.
 	if b, ok := r.Body.(interface{ Whole() []byte }); ok && int64(len(b.Whole())) <= s.opts.MaxMessageBytes {
 		return b.Whole(), true
 	}
@@ -209,7 +215,7 @@ func (s *Server) readBody(w http.ResponseWriter, r *http.Request) ([]byte, bool)
 	return nil, false
 }
 
-// A message is as much of a JSON-RPC message as is needed to pass it on.
+// A message holds the fields of a JSON-RPC message that the dispatch needs.
 type message struct {
 	ID     json.RawMessage `json:"id"`
 	Method string          `json:"method"`
@@ -219,7 +225,8 @@ type message struct {
 	} `json:"params"`
 }
 
-// id is the message's id if an answer may repeat it: a string or a number.
+// id returns the message's id if it is a string or a number, which an answer may
+// repeat; otherwise nil.
 func (m message) id() json.RawMessage {
 	if len(m.ID) > 0 && (m.ID[0] == '"' || m.ID[0] == '-' || m.ID[0] >= '0' && m.ID[0] <= '9') {
 		return m.ID
@@ -227,8 +234,8 @@ func (m message) id() json.RawMessage {
 	return nil
 }
 
-// peek looks at a body. What is JSON, but no message that the dispatch is
-// interested in, is for the handler it goes to.
+// peek decodes the fields of a body that the dispatch needs. It accepts any valid
+// JSON: the handler that gets the body refuses other errors.
 func peek(body []byte) (message, error) {
 	var m message
 	if !json.Valid(body) {
@@ -240,25 +247,26 @@ func peek(body []byte) (message, error) {
 	return m, nil
 }
 
-// maxBatch is how many messages one request may have. All of them are handled at
-// the same time, and count as one request.
+// maxBatch bounds the messages in one request. The SDK handles all of them
+// concurrently, and they count as one request.
 const maxBatch = 32
 
-// batchSize is how many messages a body has that is a batch; of any other it is 0.
+// batchSize returns the number of messages in a batch, and 0 for a body that is
+// no batch.
 func batchSize(body []byte) int {
 	if body = bytes.TrimLeft(body, " \t\r\n"); len(body) == 0 || body[0] != '[' {
 		return 0
 	}
 	var batch []json.RawMessage
 	if json.Unmarshal(body, &batch) != nil {
-		return 0 // it is refused as what it is
+		return 0 // the handler refuses it
 	}
 	return len(batch)
 }
 
-// isModern reports whether a request is of the stateless era that begins with
-// version 2026-07-28. An initialize says that it is not, unless it comes with
-// what only that era has: then it is to be refused as that era refuses it.
+// isModern reports whether a request belongs to the stateless era, which begins
+// with version 2026-07-28. An initialize request does not, unless it has metadata
+// that only that era has. Then the modern handler refuses it.
 func isModern(r *http.Request, m message) bool {
 	if r.Method != http.MethodPost || r.Header.Get(sessionHeader) != "" {
 		return false
@@ -272,9 +280,9 @@ func isModern(r *http.Request, m message) bool {
 	return m.Method == "server/discover" || r.Header.Get(versionHeader) >= firstModern
 }
 
-// identify tells the SDK who asks, so that it lets nobody else use a session
-// that somebody opened. The token itself goes no further: handlers of tools
-// can see a request's headers.
+// identify gives the SDK the caller's identity, so that only the client that
+// opened a session can use it. It removes the token and cookies, because handlers
+// of tools can read a request's headers.
 func identify(next http.Handler) http.Handler {
 	verify := func(ctx context.Context, _ string, _ *http.Request) (*sdkauth.TokenInfo, error) {
 		id, ok := auth.FromContext(ctx)
@@ -292,13 +300,12 @@ func identify(next http.Handler) http.Handler {
 	})
 }
 
-// errorMessage is a JSON-RPC error.
+// errorMessage returns a JSON-RPC error message.
 func errorMessage(id json.RawMessage, code int64, text string) []byte {
 	if id == nil {
 		id = json.RawMessage("null")
 	}
-	// The text is valid UTF-8 for json.Marshal whatever it was made of, so
-	// this cannot fail.
+	// json.Marshal cannot fail for a string: it replaces invalid UTF-8.
 	quoted, _ := json.Marshal(text)
 	return fmt.Appendf(nil, `{"jsonrpc":"2.0","id":%s,"error":{"code":%d,"message":%s}}`, id, code, quoted)
 }
@@ -311,19 +318,18 @@ func writeError(w http.ResponseWriter, status int, id json.RawMessage, code int6
 	w.Write(errorMessage(id, code, text))
 }
 
-// An errorWriter turns the plain-text errors of the SDK's handlers into
-// JSON-RPC errors, which is all that clients can read.
+// An errorWriter turns the plain-text errors of the SDK's handlers into JSON-RPC
+// errors, the only form that clients can read.
 type errorWriter struct {
 	http.ResponseWriter
 	id     json.RawMessage
-	before func() // is called before anything is written; may be nil
-	always int    // status of JSON-RPC errors, if not 0
-	status int    // of an error in plain text
+	before func() // called before anything is written, possibly several times; may be nil
+	always int    // status code of all JSON-RPC errors, if not 0
+	status int    // status code of a plain-text error
 	done   bool
 }
 
-// WriteHeader holds back the header of an error in plain text until its text
-// comes.
+// WriteHeader delays the header of a plain-text error until its text is written.
 func (w *errorWriter) WriteHeader(status int) {
 	w.begin()
 	if status >= 400 && strings.HasPrefix(w.Header().Get("Content-Type"), "text/plain") {
@@ -360,14 +366,14 @@ func (w *errorWriter) begin() {
 	}
 }
 
-// Unwrap lets http.ResponseController reach the connection.
+// Unwrap gives http.ResponseController access to the connection.
 func (w *errorWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
-// Flush is what the SDK streams with.
+// Flush implements [http.Flusher], with which the SDK streams.
 func (w *errorWriter) Flush() {
 	w.begin()
 	if w.status == 0 {
-		// An error here is the connection's, and the next write's to report.
+		// Ignore the error: if the connection failed, the next write reports it.
 		_ = http.NewResponseController(w.ResponseWriter).Flush()
 	}
 }

@@ -1,6 +1,6 @@
 package mcpserver
 
-// instructions teach a model how to use the tools. Clients put them in front
+// instructions explain to a model how to use the tools. Clients put them in front
 // of every conversation, so they are short.
 const instructions = `Glovebox runs untrusted code in sealed Linux sandboxes: no network by default, nothing of the host inside, everything bounded.
 

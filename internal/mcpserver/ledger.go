@@ -15,24 +15,25 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// A ledger holds the memory of one request and of its answer: the request's from
-// before it is handled, the answer's from before its content is read. The ledger
-// of a request over HTTP ends with the request and the calls that it began. On SSE
-// it ends when the answer has left, and on stdio it is that of one call. Methods
-// of nil do nothing.
+// A ledger holds a request's share of memory: for the request from before it is
+// handled, and for the answer from before its content is read. The ledger of an
+// HTTP request ends with the request and the calls that it began. On SSE it ends
+// when the answer has been sent. On stdio each call has its own ledger.
+// take, grown and page do nothing on a nil ledger.
 type ledger struct {
 	shares *Shares
 
 	mu    sync.Mutex
-	users int // the request, and calls that it began
+	users int // the request and its calls
 	holds []*fair.Hold
-	pages map[*pagedCall]*fair.Hold // for what a call reads in pages, one after the other
+	pages map[*pagedCall]*fair.Hold // for content that a call reads page by page
 }
 
-// A pagedCall is one call of a request: the calls of a batch go on at the same time.
+// A pagedCall identifies one call of a request: the calls of a batch run
+// concurrently.
 type pagedCall struct{ _ byte }
 
-// ledgers are those of the requests over HTTP that are under way.
+// ledgers are the ledgers of the HTTP requests in progress, by name.
 type ledgers struct {
 	shares *Shares
 
@@ -40,12 +41,14 @@ type ledgers struct {
 	open map[string]*ledger
 }
 
-// requestHeader leads from a call to the ledger of its request: of a request,
-// the SDK shows to handlers only the header. A client's own is replaced.
+// requestHeader is the request header with the name of the request's ledger. The
+// SDK passes only the header of a request on to handlers. A header that the
+// client sent is overwritten.
 const requestHeader = "Glovebox-Request"
 
-// openFor gives a request of so many calls and bytes a ledger, until end. It waits for
-// the principal's share of the calls under way. The name is for requestHeader.
+// openFor makes a ledger for a request with that many calls and bytes, which
+// lasts until end is called. It waits for the principal's share of the calls in
+// progress. The returned name is the value for requestHeader.
 func (ls *ledgers) openFor(ctx context.Context, p sandbox.Principal, calls, size int) (name string, end func(), _ error) {
 	hold, err := acquire(ctx, ls.shares.calls, fair.Request{Principal: p, Units: int64(calls)*callCost + int64(size)})
 	if err != nil {
@@ -64,7 +67,8 @@ func (ls *ledgers) openFor(ctx context.Context, p sandbox.Principal, calls, size
 	}), nil
 }
 
-// begin is openFor for a request over HTTP.
+// begin calls openFor for an HTTP request, and returns the request with
+// requestHeader set.
 func (ls *ledgers) begin(r *http.Request, p sandbox.Principal, body []byte) (_ *http.Request, end func(), _ error) {
 	name, end, err := ls.openFor(r.Context(), p, max(1, batchSize(body)), len(body))
 	if err != nil {
@@ -80,8 +84,9 @@ type (
 	pagesKey  struct{}
 )
 
-// enter adds a call to the ledger of its request, or gives it one of its own, and
-// puts the ledger in the context. The caller calls leave at the end of the call.
+// enter adds a call to the ledger of its request, or makes a new ledger for the
+// call. It puts the ledger into the context. The caller must call leave at the
+// end of the call.
 func (ls *ledgers) enter(ctx context.Context, extra *mcp.RequestExtra) (_ context.Context, leave func()) {
 	ctx = context.WithValue(ctx, pagesKey{}, new(pagedCall))
 	var l *ledger
@@ -106,7 +111,7 @@ func ledgerOf(ctx context.Context) *ledger {
 	return l
 }
 
-// leave ends a use of the ledger. The last gives all of it back.
+// leave ends one use of the ledger. The last use releases all its memory.
 func (l *ledger) leave() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -121,8 +126,8 @@ func (l *ledger) leave() {
 	}
 }
 
-// take waits until the answer may hold so many bytes more of content. The caller
-// may call fix once, with how many bytes there are in the end.
+// take waits until the answer may hold content more bytes. The caller may call
+// fix once, with the real number of bytes; fix gives the rest back.
 func (l *ledger) take(ctx context.Context, p sandbox.Principal, content int64) (fix func(content int64), _ error) {
 	if l == nil {
 		return func(int64) {}, nil
@@ -136,14 +141,14 @@ func (l *ledger) take(ctx context.Context, p sandbox.Principal, content int64) (
 	l.holds = append(l.holds, h)
 	return func(n int64) {
 		if n < content {
-			_ = h.Resize(n * answerCost) // fewer are always granted
+			_ = h.Resize(n * answerCost) // a decrease always succeeds
 		}
 	}, nil
 }
 
-// grown takes for an answer what it grows by as JSON beyond answerCost, which
-// reckons with plain text: JSON has up to six bytes for one. It is called when the
-// answer is made and not yet encoded.
+// grown takes the memory that JSON needs beyond answerCost. answerCost assumes
+// plain text, but JSON may take six bytes for one. Callers call it when the
+// answer is complete and not encoded yet.
 func (l *ledger) grown(ctx context.Context, p sandbox.Principal, res any) error {
 	if l == nil {
 		return nil
@@ -177,15 +182,16 @@ func (l *ledger) grown(ctx context.Context, p sandbox.Principal, res any) error 
 	return nil
 }
 
-// How many copies an answer has of a text as JSON, and of the structured content;
-// measured. Growth below grownLeast is within what answerCost reckons.
+// textCopies and structuredCopies are the numbers of JSON copies of a text and of
+// the structured content in an answer; both were measured. Growth below
+// grownLeast is within the estimate of answerCost.
 const (
 	textCopies       = 2
 	structuredCopies = 3
 	grownLeast       = 64 << 10
 )
 
-// jsonGrowth is by how many bytes a text is longer as JSON.
+// jsonGrowth returns the number of additional bytes that a text needs as JSON.
 func jsonGrowth(text string) (n int64) {
 	for i := range len(text) {
 		switch b := text[i]; {
@@ -198,7 +204,8 @@ func jsonGrowth(text string) (n int64) {
 	return n
 }
 
-// page is take for content of which each piece of a call replaces the one before.
+// page is like take, for content that replaces the previous page of the same
+// call.
 func (l *ledger) page(ctx context.Context, p sandbox.Principal, content int64) error {
 	if l == nil {
 		return nil
@@ -224,14 +231,14 @@ func (l *ledger) page(ctx context.Context, p sandbox.Principal, content int64) e
 	return nil
 }
 
-// A countedEngine counts what it reads for calls in their ledgers. What is read
-// for no call is not counted.
+// A countedEngine counts the content that it reads in the ledger of the call. It
+// does not count reads outside of calls.
 type countedEngine struct {
 	Engine
 	shares *Shares
 }
 
-// ReadFile opens a file, of which no more is read than is counted.
+// ReadFile opens a file and limits the reader to the bytes that were counted.
 func (e countedEngine) ReadFile(ctx context.Context, p sandbox.Principal, id, path string, offset, length int64) (io.ReadCloser, int64, error) {
 	f, size, err := e.Engine.ReadFile(ctx, p, id, path, offset, length)
 	if err != nil {
@@ -248,7 +255,7 @@ func (e countedEngine) ReadFile(ctx context.Context, p sandbox.Principal, id, pa
 	}{io.LimitReader(f, n), f}, size, nil
 }
 
-// Output counts the budget before, and what there is after.
+// Output first counts the whole budget, and corrects the number after reading.
 func (e countedEngine) Output(ctx context.Context, p sandbox.Principal, runID string, budget int) (sandbox.Output, error) {
 	fix, err := ledgerOf(ctx).take(ctx, p, int64(orDefault(budget, sandbox.DefaultOutputBytes)))
 	if err != nil {
@@ -259,7 +266,7 @@ func (e countedEngine) Output(ctx context.Context, p sandbox.Principal, runID st
 	return out, err
 }
 
-// ReadOutput counts a page.
+// ReadOutput counts one page.
 func (e countedEngine) ReadOutput(ctx context.Context, p sandbox.Principal, runID string, stream sandbox.StreamName, offset, limit int64) ([]byte, int64, error) {
 	if limit > 0 {
 		if err := ledgerOf(ctx).page(ctx, p, limit); err != nil {
@@ -269,8 +276,8 @@ func (e countedEngine) ReadOutput(ctx context.Context, p sandbox.Principal, runI
 	return e.Engine.ReadOutput(ctx, p, runID, stream, offset, limit)
 }
 
-// Results counts the results when their size is known. How many are read at one
-// time is bounded.
+// Results counts the results after reading, when their size is known. The pool of
+// searches bounds the number of concurrent reads.
 func (e countedEngine) Results(ctx context.Context, p sandbox.Principal, runID string) (res sandbox.Results, err error) {
 	err = e.load(ctx, p, func() (size int64, err error) {
 		res, err = e.Engine.Results(ctx, p, runID)
@@ -279,16 +286,16 @@ func (e countedEngine) Results(ctx context.Context, p sandbox.Principal, runID s
 				size += int64(len(mime) + len(value))
 			}
 		}
-		return size / answerCost, err // an answer has a part of them, which is small
+		return size / answerCost, err // an answer includes only a small part of the results
 	})
 	return res, err
 }
 
-// fileCost is about the content of an answer for one entry of a list, beside its
-// names.
+// fileCost is the approximate content in bytes of one entry of a list, without
+// its names.
 const fileCost = 256
 
-// ListFiles counts the list when its size is known, as Results does.
+// ListFiles counts the list after reading, as Results does.
 func (e countedEngine) ListFiles(ctx context.Context, p sandbox.Principal, id, path string, depth int) (files []sandbox.File, more bool, err error) {
 	err = e.load(ctx, p, func() (size int64, err error) {
 		files, more, err = e.Engine.ListFiles(ctx, p, id, path, depth)
@@ -300,7 +307,7 @@ func (e countedEngine) ListFiles(ctx context.Context, p sandbox.Principal, id, p
 	return files, more, err
 }
 
-// load reads what has a size that is known only then.
+// load reads content whose size is known only after reading, and then counts it.
 func (e countedEngine) load(ctx context.Context, p sandbox.Principal, read func() (size int64, err error)) error {
 	l := ledgerOf(ctx)
 	if l == nil {

@@ -41,8 +41,8 @@ func (s *Server) listLanguages() tool {
 	}
 }
 
-// languagesText is the languages for a model to read: those that are there in a
-// line each, then the others.
+// languagesText returns the languages for models: first the available languages,
+// one per line, and then the missing ones.
 func languagesText(id string, langs []sandbox.Language) string {
 	var there, missing strings.Builder
 	for _, l := range langs {
@@ -50,7 +50,7 @@ func languagesText(id string, langs []sandbox.Language) string {
 			fmt.Fprintf(&missing, "%s: %s\n", l.Name, l.Missing)
 			continue
 		}
-		there.WriteString(strings.TrimSpace(l.Name + " " + l.Version)) // sh tells none
+		there.WriteString(strings.TrimSpace(l.Name + " " + l.Version)) // sh has no version
 		if l.Contexts {
 			there.WriteString(", with contexts")
 		}

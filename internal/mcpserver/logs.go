@@ -14,14 +14,14 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// maxLogRuns is how many runs the log of a sandbox shows: each still has a few
-// kilobytes of the whole.
+// maxLogRuns bounds the runs in the log of a sandbox. With this number, each run
+// has a few kilobytes of the log.
 const maxLogRuns = 200
 
-// readLogsResource shows what the runs of a sandbox wrote and how they ended,
-// in the order in which they began. They share the bound of the whole.
+// readLogsResource returns the output and the outcome of a sandbox's runs, in the
+// order of their start. The runs share the size limit of the resource.
 func (s *Server) readLogsResource(ctx context.Context, p sandbox.Principal, u *url.URL) ([]*mcp.ResourceContents, error) {
-	// One more shows whether there are more.
+	// Ask for one more, to learn whether there are more.
 	runs, err := s.engine.Runs(ctx, p, u.Host, maxLogRuns+1)
 	if err != nil {
 		return nil, err
@@ -34,7 +34,7 @@ func (s *Server) readLogsResource(ctx context.Context, p sandbox.Principal, u *u
 	for _, run := range runs {
 		out, err := s.engine.Output(ctx, p, run.ID, maxResourceOutput/len(runs))
 		if errors.Is(err, sandbox.NotFound) {
-			continue // it was forgotten meanwhile
+			continue // the engine has dropped the run meanwhile
 		}
 		if err != nil {
 			return nil, err
@@ -47,8 +47,8 @@ func (s *Server) readLogsResource(ctx context.Context, p sandbox.Principal, u *u
 	return []*mcp.ResourceContents{{Text: strings.TrimSuffix(b.String(), "\n")}}, nil
 }
 
-// logsState is text that changes when a sandbox's log does; over says that it
-// will not any more.
+// logsState returns a text that changes when a sandbox's log changes. over
+// reports that the log will not change any more.
 func (s *Server) logsState(ctx context.Context, p sandbox.Principal, id string) (state string, over bool, err error) {
 	sb, err := s.engine.Get(ctx, p, id)
 	if err != nil {
@@ -75,8 +75,8 @@ func (s *Server) logsState(ctx context.Context, p sandbox.Principal, id string) 
 	return b.String(), sb.State == sandbox.Stopped, nil
 }
 
-// completeRun suggests runs of the caller's sandboxes, those of one that lives
-// and the newest first.
+// completeRun suggests runs of the caller's sandboxes. It takes the sandboxes in
+// the engine's order, and of each the newest run first.
 func (s *Server) completeRun(ctx context.Context, p sandbox.Principal) ([]string, error) {
 	sbs, err := s.engine.List(ctx, p)
 	if err != nil {
@@ -101,19 +101,19 @@ func (s *Server) completeRun(ctx context.Context, p sandbox.Principal) ([]string
 	return ids, nil
 }
 
-// maxCompletedRuns bounds the runs that are looked at for a completion.
+// maxCompletedRuns bounds the runs that a completion considers.
 const maxCompletedRuns = 1000
 
-// fileWatch tells whether a file has changed without keeping its sandbox
-// awake: it looks only after the sandbox was used by somebody, or while
-// something runs in it.
+// A fileWatch detects changes of a file without keeping its sandbox awake.
+// Looking at the file counts as use of the sandbox. So it looks only after
+// another use of the sandbox, or while a run is in progress there.
 type fileWatch struct {
 	server    *Server
 	principal sandbox.Principal
 	id, path  string
 
-	used  time.Time // when last looked
-	again bool      // somebody may have used it while we looked
+	used  time.Time // time of last use, after the last look
+	again bool      // there may have been another use during the last look
 	state string
 }
 
@@ -144,7 +144,7 @@ func (f *fileWatch) look(ctx context.Context) (state string, over bool, err erro
 	default:
 		f.state = fmt.Sprint(file.Type, file.Size, file.Modified.UnixNano(), file.Target)
 	}
-	// Looking was a use, too.
+	// The look itself was a use.
 	if sb, err = e.Get(ctx, f.principal, f.id); err != nil {
 		return "", false, err
 	}

@@ -7,12 +7,12 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// mostShown bounds the hosts of each kind that a result's text names; all are in
-// its structured content.
+// mostShown bounds the hosts of each kind in a result's text. The structured
+// content has all hosts.
 const mostShown = 8
 
-// networkText says for a model to read what a run's sandbox reached, and what
-// was blocked. It is empty if there was neither.
+// networkText returns, for models, the destinations that a run's sandbox reached
+// and those that were blocked. It is empty if there are none.
 func networkText(n sandbox.RunNetwork) string {
 	var b strings.Builder
 	list := func(label string, destinations []sandbox.Destination) {

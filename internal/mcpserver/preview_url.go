@@ -11,10 +11,10 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// Ports give what listens in a sandbox a URL.
+// Ports makes URLs for servers in sandboxes.
 type Ports interface {
-	// PortURL returns a URL by which whoever has it reaches a port of a
-	// principal's sandbox until it expires.
+	// PortURL returns a signed URL for a port of a principal's sandbox, and the
+	// time when it expires. The URL needs no other authentication.
 	PortURL(ctx context.Context, p sandbox.Principal, id string, port int, good time.Duration) (string, time.Time, error)
 }
 

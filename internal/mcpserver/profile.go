@@ -12,11 +12,11 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// NativeProfile is the name of this package's own tools where profiles are
-// named.
+// NativeProfile is the name of this package's own tools, where the name of a
+// profile is expected.
 const NativeProfile = "native"
 
-// profileName is the name of what s serves.
+// profileName returns the name of the profile that s serves.
 func (s *Server) profileName() string {
 	if s.opts.Profile != nil {
 		return s.opts.Profile.Name
@@ -24,7 +24,7 @@ func (s *Server) profileName() string {
 	return NativeProfile
 }
 
-// profileTools returns the tools of a profile as tools of this package.
+// profileTools converts the tools of a profile.
 func (s *Server) profileTools(p *profile.Profile) []tool {
 	tools := make([]tool, len(p.Tools))
 	for i, t := range p.Tools {
@@ -47,7 +47,7 @@ func (s *Server) profileTools(p *profile.Profile) []tool {
 	return tools
 }
 
-// profileCall is a call as profiles see it.
+// profileCall converts a call for a profile.
 func (s *Server) profileCall(c call) profile.Call {
 	connection := c.req.Session.ID()
 	return profile.Call{
@@ -55,7 +55,7 @@ func (s *Server) profileCall(c call) profile.Call {
 		Connection: connection,
 		AtEnd: func(f func(context.Context)) {
 			if connection == "" {
-				return // it is the whole process's, or this call's
+				return // stdio or a stateless request: there is no session that ends
 			}
 			go func() {
 				c.req.Session.Wait()
@@ -73,8 +73,8 @@ func (s *Server) profileCall(c call) profile.Call {
 	}
 }
 
-// toItsEnd starts a run and returns it when it has finished. With an error it
-// returns the run as it was last, which has a sandbox all the same.
+// toItsEnd starts a run and waits for its end. If waiting fails, it returns the
+// error and the run's last known state, which includes the sandbox's id.
 func (s *Server) toItsEnd(ctx context.Context, c call, start func() (sandbox.Run, error)) (sandbox.Run, error) {
 	run, err := start()
 	for err == nil && run.Status == sandbox.RunRunning {
@@ -86,7 +86,7 @@ func (s *Server) toItsEnd(ctx context.Context, c call, start func() (sandbox.Run
 	return run, err
 }
 
-// profileResult is a profile's result on the wire.
+// profileResult encodes a profile's result.
 func profileResult(r profile.Result) (*mcp.CallToolResult, error) {
 	res := &mcp.CallToolResult{IsError: r.IsError}
 	for _, text := range r.Texts {
@@ -105,7 +105,7 @@ func profileResult(r profile.Result) (*mcp.CallToolResult, error) {
 	return res, nil
 }
 
-// failure shows an error to the model as the profile does.
+// failure shows an error to the model in the form that the profile defines.
 func (s *Server) failure(err error) *mcp.CallToolResult {
 	if s.opts.Profile == nil || s.opts.Profile.Failure == nil {
 		return errorResult(err)
@@ -140,7 +140,8 @@ func (s *Server) addProfileResources(p *profile.Profile) {
 	}
 }
 
-// profileLogs returns the sandbox whose log a profile's resource is.
+// profileLogs returns the id of the sandbox whose log the URI of a profile's
+// resource names.
 func (s *Server) profileLogs(u *url.URL) (sandboxID string, ok bool) {
 	if s.opts.Profile == nil {
 		return "", false
@@ -153,7 +154,7 @@ func (s *Server) profileLogs(u *url.URL) (sandboxID string, ok bool) {
 	return "", false
 }
 
-// subscribable lists the templates of what can be subscribed to.
+// subscribable lists the templates of the resources that support subscriptions.
 func (s *Server) subscribable() []string {
 	if s.opts.Profile == nil {
 		return []string{outputTemplate, logsTemplate, fileTemplate}

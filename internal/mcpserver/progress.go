@@ -14,21 +14,21 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// progressEvery is how often a waiting client hears of its run.
+// progressEvery is the interval of progress notifications.
 const progressEvery = time.Second
 
-// lastLine keeps the last line of output that is not blank. It keeps no more
-// than maxLine bytes of it, however long the line.
+// lastLine keeps the last line of output that is not blank, and at most maxLine
+// bytes of it.
 type lastLine struct {
 	mu   sync.Mutex
-	line []byte // complete or not
+	line []byte // the line may be incomplete
 	next bool   // the next byte begins a new line
 }
 
 const maxLine = 200
 
-// add takes in more output. A carriage return begins a new line: that is how
-// progress bars are drawn.
+// add processes more output. A carriage return also begins a new line, because
+// progress bars use it.
 func (l *lastLine) add(data []byte) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -36,8 +36,8 @@ func (l *lastLine) add(data []byte) {
 		if len(bytes.TrimSpace(part)) == 0 {
 			continue
 		}
-		// All but the first part follow a line end, and so does the first
-		// if the data begins with one.
+		// Every part but the first follows a line end. The first part does, too,
+		// if the data begins with a line end.
 		if l.next || &part[0] != &data[0] {
 			l.line = l.line[:0]
 		}
@@ -55,9 +55,9 @@ func (l *lastLine) String() string {
 	return strings.TrimSpace(strings.ToValidUTF8(string(l.line), "\uFFFD"))
 }
 
-// reportProgress tells the client, once a second, that its run goes on and
-// what it said last, if the client asked to be told. It stops when ctx ends or
-// the function it returns is called, which waits for the last report.
+// reportProgress notifies the client once a second, with the last line of the
+// run's output. It does nothing if the client did not ask for progress. It ends
+// with ctx or when stop is called; stop waits for the last notification.
 func (s *Server) reportProgress(ctx context.Context, c call, runID string) (stop func()) {
 	if c.req.Params.GetProgressToken() == nil {
 		return func() {}
@@ -66,7 +66,8 @@ func (s *Server) reportProgress(ctx context.Context, c call, runID string) (stop
 	var last lastLine
 	var wg sync.WaitGroup
 	wg.Go(func() {
-		// What Follow cannot give is missing from messages only.
+		// An error of Follow is not fatal: the notifications only lack the
+		// output.
 		err := s.engine.Follow(ctx, c.principal, runID, func(_ sandbox.StreamName, data []byte) error {
 			last.add(data)
 			return nil
@@ -90,9 +91,9 @@ func (s *Server) reportProgress(ctx context.Context, c call, runID string) (stop
 	}
 }
 
-// reportFetch is reportProgress for the image of a new sandbox, which may have to
-// be fetched: it returns what takes the news of that, nil if the client did not
-// ask to be told.
+// reportFetch does the same as reportProgress while the image of a new sandbox is
+// fetched. It returns the callback that receives the fetch's progress; the
+// callback is nil if the client did not ask for progress.
 func (s *Server) reportFetch(ctx context.Context, c call, image string) (progress func(sandbox.ImageProgress), stop func()) {
 	if c.req.Params.GetProgressToken() == nil {
 		return nil, func() {}
@@ -114,8 +115,9 @@ func (s *Server) reportFetch(ctx context.Context, c call, image string) (progres
 	}
 }
 
-// tell sends a message each second until ctx ends, but none that is empty. The
-// progress is how long the call has taken, which can only grow.
+// tell sends a message each second until ctx ends; it skips empty messages. The
+// progress value is the duration of the call in seconds, because the protocol
+// requires a value that grows.
 func (s *Server) tell(ctx context.Context, c call, message func() string) {
 	tick := time.NewTicker(progressEvery)
 	defer tick.Stop()
@@ -135,7 +137,7 @@ func (s *Server) tell(ctx context.Context, c call, message func() string) {
 			Message:       text,
 		})
 		if err != nil {
-			return // the client is gone, and the call with it
+			return // the client is gone, so the call ends, too
 		}
 	}
 }

@@ -26,7 +26,7 @@ const readFileOutput = `{"type":"object","properties":{` +
 
 const defaultReadBytes = 64 << 10
 
-// fileResult is a part of a file. Next is where to read on, and is left out at
+// fileResult is a part of a file. Next is the offset of the next part; zero at
 // the end of the file.
 type fileResult struct {
 	Path     string `json:"path"`
@@ -85,8 +85,7 @@ func (s *Server) readFile() tool {
 	}
 }
 
-// text is the content; what a model needs to know besides comes behind it in
-// brackets.
+// text returns the content for models. Further facts follow it in brackets.
 func (r fileResult) text() string {
 	switch {
 	case r.Size == 0:
@@ -115,8 +114,8 @@ func (s *Server) readPart(ctx context.Context, p sandbox.Principal, id, path str
 	return data, size, nil
 }
 
-// wholeRunes reports whether data is text, and returns it without a character
-// that its end cuts through, unless it is the end of the file.
+// wholeRunes reports whether data is text, and returns the text. Unless data ends
+// the file, it removes an incomplete character at the end.
 func wholeRunes(data []byte, last bool) ([]byte, bool) {
 	if utf8.Valid(data) {
 		return data, true

@@ -17,21 +17,21 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// The resources, as URI templates.
+// The URI templates of the resources.
 const (
 	logsTemplate   = "sandbox://{id}/logs"
 	fileTemplate   = "sandbox://{id}/files/{+path}"
 	outputTemplate = "run://{id}/output"
 )
 
-// Bounds of one read of a resource.
+// Size limits for one read of a resource, in bytes.
 const (
 	maxResourceFile   = 4 << 20
 	maxResourceOutput = 1 << 20
 )
 
-// listTTL is how long a client may keep a list: the tools and templates change
-// only when the server does.
+// listTTL is how long a client may cache a list. Tools and templates change only
+// with a new version of the server.
 const listTTL = time.Hour
 
 func (s *Server) serverOptions() *mcp.ServerOptions {
@@ -41,7 +41,7 @@ func (s *Server) serverOptions() *mcp.ServerOptions {
 		SubscribeHandler:   s.watch.subscribe,
 		UnsubscribeHandler: s.watch.unsubscribe,
 		SetCacheable: func(_ context.Context, req mcp.Request, c *mcp.Cacheable) {
-			// What a caller sees depends on who it is.
+			// Answers depend on the caller's identity.
 			c.CacheScope = "private"
 			if _, read := req.(*mcp.ReadResourceRequest); !read {
 				c.TTLMs = int(listTTL.Milliseconds())
@@ -98,8 +98,8 @@ func (s *Server) addResources() {
 	}, s.resource(auth.ScopeRun, counted(s.readResultResource)))
 }
 
-// resource wraps a handler with what every read has in common. Errors are
-// protocol errors here: a resource has no other kind.
+// resource wraps a handler with the work that all reads have in common. It
+// returns errors as protocol errors, because a resource has no other kind.
 func (s *Server) resource(scope auth.Scope, read func(context.Context, sandbox.Principal, *url.URL) ([]*mcp.ResourceContents, error)) mcp.ResourceHandler {
 	return func(ctx context.Context, req *mcp.ReadResourceRequest) (*mcp.ReadResourceResult, error) {
 		uri := req.Params.URI
@@ -129,7 +129,7 @@ func (s *Server) resource(scope auth.Scope, read func(context.Context, sandbox.P
 	}
 }
 
-// counted counts in the call's ledger what a handler read.
+// counted counts the content that a handler read in the call's ledger.
 func counted(read func(context.Context, sandbox.Principal, *url.URL) ([]*mcp.ResourceContents, error)) func(context.Context, sandbox.Principal, *url.URL) ([]*mcp.ResourceContents, error) {
 	return func(ctx context.Context, p sandbox.Principal, u *url.URL) ([]*mcp.ResourceContents, error) {
 		contents, err := read(ctx, p, u)
@@ -140,14 +140,14 @@ func counted(read func(context.Context, sandbox.Principal, *url.URL) ([]*mcp.Res
 		for _, c := range contents {
 			size += len(c.Text) + len(c.Blob)
 		}
-		// The engine's reading of it was counted.
+		// countedEngine has already counted the read itself.
 		_, err = ledgerOf(ctx).take(ctx, p, int64(size)*(answerCost-2)/answerCost)
 		return contents, err
 	}
 }
 
-// notFound is the protocol's error for a resource that there is not. It is not
-// the SDK's, which cannot be sent for every URI.
+// notFound is the protocol's error for a resource that does not exist. The SDK's
+// own error cannot be encoded for every URI.
 func notFound(uri string) error {
 	data, err := json.Marshal(map[string]string{"uri": uri})
 	if err != nil {
@@ -156,8 +156,8 @@ func notFound(uri string) error {
 	return &jsonrpc.Error{Code: mcp.CodeResourceNotFound, Message: "Resource not found", Data: data}
 }
 
-// sendable makes errors of the SDK that hold broken JSON such that they can be
-// sent: one that cannot ends the whole session.
+// sendable repairs errors of the SDK with invalid JSON as data. Such an error
+// cannot be sent, and would end the whole session.
 func sendable(next mcp.MethodHandler) mcp.MethodHandler {
 	return func(ctx context.Context, method string, req mcp.Request) (mcp.Result, error) {
 		res, err := next(ctx, method, req)
@@ -169,7 +169,7 @@ func sendable(next mcp.MethodHandler) mcp.MethodHandler {
 	}
 }
 
-// protocolError maps an error's kind for the protocol.
+// protocolError converts an error to a protocol error by its kind.
 func (s *Server) protocolError(uri string, err error) error {
 	text := err.Error()
 	if hint := sandbox.HintOf(err); hint != "" {
@@ -220,7 +220,7 @@ func (s *Server) readOutputResource(ctx context.Context, p sandbox.Principal, u 
 	return contents, nil
 }
 
-// maxCompletions is the protocol's bound on suggestions.
+// maxCompletions is the protocol's limit for suggestions.
 const maxCompletions = 100
 
 // complete suggests ids and paths for the resource templates.
@@ -272,8 +272,8 @@ func (s *Server) completeID(ctx context.Context, p sandbox.Principal) ([]string,
 	return ids, nil
 }
 
-// completePath lists the directory that the value is in. Values have no
-// leading slash: the template has it.
+// completePath lists the directory of value. The suggestions have no leading
+// slash, because the template has it.
 func (s *Server) completePath(ctx context.Context, p sandbox.Principal, id, value string) ([]string, error) {
 	dir := "/" + value[:strings.LastIndexByte(value, '/')+1]
 	files, _, err := s.engine.ListFiles(ctx, p, id, dir, 1)

@@ -17,28 +17,28 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// resultsTemplate is the URI of one form of a run's result.
+// resultsTemplate is the URI template of one form of a run's result.
 const resultsTemplate = "run://{id}/results/{number}/{+type}"
 
-// Bounds on what an answer holds of results; the rest is named by its URI.
+// These bound the results within an answer. The answer has URIs for the rest.
 const (
 	maxResultText  = 32 << 10 // one text
 	maxResultData  = 16 << 10 // one value of JSON
-	maxAlternative = 1 << 10  // one text or data that plain text stands for
-	maxChartText   = 4 << 10  // data of a chart in what models read
+	maxAlternative = 1 << 10  // one text or value, if there is also plain text
+	maxChartText   = 4 << 10  // a chart's data in the text for models
 	maxPictures    = 10
 	maxPictureSize = 4 << 20 // all pictures
 	maxForms       = 200     // entries of results
 )
 
-// MIME types that are treated by name.
+// MIME types with special treatment.
 const (
 	mimeText  = "text/plain"
 	mimeChart = "application/vnd.glovebox.chart+json"
 )
 
-// A form is one MIME type of a result: an entry of structuredContent's results.
-// Of text, data and uri one is set.
+// A form is one MIME type of a result, an entry of results in structuredContent.
+// Exactly one of Text, Data and URI is set.
 type form struct {
 	Number int             `json:"number"`
 	MIME   string          `json:"mime"`
@@ -49,30 +49,30 @@ type form struct {
 	Late   bool            `json:"late,omitempty"`
 }
 
-// A part is a result as a model sees it, at its place in the output.
+// A part is a result in the form for models, with its position in the output.
 type part struct {
 	stdout, stderr int64
 	text           string
-	contents       []mcp.Content // pictures, and links to those that are too large
+	contents       []mcp.Content // pictures, and links to pictures that are too large
 }
 
-// resultURI names one form of a result.
+// resultURI returns the URI of one form of a result.
 func resultURI(runID string, number int, mime string) string {
 	return "run://" + runID + "/results/" + strconv.Itoa(number) + "/" + mime
 }
 
-// A presenter turns results into what an answer holds of them.
+// A presenter selects the parts of results that an answer includes.
 type presenter struct {
 	runID    string
-	count    int // of runs of the interpreter
-	budget   int // bytes of text and data that are left
-	pictures int // that are left
-	pixels   int // bytes of pictures that are left
+	count    int // the interpreter's run count
+	budget   int // remaining bytes of text and data
+	pictures int // remaining number of pictures
+	pixels   int // remaining bytes of pictures
 	forms    []form
 	parts    []part
 }
 
-// presentResults chooses what an answer holds of a run's results.
+// presentResults selects the parts of a run's results that an answer includes.
 func presentResults(run sandbox.Run, res sandbox.Results, budget int) ([]form, []part) {
 	p := presenter{runID: run.ID, budget: budget, pictures: maxPictures, pixels: maxPictureSize}
 	if run.Context != nil {
@@ -84,7 +84,7 @@ func presentResults(run sandbox.Run, res sandbox.Results, budget int) ([]form, [
 	return p.forms, p.parts
 }
 
-// present takes one result in.
+// present adds one result.
 func (p *presenter) present(number int, r sandbox.Result) {
 	out := part{stdout: r.Stdout, stderr: r.Stderr}
 	_, hasText := r.Data[mimeText]
@@ -125,8 +125,9 @@ func (p *presenter) present(number int, r sandbox.Result) {
 	p.parts = append(p.parts, out)
 }
 
-// read returns what a model reads of a form: the text of a value, the data of a
-// chart, and the name of what nothing else shows.
+// read returns the text for models of a form: the text of a value, or the data of
+// a chart. For a form that has neither, it returns the MIME type and the URI or
+// content.
 func (p *presenter) read(f form, text string, r sandbox.Result) string {
 	_, hasText := r.Data[mimeText]
 	switch {
@@ -156,9 +157,9 @@ func (p *presenter) read(f form, text string, r sandbox.Result) string {
 	return ""
 }
 
-// picture returns what is shown of a picture, or a link to it and why it is not
-// shown. Nothing is decoded here: what is shown was made in the sandbox, or is
-// the picture as it is, and only its size and first bytes are looked at.
+// picture returns the image to show, or a link to it and the reason why it is not
+// shown. The server never decodes a picture: the sandbox made the preview, or the
+// original is small enough. Only its size and first bytes are checked.
 func (p *presenter) picture(f form, text string, r sandbox.Result) (content mcp.Content, why string) {
 	link := &mcp.ResourceLink{URI: f.URI, Name: fmt.Sprintf("picture %d of %s", f.Number, p.runID), MIMEType: f.MIME}
 	shown, ok := r.Previews[f.MIME]
@@ -178,8 +179,8 @@ func (p *presenter) picture(f form, text string, r sandbox.Result) (content mcp.
 	return &mcp.ImageContent{MIMEType: shown.MIME, Data: shown.Data}, ""
 }
 
-// asItIs is a picture in base64 that its sandbox made no preview of: it is fit
-// as it is, or comes of a sandbox that makes none.
+// asItIs returns a picture in base64 for which there is no preview. Either the
+// original is small enough, or the sandbox makes no previews.
 func asItIs(mime, text string) sandbox.Preview {
 	if size := base64.StdEncoding.DecodedLen(len(text)); size > 2*sandbox.MaxPreview {
 		return unshrunk(size)
@@ -203,7 +204,7 @@ func isJSON(mime string) bool {
 	return mime == "application/json" || strings.HasSuffix(mime, "+json")
 }
 
-// byRank puts the text of a result first, then its pictures.
+// byRank sorts plain text first, then pictures, then charts.
 func byRank(a, b string) int {
 	rank := func(mime string) int {
 		switch {
@@ -230,8 +231,9 @@ func compact(b json.RawMessage) []byte {
 	return out.Bytes()
 }
 
-// weave puts results between the output where they came. Without all of the
-// output, as it was written, they follow it.
+// weave inserts results into the output at the positions where the program showed
+// them. If the output is not complete and unchanged, the positions are unknown,
+// and the results follow the output.
 func weave(o sandbox.Output, parts []part) []mcp.Content {
 	whole := o.Omitted == sandbox.Omitted{} && int64(len(o.Stdout)) == o.StdoutBytes && int64(len(o.Stderr)) == o.StderrBytes
 	w := weaver{labels: o.Stderr != ""}
@@ -258,15 +260,16 @@ func weave(o sandbox.Output, parts []part) []mcp.Content {
 	return w.contents
 }
 
-// A weaver gathers text into as few contents as pictures allow.
+// A weaver joins adjacent texts, to make as few contents as possible.
 type weaver struct {
 	labels   bool   // there are two streams
-	stream   string // that was written last, if nothing came since
+	stream   string // the stream of the last output, if nothing followed it
 	contents []mcp.Content
 }
 
-// output adds output: below the name of its stream if there are two, and if
-// nothing came before, for such a line ends what the server says.
+// output adds output of a stream. It puts the stream's name above the output if
+// there are two streams. It also does so for the first content, because the name
+// marks the end of the server's own text.
 func (w *weaver) output(stream, text string) {
 	if text == "" {
 		return
@@ -295,7 +298,7 @@ func (w *weaver) text(text string) {
 	w.contents = append(w.contents, &mcp.TextContent{Text: text})
 }
 
-// join adds what another weaver gathered.
+// join adds the contents of another weaver.
 func (w *weaver) join(contents []mcp.Content) {
 	for _, c := range contents {
 		if text, ok := c.(*mcp.TextContent); ok {

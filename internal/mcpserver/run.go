@@ -12,11 +12,11 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// stopTimeout bounds what is done for a call after its client has gone.
+// stopTimeout bounds the work for a call whose client has disconnected.
 const stopTimeout = 10 * time.Second
 
-// runOutput is the output schema of every tool that gives a run: what programs
-// look at most. All tools' schemas together have a budget.
+// runOutput is the output schema of all tools that return a run. It has only the
+// fields that programs use most, because the schemas of all tools share a budget.
 const runOutput = `{"type":"object","properties":{` +
 	`"run_id":{"type":"string"},"sandbox_id":{"type":"string"},"status":{"type":"string"},` +
 	`"verdict":{"type":"object"},"exit_code":{"type":"integer"},` +
@@ -43,16 +43,16 @@ type runResult struct {
 	Context *sandbox.RunContext   `json:"context,omitempty"`
 	Input   *sandbox.InputRequest `json:"waits_for,omitempty"`
 
-	output sandbox.Output // with its lengths
+	output sandbox.Output // with the lengths of its streams
 	parts  []part         // of results
-	left   int            // results that were not kept
+	left   int            // number of results that were not kept
 
 	changes *sandbox.Changes // in the workspace
-	shown   []mcp.Content    // pictures and links of files
-	unshown string           // why others are not shown
+	shown   []mcp.Content    // pictures of files, and links to files
+	unshown string           // why other pictures are not shown
 }
 
-// newRunResult joins a run and what is shown of its output.
+// newRunResult combines a run with the part of its output that is shown.
 func newRunResult(r sandbox.Run, o sandbox.Output, now time.Time) runResult {
 	end := r.Ended
 	if end.IsZero() {
@@ -79,19 +79,19 @@ func newRunResult(r sandbox.Run, o sandbox.Output, now time.Time) runResult {
 	return res
 }
 
-// addResults adds what a run showed, within a budget of bytes.
+// addResults adds a run's results, within a budget in bytes.
 func (r *runResult) addResults(run sandbox.Run, res sandbox.Results, budget int) {
 	r.Results, r.parts = presentResults(run, res, budget)
 	r.left = res.Omitted
 	if res.Error != nil {
 		brief := *res.Error
-		brief.Traceback = "" // it is in stderr
+		brief.Traceback = "" // stderr has it
 		r.Error = &brief
 	}
 }
 
-// render gives the run as a tool's result: isError exactly for a verdict that
-// is not ok.
+// render returns the run as a tool's result. isError is true exactly if the
+// verdict is not ok.
 func (r runResult) render() (*mcp.CallToolResult, error) {
 	res, err := result(r, "")
 	if err != nil {
@@ -104,8 +104,9 @@ func (r runResult) render() (*mcp.CallToolResult, error) {
 	return res, nil
 }
 
-// entry is the run without its results for a model to read among others. Each
-// line of its output is indented, as none of what the server says is.
+// entry returns the run without its results, as one entry of a log for models. It
+// indents each line of output. No line from the server is indented, so the output
+// cannot imitate one.
 func (r runResult) entry() string {
 	text := r.facts(r.output.Stdout+r.output.Stderr != "")
 	for _, c := range weave(r.output, nil) {
@@ -115,9 +116,9 @@ func (r runResult) entry() string {
 	return text
 }
 
-// read is the run for a model to read: first what the server says, and then what
-// the program wrote and showed. In this order, for a program can write whatever
-// the server says, but nothing before it.
+// read returns the run for models: first the server's text, and then the output
+// and results. The order matters: a program can imitate the server's text, but it
+// cannot write in front of it.
 func (r runResult) read(parts []part) []mcp.Content {
 	body := weave(r.output, parts)
 	var w weaver
@@ -126,8 +127,8 @@ func (r runResult) read(parts []part) []mcp.Content {
 	return w.contents
 }
 
-// facts are a line in brackets that says how the run ended, and then what there
-// is to do about it.
+// facts returns a line in brackets with the run's outcome, followed by notices
+// and next steps.
 func (r runResult) facts(shown bool) string {
 	var b strings.Builder
 	facts := []string{string(r.Status)}
@@ -176,7 +177,7 @@ func (r runResult) facts(shown bool) string {
 	return strings.TrimSuffix(b.String(), "\n")
 }
 
-// runArgs are the arguments that every tool that starts a run has.
+// runArgs are the arguments that all tools which start a run have in common.
 type runArgs struct {
 	SandboxID string            `json:"sandbox_id"`
 	Env       map[string]string `json:"env"`
@@ -188,7 +189,7 @@ type runArgs struct {
 	Network   sandbox.Network   `json:"network"`
 }
 
-// The properties that go with runArgs.
+// The schema properties of runArgs.
 const (
 	timeoutProperty   = `"timeout_seconds":{"type":"integer","minimum":1,"description":"default 30"}`
 	waitProperty      = `"wait_seconds":{"type":"integer","minimum":0,"maximum":600,"description":"return after this long with what there is; the run goes on and takes send_input"}`
@@ -200,8 +201,8 @@ const (
 	sandboxProperty   = `"sandbox_id":{"type":"string","description":"default: a new one, kept while in use"}`
 )
 
-// start begins a run and waits for it: for as long as the caller said, or for
-// the server's patience. A client that gives the call up ends the run.
+// start starts a run and waits for it for the time that the caller specified, or
+// for Options.Patience. If the client cancels the call, the run ends.
 func (s *Server) start(ctx context.Context, c call, r sandbox.RunRequest, a runArgs) (*mcp.CallToolResult, error) {
 	if err := onlyNew(a.SandboxID, a.Image, a.Network); err != nil {
 		return nil, err
@@ -218,8 +219,8 @@ func (s *Server) start(ctx context.Context, c call, r sandbox.RunRequest, a runA
 		return nil, err
 	}
 	r.Timeout = timeout
-	// Who waits only so long means to come back, perhaps with input. Anyone
-	// else's program reads an empty input, and does not hang.
+	// A caller that sets wait_seconds may come back with input, so keep stdin
+	// open. In all other runs the program reads end of file, and does not hang.
 	r.KeepStdin = a.Wait != nil && r.Stdin == nil
 
 	told := func() {}
@@ -238,8 +239,8 @@ func (s *Server) start(ctx context.Context, c call, r sandbox.RunRequest, a runA
 	return s.answer(ctx, c, run, wait, a.Wait == nil, a.Budget)
 }
 
-// answer waits for a run for at most d, and renders it. A client that takes
-// tasks is given one in place of a long wait, unless it said how long to wait.
+// answer waits for a run for at most d and renders it. If the client supports
+// tasks and did not specify a wait, a longer run becomes a task.
 func (s *Server) answer(ctx context.Context, c call, run sandbox.Run, d time.Duration, patient bool, budget int) (*mcp.CallToolResult, error) {
 	slot := taskSlotOf(ctx)
 	if slot != nil && patient {
@@ -251,12 +252,13 @@ func (s *Server) answer(ctx context.Context, c call, run sandbox.Run, d time.Dur
 	}
 	if slot != nil && patient && run.Status == sandbox.RunRunning {
 		slot.becomes(run.ID, run.Started)
-		return &mcp.CallToolResult{}, nil // the task is the answer
+		return &mcp.CallToolResult{}, nil // withTasks replaces it by the task
 	}
 	return s.show(ctx, c, run, budget)
 }
 
-// onlyNew refuses what describes a new sandbox where one is named.
+// onlyNew refuses arguments for a new sandbox if the call names an existing
+// sandbox.
 func onlyNew(id, image string, network sandbox.Network) error {
 	for _, a := range []struct{ name, value string }{{"image", image}, {"network", string(network)}} {
 		if id != "" && a.value != "" {
@@ -267,15 +269,14 @@ func onlyNew(id, image string, network sandbox.Network) error {
 	return nil
 }
 
-// finish waits for a run for at most d. If the caller goes away, or cannot be
-// told, it ends the run.
+// finish waits for a run for at most d. If waiting fails or the client
+// disconnects, it stops the run.
 func (s *Server) finish(ctx context.Context, c call, runID string, d time.Duration) (sandbox.Run, error) {
 	run, err := s.wait(ctx, c, runID, d)
 	if err == nil {
 		return run, nil
 	}
-	// Nobody is left who knows of the run, or whoever is will not learn of it
-	// from this call.
+	// The client is gone, or will not learn the run's id from this call.
 	stopCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
 	defer cancel()
 	stopped, stopErr := s.engine.StopRun(stopCtx, c.principal, run.ID)
@@ -288,8 +289,8 @@ func (s *Server) finish(ctx context.Context, c call, runID string, d time.Durati
 	return stopped, nil
 }
 
-// wait waits for a run for at most d, telling the client of its progress. The
-// error is nil if the run finished or d is over, and ctx's if that ended.
+// wait waits for a run for at most d, and reports progress to the client. It
+// returns nil if the run finished or d is over, and ctx's error if ctx ended.
 func (s *Server) wait(ctx context.Context, c call, runID string, d time.Duration) (sandbox.Run, error) {
 	waitCtx, cancel := context.WithTimeout(ctx, d)
 	defer cancel()
@@ -299,7 +300,7 @@ func (s *Server) wait(ctx context.Context, c call, runID string, d time.Duration
 	if err == nil {
 		return run, nil
 	}
-	run.ID = runID // whatever went wrong, the caller may have to stop it
+	run.ID = runID // set in any case, so that the caller can stop the run
 	if ctx.Err() != nil {
 		return run, ctx.Err()
 	}
@@ -309,13 +310,14 @@ func (s *Server) wait(ctx context.Context, c call, runID string, d time.Duration
 	return run, err
 }
 
-// show renders a run with as much of its output as fits the budget.
+// show renders a run with as much of its output as fits into budget bytes; zero
+// is [sandbox.DefaultOutputBytes].
 func (s *Server) show(ctx context.Context, c call, run sandbox.Run, budget int) (*mcp.CallToolResult, error) {
 	if budget == 0 {
 		budget = sandbox.DefaultOutputBytes
 	}
-	// The client may be gone; what is read then is read for a call that was
-	// cancelled, and still has to end.
+	// The client may be gone. A cancelled call still needs an answer, so read
+	// with a context of its own.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
 	defer cancel()
 	out, err := s.engine.Output(ctx, c.principal, run.ID, budget)

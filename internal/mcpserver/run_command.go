@@ -19,10 +19,10 @@ const runCommandInput = `{"type":"object","properties":{` +
 	timeoutProperty + `,` + waitProperty + `,` + envProperty + `,` + budgetProperty + `,` + imageProperty + `,"workspace":{"type":"string"},"network":{"type":"string"}` +
 	`},"required":["command"]}`
 
-// commands is one shell command or several.
+// commands is one shell command or a list of them.
 type commands []string
 
-// UnmarshalJSON takes a string or an array of strings.
+// UnmarshalJSON accepts a string or an array of strings.
 func (c *commands) UnmarshalJSON(b []byte) error {
 	var one string
 	if err := json.Unmarshal(b, &one); err == nil {

@@ -8,7 +8,7 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// sandboxOutput is the output schema of the tools that give a sandbox.
+// sandboxOutput is the output schema of all tools that return a sandbox.
 const sandboxOutput = `{"type":"object","properties":{` +
 	`"sandbox_id":{"type":"string"},"state":{"type":"string"},"receipt":{"type":"array","items":{"type":"object"}}}}`
 
@@ -33,7 +33,7 @@ type sandboxResult struct {
 	Expires   time.Time       `json:"expires_at,omitzero"`
 	Ended     time.Time       `json:"ended_at,omitzero"`
 	Cause     string          `json:"cause,omitempty"`
-	// Contexts are those of a running sandbox; nil is not known.
+	// Contexts are the contexts of a running sandbox. Nil: not known.
 	Contexts []sandbox.Context `json:"contexts,omitzero"`
 	Receipt  sandbox.Receipt   `json:"receipt,omitempty"`
 }
@@ -62,7 +62,7 @@ func newSandboxResult(sb sandbox.Sandbox) sandboxResult {
 	}
 }
 
-// line is the sandbox in one line.
+// line returns the sandbox in one line.
 func (r sandboxResult) line() string {
 	facts := []string{r.ID}
 	if r.Name != "" {
@@ -78,7 +78,7 @@ func (r sandboxResult) line() string {
 	return strings.Join(facts, ", ")
 }
 
-// text is the sandbox and its receipt for a model to read.
+// text returns the sandbox and its receipt for models.
 func (r sandboxResult) text() string {
 	var b strings.Builder
 	b.WriteString(r.line())

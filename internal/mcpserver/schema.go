@@ -13,10 +13,10 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// A schema is as much of JSON Schema as the tools' arguments use. The schemas
-// themselves are written out in each tool's file, as clients get them; they
-// are read back into this form to check what clients send, so that a wrong
-// argument is answered with its name, its value and what would be right.
+// A schema is the part of JSON Schema that the tools' arguments use. Each tool's
+// file has its schemas as clients get them. This package parses them into this
+// form to check arguments. So the error for a wrong argument can give its name,
+// its value and the accepted values.
 type schema struct {
 	Type                 string             `json:"type"`
 	Properties           map[string]*schema `json:"properties"`
@@ -29,9 +29,8 @@ type schema struct {
 	AdditionalProperties json.RawMessage    `json:"additionalProperties"`
 }
 
-// decode checks arguments against the schema and puts them into in, a pointer
-// to a struct. An argument that is null counts as left out. Errors wrap
-// [sandbox.Invalid].
+// decode checks arguments against the schema and stores them in in, a pointer to
+// a struct. A null argument counts as absent. Errors wrap [sandbox.Invalid].
 func (s *schema) decode(args json.RawMessage, in any) error {
 	if len(args) == 0 || bytes.Equal(args, []byte("null")) {
 		args = json.RawMessage("{}")
@@ -72,8 +71,8 @@ func (s *schema) decode(args json.RawMessage, in any) error {
 	return nil
 }
 
-// check returns an error wrapping [sandbox.Invalid] unless v is as the schema
-// says. name says where v is.
+// check returns an error wrapping [sandbox.Invalid] if v does not match the
+// schema. name is the position of v in the arguments.
 func (s *schema) check(name string, v any) error {
 	wrong := sandbox.Errorf(sandbox.Invalid, "%s: %s is not %s", name, show(v), s.want())
 	if len(s.AnyOf) > 0 {
@@ -124,8 +123,8 @@ func (s *schema) checkNumber(n json.Number, wrong error) error {
 		return wrong
 	}
 	if s.Type == "integer" {
-		// 5.0 is an integer in JSON Schema, but not for a Go int: the tools
-		// ask for plain ones.
+		// 5.0 is an integer in JSON Schema, but a Go int cannot decode it. Accept
+		// only plain integers.
 		if _, err := n.Int64(); err != nil {
 			return wrong
 		}
@@ -136,7 +135,7 @@ func (s *schema) checkNumber(n json.Number, wrong error) error {
 	return nil
 }
 
-// want says in words what the schema accepts.
+// want describes in words the values that the schema accepts.
 func (s *schema) want() string {
 	switch {
 	case len(s.AnyOf) > 0:
@@ -164,7 +163,7 @@ func (s *schema) want() string {
 	return w
 }
 
-// show writes a value as JSON, cut short.
+// show writes a value as JSON, truncated to 60 bytes.
 func show(v any) string {
 	const most = 60
 	b, err := json.Marshal(v)

@@ -15,7 +15,7 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// Options are what New needs. Engine and Log must be set.
+// Options are the arguments of [New]. Engine and Log must be set.
 type Options struct {
 	Engine  Engine
 	Log     *slog.Logger
@@ -25,36 +25,38 @@ type Options struct {
 	// resources.
 	Profile *profile.Profile
 
-	// Ports gives ports of sandboxes URLs; nil if nothing shows them.
+	// Ports makes URLs for ports of sandboxes. Nil: the tool preview_url is not
+	// offered.
 	Ports Ports
-	// Files gives files URLs, and HostFiles copies files of this machine; both
-	// may be nil. The second is for a server on stdio only.
+	// Files makes URLs for files, and HostFiles copies files from and to this
+	// machine. Both may be nil. HostFiles is only for a server on stdio.
 	Files     Files
 	HostFiles HostFiles
 
-	// Tools, if not empty, names the only tools to offer. ReadOnly offers
-	// only those that change nothing.
+	// Tools, if not empty, is the list of tools to offer; the others are left
+	// out. ReadOnly leaves out all tools that change something.
 	Tools    []string
 	ReadOnly bool
 
-	// MaxMessageBytes bounds one message from a client; zero is
-	// [DefaultMaxMessageBytes].
+	// MaxMessageBytes is the largest message that a client may send, in bytes.
+	// Zero is [DefaultMaxMessageBytes].
 	MaxMessageBytes int64
-	// MaxSessions bounds the sessions that clients of the older versions
-	// have open over HTTP; zero is [DefaultMaxSessions].
+	// MaxSessions bounds the open HTTP sessions of clients that speak an older
+	// version of the protocol. Zero is [DefaultMaxSessions]. It is ignored if
+	// Shares is set.
 	MaxSessions int
-	// Shares are what principals share, with other servers too. Nil is shares
-	// of this server alone, with MaxSessions sessions.
+	// Shares are the resource pools that all principals share, possibly with
+	// other servers of the process. Nil makes pools for this server alone.
 	Shares *Shares
-	// SessionTimeout ends a session that no request came for; zero is
-	// [DefaultSessionTimeout].
+	// SessionTimeout is the time without a request after which a session ends.
+	// Zero is [DefaultSessionTimeout].
 	SessionTimeout time.Duration
 	// Patience is how long a call waits for its run if the caller does not
-	// say; zero is [DefaultPatience].
+	// specify it. Zero is [DefaultPatience].
 	Patience time.Duration
 
-	// Conformance adds the fixtures of the official conformance suite. It is
-	// for tests only: some of them ask the client for things.
+	// Conformance adds the fixtures of the official conformance suite. It is for
+	// tests only: some fixtures send requests to the client.
 	Conformance bool
 }
 
@@ -63,12 +65,13 @@ const (
 	DefaultMaxMessageBytes = 8 << 20
 	DefaultMaxSessions     = 1000
 	DefaultSessionTimeout  = 2 * time.Hour
-	// DefaultPatience is below the minute after which most clients give a
-	// call up, so that they get the run's handle and what there is.
+	// DefaultPatience is below one minute, the usual timeout of clients for a
+	// call. So the client gets the run's id and the output so far, and not a
+	// timeout.
 	DefaultPatience = 50 * time.Second
 )
 
-// MaxWait is the longest that a caller may ask a call to wait.
+// MaxWait is the longest time that a caller may ask a call to wait for a run.
 const MaxWait = 10 * time.Minute
 
 // A Server offers an engine over MCP. It is safe for concurrent use.
@@ -81,35 +84,35 @@ type Server struct {
 	watch  *watcher
 	sse    *sseHandler
 	http   *httpHandler
-	// sessions are those over HTTP, and ledgers those of requests over HTTP.
+	// sessions and ledgers belong to clients and requests over HTTP.
 	sessions *openSessions
 	ledgers  *ledgers
-	// fixtureTasks are those of the conformance suite; nil otherwise.
+	// fixtureTasks are the tasks of the conformance suite; nil unless
+	// Options.Conformance is set.
 	fixtureTasks *fixtureTasks
 
-	// closing ends with a cause when calls that still run are to be given
-	// up.
+	// closing ends, with a cause, when Shutdown cancels the calls that still run.
 	closing context.Context
 	close   context.CancelCauseFunc
 
 	mu       sync.Mutex
 	draining bool
 	calls    map[*activeCall]struct{}
-	busy     int           // calls, and requests whose answer may not have left
+	busy     int           // calls, and HTTP requests whose answer may not have been sent yet
 	idle     chan struct{} // closed when draining and nothing is busy
 }
 
-// sseFarewell is how long the last answers on SSE have to leave.
+// sseFarewell is how long Shutdown waits for the last answers on SSE to be sent.
 const sseFarewell = 100 * time.Millisecond
 
-// closeTimeout is how long sessions have to close at the end.
+// closeTimeout is how long Shutdown waits for sessions to close.
 const closeTimeout = 2 * time.Second
 
-// errShutdown is why a call's context ends when the server does.
+// errShutdown is the cause with which the contexts of calls end at shutdown.
 var errShutdown = errors.New("the server is shutting down")
 
-// New returns a Server. It returns an error wrapping [sandbox.Invalid] if
-// Options.Tools names a tool that there is not.
+// New returns a Server. If Options.Tools names an unknown tool, it returns an
+// error wrapping [sandbox.Invalid].
 func New(o Options) (*Server, error) {
 	o.MaxMessageBytes = orDefault(o.MaxMessageBytes, DefaultMaxMessageBytes)
 	o.SessionTimeout = orDefault(o.SessionTimeout, DefaultSessionTimeout)
@@ -160,7 +163,7 @@ func orDefault[T comparable](v, d T) T {
 	return v
 }
 
-// addTools registers the tools that the options leave.
+// addTools registers the tools that Options.Tools and Options.ReadOnly allow.
 func (s *Server) addTools() error {
 	all := s.tools()
 	for _, name := range s.opts.Tools {
@@ -185,7 +188,7 @@ func (s *Server) addTools() error {
 	return nil
 }
 
-// tools returns every tool, in the order in which they are documented.
+// tools returns every tool, in the order of the documentation.
 func (s *Server) tools() []tool {
 	if s.opts.Profile != nil {
 		return s.profileTools(s.opts.Profile)
@@ -209,7 +212,8 @@ func (s *Server) tools() []tool {
 	return all
 }
 
-// filterTools leaves out of tools/list what the caller's scopes do not allow.
+// filterTools removes from tools/list the tools that the caller's scopes do not
+// allow.
 func (s *Server) filterTools(next mcp.MethodHandler) mcp.MethodHandler {
 	scopes := map[string]auth.Scope{}
 	for _, t := range s.tools() {
@@ -230,26 +234,26 @@ func (s *Server) filterTools(next mcp.MethodHandler) mcp.MethodHandler {
 	}
 }
 
-// lifeKey is the key in a session's context of another context, which ends
-// when the client is gone for good. The SDK hides the end of a session's
-// context from its calls, since clients of some transports come back.
+// lifeKey is a context key. Its value is the context of the whole session, which
+// ends when the client is gone for good. The SDK does not pass the end of a
+// session's context on to calls, because clients of some transports reconnect.
 type lifeKey struct{}
 
-// withLife returns ctx for a session whose calls are given up when ctx ends.
+// withLife returns ctx for a session; its calls are cancelled when ctx ends.
 func withLife(ctx context.Context) context.Context {
 	return context.WithValue(ctx, lifeKey{}, ctx)
 }
 
-// An activeCall is a call under way.
+// An activeCall is a call in progress.
 type activeCall struct {
 	session string // id of the session over HTTP, or ""
 	key     string // of the caller's identity
 	cancel  context.CancelCauseFunc
 }
 
-// begin counts a call in, or refuses it because the server is shutting down.
-// The context that it returns ends with ctx, with the life of the session, and
-// when calls are given up. The caller calls end.
+// begin registers a call, or refuses it with [sandbox.Unavailable] during
+// shutdown. The context that it returns ends with ctx, with the session, or when
+// Shutdown cancels calls. The caller must call end.
 func (s *Server) begin(ctx context.Context, session string, id auth.Identity) (_ context.Context, end func(), _ error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -278,8 +282,8 @@ func (s *Server) begin(ctx context.Context, session string, id auth.Identity) (_
 	}, nil
 }
 
-// enter counts in a request over HTTP, until leave: an answer has left only
-// when its request has ended.
+// enter registers an HTTP request until leave is called. An answer has been sent
+// only when its request has ended, so Shutdown waits for requests, too.
 func (s *Server) enter() (leave func()) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -291,13 +295,14 @@ func (s *Server) enter() (leave func()) {
 	}
 }
 
-// leaveLocked counts something out; s.mu is held.
+// leaveLocked ends one use of the server; s.mu is held.
 func (s *Server) leaveLocked() {
 	s.busy--
 	s.checkIdleLocked()
 }
 
-// checkIdleLocked says, once, that there is nothing to drain; s.mu is held.
+// checkIdleLocked closes s.idle, once, if the server is draining and nothing is
+// in progress; s.mu is held.
 func (s *Server) checkIdleLocked() {
 	if !s.draining || s.busy > 0 {
 		return
@@ -309,7 +314,7 @@ func (s *Server) checkIdleLocked() {
 	}
 }
 
-// endSession gives up the calls of a session that its owner ends.
+// endSession cancels the calls of a session that its client ends.
 func (s *Server) endSession(session string, id auth.Identity) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -320,9 +325,10 @@ func (s *Server) endSession(session string, id auth.Identity) {
 	}
 }
 
-// Shutdown refuses new calls, lets those under way finish until ctx ends,
-// cancels what is left (the runs they wait for are stopped, and the callers
-// told), and closes every session. It returns ctx's error if it had to cancel.
+// Shutdown refuses new calls and waits for the calls in progress until ctx ends.
+// Then it cancels the remaining calls, which stops their runs and answers their
+// callers. Last, it closes every session. It returns ctx's error if it had to
+// cancel a call.
 func (s *Server) Shutdown(ctx context.Context) error {
 	s.mu.Lock()
 	s.draining = true
@@ -345,11 +351,12 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	select {
 	case <-s.idle:
 	case <-time.After(stopTimeout + time.Second):
-		// Stopping a run is bounded, so this is a client that does not read.
+		// Stopping a run has a timeout, so the cause is a client that does not
+		// read.
 		s.log.Warn("shutdown leaves answers that clients did not take")
 	}
 	if s.sse.any() {
-		// On this transport nothing tells that an answer has left.
+		// SSE gives no signal that an answer has been sent.
 		time.Sleep(sseFarewell)
 	}
 	s.sse.closeAll()
@@ -358,8 +365,9 @@ func (s *Server) Shutdown(ctx context.Context) error {
 	return err
 }
 
-// closeSessions closes the sessions, and waits for them, but not for long: one
-// waits for its client to read, and for calls that look at nothing.
+// closeSessions closes the sessions and waits for them for at most closeTimeout.
+// Closing a session can block on a client that does not read, or on a call that
+// ignores its context.
 func (s *Server) closeSessions() {
 	var closing sync.WaitGroup
 	for ss := range s.mcp.Sessions() {

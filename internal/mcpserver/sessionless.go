@@ -12,12 +12,12 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/auth"
 )
 
-// streamBeat is how often a stream that says nothing shows that it is alive.
+// streamBeat is the interval of the keep-alive comments on an idle stream.
 const streamBeat = 25 * time.Second
 
-// serveSessionless serves clients that know nothing of sessions: each POST is
-// one message, answered in JSON whatever the client accepts, and a GET is a
-// stream of what the server has to say by itself, which is nothing.
+// serveSessionless serves clients that do not support sessions. Each POST is one
+// message, and the answer is always JSON, whatever the client accepts. A GET
+// opens a stream for messages from the server; the server sends none.
 func (h *httpHandler) serveSessionless(w http.ResponseWriter, r *http.Request) {
 	switch r.Method {
 	case http.MethodPost:
@@ -53,14 +53,16 @@ func (h *httpHandler) postSessionless(w http.ResponseWriter, r *http.Request) {
 		h.modern.ServeHTTP(&errorWriter{ResponseWriter: w, id: m.id()}, r)
 		return
 	}
-	// The client said neither, and would not know to.
+	// Clients of this kind send neither header.
 	r.Header.Set("Content-Type", "application/json")
 	r.Header.Set("Accept", "application/json, text/event-stream")
-	// The error of a message is in the answer; HTTP itself did not fail.
+	// JSON-RPC errors have status 200: the error is in the message, and HTTP
+	// itself did not fail.
 	h.single.ServeHTTP(&errorWriter{ResponseWriter: w, id: m.id(), always: http.StatusOK}, r)
 }
 
-// streamNothing keeps a stream open until the client leaves, or the server.
+// streamNothing keeps a stream open until the client disconnects or the server
+// shuts down.
 func (h *httpHandler) streamNothing(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
@@ -74,7 +76,7 @@ func (h *httpHandler) streamNothing(w http.ResponseWriter, r *http.Request) {
 	defer context.AfterFunc(h.server.closing, cancel)()
 	w.Header().Set("Content-Type", "text/event-stream")
 	w.Header().Set("Cache-Control", "no-cache")
-	w.Header().Set("X-Accel-Buffering", "no") // proxies are not to keep it back
+	w.Header().Set("X-Accel-Buffering", "no") // proxies must not buffer the stream
 	rc := http.NewResponseController(w)
 	say := func(comment string) bool {
 		_, err := io.WriteString(w, ": "+comment+"\n\n")

@@ -10,33 +10,32 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/fair"
 )
 
-// openSessions are the sessions that clients have open over HTTP, on either
-// transport.
+// openSessions are the open sessions of clients over HTTP, on either transport.
 type openSessions struct {
 	pool *fair.Pool
 
 	mu   sync.Mutex
 	open map[*session]struct{}
-	byID map[string]*session // those of Streamable HTTP
+	byID map[string]*session // only sessions of Streamable HTTP
 }
 
-// A session is one that a client has open. It ends when its client says so,
-// or when another principal needs its place.
+// A session is an open session of a client. It ends when its client ends it, or
+// when another principal needs its place.
 type session struct {
 	of *openSessions
 	id auth.Identity
 
-	// These are guarded by of.mu.
+	// of.mu guards the following fields.
 	hold  *fair.Hold
-	name  string // by which clients of Streamable HTTP name it, or ""
-	calls int    // under way
-	end   func() // ends it soon; nil until there is something to end
+	name  string // the session id on Streamable HTTP, otherwise ""
+	calls int    // in progress
+	end   func() // ends the session without waiting; nil until bind
 	ended bool
 }
 
 type sessionKey struct{}
 
-// sessionOf returns the session in whose name a context is, or nil.
+// sessionOf returns the session of a context, or nil.
 func sessionOf(ctx context.Context) *session {
 	ses, _ := ctx.Value(sessionKey{}).(*session)
 	return ses
@@ -46,9 +45,9 @@ func newOpenSessions(pool *fair.Pool) *openSessions {
 	return &openSessions{pool: pool, open: map[*session]struct{}{}, byID: map[string]*session{}}
 }
 
-// begin waits for a place for a session. A session without a call under way
-// makes room for it, and by force one of a principal that has more than its share.
-// The session counts as in use until it is bound.
+// begin waits for a place for a new session. To make room, the pool evicts
+// sessions without a call in progress. It evicts busy sessions only of principals
+// that exceed their share. The new session counts as in use until bind.
 func (o *openSessions) begin(ctx context.Context, id auth.Identity) (*session, error) {
 	ses := &session{of: o, id: id, calls: 1}
 	hold, err := acquire(ctx, o.pool, fair.Request{Principal: id.Principal, Units: 1, Evict: ses.evict})
@@ -62,7 +61,7 @@ func (o *openSessions) begin(ctx context.Context, id auth.Identity) (*session, e
 	return ses, nil
 }
 
-// bind says what ends a session, and how clients name it.
+// bind sets the function that ends a session, and the session's id.
 func (s *session) bind(name string, end func()) {
 	s.of.mu.Lock()
 	s.calls--
@@ -77,7 +76,7 @@ func (s *session) bind(name string, end func()) {
 	}
 }
 
-// close ends the session soon.
+// close ends the session without waiting for its end.
 func (s *session) close() {
 	s.of.mu.Lock()
 	s.ended = true
@@ -99,7 +98,7 @@ func (s *session) evict(forced bool) bool {
 	return true
 }
 
-// gone gives the place of a session back that has ended.
+// gone gives back the place of a session that has ended.
 func (s *session) gone() {
 	s.of.mu.Lock()
 	defer s.of.mu.Unlock()
@@ -110,7 +109,7 @@ func (s *session) gone() {
 	s.hold.Release()
 }
 
-// use counts a call in, until done. It does nothing for nil.
+// use marks a call as in progress until done is called. A nil session is allowed.
 func (s *session) use() (done func()) {
 	if s == nil {
 		return func() {}
@@ -125,8 +124,8 @@ func (s *session) use() (done func()) {
 	}
 }
 
-// named returns the session that a caller names, or nil. A request for it is a
-// use of it.
+// named returns the caller's session with that id, or nil. It marks the session
+// as recently used.
 func (o *openSessions) named(name string, id auth.Identity) *session {
 	o.mu.Lock()
 	defer o.mu.Unlock()
@@ -138,24 +137,25 @@ func (o *openSessions) named(name string, id auth.Identity) *session {
 	return ses
 }
 
-// touch says that a request for the session came.
+// touch marks the session as recently used.
 func (s *session) touch() {
 	s.of.mu.Lock()
 	defer s.of.mu.Unlock()
 	s.hold.Touch()
 }
 
-// count is how many sessions are open.
+// count returns the number of open sessions.
 func (o *openSessions) count() int {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	return len(o.open)
 }
 
-// Busy reports whether any session is open.
+// Busy reports whether a session over HTTP is open.
 func (s *Server) Busy() bool { return s.sessions.count() > 0 }
 
-// End ends the sessions of identities for which gone reports true.
+// End ends the sessions of all identities for which gone returns true. It does
+// not wait for their end.
 func (s *Server) End(gone func(auth.Identity) bool) {
 	var ending []*session
 	s.sessions.mu.Lock()
@@ -170,8 +170,8 @@ func (s *Server) End(gone func(auth.Identity) bool) {
 	}
 }
 
-// bindStreamable binds a session to that of the SDK which a request has opened,
-// if it did.
+// bindStreamable binds a session to the SDK's session with that id. If the
+// request opened none, it gives the session's place back.
 func (s *Server) bindStreamable(ses *session, name string) {
 	var sdk *mcp.ServerSession
 	if name != "" {
@@ -191,7 +191,8 @@ func (s *Server) bindStreamable(ses *session, name string) {
 	}()
 	ses.bind(name, func() {
 		go func() {
-			// The SDK ends a session when its calls have returned.
+			// The SDK waits for a session's calls before it ends the session, so
+			// cancel them first.
 			s.endSession(name, ses.id)
 			sdk.Close()
 		}()

@@ -15,13 +15,14 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/auth"
 )
 
-// sessionParameter names an SSE session in the address that its messages are
-// posted to.
+// sessionParameter is the query parameter with the session's id, in the URL for
+// POSTs.
 const sessionParameter = "sessionid"
 
-// An sseHandler serves the transport of version 2024-11-05: a GET opens a
-// session and is its way out, POSTs are its way in. It is not the SDK's own
-// handler because that lets anybody who has a valid token post to any session.
+// An sseHandler serves the transport of version 2024-11-05. A GET opens a session
+// and carries the server's messages; each POST carries a message of the client.
+// The SDK's own handler is not used: it accepts POSTs from any valid token to any
+// session.
 type sseHandler struct {
 	server *Server
 
@@ -32,24 +33,25 @@ type sseHandler struct {
 
 type sseSession struct {
 	transport *mcp.SSEServerTransport
-	key       string // of the identity that opened it
+	key       string // of the identity that opened the session
 	place     *session
 	end       context.CancelFunc
-	ready     chan struct{} // closed when messages may be posted, or never will
+	ready     chan struct{} // closed when the session accepts messages, or has failed to connect
 
 	mu    sync.Mutex
-	calls map[jsonrpc.ID]sseCall // whose answers have not left
+	calls map[jsonrpc.ID]sseCall // calls whose answers have not been sent
 	over  bool
 }
 
-// An sseCall is a call of an SSE session, from its POST until its answer has left.
+// An sseCall is a call of an SSE session, from its POST until its answer has been
+// sent.
 type sseCall struct {
-	name string // of its ledger
-	end  func() // of its ledger
+	name string // name of its ledger
+	end  func() // ends its ledger
 }
 
-// begin notes a call. It reports false if one with the same ID is under way, or
-// the session is over.
+// begin registers a call. It returns false if a call with the same ID is in
+// progress, or if the session is over.
 func (s *sseSession) begin(id jsonrpc.ID, c sseCall) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -60,7 +62,7 @@ func (s *sseSession) begin(id jsonrpc.ID, c sseCall) bool {
 	return true
 }
 
-// answered ends a call whose answer has left.
+// answered ends a call after its answer has been sent.
 func (s *sseSession) answered(id jsonrpc.ID) {
 	s.mu.Lock()
 	c, ok := s.calls[id]
@@ -71,7 +73,7 @@ func (s *sseSession) answered(id jsonrpc.ID) {
 	}
 }
 
-// gone ends all calls: no answer leaves any more.
+// gone ends all calls. No answer can be sent any more.
 func (s *sseSession) gone() {
 	s.mu.Lock()
 	calls := s.calls
@@ -82,9 +84,9 @@ func (s *sseSession) gone() {
 	}
 }
 
-// A ledgerTransport leads calls of a session to their ledgers, and ends these when
-// the answers have left: on this transport no request over HTTP ends with the
-// answer.
+// A ledgerTransport connects calls of a session to their ledgers, and ends the
+// ledgers when the answers have been sent. On SSE, no HTTP request ends with the
+// answer, so the request cannot end the ledger.
 type ledgerTransport struct {
 	mcp.Transport
 	ses *sseSession
@@ -148,7 +150,7 @@ func (h *sseHandler) serve(w http.ResponseWriter, r *http.Request, id auth.Ident
 	}
 }
 
-// open begins a session, which lasts as long as the request.
+// open starts a session, which lasts as long as the request.
 func (h *sseHandler) open(w http.ResponseWriter, r *http.Request, id auth.Identity) {
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
@@ -176,9 +178,9 @@ func (h *sseHandler) open(w http.ResponseWriter, r *http.Request, id auth.Identi
 	ctx = context.WithValue(ctx, sessionKey{}, place)
 	w.Header().Set("Content-Type", "text/event-stream")
 	w.Header().Set("Cache-Control", "no-cache, no-transform")
-	// The client may post as soon as it is told where to, which connecting does.
-	// So the session must be known by then, and posts wait until it is ready.
-	// Connecting waits for the client to read, and must not keep others waiting.
+	// Connect sends the client the URL for POSTs, and the client may post at
+	// once. So register the session first; find waits until it is ready. Connect
+	// also blocks until the client reads, so it must not run under h.mu.
 	if !h.add(name, ses) {
 		writeError(w, http.StatusServiceUnavailable, nil, jsonrpc.CodeInternalError, errShutdown.Error())
 		return
@@ -189,7 +191,7 @@ func (h *sseHandler) open(w http.ResponseWriter, r *http.Request, id auth.Identi
 		h.remove(name)
 		close(ses.ready)
 		h.server.log.Warn("open sse session", "error", err)
-		return // the client is gone: the answer had begun
+		return // the client is gone; an error answer is no longer possible
 	}
 	close(ses.ready)
 	ended := make(chan struct{})
@@ -206,7 +208,7 @@ func (h *sseHandler) open(w http.ResponseWriter, r *http.Request, id auth.Identi
 	<-ended
 }
 
-// add makes a session known, unless the server shuts down.
+// add registers a session. It returns false during shutdown.
 func (h *sseHandler) add(name string, ses *sseSession) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
@@ -223,8 +225,8 @@ func (h *sseHandler) remove(name string) {
 	delete(h.sessions, name)
 }
 
-// find returns the session of that name once it is ready, or nil. A session of
-// somebody else does not exist.
+// find waits until the session with that id is ready and returns it. It returns
+// nil for an unknown session and for a session of another identity.
 func (h *sseHandler) find(ctx context.Context, name string, id auth.Identity) *sseSession {
 	h.mu.Lock()
 	ses := h.sessions[name]
@@ -239,10 +241,10 @@ func (h *sseHandler) find(ctx context.Context, name string, id auth.Identity) *s
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.sessions[name] // nil if connecting failed
+	return h.sessions[name] // nil if the connection failed
 }
 
-// post sends one message to a session.
+// post passes one message to a session.
 func (h *sseHandler) post(w *errorWriter, r *http.Request, id auth.Identity) {
 	ses := h.find(r.Context(), r.URL.Query().Get(sessionParameter), id)
 	if ses == nil {
@@ -261,7 +263,8 @@ func (h *sseHandler) post(w *errorWriter, r *http.Request, id auth.Identity) {
 		return
 	}
 	if call, ok := m.(*jsonrpc.Request); ok && call.IsCall() {
-		// The request ends as soon as the session has the message.
+		// The request ends as soon as the session has the message, so the ledger
+		// must outlive it.
 		name, end, err := h.server.ledgers.openFor(r.Context(), id.Principal, 1, len(body))
 		if err != nil {
 			tooMuch(w, nil, err)
@@ -274,14 +277,14 @@ func (h *sseHandler) post(w *errorWriter, r *http.Request, id auth.Identity) {
 		}
 		defer func() {
 			if w.status != 0 {
-				ses.answered(call.ID) // the session refused it
+				ses.answered(call.ID) // the session refused the message
 			}
 		}()
 	}
 	ses.transport.ServeHTTP(w, r)
 }
 
-// closeAll ends every session and lets no more begin.
+// closeAll ends every session and prevents new ones.
 func (h *sseHandler) closeAll() {
 	h.mu.Lock()
 	defer h.mu.Unlock()

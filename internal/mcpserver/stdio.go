@@ -16,17 +16,16 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/auth"
 )
 
-// ServeStdio serves one client, the local user, until in ends or ctx does. It
-// writes nothing but messages of the protocol to out. When it returns, no call
-// is left: those under way were cancelled, and their runs stopped. It returns
-// nil if the client closed its end of either, and ctx's error if that ended. It
-// closes both streams.
+// ServeStdio serves one client, the local user, until in or ctx ends. It writes
+// only messages of the protocol to out. Before it returns, it cancels the calls
+// in progress, stops their runs and closes both streams. It returns nil if the
+// client closed either stream, and ctx's error if ctx ended.
 func (s *Server) ServeStdio(ctx context.Context, in io.ReadCloser, out io.WriteCloser) error {
 	w := &lockedWriter{w: out}
 	ss, err := s.mcp.Connect(withLife(auth.NewContext(ctx, auth.Local())), &mcp.IOTransport{
 		Reader:        newFrames(in, w, s.opts.MaxMessageBytes),
 		Writer:        w,
-		MaxLineLength: -1, // bounded before
+		MaxLineLength: -1, // frames bounds it
 	}, nil)
 	if err != nil {
 		return err
@@ -52,8 +51,8 @@ func clientGone(err error) bool {
 	return errors.Is(err, io.EOF) || errors.Is(err, io.ErrClosedPipe) || errors.Is(err, syscall.EPIPE)
 }
 
-// A lockedWriter writes whole messages, from the session and from the frames
-// before it.
+// A lockedWriter writes one message at a time. Both the session and its frames
+// write to it.
 type lockedWriter struct {
 	mu sync.Mutex
 	w  io.WriteCloser
@@ -71,16 +70,16 @@ func (w *lockedWriter) Close() error {
 	return w.w.Close()
 }
 
-// frames passes on the lines of a client that are messages, and answers those
-// that are not. Without it the SDK ends the session at the first bad line.
+// frames passes the valid messages of a client on to the SDK and answers invalid
+// lines itself. Without it, the SDK ends the session at the first invalid line.
 type frames struct {
 	in   io.ReadCloser
 	r    *bufio.Reader
 	out  io.Writer
 	most int64
 
-	rest    []byte // of the line that is being passed on
-	batches bool   // this version of the protocol has batches
+	rest    []byte // the unread part of the current line
+	batches bool   // the client's version of the protocol has batches
 }
 
 func newFrames(in io.ReadCloser, out io.Writer, most int64) *frames {
@@ -104,8 +103,8 @@ func (f *frames) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// line reads a line. It is empty if it was answered here. A last line without
-// an end is a line, too.
+// line reads one line. It returns an empty line if it has answered the line
+// itself. The last line needs no line end.
 func (f *frames) line() ([]byte, error) {
 	var line []byte
 	tooLong := false
@@ -137,7 +136,8 @@ func (f *frames) line() ([]byte, error) {
 	return f.checked(line)
 }
 
-// checked returns the line if it is a message or an acceptable batch of them.
+// checked returns the line if it is a valid message or batch. Otherwise it
+// answers the line and returns nil.
 func (f *frames) checked(line []byte) ([]byte, error) {
 	if !json.Valid(line) {
 		return nil, f.refuse(nil, jsonrpc.CodeParseError, "the line is not JSON")
@@ -163,8 +163,8 @@ func (f *frames) checked(line []byte) ([]byte, error) {
 	return line, nil
 }
 
-// noteVersion remembers whether the version that a client asks for has
-// batches; they came and went with two of them.
+// noteVersion records whether the version that a client requests has batches.
+// Only two versions have them.
 func (f *frames) noteVersion(m json.RawMessage) {
 	var init struct {
 		Method string `json:"method"`
@@ -177,7 +177,7 @@ func (f *frames) noteVersion(m json.RawMessage) {
 	}
 }
 
-// refuse answers a line that is not passed on.
+// refuse answers an invalid line with an error.
 func (f *frames) refuse(id json.RawMessage, code int64, text string) error {
 	_, err := f.out.Write(append(errorMessage(id, code, text), '\n'))
 	return err

@@ -33,11 +33,11 @@ func (s *Server) stopRun() tool {
 			}
 			res, err := s.show(ctx, c, run, 0)
 			if err != nil || run.Verdict.Code != sandbox.Cancelled {
-				return res, err // it had ended before
+				return res, err // the run had ended before the call
 			}
-			// The result is the run's, and a run that was stopped is not ok,
-			// so isError is true here as it is for get_run afterwards. The
-			// text says first that the call itself did what it was to do.
+			// The result belongs to the run, and the verdict of a stopped run is
+			// not ok. So isError is true, as it is for a later get_run. The text
+			// first says that the call itself succeeded.
 			const done = "The run was stopped, as asked. Nothing of it goes on."
 			if t, ok := res.Content[0].(*mcp.TextContent); ok {
 				t.Text = done + "\n" + t.Text

@@ -13,22 +13,23 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// The Tasks extension (SEP-2663). A client that declares it gets a task for a
-// run that does not end soon, and asks for it now and then instead of holding a
-// request open. A run's task is the run itself: its id is the run's, and what
-// there is to know of it is asked of the engine, so tasks outlive connections
-// and restarts as runs do.
+// This file implements the Tasks extension (SEP-2663). If a client declares the
+// extension, a long run becomes a task. The client polls the task and need not
+// keep a request open.
+//
+// The task of a run is the run itself: both have the same id, and the engine has
+// all its state. So tasks survive disconnects and restarts, as runs do.
 
 const tasksExtension = "io.modelcontextprotocol/tasks"
 
 const (
-	// taskAfter is how long a call waits for its run before it becomes a
+	// taskAfter is how long a call waits for its run before the call becomes a
 	// task.
 	taskAfter = 2 * time.Second
-	// taskTTL is how long after its end a task can be asked for at least.
-	// Engines keep runs for longer.
+	// taskTTL is how long a task exists at least after its end. Engines keep runs
+	// longer.
 	taskTTL = time.Hour
-	// taskPoll is how often a client is asked to ask.
+	// taskPoll is the polling interval that clients are asked to use.
 	taskPoll = time.Second
 )
 
@@ -41,8 +42,8 @@ const (
 	taskCancelled     = "cancelled"
 )
 
-// A taskResult is a task on the wire: new, and then without what it came to, or
-// as tasks/get gives it.
+// A taskResult is a task on the wire. A new task has no result; tasks/get adds
+// the result of a finished task.
 type taskResult struct {
 	mcp.ResultBase
 	ResultType    string              `json:"resultType"`
@@ -57,7 +58,7 @@ type taskResult struct {
 	InputRequests mcp.InputRequestMap `json:"inputRequests,omitempty"`
 }
 
-// newTaskResult is a task as every answer about it begins.
+// newTaskResult returns the part that all answers about a task have in common.
 func newTaskResult(id, status string, created, updated time.Time) *taskResult {
 	return &taskResult{
 		ResultType: "complete",
@@ -70,38 +71,38 @@ func newTaskResult(id, status string, created, updated time.Time) *taskResult {
 	}
 }
 
-// A taskAck says that a task heard what it was told.
+// A taskAck acknowledges tasks/cancel and tasks/update.
 type taskAck struct {
 	mcp.ResultBase
 	ResultType string `json:"resultType"`
 }
 
-// taskParams are the parameters of all methods of tasks.
+// taskParams are the parameters of all task methods.
 type taskParams struct {
 	mcp.ParamsBase
 	TaskID         string                     `json:"taskId"`
 	InputResponses map[string]json.RawMessage `json:"inputResponses"`
 }
 
-// A taskSlot is where a call leaves the task that it becomes.
+// A taskSlot receives the task if a call becomes one.
 type taskSlot struct{ task *taskResult }
 
 type taskSlotKey struct{}
 
-// taskSlotOf returns the call's slot, or nil if its client takes no tasks.
+// taskSlotOf returns the call's slot, or nil if its client does not support
+// tasks.
 func taskSlotOf(ctx context.Context) *taskSlot {
 	slot, _ := ctx.Value(taskSlotKey{}).(*taskSlot)
 	return slot
 }
 
-// becomes leaves a task in the slot.
+// becomes stores a new task in the slot.
 func (t *taskSlot) becomes(id string, created time.Time) {
 	t.task = newTaskResult(id, taskWorking, created, time.Now())
 	t.task.ResultType = "task"
 }
 
-// declaresTasks reports whether a request's _meta says that its client takes
-// tasks.
+// declaresTasks reports whether a request's _meta declares support for tasks.
 func declaresTasks(meta map[string]any) bool {
 	caps, _ := meta[mcp.MetaKeyClientCapabilities].(map[string]any)
 	extensions, _ := caps["extensions"].(map[string]any)
@@ -109,7 +110,7 @@ func declaresTasks(meta map[string]any) bool {
 	return ok
 }
 
-// needsTasks is the error for a client that takes no tasks.
+// needsTasks is the error for a client that does not support tasks.
 func needsTasks() error {
 	return &jsonrpc.Error{
 		Code:    mcp.CodeMissingRequiredClientCapabilities,
@@ -118,7 +119,7 @@ func needsTasks() error {
 	}
 }
 
-// withTasks answers a call that has become a task with the task.
+// withTasks replaces the result of a call that became a task by the task.
 func withTasks(next mcp.MethodHandler) mcp.MethodHandler {
 	return func(ctx context.Context, method string, req mcp.Request) (mcp.Result, error) {
 		if method != "tools/call" || !declaresTasks(req.GetParams().GetMeta()) {
@@ -133,7 +134,7 @@ func withTasks(next mcp.MethodHandler) mcp.MethodHandler {
 	}
 }
 
-// The methods of tasks.
+// The task methods.
 const (
 	methodGetTask    = "tasks/get"
 	methodCancelTask = "tasks/cancel"
@@ -144,7 +145,7 @@ func isTaskMethod(method string) bool {
 	return method == methodGetTask || method == methodCancelTask || method == methodUpdateTask
 }
 
-// addTasks registers the methods of tasks.
+// addTasks registers the task methods.
 func (s *Server) addTasks() error {
 	method := func(name string, do func(ctx context.Context, id auth.Identity, p *taskParams) (mcp.Result, error)) error {
 		return mcp.AddReceivingCustomMethod(s.mcp, name, func(ctx context.Context, ss *mcp.ServerSession, p *taskParams) (mcp.Result, error) {
@@ -190,22 +191,22 @@ func (s *Server) addTasks() error {
 				t.update(p.InputResponses)
 				return &taskAck{ResultType: "complete"}, nil
 			}
-			// A run asks its client for nothing; an answer that no question
-			// was asked for is heard, and that is all.
+			// A run asks its client for nothing, so acknowledge the answer and
+			// ignore it.
 			_, err := s.getTask(ctx, id.Principal, p.TaskID)
 			return &taskAck{ResultType: "complete"}, err
 		}),
 	)
 }
 
-// unknownTask is the error for a task that there is not.
+// unknownTask is the error for a task that does not exist.
 func unknownTask(id string) error {
 	return &jsonrpc.Error{Code: jsonrpc.CodeInvalidParams, Message: "there is no task " + show(id)}
 }
 
 // getTask returns a run as a task.
 func (s *Server) getTask(ctx context.Context, p sandbox.Principal, runID string) (*taskResult, error) {
-	// Waiting no time tells how the run stands.
+	// A wait with timeout 0 returns the run's current state.
 	run, err := s.wait(ctx, call{principal: p, req: &mcp.CallToolRequest{Params: &mcp.CallToolParamsRaw{}}}, runID, 0)
 	if err != nil {
 		return nil, err

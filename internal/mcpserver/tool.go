@@ -14,26 +14,26 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/trace"
 )
 
-// A tool is one MCP tool: what clients are told of it, and what it does.
+// A tool is one MCP tool: its description for clients and its handler.
 type tool struct {
 	name        string
 	title       string
 	description string
 	input       string // JSON Schema of the arguments
 	output      string // JSON Schema of structuredContent, if there is one
-	// untold keeps the output's schema from clients, who are told it with
-	// another tool: all that they are told has a budget.
+	// untold leaves the output schema out of tools/list. Another tool has the
+	// same schema, and the length of the whole list is bounded by a budget.
 	untold bool
 
-	// scope is what the caller must be allowed.
+	// scope is the scope that the caller must have.
 	scope auth.Scope
-	// The hints of MCP: readOnly tools change nothing; destructive ones may
-	// undo or overwrite something; calling an idempotent one again with the
-	// same arguments does no more.
+	// These are MCP's hints. A readOnly tool changes nothing. A destructive tool
+	// may overwrite or undo something. Calling an idempotent tool again with the
+	// same arguments has no further effect.
 	readOnly, destructive, idempotent bool
 
-	// run handles a call. Its error is shown to the model as a result with
-	// isError; see [errorResult].
+	// run handles a call. The model sees its error as a result with isError; see
+	// [errorResult].
 	run func(ctx context.Context, c call, args json.RawMessage) (*mcp.CallToolResult, error)
 }
 
@@ -44,9 +44,9 @@ type call struct {
 	began     time.Time
 }
 
-// typed returns a handler that decodes arguments into an In by the input
-// schema, which is a constant: one that does not parse is a fault of ours that
-// any test shows.
+// typed returns a handler that decodes arguments into an In according to the
+// input schema. It panics if the schema, a constant, does not parse; every test
+// would show that.
 func typed[In any](input string, h func(ctx context.Context, c call, in In) (*mcp.CallToolResult, error)) func(context.Context, call, json.RawMessage) (*mcp.CallToolResult, error) {
 	var s schema
 	if err := json.Unmarshal([]byte(input), &s); err != nil {
@@ -61,7 +61,7 @@ func typed[In any](input string, h func(ctx context.Context, c call, in In) (*mc
 	}
 }
 
-// definition is what tools/list says of the tool.
+// definition returns the tool's entry for tools/list.
 func (t tool) definition() *mcp.Tool {
 	closedWorld := false
 	a := &mcp.ToolAnnotations{ReadOnlyHint: t.readOnly, OpenWorldHint: &closedWorld}
@@ -82,16 +82,16 @@ func (t tool) definition() *mcp.Tool {
 	return def
 }
 
-// handler wraps the tool with what every call has in common: who asks, what
-// they may do, shutdown, faults of ours, and the log, which never has
-// arguments or output in it.
+// handler wraps the tool with the work that all calls have in common:
+// authentication, scopes, shutdown, recovery from panics, and the log. The log of
+// a call has neither arguments nor output.
 func (s *Server) handler(t tool) mcp.ToolHandler {
 	return func(ctx context.Context, req *mcp.CallToolRequest) (res *mcp.CallToolResult, _ error) {
 		began := time.Now()
 		id, known := auth.FromContext(ctx)
 		kind := sandbox.Kind("")
 		defer func() {
-			// A fault in one call must not end everybody's sandboxes.
+			// A panic in one call must not end the sandboxes of all principals.
 			if p := recover(); p != nil {
 				s.log.Error("tool panicked", "tool", t.name, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
 				kind = sandbox.Internal
@@ -136,9 +136,9 @@ func (s *Server) handler(t tool) mcp.ToolHandler {
 	}
 }
 
-// traceparent returns where in a trace of its own the caller is: by the metadata
-// of the call, which any transport has, or by the header of its request. The
-// context may be that of a whole session, and is not asked.
+// traceparent returns the caller's position in its own trace. It is in the call's
+// metadata, on any transport, or in the header of the call's request. The context
+// is not used, because it may belong to a whole session.
 func traceparent(req *mcp.CallToolRequest) string {
 	if text, ok := req.Params.Meta["traceparent"].(string); ok {
 		return text
@@ -151,12 +151,12 @@ func traceparent(req *mcp.CallToolRequest) string {
 	return ""
 }
 
-// errInternal stands for what went wrong inside the server, which is the
-// operator's to read. The local user is the operator.
+// errInternal replaces an internal error, whose details are only for the
+// operator. The local user is the operator, and gets the details.
 var errInternal = sandbox.Errorf(sandbox.Internal, "the server's log says how")
 
-// errorResult shows an error to the model: which argument, what is wrong with
-// it, and the remedy where there is one.
+// errorResult shows an error to the model: the argument, the fault and, if known,
+// the remedy.
 func errorResult(err error) *mcp.CallToolResult {
 	text := err.Error()
 	if sandbox.KindOf(err) == sandbox.Internal {
@@ -171,7 +171,7 @@ func errorResult(err error) *mcp.CallToolResult {
 	}
 }
 
-// result shows v to programs and text to models.
+// result returns a result with v for programs and text for models.
 func result(v any, text string) (*mcp.CallToolResult, error) {
 	b, err := json.Marshal(v)
 	if err != nil {

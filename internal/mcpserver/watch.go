@@ -17,25 +17,26 @@ import (
 )
 
 const (
-	// notifyEvery is the least time between two notifications of a resource.
+	// notifyEvery is the shortest interval between two notifications of a run's
+	// output.
 	notifyEvery = 500 * time.Millisecond
-	// lookEvery is how often a resource is looked at that tells nothing by
-	// itself.
+	// lookEvery is the polling interval for resources that the engine sends no
+	// events for.
 	lookEvery = time.Second
 )
 
-// A watcher follows the resources that clients have subscribed to. One is
-// followed once, however many sessions want to hear of it, until the last of
-// them does not or nothing can change any more.
+// A watcher follows the resources to which clients have subscribed. It follows
+// each resource once for all sessions. It stops when the last session
+// unsubscribes or the resource cannot change any more.
 type watcher struct {
 	server *Server
 
 	mu      sync.Mutex
-	watches map[string]*watch                     // by URI
-	wanted  map[*mcp.ServerSession]map[string]int // session -> URI -> how often
+	watches map[string]*watch                     // key is the URI
+	wanted  map[*mcp.ServerSession]map[string]int // number of subscriptions by session and URI
 }
 
-// A watch is one followed resource.
+// A watch is one resource that the watcher follows.
 type watch struct {
 	sessions int
 	hold     *fair.Hold
@@ -51,7 +52,8 @@ func newWatcher(s *Server) *watcher {
 	}
 }
 
-// subscribe checks that the caller may read the resource, and follows it.
+// subscribe checks that the caller may read the resource, and follows the
+// resource.
 func (w *watcher) subscribe(ctx context.Context, req *mcp.SubscribeRequest) error {
 	uri := req.Params.URI
 	if w.server.opts.Conformance && uri == watchedResource {
@@ -74,7 +76,7 @@ func (w *watcher) subscribe(ctx context.Context, req *mcp.SubscribeRequest) erro
 	defer w.mu.Unlock()
 	defer func() {
 		if w.watches[uri] != k {
-			k.hold.Release() // it is watched already, or not to be watched
+			k.hold.Release() // the resource has a watch already, or subscribing failed
 		}
 	}()
 	if w.watches == nil {
@@ -83,7 +85,7 @@ func (w *watcher) subscribe(ctx context.Context, req *mcp.SubscribeRequest) erro
 	if w.wanted[req.Session] == nil {
 		w.wanted[req.Session] = map[string]int{}
 		go func() {
-			// A session's end says nothing to the unsubscribe handler.
+			// The SDK does not call the unsubscribe handler when a session ends.
 			req.Session.Wait()
 			w.forget(req.Session)
 		}()
@@ -107,9 +109,9 @@ func (w *watcher) subscribe(ctx context.Context, req *mcp.SubscribeRequest) erro
 	return nil
 }
 
-// reserve returns a watch that has a place, for a resource that may be watched
-// already. A watch whose resource cannot change any more makes room for it, and
-// by force one of a principal that has more than its share.
+// reserve takes a unit of the pool for a new watch; the resource may have a watch
+// already. To make room, the pool evicts watches of resources that cannot change
+// any more. It evicts other watches only of principals that exceed their share.
 func (w *watcher) reserve(ctx context.Context, id auth.Identity, uri string) (*watch, error) {
 	k := &watch{sessions: 1, done: make(chan struct{})}
 	hold, err := acquire(ctx, w.server.shares.watches, fair.Request{Principal: id.Principal, Units: 1, Evict: func(forced bool) bool {
@@ -119,8 +121,8 @@ func (w *watcher) reserve(ctx context.Context, id auth.Identity, uri string) (*w
 	return k, err
 }
 
-// evict ends a watch, and tells its subscribers of a last change: they may look
-// at the resource, and subscribe again.
+// evict ends a watch and sends its subscribers one last notification. They may
+// then read the resource and subscribe again.
 func (w *watcher) evict(uri string, k *watch, forced bool) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -148,7 +150,7 @@ func (w *watcher) unsubscribe(_ context.Context, req *mcp.UnsubscribeRequest) er
 	defer w.mu.Unlock()
 	uris := w.wanted[req.Session]
 	if uris[req.Params.URI] == 0 {
-		return nil // it was not subscribed, or is a resource that never changes
+		return nil // not subscribed, or a resource that never changes
 	}
 	uris[req.Params.URI]--
 	if uris[req.Params.URI] == 0 {
@@ -168,7 +170,8 @@ func (w *watcher) forget(ss *mcp.ServerSession) {
 	delete(w.wanted, ss)
 }
 
-// releaseLocked stops following uri when nobody wants it. w.mu is held.
+// releaseLocked ends one subscription to uri, and the watch with the last one;
+// w.mu is held.
 func (w *watcher) releaseLocked(uri string) {
 	k := w.watches[uri]
 	if k == nil {
@@ -182,7 +185,7 @@ func (w *watcher) releaseLocked(uri string) {
 	}
 }
 
-// stopAll ends every watch for good, and waits for them.
+// stopAll ends every watch, waits for their ends and prevents new ones.
 func (w *watcher) stopAll() {
 	w.mu.Lock()
 	watches := w.watches
@@ -195,8 +198,9 @@ func (w *watcher) stopAll() {
 	}
 }
 
-// follower returns what follows a resource. That the caller may read it is
-// checked before: what an error says, a read would say.
+// follower checks that the caller may read a resource, and returns the function
+// that follows the resource. Its errors are equal to those of a read, so they
+// reveal no more.
 func (w *watcher) follower(ctx context.Context, id auth.Identity, uri string) (func(context.Context), error) {
 	u, err := url.Parse(uri)
 	if err != nil {
@@ -220,7 +224,7 @@ func (w *watcher) follower(ctx context.Context, id auth.Identity, uri string) (f
 	case isLogs:
 		look = func(ctx context.Context) (string, bool, error) { return w.server.logsState(ctx, p, logsOf) }
 	case u.Scheme == "run" && u.Path == "/output":
-		// Reading nothing shows whether the run is the caller's.
+		// A read of 0 bytes checks that the run belongs to the caller.
 		if _, _, err := w.server.engine.ReadOutput(ctx, p, u.Host, sandbox.Stdout, 0, 0); err != nil {
 			return nil, w.server.protocolError(uri, err)
 		}
@@ -242,7 +246,7 @@ func (w *watcher) follower(ctx context.Context, id auth.Identity, uri string) (f
 	return func(ctx context.Context) { w.look(ctx, uri, state, look) }, nil
 }
 
-// unsubscribable is the error for a resource that nobody can subscribe to.
+// unsubscribable is the error for a resource without subscriptions.
 func (w *watcher) unsubscribable() error {
 	return &jsonrpc.Error{
 		Code:    jsonrpc.CodeInvalidParams,
@@ -250,7 +254,7 @@ func (w *watcher) unsubscribable() error {
 	}
 }
 
-// notify tells the subscribers of a resource that it has changed.
+// notify sends a resource's subscribers a notification that it has changed.
 func (w *watcher) notify(ctx context.Context, uri string) {
 	err := w.server.mcp.ResourceUpdated(ctx, &mcp.ResourceUpdatedNotificationParams{URI: uri})
 	if err != nil && ctx.Err() == nil {
@@ -258,8 +262,8 @@ func (w *watcher) notify(ctx context.Context, uri string) {
 	}
 }
 
-// look notifies the subscribers of a resource when it is no more in the state
-// last, and so on until ctx ends or the resource is over or gone.
+// look polls a resource and notifies its subscribers when the state differs from
+// last. It returns when ctx ends or the resource is over or gone.
 func (w *watcher) look(ctx context.Context, uri, last string, look func(context.Context) (state string, over bool, err error)) {
 	tick := time.NewTicker(lookEvery)
 	defer tick.Stop()
@@ -285,8 +289,8 @@ func (w *watcher) look(ctx context.Context, uri, last string, look func(context.
 	}
 }
 
-// follow notifies the subscribers of a run's output when there is more of it,
-// and when the run has ended.
+// follow notifies the subscribers of a run's output when output arrives, and once
+// when the run ends.
 func (w *watcher) follow(ctx context.Context, p sandbox.Principal, runID, uri string) {
 	more := make(chan struct{}, 1)
 	ended := make(chan error, 1)
@@ -294,7 +298,7 @@ func (w *watcher) follow(ctx context.Context, p sandbox.Principal, runID, uri st
 		ended <- w.server.engine.Follow(ctx, p, runID, func(sandbox.StreamName, []byte) error {
 			select {
 			case more <- struct{}{}:
-			default: // a notification is due already
+			default: // a notification is pending
 			}
 			return nil
 		})
@@ -312,7 +316,7 @@ func (w *watcher) follow(ctx context.Context, p sandbox.Principal, runID, uri st
 			}
 			return
 		}
-		// What comes meanwhile is one more notification.
+		// Output that arrives during this wait leads to one more notification.
 		select {
 		case <-time.After(notifyEvery):
 		case <-ctx.Done():

@@ -54,7 +54,7 @@ func (s *Server) listWorkspaces() tool {
 	}
 }
 
-// workspaceLine is a workspace in one line for a model to read.
+// workspaceLine returns a workspace in one line, for models.
 func workspaceLine(w sandbox.Workspace) string {
 	line := fmt.Sprintf("%q: %s in %d files", w.Name, sandbox.FormatBytes(w.Usage.Bytes), w.Usage.Files)
 	if w.Quota.Bytes > 0 {

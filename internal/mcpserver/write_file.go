@@ -18,7 +18,7 @@ const writeFileInput = `{"type":"object","properties":{` +
 	`"append":{"type":"boolean"}` +
 	`},"required":["sandbox_id","path","content"]}`
 
-// encodingBase64 is the encoding for bytes that are not text.
+// encodingBase64 is the encoding of binary content.
 const encodingBase64 = "base64"
 
 func (s *Server) writeFile() tool {
