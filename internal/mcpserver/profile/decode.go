@@ -11,10 +11,10 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// Typed returns a [Tool]'s Run that decodes arguments into an In. What the
-// schema requires must be there; what it does not know is left alone, as the
-// replaced servers do. Errors wrap [sandbox.Invalid] and name the argument.
-// The schema is a constant: one that does not parse is a fault of ours.
+// Typed returns a [Tool]'s Run that decodes arguments into an In. The schema's
+// required arguments must be present. Unknown arguments are ignored, as the
+// replaced servers do. Errors wrap [sandbox.Invalid] and name the argument. Typed
+// panics if the schema, a constant, does not parse.
 func Typed[In any](schema string, run func(context.Context, Call, In) (Result, error)) func(context.Context, Call, json.RawMessage) (Result, error) {
 	var s struct {
 		Required []string `json:"required"`
@@ -49,13 +49,13 @@ func decode(args json.RawMessage, required []string, in any) error {
 		name := strings.TrimPrefix(wrong.Field, ".")
 		return sandbox.Errorf(sandbox.Invalid, "%s: a %s is not %s", name, wrong.Value, kindOf(wrong))
 	}
-	if err != nil && sandbox.KindOf(err) != sandbox.Invalid { // an argument's own decoder said better
+	if err != nil && sandbox.KindOf(err) != sandbox.Invalid { // an argument's own decoder has a better message
 		return sandbox.Errorf(sandbox.Invalid, "arguments: %w", err)
 	}
 	return err
 }
 
-// kindOf names what JSON should have had.
+// kindOf returns the expected JSON type in words.
 func kindOf(e *json.UnmarshalTypeError) string {
 	switch e.Type.Kind().String() {
 	case "string":
@@ -71,15 +71,15 @@ func kindOf(e *json.UnmarshalTypeError) string {
 	}
 }
 
-// Missing is the error for an argument that is not there, in the words of the
-// replaced servers.
+// Missing returns the error for a missing argument, in the words of the replaced
+// servers.
 func Missing(name string) error { return sandbox.Errorf(sandbox.Invalid, "%s is required", name) }
 
-// JSON is a result whose text is v in JSON, as Python's servers write it: with
-// an indent of two, and nothing escaped that need not be.
+// JSON returns v as a result in JSON, in the format of Python's servers: indented
+// by two spaces, with as few escapes as possible.
 func JSON(v any) (Result, error) { return encode(v, "  ") }
 
-// CompactJSON is JSON without spaces.
+// CompactJSON is like JSON, but without white space.
 func CompactJSON(v any) (Result, error) { return encode(v, "") }
 
 func encode(v any, indent string) (Result, error) {
@@ -94,8 +94,8 @@ func encode(v any, indent string) (Result, error) {
 	return Result{Texts: []string{text}, Structured: json.RawMessage(text)}, nil
 }
 
-// Explain is an error's text with its hint. What went wrong inside the server
-// is for its log.
+// Explain returns an error's text with its hint. For an internal error it refers
+// to the server's log instead.
 func Explain(err error) string {
 	text := err.Error()
 	if sandbox.KindOf(err) == sandbox.Internal {

@@ -7,15 +7,15 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// Output is what a run wrote.
+// Output is the output of a run.
 type Output struct {
 	sandbox.Output
-	// Merged is both streams in the order in which they came. Where not all
-	// is shown it is one after the other.
+	// Merged has both streams in the order in which they were written. If a part
+	// was omitted, stderr follows stdout.
 	Merged string
 }
 
-// ReadOutput returns the output of a run that has finished, within budget bytes.
+// ReadOutput returns the output of a finished run, within budget bytes.
 func ReadOutput(ctx context.Context, e Engine, p sandbox.Principal, runID string, budget int) (Output, error) {
 	out, err := e.Output(ctx, p, runID, budget)
 	if err != nil {
@@ -40,7 +40,7 @@ func ReadOutput(ctx context.Context, e Engine, p sandbox.Principal, runID string
 	return o, err
 }
 
-// Lines is text that ends with an end of line, unless it is empty.
+// Lines adds a newline at the end of text, unless text is empty or has one.
 func Lines(text string) string {
 	if text != "" && !strings.HasSuffix(text, "\n") {
 		text += "\n"

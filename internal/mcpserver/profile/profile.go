@@ -1,14 +1,16 @@
-// Package profile says what a profile is: the tools and resources of one server
-// that Glovebox replaces, under exactly its names, as data and functions.
+// Package profile defines profiles. A profile is the tools and resources of
+// another MCP server that Glovebox replaces, under exactly the same names, as
+// data and functions.
 //
-// Package mcpserver serves profiles, the packages below this one make them, and
-// package app puts both together. A profile is a thin translation: it decodes
-// what that server's clients send, asks the [Engine], and writes what comes back
-// as that server did. It owns no rule about sandboxes, and knows nothing of MCP's
-// wire, so that the SDK stays in package mcpserver.
+// Package mcpserver serves profiles, the packages below this one define them, and
+// package app connects both. A profile is a thin translation. It decodes the
+// arguments of that server's clients, calls the [Engine] and encodes the answer
+// as that server did. It has no rules of its own about sandboxes. It does not use
+// MCP's wire format, so only package mcpserver imports the SDK.
 //
-// A [Profile] is made once and is safe for concurrent use. What it remembers is
-// which sandbox a caller means ([Sandboxes]); the sandboxes are the engine's.
+// A [Profile] is made once and is safe for concurrent use. Its only state is the
+// sandboxes that its callers refer to ([Sandboxes]). The engine owns the
+// sandboxes.
 package profile
 
 import (
@@ -25,61 +27,59 @@ import (
 
 // A Profile is a set of tools and resources.
 type Profile struct {
-	// Name is what --profile takes, and the path /mcp/NAME.
+	// Name is the profile's value for --profile, and its path is /mcp/NAME.
 	Name string
-	// ServerName and ServerVersion are what clients are told the server is.
+	// ServerName and ServerVersion are the name and version that clients see.
 	ServerName, ServerVersion string
-	// Instructions, if any, are for the model.
+	// Instructions are for the model; may be empty.
 	Instructions string
 
 	Tools     []Tool
 	Resources []Resource
 
-	// Failure renders an error as the replaced server would. Without it a
-	// client gets the error's text and hint.
+	// Failure renders an error as the replaced server would. If it is nil,
+	// clients get the error's text and hint.
 	Failure func(error) Result
 
-	// Sessionless serves each HTTP request by itself and answers in JSON,
-	// whether or not the client has opened a session: for clients that only
-	// ever post.
+	// Sessionless handles each HTTP request without a session on its own and
+	// answers in JSON. It is for clients that only send POSTs.
 	Sessionless bool
 }
 
-// A Tool is one tool.
+// A Tool is one tool of a profile.
 type Tool struct {
 	Name        string
 	Description string
 	// Input is the JSON Schema of the arguments.
 	Input string
 	Scope auth.Scope
-	// ReadOnly tools change nothing; Destructive ones may overwrite or end
+	// ReadOnly tools change nothing; Destructive tools may overwrite or end
 	// something.
 	ReadOnly, Destructive bool
-	// Run answers a call; see [Typed].
+	// Run handles a call; see [Typed].
 	Run func(ctx context.Context, c Call, args json.RawMessage) (Result, error)
 }
 
-// A Resource is one kind of resource, which tells what the runs of a sandbox
-// wrote.
+// A Resource is one kind of resource: the output of a sandbox's runs.
 type Resource struct {
-	Template    string // of its URIs
+	Template    string // of the resources' URIs
 	Name        string
 	Description string
 	MIMEType    string
-	// SandboxID returns the sandbox that a URI is about, or "" for a URI that
-	// is no such resource. Subscribers hear when its log changes.
+	// SandboxID returns the id of the sandbox in a URI, or "" for a URI of
+	// another kind. Subscribers are notified when the sandbox's log changes.
 	SandboxID func(*url.URL) string
 	Read      func(context.Context, sandbox.Principal, *url.URL) ([]Content, error)
 }
 
 // A Content is a part of a resource.
 type Content struct {
-	URI  string // that of the resource if empty
+	URI  string // empty: the URI of the resource
 	Text string
 }
 
-// A Result is what a tool answers: texts for the model, then images, and the
-// same for programs.
+// A Result is the answer of a tool: texts and then images for the model, and
+// Structured for programs.
 type Result struct {
 	Texts      []string
 	Images     []Image
@@ -93,28 +93,27 @@ type Image struct {
 	Data     []byte
 }
 
-// Text is a result of texts alone.
+// Text returns a result with only texts.
 func Text(texts ...string) Result { return Result{Texts: texts} }
 
-// A Call is one call of a tool, as package mcpserver makes it.
+// A Call is one call of a tool. Package mcpserver makes it.
 type Call struct {
 	Principal sandbox.Principal
-	// Connection names the client's connection, as long as it lasts; it is ""
-	// where there is only one, and where calls come each by itself.
+	// Connection identifies the client's connection while it lasts. It is "" on
+	// stdio, which has only one connection, and for stateless requests.
 	Connection string
-	// AtEnd has f called when that connection ends, if it does before this
-	// process.
+	// AtEnd makes mcpserver call f when the connection ends, unless the process
+	// ends first. It does nothing if Connection is "".
 	AtEnd func(f func(context.Context))
-	// Run starts a run and returns it when it has finished, telling the
-	// client of its progress. A client that gives the call up ends the run. With
-	// an error the run still says in which sandbox it was, if there is one.
+	// Run starts a run, reports its progress to the client and returns the
+	// finished run. If the client cancels the call, the run is stopped. If the
+	// error came after the start, the run still has the id of its sandbox.
 	Run func(context.Context, sandbox.RunRequest) (sandbox.Run, error)
-	// Install installs packages, as a run does.
+	// Install installs packages, and otherwise works as Run does.
 	Install func(context.Context, sandbox.PackagesRequest) (sandbox.Run, error)
 }
 
-// An Engine is what profiles need of package engine, as mcpserver's own tools
-// do.
+// An Engine is the part of package engine that all profiles use.
 type Engine interface {
 	Create(ctx context.Context, p sandbox.Principal, r sandbox.CreateRequest) (sandbox.Sandbox, error)
 	Get(ctx context.Context, p sandbox.Principal, id string) (sandbox.Sandbox, error)
@@ -130,19 +129,19 @@ type Engine interface {
 	ListFiles(ctx context.Context, p sandbox.Principal, id, path string, depth int) (files []sandbox.File, more bool, err error)
 }
 
-// Options are what profiles are made from. Engine and Log must be set.
+// Options are the arguments of profiles. Engine and Log must be set.
 type Options struct {
 	Engine Engine
 	Log    *slog.Logger
 	// Driver is the name of the driver in use.
 	Driver string
-	// Detached sandboxes outlive this process, and what a caller calls its
-	// own is found again by the next.
+	// Detached sandboxes outlive this process. The next process finds them again
+	// by the names that their callers use.
 	Detached bool
-	// Idle is how long a sandbox lives that nothing is done with, where the
-	// replaced server set no bound; zero is the engine's default.
+	// Idle is how long an unused sandbox lives, where the replaced server had no
+	// limit. Zero is the engine's default.
 	Idle time.Duration
-	// RunTimeout is for runs that the replaced server did not bound; zero is
-	// the engine's default.
+	// RunTimeout is the timeout of runs that the replaced server did not limit.
+	// Zero is the engine's default.
 	RunTimeout time.Duration
 }

@@ -12,32 +12,32 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// Sandboxes finds the sandbox that a caller goes by a name of its own, such as a
-// session_id. The name is part of the sandbox's name in the engine, so nothing
-// is lost when this process ends and the sandbox does not.
+// Sandboxes finds sandboxes by the names that callers give them, such as a
+// session_id. The caller's name is part of the sandbox's name in the engine. So
+// it is not lost if this process ends and the sandbox does not.
 type Sandboxes struct {
 	engine Engine
 	prefix string // of the names in the engine
 
 	mu    sync.Mutex
-	known map[owned]string // ids, to save looking for them
+	known map[owned]string // ids, as a cache
 	turns map[owned]*turn
 }
 
-// owned is a name and whose it is.
+// owned is a name together with its owner.
 type owned struct {
 	principal sandbox.Principal
 	name      string
 }
 
-// A turn is taken by whoever makes or ends the sandbox of a name.
+// A turn is a lock on a name while its sandbox is made or stopped.
 type turn struct {
 	taken chan struct{}
 	users int
 }
 
-// NewSandboxes returns the sandboxes of a profile. Unless they are detached,
-// those of other processes are not among them.
+// NewSandboxes returns the sandboxes of a profile. Unless o.Detached is set, it
+// excludes the sandboxes of other processes.
 func NewSandboxes(o Options, profile string) *Sandboxes {
 	prefix := profile + "/"
 	if !o.Detached {
@@ -46,11 +46,11 @@ func NewSandboxes(o Options, profile string) *Sandboxes {
 	return &Sandboxes{engine: o.Engine, prefix: prefix, known: map[owned]string{}, turns: map[owned]*turn{}}
 }
 
-// maxName is what fits a sandbox's name beside the prefix.
+// maxName is the longest name of a caller, in bytes; the engine's name also has
+// the prefix.
 const maxName = 96
 
-// CheckName reports whether a caller's name will do. The error wraps
-// [sandbox.Invalid].
+// CheckName checks a caller's name. The error wraps [sandbox.Invalid].
 func CheckName(argument, name string) error {
 	if name == "" || len(name) > maxName || strings.ContainsFunc(name, unicode.IsControl) {
 		return sandbox.Errorf(sandbox.Invalid, "%s: not a name of 1 to %d bytes without control characters", argument, maxName)
@@ -58,7 +58,7 @@ func CheckName(argument, name string) error {
 	return nil
 }
 
-// lock waits for the turn of a name.
+// lock waits for the lock on a name.
 func (s *Sandboxes) lock(ctx context.Context, o owned) (unlock func(), err error) {
 	s.mu.Lock()
 	t := s.turns[o]
@@ -84,8 +84,8 @@ func (s *Sandboxes) lock(ctx context.Context, o owned) (unlock func(), err error
 	}
 }
 
-// Make returns the sandbox of that name, or makes it with the name that the
-// engine is to give it. It reports whether it was made now.
+// Make returns the sandbox with that name. If there is none, it calls make with
+// the name for the engine, and reports made.
 func (s *Sandboxes) Make(ctx context.Context, p sandbox.Principal, name string, make func(engineName string) (sandbox.Sandbox, error)) (id string, made bool, err error) {
 	o := owned{p, name}
 	unlock, err := s.lock(ctx, o)
@@ -117,8 +117,8 @@ func (s *Sandboxes) forget(o owned) {
 	delete(s.known, o)
 }
 
-// Find returns the sandbox of that name. The error wraps [sandbox.NotFound] if
-// there is none that lives.
+// Find returns the sandbox with that name. If no live sandbox has it, the error
+// wraps [sandbox.NotFound].
 func (s *Sandboxes) Find(ctx context.Context, p sandbox.Principal, name string) (id string, err error) {
 	o := owned{p, name}
 	s.mu.Lock()
@@ -145,7 +145,7 @@ func (s *Sandboxes) Find(ctx context.Context, p sandbox.Principal, name string) 
 	return id, nil
 }
 
-// live returns the sandboxes that live, by name.
+// live returns the ids of the principal's live sandboxes by name.
 func (s *Sandboxes) live(ctx context.Context, p sandbox.Principal) (map[string]string, error) {
 	all, err := s.engine.List(ctx, p)
 	if err != nil {
@@ -160,7 +160,7 @@ func (s *Sandboxes) live(ctx context.Context, p sandbox.Principal) (map[string]s
 	return live, nil
 }
 
-// Names returns the names of a principal's sandboxes that live, sorted.
+// Names returns the sorted names of a principal's live sandboxes.
 func (s *Sandboxes) Names(ctx context.Context, p sandbox.Principal) ([]string, error) {
 	live, err := s.live(ctx, p)
 	if err != nil {
@@ -174,8 +174,8 @@ func (s *Sandboxes) Names(ctx context.Context, p sandbox.Principal) ([]string, e
 	return names, nil
 }
 
-// Close stops the sandbox of that name, and returns when nothing of it is left.
-// The error wraps [sandbox.NotFound] if there is none that lives.
+// Close stops the sandbox with that name and waits until it is removed. If no
+// live sandbox has the name, the error wraps [sandbox.NotFound].
 func (s *Sandboxes) Close(ctx context.Context, p sandbox.Principal, name string) error {
 	o := owned{p, name}
 	unlock, err := s.lock(ctx, o)

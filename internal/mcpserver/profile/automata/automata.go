@@ -1,9 +1,9 @@
-// Package automata is the profile of Automata Labs' code-sandbox-mcp: sandboxes
-// that are made, filled, used through shell commands as root in /app, and
-// stopped, by an id.
+// Package automata is the profile of Automata Labs' code-sandbox-mcp. Its
+// sandboxes are made, filled, used and stopped by id. Commands are shell commands
+// that run as root in /app.
 //
 // Only package app imports it. [New] makes a profile that lives as long as its
-// server and remembers nothing: a container's id is a sandbox's.
+// server and has no state: the id of a container is the id of a sandbox.
 package automata
 
 import (
@@ -19,42 +19,43 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// Name is what the profile goes by.
+// Name is the profile's name.
 const Name = "automata"
 
 const (
 	defaultImage = "python:3.12-slim-bookworm"
-	// appDir is where commands run and relative paths begin; where a driver
-	// keeps an image as it is, it is sandbox.WorkDir.
+	// appDir is the working directory of commands. If the driver does not let an
+	// image's root be changed, it is sandbox.WorkDir instead.
 	appDir = "/app"
 )
 
-// Engine is what this profile needs beyond other profiles.
+// Engine is the part of package engine that this profile uses.
 type Engine interface {
 	profile.Engine
-	// WriteFileAsRoot writes a file as root of the sandbox, making its
-	// parents; ReadFileAsRoot reads one.
+	// WriteFileAsRoot writes a file as root of the sandbox and creates its parent
+	// directories. ReadFileAsRoot opens a file as root; the caller closes it.
 	WriteFileAsRoot(ctx context.Context, p sandbox.Principal, id, path string, r io.Reader) error
 	ReadFileAsRoot(ctx context.Context, p sandbox.Principal, id, path string) (io.ReadCloser, int64, error)
 }
 
-// Options are what New needs. Engine must be set.
+// Options are the arguments of [New]. Engine must be set.
 type Options struct {
 	profile.Options
 	Engine Engine
-	// Host is this machine's files. It is nil where the client is not on this
-	// machine.
+	// Host gives access to files of this machine. Nil if the client is not on
+	// this machine.
 	Host Host
 }
 
-// A Host reads and writes files below directories of this machine that the
-// operator allowed. For any other path it gives an error that says which may be.
+// A Host reads and writes files below the directories of this machine that the
+// operator allowed. For any other path it returns an error that lists the allowed
+// directories.
 type Host interface {
-	// Walk calls visit with the file that is at a path or, if there is a
-	// directory, with all that is below it, directories (with a nil content)
-	// before what is in them. The name is "" for a path that is a file.
+	// Walk calls visit for the file at a path. For a directory, it calls visit for
+	// everything below it, and for each directory before its entries. A directory
+	// has a nil content. The name is "" if the path is a file.
 	Walk(ctx context.Context, path string, visit func(name string, executable bool, content io.Reader) error) (skipped int, err error)
-	// Write puts all of r at a path, in one step at its end.
+	// Write writes all of r to a path, with an atomic rename at the end.
 	Write(path string, r io.Reader) error
 }
 
@@ -103,7 +104,7 @@ func New(o Options) profile.Profile {
 		Input:       writeInput, Scope: auth.ScopeFiles, Destructive: true,
 		Run: profile.Typed(writeInput, s.write),
 	}
-	// The documentation has it under this name.
+	// The documentation of the original uses this name.
 	documented := write
 	documented.Name = "write_file"
 	return profile.Profile{
@@ -163,7 +164,7 @@ func New(o Options) profile.Profile {
 	}
 }
 
-// sandboxOf returns the sandbox that containers://ID/logs is about.
+// sandboxOf returns the id of the sandbox in containers://ID/logs.
 func sandboxOf(u *url.URL) string {
 	if u.Scheme != "containers" || u.Path != "/logs" {
 		return ""
@@ -171,7 +172,7 @@ func sandboxOf(u *url.URL) string {
 	return u.Host
 }
 
-// workDir returns where commands run in a sandbox.
+// workDir returns the working directory of commands in a sandbox.
 func (s *server) workDir(ctx context.Context, p sandbox.Principal, id string) (string, error) {
 	f, err := s.opts.Engine.StatFile(ctx, p, id, appDir)
 	if err == nil && f.Type == sandbox.TypeDirectory {
@@ -194,8 +195,8 @@ func resolve(dir, name string) string {
 	return path.Clean(name)
 }
 
-// makeWorkDir is run in every new sandbox. The directory is the user's, so that
-// files which the user writes fit in, too.
+// makeWorkDir runs in every new sandbox. It makes the user the owner of the
+// directory, because the user's programs also write there.
 const makeWorkDir = `mkdir 2>/dev/null -p "$1" && { chown "$2:$2" "$1" 2>/dev/null || :; }`
 
 func (s *server) initialize(ctx context.Context, c profile.Call, in struct {
@@ -216,7 +217,7 @@ func (s *server) initialize(ctx context.Context, c profile.Call, in struct {
 	run, err := c.Run(ctx, sandbox.RunRequest{SandboxID: sb.ID, Dir: "/", Root: true,
 		Argv: []string{"/bin/sh", "-c", makeWorkDir, "sh", appDir, userID}})
 	if err != nil {
-		// Nobody would learn of its id.
+		// The caller will not learn the sandbox's id.
 		s.discard(ctx, c.Principal, sb.ID)
 		return profile.Result{}, err
 	}
@@ -230,7 +231,7 @@ func (s *server) initialize(ctx context.Context, c profile.Call, in struct {
 	return res, nil
 }
 
-// discard stops a sandbox that its caller does not get.
+// discard stops a sandbox whose id the caller does not get.
 func (s *server) discard(ctx context.Context, p sandbox.Principal, id string) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopGrace)
 	defer cancel()
@@ -239,8 +240,8 @@ func (s *server) discard(ctx context.Context, p sandbox.Principal, id string) {
 	}
 }
 
-// given returns an error for the first argument of names that is empty, in the
-// original's words.
+// given takes pairs of names and values, and returns an error for the first empty
+// value, in the original's words.
 func given(pairs ...string) error {
 	for i := 0; i < len(pairs); i += 2 {
 		if pairs[i+1] == "" {

@@ -13,7 +13,7 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// host returns what copies, or the error that says why nothing does.
+// host returns the Host, or the error for a server without one.
 func (s *server) host() (Host, error) {
 	if s.opts.Host != nil {
 		return s.opts.Host, nil
@@ -45,7 +45,7 @@ func (s *server) copyFile(ctx context.Context, c profile.Call, in struct {
 	return s.copyIn(ctx, c, in.ID, in.From, in.To)
 }
 
-// copyIn copies a file, or a directory with all that is in it.
+// copyIn copies a file, or a directory with everything below it.
 func (s *server) copyIn(ctx context.Context, c profile.Call, id, from, to string) (profile.Result, error) {
 	host, err := s.host()
 	if err != nil {
@@ -62,7 +62,7 @@ func (s *server) copyIn(ctx context.Context, c profile.Call, id, from, to string
 		return profile.Result{}, err
 	}
 	to = resolve(dir, to)
-	// Unless there is a file, it is a directory, also when it is empty.
+	// Until Walk reports a file, assume a directory, which may be empty.
 	dirs, executables := []string{to}, []string(nil)
 	skipped, err := host.Walk(ctx, from, func(name string, executable bool, content io.Reader) error {
 		full := path.Join(to, name)
@@ -96,10 +96,10 @@ func (s *server) copyIn(ctx context.Context, c profile.Call, id, from, to string
 	return res, nil
 }
 
-// maxPaths is how many paths one program is given.
+// maxPaths bounds the paths in the arguments of one program.
 const maxPaths = 500
 
-// each runs a program on paths, some at a time.
+// each runs a program on all paths, in chunks of maxPaths.
 func (s *server) each(ctx context.Context, c profile.Call, id string, argv, paths []string) error {
 	for some := range slices.Chunk(paths, maxPaths) {
 		run, err := c.Run(ctx, sandbox.RunRequest{SandboxID: id, Argv: slices.Concat(argv, some), Dir: "/", Root: true})

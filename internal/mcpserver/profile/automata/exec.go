@@ -12,16 +12,16 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// userID is the user's, as chown takes it.
+// userID is the user's id as an argument of chown.
 var userID = strconv.Itoa(sandbox.UserUID)
 
-// commands is a shell command, or several.
+// commands is one shell command or a list of them.
 type commands []string
 
-// errCommands is the original's error for anything else.
+// errCommands is the original's error for any other type.
 var errCommands = sandbox.Errorf(sandbox.Invalid, "commands must be a string or an array of strings")
 
-// UnmarshalJSON takes a string or an array of strings.
+// UnmarshalJSON accepts a string or an array of strings.
 func (c *commands) UnmarshalJSON(b []byte) error {
 	var one string
 	if err := json.Unmarshal(b, &one); err == nil {
@@ -42,8 +42,8 @@ func (c *commands) UnmarshalJSON(b []byte) error {
 	return nil
 }
 
-// maxOutput bounds what all commands of one call show, and maxCommandOutput
-// what one of them does; the log has the rest.
+// maxOutput bounds the output of all commands of a call in its answer, and
+// maxCommandOutput the output of one command. The log has the rest.
 const (
 	maxOutput        = 1 << 20
 	maxCommandOutput = sandbox.DefaultOutputBytes
@@ -71,7 +71,8 @@ func (s *server) exec(ctx context.Context, c profile.Call, in struct {
 		fmt.Fprintf(&b, "$ %s\n", command)
 		run, err := c.Run(ctx, sandbox.RunRequest{SandboxID: in.ID, Argv: []string{"/bin/sh", "-c", command}, Dir: dir, Root: true, Timeout: s.opts.RunTimeout})
 		if err != nil {
-			// What ran before has run, and the caller is to know.
+			// Earlier commands have run, so show their output together with the
+			// error.
 			if i == 0 {
 				return profile.Result{}, err
 			}
@@ -95,8 +96,8 @@ func (s *server) exec(ctx context.Context, c profile.Call, in struct {
 	return profile.Text(b.String()), nil
 }
 
-// ending says how a command ended that did not end well: in the original's
-// words, and where those would hide something, what happened.
+// ending describes the end of a command that failed, in the original's words. It
+// adds the verdict if those words would hide it.
 func ending(run sandbox.Run) string {
 	var b strings.Builder
 	if run.ExitCode != nil {
@@ -112,14 +113,14 @@ func ending(run sandbox.Run) string {
 }
 
 const (
-	// grace is how long programs have to end by themselves.
+	// grace is how long programs may take to end after SIGTERM.
 	grace = 10 * time.Second
-	// stopGrace is how long what is done after that may take.
+	// stopGrace bounds the stop that follows.
 	stopGrace = 20 * time.Second
 )
 
-// sayEnd asks every program to end, and waits until none is left. The shell and
-// the first process are not among them.
+// sayEnd sends SIGTERM to all processes and waits until only the first process
+// and this shell are left.
 const sayEnd = `kill -TERM -1 2>/dev/null
 while :; do
 	left=
@@ -144,7 +145,7 @@ func (s *server) stop(ctx context.Context, c profile.Call, in struct {
 		return profile.Result{}, err
 	}
 	if sb.State == sandbox.Running {
-		// That it cannot be asked nicely is no reason to let it run.
+		// An error here does not matter, because Stop follows.
 		_, err := c.Run(ctx, sandbox.RunRequest{SandboxID: in.ID, Argv: []string{"/bin/sh", "-c", sayEnd}, Dir: "/", Root: true, Timeout: grace})
 		if err != nil {
 			s.opts.Log.Debug("ask programs to end", "sandbox", in.ID, "error", err)

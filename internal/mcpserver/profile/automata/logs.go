@@ -11,15 +11,16 @@ import (
 )
 
 const (
-	// maxLogRuns and maxLog bound what one read of the log shows. Above
-	// maxLog bytes each run shows the head and tail of what it wrote.
+	// maxLogRuns and maxLog bound one read of the log. If the log is larger than
+	// maxLog bytes, each run shows the head and tail of its output.
 	maxLogRuns = 10000
 	maxLog     = 8 << 20
-	// minLog is what a run shows at least.
+	// minLog is the smallest budget of a run, in bytes.
 	minLog = 256
 )
 
-// logs is everything that commands wrote, in order, then each stream by itself.
+// logs returns the output of all commands in order, and then each stream
+// separately.
 func (s *server) logs(ctx context.Context, p sandbox.Principal, u *url.URL) ([]profile.Content, error) {
 	id := sandboxOf(u)
 	if id == "" {
@@ -31,12 +32,12 @@ func (s *server) logs(ctx context.Context, p sandbox.Principal, u *url.URL) ([]p
 	}
 	var all, stdout, stderr strings.Builder
 	for i, run := range runs {
-		// What is left is shared by the runs that are left, the last of which
-		// matter most.
+		// The remaining runs share the remaining budget. Reserve a part of it for
+		// at most 16 runs, because the last runs matter most.
 		budget := max((maxLog-all.Len())/min(len(runs)-i, 16), minLog)
 		out, err := profile.ReadOutput(ctx, s.opts.Engine, p, run.ID, min(budget, 1<<20))
 		if errors.Is(err, sandbox.NotFound) {
-			continue // it was forgotten meanwhile
+			continue // the engine has dropped the run meanwhile
 		}
 		if err != nil {
 			return nil, err

@@ -1,9 +1,8 @@
-// Package coderunner is the profile of jclement's mcp-code-runner: programs that
-// run each in a sandbox of its own, on the files of a conversation, which have
-// addresses on the web.
+// Package coderunner is the profile of jclement's mcp-code-runner. Each program
+// runs in its own sandbox, on the files of a conversation. The files have URLs.
 //
 // Only package app imports it. [New] makes a profile that lives as long as its
-// server and remembers nothing: a conversation is a workspace.
+// server and has no state: a conversation is a workspace.
 package coderunner
 
 import (
@@ -21,46 +20,47 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// Name is what the profile goes by.
+// Name is the profile's name.
 const Name = "code-runner"
 
-// Engine is what this profile needs beyond other profiles.
+// Engine is the part of package engine that this profile uses.
 type Engine interface {
 	profile.Engine
-	// WriteWorkspaceFile writes a file of a workspace, which is made if it is
-	// not there, and returns how many bytes it has.
+	// WriteWorkspaceFile writes a file of a workspace and returns the file's size
+	// in bytes. It creates the workspace if necessary.
 	WriteWorkspaceFile(ctx context.Context, p sandbox.Principal, workspace, name string, r io.Reader) (int64, error)
-	// MakeWorkspace makes a workspace that is not there, and returns what
-	// WorkspaceURL does.
+	// MakeWorkspace creates a workspace if it does not exist, and returns the
+	// same URL as WorkspaceURL.
 	MakeWorkspace(ctx context.Context, p sandbox.Principal, name string) (string, error)
-	// WorkspaceURL returns the address below which the files of a workspace
-	// are served, or "" if nothing serves them.
+	// WorkspaceURL returns the base URL of a workspace's files, or "" if no
+	// server serves them.
 	WorkspaceURL(ctx context.Context, p sandbox.Principal, workspace string) (string, error)
 }
 
-// Options are what New needs. Engine and Languages must be set.
+// Options are the arguments of [New]. Engine and Languages must be set.
 type Options struct {
 	profile.Options
 	Engine Engine
-	// Languages are those that programs may be in.
+	// Languages are the languages that run_code accepts.
 	Languages []Language
 }
 
-// A Language is one that programs may be in, and the image that runs it.
+// A Language is a language that run_code accepts, and the image that runs it.
 type Language struct {
 	Language string `json:"language"`
 	Image    string `json:"image"`
 }
 
 const (
-	// timeout is how long a program may run.
+	// timeout is the timeout of a program.
 	timeout = 30 * time.Second
-	// closeTimeout bounds what is done after it.
+	// closeTimeout bounds the work after a program's end.
 	closeTimeout = 20 * time.Second
 )
 
-// memory is what the original allows. It allows half a CPU, too, which is not
-// enough here: importing pandas and matplotlib would take most of the timeout.
+// memory is the original's limit. The original also has a limit of half a CPU.
+// That is too little here: imports of pandas and matplotlib would take most of
+// the timeout.
 const memory = 256 << 20
 
 type server struct{ opts Options }
@@ -76,7 +76,7 @@ const (
 	listInput = `{"type":"object"}`
 )
 
-// runInput is the schema of run_code, which names the languages.
+// runInput returns the schema of run_code with the names of the languages.
 func (s *server) runInput() string {
 	names := make([]string, len(s.opts.Languages))
 	for i, l := range s.opts.Languages {
@@ -128,13 +128,13 @@ func New(o Options) profile.Profile {
 	}
 }
 
-// A file is one of a conversation, and its address.
+// A file is a file of a conversation, with its URL.
 type file struct {
 	Name string `json:"name"`
 	URL  string `json:"url"`
 }
 
-// address returns the address of a file below base.
+// address returns the URL of a file below base, or "" if base is "".
 func address(base, name string) string {
 	if base == "" {
 		return ""
@@ -182,7 +182,7 @@ func (s *server) list(context.Context, profile.Call, struct{}) (profile.Result, 
 	}{s.opts.Languages})
 }
 
-// unsuccessful is what an upload or a run that could not be is answered with.
+// unsuccessful is the answer to an upload or a run that failed.
 type unsuccessful struct {
 	Success bool   `json:"success"`
 	Message string `json:"message"`
@@ -192,7 +192,8 @@ type unsuccessful struct {
 	Files   []file `json:"files"`
 }
 
-// failure says what went wrong in every place where a client may look.
+// failure writes the error's text into every field where a client may look for
+// it.
 func failure(err error) profile.Result {
 	text := profile.Explain(err)
 	r, encodeErr := profile.CompactJSON(unsuccessful{Message: text, Stderr: text, Output: text, Files: []file{}})

@@ -13,8 +13,8 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// executed is what came of a program. The documentation has output and files,
-// the program itself stdout and stderr; neither has an exit code or a verdict.
+// executed is the outcome of a program. The original documents output and files,
+// and returns stdout and stderr. ExitCode and Verdict are additions.
 type executed struct {
 	Success  bool                `json:"success"`
 	Stdout   string              `json:"stdout"`
@@ -52,7 +52,7 @@ func (s *server) run(ctx context.Context, c profile.Call, in struct {
 	}
 	maps.Copy(env, in.Environment)
 	r := sandbox.RunRequest{
-		// Which image is right for a language is the engine's to know.
+		// The engine selects the image for the language.
 		New:  sandbox.CreateRequest{Workspace: in.Conversation, Limits: sandbox.Limits{MemoryBytes: memory}},
 		Code: in.Code, Language: in.Language, Env: env, Timeout: timeout,
 	}
@@ -61,7 +61,7 @@ func (s *server) run(ctx context.Context, c profile.Call, in struct {
 	}
 	run, err := c.Run(ctx, r)
 	defer func() {
-		// The sandbox was for this program, whatever became of it.
+		// Stop the sandbox in any case: it was made only for this program.
 		if run.SandboxID == "" {
 			return
 		}
@@ -85,7 +85,7 @@ func (s *server) run(ctx context.Context, c profile.Call, in struct {
 	return result(run, out, files)
 }
 
-// files returns the files of a conversation, but not those in directories, as
+// files returns the files of a conversation. It omits files in subdirectories, as
 // the original does.
 func (s *server) files(ctx context.Context, c profile.Call, conversation, id string) ([]file, error) {
 	files := []file{}
@@ -95,7 +95,7 @@ func (s *server) files(ctx context.Context, c profile.Call, conversation, id str
 	}
 	entries, _, err := s.opts.Engine.ListFiles(ctx, c.Principal, id, sandbox.WorkDir, 1)
 	if k := sandbox.KindOf(err); k == sandbox.Unavailable || k == sandbox.NotFound || k == sandbox.Conflict {
-		return files, nil // the program took its sandbox with it; the files are there
+		return files, nil // the program ended its sandbox; the workspace still has the files
 	}
 	if err != nil {
 		return nil, err
@@ -120,7 +120,7 @@ func result(run sandbox.Run, out sandbox.Output, files []file) (profile.Result, 
 	case sandbox.Timeout:
 		e.Stderr = fmt.Sprintf("Execution timed out after %v\n%s", timeout, out.Stderr)
 	default:
-		// Else it would look like a program that said nothing.
+		// Without this text, the answer would look like a program without output.
 		e.Stderr = strings.TrimSuffix(fmt.Sprintf("Execution ended: %s: %s\n%s", run.Verdict.Code, run.Verdict.Cause, out.Stderr), "\n")
 	}
 	e.Output = e.Stdout

@@ -16,7 +16,8 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// chartProgram draws a chart in the sandbox from JSON on its input.
+// chartProgram runs in the sandbox and draws a chart from the JSON on its
+// standard input.
 //
 //go:embed charts.py
 var chartProgram string
@@ -84,7 +85,7 @@ func (s *server) chartTools() []profile.Tool {
 	}
 }
 
-// chartArgs are the arguments of all chart tools; each has some.
+// chartArgs are the arguments of all chart tools; each tool uses some of them.
 type chartArgs struct {
 	session
 	Data        []json.RawMessage `json:"data"`
@@ -106,7 +107,7 @@ type chartArgs struct {
 	ColorMap    string            `json:"cmap"`
 }
 
-// fill sets what the caller left out.
+// fill sets the defaults of missing arguments.
 func (a *chartArgs) fill(name, title, extension string) {
 	set := func(v *string, value string) {
 		if *v == "" {
@@ -123,10 +124,10 @@ func (a *chartArgs) fill(name, title, extension string) {
 	set(&a.SavePath, "/tmp/"+name+"_"+strings.ToLower(rand.Text())+extension)
 }
 
-// files are the names that the original gives to charts of each kind.
+// files are the original's file names for each kind of chart.
 var files = map[string]string{"line": "line_chart", "bar": "bar_chart", "scatter": "scatter_plot", "heatmap": "heatmap"}
 
-// drawing returns a tool that draws one kind of chart.
+// drawing returns the handler of a tool that draws one kind of chart.
 func (s *server) drawing(kind, title, message string) func(context.Context, profile.Call, chartArgs) (profile.Result, error) {
 	return func(ctx context.Context, c profile.Call, in chartArgs) (profile.Result, error) {
 		id, err := s.find(ctx, c, in.ID)
@@ -164,7 +165,8 @@ func (s *server) drawing(kind, title, message string) func(context.Context, prof
 	}
 }
 
-// undrawn says why there is no chart: what the program said last.
+// undrawn returns the reason why there is no chart: the last line of stderr, or
+// the verdict.
 func (s *server) undrawn(ctx context.Context, c profile.Call, run sandbox.Run) (profile.Result, error) {
 	out, err := s.opts.Engine.Output(ctx, c.Principal, run.ID, 4096)
 	if err != nil {
@@ -178,12 +180,12 @@ func (s *server) undrawn(ctx context.Context, c profile.Call, run sandbox.Run) (
 	return failed("Error generating chart: " + why)
 }
 
-// plotly is where pages of interactive charts get the library from, in the
-// browser of whoever looks at them.
+// plotly is the URL of the library for interactive charts. The browser that shows
+// the page loads it.
 const plotly = "https://cdn.plot.ly/plotly-2.35.2.min.js"
 
-// interactive makes the page itself: it is data and a line of script, which
-// needs nothing to be installed in the sandbox.
+// interactive makes the page in the server. The page is data and a line of
+// script, so the sandbox needs no packages for it.
 func (s *server) interactive(ctx context.Context, c profile.Call, in chartArgs) (profile.Result, error) {
 	id, err := s.find(ctx, c, in.ID)
 	if err != nil {
@@ -207,7 +209,7 @@ func (s *server) interactive(ctx context.Context, c profile.Call, in chartArgs) 
 	}{in.ChartType, true, *in.Title, in.SavePath, page, "Interactive chart generated successfully"})
 }
 
-// column is the values of a key in the rows of data.
+// column returns the values of a key in all rows of data.
 func (a *chartArgs) column(key string) ([]json.RawMessage, error) {
 	values := make([]json.RawMessage, len(a.Data))
 	for i, row := range a.Data {
@@ -252,7 +254,8 @@ func (a *chartArgs) page() (string, error) {
 		"xaxis": trace{"title": trace{"text": a.XKey}, "rangeslider": trace{"visible": true}},
 		"yaxis": trace{"title": trace{"text": "Value"}},
 	}
-	// Encoded like this nothing in it can end the script.
+	// json.Marshal escapes <, > and &, so the data cannot close the script
+	// element.
 	data, err := json.Marshal([]any{traces, layout})
 	if err != nil {
 		return "", fmt.Errorf("encode chart: %w", err)

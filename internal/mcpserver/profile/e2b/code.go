@@ -46,20 +46,20 @@ func (s *server) codeTools() []profile.Tool {
 	}
 }
 
-// logs are lines of output, each with its end of line.
+// logs are lines of output, each with its newline.
 type logs struct {
 	Stdout []string `json:"stdout"`
 	Stderr []string `json:"stderr"`
 }
 
-// An exception is why a run did not end well.
+// An exception is the reason why a run failed.
 type exception struct {
 	Name      string `json:"name"`
 	Value     string `json:"value"`
 	Traceback string `json:"traceback"`
 }
 
-// executed is what came of a run. The original has no results.
+// executed is the outcome of a run. Results is an addition to the original.
 type executed struct {
 	Logs    logs              `json:"logs"`
 	Error   *exception        `json:"error"`
@@ -68,7 +68,7 @@ type executed struct {
 	images []profile.Image
 }
 
-// evaluate runs code in the context of a sandbox.
+// evaluate runs code in the default context of a sandbox.
 func (s *server) evaluate(ctx context.Context, c profile.Call, id, code string) (executed, error) {
 	run, err := c.Run(ctx, sandbox.RunRequest{SandboxID: id, Code: code, Language: "python", Context: sandbox.DefaultContext, Timeout: s.opts.RunTimeout})
 	if err != nil {
@@ -77,9 +77,9 @@ func (s *server) evaluate(ctx context.Context, c profile.Call, id, code string) 
 	return s.outcome(ctx, c, run)
 }
 
-// outcome is what came of a run.
+// outcome returns the outcome of a run.
 func (s *server) outcome(ctx context.Context, c profile.Call, run sandbox.Run) (executed, error) {
-	// A client that went away learns nothing, but ends in good order.
+	// If the client is gone, still read the outcome to end the call in order.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), readTimeout)
 	defer cancel()
 	out, err := s.opts.Engine.Output(ctx, c.Principal, run.ID, sandbox.DefaultOutputBytes)
@@ -95,7 +95,7 @@ func (s *server) outcome(ctx context.Context, c profile.Call, run sandbox.Run) (
 	case shown.Error != nil:
 		x := shown.Error
 		e.Error = &exception{x.Name, x.Value, x.Traceback}
-		// There the traceback is not in the log as well.
+		// In the original's format, the log does not repeat the traceback.
 		if rest, ok := strings.CutSuffix(strings.TrimRight(out.Stderr, "\n"), strings.TrimRight(x.Traceback, "\n")); ok {
 			e.Logs.Stderr = lines(rest)
 		}
@@ -108,10 +108,11 @@ func (s *server) outcome(ctx context.Context, c profile.Call, run sandbox.Run) (
 	return e, nil
 }
 
-// readTimeout bounds reading what a run came to.
+// readTimeout bounds reading the outcome of a run, and stopping a sandbox after
+// it.
 const readTimeout = 10 * time.Second
 
-// lines splits text behind each end of line.
+// lines splits text after each newline.
 func lines(text string) []string {
 	parts := []string{}
 	for part := range strings.SplitAfterSeq(text, "\n") {
@@ -122,13 +123,13 @@ func lines(text string) []string {
 	return parts
 }
 
-// pictures are the types that clients show, the best first.
+// pictures are the image types that clients can show, in order of preference.
 var pictures = []string{"image/png", "image/jpeg"}
 
-// maxResult bounds the text of one result. Pictures are bounded by the engine.
+// maxResult bounds the text of one result, in bytes. The engine bounds pictures.
 const maxResult = 64 << 10
 
-// add takes in what a run showed: pictures as such, and the rest by type.
+// add adds one result: pictures as images, and other types as text.
 func (e *executed) add(r sandbox.Result) {
 	texts := map[string]json.RawMessage{}
 	for mime, value := range r.Data {
@@ -157,7 +158,7 @@ func (e *executed) add(r sandbox.Result) {
 	}
 }
 
-// result writes v, which has e in it, with e's pictures.
+// result encodes v, which includes e, and adds e's pictures.
 func (e *executed) result(v any) (profile.Result, error) {
 	r, err := profile.JSON(v)
 	r.Images, r.IsError = e.images, e.Error != nil
@@ -193,7 +194,7 @@ func (s *server) once(ctx context.Context, c profile.Call, in struct {
 	if err != nil {
 		return profile.Result{}, err
 	}
-	// Said is what is so.
+	// Report the real state of the sandbox.
 	status := "closed"
 	if closeErr != nil {
 		status = "not closed: " + profile.Explain(closeErr)
@@ -215,7 +216,7 @@ func (s *server) install(ctx context.Context, c profile.Call, in struct {
 	if err != nil {
 		return profile.Result{}, err
 	}
-	// The name is checked there, and is never part of a shell's script.
+	// Install checks the package's name and never passes it to a shell.
 	run, err := c.Install(ctx, sandbox.PackagesRequest{SandboxID: id, Language: "python", Packages: []string{in.Package}})
 	if err != nil {
 		return profile.Result{}, err

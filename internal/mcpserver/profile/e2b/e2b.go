@@ -1,10 +1,11 @@
 // Package e2b is the profile of the MCP Code Sandbox Server
-// (chrishayuk/mcp-code-sandbox): sandboxes that go by a session_id of the
-// caller's choice, with a Python that remembers, files, packages and charts.
+// (chrishayuk/mcp-code-sandbox). Callers choose a session_id for each sandbox. A
+// sandbox has a Python interpreter that keeps its state, files, packages and
+// charts.
 //
 // Only package app imports it. [New] makes a profile that lives as long as its
-// server. A session is a sandbox; it ends when it is closed, by the sandbox's
-// own limits, and over stdio with the client.
+// server. A session is a sandbox. It ends when the client closes it, by the
+// sandbox's own limits, and over stdio with the client.
 package e2b
 
 import (
@@ -16,17 +17,17 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// Name is what the profile goes by.
+// Name is the profile's name.
 const Name = "e2b"
 
-// Engine is what this profile needs beyond other profiles.
+// Engine is the part of package engine that this profile uses.
 type Engine interface {
 	profile.Engine
-	// Results returns what a run in a context showed.
+	// Results returns the results of a run in a context.
 	Results(ctx context.Context, p sandbox.Principal, runID string) (sandbox.Results, error)
 }
 
-// Options are what New needs. Engine must be set.
+// Options are the arguments of [New]. Engine must be set.
 type Options struct {
 	profile.Options
 	Engine Engine
@@ -138,14 +139,15 @@ func (s *server) status(ctx context.Context, c profile.Call, in session) (profil
 	}{"active", in.ID, s.opts.Driver})
 }
 
-// errNoSession is what [server.find] returns, for failure to write.
+// errNoSession is the error of [server.find]; failure shows only its own text.
 type errNoSession struct{ id string }
 
 func (e errNoSession) Error() string {
 	return "No sandbox found with session ID: " + e.id + ". Create a sandbox first."
 }
 
-// find returns the sandbox of a session.
+// find returns the sandbox of a session. If there is none, the error wraps
+// errNoSession and [sandbox.NotFound].
 func (s *server) find(ctx context.Context, c profile.Call, session string) (id string, err error) {
 	id, err = s.sandboxes.Find(ctx, c.Principal, session)
 	if errors.Is(err, sandbox.NotFound) {
@@ -154,7 +156,7 @@ func (s *server) find(ctx context.Context, c profile.Call, session string) (id s
 	return id, err
 }
 
-// failed is a result that says what went wrong.
+// failed returns a result with an error's text.
 func failed(text string) (profile.Result, error) {
 	r, err := profile.JSON(struct {
 		Error string `json:"error"`

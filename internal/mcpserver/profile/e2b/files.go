@@ -61,7 +61,7 @@ func (s *server) fileTools() []profile.Tool {
 	}
 }
 
-// An entry is a file as E2B lists it.
+// An entry is a file in E2B's list format.
 type entry struct {
 	Name string `json:"name"`
 	Type string `json:"type"`
@@ -99,10 +99,10 @@ func (s *server) list(ctx context.Context, c profile.Call, in struct {
 	}{dir, entries, more})
 }
 
-// maxFile bounds a file that is read whole.
+// maxFile is the largest file that can be read, in bytes.
 const maxFile = 4 << 20
 
-// contents reads a whole file.
+// contents reads a whole file of at most maxFile bytes.
 func (s *server) contents(ctx context.Context, c profile.Call, id, name string) ([]byte, error) {
 	r, size, err := s.opts.Engine.ReadFile(ctx, c.Principal, id, name, 0, maxFile)
 	if err != nil {

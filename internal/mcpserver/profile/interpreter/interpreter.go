@@ -1,9 +1,9 @@
 // Package interpreter is the profile of the MCP Docker Sandbox Interpreter
-// (svngoku/mcp-docker-code-interpreter): one sandbox at a time, which each
-// connection has for itself, or each principal where there are no connections.
+// (svngoku/mcp-docker-code-interpreter). Each connection has one sandbox at a
+// time. Without connections, each principal has one.
 //
 // Only package app imports it. [New] makes a profile that lives as long as its
-// server; a connection's sandbox ends with it.
+// server. The sandbox of a connection ends with the connection.
 package interpreter
 
 import (
@@ -16,18 +16,18 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// Name is what the profile goes by.
+// Name is the profile's name.
 const Name = "interpreter"
 
 const (
-	// declaredImage is the default that the schema tells. It has no Python,
-	// which the original then installed over the network; its documentation
-	// names defaultImage, which has it.
+	// declaredImage is the default in the original's schema. It has no Python, so
+	// the original installed Python over the network. The original's
+	// documentation names defaultImage, which has Python.
 	declaredImage = "alpine:latest"
 	defaultImage  = "python:3.12-alpine"
 )
 
-// limits are those that the original sets.
+// limits are the original's limits.
 var limits = sandbox.Limits{CPUs: 0.5, MemoryBytes: 512 << 20, Processes: 100}
 
 const initializeInput = `{"type":"object","title":"initialize_sandboxArguments","properties":{` +
@@ -92,7 +92,7 @@ func (s *server) initialize(ctx context.Context, c profile.Call, in struct {
 		r.Limits.Idle = s.opts.Idle
 		sb, note, err = s.create(ctx, c, r, in.Image)
 		if errors.Is(err, sandbox.Unsupported) && ctx.Err() == nil {
-			// Without a control group only whole CPUs can be enforced.
+			// Without a cgroup, the driver can enforce only whole CPUs.
 			r.Limits.CPUs = 1
 			var again error
 			if sb, note, again = s.create(ctx, c, r, in.Image); again != nil {
@@ -116,8 +116,8 @@ func (s *server) initialize(ctx context.Context, c profile.Call, in struct {
 	return profile.JSON(initialized{Status: "success", ContainerID: id, Message: note})
 }
 
-// create makes a sandbox of an image, or of the default one for a caller that
-// named none.
+// create makes a sandbox with the given image, or with the default image if the
+// caller gave none.
 func (s *server) create(ctx context.Context, c profile.Call, r sandbox.CreateRequest, image string) (sandbox.Sandbox, string, error) {
 	if image == "" || image == declaredImage {
 		return profile.CreateDefault(ctx, s.opts, c.Principal, r, defaultImage)
@@ -127,8 +127,8 @@ func (s *server) create(ctx context.Context, c profile.Call, r sandbox.CreateReq
 	return sb, "", err
 }
 
-// executed is how a program ended, as the original tells it. The original has
-// no stdout, stderr and verdict.
+// executed is the outcome of a program in the original's format. Stdout, Stderr
+// and Verdict are additions.
 type executed struct {
 	Status    string              `json:"status"`
 	ErrorType string              `json:"error_type,omitempty"`
@@ -157,7 +157,7 @@ func (s *server) execute(ctx context.Context, c profile.Call, in struct {
 	}
 	run, err := c.Run(ctx, sandbox.RunRequest{SandboxID: id, Code: in.Code, Language: language, Dir: "/tmp"})
 	if k := sandbox.KindOf(err); k == sandbox.Invalid || k == sandbox.Unsupported {
-		// The program could not begin, which is no fault of the sandbox.
+		// The program could not start, but the sandbox is fine.
 		return failed(executed{Status: "error", ErrorType: "ExecutionError", Message: profile.Explain(err)})
 	}
 	if err != nil {
@@ -189,7 +189,7 @@ type stopped struct {
 }
 
 func (s *server) stop(ctx context.Context, c profile.Call, _ struct{}) (profile.Result, error) {
-	// One that is not there is as good as stopped.
+	// A sandbox that does not exist counts as stopped.
 	if err := s.sandboxes.Close(ctx, c.Principal, c.Connection); err != nil && !errors.Is(err, sandbox.NotFound) {
 		return failed(problem{"error", "CleanupError", "An error occurred during cleanup: " + profile.Explain(err)})
 	}
@@ -208,7 +208,7 @@ func failed(v any) (profile.Result, error) {
 	return r, err
 }
 
-// failure sorts errors as the original does: what its engine said, and the rest.
+// failure classifies errors as the original does: engine errors, and all others.
 func failure(err error) profile.Result {
 	kind := "UnexpectedError"
 	switch sandbox.KindOf(err) {
