@@ -14,19 +14,19 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// goneError says that a sandbox does not run, which E2B's data plane answers as
-// a proxy does that does not reach it.
+// goneError is the error for a sandbox that does not run. E2B's data plane
+// answers it with 502, as a proxy does for an unreachable server.
 type goneError struct{ err error }
 
 func (e *goneError) Error() string { return e.err.Error() }
 func (e *goneError) Unwrap() error { return e.err }
 
-// forbiddenError says that an API key is not good for this.
+// forbiddenError is the error for an API key without the necessary scopes.
 type forbiddenError struct{ text string }
 
 func (e *forbiddenError) Error() string { return e.text }
 
-// statusOf maps an error for HTTP.
+// statusOf returns the HTTP status for an error.
 func statusOf(err error) int {
 	if _, ok := errors.AsType[*goneError](err); ok {
 		return http.StatusBadGateway
@@ -37,7 +37,7 @@ func statusOf(err error) int {
 	return sandbox.KindOf(err).HTTPStatus()
 }
 
-// codeOf maps an error for Connect.
+// codeOf returns the Connect code for an HTTP status.
 func codeOf(status int) guestapi.Code {
 	switch status {
 	case http.StatusBadRequest:
@@ -60,8 +60,8 @@ func codeOf(status int) guestapi.Code {
 	return guestapi.CodeInternal
 }
 
-// Refuse answers a request with an error, in the form that its sender reads.
-// What went wrong inside is not theirs to read.
+// Refuse answers a request with an error, in the format that the client expects.
+// It logs internal errors and hides their details from the client.
 func (s *Server) Refuse(w http.ResponseWriter, r *http.Request, err error) {
 	status := statusOf(err)
 	text := err.Error()
@@ -84,7 +84,7 @@ func (s *Server) Refuse(w http.ResponseWriter, r *http.Request, err error) {
 		writeJSON(w, status, wire)
 		return
 	}
-	// A stream says so in its last message; its status is of no interest.
+	// A stream reports an error in its last message; clients ignore its status.
 	last, err := json.Marshal(guestapi.EndStream{Error: wire})
 	if err != nil {
 		panic(err) // text always encodes
@@ -104,8 +104,8 @@ func writeJSON(w http.ResponseWriter, status int, v any) {
 	w.Write(b)
 }
 
-// answer serves a request of the control plane. The value is the answer's body
-// unless it is nil.
+// answer wraps a handler of the control plane. The handler's value becomes the
+// answer's body; nil is no body.
 func (s *Server) answer(f func(r *http.Request, p sandbox.Principal) (int, any, error)) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		id, _ := auth.FromContext(r.Context())
@@ -132,11 +132,11 @@ func (s *Server) answer(f func(r *http.Request, p sandbox.Principal) (int, any, 
 	}
 }
 
-// maxBody bounds the body of a request of the control plane.
+// maxBody bounds the body of a control-plane request, in bytes.
 const maxBody = 1 << 20
 
-// readBody decodes a request's body, which may be absent. A field that is not
-// known is refused: it may ask for what cannot be done.
+// readBody decodes a request's body, which may be absent. It refuses unknown
+// fields, because they may ask for something that the server cannot do.
 func readBody(r *http.Request, v any) error {
 	d := json.NewDecoder(http.MaxBytesReader(nil, r.Body, maxBody))
 	d.DisallowUnknownFields()
@@ -146,5 +146,5 @@ func readBody(r *http.Request, v any) error {
 	return nil
 }
 
-// short bounds a text of a client that goes into a message.
+// short quotes and truncates a client's text for an error message.
 func short(s string) string { return fmt.Sprintf("%.80q", s) }

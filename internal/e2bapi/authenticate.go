@@ -13,15 +13,16 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// KeyPrefix begins API keys in the form that every SDK takes: the prefix and
-// hexadecimal digits. Some versions refuse any other before they ask.
+// KeyPrefix is the prefix of API keys; hexadecimal digits follow it. All SDKs
+// accept this form, and some versions refuse any other before they send a
+// request.
 const KeyPrefix = "e2b_"
 
 // Key returns a token of this server as an API key for E2B's SDKs.
 func Key(token string) string { return KeyPrefix + hex.EncodeToString([]byte(token)) }
 
-// tokenOf returns the token that an API key stands for: what Key made of it, or
-// the token itself, which some versions take, too.
+// tokenOf returns the token in an API key. A key that Key did not make is taken
+// as the token itself, since some SDKs allow that.
 func tokenOf(key string) string {
 	if digits, ok := strings.CutPrefix(key, KeyPrefix); ok {
 		if token, err := hex.DecodeString(digits); err == nil {
@@ -31,13 +32,13 @@ func tokenOf(key string) string {
 	return key
 }
 
-// Ports of a sandbox, by which E2B tells what in it is meant.
+// These ports of a sandbox belong to E2B's agent and code interpreter.
 const (
 	agentPort       = 49983
 	interpreterPort = 49999
 )
 
-// A target is what of which sandbox a request of the data plane is for.
+// A target is the sandbox and port that a data-plane request is for.
 type target struct {
 	id   string
 	port int
@@ -45,8 +46,8 @@ type target struct {
 
 type targetKey struct{}
 
-// The headers that name a target, and those that prove the right to it. A file
-// needs no header but has a signature.
+// These headers name a target, or prove the right to access it. A file URL has a
+// signature instead.
 const (
 	headerSandbox = "E2b-Sandbox-Id"
 	headerPort    = "E2b-Sandbox-Port"
@@ -55,11 +56,11 @@ const (
 	headerKey     = "X-Api-Key"
 )
 
-// hostForm is the host's name of a target: 49983-sbx_….example.com.
+// hostForm matches the host name of a target: 49983-sbx_….example.com.
 var hostForm = regexp.MustCompile(`^([0-9]{1,5})-(sbx_[a-z2-7]{26})\.`)
 
-// targetOf returns what a request is for; id is "" if that cannot be told from
-// its host and headers. It is no request of the data plane if ok is false.
+// targetOf returns the target of a request. ok is false if the request is not for
+// the data plane. id is "" if neither host nor headers name the sandbox.
 func targetOf(r *http.Request) (t target, ok bool, err error) {
 	if id := r.Header.Get(headerSandbox); id != "" {
 		t.id, t.port = id, agentPort
@@ -78,10 +79,9 @@ func targetOf(r *http.Request) (t target, ok bool, err error) {
 	return target{port: agentPort}, r.URL.Path == guestapi.PathFiles, nil
 }
 
-// Authenticate lets requests through whose sender proved who they are, with
-// their identity in the context: by an API key for the control plane, and for
-// the data plane by the access token of the sandbox or, for a file, a signature
-// made with it.
+// Authenticate calls next for requests with valid credentials, with the identity
+// in the context. The control plane needs an API key. The data plane needs the
+// sandbox's access token or, for a file, a signature made with that token.
 func (s *Server) Authenticate(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		t, isData, err := targetOf(r)
@@ -105,7 +105,7 @@ func (s *Server) Authenticate(next http.Handler) http.Handler {
 	})
 }
 
-// identify returns whose the API key of a request is.
+// identify returns the owner of a request's API key.
 func (s *Server) identify(r *http.Request) (auth.Identity, error) {
 	key := r.Header.Get(headerKey)
 	if key == "" {
@@ -117,9 +117,9 @@ func (s *Server) identify(r *http.Request) (auth.Identity, error) {
 	return s.opts.Auth.Verify(r.Context(), tokenOf(key))
 }
 
-// identifyData returns whose the sandbox is that a request of the data plane is
-// for. It says nothing of a sandbox, not even whether it is there, to whom has
-// no token of it.
+// identifyData returns the owner of the sandbox that a data-plane request is for.
+// Without the sandbox's token, the error does not reveal whether the sandbox
+// exists.
 func (s *Server) identifyData(r *http.Request, t target) (auth.Identity, target, error) {
 	refused := sandbox.Errorf(sandbox.Unauthenticated, "there is no access token of the sandbox, or one of another")
 	signed := t.port == agentPort && r.URL.Path == guestapi.PathFiles && r.URL.Query().Has("signature")
@@ -130,8 +130,8 @@ func (s *Server) identifyData(r *http.Request, t target) (auth.Identity, target,
 			return auth.Identity{}, t, refused
 		}
 	case signed:
-		// With one address for all sandboxes the SDK leaves out which one it
-		// is, but only one has made this signature.
+		// If all sandboxes have one URL, the SDK does not name the sandbox. Only
+		// the sandbox's own token made the signature, so search for it.
 		var err error
 		if t.id, err = s.signatures.find(r, s.opts.Now()); err != nil {
 			return auth.Identity{}, t, err
@@ -146,7 +146,7 @@ func (s *Server) identifyData(r *http.Request, t target) (auth.Identity, target,
 	if err != nil {
 		return auth.Identity{}, t, &goneError{err}
 	}
-	// Whoever got the token had these; see grant.
+	// The client had both scopes when it got the token; see grant.
 	id := auth.Identity{Principal: p, Scopes: []auth.Scope{auth.ScopeRun, auth.ScopeFiles}}
 	gone, err := s.opts.Auth.Gone(r.Context(), id)
 	if err != nil {
@@ -158,8 +158,7 @@ func (s *Server) identifyData(r *http.Request, t target) (auth.Identity, target,
 	return id, t, nil
 }
 
-// grant checks that an identity may have a token that gives access to all of a
-// sandbox.
+// grant checks that an identity may get a token with full access to a sandbox.
 func grant(id auth.Identity) error {
 	if id.Can(auth.ScopeRun) && id.Can(auth.ScopeFiles) {
 		return nil

@@ -14,11 +14,11 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// home is where E2B's programs start: the home of whoever runs them.
+// home is the working directory of E2B's programs: the home of their user.
 const home = "~"
 
-// passes are the requests that the guest answers as E2B's agent and code
-// interpreter do, by port and path.
+// passes lists the paths, by port, that the guest implements as E2B's agent and
+// code interpreter do.
 var passes = map[int][]string{
 	agentPort: {
 		guestapi.PathHealth, guestapi.PathFiles, guestapi.PathMetrics,
@@ -33,9 +33,10 @@ var passes = map[int][]string{
 	},
 }
 
-// requestHeaders and answerHeaders are all that a guest gets of a request, and
-// a client of what a guest answers. A guest is not trusted: it must not, say,
-// set a cookie of ours.
+// requestHeaders are the only request headers that are forwarded to the guest.
+// answerHeaders are the only headers of the guest's answer that the client gets.
+// The guest is not trusted: for example, it must not set a cookie for this
+// server.
 var (
 	requestHeaders = []string{
 		"Authorization", "Content-Type", "Content-Encoding", "Range", "If-Range", "If-Modified-Since", "If-None-Match",
@@ -44,11 +45,11 @@ var (
 	answerHeaders = []string{"Content-Type", "Content-Length", "Content-Range", "Accept-Ranges", "Last-Modified", "Allow", "Accept-Post"}
 )
 
-// checkPass refuses what the guest would not answer as E2B does.
+// checkPass refuses paths that the guest does not implement as E2B does.
 func checkPass(t target, name string) error {
 	known, ok := passes[t.port]
 	if !ok {
-		return nil // what listens there knows
+		return nil // the program on that port decides
 	}
 	matches := func(pattern string) bool {
 		m, err := path.Match(pattern, name)
@@ -60,7 +61,7 @@ func checkPass(t target, name string) error {
 	return nil
 }
 
-// data serves a request of the data plane.
+// data serves a data-plane request.
 func (s *Server) data(w http.ResponseWriter, r *http.Request, t target) {
 	if err := checkPass(t, r.URL.Path); err != nil {
 		s.Refuse(w, r, err)
@@ -86,7 +87,7 @@ func (s *Server) data(w http.ResponseWriter, r *http.Request, t target) {
 			h.Set(name, v)
 		}
 	}
-	// What a browser might run, it must not run as if it were ours.
+	// A browser must not run the guest's content with this server's origin.
 	h.Set("X-Content-Type-Options", "nosniff")
 	h.Set("Content-Security-Policy", "sandbox; default-src 'none'")
 	if r.URL.Path == guestapi.PathFiles && r.Method == http.MethodGet {
@@ -99,18 +100,19 @@ func (s *Server) data(w http.ResponseWriter, r *http.Request, t target) {
 	w.WriteHeader(status)
 	refused := status >= 400 && r.ContentLength != 0
 	if err := relay(w, resp.Body, refused || resp.ContentLength < 0); err != nil {
-		// Whoever reads must not take the part for the whole.
+		// Abort the connection, so that the client does not take a part for the
+		// whole.
 		panic(http.ErrAbortHandler)
 	}
 	if refused {
-		// A connection that is closed with unread data is reset, and an
-		// uploader may then never see why.
+		// If the server closes a connection with unread data, TCP resets it. The
+		// client may then lose the error, so read the rest of the upload.
 		_, _ = io.CopyN(io.Discard, r.Body, maxDrain)
 	}
 }
 
-// forward sends a request to the guest of a sandbox that runs, or whose creator
-// wants requests to wake it.
+// forward sends a request to the guest. The sandbox must run, or its creator must
+// have enabled auto-resume.
 func (s *Server) forward(r *http.Request, p sandbox.Principal, id string) (*http.Response, error) {
 	if _, err := s.awake(r.Context(), p, id); err != nil {
 		return nil, err
@@ -132,7 +134,8 @@ func (s *Server) forward(r *http.Request, p sandbox.Principal, id string) (*http
 	return resp, err
 }
 
-// awake returns a sandbox that runs, or whose creator wants requests to wake it.
+// awake returns a sandbox that runs, or that requests may resume because its
+// creator enabled auto-resume.
 func (s *Server) awake(ctx context.Context, p sandbox.Principal, id string) (sandbox.Sandbox, error) {
 	sb, err := s.opts.Engine.Get(ctx, p, id)
 	switch {
@@ -150,7 +153,7 @@ const relaySize = 128 << 10
 
 var relayPool = sync.Pool{New: func() any { return new([relaySize]byte) }}
 
-// relay copies what a guest answers, and at once if it comes by and by.
+// relay copies the guest's answer. If live is set, it flushes after each read.
 func relay(w http.ResponseWriter, from io.Reader, live bool) error {
 	buf := relayPool.Get().(*[relaySize]byte)
 	defer relayPool.Put(buf)
@@ -176,23 +179,23 @@ func relay(w http.ResponseWriter, from io.Reader, live bool) error {
 	}
 }
 
-// maxDrain bounds what is read of an upload that was refused.
+// maxDrain bounds the bytes that are read from a refused upload.
 const maxDrain = 32 << 20
 
-// lasting are the paths of requests to the guest that go on for as long as their
-// client listens.
+// lasting are the guest's paths whose requests last as long as the client
+// listens.
 var lasting = []string{guestapi.ProcStart, guestapi.ProcConnect, guestapi.FSWatchDir, guestapi.PathExecute, guestapi.PathFiles}
 
-// Lasts reports whether a request, which Authenticate let through, may go on for
-// as long as its client likes.
+// Lasts reports whether a request that Authenticate accepted may last as long as
+// its client wants.
 func (s *Server) Lasts(r *http.Request) bool {
 	t, ok := r.Context().Value(targetKey{}).(target)
 	_, ours := passes[t.port]
 	return ok && (!ours || slices.Contains(lasting, r.URL.Path))
 }
 
-// Streams reports whether the body of a request, which Authenticate let
-// through, goes into the sandbox as it comes, however long it is.
+// Streams reports whether the body of a request that Authenticate accepted is
+// streamed into the sandbox. Such a body has no size limit.
 func (s *Server) Streams(r *http.Request) bool {
 	t, ok := r.Context().Value(targetKey{}).(target)
 	_, ours := passes[t.port]

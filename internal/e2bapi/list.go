@@ -14,28 +14,27 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// maxPage bounds the sandboxes in one answer, and is how many there are if the
-// request does not say.
+// maxPage is the largest and the default number of sandboxes in one answer.
 const maxPage = 100
 
-// A page is one answer of a list; next leads to the following one.
+// A page is one answer of a list; next is the token of the next page.
 type page struct {
 	items []entry
 	next  string
 }
 
-// A query is what a list is asked for.
+// A query is the parameters of a list request.
 type query struct {
 	states   []string
 	metadata map[string]string
 	template string
-	after    time.Time // started after it
+	after    time.Time // only sandboxes that started later
 	ascends  bool
 	limit    int
 	from     *cursor
 }
 
-// A cursor is the last sandbox of a page.
+// A cursor is the position of the last sandbox of a page.
 type cursor struct {
 	started int64 // in microseconds
 	id      string
@@ -104,8 +103,7 @@ func parseQuery(v url.Values) (*query, error) {
 	return q, nil
 }
 
-// parseMetadata reads pairs whose names and values SDKs encode once more than
-// a query needs.
+// parseMetadata decodes pairs whose names and values the SDKs have encoded twice.
 func parseMetadata(text string) (map[string]string, error) {
 	pairs, err := url.ParseQuery(text)
 	if err != nil {
@@ -145,7 +143,7 @@ func (s *Server) list(r *http.Request, p sandbox.Principal) (int, any, error) {
 		return 0, nil, err
 	}
 	if !strings.HasPrefix(r.URL.Path, "/v2/") {
-		q.states = []string{stateRunning} // there were no others then
+		q.states = []string{stateRunning} // this version had no other states
 	}
 	all, err := s.opts.Engine.List(r.Context(), p)
 	if err != nil {

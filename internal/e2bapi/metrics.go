@@ -12,7 +12,7 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// A metric is what a sandbox used at one moment.
+// A metric is a sandbox's use of resources at one moment.
 type metric struct {
 	Timestamp     time.Time `json:"timestamp"`
 	TimestampUnix int64     `json:"timestampUnix"`
@@ -25,8 +25,9 @@ type metric struct {
 	DiskTotal     int64     `json:"diskTotal"`
 }
 
-// metrics tells what a sandbox uses now. What it used is not kept, so there is
-// one moment, or none if that is not asked for or the sandbox is paused.
+// metrics returns what a sandbox uses now. Past values are not kept. So the list
+// has one entry, or none if the requested period excludes now or the sandbox is
+// paused.
 func (s *Server) metrics(r *http.Request, p sandbox.Principal) (int, any, error) {
 	sb, err := s.get(r, p)
 	if err != nil {
@@ -57,8 +58,8 @@ func (s *Server) metrics(r *http.Request, p sandbox.Principal) (int, any, error)
 	if err != nil {
 		return 0, nil, err
 	}
-	// The guest sees the processors of the machine, and not how much it gets
-	// of them.
+	// The guest reports its use relative to all CPUs of the machine. Convert it
+	// to a percentage of the sandbox's own CPUs.
 	share := m.CPUUsed * float64(m.CPUCount) / sb.Limits.CPUs
 	list = append(list, metric{
 		Timestamp: now, TimestampUnix: now.Unix(),
@@ -69,7 +70,7 @@ func (s *Server) metrics(r *http.Request, p sandbox.Principal) (int, any, error)
 	return http.StatusOK, list, nil
 }
 
-// readMetrics asks the guest.
+// readMetrics gets the metrics from the guest.
 func (s *Server) readMetrics(r *http.Request, p sandbox.Principal, id string) (*guestapi.Metrics, error) {
 	req, err := http.NewRequestWithContext(r.Context(), http.MethodGet, "http://guest"+guestapi.PathMetrics, nil)
 	if err != nil {

@@ -8,8 +8,8 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// networkConfig is E2B's network policy, of which only what is allowed, and
-// that nothing else is, can be had.
+// networkConfig is E2B's network policy. Glovebox supports only a list of allowed
+// destinations, with everything else denied, or no restriction.
 type networkConfig struct {
 	AllowOut []string `json:"allowOut,omitempty"`
 	DenyOut  []string `json:"denyOut,omitempty"`
@@ -21,12 +21,12 @@ type networkConfig struct {
 	Rules              json.RawMessage `json:"rules,omitempty"`
 }
 
-// all is E2B's word for everything that can be reached.
+// all is E2B's notation for all destinations.
 const all = "0.0.0.0/0"
 
-// networkOf returns the network that a request asks for, "" for the server's
-// default. To E2B everything may be reached that is not denied, and what is
-// allowed besides counts only then.
+// networkOf returns the network policy for a request; "" is the server's default.
+// In E2B's policy everything is allowed that is not denied. allowOut only lists
+// exceptions from denyOut.
 func networkOf(internet *bool, c *networkConfig) (sandbox.Network, error) {
 	if c == nil {
 		c = &networkConfig{}
@@ -60,7 +60,7 @@ func networkOf(internet *bool, c *networkConfig) (sandbox.Network, error) {
 	return "", nil
 }
 
-// setNetwork replaces the policy of a sandbox that was made with a network.
+// setNetwork replaces the network policy of a sandbox that has a network.
 func (s *Server) setNetwork(r *http.Request, p sandbox.Principal) (int, any, error) {
 	var in struct {
 		networkConfig
@@ -83,7 +83,7 @@ func (s *Server) setNetwork(r *http.Request, p sandbox.Principal) (int, any, err
 	return http.StatusNoContent, nil, s.gone(r, p, err)
 }
 
-// networkInfo tells a network in E2B's words.
+// networkInfo converts a network policy to E2B's format.
 func networkInfo(n sandbox.Network) (internet bool, c *networkConfig) {
 	c = &networkConfig{DenyOut: []string{all}}
 	for _, r := range n.Rules() {

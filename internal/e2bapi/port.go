@@ -10,15 +10,15 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// port serves a request for what listens on a port of a sandbox. The sender has
-// its access token, which is asked of everybody: there are no public ports.
+// port forwards a request to the program on a port of a sandbox. The client has
+// the sandbox's access token, because no port is public.
 func (s *Server) port(w http.ResponseWriter, r *http.Request, p sandbox.Principal, t target) {
 	sb, err := s.awake(r.Context(), p, t.id)
 	if err != nil {
 		s.Refuse(w, r, err)
 		return
 	}
-	// What proves who the sender is, is not the program's to see.
+	// The program must not see the client's credentials.
 	out := r.Clone(r.Context())
 	for _, name := range []string{headerSandbox, headerPort, headerAccess, headerTraffic, headerKey} {
 		out.Header.Del(name)

@@ -13,28 +13,29 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// agentVersion is the version of E2B's agent that the guest behaves like: what
-// SDKs do only with later ones, the guest cannot do.
+// agentVersion is the version of E2B's agent that the guest emulates. SDKs use
+// newer functions only with newer versions, and the guest does not have those.
 const agentVersion = "0.5.7"
 
-// clientID has no meaning any more, but SDKs want one.
+// clientID has no meaning any more, but SDKs require it.
 const clientID = "glovebox"
 
-// defaultTimeout is how long sandboxes go on whose creator does not say.
+// defaultTimeout is the lifetime of a sandbox if its creator does not specify
+// one.
 const defaultTimeout = 300 * time.Second
 
-// Labels of sandboxes that are ours; others are the caller's metadata.
+// These labels are internal; all other labels are the caller's metadata.
 const (
 	labelPrefix     = "glovebox.e2b/"
 	labelTemplate   = labelPrefix + "template"
 	labelAutoResume = labelPrefix + "auto-resume"
 )
 
-// defaultTemplates are what E2B's SDKs ask for when their caller names no
-// template. They stand for the server's default image.
+// defaultTemplates are the templates that E2B's SDKs request by default. They
+// mean the server's default image.
 var defaultTemplates = []string{"base", "code-interpreter-v1", "code-interpreter"}
 
-// timeoutField is seconds, as E2B has them; nil is not given.
+// timeoutField is a number of seconds in E2B's format; nil means absent.
 type timeoutField = *int32
 
 // ttl returns a timeout as a duration.
@@ -48,13 +49,13 @@ func ttl(t timeoutField) (time.Duration, error) {
 	return time.Duration(*t) * time.Second, nil
 }
 
-// createRequest is the body of POST /sandboxes, of every version.
+// createRequest is the body of POST /sandboxes in all versions.
 type createRequest struct {
 	TemplateID          string            `json:"templateID"`
 	Timeout             timeoutField      `json:"timeout"`
 	Metadata            map[string]string `json:"metadata"`
 	EnvVars             map[string]string `json:"envVars"`
-	Secure              *bool             `json:"secure"` // every sandbox is
+	Secure              *bool             `json:"secure"` // every sandbox is secure
 	AllowInternetAccess *bool             `json:"allow_internet_access"`
 	Network             *networkConfig    `json:"network"`
 	AutoPause           *bool             `json:"autoPause"`
@@ -69,7 +70,7 @@ type createRequest struct {
 	VolumeMounts []json.RawMessage `json:"volumeMounts"`
 }
 
-// sandboxAnswer is what create, connect and resume answer.
+// sandboxAnswer is the answer to create, connect and resume.
 type sandboxAnswer struct {
 	SandboxID          string `json:"sandboxID"`
 	TemplateID         string `json:"templateID"`
@@ -97,7 +98,8 @@ func (s *Server) create(r *http.Request, p sandbox.Principal) (int, any, error) 
 	return http.StatusCreated, s.answerOf(r, sb), nil
 }
 
-// request returns what a request asks of the engine, or why that cannot be had.
+// request converts a request for the engine. If the server does not support a
+// part of it, the error wraps [sandbox.Unsupported].
 func (in *createRequest) request() (sandbox.CreateRequest, error) {
 	none := sandbox.CreateRequest{}
 	unsupported := func(what string) (sandbox.CreateRequest, error) {
@@ -147,13 +149,13 @@ func (in *createRequest) request() (sandbox.CreateRequest, error) {
 	return req, nil
 }
 
-// answerOf gives access to a sandbox.
+// answerOf returns the answer that gives access to a sandbox.
 func (s *Server) answerOf(r *http.Request, sb sandbox.Sandbox) sandboxAnswer {
 	token := s.opts.Access.Token(sb.ID)
 	domain := s.opts.Domain
 	if domain == "" {
-		// Never E2B's, which SDKs take for one that is not named: they would
-		// send it the token.
+		// Do not leave the domain empty. SDKs would use E2B's own domain instead,
+		// and send the access token there.
 		domain = r.Host
 	}
 	return sandboxAnswer{
@@ -162,8 +164,8 @@ func (s *Server) answerOf(r *http.Request, sb sandbox.Sandbox) sandboxAnswer {
 	}
 }
 
-// templateOf returns the template that a sandbox was made from, or what it was
-// made from if its creator speaks another protocol.
+// templateOf returns the template of a sandbox. A sandbox that was created over
+// another protocol has no template, so its image stands for it.
 func templateOf(sb sandbox.Sandbox) string {
 	if t := sb.Labels[labelTemplate]; t != "" {
 		return t
@@ -171,7 +173,8 @@ func templateOf(sb sandbox.Sandbox) string {
 	return sb.Image
 }
 
-// get returns a sandbox that has not stopped.
+// get returns a sandbox. For a stopped sandbox, the error wraps
+// [sandbox.NotFound].
 func (s *Server) get(r *http.Request, p sandbox.Principal) (sandbox.Sandbox, error) {
 	sb, err := s.opts.Engine.Get(r.Context(), p, r.PathValue("id"))
 	if err == nil && sb.State == sandbox.Stopped {
@@ -180,8 +183,8 @@ func (s *Server) get(r *http.Request, p sandbox.Principal) (sandbox.Sandbox, err
 	return sb, err
 }
 
-// gone makes the end of a sandbox, which is a conflict to the engine, what it
-// is to E2B.
+// gone converts the engine's [sandbox.Conflict] for a stopped sandbox to
+// [sandbox.NotFound], as E2B's clients expect.
 func (s *Server) gone(r *http.Request, p sandbox.Principal, err error) error {
 	if errors.Is(err, sandbox.Conflict) {
 		if _, gerr := s.get(r, p); errors.Is(gerr, sandbox.NotFound) {
@@ -217,7 +220,7 @@ func (s *Server) timeout(r *http.Request, p sandbox.Principal) (int, any, error)
 	return http.StatusNoContent, nil, s.gone(r, p, err)
 }
 
-// refresh has a sandbox go on for some time at least.
+// refresh extends a sandbox's lifetime to a minimum.
 func (s *Server) refresh(r *http.Request, p sandbox.Principal) (int, any, error) {
 	var in struct {
 		Duration timeoutField `json:"duration"`
@@ -236,7 +239,8 @@ func (s *Server) refresh(r *http.Request, p sandbox.Principal) (int, any, error)
 	return http.StatusNoContent, nil, s.gone(r, p, err)
 }
 
-// extend moves the end of a sandbox, if it has one and that is earlier.
+// extend moves the end of a sandbox to d from now. It does nothing if the sandbox
+// has no end, or a later end.
 func (s *Server) extend(r *http.Request, p sandbox.Principal, sb sandbox.Sandbox, d time.Duration) (sandbox.Sandbox, error) {
 	if sb.Ends.IsZero() || !sb.Ends.Before(s.opts.Now().Add(d)) {
 		return sb, nil
@@ -259,7 +263,7 @@ func (s *Server) pause(r *http.Request, p sandbox.Principal) (int, any, error) {
 	}
 	err := s.opts.Engine.Hibernate(r.Context(), p, r.PathValue("id"))
 	if errors.Is(err, sandbox.Conflict) {
-		// E2B's clients take a conflict for a sandbox that is paused already.
+		// E2B's clients interpret a conflict as "already paused".
 		sb, gerr := s.get(r, p)
 		if gerr != nil {
 			return 0, nil, gerr
@@ -271,11 +275,11 @@ func (s *Server) pause(r *http.Request, p sandbox.Principal) (int, any, error) {
 	return http.StatusNoContent, nil, err
 }
 
-// connectRequest is the body of connect and of resume, which is older.
+// connectRequest is the body of connect, and of the older resume.
 type connectRequest struct {
 	Timeout   timeoutField `json:"timeout"`
 	Memory    *bool        `json:"memory"`
-	AutoPause *bool        `json:"autoPause"` // deprecated, and without effect
+	AutoPause *bool        `json:"autoPause"` // deprecated, no effect
 }
 
 func (s *Server) connect(r *http.Request, p sandbox.Principal) (int, any, error) {
@@ -321,7 +325,7 @@ func (s *Server) resume(r *http.Request, p sandbox.Principal) (int, any, error) 
 	return s.connect(r, p)
 }
 
-// An entry is a sandbox in a list, and most of what info tells.
+// An entry is a sandbox in a list, and a part of the answer of info.
 type entry struct {
 	SandboxID   string            `json:"sandboxID"`
 	TemplateID  string            `json:"templateID"`

@@ -1,14 +1,14 @@
-// Package e2bapi serves E2B's protocol, so that E2B's SDKs, unmodified, use
-// this server: the control plane, over the engine, and the data plane, whose
-// requests are the guest's own and go to it as they come.
+// Package e2bapi serves E2B's protocol for unmodified E2B SDKs. It implements the
+// control plane with the engine. It forwards requests of the data plane to the
+// guest in the sandbox, which answers them itself.
 //
 // Only package app imports it. [New] makes a [Server], which serves until
-// [Server.Shutdown]. [Server.Authenticate] tells who asks, and goes before
-// everything else.
+// [Server.Shutdown]. [Server.Authenticate] identifies the caller and must wrap
+// all other handlers.
 //
-// What is not there is answered with 404 or 501 and a sentence, and a request
-// that asks for what cannot be done is refused as a whole: nothing is passed
-// over in silence. docs/e2b.md says what is there.
+// Missing functions are answered with 404 or 501 and a reason. A request for
+// something impossible is refused as a whole; no part of a request is ignored.
+// docs/e2b.md lists the functions that exist.
 package e2bapi
 
 import (
@@ -23,7 +23,7 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// An Engine is what the server asks of the engine.
+// An Engine is the part of package engine that the server uses.
 type Engine interface {
 	Create(ctx context.Context, p sandbox.Principal, r sandbox.CreateRequest) (sandbox.Sandbox, error)
 	Get(ctx context.Context, p sandbox.Principal, id string) (sandbox.Sandbox, error)
@@ -39,30 +39,30 @@ type Engine interface {
 	Live(ctx context.Context) ([]string, error)
 }
 
-// A Verifier tells who an API key belongs to. Verify returns an error wrapping
-// [sandbox.Unauthenticated] for one that is not good. Gone reports whether an
-// identity was revoked: one of no token is, with the last token of its principal.
+// A Verifier identifies the owner of an API key. For an invalid key, Verify
+// returns an error wrapping [sandbox.Unauthenticated]. Gone reports whether an
+// identity was revoked; see [auth.Auth.Revoked].
 type Verifier interface {
 	Verify(ctx context.Context, token string) (auth.Identity, error)
 	Gone(ctx context.Context, id auth.Identity) (bool, error)
 }
 
-// An Access makes and checks the tokens of single sandboxes.
+// An Access makes and checks the access tokens of single sandboxes.
 type Access interface {
 	Token(id string) string
 	Check(id, token string) bool
 }
 
-// Options are what New needs. All but Domain and Now must be set.
+// Options are the arguments of [New]. All but Domain and Now must be set.
 type Options struct {
 	Engine Engine
 	Auth   Verifier
 	Access Access
 	Log    *slog.Logger
-	// Domain is that below which the data plane is reached, too, as
-	// PORT-SANDBOX.DOMAIN. Empty is the host of each request.
+	// Domain is the domain of the data plane, whose hosts are
+	// PORT-SANDBOX.DOMAIN. Empty: the host of each request.
 	Domain string
-	// Now is the clock, [time.Now] if nil.
+	// Now is the clock; nil is [time.Now].
 	Now func() time.Time
 }
 
@@ -70,9 +70,9 @@ type Options struct {
 type Server struct {
 	opts    Options
 	control http.Handler
-	// signatures are those of files' addresses that do not name their sandbox.
+	// signatures finds the sandbox for file URLs that do not name it.
 	signatures *signatures
-	// closing ends when what is being forwarded is to be cut off.
+	// closing ends when forwarded requests must be cut off.
 	closing context.Context
 	close   context.CancelFunc
 }
@@ -88,15 +88,15 @@ func New(o Options) *Server {
 	return s
 }
 
-// Stats returns what tells the figures of each resource that is divided between
-// those who ask.
+// Stats returns one function for each resource that is divided between clients.
+// The function returns the current figures.
 func (s *Server) Stats() []func() fair.Stats { return []func() fair.Stats{s.signatures.searches.Stats} }
 
-// Shutdown cuts off what is being forwarded, and all that comes later. What
-// runs in sandboxes goes on.
+// Shutdown cuts off forwarded requests, and all that come later. Programs in
+// sandboxes keep running.
 func (s *Server) Shutdown() { s.close() }
 
-// ServeHTTP serves a request that [Server.Authenticate] let through.
+// ServeHTTP serves a request that [Server.Authenticate] has accepted.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	if t, ok := r.Context().Value(targetKey{}).(target); ok {
 		s.data(w, r, t)
@@ -105,11 +105,11 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	s.control.ServeHTTP(w, r)
 }
 
-// routes is the control plane.
+// routes returns the handler of the control plane.
 func (s *Server) routes() http.Handler {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /health", func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) })
-	// SDKs of before mid-2026 use the paths without a version.
+	// SDKs from before mid-2026 use the paths without a version.
 	for _, v := range []string{"", "/v2"} {
 		mux.HandleFunc("POST "+v+"/sandboxes", s.answer(s.create))
 		mux.HandleFunc("GET "+v+"/sandboxes", s.answer(s.list))

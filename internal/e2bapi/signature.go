@@ -14,10 +14,10 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/fair"
 )
 
-// signatures finds the sandbox whose access token made a signature. Whoever asks
-// is not known yet, so the work is bounded: the list of sandboxes is read at most
-// once in listEvery, a token is made once for each sandbox, and searches that go
-// on at one time are divided between the addresses that they come from.
+// signatures finds the sandbox whose access token made a signature. The client is
+// not authenticated yet, so the work is bounded. The list of sandboxes is read at
+// most once in listEvery, and each sandbox's token is computed once. Concurrent
+// searches are divided between client addresses.
 type signatures struct {
 	live     func(context.Context) ([]string, error)
 	token    func(id string) string
@@ -25,14 +25,15 @@ type signatures struct {
 
 	mu     sync.Mutex
 	listed time.Time
-	tokens map[string]string // by the ID of a live sandbox
+	tokens map[string]string // by ID of live sandboxes
 }
 
 const (
-	// listEvery is how old the list of sandboxes may be. A signature of none of
-	// them waits for the next list.
+	// listEvery is the maximum age of the list of sandboxes. If no sandbox made a
+	// signature, the search waits for the next list.
 	listEvery = 250 * time.Millisecond
-	// searchWait is how long a request waits for its address's share.
+	// searchWait bounds a request's search, which includes the wait for its
+	// address's share.
 	searchWait = 5 * time.Second
 )
 
@@ -43,7 +44,7 @@ func newSignatures(live func(context.Context) ([]string, error), token func(stri
 	}
 }
 
-// find returns the sandbox whose token made the signature of a request, or "".
+// find returns the sandbox whose token made a request's signature, or "".
 func (s *signatures) find(r *http.Request, now time.Time) (string, error) {
 	ctx, cancel := context.WithTimeout(r.Context(), searchWait)
 	defer cancel()
@@ -62,7 +63,7 @@ func (s *signatures) find(r *http.Request, now time.Time) (string, error) {
 	}
 }
 
-// search looks through the list, and returns when that was read.
+// search searches the list once, and returns the time when the list was read.
 func (s *signatures) search(ctx context.Context, r *http.Request, now time.Time) (id string, listed time.Time, err error) {
 	place, err := s.searches.Acquire(ctx, fair.Request{Principal: fair.AddressOf(r.RemoteAddr), Units: 1})
 	if err != nil {
@@ -81,7 +82,7 @@ func (s *signatures) search(ctx context.Context, r *http.Request, now time.Time)
 	return "", listed, nil
 }
 
-// list returns the tokens of live sandboxes. The map does not change.
+// list returns the tokens of live sandboxes by ID. The map never changes.
 func (s *signatures) list(ctx context.Context) (map[string]string, time.Time, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -103,8 +104,8 @@ func (s *signatures) list(ctx context.Context) (map[string]string, time.Time, er
 	return tokens, began, nil
 }
 
-// signedBy reports whether a request for a file has a signature, still good,
-// that was made with an access token.
+// signedBy reports whether a request for a file has a valid, unexpired signature
+// that was made with the access token.
 func signedBy(r *http.Request, token string, now time.Time) bool {
 	q := r.URL.Query()
 	operation := "read"
