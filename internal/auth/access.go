@@ -11,14 +11,15 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// An Access makes and checks tokens that give access to one sandbox each, and
-// to nothing else. They are not kept: each follows from the sandbox and a
-// secret key, and so is good as long as the sandbox lives, on every server that
-// has the key. Its methods are safe for concurrent use.
+// An Access makes and checks access tokens for single sandboxes. Tokens are not
+// stored: each is computed from the sandbox's id and a secret key. So a token is
+// valid as long as the sandbox lives, on every server with the same key. The
+// methods are safe for concurrent use.
 type Access struct{ key [32]byte }
 
-// NewAccess returns an Access whose key is in a file, which is made, readable
-// for its owner only, if it is not there. Several processes may do so at once.
+// NewAccess returns an Access with the key in file. If the file does not exist,
+// it creates the file with a new key, readable only by its owner. Several
+// processes may call it at the same time. Errors wrap [sandbox.Unavailable].
 func NewAccess(file string) (*Access, error) {
 	a := &Access{}
 	rand.Read(a.key[:])
@@ -34,14 +35,15 @@ func NewAccess(file string) (*Access, error) {
 	return a, nil
 }
 
-// Token returns the token of a sandbox.
+// Token returns the access token of a sandbox, in hexadecimal.
 func (a *Access) Token(id string) string {
 	mac := hmac.New(sha256.New, a.key[:])
 	fmt.Fprintf(mac, "sandbox %s", id)
 	return hex.EncodeToString(mac.Sum(nil))
 }
 
-// Check reports whether token is that of the sandbox.
+// Check reports whether token is the sandbox's access token. It compares in
+// constant time.
 func (a *Access) Check(id, token string) bool {
 	return hmac.Equal([]byte(a.Token(id)), []byte(token))
 }

@@ -1,10 +1,9 @@
-// Package auth says who is asking: it makes and verifies bearer tokens, and
-// carries the identity that one proves through a context.
+// Package auth identifies the caller. It makes and verifies bearer tokens, and
+// carries the resulting identity in a context.
 //
-// The edges (mcpserver, httpserver, e2bapi, dashboard) import it, and app,
-// which makes the one [Auth] of a program. An Auth has no lifecycle of its own:
-// it lives as long as the store that it was given. All of it may be used by
-// many goroutines at once.
+// The edges (mcpserver, httpserver, e2bapi, dashboard) import it, and app, which
+// makes the one [Auth] of a program. An Auth needs no Close: it lives as long as
+// the store that it was given. All types are safe for concurrent use.
 package auth
 
 import (
@@ -15,7 +14,7 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// A Scope is one thing that a token may be used for.
+// A Scope is a permission of a token.
 type Scope string
 
 // The scopes. ScopeAdmin includes the others.
@@ -28,7 +27,8 @@ const (
 // Scopes returns every scope.
 func Scopes() []Scope { return []Scope{ScopeRun, ScopeFiles, ScopeAdmin} }
 
-// ParseScopes reads scopes by name. The error wraps [sandbox.Invalid].
+// ParseScopes converts names to sorted scopes without duplicates. The error wraps
+// [sandbox.Invalid].
 func ParseScopes(names []string) ([]Scope, error) {
 	var scopes []Scope
 	for _, n := range names {
@@ -42,15 +42,17 @@ func ParseScopes(names []string) ([]Scope, error) {
 	return slices.Compact(scopes), nil
 }
 
-// An Identity is a principal and what it may do here and now.
+// An Identity is a principal with its permissions.
 type Identity struct {
 	Principal sandbox.Principal
 	Scopes    []Scope
-	// Token is the ID of the token that proved it, if that is one of the store.
+	// Token is the ID of the store's token that proved the identity; otherwise
+	// "".
 	Token string
 }
 
-// Local returns the identity of whoever started this program: it may do all.
+// Local returns the identity of the user who started this program. It has all
+// scopes.
 func Local() Identity {
 	return Identity{Principal: sandbox.Local, Scopes: Scopes()}
 }
@@ -60,15 +62,15 @@ func (i Identity) Can(s Scope) bool {
 	return slices.Contains(i.Scopes, s) || slices.Contains(i.Scopes, ScopeAdmin)
 }
 
-// Key is the same for two identities exactly if they are the same principal
-// with the same rights. A session that one opened may be used by the other.
+// Key returns equal strings for two identities exactly if they have the same
+// principal and the same scopes. Either may then use a session of the other.
 func (i Identity) Key() string {
 	names := make([]string, len(i.Scopes))
 	for n, s := range i.Scopes {
 		names[n] = string(s)
 	}
 	slices.Sort(names)
-	// A principal may hold any character but NUL, so keys cannot collide.
+	// A principal may contain any character but NUL, so keys cannot collide.
 	return string(i.Principal) + "\x00" + strings.Join(slices.Compact(names), ",")
 }
 

@@ -18,50 +18,51 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// An Issuer names an OpenID Connect issuer whose access tokens are accepted:
-// JSON Web Tokens that it signed for an audience, with scopes.
+// An Issuer is an OpenID Connect issuer whose access tokens are accepted. The
+// tokens are JSON Web Tokens with scopes, signed for an audience.
 type Issuer struct {
-	// URL is exactly what tokens have as iss. Its keys are found by discovery.
+	// URL must be equal to the iss claim of tokens. Discovery at this URL finds
+	// the keys.
 	URL string
-	// Audience has to be among what tokens have as aud.
+	// Audience must be one of a token's aud values.
 	Audience string
-	// Scopes are the issuer's names of ours. What a token has besides is
-	// ignored.
+	// Scopes maps each scope to the issuer's name for it. Other scopes of a token
+	// are ignored.
 	Scopes map[Scope]string
 }
 
 const (
-	// fetchTimeout bounds one question to the issuer.
+	// fetchTimeout is the timeout of one request to the issuer.
 	fetchTimeout = 5 * time.Second
-	// Anybody can send tokens with unknown keys. They make us ask for keys no
-	// more often than this, with a few more in the beginning.
+	// These limit the rate of requests to the issuer. Any client can send a token
+	// with an unknown key, which causes a request.
 	fetchEvery = 10 * time.Second
 	fetchBurst = 5
-	// keysTTL is how long a key is trusted without asking whether the issuer
-	// still has it. An issuer that does not answer is asked again after
-	// retryKeys, and its last keys stay good meanwhile.
+	// keysTTL is how long a key is trusted until the issuer must confirm it. If
+	// the issuer does not answer, the next attempt is after retryKeys. Until
+	// then, the last keys remain valid.
 	keysTTL   = time.Hour
 	retryKeys = time.Minute
-	// maxIssuerAnswer bounds what is read of an issuer's answer.
+	// maxIssuerAnswer bounds the size of an issuer's answer, in bytes.
 	maxIssuerAnswer = 1 << 20
-	// maxSubject is the bound that OpenID Connect sets.
+	// maxSubject is the limit of OpenID Connect for subjects.
 	maxSubject = 255
 )
 
-// signatures are the algorithms that a token may be signed with: all have a
-// public key, so that no key that is known to all can sign.
+// signatures are the accepted signature algorithms. All of them are asymmetric,
+// because a public key must not be able to sign.
 var signatures = []string{
 	oidc.RS256, oidc.RS384, oidc.RS512, oidc.ES256, oidc.ES384, oidc.ES512, oidc.PS256, oidc.PS384, oidc.PS512, oidc.EdDSA,
 }
 
-// issuer verifies the tokens of one issuer. It asks the issuer when the first
-// one comes, so that a server starts without it.
+// issuer verifies the tokens of one issuer. It contacts the issuer when the first
+// token arrives, so the server can start without the issuer.
 type issuer struct {
 	opts Issuer
 	web  *issuerWeb
 	now  func() time.Time
 
-	discovering chan struct{} // held while asking
+	discovering chan struct{} // held during discovery
 	mu          sync.Mutex
 	verifier    *oidc.IDTokenVerifier
 }
@@ -75,14 +76,14 @@ func newIssuer(o Issuer, now func() time.Time) *issuer {
 	}
 }
 
-// looksSigned reports whether a token may be one of an issuer.
+// looksSigned reports whether a token may be a JSON Web Token of an issuer.
 func looksSigned(token string) bool {
 	return strings.Count(token, ".") == 2 && !strings.HasPrefix(token, TokenPrefix)
 }
 
 // verify returns the identity that a token proves. The error wraps
-// [sandbox.Unauthenticated], or [sandbox.Unavailable] if the issuer is needed
-// and does not answer.
+// [sandbox.Unauthenticated], or [sandbox.Unavailable] if the issuer is needed and
+// does not answer.
 func (i *issuer) verify(ctx context.Context, text string) (Identity, error) {
 	v, err := i.discover(ctx)
 	if err != nil {
@@ -104,12 +105,13 @@ func (i *issuer) verify(ctx context.Context, text string) (Identity, error) {
 	}
 	var claims struct {
 		Scope scopeClaim `json:"scope"`
-		SCP   scopeClaim `json:"scp"` // what some issuers call it
+		SCP   scopeClaim `json:"scp"` // some issuers use this name
 	}
 	if err := token.Claims(&claims); err != nil {
 		return Identity{}, sandbox.Errorf(sandbox.Unauthenticated, "token: its scope is not one: %w", err)
 	}
-	// Subjects are the issuer's: with another issuer they are others.
+	// Subjects are unique only within one issuer, so the principal includes the
+	// issuer's URL.
 	id := Identity{Principal: sandbox.Principal("oidc:" + i.opts.URL + "#" + token.Subject)}
 	for _, s := range Scopes() {
 		name := i.opts.Scopes[s]
@@ -127,8 +129,8 @@ func (i *issuer) unavailable(err error) error {
 		"try again later; tokens that glovebox token made work meanwhile")
 }
 
-// discover returns the verifier, asking the issuer where its keys are if that
-// is not known yet. One caller asks, the others wait for it.
+// discover returns the verifier. The first call asks the issuer where its keys
+// are; concurrent calls wait for the answer.
 func (i *issuer) discover(ctx context.Context) (*oidc.IDTokenVerifier, error) {
 	known := func() *oidc.IDTokenVerifier {
 		i.mu.Lock()
@@ -147,7 +149,8 @@ func (i *issuer) discover(ctx context.Context) (*oidc.IDTokenVerifier, error) {
 	if v := known(); v != nil {
 		return v, nil
 	}
-	// What is learnt serves others too, so it does not end with this caller.
+	// The result serves other callers, too, so do not cancel the request with
+	// this caller.
 	long := oidc.ClientContext(context.WithoutCancel(ctx), &http.Client{Transport: i.web, Timeout: fetchTimeout})
 	p, err := oidc.NewProvider(long, i.opts.URL)
 	if err != nil {
@@ -168,20 +171,20 @@ func (i *issuer) discover(ctx context.Context) (*oidc.IDTokenVerifier, error) {
 	return v, nil
 }
 
-// unavailableKey is the key in a context of where to put the reason why keys
-// could not be had: the verifier does not keep errors apart.
+// unavailableKey is a context key for a pointer to an error. The key set stores
+// there why it could not get keys, because the verifier does not wrap errors.
 type unavailableKey struct{}
 
-// A keySet is the issuer's keys. The library asks for them when a key is
-// unknown; this also asks from time to time whether those that are known are
-// still the issuer's.
+// A keySet is the issuer's set of keys. The library fetches keys only when a key
+// is unknown. The keySet also fetches them at intervals, to drop keys that the
+// issuer has withdrawn.
 type keySet struct {
 	issuer *issuer
 	fetch  func() *oidc.RemoteKeySet
 
 	mu      sync.Mutex
 	current *oidc.RemoteKeySet
-	due     time.Time // to ask again
+	due     time.Time // time of the next fetch
 }
 
 // VerifySignature implements [oidc.KeySet].
@@ -190,7 +193,7 @@ func (k *keySet) VerifySignature(ctx context.Context, jwt string) ([]byte, error
 	current := k.current
 	renew := !k.issuer.now().Before(k.due)
 	if renew {
-		k.due = k.issuer.now().Add(retryKeys) // others go on with what there is
+		k.due = k.issuer.now().Add(retryKeys) // concurrent calls use the current keys
 	}
 	k.mu.Unlock()
 	if renew {
@@ -210,7 +213,8 @@ func (k *keySet) VerifySignature(ctx context.Context, jwt string) ([]byte, error
 	return payload, err
 }
 
-// verify returns, beside what the set says, why it could not be asked.
+// verify verifies a signature with the set. failed is not nil if the set could
+// not get the issuer's keys.
 func (k *keySet) verify(ctx context.Context, set *oidc.RemoteKeySet, jwt string) (payload []byte, err, failed error) {
 	before := k.issuer.web.failures.Load()
 	payload, err = set.VerifySignature(ctx, jwt)
@@ -223,11 +227,11 @@ func (k *keySet) verify(ctx context.Context, set *oidc.RemoteKeySet, jwt string)
 	return nil, err, nil
 }
 
-// errTooOften is why the issuer is not asked.
+// errTooOften is the error if the rate limit prevents a request to the issuer.
 var errTooOften = errors.New("the issuer was asked a moment ago")
 
-// issuerWeb asks an issuer, not too often and not for too much, and counts how
-// often it gets no answer.
+// issuerWeb sends requests to an issuer. It limits their rate and the size of
+// answers, and counts failures.
 type issuerWeb struct {
 	limit    *rate.Limiter
 	failures atomic.Int64
@@ -253,7 +257,8 @@ type boundedBody struct {
 	io.Closer
 }
 
-// A scopeClaim is a text of names with spaces between, or a list of names.
+// A scopeClaim is a list of names: a JSON array, or a string with spaces between
+// the names.
 type scopeClaim []string
 
 // UnmarshalJSON implements [json.Unmarshaler].

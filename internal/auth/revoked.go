@@ -8,10 +8,10 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// Revoked returns what reports whether an identity was proved by a token that
-// has been revoked since, by this process or another. An identity that names no
-// token is revoked with the last token of its principal. Identities that no
-// token of the store proves are never revoked.
+// Revoked returns a function that reports whether an identity's token has been
+// revoked, by any process. An identity without a token counts as revoked when the
+// last token of its principal is revoked. Identities that no token of the store
+// proved are never revoked.
 func (a *Auth) Revoked(ctx context.Context) (func(Identity) bool, error) {
 	list, err := a.List(ctx)
 	if err != nil {
@@ -31,11 +31,11 @@ func (a *Auth) Revoked(ctx context.Context) (func(Identity) bool, error) {
 	}, nil
 }
 
-// goneEvery is how old the answer of Gone may be.
+// goneEvery is the maximum age of the data that Gone uses.
 const goneEvery = time.Second
 
-// Gone reports whether an identity was revoked, as [Auth.Revoked] does, up to a
-// second ago.
+// Gone reports whether an identity was revoked, as [Auth.Revoked] does. The
+// answer may be up to a second old.
 func (a *Auth) Gone(ctx context.Context, id Identity) (bool, error) {
 	a.goneMu.Lock()
 	defer a.goneMu.Unlock()

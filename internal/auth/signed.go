@@ -13,21 +13,21 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// MaxSigned is the longest that a signed URL may be good for.
+// MaxSigned is the longest lifetime of a signed URL.
 const MaxSigned = 7 * 24 * time.Hour
 
-// A Signer signs URLs, so that who has one may do one thing with one file until
-// it expires, without a token.
+// A Signer signs URLs. The holder of a signed URL may perform one operation on
+// one file, without a token, until the URL expires.
 type Signer struct {
-	// Key is 32 random bytes that only this server has.
+	// Key is a secret of 32 random bytes.
 	Key []byte
-	// Now is the clock, [time.Now] if nil.
+	// Now is the clock; nil is [time.Now].
 	Now func() time.Time
 }
 
-// Sign returns the query of a URL by which method may be used on a file of a
-// workspace, named by its handle, until expires. Two for different microseconds
-// are different.
+// Sign returns the query of a signed URL. It allows method on a file of the
+// workspace with that handle, until expires. Two URLs that expire in different
+// microseconds are different.
 func (s *Signer) Sign(method, handle, name string, expires time.Time) string {
 	exp := strconv.FormatInt(expires.UnixMicro(), 10)
 	return "exp=" + exp + "&sig=" + base64.RawURLEncoding.EncodeToString(s.signature(method, handle, name, exp))
@@ -35,22 +35,23 @@ func (s *Signer) Sign(method, handle, name string, expires time.Time) string {
 
 func (s *Signer) signature(method, handle, name, exp string) []byte {
 	m := hmac.New(sha256.New, s.Key)
-	// Lengths keep what one part ends with from being what the next begins with.
+	// The lengths make the encoding unambiguous.
 	for _, part := range []string{method, handle, name, exp} {
 		fmt.Fprintf(m, "%d:%s", len(part), part)
 	}
 	return m.Sum(nil)
 }
 
-// SignPort returns a text of letters, digits, dots, dashes and underscores by
-// which a port of a sandbox may be reached until expires.
+// SignPort returns a signature that gives access to a port of a sandbox until
+// expires. It consists of letters, digits, dots, dashes and underscores.
 func (s *Signer) SignPort(id string, port int, expires time.Time) string {
 	exp := strconv.FormatInt(expires.UnixMicro(), 36)
 	return exp + "." + base64.RawURLEncoding.EncodeToString(s.signature("PORT", id, strconv.Itoa(port), exp))
 }
 
-// VerifyPort checks what SignPort returned. The error is of kind
-// [sandbox.Unauthenticated] if it is wrong, for another port, or has expired.
+// VerifyPort checks a signature of SignPort and returns its expiry. If the
+// signature is wrong, expired or for another port, the error wraps
+// [sandbox.Unauthenticated].
 func (s *Signer) VerifyPort(id string, port int, text string) (expires time.Time, err error) {
 	exp, signed, _ := strings.Cut(text, ".")
 	sig, err := base64.RawURLEncoding.Strict().DecodeString(signed)
@@ -65,7 +66,7 @@ func (s *Signer) VerifyPort(id string, port int, text string) (expires time.Time
 	return s.unexpired(micros)
 }
 
-// unexpired returns the time at which a URL expires, if that is to come.
+// unexpired returns the expiry time of a URL, or an error if it has passed.
 func (s *Signer) unexpired(micros int64) (time.Time, error) {
 	now := s.Now
 	if now == nil {
@@ -79,9 +80,9 @@ func (s *Signer) unexpired(micros int64) (time.Time, error) {
 	return expires, nil
 }
 
-// Verify checks the query of a signed URL. It returns the signature, and an
-// error of kind [sandbox.Unauthenticated] for one that is wrong or has expired.
-// What was signed for reading may also be asked for with HEAD.
+// Verify checks the query of a signed URL and returns its signature and expiry.
+// If the signature is wrong or expired, the error wraps
+// [sandbox.Unauthenticated]. A signature for GET also allows HEAD.
 func (s *Signer) Verify(method, handle, name string, query url.Values) (signature []byte, expires time.Time, err error) {
 	if method == "HEAD" {
 		method = "GET"
@@ -92,7 +93,7 @@ func (s *Signer) Verify(method, handle, name string, query url.Values) (signatur
 		return nil, time.Time{}, sandbox.WithHint(sandbox.Errorf(sandbox.Unauthenticated, "sig: the signature is not good for this URL and method"),
 			"use the whole URL as it was given, or ask for a new one")
 	}
-	// It is ours, so it is a number.
+	// The signature is valid, so exp is a number.
 	micros, err := strconv.ParseInt(exp, 10, 64)
 	if err != nil {
 		return nil, time.Time{}, sandbox.Errorf(sandbox.Unauthenticated, "exp: not a time")

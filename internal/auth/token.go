@@ -15,63 +15,66 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// TokenPrefix begins every token that Glovebox makes, so that scanners for
-// leaked secrets can know one.
+// TokenPrefix is the prefix of all tokens that Glovebox makes. Scanners for
+// leaked secrets can recognise it.
 const TokenPrefix = "gbx_"
 
-// NewToken returns a fresh token: the prefix and 256 random bits.
+// NewToken returns a new token: the prefix and 256 random bits.
 func NewToken() string {
 	b := make([]byte, 32)
 	rand.Read(b)
 	return TokenPrefix + base64.RawURLEncoding.EncodeToString(b)
 }
 
-// Hash returns what is kept of a token. A token that NewToken made cannot be
-// guessed from it, so no slow hash is needed.
+// Hash returns the hash of a token, which is stored in place of the token. It
+// needs no slow hash function: tokens of NewToken have 256 random bits and cannot
+// be guessed.
 func Hash(token string) [sha256.Size]byte { return sha256.Sum256([]byte(token)) }
 
-// A TokenStore keeps tokens.
+// A TokenStore stores tokens. Its methods must be safe for concurrent use.
 type TokenStore interface {
 	PutToken(ctx context.Context, t sandbox.Token) error
-	// FindToken returns the token with that hash. It returns an error
-	// wrapping [sandbox.NotFound] if there is none or it was revoked.
+	// FindToken returns the token with that hash. If there is none or it was
+	// revoked, the error wraps [sandbox.NotFound].
 	FindToken(ctx context.Context, hash [sha256.Size]byte) (sandbox.Token, error)
-	// ListTokens returns all tokens, revoked ones too, oldest first.
+	// ListTokens returns all tokens, including revoked ones, oldest first.
 	ListTokens(ctx context.Context) ([]sandbox.Token, error)
-	// TouchToken records that a token was used now.
+	// TouchToken records the current time as the token's last use.
 	TouchToken(ctx context.Context, id string) error
-	// RevokeToken ends a token. It returns an error wrapping
-	// [sandbox.NotFound] if there is none.
+	// RevokeToken revokes a token. If there is none, the error wraps
+	// [sandbox.NotFound].
 	RevokeToken(ctx context.Context, id string) error
 }
 
-// Options are what New needs.
+// Options are the arguments of [New].
 type Options struct {
-	// Tokens keeps the tokens. It may be nil: then only Static is accepted.
+	// Tokens stores the tokens. If it is nil, only Static and tokens of Issuer
+	// are accepted.
 	Tokens TokenStore
-	// Static, if not empty, is a token with every scope that is not in the
-	// store: the one from the environment. It has a principal of its own.
+	// Static, if not empty, is the token from the environment. It has all scopes
+	// and its own principal, and is not in the store.
 	Static string
-	// Issuer, if it is not nil, makes tokens that are accepted too.
+	// Issuer, if not nil, is an issuer whose tokens are accepted, too.
 	Issuer *Issuer
-	// Now is the clock, [time.Now] if nil.
+	// Now is the clock; nil is [time.Now].
 	Now func() time.Time
 }
 
-// Principals of tokens are their names behind a prefix: replacing a token by
-// one of the same name keeps what belongs to it.
+// The principal of a token is the prefix and the token's name. So a new token
+// with the same name keeps its predecessor's sandboxes and workspaces.
 const (
 	tokenPrincipal  = "token:"
 	StaticPrincipal = "environment"
 )
 
-// MinStaticLength is the least length of a token from the environment.
+// MinStaticLength is the minimum length of the token from the environment, in
+// bytes.
 const MinStaticLength = 16
 
-// touchEvery is how exact the last use of a token is.
+// touchEvery is the precision of a token's last use.
 const touchEvery = time.Minute
 
-// Auth makes and verifies tokens.
+// Auth makes and verifies tokens. It is safe for concurrent use.
 type Auth struct {
 	tokens     TokenStore
 	static     bool
@@ -83,12 +86,12 @@ type Auth struct {
 	touched map[string]time.Time // token id -> last use written to the store
 
 	goneMu sync.Mutex
-	gone   func(Identity) bool // what Revoked returned at goneAt; nil before
+	gone   func(Identity) bool // result of Revoked at goneAt; nil before the first call
 	goneAt time.Time
 }
 
-// New returns an Auth. It returns an error wrapping [sandbox.Invalid] if the
-// static token is too short to be a secret.
+// New returns an Auth. If the static token is too short or contains white space,
+// the error wraps [sandbox.Invalid].
 func New(o Options) (*Auth, error) {
 	a := &Auth{tokens: o.Tokens, now: o.Now, touched: map[string]time.Time{}}
 	if a.now == nil {
@@ -108,13 +111,13 @@ func New(o Options) (*Auth, error) {
 	return a, nil
 }
 
-// Verify returns the identity that a token proves. It returns an error wrapping
-// [sandbox.Unauthenticated] for a token that proves none, whatever the reason,
-// and [sandbox.Unavailable] for one of an issuer that is needed and does not
-// answer. An identity of an issuer may have no scope at all.
+// Verify returns the identity that a token proves. For an invalid token, the
+// error wraps [sandbox.Unauthenticated]. If the token's issuer is needed and does
+// not answer, it wraps [sandbox.Unavailable]. An identity of an issuer may have
+// no scopes.
 //
-// The time it takes says nothing about how near a wrong token is to a right
-// one: only hashes are compared, the static one in constant time.
+// Verify is safe against timing attacks. It compares only hashes, and the hash of
+// the static token in constant time.
 func (a *Auth) Verify(ctx context.Context, token string) (Identity, error) {
 	hash := Hash(token)
 	if a.static && subtle.ConstantTimeCompare(hash[:], a.staticHash[:]) == 1 {
@@ -144,7 +147,7 @@ func (a *Auth) Verify(ctx context.Context, token string) (Identity, error) {
 	return Identity{Principal: t.Principal, Scopes: scopes, Token: t.ID}, nil
 }
 
-// touch writes the use of a token down, at most once in touchEvery.
+// touch records the use of a token, at most once in touchEvery.
 func (a *Auth) touch(ctx context.Context, id string) error {
 	now := a.now()
 	a.mu.Lock()
@@ -159,10 +162,10 @@ func (a *Auth) touch(ctx context.Context, id string) error {
 	return a.tokens.TouchToken(ctx, id)
 }
 
-// Create makes a token and returns its text, which is not to be had again. It
-// returns an error wrapping [sandbox.Invalid] for a bad name or scope, and
-// [sandbox.Conflict] if a token of that name is in force. No scopes are run
-// and files.
+// Create makes a token and returns its text, which cannot be retrieved later. For
+// a bad name or scope, the error wraps [sandbox.Invalid]. If an active token has
+// the name, it wraps [sandbox.Conflict]. Without scopes, the token gets run and
+// files.
 func (a *Auth) Create(ctx context.Context, name string, scopes ...Scope) (string, sandbox.Token, error) {
 	if a.tokens == nil {
 		return "", sandbox.Token{}, sandbox.Errorf(sandbox.Unsupported, "create token: this server keeps none")
@@ -212,9 +215,8 @@ func (a *Auth) List(ctx context.Context) ([]sandbox.Token, error) {
 	return ts, sandbox.Wrap(err, "list tokens", "")
 }
 
-// Revoke ends a token at once. It is named by its id or, if it is in force, by
-// its name. Revoke returns an error wrapping [sandbox.NotFound] if there is
-// none.
+// Revoke revokes a token at once. idOrName is the token's ID or, for an active
+// token, its name. If there is no such token, the error wraps [sandbox.NotFound].
 func (a *Auth) Revoke(ctx context.Context, idOrName string) error {
 	id := idOrName
 	if t, err := a.inForce(ctx, idOrName); err == nil {
@@ -228,8 +230,8 @@ func (a *Auth) Revoke(ctx context.Context, idOrName string) error {
 	return sandbox.Wrap(a.tokens.RevokeToken(ctx, id), "revoke token", idOrName)
 }
 
-// inForce returns the token of that name that is not revoked, or an error
-// wrapping [sandbox.NotFound].
+// inForce returns the active token with that name, or an error wrapping
+// [sandbox.NotFound].
 func (a *Auth) inForce(ctx context.Context, name string) (sandbox.Token, error) {
 	list, err := a.List(ctx)
 	if err != nil {
