@@ -15,8 +15,9 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// A Client asks the process that listens at Path. Its errors are those of that
-// process's engine, or of kind Unavailable if it does not answer.
+// A Client sends requests to the process that listens at Path. Its errors have
+// the kinds of that process's engine, or [sandbox.Unavailable] if the process
+// does not answer.
 type Client struct {
 	Path string
 }
@@ -30,8 +31,8 @@ func (c Client) dial(ctx context.Context) (net.Conn, error) {
 	return new(net.Dialer).DialContext(ctx, "unix", name)
 }
 
-// ask sends one request on a connection of its own, which it returns with the
-// answer. The caller closes it.
+// ask sends one request on a new connection, and returns the connection with the
+// answer. The caller closes the connection.
 func (c Client) ask(ctx context.Context, method, path string, body any) (_ *readerConn, _ *http.Response, err error) {
 	ctx, cancel := context.WithTimeout(ctx, answerTime)
 	defer cancel()
@@ -48,7 +49,7 @@ func (c Client) ask(ctx context.Context, method, path string, body any) (_ *read
 			conn.Close()
 		}
 	}()
-	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) }) // on a connection that is closed
+	stop := context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) }) // fails only on a closed connection
 	var text []byte
 	if body != nil {
 		if text, err = json.Marshal(body); err != nil {
@@ -80,7 +81,8 @@ func (c Client) ask(ctx context.Context, method, path string, body any) (_ *read
 	return &readerConn{conn, r}, resp, nil
 }
 
-// DialPort connects to a port of a sandbox. ctx bounds the dial alone.
+// DialPort connects to a port of a sandbox. ctx bounds only the dial. The caller
+// closes the connection.
 func (c Client) DialPort(ctx context.Context, id string, port int) (net.Conn, error) {
 	conn, resp, err := c.ask(ctx, http.MethodPost, "/sandboxes/"+id+"/ports/"+strconv.Itoa(port), nil)
 	if err != nil {
@@ -93,7 +95,7 @@ func (c Client) DialPort(ctx context.Context, id string, port int) (net.Conn, er
 	return conn, nil
 }
 
-// SetNetwork changes what a sandbox may reach.
+// SetNetwork changes the network policy of a sandbox.
 func (c Client) SetNetwork(ctx context.Context, id string, n sandbox.Network) (sandbox.Sandbox, error) {
 	conn, resp, err := c.ask(ctx, http.MethodPut, "/sandboxes/"+id+"/network", n)
 	if err != nil {

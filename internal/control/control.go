@@ -1,10 +1,10 @@
 // Package control lets a command use a sandbox that another process of the same
-// operator looks after: that process serves what is asked of it on a Unix
-// socket in the state directory, which is the operator's alone.
+// operator holds. That process serves requests on a Unix socket in the state
+// directory, which only the operator can access.
 //
-// Only package app imports it. [Serve] makes a [Server], which Close ends;
-// [Client] asks one. The protocol is HTTP, between programs of one version or
-// near it.
+// Only package app imports it. [Serve] makes a [Server], which Close ends. A
+// [Client] sends requests to it. The protocol is HTTP, between programs of equal
+// or similar versions.
 package control
 
 import (
@@ -27,20 +27,21 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// An Engine has the sandboxes that are served, whosoever they are.
+// An Engine has the sandboxes of all principals.
 type Engine interface {
 	Owner(ctx context.Context, id string) (sandbox.Principal, error)
 	DialPort(ctx context.Context, p sandbox.Principal, id string, port int) (net.Conn, error)
 	SetNetwork(ctx context.Context, p sandbox.Principal, id string, n sandbox.Network) (sandbox.Sandbox, error)
 }
 
-// maxMessage bounds a message of either side; the longest is a policy.
+// maxMessage bounds a request's body and an error, in bytes; the longest is a
+// network policy.
 const maxMessage = 64 << 10
 
-// answerTime bounds how long a process may take to answer.
+// answerTime is the timeout for an answer.
 const answerTime = time.Minute
 
-// A Server serves one process's sandboxes.
+// A Server serves the sandboxes of one process.
 type Server struct {
 	engine Engine
 	path   string
@@ -51,10 +52,10 @@ type Server struct {
 
 	mu     sync.Mutex
 	closed bool
-	joins  sync.WaitGroup // counted up under mu, until closed
+	joins  sync.WaitGroup // incremented under mu, and only until closed
 }
 
-// Serve listens at path, where nothing is, and serves until Close.
+// Serve listens at path, which must not exist, and serves until Close.
 func Serve(path string, engine Engine) (*Server, error) {
 	name, done, err := short(path)
 	if err != nil {
@@ -65,7 +66,7 @@ func Serve(path string, engine Engine) (*Server, error) {
 	if err != nil {
 		return nil, fmt.Errorf("listen for commands: %w", err)
 	}
-	ln.(*net.UnixListener).SetUnlinkOnClose(false) // by a name that may be gone
+	ln.(*net.UnixListener).SetUnlinkOnClose(false) // the name may be invalid by then
 	s := &Server{engine: engine, path: path}
 	if err := os.Chmod(path, 0o600); err != nil {
 		return nil, errors.Join(err, ln.Close(), os.Remove(path))
@@ -79,7 +80,7 @@ func Serve(path string, engine Engine) (*Server, error) {
 	return s, nil
 }
 
-// Close ends what is served, connections to ports too.
+// Close ends all requests and connections to ports, and removes the socket.
 func (s *Server) Close() error {
 	s.close()
 	s.mu.Lock()
@@ -93,8 +94,8 @@ func (s *Server) Close() error {
 	return err
 }
 
-// short returns a name for the path of a socket that is short enough for one,
-// good until done is called.
+// short returns a name for the socket that fits into a socket address. The name
+// is valid until done is called.
 func short(path string) (name string, done func(), err error) {
 	if runtime.GOOS != "linux" {
 		return path, func() {}, nil
@@ -106,7 +107,7 @@ func short(path string) (name string, done func(), err error) {
 	return fmt.Sprintf("/proc/self/fd/%d/%s", dir.Fd(), filepath.Base(path)), func() { dir.Close() }, nil
 }
 
-// A problem is an error as it crosses the socket.
+// A problem is an error in the socket's protocol.
 type problem struct {
 	Kind    sandbox.Kind `json:"kind"`
 	Message string       `json:"message"`
@@ -116,7 +117,7 @@ type problem struct {
 func answer(w http.ResponseWriter, status int, v any) {
 	w.Header().Set("Content-Type", "application/json")
 	w.WriteHeader(status)
-	// Whoever asked may be gone.
+	// Ignore the error: the client may be gone.
 	_ = json.NewEncoder(w).Encode(v)
 }
 
@@ -124,7 +125,7 @@ func refuse(w http.ResponseWriter, err error) {
 	answer(w, http.StatusBadRequest, problem{sandbox.KindOf(err), err.Error(), sandbox.HintOf(err)})
 }
 
-// port makes a connection to a port of the one that the request came on.
+// port turns the connection of the request into a connection to a port.
 func (s *Server) port(w http.ResponseWriter, r *http.Request) {
 	id := r.PathValue("id")
 	port, err := strconv.Atoi(r.PathValue("port"))
@@ -144,7 +145,7 @@ func (s *Server) port(w http.ResponseWriter, r *http.Request) {
 	}
 	defer to.Close()
 	if !s.begin() {
-		return // and so has the connection
+		return // the server has closed the connection, too
 	}
 	defer s.joins.Done()
 	conn, rw, err := http.NewResponseController(w).Hijack()
@@ -163,7 +164,7 @@ func (s *Server) port(w http.ResponseWriter, r *http.Request) {
 	Join(&readerConn{conn, rw.Reader}, to)
 }
 
-// begin counts a connection in, unless the server is closed.
+// begin registers a connection. It returns false if the server is closed.
 func (s *Server) begin() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -193,8 +194,9 @@ func (s *Server) network(w http.ResponseWriter, r *http.Request) {
 	answer(w, http.StatusOK, sb)
 }
 
-// Join copies between two connections, the end of one half of each too, until
-// both have ended or one is broken. It closes neither.
+// Join copies between two connections in both directions, and forwards
+// half-closes. It returns when both directions have ended or one connection is
+// broken. If one breaks, Join closes both; otherwise the caller must.
 func Join(a, b net.Conn) {
 	var ways sync.WaitGroup
 	way := func(to, from net.Conn) {
@@ -213,7 +215,7 @@ func Join(a, b net.Conn) {
 	ways.Wait()
 }
 
-// readerConn is a connection of which something was read ahead.
+// readerConn is a connection with a buffered reader.
 type readerConn struct {
 	net.Conn
 	r *bufio.Reader

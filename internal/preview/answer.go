@@ -11,27 +11,27 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// sharedHeaders are all that a browser gets of an answer where pages share a
-// host's name, beside those that begin with X-: others could set cookies for
-// everybody, send browsers elsewhere, or report what they do.
+// sharedHeaders are the only headers of an answer, besides X- headers, that a
+// page on a shared host name gets. Others could set cookies for all pages of the
+// host name, redirect browsers, or make them send reports.
 var sharedHeaders = map[string]bool{
 	"Accept-Ranges": true, "Age": true, "Allow": true, "Cache-Control": true, "Content-Disposition": true,
 	"Content-Encoding": true, "Content-Language": true, "Content-Length": true, "Content-Range": true,
 	"Content-Security-Policy": true, "Content-Type": true, "Date": true, "Etag": true, "Expires": true,
 	"Last-Modified": true, "Location": true, "Retry-After": true, "Server": true, "Vary": true,
-	// Of WebSockets.
+	// These are for WebSockets.
 	"Connection": true, "Upgrade": true, "Sec-Websocket-Accept": true, "Sec-Websocket-Extensions": true, "Sec-Websocket-Protocol": true,
 }
 
-// notPassed are headers of an answer that would say something of the server, not
-// of the page, or of neighbours of its host's name, or are orders to a proxy
-// before the server.
+// notPassed are headers that are never forwarded. They apply to the whole server
+// or to other pages on its host name, or they are commands for a proxy in front
+// of the server.
 var notPassed = map[string]bool{
 	"Alt-Svc": true, "Clear-Site-Data": true, "Nel": true, "Proxy-Authenticate": true, "Public-Key-Pins": true,
 	"Strict-Transport-Security": true, "X-Sendfile": true, "X-Lighttpd-Send-File": true, "X-Reproxy-Url": true,
 }
 
-// passes reports whether a header of the program's answer is passed on.
+// passes reports whether a header of the program's answer is forwarded.
 func (t *Target) passes(name string) bool {
 	if notPassed[name] || strings.HasPrefix(name, "X-Accel-") {
 		return false
@@ -39,14 +39,14 @@ func (t *Target) passes(name string) bool {
 	return !t.shared() || sharedHeaders[name] || strings.HasPrefix(name, "X-")
 }
 
-// adapt makes of the program's answer to r one that does nothing in a browser in
-// the server's name, or in that of another sandbox.
+// adapt changes the program's answer to r. In a browser, the answer must not act
+// for the server or for another sandbox.
 func (t *Target) adapt(resp *http.Response, r *http.Request) error {
 	if resp.StatusCode < 200 && resp.StatusCode != http.StatusSwitchingProtocols {
 		return sandbox.Errorf(sandbox.Unavailable, "status %d", resp.StatusCode)
 	}
 	h := resp.Header
-	resp.Trailer = nil // so that none are announced
+	resp.Trailer = nil // do not announce trailers
 	for name := range h {
 		if !t.passes(name) {
 			h.Del(name)
@@ -60,9 +60,9 @@ func (t *Target) adapt(resp *http.Response, r *http.Request) error {
 	return nil
 }
 
-// protect adds what a browser is told of the page.
+// protect adds the headers with security policies for browsers.
 func (t *Target) protect(h http.Header, r *http.Request) {
-	// Each header's policies hold together with those of the program's own.
+	// A browser enforces this policy in addition to the program's own.
 	if policy := t.policy(r.Host); policy != "" {
 		h.Add("Content-Security-Policy", policy)
 	}
@@ -71,7 +71,8 @@ func (t *Target) protect(h http.Header, r *http.Request) {
 		h.Set("Referrer-Policy", "no-referrer")
 		h.Add("Vary", "Origin")
 		if origin := r.Header.Get("Origin"); origin == "" || origin == "null" {
-			// So are its own requests. Whoever sends them has the link.
+			// The page has no origin, so its own requests have Origin null. Allow
+			// them: the sender has the link.
 			h.Set("Access-Control-Allow-Origin", "*")
 			h.Set("Access-Control-Expose-Headers", "*")
 		}
@@ -81,12 +82,12 @@ func (t *Target) protect(h http.Header, r *http.Request) {
 	h.Set("Cross-Origin-Resource-Policy", cmp.Or(h.Get("Cross-Origin-Resource-Policy"), "same-origin"))
 }
 
-// sandboxed is what a page may do that shares its host's name. Without
-// allow-same-origin it belongs to no origin.
+// sandboxed is the sandbox directive for pages on a shared host name. Without
+// allow-same-origin, the page has no origin.
 const sandboxed = "sandbox allow-downloads allow-forms allow-modals allow-pointer-lock allow-popups allow-scripts; "
 
-// policy returns the Content-Security-Policy of the page: it reaches what its
-// sandbox may, and itself.
+// policy returns the Content-Security-Policy of the page. The page may access
+// itself and the destinations of the sandbox's network policy.
 func (t *Target) policy(host string) string {
 	var p string
 	if t.shared() {
@@ -101,8 +102,9 @@ func (t *Target) policy(host string) string {
 		"; form-action 'self'" + others + "; base-uri 'self'"
 }
 
-// sources returns a network's rules as a policy of pages has them, which knows
-// no ranges of addresses; all reports that it allows everything.
+// sources converts a network policy for a Content-Security-Policy. It omits
+// ranges of addresses, which that has no notation for. all reports that the
+// policy allows everything.
 func sources(n sandbox.Network) (list string, all bool) {
 	var b strings.Builder
 	for _, r := range n.Rules() {
@@ -125,7 +127,7 @@ func sources(n sandbox.Network) (list string, all bool) {
 	return b.String(), false
 }
 
-// relocate returns where a redirect of the program leads for who sees it.
+// relocate converts the target of the program's redirect for the browser.
 func (t *Target) relocate(location string) string {
 	u, err := url.Parse(location)
 	if err != nil {
@@ -143,13 +145,13 @@ func (t *Target) relocate(location string) string {
 	if u.Scheme != "" || !strings.HasPrefix(u.Path, "/") {
 		return u.String()
 	}
-	// Two slashes would be a host's name.
+	// A path with two leading slashes would be a host name.
 	tail := url.URL{RawQuery: u.RawQuery, ForceQuery: u.ForceQuery, Fragment: u.Fragment, RawFragment: u.RawFragment}
 	return t.Prefix + "/" + strings.TrimLeft(u.EscapedPath(), "/") + tail.String()
 }
 
-// keepCookies keeps the cookies that a page sets to its own host's name, and its
-// hands off ours.
+// keepCookies restricts a page's cookies to the page's own host name, and removes
+// any cookie that would replace the link.
 func keepCookies(h http.Header) {
 	lines := h.Values("Set-Cookie")
 	h.Del("Set-Cookie")
@@ -172,8 +174,8 @@ func keepCookies(h http.Header) {
 	}
 }
 
-// preflight answers a browser's question about what a page without an origin may
-// send to itself, and reports whether it was one.
+// preflight answers a CORS preflight request of a page without an origin to
+// itself. It returns false for other requests.
 func preflight(w http.ResponseWriter, r *http.Request) bool {
 	if r.Method != http.MethodOptions || r.Header.Get("Access-Control-Request-Method") == "" {
 		return false

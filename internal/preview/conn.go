@@ -8,15 +8,15 @@ import (
 	"time"
 )
 
-// pieceTime bounds how long a piece of a body may take to come, and one of a
-// WebSocket to leave. How long either takes as a whole is not bounded here.
+// pieceTime bounds each read of a request's body and each write to a WebSocket.
+// The total time is not bounded here.
 const pieceTime = 30 * time.Second
 
-// A writer answers the client. What the program says in trailers is dropped.
+// A writer writes the answer to the client. It drops trailers of the program.
 type writer struct {
 	http.ResponseWriter
 	rc   *http.ResponseController
-	late http.Header // what comes after the header; nil before
+	late http.Header // receives headers that are set after WriteHeader; nil before
 }
 
 func (w *writer) Header() http.Header {
@@ -31,7 +31,7 @@ func (w *writer) WriteHeader(status int) {
 	w.late = http.Header{}
 }
 
-// Unwrap lets http.ResponseController reach the connection.
+// Unwrap gives http.ResponseController access to the connection.
 func (w *writer) Unwrap() http.ResponseWriter { return w.ResponseWriter }
 
 // Hijack implements [http.Hijacker].
@@ -43,7 +43,7 @@ func (w *writer) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	return &hurriedConn{conn}, rw, nil
 }
 
-// A hurriedConn gives a client up that reads too slowly.
+// A hurriedConn disconnects a client that reads too slowly.
 type hurriedConn struct{ net.Conn }
 
 func (c *hurriedConn) Write(p []byte) (int, error) {
@@ -53,8 +53,7 @@ func (c *hurriedConn) Write(p []byte) (int, error) {
 	return c.Conn.Write(p)
 }
 
-// A patientBody is a body of any length, each piece of which has to come in
-// time.
+// A patientBody is a body without a size limit. Each read of it has a timeout.
 type patientBody struct {
 	io.ReadCloser
 	rc *http.ResponseController
@@ -64,8 +63,9 @@ func newPatientBody(w http.ResponseWriter, body io.ReadCloser) *patientBody {
 	return &patientBody{body, http.NewResponseController(w)}
 }
 
-// Read takes the deadline off again: net/http watches the connection for the
-// client going away, and what has no deadline is no connection.
+// Read removes the deadline afterwards, because net/http reads in the background
+// to detect a disconnect. It ignores errors of deadlines: a ResponseWriter
+// without deadlines has no connection.
 func (b *patientBody) Read(p []byte) (int, error) {
 	_ = b.rc.SetReadDeadline(time.Now().Add(pieceTime))
 	n, err := b.ReadCloser.Read(p)

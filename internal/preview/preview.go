@@ -1,14 +1,14 @@
-// Package preview shows what listens on a port of a sandbox to a browser: it
-// passes requests on, WebSockets too, and keeps what comes back from acting for
-// anybody but itself.
+// Package preview gives browsers access to the program on a port of a sandbox. It
+// forwards requests, including WebSockets. It changes the answers such that a
+// page cannot act for the server or for another sandbox.
 //
 // The edges that speak HTTP (httpserver, e2bapi) import it. They decide who may
-// see what; [Serve] then serves one request. Both sides are untrusted: the
-// program in the sandbox may answer anything, and the page that it serves runs
-// in a person's browser.
+// access which port; [Serve] then serves one request. Both sides are untrusted:
+// the program in the sandbox may answer anything, and the page runs in a person's
+// browser.
 //
-// Each request has a connection of its own to the program, so nothing that one
-// of them leaves on it becomes part of another.
+// Each request has its own connection to the program. So bytes that an earlier
+// request left on a connection cannot become part of a later one.
 package preview
 
 import (
@@ -26,49 +26,50 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// LinkCookie is the cookie, and the parameter of a query, by which an edge knows
-// who may see a port. Neither is ever passed on.
+// LinkCookie is the name of the cookie and of the query parameter with the link,
+// which authorises access to a port. Neither is ever forwarded.
 const LinkCookie = "glovebox_link"
 
-// A Target is a port of a sandbox, and how the one who asks got there.
+// A Target is a port of a sandbox, and the way in which the client reached it.
 type Target struct {
-	// Dial connects to the port. It is called once; its errors wrap a
-	// [sandbox.Kind].
+	// Dial connects to the port. Serve calls it at most once and closes the
+	// connection. Its errors wrap a [sandbox.Kind].
 	Dial func(ctx context.Context) (net.Conn, error)
 	Port int
-	// Prefix is what the request's path begins with, as it is written in a URL
-	// and without a slash at its end, where pages of many sandboxes are below
-	// one host's name: such a page has no origin, no cookies and no storage.
-	// It is empty where each port has a host's name of its own.
+	// Prefix is the beginning of the request's path if pages of many sandboxes
+	// share one host name. It is in the form of a URL, without a slash at its
+	// end. A page on a shared host name gets no origin, no cookies and no
+	// storage. Prefix is empty if the port has its own host name.
 	Prefix string
-	// Network is the sandbox's: its page may load from nothing else, itself
-	// excepted.
+	// Network is the sandbox's network policy. The page may load resources only
+	// from there and from itself.
 	Network sandbox.Network
-	// KeepAuthorization passes on the header Authorization: it is not the one
-	// by which the sender proved who it is.
+	// KeepAuthorization forwards the header Authorization, because it does not
+	// hold the client's credentials for this server.
 	KeepAuthorization bool
-	// Refuse answers with an error of Dial, or with one of what the program
-	// answered, of kind Unavailable.
+	// Refuse answers with an error. It is an error of Dial, of kind Unavailable
+	// for a bad answer of the program, or of kind Unsupported for a method that
+	// is not forwarded.
 	Refuse func(w http.ResponseWriter, err error)
 }
 
-// shared reports whether the page shares its host's name with others.
+// shared reports whether the page shares its host name with others.
 func (t *Target) shared() bool { return t.Prefix != "" }
 
-// local is the origin that the program believes to have.
+// local returns the origin of the page from the program's view.
 func (t *Target) local() string { return "http://localhost:" + strconv.Itoa(t.Port) }
 
-// secretHeaders are those by which clients prove to this server who they are,
-// beside Authorization. A program in a sandbox never sees one.
+// secretHeaders are the headers, besides Authorization, with clients' credentials
+// for this server. They are never forwarded to a program.
 var secretHeaders = []string{"Proxy-Authorization", "X-Api-Key", "X-Access-Token", "E2b-Traffic-Access-Token"}
 
-// maxHeader bounds the headers of an answer.
+// maxHeader bounds the headers of an answer, in bytes.
 const maxHeader = 64 << 10
 
-// errOnce is for a second connection, which there never is.
+// errOnce is the error for a second connection, which the transport never needs.
 var errOnce = errors.New("the connection to the program was used")
 
-// Serve passes a request on to the program and its answer back.
+// Serve forwards a request to the program, and the answer to the client.
 func Serve(w http.ResponseWriter, r *http.Request, t Target) {
 	if t.shared() && preflight(w, r) {
 		return
@@ -116,28 +117,28 @@ func Serve(w http.ResponseWriter, r *http.Request, t Target) {
 	}).ServeHTTP(&writer{ResponseWriter: w, rc: http.NewResponseController(w)}, r)
 }
 
-// untold is a transport that says nothing of what it sees on the way: by that a
-// proxy passes informational answers on, and in their place what the server had
-// to say itself.
+// untold is a transport that hides the httptrace hooks of the context. With them,
+// ReverseProxy would forward 1xx answers, and then clear the headers that the
+// server has already set.
 type untold struct{ *http.Transport }
 
 func (u untold) RoundTrip(r *http.Request) (*http.Response, error) {
 	return u.Transport.RoundTrip(r.WithContext(valueless{r.Context()}))
 }
 
-// valueless ends with another context, and has none of its values.
+// valueless ends with another context, but has none of its values.
 type valueless struct{ context.Context }
 
 func (valueless) Value(any) any { return nil }
 
-// rewrite makes the request one to the program's own machine. What connects
-// this server with the client is removed before.
+// rewrite changes the request as if the program's own machine had sent it.
+// ReverseProxy has already removed the hop-by-hop headers.
 func (t *Target) rewrite(p *httputil.ProxyRequest) {
 	in, out := p.In, p.Out
 	path := strings.TrimPrefix(in.URL.EscapedPath(), t.Prefix)
 	u, err := url.ParseRequestURI("/" + strings.TrimPrefix(path, "/"))
 	if err != nil {
-		u = &url.URL{Path: "/"} // it parsed before, so this is not reached
+		u = &url.URL{Path: "/"} // not reached: the path was parsed before
 	}
 	host := "localhost:" + strconv.Itoa(t.Port)
 	u.Scheme, u.Host, u.RawQuery = "http", host, WithoutLink(in.URL.RawQuery)
@@ -155,8 +156,8 @@ func (t *Target) rewrite(p *httputil.ProxyRequest) {
 	cookies := h.Values("Cookie")
 	h.Del("Cookie")
 	if t.shared() {
-		// Cookies of this host's name are not the page's, and the address has
-		// the link in it.
+		// Cookies of the shared host name do not belong to the page. Referer
+		// contains the link.
 		h.Del("Referer")
 	} else if own := withoutCookie(cookies); own != "" {
 		h.Set("Cookie", own)
@@ -179,8 +180,8 @@ func scheme(r *http.Request) string {
 	return "http"
 }
 
-// originOf returns the origin of the page that a request is for, as a browser
-// names it. Behind a proxy that ends TLS only the browser knows the scheme.
+// originOf returns the origin of the requested page, in the form that the browser
+// uses. Behind a proxy that terminates TLS, only the browser knows the scheme.
 func originOf(r *http.Request) string {
 	if origin := "https://" + r.Host; r.Header.Get("Origin") == origin {
 		return origin
@@ -188,8 +189,8 @@ func originOf(r *http.Request) string {
 	return scheme(r) + "://" + r.Host
 }
 
-// SameOrigin reports whether a browser, if it was one, sent the request for a
-// page of that very host, or because a person went there.
+// SameOrigin reports whether a request, if a browser sent it, came from a page of
+// the same host or from a navigation.
 func SameOrigin(r *http.Request) bool {
 	if site := r.Header.Get("Sec-Fetch-Site"); site != "" && site != "same-origin" && site != "none" {
 		return r.Header.Get("Sec-Fetch-Mode") == "navigate" && (r.Method == http.MethodGet || r.Method == http.MethodHead)
@@ -198,7 +199,7 @@ func SameOrigin(r *http.Request) bool {
 	return len(origins) == 0 || len(origins) == 1 && origins[0] == originOf(r)
 }
 
-// WithoutLink removes the link from a query, and leaves the rest as it is.
+// WithoutLink removes the link from a query, and leaves the rest unchanged.
 func WithoutLink(query string) string {
 	var kept []string
 	for part := range strings.SplitSeq(query, "&") {
