@@ -1,13 +1,13 @@
-// Package metrics counts what a server does, and shows it in the text format of
-// Prometheus.
+// Package metrics counts events of a server and exposes them in the text format
+// of Prometheus.
 //
-// The composition root makes one [Set] and gives it to the parts, which tell it
-// what happened; what there is at a moment it asks for when it is read. Methods
-// of a nil Set do nothing.
+// The composition root makes one [Set] and passes it to the parts, which report
+// events to it. When the set is read, it asks for the current state. Methods on a
+// nil Set do nothing.
 //
-// No label names a principal, a sandbox, a run or a host: each has few values,
-// which the program or its operator chose, and what a client or a program in a
-// sandbox sends never makes a new one.
+// No label names a principal, a sandbox, a run or a host. Each label has few
+// values, which the program or its operator chose. Data from a client or from a
+// program in a sandbox never creates a new value.
 package metrics
 
 import (
@@ -23,7 +23,7 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// A Set is all that one server counts. It is safe for concurrent use.
+// A Set holds all metrics of one server. It is safe for concurrent use.
 type Set struct {
 	registry *prometheus.Registry
 	driver   string
@@ -45,8 +45,7 @@ var (
 	requestBuckets = []float64{.001, .0025, .005, .01, .025, .05, .1, .25, .5, 1, 5, 30, 120}
 )
 
-// New returns a set for a server of that version whose sandboxes a driver of
-// that name makes.
+// New returns a set for a server with that version and driver name.
 func New(version, driver string) *Set {
 	labels := prometheus.Labels{"driver": driver}
 	counter := func(name, help string, names ...string) *prometheus.CounterVec {
@@ -88,8 +87,8 @@ func New(version, driver string) *Set {
 	info := prometheus.NewGaugeVec(prometheus.GaugeOpts{Name: "glovebox_build_info", Help: "Always 1."}, []string{"version"})
 	info.WithLabelValues(version).Set(1)
 	s.registry.MustRegister(info)
-	// What alerts look at is there from the start: a counter that appears with
-	// its first increment has none for rate().
+	// Create these time series at the start, because alerts use them. If a
+	// counter first appears with value 1, rate() does not see that increment.
 	for _, result := range []string{"ok", string(sandbox.Exhausted), string(sandbox.Unavailable), string(sandbox.Internal)} {
 		s.starts.WithLabelValues(result)
 	}
@@ -99,13 +98,13 @@ func New(version, driver string) *Set {
 	return s
 }
 
-// Handler serves the set.
+// Handler returns the handler that exposes the set.
 func (s *Set) Handler() http.Handler {
 	return promhttp.HandlerFor(s.registry, promhttp.HandlerOpts{MaxRequestsInFlight: 4})
 }
 
-// SandboxStarted counts a request for a sandbox, which took so long and ended
-// with err.
+// SandboxStarted counts a request for a sandbox. If err is nil, it also records
+// the duration took.
 func (s *Set) SandboxStarted(took time.Duration, err error) {
 	if s == nil {
 		return
@@ -125,21 +124,21 @@ func (s *Set) SandboxLost() {
 	}
 }
 
-// Evicted counts a sandbox that was stopped for another.
+// Evicted counts a sandbox that was stopped to make room.
 func (s *Set) Evicted() {
 	if s != nil {
 		s.evicted.Inc()
 	}
 }
 
-// Queued counts a wait for a place.
+// Queued records a wait for a place.
 func (s *Set) Queued(took time.Duration) {
 	if s != nil {
 		s.queueTime.Observe(took.Seconds())
 	}
 }
 
-// Claimed counts a sandbox taken from the pool.
+// Claimed records the claim of a sandbox from the pool.
 func (s *Set) Claimed(took time.Duration) {
 	if s != nil {
 		s.claimTime.Observe(took.Seconds())
@@ -153,8 +152,8 @@ func (s *Set) RunRefused(err error) {
 	}
 }
 
-// RunEnded counts a run that ended. language is a runner's, or says that there
-// was none; stdout and stderr are how many bytes it wrote.
+// RunEnded counts a run that ended. language is the name of a runner, or a fixed
+// value for runs without one. stdout and stderr are the numbers of bytes written.
 func (s *Set) RunEnded(language string, verdict sandbox.VerdictCode, took time.Duration, stdout, stderr int64) {
 	if s == nil {
 		return
@@ -165,7 +164,7 @@ func (s *Set) RunEnded(language string, verdict sandbox.VerdictCode, took time.D
 	s.output.WithLabelValues("stderr").Add(float64(stderr))
 }
 
-// Connected counts a connection of a sandbox that has ended.
+// Connected counts a connection of a sandbox that has ended or was blocked.
 func (s *Set) Connected(c sandbox.Connection) {
 	if s == nil {
 		return
@@ -179,13 +178,13 @@ func (s *Set) Connected(c sandbox.Connection) {
 	s.traffic.WithLabelValues("received").Add(float64(c.Received))
 }
 
-// methods are those that are counted by name.
+// methods are the HTTP methods that have their own label value.
 var methods = []string{
 	http.MethodGet, http.MethodHead, http.MethodPost, http.MethodPut, http.MethodPatch, http.MethodDelete, http.MethodOptions,
 }
 
-// Requested counts a request that was answered. path is one of those that the
-// server has, never what a client wrote.
+// Requested counts a request that was answered. path must be one of the server's
+// routes, never text from a client.
 func (s *Set) Requested(path, method string, status int, took time.Duration) {
 	if s == nil {
 		return
@@ -193,7 +192,7 @@ func (s *Set) Requested(path, method string, status int, took time.Duration) {
 	if !slices.Contains(methods, method) {
 		method = "other"
 	}
-	code := "other" // a program in a sandbox may answer with any number
+	code := "other" // a program in a sandbox may answer with any status
 	if http.StatusText(status) != "" {
 		code = strconv.Itoa(status)
 	}

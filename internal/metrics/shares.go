@@ -8,9 +8,9 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/fair"
 )
 
-// Shares shows what principals share. Each function tells the figures of one
-// resource, whose name is a label. It may be called more than once, with other
-// resources. It does nothing for a nil Set.
+// Shares adds resources that are divided between principals. Each function
+// returns the figures of one resource, whose name becomes a label. It may be
+// called several times, with different resources. It does nothing on a nil Set.
 func (s *Set) Shares(resources ...func() fair.Stats) {
 	if s != nil {
 		s.registry.MustRegister(shares(resources))
@@ -30,7 +30,7 @@ var (
 	shareEvictedDesc    = desc("share_evicted_total", "Holds that were given up for others.", "resource")
 )
 
-// Describe says nothing: the same figures may come from several collectors.
+// Describe sends nothing, because several collectors may have the same metrics.
 func (shares) Describe(chan<- *prometheus.Desc) {}
 
 func (r shares) Collect(ch chan<- prometheus.Metric) {

@@ -9,48 +9,49 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// A State is what there is at a moment.
+// A State is the server's state at one moment.
 type State struct {
-	// Sandboxes are those of this process by state; those that are being
-	// stopped count as stopped.
+	// Sandboxes is the number of this process's sandboxes by state. Sandboxes
+	// that are being stopped count as stopped.
 	Sandboxes map[sandbox.State]int
-	// MaxSandboxes is how many there may be, Runs counts those going on, and
-	// Queue who waits for a place.
+	// MaxSandboxes is the limit of sandboxes, Runs the number of active runs, and
+	// Queue the number of callers that wait for a place.
 	MaxSandboxes, Runs, Queue int
-	// Workspaces are those of the state directory, whichever process uses them,
-	// with what they held when they were last measured; nil if it is not known.
+	// Workspaces counts all workspaces of the state directory, of all processes,
+	// with their last measured sizes. Nil: not known.
 	Workspaces *Workspaces
-	// Pool is nil where there is none.
+	// Pool is nil if there is no pool.
 	Pool *Pool
 }
 
-// Workspaces are how many there are, and what they hold together.
+// Workspaces is the number of workspaces and their total size.
 type Workspaces struct {
 	Count int
 	Usage sandbox.WorkspaceUsage
 }
 
-// A Pool is what a pool has, and what it did since its start.
+// A Pool is the state of a pool, and its counters since its start.
 type Pool struct {
-	// Ready are the sandboxes that can be claimed, Done those of them that are
-	// as warm as they get, and Target is how many there should be, Max at most.
+	// Ready is the number of sandboxes that can be claimed, and Done the number
+	// of them that are fully warmed up. Target is the desired number, and Max its
+	// upper limit.
 	Ready, Done, Target, Max int
-	// Hits and Misses are claims that found a sandbox ready, and did not;
-	// Unpooled are sandboxes of a kind that is never made ahead. Failures are
-	// those that could not be made ahead.
+	// Hits and Misses count claims with and without a ready sandbox. Unpooled
+	// counts sandboxes of kinds that are never made in advance. Failures counts
+	// sandboxes that could not be made in advance.
 	Hits, Misses, Unpooled, Failures int
 }
 
-// stateTime bounds what it takes to find out.
+// stateTime bounds the collection of the state.
 const stateTime = 5 * time.Second
 
-// Watch has look asked for the state whenever the set is read. It is called
-// once.
+// Watch registers look, which returns the state, and is called whenever the set
+// is read. Watch must be called at most once.
 func (s *Set) Watch(look func(ctx context.Context) State) {
 	s.registry.MustRegister(collector{s.driver, look})
 }
 
-// A collector asks for a state once for all that is read of it.
+// A collector gets the state once for each read of the set.
 type collector struct {
 	driver string
 	look   func(ctx context.Context) State
@@ -75,7 +76,7 @@ var (
 	poolFailuresDesc  = desc("pool_failures_total", "Sandboxes that could not be made ahead.")
 )
 
-// Describe says nothing: what there is depends on the server.
+// Describe sends nothing, because the metrics depend on the server.
 func (collector) Describe(chan<- *prometheus.Desc) {}
 
 func (c collector) Collect(ch chan<- prometheus.Metric) {

@@ -7,17 +7,17 @@ import (
 
 type callerKey struct{}
 
-// caller is where in a trace of its own a caller is.
+// caller is the caller's position in its own trace.
 type caller struct {
 	trace, span string
 	sampled     bool
 }
 
-// Continue returns a context below which [With] begins no new trace, but goes on
-// with that of a caller: traceparent is what it sent, as W3C's Trace Context has
-// it. A caller that does not record its trace has nothing recorded here. What is
-// no traceparent counts as none, and none is a trace of our own, also where ctx
-// has a caller's.
+// Continue returns a context in which [With] continues the caller's trace.
+// traceparent is the caller's header in the format of W3C Trace Context. If the
+// caller does not record its trace, no spans are recorded here. With an invalid
+// or empty traceparent, With starts a new trace, even if ctx has another caller's
+// position.
 func Continue(ctx context.Context, traceparent string) context.Context {
 	c, ok := parse(traceparent)
 	if _, had := ctx.Value(callerKey{}).(caller); !ok && !had {
@@ -26,8 +26,8 @@ func Continue(ctx context.Context, traceparent string) context.Context {
 	return context.WithValue(ctx, callerKey{}, c)
 }
 
-// parse reads a traceparent: version, trace, span and flags. Versions to come
-// may have more behind them.
+// parse reads a traceparent: version, trace, span and flags. Future versions may
+// have more fields at the end.
 func parse(text string) (c caller, ok bool) {
 	const size = len("00-0123456789abcdef0123456789abcdef-0123456789abcdef-01")
 	if len(text) < size || len(text) > size && (text[:2] == "00" || text[size] != '-') {

@@ -16,17 +16,17 @@ import (
 	"time"
 )
 
-// Bounds of an Exporter.
+// Limits of an Exporter.
 const (
-	maxQueued   = 4096 // spans that wait to be sent; more are dropped
+	maxQueued   = 4096 // spans in the queue; more are dropped
 	maxBatch    = 512
 	exportEvery = 2 * time.Second
 	exportTime  = 10 * time.Second
 )
 
-// An Exporter sends spans to a collector of OpenTelemetry's, in OTLP over HTTP
-// with JSON. Spans that come faster than they can be sent are dropped, and
-// counted in the log.
+// An Exporter sends spans to an OpenTelemetry collector, in OTLP over HTTP with
+// JSON. If spans arrive faster than it can send them, it drops some and logs
+// their number.
 type Exporter struct {
 	endpoint string
 	headers  map[string]string
@@ -42,11 +42,11 @@ type Exporter struct {
 	done    sync.WaitGroup
 }
 
-// FromEnv returns the exporter that the environment asks for by OpenTelemetry's
-// variables, nil if it asks for none: OTEL_EXPORTER_OTLP_ENDPOINT or
-// OTEL_EXPORTER_OTLP_TRACES_ENDPOINT, the HEADERS of either, OTEL_SERVICE_NAME
-// and OTEL_RESOURCE_ATTRIBUTES; OTEL_SDK_DISABLED=true and
-// OTEL_TRACES_EXPORTER=none switch it off. The caller closes it.
+// FromEnv returns the exporter that OpenTelemetry's environment variables define,
+// or nil if they define none. It reads OTEL_EXPORTER_OTLP_ENDPOINT,
+// OTEL_EXPORTER_OTLP_TRACES_ENDPOINT, the HEADERS and PROTOCOL variables of both,
+// OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES. OTEL_SDK_DISABLED=true and
+// OTEL_TRACES_EXPORTER=none disable it. The caller closes the exporter.
 func FromEnv(getenv func(string) string, version string, log *slog.Logger) (*Exporter, error) {
 	of := func(name string) string {
 		if v := getenv("OTEL_EXPORTER_OTLP_TRACES_" + name); v != "" {
@@ -90,7 +90,7 @@ func FromEnv(getenv func(string) string, version string, log *slog.Logger) (*Exp
 	return x, nil
 }
 
-// pairs reads a list like a=1,b=2, whose values are escaped as in a URL.
+// pairs reads a list such as a=1,b=2, with values in percent-encoding.
 func pairs(text string) (map[string]string, error) {
 	m := map[string]string{}
 	for item := range strings.SplitSeq(text, ",") {
@@ -100,14 +100,14 @@ func pairs(text string) (map[string]string, error) {
 		name, value, ok := strings.Cut(item, "=")
 		value, err := url.PathUnescape(strings.TrimSpace(value))
 		if !ok || err != nil {
-			return nil, fmt.Errorf("it is not a list like name=value,name=value") // which may be secret
+			return nil, fmt.Errorf("it is not a list like name=value,name=value") // without the text, which may be secret
 		}
 		m[strings.TrimSpace(name)] = value
 	}
 	return m, nil
 }
 
-// Take is the Sink.
+// Take implements [Sink]. It never blocks.
 func (x *Exporter) Take(s Span) {
 	select {
 	case x.queue <- s:
@@ -116,7 +116,8 @@ func (x *Exporter) Take(s Span) {
 	}
 }
 
-// Close sends what is left, for a few seconds at most.
+// Close sends the queued spans and stops the exporter. Each request has a timeout
+// of exportTime, and the first failed request ends Close.
 func (x *Exporter) Close() {
 	x.once.Do(func() { close(x.closing) })
 	x.done.Wait()
@@ -144,7 +145,7 @@ func (x *Exporter) run() {
 			}
 			failed = err != nil
 			if failed {
-				break // what comes meanwhile waits, or is dropped
+				break // later spans are queued or dropped
 			}
 		}
 		if n := x.dropped.Swap(0); n > 0 {
@@ -166,7 +167,7 @@ func (x *Exporter) batch() (batch []Span) {
 	return batch
 }
 
-// What is sent, as OTLP's JSON has it.
+// The types of a request in OTLP's JSON.
 type (
 	attribute struct {
 		Key   string `json:"key"`
@@ -175,7 +176,7 @@ type (
 		} `json:"value"`
 	}
 	otlpStatus struct {
-		Code    int    `json:"code"` // 2 is an error
+		Code    int    `json:"code"` // 2: error
 		Message string `json:"message,omitempty"`
 	}
 	otlpSpan struct {
@@ -183,7 +184,7 @@ type (
 		ID     string      `json:"spanId"`
 		Parent string      `json:"parentSpanId,omitempty"`
 		Name   string      `json:"name"`
-		Kind   int         `json:"kind"` // 1 is internal
+		Kind   int         `json:"kind"` // 1: internal
 		Start  string      `json:"startTimeUnixNano"`
 		End    string      `json:"endTimeUnixNano"`
 		Attrs  []attribute `json:"attributes,omitempty"`
@@ -201,7 +202,7 @@ func attributes(m map[string]string) []attribute {
 	return list
 }
 
-// encode returns the body of a request.
+// encode returns a request's body.
 func (x *Exporter) encode(batch []Span) ([]byte, error) {
 	spans := make([]otlpSpan, 0, len(batch))
 	for _, s := range batch {

@@ -8,11 +8,11 @@ import (
 	"time"
 )
 
-// tableWidth is how wide the picture beside the figures is, in characters.
+// tableWidth is the width of the chart, in characters.
 const tableWidth = 32
 
-// Table writes spans as a waterfall: what began when, how long it took, and what
-// it was part of.
+// Table prints spans as a waterfall chart: start, duration and parent of each. It
+// returns the errors of w.
 func Table(w io.Writer, spans []Span) error {
 	if len(spans) == 0 {
 		return nil

@@ -1,11 +1,11 @@
-// Package trace tells where the time of a call goes: spans, as OpenTelemetry
-// has them, which end up in a [Sink]. [Exporter] sends them to a collector,
-// [Table] shows them to a person.
+// Package trace measures where the time of a call goes. It records spans, as
+// OpenTelemetry defines them, and passes them to a [Sink]. An [Exporter] sends
+// them to a collector, and [Table] prints them.
 //
-// A span belongs to the context that [Start] returns, and what is started below
-// that is its child. Without a sink in the context, nothing is measured and a
-// span is nil, on which every method does nothing: tracing costs a look-up where
-// nobody asked for it.
+// A span belongs to the context that [Start] returns. Spans that start below that
+// context are its children. Without a sink in the context, Start returns a nil
+// span, on which all methods do nothing. So disabled tracing costs only a look-up
+// in the context.
 //
 // Spans have names, times and identifiers; never code, output or environment.
 package trace
@@ -18,7 +18,7 @@ import (
 	"time"
 )
 
-// A Span is something that took time. Its identifiers are lower-case hex.
+// A Span is a timed operation. Its identifiers are lower-case hexadecimal.
 type Span struct {
 	Trace  string            `json:"trace"`
 	ID     string            `json:"id"`
@@ -30,11 +30,11 @@ type Span struct {
 	Error  string            `json:"error,omitempty"`
 }
 
-// A Sink takes spans that have ended. It is called by many at once and must not
-// wait.
+// A Sink receives spans that have ended. It is called concurrently and must not
+// block.
 type Sink func(Span)
 
-// Active is a span that has not ended. Methods of a nil one do nothing.
+// Active is a span that has not ended. Its methods do nothing on nil.
 type Active struct {
 	sink Sink
 	once sync.Once
@@ -44,15 +44,16 @@ type Active struct {
 
 type key struct{}
 
-// place is where in a trace a context is.
+// place is the position of a context in a trace.
 type place struct {
 	sink          Sink
 	trace, parent string
 }
 
-// With returns a context below which spans go to sink, in the trace of a caller
-// that [Continue] knows, else in a new one. One that has a sink already, and one
-// for a nil sink, stay as they are.
+// With returns a context in which spans go to sink. They belong to the caller's
+// trace if [Continue] set one, otherwise to a new trace. With returns ctx
+// unchanged if it has a sink already, if sink is nil, or if the caller's trace is
+// not recorded.
 func With(ctx context.Context, sink Sink) context.Context {
 	if _, ok := ctx.Value(key{}).(place); ok || sink == nil {
 		return ctx
@@ -67,7 +68,7 @@ func With(ctx context.Context, sink Sink) context.Context {
 	}
 }
 
-// Into returns dst with the place in the trace that src has.
+// Into returns dst with the position in the trace that src has.
 func Into(dst, src context.Context) context.Context {
 	if p, ok := src.Value(key{}).(place); ok {
 		return context.WithValue(dst, key{}, p)
@@ -75,13 +76,13 @@ func Into(dst, src context.Context) context.Context {
 	return dst
 }
 
-// On reports whether spans are wanted below ctx.
+// On reports whether spans in ctx are recorded.
 func On(ctx context.Context) bool {
 	_, ok := ctx.Value(key{}).(place)
 	return ok
 }
 
-// Start begins a span. The caller ends it.
+// Start starts a span. The caller must call [Active.End].
 func Start(ctx context.Context, name string) (context.Context, *Active) {
 	p, ok := ctx.Value(key{}).(place)
 	if !ok {
@@ -91,7 +92,7 @@ func Start(ctx context.Context, name string) (context.Context, *Active) {
 	return context.WithValue(ctx, key{}, place{p.sink, p.trace, a.span.ID}), a
 }
 
-// Do does f in a span of its own.
+// Do calls f in a new span.
 func Do(ctx context.Context, name string, f func(ctx context.Context) error) error {
 	ctx, span := Start(ctx, name)
 	err := f(ctx)
@@ -99,7 +100,7 @@ func Do(ctx context.Context, name string, f func(ctx context.Context) error) err
 	return err
 }
 
-// Set notes something about a span.
+// Set sets an attribute of a span. It ignores an empty value.
 func (a *Active) Set(name, value string) {
 	if a == nil || value == "" {
 		return
@@ -112,7 +113,8 @@ func (a *Active) Set(name, value string) {
 	a.span.Attrs[name] = value
 }
 
-// End ends a span; err says that it failed. Only the first counts.
+// End ends a span; a non-nil err marks it as failed. Only the first call has an
+// effect.
 func (a *Active) End(err error) {
 	if a == nil {
 		return
@@ -129,8 +131,8 @@ func (a *Active) End(err error) {
 	})
 }
 
-// Adopt takes spans that another process recorded, as children of ctx's where
-// they have no parent of their own.
+// Adopt adds spans that another process recorded. Spans without a parent become
+// children of ctx's span.
 func Adopt(ctx context.Context, spans []Span) {
 	p, ok := ctx.Value(key{}).(place)
 	if !ok {
@@ -145,20 +147,20 @@ func Adopt(ctx context.Context, spans []Span) {
 	}
 }
 
-// A Recording is a sink that keeps spans.
+// A Recording keeps spans in memory. It is safe for concurrent use.
 type Recording struct {
 	mu    sync.Mutex
 	spans []Span
 }
 
-// Take is the Sink.
+// Take implements [Sink].
 func (r *Recording) Take(s Span) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.spans = append(r.spans, s)
 }
 
-// Spans returns what was taken so far.
+// Spans returns the spans so far.
 func (r *Recording) Spans() []Span {
 	r.mu.Lock()
 	defer r.mu.Unlock()
