@@ -9,8 +9,8 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// writeError answers with an error as JSON. What went wrong inside is not the
-// caller's to read.
+// writeError answers with an error as JSON. It hides the details of internal
+// errors.
 func writeError(w http.ResponseWriter, err error) {
 	text := err.Error()
 	kind := sandbox.KindOf(err)
@@ -23,7 +23,7 @@ func writeError(w http.ResponseWriter, err error) {
 	refuse(w, kind.HTTPStatus(), string(kind), text, sandbox.HintOf(err))
 }
 
-// refuse answers with an error that has a status of its own.
+// refuse answers with an error and the given status.
 func refuse(w http.ResponseWriter, status int, kind, text, hint string) {
 	type problem struct {
 		Kind    string `json:"kind"`

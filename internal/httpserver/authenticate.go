@@ -11,12 +11,12 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// metadataPath is where a client learns which authorization servers a resource
-// takes tokens of (RFC 9728).
+// metadataPath is the path of the protected-resource metadata (RFC 9728). It
+// lists the authorization servers whose tokens a resource accepts.
 const metadataPath = "/.well-known/oauth-protected-resource"
 
-// authenticate lets requests with a good bearer token through, with the
-// identity in their context.
+// authenticate calls next for requests with a valid bearer token, with the
+// identity in the context.
 func (s *Server) authenticate(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		id, err := s.identify(r)
@@ -49,7 +49,7 @@ func (s *Server) authenticate(next http.Handler) http.Handler {
 	})
 }
 
-// managersOnly refuses who may not manage the server.
+// managersOnly refuses identities without [auth.ScopeAdmin].
 func managersOnly(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if id, _ := auth.FromContext(r.Context()); !id.Can(auth.ScopeAdmin) {
@@ -61,14 +61,13 @@ func managersOnly(next http.Handler) http.Handler {
 	})
 }
 
-// What is wrong with a request that has no token.
+// The errors for a request without a token.
 var (
 	errNoHeader  = sandbox.Errorf(sandbox.Unauthenticated, "there is no Authorization header")
 	errNotBearer = sandbox.Errorf(sandbox.Unauthenticated, "the Authorization header is not Bearer and a token")
 )
 
-// codeRunnerRefusal is what mcp-code-runner says of a request without a good
-// token.
+// codeRunnerRefusal returns mcp-code-runner's text for an authentication error.
 func codeRunnerRefusal(err error) string {
 	switch {
 	case errors.Is(err, errNoHeader):
@@ -80,8 +79,8 @@ func codeRunnerRefusal(err error) string {
 	}
 }
 
-// challenge says what a token must be like, as RFC 6750 and RFC 9728 do: code
-// is what was wrong with the one that came, or "".
+// challenge sets the WWW-Authenticate header of RFC 6750 and RFC 9728. code is
+// the error of the request's token, or "".
 func (s *Server) challenge(w http.ResponseWriter, r *http.Request, code string) {
 	text := fmt.Sprintf("Bearer realm=%q, resource_metadata=%q", "glovebox", s.publicURL(r)+metadataPath+r.URL.Path)
 	if len(s.opts.Issuers) > 0 {
@@ -93,7 +92,7 @@ func (s *Server) challenge(w http.ResponseWriter, r *http.Request, code string) 
 	w.Header().Set("WWW-Authenticate", text)
 }
 
-// identify returns who a request's token belongs to.
+// identify returns the owner of a request's token.
 func (s *Server) identify(r *http.Request) (auth.Identity, error) {
 	header := r.Header.Values("Authorization")
 	if len(header) == 0 {
@@ -110,7 +109,8 @@ func (s *Server) identify(r *http.Request) (auth.Identity, error) {
 	return s.opts.Auth.Verify(r.Context(), token)
 }
 
-// publicURL is how clients reach this server.
+// publicURL returns the URL at which the client reaches this server, without a
+// slash at the end.
 func (s *Server) publicURL(r *http.Request) string {
 	if s.opts.PublicURL != "" {
 		return strings.TrimSuffix(s.opts.PublicURL, "/")

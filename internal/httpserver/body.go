@@ -14,14 +14,14 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// The rate at which the body of a request has to arrive: whole within ioTimeout,
-// or, of a large one, within a second more for each largeRate bytes.
+// These set the rate at which a body must arrive. A small body must arrive within
+// ioTimeout. A large body gets one more second for each largeRate bytes.
 const (
 	smallBody = 64 << 10
 	largeRate = 64 << 10
 )
 
-// A readBody is a body that is in memory.
+// A readBody is a body that was read into memory.
 type readBody struct {
 	*bytes.Reader
 	data []byte
@@ -30,12 +30,12 @@ type readBody struct {
 // Close implements [io.Closer].
 func (*readBody) Close() error { return nil }
 
-// Whole returns the body, so that a handler need not copy it.
+// Whole returns the body without a copy.
 func (b *readBody) Whole() []byte { return b.data }
 
-// bound reads the body of a request before next gets it. It bounds the body's
-// size, the bytes of all bodies in memory by principal, and the time that the
-// body takes to arrive.
+// bound reads the body of a request into memory and then calls next. It limits
+// the body's size, the time in which it arrives, and the total size of each
+// principal's bodies.
 func (s *Server) bound(next http.Handler, refuse refuser) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.Body == nil || r.Body == http.NoBody {
@@ -46,7 +46,7 @@ func (s *Server) bound(next http.Handler, refuse refuser) http.Handler {
 		data, hold, err := s.readBody(w, r)
 		defer hold.Release()
 		if err != nil {
-			w.Header().Set("Connection", "close") // the rest of the body is still to come
+			w.Header().Set("Connection", "close") // the rest of the body was not read
 			s.refuseBody(w, r, err, refuse)
 			if !errors.Is(err, errSlowBody) {
 				drain(w, whole)
@@ -58,7 +58,7 @@ func (s *Server) bound(next http.Handler, refuse refuser) http.Handler {
 	})
 }
 
-// The reasons not to take a body, other than that its client has no share left.
+// The reasons for refusing a body, other than a principal's share.
 var (
 	errLargeBody = errors.New("the body is too large")
 	errSlowBody  = errors.New("the body is too slow")
@@ -79,13 +79,14 @@ func (s *Server) refuseBody(w http.ResponseWriter, r *http.Request, err error, s
 	}
 }
 
-// readBody reads a body, and returns it with the hold for its bytes, which the
-// caller releases whatever the error.
+// readBody reads a body and returns it with the hold for its bytes. The caller
+// must release the hold, even after an error.
 //
-// Nothing is held until the first bytes come. Up to smallBody bytes are read
-// under a small hold, which does not wait for large bodies. A larger body waits
-// for units for all of it, with back-pressure on its client. It gives the small
-// hold back before, so that no request that waits holds what others wait for.
+// readBody holds nothing until the first bytes arrive. It reads up to smallBody
+// bytes under a small hold, which does not wait for large bodies. For a larger
+// body it then acquires units for the whole body, with back-pressure on the
+// client. It releases the small hold first, so that waiting requests do not block
+// each other.
 func (s *Server) readBody(w http.ResponseWriter, r *http.Request) (data []byte, hold *fair.Hold, err error) {
 	size := r.ContentLength
 	if size > s.opts.MaxBodyBytes {
@@ -97,9 +98,11 @@ func (s *Server) readBody(w http.ResponseWriter, r *http.Request) (data []byte, 
 	}
 	began := time.Now()
 	rc := http.NewResponseController(w)
-	// What has no deadlines is no connection, and has no slow bodies.
+	// A ResponseWriter without deadlines has no connection, so its bodies cannot
+	// be slow.
 	if rc.SetReadDeadline(began.Add(ioTimeout)) == nil {
-		// net/http watches the connection from then on for the client going away.
+		// Afterwards, net/http reads in the background to detect a disconnect, so
+		// remove the deadline.
 		defer func() { _ = rc.SetReadDeadline(time.Time{}) }()
 	}
 	ctx, cancel := context.WithDeadline(r.Context(), began.Add(ioTimeout))
@@ -129,7 +132,7 @@ func (s *Server) readBody(w http.ResponseWriter, r *http.Request) (data []byte, 
 		}
 		limit := step
 		if step == most {
-			limit++ // finds the end
+			limit++ // one more byte, to find the end
 		}
 		if size >= 0 {
 			data = append(make([]byte, 0, limit), data...)
@@ -152,11 +155,12 @@ func (s *Server) readBody(w http.ResponseWriter, r *http.Request) (data []byte, 
 		}
 		data = bytes.Clone(data)
 	}
-	_ = hold.Resize(int64(len(data))) // fewer are always granted
+	_ = hold.Resize(int64(len(data))) // a decrease always succeeds
 	return data, hold, nil
 }
 
-// readUpTo reads on until data has limit bytes, or an error, which may be EOF.
+// readUpTo reads until data has limit bytes or an error occurs, which may be
+// [io.EOF].
 func readUpTo(r io.Reader, data []byte, limit int) ([]byte, error) {
 	for len(data) < limit {
 		if len(data) == cap(data) {

@@ -11,10 +11,10 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// connections counts the connections of one http.Server: those of principals, and
-// apart from them, by the address that they came from, those on which no request
-// has shown yet whose they are. So clients without a token take nothing from
-// principals.
+// connections counts the connections of one http.Server. A connection counts for
+// its principal as soon as a request has identified one. Until then it counts, in
+// another pool, for the client's address. So clients without a token cannot take
+// connections from principals.
 type connections struct {
 	shares *Shares
 
@@ -22,15 +22,15 @@ type connections struct {
 	open map[net.Conn]*connection
 }
 
-// A connection is one that is open. Methods of nil do nothing.
+// A connection is an open connection. ownedBy, isKnown and begin accept nil.
 type connection struct {
 	shares *Shares
 	conn   net.Conn
 
 	mu      sync.Mutex
 	hold    *fair.Hold
-	known   bool // whose it is
-	serving int  // requests under way
+	known   bool // its principal is known
+	serving int  // number of active requests
 	gone    bool
 }
 
@@ -42,7 +42,7 @@ func connectionOf(ctx context.Context) *connection {
 	return c
 }
 
-// watch has the server count its connections.
+// watch makes the server report its connections.
 func (cs *connections) watch(srv *http.Server) {
 	cs.open = map[net.Conn]*connection{}
 	srv.ConnContext = func(ctx context.Context, conn net.Conn) context.Context {
@@ -67,15 +67,15 @@ func (cs *connections) watch(srv *http.Server) {
 			if !c.count(c.shares.newcomers, fair.AddressOf(conn.RemoteAddr().String())) {
 				c.cut()
 			}
-		case http.StateClosed, http.StateHijacked: // which is counted as a stream from then on
+		case http.StateClosed, http.StateHijacked: // a hijacked connection counts as a stream from then on
 			c.forget()
 		case http.StateActive, http.StateIdle:
 		}
 	}
 }
 
-// count holds a place of a pool for the connection in a name, instead of the place
-// that it has. It reports whether there was one.
+// count acquires a unit of a pool for the connection, and then releases the unit
+// that it had. It returns false if the pool has no unit.
 func (c *connection) count(pool *fair.Pool, who sandbox.Principal) bool {
 	hold, err := pool.Try(fair.Request{Principal: who, Units: 1, Evict: c.evict})
 	if err != nil {
@@ -91,8 +91,8 @@ func (c *connection) count(pool *fair.Pool, who sandbox.Principal) bool {
 	return true
 }
 
-// ownedBy counts the connection as a principal's. The first principal that is
-// shown on it is it, as a proxy may send requests of several.
+// ownedBy counts the connection for a principal. Only the first principal of a
+// connection counts, because a proxy may send requests of several.
 func (c *connection) ownedBy(who sandbox.Principal) {
 	if c == nil {
 		return
@@ -102,12 +102,12 @@ func (c *connection) ownedBy(who sandbox.Principal) {
 	c.known = true
 	c.mu.Unlock()
 	if !known {
-		c.count(c.shares.connections, who) // without a place of its own it stays with its address
+		c.count(c.shares.connections, who) // if there is no unit, it continues to count for its address
 	}
 }
 
-// isKnown reports whether a request on the connection has shown whose it is. There
-// is no connection in tests without a network, and nothing to count.
+// isKnown reports whether a request has identified the connection's principal. It
+// returns true on nil: tests without a network have no connection to count.
 func (c *connection) isKnown() bool {
 	if c == nil {
 		return true
@@ -117,7 +117,7 @@ func (c *connection) isKnown() bool {
 	return c.known
 }
 
-// begin counts a request in, until end.
+// begin registers a request until end is called.
 func (c *connection) begin() (end func()) {
 	if c == nil {
 		return func() {}
@@ -135,8 +135,8 @@ func (c *connection) begin() (end func()) {
 	}
 }
 
-// evict closes the connection for another. Without force it does so only while
-// no request is under way.
+// evict closes the connection to make room. Unless forced, it does so only if no
+// request is active.
 func (c *connection) evict(forced bool) bool {
 	c.mu.Lock()
 	busy := c.serving > 0
@@ -148,8 +148,7 @@ func (c *connection) evict(forced bool) bool {
 	return true
 }
 
-// cut closes the connection. The alert with which TLS ends would have to be
-// waited for.
+// cut closes the connection without TLS's closing alert, which could block.
 func (c *connection) cut() {
 	conn := c.conn
 	if t, ok := conn.(*tls.Conn); ok {
@@ -159,7 +158,7 @@ func (c *connection) cut() {
 	c.forget()
 }
 
-// forget gives the connection's place back.
+// forget releases the connection's unit.
 func (c *connection) forget() {
 	c.mu.Lock()
 	hold := c.hold

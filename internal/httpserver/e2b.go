@@ -8,20 +8,19 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/auth"
 )
 
-// An E2B serves E2B's protocol, whose clients prove who they are in ways of
-// their own.
+// An E2B serves E2B's protocol, which has its own forms of authentication.
 type E2B interface {
 	http.Handler
-	// Authenticate lets through, with the identity in its context, a request
-	// whose sender is known.
+	// Authenticate calls next for requests with valid credentials, with the
+	// identity in the context.
 	Authenticate(next http.Handler) http.Handler
 	// Refuse answers a request with an error.
 	Refuse(w http.ResponseWriter, r *http.Request, err error)
-	// Streams reports whether the body of a request that came through is
-	// passed on as it comes, and is not bounded in memory.
+	// Streams reports whether the body of an authenticated request is forwarded
+	// as it arrives, without a limit in memory.
 	Streams(r *http.Request) bool
-	// Lasts reports whether a request that came through may go on for as long as
-	// its client likes.
+	// Lasts reports whether an authenticated request may last as long as its
+	// client wants.
 	Lasts(r *http.Request) bool
 }
 
@@ -30,7 +29,7 @@ type refuser func(w http.ResponseWriter, r *http.Request, err error)
 
 func writeErrorTo(w http.ResponseWriter, _ *http.Request, err error) { writeError(w, err) }
 
-// noteCaller tells the log who asks.
+// noteCaller records the caller for the log.
 func noteCaller(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if id, ok := auth.FromContext(r.Context()); ok {
@@ -40,8 +39,8 @@ func noteCaller(next http.Handler) http.Handler {
 	})
 }
 
-// boundE2B bounds bodies as bound does, but for those that are passed on as
-// they come: these may be long, and come slowly, but not stop.
+// boundE2B bounds bodies as bound does, except for streamed bodies. These may be
+// large and slow, but must not stop.
 func (s *Server) boundE2B(next E2B) http.Handler {
 	bound := s.bound(next, next.Refuse)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -58,7 +57,7 @@ func (s *Server) boundE2B(next E2B) http.Handler {
 	})
 }
 
-// A pacedBody gives a client up that sends nothing for ioTimeout.
+// A pacedBody ends with an error if the client sends nothing for ioTimeout.
 type pacedBody struct {
 	io.ReadCloser
 	rc *http.ResponseController
@@ -73,6 +72,6 @@ func (b *pacedBody) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// done takes the deadline off the connection, which lives on. What has no
-// deadlines is no connection.
+// done removes the deadline of the connection, which the server may reuse. It
+// ignores the error: a ResponseWriter without deadlines has no connection.
 func (b *pacedBody) done() { _ = b.rc.SetReadDeadline(time.Time{}) }

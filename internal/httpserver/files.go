@@ -19,29 +19,31 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// Files are the workspaces whose files are served. Whoever knows the ID of one
-// may read it; a handle is good only with a signature.
+// Files gives access to the files of workspaces. A workspace's ID is enough for
+// reading; its handle also needs a signature.
 type Files interface {
-	// OpenFile opens a file of the workspace with that ID or handle.
+	// OpenFile opens a file of the workspace with that ID or handle. The caller
+	// closes it.
 	OpenFile(ctx context.Context, idOrHandle, name string) (File, error)
-	// PutFile writes a file in one step at its end. size is -1 if it is not
-	// known.
+	// PutFile writes a file, with an atomic rename at the end. size is -1 if it
+	// is not known.
 	PutFile(ctx context.Context, handle, name string, r io.Reader, size int64) (int64, error)
-	// ExportArchive writes the workspace with that handle as a tar archive, and
-	// ImportArchive takes one out into it: all of it, or nothing.
+	// ExportArchive writes the workspace with that handle as a tar archive.
+	// ImportArchive extracts an archive into the workspace, completely or not at
+	// all.
 	ExportArchive(ctx context.Context, handle string, w io.Writer) error
 	ImportArchive(ctx context.Context, handle string, r io.Reader) error
 
-	// Verify checks a signed URL's query, of a whole workspace if name is
-	// [ArchiveName], and returns what to spend when it
-	// was used. Spend reports false if that had been done.
+	// Verify checks the query of a signed URL; the name [ArchiveName] means the
+	// whole workspace. It returns the signature for Spend, which marks the
+	// signature as used. Spend returns false if the signature was already used.
 	Verify(method, handle, name string, query url.Values) (signature []byte, expires time.Time, err error)
 	Spend(ctx context.Context, signature []byte, expires time.Time) (bool, error)
 
-	// WorkspaceOwner tells whose the workspace with that ID or handle is.
+	// WorkspaceOwner returns the owner of the workspace with that ID or handle.
 	WorkspaceOwner(ctx context.Context, idOrHandle string) (sandbox.Principal, error)
 
-	// What a principal may do with workspaces of its own.
+	// These act on the principal's own workspaces.
 	Workspaces(ctx context.Context, p sandbox.Principal) ([]sandbox.Workspace, error)
 	Workspace(ctx context.Context, p sandbox.Principal, name string) (sandbox.Workspace, error)
 	DeleteWorkspace(ctx context.Context, p sandbox.Principal, name string) error
@@ -49,31 +51,31 @@ type Files interface {
 	ImportWorkspace(ctx context.Context, p sandbox.Principal, name string, r io.Reader) error
 }
 
-// A File is one that is open for reading.
+// A File is a file that is open for reading.
 type File interface {
 	io.ReadSeekCloser
 	Stat() (fs.FileInfo, error)
-	// Tag is different after each change.
+	// Tag returns a text that is different after each change of the file.
 	Tag() string
 }
 
 const filesPath = "/files/"
 
-// A URL of a whole workspace is that of its handle with archiveExt, and what is
-// signed is its use under ArchiveName, which no file has.
+// The URL of a whole workspace is its handle with archiveExt. Its signature is
+// for ArchiveName, which is not a valid file name.
 const (
 	archiveExt  = ".tar"
 	ArchiveName = "."
 )
 
-// isID and isHandle tell the two names of a workspace apart by their length.
-// IDs of 16 digits are those that mcp-code-runner made.
+// isID and isHandle distinguish the two kinds of workspace names by their length.
+// IDs with 16 digits come from mcp-code-runner.
 func isID(s string) bool     { return (len(s) == 64 || len(s) == 16) && isHex(s) }
 func isHandle(s string) bool { return len(s) == 32 && isHex(s) }
 
 func isHex(s string) bool { return strings.Trim(s, "0123456789abcdef") == "" }
 
-// fileTarget reads the path of a URL of a file.
+// fileTarget parses the path of a file's URL.
 func fileTarget(u *url.URL) (workspace, name string, err error) {
 	rest, ok := strings.CutPrefix(u.Path, filesPath)
 	if handle, whole := strings.CutSuffix(rest, archiveExt); ok && whole && isHandle(handle) {
@@ -86,12 +88,12 @@ func fileTarget(u *url.URL) (workspace, name string, err error) {
 	return workspace, name, nil
 }
 
-// errNoFile says nothing of why: a workspace that is another's and one that is
-// not there are the same.
+// errNoFile gives no reason: the error does not reveal whether another principal
+// has the workspace.
 func errNoFile() error { return sandbox.Errorf(sandbox.NotFound, "there is no such file") }
 
-// serveFile answers for one file. There are no lists: who may read a file need
-// not know of others.
+// serveFile serves one file. There are no directory listings: access to one file
+// must not reveal others.
 func (s *Server) serveFile(w http.ResponseWriter, r *http.Request) {
 	protectFile(w.Header())
 	workspace, name, err := fileTarget(r.URL)
@@ -121,25 +123,27 @@ func (s *Server) serveFile(w http.ResponseWriter, r *http.Request) {
 		s.fileError(w, "find workspace", err)
 		return
 	}
-	// The owner gave the link away, and so its share.
+	// The owner of the workspace made the link, so the request counts for the
+	// owner.
 	r = r.WithContext(auth.NewContext(r.Context(), auth.Identity{Principal: owner}))
 	s.stream(w, r, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		use(w, r, workspace, name)
 	}), false, writeErrorTo)
 }
 
-// verifyFile checks that a URL gives the right to what is asked.
+// verifyFile checks that a URL permits the request.
 func (s *Server) verifyFile(r *http.Request, workspace, name string) error {
 	query := r.URL.Query()
 	if isID(workspace) && (r.Method == http.MethodPut || !query.Has("sig")) {
-		return nil // putFile refuses it
+		return nil // putFile refuses a PUT with an ID
 	}
 	_, _, err := s.opts.Files.Verify(r.Method, workspace, name, query)
 	return err
 }
 
-// protectFile keeps what a sandbox made from acting as a page of this server:
-// it runs no script, sends no form, is in no frame, and tells nobody its URL.
+// protectFile sets headers so that a file from a sandbox cannot act as a page of
+// this server. It runs no scripts, sends no forms, is not shown in frames, and
+// does not reveal its URL.
 func protectFile(h http.Header) {
 	h.Set("Content-Security-Policy", "sandbox; default-src 'none'; img-src data:; style-src 'unsafe-inline'; form-action 'none'; frame-ancestors 'none'")
 	h.Set("X-Content-Type-Options", "nosniff")
@@ -181,7 +185,7 @@ func (s *Server) getFile(w http.ResponseWriter, r *http.Request, workspace, name
 	http.ServeContent(w, r, "", fi.ModTime(), f)
 }
 
-// putFile takes an upload by a URL that was signed for it, once.
+// putFile receives an upload. A signed URL for writing is valid for one upload.
 func (s *Server) putFile(w http.ResponseWriter, r *http.Request, workspace, name string) {
 	if !isHandle(workspace) {
 		writeError(w, sandbox.WithHint(sandbox.Errorf(sandbox.Unauthenticated, "this URL is for reading"), "ask for one to write, by file_url with method PUT"))
@@ -196,8 +200,8 @@ func (s *Server) putFile(w http.ResponseWriter, r *http.Request, workspace, name
 		writeError(w, sandbox.Errorf(sandbox.Invalid, "Content-Range: a file is written whole"))
 		return
 	}
-	// The body says itself whether it came whole. Its context also ends when the
-	// client closes its half of the connection, having sent all.
+	// The body itself shows whether it is complete. The request's context would
+	// also end if the client closes its half of the connection after the upload.
 	ctx := untilEvicted(r.Context())
 	body := &uploadReader{r: r.Body, rc: http.NewResponseController(w), end: func() error {
 		fresh, err := s.opts.Files.Spend(ctx, sig, expires)
@@ -227,11 +231,11 @@ func (s *Server) putFile(w http.ResponseWriter, r *http.Request, workspace, name
 	writeJSON(w, http.StatusCreated, map[string]any{"path": name, "size": n})
 }
 
-// getArchive answers with a whole workspace.
+// getArchive serves a whole workspace as an archive.
 func (s *Server) getArchive(w http.ResponseWriter, r *http.Request, handle string) {
 	out := &archiveWriter{w: w, name: handle}
 	if r.Method == http.MethodHead {
-		_ = out.begin() // an archive is made as it is sent, so more is not known
+		_ = out.begin() // the archive is made while it is sent, so its size is unknown
 		return
 	}
 	if err := out.finish(s.opts.Log, s.opts.Files.ExportArchive(r.Context(), handle, out)); err != nil {
@@ -239,7 +243,7 @@ func (s *Server) getArchive(w http.ResponseWriter, r *http.Request, handle strin
 	}
 }
 
-// fileError answers with an error, and logs what is the server's fault.
+// fileError answers with an error, and logs internal errors.
 func (s *Server) fileError(w http.ResponseWriter, op string, err error) {
 	if sandbox.KindOf(err) == sandbox.Internal {
 		s.opts.Log.Error("serve files", "op", op, "error", err)
@@ -251,8 +255,8 @@ func (s *Server) fileError(w http.ResponseWriter, op string, err error) {
 	writeError(w, err)
 }
 
-// An uploadReader reads a body of any length, of which each piece has to come
-// in time. At its end it calls end, whose error is the body's.
+// An uploadReader reads a body without a size limit. Each read has a timeout. At
+// the end of the body it calls end, whose error becomes the body's error.
 type uploadReader struct {
 	r   io.Reader
 	rc  *http.ResponseController
@@ -265,7 +269,7 @@ func (u *uploadReader) Read(p []byte) (int, error) {
 	if u.err != nil {
 		return 0, u.err
 	}
-	_ = u.rc.SetReadDeadline(time.Now().Add(ioTimeout)) // where there is none, nothing waits
+	_ = u.rc.SetReadDeadline(time.Now().Add(ioTimeout)) // ignored: without deadlines there is no connection
 	n, err := u.r.Read(p)
 	u.n += int64(n)
 	if errors.Is(err, io.EOF) {
@@ -277,9 +281,9 @@ func (u *uploadReader) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// passiveTypes are the types that a browser shows without being able to do
-// anything for them; whatever else there is it is told to save. The types are
-// ours: a machine's own list would make answers differ between machines.
+// passiveTypes are types that a browser can display safely. All other files are
+// sent as attachments. The list is fixed, so that answers do not depend on the
+// machine's own list of types.
 var passiveTypes = map[string]string{
 	".png": "image/png", ".jpg": "image/jpeg", ".jpeg": "image/jpeg", ".gif": "image/gif", ".webp": "image/webp",
 	".avif": "image/avif", ".bmp": "image/bmp", ".ico": "image/x-icon",
@@ -307,8 +311,8 @@ func contentType(name string) (kind string, passive bool) {
 	return cmp.Or(otherTypes[ext], "application/octet-stream"), false
 }
 
-// contentDisposition names the file to save as. A name that cannot be written
-// is left out.
+// contentDisposition returns a Content-Disposition header. It omits the name if
+// it cannot be encoded.
 func contentDisposition(how, name string) string {
 	name = strings.Map(func(r rune) rune {
 		if r < ' ' || r == 0x7f {
@@ -322,8 +326,8 @@ func contentDisposition(how, name string) string {
 	return how
 }
 
-// serveWorkspaces lets a principal list, measure, delete, export and import its
-// workspaces.
+// serveWorkspaces registers the handlers with which a principal lists, measures,
+// deletes, exports and imports its workspaces.
 func (s *Server) serveWorkspaces(mux *http.ServeMux, door func(h http.Handler, lasts func(*http.Request) bool) http.Handler) {
 	handle := func(pattern string, lasts func(*http.Request) bool, do func(w http.ResponseWriter, r *http.Request, p sandbox.Principal) error) {
 		mux.Handle(pattern, door(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -376,8 +380,8 @@ func (s *Server) serveWorkspaces(mux *http.ServeMux, door func(h http.Handler, l
 	})
 }
 
-// An archiveWriter begins the answer with the first byte of the archive: until
-// then it may still be an error.
+// An archiveWriter sends the header with the first byte of the archive. Until
+// then, the answer can still be an error.
 type archiveWriter struct {
 	w     http.ResponseWriter
 	name  string
@@ -393,14 +397,15 @@ func (a *archiveWriter) begin() error {
 	return nil
 }
 
-// finish ends the answer after an export with that error. It returns the error
-// if the answer may still be one.
+// finish ends the answer after an export that returned err. It returns the error
+// if the answer can still be one.
 func (a *archiveWriter) finish(log *slog.Logger, err error) error {
 	if err == nil && !a.begun {
 		return a.begin()
 	}
 	if err != nil && a.begun {
-		// Nothing but the end of the connection tells that it is not whole.
+		// Only an aborted connection shows the client that the archive is
+		// incomplete.
 		log.Error("export workspace", "error", err)
 		panic(http.ErrAbortHandler)
 	}
@@ -416,8 +421,8 @@ func (a *archiveWriter) Write(p []byte) (int, error) {
 	return a.w.Write(p)
 }
 
-// loggedPath is what the log has of a request's path: that of a file has a
-// secret in it.
+// loggedPath returns the path for the log. It shortens a file's path, which
+// contains a secret.
 func loggedPath(p string) string {
 	if strings.HasPrefix(p, filesPath) {
 		return fmt.Sprintf("%s…", filesPath)

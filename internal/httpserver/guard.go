@@ -11,8 +11,8 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// A guard refuses requests that a web page made a browser send: those with the
-// name of another host (DNS rebinding), and those of a foreign origin.
+// A guard refuses requests that a foreign web page made a browser send. These
+// have the name of another host (DNS rebinding) or a foreign origin.
 type guard struct {
 	hosts   []string // "name", "name:port", "*.domain" or "*", lower case
 	origins []string // "scheme://name[:port]" or "*", lower case
@@ -67,12 +67,12 @@ func (g *guard) allowsHost(header string) bool {
 	})
 }
 
-// allowsOrigin reports whether a page of that origin may use this server, which
-// the request calls by host.
+// allowsOrigin reports whether a page of that origin may send requests to this
+// server. host is the request's Host header.
 func (g *guard) allowsOrigin(origin, host string) bool {
 	u, err := url.Parse(origin)
 	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil || u.Scheme+"://"+u.Host != origin {
-		return false // "null" among others
+		return false // also for "null"
 	}
 	if sandbox.IsLoopback(u.Hostname()) || strings.EqualFold(u.Host, host) {
 		return true
@@ -92,7 +92,7 @@ func (g *guard) checkHost(next http.Handler) http.Handler {
 	})
 }
 
-// checkOrigin also answers a browser's questions about what it may send.
+// checkOrigin checks the Origin header, and answers CORS preflight requests.
 func (g *guard) checkOrigin(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Add("Vary", "Origin")

@@ -14,7 +14,7 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// limits bounds how often each principal asks.
+// limits is the rate limit of requests, by principal.
 type limits struct {
 	perSecond rate.Limit
 	burst     int
@@ -24,7 +24,7 @@ type limits struct {
 	swept   time.Time
 }
 
-// sweepEvery is how often principals that ask no more are forgotten.
+// sweepEvery is how often the limits of inactive principals are deleted.
 const sweepEvery = 10 * time.Minute
 
 func newLimits(perSecond float64) *limits {
@@ -35,7 +35,7 @@ func newLimits(perSecond float64) *limits {
 	}
 }
 
-// wait says how long p has to wait before it may ask; zero is not at all.
+// wait returns how long p must wait until its next request; zero is no wait.
 func (l *limits) wait(p sandbox.Principal, now time.Time) time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -58,7 +58,7 @@ func (l *limits) wait(p sandbox.Principal, now time.Time) time.Duration {
 	return time.Duration((1 - b.TokensAt(now)) / float64(l.perSecond) * float64(time.Second))
 }
 
-// limit refuses, by refuse, who asks too often.
+// limit answers requests above the rate limit with refuse.
 func (l *limits) limit(next http.Handler, refuse refuser) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		id, _ := auth.FromContext(r.Context())
@@ -71,20 +71,19 @@ func (l *limits) limit(next http.Handler, refuse refuser) http.Handler {
 	})
 }
 
-// Bounds on what is read of a body that is refused.
+// These bound the reading of a refused body.
 const (
 	drainBytes = 32 << 20
 	drainTime  = 2 * time.Second
 )
 
-// drain takes in what a client is still sending of a body that was refused, up
-// to a bound. A connection that is closed with unread data is reset, and the
-// client may then never see why it was refused.
+// drain reads the rest of a refused body, up to a limit. If the server closes a
+// connection with unread data, TCP resets it, and the client may lose the error.
 func drain(w http.ResponseWriter, body io.Reader) {
 	rc := http.NewResponseController(w)
 	if rc.Flush() != nil || rc.SetReadDeadline(time.Now().Add(drainTime)) != nil {
 		return
 	}
-	// The client may go away or go on too long; either way it is done with.
+	// Ignore the error: the connection is closed in any case.
 	_, _ = io.CopyN(io.Discard, body, drainBytes)
 }

@@ -9,20 +9,20 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/auth"
 )
 
-// live are the requests under way whose senders are known by a token. Those by a
-// link are not among them.
+// live holds the active requests that were authenticated by a token. Requests
+// that were authenticated by a link are not included.
 type live struct {
 	mu       sync.Mutex
 	requests map[*liveRequest]struct{}
 }
 
-// A liveRequest is a request under way.
+// A liveRequest is an active request.
 type liveRequest struct {
 	id  auth.Identity
 	end context.CancelFunc
 }
 
-// serve has next serve requests, which [Server.End] may end.
+// serve wraps next, so that [Server.End] can cancel its requests.
 func (l *live) serve(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ctx, end := context.WithCancel(r.Context())
@@ -44,15 +44,15 @@ func (l *live) serve(next http.Handler) http.Handler {
 	})
 }
 
-// count is how many requests are under way.
+// count returns the number of active requests.
 func (l *live) count() int {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return len(l.requests)
 }
 
-// End ends the requests under way, streams too, of identities for which gone
-// reports true.
+// End cancels the active requests and streams of all identities for which gone
+// returns true.
 func (s *Server) End(gone func(auth.Identity) bool) {
 	s.live.mu.Lock()
 	defer s.live.mu.Unlock()
@@ -63,10 +63,10 @@ func (s *Server) End(gone func(auth.Identity) bool) {
 	}
 }
 
-// Busy reports whether any request of a known sender is under way.
+// Busy reports whether a request that was authenticated by a token is active.
 func (s *Server) Busy() bool { return s.live.count() > 0 }
 
-// A usedBody is the body of a stream, which reading it uses.
+// A usedBody is the body of a stream. Reading it marks the stream as used.
 type usedBody struct {
 	io.ReadCloser
 	use *streamUse

@@ -13,39 +13,39 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/trace"
 )
 
-// An entry is what becomes known of a request on its way.
+// An entry collects facts about a request for the log.
 type entry struct {
 	principal sandbox.Principal
-	path      string // what to log for the path, if not itself
-	port      bool   // it is for a port of a sandbox
+	path      string // path for the log, if not the request's own
+	port      bool   // the request is for a port of a sandbox
 	answer    *answer
 }
 
 type entryKey struct{}
 
-// noteIdentity tells the log who asked.
+// noteIdentity records the caller for the log.
 func noteIdentity(ctx context.Context, id auth.Identity) {
 	if e, ok := ctx.Value(entryKey{}).(*entry); ok {
 		e.principal = id.Principal
 	}
 }
 
-// notePath tells the log what to have for the request's path.
+// notePath records the path for the log.
 func notePath(ctx context.Context, path string) {
 	if e, ok := ctx.Value(entryKey{}).(*entry); ok {
 		e.path = path
 	}
 }
 
-// notePort tells it that the request is for a port of a sandbox.
+// notePort records that the request is for a port of a sandbox.
 func notePort(ctx context.Context) {
 	if e, ok := ctx.Value(entryKey{}).(*entry); ok {
 		e.port = true
 	}
 }
 
-// logRequests logs and counts each request when it is answered: never a header,
-// a query or a body, any of which may hold a secret.
+// logRequests logs and counts each request after its answer. It never logs
+// headers, queries or bodies, because they may contain secrets.
 func (s *Server) logRequests(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		began := time.Now()
@@ -54,10 +54,10 @@ func (s *Server) logRequests(next http.Handler) http.Handler {
 		e := &entry{answer: a}
 		defer func() {
 			if a.unknown != nil && a.patience == unknownTimeout {
-				_ = a.FlushError() // while the request counts
+				_ = a.FlushError() // while the request still counts
 			}
 			a.unknown.Release()
-			a.hurry() // what is still buffered leaves after the handler
+			a.hurry() // for data that is still buffered after the handler
 			took := time.Since(began)
 			s.opts.Metrics.Requested(s.counted(e, r), r.Method, cmp.Or(a.status, http.StatusOK), took)
 			level := slog.LevelInfo
@@ -68,7 +68,8 @@ func (s *Server) logRequests(next http.Handler) http.Handler {
 				"bytes", a.bytes, "duration", took, "principal", e.principal, "remote", r.RemoteAddr)
 		}()
 		if !s.admitUnknown(a, r) {
-			// Without a body: a client need not read for it to leave.
+			// Send no body, so that the answer does not wait for the client to
+			// read.
 			w.Header().Set("Retry-After", "1")
 			a.WriteHeader(http.StatusServiceUnavailable)
 			return
@@ -81,7 +82,8 @@ func (s *Server) logRequests(next http.Handler) http.Handler {
 	})
 }
 
-// counted returns what a request counts as: never what a client chose.
+// counted returns the path label of a request for the metrics. It never contains
+// text from the client.
 func (s *Server) counted(e *entry, r *http.Request) string {
 	if e.port {
 		return "/ports"

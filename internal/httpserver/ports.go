@@ -15,11 +15,11 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// Ports are what programs in sandboxes listen on.
+// Ports gives access to the ports of programs in sandboxes.
 type Ports interface {
 	// DialPort connects to a port of a principal's sandbox.
 	DialPort(ctx context.Context, p sandbox.Principal, id string, port int) (net.Conn, error)
-	// Get returns a principal's sandbox, and Owner whose one is.
+	// Get returns a principal's sandbox, and Owner the owner of a sandbox.
 	Get(ctx context.Context, p sandbox.Principal, id string) (sandbox.Sandbox, error)
 	Owner(ctx context.Context, id string) (sandbox.Principal, error)
 	// VerifyPort checks a link to a port.
@@ -28,9 +28,9 @@ type Ports interface {
 
 const portsPath = "/ports/"
 
-// portHost is the beginning of a host's name that means a port of a sandbox, and
-// portSegment the end of a path's, which may have a link in it. A link in the
-// path holds for all that the page refers to, too.
+// portHost matches the beginning of a host name that means a port of a sandbox.
+// portSegment matches the end of such a path, which may contain a link. A link in
+// the path also authorises the resources to which the page refers.
 var (
 	portHost    = regexp.MustCompile(`^([1-9][0-9]{0,4})-(sbx_[a-z2-7]{26})\.`)
 	portSegment = regexp.MustCompile(`^([1-9][0-9]{0,4})(?:\.([a-z0-9]+\.[A-Za-z0-9_-]+))?$`)
@@ -41,11 +41,11 @@ type portRequest struct {
 	id     string
 	port   int
 	link   string
-	prefix string // of the path; empty if the host's name says all
+	prefix string // of the path; empty if the host name identifies the port
 }
 
-// portOf reads what port a request is for. ok is false if it is for none, and
-// the error says what is wrong with it.
+// portOf parses the port that a request is for. ok is false if the request is not
+// for a port. If ok is true, the error says what is wrong with the request.
 func (s *Server) portOf(r *http.Request) (p portRequest, ok bool, err error) {
 	host := strings.ToLower(hostname(r.Host))
 	if m := portHost.FindStringSubmatch(host); m != nil && s.opts.PreviewDomain != "" && host[len(m[0]):] == s.opts.PreviewDomain {
@@ -68,7 +68,7 @@ func (s *Server) portOf(r *http.Request) (p portRequest, ok bool, err error) {
 	return p, true, err
 }
 
-// showPorts serves requests for ports, and leaves others to next.
+// showPorts serves requests for ports, and passes all others to next.
 func (s *Server) showPorts(g *guard, next http.Handler) http.Handler {
 	if s.opts.Ports == nil {
 		return next
@@ -94,14 +94,15 @@ func (s *Server) showPorts(g *guard, next http.Handler) http.Handler {
 		}
 		notePath(r.Context(), portsPath+p.id+"/"+strconv.Itoa(p.port)+"/…")
 		h := http.Handler(http.HandlerFunc(serve))
-		if p.link == "" { // a browser's page may not use another's token
+		if p.link == "" { // without a link, refuse pages of foreign origins
 			h = g.checkOrigin(h)
 		}
 		g.checkHost(h).ServeHTTP(w, r)
 	})
 }
 
-// showPort serves a request for a port of whoever has a link or a token for it.
+// showPort serves a request for a port, if the client has a link or a token for
+// it.
 func (s *Server) showPort(w http.ResponseWriter, r *http.Request, p portRequest, limits *limits) {
 	id, err := s.mayShow(w, r, &p)
 	if err != nil {
@@ -120,7 +121,8 @@ func (s *Server) showPort(w http.ResponseWriter, r *http.Request, p portRequest,
 			return
 		}
 		if p.prefix == "" && r.URL.Query().Has(preview.LinkCookie) && isVisit(r) {
-			// The address that a person sees, and that the page does, has no link.
+			// Remove the link from the URL, so that neither the page nor the
+			// address bar shows it.
 			w.Header().Set("Location", "/"+strings.TrimLeft(r.URL.EscapedPath(), "/")+query(r))
 			w.WriteHeader(http.StatusSeeOther)
 			return
@@ -146,13 +148,13 @@ func (s *Server) showPort(w http.ResponseWriter, r *http.Request, p portRequest,
 		if !byLink {
 			show = s.live.serve(show)
 		}
-		// What passes on a WebSocket is not seen here, so the stream is busy.
+		// Bytes on a WebSocket are not seen here, so treat the stream as busy.
 		s.stream(w, r, show, true, writeErrorTo)
 	}), writeErrorTo).ServeHTTP(w, r.WithContext(auth.NewContext(r.Context(), id)))
 }
 
-// mayShow returns in whose name a request may have a port: its sender's, or for a
-// link that of the sandbox's owner.
+// mayShow returns the identity for a request for a port: the client's own or,
+// with a link, the owner of the sandbox.
 func (s *Server) mayShow(w http.ResponseWriter, r *http.Request, p *portRequest) (id auth.Identity, err error) {
 	if p.prefix == "" {
 		if err := s.linkOfHost(w, r, p); err != nil {
@@ -178,8 +180,8 @@ func (s *Server) mayShow(w http.ResponseWriter, r *http.Request, p *portRequest)
 	return id, err
 }
 
-// linkOfHost finds the link of a request where the port has a host's name of its
-// own: in the query, from where it goes into a cookie, or in that.
+// linkOfHost finds the link of a request if the port has its own host name. The
+// link is in the query, from which it moves to a cookie, or in the cookie.
 func (s *Server) linkOfHost(w http.ResponseWriter, r *http.Request, p *portRequest) error {
 	if link := r.URL.Query().Get(preview.LinkCookie); link != "" {
 		expires, err := s.opts.Ports.VerifyPort(p.id, p.port, link)
@@ -197,15 +199,15 @@ func (s *Server) linkOfHost(w http.ResponseWriter, r *http.Request, p *portReque
 	if len(cookies) == 0 {
 		return nil
 	}
-	// Sandboxes' names are of one site, so the browser sends it for a page of
-	// another, too.
+	// All sandboxes' host names belong to one site, so the browser also sends the
+	// cookie with requests from another sandbox's page.
 	if !preview.SameOrigin(r) {
 		return sandbox.Errorf(sandbox.Unauthenticated, "pages of other origins may not use this one")
 	}
 	p.link = cookies[0].Value
 	for _, c := range cookies {
-		// Such a page may set one for all names below the domain, in the way of
-		// the good one.
+		// Another sandbox's page may set a cookie for the whole domain, which
+		// hides the right one. So try all cookies.
 		if _, err := s.opts.Ports.VerifyPort(p.id, p.port, c.Value); err == nil {
 			p.link = c.Value
 			break
@@ -214,27 +216,27 @@ func (s *Server) linkOfHost(w http.ResponseWriter, r *http.Request, p *portReque
 	return nil
 }
 
-// isOurs reports whether a request has a token of this server, which is nobody
-// else's to see.
+// isOurs reports whether a request has a token of this server. A program in a
+// sandbox must not see it.
 func (s *Server) isOurs(r *http.Request) bool {
 	switch len(r.Header.Values("Authorization")) {
 	case 0:
 		return false
 	case 1:
 	default:
-		return true // or one of them may be
+		return true // one of them may be a token
 	}
 	_, err := s.identify(r)
 	return !errors.Is(err, sandbox.Unauthenticated)
 }
 
-// isVisit reports whether a person goes to a page by a browser.
+// isVisit reports whether a person navigates to a page with a browser.
 func isVisit(r *http.Request) bool {
 	return (r.Method == http.MethodGet || r.Method == http.MethodHead) &&
 		(r.Header.Get("Sec-Fetch-Mode") == "navigate" || strings.Contains(r.Header.Get("Accept"), "text/html"))
 }
 
-// query returns a request's query without a link, and with its question mark.
+// query returns a request's query without the link, and with its question mark.
 func query(r *http.Request) string {
 	if q := preview.WithoutLink(r.URL.RawQuery); q != "" {
 		return "?" + q
@@ -242,7 +244,8 @@ func query(r *http.Request) string {
 	return ""
 }
 
-// refusePort answers for a program that does not.
+// refusePort answers with an error. It answers 502 if the program does not
+// answer.
 func refusePort(w http.ResponseWriter, err error) {
 	if errors.Is(err, sandbox.Unavailable) {
 		refuse(w, http.StatusBadGateway, string(sandbox.Unavailable), err.Error(), sandbox.HintOf(err))

@@ -1,14 +1,14 @@
-// Package httpserver is the front door for HTTP: one mux with the edges that
-// speak it, behind a guard that checks host, origin, token, rate and size, and
-// a health check outside of it.
+// Package httpserver is the front door for HTTP. It combines the edges that speak
+// HTTP in one mux, behind a guard that checks host, origin, token, rate and size.
+// The health check is outside of the guard.
 //
-// Only package app imports it. [New] makes a [Server] from handlers that others
-// made; [Server.Serve] serves a listener until its context ends, then lets what
-// is under way finish within a grace period. A Server serves once.
+// Only package app imports it. [New] makes a [Server] from existing handlers.
+// [Server.Serve] serves a listener until its context ends, and then lets active
+// requests finish within a grace period. A Server serves once.
 //
-// A request goes through, in this order: the log, the Host check, the Origin
-// check, the bearer token, the rate limit, its principal's share of what goes on
-// at one time, the bound on its body. The handlers behind find the caller's
+// A request passes these stages in order: the log, the Host check, the Origin
+// check, the bearer token, the rate limit, its principal's share of concurrent
+// requests, and the limit for its body. Handlers find the caller's
 // [auth.Identity] in the context.
 package httpserver
 
@@ -27,89 +27,92 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// A Verifier tells who a bearer token belongs to. Verify returns an error
-// wrapping [sandbox.Unauthenticated] for a token that is not good.
+// A Verifier verifies bearer tokens. For an invalid token, Verify returns an
+// error wrapping [sandbox.Unauthenticated].
 type Verifier interface {
 	Verify(ctx context.Context, token string) (auth.Identity, error)
 }
 
-// Options are what New needs. MCP, E2B, Ports or ServeMetrics, Auth and Log must
-// be set.
+// Options are the arguments of [New]. Auth, Log and at least one of MCP, E2B,
+// Ports and ServeMetrics must be set.
 type Options struct {
-	// Listen is the address that is listened on, as host:port. Its host is
-	// accepted in the Host header.
+	// Listen is the address of the listener, as host:port. Its host is accepted
+	// in the Host header.
 	Listen string
-	// MCP serves /mcp, what is below it, and /sse.
+	// MCP serves /mcp, all paths below it, and /sse.
 	MCP http.Handler
-	// E2B serves what is below /e2b, or everything if there is no MCP.
+	// E2B serves the paths below /e2b, or all paths if MCP is nil.
 	E2B  E2B
 	Auth Verifier
-	// Files serves /files/ and /workspaces; nil if there are none.
+	// Files serves /files/ and /workspaces. Nil: these paths do not exist.
 	Files Files
-	// Ports are shown below /ports/, and at names of the form
-	// PORT-SANDBOX.PreviewDomain unless that is empty; nil if none are.
+	// Ports serves ports of sandboxes below /ports/. If PreviewDomain is not
+	// empty, it also serves them at hosts of the form PORT-SANDBOX.PreviewDomain.
+	// Nil: ports are not served.
 	Ports         Ports
 	PreviewDomain string
 	Log           *slog.Logger
 
-	// Metrics counts requests, and is served at /metrics to who may manage the
-	// server if ServeMetrics is set. It may be nil.
+	// Metrics counts requests; may be nil. If ServeMetrics is set, Metrics must
+	// be set, and is served at /metrics to identities with [auth.ScopeAdmin].
 	Metrics      *metrics.Set
 	ServeMetrics bool
 
-	// Anonymous, if not nil, is who asks when there is no token. It is for
-	// tests on a loopback address, which New checks.
+	// Anonymous, if not nil, is the identity of requests without a token. It is
+	// for tests: New refuses it unless Listen is a loopback address.
 	Anonymous *auth.Identity
 
-	// AllowHosts and AllowOrigins are accepted in the Host and Origin
-	// headers, besides loopback names and the address listened on. "*"
-	// accepts any.
+	// AllowHosts and AllowOrigins are accepted in the Host and Origin headers, in
+	// addition to loopback names and the host of Listen. "*" accepts all.
 	AllowHosts   []string
 	AllowOrigins []string
 
-	// PublicURL is how clients reach this server, if not as their Host header
-	// says. Issuers are authorization servers whose tokens Auth takes.
+	// PublicURL is the URL at which clients reach this server. If it is empty,
+	// the Host header decides. Issuers are the URLs of authorization servers
+	// whose tokens Auth accepts.
 	PublicURL string
 	Issuers   []string
-	// Scopes are what a client is told to ask an issuer for; none are run and
-	// files.
+	// Scopes are the scope names that clients must request from an issuer. Empty:
+	// run and files.
 	Scopes []string
 
-	// CodeRunnerPaths are paths at which a request without a good token is
-	// refused in the words of mcp-code-runner, which its clients read.
+	// CodeRunnerPaths are the paths at which authentication errors use the words
+	// of mcp-code-runner, because its clients parse them.
 	CodeRunnerPaths []string
 
-	// CertFile and KeyFile, if set, are PEM files to serve TLS with.
+	// CertFile and KeyFile, if set, are PEM files for TLS.
 	CertFile, KeyFile string
 
-	// MaxBodyBytes bounds a request's body; zero is [DefaultMaxBodyBytes].
+	// MaxBodyBytes bounds a request's body. Zero is [DefaultMaxBodyBytes].
 	MaxBodyBytes int64
-	// Shares are what principals share, with other front doors too. Nil is
-	// shares of this server alone.
+	// Shares are the resource pools that all principals share, possibly with
+	// other front doors of the process. Nil makes pools for this server alone.
 	Shares *Shares
-	// RequestsPerSecond bounds the requests of one principal, with bursts of
-	// twice that; zero is [DefaultRequestsPerSecond].
+	// RequestsPerSecond is the rate limit of one principal; bursts may have twice
+	// as many requests. Zero is [DefaultRequestsPerSecond].
 	RequestsPerSecond float64
 
-	// Drain is called when Serve's context ends. It is to end what is under
-	// way, in order until ctx ends and at any rate then, and whatever else
-	// keeps a connection busy.
+	// Drain is called when Serve's context ends. It must end the active calls,
+	// and everything else that keeps a connection busy. It may wait for calls
+	// until ctx ends, and must cancel them then.
 	Drain func(ctx context.Context) error
-	// Grace is how long that may take; zero is [DefaultGrace].
+	// Grace is the time that Drain gets. Zero is [DefaultGrace].
 	Grace time.Duration
 }
 
 // Defaults of [Options].
 const (
 	DefaultMaxBodyBytes = 8 << 20
-	// DefaultMaxBodies bounds the bodies of all requests under way together.
+	// DefaultMaxBodies bounds the total size of the bodies of all active
+	// requests.
 	DefaultMaxBodies         = 256 << 20
 	DefaultRequestsPerSecond = 500
 	DefaultGrace             = 10 * time.Second
 )
 
-// Bounds of a connection. A body has to arrive, and a piece of an answer to
-// leave, within ioTimeout; how long an answer takes is not bounded here.
+// Limits of a connection. A body must arrive within ioTimeout, and each write of
+// an answer must finish within it. The total duration of an answer is not bounded
+// here.
 const (
 	headerTimeout  = 10 * time.Second
 	ioTimeout      = 30 * time.Second
@@ -117,10 +120,10 @@ const (
 	maxHeaderBytes = 32 << 10
 )
 
-// metricsPath is where Prometheus reads.
+// metricsPath is the path that Prometheus scrapes.
 const metricsPath = "/metrics"
 
-// e2bPath is where E2B's protocol is served beside MCP.
+// e2bPath is the path of E2B's protocol if the server also serves MCP.
 const e2bPath = "/e2b"
 
 // A Server is the HTTP front door.
@@ -131,11 +134,11 @@ type Server struct {
 	shares  *Shares
 	live    live
 	closing context.Context
-	close   context.CancelFunc // of closing
+	close   context.CancelFunc // cancels closing
 }
 
-// New returns a Server. It returns an error wrapping [sandbox.Invalid] if the
-// options do not fit together.
+// New returns a Server. If the options contradict each other, the error wraps
+// [sandbox.Invalid].
 func New(o Options) (*Server, error) {
 	if o.MaxBodyBytes == 0 {
 		o.MaxBodyBytes = DefaultMaxBodyBytes
@@ -201,7 +204,7 @@ func New(o Options) (*Server, error) {
 			rest = e2b
 		} else {
 			mux.Handle(e2bPath+"/", http.StripPrefix(e2bPath, e2b))
-			// SDKs put the path of a file's signed address at the root.
+			// SDKs resolve the path of a file's signed URL at the root.
 			mux.Handle("/files", e2b)
 		}
 	}
@@ -217,12 +220,13 @@ func New(o Options) (*Server, error) {
 	return s, nil
 }
 
-// Handler returns what Serve serves, for tests.
+// Handler returns the handler of Serve, for tests.
 func (s *Server) Handler() http.Handler { return s.handler }
 
-// Serve serves the listener until ctx ends, then shuts down: no new connection
-// is taken, Drain is called, and what is left after the grace period is cut
-// off. It returns nil after a shutdown, and the reason if it could not serve.
+// Serve serves the listener until ctx ends, and then shuts down. It accepts no
+// new connections, calls Drain, and cuts off the remaining requests after the
+// grace period. It returns nil after a shutdown, and an error if it could not
+// serve.
 func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 	srv := &http.Server{
 		Handler:           s.handler,
@@ -256,7 +260,7 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 			s.opts.Log.Warn("what was under way did not finish in time and was cancelled", "error", err)
 		}
 	}()
-	// Drain may need the whole grace period, and answers have to leave after.
+	// Drain may need the whole grace period, and answers must be sent after it.
 	closeCtx, cancelClose := context.WithTimeout(context.WithoutCancel(ctx), s.opts.Grace+headerTimeout)
 	defer cancelClose()
 	if err := srv.Shutdown(closeCtx); err != nil {
@@ -270,7 +274,7 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 	return nil
 }
 
-// healthz says that the server serves. It says nothing else to anybody.
+// healthz reports only that the server is running, since it needs no token.
 func healthz(w http.ResponseWriter, _ *http.Request) {
 	writeJSON(w, http.StatusOK, map[string]string{"status": "ok"})
 }

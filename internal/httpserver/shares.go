@@ -13,33 +13,32 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// Totals of what the front doors share between principals, beside the bytes of
-// bodies.
+// These are the limits of the pools that front doors divide between principals,
+// other than the bytes of bodies.
 const (
-	// maxRequests is how many requests may be under way. Those that last are
-	// counted as streams.
+	// maxRequests bounds the active requests. Long-lasting requests count as
+	// streams instead.
 	maxRequests = 1024
 	maxStreams  = 4096
-	// maxConnections is how many connections principals may have open, and
-	// maxNewcomers how many may be open on which no request has shown yet whose
-	// they are. maxUnknown is how many requests may be under way on those.
+	// maxConnections bounds the connections of principals. maxNewcomers bounds
+	// the connections whose principal is not yet known, and maxUnknown the active
+	// requests on those.
 	maxConnections = 8192
 	maxNewcomers   = 2048
 	maxUnknown     = 4096
 	// shareWait is how long a request waits for its principal's share.
 	shareWait = ioTimeout
-	// quietStream is the time without a byte after which a stream counts as not
-	// in use.
+	// quietStream is the time without a byte after which a stream counts as idle.
 	quietStream = time.Minute
 )
 
-// Shares are what all front doors of a process have together, divided between
+// Shares are the resource pools of all front doors of a process, divided between
 // principals.
 type Shares struct {
 	bodies, requests, streams, connections, newcomers, unknown *fair.Pool
 }
 
-// NewShares returns shares with so many bytes for bodies of requests; zero is
+// NewShares returns shares with maxBodies bytes for request bodies. Zero is
 // [DefaultMaxBodies].
 func NewShares(maxBodies int64) *Shares {
 	maxBodies = cmp.Or(maxBodies, DefaultMaxBodies)
@@ -55,13 +54,15 @@ func NewShares(maxBodies int64) *Shares {
 	}
 }
 
-// Stats returns what tells the figures of each resource.
+// Stats returns one function for each pool, which returns the pool's current
+// figures.
 func (s *Shares) Stats() []func() fair.Stats {
 	return []func() fair.Stats{s.bodies.Stats, s.requests.Stats, s.streams.Stats, s.connections.Stats, s.newcomers.Stats, s.unknown.Stats}
 }
 
-// fullFor is the error for a request that a pool refused: a principal that has
-// nothing of it finds the server full, another is over its share.
+// fullFor converts the error of a pool that refused a request. If the principal
+// holds nothing, the server is full; otherwise the principal has exceeded its
+// share.
 func fullFor(p *fair.Pool, r *http.Request, err error) error {
 	id, _ := auth.FromContext(r.Context())
 	if p.Held(id.Principal) > 0 {
@@ -70,8 +71,8 @@ func fullFor(p *fair.Pool, r *http.Request, err error) error {
 	return sandbox.WithRetryAfter(sandbox.Errorf(sandbox.Unavailable, "the server handles as much as it can: %s", err), sandbox.RetryAfterOf(err))
 }
 
-// admit counts a request, whose sender is known, against its principal's share
-// of the requests under way, or of the streams if it lasts. It waits for a place.
+// admit counts an authenticated request for its principal, as an active request
+// or, if it lasts, as a stream. It waits for a unit of the pool.
 func (s *Server) admit(next http.Handler, lasts func(*http.Request) bool, refuse refuser) http.Handler {
 	next = s.live.serve(next)
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -93,13 +94,13 @@ func (s *Server) admit(next http.Handler, lasts func(*http.Request) bool, refuse
 	})
 }
 
-// unknownTimeout is how long each write of an answer may take as long as it is not
-// known whom it is for.
+// unknownTimeout is the timeout of each write of an answer while the client's
+// principal is not known.
 const unknownTimeout = 5 * time.Second
 
-// admitUnknown counts a request by the address of its client until the client is
-// known, or the answer has left. It reports false if there are too many. On HTTP/2
-// one connection may bring hundreds, each with headers in memory.
+// admitUnknown counts a request for its client's address until its principal is
+// known or the answer has been sent. It returns false if there are too many. One
+// HTTP/2 connection may have hundreds of requests, each with headers in memory.
 func (s *Server) admitUnknown(a *answer, r *http.Request) bool {
 	if connectionOf(r.Context()).isKnown() {
 		return true
@@ -109,7 +110,7 @@ func (s *Server) admitUnknown(a *answer, r *http.Request) bool {
 	return err == nil
 }
 
-// known notes whom a request is for, and its connection.
+// known records the principal of a request and its connection.
 func known(ctx context.Context, who sandbox.Principal) {
 	if e, ok := ctx.Value(entryKey{}).(*entry); ok {
 		e.answer.patience = ioTimeout
@@ -118,20 +119,20 @@ func known(ctx context.Context, who sandbox.Principal) {
 	connectionOf(ctx).ownedBy(who)
 }
 
-// never and always say whether requests last.
+// never and always are constant answers to whether a request lasts.
 func never(*http.Request) bool  { return false }
 func always(*http.Request) bool { return true }
 
-// isMCPStream reports whether a request for MCP is one for a stream. The header
-// of the method need not be true: a call under a false one is refused later.
+// isMCPStream reports whether an MCP request opens a stream. The client may send
+// a false Mcp-Method header; such a call is refused later.
 func isMCPStream(r *http.Request) bool {
 	return r.Method == http.MethodGet || r.Header.Get("Mcp-Method") == "subscriptions/listen"
 }
 
-// stream serves a request that lasts. The server ends it when others need its
-// place: at once if it is quiet, unless it is busy for as long as it is there,
-// and else if its principal has more than its share. An evicted stream ends
-// whether its handler looks at its context or not, within cutGrace.
+// stream serves a request that lasts. The pool may evict it to make room: at any
+// time if it is idle and busy is not set, otherwise only if its principal exceeds
+// its share. An evicted stream ends within cutGrace, even if its handler ignores
+// its context.
 func (s *Server) stream(w http.ResponseWriter, r *http.Request, next http.Handler, busy bool, refuse refuser) {
 	id, _ := auth.FromContext(r.Context())
 	ctx, end := context.WithCancel(r.Context())
@@ -169,16 +170,16 @@ func (s *Server) stream(w http.ResponseWriter, r *http.Request, next http.Handle
 	next.ServeHTTP(w, r)
 	if use.finish() {
 		_ = e.answer.FlushError()
-		panic(http.ErrAbortHandler) // an answer that was cut off must not look whole
+		panic(http.ErrAbortHandler) // a truncated answer must not look complete
 	}
 }
 
-// A streamUse is when a stream was last used, and its end by eviction.
+// A streamUse records when a stream was last used, and whether it was evicted.
 type streamUse struct {
 	answer  *answer
 	hold    *fair.Hold
 	last    atomic.Int64
-	evicted context.Context // ends with the eviction, and not when the client goes
+	evicted context.Context // ends with the eviction, but not with a disconnect
 	end     context.CancelFunc
 
 	mu   sync.Mutex
@@ -187,8 +188,8 @@ type streamUse struct {
 
 type streamKey struct{}
 
-// untilEvicted returns a context that the client's going away does not end, while
-// the eviction of its stream does.
+// untilEvicted returns a context that ends when its stream is evicted, but not
+// when the client disconnects.
 func untilEvicted(ctx context.Context) context.Context {
 	if use, ok := ctx.Value(streamKey{}).(*streamUse); ok {
 		return use.evicted
@@ -205,8 +206,9 @@ func (u *streamUse) evict() {
 	}
 }
 
-// finish gives the stream's place back, and reports whether it was evicted before.
-// From then on the connection is not to be cut off: it may serve another request.
+// finish releases the stream's unit, and reports whether the stream was evicted
+// before. After it, an eviction must not cut the connection, which may serve
+// another request.
 func (u *streamUse) finish() (evicted bool) {
 	u.mu.Lock()
 	u.over = true
@@ -215,10 +217,11 @@ func (u *streamUse) finish() (evicted bool) {
 	return u.answer.isCut()
 }
 
-// touchEvery is how exact the order is in which streams were used.
+// touchEvery is the precision of the order in which streams were used.
 const touchEvery = time.Second
 
-// touch says that bytes of the stream passed. It does nothing without a stream.
+// touch records that bytes of the stream were transferred. It does nothing on
+// nil.
 func (u *streamUse) touch() {
 	if u == nil {
 		return

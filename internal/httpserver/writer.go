@@ -13,29 +13,29 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/fair"
 )
 
-// An answer is the ResponseWriter of a request. It counts what is written, and
-// bounds the time of each write by its patience, so that a client that reads too
-// slowly is cut off. A stream that the server ends for others is cut off at once:
-// the deadlines that end it cannot be moved any more.
+// An answer is the ResponseWriter of a request. It counts the bytes written. Each
+// write must finish within patience, so that a client that reads too slowly is
+// cut off. An evicted stream is cut off by deadlines, which cannot be changed
+// afterwards.
 type answer struct {
 	http.ResponseWriter
 	rc       *http.ResponseController
 	status   int
 	bytes    int64
 	patience time.Duration
-	unknown  *fair.Hold                // until it is known whom the answer is for; may be nil
-	use      atomic.Pointer[streamUse] // nil if it is no stream
+	unknown  *fair.Hold                // held until the principal is known; may be nil
+	use      atomic.Pointer[streamUse] // nil unless the request is a stream
 
 	mu       sync.Mutex
-	cut      bool // evicted: deadlines stay as they are
+	cut      bool // evicted: ignore changes of deadlines
 	hijacked net.Conn
 }
 
-// cutGrace is how long the handler of an evicted stream may still write, to end
+// cutGrace is how long the handler of an evicted stream may still write to end
 // its answer.
 const cutGrace = time.Second
 
-// evict cuts the answer off, and the body of its request.
+// evict cuts off the answer, and the body of its request.
 func (a *answer) evict() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -44,7 +44,7 @@ func (a *answer) evict() {
 		a.hijacked.Close()
 		return
 	}
-	// Where there are no deadlines there is no connection to wait for.
+	// Ignore errors: a ResponseWriter without deadlines has no connection.
 	_ = a.rc.SetReadDeadline(time.Now())
 	_ = a.rc.SetWriteDeadline(time.Now().Add(cutGrace))
 }
@@ -56,12 +56,12 @@ func (a *answer) isCut() bool {
 	return a.cut
 }
 
-// SetReadDeadline is what http.ResponseController sets the deadline of the
-// request's body with.
+// SetReadDeadline is called by http.ResponseController. It has no effect after
+// evict.
 func (a *answer) SetReadDeadline(t time.Time) error { return a.setDeadline(a.rc.SetReadDeadline, t) }
 
-// SetWriteDeadline is what http.ResponseController sets the answer's deadline
-// with.
+// SetWriteDeadline is called by http.ResponseController. It has no effect after
+// evict.
 func (a *answer) SetWriteDeadline(t time.Time) error { return a.setDeadline(a.rc.SetWriteDeadline, t) }
 
 func (a *answer) setDeadline(set func(time.Time) error, t time.Time) error {
@@ -104,7 +104,8 @@ func (a *answer) Write(b []byte) (int, error) {
 	return n, err
 }
 
-// ReadFrom lets the system copy a file to the connection, a piece at a time.
+// ReadFrom uses the connection's ReadFrom, which can send a file without copying,
+// in pieces of answerPiece.
 func (a *answer) ReadFrom(r io.Reader) (n int64, err error) {
 	to, ok := a.ResponseWriter.(io.ReaderFrom)
 	if !ok {
@@ -113,7 +114,7 @@ func (a *answer) ReadFrom(r io.Reader) (n int64, err error) {
 	if a.status == 0 {
 		a.status = http.StatusOK
 	}
-	// Only a reader that is limited once is known for a file.
+	// The connection recognises a file only behind a single LimitedReader.
 	whole, ok := r.(*io.LimitedReader)
 	if !ok {
 		whole = &io.LimitedReader{R: r, N: math.MaxInt64}
@@ -133,26 +134,27 @@ func (a *answer) ReadFrom(r io.Reader) (n int64, err error) {
 	}
 }
 
-// answerPiece is how much of a file has to leave within the patience.
+// answerPiece is the number of bytes of a file that must be sent within the
+// patience.
 const answerPiece = 1 << 20
 
-// hurry sets the deadline of a write, and returns what takes it off again: on
-// HTTP/2 a deadline that passes ends the stream even if nothing is written.
-// Where there are no deadlines there is no connection to wait for.
+// hurry sets the deadline of a write, and returns a function that removes it. On
+// HTTP/2 an expired deadline ends the stream, even if nothing is being written.
+// It ignores errors: a ResponseWriter without deadlines has no connection.
 func (a *answer) hurry() (done func()) {
 	a.use.Load().touch()
 	_ = a.SetWriteDeadline(time.Now().Add(a.patience))
 	return func() { _ = a.SetWriteDeadline(time.Time{}) }
 }
 
-// FlushError is what http.ResponseController flushes with.
+// FlushError is called by http.ResponseController.
 func (a *answer) FlushError() error {
 	defer a.hurry()()
 	return a.rc.Flush()
 }
 
-// Flush is FlushError for those who do not look at the error.
+// Flush is FlushError without the error.
 func (a *answer) Flush() { _ = a.FlushError() }
 
-// Unwrap lets http.ResponseController reach the connection.
+// Unwrap gives http.ResponseController access to the connection.
 func (a *answer) Unwrap() http.ResponseWriter { return a.ResponseWriter }
