@@ -6,9 +6,9 @@
 // [Server.Serve] serves a listener until its context ends, and then lets active
 // requests finish within a grace period. A Server serves once.
 //
-// A request passes these stages in order: the log, the Host check, the Origin
-// check, the bearer token, the rate limit, its principal's share of concurrent
-// requests, and the limit for its body. Handlers find the caller's
+// A request first passes the log, the Host check, the Origin check and the check
+// of the bearer token. Then it passes the rate limit, its principal's share of
+// concurrent requests, and the limit for its body. Handlers find the caller's
 // [auth.Identity] in the context.
 package httpserver
 

@@ -129,10 +129,10 @@ func isMCPStream(r *http.Request) bool {
 	return r.Method == http.MethodGet || r.Header.Get("Mcp-Method") == "subscriptions/listen"
 }
 
-// stream serves a request that lasts. The pool may evict it to make room: at any
-// time if it is idle and busy is not set, otherwise only if its principal exceeds
-// its share. An evicted stream ends within cutGrace, even if its handler ignores
-// its context.
+// stream serves a request that lasts. The pool may evict it to make room. It
+// evicts an idle stream at any time, unless busy is set. It evicts others only if
+// their principal exceeds its share. An evicted stream ends within cutGrace, even
+// if its handler ignores its context.
 func (s *Server) stream(w http.ResponseWriter, r *http.Request, next http.Handler, busy bool, refuse refuser) {
 	id, _ := auth.FromContext(r.Context())
 	ctx, end := context.WithCancel(r.Context())

@@ -78,7 +78,8 @@ func copied(n sandbox.Copied, err error) (*mcp.CallToolResult, error) {
 	return result(n, text)
 }
 
-// copyProgress tells a client that wants to know how far a copy is.
+// copyProgress returns a callback that reports a copy's progress, if the client
+// asked for it.
 func copyProgress(ctx context.Context, c call) func(sandbox.Copied) {
 	token := c.req.Params.GetProgressToken()
 	if token == nil {
@@ -87,6 +88,6 @@ func copyProgress(ctx context.Context, c call) func(sandbox.Copied) {
 	return func(n sandbox.Copied) {
 		_ = c.req.Session.NotifyProgress(ctx, &mcp.ProgressNotificationParams{
 			ProgressToken: token, Progress: float64(n.Bytes) + float64(n.Files), Message: fmt.Sprintf("%d files, %s", n.Files, sandbox.FormatBytes(n.Bytes)),
-		}) // whoever does not hear of it loses nothing
+		}) // a lost notification does no harm
 	}
 }

@@ -15,11 +15,11 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// A ledger holds a request's share of memory: for the request from before it is
-// handled, and for the answer from before its content is read. The ledger of an
-// HTTP request ends with the request and the calls that it began. On SSE it ends
-// when the answer has been sent. On stdio each call has its own ledger.
-// take, grown and page do nothing on a nil ledger.
+// A ledger holds the units of memory of one request. It takes the request's units
+// before the request is handled, and the answer's before its content is read. The
+// ledger of an HTTP request ends with the request and the calls that it began. On
+// SSE it ends when the answer has been sent. On stdio each call has its own
+// ledger. take, grown and page do nothing on a nil ledger.
 type ledger struct {
 	shares *Shares
 

@@ -27,9 +27,8 @@ const (
 	maxAnswers   = 256 << 20
 	smallAnswer  = 64 << 10 * answerCost
 	smallAnswers = 48 << 20
-	// answerCost is the memory in bytes that a byte of content takes until the
-	// answer has been sent: the content, its copies as text and as JSON, and the
-	// event.
+	// answerCost is the memory in bytes for each byte of an answer's content. It
+	// includes the content, its copies as text and as JSON, and the event.
 	answerCost = 6
 	// maxEvents bounds the memory of the answers that are kept for clients that
 	// reconnect.

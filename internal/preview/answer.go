@@ -24,8 +24,8 @@ var sharedHeaders = map[string]bool{
 }
 
 // notPassed are headers that are never forwarded. They apply to the whole server
-// or to other pages on its host name, or they are commands for a proxy in front
-// of the server.
+// or to other pages on its host name. Some are commands for a proxy in front of
+// the server.
 var notPassed = map[string]bool{
 	"Alt-Svc": true, "Clear-Site-Data": true, "Nel": true, "Proxy-Authenticate": true, "Public-Key-Pins": true,
 	"Strict-Transport-Security": true, "X-Sendfile": true, "X-Lighttpd-Send-File": true, "X-Reproxy-Url": true,

@@ -47,9 +47,9 @@ type Target struct {
 	// KeepAuthorization forwards the header Authorization, because it does not
 	// hold the client's credentials for this server.
 	KeepAuthorization bool
-	// Refuse answers with an error. It is an error of Dial, of kind Unavailable
-	// for a bad answer of the program, or of kind Unsupported for a method that
-	// is not forwarded.
+	// Refuse answers with an error. It is either an error of Dial, or of kind
+	// Unavailable for a bad answer of the program. For a method that is not
+	// forwarded, it is of kind Unsupported.
 	Refuse func(w http.ResponseWriter, err error)
 }
 

@@ -3,7 +3,7 @@
 // that run as root in /app.
 //
 // Only package app imports it. [New] makes a profile that lives as long as its
-// server and has no state: the id of a container is the id of a sandbox.
+// server and has no state. The id of a container is the id of a sandbox.
 package automata
 
 import (
