@@ -5,9 +5,9 @@ import (
 	"strings"
 )
 
-// notPublic are the ranges that are not of the public internet: IANA's
-// registries of special-purpose addresses, multicast, and what carries an IPv4
-// address inside that may be any of these.
+// notPublic lists the IPv4 ranges outside the public internet: IANA's
+// special-purpose registries, multicast, and ranges that hold metadata services
+// of clouds.
 var notPublic = []netip.Prefix{
 	netip.MustParsePrefix("0.0.0.0/8"),        // this network
 	netip.MustParsePrefix("10.0.0.0/8"),       // private
@@ -30,9 +30,10 @@ var notPublic = []netip.Prefix{
 	netip.MustParsePrefix("240.0.0.0/4"),      // reserved, and broadcast
 }
 
-// public6 is all of IPv6 that is handed out; notPublic6 is what of it is not
-// public. IPv6 that carries an IPv4 address is not, whatever it carries: nobody
-// needs it, and a translator on the way would deliver it anywhere.
+// public6 is the IPv6 space that IANA allocates, and notPublic6 lists its
+// non-public ranges. Every IPv6 range that embeds IPv4 addresses counts as
+// non-public. Programs do not need these ranges, and a translator on the path
+// could deliver them to a private IPv4 address.
 var (
 	public6    = netip.MustParsePrefix("2000::/3")
 	notPublic6 = []netip.Prefix{
@@ -45,16 +46,17 @@ var (
 )
 
 // IsLoopback reports whether a host, without a port, always means this machine:
-// localhost, or a loopback address. Names below localhost do not count: previews of
-// sandboxes may be served at them.
+// localhost, or a loopback address. Names below localhost do not count, because
+// they may serve previews of sandboxes.
 func IsLoopback(host string) bool {
 	a, err := netip.ParseAddr(host)
 	return strings.EqualFold(host, "localhost") || err == nil && a.Unmap().IsLoopback()
 }
 
-// Public reports whether a is an address of the public internet: not private,
-// loopback, link-local, multicast, reserved, a known metadata service, nor IPv4
-// inside IPv6. An IPv4-mapped address counts as the IPv4 address.
+// Public reports whether a is an address of the public internet. An address is
+// not public if it is private, loopback, link-local, multicast, reserved, a known
+// metadata service, or IPv4 embedded in IPv6. An IPv4-mapped address counts as
+// the IPv4 address.
 func Public(a netip.Addr) bool {
 	a = a.Unmap()
 	if !a.IsValid() || a.Zone() != "" {

@@ -2,82 +2,83 @@ package sandbox
 
 import "encoding/json"
 
-// DefaultContext is the context of runs that name none of their own.
+// DefaultContext is the context of a run in a context that names none.
 const DefaultContext = "default"
 
-// A Context is a live interpreter in a sandbox: what one run leaves in it
-// (variables, functions, imports, the current directory) the next one finds.
-// Contexts of different languages may have the same name.
+// A Context is a live interpreter in a sandbox. It keeps variables, functions,
+// imports and the current directory from one run to the next. Contexts of
+// different languages may have the same name.
 type Context struct {
 	Name     string `json:"name"`
 	Language string `json:"language"`
-	// Version is the interpreter's; it is empty until the next run starts one.
+	// Version is the interpreter's version. It is empty while no interpreter
+	// runs.
 	Version string `json:"version,omitempty"`
-	// Busy says that a run is under way, and Runs counts those that began.
+	// Busy is true while a run is under way. Runs counts the runs that began.
 	Busy bool `json:"busy,omitempty"`
 	Runs int  `json:"runs,omitempty"`
 }
 
-// A RunContext is what a run has to do with its context.
+// A RunContext describes the context of a run, as far as it concerns that run.
 type RunContext struct {
 	Name     string `json:"name"`
 	Language string `json:"language"`
 	// Count numbers the runs of one interpreter, from 1.
 	Count int `json:"execution_count,omitempty"`
-	// StateLost says that the interpreter ended, with all its variables. The
-	// next run starts a fresh one.
+	// StateLost is true if the interpreter ended, with all its variables. The
+	// next run starts a new interpreter.
 	StateLost bool `json:"state_lost,omitempty"`
-	// Notice says what befell the context before this run, such as that its
-	// state was lost.
+	// Notice says what happened to the context before this run, for example that
+	// its state was lost.
 	Notice string `json:"notice,omitempty"`
 }
 
-// An InputRequest is what a run waits to be told.
+// An InputRequest is a run's request for a line of input.
 type InputRequest struct {
 	Prompt   string `json:"prompt"`
 	Password bool   `json:"password,omitempty"`
 }
 
-// A Result is a value that a run showed, in one or more MIME types: of its last
-// expression, or of display.
+// A Result is a value that a run displayed, in one or more MIME types. It is the
+// value of the last expression, or an argument of display.
 type Result struct {
-	// Data has a JSON string for each type (of base64 for pictures but SVG, and
-	// for PDF), or any JSON for types of JSON. It is what the program in the
-	// sandbox says.
+	// Data maps each MIME type to a JSON value. JSON types hold any JSON, and
+	// other types hold a JSON string. The string is base64 for PDF and for
+	// pictures other than SVG. The data comes from the sandbox and is untrusted.
 	Data map[string]json.RawMessage `json:"data"`
-	// Main says that it is the value of the last expression, Late that it is an
-	// earlier run's.
+	// Main is true for the value of the last expression. Late is true for a
+	// result of an earlier run.
 	Main bool `json:"main,omitempty"`
 	Late bool `json:"late,omitempty"`
-	// Previews are what models are shown of pictures in Data, by MIME type, in
-	// place of the pictures. They are kept beside the result, not in it.
+	// Previews replace the pictures in Data when a model reads the result, by
+	// MIME type. They are stored beside the result, not in it.
 	Previews map[string]Preview `json:"-"`
-	// Stdout and Stderr are how many bytes the run had written before it.
+	// Stdout and Stderr count the bytes that the run had written before the
+	// result.
 	Stdout int64 `json:"stdout,omitempty"`
 	Stderr int64 `json:"stderr,omitempty"`
 }
 
-// Results are what a run showed, in order, as far as they are kept, and its
-// pictures.
+// Results are the results and pictures of a run that were kept, in order.
 type Results struct {
 	Results []Result
-	// Omitted counts those that were too many or too large to keep.
+	// Omitted counts the results that were too many or too large to keep.
 	Omitted int
 	// Error is the exception that ended the run, if one did.
 	Error *RunError
-	// Files are previews of pictures that the run left in its workspace, by
-	// their paths there.
+	// Files are previews of pictures that the run left in its workspace, by their
+	// paths there.
 	Files map[string]Preview
 }
 
-// A RunError is an exception that ended a run. What it says is also at the end
-// of the run's standard error.
+// A RunError is an exception that ended a run. Its text is also at the end of the
+// run's standard error.
 type RunError struct {
 	Name      string `json:"name"`
 	Value     string `json:"value"`
 	Traceback string `json:"traceback,omitempty"`
 	// Line is the failing line of the run's code, from 1, or 0 if it is not
-	// known, and Source what it says.
+	// known. Source is the text of that line.
 	Line   int    `json:"line,omitempty"`
 	Source string `json:"source,omitempty"`
 }

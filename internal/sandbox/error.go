@@ -7,26 +7,26 @@ import (
 	"time"
 )
 
-// A Kind is the class of an error: what an edge needs to know to answer it.
-// Kinds are themselves errors, so errors.Is(err, sandbox.NotFound) asks for
-// the kind of err.
+// A Kind is the class of an error. Edges map it to their own statuses. Kinds are
+// themselves errors, so errors.Is(err, sandbox.NotFound) asks for the kind of
+// err.
 type Kind string
 
 // The kinds. An error of no kind is Internal.
 const (
 	Invalid         Kind = "invalid"         // the caller's argument is wrong
-	NotFound        Kind = "not_found"       // no such thing, for this principal
+	NotFound        Kind = "not_found"       // it does not exist, or not for this principal
 	Exhausted       Kind = "exhausted"       // a quota or limit of the server is used up
 	Unsupported     Kind = "unsupported"     // this driver, host or image cannot do it
-	Unavailable     Kind = "unavailable"     // not now: something needed is not there
-	Conflict        Kind = "conflict"        // the thing is not in a state for it
-	Unauthenticated Kind = "unauthenticated" // who is asking is not known
-	Internal        Kind = "internal"        // a fault of ours
+	Unavailable     Kind = "unavailable"     // not now: something needed is missing
+	Conflict        Kind = "conflict"        // the state of the thing does not allow it
+	Unauthenticated Kind = "unauthenticated" // the caller is not authenticated
+	Internal        Kind = "internal"        // a fault of Glovebox
 )
 
 func (k Kind) Error() string { return string(k) }
 
-// HTTPStatus is the status with which an answer over HTTP says the kind.
+// HTTPStatus returns the HTTP status code for the kind.
 func (k Kind) HTTPStatus() int {
 	switch k {
 	case Invalid:
@@ -48,18 +48,18 @@ func (k Kind) HTTPStatus() int {
 	}
 }
 
-// Error is an error of a kind, with what was tried and what a person can do.
+// Error is an error with its kind, the operation that failed, and a hint.
 type Error struct {
 	Kind Kind
-	Op   string // what was tried: "create sandbox"
-	ID   string // on what, if on something
+	Op   string // the operation: "create sandbox"
+	ID   string // the identifier of its object, or ""
 	Err  error
-	Hint string // what to do about it, if there is something
-	// RetryAfter is in what time it may go well, if that is known.
+	Hint string // what a person can do about it, or ""
+	// RetryAfter is the time after which a retry may succeed, or zero if unknown.
 	RetryAfter time.Duration
 }
 
-// Error reads "op id: cause"; the hint is not part of it.
+// Error returns "op id: cause". The hint is not part of it.
 func (e *Error) Error() string {
 	s := ""
 	if e.Op != "" {
@@ -75,7 +75,7 @@ func (e *Error) Error() string {
 	return s + e.Err.Error()
 }
 
-// Unwrap gives the cause and the kind, so errors.Is finds both.
+// Unwrap returns the cause and the kind, so errors.Is finds both.
 func (e *Error) Unwrap() []error {
 	errs := make([]error, 0, 2)
 	if e.Err != nil {
@@ -92,7 +92,7 @@ func Errorf(k Kind, format string, args ...any) error {
 	return &Error{Kind: k, Err: fmt.Errorf(format, args...)}
 }
 
-// WithHint returns err with a remedy that [HintOf] finds.
+// WithHint returns err with a hint for a person, which [HintOf] finds.
 func WithHint(err error, format string, args ...any) error {
 	return &Error{Kind: KindOf(err), Err: err, Hint: fmt.Sprintf(format, args...)}
 }
@@ -103,14 +103,14 @@ func WithRetryAfter(err error, d time.Duration) error {
 	return &Error{Kind: KindOf(err), Err: err, RetryAfter: d}
 }
 
-// NoSpace is the error for what the server's own disk has no room for.
+// NoSpace returns an error of kind [Exhausted] for a full disk of the server.
 func NoSpace(err error) error {
 	return WithHint(Errorf(Exhausted, "the server's disk is full: %w", err),
 		"try again later, or have the operator make room where the server's state directory is")
 }
 
-// Wrap returns err with what was tried and on what, keeping its kind and hint.
-// It returns nil for a nil err.
+// Wrap returns err with the operation op and the identifier id of its object. It
+// keeps the kind and the hint. It returns nil for a nil err.
 func Wrap(err error, op, id string) error {
 	if err == nil {
 		return nil
@@ -140,8 +140,8 @@ func HintOf(err error) string {
 	return e.Hint
 }
 
-// RetryAfterOf returns after what time to try again what failed with err; zero
-// if that is not known.
+// RetryAfterOf returns the time after which to retry the operation that failed
+// with err, or zero if it is not known.
 func RetryAfterOf(err error) time.Duration {
 	e := outermost(err, func(e *Error) bool { return e.RetryAfter > 0 })
 	if e == nil {
@@ -150,7 +150,7 @@ func RetryAfterOf(err error) time.Duration {
 	return e.RetryAfter
 }
 
-// outermost returns the first Error in err that has what is wanted, or nil.
+// outermost returns the first Error in err for which has is true, or nil.
 func outermost(err error, has func(*Error) bool) *Error {
 	for err != nil {
 		var e *Error

@@ -2,7 +2,7 @@ package sandbox
 
 import "time"
 
-// A FileType is what a directory entry is.
+// A FileType is the type of a directory entry.
 type FileType string
 
 // The file types.
@@ -13,8 +13,8 @@ const (
 	TypeOther     FileType = "other"
 )
 
-// A File describes a file in a sandbox. A name that is not UTF-8 is shown with
-// U+FFFD in place of what is not.
+// A File describes a file in a sandbox. In a name that is not UTF-8, U+FFFD
+// replaces the invalid bytes.
 type File struct {
 	Path     string    `json:"path"`
 	Type     FileType  `json:"type"`
@@ -27,12 +27,13 @@ type File struct {
 
 // An UnpackTo says where in a sandbox an archive goes.
 type UnpackTo struct {
-	// Path is the directory that the archive's names are below; it is made.
+	// Path is the directory below which the archive is unpacked. It is created if
+	// it does not exist.
 	Path string
-	// File says that the archive has one file, which is to be at Path itself
-	// unless that is a directory.
+	// File is true if the archive holds one file, which is to be at Path itself.
+	// If Path is a directory, the file goes into it.
 	File bool
-	// Owner is a user, by name or number, perhaps with a colon and a group; ""
+	// Owner is a user, by name or number, optionally with a colon and a group. ""
 	// is root.
 	Owner string
 }

@@ -7,53 +7,53 @@ import (
 
 // An Image is a root file system that a driver keeps for sandboxes.
 type Image struct {
-	// Name is the reference that it is kept under, in the short form that
-	// people write: "python:3.12-slim". It is empty for one that lost its name
-	// to a newer one.
+	// Name is the reference of the image in its short form, such as
+	// "python:3.12-slim". It is empty for an image whose name a newer image took.
 	Name string `json:"name,omitempty"`
-	// ID names the image itself: the digest of its configuration. Digest is
-	// that of its manifest, as registries know it.
+	// ID is the digest of the image's configuration. Digest is the digest of its
+	// manifest, as registries use it.
 	ID       string `json:"id"`
 	Digest   string `json:"digest"`
 	Platform string `json:"platform"`
-	// SizeBytes is what it takes on this machine's disk; images that share
-	// layers count them each.
+	// SizeBytes is the space that the image takes on this machine's disk. Images
+	// that share layers count them each.
 	SizeBytes int64     `json:"size_bytes"`
 	Created   time.Time `json:"created,omitzero"`
-	// Used is when a sandbox was last made of it, or when it came here.
+	// Used is when a sandbox was last made from the image, or when it was stored
+	// here.
 	Used time.Time `json:"used,omitzero"`
-	// Local images did not come from a registry, and so could not be had again.
+	// Local is true for an image that did not come from a registry, and so cannot
+	// be fetched again.
 	Local  bool        `json:"local,omitempty"`
 	Config ImageConfig `json:"config"`
 }
 
-// An ImageConfig is what an image says about the programs in it.
+// An ImageConfig is an image's configuration for the programs in it.
 type ImageConfig struct {
-	// Env are the variables that programs have unless they are given others,
-	// each NAME=VALUE.
+	// Env are the default environment variables of programs, each NAME=VALUE.
 	Env []string `json:"env,omitempty"`
-	// User is who runs programs, a name or a number, or two with a colon
-	// between: user and group.
+	// User is the user that runs programs: a name or number, optionally with a
+	// colon and a group.
 	User string `json:"user,omitempty"`
-	// WorkDir is where programs start.
+	// WorkDir is the directory in which programs start.
 	WorkDir    string            `json:"workdir,omitempty"`
 	Entrypoint []string          `json:"entrypoint,omitempty"`
 	Cmd        []string          `json:"cmd,omitempty"`
 	Labels     map[string]string `json:"labels,omitempty"`
-	// Ports are what programs in it listen on, each like "8080/tcp".
+	// Ports are the ports on which programs listen, each like "8080/tcp".
 	Ports []string `json:"ports,omitempty"`
 }
 
-// ImageProgress tells how far work on an image is.
+// ImageProgress is the progress of work on an image.
 type ImageProgress struct {
-	// Step is what is done: "resolve", "fetch", "unpack" or, when another
-	// process is at it, "wait".
+	// Step is the step that is under way: "resolve", "fetch" or "unpack". It is
+	// "wait" while another process works on the image.
 	Step string
 	// Done and Total are in bytes; Total is zero where it is not known.
 	Done, Total int64
 }
 
-// Text says what is done to an image of that name, which may be empty.
+// Text describes the progress for a person. The image's name may be empty.
 func (p ImageProgress) Text(image string) string {
 	if image == "" {
 		image = "the image"

@@ -6,24 +6,25 @@ import (
 	"time"
 )
 
-// Limits bound one sandbox. In a request, zero means "the default"; in a
+// Limits bound one sandbox. In a request, a zero field means the default. In a
 // sandbox that exists, every field holds the value in force.
 type Limits struct {
-	// CPUs is processor time in CPUs: 0.5 is half of one.
+	// CPUs is processor time in CPUs: 0.5 is half of one CPU.
 	CPUs float64 `json:"cpus"`
-	// MemoryBytes bounds what the sandbox's programs and their files in
-	// memory take together. There is no swap.
+	// MemoryBytes bounds the memory of the sandbox's programs and of their files
+	// in memory, together. There is no swap.
 	MemoryBytes int64 `json:"memory_bytes"`
 	// DiskBytes bounds the writable layer over the image.
 	DiskBytes int64 `json:"disk_bytes"`
-	// Processes bounds processes and threads alive at one time.
+	// Processes bounds the processes and threads that are alive at one time.
 	Processes int `json:"processes"`
-	// Idle is how long a sandbox lives with no run; Lifetime how long at all.
+	// Idle is how long a sandbox lives without a run. Lifetime is how long it
+	// lives in total.
 	Idle     time.Duration `json:"idle"`
 	Lifetime time.Duration `json:"lifetime"`
 }
 
-// DefaultLimits are those of a sandbox whose creator asked for none.
+// DefaultLimits returns the limits of a sandbox whose creator asked for none.
 func DefaultLimits() Limits {
 	return Limits{
 		CPUs:        1,
@@ -35,8 +36,8 @@ func DefaultLimits() Limits {
 	}
 }
 
-// The least that a sandbox can work with. Below these the guest itself does
-// not start reliably.
+// The minimum of each limit. Below these values the guest itself does not start
+// reliably.
 const (
 	MinCPUs        = 0.05
 	MinMemoryBytes = 64 << 20
@@ -68,9 +69,9 @@ func (l Limits) Or(d Limits) Limits {
 	return l
 }
 
-// Check reports whether l, a complete set, lies between the least that works
-// and max, in which a zero field means no maximum. The error wraps [Invalid]
-// and names the first field that does not.
+// Check reports whether each field of l lies between its minimum and the field of
+// max. l has no zero fields. A zero field of max means no maximum. The error
+// wraps [Invalid] and names the first field that is out of range.
 func (l Limits) Check(max Limits) error {
 	if math.IsNaN(l.CPUs) || math.IsInf(l.CPUs, 0) {
 		return Errorf(Invalid, "cpus: %v is not a number of CPUs", l.CPUs)

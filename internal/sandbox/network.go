@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// A Network says what a sandbox may reach: [NetworkNone], or rules with commas
-// between. A rule is one of
+// A Network says what a sandbox may reach. It is [NetworkNone], or rules
+// separated by commas. A rule is one of
 //
 //	internet         every public address, and every name
 //	example.com      a host, by its name
@@ -17,30 +17,31 @@ import (
 //	192.0.2.7        an address
 //	2001:db8::/32    a range of addresses
 //
-// with a port behind a colon, or without one for any: internet:443,
-// example.com:443, [2001:db8::/32]:22. A rule holds for TCP and UDP.
+// optionally followed by a colon and a port: internet:443, example.com:443,
+// [2001:db8::/32]:22. A rule without a port is for every port. A rule holds for
+// TCP and UDP.
 //
-// Addresses that are not public (see [Public]), and those of the networks that
-// the machine is in, are reached by rules that name their range and the port, and
-// by no others: neither internet nor a name reaches them.
+// Only a rule with an address range and a port reaches addresses that are not
+// public (see [Public]), or addresses of the machine's own networks. Neither
+// "internet" nor a name reaches them.
 //
-// A rule with a name and without a port is for TLS and HTTP, which say the name,
-// on any port, and for UDP; another protocol over TCP needs the rule to name its
-// port, which is none of the web's (see [IsWebPort]).
+// A rule with a name and no port allows TLS and HTTP on any port, because these
+// protocols send the name. It also allows UDP. Another protocol over TCP needs a
+// rule with its port, and the port must not be a web port (see [IsWebPort]).
 //
-// [ParseNetwork] makes one in canonical form, as it has everywhere but in a
-// request; the zero value is a request for the default.
+// [ParseNetwork] returns a Network in canonical form. Every Network except in a
+// request is canonical. The zero value in a request means the default.
 type Network string
 
 const (
-	// NetworkNone is a sandbox with no interface beyond its own loopback. It
-	// is the default.
+	// NetworkNone gives a sandbox no interface except its own loopback. It is the
+	// default.
 	NetworkNone Network = "none"
-	// NetworkInternet is one that reaches everything public.
+	// NetworkInternet lets a sandbox reach every public address.
 	NetworkInternet Network = "internet"
 )
 
-// Bounds on a Network: what a person can still read.
+// Bounds on a Network. A person must still be able to read it.
 const (
 	maxNetworkRules = 256
 	maxNetworkText  = 16 << 10
@@ -51,8 +52,8 @@ const (
 // valid Range is set.
 type NetworkRule struct {
 	Internet bool
-	// Host is a name in lower case without a dot at its end; Below says that
-	// the rule is for the names below it.
+	// Host is a name in lower case without a trailing dot. If Below is true, the
+	// rule is for the names below Host.
 	Host  string
 	Below bool
 	Range netip.Prefix
@@ -83,9 +84,9 @@ func (r NetworkRule) String() string {
 	return s + ":" + strconv.Itoa(int(r.Port))
 }
 
-// ParseNetwork reads the rules in items, each of which may hold several with
-// commas between, or "none". No item at all gives "", the default. The error
-// wraps [Invalid] and names the rule.
+// ParseNetwork parses the rules in items. Each item holds rules separated by
+// commas, or "none". Without items it returns "", the default. The error wraps
+// [Invalid] and names the rule.
 func ParseNetwork(items ...string) (Network, error) {
 	var texts []string
 	none := false
@@ -120,14 +121,14 @@ func ParseNetwork(items ...string) (Network, error) {
 	return n, nil
 }
 
-// Rules returns the rules of a canonical n: none for NetworkNone.
+// Rules returns the rules of n, which is canonical. NetworkNone has none.
 func (n Network) Rules() []NetworkRule {
 	if n == "" || n == NetworkNone {
 		return nil
 	}
 	var rules []NetworkRule
 	for text := range strings.SplitSeq(string(n), ",") {
-		if r, err := parseRule(text); err == nil { // what does not parse allows nothing
+		if r, err := parseRule(text); err == nil { // a rule that does not parse allows nothing
 			rules = append(rules, r)
 		}
 	}
@@ -145,9 +146,9 @@ func (n Network) Ranges() Network {
 	return Network(strings.Join(texts, ","))
 }
 
-// Within reports whether every rule of n, which is canonical, allows no more
-// than some rule of most. The error wraps [Invalid] and names the first that
-// allows more.
+// Within returns an error unless some rule of most covers each rule of n, which
+// is canonical. The error wraps [Invalid] and names the first rule that is not
+// covered.
 func (n Network) Within(most Network) error {
 	limits := most.Rules()
 	for _, r := range n.Rules() {
@@ -167,14 +168,14 @@ func (n Network) orNone() Network {
 	return n
 }
 
-// covers reports whether m allows all that r does.
+// covers reports whether m allows everything that r allows.
 func (m NetworkRule) covers(r NetworkRule) bool {
 	if m.Port != 0 && m.Port != r.Port {
 		return false
 	}
 	switch {
 	case m.Internet:
-		// A name reaches what is public, whatever it stands for.
+		// A name reaches only public addresses, whatever it resolves to.
 		return !r.Range.IsValid() || publicRange(r.Range)
 	case m.Below:
 		return r.Host != "" && (r.Host == m.Host && r.Below || below(r.Host, m.Host))
@@ -184,8 +185,8 @@ func (m NetworkRule) covers(r NetworkRule) bool {
 	return r.Range.IsValid() && m.Range.Bits() <= r.Range.Bits() && m.Range.Contains(r.Range.Addr())
 }
 
-// AllowsName reports whether r allows the host of that name, which is in lower
-// case and without a dot at its end, on some port.
+// AllowsName reports whether r allows the host of that name on some port. The
+// name is in lower case, without a trailing dot.
 func (r NetworkRule) AllowsName(name string) bool {
 	if r.Below {
 		return below(name, r.Host)
@@ -193,14 +194,14 @@ func (r NetworkRule) AllowsName(name string) bool {
 	return r.Internet || r.Host != "" && r.Host == name
 }
 
-// AllowsPort reports whether r allows that port.
+// AllowsPort reports whether r allows the port.
 func (r NetworkRule) AllowsPort(port uint16) bool { return r.Port == 0 || r.Port == port }
 
-// webPorts are those that servers of HTTP and of HTTPS usually have.
+// webPorts are the usual ports of HTTP and HTTPS servers.
 var webPorts = []uint16{80, 443, 8000, 8008, 8080, 8443, 8888}
 
-// IsWebPort reports whether a rule that names a host and this port means TLS and
-// HTTP, and no other protocol over TCP.
+// IsWebPort reports whether a rule with a host name and this port allows only TLS
+// and HTTP over TCP, and no other protocol.
 func IsWebPort(port uint16) bool { return slices.Contains(webPorts, port) }
 
 func below(name, domain string) bool { return strings.HasSuffix(name, "."+domain) }
@@ -236,8 +237,8 @@ func parseRule(text string) (NetworkRule, error) {
 	return r, nil
 }
 
-// cutPort cuts ":port" from the end of a rule, and the brackets that an IPv6
-// address needs then.
+// cutPort cuts ":port" from the end of a rule. It also removes the brackets that
+// an IPv6 address with a port needs.
 func cutPort(text string) (host string, port uint16, err error) {
 	host = text
 	inBrackets := strings.HasPrefix(text, "[")
@@ -258,8 +259,7 @@ func cutPort(text string) (host string, port uint16, err error) {
 	return host, port, nil
 }
 
-// parseRange reads an address or a range. IPv4 in the clothes of IPv6 becomes
-// what it is.
+// parseRange parses an address or a range. It converts IPv4-mapped IPv6 to IPv4.
 func parseRange(text string) (netip.Prefix, bool) {
 	if a, err := netip.ParseAddr(text); err == nil && a.Zone() == "" {
 		a = a.Unmap()
@@ -278,9 +278,9 @@ func parseRange(text string) (netip.Prefix, bool) {
 	return p, true
 }
 
-// ValidHost reports whether name is a host name in lower case with at least
-// two labels, of which the last is no number: what could be an address in any
-// of the forms that programs read is none.
+// ValidHost reports whether name is a host name: lower case, at least two labels,
+// and a letter at the start of the last label. The last rule excludes every form
+// of an IP address that programs accept.
 func ValidHost(name string) bool {
 	if len(name) > maxHostName {
 		return false
@@ -296,7 +296,7 @@ func ValidHost(name string) bool {
 	return len(labels) > 1 && last[0] >= 'a' && last[0] <= 'z'
 }
 
-// UnmarshalJSON reads a text as ParseNetwork does, or an array of them.
+// UnmarshalJSON parses a string as ParseNetwork does, or an array of strings.
 func (n *Network) UnmarshalJSON(data []byte) error {
 	var items []string
 	if err := json.Unmarshal(data, &items); err != nil {
@@ -314,21 +314,22 @@ func (n *Network) UnmarshalJSON(data []byte) error {
 	return nil
 }
 
-// NetworkTerms are on what terms a sandbox with a network has it: the
-// operator's, and the same for every sandbox of a server.
+// NetworkTerms are the operator's terms for sandboxes with a network. They are
+// the same for every sandbox of a server.
 type NetworkTerms struct {
-	// Reachable is the most that a policy may reach of addresses that are not
-	// public: the operator's rules that name them. Before rules had ports here
-	// it was a list of ranges, which reads as rules for every port; the ports
-	// are in the policy that was made within the operator's rules.
+	// Reachable bounds the non-public addresses that a policy may reach: the
+	// operator's rules that name them. Older values are lists of ranges without
+	// ports, which parse as rules for every port. The policy itself holds the
+	// ports then, because it was checked against the operator's rules.
 	Reachable Network `json:"reachable,omitempty"`
-	// Resolver is the address and port of the DNS server to ask; empty is the
-	// host's own way.
+	// Resolver is the address and port of the DNS server to ask. If it is empty,
+	// the host's resolver is used.
 	Resolver string `json:"resolver,omitempty"`
-	// BytesPerSecond bounds how fast a sandbox sends, and how fast it
-	// receives; Bytes bounds both together over its life; Connections bounds
-	// those open at one time. Zero takes a default for Connections, and is no
-	// bound for the others.
+	// BytesPerSecond bounds the rate at which a sandbox sends, and the rate at
+	// which it receives. Bytes bounds sent and received bytes together over the
+	// sandbox's life. Connections bounds the connections that are open at one
+	// time. Zero is the default for Connections, and no bound for the other
+	// fields.
 	BytesPerSecond int64 `json:"bytes_per_second,omitempty"`
 	Bytes          int64 `json:"bytes,omitempty"`
 	Connections    int   `json:"connections,omitempty"`

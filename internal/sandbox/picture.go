@@ -2,19 +2,19 @@ package sandbox
 
 import "bytes"
 
-// MaxPreview bounds a picture that is shown to a model, in bytes.
+// MaxPreview bounds the size of a picture for a model, in bytes.
 const MaxPreview = 1 << 20
 
-// A Preview is what a model is shown of a picture: Data, a PNG or JPEG that the
-// sandbox made of it, or else Why there is none. Both come from the sandbox.
+// A Preview is a model's version of a picture. Data is a PNG or JPEG that the
+// sandbox made of it. If there is none, Why says the reason. Both come from the
+// sandbox.
 type Preview struct {
 	MIME string `json:"mime,omitempty"`
 	Data []byte `json:"data,omitempty"`
 	Why  string `json:"why,omitempty"`
 }
 
-// IsPicture reports whether a MIME type is that of a picture that models are
-// shown.
+// IsPicture reports whether models accept pictures of a MIME type.
 func IsPicture(mime string) bool {
 	switch mime {
 	case "image/png", "image/jpeg", "image/gif", "image/webp":
@@ -24,8 +24,8 @@ func IsPicture(mime string) bool {
 }
 
 // PictureType returns the MIME type of a picture by its first bytes, or "" for
-// data of no type that models are shown. Nothing else of the data is looked at:
-// the host parses no picture.
+// data of another type. It reads only these bytes, because the host parses no
+// picture from a sandbox.
 func PictureType(data []byte) string {
 	switch {
 	case bytes.HasPrefix(data, []byte("\x89PNG\r\n\x1a\n")):

@@ -2,7 +2,7 @@ package sandbox
 
 import "slices"
 
-// A ControlName names one thing that a sandbox is confined by.
+// A ControlName names one control that confines a sandbox.
 type ControlName string
 
 // The controls that a driver reads back for every receipt, in this order.
@@ -18,16 +18,16 @@ const (
 	ControlRootFS       ControlName = "root_filesystem"
 )
 
-// ControlBoundary names the control that says what stands between the code and
-// the machine. The engine puts it first into every receipt; it is a fact about
-// the driver, and no limit.
+// ControlBoundary names the control for the boundary between the code and the
+// machine. The engine puts it first in every receipt. It is a property of the
+// driver, not a limit.
 const ControlBoundary ControlName = "boundary"
 
-// A Boundary names what stands between the code in a sandbox and the machine that
-// it runs on. The text is for people and for programs.
+// A Boundary names the isolation between the code in a sandbox and the machine
+// that runs it. The text is for people and for programs.
 type Boundary string
 
-// The boundaries there are.
+// The boundaries.
 const (
 	BoundaryKernel    Boundary = "own kernel (gVisor)"
 	BoundaryMachine   Boundary = "virtual machine (E2B)"
@@ -36,7 +36,7 @@ const (
 )
 
 // OwnKernel reports whether a sandbox behind this boundary has a kernel of its
-// own. A hole in the kernel of the machine is then not a way out by itself.
+// own. A vulnerability of the host kernel is then not enough to escape.
 func (b Boundary) OwnKernel() bool { return b == BoundaryKernel || b == BoundaryMachine }
 
 // ControlNames returns the names of the controls that a driver reads back, in a
@@ -48,26 +48,27 @@ func ControlNames() []ControlName {
 	}
 }
 
-// A Control is what was asked of one control and what was found in force. All
-// text is for people; only Enforced is for programs.
+// A Control compares the requested value of one control with the value in force.
+// All text is for people. Only Enforced is for programs.
 type Control struct {
 	Name ControlName `json:"name"`
-	// Asked is what the sandbox's creator asked for, or the default.
+	// Asked is the value that the sandbox's creator asked for, or the default.
 	Asked string `json:"asked"`
-	// Value is what was read back from whatever enforces it, after the
-	// sandbox started; empty if nothing does.
+	// Value is the value that the driver read back from the mechanism after the
+	// sandbox started. It is empty if no mechanism enforces the control.
 	Value string `json:"value"`
-	// Mechanism names what enforces it: "cgroup v2 memory.max", say.
+	// Mechanism names the mechanism that enforces the control, such as "cgroup v2
+	// memory.max".
 	Mechanism string `json:"mechanism"`
-	// Enforced says that Value is in force and no weaker than Asked.
+	// Enforced is true if Value is in force and no weaker than Asked.
 	Enforced bool `json:"enforced"`
 }
 
-// A Receipt says, control by control, how a sandbox is really confined.
+// A Receipt says how each control of a sandbox is actually enforced.
 type Receipt []Control
 
-// Control returns the control of that name; one that is not in the receipt is
-// not enforced.
+// Control returns the control of that name. A control that is not in the receipt
+// is not enforced.
 func (r Receipt) Control(name ControlName) Control {
 	if i := slices.IndexFunc(r, func(c Control) bool { return c.Name == name }); i >= 0 {
 		return r[i]

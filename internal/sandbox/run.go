@@ -11,10 +11,10 @@ const (
 	RunFinished RunStatus = "finished"
 )
 
-// A RunRequest asks for one execution. Exactly one of Code, Command and Argv
-// is set.
+// A RunRequest asks for one execution. Exactly one of Code, Commands and Argv is
+// set.
 type RunRequest struct {
-	// SandboxID names the sandbox; with "", a fresh one is made as New says.
+	// SandboxID names the sandbox. With "", a new sandbox is made as New says.
 	SandboxID string
 	New       CreateRequest
 
@@ -24,40 +24,42 @@ type RunRequest struct {
 	Language string
 	Args     []string
 
-	// Context, if not empty, names the context that Code is evaluated in, which
-	// is made if it is not there; else the code is a program of its own. In the
-	// [DefaultContext], so is code of a language that has no contexts; by any
-	// other name that is of kind [Unsupported]. A context takes no Args, Dir,
-	// Root or PTY, and runs in it take turns. Restart starts it fresh.
+	// Context, if not empty, names the context that evaluates Code. The context
+	// is created if it does not exist. With an empty Context, Code is a program
+	// of its own. The same holds in [DefaultContext] for a language that has no
+	// contexts; any other name is then an error of kind [Unsupported]. A run in a
+	// context takes no Args, Dir, Root or PTY. Runs in one context wait for each
+	// other. Restart replaces the context's interpreter by a new one.
 	Context string
 	Restart bool
 
-	// Commands are shell commands, each run anew as by /bin/sh -c, in order,
-	// stopping at the first that fails.
+	// Commands are shell commands, each started as by /bin/sh -c, in order. The
+	// first that fails ends the run.
 	Commands []string
 
 	// Argv is a program and its arguments, run without a shell.
 	Argv []string
 
 	// Dir is the working directory, [WorkDir] if empty. Env is added to the
-	// sandbox's environment and may hold secrets. Root runs as sandbox-root, and
-	// As as another user of the image, by name or number, perhaps with a colon
-	// and a group: whoever may be root may be anybody.
+	// sandbox's environment and may hold secrets. Root runs the program as root
+	// of the sandbox. As runs it as another user of the image: a name or number,
+	// optionally with a colon and a group. As needs no more rights than Root,
+	// because root can become every user.
 	Dir  string
 	Env  map[string]string
 	Root bool
 	As   string
 
-	// Stdin, if not nil, is fed to the program, then closed. KeepStdin leaves
-	// the input open, for send_input, until it is closed there.
+	// Stdin, if not nil, is written to the program's input, which is then closed.
+	// KeepStdin leaves the input open for send_input, until send_input closes it.
 	Stdin     []byte
 	KeepStdin bool
 
-	// PTY, if not nil, gives the program a terminal: all output is then on
-	// the one stream that Stdout names.
+	// PTY, if not nil, gives the program a terminal of this size. All output is
+	// then in the stream Stdout.
 	PTY *TerminalSize
 
-	// Timeout is how long the program may run; zero takes the default.
+	// Timeout is how long the program may run. Zero takes the default.
 	Timeout time.Duration
 }
 
@@ -71,25 +73,26 @@ type Run struct {
 	ID        string    `json:"run_id"`
 	SandboxID string    `json:"sandbox_id"`
 	Status    RunStatus `json:"status"`
-	// Verdict and Exit are set when the run has finished. ExitCode is nil for
+	// Verdict and ExitCode are set when the run has finished. ExitCode is nil for
 	// a program that did not exit by itself.
 	Verdict  Verdict   `json:"verdict,omitzero"`
 	ExitCode *int      `json:"exit_code,omitempty"`
 	Started  time.Time `json:"started_at"`
 	Ended    time.Time `json:"ended_at,omitzero"`
 	Usage    Usage     `json:"usage"`
-	// Network is what its sandbox reached meanwhile; nil if it has no network.
+	// Network is what the sandbox reached during the run. It is nil if the
+	// sandbox has no network.
 	Network *RunNetwork `json:"network,omitempty"`
-	// Context is set for a run in one.
+	// Context is set for a run in a context.
 	Context *RunContext `json:"context,omitempty"`
-	// Changes are what it changed in the workspace, when it has finished; nil
-	// if its sandbox has none.
+	// Changes are what the run changed in the workspace, set when it has
+	// finished. It is nil if the sandbox has no workspace.
 	Changes *Changes `json:"changes,omitempty"`
 	// Input is set while a run in a context waits for input.
 	Input *InputRequest `json:"waits_for,omitempty"`
 }
 
-// Usage is what a run consumed.
+// Usage counts the resources that a run consumed.
 type Usage struct {
 	CPUMillis       int64 `json:"cpu_ms"`
 	PeakMemoryBytes int64 `json:"peak_memory_bytes"`
@@ -104,13 +107,13 @@ const (
 	Stderr StreamName = "stderr"
 )
 
-// Output is what of a run's output fits a budget: the head and the tail of
-// each stream, with a line in between that says how much is missing.
+// Output is the part of a run's output that fits a budget. It has the head and
+// the tail of each stream. A line between them says how many bytes are missing.
 type Output struct {
 	Stdout  string  `json:"stdout"`
 	Stderr  string  `json:"stderr"`
 	Omitted Omitted `json:"omitted"`
-	// StdoutBytes and StderrBytes are how long the streams are.
+	// StdoutBytes and StderrBytes are the lengths of the whole streams.
 	StdoutBytes int64 `json:"-"`
 	StderrBytes int64 `json:"-"`
 }
@@ -121,5 +124,5 @@ type Omitted struct {
 	StderrBytes int64 `json:"stderr_bytes"`
 }
 
-// DefaultOutputBytes is the budget of an Output whose reader asked for none.
+// DefaultOutputBytes is the budget of an Output if its reader asks for none.
 const DefaultOutputBytes = 64 << 10

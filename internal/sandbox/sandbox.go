@@ -1,17 +1,18 @@
-// Package sandbox holds the words of Glovebox as types: what a sandbox, a run,
-// a limit, a verdict, a receipt and an error are. It has no behaviour beyond
-// validating and naming its own values.
+// Package sandbox defines the terms of Glovebox as types: a sandbox, a run, a
+// limit, a verdict, a receipt and an error. It only validates and names its own
+// values.
 //
-// Every other package may import it; it imports nothing but the standard
-// library. Its values are plain data, safe to copy, and never hold a resource.
+// Every other package may import it. It imports only the standard library. Its
+// values are plain data that are safe to copy, and they hold no resource.
 package sandbox
 
 import (
 	"time"
 )
 
-// A State is where a sandbox is in its life. A sandbox starts, runs, may
-// hibernate and wake any number of times, and stops once, for good.
+// A State is a sandbox's place in its life cycle. A sandbox starts, runs, may
+// hibernate and wake any number of times, and stops once. It never leaves
+// Stopped.
 type State string
 
 // The states of a sandbox.
@@ -22,10 +23,10 @@ const (
 	Stopped    State = "stopped"
 )
 
-// AtEnd says what becomes of a sandbox whose end, set by its creator, has come.
+// AtEnd says what happens to a sandbox at the end that its creator set.
 type AtEnd string
 
-// What may become of it. The empty text is AtEndStop.
+// The values of AtEnd. The empty text means AtEndStop.
 const (
 	AtEndStop      AtEnd = "stop"
 	AtEndHibernate AtEnd = "hibernate"
@@ -35,15 +36,15 @@ const (
 // directories, read-only, under a private writable layer.
 const ImageHost = "host"
 
-// ImageScratch is the image that has nothing, upon which others are built.
+// ImageScratch is the empty image, on which other images are built.
 const ImageScratch = "scratch"
 
-// WorkDir is where a sandbox's programs start: the place where a workspace is
-// mounted.
+// WorkDir is the directory in which a sandbox's programs start. A workspace is
+// mounted there.
 const WorkDir = "/data"
 
-// The accounts that exist in every sandbox. Programs run as User unless root
-// was asked for.
+// The accounts that exist in every sandbox. Programs run as User unless the
+// caller asks for root.
 const (
 	User    = "user"
 	UserUID = 1000
@@ -58,27 +59,30 @@ type Sandbox struct {
 	Driver  string  `json:"driver"`
 	Image   string  `json:"image"`
 	Network Network `json:"network"`
-	// Workspace is the name, its principal's own, of the workspace at
-	// [WorkDir]; "" if what is there goes with the sandbox.
+	// Workspace is the name of the principal's workspace at [WorkDir]. If it is
+	// "", the files there are removed with the sandbox.
 	Workspace string    `json:"workspace,omitempty"`
 	Limits    Limits    `json:"limits"`
 	Created   time.Time `json:"created_at"`
-	// Used is when the last run or work on files began or ended; the idle
-	// limit counts from it.
+	// Used is when the last run or file operation began or ended. The idle limit
+	// counts from it.
 	Used time.Time `json:"last_used_at"`
-	// Ends is when it ends whether it is used or not, if its creator set an
-	// end; zero is none. It does not count while the sandbox is hibernated.
+	// Ends is when the sandbox ends even if it is used, as its creator set it;
+	// zero is never. It does not apply while the sandbox is hibernated.
 	Ends time.Time `json:"ends_at,omitzero"`
-	// AtEnd is what becomes of it then.
+	// AtEnd is what happens to the sandbox at Ends.
 	AtEnd AtEnd `json:"at_end,omitempty"`
-	// Restless sandboxes go on when nothing uses them; others rest.
+	// Restless keeps the sandbox's programs running while nothing uses it. Other
+	// sandboxes rest then.
 	Restless bool `json:"restless,omitempty"`
-	// Labels are its creator's notes on it.
+	// Labels are notes of the sandbox's creator.
 	Labels map[string]string `json:"labels,omitempty"`
-	// Expires is when the sandbox stops at the latest, if nothing uses it
-	// before: the earlier of its idle and its lifetime limit.
+	// Expires is when the sandbox stops if nothing uses it before. It is the
+	// earliest of the idle limit, the lifetime limit, and an end at which the
+	// sandbox stops. For a hibernated sandbox only the lifetime limit counts.
 	Expires time.Time `json:"expires_at"`
-	// Stopped is when it stopped, and Cause says why; both are empty before.
+	// Ended is when the sandbox stopped, and Cause says why. Both are empty
+	// before.
 	Ended time.Time `json:"ended_at,omitzero"`
 	Cause string    `json:"cause,omitempty"`
 	// Receipt says how each control is enforced.
@@ -90,29 +94,31 @@ type CreateRequest struct {
 	Name    string
 	Image   string
 	Network Network
-	// Workspace names a workspace of the principal's, made on first use, to be
-	// mounted at [WorkDir]; with "" what is there goes with the sandbox.
+	// Workspace names a workspace of the principal, created on first use, to
+	// mount at [WorkDir]. With "", the files there are removed with the sandbox.
 	Workspace string
-	// Writable are directories that programs want to write besides [WorkDir] and
-	// their home. Where a sandbox's root cannot be written, those that its image
-	// does not have are made, empty; elsewhere they are nothing special.
+	// Writable are directories, besides [WorkDir] and the home directory, that
+	// programs want to write. If the sandbox's root is read-only, missing ones
+	// are created empty. If the root is writable, they have no effect.
 	Writable []string
 	Limits   Limits
 	// Env is added to the environment of every run in the sandbox. It may hold
-	// secrets: it is never logged or stored.
+	// secrets, and is never logged or stored.
 	Env map[string]string
-	// TTL, if not zero, ends the sandbox so long after it was made, whether it
-	// is used or not, unless the end is moved. Where no idle limit is asked
-	// for, it then has none but the operator's maximum.
+	// TTL, if not zero, ends the sandbox that long after its creation, even if it
+	// is used. The end can be moved later. Without an idle limit in Limits, the
+	// sandbox then has the operator's maximum as its idle limit.
 	TTL time.Duration
-	// AtEnd is what becomes of it at that end.
+	// AtEnd is what happens to the sandbox at the end of its TTL.
 	AtEnd AtEnd
-	// Restless lets programs go on when nothing uses the sandbox, until its
-	// end. Else they rest, stopped where they are, until something does.
+	// Restless keeps programs running while nothing uses the sandbox, until its
+	// end. Without it, the programs rest: they are paused until something uses
+	// the sandbox.
 	Restless bool
-	// Labels are notes that are kept with it. They are no place for secrets.
+	// Labels are notes that are stored with the sandbox. They must not hold
+	// secrets.
 	Labels map[string]string
-	// Progress, if not nil, is told how far the fetching of the image is, if that
-	// is not here. Calls do not overlap, and must not take long.
+	// Progress, if not nil, receives the progress while a missing image is
+	// fetched. Calls do not overlap, and must return quickly.
 	Progress func(ImageProgress)
 }

@@ -7,30 +7,31 @@ import (
 	"strings"
 )
 
-// A Secret is a value that programs use and never have. They have its
-// placeholder, in an environment variable of its name; the sandbox's network
-// puts the value in its place in the headers of HTTPS requests to its hosts, and
-// nowhere else.
+// A Secret is a value that programs use but never see. They see a placeholder in
+// an environment variable of the secret's name. The sandbox's network replaces
+// the placeholder by the value in headers of HTTPS requests to the secret's
+// hosts, and nowhere else.
 type Secret struct {
-	// Name is that of the environment variable.
+	// Name is the name of the environment variable.
 	Name string `json:"name"`
-	// Hosts are the only ones that get the value: rules of host names, each
-	// with its port, as [ParseSecretHosts] gives them.
+	// Hosts are the only hosts that receive the value. They are rules with a host
+	// name and a port, in the form of [ParseSecretHosts].
 	Hosts Network `json:"hosts"`
-	// Headers are the only ones of a request in which the value takes the
-	// placeholder's place, as [ParseSecretHeaders] gives them; none is
-	// [DefaultSecretHeaders].
+	// Headers are the only request headers in which the value replaces the
+	// placeholder, in the form of [ParseSecretHeaders]. If there are none,
+	// [DefaultSecretHeaders] apply.
 	Headers []string `json:"headers,omitempty"`
-	// Value is what takes the placeholder's place. It is not in JSON.
+	// Value replaces the placeholder. It is not in JSON.
 	Value SecretValue `json:"-"`
-	// Principals are those whose sandboxes use the secret; none is everybody.
+	// Principals are the principals whose sandboxes use the secret. If there are
+	// none, every principal's sandboxes use it.
 	Principals []Principal `json:"-"`
 }
 
-// A SecretValue is a text that prints, logs and marshals as if it were not
-// there: only Reveal gives it away.
+// A SecretValue is a text that does not appear when it is printed, logged or
+// marshalled. Only Reveal returns it.
 type SecretValue struct {
-	text *string // behind a pointer, which is all that %v of an outer struct could show
+	text *string // a pointer, so that %v of an outer struct prints only an address
 }
 
 // NewSecretValue returns text as a SecretValue.
@@ -52,37 +53,41 @@ func (SecretValue) GoString() string { return "[secret]" }
 // MarshalJSON implements [json.Marshaler].
 func (SecretValue) MarshalJSON() ([]byte, error) { return []byte(`"[secret]"`), nil }
 
-// Bounds on secrets, in bytes: a value fits a request's headers, and is not
-// found by chance; all values together are what a server may have.
+// Bounds on secrets, in bytes. The maximum fits into a request's headers. With
+// the minimum, a value does not occur in other text by chance. maxAllSecrets
+// bounds all values of a server together.
 const (
 	maxSecretValue = 8 << 10
 	minSecretValue = 8
 	maxAllSecrets  = 32 << 10
 )
 
-// securePort is where a secret goes if its host names no port.
+// securePort is the port of a secret's host that names none.
 const securePort = 443
 
-// secretName and maxSecretName say what a secret may be called. To have the pattern
-// count would make it the largest part of what a guest does before it starts.
+// secretName and maxSecretName define a valid name. The length is not in the
+// pattern, because compiling a counted pattern would dominate the guest's
+// start-up time.
 var secretName = regexp.MustCompile(`^[A-Za-z_][A-Za-z0-9_]*$`)
 
 const maxSecretName = 64 // characters
 
-// Placeholder returns what programs have in the value's place. No name's is
-// part of another's, and it is of characters that every header may have.
+// Placeholder returns the text that programs see in place of the value. No
+// secret's placeholder is part of another's. Every header may contain its
+// characters.
 func (s *Secret) Placeholder() string { return "glovebox-secret-" + s.Name + "-placeholder" }
 
-// IsFor reports whether the value may go to the host of that name, in lower
-// case, on that port.
+// IsFor reports whether the value may go to the host of that name on that port.
+// The name is in lower case.
 func (s *Secret) IsFor(name string, port uint16) bool {
 	return slices.ContainsFunc(s.Hosts.Rules(), func(r NetworkRule) bool {
 		return r.Port == port && r.AllowsName(name)
 	})
 }
 
-// ParseSecretHosts reads the hosts of a secret: as [ParseNetwork] does, but only
-// names of hosts, which are for port 443 unless they say another.
+// ParseSecretHosts parses the hosts of a secret as [ParseNetwork] does. It
+// accepts only host names, and takes port 443 where none is given. The error
+// wraps [Invalid].
 func ParseSecretHosts(items ...string) (Network, error) {
 	hosts, err := ParseNetwork(items...)
 	if err != nil {
@@ -107,8 +112,8 @@ func ParseSecretHosts(items ...string) (Network, error) {
 	return Network(strings.Join(texts, ",")), nil
 }
 
-// DefaultSecretHeaders returns the headers of a secret that names none: those in
-// which hosts expect a key and do not send it back.
+// DefaultSecretHeaders returns the headers of a secret that names none. Hosts
+// expect keys in these headers and do not send them back.
 func DefaultSecretHeaders() []string {
 	return []string{
 		"Authorization", "Cookie",
@@ -122,7 +127,7 @@ func DefaultSecretHeaders() []string {
 	}
 }
 
-// TakesHeader reports whether the value may be in a header of that name, which
+// TakesHeader reports whether the value may be in the header of that name, which
 // is in canonical form.
 func (s *Secret) TakesHeader(name string) bool {
 	names := s.Headers
@@ -138,18 +143,18 @@ const (
 	maxSecretHeader  = 64 // characters
 )
 
-// headerCharacters are those that the name of a header may have.
+// headerCharacters are the characters that a header name may contain.
 const headerCharacters = "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789!#$%&'*+.^_`|~-"
 
-// unfitHeaders say how a request is carried or whom it is for. A gateway writes
-// them itself.
+// unfitHeaders control the transport or the addressee of a request. The gateway
+// writes them itself.
 var unfitHeaders = []string{
 	"Connection", "Content-Length", "Expect", "Host", "Keep-Alive", "Proxy-Authorization", "Proxy-Connection",
 	"Te", "Trailer", "Transfer-Encoding", "Upgrade",
 }
 
-// ParseSecretHeaders reads the headers of a secret: names, in items that may hold
-// several with commas between. The error wraps [Invalid] and names the header.
+// ParseSecretHeaders parses the headers of a secret. Each item holds names
+// separated by commas. The error wraps [Invalid] and names the header.
 func ParseSecretHeaders(items ...string) ([]string, error) {
 	var names []string
 	for item := range strings.SplitSeq(strings.Join(items, ","), ",") {
@@ -181,7 +186,7 @@ func (s *Secret) UsedBy(p Principal) bool {
 	return len(s.Principals) == 0 || slices.Contains(s.Principals, p)
 }
 
-// CheckSecrets reports what is wrong with a server's secrets.
+// CheckSecrets checks a server's secrets. The error wraps [Invalid].
 func CheckSecrets(secrets []Secret) error {
 	total := 0
 	for i, s := range secrets {
@@ -199,8 +204,8 @@ func CheckSecrets(secrets []Secret) error {
 	return nil
 }
 
-// Check reports what is wrong with s, which is otherwise complete and in
-// canonical form. The error wraps [Invalid], has a hint, and never has the value.
+// Check checks s, whose fields are all set and in canonical form. The error wraps
+// [Invalid], has a hint, and never contains the value.
 func (s *Secret) Check() error {
 	wrong := func(hint, why string, args ...any) error {
 		return WithHint(Errorf(Invalid, "secret %.64q "+why, append([]any{s.Name}, args...)...), "%s", hint)

@@ -1,24 +1,24 @@
 package sandbox
 
-// A VerdictCode is how a run ended. A program that fails is a verdict, never a
-// Go error; an error means that Glovebox failed.
+// A VerdictCode says how a run ended. A program that fails is a verdict, never a
+// Go error. A Go error means that Glovebox failed.
 type VerdictCode string
 
 // The verdicts.
 const (
-	OK               VerdictCode = "ok"                 // it ended well
+	OK               VerdictCode = "ok"                 // it succeeded
 	Failed           VerdictCode = "failed"             // non-zero exit, or an exception
-	Timeout          VerdictCode = "timeout"            // its time was over
-	OutOfMemory      VerdictCode = "out_of_memory"      // it needed more memory than there is
-	DiskFull         VerdictCode = "disk_full"          // it wrote more than there is room for
-	TooManyProcesses VerdictCode = "too_many_processes" // it started more processes or threads than it may
-	Killed           VerdictCode = "killed"             // by a signal that nobody here sent
-	Cancelled        VerdictCode = "cancelled"          // by the caller
+	Timeout          VerdictCode = "timeout"            // it exceeded its time limit
+	OutOfMemory      VerdictCode = "out_of_memory"      // it needed more memory than its limit
+	DiskFull         VerdictCode = "disk_full"          // it wrote more than its space
+	TooManyProcesses VerdictCode = "too_many_processes" // it exceeded its limit of processes
+	Killed           VerdictCode = "killed"             // a signal that Glovebox did not send killed it
+	Cancelled        VerdictCode = "cancelled"          // the caller cancelled it
 	SandboxLost      VerdictCode = "sandbox_lost"       // its sandbox ended, or lost track of it
 )
 
-// A Verdict names how a run ended, why in one line, and what the caller might
-// do about it.
+// A Verdict says how a run ended, why in one line, and what the caller can do
+// about it.
 type Verdict struct {
 	Code     VerdictCode `json:"code"`
 	Cause    string      `json:"cause,omitempty"`

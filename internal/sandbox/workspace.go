@@ -6,28 +6,29 @@ import "time"
 type Workspace struct {
 	Name    string    `json:"name"`
 	Created time.Time `json:"created_at"`
-	// Used is when a sandbox or a transfer last had it.
+	// Used is when a sandbox or a transfer last used it.
 	Used time.Time `json:"last_used_at"`
-	// InUse says that a sandbox has it now.
+	// InUse is true while a sandbox holds it.
 	InUse bool           `json:"in_use"`
 	Usage WorkspaceUsage `json:"usage"`
-	// Quota is the most it may hold; zero is no limit.
+	// Quota bounds its usage. A zero field is no limit.
 	Quota WorkspaceUsage `json:"quota"`
 }
 
-// WorkspaceUsage is how much is in a workspace: bytes as the disk counts them,
-// so that holes do not count, and files of any kind, directories too.
+// WorkspaceUsage is the usage of a workspace. Bytes are counted as the disk
+// counts them, so holes do not count. Files counts files of every type, including
+// directories.
 type WorkspaceUsage struct {
 	Bytes int64 `json:"bytes"`
 	Files int64 `json:"files"`
 }
 
-// Exceeds reports whether u is more than a quota, in which zero is no limit.
+// Exceeds reports whether u exceeds quota. A zero field of quota is no limit.
 func (u WorkspaceUsage) Exceeds(quota WorkspaceUsage) bool {
 	return quota.Bytes > 0 && u.Bytes > quota.Bytes || quota.Files > 0 && u.Files > quota.Files
 }
 
-// A Change is what became of a file.
+// A Change says what happened to a file.
 type Change string
 
 // The changes.
@@ -45,29 +46,29 @@ type FileChange struct {
 	Change Change `json:"change"`
 }
 
-// Changes are what changed in a workspace while a run went on.
+// Changes are the changes in a workspace during a run.
 type Changes struct {
-	// Files are the first of them; Omitted is how many more there are.
+	// Files are the first changed files. Omitted counts the rest.
 	Files   []FileChange `json:"files,omitempty"`
 	Omitted int          `json:"omitted,omitempty"`
-	// The totals of all.
+	// The totals include the omitted files.
 	Created  int `json:"created,omitempty"`
 	Modified int `json:"modified,omitempty"`
 	Removed  int `json:"removed,omitempty"`
 }
 
-// Copied is what was copied.
+// Copied counts the results of a copy.
 type Copied struct {
 	Files       int   `json:"files"`
 	Directories int   `json:"directories"`
 	Links       int   `json:"links"`
 	Bytes       int64 `json:"bytes"`
-	// Skipped are things that are none of these, and links that lead out of
-	// what was copied.
+	// Skipped counts entries of other types, and links that lead out of the
+	// copied tree.
 	Skipped int `json:"skipped,omitempty"`
-	// ToolFiles are those that programs on this machine execute or obey, the
-	// first ten: a directory stands for all that is in it. Refused says that
-	// they were left out.
+	// ToolFiles are the first ten copied files that programs on this machine
+	// execute or obey. A directory stands for everything in it. Refused is true
+	// if the copy left them out.
 	ToolFiles []string `json:"tool_files,omitempty"`
 	Refused   bool     `json:"refused,omitempty"`
 }
