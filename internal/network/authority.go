@@ -17,8 +17,8 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// How long certificates are good: an authority's longer than any sandbox lives,
-// a server's no longer than the strictest clients accept.
+// Validity of certificates. An authority's certificate outlives every sandbox. A
+// server's certificate is valid no longer than the strictest clients accept.
 const (
 	authorityFor = 10 * 365 * 24 * time.Hour
 	leafFor      = 90 * 24 * time.Hour
@@ -26,9 +26,9 @@ const (
 	maxLeaves    = 256
 )
 
-// An authority signs the certificates by which a sandbox takes its gateway for
-// the hosts that secrets are for. Its key is made here, and is nowhere else: not
-// on disk, not in another process, not another sandbox's.
+// An authority signs the certificates with which a gateway presents itself to its
+// sandbox as the hosts of secrets. Its private key exists only in the gateway's
+// process. It is never on disk, and sandboxes do not share authorities.
 type authority struct {
 	cert *x509.Certificate
 	pem  []byte
@@ -39,8 +39,8 @@ type authority struct {
 	leaves map[string]*tls.Certificate
 }
 
-// newAuthority returns an authority that can speak for the hosts of secrets and
-// for no others: who checks its certificates checks that too.
+// newAuthority returns an authority whose name constraints allow only the hosts
+// of secrets. Clients that verify its certificates check the constraints, too.
 func newAuthority(secrets []sandbox.Secret) (*authority, error) {
 	a := &authority{leaves: map[string]*tls.Certificate{}}
 	var err error
@@ -81,16 +81,16 @@ func newAuthority(secrets []sandbox.Secret) (*authority, error) {
 	return a, nil
 }
 
-// serial returns a number that no other certificate has.
+// serial returns a unique serial number.
 func serial() *big.Int {
 	var b [16]byte
-	_, _ = rand.Read(b[:]) // which never fails
+	_, _ = rand.Read(b[:]) // it never fails
 	b[0] &= 0x7f
 	b[0] |= 0x40
 	return new(big.Int).SetBytes(b[:])
 }
 
-// certificate returns one for the host of that name.
+// certificate returns a certificate for the host of that name.
 func (a *authority) certificate(name string) (*tls.Certificate, error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -100,7 +100,7 @@ func (a *authority) certificate(name string) (*tls.Certificate, error) {
 	}
 	der, err := x509.CreateCertificate(rand.Reader, &x509.Certificate{
 		SerialNumber: serial(),
-		DNSNames:     []string{name}, // and no other subject: a common name has fewer characters
+		DNSNames:     []string{name}, // no common name, because its length is limited to 64
 		NotBefore:    now.Add(-clockSkew),
 		NotAfter:     now.Add(leafFor),
 		KeyUsage:     x509.KeyUsageDigitalSignature,
@@ -114,7 +114,7 @@ func (a *authority) certificate(name string) (*tls.Certificate, error) {
 		return nil, fmt.Errorf("make certificate: %w", err)
 	}
 	if len(a.leaves) >= maxLeaves {
-		clear(a.leaves) // a sandbox that asks for so many names waits a little
+		clear(a.leaves) // this slows a sandbox that asks for many names
 	}
 	c := &tls.Certificate{Certificate: [][]byte{der}, PrivateKey: a.leaf, Leaf: leaf}
 	a.leaves[name] = c

@@ -14,29 +14,29 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// The kinds of what a client sends first.
+// A kind classifies the first bytes that a client sends.
 type kind int
 
 const (
-	unclear kind = iota // more is needed
-	opaque              // neither TLS nor HTTP: its server was chosen by its address
-	hiding              // HTTP or TLS may follow, and cannot be looked at
+	unclear kind = iota // more bytes are needed
+	opaque              // neither TLS nor HTTP: the client chose its server by the address
+	hiding              // HTTP or TLS may follow, but the gateway cannot inspect it
 	isTLS
 	isHTTP
 )
 
-// Bounds on what is read before it is clear what a client speaks.
+// Bounds on the bytes and the time until a client's protocol is known.
 const (
 	maxFirstLine = 8 << 10
 	clearWithin  = 30 * time.Second
 )
 
-// classify says what b, which a client sent first, begins.
+// classify returns the kind of b, the first bytes of a client.
 //
-// Servers of HTTP differ in what they forgive: blanks and line ends before a
-// request, any method of any length, any blank as a separator. So a text that
-// has "HTTP/" in its first line is HTTP, whatever else it has, and so is one
-// whose second word looks like a target.
+// HTTP servers differ in the malformed requests that they accept: blanks and line
+// ends before the request, methods of any length, any blank as a separator. So
+// classify returns isHTTP for every text with "HTTP/" in its first line, and for
+// every text whose second word looks like a request target.
 func classify(b []byte) kind {
 	if len(b) == 0 {
 		return unclear
@@ -51,12 +51,12 @@ func classify(b []byte) kind {
 	line := bytes.TrimLeft(head, " \t\n\v\f\r")
 	other := opaque
 	if len(line) < len(head) {
-		other = hiding // only servers of HTTP skip what is before it
+		other = hiding // only HTTP servers skip leading blanks
 	}
 	if len(line) > 0 && (line[0] < ' ' || line[0] >= 0x7f) {
 		return other
 	}
-	end := bytes.IndexAny(line, "\n\x00") // no text has a NUL
+	end := bytes.IndexAny(line, "\n\x00") // NUL is not text
 	if end >= 0 {
 		line = line[:end]
 	}
@@ -65,16 +65,16 @@ func classify(b []byte) kind {
 	case bytes.Contains(upper, []byte("HTTP/")), hasTarget(line):
 		return isHTTP
 	case bytes.HasPrefix(upper, []byte("PROXY ")):
-		return hiding // a proxy's preamble, before what it carries
+		return hiding // the preamble of the PROXY protocol, before the actual protocol
 	case end >= 0:
 		return other
 	case len(head) == maxFirstLine:
-		return isHTTP // let it be judged there
+		return isHTTP // the HTTP server checks it
 	}
 	return unclear
 }
 
-// classifyTLS is for what begins as a record of TLS does.
+// classifyTLS classifies input that begins like a TLS record.
 func classifyTLS(b []byte) kind {
 	switch {
 	case len(b) < 2:
@@ -85,8 +85,8 @@ func classifyTLS(b []byte) kind {
 	return opaque
 }
 
-// classifyBinary is for what begins with a byte that is in no text. A hello in
-// the form of SSL 2 has no server name.
+// classifyBinary classifies input whose first byte occurs in no text. A hello in
+// the SSL 2 format has no server name, so it is hiding.
 func classifyBinary(b []byte) kind {
 	const clientHello, newestVersion = 1, 3
 	switch {
@@ -98,8 +98,8 @@ func classifyBinary(b []byte) kind {
 	return opaque
 }
 
-// hasTarget reports whether the second word of a line may be what a request is
-// for: a path, a URL, or everything.
+// hasTarget reports whether the second word of a line may be a request target: a
+// path, a URL, or "*".
 func hasTarget(line []byte) bool {
 	method := 0
 	for method < len(line) && isToken(line[method]) {
@@ -120,7 +120,7 @@ func isToken(c byte) bool {
 	return c >= 'a' && c <= 'z' || c >= 'A' && c <= 'Z' || c >= '0' && c <= '9' || strings.IndexByte("!#$%&'*+-.^_`|~", c) >= 0
 }
 
-// A rewound connection gives again what was read of it.
+// A rewound connection first returns the bytes that were already read from it.
 type rewound struct {
 	net.Conn
 	r io.Reader
@@ -133,7 +133,8 @@ func rewind(c net.Conn, head []byte) *rewound {
 func (c *rewound) Read(b []byte) (int, error) { return c.r.Read(b) }
 func (c *rewound) CloseWrite() error          { return closeWrite(c.Conn) }
 
-// splice carries bytes both ways until both sides have ended, or either fails.
+// splice copies bytes in both directions until both sides have ended, or either
+// fails.
 func (f *flow) splice(guest net.Conn, up *upstream) {
 	var ways sync.WaitGroup
 	ways.Go(func() { f.copy(up, guest) })
@@ -141,28 +142,28 @@ func (f *flow) splice(guest net.Conn, up *upstream) {
 	ways.Wait()
 }
 
-// buffers are for carrying.
+// buffers holds the buffers for copying.
 var buffers = sync.Pool{New: func() any { b := make([]byte, chunk); return &b }}
 
-// copy carries bytes one way, then tells the other side of the end.
+// copy copies bytes in one direction, then closes the write side of dst.
 func (f *flow) copy(dst, src net.Conn) {
 	buf := buffers.Get().(*[]byte)
 	defer buffers.Put(buf)
 	_, err := io.CopyBuffer(writer{dst}, reader{src}, *buf)
 	if err != nil || closeWrite(dst) != nil {
-		f.cancel() // one way is broken: so is the other
+		f.cancel() // if one direction is broken, the other is too
 	}
 }
 
-// reader and writer keep io.Copy from looking for short cuts around them.
+// reader and writer hide ReadFrom and WriteTo from io.Copy.
 type reader struct{ io.Reader }
 type writer struct{ io.Writer }
 
-// check carries bytes both ways once what the client sends agrees with the
-// names that the connection was allowed for. What the server says before is
-// carried meanwhile: some speak first.
+// check copies bytes in both directions once the client's first bytes agree with
+// the names that the connection was allowed for. Meanwhile it forwards the
+// server's bytes, because in some protocols the server speaks first.
 func (f *flow) check(guest net.Conn, up *upstream) {
-	down := make(chan bool, 1) // whether the server said something
+	down := make(chan bool, 1) // whether the server sent anything
 	go func() {
 		down <- f.greet(guest, up)
 	}()
@@ -170,11 +171,11 @@ func (f *flow) check(guest net.Conn, up *upstream) {
 	rest := rewind(guest, head)
 	switch k {
 	case isHTTP:
-		if len(f.names) == 0 { // whichever it is for may be asked
+		if len(f.names) == 0 { // every host is allowed at this address
 			f.copy(up, rest)
 			break
 		}
-		// Requests are read one by one from here on, and answers too.
+		// From here on the gateway parses each request and each response.
 		_ = up.SetReadDeadline(time.Unix(1, 0))
 		if <-down {
 			f.stop(sandbox.BlockedHTTPHost)
@@ -187,7 +188,7 @@ func (f *flow) check(guest net.Conn, up *upstream) {
 		h, raw, err := f.hello(rest)
 		if err == nil && f.terminates(h) {
 			_ = up.SetReadDeadline(time.Unix(1, 0))
-			if <-down { // no server of TLS speaks first
+			if <-down { // no TLS server speaks first
 				f.stop(sandbox.BlockedServerName)
 				return
 			}
@@ -204,10 +205,10 @@ func (f *flow) check(guest net.Conn, up *upstream) {
 			break
 		}
 		f.copy(up, rest)
-	default: // it does not come to the point
+	default: // the kind did not become clear
 		switch {
 		case len(head) == 0:
-			f.cancel() // it ended before it said anything
+			f.cancel() // it ended before it sent anything
 		case len(f.names) == 0:
 			f.copy(up, rest)
 		default:
@@ -217,25 +218,26 @@ func (f *flow) check(guest net.Conn, up *upstream) {
 	<-down
 }
 
-// passOpaque reports whether f may carry a protocol that does not say its host.
-// From then on its server must not turn out to be one of HTTP or TLS. The policy
-// may have changed since f was opened: [Gateway.SetNetwork] stores the new one
-// before it looks at opaque, and this stores opaque before it looks at the policy.
+// passOpaque reports whether f may carry a protocol that does not name its host.
+// After it returns true, an HTTP or TLS server at the other end blocks f. The
+// policy may have changed since f was opened. There is no race:
+// [Gateway.SetNetwork] stores the policy before it loads opaque, and passOpaque
+// stores opaque before it loads the policy.
 func (f *flow) passOpaque() bool {
 	f.opaque.Store(true)
 	d := f.g.policy.Load().decide(f.dst, f.names, f.g.host())
 	return d.blocked == "" && (len(d.names) == 0 || d.opaque)
 }
 
-// unmasks reports whether b, which a server said first to a client whose protocol
-// was not known, is of a protocol that says the host: the client hid its request
-// from classify, and the server forgave it.
+// unmasks reports whether b, the first bytes of a server, belongs to HTTP or TLS.
+// If the client's protocol was unknown, the client has hidden its request from
+// classify, and the server has accepted the request nevertheless.
 func unmasks(b []byte) bool {
 	return bytes.HasPrefix(b, []byte("HTTP/")) ||
 		len(b) > 1 && (b[0] == recordHandshake || b[0] == recordAlert) && b[1] == 3
 }
 
-// firstAnswer looks at what a server says first.
+// A firstAnswer checks the first bytes that a server sends.
 type firstAnswer struct {
 	*upstream
 	looked bool
@@ -253,8 +255,8 @@ func (a *firstAnswer) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// greet carries what the server says until it ends or its deadline is set, and
-// reports whether it said anything.
+// greet copies bytes from the server until it ends or its read deadline is set.
+// It reports whether the server sent anything.
 func (f *flow) greet(guest net.Conn, up *upstream) bool {
 	buf := buffers.Get().(*[]byte)
 	defer buffers.Put(buf)
@@ -268,8 +270,8 @@ func (f *flow) greet(guest net.Conn, up *upstream) bool {
 	return n > 0
 }
 
-// firstWords reads what the client sends until it is clear what it is, or it
-// ends, or takes too long once it has begun.
+// firstWords reads from the client until its kind is clear, or the client ends.
+// It also returns if the kind is not clear within clearWithin of the first byte.
 func (f *flow) firstWords(guest net.Conn) ([]byte, kind) {
 	head := make([]byte, 0, 2048)
 	for {
@@ -280,19 +282,19 @@ func (f *flow) firstWords(guest net.Conn) ([]byte, kind) {
 			return head, k
 		}
 		if err == io.EOF {
-			return head, opaque // nothing can become of it
+			return head, opaque // no protocol that the gateway inspects
 		}
 		if err != nil {
 			return head, unclear
 		}
-		if n == len(head) { // the first
+		if n == len(head) { // the first bytes
 			_ = guest.SetReadDeadline(time.Now().Add(clearWithin))
 		}
 		head = slices.Grow(head, 1024)
 	}
 }
 
-// hello reads a client's hello, and returns it with what was read.
+// hello reads a client's hello, and returns it with all bytes that it read.
 func (f *flow) hello(guest net.Conn) (hello, []byte, error) {
 	_ = guest.SetReadDeadline(time.Now().Add(clearWithin))
 	h, raw, err := readHello(guest)
@@ -300,10 +302,11 @@ func (f *flow) hello(guest net.Conn) (hello, []byte, error) {
 	return h, raw, err
 }
 
-// checkTLS carries what the client sends if its hello agrees, which came as raw,
-// or with err. It reports whether it did.
+// checkTLS forwards the client's bytes if its hello h agrees with the names of f.
+// raw are the bytes of h, and err is the error of reading it. checkTLS reports
+// whether it forwarded the bytes.
 func (f *flow) checkTLS(guest net.Conn, up *upstream, h hello, raw []byte, err error) bool {
-	if len(f.names) == 0 { // whichever it is for may be greeted
+	if len(f.names) == 0 { // every server name is allowed at this address
 		f.copy(up, rewind(guest, raw))
 		return true
 	}

@@ -11,11 +11,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A gateway's process parses what a sandbox sends, byte by byte, and has the
-// machine's network. It needs nothing else of the machine, and gives up all else
-// before it reads the first frame.
+// A gateway's process parses untrusted bytes from a sandbox and can use the
+// machine's network. It needs nothing else of the machine, so it drops all other
+// rights before it reads the first frame.
 
-// The names of what keeps the process from the machine.
+// The names of the layers that isolate the process from the machine.
 const (
 	wallNamespaces   = "namespaces of its own"
 	wallRoot         = "an empty root directory"
@@ -24,8 +24,9 @@ const (
 	wallSeccomp      = "an allow-list of system calls"
 )
 
-// apart returns how to start the process in namespaces of its own, all but the
-// network's. In its user namespace it is root, until it gives that up.
+// apart returns the attributes that start the process in its own namespaces of
+// all types except network. In its user namespace the process is root, until it
+// drops its capabilities.
 func apart() *syscall.SysProcAttr {
 	return &syscall.SysProcAttr{
 		Setsid:      true,
@@ -35,18 +36,19 @@ func apart() *syscall.SysProcAttr {
 	}
 }
 
-// confine takes from this process, in all of its threads, what it does not need,
-// and returns what keeps it from the machine from then on. The list of system
-// calls is required; the rest depends on what this user may do and the machine's
-// kernel has. That list alone has no call that opens a file.
+// confine drops the rights that this process does not need, in all of its
+// threads. It returns the layers that isolate the process from then on. The list
+// of system calls is mandatory. The other layers depend on the rights of this
+// user and on the host kernel. The list alone already has no call that opens a
+// file.
 func confine(isApart bool) (walls []string, err error) {
-	// No core, and nobody's debugger, its own user's neither.
+	// Forbid core dumps, and debuggers even of the same user.
 	if err := unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0); err != nil {
 		return nil, fmt.Errorf("hide memory: %w", err)
 	}
 	if isApart {
 		walls = append(walls, wallNamespaces)
-		// AppArmor can forbid mounts in the namespace of an ordinary user.
+		// AppArmor can forbid mounts in the user namespace of an ordinary user.
 		if err := enterEmptyRoot(); err == nil {
 			walls = append(walls, wallRoot)
 		} else if !errors.Is(err, unix.EPERM) && !errors.Is(err, unix.EACCES) {
@@ -57,7 +59,7 @@ func confine(isApart bool) (walls []string, err error) {
 		return nil, fmt.Errorf("set no_new_privs: %w", err)
 	}
 	_, _, errno := syscall.AllThreadsSyscall(unix.SYS_PRCTL, unix.PR_SET_NO_NEW_PRIVS, 1, 0)
-	if !errors.Is(errno, unix.ENOTSUP) { // which a program with cgo says
+	if !errors.Is(errno, unix.ENOTSUP) { // ENOTSUP comes from a program with cgo
 		if errno != 0 {
 			return nil, fmt.Errorf("set no_new_privs: %w", errno)
 		}
@@ -82,13 +84,13 @@ func confine(isApart bool) (walls []string, err error) {
 	return append(walls, wallSeccomp), nil
 }
 
-// enterEmptyRoot makes a directory without anything in it the root of this
-// process's mount namespace, and lets go of all that was mounted there.
+// enterEmptyRoot makes an empty directory the root of this process's mount
+// namespace, and detaches all other mounts.
 func enterEmptyRoot() error {
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return os.NewSyscallError("mount", err)
 	}
-	// Any directory will do to mount it at, and this one is always there.
+	// The mount point may be any directory. /proc always exists.
 	const at, flags = "/proc", unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC
 	if err := unix.Mount("empty", at, "tmpfs", flags, "size=4k,nr_inodes=1,mode=0555"); err != nil {
 		return os.NewSyscallError("mount", err)
@@ -102,22 +104,23 @@ func enterEmptyRoot() error {
 	if err := unix.PivotRoot(".", "."); err != nil {
 		return os.NewSyscallError("pivot_root", err)
 	}
-	// The old root is over the new one now.
+	// The old root is now mounted over the new one.
 	if err := unix.Unmount(".", unix.MNT_DETACH); err != nil {
 		return os.NewSyscallError("umount", err)
 	}
 	return os.NewSyscallError("chdir", unix.Chdir("/"))
 }
 
-// EmptyBoundingSet takes all capabilities from the bounding set of all threads,
-// and reports whether none is left: only a process with CAP_SETPCAP may. It does
-// nothing where [entry] has done so. The error is that of a program with cgo.
+// EmptyBoundingSet removes all capabilities from the bounding set of all threads,
+// and reports whether the set is empty. Only a process with CAP_SETPCAP can
+// remove them. If [entry] has emptied the set, it does nothing. It returns an
+// error in a program with cgo.
 func EmptyBoundingSet() (empty bool, err error) {
 	empty = true
 	for c := uintptr(0); ; c++ {
 		has, err := unix.PrctlRetInt(unix.PR_CAPBSET_READ, c, 0, 0, 0)
 		if err != nil {
-			return empty, nil // there are no more
+			return empty, nil // c is above the last capability
 		}
 		if has == 0 {
 			continue
@@ -132,8 +135,8 @@ func EmptyBoundingSet() (empty bool, err error) {
 	}
 }
 
-// dropCapabilities takes all capabilities from all threads, and reports whether
-// none is left in any set.
+// dropCapabilities removes all capabilities from all threads, and reports whether
+// every set is empty.
 func dropCapabilities() (none bool, err error) {
 	if none, err = EmptyBoundingSet(); err != nil {
 		return false, err
@@ -147,13 +150,13 @@ func dropCapabilities() (none bool, err error) {
 	return none, nil
 }
 
-// A landlockRules is struct landlock_ruleset_attr: what is refused where no rule
-// allows it, and there are none.
+// A landlockRules is struct landlock_ruleset_attr. It lists the rights that are
+// refused unless a rule allows them. The process adds no rules.
 type landlockRules struct{ files, net, scoped uint64 }
 
-// landlockRulesOf returns the rules for a version of Landlock: nothing with files,
-// no TCP port to listen on, and no socket of the machine's that has an abstract
-// name. An earlier version knows fewer fields, which are then 0.
+// landlockRulesOf returns the rules for a version of Landlock. They refuse all
+// access to files, binding TCP ports, and the machine's abstract Unix sockets.
+// Earlier versions know fewer fields, which are then 0.
 func landlockRulesOf(version int) (r landlockRules, size uintptr) {
 	files := 13
 	for _, added := range []int{2, 3, 5} { // REFER, TRUNCATE, IOCTL_DEV
@@ -174,8 +177,8 @@ func landlockRulesOf(version int) (r landlockRules, size uintptr) {
 	return r, size
 }
 
-// landlock takes all rights on files from all threads, and reports whether it
-// could: the machine's kernel may have no Landlock, or be started without.
+// landlock drops all rights on files from all threads. It returns false if the
+// host kernel has no Landlock, or has it disabled.
 func landlock() (bool, error) {
 	version, _, errno := unix.Syscall(unix.SYS_LANDLOCK_CREATE_RULESET, 0, 0, unix.LANDLOCK_CREATE_RULESET_VERSION)
 	if errno != 0 {
@@ -193,10 +196,9 @@ func landlock() (bool, error) {
 	return true, nil
 }
 
-// The system calls that a gateway makes from when it is confined, and those that
-// Go's runtime does.
+// The system calls that the gateway and Go's runtime make after confine.
 var allowedCalls = []uint32{
-	// What it does most comes first, as the list is gone through in order.
+	// The most frequent calls come first, because the filter tests them in order.
 	unix.SYS_FUTEX, unix.SYS_RECVMMSG, unix.SYS_SENDMMSG, unix.SYS_READ, unix.SYS_WRITE, unix.SYS_EPOLL_PWAIT,
 	unix.SYS_WRITEV, unix.SYS_PPOLL, unix.SYS_NANOSLEEP, unix.SYS_SCHED_YIELD, unix.SYS_MADVISE,
 	unix.SYS_SENDTO, unix.SYS_RECVFROM, unix.SYS_SENDMSG, unix.SYS_RECVMSG, unix.SYS_READV,
@@ -210,14 +212,14 @@ var allowedCalls = []uint32{
 	unix.SYS_EXIT, unix.SYS_EXIT_GROUP,
 }
 
-// missingCalls look for files, which there are none of: libraries go on where a
-// file is missing.
+// missingCalls look up files. The filter answers ENOENT, because libraries go on
+// where a file is missing.
 var missingCalls = []uint32{
 	unix.SYS_OPENAT, unix.SYS_FACCESSAT, unix.SYS_FACCESSAT2, unix.SYS_READLINKAT, unix.SYS_STATX,
 }
 
-// A guardedCall is allowed if one of its arguments, under a mask, is one of the
-// values.
+// A guardedCall is allowed if one of its arguments, under a mask, equals one of
+// the values.
 type guardedCall struct {
 	nr, arg, mask uint32
 	values        []uint32
@@ -225,20 +227,20 @@ type guardedCall struct {
 
 func guardedCalls() []guardedCall {
 	return []guardedCall{
-		// Memory of the runtime's, none of which is code.
+		// Memory of the runtime, which is never executable.
 		{unix.SYS_MMAP, 2, unix.PROT_EXEC, []uint32{0}},
 		{unix.SYS_MPROTECT, 2, unix.PROT_EXEC, []uint32{0}},
-		// Connections, and the machine's addresses.
+		// Connections, and netlink for the machine's addresses.
 		{unix.SYS_SOCKET, 0, ^uint32(0), []uint32{unix.AF_INET, unix.AF_INET6, unix.AF_NETLINK}},
-		// Threads, and no processes.
+		// Threads, but no processes.
 		{unix.SYS_CLONE, 0, unix.CLONE_THREAD, []uint32{unix.CLONE_THREAD}},
-		// Signals of the runtime's, to itself.
+		// Signals of the runtime to its own process.
 		{unix.SYS_TGKILL, 0, ^uint32(0), []uint32{uint32(unix.Getpid())}},
 	}
 }
 
-// filterCalls has the kernel refuse all other system calls to this process, in
-// all of its threads, for good.
+// filterCalls makes the host kernel refuse all other system calls of this
+// process, in all threads, permanently.
 func filterCalls() error {
 	filter := allowList()
 	prog := unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]}
@@ -252,10 +254,10 @@ func filterCalls() error {
 	return nil
 }
 
-// allowList returns the program of filterCalls.
+// allowList returns the BPF program for filterCalls.
 func allowList() []unix.SockFilter {
-	// Offsets in seccomp_data. Of an argument it is the lower half, on the
-	// processors that there are, which all put it first.
+	// Offsets in seccomp_data. For an argument it is the lower half, which comes
+	// first on the supported, little-endian processors.
 	const offsetNr, offsetArch, offsetArgs, argSize = 0, 4, 16, 8
 	load := func(offset uint32) unix.SockFilter {
 		return unix.SockFilter{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: offset}

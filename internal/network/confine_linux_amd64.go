@@ -4,7 +4,7 @@ import "golang.org/x/sys/unix"
 
 const auditArch = unix.AUDIT_ARCH_X86_64
 
-// The calls of the lists that amd64 has beside the newer ones.
+// The calls that amd64 has in addition to the calls in the lists.
 var (
 	allowedHere = []uint32{unix.SYS_EPOLL_WAIT, unix.SYS_POLL}
 	missingHere = []uint32{unix.SYS_OPEN, unix.SYS_STAT, unix.SYS_LSTAT, unix.SYS_NEWFSTATAT, unix.SYS_ACCESS, unix.SYS_READLINK}

@@ -7,11 +7,11 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// A policy is what a sandbox may reach, ready to be asked.
+// A policy is the parsed form of a sandbox's network rules.
 type policy struct {
 	network  sandbox.Network
 	rules    []sandbox.NetworkRule
-	operator []sandbox.NetworkRule // of the terms: about addresses that are not public
+	operator []sandbox.NetworkRule // rules of the terms, for addresses that are not public
 }
 
 func newPolicy(n, reachable sandbox.Network) *policy {
@@ -21,12 +21,12 @@ func newPolicy(n, reachable sandbox.Network) *policy {
 // A decision says whether a connection is allowed, and how.
 type decision struct {
 	blocked sandbox.BlockReason
-	host    string // for the record: a name that the address goes by
-	// names are those that the connection was allowed for. If there are any,
-	// what is sent must agree with them.
+	host    string // for the record: a name of the address
+	// names are the names for which the connection was allowed. If there are any,
+	// the transferred bytes must agree with them.
 	names []string
-	// opaque says that a rule names the port as well, so that protocols pass
-	// that do not say which host they are for.
+	// opaque is true if a rule names the port, so that protocols that do not name
+	// their host may pass.
 	opaque bool
 }
 
@@ -36,9 +36,9 @@ const (
 	portDNSOverTLS = 853
 )
 
-// resolvers are names and addresses of public DNS servers that speak over
-// HTTPS. A policy of everything public does not include them, or names would be
-// resolved that nobody sees. There are others: the list is for the usual ones.
+// resolvers are the names and addresses of well-known public DNS servers over
+// HTTPS. The rule "internet" excludes them, because the gateway would not see the
+// names that they resolve. The list is not complete.
 var (
 	resolverNames = []string{
 		"dns.google", "dns.google.com", "dns64.dns.google", "cloudflare-dns.com", "one.one.one.one", "dns.quad9.net",
@@ -67,7 +67,8 @@ func isResolverName(name string) bool {
 	})
 }
 
-// allowsName reports why name may not be asked for, or "" if it may.
+// allowsName returns the reason why the sandbox may not resolve name, or "" if it
+// may.
 func (p *policy) allowsName(name string) sandbox.BlockReason {
 	open := false
 	for _, r := range p.rules {
@@ -89,23 +90,22 @@ func (p *policy) allowsName(name string) sandbox.BlockReason {
 }
 
 // named reports whether a rule of the sandbox and a rule of the operator both
-// name the range of a, on that port; port 0 is any. Only such rules reach an
+// name a range with a, on that port; port 0 is any port. Only such rules reach an
 // address that is not public.
 func (p *policy) named(a netip.Addr, port uint16, m *machine) bool {
 	single := m.owns(a)
 	by := func(rules []sandbox.NetworkRule) bool {
 		return slices.ContainsFunc(rules, func(r sandbox.NetworkRule) bool {
 			return r.Range.IsValid() && r.Range.Contains(a) && (port == 0 || r.AllowsPort(port)) &&
-				// A wide range is not meant to include the machine that it is
-				// configured on.
+				// A wide range does not include the machine's own addresses.
 				(!single || r.Range.IsSingleIP() || r.Range.Addr().IsLoopback())
 		})
 	}
 	return by(p.rules) && by(p.operator)
 }
 
-// allowsAddress reports why an address may not be reached on any port, or "" if
-// there may be one.
+// allowsAddress returns the reason why an address may not be reached on any port,
+// or "" if it may be reached on some port.
 func (p *policy) allowsAddress(a netip.Addr, m *machine) sandbox.BlockReason {
 	switch {
 	case m.public(a) || p.named(a, 0, m):
@@ -116,7 +116,7 @@ func (p *policy) allowsAddress(a netip.Addr, m *machine) sandbox.BlockReason {
 	return sandbox.BlockedPrivate
 }
 
-// decide decides for a connection to an address that goes by names.
+// decide decides about a connection to dst, whose address has these names.
 func (p *policy) decide(dst netip.AddrPort, names []string, m *machine) decision {
 	a, port := dst.Addr(), dst.Port()
 	d := decision{}
@@ -126,8 +126,8 @@ func (p *policy) decide(dst netip.AddrPort, names []string, m *machine) decision
 	if d.blocked = p.allowsAddress(a, m); d.blocked != "" {
 		return d
 	}
-	// Whether a rule means this port and nothing else: the way to allow another
-	// DNS server.
+	// meant reports whether a rule may allow this port. The ports of DNS need a
+	// rule that names them, so another DNS server must be allowed explicitly.
 	meant := func(r sandbox.NetworkRule) bool {
 		return r.Port == port || port != portDNS && port != portDNSOverTLS
 	}

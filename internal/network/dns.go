@@ -14,19 +14,19 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// maxQuestion bounds a DNS message of a sandbox's, in bytes: one question and
-// what may come with it.
+// maxQuestion bounds a DNS message from a sandbox, in bytes. It is enough for one
+// question and its usual additional records.
 const maxQuestion = 1024
 
-// A question is what a sandbox asks its DNS server.
+// A question is a DNS question of a sandbox.
 type question struct {
 	header dnsmessage.Header
 	q      dnsmessage.Question
-	name   string // in lower case, without the dot at its end
+	name   string // in lower case, without a trailing dot
 }
 
-// parseQuestion reads a message. ok is false for what is not a question that a
-// server should answer at all.
+// parseQuestion parses a message. It returns false for a message that a server
+// should not answer at all.
 func parseQuestion(msg []byte) (question, bool) {
 	if len(msg) > maxQuestion {
 		return question{}, false
@@ -47,8 +47,8 @@ func parseQuestion(msg []byte) (question, bool) {
 	return question{header: h, q: q, name: name}, true
 }
 
-// answer returns the message that answers q with addresses, which are of q's
-// type, or with a code.
+// answer returns the message that answers q with a code and with addresses, which
+// have q's type.
 func (q question) answer(code dnsmessage.RCode, resources ...dnsmessage.ResourceBody) ([]byte, error) {
 	b := dnsmessage.NewBuilder(make([]byte, 0, 512), dnsmessage.Header{
 		ID: q.header.ID, Response: true, RCode: code,
@@ -80,16 +80,15 @@ func (q question) answer(code dnsmessage.RCode, resources ...dnsmessage.Resource
 	return b.Finish()
 }
 
-// Types of questions that programs ask beside those for addresses, and that
-// simply have no answer here. Any other is blocked: it asks for what carries
-// data.
+// Common types of questions, besides the types of addresses, which get an empty
+// answer here. All other types are blocked, because their answers can carry data.
 const (
 	typeSVCB  = dnsmessage.Type(64)
 	typeHTTPS = dnsmessage.Type(65)
 )
 
-// respond answers one message of the sandbox's, or returns nil for one that
-// gets no answer.
+// respond returns the answer to one message of the sandbox, or nil for a message
+// that gets no answer.
 func (g *Gateway) respond(ctx context.Context, msg []byte) []byte {
 	q, ok := parseQuestion(msg)
 	if !ok {
@@ -151,7 +150,8 @@ func (g *Gateway) resolve(ctx context.Context, q question) (dnsmessage.RCode, []
 	return dnsmessage.RCodeSuccess, resources
 }
 
-// printable makes a name of a sandbox's fit for a record.
+// printable replaces the characters of a sandbox's name that are not fit for a
+// log record.
 func printable(name string) string {
 	return strings.Map(func(r rune) rune {
 		if r <= ' ' || r >= 0x7f {
@@ -168,7 +168,7 @@ const (
 	dnsIdle      = 10 * time.Second
 )
 
-// serveDNS answers what comes to conn until it is closed.
+// serveDNS answers the packets of conn until it is closed.
 func (g *Gateway) serveDNS(ctx context.Context, conn net.PacketConn) {
 	slots := make(chan struct{}, maxQuestions)
 	for {
@@ -180,7 +180,7 @@ func (g *Gateway) serveDNS(ctx context.Context, conn net.PacketConn) {
 		select {
 		case slots <- struct{}{}:
 		default:
-			continue // as if the network had lost it
+			continue // drop the packet: the client retries
 		}
 		go func() {
 			defer func() { <-slots }()
@@ -191,7 +191,7 @@ func (g *Gateway) serveDNS(ctx context.Context, conn net.PacketConn) {
 	}
 }
 
-// serveDNSConns does the same for TCP.
+// serveDNSConns does the same for connections over TCP.
 func (g *Gateway) serveDNSConns(ctx context.Context, l net.Listener) {
 	slots := make(chan struct{}, maxDNSConns)
 	for {

@@ -1,28 +1,28 @@
-// Package network is a sandbox's only way out: a TCP/IP stack in user space
-// that a policy decides for, packet by packet, without privilege and without
-// trusting anything on the sandbox's side.
+// Package network is a sandbox's only access to a network: a TCP/IP stack in user
+// space. A policy decides about each connection. The package needs no privilege
+// and trusts nothing from the sandbox.
 //
-// A [Gateway] owns the policy and what goes with it: the DNS server that the
-// sandbox has, the addresses that its answers gave, the connections that are
-// open, and what is counted and remembered of them. [Gateway.Attach] puts it at
-// the other end of a sandbox's link. Its lifecycle is New, Attach, Close.
+// A [Gateway] owns the policy and its state: the sandbox's DNS server, the
+// addresses in its answers, the open connections, and their counts and records.
+// [Gateway.Attach] connects the gateway to the other end of a sandbox's link. Its
+// lifecycle is New, Attach, Close.
 //
-// A Gateway lives in a process of its own, one for each sandbox, which [Main]
-// is the main function of and [Start] starts: what comes from a sandbox is
-// parsed there, so that whatever it does to the parser, it does to nobody else;
-// and the process lives as long as its link, whatever becomes of the server.
+// Each sandbox has its own gateway, in its own process. [Start] starts the
+// process, and [Main] is its main function. The process parses untrusted bytes,
+// so an exploit of a parser reaches only this process. It lives as long as its
+// link, even if the server ends.
 //
-// How a connection is decided: by its address and port, if a rule names a range
-// or everything public; else by the names that the sandbox's own questions gave
-// that address. Then the bytes are looked at as well: the server name of TLS
-// and the host of each HTTP request must be one of those names, and what hides
-// them does not pass. Names that are not allowed are never asked for upstream.
+// A rule with a range or with all public addresses allows a connection by address
+// and port. Otherwise the names count that the sandbox's own DNS questions gave
+// this address. The gateway then also inspects the bytes: the TLS server name and
+// the host of each HTTP request must be one of these names. Protocols that hide
+// the name are blocked. The gateway never asks upstream for names that are not
+// allowed.
 //
-// Secrets are put into the headers of requests to their hosts: for a connection
-// to one of those, and no other, the gateway ends the sandbox's TLS by a
-// certificate of an authority that this one sandbox trusts, and begins its own
-// with the host, whose certificate must be good.
+// The gateway puts secrets into headers of requests to their hosts. It terminates
+// the sandbox's TLS only for connections to these hosts. The certificate comes
+// from an authority that only this sandbox trusts. The gateway then opens its own
+// TLS connection to the host, whose certificate must be valid.
 //
-// Drivers import this package. Besides sandbox it imports gVisor's network
-// stack.
+// Drivers import this package. It imports sandbox, and gVisor's network stack.
 package network

@@ -11,9 +11,9 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// A filter lets through of a sandbox's packets only what the stack behind it
-// has a decision for: TCP and UDP from the sandbox's own addresses, and the
-// little that finds neighbours. The stack would answer anything else by itself.
+// A filter passes only the packets of a sandbox that the stack behind it decides
+// about: TCP and UDP from the sandbox's own addresses, and neighbour discovery.
+// The stack would answer all other packets by itself.
 type filter struct {
 	nested.Endpoint
 	log *log
@@ -60,7 +60,7 @@ func (f *filter) passes(proto tcpip.NetworkProtocolNumber, pkt *stack.PacketBuff
 }
 
 func (f *filter) passes4(h header.IPv4) bool {
-	// Options can say by which way to go.
+	// IP options can contain source routes.
 	if h.HeaderLength() != header.IPv4MinimumSize || h.SourceAddress() != tcpip.AddrFromSlice(Guest4.Addr().AsSlice()) {
 		return false
 	}
@@ -84,13 +84,13 @@ func (f *filter) passes6(h header.IPv6) bool {
 	return false
 }
 
-// neighbour lets through what finds the gateway's hardware address.
+// neighbour passes only the packets that discover the gateway's hardware address.
 func (f *filter) neighbour(h header.IPv6, kind header.ICMPv6Type) bool {
 	switch kind {
 	case header.ICMPv6NeighborSolicit, header.ICMPv6NeighborAdvert:
 		return true
 	case header.ICMPv6RouterSolicit, header.ICMPv6MulticastListenerReport, header.ICMPv6MulticastListenerV2Report, header.ICMPv6MulticastListenerDone:
-		return false // every system sends these of its own accord
+		return false // every system sends these by default
 	}
 	f.refused(h.DestinationAddress())
 	return false

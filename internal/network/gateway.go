@@ -18,39 +18,39 @@ import (
 
 // Options configure a Gateway.
 type Options struct {
-	// Network is the policy, in canonical form, and Terms go with it.
+	// Network is the policy, in canonical form, and Terms are its terms.
 	Network sandbox.Network
 	Terms   sandbox.NetworkTerms
-	// Secrets are put into requests to their hosts, where the policy allows
-	// those.
+	// Secrets are put into requests to their hosts, if the policy allows these
+	// hosts.
 	Secrets []sandbox.Secret
-	// Memory is what a gateway's process should keep its memory below, in
-	// bytes; 0 is the default.
+	// Memory is the soft limit for the memory of a gateway's process, in bytes; 0
+	// is the default.
 	Memory int64
-	// Sums has the packets of a process's link bear checksums, for a kernel
-	// at its other end.
+	// Sums adds checksums to the packets of a process's link, because a kernel at
+	// its other end checks them.
 	Sums bool
 
-	// The rest is for tests: how names are resolved, how connections are
-	// opened, what this machine's addresses are, and who vouches for servers.
-	// Nil is the real way.
+	// The other fields are for tests. They replace name resolution, dialling, the
+	// machine's addresses, and the root certificates. Nil means the real one.
 	resolve func(ctx context.Context, network, host string) ([]netip.Addr, error)
 	dial    func(ctx context.Context, network, address string) (net.Conn, error)
 	machine func() *machine
 	roots   *x509.CertPool
 }
 
-// defaultConnections are open at one time where the terms do not say.
+// defaultConnections is the number of connections that may be open at one time if
+// the terms name none.
 const defaultConnections = 512
 
-// A Gateway decides what a sandbox reaches. Its methods may be called at the
-// same time.
+// A Gateway decides which destinations a sandbox reaches. Its methods are safe
+// for concurrent use.
 type Gateway struct {
 	terms    sandbox.NetworkTerms
 	dial     func(ctx context.Context, network, address string) (net.Conn, error)
 	host     func() *machine
 	names    *names
-	resolver *hostResolver // nil if names are resolved otherwise
+	resolver *hostResolver // nil with Options.resolve
 	log      *log
 
 	secrets   []sandbox.Secret
@@ -59,11 +59,11 @@ type Gateway struct {
 	headers   atomic.Int64 // of requests under way that may have secrets, in bytes
 
 	policy atomic.Pointer[policy]
-	// up and down bound the bytes a second, nil if nothing does; bytes counts
-	// them.
+	// up and down limit the bytes per second; nil is no limit. bytes counts both
+	// directions.
 	up, down *rate.Limiter
 	bytes    atomic.Int64
-	buffers  int64 // what all connections may have in buffers, in bytes
+	buffers  int64 // bound on the buffers of all connections together, in bytes
 
 	ctx    context.Context
 	cancel context.CancelFunc
@@ -71,8 +71,8 @@ type Gateway struct {
 	detach func() // undoes Attach
 }
 
-// New returns a gateway; Close ends it. The error wraps [sandbox.Invalid] if
-// the policy is not in canonical form.
+// New returns a gateway, which the caller closes with Close. The error wraps
+// [sandbox.Invalid] if the policy is not in canonical form.
 func New(opts Options) (*Gateway, error) {
 	if err := checkCanonical(opts.Network); err != nil {
 		return nil, err
@@ -116,7 +116,7 @@ func checkCanonical(n sandbox.Network) error {
 	return err
 }
 
-// Close ends every connection and the gateway.
+// Close ends all connections and the gateway.
 func (g *Gateway) Close() {
 	g.cancel()
 	for _, f := range g.log.flows() {
@@ -128,12 +128,13 @@ func (g *Gateway) Close() {
 	g.work.Wait()
 }
 
-// Traffic returns what was counted, and the connections that ended since the
-// one of number after.
+// Traffic returns the counts, and the connections that ended after the connection
+// with the number after.
 func (g *Gateway) Traffic(after int64) sandbox.Traffic { return g.log.traffic(after) }
 
-// SetNetwork puts another policy in force, in canonical form, and ends the
-// connections that it does not allow.
+// SetNetwork puts another policy in force, and ends the connections that it does
+// not allow. The error wraps [sandbox.Invalid] if the policy is not in canonical
+// form.
 func (g *Gateway) SetNetwork(n sandbox.Network) error {
 	if err := checkCanonical(n); err != nil {
 		return err
@@ -141,8 +142,9 @@ func (g *Gateway) SetNetwork(n sandbox.Network) error {
 	g.policy.Store(newPolicy(n, g.terms.Reachable))
 	for _, f := range g.log.flows() {
 		d := g.decide(f.dst)
-		// What was not looked at, because its address was allowed, cannot be
-		// allowed by its name now; nor can it be by a name that it does not have.
+		// A connection that was allowed by its address was not inspected, so a
+		// name cannot allow it now. A name that the connection was not opened for
+		// cannot allow it either.
 		byName := len(d.names) > 0
 		if d.blocked != "" || byName && !(len(f.names) > 0 && containsAll(d.names, f.names)) || byName && f.opaque.Load() && !d.opaque {
 			f.stop(sandbox.BlockedChange)
@@ -158,7 +160,7 @@ func containsAll(all, some []string) bool {
 	return !slices.ContainsFunc(some, func(s string) bool { return !slices.Contains(all, s) })
 }
 
-// decide decides for a connection, by the policy that is in force now.
+// decide decides about a connection by the policy in force.
 func (g *Gateway) decide(dst netip.AddrPort) decision {
 	return g.policy.Load().decide(dst, g.names.of(dst.Addr()), g.host())
 }
@@ -167,9 +169,9 @@ func (g *Gateway) decide(dst netip.AddrPort) decision {
 type flow struct {
 	g              *Gateway
 	dst            netip.AddrPort
-	names          []string    // it was allowed for, if it was for names
-	opaque         atomic.Bool // its protocol does not say the host
-	secretNames    []string    // those of its address that secrets are for
+	names          []string    // the names that it was allowed for, if any
+	opaque         atomic.Bool // its protocol does not name the host
+	secretNames    []string    // the names of its address that secrets are for
 	sent, received atomic.Int64
 	ctx            context.Context
 	cancel         context.CancelFunc
@@ -178,8 +180,8 @@ type flow struct {
 	rec sandbox.Connection
 }
 
-// open decides for a connection and begins it. It returns nil for one that is
-// blocked, which is recorded then.
+// open decides about a connection and begins it. It returns nil for a connection
+// that is blocked, and records it.
 func (g *Gateway) open(proto sandbox.Protocol, dst netip.AddrPort) *flow {
 	dst = netip.AddrPortFrom(dst.Addr().Unmap().WithZone(""), dst.Port())
 	p := g.policy.Load()
@@ -193,7 +195,7 @@ func (g *Gateway) open(proto sandbox.Protocol, dst netip.AddrPort) *flow {
 	f := &flow{g: g, dst: dst, names: d.names, rec: rec}
 	if proto == sandbox.ProtocolTCP {
 		if len(f.names) > 0 {
-			known = f.names // others of its address are not allowed
+			known = f.names // the other names of the address are not allowed
 		}
 		f.secretNames = g.mayHaveSecrets(known, dst.Port())
 	}
@@ -206,16 +208,16 @@ func (g *Gateway) open(proto sandbox.Protocol, dst netip.AddrPort) *flow {
 		return nil
 	}
 	if g.policy.Load() != p {
-		// Whoever changed the policy meanwhile may not have seen it.
+		// The caller that changed the policy may not have seen f.
 		f.stop(sandbox.BlockedChange)
 	}
 	return f
 }
 
-// spent reports whether the sandbox has used up its bytes.
+// spent reports whether the sandbox has used up its byte limit.
 func (g *Gateway) spent() bool { return g.terms.Bytes > 0 && g.bytes.Load() >= g.terms.Bytes }
 
-// connection returns what is known of f so far.
+// connection returns the record of f so far.
 func (f *flow) connection() sandbox.Connection {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -224,7 +226,7 @@ func (f *flow) connection() sandbox.Connection {
 	return c
 }
 
-// stop ends f, for a reason if that is not "". The first reason counts.
+// stop ends f, and records the reason if it is not "". The first reason wins.
 func (f *flow) stop(why sandbox.BlockReason) {
 	f.mu.Lock()
 	if f.rec.Blocked == "" {
@@ -234,14 +236,14 @@ func (f *flow) stop(why sandbox.BlockReason) {
 	f.cancel()
 }
 
-// named says by which name f turned out to go.
+// named records the host that f turned out to be for.
 func (f *flow) named(host string) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	f.rec.Host = host
 }
 
-// end records f. It is called once, by whoever opened it.
+// end records f. The function that opened f calls it once.
 func (f *flow) end() {
 	f.cancel()
 	f.g.log.end(f)
@@ -252,11 +254,11 @@ func (f *flow) closeWith(c net.Conn) {
 	context.AfterFunc(f.ctx, func() { c.Close() })
 }
 
-// chunk is how much is carried at one time, in bytes.
+// chunk is the size of one copy, in bytes.
 const chunk = 32 << 10
 
-// carry takes n bytes off the limits, waiting as they ask. It fails when f
-// ends, by itself if the bytes are spent.
+// carry takes n bytes off the limits, and waits for the rate limit. It returns an
+// error when f ends. If the byte limit is used up, it ends f itself.
 func (f *flow) carry(limit *rate.Limiter, n int) error {
 	if total := f.g.bytes.Add(int64(n)); f.g.terms.Bytes > 0 && total > f.g.terms.Bytes {
 		f.stop(sandbox.BlockedLimit)
@@ -268,8 +270,7 @@ func (f *flow) carry(limit *rate.Limiter, n int) error {
 	return limit.WaitN(f.ctx, n)
 }
 
-// upstream is a connection to the outside of which every byte is counted and
-// kept within the limits.
+// An upstream is a connection to the outside whose bytes are counted and limited.
 type upstream struct {
 	net.Conn
 	f *flow
@@ -306,7 +307,7 @@ func (u *upstream) Write(b []byte) (int, error) {
 
 func (u *upstream) CloseWrite() error { return closeWrite(u.Conn) }
 
-// closeWrite tells the other side that no more comes.
+// closeWrite closes the write side of c, if c has one.
 func closeWrite(c net.Conn) error {
 	if h, ok := c.(interface{ CloseWrite() error }); ok {
 		return h.CloseWrite()
@@ -314,10 +315,10 @@ func closeWrite(c net.Conn) error {
 	return nil
 }
 
-// dialTimeout bounds how long a connection may take to be made.
+// dialTimeout bounds the time to open a connection.
 const dialTimeout = 10 * time.Second
 
-// connect opens a connection of f's to where it goes.
+// connect opens a connection to the destination of f. f closes it when it ends.
 func (f *flow) connect(network string) (*upstream, error) {
 	ctx, cancel := context.WithTimeout(f.ctx, dialTimeout)
 	defer cancel()

@@ -12,18 +12,18 @@ import (
 	"time"
 )
 
-// A hello is what a TLS client says first, in the clear.
+// A hello is the ClientHello of a TLS client, which is not encrypted.
 type hello struct {
-	serverName string // in lower case; empty if it says none
-	encrypted  bool   // there is another name inside, which is hidden
+	serverName string // in lower case; empty if there is none
+	encrypted  bool   // a second, encrypted hello hides another name
 	alpn       []string
 }
 
-// maxHello bounds a client's hello, in bytes as they come.
+// maxHello bounds a client's hello, in bytes on the wire.
 const maxHello = 64 << 10
 
-// extensionECH is TLS's extension for an encrypted hello. Clients that have
-// nothing to hide send it too, filled with noise: nobody can tell the two apart.
+// extensionECH is TLS's extension for an encrypted hello. Other clients send it
+// too, filled with random bytes. The two cannot be distinguished.
 const extensionECH = 0xfe0d
 
 var (
@@ -31,14 +31,14 @@ var (
 	errHelloTaken = errors.New("hello taken")
 )
 
-// readHello reads a client's hello from r and returns it with all that was
-// read, some of which may come after it.
+// readHello reads a client's hello from r. It also returns all bytes that it
+// read, which may include bytes after the hello.
 func readHello(r io.Reader) (hello, []byte, error) {
 	var raw bytes.Buffer
 	var h hello
 	found := false
-	// What a server would make of it is what counts, so a server reads it: one
-	// that stops there, and whose answers go nowhere.
+	// A real server parses the hello, so that the gateway reads it as servers do.
+	// This server stops after the hello, and its answers are discarded.
 	conn := &helloConn{r: io.TeeReader(io.LimitReader(r, maxHello), &raw)}
 	server := tls.Server(conn, &tls.Config{GetConfigForClient: func(info *tls.ClientHelloInfo) (*tls.Config, error) {
 		found = true
@@ -58,7 +58,7 @@ func readHello(r io.Reader) (hello, []byte, error) {
 
 func lowerASCII(s string) string { return string(bytes.ToLower([]byte(s))) }
 
-// helloConn is a connection that can only be read.
+// A helloConn is a connection that can only be read.
 type helloConn struct {
 	r   io.Reader
 	err error // of the last read
@@ -77,8 +77,8 @@ func (c *helloConn) SetDeadline(time.Time) error        { return nil }
 func (c *helloConn) SetReadDeadline(t time.Time) error  { return nil }
 func (c *helloConn) SetWriteDeadline(t time.Time) error { return nil }
 
-// alertUnrecognizedName is a TLS record that tells a client that its server
-// name is not served.
+// alertUnrecognizedName is a TLS record: the alert that the server name is not
+// served.
 var alertUnrecognizedName = []byte{21, 3, 3, 0, 2, 2, 112}
 
 // Types of TLS records and of messages in them.
@@ -91,24 +91,24 @@ const (
 	messageClientHello     = 1
 	recordHeader           = 5
 	maxRecord              = 16<<10 + 2048
-	// watchHello is how much is read of a connection in wait for a second
-	// hello: no server takes more data before one.
+	// watchHello is the number of bytes that the gateway searches for a second
+	// hello. No server accepts more data before one.
 	watchHello = 256 << 10
-	// maxAlerts bounds the alerts after a first hello. Servers pass over a few
-	// warnings, and end the connection at more.
+	// maxAlerts bounds the alerts after a first hello. Servers ignore a few
+	// warnings, and end the connection if there are more.
 	maxAlerts = 16
 )
 
-// errSecondHello says that a client changed the server's name.
+// errSecondHello means that the client changed the server name.
 var errSecondHello = errors.New("a second hello names another server")
 
-// copyRecords carries TLS records, of which the first is a hello that names
-// serverName, from r to w until nothing can follow that is a hello again. A
-// server may ask for a second one, and might then believe what it says. Servers
-// pass over some records before it, so only a handshake message ends the watch.
+// copyRecords copies TLS records from r to w until no further hello can follow.
+// The first record is a hello that names serverName. A server may ask for a
+// second hello and use the server name in it. Servers ignore some records before
+// the second hello, so only a handshake message ends the check.
 func copyRecords(ctx context.Context, w io.Writer, r io.Reader, serverName string) error {
 	first, changed, alerts := true, false, 0
-	var inHello int // bytes of the first hello that are still to come
+	var inHello int // bytes of the first hello that have not come yet
 	for carried := 0; carried < watchHello && ctx.Err() == nil; {
 		record := make([]byte, recordHeader, 2048)
 		if _, err := io.ReadFull(r, record); err != nil {
@@ -127,13 +127,14 @@ func copyRecords(ctx context.Context, w io.Writer, r io.Reader, serverName strin
 		last := false
 		switch {
 		case record[0] != recordHandshake && first:
-			// Some servers pass over what comes before a hello. What follows
-			// it would not be looked at.
+			// Some servers ignore records before a hello. The gateway would not
+			// check the hello that follows.
 			return errHello
 		case record[0] == recordHandshake && len(body) == 0:
-			return errHello // TLS forbids it, and some servers pass over it
+			return errHello // TLS forbids an empty record, but some servers ignore it
 		case record[0] == recordHandshake && first:
-			// It was read before, and is what it says it is.
+			// readHello has already checked this hello. Only its length is
+			// followed here.
 			if inHello == 0 && len(body) >= 4 {
 				inHello = 4 + int(body[1])<<16 + int(body[2])<<8 + int(body[3])
 			} else if inHello == 0 {
@@ -171,16 +172,16 @@ func copyRecords(ctx context.Context, w io.Writer, r io.Reader, serverName strin
 	return nil
 }
 
-// longestHello is the most that servers take for a hello.
+// longestHello is the length of the longest hello that servers accept.
 const longestHello = 1 << 18
 
-// mayBeHello reports whether a handshake record may begin with a hello in the clear.
-// A client that resumes a session of TLS 1.2 sends its Finished encrypted after a
-// ChangeCipherSpec, and one in 256 has the first byte of a hello. Of those the
-// length that each claims tells 63 in 64 apart.
+// mayBeHello reports whether a handshake record may begin with an unencrypted
+// hello. A client that resumes a TLS 1.2 session sends its Finished encrypted,
+// after a ChangeCipherSpec. The first byte of one in 256 equals the first byte of
+// a hello. The length field rules out 63 in 64 of these.
 func mayBeHello(body []byte) bool {
 	if len(body) < 4 {
-		return true // the rest comes in another record
+		return true // the length field is in the next record
 	}
 	return int(body[1])<<16+int(body[2])<<8+int(body[3]) <= longestHello
 }

@@ -18,15 +18,15 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// Bounds on HTTP in the clear.
+// Bounds on unencrypted HTTP.
 const (
 	maxRequestHeader = 256 << 10
 	httpHeaderTime   = 30 * time.Second
 )
 
-// serveHTTP serves the client's requests by asking the server, each once its
-// host is found to be one of the names that the connection was allowed for. up
-// is used for the first.
+// serveHTTP forwards the client's requests to the server. It checks for each that
+// its host is one of the names that the connection was allowed for. It sends the
+// first request over the open connection up.
 func (f *flow) serveHTTP(guest net.Conn, up *upstream) {
 	proxy := f.proxy("http", f.transport(up))
 	f.serveRequests(guest, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
@@ -36,14 +36,14 @@ func (f *flow) serveHTTP(guest net.Conn, up *upstream) {
 	}))
 }
 
-// proxy returns what passes requests on to where f goes.
+// proxy returns a handler that forwards requests to the destination of f.
 func (f *flow) proxy(scheme string, transport http.RoundTripper) http.Handler {
 	proxy := &httputil.ReverseProxy{
 		Rewrite: func(r *httputil.ProxyRequest) {
 			// The server gets the path and the query, and no other part of the target.
 			u := r.Out.URL
 			r.Out.URL = &url.URL{
-				Scheme: scheme, Host: f.dst.String(), // where to, not what it is called
+				Scheme: scheme, Host: f.dst.String(), // the address, not the name
 				Path: u.Path, RawPath: u.RawPath, RawQuery: u.RawQuery, ForceQuery: u.ForceQuery,
 			}
 			r.Out.Host = r.In.Host
@@ -66,9 +66,9 @@ func (f *flow) proxy(scheme string, transport http.RoundTripper) http.Handler {
 	})
 }
 
-// dropUpgrade takes out of a request the wish to go on in another protocol, which
-// a server may ignore, unless that is a WebSocket. What follows in HTTP/2 would be
-// more requests, to hosts that are not looked at.
+// dropUpgrade removes the headers that ask for another protocol, except for a
+// WebSocket. A server may ignore them anyway. After an upgrade to HTTP/2 the
+// gateway could not check the hosts of further requests.
 func dropUpgrade(header http.Header) {
 	if v := header["Upgrade"]; len(v) == 1 && strings.EqualFold(v[0], "websocket") {
 		return
@@ -77,8 +77,8 @@ func dropUpgrade(header http.Header) {
 	header.Del("HTTP2-Settings")
 }
 
-// isFor reports whether a request is for one of these names. If it is not, it is
-// answered, and f ended.
+// isFor reports whether a request is for one of these names. If it is not, isFor
+// answers it and ends f.
 func (f *flow) isFor(w http.ResponseWriter, r *http.Request, names []string) bool {
 	name := f.hostOf(r.Host)
 	if !strings.EqualFold(r.Method, http.MethodConnect) && plainTarget(r.URL) &&
@@ -96,23 +96,23 @@ func (f *flow) isFor(w http.ResponseWriter, r *http.Request, names []string) boo
 	return false
 }
 
-// plainTarget reports whether a request's target is a path, or a URL of HTTP that
-// names a host. An opaque target would be sent as it is, and a server prefers the
-// host in it to the Host header.
+// plainTarget reports whether a request's target is a path, or an HTTP URL with a
+// host. An opaque target would be sent unchanged, and a server prefers the host
+// in it to the Host header.
 func plainTarget(u *url.URL) bool {
 	return u.Opaque == "" && u.User == nil && (u.Scheme == "" || u.Scheme == "http" || u.Scheme == "https")
 }
 
-// hostOf returns the name in a Host header, in lower case, without the port that
-// f goes to or the dot at its end. With another port, or text in place of a port,
-// the result is no name: some servers choose a host by the whole header.
+// hostOf returns the name in a Host header, in lower case, without the port of f
+// and a trailing dot. If the header has another port, or text in place of a port,
+// the result is not a name. Some servers choose a host by the whole header.
 func (f *flow) hostOf(host string) string {
 	host = strings.TrimSuffix(host, fmt.Sprintf(":%d", f.dst.Port()))
 	return strings.TrimSuffix(strings.ToLower(host), ".")
 }
 
-// transport carries requests over up, and when that has ended over others to
-// the same place.
+// transport sends requests over up. When up has ended, it opens new connections
+// to the same destination.
 func (f *flow) transport(up *upstream) *http.Transport {
 	first := make(chan *upstream, 1)
 	first <- up
@@ -139,7 +139,7 @@ func (f *flow) serveRequests(conn net.Conn, h http.Handler) {
 		Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 			h.ServeHTTP(w, r)
 			if hijacked.Load() {
-				f.cancel() // a connection that became another protocol's has ended
+				f.cancel() // the new protocol's connection has ended
 			}
 		}),
 		ReadHeaderTimeout: httpHeaderTime,
@@ -158,7 +158,7 @@ func (f *flow) serveRequests(conn net.Conn, h http.Handler) {
 	_ = s.Close()
 }
 
-// oneConn is a listener with one connection.
+// oneConn is a listener that accepts one connection.
 type oneConn struct {
 	once sync.Once
 	conn net.Conn

@@ -8,10 +8,10 @@ import (
 	"gvisor.dev/gvisor/pkg/tcpip/stack"
 )
 
-// openLink returns the link whose frames are the packets of a socket, and a
-// channel that is closed when the other side is. The socket must stay open for
-// as long as the link is used. With sums, packets get the checksums that a kernel
-// at the other end looks at.
+// openLink returns a link whose frames are the packets of a socket. The channel
+// is closed when the other end of the socket is closed. The caller keeps the
+// socket open while the link is used. With sums, packets get the checksums that a
+// kernel at the other end checks.
 func openLink(fd int, sums bool) (stack.LinkEndpoint, <-chan struct{}, error) {
 	closed := make(chan struct{})
 	link, err := fdbased.New(&fdbased.Options{
@@ -20,7 +20,7 @@ func openLink(fd int, sums bool) (stack.LinkEndpoint, <-chan struct{}, error) {
 		EthernetHeader:     true,
 		Address:            tcpip.LinkAddress(GatewayMAC),
 		PacketDispatchMode: fdbased.RecvMMsg,
-		// Nothing on the way can damage a packet: it is one of memory.
+		// The packets stay in memory, so none can be damaged on the way.
 		RXChecksumOffload: true,
 		TXChecksumOffload: !sums,
 		ClosedFunc:        func(tcpip.Error) { close(closed) },

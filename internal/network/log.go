@@ -9,16 +9,17 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// Bounds on what is remembered of a sandbox's connections.
+// Bounds on the records of a sandbox's connections.
 const (
 	maxRecords      = 4096
 	maxDestinations = 512
-	// sameAgain is how soon the same refusal is only counted: a program that
-	// tries in a loop must not push all else out of the record.
+	// sameAgain is the time in which the same refusal is only counted. A program
+	// that retries in a loop must not displace all other records.
 	sameAgain = time.Second
 )
 
-// log remembers what a sandbox reached and what was blocked.
+// log records the destinations that a sandbox reached and the blocked
+// connections.
 type log struct {
 	mu      sync.Mutex
 	number  int64                // of the last record
@@ -36,7 +37,7 @@ type destination struct {
 
 type counts struct {
 	connections, sent, received int64
-	recorded                    time.Time // the last refusal
+	recorded                    time.Time // when the last refusal was recorded
 }
 
 func newLog() *log {
@@ -66,7 +67,7 @@ func (l *log) at(d destination) *counts {
 	return c
 }
 
-// block records what was refused at once.
+// block records a connection that was refused at once.
 func (l *log) block(c sandbox.Connection) {
 	c.Started = time.Now().UTC()
 	c.Ended = c.Started
@@ -81,7 +82,7 @@ func (l *log) block(c sandbox.Connection) {
 	l.record(c)
 }
 
-// record keeps c. The caller holds l.mu.
+// record appends c to the records. The caller holds l.mu.
 func (l *log) record(c sandbox.Connection) {
 	l.number++
 	c.Number = l.number
@@ -91,7 +92,7 @@ func (l *log) record(c sandbox.Connection) {
 	l.records = append(l.records, c)
 }
 
-// begin counts f as open; it reports false if there are most already.
+// begin adds f to the open flows. It returns false if most are open already.
 func (l *log) begin(f *flow, most int) bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -102,7 +103,7 @@ func (l *log) begin(f *flow, most int) bool {
 	return true
 }
 
-// end records f, which had begun.
+// end records f, which begin added.
 func (l *log) end(f *flow) {
 	c := f.connection()
 	c.Ended = time.Now().UTC()
@@ -116,7 +117,7 @@ func (l *log) end(f *flow) {
 	l.record(c)
 }
 
-// count adds c to its destination's. The caller holds l.mu.
+// count adds c to the counts of its destination. The caller holds l.mu.
 func (l *log) count(c *sandbox.Connection) {
 	n := l.at(destinationOf(c))
 	n.connections++
@@ -124,7 +125,7 @@ func (l *log) count(c *sandbox.Connection) {
 	n.received += c.Received
 }
 
-// flows returns those that are open.
+// flows returns the open flows.
 func (l *log) flows() []*flow {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -135,8 +136,8 @@ func (l *log) flows() []*flow {
 	return list
 }
 
-// traffic returns what there is to tell, with the connections that ended since
-// the one of number after.
+// traffic returns the counts, and the connections that ended after the connection
+// with the number after.
 func (l *log) traffic(after int64) sandbox.Traffic {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -150,7 +151,7 @@ func (l *log) traffic(after int64) sandbox.Traffic {
 			Connections: n.connections, Sent: n.sent, Received: n.received,
 		})
 	}
-	// What is open counts too, by what it has carried so far.
+	// Open connections count, too, with their bytes so far.
 	for f := range l.open {
 		c := f.connection()
 		d := destinationOf(&c)

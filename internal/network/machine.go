@@ -10,15 +10,15 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// A machine is what its interfaces say of addresses.
+// A machine holds the addresses and networks of this machine's interfaces.
 type machine struct {
-	known bool           // else every address counts as its own
+	known bool           // if false, every address counts as its own
 	own   []netip.Addr   // its addresses
 	near  []netip.Prefix // the networks that it is in
 }
 
-// Bounds on the networks that count as near. An interface that claims more than
-// these bits give does not make the rest of the world private.
+// Bounds on the networks that count as near. Without them, an interface with a
+// very wide network would make public addresses private.
 const (
 	minNear4 = 8
 	minNear6 = 16
@@ -36,16 +36,16 @@ func (m *machine) owns(a netip.Addr) bool {
 	return !m.known || a.IsLoopback() || slices.Contains(m.own, a)
 }
 
-// public reports whether a is of the public internet, and neither the machine's
-// own nor a neighbour's.
+// public reports whether a is a public address, and neither the machine's own nor
+// in one of its networks.
 func (m *machine) public(a netip.Addr) bool {
 	return sandbox.Public(a) && !m.owns(a) && !slices.ContainsFunc(m.near, func(p netip.Prefix) bool { return p.Contains(a) })
 }
 
-// add adds an address of an interface, whose network has that many bits. With
-// all of them it is the address alone: of a network that its router manages, or
-// of a line with two ends. A network that is too wide counts as the part around
-// the address.
+// add adds an address of an interface, whose network prefix has that many bits. A
+// full-length prefix adds only the address. Routers that manage the network, and
+// point-to-point links, give such prefixes. If a network is too wide, only the
+// part around the address counts.
 func (m *machine) add(a netip.Addr, bits int) {
 	m.own = append(m.own, a)
 	if bits == a.BitLen() {
@@ -60,7 +60,7 @@ func (m *machine) addNear(p netip.Prefix) {
 	}
 }
 
-// thisMachine returns what the interfaces say now.
+// thisMachine returns the current state of the interfaces.
 func thisMachine() (*machine, error) {
 	addrs, err := net.InterfaceAddrs()
 	if err != nil {
@@ -90,8 +90,9 @@ func thisMachine() (*machine, error) {
 	return m, nil
 }
 
-// watchMachine returns a function that tells of this machine, which is looked at
-// again from time to time. What cannot be read stays as it was.
+// watchMachine returns a function that returns this machine. The function reads
+// the interfaces again after machineFor. If it cannot read them, it keeps the
+// last state.
 func watchMachine() func() *machine {
 	var (
 		mu   sync.Mutex
@@ -111,5 +112,5 @@ func watchMachine() func() *machine {
 	}
 }
 
-// machineFor is how long the machine's interfaces are taken for the same.
+// machineFor is how long the state of the interfaces is cached.
 const machineFor = 10 * time.Second

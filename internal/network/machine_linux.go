@@ -9,9 +9,9 @@ import (
 	"syscall"
 )
 
-// onLink returns the networks that the machine has routes to without a gateway.
-// An address that DHCPv6 gave has 128 bits, and only a route says which network
-// it is in.
+// onLink returns the networks to which the machine has routes without a gateway.
+// An address from DHCPv6 has a prefix of 128 bits, and only a route names its
+// network.
 func onLink() ([]netip.Prefix, error) {
 	interfaces, err := net.Interfaces()
 	if err != nil {
@@ -30,7 +30,7 @@ func onLink() ([]netip.Prefix, error) {
 	return linkRoutes(table, lines)
 }
 
-// Parts of a route in the kernel's answer.
+// Offsets and types of a route in the host kernel's answer.
 const (
 	routeHeader = 12
 	routeBits   = 1
@@ -38,15 +38,15 @@ const (
 	routeVia    = 18 // RTA_VIA: a gateway of the other family
 )
 
-// A lineRoute is a route into a point-to-point link, such as a tunnel. Such a link
-// may carry the whole world, and has no gateway for that either.
+// A lineRoute is a route into a link. A point-to-point link, such as a tunnel,
+// may carry the whole internet without a gateway.
 type lineRoute struct {
 	to   netip.Prefix
 	line int
 }
 
-// linkRoutes returns the networks in a routing table that are on a link. lines are
-// the links that are point-to-point.
+// linkRoutes returns the networks in a routing table that are directly on a link.
+// lines are the indexes of the point-to-point links.
 func linkRoutes(table []byte, lines []int) ([]netip.Prefix, error) {
 	messages, err := syscall.ParseNetlinkMessage(table)
 	if err != nil {
@@ -78,13 +78,14 @@ func linkRoutes(table []byte, lines []int) ([]netip.Prefix, error) {
 	return near, nil
 }
 
-// directRoute returns where a route goes, and whether that is a link and no gateway.
+// directRoute returns the destination of a route, and whether the route leads to
+// a link without a gateway.
 func directRoute(m *syscall.NetlinkMessage) (r lineRoute, direct bool, err error) {
 	attributes, err := syscall.ParseNetlinkRouteAttr(m)
 	if err != nil {
 		return r, false, fmt.Errorf("read routes: %w", err)
 	}
-	to := netip.IPv6Unspecified() // a default route says no destination
+	to := netip.IPv6Unspecified() // a default route has no destination
 	if m.Data[0] == syscall.AF_INET {
 		to = netip.IPv4Unspecified()
 	}
@@ -104,9 +105,9 @@ func directRoute(m *syscall.NetlinkMessage) (r lineRoute, direct bool, err error
 	return r, direct && r.to.IsValid(), nil
 }
 
-// pieceOfWorld reports whether r is a piece of the internet. A tunnel for all but
-// some networks has routes to the rest in pieces, wide and narrow, and no piece is
-// within another. A narrow route within a wide one is to a network of its own.
+// pieceOfWorld reports whether r covers a part of the internet. A tunnel for all
+// but some networks has wide and narrow routes to the rest, which do not overlap.
+// A narrow route inside a wide route leads to a network of its own.
 func pieceOfWorld(r lineRoute, wide []lineRoute) bool {
 	piece := false
 	for _, w := range wide {

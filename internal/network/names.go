@@ -14,25 +14,25 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// Bounds on what is kept of a sandbox's questions.
+// Bounds on the records of a sandbox's DNS questions.
 const (
 	maxAnswers     = 1024 // names
 	maxPins        = 4096 // addresses
-	maxPinNames    = 32   // names that one address goes by
+	maxPinNames    = 32   // names of one address
 	maxAddresses   = 8    // in one answer
 	answerFor      = 30 * time.Second
 	noAnswerFor    = 5 * time.Second
 	resolveTimeout = 8 * time.Second
-	// Questions that go upstream: what a program does at its busiest, and too
-	// slow to carry data in names.
+	// Limits on questions that go upstream. They are enough for a busy program,
+	// and too low to carry much data in names.
 	questionsPerSecond = 50
 	questionsBurst     = 500
 )
 
-// answerSeconds is the time to live that answers have.
+// answerSeconds is the time to live of answers.
 const answerSeconds = uint32(answerFor / time.Second)
 
-// names asks for names upstream, and remembers which addresses they have.
+// names resolves names upstream, and remembers the addresses of each.
 type names struct {
 	resolve func(ctx context.Context, network, host string) ([]netip.Addr, error)
 	limit   *rate.Limiter
@@ -42,15 +42,15 @@ type names struct {
 	pins    map[netip.Addr]*pin
 }
 
-// An answer is what is known of a name.
+// An answer is the result for a name.
 type answer struct {
-	ready chan struct{} // closed when the rest is there
+	ready chan struct{} // closed when the other fields are set
 	addrs []netip.Addr
 	err   error
 	until time.Time
 }
 
-// A pin is an address that the sandbox was told of.
+// A pin is an address that the sandbox received in an answer.
 type pin struct {
 	names []string // the latest last
 	used  time.Time
@@ -65,11 +65,11 @@ func newNames(resolve func(ctx context.Context, network, host string) ([]netip.A
 	}
 }
 
-// errTooManyQuestions says that a sandbox asks more than it may.
+// errTooManyQuestions means that a sandbox exceeded its limit of questions.
 var errTooManyQuestions = errors.New("too many questions")
 
-// lookup returns the addresses of a name of which refused says nothing, and
-// why others were left out.
+// lookup returns the addresses of a name for which refused returns "". It also
+// returns the reason why it left out other addresses.
 func (n *names) lookup(ctx context.Context, name string, refused func(netip.Addr) sandbox.BlockReason) ([]netip.Addr, sandbox.BlockReason, error) {
 	n.mu.Lock()
 	a := n.answers[name]
@@ -116,13 +116,13 @@ func (a *answer) done() bool {
 	}
 }
 
-// ask asks upstream. The question is the sandbox's, not the caller's: whoever
-// asks next wants the answer too.
+// ask asks upstream. It does not take the caller's context, because later callers
+// wait for the same answer.
 func (n *names) ask(name string, a *answer) {
 	defer close(a.ready)
 	ctx, cancel := context.WithTimeout(context.Background(), resolveTimeout)
 	defer cancel()
-	// The dot keeps the machine's search domains out of it.
+	// The trailing dot excludes the machine's search domains.
 	addrs, err := n.resolve(ctx, "ip", name+".")
 	a.until = time.Now().Add(answerFor)
 	var dns *net.DNSError
@@ -142,8 +142,8 @@ func (n *names) ask(name string, a *answer) {
 	}
 }
 
-// makeRoom reports whether there is room for one more answer. The caller holds
-// n.mu.
+// makeRoom reports whether there is room for one more answer, and drops old
+// answers if necessary. The caller holds n.mu.
 func (n *names) makeRoom() bool {
 	if len(n.answers) < maxAnswers {
 		return true
@@ -166,7 +166,7 @@ func (n *names) makeRoom() bool {
 	return false
 }
 
-// pin remembers that addrs go by name.
+// pin records that name resolved to addrs.
 func (n *names) pin(name string, addrs []netip.Addr) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -186,7 +186,7 @@ func (n *names) pin(name string, addrs []netip.Addr) {
 	}
 }
 
-// dropOldestPin makes room for one more. The caller holds n.mu.
+// dropOldestPin makes room for one more pin. The caller holds n.mu.
 func (n *names) dropOldestPin() {
 	if len(n.pins) < maxPins {
 		return
@@ -201,7 +201,7 @@ func (n *names) dropOldestPin() {
 	delete(n.pins, oldest)
 }
 
-// of returns the names that an address goes by, the latest last.
+// of returns the names that resolved to an address, the latest last.
 func (n *names) of(a netip.Addr) []string {
 	n.mu.Lock()
 	defer n.mu.Unlock()

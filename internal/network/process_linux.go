@@ -22,21 +22,21 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// ProcessName is what a gateway's process is called in its first argument; the
-// second is the sandbox's identifier.
+// ProcessName is the first argument of a gateway's process. The second is the
+// sandbox's identifier.
 const ProcessName = "glovebox-network"
 
-// The descriptors of a gateway's process.
+// The file descriptors of a gateway's process.
 const (
 	linkFD    = 3 // the link
-	controlFD = 4 // where it listens for questions
+	controlFD = 4 // the control socket, on which it listens
 	orderFD   = 5 // its order, as JSON
 )
 
-// KeptFDs are the descriptors that the process needs.
+// KeptFDs returns the file descriptors that the process needs.
 func KeptFDs() map[int]bool { return map[int]bool{linkFD: true, controlFD: true, orderFD: true} }
 
-// order is what a gateway's process is told at the start.
+// An order is the configuration that a gateway's process reads at its start.
 type order struct {
 	Network sandbox.Network      `json:"network"`
 	Terms   sandbox.NetworkTerms `json:"terms"`
@@ -45,12 +45,12 @@ type order struct {
 	Sums    bool                 `json:"sums,omitempty"`
 	Memory  int64                `json:"memory,omitempty"`
 	Names   hostNames            `json:"names"`
-	// Apart says that the process is in namespaces of its own, all but the
-	// network's.
+	// Apart is true if the process is in its own namespaces of all types except
+	// network.
 	Apart bool `json:"apart,omitempty"`
 }
 
-// Main is the main function of a gateway's process; it returns the exit status
+// Main is the main function of a gateway's process. It returns the exit status
 // when the other end of the link is closed.
 func Main() int {
 	if err := run(); err != nil {
@@ -88,8 +88,8 @@ func run() error {
 	}
 	g.resolver.use(o.Names)
 	if len(o.Secrets) > 0 {
-		// Read once, as by anybody who verifies certificates; later there is
-		// no file to read them from. Without any, no server is trusted.
+		// Fill the cache of root certificates now, because there are no files to
+		// read after confine. Without root certificates no server is trusted.
 		if _, err := x509.SystemCertPool(); err != nil {
 			return fmt.Errorf("read certificates: %w", err)
 		}
@@ -98,7 +98,7 @@ func run() error {
 	if err != nil {
 		return err
 	}
-	// Nothing of the sandbox's has been read yet.
+	// The process has read no bytes from the sandbox before this call.
 	walls, err := confine(o.Apart)
 	if err != nil {
 		return fmt.Errorf("confine: %w", err)
@@ -111,18 +111,18 @@ func run() error {
 	go func() { gone <- awaitHangUp(linkFD) }()
 	select {
 	case <-closed:
-		return nil // with all that there is
+		return nil // the process ends with all its connections
 	case err := <-gone:
 		return err
 	}
 }
 
-// awaitHangUp returns when the other end of the link is closed. Who reads from
-// the link sees that as packets without anything in them, one after the other,
-// unless it happens to wait for one.
+// awaitHangUp returns when the other end of the link is closed. A reader of the
+// link does not notice that reliably: it reads empty packets in a loop, unless it
+// waits for a packet at that moment.
 func awaitHangUp(fd int32) error {
 	for {
-		fds := []unix.PollFd{{Fd: fd}} // hanging up needs no asking for
+		fds := []unix.PollFd{{Fd: fd}} // POLLHUP is always reported
 		if _, err := unix.Poll(fds, -1); err != nil && err != unix.EINTR {
 			return fmt.Errorf("wait for the link's end: %w", err)
 		}
@@ -132,12 +132,12 @@ func awaitHangUp(fd int32) error {
 	}
 }
 
-// A request is a question to a gateway's process, and a reply its answer. Each
-// has a connection of its own.
+// A request is a question to a gateway's process, and a reply is its answer. Each
+// request has its own connection.
 type request struct {
 	After   int64           `json:"after,omitempty"`
 	Network sandbox.Network `json:"network,omitempty"` // to put in force, if set
-	Names   *hostNames      `json:"names,omitempty"`   // to resolve by from now on, if set
+	Names   *hostNames      `json:"names,omitempty"`   // to resolve with from now on, if set
 }
 
 type reply struct {
@@ -145,15 +145,16 @@ type reply struct {
 	Network sandbox.Network `json:"network"` // in force
 	// Authority is the certificate that the sandbox must trust, in PEM, if any.
 	Authority []byte `json:"authority,omitempty"`
-	// Walls are what keeps the process from the machine.
+	// Walls are the layers that isolate the process from the machine.
 	Walls []string `json:"walls,omitempty"`
 	Err   string   `json:"err,omitempty"`
 }
 
-// askTimeout bounds one question.
+// askTimeout bounds one request.
 const askTimeout = 10 * time.Second
 
-// maxReply bounds an answer, in bytes: all records that there can be.
+// maxReply bounds a reply, in bytes. It is enough for the largest number of
+// records.
 const maxReply = 32 << 20
 
 func (g *Gateway) answer(l net.Listener, walls []string) {
@@ -186,20 +187,22 @@ func (g *Gateway) answer(l net.Listener, walls []string) {
 	}
 }
 
-// controlSocket is the name of the socket at which a process listens.
+// controlSocket is the name of the socket on which a process listens.
 const controlSocket = "network.sock"
 
-// A Process is a gateway in a process of its own.
+// A Process is a gateway in its own process.
 type Process struct {
-	// Pid is its number. It is a child of whoever started it, who waits for it.
+	// Pid is its process ID. It is a child of the process that called Start,
+	// which must wait for it.
 	Pid int
 }
 
-// Start starts a gateway's process from program, whose main calls [Main] when
-// its first argument is [ProcessName]. It listens for questions in dir, which
-// belongs to the sandbox of that identifier. The caller passes link, the
-// sandbox's end, on to the sandbox, and closes it. What tests set of the
-// options does not count. Secrets are nowhere but in its memory.
+// Start starts a gateway's process from program, whose main calls [Main] when its
+// first argument is [ProcessName]. The process listens on a socket in dir, the
+// directory of the sandbox id. The caller passes link, the sandbox's end, to the
+// sandbox, and closes it. Start ignores the options for tests. Secrets exist only
+// in the memory of the process. The error wraps [sandbox.Invalid] if the policy
+// is not in canonical form.
 func Start(program, id, dir string, opts Options) (_ *Process, link *os.File, err error) {
 	if err := checkCanonical(opts.Network); err != nil {
 		return nil, nil, err
@@ -233,7 +236,7 @@ func Start(program, id, dir string, opts Options) (_ *Process, link *os.File, er
 	command := func(attr *syscall.SysProcAttr) *exec.Cmd {
 		cmd := exec.Command(program)
 		cmd.Args = []string{ProcessName, id}
-		// Else its Go runtime keeps files of its control group open.
+		// Otherwise Go's runtime keeps files of its cgroup open.
 		cmd.Env = append(Environ(), "GODEBUG=containermaxprocs=0,updatemaxprocs=0")
 		cmd.Dir = "/"
 		cmd.ExtraFiles = []*os.File{near, control, r}
@@ -243,8 +246,8 @@ func Start(program, id, dir string, opts Options) (_ *Process, link *os.File, er
 	o := order{Network: opts.Network, Terms: opts.Terms, Secrets: opts.Secrets, Sums: opts.Sums, Memory: opts.Memory, Names: readHostNames(), Apart: true}
 	cmd := command(apart())
 	if err := cmd.Start(); err != nil {
-		// This user may not make namespaces. The process then has fewer walls,
-		// and says so in each answer.
+		// This user may not create namespaces. The process then has fewer layers
+		// of isolation, and reports them in each reply.
 		o.Apart = false
 		cmd = command(&syscall.SysProcAttr{Setsid: true})
 		if err := cmd.Start(); err != nil {
@@ -260,7 +263,7 @@ func Start(program, id, dir string, opts Options) (_ *Process, link *os.File, er
 		_ = cmd.Wait()
 		return nil, nil, err
 	}
-	r.Close() // it may not read at all
+	r.Close() // so that Write fails if the process ended
 	if _, err := w.Write(data); err != nil {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
@@ -269,8 +272,8 @@ func Start(program, id, dir string, opts Options) (_ *Process, link *os.File, er
 	return &Process{Pid: cmd.Process.Pid}, link, nil
 }
 
-// Environ returns what a gateway's process needs of this one's environment:
-// where the certificates are that servers are checked by, if it says so.
+// Environ returns the part of this process's environment that a gateway's process
+// needs: the location of the root certificates, if it is set.
 func Environ() []string {
 	env := []string{}
 	for _, name := range []string{"SSL_CERT_FILE", "SSL_CERT_DIR"} {
@@ -281,11 +284,11 @@ func Environ() []string {
 	return env
 }
 
-// linkBuffer is what waits in a link, in bytes, each way.
+// linkBuffer is the size of a link's buffers, in bytes, in each direction.
 const linkBuffer = 4 << 20
 
-// listenIn listens at the control socket in dir. Paths of sockets are short,
-// and those of directories need not be: it is reached by a descriptor.
+// listenIn listens on the control socket in dir. It uses a path through a file
+// descriptor, because the path of a socket is limited and dir may be longer.
 func listenIn(dir string) (*os.File, error) {
 	d, err := os.OpenFile(dir, unix.O_PATH|unix.O_DIRECTORY, 0)
 	if err != nil {
@@ -305,7 +308,8 @@ func inDir(d *os.File) string {
 	return filepath.Join("/proc/self/fd", strconv.Itoa(int(d.Fd())), controlSocket)
 }
 
-// RemoveSocket removes from dir the socket of a process that has ended.
+// RemoveSocket removes the control socket of a process that has ended from dir.
+// It returns nil if there is none.
 func RemoveSocket(dir string) error {
 	err := os.Remove(filepath.Join(dir, controlSocket))
 	if errors.Is(err, os.ErrNotExist) {
@@ -314,29 +318,34 @@ func RemoveSocket(dir string) error {
 	return err
 }
 
-// Walls returns what keeps the process in dir from the machine, for a person. The
-// error wraps [sandbox.Unavailable] if it does not answer.
+// Walls returns the layers that isolate the process in dir from the machine, as
+// text for a person. The error wraps [sandbox.Unavailable] if the process does
+// not answer.
 func Walls(ctx context.Context, dir string) ([]string, error) {
 	rep, err := ask(ctx, dir, request{After: math.MaxInt64 - 1})
 	return rep.Walls, err
 }
 
-// Ask returns the traffic that the process in dir counted, with the connections
-// that ended since the one of number after, and the policy in force. The error
-// wraps [sandbox.Unavailable] if it does not answer.
+// Ask returns the traffic that the process in dir counted, and the policy in
+// force. The traffic has the connections that ended after the connection with the
+// number after. The error wraps [sandbox.Unavailable] if the process does not
+// answer.
 func Ask(ctx context.Context, dir string, after int64) (sandbox.Traffic, sandbox.Network, error) {
 	rep, err := ask(ctx, dir, request{After: after})
 	return rep.Traffic, rep.Network, err
 }
 
 // Authority returns the certificate, in PEM, that the sandbox of the process in
-// dir must trust for its secrets to work; nil if it has none.
+// dir must trust for its secrets to work, or nil if it has none. The error wraps
+// [sandbox.Unavailable] if the process does not answer.
 func Authority(ctx context.Context, dir string) ([]byte, error) {
 	rep, err := ask(ctx, dir, request{After: math.MaxInt64 - 1})
 	return rep.Authority, err
 }
 
-// Change puts another policy in force in the process in dir.
+// Change puts another policy in force in the process in dir. The error wraps
+// [sandbox.Unavailable] if the process does not answer, and [sandbox.Internal] if
+// it does not take the policy.
 func Change(ctx context.Context, dir string, n sandbox.Network) error {
 	rep, err := ask(ctx, dir, request{Network: n})
 	if err == nil && rep.Network != n {
@@ -373,7 +382,7 @@ func ask(ctx context.Context, dir string, req request) (rep reply, err error) {
 	return rep, nil
 }
 
-// bounded reads no more than n bytes.
+// A bounded reader returns at most n bytes, then an error.
 type bounded struct {
 	c net.Conn
 	n int
@@ -388,12 +397,13 @@ func (b *bounded) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// freshEvery is how often KeepFresh looks.
+// freshEvery is the interval at which KeepFresh checks for changes.
 const freshEvery = 5 * time.Second
 
-// KeepFresh tells the processes in dirs how this machine resolves names, when
-// that has changed, until done is closed. It tells each process that it sees for
-// the first time: an earlier caller may have ended long before.
+// KeepFresh sends the machine's files for name resolution to the processes in
+// dirs when they change, until done is closed. It also sends them to each process
+// that it sees for the first time, because an earlier caller may have ended long
+// before.
 func KeepFresh(done <-chan struct{}, dirs func() []string) {
 	told := map[string]hostNames{}
 	tick := time.NewTicker(freshEvery)

@@ -8,19 +8,19 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// errLinux says that processes of gateways are for Linux.
+// errLinux means that gateways' processes run on Linux only.
 var errLinux = sandbox.Errorf(sandbox.Unsupported, "the network's process runs on Linux only")
 
-// Ask would return what a process counted, and the policy in force.
+// Ask returns an error that wraps [sandbox.Unsupported].
 func Ask(context.Context, string, int64) (sandbox.Traffic, sandbox.Network, error) {
 	return sandbox.Traffic{}, "", errLinux
 }
 
-// Authority would return the certificate that a process signs with.
+// Authority returns an error that wraps [sandbox.Unsupported].
 func Authority(context.Context, string) ([]byte, error) { return nil, errLinux }
 
-// Change would put another policy in force.
+// Change returns an error that wraps [sandbox.Unsupported].
 func Change(context.Context, string, sandbox.Network) error { return errLinux }
 
-// RemoveSocket would remove what a process left.
+// RemoveSocket returns an error that wraps [sandbox.Unsupported].
 func RemoveSocket(string) error { return errLinux }

@@ -2,9 +2,9 @@ package network
 
 import "net/netip"
 
-// Public reports whether an address may be reached for any principal that names
-// it, by the rules for sandboxes to which no range is allowed: it is public, and
-// neither one of this machine nor in a network that the machine is in. Where the
+// Public reports whether every principal may reach an address that it names,
+// under the rules for sandboxes without allowed ranges. The address must be
+// public, and neither the machine's own nor in one of its networks. If the
 // machine's interfaces cannot be read, no address is public.
 func Public(a netip.Addr) bool {
 	m, err := thisMachine()

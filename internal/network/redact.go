@@ -11,15 +11,14 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// A redactor puts placeholders in the place of secrets. Hosts send back headers of
-// requests in headers of their answers: an origin, a request's identifier, a
-// cookie.
+// A redactor replaces secrets by their placeholders. Hosts return request headers
+// in headers of their answers: an origin, a request ID, a cookie.
 type redactor struct{ forms []secretForm }
 
-// A secretForm is one way to write a secret.
+// A secretForm is one encoding of a secret.
 type secretForm struct {
 	text        string
-	fold        bool // text is what foldText returns, and is compared with that
+	fold        bool // text is folded by foldText, and is compared with folded text
 	placeholder string
 }
 
@@ -43,31 +42,31 @@ func newRedactor(secrets []sandbox.Secret) *redactor {
 			}
 		}
 	}
-	// One secret may be in another.
+	// A secret may contain another, so longer forms come first.
 	slices.SortStableFunc(r.forms, func(a, b secretForm) int { return cmp.Compare(len(b.text), len(a.text)) })
 	return r
 }
 
-// insideBase64 returns the characters that value alone decides in the encoding of
-// a text in which that many bytes, of three, are before it.
+// insideBase64 returns the base64 characters that depend only on value, in a text
+// where before bytes of a group of three come before value.
 func insideBase64(e *base64.Encoding, value string, before int) string {
 	const bits = 6 // of a character
 	text := e.EncodeToString(append(make([]byte, before), value...))
 	return text[(8*before+bits-1)/bits : 8*(before+len(value))/bits]
 }
 
-// percentLayers is how often a value may be percent-encoded: a URL in the query of
-// another is so twice.
+// percentLayers is the number of percent-encodings that are undone. A URL in the
+// query of another URL is encoded twice.
 const percentLayers = 2
 
-// text returns s without secrets, as they are and percent-encoded. Programs differ
-// in the characters that they encode, so the text is decoded and not the secret
-// encoded.
+// text returns s without secrets, plain or percent-encoded. Programs encode
+// different sets of characters, so text decodes s instead of encoding the
+// secrets.
 func (r *redactor) text(s string) string {
 	for layers := range percentLayers + 1 {
 		v := decode(s, layers)
 		if layers > 0 && v.at == nil {
-			break // it has no more layers
+			break // there are no more layers
 		}
 		for i := range r.forms {
 			if without := r.forms[i].replace(s, v); without != s {
@@ -78,13 +77,13 @@ func (r *redactor) text(s string) string {
 	return s
 }
 
-// A decoded is a text without some layers of percent-encoding.
+// A decoded is a text after some layers of percent-encoding were removed.
 type decoded struct {
 	text, folded string
-	at           []int // where each byte of text, and its end, was before; nil if nothing changed
+	at           []int // the original offset of each byte of text, and of its end; nil if equal
 }
 
-// was returns where byte i of d's text was before.
+// was returns the original offset of byte i of d.text.
 func (d *decoded) was(i int) int {
 	if d.at == nil {
 		return i
@@ -92,8 +91,8 @@ func (d *decoded) was(i int) int {
 	return d.at[i]
 }
 
-// decode takes so many layers of percent-encoding off s. A "%" that begins no
-// escape stays.
+// decode removes layers of percent-encoding from s. A "%" that begins no escape
+// stays.
 func decode(s string, layers int) *decoded {
 	d := &decoded{text: s}
 	for range layers {
@@ -122,8 +121,8 @@ func decode(s string, layers int) *decoded {
 	return d
 }
 
-// replace returns s, which d is decoded from, with the placeholder in the place of
-// the secret.
+// replace returns s with the secret replaced by the placeholder. d is decoded
+// from s.
 func (f *secretForm) replace(s string, d *decoded) string {
 	text := d.text
 	if f.fold {
@@ -148,13 +147,13 @@ func (f *secretForm) replace(s string, d *decoded) string {
 	return b.String()
 }
 
-// foldText returns s, of the same length, with the letters of ASCII in lower case,
-// and with blanks in place of "+": a query has either for a blank.
+// foldText returns s in lower case (ASCII only), with "+" replaced by a blank,
+// because a query may contain either. The length does not change.
 func foldText(s string) string {
 	return strings.ReplaceAll(toLower(s), "+", " ")
 }
 
-// toLower returns s, of the same length, with the letters of ASCII in lower case.
+// toLower returns s in lower case (ASCII only). The length does not change.
 func toLower(s string) string {
 	b := []byte(s)
 	for i, c := range b {
@@ -165,7 +164,7 @@ func toLower(s string) string {
 	return string(b)
 }
 
-// header takes secrets out of an answer's headers, or its trailers.
+// header removes secrets from the headers or trailers of an answer.
 func (r *redactor) header(h http.Header) {
 	for name, values := range h {
 		if r.text(name) != name {
@@ -178,7 +177,7 @@ func (r *redactor) header(h http.Header) {
 	}
 }
 
-// A redactedTransport takes secrets out of answers, but not out of their bodies.
+// A redactedTransport removes secrets from answers, except from their bodies.
 type redactedTransport struct {
 	http.RoundTripper
 	redact *redactor
@@ -188,12 +187,12 @@ func (t *redactedTransport) RoundTrip(req *http.Request) (*http.Response, error)
 	resp, err := t.RoundTripper.RoundTrip(req)
 	if err == nil {
 		t.redact.header(resp.Header)
-		resp.Status = t.redact.text(resp.Status) // which is said when a protocol changes
+		resp.Status = t.redact.text(resp.Status) // it is sent when the protocol changes
 	}
 	return resp, err
 }
 
-// A redactedWriter takes secrets out of what comes before an answer, such as early
+// A redactedWriter removes secrets from informational answers, such as early
 // hints.
 type redactedWriter struct {
 	http.ResponseWriter

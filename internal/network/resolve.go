@@ -14,22 +14,22 @@ import (
 	"time"
 )
 
-// hostNames are the texts by which this machine resolves names. A gateway's
-// process has no file of the machine: it gets the texts at its start, and again
-// from KeepFresh when they have changed.
+// hostNames are the files with which this machine resolves names. A gateway's
+// process cannot read files. It receives their text at its start, and again from
+// KeepFresh after a change.
 type hostNames struct {
 	Resolv string `json:"resolv"` // /etc/resolv.conf
 	Hosts  string `json:"hosts"`  // /etc/hosts
 }
 
-// Where the texts are, and how much of each is read, in bytes.
+// The paths of the files, and how many bytes of each are read.
 const (
 	resolvFile   = "/etc/resolv.conf"
 	hostsFile    = "/etc/hosts"
 	maxNamesFile = 1 << 20
 )
 
-// readHostNames reads the texts. A file that is missing is an empty one.
+// readHostNames reads the files. A missing file counts as empty.
 func readHostNames() hostNames {
 	return hostNames{Resolv: readBounded(resolvFile), Hosts: readBounded(hostsFile)}
 }
@@ -47,7 +47,7 @@ func readBounded(path string) string {
 	return string(data)
 }
 
-// A namesConfig is what the texts say.
+// A namesConfig is the parsed form of hostNames.
 type namesConfig struct {
 	servers []string // addresses with ports, in order
 	timeout time.Duration
@@ -55,12 +55,12 @@ type namesConfig struct {
 	hosts   map[string][]netip.Addr // by lower-case name
 }
 
-// What resolv.conf(5) says where the file says nothing.
+// The defaults of resolv.conf(5).
 const defaultDNSTimeout = 5 * time.Second
 
 var defaultDNSServers = []string{"127.0.0.1:53", "[::1]:53"}
 
-// parse never fails: what it cannot read it leaves out, as a C library does.
+// parse never fails. It ignores lines that it cannot parse, as a C library does.
 func (n hostNames) parse() *namesConfig {
 	c := &namesConfig{timeout: defaultDNSTimeout, hosts: map[string][]netip.Addr{}}
 	for f := range configLines(n.Resolv) {
@@ -96,7 +96,7 @@ func (n hostNames) parse() *namesConfig {
 	return c
 }
 
-// configLines yields the words of each line of a text that has any, without
+// configLines yields the words of each non-empty line of a text, without
 // comments.
 func configLines(text string) func(yield func([]string) bool) {
 	return func(yield func([]string) bool) {
@@ -113,19 +113,19 @@ func configLines(text string) func(yield func([]string) bool) {
 
 // A hostResolver resolves names as this machine does.
 type hostResolver struct {
-	only   string // the DNS server to ask, with its port, whatever the texts say
+	only   string // the only DNS server to ask, with its port, or ""
 	config atomic.Pointer[namesConfig]
 }
 
-// newHostResolver returns a resolver that asks the DNS server at only, or those
-// of this machine if only is "".
+// newHostResolver returns a resolver that asks the DNS server only, or the
+// servers of this machine if only is "".
 func newHostResolver(only string) *hostResolver { return &hostResolver{only: only} }
 
-// use has names resolved by n from now on.
+// use makes r resolve names with n from now on.
 func (r *hostResolver) use(n hostNames) { r.config.Store(n.parse()) }
 
-// lookup returns the addresses of a name that ends with a dot. One server after
-// the other is asked until one of them knows that the name exists or does not.
+// lookup returns the addresses of a name that ends with a dot. It asks one server
+// after the other until one answers that the name exists or does not exist.
 func (r *hostResolver) lookup(ctx context.Context, network, host string) ([]netip.Addr, error) {
 	c := r.config.Load()
 	if c == nil {
@@ -151,7 +151,7 @@ func (r *hostResolver) lookup(ctx context.Context, network, host string) ([]neti
 	return nil, last
 }
 
-// ask asks one server. The last one has all the time that is left.
+// ask asks one server. The last server gets all the time that is left.
 func (c *namesConfig) ask(ctx context.Context, network, host, server string, last bool) ([]netip.Addr, error) {
 	if !last {
 		var cancel context.CancelFunc

@@ -15,7 +15,8 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// secretsFor returns the secrets that may go to the host of that name.
+// secretsFor returns the secrets that may go to the host of that name on that
+// port.
 func (g *Gateway) secretsFor(name string, port uint16) []sandbox.Secret {
 	var list []sandbox.Secret
 	for _, s := range g.secrets {
@@ -26,14 +27,14 @@ func (g *Gateway) secretsFor(name string, port uint16) []sandbox.Secret {
 	return list
 }
 
-// mayHaveSecrets returns those of an address's names that secrets are for on
-// that port: a connection to it must be looked at.
+// mayHaveSecrets returns the names that secrets are for on that port. If there
+// are any, the gateway must inspect the connection.
 func (g *Gateway) mayHaveSecrets(names []string, port uint16) []string {
 	return slices.DeleteFunc(slices.Clone(names), func(n string) bool { return len(g.secretsFor(n, port)) == 0 })
 }
 
 // Authority returns the certificate, in PEM, that the sandbox must trust for its
-// secrets to work; nil if it has none.
+// secrets to work, or nil if it has no secrets.
 func (g *Gateway) Authority() []byte {
 	if g.authority == nil {
 		return nil
@@ -41,8 +42,8 @@ func (g *Gateway) Authority() []byte {
 	return g.authority.pem
 }
 
-// terminates reports whether a client that sends this hello is to be answered
-// in the place of its server: one with which it will speak HTTP.
+// terminates reports whether the gateway terminates the TLS of a client with this
+// hello. The hello must name a host of secrets, and offer HTTP or no protocol.
 func (f *flow) terminates(h hello) bool {
 	if h.encrypted || !slices.Contains(f.secretNames, h.serverName) {
 		return false
@@ -50,15 +51,15 @@ func (f *flow) terminates(h hello) bool {
 	return len(h.alpn) == 0 || slices.ContainsFunc(h.alpn, func(p string) bool { return slices.Contains(httpProtocols, p) })
 }
 
-// httpProtocols are those that secrets are put into, as TLS calls them.
+// httpProtocols are the ALPN names of the protocols that carry secrets.
 var httpProtocols = []string{"h2", "http/1.1"}
 
-// errCertificate says that a server does not prove to be the host it should be.
+// errCertificate means that a server's certificate is not valid for its host.
 var errCertificate = errors.New("glovebox: the server's certificate")
 
-// serveSecrets answers a client in the place of the server that it greeted with
-// h, and passes its requests on with the secrets in their headers. The server
-// has to prove first that it is the host that the secrets are for.
+// serveSecrets terminates the TLS of a client that sent h, and forwards its
+// requests with the secrets in their headers. First the server must prove with
+// its certificate that it is the host of the secrets.
 func (f *flow) serveSecrets(guest net.Conn, up *upstream, h hello) {
 	f.named(h.serverName)
 	name := h.serverName
@@ -69,11 +70,11 @@ func (f *flow) serveSecrets(guest net.Conn, up *upstream, h hello) {
 		}
 	}
 	first, failed := f.secure(up, name, offer)
-	// What the server speaks is what the client gets.
+	// Offer the client only the protocol that the server chose.
 	config := &tls.Config{
 		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return f.g.authority.certificate(name) },
 		MinVersion:     tls.VersionTLS12,
-		// Sessions would outlive a change of what is allowed.
+		// A resumed session would outlive a change of the policy.
 		SessionTicketsDisabled: true,
 	}
 	if failed == nil {
@@ -88,7 +89,7 @@ func (f *flow) serveSecrets(guest net.Conn, up *upstream, h hello) {
 	err := client.HandshakeContext(ctx)
 	cancel()
 	if err != nil {
-		f.cancel() // it does not trust us: many a client brings its own list
+		f.cancel() // many clients have their own list of roots and do not trust the gateway
 		return
 	}
 	if failed != nil {
@@ -145,7 +146,8 @@ func (f *flow) serveSecrets(guest net.Conn, up *upstream, h hello) {
 			return
 		}
 		if secrets.replace(r.Header) && strings.EqualFold(r.Method, http.MethodTrace) {
-			// Its answer is what was asked. Some servers ignore a method's case.
+			// The answer to TRACE contains the request. Some servers ignore a
+			// method's case.
 			http.Error(w, "glovebox: TRACE would show the secret", http.StatusMethodNotAllowed)
 			return
 		}
@@ -155,7 +157,7 @@ func (f *flow) serveSecrets(guest net.Conn, up *upstream, h hello) {
 }
 
 // misplaced returns a secret whose placeholder is in a header that the secret
-// does not name, and that header.
+// does not name, and the name of that header.
 func misplaced(secrets []sandbox.Secret, header http.Header) (s *sandbox.Secret, name string, ok bool) {
 	for _, name := range slices.Sorted(maps.Keys(header)) {
 		for _, v := range header[name] {
@@ -171,9 +173,9 @@ func misplaced(secrets []sandbox.Secret, header http.Header) (s *sandbox.Secret,
 	return nil, "", false
 }
 
-// refuseHeader answers a request to a host that has a secret in a header that the
-// secret does not name. The program would wonder why the host knows no such key,
-// so it is told.
+// refuseHeader answers a request that has a secret in a header that the secret
+// does not name. It explains the reason, because otherwise the host would only
+// report an unknown key.
 func (f *flow) refuseHeader(w http.ResponseWriter, host string, s *sandbox.Secret, header string) {
 	f.g.log.block(sandbox.Connection{
 		Protocol: sandbox.ProtocolTCP, Host: host, Address: f.dst.Addr(), Port: f.dst.Port(), Blocked: sandbox.BlockedHeader,
@@ -182,7 +184,8 @@ func (f *flow) refuseHeader(w http.ResponseWriter, host string, s *sandbox.Secre
 		"or ask the operator to name this one among the secret's headers: --secret-header %[2]s", s.Name, header), http.StatusForbidden)
 }
 
-// secure greets the server as a client that wants the host of that name.
+// secure opens a TLS connection over up to the host of that name, and verifies
+// its certificate. If it fails, it closes up.
 func (f *flow) secure(up *upstream, name string, offer []string) (*tls.Conn, error) {
 	c := tls.Client(up, &tls.Config{ServerName: name, RootCAs: f.g.roots, NextProtos: offer, MinVersion: tls.VersionTLS12})
 	ctx, cancel := context.WithTimeout(f.ctx, dialTimeout)
@@ -199,8 +202,8 @@ func (f *flow) secure(up *upstream, name string, offer []string) (*tls.Conn, err
 	return nil, fmt.Errorf("glovebox: no TLS with %s: %w", name, err)
 }
 
-// stopAfter records why f is not what it should be without ending it: its
-// client is told.
+// stopAfter records why f is blocked without ending f, so that the client still
+// receives an answer.
 func (f *flow) stopAfter(why sandbox.BlockReason) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -209,13 +212,13 @@ func (f *flow) stopAfter(why sandbox.BlockReason) {
 	}
 }
 
-// maxHeaders bounds the headers of a sandbox's requests under way, in bytes and
-// with secrets in them: a short placeholder may stand for a long one.
+// maxHeaders bounds the headers of a sandbox's requests under way, in bytes, with
+// the secrets in them. A secret may be longer than its placeholder.
 const maxHeaders = 64 << 20
 
-// A replacer puts secrets in the place of their placeholders.
+// A replacer replaces placeholders by their secrets.
 type replacer struct {
-	pairs   []string // placeholders, each before its secret
+	pairs   []string // each placeholder is followed by its secret
 	strings *strings.Replacer
 }
 
@@ -227,7 +230,7 @@ func newReplacer(secrets []sandbox.Secret) *replacer {
 	return &replacer{pairs, strings.NewReplacer(pairs...)}
 }
 
-// size returns how many bytes the header will have at most once replaced.
+// size returns an upper bound on the size of header after replace, in bytes.
 func (p *replacer) size(header http.Header) int64 {
 	n := 0
 	for key, values := range header {
@@ -241,7 +244,7 @@ func (p *replacer) size(header http.Header) int64 {
 	return int64(n)
 }
 
-// added returns how many bytes the secrets in v will have.
+// added returns the total length of the secrets whose placeholders are in v.
 func (p *replacer) added(v string) int {
 	n := 0
 	for i := 0; i < len(p.pairs); i += 2 {
@@ -250,9 +253,8 @@ func (p *replacer) added(v string) int {
 	return n
 }
 
-// replace puts the secrets into header's values and reports whether there were
-// any to put. Credentials of the Basic scheme, which are encoded, are looked
-// into.
+// replace puts the secrets into the values of header, and reports whether it
+// changed any. It also decodes credentials of the Basic scheme.
 func (p *replacer) replace(header http.Header) bool {
 	replaced := false
 	for key, values := range header {
@@ -271,8 +273,8 @@ func (p *replacer) replace(header http.Header) bool {
 	return replaced
 }
 
-// basicCredentials returns what the value of a header has encoded, if that is
-// credentials of the Basic scheme.
+// basicCredentials returns the decoded credentials if the header is Authorization
+// with the Basic scheme.
 func basicCredentials(key, v string) (plain string, ok bool) {
 	if key != "Authorization" {
 		return "", false

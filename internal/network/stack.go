@@ -21,9 +21,9 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// The link between a sandbox and its gateway, the same for every one. The
-// addresses are of ranges that nothing else uses: what an operator might name
-// does not lie behind them.
+// The addresses of the link between a sandbox and its gateway. They are the same
+// for every sandbox. Nothing else uses their ranges, so they hide no address that
+// an operator might name.
 var (
 	Guest4   = netip.MustParsePrefix("198.18.0.2/30")
 	Gateway4 = netip.MustParsePrefix("198.18.0.1/30")
@@ -34,33 +34,34 @@ var (
 	GatewayMAC = net.HardwareAddr{0x02, 0x67, 0x6c, 0x6f, 0x76, 0x01}
 )
 
-// MTU is the link's, in bytes.
+// MTU is the link's MTU, in bytes.
 const MTU = 65000
 
 const nic tcpip.NICID = 1
 
-// memoryGoal is what a gateway's memory should stay below, in bytes. Buffers of
-// connections, which bound themselves, are two thirds of it at most.
+// memoryGoal is the default soft limit for a gateway's memory, in bytes. The
+// buffers of connections have bounds of their own, and take at most two thirds of
+// it.
 const memoryGoal = 192 << 20
 
-// Bounds on the memory of connections: what one may have in buffers, each way.
+// Bounds on the buffers of one connection, in each direction, in bytes.
 const (
 	minBuffer = 16 << 10
 	maxBuffer = 512 << 10
-	// maxHalfOpen bounds the connections that are being made.
+	// maxHalfOpen bounds the connections that are being opened.
 	maxHalfOpen = 256
-	// timeWait is how long a connection's ports stay taken after its end. There
-	// is no network on which a segment could be late.
+	// timeWait is how long the ports of a connection stay reserved after its end.
+	// The link delays no segment, so it can be short.
 	timeWait = time.Second
-	// synRetries is how often a sandbox is told that its connection is
-	// accepted: some seconds, until one that does not answer is given up.
+	// synRetries is how often SYN-ACK is sent again. A sandbox that does not
+	// answer is given up after some seconds.
 	synRetries = 2
-	// udpIdle is how long a UDP flow is open without a datagram.
+	// udpIdle is how long a UDP flow stays open without a datagram.
 	udpIdle     = 60 * time.Second
 	maxDatagram = 64 << 10
 )
 
-// Attach puts the gateway at the end of a link. It is called once.
+// Attach connects the gateway to the end of a link. It is called once.
 func (g *Gateway) Attach(link stack.LinkEndpoint) error {
 	s := stack.New(stack.Options{
 		NetworkProtocols:   []stack.NetworkProtocolFactory{ipv4.NewProtocol, ipv6.NewProtocol, arp.NewProtocol},
@@ -79,8 +80,8 @@ func (g *Gateway) Attach(link stack.LinkEndpoint) error {
 	if err := s.CreateNIC(nic, newFilter(link, g.log)); err != nil {
 		return fmt.Errorf("make interface: %s", err)
 	}
-	// Everything that a sandbox sends is for the gateway, and the gateway
-	// answers for everybody.
+	// The gateway receives all packets of the sandbox, and answers with any
+	// source address.
 	if err := s.SetPromiscuousMode(nic, true); err != nil {
 		return fmt.Errorf("take in everything: %s", err)
 	}
@@ -112,7 +113,7 @@ func (g *Gateway) Attach(link stack.LinkEndpoint) error {
 	return nil
 }
 
-// tune bounds what connections may take.
+// tune bounds the resources of connections.
 func (g *Gateway) tune(s *stack.Stack) error {
 	buffer := min(max(int(g.buffers)/(2*g.terms.Connections), minBuffer), maxBuffer)
 	sack, wait, reuse := tcpip.TCPSACKEnabled(true), tcpip.TCPTimeWaitTimeoutOption(timeWait), tcpip.TCPModerateReceiveBufferOption(false)
@@ -144,15 +145,15 @@ func (g *Gateway) listenDNS(s *stack.Stack, proto tcpip.NetworkProtocolNumber, o
 	return nil
 }
 
-// destinationAddress returns where a packet of a sandbox's wants to go.
+// destinationAddress returns the destination of a packet from a sandbox.
 func destinationAddress(id stack.TransportEndpointID) netip.AddrPort {
 	a, _ := netip.AddrFromSlice(id.LocalAddress.AsSlice())
 	return netip.AddrPortFrom(a, id.LocalPort)
 }
 
-// acceptTCP decides about a connection and serves it. What is refused is reset
-// at once, so that no program waits for it; and what cannot be reached outside
-// cannot inside.
+// acceptTCP decides about a connection and serves it. A blocked connection is
+// reset at once, so that no program waits for it. If the destination does not
+// accept the connection, the sandbox's connection is reset, too.
 func (g *Gateway) acceptTCP(r *tcp.ForwarderRequest) {
 	f := g.open(sandbox.ProtocolTCP, destinationAddress(r.ID()))
 	if f == nil {
@@ -182,8 +183,8 @@ func (g *Gateway) acceptTCP(r *tcp.ForwarderRequest) {
 	}
 }
 
-// acceptUDP does the same for the first datagram of a flow. What is refused is
-// answered with "port unreachable".
+// acceptUDP decides about the first datagram of a flow and serves the flow. A
+// blocked datagram gets the answer "port unreachable".
 func (g *Gateway) acceptUDP(r *udp.ForwarderRequest) bool {
 	f := g.open(sandbox.ProtocolUDP, destinationAddress(r.ID()))
 	if f == nil {
@@ -210,7 +211,7 @@ func (g *Gateway) acceptUDP(r *udp.ForwarderRequest) bool {
 	return true
 }
 
-// relay carries datagrams both ways until none came for a while.
+// relay copies datagrams in both directions until none comes for udpIdle.
 func (f *flow) relay(guest, up net.Conn) {
 	go func() {
 		defer f.cancel()
@@ -244,8 +245,8 @@ func (f *flow) relay(guest, up net.Conn) {
 	}
 }
 
-// isQUIC reports whether a datagram may begin a QUIC connection: its server
-// name is hidden from whoever does not do what a server would.
+// isQUIC reports whether a datagram may begin a QUIC connection. QUIC encrypts
+// the server name with keys that only a full parser of QUIC can derive.
 func isQUIC(port uint16, b []byte) bool {
 	const longHeader, minInitial = 0xc0, 1200
 	return port == 443 || port == 80 || len(b) >= minInitial && b[0]&longHeader == longHeader
