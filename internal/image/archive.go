@@ -19,15 +19,16 @@ const (
 	maxArchiveLinks   = 8
 )
 
-// files are what an archive or a directory of images has, by name.
+// files gives access to the files of an archive or a directory of images, by
+// name.
 type files interface {
-	// open returns a file and its size. What is not there is fs.ErrNotExist.
+	// open returns a file and its size. A missing file is fs.ErrNotExist.
 	open(name string) (io.ReadCloser, int64, error)
 	close() error
 }
 
-// openFiles opens what a person named: a directory, or a tar archive, perhaps
-// compressed.
+// openFiles opens a file or directory that a person named: a directory, or a tar
+// archive, possibly compressed.
 func (s *Store) openFiles(ctx context.Context, file string) (files, error) {
 	fi, err := os.Stat(file)
 	if err != nil {
@@ -53,7 +54,8 @@ func (s *Store) openFiles(ctx context.Context, file string) (files, error) {
 	return newTarFiles(ctx, f, false)
 }
 
-// spool keeps what comes only once in a file, uncompressed, while it is read.
+// spool copies a stream, decompressed, to a temporary file, because the archive
+// is read more than once.
 func (s *Store) spool(ctx context.Context, r io.Reader) (_ files, err error) {
 	if err := s.prepare(); err != nil {
 		return nil, explainWrite(err)
@@ -82,7 +84,7 @@ func (s *Store) spool(ctx context.Context, r io.Reader) (_ files, err error) {
 	return newTarFiles(ctx, f, true)
 }
 
-// dirFiles are the files of a directory. Nothing outside of it is opened.
+// dirFiles are the files of a directory. The root prevents access outside it.
 type dirFiles struct{ root *os.Root }
 
 func (d dirFiles) open(name string) (io.ReadCloser, int64, error) {
@@ -102,8 +104,8 @@ func (d dirFiles) open(name string) (io.ReadCloser, int64, error) {
 
 func (d dirFiles) close() error { return d.root.Close() }
 
-// tarFiles are the files of a tar archive, found once and then read from their
-// places.
+// tarFiles are the files of a tar archive. newTarFiles indexes them once, and
+// open reads them at their offsets.
 type tarFiles struct {
 	f         *os.File
 	temporary bool
@@ -112,7 +114,7 @@ type tarFiles struct {
 
 type tarFile struct {
 	offset, size int64
-	link         string // to another, if not empty
+	link         string // the name of another file, if not empty
 }
 
 func newTarFiles(ctx context.Context, f *os.File, temporary bool) (_ *tarFiles, err error) {
@@ -143,8 +145,8 @@ func newTarFiles(ctx context.Context, f *os.File, temporary bool) (_ *tarFiles, 
 		name := path.Clean(h.Name)
 		switch h.Typeflag {
 		case tar.TypeReg:
-			// The reader takes headers in small pieces and leaves the file
-			// at the data.
+			// The tar reader does not read ahead, so the file offset is the start
+			// of the data.
 			offset, err := f.Seek(0, io.SeekCurrent)
 			if err != nil {
 				return nil, err
@@ -181,12 +183,12 @@ func (t *tarFiles) close() error {
 	return err
 }
 
-// compressed reports whether data that begin so are compressed.
+// compressed reports whether magic is the start of compressed data.
 func compressed(magic []byte) bool {
 	return strings.HasPrefix(string(magic), "\x1f\x8b") || strings.HasPrefix(string(magic), "\x28\xb5\x2f\xfd")
 }
 
-// readAll reads a file of at most so many bytes.
+// readAll reads a file of at most most bytes.
 func readAll(f files, name string, most int64) ([]byte, error) {
 	r, size, err := f.open(name)
 	if err != nil {

@@ -13,16 +13,16 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// Bounds on what tells of an image.
+// Bounds on an image's metadata.
 const (
 	maxManifest = 4 << 20
 	maxConfig   = 8 << 20
 	maxLayers   = 512
-	// What every sandbox of the image is started with.
+	// Every sandbox of the image starts with its environment.
 	maxEnv = 64 << 10
 )
 
-// platform is what images must be made for.
+// platform returns the platform that images must support.
 func platform() v1.Platform {
 	return v1.Platform{OS: "linux", Architecture: runtime.GOARCH}
 }
@@ -36,7 +36,7 @@ func (s *Store) config(h v1.Hash) (*v1.ConfigFile, error) {
 	return parseConfig(data)
 }
 
-// parseConfig reads and checks a configuration.
+// parseConfig parses and checks a configuration.
 func parseConfig(data []byte) (*v1.ConfigFile, error) {
 	c, err := v1.ParseConfigFile(bytes.NewReader(data))
 	if err != nil {
@@ -86,7 +86,7 @@ func wrongPlatform(has []string) error {
 		"use an image that is made for %s", want.String())
 }
 
-// configOf returns what sandboxes are told.
+// configOf returns the part of a configuration that sandboxes use.
 func configOf(c *v1.ConfigFile) sandbox.ImageConfig {
 	out := sandbox.ImageConfig{
 		Env: c.Config.Env, User: c.Config.User, WorkDir: c.Config.WorkingDir,

@@ -13,18 +13,18 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// freeSize is how large a layer may become, in bytes, before it is looked at
-// how much smaller it is compressed.
+// freeSize is the size up to which a layer's compression ratio is not checked, in
+// bytes.
 const freeSize = 256 << 20
 
-// maxWindow bounds the memory that reading zstd takes, in bytes. Its own tool makes
-// windows of 8 MiB at its highest ordinary level, and what builds images at most
+// maxWindow bounds the memory for reading zstd, in bytes. The zstd tool uses
+// windows of 8 MiB at its highest ordinary level, and image builders use at most
 // 32 MiB.
 const maxWindow = 32 << 20
 
-// decompress returns what r has, uncompressed if it begins like gzip or zstd.
-// It is an error, of kind Exhausted, if more than ratio times as much comes out
-// as went in.
+// decompress returns the data of r, decompressed if they are gzip or zstd. The
+// caller closes the reader. Reading fails with an error of kind Exhausted if the
+// output is more than ratio times as large as the input.
 func decompress(r io.Reader, ratio int64) (io.ReadCloser, error) {
 	in := &counter{r: r}
 	buf := bufio.NewReaderSize(in, 256<<10)
@@ -63,7 +63,7 @@ func badCompression(err error) error {
 type counter struct {
 	r   io.Reader
 	n   int64
-	err error // of r, other than its end
+	err error // of r, except io.EOF
 }
 
 func (c *counter) Read(b []byte) (int, error) {
@@ -75,13 +75,13 @@ func (c *counter) Read(b []byte) (int, error) {
 	return n, err
 }
 
-// expander reads what is compressed.
+// An expander reads compressed data and checks the ratio.
 type expander struct {
 	io.Reader
 	close func()
 	in    *counter
 	out   int64
-	free  int64 // of out, before it is compared
+	free  int64 // output bytes before the ratio is checked
 	ratio int64
 }
 
@@ -105,19 +105,19 @@ func (e *expander) Close() error {
 	return nil
 }
 
-// How much is read ahead: so many pieces of so many bytes.
+// The size of the read-ahead: the number of pieces, and the bytes of each.
 const (
 	aheadPieces = 4
 	aheadSize   = 256 << 10
 )
 
-// ahead reads in the background, so that decompressing takes one processor and
-// writing another.
+// ahead reads in the background, so that decompressing and writing use different
+// CPUs.
 type ahead struct {
 	full, empty chan []byte
 	stop        chan struct{}
 	ended       sync.WaitGroup
-	err         error // of the reader; read after full is closed
+	err         error // of the reader; set before full is closed
 	now         []byte
 	at          int
 }
@@ -138,7 +138,7 @@ func readAhead(r io.Reader) *ahead {
 			}
 			n, err := io.ReadFull(r, b[:cap(b)])
 			if n > 0 {
-				a.full <- b[:n] // never waits: there are no more pieces than fit
+				a.full <- b[:n] // never blocks, because full has room for all pieces
 			}
 			if err != nil {
 				if err == io.ErrUnexpectedEOF {
@@ -173,7 +173,7 @@ func (a *ahead) Read(b []byte) (int, error) {
 	return n, nil
 }
 
-// Close ends the reading and returns when it has ended.
+// Close stops the background reader and waits for its end.
 func (a *ahead) Close() {
 	close(a.stop)
 	a.ended.Wait()

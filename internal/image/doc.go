@@ -1,15 +1,15 @@
-// Package image keeps OCI images for drivers that have no engine of their own
-// to do it: it finds out what a reference stands for, fetches images from
-// registries and reads them from archives, checks every digest, and makes of
-// each image's layers one file, an EROFS image, that any number of sandboxes
-// share as their read-only root file system.
+// Package image keeps OCI images for drivers without a container engine. It
+// resolves references, fetches images from registries, reads them from archives,
+// and checks every digest. It unpacks the layers of an image into one file, an
+// EROFS image. Any number of sandboxes share it as their read-only root file
+// system.
 //
-// A [Store] is a directory, which several processes and several users' servers
-// share: locks on files say who is at work, so what several want at once is
-// fetched and made once, and whatever a killed process leaves is either
-// continued or cleared away. Everything that comes from a registry or an archive
-// is untrusted: bounded, verified, and never a path, a link or a device on this
-// machine.
+// A [Store] is a directory that several processes and servers of several users
+// share. File locks coordinate them, so an image that several want at the same
+// time is fetched and unpacked once. A later call continues or removes the files
+// that a killed process left. All data from a registry or an archive are
+// untrusted. They are bounded and verified, and never become a path, a link or a
+// device on this machine.
 //
 // Packages app and driver/gvisor import it. The methods of a Store are safe for
 // concurrent use.

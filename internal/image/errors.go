@@ -7,8 +7,8 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// explainWrite gives an error of writing to the store its kind, and where the
-// disk is full, a remedy.
+// explainWrite adds the kind and a hint to an error of a write to the store if
+// the disk is full.
 func explainWrite(err error) error {
 	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
 		return sandbox.WithHint(sandbox.Errorf(sandbox.Exhausted, "the disk is full: %w", err),

@@ -15,24 +15,25 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// An Extension makes an image of another.
+// An Extension describes an image that is made from another.
 type Extension struct {
-	// Base is an image that is here, or [sandbox.ImageScratch].
+	// Base is an image in the store, or [sandbox.ImageScratch].
 	Base string
-	// Layer, if not nil, is a layer above the base's, uncompressed.
+	// Layer, if not nil, is a layer above the base's layers, uncompressed.
 	Layer io.Reader
-	// Config is what the new image says of its programs, in place of what the
-	// base says. What it cannot say (a health check, say) is the base's.
+	// Config replaces the part of the base's configuration that it can express.
+	// The rest, such as a health check, comes from the base.
 	Config sandbox.ImageConfig
-	// Name is what to call it; an image that has the name loses it.
+	// Name is the name of the new image. An image that has this name loses it.
 	Name string
-	// By is how the layer was made, for the image's history.
+	// By is the command that made the layer, for the image's history.
 	By string
-	// Progress, if not nil, is told how far it is.
+	// Progress, if not nil, receives the progress.
 	Progress func(sandbox.ImageProgress)
 }
 
-// Extend makes an image of another. It comes to be whole, or not at all.
+// Extend makes an image from another and adds it to the store. If it fails, the
+// store does not change.
 func (s *Store) Extend(ctx context.Context, x Extension) (sandbox.Image, error) {
 	i, err := s.extend(ctx, x)
 	return i, sandbox.Wrap(err, "make image", x.Name)
@@ -68,8 +69,8 @@ func (s *Store) extend(ctx context.Context, x Extension) (_ sandbox.Image, err e
 	return i, nil
 }
 
-// extended adds the parts of an extension. The record it returns with an error
-// tells what there is of it.
+// extended adds the parts of an extension to the store. With an error, it returns
+// a record of the parts that exist so far.
 func (s *Store) extended(ctx context.Context, x Extension) (*record, error) {
 	r := &record{Platform: platformName(), Local: true, Since: time.Now()}
 	base, c, err := s.base(x.Base)
@@ -111,8 +112,8 @@ func (s *Store) extended(ctx context.Context, x Extension) (*record, error) {
 	return r, s.finish(ctx, r, config, nil, x.Progress)
 }
 
-// base returns an image that is here, or the one that has nothing and is in no
-// list.
+// base returns an image in the store, or the empty image, which is not in the
+// index.
 func (s *Store) base(ref string) (*record, *v1.ConfigFile, error) {
 	if ref == sandbox.ImageScratch {
 		p := platform()
@@ -126,7 +127,7 @@ func (s *Store) base(ref string) (*record, *v1.ConfigFile, error) {
 	return r, c, err
 }
 
-// boundedReader fails when there is more than it may have.
+// A boundedReader fails after left bytes.
 type boundedReader struct {
 	r    io.Reader
 	left int64

@@ -19,22 +19,22 @@ import (
 )
 
 const (
-	// fetchTries is how often a fetch that breaks off is continued without
-	// getting any further.
+	// fetchTries is how often a broken fetch is continued without progress.
 	fetchTries = 4
-	// fetchStall is how long a registry may say nothing.
+	// fetchStall is how long a registry may send nothing.
 	fetchStall = 30 * time.Second
 )
 
-// A blobFetch is what is to be fetched.
+// A blobFetch describes a blob to fetch.
 type blobFetch struct {
 	hash v1.Hash
 	size int64
-	read func(int64) // is told of every piece; what was there already is one
+	read func(int64) // called for each piece, and for the bytes that are present already
 }
 
-// fetch brings a blob here, unless it is. What an earlier fetch left is
-// continued. The blob is here, whole and with its digest, or not at all.
+// fetch fetches a blob unless the store has it. It continues an earlier fetch
+// that broke off. An atomic rename adds the blob once it is complete and its
+// digest is right.
 func (s *Store) fetch(ctx context.Context, src *source, b blobFetch) (err error) {
 	unlock, err := s.lock(ctx, "blob-"+b.hash.Hex, true, nil)
 	if err != nil {
@@ -62,7 +62,7 @@ func (s *Store) fetch(ctx context.Context, src *source, b blobFetch) (err error)
 			break
 		}
 		if errors.Is(err, sandbox.Exhausted) || errors.Is(err, sandbox.Invalid) {
-			// Nothing that can be continued, or no space for it.
+			// The fetch cannot be continued, or the disk has no space for it.
 			return errors.Join(err, os.Remove(path))
 		}
 		if tries++; p.have > before {
@@ -91,7 +91,7 @@ func (s *Store) fetch(ctx context.Context, src *source, b blobFetch) (err error)
 	return os.Rename(path, s.blobPath(b.hash))
 }
 
-// part is a blob that is being fetched.
+// A part is a blob that is being fetched.
 type part struct {
 	blobFetch
 	f    *os.File
@@ -102,7 +102,7 @@ type part struct {
 	}
 }
 
-// resume reads what is there already: its digest is of all.
+// resume hashes the bytes that are present, because the digest covers all bytes.
 func (p *part) resume() error {
 	p.sum = sha256.New()
 	n, err := io.Copy(p.sum, io.LimitReader(p.f, p.size))
@@ -114,7 +114,7 @@ func (p *part) resume() error {
 	return p.f.Truncate(n)
 }
 
-// more fetches from where p is, to the end or as far as it goes.
+// more fetches the rest of the blob, or as much of it as the registry sends.
 func (p *part) more(ctx context.Context, src *source) error {
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
@@ -137,7 +137,7 @@ func (p *part) more(ctx context.Context, src *source) error {
 	}
 	defer resp.Body.Close()
 	if p.have > 0 && resp.StatusCode != http.StatusPartialContent {
-		// It does not continue, but begins anew.
+		// The registry ignored the range and sends the blob from its start.
 		if err := p.restart(); err != nil {
 			return err
 		}
@@ -169,7 +169,7 @@ func (p *part) more(ctx context.Context, src *source) error {
 	}
 }
 
-// restart forgets what is there.
+// restart discards the bytes that are present.
 func (p *part) restart() error {
 	if err := p.f.Truncate(0); err != nil {
 		return err
@@ -186,7 +186,7 @@ func explainStall(ctx context.Context, err error) error {
 	return err
 }
 
-// keep puts a small blob into the store.
+// keep adds a small blob to the store.
 func (s *Store) keep(h v1.Hash, data []byte) error {
 	if fi, err := os.Stat(s.blobPath(h)); err == nil && fi.Size() == int64(len(data)) {
 		return nil

@@ -13,10 +13,10 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// guardedTransport sends what is not encrypted to this machine only, lets no
-// registry elsewhere send us to this machine, and connects to addresses that are
-// not public only for hosts that the operator named. It has connections of its
-// own: one that was made for the operator is not another caller's.
+// A guardedTransport sends unencrypted requests only to this machine. It refuses
+// redirects from a remote registry to this machine. It connects to non-public
+// addresses only for hosts that the operator named. It has its own connections,
+// so a connection for the operator is never reused for another caller.
 type guardedTransport struct {
 	local bool // the registry is on this machine
 	named func(host string) bool
@@ -25,15 +25,15 @@ type guardedTransport struct {
 	proxy   func(*http.Request) (*url.URL, error)
 	lookup  func(ctx context.Context, name string) ([]netip.Addr, error)
 	free    *http.Transport // to hosts that the operator named
-	public  *http.Transport // to addresses that are public, whatever the name
+	public  *http.Transport // to public addresses only, for all other hosts
 	proxied *http.Transport // to the proxy of the server's environment
 }
 
-// dialTimeout is how long an address has to accept a connection.
+// dialTimeout is the time limit to connect to an address.
 const dialTimeout = 30 * time.Second
 
-// guarded returns the transport to a registry, which may have any address
-// itself if that is so of it, and send us to any if all may be anywhere.
+// guarded returns the transport to a registry. With itself, the registry may have
+// any address. With all, redirects may lead to any address, too.
 func (s *Store) guarded(registry string, itself, all bool) *guardedTransport {
 	g := &guardedTransport{local: isLoopback(registry), proxy: s.opts.Proxy, lookup: s.opts.Lookup}
 	g.named = func(host string) bool { return all || itself && host == registry || s.listed(host) }
@@ -51,7 +51,8 @@ func (s *Store) guarded(registry string, itself, all bool) *guardedTransport {
 		return t
 	}
 	g.free = transport(nil)
-	// After the name was resolved: a name cannot stand for another address then.
+	// The check runs after name resolution, so the name cannot resolve to another
+	// address later.
 	g.public = transport(func(_, address string, _ syscall.RawConn) error {
 		a, err := netip.ParseAddrPort(address)
 		if err != nil {
@@ -98,8 +99,8 @@ func (g *guardedTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	return g.public.RoundTrip(r)
 }
 
-// checkName checks the addresses of a name that a proxy will connect to. The
-// proxy resolves it once more.
+// checkName checks the addresses of a name to which a proxy will connect. The
+// proxy resolves the name again, so this check is not complete.
 func (g *guardedTransport) checkName(ctx context.Context, host string) error {
 	if a, err := netip.ParseAddr(host); err == nil {
 		return g.check(a)

@@ -15,32 +15,32 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// Names by which a layer removes what lower ones have.
+// Names with which a layer removes files of lower layers.
 const (
 	whiteout       = ".wh."
 	whiteoutOpaque = ".wh..wh..opq"
-	whiteoutMeta   = ".wh..wh." // of storage drivers of old
+	whiteoutMeta   = ".wh..wh." // of old storage drivers
 )
 
-// An unpacker makes one image of layers.
+// An unpacker unpacks layers into one EROFS image.
 type unpacker struct {
 	*tree
 	w       *erofs.Writer
 	limits  Limits
-	entries int   // that layers had so far
-	bytes   int64 // that their files had
+	entries int   // of all layers so far
+	bytes   int64 // of the files of all layers so far
 }
 
 func newUnpacker(w *erofs.Writer, limits Limits) *unpacker {
 	return &unpacker{tree: newTree(limits.Files, w.Drop), w: w, limits: limits}
 }
 
-// entriesPerFile is how many entries layers may have in all for each file that
-// the image may have: they replace one another's files.
+// entriesPerFile is the number of entries that all layers may have for each file
+// that the image may have. Layers replace each other's files.
 const entriesPerFile = 4
 
 // apply applies the next layer, an uncompressed tar archive. Its errors are of
-// kind Invalid if the layer is wrong and of kind Exhausted if it is too large.
+// kind Invalid if the layer is wrong, and of kind Exhausted if it is too large.
 func (u *unpacker) apply(r io.Reader) error {
 	u.layer++
 	archive := tar.NewReader(bufio.NewReaderSize(r, 64<<10))
@@ -61,14 +61,15 @@ func (u *unpacker) apply(r io.Reader) error {
 	}
 }
 
-// drain reads what is behind an archive's end: its digest is of all.
+// drain reads the data after an archive's end, because the digest covers all
+// data.
 func drain(r io.Reader) error {
 	_, err := io.Copy(io.Discard, r)
 	return err
 }
 
-// badArchive tells what is wrong with an archive. Errors of whatever it is read
-// from have a kind already.
+// badArchive explains an error of reading an archive. Errors of the underlying
+// reader already have a kind.
 func badArchive(err error) error {
 	if errors.As(err, new(*sandbox.Error)) {
 		return err
@@ -85,7 +86,7 @@ func (u *unpacker) entry(h *tar.Header, data io.Reader) error {
 	case tar.TypeXGlobalHeader:
 		return nil
 	case tar.TypeChar, tar.TypeBlock:
-		return nil // a sandbox has its own, and only those
+		return nil // a sandbox has only its own devices
 	}
 	names, err := split(h.Name)
 	if err != nil {
@@ -138,7 +139,7 @@ func (u *unpacker) entry(h *tar.Header, data io.Reader) error {
 	return sandbox.Errorf(sandbox.Invalid, "%s is of a kind, %s, that no layer has", quote(h.Name), strconv.QuoteRune(rune(h.Typeflag)))
 }
 
-// whiteout removes what lower layers have.
+// whiteout removes files of lower layers.
 func (u *unpacker) whiteout(parent []string, name string) error {
 	dir, err := u.dir(parent, false)
 	if err != nil || dir == nil {
@@ -167,7 +168,7 @@ func (u *unpacker) file(dir *node, name string, h *tar.Header, data io.Reader) e
 	if err := u.describe(n, h, erofs.ModeRegular); err != nil {
 		return err
 	}
-	// First whether it may be, then its data.
+	// Check whether the file may exist before its data is read.
 	if err := u.replace(dir, name, n); err != nil {
 		return err
 	}
@@ -178,8 +179,8 @@ func (u *unpacker) file(dir *node, name string, h *tar.Header, data io.Reader) e
 	return nil
 }
 
-// badData tells apart what is wrong with the archive that data came from and
-// with the disk that it goes to.
+// badData distinguishes errors of the source archive from errors of the target
+// disk.
 func badData(err error) error {
 	if errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, tar.ErrHeader) {
 		return badArchive(err)
@@ -187,7 +188,7 @@ func badData(err error) error {
 	return err
 }
 
-// link gives a file another name.
+// link adds a hard link.
 func (u *unpacker) link(dir *node, name string, h *tar.Header) error {
 	names, err := split(h.Linkname)
 	if err != nil {
@@ -211,7 +212,7 @@ func (u *unpacker) link(dir *node, name string, h *tar.Header) error {
 	return u.replace(dir, name, n)
 }
 
-// describe gives n what its header says of it.
+// describe copies the metadata of a tar header to n.
 func (u *unpacker) describe(n *node, h *tar.Header, kind uint16) error {
 	if h.Uid < 0 || h.Gid < 0 || int64(h.Uid) >= math.MaxUint32 || int64(h.Gid) >= math.MaxUint32 {
 		return sandbox.Errorf(sandbox.Invalid, "%s belongs to %d:%d, which no system has", quote(h.Name), h.Uid, h.Gid)
@@ -224,7 +225,7 @@ func (u *unpacker) describe(n *node, h *tar.Header, kind uint16) error {
 	return nil
 }
 
-// Times beyond these are taken for none.
+// Times outside these bounds are ignored.
 var (
 	longAgo   = time.Unix(-1<<40, 0)
 	farFuture = time.Unix(1<<40, 0)
@@ -235,7 +236,7 @@ func tooLarge(limit int64) error {
 		"use a smaller image, or raise images.max_size")
 }
 
-// quote shows a text that comes from outside.
+// quote quotes an untrusted text and limits its length.
 func quote(s string) string {
 	const most = 80
 	if len(s) > most {
@@ -244,8 +245,8 @@ func quote(s string) string {
 	return strconv.Quote(s)
 }
 
-// complete adds what every sandbox needs and an image may lack: places to mount
-// at, and files about the machine that no image can know.
+// complete adds files that every sandbox needs and an image may lack: mount
+// points, and files about the machine.
 func (u *unpacker) complete() error {
 	u.layer++
 	for _, d := range []struct {
@@ -261,8 +262,8 @@ func (u *unpacker) complete() error {
 		}
 	}
 	if tmp := u.root.children["tmp"].node; tmp.IsDir() && len(tmp.children) == 0 {
-		// gVisor would hide an empty /tmp behind a file system in memory, which
-		// the disk limit does not count.
+		// gVisor would mount a file system in memory over an empty /tmp, and the
+		// disk limit does not count it.
 		if err := u.put(tmp, ".keep", &node{Node: erofs.Node{Mode: erofs.ModeRegular | 0o444}}); err != nil {
 			return err
 		}
@@ -279,7 +280,7 @@ func (u *unpacker) complete() error {
 	return u.accounts(etc)
 }
 
-// write makes a file of the image's own.
+// write adds a file with the given text.
 func (u *unpacker) write(dir *node, name, text string) error {
 	n := &node{Node: erofs.Node{Mode: erofs.ModeRegular | 0o644}}
 	var err error
@@ -289,11 +290,11 @@ func (u *unpacker) write(dir *node, name, text string) error {
 	return u.replace(dir, name, n)
 }
 
-// maxAccounts bounds the files of accounts that are added to, in bytes.
+// maxAccounts bounds the account files to which an account is added, in bytes.
 const maxAccounts = 1 << 20
 
-// accounts adds the user whom programs run as, if nobody has the name or the
-// number: programs ask who they are.
+// accounts adds the user that runs programs, unless the name or the number is
+// taken. Programs look up their own user.
 func (u *unpacker) accounts(etc *node) error {
 	for name, line := range map[string]string{
 		"passwd": "user:x:1000:1000::/home/user:/bin/sh\n", "group": "user:x:1000:\n",
@@ -304,7 +305,7 @@ func (u *unpacker) accounts(etc *node) error {
 		case old == nil:
 			text = map[string]string{"passwd": "root:x:0:0:root:/root:/bin/sh\n", "group": "root:x:0:\n"}[name]
 		case old.Mode&erofs.ModeType != erofs.ModeRegular || old.Data.Size > maxAccounts:
-			continue // whatever it is, it is the image's
+			continue // keep the image's file, whatever it is
 		default:
 			data, err := u.w.Read(old.Data)
 			if err != nil {
@@ -329,7 +330,7 @@ func (u *unpacker) accounts(etc *node) error {
 	return nil
 }
 
-// hasAccount reports whether a file of accounts or groups has the user's name or
+// hasAccount reports whether a passwd or group file has the user's name or
 // number.
 func hasAccount(text string) bool {
 	for line := range strings.Lines(text) {
@@ -341,8 +342,8 @@ func hasAccount(text string) bool {
 	return false
 }
 
-// machineFiles are the files of /etc that tell of the machine. Whoever built
-// the image had another.
+// machineFiles are the files of /etc that describe the machine. The image's own
+// files describe the machine that built it.
 var machineFiles = map[string]string{
 	"hosts":       "127.0.0.1\tlocalhost\n::1\tlocalhost ip6-localhost ip6-loopback\n",
 	"hostname":    "sandbox\n",

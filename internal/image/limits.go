@@ -1,20 +1,19 @@
 package image
 
-// Limits bound what an image may be. What is above is refused, and nothing of
-// it is kept.
+// Limits bound an image. An image that exceeds them is refused, and none of it is
+// kept.
 type Limits struct {
-	// Files is how many files an image may have, directories and links
-	// included.
+	// Files bounds the files of an image, including directories and links.
 	Files int
-	// Bytes is how large its files may be in all, in bytes, those included
-	// that a higher layer replaces.
+	// Bytes bounds the total size of its files, in bytes. Files that a higher
+	// layer replaces are included.
 	Bytes int64
-	// Ratio is how many times as large as its compressed form a layer may be,
-	// once it is above 256 MiB.
+	// Ratio bounds the decompressed size of a layer divided by its compressed
+	// size. It applies to layers above 256 MiB.
 	Ratio int64
 }
 
-// DefaultLimits are far above the images that people use.
+// DefaultLimits returns limits far above the images in common use.
 func DefaultLimits() Limits {
 	return Limits{Files: 500_000, Bytes: 32 << 30, Ratio: 200}
 }

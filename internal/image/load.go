@@ -18,17 +18,17 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// LoadOptions say how to load.
+// LoadOptions configure a load.
 type LoadOptions struct {
-	// Name is what to call the image; an archive that has several, or none
-	// with a name of its own, needs it or may not have it.
+	// Name is the name of the image. An archive with one image and no name needs
+	// it. It is an error for an archive with several images.
 	Name string
-	// Progress, if not nil, is told how far it is; calls do not overlap.
+	// Progress, if not nil, receives the progress. Calls do not overlap.
 	Progress func(sandbox.ImageProgress)
 }
 
-// Load takes in the images of a file made by docker save or podman save, or of
-// an archive or a directory in OCI layout. All of them come to be, or none.
+// Load adds the images of an archive made by docker save or podman save, or of an
+// archive or directory in OCI layout. It adds all of them or none.
 func (s *Store) Load(ctx context.Context, file string, opts LoadOptions) ([]sandbox.Image, error) {
 	f, err := s.openFiles(ctx, file)
 	if err != nil {
@@ -38,9 +38,9 @@ func (s *Store) Load(ctx context.Context, file string, opts LoadOptions) ([]sand
 	return images, sandbox.Wrap(errors.Join(err, f.close()), "load images", "")
 }
 
-// LoadFrom is [Store.Load] of an archive that comes as a stream.
+// LoadFrom is [Store.Load] for an archive that is read from a stream.
 func (s *Store) LoadFrom(ctx context.Context, r io.Reader, opts LoadOptions) ([]sandbox.Image, error) {
-	done, err := s.use(ctx) // what is spooled is not to be tidied away
+	done, err := s.use(ctx) // so that tidy does not remove the spooled file
 	if err != nil {
 		return nil, err
 	}
@@ -53,15 +53,15 @@ func (s *Store) LoadFrom(ctx context.Context, r io.Reader, opts LoadOptions) ([]
 	return images, sandbox.Wrap(errors.Join(err, f.close()), "load images", "")
 }
 
-// found is an image in an archive: its names there, and where its parts are.
+// A found is an image in an archive: its names, and the names of its parts.
 type found struct {
 	names  []string
 	config string
 	layers []string
-	// digests are what the parts must have, the configuration's first, if the
-	// archive says so.
+	// digests are the digests of the parts, the configuration first. It is empty
+	// if the archive does not name them.
 	digests []v1.Hash
-	// manifest is the archive's own, if it has one.
+	// manifest is the archive's manifest, or nil.
 	manifest []byte
 }
 
@@ -132,7 +132,7 @@ func (s *Store) load(ctx context.Context, f files, opts LoadOptions) (_ []sandbo
 	return list, nil
 }
 
-// findImages finds out what an archive has.
+// findImages finds the images in an archive.
 func (s *Store) findImages(f files) ([]found, error) {
 	data, err := readAll(f, "manifest.json", maxManifest)
 	if err == nil {
@@ -152,7 +152,7 @@ func (s *Store) findImages(f files) ([]found, error) {
 	return s.layoutImages(f, data)
 }
 
-// savedImages reads what docker save says.
+// savedImages parses the manifest.json of docker save.
 func savedImages(data []byte) ([]found, error) {
 	var saved []struct {
 		Config   string
@@ -175,16 +175,16 @@ func savedImages(data []byte) ([]found, error) {
 	return images, nil
 }
 
-// The annotations by which a layout names its images.
+// The annotations that name the images of a layout.
 const (
 	annotationName    = "io.containerd.image.name"
 	annotationRefName = "org.opencontainers.image.ref.name"
 )
 
-// maxIndexDepth is how often an index may name an index.
+// maxIndexDepth bounds the nesting of indexes.
 const maxIndexDepth = 3
 
-// layoutImages reads what a layout says: one image for each entry.
+// layoutImages parses the index.json of a layout: one image for each entry.
 func (s *Store) layoutImages(f files, data []byte) ([]found, error) {
 	x, err := v1.ParseIndexManifest(bytes.NewReader(data))
 	if err != nil {
@@ -195,7 +195,7 @@ func (s *Store) layoutImages(f files, data []byte) ([]found, error) {
 	for _, d := range x.Manifests {
 		i, err := s.layoutImage(f, d, 1)
 		if errors.Is(err, sandbox.Unsupported) && len(x.Manifests) > 1 {
-			wrong = err // for another machine: the next may be for this one
+			wrong = err // for another platform; the next entry may be for this platform
 			continue
 		}
 		if err != nil {
@@ -254,7 +254,8 @@ func (s *Store) layoutImage(f files, d v1.Descriptor, depth int) (found, error) 
 	return i, nil
 }
 
-// kindOf returns the type of what an index, which is not one of indexes, has.
+// kindOf returns the media type of an index's entries. The index does not contain
+// indexes.
 func kindOf(data []byte) types.MediaType {
 	if x, err := v1.ParseIndexManifest(bytes.NewReader(data)); err == nil && len(x.Manifests) > 0 {
 		return x.Manifests[0].MediaType
@@ -269,8 +270,8 @@ func missing(err error) error {
 	return err
 }
 
-// take takes one image into the store. The record it returns with an error
-// tells what there is of it.
+// take adds one image to the store. With an error, it returns a record of the
+// parts that exist so far.
 func (s *Store) take(ctx context.Context, f files, i found, progress func(sandbox.ImageProgress)) (*record, error) {
 	r := &record{Platform: platformName(), Local: true, Since: time.Now()}
 	data, err := readAll(f, i.config, maxConfig)
@@ -307,8 +308,8 @@ func (s *Store) take(ctx context.Context, f files, i found, progress func(sandbo
 	return r, s.finish(ctx, r, data, i.manifest, progress)
 }
 
-// finish keeps an image's configuration and its manifest, which it makes if
-// there is none, and makes its root.
+// finish stores an image's configuration and its manifest, and unpacks its root.
+// It makes a manifest if there is none.
 func (s *Store) finish(ctx context.Context, r *record, config, manifest []byte, progress func(sandbox.ImageProgress)) error {
 	if err := s.keep(r.Config, config); err != nil {
 		return err
@@ -340,7 +341,7 @@ func (s *Store) finish(ctx context.Context, r *record, config, manifest []byte, 
 	return s.unpack(ctx, r, progress)
 }
 
-// takeLayer copies a layer into the store as it is.
+// takeLayer copies a layer into the store unchanged.
 func (s *Store) takeLayer(ctx context.Context, f files, name string, read func(int64)) (layer, error) {
 	data, size, err := f.open(name)
 	if err != nil {
@@ -353,7 +354,7 @@ func (s *Store) takeLayer(ctx context.Context, f files, name string, read func(i
 	return s.addLayer(ctx, data, read)
 }
 
-// addLayer keeps a layer that is not known by its digest yet.
+// addLayer adds a layer whose digest is not known yet.
 func (s *Store) addLayer(ctx context.Context, data io.Reader, read func(int64)) (_ layer, err error) {
 	tmp, err := os.CreateTemp(s.path(partialDir), "layer-*")
 	if err != nil {

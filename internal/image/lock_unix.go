@@ -12,9 +12,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// tryLock takes the lock of the file at path, which it makes, or returns nil if
-// another has it. Closing the file frees the lock, and so does the end of the
-// process.
+// tryLock locks the file at path, which it creates. It returns nil if another
+// process holds the lock. Closing the file releases the lock, and so does the end
+// of the process.
 func tryLock(path string, exclusive bool) (*os.File, error) {
 	for {
 		f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
@@ -32,7 +32,7 @@ func tryLock(path string, exclusive bool) (*os.File, error) {
 			}
 			return nil, fmt.Errorf("lock %s: %w", path, err)
 		}
-		// Whoever had it may have removed the file before letting go.
+		// The last holder may have removed the file before it released the lock.
 		mine, err1 := f.Stat()
 		there, err2 := os.Stat(path)
 		if err1 == nil && err2 == nil && os.SameFile(mine, there) {
@@ -53,7 +53,7 @@ func flock(f *os.File, how int) error {
 	}
 }
 
-// diskSize returns the space that a file takes.
+// diskSize returns the disk space that a file takes, in bytes.
 func diskSize(fi fs.FileInfo) int64 {
 	if st, ok := fi.Sys().(*syscall.Stat_t); ok {
 		return st.Blocks * 512

@@ -13,26 +13,27 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// keepFor is how long what no image has is kept: it may be of a pull that will
-// be continued.
+// keepFor is how long files without an image are kept. A later pull may continue
+// them.
 const keepFor = 24 * time.Hour
 
-// tidyTime is how long housekeeping that nobody asked for waits for those who
-// use the store.
+// tidyTime is how long automatic housekeeping waits for other users of the store.
 const tidyTime = 2 * time.Second
 
-// PruneOptions say what to remove. What no image has is removed in any case.
+// PruneOptions select the images to remove. Files without an image are always
+// removed.
 type PruneOptions struct {
-	// Unused removes images of which no sandbox was made for so long; zero
+	// Unused removes images from which no sandbox was made for this long; zero
 	// removes none. Images that did not come from a registry stay.
 	Unused time.Duration
-	// All removes every image, also those.
+	// All removes every image, including images that did not come from a
+	// registry.
 	All bool
 }
 
-// Prune removes images, and what no image has, and returns the images' names and
-// how many bytes it freed. Sandboxes that run go on: what they use is freed when
-// they end.
+// Prune removes images, and files without an image. It returns the images' names
+// and the number of bytes that it freed. Running sandboxes continue. The space
+// that they use is freed when they end.
 func (s *Store) Prune(ctx context.Context, opts PruneOptions) (names []string, freed int64, err error) {
 	now := time.Now()
 	err = s.exclusive(ctx, func() error {
@@ -57,8 +58,8 @@ func (s *Store) Prune(ctx context.Context, opts PruneOptions) (names []string, f
 	return names, freed, sandbox.Wrap(err, "prune images", "")
 }
 
-// Remove removes an image by one of the names that [Store.Image] knows it by,
-// and returns how many bytes were freed. What other images have too stays.
+// Remove removes an image by one of the names that [Store.Image] accepts. It
+// returns the number of bytes that it freed. Parts that other images share stay.
 func (s *Store) Remove(ctx context.Context, ref string) (freed int64, err error) {
 	err = s.exclusive(ctx, func() error {
 		name, r, err := s.find(ref)
@@ -74,7 +75,8 @@ func (s *Store) Remove(ctx context.Context, ref string) (freed int64, err error)
 	return freed, sandbox.Wrap(err, "remove image", ref)
 }
 
-// exclusive runs f while nobody else uses the store.
+// exclusive runs f while no other process or call uses the store. The error is of
+// kind Conflict if ctx's deadline passes first.
 func (s *Store) exclusive(ctx context.Context, f func() error) error {
 	unlock, err := s.lock(ctx, storeLock, true, nil)
 	if err != nil {
@@ -98,14 +100,14 @@ func (s *Store) forget(ctx context.Context, names []string) error {
 	})
 }
 
-// rankedImage is an image with its full name.
+// A rankedImage is an image with its full name.
 type rankedImage struct {
 	sandbox.Image
 	full   string
 	record *record
 }
 
-// ranked returns the images, those first that were not used the longest.
+// ranked returns the images, the least recently used first.
 func (s *Store) ranked() ([]rankedImage, error) {
 	x, err := s.index()
 	if err != nil {
@@ -115,7 +117,7 @@ func (s *Store) ranked() ([]rankedImage, error) {
 	for name, r := range x.Images {
 		i, err := s.describe(name, r)
 		if err != nil {
-			i = sandbox.Image{Used: r.Since, Local: r.Local} // broken, and so among those to remove
+			i = sandbox.Image{Used: r.Since, Local: r.Local} // an image that cannot be read is removed in its turn
 		}
 		list = append(list, rankedImage{i, name, r})
 	}
@@ -123,7 +125,7 @@ func (s *Store) ranked() ([]rankedImage, error) {
 	return list, nil
 }
 
-// files are what the store has of some images, as paths.
+// files returns the paths of the store's files of some images.
 func (s *Store) files(records ...*record) map[string]bool {
 	has := map[string]bool{}
 	for _, r := range records {
@@ -133,7 +135,7 @@ func (s *Store) files(records ...*record) map[string]bool {
 			blobs = append(blobs, l.Blob)
 		}
 		for _, h := range blobs {
-			if h.Hex != "" { // known as yet
+			if h.Hex != "" { // empty if it is not known yet
 				has[s.blobPath(h)] = true
 			}
 		}
@@ -141,7 +143,7 @@ func (s *Store) files(records ...*record) map[string]bool {
 	return has
 }
 
-// needed are the files of all images.
+// needed returns the files of all images.
 func (s *Store) needed() (map[string]bool, error) {
 	x, err := s.index()
 	if err != nil {
@@ -154,7 +156,8 @@ func (s *Store) needed() (map[string]bool, error) {
 	return s.files(all...), nil
 }
 
-// drop removes what only r has. The caller has the store to itself.
+// drop removes the files that only r needs. The caller has exclusive access to
+// the store.
 func (s *Store) drop(r *record) (freed int64, err error) {
 	needed, err := s.needed()
 	if err != nil {
@@ -168,8 +171,8 @@ func (s *Store) drop(r *record) (freed int64, err error) {
 	return freed, nil
 }
 
-// collect removes what no image has and nobody touched since before. The caller
-// has the store to itself.
+// collect removes files without an image that were not changed after before. The
+// caller has exclusive access to the store.
 func (s *Store) collect(before time.Time) (freed int64, err error) {
 	needed, err := s.needed()
 	if err != nil {
@@ -193,7 +196,7 @@ func (s *Store) collect(before time.Time) (freed int64, err error) {
 			if e.Name() == storeLock {
 				continue
 			}
-			// One that a killed process left, if it can be had.
+			// Remove a lock file that a killed process left, if the lock is free.
 			if f, err := tryLock(path, true); err == nil && f != nil {
 				remove(path)
 				f.Close()
@@ -203,7 +206,8 @@ func (s *Store) collect(before time.Time) (freed int64, err error) {
 	return freed, nil
 }
 
-// remove removes a file and returns the space that it took, zero if it stays.
+// remove removes a file and returns the space that it freed, or zero if it could
+// not be removed.
 func remove(path string) int64 {
 	fi, err := os.Lstat(path)
 	if err != nil || os.Remove(path) != nil {
@@ -212,7 +216,7 @@ func remove(path string) int64 {
 	return diskSize(fi)
 }
 
-// Size returns the space that the store takes, in bytes.
+// Size returns the disk space that the store takes, in bytes.
 func (s *Store) Size() (int64, error) {
 	total := int64(0)
 	for _, dir := range []string{blobsDir, partialDir, rootsDir} {
@@ -229,9 +233,9 @@ func (s *Store) Size() (int64, error) {
 	return total, nil
 }
 
-// tidy removes what is old and of no use, and holds the store to its bound,
-// sparing the image of that name. If somebody uses the store, whoever comes last
-// will do it.
+// tidy removes old files without an image, and then enforces MaxBytes, except on
+// the image spare. If the store is in use, it does nothing, because the last user
+// runs tidy again.
 func (s *Store) tidy(spare string) {
 	ctx, cancel := context.WithTimeout(context.Background(), tidyTime)
 	defer cancel()
@@ -246,8 +250,8 @@ func (s *Store) tidy(spare string) {
 	}
 }
 
-// bound removes images until the store is as small as it must be. Those that
-// could not be had again stay.
+// bound removes images until the store is below MaxBytes. It keeps images that
+// cannot be fetched again.
 func (s *Store) bound(ctx context.Context, spare string) error {
 	size, err := s.Size()
 	if s.opts.MaxBytes == 0 || size <= s.opts.MaxBytes || err != nil {
@@ -277,8 +281,8 @@ func (s *Store) bound(ctx context.Context, spare string) error {
 	return nil
 }
 
-// abandon removes what an image that cannot be had left, as far as nobody else
-// is at it.
+// abandon removes the parts of an image that could not be completed, unless
+// another process uses the store.
 func (s *Store) abandon(r *record) error {
 	if r == nil {
 		return nil
@@ -293,7 +297,7 @@ func (s *Store) abandon(r *record) error {
 		return err
 	})
 	if errors.Is(err, sandbox.Conflict) {
-		return nil // prune removes it in its time
+		return nil // a later tidy or Prune removes them
 	}
 	return err
 }

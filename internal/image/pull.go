@@ -16,28 +16,31 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// PullOptions say how to pull.
+// PullOptions configure a pull.
 type PullOptions struct {
-	// Missing fetches nothing if the image is here, whatever the registry has
-	// under that name by now.
+	// Missing fetches nothing if the store has an image of that name, even if the
+	// registry has a newer one.
 	Missing bool
-	// Anywhere lets registries have any address: the operator asks. Else theirs
-	// are public, or the operator lists them.
+	// Anywhere lets registries have any address, for calls of the operator.
+	// Without it, registries must have public addresses or be listed by the
+	// operator.
 	Anywhere bool
-	// Progress, if not nil, is told how far it is; calls do not overlap.
+	// Progress, if not nil, receives the progress. Calls do not overlap.
 	Progress func(sandbox.ImageProgress)
 }
 
-// fetchesAtOnce is how many layers of an image are fetched at one time.
+// fetchesAtOnce bounds the layers of an image that are fetched at one time.
 const fetchesAtOnce = 4
 
-// Pull fetches an image and makes its root file system. What was fetched
-// already, for this image or another, is not fetched again, and what several
-// processes want is fetched once. If ctx ends, what was fetched stays, and the
-// next Pull continues. The error is of kind NotFound if the registry does not
-// have it or denies it, Unavailable if it cannot be reached, Unsupported if the
-// image is for other machines, Invalid if it is broken, and Exhausted if it is
-// above a limit or the disk is full.
+// Pull fetches an image and unpacks its root file system. It does not fetch blobs
+// again that the store has, for this image or another. Blobs that several
+// processes need are fetched once. If ctx ends, the fetched bytes stay, and the
+// next Pull continues.
+//
+// The error is of kind NotFound if the registry does not have the image or denies
+// access. It is Unavailable if the registry cannot be reached, Unsupported if the
+// image is for other platforms, and Invalid if it is broken. It is Exhausted if
+// the image exceeds a limit or the disk is full.
 func (s *Store) Pull(ctx context.Context, ref string, opts PullOptions) (sandbox.Image, error) {
 	i, err := s.pull(ctx, ref, opts)
 	return i, sandbox.Wrap(err, "pull image", ref)
@@ -70,14 +73,14 @@ func (s *Store) pull(ctx context.Context, ref string, opts PullOptions) (sandbox
 	}
 	defer unlock()
 	if i, err := s.Image(ctx, full); err == nil && (opts.Missing || s.since(full).After(since)) {
-		return i, nil // another did it meanwhile
+		return i, nil // another process pulled it meanwhile
 	}
 	done, err := s.use(ctx)
 	if err != nil {
 		return none, err
 	}
 	r, err := s.pullFrom(ctx, parsed, opts)
-	// Also one that failed tells what there is of it.
+	// With an error, the record describes the parts that exist.
 	if err == nil {
 		err = s.change(ctx, func(x *index) { x.Images[full] = r })
 	}
@@ -87,7 +90,7 @@ func (s *Store) pull(ctx context.Context, ref string, opts PullOptions) (sandbox
 	}
 	done()
 	if errors.Is(err, sandbox.Exhausted) {
-		// What was fetched of it takes space that is needed.
+		// The fetched parts take space that is needed.
 		return none, errors.Join(err, s.abandon(r))
 	}
 	if err == nil {
@@ -96,7 +99,7 @@ func (s *Store) pull(ctx context.Context, ref string, opts PullOptions) (sandbox
 	return i, err
 }
 
-// since returns when an image came here, the zero time if it did not.
+// since returns when an image was added, or the zero time if it was not.
 func (s *Store) since(full string) time.Time {
 	x, err := s.index()
 	if err != nil || x.Images[full] == nil {
@@ -171,8 +174,9 @@ func platformName() string {
 	return p.String()
 }
 
-// unreadable is the error of what cannot be parsed. It may be right all the same,
-// with digests of another kind than those that are known.
+// unreadable returns the error for a text that cannot be parsed. It is of kind
+// Unsupported if the text uses an unknown digest algorithm, because it may be
+// valid.
 func unreadable(what string, err error) error {
 	kind := sandbox.Invalid
 	if strings.Contains(err.Error(), "unsupported hash") {
@@ -181,7 +185,7 @@ func unreadable(what string, err error) error {
 	return sandbox.Errorf(kind, "the %s is not readable: %w", what, err)
 }
 
-// choose picks from an index the manifest that is for this machine.
+// choose selects the manifest for this platform from an index.
 func choose(data []byte) (v1.Hash, error) {
 	x, err := v1.ParseIndexManifest(bytes.NewReader(data))
 	if err != nil {
@@ -197,7 +201,7 @@ func choose(data []byte) (v1.Hash, error) {
 	for _, m := range x.Manifests {
 		p := m.Platform
 		if p == nil || p.OS == "unknown" {
-			continue // says where the others come from
+			continue // an attestation of another manifest
 		}
 		if p.OS == want.OS && p.Architecture == want.Architecture {
 			return m.Digest, nil
@@ -205,7 +209,7 @@ func choose(data []byte) (v1.Hash, error) {
 		has = append(has, p.String())
 	}
 	if len(has) == 0 && len(x.Manifests) == 1 {
-		return x.Manifests[0].Digest, nil // which does not say
+		return x.Manifests[0].Digest, nil // its platform is not given
 	}
 	if len(has) == 0 {
 		has = []string{"none"}
@@ -213,7 +217,7 @@ func choose(data []byte) (v1.Hash, error) {
 	return v1.Hash{}, wrongPlatform(has)
 }
 
-// parseManifest reads and checks a manifest.
+// parseManifest parses and checks a manifest.
 func (s *Store) parseManifest(data []byte) (*v1.Manifest, error) {
 	m, err := v1.ParseManifest(bytes.NewReader(data))
 	if err != nil {
@@ -222,7 +226,7 @@ func (s *Store) parseManifest(data []byte) (*v1.Manifest, error) {
 	if len(m.Layers) > maxLayers {
 		return nil, sandbox.Errorf(sandbox.Invalid, "the image has %d layers, and may have %d", len(m.Layers), maxLayers)
 	}
-	// Registries of old do not say what a configuration is.
+	// Old registries do not give the media type of a configuration.
 	if k := m.Config.MediaType; !k.IsConfig() && k != "" && k != "application/octet-stream" {
 		return nil, sandbox.Errorf(sandbox.Unsupported, "the registry has something with a configuration of type %s, which is no image", quote(string(k)))
 	}
@@ -264,7 +268,8 @@ func (s *Store) fetchAll(ctx context.Context, src *source, m *v1.Manifest, progr
 	if err := s.fetch(ctx, src, blobFetch{m.Config.Digest, m.Config.Size, read}); err != nil {
 		return err
 	}
-	// Before the layers: they are large, and it may be for another machine.
+	// Check the configuration before the layers, because layers are large, and
+	// the image may be for another platform.
 	if _, err := s.config(m.Config.Digest); err != nil {
 		return err
 	}
@@ -281,7 +286,7 @@ func (s *Store) fetchAll(ctx context.Context, src *source, m *v1.Manifest, progr
 				return
 			}
 			if err := s.fetch(ctx, src, blobFetch{d.Digest, d.Size, read}); err != nil {
-				cancel(err) // the first says why; the others then end
+				cancel(err) // the first error is the cause; the other fetches end
 			}
 		})
 	}
@@ -289,8 +294,8 @@ func (s *Store) fetchAll(ctx context.Context, src *source, m *v1.Manifest, progr
 	return context.Cause(ctx)
 }
 
-// complete fills in what a record says of layers, from its configuration, which
-// is here by now.
+// complete sets the digests of the uncompressed layers in r from its
+// configuration, which is in the store.
 func (s *Store) complete(r *record) error {
 	c, err := s.config(r.Config)
 	if err != nil {

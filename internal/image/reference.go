@@ -8,11 +8,11 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// parse reads a reference, adding what people leave out: the registry
-// docker.io, its user "library", the tag "latest".
+// parse parses a reference and adds the default parts: the registry docker.io,
+// its user "library", the tag "latest".
 func parse(ref string) (name.Reference, error) {
 	r, err := name.ParseReference(ref, name.WeakValidation)
-	// The library takes paths for references.
+	// The library accepts file paths as references.
 	if err != nil || strings.HasPrefix(ref, "/") || strings.HasPrefix(ref, ".") || strings.Contains(ref, "//") {
 		return nil, sandbox.WithHint(sandbox.Errorf(sandbox.Invalid, "image: %s is not a reference", quote(ref)),
 			"write it like debian:stable-slim or registry.example.com/team/name:tag; letters are small")
@@ -20,7 +20,7 @@ func parse(ref string) (name.Reference, error) {
 	return r, nil
 }
 
-// canonical returns the full form of a reference, by which the index knows it.
+// canonical returns the full form of a reference, which is its key in the index.
 func canonical(ref string) (string, error) {
 	r, err := parse(ref)
 	if err != nil {
@@ -38,8 +38,8 @@ func familiar(full string) string {
 	return short
 }
 
-// Name returns the name under which [Store.List] has what [Store.Pull] fetches by
-// a reference.
+// Name returns the name that [Store.List] gives to an image that [Store.Pull]
+// fetched by ref. The error wraps [sandbox.Invalid].
 func Name(ref string) (string, error) {
 	full, err := canonical(ref)
 	return familiar(full), err

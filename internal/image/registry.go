@@ -20,16 +20,16 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// A source is a repository in a registry that is asked for an image.
+// A source is a repository in a registry from which an image can be fetched.
 type source struct {
 	repo   name.Repository
 	ref    name.Reference
 	client *http.Client
-	close  func() // its connections
+	close  func() // closes its connections
 }
 
-// sources returns where an image may come from, in the order in which they are
-// asked.
+// sources returns the references from which an image can be fetched, in the order
+// in which they are tried.
 func (s *Store) sources(ref name.Reference) ([]name.Reference, error) {
 	host := ref.Context().RegistryStr()
 	if len(s.opts.Registries) > 0 && !s.listed(host) {
@@ -57,18 +57,18 @@ func (s *Store) sources(ref name.Reference) ([]name.Reference, error) {
 	return append(list, ref), nil
 }
 
-// listed reports whether the operator lists a registry.
+// listed reports whether the operator listed a registry.
 func (s *Store) listed(host string) bool {
 	return slices.ContainsFunc(s.opts.Registries, func(r string) bool { return sameRegistry(r, host) })
 }
 
-// sameRegistry reports whether a registry, as people write it, is host.
+// sameRegistry reports whether registry, as people write it, is host.
 func sameRegistry(registry, host string) bool {
 	r, err := name.NewRegistry(registry, name.WeakValidation)
 	return err == nil && r.RegistryStr() == host
 }
 
-// shown returns the name of a registry as people know it.
+// shown returns the common name of a registry.
 func shown(host string) string {
 	if host == name.DefaultRegistry {
 		return "docker.io"
@@ -76,10 +76,10 @@ func shown(host string) string {
 	return host
 }
 
-// connect says who we are to a registry, if it wants to know. Its address and
-// those to which it sends us are public, or the operator lists them, unless they
-// may be anywhere. A mirror is one that the operator named. The caller closes the
-// source.
+// connect authenticates to a registry if it asks for credentials. The registry,
+// and the hosts to which it redirects, must have public addresses, or the
+// operator must list them. With mirror, the registry itself may have any address.
+// With anywhere, all may. The caller closes the source.
 func (s *Store) connect(ctx context.Context, ref name.Reference, mirror, anywhere bool) (*source, error) {
 	repo := ref.Context()
 	auth, err := s.opts.Keychain.Resolve(repo)
@@ -96,8 +96,8 @@ func (s *Store) connect(ctx context.Context, ref name.Reference, mirror, anywher
 	return &source{repo: repo, ref: ref, client: &http.Client{Transport: rt, CheckRedirect: base.redirect}, close: base.close}, nil
 }
 
-// isLoopback reports whether a host, with a port or without, is this machine. A name
-// below localhost is, as for the clients of registries.
+// isLoopback reports whether a host, with or without a port, is this machine. A
+// name below localhost is this machine, as clients of registries assume.
 func isLoopback(host string) bool {
 	if h, _, err := net.SplitHostPort(host); err == nil {
 		host = h
@@ -106,10 +106,11 @@ func isLoopback(host string) bool {
 	return sandbox.IsLoopback(host) || strings.HasSuffix(host, ".localhost")
 }
 
-// errRange is the error of a registry that cannot send a part.
+// errRange means that a registry does not support ranges.
 var errRange = sandbox.Errorf(sandbox.Unavailable, "the registry sends no parts")
 
-// get asks for something of the repository. The caller closes the body.
+// get requests a manifest or a blob of the repository. The caller closes the
+// body.
 func (src *source) get(ctx context.Context, kind, id string, header http.Header) (*http.Response, error) {
 	u := url.URL{Scheme: src.repo.Scheme(), Host: src.repo.RegistryStr(), Path: fmt.Sprintf("/v2/%s/%s/%s", src.repo.RepositoryStr(), kind, id)}
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, u.String(), nil)
@@ -134,12 +135,13 @@ func (src *source) get(ctx context.Context, kind, id string, header http.Header)
 	return resp, nil
 }
 
-// manifestTypes are what is understood of what a registry may answer.
+// manifestTypes are the supported types of manifests and indexes.
 var manifestTypes = []types.MediaType{
 	types.OCIManifestSchema1, types.DockerManifestSchema2, types.OCIImageIndex, types.DockerManifestList,
 }
 
-// manifest fetches a manifest or an index, by tag or digest, checked.
+// manifest fetches a manifest or an index by tag or digest, and checks its
+// digest.
 func (src *source) manifest(ctx context.Context, id string) (data []byte, h v1.Hash, kind types.MediaType, err error) {
 	accept := make([]string, 0, len(manifestTypes))
 	for _, t := range manifestTypes {
@@ -167,8 +169,8 @@ func (src *source) manifest(ctx context.Context, id string) (data []byte, h v1.H
 	return data, h, types.MediaType(mime), nil
 }
 
-// explainRegistry gives what a registry, or the way to it, answered its kind
-// and a remedy.
+// explainRegistry adds the kind and a hint to an error of a registry or of the
+// connection to it.
 func explainRegistry(err error, ref name.Reference) error {
 	host, image := shown(ref.Context().RegistryStr()), familiar(ref.Name())
 	if known := new(sandbox.Error); errors.As(err, &known) {
@@ -196,7 +198,7 @@ func explainRegistry(err error, ref name.Reference) error {
 	}
 }
 
-// unwrapURL leaves out the address, which may hold what is nobody's business.
+// unwrapURL removes the URL from an error, because it may contain credentials.
 func unwrapURL(err error) error {
 	if u := new(url.Error); errors.As(err, &u) {
 		return u.Err

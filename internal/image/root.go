@@ -17,21 +17,22 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// A Root is the root file system of an image, for as long as somebody who makes
-// a sandbox holds it. A sandbox that has opened the file needs it no more.
+// A Root is the root file system of an image. While it is open, the store does
+// not remove the file. A sandbox that has opened the file does not need the Root
+// any more.
 type Root struct {
-	// Path is an EROFS image that does not change.
+	// Path is the path of an EROFS image, which does not change.
 	Path   string
 	Config sandbox.ImageConfig
 
 	done func()
 }
 
-// Close lets go of the root: from now on it may be removed.
+// Close releases the root. The store may remove the file from then on.
 func (r *Root) Close() { r.done() }
 
-// Root returns the root file system of an image that is here; see
-// [Store.Image]. The caller closes it.
+// Root returns the root file system of an image in the store; see [Store.Image].
+// The caller closes it.
 func (s *Store) Root(ctx context.Context, ref string) (_ *Root, err error) {
 	done, err := s.use(ctx)
 	if err != nil {
@@ -47,7 +48,7 @@ func (s *Store) Root(ctx context.Context, ref string) (_ *Root, err error) {
 		return nil, err
 	}
 	path := s.rootPath(r)
-	// The time says when it was last used, which a later look tells.
+	// The modification time records the last use, for describe.
 	now := time.Now()
 	if err := os.Chtimes(path, now, now); err != nil {
 		if !errors.Is(err, fs.ErrNotExist) {
@@ -60,12 +61,12 @@ func (s *Store) Root(ctx context.Context, ref string) (_ *Root, err error) {
 	return &Root{Path: path, Config: configOf(c), done: done}, nil
 }
 
-// rootFormat is in the name of what images are made into: another program that
-// makes it otherwise does not take ours for its own.
+// rootFormat is part of the file name of a root. A version of the program that
+// makes roots differently uses another format, and so other files.
 const rootFormat = "1"
 
-// rootName names what an image's layers make: images with the same layers, and
-// other configurations, share it.
+// rootName returns the file name of the root that an image's layers make. Images
+// with the same layers share a root, even if their configurations differ.
 func (r *record) rootName() string {
 	h := sha256.New()
 	for _, l := range r.Layers {
@@ -76,7 +77,8 @@ func (r *record) rootName() string {
 
 func (s *Store) rootPath(r *record) string { return s.path(rootsDir, r.rootName()) }
 
-// unpack makes the root of an image whose blobs are here, unless it is there.
+// unpack makes the root of an image whose blobs are in the store, unless the root
+// exists.
 func (s *Store) unpack(ctx context.Context, r *record, progress func(sandbox.ImageProgress)) (err error) {
 	name := r.rootName()
 	unlock, err := s.lock(ctx, "root-"+name, true, waitStep(progress))
@@ -87,7 +89,7 @@ func (s *Store) unpack(ctx context.Context, r *record, progress func(sandbox.Ima
 	if _, err := os.Stat(s.path(rootsDir, name)); err == nil {
 		return nil
 	}
-	// What another process left there when it was killed goes.
+	// Truncate a file that a killed process left.
 	path := s.path(partialDir, name)
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o600)
 	if err != nil {
@@ -131,8 +133,8 @@ func (s *Store) build(ctx context.Context, f *os.File, r *record, progress func(
 	return explainWrite(w.Finish(u.finished()))
 }
 
-// applyLayer applies a layer, and checks that it is the one that the
-// configuration names.
+// applyLayer applies a layer, and checks that its digest is the one in the
+// configuration.
 func (s *Store) applyLayer(ctx context.Context, u *unpacker, l layer, read func(int64)) error {
 	blob, err := os.Open(s.blobPath(l.Blob))
 	if err != nil {
@@ -149,7 +151,7 @@ func (s *Store) applyLayer(ctx context.Context, u *unpacker, l layer, read func(
 	ahead.Close()
 	data.Close()
 	if err := ctx.Err(); err != nil {
-		return err // which looked like a broken archive
+		return err // a cancelled read looks like a broken archive
 	}
 	if err != nil {
 		if errors.Is(err, sandbox.Invalid) {
@@ -167,8 +169,8 @@ func (s *Store) applyLayer(ctx context.Context, u *unpacker, l layer, read func(
 	return nil
 }
 
-// verify checks a blob that cannot be used. If it is not what it was when it came
-// here, it goes, to be fetched again.
+// verify checks a blob that cannot be used. If its digest is wrong, verify
+// removes it, so that it is fetched again.
 func (s *Store) verify(h v1.Hash) error {
 	f, err := os.Open(s.blobPath(h))
 	if err != nil {
@@ -183,7 +185,7 @@ func (s *Store) verify(h v1.Hash) error {
 		sandbox.Errorf(sandbox.Internal, "%s changed on the disk", h), "pull the image again; the disk may be failing"))
 }
 
-// contextReader reads until its context ends, and tells how much it read.
+// A contextReader reads until its context ends, and calls read with each count.
 type contextReader struct {
 	ctx  context.Context
 	r    io.Reader
@@ -205,7 +207,7 @@ func report(progress func(sandbox.ImageProgress), p sandbox.ImageProgress) {
 	}
 }
 
-// waitStep returns what tells that another process is at work.
+// waitStep returns a function that reports that another process is at work.
 func waitStep(progress func(sandbox.ImageProgress)) func() {
 	return func() { report(progress, sandbox.ImageProgress{Step: "wait"}) }
 }

@@ -26,42 +26,43 @@ import (
 
 // Options configure a Store.
 type Options struct {
-	// Dir is the directory that holds everything. It is made.
+	// Dir is the directory of the store. It is created on first use.
 	Dir string
-	// Limits bound each image; a zero is that of [DefaultLimits].
+	// Limits bound each image. A zero field takes its value from [DefaultLimits].
 	Limits Limits
-	// MaxBytes is how large the store may become, in bytes, before images that
-	// came from a registry are removed again, those first that were not used
-	// the longest. Zero is no bound.
+	// MaxBytes bounds the size of the store, in bytes. Above it, images that came
+	// from a registry are removed, the least recently used first. Zero is no
+	// bound.
 	MaxBytes int64
-	// Registries are the only ones to fetch from, by host, whatever their
-	// addresses; none is all at public addresses.
+	// Registries are the hosts of the registries to fetch from. They may have any
+	// address. If it is empty, all registries at public addresses are allowed.
 	Registries []string
-	// Mirrors are asked before a registry is, in their order: by the
-	// registry's host, each a host with or without a path before names.
+	// Mirrors are tried before a registry, in order. The key is the registry's
+	// host. Each mirror is a host, optionally with a path that precedes
+	// repository names.
 	Mirrors map[string][]string
-	// Keychain has the credentials for registries; nil is what docker login
-	// and podman login left.
+	// Keychain holds the credentials for registries. Nil means the credentials of
+	// docker login and podman login.
 	Keychain authn.Keychain
-	// Public says which addresses a registry may have that the operator did not
-	// name; nil is [sandbox.Public].
+	// Public reports whether a registry that the operator did not name may have
+	// an address. Nil is [sandbox.Public].
 	Public func(netip.Addr) bool
-	// Proxy says through which proxy a request goes; nil is
-	// [http.ProxyFromEnvironment].
+	// Proxy returns the proxy for a request. Nil is [http.ProxyFromEnvironment].
 	Proxy func(*http.Request) (*url.URL, error)
-	// Lookup resolves names for requests that go through a proxy; nil is this
-	// machine's resolver.
+	// Lookup resolves names for requests through a proxy. Nil is this machine's
+	// resolver.
 	Lookup func(ctx context.Context, name string) ([]netip.Addr, error)
-	// Log receives what goes wrong in the background; nil discards it.
+	// Log receives errors of background work. Nil discards them.
 	Log *slog.Logger
 }
 
-// A Store keeps images. It holds nothing open between calls.
+// A Store keeps images. It holds no open files between calls.
 type Store struct {
 	opts Options
 }
 
-// New returns the store in a directory, which it makes.
+// New returns the store in the directory opts.Dir. The error wraps
+// [sandbox.Invalid] if the directory is not absolute.
 func New(opts Options) (*Store, error) {
 	if !filepath.IsAbs(opts.Dir) {
 		return nil, sandbox.Errorf(sandbox.Invalid, "image directory %q is not absolute", opts.Dir)
@@ -96,8 +97,8 @@ func New(opts Options) (*Store, error) {
 	return &Store{opts: opts}, nil
 }
 
-// What is in the directory. Blobs are what registries and archives have, named
-// by digest; partial ones are being fetched, or were. Roots are made of blobs.
+// The files of the directory. Blobs are the manifests, configurations and layers,
+// named by digest. Partial files are incomplete. Roots are made from blobs.
 const (
 	blobsDir   = "blobs"
 	partialDir = "partial"
@@ -112,7 +113,7 @@ func (s *Store) path(elem ...string) string {
 
 func (s *Store) blobPath(h v1.Hash) string { return s.path(blobsDir, h.Hex) }
 
-// prepare makes the directories.
+// prepare creates the directories.
 func (s *Store) prepare() error {
 	for _, d := range []string{blobsDir, partialDir, rootsDir, locksDir} {
 		if err := os.MkdirAll(s.path(d), 0o700); err != nil {
@@ -122,8 +123,7 @@ func (s *Store) prepare() error {
 	return nil
 }
 
-// record is what the index says of an image. Layers are in their order, the
-// lowest first.
+// A record is an image in the index. Layers are in order, the lowest first.
 type record struct {
 	Manifest v1.Hash   `json:"manifest"`
 	Config   v1.Hash   `json:"config"`
@@ -133,16 +133,16 @@ type record struct {
 	Since    time.Time `json:"since"`
 }
 
-// layer is a layer of an image: the blob that has it, and what it is when it
-// is uncompressed.
+// A layer is a layer of an image: the digest and size of its blob, and the digest
+// of its uncompressed form.
 type layer struct {
 	Blob v1.Hash `json:"blob"`
 	Size int64   `json:"size"`
 	Diff v1.Hash `json:"diff"`
 }
 
-// index tells which images there are, by the full form of their names. It is a
-// file that is replaced, never changed, so reading it needs no lock.
+// An index maps the full names of images to their records. Its file is replaced
+// by an atomic rename, so reading it needs no lock.
 type index struct {
 	Version int                `json:"version"`
 	Images  map[string]*record `json:"images"`
@@ -169,7 +169,7 @@ func (s *Store) index() (*index, error) {
 	return x, nil
 }
 
-// change changes the index.
+// change changes the index, under its lock.
 func (s *Store) change(ctx context.Context, f func(*index)) error {
 	unlock, err := s.lock(ctx, "index", true, nil)
 	if err != nil {
@@ -188,14 +188,15 @@ func (s *Store) change(ctx context.Context, f func(*index)) error {
 	return explainWrite(atomicfile.ReplaceDurably(s.path(indexFile), data, 0o600))
 }
 
-// The pause between looks at a lock that another has.
+// The interval at which a held lock is tried again.
 const (
 	lockLook    = 10 * time.Millisecond
 	maxLockLook = 250 * time.Millisecond
 )
 
-// lock takes one of the store's locks, waiting for whoever has it, and returns
-// what frees it. waiting, if not nil, is called once if there is a wait.
+// lock takes one of the store's locks and returns a function that releases it. It
+// retries while another process holds the lock. waiting, if not nil, is called
+// once if it has to wait.
 func (s *Store) lock(ctx context.Context, name string, exclusive bool, waiting func()) (unlock func(), err error) {
 	path := s.path(locksDir, name)
 	for look := lockLook; ; look = min(2*look, maxLockLook) {
@@ -212,7 +213,8 @@ func (s *Store) lock(ctx context.Context, name string, exclusive bool, waiting f
 		if f != nil {
 			return func() {
 				if exclusive && name != storeLock {
-					// While it is held: whoever waits looks again.
+					// Remove the file while holding the lock. Waiting processes
+					// then open a new file.
 					_ = os.Remove(path)
 				}
 				f.Close()
@@ -230,16 +232,15 @@ func (s *Store) lock(ctx context.Context, name string, exclusive bool, waiting f
 	}
 }
 
-// storeLock is shared by all who add to the store or read from it, and taken
-// alone by whoever removes from it.
+// storeLock is held shared to read or add files, and exclusively to remove files.
 const storeLock = "store"
 
-// use keeps what is in the store there until the returned function is called.
+// use prevents the removal of files until the returned function is called.
 func (s *Store) use(ctx context.Context) (done func(), err error) {
 	return s.lock(ctx, storeLock, false, nil)
 }
 
-// List returns the images that are kept, in no order.
+// List returns all images, in no particular order.
 func (s *Store) List(ctx context.Context) ([]sandbox.Image, error) {
 	done, err := s.use(ctx)
 	if err != nil {
@@ -261,9 +262,8 @@ func (s *Store) List(ctx context.Context) ([]sandbox.Image, error) {
 	return list, nil
 }
 
-// Image returns what is known of an image that is here, by its name, its
-// digest, or its ID or the beginning of that. If there is none the error is of
-// kind NotFound.
+// Image returns an image in the store by its name, its digest, its ID, or a
+// prefix of its ID. If there is none, the error is of kind NotFound.
 func (s *Store) Image(ctx context.Context, ref string) (sandbox.Image, error) {
 	done, err := s.use(ctx)
 	if err != nil {
@@ -277,7 +277,7 @@ func (s *Store) Image(ctx context.Context, ref string) (sandbox.Image, error) {
 	return s.describe(name, r)
 }
 
-// describe puts together what is known of an image.
+// describe returns the description of an image.
 func (s *Store) describe(name string, r *record) (sandbox.Image, error) {
 	c, err := s.config(r.Config)
 	if err != nil {
@@ -299,7 +299,7 @@ func (s *Store) describe(name string, r *record) (sandbox.Image, error) {
 	return i, nil
 }
 
-// find finds an image that is here.
+// find finds an image in the store.
 func (s *Store) find(ref string) (string, *record, error) {
 	x, err := s.index()
 	if err != nil {
@@ -319,12 +319,13 @@ func (s *Store) find(ref string) (string, *record, error) {
 		"glovebox images pull %s fetches it, if a registry has it", ref)
 }
 
-// minID is the least of an ID that is taken for one, in hexadecimal digits.
+// minID is the minimum length of an ID prefix, in hexadecimal digits.
 const minID = 12
 
-// byID finds an image by its ID, or by at least so much of it that it is not
-// taken for a name. A beginning that several images have names none of them:
-// whoever makes images can make one with a beginning of their choice.
+// byID finds an image by its digest, its ID, or a prefix of its ID of at least
+// minID digits. A shorter text is a name. If several images have the prefix, the
+// error is of kind Conflict, because an attacker can make an image with a chosen
+// prefix.
 func (x *index) byID(ref string) (string, *record, error) {
 	h, err := v1.NewHash(ref)
 	digits := h.Hex

@@ -8,43 +8,42 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// Bounds on names, which are those of the system that will see them.
+// Bounds on names. They are the bounds of Linux, which the sandbox sees.
 const (
 	maxName  = 255
 	maxPath  = 4096
-	maxLinks = 40 // that are followed on one way
+	maxLinks = 40 // symbolic links in one path
 )
 
 // A tree is the root file system of an image while its layers are applied, the
-// lowest first. It is all in memory: no file of an image ever is a file of this
-// machine, so that nothing in a layer, neither a name nor a link nor a device,
-// can reach one.
+// lowest first. It exists only in memory. So no name, link or device in a layer
+// can refer to a file of this machine.
 type tree struct {
 	root  *node
-	layer int32 // that is being applied; the lowest is 1
+	layer int32 // the layer that is being applied; the lowest is 1
 	nodes int
-	steps int                // from directory to directory so far
-	limit int                // of nodes
-	text  int                // bytes of names and of what links say
-	drop  func(erofs.Extent) // data that nothing has any more
+	steps int                // directory lookups so far
+	limit int                // on nodes
+	text  int                // bytes of names and of link targets
+	drop  func(erofs.Extent) // called with data that no node has any more
 }
 
-// A node is a file as layers know it.
+// A node is a file with its state across layers.
 type node struct {
 	erofs.Node
 	children map[string]child // of a directory
-	links    int              // names that it has
-	cleared  int32            // the layer that hid all that lower ones have in it
+	links    int              // the number of its names
+	cleared  int32            // the layer that hid all contents from lower layers
 }
 
-// A child is what a directory has under a name, and the layer that last said so.
+// A child is an entry of a directory, and the layer that last wrote it.
 type child struct {
 	*node
 	layer int32
 }
 
-// stepsPerNode bounds the ways to files, for each file that an image may have:
-// links can make the way to one file very long.
+// stepsPerNode bounds the directory lookups for each file that an image may have.
+// Symbolic links can make the path to one file very long.
 const stepsPerNode = 128
 
 func newTree(limit int, drop func(erofs.Extent)) *tree {
@@ -57,8 +56,8 @@ func newDir(mode uint16) *node {
 	return &node{Node: erofs.Node{Mode: erofs.ModeDir | mode}, children: map[string]child{}}
 }
 
-// split returns the names that a path in a layer consists of. A layer is taken
-// by its word that paths begin at the root, but not if one climbs.
+// split splits a path in a layer into names. Every path is relative to the root,
+// even with a leading slash. A path with ".." is an error.
 func split(path string) ([]string, error) {
 	if len(path) > maxPath {
 		return nil, sandbox.Errorf(sandbox.Invalid, "the name %s is longer than %d bytes", quote(path), maxPath)
@@ -80,9 +79,10 @@ func split(path string) ([]string, error) {
 	return names, nil
 }
 
-// dir returns the directory that names lead to, following links as the image's
-// own programs would: none leads out. With make, directories that are missing
-// are made; else a missing one is nil.
+// dir returns the directory at the path names. It follows symbolic links as
+// programs of the image would, and no link leads out of the tree. With make, dir
+// creates missing directories. Without make, it returns nil for a missing
+// directory.
 func (t *tree) dir(names []string, make bool) (*node, error) {
 	path := []*node{t.root}
 	todo := names
@@ -136,15 +136,15 @@ func (t *tree) dir(names []string, make bool) (*node, error) {
 	return path[len(path)-1], nil
 }
 
-// textPerNode bounds, in bytes, the names of files and what links say, for each
-// file that an image may have: all of it is in memory, and an archive of long
-// links is small when it is compressed. Images have some 20.
+// textPerNode bounds the names and link targets, in bytes for each file that an
+// image may have. They are all in memory, and an archive of long links compresses
+// to a small size. Real images have some 20 bytes per file.
 const textPerNode = 128
 
-// minText is the least bound on names and links, in bytes.
+// minText is the minimum of the bound on names and link targets, in bytes.
 const minText = 1 << 20
 
-// put gives n a name in a directory that does not have it.
+// put adds an entry for n to a directory without an entry of that name.
 func (t *tree) put(dir *node, name string, n *node) error {
 	if n.links == 0 {
 		if t.nodes++; t.nodes > t.limit {
@@ -159,12 +159,13 @@ func (t *tree) put(dir *node, name string, n *node) error {
 			"use a smaller image, or raise images.max_files")
 	}
 	n.links++
-	// A clone: the name is part of a path that would be kept with it.
+	// Clone the name, because it is a substring of a path that would stay in
+	// memory.
 	dir.children[strings.Clone(name)] = child{n, t.layer}
 	return nil
 }
 
-// replace gives n a name, whatever has it now.
+// replace adds an entry for n, and removes an entry that has the name.
 func (t *tree) replace(dir *node, name string, n *node) error {
 	switch old := dir.children[name]; old.node {
 	case nil:
@@ -177,7 +178,7 @@ func (t *tree) replace(dir *node, name string, n *node) error {
 	return t.put(dir, name, n)
 }
 
-// remove takes a name away, with all below it.
+// remove removes an entry and everything below it.
 func (t *tree) remove(dir *node, name string) {
 	n := dir.children[name].node
 	delete(dir.children, name)
@@ -193,8 +194,8 @@ func (t *tree) remove(dir *node, name string) {
 	t.drop(n.Data)
 }
 
-// hide removes what lower layers have under a name. What the present layer has
-// stays, wherever in the layer its whiteout stands.
+// hide removes an entry of lower layers. Entries of the current layer stay,
+// wherever the whiteout is in the layer.
 func (t *tree) hide(dir *node, name string) {
 	n := dir.children[name]
 	switch {
@@ -209,7 +210,7 @@ func (t *tree) hide(dir *node, name string) {
 	}
 }
 
-// hideAll removes all that lower layers have in a directory.
+// hideAll removes all entries of lower layers from a directory.
 func (t *tree) hideAll(dir *node) {
 	if dir.cleared == t.layer {
 		return
@@ -220,8 +221,8 @@ func (t *tree) hideAll(dir *node) {
 	}
 }
 
-// finished returns the tree as an image is written from it. The tree is of no
-// use after that.
+// finished converts the tree to the form that the EROFS writer takes. The tree
+// must not be used afterwards.
 func (t *tree) finished() *erofs.Node {
 	var finish func(n *node) *erofs.Node
 	finish = func(n *node) *erofs.Node {

@@ -1,14 +1,13 @@
 // Package erofs writes read-only file systems in Linux's EROFS format, without
-// compression: each image is one file, in which every file's data is one run
-// of whole blocks, so that it can be mapped into memory as it is.
+// compression. Each image is one file. The data of each file in it is one run of
+// whole blocks, so that it can be mapped into memory.
 //
-// A [Writer] is given the data of files first, as it comes, and at the end a
-// tree of [Node] that tells which file has which data. It writes what it is
-// given and judges nothing: names, counts and sizes are for its caller to
-// bound. Only package image and driver/gvisor import it.
+// A [Writer] takes the data of files first, and at the end a tree of [Node] that
+// assigns the data to files. The writer checks nothing. Its caller must bound
+// names, counts and sizes. Only package image and driver/gvisor import it.
 //
-// There is a library for this, which keeps all data in a temporary file first
-// and puts the ends of files beside their inodes, where gVisor cannot map them.
+// An existing library first copies all data to a temporary file. It also puts the
+// ends of files beside their inodes, where gVisor cannot map them.
 package erofs
 
 import (
@@ -19,7 +18,7 @@ import (
 	"strings"
 )
 
-// The kinds of files, as in stat(2). There are no devices and no sockets.
+// The file types, as in stat(2). Devices and sockets are not supported.
 const (
 	ModeType    = 0o170000
 	ModeFIFO    = 0o010000
@@ -28,20 +27,21 @@ const (
 	ModeSymlink = 0o120000
 )
 
-// A Node is a file. One that has several names is in several directories.
+// A Node is a file. A file with several names is a child of several directories,
+// or several times of one.
 type Node struct {
-	// Mode has the kind and the permissions, set-id bits among them.
+	// Mode has the type and the permissions, including the set-id bits.
 	Mode     uint16
 	UID, GID uint32
 	// Mtime is in seconds since 1970.
 	Mtime     int64
 	MtimeNsec uint32
-	// Data is what a regular file has.
+	// Data is the data of a regular file.
 	Data Extent
-	// Target is what a symbolic link says; at most 4095 bytes.
+	// Target is the target of a symbolic link; at most 4095 bytes.
 	Target string
-	// Children are what a directory has, by name; the names are neither empty,
-	// nor longer than 255 bytes, nor "." or "..", and have no slash.
+	// Children are the entries of a directory, by name. A name is not empty, ".",
+	// or "..", has at most 255 bytes and no slash.
 	Children map[string]*Node
 
 	nlink  uint32
@@ -61,34 +61,34 @@ type Extent struct {
 	block uint32
 }
 
-// writeBuffer is how much is written at once, in bytes: whole blocks.
+// writeBuffer is the size of one write, in bytes. It is a multiple of blockSize.
 const writeBuffer = 1 << 20
 
-// hole is the least run of zeros that is left out of the file, in bytes: whole
-// blocks.
+// hole is the shortest run of zeros that is left as a hole in the file, in bytes.
+// It is a multiple of blockSize.
 const hole = 64 << 10
 
-// A Writer makes one image. It is not safe for concurrent use. After an error
-// the file is worthless.
+// A Writer writes one image. It is not safe for concurrent use. After an error,
+// the file must be discarded.
 type Writer struct {
 	f      *os.File
 	buf    []byte
 	filled int
-	at     int64 // of buf in the file; whole blocks
+	at     int64 // offset of buf in the file; a multiple of blockSize
 }
 
-// NewWriter returns a writer of an image to f, which is empty and stays the
-// caller's.
+// NewWriter returns a writer that writes an image to f. The file must be empty.
+// The caller closes it.
 func NewWriter(f *os.File) *Writer {
-	// The first block is the superblock's, which comes last.
+	// The first block is for the superblock, which Finish writes.
 	return &Writer{f: f, buf: make([]byte, writeBuffer), at: blockSize}
 }
 
-// Size returns how large the image is as yet, in bytes.
+// Size returns the current size of the image, in bytes.
 func (w *Writer) Size() int64 { return w.at + int64(w.filled) }
 
-// Add appends the data of a file: all of r, which has size bytes. Less is
-// [io.ErrUnexpectedEOF]; more is not looked at.
+// Add appends the data of a file: the first size bytes of r. If r has fewer
+// bytes, the error is [io.ErrUnexpectedEOF]. Add does not read further bytes.
 func (w *Writer) Add(r io.Reader, size int64) (Extent, error) {
 	if size == 0 {
 		return Extent{}, nil
@@ -114,7 +114,7 @@ func (w *Writer) Add(r io.Reader, size int64) (Extent, error) {
 	return Extent{Size: size, block: uint32(start)}, w.align()
 }
 
-// Read returns data that was added.
+// Read returns data that Add appended.
 func (w *Writer) Read(e Extent) ([]byte, error) {
 	b := make([]byte, e.Size)
 	if e.Size == 0 {
@@ -123,7 +123,7 @@ func (w *Writer) Read(e Extent) ([]byte, error) {
 	if err := w.flush(); err != nil {
 		return nil, err
 	}
-	// What was left out at the end is not in the file yet.
+	// A hole at the end is not in the file yet.
 	n, err := w.f.ReadAt(b, int64(e.block)<<blockBits)
 	if err == io.EOF {
 		clear(b[n:])
@@ -132,8 +132,8 @@ func (w *Writer) Read(e Extent) ([]byte, error) {
 	return b, err
 }
 
-// Drop gives back the space of data that no file has any more, as far as the
-// machine can.
+// Drop frees the disk space of data that no file needs any more, if the host's
+// file system supports it.
 func (w *Writer) Drop(e Extent) {
 	first := int64(e.block) << blockBits
 	size := (e.Size + blockSize - 1) &^ (blockSize - 1)
@@ -142,7 +142,7 @@ func (w *Writer) Drop(e Extent) {
 	}
 }
 
-// align fills up the last block with zeros.
+// align fills the last block with zeros.
 func (w *Writer) align() error {
 	end := (w.filled + blockSize - 1) &^ (blockSize - 1)
 	clear(w.buf[w.filled:end])
@@ -157,8 +157,8 @@ func (w *Writer) flushFull() error {
 	return w.flush()
 }
 
-// flush writes the buffer, which has whole blocks, but for long runs of zeros:
-// what is not written of a file is zero and takes no space.
+// flush writes the buffer, which has whole blocks. It leaves long runs of zeros
+// as holes in the file, which take no space.
 func (w *Writer) flush() error {
 	b := w.buf[:w.filled]
 	for len(b) > 0 {
@@ -177,7 +177,7 @@ func (w *Writer) flush() error {
 	return nil
 }
 
-// zeroPrefix returns the length of the holes that b begins with.
+// zeroPrefix returns the length of the run of holes at the start of b.
 func zeroPrefix(b []byte) int {
 	n := 0
 	for n+hole <= len(b) && isZero(b[n:n+hole]) {
@@ -186,7 +186,7 @@ func zeroPrefix(b []byte) int {
 	return n
 }
 
-// dataPrefix returns the length of what is to be written before the next hole.
+// dataPrefix returns the number of bytes to write before the next hole.
 func dataPrefix(b []byte) int {
 	n := min(hole, len(b))
 	for n+hole <= len(b) && !isZero(b[n:n+hole]) {
@@ -205,7 +205,7 @@ func isZero(b []byte) bool {
 }
 
 // Finish writes the tree below root, which is a directory, and then the
-// superblock: a file without one is no image.
+// superblock. A file without a superblock is not an image.
 func (w *Writer) Finish(root *Node) error {
 	if err := w.flush(); err != nil {
 		return err
@@ -235,10 +235,10 @@ func (w *Writer) Finish(root *Node) error {
 	return err
 }
 
-// A layout gives every node its place. Nodes come in one order, a directory
-// before what it has, both when their places are planned and when they are
-// written: first the inodes, each with what can follow it directly, then the
-// blocks of the directories and links that are too large for that.
+// A layout assigns an offset to each node. plan and write visit the nodes in the
+// same order, a directory before its entries. The inodes come first, each
+// followed by its inline data. The blocks of the directories and links that are
+// too large for that follow.
 type layout struct {
 	w     *Writer
 	meta  int64 // first block of the inodes
@@ -249,19 +249,19 @@ type layout struct {
 	err   error
 }
 
-// placed is a node and its place.
+// A placed is a node and its location.
 type placed struct {
 	n      *Node
 	parent *Node
-	size   int64 // of what a directory or a link has
-	inline int   // how much of it follows the inode
-	at     int64 // of the inode
-	block  int64 // of what does not follow the inode
+	size   int64 // of the data of a directory or a link
+	inline int   // how many bytes of it follow the inode
+	at     int64 // offset of the inode
+	block  int64 // first block of the data that do not follow the inode
 }
 
-// plan decides on places. The root is the first: its number must be small.
+// plan assigns offsets. The root comes first, because its number must be small.
 func (l *layout) plan(root *Node) {
-	l.next = inodeSize // number 0 is nobody's: programs take it for no file
+	l.next = inodeSize // number 0 is unused: programs take it for a missing file
 	l.place(root, root)
 	for i := 0; i < len(l.order); i++ {
 		p := l.order[i]
@@ -312,8 +312,8 @@ func (l *layout) place(n, parent *Node) {
 	l.order = append(l.order, p)
 }
 
-// entries returns what a directory has, itself and its parent included, in the
-// order of bytes.
+// entries returns the entries of a directory, including "." and "..", sorted by
+// bytes.
 func entries(n, parent *Node) []entry {
 	list := make([]entry, 0, len(n.Children)+2)
 	list = append(list, entry{".", n.nid, 2}, entry{"..", parent.nid, 2})
@@ -347,7 +347,7 @@ func dirSize(n *Node) int64 {
 	return size
 }
 
-// dirData returns a directory's blocks.
+// dirData returns the blocks of a directory.
 func dirData(n, parent *Node, size int64) []byte {
 	b := make([]byte, size)
 	at := 0
@@ -359,7 +359,7 @@ func dirData(n, parent *Node, size int64) []byte {
 	return b
 }
 
-// write writes all that is placed.
+// write writes all placed nodes.
 func (l *layout) write(root *Node) {
 	var inode [inodeSize]byte
 	for _, p := range l.order {
@@ -394,8 +394,8 @@ func (p *placed) data() []byte {
 	return []byte(p.n.Target)
 }
 
-// put writes b at an offset of the file at or behind the end, with zeros up to
-// there.
+// put writes b at an offset at or behind the end of the file, and fills the gap
+// with zeros.
 func (l *layout) put(at int64, b []byte) {
 	for l.err == nil && l.w.Size() < at {
 		n := min(at-l.w.Size(), int64(len(l.w.buf)-l.w.filled))

@@ -15,17 +15,17 @@ const (
 	superOffset = 1024
 	superSize   = 128
 
-	// Compatible features: the superblock has a checksum, and times are those
-	// of modification.
+	// Compatible features: the superblock has a checksum, and times are
+	// modification times.
 	featureChecksum = 1 << 0
 	featureMtime    = 1 << 1
 
-	slotBits  = 5 // inodes are numbered by where they are, in units of 32 bytes
+	slotBits  = 5 // an inode's number is its offset in units of 32 bytes
 	inodeSize = 64
 	dirEntry  = 12
 
-	// The format field of an inode of 64 bytes, whose data is in blocks of its
-	// own, or whose last part follows the inode.
+	// Format fields of an inode of 64 bytes. The data is in separate blocks, or
+	// its last part follows the inode.
 	formatPlain  = 1 | 0<<1
 	formatInline = 1 | 2<<1
 
@@ -44,7 +44,8 @@ func superblock(inodes uint64, blocks, metaBlock uint32, root uint16) []byte {
 	le.PutUint64(s[16:], inodes)
 	le.PutUint32(s[36:], blocks)
 	le.PutUint32(s[40:], metaBlock)
-	// Of all the block's rest, with the checksum itself as zero.
+	// The checksum covers the rest of the block, with the checksum itself as
+	// zero.
 	sum := ^crc32.Checksum(b[superOffset:], crc32.MakeTable(crc32.Castagnoli))
 	le.PutUint32(s[4:], sum)
 	return b
@@ -65,7 +66,7 @@ func putInode(b []byte, n *Node, format uint16, size uint64, block, number uint3
 	le.PutUint32(b[44:], n.nlink)
 }
 
-// fileType is the kind that a directory entry says its inode has.
+// fileType returns the type of an inode for a directory entry.
 func fileType(mode uint16) byte {
 	switch mode & ModeType {
 	case ModeRegular:
@@ -87,8 +88,7 @@ type entry struct {
 	kind byte
 }
 
-// packed returns how many of the first of entries fit into one block, and the
-// bytes that they take.
+// packed returns how many of entries fit into one block, and their size in bytes.
 func packed(entries []entry) (count, size int) {
 	for _, e := range entries {
 		next := size + dirEntry + len(e.name)

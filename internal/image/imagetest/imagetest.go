@@ -1,5 +1,5 @@
-// Package imagetest makes OCI images, and a registry on this machine that
-// serves them, for tests: no test reaches a registry elsewhere.
+// Package imagetest makes OCI images for tests, and a local registry that serves
+// them. No test uses a remote registry.
 //
 // Only tests import it.
 package imagetest
@@ -29,12 +29,12 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
 )
 
-// Config is what an image says of its programs.
+// Config is an image's configuration for its programs.
 type Config = v1.Config
 
 // A Registry is a registry on this machine, for one test.
 type Registry struct {
-	// Host is its address, for references.
+	// Host is its address, for use in references.
 	Host string
 
 	mu    sync.Mutex
@@ -42,7 +42,7 @@ type Registry struct {
 	asked []string
 }
 
-// New starts a registry, which ends with the test.
+// New starts a registry, which stops at the end of the test.
 func New(t testing.TB) *Registry {
 	t.Helper()
 	r := &Registry{}
@@ -62,14 +62,14 @@ func New(t testing.TB) *Registry {
 	return r
 }
 
-// Fault puts something between clients and the registry; nil takes it away.
+// Fault installs a handler between clients and the registry; nil removes it.
 func (r *Registry) Fault(f func(http.Handler) http.Handler) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.fault = f
 }
 
-// Asked returns how many requests there were whose method and path begin so.
+// Asked returns the number of requests whose method and path begin with prefix.
 func (r *Registry) Asked(prefix string) int {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -82,7 +82,7 @@ func (r *Registry) Asked(prefix string) int {
 	return n
 }
 
-// Push puts an image into the registry and returns its reference.
+// Push adds an image to the registry and returns its reference.
 func (r *Registry) Push(t testing.TB, repository string, i v1.Image) string {
 	t.Helper()
 	ref, err := name.ParseReference(r.Host + "/" + repository)
@@ -95,7 +95,7 @@ func (r *Registry) Push(t testing.TB, repository string, i v1.Image) string {
 	return ref.Name()
 }
 
-// PushIndex is Push of an index.
+// PushIndex adds an index to the registry and returns its reference.
 func (r *Registry) PushIndex(t testing.TB, repository string, i v1.ImageIndex) string {
 	t.Helper()
 	ref, err := name.ParseReference(r.Host + "/" + repository)
@@ -108,7 +108,7 @@ func (r *Registry) PushIndex(t testing.TB, repository string, i v1.ImageIndex) s
 	return ref.Name()
 }
 
-// PushFor is PushIndex of an index with one image, for such machines.
+// PushFor pushes an index with one image for the given architecture.
 func (r *Registry) PushFor(t testing.TB, repository, architecture string, layers ...[]byte) string {
 	t.Helper()
 	return r.PushIndex(t, repository, mutate.AppendManifests(empty.Index, mutate.IndexAddendum{
@@ -117,13 +117,14 @@ func (r *Registry) PushFor(t testing.TB, repository, architecture string, layers
 	}))
 }
 
-// Image makes an image of layers, uncompressed tar archives, for this machine.
+// Image makes an image for this machine from layers, which are uncompressed tar
+// archives.
 func Image(t testing.TB, c v1.Config, layers ...[]byte) v1.Image {
 	t.Helper()
 	return ImageFor(t, runtime.GOARCH, c, layers...)
 }
 
-// ImageFor makes an image that says it is for such machines.
+// ImageFor makes an image for the given architecture.
 func ImageFor(t testing.TB, architecture string, c v1.Config, layers ...[]byte) v1.Image {
 	t.Helper()
 	i, err := mutate.ConfigFile(empty.Image, &v1.ConfigFile{OS: "linux", Architecture: architecture, Config: c})
@@ -142,7 +143,7 @@ func ImageFor(t testing.TB, architecture string, c v1.Config, layers ...[]byte) 
 	return i
 }
 
-// Save writes an archive as docker save does.
+// Save writes an archive in the format of docker save.
 func Save(t testing.TB, path, as string, i v1.Image) {
 	t.Helper()
 	tag, err := name.NewTag(as)
@@ -154,8 +155,8 @@ func Save(t testing.TB, path, as string, i v1.Image) {
 	}
 }
 
-// A File is a file of a layer. One whose name ends in a slash is a directory,
-// and one with a Link a symbolic link.
+// A File is a file of a layer. If its name ends in a slash, it is a directory. If
+// it has a Link, it is a symbolic link.
 type File struct {
 	Name, Content, Link string
 	Mode                int64 // 0644, 0755 for a directory, if zero
@@ -194,9 +195,9 @@ func Layer(t testing.TB, files ...File) []byte {
 	return b.Bytes()
 }
 
-// Busybox makes a layer, of a file system FROM scratch, with nothing but a
-// static busybox under the names of its programs. The test is skipped, or fails
-// where GLOVEBOX_REQUIRE has images, if there is none on this machine.
+// Busybox makes a layer for an empty base image, with only a static busybox under
+// the names of its programs. If this machine has no busybox, the test is skipped,
+// or fails if GLOVEBOX_REQUIRE has images.
 func Busybox(t testing.TB) []byte {
 	t.Helper()
 	var out []byte
@@ -222,13 +223,13 @@ func Busybox(t testing.TB) []byte {
 	return Layer(t, files...)
 }
 
-// DebianEnv names a file that has what Debian makes, for those who cannot make
-// it: an ordinary user.
+// DebianEnv names a file with the result of Debian, for ordinary users, who
+// cannot make it.
 const DebianEnv = "GLOVEBOX_TEST_DEBIAN"
 
-// Debian returns a layer with a small Debian that has Python, made of Debian's
-// packages; cache is a directory where it is kept. The test is skipped, or fails
-// where GLOVEBOX_REQUIRE has images, if it cannot be made here.
+// Debian returns a layer with a small Debian with Python, made from Debian's
+// packages. It is cached in the directory cache. If it cannot be made here, the
+// test is skipped, or fails if GLOVEBOX_REQUIRE has images.
 func Debian(t testing.TB, cache string) []byte {
 	t.Helper()
 	path := os.Getenv(DebianEnv)
@@ -259,8 +260,8 @@ func Debian(t testing.TB, cache string) []byte {
 	return data
 }
 
-// Missing skips a test for a component that is not here, or fails it where
-// GLOVEBOX_REQUIRE has images.
+// Missing skips a test for a missing component, or fails it if GLOVEBOX_REQUIRE
+// has images.
 func Missing(t testing.TB, why string) {
 	t.Helper()
 	if slices.Contains(strings.Split(os.Getenv("GLOVEBOX_REQUIRE"), ","), "images") {
