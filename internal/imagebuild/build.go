@@ -18,7 +18,7 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// Sandboxes is what makes the sandbox of a build: the engine.
+// Sandboxes makes and runs the sandbox of a build. The engine implements it.
 type Sandboxes interface {
 	Create(ctx context.Context, p sandbox.Principal, req sandbox.CreateRequest) (sandbox.Sandbox, error)
 	Start(ctx context.Context, p sandbox.Principal, req sandbox.RunRequest) (sandbox.Run, error)
@@ -30,36 +30,36 @@ type Sandboxes interface {
 	Layer(ctx context.Context, p sandbox.Principal, id string) (io.ReadCloser, error)
 }
 
-// Images is what has the base and keeps the result: a driver.
+// Images provides the base and stores the result. A driver implements it.
 type Images interface {
 	PullImage(ctx context.Context, order driver.ImagePull) (sandbox.Image, error)
 	ExtendImage(ctx context.Context, order driver.ImageExtension) (sandbox.Image, error)
 }
 
-// A Build is an order for an image.
+// A Build describes an image to build.
 type Build struct {
 	Sandboxes Sandboxes
 	Images    Images
-	// Dir has the Dockerfile and what that copies; Name is what to call the
-	// image.
+	// Dir has the Dockerfile and the files that it copies. Name is the name of
+	// the new image.
 	Dir, Name string
-	// Args are the build's arguments. Each must be one of the Dockerfile's.
+	// Args are the build's arguments. The Dockerfile must have an ARG for each.
 	Args map[string]string
-	// Limits and Network are those of the sandbox that the build's programs run
-	// in, and Timeout that of each; zeros are the defaults.
+	// Limits and Network apply to the sandbox that runs the build's programs.
+	// Timeout bounds each program. Zero values are the defaults.
 	Limits  sandbox.Limits
 	Network sandbox.Network
 	Timeout time.Duration
-	// Said gets what the build does, and what its programs write.
+	// Said receives the steps of the build and the output of its programs.
 	Said io.Writer
-	// Progress, if not nil, is told how far the fetching of the base is.
+	// Progress, if not nil, receives the progress while the base is fetched.
 	Progress func(sandbox.ImageProgress)
 }
 
-// stopTime bounds the end of a build's sandbox, also of one that was cancelled.
+// stopTime bounds the stop of a build's sandbox, even if the build was cancelled.
 const stopTime = 30 * time.Second
 
-// Run builds the image. Nothing is left of a build that fails.
+// Run builds the image. A failed build leaves no image and no sandbox.
 func (b *Build) Run(ctx context.Context) (sandbox.Image, error) {
 	i, err := b.run(ctx)
 	return i, sandbox.Wrap(err, "build image", b.Name)
@@ -114,7 +114,7 @@ func (b *Build) run(ctx context.Context) (_ sandbox.Image, err error) {
 	return b.Images.ExtendImage(ctx, order)
 }
 
-// targetArgs are the arguments that every build has.
+// targetArgs returns the predefined arguments of every build.
 func targetArgs() map[string]string {
 	return map[string]string{
 		"TARGETOS": "linux", "TARGETARCH": runtime.GOARCH, "TARGETPLATFORM": "linux/" + runtime.GOARCH,
@@ -122,7 +122,7 @@ func targetArgs() map[string]string {
 	}
 }
 
-// A state is what instructions have led to so far.
+// A state is the result of the instructions so far.
 type state struct {
 	b       *Build
 	dir     *directory
@@ -131,14 +131,14 @@ type state struct {
 	base    string            // empty before FROM
 	sandbox string            // empty before it is needed
 	config  sandbox.ImageConfig
-	// ownCmd says that the command is this Dockerfile's, not the base's.
+	// ownCmd is true if CMD comes from this Dockerfile, not from the base.
 	ownCmd bool
 	room   int // see variables
 }
 
 func (s *state) variables() variables { return variables{s.lookup, &s.room} }
 
-// checkArgs refuses arguments that the Dockerfile does not have.
+// checkArgs refuses arguments without an ARG in the Dockerfile.
 func (s *state) checkArgs(steps []*instruction) error {
 	has := map[string]bool{}
 	for _, i := range steps {
@@ -162,7 +162,7 @@ func (s *state) checkArgs(steps []*instruction) error {
 	return nil
 }
 
-// lookup returns the value of a variable in instructions.
+// lookup returns the value of a variable for use in instructions.
 func (s *state) lookup(name string) (string, bool) {
 	if s.base == "" {
 		value, ok := s.global[name]
@@ -188,7 +188,7 @@ func (s *state) expand(i *instruction, text string) (string, error) {
 	return out, nil
 }
 
-// do carries out one instruction.
+// do executes one instruction.
 func (s *state) do(ctx context.Context, i *instruction) error {
 	switch i.name {
 	case "FROM":
@@ -214,7 +214,7 @@ func (s *state) do(ctx context.Context, i *instruction) error {
 	case "ENTRYPOINT":
 		s.config.Entrypoint = i.argv()
 		if !s.ownCmd {
-			s.config.Cmd = nil // it was the base's entry point's
+			s.config.Cmd = nil // CMD of the base belongs to the entry point of the base
 		}
 	case "CMD":
 		s.config.Cmd, s.ownCmd = i.argv(), true
@@ -327,11 +327,11 @@ func (s *state) expose(i *instruction) error {
 	return nil
 }
 
-// workingDir is where programs and relative paths of the build begin.
+// workingDir returns the directory in which programs and relative paths start.
 func (s *state) workingDir() string { return path.Join("/", s.config.WorkDir) }
 
-// within returns a path of the image, with a slash at its end if it has one, or
-// if it means the working directory itself.
+// within returns an absolute path in the image. It ends with a slash if name
+// does, or if name is the working directory itself.
 func (s *state) within(name string) string {
 	out := path.Clean(name)
 	if !path.IsAbs(name) {
@@ -358,7 +358,7 @@ func (s *state) workDir(ctx context.Context, i *instruction) error {
 	return s.b.Sandboxes.Unpack(ctx, sandbox.Local, s.sandbox, strings.NewReader(""), sandbox.UnpackTo{Path: s.config.WorkDir})
 }
 
-// need makes the sandbox, if it is not there.
+// need creates the sandbox on first use.
 func (s *state) need(ctx context.Context) error {
 	if s.sandbox != "" {
 		return nil
@@ -373,7 +373,7 @@ func (s *state) need(ctx context.Context) error {
 	return s.b.Sandboxes.MarkLayer(ctx, sandbox.Local, s.sandbox)
 }
 
-// run has the sandbox run a program.
+// run runs a program in the sandbox.
 func (s *state) run(ctx context.Context, i *instruction) error {
 	if err := s.need(ctx); err != nil {
 		return err

@@ -17,13 +17,13 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// A directory is what a build copies from. Nothing outside of it is opened,
-// wherever its links lead.
+// A directory is the build context. The root prevents access outside it, even
+// through symbolic links.
 type directory struct {
 	root   *os.Root
 	files  fs.FS
 	ignore *patternmatcher.PatternMatcher
-	always []string // files that are not left out
+	always []string // files that .dockerignore cannot exclude
 }
 
 func openDirectory(name string) (*directory, error) {
@@ -40,13 +40,13 @@ func openDirectory(name string) (*directory, error) {
 
 func (d *directory) close() error { return d.root.Close() }
 
-// read reads a small file.
+// read reads a file of at most most bytes.
 func (d *directory) read(name string, most int64) ([]byte, error) {
 	fi, err := d.root.Stat(name)
 	if err != nil {
 		return nil, err
 	}
-	if !fi.Mode().IsRegular() { // to open a pipe would wait for somebody who writes
+	if !fi.Mode().IsRegular() { // opening a FIFO would block until it has a writer
 		return nil, sandbox.Errorf(sandbox.Invalid, "%s is not a file", name)
 	}
 	f, err := d.root.Open(name)
@@ -70,9 +70,9 @@ func (d *directory) dockerfile() ([]byte, error) {
 	return text, err
 }
 
-// Pack writes an archive of the directory dir for an engine to build from: all
-// that .dockerignore does not leave out. The engine reads the Dockerfile and
-// .dockerignore itself, so it gets both in any case.
+// Pack writes an archive of dir from which a container engine can build. It omits
+// the files that .dockerignore excludes. The container engine reads the
+// Dockerfile and .dockerignore itself, so the archive always has both.
 func Pack(to io.Writer, dir string) error {
 	d, err := openDirectory(dir)
 	if err != nil {
@@ -86,7 +86,7 @@ func Pack(to io.Writer, dir string) error {
 	return d.pack(to, []string{"."}, -1)
 }
 
-// readIgnore reads what .dockerignore leaves out.
+// readIgnore reads the patterns of .dockerignore.
 func (d *directory) readIgnore() (*patternmatcher.PatternMatcher, error) {
 	data, err := d.read(".dockerignore", maxDockerfile)
 	if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -110,7 +110,7 @@ func (d *directory) ignored(name string) (bool, error) {
 	return d.ignore.MatchesOrParentMatches(name)
 }
 
-// sources finds what the names of a COPY stand for, which may be patterns.
+// sources resolves the names of a COPY, which may be patterns.
 func (d *directory) sources(names []string) ([]string, error) {
 	var all []string
 	for _, name := range names {
@@ -136,7 +136,7 @@ func (d *directory) sources(names []string) ([]string, error) {
 			if err != nil {
 				return nil, err
 			}
-			// A directory may have what an exception takes back in.
+			// A directory may contain files that an exception includes again.
 			if left = ignored && !d.ignore.Exclusions(); !left {
 				all = append(all, f)
 			}
@@ -157,12 +157,12 @@ func missingSource(name string) error {
 		"names begin there, not where the command was called")
 }
 
-// pack writes an archive of sources: of a directory what is in it, of another
-// file that file. mode, if not negative, is that of all.
+// pack writes an archive of sources: the contents of a directory, and any other
+// file itself. mode, if not negative, replaces the mode of every file.
 func (d *directory) pack(to io.Writer, sources []string, mode int64) error {
 	w := tar.NewWriter(to)
 	for _, s := range sources {
-		fi, err := d.root.Stat(s) // a link that is named is what it leads to
+		fi, err := d.root.Stat(s) // follow a link that is named itself
 		if errors.Is(err, fs.ErrNotExist) {
 			return missingSource(s)
 		}
@@ -181,7 +181,7 @@ func (d *directory) pack(to io.Writer, sources []string, mode int64) error {
 	return w.Close()
 }
 
-// packTree writes what is in a directory.
+// packTree writes the contents of a directory.
 func (d *directory) packTree(w *tar.Writer, dir string, mode int64) error {
 	return fs.WalkDir(d.files, dir, func(name string, e fs.DirEntry, err error) error {
 		if err != nil {

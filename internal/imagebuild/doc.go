@@ -1,12 +1,12 @@
-// Package imagebuild builds images of Dockerfiles without an engine: it runs
-// their programs in a sandbox of the base image, and makes a layer of what they
-// changed there. For engines, which build by themselves, it packs what they build
-// from.
+// Package imagebuild builds images from Dockerfiles without a container engine.
+// It runs their programs in a sandbox of the base image, and makes a layer from
+// the changes. For container engines, which build by themselves, it packs the
+// build context.
 //
-// It knows a part of the language and refuses the rest by name. The known
+// It supports a part of the language and refuses the rest by name. The supported
 // instructions are FROM (once), ARG, RUN, COPY (with --chown and --chmod), ENV,
 // WORKDIR, USER, LABEL, EXPOSE, ENTRYPOINT and CMD.
 //
 // Only package app imports it. A [Build] owns its sandbox and stops it on every
-// path; nothing is kept of a build that failed.
+// path. A failed build leaves nothing.
 package imagebuild

@@ -16,22 +16,22 @@ const (
 	maxInstructions = 1000
 )
 
-// An instruction is one of a Dockerfile.
+// An instruction is an instruction of a Dockerfile.
 type instruction struct {
-	line  int    // where it begins, from 1
+	line  int    // its first line, from 1
 	name  string // in capitals
 	flags map[string]string
-	text  string   // what follows the flags
-	list  []string // text, if that is a list in JSON; else nil
+	text  string   // the text after the flags
+	list  []string // text as a JSON list; nil if it is not a list
 }
 
-// known are the instructions, each with the flags that it may have.
+// known maps the supported instructions to their supported flags.
 var known = map[string][]string{
 	"FROM": nil, "ARG": nil, "RUN": nil, "COPY": {"chown", "chmod"}, "ENV": nil, "WORKDIR": nil,
 	"USER": nil, "LABEL": nil, "EXPOSE": nil, "ENTRYPOINT": nil, "CMD": nil,
 }
 
-// lists are the instructions that may have a list in JSON.
+// lists are the instructions that accept a JSON list.
 var lists = []string{"RUN", "COPY", "ENTRYPOINT", "CMD"}
 
 func (i *instruction) String() string {
@@ -48,17 +48,17 @@ func (i *instruction) wrong(format string, args ...any) error {
 	return i.at(sandbox.Errorf(sandbox.Invalid, format, args...))
 }
 
-// at says where an error is.
+// at adds the position of i to an error.
 func (i *instruction) at(err error) error {
 	return sandbox.Wrap(err, "Dockerfile:"+itoa(i.line), i.name)
 }
 
-// hereDocument is what the shell, and newer builders, take for the beginning of
-// one.
+// hereDocument matches the start of a here-document, as shells and newer builders
+// recognise it.
 var hereDocument = regexp.MustCompile(`(^|[^<])<<-?\s*["']?[A-Za-z_]`)
 
-// parse reads a Dockerfile. What it does not know it refuses, before anything is
-// done.
+// parse parses a Dockerfile. It refuses an unsupported instruction before the
+// build starts.
 func parse(text string) ([]*instruction, error) {
 	if len(text) > maxDockerfile {
 		return nil, sandbox.Errorf(sandbox.Invalid, "the Dockerfile has %d bytes, and may have %d", len(text), maxDockerfile)
@@ -90,14 +90,14 @@ func parse(text string) ([]*instruction, error) {
 	return all, nil
 }
 
-// A logicalLine is an instruction's text, of one line or several.
+// A logicalLine is the text of an instruction, from one or more lines.
 type logicalLine struct {
 	line int
 	text string
 }
 
-// logicalLines puts lines that end in a backslash together with the next ones,
-// without comments and empty lines.
+// logicalLines joins lines that end in a backslash with the next line. It drops
+// comments and empty lines.
 func logicalLines(text string) []logicalLine {
 	var all []logicalLine
 	var now *logicalLine
@@ -107,7 +107,8 @@ func logicalLines(text string) []logicalLine {
 		line = strings.TrimRight(line, "\r\n")
 		bare := strings.TrimSpace(line)
 		if strings.HasPrefix(bare, "#") {
-			// Others could say that backslashes mean nothing; see directives.
+			// The directive "escape" would replace the backslash.
+			// parseInstruction refuses it.
 			if now != nil || !isEscapeDirective(bare) {
 				continue
 			}
@@ -136,8 +137,8 @@ func logicalLines(text string) []logicalLine {
 	return all
 }
 
-// isEscapeDirective reports whether a comment makes another character than the
-// backslash continue lines.
+// isEscapeDirective reports whether a comment is a directive that replaces the
+// backslash as the continuation character.
 func isEscapeDirective(comment string) bool {
 	name, value, ok := strings.Cut(strings.TrimSpace(strings.TrimPrefix(comment, "#")), "=")
 	return ok && strings.EqualFold(strings.TrimSpace(name), "escape") && strings.TrimSpace(value) != `\`
@@ -171,7 +172,7 @@ func parseInstruction(l logicalLine) (*instruction, error) {
 			return nil, sandbox.WithHint(i.at(sandbox.Errorf(sandbox.Unsupported, "here-documents are not known here")),
 				"put the text into a file and COPY that")
 		}
-		// What looks like a list and is none is for the shell.
+		// A text that looks like a list but is not JSON is for the shell.
 		if strings.HasPrefix(i.text, "[") {
 			var list []string
 			if json.Unmarshal([]byte(i.text), &list) == nil {
@@ -182,7 +183,7 @@ func parseInstruction(l logicalLine) (*instruction, error) {
 	return i, nil
 }
 
-// cutWord returns what is before the first space, and what is behind it.
+// cutWord splits text at the first run of blanks.
 func cutWord(text string) (word, rest string) {
 	n := strings.IndexAny(text, " \t")
 	if n < 0 {
@@ -191,8 +192,8 @@ func cutWord(text string) (word, rest string) {
 	return text[:n], strings.TrimSpace(text[n:])
 }
 
-// argv returns what a RUN, CMD or ENTRYPOINT runs: its list, or the shell with
-// its text.
+// argv returns the command of a RUN, CMD or ENTRYPOINT: its list, or its text as
+// an argument of the shell.
 func (i *instruction) argv() []string {
 	if i.list != nil {
 		return i.list

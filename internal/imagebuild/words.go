@@ -8,8 +8,7 @@ import (
 
 func itoa(n int) string { return strconv.Itoa(n) }
 
-// words splits text where there is space that is not quoted, and leaves quotes
-// as they are.
+// words splits text at unquoted blanks, and keeps the quotes.
 func words(text string) ([]string, error) {
 	var all []string
 	var word strings.Builder
@@ -49,8 +48,8 @@ func words(text string) ([]string, error) {
 	return all, nil
 }
 
-// pairs reads NAME=VALUE words, expanded, in their order. A text without any is
-// one name and its value, as it once was written.
+// pairs parses NAME=VALUE words, in order, and expands them. A text without "="
+// is one name and its value, in the old syntax.
 func pairs(text string, v variables) ([][2]string, error) {
 	list, err := words(text)
 	if err != nil {
@@ -83,26 +82,26 @@ func pairs(text string, v variables) ([][2]string, error) {
 	return all, nil
 }
 
-// variables are what expand puts into a text.
+// variables are the variables for expand.
 type variables struct {
 	lookup func(name string) (value string, ok bool)
-	// room is how many bytes of values may be put into texts from now on: values
-	// of values would double with every line.
+	// room is the number of bytes of values that expand may still insert. Without
+	// a bound, values that contain values would double with every line.
 	room *int
 }
 
-// maxValues bounds what a Dockerfile's variables come to, in bytes.
+// maxValues bounds the values that all expansions of a Dockerfile insert, in
+// bytes.
 const maxValues = 8 << 20
 
-// expand takes quotes away and puts values in the place of $NAME, ${NAME},
-// ${NAME:-else} and ${NAME:+instead}, with or without the colon. A name that is
-// not there is empty.
+// expand removes quotes and replaces $NAME, ${NAME}, ${NAME:-else} and
+// ${NAME:+instead}, with or without the colon. An unset name is empty.
 func expand(text string, v variables) (string, error) {
 	e := expander{text: text, variables: v}
 	return e.until(0)
 }
 
-// maxDepth bounds ${A:-${B:-…}}.
+// maxDepth bounds the nesting of ${A:-${B:-…}}.
 const maxDepth = 32
 
 type expander struct {
@@ -112,7 +111,7 @@ type expander struct {
 	depth int
 }
 
-// take returns a value that is put into the text.
+// take counts a value against room and returns it.
 func (e *expander) take(value string) (string, error) {
 	if *e.room -= len(value); *e.room < 0 {
 		return "", fmt.Errorf("the values of variables come to more than %d bytes", maxValues)
@@ -120,7 +119,8 @@ func (e *expander) take(value string) (string, error) {
 	return value, nil
 }
 
-// until expands up to a character, which it leaves behind, or to the end.
+// until expands text up to the character end, which it consumes, or to the end of
+// the text.
 func (e *expander) until(end byte) (string, error) {
 	if e.depth++; e.depth > maxDepth {
 		return "", fmt.Errorf("%s is too deep", shorten(e.text))
@@ -169,7 +169,7 @@ func (e *expander) until(end byte) (string, error) {
 	return out.String(), nil
 }
 
-// variable expands what follows a dollar sign.
+// variable expands the text after a dollar sign.
 func (e *expander) variable() (string, error) {
 	if e.at < len(e.text) && e.text[e.at] == '{' {
 		e.at++
@@ -183,7 +183,7 @@ func (e *expander) variable() (string, error) {
 	return e.take(value)
 }
 
-// name takes a variable's name.
+// name consumes and returns a variable's name.
 func (e *expander) name() string {
 	from := e.at
 	for e.at < len(e.text) {
