@@ -9,9 +9,9 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// A claimedBox is a box that was handed out. Its receipt was read when it was
-// made ready, and nothing about it has changed since; only whoever asks again
-// has it read again.
+// A claimedBox is a warm box that was handed out. The pool read its receipt when
+// it made the box, and the box has not changed since. So the first call of
+// Receipt returns this receipt, and later calls read it again.
 type claimedBox struct {
 	driver.Box
 	receipt sandbox.Receipt

@@ -1,29 +1,28 @@
-// Package pool keeps warm boxes: a driver around a driver, whose Create hands
-// out a box that was made ahead where it has one of the right shape, and makes
-// one where it has not.
+// Package pool keeps warm boxes. It is a driver around a driver. Its Create hands
+// out a warm box of the right shape, or makes a box if there is none.
 //
-// A warm box has never served anybody, and is handed out once. Its shape is all
-// of a [driver.Spec] but the identifier, so that nothing about it must change
-// when it is claimed: image, limits, network and the rest were enforced when it
-// was made. A box with a workspace is always made for it.
+// A warm box has never run a caller's code, and is handed out once. Its shape is
+// the whole [driver.Spec] except the identifier, the streams, and the limits Idle
+// and Lifetime. So a claim changes nothing about the box: image, limits, network
+// and the rest were enforced when it was made. A box with a workspace is never
+// made ahead.
 //
-// How many boxes of a shape are kept follows demand: more when none was left
-// for somebody, fewer when they are not used, never more than a bound on all.
-// They are made one after another, and not while somebody waits for a box that
-// is being made cold, so that they do not take the processor from work. What
-// takes long and not everybody needs, imports, is done for a box when there are
-// as many as there should be, and not at once while the processors have other
-// work.
+// The number of boxes of a shape follows demand. It grows when a caller found
+// none, and falls when boxes are not used. A bound on all boxes limits it. The
+// pool makes one box at a time, and none while a caller waits for a cold box, so
+// that it takes no CPU time from callers. Imports take long and not every caller
+// needs them. So the pool does them when it has enough boxes, and delays them
+// while the CPUs are busy.
 //
 // # Lifecycle
 //
 // The composition root puts a pool around the driver of a server. [Pool.Run]
-// makes boxes until its context ends; without it a pool is empty and does
-// nothing. [Pool.Close] destroys the warm boxes and closes the driver. Boxes
-// that were claimed are the caller's, as those of any driver.
+// makes boxes until its context ends. Without Run, the pool stays empty.
+// [Pool.Close] destroys the warm boxes and closes the driver. The caller owns the
+// boxes that it claimed, like boxes of any driver.
 //
-// Warm boxes belong to nobody, so the sweep of another process must be told
-// that they are no strays: see [Ledger].
+// Warm boxes have no owner. The [Ledger] keeps the sweep of another process from
+// destroying them as strays.
 package pool
 
 import (
@@ -45,8 +44,8 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/trace"
 )
 
-// A Ledger tells other processes which boxes are warm ones of this process. An
-// entry stays until Remove, or the end of the process.
+// A Ledger lists the warm boxes of this process for other processes. An entry
+// stays until RemoveWarm, or until the process ends.
 type Ledger interface {
 	AddWarm(ctx context.Context, id string) error
 	RemoveWarm(ctx context.Context, id string) error
@@ -54,34 +53,33 @@ type Ledger interface {
 
 // Options configure a Pool. Zero fields take their defaults.
 type Options struct {
-	Driver driver.Driver // needed
-	Ledger Ledger        // needed
-	// Ready brings a box that was just made to where it can be handed out:
-	// interpreters started.
+	Driver driver.Driver // required
+	Ledger Ledger        // required
+	// Ready prepares a new box before it can be handed out, by starting
+	// interpreters.
 	Ready func(ctx context.Context, b driver.Box, spec *driver.Spec) error
-	// Further brings a box on that is ready and waits: modules imported. It
-	// takes long, so it is done when there are as many boxes as there should
-	// be. One that it fails for stays as it was.
+	// Further prepares a waiting box further, by importing modules. It takes
+	// long, so it runs when there are enough boxes. If it fails, the box stays as
+	// it was.
 	Further func(ctx context.Context, b driver.Box, spec *driver.Spec) error
-	// Busy reports whether the processors have work of callers: what Further does
-	// waits then, for a while; nil is never.
+	// Busy reports whether callers keep the CPUs busy. Further then waits, up to
+	// a bound. Nil means never.
 	Busy func() bool
-	// Room reports whether the machine has so many bytes of memory to spare;
-	// nil is always. Where not even 0, boxes are given back.
+	// Room reports whether the machine has that many bytes of memory to spare.
+	// Nil means always. If it is false for 0, the pool destroys warm boxes.
 	Room func(bytes int64) bool
 	// Max bounds the warm boxes of all shapes.
 	Max int // default: 8
-	// AtOnce bounds the boxes that are made at one time for callers; the others
-	// wait for their turn.
+	// AtOnce bounds the boxes that are made for callers at one time. Further
+	// callers wait in order.
 	AtOnce int // default: 2 for each CPU
-	// MaxAge is how old a warm box may become: what it shows of the machine
-	// (its image, its clock) is not to be of long ago.
+	// MaxAge is the maximum age of a warm box. It limits how old the box's view
+	// of its image and of the clock can be.
 	MaxAge time.Duration // default: 30 min
-	// Idle is how long a box may wait before the number that is kept of its
-	// shape goes down.
+	// Idle is the time without a request after which the target of a shape falls.
 	Idle time.Duration // default: 2 min
 	Log  *slog.Logger  // default: none
-	// Metrics counts what a claim takes.
+	// Metrics records the duration of claims.
 	Metrics *metrics.Set // default: none
 }
 
@@ -91,32 +89,32 @@ type Pool struct {
 	opts Options
 	log  *slog.Logger
 
-	turns  *semaphore.Weighted // of those who make a box
-	wakeUp chan struct{}       // has a value when there may be something to make
+	turns  *semaphore.Weighted // of callers that make a box
+	wakeUp chan struct{}       // has a value if there may be a box to make
 
 	mu      sync.Mutex
 	closed  bool
 	shapes  map[string]*shape
 	cold    int             // creations under way for callers
-	making  map[string]bool // identifiers of boxes that are being made
+	making  map[string]bool // identifiers of boxes that are being made or prepared further
 	claimed []claim
-	listed  []string // identifiers to be taken out of the ledger, where that failed
+	listed  []string // identifiers whose removal from the ledger failed
 	stats   Stats
 	workers sync.WaitGroup
 }
 
-// A shape is a kind of box.
+// A shape is a kind of box: boxes of one shape are interchangeable.
 type shape struct {
-	spec   driver.Spec // without identifier
-	ahead  bool        // kept even if nobody asks
-	busy   bool        // one is being made, or brought on
+	spec   driver.Spec // without an identifier
+	ahead  bool        // kept without requests, by Keep
+	busy   bool        // a box is being made or prepared further
 	target int
-	ready  []*warm   // the oldest first
-	used   time.Time // when somebody asked last
-	failed time.Time // when making one failed last
+	ready  []*warm   // oldest first
+	used   time.Time // the latest request
+	failed time.Time // the latest failure to make a box
 }
 
-// least is how many are kept whoever asks.
+// least returns the number of boxes that are kept without requests.
 func (s *shape) least() int {
 	if s.ahead {
 		return 1
@@ -124,57 +122,58 @@ func (s *shape) least() int {
 	return 0
 }
 
-// A warm box waits to be claimed.
+// A warm box waits for a claim.
 type warm struct {
 	box driver.Box
 	id  string
 
 	receipt sandbox.Receipt
 	since   time.Time
-	done    bool // there is nothing further to do for it
+	done    bool // Further has nothing left to do
 }
 
-// A claim is a box that has an owner of its own by now, or will in a moment.
+// A claim is a box that was handed out and that the engine may not have recorded
+// yet.
 type claim struct {
 	id  string
 	at  time.Time
 	box *claimedBox
 }
 
-// Stats are what a pool counted since its start.
+// Stats are the counts of a pool since its start.
 type Stats struct {
 	Hits, Misses, Failures int
-	Unpooled               int // creations of boxes that are never made ahead
-	Ready                  int // now
-	Done                   int // now: of those, the ones that are as warm as they get
-	Target                 int // now
+	Unpooled               int // boxes of shapes that the pool does not keep
+	Ready                  int // current value
+	Done                   int // current value: the ready boxes for which Further is done
+	Target                 int // current value
 	Max                    int
 }
 
 const (
 	maxShapes = 32
-	// retryAfter is how long a shape rests whose box could not be made.
+	// retryAfter is the pause before a shape is retried after a failure.
 	retryAfter = 30 * time.Second
 	makeTime   = 2 * time.Minute
 	tick       = time.Second
-	// firstUse is how long the making of boxes waits when there is news of one
-	// that is needed: most first runs have ended by then.
+	// firstUse delays making boxes after a signal, so that the first run in a
+	// claimed box has the CPUs to itself. Most first runs end within it.
 	firstUse = 50 * time.Millisecond
-	// quiet is how long nobody must have asked for a box of a shape before one
-	// is brought on: it cannot be claimed meanwhile.
+	// quiet is the time without a request for a shape before Further runs on one
+	// of its boxes, because the box cannot be claimed meanwhile.
 	quiet = time.Second
-	// spare is how long nobody must have asked for boxes of a shape before they
-	// make room for those of another.
+	// spare is the time without a request after which a shape may lose boxes to
+	// another shape.
 	spare = 15 * time.Second
-	// patience is how long a box waits to be brought on at most, while the
-	// processors have other work.
+	// patience bounds how long Further waits while the CPUs are busy.
 	patience = 30 * time.Second
-	// settle is how long a claimed box stays in the ledger: until its owner
-	// has recorded it.
+	// settle is how long a claimed box stays in the ledger. Its owner must record
+	// it within this time.
 	settle = 3 * time.Minute
 )
 
-// New returns a pool around a driver.
+// New returns a pool around opts.Driver. The error wraps [sandbox.Invalid] if the
+// driver or the ledger is nil.
 func New(opts Options) (*Pool, error) {
 	if opts.Driver == nil || opts.Ledger == nil {
 		return nil, sandbox.Errorf(sandbox.Invalid, "new pool: a driver and a ledger are needed")
@@ -205,7 +204,7 @@ func New(opts Options) (*Pool, error) {
 // Unwrap returns the driver that makes the boxes.
 func (p *Pool) Unwrap() driver.Driver { return p.Driver }
 
-// Keep has a box of that shape at hand also if nobody asks.
+// Keep makes the pool keep a box of that shape even without requests.
 func (p *Pool) Keep(spec *driver.Spec) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -215,7 +214,7 @@ func (p *Pool) Keep(spec *driver.Spec) {
 	}
 }
 
-// Stats returns what was counted.
+// Stats returns the counts.
 func (p *Pool) Stats() Stats {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -233,7 +232,7 @@ func (p *Pool) Stats() Stats {
 	return s
 }
 
-// Create hands out a warm box, or makes one.
+// Create hands out a warm box, or makes a box.
 func (p *Pool) Create(ctx context.Context, spec *driver.Spec) (driver.Box, error) {
 	for {
 		w, b := p.take(spec)
@@ -254,7 +253,8 @@ func (p *Pool) Create(ctx context.Context, spec *driver.Spec) (driver.Box, error
 		}
 	}
 	defer p.coldDone()
-	// In the order in which they came: many at once take longer, all of them.
+	// Callers take turns in order of arrival, because many parallel creations
+	// slow each other down.
 	if err := trace.Do(ctx, "wait for a turn", func(ctx context.Context) error { return p.turns.Acquire(ctx, 1) }); err != nil {
 		return nil, err
 	}
@@ -262,8 +262,8 @@ func (p *Pool) Create(ctx context.Context, spec *driver.Spec) (driver.Box, error
 	return p.Driver.Create(ctx, spec)
 }
 
-// take returns a warm box of the spec's shape, which is the caller's from then
-// on, or nil; a cold creation is then counted until coldDone.
+// take returns a warm box of the spec's shape, which the caller then owns. If
+// there is none, it returns nil and counts a cold creation until coldDone.
 func (p *Pool) take(spec *driver.Spec) (*warm, *claimedBox) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -301,7 +301,7 @@ func (p *Pool) coldDone() {
 	p.signal()
 }
 
-// signal tells Run to look. It never waits.
+// signal wakes Run. It never blocks.
 func (p *Pool) signal() {
 	select {
 	case p.wakeUp <- struct{}{}:
@@ -309,12 +309,12 @@ func (p *Pool) signal() {
 	}
 }
 
-// Run keeps boxes warm until ctx ends, whose error it returns.
+// Run keeps boxes warm until ctx ends, and returns ctx's error.
 func (p *Pool) Run(ctx context.Context) error {
 	t := time.NewTicker(tick)
 	defer t.Stop()
 	for {
-		p.trim(ctx) // also while there is always one more to make
+		p.trim(ctx) // in every round, even if there is always a box to make
 		if p.makeOne(ctx) || p.bringOn(ctx) {
 			continue
 		}
@@ -322,8 +322,8 @@ func (p *Pool) Run(ctx context.Context) error {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-p.wakeUp:
-			// Whoever claimed one uses it now, and is not to share the
-			// processors with who replaces it.
+			// The caller uses the claimed box now. Its replacement must not
+			// compete for the CPUs.
 			select {
 			case <-ctx.Done():
 			case <-time.After(firstUse):
@@ -333,8 +333,9 @@ func (p *Pool) Run(ctx context.Context) error {
 	}
 }
 
-// makeOne makes a warm box of the shape that lacks most, and reports whether
-// there was one to make. Nothing is made while a caller waits for a cold one.
+// makeOne makes a warm box of the shape that lacks most boxes. It returns false
+// if there was none to make. It makes nothing while a caller waits for a cold
+// box.
 func (p *Pool) makeOne(ctx context.Context) bool {
 	p.mu.Lock()
 	var s *shape
@@ -379,9 +380,9 @@ func (p *Pool) makeOne(ctx context.Context) bool {
 	return false
 }
 
-// bringOn does what is further to be done for one box, and reports whether
-// there was one. Meanwhile the box cannot be claimed. Nothing is done while a
-// caller waits for a cold one.
+// bringOn runs Further on one box, and returns false if there was none. The box
+// cannot be claimed meanwhile. It does nothing while a caller waits for a cold
+// box.
 func (p *Pool) bringOn(ctx context.Context) bool {
 	busy := p.opts.Busy != nil && p.opts.Busy()
 	due := func(w *warm) bool { return !w.done && (!busy || time.Since(w.since) > patience) }
@@ -415,9 +416,9 @@ func (p *Pool) bringOn(ctx context.Context) bool {
 		if err := p.opts.Further(ctx, w.box, &spec); err != nil && ctx.Err() == nil {
 			p.log.Warn("bring a warm box on", "ref", w.box.Ref(), "error", err)
 		}
-		// By the time that it has answered, the guest has seen the end of the
-		// stream that Further used. Else that would be the first thing that it
-		// does for whoever claims the box.
+		// Receipt is a round trip to the guest. After it, the guest has handled
+		// the end of the stream that Further used. Otherwise the guest would do
+		// so first after the claim.
 		w.receipt, err = w.box.Receipt(ctx)
 	}
 	if err == nil {
@@ -439,7 +440,7 @@ func (p *Pool) bringOn(ctx context.Context) bool {
 	return true
 }
 
-// make adds a warm box to a shape. If it fails, nothing is left of the box.
+// make adds a warm box to a shape. If it fails, it destroys the box.
 func (p *Pool) make(ctx context.Context, s *shape) (err error) {
 	ctx, cancel := context.WithTimeout(ctx, makeTime)
 	defer cancel()
@@ -456,14 +457,15 @@ func (p *Pool) make(ctx context.Context, s *shape) (err error) {
 		defer p.mu.Unlock()
 		delete(p.making, w.id)
 	}()
-	// The ledger first: a box that is not in it is a stray.
+	// Add the box to the ledger first, because a box that is not in it is a
+	// stray.
 	if err := p.opts.Ledger.AddWarm(ctx, w.id); err != nil {
 		return err
 	}
 	spec := s.spec
 	spec.ID = w.id
 	if p.opts.Ready != nil {
-		spec.Streams = 2 // one for Ready, and one for whom it is for
+		spec.Streams = 2 // one for Ready, and one for the caller that claims it
 		if p.opts.Further != nil {
 			spec.Streams++
 		}
@@ -493,8 +495,7 @@ func (p *Pool) make(ctx context.Context, s *shape) (err error) {
 	return nil
 }
 
-// List returns the boxes that are not warm: those are no one's to look after
-// but the pool's.
+// List returns all boxes except the warm ones, which only the pool manages.
 func (p *Pool) List(ctx context.Context) ([]string, error) {
 	refs, err := p.Driver.List(ctx)
 	if err != nil {
@@ -518,7 +519,7 @@ func (p *Pool) List(ctx context.Context) ([]string, error) {
 	}), nil
 }
 
-// Discard removes what is left of a box.
+// Discard removes the remains of a box.
 func (p *Pool) Discard(ctx context.Context, ref string) error {
 	p.mu.Lock()
 	for _, c := range p.claimed {

@@ -8,22 +8,22 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/driver"
 )
 
-// shapeOf returns the shape of a spec, nil if the pool keeps none like it. p.mu
-// is held, or nobody else has p.
+// shapeOf returns the shape of a spec, or nil if the pool keeps no box of this
+// shape. The caller holds p.mu or has exclusive access to p.
 func (p *Pool) shapeOf(spec *driver.Spec) *shape {
 	like := *spec
 	like.ID, like.Streams = "", 0
 	if like.Workspace != "" {
 		return nil
 	}
-	// They bound the sandbox's life, which the engine keeps.
+	// The engine enforces Idle and Lifetime, so they do not change the shape.
 	alike := like
 	alike.Limits.Idle, alike.Limits.Lifetime = 0, 0
 	key, err := json.Marshal(alike)
 	if err != nil {
 		return nil
 	}
-	// What a secret is does not show in its JSON, and makes a box another one.
+	// The values of secrets are not in the JSON, but are part of the shape.
 	sum := sha256.New()
 	for _, secret := range like.Secrets {
 		fmt.Fprintf(sum, "%q", secret.Value.Reveal())
@@ -40,8 +40,9 @@ func (p *Pool) shapeOf(spec *driver.Spec) *shape {
 	return s
 }
 
-// forgetOne forgets the shape that was asked for longest ago, of those that
-// have no box and get none.
+// forgetOne forgets the shape with the oldest request. It keeps shapes with
+// boxes, shapes for which a box is being made, and shapes of Keep. It returns
+// false if none is left to forget.
 func (p *Pool) forgetOne() bool {
 	oldest := ""
 	for key, s := range p.shapes {

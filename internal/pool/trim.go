@@ -9,8 +9,9 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/driver"
 )
 
-// yield has one box fewer kept of the shape that was asked for longest ago, for
-// one of s, and reports whether there is such a shape. p.mu is held.
+// yield lowers the target of the shape with the oldest request by one, to make
+// room for a box of s. It returns false if there is no such shape. The caller
+// holds p.mu.
 func (p *Pool) yield(s *shape) bool {
 	var from *shape
 	for _, c := range p.shapes {
@@ -25,14 +26,14 @@ func (p *Pool) yield(s *shape) bool {
 	return true
 }
 
-// destroy ends a warm box, and all that is known of it.
+// destroy destroys a warm box and removes it from the ledger.
 func (p *Pool) destroy(w *warm) {
 	ctx, cancel := context.WithTimeout(context.Background(), makeTime)
 	defer cancel()
 	var errs []error
 	if w.box != nil {
 		if err := w.box.Destroy(ctx); err != nil && !driver.IsGone(err) {
-			// The sweep finds it when it is out of the ledger.
+			// The sweep destroys it when it is out of the ledger.
 			errs = append(errs, err)
 		}
 	}
@@ -44,8 +45,8 @@ func (p *Pool) destroy(w *warm) {
 	}
 }
 
-// unlist takes a box out of the ledger, or has trim try again: what is left in
-// there is nobody's to sweep.
+// unlist removes a box from the ledger. If that fails, trim retries it, because
+// the sweep skips every box in the ledger.
 func (p *Pool) unlist(ctx context.Context, id string) error {
 	err := p.opts.Ledger.RemoveWarm(ctx, id)
 	if err != nil {
@@ -56,8 +57,8 @@ func (p *Pool) unlist(ctx context.Context, id string) error {
 	return err
 }
 
-// trim destroys boxes that are too old or too many, has fewer kept of what is
-// not used, and takes claimed boxes out of the ledger.
+// trim destroys boxes that are too old or too many. It lowers the targets of
+// unused shapes, and removes claimed boxes from the ledger.
 func (p *Pool) trim(ctx context.Context) {
 	now := time.Now()
 	var old []*warm
@@ -106,7 +107,7 @@ func (p *Pool) trim(ctx context.Context) {
 				p.log.Error("forget a box that was claimed", "error", err)
 			}
 			p.mu.Lock()
-			p.listed = append(p.listed, settled[i+1:]...) // they would fail alike
+			p.listed = append(p.listed, settled[i+1:]...) // the others would fail, too
 			p.mu.Unlock()
 			break
 		}
