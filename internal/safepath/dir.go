@@ -13,32 +13,32 @@ import (
 	"time"
 )
 
-// A Dir is a directory that is held open, and all below it.
+// A Dir is an open directory and everything below it.
 type Dir struct {
 	root *os.Root
-	// uid and gid are whose new files are, -1 for this process's.
+	// uid and gid are the owner of new files, or -1 for this process's user.
 	uid, gid int
-	// noLinks keeps links from being followed below it; see WithoutLinks.
+	// noLinks prevents following links below it; see WithoutLinks.
 	noLinks bool
 }
 
-// WithoutLinks returns d such that making and opening directories, and putting
-// files in their places, follows no link: a part of a name that is a link gives
-// an error that wraps [ErrType], whoever made it and when. It is for names that were
-// judged by their parts. Reading is as before. It shares d's handle, which d
-// closes.
+// WithoutLinks returns a Dir whose methods that create and open directories, and
+// that place files, follow no links. If a part of a name is a link, the error
+// wraps [ErrType], even if the link was just created. It is for names whose parts
+// the caller has checked. Reading does not change. The result shares d's handle,
+// which d closes.
 func (d *Dir) WithoutLinks() *Dir {
 	plain := *d
 	plain.noLinks = true
 	return &plain
 }
 
-// ErrFollowsLinks is wrapped by errors about a kernel on which this package does
-// not keep its promise.
+// ErrFollowsLinks is wrapped by errors about a kernel that does not give the
+// guarantees of this package.
 var ErrFollowsLinks = errors.New("the kernel follows links where it was told not to")
 
-// OpenDir opens a directory of the host's by a path that is not anybody
-// else's to choose.
+// OpenDir opens a directory of the host by a path that the caller trusts. The
+// caller closes it.
 func OpenDir(path string) (*Dir, error) {
 	root, err := openPath(path)
 	if err != nil {
@@ -60,7 +60,8 @@ func newDir(root *os.Root) (*Dir, error) {
 // Close closes the directory. Files opened from it stay open.
 func (d *Dir) Close() error { return d.root.Close() }
 
-// Sub opens a directory below d.
+// Sub opens a directory below d. The error wraps [ErrName] for a bad name. The
+// caller closes the result.
 func (d *Dir) Sub(name string) (*Dir, error) {
 	name, err := Clean(name)
 	if err != nil {
@@ -86,8 +87,8 @@ func (d *Dir) open(name string) (*os.Root, error) {
 	return openRoot(d.root, name)
 }
 
-// openPlain opens a directory below d by a clean name, no part of which is a link.
-// If mkdir is true it makes those that are missing.
+// openPlain opens a directory below d by a clean name, and follows no link. With
+// mkdir, it creates missing directories.
 func (d *Dir) openPlain(name string, mkdir bool) (*os.Root, error) {
 	root, err := openRoot(d.root, ".")
 	if err != nil || name == "." {
@@ -104,8 +105,8 @@ func (d *Dir) openPlain(name string, mkdir bool) (*os.Root, error) {
 	return root, nil
 }
 
-// enter opens a directory in another, and no link to one. If mkdir is true it
-// makes one that is missing.
+// enter opens a directory in another, and follows no link. With mkdir, it creates
+// a missing directory.
 func (d *Dir) enter(root *os.Root, part string, mkdir bool) (*os.Root, error) {
 	fi, err := root.Lstat(part)
 	if mkdir && errors.Is(err, fs.ErrNotExist) {
@@ -127,7 +128,7 @@ func (d *Dir) enter(root *os.Root, part string, mkdir bool) (*os.Root, error) {
 	if err != nil {
 		return nil, err
 	}
-	// A link may have taken its place since.
+	// A link may have replaced the directory after Lstat.
 	now, err := sub.Stat(".")
 	if err == nil && !os.SameFile(fi, now) {
 		err = fmt.Errorf("%w: %s was replaced", ErrType, Show(part))
@@ -138,15 +139,15 @@ func (d *Dir) enter(root *os.Root, part string, mkdir bool) (*os.Root, error) {
 	return sub, nil
 }
 
-// openRoot opens a directory below another. With the dot at the end os.Root asks
-// the system for a directory; without, it would open whatever is there, and wait
-// for good if that is a FIFO.
+// openRoot opens a directory below another. The dot at the end makes os.Root open
+// only a directory. Otherwise the open would block forever on a FIFO.
 func openRoot(root *os.Root, name string) (*os.Root, error) {
 	return root.OpenRoot(name + "/.")
 }
 
-// Open opens a regular file to read. Anything else gives an error that wraps
-// [ErrType], at once: also a FIFO that nobody writes to.
+// Open opens a regular file for reading. For any other file the error wraps
+// [ErrType]. It never blocks, even on a FIFO without a writer. The caller closes
+// the file.
 func (d *Dir) Open(name string) (*os.File, fs.FileInfo, error) {
 	name, err := Clean(name)
 	if err != nil {
@@ -159,7 +160,7 @@ func (d *Dir) Open(name string) (*os.File, fs.FileInfo, error) {
 	if err := mustBeRegular(name, fi); err != nil {
 		return nil, nil, err
 	}
-	// It may be something else by now.
+	// The file may have been replaced after Stat.
 	f, err := d.root.OpenFile(name, os.O_RDONLY|openNow, 0)
 	if err != nil {
 		return nil, nil, err
@@ -184,7 +185,7 @@ func mustBeRegular(name string, fi fs.FileInfo) error {
 	return fmt.Errorf("%w: %s is %s", ErrType, Show(name), what)
 }
 
-// Lstat describes what has a name, without following a link at its end.
+// Lstat describes the file with that name, and does not follow a link at its end.
 func (d *Dir) Lstat(name string) (fs.FileInfo, error) {
 	name, err := Clean(name)
 	if err != nil {
@@ -193,8 +194,8 @@ func (d *Dir) Lstat(name string) (fs.FileInfo, error) {
 	return d.root.Lstat(name)
 }
 
-// MkdirAll makes a directory and those above it. Those that are there stay as
-// they are.
+// MkdirAll creates a directory and the directories above it. Existing directories
+// do not change.
 func (d *Dir) MkdirAll(name string) error {
 	name, err := Clean(name)
 	if err != nil {
@@ -210,7 +211,7 @@ func (d *Dir) MkdirAll(name string) error {
 	return d.mkdirAll(name)
 }
 
-// mkdirAll is MkdirAll of a clean name.
+// mkdirAll is MkdirAll for a clean name.
 func (d *Dir) mkdirAll(name string) error {
 	if name == "." {
 		return nil
@@ -229,14 +230,14 @@ func (d *Dir) mkdirAll(name string) error {
 	}
 	if err := d.root.Mkdir(name, 0o755); err != nil {
 		if errors.Is(err, fs.ErrExist) {
-			return nil // somebody else just made it; if it is no directory, that shows
+			return nil // a concurrent creation; if it is not a directory, the next step fails
 		}
 		return err
 	}
 	return d.own(name)
 }
 
-// own gives something that was just made to the owner of d.
+// own gives a new file to the owner of d.
 func (d *Dir) own(name string) error {
 	if d.uid < 0 {
 		return nil
@@ -244,8 +245,9 @@ func (d *Dir) own(name string) error {
 	return d.root.Lchown(name, d.uid, d.gid)
 }
 
-// RemoveAll removes a file, or a directory with all in it, however deep. It is
-// no error if there is none. While others add to it, it tries for a while.
+// RemoveAll removes a file, or a directory with everything in it, at any depth. A
+// missing name is not an error. While other processes add files, it retries for a
+// while.
 func (d *Dir) RemoveAll(name string) error {
 	name, err := Clean(name)
 	if err != nil {
@@ -265,7 +267,7 @@ func (d *Dir) RemoveAll(name string) error {
 	return removeTree(parent, path.Base(name))
 }
 
-// Empty removes all that is in d.
+// Empty removes everything in d.
 func (d *Dir) Empty() error {
 	f, err := d.root.Open(".")
 	if err != nil {
@@ -288,8 +290,8 @@ func (d *Dir) Empty() error {
 	}
 }
 
-// A Pending is a file that is being written. It is seen by nobody until Commit,
-// and leaves nothing after Discard.
+// A Pending is a file that is being written. No other process sees it before
+// Commit. Discard removes it.
 type Pending struct {
 	*os.File
 	to      *Dir
@@ -298,9 +300,10 @@ type Pending struct {
 	temp    string
 }
 
-// Create begins a file that is to be at name. It is made in staging, a
-// directory of the same file system that nobody but this process can enter.
-// Directories above it are made when it is committed.
+// Create begins a file that Commit moves to name. It is written in staging, a
+// directory of the same file system that only this process can enter. Commit
+// creates the directories above name. The caller ends the Pending with Commit or
+// Discard.
 func (d *Dir) Create(name string, staging *Dir) (*Pending, error) {
 	name, err := Clean(name)
 	if err != nil {
@@ -324,9 +327,9 @@ func (d *Dir) Create(name string, staging *Dir) (*Pending, error) {
 
 func tempName() string { return "new-" + rand.Text() }
 
-// Commit closes the file and puts it in its place, in one step, over a file or
-// a link that has the name. A directory of that name gives an error that wraps
-// [ErrType]. After an error the file is gone.
+// Commit closes the file and moves it to its name by an atomic rename. It
+// replaces a file or a link of that name. For a directory of that name, the error
+// wraps [ErrType]. After an error the file is removed.
 func (p *Pending) Commit() error {
 	err := p.File.Close()
 	if err == nil {
@@ -338,7 +341,7 @@ func (p *Pending) Commit() error {
 	return err
 }
 
-// Discard closes and removes the file. It does nothing after Commit.
+// Discard closes and removes the file. After Commit it does nothing.
 func (p *Pending) Discard() error {
 	_ = p.File.Close()
 	err := p.staging.root.Remove(p.temp)
@@ -348,7 +351,7 @@ func (p *Pending) Discard() error {
 	return err
 }
 
-// place moves something from staging to name.
+// place moves a file from staging to name.
 func (d *Dir) place(staging *Dir, temp, name string) error {
 	if err := d.MkdirAll(path.Dir(name)); err != nil {
 		return err
@@ -368,22 +371,23 @@ func (d *Dir) place(staging *Dir, temp, name string) error {
 	return err
 }
 
-// An Entry is what Walk found.
+// An Entry is a file that Walk found.
 type Entry struct {
 	Path string
 	Mode fs.FileMode
-	// Size is what the file says, Allocated what it takes: less, if it has
-	// holes. Of a file with several names only the first has Allocated.
+	// Size is the file's length, and Allocated its space on disk, which is
+	// smaller for a file with holes. For a file with several names, only the
+	// first has Allocated.
 	Size, Allocated int64
 	Modified        time.Time
 	// Changed is the time of the last change to content or attributes, which
-	// programs cannot set; File tells one file from another that has its name
-	// at another time. Both are zero where the system has no such thing.
+	// programs cannot set. File identifies the file, so that a later file of the
+	// same name differs. Both are zero where the system does not provide them.
 	Changed time.Time
 	File    uint64
 }
 
-// Readlink returns where a link leads, without following it.
+// Readlink returns the target of a link, without following it.
 func (d *Dir) Readlink(name string) (string, error) {
 	name, err := Clean(name)
 	if err != nil {
@@ -392,9 +396,9 @@ func (d *Dir) Readlink(name string) (string, error) {
 	return d.root.Readlink(name)
 }
 
-// Symlink makes a link that leads to target, in place of a file or link of that
-// name. The caller has made sure that it may lead there, and that no part of name
-// becomes a link meanwhile.
+// Symlink creates a link to target, and replaces a file or link of that name. The
+// caller must check that it may lead there, and that no part of name becomes a
+// link meanwhile.
 func (d *Dir) Symlink(target, name string) error {
 	name, err := Clean(name)
 	if err != nil {
@@ -415,8 +419,8 @@ func (d *Dir) Symlink(target, name string) error {
 	return d.own(name)
 }
 
-// Staging makes a directory in d for [Dir.Create], which only this process's
-// user can enter. remove removes it, with what is left in it.
+// Staging creates a directory in d for [Dir.Create], which only this process's
+// user can enter. remove closes and removes it, with everything in it.
 func (d *Dir) Staging() (staging *Dir, remove func(), err error) {
 	name := ".glovebox-" + rand.Text()
 	if err := d.root.Mkdir(name, 0o700); err != nil {
@@ -428,12 +432,12 @@ func (d *Dir) Staging() (staging *Dir, remove func(), err error) {
 	}
 	return staging, func() {
 		staging.Close()
-		_ = d.RemoveAll(name) // nothing is left in it that anybody needs
+		_ = d.RemoveAll(name) // a temporary directory: its remains do no harm
 	}, nil
 }
 
-// CopySparse writes all of r to the file, with holes where there are only
-// zeros, and returns how much it was.
+// CopySparse writes all of r to the file, with holes for runs of zeros. It
+// returns the number of bytes that it read.
 func (p *Pending) CopySparse(ctx context.Context, r io.Reader) (int64, error) {
 	in := &countingReader{r: r}
 	err := copySparse(ctx, p.File, in)

@@ -16,11 +16,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// openNow keeps an open from waiting, and a terminal from becoming ours.
+// openNow prevents an open from blocking, and a terminal from becoming the
+// controlling terminal.
 const openNow = unix.O_NONBLOCK | unix.O_NOCTTY
 
-// ownerOf returns whose new files in a directory are to be, if this process can
-// choose.
+// ownerOf returns the owner of a directory if this process may give files away,
+// and -1 otherwise.
 func ownerOf(fi fs.FileInfo) (uid, gid int) {
 	st, ok := fi.Sys().(*syscall.Stat_t)
 	if !ok || os.Geteuid() != 0 {
@@ -31,7 +32,7 @@ func ownerOf(fi fs.FileInfo) (uid, gid int) {
 
 func openPath(path string) (*os.Root, error) { return os.OpenRoot(path) }
 
-// moveBetween renames a file of one directory to a name in another.
+// moveBetween renames a file in one directory to a name in another.
 func moveBetween(from *os.Root, old string, to *os.Root, name string) error {
 	a, err := from.Open(".")
 	if err != nil {
@@ -51,9 +52,9 @@ func moveBetween(from *os.Root, old string, to *os.Root, name string) error {
 
 const dirFlags = unix.O_RDONLY | unix.O_DIRECTORY | unix.O_NOFOLLOW | unix.O_CLOEXEC | unix.O_NONBLOCK
 
-// openAt opens a directory in another, and no link to one. One that this
-// process owns but may not read is made readable first: whoever fills the
-// directory must not hide in it.
+// openAt opens a directory in another, and follows no link. If this process owns
+// the directory but may not read it, openAt changes its mode first. Otherwise a
+// sandbox could hide files in it.
 func openAt(dir *os.File, name string) (*os.File, error) {
 	fd, err := unix.Openat(int(dir.Fd()), name, dirFlags, 0)
 	if errors.Is(err, unix.EACCES) {
@@ -68,15 +69,14 @@ func openAt(dir *os.File, name string) (*os.File, error) {
 	return os.NewFile(uintptr(fd), name), nil
 }
 
-// removeDepth is how many directories removeTree has open at one time.
+// removeDepth bounds the directories that removeTree holds open at one time.
 const removeDepth = 32
 
-// removeTries bounds how often removeTree begins anew because others add files
-// meanwhile.
+// removeTries bounds the retries of removeTree while other processes add files.
 const removeTries = 1000
 
-// removeTree removes name from a directory. What is nested too deep is moved up
-// to that directory first.
+// removeTree removes name from a directory. It first moves entries that are
+// nested too deep up to that directory.
 func removeTree(root *os.Root, name string) error {
 	top, err := root.Open(".")
 	if err != nil {
@@ -116,8 +116,9 @@ func removeAt(dir *os.File, name string, depth int, moveUp func(*os.File, string
 		}
 		sub, oerr := openAt(dir, name)
 		if errors.Is(oerr, unix.ENOTDIR) || errors.Is(oerr, unix.ELOOP) {
-			// It was no directory, so what refused to remove it is right; or it
-			// is none any more.
+			// It is not a directory. If Unlinkat found a directory before, it was
+			// replaced meanwhile: retry. Otherwise the error of Unlinkat is
+			// right.
 			if errors.Is(err, unix.EISDIR) {
 				continue
 			}
@@ -139,7 +140,7 @@ func removeAt(dir *os.File, name string, depth int, moveUp func(*os.File, string
 		case err == nil || errors.Is(err, unix.ENOENT):
 			return nil
 		case errors.Is(err, unix.ENOTEMPTY), errors.Is(err, unix.EEXIST), errors.Is(err, unix.ENOTDIR):
-			continue // others added to it, or it is something else now
+			continue // another process added a file, or replaced the directory
 		}
 		return &fs.PathError{Op: "remove", Path: name, Err: err}
 	}
@@ -148,7 +149,7 @@ func removeAt(dir *os.File, name string, depth int, moveUp func(*os.File, string
 
 func emptyAt(dir *os.File, depth int, moveUp func(*os.File, string) error) error {
 	if fi, err := dir.Stat(); err == nil && fi.Mode()&0o300 != 0o300 {
-		_ = dir.Chmod(0o700) // it is to go anyway; where it does not help, the rest says why
+		_ = dir.Chmod(0o700) // it is removed anyway; if this fails, the next step reports an error
 	}
 	for {
 		names, err := dir.Readdirnames(1000)
@@ -166,10 +167,11 @@ func emptyAt(dir *os.File, depth int, moveUp func(*os.File, string) error) error
 	}
 }
 
-// Walk calls visit with all that is below d, directories before what is in
-// them, in no other order. What disappears meanwhile is left out. It ends with
-// visit's error, with ctx's, or with one that wraps [ErrLimit] if there are
-// more than limit entries or directories are nested deeper than [MaxDepth].
+// Walk calls visit with every file below d, a directory before its contents, in
+// no other order. It skips files that disappear meanwhile. It returns visit's
+// error or ctx's error. The error wraps [ErrLimit] if there are more than limit
+// entries, or if directories are nested deeper than [MaxDepth]. The Entry is
+// valid until visit returns.
 func (d *Dir) Walk(ctx context.Context, limit int, visit func(*Entry) error) error {
 	top, err := d.root.Open(".")
 	if err != nil {
@@ -184,7 +186,7 @@ type walker struct {
 	ctx   context.Context
 	left  int
 	visit func(*Entry) error
-	seen  map[uint64]bool // files with several names
+	seen  map[uint64]bool // inodes with several names
 	entry Entry
 }
 
@@ -219,7 +221,7 @@ func (w *walker) walk(dir *os.File, prefix string, depth int) error {
 			}
 			sub, err := openAt(dir, name)
 			if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ENOTDIR) || errors.Is(err, unix.ELOOP) {
-				continue // it is something else by now
+				continue // the file was replaced meanwhile
 			}
 			if err != nil {
 				return err
@@ -234,7 +236,7 @@ func (w *walker) walk(dir *os.File, prefix string, depth int) error {
 			return nil
 		}
 		if errors.Is(err, fs.ErrNotExist) {
-			return nil // the directory itself went
+			return nil // the directory itself was removed
 		}
 		if err != nil {
 			return err
@@ -260,7 +262,7 @@ func (w *walker) fill(path string, st *unix.Stat_t) {
 	}
 }
 
-// allocated is what a file takes that has no other name; nothing for a directory.
+// allocated returns the disk space of a file with one name; zero for a directory.
 func allocated(fi fs.FileInfo) int64 {
 	st, ok := fi.Sys().(*syscall.Stat_t)
 	if !ok || fi.IsDir() || st.Nlink > 1 {
@@ -289,9 +291,9 @@ func fileMode(m uint32) fs.FileMode {
 	return mode
 }
 
-// makeReadable lets the owner of a directory, who must be this process's user,
-// into it. It goes by an open descriptor, so that no link can take the place of
-// the directory meanwhile; where there is no such way it fails.
+// makeReadable makes a directory that this process's user owns readable. It uses
+// an open file descriptor, so a link cannot replace the directory meanwhile.
+// Where the system does not support this, it fails.
 func makeReadable(dir *os.File, name string) error {
 	fd, err := unix.Openat(int(dir.Fd()), name, pathOnly|unix.O_DIRECTORY|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0)
 	if err != nil {
@@ -304,18 +306,18 @@ func makeReadable(dir *os.File, name string) error {
 	return nil
 }
 
-// setTime sets when a file was modified.
+// setTime sets the modification time of a file.
 func setTime(f *os.File, t time.Time) error {
 	ts, err := unix.TimeToTimespec(t)
 	if err != nil {
-		return nil // no such time here
+		return nil // the system cannot represent this time
 	}
 	tv := unix.NsecToTimeval(ts.Nano())
 	return os.NewSyscallError("futimes", unix.Futimes(int(f.Fd()), []unix.Timeval{tv, tv}))
 }
 
-// Version is a text that is different after each change of a file, and when
-// another has its place. Programs cannot set it back.
+// Version returns a text that changes with each change of a file, and when
+// another file replaces it. Programs cannot restore an earlier value.
 func Version(fi fs.FileInfo) string {
 	st, ok := fi.Sys().(*syscall.Stat_t)
 	if !ok {

@@ -11,13 +11,13 @@ import (
 	"time"
 )
 
-// openNow is nothing here: opening a file does not wait.
+// openNow is zero: opening a file does not block on Windows.
 const openNow = 0
 
 func ownerOf(fs.FileInfo) (uid, gid int) { return -1, -1 }
 
-// openPath opens a directory from the one above it: what is opened by its whole
-// path can be neither renamed nor removed here while it is open.
+// openPath opens a directory from its parent. Windows can neither rename nor
+// remove a directory that was opened by its whole path while it is open.
 func openPath(path string) (*os.Root, error) {
 	path, err := filepath.EvalSymlinks(path)
 	if err != nil {
@@ -38,19 +38,19 @@ func openPath(path string) (*os.Root, error) {
 	return root.OpenRoot(filepath.Base(path))
 }
 
-// moveBetween renames a file of one directory to a name in another. Nothing
-// here can rename by open directories, so it goes by their paths, which are
-// of this process's own making up to the last part.
+// moveBetween renames a file in one directory to a name in another. Windows
+// cannot rename relative to open directories, so it uses paths. This process
+// created every part of them except the last.
 func moveBetween(from *os.Root, old string, to *os.Root, name string) error {
 	return os.Rename(filepath.Join(from.Name(), old), filepath.Join(to.Name(), name))
 }
 
 func removeTree(root *os.Root, name string) error { return root.RemoveAll(name) }
 
-// Walk calls visit with all that is below d, directories before what is in
-// them, in no other order. What disappears meanwhile is left out. It ends with
-// visit's error, with ctx's, or with one that wraps [ErrLimit] if there are
-// more than limit entries or directories are nested deeper than [MaxDepth].
+// Walk calls visit with every file below d, a directory before its contents, in
+// no other order. It skips files that disappear meanwhile. It returns visit's
+// error or ctx's error. The error wraps [ErrLimit] if there are more than limit
+// entries, or if directories are nested deeper than [MaxDepth].
 func (d *Dir) Walk(ctx context.Context, limit int, visit func(*Entry) error) error {
 	return d.walk(ctx, &limit, ".", 0, visit)
 }
@@ -95,13 +95,13 @@ func (d *Dir) walk(ctx context.Context, left *int, dir string, depth int, visit 
 	return nil
 }
 
-// setTime is not needed here: it would take a path.
+// setTime does nothing: on Windows it would need a path.
 func setTime(*os.File, time.Time) error { return nil }
 
-// Version is a text that is different after most changes of a file.
+// Version returns a text that changes with most changes of a file.
 func Version(fi fs.FileInfo) string { return fmt.Sprint(fi.Size(), fi.ModTime().UnixNano()) }
 
-// allocated is what a file takes; nothing for a directory.
+// allocated returns the size of a file; zero for a directory.
 func allocated(fi fs.FileInfo) int64 {
 	if fi.IsDir() {
 		return 0

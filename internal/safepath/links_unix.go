@@ -7,11 +7,10 @@ import (
 	"os"
 )
 
-// CheckLinks reports whether the kernel keeps what this package relies on: that a
-// directory which is opened without following links is not opened through one.
-// Kernels in user space do not all keep it: gVisor of 2026 follows such a link.
-// The directory is one that nobody else writes to. The error wraps
-// [ErrFollowsLinks] if links are followed.
+// CheckLinks checks a guarantee of the kernel on which this package relies:
+// O_NOFOLLOW does not open a directory through a link. Not all kernels in user
+// space give it: gVisor of 2026 follows such a link. No other process may write
+// to d. The error wraps [ErrFollowsLinks] if links are followed.
 func (d *Dir) CheckLinks() error { return d.checkLinks(openAt) }
 
 func (d *Dir) checkLinks(open func(dir *os.File, name string) (*os.File, error)) (err error) {
@@ -31,7 +30,7 @@ func (d *Dir) checkLinks(open func(dir *os.File, name string) (*os.File, error))
 	defer func() { err = errors.Join(err, d.root.Remove(link)) }()
 	f, err := open(dir, link)
 	if err != nil {
-		return nil // as it has to be
+		return nil // the expected result
 	}
 	return errors.Join(ErrFollowsLinks, f.Close())
 }

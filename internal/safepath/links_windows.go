@@ -1,4 +1,4 @@
 package safepath
 
-// CheckLinks returns nil: directories are opened by [os.Root] alone here.
+// CheckLinks returns nil: on Windows, only [os.Root] opens directories.
 func (d *Dir) CheckLinks() error { return nil }

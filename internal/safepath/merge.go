@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// openNoLink is Open of a file that Walk found: its name as it is, whatever
-// bytes it has, and no link.
+// openNoLink is Open for a file that Walk found. The name may have any bytes, and
+// must not be a link.
 func (d *Dir) openNoLink(name string) (*os.File, fs.FileInfo, error) {
 	was, err := d.root.Lstat(name)
 	if err != nil {
@@ -38,14 +38,14 @@ func (d *Dir) openNoLink(name string) (*os.File, fs.FileInfo, error) {
 	return f, fi, nil
 }
 
-// finish gives a new file its owner, mode and time.
+// finish sets the owner, mode and time of a new file.
 func (d *Dir) finish(f *os.File, mode fs.FileMode, modified time.Time) error {
 	if d.uid >= 0 {
 		if err := f.Chown(d.uid, d.gid); err != nil {
 			return err
 		}
 	}
-	// Whoever owns it can always read it.
+	// The owner can always read and write it.
 	if err := f.Chmod(mode.Perm() | 0o600); err != nil {
 		return err
 	}
@@ -55,8 +55,8 @@ func (d *Dir) finish(f *os.File, mode fs.FileMode, modified time.Time) error {
 	return setTime(f, modified)
 }
 
-// fits reports whether all of from can be put into d: files where there are no
-// directories, and directories where there is nothing else.
+// fits reports whether all of from can be merged into d: no directory may meet a
+// file of the same name.
 func (d *Dir) fits(ctx context.Context, from *Dir) error {
 	return from.Walk(ctx, math.MaxInt, func(e *Entry) error {
 		fi, err := d.root.Lstat(e.Path)
@@ -72,10 +72,9 @@ func (d *Dir) fits(ctx context.Context, from *Dir) error {
 	})
 }
 
-// Merge moves all that is in from, a directory of the same file system, into d.
-// Files and links that are there are replaced. It touches nothing, and its error
-// wraps [ErrType], if a directory would have to replace something else, or
-// something else a directory.
+// Merge moves everything in from, a directory of the same file system, into d. It
+// replaces existing files and links. If a directory meets a file of the same
+// name, it changes nothing, and the error wraps [ErrType].
 func (d *Dir) Merge(ctx context.Context, from *Dir) error {
 	if err := d.fits(ctx, from); err != nil {
 		return err
@@ -83,7 +82,7 @@ func (d *Dir) Merge(ctx context.Context, from *Dir) error {
 	return d.merge(from)
 }
 
-// merge moves all that is in from into d.
+// merge moves everything in from into d.
 func (d *Dir) merge(from *Dir) error {
 	f, err := from.root.Open(".")
 	if err != nil {
@@ -120,8 +119,8 @@ func (d *Dir) mergeOne(from *Dir, name string) error {
 	if !was.IsDir() {
 		return fmt.Errorf("%w: %s is not a directory", ErrType, Show(name))
 	}
-	// If it becomes a link in this moment, that leads somewhere below d all the
-	// same; with noLinks it is an error.
+	// If the directory becomes a link at this moment, the link still leads to a
+	// directory below d. With noLinks it is an error.
 	a, err := from.sub(name)
 	if err != nil {
 		return err
@@ -138,7 +137,7 @@ func (d *Dir) mergeOne(from *Dir, name string) error {
 	return nil
 }
 
-// sub is Sub of a name that is there, whatever bytes it has.
+// sub is Sub for an existing name, which may have any bytes.
 func (d *Dir) sub(name string) (*Dir, error) {
 	root, err := d.open(name)
 	if err != nil {

@@ -10,19 +10,20 @@ import (
 
 // Bounds of names.
 const (
-	// MaxName is the most bytes of a whole name, MaxPart of what is between
-	// two slashes.
+	// MaxName bounds a whole name, and MaxPart the part between two slashes, in
+	// bytes.
 	MaxName = 4095
 	MaxPart = 255
-	// MaxDepth is how deep directories may be nested. What is deeper is
-	// neither made nor looked at; see [Dir.Walk].
+	// MaxDepth bounds the nesting of directories. Deeper directories are neither
+	// created nor walked; see [Dir.Walk].
 	MaxDepth = 200
 )
 
 // Clean checks a name of a file below a directory, with slashes between its
-// parts, and returns its shortest form: "." for the directory itself. A part
-// that is "..", an absolute name, and one that is empty, too long, not UTF-8 or
-// has a NUL byte give an error that wraps [ErrName].
+// parts. It returns the shortest form of the name: "." for the directory itself.
+// The error wraps [ErrName]. It is returned for a part "..", and for a name that
+// is absolute, empty, too long or nested too deep, is not UTF-8, or has a NUL
+// byte.
 func Clean(name string) (string, error) {
 	if !utf8.ValidString(name) {
 		return "", fmt.Errorf("%w: %s is not UTF-8", ErrName, Show(name))
@@ -30,11 +31,11 @@ func Clean(name string) (string, error) {
 	return clean(name)
 }
 
-// clean is Clean of a name that may have any bytes.
+// clean is Clean for a name that may have any bytes.
 func clean(name string) (string, error) { return cleanName(name, filepath.Separator) }
 
-// cleanName is clean where file systems take separator for a slash, too: with it a
-// part would name a file further down or further up.
+// cleanName is clean for file systems that treat separator like a slash. A
+// separator in a part would lead to another directory.
 func cleanName(name string, separator rune) (string, error) {
 	bad := func(why string) (string, error) {
 		return "", fmt.Errorf("%w: %s %s", ErrName, Show(name), why)
@@ -68,7 +69,7 @@ func cleanName(name string, separator rune) (string, error) {
 	return path.Clean(name), nil
 }
 
-// Show quotes a name for a message, cut short.
+// Show quotes a name for a message, and limits its length.
 func Show(name string) string {
 	const most = 60
 	if len(name) > most {

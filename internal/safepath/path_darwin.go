@@ -2,7 +2,7 @@ package safepath
 
 import "syscall"
 
-// pathOnly is nothing here: what may not be read cannot be opened.
+// pathOnly is 0: macOS cannot open an unreadable directory.
 const pathOnly = 0
 
 func changeTime(st *syscall.Stat_t) int64 { return st.Ctimespec.Nano() }

@@ -6,7 +6,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// pathOnly opens what may not be read.
+// pathOnly opens a file without the right to read it.
 const pathOnly = unix.O_PATH
 
 func changeTime(st *syscall.Stat_t) int64 { return st.Ctim.Nano() }

@@ -15,48 +15,47 @@ import (
 	"strings"
 )
 
-// Limits bound what is taken out of an archive, or copied. Zero is no limit,
-// but for Depth, which [MaxDepth] bounds at any rate.
+// Limits bound an extraction, an export or a copy. Zero is no limit. [MaxDepth]
+// bounds Depth in any case.
 type Limits struct {
-	Files int   // of any kind, directories too
-	Bytes int64 // of all files together, holes too
+	Files int   // of any type, including directories
+	Bytes int64 // of all files together, including holes
 	Depth int
-	// Ratio bounds what a compressed archive may grow by, beyond the first
-	// MiB.
+	// Ratio bounds the size of a decompressed archive divided by its compressed
+	// size. The first MiB is exempt.
 	Ratio int64
-	// AnyBytes takes names in an archive that are not UTF-8: what comes from a
-	// directory goes into another.
+	// AnyBytes accepts names that are not UTF-8, for archives that copy one
+	// directory to another.
 	AnyBytes bool
-	// Only, unless it is nil, tells the names that an archive may have.
+	// Only, unless nil, reports whether the archive may have a name.
 	Only func(name string) bool
 }
 
-// Counts say what was extracted, exported or copied.
+// Counts are the files that were extracted, exported or copied.
 type Counts struct {
 	Files, Directories, Links int
 	Bytes                     int64
-	// Skipped are things that are neither, and are left out: FIFOs, sockets,
-	// devices.
+	// Skipped counts other files, which are left out: FIFOs, sockets, devices.
 	Skipped int
 }
 
-// total is how many things there were.
+// total returns the number of files of all types.
 func (c *Counts) total() int { return c.Files + c.Directories + c.Links + c.Skipped }
 
-// Extract takes a tar archive, which may be compressed by gzip, out into d:
-// all of it, or nothing. It is unpacked in staging, as for [Dir.Create], and
-// then put in place file by file: over files of the same name, into directories
-// of the same name. Links are made as they are and not followed. Absolute
-// names, names with "..", hard links to what is not in the archive, and files
-// in place of directories or the other way round give an error.
+// Extract extracts a tar archive, optionally compressed by gzip, into d. If
+// unpacking fails, d does not change. The archive is unpacked in staging, as for
+// [Dir.Create]. Then [Dir.Merge] moves its files into d. Links are created
+// unchanged, and a name below a link of the archive stays inside the archive. The
+// error wraps [ErrName] for absolute names, for "..", and for hard links to files
+// that are not in the archive. It wraps [ErrType] if a directory would replace a
+// file or a file a directory.
 func (d *Dir) Extract(ctx context.Context, r io.Reader, staging *Dir, lim Limits) (Counts, error) {
 	return d.unpack(ctx, r, staging, lim, func(into *Dir) error {
 		return d.Merge(ctx, into)
 	})
 }
 
-// unpack takes an archive out in staging, and calls put when all of it is
-// there.
+// unpack unpacks an archive in staging, and calls put when it is complete.
 func (d *Dir) unpack(ctx context.Context, r io.Reader, staging *Dir, lim Limits, put func(into *Dir) error) (Counts, error) {
 	name := tempName()
 	if err := staging.root.Mkdir(name, 0o700); err != nil {
@@ -83,7 +82,7 @@ type extraction struct {
 	counts Counts
 }
 
-// ratioFree is how far a compressed archive may grow by any ratio.
+// ratioFree is the size up to which the ratio is not checked, in bytes.
 const ratioFree = 1 << 20
 
 func (x *extraction) all(r io.Reader) error {
@@ -100,14 +99,14 @@ func (x *extraction) all(r io.Reader) error {
 	}
 	unpacked := &countingReader{r: content}
 	archive := tar.NewReader(unpacked)
-	var end int64 // of the last file, where it can be told
+	var end int64 // of the last file, if its size in the archive is known
 	for {
 		if err := x.ctx.Err(); err != nil {
 			return err
 		}
 		h, err := archive.Next()
 		if err == io.EOF {
-			// What ends without its end mark was cut off.
+			// An archive without its end mark was truncated.
 			if x.counts.total() > 0 && unpacked.n < end+tarBlock {
 				return fmt.Errorf("read archive: %w", io.ErrUnexpectedEOF)
 			}
@@ -126,8 +125,8 @@ func (x *extraction) all(r io.Reader) error {
 	}
 }
 
-// toEnd reads what pads an archive behind its end, so that the reader has been
-// read to its end, too, and with it the checksum of what is compressed.
+// toEnd reads the padding after an archive's end. So the reader reaches its end,
+// and gzip checks its checksum.
 func (x *extraction) toEnd(r io.Reader) error {
 	n, err := io.Copy(io.Discard, io.LimitReader(r, maxPadding+1))
 	if err != nil {
@@ -139,14 +138,14 @@ func (x *extraction) toEnd(r io.Reader) error {
 	return nil
 }
 
-// maxPadding is how much may follow the end of an archive: tar fills its last
-// record, which is 10 KiB unless its user says otherwise.
+// maxPadding bounds the bytes after the end of an archive. tar fills its last
+// record, which has 10 KiB by default.
 const maxPadding = 4 << 20
 
-// tarBlock is what a tar archive is made of.
+// tarBlock is the block size of tar archives, in bytes.
 const tarBlock = 512
 
-// isSparse reports whether a file has less in the archive than its size.
+// isSparse reports whether the archive has fewer bytes of a file than its size.
 func isSparse(h *tar.Header) bool {
 	for name := range h.PAXRecords {
 		if strings.HasPrefix(name, "GNU.sparse.") {
@@ -225,8 +224,8 @@ func (x *extraction) clean(name string) (string, error) {
 	return Clean(name)
 }
 
-// makeRoom makes the directories above a name, and removes a file that the
-// archive had under that name before.
+// makeRoom creates the directories above a name, and removes an earlier file of
+// that name in the archive.
 func (x *extraction) makeRoom(name string) error {
 	if err := x.into.mkdirAll(path.Dir(name)); err != nil {
 		return err
@@ -252,7 +251,7 @@ func (x *extraction) file(name string, h *tar.Header, r io.Reader) error {
 	return x.into.finish(f, fs.FileMode(h.Mode).Perm(), h.ModTime)
 }
 
-// copySparse copies r to a new file, leaving holes where there are only zeros.
+// copySparse copies r to a new file, and leaves holes for runs of zeros.
 func copySparse(ctx context.Context, f *os.File, r io.Reader) error {
 	buf := make([]byte, 64<<10)
 	zero := make([]byte, len(buf))
@@ -270,7 +269,7 @@ func copySparse(ctx context.Context, f *os.File, r io.Reader) error {
 		}
 		at += int64(n)
 		if err == io.EOF || err == io.ErrUnexpectedEOF {
-			// A reader that stops short has an error of its own.
+			// A truncated reader returns an error of its own.
 			return f.Truncate(at)
 		}
 		if err != nil {
@@ -290,7 +289,8 @@ func (c *countingReader) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// A ratioReader gives up when what is read is too much more than what went in.
+// A ratioReader fails if it returns too many bytes for the bytes that it
+// consumes.
 type ratioReader struct {
 	r     io.Reader
 	in    *countingReader
@@ -307,14 +307,14 @@ func (z *ratioReader) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// Export writes all that is below d as a tar archive. What is neither a file, a
-// directory nor a link is left out, and a file that cannot be read is an error.
-// It fails before anything is written if there is more than lim allows.
+// Export writes everything below d as a tar archive. It leaves out files that are
+// not regular files, directories or links. A file that cannot be read is an
+// error. It checks lim before it writes anything. The error wraps [ErrLimit].
 func (d *Dir) Export(ctx context.Context, w io.Writer, lim Limits) (Counts, error) {
 	return d.ExportOnly(ctx, w, lim, func(string) bool { return true })
 }
 
-// ExportOnly does that with what has one of the names that only tells.
+// ExportOnly is Export of the files for whose names only returns true.
 func (d *Dir) ExportOnly(ctx context.Context, w io.Writer, lim Limits, only func(name string) bool) (Counts, error) {
 	if lim.Files == 0 {
 		lim.Files = int(^uint(0) >> 1)
@@ -387,8 +387,8 @@ func (x *exporting) one(e *Entry) error {
 	if err := x.w.WriteHeader(h); err != nil {
 		return err
 	}
-	// One that grows is cut, one that shrinks is filled up: the archive stays
-	// whole while a program writes.
+	// A file that grows is truncated, and a file that shrinks is padded with
+	// zeros. So the archive stays valid while a program writes.
 	n, err := io.Copy(x.w, io.LimitReader(f, fi.Size()))
 	if err != nil {
 		return err
@@ -404,8 +404,7 @@ func (zeros) Read(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// skipGone makes nothing of what is not there any more, or is another kind of
-// thing by now.
+// skipGone drops errors about a file that was removed or replaced meanwhile.
 func skipGone(err error) error {
 	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, ErrType) {
 		return nil

@@ -11,29 +11,32 @@ import (
 	"strings"
 )
 
-// An Update says what is done to a directory besides taking an archive out into
-// it. Its names are as [Dir.Walk] gives them, whatever bytes they have.
+// An Update describes changes to a directory, besides extracting an archive into
+// it. Names have the form of [Dir.Walk], and may have any bytes.
 type Update struct {
-	// Aside are renamed first, from what they are called to what they are to
-	// be called, which nothing is.
+	// Aside are renamed first. It maps current names to new names, which must be
+	// free.
 	Aside map[string]string
-	// Gone are removed: before, if they are in the way of what is in Placed,
-	// else behind. A directory that is not empty stays.
+	// Gone are removed. An entry that blocks a name in Placed is removed before
+	// the archive is merged, the others afterwards. Directories that are not
+	// empty stay.
 	Gone []string
-	// Placed are what the archive has, which may have nothing else.
+	// Placed are the only names that the archive may have.
 	Placed []string
-	// Plan, unless it is nil, is called when all of the archive is here, and may
-	// change Aside and Gone as it finds the directory then. Nothing was touched
-	// if it fails.
+	// Plan, unless nil, is called when the archive is complete. It may change
+	// Aside and Gone according to the current state of the directory. If it
+	// fails, the directory does not change.
 	Plan func(*Update) error
-	// Room, unless it is nil, is asked before anything is touched whether there
-	// is room for so many bytes when so many are freed, as they take it.
+	// Room, unless nil, is called before any change. It returns an error if the
+	// disk has no room for the update. added and freed are the disk space that
+	// the update takes and frees, in bytes.
 	Room func(added, freed int64) error
 }
 
-// Update takes a tar archive out into d as Extract does, if r is not nil, and
-// removes what is gone. Nothing is touched before all of the archive is here. If
-// it fails later, what was not yet done is as it was, and each file is whole.
+// Update extracts a tar archive into d as Extract does, if r is not nil, and
+// removes the files in u.Gone. It changes nothing before the archive is complete.
+// If a later step fails, the remaining files keep their old state, and no file is
+// incomplete.
 func (d *Dir) Update(ctx context.Context, r io.Reader, staging *Dir, lim Limits, u Update) (Counts, error) {
 	placed := map[string]bool{}
 	for _, name := range u.Placed {
@@ -57,7 +60,7 @@ func (d *Dir) Update(ctx context.Context, r io.Reader, staging *Dir, lim Limits,
 	return d.unpack(ctx, r, staging, lim, put)
 }
 
-// room asks u whether there is room for what was unpacked.
+// room calls u.Room with the sizes of the unpacked and the replaced files.
 func (d *Dir) room(ctx context.Context, into *Dir, u *Update) error {
 	if u.Room == nil || into == nil {
 		return nil
@@ -80,10 +83,10 @@ func (d *Dir) room(ctx context.Context, into *Dir, u *Update) error {
 	return u.Room(added, freed)
 }
 
-// put does what an Update says with what was unpacked, if anything was.
+// put applies an Update with the unpacked archive, if there is one.
 func (d *Dir) put(ctx context.Context, into *Dir, u *Update, placed map[string]bool) error {
 	gone := slices.Sorted(slices.Values(u.Gone))
-	slices.Reverse(gone) // what is in a directory before that
+	slices.Reverse(gone) // the contents of a directory before the directory
 	replaced := map[string]bool{}
 	for _, name := range gone {
 		replaced[name] = placed[name]
@@ -123,17 +126,17 @@ func (d *Dir) put(ctx context.Context, into *Dir, u *Update, placed map[string]b
 	return nil
 }
 
-// drop removes a file, a link or a directory that is empty.
+// drop removes a file, a link or an empty directory.
 func (d *Dir) drop(name string) error {
 	err := d.root.Remove(name)
 	if err == nil || errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
 	if fi, serr := d.root.Lstat(name); serr == nil && fi.IsDir() && !errors.Is(err, fs.ErrPermission) {
-		return nil // somebody else has something in it
+		return nil // another process has a file in it
 	}
 	if strings.Contains(name, "/") {
-		// What it was in is no directory any more.
+		// A file has replaced its directory.
 		if fi, serr := d.root.Lstat(path.Dir(name)); serr == nil && !fi.IsDir() {
 			return nil
 		}
