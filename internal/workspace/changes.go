@@ -17,15 +17,15 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// A Snapshot is what was in a workspace at one time.
+// A Snapshot is the state of a workspace at one time.
 type Snapshot struct {
 	Usage sandbox.WorkspaceUsage
 	files map[string]stamp // without directories
-	dirs  map[string]int64 // when each changed, in nanoseconds
+	dirs  map[string]int64 // the change time of each, in nanoseconds
 }
 
-// A stamp changes when a file does: programs can set the size and the time of
-// modification back, but not the time of that.
+// A stamp changes whenever the file changes. Programs can restore a file's size
+// and modification time, but not its change time.
 type stamp struct {
 	File    uint64
 	Size    int64
@@ -33,12 +33,12 @@ type stamp struct {
 	Link    bool
 }
 
-// maxSnapshot bounds what is looked at of one workspace.
+// maxSnapshot bounds the files that a walk of one workspace visits.
 const maxSnapshot = 1_000_000
 
-// Snapshot looks at every file of the workspace: some 2 ms for a thousand. It
-// fails with [sandbox.Exhausted] for a workspace with more than a million files
-// or with directories nested too deep.
+// Snapshot walks every file of the workspace, which takes some 2 ms for a
+// thousand files. The error wraps [sandbox.Exhausted] if there are more than a
+// million files, or if directories are nested too deep.
 func (w *Workspace) Snapshot(ctx context.Context) (*Snapshot, error) {
 	s := &Snapshot{files: map[string]stamp{}, dirs: map[string]int64{}}
 	err := w.dir.Walk(ctx, maxSnapshot, func(e *safepath.Entry) error {
@@ -58,19 +58,19 @@ func (w *Workspace) Snapshot(ctx context.Context) (*Snapshot, error) {
 	return s, explain(err)
 }
 
-// savedSnapshot is how a snapshot is kept in a file, for a process to come.
+// savedSnapshot is the form of a snapshot in a file, for a later process.
 type savedSnapshot struct {
 	Usage sandbox.WorkspaceUsage
 	Files map[string]stamp
 	Dirs  map[string]int64
 }
 
-// Save writes the snapshot for [ReadSnapshot].
+// Save writes the snapshot in the form that [ReadSnapshot] reads.
 func (s *Snapshot) Save(w io.Writer) error {
 	return gob.NewEncoder(w).Encode(savedSnapshot{s.Usage, s.files, s.dirs})
 }
 
-// ReadSnapshot reads what Save wrote: a file of ours, not of anybody else's.
+// ReadSnapshot reads a snapshot that Save wrote. The source must be trusted.
 func ReadSnapshot(r io.Reader) (*Snapshot, error) {
 	var s savedSnapshot
 	if err := gob.NewDecoder(r).Decode(&s); err != nil {
@@ -79,16 +79,16 @@ func ReadSnapshot(r io.Reader) (*Snapshot, error) {
 	return &Snapshot{s.Usage, s.Files, s.Dirs}, nil
 }
 
-// Before returns what is in the snapshot and was not changed from t on: as much
-// as it tells of the workspace at that time. What was changed since is not
-// there, and compared with it looks created.
+// Before returns a snapshot without the files that changed at t or later. It
+// approximates the workspace at that time. A file that changed since is missing,
+// and so counts as created in a comparison.
 func (s *Snapshot) Before(t time.Time) *Snapshot {
 	old := &Snapshot{s.Usage, maps.Clone(s.files), s.dirs}
 	maps.DeleteFunc(old.files, func(_ string, f stamp) bool { return f.Changed >= t.UnixNano() })
 	return old
 }
 
-// Measure says how much is in the workspace. It fails as Snapshot does.
+// Measure returns the usage of the workspace. It fails as Snapshot does.
 func (w *Workspace) Measure(ctx context.Context) (sandbox.WorkspaceUsage, error) {
 	var u sandbox.WorkspaceUsage
 	err := w.dir.Walk(ctx, maxSnapshot, func(e *safepath.Entry) error {
@@ -99,17 +99,17 @@ func (w *Workspace) Measure(ctx context.Context) (sandbox.WorkspaceUsage, error)
 	return u, explain(err)
 }
 
-// Clock returns a time by the clock that the file system stamps files with.
+// Clock returns the time of the clock with which the file system stamps files.
 func Clock() time.Time { return coarseNow() }
 
-// Tick is how exact that clock is, at the least.
+// Tick bounds the resolution of that clock.
 const Tick = 10 * time.Millisecond
 
-// Changes says what changed from before to after, and not earlier than since,
-// which is a time of [Clock]'s. At most limit files are named, the totals are
-// of all. A file that was removed and made again counts as modified, one that
-// was renamed as removed and created, and directories do not count. What
-// others did in the same time counts as well.
+// Changes returns the changes between before and after that were not made before
+// since, a time of [Clock]. It names at most limit files, but the totals include
+// all. A file that was removed and created again counts as modified. A renamed
+// file counts as removed and created. Directories do not count. Changes of other
+// processes in the same time are included.
 func Changes(before, after *Snapshot, since time.Time, limit int) sandbox.Changes {
 	var c sandbox.Changes
 	start := since.UnixNano()
@@ -132,7 +132,8 @@ func Changes(before, after *Snapshot, since time.Time, limit int) sandbox.Change
 		if _, there := after.files[name]; there {
 			continue
 		}
-		// Its directory says when, if that is still there.
+		// The change time of its directory shows when it was removed, if the
+		// directory still exists.
 		if changed, there := after.dirs[path.Dir(name)]; there && changed < start {
 			continue
 		}
@@ -149,7 +150,7 @@ func Changes(before, after *Snapshot, since time.Time, limit int) sandbox.Change
 	return c
 }
 
-// order puts what can be fetched before what is gone.
+// order sorts the files that a caller can fetch before the removed files.
 func order(c sandbox.Change) int {
 	return slices.Index([]sandbox.Change{sandbox.FileCreated, sandbox.FileModified, sandbox.FileRemoved}, c)
 }

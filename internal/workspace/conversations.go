@@ -12,29 +12,29 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// Conversations are directories as mcp-code-runner names them: by the SHA-256
+// Conversations configure directories that mcp-code-runner names: by the SHA-256
 // of a conversation's name and a secret, in hexadecimal. Its documentation says
-// all 64 digits, and the program took the first 16. Here a directory of 16
-// digits goes on where there is one, a new one has all of them, and either name
-// finds it.
+// 64 digits, but the program used the first 16. An existing directory of 16
+// digits stays in use, a new directory has 64, and either name finds it.
 type Conversations struct {
-	// Secret is what that server calls FILE_SECRET.
+	// Secret is the FILE_SECRET of that server.
 	Secret string
-	// Principal is whose they are; workspaces of others have names as ever.
+	// Principal owns the conversations. Workspaces of other principals have
+	// normal IDs.
 	Principal sandbox.Principal
 }
 
-// shortID is how many digits the program took.
+// shortID is the number of digits that mcp-code-runner used.
 const shortID = 16
 
-// OpenConversations is [Open] for a directory that mcp-code-runner has filled,
-// or that is to be as if it had.
+// OpenConversations is [Open] for a directory that mcp-code-runner has filled, or
+// that has its layout.
 func OpenConversations(path string, c Conversations) (*Set, error) {
 	return open(&Set{path: path, theirs: &c})
 }
 
-// Conversation returns the ID of a conversation, which is always the same, as
-// mcp-code-runner has it. ok is false for workspaces of other principals.
+// Conversation returns the ID of a conversation, which never changes, as
+// mcp-code-runner computes it. ok is false for workspaces of other principals.
 func (s *Set) Conversation(p sandbox.Principal, name string) (id ID, ok bool) {
 	if s.theirs == nil || s.theirs.Principal != p {
 		return "", false
@@ -56,8 +56,8 @@ func isShort(text string) bool {
 	return len(text) == shortID && strings.Trim(text, "0123456789abcdef") == ""
 }
 
-// Find returns the workspace of conversations that a text names, in either
-// form, if its directory is there. Whoever knows the text may read it.
+// Find returns the workspace of a conversation by either form of its ID, if its
+// directory exists. The ID alone gives the right to read it.
 func (s *Set) Find(text string) (ID, bool) {
 	if s.theirs == nil || !s.valid(ID(text)) {
 		return "", false
@@ -68,7 +68,8 @@ func (s *Set) Find(text string) (ID, bool) {
 	if !isShort(text) {
 		return ID(text[:shortID]), s.isDir(text[:shortID])
 	}
-	// Nothing but digits is in the pattern.
+	// The text has only hexadecimal digits, so it has no special characters of a
+	// pattern.
 	matches, err := filepath.Glob(filepath.Join(s.path, text+"*"))
 	if err != nil || len(matches) != 1 || !ValidID(filepath.Base(matches[0])) {
 		return "", false
@@ -76,8 +77,9 @@ func (s *Set) Find(text string) (ID, bool) {
 	return ID(filepath.Base(matches[0])), true
 }
 
-// isDir reports whether the set has a directory of that name. What cannot be
-// looked at is taken to be there, for the error to come where it is used.
+// isDir reports whether the set has a directory of that name. It also returns
+// true after an error other than "not found", so that the later use reports the
+// error.
 func (s *Set) isDir(name string) bool {
 	info, err := os.Lstat(filepath.Join(s.path, name))
 	if err != nil {

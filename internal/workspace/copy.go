@@ -18,12 +18,12 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// Where a workspace cannot be mounted, a sandbox has a copy of it. Both sides
-// are looked at again and again, and what changed on one is copied to the other:
-// a snapshot of each as of the last time tells.
+// Where a workspace cannot be mounted, a sandbox has a copy of it. The engine
+// compares both sides repeatedly with snapshots of the last time. It copies the
+// changes of each side to the other.
 
-// A Copied is a workspace on this machine that others have copies of. See
-// [Workspace] for what the methods do.
+// A Copied is a workspace on this machine that has copies elsewhere. See
+// [Workspace] for its methods.
 type Copied interface {
 	Opened
 	ExportOnly(ctx context.Context, out io.Writer, most int64, only func(name string) bool) (safepath.Counts, error)
@@ -32,26 +32,26 @@ type Copied interface {
 
 var _ Copied = opened{}
 
-// An Update is what is done to a workspace besides putting files into it.
+// An Update describes changes to a workspace, besides putting files into it.
 type Update = safepath.Update
 
-// ExportOnly is Export of what has one of the names that only tells.
+// ExportOnly is Export of the files for whose names only returns true.
 func (w *Workspace) ExportOnly(ctx context.Context, out io.Writer, most int64, only func(name string) bool) (safepath.Counts, error) {
 	n, err := w.dir.ExportOnly(ctx, out, safepath.Limits{Bytes: most}, only)
 	return n, explain(err)
 }
 
-// Update puts into the workspace what changed in a copy: an archive of so many
-// bytes of files at most, which is taken out wholly or not at all, and the
-// removals of u. in is nil if nothing is to be put.
+// Update applies the changes of a copy to the workspace: the files of an archive
+// with at most bytes bytes of files, and the removals of u. If unpacking fails,
+// the workspace does not change. in is nil if there are no files to put.
 func (w *Workspace) Update(ctx context.Context, in io.Reader, bytes int64, u Update) (safepath.Counts, error) {
-	lim := safepath.Limits{Files: maxSnapshot, Bytes: bytes, AnyBytes: true, Ratio: 1} // nothing compresses it
+	lim := safepath.Limits{Files: maxSnapshot, Bytes: bytes, AnyBytes: true, Ratio: 1} // the archive is not compressed
 	n, err := w.dir.Update(ctx, in, w.set.staging, lim, u)
 	return n, explain(err)
 }
 
-// Aside returns what a file is called that is in the way of another's, who is
-// known by a mark: a name that nothing has.
+// Aside returns a free name for a file that conflicts with a file of another
+// side. mark identifies that side.
 func Aside(name, mark string) string {
 	dir, base := path.Split(name)
 	if most := safepath.MaxPart - 40; len(base) > most {
@@ -60,9 +60,9 @@ func Aside(name, mark string) string {
 	return fmt.Sprintf("%s%s.conflict-%s-%d", dir, base, mark, time.Now().UnixNano()%1e9)
 }
 
-// Difference returns the names of what is new or changed in after, and of what
-// is in before alone, also because it was another kind of thing. Directories
-// count, but not that something in them changed.
+// Difference returns the names that are new or changed in after, and the names
+// that are only in before. A name whose type changed is in both. Directories are
+// included, but a change of their contents does not count.
 func Difference(before, after *Snapshot) (changed, gone []string) {
 	for name, now := range after.files {
 		if was, known := before.files[name]; !known || was != now {
@@ -92,8 +92,7 @@ func Difference(before, after *Snapshot) (changed, gone []string) {
 // NewSnapshot returns a snapshot of an empty workspace.
 func NewSnapshot() *Snapshot { return &Snapshot{files: map[string]stamp{}, dirs: map[string]int64{}} }
 
-// With returns a snapshot that is as from is in what has one of the names, and
-// else as s.
+// With returns a copy of s in which the entries with these names come from from.
 func (s *Snapshot) With(from *Snapshot, names []string) *Snapshot {
 	n := &Snapshot{s.Usage, maps.Clone(s.files), maps.Clone(s.dirs)}
 	for _, name := range names {
@@ -109,31 +108,31 @@ func (s *Snapshot) With(from *Snapshot, names []string) *Snapshot {
 	return n
 }
 
-// IsDir reports whether a directory has that name.
+// IsDir reports whether name is a directory in s.
 func (s *Snapshot) IsDir(name string) bool {
 	_, ok := s.dirs[name]
 	return ok
 }
 
-// Has reports whether anything has that name.
+// Has reports whether s has an entry of that name.
 func (s *Snapshot) Has(name string) bool {
 	_, ok := s.files[name]
 	return ok || s.IsDir(name)
 }
 
-// ListingFormat has GNU find print of each file what [ReadListing] reads.
+// ListingFormat is the format for GNU find that [ReadListing] reads.
 const ListingFormat = `%y %i %s %b %C@ %P\0`
 
-// Bounds of a listing: of all names together, and of bytes, which is more than
-// any disk has.
+// Bounds of a listing: the bytes of all names together, and the bytes of all
+// files. The second is more than any disk has.
 const (
 	maxNames  = 256 << 20
 	maxListed = 1 << 58
 )
 
-// ReadListing reads a snapshot of a directory somewhere else, which is untrusted.
-// What is neither a file, a directory nor a link is left out. It fails with
-// [sandbox.Exhausted] if there is more than a Snapshot may have.
+// ReadListing reads a snapshot from an untrusted listing of a directory
+// elsewhere. It leaves out entries that are not files, directories or links. The
+// error wraps [sandbox.Exhausted] if there is more than a Snapshot may have.
 func ReadListing(r io.Reader) (*Snapshot, error) {
 	s := NewSnapshot()
 	names := 0
@@ -183,7 +182,7 @@ type listed struct {
 	allocated int64
 }
 
-// parseListed reads one entry.
+// parseListed parses one entry.
 func parseListed(text string) (kind, name string, e listed, err error) {
 	bad := fmt.Errorf("it has %.80q", text)
 	f := strings.SplitN(text, " ", 6)
@@ -203,7 +202,8 @@ func parseListed(text string) (kind, name string, e listed, err error) {
 	return f[0], f[5], e, nil
 }
 
-// splitNUL splits what ends with NUL bytes. What does not was cut off.
+// splitNUL splits entries that end with a NUL byte. An entry without one was
+// truncated.
 func splitNUL(data []byte, atEOF bool) (advance int, token []byte, err error) {
 	if i := bytes.IndexByte(data, 0); i >= 0 {
 		return i + 1, data[:i], nil

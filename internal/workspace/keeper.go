@@ -10,8 +10,8 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// A Keeper keeps workspaces: [Local] on this machine, a [Remote] elsewhere.
-// Both do the same, by the same code. See [Set] for what the methods do.
+// A Keeper keeps workspaces: [Local] on this machine, a [Remote] elsewhere. Both
+// behave the same, because they run the same code. See [Set] for the methods.
 type Keeper interface {
 	Conversation(p sandbox.Principal, name string) (id ID, ok bool)
 	Key(purpose string) []byte
@@ -23,10 +23,10 @@ type Keeper interface {
 	Close() error
 }
 
-// Opened is a workspace that is held open. See [Workspace] for what the methods
-// do.
+// Opened is an open workspace. See [Workspace] for the methods. The caller closes
+// it.
 type Opened interface {
-	// Read opens a file, which is read before ctx ends.
+	// Read opens a file. ctx must not end before the caller has read it.
 	Read(ctx context.Context, name string) (*File, error)
 	Write(ctx context.Context, name string, r io.Reader) (int64, error)
 	Export(ctx context.Context, out io.Writer, most int64) (safepath.Counts, error)
@@ -34,7 +34,8 @@ type Opened interface {
 	Snapshot(ctx context.Context) (*Snapshot, error)
 	Measure(ctx context.Context) (sandbox.WorkspaceUsage, error)
 	DiskUsed() (used int64, ok bool)
-	// Clock returns a time by the clock that the file system stamps files with.
+	// Clock returns the time of the clock with which the file system stamps
+	// files.
 	Clock() time.Time
 	Close() error
 }
@@ -43,11 +44,11 @@ type Opened interface {
 type File struct {
 	io.ReadSeekCloser
 	Info fs.FileInfo
-	// Version is different after each change of the file.
+	// Version changes with each change of the file.
 	Version string
 }
 
-// Local is a set of this machine's as a Keeper.
+// Local is a Keeper for a Set on this machine.
 type Local struct{ *Set }
 
 var _ Keeper = Local{}

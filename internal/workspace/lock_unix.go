@@ -14,7 +14,7 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/safepath"
 )
 
-// makeLocked makes a directory in dir that this process holds a lock of.
+// makeLocked creates a directory in dir and locks it for this process.
 func makeLocked(dir string) (path string, unlock func(), err error) {
 	for {
 		path = filepath.Join(dir, rand.Text())
@@ -23,7 +23,7 @@ func makeLocked(dir string) (path string, unlock func(), err error) {
 		}
 		f, err := os.Open(path)
 		if errors.Is(err, fs.ErrNotExist) {
-			continue // taken for stale before it was locked
+			continue // another process removed it as stale before it was locked
 		}
 		if err != nil {
 			return "", nil, err
@@ -38,7 +38,7 @@ func makeLocked(dir string) (path string, unlock func(), err error) {
 	}
 }
 
-// removeStale removes the directories of processes that are no more.
+// removeStale removes the directories of processes that have ended.
 func (s *Set) removeStale() error {
 	tmp := filepath.Join(s.path, "tmp")
 	entries, err := os.ReadDir(tmp)
@@ -61,7 +61,7 @@ func (s *Set) removeStale() error {
 	return nil
 }
 
-// removeAll removes what a sandbox may have filled.
+// removeAll removes a directory that a sandbox may have filled.
 func removeAll(dir, name string) error {
 	d, err := safepath.OpenDir(dir)
 	if err != nil {
@@ -71,13 +71,13 @@ func removeAll(dir, name string) error {
 	return d.RemoveAll(name)
 }
 
-// isBadLink reports whether err says that links lead nowhere or out. os.Root
-// has no error of its own for the second.
+// isBadLink reports whether err means that links form a circle or lead out.
+// os.Root has no error value for the second case.
 func isBadLink(err error) bool {
 	var p *fs.PathError
 	return errors.Is(err, unix.ELOOP) || errors.As(err, &p) && p.Err.Error() == "path escapes from parent"
 }
 
-// isBadName reports whether err says that files cannot have that name here,
-// which package safepath has said before.
+// isBadName reports whether err means that the system does not allow the name. On
+// Unix, package safepath has checked it before.
 func isBadName(error) bool { return false }

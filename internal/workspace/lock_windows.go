@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/windows"
 )
 
-// staleAfter is how old what a process left must be: here nothing tells whether
-// it lives.
+// staleAfter is the age after which a process's directory is removed. Windows has
+// no lock that shows whether the process is alive.
 const staleAfter = 7 * 24 * time.Hour
 
 func makeLocked(dir string) (path string, unlock func(), err error) {
@@ -41,5 +41,5 @@ func isBadLink(err error) bool {
 	return errors.As(err, &p) && p.Err.Error() == "path escapes from parent"
 }
 
-// isBadName reports whether err says that files cannot have that name here.
+// isBadName reports whether err means that the system does not allow the name.
 func isBadName(err error) bool { return errors.Is(err, windows.ERROR_INVALID_NAME) }

@@ -20,8 +20,8 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// A Remote is the workspaces of another machine, whose [Set.Handler] it speaks
-// to. What names them is here.
+// A Remote keeps workspaces on another machine, through its [Set.Handler]. The
+// secret for the names is on this machine.
 type Remote struct {
 	names *Set // without a directory of workspaces
 	dir   string
@@ -29,25 +29,27 @@ type Remote struct {
 
 	mu     sync.Mutex
 	disk   diskAnswer
-	looked time.Time // when disk was asked for
+	looked time.Time // when disk was fetched
 }
 
 var _ Keeper = (*Remote)(nil)
 
 // RemoteOptions configure a Remote.
 type RemoteOptions struct {
-	// Secrets is a directory of this machine, for the secret that names
-	// workspaces.
+	// Secrets is a directory of this machine, for the secret with which
+	// workspaces are named.
 	Secrets string
-	// Dir is where they are on the other machine, for those who mount them.
+	// Dir is the directory of the workspaces on the other machine, for mounts.
 	Dir string
-	// Dial connects to what serves them.
+	// Dial connects to the server of the workspaces.
 	Dial func(context.Context) (net.Conn, error)
-	// Conversations, if not nil, have them named as mcp-code-runner does.
+	// Conversations, if not nil, makes the Remote name them as mcp-code-runner
+	// does.
 	Conversations *Conversations
 }
 
 // OpenRemote opens the workspaces of another machine. It does not connect yet.
+// The caller closes the Remote.
 func OpenRemote(opts RemoteOptions) (*Remote, error) {
 	if err := os.MkdirAll(opts.Secrets, 0o700); err != nil {
 		return nil, sandbox.Errorf(sandbox.Unavailable, "open workspaces: %w", err)
@@ -68,17 +70,17 @@ func OpenRemote(opts RemoteOptions) (*Remote, error) {
 	}, nil
 }
 
-// Times and sizes of answers.
+// Timeouts and sizes of answers.
 const (
-	// answerTime bounds what takes no long.
+	// answerTime bounds calls that do not take long.
 	answerTime = 30 * time.Second
-	// diskEvery is how long an answer about the disk is good.
+	// diskEvery is how long an answer about the disk is cached.
 	diskEvery = 100 * time.Millisecond
-	// maxAnswer bounds answers, of which the largest is a snapshot.
+	// maxAnswer bounds an answer, in bytes. The largest is a snapshot.
 	maxAnswer = 512 << 20
 )
 
-// Close lets go of the connections.
+// Close closes the idle connections.
 func (r *Remote) Close() error {
 	r.http.CloseIdleConnections()
 	return nil
@@ -98,7 +100,7 @@ func (r *Remote) Conversation(p sandbox.Principal, name string) (id ID, ok bool)
 // Key is [Set.Key].
 func (r *Remote) Key(purpose string) []byte { return r.names.Key(purpose) }
 
-// Path returns where a workspace is on the other machine.
+// Path returns the path of a workspace on the other machine.
 func (r *Remote) Path(id ID) string { return path.Join(r.dir, string(id)) }
 
 // Find is [Set.Find].
@@ -141,14 +143,14 @@ func (r *Remote) Open(id ID) (Opened, error) {
 	return remoteWorkspace{r, id}, nil
 }
 
-// ask makes a small call.
+// ask makes a call with a small answer, bounded by answerTime.
 func (r *Remote) ask(method, where string, answer any) error {
 	ctx, cancel := context.WithTimeout(context.Background(), answerTime)
 	defer cancel()
 	return r.call(ctx, method, where, nil, answer)
 }
 
-// call makes a call whose answer is a value.
+// call makes a call whose answer is a JSON value.
 func (r *Remote) call(ctx context.Context, method, where string, body io.Reader, answer any) error {
 	resp, err := r.do(ctx, method, where, body, nil)
 	if err != nil {
@@ -161,7 +163,8 @@ func (r *Remote) call(ctx context.Context, method, where string, body io.Reader,
 	return unreachable(json.NewDecoder(io.LimitReader(resp.Body, maxAnswer)).Decode(answer))
 }
 
-// do makes a call. The error has the kind that it had over there.
+// do makes a call. The error has the kind of the remote error. The caller closes
+// the body.
 func (r *Remote) do(ctx context.Context, method, where string, body io.Reader, header http.Header) (*http.Response, error) {
 	req, err := http.NewRequestWithContext(ctx, method, "http://engine"+ServedAt+where, body)
 	if err != nil {
@@ -173,7 +176,7 @@ func (r *Remote) do(ctx context.Context, method, where string, body io.Reader, h
 	resp, err := r.http.Do(req)
 	if err != nil {
 		if sandbox.KindOf(err) != sandbox.Internal || ctx.Err() != nil {
-			return nil, err // the reader's, say
+			return nil, err // for example, an error of the body's reader
 		}
 		return nil, unreachable(err)
 	}
@@ -188,7 +191,7 @@ func (r *Remote) do(ctx context.Context, method, where string, body io.Reader, h
 	return nil, err
 }
 
-// unreachable is the error for workspaces that could not be spoken to.
+// unreachable wraps an error of a call to the other machine.
 func unreachable(err error) error {
 	if err == nil {
 		return nil
@@ -215,7 +218,8 @@ func decodeError(text string) error {
 	return err
 }
 
-// remoteWorkspace is a workspace of a Remote. Nothing is held over there.
+// A remoteWorkspace is a workspace of a Remote. It holds nothing open on the
+// other machine.
 type remoteWorkspace struct {
 	r  *Remote
 	id ID
@@ -233,8 +237,8 @@ func (w remoteWorkspace) Write(ctx context.Context, name string, in io.Reader) (
 	return n.Size, err
 }
 
-// onlyReader hides what else a reader is: the length of the body is not to be
-// guessed, and it is not to be closed.
+// onlyReader hides the other methods of a reader. So the HTTP client neither
+// guesses the length of the body nor closes it.
 type onlyReader struct{ io.Reader }
 
 func (w remoteWorkspace) Export(ctx context.Context, out io.Writer, most int64) (safepath.Counts, error) {
@@ -277,8 +281,8 @@ func (w remoteWorkspace) DiskUsed() (used int64, ok bool) {
 	defer r.mu.Unlock()
 	if time.Since(r.looked) > diskEvery {
 		r.disk = diskAnswer{}
-		_ = r.ask(http.MethodGet, "/disk", &r.disk) // not known, then
-		r.looked = time.Now()                       // those who waited take what there is
+		_ = r.ask(http.MethodGet, "/disk", &r.disk) // on an error, the usage is unknown
+		r.looked = time.Now()                       // callers that waited for the lock use this answer
 	}
 	return r.disk.Used, r.disk.OK
 }
@@ -286,7 +290,7 @@ func (w remoteWorkspace) DiskUsed() (used int64, ok bool) {
 func (w remoteWorkspace) Clock() time.Time {
 	var now clockAnswer
 	if w.r.ask(http.MethodGet, "/clock", &now) != nil {
-		return time.Time{} // what was before counts as well
+		return time.Time{} // the zero time includes all earlier changes
 	}
 	return time.Unix(0, now.Nanos)
 }
@@ -299,19 +303,19 @@ func (w remoteWorkspace) Read(ctx context.Context, name string) (*File, error) {
 	return &File{f, f.info, f.info.Version}, nil
 }
 
-// A remoteFile is read by one call, or by one for each place in it.
+// A remoteFile is read with one call, or with one call for each position.
 type remoteFile struct {
-	ctx  context.Context // of whoever reads it
+	ctx  context.Context // of the reader
 	w    remoteWorkspace
 	name string
 	info fileInfo
 
 	body   io.ReadCloser // nil until it is needed
-	at     int64         // where body is
-	offset int64         // where the next Read is to be
+	at     int64         // the position of body
+	offset int64         // the position of the next Read
 }
 
-// open asks for the file from offset on.
+// open requests the file from offset.
 func (f *remoteFile) open() error {
 	header := http.Header{}
 	if f.offset > 0 {

@@ -20,17 +20,17 @@ const ServedAt = "/workspaces"
 // Headers of answers.
 const (
 	headerInfo  = "X-Workspace-File"  // fileInfo, as JSON
-	headerError = "X-Workspace-Error" // a trailer: wireError, as JSON
+	headerError = "X-Workspace-Error" // wireError, as JSON; for an export, a trailer
 )
 
-// A wireError is an error on its way.
+// A wireError is the form of an error on the wire.
 type wireError struct {
 	Kind sandbox.Kind `json:"kind"`
 	Text string       `json:"text"`
 	Hint string       `json:"hint,omitempty"`
 }
 
-// fileInfo describes a file on its way.
+// fileInfo is the form of a file's description on the wire.
 type fileInfo struct {
 	FileName string      `json:"name"`
 	Bytes    int64       `json:"bytes"`
@@ -46,7 +46,7 @@ func (f fileInfo) ModTime() time.Time { return f.Modified }
 func (f fileInfo) IsDir() bool        { return f.Bits.IsDir() }
 func (f fileInfo) Sys() any           { return nil }
 
-// Answers that are one value.
+// Answers with one value.
 type (
 	idAnswer   struct{ ID ID }
 	madeAnswer struct{ Made bool }
@@ -59,8 +59,8 @@ type (
 	clockAnswer struct{ Nanos int64 }
 )
 
-// Handler serves the set to a [Remote]. Whoever can reach it may do everything
-// with every workspace.
+// Handler serves the set to a [Remote]. It does not authenticate: every client
+// that reaches it may do everything with every workspace.
 func (s *Set) Handler() http.Handler {
 	mux := http.NewServeMux()
 	handle := func(pattern string, do func(r *http.Request) (any, error)) {
@@ -71,7 +71,7 @@ func (s *Set) Handler() http.Handler {
 				return
 			}
 			w.Header().Set("Content-Type", "application/json")
-			_ = json.NewEncoder(w).Encode(answer) // the client is gone
+			_ = json.NewEncoder(w).Encode(answer) // an error means that the client is gone
 		})
 	}
 	id := func(r *http.Request) ID { return ID(r.PathValue("id")) }
@@ -158,7 +158,7 @@ func (s *Set) Handler() http.Handler {
 	return http.StripPrefix(ServedAt, mux)
 }
 
-// serveFile serves a file, or a part of it.
+// serveFile serves a file or a range of it.
 func serveFile(ws *Workspace, w http.ResponseWriter, r *http.Request) error {
 	f, info, err := ws.Read(r.URL.Query().Get("name"))
 	if err != nil {
@@ -200,9 +200,9 @@ func refuse(w http.ResponseWriter, err error) {
 	http.Error(w, "", http.StatusUnprocessableEntity)
 }
 
-// OpenServed opens the workspaces of a directory for those who name them by
-// [Remote], which has the secret.
+// OpenServed opens the workspaces of a directory for use by a [Remote], which has
+// the secret for their names.
 func OpenServed(path string) (*Set, error) {
-	// Any name of a directory goes that any of them gives.
+	// Accept both forms of directory names, because a Remote may use either.
 	return open(&Set{path: path, theirs: &Conversations{}})
 }

@@ -1,23 +1,23 @@
-// Package workspace keeps workspaces: directories of the server's that outlive
-// the sandboxes that have them mounted.
+// Package workspace keeps workspaces: directories of the server that outlive the
+// sandboxes that mount them.
 //
-// A [Set] is all workspaces of a state directory, which several processes may
-// use at the same time. [Open] makes one, and it lives until Close. A
-// [Workspace] is one of them, opened for a while. Whose a workspace is, whether
-// it is in use and when it goes is the engine's to know, which is the only
-// package besides app that imports this one.
+// A [Set] is all workspaces of a state directory, which several processes may use
+// at the same time. [Open] opens it, and it lives until Close. A [Workspace] is
+// one open workspace. The engine decides who owns a workspace, whether it is in
+// use, and when it is removed. Only packages engine, guest and app import this
+// package.
 //
-// What is in a workspace belongs to the code in sandboxes, which changes it at
-// any moment. All access goes through package safepath, so no name and no link
-// leads out, and what is being written is nowhere in reach of a sandbox until
-// it is complete. A write that was acknowledged survives the end of this
-// process; that it survives a loss of power is up to the file system.
+// The code in sandboxes may change the files of a workspace at any time. All
+// access goes through package safepath, so no name and no link leads out. A file
+// that is being written is out of a sandbox's reach until it is complete. A write
+// that returned without an error survives the end of this process. Whether it
+// survives a loss of power depends on the file system.
 //
 // # Directory
 //
 //	secret     32 random bytes, made once
 //	ID         a workspace: 64 hexadecimal digits
-//	tmp/NAME   a process's own: files on their way in, workspaces on their way out
+//	tmp/NAME   the staging directory of a process, for new files and removed workspaces
 package workspace
 
 import (
@@ -41,9 +41,9 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// An ID names a workspace on disk and in the paths of files over HTTP. Who
-// knows it can read the workspace, so it is a secret of its principal's. The
-// store knows which ID the workspace of a name has.
+// An ID names a workspace on disk and in the paths of files over HTTP. It is a
+// secret of its principal, because it gives the right to read the workspace. The
+// store maps names of workspaces to IDs.
 type ID string
 
 // ValidID reports whether s has the form of an ID.
@@ -62,15 +62,15 @@ func ValidID(s string) bool {
 // A Set is all workspaces of a state directory.
 type Set struct {
 	path    string
-	theirs  *Conversations // nil unless the directory is shared with theirs
+	theirs  *Conversations // nil unless the directory has conversations of mcp-code-runner
 	secret  []byte
 	staging *safepath.Dir
-	unlock  func() // lets others remove the staging directory
-	temp    string // its path
+	unlock  func() // releases the lock of the staging directory
+	temp    string // path of the staging directory
 }
 
-// Open opens the workspaces in a directory, which it makes. What processes
-// that are no more left half-done goes.
+// Open opens the workspaces in a directory, which it creates. It removes the
+// unfinished files of processes that have ended. The caller closes the Set.
 func Open(path string) (*Set, error) { return open(&Set{path: path}) }
 
 func open(s *Set) (_ *Set, err error) {
@@ -103,7 +103,7 @@ func open(s *Set) (_ *Set, err error) {
 	return s, err
 }
 
-// Close ends the use of the set. Files that are being written are lost.
+// Close closes the set. Unfinished writes are lost.
 func (s *Set) Close() error {
 	var errs []error
 	if s.staging != nil {
@@ -116,7 +116,7 @@ func (s *Set) Close() error {
 	return errors.Join(errs...)
 }
 
-// readSecret returns the secret of a file, which the first process makes.
+// readSecret returns the secret in a file. The first process creates it.
 func readSecret(path string) ([]byte, error) {
 	fresh := make([]byte, 32)
 	rand.Read(fresh)
@@ -131,27 +131,27 @@ func readSecret(path string) ([]byte, error) {
 	return secret, nil
 }
 
-// Key returns a key for a purpose that only those have who can read the state
-// directory.
+// Key returns a key for a purpose. Only a process that can read the state
+// directory can compute it.
 func (s *Set) Key(purpose string) []byte {
 	m := hmac.New(sha256.New, s.secret)
 	m.Write([]byte("key\x00" + purpose))
 	return m.Sum(nil)
 }
 
-// NewID returns the ID of a workspace that is about to be made. A workspace that
-// is made again under its name has another, so that who knew the first cannot
-// read the second.
+// NewID returns a random ID for a new workspace. A workspace that is removed and
+// created again under its name gets another ID. So a holder of the first ID
+// cannot read the second workspace.
 func NewID() ID {
 	b := make([]byte, sha256.Size)
 	rand.Read(b)
 	return ID(hex.EncodeToString(b))
 }
 
-// Path returns where a workspace is, to be mounted.
+// Path returns the path of a workspace, for mounting it.
 func (s *Set) Path(id ID) string { return filepath.Join(s.path, string(id)) }
 
-// Make makes a workspace, and reports whether there was none.
+// Make creates a workspace. made is false if it existed.
 func (s *Set) Make(id ID) (made bool, err error) {
 	if !s.valid(id) {
 		return false, sandbox.Errorf(sandbox.Internal, "make workspace: not an ID")
@@ -167,8 +167,8 @@ func (s *Set) Make(id ID) (made bool, err error) {
 	return err == nil, err
 }
 
-// Remove takes a workspace away in one step. What was in it is deleted by
-// purge, which may take a while.
+// Remove removes a workspace by an atomic rename. purge deletes its contents,
+// which may take a while.
 func (s *Set) Remove(id ID) (purge func() error, err error) {
 	name, err := s.takeAway(id)
 	if err != nil {
@@ -180,8 +180,8 @@ func (s *Set) Remove(id ID) (purge func() error, err error) {
 	return func() error { return s.staging.RemoveAll(name) }, nil
 }
 
-// takeAway moves a workspace into the staging directory, and returns its name
-// there, which is empty if there was none.
+// takeAway moves a workspace into the staging directory. It returns the name
+// there, or "" if there was no workspace.
 func (s *Set) takeAway(id ID) (name string, err error) {
 	if !s.valid(id) {
 		return "", sandbox.Errorf(sandbox.Internal, "remove workspace: not an ID")
@@ -194,7 +194,8 @@ func (s *Set) takeAway(id ID) (name string, err error) {
 	return name, err
 }
 
-// Open opens a workspace. It fails with [sandbox.NotFound] if there is none.
+// Open opens a workspace. The error wraps [sandbox.NotFound] if there is none.
+// The caller closes the Workspace.
 func (s *Set) Open(id ID) (*Workspace, error) {
 	if !s.valid(id) {
 		return nil, sandbox.Errorf(sandbox.NotFound, "there is no such workspace")
@@ -209,10 +210,9 @@ func (s *Set) Open(id ID) (*Workspace, error) {
 	return &Workspace{ID: id, dir: dir, set: s}, nil
 }
 
-// A Workspace is one workspace, held open. Its methods may be used by many
-// goroutines at once. Names of files are relative to it; the errors for those
-// that are wrong are of kind Invalid, and for those that are not there
-// NotFound.
+// A Workspace is one open workspace. It is safe for concurrent use. Names of
+// files are relative to it. Errors wrap [sandbox.Invalid] for wrong names and
+// [sandbox.NotFound] for missing files.
 type Workspace struct {
 	ID  ID
 	dir *safepath.Dir
@@ -225,24 +225,23 @@ func (w *Workspace) Close() error { return w.dir.Close() }
 // Dir returns the workspace's directory.
 func (w *Workspace) Dir() *safepath.Dir { return w.dir }
 
-// Staging returns a directory in which to prepare what is to go into the
-// workspace.
+// Staging returns a directory in which to prepare files for the workspace.
 func (w *Workspace) Staging() *safepath.Dir { return w.set.staging }
 
-// Read opens a regular file.
+// Read opens a regular file. The caller closes it.
 func (w *Workspace) Read(name string) (*os.File, fs.FileInfo, error) {
 	f, fi, err := w.dir.Open(name)
 	return f, fi, explain(err)
 }
 
-// Stat describes a file without following a link.
+// Stat describes a file. It does not follow a link.
 func (w *Workspace) Stat(name string) (fs.FileInfo, error) {
 	fi, err := w.dir.Lstat(name)
 	return fi, explain(err)
 }
 
-// Write puts all of r at name in one step, at its end: until then, and if r
-// fails, what was there stays.
+// Write writes all of r to name and returns the number of bytes. An atomic rename
+// at the end replaces an existing file. If r fails, the existing file stays.
 func (w *Workspace) Write(ctx context.Context, name string, r io.Reader) (int64, error) {
 	p, err := w.dir.Create(name, w.set.staging)
 	if err != nil {
@@ -258,7 +257,7 @@ func (w *Workspace) Write(ctx context.Context, name string, r io.Reader) (int64,
 	return n, explain(p.Commit())
 }
 
-// contextReader fails when its context ends.
+// A contextReader fails after its context has ended.
 type contextReader struct {
 	ctx context.Context
 	r   io.Reader
@@ -271,7 +270,7 @@ func (c *contextReader) Read(p []byte) (int, error) {
 	return c.r.Read(p)
 }
 
-// Delete removes a file, or a directory with all in it.
+// Delete removes a file, or a directory with everything in it.
 func (w *Workspace) Delete(name string) error {
 	if _, err := w.dir.Lstat(name); err != nil {
 		return explain(err)
@@ -279,19 +278,20 @@ func (w *Workspace) Delete(name string) error {
 	return explain(w.dir.RemoveAll(name))
 }
 
-// Export writes the workspace as a tar archive of at most so many bytes.
+// Export writes the workspace as a tar archive with at most most bytes of files.
 func (w *Workspace) Export(ctx context.Context, out io.Writer, most int64) (safepath.Counts, error) {
 	n, err := w.dir.Export(ctx, out, safepath.Limits{Bytes: most})
 	return n, explain(err)
 }
 
-// maxRatio is how much an archive that is compressed may grow: text grows by
-// ten, logs by fifty.
+// maxRatio bounds the decompressed size of an archive divided by its compressed
+// size. Typical values are ten for text and fifty for logs.
 const maxRatio = 200
 
-// Import takes a tar archive, which may be compressed by gzip, out into the
-// workspace: all of it or nothing. It may have so many bytes and files; zero is
-// no limit of ours.
+// Import extracts a tar archive, optionally compressed by gzip, into the
+// workspace. If unpacking fails, the workspace does not change. bytes and files
+// bound the extracted files. Zero means no limit for bytes, and a million for
+// files.
 func (w *Workspace) Import(ctx context.Context, in io.Reader, bytes, files int64) (safepath.Counts, error) {
 	if files <= 0 || files > maxSnapshot {
 		files = maxSnapshot
@@ -301,7 +301,7 @@ func (w *Workspace) Import(ctx context.Context, in io.Reader, bytes, files int64
 	return n, explain(err)
 }
 
-// explain gives errors of package safepath and of the system their kinds.
+// explain adds the kinds to errors of package safepath and of the system.
 func explain(err error) error {
 	switch {
 	case err == nil:
@@ -310,7 +310,7 @@ func explain(err error) error {
 		return sandbox.Errorf(sandbox.Invalid, "%w", err)
 	case errors.Is(err, safepath.ErrLimit):
 		return sandbox.Errorf(sandbox.Exhausted, "%w", err)
-	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ENOTDIR): // a sandbox may change either meanwhile
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, syscall.ENOTDIR): // the sandbox may change both meanwhile
 		return sandbox.Errorf(sandbox.NotFound, "there is no such file")
 	case sandbox.KindOf(err) != sandbox.Internal:
 		return err
@@ -324,20 +324,20 @@ func explain(err error) error {
 	return fmt.Errorf("workspace: %w", err)
 }
 
-// isBadContent reports whether err is about an archive that is not whole.
+// isBadContent reports whether err means a truncated or damaged archive.
 func isBadContent(err error) bool {
 	return errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, tar.ErrHeader) ||
 		errors.Is(err, gzip.ErrHeader) || errors.Is(err, gzip.ErrChecksum)
 }
 
-// Handle names a workspace to those who must not know its ID: it opens nothing
-// by itself.
+// Handle returns a name of the workspace for callers that must not know its ID.
+// It gives no access.
 func (id ID) Handle() string {
 	sum := sha256.Sum256([]byte("handle\x00" + string(id)))
 	return hex.EncodeToString(sum[:16])
 }
 
-// DiskUsed reports how much of the disk that a workspace is on is in use, in bytes:
-// what it grows by is the most that any workspace on it can have grown. It is
-// quick. ok is false where nothing tells.
+// DiskUsed returns the used bytes of the workspace's disk. Its growth bounds the
+// growth of every workspace on the disk. It is fast. ok is false if the system
+// does not report it.
 func (w *Workspace) DiskUsed() (used int64, ok bool) { return diskUsed(w.set.path) }
