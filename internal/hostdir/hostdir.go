@@ -1,10 +1,11 @@
-// Package hostdir reads and writes files of this machine for MCP clients that
-// run on it: below directories that the operator allowed, and nowhere else.
+// Package hostdir reads and writes files of this machine for local MCP clients,
+// only below directories that the operator allowed.
 //
-// Package app makes a [Set] by [Open], which lives until Close, and gives it to
-// whatever copies between this machine and sandboxes. It knows nothing of
-// sandboxes. Paths come from models, so each is taken apart here and opened by
-// package safepath: no "..", no link and no race leads out.
+// Package app opens a [Set], which lives until Close. It gives the Set to the
+// code that copies files between this machine and sandboxes. The package does not
+// know sandboxes. Paths come from models and are untrusted. The package resolves
+// them here and opens them through package safepath, so no "..", no link and no
+// race leads out.
 package hostdir
 
 import (
@@ -27,14 +28,14 @@ const (
 	MaxBytes = 4 << 30
 )
 
-// A Set is the directories that are allowed.
+// A Set is the allowed directories.
 type Set struct {
 	dirs []allowed
-	// AllowToolFiles lets files be written that programs on this machine execute
-	// or obey; see ToolFile. It is set before the Set is used.
+	// AllowToolFiles permits writing files that programs on this machine execute
+	// or obey; see ToolFile. It must be set before the Set is used.
 	AllowToolFiles bool
 
-	placing sync.Mutex // Place's
+	placing sync.Mutex // held by Place
 }
 
 type allowed struct {
@@ -42,8 +43,8 @@ type allowed struct {
 	dir  *safepath.Dir
 }
 
-// Open opens the directories at paths, which exist. The error wraps
-// [sandbox.Invalid].
+// Open opens the directories at paths, which must exist. The error wraps
+// [sandbox.Invalid]. The caller closes the Set.
 func Open(paths []string) (_ *Set, err error) {
 	s := &Set{}
 	defer func() {
@@ -77,7 +78,7 @@ func (s *Set) Close() error {
 	return errors.Join(errs...)
 }
 
-// Paths returns the directories.
+// Paths returns the absolute paths of the directories, without links.
 func (s *Set) Paths() []string {
 	paths := make([]string, len(s.dirs))
 	for i, d := range s.dirs {
@@ -86,19 +87,20 @@ func (s *Set) Paths() []string {
 	return paths
 }
 
-// Find returns the directory that a path is below, which stays the Set's, and
-// the rest of the path. The directory may be called by a name that has links in
-// it.
+// Find returns the allowed directory that contains a path, and the rest of the
+// path. The Set closes the directory. The path may reach the directory through
+// links. The error wraps [sandbox.Invalid] for a relative path, and
+// [sandbox.Unsupported] if no allowed directory contains it.
 func (s *Set) Find(name string) (*safepath.Dir, string, error) {
 	d, rest, err := s.find(name)
 	return d.dir, rest, err
 }
 
-// FindToWrite is Find of a path that is to be written, and refuses one that is a
-// tool file or below one, by its name or by links that are there. The rest that it
-// returns has no links but the last part, if that does not lead to a directory; and
-// the directory follows none, so that a link which comes later leads nowhere. With
-// AllowToolFiles it is Find.
+// FindToWrite is Find for a path that is to be written. It refuses a path that is
+// a tool file or below one, by its name or through existing links. The returned
+// rest has no links, except perhaps a last part that does not lead to a
+// directory. The returned directory follows no links, so a link that is created
+// later has no effect. With AllowToolFiles, FindToWrite is Find.
 func (s *Set) FindToWrite(name string) (*safepath.Dir, string, error) {
 	d, rest, err := s.find(name)
 	if err != nil || s.AllowToolFiles {
@@ -108,7 +110,7 @@ func (s *Set) FindToWrite(name string) (*safepath.Dir, string, error) {
 	target := resolve(full)
 	place := target
 	if fi, err := os.Stat(target); rest != "." && (err != nil || !fi.IsDir()) {
-		place = filepath.Join(resolve(filepath.Dir(full)), filepath.Base(full)) // a link here is replaced
+		place = filepath.Join(resolve(filepath.Dir(full)), filepath.Base(full)) // an existing link here is replaced
 	}
 	names := []string{rest}
 	for _, p := range []string{target, place} {
@@ -128,9 +130,10 @@ func (s *Set) FindToWrite(name string) (*safepath.Dir, string, error) {
 	return d.dir.WithoutLinks(), names[len(names)-1], nil
 }
 
-// Place calls place, which puts files at names below dir. It refuses to if a
-// directory would then be a Git repository: Git executes what the config in it
-// says. It places one copy at a time, so that the parts of two count together.
+// Place calls place, which puts files at names below dir. It refuses if a
+// directory would become a Git repository, because Git executes commands in its
+// config. It places one copy at a time, so that two copies cannot each place a
+// part of a repository.
 func (s *Set) Place(dir *safepath.Dir, names []string, place func() error) error {
 	if s.AllowToolFiles {
 		return place()
@@ -143,20 +146,21 @@ func (s *Set) Place(dir *safepath.Dir, names []string, place func() error) error
 	return place()
 }
 
-// RepositoryRefusal is the error for a directory that would be a Git repository.
+// RepositoryRefusal returns the error for a directory that would become a Git
+// repository.
 func RepositoryRefusal(dir string) error {
 	return sandbox.WithHint(sandbox.Errorf(sandbox.Unsupported, "host_path: with HEAD, objects and refs in it, %s would be a Git repository, "+
 		"whose config Git on this machine executes, so it is not written", safepath.Show(dir)),
 		"%s", ToolFileHint)
 }
 
-// Refusal is the error for a tool file.
+// Refusal returns the error for a tool file.
 func Refusal(name string) error {
 	return sandbox.WithHint(sandbox.Errorf(sandbox.Unsupported, "host_path: programs on this machine execute or obey %s, so it is not written", safepath.Show(name)),
 		"%s", ToolFileHint)
 }
 
-// ToolFileHint says how tool files are had all the same.
+// ToolFileHint says how to copy tool files nevertheless.
 const ToolFileHint = "pack it into an archive in the sandbox and copy that, or start the server with --allow-tool-files"
 
 // resolve returns a path without links, as far as it exists.
@@ -194,20 +198,20 @@ func (s *Set) find(name string) (allowed, string, error) {
 	return allowed{}, "", sandbox.WithHint(err, "allowed are %s; start the server with --allow-dir to allow another", strings.Join(s.Paths(), ", "))
 }
 
-// A File is one that Walk found. Its name has slashes, and is "" for a path
-// that is itself a file.
+// A File is a file that Walk found. Its Name has slashes. It is "" if the path
+// itself is a file.
 type File struct {
 	Name       string
 	Size       int64
 	Executable bool
-	// Content is nil for a directory. It is good until visit returns.
+	// Content is nil for a directory. It is valid until visit returns.
 	Content io.Reader
 }
 
-// Walk calls visit with the file at a path or, if there is a directory, with
-// all that is below it, directories before what is in them. A link to a file
-// below the allowed directory counts as that file. It returns how many other
-// links and special files it left out.
+// Walk calls visit with the file at a path. If the path is a directory, Walk
+// calls visit with everything below it, directories before their contents. A link
+// to a file below that directory counts as that file. Walk returns the number of
+// other links and special files, which it skips.
 func (s *Set) Walk(ctx context.Context, name string, visit func(File) error) (skipped int, err error) {
 	dir, rest, err := s.Find(name)
 	if err != nil {
@@ -240,7 +244,7 @@ func (s *Set) Walk(ctx context.Context, name string, visit func(File) error) (sk
 	return skipped, explain(err)
 }
 
-// isPathError reports whether the system would not open something.
+// isPathError reports whether the system refused to open a file.
 func isPathError(err error) bool {
 	_, ok := errors.AsType[*fs.PathError](err)
 	return ok
@@ -255,13 +259,13 @@ func read(dir *safepath.Dir, at, name string, left *int64, visit func(File) erro
 	if *left -= info.Size(); *left < 0 {
 		return sandbox.Errorf(sandbox.Exhausted, "more than %s in all", sandbox.FormatBytes(MaxBytes))
 	}
-	// No more than it has now, should it be growing.
+	// The file may grow: read only its current size.
 	return visit(File{Name: name, Size: info.Size(), Executable: info.Mode()&0o111 != 0, Content: io.LimitReader(f, info.Size())})
 }
 
-// Write puts all of r at a path in one step at its end, and makes the
-// directories above it. A file that is there is replaced, and so is a link,
-// not what it leads to. Tool files are refused.
+// Write writes all of r to a path and creates the directories above it. At the
+// end, an atomic rename replaces an existing file, or a link itself. Write
+// refuses tool files.
 func (s *Set) Write(name string, r io.Reader) error {
 	dir, rest, err := s.FindToWrite(name)
 	if err != nil {
@@ -288,7 +292,7 @@ func (s *Set) Write(name string, r io.Reader) error {
 	return explain(errors.Join(err, f.Discard()))
 }
 
-// explain gives errors their kinds.
+// explain adds the kinds to errors.
 func explain(err error) error {
 	switch {
 	case err == nil:

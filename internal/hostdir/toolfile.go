@@ -10,11 +10,11 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/safepath"
 )
 
-// toolFiles are names of files and directories that programs on a machine
-// execute or obey without being asked: version control, shells, editors, agents,
-// package managers. A sandbox's program that plants one has its code run outside.
-// CLAUDE.md, AGENTS.md and .github are not among them: the first two are documents
-// that people have agents write, and .github is executed elsewhere, after a push.
+// toolFiles are names of files and directories that programs on a machine execute
+// or obey automatically: version control, shells, editors, agents, package
+// managers. If a sandbox could create one, its code would run outside. CLAUDE.md,
+// AGENTS.md and .github are not included. Agents write the first two as
+// documents, and .github is executed elsewhere, after a push.
 var toolFiles = []string{
 	".git", ".gitconfig", ".hg", ".jj", ".svn", ".husky", ".githooks", ".pre-commit-config.yaml",
 	".envrc", ".direnv", ".mise.toml", ".bashrc", ".bash_aliases", ".bash_profile", ".bash_login", ".bash_logout", ".profile",
@@ -25,18 +25,19 @@ var toolFiles = []string{
 	".npmrc", ".yarnrc", ".yarnrc.yml", ".yarn", ".pnp.cjs", ".pnp.loader.mjs", ".pnpmfile.cjs", ".pypirc", ".cargo", ".mvn", ".bazelrc",
 }
 
-// shortName is the form of the names of at most 8 and 3 characters that Windows
-// gives to files with longer ones: VSCODE~1 is .vscode.
+// shortName matches the short names, of at most 8 and 3 characters, that Windows
+// gives to files with longer names: VSCODE~1 is .vscode.
 var shortName = regexp.MustCompile(`^([^~.]{1,6}~[0-9]|[^~.]{1,5}~[0-9]{2}|[^~.]{1,4}~[0-9]{3}|[^~.]{1,3}~[0-9]{4}|[^~.]{1,2}~[0-9]{5})(\.[^.]{0,3})?$`)
 
-// foldings are the letters that full case folding, as on APFS, makes several
-// letters of ASCII.
+// foldings are the letters that full case folding, as on APFS, turns into several
+// ASCII letters.
 var foldings = strings.NewReplacer("ß", "ss", "ẞ", "ss", "ﬀ", "ff", "ﬁ", "fi", "ﬂ", "fl", "ﬃ", "ffi", "ﬄ", "ffl", "ﬅ", "st", "ﬆ", "st")
 
-// ToolFile returns the part of a name, which has slashes, up to the first part
-// that names a file or directory which programs on this machine execute or obey;
-// it is "" if none does. A backslash counts as a slash, as it is one on Windows and
-// on its shares. A short name of Windows may be the name of any tool file.
+// ToolFile returns the part of a name, which has slashes, up to its first part
+// that is a tool file; or "" if there is none. A tool file is a file or directory
+// that programs on this machine execute or obey. A backslash counts as a slash,
+// because Windows and its shares treat it as one. A Windows short name counts as
+// a tool file, because it may refer to one.
 func ToolFile(name string) string {
 	for i := 0; i < len(name); {
 		end := len(name)
@@ -51,21 +52,21 @@ func ToolFile(name string) string {
 	return ""
 }
 
-// marks are the names by which Git takes a directory for a repository, whatever
-// its own name is, and executes what its config says.
+// marks are the names by which Git recognises a repository. A repository's own
+// name does not matter, and Git executes commands in its config.
 var marks = []string{"HEAD", "objects", "refs", "commondir"}
 
-// isRepository reports whether Git takes a directory for a repository that has
-// some of the marks. With commondir the others may be in another directory.
+// isRepository reports whether Git takes a directory with some of the marks for a
+// repository. With commondir, the other marks may be in another directory.
 func isRepository(has func(mark string) bool) bool {
 	return has("HEAD") && (has("objects") && has("refs") || has("commondir"))
 }
 
-// Repositories returns the directories below dir, and dir itself as ".", that are
-// Git repositories once names are there, and have one of the names in them. What is
-// there already counts.
+// Repositories returns the directories below dir that would be Git repositories
+// once names exist, and that contain one of names. dir itself is ".". Existing
+// files count, too.
 func Repositories(dir *safepath.Dir, names []string) []string {
-	added := map[string]map[string]bool{} // marks by directories
+	added := map[string]map[string]bool{} // marks by directory
 	for _, name := range names {
 		for at := name; at != "."; at = path.Dir(at) {
 			above := path.Dir(at)
@@ -95,19 +96,19 @@ func Repositories(dir *safepath.Dir, names []string) []string {
 	return found
 }
 
-// plainName is a name as file systems may take it that do not tell all names
-// apart: macOS passes over case and characters that are not seen, Windows over
-// case, dots and blanks at the end, and what follows a colon.
+// plainName returns a name as file systems that do not distinguish all names may
+// read it. macOS ignores case and invisible characters. Windows ignores case,
+// dots and blanks at the end, and everything after a colon.
 func plainName(part string) string {
 	part, _, _ = strings.Cut(part, ":")
 	part = strings.Map(func(r rune) rune {
 		if unicode.In(r, unicode.Cf, unicode.Variation_Selector, unicode.Other_Default_Ignorable_Code_Point) {
 			return -1
 		}
-		return unicode.ToLower(unicode.ToUpper(r)) // signs such as ſ, too
+		return unicode.ToLower(unicode.ToUpper(r)) // also folds letters such as ſ
 	}, foldings.Replace(part))
 	part = strings.TrimRight(part, ". ")
-	if strings.HasPrefix(part, "git~") { // its short name on Windows
+	if strings.HasPrefix(part, "git~") { // the short name of .git on Windows
 		return ".git"
 	}
 	return part
