@@ -24,5 +24,6 @@
 // from an authority that only this sandbox trusts. The gateway then opens its own
 // TLS connection to the host, whose certificate must be valid.
 //
-// Drivers import this package. It imports sandbox, and gVisor's network stack.
+// Drivers and package app import this package. It imports sandbox, and gVisor's
+// network stack.
 package network

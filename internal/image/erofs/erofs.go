@@ -4,7 +4,7 @@
 //
 // A [Writer] takes the data of files first, and at the end a tree of [Node] that
 // assigns the data to files. The writer checks nothing. Its caller must bound
-// names, counts and sizes. Only package image and driver/gvisor import it.
+// names, counts and sizes. Only package image imports it.
 //
 // An existing library first copies all data to a temporary file. It also puts the
 // ends of files beside their inodes, where gVisor cannot map them.
