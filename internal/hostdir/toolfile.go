@@ -33,8 +33,8 @@ var shortName = regexp.MustCompile(`^([^~.]{1,6}~[0-9]|[^~.]{1,5}~[0-9]{2}|[^~.]
 // ASCII letters.
 var foldings = strings.NewReplacer("ß", "ss", "ẞ", "ss", "ﬀ", "ff", "ﬁ", "fi", "ﬂ", "fl", "ﬃ", "ffi", "ﬄ", "ffl", "ﬅ", "st", "ﬆ", "st")
 
-// ToolFile returns the part of a name, which has slashes, up to its first part
-// that is a tool file; or "" if there is none. A tool file is a file or directory
+// ToolFile returns a name up to its first part that is a tool file, or "" if
+// there is none. Slashes separate the parts. A tool file is a file or directory
 // that programs on this machine execute or obey. A backslash counts as a slash,
 // because Windows and its shares treat it as one. A Windows short name counts as
 // a tool file, because it may refer to one.

@@ -32,8 +32,8 @@ type Extension struct {
 	Progress func(sandbox.ImageProgress)
 }
 
-// Extend makes an image from another and adds it to the store. If it fails, the
-// store does not change.
+// Extend makes an image from another and adds it to the store. If it fails, no
+// image is added.
 func (s *Store) Extend(ctx context.Context, x Extension) (sandbox.Image, error) {
 	i, err := s.extend(ctx, x)
 	return i, sandbox.Wrap(err, "make image", x.Name)

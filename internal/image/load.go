@@ -28,7 +28,8 @@ type LoadOptions struct {
 }
 
 // Load adds the images of an archive made by docker save or podman save, or of an
-// archive or directory in OCI layout. It adds all of them or none.
+// archive or directory in OCI layout. It adds all of them or none. Errors have the
+// kinds of [Store.Pull].
 func (s *Store) Load(ctx context.Context, file string, opts LoadOptions) ([]sandbox.Image, error) {
 	f, err := s.openFiles(ctx, file)
 	if err != nil {

@@ -33,7 +33,8 @@ type PruneOptions struct {
 
 // Prune removes images, and files without an image. It returns the images' names
 // and the number of bytes that it freed. Running sandboxes continue. The space
-// that they use is freed when they end.
+// that they use is freed when they end. The error is of kind Conflict if ctx's
+// deadline passes while the store is in use.
 func (s *Store) Prune(ctx context.Context, opts PruneOptions) (names []string, freed int64, err error) {
 	now := time.Now()
 	err = s.exclusive(ctx, func() error {

@@ -32,7 +32,7 @@ type Root struct {
 func (r *Root) Close() { r.done() }
 
 // Root returns the root file system of an image in the store; see [Store.Image].
-// The caller closes it.
+// The caller closes it. If there is no such image, the error is of kind NotFound.
 func (s *Store) Root(ctx context.Context, ref string) (_ *Root, err error) {
 	done, err := s.use(ctx)
 	if err != nil {

@@ -263,7 +263,8 @@ func (s *Store) List(ctx context.Context) ([]sandbox.Image, error) {
 }
 
 // Image returns an image in the store by its name, its digest, its ID, or a
-// prefix of its ID. If there is none, the error is of kind NotFound.
+// prefix of its ID. If there is none, the error is of kind NotFound. If several
+// images have the prefix, it is of kind Conflict.
 func (s *Store) Image(ctx context.Context, ref string) (sandbox.Image, error) {
 	done, err := s.use(ctx)
 	if err != nil {

@@ -59,7 +59,9 @@ type Build struct {
 // stopTime bounds the stop of a build's sandbox, even if the build was cancelled.
 const stopTime = 30 * time.Second
 
-// Run builds the image. A failed build leaves no image and no sandbox.
+// Run builds the image. A failed build leaves no image and no sandbox. The error
+// wraps [sandbox.Invalid] for a wrong Dockerfile, [sandbox.Unsupported] for an
+// unsupported instruction, and [sandbox.Conflict] if a program fails.
 func (b *Build) Run(ctx context.Context) (sandbox.Image, error) {
 	i, err := b.run(ctx)
 	return i, sandbox.Wrap(err, "build image", b.Name)

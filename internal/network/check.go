@@ -33,10 +33,10 @@ const (
 
 // classify returns the kind of b, the first bytes of a client.
 //
-// HTTP servers differ in the malformed requests that they accept: blanks and line
-// ends before the request, methods of any length, any blank as a separator. So
-// classify returns isHTTP for every text with "HTTP/" in its first line, and for
-// every text whose second word looks like a request target.
+// HTTP servers differ in the malformed requests that they accept. Examples are
+// blanks and line ends before the request, methods of any length, and any blank
+// as a separator. So classify returns isHTTP for every text with "HTTP/" in its
+// first line. It does so, too, if the second word looks like a request target.
 func classify(b []byte) kind {
 	if len(b) == 0 {
 		return unclear

@@ -90,7 +90,7 @@ func (p *policy) allowsName(name string) sandbox.BlockReason {
 }
 
 // named reports whether a rule of the sandbox and a rule of the operator both
-// name a range with a, on that port; port 0 is any port. Only such rules reach an
+// name a range with a, on that port. Port 0 is any port. Only such rules reach an
 // address that is not public.
 func (p *policy) named(a netip.Addr, port uint16, m *machine) bool {
 	single := m.owns(a)

@@ -11,9 +11,9 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// A filter passes only the packets of a sandbox that the stack behind it decides
-// about: TCP and UDP from the sandbox's own addresses, and neighbour discovery.
-// The stack would answer all other packets by itself.
+// A filter passes only TCP and UDP packets from the sandbox's own addresses, and
+// neighbour discovery. The gateway decides about these. The stack behind the
+// filter would answer all other packets by itself.
 type filter struct {
 	nested.Endpoint
 	log *log

@@ -118,8 +118,8 @@ func run() error {
 }
 
 // awaitHangUp returns when the other end of the link is closed. A reader of the
-// link does not notice that reliably: it reads empty packets in a loop, unless it
-// waits for a packet at that moment.
+// link notices it only if it waits for a packet at that moment. Otherwise it
+// reads empty packets in a loop.
 func awaitHangUp(fd int32) error {
 	for {
 		fds := []unix.PollFd{{Fd: fd}} // POLLHUP is always reported
@@ -336,8 +336,8 @@ func Ask(ctx context.Context, dir string, after int64) (sandbox.Traffic, sandbox
 }
 
 // Authority returns the certificate, in PEM, that the sandbox of the process in
-// dir must trust for its secrets to work, or nil if it has none. The error wraps
-// [sandbox.Unavailable] if the process does not answer.
+// dir must trust for its secrets to work. It returns nil if the sandbox has no
+// secrets. The error wraps [sandbox.Unavailable] if the process does not answer.
 func Authority(ctx context.Context, dir string) ([]byte, error) {
 	rep, err := ask(ctx, dir, request{After: math.MaxInt64 - 1})
 	return rep.Authority, err

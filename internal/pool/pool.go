@@ -9,8 +9,8 @@
 //
 // The number of boxes of a shape follows demand. It grows when a caller found
 // none, and falls when boxes are not used. A bound on all boxes limits it. The
-// pool makes one box at a time, and none while a caller waits for a cold box, so
-// that it takes no CPU time from callers. Imports take long and not every caller
+// pool makes one box at a time, and none while a caller waits for a cold box. So
+// it takes no CPU time from callers. Imports take long and not every caller
 // needs them. So the pool does them when it has enough boxes, and delays them
 // while the CPUs are busy.
 //

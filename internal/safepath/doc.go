@@ -1,5 +1,5 @@
-// Package safepath opens host paths with untrusted names: files of a directory
-// that a sandbox, or the sender of an archive, may change at any time. No other
+// Package safepath opens host paths with untrusted names. A sandbox, or the sender
+// of an archive, may change the files of the directory at any time. No other
 // package of Glovebox opens such paths.
 //
 // A [Dir] is an open directory. A name below it cannot leave it: "..", absolute

@@ -21,9 +21,9 @@ const (
 
 // Clean checks a name of a file below a directory, with slashes between its
 // parts. It returns the shortest form of the name: "." for the directory itself.
-// The error wraps [ErrName]. It is returned for a part "..", and for a name that
-// is absolute, empty, too long or nested too deep, is not UTF-8, or has a NUL
-// byte.
+// The error wraps [ErrName]. A name is refused if it is absolute, empty, too long
+// or nested too deep. It is also refused if it has a part ".." or a NUL byte, or
+// is not UTF-8.
 func Clean(name string) (string, error) {
 	if !utf8.ValidString(name) {
 		return "", fmt.Errorf("%w: %s is not UTF-8", ErrName, Show(name))

@@ -41,8 +41,8 @@ func (w *Workspace) ExportOnly(ctx context.Context, out io.Writer, most int64, o
 	return n, explain(err)
 }
 
-// Update applies the changes of a copy to the workspace: the files of an archive
-// with at most bytes bytes of files, and the removals of u. If unpacking fails,
+// Update applies the changes of a copy to the workspace: the files of an archive,
+// and the removals of u. The files have at most bytes bytes. If unpacking fails,
 // the workspace does not change. in is nil if there are no files to put.
 func (w *Workspace) Update(ctx context.Context, in io.Reader, bytes int64, u Update) (safepath.Counts, error) {
 	lim := safepath.Limits{Files: maxSnapshot, Bytes: bytes, AnyBytes: true, Ratio: 1} // the archive is not compressed
