@@ -21,7 +21,7 @@ import (
 )
 
 // A Remote keeps workspaces on another machine, through its [Set.Handler]. The
-// secret for the names is on this machine.
+// secret of [Remote.Key] is on this machine.
 type Remote struct {
 	names *Set // without a directory of workspaces
 	dir   string
@@ -36,8 +36,8 @@ var _ Keeper = (*Remote)(nil)
 
 // RemoteOptions configure a Remote.
 type RemoteOptions struct {
-	// Secrets is a directory of this machine, for the secret with which
-	// workspaces are named.
+	// Secrets is a directory of this machine, for the secret of [Remote.Key]. It
+	// is created if it does not exist.
 	Secrets string
 	// Dir is the directory of the workspaces on the other machine, for mounts.
 	Dir string

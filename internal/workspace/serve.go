@@ -200,8 +200,8 @@ func refuse(w http.ResponseWriter, err error) {
 	http.Error(w, "", http.StatusUnprocessableEntity)
 }
 
-// OpenServed opens the workspaces of a directory for use by a [Remote], which has
-// the secret for their names.
+// OpenServed opens the workspaces of a directory for use by a [Remote]. The caller
+// closes the Set.
 func OpenServed(path string) (*Set, error) {
 	// Accept both forms of directory names, because a Remote may use either.
 	return open(&Set{path: path, theirs: &Conversations{}})
