@@ -110,7 +110,7 @@ func (s *Set) FindToWrite(name string) (*safepath.Dir, string, error) {
 	target := resolve(full)
 	place := target
 	if fi, err := os.Stat(target); rest != "." && (err != nil || !fi.IsDir()) {
-		place = filepath.Join(resolve(filepath.Dir(full)), filepath.Base(full)) // an existing link here is replaced
+		place = filepath.Join(resolve(filepath.Dir(full)), filepath.Base(full)) // a link is replaced
 	}
 	names := []string{rest}
 	for _, p := range []string{target, place} {

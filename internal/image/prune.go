@@ -118,7 +118,7 @@ func (s *Store) ranked() ([]rankedImage, error) {
 	for name, r := range x.Images {
 		i, err := s.describe(name, r)
 		if err != nil {
-			i = sandbox.Image{Used: r.Since, Local: r.Local} // an image that cannot be read is removed in its turn
+			i = sandbox.Image{Used: r.Since, Local: r.Local} // broken: removable
 		}
 		list = append(list, rankedImage{i, name, r})
 	}

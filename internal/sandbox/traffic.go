@@ -45,13 +45,13 @@ const (
 	BlockedPolicy      BlockReason = "not allowed"               // no rule allows it
 	BlockedPrivate     BlockReason = "address is not public"     // no rule names its range
 	BlockedHost        BlockReason = "address is the host's own" // no rule names it
-	BlockedResolver    BlockReason = "another DNS server"        // on a DNS port, or a known resolver
+	BlockedResolver    BlockReason = "another DNS server"        // by its port or address
 	BlockedServerName  BlockReason = "TLS server name"           // missing, or not the resolved name
 	BlockedECH         BlockReason = "encrypted server name"     // the gateway cannot read the name
 	BlockedHTTPHost    BlockReason = "HTTP host"                 // missing, or not the resolved name
 	BlockedOpaque      BlockReason = "neither TLS nor HTTP"      // no rule names the port
 	BlockedHeader      BlockReason = "header that the secret does not name"
-	BlockedCertificate BlockReason = "certificate"          // invalid, of a host that a secret is for
+	BlockedCertificate BlockReason = "certificate"          // of a host of secrets
 	BlockedQUIC        BlockReason = "QUIC"                 // it hides the server name
 	BlockedQuestion    BlockReason = "kind of DNS question" // not a question for addresses
 	BlockedLimit       BlockReason = "limit"                // on connections or bytes

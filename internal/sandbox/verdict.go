@@ -12,7 +12,7 @@ const (
 	OutOfMemory      VerdictCode = "out_of_memory"      // it needed more memory than its limit
 	DiskFull         VerdictCode = "disk_full"          // it wrote more than its space
 	TooManyProcesses VerdictCode = "too_many_processes" // it exceeded its limit of processes
-	Killed           VerdictCode = "killed"             // a signal that Glovebox did not send killed it
+	Killed           VerdictCode = "killed"             // by a signal of unknown origin
 	Cancelled        VerdictCode = "cancelled"          // the caller cancelled it
 	SandboxLost      VerdictCode = "sandbox_lost"       // its sandbox ended, or lost track of it
 )

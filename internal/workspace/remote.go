@@ -282,7 +282,7 @@ func (w remoteWorkspace) DiskUsed() (used int64, ok bool) {
 	if time.Since(r.looked) > diskEvery {
 		r.disk = diskAnswer{}
 		_ = r.ask(http.MethodGet, "/disk", &r.disk) // on an error, the usage is unknown
-		r.looked = time.Now()                       // callers that waited for the lock use this answer
+		r.looked = time.Now()                       // for callers that wait for r.mu
 	}
 	return r.disk.Used, r.disk.OK
 }
