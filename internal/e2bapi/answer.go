@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"math"
 	"net/http"
 	"strconv"
@@ -136,14 +137,22 @@ func (s *Server) answer(f func(r *http.Request, p sandbox.Principal) (int, any, 
 const maxBody = 1 << 20
 
 // readBody decodes a request's body, which may be absent. It refuses unknown
-// fields, because they may ask for something that the server cannot do.
+// fields and a second value, because they may ask for something that the server
+// cannot do.
 func readBody(r *http.Request, v any) error {
 	d := json.NewDecoder(http.MaxBytesReader(nil, r.Body, maxBody))
 	d.DisallowUnknownFields()
-	if err := d.Decode(v); err != nil && r.ContentLength != 0 {
-		return sandbox.Errorf(sandbox.Invalid, "request: %w", err)
+	err := d.Decode(v)
+	if errors.Is(err, io.EOF) {
+		return nil // no body
 	}
-	return nil
+	if err == nil {
+		if _, err = d.Token(); errors.Is(err, io.EOF) {
+			return nil
+		}
+		err = errors.New("the body has more than one JSON value")
+	}
+	return sandbox.Errorf(sandbox.Invalid, "request: %w", err)
 }
 
 // short quotes and truncates a client's text for an error message.

@@ -82,6 +82,16 @@ type teardown struct {
 	err  error // set before done is closed
 }
 
+// isDone reports whether the attempt is over.
+func (t *teardown) isDone() bool {
+	select {
+	case <-t.done:
+		return true
+	default:
+		return false
+	}
+}
+
 // A timer is a time.AfterFunc that is created at its first use.
 type timer struct{ t *time.Timer }
 

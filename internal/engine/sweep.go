@@ -142,13 +142,12 @@ func (e *Engine) sweepOwn(ctx context.Context, rec store.Sandbox, refs []string,
 	b.mu.Unlock()
 	switch {
 	case why != nil:
-		// Retry a stop that failed.
-		select {
-		case <-t.done:
-			return b.stop(ctx, *why)
-		default:
+		// Retry a stop that failed. An eviction sets the reason before its stop
+		// begins.
+		if t != nil && !t.isDone() {
 			return nil
 		}
+		return b.stop(ctx, *why)
 	case rec.StopCause != "":
 		// Another process began to stop it, and may have died before the end.
 		return b.stop(ctx, reason{cause: rec.StopCause, code: sandbox.Cancelled})
@@ -421,6 +420,7 @@ func (e *Engine) takeOver(rec store.Sandbox) (*box, error) {
 	b.drv, b.guest = handle, e.opts.dialGuest(handle)
 	if rec.Workspace != "" && e.opts.Workspaces != nil {
 		if b.mount, err = e.mount(ctx, rec.Principal, rec.Workspace, true); err != nil {
+			b.guest.Close()
 			return nil, fmt.Errorf("attach: %w", err)
 		}
 		b.mount.wakes(b)

@@ -134,6 +134,7 @@ func (e *evaluator) start() (*interpreter, error) {
 	g.procs.add(p)
 	e.mu.Lock()
 	e.live = k
+	removed := e.removed
 	e.mu.Unlock()
 	go k.read()
 	go k.listen()
@@ -142,6 +143,11 @@ func (e *evaluator) start() (*interpreter, error) {
 	go func() {
 		_ = k.request(e.program.Start(k.command, kernels.Init{Key: k.key, Prepare: e.prepare}))
 	}()
+	if removed {
+		// The context was removed meanwhile, and end found no interpreter.
+		_ = g.killTree(p)
+		return nil, errf(guestapi.CodeNotFound, "context %s was removed", e.id)
+	}
 	return k, nil
 }
 

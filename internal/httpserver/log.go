@@ -64,7 +64,7 @@ func (s *Server) logRequests(next http.Handler) http.Handler {
 			if r.URL.Path == "/healthz" {
 				level = slog.LevelDebug
 			}
-			s.opts.Log.Log(r.Context(), level, "request", "method", r.Method, "path", cmp.Or(e.path, loggedPath(r.URL.Path)), "status", a.status,
+			s.opts.Log.Log(r.Context(), level, "request", "method", r.Method, "path", cmp.Or(e.path, loggedPath(r.URL.Path)), "status", cmp.Or(a.status, http.StatusOK),
 				"bytes", a.bytes, "duration", took, "principal", e.principal, "remote", r.RemoteAddr)
 		}()
 		if !s.admitUnknown(a, r) {

@@ -128,7 +128,7 @@ const touchSQL = `UPDATE sandboxes SET used_at = max(used_at, ?) WHERE id = ?`
 // TouchSandbox records that a sandbox was used.
 func (s *Store) TouchSandbox(ctx context.Context, id string, used time.Time) error {
 	_, err := s.touch.ExecContext(ctx, micros(used), id)
-	return sandbox.Wrap(err, "store sandbox", id)
+	return sandbox.Wrap(noSpace(err), "store sandbox", id)
 }
 
 // HibernatedSandbox records that a running sandbox hibernates, or that a

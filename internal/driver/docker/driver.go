@@ -140,8 +140,11 @@ func (d *Driver) Probe(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	_, err = e.guestProgram(d.opts.Guest)
-	return err
+	program, err := e.guestProgram(d.opts.Guest)
+	if err != nil {
+		return err
+	}
+	return program.Close()
 }
 
 // connect returns the engine. It looks for it at the first call.

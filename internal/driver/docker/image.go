@@ -135,7 +135,9 @@ func (d *Driver) pull(ctx context.Context, e *engine, name string, order driver.
 			defer cancel()
 			p.err = e.pullNow(work, name, p.progress)
 			d.mu.Lock()
-			delete(d.pulls, name)
+			if d.pulls[name] == p {
+				delete(d.pulls, name)
+			}
 			d.mu.Unlock()
 			close(p.done)
 		}()
@@ -151,10 +153,16 @@ func (d *Driver) pull(ctx context.Context, e *engine, name string, order driver.
 	case <-p.done:
 		return p.err
 	case <-ctx.Done():
+		// With d.mu held, so that no caller joins a pull that is cancelled.
+		d.mu.Lock()
+		defer d.mu.Unlock()
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		if p.waiting--; p.waiting == 0 {
 			p.cancel()
+			if d.pulls[name] == p {
+				delete(d.pulls, name)
+			}
 		}
 		return ctx.Err()
 	}

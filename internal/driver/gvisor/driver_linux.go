@@ -101,12 +101,15 @@ type makerProcess struct {
 	done chan struct{} // closed when the maker's work for this driver is done
 }
 
+// errDriverClosed returns the error for a use of a closed driver.
+func errDriverClosed() error { return sandbox.Errorf(sandbox.Conflict, "driver is closed") }
+
 // running returns the maker, and starts it if there is none.
 func (d *Driver) running() (*makerProcess, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if d.closed {
-		return nil, sandbox.Errorf(sandbox.Conflict, "driver is closed")
+		return nil, errDriverClosed()
 	}
 	if d.maker != nil {
 		select {

@@ -159,7 +159,11 @@ func bind(pid int, cpus []int) error {
 			err := unix.SchedGetaffinity(tid, &got)
 			if err == nil && got != want {
 				changed = true
-				err = unix.SchedSetaffinity(tid, &want)
+				if err = unix.SchedSetaffinity(tid, &want); err == nil {
+					// The host kernel leaves out processors that are offline, or
+					// not in the control group.
+					err = unix.SchedGetaffinity(tid, &want)
+				}
 			}
 			if err != nil && !errors.Is(err, unix.ESRCH) {
 				return fmt.Errorf("bind to CPUs %v: %w", cpus, err)

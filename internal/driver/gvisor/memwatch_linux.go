@@ -6,6 +6,7 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -29,6 +30,7 @@ type memoryWatch struct {
 	network int    // the process ID of the box's network, 0 if there is none
 	mark    string // a file that records the kill, for incidents
 	stopped chan struct{}
+	once    sync.Once // closes stopped
 	done    chan struct{}
 }
 
@@ -155,12 +157,9 @@ func (w *memoryWatch) running() bool {
 	}
 }
 
-// stop ends the watch and waits for its end. It is idempotent.
+// stop ends the watch and waits for its end. It is idempotent, and safe for
+// concurrent use.
 func (w *memoryWatch) stop() {
-	select {
-	case <-w.stopped:
-	default:
-		close(w.stopped)
-	}
+	w.once.Do(func() { close(w.stopped) })
 	<-w.done
 }

@@ -2,6 +2,7 @@ package gvisor
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
@@ -175,13 +176,12 @@ func (b *madeBox) setNetwork(ctx context.Context, n sandbox.Network) error {
 	b.record.Spec.Network = n
 	err := b.save()
 	if err == nil {
-		err = network.Change(ctx, b.dir, n)
+		if err = network.Change(ctx, b.dir, n); err == nil {
+			return nil
+		}
 	}
-	if err != nil {
-		b.record = before
-		return b.orGone(err)
-	}
-	return nil
+	b.record = before
+	return b.orGone(errors.Join(err, b.save()))
 }
 
 // networkControl reports what a box can reach; names are its interfaces.

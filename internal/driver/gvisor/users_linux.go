@@ -267,8 +267,11 @@ func (d *Driver) create(ctx context.Context, req *request, streams []*os.File) (
 		return nil, err
 	}
 	d.mu.Lock()
-	users, why := d.users, d.whyHostUsers
+	users, why, closed := d.users, d.whyHostUsers, d.closed
 	d.mu.Unlock()
+	if closed {
+		return nil, errDriverClosed()
+	}
 	files := slices.Clone(streams)
 	if users != nil && req.Spec.Workspace != "" {
 		if err := checkWorkspace(req.Spec.Workspace); err != nil {
