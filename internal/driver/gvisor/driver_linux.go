@@ -224,6 +224,9 @@ func makerAttributes() (*syscall.SysProcAttr, error) {
 // The filter refuses to make the CPUID instruction trap, as a processor that cannot:
 // every program executes it dozens of times at its start.
 //
+// Calls of other architectures answer ENOSYS, as on a kernel without them. A 64-bit
+// program can make those of 32-bit programs too, which have other numbers.
+//
 // The filter stays on the thread that forks, so that thread ends here.
 func startFiltered(cmd *exec.Cmd) error {
 	errc := make(chan error, 1)

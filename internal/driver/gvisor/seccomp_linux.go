@@ -45,7 +45,7 @@ func refuseCalls() error {
 func callFilter() []unix.SockFilter {
 	// Offsets in seccomp_data. Of an argument it is the lower half, on the
 	// processors that there are, which all put it first.
-	const offsetNr, offsetArgs, argSize = 0, 16, 8
+	const offsetNr, offsetArch, offsetArgs, argSize = 0, 4, 16, 8
 	load := func(offset uint32) unix.SockFilter {
 		return unix.SockFilter{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: offset}
 	}
@@ -59,7 +59,13 @@ func callFilter() []unix.SockFilter {
 		return answer(unix.SECCOMP_RET_ERRNO | uint32(errno))
 	}
 	filter := []unix.SockFilter{
+		// By other numbers the same calls would pass all that follows.
+		load(offsetArch),
+		jump(unix.BPF_JEQ, nativeArch, 1, 0),
+		refuse(unix.ENOSYS),
 		load(offsetNr),
+		jump(unix.BPF_JSET, foreignNumbers, 0, 1),
+		refuse(unix.ENOSYS),
 		jump(unix.BPF_JEQ, unix.SYS_MEMBARRIER, 0, 1),
 		refuse(unix.ENOSYS),
 	}

@@ -5,6 +5,13 @@ import (
 	"gvisor.dev/gvisor/pkg/cpuid"
 )
 
+// nativeArch is the architecture of calls by the numbers that the filter knows.
+const nativeArch = unix.AUDIT_ARCH_X86_64
+
+// foreignNumbers is the bit of x32 calls, which are of the same architecture: the
+// numbers of the others, and more, with this bit set.
+const foreignNumbers = 0x40000000
+
 var oldModeArguments = map[uint32]uint32{
 	unix.SYS_CHMOD: 1,
 	unix.SYS_CREAT: 1,

@@ -1,6 +1,7 @@
 package gvisor
 
 import (
+	"encoding/binary"
 	"errors"
 	"fmt"
 	"os"
@@ -9,6 +10,7 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+	"gvisor.dev/gvisor/pkg/bpf"
 )
 
 // TestRefusedCalls installs the filter on a thread, which ends with the test,
@@ -51,4 +53,40 @@ func TestRefusedCalls(t *testing.T) {
 			t.Errorf("%s: %v, want %v", r.call, r.got, r.want)
 		}
 	}
+}
+
+// TestForeignArchitectures has the filter judge a call that it allows, of each
+// architecture that a call can be of.
+func TestForeignArchitectures(t *testing.T) {
+	for _, arch := range []uint32{unix.AUDIT_ARCH_X86_64, unix.AUDIT_ARCH_I386, unix.AUDIT_ARCH_AARCH64, unix.AUDIT_ARCH_ARM} {
+		want := refusedAsUnknown
+		if arch == nativeArch {
+			want = unix.SECCOMP_RET_ALLOW
+		}
+		if got := judge(t, arch, unix.SYS_GETPID); got != want {
+			t.Errorf("a call of architecture %#x: %#x, want %#x", arch, got, want)
+		}
+	}
+}
+
+const refusedAsUnknown = uint32(unix.SECCOMP_RET_ERRNO | uint32(unix.ENOSYS))
+
+// judge returns what the filter answers to a call without arguments.
+func judge(t *testing.T, arch, nr uint32) uint32 {
+	t.Helper()
+	var filter []bpf.Instruction
+	for _, i := range callFilter() {
+		filter = append(filter, bpf.Instruction{OpCode: i.Code, JumpIfTrue: i.Jt, JumpIfFalse: i.Jf, K: i.K})
+	}
+	program, err := bpf.Compile(filter, false)
+	if err != nil {
+		t.Fatal(err)
+	}
+	data := binary.NativeEndian.AppendUint32(nil, nr)
+	data = binary.NativeEndian.AppendUint32(data, arch)
+	answer, err := bpf.Exec[bpf.NativeEndian](program, append(data, make([]byte, 56)...))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return answer
 }
