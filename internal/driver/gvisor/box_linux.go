@@ -121,7 +121,7 @@ func (m *maker) create(ctx context.Context, req *request, streams []*os.File, wo
 	}
 	bundle := b.bundle(len(streams))
 	if image != nil {
-		b.useImage(bundle, image, m.guest)
+		b.useImage(bundle, image)
 	}
 	m.filter.give(bundle)
 	mounts, err := m.openMounts(b, bundle, image, workspace)

@@ -161,8 +161,14 @@ func (m *maker) openMounts(b *madeBox, spec *specs.Spec, image *imageRoot, works
 		switch to := spec.Mounts[i].Destination; {
 		case b.record.FirstUser != 0 && to == sandbox.WorkDir:
 			mount, err = workspace, workspace.tellGVisor(&spec.Mounts[i])
-		case b.record.FirstUser != 0 && to == guestPath:
-			mount, err = m.userGuest, m.userGuest.tellGVisor(&spec.Mounts[i])
+		case to == guestDir:
+			makeGuest := m.hostGuest
+			if b.record.FirstUser != 0 {
+				makeGuest = m.userGuest
+			}
+			if mount, err = makeGuest(); err == nil {
+				err = mount.tellGVisor(&spec.Mounts[i])
+			}
 		default:
 			if mount, err = openMount(&spec.Mounts[i]); err == nil {
 				defer mount.Close()

@@ -253,7 +253,7 @@ func leftovers(t testing.TB, dir string) []string {
 			left = append(left, "mount "+line)
 		}
 	}
-	for _, pattern := range []string{dir + "/gvisor/boxes/*", dir + "/gvisor/host/*", dir + "/gvisor/runsc/*"} {
+	for _, pattern := range []string{dir + "/gvisor/boxes/*", dir + "/gvisor/host*/*", dir + "/gvisor/guest*/*", dir + "/gvisor/runsc/*"} {
 		files, err := filepath.Glob(pattern)
 		if err != nil {
 			t.Fatal(err)

@@ -98,7 +98,7 @@ func (b *madeBox) rootAnnotations(file string) map[string]string {
 }
 
 // useImage makes a specification one of a box of an OCI image.
-func (b *madeBox) useImage(spec *specs.Spec, root *imageRoot, guest string) {
+func (b *madeBox) useImage(spec *specs.Spec, root *imageRoot) {
 	spec.Annotations = b.rootAnnotations(root.File)
 	c := root.Config
 	spec.Process.Env = append(spec.Process.Env, c.Env...)
@@ -107,7 +107,4 @@ func (b *madeBox) useImage(spec *specs.Spec, root *imageRoot, guest string) {
 		// A workspace belongs to the user, and programs start in it.
 		spec.Process.Args = append(spec.Process.Args, "--image-user", c.User, "--image-dir", c.WorkDir)
 	}
-	spec.Mounts = append(spec.Mounts, specs.Mount{
-		Destination: guestPath, Type: "bind", Source: guest, Options: []string{"bind", "ro", "nosuid", "nodev"},
-	})
 }

@@ -44,14 +44,14 @@ type maker struct {
 	null  *os.File // the standard streams of boxes
 	cgs   *cgroups // nil if this process can make none
 
-	hostRoot func() (*tree, error) // made when first needed
-	// For boxes with users of their own, if there are any: what the first is, the
-	// image "host", and the guest.
-	firstUser int
-	userRoot  func() (*tree, error)
-	userGuest *tree
-	filter    kernelFilter
-	fresh     sync.Once // for keepFresh
+	// The image "host", and what is at guestDir; made when first needed.
+	hostRoot, hostGuest func() (*tree, error)
+	// For boxes with users of their own, if there are any: what the first is, and
+	// the same two.
+	firstUser           int
+	userRoot, userGuest func() (*tree, error)
+	filter              kernelFilter
+	fresh               sync.Once // for keepFresh
 
 	mu    sync.Mutex
 	boxes map[string]*madeBox // made or attached here
@@ -96,16 +96,26 @@ func makerMain(args []string) int {
 		boxes: map[string]*madeBox{},
 	}
 	m.hostRoot = onceMade(func() (*tree, error) {
-		return makeHostRoot(filepath.Join(m.dir, "host"), m.guest, 0, nil)
+		return makeHostRoot(filepath.Join(m.dir, "host"), 0, nil)
+	})
+	m.hostGuest = onceMade(func() (*tree, error) {
+		return makeGuestDir(filepath.Join(m.dir, "guest"), m.guest, 0, nil)
 	})
 	if shown := args[3:]; len(shown) > 0 {
 		if m.firstUser, err = strconv.Atoi(args[2]); err != nil {
 			fmt.Fprintf(stderr, "%s: %v\n", makerName, err)
 			return 1
 		}
-		m.userGuest = &tree{os.NewFile(makerFD+1, shown[0])}
+		given := make([]givenTree, len(shown))
+		for i, path := range shown {
+			given[i] = givenTree{source: path, to: path, fd: makerFD + 1 + i}
+		}
+		given[0].to = guestName
 		m.userRoot = onceMade(func() (*tree, error) {
-			return makeHostRoot(filepath.Join(m.dir, "host-users"), m.guest, m.firstUser, shown)
+			return makeHostRoot(filepath.Join(m.dir, "host-users"), m.firstUser, given[1:])
+		})
+		m.userGuest = onceMade(func() (*tree, error) {
+			return makeGuestDir(filepath.Join(m.dir, "guest-users"), m.guest, m.firstUser, given[:1])
 		})
 	}
 	m.serve(conn.(*net.UnixConn))

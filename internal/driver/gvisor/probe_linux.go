@@ -111,12 +111,15 @@ func (m *maker) probe() error {
 	if _, err := os.Stat(m.guest); err != nil {
 		return unavailable("reinstall glovebox", "guest: %w", err)
 	}
-	makeRoot := m.hostRoot
+	makeRoot, makeGuest := m.hostRoot, m.hostGuest
 	if m.userRoot != nil {
-		makeRoot = m.userRoot
+		makeRoot, makeGuest = m.userRoot, m.userGuest
 	}
 	if _, err := makeRoot(); err != nil {
 		return unavailable("", "host image: %w", err)
+	}
+	if _, err := makeGuest(); err != nil {
+		return unavailable("", "guest: %w", err)
 	}
 	return nil
 }

@@ -12,8 +12,14 @@ import (
 	"gvisor.dev/gvisor/pkg/log"
 )
 
-// guestPath is where a box finds the guest.
-const guestPath = "/.glovebox/glovebox-guest"
+// A box finds the guest in a directory of its own, which is a read-only mount. The
+// server starts the guest's program for each connection, and sandbox-root writes all
+// of the root file system: it can neither write this mount nor move the directory.
+const (
+	guestDir  = "/.glovebox"
+	guestName = "glovebox-guest"
+	guestPath = guestDir + "/" + guestName
+)
 
 // systemDirs are the host's directories that the image "host" contains, if they
 // exist. On most systems all except /usr are links into it.
@@ -77,41 +83,64 @@ var emptyDirs = map[string]fs.FileMode{
 // disappears when the last process closes it. Until then, unmounted file systems
 // below the system directories stay in use on the host.
 //
-// For boxes whose users begin at firstUser, shown are the paths of what the maker was
-// given trees of, in the order of their descriptors: the system directories and the
-// guest. All else in the image is made uid 0's of the box.
-func makeHostRoot(dir, guest string, firstUser int, shown []string) (*tree, error) {
-	if err := os.MkdirAll(dir, 0o711); err != nil {
-		return nil, fmt.Errorf("make host image: %w", err)
-	}
-	if err := unix.Mount("glovebox", dir, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "mode=0755,size=64m"); err != nil {
-		return nil, fmt.Errorf("mount host image: %w", err)
-	}
-	root, err := filledHostRoot(dir, guest, firstUser, shown)
-	if err := unix.Unmount(dir, unix.MNT_DETACH); err != nil {
-		log.Warningf("unmount %s, which is not needed any more: %v", dir, err)
-	}
+// For boxes whose users begin at firstUser, shown are the system directories that the
+// maker was given trees of. All else in the image is made uid 0's of the box.
+func makeHostRoot(dir string, firstUser int, shown []givenTree) (*tree, error) {
+	root, err := makeTree(dir, firstUser, shown, func() error { return fillHostRoot(dir, shown) })
 	if err != nil {
 		return nil, fmt.Errorf("make host image: %w", err)
 	}
 	return root, nil
 }
 
-func filledHostRoot(dir, guest string, firstUser int, shown []string) (*tree, error) {
-	if err := fillHostRoot(dir, guest, shown); err != nil {
+// makeGuestDir makes what all boxes have at [guestDir], as makeHostRoot makes the
+// image: a directory with the guest in it and nothing else. For boxes with users of
+// their own, shown is the guest of which the maker was given a tree.
+func makeGuestDir(dir, guest string, firstUser int, shown []givenTree) (*tree, error) {
+	made, err := makeTree(dir, firstUser, shown, func() error {
+		return bindReadOnly(guest, filepath.Join(dir, guestName), false, shown)
+	})
+	if err != nil {
+		return nil, fmt.Errorf("make directory of guest: %w", err)
+	}
+	return made, nil
+}
+
+// A givenTree is a tree that the server handed to the maker.
+type givenTree struct {
+	source string // what it is of
+	to     string // where it belongs, below the tree that is made
+	fd     int
+}
+
+// makeTree mounts a small file system in memory at dir, has fill fill it, mounts
+// shown in it, and returns all of it, read-only; nothing stays mounted at dir.
+func makeTree(dir string, firstUser int, shown []givenTree, fill func() error) (*tree, error) {
+	if err := os.MkdirAll(dir, 0o711); err != nil {
+		return nil, err
+	}
+	if err := unix.Mount("glovebox", dir, "tmpfs", unix.MS_NOSUID|unix.MS_NODEV, "mode=0755,size=64m"); err != nil {
+		return nil, fmt.Errorf("mount file system in memory: %w", err)
+	}
+	made, err := filledTree(dir, firstUser, shown, fill)
+	if err := unix.Unmount(dir, unix.MNT_DETACH); err != nil {
+		log.Warningf("unmount %s, which is not needed any more: %v", dir, err)
+	}
+	return made, err
+}
+
+func filledTree(dir string, firstUser int, shown []givenTree, fill func() error) (*tree, error) {
+	if err := fill(); err != nil {
 		return nil, err
 	}
 	if firstUser != 0 {
 		if err := giveAll(dir, firstUser); err != nil {
 			return nil, err
 		}
-		for i, path := range shown {
-			if path == guest {
-				path = guestPath
-			}
-			if err := unix.MoveMount(makerFD+1+i, "", unix.AT_FDCWD, filepath.Join(dir, path), unix.MOVE_MOUNT_F_EMPTY_PATH); err != nil {
-				return nil, fmt.Errorf("show %s: %w", path, err)
-			}
+	}
+	for _, given := range shown {
+		if err := unix.MoveMount(given.fd, "", unix.AT_FDCWD, filepath.Join(dir, given.to), unix.MOVE_MOUNT_F_EMPTY_PATH); err != nil {
+			return nil, fmt.Errorf("show %s: %w", given.source, err)
 		}
 	}
 	return openTree(dir, unix.AT_RECURSIVE, readOnly)
@@ -127,7 +156,7 @@ func giveAll(dir string, id int) error {
 	})
 }
 
-func fillHostRoot(dir, guest string, shown []string) error {
+func fillHostRoot(dir string, shown []givenTree) error {
 	for name, mode := range emptyDirs {
 		path := filepath.Join(dir, name)
 		if err := os.MkdirAll(path, 0o755); err != nil {
@@ -158,12 +187,12 @@ func fillHostRoot(dir, guest string, shown []string) error {
 			return err
 		}
 	}
-	return bindReadOnly(guest, filepath.Join(dir, guestPath), false, shown)
+	return nil
 }
 
 // showSystemDir shows the host's /name in dir: a link as that link, a
 // directory by mounting it, and nothing if there is none.
-func showSystemDir(dir, name string, shown []string) error {
+func showSystemDir(dir, name string, shown []givenTree) error {
 	host := filepath.Join("/", name)
 	fi, err := os.Lstat(host)
 	switch {
@@ -185,7 +214,7 @@ func showSystemDir(dir, name string, shown []string) error {
 
 // bindReadOnly mounts source at target, which it makes; but not if source is one of
 // shown, of which there is a tree.
-func bindReadOnly(source, target string, isDir bool, shown []string) error {
+func bindReadOnly(source, target string, isDir bool, shown []givenTree) error {
 	if isDir {
 		if err := os.MkdirAll(target, 0o755); err != nil {
 			return err
@@ -193,7 +222,7 @@ func bindReadOnly(source, target string, isDir bool, shown []string) error {
 	} else if err := os.WriteFile(target, nil, 0o755); err != nil {
 		return err
 	}
-	if slices.Contains(shown, source) {
+	if slices.ContainsFunc(shown, func(given givenTree) bool { return given.source == source }) {
 		return nil
 	}
 	if err := unix.Mount(source, target, "", unix.MS_BIND|unix.MS_REC, ""); err != nil {

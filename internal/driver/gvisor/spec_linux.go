@@ -81,6 +81,8 @@ func (b *madeBox) bundle(streams int) *specs.Spec {
 		{Destination: "/dev", Type: "tmpfs", Source: "tmpfs"},
 		{Destination: "/dev/shm", Type: "tmpfs", Source: "tmpfs", Options: []string{"mode=1777", "size=64m"}},
 		{Destination: "/sys", Type: "sysfs", Source: "sysfs", Options: []string{"ro"}},
+		// The source is a name: see openMounts.
+		{Destination: guestDir, Type: "bind", Source: guestDir, Options: []string{"bind", "ro", "nosuid", "nodev"}},
 	}
 	if dir := b.record.Spec.Workspace; dir != "" {
 		mounts = append(mounts, specs.Mount{
