@@ -3,8 +3,11 @@ package gvisor
 import (
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 	"gvisor.dev/gvisor/pkg/abi/linux"
+	"gvisor.dev/gvisor/pkg/context"
 	"gvisor.dev/gvisor/pkg/errors/linuxerr"
 	"gvisor.dev/gvisor/pkg/sentry/kernel"
+	"gvisor.dev/gvisor/pkg/sentry/mm"
+	"gvisor.dev/gvisor/pkg/sentry/vfs"
 )
 
 // gVisor counts processes by user (RLIMIT_NPROC), and root of a sandbox can be
@@ -42,13 +45,22 @@ func (l processLimit) check(t *kernel.Task) error {
 		return nil // nearly always
 	case all > int(l)+spareProcesses:
 		return linuxerr.EAGAIN
-	case isOwn(t):
-		return nil
 	}
 	guest := root.ThreadGroupWithID(kernel.ThreadID(1))
+	if guest == nil {
+		return linuxerr.EAGAIN // the sandbox ends
+	}
+	program := executable(guest.Leader())
+	if program == nil {
+		return linuxerr.EAGAIN
+	}
+	defer program.DecRef(t)
+	if isOwn(t, program) {
+		return nil
+	}
 	programs := 0
 	for _, other := range root.Tasks() {
-		if other.ThreadGroup() != guest && other.Origin != kernel.OriginExec {
+		if other.ThreadGroup() != guest && !isConnector(t, other, program) {
 			programs++
 		}
 	}
@@ -58,8 +70,38 @@ func (l processLimit) check(t *kernel.Task) error {
 	return nil
 }
 
-// isOwn reports whether a task is the guest's or a connector's. The guest alone
-// has CAP_SYS_RESOURCE, and connectors alone are started from outside.
-func isOwn(t *kernel.Task) bool {
-	return t.Origin == kernel.OriginExec || t.Credentials().HasRootCapability(linux.CAP_SYS_RESOURCE)
+// isOwn reports whether the calling task is the guest's or a connector's, where guest
+// is the guest's program. The guest alone has CAP_SYS_RESOURCE.
+func isOwn(t *kernel.Task, guest *vfs.FileDescription) bool {
+	return isConnector(t, t, guest) || t.Credentials().HasRootCapability(linux.CAP_SYS_RESOURCE) && runs(t, t, guest)
+}
+
+// isConnector reports whether a task is a connector's. These alone are started from
+// outside, by the path of the guest. What sandbox-root may have put there is not the
+// guest's program, and counts with all that it starts. So does a connector that has
+// ended, which has no program any more.
+func isConnector(ctx context.Context, t *kernel.Task, guest *vfs.FileDescription) bool {
+	return t.Origin == kernel.OriginExec && runs(ctx, t, guest)
+}
+
+// runs reports whether a task executes the very file that program is, by whatever
+// name. While program is open, the file has no other entry in the sentry's memory.
+func runs(ctx context.Context, t *kernel.Task, program *vfs.FileDescription) bool {
+	own := executable(t)
+	if own == nil {
+		return false
+	}
+	defer own.DecRef(ctx)
+	return own.Dentry() == program.Dentry()
+}
+
+// executable returns what a task executes, which the caller releases, or nil if the
+// task has ended.
+func executable(t *kernel.Task) *vfs.FileDescription {
+	var memory *mm.MemoryManager
+	t.WithMuLocked(func(t *kernel.Task) { memory = t.MemoryManager() })
+	if memory == nil {
+		return nil
+	}
+	return memory.Executable() // not under the task's lock, which comes after its own
 }
