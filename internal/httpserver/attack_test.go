@@ -268,49 +268,66 @@ func TestEvictedStreamsEnd(t *testing.T) {
 	}
 }
 
-// TestUnknownClients has clients at many addresses, without a token, take what they
-// can: connections that send nothing, and answers that they do not read.
+// TestUnknownClients has clients without a token take what they can: connections that
+// send nothing, answers that they do not read, and bodies that they do not send.
 func TestUnknownClients(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		shares := smallShares()
-		l, stop := serveBubble(t, newServer(t, func(o *Options) { o.Shares = shares }))
-		known := l.dial(t, "192.0.2.2")
-		if status, err := ask(known, "b", "x"); status != 200 || err != nil {
-			t.Fatalf("b: %d, %v", status, err)
+	const noToken = "POST /mcp HTTP/1.1\r\nHost: 127.0.0.1:8080\r\n"
+	for name, request := range map[string]string{
+		"Nothing": "", "Headers": noToken, "Answers": noToken + "Content-Length: 0\r\n\r\n",
+		"Bodies": noToken + "Content-Length: 1000\r\n\r\n", "Chunks": noToken + "Transfer-Encoding: chunked\r\n\r\n",
+		"Health": "POST /healthz HTTP/1.1\r\nHost: 127.0.0.1:8080\r\nContent-Length: 1000\r\n\r\n",
+	} {
+		for where, address := range map[string]string{"ManyAddresses": "2001:db8:%x:%x::1", "OneAddress": "2001:db8::%x:%x"} {
+			t.Run(name+"/"+where, func(t *testing.T) {
+				synctest.Test(t, func(t *testing.T) {
+					shares := smallShares()
+					l, stop := serveBubble(t, newServer(t, func(o *Options) { o.Shares = shares }))
+					known := l.dial(t, "2001:db8::1")
+					if status, err := ask(known, "b", "x"); status != 200 || err != nil {
+						t.Fatalf("b: %d, %v", status, err)
+					}
+					var conns []net.Conn
+					for i := range 1000 {
+						conn := l.dial(t, fmt.Sprintf(address, i/256, i%256))
+						conns = append(conns, conn)
+						go func() { _, _ = io.WriteString(conn, request) }()
+					}
+					synctest.Wait()
+					if st := shares.newcomers.Stats(); st.Used > 512 {
+						t.Errorf("newcomers have %d connections", st.Used)
+					}
+					if st := shares.unknown.Stats(); st.Used > 256 {
+						t.Errorf("newcomers have %d requests under way", st.Used)
+					}
+					began := time.Now()
+					for _, from := range []string{"2001:db8::1", "192.0.2.3"} {
+						fresh := l.dial(t, from)
+						conns = append(conns, fresh)
+						if status, err := ask(fresh, "c", "x"); status != 200 || err != nil || time.Since(began) != 0 {
+							t.Errorf("c, new from %s: %d, %v, after %v", from, status, err, time.Since(began))
+						}
+					}
+					if status, err := ask(known, "b", "x"); status != 200 || err != nil || time.Since(began) != 0 {
+						t.Errorf("b, which was there before: %d, %v, after %v", status, err, time.Since(began))
+					}
+					time.Sleep(2 * unknownTimeout)
+					if st := shares.unknown.Stats(); st.Used != 0 {
+						t.Errorf("%d answers to newcomers are under way", st.Used)
+					}
+					for _, c := range append(conns, known) {
+						c.Close()
+					}
+					stop()
+					synctest.Wait()
+					for _, stats := range shares.Stats() {
+						if st := stats(); st.Used != 0 {
+							t.Errorf("something is held with no connection open: %+v", st)
+						}
+					}
+				})
+			})
 		}
-		var conns []net.Conn
-		for i := range 2000 {
-			conn := l.dial(t, fmt.Sprintf("2001:db8:%x:%x::1", i/256, i%256))
-			conns = append(conns, conn)
-			if i%2 == 0 {
-				_, _ = io.WriteString(conn, "POST /mcp HTTP/1.1\r\nHost: 127.0.0.1:8080\r\nContent-Length: 0\r\n\r\n")
-			}
-		}
-		synctest.Wait()
-		if st := shares.newcomers.Stats(); st.Used > 512 {
-			t.Errorf("newcomers have %d connections", st.Used)
-		}
-		if st := shares.unknown.Stats(); st.Used > 256 || st.Used == 0 {
-			t.Errorf("newcomers have %d requests under way", st.Used)
-		}
-		began := time.Now()
-		if status, err := ask(known, "b", "x"); status != 200 || err != nil || time.Since(began) != 0 {
-			t.Errorf("b, which was there before: %d, %v, after %v", status, err, time.Since(began))
-		}
-		time.Sleep(2 * unknownTimeout)
-		if st := shares.unknown.Stats(); st.Used != 0 {
-			t.Errorf("%d answers to newcomers that do not read are under way", st.Used)
-		}
-		fresh := l.dial(t, "192.0.2.3")
-		began = time.Now()
-		if status, err := ask(fresh, "c", "x"); status != 200 || err != nil || time.Since(began) != 0 {
-			t.Errorf("c, which is new: %d, %v, after %v", status, err, time.Since(began))
-		}
-		for _, c := range append(conns, known, fresh) {
-			c.Close()
-		}
-		stop()
-	})
+	}
 }
 
 type endless struct{}

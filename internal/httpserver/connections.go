@@ -29,8 +29,9 @@ type connection struct {
 
 	mu      sync.Mutex
 	hold    *fair.Hold
-	known   bool // its principal is known
-	serving int  // number of active requests
+	known   bool              // its principal is known
+	owner   sandbox.Principal // set if known
+	serving int               // number of active requests
 	gone    bool
 }
 
@@ -99,22 +100,24 @@ func (c *connection) ownedBy(who sandbox.Principal) {
 	}
 	c.mu.Lock()
 	known := c.known
-	c.known = true
+	if !known {
+		c.known, c.owner = true, who
+	}
 	c.mu.Unlock()
 	if !known {
 		c.count(c.shares.connections, who) // if there is no unit, it continues to count for its address
 	}
 }
 
-// isKnown reports whether a request has identified the connection's principal. It
-// returns true on nil: tests without a network have no connection to count.
-func (c *connection) isKnown() bool {
-	if c == nil {
-		return true
-	}
+// countsFor returns the principal or the address for which a request counts while
+// its own principal is not known.
+func (c *connection) countsFor() sandbox.Principal {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	return c.known
+	if c.known {
+		return c.owner
+	}
+	return fair.AddressOf(c.conn.RemoteAddr().String())
 }
 
 // begin registers a request until end is called.
@@ -135,11 +138,12 @@ func (c *connection) begin() (end func()) {
 	}
 }
 
-// evict closes the connection to make room. Unless forced, it does so only if no
-// request is active.
+// evict closes the connection to make room. Unless forced, it spares a connection of
+// a known principal with an active request. A client without a token could keep a
+// request active for ever.
 func (c *connection) evict(forced bool) bool {
 	c.mu.Lock()
-	busy := c.serving > 0
+	busy := c.serving > 0 && c.known
 	c.mu.Unlock()
 	if busy && !forced {
 		return false

@@ -53,11 +53,7 @@ func (s *Server) logRequests(next http.Handler) http.Handler {
 		a := &answer{ResponseWriter: w, rc: http.NewResponseController(w), patience: unknownTimeout}
 		e := &entry{answer: a}
 		defer func() {
-			if a.unknown != nil && a.patience == unknownTimeout {
-				_ = a.FlushError() // while the request still counts
-			}
-			a.unknown.Release()
-			a.hurry() // for data that is still buffered after the handler
+			cut := a.finish(r)
 			took := time.Since(began)
 			s.opts.Metrics.Requested(s.counted(e, r), r.Method, cmp.Or(a.status, http.StatusOK), took)
 			level := slog.LevelInfo
@@ -66,6 +62,9 @@ func (s *Server) logRequests(next http.Handler) http.Handler {
 			}
 			s.opts.Log.Log(r.Context(), level, "request", "method", r.Method, "path", cmp.Or(e.path, loggedPath(r.URL.Path)), "status", cmp.Or(a.status, http.StatusOK),
 				"bytes", a.bytes, "duration", took, "principal", e.principal, "remote", r.RemoteAddr)
+			if cut {
+				panic(http.ErrAbortHandler) // the connection must not serve another request
+			}
 		}()
 		if !s.admitUnknown(a, r) {
 			// Send no body, so that the answer does not wait for the client to

@@ -120,6 +120,14 @@ const (
 	maxHeaderBytes = 32 << 10
 )
 
+// Bounds of an HTTP/2 connection. SDKs of E2B use a stream for each running
+// command. The buffer holds data of bodies that no handler has read yet; it also
+// bounds an upload to its size for each round trip.
+const (
+	maxStreamsOfConnection = 100
+	receiveBuffer          = 256 << 10
+)
+
 // metricsPath is the path that Prometheus scrapes.
 const metricsPath = "/metrics"
 
@@ -233,6 +241,11 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 		ReadHeaderTimeout: headerTimeout,
 		IdleTimeout:       idleTimeout,
 		MaxHeaderBytes:    maxHeaderBytes,
+		HTTP2: &http.HTTP2Config{
+			MaxConcurrentStreams:          maxStreamsOfConnection,
+			MaxReceiveBufferPerConnection: receiveBuffer,
+			MaxReceiveBufferPerStream:     receiveBuffer,
+		},
 		ErrorLog:          slog.NewLogLogger(s.opts.Log.Handler(), slog.LevelDebug),
 	}
 	(&connections{shares: s.shares}).watch(srv)

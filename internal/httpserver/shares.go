@@ -98,14 +98,19 @@ func (s *Server) admit(next http.Handler, lasts func(*http.Request) bool, refuse
 // principal is not known.
 const unknownTimeout = 5 * time.Second
 
-// admitUnknown counts a request for its client's address until its principal is
-// known or the answer has been sent. It returns false if there are too many. One
-// HTTP/2 connection may have hundreds of requests, each with headers in memory.
+// admitUnknown counts a request until its principal is known, or the answer has been
+// sent: for the principal of its connection, else for the client's address. If there
+// are too many, the server cuts off the answer of the oldest. It returns false if
+// that is not possible either. One HTTP/2 connection may have a hundred requests,
+// each with headers in memory.
 func (s *Server) admitUnknown(a *answer, r *http.Request) bool {
-	if connectionOf(r.Context()).isKnown() {
-		return true
+	c := connectionOf(r.Context())
+	if c == nil {
+		return true // a test without a network
 	}
-	hold, err := s.shares.unknown.Try(fair.Request{Principal: fair.AddressOf(r.RemoteAddr), Units: 1})
+	hold, err := s.shares.unknown.Try(fair.Request{Principal: c.countsFor(), Units: 1, Evict: func(bool) bool { return a.cutUnknown() }})
+	a.mu.Lock()
+	defer a.mu.Unlock()
 	a.unknown = hold
 	return err == nil
 }
@@ -113,8 +118,7 @@ func (s *Server) admitUnknown(a *answer, r *http.Request) bool {
 // known records the principal of a request and its connection.
 func known(ctx context.Context, who sandbox.Principal) {
 	if e, ok := ctx.Value(entryKey{}).(*entry); ok {
-		e.answer.patience = ioTimeout
-		e.answer.unknown.Release()
+		e.answer.setKnown()
 	}
 	connectionOf(ctx).ownedBy(who)
 }

@@ -22,13 +22,15 @@ type answer struct {
 	rc       *http.ResponseController
 	status   int
 	bytes    int64
-	patience time.Duration
-	unknown  *fair.Hold                // held until the principal is known; may be nil
+	patience time.Duration             // timeout of each write
 	use      atomic.Pointer[streamUse] // nil unless the request is a stream
 
 	mu       sync.Mutex
 	cut      bool // evicted: ignore changes of deadlines
+	cutEarly bool // before the principal was known
 	hijacked net.Conn
+	known    bool       // the principal is known, or the answer has been sent
+	unknown  *fair.Hold // until then; may be nil
 }
 
 // cutGrace is how long the handler of an evicted stream may still write to end
@@ -47,6 +49,51 @@ func (a *answer) evict() {
 	// Ignore errors: a ResponseWriter without deadlines has no connection.
 	_ = a.rc.SetReadDeadline(time.Now())
 	_ = a.rc.SetWriteDeadline(time.Now().Add(cutGrace))
+}
+
+// setKnown records that the request's principal is known.
+func (a *answer) setKnown() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.known, a.patience = true, ioTimeout
+	a.unknown.Release()
+}
+
+// cutUnknown cuts the answer off at once, and reports whether it did: it does not
+// once the principal is known.
+func (a *answer) cutUnknown() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if a.known {
+		return false
+	}
+	a.cut, a.cutEarly, a.known = true, true, true
+	_ = a.rc.SetReadDeadline(time.Now())
+	_ = a.rc.SetWriteDeadline(time.Now())
+	a.unknown.Release()
+	return true
+}
+
+// finish prepares the end of the request. It sends the answer to a client whose
+// principal is not known while the request still counts. It reports whether the
+// answer was cut off for others.
+func (a *answer) finish(r *http.Request) (cut bool) {
+	a.mu.Lock()
+	unknown := a.unknown != nil && !a.known
+	a.mu.Unlock()
+	if unknown {
+		if r.ContentLength != 0 {
+			// net/http reads the rest of the body before it sends the answer.
+			_ = a.SetReadDeadline(time.Now().Add(unknownTimeout))
+		}
+		_ = a.FlushError()
+	}
+	a.hurry() // for data that is still buffered after the handler
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.known = true
+	a.unknown.Release()
+	return a.cutEarly
 }
 
 // isCut reports whether the answer was cut off.
