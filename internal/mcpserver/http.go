@@ -128,6 +128,19 @@ func (h *httpHandler) serveStreamable(w http.ResponseWriter, r *http.Request, id
 	r.Body = io.NopCloser(bytes.NewReader(body))
 	out := &errorWriter{ResponseWriter: w, id: m.id()}
 	w = out
+	if r.Method == http.MethodPost {
+		if len(m.ID) > maxID {
+			writeError(w, http.StatusBadRequest, nil, jsonrpc.CodeInvalidRequest, errLongID)
+			return
+		}
+		counted, end, err := h.server.ledgers.begin(r, id.Principal, body)
+		if err != nil {
+			tooMuch(w, m.id(), err)
+			return
+		}
+		defer end()
+		r = counted
+	}
 	if m.Method == "subscriptions/listen" {
 		// The request lasts until the client disconnects or the server shuts
 		// down.
@@ -143,13 +156,6 @@ func (h *httpHandler) serveStreamable(w http.ResponseWriter, r *http.Request, id
 		r = r.WithContext(ctx)
 	} else if r.Method == http.MethodPost {
 		defer h.server.enter()()
-		counted, end, err := h.server.ledgers.begin(r, id.Principal, body)
-		if err != nil {
-			tooMuch(w, m.id(), err)
-			return
-		}
-		defer end()
-		r = counted
 	}
 	if isModern(r, m) {
 		// The SDK checks this header only for its own methods.
@@ -197,6 +203,16 @@ func tooMuch(w http.ResponseWriter, id json.RawMessage, err error) {
 // readBody reads a body of at most MaxMessageBytes. If that fails, it sends the
 // error answer and returns false.
 func (s *Server) readBody(w http.ResponseWriter, r *http.Request) ([]byte, bool) {
+	body, ok := s.readWhole(w, r)
+	if ok && countValues(body) > maxValues {
+		writeError(w, http.StatusBadRequest, nil, jsonrpc.CodeInvalidRequest,
+			fmt.Sprintf("the body has more than %d JSON values: send large data as text", maxValues))
+		return nil, false
+	}
+	return body, ok
+}
+
+func (s *Server) readWhole(w http.ResponseWriter, r *http.Request) ([]byte, bool) {
 	// Package httpserver has already read most bodies into memory.
 	if b, ok := r.Body.(interface{ Whole() []byte }); ok && int64(len(b.Whole())) <= s.opts.MaxMessageBytes {
 		return b.Whole(), true
@@ -250,6 +266,35 @@ func peek(body []byte) (message, error) {
 // maxBatch bounds the messages in one request. The SDK handles all of them
 // concurrently, and they count as one request.
 const maxBatch = 32
+
+// Bounds of a message. Each value of its JSON takes valueCost bytes of memory once it
+// is decoded, whatever its length. An id is repeated in the answer.
+const (
+	maxValues = 100_000
+	valueCost = 80
+	maxID     = 1 << 10
+)
+
+var errLongID = fmt.Sprintf("the id has more than %d bytes", maxID)
+
+// messageCost returns the memory that the messages of a body take, in bytes.
+func messageCost(body []byte) int { return len(body) + countValues(body)*valueCost }
+
+// countValues returns how many values a JSON text has, or a few more.
+func countValues(text []byte) (n int) {
+	inString := false
+	for i := 0; i < len(text); i++ {
+		switch c := text[i]; {
+		case inString && c == '\\':
+			i++
+		case c == '"':
+			inString = !inString
+		case !inString && (c == ',' || c == '[' || c == '{'):
+			n++
+		}
+	}
+	return n
+}
 
 // batchSize returns the number of messages in a batch, and 0 for a body that is
 // no batch.

@@ -46,20 +46,21 @@ type ledgers struct {
 // client sent is overwritten.
 const requestHeader = "Glovebox-Request"
 
-// openFor makes a ledger for a request with that many calls and bytes, which
-// lasts until end is called. It waits for the principal's share of the calls in
-// progress. The returned name is the value for requestHeader.
-func (ls *ledgers) openFor(ctx context.Context, p sandbox.Principal, calls, size int) (name string, end func(), _ error) {
+// openFor makes a ledger for a request with that many calls, whose messages take
+// size bytes of memory. The ledger lasts until end is called. openFor waits for the
+// principal's share of the calls in progress. The name is the value for
+// requestHeader.
+func (ls *ledgers) openFor(ctx context.Context, p sandbox.Principal, calls, size int) (l *ledger, name string, end func(), _ error) {
 	hold, err := acquire(ctx, ls.shares.calls, fair.Request{Principal: p, Units: int64(calls)*callCost + int64(size)})
 	if err != nil {
-		return "", nil, err
+		return nil, "", nil, err
 	}
-	l := &ledger{shares: ls.shares, users: 1, holds: []*fair.Hold{hold}}
+	l = &ledger{shares: ls.shares, users: 1, holds: []*fair.Hold{hold}}
 	name = rand.Text()
 	ls.mu.Lock()
 	ls.open[name] = l
 	ls.mu.Unlock()
-	return name, sync.OnceFunc(func() {
+	return l, name, sync.OnceFunc(func() {
 		ls.mu.Lock()
 		delete(ls.open, name)
 		ls.mu.Unlock()
@@ -68,20 +69,21 @@ func (ls *ledgers) openFor(ctx context.Context, p sandbox.Principal, calls, size
 }
 
 // begin calls openFor for an HTTP request, and returns the request with
-// requestHeader set.
+// requestHeader and the ledger.
 func (ls *ledgers) begin(r *http.Request, p sandbox.Principal, body []byte) (_ *http.Request, end func(), _ error) {
-	name, end, err := ls.openFor(r.Context(), p, max(1, batchSize(body)), len(body))
+	l, name, end, err := ls.openFor(r.Context(), p, max(1, batchSize(body)), messageCost(body))
 	if err != nil {
 		return nil, nil, err
 	}
-	r = r.Clone(r.Context())
+	r = r.Clone(context.WithValue(r.Context(), requestKey{}, l))
 	r.Header.Set(requestHeader, name)
 	return r, end, nil
 }
 
 type (
-	ledgerKey struct{}
-	pagesKey  struct{}
+	ledgerKey  struct{}
+	requestKey struct{} // of the request's ledger: some handlers do not see its header
+	pagesKey   struct{}
 )
 
 // enter adds a call to the ledger of its request, or makes a new ledger for the
@@ -89,21 +91,34 @@ type (
 // end of the call.
 func (ls *ledgers) enter(ctx context.Context, extra *mcp.RequestExtra) (_ context.Context, leave func()) {
 	ctx = context.WithValue(ctx, pagesKey{}, new(pagedCall))
-	var l *ledger
+	l, _ := ctx.Value(requestKey{}).(*ledger)
 	if extra != nil {
 		ls.mu.Lock()
-		if l = ls.open[extra.Header.Get(requestHeader)]; l != nil {
-			l.mu.Lock()
-			l.users++
-			l.mu.Unlock()
+		if named := ls.open[extra.Header.Get(requestHeader)]; named != nil {
+			l = named
 		}
 		ls.mu.Unlock()
 	}
-	if l != nil {
-		return context.WithValue(ctx, ledgerKey{}, l), l.leave
+	if !l.enter() {
+		// The context of a session has the ledger of the request that opened it.
+		l = &ledger{shares: ls.shares, users: 1}
 	}
-	l = &ledger{shares: ls.shares, users: 1}
 	return context.WithValue(ctx, ledgerKey{}, l), l.leave
+}
+
+// enter begins one use of the ledger. It returns false if the ledger has ended, and
+// on nil.
+func (l *ledger) enter() bool {
+	if l == nil {
+		return false
+	}
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.users == 0 {
+		return false
+	}
+	l.users++
+	return true
 }
 
 func ledgerOf(ctx context.Context) *ledger {
@@ -154,6 +169,9 @@ func (l *ledger) grown(ctx context.Context, p sandbox.Principal, res any) error 
 		return nil
 	}
 	var growth int64
+	if t, ok := res.(*taskResult); ok && t.Result != nil {
+		res = t.Result
+	}
 	switch res := res.(type) {
 	case *mcp.CallToolResult:
 		for _, c := range res.Content {

@@ -42,6 +42,10 @@ func (h *httpHandler) postSessionless(w http.ResponseWriter, r *http.Request) {
 	}
 	defer h.server.enter()()
 	id, _ := auth.FromContext(r.Context())
+	if len(m.ID) > maxID {
+		writeError(w, http.StatusOK, nil, jsonrpc.CodeInvalidRequest, errLongID)
+		return
+	}
 	r, end, err := h.server.ledgers.begin(r, id.Principal, body)
 	if err != nil {
 		tooMuch(w, m.id(), err)

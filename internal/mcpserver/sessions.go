@@ -22,8 +22,9 @@ type openSessions struct {
 // A session is an open session of a client. It ends when its client ends it, or
 // when another principal needs its place.
 type session struct {
-	of *openSessions
-	id auth.Identity
+	of    *openSessions
+	id    auth.Identity
+	noted func() // called after each notification; nil except on SSE
 
 	// of.mu guards the following fields.
 	hold  *fair.Hold

@@ -7,6 +7,7 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"strings"
 	"sync"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
@@ -40,6 +41,7 @@ type sseSession struct {
 
 	mu    sync.Mutex
 	calls map[jsonrpc.ID]sseCall // calls whose answers have not been sent
+	notes []sseCall              // notifications that have not been handled, the oldest first
 	over  bool
 }
 
@@ -50,16 +52,36 @@ type sseCall struct {
 	end  func() // ends its ledger
 }
 
-// begin registers a call. It returns false if a call with the same ID is in
-// progress, or if the session is over.
-func (s *sseSession) begin(id jsonrpc.ID, c sseCall) bool {
+// begin records a message. It returns false if a call with the same ID is in
+// progress, or if the session has ended. undo takes the message back.
+func (s *sseSession) begin(req *jsonrpc.Request, c sseCall) (undo func(), ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if _, ok := s.calls[id]; ok || s.over {
-		return false
+	if s.over {
+		return nil, false
 	}
-	s.calls[id] = c
-	return true
+	if !req.IsCall() {
+		s.notes = append(s.notes, c)
+		return s.noted, true
+	}
+	if _, ok := s.calls[req.ID]; ok {
+		return nil, false
+	}
+	s.calls[req.ID] = c
+	return func() { s.answered(req.ID) }, true
+}
+
+// noted ends the oldest notification: the SDK handles them one after the other.
+func (s *sseSession) noted() {
+	s.mu.Lock()
+	var c sseCall
+	if len(s.notes) > 0 {
+		c, s.notes = s.notes[0], s.notes[1:]
+	}
+	s.mu.Unlock()
+	if c.end != nil {
+		c.end()
+	}
 }
 
 // answered ends a call after its answer has been sent.
@@ -73,13 +95,27 @@ func (s *sseSession) answered(id jsonrpc.ID) {
 	}
 }
 
+// countNotes reports each notification that was handled to its session.
+func countNotes(next mcp.MethodHandler) mcp.MethodHandler {
+	return func(ctx context.Context, method string, req mcp.Request) (mcp.Result, error) {
+		res, err := next(ctx, method, req)
+		if ses := sessionOf(ctx); ses != nil && ses.noted != nil && strings.HasPrefix(method, "notifications/") {
+			ses.noted()
+		}
+		return res, err
+	}
+}
+
 // gone ends all calls. No answer can be sent any more.
 func (s *sseSession) gone() {
 	s.mu.Lock()
-	calls := s.calls
-	s.calls, s.over = nil, true
+	calls, notes := s.calls, s.notes
+	s.calls, s.notes, s.over = nil, nil, true
 	s.mu.Unlock()
 	for _, c := range calls {
+		c.end()
+	}
+	for _, c := range notes {
 		c.end()
 	}
 }
@@ -174,7 +210,7 @@ func (h *sseHandler) open(w http.ResponseWriter, r *http.Request, id auth.Identi
 	}
 	defer place.gone()
 	place.bind("", cancel)
-	ses.place = place
+	ses.place, place.noted = place, ses.noted
 	ctx = context.WithValue(ctx, sessionKey{}, place)
 	w.Header().Set("Content-Type", "text/event-stream")
 	w.Header().Set("Cache-Control", "no-cache, no-transform")
@@ -262,22 +298,26 @@ func (h *sseHandler) post(w *errorWriter, r *http.Request, id auth.Identity) {
 		writeError(w, http.StatusBadRequest, nil, jsonrpc.CodeParseError, "the body is not one message of JSON-RPC")
 		return
 	}
-	if call, ok := m.(*jsonrpc.Request); ok && call.IsCall() {
-		// The request ends as soon as the session has the message, so the ledger
-		// must outlive it.
-		name, end, err := h.server.ledgers.openFor(r.Context(), id.Principal, 1, len(body))
+	if req, ok := m.(*jsonrpc.Request); ok {
+		if text, ok := req.ID.Raw().(string); ok && len(text) > maxID {
+			writeError(w, http.StatusBadRequest, nil, jsonrpc.CodeInvalidRequest, errLongID)
+			return
+		}
+		// The request ends as soon as the session has the message.
+		_, name, end, err := h.server.ledgers.openFor(r.Context(), id.Principal, 1, messageCost(body))
 		if err != nil {
 			tooMuch(w, nil, err)
 			return
 		}
-		if !ses.begin(call.ID, sseCall{name, end}) {
+		undo, ok := ses.begin(req, sseCall{name, end})
+		if !ok {
 			end()
 			writeError(w, http.StatusBadRequest, nil, jsonrpc.CodeInvalidRequest, "a call with this id is under way")
 			return
 		}
 		defer func() {
 			if w.status != 0 {
-				ses.answered(call.ID) // the session refused the message
+				undo() // the session refused the message
 			}
 		}()
 	}

@@ -9,6 +9,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -48,23 +49,29 @@ func as(ctx context.Context, who sandbox.Principal) context.Context {
 	return auth.NewContext(ctx, auth.Identity{Principal: who, Scopes: auth.Scopes()})
 }
 
-// A session is read by a client that reads all.
-func (c *sseTester) open(t *testing.T, ctx context.Context, who sandbox.Principal) (over chan struct{}) {
+// connect opens a session, and reads its endpoint and no more.
+func (c *sseTester) connect(t *testing.T, ctx context.Context, who sandbox.Principal) (events *bufio.Reader, over chan struct{}) {
 	t.Helper()
 	r, over := openStream(ctx, c.s, who)
-	events := bufio.NewReader(r)
+	events = bufio.NewReader(r)
 	for c.endpoint == "" {
 		line, err := events.ReadString('\n')
 		if err != nil {
 			t.Fatal(err)
 		}
-		c.endpoint, _ = strings.CutPrefix(strings.TrimSpace(line), "data: ")
-		if !strings.Contains(c.endpoint, sessionParameter) {
-			c.endpoint = ""
+		if _, address, ok := strings.Cut(strings.TrimSpace(line), "data: "); ok {
+			c.endpoint = address
 		}
 	}
-	go func() { _, _ = io.Copy(c, events) }()
 	c.who = who
+	return events, over
+}
+
+// open opens a session and begins it. All of its events are read.
+func (c *sseTester) open(t *testing.T, ctx context.Context, who sandbox.Principal) (over chan struct{}) {
+	t.Helper()
+	events, over := c.connect(t, ctx, who)
+	go func() { _, _ = io.Copy(c, events) }()
 	for _, m := range []string{initialize, `{"jsonrpc":"2.0","method":"notifications/initialized"}`} {
 		if w := c.post(m); w.Code != http.StatusAccepted {
 			t.Fatalf("%d %s", w.Code, w.Body)
@@ -202,19 +209,8 @@ func TestAnswersAreHeld(t *testing.T) {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
-	r, over := openStream(ctx, s, "a")
-	events := bufio.NewReader(r)
-	var a sseTester
-	for a.endpoint == "" {
-		line, err := events.ReadString('\n')
-		if err != nil {
-			t.Fatal(err)
-		}
-		if _, address, ok := strings.Cut(strings.TrimSpace(line), "data: "); ok {
-			a.endpoint = address
-		}
-	}
-	a.s, a.who = s, "a"
+	a := &sseTester{s: s}
+	events, over := a.connect(t, ctx, "a")
 	a.post(initialize)
 	go func() { // reads the answer to that, and one event more
 		for range 6 {
@@ -289,5 +285,137 @@ func TestGrownAnswers(t *testing.T) {
 			t.Errorf("an answer of 1 MiB of %q holds %d bytes more, want %d", text, got, want)
 		}
 		leave()
+	}
+}
+
+// TestManyNotifications has a client send notifications to a session that handles
+// none of them, because its client reads nothing.
+func TestManyNotifications(t *testing.T) {
+	s, _ := newTestServer(t, nil)
+	const total = maxCalls / 8
+	s.shares.calls = fair.New(fair.Options{Name: "bytes of calls", Total: total, Small: smallCall, Reserve: total / 4})
+	ctx, cancel := context.WithCancel(t.Context())
+	a := &sseTester{s: s}
+	_, over := a.connect(t, ctx, "a")
+	// The refusal of a call before the session's begin is written at once, and
+	// stops the session.
+	a.post(`{"jsonrpc":"2.0","id":1,"method":"tools/list","params":{}}`)
+	note := `{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":1,"progress":1,"message":"` + strings.Repeat("x", 1<<20) + `"}}`
+	ctxOfNote, stop := context.WithTimeout(t.Context(), time.Second) // in which one waits for its share
+	defer stop()
+	accepted := 0
+	for ; accepted < 100; accepted++ {
+		w := httptest.NewRecorder()
+		req := httptest.NewRequest("POST", a.endpoint, strings.NewReader(note))
+		s.Handler().ServeHTTP(w, req.WithContext(as(ctxOfNote, "a")))
+		if w.Code == http.StatusServiceUnavailable {
+			break
+		}
+		if w.Code != http.StatusAccepted {
+			t.Fatalf("%d %s", w.Code, w.Body)
+		}
+	}
+	if held := s.shares.calls.Held("a"); accepted >= total>>20 || held < int64(accepted)<<20 {
+		t.Errorf("%d notifications of 1 MiB are queued, and %d bytes are held", accepted, held)
+	}
+	// Another's notifications are handled, and hold nothing then.
+	b := &sseTester{s: s}
+	bOver := b.open(t, ctx, "b")
+	for range 20 {
+		if w := b.post(strings.Replace(note, "x", "y", 1)); w.Code != http.StatusAccepted {
+			t.Errorf("b's notification: %d %s", w.Code, w.Body)
+		}
+	}
+	for end := time.Now().Add(10 * time.Second); s.shares.calls.Held("b") > 0 && time.Now().Before(end); {
+		time.Sleep(10 * time.Millisecond)
+	}
+	if held := s.shares.calls.Held("b"); held > 0 {
+		t.Errorf("b's notifications were handled, and %d bytes are held", held)
+	}
+	cancel()
+	<-over
+	<-bOver
+	if st := s.shares.calls.Stats(); st.Used != 0 {
+		t.Errorf("the sessions are gone, and messages are counted: %+v", st)
+	}
+}
+
+// TestHostileMessages has messages that take much more memory than their length, in
+// all ways to send one.
+func TestHostileMessages(t *testing.T) {
+	many := `{"jsonrpc":"2.0","id":1,"method":"%s","params":{"name":"run_code","arguments":{"code":"x"},"_meta":{"x":[` + strings.Repeat("{},", maxValues) + `{}],` +
+		modernMeta[strings.Index(modernMeta, "{")+1:] + `}}`
+	long := `{"jsonrpc":"2.0","id":"` + strings.Repeat("x", maxID+1) + `","method":"tools/list","params":{}}`
+	s, _ := newTestServer(t, nil)
+	for name, c := range map[string]struct{ body, want string }{
+		"Call":   {fmt.Sprintf(many, "tools/call"), "JSON values"},
+		"Listen": {fmt.Sprintf(many, "subscriptions/listen"), "JSON values"},
+		"Batch":  {"[" + strings.Repeat("{},", maxValues) + "{}]", "JSON values"},
+		"ID":     {long, "the id has more than 1024 bytes"},
+	} {
+		if w := asked(t.Context(), s, "a", c.body); w.Code != http.StatusBadRequest || !strings.Contains(w.Body.String(), c.want) {
+			t.Errorf("%s: %d %.200s", name, w.Code, w.Body)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		a := &sseTester{s: s}
+		over := a.open(t, ctx, "a")
+		if w := a.post(c.body); w.Code != http.StatusBadRequest || !strings.Contains(w.Body.String(), c.want) {
+			t.Errorf("%s on SSE: %d %.200s", name, w.Code, w.Body)
+		}
+		cancel()
+		<-over
+	}
+	for text, want := range map[string]int{`"a,b[{"`: 0, `["a\"," , 2]`: 2, `{"a":[],"b":{"c\\":1}}`: 4} {
+		if got := countValues([]byte(text)); got != want {
+			t.Errorf("%s has %d values, want %d", text, got, want)
+		}
+	}
+}
+
+// ledgerEngine counts readings of results that no ledger counts.
+type ledgerEngine struct {
+	*fakeEngine
+	uncounted atomic.Int32
+}
+
+func (e *ledgerEngine) Results(ctx context.Context, p sandbox.Principal, id string) (sandbox.Results, error) {
+	if ledgerOf(ctx) == nil {
+		e.uncounted.Add(1)
+	}
+	return e.fakeEngine.Results(ctx, p, id)
+}
+
+func (e *ledgerEngine) Output(ctx context.Context, p sandbox.Principal, id string, budget int) (sandbox.Output, error) {
+	if ledgerOf(ctx) == nil {
+		e.uncounted.Add(1)
+	}
+	return e.fakeEngine.Output(ctx, p, id, budget)
+}
+
+// TestTasksAreCounted reads a run as a task.
+func TestTasksAreCounted(t *testing.T) {
+	e := &ledgerEngine{fakeEngine: newFakeEngine()}
+	s, _ := newTestServer(t, func(o *Options) { o.Engine = e })
+	url := serveHTTP(t, s)
+	id := askTasks(t, url, "alice", "tools/call", "run_code", `"name":"run_code","arguments":{"code":"out here\nsleep 2500ms"}`).Result.TaskID
+	if id == "" {
+		t.Fatal("the run became no task")
+	}
+	for end := time.Now().Add(10 * time.Second); ; time.Sleep(100 * time.Millisecond) {
+		r := askTasks(t, url, "alice", methodGetTask, id, `"taskId":"`+id+`"`)
+		if r.Result.Status == taskCompleted {
+			break
+		}
+		if time.Now().After(end) {
+			t.Fatalf("the task is %+v", r)
+		}
+	}
+	if n := e.uncounted.Load(); n > 0 {
+		t.Errorf("%d readings for a task were not counted", n)
+	}
+	for _, stats := range s.shares.Stats() {
+		if st := stats(); st.Used != 0 {
+			t.Errorf("something is held after the answers: %+v", st)
+		}
 	}
 }

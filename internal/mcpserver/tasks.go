@@ -161,7 +161,12 @@ func (s *Server) addTasks() error {
 				return nil, s.protocolError("", err)
 			}
 			defer end()
+			ctx, leave := s.ledgers.enter(ctx, nil)
+			defer leave()
 			res, err := do(ctx, id, p)
+			if err == nil {
+				err = ledgerOf(ctx).grown(ctx, id.Principal, res)
+			}
 			if errors.Is(err, sandbox.NotFound) {
 				return nil, unknownTask(p.TaskID)
 			}
