@@ -20,7 +20,7 @@ import (
 type Box struct {
 	driver.Box
 	Client *guestapi.Client
-	Spec   *driver.Spec // nil if it was attached
+	Spec   *driver.Spec // nil for an attached box
 }
 
 // NewBox returns b with a client, which is closed at the end of the test.
@@ -74,12 +74,12 @@ type Cmd struct {
 // Sh is a Cmd of a shell script.
 func Sh(script string) Cmd { return Cmd{Shell: script} }
 
-// Python is a Cmd of a Python program; path is that of the interpreter.
+// Python is a Cmd of a Python program. path is the interpreter's path.
 func Python(path, program string, args ...string) Cmd {
 	return Cmd{Argv: append([]string{path, "-c", program}, args...)}
 }
 
-// A Result is what a process left.
+// A Result is the outcome of a process.
 type Result struct {
 	PID         uint32
 	Stdout      string
@@ -90,7 +90,7 @@ type Result struct {
 	inputFailed error
 }
 
-// Detail returns what the guest said of the end beyond E2B's protocol.
+// Detail returns the guest's details of the end, which extend E2B's protocol.
 func (r Result) Detail() guestapi.EndDetail {
 	if r.End.Detail == nil {
 		return guestapi.EndDetail{}
@@ -114,11 +114,11 @@ func short(s string) string {
 	return s
 }
 
-// maxResult bounds what a Result holds: a test that expects more takes it by
-// OnData.
+// maxResult bounds the output in a Result, in bytes. A test that expects more
+// output uses OnData.
 const maxResult = 16 << 20
 
-// Start starts a process and feeds it no input.
+// Start starts a process. It sends no input.
 func (b *Box) Start(ctx context.Context, c Cmd) (*guestapi.Process, error) {
 	argv := c.Argv
 	if c.Shell != "" {
@@ -141,8 +141,8 @@ func (b *Box) Start(ctx context.Context, c Cmd) (*guestapi.Process, error) {
 	return b.Client.Start(ctx, req, guestapi.StartOptions{User: c.User, Timeout: c.Timeout})
 }
 
-// Run runs a process to its end. The error is of the guest or of the way to
-// it; a program that fails is none.
+// Run runs a process to its end. The error is the guest's or the connection's. A
+// program that fails is not an error.
 func (b *Box) Run(ctx context.Context, c Cmd) (Result, error) {
 	began := time.Now()
 	p, err := b.Start(ctx, c)
@@ -165,7 +165,7 @@ func (b *Box) Run(ctx context.Context, c Cmd) (Result, error) {
 	return r, nil
 }
 
-// feed sends input in pieces, then closes it.
+// feed sends input in pieces of 256 KiB, then closes it unless open is true.
 func (b *Box) feed(ctx context.Context, pid uint32, input []byte, open bool) error {
 	sel := guestapi.ProcessSelector{PID: pid}
 	for len(input) > 0 {
@@ -229,7 +229,8 @@ func (b *Box) MustRun(t testing.TB, c Cmd) Result {
 	return r
 }
 
-// MustSh runs a shell script that must succeed, and returns its output.
+// MustSh runs a shell script and returns its output. It fails the test if the
+// script fails.
 func (b *Box) MustSh(t testing.TB, script string) string {
 	t.Helper()
 	return b.mustOK(t, Sh(script))
@@ -257,15 +258,14 @@ func (c Cmd) name() string {
 	return short(fmt.Sprintf("%q", c.Argv))
 }
 
-// Dir returns the directory in which programs of the box start, which user
-// code may write.
+// Dir returns the working directory of programs in the box. User code can write
+// to it.
 func (b *Box) Dir(t testing.TB) string {
 	t.Helper()
 	return strings.TrimSuffix(b.MustSh(t, "pwd"), "\n")
 }
 
-// Answers checks that the box answers and runs programs, within the time that
-// a neighbour of a misbehaving box may take.
+// Answers checks that the box answers and runs a program within answerTime.
 func (b *Box) Answers(t testing.TB, when string) {
 	t.Helper()
 	if took := b.answers(t, when); took > 0 {
@@ -273,7 +273,7 @@ func (b *Box) Answers(t testing.TB, when string) {
 	}
 }
 
-// answers does that and returns how long it took, 0 if it failed.
+// answers does the check of Answers. It returns the time taken, or 0 on failure.
 func (b *Box) answers(t testing.TB, when string) time.Duration {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), answerTime)
@@ -291,6 +291,6 @@ func (b *Box) answers(t testing.TB, when string) time.Duration {
 	return time.Since(began)
 }
 
-// answerTime is how long a box may take to answer and to run a program while
-// others misbehave: about a second, with room for a busy test machine.
+// answerTime is the timeout for a health check and a program while other boxes
+// misbehave: about a second, with a margin for a busy test machine.
 const answerTime = 3 * time.Second * raceFactor

@@ -11,8 +11,8 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// testContext checks that code can run in live interpreters. How they behave in
-// all else is the guest's to test.
+// testContext checks that code runs in persistent interpreters. The guest's own
+// tests cover the details.
 func testContext(t *testing.T, s *suite) {
 	s.python(t)
 	b := s.open(t).box(t)
@@ -21,22 +21,22 @@ func testContext(t *testing.T, s *suite) {
 	t.Run("Several", func(t *testing.T) { contextSeveral(t, b) })
 }
 
-// An execution is what a run in a context did.
+// An execution is the outcome of one run in a context.
 type execution struct {
 	stdout, stderr string
-	result         string // the text of the last expression
+	result         string // text of the last expression
 	shown          map[string]bool
 	failed         *guestapi.RunError
 	end            guestapi.ExecutionEnd
 	count          int
 }
 
-// inContext is a request for a run in a context of Python.
+// inContext is a request for a run in a Python context.
 func inContext(id, code string) *guestapi.ExecuteRequest {
 	return &guestapi.ExecuteRequest{ContextID: id, Create: true, Language: "python", Code: code}
 }
 
-// Execute runs code, and calls on, if that is not nil, at each event.
+// Execute runs code. If on is not nil, Execute calls it for each event.
 func (b *Box) Execute(t testing.TB, req *guestapi.ExecuteRequest, on func(*guestapi.ExecuteEvent)) (x execution) {
 	t.Helper()
 	stream, err := b.Client.Execute(step(t), "", req)
@@ -101,7 +101,7 @@ func contextState(t *testing.T, b *Box) {
 	}
 }
 
-// contextStop ends runs in each of the ways that there are.
+// contextStop ends runs by an interrupt, by a timeout and by closing the stream.
 func contextStop(t *testing.T, b *Box) {
 	const id = "stop-python"
 	b.Execute(t, inContext(id, "import time\nkept = 1"), nil)
@@ -125,16 +125,16 @@ func contextStop(t *testing.T, b *Box) {
 	if x := b.Execute(t, inContext(id, "kept"), nil); x.result != "1" {
 		t.Errorf("after both: %+v", x)
 	}
-	// One that does not let itself be interrupted.
+	// A program that ignores the interrupt.
 	stubborn := inContext(id, "while True:\n  try: time.sleep(600)\n  except KeyboardInterrupt: pass")
-	stubborn.TimeoutMillis, stubborn.GraceMillis = 2000, 500 // it needs a moment to become so
+	stubborn.TimeoutMillis, stubborn.GraceMillis = 2000, 500 // it must first reach its loop
 	if x := b.Execute(t, stubborn, nil); !x.end.TimedOut || !x.end.StateLost {
 		t.Errorf("a stubborn one: %+v", x.end)
 	}
 	if x := b.Execute(t, inContext(id, "'kept' in globals()"), nil); x.result != "False" {
 		t.Errorf("after it: %+v", x)
 	}
-	// One whose caller leaves.
+	// A program whose client closes the stream.
 	ctx, cancel := context.WithCancel(step(t))
 	stream, err := b.Client.Execute(ctx, "", inContext(id, "import time\nafter = 1\nprint('begun', flush=True)\ntime.sleep(600)"))
 	if err != nil {

@@ -1,20 +1,19 @@
-// Package drivertest is the definition of a driver: what passes [Run] is one.
-// Wrappers around drivers pass it too. [Benchmark] measures one.
+// Package drivertest defines a driver by tests: a driver must pass [Run].
+// Wrappers around drivers pass it too. [Benchmark] measures a driver.
 //
-// Only tests import it. A test package of a driver describes the driver by a
-// [Harness], lets [Main] be its TestMain (the suite re-executes the test binary
-// as a process that owns boxes, in order to kill it), and calls Run:
+// Only tests import it. A driver's test package describes the driver by a
+// [Harness] and calls Run. Its TestMain is [Main], because the suite re-executes
+// the test binary as a process that owns boxes, in order to kill it:
 //
 //	var harness = drivertest.Harness{Name: "fake", Open: open, Spec: spec}
 //
 //	func TestMain(m *testing.M) { drivertest.Main(m, harness) }
 //	func TestDriver(t *testing.T) { drivertest.Run(t, harness) }
 //
-// The messages of failing tests say which clause of the contract in package
-// driver, or of the guest's in package guestapi, is broken. The programs that
-// attack the host do so only in boxes of a driver that isolates, stop at a cap
-// or after a time if nothing else stops them, and never run before it is
-// certain that they are not on the host.
+// The messages of failing tests name the broken clause of the contract in
+// package driver, or of the guest's contract in package guestapi. Programs that
+// attack the host run only in boxes of a driver that isolates. Each has a cap or
+// a timeout, and runs only after a check that it is not on the host.
 //
 // Other suites use its parts: [Launch], [Box], [Cmd] and [CheckGoroutines].
 package drivertest
@@ -33,52 +32,52 @@ import (
 
 // A Harness describes a driver to the suite.
 type Harness struct {
-	// Name distinguishes the harness from others of the same test binary. It
-	// has no spaces.
+	// Name distinguishes the harnesses of one test binary. It has no spaces.
 	Name string
 
-	// Open returns a driver that keeps all it has below dir, an empty
-	// directory with a short path or one that an earlier Open was given. It is
-	// called in several processes.
+	// Open returns a driver that keeps all its files below dir. dir has a short
+	// path; it is empty or was given to an earlier Open. Several processes call
+	// Open.
 	Open func(dir string) (driver.Driver, error)
 
 	// Spec returns a fresh, valid, complete spec with a new ID. Its
-	// AllowUnenforced names what the driver cannot enforce on this machine.
+	// AllowUnenforced names the limits that the driver cannot enforce on this
+	// machine.
 	Spec func() *driver.Spec
 
-	// Refused are changes of a spec that the driver must refuse, by name,
-	// beside those that every driver must.
+	// Refused are changes of a spec, by name, that this driver must refuse. All
+	// drivers must also refuse the suite's own changes.
 	Refused map[string]func(*driver.Spec)
 
-	// Leftovers names whatever is on this machine of the boxes that were made
-	// in dir: processes, mounts, cgroups, files, sockets. What is of the
-	// driver and of no box (caches, locks) does not count. It is nil only if
-	// boxes are on another machine.
+	// Leftovers names everything on this machine that belongs to boxes made in
+	// dir: processes, mounts, cgroups, files, sockets. Caches, locks and other
+	// things of the driver itself do not count. It is nil only if boxes are on
+	// another machine.
 	Leftovers func(t testing.TB, dir string) []string
 
-	// Processes returns the numbers, on this machine, of all processes of the
-	// box ref, which is alive or was. It is nil only if boxes are on another
+	// Processes returns the PIDs, on this machine, of all processes of the box
+	// ref. The box may have ended. It is nil only if boxes are on another
 	// machine.
 	Processes func(t testing.TB, dir, ref string) []int
 
-	// Makers returns the processes that make boxes in dir for an owner that has
-	// ended. It is nil if owners do that themselves.
+	// Makers returns the helper processes that make boxes in dir for an owner
+	// that has ended. It is nil if the driver has no such helpers.
 	Makers func(t testing.TB, dir string) []int
 
-	// Python is the path of a Python 3 in boxes of Spec, "" if there is none.
-	// What a shell can't do is then not tested.
+	// Python is the path of a Python 3 in boxes of Spec, or "" if there is none.
+	// Without Python, the suite skips the tests that a shell cannot do.
 	Python string
 
-	// NoPreviews says that the agent in boxes is not our guest, and makes no
-	// previews of pictures.
+	// NoPreviews is true if the boxes' agent is not Glovebox's guest and makes
+	// no previews of pictures.
 	NoPreviews bool
 
-	// Groups names the groups of tests to run, all if it is empty: for a
-	// driver that is put together from parts which pass the others.
+	// Groups names the groups of tests to run; empty means all. It is for a
+	// driver that is composed of tested parts.
 	Groups []string
 
-	// Goroutines are parts of the stacks of goroutines that the driver starts
-	// once in a process and never ends.
+	// Goroutines are substrings of the stacks of goroutines that the driver
+	// starts once in a process and never ends.
 	Goroutines []string
 }
 
@@ -128,11 +127,11 @@ func Run(t *testing.T, h Harness) {
 	}
 }
 
-// suite is what the tests share.
+// suite is the state that the tests share.
 type suite struct{ h Harness }
 
-// stepTime bounds one step of a test. It is long: it is there so that a step
-// that hangs is a failure with a name.
+// stepTime is the timeout of one step of a test. It is long: it only turns a
+// hang into a failure with a name.
 const stepTime = time.Minute
 
 // step returns a context for one step.
@@ -149,8 +148,8 @@ type site struct {
 	dir string
 }
 
-// open opens a driver over a fresh state directory. At the end of the test it
-// is closed, and nothing may be left: that is checked after each test.
+// open opens a driver over a fresh state directory. At the end of the test,
+// cleanups check that no box and no goroutine is left, and close the driver.
 func (s *suite) open(t testing.TB) *site {
 	t.Helper()
 	CheckGoroutines(t, s.h.Goroutines...)
@@ -182,8 +181,8 @@ func (s *suite) openDir(t testing.TB, dir string) driver.Driver {
 	return d
 }
 
-// stateDir makes a directory with a path short enough for sockets below it,
-// which t.TempDir's is not.
+// stateDir makes a directory whose path is short enough for sockets below it.
+// The paths of t.TempDir are too long.
 func stateDir(t testing.TB) string {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "dt")
@@ -198,8 +197,8 @@ func stateDir(t testing.TB) string {
 	return dir
 }
 
-// nothingLeft checks that the driver has no boxes, and that the machine has
-// nothing of any.
+// nothingLeft checks that the driver has no boxes, and that the machine has no
+// leftovers of boxes.
 func (st *site) nothingLeft(t testing.TB, when string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), stepTime)
@@ -219,8 +218,8 @@ func (st *site) nothingLeft(t testing.TB, when string) {
 	}
 }
 
-// discardAll removes what a failed test left, so that it does not disturb
-// others.
+// discardAll removes the leftovers of a failed test, so that they do not disturb
+// other tests.
 func (st *site) discardAll(t testing.TB) {
 	ctx, cancel := context.WithTimeout(context.Background(), stepTime)
 	defer cancel()
@@ -252,14 +251,15 @@ func (st *site) boxOf(t testing.TB, spec *driver.Spec) *Box {
 	return Launch(t, st.Driver, spec)
 }
 
-// newBox is for tests that need one box of a driver of their own.
+// newBox opens a driver and creates one box.
 func (s *suite) newBox(t testing.TB) *Box {
 	t.Helper()
 	return s.open(t).box(t)
 }
 
-// isolated skips tests that are about isolation. It is no loophole: Info is a
-// constant of the driver, and every driver but the fake one isolates.
+// isolated skips the test if the driver does not isolate. A driver cannot use
+// this to avoid tests: Info is constant, and only the fake driver does not
+// isolate.
 func (s *suite) isolated(t *testing.T, st *site) {
 	t.Helper()
 	if !st.Info().Isolates {
@@ -267,7 +267,7 @@ func (s *suite) isolated(t *testing.T, st *site) {
 	}
 }
 
-// enforced skips tests of a limit that the harness allows to be unenforced.
+// enforced skips the test if the harness allows the limit to be unenforced.
 func enforced(t *testing.T, spec *driver.Spec, name sandbox.ControlName) {
 	t.Helper()
 	if slices.Contains(spec.AllowUnenforced, name) {
@@ -275,7 +275,7 @@ func enforced(t *testing.T, spec *driver.Spec, name sandbox.ControlName) {
 	}
 }
 
-// python skips tests that need a Python in the box.
+// python skips the test if the box has no Python.
 func (s *suite) python(t *testing.T) {
 	t.Helper()
 	if s.h.Python == "" {
@@ -283,7 +283,7 @@ func (s *suite) python(t *testing.T) {
 	}
 }
 
-// testDriver checks what a driver says of itself.
+// testDriver checks the driver's Info and Probe.
 func testDriver(t *testing.T, s *suite) {
 	st := s.open(t)
 	if st.Info().Name == "" {

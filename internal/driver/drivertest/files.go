@@ -69,7 +69,7 @@ func (b *Box) read(t testing.TB, path string) string {
 	return string(content)
 }
 
-// wantKind fails the test if err is not of that kind.
+// wantKind fails the test if err is not of the given kind.
 func wantKind(t testing.TB, what string, err error, kind sandbox.Kind) {
 	t.Helper()
 	if !errors.Is(err, kind) {
@@ -77,7 +77,7 @@ func wantKind(t testing.TB, what string, err error, kind sandbox.Kind) {
 	}
 }
 
-// wantRefused fails the test if err does not say that the caller is wrong.
+// wantRefused fails the test unless err is of a kind that blames the caller.
 func wantRefused(t testing.TB, what string, err error) {
 	t.Helper()
 	switch sandbox.KindOf(err) {
@@ -260,7 +260,7 @@ func fileRemove(t *testing.T, b *Box, dir string) {
 	wantKind(t, "Remove of what is not there", b.Client.Remove(step(t), dir+"/gone", asUser), sandbox.NotFound)
 }
 
-// fileAtomic breaks an upload off: the old file must stay.
+// fileAtomic breaks off an upload. The old file must stay.
 func fileAtomic(t *testing.T, b *Box, dir string) {
 	b.write(t, dir+"/atomic/file", "old")
 	ctx, cancel := context.WithCancel(t.Context())
@@ -282,7 +282,7 @@ type failingReader struct{ err error }
 
 func (r failingReader) Read([]byte) (int, error) { return 0, r.err }
 
-// fileSpecial reads what is no regular file, which must not hang the guest.
+// fileSpecial reads a FIFO and devices, which must not hang the guest.
 func fileSpecial(t *testing.T, b *Box, dir string) {
 	b.MustSh(t, "mkfifo pipe")
 	for _, path := range []string{dir + "/pipe", "/dev/zero", "/dev/tty"} {
@@ -336,11 +336,11 @@ func fileOwner(t *testing.T, st *site, b *Box) {
 
 func second[T any](_ T, err error) error { return err }
 
-// bigFile is how much goes through a file.
+// bigFile is the size of the large test file, in bytes.
 const bigFile = 1 << 30
 
-// fileBig writes and reads a file of random content that nothing may hold in
-// memory whole.
+// fileBig writes and reads a file of random content. No process may hold all of
+// it in memory.
 func fileBig(t *testing.T, st *site) {
 	size := int64(bigFile)
 	if testing.Short() {

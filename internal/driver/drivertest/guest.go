@@ -7,9 +7,8 @@ import (
 	"testing"
 )
 
-// BuildGuest builds the guest's program into a directory of the test and
-// returns its path, for tests of what uses it as a file. It takes a second or
-// two.
+// BuildGuest builds the guest's program and returns its path in a temporary
+// directory of the test. It takes one or two seconds.
 func BuildGuest(t testing.TB) string {
 	t.Helper()
 	path := filepath.Join(t.TempDir(), "glovebox-guest")

@@ -2,7 +2,7 @@ package drivertest
 
 import "syscall"
 
-// hostInotify checks that this machine can make a watch.
+// hostInotify checks that this machine can add an inotify watch.
 func hostInotify() error {
 	fd, err := syscall.InotifyInit1(syscall.IN_CLOEXEC)
 	if err != nil {

@@ -2,5 +2,5 @@
 
 package drivertest
 
-// hostInotify does nothing where boxes have a kernel of their own.
+// hostInotify does nothing: boxes do not share this machine's kernel.
 func hostInotify() error { return nil }

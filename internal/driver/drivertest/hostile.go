@@ -15,16 +15,16 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// attackTime is after how long an attack is killed, if nothing else ends it.
+// attackTime is the timeout of an attack.
 const attackTime = 15 * time.Second
 
-// testHostile runs programs that attack the host, each in a tight box beside a
-// neighbour. Each must end as the contract says, with the host unharmed and
-// the neighbour answering.
+// testHostile runs programs that attack the host. Each runs in a box with tight
+// limits, beside a neighbour. Each must end as the contract says. The host must
+// be unharmed, and the neighbour must answer.
 func testHostile(t *testing.T, s *suite) {
 	attacks := []struct {
 		name    string
-		limit   sandbox.ControlName // that stops it; "" if none is needed
+		limit   sandbox.ControlName // the limit that stops it, or ""
 		python  bool
 		command func(s *suite, spec *driver.Spec) Cmd
 		check   func(a *attack, t *testing.T)
@@ -68,7 +68,7 @@ func testHostile(t *testing.T, s *suite) {
 	t.Run("Connections", func(t *testing.T) { hostileConnections(t, s) })
 }
 
-// An attack is one hostile program, its box and a neighbour.
+// An attack is a hostile program with its box and a neighbour.
 type attack struct {
 	st           *site
 	b, neighbour *Box
@@ -84,7 +84,7 @@ func newAttack(t *testing.T, st *site, spec *driver.Spec) *attack {
 	return a
 }
 
-// run runs the attack to its end, with the neighbour answering meanwhile.
+// run runs the attack to its end. Meanwhile the neighbour must answer.
 func (a *attack) run(t *testing.T, c Cmd) {
 	t.Helper()
 	c.Timeout = attackTime
@@ -122,7 +122,8 @@ func (a *attack) run(t *testing.T, c Cmd) {
 	t.Logf("the attack ended after %v: %v, %v", r.Took.Round(time.Millisecond), a.err, r)
 }
 
-// after checks that everything is as before.
+// after checks that the neighbour, the host and the box are unharmed, and
+// destroys the box.
 func (a *attack) after(t *testing.T) {
 	t.Helper()
 	a.neighbour.Answers(t, "after the attack")
@@ -136,8 +137,8 @@ func (a *attack) after(t *testing.T) {
 	checkDestroyed(t, a.st, a.b.Box)
 }
 
-// answersOrGone checks that a box works, or says that it is gone: anything
-// between is a box that nobody would replace.
+// answersOrGone checks that a box works or returns ErrGone. In any other state,
+// the engine would not replace the box.
 func (b *Box) answersOrGone(t testing.TB, when string) {
 	t.Helper()
 	var last error
@@ -163,7 +164,8 @@ func (b *Box) answersOrGone(t testing.TB, when string) {
 	t.Errorf("%s: the box neither works nor gives ErrGone: %v", when, last)
 }
 
-// hostUnharmed checks that this machine can still do what attacks exhaust.
+// hostUnharmed checks that this machine still has the resources that attacks
+// exhaust.
 func hostUnharmed(t testing.TB, when string) {
 	t.Helper()
 	began := time.Now()
@@ -188,7 +190,8 @@ func hostUnharmed(t testing.TB, when string) {
 	}
 }
 
-// incidents reads the box's incidents, none if the driver does not tell.
+// incidents reads the box's incidents. They are zero if the driver does not
+// report any.
 func (a *attack) incidents(t *testing.T) driver.Incidents {
 	t.Helper()
 	in, ok, err := driver.ReadIncidents(step(t), a.b.Box)
@@ -222,14 +225,14 @@ func (a *attack) wantMemory(t *testing.T) {
 	}
 }
 
-// wantStopped is for attacks that may end as a full disk or for memory.
+// wantStopped is for attacks that a full disk or an OOM kill may end.
 func (a *attack) wantStopped(t *testing.T) {
 	if strings.Contains(a.r.Stdout, "held") {
 		t.Errorf("a program held much more than the memory limit: %v", a.r)
 	}
 	in := a.incidents(t)
-	// A kernel may give few descriptors so little room that no harm comes of
-	// all of them.
+	// With a low limit on file descriptors and small pipe buffers, all pipes
+	// together stay below the memory limit.
 	if strings.Contains(a.r.Stderr, "Too many open files") {
 		return
 	}
@@ -248,7 +251,7 @@ func (a *attack) wantProcesses(t *testing.T) {
 	}
 }
 
-// wantProcessesOfAll checks that the limit held for the sum over all users.
+// wantProcessesOfAll checks that the limit applied to the sum over all users.
 func (a *attack) wantProcessesOfAll(t *testing.T) {
 	a.wantProcesses(t)
 	var held int
@@ -271,7 +274,7 @@ func (a *attack) wantDisk(t *testing.T) {
 	if a.r.Detail().MemoryKill {
 		t.Errorf("a full disk must not end for memory: %v", a.r)
 	}
-	// A full box can be emptied by the guest.
+	// The guest can still remove files when the disk is full.
 	if err := a.b.Client.Remove(step(t), a.b.Dir(t)+"/fill", asUser); err != nil {
 		t.Errorf("Remove in a full box: %v", err)
 	}
@@ -292,7 +295,7 @@ func memoryBomb(s *suite, spec *driver.Spec) Cmd {
 	return Python(s.h.Python, hold, strconv.FormatInt(2*spec.Limits.MemoryBytes, 10))
 }
 
-// memoryBombShell doubles a text until it is twice the limit at least.
+// memoryBombShell doubles a string until it has at least twice the limit.
 func memoryBombShell(_ *suite, spec *driver.Spec) Cmd {
 	return Sh(fmt.Sprintf("x=0123456789abcdef; n=16; while [ $n -lt %d ]; do x=$x$x; n=$((n*2)); done; echo held $n", 2*spec.Limits.MemoryBytes))
 }
@@ -315,8 +318,8 @@ func memoryFiles(_ *suite, spec *driver.Spec) Cmd {
 	return Sh(fmt.Sprintf("head -c %d /dev/zero > /dev/shm/fill && echo held; r=$?; ls -l /dev/shm; exit $r", 2*spec.Limits.MemoryBytes))
 }
 
-// memoryPipes has the kernel hold memory for it: full pipes, three times the
-// limit. It holds them for a while, in which something must end it.
+// memoryPipes makes the kernel hold memory in full pipes, three times the limit.
+// It then waits, so that the limit can end it.
 func memoryPipes(s *suite, spec *driver.Spec) Cmd {
 	return Python(s.h.Python, `
 import fcntl, os, sys, time
@@ -337,8 +340,8 @@ print("held", held)
 
 func forkBomb(_ *suite, spec *driver.Spec) Cmd { return Sh(forker(2 * spec.Limits.Processes)) }
 
-// forkTree is the well-known bomb, with a depth at which it ends: at most two
-// thousand processes, if nothing stops it.
+// forkTree is the well-known fork bomb with a limited depth: at most two
+// thousand processes.
 func forkTree(*suite, *driver.Spec) Cmd {
 	return Sh("b() { [ $1 -eq 0 ] && { sleep 3; return; }; b $(($1-1)) & p=$!; b $(($1-1)) & q=$!; wait $p && wait $q; }; b 10 && echo made all")
 }
@@ -358,9 +361,9 @@ sys.stdout.flush(); os._exit(0)
 `, strconv.Itoa(2*spec.Limits.Processes))
 }
 
-// ForkUsers is a program of sandbox-root that has four other users make as many
-// processes each as one user may have. It prints how many there are at once, and
-// holds them for a while.
+// ForkUsers is a program of sandbox-root. It makes four other users start as
+// many processes each as one user may have. It prints the number of processes at
+// one time, and keeps them for a while.
 const ForkUsers = `
 import os, signal, subprocess, sys, time
 each, wait = sys.argv[1], float(sys.argv[2])
@@ -388,7 +391,7 @@ func forkUsers(s *suite, spec *driver.Spec) Cmd {
 	return c
 }
 
-// orphans leaves hundreds of dead processes for the guest to reap.
+// orphans leaves 400 dead processes for the guest to reap.
 func orphans(*suite, *driver.Spec) Cmd {
 	return Sh("i=0; while [ $i -lt 400 ]; do (:&) ; i=$((i+1)); done; echo left")
 }
@@ -403,7 +406,7 @@ func diskSmallFiles(_ *suite, spec *driver.Spec) Cmd {
 		size, 2*spec.Limits.DiskBytes/size))
 }
 
-// diskEmptyFiles makes files that take no room but names.
+// diskEmptyFiles makes empty files, which use inodes but no blocks.
 func diskEmptyFiles(*suite, *driver.Spec) Cmd {
 	return Sh("mkdir fill; i=0; while [ $i -lt 20000 ]; do : > fill/$i || exit 1; i=$((i+1)); done; echo made all")
 }
@@ -458,8 +461,7 @@ print("watches", watches)
 `)
 }
 
-// hostileWatchers opens more watches than any use has, by the guest's own
-// call.
+// hostileWatchers opens many watches by the guest's API.
 func hostileWatchers(t *testing.T, s *suite) {
 	st := s.open(t)
 	b := st.box(t)
@@ -481,7 +483,7 @@ func hostileWatchers(t *testing.T, s *suite) {
 		t.Errorf("only %d watches at once", len(open))
 	}
 	b.Answers(t, "with many watches")
-	if st.Info().Isolates { // else its watches are the host's
+	if st.Info().Isolates { // else its watches use the host's inotify limits
 		hostUnharmed(t, "with many watches")
 	}
 	for _, w := range open {
@@ -496,7 +498,8 @@ func hostileWatchers(t *testing.T, s *suite) {
 	})
 }
 
-// hostileConnections opens streams to the guest that say nothing or nonsense.
+// hostileConnections opens connections to the guest that send nothing or invalid
+// data.
 func hostileConnections(t *testing.T, s *suite) {
 	b := s.newBox(t)
 	for i := range 60 {

@@ -11,13 +11,13 @@ import (
 	"time"
 )
 
-// settleTime is how long what is on its way may take.
+// settleTime is the timeout for work in progress to finish.
 const settleTime = 5 * time.Second * raceFactor
 
-// CheckGoroutines fails the test if, at its end, after all its later cleanups,
-// goroutines run that did not run now. Those with one of the given texts in
-// their stacks, and those of package testing, do not count. It must not be
-// used in parallel tests.
+// CheckGoroutines fails the test if new goroutines still run at its end, after
+// all its later cleanups. Goroutines with a known text in their stacks do not
+// count, nor do goroutines of package testing. It must not be used in parallel
+// tests.
 func CheckGoroutines(t testing.TB, known ...string) {
 	t.Helper()
 	before := map[string]bool{}
@@ -59,7 +59,7 @@ func (g goroutine) known(texts []string) bool {
 	return false
 }
 
-// goroutines returns all goroutines but the caller's.
+// goroutines returns all goroutines except the caller's.
 func goroutines() []goroutine {
 	buf := make([]byte, 1<<20)
 	for {
@@ -82,7 +82,7 @@ func goroutines() []goroutine {
 	return all
 }
 
-// A heapWatch finds the most heap that this process had in use.
+// A heapWatch records the peak of this process's heap in use.
 type heapWatch struct {
 	base uint64
 	peak atomic.Uint64
@@ -90,7 +90,7 @@ type heapWatch struct {
 	done chan struct{}
 }
 
-// watchHeap begins to watch the heap.
+// watchHeap starts a heapWatch.
 func watchHeap() *heapWatch {
 	runtime.GC()
 	h := &heapWatch{base: heapInUse(), stop: make(chan struct{}), done: make(chan struct{})}
@@ -108,9 +108,9 @@ func watchHeap() *heapWatch {
 	return h
 }
 
-// collectAt is by how much the heap must have grown for its garbage to be
-// collected before it is measured: on a busy machine garbage waits for longer,
-// and only what is held counts.
+// collectAt is the heap growth, in bytes, from which a measurement first
+// collects garbage. On a busy machine the garbage collector runs late, and only
+// live memory counts.
 const collectAt = 16 << 20
 
 // look measures the heap.
@@ -123,12 +123,13 @@ func (h *heapWatch) look() {
 	h.peak.Store(max(h.peak.Load(), n))
 }
 
-// check ends the watch and fails the test if the heap grew by more than bound.
+// check ends the watch. It fails the test if the heap grew by more than bound
+// bytes.
 func (h *heapWatch) check(t testing.TB, what string, bound uint64) {
 	t.Helper()
 	close(h.stop)
 	<-h.done
-	// Whatever is held now counts, also if the watch was late.
+	// Memory that is live now counts, even if the watch missed its allocation.
 	h.look()
 	grew := max(h.peak.Load(), h.base) - h.base
 	t.Logf("%s: the heap of this process grew by %d KiB at most", what, grew>>10)
@@ -144,15 +145,15 @@ func heapInUse() uint64 {
 	return m.HeapAlloc
 }
 
-// cpuTicks returns the processor time of a process of this machine, in clock
-// ticks of a hundredth of a second; 0 if there is none such any more.
+// cpuTicks returns the CPU time of a process on this machine, in clock ticks of
+// 10 ms. It returns 0 if the process has ended.
 func cpuTicks(t testing.TB, pid int) int64 {
 	t.Helper()
 	b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
 	if err != nil {
 		return 0
 	}
-	// The name, in parentheses, may hold anything.
+	// The name, in parentheses, may contain any character.
 	fields := strings.Fields(string(b[bytes.LastIndexByte(b, ')')+1:]))
 	if len(fields) < 13 {
 		t.Fatalf("stat of process %d: %q", pid, b)
@@ -168,7 +169,7 @@ func cpuTicks(t testing.TB, pid int) int64 {
 	return sum
 }
 
-// boxTicks returns the processor time of all of a box's processes.
+// boxTicks returns the CPU time of all of a box's processes, in clock ticks.
 func (st *site) boxTicks(t testing.TB, b *Box) int64 {
 	t.Helper()
 	var sum int64

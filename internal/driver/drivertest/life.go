@@ -15,7 +15,7 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// testLife checks how boxes begin, are found again and end.
+// testLife checks how boxes are created, listed, attached and destroyed.
 func testLife(t *testing.T, s *suite) {
 	t.Run("Create", func(t *testing.T) { lifeCreate(t, s) })
 	t.Run("Fresh", func(t *testing.T) { lifeFresh(t, s) })
@@ -38,7 +38,7 @@ func lifeCreate(t *testing.T, s *suite) {
 	if err != nil {
 		t.Fatalf("Create: %v (hint: %s)", err, sandbox.HintOf(err))
 	}
-	cancel() // the context is that of the call, not of the box
+	cancel() // the context is of the call, not of the box
 	box := NewBox(t, b)
 	time.Sleep(100 * time.Millisecond)
 	if err := box.Client.Health(step(t)); err != nil {
@@ -71,7 +71,7 @@ func lifeCreate(t *testing.T, s *suite) {
 	st.nothingLeft(t, "when Destroy returned")
 }
 
-// lifeFresh checks that a box has nothing of the one before.
+// lifeFresh checks that a new box has no files of an earlier box.
 func lifeFresh(t *testing.T, s *suite) {
 	st := s.open(t)
 	first := st.box(t)
@@ -112,7 +112,7 @@ func lifeDial(t *testing.T, s *suite) {
 			t.Fatalf("close a stream: %v", err)
 		}
 	}
-	// A read that waits must return when the stream is closed under it.
+	// A blocked read must return when another goroutine closes the stream.
 	conn, err := b.Dial(step(t))
 	if err != nil {
 		t.Fatal(err)
@@ -146,7 +146,7 @@ func lifeDial(t *testing.T, s *suite) {
 	}
 }
 
-// checkDestroyed checks what a destroyed box answers.
+// checkDestroyed checks the answers of a destroyed box.
 func checkDestroyed(t testing.TB, st *site, b driver.Box) {
 	t.Helper()
 	if conn, err := b.Dial(step(t)); err == nil {
@@ -214,7 +214,7 @@ func lifeDestroyAtOnce(t *testing.T, s *suite) {
 	checkDestroyed(t, st, twin)
 }
 
-// lifeDestroyDuringRun destroys a box under everything that can be going on.
+// lifeDestroyDuringRun destroys a box during runs, uploads and watches.
 func lifeDestroyDuringRun(t *testing.T, s *suite) {
 	st := s.open(t)
 	b := st.box(t)
@@ -297,7 +297,7 @@ func lifeAttach(t *testing.T, s *suite) {
 			t.Errorf("List by %s: %q, %v", name, refs, err)
 		}
 	}
-	// The end by one is the end for all.
+	// A box that one driver destroys is gone for all.
 	a, err := s.openDir(t, st.dir).Attach(step(t), b.Ref())
 	if err != nil {
 		t.Fatalf("Attach: %v", err)
@@ -312,7 +312,7 @@ func lifeAttach(t *testing.T, s *suite) {
 	}
 }
 
-// badRefs are none that a driver ever returned.
+// badRefs are references that no driver returned.
 func badRefs() map[string]string {
 	return map[string]string{
 		"a box that never was": sandbox.NewID(), "nothing": "", "text": "no-such-box", "a path": "../../../etc",
@@ -377,7 +377,8 @@ func lifeClose(t *testing.T, s *suite) {
 	}
 }
 
-// testRefuse checks that a driver refuses what it cannot do, before it begins.
+// testRefuse checks that a driver refuses unsupported specs before it starts any
+// work.
 func testRefuse(t *testing.T, s *suite) {
 	st := s.open(t)
 	cases := map[string]func(*driver.Spec){
@@ -414,7 +415,7 @@ func testRefuse(t *testing.T, s *suite) {
 		switch kind := sandbox.KindOf(err); {
 		case kind == sandbox.Unsupported, kind == sandbox.Invalid, kind == sandbox.NotFound:
 		case kind == sandbox.Unavailable && st.Info().Features.Images && strings.Contains(name, "image"):
-			// The registry does not answer, and might have it.
+			// The registry does not answer, so the image may exist.
 		default:
 			t.Errorf("Create with %s: kind %s (%v), want %s, %s or %s", name, sandbox.KindOf(err), err, sandbox.Unsupported, sandbox.Invalid, sandbox.NotFound)
 		}
@@ -476,7 +477,7 @@ func cancelBox(t *testing.T, s *suite) {
 	} else if driver.IsGone(err) {
 		t.Errorf("Dial with a context that has ended says that the box is gone: %v", err)
 	}
-	// These may answer from what they know; they must not hang or harm.
+	// These calls may answer from cached state. They must not hang or do harm.
 	if _, err := b.Receipt(ended); driver.IsGone(err) {
 		t.Errorf("Receipt with a context that has ended says that the box is gone: %v", err)
 	}
@@ -523,7 +524,7 @@ func cancelDestroy(t *testing.T, s *suite) {
 	}
 }
 
-// testMany checks that many things at once work.
+// testMany checks concurrent runs and concurrent boxes.
 func testMany(t *testing.T, s *suite) {
 	t.Run("Runs", func(t *testing.T) { manyRuns(t, s) })
 	t.Run("Boxes", func(t *testing.T) { manyBoxes(t, s) })

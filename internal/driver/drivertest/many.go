@@ -14,7 +14,7 @@ var writeOptions = guestapi.WriteOptions{}
 
 func discard(*guestapi.DataEvent) {}
 
-// newEndless returns a reader that gives bytes without end until it is ended.
+// newEndless returns a reader of endless data. end closes it.
 func newEndless() (r io.Reader, end func()) {
 	pr, pw := io.Pipe()
 	go func() {
@@ -29,8 +29,8 @@ func newEndless() (r io.Reader, end func()) {
 	return pr, func() { pr.CloseWithError(io.ErrClosedPipe) }
 }
 
-// manyRuns has 100 runs going in one box, all of them alive at one time: each
-// waits for its input, and none gets it before all have said that they run.
+// manyRuns keeps 100 runs alive in one box at the same time. Each run waits for
+// input, and the test sends the input only when all have printed a line.
 func manyRuns(t *testing.T, s *suite) {
 	b := s.newBox(t)
 	const n = 100
@@ -75,7 +75,7 @@ func manyRuns(t *testing.T, s *suite) {
 	b.Answers(t, "after 100 runs at once")
 }
 
-// manyBoxes has 20 boxes created, used and destroyed at once.
+// manyBoxes creates, uses and destroys 20 boxes at the same time.
 func manyBoxes(t *testing.T, s *suite) {
 	st := s.open(t)
 	const n = 20

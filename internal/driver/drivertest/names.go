@@ -10,7 +10,7 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// testName checks paths that are hard to say or that try to get elsewhere.
+// testName checks unusual paths and paths that try to leave a directory.
 func testName(t *testing.T, s *suite) {
 	st := s.open(t)
 	b := st.box(t)
@@ -25,7 +25,7 @@ func testName(t *testing.T, s *suite) {
 
 func nameDots(t *testing.T, st *site, b *Box, dir string) {
 	b.MustSh(t, "mkdir -p a/b; echo here > target")
-	// All of these are the one file, for the guest and for the box's kernel.
+	// All of these name the same file, for the guest and for the box's kernel.
 	for _, path := range []string{
 		dir + "/a/../target",
 		dir + "/a/b/../../target",
@@ -155,7 +155,7 @@ func nameBad(t *testing.T, b *Box, dir string) {
 		"empty": "", "NUL": dir + "/a\x00b", "long": dir + "/" + strings.Repeat("n", 256),
 		"very long": dir + strings.Repeat("/"+strings.Repeat("n", 200), 100),
 	} {
-		if name != "empty" { // which may be the working directory
+		if name != "empty" { // an empty path may be the working directory
 			_, err := b.Client.Stat(step(t), path, asUser)
 			wantRefused(t, "Stat of a bad name: "+name, err)
 			_, err = b.Client.ListDir(step(t), path, 1, asUser)
@@ -191,7 +191,7 @@ ln -s loop2 loop1 && ln -s loop1 loop2 && ln -s /proc/self/root/etc/passwd proc`
 	if !st.Info().Isolates {
 		return
 	}
-	// Links lead to where they lead inside the box.
+	// Links resolve inside the box.
 	secret := hostFile(t, os.TempDir())
 	b.MustSh(t, "ln -s "+secret.path+" links/host; ln -s /proc/1/root"+secret.path+" links/init")
 	for _, name := range []string{"host", "init"} {

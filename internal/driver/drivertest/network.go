@@ -25,28 +25,28 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// An outside is what boxes with a network can try to reach: a web server at an
-// address of this machine, by which the operator allows it, and a DNS server
-// that knows it by name.
+// An outside is a set of servers that boxes with a network can try to reach: a
+// web server at an address of this machine, which the operator allows, and a DNS
+// server that resolves the web server's names.
 type outside struct {
 	addr     netip.Addr
 	port     int
 	resolver string
-	// The same over HTTPS, by a certificate that nobody knows.
+	// The same web server over HTTPS, with an untrusted certificate.
 	securePort     int
 	secureRequests atomic.Int64
 }
 
-// The names that the outside's DNS server knows: two of the web server, and one
-// of an address that is not public.
+// The names that the outside's DNS server resolves. privateName resolves to an
+// address that is not public.
 const (
 	allowedName = "allowed.example"
 	deniedName  = "denied.example"
 	privateName = "private.example"
 )
 
-// newOutside starts the servers. The test is skipped on a machine that has no
-// address but its loopback.
+// newOutside starts the servers. It skips the test if the machine has only
+// loopback addresses.
 func newOutside(t *testing.T) *outside {
 	t.Helper()
 	o := &outside{}
@@ -101,7 +101,7 @@ type zeroes struct{}
 
 func (zeroes) Read(b []byte) (int, error) { clear(b); return len(b), nil }
 
-// serveDNS answers questions for IPv4 addresses.
+// serveDNS answers queries for IPv4 addresses.
 func (o *outside) serveDNS(conn net.PacketConn) {
 	known := map[string]netip.Addr{
 		allowedName: o.addr, deniedName: o.addr, privateName: netip.MustParseAddr("10.99.98.97"),
@@ -119,7 +119,7 @@ func (o *outside) serveDNS(conn net.PacketConn) {
 			labels = append(labels, strings.ToLower(string(buf[end+1:end+1+int(buf[end])])))
 			end += 1 + int(buf[end])
 		}
-		end += 5 // the root, the type, the class
+		end += 5 // the root label, the type, the class
 		if end > n {
 			continue
 		}
@@ -137,15 +137,14 @@ func (o *outside) serveDNS(conn net.PacketConn) {
 	}
 }
 
-// at returns rules of a policy that names the web server's address, which is this
-// machine's, and its port.
+// at returns a policy of the given rules and the web server's address and port.
 func (o *outside) at(rules ...string) sandbox.Network {
 	rules = append(rules, o.addr.String()+":"+strconv.Itoa(o.port))
 	return sandbox.Network(strings.Join(rules, ","))
 }
 
-// spec returns an order for a box with that policy, on terms by which the
-// server's address may be reached on any port, if the policy names it.
+// spec returns a spec for a box with the given policy. Its terms allow the
+// server's address on any port, if the policy names it.
 func (o *outside) spec(s *suite, n sandbox.Network) *driver.Spec {
 	spec := s.h.Spec()
 	spec.Network = n
@@ -156,7 +155,7 @@ func (o *outside) spec(s *suite, n sandbox.Network) *driver.Spec {
 	return spec
 }
 
-// fetch is a program that prints what an address answers, or the error.
+// fetch is a program that prints the size of each URL's content, or the error.
 const fetch = `
 import sys, urllib.request
 for url in sys.argv[1:]:
@@ -166,7 +165,8 @@ for url in sys.argv[1:]:
         print("failed:", e)
 `
 
-// fetches returns what each URL gave, in the box.
+// fetches runs fetch in the box and returns its line for each URL. PORT in a URL
+// stands for the web server's port.
 func (o *outside) fetches(t testing.TB, s *suite, b *Box, urls ...string) []string {
 	t.Helper()
 	args := make([]string, len(urls))
@@ -195,7 +195,7 @@ func networkAllow(t *testing.T, s *suite) {
 	st := s.open(t)
 	b := st.boxOf(t, o.spec(s, o.at("private.example", allowedName+":"+strconv.Itoa(o.port))))
 	urls := []string{
-		"http://allowed.example:PORT/", "http://allowed.example:PORT/3000000", // the limit on a datagram's size does not matter
+		"http://allowed.example:PORT/", "http://allowed.example:PORT/3000000", // more than a datagram holds
 		"http://denied.example:PORT/", "http://private.example/", "http://169.254.169.254/", "http://[fd00:ec2::254]/",
 		"http://" + o.addr.String() + ":22/", "http://allowed.example:22/",
 	}
@@ -242,17 +242,17 @@ func networkAllow(t *testing.T, s *suite) {
 	}
 }
 
-// networkPrivate has boxes reach for an address that is not public, which the
-// operator allows, by policies that do not name it and the port.
+// networkPrivate connects to a private address that the operator allows.
+// Policies that do not name both the address and the port must not allow it.
 func networkPrivate(t *testing.T, s *suite) {
 	o := newOutside(t)
 	st := s.open(t)
-	other := o.addr.String() + ":" + strconv.Itoa(o.securePort) // where something listens too
+	other := o.addr.String() + ":" + strconv.Itoa(o.securePort) // a server listens there too
 	byName, byAddress := "http://"+allowedName+":PORT/", "http://"+o.addr.String()+":PORT/"
 	b := st.boxOf(t, o.spec(s, o.at(allowedName)))
 	for _, c := range []struct {
 		policy sandbox.Network
-		want   []bool // of each URL, whether it is reached
+		want   []bool // for each URL, whether it is reached
 	}{
 		{o.at(allowedName), []bool{true, true}},
 		{allowedName, []bool{false, false}}, // though the box knows the name's address
@@ -273,9 +273,9 @@ func networkPrivate(t *testing.T, s *suite) {
 	}
 }
 
-// networkSecrets has a secret for a host whose certificate nobody knows: what
-// the box's network needs is that the server proves who it is, and what it says
-// to the box is that it does not. Package network's tests have the rest.
+// networkSecrets has a secret for a host whose certificate is not trusted. The
+// box's network must verify the server, send it nothing, and report the failure
+// to the box. The tests of package network cover the other cases.
 func networkSecrets(t *testing.T, s *suite) {
 	o := newOutside(t)
 	st := s.open(t)
@@ -310,7 +310,7 @@ except urllib.error.HTTPError as e:
 	if s.h.Processes == nil {
 		return
 	}
-	// Whatever the driver keeps and runs does not show the value.
+	// The driver's files and processes do not contain the value.
 	err = filepath.WalkDir(st.dir, func(path string, e fs.DirEntry, err error) error {
 		if err != nil || !e.Type().IsRegular() {
 			return nil //nolint:nilerr // files come and go
@@ -366,7 +366,8 @@ func networkChange(t *testing.T, s *suite) {
 	}
 }
 
-// networkSurvives has a detached box use its network after its creator is gone.
+// networkSurvives checks that a detached box still has its network after its
+// creator has ended.
 func networkSurvives(t *testing.T, s *suite) {
 	o := newOutside(t)
 	st := s.open(t)
@@ -402,8 +403,8 @@ func networkSurvives(t *testing.T, s *suite) {
 	}
 }
 
-// networkCrashes kills whatever carries a box's network: the box goes on, and
-// reaches nothing.
+// networkCrashes kills the process of a box's network. The box must keep
+// running, without any connection.
 func networkCrashes(t *testing.T, s *suite) {
 	if s.h.Processes == nil {
 		t.Skip("the box's processes are on another machine")
@@ -429,7 +430,7 @@ func networkCrashes(t *testing.T, s *suite) {
 	if !killed {
 		t.Skip("the network is carried by no process of its own")
 	}
-	// A program that waits for an answer waits in vain: this one has a limit.
+	// Connections get no answer, so the program sets a timeout.
 	c := Python(s.h.Python, "import socket; socket.setdefaulttimeout(2)\ntry: socket.create_connection(('"+o.addr.String()+"', "+strconv.Itoa(o.port)+"))\nexcept OSError: print('failed')")
 	c.Timeout = 30 * time.Second
 	if r := b.MustRun(t, c); r.Stdout != "failed\n" {

@@ -2,5 +2,5 @@
 
 package drivertest
 
-// raceFactor stretches the times within which something must happen.
+// raceFactor multiplies the timeouts of tests.
 const raceFactor = 1

@@ -11,8 +11,8 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/guestapi"
 )
 
-// testOutput checks that output is complete, in order, apart, and flows only
-// as fast as it is read.
+// testOutput checks that output is complete and in order, that streams are
+// separate, and that a slow reader slows the program.
 func testOutput(t *testing.T, s *suite) {
 	b := s.newBox(t)
 	t.Run("Apart", func(t *testing.T) { outputApart(t, b) })
@@ -41,7 +41,7 @@ func outputApart(t *testing.T, b *Box) {
 }
 
 func outputBytes(t *testing.T, b *Box) {
-	// Every byte but those that printf in a shell would make tedious.
+	// Write every byte, as an octal escape of printf.
 	var script, want bytes.Buffer
 	script.WriteString("printf '")
 	for c := range 256 {
@@ -54,8 +54,8 @@ func outputBytes(t *testing.T, b *Box) {
 	}
 }
 
-// outputPrompt checks that output arrives when it is written, not when a
-// buffer is full or the program ends.
+// outputPrompt checks that output arrives when the program writes it. It must
+// not wait for a full buffer or the program's end.
 func outputPrompt(t *testing.T, b *Box) {
 	p, first := b.startReady(t, Sh("printf now; sleep 600"))
 	defer p.Close()
@@ -67,8 +67,8 @@ func outputPrompt(t *testing.T, b *Box) {
 	}
 }
 
-// outputLast checks that what a program writes last before it ends, or is
-// killed, is not lost.
+// outputLast checks that the last output of a program is not lost when the
+// program exits or is killed.
 func outputLast(t *testing.T, b *Box) {
 	for i := range 30 {
 		want := strings.Repeat("x", 60000) + strconv.Itoa(i)
@@ -83,7 +83,7 @@ func outputLast(t *testing.T, b *Box) {
 	}
 }
 
-// A lineCheck consumes what `seq 1 n` writes.
+// A lineCheck checks the output of `seq 1 n`.
 type lineCheck struct {
 	next    int
 	line    []byte
@@ -122,11 +122,11 @@ func (c *lineCheck) check(t testing.TB, name string, n int) {
 	}
 }
 
-// bigLines is how many numbered lines make 100 MiB.
+// bigLines is the number of numbered lines in 100 MiB.
 const bigLines = 12_885_413
 
-// streamHeap bounds the heap that may be taken while something large streams:
-// much more than windows and buffers, much less than what streams.
+// streamHeap bounds the heap growth while large data streams, in bytes. It is
+// much more than windows and buffers, and much less than the data.
 const streamHeap = 40 << 20
 
 func outputBig(t *testing.T, b *Box) {
@@ -152,8 +152,8 @@ func outputBig(t *testing.T, b *Box) {
 	t.Logf("%d MiB in %v, %.0f MiB/s", out.total>>20, r.Took.Round(time.Millisecond), float64(out.total)/(1<<20)/r.Took.Seconds())
 }
 
-// outputBackPressure reads nothing for a while: the program must wait, and
-// others of the same client and box must not.
+// outputBackPressure reads nothing for a while. The program must block, and
+// other processes of the same client and box must not.
 func outputBackPressure(t *testing.T, b *Box) {
 	const n = 4_000_000 // 30 MB
 	b.MustSh(t, "rm -f done")
@@ -177,8 +177,8 @@ func outputBackPressure(t *testing.T, b *Box) {
 	heap.check(t, "an unread stream", streamHeap)
 }
 
-// outputAbandoned checks that a program whose stream was closed, without Keep,
-// is not stuck on output that nobody will read.
+// outputAbandoned closes a program's stream, without Keep. The program must not
+// block on output that no client will read.
 func outputAbandoned(t *testing.T, b *Box) {
 	b.MustSh(t, "rm -f finished")
 	p, err := b.Start(step(t), Sh("seq 1 1000000; touch finished"))

@@ -17,26 +17,26 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/guestapi"
 )
 
-// ownerVariable tells a re-executed test binary to be an owner; it holds an
-// order.
+// ownerVariable is the environment variable of a re-executed test binary that
+// acts as an owner. Its value is an order in JSON.
 const ownerVariable = "GLOVEBOX_DRIVERTEST_OWNER"
 
-// order is what an owner is told.
+// order is the input of an owner.
 type order struct {
 	Harness string
 	Dir     string
 	Spec    *driver.Spec
-	// Midway makes the owner say so before Create, not after, so that it can
-	// be killed during it.
+	// Midway makes the owner report before Create, so that the test can kill it
+	// during Create.
 	Midway bool
 }
 
-// told is what an owner says once it has a box.
+// told is the owner's report on its box.
 type told struct{ Ref, Err string }
 
-// Main is the TestMain of a test package that runs the suite. In a process
-// that the suite started as the owner of a box it is that; in any other it
-// runs the tests. It does not return.
+// Main is the TestMain of a test package that runs the suite. In a process that
+// the suite started as an owner, it acts as the owner; in others it runs the
+// tests. It does not return.
 func Main(m *testing.M, harnesses ...Harness) {
 	text, ok := os.LookupEnv(ownerVariable)
 	if !ok {
@@ -50,8 +50,8 @@ func Main(m *testing.M, harnesses ...Harness) {
 	os.Exit(0)
 }
 
-// own creates a box with runs in it, says its reference, and waits to be
-// killed or for the end of its input.
+// own creates a box, starts runs in it and reports its reference. It then waits
+// until its input ends or it is killed.
 func own(text string, harnesses []Harness) error {
 	var o order
 	if err := json.Unmarshal([]byte(text), &o); err != nil {
@@ -90,8 +90,9 @@ func own(text string, harnesses []Harness) error {
 	return fmt.Errorf("no harness of name %q", o.Harness)
 }
 
-// The runs of an owner: one that waits to be told to go on, one that ends when
-// it is told to and was not taken, and one that just runs, resisting.
+// The tags of an owner's runs. One waits for a file and then writes the rest of
+// its output. One waits for a file and ends without a reader. One runs on and
+// ignores signals.
 const (
 	waitingTag = "waiting"
 	endedTag   = "ended"
@@ -108,9 +109,9 @@ func (b *Box) ownRuns(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		// The owner has taken the first output, and its stream stays open, of
-		// all but the one that is to be taken whole by another: there it leaves
-		// before there is any.
+		// The owner reads the first output of each run and keeps its stream
+		// open. The run endedTag is the exception: the owner closes its stream
+		// before any output, so that another process can read all of it.
 		if c.Tag == endedTag {
 			if err := p.Close(); err != nil {
 				return err
@@ -182,13 +183,13 @@ func (o *owner) hear(t testing.TB) told {
 	return x
 }
 
-// kill kills the owner with SIGKILL and returns when it has ended.
+// kill sends SIGKILL to the owner and waits for its end.
 func (o *owner) kill() {
 	o.cmd.Process.Kill()
 	o.cmd.Wait()
 }
 
-// leave lets the owner end by itself, without destroying its box.
+// leave lets the owner exit without destroying its box.
 func (o *owner) leave(t testing.TB) {
 	t.Helper()
 	o.in.Close()
@@ -258,9 +259,10 @@ func (st *site) orphaned(t testing.TB, ref string) {
 	}
 }
 
-// discardOrphans does what a reaper does after an owner's end, until nothing is
-// left: what List does not return must not be there. What the owner had begun
-// goes on for a while, and may appear in List late.
+// discardOrphans discards the listed boxes until nothing is left, as a reaper
+// does after an owner's end. A box that List omits must have no leftovers. Work
+// that the owner began goes on for a while, so its boxes may appear in List
+// late.
 func (st *site) discardOrphans(t testing.TB, why string) {
 	t.Helper()
 	ctx := step(t)
@@ -268,7 +270,7 @@ func (st *site) discardOrphans(t testing.TB, why string) {
 	for deadline := time.Now().Add(settleTime); ; time.Sleep(50 * time.Millisecond) {
 		var makers []int
 		if st.s.h.Makers != nil {
-			makers = st.s.h.Makers(t, st.dir) // before List, so that it has what they left
+			makers = st.s.h.Makers(t, st.dir) // before List, so that List includes their boxes
 		}
 		refs, err := st.List(ctx)
 		if err != nil {
@@ -311,7 +313,7 @@ func ownerDetached(t *testing.T, s *suite, end func(testing.TB, *owner)) {
 	spec.Detached = true
 	o := st.own(t, order{Spec: spec})
 	end(t, o)
-	time.Sleep(orphanTime / 2) // in which an attached box would end
+	time.Sleep(orphanTime / 2) // an attached box would end in this time
 
 	again := s.openDir(t, st.dir)
 	refs, err := again.List(step(t))
@@ -340,7 +342,8 @@ func ownerDetached(t *testing.T, s *suite, end func(testing.TB, *owner)) {
 		t.Errorf("a run that ended and was not taken: want its output and exit code 9, got %v, %v", r, err)
 	}
 	b.MustSh(t, "touch go; sleep 0.5")
-	// The owner may have been killed before it took what had been sent to it.
+	// The owner may have been killed before it read the output that was sent to
+	// it.
 	r, err := b.resume(t, waitingTag)
 	if err != nil || strings.TrimPrefix(r.Stdout, "before\n") != numbers(3000) || r.End.ExitCode != 8 {
 		t.Errorf("a run that went on while nobody was there: want its output and exit code 8, got %v, %v", r, err)
@@ -364,12 +367,12 @@ func (b *Box) resume(t testing.TB, tag string) (Result, error) {
 	return Collect(p, nil)
 }
 
-// killedDuringCreate is how many owners are killed during Create, at moments
-// that are spread over all of it.
+// killedDuringCreate is the number of owners that the test kills during Create,
+// at equal intervals.
 const killedDuringCreate = 8
 
-// ownerDuringCreate kills owners at moments of Create. Whatever is left must
-// be in List, and Discard must remove it.
+// ownerDuringCreate kills owners during Create. List must return every box that
+// is left, and Discard must remove it.
 func ownerDuringCreate(t *testing.T, s *suite) {
 	st := s.open(t)
 	for _, detached := range []bool{false, true} {
@@ -399,8 +402,8 @@ func ownerDuringCreate(t *testing.T, s *suite) {
 				}
 			}
 			why := fmt.Sprintf("the owner was killed %v into Create (detached: %t)", delay.Round(time.Millisecond), detached)
-			// A container engine goes on with a request whose sender is gone. On a
-			// busy machine that takes as long as Create does.
+			// A container engine continues a request after its client has ended.
+			// On a busy machine that takes as long as Create does.
 			time.Sleep(max(100*time.Millisecond*raceFactor, took))
 			st.discardOrphans(t, why)
 			if t.Failed() {

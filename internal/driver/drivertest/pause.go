@@ -10,15 +10,15 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// pauseTicks bounds the processor time that a paused box may take in
-// pauseTime, in hundredths of a second: what was under way when it stopped.
+// pauseTicks bounds the CPU time of a paused box during pauseTime, in clock
+// ticks of 10 ms. The tolerance is for work in progress at the pause.
 const (
 	pauseTicks = 1
 	pauseTime  = time.Second
 )
 
-// testPause checks that paused boxes take no processor time, and that boxes
-// that can't be paused say so.
+// testPause checks that paused boxes take no CPU time, and that drivers without
+// the feature refuse to pause.
 func testPause(t *testing.T, s *suite) {
 	st := s.open(t)
 	b := st.box(t)
@@ -51,7 +51,7 @@ func resume(t testing.TB, b *Box) {
 }
 
 func pauseNoCPU(t *testing.T, st *site, b *Box) {
-	// A program that computes, and one that speaks, on open streams.
+	// One program computes and one writes, on open streams.
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	busy, err := b.Start(ctx, Sh("while :; do :; done"))
@@ -82,10 +82,10 @@ func pauseNoCPU(t *testing.T, st *site, b *Box) {
 	resume(t, b)
 	b.Answers(t, "after Resume")
 	t.Logf("resumed and answered within %v", time.Since(began).Round(100*time.Microsecond))
-	// Streams stayed open: output goes on.
+	// Streams stayed open: output continues.
 	for range 20 {
 		if st.Info().Features.ColdPause {
-			break // what was under way on them was ended
+			break // a cold pause ends the streams
 		}
 		ev, err := speaks.Next()
 		if err != nil || ev.Data == nil {
@@ -102,7 +102,7 @@ func pauseNoCPU(t *testing.T, st *site, b *Box) {
 }
 
 func pauseAgain(t *testing.T, b *Box) {
-	resume(t, b) // of a running box does nothing
+	resume(t, b) // a resume of a running box does nothing
 	b.Answers(t, "after Resume of a running box")
 	for range 3 {
 		pause(t, b)

@@ -11,8 +11,9 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// testPicture checks that a box makes previews of pictures, and outlives those
-// that cost their decoder much. What previews look like is the guest's to test.
+// testPicture checks that a box makes previews of pictures, and survives
+// pictures that are expensive to decode. The guest's own tests check the
+// previews.
 func testPicture(t *testing.T, s *suite) {
 	b := s.open(t).box(t)
 	dir := b.Dir(t)
@@ -34,14 +35,14 @@ func testPicture(t *testing.T, s *suite) {
 	if got := width("wide.png"); got != 1568 {
 		t.Errorf("the preview is %d pixels wide", got)
 	}
-	// The race detector makes coding fifty times slower.
+	// The race detector makes encoding and decoding fifty times slower.
 	const slow = raceFactor * raceFactor
 	b.write(t, dir+"/bomb.png", string(picture(6400, 6500/slow, 16)))
 	_, err := b.Client.Preview(step(t), dir+"/bomb.png", "image/png", asUser)
 	wantKind(t, "Preview of what takes 340 MB", err, sandbox.Invalid)
 	_, err = b.Client.Preview(step(t), dir+"/absent.png", "image/png", asUser)
 	wantKind(t, "Preview of nothing", err, sandbox.NotFound)
-	// As large as is decoded, several at once.
+	// Several pictures of the maximum size at the same time.
 	b.write(t, dir+"/large.png", string(picture(2000, 2000/slow, 16)))
 	var all sync.WaitGroup
 	for range 4 {
@@ -57,7 +58,7 @@ func testPicture(t *testing.T, s *suite) {
 	}
 }
 
-// picture returns a PNG of one colour, RGBA with so many bits a channel.
+// picture returns a PNG of one colour, RGBA with depth bits per channel.
 func picture(width, height uint32, depth int) []byte {
 	out := []byte("\x89PNG\r\n\x1a\n")
 	chunk := func(name string, data []byte) {

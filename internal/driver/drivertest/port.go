@@ -16,9 +16,9 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// portServer is a Python program that listens on any port of the address that
-// it is given, says which, and does with each connection what it is told: echo
-// what comes and then how much it was, never read, or reset it.
+// portServer is a Python program that listens on a free port of the address in
+// its first argument, and prints the port. The second argument says how it
+// treats connections: echo the input and then its size, never read, or reset.
 const portServer = `
 import socket, socketserver, struct, sys, time
 class Handler(socketserver.BaseRequestHandler):
@@ -50,7 +50,8 @@ print(server.server_address[1], flush=True)
 server.serve_forever()
 `
 
-// listen starts portServer. It returns no port if the box has no such address.
+// listen starts portServer. It returns port 0 if the box does not have the
+// address.
 func (b *Box) listen(t testing.TB, s *suite, addr, how string) (p *guestapi.Process, port int) {
 	t.Helper()
 	p, said := b.startReady(t, Python(s.h.Python, portServer, addr, how))
@@ -58,7 +59,7 @@ func (b *Box) listen(t testing.TB, s *suite, addr, how string) (p *guestapi.Proc
 		p.Close()
 		ctx, cancel := context.WithTimeout(context.Background(), stepTime)
 		defer cancel()
-		// It may have ended, and so may the box.
+		// The server or the box may have ended.
 		_, _ = b.Run(ctx, Cmd{Shell: "kill -9 " + pidText(p.PID()), User: sandbox.Root})
 	})
 	if strings.HasPrefix(said, "none") {
@@ -81,8 +82,8 @@ func (b *Box) dialPort(t testing.TB, port int) *guestapi.PortConn {
 	return c
 }
 
-// testPort checks that what listens in a box, which has no network, can be
-// reached through its guest.
+// testPort checks that clients reach servers in a box through its guest,
+// although the box has no network.
 func testPort(t *testing.T, s *suite) {
 	st := s.open(t)
 	b := st.box(t)
@@ -140,9 +141,8 @@ func portEcho(t *testing.T, s *suite, b *Box) {
 	}
 }
 
-// portReset: what broke off is not taken for the end.
-// portReset: a connection that the program resets is an error, not an end. The
-// program may have done so by the time that the connection is looked at first.
+// portReset: a connection that the program resets is an error, not an end of
+// file. The reset may come before the client first uses the connection.
 func portReset(t *testing.T, s *suite, b *Box) {
 	_, port := b.listen(t, s, "127.0.0.1", "reset")
 	var got []byte
@@ -175,8 +175,8 @@ func portMany(t *testing.T, s *suite, b *Box) {
 	all.Wait()
 }
 
-// portStall: a program that does not read what it is sent holds up nobody else,
-// and its connections end when they are closed.
+// portStall: a program that does not read its input blocks no other connection.
+// Its connections end when they are closed.
 func portStall(t *testing.T, s *suite, b *Box) {
 	_, port := b.listen(t, s, "127.0.0.1", "ignore")
 	var all sync.WaitGroup
@@ -190,7 +190,7 @@ func portStall(t *testing.T, s *suite, b *Box) {
 			}
 		})
 	}
-	time.Sleep(500 * time.Millisecond) // until they are full
+	time.Sleep(500 * time.Millisecond) // until the buffers are full
 	b.Answers(t, "while a program does not read from its port")
 	_, echo := b.listen(t, s, "127.0.0.1", "echo")
 	c := b.dialPort(t, echo)

@@ -18,7 +18,7 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// testProcess checks how programs start, are fed, are watched and end.
+// testProcess checks how programs start, get input, are listed and end.
 func testProcess(t *testing.T, s *suite) {
 	st := s.open(t)
 	b := st.box(t)
@@ -89,8 +89,8 @@ func processSignal(t *testing.T, b *Box) {
 	}
 }
 
-// signalled starts c, waits for its first output, sends it sig and returns
-// what it left.
+// signalled starts c, waits for its first output, sends sig and returns the
+// result.
 func (b *Box) signalled(t testing.TB, c Cmd, sig guestapi.Signal) Result {
 	t.Helper()
 	p, first := b.startReady(t, c)
@@ -106,8 +106,7 @@ func (b *Box) signalled(t testing.TB, c Cmd, sig guestapi.Signal) Result {
 	return r
 }
 
-// startReady starts c and returns its stream after the first piece of output,
-// and that piece.
+// startReady starts c and returns its stream and the first piece of output.
 func (b *Box) startReady(t testing.TB, c Cmd) (*guestapi.Process, string) {
 	t.Helper()
 	p, err := b.Start(step(t), c)
@@ -156,7 +155,7 @@ func processStdin(t *testing.T, b *Box) {
 	if r := b.MustRun(t, Cmd{Argv: []string{"cat"}, Stdin: []byte{}}); r.Stdout != "" || r.End.ExitCode != 0 {
 		t.Errorf("CloseStdin must give end of file; got %v", r)
 	}
-	input := bytes.Repeat([]byte("line with \x00 and \xff\n"), 100_000) // some MB, more than any pipe holds
+	input := bytes.Repeat([]byte("line with \x00 and \xff\n"), 100_000) // some MB, more than a pipe's buffer
 	r := b.MustRun(t, Cmd{Argv: []string{"cat"}, Stdin: input})
 	if r.Stdout != string(input) {
 		t.Errorf("input of %d bytes through cat gives %d bytes, not the same", len(input), len(r.Stdout))
@@ -165,7 +164,8 @@ func processStdin(t *testing.T, b *Box) {
 		t.Errorf("input of %d bytes: %v", len(input), r.inputFailed)
 	}
 
-	// A program that never reads: input must not block its end, nor others.
+	// A program that never reads its input must still end, and must not block
+	// others.
 	r = b.MustRun(t, Cmd{Shell: "exit 4", Stdin: input})
 	if r.End.ExitCode != 4 {
 		t.Errorf("a program that ends without reading its input: want exit code 4, got %v", r)
@@ -212,7 +212,7 @@ func processEnvironment(t *testing.T, s *suite) {
 	secret := "secret-" + sandbox.NewID()
 	t.Setenv("GLOVEBOX_DRIVERTEST_SECRET", secret)
 	t.Setenv("GLOVEBOX_TOKEN", secret)
-	b := s.newBox(t) // the driver's processes inherit the secret, at worst
+	b := s.newBox(t) // the driver's processes may inherit the secret
 	r := b.MustRun(t, Cmd{Argv: []string{"env"}, Env: map[string]string{"ASKED": "a b=c\nd", "HOME": "/elsewhere"}})
 	if strings.Contains(r.Stdout, secret) {
 		t.Errorf("a variable of the host's environment is visible in the box:\n%s", r.Stdout)
@@ -239,11 +239,10 @@ func processEnvironment(t *testing.T, s *suite) {
 	}
 }
 
-// processThreads checks that programs which share work among threads are told of
-// the limit on CPUs: else they take a thread for each one that they see, and
-// those wait for their turn by spinning.
+// processThreads checks that OMP_NUM_THREADS gives programs the limit on CPUs.
+// Otherwise they start one thread per visible CPU, and the surplus threads spin.
 func processThreads(t *testing.T, st *site, b *Box) {
-	st.s.isolated(t, st) // without isolation nobody shares
+	st.s.isolated(t, st) // without isolation there is no limit
 	spec := st.s.h.Spec()
 	enforced(t, spec, sandbox.ControlCPU)
 	want := fmt.Sprintf("OMP_NUM_THREADS=%d\n", int(math.Ceil(spec.Limits.CPUs)))
@@ -257,7 +256,7 @@ func processThreads(t *testing.T, st *site, b *Box) {
 }
 
 func processUser(t *testing.T, st *site, b *Box) {
-	st.s.isolated(t, st) // without isolation everything runs as the caller
+	st.s.isolated(t, st) // without isolation all programs run as the caller
 	for _, c := range []struct{ user, uid, name string }{
 		{"", fmt.Sprint(sandbox.UserUID), sandbox.User},
 		{sandbox.User, fmt.Sprint(sandbox.UserUID), sandbox.User},
@@ -343,8 +342,8 @@ func processConnect(t *testing.T, b *Box) {
 	}
 }
 
-// processKeep breaks the stream of a process, lets it write and end, and takes
-// the rest by a new stream.
+// processKeep breaks the stream of a process. The process then writes and ends,
+// and the test reads the rest by a new stream.
 func processKeep(t *testing.T, b *Box) {
 	b.MustSh(t, "rm -f go")
 	p, first := b.startReady(t, Cmd{
@@ -357,7 +356,7 @@ func processKeep(t *testing.T, b *Box) {
 	if err := p.Close(); err != nil {
 		t.Errorf("Process.Close: %v", err)
 	}
-	time.Sleep(200 * time.Millisecond) // the guest sees the stream break
+	time.Sleep(200 * time.Millisecond) // the guest detects the broken stream
 	b.MustSh(t, "touch go; sleep 0.5")
 	q, err := b.Client.Connect(step(t), guestapi.ProcessSelector{Tag: "kept"})
 	if err != nil {
@@ -369,7 +368,8 @@ func processKeep(t *testing.T, b *Box) {
 		t.Errorf("Keep must lose nothing while no stream is attached: want numbers to 5000, after, exit code 6; got %v, %v", r, err)
 	}
 	processSentAgain(t, b)
-	// The guest forgets it when it has sent the end, which may be here before.
+	// The guest forgets the process once it has sent the end, which may be after
+	// the client received it.
 	eventually(t, "Connect after the end was taken does not say that there is no such process", func() bool {
 		late, err := b.Client.Connect(step(t), guestapi.ProcessSelector{Tag: "kept"})
 		if err == nil {
@@ -379,15 +379,15 @@ func processKeep(t *testing.T, b *Box) {
 	})
 }
 
-// processSentAgain takes what an earlier stream sent once more, as a server does
-// that took the place of one that died before it kept it.
+// processSentAgain reads output again that an earlier stream has sent. A server
+// does so when it replaces a server that died before it stored the output.
 func processSentAgain(t *testing.T, b *Box) {
 	b.MustSh(t, "rm -f go")
 	p, first := b.startReady(t, Cmd{Shell: "echo before; while [ ! -e go ]; do sleep 0.02; done; echo after", Tag: "again", Keep: true})
 	if err := p.Close(); err != nil {
 		t.Errorf("Process.Close: %v", err)
 	}
-	time.Sleep(200 * time.Millisecond) // the guest sees the stream break
+	time.Sleep(200 * time.Millisecond) // the guest detects the broken stream
 	sel := guestapi.ProcessSelector{Tag: "again"}
 	for _, have := range []int{0, 3, len(first)} {
 		q, err := b.Client.Reconnect(step(t), sel, &guestapi.OutputCounts{Stdout: int64(have)})
@@ -454,8 +454,8 @@ func processTerminal(t *testing.T, b *Box) {
 	if r, err := Collect(p, nil); err != nil || r.End.ExitCode != 0 {
 		t.Errorf("the end of a terminal's process: %v, %v", r, err)
 	}
-	// Interrupt by the terminal's own key. It is pressed until it has an effect:
-	// some shells lose one that comes while they start a program.
+	// Interrupt by the terminal's own key, until it has an effect: some shells
+	// lose an interrupt while they start a program.
 	p2, _ := b.startReady(t, Cmd{Shell: "echo ready; sleep 600", PTY: size})
 	defer p2.Close()
 	pressed, release := context.WithCancel(t.Context())
@@ -471,7 +471,7 @@ func processTerminal(t *testing.T, b *Box) {
 	}
 }
 
-// eventually fails the test if ok does not come true within settleTime.
+// eventually fails the test if ok does not return true within settleTime.
 func eventually(t testing.TB, failure string, ok func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(settleTime); !ok(); time.Sleep(10 * time.Millisecond) {
@@ -482,7 +482,7 @@ func eventually(t testing.TB, failure string, ok func() bool) {
 	}
 }
 
-// broken reports whether err is what a stream gives that breaks off.
+// broken reports whether err is the error of a stream that broke off.
 func broken(err error) bool {
 	return errors.Is(err, sandbox.Unavailable) && !errors.Is(err, io.EOF)
 }

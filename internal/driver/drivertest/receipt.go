@@ -12,7 +12,7 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// testReceipt checks what a receipt says, and that it is true.
+// testReceipt checks the contents of a receipt, and that they are true.
 func testReceipt(t *testing.T, s *suite) {
 	t.Run("Complete", func(t *testing.T) { receiptComplete(t, s) })
 	t.Run("CPU", func(t *testing.T) { receiptCPU(t, s) })
@@ -55,7 +55,7 @@ func receiptComplete(t *testing.T, s *suite) {
 	}
 }
 
-// tight returns a spec with limits that are reached soon.
+// tight returns a spec with low limits, which tests reach quickly.
 func (s *suite) tight() *driver.Spec {
 	spec := s.h.Spec()
 	spec.Limits.MemoryBytes = 160 << 20
@@ -65,8 +65,8 @@ func (s *suite) tight() *driver.Spec {
 }
 
 // limited opens a driver and makes a tight box, for a test of one limit. It
-// skips the test if the driver does not isolate or the harness allows the
-// limit unenforced, and makes sure that what follows is not on the host.
+// skips the test if the driver does not isolate, or if the harness allows the
+// limit unenforced. It verifies that programs in the box do not run on the host.
 func (s *suite) limited(t *testing.T, name sandbox.ControlName) (*site, *Box) {
 	t.Helper()
 	st := s.open(t)
@@ -78,7 +78,7 @@ func (s *suite) limited(t *testing.T, name sandbox.ControlName) (*site, *Box) {
 		part := s.h.Spec()
 		part.Limits.CPUs = spec.Limits.CPUs
 		if st.refuses(t, part) {
-			spec.Limits.CPUs = 1 // of several
+			spec.Limits.CPUs = 1 // less than a machine with several CPUs has
 		}
 	}
 	b := st.boxOf(t, spec)
@@ -93,8 +93,8 @@ func (s *suite) limited(t *testing.T, name sandbox.ControlName) (*site, *Box) {
 	return st, b
 }
 
-// refuses reports whether the driver refuses a spec as it must one that it
-// cannot enforce here.
+// refuses reports whether the driver refuses the spec as unsupported. It fails
+// the test if the error has another kind or no hint.
 func (st *site) refuses(t testing.TB, spec *driver.Spec) bool {
 	t.Helper()
 	b, err := st.Create(step(t), spec)
@@ -111,7 +111,7 @@ func (st *site) refuses(t testing.TB, spec *driver.Spec) bool {
 	return false
 }
 
-// receiptCPU has two programs compute, and counts what it costs the host.
+// receiptCPU has two programs compute, and measures their CPU time on the host.
 func receiptCPU(t *testing.T, s *suite) {
 	st, b := s.limited(t, sandbox.ControlCPU)
 	if s.h.Processes == nil {
@@ -121,7 +121,7 @@ func receiptCPU(t *testing.T, s *suite) {
 	p, _ := b.startReady(t, Sh("echo on; (while :; do :; done) & while :; do :; done"))
 	defer p.Close()
 	time.Sleep(300 * time.Millisecond)
-	began := time.Now() // first, so that what is counted was within the time
+	began := time.Now() // first, so that the counted ticks are within the time
 	before := st.boxTicks(t, b)
 	time.Sleep(span)
 	ticks, wall := st.boxTicks(t, b)-before, time.Since(began)
@@ -136,8 +136,8 @@ func receiptCPU(t *testing.T, s *suite) {
 	b.Answers(t, "while two programs compute")
 }
 
-// hold is a program that takes memory, as many bytes as its argument says, in
-// steps, and says how much it has.
+// hold is a program that allocates as many bytes as its argument says, in steps,
+// and then prints the sum.
 const hold = `
 import sys
 want, have, held = int(sys.argv[1]), 0, []
@@ -185,8 +185,8 @@ func receiptProcesses(t *testing.T, s *suite) {
 	b.Answers(t, "after a program forked up to the limit")
 }
 
-// forker returns a script that makes n processes, which stay, and writes a +
-// for each. Its shell gives up when a fork is refused.
+// forker returns a script that starts n processes and prints a + for each. Its
+// shell gives up when a fork fails.
 func forker(n int) string {
 	return fmt.Sprintf("i=0; while [ $i -lt %d ]; do sleep 600 & printf +; i=$((i+1)); done; echo; echo made all; kill -9 $(jobs -p) 2>/dev/null", n)
 }
@@ -195,7 +195,7 @@ func receiptDisk(t *testing.T, s *suite) {
 	_, b := s.limited(t, sandbox.ControlDisk)
 	limit := b.Spec.Limits.DiskBytes
 	fill := fmt.Sprintf("head -c %d /dev/zero > fill; echo $?; wc -c < fill; rm -f fill", 2*limit)
-	for range 2 { // what was removed can be used again
+	for range 2 { // removed files must free their space
 		r := b.MustRun(t, Sh(fill))
 		fields := strings.Fields(r.Stdout)
 		if len(fields) != 2 {

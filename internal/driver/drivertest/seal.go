@@ -14,10 +14,10 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// planted is a file of the host that no box may see.
+// planted is a file of the host that no box may read.
 type planted struct{ path, secret string }
 
-// hostFile plants a file in a directory of the host.
+// hostFile creates a planted file in a directory of the host.
 func hostFile(t testing.TB, dir string) planted {
 	t.Helper()
 	p := planted{filepath.Join(dir, "drivertest-"+sandbox.NewID()), "secret-" + sandbox.NewID()}
@@ -43,8 +43,8 @@ func hostProcess(t testing.TB) string {
 	return mark
 }
 
-// mustBeSealed stops the test unless the box is one: what follows would harm
-// the host if it ran there.
+// mustBeSealed stops the test unless the box is isolated: the programs that
+// follow would harm the host.
 func (b *Box) mustBeSealed(t testing.TB) {
 	t.Helper()
 	mark, file := hostProcess(t), hostFile(t, os.TempDir())
@@ -57,7 +57,7 @@ func (b *Box) mustBeSealed(t testing.TB) {
 	}
 }
 
-// testSeal checks that the host is not to be seen or reached from a box.
+// testSeal checks that programs in a box cannot see or reach the host.
 func testSeal(t *testing.T, s *suite) {
 	st := s.open(t)
 	s.isolated(t, st)
@@ -99,7 +99,7 @@ func sealFiles(t *testing.T, st *site, b *Box) {
 	}
 	var places []string
 	for _, dir := range candidates {
-		if f, err := os.CreateTemp(dir, ".drivertest*"); err == nil { // where we may
+		if f, err := os.CreateTemp(dir, ".drivertest*"); err == nil { // directories that this user can write to
 			f.Close()
 			os.Remove(f.Name())
 			places = append(places, dir)
@@ -128,7 +128,7 @@ func sealFiles(t *testing.T, st *site, b *Box) {
 			t.Error("the host's /etc/environment is readable in the box")
 		}
 	}
-	// What is written in a box stays there.
+	// Files that are written in a box stay in the box.
 	name := "drivertest-" + sandbox.NewID()
 	for _, dir := range []string{"/usr", "/usr/bin", "/bin", "/lib", "/etc", "/tmp", "/var/tmp", "/", "/root", "/dev/shm", "/home"} {
 		b.MustRun(t, Cmd{Shell: "echo x > '" + dir + "/" + name + "'", User: sandbox.Root})
@@ -238,7 +238,7 @@ func sealPrivileges(t *testing.T, b *Box) {
 	b.Answers(t, "after user code tried what only a host's root may")
 }
 
-// tracePID1 prints what became of tracing the first process.
+// tracePID1 is a program that tries to trace PID 1 and prints the results.
 const tracePID1 = `
 import ctypes, os
 libc = ctypes.CDLL(None, use_errno=True)
@@ -275,7 +275,7 @@ func sealNeighbours(t *testing.T, st *site, b *Box) {
 	}
 }
 
-// sealKillAll has code in a box kill everything that it can.
+// sealKillAll has code in a box kill every process that it can.
 func sealKillAll(t *testing.T, st *site) {
 	b, neighbour := st.box(t), st.box(t)
 	b.mustBeSealed(t)
@@ -286,7 +286,7 @@ func sealKillAll(t *testing.T, st *site) {
 	}
 	t.Logf("as user: %v", r)
 	b.Answers(t, "after user code killed all it could")
-	// Sandbox-root may harm its own guest, but then the box says that it is gone.
+	// Sandbox-root may harm its own guest, but then the box must return ErrGone.
 	ctx := step(t)
 	if r, err := b.Run(ctx, Cmd{Shell: "kill -9 -1; kill -9 1; echo tried", User: sandbox.Root, Timeout: 5 * time.Second}); err != nil && !broken(err) {
 		t.Errorf("sandbox-root that kills all it can: %v, %v", err, r)

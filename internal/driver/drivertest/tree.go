@@ -12,8 +12,8 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// A tree is a script that makes processes which are hard to find or to kill.
-// M stands for the marker, on which that many processes of it sleep.
+// A tree is a script that starts processes which are hard to find or to kill. M
+// stands for the marker, and alive is the number of processes that sleep on it.
 type tree struct {
 	name   string
 	script string
@@ -33,7 +33,7 @@ var trees = []tree{
 	{"ElsewhereInPipes", `sleep M | cat | setsid cat | sleep M`, 2},
 }
 
-// marker returns a number of seconds that no other sleeping process has.
+// marker returns a number of seconds that no other sleeping process uses.
 func marker() string { return strconv.Itoa(1_000_000 + rand.IntN(1_000_000_000)) }
 
 // sleepers counts the processes of the box that have marker as an argument.
@@ -50,10 +50,10 @@ func (b *Box) sleepers(t testing.TB, marker string) int {
 	return n
 }
 
-// killTime is how long after its timeout a run may end at the latest.
+// killTime is the longest time from a run's timeout to its end.
 const killTime = 3 * time.Second * raceFactor
 
-// testTree checks that timeouts and SIGKILL end whole trees.
+// testTree checks that timeouts and SIGKILL end all processes of a tree.
 func testTree(t *testing.T, s *suite) {
 	b := s.newBox(t)
 	for _, tr := range trees {
@@ -69,7 +69,7 @@ func testTree(t *testing.T, s *suite) {
 }
 
 func treeTimeout(t *testing.T, b *Box, tr tree) {
-	mark, limit := marker(), 1500*time.Millisecond*raceFactor // in which it says that it began
+	mark, limit := marker(), 1500*time.Millisecond*raceFactor // enough time to print begun
 	r := b.MustRun(t, Cmd{Shell: "echo begun; " + strings.ReplaceAll(tr.script, "M", mark), Timeout: limit})
 	checkTimeout(t, r, limit)
 	if r.Stdout != "begun\n" {
@@ -115,8 +115,8 @@ func treeKill(t *testing.T, b *Box, tr tree) {
 	}
 }
 
-// treeRespawn kills a tree that makes new processes, sessions and orphans all
-// the time. It makes a few hundred and then stops by itself.
+// treeRespawn kills a tree that starts new processes, sessions and orphans all
+// the time. It starts 300 processes and then stops by itself.
 func treeRespawn(t *testing.T, b *Box) {
 	mark, limit := marker(), 1500*time.Millisecond*raceFactor
 	script := `spawn() { i=0; while [ $i -lt 150 ]; do (setsid sleep M &); i=$((i+1)); sleep 0.02; done; }
@@ -141,8 +141,8 @@ func treeFloods(t *testing.T, b *Box) {
 	b.Answers(t, "after an output flood")
 }
 
-// treeUnread checks that the timeout works while the program waits for a
-// reader that does not come, and that nothing in between was lost.
+// treeUnread checks that the timeout works while the program is blocked because
+// its output is not read. A later read must still give the end event.
 func treeUnread(t *testing.T, b *Box) {
 	mark, limit := marker(), 500*time.Millisecond*raceFactor
 	began := time.Now()
@@ -172,7 +172,8 @@ func treeInTime(t *testing.T, b *Box) {
 	}
 }
 
-// treeLeader has a program end at once whose grandchild holds its output open.
+// treeLeader has a program end at once while its grandchild holds its output
+// open.
 func treeLeader(t *testing.T, b *Box) {
 	mark, limit := marker(), 2*time.Second*raceFactor
 	r := b.MustRun(t, Cmd{Shell: "echo done; setsid sleep " + mark + " & exit 7", Timeout: limit})
@@ -195,7 +196,7 @@ func treeLeader(t *testing.T, b *Box) {
 	b.MustRun(t, Cmd{Shell: "pkill -9 -f '^sleep " + mark + "'", User: sandbox.Root})
 }
 
-// treeOthers checks that a kill ends nothing but the one tree.
+// treeOthers checks that a kill ends only the one tree.
 func treeOthers(t *testing.T, b *Box) {
 	mark := marker()
 	p, _ := b.startReady(t, Sh("echo ready; setsid sleep "+mark+" & sleep "+mark))

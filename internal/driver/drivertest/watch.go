@@ -101,7 +101,7 @@ func watchRecursive(t *testing.T, b *Box, dir string) {
 	e.want(t, "a/b/deep", guestapi.EventCreate)
 	b.MustSh(t, "mkdir -p tree/new")
 	e.want(t, "new", guestapi.EventCreate)
-	// The guest may take a moment to watch a directory that is new.
+	// The guest may need a moment to watch a new directory.
 	eventually(t, "no event below a directory that was made after the watch began", func() bool {
 		b.MustSh(t, "rm -f tree/new/file; touch tree/new/file; sleep 0.1")
 		for {

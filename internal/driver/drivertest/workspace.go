@@ -13,7 +13,7 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// testWorkspace checks the directory that a box has of the host.
+// testWorkspace checks the host directory that a box has as its workspace.
 func testWorkspace(t *testing.T, s *suite) {
 	st := s.open(t)
 	if !st.Info().Features.Workspace {
@@ -37,8 +37,8 @@ func testWorkspace(t *testing.T, s *suite) {
 	t.Run("NotThere", func(t *testing.T) { workspaceNotThere(t, s) })
 }
 
-// workspaceCopied checks that others can copy files to and from where programs
-// start.
+// workspaceCopied checks that clients can copy files to and from the working
+// directory.
 func workspaceCopied(t *testing.T, s *suite) {
 	b := s.open(t).box(t)
 	if got := b.Dir(t); s.open(t).Info().Isolates && got != sandbox.WorkDir {
@@ -58,8 +58,8 @@ func workspaceCopied(t *testing.T, s *suite) {
 	}
 }
 
-// workspaceDir makes a directory that can be a workspace, in one that nobody
-// else can enter.
+// workspaceDir makes a directory for a workspace, in a parent directory that
+// other users cannot enter.
 func workspaceDir(t testing.TB) string {
 	t.Helper()
 	dir := filepath.Join(stateDir(t), "workspace")
@@ -74,15 +74,15 @@ func workspaceDir(t testing.TB) string {
 	return dir
 }
 
-// withWorkspace returns a spec of a box that has dir.
+// withWorkspace returns a spec of a box with the workspace dir.
 func (s *suite) withWorkspace(dir string) *driver.Spec {
 	spec := s.h.Spec()
 	spec.Workspace = dir
 	return spec
 }
 
-// workspaceOwn checks that programs have the workspace, whoever runs the
-// driver, and that the host has what they made.
+// workspaceOwn checks that programs own the workspace, for any user of the
+// driver, and that the host has their files.
 func workspaceOwn(t *testing.T, s *suite) {
 	st := s.open(t)
 	dir := workspaceDir(t)
@@ -92,7 +92,7 @@ func workspaceOwn(t *testing.T, s *suite) {
 			t.Errorf("programs start in %q, want %q", got, sandbox.WorkDir)
 		}
 	}
-	// All that an owner may do to what is theirs.
+	// All operations that the owner of a file may do.
 	b.MustSh(t, `set -e
 		test -O . && test -w .
 		echo one > file && test -O file && chmod 600 file && echo two >> file && chmod 444 file && chmod 644 file
@@ -119,8 +119,8 @@ func workspaceOwn(t *testing.T, s *suite) {
 	}
 }
 
-// workspaceBoth checks that the box and the host see each other's writes, also
-// those of a box that paused meanwhile.
+// workspaceBoth checks that the box and the host see each other's writes,
+// including a box that was paused meanwhile.
 func workspaceBoth(t *testing.T, s *suite) {
 	st := s.open(t)
 	dir := workspaceDir(t)
@@ -137,7 +137,7 @@ func workspaceBoth(t *testing.T, s *suite) {
 	if _, err := driver.Pause(step(t), b.Box); err != nil {
 		t.Fatal(err)
 	}
-	// Replaced, as files are that must never be seen half-written, and new.
+	// Write files by atomic rename, one existing and one new.
 	for _, name := range []string{"before", "after"} {
 		if err := os.WriteFile(filepath.Join(dir, ".new"), []byte("host 2\n"), 0o666); err != nil {
 			t.Fatal(err)
@@ -176,8 +176,8 @@ func workspaceShare(t *testing.T, s *suite) {
 	}
 }
 
-// workspaceUnnamed checks that a driver lists the files that programs removed and
-// still write to: those of the workspace, and no others.
+// workspaceUnnamed checks that a driver lists the removed files that programs
+// still have open: only files of this box's workspace.
 func workspaceUnnamed(t *testing.T, s *suite) {
 	st := s.open(t)
 	dir := workspaceDir(t)
@@ -234,8 +234,8 @@ func workspaceUnnamed(t *testing.T, s *suite) {
 	eventually(t, "files are listed that no program has open", func() bool { return len(list(a)) == 0 })
 }
 
-// workspaceOwnerKilled checks that what a program said it wrote is there after
-// its box died with the process that owned it.
+// workspaceOwnerKilled checks that a program's acknowledged writes survive when
+// its box dies with the owner process.
 func workspaceOwnerKilled(t *testing.T, s *suite) {
 	st := s.open(t)
 	dir := workspaceDir(t)
@@ -271,8 +271,8 @@ func workspaceOwnerKilled(t *testing.T, s *suite) {
 	}
 }
 
-// workspaceRights checks that a box puts nothing on the host that gives
-// somebody a right there.
+// workspaceRights checks that a box cannot leave files on the host that grant
+// privileges there.
 func workspaceRights(t *testing.T, s *suite) {
 	st := s.open(t)
 	s.isolated(t, st)
@@ -311,14 +311,14 @@ except OSError: pass
 	if err != nil {
 		t.Fatal(err)
 	}
-	// It must not have stopped the box from making files at all.
+	// The box must still be able to make the files, without those modes.
 	if fi, err := os.Stat(filepath.Join(dir, sandbox.Root)); err != nil || fi.Mode().Perm() != 0o755 {
 		t.Errorf("a program that was copied: %v, %v; want mode 0755", fi, err)
 	}
 }
 
-// workspaceLinks checks that links in a workspace lead nowhere on the host, for
-// programs in the box.
+// workspaceLinks checks that programs in the box cannot follow links in a
+// workspace out to the host.
 func workspaceLinks(t *testing.T, s *suite) {
 	st := s.open(t)
 	s.isolated(t, st)
