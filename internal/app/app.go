@@ -1,10 +1,10 @@
-// Package app puts the parts together: from a configuration it makes a
-// [System] whose engine, driver, store and servers know each other only
-// through what they declare.
+// Package app connects all parts of Glovebox. From a configuration it makes a
+// [System] with an engine, a driver, a store and servers. These know each other
+// only by the interfaces that they declare.
 //
-// Only package cli imports it, and nothing else knows every part. [Open] makes
-// a System; the caller uses its Engine or has it serve; Close ends it, and
-// with it every sandbox that is not detached.
+// Only package cli imports it, and no other package knows all parts. [Open]
+// makes a System. The caller uses its Engine, or one of its Serve methods. Close
+// ends it and every sandbox that is not detached.
 package app
 
 import (
@@ -33,76 +33,79 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/workspace"
 )
 
-// Options are what a System is made from.
+// Options are the parameters of [Open].
 type Options struct {
-	// Config is valid.
+	// Config must be valid.
 	Config config.Config
-	// Log receives what is worth knowing; nil discards it.
+	// Log receives log records; nil discards them.
 	Log *slog.Logger
-	// Version is what the program calls itself to clients.
+	// Version is the version that the program reports to clients.
 	Version string
-	// Detached sandboxes outlive this process, and are found again by the
-	// next one.
+	// Detached makes sandboxes outlive this process. The next process finds them
+	// again.
 	Detached bool
-	// Metrics counts what happens, for who reads /metrics.
+	// Metrics makes the System count events for /metrics.
 	Metrics bool
-	// Pool keeps sandboxes ready, if the configuration says how many.
+	// Pool keeps a warm pool of sandboxes, if the configuration sets its size.
 	Pool bool
-	// Secrets gives sandboxes the configuration's secrets: for a caller that
-	// makes some.
+	// Secrets reads the configuration's secrets for sandboxes. Set it if the
+	// caller makes sandboxes.
 	Secrets bool
-	// CommandLine says that the local user is a person at a command line, who may
-	// name registries anywhere.
+	// CommandLine is true if the local user is a person at a command line. That
+	// user may name any registry.
 	CommandLine bool
-	// Passive does no work in the background: for a caller that only looks.
+	// Passive starts no background work and no control socket. It is for callers
+	// that only read state.
 	Passive bool
-	// Looks says that the caller makes no sandboxes, so that it does not matter
-	// what they must be behind.
+	// Looks is true if the caller makes no sandboxes. A driver with any boundary
+	// is then accepted.
 	Looks bool
-	// Conformance serves HTTP without tokens, on a loopback address only, and
-	// with the fixtures of MCP's conformance suite.
+	// Conformance serves HTTP without tokens, on a loopback address only, with
+	// the fixtures of MCP's conformance suite.
 	Conformance bool
-	// Getenv gives the variables that say where traces go; nil is nowhere.
+	// Getenv returns the environment variables that configure the export of
+	// traces; nil exports none.
 	Getenv func(string) string
-	// TestDrivers are drivers by name beside those of the build. Only tests
-	// have any.
+	// TestDrivers are drivers by name, in addition to the build's. Only tests
+	// set it.
 	TestDrivers map[string]Maker
-	// TestAuto are the drivers that "auto" tries, in place of the build's. Only
-	// tests have any.
+	// TestAuto are the drivers that "auto" tries, instead of the build's. Only
+	// tests set it.
 	TestAuto []string
 }
 
-// A System is everything, put together.
+// A System is a running Glovebox. [Open] makes it, and the caller must Close it.
 type System struct {
-	// Engine is what edges ask for work.
+	// Engine makes sandboxes and runs programs in them. Edges send it all their
+	// requests.
 	Engine *engine.Engine
 
 	opts   Options
 	log    *slog.Logger
 	driver driver.Driver
-	// fallback is why "auto" took a driver without a kernel of its own; "" if it
-	// did not.
+	// fallback is the reason why "auto" took a driver without a kernel of its
+	// own; "" if it took none.
 	fallback string
 	warmer   *warmer // nil without a pool
 	store    *store.Store
 	auth     *auth.Auth
-	host     *hostdir.Set // of a client on this machine, else nil
+	host     *hostdir.Set // allowed directories of a client on this machine; nil if detached
 
 	workspaces workspace.Keeper
 	served     *files      // nil unless over HTTP
-	ports      *ports      // likewise
+	ports      *ports      // nil unless over HTTP
 	local      *localPorts // nil unless over stdio
 	control    *control.Server
 	shares     *httpserver.Shares
 	mcpShares  *mcpserver.Shares
-	metrics    *metrics.Set // nil if nothing is counted
+	metrics    *metrics.Set // nil without metrics
 
-	traces     *trace.Exporter // nil if they go nowhere
+	traces     *trace.Exporter // nil if traces are not exported
 	stop       context.CancelFunc
 	background sync.WaitGroup
 }
 
-// Open makes a System. The error wraps the [sandbox.Kind] of what failed.
+// Open makes a System. Errors wrap the [sandbox.Kind] of the part that failed.
 func Open(ctx context.Context, opts Options) (_ *System, err error) {
 	s := &System{opts: opts, log: opts.Log, shares: httpserver.NewShares(0), mcpShares: mcpserver.NewShares(opts.Config.Server.Sessions)}
 	if s.log == nil {
@@ -233,8 +236,8 @@ func (s *System) DriverName() string { return s.driver.Info().Name }
 // Config returns the configuration in use.
 func (s *System) Config() config.Config { return s.opts.Config }
 
-// Close ends everything: the sandboxes that are not detached, the driver, the
-// store. It returns when nothing of them is left.
+// Close ends the servers, the sandboxes that are not detached, the driver and
+// the store. It returns when all of them have ended.
 func (s *System) Close(ctx context.Context) error {
 	var errs []error
 	if s.control != nil {
@@ -268,8 +271,8 @@ func (s *System) Close(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// openWorkspaces opens the workspaces: ours, or the directory of a server that
-// Glovebox replaces.
+// openWorkspaces opens Glovebox's own workspaces, or the directory of a server
+// that Glovebox replaces.
 func openWorkspaces(c config.Config, d driver.Driver) (workspace.Keeper, error) {
 	dir := cmp.Or(c.Workspace.Dir, filepath.Join(c.StateDir, "workspaces"))
 	var theirs *workspace.Conversations
@@ -294,8 +297,8 @@ func openWorkspaces(c config.Config, d driver.Driver) (workspace.Keeper, error) 
 	return workspace.Local{Set: set}, nil
 }
 
-// maxWorkspaces bounds the workspaces of a principal: where all conversations
-// are one's, only the disk does.
+// maxWorkspaces returns the limit on workspaces per principal; 0 is the default.
+// If one principal has all conversations, only the disk limits their number.
 func maxWorkspaces(c config.Config) int {
 	if c.Workspace.Secret == "" {
 		return 0

@@ -8,14 +8,14 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// attempts are the drivers that were not taken, and why.
+// attempts records the drivers that were not taken, with the reasons.
 type attempts struct {
-	weak    []string // those that the configuration refuses
-	kernels []string // those with a kernel of their own that do not work here
-	hint    string   // what mends the first of these
+	weak    []string // refused by the configuration
+	kernels []string // with a kernel of their own, but not usable here
+	hint    string   // remedy for the first of kernels that has one
 }
 
-// failed notes that a driver does not work here.
+// failed records a driver that does not work here.
 func (a *attempts) failed(name string, b sandbox.Boundary, err error) {
 	if !b.OwnKernel() {
 		return
@@ -26,7 +26,7 @@ func (a *attempts) failed(name string, b sandbox.Boundary, err error) {
 	}
 }
 
-// reason says why no driver with a kernel of its own was taken.
+// reason returns why no driver with a kernel of its own was taken.
 func (a *attempts) reason() string {
 	if len(a.kernels) == 0 {
 		return "this program has no embedded driver"
@@ -34,7 +34,8 @@ func (a *attempts) reason() string {
 	return strings.Join(a.kernels, "; ")
 }
 
-// refusal is the error where a kernel is required and no driver has one.
+// refusal returns the error for a configuration that requires a kernel of its
+// own, if no driver has one.
 func (a *attempts) refusal() error {
 	why := a.weak
 	if len(a.kernels) > 0 {
@@ -48,10 +49,10 @@ func (a *attempts) refusal() error {
 	return sandbox.WithHint(err, "use the driver gvisor on Linux, or e2b; or accept a shared kernel with --require-isolation %s", config.IsolationAny)
 }
 
-// oneLine returns text without line breaks.
+// oneLine replaces line breaks and repeated spaces by single spaces.
 func oneLine(text string) string { return strings.Join(strings.Fields(text), " ") }
 
-// boundary is what receipts say of the boundary, for the engine.
+// boundary returns the boundary control of receipts.
 func (s *System) boundary() sandbox.Control {
 	info := s.driver.Info()
 	c := sandbox.Control{
@@ -64,8 +65,8 @@ func (s *System) boundary() sandbox.Control {
 	return c
 }
 
-// Fallback says in one line that "auto" took a driver without a kernel of its
-// own, and why. It is "" if "auto" did not.
+// Fallback returns one line that says that "auto" took a driver without a kernel
+// of its own, and why. It returns "" if "auto" did not.
 func (s *System) Fallback() string {
 	if s.fallback == "" {
 		return ""
@@ -75,7 +76,7 @@ func (s *System) Fallback() string {
 		"--driver %s asks for this, --require-isolation %s refuses it", name, s.driver.Info().Boundary, s.fallback, name, config.IsolationKernel)
 }
 
-// checkBoundary says what sandboxes here are behind.
+// checkBoundary reports the boundary of sandboxes here.
 func (s *System) checkBoundary() Check {
 	if line := s.Fallback(); line != "" {
 		return Check{Name: "boundary", Status: CheckWarning, Detail: line}

@@ -9,8 +9,8 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// listen lets commands in other processes use the sandboxes of this one. Where
-// it cannot, only they miss it.
+// listen lets commands in other processes use the sandboxes of this process. A
+// failure is only logged: it affects only those commands.
 func (s *System) listen() {
 	c, err := control.Serve(s.store.OwnerSocket(s.Engine.OwnerID()), s.Engine)
 	if err != nil {
@@ -20,7 +20,7 @@ func (s *System) listen() {
 	s.control = c
 }
 
-// holder returns a way to the process that looks after a sandbox.
+// holder returns a client of the process that holds a sandbox.
 func (s *System) holder(ctx context.Context, id string) (control.Client, error) {
 	if !sandbox.ValidID(id) {
 		return control.Client{}, sandbox.WithHint(sandbox.Errorf(sandbox.Invalid, "%q is not the name of a sandbox", id), "glovebox ps lists them")
@@ -43,8 +43,8 @@ func (s *System) holder(ctx context.Context, id string) (control.Client, error) 
 	return control.Client{Path: s.store.OwnerSocket(r.Owner)}, nil
 }
 
-// SetNetwork changes what a sandbox may reach, whoever's it is and whichever
-// process has it, within what that process allows.
+// SetNetwork changes the network policy of any principal's sandbox. The process
+// that holds the sandbox does it, within its own limits.
 func (s *System) SetNetwork(ctx context.Context, id string, n sandbox.Network) (sandbox.Sandbox, error) {
 	c, err := s.holder(ctx, id)
 	if err != nil {
@@ -53,9 +53,10 @@ func (s *System) SetNetwork(ctx context.Context, id string, n sandbox.Network) (
 	return c.SetNetwork(ctx, id, n)
 }
 
-// Forward connects what comes to a listener with a port of a sandbox, whoever's
-// it is and whichever process has it, until ctx ends or the listener fails. It
-// calls report when a connection could not be made. The listener is closed.
+// Forward connects each connection of a listener to a port of any principal's
+// sandbox, in whichever process holds it. It returns when ctx ends or the
+// listener fails. It calls report for each failed connection to the port. It
+// closes the listener.
 func (s *System) Forward(ctx context.Context, ln net.Listener, id string, port int, report func(error)) error {
 	c, err := s.holder(ctx, id)
 	if err != nil {
@@ -90,8 +91,7 @@ func (s *System) Forward(ctx context.Context, ln net.Listener, id string, port i
 	}
 }
 
-// Holds returns an error unless some process looks after the sandbox and can be
-// asked.
+// Holds returns an error unless a live process holds the sandbox.
 func (s *System) Holds(ctx context.Context, id string) error {
 	_, err := s.holder(ctx, id)
 	return err

@@ -21,23 +21,22 @@ import (
 // hostFiles copies between sandboxes and directories of this machine.
 type hostFiles struct {
 	sys *System
-	set *hostdir.Set // the directories that are allowed
-	// anywhere allows every path: for the command line, whose user may read
-	// and write what they can anyway.
+	set *hostdir.Set // the allowed directories
+	// anywhere allows every path. It is for the command line, whose user has
+	// direct access to the files anyway.
 	anywhere bool
 }
 
 var _ mcpserver.HostFiles = (*hostFiles)(nil)
 
-// Bounds of one copy.
+// Limits of one copy.
 const (
 	maxCopyFiles = 200_000
 	maxCopyDepth = 64
 )
 
-// place opens the allowed directory that a path of this machine is in, and
-// returns what is left of the path; find is the way to look it up. The caller
-// calls done.
+// place opens the allowed directory that contains a path of this machine, and
+// returns the rest of the path. find looks up the path. The caller calls done.
 func (h *hostFiles) place(p string, find func(*hostdir.Set, string) (*safepath.Dir, string, error)) (d *safepath.Dir, rest string, done func(), err error) {
 	if p, err = hostPath(p); err != nil {
 		return nil, "", nil, err
@@ -56,8 +55,7 @@ func (h *hostFiles) place(p string, find func(*hostdir.Set, string) (*safepath.D
 	return d, rest, func() {}, nil
 }
 
-// hostPath reads a path of this machine as people and programs write it: an
-// absolute path, or a file URL.
+// hostPath parses a path of this machine: an absolute path, or a file URL.
 func hostPath(p string) (string, error) {
 	if u, err := url.Parse(p); err == nil && u.Scheme == "file" {
 		p = u.Path
@@ -75,7 +73,7 @@ func hostPath(p string) (string, error) {
 	return filepath.Clean(p), nil
 }
 
-// hostError gives an error about this machine's files its kind.
+// hostError gives an error about this machine's files a kind.
 func hostError(err error) error {
 	switch {
 	case err == nil:
@@ -94,9 +92,9 @@ func hostError(err error) error {
 	return err
 }
 
-// CopyIn copies a file or directory of this machine to a path in a sandbox: the
-// directory's content goes into a directory of that name. Links are kept as
-// links if they lead to something in the directory.
+// CopyIn copies a file or directory of this machine to a path in a sandbox. A
+// directory's content goes into a directory of that name. Links are kept if they
+// lead to a file inside the directory.
 func (h *hostFiles) CopyIn(ctx context.Context, p sandbox.Principal, from, sandboxID, to string, ignore bool, progress func(sandbox.Copied)) (n sandbox.Copied, err error) {
 	dir, name, done, err := h.place(from, (*hostdir.Set).Find)
 	if err != nil {
@@ -134,7 +132,7 @@ func (h *hostFiles) CopyIn(ctx context.Context, p sandbox.Principal, from, sandb
 	if ignore {
 		rules.read(tree, ".")
 	}
-	var links []string // where, and where to
+	var links []string // pairs of target and name
 	err = tree.Walk(ctx, maxCopyFiles, func(f *safepath.Entry) error {
 		if _, err := safepath.Clean(f.Path); err != nil || rules.ignores(f.Path, f.Mode.IsDir()) {
 			if err != nil {
@@ -166,7 +164,7 @@ func (h *hostFiles) CopyIn(ctx context.Context, p sandbox.Principal, from, sandb
 		}
 		r, fi, err := tree.Open(f.Path)
 		if errors.Is(err, fs.ErrNotExist) || errors.Is(err, safepath.ErrType) {
-			return nil // it went meanwhile
+			return nil // removed or replaced meanwhile
 		}
 		if err != nil {
 			return hostError(err)
@@ -182,15 +180,16 @@ func (h *hostFiles) CopyIn(ctx context.Context, p sandbox.Principal, from, sandb
 	return n, hostError(err)
 }
 
-// stays reports whether a link at name leads to something in the same tree, if
-// all others of the tree do, and those above it are directories and no links.
+// stays reports whether a link at name leads to a file in the same tree. It
+// assumes that all other links of the tree do, and that no parent directory of
+// name is a link.
 func stays(name, target string) bool {
 	down := false
 	for part := range strings.SplitSeq(filepath.ToSlash(target), "/") {
 		switch part {
 		case "", ".":
 		case "..":
-			// Behind the name of a link it would go up from where that leads.
+			// After the name of a link, ".." would start from the link's target.
 			if down {
 				return false
 			}
@@ -206,8 +205,8 @@ func isLink(dir *safepath.Dir, name string) bool {
 	return err == nil && fi.Mode().Type() == fs.ModeSymlink
 }
 
-// belowLink reports whether a directory between base and name is a link, as one
-// that an earlier copy left may be.
+// belowLink reports whether a directory between base and name is a link. An
+// earlier copy may have left such a link.
 func belowLink(dir *safepath.Dir, base, name string) bool {
 	for at := path.Dir(name); at != base && at != "."; at = path.Dir(at) {
 		if isLink(dir, at) {
@@ -225,10 +224,10 @@ func makeDir(ctx context.Context, h *hostFiles, p sandbox.Principal, sandboxID, 
 	return err
 }
 
-// linkPairs is how many links one program makes.
+// linkPairs is the maximum number of links per run of ln.
 const linkPairs = 500
 
-// link makes links in a sandbox, with its own program for that.
+// link makes links in a sandbox by running ln there.
 func (h *hostFiles) link(ctx context.Context, p sandbox.Principal, sandboxID string, pairs []string) error {
 	const script = `while [ $# -gt 1 ]; do ln -sfn -- "$1" "$2" || exit 1; shift 2; done`
 	for len(pairs) > 0 {
@@ -255,12 +254,12 @@ func (h *hostFiles) link(ctx context.Context, p sandbox.Principal, sandboxID str
 	return nil
 }
 
-// CopyOut copies a file or directory of a sandbox to a path of this machine. A
-// file that is there is replaced, in one step, and of a directory nothing is
-// touched before all of it is here. Links that lead out of what is copied are
-// left out: somebody here might follow them. So are files that programs here
-// execute or obey, unless they are allowed. No more is taken than the sandbox may
-// hold.
+// CopyOut copies a file or directory of a sandbox to a path of this machine. It
+// replaces an existing file by an atomic rename. It changes an existing
+// directory only after the whole content has arrived. It skips links that lead
+// out of the copied tree, because programs here might follow them. It also skips
+// files that programs here execute or obey, unless the configuration allows
+// them. It copies no more bytes than the sandbox may hold.
 func (h *hostFiles) CopyOut(ctx context.Context, p sandbox.Principal, sandboxID, from, to string, progress func(sandbox.Copied)) (n sandbox.Copied, err error) {
 	dir, name, done, err := h.place(to, (*hostdir.Set).FindToWrite)
 	if err != nil {
@@ -299,13 +298,13 @@ func (h *hostFiles) CopyOut(ctx context.Context, p sandbox.Principal, sandboxID,
 	return c.tree(ctx, fi.Path, list, dir, name, staging)
 }
 
-// mostBytes is how much is taken of a sandbox at once: as much as it may hold.
-// Its files come from a guest that is not trusted, and may say and send more.
+// mostBytes returns the limit on the bytes of one copy: the limit on the
+// sandbox's files. The guest is not trusted, and may report and send more.
 func (h *hostFiles) mostBytes(sb sandbox.Sandbox) int64 {
 	most := sb.Limits.DiskBytes
 	if sb.Workspace != "" {
 		quota := int64(h.sys.opts.Config.Workspace.Size)
-		if quota <= 0 { // there is no bound of its own
+		if quota <= 0 { // the workspace has no quota
 			quota = hostdir.MaxBytes
 		}
 		most += quota
@@ -318,19 +317,19 @@ type copyOut struct {
 	h         *hostFiles
 	p         sandbox.Principal
 	sandboxID string
-	left      int64 // bytes that may still come
+	left      int64 // bytes that may still be copied
 	n         sandbox.Copied
 	progress  func(sandbox.Copied)
 }
 
-// refuses reports whether a file is left out, as programs here obey it, and
-// remembers that there was one.
+// refuses reports whether a file must be left out, because programs here obey
+// it. It records the file's kind in ToolFiles.
 func (c *copyOut) refuses(name string) bool {
 	tool := hostdir.ToolFile(name)
 	return tool != "" && c.refusesTool(tool)
 }
 
-// refusesTool is refuses of a name that is a tool file.
+// refusesTool is refuses for the name of a tool file.
 func (c *copyOut) refusesTool(tool string) bool {
 	const most = 10
 	if !slices.Contains(c.n.ToolFiles, tool) && len(c.n.ToolFiles) < most {
@@ -340,7 +339,7 @@ func (c *copyOut) refusesTool(tool string) bool {
 	return c.n.Refused
 }
 
-// file copies one file to name, or into the directory that is there.
+// file copies one file to name. If name is a directory, the file goes into it.
 func (c *copyOut) file(ctx context.Context, from string, dir *safepath.Dir, name string, staging *safepath.Dir) (sandbox.Copied, error) {
 	if here, err := dir.Lstat(name); err == nil && here.IsDir() {
 		name = path.Join(name, path.Base(from))
@@ -356,7 +355,8 @@ func (c *copyOut) file(ctx context.Context, from string, dir *safepath.Dir, name
 	return c.n, hostError(errors.Join(err, f.Discard()))
 }
 
-// place puts files at names below dir, by commit.
+// place calls commit, which puts files at names below dir, under the rules of
+// the allowed directories.
 func (c *copyOut) place(dir *safepath.Dir, names []string, commit func() error) error {
 	if c.h.anywhere {
 		return commit()
@@ -364,9 +364,9 @@ func (c *copyOut) place(dir *safepath.Dir, names []string, commit func() error) 
 	return c.h.set.Place(dir, names, commit)
 }
 
-// repositories judges what of a list, which is below base, makes directories at
-// name Git repositories, and returns those that are left out, with slashes at their
-// ends and by their names below base.
+// repositories finds directories at or below name that the listed files below
+// base would make Git repositories. It returns those to leave out, as paths
+// relative to name with a slash at the end.
 func (c *copyOut) repositories(base string, list []sandbox.File, dir *safepath.Dir, name string) ([]string, error) {
 	var names []string
 	for _, f := range list {
@@ -391,16 +391,16 @@ func (c *copyOut) repositories(base string, list []sandbox.File, dir *safepath.D
 	return refused, nil
 }
 
-// below returns the name of a listed file below base, and whether it can have that
-// name here.
+// below returns the name of a listed file relative to base, and whether the name
+// is valid here.
 func below(base string, f sandbox.File) (string, bool) {
 	rel, ok := strings.CutPrefix(f.Path, strings.TrimSuffix(base, "/")+"/")
 	clean, err := safepath.Clean(rel)
 	return clean, ok && err == nil && !strings.ContainsRune(rel, '\uFFFD')
 }
 
-// tree copies what a list has, which is below base, to the directory name: first
-// to a directory of its own, and then all of it together to its place.
+// tree copies the listed files, which are below base, to the directory name. It
+// copies them to a staging directory first, and then moves all of them together.
 func (c *copyOut) tree(ctx context.Context, base string, list []sandbox.File, dir *safepath.Dir, name string, staging *safepath.Dir) (sandbox.Copied, error) {
 	const whole = "tree"
 	if err := staging.MkdirAll(whole); err != nil {
@@ -425,14 +425,14 @@ func (c *copyOut) tree(ctx context.Context, base string, list []sandbox.File, di
 		if c.refuses(clean) || slices.ContainsFunc(repositories, func(r string) bool { return strings.HasPrefix(clean+"/", r) }) {
 			continue
 		}
-		// Nothing is written by way of a link, neither of one that is here nor of
-		// one that came before.
+		// Do not write through a link: neither through a link that is already
+		// here nor through a copied one.
 		target := path.Join(name, clean)
 		if belowLink(dir, name, target) || belowLink(tree, ".", clean) || f.Type == sandbox.TypeDirectory && isLink(dir, target) {
 			c.n.Skipped++
 			continue
 		}
-		// A link to a tool file gives it another name.
+		// A link to a tool file would give it another name.
 		if f.Type == sandbox.TypeSymlink && stays(clean, f.Target) && c.refuses(path.Join(path.Dir(clean), filepath.ToSlash(f.Target))) {
 			continue
 		}
@@ -456,7 +456,7 @@ func (c *copyOut) tree(ctx context.Context, base string, list []sandbox.File, di
 	return c.n, hostError(err)
 }
 
-// entry copies one thing of a tree.
+// entry copies one file, directory or link of a tree.
 func (c *copyOut) entry(ctx context.Context, f sandbox.File, tree *safepath.Dir, name string, staging *safepath.Dir) error {
 	switch f.Type {
 	case sandbox.TypeDirectory:
@@ -480,7 +480,7 @@ func (c *copyOut) entry(ctx context.Context, f sandbox.File, tree *safepath.Dir,
 	return nil
 }
 
-// fetch gets one file out of a sandbox, for the caller to commit.
+// fetch copies one file out of a sandbox. The caller commits it.
 func (c *copyOut) fetch(ctx context.Context, from string, dir *safepath.Dir, name string, staging *safepath.Dir) (*safepath.Pending, error) {
 	r, _, err := c.h.sys.Engine.ReadFile(ctx, c.p, c.sandboxID, from, 0, -1)
 	if err != nil {
@@ -504,8 +504,8 @@ func (c *copyOut) fetch(ctx context.Context, from string, dir *safepath.Dir, nam
 	return f, nil
 }
 
-// CopyIn copies a file or directory of this machine into a sandbox, whoever's
-// it is.
+// CopyIn copies a file or directory of this machine into any principal's
+// sandbox.
 func (s *System) CopyIn(ctx context.Context, from, sandboxID, to string, ignore bool) (sandbox.Copied, error) {
 	h, p, from, err := s.copier(ctx, sandboxID, from)
 	if err != nil {
@@ -514,7 +514,7 @@ func (s *System) CopyIn(ctx context.Context, from, sandboxID, to string, ignore 
 	return h.CopyIn(ctx, p, from, sandboxID, to, ignore, func(sandbox.Copied) {})
 }
 
-// CopyOut copies a file or directory of a sandbox to this machine.
+// CopyOut copies a file or directory of any principal's sandbox to this machine.
 func (s *System) CopyOut(ctx context.Context, sandboxID, from, to string) (sandbox.Copied, error) {
 	h, p, to, err := s.copier(ctx, sandboxID, to)
 	if err != nil {

@@ -13,34 +13,34 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// A CheckStatus says how a check came out.
+// A CheckStatus is the result of a check.
 type CheckStatus string
 
 // The statuses of a check.
 const (
 	CheckOK      CheckStatus = "ok"
-	CheckNote    CheckStatus = "note"    // worth knowing; nothing is lost by it
-	CheckWarning CheckStatus = "warning" // sandboxes work, but not as well as they could
+	CheckNote    CheckStatus = "note"    // information; everything works
+	CheckWarning CheckStatus = "warning" // sandboxes work, but with a disadvantage
 	CheckFailed  CheckStatus = "failed"  // sandboxes do not work
 )
 
-// A Check is one thing that the doctor looked at.
+// A Check is one check of the doctor.
 type Check struct {
 	Name   string      `json:"name"`
 	Status CheckStatus `json:"status"`
 	Detail string      `json:"detail"`
-	// Fix names what mends it, if something does.
+	// Fix is the remedy; "" if there is none.
 	Fix string `json:"fix,omitempty"`
 }
 
-// Works reports whether sandboxes work, going by the checks.
+// Works reports whether no check failed, so sandboxes work.
 func Works(checks []Check) bool {
 	return !slices.ContainsFunc(checks, func(c Check) bool { return c.Status == CheckFailed })
 }
 
-// Doctor looks at what sandboxes need on this machine, with the options that
-// they would be made with, and tries one. It leaves nothing behind but the
-// state directory.
+// Doctor checks the requirements of sandboxes on this machine, with the given
+// options, and tries one sandbox. It leaves nothing behind except the state
+// directory.
 func Doctor(ctx context.Context, opts Options) []Check {
 	checks := []Check{checkStateDir(opts.Config.StateDir)}
 	names, _, err := opts.candidates(opts.Config.Driver)
@@ -57,7 +57,7 @@ func Doctor(ctx context.Context, opts Options) []Check {
 		}
 		checks = append(checks, of...)
 		if len(names) > 1 && len(of) > 0 && Works(of) {
-			break // the first that works is used
+			break // "auto" uses the first that works
 		}
 	}
 	if len(names) > 1 {
@@ -66,9 +66,8 @@ func Doctor(ctx context.Context, opts Options) []Check {
 	return append(checks, try(ctx, opts)...)
 }
 
-// softened returns the checks of several drivers, of which one suffices: what
-// keeps one of them from working is no failure. Whether one does, the sandbox
-// tells that is tried.
+// softened turns failures into warnings, for checks of several drivers of which
+// one suffices. The trial sandbox shows whether one works.
 func softened(checks []Check) []Check {
 	for i := range checks {
 		if checks[i].Status == CheckFailed {
@@ -78,7 +77,7 @@ func softened(checks []Check) []Check {
 	return checks
 }
 
-// engineChecks are what is found of an engine.
+// engineChecks returns the checks of a container engine.
 func engineChecks(ctx context.Context, name string, c config.Config) []Check {
 	var checks []Check
 	found := docker.Doctor(ctx, docker.Options{Engine: name, Host: c.Docker.Host, Runtime: c.Docker.Runtime})
@@ -115,8 +114,7 @@ func checkStateDir(dir string) Check {
 	return c
 }
 
-// try makes a sandbox, runs a program in it, and reads back how it is
-// confined.
+// try makes a sandbox, runs a program in it, and checks its receipt.
 func try(ctx context.Context, opts Options) (checks []Check) {
 	sys, err := Open(ctx, opts)
 	if err != nil {

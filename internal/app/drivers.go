@@ -16,13 +16,13 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// A Maker makes a driver. It does no work yet that could fail for reasons of
-// this machine: those are for the driver's Probe.
+// A Maker makes a driver. It does no work that can fail because of this machine:
+// the driver's Probe does that.
 type Maker func(DriverOptions) (driver.Driver, error)
 
-// DriverOptions are what a driver is made with.
+// DriverOptions are the parameters of a driver.
 type DriverOptions struct {
-	StateDir string // absolute, and there
+	StateDir string // absolute path of an existing directory
 	Guest    string // path of the guest's program
 	Images   config.Images
 	Docker   config.Docker
@@ -34,9 +34,9 @@ type DriverOptions struct {
 // tries them.
 func DriverNames() []string { return autoOrder() }
 
-// autoOrder names the drivers that "auto" tries, the best first: the embedded
-// one where there is one, then the engines that are found. What costs money is
-// not found, but asked for.
+// autoOrder returns the drivers that "auto" tries, the best first: the embedded
+// driver if the build has one, then the container engines. Drivers that cost
+// money are not among them: the configuration must name them.
 func autoOrder() []string { return append(embedded(), docker.Docker, docker.Podman) }
 
 // makers returns the drivers of this build.
@@ -70,8 +70,8 @@ func makers() map[string]Maker {
 	return all
 }
 
-// candidates returns the names of the drivers that name stands for, in the
-// order in which to try them, and their makers.
+// candidates returns the drivers that name stands for, in the order to try them,
+// and the makers by name.
 func (o Options) candidates(name string) ([]string, map[string]Maker, error) {
 	known := makers()
 	maps.Copy(known, o.TestDrivers)
@@ -88,11 +88,11 @@ func (o Options) candidates(name string) ([]string, map[string]Maker, error) {
 		"the drivers are: %s", strings.Join(append([]string{config.DriverAuto}, slices.Sorted(maps.Keys(known))...), ", "))
 }
 
-// makeDriver makes the driver that the configuration names: of several, the
-// first that can be used here. If none can, it is the first, so that its own
-// error says why. Where "auto" took one without a kernel of its own, fallback
-// says why. The error is of kind Unsupported if the configuration requires a
-// kernel, and no driver has one.
+// makeDriver makes the configured driver. With several candidates, it takes the
+// first that works here. If none works, it returns the first candidate, so that
+// the driver's own error explains why. If "auto" took a driver without a kernel
+// of its own, fallback is the reason. The error is of kind Unsupported if the
+// configuration requires a kernel and no usable driver has one.
 func (o Options) makeDriver(ctx context.Context, with DriverOptions) (_ driver.Driver, fallback string, err error) {
 	names, known, err := o.candidates(o.Config.Driver)
 	if err != nil {
@@ -118,7 +118,7 @@ func (o Options) makeDriver(ctx context.Context, with DriverOptions) (_ driver.D
 			}
 			continue
 		}
-		// A caller that only looks should not wait for what others need.
+		// A passive caller should not wait for the probe.
 		if len(names) == 1 || o.Passive && slices.Contains(embedded(), name) {
 			return d, "", nil
 		}

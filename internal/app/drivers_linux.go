@@ -12,10 +12,10 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/network"
 )
 
-// embedded names the drivers that need nothing else on this machine.
+// embedded returns the drivers that need no other software on this machine.
 func embedded() []string { return []string{"gvisor"} }
 
-// embeddedMakers returns those drivers.
+// embeddedMakers returns the makers of those drivers.
 func embeddedMakers() map[string]Maker {
 	return map[string]Maker{
 		"gvisor": func(o DriverOptions) (driver.Driver, error) {
@@ -32,8 +32,8 @@ func embeddedMakers() map[string]Maker {
 	}
 }
 
-// networkProgram returns the program that carries the networks of drivers that
-// have none of their own: this one; see [gvisor.Reexec].
+// networkProgram returns the path of the program that runs the networks of
+// drivers without a network of their own: this program; see [gvisor.Reexec].
 func networkProgram() string {
 	path, err := os.Executable()
 	if err != nil {
@@ -42,7 +42,7 @@ func networkProgram() string {
 	return path
 }
 
-// imageStore returns the store of a driver that has no engine to keep images.
+// imageStore returns the image store of a driver without a container engine.
 func imageStore(o DriverOptions) (*image.Store, error) {
 	return image.New(image.Options{
 		Dir:        filepath.Join(o.StateDir, "images"),
@@ -55,7 +55,7 @@ func imageStore(o DriverOptions) (*image.Store, error) {
 	})
 }
 
-// embeddedChecks are what those drivers know about their needs.
+// embeddedChecks returns the embedded drivers' checks of this machine.
 func embeddedChecks() []Check {
 	var checks []Check
 	for _, c := range gvisor.Doctor() {

@@ -2,15 +2,15 @@
 
 package app
 
-// embedded names the drivers that need nothing else on this machine: none.
+// embedded returns the drivers that need no other software on this machine:
+// none.
 func embedded() []string { return nil }
 
-// embeddedMakers returns those drivers.
+// embeddedMakers returns the makers of those drivers.
 func embeddedMakers() map[string]Maker { return nil }
 
-// networkProgram returns the program that carries the networks of drivers that
-// have none of their own: none.
+// networkProgram returns "": there is no such program on this platform.
 func networkProgram() string { return "" }
 
-// embeddedChecks are what those drivers know about their needs.
+// embeddedChecks returns the embedded drivers' checks of this machine: none.
 func embeddedChecks() []Check { return nil }

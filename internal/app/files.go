@@ -20,8 +20,8 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/store"
 )
 
-// files puts together what serving files over HTTP takes: the engine has them,
-// auth signs for them, and the store knows which signatures were used.
+// files implements the files over HTTP: the engine opens them, auth signs URLs,
+// and the store records which signatures were used.
 type files struct {
 	*engine.Engine
 	store  *store.Store
@@ -40,15 +40,16 @@ func (s *System) files(base string) *files {
 	}
 }
 
-// servedFile is a file with what tells its states apart.
+// servedFile is an open file with an entity tag.
 type servedFile struct {
 	*engine.OpenFile
 }
 
-// Stat says what the file was when it was opened.
+// Stat returns the file's info from when it was opened.
 func (f servedFile) Stat() (fs.FileInfo, error) { return f.Info, nil }
 
-// Tag is made of what a program cannot set back together.
+// Tag returns a hash of the file's version. A program cannot restore an old
+// version.
 func (f servedFile) Tag() string {
 	sum := sha256.Sum256([]byte(f.Version))
 	return hex.EncodeToString(sum[:16])
@@ -70,9 +71,10 @@ func (f *files) Spend(ctx context.Context, signature []byte, expires time.Time) 
 	return f.store.SpendSignature(ctx, signature, expires)
 }
 
-// SignedURL returns a URL by which method, GET or PUT, may be used on a file of
-// a principal's workspace for a while, or on all files of it, as a tar archive,
-// if name is ".".
+// SignedURL returns a URL that allows method, GET or PUT, on a file of a
+// principal's workspace for the time good. If name is ".", it allows all files
+// together, as a tar archive. The error wraps [sandbox.Invalid] if good or name
+// is not valid.
 func (f *files) SignedURL(ctx context.Context, p sandbox.Principal, workspace, name, method string, good time.Duration) (string, time.Time, error) {
 	if good <= 0 || good > auth.MaxSigned {
 		return "", time.Time{}, sandbox.Errorf(sandbox.Invalid, "expires_seconds: %v is not between a second and %v", good, auth.MaxSigned)
@@ -98,11 +100,12 @@ func (f *files) signed(handle, name, method string, expires time.Time) string {
 	return f.base + "/files/" + target + "?" + query
 }
 
-// linkTime is how long the links to files are good that results have.
+// linkTime is how long links to files in results are valid.
 const linkTime = time.Hour
 
-// FileLinks returns what gives files of a sandbox's workspace URLs to read them
-// by for a while, nil if it has none.
+// FileLinks returns a function from the name of a file in the sandbox's
+// workspace to a URL. The URLs allow reading for linkTime. The function is nil
+// if the sandbox has no workspace.
 func (f *files) FileLinks(ctx context.Context, p sandbox.Principal, sandboxID string) (func(name string) string, error) {
 	sb, err := f.Get(ctx, p, sandboxID)
 	if err != nil || sb.Workspace == "" {
@@ -116,11 +119,11 @@ func (f *files) FileLinks(ctx context.Context, p sandbox.Principal, sandboxID st
 	return func(name string) string { return f.signed(handle, name, http.MethodGet, expires) }, nil
 }
 
-// escapePath writes a name for a URL.
+// escapePath escapes a name for a URL.
 func escapePath(name string) string { return (&url.URL{Path: name}).EscapedPath() }
 
-// fileBase returns the URL by which clients reach a server that listens at
-// addr: as it was configured, else as far as can be told.
+// fileBase returns the URL at which clients reach a server that listens at addr:
+// the configured URL, or a guess.
 func (s *System) fileBase(addr net.Addr) string {
 	c := s.opts.Config.Server
 	if c.PublicURL != "" {

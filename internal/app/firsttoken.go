@@ -12,13 +12,13 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// firstToken is the name of the token that the first start makes. Its
-// principal goes by the name, so what replaces it keeps its sandboxes.
+// firstToken is the name of the token that the first start makes. The principal
+// has the same name, so a replacement token keeps its sandboxes.
 const firstToken = "default"
 
-// FirstToken returns the text of a token if one is made: because there is none
-// at all, or because it is to be replaced. Else it returns "": the text of one
-// that was made before is not to be had.
+// FirstToken makes a token and returns its text if there is none in force, or if
+// replace is true. Otherwise it returns "": the text of an existing token cannot
+// be recovered.
 func (s *System) FirstToken(ctx context.Context, replace bool) (string, error) {
 	if s.opts.Config.Server.Token != "" && !replace {
 		return "", nil
@@ -40,23 +40,23 @@ func (s *System) FirstToken(ctx context.Context, replace bool) (string, error) {
 			}
 		}
 	}
-	// The file of an earlier one would mislead.
+	// The file of an earlier token would mislead.
 	if err := os.Remove(s.tokenPath()); err != nil && !errors.Is(err, fs.ErrNotExist) {
 		return "", sandbox.Errorf(sandbox.Unavailable, "remove the file of the token before: %w", err)
 	}
 	text, _, err := s.auth.Create(ctx, firstToken, auth.ScopeRun, auth.ScopeFiles)
 	if errors.Is(err, sandbox.Conflict) && !replace {
-		return "", nil // another server made it in this moment, and shows it
+		return "", nil // another server has just made it, and shows it
 	}
 	return text, err
 }
 
-// tokenPath is the file of a token that was made where nobody saw it.
+// tokenPath is the file of a token that could not be shown to a person.
 func (s *System) tokenPath() string { return filepath.Join(s.opts.Config.StateDir, "token") }
 
-// KeepToken writes the text that [System.FirstToken] returned to a file of the
-// state directory that only its owner can read, and returns its path. If that
-// fails the token is revoked, so that the next start makes another.
+// KeepToken writes the text that [System.FirstToken] returned to a file in the
+// state directory that only its owner can read. It returns the path. If the
+// write fails, it revokes the token, so that the next start makes another.
 func (s *System) KeepToken(ctx context.Context, text string) (string, error) {
 	path := s.tokenPath()
 	err := atomicfile.Replace(path, []byte(text+"\n"), 0o600)

@@ -9,27 +9,27 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/safepath"
 )
 
-// ignoring is what the .gitignore files of a tree leave out. As for git, the
-// last pattern that fits counts, a file in a directory that is left out stays
-// out, and .git itself is left out.
+// ignoring applies the .gitignore files of a tree. As in git, the last matching
+// pattern decides, files in an ignored directory stay ignored, and .git itself
+// is ignored.
 type ignoring struct {
 	on      bool
 	rules   []ignoreRule
-	skipped []string // directories
+	skipped []string // ignored directories
 }
 
 type ignoreRule struct {
-	base     string // the directory of its file
+	base     string // the directory of the .gitignore file
 	pattern  []string
 	anchored bool
 	dirOnly  bool
 	negated  bool
 }
 
-// maxIgnore bounds one .gitignore file.
+// maxIgnore bounds the size of a .gitignore file, in bytes.
 const maxIgnore = 1 << 20
 
-// read adds the rules of a directory, if it has any.
+// read adds the rules of a directory's .gitignore, if there is one.
 func (g *ignoring) read(tree *safepath.Dir, dir string) {
 	g.on = true
 	f, _, err := tree.Open(path.Join(dir, ".gitignore"))
@@ -67,8 +67,8 @@ func parseIgnore(base, line string) (ignoreRule, bool) {
 	return r, true
 }
 
-// ignores reports whether a file is left out. Directories are asked for before
-// what is in them.
+// ignores reports whether a file is ignored. The caller must ask for a directory
+// before its content.
 func (g *ignoring) ignores(name string, isDir bool) bool {
 	if !g.on {
 		return false
@@ -108,7 +108,7 @@ func (r ignoreRule) fits(name string, isDir bool) bool {
 	return matchParts(r.pattern, strings.Split(name, "/"))
 }
 
-// matchParts matches a path part by part; ** stands for any number of them.
+// matchParts matches a path part by part; ** matches any number of parts.
 func matchParts(pattern, parts []string) bool {
 	for len(pattern) > 0 {
 		if pattern[0] == "**" {

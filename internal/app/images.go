@@ -17,13 +17,14 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// Images returns the driver as a keeper of images, or an error of kind
-// Unsupported if it keeps none.
+// Images returns the driver as a keeper of images. The error is of kind
+// Unsupported if the driver keeps none.
 func (s *System) Images() (driver.ImageKeeper, error) {
 	return driver.Images(s.driver)
 }
 
-// AdoptImage makes an image that is here the operator's, for all principals.
+// AdoptImage gives an existing image to the operator, so that all principals can
+// use it.
 func (s *System) AdoptImage(ctx context.Context, ref string) (sandbox.Image, error) {
 	k, err := s.Images()
 	if err != nil {
@@ -36,8 +37,9 @@ func (s *System) AdoptImage(ctx context.Context, ref string) (sandbox.Image, err
 	return i, s.Engine.AdoptImages(ctx, i)
 }
 
-// PruneImages removes images that were not used for so long, or all, and what no
-// image has, and forgets whose the images were that are gone.
+// PruneImages removes images that were unused for at least the given time, or
+// all images, and data without an image. It also forgets the owners of images
+// that no longer exist.
 func (s *System) PruneImages(ctx context.Context, unused time.Duration, all bool) (names []string, freed int64, err error) {
 	k, err := s.Images()
 	if err != nil {
@@ -50,24 +52,26 @@ func (s *System) PruneImages(ctx context.Context, unused time.Duration, all bool
 	return names, freed, s.Engine.ForgetImages(ctx)
 }
 
-// An ImageBuild is an order for an image.
+// An ImageBuild is a request to build an image.
 type ImageBuild struct {
-	// Dir is a directory with a Dockerfile and what that copies; Name is what to
-	// call the image.
+	// Dir is a directory with a Dockerfile and the files that it copies. Name is
+	// the name of the image.
 	Dir, Name string
-	// Args are the build's arguments. Network is what its programs reach: rules
-	// as for a sandbox, or an engine's own word.
+	// Args are the build's arguments. Network is the network policy of its
+	// programs: rules as for a sandbox, or a container engine's own network
+	// mode.
 	Args    map[string]string
 	Network string
-	// Limits are those of the sandbox that it is built in, where it is built in
-	// one; zeros are the defaults of builds. Its programs may run as long as a run may.
+	// Limits are the limits of the sandbox for the build, if it needs one; zeros
+	// are the defaults of builds. The timeout is the maximum of runs.
 	Limits sandbox.Limits
-	// Progress, if not nil, is told how far the fetching of the base is.
+	// Progress, if not nil, is called with the progress of fetching the base
+	// image.
 	Progress func(sandbox.ImageProgress)
 }
 
-// buildLimits are those of a sandbox that an image is built in, as far as the
-// operator's maxima allow: installing packages takes more than running a program.
+// buildLimits returns the default limits of a sandbox for a build, within the
+// operator's maxima. Installing packages needs more than running a program.
 func (s *System) buildLimits() sandbox.Limits {
 	l := sandbox.Limits{CPUs: float64(runtime.NumCPU()), MemoryBytes: 2 << 30, DiskBytes: 16 << 30, Processes: 1024}
 	most := s.opts.Config.Sandbox.Maximum.Limits()
@@ -86,8 +90,9 @@ func (s *System) buildLimits() sandbox.Limits {
 	return l
 }
 
-// BuildImage builds an image of a Dockerfile for the operator: by the driver's
-// engine if it has one, else in a sandbox. What the build says goes to said.
+// BuildImage builds an image from a Dockerfile for the operator: by the driver's
+// container engine if it has one, else in a sandbox. It writes the build's
+// output to said.
 func (s *System) BuildImage(ctx context.Context, order ImageBuild, said io.Writer) (sandbox.Image, error) {
 	i, err := s.buildImage(ctx, order, said)
 	if err != nil {
@@ -117,8 +122,8 @@ func (s *System) buildImage(ctx context.Context, order ImageBuild, said io.Write
 	return b.Run(ctx)
 }
 
-// buildByEngine gives an engine what is in the directory. It is not to blame for
-// what cannot be read there.
+// buildByEngine sends the packed directory to a container engine. An error in
+// reading the directory is reported instead of the engine's.
 func buildByEngine(ctx context.Context, b driver.ImageBuilder, order ImageBuild, said io.Writer) (sandbox.Image, error) {
 	r, w := io.Pipe()
 	packed := make(chan error, 1)
@@ -135,14 +140,14 @@ func buildByEngine(ctx context.Context, b driver.ImageBuilder, order ImageBuild,
 	return i, err
 }
 
-// An imageMaker has images, and makes others of them.
+// An imageMaker keeps images and makes new images from them.
 type imageMaker interface {
 	driver.ImageKeeper
 	driver.ImageExtender
 }
 
-// builderImages are the images of a build at a command line: those that are here
-// for the local user, or come from a registry.
+// builderImages are the images for a build at a command line: local images of
+// the local user, or images from a registry.
 type builderImages struct {
 	imageMaker
 	engine *engine.Engine
@@ -152,8 +157,9 @@ func (b builderImages) PullImage(ctx context.Context, order driver.ImagePull) (s
 	return b.engine.FetchImage(ctx, sandbox.Local, order.Ref, order.Progress)
 }
 
-// LoadImages loads images for the operator from the file or directory at path or, if that is
-// empty, from r. name, if not empty, is what to call the only one.
+// LoadImages loads images for the operator. It reads the file or directory at
+// path, or r if path is empty. If name is not empty, there must be one image,
+// which gets that name.
 func (s *System) LoadImages(ctx context.Context, path string, r io.Reader, name string, progress func(sandbox.ImageProgress)) ([]sandbox.Image, error) {
 	k, err := s.Images()
 	if err != nil {
@@ -166,12 +172,11 @@ func (s *System) LoadImages(ctx context.Context, path string, r io.Reader, name 
 	return list, s.Engine.AdoptImages(ctx, list...)
 }
 
-// defaultDocker is where a Docker engine listens unless DOCKER_HOST says
-// otherwise.
+// defaultDocker is where a Docker engine listens if DOCKER_HOST is not set.
 const defaultDocker = "unix:///var/run/docker.sock"
 
-// LoadDockerImage takes an image over from a Docker engine on this machine. host
-// is what DOCKER_HOST says, or empty.
+// LoadDockerImage copies an image from a Docker engine on this machine. host is
+// the value of DOCKER_HOST, or "".
 func (s *System) LoadDockerImage(ctx context.Context, host, name string, progress func(sandbox.ImageProgress)) ([]sandbox.Image, error) {
 	if host == "" {
 		host = defaultDocker
@@ -185,7 +190,7 @@ func (s *System) LoadDockerImage(ctx context.Context, host, name string, progres
 		return new(net.Dialer).DialContext(ctx, "unix", path)
 	}}}
 	defer client.CloseIdleConnections()
-	// The engine is named in no URL that a socket is reached by.
+	// The host part of the URL is ignored on a socket.
 	address := "http://docker/images/get?names=" + url.QueryEscape(name)
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
 	if err != nil {

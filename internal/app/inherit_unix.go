@@ -12,13 +12,13 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// firstInherited is the descriptor that sockets begin at which a service
-// manager opened for us.
+// firstInherited is the first file descriptor of sockets that a service manager
+// passes.
 const firstInherited = 3
 
 // inherited returns the socket that systemd opened for this process, or nil if
-// it opened none. What it says is in the environment, which our children have
-// too: the process that is meant is named there.
+// there is none. Child processes inherit the environment variables too, so
+// LISTEN_PID names the intended process.
 func inherited(getenv func(string) string, fd int) (net.Listener, error) {
 	if getenv("LISTEN_PID") != strconv.Itoa(os.Getpid()) {
 		return nil, nil
@@ -29,7 +29,7 @@ func inherited(getenv func(string) string, fd int) (net.Listener, error) {
 	}
 	syscall.CloseOnExec(fd)
 	f := os.NewFile(uintptr(fd), "socket of the service manager")
-	defer f.Close() // the listener has a descriptor of its own
+	defer f.Close() // the listener has a file descriptor of its own
 	ln, err := net.FileListener(f)
 	if err != nil {
 		return nil, sandbox.Errorf(sandbox.Invalid, "the service manager's socket: %w", err)

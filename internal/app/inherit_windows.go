@@ -4,5 +4,5 @@ import "net"
 
 const firstInherited = 0
 
-// inherited returns nil: there is no such thing here.
+// inherited returns nil: Windows has no socket activation.
 func inherited(func(string) string, int) (net.Listener, error) { return nil, nil }

@@ -16,7 +16,7 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/store"
 )
 
-// Runners returns the languages that the configuration has.
+// Runners returns the configured languages.
 func Runners(c config.Languages) (interpreter.Table, error) {
 	table := interpreter.Runners()
 	if c.Runners == "" {
@@ -25,8 +25,8 @@ func Runners(c config.Languages) (interpreter.Table, error) {
 	return table.LoadDir(c.Runners)
 }
 
-// LanguageOf guesses a program's language from the name of its file. If it
-// cannot tell, it returns the languages that there are.
+// LanguageOf guesses a program's language from the name of its file. If no
+// language matches, it returns the known languages.
 func LanguageOf(c config.Languages, file string) (language string, known []string, err error) {
 	table, err := Runners(c)
 	if err != nil {
@@ -42,12 +42,13 @@ func LanguageOf(c config.Languages, file string) (language string, known []strin
 	return "", known, nil
 }
 
-// languages are those that sandboxes can run whose creator names no image, as
-// far as can be told without making one, and the image of each: first those of
-// images that are labelled as runners, then those that Glovebox knows.
+// languages returns the languages of sandboxes whose creator names no image, and
+// the image of each. First come the languages of images that are labelled as
+// runners, then the languages that Glovebox knows. It makes no sandbox to find
+// out, so the result is a guess.
 //
-// A server says the same to all its clients: only the client of one without HTTP
-// is known by now.
+// All clients of a server get the same result. Only a stdio server knows its
+// principal here; an HTTP server uses the operator's images.
 func (s *System) languages(ctx context.Context) []coderunner.Language {
 	p := sandbox.Local
 	if s.opts.Detached {
@@ -55,14 +56,14 @@ func (s *System) languages(ctx context.Context) []coderunner.Language {
 	}
 	runners, err := Runners(s.opts.Config.Languages)
 	if err != nil {
-		runners = interpreter.Runners() // Open has refused a table that is wrong
+		runners = interpreter.Runners() // Open has refused an invalid table
 	}
 	return languagesOf(s.driver.Info().Features, runners, s.Engine.RunnerImages(ctx, p))
 }
 
-// languagesOf does that for a driver with these features. What a system has that
-// is the driver's own is told only by a sandbox, which nobody asked for: any of
-// the languages may be there.
+// languagesOf is languages for a driver with these features. Only a sandbox
+// could show the languages of a remote system. It makes none, so it returns all
+// languages.
 func languagesOf(f driver.Features, runners interpreter.Table, labelled map[string]string) (languages []coderunner.Language) {
 	host := f.Host && !f.Remote
 	for _, name := range slices.Sorted(maps.Keys(labelled)) {
@@ -84,11 +85,10 @@ func languagesOf(f driver.Features, runners interpreter.Table, labelled map[stri
 	return languages
 }
 
-// systemPath is where sandboxes of the image host look for programs.
+// systemPath is the search path for programs in sandboxes of the image host.
 var systemPath = []string{"/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"}
 
-// installed reports whether this machine has the programs of a runner where
-// sandboxes see them.
+// installed reports whether this machine has a runner's programs in systemPath.
 func installed(r interpreter.Runner) bool {
 	here := func(program string) bool {
 		if filepath.IsAbs(program) {

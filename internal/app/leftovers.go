@@ -10,14 +10,14 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// Mend removes what processes that are no more left of sandboxes, by every
-// driver that can be used here: sandboxes that nobody takes over, boxes without
-// a sandbox, and what [driver.Cleaner] names. Sandboxes of a server that is to
-// come back are left to it. It returns a check for each driver.
+// Mend removes leftovers of ended processes, for every driver that works here.
+// Leftovers are sandboxes without a successor process, boxes without a sandbox,
+// and the leftovers that [driver.Cleaner] names. Sandboxes that a server will
+// take over at its next start stay. It returns a check for each driver.
 func Mend(ctx context.Context, opts Options) []Check {
 	names, _, err := opts.candidates(opts.Config.Driver)
 	if err != nil {
-		return nil // Doctor says so
+		return nil // Doctor reports it
 	}
 	opts.Passive, opts.Pool = true, false
 	var checks []Check
@@ -30,12 +30,12 @@ func Mend(ctx context.Context, opts Options) []Check {
 	return checks
 }
 
-// mend does that for one driver; ok is false if it cannot be used here.
+// mend is Mend for one driver; ok is false if the driver does not work here.
 func mend(ctx context.Context, opts Options) (c Check, ok bool) {
 	name := "leftovers of " + opts.Config.Driver
 	sys, err := Open(ctx, opts)
 	if err != nil {
-		return Check{}, false // what keeps it from opening, Doctor says
+		return Check{}, false // Doctor reports the reason
 	}
 	defer func() {
 		if err := sys.Close(context.WithoutCancel(ctx)); err != nil && ok {
@@ -63,8 +63,8 @@ func mend(ctx context.Context, opts Options) (c Check, ok bool) {
 	return c, true
 }
 
-// sweep removes what is left, and returns what that was, and the sandboxes that
-// a server has to take over.
+// sweep removes leftovers. It returns their names, and the sandboxes that wait
+// for a server to take them over.
 func (s *System) sweep(ctx context.Context) (removed, waiting []string, err error) {
 	before, err := s.remains(ctx)
 	if err != nil {
@@ -102,8 +102,8 @@ func (s *System) sweep(ctx context.Context) (removed, waiting []string, err erro
 	return append(removed, others...), waiting, nil
 }
 
-// remains returns the sandboxes that the store says live, or the driver has
-// something of.
+// remains returns the sandboxes that are live in the store, or that the driver
+// lists.
 func (s *System) remains(ctx context.Context) ([]string, error) {
 	ids, err := s.driver.List(ctx)
 	if err != nil {
@@ -122,7 +122,7 @@ func (s *System) remains(ctx context.Context) ([]string, error) {
 	return slices.Compact(ids), nil
 }
 
-// checkLeftovers tells of what Mend would remove, apart from sandboxes.
+// checkLeftovers reports the leftovers that Mend would remove, except sandboxes.
 func checkLeftovers(ctx context.Context, d driver.Driver) []Check {
 	c := Check{Name: "leftovers", Status: CheckNote, Fix: "glovebox doctor --fix"}
 	names, err := driver.Leftovers(ctx, d, false)

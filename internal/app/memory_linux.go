@@ -8,17 +8,18 @@ import (
 	"strings"
 )
 
-// reserve is the part of the machine's memory that nothing is kept ready in.
+// reserve bounds the memory of the pool: 1/reserve of the machine's memory stays
+// free.
 const reserve = 10
 
-// hasRoom reports whether the machine has so many bytes of memory to spare. One
-// that does not say has.
+// hasRoom reports whether the machine has so many bytes of memory to spare. It
+// returns true if the memory is unknown.
 func hasRoom(bytes int64) bool {
 	text, err := os.ReadFile("/proc/meminfo")
 	return err != nil || roomIn(text, bytes)
 }
 
-// roomIn is hasRoom for a text as /proc/meminfo has it.
+// roomIn is hasRoom for the text of /proc/meminfo.
 func roomIn(meminfo []byte, size int64) bool {
 	total, available := int64(-1), int64(-1)
 	for lines := bufio.NewScanner(bytes.NewReader(meminfo)); lines.Scan(); {

@@ -7,7 +7,7 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/metrics"
 )
 
-// state is what metrics are told of this moment.
+// state returns the current values for the metrics' gauges.
 func (s *System) state(ctx context.Context) metrics.State {
 	of := s.Engine.Stats()
 	st := metrics.State{
@@ -29,7 +29,7 @@ func (s *System) state(ctx context.Context) metrics.State {
 	return st
 }
 
-// metricsFront is a front door with nothing but the metrics.
+// metricsFront returns an HTTP server for the metrics alone.
 func (s *System) metricsFront() (*httpserver.Server, error) {
 	opts := s.front()
 	opts.Listen = s.opts.Config.Server.MetricsListen

@@ -7,9 +7,9 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// The command line is the operator's: whoever can open the state directory may
-// see and stop all that is in it. What it asks the engine for, it asks in the
-// name of the principal that the thing belongs to.
+// The command line belongs to the operator: a user who can open the state
+// directory may see and stop everything in it. Its requests to the engine are in
+// the name of the object's principal.
 
 // Sandboxes returns every live sandbox of the state directory.
 func (s *System) Sandboxes(ctx context.Context) ([]sandbox.Sandbox, error) {
@@ -19,7 +19,7 @@ func (s *System) Sandboxes(ctx context.Context) ([]sandbox.Sandbox, error) {
 	}
 	var list []sandbox.Sandbox
 	for _, r := range records {
-		// The engine knows what the record leaves out.
+		// The engine adds the state that the record lacks.
 		box, err := s.Engine.Get(ctx, r.Principal, r.ID)
 		if errors.Is(err, sandbox.NotFound) || err == nil && box.State == sandbox.Stopped {
 			continue // it ended meanwhile
@@ -32,8 +32,8 @@ func (s *System) Sandboxes(ctx context.Context) ([]sandbox.Sandbox, error) {
 	return list, nil
 }
 
-// StopSandbox stops a sandbox, whoever's it is. The error wraps
-// [sandbox.NotFound] if there is none.
+// StopSandbox stops any principal's sandbox. The error wraps [sandbox.NotFound]
+// if there is none.
 func (s *System) StopSandbox(ctx context.Context, id string) error {
 	if !sandbox.ValidID(id) {
 		return sandbox.WithHint(sandbox.Errorf(sandbox.Invalid, "%q is not the name of a sandbox", id), "glovebox ps lists them")
@@ -45,9 +45,9 @@ func (s *System) StopSandbox(ctx context.Context, id string) error {
 	return s.Engine.Stop(ctx, r.Principal, id)
 }
 
-// Logs calls emit with the output of a run, or of each run of a sandbox in
-// turn. With follow it goes on until the run has ended, else it gives what
-// there is.
+// Logs calls emit with the output of a run, or of each run of a sandbox in turn.
+// With follow, it continues until the run has ended; otherwise it emits the
+// existing output.
 func (s *System) Logs(ctx context.Context, id string, follow bool, emit func(sandbox.StreamName, []byte) error) error {
 	switch {
 	case sandbox.ValidRunID(id):
@@ -70,7 +70,7 @@ func (s *System) Logs(ctx context.Context, id string, follow bool, emit func(san
 	return sandbox.WithHint(sandbox.Errorf(sandbox.Invalid, "%q is not the name of a run or a sandbox", id), "glovebox ps lists sandboxes")
 }
 
-// logsPiece is how much output is read at a time.
+// logsPiece is the maximum size of one read of output, in bytes.
 const logsPiece = 256 << 10
 
 func (s *System) logs(ctx context.Context, id string, follow bool, emit func(sandbox.StreamName, []byte) error) error {
@@ -100,9 +100,9 @@ func (s *System) logs(ctx context.Context, id string, follow bool, emit func(san
 	return nil
 }
 
-// Connections returns the latest recorded connections of a sandbox, whoever's it
-// is, the oldest first, at most limit. The error wraps [sandbox.NotFound] if
-// there is no such sandbox.
+// Connections returns the latest recorded connections of any principal's
+// sandbox, at most limit, the oldest first. The error wraps [sandbox.NotFound]
+// if there is no such sandbox.
 func (s *System) Connections(ctx context.Context, id string, limit int) ([]sandbox.Connection, error) {
 	if !sandbox.ValidID(id) {
 		return nil, sandbox.WithHint(sandbox.Errorf(sandbox.Invalid, "%q is not the name of a sandbox", id), "glovebox ps lists them")
@@ -114,7 +114,7 @@ func (s *System) Connections(ctx context.Context, id string, limit int) ([]sandb
 	return s.Engine.Connections(ctx, r.Principal, id, limit)
 }
 
-// A Workspace is a workspace and whose it is.
+// A Workspace is a workspace and its principal.
 type Workspace struct {
 	sandbox.Workspace
 	Principal sandbox.Principal `json:"principal"`

@@ -18,13 +18,13 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/store"
 )
 
-// A warmer is a pool, and the owner of what is in it.
+// A warmer is a pool with its owner record in the store.
 type warmer struct {
 	*pool.Pool
 	owner *store.Owner
 }
 
-// newWarmer puts a pool around a driver.
+// newWarmer makes a pool around a driver.
 func (s *System) newWarmer(ctx context.Context, d driver.Driver) (*warmer, error) {
 	c := s.opts.Config
 	owner, err := s.store.RegisterOwner(ctx, false)
@@ -48,7 +48,7 @@ func (s *System) newWarmer(ctx context.Context, d driver.Driver) (*warmer, error
 	return &warmer{p, owner}, nil
 }
 
-// run keeps boxes warm until ctx ends: one of the usual shape from the start.
+// run keeps boxes warm until ctx ends. It begins with one of the usual shape.
 func (w *warmer) run(ctx context.Context, s *System) {
 	if usual, err := s.Engine.Usual(ctx); err != nil {
 		s.log.Warn("keep no sandbox ready", "error", err)
@@ -60,9 +60,9 @@ func (w *warmer) run(ctx context.Context, s *System) {
 	}
 }
 
-// WaitWarm waits until the pool has all that it wants, as warm as it gets, for a
-// minute at most. It
-// returns at once where there is no pool.
+// WaitWarm waits until the pool is full and all its boxes are completely warm.
+// It returns an error of kind Unavailable after warmTime. Without a pool it
+// returns at once.
 func (s *System) WaitWarm(ctx context.Context) error {
 	if s.warmer == nil {
 		return nil
@@ -84,7 +84,7 @@ func (s *System) WaitWarm(ctx context.Context) error {
 }
 
 // Warm returns the sandboxes of this driver that servers of the state directory
-// have made ahead, or are making: nobody's yet.
+// have made ahead, or are making. They belong to no principal yet.
 func (s *System) Warm(ctx context.Context) ([]string, error) {
 	ids, err := s.store.WarmBoxes(ctx)
 	if err != nil {
@@ -102,7 +102,8 @@ func (s *System) Warm(ctx context.Context) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
-	// What was claimed is noted as warm for a while longer, also if it is gone.
+	// The store keeps claimed boxes in this list for a while, even after they
+	// are destroyed.
 	refs = slices.DeleteFunc(refs, func(ref string) bool {
 		return slices.ContainsFunc(live, func(r store.Sandbox) bool { return r.Ref == ref })
 	})
@@ -113,7 +114,7 @@ func (s *System) Warm(ctx context.Context) ([]string, error) {
 	return ids, nil
 }
 
-// checkPool tells what is made ahead.
+// checkPool reports the state of the pool.
 func (s *System) checkPool(ctx context.Context) Check {
 	c := Check{Name: "pool", Status: CheckOK}
 	size := s.opts.Config.Pool.Size
@@ -131,26 +132,26 @@ func (s *System) checkPool(ctx context.Context) Check {
 	return c
 }
 
-// warmTime is how long WaitWarm waits.
+// warmTime is the timeout of WaitWarm.
 const warmTime = time.Minute
 
-// close lets go of the ownership, when nothing warm is left.
+// close releases the owner record. No warm box may be left.
 func (w *warmer) close(ctx context.Context) error {
 	return w.owner.Release(ctx)
 }
 
-// A preparer brings boxes to where their first caller finds its work done.
+// A preparer warms boxes, so that their first caller need not wait.
 type preparer struct {
 	runners interpreter.Table
 	driver  driver.Driver
 }
 
-// prepared are the languages of whose interpreters a warm box has one: the
-// first that is there.
+// prepared are the languages to warm, in order of preference. A warm box has an
+// interpreter of the first language that it supports.
 var prepared = []string{"python", "javascript"}
 
-// start starts the interpreter that most runs want. A box whose image has none
-// is ready as it is.
+// start starts the interpreter that most runs need. A box whose image has none
+// is ready at once.
 func (p preparer) start(ctx context.Context, b driver.Box, _ *driver.Spec) error {
 	client := guestapi.NewClient(b.Dial)
 	defer client.Close()
@@ -173,13 +174,13 @@ func (p preparer) start(ctx context.Context, b driver.Box, _ *driver.Spec) error
 		if err != nil || len(runner.Prepare) == 0 {
 			return err
 		}
-		return client.PrepareContext(ctx, made.ID, nil) // which comes after what it does at its start
+		return client.PrepareContext(ctx, made.ID, nil) // after the interpreter's own start-up work
 	}
 	return nil
 }
 
-// imports has the interpreter that start started import what its runner names,
-// and what the box's image names.
+// imports makes the started interpreter import the modules that its runner and
+// the box's image name.
 func (p preparer) imports(ctx context.Context, b driver.Box, spec *driver.Spec) error {
 	client := guestapi.NewClient(b.Dial)
 	defer client.Close()

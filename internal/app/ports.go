@@ -17,23 +17,23 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// ports puts together what showing ports over HTTP takes: the engine connects to
-// them, and auth signs for them.
+// ports implements the ports over HTTP: the engine connects to them, and auth
+// signs URLs.
 type ports struct {
 	*engine.Engine
 	signer auth.Signer
 	base   *url.URL // of the server
-	domain string   // below which ports have hosts' names; "" if they have none
+	domain string   // parent domain of the ports' host names; "" if they have none
 }
 
 var _ httpserver.Ports = (*ports)(nil)
 
-// portsAt shows ports at a server's URL, and below a domain as the configuration
-// has it.
+// portsAt returns ports at a server's URL, with host names below the configured
+// domain.
 func (s *System) portsAt(base, domain string) *ports {
 	u, err := url.Parse(strings.TrimSuffix(base, "/"))
 	if err != nil {
-		u = &url.URL{Scheme: "http", Host: "localhost"} // it was checked with the configuration
+		u = &url.URL{Scheme: "http", Host: "localhost"} // the configuration's check has refused it
 	}
 	p := &ports{Engine: s.Engine, signer: auth.Signer{Key: s.workspaces.Key("links to ports")}, base: u}
 	host := u.Hostname()
@@ -42,7 +42,7 @@ func (s *System) portsAt(base, domain string) *ports {
 	case domain != "":
 		p.domain = domain
 	case host == "localhost" || net.ParseIP(host).IsLoopback():
-		p.domain = "localhost" // browsers know what is below it without asking anybody
+		p.domain = "localhost" // browsers resolve *.localhost without a query
 	}
 	return p
 }
@@ -52,8 +52,9 @@ func (p *ports) VerifyPort(id string, port int, link string) (time.Time, error) 
 	return p.signer.VerifyPort(id, port, link)
 }
 
-// PortURL returns a URL by which whoever has it reaches a port of a principal's
-// sandbox for a while.
+// PortURL returns a URL to a port of a principal's sandbox. It is valid for the
+// time good, for every client that has it. The error wraps [sandbox.Invalid] if
+// port or good is out of range.
 func (p *ports) PortURL(ctx context.Context, who sandbox.Principal, id string, port int, good time.Duration) (string, time.Time, error) {
 	if port < 1 || port > 65535 {
 		return "", time.Time{}, sandbox.Errorf(sandbox.Invalid, "port: %d is not between 1 and 65535", port)
@@ -83,18 +84,18 @@ func (p *ports) PortURL(ctx context.Context, who sandbox.Principal, id string, p
 	return u.String(), expires, nil
 }
 
-// localPorts shows ports on a loopback address of their own, for a client on
-// stdio. Nothing listens there until a URL is asked for.
+// localPorts serves ports on a loopback address, for a client on stdio. It
+// starts to listen at the first request for a URL.
 type localPorts struct {
 	sys *System
 
 	mu     sync.Mutex
-	ports  *ports // nil until then
+	ports  *ports // nil until the first request
 	cancel context.CancelFunc
 	served chan error
 }
 
-// PortURL is as that of ports.
+// PortURL is like that method of ports.
 func (l *localPorts) PortURL(ctx context.Context, who sandbox.Principal, id string, port int, good time.Duration) (string, time.Time, error) {
 	p, err := l.start(ctx)
 	if err != nil {
@@ -115,7 +116,7 @@ func (l *localPorts) start(ctx context.Context) (*ports, error) {
 	}
 	domain := l.sys.opts.Config.Server.PreviewDomain
 	if domain != "none" {
-		domain = "" // that of a server is not this one's
+		domain = "" // the configured domain is for the HTTP server
 	}
 	p := l.sys.portsAt("http://"+ln.Addr().String(), domain)
 	front, err := httpserver.New(httpserver.Options{
@@ -131,7 +132,7 @@ func (l *localPorts) start(ctx context.Context) (*ports, error) {
 	return p, nil
 }
 
-// close ends what was started.
+// close stops the server, if it was started.
 func (l *localPorts) close() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()

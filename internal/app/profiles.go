@@ -24,8 +24,7 @@ type profileMaker struct {
 	new  func(*System, profile.Options) profile.Profile
 }
 
-// profiles returns the makers of all profiles, in the order of the
-// documentation.
+// profiles returns the makers of all profiles, in the documentation's order.
 func profiles() []profileMaker {
 	return []profileMaker{
 		{automata.Name, func(s *System, o profile.Options) profile.Profile {
@@ -47,7 +46,7 @@ func profiles() []profileMaker {
 	}
 }
 
-// lookTimeout bounds looking for images that run a language.
+// lookTimeout is the timeout of a search for images that run a language.
 const lookTimeout = 5 * time.Second
 
 // InterpreterTypes returns the names of all drivers of this build, sorted.
@@ -62,7 +61,7 @@ func ProfileNames() []string {
 	return names
 }
 
-// profile returns the profile of that name, which is nil for the native one.
+// profile returns the profile of that name; nil is the native profile.
 func (s *System) profile(name string) (*profile.Profile, error) {
 	if name == mcpserver.NativeProfile {
 		return nil, nil
@@ -87,8 +86,8 @@ func (s *System) profileOptions() profile.Options {
 		RunTimeout: time.Duration(c.Run.MaxTimeout),
 	}
 	if !s.opts.Detached {
-		// Sandboxes end with the client, and until then are not in anybody's
-		// way.
+		// Sandboxes end with the client, and use no resources of other clients
+		// until then.
 		o.Idle = time.Duration(c.Sandbox.Default.Lifetime)
 		if most := time.Duration(c.Sandbox.Maximum.Idle); most > 0 {
 			o.Idle = min(o.Idle, most)
@@ -97,8 +96,8 @@ func (s *System) profileOptions() profile.Options {
 	return o
 }
 
-// mcpGroup returns servers of all profiles, the configured one first. Where the
-// operator named the only tools there are to be, they are all there is.
+// mcpGroup returns servers of all profiles, the configured profile first. If the
+// operator configured a list of tools, it returns only the configured profile.
 func (s *System) mcpGroup() (*mcpserver.Group, error) {
 	first, err := s.mcp(s.opts.Config.MCP.Profile, nil)
 	if err != nil {
@@ -118,15 +117,14 @@ func (s *System) mcpGroup() (*mcpserver.Group, error) {
 	return mcpserver.NewGroup(servers...), nil
 }
 
-// automataHost is the directories that the operator allowed, as the profile
-// automata uses them.
+// automataHost adapts the allowed directories for the profile automata.
 type automataHost struct{ *hostdir.Set }
 
 func (h automataHost) Walk(ctx context.Context, path string, visit func(string, bool, io.Reader) error) (int, error) {
 	return h.Set.Walk(ctx, path, func(f hostdir.File) error { return visit(f.Name, f.Executable, f.Content) })
 }
 
-// codeRunnerPaths are the paths at which the profile code-runner is served.
+// codeRunnerPaths returns the URL paths of the profile code-runner.
 func (s *System) codeRunnerPaths() []string {
 	paths := []string{mcpserver.StreamablePath + "/" + coderunner.Name}
 	if s.opts.Config.MCP.Profile == coderunner.Name {

@@ -9,26 +9,27 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/auth"
 )
 
-// revokedEvery is how often the server looks for tokens that were revoked, by
-// this process or another.
+// revokedEvery is how often the server looks for revoked tokens. Any process may
+// have revoked them.
 const revokedEvery = 2 * time.Second
 
-// opened is what goes on in the name of a token after it was verified.
+// opened is a set of connections or sessions that continue after their token was
+// verified.
 type opened interface {
-	// Busy reports whether there is anything.
+	// Busy reports whether the set is not empty.
 	Busy() bool
-	// End ends what identities opened for which gone reports true.
+	// End ends those whose identity is gone, as reported by gone.
 	End(gone func(auth.Identity) bool)
 }
 
-// A revocation ends what was opened by tokens that are revoked later.
+// A revocation ends the sessions of tokens that are revoked later.
 type revocation struct {
 	auth *auth.Auth
 	log  *slog.Logger
 	open []opened
 }
 
-// run looks until ctx ends.
+// run looks for revoked tokens at intervals until ctx ends.
 func (r *revocation) run(ctx context.Context) {
 	tick := time.NewTicker(revokedEvery)
 	defer tick.Stop()

@@ -19,8 +19,7 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// mcp returns a server of the engine for MCP clients, with the tools of a
-// profile.
+// mcp returns an MCP server with the tools of a profile.
 func (s *System) mcp(profile string, host mcpserver.HostFiles) (*mcpserver.Server, error) {
 	c := s.opts.Config
 	p, err := s.profile(profile)
@@ -47,33 +46,33 @@ func (s *System) mcp(profile string, host mcpserver.HostFiles) (*mcpserver.Serve
 	return mcpserver.New(opts)
 }
 
-// ServeStdio serves one MCP client on in and out, as the local user, until in
-// ends or ctx does.
+// ServeStdio serves one MCP client on in and out, as the local user. It returns
+// when in or ctx ends.
 func (s *System) ServeStdio(ctx context.Context, in io.Reader, out io.Writer) error {
 	s.local = &localPorts{sys: s}
 	server, err := s.mcp(s.opts.Config.MCP.Profile, &hostFiles{sys: s, set: s.host})
 	if err != nil {
 		return err
 	}
-	// A read of standard input cannot be interrupted, one of a pipe can.
+	// A read of standard input cannot be interrupted, but a read of a pipe can.
 	reader, writer := io.Pipe()
 	go func() {
 		_, err := io.Copy(writer, in)
-		writer.CloseWithError(err) // nil is the end of input
+		writer.CloseWithError(err) // nil is end of file
 	}()
 	err = server.ServeStdio(ctx, reader, nopWriteCloser{out})
 	return errors.Join(err, server.Shutdown(context.WithoutCancel(ctx)), s.local.close())
 }
 
-// Listeners are where a System serves.
+// Listeners are the listeners of a System.
 type Listeners struct {
-	MCP net.Listener // and whatever else is served beside it
-	E2B net.Listener // E2B's protocol alone; nil if that was not asked for
-	// Metrics is for those alone; nil if they are at MCP's.
+	MCP net.Listener // for MCP and the other parts of the main server
+	E2B net.Listener // for E2B's protocol alone; nil if not configured
+	// Metrics is for the metrics alone; nil serves them on MCP.
 	Metrics net.Listener
 }
 
-// Close closes all of them.
+// Close closes all listeners.
 func (l Listeners) Close() error {
 	var errs []error
 	for _, ln := range []net.Listener{l.MCP, l.E2B, l.Metrics} {
@@ -84,8 +83,8 @@ func (l Listeners) Close() error {
 	return errors.Join(errs...)
 }
 
-// Listen opens the addresses that the configuration names. A socket that a
-// service manager passes is in place of the first.
+// Listen opens the configured addresses. A socket from a service manager
+// replaces the first address.
 func (s *System) Listen(ctx context.Context) (Listeners, error) {
 	c := &s.opts.Config.Server
 	ln, err := inherited(os.Getenv, firstInherited)
@@ -125,10 +124,10 @@ func listen(ctx context.Context, addr, flag string) (net.Listener, error) {
 	return nil, sandbox.WithHint(sandbox.Errorf(sandbox.Unavailable, "listen: %w", err), "%s", hint)
 }
 
-// ServeHTTP serves MCP clients that prove who they are by a token, and E2B's,
-// until ctx ends; what is under way then has a while to finish. It calls ready
-// when nothing is left that could be wrong with the configuration. It closes
-// the listeners.
+// ServeHTTP serves MCP clients, which authenticate by a token, and E2B's
+// clients, until ctx ends. Requests in progress then have a while to finish. It
+// calls ready when the configuration has been checked completely. It closes the
+// listeners.
 func (s *System) ServeHTTP(ctx context.Context, lns Listeners, ready func()) error {
 	defer lns.Close()
 	base := s.fileBase(lns.MCP.Addr())
@@ -184,14 +183,14 @@ func (s *System) ServeHTTP(ctx context.Context, lns Listeners, ready func()) err
 	return serveAll(ctx, doors)
 }
 
-// A door is a front door, and where it is.
+// A door is an HTTP server with its listener.
 type door struct {
 	front *httpserver.Server
 	ln    net.Listener
 }
 
-// serveAll serves at all doors until ctx ends, or one of them fails: one without
-// the others is of no use.
+// serveAll serves all doors until ctx ends or one fails. One failure ends all:
+// the service is incomplete without it.
 func serveAll(ctx context.Context, doors []door) error {
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
@@ -207,7 +206,7 @@ func serveAll(ctx context.Context, doors []door) error {
 	return errors.Join(errs...)
 }
 
-// e2bFront is the front door of E2B's protocol alone.
+// e2bFront returns an HTTP server for E2B's protocol alone.
 func (s *System) e2bFront(e2b *e2bapi.Server) (*httpserver.Server, error) {
 	opts := s.front()
 	opts.Listen = s.opts.Config.Server.E2BListen
@@ -219,7 +218,7 @@ func (s *System) e2bFront(e2b *e2bapi.Server) (*httpserver.Server, error) {
 	return httpserver.New(opts)
 }
 
-// front returns what all front doors have in common.
+// front returns the options that all HTTP servers share.
 func (s *System) front() httpserver.Options {
 	c := s.opts.Config.Server
 	opts := httpserver.Options{
@@ -240,18 +239,18 @@ func (s *System) front() httpserver.Options {
 		opts.Scopes = []string{c.OIDC.Scopes.Run, c.OIDC.Scopes.Files}
 	}
 	if s.opts.Conformance {
-		// The suite sends no token.
+		// The conformance suite sends no token.
 		local := auth.Local()
 		opts.Anonymous = &local
 	}
 	return opts
 }
 
-// accessKey is the file, in the state directory, of the key from which the
-// access tokens of sandboxes are made.
+// accessKey is the file, in the state directory, with the key for the access
+// tokens of sandboxes.
 const accessKey = "access.key"
 
-// e2b returns a server of the engine for E2B's clients.
+// e2b returns a server for E2B's clients.
 func (s *System) e2b() (*e2bapi.Server, error) {
 	access, err := auth.NewAccess(filepath.Join(s.opts.Config.StateDir, accessKey))
 	if err != nil {
@@ -262,10 +261,10 @@ func (s *System) e2b() (*e2bapi.Server, error) {
 	}), nil
 }
 
-// E2BKey returns a token as an API key for E2B's SDKs.
+// E2BKey converts a token to an API key for E2B's SDKs.
 func E2BKey(token string) string { return e2bapi.Key(token) }
 
-// issuerOf returns the issuer that the configuration names, or nil.
+// issuerOf returns the configured issuer, or nil.
 func issuerOf(c config.OIDC) *auth.Issuer {
 	if c.Issuer == "" {
 		return nil
@@ -277,7 +276,7 @@ func issuerOf(c config.OIDC) *auth.Issuer {
 	}
 }
 
-// nopWriteCloser keeps standard output open: others may have it too.
+// nopWriteCloser keeps standard output open: other code may use it.
 type nopWriteCloser struct{ io.Writer }
 
 func (nopWriteCloser) Close() error { return nil }

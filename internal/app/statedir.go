@@ -11,14 +11,15 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/store"
 )
 
-// makeStateDir makes the state directory, readable by its owner only. One that is
-// there, and that others may look into, is changed to that if it is ours.
+// makeStateDir makes the state directory, accessible only to its owner. If an
+// existing directory is accessible to others and belongs to this user, it
+// changes the mode.
 func makeStateDir(dir string) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return sandbox.WithHint(sandbox.Errorf(sandbox.Unavailable, "make state directory: %w", err),
 			"name another with --state-dir or GLOVEBOX_STATE_DIR")
 	}
-	d, err := os.Open(dir) // what is looked at is what is changed
+	d, err := os.Open(dir) // check and change the same directory
 	if err != nil {
 		return sandbox.WithHint(sandbox.Errorf(sandbox.Unavailable, "open state directory: %w", err),
 			"make it readable for this user, or name another with --state-dir or GLOVEBOX_STATE_DIR")
@@ -35,7 +36,7 @@ func makeStateDir(dir string) error {
 		return sandbox.WithHint(sandbox.Errorf(sandbox.Unavailable, "state directory %s: others may look into it, and it belongs to user %d, who is not this one", dir, owner),
 			"have its owner run chmod 700 %s, or name another with --state-dir or GLOVEBOX_STATE_DIR", dir)
 	}
-	// A directory with other things in it, /tmp say, was not meant to be closed.
+	// Do not change the mode of a directory with other files, such as /tmp.
 	_, err = os.Lstat(filepath.Join(dir, store.FileName))
 	if errors.Is(err, fs.ErrNotExist) {
 		if _, err = d.Readdirnames(1); err == nil {

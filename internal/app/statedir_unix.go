@@ -7,8 +7,8 @@ import (
 	"syscall"
 )
 
-// looseness reports whether others than its owner may use a directory, who owns
-// it, and whether that is the user of this process.
+// looseness reports whether users other than the owner may use a directory, the
+// owner's UID, and whether the owner is the user of this process.
 func looseness(d *os.File) (loose bool, owner int, ours bool, err error) {
 	fi, err := d.Stat()
 	if err != nil {

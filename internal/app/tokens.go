@@ -10,15 +10,15 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/store"
 )
 
-// Tokens are the bearer tokens of a state directory. A server that uses the
-// same directory sees every change at once.
+// Tokens are the bearer tokens of a state directory. Servers on the same
+// directory see every change at once.
 type Tokens struct {
 	store *store.Store
 	auth  *auth.Auth
 }
 
-// OpenTokens opens the tokens of the state directory that c names. They need
-// no driver, so they can be made where no sandbox can. The caller closes them.
+// OpenTokens opens the tokens of c's state directory. It needs no driver, so it
+// works on machines without sandboxes. The caller closes them.
 func OpenTokens(ctx context.Context, c config.Config) (*Tokens, error) {
 	if err := makeStateDir(c.StateDir); err != nil {
 		return nil, err
@@ -34,8 +34,8 @@ func OpenTokens(ctx context.Context, c config.Config) (*Tokens, error) {
 	return &Tokens{store: db, auth: a}, nil
 }
 
-// Create makes a token with scopes by name; none are run and files. Its text
-// is not to be had again.
+// Create makes a token with the named scopes; no scopes means run and files. The
+// text of the token cannot be read again later.
 func (t *Tokens) Create(ctx context.Context, name string, scopes []string) (string, sandbox.Token, error) {
 	parsed, err := auth.ParseScopes(scopes)
 	if err != nil {
@@ -47,8 +47,8 @@ func (t *Tokens) Create(ctx context.Context, name string, scopes []string) (stri
 // List returns every token, revoked ones too, oldest first.
 func (t *Tokens) List(ctx context.Context) ([]sandbox.Token, error) { return t.auth.List(ctx) }
 
-// Revoke ends a token that is named by its id or name. The error wraps
-// [sandbox.NotFound] if there is none in force.
+// Revoke revokes a token by its id or name. The error wraps [sandbox.NotFound]
+// if no such token is in force.
 func (t *Tokens) Revoke(ctx context.Context, idOrName string) error {
 	return t.auth.Revoke(ctx, idOrName)
 }
