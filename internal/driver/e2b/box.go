@@ -18,13 +18,14 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// A Box is one of E2B's sandboxes. Its methods are safe for concurrent use.
+// A Box is a sandbox of E2B. Its methods are safe for concurrent use.
 type Box struct {
 	d    *Driver
 	id   string
-	spec sandbox.Limits // asked for
+	spec sandbox.Limits // the requested limits
 	ttl  time.Duration
-	// ctx ends when the box is left or destroyed, and with it its streams.
+	// ctx ends when the driver closes or the box is destroyed. It ends the
+	// streams.
 	ctx      context.Context
 	cancel   context.CancelFunc
 	contexts contexts
@@ -34,7 +35,7 @@ type Box struct {
 	domain string
 	conns  map[net.Conn]struct{}
 	gone   bool
-	paused chan struct{} // nil while it runs; closed when it is resumed
+	paused chan struct{} // nil while the box runs; closed at its resume
 }
 
 func (d *Driver) newBox(s *details, ttl time.Duration) *Box {
@@ -48,7 +49,7 @@ func (d *Driver) newBox(s *details, ttl time.Duration) *Box {
 	return b
 }
 
-// admit takes in the access that E2B gave to the box.
+// admit stores the access token and domain that E2B gave to the box.
 func (b *Box) admit(s *details) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -61,15 +62,15 @@ func (b *Box) admit(s *details) {
 // Ref implements [driver.Box].
 func (b *Box) Ref() string { return b.id }
 
-// extend has E2B let the box live while this process does.
+// extend renews the box's timeout at E2B until the box or the driver ends.
 func (b *Box) extend() {
 	for wait(b.ctx, b.ttl/3) == nil {
 		if b.resting() != nil {
-			continue // its time stands still
+			continue // a paused box has no timeout
 		}
 		err := b.d.control.extend(b.ctx, b.id, b.ttl)
 		if driver.IsGone(err) {
-			// Nor can it be extended if somebody paused it.
+			// E2B also refuses to extend a box that another client paused.
 			if s, gerr := b.d.control.get(b.ctx, b.id); gerr == nil && s.State == statePaused {
 				b.rest()
 				continue
@@ -83,7 +84,7 @@ func (b *Box) extend() {
 	}
 }
 
-// markGone notes that the box is no more, and ends its streams.
+// markGone records that the box is gone, and ends its streams.
 func (b *Box) markGone() {
 	b.mu.Lock()
 	b.gone = true
@@ -91,7 +92,7 @@ func (b *Box) markGone() {
 	b.hangUp()
 }
 
-// hangUp ends the streams to the box, and what this process does for it.
+// hangUp ends the streams to the box and its background work.
 func (b *Box) hangUp() {
 	b.cancel()
 	b.mu.Lock()
@@ -111,7 +112,7 @@ func (b *Box) errGone() error {
 }
 
 // Dial implements [driver.Box]. The stream leads to a proxy in this process,
-// which adds what E2B asks for to each request.
+// which adds E2B's credentials to each request.
 func (b *Box) Dial(ctx context.Context) (net.Conn, error) {
 	const op = "dial guest"
 	b.mu.Lock()
@@ -152,7 +153,7 @@ func (c *boxConn) Close() error {
 	return c.Conn.Close()
 }
 
-// health asks E2B's agent whether it lives.
+// health checks that E2B's agent answers.
 func (b *Box) health(ctx context.Context) error {
 	var last error
 	for range 3 {
@@ -172,8 +173,8 @@ func (b *Box) health(ctx context.Context) error {
 			return nil
 		}
 		last = sandbox.Errorf(sandbox.Unavailable, "E2B's agent answers %d: %s", resp.StatusCode, messageOf(text))
-		// A proxy of E2B's answers so for a sandbox that it does not know, or
-		// that is paused; it may also not know it yet.
+		// E2B's proxy gives this answer for a sandbox that is unknown or paused.
+		// It may also not know a new sandbox yet.
 		s, err := b.d.control.get(ctx, b.id)
 		if err != nil {
 			if driver.IsGone(err) {
@@ -192,8 +193,8 @@ func (b *Box) health(ctx context.Context) error {
 	return last
 }
 
-// roundTrip sends a request to a port of the box, with the access that E2B gave, and once
-// more with fresh access if that is refused.
+// roundTrip sends a request to a port of the box, with the box's access token.
+// If E2B refuses the token, it fetches a new token and retries once.
 func (b *Box) roundTrip(req *http.Request, port int) (*http.Response, error) {
 	resp, err := b.send(req, port)
 	if err != nil || resp.StatusCode != http.StatusUnauthorized || req.Body != nil && req.GetBody == nil {
@@ -213,7 +214,7 @@ func (b *Box) roundTrip(req *http.Request, port int) (*http.Response, error) {
 	return b.send(req, port)
 }
 
-// agentPort is where E2B's agent listens in a sandbox.
+// agentPort is the port of E2B's agent in a sandbox.
 const agentPort = 49983
 
 func (b *Box) send(req *http.Request, port int) (*http.Response, error) {
@@ -243,7 +244,7 @@ func (b *Box) send(req *http.Request, port int) (*http.Response, error) {
 	return b.d.traffic.Transport.RoundTrip(out)
 }
 
-// prepare makes of a fresh sandbox what programs expect of a box.
+// prepare sets up a new sandbox: its working directory and its host name.
 func (b *Box) prepare(ctx context.Context, spec *driver.Spec) error {
 	if err := b.health(ctx); err != nil {
 		return err
@@ -280,8 +281,8 @@ func (b *Box) prepare(ctx context.Context, spec *driver.Spec) error {
 	}
 }
 
-// Receipt implements [driver.Box]. What E2B does not tell, it is trusted with:
-// its sandboxes are virtual machines, with a kernel of their own.
+// Receipt implements [driver.Box]. Some controls cannot be read from E2B and are
+// taken on trust: its sandboxes are virtual machines with a kernel of their own.
 func (b *Box) Receipt(ctx context.Context) (sandbox.Receipt, error) {
 	s, err := b.d.control.get(ctx, b.id)
 	if err != nil {
@@ -293,7 +294,7 @@ func (b *Box) Receipt(ctx context.Context) (sandbox.Receipt, error) {
 		c := sandbox.Control{Name: name, Asked: sandbox.FormatBytes(asked), Value: sandbox.FormatBytes(got), Mechanism: told}
 		c.Enforced = got > 0 && (asked == 0 || got <= asked)
 		if asked == 0 {
-			c.Asked = c.Value // it was attached: what is there is what was asked for
+			c.Asked = c.Value // the request is unknown, so report the actual value
 		}
 		return c
 	}
@@ -324,7 +325,8 @@ func (b *Box) Receipt(ctx context.Context) (sandbox.Receipt, error) {
 
 // Destroy implements [driver.Box].
 func (b *Box) Destroy(ctx context.Context) error {
-	// What is paid for is not left because somebody does not want to wait.
+	// Finish even if the caller's ctx ends, because a running sandbox costs
+	// money.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*requestTimeout)
 	defer cancel()
 	if err := b.d.control.kill(ctx, b.id); err != nil {

@@ -18,7 +18,7 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// Bounds of one request to the control plane, and of how often it is tried.
+// Limits of requests to the control plane, and of retries.
 const (
 	requestTimeout = 30 * time.Second
 	createTimeout  = 2 * time.Minute
@@ -32,11 +32,11 @@ const (
 type control struct {
 	url, key string
 	client   *http.Client
-	// wait pauses between two tries; tests count.
+	// wait waits between two attempts. Tests replace it.
 	wait func(ctx context.Context, d time.Duration) error
 }
 
-// details are what the control plane tells of a sandbox.
+// details is the control plane's description of a sandbox.
 type details struct {
 	SandboxID           string            `json:"sandboxID"`
 	TemplateID          string            `json:"templateID"`
@@ -53,7 +53,7 @@ type details struct {
 	StartedAt           time.Time         `json:"startedAt"`
 }
 
-// A refusal is an answer of the control plane that is no success.
+// A refusal is an answer of the control plane with an error status.
 type refusal struct {
 	status  int
 	message string
@@ -63,7 +63,7 @@ func (e *refusal) Error() string {
 	return fmt.Sprintf("E2B answers %d %s: %s", e.status, http.StatusText(e.status), e.message)
 }
 
-// refused returns an answer as an error, with what can be done about it.
+// refused returns an answer as an error, with a hint at the remedy.
 func refused(status int, message string) error {
 	err := error(&refusal{status, message})
 	wrap := func(k sandbox.Kind, hint string) error {
@@ -92,9 +92,9 @@ func refused(status int, message string) error {
 	return wrap(sandbox.Unavailable, "E2B has trouble; its state is at https://status.e2b.dev")
 }
 
-// call sends a request, again if that may help, and decodes the answer to out
-// unless that is nil. A request that is not safe to repeat is sent again only
-// if it certainly had no effect.
+// call sends a request, with retries, and decodes the answer to out unless out
+// is nil. It retries a request that is not idempotent only if the failed request
+// certainly had no effect. next is the token of the next page of a list.
 func (c *control) call(ctx context.Context, method, path string, in, out any) (next string, err error) {
 	var body []byte
 	if in != nil {
@@ -111,7 +111,7 @@ func (c *control) call(ctx context.Context, method, path string, in, out any) (n
 		}
 		if pause == 0 {
 			pause = min(firstPause<<(try-1), maxPause)
-			pause += rand.N(pause) // so that many do not come again at once
+			pause += rand.N(pause) // jitter, to spread retries
 		}
 		if werr := c.wait(ctx, min(pause, maxPause)); werr != nil {
 			return "", errors.Join(werr, err)
@@ -119,19 +119,19 @@ func (c *control) call(ctx context.Context, method, path string, in, out any) (n
 	}
 }
 
-// again reports whether a request that failed may be sent once more.
+// again reports whether a failed request may be retried.
 func again(err error, safe bool) bool {
 	if r, ok := errors.AsType[*refusal](err); ok {
 		switch r.status {
 		case http.StatusTooManyRequests, http.StatusServiceUnavailable:
-			return true // it was not begun
+			return true // the request was not started
 		}
 		return safe && r.status >= 500 && r.status != http.StatusNotImplemented
 	}
 	return safe
 }
 
-// try sends a request once. pause is what the server asks to wait.
+// try sends a request once. pause is the delay that the server asks for.
 func (c *control) try(ctx context.Context, method, path string, body []byte, out any) (next string, pause time.Duration, err error) {
 	limit := requestTimeout
 	if method == http.MethodPost && !strings.HasSuffix(path, "/timeout") {
@@ -172,7 +172,7 @@ func (c *control) try(ctx context.Context, method, path string, body []byte, out
 	return resp.Header.Get("X-Next-Token"), 0, nil
 }
 
-// messageOf is what an answer says went wrong, as far as it fits a line.
+// messageOf returns the error message of an answer on one line, shortened.
 func messageOf(text []byte) string {
 	var e struct{ Message string }
 	message := string(text)
@@ -189,7 +189,7 @@ func (c *control) get(ctx context.Context, id string) (*details, error) {
 	return &d, err
 }
 
-// kill ends a sandbox; one that is not there is no error.
+// kill ends a sandbox. A missing sandbox is not an error.
 func (c *control) kill(ctx context.Context, id string) error {
 	_, err := c.call(ctx, http.MethodDelete, "/sandboxes/"+url.PathEscape(id), nil, nil)
 	if driver.IsGone(err) {
@@ -198,13 +198,13 @@ func (c *control) kill(ctx context.Context, id string) error {
 	return err
 }
 
-// extend has a sandbox go on for so long from now.
+// extend sets the timeout of a sandbox to d from now.
 func (c *control) extend(ctx context.Context, id string, d time.Duration) error {
 	_, err := c.call(ctx, http.MethodPost, "/sandboxes/"+url.PathEscape(id)+"/timeout", map[string]int64{"timeout": int64(d / time.Second)}, nil)
 	return err
 }
 
-// pause pauses a sandbox; one that is paused is no error.
+// pause pauses a sandbox. A paused sandbox is not an error.
 func (c *control) pause(ctx context.Context, id string) error {
 	_, err := c.call(ctx, http.MethodPost, "/sandboxes/"+url.PathEscape(id)+"/pause", nil, nil)
 	if r, ok := errors.AsType[*refusal](err); ok && r.status == http.StatusConflict {
@@ -213,7 +213,7 @@ func (c *control) pause(ctx context.Context, id string) error {
 	return err
 }
 
-// connect resumes a sandbox, which then goes on for at least so long.
+// connect resumes a sandbox, with a timeout of at least d from now.
 func (c *control) connect(ctx context.Context, id string, d time.Duration) (*details, error) {
 	var s details
 	_, err := c.call(ctx, http.MethodPost, "/sandboxes/"+url.PathEscape(id)+"/connect", map[string]int64{"timeout": int64(d / time.Second)}, &s)

@@ -23,24 +23,24 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// Contexts are those of E2B's code interpreter, which listens on a port of its
-// own and is there if the template has it. It knows contexts that it names
-// itself, runs with an environment, and that a caller who leaves interrupts a
-// run. The rest of the guest's protocol is made of that here:
+// E2B's code interpreter implements contexts. It listens on its own port and
+// exists only in some templates. It names its contexts itself, accepts an
+// environment per run, and interrupts a run when the client disconnects. This
+// file adds the rest of the guest's protocol:
 //
-//   - Names of contexts are kept in a file of the state directory, for a process
-//     to come.
-//   - A run waits for its turn here, and its time is kept here. It is
-//     interrupted by leaving; whether that helped is asked by a run of nothing,
-//     and if it did not, the context is restarted.
-//   - The last event, which says how the run ended, is made of those before it,
-//     unless the interpreter has one, as Glovebox's does.
-//   - Nothing is kept of a run while nobody listens, and it takes no input.
+//   - The names of contexts are kept in a file of the state directory, for later
+//     processes.
+//   - Runs queue here, and this process enforces their timeouts. It interrupts a
+//     run by disconnecting. A run of empty code then shows whether the interrupt
+//     worked; if not, the context is restarted.
+//   - The last event, which gives the run's outcome, is derived from the earlier
+//     events. Glovebox's interpreter sends it itself.
+//   - A run keeps no output while no client is connected, and takes no input.
 
-// interpreterPort is where E2B's code interpreter listens in a sandbox.
+// interpreterPort is the port of E2B's code interpreter in a sandbox.
 const interpreterPort = 49999
 
-// Bounds of contexts.
+// Limits of contexts.
 const (
 	maxContexts   = 64
 	maxEvent      = 48 << 20
@@ -48,10 +48,10 @@ const (
 	contextTime   = time.Minute // to make or restart one
 	maxCode       = guestapi.MaxUnaryRequest
 	maxNamesFile  = 1 << 20
-	maxContextsIn = 1 << 20 // bytes of an answer
+	maxContextsIn = 1 << 20 // size of an answer in bytes
 )
 
-// contexts are those of a box.
+// contexts are the contexts of a box.
 type contexts struct {
 	b *Box
 
@@ -59,28 +59,28 @@ type contexts struct {
 	loaded bool
 	all    map[string]*liveContext // by the name that the host gave
 	runs   map[string]*liveRun     // by tag
-	// making are those that are being made, which is as long as the box likes;
-	// a channel is closed when one is made, or not.
+	// making are the contexts that are being made, which may take long. The
+	// channel is closed when that has succeeded or failed.
 	making map[string]chan struct{}
 }
 
-// A liveContext is a context of E2B's.
+// A liveContext is a context of E2B's code interpreter.
 type liveContext struct {
 	Name     string `json:"name"`
-	ID       string `json:"id"` // as E2B has it
+	ID       string `json:"id"` // E2B's identifier
 	Language string `json:"language"`
 	Cwd      string `json:"cwd"`
 
-	turn chan struct{} // holds one while a run goes on
+	turn chan struct{} // holds one value during a run
 	runs int
 }
 
-// A liveRun is a run that waits or goes on.
+// A liveRun is a run that waits or is in progress.
 type liveRun struct {
 	stop chan guestapi.InterruptRequest
 }
 
-// A contextError is an answer to the host.
+// A contextError is an error answer to the host.
 type contextError struct {
 	status  int
 	code    guestapi.Code
@@ -100,7 +100,7 @@ func refuseContext(w http.ResponseWriter, err error) {
 	_, _ = w.Write(text) // the host is this process
 }
 
-// serve answers a request about contexts.
+// serve answers requests about contexts.
 func (c *contexts) serve(w http.ResponseWriter, r *http.Request) {
 	err := c.load()
 	rest, isContext := strings.CutPrefix(r.URL.Path, guestapi.PathContexts)
@@ -131,7 +131,7 @@ func (c *contexts) serve(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-// namesFile is where the names of the box's contexts are kept.
+// namesFile is the file with the names of the box's contexts.
 func (c *contexts) namesFile() string {
 	return filepath.Join(c.b.d.opts.StateDir, "e2b", "contexts", c.b.id+".json")
 }
@@ -158,7 +158,7 @@ func (c *contexts) load() error {
 	return nil
 }
 
-// save writes the names down. c.mu is held.
+// save writes the names to namesFile. The caller holds c.mu.
 func (c *contexts) save() error {
 	all := make([]*liveContext, 0, len(c.all))
 	for _, x := range c.all {
@@ -175,7 +175,7 @@ func (c *contexts) save() error {
 	return atomicfile.Replace(file, text, 0o600)
 }
 
-// forget removes what was written of a box that is no more.
+// forget removes the file of a box that is gone.
 func (c *contexts) forget() error {
 	err := os.Remove(c.namesFile())
 	if errors.Is(err, fs.ErrNotExist) {
@@ -196,8 +196,8 @@ func (c *contexts) list(w http.ResponseWriter) {
 	_ = json.NewEncoder(w).Encode(list) // the host is this process
 }
 
-// find returns the context of a run, which is made if it is not there and the
-// host wants that.
+// find returns the context of a run. It makes a missing context if the request
+// asks for that.
 func (c *contexts) find(ctx context.Context, req *guestapi.ExecuteRequest) (*liveContext, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -276,7 +276,8 @@ func (c *contexts) restart(ctx context.Context, x *liveContext) error {
 	return c.call(ctx, http.MethodPost, guestapi.PathContexts+"/"+url.PathEscape(x.ID)+"/restart", struct{}{}, nil)
 }
 
-// request sends a request to the code interpreter, whose answer is a success.
+// request sends a request to the code interpreter. Answers with an error status
+// become errors.
 func (c *contexts) request(ctx context.Context, method, path string, in any) (*http.Response, error) {
 	body, err := json.Marshal(in)
 	if err != nil {
@@ -310,7 +311,7 @@ func (c *contexts) request(ctx context.Context, method, path string, in any) (*h
 	case http.StatusBadRequest, http.StatusUnprocessableEntity:
 		e.code = guestapi.CodeInvalidArgument
 	case http.StatusBadGateway, http.StatusServiceUnavailable:
-		// So E2B answers for a port on which nothing listens.
+		// E2B gives this answer for a port without a listener.
 		if err := c.b.health(ctx); err != nil {
 			return nil, err
 		}
@@ -320,7 +321,7 @@ func (c *contexts) request(ctx context.Context, method, path string, in any) (*h
 	return nil, e
 }
 
-// call is request with a short answer, decoded to out unless that is nil.
+// call is request for a short answer, which it decodes to out unless out is nil.
 func (c *contexts) call(ctx context.Context, method, path string, in, out any) error {
 	ctx, cancel := context.WithTimeout(ctx, contextTime)
 	defer cancel()
@@ -349,12 +350,12 @@ func (c *contexts) interrupt(r *http.Request, tag string) error {
 	}
 	select {
 	case run.stop <- req:
-	default: // it was asked already
+	default: // an interrupt is already pending
 	}
 	return nil
 }
 
-// execute runs code. The answer begins before the run's turn comes.
+// execute runs code. The answer begins before the run's turn.
 func (c *contexts) execute(w http.ResponseWriter, r *http.Request) error {
 	var req guestapi.ExecuteRequest
 	if err := json.NewDecoder(io.LimitReader(r.Body, maxCode)).Decode(&req); err != nil {
@@ -400,14 +401,14 @@ func (c *contexts) execute(w http.ResponseWriter, r *http.Request) error {
 	return nil
 }
 
-// An eventWriter passes events on to the host.
+// An eventWriter sends events to the host.
 type eventWriter struct {
 	w     http.ResponseWriter
 	rc    *http.ResponseController
-	ended bool // by the interpreter's own last event
+	ended bool // the interpreter sent the last event
 }
 
-func (o *eventWriter) flush() { _ = o.rc.Flush() } // who is gone ends the request
+func (o *eventWriter) flush() { _ = o.rc.Flush() } // a lost client ends the request
 
 func (o *eventWriter) line(line []byte) {
 	_, _ = o.w.Write(line)
@@ -421,7 +422,7 @@ func (o *eventWriter) event(e *guestapi.ExecuteEvent) {
 	}
 }
 
-// turn runs code whose turn has come, and says how it ended.
+// turn runs code when its turn has come, and returns the outcome.
 func (c *contexts) turn(ctx context.Context, x *liveContext, run *liveRun, req *guestapi.ExecuteRequest, out *eventWriter) guestapi.ExecutionEnd {
 	c.mu.Lock()
 	x.runs++
@@ -452,7 +453,7 @@ func (c *contexts) turn(ctx context.Context, x *liveContext, run *liveRun, req *
 		case line := <-events:
 			e, err := guestapi.DecodeExecuteEvent(line)
 			if err != nil || e == nil {
-				continue // a kind that only E2B has
+				continue // an event that only E2B has
 			}
 			switch e.Type {
 			case guestapi.ExecuteError:
@@ -469,7 +470,7 @@ func (c *contexts) turn(ctx context.Context, x *liveContext, run *liveRun, req *
 			case err == nil || out.ended:
 			case ok && e.status == http.StatusNotFound:
 				c.mu.Lock()
-				delete(c.all, x.Name) // the next run makes another
+				delete(c.all, x.Name) // the next run makes a new context
 				err := c.save()
 				c.mu.Unlock()
 				end = guestapi.ExecutionEnd{Status: guestapi.EndDied, StateLost: true, Cause: "E2B does not know the context any more"}
@@ -495,13 +496,13 @@ func (c *contexts) turn(ctx context.Context, x *liveContext, run *liveRun, req *
 			return c.interrupted(ctx, x, guestapi.ExecutionEnd{Status: guestapi.EndInterrupted, TimedOut: true}, grace, false)
 		case <-ctx.Done():
 			leave()
-			// Nobody hears of it, but the next run is to find a context.
+			// The client has left, but the next run needs a usable context.
 			return c.interrupted(c.b.ctx, x, guestapi.ExecutionEnd{Status: guestapi.EndInterrupted, Left: true}, grace, false)
 		}
 	}
 }
 
-// stream runs code and hands on each line of what it does.
+// stream runs code and sends each line of the answer to events.
 func (c *contexts) stream(ctx context.Context, in any, events chan<- []byte) error {
 	resp, err := c.request(ctx, http.MethodPost, guestapi.PathExecute, in)
 	if err != nil {
@@ -521,10 +522,10 @@ func (c *contexts) stream(ctx context.Context, in any, events chan<- []byte) err
 			return ctx.Err()
 		}
 	}
-	return lines.Err() // one that breaks off is no end
+	return lines.Err() // a broken stream is not an end
 }
 
-// nothing is code that does nothing, in most languages.
+// nothing returns code that does nothing, in most languages.
 func nothing(language string) string {
 	switch language {
 	case "python":
@@ -535,8 +536,9 @@ func nothing(language string) string {
 	return ";"
 }
 
-// interrupted makes sure that a run which was left has ended: when the context
-// runs nothing in time, it is free and has its variables; else it is restarted.
+// interrupted makes sure that an abandoned run has ended. If the context runs
+// empty code within grace, it is free and has kept its variables; otherwise it
+// is restarted.
 func (c *contexts) interrupted(ctx context.Context, x *liveContext, end guestapi.ExecutionEnd, grace time.Duration, kill bool) guestapi.ExecutionEnd {
 	if grace <= 0 {
 		grace = guestapi.DefaultGrace

@@ -1,14 +1,13 @@
-// Package e2b is the driver that has its boxes in E2B's cloud, or on any server
-// that speaks E2B's protocol. A box is one of E2B's sandboxes; its guest is
-// E2B's own agent, which the guest's client understands because the protocol is
-// the same.
+// Package e2b is the driver whose boxes are sandboxes in E2B's cloud, or on
+// another server with E2B's protocol. The guest is E2B's own agent. The guest's
+// client can use it because the protocol is the same.
 //
-// Only package app imports it. [New] makes a [Driver]; Close ends the streams
-// to its boxes, and the attached ones. What is paid for is not leaked: every
-// sandbox is labelled with the state directory that it belongs to, so that List
-// finds it, and lives for minutes beyond what this process last asked for.
+// Only package app imports it. [New] makes a [Driver]. Close ends the streams to
+// its boxes; attached boxes then end. Sandboxes cost money, so none may leak:
+// every sandbox is labelled with its state directory, so that List finds it, and
+// has a timeout.
 //
-// What E2B's agent does not have is refused or missing: see proxy.go.
+// Features that E2B's agent lacks are refused or missing: see proxy.go.
 package e2b
 
 import (
@@ -34,51 +33,51 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// Options are what New needs. The zero values of all but StateDir and Key are
-// those of E2B's cloud.
+// Options are the parameters of New. StateDir and Key are required; the zero
+// values of the others select E2B's cloud.
 type Options struct {
 	StateDir string
 	Key      string // E2B_API_KEY
 	Domain   string // E2B_DOMAIN; e2b.app if empty
-	// APIURL is where the control plane is, and SandboxURL where all traffic
-	// to sandboxes goes; empty is as E2B has it below Domain.
+	// APIURL is the URL of the control plane, and SandboxURL receives all
+	// traffic to sandboxes. If empty, they are derived from Domain.
 	APIURL     string // E2B_API_URL
 	SandboxURL string // E2B_SANDBOX_URL
 	Log        *slog.Logger
 
-	// Bare leaves boxes as E2B makes them. It is for tests, whose boxes share
+	// Bare skips the preparation of boxes. It is for tests, whose boxes share
 	// the file system of the machine.
 	Bare bool
 }
 
-// Labels, which are metadata to E2B, of the driver's sandboxes.
+// Labels of the driver's sandboxes, which E2B calls metadata.
 const (
-	labelState  = "glovebox-state"   // of which state directory
-	labelID     = "glovebox-sandbox" // which sandbox
-	labelOwner  = "glovebox-owner"   // which process has it, if it is attached
-	labelLimits = "glovebox-limits"  // what was asked for, for receipts
+	labelState  = "glovebox-state"   // name of the state directory
+	labelID     = "glovebox-sandbox" // ID of the sandbox
+	labelOwner  = "glovebox-owner"   // process that holds it, if it is attached
+	labelLimits = "glovebox-limits"  // requested limits, for receipts
 )
 
-// How long a sandbox goes on that nobody extends. An attached one is to end
-// soon after its process; a detached one is to outlast a restart of the server.
+// Timeouts of sandboxes. An attached sandbox ends soon after its process. A
+// detached sandbox outlasts a restart of the server.
 const (
 	attachedTTL = 2 * time.Minute
 	detachedTTL = time.Hour
 )
 
-// defaultTemplate is what [sandbox.ImageHost] stands for: E2B's with Python, what
-// is used with it, Node and a code interpreter.
+// defaultTemplate is the template for [sandbox.ImageHost]: E2B's template with
+// Python and common packages, Node and a code interpreter.
 const defaultTemplate = "code-interpreter-v1"
 
-// minAgent is the first version of E2B's agent that takes files as they are.
+// minAgent is the first version of E2B's agent that accepts raw file content.
 var minAgent = [3]int{0, 5, 7}
 
-// A Driver has its boxes with E2B.
+// A Driver makes boxes at E2B.
 type Driver struct {
 	opts    Options
 	control *control
 	traffic *http.Client
-	state   string // names the state directory
+	state   string // name of the state directory
 	owner   *owner
 	log     *slog.Logger
 	server  *proxyServer
@@ -92,7 +91,7 @@ type Driver struct {
 	closed bool
 }
 
-// New returns a driver. It asks nothing of E2B yet.
+// New returns a driver. It sends no request to E2B.
 func New(o Options) (*Driver, error) {
 	if o.Domain == "" {
 		o.Domain = "e2b.app"
@@ -132,12 +131,12 @@ func New(o Options) (*Driver, error) {
 	return d, nil
 }
 
-// newClient returns a client with connections of its own.
+// newClient returns a client with its own connections.
 func newClient() *http.Client {
 	t := http.DefaultTransport.(*http.Transport).Clone()
 	t.MaxIdleConnsPerHost, t.DisableCompression = 64, true
 	return &http.Client{Transport: t, CheckRedirect: func(*http.Request, []*http.Request) error {
-		return http.ErrUseLastResponse // the key is for nobody else
+		return http.ErrUseLastResponse // do not send the key to another server
 	}}
 }
 
@@ -152,7 +151,7 @@ func wait(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// stateName returns the name of a state directory, which its first process makes.
+// stateName returns the name of a state directory. The first process creates it.
 func stateName(file string) (string, error) {
 	text, err := atomicfile.Once(file, []byte(strings.ToLower(rand.Text())), 0o600)
 	if err != nil {
@@ -180,7 +179,7 @@ func (d *Driver) Probe(ctx context.Context) error {
 	return nil
 }
 
-// check refuses what cannot be had, before anything is begun.
+// check refuses unsupported specs before any work starts.
 func (d *Driver) check(spec *driver.Spec) error {
 	if !sandbox.ValidID(spec.ID) {
 		return sandbox.Errorf(sandbox.Invalid, "%q is not a sandbox's identifier", spec.ID)
@@ -200,9 +199,9 @@ func (d *Driver) check(spec *driver.Spec) error {
 	return nil
 }
 
-// Create implements [driver.Driver]. E2B decides on processors, memory and disk
-// by the template, and tells what they are only of a sandbox that is there: one
-// that has more than was asked for is removed again.
+// Create implements [driver.Driver]. The template determines CPUs, memory and
+// disk, and E2B reports them only for an existing sandbox. So Create removes a
+// sandbox that has more than was requested.
 func (d *Driver) Create(ctx context.Context, spec *driver.Spec) (driver.Box, error) {
 	const op = "create box"
 	if err := d.check(spec); err != nil {
@@ -212,7 +211,7 @@ func (d *Driver) Create(ctx context.Context, spec *driver.Spec) (driver.Box, err
 	if err == nil {
 		return b, nil
 	}
-	// It may have been made all the same.
+	// The sandbox may exist in spite of the error.
 	clean, cancel := context.WithTimeout(context.WithoutCancel(ctx), requestTimeout)
 	defer cancel()
 	left, lerr := d.control.list(clean, map[string]string{labelState: d.state, labelID: spec.ID})
@@ -220,12 +219,12 @@ func (d *Driver) Create(ctx context.Context, spec *driver.Spec) (driver.Box, err
 		lerr = errors.Join(lerr, d.control.kill(clean, s.SandboxID))
 	}
 	if lerr != nil && definite(err) {
-		lerr = nil // there was nothing to find
+		lerr = nil // no sandbox was made
 	}
 	return nil, sandbox.Wrap(errors.Join(err, lerr), op, spec.ID)
 }
 
-// definite reports whether err says that a request had no effect.
+// definite reports whether err means that the request had no effect.
 func definite(err error) bool {
 	r, ok := errors.AsType[*refusal](err)
 	return ok && r.status < 500
@@ -250,7 +249,7 @@ func (d *Driver) create(ctx context.Context, spec *driver.Spec) (*Box, error) {
 	var made details
 	_, err = d.control.call(ctx, http.MethodPost, "/v2/sandboxes", map[string]any{
 		"templateID": template, "timeout": int64(max(ttl, time.Second) / time.Second), "metadata": labels, "allow_internet_access": false,
-		// Without, whoever knows the sandbox's name can do everything in it.
+		// Without it, any client that knows the sandbox's name has full access.
 		"secure": true,
 	}, &made)
 	if err != nil {
@@ -278,8 +277,8 @@ func (d *Driver) create(ctx context.Context, spec *driver.Spec) (*Box, error) {
 	return b, err
 }
 
-// allowed refuses a box with a limit that is not in force and was not allowed
-// to be so.
+// allowed returns an error if a limit is not enforced and the spec does not
+// allow that.
 func allowed(receipt sandbox.Receipt, spec *driver.Spec) error {
 	for _, name := range receipt.Unenforced() {
 		if !slices.Contains(spec.AllowUnenforced, name) {
@@ -291,11 +290,11 @@ func allowed(receipt sandbox.Receipt, spec *driver.Spec) error {
 	return nil
 }
 
-// validRef is what E2B calls its sandboxes, and we ours.
+// validRef matches E2B's and Glovebox's names of sandboxes.
 var validRef = regexp.MustCompile(`^[a-z0-9][a-z0-9_-]{3,63}$`)
 
-// find returns a sandbox of this state directory that lives. An attached one
-// whose process is dead does not: it is removed.
+// find returns a live sandbox of this state directory. It kills an attached
+// sandbox whose process has ended, and returns ErrGone for it.
 func (d *Driver) find(ctx context.Context, ref string) (*details, error) {
 	if !validRef.MatchString(ref) {
 		return nil, fmt.Errorf("%w: %.80q is no box of E2B's", driver.ErrGone, ref)
@@ -327,7 +326,7 @@ func (d *Driver) Attach(ctx context.Context, ref string) (driver.Box, error) {
 		ttl = attachedTTL
 	}
 	b := d.newBox(s, ttl)
-	// What is not as it was written asks for nothing.
+	// If the label is not valid, the limits count as not requested.
 	_ = json.Unmarshal([]byte(s.Metadata[labelLimits]), &b.spec)
 	if !d.keep(b) {
 		return nil, sandbox.Errorf(sandbox.Unavailable, "the driver is closed")
@@ -361,8 +360,8 @@ func (d *Driver) Discard(ctx context.Context, ref string) error {
 	return sandbox.Wrap(err, "discard box", "")
 }
 
-// keep makes a box one that Close ends the streams of, and that is extended
-// while it lives.
+// keep registers a box for Close, and starts to renew its timeout. It returns
+// false if the driver is closed.
 func (d *Driver) keep(b *Box) bool {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -374,8 +373,8 @@ func (d *Driver) keep(b *Box) bool {
 	return true
 }
 
-// Close implements [driver.Driver]. Attached boxes end by themselves within
-// minutes, or sooner if the engine destroyed them.
+// Close implements [driver.Driver]. Attached boxes reach their timeout within
+// minutes, unless the engine has destroyed them before.
 func (d *Driver) Close() error {
 	d.mu.Lock()
 	d.closed = true

@@ -4,6 +4,6 @@ package e2b
 
 import "os"
 
-// lock does nothing here: whether another process lives cannot be told, and so
-// it is taken to, until its sandboxes end for their timeout.
+// lock does nothing: this platform cannot detect whether another process is
+// alive. It counts as alive, and its sandboxes end by their timeout.
 func lock(*os.File) (bool, error) { return false, nil }

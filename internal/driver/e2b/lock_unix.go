@@ -8,7 +8,7 @@ import (
 	"syscall"
 )
 
-// lock locks a file for as long as it is open, and reports whether it was free.
+// lock locks a file until it is closed, and reports whether it was free.
 func lock(f *os.File) (bool, error) {
 	err := syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
 	if errors.Is(err, syscall.EWOULDBLOCK) {

@@ -10,8 +10,8 @@ import (
 	"strings"
 )
 
-// An owner is this process, as others of the same state directory know it: a
-// file that is locked as long as it lives.
+// An owner identifies this process to other processes of the same state
+// directory, by a file that it keeps locked.
 type owner struct {
 	dir, name string
 	file      *os.File
@@ -37,8 +37,8 @@ func (o *owner) path(name string) string { return filepath.Join(o.dir, name) }
 
 var ownerName = regexp.MustCompile(`^[a-z2-7]{26}$`)
 
-// alive reports whether the process of that name lives. The file of one that
-// does not is removed. A name that is not one of ours is nobody's.
+// alive reports whether the process of that name is alive. It removes the file
+// of a dead process. It returns false for an invalid name.
 func (o *owner) alive(name string) bool {
 	if name == o.name {
 		return true
@@ -48,20 +48,20 @@ func (o *owner) alive(name string) bool {
 	}
 	f, err := os.OpenFile(o.path(name), os.O_RDWR, 0)
 	if err != nil {
-		return !errors.Is(err, fs.ErrNotExist) // who cannot tell lets live
+		return !errors.Is(err, fs.ErrNotExist) // when in doubt, it is alive
 	}
 	defer f.Close()
 	free, err := lock(f)
 	if err != nil || !free {
 		return true
 	}
-	_ = os.Remove(f.Name()) // another may have been faster
+	_ = os.Remove(f.Name()) // another process may have removed it
 	return false
 }
 
-// release says that this process has ended, as far as boxes go.
+// release removes this process's file, so that others see it as ended.
 func (o *owner) release() error {
-	err := o.file.Close() // first: what is open cannot be removed on Windows
+	err := o.file.Close() // first: Windows cannot remove open files
 	if rmErr := os.Remove(o.file.Name()); !errors.Is(rmErr, fs.ErrNotExist) {
 		err = errors.Join(err, rmErr)
 	}

@@ -8,22 +8,22 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// statePaused is what the control plane says of a sandbox that is paused.
+// statePaused is the control plane's state of a paused sandbox.
 const statePaused = "paused"
 
-// pollPaused is how often it is asked, while requests wait, whether somebody
-// else resumed a box.
+// pollPaused is how often waiting requests poll the state of a paused box:
+// another client may resume it.
 const pollPaused = 500 * time.Millisecond
 
 var _ driver.Pauser = (*Box)(nil)
 
-// Pause implements [driver.Pauser]. E2B keeps the memory on its disks, which
-// takes seconds, and cuts the connections to the sandbox. A paused one is not
-// charged for and has no end: if this process dies, it stays until the next of
-// the state directory finds it by its label.
+// Pause implements [driver.Pauser]. E2B saves the memory to disk, which takes
+// seconds, and closes the connections to the sandbox. A paused sandbox costs
+// nothing and has no timeout. If this process dies, the sandbox stays until a
+// later process of the state directory finds it by its label.
 func (b *Box) Pause(ctx context.Context) error {
 	if b.resting() == nil {
-		b.rest() // requests wait from here on, and are not cut
+		b.rest() // requests wait from here on instead of failing
 	}
 	err := b.d.control.pause(ctx, b.id)
 	if err != nil {
@@ -49,7 +49,8 @@ func (b *Box) Resume(ctx context.Context) error {
 	return nil
 }
 
-// resting returns what is closed when the box is resumed, or nil if it runs.
+// resting returns a channel that is closed at the box's resume, or nil if the
+// box runs.
 func (b *Box) resting() chan struct{} {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -73,7 +74,7 @@ func (b *Box) wake() {
 	}
 }
 
-// awake waits until the box is not paused, by whomever it is resumed.
+// awake waits until this process or another client has resumed the box.
 func (b *Box) awake(ctx context.Context) error {
 	for {
 		resumed := b.resting()

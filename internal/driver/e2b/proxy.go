@@ -20,15 +20,14 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// The guest's protocol is E2B's agent's, and goes further. What goes beyond it:
+// The guest's protocol extends the protocol of E2B's agent. The differences:
 //
-//   - Keep: what a program writes while no stream is open is lost, and so is
-//     its end.
-//   - Names that are not UTF-8 cannot be had.
-//   - The end of a process does not say what it used, nor whether memory, disk
-//     or processes ran out.
-//   - Adding to a file is done here, by writing all of it again.
-//   - Contexts are those of E2B's code interpreter: see contexts.go.
+//   - Keep: output is lost while no stream is open, and so is the end event.
+//   - File names that are not UTF-8 are not supported.
+//   - The end event has no resource usage, and no cause such as memory, disk or
+//     processes.
+//   - The proxy implements appending to a file by rewriting the whole file.
+//   - E2B's code interpreter implements contexts: see contexts.go.
 //   - Limits, ports and previews of pictures are refused.
 
 // A proxyServer serves the streams to all boxes of a driver.
@@ -62,7 +61,7 @@ func newProxyServer() *proxyServer {
 	return p
 }
 
-// serve serves a stream, unless the server is closed.
+// serve serves a stream. It returns false if the server is closed.
 func (p *proxyServer) serve(c net.Conn) bool {
 	select {
 	case p.conns <- c:
@@ -102,7 +101,7 @@ type pipeAddr struct{}
 func (pipeAddr) Network() string { return "pipe" }
 func (pipeAddr) String() string  { return "pipe" }
 
-// proxy passes a request to E2B's agent.
+// proxy sends a request to E2B's agent.
 func proxy(w http.ResponseWriter, r *http.Request) {
 	b := r.Context().Value(boxKey{}).(*Box)
 	ctx, cancel := context.WithCancel(r.Context())
@@ -154,8 +153,8 @@ func proxy(w http.ResponseWriter, r *http.Request) {
 	}).ServeHTTP(w, r)
 }
 
-// adapt has a program begin in the working directory if it does not say where:
-// E2B's agent would take its user's home.
+// adapt sets a program's working directory if the request has none. E2B's
+// default is the user's home directory.
 func (b *Box) adapt(r *http.Request) error {
 	if r.URL.Path != guestapi.ProcStart || b.d.opts.Bare {
 		return nil
@@ -196,13 +195,13 @@ func keepBody(r *http.Request) error {
 	return nil
 }
 
-// maxAside bounds what is kept aside of a file of a box that has no limit of its
-// disk.
+// maxAside bounds the temporary copy of a file, in bytes, if the box has no disk
+// limit.
 const maxAside = 16 << 30
 
-// completeFile makes of a request that adds to a file one that writes all of
-// it. What the file has is kept aside first: E2B's agent empties it when the
-// writing begins.
+// completeFile turns an append request into a write of the whole file. It copies
+// the old content to a temporary file first, because E2B's agent truncates the
+// file when the write begins.
 func (b *Box) completeFile(r *http.Request) error {
 	q := r.URL.Query()
 	q.Del("append")
@@ -218,7 +217,7 @@ func (b *Box) completeFile(r *http.Request) error {
 	}
 	defer resp.Body.Close()
 	if resp.StatusCode != http.StatusOK {
-		return nil // there is none, or the write tells what is wrong with it
+		return nil // no file, or the write will report the problem
 	}
 	aside, err := os.CreateTemp(b.d.opts.StateDir, "append-*")
 	if err != nil {
