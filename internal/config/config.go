@@ -23,21 +23,21 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// Config is everything that can be configured.
+// Config is the complete configuration.
 type Config struct {
-	// Driver names what makes sandboxes; "auto" takes the best that works.
+	// Driver is the name of the driver; "auto" takes the best that works.
 	Driver string `yaml:"driver"`
 	// RequireIsolation is [IsolationAny], or [IsolationKernel] to refuse drivers
 	// whose sandboxes have no kernel of their own.
 	RequireIsolation string `yaml:"require_isolation"`
-	// StateDir is where Glovebox keeps its database, logs and sandboxes.
+	// StateDir is the directory of Glovebox's database, logs and sandboxes.
 	StateDir string `yaml:"state_dir"`
-	// LogLevel is the least level that is logged.
+	// LogLevel is the lowest level that is logged.
 	LogLevel slog.Level `yaml:"log_level"`
 
 	Sandbox Sandbox `yaml:"sandbox"`
 	Network Network `yaml:"network"`
-	// Secrets are those that programs use without having them.
+	// Secrets are secrets that programs can use but not read.
 	Secrets []Secret `yaml:"secrets"`
 	Pool    Pool     `yaml:"pool"`
 	Run     Run      `yaml:"run"`
@@ -54,39 +54,41 @@ type Config struct {
 	Update Update `yaml:"update"`
 }
 
-// Pool says what servers keep ready.
+// Pool configures the warm pool of servers.
 type Pool struct {
-	// Size is how many sandboxes are ready at most; 0 is none.
+	// Size is the maximum number of sandboxes that are ready; 0 disables the
+	// pool.
 	Size int `yaml:"size"`
 }
 
-// Update says how new releases are looked for.
+// Update configures the search for new releases.
 type Update struct {
-	// Notice has commands on a terminal look once a day and say so.
+	// Notice makes commands on a terminal look for a release once a day and
+	// report it.
 	Notice bool `yaml:"notice"`
-	// URL is below which releases are, where it is not the usual place.
+	// URL is the base URL of releases; empty is the default.
 	URL string `yaml:"url"`
 }
 
-// Sandbox bounds sandboxes.
+// Sandbox configures sandboxes.
 type Sandbox struct {
-	// Default holds for a limit that a caller does not ask for; Maximum is
-	// the most a caller may ask for, where zero is no maximum.
+	// Default are the limits that apply if a caller asks for none. Maximum are
+	// the highest limits that a caller may ask for; zero is no maximum.
 	Default Limits `yaml:"default"`
 	Maximum Limits `yaml:"maximum"`
-	// AllowUnenforced names limits that may go unenforced where the machine
-	// cannot enforce them; the receipt of each sandbox then says so.
+	// AllowUnenforced names limits that the machine need not be able to enforce.
+	// The receipt of each sandbox shows which are not enforced.
 	AllowUnenforced []sandbox.ControlName `yaml:"allow_unenforced"`
-	// Count is how many sandboxes one server may have at one time.
+	// Count is the maximum number of sandboxes of one server at one time.
 	Count int `yaml:"count"`
-	// Queue is how long a caller waits for a place when there are as many, and
-	// EvictAfter how long a sandbox must not have been used to be stopped for
-	// somebody who waits; zero is not at all, and never.
+	// Queue is how long a caller waits for a free place; zero is not at all.
+	// EvictAfter is the idle time after which a sandbox may be stopped in favour
+	// of a waiting caller; zero is never.
 	Queue      Duration `yaml:"queue"`
 	EvictAfter Duration `yaml:"evict_after"`
 }
 
-// Limits are the limits of a sandbox as a file writes them.
+// Limits are the limits of a sandbox in a configuration file.
 type Limits struct {
 	CPUs      float64  `yaml:"cpus"`
 	Memory    Bytes    `yaml:"memory"`
@@ -96,7 +98,7 @@ type Limits struct {
 	Lifetime  Duration `yaml:"lifetime"`
 }
 
-// Limits returns l as the rest of the program knows it.
+// Limits converts l to [sandbox.Limits].
 func (l Limits) Limits() sandbox.Limits {
 	return sandbox.Limits{
 		CPUs:        l.CPUs,
@@ -108,76 +110,77 @@ func (l Limits) Limits() sandbox.Limits {
 	}
 }
 
-// E2B is where the driver e2b has its sandboxes; empty fields are E2B's cloud.
+// E2B configures the driver e2b; empty fields select E2B's cloud.
 type E2B struct {
-	// Domain is that of the cloud, APIURL the address of its control plane,
-	// and SandboxURL that of all traffic to sandboxes, where these are not
-	// below Domain.
+	// Domain is the cloud's domain. APIURL is the URL of its control plane, and
+	// SandboxURL receives all traffic to sandboxes; if empty, they are derived
+	// from Domain.
 	Domain     string `yaml:"domain"`
 	APIURL     string `yaml:"api_url"`
 	SandboxURL string `yaml:"sandbox_url"`
-	// Key is the API key. It comes from the environment only.
+	// Key is the API key. Only the environment sets it.
 	Key string `yaml:"-"`
 }
 
-// Docker is how the drivers docker and podman find and use their engine.
+// Docker configures the drivers docker and podman.
 type Docker struct {
-	// Host is the engine's address, like unix:///var/run/docker.sock; empty
-	// looks where its own tools look: DOCKER_HOST, the current context, and the
-	// usual sockets.
+	// Host is the container engine's address, like unix:///var/run/docker.sock.
+	// If it is empty, the driver looks where the engine's tools look:
+	// DOCKER_HOST, the current context, and the usual sockets.
 	Host string `yaml:"host"`
-	// Runtime is the OCI runtime to ask the engine for, like runsc; empty is
-	// the engine's own choice.
+	// Runtime is the OCI runtime, like runsc; empty is the container engine's
+	// default.
 	Runtime string `yaml:"runtime"`
-	// Inside is a directory that the engine knows as Outside, for a server
-	// that is itself in a container: workspaces are mounted from there. With no
-	// Outside, the engine knows it by the same path.
+	// Inside is a directory that the container engine sees as Outside. It is for
+	// a server that runs in a container: workspaces are mounted from there. If
+	// Outside is empty, both have the same path.
 	Inside  string `yaml:"inside"`
 	Outside string `yaml:"outside"`
-	// Workspaces says how workspaces are kept: directory, of this machine, or
-	// volume, of the engine's. Empty is a volume for an engine that is reached
-	// by network, unless Outside is set.
+	// Workspaces is where workspaces are kept: "directory", on this machine, or
+	// "volume", in the container engine. Empty is volume for an engine that is
+	// reached by network, unless Outside is set.
 	Workspaces string `yaml:"workspaces"`
 }
 
-// Images bounds the images that a driver without an engine keeps.
+// Images configures the images of a driver without a container engine.
 type Images struct {
-	// Space is how much disk they may take before those that were not used the
-	// longest go; zero is no bound.
+	// Space is the maximum disk space of all images, in bytes. Beyond it, the
+	// least recently used images are removed. Zero is no limit.
 	Space Bytes `yaml:"space"`
-	// MaxSize and MaxFiles bound each image, unpacked.
+	// MaxSize and MaxFiles limit each unpacked image.
 	MaxSize  Bytes `yaml:"max_size"`
 	MaxFiles int   `yaml:"max_files"`
-	// Registries are the only ones to fetch from, whatever their addresses; none
-	// is all with public addresses.
+	// Registries are the only allowed registries, at any address. If empty, all
+	// registries with public addresses are allowed.
 	Registries []string `yaml:"registries"`
-	// Mirrors are asked before the registry that they are listed under.
+	// Mirrors are tried before the registry under which they are listed.
 	Mirrors map[string][]string `yaml:"mirrors"`
 }
 
-// Workspace bounds workspaces. Zero is no bound.
+// Workspace configures workspaces. Zero is no limit.
 type Workspace struct {
-	// Size and Files are the most that one may hold, TotalSize and TotalFiles
-	// those of one principal together.
+	// Size and Files limit one workspace. TotalSize and TotalFiles limit all
+	// workspaces of one principal together.
 	Size       Bytes `yaml:"size"`
 	Files      int64 `yaml:"files"`
 	TotalSize  Bytes `yaml:"total_size"`
 	TotalFiles int64 `yaml:"total_files"`
-	// TTL is how long one is kept that nothing uses.
+	// TTL is how long an unused workspace is kept.
 	TTL Duration `yaml:"ttl"`
-	// Dir is where they are, if not in the state directory, and Secret what
-	// mcp-code-runner names its directories with; with it, Dir is one of
-	// that server's. Both come from its settings only.
+	// Dir is the directory of workspaces, if it is not in the state directory.
+	// Secret is the key that mcp-code-runner uses to name its directories. If
+	// Secret is set, Dir is a directory of that server. Only that server's
+	// settings set them.
 	Dir    string `yaml:"-"`
 	Secret string `yaml:"-"`
 }
 
-// Quota returns the most that one workspace may hold.
+// Quota returns the limits of one workspace.
 func (w Workspace) Quota() sandbox.WorkspaceUsage {
 	return sandbox.WorkspaceUsage{Bytes: int64(w.Size), Files: w.Files}
 }
 
-// Total returns the most that the workspaces of a principal may hold together.
+// Total returns the limits of all workspaces of a principal together.
 func (w Workspace) Total() sandbox.WorkspaceUsage {
 	return sandbox.WorkspaceUsage{Bytes: int64(w.TotalSize), Files: w.TotalFiles}
 }
@@ -193,31 +196,30 @@ func (w Workspace) validate() error {
 	return nil
 }
 
-// Run bounds runs.
+// Run configures runs.
 type Run struct {
-	// Timeout holds for a run that asks for none; MaxTimeout is the most that
-	// one may ask for.
+	// Timeout applies to a run that asks for none; MaxTimeout is the longest
+	// that a run may ask for.
 	Timeout    Duration `yaml:"timeout"`
 	MaxTimeout Duration `yaml:"max_timeout"`
-	// LogSize bounds what is kept of a run's output; beyond it the middle is
-	// dropped and counted.
+	// LogSize is the maximum size of a run's stored output, in bytes. Beyond it,
+	// the middle is dropped and counted.
 	LogSize Bytes `yaml:"log_size"`
 }
 
-// DriverAuto is the name that stands for the best driver that works here.
+// DriverAuto selects the best driver that works here.
 const DriverAuto = "auto"
 
-// What an operator may require of the boundary of sandboxes.
+// Requirements on the boundary of sandboxes.
 const (
 	IsolationAny    = "any"
 	IsolationKernel = "kernel"
 )
 
-// ProfileNative is the name of Glovebox's own set of tools.
+// ProfileNative is the name of Glovebox's own tools.
 const ProfileNative = "native"
 
-// Default returns the configuration of somebody who configured nothing. getenv
-// is [os.Getenv], or a test's.
+// Default returns the default configuration. getenv is [os.Getenv], or a test's.
 func Default(getenv func(string) string) Config {
 	d := sandbox.DefaultLimits()
 	return Config{
@@ -260,8 +262,8 @@ func Default(getenv func(string) string) Config {
 	}
 }
 
-// defaultStateDir follows the XDG base directory rules where they apply and
-// the system's habit elsewhere. It is empty if there is no home to put it in.
+// defaultStateDir follows the XDG base directory rules where they apply, and the
+// system's conventions elsewhere. It returns "" if there is no home directory.
 func defaultStateDir(getenv func(string) string) string {
 	if dir := getenv("XDG_STATE_HOME"); filepath.IsAbs(dir) {
 		return filepath.Join(dir, "glovebox")
@@ -282,8 +284,8 @@ func defaultStateDir(getenv func(string) string) string {
 	return filepath.Join(home, ".local", "state", "glovebox")
 }
 
-// DefaultFile returns where the configuration file is looked for when none is
-// named, or "" if there is no such place.
+// DefaultFile returns the path of the configuration file if none is named, or ""
+// if there is no home directory.
 func DefaultFile(getenv func(string) string) string {
 	if dir := getenv("XDG_CONFIG_HOME"); filepath.IsAbs(dir) {
 		return filepath.Join(dir, "glovebox", "config.yaml")
@@ -302,12 +304,12 @@ func homeDir(getenv func(string) string) string {
 	return getenv("USERPROFILE")
 }
 
-// maxQueue bounds how long a caller may wait for a sandbox: one that is made
-// must have time left.
+// maxQueue is the longest time that a caller may wait for a free place. The
+// sandbox must still have time to start within the caller's timeout.
 const maxQueue = time.Minute
 
-// Validate reports what is wrong with c, or nil. The error wraps
-// [sandbox.Invalid], names the field as the file writes it, and has a hint.
+// Validate returns the first problem of c, or nil. The error wraps
+// [sandbox.Invalid], names the field as in the file, and has a hint.
 func (c *Config) Validate() error {
 	if c.Driver == "" {
 		return invalid("driver", "is empty", "leave it out, or set it to %q", DriverAuto)
@@ -392,7 +394,7 @@ func (c *Config) Validate() error {
 	return c.Server.validate()
 }
 
-// minLogSize is below what a head and a tail of the usual output budget need.
+// minLogSize holds the head and the tail of output with the usual budget.
 const minLogSize = 128 << 10
 
 func invalid(field, problem, hint string, args ...any) error {
@@ -407,8 +409,8 @@ func joinControls() string {
 	return strings.Join(names, ", ")
 }
 
-// homePath replaces a leading ~/ by the home directory: shells do it in flags,
-// nobody does it in files.
+// homePath replaces a leading ~/ by the home directory. Shells expand it in
+// flags, but not in files.
 func homePath(path string, getenv func(string) string) string {
 	if len(path) > 1 && path[0] == '~' && os.IsPathSeparator(path[1]) {
 		if home := homeDir(getenv); home != "" {

@@ -7,13 +7,13 @@ import (
 	"strings"
 )
 
-// Languages says what runs programs, and where packages come from.
+// Languages configures the runners and the package indexes.
 type Languages struct {
-	// Runners is a directory of YAML files, a language in each, over those
-	// that are built in; empty is none.
+	// Runners is a directory of YAML files with one language each. They override
+	// the built-in runners. Empty is none.
 	Runners string `yaml:"runners"`
-	// PipIndex and NPMRegistry are URLs, and AptSource a line of sources.list,
-	// in place of the usual places; empty is those.
+	// PipIndex and NPMRegistry are URLs, and AptSource is a line of
+	// sources.list. They replace the default indexes; empty is the default.
 	PipIndex    string `yaml:"pip_index"`
 	NPMRegistry string `yaml:"npm_registry"`
 	AptSource   string `yaml:"apt_source"`
@@ -38,7 +38,7 @@ func (l *Languages) validate() error {
 	return nil
 }
 
-// Indexes returns the places, by the name of the package manager.
+// Indexes returns the package indexes by the name of the package manager.
 func (l *Languages) Indexes() map[string]string {
 	return map[string]string{"pip": l.PipIndex, "npm": l.NPMRegistry, "apt": l.AptSource}
 }

@@ -11,12 +11,12 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// Settings that servers which Glovebox replaces take from the environment.
-// They count for their profile only, above the file and below Glovebox's own
-// variables.
+// Environment variables of servers that Glovebox replaces. They apply only with
+// the profile of that server. They override the file, and Glovebox's own
+// variables override them.
 
-// CodeRunner takes over the settings of mcp-code-runner: getenv has what its
-// environment and its .env file say.
+// CodeRunner applies the settings of mcp-code-runner. getenv returns variables
+// of the environment and the .env file.
 func (c *Config) CodeRunner(getenv func(string) string) error {
 	own := func(name string) bool { return getenv(name) != "" }
 	if v := getenv("MCP_HTTP_ADDR"); v != "" && !own("GLOVEBOX_LISTEN") {
@@ -31,9 +31,8 @@ func (c *Config) CodeRunner(getenv func(string) string) error {
 				"make a longer one with: openssl rand -hex 32")
 		}
 		c.Server.Token = v
-		// That server took any name in the Host header. A web page that a
-		// browser shows has no way to the token, which is what the check of
-		// names is for.
+		// mcp-code-runner accepted any name in the Host header. The check
+		// protects against web pages in a browser, which cannot get the token.
 		if !own("GLOVEBOX_ALLOW_HOSTS") && len(c.Server.AllowHosts) == 0 {
 			c.Server.AllowHosts = []string{"*"}
 		}
@@ -54,18 +53,18 @@ func (c *Config) CodeRunner(getenv func(string) string) error {
 				"make a longer one with: openssl rand -base64 32")
 		}
 		c.Workspace.Secret = v
-		// All conversations are one principal's, and there they had no bound
-		// in common.
+		// All conversations belong to one principal, and mcp-code-runner had no
+		// limit on them together.
 		c.Workspace.TotalSize, c.Workspace.TotalFiles = 0, 0
 	}
 	return nil
 }
 
-// minFileSecret is what that server's documentation asks for.
+// minFileSecret is the length that mcp-code-runner's documentation asks for.
 const minFileSecret = 32
 
-// InterpreterType takes over the driver that the MCP Code Sandbox Server calls
-// its interpreter. known are the names of drivers.
+// InterpreterType applies the driver of INTERPRETER_TYPE, a setting of the MCP
+// Code Sandbox Server. known are the names of drivers.
 func (c *Config) InterpreterType(getenv func(string) string, known []string) error {
 	if c.E2B.Key == "" {
 		c.E2B.Key = getenv("E2B_API_KEY")
@@ -84,11 +83,12 @@ func (c *Config) InterpreterType(getenv func(string) string, known []string) err
 		"the interpreters are: %s", strings.Join(append([]string{DriverAuto}, known...), ", "))
 }
 
-// maxDotEnv bounds a .env file.
+// maxDotEnv is the maximum size of a .env file, in bytes.
 const maxDotEnv = 64 << 10
 
-// DotEnv returns getenv with what the .env file of a directory says below it.
-// A file that is not there says nothing. The error wraps [sandbox.Invalid].
+// DotEnv returns a function that looks up getenv first and then the .env file of
+// a directory. A missing file is not an error. The error wraps
+// [sandbox.Invalid].
 func DotEnv(dir string, getenv func(string) string) (func(string) string, error) {
 	root, err := os.OpenRoot(dir)
 	if err != nil {
@@ -121,9 +121,9 @@ func DotEnv(dir string, getenv func(string) string) (func(string) string, error)
 	}, nil
 }
 
-// parseDotEnv reads NAME=value lines as shells and dotenv libraries agree on
-// them: an optional export, values plain, in single quotes, or in double ones.
-// Nothing is expanded and nothing is run.
+// parseDotEnv parses NAME=value lines in the syntax that shells and dotenv
+// libraries share: an optional export, and values that are plain, in single
+// quotes or in double quotes. It expands nothing and runs nothing.
 func parseDotEnv(text string) (map[string]string, error) {
 	values := map[string]string{}
 	number := 0
@@ -147,7 +147,7 @@ func parseDotEnv(text string) (map[string]string, error) {
 	return values, nil
 }
 
-// unquote takes quotes off a value, and a comment that follows it.
+// unquote removes the quotes of a value and a comment after it.
 func unquote(value string) (_ string, ok bool) {
 	if value != "" && (value[0] == '"' || value[0] == '\'') {
 		inner, rest, ok := strings.Cut(value[1:], value[:1])

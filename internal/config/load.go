@@ -18,19 +18,19 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// EnvFile names the configuration file in the environment.
+// EnvFile is the environment variable with the path of the configuration file.
 const EnvFile = "GLOVEBOX_CONFIG"
 
-// EnvProfile names the profile in the environment.
+// EnvProfile is the environment variable with the name of the profile.
 const EnvProfile = "GLOVEBOX_PROFILE"
 
-// Load returns the defaults, overwritten by the file at path, overwritten by
-// the environment. With path "" the file is the one that GLOVEBOX_CONFIG
-// names, or else that of DefaultFile, which need not be there. The result is
-// not validated yet: flags come after it.
+// Load returns the defaults, overwritten by the file at path and then by the
+// environment. If path is "", the file is the value of GLOVEBOX_CONFIG, or else
+// DefaultFile, which need not exist. The result is not validated, because flags
+// come after it.
 //
 // The error wraps [sandbox.Invalid] and names the file and line, or the
-// variable, that is wrong.
+// variable.
 func Load(path string, getenv func(string) string) (Config, error) {
 	c := Default(getenv)
 	optional := false
@@ -71,7 +71,7 @@ func Load(path string, getenv func(string) string) (Config, error) {
 	return c, nil
 }
 
-// unknownField is how the decoder speaks of a field that Config does not have.
+// unknownField matches the decoder's message about a field that Config lacks.
 var unknownField = regexp.MustCompile(`line (\d+): field (\S+) not found in type \S+`)
 
 func (c *Config) decode(data []byte) error {
@@ -79,10 +79,10 @@ func (c *Config) decode(data []byte) error {
 	dec.KnownFields(true)
 	err := dec.Decode(c)
 	if errors.Is(err, io.EOF) {
-		return nil // nothing in it but comments
+		return nil // a file of comments only
 	}
 	if err != nil {
-		// The decoder names our Go types, which help nobody.
+		// Remove Go types from the message: users do not know them.
 		text := unknownField.ReplaceAllString(err.Error(), `line $1: unknown field "$2"`)
 		text = strings.TrimPrefix(text, "yaml: ")
 		return errors.New(strings.ReplaceAll(text, "unmarshal errors:\n  ", ""))
@@ -93,7 +93,7 @@ func (c *Config) decode(data []byte) error {
 	return nil
 }
 
-// A variable is one setting that the environment can make.
+// A variable is a setting from the environment.
 type variable struct {
 	name string
 	set  func(text string) error
@@ -167,7 +167,7 @@ func (c *Config) environ() []variable {
 	}
 }
 
-// Variables returns the names of all environment variables that Load looks at,
+// Variables returns the names of all environment variables that Load reads,
 // sorted.
 func Variables() []string {
 	names := []string{EnvFile}
@@ -186,8 +186,8 @@ func (c *Config) SetLogLevel(text string) error {
 	return nil
 }
 
-// SetAllowUnenforced sets Sandbox.AllowUnenforced from names with commas
-// between.
+// SetAllowUnenforced sets Sandbox.AllowUnenforced from names separated by
+// commas.
 func (c *Config) SetAllowUnenforced(text string) error {
 	c.Sandbox.AllowUnenforced = nil
 	for name := range strings.SplitSeq(text, ",") {

@@ -7,22 +7,23 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// Network says what sandboxes may reach, and on what terms.
+// Network configures the network of sandboxes.
 type Network struct {
-	// Allow is the most that a caller may ask for, as
-	// [sandbox.ParseNetwork] reads it. Empty is no network at all.
+	// Allow is the largest network policy that a caller may ask for, as rules of
+	// [sandbox.ParseNetwork]. Empty is no network at all.
 	Allow []string `yaml:"allow"`
-	// Default is what a sandbox gets whose creator does not ask; it lies
-	// within Allow.
+	// Default is the network policy of a sandbox whose creator asks for none. It
+	// must lie within Allow.
 	Default []string `yaml:"default"`
-	// Resolver is the DNS server that answers for sandboxes, as address:port;
-	// empty is as this machine does it.
+	// Resolver is the DNS server of sandboxes, as address:port; empty is this
+	// machine's.
 	Resolver string `yaml:"resolver"`
-	// Rate bounds what one sandbox sends, and what it receives, in a second;
-	// Total both together in its life. Zero is no bound.
+	// Rate limits the bytes per second that one sandbox sends, and separately
+	// those that it receives. Total limits the sum of both over its life. Zero
+	// is no limit.
 	Rate  Bytes `yaml:"rate"`
 	Total Bytes `yaml:"total"`
-	// Connections bounds those of one sandbox at one time.
+	// Connections limits the concurrent connections of one sandbox.
 	Connections int `yaml:"connections"`
 }
 
@@ -30,8 +31,8 @@ func defaultNetwork() Network {
 	return Network{Connections: 512}
 }
 
-// maxConnections is what the process of one sandbox's network has descriptors
-// for.
+// maxConnections is the number of connections for which a sandbox's network
+// process has file descriptors.
 const maxConnections = 16 << 10
 
 func (n *Network) validate() error {
@@ -57,13 +58,14 @@ func (n *Network) validate() error {
 	return nil
 }
 
-// Most returns the most that callers may ask for. The configuration is valid.
+// Most returns the largest network policy that callers may ask for. The
+// configuration must be valid.
 func (n *Network) Most() sandbox.Network { return policy(n.Allow) }
 
-// Asked returns what sandboxes get whose creator does not ask.
+// Asked returns the network policy of sandboxes whose creator asks for none.
 func (n *Network) Asked() sandbox.Network { return policy(n.Default) }
 
-// policy reads what validate has read before.
+// policy parses rules that validate has checked.
 func policy(items []string) sandbox.Network {
 	p, err := sandbox.ParseNetwork(items...)
 	if err != nil || p == "" {
@@ -72,7 +74,7 @@ func policy(items []string) sandbox.Network {
 	return p
 }
 
-// Terms returns the terms for every sandbox.
+// Terms returns the network terms of every sandbox.
 func (n *Network) Terms() sandbox.NetworkTerms {
 	return sandbox.NetworkTerms{
 		Reachable:      n.Most().Ranges(),

@@ -8,29 +8,28 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// A Secret is one that programs use without having it; see [sandbox.Secret].
+// A Secret is a secret that programs can use but not read; see [sandbox.Secret].
 type Secret struct {
-	// Name is that of the environment variable in which programs find the
-	// placeholder.
+	// Name is the environment variable with the placeholder, for programs in the
+	// sandbox.
 	Name string `yaml:"name"`
-	// Hosts are those that get the secret, as [sandbox.ParseSecretHosts]
-	// reads them.
+	// Hosts are the hosts that may receive the secret, in the syntax of
+	// [sandbox.ParseSecretHosts].
 	Hosts []string `yaml:"hosts"`
-	// Headers are those of a request in which the secret may be, as
-	// [sandbox.ParseSecretHeaders] reads them; none is
-	// [sandbox.DefaultSecretHeaders].
+	// Headers are the request headers that may contain the secret, in the syntax
+	// of [sandbox.ParseSecretHeaders]. Empty is [sandbox.DefaultSecretHeaders].
 	Headers []string `yaml:"headers"`
-	// Env is a variable of this program's environment, or File a file, that
-	// holds the secret. Without either it is the variable called Name.
+	// Env is the variable of this program's environment that holds the secret,
+	// or File the file. Without either, it is the variable Name.
 	Env  string `yaml:"env"`
 	File string `yaml:"file"`
-	// Principals are whose sandboxes use it; none is everybody.
+	// Principals are the principals whose sandboxes use it; empty is all.
 	Principals []string `yaml:"principals"`
-	// Value is the secret where it is known already.
+	// Value is the secret, if it is already known.
 	Value *sandbox.SecretValue `yaml:"-"`
 }
 
-// validate checks what can be seen without the secret itself.
+// validate checks everything but the secret's value.
 func (s *Secret) validate() error {
 	_, err := s.hosts()
 	if err == nil {
@@ -58,11 +57,11 @@ func (s *Secret) headers() ([]string, error) {
 	return headers, nil
 }
 
-// maxSecretFile bounds what is read of a file with a secret, in bytes.
+// maxSecretFile bounds the bytes that are read of a secret's file.
 const maxSecretFile = 64 << 10
 
-// OpenSecrets returns the secrets with their values. Errors name a secret and
-// never show it.
+// OpenSecrets returns the secrets with their values. Errors name the secret but
+// never contain its value.
 func (c *Config) OpenSecrets() ([]sandbox.Secret, error) {
 	var list []sandbox.Secret
 	for _, s := range c.Secrets {
@@ -116,7 +115,8 @@ func (s *Secret) variable() string {
 	return s.Name
 }
 
-// Resolve takes the secret from the environment, if that is where it is.
+// Resolve reads the secret from the environment, unless it is in a file or
+// known.
 func (s *Secret) Resolve(getenv func(string) string) {
 	if s.File != "" || s.Value != nil {
 		s.File = homePath(s.File, getenv)

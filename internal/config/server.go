@@ -12,74 +12,73 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// MCP is what clients of the Model Context Protocol are offered, over HTTP and
-// over stdio.
+// MCP configures the Model Context Protocol, over HTTP and stdio.
 type MCP struct {
-	// Profile names the set of tools to offer: native, or that of a server
-	// that Glovebox replaces.
+	// Profile is the name of the set of tools: native, or the profile of a
+	// server that Glovebox replaces.
 	Profile string `yaml:"profile"`
-	// Tools names the only tools to offer; empty is all.
+	// Tools are the only tools to offer; empty is all.
 	Tools []string `yaml:"tools"`
-	// ReadOnly offers only tools that change nothing.
+	// ReadOnly hides all tools that change state.
 	ReadOnly bool `yaml:"read_only"`
-	// AllowDirs are directories of this machine that tools over stdio may
-	// copy from and to.
+	// AllowDirs are directories of this machine from and to which tools over
+	// stdio may copy.
 	AllowDirs []string `yaml:"allow_dirs"`
-	// AllowToolFiles lets those tools write files there that programs on this
-	// machine execute or obey, such as .git.
+	// AllowToolFiles lets those tools write files that programs on this machine
+	// execute or obey, such as .git.
 	AllowToolFiles bool `yaml:"allow_tool_files"`
 }
 
-// Server is what glovebox serve does.
+// Server configures glovebox serve.
 type Server struct {
 	// Listen is the address to listen on, as host:port.
 	Listen string `yaml:"listen"`
-	// E2BListen is an address at which E2B's protocol is served, beside /e2b of
-	// Listen; empty is none. E2BDomain is that below which names such as
-	// 49983-sbx_….DOMAIN lead there, too.
+	// E2BListen is an additional address for E2B's protocol, which is also at
+	// /e2b of Listen; empty is none. E2BDomain is a domain: host names below it,
+	// such as 49983-sbx_….DOMAIN, lead to sandboxes there.
 	E2BListen string `yaml:"e2b_listen"`
 	E2BDomain string `yaml:"e2b_domain"`
-	// MetricsListen is an address at which metrics are served, in place of
-	// /metrics of Listen; empty is there.
+	// MetricsListen is the address for metrics. If it is empty, they are at
+	// /metrics of Listen.
 	MetricsListen string `yaml:"metrics_listen"`
-	// PublicURL is how clients reach the server, if not by the address that
-	// it listens on: that of a proxy.
+	// PublicURL is the URL at which clients reach the server, if it differs from
+	// Listen: for example, a proxy's.
 	PublicURL string `yaml:"public_url"`
-	// PreviewDomain is that below which a port of a sandbox has a host's name
-	// of its own, as PORT-SANDBOX.DOMAIN: empty is localhost where the server is
-	// reached by a loopback address, and none elsewhere; "none" is none.
+	// PreviewDomain is the parent domain for ports of sandboxes, which get host
+	// names like PORT-SANDBOX.DOMAIN. Empty is localhost if clients reach the
+	// server by a loopback address, and none otherwise; "none" is none.
 	PreviewDomain string `yaml:"preview_domain"`
-	// TLSCert and TLSKey are PEM files to serve HTTPS with; both or none.
+	// TLSCert and TLSKey are PEM files for HTTPS. Set both or neither.
 	TLSCert string `yaml:"tls_cert"`
 	TLSKey  string `yaml:"tls_key"`
-	// AllowHosts and AllowOrigins are accepted in the Host and Origin headers
-	// of requests, besides those of the listening address itself.
+	// AllowHosts and AllowOrigins are accepted values of the Host and Origin
+	// headers, in addition to the listening address.
 	AllowHosts   []string `yaml:"allow_hosts"`
 	AllowOrigins []string `yaml:"allow_origins"`
-	// RateLimit is how many requests a second one principal may make, with
-	// bursts of twice that.
+	// RateLimit is the maximum number of requests per second of one principal.
+	// Bursts may have twice as many.
 	RateLimit float64 `yaml:"rate_limit"`
-	// BodyLimit bounds the body of one request.
+	// BodyLimit is the maximum size of a request's body, in bytes.
 	BodyLimit Bytes `yaml:"body_limit"`
-	// Sessions bounds the MCP sessions that are open at one time.
+	// Sessions is the maximum number of concurrent MCP sessions.
 	Sessions int  `yaml:"sessions"`
 	OIDC     OIDC `yaml:"oidc"`
-	// Token is the bearer token that clients send. It comes from the
-	// environment only, so that no file with it lies about; empty, one is
-	// made on the first start.
+	// Token is the bearer token of clients. Only the environment sets it, so
+	// that configuration files contain no token. If it is empty, the first start
+	// makes a token.
 	Token string `yaml:"-"`
 }
 
-// OIDC names an OpenID Connect issuer whose access tokens are accepted.
+// OIDC configures an OpenID Connect issuer whose access tokens are accepted.
 type OIDC struct {
-	// Issuer is its URL; empty is none.
+	// Issuer is the issuer's URL; empty is none.
 	Issuer string `yaml:"issuer"`
-	// Audience is what its tokens for this server are issued for.
+	// Audience is the audience of the issuer's tokens for this server.
 	Audience string     `yaml:"audience"`
 	Scopes   OIDCScopes `yaml:"scopes"`
 }
 
-// OIDCScopes are the issuer's names of our scopes.
+// OIDCScopes are the issuer's names of Glovebox's scopes.
 type OIDCScopes struct {
 	Run   string `yaml:"run"`
 	Files string `yaml:"files"`
@@ -97,18 +96,19 @@ func defaultServer() Server {
 }
 
 const (
-	// minToken keeps people from protecting a server with "secret": what is
-	// shorter can be guessed at the speed at which HTTP requests are answered.
+	// minToken is the minimum length of a token. A shorter token could be
+	// guessed by sending HTTP requests.
 	minToken = 16
-	// minBody holds the arguments of any tool but a file's content.
+	// minBody holds the arguments of any tool, except a file's content.
 	minBody = 64 << 10
 )
 
-// maxTokenFile bounds a file with a token; what is longer is some other file.
+// maxTokenFile is the maximum size of a token's file, in bytes. A longer file is
+// probably not a token's.
 const maxTokenFile = 4 << 10
 
-// readToken takes the token from a file, for those who do not want it in the
-// environment, where other programs of the user can see it.
+// readToken reads the token from a file. The user's other programs can see the
+// environment, so some operators prefer a file.
 func (s *Server) readToken(path string) error {
 	if s.Token != "" {
 		return errors.New("GLOVEBOX_TOKEN is set, too; unset one of them")
@@ -204,7 +204,8 @@ func (o *OIDC) validate() error {
 	return nil
 }
 
-// SetScope sets the issuer's name of one scope, from a text like run=sandbox.run.
+// SetScope sets the issuer's name of one scope, from a text like
+// run=sandbox.run.
 func (o *OIDC) SetScope(text string) error {
 	name, scope, ok := strings.Cut(text, "=")
 	field := map[string]*string{"run": &o.Scopes.Run, "files": &o.Scopes.Files, "admin": &o.Scopes.Admin}[name]

@@ -9,9 +9,9 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// Bytes is a size, written as 512MiB, 1.5GB, 64k or a bare number of bytes.
-// The units KiB, MiB, GiB, TiB and the single letters are powers of 1024, as
-// for docker; KB, MB, GB, TB are powers of 1000. It is also a command line
+// Bytes is a size, written as 512MiB, 1.5GB, 64k or a bare number of bytes. The
+// units KiB, MiB, GiB, TiB and the single letters are powers of 1024, as in
+// Docker; KB, MB, GB, TB are powers of 1000. It also implements a command line
 // flag's value.
 type Bytes int64
 
@@ -22,7 +22,7 @@ var byteUnits = map[string]float64{
 	"kb": 1e3, "mb": 1e6, "gb": 1e9, "tb": 1e12,
 }
 
-// UnmarshalText reads a size; the error wraps [sandbox.Invalid].
+// UnmarshalText parses a size. The error wraps [sandbox.Invalid].
 func (b *Bytes) UnmarshalText(text []byte) error {
 	s := strings.TrimSpace(string(text))
 	cut := strings.LastIndexAny(s, "0123456789.") + 1
@@ -47,20 +47,21 @@ func (b Bytes) String() string {
 	return strconv.FormatInt(n, 10) + unit
 }
 
-// MarshalText writes b so that UnmarshalText reads it.
+// MarshalText returns a text that UnmarshalText can parse.
 func (b Bytes) MarshalText() ([]byte, error) { return []byte(b.String()), nil }
 
 // Set is UnmarshalText, for flags.
 func (b *Bytes) Set(s string) error { return b.UnmarshalText([]byte(s)) }
 
-// Type names the value in a flag's help.
+// Type returns the name of the value in a flag's help.
 func (b *Bytes) Type() string { return "size" }
 
-// Duration is a time span, written as 30s, 10m, 24h or 1h30m. It is also a
-// command line flag's value, where a bare number is of seconds.
+// Duration is a time span, written as 30s, 10m, 24h or 1h30m; a bare number is
+// in seconds. It also implements a command line flag's value.
 type Duration time.Duration
 
-// UnmarshalText reads a time span; the error wraps [sandbox.Invalid].
+// UnmarshalText parses a time span. It refuses negative values. The error wraps
+// [sandbox.Invalid].
 func (d *Duration) UnmarshalText(text []byte) error {
 	s := strings.TrimSpace(string(text))
 	v, err := time.ParseDuration(s)
@@ -80,11 +81,11 @@ func (d *Duration) UnmarshalText(text []byte) error {
 
 func (d Duration) String() string { return time.Duration(d).String() }
 
-// MarshalText writes d so that UnmarshalText reads it.
+// MarshalText returns a text that UnmarshalText can parse.
 func (d Duration) MarshalText() ([]byte, error) { return []byte(d.String()), nil }
 
 // Set is UnmarshalText, for flags.
 func (d *Duration) Set(s string) error { return d.UnmarshalText([]byte(s)) }
 
-// Type names the value in a flag's help.
+// Type returns the name of the value in a flag's help.
 func (d *Duration) Type() string { return "duration" }
