@@ -81,7 +81,7 @@ It uses a state directory of its own, and leaves nothing behind.`,
 	return cmd
 }
 
-// measure opens what is measured, in a state directory of its own.
+// measure runs the benchmark on a new system in a temporary state directory.
 func (p *program) measure(ctx context.Context, o bench.Options) (report bench.Report, err error) {
 	dir, err := os.MkdirTemp("", "glovebox-bench-")
 	if err != nil {
@@ -125,7 +125,7 @@ func (p *program) measure(ctx context.Context, o bench.Options) (report bench.Re
 	return bench.Run(ctx, o)
 }
 
-// writeTo makes the file that a flag names, and has write fill it.
+// writeTo creates the file that a flag names, and calls write to fill it.
 func writeTo(flag, path string, write func(io.Writer) error) (err error) {
 	f, err := os.Create(path)
 	if err != nil {
@@ -175,7 +175,7 @@ func (p *program) printReport(r bench.Report) error {
 	return nil
 }
 
-// bar draws a figure beside the largest.
+// bar draws a bar for value; most has the full length.
 func bar(value, most float64) string {
 	const width = 24
 	if most <= 0 {

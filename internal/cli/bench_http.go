@@ -14,8 +14,8 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// A benchClient asks a server of this process as MCP clients do, over a
-// connection that it keeps.
+// A benchClient calls a server in this process by MCP over HTTP, on a persistent
+// connection.
 type benchClient struct {
 	url, token string
 	http       http.Client
@@ -46,17 +46,17 @@ func serveBench(ctx context.Context, sys *app.System) (*benchClient, error) {
 	}
 }
 
-// close ends the server.
+// close stops the server.
 func (c *benchClient) close() error {
 	c.http.CloseIdleConnections()
 	c.cancel()
 	return <-c.served
 }
 
-// benchProtocol is MCP's version whose requests need no session.
+// benchProtocol is the version of MCP whose requests need no session.
 const benchProtocol = "2026-07-28"
 
-// tool calls a tool, and returns the sandbox that its answer names.
+// tool calls a tool, and returns the sandbox ID in its answer.
 func (c *benchClient) tool(ctx context.Context, name string, arguments map[string]any) (sandboxID string, err error) {
 	body, err := json.Marshal(map[string]any{"jsonrpc": "2.0", "id": 1, "method": "tools/call", "params": map[string]any{
 		"name": name, "arguments": arguments, "_meta": map[string]any{
@@ -119,7 +119,7 @@ func (c *benchClient) Stop(ctx context.Context, id string) error {
 	return err
 }
 
-// closeBench is close within a time, for what is deferred.
+// closeBench is close with a timeout, for defer statements.
 func closeBench(c *benchClient, err *error) {
 	done := make(chan error, 1)
 	go func() { done <- c.close() }()

@@ -1,15 +1,14 @@
 // Package cli is the command line: one command per file.
 //
 // Only cmd/glovebox imports it. Its rules:
-//   - data goes to standard output, all else to standard error;
-//   - an error reads "error: what went wrong", with "hint: what to do" below
-//     it where a person can do something;
+//   - data goes to standard output, everything else to standard error;
+//   - an error reads "error: cause", then "hint: remedy" if there is a remedy;
 //   - glovebox run and glovebox shell exit with the program's own status, or
 //     with a status of exitcodes.go;
 //   - colours appear on a terminal only, and never with NO_COLOR;
-//   - whatever prints data can print it as JSON, with --json.
+//   - every command that prints data can print it as JSON, with --json.
 //
-// A command holds no rule of sandboxes: those are the engine's.
+// Commands contain no logic of sandboxes: that is in the engine.
 package cli
 
 import (
@@ -27,20 +26,22 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// Signals returns a context for [Main], which ends when somebody asks the process
-// to. Who asks again ends it at once; what it made ends with it.
+// Signals returns a context for [Main], which ends at the first SIGINT or
+// SIGTERM. The second such signal kills the process at once, and its attached
+// sandboxes end with it.
 func Signals() context.Context {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	context.AfterFunc(ctx, stop)
-	// A reader of our output that leaves is an error to handle, not our end.
-	// It is caught and not ignored, as children would inherit that.
+	// A closed output pipe is an error to handle, not a reason to die. Catch
+	// SIGPIPE instead of ignoring it, because child processes inherit an ignored
+	// signal.
 	signal.Notify(make(chan os.Signal, 1), syscall.SIGPIPE)
 	return ctx
 }
 
-// Main runs the command line args, which is without the name that the program
-// was called by, and returns the exit status. Ending ctx cancels what the command does; it then
-// still cleans up.
+// Main runs the command line args and returns the exit status. name is the name
+// by which the program was called, and args excludes it. When ctx ends, Main
+// cancels the command, which still cleans up.
 func Main(ctx context.Context, name string, args []string, s Streams) int {
 	return run(ctx, expand(name, args, s.Getenv), &program{Streams: s})
 }
@@ -49,12 +50,12 @@ func Main(ctx context.Context, name string, args []string, s Streams) int {
 type program struct {
 	Streams
 
-	// testDrivers are drivers that only a test has.
+	// testDrivers are additional drivers for tests.
 	testDrivers map[string]app.Maker
 	// testAuto are the drivers that "auto" tries in a test.
 	testAuto []string
 
-	// What the flags that all commands have were set to.
+	// Values of the flags that all commands share.
 	flags struct {
 		config   string
 		driver   string
@@ -70,7 +71,7 @@ type program struct {
 		workspaceTTL     config.Duration
 		runners          string
 		json             bool
-		// adjust is what the command's own flags change.
+		// adjust applies the command's own flags to the configuration.
 		adjust func(*config.Config) error
 	}
 }
@@ -87,7 +88,7 @@ func run(ctx context.Context, args []string, p *program) int {
 	return status
 }
 
-// finish says what went wrong, if something did, and returns the exit status.
+// finish prints the error, if any, and returns the exit status.
 func (p *program) finish(err error) int {
 	if err == nil {
 		return 0
@@ -113,7 +114,7 @@ func (p *program) finish(err error) int {
 	return statusFailure
 }
 
-// load returns the configuration: defaults, file, environment, flags.
+// load returns the configuration from defaults, file, environment and flags.
 func (p *program) load() (config.Config, error) {
 	c, err := config.Load(p.flags.config, p.Getenv)
 	if err != nil {
@@ -167,7 +168,7 @@ func (p *program) load() (config.Config, error) {
 	if err := adjust(&c); err != nil {
 		return c, err
 	}
-	// The flags say which profile it is, and win over its settings.
+	// The flags set the profile, and override its settings.
 	if err := p.takeOver(&c); err != nil {
 		return c, err
 	}
@@ -177,7 +178,7 @@ func (p *program) load() (config.Config, error) {
 	return c, c.Validate()
 }
 
-// takeOver adds the settings of the server that the profile stands for.
+// takeOver applies the settings of the server that the profile replaces.
 func (p *program) takeOver(c *config.Config) error {
 	switch c.MCP.Profile {
 	case profileCodeRunner, profileE2B:

@@ -32,7 +32,8 @@ glovebox workspace export and import.`,
 			if fromBox == toBox {
 				return sandbox.WithHint(usageError("one of the two is to be in a sandbox, as SANDBOX:PATH"), "glovebox ps lists sandboxes")
 			}
-			// Detached, to take over what a server that has ended left, and to leave it.
+			// Detached, so that it can take over sandboxes of a server that has
+			// ended, and leaves them running.
 			sys, err := p.open(cmd.Context(), func(o *app.Options) { o.Detached = true })
 			if err != nil {
 				return err
@@ -60,7 +61,7 @@ glovebox workspace export and import.`,
 	return cmd
 }
 
-// quoted shows names that a program in a sandbox chose.
+// quoted quotes names, because a program in a sandbox chose them.
 func quoted(names []string) string {
 	shown := make([]string, len(names))
 	for i, name := range names {
@@ -69,7 +70,7 @@ func quoted(names []string) string {
 	return strings.Join(shown, ", ")
 }
 
-// inSandbox reads SANDBOX:PATH.
+// inSandbox parses SANDBOX:PATH.
 func inSandbox(arg string) (id, path string, ok bool) {
 	id, path, ok = strings.Cut(arg, ":")
 	if !ok || !sandbox.ValidID(id) {

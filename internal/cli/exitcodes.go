@@ -8,20 +8,20 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// The exit statuses of glovebox. Those of run and shell are the program's own
-// otherwise; the numbers are the ones that timeout(1), docker and shells use.
+// The exit statuses of glovebox. Otherwise, run and shell exit with the
+// program's own status. The numbers are those of timeout(1), docker and shells.
 const (
 	statusFailure     = 1   // a command failed
 	statusUsage       = 2   // the command line is wrong
-	statusTimeout     = 124 // run: the program took too long
+	statusTimeout     = 124 // run: the program reached its timeout
 	statusBroken      = 125 // run: Glovebox failed, not the program
-	statusCancelled   = 130 // run: cancelled, by Ctrl-C say
+	statusCancelled   = 130 // run: cancelled, for example by Ctrl-C
 	statusOutOfMemory = 137 // run: the program used all its memory
-	statusNoReader    = 141 // run: nobody reads the output any more
+	statusNoReader    = 141 // run: the reader of the output has closed it
 )
 
-// An exitError carries the exit status that the command ends with. With a nil
-// err nothing is said: all has been said.
+// An exitError carries the command's exit status. If err is nil, everything has
+// been printed already.
 type exitError struct {
 	status int
 	err    error
@@ -36,13 +36,13 @@ func (e *exitError) Error() string {
 
 func (e *exitError) Unwrap() error { return e.err }
 
-// usageError is an error in how the command was called.
+// usageError returns an error in the use of the command.
 func usageError(format string, args ...any) error {
 	return &exitError{status: statusUsage, err: sandbox.Errorf(sandbox.Invalid, format, args...)}
 }
 
-// broken gives err the status that tells a failure of Glovebox from one of the
-// program, unless it has a status.
+// broken gives err the status of a failure of Glovebox, unless err already has a
+// status.
 func broken(err error) error {
 	var exit *exitError
 	if err == nil || errors.As(err, &exit) {
@@ -51,7 +51,7 @@ func broken(err error) error {
 	return &exitError{status: statusBroken, err: err}
 }
 
-// exitStatus is the status with which glovebox run ends after the run.
+// exitStatus returns the exit status of glovebox run for the run.
 func exitStatus(r sandbox.Run) int {
 	switch r.Verdict.Code {
 	case sandbox.OK:

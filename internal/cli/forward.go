@@ -39,7 +39,7 @@ The sandbox may be one of a server, of an MCP client or of another command.`,
 	}
 }
 
-// parsePorts reads [LOCAL:]PORT.
+// parsePorts parses [LOCAL:]PORT.
 func parsePorts(text string) (local, port int, err error) {
 	first, second, two := strings.Cut(text, ":")
 	if !two {

@@ -31,7 +31,7 @@ that names an image that is not here fetches it.`,
 	return cmd
 }
 
-// withImages calls f with the system, of whose images it is.
+// withImages calls f with a system that does no background work.
 func (p *program) withImages(cmd *cobra.Command, f func(ctx context.Context, sys *app.System) error) (err error) {
 	sys, err := p.open(cmd.Context(), func(o *app.Options) { o.Passive, o.CommandLine = true, true })
 	if err != nil {
@@ -41,7 +41,7 @@ func (p *program) withImages(cmd *cobra.Command, f func(ctx context.Context, sys
 	return f(cmd.Context(), sys)
 }
 
-// named is for commands that take one name.
+// named checks that there is exactly one argument, an image.
 func named(cmd *cobra.Command, args []string) error {
 	if len(args) != 1 {
 		return sandbox.WithHint(usageError("%s takes one image", cmd.CommandPath()), "%s --help shows how it is called", cmd.CommandPath())
@@ -106,7 +106,7 @@ func (p *program) imagesListCommand() *cobra.Command {
 				now := time.Now()
 				var rows [][]string
 				for _, i := range list {
-					used := "-" // engines do not keep it
+					used := "-" // container engines do not record it
 					if !i.Used.IsZero() {
 						used = approximately(now.Sub(i.Used))
 					}
@@ -120,7 +120,7 @@ func (p *program) imagesListCommand() *cobra.Command {
 	return cmd
 }
 
-// shortID is as much of an ID as people need.
+// shortID returns the first 12 digits of an ID.
 func shortID(id string) string {
 	_, digits, _ := strings.Cut(id, ":")
 	return digits[:min(12, len(digits))]
@@ -282,7 +282,7 @@ images.space in the configuration.`,
 	return cmd
 }
 
-// printImages prints the names of images that came here.
+// printImages prints the names and digests of images.
 func (p *program) printImages(images ...sandbox.Image) error {
 	if p.flags.json {
 		return p.printJSON(images)
@@ -295,13 +295,13 @@ func (p *program) printImages(images ...sandbox.Image) error {
 	return nil
 }
 
-// fetchImage fetches an image that is not here, showing how far it is.
+// fetchImage fetches a missing image and shows the progress.
 func (p *program) fetchImage(ctx context.Context, sys *app.System, ref string) error {
 	if ref == "" || ref == sandbox.ImageHost {
 		return nil
 	}
 	if _, err := sys.Images(); err != nil {
-		return nil // the driver says what it makes of it
+		return nil // the driver will report the problem
 	}
 	progress, done := p.imageProgress(ref)
 	defer done()
@@ -309,11 +309,12 @@ func (p *program) fetchImage(ctx context.Context, sys *app.System, ref string) e
 	return err
 }
 
-// progressLook is how often progress is shown.
+// progressLook is the interval between updates of the progress.
 const progressLook = 100 * time.Millisecond
 
-// imageProgress returns what shows progress on a terminal, and what wipes it
-// away. Elsewhere it says once that something takes time.
+// imageProgress returns a function that shows progress on a terminal, and a
+// function that clears it. Without a terminal, it only prints one line when a
+// fetch begins.
 func (p *program) imageProgress(name string) (progress func(sandbox.ImageProgress), done func()) {
 	_, isTerminal := terminal(p.Err)
 	var last time.Time

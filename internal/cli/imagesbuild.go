@@ -20,8 +20,8 @@ type buildFlags struct {
 	cpus                float64
 }
 
-// maxBuildStep is how long one step of a build may take, if the operator lets no
-// run take longer.
+// maxBuildStep is the timeout of one step of a build, unless the configured
+// maximum of runs is longer.
 const maxBuildStep = 2 * time.Hour
 
 func (p *program) imagesBuildCommand() *cobra.Command {
@@ -66,7 +66,7 @@ build as they always do, of what .dockerignore does not leave out.`,
 	return cmd
 }
 
-// order returns the order for an image of the Dockerfile in dir.
+// order returns the request for an image of the Dockerfile in dir.
 func (f *buildFlags) order(dir string) (app.ImageBuild, error) {
 	if f.name == "" {
 		abs, err := filepath.Abs(dir)
@@ -92,9 +92,9 @@ func (f *buildFlags) order(dir string) (app.ImageBuild, error) {
 	}, nil
 }
 
-// grant lets the build reach what --network asks for and take its time, where the
-// configuration does not say what it may: whoever types the command is the
-// operator. A word that only engines know is no rule, and needs no leave.
+// grant allows the build's network and time. The user at the command line is the
+// operator, so --network applies if the configuration has no network policy. A
+// container engine's own network mode is not a rule, and needs no permission.
 func (f *buildFlags) grant(c *config.Config) error {
 	rules := strings.Split(f.network, ",")
 	if _, err := sandbox.ParseNetwork(rules...); err == nil && len(c.Network.Allow) == 0 && f.network != "" {

@@ -19,7 +19,7 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// installFlags are those of install and uninstall.
+// installFlags are the flags of install and uninstall.
 type installFlags struct {
 	name, url, tokenFile string
 	project, print, all  bool
@@ -154,7 +154,7 @@ func clientNames() string {
 	return strings.Join(names, ", ") + "."
 }
 
-// server returns what the flags say is to be configured, and the names of
+// server returns the server to configure, from the flags, and the names of
 // clients in args.
 func (p *program) server(cmd *cobra.Command, args []string, flags installFlags) (clientconfig.Server, []string, error) {
 	s := clientconfig.Server{Name: flags.name}
@@ -200,9 +200,8 @@ func (p *program) server(cmd *cobra.Command, args []string, flags installFlags) 
 	return s, names, nil
 }
 
-// ownPath returns the path by which this program will still be found after it
-// was updated: a link in the PATH that leads to it, rather than where a
-// package manager keeps this version.
+// ownPath returns a path of this program that stays valid after an update. It
+// prefers a link in PATH to the versioned path of a package manager.
 func ownPath() (string, error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -256,8 +255,8 @@ func findClients(names []string) ([]clientconfig.Client, error) {
 	return clients, nil
 }
 
-// chooseClients returns the clients that are named, or else those found here,
-// if all are wanted or the person at the terminal agrees.
+// chooseClients returns the named clients. Without names, it returns the
+// installed clients, if --all is set or the user at the terminal agrees.
 func (p *program) chooseClients(cmd *cobra.Command, env clientconfig.Environment, names []string, flags installFlags) ([]clientconfig.Client, error) {
 	if len(names) > 0 {
 		return findClients(names)
@@ -289,8 +288,8 @@ func (p *program) chooseClients(cmd *cobra.Command, env clientconfig.Environment
 	return found, nil
 }
 
-// changeClients makes or shows the change of each client. One that fails does
-// not keep the others from theirs.
+// changeClients makes or shows the change of each client. It continues after a
+// client that fails.
 func (p *program) changeClients(clients []clientconfig.Client, flags installFlags, done string, plan func(clientconfig.Client) (clientconfig.Change, error)) error {
 	var errs []error
 	changed := 0
@@ -301,7 +300,7 @@ func (p *program) changeClients(clients []clientconfig.Client, flags installFlag
 			errs = append(errs, err)
 			continue
 		case change.Path == "":
-			continue // by hand
+			continue // done by hand
 		case !change.Needed():
 			if !flags.all || done == "added to" {
 				p.say("%s: nothing to change", c.Title)
@@ -348,7 +347,7 @@ func (p *program) changeClients(clients []clientconfig.Client, flags installFlag
 	return errors.Join(errs...)
 }
 
-// printSteps prints what a person must do in a client that has no file.
+// printSteps prints the manual steps for a client without a configuration file.
 func (p *program) printSteps(c clientconfig.Client, s clientconfig.Server) error {
 	endpoint, token := s.URL, "that glovebox token create makes"
 	if endpoint == "" {

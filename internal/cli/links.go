@@ -8,7 +8,7 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/config"
 )
 
-// The profiles that have flags, names or settings of their own here.
+// The profiles that have special flags, names or settings here.
 const (
 	profileAutomata    = "automata"
 	profileInterpreter = "interpreter"
@@ -16,9 +16,9 @@ const (
 	profileE2B         = "e2b"
 )
 
-// expand returns the arguments to run with. Under the name of a program that
-// Glovebox replaces, as a link has it, it does what that program did; and it
-// takes that program's flags for the profile, too.
+// expand returns the arguments to run with. If name is the name of a program
+// that Glovebox replaces, because of a link, the result acts like that program.
+// It also translates that program's flags if its profile is selected.
 func expand(name string, args []string, getenv func(string) string) []string {
 	switch strings.TrimSuffix(filepath.Base(name), ".exe") {
 	case "code-sandbox-mcp":
@@ -36,7 +36,8 @@ func expand(name string, args []string, getenv func(string) string) []string {
 	return args
 }
 
-// cutProfile returns the profile that arguments name, and the others.
+// cutProfile returns the profile that the arguments or the environment name, and
+// the other arguments.
 func cutProfile(args []string, getenv func(string) string) (rest []string, profile string) {
 	profile = getenv(config.EnvProfile)
 	for i := 0; i < len(args); i++ {
@@ -54,8 +55,8 @@ func cutProfile(args []string, getenv func(string) string) (rest []string, profi
 	return rest, profile
 }
 
-// automataArgs translates the flags of code-sandbox-mcp, which has them with
-// one dash or two. Others are Glovebox's.
+// automataArgs translates the flags of code-sandbox-mcp, which may have one dash
+// or two. Other flags are Glovebox's.
 func automataArgs(args []string) []string {
 	transport, port := "stdio", "9520"
 	install := false
@@ -74,7 +75,7 @@ func automataArgs(args []string) []string {
 			return value
 		}
 		switch flag {
-		case "-no-update": // nothing is updated unless somebody asks
+		case "-no-update": // Glovebox updates only on request
 		case "-install":
 			install = value != "false"
 		case "-transport":
@@ -93,7 +94,7 @@ func automataArgs(args []string) []string {
 	case transport == "stdio":
 		rest = slices.Concat([]string{"mcp", "--profile", profileAutomata}, rest)
 	default:
-		// One that there is not is for the command to refuse.
+		// The command refuses an unknown transport.
 		rest = slices.Concat([]string{"mcp", "--profile", profileAutomata, "--transport", transport}, rest)
 	}
 	return rest

@@ -37,7 +37,7 @@ Output is kept for a while after the sandbox has stopped.`,
 	return cmd
 }
 
-// write passes a run's output on.
+// write copies a run's output to standard output or standard error.
 func (p *program) write(stream sandbox.StreamName, data []byte) error {
 	w := p.Out
 	if stream == sandbox.Stderr {

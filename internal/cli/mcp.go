@@ -46,7 +46,7 @@ Put this into the client's configuration:
 			p.sayFallback(sys)
 			err = sys.ServeStdio(cmd.Context(), p.In, p.Out)
 			if cmd.Context().Err() != nil {
-				return nil // somebody asked it to end, and it does
+				return nil // a signal is a normal end
 			}
 			return sandbox.Wrap(err, "serve MCP", "")
 		},

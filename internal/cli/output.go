@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// printJSON prints v, indented, so that people can read it too.
+// printJSON prints v as indented JSON.
 func (p *program) printJSON(v any) error {
 	enc := json.NewEncoder(p.Out)
 	enc.SetEscapeHTML(false)
@@ -16,18 +16,18 @@ func (p *program) printJSON(v any) error {
 	return enc.Encode(v)
 }
 
-// print prints data.
+// print prints data to standard output.
 func (p *program) print(format string, args ...any) error {
 	_, err := fmt.Fprintf(p.Out, format, args...)
 	return err
 }
 
-// say tells a person something.
+// say prints a message to standard error.
 func (p *program) say(format string, args ...any) {
 	fmt.Fprintf(p.Err, format+"\n", args...)
 }
 
-// printTable prints rows in columns below their names.
+// printTable prints rows in columns below a header of names.
 func (p *program) printTable(names []string, rows [][]string) error {
 	w := tabwriter.NewWriter(p.Out, 0, 8, 2, ' ', 0)
 	fmt.Fprintln(w, strings.Join(names, "\t"))
@@ -37,7 +37,7 @@ func (p *program) printTable(names []string, rows [][]string) error {
 	return w.Flush()
 }
 
-// approximately writes d with one unit, as one says it.
+// approximately formats d with one unit.
 func approximately(d time.Duration) string {
 	switch {
 	case d < 0:

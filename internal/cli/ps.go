@@ -65,10 +65,11 @@ and listed with --all only, in the end and with the state warm.`,
 	return cmd
 }
 
-// stateWarm is shown for the state of a sandbox that was made ahead.
+// stateWarm is the displayed state of a sandbox that was made ahead.
 const stateWarm = "warm"
 
-// printSandboxes prints a list of sandboxes, and of warm ones if all is set.
+// printSandboxes prints a list of sandboxes, and of warm sandboxes if all is
+// set.
 func (p *program) printSandboxes(list []sandbox.Sandbox, warm []string, all bool) error {
 	type made struct {
 		ID    string `json:"sandbox_id"`

@@ -9,7 +9,7 @@ import (
 	"syscall"
 )
 
-// watchSize calls changed when the terminal's size changed, until ctx ends.
+// watchSize calls changed when the terminal's size changes, until ctx ends.
 func watchSize(ctx context.Context, _ int, changed func()) {
 	sizes := make(chan os.Signal, 1)
 	signal.Notify(sizes, syscall.SIGWINCH)

@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// watchSize calls changed when the terminal's size changed, until ctx ends.
-// Windows has no signal for it, so it looks.
+// watchSize calls changed when the terminal's size changes, until ctx ends.
+// Windows has no signal for it, so watchSize polls.
 func watchSize(ctx context.Context, fd int, changed func()) {
 	tick := time.NewTicker(250 * time.Millisecond)
 	defer tick.Stop()

@@ -34,7 +34,7 @@ and leaves nothing behind.`,
 	}
 	root.SetVersionTemplate(versionLine())
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
-		// Of a command that there is not, no flag is known.
+		// For an unknown command, report the command, not its flags.
 		if args := cmd.Flags().Args(); cmd.HasSubCommands() && len(args) > 0 {
 			return noCommand(cmd, args)
 		}
@@ -76,8 +76,8 @@ and leaves nothing behind.`,
 	return root
 }
 
-// help is the command of that name, which would show something else of what there
-// is not.
+// help prints the help of a command. Unlike cobra's own command, it fails if the
+// command does not exist.
 func help(cmd *cobra.Command, args []string) error {
 	of, rest, err := cmd.Root().Find(args)
 	if err != nil {
@@ -99,12 +99,12 @@ func configTopic() *cobra.Command {
 	}
 }
 
-// addJSON adds the flag of commands that print data.
+// addJSON adds the --json flag of commands that print data.
 func (p *program) addJSON(cmd *cobra.Command) {
 	cmd.Flags().BoolVar(&p.flags.json, "json", false, "print JSON")
 }
 
-// between is for commands that take so many arguments.
+// between checks that the number of arguments is between least and most.
 func between(least, most int) cobra.PositionalArgs {
 	return func(cmd *cobra.Command, args []string) error {
 		if len(args) >= least && len(args) <= most {
@@ -115,7 +115,7 @@ func between(least, most int) cobra.PositionalArgs {
 	}
 }
 
-// noArgs is for commands that take none.
+// noArgs checks that there are no arguments.
 func noArgs(cmd *cobra.Command, args []string) error {
 	if len(args) > 0 {
 		return sandbox.WithHint(usageError("%s takes no arguments, but there is %q", cmd.CommandPath(), args[0]),
@@ -124,7 +124,7 @@ func noArgs(cmd *cobra.Command, args []string) error {
 	return nil
 }
 
-// noCommand is for commands that have others, and take no arguments themselves.
+// noCommand checks the arguments of a command that has only subcommands.
 func noCommand(cmd *cobra.Command, args []string) error {
 	if len(args) == 0 {
 		return nil

@@ -45,8 +45,8 @@ func (f *newFlags) add(cmd *cobra.Command) {
 	fs.StringArrayVarP(&f.env, "env", "e", nil, "set `NAME=VALUE` inside; with NAME alone, to the value it has here")
 }
 
-// grant lets the sandbox reach what --network asks for, where the configuration
-// does not say what it may: whoever types the command is the operator.
+// grant allows the network policy of --network if the configuration has none:
+// the user at the command line is the operator.
 func (f *newFlags) grant(c *config.Config) error {
 	if len(c.Network.Allow) == 0 {
 		c.Network.Allow = f.network
@@ -54,8 +54,8 @@ func (f *newFlags) grant(c *config.Config) error {
 	return nil
 }
 
-// request returns the order for the sandbox. getenv gives the values of
-// variables that are named without one.
+// request returns the request for the sandbox. getenv returns the values of
+// variables that --env names without a value.
 func (f *newFlags) request(getenv func(string) string) (sandbox.CreateRequest, error) {
 	env := map[string]string{}
 	for _, e := range f.env {
@@ -145,7 +145,7 @@ The exit status is the program's own, or
 	return cmd
 }
 
-// runTraced is runOnce, and then shows where its time went.
+// runTraced is runOnce with a table of where the time went.
 func (p *program) runTraced(ctx context.Context, req sandbox.RunRequest) error {
 	var r trace.Recording
 	ctx, span := trace.Start(trace.With(ctx, r.Take), "glovebox run")
@@ -154,8 +154,8 @@ func (p *program) runTraced(ctx context.Context, req sandbox.RunRequest) error {
 	return errors.Join(err, trace.Table(p.Err, r.Spans()))
 }
 
-// runRequest puts a run's request together from the command line; dash is how
-// many arguments come before "--", or -1 if there is none.
+// runRequest builds a run's request from the command line. dash is the number of
+// arguments before "--", or -1 if there is no "--".
 func (p *program) runRequest(ctx context.Context, f runFlags, args []string, dash int) (sandbox.RunRequest, error) {
 	var req sandbox.RunRequest
 	if dash >= 0 {
@@ -167,7 +167,7 @@ func (p *program) runRequest(ctx context.Context, f runFlags, args []string, das
 			"arguments of the program come after --: glovebox run FILE -- %s", extra)
 	}
 	if len(args) == 0 && !f.hasCode && f.language == "" && f.image != "" && f.image != sandbox.ImageHost {
-		return f.complete(req, p.Getenv) // what the image runs; see entryPoint
+		return f.complete(req, p.Getenv) // runs the image's entry point; see entryPoint
 	}
 	if len(args) == 0 && !f.hasCode {
 		return req, sandbox.WithHint(usageError("nothing to run"),
@@ -217,7 +217,7 @@ func (p *program) runRequest(ctx context.Context, f runFlags, args []string, das
 	return f.complete(req, p.Getenv)
 }
 
-// complete adds to a request what does not depend on what is run.
+// complete sets the fields of a request that do not depend on the program.
 func (f *runFlags) complete(req sandbox.RunRequest, getenv func(string) string) (sandbox.RunRequest, error) {
 	var err error
 	req.New, err = f.request(getenv)
@@ -225,8 +225,9 @@ func (f *runFlags) complete(req sandbox.RunRequest, getenv func(string) string) 
 	return req, err
 }
 
-// entryPoint has a request that names nothing run what its image says: the entry
-// point with the request's arguments or, without any, with the image's command.
+// entryPoint completes a request without a program. It runs the image's entry
+// point with the request's arguments, or with the image's command if there are
+// none.
 func entryPoint(ctx context.Context, sys *app.System, req *sandbox.RunRequest) error {
 	images, err := sys.Images()
 	if err != nil {
@@ -251,8 +252,8 @@ func entryPoint(ctx context.Context, sys *app.System, req *sandbox.RunRequest) e
 	return nil
 }
 
-// imageLanguage returns the language of the image here that says of itself that
-// files of its language end so, empty if there is none.
+// imageLanguage returns the language of a local image whose label declares the
+// file's extension. It returns "" if there is none.
 func (p *program) imageLanguage(ctx context.Context, file string) (language string, err error) {
 	sys, err := p.open(ctx, func(o *app.Options) { o.Passive = true })
 	if err != nil {
@@ -262,10 +263,10 @@ func (p *program) imageLanguage(ctx context.Context, file string) (language stri
 	return sys.Engine.LanguageByExtension(ctx, sandbox.Local, strings.TrimPrefix(filepath.Ext(file), ".")), nil
 }
 
-// maxProgram bounds a program; nobody writes a longer one.
+// maxProgram is the maximum size of a program, in bytes.
 const maxProgram = 16 << 20
 
-// runOnce runs req in a fresh sandbox, and removes the sandbox.
+// runOnce runs req in a new sandbox, and removes the sandbox.
 func (p *program) runOnce(ctx context.Context, req sandbox.RunRequest) (err error) {
 	var sys *app.System
 	err = trace.Do(ctx, "open", func(ctx context.Context) (err error) {
@@ -305,7 +306,7 @@ func (p *program) runOnce(ctx context.Context, req sandbox.RunRequest) (err erro
 		return &exitError{status: statusCancelled}
 	}
 	if errors.Is(err, syscall.EPIPE) {
-		return &exitError{status: statusNoReader} // head has seen enough
+		return &exitError{status: statusNoReader} // the reader, such as head, has closed the pipe
 	}
 	if err != nil {
 		return fmt.Errorf("show output: %w", err)
@@ -317,8 +318,8 @@ func (p *program) runOnce(ctx context.Context, req sandbox.RunRequest) (err erro
 	return p.verdict(run)
 }
 
-// verdict says how the run ended where the program itself could not, and
-// returns an error with the run's exit status, nil if all went well.
+// verdict returns an error with the run's exit status, or nil on success. The
+// error has a message only if the program could not report the problem itself.
 func (p *program) verdict(run sandbox.Run) error {
 	status := exitStatus(run)
 	if status == 0 {
@@ -326,7 +327,7 @@ func (p *program) verdict(run sandbox.Run) error {
 	}
 	v := run.Verdict
 	if v.Code == sandbox.Failed && run.ExitCode != nil {
-		// The program said itself what is wrong.
+		// The program has reported its own failure.
 		return &exitError{status: status}
 	}
 	err := sandbox.Errorf(sandbox.Conflict, "%s: %s", v.Code, v.Cause)
@@ -336,23 +337,23 @@ func (p *program) verdict(run sandbox.Run) error {
 	return &exitError{status: status, err: err}
 }
 
-// A runResult is what --json prints of a run.
+// A runResult is the JSON output of a run.
 type runResult struct {
 	sandbox.Run
 	sandbox.Output
 	DurationMillis int64 `json:"duration_ms"`
-	// Boundary is what stood between the program and this machine.
+	// Boundary is the boundary between the program and this machine.
 	Boundary sandbox.Control `json:"boundary"`
 }
 
-// maxJSONOutput bounds the output in a run's JSON. Beyond it the middle is left
-// out and counted; glovebox logs has the rest.
+// maxJSONOutput bounds the output in a run's JSON, in bytes. Beyond it, the
+// middle is dropped and counted; glovebox logs has the rest.
 const maxJSONOutput = 16 << 20
 
 func (p *program) finishJSON(ctx context.Context, sys *app.System, id string) error {
 	run, err := sys.Engine.Wait(ctx, sandbox.Local, id)
 	if ctx.Err() != nil {
-		// The result of a cancelled run is still worth having.
+		// Print the result of a cancelled run, too.
 		rest, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTime)
 		defer cancel()
 		if _, err := sys.Engine.StopRun(rest, sandbox.Local, id); err != nil {
@@ -384,18 +385,18 @@ func (p *program) finishJSON(ctx context.Context, sys *app.System, id string) er
 	return nil
 }
 
-// feed passes standard input to the run until either ends.
+// feed copies standard input to the run until either ends.
 func (p *program) feed(ctx context.Context, sys *app.System, id string) {
 	buf := make([]byte, 32<<10)
 	for {
 		n, err := p.In.Read(buf)
 		if sendErr := sys.Engine.SendInput(ctx, sandbox.Local, id, buf[:n], err != nil); sendErr != nil || err != nil {
-			return // the run ended, or closed its input: nobody is left to tell
+			return // the run has ended or closed its input
 		}
 	}
 }
 
-// cleanupTime bounds what is still done once somebody asked to stop.
+// cleanupTime is the timeout of the clean-up after a command's end.
 const cleanupTime = 15 * time.Second
 
 // removeSandbox stops a sandbox that this command made, even if ctx ended.
@@ -409,8 +410,8 @@ func (p *program) removeSandbox(ctx context.Context, sys *app.System, id string)
 	}
 }
 
-// close closes the system, even if ctx ended. What goes wrong becomes *err, or
-// is only said if *err holds the exit status of a program.
+// close closes the system, even if ctx ended. It adds errors to *err. If *err
+// holds the exit status of a program, it only prints them.
 func (p *program) close(ctx context.Context, sys *app.System, err *error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTime)
 	defer cancel()
@@ -422,19 +423,19 @@ func (p *program) close(ctx context.Context, sys *app.System, err *error) {
 	*err = errors.Join(*err, closeErr)
 }
 
-// sayFallback says in one line if sandboxes have a weaker boundary than the
-// embedded driver's, because that does not work here and nobody asked for it.
+// sayFallback prints a warning if "auto" fell back to a driver without a kernel
+// of its own.
 func (p *program) sayFallback(sys *app.System) {
 	if line := sys.Fallback(); line != "" {
 		p.say("%s %s", p.painter(p.Err)(yellow)("warning:"), line)
 	}
 }
 
-// looks is for commands that make no sandboxes, and may act on any.
+// looks is for commands that make no sandboxes, and may act on sandboxes of any
+// driver.
 func looks(o *app.Options) { o.Looks = true }
 
-// open opens the system as configured. adjust, if not nil, may change the
-// configuration for this command.
+// open opens the configured system. adjust, if not nil, may change the options.
 func (p *program) open(ctx context.Context, adjust func(*app.Options)) (*app.System, error) {
 	c, err := p.load()
 	if err != nil {

@@ -7,8 +7,8 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// secretFlags are what --secret, --secret-host and --secret-header made, which
-// belong together by their order.
+// secretFlags are the secrets of --secret, --secret-host and --secret-header.
+// The order of the flags says which belong together.
 type secretFlags []config.Secret
 
 // secretFlag is the value of --secret.
@@ -17,7 +17,7 @@ type secretFlag struct{ to *secretFlags }
 func (secretFlag) Type() string   { return "NAME[=VALUE]" }
 func (secretFlag) String() string { return "" }
 
-// Set adds a secret, NAME, NAME=@FILE or NAME=VALUE.
+// Set adds a secret: NAME, NAME=@FILE or NAME=VALUE.
 func (f secretFlag) Set(text string) error {
 	name, value, given := strings.Cut(text, "=")
 	s := config.Secret{Name: name}
@@ -40,7 +40,7 @@ type hostFlag struct{ to *secretFlags }
 func (hostFlag) Type() string   { return "HOST" }
 func (hostFlag) String() string { return "" }
 
-// Set adds hosts to the secret that was named last.
+// Set adds hosts to the last secret.
 func (f hostFlag) Set(text string) error {
 	s, err := f.to.last()
 	if err == nil {
@@ -55,7 +55,7 @@ type headerFlag struct{ to *secretFlags }
 func (headerFlag) Type() string   { return "NAME" }
 func (headerFlag) String() string { return "" }
 
-// Set adds headers to the secret that was named last.
+// Set adds headers to the last secret.
 func (f headerFlag) Set(text string) error {
 	s, err := f.to.last()
 	if err == nil {
@@ -64,7 +64,7 @@ func (f headerFlag) Set(text string) error {
 	return err
 }
 
-// last returns the secret that was named last.
+// last returns the last secret.
 func (f *secretFlags) last() (*config.Secret, error) {
 	if len(*f) == 0 {
 		return nil, usageError("there is no --secret before it")

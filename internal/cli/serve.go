@@ -77,12 +77,13 @@ func (p *program) serve(ctx context.Context, flags *serveFlags) (err error) {
 	return nil
 }
 
-// A firstToken is a token that was made just now: its text for a person who looks,
-// or the file with it. It is zero if none was made.
+// A firstToken is a new token: its text for a person at a terminal, or the path
+// of its file. It is zero if no token was made.
 type firstToken struct{ text, file string }
 
-// firstToken makes a token if there is none, or a new one. What is said here may
-// end in a log that others read, so the token is said on a terminal only.
+// firstToken makes a token if there is none, or if replace is set. It returns
+// the text only if standard error is a terminal, because a log may have other
+// readers.
 func (p *program) firstToken(ctx context.Context, sys *app.System, replace bool) (firstToken, error) {
 	text, err := sys.FirstToken(ctx, replace)
 	if err != nil || text == "" {
@@ -95,7 +96,8 @@ func (p *program) firstToken(ctx context.Context, sys *app.System, replace bool)
 	return firstToken{file: file}, err
 }
 
-// sayServing tells where the server is and, once, what clients must send.
+// sayServing prints the server's addresses and, for a new token, how clients use
+// it.
 func (p *program) sayServing(ln app.Listeners, token firstToken, sys *app.System, open bool) {
 	addr := ln.MCP.Addr()
 	colour := p.painter(p.Err)
@@ -132,7 +134,7 @@ func (p *program) sayServing(ln app.Listeners, token firstToken, sys *app.System
 	}
 }
 
-// sayToken shows a token to a person, and what to do with it.
+// sayToken prints a token with examples of its use.
 func (p *program) sayToken(token, url, e2bURL string) {
 	colour := p.painter(p.Err)
 	p.say("\nThe token, which is shown only now:\n\n  %s\n", colour(bold)(token))
@@ -144,7 +146,7 @@ func (p *program) sayToken(token, url, e2bURL string) {
 		url, token)
 }
 
-// clientConfig is what most MCP clients take.
+// clientConfig returns the configuration that most MCP clients accept.
 func clientConfig(url, token string) string {
 	type server struct {
 		Type    string            `json:"type"`
@@ -162,7 +164,7 @@ func clientConfig(url, token string) string {
 	return string(text)
 }
 
-// reachable is an address at which a client on this machine reaches addr.
+// reachable returns an address at which a client on this machine reaches addr.
 func reachable(addr net.Addr) string {
 	host, port, err := net.SplitHostPort(addr.String())
 	if err != nil {

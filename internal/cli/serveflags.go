@@ -9,7 +9,7 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/config"
 )
 
-// toolFlags narrow what MCP clients are offered, on any transport.
+// toolFlags adds the flags that select the MCP tools, for every transport.
 func toolFlags(cmd *cobra.Command, c *config.MCP) {
 	f := cmd.Flags()
 	f.StringVar(&c.Profile, "profile", "", "offer the tools of this `profile`: "+strings.Join(app.ProfileNames(), ", ")+" (GLOVEBOX_PROFILE)")
@@ -17,7 +17,7 @@ func toolFlags(cmd *cobra.Command, c *config.MCP) {
 	f.BoolVar(&c.ReadOnly, "read-only", false, "offer only tools that change nothing")
 }
 
-// serveFlags holds what the flags of serve were set to.
+// serveFlags holds the values of serve's flags.
 type serveFlags struct {
 	server      config.Server
 	mcp         config.MCP
@@ -41,7 +41,7 @@ func (s *serveFlags) add(cmd *cobra.Command) {
 	f.StringSliceVar(&s.server.AllowOrigins, "allow-origin", nil, "accept requests of web pages of this `origin` (GLOVEBOX_ALLOW_ORIGINS)")
 	f.Float64Var(&s.server.RateLimit, "rate-limit", 0, "most requests a second of one token; default 500")
 	f.Var(&s.server.BodyLimit, "body-limit", "most that one request may send; default 8MiB")
-	f.Lookup("body-limit").DefValue = "" // its zero is not what it is
+	f.Lookup("body-limit").DefValue = "" // the help states the default, which is not zero
 	f.IntVar(&s.server.Sessions, "max-sessions", 0, "most MCP sessions at one time; default 1000")
 	f.StringVar(&s.server.OIDC.Issuer, "oidc-issuer", "", "accept access tokens of this OpenID Connect issuer, by its `URL` (GLOVEBOX_OIDC_ISSUER)")
 	f.StringVar(&s.server.OIDC.Audience, "oidc-audience", "", "what tokens for this server have as aud (GLOVEBOX_OIDC_AUDIENCE)")
@@ -51,7 +51,7 @@ func (s *serveFlags) add(cmd *cobra.Command) {
 	f.Lookup("conformance").Hidden = true
 }
 
-// apply overwrites what of the configuration has a flag that was given.
+// apply overwrites the configuration with the flags that were given.
 func (s *serveFlags) apply(cmd *cobra.Command, c *config.Config) error {
 	to, from := &c.Server, &s.server
 	set := map[string]func(){

@@ -33,7 +33,7 @@ leave it, or in one that runs already. The exit status is the shell's own.`,
 			}
 			p.flags.adjust = f.grant
 			req := sandbox.RunRequest{
-				// The image's best shell. The text is constant.
+				// The image's best shell. The script is constant.
 				Argv:      []string{"/bin/sh", "-c", "command -v bash >/dev/null && exec bash -i; exec sh -i"},
 				Env:       map[string]string{"TERM": p.terminalType()},
 				KeepStdin: true,
@@ -55,8 +55,8 @@ leave it, or in one that runs already. The exit status is the shell's own.`,
 	return cmd
 }
 
-// terminalType is the one thing of the environment that a shell needs, and
-// that says nothing but what the terminal can draw.
+// terminalType returns TERM. A shell needs it, and it reveals only the
+// terminal's abilities.
 func (p *program) terminalType() string {
 	if t := p.Getenv("TERM"); t != "" {
 		return t
@@ -75,7 +75,7 @@ func terminalSize(fd int) *sandbox.TerminalSize {
 func (p *program) shell(ctx context.Context, fd int, req sandbox.RunRequest) (err error) {
 	sys, err := p.open(ctx, func(o *app.Options) {
 		o.Secrets, o.CommandLine = true, true
-		// A person at a shell is not held to the time of a run.
+		// The timeout of runs does not apply to an interactive shell.
 		o.Config.Run.MaxTimeout = max(o.Config.Run.MaxTimeout, o.Config.Sandbox.Default.Lifetime)
 		req.Timeout = time.Duration(o.Config.Run.MaxTimeout)
 	})
@@ -98,7 +98,7 @@ func (p *program) shell(ctx context.Context, fd int, req sandbox.RunRequest) (er
 		defer p.removeSandbox(ctx, sys, run.SandboxID)
 	}
 
-	// From here on each key goes to the sandbox, Ctrl-C too.
+	// From here on each key goes to the sandbox, including Ctrl-C.
 	state, err := term.MakeRaw(fd)
 	if err != nil {
 		return fmt.Errorf("prepare terminal: %w", err)
@@ -107,7 +107,7 @@ func (p *program) shell(ctx context.Context, fd int, req sandbox.RunRequest) (er
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
 	go watchSize(ctx, fd, func() {
-		// The next change tries again; a shell with a wrong width is usable.
+		// The next change tries again, and a shell with a wrong width is usable.
 		_ = sys.Engine.Resize(ctx, sandbox.Local, run.ID, *terminalSize(fd))
 	})
 	go p.feed(ctx, sys, run.ID)
@@ -124,7 +124,7 @@ func (p *program) shell(ctx context.Context, fd int, req sandbox.RunRequest) (er
 	if run, err = sys.Engine.Wait(ctx, sandbox.Local, run.ID); err != nil {
 		return err
 	}
-	if err := restore(fd, state); err != nil { // before something is said
+	if err := restore(fd, state); err != nil { // before anything is printed
 		return err
 	}
 	return p.verdict(run)

@@ -7,9 +7,9 @@ import (
 	"golang.org/x/term"
 )
 
-// Streams are what a command reads, writes and asks of its surroundings. Only
-// data goes to Out; everything that is said to a person goes to Err, so that
-// output can be piped, and so that on stdio Out belongs to the protocol.
+// Streams are a command's input, outputs and environment. Only data goes to Out,
+// so that it can be piped; with stdio, Out belongs to the protocol. Messages to
+// a person go to Err.
 type Streams struct {
 	In     io.Reader
 	Out    io.Writer
@@ -22,7 +22,7 @@ func OS() Streams {
 	return Streams{In: os.Stdin, Out: os.Stdout, Err: os.Stderr, Getenv: os.Getenv}
 }
 
-// terminal returns the descriptor of v if v is a terminal.
+// terminal returns the file descriptor of v if v is a terminal.
 func terminal(v any) (fd int, ok bool) {
 	f, ok := v.(*os.File)
 	if !ok {
@@ -32,10 +32,10 @@ func terminal(v any) (fd int, ok bool) {
 	return fd, term.IsTerminal(fd)
 }
 
-// A paint wraps text in a colour, or leaves it alone.
+// A paint adds a colour to a text, or returns it unchanged.
 type paint func(string) string
 
-// Colours, as the numbers of the terminal's own palette, which the user chose.
+// Colours, as numbers of the terminal's palette, which the user can configure.
 const (
 	red    = "31"
 	green  = "32"
@@ -44,8 +44,8 @@ const (
 	bold   = "1"
 )
 
-// painter returns a painter for w: a plain one unless w is a terminal that can
-// show colours and nobody asked for none (https://no-color.org).
+// painter returns a painter for w. It adds colours only if w is a terminal with
+// colours and NO_COLOR is not set (https://no-color.org).
 func (s Streams) painter(w io.Writer) func(colour string) paint {
 	_, isTerminal := terminal(w)
 	plain := !isTerminal || s.Getenv("NO_COLOR") != "" || s.Getenv("TERM") == "dumb"

@@ -19,8 +19,8 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/update"
 )
 
-// releaseKeys are the public keys of releases, parted by commas. The linker
-// sets them in releases; a program that was built from source has none.
+// releaseKeys are the public keys of releases, separated by commas. The linker
+// sets it in releases; it is empty in other builds.
 var releaseKeys string
 
 func (p *program) updateCommand() *cobra.Command {
@@ -91,7 +91,7 @@ func newUpdater(c config.Config) (*update.Updater, error) {
 	}, nil
 }
 
-// versionOf starts the program at path and returns what it calls itself.
+// versionOf runs the program at path and returns its version.
 func versionOf(ctx context.Context, path string) (string, error) {
 	out, err := exec.CommandContext(ctx, path, "version", "--json").Output()
 	if err != nil {
@@ -104,15 +104,15 @@ func versionOf(ctx context.Context, path string) (string, error) {
 	return info.Version, nil
 }
 
-// Bounds on looking for releases unasked.
+// Limits of the automatic search for releases.
 const (
 	noticeEvery = 24 * time.Hour
 	noticeTime  = 3 * time.Second
 )
 
-// lookForUpdate looks for a newer release beside what the command does, once a
-// day and only where a person sees it. The function that it returns says what
-// was found, if it is known by then; it never waits and never fails.
+// lookForUpdate looks for a newer release in the background, once a day and only
+// if standard error is a terminal. The returned function prints the result, if
+// it is known by then. It never waits and never fails.
 func (p *program) lookForUpdate(ctx context.Context, args []string) (say func()) {
 	quiet := func() {}
 	_, isTerminal := terminal(p.Err)

@@ -10,12 +10,12 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/app"
 )
 
-// version is set by the linker, from the version control system; see Makefile.
+// version is set by the linker, from version control; see Makefile.
 var version string
 
-// Version returns what this program calls itself: what the linker set, or
-// else, for a program from go install or go build, what the module's or the
-// repository's version was.
+// Version returns the version of this program. It is the linker's value, or else
+// the version of the module or the repository, for a program from go install or
+// go build.
 func Version() string {
 	if version != "" {
 		return version
@@ -42,7 +42,7 @@ func Version() string {
 	return revision + modified
 }
 
-// versionLine is the version for people.
+// versionLine returns the version in a readable line.
 func versionLine() string {
 	return fmt.Sprintf("glovebox %s (%s, %s/%s)\n", Version(), runtime.Version(), runtime.GOOS, runtime.GOARCH)
 }

@@ -1,13 +1,15 @@
-// Package config holds what an operator can set: one struct, whose defaults
-// are in one function, read from a strict YAML file and from the environment.
+// Package config holds the operator's configuration. It is one struct, with its
+// defaults in one function. Load reads it from a strict YAML file and from the
+// environment.
 //
 // Only packages app and cli import it. A Config is plain data: Default makes
-// one, Load fills it, flags may overwrite its fields, Validate is called last.
+// one, Load fills it, flags may overwrite its fields, and Validate is called
+// last.
 //
 // To add a field: add it to Config with a comment, to Default, to Validate if
-// some values are wrong, to environ if it can come from the environment, and to
-// sample.yaml (a test compares). To retire one: keep it for a release and make
-// Validate refuse any value, with a hint that names what replaced it.
+// some values are not valid, to environ if the environment can set it, and to
+// sample.yaml (a test compares). To retire a field: keep it for a release and
+// make Validate refuse any value, with a hint that names the replacement.
 package config
 
 import (
@@ -304,8 +306,8 @@ func homeDir(getenv func(string) string) string {
 	return getenv("USERPROFILE")
 }
 
-// maxQueue is the longest time that a caller may wait for a free place. The
-// sandbox must still have time to start within the caller's timeout.
+// maxQueue is the longest time that a caller may wait for a free place. It leaves
+// time to make the sandbox afterwards.
 const maxQueue = time.Minute
 
 // Validate returns the first problem of c, or nil. The error wraps
