@@ -1,13 +1,13 @@
-// Package bench measures what running a line of untrusted code costs on this
-// machine, by Glovebox and by what else is there, side by side in one run: for
-// anybody who wants to check what is claimed.
+// Package bench measures the cost of running a line of untrusted code on this
+// machine. It measures Glovebox and the installed alternatives side by side in
+// one run, so that users can check published figures.
 //
-// Single calls are measured in turn, one of each kind after the other, so that
-// what else the machine does meets all alike. Figures are times from the call
-// to its complete result. Nothing is compared with figures of another run.
+// Single calls are interleaved, one of each kind per round, so that other load
+// on the machine affects all kinds equally. A figure is the time from the call
+// to its complete result. Figures of different runs are never compared.
 //
-// Only the command line imports this package. Sandboxes that it makes are
-// stopped before [Run] returns.
+// Only the command line imports this package. [Run] stops the sandboxes that it
+// makes before it returns.
 package bench
 
 import (
@@ -24,68 +24,70 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// A Sandboxer is what is measured: the engine.
+// A Sandboxer is the engine under test.
 type Sandboxer interface {
 	Start(ctx context.Context, p sandbox.Principal, req sandbox.RunRequest) (sandbox.Run, error)
 	Wait(ctx context.Context, p sandbox.Principal, runID string) (sandbox.Run, error)
 	Stop(ctx context.Context, p sandbox.Principal, id string) error
 }
 
-// A Caller runs code as an MCP client does: in a live context of a sandbox, a
-// fresh one if id is empty. It returns the sandbox.
+// A Caller runs code as an MCP client does, in a live context of a sandbox. If
+// id is empty, it makes a new sandbox. It returns the sandbox's ID.
 type Caller interface {
 	RunCode(ctx context.Context, id, code string) (sandboxID string, err error)
 	Stop(ctx context.Context, id string) error
 }
 
-// Options say what to measure.
+// Options select the measurements.
 type Options struct {
-	// Cold makes each sandbox when it is asked for; Warm keeps some ready.
+	// Cold makes each sandbox on request; Warm has a pool.
 	Cold, Warm Sandboxer
 	// Ready waits until Warm has a sandbox ready.
 	Ready func(ctx context.Context) error
-	// Rounds is how often each single call is measured.
+	// Rounds is the number of measurements of each single call.
 	Rounds int
-	// Callers are numbers of callers at once, each of whom runs one program in
-	// a fresh sandbox.
+	// Callers are numbers of concurrent callers. Each caller runs one program in
+	// a new sandbox.
 	Callers []int
-	// Sustain is how long eight callers run one program after another, each in
-	// a fresh sandbox; 0 leaves that out.
+	// Sustain is how long eight callers run programs continuously, each in a new
+	// sandbox; 0 skips this.
 	Sustain time.Duration
-	// Serve, if not nil, is asked over MCP and HTTP, and has the same sandboxes as
-	// Warm.
+	// Serve, if not nil, calls a server over MCP and HTTP. The server has the
+	// same sandboxes as Warm.
 	Serve Caller
-	// Idle is how many sandboxes have their memory measured; 0 leaves that out.
+	// Idle is the number of sandboxes whose memory is measured; 0 skips this.
 	Idle int
-	// Plots has plots measured, where bare Python can make them.
+	// Plots enables the measurement of plots, if Python without a sandbox can
+	// make them.
 	Plots bool
-	// Image is what Docker is measured with, if Docker is there and has it.
+	// Image is the image for Docker. Without Docker or the image, that part is
+	// skipped.
 	Image string
-	// Version is that of the program that is measured.
+	// Version is the version of the program under test.
 	Version string
-	// Say is told what is being measured.
+	// Say prints a progress message.
 	Say func(format string, args ...any)
 }
 
-// A Report is what was measured.
+// A Report holds the results.
 type Report struct {
 	Version string   `json:"version"`
 	Machine Machine  `json:"machine"`
 	Figures []Figure `json:"figures"`
-	// Notes say what was left out, and why.
+	// Notes list skipped measurements, with reasons, and failures.
 	Notes []string `json:"notes,omitempty"`
 }
 
-// A Machine says what it was measured on.
+// A Machine describes the machine of the measurement.
 type Machine struct {
 	OS   string `json:"os"`
 	Arch string `json:"arch"`
 	CPUs int    `json:"cpus"`
-	// CPU is the processor's name, Memory in bytes, where they are known.
+	// CPU is the processor's name, and Memory is in bytes; zero if unknown.
 	CPU    string `json:"cpu,omitempty"`
 	Memory int64  `json:"memory_bytes,omitempty"`
-	// Load is what it was when it began, and LoadAfter in the end, as the system
-	// counts it: the benchmark's own is in it.
+	// Load and LoadAfter are the system's load averages at the beginning and at
+	// the end. They include the benchmark's own load.
 	Load      string    `json:"load,omitempty"`
 	LoadAfter string    `json:"load_after,omitempty"`
 	When      time.Time `json:"when"`
@@ -115,22 +117,22 @@ type Figure struct {
 	Failed int     `json:"failed,omitempty"`
 	P50    float64 `json:"p50_ms,omitempty"`
 	P99    float64 `json:"p99_ms,omitempty"`
-	// Total is how long all took, where they ran at once; PerSecond how many
-	// ended in each second, where they ran on and on.
+	// Total is the time of all calls, if they were concurrent. PerSecond is the
+	// rate of completed calls, if they were continuous.
 	Total     float64 `json:"total_ms,omitempty"`
 	PerSecond float64 `json:"per_second,omitempty"`
-	// Memory is that of one sandbox that waits, in bytes. Grown is by how much
-	// this process's own grew meanwhile.
+	// Memory is the memory of one idle sandbox, in bytes. Grown is the growth of
+	// this process's memory during the measurement, in bytes.
 	Memory int64 `json:"memory_bytes,omitempty"`
 	Grown  int64 `json:"grown_bytes,omitempty"`
-	// Goal is what it is to reach, nil if there is none, and Times how many
-	// times better it is than docker run at the same.
+	// Goal is the target, or nil. Times is the improvement over docker run in
+	// the same measurement, as a factor.
 	Goal  *Goal   `json:"goal,omitempty"`
 	Times float64 `json:"times_docker_run,omitempty"`
 }
 
-// A call is one thing to measure. What prepares it, and what cleans up, is not
-// counted.
+// A call is one operation to measure. The times of prepare and after do not
+// count.
 type call struct {
 	name    string
 	prepare func(ctx context.Context) error
@@ -142,12 +144,13 @@ const (
 	principal = sandbox.Principal("bench")
 	line      = "print(1)"
 	heavy     = "import pandas, matplotlib"
-	// plot is what an analysis begins with.
+	// plot is the typical first step of an analysis.
 	plot = "import io, pandas, matplotlib\nmatplotlib.use('agg')\nimport matplotlib.pyplot as plt\n" +
 		"plt.plot(pandas.Series([1, 3, 2]))\nplt.savefig(io.BytesIO())"
 )
 
-// Run measures. If ctx ends, what is measured is the report, with ctx's error.
+// Run runs the benchmark. If ctx ends, it returns the results so far with ctx's
+// error.
 func Run(ctx context.Context, o Options) (Report, error) {
 	r := Report{Version: o.Version, Machine: Machine{OS: runtime.GOOS, Arch: runtime.GOARCH, CPUs: runtime.NumCPU(), Load: load(), When: time.Now()}}
 	r.Machine.CPU, r.Machine.Memory = hardware()
@@ -184,16 +187,16 @@ type bench struct {
 	report *Report
 
 	mu        sync.Mutex
-	made      []string // sandboxes to be stopped in the end
-	served    string   // of Serve, likewise
-	container string   // of Docker, likewise
+	made      []string // sandboxes to stop at the end
+	served    string   // sandbox of Serve to stop at the end
+	container string   // Docker container to remove at the end
 }
 
 func (b *bench) note(format string, args ...any) {
 	b.report.Notes = append(b.report.Notes, fmt.Sprintf(format, args...))
 }
 
-// calls returns what can be measured here.
+// calls returns the calls that can be measured here.
 func (b *bench) calls(ctx context.Context) ([]call, error) {
 	var calls []call
 	if python := findPython(); python != "" {
@@ -267,8 +270,8 @@ func (b *bench) calls(ctx context.Context) ([]call, error) {
 			return err
 		}
 	}
-	// A sandbox rests soon after its last use, so what is called live is used
-	// just before; how long waking takes is a figure of its own.
+	// A sandbox is paused soon after its last use. So the calls in a live
+	// sandbox use it just before. The resume has its own figure.
 	value := in(sandbox.RunRequest{Code: "1+1", Context: sandbox.DefaultContext})
 	calls = append(calls,
 		call{name: "glovebox, python3 in a running sandbox", prepare: value, do: in(sandbox.RunRequest{Code: line})},
@@ -291,7 +294,7 @@ func (b *bench) calls(ctx context.Context) ([]call, error) {
 		call{name: nameRested, prepare: rest, do: value}), nil
 }
 
-// rest waits until sandboxes that are not used rest.
+// rest waits until unused sandboxes are paused.
 func rest(ctx context.Context) error {
 	select {
 	case <-ctx.Done():
@@ -301,11 +304,11 @@ func rest(ctx context.Context) error {
 	}
 }
 
-// restTime is longer than a sandbox is left awake for nothing.
+// restTime is longer than the time after which an unused sandbox is paused.
 const restTime = 500 * time.Millisecond
 
-// findPython returns the Python that sandboxes with this machine's own system
-// have too: the first of a PATH may be a script that looks for another.
+// findPython returns the Python that sandboxes with this machine's system also
+// use. The first python3 in PATH may be a wrapper script.
 func findPython() string {
 	for _, path := range []string{"/usr/local/bin/python3", "/usr/bin/python3"} {
 		if found, err := exec.LookPath(path); err == nil {
@@ -319,7 +322,7 @@ func findPython() string {
 	return found
 }
 
-// docker returns what can be measured of Docker: nothing is pulled for it.
+// docker returns the calls of Docker. It pulls no image.
 func (b *bench) docker(ctx context.Context) []call {
 	docker, err := exec.LookPath("docker")
 	if err == nil {
@@ -339,12 +342,13 @@ func (b *bench) docker(ctx context.Context) []call {
 	return append(calls, call{name: "docker exec", do: program(docker, "exec", b.container, "python3", "-c", line)})
 }
 
-// dockerRun runs a program in a fresh container.
+// dockerRun runs a program in a new container.
 func (b *bench) dockerRun(code string) func(context.Context) error {
 	return program("docker", "run", "--rm", "--network=none", b.Image, "python3", "-c", code)
 }
 
-// dockerPlot returns a plot in a fresh container, where the image can make one.
+// dockerPlot returns a plot in a new container, if the image has the packages
+// for it.
 func (b *bench) dockerPlot(ctx context.Context) []call {
 	if err := b.dockerRun(heavy)(ctx); err != nil {
 		b.note("plots by docker run are left out: image %s has no pandas and matplotlib", b.Image)
@@ -359,7 +363,7 @@ func program(argv ...string) func(context.Context) error {
 	}
 }
 
-// run runs a program to its end, and returns its sandbox.
+// run runs a program to its end, and returns the sandbox's ID.
 func (b *bench) run(ctx context.Context, s Sandboxer, req sandbox.RunRequest) (id string, err error) {
 	r, err := s.Start(ctx, principal, req)
 	if err != nil {
@@ -372,7 +376,7 @@ func (b *bench) run(ctx context.Context, s Sandboxer, req sandbox.RunRequest) (i
 	return r.SandboxID, err
 }
 
-// keep has a sandbox stopped in the end.
+// keep registers a sandbox to be stopped at the end.
 func (b *bench) keep(id string) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -408,7 +412,7 @@ func (b *bench) inTurn(ctx context.Context, calls []call) error {
 	return nil
 }
 
-// one runs a line in a fresh sandbox, which is then stopped.
+// one runs a line in a new sandbox, and then stops the sandbox.
 func (b *bench) one(ctx context.Context) (time.Duration, error) {
 	began := time.Now()
 	id, err := b.run(ctx, b.Warm, sandbox.RunRequest{Code: line, Context: sandbox.DefaultContext})
@@ -419,22 +423,22 @@ func (b *bench) one(ctx context.Context) (time.Duration, error) {
 	return took, err
 }
 
-// A way is one way to run a line in something fresh.
+// A way is one method of running a line in a new sandbox or container.
 type way struct {
 	prefix string // of the figure's name
 	ready  func(ctx context.Context) error
 	one    func(ctx context.Context) (time.Duration, error)
 }
 
-// oneOfDocker runs a line in a fresh container.
+// oneOfDocker runs a line in a new container.
 func (b *bench) oneOfDocker(ctx context.Context) (time.Duration, error) {
 	began := time.Now()
 	err := b.dockerRun(line)(ctx)
 	return time.Since(began), err
 }
 
-// idle measures the memory of sandboxes that wait, each with an interpreter that
-// ran a line.
+// idle measures the memory of idle sandboxes. Each has an interpreter that has
+// run a line.
 func (b *bench) idle(ctx context.Context) error {
 	b.Say("memory of %d sandboxes", b.Idle)
 	var ids []string
@@ -452,7 +456,7 @@ func (b *bench) idle(ctx context.Context) error {
 		}
 		ids = append(ids, id)
 	}
-	time.Sleep(time.Second) // they are let rest
+	time.Sleep(time.Second) // until they are paused
 	f := Figure{Name: fmt.Sprintf("memory of each of %d idle sandboxes with Python", b.Idle), N: b.Idle, Goal: &idleGoal}
 	for _, id := range ids {
 		size, ok := memoryOf(id)
@@ -466,7 +470,7 @@ func (b *bench) idle(ctx context.Context) error {
 	return nil
 }
 
-// burst has n callers at once.
+// burst measures n concurrent callers.
 func (b *bench) burst(ctx context.Context, n int, w way) error {
 	b.Say("%s%d callers at once", w.prefix, n)
 	if w.ready != nil {
@@ -501,8 +505,9 @@ func (b *bench) burst(ctx context.Context, n int, w way) error {
 	return ctx.Err()
 }
 
-// sustain has eight callers that go on and on, in each way for as long: in turn,
-// a minute at a time, so that what else the machine does meets all alike.
+// sustain measures eight callers that run continuously, for the same time in
+// each way. The ways take turns of a minute, so that other load on the machine
+// affects all equally.
 func (b *bench) sustain(ctx context.Context, ways []way) error {
 	turns := int((b.Sustain + time.Minute - 1) / time.Minute)
 	of := make([]stretch, len(ways))
@@ -527,12 +532,12 @@ func (b *bench) sustain(ctx context.Context, ways []way) error {
 	return ctx.Err()
 }
 
-// A stretch is what eight callers did, all in all.
+// A stretch is the sum of the results of eight callers.
 type stretch struct {
 	took   []time.Duration
 	lasted time.Duration
 	failed int
-	first  error // of those that failed
+	first  error // first error
 }
 
 func (s *stretch) goOn(ctx context.Context, w way, d time.Duration) {
@@ -562,7 +567,7 @@ func (s *stretch) goOn(ctx context.Context, w way, d time.Duration) {
 	s.lasted += time.Since(began)
 }
 
-// cleanUp stops what is still there.
+// cleanUp stops the remaining sandboxes and the container.
 func (b *bench) cleanUp() {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
 	defer cancel()

@@ -7,20 +7,20 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// A Goal is what a figure is to reach on a machine of two cores. Zero fields are
-// none.
+// A Goal is the target of a figure on a machine with two cores. Zero fields are
+// no target.
 type Goal struct {
 	P50       float64 `json:"p50_ms,omitempty"`
 	P99       float64 `json:"p99_ms,omitempty"`
 	Total     float64 `json:"total_ms,omitempty"`
 	PerSecond float64 `json:"per_second,omitempty"`
 	Memory    int64   `json:"memory_bytes,omitempty"`
-	// Times is how many times better it is to be than docker run in the same
-	// measurement.
+	// Times is the required improvement over docker run in the same measurement,
+	// as a factor.
 	Times float64 `json:"times,omitempty"`
 }
 
-// Names of figures that have a goal, or are compared with.
+// Names of figures that have a goal or are used for comparison.
 const (
 	nameDocker     = "docker run"
 	nameDockerPlot = "docker run, a plot"
@@ -34,7 +34,7 @@ const (
 
 func nameBurst(n int) string { return fmt.Sprintf("%d callers at once, a fresh sandbox each", n) }
 
-// goals are those of figures by name.
+// goals are the goals by name of figure.
 var goals = map[string]Goal{
 	nameFresh:      {P50: 10, P99: 50, Times: 20},
 	namePlot:       {P50: 120, P99: 600},
@@ -43,10 +43,10 @@ var goals = map[string]Goal{
 	nameSustained:  {PerSecond: 15, Times: 2.5},
 }
 
-// idleGoal is that of a sandbox which waits.
+// idleGoal is the goal for the memory of an idle sandbox.
 var idleGoal = Goal{Memory: 40 << 20}
 
-// judge puts goals beside figures, and how they compare with Docker's.
+// judge sets the goals of figures, and the comparison with Docker.
 func (r *Report) judge() {
 	of := map[string]Figure{}
 	for _, f := range r.Figures {
@@ -72,8 +72,8 @@ func (r *Report) judge() {
 	}
 }
 
-// Verdict says what the figure is to reach, and whether it does; "" without a
-// goal.
+// Verdict returns the goal and whether the figure reaches it. Without a goal, it
+// returns the comparison with docker run, or "".
 func (f Figure) Verdict() string {
 	var parts []string
 	part := func(reached bool, format string, args ...any) {

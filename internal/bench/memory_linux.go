@@ -9,10 +9,11 @@ import (
 	"strings"
 )
 
-// memoryOf returns the memory that a sandbox's processes on this machine have,
-// where what several share counts in parts: their proportional set size. They
-// are those with the sandbox's name on their command line, and all below them.
-// ok is false if there are none, as with engines that run elsewhere.
+// memoryOf returns the memory of a sandbox's processes on this machine, in
+// bytes. It is the sum of their proportional set sizes, which divide shared
+// memory among its users. The processes are those with the sandbox's ID on their
+// command line, and their descendants. ok is false if there are none, for
+// example with a remote driver.
 func memoryOf(id string) (size int64, ok bool) {
 	dirs, err := filepath.Glob("/proc/[0-9]*")
 	if err != nil {
@@ -57,7 +58,7 @@ func memoryOf(id string) (size int64, ok bool) {
 	return size, size > 0
 }
 
-// ownMemory returns the memory of this process, 0 if it cannot be told.
+// ownMemory returns the memory of this process in bytes, or 0 if it is unknown.
 func ownMemory() int64 {
 	text, err := os.ReadFile("/proc/self/statm")
 	if err != nil {
@@ -74,7 +75,7 @@ func ownMemory() int64 {
 	return pages * int64(os.Getpagesize())
 }
 
-// hardware returns the processor's name, and the memory in bytes.
+// hardware returns the processor's name and the machine's memory in bytes.
 func hardware() (cpu string, memory int64) {
 	if text, err := os.ReadFile("/proc/cpuinfo"); err == nil {
 		for line := range strings.Lines(string(text)) {

@@ -12,13 +12,14 @@ import (
 const (
 	svgWidth  = 900
 	svgLeft   = 400 // where bars begin
-	svgRight  = 130 // what figures beside them need
+	svgRight  = 130 // room for the figures beside the bars
 	svgRow    = 26
 	svgHeader = 58
 )
 
-// SVG writes the report as a picture: a bar for the median of each figure, on a
-// logarithmic scale, a line to where 99 of 100 are, and a mark at its goal.
+// SVG writes the report as a picture. Each figure has a bar up to its median, a
+// line up to its 99th percentile, and a mark at its goal. The scale is
+// logarithmic.
 func SVG(w io.Writer, r Report) error {
 	var rows []Figure
 	least, most := math.Inf(1), 0.0
@@ -74,12 +75,12 @@ func SVG(w io.Writer, r Report) error {
 	return err
 }
 
-// isOurs reports whether the figure is Glovebox's and not one to compare with.
+// isOurs reports whether the figure is Glovebox's, not an alternative's.
 func (f Figure) isOurs() bool {
 	return !strings.HasPrefix(f.Name, prefixDocker) && (strings.HasPrefix(f.Name, "glovebox") || strings.Contains(f.Name, "callers"))
 }
 
-// scale names a place on the scale.
+// scale returns the label of a position on the scale.
 func scale(ms float64) string {
 	if ms >= 1000 {
 		return fmt.Sprintf("%g s", ms/1000)
