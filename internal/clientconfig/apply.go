@@ -15,10 +15,9 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// Apply writes the change, and returns where the file that was there is kept,
-// or "" if there was none. A link is followed. The file is replaced at once or
-// not at all; one that somebody changed since Plan is left alone, with an
-// error of kind Conflict.
+// Apply writes the change by an atomic rename, and follows links. It returns the
+// path of the old file's backup, or "" if there was no file. If the file has
+// changed since Plan, it returns an error of kind Conflict and writes nothing.
 func (c Change) Apply(now time.Time) (backup string, err error) {
 	if !c.Needed() {
 		return "", nil
@@ -61,7 +60,8 @@ func (c Change) Apply(now time.Time) (backup string, err error) {
 	return backup, replace(path, c.After, mode)
 }
 
-// Backups returns the copies of the file that were kept so far, the oldest first.
+// Backups returns the paths of the existing backups of the file, the oldest
+// first.
 func (c Change) Backups() ([]string, error) {
 	path, err := resolve(c.Path)
 	if err != nil {
@@ -80,10 +80,10 @@ func (c Change) Backups() ([]string, error) {
 	return all, nil
 }
 
-// backupName is what keep adds to the name of a file.
+// backupName matches the suffix that keep adds to the name of a file.
 var backupName = regexp.MustCompile(`^\d{8}-\d{6}(-\d+)?\.bak$`)
 
-// keep writes a copy of a file beside it, under a name that has the time.
+// keep writes a backup of a file beside it, with the time in its name.
 func keep(path string, data []byte, mode fs.FileMode, now time.Time) (string, error) {
 	stem := fmt.Sprintf("%s.%s", path, now.Format("20060102-150405"))
 	for i := range 100 {
@@ -106,8 +106,8 @@ func keep(path string, data []byte, mode fs.FileMode, now time.Time) (string, er
 	return "", sandbox.Errorf(sandbox.Unavailable, "keep a copy: there are a hundred of %s", stem)
 }
 
-// replace puts data in the place of path, which keeps its old content if
-// anything fails.
+// replace replaces the file path by an atomic rename. On failure, the file keeps
+// its old content.
 func replace(path string, data []byte, mode fs.FileMode) error {
 	if err := atomicfile.ReplaceDurably(path, data, mode); err != nil {
 		return sandbox.Errorf(sandbox.Unavailable, "write %s: %w", path, err)
@@ -115,7 +115,7 @@ func replace(path string, data []byte, mode fs.FileMode) error {
 	return nil
 }
 
-// finish writes data to f, to the disk, and closes it.
+// finish writes data to f, syncs it to disk, and closes f.
 func finish(f *os.File, data []byte) error {
 	_, err := f.Write(data)
 	if err == nil {

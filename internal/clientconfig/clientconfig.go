@@ -1,13 +1,13 @@
-// Package clientconfig puts Glovebox into the configuration files of MCP
-// clients, and takes it out again.
+// Package clientconfig adds Glovebox to the configuration files of MCP clients,
+// and removes it.
 //
-// A client is a row of a table: where its file is on each system, and how a
-// server is written in it. [Plan] works out what a file would become, without
-// touching it; [Change.Apply] writes it. A file is merged, never rewritten:
-// comments, order, unknown keys and the file's own indentation stay byte for
-// byte. The file that was there is kept beside it.
+// A client is a row of a table, with the path of its file on each system and the
+// format of a server's entry. [Client.Plan] computes the new content of a file,
+// without writing it; [Change.Apply] writes it. A change merges an entry into
+// the file: comments, order, unknown keys and indentation stay byte for byte. A
+// backup of the old file stays beside it.
 //
-// Only the command line imports this package. It keeps nothing between calls.
+// Only the command line imports this package. It keeps no state between calls.
 package clientconfig
 
 import (
@@ -21,66 +21,65 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// A Server is how a client reaches Glovebox: as a program that it starts, or
-// at a URL.
+// A Server describes how a client reaches Glovebox: as a program that the client
+// starts, or at a URL.
 type Server struct {
-	// Name is what the client calls it.
+	// Name is the name of the server in the client.
 	Name string
-	// Command, with an absolute path, and Args start it; Command is "" for one
-	// at a URL.
+	// Command, an absolute path, and Args start the server. Command is "" for a
+	// server at a URL.
 	Command string
 	Args    []string
-	// URL is where a server listens, and Token what it wants to see.
+	// URL is the server's address, and Token the bearer token for it.
 	URL, Token string
 }
 
-// TokenVariable is the environment variable that holds the token where a
-// client's file only names it.
+// TokenVariable is the environment variable with the token, for files that
+// contain only a reference to it.
 const TokenVariable = "GLOVEBOX_TOKEN"
 
-// A Scope says whose configuration is meant.
+// A Scope selects the user's or the project's configuration.
 type Scope string
 
-// The scopes: a person's own files, and those of the project in a directory,
-// which are often shared and so never get a token.
+// The scopes: the user's own files, and the files of a project. Project files
+// are often shared, so they never get a token.
 const (
 	User    Scope = "user"
 	Project Scope = "project"
 )
 
-// An Environment is where the files are, and what else tells which clients
-// there are. Paths are written as its system writes them, so that tests can
-// ask for those of any.
+// An Environment describes where configuration files are and which clients are
+// installed. Paths are in the syntax of its OS, so that tests can use any OS.
 type Environment struct {
 	OS      string              // as runtime.GOOS
 	Home    string              // the user's home directory
 	Project string              // the project's directory
 	Getenv  func(string) string // the environment
-	// Exists reports whether there is a file or directory of that path.
+	// Exists reports whether a file or directory exists at path.
 	Exists func(path string) bool
-	// InPath reports whether there is a program of that name.
+	// InPath reports whether a program of that name is in PATH.
 	InPath func(name string) bool
 }
 
-// A Change is what becomes of one file.
+// A Change is the change of one file.
 type Change struct {
 	Client Client
 	Path   string
-	// Before is the file's content, nil if there is none; After what it
-	// becomes. They are equal if there is nothing to do.
+	// Before is the file's content, or nil if there is no file. After is the new
+	// content. They are equal if no change is needed.
 	Before, After []byte
-	// Secret says that After has a token in it.
+	// Secret is true if After contains a token.
 	Secret bool
-	// Note is what a person must still do, or "".
+	// Note is the remaining step for the user, or "".
 	Note string
 }
 
-// Needed reports whether Apply would change anything.
+// Needed reports whether Apply would change the file.
 func (c Change) Needed() bool { return string(c.Before) != string(c.After) }
 
-// Plan works out what adding s to the file of c means, or replacing the entry
-// of that name. The errors are of kind Unsupported for what the client cannot
-// do, and Invalid for a file that cannot be understood, which is left alone.
+// Plan returns the change that adds s to the file of c, or replaces the entry of
+// that name. The error is of kind Unsupported if the client cannot use s. It is
+// of kind Invalid if the file cannot be parsed; the file is then left alone.
 func (c Client) Plan(env Environment, scope Scope, s Server) (Change, error) {
 	change, err := c.read(env, scope)
 	if err != nil {
@@ -101,7 +100,7 @@ func (c Client) Plan(env Environment, scope Scope, s Server) (Change, error) {
 	return change, c.explain(err, change.Path)
 }
 
-// PlanRemoval works out what taking the server of that name out means.
+// PlanRemoval returns the change that removes the server of that name.
 func (c Client) PlanRemoval(env Environment, scope Scope, name string) (Change, error) {
 	change, err := c.read(env, scope)
 	if err != nil {
@@ -122,7 +121,7 @@ func (c Client) explain(err error, path string) error {
 		"it was left as it is; mend it, or add Glovebox by hand as --print shows for a new file")
 }
 
-// read returns a change of nothing.
+// read returns a change without effect, with the file's current content.
 func (c Client) read(env Environment, scope Scope) (Change, error) {
 	path, err := c.path(env, scope)
 	if err != nil {
@@ -138,8 +137,7 @@ func (c Client) read(env Environment, scope Scope) (Change, error) {
 	return Change{Client: c, Path: path, Before: data, After: data}, nil
 }
 
-// path returns where the client's file is. It is written with the separators
-// of the system that env describes.
+// path returns the path of the client's file, in the syntax of env's system.
 func (c Client) path(env Environment, scope Scope) (string, error) {
 	if scope == Project {
 		if c.project == "" {
@@ -157,8 +155,8 @@ func (c Client) path(env Environment, scope Scope) (string, error) {
 	return env.expand(place)
 }
 
-// Installed reports whether the client seems to be on this machine: its
-// directory is there, or its program.
+// Installed reports whether the client seems to be installed: its program, its
+// file or its directory exists.
 func (c Client) Installed(env Environment) bool {
 	for _, name := range c.programs {
 		if env.InPath(name) {
@@ -172,13 +170,12 @@ func (c Client) Installed(env Environment) bool {
 	if env.Exists(path) {
 		return true
 	}
-	// A file in the home directory itself says nothing by its directory.
+	// The home directory itself always exists, so it is no sign of the client.
 	dir := path[:strings.LastIndexAny(path, `/\`)]
 	return dir != env.Home && env.Exists(dir)
 }
 
-// expand replaces the variable that begins a place by the directory it stands
-// for.
+// expand replaces the variable at the start of place by its directory.
 func (env Environment) expand(place string) (string, error) {
 	variable, rest, _ := strings.Cut(place, "/")
 	switch variable {
@@ -210,8 +207,8 @@ func (env Environment) join(dir, rest string) string {
 	return strings.TrimRight(dir, "/") + "/" + rest
 }
 
-// absolute reports whether dir can be used: variables with relative paths are
-// ignored, as the XDG specification has it.
+// absolute reports whether dir is absolute. Variables with relative paths are
+// ignored, as the XDG specification requires.
 func (env Environment) absolute(dir string) bool {
 	if env.OS == "windows" {
 		return len(dir) > 2 && dir[1] == ':' || strings.HasPrefix(dir, `\\`)
@@ -219,8 +216,8 @@ func (env Environment) absolute(dir string) bool {
 	return strings.HasPrefix(dir, "/")
 }
 
-// Find returns the client of that name. The error is of kind Invalid and
-// lists the names that there are.
+// Find returns the client of that name. The error is of kind Invalid and lists
+// the valid names.
 func Find(name string) (Client, error) {
 	all := Clients()
 	i := slices.IndexFunc(all, func(c Client) bool { return c.Name == strings.ToLower(name) })
@@ -235,8 +232,7 @@ func Find(name string) (Client, error) {
 		"use one of %s; for another client, glovebox mcp --help shows what to put into its configuration", strings.Join(names, ", "))
 }
 
-// resolve follows links, so that a file that is kept elsewhere is changed
-// there and the link stays.
+// resolve follows links, so that the target file is changed and the link stays.
 func resolve(path string) (string, error) {
 	real, err := filepath.EvalSymlinks(path)
 	if errors.Is(err, fs.ErrNotExist) {

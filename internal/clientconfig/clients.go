@@ -1,29 +1,29 @@
 package clientconfig
 
-// A Client is an MCP client that has a configuration file, or steps for a
-// person where it has none.
+// A Client is an MCP client with a configuration file, or with manual steps if
+// it has no file.
 type Client struct {
-	Name  string // what the command line calls it
-	Title string // what its makers call it
-	// Restart is what makes a client see the change.
+	Name  string // name on the command line
+	Title string // the product's name
+	// Restart is the step that makes the client load the change.
 	Restart string
-	// Steps are for clients that are configured by hand; such a client has no
-	// file. The placeholders are {url} and {token}.
+	// Steps are the manual steps for a client without a file. The placeholders
+	// are {url} and {token}.
 	Steps string
 
-	user     map[string]string // by system, "*" for any other: where the file is
-	project  string            // the same in a project, "" for none
-	programs []string          // programs that show that it is there
+	user     map[string]string // path of the file by system; "*" is any other
+	project  string            // path of the file in a project; "" for none
+	programs []string          // programs that show that it is installed
 	format   format
-	key      string // the member that has the servers
+	key      string // the member that contains the servers
 	local    func(Server) entry
 	remote   func(Server, Scope) (e entry, note string, secret bool)
 }
 
-// ByHand reports whether the client has no file that could be changed.
+// ByHand reports whether the client must be configured by hand.
 func (c Client) ByHand() bool { return c.Steps != "" }
 
-// Places that several systems share.
+// Directories that several clients use.
 const (
 	macSupport = "~/Library/Application Support/"
 	xdg        = "$XDG_CONFIG_HOME/"
@@ -32,12 +32,13 @@ const (
 
 func everywhere(place string) map[string]string { return map[string]string{"*": place} }
 
-// perSystem is for programs that keep their files where each system wants it.
+// perSystem returns the paths of a file in each system's standard directory.
 func perSystem(rest string) map[string]string {
 	return map[string]string{"darwin": macSupport + rest, "windows": appData + rest, "*": xdg + rest}
 }
 
-// Clients returns the table. The facts are from each client's documentation.
+// Clients returns the table of clients. The facts are from each client's
+// documentation.
 func Clients() []Client {
 	return []Client{
 		{
@@ -106,7 +107,7 @@ func Clients() []Client {
 	}
 }
 
-// command is the entry of a program that the client starts.
+// command returns the entry of a program that the client starts.
 func command(s Server) entry {
 	return entry{{"command", s.Command}, {"args", append([]string{}, s.Args...)}}
 }
@@ -117,9 +118,9 @@ func typed(f func(Server) entry) func(Server) entry {
 
 const exportNote = "set " + TokenVariable + " to the token where the client is started"
 
-// atURL gives the entries of clients that want a URL under that key, after a
-// field that says what it is. In a project's file the token is only named, by
-// reference, if the client knows how to look it up.
+// atURL returns a function that makes entries for servers at a URL, with the URL
+// under key and after the field kind. A project's file gets reference instead of
+// the token.
 func atURL(kind field, key, reference string) func(Server, Scope) (entry, string, bool) {
 	return func(s Server, scope Scope) (e entry, note string, secret bool) {
 		if kind.key != "" {

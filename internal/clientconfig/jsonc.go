@@ -10,17 +10,17 @@ import (
 	"github.com/tailscale/hujson"
 )
 
-// A format is how a file is written.
+// A format reads and writes one file format.
 type format interface {
-	// set returns text with the entry name below key, in place of one that is
-	// there. Text is nil or empty for a new file.
+	// set returns text with the entry name below key. It replaces an existing
+	// entry. text is nil or empty for a new file.
 	set(text []byte, key, name string, e entry) ([]byte, error)
-	// remove returns text without it.
+	// remove returns text without the entry.
 	remove(text []byte, key, name string) ([]byte, error)
 }
 
-// An entry is a server in a file: fields in the order in which people write
-// them. A value is a string, a []string or an entry.
+// An entry is a server in a file. Its fields are in the usual order. A value is
+// a string, a []string or an entry.
 type entry []field
 
 type field struct {
@@ -28,7 +28,7 @@ type field struct {
 	value any
 }
 
-// MarshalJSON keeps the order, which a map would lose.
+// MarshalJSON keeps the order of fields, which a map would lose.
 func (e entry) MarshalJSON() ([]byte, error) {
 	var b bytes.Buffer
 	b.WriteByte('{')
@@ -52,7 +52,8 @@ func (e entry) MarshalJSON() ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// marshal leaves <, > and & as they are: this is no HTML.
+// marshal encodes v as JSON without escaping <, > and &, because the output is
+// not HTML.
 func marshal(v any) ([]byte, error) {
 	var b bytes.Buffer
 	enc := json.NewEncoder(&b)
@@ -63,7 +64,7 @@ func marshal(v any) ([]byte, error) {
 	return bytes.TrimRight(b.Bytes(), "\n"), nil
 }
 
-// byteOrderMark begins files that some editors on Windows write.
+// byteOrderMark is at the start of files from some editors on Windows.
 var byteOrderMark = []byte("\xef\xbb\xbf")
 
 // jsonc is JSON with comments and trailing commas, or plain JSON.
@@ -124,20 +125,19 @@ func (jsonc) remove(text []byte, key, name string) ([]byte, error) {
 		return text, nil
 	}
 	doc.drop(obj, name)
-	// An object that has nothing more to say was most likely made by us.
+	// Glovebox probably made this object, because it is now empty.
 	if len(obj.Members) == 0 && len(bytes.TrimSpace(obj.AfterExtra)) == 0 {
 		doc.drop(doc.root, key)
 	}
 	return doc.pack(), nil
 }
 
-// A jsonFile is a file taken apart so that it can be put together again byte
-// for byte.
+// A jsonFile is a parsed file that can be written back byte for byte.
 type jsonFile struct {
 	mark    []byte // a byte order mark, or nothing
 	value   hujson.Value
 	root    *hujson.Object
-	newline string // "" if all is on one line
+	newline string // "" if the file has one line
 	indent  string
 }
 
@@ -177,8 +177,8 @@ func parseJSON(text []byte) (*jsonFile, error) {
 
 func (doc *jsonFile) pack() []byte { return append(slices.Clone(doc.mark), doc.value.Pack()...) }
 
-// member returns the value of the last member of that name, which is the one
-// that counts, or nil.
+// member returns the value of the last member of that name, or nil. JSON parsers
+// use the last one.
 func (doc *jsonFile) member(obj *hujson.Object, name string) *hujson.Value {
 	for i, m := range slices.Backward(obj.Members) {
 		if lit, ok := m.Name.Value.(hujson.Literal); ok && lit.String() == name {
@@ -188,7 +188,7 @@ func (doc *jsonFile) member(obj *hujson.Object, name string) *hujson.Value {
 	return nil
 }
 
-// add puts a member at the end of obj, whose members are depth deep.
+// add appends a member to obj. depth is the nesting depth of the members.
 func (doc *jsonFile) add(obj *hujson.Object, depth int, name string, value []byte) (*hujson.Value, error) {
 	key, err := marshal(name)
 	if err != nil {
@@ -206,12 +206,12 @@ func (doc *jsonFile) add(obj *hujson.Object, depth int, name string, value []byt
 		m.Value.BeforeExtra = nil
 	}
 	if n := len(obj.Members); n > 0 {
-		// The trailing comma, if there is one, stays one.
+		// Keep a trailing comma if there is one.
 		m.Value.AfterExtra = obj.Members[n-1].Value.AfterExtra
 		obj.Members[n-1].Value.AfterExtra = nil
 	}
-	// What stands before the brace may be a comment on the last member, which
-	// must stay with it.
+	// A comment before the brace may belong to the last member, so it must stay
+	// with that member.
 	own, rest := splitTrailing(obj.AfterExtra)
 	m.Name.BeforeExtra = append(own, m.Name.BeforeExtra...)
 	obj.AfterExtra = rest
@@ -222,14 +222,14 @@ func (doc *jsonFile) add(obj *hujson.Object, depth int, name string, value []byt
 	return &obj.Members[len(obj.Members)-1].Value, nil
 }
 
-// splitTrailing divides what follows a value into the comments, which belong
-// to what is before them, and the white space that leads to the brace.
+// splitTrailing splits the text after a value into comments, which belong to the
+// value, and the white space before the brace.
 func splitTrailing(extra hujson.Extra) (own, rest hujson.Extra) {
 	i := len(bytes.TrimRight(extra, " \t\r\n"))
 	return slices.Clone(extra[:i]), slices.Clone(extra[i:])
 }
 
-// drop takes a member out, with the white space before it.
+// drop removes a member, with the white space before it.
 func (doc *jsonFile) drop(obj *hujson.Object, name string) {
 	for i := len(obj.Members) - 1; i >= 0; i-- {
 		lit, ok := obj.Members[i].Name.Value.(hujson.Literal)
@@ -256,8 +256,7 @@ func (doc *jsonFile) drop(obj *hujson.Object, name string) {
 	}
 }
 
-// follow puts extra after comments, the last of which may need the end of its
-// line.
+// follow appends extra to comments. It ends the line of a last line comment.
 func follow(comments []byte, extra hujson.Extra) hujson.Extra {
 	out := slices.Clone(hujson.Extra(comments))
 	if bytes.Contains(comments[bytes.LastIndexByte(comments, '\n')+1:], []byte("//")) && !bytes.HasPrefix(extra, []byte("\n")) && !bytes.HasPrefix(extra, []byte("\r\n")) {
@@ -266,7 +265,8 @@ func follow(comments []byte, extra hujson.Extra) hujson.Extra {
 	return append(out, extra...)
 }
 
-// line begins a line of that depth, if the file has lines.
+// line starts a new line with the indentation of depth. It returns nil if the
+// file has one line.
 func (doc *jsonFile) line(depth int) hujson.Extra {
 	if doc.newline == "" {
 		return nil
@@ -274,7 +274,7 @@ func (doc *jsonFile) line(depth int) hujson.Extra {
 	return hujson.Extra(doc.newline + strings.Repeat(doc.indent, depth))
 }
 
-// layOut returns value written as the file is written.
+// layOut returns value with the file's indentation and line ends.
 func (doc *jsonFile) layOut(value []byte, depth int) (hujson.ValueTrimmed, error) {
 	if doc.newline != "" {
 		var b bytes.Buffer
@@ -287,11 +287,11 @@ func (doc *jsonFile) layOut(value []byte, depth int) (hujson.ValueTrimmed, error
 	return v.Value, err
 }
 
-// ours are the fields of an entry that say how a server is reached. All others
-// are the user's own settings of it, and stay when an entry is replaced.
+// ours are the fields of an entry that define the connection to a server. All
+// other fields are the user's settings, which stay when an entry is replaced.
 var ours = []string{"type", "command", "args", "url", "serverUrl", "httpUrl", "headers", "bearer_token_env_var"}
 
-// merge puts the fields of value, an object, in the place of those of old.
+// merge replaces the fields ours of old, an object, by the fields of value.
 func (doc *jsonFile) merge(old *hujson.Value, value []byte) error {
 	laid, err := doc.layOut(value, 2)
 	if err != nil {
@@ -324,7 +324,7 @@ func (doc *jsonFile) merge(old *hujson.Value, value []byte) error {
 	return nil
 }
 
-// meaning returns what a value says, however it is written.
+// meaning returns a normalised form of a value, for comparison.
 func meaning(v hujson.Value) (string, error) {
 	v = v.Clone()
 	v.Standardize()

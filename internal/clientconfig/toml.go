@@ -12,9 +12,9 @@ import (
 	"github.com/pelletier/go-toml/v2/unstable"
 )
 
-// toml is TOML, where a server is a table [key.name]. The text is edited as
-// text, at places that a parser finds, and what comes out is parsed again and
-// compared: all but our table must say what it said.
+// toml is TOML, where a server is a table [key.name]. A parser finds the
+// positions, and the changes are made in the text. The result is parsed again
+// and compared: all other values must be unchanged.
 type toml struct{}
 
 func (toml) set(text []byte, key, name string, e entry) ([]byte, error) {
@@ -29,7 +29,8 @@ func (toml) set(text []byte, key, name string, e entry) ([]byte, error) {
 	}
 	var out []byte
 	if sec.found() {
-		// Ours go below the header; the user's own settings stay below them.
+		// Glovebox's fields go directly below the header; the user's settings
+		// stay below them.
 		out = append(out, text[:sec.body]...)
 		if !bytes.HasSuffix(out, []byte("\n")) {
 			out = append(out, newline...)
@@ -73,7 +74,7 @@ func (toml) set(text []byte, key, name string, e entry) ([]byte, error) {
 	}
 	switch {
 	case reflect.DeepEqual(was, any(want)):
-		return text, nil // in other words, maybe
+		return text, nil // equal, perhaps in other notation
 	case !reflect.DeepEqual(before, after) || !reflect.DeepEqual(is, any(want)):
 		return nil, errForm(key, name)
 	}
@@ -88,7 +89,7 @@ func (toml) remove(text []byte, key, name string) ([]byte, error) {
 	out := bytes.Clone(text[:sec.from])
 	rest := text[sec.to:]
 	if sec.found() {
-		// The empty line that parted it from what was before goes with it.
+		// Remove the empty line before the table, too.
 		nl := []byte(lineEnd(text))
 		switch {
 		case len(out) == 0:
@@ -122,8 +123,8 @@ func lineEnd(text []byte) string {
 	return "\n"
 }
 
-// tomlFields writes the fields of an entry. Strings are written as JSON has
-// them, which TOML reads alike but for escapes that JSON does not make.
+// tomlFields returns the fields of an entry as TOML. It uses JSON strings, which
+// are valid TOML because marshal produces only escapes that TOML has.
 func tomlFields(e entry, newline string) (string, error) {
 	var b strings.Builder
 	for _, f := range e {
@@ -131,7 +132,7 @@ func tomlFields(e entry, newline string) (string, error) {
 		if err != nil {
 			return "", err
 		}
-		// Elements of a list are parted as people do.
+		// Separate list elements by a comma and a space.
 		if list, ok := f.value.([]string); ok {
 			parts := make([]string, len(list))
 			for i, s := range list {
@@ -151,19 +152,18 @@ func tomlFields(e entry, newline string) (string, error) {
 func tomlKey(name string) string {
 	for _, r := range name {
 		if !strings.ContainsRune("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789_-", r) {
-			quoted, _ := marshal(name) // a string can always be written
+			quoted, _ := marshal(name) // strings always encode
 			return string(quoted)
 		}
 	}
 	return name
 }
 
-// A section is the part of a text that is one table, and what is below it. What
-// stands between it and the next table, comments on that and empty lines, is
-// not part of it.
+// A section is the text of one table and its subtables. Comments and empty lines
+// before the next table are not part of it.
 type section struct {
 	from, body, to int
-	ours           []span // the lines in body of fields that are ours
+	ours           []span // the lines in body with the fields ours
 }
 
 type span struct{ from, to int }
@@ -212,7 +212,7 @@ func findSection(text []byte, key, name string) (section, error) {
 	return s, p.Error()
 }
 
-// tablePath returns the names in a table's header, and where the first is.
+// tablePath returns the names in a table's header, and the offset of the first.
 func tablePath(e *unstable.Node) (path []string, at int) {
 	for it := e.Key(); it.Next(); {
 		if len(path) == 0 {
@@ -230,7 +230,7 @@ func endOfLine(text []byte, at int) int {
 	return len(text)
 }
 
-// apart returns what text says but for key.name, and what that says.
+// apart returns the values of text without key.name, and the value of key.name.
 func apart(text []byte, key, name string) (rest map[string]any, server any, err error) {
 	if err := gotoml.Unmarshal(text, &rest); err != nil {
 		return nil, nil, err
