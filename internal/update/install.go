@@ -15,20 +15,22 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// startTime is how long a new program may take to say its version.
+// startTime is the timeout for the new program to report its version.
 const startTime = 30 * time.Second
 
-// install puts the program of a release's file in the place of path.
+// install replaces path by the program in a release's archive.
 func (u *Updater) install(ctx context.Context, path, version string, f File) (err error) {
-	// It must be beside the program, for it to be renamed there, and nobody
-	// else may write to it. What a killed update left is in the way of none.
+	// The directory must be beside the program, because a rename needs the same
+	// file system. Other users must not be able to write to it. The name is
+	// random, so leftovers of a killed update do no harm.
 	dir, err := os.MkdirTemp(filepath.Dir(path), ".glovebox-update-")
 	if err != nil {
 		return sandbox.WithHint(sandbox.Errorf(sandbox.Unavailable, "%w", err),
 			"run it as the owner of %s", filepath.Dir(path))
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
-	// The archive, as it comes, is not what is unpacked before it was checked.
+	// Download to a file first, because the archive must be verified before it
+	// is unpacked.
 	archive, err := os.CreateTemp(dir, "archive-")
 	if err != nil {
 		return sandbox.Errorf(sandbox.Unavailable, "%w", err)
@@ -57,7 +59,7 @@ func (u *Updater) install(ctx context.Context, path, version string, f File) (er
 	return nil
 }
 
-// starts reports whether the program at path starts and is that version.
+// starts checks that the program at path starts and reports that version.
 func (u *Updater) starts(ctx context.Context, path, version string) error {
 	ctx, cancel := context.WithTimeout(ctx, startTime)
 	defer cancel()
@@ -72,16 +74,16 @@ func (u *Updater) starts(ctx context.Context, path, version string) error {
 	return nil
 }
 
-// swap puts fresh in path's place, and what was there at old.
+// swap moves fresh to path, and keeps the old program at old.
 func swap(fresh, path, old, system string) error {
 	if system != "windows" {
-		// There is a program at path at every moment.
+		// With a hard link, a program exists at path at every moment.
 		if err := os.Link(path, old); err == nil {
 			return os.Rename(fresh, path)
 		}
 	}
-	// Where there are no hard links, and where a program that runs can be
-	// renamed but not replaced.
+	// For file systems without hard links, and for Windows, where a running
+	// program can be renamed but not replaced.
 	if err := os.Rename(path, old); err != nil {
 		return err
 	}

@@ -1,14 +1,14 @@
 // Package update replaces the running program by a newer release.
 //
-// A release is announced by a manifest, which is signed with a key that is in
-// the program and names each file with its SHA-256. So the place that a
-// release comes from need not be trusted: what is wrong, cut short or older
-// than what was seen before is refused, and the program stays as it is. The
-// new program must start, under its own version, before and after it takes
-// the old one's place; else the old one is put back.
+// A manifest announces a release. It names each file with its SHA-256, and is
+// signed with a key that the program contains. So the download server need not
+// be trusted. Invalid or truncated files and rollbacks to an older manifest are
+// refused, and the program stays unchanged. The new program must start and
+// report its own version before and after the replacement; otherwise the old
+// program is restored.
 //
 // Only the command line imports this package. It keeps a file in the state
-// directory, about what was seen last, and nothing else between calls.
+// directory with the last manifest's version, and no other state between calls.
 package update
 
 import (
@@ -33,45 +33,44 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// DefaultURL is where releases are announced: the newest one's files.
+// DefaultURL is the base URL of the newest release's files.
 const DefaultURL = "https://github.com/glovebox-dev/glovebox/releases/latest/download/"
 
-// Names of the announcement, below the URL. The signature is minisign's.
+// Names of the manifest and its signature, below the URL. The signature is
+// minisign's.
 const (
 	ManifestName  = "manifest.json"
 	SignatureName = "manifest.json.minisig"
 )
 
-// Bounds on what a server may send.
+// Limits on the size of files, in bytes.
 const (
 	maxManifest = 1 << 20
 	maxArchive  = 512 << 20
 	maxProgram  = 1 << 30
 )
 
-// downloadTime is how long one file may take.
+// downloadTime is the timeout of one download.
 const downloadTime = 10 * time.Minute
 
 // A Manifest announces a release.
 type Manifest struct {
-	Version   string    `json:"version"` // as git has it: v1.2.3
+	Version   string    `json:"version"` // the git tag, such as v1.2.3
 	Published time.Time `json:"published"`
-	// Expires is until when this may be the newest release. Those who make
-	// releases announce it again before that, if they made no other.
+	// Expires is the end of the manifest's validity. The maintainers must
+	// publish the manifest again before then, unless there is a newer release.
 	Expires time.Time `json:"expires,omitzero"`
 	Files   []File    `json:"files"`
 }
 
-// Validity is how long a manifest is believed to be the newest: one that is
-// signed and never expires could be shown for ever, to keep newer ones away.
+// Validity is the validity of a manifest. Without an expiry, an attacker could
+// serve an old signed manifest forever, to hide newer releases.
 const Validity = 180 * 24 * time.Hour
 
-// ErrExpired is wrapped by errors about a manifest that is too old to be believed
-// to be the newest.
+// ErrExpired is wrapped by errors about a manifest that has expired.
 var ErrExpired = sandbox.Errorf(sandbox.Invalid, "the announcement of the newest release has expired")
 
-// expires returns until when m is believed. Before there were dates of expiry in
-// manifests, they had none.
+// expires returns the end of m's validity. Older manifests have no field for it.
 func (m *Manifest) expires() time.Time {
 	if m.Expires.IsZero() {
 		return m.Published.Add(Validity)
@@ -79,7 +78,7 @@ func (m *Manifest) expires() time.Time {
 	return m.Expires
 }
 
-// A File is a release's archive for one platform. The program is in it, named
+// A File is a release's archive for one platform. It contains the program, named
 // glovebox or glovebox.exe.
 type File struct {
 	OS     string `json:"os"`
@@ -93,37 +92,38 @@ type File struct {
 type Updater struct {
 	// Current is the version of the program at Path, for OS and Arch.
 	Current, Path, OS, Arch string
-	// Keys are the public keys, as minisign prints them; one must have signed.
+	// Keys are the public keys, in minisign's format. One of them must have
+	// signed.
 	Keys []string
-	// URL is below which the files are, DefaultURL if empty.
+	// URL is the base URL of the files; DefaultURL if empty.
 	URL string
-	// StateDir is where is kept what was seen last.
+	// StateDir is the directory of the file with the last seen manifest.
 	StateDir string
-	// Client makes requests; nil is one that takes its proxy from the environment.
+	// Client makes requests; nil is a client with the proxy of the environment.
 	Client *http.Client
-	// Version starts the program at path and returns what it calls itself.
+	// Version starts the program at path and returns its version.
 	Version func(ctx context.Context, path string) (string, error)
 	// Now is the clock; nil is time.Now.
 	Now func() time.Time
 }
 
-// A Status is what a look at the releases found.
+// A Status is the result of a search for releases.
 type Status struct {
 	Current string `json:"current"`
 	Latest  string `json:"latest"`
-	// Newer says that Latest is newer than Current.
+	// Newer is true if Latest is newer than Current.
 	Newer bool `json:"newer"`
 }
 
-// Check looks for a newer release. The errors are of kind Unsupported for a
-// program that is no release, Unavailable if there is no answer, and Invalid
-// for an answer that is not to be trusted; one of them is [ErrExpired].
+// Check looks for a newer release. The error is of kind Unsupported for a
+// program without release keys, Unavailable if there is no answer, and Invalid
+// for an untrusted answer; one of the latter is [ErrExpired].
 func (u *Updater) Check(ctx context.Context) (Status, error) {
 	_, status, err := u.check(ctx, false)
 	return status, err
 }
 
-// check is Check; expired manifests do as well if they are asked for.
+// check is Check. If expired is set, it accepts an expired manifest.
 func (u *Updater) check(ctx context.Context, expired bool) (*Manifest, Status, error) {
 	if len(u.Keys) == 0 {
 		return nil, Status{}, sandbox.WithHint(
@@ -149,14 +149,17 @@ func (u *Updater) check(ctx context.Context, expired bool) (*Manifest, Status, e
 	}, nil
 }
 
-// development matches what git describe says of what is no release.
+// development matches versions of git describe between releases.
 var development = regexp.MustCompile(`-[0-9]+-g[0-9a-f]{7,}|dirty`)
 
-// Update puts the newest release in the program's place. It does nothing if
-// that is the current one already. force allows an older one, one whose
-// announcement has expired, and to replace a development build. The errors are those of Check, Conflict for a program
-// that something else looks after, and Unavailable if a file cannot be had or
-// written; the program is then as it was.
+// Update replaces the program by the newest release. It does nothing if that is
+// the current version. force allows an older release, an expired manifest, and
+// the replacement of a development build.
+//
+// The errors are those of Check. They are of kind Conflict for a program that a
+// package manager owns, a development build or an older release, and Unavailable
+// if a file cannot be fetched or written. On error, the program is unchanged,
+// unless the old program could not be put back.
 func (u *Updater) Update(ctx context.Context, force bool) (Status, error) {
 	path, err := filepath.EvalSymlinks(u.Path)
 	if err != nil {
@@ -189,7 +192,7 @@ func (u *Updater) Update(ctx context.Context, force bool) (Status, error) {
 
 func exists(path string) bool { _, err := os.Lstat(path); return err == nil }
 
-// unmanaged returns nil for a program that nothing else looks after.
+// unmanaged returns an error for a program that a package manager owns.
 func unmanaged(path, system string, exists func(string) bool) error {
 	slashed := strings.ReplaceAll(path, `\`, "/")
 	for _, m := range []struct{ marks, who, how string }{
@@ -232,8 +235,8 @@ func (m *Manifest) file(system, arch string) (File, error) {
 	return File{}, sandbox.Errorf(sandbox.Unsupported, "release %s has nothing for %s/%s", m.Version, system, arch)
 }
 
-// manifest fetches the announcement and checks its signature before it looks
-// at what it says.
+// manifest fetches the manifest. It checks the signature before it parses the
+// text.
 func (u *Updater) manifest(ctx context.Context) (*Manifest, error) {
 	text, err := u.fetchSmall(ctx, ManifestName)
 	if err != nil {
@@ -275,7 +278,7 @@ func untrusted(format string, args ...any) error {
 		"nothing was changed; if it stays so, somebody may be tampering with the connection")
 }
 
-// seen is what was seen last.
+// seen describes the last accepted manifest.
 type seen struct {
 	Version   string    `json:"version"`
 	Published time.Time `json:"published"`
@@ -284,7 +287,7 @@ type seen struct {
 
 func (u *Updater) seenPath() string { return filepath.Join(u.StateDir, "update.json") }
 
-// lastSeen returns what was seen last, or nothing if that cannot be told.
+// lastSeen returns the last accepted manifest, or zero if it is unknown.
 func (u *Updater) lastSeen() (s seen) {
 	data, err := os.ReadFile(u.seenPath())
 	if err != nil || json.Unmarshal(data, &s) != nil {
@@ -293,8 +296,8 @@ func (u *Updater) lastSeen() (s seen) {
 	return s
 }
 
-// remember keeps what was seen, and refuses what was published before that: a
-// signed announcement of long ago is not the newest.
+// remember records m as the last accepted manifest. It refuses a manifest that is
+// older than the recorded one, because that may be a rollback attack.
 func (u *Updater) remember(m *Manifest) error {
 	if last := u.lastSeen(); m.Published.Before(last.Published) {
 		return untrusted("it was published %s, and %s was seen that is of %s", m.Published.Format(time.DateOnly), last.Version, last.Published.Format(time.DateOnly))
@@ -319,7 +322,7 @@ func (u *Updater) now() time.Time {
 	return time.Now()
 }
 
-// CheckedWithin reports whether there was a look within d, and what it found.
+// CheckedWithin reports whether there was a check within d, and its result.
 func (u *Updater) CheckedWithin(d time.Duration) (Status, bool) {
 	s := u.lastSeen()
 	if age := u.now().Sub(s.Checked); age < 0 || age > d {
@@ -344,7 +347,7 @@ func (u *Updater) fetchSmall(ctx context.Context, name string) ([]byte, error) {
 	return data, nil
 }
 
-// get opens a file of the release.
+// get opens a file of the release. The caller closes it.
 func (u *Updater) get(ctx context.Context, name string) (io.ReadCloser, error) {
 	base := u.URL
 	if base == "" {
@@ -397,7 +400,7 @@ func (u *Updater) download(ctx context.Context, f File, dst io.Writer) error {
 	return nil
 }
 
-// Sign returns the signature of a manifest, for those who make releases.
+// Sign returns the signature of a manifest. Only the release tool uses it.
 func Sign(manifest []byte, key minisign.PrivateKey) []byte {
 	return minisign.SignWithComments(key, manifest, fmt.Sprintf("manifest of %d bytes", len(manifest)), "signature of a Glovebox release")
 }
