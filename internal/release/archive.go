@@ -20,8 +20,7 @@ type entry struct {
 	data []byte
 }
 
-// archive returns the archive of a platform: the program, what it is and what
-// one may do with it.
+// archive returns the archive of a platform: the program, README.md and LICENSE.
 func (r *Release) archive(p Platform) ([]byte, error) {
 	program, err := r.program(p)
 	if err != nil {

@@ -15,7 +15,7 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// A bill lists what is in a program, in the words of CycloneDX 1.5.
+// A bill is the bill of materials of a program, in the format of CycloneDX 1.5.
 type bill struct {
 	Format     string      `json:"bomFormat"`
 	Spec       string      `json:"specVersion"`
@@ -43,8 +43,8 @@ type hash struct {
 	Content   string `json:"content"`
 }
 
-// bill returns the bill of materials of a platform's program: the modules that
-// the Go linker says it put there, and Go itself.
+// bill returns the bill of materials of a platform's program: the modules in its
+// Go build information, and Go itself.
 func (r *Release) bill(p Platform) ([]byte, error) {
 	program, err := r.program(p)
 	if err != nil {

@@ -12,8 +12,8 @@ import (
 
 const (
 	repository = "https://github.com/glovebox-dev/glovebox"
-	// registryName is the server's in the registry of MCP servers, whose rule
-	// ties it to the owner of the repository.
+	// registryName is the server's name in the registry of MCP servers. The
+	// registry ties the name to the owner of the repository.
 	registryName = "io.github.glovebox-dev/glovebox"
 	summary      = "Runs untrusted code in sealed Linux sandboxes, with nothing to set up."
 )
@@ -22,15 +22,16 @@ func (r *Release) url(name string) string {
 	return repository + "/releases/download/" + r.Version + "/" + name
 }
 
-// number is the version as those want it who know nothing of git.
+// number returns the version without the v of the git tag.
 func (r *Release) number() string { return strings.TrimPrefix(r.Version, "v") }
 
-// bundleName is that of a bundle; the registry wants "mcp" to be in its URL.
+// bundleName returns the name of a bundle. The registry requires "mcp" in its
+// URL.
 func bundleName(arch string) string { return "glovebox_" + arch + ".mcpb" }
 
-// bundle returns an MCP bundle, which desktop clients install by a click: the
-// programs of all systems of one architecture, as a bundle can tell systems
-// apart and architectures not.
+// bundle returns an MCP bundle, which desktop clients install by a click. It
+// contains the programs of all systems for one architecture, because a bundle
+// can select by system but not by architecture.
 func (r *Release) bundle(platforms []Platform) ([]byte, error) {
 	type object = map[string]any
 	systems := map[string]string{"linux": "linux", "darwin": "darwin", "windows": "win32"}
@@ -83,7 +84,7 @@ func (r *Release) bundle(platforms []Platform) ([]byte, error) {
 	return packZip(entries, r.Time)
 }
 
-// registryEntry returns what the registry of MCP servers is told.
+// registryEntry returns the entry for the registry of MCP servers.
 func (r *Release) registryEntry(sums map[string]string) ([]byte, error) {
 	type object = map[string]any
 	var packages []object
@@ -140,7 +141,7 @@ var formulaText = template.Must(template.New("formula").Parse(`class Glovebox < 
 end
 `))
 
-// formula returns the formula of Homebrew.
+// formula returns Homebrew's formula.
 func (r *Release) formula(sums map[string]string) ([]byte, error) {
 	type file struct{ Arch, URL, SHA256 string }
 	type system struct {

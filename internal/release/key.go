@@ -9,8 +9,8 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// ReadKey reads a private key as minisign -G writes it: with a password, or,
-// if password is empty, one without. The errors are of kind Invalid.
+// ReadKey parses a private key in the format of minisign -G. If password is
+// empty, the key must not be encrypted. Errors are of kind Invalid.
 func ReadKey(text []byte, password string) (minisign.PrivateKey, error) {
 	text = bytes.TrimSpace(text)
 	if minisign.IsEncrypted(text) {
@@ -27,7 +27,8 @@ func ReadKey(text []byte, password string) (minisign.PrivateKey, error) {
 	return key, nil
 }
 
-// PublicKey returns the line that programs and installers know a key by.
+// PublicKey returns the public key as the line that programs and installers
+// contain.
 func PublicKey(key minisign.PrivateKey) (string, error) {
 	public, ok := key.Public().(minisign.PublicKey)
 	if !ok {
@@ -41,8 +42,7 @@ func PublicKey(key minisign.PrivateKey) (string, error) {
 	return string(bytes.TrimSpace(lines[len(lines)-1])), nil
 }
 
-// NewKey returns a new private key without a password, for a release that is
-// thrown away.
+// NewKey returns a new private key without a password, for test releases.
 func NewKey() ([]byte, error) {
 	_, key, err := minisign.GenerateKey(rand.Reader)
 	if err != nil {

@@ -1,10 +1,10 @@
-// Package release makes the files of a release from programs that were built:
-// archives, bundles for MCP clients, bills of materials, checksums and the
-// signed manifest that package update reads.
+// Package release makes the files of a release from built programs: archives,
+// bundles for MCP clients, bills of materials, checksums and the signed manifest
+// that package update reads.
 //
-// Only cmd/glovebox-release imports it. The same programs, texts, time and
-// version give the same bytes, whoever makes them and where; signatures are
-// the exception, as minisign's are made with a random number.
+// Only cmd/glovebox-release imports it. Its output is reproducible: equal
+// programs, texts, time and version give equal bytes on every machine. Only
+// minisign's signatures differ, because they contain a random number.
 package release
 
 import (
@@ -28,14 +28,14 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/update"
 )
 
-// ChecksumsName is the file with the SHA-256 of every other file, in the form
-// that sha256sum -c reads. Its signature is beside it.
+// ChecksumsName is the file with the SHA-256 of every other file, in the format
+// of sha256sum -c. Its signature is beside it.
 const ChecksumsName = "checksums.txt"
 
-// A Platform is one that there is a program for, in Go's words.
+// A Platform is a platform of a program, as GOOS and GOARCH.
 type Platform struct{ OS, Arch string }
 
-// Platforms are those of a release.
+// Platforms returns the platforms of a release.
 func Platforms() []Platform {
 	var all []Platform
 	for _, system := range []string{"linux", "darwin", "windows"} {
@@ -48,7 +48,7 @@ func Platforms() []Platform {
 
 func (p Platform) String() string { return p.OS + "_" + p.Arch }
 
-// program is what the program is called there.
+// program returns the file name of the program on the platform.
 func (p Platform) program() string {
 	if p.OS == "windows" {
 		return "glovebox.exe"
@@ -63,31 +63,31 @@ func (p Platform) archive() string {
 	return "glovebox_" + p.String() + ".tar.gz"
 }
 
-// A Release is what to make, and of what.
+// A Release describes the release to make.
 type Release struct {
-	// Version is as git has it: v1.2.3.
+	// Version is the git tag, such as v1.2.3.
 	Version string
-	// Time is the time of every file, and when the release was published.
+	// Time is the modification time of every file and the time of publication.
 	Time time.Time
-	// Platforms are those to make files for.
+	// Platforms are the platforms to make files for.
 	Platforms []Platform
-	// Programs is a directory that has OS_ARCH/glovebox of each platform.
+	// Programs is a directory with OS_ARCH/glovebox for each platform.
 	Programs string
-	// Source is the checkout: its LICENSE and README.md go into the archives,
-	// and its installers beside them.
+	// Source is the checkout. Its LICENSE and README.md go into the archives,
+	// and its installers beside the archives.
 	Source string
-	// Out is the directory to write to. Packages that are there already, of
-	// deb and rpm, get their checksums too.
+	// Out is the output directory. Existing deb and rpm packages there get
+	// checksums, too.
 	Out string
-	// Key signs.
+	// Key is the signing key.
 	Key minisign.PrivateKey
 
-	// inspect tells what a program is made of; nil is [buildinfo.Read].
+	// inspect returns a program's build information; nil is [buildinfo.Read].
 	inspect func(io.ReaderAt) (*debug.BuildInfo, error)
 }
 
-// Make makes the release. The errors are of kind Invalid for what the release
-// says of itself, and Unavailable for what cannot be read or written.
+// Make makes the release. Errors are of kind Invalid for an invalid release, and
+// Unavailable for files that cannot be read or written.
 func (r *Release) Make() error {
 	if !semver.IsValid(r.Version) || semver.Canonical(r.Version) != r.Version {
 		return sandbox.Errorf(sandbox.Invalid, "version %q is not one like v1.2.3", r.Version)
@@ -145,8 +145,9 @@ func (r *Release) Make() error {
 	return r.sign(manifest)
 }
 
-// Renew announces the release in Out again, as the newest until a while after
-// Time, and signs that. Nothing else of it changes. The errors are those of Make.
+// Renew extends the validity of the manifest in Out to [update.Validity] after
+// Time, and signs it again. Apart from checksums and signatures, it changes no
+// other file. The errors are those of Make.
 func (r *Release) Renew() error {
 	text, err := r.read(filepath.Join(r.Out, update.ManifestName))
 	if err != nil {
@@ -190,10 +191,10 @@ func (r *Release) write(name string, data []byte) (string, error) {
 	return hex.EncodeToString(sum[:]), nil
 }
 
-// noKey is what an installer of the checkout has in place of a key.
+// noKey is the placeholder for the key in the installers of the checkout.
 const noKey = "RELEASE_KEY_GOES_HERE"
 
-// installer writes an installer that knows the key of the release.
+// installer writes an installer that contains the key of the release.
 func (r *Release) installer(name string) error {
 	text, err := r.read(filepath.Join(r.Source, name))
 	if err != nil {
@@ -234,7 +235,8 @@ func (r *Release) sign(manifest update.Manifest) error {
 	return err
 }
 
-// checksums lists every file that is in the directory, in order of name.
+// checksums lists every file in the directory, in order of name, except itself
+// and signatures.
 func (r *Release) checksums() ([]byte, error) {
 	entries, err := os.ReadDir(r.Out)
 	if err != nil {
