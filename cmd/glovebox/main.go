@@ -8,7 +8,7 @@ import (
 )
 
 func main() {
-	// First, as this may be a helper process, or the guest.
+	// First, because this process may be a helper process or the guest.
 	reexec()
 
 	os.Exit(cli.Main(cli.Signals(), os.Args[0], os.Args[1:], cli.OS()))

@@ -10,8 +10,8 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/guest"
 )
 
-// reexec does the work of a helper process of the sandbox, or of the guest
-// where this program carries none, and does not return then.
+// reexec runs a helper process of a sandbox or the guest, if this process is
+// one, and then does not return.
 func reexec() {
 	gvisor.Reexec()
 	if filepath.Base(os.Args[0]) == "glovebox-guest" {

@@ -1,6 +1,6 @@
-// Package arch holds no code: its tests keep the rules of docs/ARCHITECTURE.md.
+// Package arch holds no code. Its tests check the rules of docs/ARCHITECTURE.md.
 //
-// They parse the sources instead of asking the go command, so that the test
-// cache sees every file they depend on, and so that files for other systems
-// are held to the same rules.
+// They parse the sources instead of running the go command. So the test cache
+// sees every file that they depend on, and the rules also apply to files for
+// other systems.
 package arch

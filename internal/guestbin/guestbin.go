@@ -1,9 +1,8 @@
 // Package guestbin holds the guest program that drivers start in every box.
 //
-// A program built with the tag embedguest carries it (make build does that);
-// any other, such as one from go install, has none, and is then its own guest:
-// on Linux the main program serves as the guest when it is called
-// glovebox-guest.
+// A program that was built with the tag embedguest, as by make build, embeds the
+// guest. Other programs, such as from go install, act as the guest themselves:
+// on Linux, the main program acts as the guest if its name is glovebox-guest.
 //
 // Only package app imports it.
 package guestbin
@@ -21,17 +20,17 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/atomicfile"
 )
 
-// Name is what the guest is called: the name of its file, and its first
-// argument when another program serves as the guest.
+// Name is the guest's file name, and its first argument if another program acts
+// as the guest.
 const Name = "glovebox-guest"
 
-// Embedded reports whether this program carries a guest.
+// Embedded reports whether this program embeds a guest.
 func Embedded() bool { return len(program) > 0 }
 
-// Path returns the absolute path of a guest program. One that is embedded is
-// written below stateDir first, under a name made of its content, so that
-// several processes and several versions can share the directory; where none
-// is, the path is that of this program.
+// Path returns the absolute path of a guest program. It writes an embedded guest
+// below stateDir first, under a name that contains its hash, so that several
+// processes and versions can share the directory. Without an embedded guest, it
+// returns the path of this program.
 func Path(stateDir string) (string, error) {
 	if !Embedded() {
 		path, err := os.Executable()
@@ -47,8 +46,8 @@ func Path(stateDir string) (string, error) {
 	return path, nil
 }
 
-// materialise writes content to a file below stateDir that is named by its
-// hash, unless it is there already and whole.
+// materialise writes content to a file below stateDir that is named by its hash.
+// It keeps an existing file with the same content.
 func materialise(stateDir string, content []byte) (string, error) {
 	sum := sha256.Sum256(content)
 	dir, err := filepath.Abs(filepath.Join(stateDir, "guest", hex.EncodeToString(sum[:8])))
@@ -66,6 +65,6 @@ func materialise(stateDir string, content []byte) (string, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return "", err
 	}
-	// A process never starts a part of the program, nor writes to a running one.
+	// Replace the file atomically: other processes may start it or run it now.
 	return path, atomicfile.ReplaceDurably(path, content, 0o755)
 }

@@ -2,5 +2,5 @@
 
 package guestbin
 
-// program is empty: this program is its own guest.
+// program is empty: this program acts as the guest.
 var program []byte

@@ -1,7 +1,7 @@
 //go:build unix
 
-// Command test/compatibility runs other projects' own tests, module by module,
-// and makes a table of two such runs: one in a sandbox and one on the host.
+// Command test/compatibility runs the test suites of other projects, module by
+// module. It makes a table of two runs: one in a sandbox and one on the host.
 //
 // test/compatibility.sh calls it. The program is static, so that the same file
 // runs on the host and in a sandbox. It needs no network.
@@ -66,7 +66,8 @@ func runCommand(args []string) error {
 	if err != nil {
 		return err
 	}
-	// What a shell ignores in the background, the tests would ignore as well.
+	// Tests inherit ignored signals, which a shell sets for background jobs. A
+	// handler prevents that.
 	for _, s := range []os.Signal{syscall.SIGHUP, syscall.SIGINT, syscall.SIGQUIT} {
 		if signal.Ignored(s) {
 			signal.Notify(make(chan os.Signal, 1), s)

@@ -2,9 +2,9 @@
 
 package main
 
-// cpythonModules are those of CPython's regression tests that concern an
-// operating system, or a library through which programs use one. Those that
-// take minutes or need a network are not among them.
+// cpythonModules are modules of CPython's regression tests that use the
+// operating system, directly or by a library. It excludes modules that take
+// minutes or need a network.
 var cpythonModules = []string{
 	// files
 	"test_os", "test_posix", "test_posixpath", "test_genericpath", "test_pathlib", "test_shutil", "test_tempfile",
@@ -27,20 +27,21 @@ var cpythonModules = []string{
 	"test_ftplib", "test_smtplib", "test_xmlrpc", "test_wsgiref",
 }
 
-// goPackages are those of Go's standard library that concern an operating system.
+// goPackages are packages of Go's standard library that use the operating
+// system.
 var goPackages = []string{
 	"archive/tar", "archive/zip", "context", "internal/poll", "internal/syscall/unix", "io", "io/fs", "io/ioutil",
 	"log/syslog", "mime/multipart", "net", "net/http/httptest", "net/rpc", "net/smtp", "net/textproto", "os", "os/exec",
 	"os/signal", "os/user", "path/filepath", "sync", "syscall", "text/template", "time",
 }
 
-// gitScripts are some of git's test scripts: those of everyday commands, and those
-// that concern an operating system.
+// gitScripts are some of git's test scripts: for everyday commands, and for
+// features that use the operating system.
 var gitScripts = []string{
 	"t0001-init", "t0005-signals", "t0060-path-utils", "t0061-run-command", "t0301-credential-cache", "t1300-config",
 	"t1410-reflog", "t3200-branch", "t3700-add", "t5300-pack-object", "t5601-clone", "t7300-clean", "t7508-status",
 	"t9300-fast-import",
 }
 
-// nodeGroups are what the names of Node's tests begin with.
+// nodeGroups are prefixes of the names of Node's tests.
 var nodeGroups = []string{"child-process", "dgram", "fs", "net", "os", "pipe", "process", "signal", "stdin", "stdio", "stdout", "tty"}

@@ -21,7 +21,7 @@ const (
 	timeout = "timeout"
 )
 
-// A result is how the tests of one module came out.
+// A result is the outcome of one module's tests.
 type result struct {
 	Suite   string  `json:"suite"`
 	Module  string  `json:"module"`
@@ -29,26 +29,26 @@ type result struct {
 	Tests   int     `json:"tests"`
 	Skipped int     `json:"skipped"`
 	Seconds float64 `json:"seconds"`
-	// Status is how the module's program ended: its exit status, 128 and the
-	// number of a signal, or -1 if its time was over.
+	// Status is the exit status of the module's program, 128 plus the number of
+	// a signal, or -1 after a timeout.
 	Status int `json:"status,omitempty"`
-	// Failed names the tests that failed, sorted.
+	// Failed are the names of the failed tests, sorted.
 	Failed []string `json:"failed,omitempty"`
 }
 
-// A program is what runs tests: one process, whose output is read.
+// A program is a process that runs tests and prints the results.
 type program struct {
 	argv []string
 	dir  string
 	env  []string
 }
 
-// maxOutput bounds the output of a module that is looked at.
+// maxOutput is the size of a module's output that is parsed, in bytes.
 const maxOutput = 32 << 20
 
-// exec runs p in a process group of its own, which ends with it or when its time
-// is over. It returns the output, standard error included, and the exit status,
-// -1 when the time was over.
+// exec runs p in its own session and kills its process group at its end or after
+// limit. It returns the output, including standard error, and the exit status,
+// which is -1 after a timeout.
 func (p program) exec(limit time.Duration) (out []byte, status int, err error) {
 	ctx, cancel := context.WithTimeout(context.Background(), limit)
 	defer cancel()
@@ -56,7 +56,7 @@ func (p program) exec(limit time.Duration) (out []byte, status int, err error) {
 	cmd.Dir, cmd.Env = p.dir, append(environment(), p.env...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
 	cmd.Cancel = func() error { return syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) }
-	// A test may leave a process that has the pipe.
+	// A test may leave a process that holds the pipe open.
 	cmd.WaitDelay = 5 * time.Second
 	text := &bounded{left: maxOutput}
 	cmd.Stdout, cmd.Stderr = text, text
@@ -64,7 +64,7 @@ func (p program) exec(limit time.Duration) (out []byte, status int, err error) {
 	if cmd.Process == nil {
 		return nil, 0, fmt.Errorf("start %s: %w", p.argv[0], err)
 	}
-	// What the tests left goes with them; there is usually nothing.
+	// Kill the processes that the tests left; usually there are none.
 	if killErr := syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL); killErr != nil && !errors.Is(killErr, syscall.ESRCH) && !errors.Is(killErr, syscall.EPERM) {
 		return nil, 0, fmt.Errorf("end what %s left: %w", p.argv[0], killErr)
 	}
@@ -83,7 +83,8 @@ func (p program) exec(limit time.Duration) (out []byte, status int, err error) {
 	return text.Bytes(), cmd.ProcessState.ExitCode(), err
 }
 
-// environment is that of all tests, here and there.
+// environment returns the environment of all tests, in the sandbox and on the
+// host.
 func environment() []string {
 	home, tmp := os.Getenv("HOME"), os.Getenv("TMPDIR")
 	if tmp == "" {
@@ -95,7 +96,7 @@ func environment() []string {
 	}
 }
 
-// bounded keeps the first bytes that are written to it.
+// bounded keeps the first left bytes that are written to it.
 type bounded struct {
 	bytes.Buffer
 	left int

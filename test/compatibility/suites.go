@@ -14,11 +14,11 @@ import (
 	"time"
 )
 
-// A suite is the tests of one project.
+// A suite is the test suite of one project.
 type suite struct {
 	name    string
 	modules []string
-	// run runs the tests of a module, and also returns their output.
+	// run runs the tests of a module. It returns the result and the output.
 	run func(module string, limit time.Duration) (result, []byte, error)
 }
 
@@ -39,7 +39,7 @@ func suiteOf(name, root string) (suite, error) {
 	return s, nil
 }
 
-// one returns the run of a suite whose modules are one program each.
+// one returns the run function of a suite with one program per module.
 func one(of func(module string) program, parse func(out []byte, status int) result) func(string, time.Duration) (result, []byte, error) {
 	return func(module string, limit time.Duration) (result, []byte, error) {
 		began := time.Now()
@@ -58,7 +58,7 @@ func one(of func(module string) program, parse func(out []byte, status int) resu
 	}
 }
 
-// judge returns the result of a program whose tests were counted.
+// judge sets the result of a program from its exit status and its tests.
 func judge(r result, status int) result {
 	switch {
 	case status != 0 || len(r.Failed) > 0:
@@ -88,8 +88,8 @@ var (
 	pythonFailed  = regexp.MustCompile(`(?m)^(?:FAIL|ERROR): (\S+) \((\S+)\)`)
 )
 
-// parseCPython reads what python -m test -v says. Where a module has no tests
-// here, it says that it is skipped.
+// parseCPython parses the output of python -m test -v. A module without tests
+// for this platform counts as skipped.
 func parseCPython(out []byte, status int) result {
 	var r result
 	for _, m := range pythonRan.FindAllSubmatch(out, -1) {
@@ -100,7 +100,7 @@ func parseCPython(out []byte, status int) result {
 	}
 	for _, m := range pythonFailed.FindAllSubmatch(out, -1) {
 		name, class := string(m[1]), string(m[2])
-		// The class is test.test_os.FileTests.test_x, or without the test.
+		// The class is test.test_os.FileTests.test_x, with or without "test.".
 		class = strings.TrimSuffix(strings.TrimPrefix(class, "test."), "."+name)
 		r.Failed = append(r.Failed, class+"."+name)
 	}
@@ -109,7 +109,7 @@ func parseCPython(out []byte, status int) result {
 
 func golang(root string) func(string) program {
 	return func(pkg string) program {
-		// The tests look for their data in their own directory.
+		// The tests look for their data in the working directory.
 		return program{
 			argv: []string{filepath.Join(root, "go", strings.ReplaceAll(pkg, "/", "_")+".test"), "-test.v", "-test.short"},
 			dir:  filepath.Join(root, "go", "src", pkg),
@@ -120,8 +120,8 @@ func golang(root string) func(string) program {
 
 var goEnded = regexp.MustCompile(`(?m)^--- (PASS|FAIL|SKIP): (\S+)`)
 
-// parseGo reads what a test program of Go says with -test.v. Subtests are part of
-// their test.
+// parseGo parses the output of a Go test program with -test.v. Subtests are part
+// of their test.
 func parseGo(out []byte, status int) result {
 	var r result
 	for _, m := range goEnded.FindAllSubmatch(out, -1) {
@@ -150,8 +150,8 @@ func git(root string) func(string) program {
 
 var tapLine = regexp.MustCompile(`(?m)^(not )?ok (\d+)(.*)$`)
 
-// parseTAP reads what git's test scripts say. A breakage that the script knows of
-// is no failure.
+// parseTAP parses the output of git's test scripts. A known breakage is not a
+// failure.
 func parseTAP(out []byte, status int) result {
 	var r result
 	for _, m := range tapLine.FindAllSubmatch(out, -1) {
@@ -167,11 +167,11 @@ func parseTAP(out []byte, status int) result {
 	return judge(r, status)
 }
 
-// nodeTime is how long one file of Node's tests may take.
+// nodeTime is the timeout of one file of Node's tests.
 const nodeTime = 30 * time.Second
 
-// node returns the run of Node's tests, where each file is a test and what their
-// names begin with is the module.
+// node returns the run function of Node's tests. Each file is a test, and the
+// prefix of its name is the module.
 func node(root string) func(string, time.Duration) (result, []byte, error) {
 	dir := filepath.Join(root, "node")
 	return func(group string, limit time.Duration) (result, []byte, error) {
@@ -213,7 +213,7 @@ func node(root string) func(string, time.Duration) (result, []byte, error) {
 
 var nodeFlagLine = regexp.MustCompile(`(?m)^//\s*Flags:(.*)$`)
 
-// nodeFlags returns the flags that a file says it is to be run with.
+// nodeFlags returns the flags that a test file requests.
 func nodeFlags(file string) ([]string, error) {
 	text, err := os.ReadFile(file)
 	if err != nil {
@@ -226,7 +226,8 @@ func nodeFlags(file string) ([]string, error) {
 	return flags, nil
 }
 
-// number returns the number that digits are; a pattern saw to it that they are.
+// number converts digits to a number. A regular expression has matched the
+// digits.
 func number(digits []byte) int {
 	n, err := strconv.Atoi(string(digits))
 	if err != nil {

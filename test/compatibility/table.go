@@ -20,7 +20,7 @@ const (
 	tableEnd   = "<!-- what precedes is made by make compatibility -->\n"
 )
 
-// tableCommand writes the table of the results that it is given.
+// tableCommand writes the table of the given results.
 func tableCommand(args []string) error {
 	f := flag.NewFlagSet("table", flag.ContinueOnError)
 	doc := f.String("doc", "docs/compatibility.md", "`file` that has the table")
@@ -74,8 +74,8 @@ func readResults(name string) ([]result, error) {
 	}
 }
 
-// table returns the results of both sides: first how many modules pass, then each
-// suite with a row for each module. The order is that of inside.
+// table returns the results of both sides: first the number of modules that
+// pass, then each suite with a row per module, in the order of inside.
 func table(inside, host []result) string {
 	there := map[string]result{}
 	var suites []string
@@ -121,7 +121,7 @@ func passes(r result) int {
 	return 0
 }
 
-// cell is a result in few words.
+// cell formats a result for the table.
 func cell(r result) string {
 	words := []string{r.Result}
 	if r.Tests > 0 {
@@ -136,16 +136,16 @@ func cell(r result) string {
 	return strings.Join(words, ", ")
 }
 
-// maxNames bounds the names in a row.
+// maxNames is the maximum number of names in a row.
 const maxNames = 6
 
-// only names the tests that fail inside and not on the host.
+// only lists the tests that fail inside but not on the host.
 func only(inside, host result) string {
 	var names []string
 	for _, name := range inside.Failed {
 		if !slices.Contains(host.Failed, name) {
 			if inside.Suite == "go" {
-				name = inside.Module + "." + name // as it is called nowhere else
+				name = inside.Module + "." + name // Go's test names lack the package
 			}
 			names = append(names, "`"+strings.ReplaceAll(name, "|", "\\|")+"`")
 		}
