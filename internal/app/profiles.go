@@ -86,8 +86,8 @@ func (s *System) profileOptions() profile.Options {
 		RunTimeout: time.Duration(c.Run.MaxTimeout),
 	}
 	if !s.opts.Detached {
-		// Sandboxes end with the client, and use no resources of other clients
-		// until then.
+		// Sandboxes end with the client. Until then, no other client needs their
+		// resources.
 		o.Idle = time.Duration(c.Sandbox.Default.Lifetime)
 		if most := time.Duration(c.Sandbox.Maximum.Idle); most > 0 {
 			o.Idle = min(o.Idle, most)

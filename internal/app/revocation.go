@@ -18,7 +18,8 @@ const revokedEvery = 2 * time.Second
 type opened interface {
 	// Busy reports whether the set is not empty.
 	Busy() bool
-	// End ends those whose identity is gone, as reported by gone.
+	// End closes the connections or sessions for whose identity gone returns
+	// true.
 	End(gone func(auth.Identity) bool)
 }
 

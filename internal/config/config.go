@@ -6,10 +6,11 @@
 // one, Load fills it, flags may overwrite its fields, and Validate is called
 // last.
 //
-// To add a field: add it to Config with a comment, to Default, to Validate if
-// some values are not valid, to environ if the environment can set it, and to
-// sample.yaml (a test compares). To retire a field: keep it for a release and
-// make Validate refuse any value, with a hint that names the replacement.
+// To add a field: add it to Config with a comment, to Default, and to
+// sample.yaml (a test compares). Add it to Validate if some values are not
+// valid, and to environ if the environment can set it. To retire a field: keep
+// it for a release and make Validate refuse any value, with a hint that names
+// the replacement.
 package config
 
 import (

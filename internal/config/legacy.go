@@ -122,8 +122,8 @@ func DotEnv(dir string, getenv func(string) string) (func(string) string, error)
 }
 
 // parseDotEnv parses NAME=value lines in the syntax that shells and dotenv
-// libraries share: an optional export, and values that are plain, in single
-// quotes or in double quotes. It expands nothing and runs nothing.
+// libraries share. A line may begin with export. A value is plain, in single
+// quotes or in double quotes. parseDotEnv expands nothing and runs nothing.
 func parseDotEnv(text string) (map[string]string, error) {
 	values := map[string]string{}
 	number := 0

@@ -1,8 +1,8 @@
 // Package guestbin holds the guest program that drivers start in every box.
 //
 // A program that was built with the tag embedguest, as by make build, embeds the
-// guest. Other programs, such as from go install, act as the guest themselves:
-// on Linux, the main program acts as the guest if its name is glovebox-guest.
+// guest. Other programs, such as from go install, act as the guest themselves.
+// They do so on Linux if their name is glovebox-guest.
 //
 // Only package app imports it.
 package guestbin

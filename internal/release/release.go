@@ -1,6 +1,6 @@
-// Package release makes the files of a release from built programs: archives,
-// bundles for MCP clients, bills of materials, checksums and the signed manifest
-// that package update reads.
+// Package release makes the files of a release from built programs. These are
+// archives, bundles for MCP clients, bills of materials, checksums and the
+// signed manifest that package update reads.
 //
 // Only cmd/glovebox-release imports it. Its output is reproducible: equal
 // programs, texts, time and version give equal bytes on every machine. Only

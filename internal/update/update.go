@@ -116,8 +116,9 @@ type Status struct {
 }
 
 // Check looks for a newer release. The error is of kind Unsupported for a
-// program without release keys, Unavailable if there is no answer, and Invalid
-// for an untrusted answer; one of the latter is [ErrExpired].
+// program without release keys, and Unavailable if there is no answer. It is of
+// kind Invalid for an untrusted answer, and wraps [ErrExpired] if the manifest
+// has expired.
 func (u *Updater) Check(ctx context.Context) (Status, error) {
 	_, status, err := u.check(ctx, false)
 	return status, err
@@ -157,9 +158,9 @@ var development = regexp.MustCompile(`-[0-9]+-g[0-9a-f]{7,}|dirty`)
 // the replacement of a development build.
 //
 // The errors are those of Check. They are of kind Conflict for a program that a
-// package manager owns, a development build or an older release, and Unavailable
-// if a file cannot be fetched or written. On error, the program is unchanged,
-// unless the old program could not be put back.
+// package manager owns, a development build or an older release. They are of kind
+// Unavailable if a file cannot be fetched or written. On error, the program is
+// unchanged, unless the old program could not be put back.
 func (u *Updater) Update(ctx context.Context, force bool) (Status, error) {
 	path, err := filepath.EvalSymlinks(u.Path)
 	if err != nil {

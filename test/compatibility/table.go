@@ -74,8 +74,8 @@ func readResults(name string) ([]result, error) {
 	}
 }
 
-// table returns the results of both sides: first the number of modules that
-// pass, then each suite with a row per module, in the order of inside.
+// table returns the results of both sides. First comes the number of modules
+// that pass, then each suite with a row per module, in the order of inside.
 func table(inside, host []result) string {
 	there := map[string]result{}
 	var suites []string

@@ -292,5 +292,5 @@ func (b *Box) answers(t testing.TB, when string) time.Duration {
 }
 
 // answerTime is the timeout for a health check and a program while other boxes
-// misbehave: about a second, with a margin for a busy test machine.
+// misbehave. It is about a second, with a margin for a busy test machine.
 const answerTime = 3 * time.Second * raceFactor

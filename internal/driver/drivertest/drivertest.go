@@ -35,9 +35,9 @@ type Harness struct {
 	// Name distinguishes the harnesses of one test binary. It has no spaces.
 	Name string
 
-	// Open returns a driver that keeps all its files below dir. dir has a short
-	// path; it is empty or was given to an earlier Open. Several processes call
-	// Open.
+	// Open returns a driver that keeps all its files below dir. The path dir is
+	// short. The directory is empty or was given to an earlier Open. Several
+	// processes call Open.
 	Open func(dir string) (driver.Driver, error)
 
 	// Spec returns a fresh, valid, complete spec with a new ID. Its

@@ -25,9 +25,9 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// An outside is a set of servers that boxes with a network can try to reach: a
-// web server at an address of this machine, which the operator allows, and a DNS
-// server that resolves the web server's names.
+// An outside is a set of servers that boxes with a network can try to reach. The
+// web server is at an address of this machine, which the operator allows. The
+// DNS server resolves the web server's names.
 type outside struct {
 	addr     netip.Addr
 	port     int
