@@ -49,8 +49,12 @@ func (s *signatures) find(r *http.Request, now time.Time) (string, error) {
 	ctx, cancel := context.WithTimeout(r.Context(), searchWait)
 	defer cancel()
 	asked := time.Now()
+	sig, ok := readSignature(r, now)
+	if !ok {
+		return "", nil // no token makes it
+	}
 	for {
-		id, listed, err := s.search(ctx, r, now)
+		id, listed, err := s.search(ctx, r, sig)
 		if err != nil || id != "" || !listed.Before(asked) {
 			return id, err
 		}
@@ -64,7 +68,7 @@ func (s *signatures) find(r *http.Request, now time.Time) (string, error) {
 }
 
 // search searches the list once, and returns the time when the list was read.
-func (s *signatures) search(ctx context.Context, r *http.Request, now time.Time) (id string, listed time.Time, err error) {
+func (s *signatures) search(ctx context.Context, r *http.Request, sig signature) (id string, listed time.Time, err error) {
 	place, err := s.searches.Acquire(ctx, fair.Request{Principal: fair.AddressOf(r.RemoteAddr), Units: 1})
 	if err != nil {
 		return "", time.Time{}, err
@@ -75,7 +79,7 @@ func (s *signatures) search(ctx context.Context, r *http.Request, now time.Time)
 		return "", time.Time{}, err
 	}
 	for id, token := range tokens {
-		if signedBy(r, token, now) {
+		if sig.by(token) {
 			return id, listed, nil
 		}
 	}
@@ -104,23 +108,55 @@ func (s *signatures) list(ctx context.Context) (map[string]string, time.Time, er
 	return tokens, began, nil
 }
 
-// signedBy reports whether a request for a file has a valid, unexpired signature
-// that was made with the access token.
-func signedBy(r *http.Request, token string, now time.Time) bool {
+// A signature is that of a request for a file, with the text that it signs but for
+// the access token.
+type signature struct {
+	given         []byte
+	before, after string // the token
+}
+
+// maxSignedQuery bounds the query of a signed URL, in bytes. A path has at most 4 KiB,
+// and three times that when it is escaped.
+const maxSignedQuery = 16 << 10
+
+// readSignature returns a request's signature. It returns false if no token can have
+// made it: it is malformed or has expired.
+func readSignature(r *http.Request, now time.Time) (signature, bool) {
+	if len(r.URL.RawQuery) > maxSignedQuery {
+		return signature{}, false
+	}
 	q := r.URL.Query()
+	sig := signature{given: []byte(q.Get("signature"))}
+	if len(sig.given) != len(signaturePrefix)+base64.RawStdEncoding.EncodedLen(sha256.Size) {
+		return signature{}, false
+	}
 	operation := "read"
 	if r.Method == http.MethodPost || r.Method == http.MethodPut {
 		operation = "write"
 	}
-	text := q.Get("path") + ":" + operation + ":" + q.Get("username") + ":" + token
+	sig.before = q.Get("path") + ":" + operation + ":" + q.Get("username") + ":"
 	if q.Has("signature_expiration") {
 		at, err := strconv.ParseInt(q.Get("signature_expiration"), 10, 64)
 		if err != nil || now.Unix() > at {
-			return false
+			return signature{}, false
 		}
-		text += ":" + q.Get("signature_expiration")
+		sig.after = ":" + q.Get("signature_expiration")
 	}
-	sum := sha256.Sum256([]byte(text))
-	want := "v1_" + base64.RawStdEncoding.EncodeToString(sum[:])
-	return subtle.ConstantTimeCompare([]byte(want), []byte(q.Get("signature"))) == 1
+	return sig, true
+}
+
+const signaturePrefix = "v1_"
+
+// by reports whether the signature was made with the access token.
+func (s signature) by(token string) bool {
+	sum := sha256.Sum256([]byte(s.before + token + s.after))
+	want := signaturePrefix + base64.RawStdEncoding.EncodeToString(sum[:])
+	return subtle.ConstantTimeCompare([]byte(want), s.given) == 1
+}
+
+// signedBy reports whether a request for a file has a valid, unexpired signature
+// that was made with the access token.
+func signedBy(r *http.Request, token string, now time.Time) bool {
+	sig, ok := readSignature(r, now)
+	return ok && sig.by(token)
 }

@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"net/http"
 	"net/http/httptest"
+	"runtime"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"testing"
@@ -50,7 +52,7 @@ func TestForgedSignatures(t *testing.T) {
 		var wg sync.WaitGroup
 		for i := range 500 {
 			wg.Go(func() {
-				r := httptest.NewRequest("GET", fmt.Sprintf("/files?path=a&signature=v1_%d", i), nil)
+				r := httptest.NewRequest("GET", fmt.Sprintf("/files?path=a&signature=v1_%043d", i), nil)
 				r.RemoteAddr = fmt.Sprintf("192.0.2.%d:1", i%5)
 				w := httptest.NewRecorder()
 				h.ServeHTTP(w, r)
@@ -83,5 +85,33 @@ func TestRevokedOwner(t *testing.T) {
 		if status != want {
 			t.Errorf("the sandbox of %s: %d %s, want %d", who, status, body, want)
 		}
+	}
+}
+
+// TestSignatureIsReadOnce compares a forged signature with a hundred tokens: that must
+// not cost more for a long query.
+func TestSignatureIsReadOnce(t *testing.T) {
+	cost := func(more int) uint64 {
+		r := httptest.NewRequest("GET", fmt.Sprintf("/files?path=a&signature=v1_%043d&x=%s", 1, strings.Repeat("y&", more)), nil)
+		var before, after runtime.MemStats
+		runtime.ReadMemStats(&before)
+		sig, ok := readSignature(r, time.Now())
+		if !ok {
+			t.Fatal("the signature is malformed")
+		}
+		for range 100 {
+			if sig.by("token") {
+				t.Fatal("a forged signature is good")
+			}
+		}
+		runtime.ReadMemStats(&after)
+		return after.TotalAlloc - before.TotalAlloc
+	}
+	if short, long := cost(0), cost(4000); long > short+1<<20 {
+		t.Errorf("a hundred comparisons take %d bytes with a short query, and %d with a long one", short, long)
+	}
+	r := httptest.NewRequest("GET", fmt.Sprintf("/files?path=a&signature=v1_%043d&x=%s", 1, strings.Repeat("y", maxSignedQuery)), nil)
+	if _, ok := readSignature(r, time.Now()); ok {
+		t.Error("a query of any length is read")
 	}
 }

@@ -246,7 +246,7 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 			MaxReceiveBufferPerConnection: receiveBuffer,
 			MaxReceiveBufferPerStream:     receiveBuffer,
 		},
-		ErrorLog:          slog.NewLogLogger(s.opts.Log.Handler(), slog.LevelDebug),
+		ErrorLog: slog.NewLogLogger(s.opts.Log.Handler(), slog.LevelDebug),
 	}
 	(&connections{shares: s.shares}).watch(srv)
 	if s.tls != nil {
