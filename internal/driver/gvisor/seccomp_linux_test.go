@@ -69,7 +69,7 @@ func TestForeignArchitectures(t *testing.T) {
 	}
 }
 
-const refusedAsUnknown = uint32(unix.SECCOMP_RET_ERRNO | uint32(unix.ENOSYS))
+const refusedAsUnknown = unix.SECCOMP_RET_ERRNO | uint32(unix.ENOSYS)
 
 // judge returns what the filter answers to a call without arguments.
 func judge(t *testing.T, arch, nr uint32) uint32 {
