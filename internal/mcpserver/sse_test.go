@@ -301,13 +301,13 @@ func TestManyNotifications(t *testing.T) {
 	// stops the session.
 	a.post(`{"jsonrpc":"2.0","id":1,"method":"tools/list","params":{}}`)
 	note := `{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":1,"progress":1,"message":"` + strings.Repeat("x", 1<<20) + `"}}`
-	ctxOfNote, stop := context.WithTimeout(t.Context(), time.Second) // in which one waits for its share
-	defer stop()
 	accepted := 0
 	for ; accepted < 100; accepted++ {
 		w := httptest.NewRecorder()
 		req := httptest.NewRequest("POST", a.endpoint, strings.NewReader(note))
-		s.Handler().ServeHTTP(w, req.WithContext(as(ctxOfNote, "a")))
+		waits, stop := context.WithTimeout(t.Context(), 3*time.Second) // for its share
+		s.Handler().ServeHTTP(w, req.WithContext(as(waits, "a")))
+		stop()
 		if w.Code == http.StatusServiceUnavailable {
 			break
 		}
