@@ -128,6 +128,67 @@ func TestResultsAreBounded(t *testing.T) {
 	})
 }
 
+// TestErrorsAreBounded has a guest that tells of exceptions without end. One of
+// them is kept, as it was written.
+func TestErrorsAreBounded(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := openWorld(t, newWorld(), t.TempDir(), nil)
+		r := e.mustWait(t, e.mustStart(t, inContext("show a\nfail 200\nraise end")).ID)
+		checkVerdict(t, r, sandbox.Failed, "Error: 0")
+		info, err := e.logs.Stat(logFiles{e.logs, r.SandboxID, r.ID}.resultsName())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if most := int64(maxErrorText + 4096); info.Size() > most {
+			t.Errorf("201 exceptions take %d bytes, want at most %d", info.Size(), most)
+		}
+		res := e.mustResults(t, r.ID)
+		if res.Error == nil || res.Error.Value != "0" || len(res.Error.Source) != maxErrorText || len(res.Results) != 1 {
+			t.Errorf("error %.100v, %d results", res.Error, len(res.Results))
+		}
+		out, err := e.Output(t.Context(), alice, r.ID, 0)
+		if err != nil || out.Stderr != strings.Repeat("t\n", 200)+"traceback of end\n" {
+			t.Errorf("%q, %v", out.Stderr, err)
+		}
+	})
+}
+
+// TestErrorsWithoutRoom has exceptions, and previews of files, that there is no
+// room for. Only the name and the first words of an exception are kept then.
+func TestErrorsWithoutRoom(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := openWorld(t, newWorld(), t.TempDir(), nil)
+		for name, l := range map[string]*resultLog{
+			"bytes": {bytes: maxResultBytes - 10},
+			"room":  {room: &logRoom{full: true}},
+		} {
+			l.files = logFiles{e.logs, "s", name}
+			long := strings.Repeat("\x01", maxErrorText)
+			fail := sandbox.RunError{Name: long[:maxErrorName], Value: long, Traceback: long, Line: 3, Source: long}
+			before := l.kept()
+			if err := l.addFile("a.png", sandbox.Preview{Data: make([]byte, 1000)}); err != nil {
+				t.Fatal(err)
+			}
+			for range 3 {
+				if err := l.fail(fail); err != nil {
+					t.Fatal(err)
+				}
+			}
+			res, err := l.files.results()
+			if err != nil || res.Error == nil || res.Error.Name != fail.Name || res.Error.Line != 3 || res.Error.Source != "" || len(res.Files) != 0 {
+				t.Errorf("%s: an exception %v, %d files, %v", name, res.Error != nil, len(res.Files), err)
+			}
+			if n := l.kept() - before; n > recordSize/2 {
+				t.Errorf("%s: %d bytes beyond the room", name, n)
+			}
+			again, err := reopenResultLog(l.files)
+			if err != nil || again.failure == nil {
+				t.Errorf("%s: reopened without its exception: %v", name, err)
+			}
+		}
+	})
+}
+
 func TestContextStop(t *testing.T) {
 	for script, lost := range map[string]bool{"wait": false, "hang": true} {
 		synctest.Test(t, func(t *testing.T) {

@@ -40,12 +40,7 @@ func (r *run) newExecution(name, language string) {
 func (r *run) resumeExecution() error {
 	results, err := reopenResultLog(r.files())
 	results.room = r.room
-	r.x, r.results = &execution{}, results
-	if err != nil {
-		return err
-	}
-	had, err := r.files().results()
-	r.x.fail = had.Error
+	r.x, r.results = &execution{fail: results.failure}, results
 	return err
 }
 
@@ -162,12 +157,15 @@ func (r *run) keptOrBroken(err error) {
 	}
 }
 
-// failed keeps the exception that ended the run. It returns the traceback as
-// output too, for callers that read only the output.
+// failed keeps the exception that ended the run, which is the first that the
+// guest tells of. It returns the traceback as output too, for callers that read
+// only the output.
 func (r *run) failed(e *guestapi.RunError) *guestapi.DataEvent {
 	fail := cleanError(e)
 	r.mu.Lock()
-	r.x.fail = &fail
+	if r.x.fail == nil {
+		r.x.fail = &fail
+	}
 	r.mu.Unlock()
 	r.keptOrBroken(r.results.fail(fail))
 	text := fail.Traceback

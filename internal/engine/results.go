@@ -2,6 +2,7 @@ package engine
 
 import (
 	"bufio"
+	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -37,9 +38,10 @@ type resultLog struct {
 	files logFiles
 	room  *logRoom
 
-	mu    sync.Mutex
-	count int
-	bytes int64
+	mu      sync.Mutex
+	count   int
+	bytes   int64
+	failure *sandbox.RunError // the exception that is kept, or nil
 }
 
 // A resultLine is one line of the file.
@@ -62,26 +64,48 @@ func reopenResultLog(files logFiles) (*resultLog, error) {
 	err := files.eachResult(func(line resultLine, n int) {
 		l.count++
 		l.bytes += int64(n)
+		if l.failure == nil {
+			l.failure = line.Error
+		}
 	})
 	return l, err
 }
 
+// encode returns the text of a line, with its line break. A character of HTML
+// stays one byte: the bounds on an exception count bytes of its texts.
+func (line resultLine) encode() ([]byte, error) {
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	if err := enc.Encode(line); err != nil {
+		return nil, fmt.Errorf("write results: %w", err)
+	}
+	return b.Bytes(), nil
+}
+
+// fits takes the room for a line, and reports whether there is any. l.mu is
+// held.
+func (l *resultLog) fits(text []byte) bool {
+	n := int64(len(text))
+	return l.bytes+n <= maxResultBytes && l.room.take(n)
+}
+
 // add keeps a result. If there is no room for it, add only counts it.
 func (l *resultLog) add(r sandbox.Result) error {
-	text, err := json.Marshal(resultLine{Result: &r, Previews: r.Previews})
+	text, err := resultLine{Result: &r, Previews: r.Previews}.encode()
 	if err != nil {
-		return fmt.Errorf("write results: %w", err)
+		return err
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	if len(r.Previews) > 0 && l.bytes+int64(len(text)) > maxResultBytes { // then without previews
-		if text, err = json.Marshal(resultLine{Result: &r}); err != nil {
-			return fmt.Errorf("write results: %w", err)
+		if text, err = (resultLine{Result: &r}).encode(); err != nil {
+			return err
 		}
 	}
-	if l.count >= maxResults || l.bytes+int64(len(text)) > maxResultBytes || !l.room.take(int64(len(text))+1) {
-		if text, err = json.Marshal(resultLine{Omitted: true}); err != nil {
-			return fmt.Errorf("write results: %w", err)
+	if l.count >= maxResults || !l.fits(text) {
+		if text, err = (resultLine{Omitted: true}).encode(); err != nil {
+			return err
 		}
 		if l.count >= 100*maxResults {
 			return nil // a larger count is of no use
@@ -92,42 +116,54 @@ func (l *resultLog) add(r sandbox.Result) error {
 
 // addFile keeps the preview of a picture in the workspace, if there is room.
 func (l *resultLog) addFile(name string, p sandbox.Preview) error {
-	text, err := json.Marshal(resultLine{File: name, Preview: &p})
+	text, err := resultLine{File: name, Preview: &p}.encode()
 	if err != nil {
-		return fmt.Errorf("write results: %w", err)
+		return err
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.bytes+int64(len(text)) > maxResultBytes {
+	if !l.fits(text) {
 		return nil
 	}
 	return l.write(text)
 }
 
-// fail keeps the exception that ended the run.
+// fail keeps the exception that ended the run. It keeps only the first one,
+// because a guest may tell of any number. If there is no room for it, fail keeps
+// its name and the first words, which the record of the run has room for.
 func (l *resultLog) fail(e sandbox.RunError) error {
-	text, err := json.Marshal(resultLine{Error: &e})
+	text, err := resultLine{Error: &e}.encode()
 	if err != nil {
-		return fmt.Errorf("write results: %w", err)
+		return err
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
+	if l.failure != nil {
+		return nil
+	}
+	if !l.fits(text) {
+		e = sandbox.RunError{Name: e.Name, Value: cut(e.Value, maxErrorName), Line: e.Line}
+		if text, err = (resultLine{Error: &e}).encode(); err != nil {
+			return err
+		}
+	}
+	l.failure = &e
 	return l.write(text)
 }
 
-// write appends a line. l.mu is held.
+// write appends an encoded line. l.mu is held.
 func (l *resultLog) write(text []byte) error {
 	const flags = os.O_WRONLY | os.O_CREATE | os.O_APPEND
 	f, err := l.files.open(l.files.resultsName(), flags)
 	if err != nil {
 		return fmt.Errorf("write results: %w", err)
 	}
-	_, err = f.Write(append(text, '\n'))
+	_, err = f.Write(text)
 	if err := errors.Join(err, f.Close()); err != nil {
 		return fmt.Errorf("write results: %w", err)
 	}
 	l.count++
-	l.bytes += int64(len(text)) + 1
+	l.bytes += int64(len(text))
 	return nil
 }
 

@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"encoding/json"
+	"strconv"
 	"strings"
 	"time"
 
@@ -20,6 +21,7 @@ import (
 //	notice TEXT          what befell the context before
 //	ask PROMPT           asks for a line of input, and prints it
 //	raise TEXT           an exception ends it
+//	fail N               N exceptions, with sources of 64 KiB, do not end it
 //	die N                the interpreter exits with N
 //	kill N               a signal kills it
 //	wait                 goes on until it is interrupted
@@ -112,6 +114,16 @@ func (b *worldBox) step(x *worldExec) {
 		case "raise":
 			x.say(&guestapi.ExecuteEvent{Type: guestapi.ExecuteError, Error: &guestapi.RunError{Name: "Error", Value: rest, Traceback: "traceback of " + rest, Line: 2}})
 			b.endExec(x, guestapi.ExecutionEnd{Status: guestapi.EndError})
+		case "fail":
+			n, err := strconv.Atoi(rest)
+			if err != nil {
+				panic(err)
+			}
+			for i := range n {
+				x.say(&guestapi.ExecuteEvent{Type: guestapi.ExecuteError, Error: &guestapi.RunError{
+					Name: "Error", Value: strconv.Itoa(i), Traceback: "t\n", Source: strings.Repeat("<", maxErrorText),
+				}})
+			}
 		case "die":
 			code := len(rest)
 			b.endExec(x, guestapi.ExecutionEnd{Status: guestapi.EndDied, StateLost: true, ExitCode: &code, Cause: "the interpreter exited"})

@@ -147,6 +147,14 @@ for fd in range(3, 2048):
 		same(t, "signal", r.end.Signal, 11)
 		after(t, false)
 	})
+	t.Run("forges errors", func(t *testing.T) {
+		r := h.ends("python", "import gc\nfor o in gc.get_objects():\n  if type(o).__name__ == 'Kernel':\n    for i in range(30): o.send({'ev': 'error', 'id': o.run, 'name': 'E%d' % i, 'value': 'v', 'traceback': 't\\n', 'line': 1, 'text': '<' * 65536})\n'still'", guestapi.EndOK)
+		same(t, "value behind errors", r.main(), "'still'")
+		same(t, "errors", r.errors, 1)
+		same(t, "kept error", r.err.Name, "E0")
+		same(t, "other errors", r.stderr, strings.Repeat("t\n", 29))
+		after(t, true)
+	})
 	t.Run("forges its own end", func(t *testing.T) {
 		r := h.ends("python", "import gc\nfor o in gc.get_objects():\n  if type(o).__name__ == 'Kernel':\n    for d in ({'text/plain': 5}, {'text': 5}, {'type': 'end'}, {'x': 1}, {'stream': 'stdout'}, {'a/b': None}): o.send({'ev': 'result', 'id': o.run, 'data': d})\n'still'", guestapi.EndOK)
 		same(t, "value behind nonsense", r.main(), "'still'")

@@ -28,6 +28,7 @@ type executed struct {
 	prompts        []string
 	results        []*guestapi.Result
 	err            *guestapi.RunError
+	errors         int
 	count          int
 	end            *guestapi.ExecutionEnd
 }
@@ -88,6 +89,7 @@ func gather(t *testing.T, x *guestapi.Execution, input func(prompt string)) *exe
 			r.results = append(r.results, ev.Result)
 		case guestapi.ExecuteError:
 			r.err = ev.Error
+			r.errors++
 		case guestapi.ExecuteInput:
 			r.prompts = append(r.prompts, ev.Prompt)
 			if input != nil {

@@ -63,7 +63,8 @@ type run struct {
 	// the shell is ready, because the next run cannot begin before.
 	held    *guestapi.ExecutionEnd
 	timers  []*time.Timer
-	failure string // the last error, from which ended finds the reason
+	failed  bool   // the error was sent
+	failure string // its text, from which ended finds the reason
 	began   time.Time
 	cpu     time.Duration // processor time of the interpreter at the begin
 
@@ -369,8 +370,15 @@ func (x *run) handle(ev *kernels.Event) {
 		x.send(&guestapi.ExecuteEvent{Result: x.withPreviews(&guestapi.Result{Data: ev.Data, Main: ev.Main})})
 	case "error":
 		x.mu.Lock()
-		x.failure = ev.Name + ": " + ev.Value
+		again := x.failed
+		if !again {
+			x.failed, x.failure = true, ev.Name+": "+ev.Value
+		}
 		x.mu.Unlock()
+		if again { // such as of a second callback: only one is kept, so it is output
+			x.text(guestapi.Stderr, []byte(strings.TrimSuffix(ev.Traceback, "\n")+"\n"))
+			return
+		}
 		x.send(&guestapi.ExecuteEvent{Error: &guestapi.RunError{
 			Name: ev.Name, Value: ev.Value, Traceback: ev.Traceback, Line: ev.Line, Source: ev.Text,
 		}})
