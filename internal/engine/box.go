@@ -61,6 +61,8 @@ type box struct {
 	recordRead     bool       // guarded by recording: lastConnection was read from the store
 	lastConnection int64      // likewise
 
+	longLine chan struct{} // has a value while a long event of a run is in memory
+
 	power  sync.Mutex // held while it is paused or resumed
 	paused bool       // guarded by power
 }

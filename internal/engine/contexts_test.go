@@ -189,6 +189,69 @@ func TestErrorsWithoutRoom(t *testing.T) {
 	})
 }
 
+// TestContextLongEvent has an event that is not read end its run, and nothing
+// else: what it showed is lost, and the run must not look whole.
+func TestContextLongEvent(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := openWorld(t, newWorld(), t.TempDir(), nil)
+		r := e.mustWait(t, e.mustStart(t, inContext("out a\noverlong\nwait")).ID)
+		checkVerdict(t, r, sandbox.Killed, "too long")
+		if !strings.Contains(r.Verdict.NextStep, "smaller results") {
+			t.Errorf("next step %q", r.Verdict.NextStep)
+		}
+		next := inContext("out b")
+		next.SandboxID = r.SandboxID
+		checkVerdict(t, e.mustWait(t, e.mustStart(t, next).ID), sandbox.OK, "")
+	})
+}
+
+// TestRoomForLongEvents has a principal hold all the room that it can get: one
+// event of each sandbox, and half of all. Others get room at once.
+func TestRoomForLongEvents(t *testing.T) {
+	box := func(who sandbox.Principal) *run {
+		r := &run{b: &box{longLine: make(chan struct{}, 1)}}
+		r.rec.Principal = who
+		return r
+	}
+	var held []func()
+	take := func(r *run, want bool) {
+		t.Helper()
+		patience := 10 * time.Second
+		if !want {
+			patience = 20 * time.Millisecond
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		defer cancel()
+		give, err := r.roomForLine(ctx)
+		if (err == nil) != want {
+			t.Fatalf("room for %s: %v", r.rec.Principal, err)
+		}
+		if err == nil {
+			held = append(held, give)
+		}
+	}
+	first := box("mallory")
+	take(first, true)
+	take(first, false)
+	second := box("mallory")
+	take(second, true)
+	third := box("mallory")
+	take(third, false)
+	take(box("alice"), true)
+	take(box("bob"), true)
+	held[0]()
+	take(first, false) // the free one is for another principal
+	held[2]()
+	take(first, true)
+	held = []func(){held[1], held[3], held[4]}
+	for _, give := range held {
+		give()
+	}
+	if st := longLines.Stats(); st.Used != 0 {
+		t.Errorf("%d are held", st.Used)
+	}
+}
+
 func TestContextStop(t *testing.T) {
 	for script, lost := range map[string]bool{"wait": false, "hang": true} {
 		synctest.Test(t, func(t *testing.T) {

@@ -127,6 +127,7 @@ func (e *Engine) newBox(rec store.Sandbox) *box {
 		forwards:  map[*forward]struct{}{},
 		networked: rec.Network != sandbox.NetworkNone && rec.Network != "",
 		variants:  map[string]int{},
+		longLine:  make(chan struct{}, 1),
 	}
 }
 

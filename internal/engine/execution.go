@@ -8,6 +8,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/glovebox-dev/glovebox/internal/fair"
 	"github.com/glovebox-dev/glovebox/internal/guestapi"
 	"github.com/glovebox-dev/glovebox/internal/interpreter"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
@@ -51,12 +52,48 @@ type contextStream struct {
 	stream executions
 }
 
+// longLines is how many events of more than a MiB may be in memory at once. Each
+// takes a few times its size, of at most 40 MiB, until its result is kept. The
+// engines of a process share them, as they share its memory.
+var longLines = fair.New(fair.Options{Name: "long events of runs", Total: 4})
+
+// contextEvents returns the events of a stream of the run.
+func (r *run) contextEvents(stream executions) contextStream {
+	stream.LimitLines(r.roomForLine)
+	return contextStream{r, stream}
+}
+
+// roomForLine waits for room for a long event. A sandbox has one at a time, and
+// a principal a share of all, so that events without an end block no other
+// principal.
+func (r *run) roomForLine(ctx context.Context) (give func(), err error) {
+	select {
+	case r.b.longLine <- struct{}{}:
+	case <-ctx.Done():
+		return nil, context.Cause(ctx)
+	}
+	hold, err := longLines.Acquire(ctx, fair.Request{Principal: r.rec.Principal, Units: 1})
+	if err != nil {
+		<-r.b.longLine
+		return nil, err
+	}
+	return func() {
+		hold.Release()
+		<-r.b.longLine
+	}, nil
+}
+
 func (s contextStream) Close() error { return s.stream.Close() }
 
 func (s contextStream) Next() (*guestapi.ProcessEvent, error) {
 	for {
 		ev, err := s.stream.Next()
 		if err != nil {
+			if errors.Is(err, guestapi.ErrLongEvent) && s.r.ctx.Err() == nil {
+				// The event is lost: the guest sends it no second time.
+				s.r.b.e.log.Warn("read event", "run", s.r.rec.ID, "error", err)
+				s.r.spoil(err)
+			}
 			return nil, err
 		}
 		if pe := s.r.heard(ev); pe != nil {
@@ -244,7 +281,7 @@ func (r *run) openContext(req sandbox.RunRequest, runner *interpreter.Runner, en
 	if err != nil {
 		return nil, err
 	}
-	return contextStream{r, stream}, nil
+	return r.contextEvents(stream), nil
 }
 
 // connect attaches to the run in its guest.
@@ -257,7 +294,7 @@ func (r *run) connect() (events, error) {
 	if err != nil {
 		return nil, err
 	}
-	return contextStream{r, stream}, nil
+	return r.contextEvents(stream), nil
 }
 
 // signal asks the guest to end the run. The guest kills its process tree, or

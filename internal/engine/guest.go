@@ -56,6 +56,7 @@ type events interface {
 
 // executions is the stream of a run in a context: [guestapi.Execution].
 type executions interface {
+	LimitLines(room guestapi.LineRoom)
 	Next() (*guestapi.ExecuteEvent, error)
 	Close() error
 }

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"errors"
 	"fmt"
 	"math"
 	"slices"
@@ -135,10 +136,14 @@ func settle(e ending) (sandbox.Verdict, *int) {
 
 // unkept is the verdict on a run whose output or result could not be kept.
 func unkept(what string, err error) sandbox.Verdict {
+	next := "ask the operator to look at the server's disk"
+	if errors.Is(err, guestapi.ErrLongEvent) {
+		next = "show smaller results, or write large data to files"
+	}
 	return sandbox.Verdict{
 		Code:     sandbox.Killed,
 		Cause:    fmt.Sprintf("its %s could not be kept, and it was ended: %v", what, err),
-		NextStep: "ask the operator to look at the server's disk",
+		NextStep: next,
 	}
 }
 

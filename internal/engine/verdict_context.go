@@ -39,14 +39,14 @@ func (e ending) settleContext() sandbox.Verdict {
 			Cause:    fmt.Sprintf("it ran longer than its timeout of %v and %s", e.timeout, how),
 			NextStep: nextTime,
 		})
+	case e.fate == fateBroken: // the engine stopped it then
+		return and(unkept("output", e.broken))
 	case e.fate == fateCancelled || x.Stopped:
 		how := "it was stopped on request"
 		if x.Killed {
 			how += ", and as it did not end when it was interrupted, its interpreter was killed"
 		}
 		return and(sandbox.Verdict{Code: sandbox.Cancelled, Cause: how})
-	case e.fate == fateBroken:
-		return and(unkept("output", e.broken))
 	case e.why != nil && x.Status != guestapi.EndOK:
 		return e.why.verdict()
 	case x.Status == guestapi.EndOK:

@@ -22,6 +22,7 @@ import (
 //	ask PROMPT           asks for a line of input, and prints it
 //	raise TEXT           an exception ends it
 //	fail N               N exceptions, with sources of 64 KiB, do not end it
+//	overlong             an event that the client refuses
 //	die N                the interpreter exits with N
 //	kill N               a signal kills it
 //	wait                 goes on until it is interrupted
@@ -124,6 +125,8 @@ func (b *worldBox) step(x *worldExec) {
 					Name: "Error", Value: strconv.Itoa(i), Traceback: "t\n", Source: strings.Repeat("<", maxErrorText),
 				}})
 			}
+		case "overlong":
+			x.say(&guestapi.ExecuteEvent{Type: "overlong"})
 		case "die":
 			code := len(rest)
 			b.endExec(x, guestapi.ExecutionEnd{Status: guestapi.EndDied, StateLost: true, ExitCode: &code, Cause: "the interpreter exited"})
@@ -258,6 +261,8 @@ func (g *worldGuest) execution(ctx context.Context, x *worldExec) *worldExecutio
 	return &worldExecution{g, ctx, x}
 }
 
+func (s *worldExecution) LimitLines(guestapi.LineRoom) {}
+
 func (s *worldExecution) Next() (*guestapi.ExecuteEvent, error) {
 	b := s.g.b
 	b.mu.Lock()
@@ -269,6 +274,9 @@ func (s *worldExecution) Next() (*guestapi.ExecuteEvent, error) {
 		if len(s.x.events) > 0 {
 			ev := s.x.events[0]
 			s.x.events = s.x.events[1:]
+			if ev.Type == "overlong" {
+				return nil, sandbox.Errorf(sandbox.Unavailable, "execute code: %w", guestapi.ErrLongEvent)
+			}
 			if ev.End != nil {
 				delete(b.execs, s.x.req.Tag)
 			}

@@ -2,7 +2,6 @@ package guest
 
 import (
 	"bytes"
-	"encoding/json"
 	"net/http"
 	"time"
 	"unicode/utf8"
@@ -26,18 +25,18 @@ func (x *run) text(s guestapi.Stream, data []byte) {
 
 // send sends an event.
 func (x *run) send(ev *guestapi.ExecuteEvent) {
-	b, err := json.Marshal(ev)
+	b, err := guestapi.AppendExecuteEvent(nil, ev)
 	if err != nil {
 		// The kernel's JSON was checked when it arrived, so this is a bug in the
 		// guest.
-		b, _ = json.Marshal(&guestapi.ExecuteEvent{Type: guestapi.ExecuteNotice, Text: "an event was lost: " + err.Error()})
+		b, _ = guestapi.AppendExecuteEvent(nil, &guestapi.ExecuteEvent{Type: guestapi.ExecuteNotice, Text: "an event was lost: " + err.Error()})
 	}
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if !x.room() {
 		return
 	}
-	x.unsent = append(append(x.unsent, b...), '\n')
+	x.unsent = append(x.unsent, b...)
 	x.wake()
 }
 

@@ -90,36 +90,70 @@ func (l *contextList) UnmarshalJSON(b []byte) (err error) {
 	return err
 }
 
-// resultFields are the fields of a result's event, at most maxResultKeys.
-type resultFields map[string]json.RawMessage
-
-func (f *resultFields) UnmarshalJSON(b []byte) error {
-	dec := json.NewDecoder(bytes.NewReader(b))
-	if open, err := dec.Token(); err != nil {
-		return err
-	} else if open != json.Delim('{') {
-		return errors.New("not an object")
+// splitObject returns the fields of an object, which must be valid JSON. There
+// are at most maxResultKeys. A decoder would read large values several times.
+func splitObject(object []byte) (map[string]json.RawMessage, error) {
+	i := skipSpace(object, 0)
+	if i >= len(object) || object[i] != '{' {
+		return nil, errors.New("not an object")
 	}
-	*f = make(resultFields)
-	for n := 0; dec.More(); n++ {
+	fields := make(map[string]json.RawMessage)
+	for n := 0; ; n++ {
+		key := skipSpace(object, i+1) // after the brace or the comma
+		if key >= len(object) || object[key] != '"' {
+			return fields, nil
+		}
 		if n == maxResultKeys {
-			return fmt.Errorf("more than %d keys", maxResultKeys)
+			return nil, fmt.Errorf("more than %d keys", maxResultKeys)
 		}
-		key, err := dec.Token()
-		if err != nil {
-			return err
+		colon := skipValue(object, key)
+		var name string
+		if err := json.Unmarshal(object[key:colon], &name); err != nil {
+			return nil, err
 		}
-		name, ok := key.(string)
-		if !ok {
-			return errors.New("a key is not a string")
+		value := skipSpace(object, skipSpace(object, colon)+1)
+		end := skipValue(object, value)
+		if value >= end {
+			return nil, errors.New("a key without a value")
 		}
-		var value json.RawMessage
-		if err := dec.Decode(&value); err != nil {
-			return err
-		}
-		(*f)[name] = value
+		fields[name] = bytes.Clone(object[value:end])
+		i = skipSpace(object, end)
 	}
-	return nil
+}
+
+func skipSpace(b []byte, i int) int {
+	for i < len(b) && (b[i] == ' ' || b[i] == '\t' || b[i] == '\n' || b[i] == '\r') {
+		i++
+	}
+	return i
+}
+
+// skipValue returns the end of the value of valid JSON that begins at i.
+func skipValue(b []byte, i int) int {
+	for depth := 0; i < len(b); i++ {
+		switch b[i] {
+		case '"':
+			for i++; i < len(b) && b[i] != '"'; i++ {
+				if b[i] == '\\' {
+					i++
+				}
+			}
+			if depth == 0 {
+				return min(i+1, len(b))
+			}
+		case '{', '[':
+			depth++
+		case '}', ']':
+			if depth--; depth <= 0 {
+				return i + 1 + depth // a brace after a number is not a part of it
+			}
+		case ',', ' ', '\t', '\n', '\r':
+			if depth == 0 {
+				return i
+			}
+		}
+	}
+	return len(b)
 }
 
 // drainTimeout bounds the wait for the end of a body whose needed part was read.

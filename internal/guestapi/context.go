@@ -8,6 +8,8 @@ import (
 	"strings"
 	"time"
 	"unicode/utf8"
+
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
 // The paths of the code interpreter. E2B has the first five; the others are
@@ -300,6 +302,22 @@ func appendString(dst, text []byte) []byte {
 	return append(dst, '"')
 }
 
+// AppendExecuteEvent appends an event and a line break to dst. Characters of HTML
+// stay as they are, because a result in HTML could become six times as long.
+func AppendExecuteEvent(dst []byte, e *ExecuteEvent) ([]byte, error) {
+	b, err := marshalPlain(e)
+	return append(dst, b...), err
+}
+
+// marshalPlain is json.Marshal without escapes for HTML, and with a line break.
+func marshalPlain(v any) ([]byte, error) {
+	var b bytes.Buffer
+	enc := json.NewEncoder(&b)
+	enc.SetEscapeHTML(false)
+	err := enc.Encode(v)
+	return b.Bytes(), err
+}
+
 // MarshalJSON puts the fields of a result or an error beside the type, as E2B
 // does.
 func (e ExecuteEvent) MarshalJSON() ([]byte, error) {
@@ -321,14 +339,14 @@ func (e ExecuteEvent) MarshalJSON() ([]byte, error) {
 		if e.Result.Late != 0 {
 			m["type"], m["run"] = ExecuteLate, e.Result.Late
 		}
-		return json.Marshal(m)
+		return marshalPlain(m)
 	case e.Error != nil:
-		return json.Marshal(struct {
+		return marshalPlain(struct {
 			Type ExecuteType `json:"type"`
 			*RunError
 		}{ExecuteError, e.Error})
 	}
-	return json.Marshal(plain(e))
+	return marshalPlain(plain(e))
 }
 
 // DecodeExecuteEvent decodes one line of a run's events. It returns nil for an
@@ -375,9 +393,10 @@ func DecodeExecuteEvent(line []byte) (*ExecuteEvent, error) {
 	return e, nil
 }
 
-func decodeResult(line []byte) (_ *Result, err error) {
-	var m resultFields
-	if err = json.Unmarshal(line, &m); err != nil {
+// decodeResult decodes an event that is valid JSON.
+func decodeResult(line []byte) (*Result, error) {
+	m, err := splitObject(line)
+	if err != nil {
 		return nil, fmt.Errorf("decode result: %w", err)
 	}
 	r := &Result{Data: make(map[string]json.RawMessage, len(m))}
@@ -402,16 +421,24 @@ func decodeResult(line []byte) (_ *Result, err error) {
 	return r, nil
 }
 
+// maxPreviewField bounds a preview as JSON, in bytes, with the reason and the
+// names of its fields.
+const maxPreviewField = sandbox.MaxPreview/3*4 + 16<<10
+
 // decodePreviews decodes the previews of a result, with the same bound as
-// fields.
+// fields. It does not decode a preview that is too large.
 func decodePreviews(value []byte) (map[string]Preview, error) {
-	var fields resultFields
-	if err := json.Unmarshal(value, &fields); err != nil {
+	fields, err := splitObject(value)
+	if err != nil {
 		return nil, err
 	}
 	previews := make(map[string]Preview, len(fields))
 	for mime, field := range fields {
 		var p Preview
+		if len(field) > maxPreviewField {
+			previews[mime] = Preview{Why: "its preview is too large"}
+			continue
+		}
 		if err := json.Unmarshal(field, &p); err != nil {
 			return nil, err
 		}

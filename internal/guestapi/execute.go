@@ -10,21 +10,57 @@ import (
 	"io"
 	"net/http"
 	"net/url"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
 
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// maxEventLine bounds one event of a run, in bytes.
-const maxEventLine = 48 << 20
+const (
+	// maxEventLine bounds one event of a run, in bytes. The guest takes events of
+	// 32 MiB from an interpreter, and adds previews of pictures.
+	maxEventLine = 40 << 20
+	// freeLine is the longest event that needs no room.
+	freeLine = 1 << 20
+	// maxLineTime bounds the wait for room, and then for the rest of an event.
+	maxLineTime = time.Minute
+)
+
+// ErrLongEvent is the error of a stream with an event that is too long, that has
+// no end, or that found no room.
+var ErrLongEvent = errors.New("an event of the run is too long")
+
+// A LineRoom returns when there is room for one event of any size. The caller
+// calls give once.
+type LineRoom func(ctx context.Context) (give func(), err error)
 
 // An Execution is the stream of a run's events. It is for one reader. Close may
 // be called from another goroutine.
 type Execution struct {
-	ctx   context.Context
-	body  io.ReadCloser
-	lines *bufio.Reader
-	ended bool
+	ctx      context.Context
+	waiting  context.Context // ends with Close
+	stop     context.CancelFunc
+	body     io.ReadCloser
+	lines    *bufio.Reader
+	ended    bool
+	room     LineRoom // nil if there is always room
+	patience time.Duration
+
+	mu   sync.Mutex
+	give func() // gives back the room of the last event; nil if it took none
 }
+
+func newExecution(ctx context.Context, body io.ReadCloser) *Execution {
+	x := &Execution{ctx: ctx, body: body, lines: bufio.NewReaderSize(body, frameSize), patience: maxLineTime}
+	x.waiting, x.stop = context.WithCancel(ctx)
+	return x
+}
+
+// LimitLines has a long event take room before it is read. It gives the room
+// back at the next call of Next or Close. It is called before Next.
+func (x *Execution) LimitLines(room LineRoom) { x.room = room }
 
 const opExecute = "execute code"
 
@@ -35,13 +71,23 @@ func (c *Client) Execute(ctx context.Context, user string, req *ExecuteRequest) 
 	if err != nil {
 		return nil, err
 	}
-	return &Execution{ctx: ctx, body: resp.Body, lines: bufio.NewReaderSize(resp.Body, frameSize)}, nil
+	return newExecution(ctx, resp.Body), nil
 }
 
 // Next returns the next event and skips keepalives. After End it returns io.EOF.
-// If the stream breaks before End, the error is of kind Unavailable.
+// If the stream breaks before End, the error is of kind Unavailable. It may wrap
+// ErrLongEvent.
 func (x *Execution) Next() (*ExecuteEvent, error) {
+	e, err := x.next()
+	if err != nil {
+		x.giveBack()
+	}
+	return e, err
+}
+
+func (x *Execution) next() (*ExecuteEvent, error) {
 	for {
+		x.giveBack()
 		if x.ended {
 			return nil, io.EOF
 		}
@@ -64,21 +110,73 @@ func (x *Execution) Next() (*ExecuteEvent, error) {
 	}
 }
 
-// line reads one line, of at most maxEventLine bytes.
+// line reads one line, of at most maxEventLine bytes. The memory that a guest
+// can take is bounded by the room, not by the number of its streams.
 func (x *Execution) line() ([]byte, error) {
 	line, err := x.lines.ReadSlice('\n')
 	if !errors.Is(err, bufio.ErrBufferFull) {
 		return line, endOfLines(err)
 	}
-	long := bytes.Clone(line)
+	var late atomic.Bool
+	end := time.AfterFunc(x.patience, func() {
+		late.Store(true)
+		x.body.Close()
+	})
+	defer end.Stop()
+	long, roomy := bytes.Clone(line), x.room == nil
 	for errors.Is(err, bufio.ErrBufferFull) {
 		line, err = x.lines.ReadSlice('\n')
-		if len(long)+len(line) > maxEventLine {
-			return nil, fmt.Errorf("event exceeds %d bytes", maxEventLine)
+		n := len(long) + len(line)
+		if n > maxEventLine {
+			return nil, fmt.Errorf("%w: it exceeds %d bytes", ErrLongEvent, maxEventLine)
+		}
+		if n > freeLine && !roomy {
+			end.Stop()
+			if err := x.takeRoom(); err != nil {
+				return nil, err
+			}
+			end.Reset(x.patience)
+			roomy = true
+		}
+		if n > cap(long) {
+			long = slices.Grow(long, min(2*n, maxEventLine)-len(long))
 		}
 		long = append(long, line...)
 	}
+	if err != nil && late.Load() {
+		return nil, fmt.Errorf("%w: it was not whole after %v", ErrLongEvent, x.patience)
+	}
 	return long, endOfLines(err)
+}
+
+func (x *Execution) takeRoom() error {
+	ctx, cancel := context.WithTimeout(x.waiting, x.patience)
+	defer cancel()
+	give, err := x.room(ctx)
+	if err != nil {
+		return fmt.Errorf("%w: there was no room for it: %w", ErrLongEvent, err)
+	}
+	x.mu.Lock()
+	closed := x.waiting.Err()
+	if closed == nil {
+		x.give = give
+	}
+	x.mu.Unlock()
+	if closed != nil {
+		give()
+	}
+	return closed
+}
+
+// giveBack gives back the room of the last event.
+func (x *Execution) giveBack() {
+	x.mu.Lock()
+	give := x.give
+	x.give = nil
+	x.mu.Unlock()
+	if give != nil {
+		give()
+	}
 }
 
 func endOfLines(err error) error {
@@ -90,7 +188,11 @@ func endOfLines(err error) error {
 
 // Close ends the stream. It interrupts a run that has not ended, unless the run
 // is kept.
-func (x *Execution) Close() error { return x.body.Close() }
+func (x *Execution) Close() error {
+	x.stop()
+	defer x.giveBack()
+	return x.body.Close()
+}
 
 // sendJSON sends a request and returns its response if the status is 2xx.
 func (c *Client) sendJSON(ctx context.Context, op, method, path, user string, in any) (*http.Response, error) {
@@ -196,7 +298,7 @@ func (c *Client) ConnectExecution(ctx context.Context, tag string) (*Execution, 
 	if err != nil {
 		return nil, err
 	}
-	return &Execution{ctx: ctx, body: resp.Body, lines: bufio.NewReaderSize(resp.Body, frameSize)}, nil
+	return newExecution(ctx, resp.Body), nil
 }
 
 // InterruptExecution interrupts a kept run, or removes it from the queue before
