@@ -3,6 +3,7 @@ package engine
 import (
 	"encoding/json"
 	"errors"
+	"fmt"
 	"os"
 	"os/exec"
 	"slices"
@@ -112,6 +113,55 @@ func TestContextsOnFake(t *testing.T) {
 	}
 	if err := e.Stop(t.Context(), alice, s.ID); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// TestLargeResultsOnFake has several contexts of a sandbox show results near the
+// bound at once. They share the room for one, and all are kept.
+func TestLargeResultsOnFake(t *testing.T) {
+	needInterpreter(t, "python3")
+	const size = 16 << 20
+	e := openFake(t, t.TempDir(), nil)
+	s := e.mustCreate(t, sandbox.CreateRequest{})
+	var runs []sandbox.Run
+	for _, name := range []string{"a", "b", "c"} {
+		code := fmt.Sprintf("class Large:\n  def _repr_svg_(self): return '<' * %d\ndisplay(Large())\n'shown'", size)
+		runs = append(runs, e.mustStart(t, sandbox.RunRequest{SandboxID: s.ID, Context: name, Code: code}))
+	}
+	for _, r := range runs {
+		checkVerdict(t, e.mustWait(t, r.ID), sandbox.OK, "")
+		res := e.mustResults(t, r.ID)
+		if len(res.Results) != 2 || len(res.Results[0].Data["image/svg+xml"]) != size+2 || e.mainResult(t, r.ID) != "'shown'" {
+			t.Errorf("%d results, %d omitted", len(res.Results), res.Omitted)
+		}
+	}
+}
+
+// TestForgedErrorsOnFake has a cell find the key of its interpreter, and forge
+// exceptions with it.
+func TestForgedErrorsOnFake(t *testing.T) {
+	needInterpreter(t, "python3")
+	e := openFake(t, t.TempDir(), nil)
+	r := e.mustWait(t, e.mustStart(t, inContext(`
+import sys, os, json
+f = sys._getframe()
+while f and f.f_globals.get("__name__") != "glovebox_kernel": f = f.f_back
+k = f.f_globals["kernel"]
+data = json.dumps({"ev": "error", "id": k.run, "name": "E", "value": "v", "traceback": "t\n", "line": 1, "text": "<" * 65536}).encode()
+P = 60000
+for _ in range(200):
+    for i in range(0, len(data), P): os.write(k.events, k.key + (b"." if i + P >= len(data) else b"+") + data[i:i+P])
+"sent"`)).ID)
+	checkVerdict(t, r, sandbox.OK, "")
+	info, err := e.logs.Stat(logFiles{e.logs, r.SandboxID, r.ID}.resultsName())
+	if err != nil || info.Size() > 2*maxErrorText {
+		t.Errorf("results take %d bytes, %v", info.Size(), err)
+	}
+	if res := e.mustResults(t, r.ID); res.Error == nil || e.mainResult(t, r.ID) != "'sent'" {
+		t.Errorf("error %v, %d results", res.Error != nil, len(res.Results))
+	}
+	if out, err := e.Output(t.Context(), alice, r.ID, 0); err != nil || out.Stderr != strings.Repeat("t\n", 200) {
+		t.Errorf("%d bytes of output, %v", len(out.Stderr), err)
 	}
 }
 
