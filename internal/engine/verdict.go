@@ -113,11 +113,7 @@ func settle(e ending) (sandbox.Verdict, *int) {
 	case e.fate == fateBroken:
 		return unkept("output", e.broken), nil
 	case e.fate == fateDiskFull:
-		return sandbox.Verdict{
-			Code:     sandbox.DiskFull,
-			Cause:    fmt.Sprintf("it wrote more than %v, and was ended", e.broken),
-			NextStep: nextWorkspace,
-		}, code
+		return overQuota(e.broken), code
 	case e.why != nil && (e.event == nil || !e.event.Exited):
 		return e.why.verdict(), nil
 	case e.event == nil:
@@ -263,4 +259,13 @@ func signalText(number int, status string) string {
 		return "a signal (" + status + ")"
 	}
 	return "a signal"
+}
+
+// overQuota is the verdict of a run whose workspace is over its quota.
+func overQuota(why error) sandbox.Verdict {
+	return sandbox.Verdict{
+		Code:     sandbox.DiskFull,
+		Cause:    fmt.Sprintf("it wrote more than %v, and was ended", why),
+		NextStep: nextWorkspace,
+	}
 }

@@ -41,6 +41,8 @@ func (e ending) settleContext() sandbox.Verdict {
 		})
 	case e.fate == fateBroken: // the engine stopped it then
 		return and(unkept("output", e.broken))
+	case e.fate == fateDiskFull:
+		return and(overQuota(e.broken))
 	case e.fate == fateCancelled || x.Stopped:
 		how := "it was stopped on request"
 		if x.Killed {

@@ -129,3 +129,19 @@ func TestUsageIsNotBelieved(t *testing.T) {
 		})
 	}
 }
+
+// TestContextOverQuota has a run in a context fill its workspace, whatever the guest
+// says of its end.
+func TestContextOverQuota(t *testing.T) {
+	why := exceeded("the workspace", sandbox.WorkspaceUsage{Bytes: 9}, sandbox.WorkspaceUsage{Bytes: 8})
+	for name, end := range map[string]guestapi.ExecutionEnd{
+		"stopped": {Status: guestapi.EndInterrupted, Stopped: true},
+		"faster":  {Status: guestapi.EndOK},
+		"killed":  {Status: guestapi.EndDied, Killed: true, StateLost: true},
+	} {
+		v, _ := settle(ending{fate: fateDiskFull, broken: why, context: &end})
+		if v.Code != sandbox.DiskFull || !strings.Contains(v.Cause, "the workspace may hold 8 B") || v.NextStep != nextWorkspace {
+			t.Errorf("%s: %+v", name, v)
+		}
+	}
+}
