@@ -16,7 +16,6 @@ import (
 	"fmt"
 	"os/exec"
 	"runtime"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -587,15 +586,3 @@ func (b *bench) cleanUp() {
 		}
 	}
 }
-
-func figure(name string, took []time.Duration) Figure {
-	f := Figure{Name: name, N: len(took)}
-	if len(took) > 0 {
-		slices.Sort(took)
-		at := func(q float64) float64 { return millis(took[int(q*float64(len(took)-1)+0.5)]) }
-		f.P50, f.P99 = at(0.50), at(0.99)
-	}
-	return f
-}
-
-func millis(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }

@@ -2,7 +2,9 @@ package bench
 
 import (
 	"fmt"
+	"slices"
 	"strings"
+	"time"
 
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
@@ -112,3 +114,16 @@ func (f Figure) Verdict() string {
 	}
 	return strings.Join(parts, "; ")
 }
+
+// figure returns the figure of measured times, which it sorts.
+func figure(name string, took []time.Duration) Figure {
+	f := Figure{Name: name, N: len(took)}
+	if len(took) > 0 {
+		slices.Sort(took)
+		at := func(q float64) float64 { return millis(took[int(q*float64(len(took)-1)+0.5)]) }
+		f.P50, f.P99 = at(0.50), at(0.99)
+	}
+	return f
+}
+
+func millis(d time.Duration) float64 { return float64(d.Microseconds()) / 1000 }
