@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"io"
+	"strconv"
 	"strings"
 
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
@@ -137,7 +138,8 @@ func ReadEnvelope(r io.Reader, buf []byte, limit int) (flags byte, msg []byte, e
 // maxErrorText bounds the error texts of a guest, in bytes.
 const maxErrorText = 4 << 10
 
-// cleanText makes a guest's text safe for a message: bounded, UTF-8, one line.
+// cleanText makes a guest's text safe for a message: bounded, UTF-8, one line,
+// and without characters that control a terminal or the direction of text.
 func cleanText(s string) string {
 	if len(s) > maxErrorText {
 		s = s[:maxErrorText]
@@ -147,7 +149,7 @@ func cleanText(s string) string {
 		if r == '\n' || r == '\t' {
 			return ' '
 		}
-		if r < ' ' || r == 0x7f {
+		if !strconv.IsPrint(r) {
 			return -1
 		}
 		return r
