@@ -70,7 +70,8 @@ func NewCarrier(conn net.Conn) *Carrier {
 
 var errCarrierEnded = errors.New("the stream to the guest has ended")
 
-// carrierConn reports its end to its carrier.
+// carrierConn reports its end to its carrier. It ends if the guest does not read
+// it.
 type carrierConn struct {
 	net.Conn
 	c *Carrier
@@ -82,6 +83,10 @@ func (cc *carrierConn) Read(p []byte) (int, error) {
 		cc.c.ended()
 	}
 	return n, err
+}
+
+func (cc *carrierConn) Write(p []byte) (int, error) {
+	return writeBounded(cc.Conn, p, func() { cc.Close() })
 }
 
 func (cc *carrierConn) Close() error {
@@ -117,6 +122,9 @@ func (c *Carrier) Dial(ctx context.Context) (net.Conn, error) {
 	req.ContentLength = -1
 	stop := context.AfterFunc(ctx, cancel) // ctx bounds only the opening
 	resp, err := c.transport.RoundTrip(req)
+	if err == nil {
+		guardBody(life, resp, func() { c.Close() })
+	}
 	if !stop() && err == nil {
 		resp.Body.Close()
 		err = ctx.Err()

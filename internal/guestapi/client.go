@@ -71,7 +71,8 @@ type Client struct {
 	conns map[*clientConn]struct{}
 }
 
-// clientConn is a connection that Close closes.
+// clientConn is a connection that Close closes, and that ends if the guest does
+// not read it.
 type clientConn struct {
 	net.Conn
 	c *Client
@@ -82,6 +83,10 @@ func (cc *clientConn) Close() error {
 	delete(cc.c.conns, cc)
 	cc.c.mu.Unlock()
 	return cc.Conn.Close()
+}
+
+func (cc *clientConn) Write(p []byte) (int, error) {
+	return writeBounded(cc.Conn, p, func() { cc.Close() })
 }
 
 var errClosed = errors.New("client is closed")
@@ -118,6 +123,12 @@ func (c *Client) dialContext(ctx context.Context, _, _ string) (net.Conn, error)
 // Close closes the client's connections, and so the streams on them.
 func (c *Client) Close() {
 	c.closeOnce.Do(func() { close(c.closed) })
+	c.hangUp()
+	c.transport.CloseIdleConnections()
+}
+
+// hangUp closes the connections. The next call opens another one.
+func (c *Client) hangUp() {
 	c.mu.Lock()
 	conns := make([]*clientConn, 0, len(c.conns))
 	for cc := range c.conns {
@@ -127,7 +138,6 @@ func (c *Client) Close() {
 	for _, cc := range conns {
 		cc.Close()
 	}
-	c.transport.CloseIdleConnections()
 }
 
 // CloseIdle closes idle connections.
@@ -178,6 +188,7 @@ func (c *Client) do(op string, req *http.Request) (*http.Response, error) {
 	if err != nil {
 		return nil, lost(req.Context(), op, err)
 	}
+	guardBody(req.Context(), resp, c.hangUp)
 	return resp, nil
 }
 
