@@ -57,6 +57,8 @@ func NewCarrier(conn net.Conn) *Carrier {
 		Protocols:          new(http.Protocols),
 		DisableCompression: true,
 		MaxConnsPerHost:    1,
+
+		MaxResponseHeaderBytes: maxHeaders,
 		HTTP2: &http.HTTP2Config{
 			MaxReceiveBufferPerStream: streamWindow,
 			MaxReadFrameSize:          frameSize,
@@ -124,6 +126,7 @@ func (c *Carrier) Dial(ctx context.Context) (net.Conn, error) {
 	resp, err := c.transport.RoundTrip(req)
 	if err == nil {
 		guardBody(life, resp, func() { c.Close() })
+		resp.Header, resp.Trailer = nil, nil // the stream would hold them
 	}
 	if !stop() && err == nil {
 		resp.Body.Close()

@@ -9,6 +9,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"strings"
 	"sync"
 	"time"
 
@@ -24,6 +25,9 @@ const (
 	streamWindow = 1 << 20
 	// frameSize is large enough for a data event in one or two frames.
 	frameSize = 256 << 10
+	// maxHeaders bounds the headers of an answer, in bytes. The transport's own
+	// bound is 10 MiB, which take several times as much memory.
+	maxHeaders = 64 << 10
 )
 
 // A Dialer opens a stream to a guest, as driver.Box.Dial does. The caller closes
@@ -46,7 +50,8 @@ func NewClient(dial Dialer) *Client {
 		// One connection is dialled at a time, and all waiting calls share it.
 		// The transport opens another when the guest's limit on streams is
 		// reached.
-		MaxConnsPerHost: 1,
+		MaxConnsPerHost:        1,
+		MaxResponseHeaderBytes: maxHeaders,
 		// A guest may be paused for any time. So there are no pings, and no
 		// bound on the silence of a connection.
 		HTTP2: &http.HTTP2Config{
@@ -177,8 +182,24 @@ func newRequest(ctx context.Context, method, target string, body io.Reader, user
 }
 
 // do sends req. An error means that the guest was not reached or the connection
-// broke.
+// broke. Of the headers of the answer, do keeps those that this package reads:
+// an open stream would hold the others.
 func (c *Client) do(op string, req *http.Request) (*http.Response, error) {
+	resp, err := c.send(op, req)
+	if err != nil {
+		return nil, err
+	}
+	span := resp.Header.Get(headerRange)
+	resp.Header, resp.Trailer = http.Header{}, nil
+	if span != "" {
+		resp.Header.Set(headerRange, strings.Clone(span))
+	}
+	return resp, nil
+}
+
+const headerRange = "Content-Range"
+
+func (c *Client) send(op string, req *http.Request) (*http.Response, error) {
 	select {
 	case <-c.closed:
 		return nil, &lostError{op, errClosed}
@@ -200,7 +221,7 @@ func (c *Client) RoundTrip(req *http.Request) (*http.Response, error) {
 	u := *req.URL
 	u.Scheme, u.Host = "http", "guest"
 	out.URL, out.Host, out.RequestURI = &u, "", ""
-	return c.do("forward request", &out)
+	return c.send("forward request", &out)
 }
 
 // closeBody closes the body of a response. It reads a short body first, so that

@@ -118,7 +118,7 @@ func (c *Client) Read(ctx context.Context, path string, offset, length int64, op
 	}
 	switch resp.StatusCode {
 	case http.StatusPartialContent:
-		first, size, err := parseContentRange(resp.Header.Get("Content-Range"))
+		first, size, err := parseContentRange(resp.Header.Get(headerRange))
 		if err == nil && first != offset {
 			err = errors.New("the guest sent another range than asked for")
 		}
@@ -144,7 +144,7 @@ func (c *Client) Read(ctx context.Context, path string, offset, length int64, op
 
 	case http.StatusRequestedRangeNotSatisfiable: // offset is at or past the end
 		defer closeBody(resp)
-		text, ok := strings.CutPrefix(resp.Header.Get("Content-Range"), "bytes */")
+		text, ok := strings.CutPrefix(resp.Header.Get(headerRange), "bytes */")
 		size, err := strconv.ParseInt(text, 10, 64)
 		if !ok || err != nil || size < 0 || offset < size {
 			return nil, 0, lost(ctx, op, errors.New("the guest refused a range without telling the size"))
