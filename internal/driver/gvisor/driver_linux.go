@@ -409,7 +409,7 @@ type box struct {
 
 	// asleep is held while the box is paused, resumed, or awake for a receipt, so
 	// that these operations do not undo each other.
-	asleep sync.Mutex
+	asleep turn
 
 	mu sync.Mutex
 	// The unused streams that the guest was started with. Dial takes from spare,
@@ -418,9 +418,24 @@ type box struct {
 	own   net.Conn
 }
 
+// A turn is a lock whose waiters obey a context: a guest that answers late must
+// not hold them.
+type turn chan struct{}
+
+func (t turn) take(ctx context.Context) error {
+	select {
+	case t <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return sandbox.Errorf(sandbox.Unavailable, "wait for another operation on the box: %w", ctx.Err())
+	}
+}
+
+func (t turn) end() { <-t }
+
 // newBox returns a box that holds its connections until it is released.
 func (d *Driver) newBox(ref string) *box {
-	b := &box{d: d, ref: ref}
+	b := &box{d: d, ref: ref, asleep: make(turn, 1)}
 	b.guest = guestapi.NewClient(func(ctx context.Context) (net.Conn, error) {
 		return b.dial(ctx, b.takeOwn)
 	})
@@ -508,8 +523,10 @@ func (b *box) Receipt(ctx context.Context) (sandbox.Receipt, error) {
 }
 
 func (b *box) receipt(ctx context.Context) (_ sandbox.Receipt, err error) {
-	b.asleep.Lock()
-	defer b.asleep.Unlock()
+	if err := b.asleep.take(ctx); err != nil {
+		return nil, err
+	}
+	defer b.asleep.end()
 	rep, err := b.d.call(ctx, &request{Op: opReceipt, Ref: b.ref})
 	if err != nil {
 		return nil, err
@@ -571,15 +588,19 @@ func (b *box) SetNetwork(ctx context.Context, n sandbox.Network) error {
 }
 
 func (b *box) Pause(ctx context.Context) error {
-	b.asleep.Lock()
-	defer b.asleep.Unlock()
+	if err := b.asleep.take(ctx); err != nil {
+		return sandbox.Wrap(err, "pause box", b.ref)
+	}
+	defer b.asleep.end()
 	_, err := b.d.call(ctx, &request{Op: opPause, Ref: b.ref})
 	return sandbox.Wrap(err, "pause box", b.ref)
 }
 
 func (b *box) Resume(ctx context.Context) error {
-	b.asleep.Lock()
-	defer b.asleep.Unlock()
+	if err := b.asleep.take(ctx); err != nil {
+		return sandbox.Wrap(err, "resume box", b.ref)
+	}
+	defer b.asleep.end()
 	_, err := b.d.call(ctx, &request{Op: opResume, Ref: b.ref})
 	return sandbox.Wrap(err, "resume box", b.ref)
 }
