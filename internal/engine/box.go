@@ -342,6 +342,13 @@ func (b *box) rearm() {
 	b.lease.set(max(left, time.Millisecond), func() { b.e.spawn(b.expire) })
 }
 
+// leaseLeft returns how long the box has until it expires.
+func (b *box) leaseLeft() time.Duration {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.expires().Sub(b.e.now())
+}
+
 // expire stops the box if it has expired, and otherwise arms the timer again.
 func (b *box) expire() {
 	b.mu.Lock()
@@ -480,9 +487,11 @@ func (b *box) destroy(why reason) error {
 		b.copy.end()
 	}
 	b.guest.Close()
-	for _, r := range runs {
-		<-r.done // soon: their streams have ended
+	if !endWithin(destroyTimeout, runs) { // their streams have ended
+		b.e.log.Error("runs of a sandbox that is gone do not end", "sandbox", b.id)
 	}
+	ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), cleanupTimeout)
+	defer cancel()
 	_, err := b.e.store.EndSandbox(ctx, b.id, why.cause, b.e.now(), why.verdict())
 	if err != nil {
 		return errors.Join(err, noteErr)
@@ -554,6 +563,12 @@ func (b *box) letGo(ctx context.Context) error {
 	b.mu.Unlock()
 	for _, r := range runs {
 		r.letGo()
+	}
+	if !endWithin(endTimeout, runs) {
+		b.guest.Close() // which ends their streams
+		if !endWithin(endTimeout, runs) {
+			b.e.log.Error("runs of a sandbox do not end their streams", "sandbox", b.id)
+		}
 	}
 	if b.copy != nil {
 		b.endCopy(ctx, reason{})

@@ -151,6 +151,9 @@ const (
 	warmPauseTimeout = 10 * time.Second
 	coldPauseTimeout = 2 * time.Minute
 	cleanupTimeout   = 10 * time.Second
+	// closeTimeout is for what still goes on at the end of Close. It is more
+	// than a sandbox takes to stop, with the last copy of its workspace.
+	closeTimeout = endCopyTimeout + 3*destroyTimeout
 
 	// killTimeout is how long the guest has to end a run's process tree.
 	// endTimeout is how long the end event may take after that. A guest that
@@ -383,9 +386,27 @@ func (e *Engine) Close(ctx context.Context) error {
 	e.mu.Lock()
 	e.over = true
 	e.mu.Unlock()
-	e.background.Wait()
+	errs = append(errs, e.awaitBackground())
+	// In any case: the next process waits for the owner's lock.
 	errs = append(errs, e.owner.Release(context.WithoutCancel(ctx)), e.logs.Close())
 	return sandbox.Wrap(errors.Join(errs...), "close engine", "")
+}
+
+// awaitBackground waits for the work in the background, for closeTimeout at most.
+func (e *Engine) awaitBackground() error {
+	idle := make(chan struct{})
+	go func() {
+		e.background.Wait()
+		close(idle)
+	}()
+	t := time.NewTimer(closeTimeout)
+	defer t.Stop()
+	select {
+	case <-idle:
+		return nil
+	case <-t.C:
+		return sandbox.Errorf(sandbox.Internal, "work in the background does not end within %v", closeTimeout)
+	}
 }
 
 // Stats are the counts of this process at one moment.

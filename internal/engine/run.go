@@ -532,7 +532,8 @@ func (r *run) state() (sandbox.Run, error) {
 	return run, nil
 }
 
-// letGo leaves the run to the next process.
+// letGo begins to leave the run to the next process. The run is left when done
+// is closed.
 func (r *run) letGo() {
 	r.mu.Lock()
 	r.left = true
@@ -541,7 +542,21 @@ func (r *run) letGo() {
 	r.log.hurry()
 	r.keepBaseline()
 	r.cancel()
-	<-r.done
+}
+
+// endWithin waits until the runs are done, for d at most, and reports whether
+// they are.
+func endWithin(d time.Duration, runs []*run) bool {
+	t := time.NewTimer(d)
+	defer t.Stop()
+	for _, r := range runs {
+		select {
+		case <-r.done:
+		case <-t.C:
+			return false
+		}
+	}
+	return true
 }
 
 // feed sends input to the program, and closes the input afterwards if eof is

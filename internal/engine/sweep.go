@@ -425,19 +425,24 @@ func (e *Engine) takeOver(rec store.Sandbox) (*box, error) {
 		}
 		b.mount.wakes(b)
 	}
-	if err := b.newCopy(); err != nil {
-		return nil, errors.Join(err, b.abandon(ctx))
+	// The lease applies already: the guest may not keep the sandbox past its end
+	// by not answering. Nor may it delay Close. A sandbox whose end has come
+	// gets adoptWait, for the runs that ended in time.
+	asking, stop := context.WithTimeout(ctx, max(b.leaseLeft(), adoptWait))
+	defer stop()
+	defer context.AfterFunc(e.ctx, stop)()
+	hangUp := context.AfterFunc(asking, b.guest.Close)
+	runs, err := b.load(asking)
+	if !hangUp() && err == nil {
+		err = asking.Err()
 	}
-	b.paused = e.drv.Info().Features.Pause // it may be; resuming a running box has no effect
-	if err := b.wake(); err != nil {
-		return nil, errors.Join(err, b.abandon(ctx))
+	if err != nil && e.ctx.Err() != nil {
+		b.guest.Close()
+		b.unmount()
+		return nil, errClosed() // the next process takes it over
 	}
-	if err := errors.Join(b.loadEnv(ctx), b.copy.load(ctx)); err != nil {
-		return nil, errors.Join(err, b.abandon(ctx))
-	}
-	runs, err := e.store.RunningRuns(ctx, rec.ID)
 	if err != nil {
-		return nil, errors.Join(err, b.abandon(ctx))
+		return nil, errors.Join(err, b.abandon())
 	}
 	b.since = e.now()
 	close(b.ready)
@@ -458,9 +463,34 @@ func (e *Engine) takeOver(rec store.Sandbox) (*box, error) {
 	return b, nil
 }
 
-// abandon destroys a box that cannot be taken over.
-func (b *box) abandon(ctx context.Context) error {
+// load reads what another process knew of a box, and returns its runs in
+// progress.
+func (b *box) load(ctx context.Context) ([]store.Run, error) {
+	if err := b.newCopy(); err != nil {
+		return nil, err
+	}
+	b.paused = b.e.drv.Info().Features.Pause // it may be; resuming a running box has no effect
+	if err := b.wake(); err != nil {
+		return nil, err
+	}
+	if err := errors.Join(b.loadEnv(ctx), b.copy.load(ctx)); err != nil {
+		return nil, err
+	}
+	return b.e.store.RunningRuns(ctx, b.id)
+}
+
+// abandon destroys a box that cannot be taken over. It has a timeout of its own,
+// because the guest may have used up the other.
+func (b *box) abandon() error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(b.e.ctx), destroyTimeout)
+	defer cancel()
 	b.unmount()
 	b.guest.Close()
-	return b.e.bury(ctx, b.rec, "the sandbox could not be taken over by the new server")
+	b.mu.Lock()
+	why, over := expired(b.rec.Sandbox, b.uses > 0, b.e.now())
+	b.mu.Unlock()
+	if !over {
+		why.cause = "the sandbox could not be taken over by the new server"
+	}
+	return b.e.bury(ctx, b.rec, why.cause)
 }

@@ -235,8 +235,9 @@ func TestHungGuestsDelayNobody(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		for _, ref := range w.refs() {
+		for i, ref := range w.refs() {
 			w.box(ref).hung = true
+			w.box(ref).stuck = i%2 == 1 // as a guest that does not read its connection
 		}
 		forgotten := old.mustStart(t, sandbox.RunRequest{New: sandbox.CreateRequest{Limits: long}, Argv: []string{"print", "x"}})
 		old.mustWait(t, forgotten.ID)
@@ -273,6 +274,94 @@ func TestHungGuestsDelayNobody(t *testing.T) {
 		synctest.Wait()
 		if refs := w.refs(); len(refs) != 1 { // that of the forgotten run
 			t.Errorf("boxes %v are left", refs)
+		}
+	})
+}
+
+// TestStuckGuestExpires has a guest answer nothing, past every context, to the
+// server that takes its sandbox over. The sandbox still ends at its lifetime.
+func TestStuckGuestExpires(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld()
+		dir := t.TempDir()
+		old := openWorld(t, w, dir, detached)
+		s := old.mustCreate(t, sandbox.CreateRequest{Env: map[string]string{"A": "b"}, Limits: sandbox.Limits{Lifetime: 2 * time.Minute}})
+		w.only(t).stuck = true
+		old.crash(t)
+		time.Sleep(90 * time.Second)
+		e := openWorld(t, w, dir, detached)
+		go e.Sweep(context.Background())
+		time.Sleep(29 * time.Second)
+		if len(w.refs()) != 1 {
+			t.Error("the sandbox ended before its lifetime")
+		}
+		time.Sleep(2 * time.Second)
+		rec, err := e.store.Sandbox(t.Context(), s.ID)
+		if err != nil || rec.State != sandbox.Stopped || !strings.Contains(rec.Cause, "lifetime") || len(w.refs()) != 0 {
+			t.Errorf("after its lifetime: %s, %q, %v, boxes %v", rec.State, rec.Cause, err, w.refs())
+		}
+	})
+}
+
+// TestStuckGuestDoesNotDelayClose closes a server while guests do not answer,
+// past every context: one that is being taken over, and one with a run. The
+// server lets go of both, so that the next one has them.
+func TestStuckGuestDoesNotDelayClose(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld()
+		dir := t.TempDir()
+		first := openWorld(t, w, dir, detached)
+		taken := first.mustCreate(t, sandbox.CreateRequest{Env: map[string]string{"A": "b"}})
+		stuck := w.only(t)
+		stuck.stuck = true
+		first.crash(t)
+
+		old := openWorld(t, w, dir, detached)
+		r := old.mustStart(t, sandbox.RunRequest{Argv: []string{"sleep", "1h"}, Timeout: time.Minute})
+		for _, ref := range w.refs() {
+			w.box(ref).stuck = true
+		}
+		go old.Sweep(context.Background())
+		time.Sleep(time.Second)
+		begun := time.Now()
+		if err := old.Close(t.Context()); err != nil {
+			t.Error(err)
+		}
+		if took := time.Since(begun); took > 30*time.Second {
+			t.Errorf("Close took %v", took)
+		}
+		for _, ref := range w.refs() {
+			w.box(ref).mu.Lock()
+			w.box(ref).stuck = false
+			w.box(ref).mu.Unlock()
+		}
+		e := openWorld(t, w, dir, detached)
+		e.mustSweep(t)
+		for _, id := range []string{taken.ID, r.SandboxID} {
+			if b := e.box(id); b == nil {
+				t.Errorf("the next server does not have sandbox %s", id)
+			}
+		}
+	})
+}
+
+// TestCloseReleasesTheOwner closes a server whose work does not end.
+func TestCloseReleasesTheOwner(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld()
+		dir := t.TempDir()
+		old := openWorld(t, w, dir, detached)
+		s := old.mustCreate(t, sandbox.CreateRequest{Limits: sandbox.Limits{Idle: time.Hour}})
+		end := make(chan struct{})
+		defer close(end)
+		old.spawn(func() { <-end })
+		if err := old.Close(t.Context()); sandbox.KindOf(err) != sandbox.Internal {
+			t.Errorf("%v, want an error of kind Internal", err)
+		}
+		e := openWorld(t, w, dir, detached)
+		e.mustSweep(t)
+		if e.box(s.ID) == nil {
+			t.Error("the next server does not have the sandbox")
 		}
 	})
 }

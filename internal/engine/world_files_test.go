@@ -45,8 +45,12 @@ func (g *worldGuest) Remove(_ context.Context, path string, _ guestapi.FileOptio
 
 func (g *worldGuest) Read(ctx context.Context, path string, _, _ int64, _ guestapi.FileOptions) (io.ReadCloser, int64, error) {
 	g.b.mu.Lock()
-	hung := g.b.hung
+	hung, stuck := g.b.hung, g.b.stuck
 	g.b.mu.Unlock()
+	if stuck {
+		<-g.ctx.Done()
+		return nil, 0, errBroken
+	}
 	if hung {
 		<-ctx.Done()
 		return nil, 0, sandbox.Errorf(sandbox.Unavailable, "read file: %w", ctx.Err())
