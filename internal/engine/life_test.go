@@ -209,6 +209,28 @@ func TestTimeout(t *testing.T) {
 	})
 }
 
+// TestStuckGuestKeepsNoRun has a guest answer nothing, past every context, when
+// a run is to be ended.
+func TestStuckGuestKeepsNoRun(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld()
+		e := openWorld(t, w, t.TempDir(), nil)
+		begun := time.Now()
+		r := e.mustStart(t, sandbox.RunRequest{Argv: []string{"sleep", "1h"}, Timeout: 3 * time.Second})
+		b := w.only(t)
+		b.mu.Lock()
+		b.deaf, b.stuck = true, true
+		b.mu.Unlock()
+		checkVerdict(t, e.mustWait(t, r.ID), sandbox.Timeout, "3s")
+		if took := time.Since(begun); took > 3*time.Second+killTimeout+endTimeout {
+			t.Errorf("took %v", took)
+		}
+		if refs := w.refs(); len(refs) != 0 {
+			t.Errorf("boxes %v are left", refs)
+		}
+	})
+}
+
 func TestWaitEndsWithItsContext(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld()

@@ -475,7 +475,11 @@ func (r *run) kill(f fate, broken error) {
 	}
 	ctx, cancel := context.WithTimeout(r.ctx, killTimeout)
 	defer cancel()
+	// The call may outlast its context if the guest is stuck. The end of the
+	// sandbox then ends the call.
+	overdue := time.AfterFunc(killTimeout+endTimeout, func() { r.giveUp(errors.New("the call does not return")) })
 	patience, err := r.signal(ctx, f)
+	overdue.Stop()
 	if err == nil || errors.Is(err, sandbox.NotFound) {
 		select {
 		case <-r.done:
@@ -483,6 +487,12 @@ func (r *run) kill(f fate, broken error) {
 		case <-time.After(patience):
 		}
 	}
+	r.giveUp(err)
+}
+
+// giveUp begins to destroy the sandbox of a run that cannot be ended, unless the
+// run has ended or is let go.
+func (r *run) giveUp(err error) {
 	r.mu.Lock()
 	left := r.left
 	r.mu.Unlock()

@@ -445,8 +445,12 @@ func (g *worldGuest) CloseStdin(_ context.Context, sel guestapi.ProcessSelector)
 
 func (g *worldGuest) Signal(ctx context.Context, sel guestapi.ProcessSelector, sig guestapi.Signal) error {
 	g.b.mu.Lock()
-	deaf := g.b.deaf
+	deaf, stuck := g.b.deaf, g.b.stuck
 	g.b.mu.Unlock()
+	if stuck {
+		<-g.ctx.Done()
+		return errBroken
+	}
 	if deaf {
 		<-ctx.Done()
 		return errBroken
