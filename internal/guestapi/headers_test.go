@@ -13,12 +13,13 @@ import (
 func TestGuestHeaders(t *testing.T) {
 	const continuation = 9 // the type of frame
 	for _, fields := range []int{100, 1500, 5000, 200_000} {
+		all := bytes.Clone(status200)
+		for i := range fields {
+			name := fmt.Sprintf("x%x", i)
+			all = append(append(append(all, 0, byte(len(name))), name...), 0) // a literal without a value
+		}
 		c := liar(t, func(conn net.Conn, id uint32) bool {
-			block := bytes.Clone(status200)
-			for i := range fields {
-				name := fmt.Sprintf("x%x", i)
-				block = append(append(append(block, 0, byte(len(name))), name...), 0) // a literal without a value
-			}
+			block := all
 			for typ := byte(frameHeaders); len(block) > 0; typ = continuation {
 				n := min(len(block), 16000)
 				flags := byte(0)
@@ -45,7 +46,7 @@ func TestGuestHeaders(t *testing.T) {
 		}
 		held := heapBytes() - before
 		t.Logf("%d headers: %d open streams hold %d KiB", fields, len(open), held>>10)
-		if held > 1<<20 {
+		if len(open) > 0 && held > 1<<20 {
 			t.Errorf("%d headers: %d open streams hold %d KiB", fields, len(open), held>>10)
 		}
 		for _, p := range open {

@@ -36,6 +36,12 @@ func frame(typ, flags byte, id uint32, payload []byte) []byte {
 // liar is a guest that speaks HTTP/2 by hand. It reads up to the header of a
 // request, calls answer with the stream's number, and continues if that says so.
 func liar(t *testing.T, answer func(conn net.Conn, id uint32) bool) *Client {
+	c := NewClient(liarDialer(t, answer))
+	t.Cleanup(c.Close)
+	return c
+}
+
+func liarDialer(t *testing.T, answer func(conn net.Conn, id uint32) bool) Dialer {
 	l, err := net.Listen("unix", t.TempDir()+"/s")
 	if err != nil {
 		t.Fatal(err)
@@ -64,11 +70,10 @@ func liar(t *testing.T, answer func(conn net.Conn, id uint32) bool) *Client {
 			go serve(conn)
 		}
 	}()
-	c := NewClient(func(ctx context.Context) (net.Conn, error) {
+	t.Cleanup(func() { l.Close() })
+	return func(ctx context.Context) (net.Conn, error) {
 		return new(net.Dialer).DialContext(ctx, "unix", l.Addr().String())
-	})
-	t.Cleanup(func() { c.Close(); l.Close() })
-	return c
+	}
 }
 
 // stuff answers a request with pings around a body, so that the client has much
@@ -152,6 +157,28 @@ func TestGuestThatDoesNotRead(t *testing.T) {
 			if p != nil {
 				p.Close()
 			}
+			return err
+		})
+	})
+	dial := liarDialer(t, func(conn net.Conn, id uint32) bool {
+		stuff(conn, id, 0, status200, make([]byte, 600000))
+		return false
+	})
+	wg.Go(func() {
+		within("carrier", writeTimeout+5*time.Second, func() error {
+			carried, err := dial(t.Context())
+			if err != nil {
+				return err
+			}
+			c := NewCarrier(carried)
+			defer c.Close()
+			conn, err := c.Dial(t.Context())
+			if err != nil {
+				return err
+			}
+			io.Copy(io.Discard, conn)
+			<-c.Done()
+			_, err = c.Dial(t.Context())
 			return err
 		})
 	})
