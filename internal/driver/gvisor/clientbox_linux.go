@@ -1,0 +1,225 @@
+package gvisor
+
+import (
+	"context"
+	"errors"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/glovebox-dev/glovebox/internal/driver"
+	"github.com/glovebox-dev/glovebox/internal/guestapi"
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
+)
+
+// box is a box in the driver.
+type box struct {
+	d   *Driver
+	ref string
+
+	guest *guestapi.Client // for the driver's own requests
+
+	// asleep is held while the box is paused, resumed, or awake for a receipt, so
+	// that these operations do not undo each other.
+	asleep turn
+
+	mu sync.Mutex
+	// The unused streams that the guest was started with. Dial takes from spare,
+	// guest takes own.
+	spare []net.Conn
+	own   net.Conn
+}
+
+// A turn is a lock whose waiters obey a context: a guest that answers late must
+// not hold them.
+type turn chan struct{}
+
+func (t turn) take(ctx context.Context) error {
+	select {
+	case t <- struct{}{}:
+		return nil
+	case <-ctx.Done():
+		return sandbox.Errorf(sandbox.Unavailable, "wait for another operation on the box: %w", ctx.Err())
+	}
+}
+
+func (t turn) end() { <-t }
+
+// newBox returns a box that holds its connections until it is released.
+func (d *Driver) newBox(ref string) *box {
+	b := &box{d: d, ref: ref, asleep: make(turn, 1)}
+	b.guest = guestapi.NewClient(func(ctx context.Context) (net.Conn, error) {
+		return b.dial(ctx, b.takeOwn)
+	})
+	d.mu.Lock()
+	d.boxes[b] = true
+	d.mu.Unlock()
+	return b
+}
+
+// release closes the connections of b. It is idempotent.
+func (b *box) release() {
+	b.d.mu.Lock()
+	delete(b.d.boxes, b)
+	b.d.mu.Unlock()
+	b.guest.Close()
+	if c := b.takeOwn(); c != nil {
+		c.Close()
+	}
+	for c := b.takeSpare(); c != nil; c = b.takeSpare() {
+		c.Close()
+	}
+}
+
+var (
+	_ driver.Box       = (*box)(nil)
+	_ driver.Pauser    = (*box)(nil)
+	_ driver.Reporter  = (*box)(nil)
+	_ driver.Networker = (*box)(nil)
+)
+
+func (b *box) Ref() string { return b.ref }
+
+// takeOwn returns the stream for the driver's own requests and clears it; nil if it
+// is used.
+func (b *box) takeOwn() net.Conn {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	c := b.own
+	b.own = nil
+	return c
+}
+
+// takeSpare removes and returns an unused stream for Dial, or nil.
+func (b *box) takeSpare() net.Conn {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if len(b.spare) == 0 {
+		return nil
+	}
+	c := b.spare[0]
+	b.spare = b.spare[1:]
+	return c
+}
+
+// Dial implements [driver.Box]. The first calls return streams that the guest was
+// started with, which saves a process in the box.
+func (b *box) Dial(ctx context.Context) (net.Conn, error) {
+	return b.dial(ctx, b.takeSpare)
+}
+
+func (b *box) dial(ctx context.Context, take func() net.Conn) (net.Conn, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	if c := take(); c != nil {
+		return c, nil
+	}
+	near, far, err := socketpair()
+	if err != nil {
+		return nil, err
+	}
+	defer far.Close()
+	if _, err := b.d.call(ctx, &request{Op: opDial, Ref: b.ref}, far); err != nil {
+		near.Close()
+		return nil, sandbox.Wrap(err, "dial box", b.ref)
+	}
+	return fileConn(near)
+}
+
+// Receipt implements [driver.Box]. It resumes a paused box for the duration of the
+// call.
+func (b *box) Receipt(ctx context.Context) (sandbox.Receipt, error) {
+	receipt, err := b.receipt(ctx)
+	return receipt, sandbox.Wrap(err, "read receipt of box", b.ref)
+}
+
+func (b *box) receipt(ctx context.Context) (_ sandbox.Receipt, err error) {
+	if err := b.asleep.take(ctx); err != nil {
+		return nil, err
+	}
+	defer b.asleep.end()
+	rep, err := b.d.call(ctx, &request{Op: opReceipt, Ref: b.ref})
+	if err != nil {
+		return nil, err
+	}
+	if rep.Report.Paused {
+		if _, err := b.d.call(ctx, &request{Op: opResume, Ref: b.ref}); err != nil {
+			return nil, err
+		}
+		defer func() {
+			_, perr := b.d.call(context.WithoutCancel(ctx), &request{Op: opPause, Ref: b.ref})
+			err = errors.Join(err, perr)
+		}()
+	}
+	ctx, cancel := context.WithTimeout(ctx, askTime)
+	defer cancel()
+	in, err := b.guest.Limits(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return rep.Report.receipt(in)
+}
+
+// askTime bounds how long a guest may take to report its limits.
+const askTime = 10 * time.Second
+
+func (b *box) Incidents(ctx context.Context) (driver.Incidents, error) {
+	rep, err := b.d.call(ctx, &request{Op: opIncidents, Ref: b.ref})
+	if err != nil {
+		return driver.Incidents{}, sandbox.Wrap(err, "read incidents of box", b.ref)
+	}
+	return rep.Incidents, nil
+}
+
+// Traffic implements [driver.Networker].
+func (b *box) Traffic(ctx context.Context, after int64) (sandbox.Traffic, error) {
+	rep, err := b.d.call(ctx, &request{Op: opTraffic, Ref: b.ref, After: after})
+	if err != nil {
+		return sandbox.Traffic{}, sandbox.Wrap(err, "read traffic of box", b.ref)
+	}
+	return *rep.Traffic, nil
+}
+
+// Authority implements [driver.Networker].
+func (b *box) Authority(ctx context.Context) ([]byte, error) {
+	rep, err := b.d.call(ctx, &request{Op: opAuthority, Ref: b.ref})
+	if err != nil {
+		return nil, sandbox.Wrap(err, "read authority of box", b.ref)
+	}
+	return rep.Authority, nil
+}
+
+// SetNetwork implements [driver.Networker].
+func (b *box) SetNetwork(ctx context.Context, n sandbox.Network) error {
+	if err := checkNetwork(n); err != nil {
+		return err
+	}
+	_, err := b.d.call(ctx, &request{Op: opSetNetwork, Ref: b.ref, Network: n})
+	return sandbox.Wrap(err, "change network of box", b.ref)
+}
+
+func (b *box) Pause(ctx context.Context) error {
+	if err := b.asleep.take(ctx); err != nil {
+		return sandbox.Wrap(err, "pause box", b.ref)
+	}
+	defer b.asleep.end()
+	_, err := b.d.call(ctx, &request{Op: opPause, Ref: b.ref})
+	return sandbox.Wrap(err, "pause box", b.ref)
+}
+
+func (b *box) Resume(ctx context.Context) error {
+	if err := b.asleep.take(ctx); err != nil {
+		return sandbox.Wrap(err, "resume box", b.ref)
+	}
+	defer b.asleep.end()
+	_, err := b.d.call(ctx, &request{Op: opResume, Ref: b.ref})
+	return sandbox.Wrap(err, "resume box", b.ref)
+}
+
+// Destroy implements [driver.Box]. The maker completes it even if ctx ends.
+func (b *box) Destroy(ctx context.Context) error {
+	b.release()
+	_, err := b.d.call(ctx, &request{Op: opDestroy, Ref: b.ref})
+	return sandbox.Wrap(err, "destroy box", b.ref)
+}

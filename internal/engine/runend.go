@@ -1,0 +1,263 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/glovebox-dev/glovebox/internal/driver"
+	"github.com/glovebox-dev/glovebox/internal/guestapi"
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
+	"github.com/glovebox-dev/glovebox/internal/store"
+	"github.com/glovebox-dev/glovebox/internal/trace"
+)
+
+// finish settles and records the run's end.
+func (r *run) finish(end *guestapi.EndEvent) {
+	e := r.b.e
+	r.setDeadline(0)
+	r.going.End(nil)
+	uncopied := r.copyWorkspace() // has its own timeout
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.b.e.ctx), cleanupTimeout)
+	defer cancel()
+	ctx, settling := trace.Start(trace.Into(ctx, r.ctx), "settle")
+	defer r.span.End(nil)
+	defer settling.End(nil)
+	r.closeLog()
+	changes := r.lookAtWorkspace(ctx)
+	r.forgetBaseline()
+	verdict, code, usage := r.judge(ctx, end)
+	if uncopied != nil {
+		verdict = unsaved(verdict, uncopied)
+	}
+	r.span.Set("verdict", string(verdict.Code))
+
+	xs := r.log.extents()
+	used := r.network(ctx)
+	if verdict.Code == sandbox.Failed {
+		advise(&verdict, r.b.policy(), used, r.lastWords(xs))
+	}
+	r.keepPreviews(changes)
+	r.mu.Lock()
+	r.rec.Network = used
+	r.rec.Status, r.rec.Verdict, r.rec.ExitCode, r.rec.Usage = sandbox.RunFinished, verdict, code, usage
+	r.rec.Ended, r.rec.Changes = e.now(), changes
+	r.rec.StdoutBytes, r.rec.StderrBytes = xs[stdout].total, xs[stderr].total
+	r.rec.KeptBytes = xs[stdout].kept() + xs[stderr].kept()
+	r.rec.KeptBytes += r.results.kept()
+	if r.x != nil {
+		r.x.waits = nil
+	}
+	rec := r.rec
+	r.mu.Unlock()
+	var finished bool
+	err := trace.Do(ctx, "record end", func(ctx context.Context) (err error) {
+		finished, err = r.record(ctx, rec)
+		return err
+	})
+	if err == nil && !finished {
+		// Another process ended the sandbox, and the run with it.
+		if stored, err := e.store.Run(ctx, rec.ID); err == nil {
+			r.mu.Lock()
+			r.rec.Verdict, r.rec.ExitCode = stored.Verdict, stored.ExitCode
+			r.mu.Unlock()
+		}
+	}
+	if err != nil {
+		e.log.Error("record end of run", "run", rec.ID, "error", err)
+		r.mu.Lock()
+		r.rec.Verdict = unkept("result", err)
+		r.mu.Unlock()
+	}
+	r.b.mu.Lock()
+	delete(r.b.runs, rec.ID)
+	stopping := r.b.why != nil
+	r.b.mu.Unlock()
+	e.opts.Metrics.RunEnded(r.language, r.verdict(), rec.Ended.Sub(rec.Started), rec.StdoutBytes, rec.StderrBytes)
+	e.retire(rec.ID)
+	e.keepLog(rec, r.room)
+	close(r.done)
+	r.cancel()
+	if !stopping {
+		r.cleanUp(ctx)
+	}
+	r.release()
+}
+
+// verdict returns the code of the run's current verdict.
+func (r *run) verdict() sandbox.VerdictCode {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return r.rec.Verdict.Code
+}
+
+// record writes the run's end to the store, with a few retries. The end becomes
+// visible only afterwards, because the next process must know it too.
+func (r *run) record(ctx context.Context, rec store.Run) (finished bool, err error) {
+	for _, wait := range []time.Duration{0, 100 * time.Millisecond, 500 * time.Millisecond, 2 * time.Second, 4 * time.Second} {
+		if wait > 0 {
+			select {
+			case <-ctx.Done():
+				return false, errors.Join(err, ctx.Err())
+			case <-time.After(wait):
+			}
+		}
+		// WithoutCancel: database/sql starts a goroutine for a context that can
+		// end.
+		finished, err = r.b.e.store.FinishRun(context.WithoutCancel(ctx), rec)
+		if err == nil || !errors.Is(err, sandbox.Exhausted) {
+			return finished, err
+		}
+	}
+	return finished, err
+}
+
+// copyWorkspace copies the run's changes to the workspace, if the box has a
+// copy of that, and returns why it could not. A box that is being stopped
+// copies them itself.
+func (r *run) copyWorkspace() error {
+	b := r.b
+	b.mu.Lock()
+	stopping := b.why != nil
+	b.mu.Unlock()
+	if b.copy == nil || stopping {
+		return nil
+	}
+	err := b.copy.out(context.WithoutCancel(b.e.ctx))
+	if errors.Is(err, sandbox.Exhausted) {
+		r.mu.Lock()
+		if r.fate == fateNone {
+			r.fate, r.broken = fateDiskFull, err
+		}
+		r.mu.Unlock()
+		return nil
+	}
+	if err != nil {
+		b.e.log.Error("copy workspace after a run", "run", r.rec.ID, "error", err)
+		err = b.explain(context.WithoutCancel(b.e.ctx), err)
+	}
+	return err
+}
+
+// lookAtWorkspace returns what changed in the workspace. If the workspace is
+// now over its quota, the run ends as disk-full, even if it ended before the
+// watcher saw that.
+func (r *run) lookAtWorkspace(ctx context.Context) *sandbox.Changes {
+	changes, err := r.b.mount.end(ctx, r, r.workspace)
+	if errors.Is(err, sandbox.Exhausted) {
+		r.mu.Lock()
+		if r.fate == fateNone {
+			r.fate, r.broken = fateDiskFull, err
+		}
+		r.mu.Unlock()
+	} else if err != nil {
+		r.b.e.log.Error("look at workspace", "run", r.rec.ID, "error", err)
+	}
+	return changes
+}
+
+func (r *run) closeLog() {
+	if err := r.log.close(); err != nil {
+		r.b.e.log.Error("close log", "run", r.rec.ID, "error", err)
+	}
+}
+
+// retire keeps a finished run in memory until keepFinished later ones have
+// ended.
+func (e *Engine) retire(id string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	e.finished = append(e.finished, id)
+	if len(e.finished) > keepFinished {
+		delete(e.runs, e.finished[0])
+		e.finished = e.finished[1:]
+	}
+}
+
+// judge collects the facts about the run's end and settles its verdict.
+func (r *run) judge(ctx context.Context, end *guestapi.EndEvent) (sandbox.Verdict, *int, sandbox.Usage) {
+	b := r.b
+	r.mu.Lock()
+	ending := ending{event: end, fate: r.fate, broken: r.broken, timeout: r.rec.Timeout, limits: b.rec.Limits}
+	ending.lasted = b.e.now().Sub(r.rec.Started)
+	if r.x != nil {
+		ending.context, ending.exception = r.x.end, r.x.fail
+	}
+	r.mu.Unlock()
+	if well := end != nil && end.Exited && end.ExitCode == 0; !well {
+		b.mu.Lock()
+		ending.why = b.why
+		ending.alone = len(b.runs) == 1
+		b.mu.Unlock()
+		if r.baseline != nil {
+			<-r.baseline
+			ending.before, ending.counted = r.before, r.counted
+		}
+		if ending.counted && ending.why == nil {
+			ending.after, ending.counted, _ = driver.ReadIncidents(ctx, b.drv)
+			b.noteKills(ending.after)
+		}
+		if ending.fate == fateNone {
+			// Another process may have killed it on behalf of its owner.
+			if rec, err := b.e.store.Run(ctx, r.rec.ID); err == nil && rec.StopRequested {
+				ending.fate = fateCancelled
+			}
+		}
+	}
+	verdict, code := settle(ending)
+	return verdict, code, ending.usage()
+}
+
+// kill ends the run's process tree; the first fate counts. It returns when the
+// run has finished or is let go. If the run does not end, kill begins to
+// destroy its sandbox and returns.
+func (r *run) kill(f fate, broken error) {
+	r.mu.Lock()
+	if r.fate == fateNone && r.rec.Status == sandbox.RunRunning && !r.left {
+		r.fate, r.broken = f, broken
+	}
+	r.mu.Unlock()
+	r.log.hurry()
+	select {
+	case <-r.done:
+		return
+	default:
+	}
+	ctx, cancel := context.WithTimeout(r.ctx, killTimeout)
+	defer cancel()
+	// The call may outlast its context if the guest is stuck. The end of the
+	// sandbox then ends the call.
+	overdue := time.AfterFunc(killTimeout+endTimeout, func() { r.giveUp(errors.New("the call does not return")) })
+	patience, err := r.signal(ctx, f)
+	overdue.Stop()
+	if err == nil || errors.Is(err, sandbox.NotFound) {
+		select {
+		case <-r.done:
+			return
+		case <-time.After(patience):
+		}
+	}
+	r.giveUp(err)
+}
+
+// giveUp begins to destroy the sandbox of a run that cannot be ended, unless the
+// run has ended or is let go.
+func (r *run) giveUp(err error) {
+	r.mu.Lock()
+	left := r.left
+	r.mu.Unlock()
+	select {
+	case <-r.done:
+		return
+	default:
+		if left {
+			return
+		}
+	}
+	r.b.e.log.Error("the guest does not end a run; destroying its sandbox", "sandbox", r.b.id, "run", r.rec.ID, "error", err)
+	r.b.beginStop(reason{
+		cause: "the sandbox did not answer when a run was to be ended",
+		code:  sandbox.SandboxLost,
+		next:  "make a new sandbox",
+	})
+}
