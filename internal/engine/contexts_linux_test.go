@@ -120,13 +120,13 @@ func TestContextsOnFake(t *testing.T) {
 // bound at once. They share the room for one, and all are kept.
 func TestLargeResultsOnFake(t *testing.T) {
 	needInterpreter(t, "python3")
-	const size = 16 << 20
+	const size = 8 << 20 // six times that with escapes
 	e := openFake(t, t.TempDir(), nil)
 	s := e.mustCreate(t, sandbox.CreateRequest{})
 	var runs []sandbox.Run
 	for _, name := range []string{"a", "b", "c"} {
 		code := fmt.Sprintf("class Large:\n  def _repr_svg_(self): return '<' * %d\ndisplay(Large())\n'shown'", size)
-		runs = append(runs, e.mustStart(t, sandbox.RunRequest{SandboxID: s.ID, Context: name, Code: code}))
+		runs = append(runs, e.mustStart(t, sandbox.RunRequest{SandboxID: s.ID, Context: name, Code: code, Timeout: 5 * time.Minute}))
 	}
 	for _, r := range runs {
 		checkVerdict(t, e.mustWait(t, r.ID), sandbox.OK, "")
