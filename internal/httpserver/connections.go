@@ -154,12 +154,16 @@ func (c *connection) evict(forced bool) bool {
 
 // cut closes the connection without TLS's closing alert, which could block.
 func (c *connection) cut() {
-	conn := c.conn
-	if t, ok := conn.(*tls.Conn); ok {
-		conn = t.NetConn()
-	}
-	conn.Close()
+	netConn(c.conn).Close()
 	c.forget()
+}
+
+// netConn returns the connection below TLS.
+func netConn(conn net.Conn) net.Conn {
+	if t, ok := conn.(*tls.Conn); ok {
+		return t.NetConn()
+	}
+	return conn
 }
 
 // forget releases the connection's unit.

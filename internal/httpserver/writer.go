@@ -43,7 +43,7 @@ func (a *answer) evict() {
 	defer a.mu.Unlock()
 	a.cut = true
 	if a.hijacked != nil {
-		a.hijacked.Close()
+		netConn(a.hijacked).Close()
 		return
 	}
 	// Ignore errors: a ResponseWriter without deadlines has no connection.

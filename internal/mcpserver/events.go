@@ -34,7 +34,7 @@ type sessionEvents struct {
 // maxEventStreams bounds the streams that a session keeps. The SDK opens a stream
 // for each request and never closes it. The oldest streams are dropped, and
 // clients cannot resume them.
-const maxEventStreams = 1024
+const maxEventStreams = 128
 
 // streamEvents holds the events of a stream. first is the index of the first
 // event that it still has.

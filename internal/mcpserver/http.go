@@ -128,12 +128,15 @@ func (h *httpHandler) serveStreamable(w http.ResponseWriter, r *http.Request, id
 	r.Body = io.NopCloser(bytes.NewReader(body))
 	out := &errorWriter{ResponseWriter: w, id: m.id()}
 	w = out
+	var env envelope
 	if r.Method == http.MethodPost {
-		if len(m.ID) > maxID {
-			writeError(w, http.StatusBadRequest, nil, jsonrpc.CodeInvalidRequest, errLongID)
+		var err error
+		if env, err = readEnvelope(body); err != nil {
+			writeError(w, http.StatusBadRequest, nil, jsonrpc.CodeInvalidRequest, err.Error())
 			return
 		}
-		counted, end, err := h.server.ledgers.begin(r, id.Principal, body)
+		m.Method = env.method
+		counted, end, err := h.server.ledgers.begin(r, id.Principal, env, body)
 		if err != nil {
 			tooMuch(w, m.id(), err)
 			return
@@ -166,12 +169,13 @@ func (h *httpHandler) serveStreamable(w http.ResponseWriter, r *http.Request, id
 		h.modern.ServeHTTP(w, r)
 		return
 	}
+	var ses *session
 	if name := r.Header.Get(sessionHeader); name != "" {
-		ses := h.server.sessions.named(name, id)
+		ses = h.server.sessions.named(name, id)
 		r = r.WithContext(context.WithValue(r.Context(), sessionKey{}, ses))
 	} else if r.Method == http.MethodPost {
-		ses, err := h.server.sessions.begin(r.Context(), id)
-		if err != nil {
+		var err error
+		if ses, err = h.server.sessions.begin(r.Context(), id); err != nil {
 			tooManySessions(w, m.id())
 			return
 		}
@@ -185,6 +189,17 @@ func (h *httpHandler) serveStreamable(w http.ResponseWriter, r *http.Request, id
 		// The SDK waits for a session's calls before it ends the session, so
 		// cancel them first.
 		h.server.endSession(r.Header.Get(sessionHeader), id)
+	}
+	if ses != nil && env.notes > 0 {
+		// They are queued when their request has ended.
+		l, _ := r.Context().Value(requestKey{}).(*ledger)
+		l.enter()
+		n := ses.addNote(r.Header.Get(requestHeader), env.notes, l.leave)
+		defer func() {
+			if out.status != 0 {
+				ses.dropNote(n) // the SDK refused the body
+			}
+		}()
 	}
 	h.legacy.ServeHTTP(w, r)
 }
@@ -268,14 +283,11 @@ func peek(body []byte) (message, error) {
 const maxBatch = 32
 
 // Bounds of a message. Each value of its JSON takes valueCost bytes of memory once it
-// is decoded, whatever its length. An id is repeated in the answer.
+// is decoded, whatever its length.
 const (
 	maxValues = 100_000
 	valueCost = 80
-	maxID     = 1 << 10
 )
-
-var errLongID = fmt.Sprintf("the id has more than %d bytes", maxID)
 
 // messageCost returns the memory that the messages of a body take, in bytes.
 func messageCost(body []byte) int { return len(body) + countValues(body)*valueCost }

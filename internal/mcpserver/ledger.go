@@ -70,8 +70,8 @@ func (ls *ledgers) openFor(ctx context.Context, p sandbox.Principal, calls, size
 
 // begin calls openFor for an HTTP request, and returns the request with
 // requestHeader and the ledger.
-func (ls *ledgers) begin(r *http.Request, p sandbox.Principal, body []byte) (_ *http.Request, end func(), _ error) {
-	l, name, end, err := ls.openFor(r.Context(), p, max(1, batchSize(body)), messageCost(body))
+func (ls *ledgers) begin(r *http.Request, p sandbox.Principal, env envelope, body []byte) (_ *http.Request, end func(), _ error) {
+	l, name, end, err := ls.openFor(r.Context(), p, max(1, env.calls+env.notes), messageCost(body))
 	if err != nil {
 		return nil, nil, err
 	}

@@ -59,7 +59,7 @@ func (l *lastLine) String() string {
 // run's output. It does nothing if the client did not ask for progress. It ends
 // with ctx or when stop is called; stop waits for the last notification.
 func (s *Server) reportProgress(ctx context.Context, c call, runID string) (stop func()) {
-	if c.req.Params.GetProgressToken() == nil {
+	if c.progressToken() == nil {
 		return func() {}
 	}
 	ctx, cancel := context.WithCancel(ctx)
@@ -95,7 +95,7 @@ func (s *Server) reportProgress(ctx context.Context, c call, runID string) (stop
 // fetched. It returns the callback that receives the fetch's progress; the
 // callback is nil if the client did not ask for progress.
 func (s *Server) reportFetch(ctx context.Context, c call, image string) (progress func(sandbox.ImageProgress), stop func()) {
-	if c.req.Params.GetProgressToken() == nil {
+	if c.progressToken() == nil {
 		return nil, func() {}
 	}
 	ctx, cancel := context.WithCancel(ctx)
@@ -132,7 +132,7 @@ func (s *Server) tell(ctx context.Context, c call, message func() string) {
 			continue
 		}
 		err := c.req.Session.NotifyProgress(ctx, &mcp.ProgressNotificationParams{
-			ProgressToken: c.req.Params.GetProgressToken(),
+			ProgressToken: c.progressToken(),
 			Progress:      time.Since(c.began).Seconds(),
 			Message:       text,
 		})

@@ -150,7 +150,7 @@ func New(o Options) (*Server, error) {
 	if o.Conformance {
 		s.addConformance()
 	}
-	s.mcp.AddReceivingMiddleware(s.filterTools, sendable, withTasks, countNotes)
+	s.mcp.AddReceivingMiddleware(s.filterTools, sendable, withTasks, boundNames, countNotes)
 	s.http = newHTTPHandler(s)
 	return s, nil
 }

@@ -42,11 +42,13 @@ func (h *httpHandler) postSessionless(w http.ResponseWriter, r *http.Request) {
 	}
 	defer h.server.enter()()
 	id, _ := auth.FromContext(r.Context())
-	if len(m.ID) > maxID {
-		writeError(w, http.StatusOK, nil, jsonrpc.CodeInvalidRequest, errLongID)
+	env, err := readEnvelope(body)
+	if err != nil {
+		writeError(w, http.StatusOK, nil, jsonrpc.CodeInvalidRequest, err.Error())
 		return
 	}
-	r, end, err := h.server.ledgers.begin(r, id.Principal, body)
+	m.Method = env.method
+	r, end, err := h.server.ledgers.begin(r, id.Principal, env, body)
 	if err != nil {
 		tooMuch(w, m.id(), err)
 		return

@@ -22,9 +22,8 @@ type openSessions struct {
 // A session is an open session of a client. It ends when its client ends it, or
 // when another principal needs its place.
 type session struct {
-	of    *openSessions
-	id    auth.Identity
-	noted func() // called after each notification; nil except on SSE
+	of *openSessions
+	id auth.Identity
 
 	// of.mu guards the following fields.
 	hold  *fair.Hold
@@ -32,6 +31,8 @@ type session struct {
 	calls int    // in progress
 	end   func() // ends the session without waiting; nil until bind
 	ended bool
+	notes []*note // the oldest first
+	over  bool    // gone was called
 }
 
 type sessionKey struct{}
@@ -102,12 +103,14 @@ func (s *session) evict(forced bool) bool {
 // gone gives back the place of a session that has ended.
 func (s *session) gone() {
 	s.of.mu.Lock()
-	defer s.of.mu.Unlock()
 	delete(s.of.open, s)
 	if s.of.byID[s.name] == s {
 		delete(s.of.byID, s.name)
 	}
 	s.hold.Release()
+	notes := s.endNotesLocked()
+	s.of.mu.Unlock()
+	endNotes(notes)
 }
 
 // use marks a call as in progress until done is called. A nil session is allowed.

@@ -7,7 +7,6 @@ import (
 	"io"
 	"net/http"
 	"net/url"
-	"strings"
 	"sync"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
@@ -41,8 +40,11 @@ type sseSession struct {
 
 	mu    sync.Mutex
 	calls map[jsonrpc.ID]sseCall // calls whose answers have not been sent
-	notes []sseCall              // notifications that have not been handled, the oldest first
 	over  bool
+	// posted are the names of the ledgers of notifications that the SDK has not read,
+	// in the order in which it reads them: posting is held while one is passed on.
+	posting sync.Mutex
+	posted  []string
 }
 
 // An sseCall is a call of an SSE session, from its POST until its answer has been
@@ -52,36 +54,16 @@ type sseCall struct {
 	end  func() // ends its ledger
 }
 
-// begin records a message. It returns false if a call with the same ID is in
-// progress, or if the session has ended. undo takes the message back.
-func (s *sseSession) begin(req *jsonrpc.Request, c sseCall) (undo func(), ok bool) {
+// begin records a call. It returns false if a call with the same ID is in
+// progress, or if the session has ended.
+func (s *sseSession) begin(id jsonrpc.ID, c sseCall) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.over {
-		return nil, false
+	if _, ok := s.calls[id]; ok || s.over {
+		return false
 	}
-	if !req.IsCall() {
-		s.notes = append(s.notes, c)
-		return s.noted, true
-	}
-	if _, ok := s.calls[req.ID]; ok {
-		return nil, false
-	}
-	s.calls[req.ID] = c
-	return func() { s.answered(req.ID) }, true
-}
-
-// noted ends the oldest notification: the SDK handles them one after the other.
-func (s *sseSession) noted() {
-	s.mu.Lock()
-	var c sseCall
-	if len(s.notes) > 0 {
-		c, s.notes = s.notes[0], s.notes[1:]
-	}
-	s.mu.Unlock()
-	if c.end != nil {
-		c.end()
-	}
+	s.calls[id] = c
+	return true
 }
 
 // answered ends a call after its answer has been sent.
@@ -95,27 +77,13 @@ func (s *sseSession) answered(id jsonrpc.ID) {
 	}
 }
 
-// countNotes reports each notification that was handled to its session.
-func countNotes(next mcp.MethodHandler) mcp.MethodHandler {
-	return func(ctx context.Context, method string, req mcp.Request) (mcp.Result, error) {
-		res, err := next(ctx, method, req)
-		if ses := sessionOf(ctx); ses != nil && ses.noted != nil && strings.HasPrefix(method, "notifications/") {
-			ses.noted()
-		}
-		return res, err
-	}
-}
-
 // gone ends all calls. No answer can be sent any more.
 func (s *sseSession) gone() {
 	s.mu.Lock()
-	calls, notes := s.calls, s.notes
-	s.calls, s.notes, s.over = nil, nil, true
+	calls := s.calls
+	s.calls, s.over = nil, true
 	s.mu.Unlock()
 	for _, c := range calls {
-		c.end()
-	}
-	for _, c := range notes {
 		c.end()
 	}
 }
@@ -145,9 +113,12 @@ type ledgerConn struct {
 // Read implements [mcp.Connection].
 func (c ledgerConn) Read(ctx context.Context) (jsonrpc.Message, error) {
 	m, err := c.Connection.Read(ctx)
-	if req, ok := m.(*jsonrpc.Request); ok && req.IsCall() {
+	if req, ok := m.(*jsonrpc.Request); ok {
 		c.ses.mu.Lock()
 		name := c.ses.calls[req.ID].name
+		if !req.IsCall() && len(c.ses.posted) > 0 {
+			name, c.ses.posted = c.ses.posted[0], c.ses.posted[1:]
+		}
 		c.ses.mu.Unlock()
 		req.Extra = &mcp.RequestExtra{Header: http.Header{requestHeader: {name}}}
 	}
@@ -210,7 +181,7 @@ func (h *sseHandler) open(w http.ResponseWriter, r *http.Request, id auth.Identi
 	}
 	defer place.gone()
 	place.bind("", cancel)
-	ses.place, place.noted = place, ses.noted
+	ses.place = place
 	ctx = context.WithValue(ctx, sessionKey{}, place)
 	w.Header().Set("Content-Type", "text/event-stream")
 	w.Header().Set("Cache-Control", "no-cache, no-transform")
@@ -298,30 +269,52 @@ func (h *sseHandler) post(w *errorWriter, r *http.Request, id auth.Identity) {
 		writeError(w, http.StatusBadRequest, nil, jsonrpc.CodeParseError, "the body is not one message of JSON-RPC")
 		return
 	}
-	if req, ok := m.(*jsonrpc.Request); ok {
-		if text, ok := req.ID.Raw().(string); ok && len(text) > maxID {
-			writeError(w, http.StatusBadRequest, nil, jsonrpc.CodeInvalidRequest, errLongID)
-			return
-		}
-		// The request ends as soon as the session has the message.
-		_, name, end, err := h.server.ledgers.openFor(r.Context(), id.Principal, 1, messageCost(body))
-		if err != nil {
-			tooMuch(w, nil, err)
-			return
-		}
-		undo, ok := ses.begin(req, sseCall{name, end})
-		if !ok {
-			end()
-			writeError(w, http.StatusBadRequest, nil, jsonrpc.CodeInvalidRequest, "a call with this id is under way")
-			return
-		}
-		defer func() {
-			if w.status != 0 {
-				undo() // the session refused the message
-			}
-		}()
+	req, ok := m.(*jsonrpc.Request)
+	if !ok {
+		ses.transport.ServeHTTP(w, r)
+		return
+	}
+	if _, err := readEnvelope(body); err != nil {
+		writeError(w, http.StatusBadRequest, nil, jsonrpc.CodeInvalidRequest, err.Error())
+		return
+	}
+	// The request ends as soon as the session has the message.
+	_, name, end, err := h.server.ledgers.openFor(r.Context(), id.Principal, 1, messageCost(body))
+	if err != nil {
+		tooMuch(w, nil, err)
+		return
+	}
+	if !req.IsCall() {
+		ses.notify(w, r, name, end)
+		return
+	}
+	if !ses.begin(req.ID, sseCall{name, end}) {
+		end()
+		writeError(w, http.StatusBadRequest, nil, jsonrpc.CodeInvalidRequest, "a call with this id is under way")
+		return
 	}
 	ses.transport.ServeHTTP(w, r)
+	if w.status != 0 {
+		ses.answered(req.ID) // the session refused the message
+	}
+}
+
+// notify passes on a notification whose ledger has that name. end ends the ledger.
+func (s *sseSession) notify(w *errorWriter, r *http.Request, name string, end func()) {
+	s.posting.Lock()
+	defer s.posting.Unlock()
+	n := s.place.addNote(name, 1, end)
+	s.mu.Lock()
+	s.posted = append(s.posted, name)
+	s.mu.Unlock()
+	s.transport.ServeHTTP(w, r)
+	if w.status == 0 {
+		return
+	}
+	s.mu.Lock()
+	s.posted = s.posted[:len(s.posted)-1] // the session refused it, and does not read it
+	s.mu.Unlock()
+	s.place.dropNote(n)
 }
 
 // closeAll ends every session and prevents new ones.

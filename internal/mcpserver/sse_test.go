@@ -315,6 +315,12 @@ func TestManyNotifications(t *testing.T) {
 			t.Fatalf("%d %s", w.Code, w.Body)
 		}
 	}
+	// What the session refuses gives back nothing of the others.
+	for range accepted {
+		if w := a.post(`{"jsonrpc":"2.0","method":"x"}`); w.Code != http.StatusBadRequest && w.Code != http.StatusServiceUnavailable {
+			t.Errorf("an unknown notification: %d %s", w.Code, w.Body)
+		}
+	}
 	if held := s.shares.calls.Held("a"); accepted >= total>>20 || held < int64(accepted)<<20 {
 		t.Errorf("%d notifications of 1 MiB are queued, and %d bytes are held", accepted, held)
 	}
@@ -352,9 +358,15 @@ func TestHostileMessages(t *testing.T) {
 		"Listen": {fmt.Sprintf(many, "subscriptions/listen"), "JSON values"},
 		"Batch":  {"[" + strings.Repeat("{},", maxValues) + "{}]", "JSON values"},
 		"ID":     {long, "the id has more than 1024 bytes"},
+		"Method": {`{"jsonrpc":"2.0","id":1,"method":"` + strings.Repeat("<", maxMethod+1) + `","params":{}}`, "the method has more than 256 bytes"},
+		// The SDK reads keys in small letters alone.
+		"HiddenID": {strings.Replace(long, `"method"`, `"ID":1,"method"`, 1), "the id has more than 1024 bytes"},
 	} {
 		if w := asked(t.Context(), s, "a", c.body); w.Code != http.StatusBadRequest || !strings.Contains(w.Body.String(), c.want) {
 			t.Errorf("%s: %d %.200s", name, w.Code, w.Body)
+		}
+		if w := asked(t.Context(), s, "a", "["+c.body+"]"); w.Code != http.StatusBadRequest || !strings.Contains(w.Body.String(), c.want) {
+			t.Errorf("%s in a batch: %d %.200s", name, w.Code, w.Body)
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		a := &sseTester{s: s}
@@ -417,5 +429,67 @@ func TestTasksAreCounted(t *testing.T) {
 		if st := stats(); st.Used != 0 {
 			t.Errorf("something is held after the answers: %+v", st)
 		}
+	}
+}
+
+// TestManyNotificationsOfStreamable is the same for a session of Streamable HTTP,
+// which a call stops whose answer its client does not take.
+func TestManyNotificationsOfStreamable(t *testing.T) {
+	s, _ := newTestServer(t, nil)
+	const total = maxCalls / 8
+	s.shares.calls = fair.New(fair.Options{Name: "bytes of calls", Total: total, Small: smallCall, Reserve: total / 4})
+	ctx, cancel := context.WithCancel(t.Context())
+	session := []string{sessionHeader, asked(ctx, s, "a", initialize).Header().Get(sessionHeader)}
+	asked(ctx, s, "a", `{"jsonrpc":"2.0","method":"notifications/initialized"}`, session...)
+	let := make(chan struct{})
+	var stuck sync.WaitGroup
+	stuck.Go(func() {
+		askHTTP(ctx, s, stuckWriter{httptest.NewRecorder(), let}, "a", "POST", `{"jsonrpc":"2.0","id":5,"method":"server/discover","params":{}}`, session...)
+	})
+	time.Sleep(100 * time.Millisecond)
+	note := `{"jsonrpc":"2.0","method":"notifications/progress","params":{"progressToken":1,"progress":1,"message":"` + strings.Repeat("x", 1<<20) + `"}}`
+	accepted := 0
+	for ; accepted < 100; accepted++ {
+		waits, stop := context.WithTimeout(ctx, 3*time.Second) // for its share
+		w := asked(waits, s, "a", note, session...)
+		stop()
+		if w.Code == http.StatusServiceUnavailable {
+			break
+		}
+		if w.Code != http.StatusAccepted {
+			t.Fatalf("%d %s", w.Code, w.Body)
+		}
+	}
+	if held := s.shares.calls.Held("a"); accepted >= total>>20 || held < int64(accepted)<<20 {
+		t.Errorf("%d notifications of 1 MiB are queued, and %d bytes are held", accepted, held)
+	}
+	close(let) // the client takes the answer
+	stuck.Wait()
+	for end := time.Now().Add(10 * time.Second); s.shares.calls.Held("a") > 0 && time.Now().Before(end); {
+		time.Sleep(10 * time.Millisecond)
+	}
+	if held := s.shares.calls.Held("a"); held > 0 {
+		t.Errorf("the notifications were handled, and %d bytes are held", held)
+	}
+	cancel()
+}
+
+// TestLongNames asks for a tool and a resource with a name that the answer must not
+// repeat.
+func TestLongNames(t *testing.T) {
+	s, _ := newTestServer(t, nil)
+	cs := serveStdio(t, s, nil)
+	long := strings.Repeat("<", maxName+1)
+	_, tool := cs.CallTool(t.Context(), &mcp.CallToolParams{Name: long})
+	_, resource := cs.ReadResource(t.Context(), &mcp.ReadResourceParams{URI: "x:" + long})
+	for name, err := range map[string]error{"tool": tool, "resource": resource} {
+		if err == nil || len(err.Error()) > 200 || !strings.Contains(err.Error(), "the name has more than 8192 bytes") {
+			t.Errorf("a %s: %.300v", name, err)
+		}
+	}
+	token := &mcp.CallToolParamsRaw{}
+	token.SetProgressToken(strings.Repeat("x", maxID+1))
+	if got := (call{req: &mcp.CallToolRequest{Params: token}}).progressToken(); got != nil {
+		t.Error("a long progress token is repeated")
 	}
 }
