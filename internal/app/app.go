@@ -72,6 +72,8 @@ type Options struct {
 	// TestAuto are the drivers that "auto" tries, instead of the build's. Only
 	// tests set it.
 	TestAuto []string
+
+	now func() time.Time // clock of tokens; nil is time.Now
 }
 
 // A System is a running Glovebox. [Open] makes it, and the caller must Close it.
@@ -154,7 +156,7 @@ func Open(ctx context.Context, opts Options) (_ *System, err error) {
 		}
 		s.driver = s.warmer
 	}
-	s.auth, err = auth.New(auth.Options{Tokens: s.store, Static: c.Server.Token, Issuer: issuerOf(c.Server.OIDC)})
+	s.auth, err = auth.New(auth.Options{Tokens: s.store, Static: c.Server.Token, Issuer: issuerOf(c.Server.OIDC), Now: opts.now})
 	if err != nil {
 		return nil, err
 	}

@@ -9,8 +9,8 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/auth"
 )
 
-// revokedEvery is how often the server looks for revoked tokens. Any process may
-// have revoked them.
+// revokedEvery is how often the server looks for revoked and expired tokens. Any
+// process may have revoked them.
 const revokedEvery = 2 * time.Second
 
 // opened is a set of connections or sessions that continue after their token was
@@ -23,14 +23,17 @@ type opened interface {
 	End(gone func(auth.Identity) bool)
 }
 
-// A revocation ends the sessions of tokens that are revoked later.
+// A revocation ends the requests and sessions of tokens that are revoked or
+// expire later.
 type revocation struct {
 	auth *auth.Auth
 	log  *slog.Logger
-	open []opened
+	// A request ends with its own token, and a session with the last token of its
+	// identity.
+	requests, sessions []opened
 }
 
-// run looks for revoked tokens at intervals until ctx ends.
+// run looks for revoked and expired tokens at intervals until ctx ends.
 func (r *revocation) run(ctx context.Context) {
 	tick := time.NewTicker(revokedEvery)
 	defer tick.Stop()
@@ -40,7 +43,7 @@ func (r *revocation) run(ctx context.Context) {
 			return
 		case <-tick.C:
 		}
-		if !slices.ContainsFunc(r.open, opened.Busy) {
+		if !slices.ContainsFunc(r.requests, opened.Busy) && !slices.ContainsFunc(r.sessions, opened.Busy) {
 			continue
 		}
 		gone, err := r.auth.Revoked(ctx)
@@ -50,7 +53,12 @@ func (r *revocation) run(ctx context.Context) {
 			}
 			continue
 		}
-		for _, o := range r.open {
+		// A client may renew its token when its stream ends. Decide about sessions
+		// before that.
+		for _, o := range r.sessions {
+			o.End(func(id auth.Identity) bool { return gone(r.auth.Renewed(id)) })
+		}
+		for _, o := range r.requests {
 			o.End(gone)
 		}
 	}

@@ -158,14 +158,14 @@ func (s *System) ServeHTTP(ctx context.Context, lns Listeners, ready func()) err
 		return err
 	}
 	doors := []door{{front, lns.MCP}}
-	watch := &revocation{auth: s.auth, log: s.log, open: []opened{front, server}}
+	watch := &revocation{auth: s.auth, log: s.log, requests: []opened{front}, sessions: []opened{server}}
 	if lns.E2B != nil {
 		f, err := s.e2bFront(e2b)
 		if err != nil {
 			return err
 		}
 		doors = append(doors, door{f, lns.E2B})
-		watch.open = append(watch.open, f)
+		watch.requests = append(watch.requests, f)
 	}
 	if lns.Metrics != nil {
 		f, err := s.metricsFront()

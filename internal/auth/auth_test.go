@@ -157,6 +157,10 @@ func TestIdentity(t *testing.T) {
 	if same.Key() != id.Key() {
 		t.Error("the order of scopes changes the key")
 	}
+	same.Expires = time.Now()
+	if same.Key() != id.Key() {
+		t.Error("a renewed token changes the key")
+	}
 	for _, other := range []auth.Identity{
 		{Principal: "q", Scopes: id.Scopes},
 		{Principal: "p", Scopes: id.Scopes[:1]},

@@ -10,6 +10,7 @@ import (
 	"context"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
@@ -49,6 +50,18 @@ type Identity struct {
 	// Token is the ID of the store's token that proved the identity; otherwise
 	// "".
 	Token string
+	// Expires is when the token that proved the identity expires. Zero is never.
+	// It is not part of Key, so that a session continues with a renewed token.
+	Expires time.Time
+}
+
+// expiryGrace is how long the streams and calls of a token go on after it has
+// expired. Without it, a call that begins just before a renewal would fail.
+const expiryGrace = time.Minute
+
+// expired reports whether what the identity's token opened must end.
+func (i Identity) expired(now time.Time) bool {
+	return !i.Expires.IsZero() && now.Sub(i.Expires) >= expiryGrace
 }
 
 // Local returns the identity of the user who started this program. It has all

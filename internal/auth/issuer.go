@@ -112,7 +112,7 @@ func (i *issuer) verify(ctx context.Context, text string) (Identity, error) {
 	}
 	// Subjects are unique only within one issuer, so the principal includes the
 	// issuer's URL.
-	id := Identity{Principal: sandbox.Principal("oidc:" + i.opts.URL + "#" + token.Subject)}
+	id := Identity{Principal: sandbox.Principal("oidc:" + i.opts.URL + "#" + token.Subject), Expires: token.Expiry}
 	for _, s := range Scopes() {
 		name := i.opts.Scopes[s]
 		if name != "" && (claims.Scope.has(name) || claims.SCP.has(name)) {

@@ -2,6 +2,7 @@ package auth
 
 import (
 	"context"
+	"maps"
 	"strings"
 	"time"
 
@@ -9,9 +10,9 @@ import (
 )
 
 // Revoked returns a function that reports whether an identity's token has been
-// revoked, by any process. An identity without a token counts as revoked when the
-// last token of its principal is revoked. Identities that no token of the store
-// proved are never revoked.
+// revoked, by any process, or expired at least a minute ago. An identity without
+// a token counts as revoked when the last token of its principal is revoked.
+// Identities that no token of the store proved are never revoked.
 func (a *Auth) Revoked(ctx context.Context) (func(Identity) bool, error) {
 	list, err := a.List(ctx)
 	if err != nil {
@@ -23,7 +24,11 @@ func (a *Auth) Revoked(ctx context.Context) (func(Identity) bool, error) {
 		tokens[t.ID] = inForce
 		principals[t.Principal] = principals[t.Principal] || inForce
 	}
+	a.forgetExpired()
 	return func(id Identity) bool {
+		if id.expired(a.now()) {
+			return true
+		}
 		if id.Token != "" {
 			return !tokens[id.Token]
 		}
@@ -47,4 +52,33 @@ func (a *Auth) Gone(ctx context.Context, id Identity) (bool, error) {
 		a.gone, a.goneAt = gone, now
 	}
 	return a.gone(id), nil
+}
+
+// noteExpiry records the expiry of a token that an issuer made.
+func (a *Auth) noteExpiry(id Identity) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if key := id.Key(); id.Expires.After(a.expires[key]) {
+		a.expires[key] = id.Expires
+	}
+}
+
+// Renewed returns an identity with the latest expiry of all tokens verified for
+// its principal and scopes. A session must last as long: each of its requests has
+// a token of its own, and clients renew their tokens.
+func (a *Auth) Renewed(id Identity) Identity {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if latest := a.expires[id.Key()]; !id.Expires.IsZero() && latest.After(id.Expires) {
+		id.Expires = latest
+	}
+	return id
+}
+
+// forgetExpired removes the expiries that have passed. They extend no session.
+func (a *Auth) forgetExpired() {
+	now := a.now()
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	maps.DeleteFunc(a.expires, func(_ string, expires time.Time) bool { return Identity{Expires: expires}.expired(now) })
 }

@@ -84,6 +84,7 @@ type Auth struct {
 
 	mu      sync.Mutex
 	touched map[string]time.Time // token id -> last use written to the store
+	expires map[string]time.Time // Identity.Key -> latest expiry of the issuer's tokens
 
 	goneMu sync.Mutex
 	gone   func(Identity) bool // result of Revoked at goneAt; nil before the first call
@@ -93,7 +94,7 @@ type Auth struct {
 // New returns an Auth. If the static token is too short or contains white space,
 // the error wraps [sandbox.Invalid].
 func New(o Options) (*Auth, error) {
-	a := &Auth{tokens: o.Tokens, now: o.Now, touched: map[string]time.Time{}}
+	a := &Auth{tokens: o.Tokens, now: o.Now, touched: map[string]time.Time{}, expires: map[string]time.Time{}}
 	if a.now == nil {
 		a.now = time.Now
 	}
@@ -124,7 +125,11 @@ func (a *Auth) Verify(ctx context.Context, token string) (Identity, error) {
 		return Identity{Principal: StaticPrincipal, Scopes: Scopes()}, nil
 	}
 	if a.issuer != nil && looksSigned(token) {
-		return a.issuer.verify(ctx, token)
+		id, err := a.issuer.verify(ctx, token)
+		if err == nil {
+			a.noteExpiry(id)
+		}
+		return id, err
 	}
 	refused := sandbox.Errorf(sandbox.Unauthenticated, "token: not valid")
 	if a.tokens == nil {
