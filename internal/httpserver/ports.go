@@ -145,7 +145,9 @@ func (s *Server) showPort(w http.ResponseWriter, r *http.Request, p portRequest,
 				Refuse:            refusePort,
 			})
 		}))
-		if !byLink {
+		if byLink {
+			show = endAt(id.Expires, show)
+		} else {
 			show = s.live.serve(show)
 		}
 		// Bytes on a WebSocket are not seen here, so treat the stream as busy.
@@ -153,8 +155,24 @@ func (s *Server) showPort(w http.ResponseWriter, r *http.Request, p portRequest,
 	}), writeErrorTo).ServeHTTP(w, r.WithContext(auth.NewContext(r.Context(), id)))
 }
 
+// endAt ends the stream that next serves when it expires. It also closes a connection
+// whose client does not read, which the end of a context does not.
+func endAt(expires time.Time, next http.Handler) http.Handler {
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		ctx, cancel := context.WithCancel(r.Context())
+		defer cancel()
+		use := ctx.Value(streamKey{}).(*streamUse)
+		timer := time.AfterFunc(time.Until(expires), func() {
+			use.evict()
+			cancel()
+		})
+		defer timer.Stop()
+		next.ServeHTTP(w, r.WithContext(ctx))
+	})
+}
+
 // mayShow returns the identity for a request for a port: the client's own or,
-// with a link, the owner of the sandbox.
+// with a link, the owner of the sandbox until the link expires.
 func (s *Server) mayShow(w http.ResponseWriter, r *http.Request, p *portRequest) (id auth.Identity, err error) {
 	if p.prefix == "" {
 		if err := s.linkOfHost(w, r, p); err != nil {
@@ -162,7 +180,7 @@ func (s *Server) mayShow(w http.ResponseWriter, r *http.Request, p *portRequest)
 		}
 	}
 	if p.link != "" {
-		if _, err := s.opts.Ports.VerifyPort(p.id, p.port, p.link); err != nil {
+		if id.Expires, err = s.opts.Ports.VerifyPort(p.id, p.port, p.link); err != nil {
 			return id, err
 		}
 		id.Principal, err = s.opts.Ports.Owner(r.Context(), p.id)

@@ -34,6 +34,7 @@ const (
 type scriptedPorts struct {
 	program string // address
 	network sandbox.Network
+	until   time.Time // end of the links; zero is in an hour
 }
 
 func (p scriptedPorts) DialPort(ctx context.Context, who sandbox.Principal, id string, port int) (net.Conn, error) {
@@ -63,11 +64,14 @@ func (p scriptedPorts) Owner(_ context.Context, id string) (sandbox.Principal, e
 	return "good", nil
 }
 
-func (scriptedPorts) VerifyPort(id string, port int, link string) (time.Time, error) {
+func (p scriptedPorts) VerifyPort(id string, port int, link string) (time.Time, error) {
 	if (id != portBox && id != otherBox) || link != fmt.Sprintf("zz.signed-for_%d", port) {
 		return time.Time{}, sandbox.Errorf(sandbox.Unauthenticated, "the link is not good for this port")
 	}
-	return time.Now().Add(time.Hour), nil
+	if p.until.IsZero() {
+		return time.Now().Add(time.Hour), nil
+	}
+	return p.until, nil
 }
 
 // newPortServer returns a server that shows program, and a way to ask it.
@@ -76,7 +80,7 @@ func newPortServer(t *testing.T, program http.Handler, network sandbox.Network) 
 	prog := httptest.NewServer(program)
 	t.Cleanup(prog.Close)
 	return newServer(t, func(o *Options) {
-		o.Ports, o.PreviewDomain = scriptedPorts{prog.Listener.Addr().String(), network}, "Preview.example"
+		o.Ports, o.PreviewDomain = scriptedPorts{program: prog.Listener.Addr().String(), network: network}, "Preview.example"
 	})
 }
 
@@ -522,3 +526,60 @@ func TestPortShutdown(t *testing.T) {
 		t.Errorf("the shutdown waited %v for what was being shown", took)
 	}
 }
+
+// TestPortLinkExpires opens a WebSocket and an answer without an end by a link.
+// Both end with the link, also if their client reads nothing.
+func TestPortLinkExpires(t *testing.T) {
+	ended := make(chan string, 4)
+	program := rawProgram(t, func(conn net.Conn, r *bufio.Reader) {
+		head := readHead(r)
+		if strings.Contains(head, "Upgrade: websocket") {
+			io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
+		} else {
+			io.WriteString(conn, "HTTP/1.1 200 OK\r\n\r\n")
+		}
+		if strings.Contains(head, "/flood") {
+			io.Copy(conn, zeros{})
+		} else {
+			io.Copy(io.Discard, r)
+		}
+		ended <- head[:strings.Index(head, " HTTP/")]
+	})
+	until := time.Now().Add(3 * time.Second)
+	s := newServer(t, func(o *Options) { o.Ports = scriptedPorts{program: program, until: until} })
+	front := httptest.NewServer(s.Handler())
+	t.Cleanup(front.Close)
+	addr := front.Listener.Addr().String()
+	get := func(path string) string { return "GET " + linkedTo + path + " HTTP/1.1\r\nHost: " + addr + "\r\n" }
+	const upgrade = "Connection: Upgrade\r\nUpgrade: websocket\r\n\r\n"
+	_, plain := dialFront(t, addr, get("/answer")+"\r\n")
+	_, socket := dialFront(t, addr, get("/socket")+upgrade)
+	dialFront(t, addr, get("/flood-answer")+"\r\n")
+	dialFront(t, addr, get("/flood-socket")+upgrade)
+	for name, r := range map[string]*bufio.Reader{"an answer": plain, "a WebSocket": socket} {
+		readHead(r)
+		if _, err := io.Copy(io.Discard, r); err != nil && strings.Contains(err.Error(), "timeout") {
+			t.Errorf("%s outlives its link: %v", name, err)
+		}
+		if early := time.Until(until); early > 0 {
+			t.Errorf("%s ended %v before its link", name, early)
+		}
+	}
+	limit := time.After(5 * time.Second)
+	for range 4 {
+		select {
+		case <-ended:
+		case <-limit:
+			t.Fatal("the program's connections outlive the link")
+		}
+	}
+	for deadline := time.Now().Add(5 * time.Second); s.shares.streams.Held("good") > 0; time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("%d streams outlive the link", s.shares.streams.Held("good"))
+		}
+	}
+}
+
+type zeros struct{}
+
+func (zeros) Read(p []byte) (int, error) { clear(p); return len(p), nil }
