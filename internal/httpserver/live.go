@@ -27,6 +27,9 @@ func (l *live) serve(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		ctx, end := context.WithCancel(r.Context())
 		defer end()
+		if use, ok := ctx.Value(streamKey{}).(*streamUse); ok {
+			defer context.AfterFunc(ctx, use.closeHijacked)()
+		}
 		id, _ := auth.FromContext(ctx)
 		q := &liveRequest{id: id, end: end}
 		l.mu.Lock()
@@ -42,6 +45,18 @@ func (l *live) serve(next http.Handler) http.Handler {
 		}()
 		next.ServeHTTP(w, r.WithContext(ctx))
 	})
+}
+
+// closeHijacked closes the stream's connection if it was hijacked. The end of the
+// context does not interrupt a write to a client that does not read.
+func (u *streamUse) closeHijacked() {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.answer.mu.Lock()
+	defer u.answer.mu.Unlock()
+	if !u.over && u.answer.hijacked != nil {
+		u.answer.hijacked.Close()
+	}
 }
 
 // count returns the number of active requests.

@@ -15,6 +15,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/glovebox-dev/glovebox/internal/auth"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
@@ -583,3 +584,29 @@ func TestPortLinkExpires(t *testing.T) {
 type zeros struct{}
 
 func (zeros) Read(p []byte) (int, error) { clear(p); return len(p), nil }
+
+// TestPortEndsUnread ends the WebSocket of a token whose client does not read.
+func TestPortEndsUnread(t *testing.T) {
+	begun, ended := make(chan struct{}), make(chan struct{})
+	program := rawProgram(t, func(conn net.Conn, r *bufio.Reader) {
+		readHead(r)
+		io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
+		close(begun)
+		io.Copy(conn, zeros{})
+		close(ended)
+	})
+	s := newServer(t, func(o *Options) { o.Ports = scriptedPorts{program: program} })
+	front := httptest.NewServer(s.Handler())
+	t.Cleanup(front.Close)
+	addr := front.Listener.Addr().String()
+	dialFront(t, addr, "GET "+belowToken+"/ HTTP/1.1\r\nHost: "+addr+"\r\nAuthorization: "+good+"\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
+	<-begun
+	time.Sleep(300 * time.Millisecond) // until the buffers are full
+	s.End(func(auth.Identity) bool { return true })
+	<-ended
+	for deadline := time.Now().Add(5 * time.Second); s.shares.streams.Held("good") > 0; time.Sleep(10 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("%d streams outlive their token", s.shares.streams.Held("good"))
+		}
+	}
+}
