@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"path"
+	"sort"
 	"strings"
 	"time"
 )
@@ -208,11 +209,13 @@ func (d *Dir) MkdirAll(name string) error {
 		}
 		return root.Close()
 	}
-	return d.mkdirAll(name)
+	return d.mkdirAll(name, nil)
 }
 
-// mkdirAll is MkdirAll for a clean name.
-func (d *Dir) mkdirAll(name string) error {
+// mkdirAll is MkdirAll for a clean name. It calls making, unless nil, before it
+// creates a directory, and stops if that fails. Its work grows linearly with the
+// depth: each directory is created in its open parent.
+func (d *Dir) mkdirAll(name string, making func() error) error {
 	if name == "." {
 		return nil
 	}
@@ -225,16 +228,54 @@ func (d *Dir) mkdirAll(name string) error {
 	case !errors.Is(err, fs.ErrNotExist):
 		return err
 	}
-	if err := d.mkdirAll(path.Dir(name)); err != nil {
+	there, missing := d.firstMissing(name)
+	parent, err := openRoot(d.root, there)
+	if err != nil {
 		return err
 	}
-	if err := d.root.Mkdir(name, 0o755); err != nil {
+	for {
+		part, rest, more := strings.Cut(missing, "/")
+		err := d.mkdirIn(parent, part, making)
+		if err != nil || !more {
+			return errors.Join(err, parent.Close())
+		}
+		sub, err := openRoot(parent, part)
+		parent.Close()
+		if err != nil {
+			return err
+		}
+		parent, missing = sub, rest
+	}
+}
+
+// firstMissing splits the name of a missing directory into the directory that
+// exists and the rest.
+func (d *Dir) firstMissing(name string) (there, missing string) {
+	parts := strings.Split(name, "/")
+	n := sort.Search(len(parts)-1, func(i int) bool {
+		_, err := d.root.Stat(path.Join(parts[:i+1]...))
+		return errors.Is(err, fs.ErrNotExist)
+	})
+	return path.Join(".", path.Join(parts[:n]...)), path.Join(parts[n:]...)
+}
+
+// mkdirIn creates a directory of d in its parent.
+func (d *Dir) mkdirIn(parent *os.Root, part string, making func() error) error {
+	if making != nil {
+		if err := making(); err != nil {
+			return err
+		}
+	}
+	if err := parent.Mkdir(part, 0o755); err != nil {
 		if errors.Is(err, fs.ErrExist) {
 			return nil // a concurrent creation; if it is not a directory, the next step fails
 		}
 		return err
 	}
-	return d.own(name)
+	if d.uid < 0 {
+		return nil
+	}
+	return parent.Lchown(part, d.uid, d.gid)
 }
 
 // own gives a new file to the owner of d.

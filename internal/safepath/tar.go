@@ -18,7 +18,7 @@ import (
 // Limits bound an extraction, an export or a copy. Zero is no limit. [MaxDepth]
 // bounds Depth in any case.
 type Limits struct {
-	Files int   // of any type, including directories
+	Files int   // of any type, with the directories that names imply
 	Bytes int64 // of all files together, including holes
 	Depth int
 	// Ratio bounds the size of a decompressed archive divided by its compressed
@@ -31,7 +31,8 @@ type Limits struct {
 	Only func(name string) bool
 }
 
-// Counts are the files that were extracted, exported or copied.
+// Counts are the files that were extracted, exported or copied. An extraction
+// counts each directory that it creates, with or without an entry.
 type Counts struct {
 	Files, Directories, Links int
 	Bytes                     int64
@@ -80,6 +81,8 @@ type extraction struct {
 	into   *Dir
 	lim    Limits
 	counts Counts
+	// entries bounds the work: a directory may have any number of entries.
+	entries int
 }
 
 // ratioFree is the size up to which the ratio is not checked, in bytes.
@@ -107,7 +110,7 @@ func (x *extraction) all(r io.Reader) error {
 		h, err := archive.Next()
 		if err == io.EOF {
 			// An archive without its end mark was truncated.
-			if x.counts.total() > 0 && unpacked.n < end+tarBlock {
+			if x.entries > 0 && unpacked.n < end+tarBlock {
 				return fmt.Errorf("read archive: %w", io.ErrUnexpectedEOF)
 			}
 			return x.toEnd(unpacked)
@@ -166,20 +169,24 @@ func (x *extraction) one(h *tar.Header, r io.Reader) error {
 	if x.lim.Depth > 0 && strings.Count(name, "/") >= x.lim.Depth {
 		return fmt.Errorf("%w: archive: %s is deeper than %d directories", ErrLimit, Show(name), x.lim.Depth)
 	}
-	if x.lim.Files > 0 && x.counts.total() >= x.lim.Files {
-		return fmt.Errorf("%w: archive: it has more than %d files", ErrLimit, x.lim.Files)
+	if err := x.most(x.entries); err != nil {
+		return err
 	}
 	if name == "." {
 		return nil
 	}
+	x.entries++
 	if x.lim.Only != nil && !x.lim.Only(name) {
 		return fmt.Errorf("%w: archive: nobody asked for %s", ErrName, Show(name))
 	}
 	d := x.into
+	if h.Typeflag == tar.TypeDir {
+		return d.mkdirAll(name, x.making)
+	}
+	if err := x.most(x.counts.total()); err != nil {
+		return err
+	}
 	switch h.Typeflag {
-	case tar.TypeDir:
-		x.counts.Directories++
-		return d.mkdirAll(name)
 	case tar.TypeReg, tar.TypeGNUSparse:
 		if x.lim.Bytes > 0 && (h.Size > x.lim.Bytes || x.counts.Bytes > x.lim.Bytes-h.Size) {
 			return fmt.Errorf("%w: archive: its files have more than %d bytes", ErrLimit, x.lim.Bytes)
@@ -217,6 +224,24 @@ func (x *extraction) one(h *tar.Header, r io.Reader) error {
 	return nil
 }
 
+// most returns an error if the archive may have no more than n files.
+func (x *extraction) most(n int) error {
+	if x.lim.Files > 0 && n >= x.lim.Files {
+		return fmt.Errorf("%w: archive: it has more than %d files and directories", ErrLimit, x.lim.Files)
+	}
+	return nil
+}
+
+// making counts a directory that is about to be created. One name may imply
+// [MaxDepth] directories, so a bound on entries does not bound them.
+func (x *extraction) making() error {
+	if err := x.most(x.counts.total()); err != nil {
+		return err
+	}
+	x.counts.Directories++
+	return nil
+}
+
 func (x *extraction) clean(name string) (string, error) {
 	if x.lim.AnyBytes {
 		return clean(name)
@@ -227,7 +252,7 @@ func (x *extraction) clean(name string) (string, error) {
 // makeRoom creates the directories above a name, and removes an earlier file of
 // that name in the archive.
 func (x *extraction) makeRoom(name string) error {
-	if err := x.into.mkdirAll(path.Dir(name)); err != nil {
+	if err := x.into.mkdirAll(path.Dir(name), x.making); err != nil {
 		return err
 	}
 	if err := x.into.root.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {

@@ -5,6 +5,7 @@ import (
 	"bytes"
 	"compress/gzip"
 	"errors"
+	"fmt"
 	"io"
 	"io/fs"
 	"os"
@@ -252,4 +253,79 @@ func FuzzExtract(f *testing.F) {
 			t.Errorf("more than the limits: %+v", n)
 		}
 	})
+}
+
+// deepArchive has empty files without entries for the directories above them, each
+// below depth directories of its own.
+func deepArchive(t testing.TB, files, depth int) []byte {
+	t.Helper()
+	headers := make([]tar.Header, files)
+	for i := range headers {
+		headers[i] = file(fmt.Sprint(i, "/", strings.Repeat("a/", depth-1), "f"), "")
+	}
+	return archive(t, headers...)
+}
+
+// TestExtractCountsDirectories has archives whose names imply directories.
+func TestExtractCountsDirectories(t *testing.T) {
+	t.Run("MoreThanTheLimit", func(t *testing.T) {
+		d, staging, _, secret := open(t)
+		n, err := d.Extract(t.Context(), bytes.NewReader(deepArchive(t, 4, 198)), staging, Limits{Files: 4, Bytes: 1})
+		if !errors.Is(err, ErrLimit) {
+			t.Errorf("4 files in 792 directories: %+v, %v; want a limit", n, err)
+		}
+		if got := tree(t, d); len(got) > 0 {
+			t.Errorf("%d files are there", len(got))
+		}
+		intact(t, staging, secret)
+	})
+	t.Run("MadeOnTheWay", func(t *testing.T) {
+		_, staging, _, _ := open(t)
+		x := extraction{ctx: t.Context(), into: staging, lim: Limits{Files: 10}}
+		if err := x.all(bytes.NewReader(deepArchive(t, 4, 198))); !errors.Is(err, ErrLimit) {
+			t.Errorf("%+v, %v; want a limit", x.counts, err)
+		}
+		if got := len(tree(t, staging)); got > 10 {
+			t.Errorf("it made %d files and directories, and 10 are the most", got)
+		}
+	})
+	t.Run("Entries", func(t *testing.T) {
+		d, staging, _, _ := open(t)
+		same := make([]tar.Header, 11)
+		for i := range same {
+			same[i] = tar.Header{Name: "a/", Typeflag: tar.TypeDir}
+		}
+		if _, err := d.Extract(t.Context(), bytes.NewReader(archive(t, same...)), staging, Limits{Files: 10}); !errors.Is(err, ErrLimit) {
+			t.Errorf("11 entries of one directory: %v, want a limit", err)
+		}
+	})
+	t.Run("Exact", func(t *testing.T) {
+		d, staging, _, _ := open(t)
+		data := archive(t, tar.Header{Name: "./", Typeflag: tar.TypeDir}, file("a/b/c", "x"), tar.Header{Name: "a/", Typeflag: tar.TypeDir},
+			tar.Header{Name: "a/b/", Typeflag: tar.TypeDir}, tar.Header{Name: "a/hard", Typeflag: tar.TypeLink, Linkname: "a/b/c"}, tar.Header{Name: "d/e/", Typeflag: tar.TypeDir})
+		n, err := d.Extract(t.Context(), bytes.NewReader(data), staging, Limits{Files: 6})
+		if want := (Counts{Files: 1, Directories: 4, Links: 1, Bytes: 1}); err != nil || n != want {
+			t.Errorf("%+v, %v; want %+v", n, err, want)
+		}
+	})
+	t.Run("Update", func(t *testing.T) {
+		d, staging, _, _ := open(t)
+		name := strings.Repeat("a/", 50) + "f"
+		for files, want := range map[int]error{50: ErrLimit, 51: nil} {
+			_, err := d.Update(t.Context(), bytes.NewReader(archive(t, file(name, "x"))), staging, Limits{Files: files}, Update{Placed: []string{name}})
+			if !errors.Is(err, want) {
+				t.Errorf("with a limit of %d: %v, want %v", files, err, want)
+			}
+		}
+	})
+}
+
+func BenchmarkExtractDeep(b *testing.B) {
+	data := deepArchive(b, 10, 198)
+	for b.Loop() {
+		d, staging, _, _ := open(b)
+		if _, err := d.Extract(b.Context(), bytes.NewReader(data), staging, Limits{}); err != nil {
+			b.Fatal(err)
+		}
+	}
 }
