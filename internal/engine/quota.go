@@ -202,38 +202,92 @@ func (m *mount) tooMuch(err error) error {
 		"delete the workspace, or export it where it can be cleaned up")
 }
 
-// left returns how many more bytes the workspace may hold.
-func (m *mount) left(ctx context.Context) (int64, error) {
+// left returns how much more the workspace may hold. Its files are one or more.
+func (m *mount) left(ctx context.Context) (sandbox.WorkspaceUsage, error) {
 	left, err := m.spare(ctx)
-	return max(left, 0), err
+	left.Bytes = max(left.Bytes, 0)
+	return left, err
 }
 
-// spare is like left, but negative if the workspace holds more than it may.
-func (m *mount) spare(ctx context.Context) (int64, error) {
+// spare is like left, but its bytes are negative if the workspace holds more than
+// it may. If it may have no more files, the error is of kind Exhausted.
+func (m *mount) spare(ctx context.Context) (sandbox.WorkspaceUsage, error) {
 	usage, known := m.held()
 	if !known {
 		if _, err := m.look(ctx); err != nil {
-			return 0, m.tooMuch(err)
+			return sandbox.WorkspaceUsage{}, m.tooMuch(err)
 		}
 		usage, _ = m.held()
 	}
-	left := int64(1) << 62
-	if q := m.e.opts.WorkspaceQuota; q != (sandbox.WorkspaceUsage{}) {
-		if q.Files > 0 && usage.Files >= q.Files {
-			return 0, exceeded("the workspace", usage, q)
+	left := sandbox.WorkspaceUsage{Bytes: 1 << 62, Files: 1 << 62}
+	narrow := func(what string, usage, q sandbox.WorkspaceUsage) error {
+		if q.Files > 0 {
+			if usage.Files >= q.Files {
+				return exceeded(what, usage, q)
+			}
+			left.Files = min(left.Files, q.Files-usage.Files)
 		}
 		if q.Bytes > 0 {
-			left = min(left, q.Bytes-usage.Bytes)
+			left.Bytes = min(left.Bytes, q.Bytes-usage.Bytes)
+		}
+		return nil
+	}
+	for _, q := range []sandbox.WorkspaceUsage{m.e.opts.WorkspaceQuota, countable} {
+		if err := narrow("the workspace", usage, q); err != nil {
+			return sandbox.WorkspaceUsage{}, err
 		}
 	}
-	if q := m.e.opts.PrincipalQuota; q.Bytes > 0 {
+	if q := m.e.opts.PrincipalQuota; q != (sandbox.WorkspaceUsage{}) {
 		others, err := m.others(ctx)
-		if err != nil {
-			return 0, err
+		if err == nil {
+			err = narrow("the workspaces of this principal together", add(usage, others), q)
 		}
-		left = min(left, q.Bytes-usage.Bytes-others.Bytes)
+		if err != nil {
+			return sandbox.WorkspaceUsage{}, err
+		}
 	}
 	return left, nil
+}
+
+// leftAgain is left. Unless fits accepts the result, it counts the workspace
+// again, because files may have been removed.
+func (m *mount) leftAgain(ctx context.Context, fits func(sandbox.WorkspaceUsage) bool) (sandbox.WorkspaceUsage, error) {
+	left, err := m.left(ctx)
+	if err == nil && fits(left) {
+		return left, nil
+	}
+	again, againErr := m.measureAgain(ctx)
+	if againErr != nil {
+		return left, againErr
+	}
+	if again {
+		return m.left(ctx)
+	}
+	return left, err
+}
+
+// countable is what a workspace may hold whatever its quota is.
+var countable = sandbox.WorkspaceUsage{Files: workspace.MaxFiles}
+
+// tally counts the workspace after added came into it, and records its usage. If
+// the count fails, it records an estimate, so that the next request cannot add
+// files as if nothing had come. A workspace with too many files to be counted is
+// recorded as full until a count succeeds.
+func (m *mount) tally(ctx context.Context, added sandbox.WorkspaceUsage) error {
+	s, err := m.look(ctx)
+	if err == nil {
+		m.note(&s.Usage)
+		return nil
+	}
+	m.mu.Lock()
+	m.holds.counted = add(m.holds.counted, added)
+	if errors.Is(err, sandbox.Exhausted) {
+		m.holds.counted.Files = max(m.holds.counted.Files, countable.Files+1)
+	}
+	usage := add(m.holds.counted, m.holds.unnamed)
+	m.mu.Unlock()
+	m.note(&usage)
+	return m.tooMuch(err)
 }
 
 func errFull(m *mount) error {
@@ -288,6 +342,9 @@ func (m *mount) admit(ctx context.Context, begin func()) error {
 // farBeyond returns an error if usage is so far beyond a quota that nothing may
 // add to the workspace.
 func (m *mount) farBeyond(ctx context.Context, usage sandbox.WorkspaceUsage) error {
+	if usage.Exceeds(countable) {
+		return exceeded("the workspace", usage, countable)
+	}
 	return m.exceeds(ctx, usage, beyond(m.e.opts.WorkspaceQuota), beyond(m.e.opts.PrincipalQuota))
 }
 
@@ -314,17 +371,10 @@ const lookAgain = 1 << 20
 // reaches the workspace only when all of it is there. The caller must call
 // done.
 func (m *mount) bounded(ctx context.Context, r io.Reader, size int64, staged bool) (*quotaReader, error) {
-	fits := func(left int64) bool { return size <= left && (left > 0 || size == 0) }
-	left, err := m.left(ctx)
-	if err != nil || !fits(left) {
-		again, againErr := m.measureAgain(ctx)
-		if againErr != nil {
-			return nil, againErr
-		}
-		if again {
-			left, err = m.left(ctx)
-		}
+	fits := func(left sandbox.WorkspaceUsage) bool {
+		return size <= left.Bytes && (left.Bytes > 0 || size == 0)
 	}
+	left, err := m.leftAgain(ctx, fits)
 	if err != nil {
 		return nil, err
 	}
@@ -335,7 +385,7 @@ func (m *mount) bounded(ctx context.Context, r io.Reader, size int64, staged boo
 	m.holds.uploads++
 	m.holds.begun++
 	m.mu.Unlock()
-	return &quotaReader{m: m, ctx: ctx, r: r, staged: staged, left: min(left, lookAgain)}, nil
+	return &quotaReader{m: m, ctx: ctx, r: r, staged: staged, left: min(left.Bytes, lookAgain)}, nil
 }
 
 func (q *quotaReader) Read(p []byte) (int, error) {
@@ -358,8 +408,8 @@ func (q *quotaReader) Read(p []byte) (int, error) {
 		return n, err
 	}
 	spare, spareErr := m.spare(q.ctx)
-	q.left = min(spare, lookAgain)
-	if spareErr == nil && spare < 0 {
+	q.left = min(spare.Bytes, lookAgain)
+	if spareErr == nil && spare.Bytes < 0 {
 		spareErr = errFull(m)
 	}
 	if spareErr != nil {

@@ -1,19 +1,24 @@
 package engine
 
 import (
+	"archive/tar"
 	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
+	"fmt"
 	"io"
 	"mime/multipart"
 	"net/http"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
 	"github.com/glovebox-dev/glovebox/internal/guestapi"
+	"github.com/glovebox-dev/glovebox/internal/safepath"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
+	"github.com/glovebox-dev/glovebox/internal/workspace"
 )
 
 // The quotas against programs and files that are real.
@@ -146,4 +151,192 @@ func TestWorkspaceQuotaOfOthersThanRuns(t *testing.T) {
 			}
 		})
 	})
+}
+
+// archiveOf returns a tar archive of empty files with these names, and no entries
+// for their directories.
+func archiveOf(t *testing.T, names ...string) io.Reader {
+	t.Helper()
+	var b bytes.Buffer
+	w := tar.NewWriter(&b)
+	for _, name := range names {
+		if err := w.WriteHeader(&tar.Header{Name: name, Mode: 0o644}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := w.Close(); err != nil {
+		t.Fatal(err)
+	}
+	return &b
+}
+
+// filesNamed returns n names, all with that prefix.
+func filesNamed(prefix string, n int) []string {
+	names := make([]string, n)
+	for i := range names {
+		names[i] = fmt.Sprint(prefix, i)
+	}
+	return names
+}
+
+// TestQuotaOfImportedFiles imports archives of empty files: only their number
+// counts.
+func TestQuotaOfImportedFiles(t *testing.T) {
+	load := func(e *Engine, name string, files ...string) error {
+		return e.ImportWorkspace(t.Context(), alice, name, archiveOf(t, files...))
+	}
+	holds := func(t *testing.T, e *Engine, name string, want int64) {
+		t.Helper()
+		list, err := e.Workspaces(t.Context(), alice)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, w := range list {
+			if w.Name == name && w.Usage.Files != want {
+				t.Errorf("workspace %s was recorded with %d files, want %d", name, w.Usage.Files, want)
+			}
+		}
+		if w, err := e.Workspace(t.Context(), alice, name); err != nil || w.Usage.Files != want {
+			t.Errorf("workspace %s holds %d files, %v; want %d", name, w.Usage.Files, err, want)
+		}
+	}
+	t.Run("Directories", func(t *testing.T) {
+		e := openWorkspaces(t, func(o *Options) { o.WorkspaceQuota = sandbox.WorkspaceUsage{Files: 10} })
+		if err := load(e, "w", strings.Repeat("a/", 60)+"f"); !errors.Is(err, sandbox.Exhausted) {
+			t.Errorf("one file in 60 directories: %v", err)
+		}
+	})
+	t.Run("FilesAreThere", func(t *testing.T) {
+		e := openWorkspaces(t, func(o *Options) { o.WorkspaceQuota = sandbox.WorkspaceUsage{Files: 10} })
+		if err := load(e, "w", filesNamed("a", 6)...); err != nil {
+			t.Fatal(err)
+		}
+		if err := load(e, "w", filesNamed("b", 5)...); !errors.Is(err, sandbox.Exhausted) {
+			t.Errorf("5 more files beside 6, where 10 may be: %v", err)
+		}
+		holds(t, e, "w", 6)
+		if err := load(e, "w", filesNamed("c/", 3)...); err != nil {
+			t.Errorf("a directory and 3 files beside 6, where 10 may be: %v", err)
+		}
+		holds(t, e, "w", 10)
+		if err := load(e, "w", "d"); !errors.Is(err, sandbox.Exhausted) {
+			t.Errorf("an import into a full workspace: %v", err)
+		}
+		holds(t, e, "w", 10)
+	})
+	t.Run("Principal", func(t *testing.T) {
+		e := openWorkspaces(t, func(o *Options) {
+			o.WorkspaceQuota, o.PrincipalQuota = sandbox.WorkspaceUsage{Files: 10}, sandbox.WorkspaceUsage{Files: 15}
+		})
+		if err := load(e, "v", filesNamed("a", 10)...); err != nil {
+			t.Fatal(err)
+		}
+		if err := load(e, "w", filesNamed("a", 6)...); !errors.Is(err, sandbox.Exhausted) {
+			t.Errorf("6 files beside 10 in another workspace, where 15 may be: %v", err)
+		}
+		if err := load(e, "w", filesNamed("a", 5)...); err != nil {
+			t.Errorf("5 files beside 10 in another workspace, where 15 may be: %v", err)
+		}
+		if err := load(e, "w", "b"); !errors.Is(err, sandbox.Exhausted) || !strings.Contains(err.Error(), "principal together") {
+			t.Errorf("one more: %v", err)
+		}
+		id, _, err := e.WorkspaceOf(t.Context(), alice, "w")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := e.PutFile(t.Context(), id, "c", strings.NewReader("x"), 1); !errors.Is(err, sandbox.Exhausted) {
+			t.Errorf("an upload: %v", err)
+		}
+		holds(t, e, "w", 5)
+	})
+	t.Run("UncountedAfterwards", func(t *testing.T) {
+		var spaces *uncountable
+		e := openWorkspaces(t, func(o *Options) {
+			spaces = &uncountable{Keeper: o.Workspaces}
+			o.Workspaces, o.WorkspaceQuota = spaces, sandbox.WorkspaceUsage{Files: 1000}
+		})
+		if err := load(e, "w", "a"); err != nil {
+			t.Fatal(err)
+		}
+		// The workspace stays open, as while a sandbox has it: its last count is
+		// known.
+		if s := e.mustCreate(t, sandbox.CreateRequest{Workspace: "w"}); s.Workspace != "w" {
+			t.Fatal(s)
+		}
+		if _, err := e.Workspace(t.Context(), alice, "w"); err != nil {
+			t.Fatal(err)
+		}
+		spaces.after.Store(true)
+		if err := load(e, "w", "b"); !errors.Is(err, sandbox.Exhausted) {
+			t.Errorf("an import that cannot be counted: %v", err)
+		}
+		list, err := e.Workspaces(t.Context(), alice)
+		if err != nil || len(list) != 1 || list[0].Usage.Files <= workspace.MaxFiles {
+			t.Errorf("the record is %+v, %v; want more than a workspace may hold", list, err)
+		}
+		if err := load(e, "w", "c"); !errors.Is(err, sandbox.Exhausted) {
+			t.Errorf("the next import: %v", err)
+		}
+		if n := spaces.imports.Load(); n != 2 {
+			t.Errorf("%d imports were let in, want 2", n)
+		}
+		id, _, err := e.WorkspaceOf(t.Context(), alice, "w")
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := e.PutFile(t.Context(), id, "d", strings.NewReader("x"), 1); !errors.Is(err, sandbox.Exhausted) {
+			t.Errorf("an upload: %v", err)
+		}
+		if _, err := e.Start(t.Context(), alice, sandbox.RunRequest{New: sandbox.CreateRequest{Workspace: "w"}, Commands: []string{"true"}}); !errors.Is(err, sandbox.Exhausted) {
+			t.Errorf("a run: %v", err)
+		}
+		// Whoever cleans up can go on.
+		spaces.full.Store(false)
+		spaces.after.Store(false)
+		if _, err := e.Workspace(t.Context(), alice, "w"); err != nil {
+			t.Error(err)
+		}
+		if err := load(e, "w", "e"); err != nil {
+			t.Errorf("an import when it can be counted again: %v", err)
+		}
+	})
+}
+
+// uncountable keeps workspaces that cannot be counted once full is set. With after,
+// the next import sets it.
+type uncountable struct {
+	workspace.Keeper
+	after, full atomic.Bool
+	imports     atomic.Int32
+}
+
+func (k *uncountable) Open(id workspace.ID) (workspace.Opened, error) {
+	w, err := k.Keeper.Open(id)
+	return uncountableSpace{w, k}, err
+}
+
+type uncountableSpace struct {
+	workspace.Opened
+	k *uncountable
+}
+
+func (s uncountableSpace) Import(ctx context.Context, in io.Reader, bytes, files int64) (safepath.Counts, error) {
+	s.k.imports.Add(1)
+	n, err := s.Opened.Import(ctx, in, bytes, files)
+	s.k.full.Store(s.k.after.Load())
+	return n, err
+}
+
+func (s uncountableSpace) Snapshot(ctx context.Context) (*workspace.Snapshot, error) {
+	if s.k.full.Load() {
+		return nil, sandbox.Errorf(sandbox.Exhausted, "too many files")
+	}
+	return s.Opened.Snapshot(ctx)
+}
+
+func (s uncountableSpace) Measure(ctx context.Context) (sandbox.WorkspaceUsage, error) {
+	if s.k.full.Load() {
+		return sandbox.WorkspaceUsage{}, sandbox.Errorf(sandbox.Exhausted, "too many files")
+	}
+	return s.Opened.Measure(ctx)
 }

@@ -227,25 +227,25 @@ func (m *mount) load(ctx context.Context, r io.Reader) error {
 		return err
 	}
 	defer done()
-	left, err := m.left(ctx)
+	left, err := m.leftAgain(ctx, func(left sandbox.WorkspaceUsage) bool { return left.Bytes > 0 })
 	if err != nil {
 		return err
 	}
-	if left == 0 {
+	if left.Bytes == 0 {
 		return errFull(m)
 	}
 	defer m.transfer()()
-	if _, err := m.ws.Import(ctx, r, left, m.e.opts.WorkspaceQuota.Files); err != nil {
+	n, err := m.ws.Import(ctx, r, left.Bytes, left.Files)
+	added := sandbox.WorkspaceUsage{Bytes: n.Bytes, Files: int64(n.Files + n.Directories + n.Links)}
+	if err != nil {
+		if added.Files > 0 {
+			_ = m.tally(ctx, added) // a part of the files may be there
+		}
 		return err
 	}
 	m.changed()
 	m.tellCopies(nil)
-	s, err := m.look(ctx)
-	if err != nil {
-		return m.tooMuch(err)
-	}
-	m.note(&s.Usage)
-	return nil
+	return m.tally(ctx, added)
 }
 
 // An OpenFile is a file of a workspace that is open for reading.
@@ -337,11 +337,8 @@ func (m *mount) put(ctx context.Context, name string, r io.Reader, size int64) (
 	}
 	m.changed()
 	m.tellCopies(nil)
-	s, err := m.look(ctx)
-	if err != nil {
-		return n, nil // the file is there
-	}
-	m.note(&s.Usage)
+	// The file is there, even if the count fails.
+	_ = m.tally(ctx, sandbox.WorkspaceUsage{Bytes: n, Files: int64(1 + strings.Count(name, "/"))})
 	return n, nil
 }
 

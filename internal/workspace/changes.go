@@ -33,15 +33,16 @@ type stamp struct {
 	Link    bool
 }
 
-// maxSnapshot bounds the files that a walk of one workspace visits.
-const maxSnapshot = 1_000_000
+// MaxFiles bounds the files of any type that a walk of one workspace visits. A
+// workspace with more cannot be counted.
+const MaxFiles = 1_000_000
 
 // Snapshot walks every file of the workspace, which takes some 2 ms for a
 // thousand files. The error wraps [sandbox.Exhausted] if there are more than a
 // million files, or if directories are nested too deep.
 func (w *Workspace) Snapshot(ctx context.Context) (*Snapshot, error) {
 	s := &Snapshot{files: map[string]stamp{}, dirs: map[string]int64{}}
-	err := w.dir.Walk(ctx, maxSnapshot, func(e *safepath.Entry) error {
+	err := w.dir.Walk(ctx, MaxFiles, func(e *safepath.Entry) error {
 		s.Usage.Files++
 		s.Usage.Bytes += e.Allocated
 		changed := e.Changed
@@ -91,7 +92,7 @@ func (s *Snapshot) Before(t time.Time) *Snapshot {
 // Measure returns the usage of the workspace. It fails as Snapshot does.
 func (w *Workspace) Measure(ctx context.Context) (sandbox.WorkspaceUsage, error) {
 	var u sandbox.WorkspaceUsage
-	err := w.dir.Walk(ctx, maxSnapshot, func(e *safepath.Entry) error {
+	err := w.dir.Walk(ctx, MaxFiles, func(e *safepath.Entry) error {
 		u.Files++
 		u.Bytes += e.Allocated
 		return nil

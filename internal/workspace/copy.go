@@ -45,7 +45,7 @@ func (w *Workspace) ExportOnly(ctx context.Context, out io.Writer, most int64, o
 // and the removals of u. The files have at most bytes bytes. If unpacking fails,
 // the workspace does not change. in is nil if there are no files to put.
 func (w *Workspace) Update(ctx context.Context, in io.Reader, bytes int64, u Update) (safepath.Counts, error) {
-	lim := safepath.Limits{Files: maxSnapshot, Bytes: bytes, AnyBytes: true, Ratio: 1} // not compressed
+	lim := safepath.Limits{Files: MaxFiles, Bytes: bytes, AnyBytes: true, Ratio: 1} // not compressed
 	n, err := w.dir.Update(ctx, in, w.set.staging, lim, u)
 	return n, explain(err)
 }
@@ -145,7 +145,7 @@ func ReadListing(r io.Reader) (*Snapshot, error) {
 		if err != nil {
 			return nil, sandbox.Errorf(sandbox.Unavailable, "read listing: %w", err)
 		}
-		if s.Usage.Files++; s.Usage.Files > maxSnapshot {
+		if s.Usage.Files++; s.Usage.Files > MaxFiles {
 			return nil, sandbox.Errorf(sandbox.Exhausted, "too many files")
 		}
 		if strings.Count(name, "/") >= safepath.MaxDepth {

@@ -57,7 +57,7 @@ func TestReadListing(t *testing.T) {
 			t.Errorf("too many %s: %v", what, err)
 		}
 	}
-	many := io.MultiReader(strings.NewReader(strings.Repeat("p 1 0 0 1 a\x00", maxSnapshot)), strings.NewReader("p 1 0 0 1 b\x00"))
+	many := io.MultiReader(strings.NewReader(strings.Repeat("p 1 0 0 1 a\x00", MaxFiles)), strings.NewReader("p 1 0 0 1 b\x00"))
 	if _, err := ReadListing(many); !errors.Is(err, sandbox.Exhausted) {
 		t.Errorf("too many: %v", err)
 	}

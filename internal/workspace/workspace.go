@@ -293,8 +293,8 @@ const maxRatio = 200
 // bound the extracted files. Zero means no limit for bytes, and a million for
 // files.
 func (w *Workspace) Import(ctx context.Context, in io.Reader, bytes, files int64) (safepath.Counts, error) {
-	if files <= 0 || files > maxSnapshot {
-		files = maxSnapshot
+	if files <= 0 || files > MaxFiles {
+		files = MaxFiles
 	}
 	lim := safepath.Limits{Files: int(files), Bytes: bytes, Ratio: maxRatio}
 	n, err := w.dir.Extract(ctx, in, w.set.staging, lim)
