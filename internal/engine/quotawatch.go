@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
@@ -167,9 +168,16 @@ func (w *watcher) look(ctx context.Context) {
 	case w.full != nil && !w.settles && (w.m.quiet() || now.After(w.until)):
 		// The workspace must not grow from its present usage.
 		w.used = used
-		if usage, ok := w.count(ctx); ok && w.full != nil {
+		usage, ok := w.count(ctx)
+		switch {
+		case w.full == nil:
+		case ok:
 			w.accepted = usage
 			w.settles, w.until, w.transfers = true, time.Now().Add(settleFor), w.m.transferred()
+		case ctx.Err() == nil:
+			// The runs have ended, and the count failed again. Do not keep requests
+			// waiting: the next count ends their runs if it fails, too.
+			w.open()
 		}
 	case grown && now.After(w.soonest), now.After(w.latest):
 		w.used = used
@@ -190,7 +198,11 @@ func (w *watcher) count(ctx context.Context) (_ sandbox.WorkspaceUsage, ok bool)
 	w.latest = time.Now().Add(max(watchLeast, (watchShare-1)*took))
 	w.soonest = time.Now().Add(min(watchLeast, (watchFullShare-1)*took))
 	if err != nil {
-		// A workspace that cannot be counted must not be written to.
+		if errors.Is(err, sandbox.Exhausted) {
+			w.stopBoxes(stopFull(m.tooMuch(err), "what is written cannot be counted"), w.accepted)
+			return usage, false
+		}
+		// Files must not be written while they cannot be counted.
 		w.end(m.tooMuch(err))
 		return usage, false
 	}
