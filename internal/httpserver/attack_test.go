@@ -319,11 +319,7 @@ func TestUnknownClients(t *testing.T) {
 					}
 					stop()
 					synctest.Wait()
-					for _, stats := range shares.Stats() {
-						if st := stats(); st.Used != 0 {
-							t.Errorf("something is held with no connection open: %+v", st)
-						}
-					}
+					nothingHeld(t, shares)
 				})
 			})
 		}

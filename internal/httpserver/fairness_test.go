@@ -46,6 +46,16 @@ func smallShares() *Shares {
 	}
 }
 
+// nothingHeld checks that no unit of the shares is held.
+func nothingHeld(t *testing.T, shares *Shares) {
+	t.Helper()
+	for _, stats := range shares.Stats() {
+		if st := stats(); st.Used != 0 {
+			t.Errorf("something is held at the end: %+v", st)
+		}
+	}
+}
+
 // TestFairness has one hostile principal among 2 and 20, for each resource of the
 // front door. The others ask one thing at a time, each of which takes 100 ms.
 func TestFairness(t *testing.T) {
@@ -129,11 +139,7 @@ func TestFairness(t *testing.T) {
 					if attacked > hostile*idle {
 						t.Errorf("the others' p99 is %v, and %v while one is hostile", idle, attacked)
 					}
-					for _, stats := range s.shares.Stats() {
-						if st := stats(); st.Used != 0 {
-							t.Errorf("something is held with nothing under way: %+v", st)
-						}
-					}
+					nothingHeld(t, s.shares)
 				})
 			})
 		}
@@ -201,11 +207,7 @@ func TestIdleConnections(t *testing.T) {
 		}
 		stop()
 		synctest.Wait()
-		for _, stats := range shares.Stats() {
-			if st := stats(); st.Used != 0 {
-				t.Errorf("something is held with no connection open: %+v", st)
-			}
-		}
+		nothingHeld(t, shares)
 	})
 }
 

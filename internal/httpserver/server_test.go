@@ -374,11 +374,7 @@ func TestAllBodies(t *testing.T) {
 		if status := <-done; status != 200 {
 			t.Errorf("the first: %d", status)
 		}
-		for _, stats := range shares.Stats() {
-			if st := stats(); st.Used != 0 {
-				t.Errorf("something is counted with nothing under way: %+v", st)
-			}
-		}
+		nothingHeld(t, shares)
 	})
 }
 

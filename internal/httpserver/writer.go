@@ -128,7 +128,7 @@ func (a *answer) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	if err == nil {
 		a.hijacked = conn
 		if a.cut {
-			conn.Close()
+			netConn(conn).Close()
 		}
 	}
 	return conn, rw, err
