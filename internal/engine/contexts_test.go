@@ -208,8 +208,9 @@ func TestContextLongEvent(t *testing.T) {
 // TestRoomForLongEvents has a principal hold all the room that it can get: one
 // event of each sandbox, and half of all. Others get room at once.
 func TestRoomForLongEvents(t *testing.T) {
+	e := &Engine{longLines: newLongLines()}
 	box := func(who sandbox.Principal) *run {
-		r := &run{b: &box{longLine: make(chan struct{}, 1)}}
+		r := &run{b: &box{e: e, longLine: make(chan struct{}, 1)}}
 		r.rec.Principal = who
 		return r
 	}
@@ -247,7 +248,7 @@ func TestRoomForLongEvents(t *testing.T) {
 	for _, give := range held {
 		give()
 	}
-	if st := longLines.Stats(); st.Used != 0 {
+	if st := e.longLines.Stats(); st.Used != 0 {
 		t.Errorf("%d are held", st.Used)
 	}
 }

@@ -243,25 +243,24 @@ type Engine struct {
 	// box gets a place.
 	places    *fair.Pool
 	pulls     *fair.Pool      // of images
+	longLines *fair.Pool      // long events in memory
 	admission context.Context //nolint:containedctx // the end of waiting, not a caller's
 	dismiss   context.CancelFunc
 
 	sweeping sync.Mutex
 	strays   map[string]time.Time // guarded by sweeping: see sweepStrays
 
-	mu       sync.Mutex
-	closed   bool            // nothing new begins
-	over     bool            // Close waits only for background; no new work begins
-	boxes    map[string]*box // by sandbox ID: the boxes of this process, until they are gone
-	runs     map[string]*run // by run ID: runs in progress here, and the last few that ended
-	finished []string        // IDs of the runs that ended, oldest first
-	adopting map[string]*adoption
-	mounts   map[workspace.ID]*mount
-	// importing has a channel for each import in progress, which is closed at
-	// its end.
-	kept      map[string]*keptLog // by run ID: logs of runs that ended
-	importing map[sandbox.Principal]chan struct{}
-	fileBase  string // URL of the server that serves files of workspaces
+	mu        sync.Mutex
+	closed    bool            // nothing new begins
+	over      bool            // Close waits only for background; no new work begins
+	boxes     map[string]*box // by sandbox ID: the boxes of this process, until they are gone
+	runs      map[string]*run // by run ID: runs in progress here, and the last few that ended
+	finished  []string        // IDs of the runs that ended, oldest first
+	adopting  map[string]*adoption
+	mounts    map[workspace.ID]*mount
+	kept      map[string]*keptLog                 // by run ID: logs of runs that ended
+	importing map[sandbox.Principal]chan struct{} // closed at the end of the principal's import
+	fileBase  string                              // URL of the server that serves files of workspaces
 }
 
 // keepFinished is how many finished runs stay in memory: most questions about a
@@ -321,6 +320,7 @@ func New(opts Options) (*Engine, error) {
 		ctx:       ctx,
 		cancel:    cancel,
 		places:    newPlaces(opts),
+		longLines: newLongLines(),
 		pulls:     fair.New(fair.Options{Name: "pulls of images", Total: maxPulls, RetryAfter: 10 * time.Second}),
 		admission: admission,
 		dismiss:   dismiss,
@@ -419,7 +419,7 @@ type Stats struct {
 // Shares returns, for each pool that principals share, the function that
 // returns its statistics.
 func (e *Engine) Shares() []func() fair.Stats {
-	return []func() fair.Stats{e.places.Stats, e.pulls.Stats, e.runningLogs.Stats, e.keptLogs.Stats}
+	return []func() fair.Stats{e.places.Stats, e.pulls.Stats, e.runningLogs.Stats, e.keptLogs.Stats, e.longLines.Stats}
 }
 
 // Stats returns the current counts.

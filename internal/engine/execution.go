@@ -52,10 +52,13 @@ type contextStream struct {
 	stream executions
 }
 
-// longLines is how many events of more than a MiB may be in memory at once. Each
-// takes a few times its size, of at most 40 MiB, until its result is kept. The
-// engines of a process share them, as they share its memory.
-var longLines = fair.New(fair.Options{Name: "long events of runs", Total: 4})
+// maxLongLines is how many events of more than a MiB may be in memory at once. Each
+// takes a few times its size, of at most 40 MiB, until its result is kept.
+const maxLongLines = 4
+
+func newLongLines() *fair.Pool {
+	return fair.New(fair.Options{Name: "long events of runs", Total: maxLongLines})
+}
 
 // contextEvents returns the events of a stream of the run.
 func (r *run) contextEvents(stream executions) contextStream {
@@ -72,7 +75,7 @@ func (r *run) roomForLine(ctx context.Context) (give func(), err error) {
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}
-	hold, err := longLines.Acquire(ctx, fair.Request{Principal: r.rec.Principal, Units: 1})
+	hold, err := r.b.e.longLines.Acquire(ctx, fair.Request{Principal: r.rec.Principal, Units: 1})
 	if err != nil {
 		<-r.b.longLine
 		return nil, err

@@ -147,6 +147,47 @@ func TestQuotaOfBursts(t *testing.T) {
 	})
 }
 
+// TestQuotaWithoutCounts has the counts of a workspace fail, before and while it
+// settles. No run waits for ever, and all is as before once counts succeed.
+func TestQuotaWithoutCounts(t *testing.T) {
+	for name, full := range map[string]bool{"Quiet": false, "Settling": true} {
+		t.Run(name, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				e, w := openSpaces(t, nil)
+				s := e.mustCreate(t, sandbox.CreateRequest{Workspace: "w", Restless: true})
+				try := func(argv ...string) (sandbox.Run, error) {
+					ctx, cancel := context.WithTimeout(t.Context(), 2*time.Minute)
+					defer cancel()
+					r, err := e.Start(ctx, alice, sandbox.RunRequest{SandboxID: s.ID, Argv: argv, Timeout: 5 * time.Minute})
+					if err != nil {
+						return r, err
+					}
+					return e.mustWait(t, r.ID), nil
+				}
+				if full {
+					if r, err := try("fill", "1000000000"); err != nil || r.Verdict.Code != sandbox.DiskFull {
+						t.Fatalf("%+v, %v", r.Verdict, err)
+					}
+					time.Sleep(settleFor / 4) // it settles for so long
+				} else if r, err := try("print", "x"); err != nil || r.Verdict.Code != sandbox.OK {
+					t.Fatalf("%+v, %v", r.Verdict, err)
+				}
+				w.spaces.setBroken(true)
+				time.Sleep(time.Minute)
+				if _, err := try("print", "x"); errors.Is(err, context.DeadlineExceeded) {
+					t.Errorf("a run waits while counts fail: %v", err)
+				}
+				w.spaces.setBroken(false)
+				w.spaces.space("alice-w").grow(-10000 * mib)
+				time.Sleep(time.Minute)
+				if r, err := try("print", "x"); err != nil || r.Verdict.Code != sandbox.OK {
+					t.Errorf("a run when counts succeed again: %+v, %v", r.Verdict, err)
+				}
+			})
+		})
+	}
+}
+
 // TestQuotaGoesOnAfterDiskFull fills a workspace again and again: each run is
 // watched, also one that begins while another is ended, and what all of them
 // write together has a bound.

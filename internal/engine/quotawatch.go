@@ -255,7 +255,13 @@ func (w *watcher) end(why error) {
 func (w *watcher) settle(ctx context.Context, over bool) {
 	full, accepted := w.full, w.accepted
 	usage, ok := w.count(ctx)
-	if !ok || w.full == nil {
+	if w.full == nil {
+		return
+	}
+	if !ok {
+		if over && ctx.Err() == nil {
+			w.open() // as in look, if the count fails again
+		}
 		return
 	}
 	if err := w.m.overQuota(ctx, usage, accepted); err != nil && w.m.transferred() == w.transfers {

@@ -2,6 +2,7 @@ package engine
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -19,8 +20,9 @@ import (
 type worldSpaces struct {
 	mu     sync.Mutex
 	spaces map[string]*worldSpace
-	looks  int // at the disk
-	counts int // of workspaces
+	looks  int  // at the disk
+	counts int  // of workspaces
+	broken bool // they cannot be counted
 }
 
 func newWorldSpaces() *worldSpaces { return &worldSpaces{spaces: map[string]*worldSpace{}} }
@@ -34,6 +36,13 @@ func (s *worldSpace) grow(n int64) {
 	s.all.mu.Lock()
 	defer s.all.mu.Unlock()
 	s.bytes = max(0, s.bytes+n)
+}
+
+// setBroken has counts fail, or succeed again.
+func (k *worldSpaces) setBroken(broken bool) {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	k.broken = broken
 }
 
 // total is what all workspaces hold together.
@@ -114,6 +123,9 @@ func (s *worldSpace) Measure(context.Context) (sandbox.WorkspaceUsage, error) {
 	s.all.mu.Lock()
 	defer s.all.mu.Unlock()
 	s.all.counts++
+	if s.all.broken {
+		return sandbox.WorkspaceUsage{}, errors.New("input/output error")
+	}
 	return sandbox.WorkspaceUsage{Bytes: s.bytes, Files: 1000}, nil
 }
 
