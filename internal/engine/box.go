@@ -72,6 +72,7 @@ type reason struct {
 	cause string
 	code  sandbox.VerdictCode
 	next  string
+	retry time.Duration // after which a sandbox may start again; 0 if unknown
 }
 
 func (r reason) verdict() sandbox.Verdict {
@@ -403,6 +404,13 @@ func expired(s sandbox.Sandbox, busy bool, now time.Time) (reason, bool) {
 // left of the box or ctx ends; in the latter case the stop goes on. The first
 // reason counts. A later stop tries again after a failed one.
 func (b *box) stop(ctx context.Context, why reason) error {
+	if !b.started() { // the caller of create gets the reason
+		b.mu.Lock()
+		if b.why == nil && !b.released {
+			b.why = &why
+		}
+		b.mu.Unlock()
+	}
 	b.cancel()
 	select {
 	case <-b.ready: // creation ends soon, since its context has ended

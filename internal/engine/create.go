@@ -88,7 +88,7 @@ func (e *Engine) create(ctx context.Context, p sandbox.Principal, req sandbox.Cr
 		return nil, err
 	}
 	if err := b.start(ctx); err != nil {
-		err = b.evicted(err)
+		err = b.notStarted(err)
 		b.err = err
 		e.forget(b)
 		close(b.ready)

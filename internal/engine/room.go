@@ -124,6 +124,7 @@ func (b *box) evict(forced bool) bool {
 		cause: fmt.Sprintf("the server was full, and the sandbox was not used for %v", unused.Round(time.Second)),
 		code:  sandbox.SandboxLost,
 		next:  "make a new sandbox; files of a workspace are still there",
+		retry: max(time.Second, e.opts.EvictAfter),
 	}
 	if !idle {
 		b.why.cause = fmt.Sprintf("the server was full, and its owner had %d of its %d sandboxes, more than a fair share",
@@ -151,15 +152,25 @@ func (b *box) leavePlace(why reason) {
 	}
 }
 
-// evicted returns the error for a box that was evicted while it started. It
-// returns err if the box was not.
-func (b *box) evicted(err error) error {
+// notStarted returns the error for a box that was stopped before a caller got
+// it. It returns err if the box was not.
+func (b *box) notStarted(err error) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.why == nil || !errors.Is(err, context.Canceled) {
+	if b.why == nil || !errors.Is(err, context.Canceled) && !errors.Is(err, sandbox.Conflict) {
 		return err
 	}
-	err = sandbox.WithRetryAfter(sandbox.Errorf(sandbox.Exhausted, "%s", b.why.cause), max(time.Second, b.e.opts.EvictAfter))
+	kind := sandbox.Unavailable
+	if b.why.retry > 0 || b.why.code == sandbox.DiskFull {
+		kind = sandbox.Exhausted
+	}
+	err = sandbox.Errorf(kind, "%s", b.why.cause)
+	if b.why.retry > 0 {
+		err = sandbox.WithRetryAfter(err, b.why.retry)
+	}
+	if b.why.next == "" {
+		return err
+	}
 	return sandbox.WithHint(err, "%s", b.why.next)
 }
 

@@ -84,6 +84,7 @@ func (e *Engine) startSpan(ctx context.Context, p sandbox.Principal, req sandbox
 	}
 	r, err := b.startRun(ctx, req, prog, span)
 	if err != nil {
+		err = b.notStarted(err)
 		// No caller knows the sandbox, so it would only wait for its idle
 		// timeout.
 		why := reason{cause: "the run that it was made for did not start", code: sandbox.Cancelled}

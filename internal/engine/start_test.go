@@ -1,11 +1,14 @@
 package engine
 
 import (
+	"context"
+	"fmt"
 	"strings"
 	"testing"
 	"testing/synctest"
 	"time"
 
+	"github.com/glovebox-dev/glovebox/internal/driver"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
@@ -26,4 +29,40 @@ func TestStartTimeout(t *testing.T) {
 		r := e.mustStart(t, sandbox.RunRequest{SandboxID: s.ID, Argv: []string{"sleep", "45s"}, Timeout: time.Minute})
 		checkVerdict(t, e.mustWait(t, r.ID), sandbox.OK, "")
 	})
+}
+
+// TestStopDuringStart stops a sandbox while its driver makes it. The caller gets
+// the reason, whose kind says whether to try again.
+func TestStopDuringStart(t *testing.T) {
+	for _, tt := range []struct {
+		why  reason
+		kind sandbox.Kind
+	}{
+		{reason{cause: "the sandbox was stopped on request", code: sandbox.Cancelled}, sandbox.Unavailable},
+		{reason{cause: "its workspace is full", code: sandbox.DiskFull, next: nextWorkspace}, sandbox.Exhausted},
+		{reason{cause: "the server was full", code: sandbox.SandboxLost, retry: time.Minute}, sandbox.Exhausted},
+	} {
+		t.Run(tt.why.cause, func(t *testing.T) {
+			synctest.Test(t, func(t *testing.T) {
+				w := newWorld()
+				e := openWorld(t, w, t.TempDir(), nil)
+				w.creating = func(ctx context.Context, spec *driver.Spec) error {
+					go e.box(spec.ID).stop(context.Background(), tt.why)
+					<-ctx.Done()
+					return fmt.Errorf("create box: %w", ctx.Err())
+				}
+				_, err := e.Start(t.Context(), alice, sandbox.RunRequest{Commands: []string{"true"}})
+				if sandbox.KindOf(err) != tt.kind || !strings.Contains(err.Error(), tt.why.cause) {
+					t.Errorf("error is %v, kind %v; want %v", err, sandbox.KindOf(err), tt.kind)
+				}
+				if hint, retry := sandbox.HintOf(err), sandbox.RetryAfterOf(err); hint != tt.why.next || retry != tt.why.retry {
+					t.Errorf("hint %q, retry after %v", hint, retry)
+				}
+				synctest.Wait()
+				if list, err := e.List(t.Context(), alice); err != nil || len(list) != 0 {
+					t.Errorf("left: %v, %v", list, err)
+				}
+			})
+		})
+	}
 }

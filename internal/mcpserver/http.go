@@ -171,7 +171,11 @@ func (h *httpHandler) serveStreamable(w http.ResponseWriter, r *http.Request, id
 	}
 	var ses *session
 	if name := r.Header.Get(sessionHeader); name != "" {
-		ses = h.server.sessions.named(name, id)
+		var ok bool
+		if ses, ok = h.server.sessions.named(name, id); !ok {
+			http.Error(w, "session not found: initialize another", http.StatusNotFound)
+			return
+		}
 		r = r.WithContext(context.WithValue(r.Context(), sessionKey{}, ses))
 	} else if r.Method == http.MethodPost {
 		var err error

@@ -128,17 +128,22 @@ func (s *session) use() (done func()) {
 	}
 }
 
-// named returns the caller's session with that id, or nil. It marks the session
-// as recently used.
-func (o *openSessions) named(name string, id auth.Identity) *session {
+// named returns the session with that id, or nil if it belongs to another
+// identity. It marks the session as recently used. ok is false if there is no such
+// session or its end has begun: the SDK still accepts requests for a moment then,
+// and does not answer them.
+func (o *openSessions) named(name string, id auth.Identity) (_ *session, ok bool) {
 	o.mu.Lock()
 	defer o.mu.Unlock()
 	ses := o.byID[name]
-	if ses == nil || ses.id.Key() != id.Key() {
-		return nil
+	switch {
+	case ses == nil || ses.ended:
+		return nil, false
+	case ses.id.Key() != id.Key():
+		return nil, true
 	}
 	ses.hold.Touch()
-	return ses
+	return ses, true
 }
 
 // touch marks the session as recently used.
