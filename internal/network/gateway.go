@@ -74,7 +74,7 @@ type Gateway struct {
 // New returns a gateway, which the caller closes with Close. The error wraps
 // [sandbox.Invalid] if the policy is not in canonical form.
 func New(opts Options) (*Gateway, error) {
-	if err := checkCanonical(opts.Network); err != nil {
+	if err := opts.Network.CheckCanonical(); err != nil {
 		return nil, err
 	}
 	g := &Gateway{terms: opts.Terms, dial: opts.dial, host: opts.machine, log: newLog(), secrets: opts.Secrets, roots: opts.roots}
@@ -108,14 +108,6 @@ func New(opts Options) (*Gateway, error) {
 	return g, nil
 }
 
-func checkCanonical(n sandbox.Network) error {
-	parsed, err := sandbox.ParseNetwork(string(n))
-	if err == nil && (parsed != n || n == "") {
-		err = sandbox.Errorf(sandbox.Invalid, "network: %.80q is not in canonical form", string(n))
-	}
-	return err
-}
-
 // Close ends all connections and the gateway.
 func (g *Gateway) Close() {
 	g.cancel()
@@ -136,7 +128,7 @@ func (g *Gateway) Traffic(after int64) sandbox.Traffic { return g.log.traffic(af
 // not allow. The error wraps [sandbox.Invalid] if the policy is not in canonical
 // form.
 func (g *Gateway) SetNetwork(n sandbox.Network) error {
-	if err := checkCanonical(n); err != nil {
+	if err := n.CheckCanonical(); err != nil {
 		return err
 	}
 	g.policy.Store(newPolicy(n, g.terms.Reachable))

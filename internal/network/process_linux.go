@@ -204,7 +204,7 @@ type Process struct {
 // in the memory of the process. The error wraps [sandbox.Invalid] if the policy
 // is not in canonical form.
 func Start(program, id, dir string, opts Options) (_ *Process, link *os.File, err error) {
-	if err := checkCanonical(opts.Network); err != nil {
+	if err := opts.Network.CheckCanonical(); err != nil {
 		return nil, nil, err
 	}
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)

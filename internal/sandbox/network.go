@@ -121,6 +121,19 @@ func ParseNetwork(items ...string) (Network, error) {
 	return n, nil
 }
 
+// CheckCanonical returns an error if n is not in the form that [ParseNetwork]
+// returns. The zero value is not. The error wraps [Invalid].
+func (n Network) CheckCanonical() error {
+	parsed, err := ParseNetwork(string(n))
+	if err != nil {
+		return err
+	}
+	if parsed != n || n == "" {
+		return WithHint(Errorf(Invalid, "network: %.80q is not in canonical form", string(n)), "parse it first")
+	}
+	return nil
+}
+
 // Rules returns the rules of n, which is canonical. NetworkNone has none.
 func (n Network) Rules() []NetworkRule {
 	if n == "" || n == NetworkNone {

@@ -2,6 +2,7 @@ package sandbox
 
 import (
 	"encoding/json"
+	"errors"
 	"net/netip"
 	"strings"
 	"testing"
@@ -202,4 +203,19 @@ func FuzzParseNetwork(f *testing.F) {
 			t.Errorf("%q is not within itself: %v", n, err)
 		}
 	})
+}
+
+func TestCheckCanonical(t *testing.T) {
+	for n, want := range map[Network]bool{
+		NetworkNone:              true,
+		"example.com,10.0.0.0/8": true,
+		"":                       false,
+		"Example.com":            false,
+		"none,none":              false,
+		"a..b":                   false,
+	} {
+		if err := n.CheckCanonical(); (err == nil) != want || err != nil && !errors.Is(err, Invalid) {
+			t.Errorf("%q: %v; want canonical %t", n, err, want)
+		}
+	}
 }

@@ -325,12 +325,8 @@ func (b *box) Traffic(ctx context.Context, after int64) (sandbox.Traffic, error)
 // SetNetwork implements [driver.Networker].
 func (b *box) SetNetwork(ctx context.Context, n sandbox.Network) error {
 	const op = "change network of box"
-	parsed, err := sandbox.ParseNetwork(string(n))
-	if err != nil {
+	if err := n.CheckCanonical(); err != nil {
 		return err
-	}
-	if parsed != n || n == "" {
-		return sandbox.WithHint(sandbox.Errorf(sandbox.Invalid, "network: %.80q is not in canonical form", string(n)), "parse it first")
 	}
 	if !b.linked() {
 		return sandbox.Wrap(driver.NoNetwork(), op, b.Ref())

@@ -192,7 +192,7 @@ func (b *box) Authority(ctx context.Context) ([]byte, error) {
 
 // SetNetwork implements [driver.Networker].
 func (b *box) SetNetwork(ctx context.Context, n sandbox.Network) error {
-	if err := checkNetwork(n); err != nil {
+	if err := n.CheckCanonical(); err != nil {
 		return err
 	}
 	_, err := b.d.call(ctx, &request{Op: opSetNetwork, Ref: b.ref, Network: n})

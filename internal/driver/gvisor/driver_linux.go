@@ -298,7 +298,7 @@ func (d *Driver) Create(ctx context.Context, spec *driver.Spec) (driver.Box, err
 	if err := ctx.Err(); err != nil {
 		return nil, err
 	}
-	if err := checkNetwork(spec.Network); err != nil {
+	if err := spec.Network.CheckCanonical(); err != nil {
 		return nil, sandbox.Wrap(err, "create box", spec.ID)
 	}
 	b := d.newBox(spec.ID)

@@ -25,18 +25,6 @@ import (
 // linkName is the name of a box's interface inside the box.
 const linkName = "eth0"
 
-// checkNetwork refuses an invalid policy before it is sent to the maker.
-func checkNetwork(n sandbox.Network) error {
-	parsed, err := sandbox.ParseNetwork(string(n))
-	if err != nil {
-		return err
-	}
-	if parsed != n || n == "" {
-		return sandbox.WithHint(sandbox.Errorf(sandbox.Invalid, "network: %.80q is not in canonical form", string(n)), "parse it first")
-	}
-	return nil
-}
-
 // startNetwork starts the process of the box's network, and returns the box's end
 // of the link to it.
 func (b *madeBox) startNetwork(m *maker, secrets []sandbox.Secret) (*os.File, error) {
