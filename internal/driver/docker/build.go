@@ -15,20 +15,20 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-var _ driver.ImageBuilder = (*Driver)(nil)
+var _ driver.ImageBuilder = (*images)(nil)
 
 // BuildImage implements [driver.ImageBuilder].
-func (d *Driver) BuildImage(ctx context.Context, order driver.ImageBuild, said io.Writer) (sandbox.Image, error) {
-	i, err := d.build(ctx, order, said)
+func (im *images) BuildImage(ctx context.Context, order driver.ImageBuild, said io.Writer) (sandbox.Image, error) {
+	i, err := im.build(ctx, order, said)
 	return i, sandbox.Wrap(err, "build image", order.Name)
 }
 
-func (d *Driver) build(ctx context.Context, order driver.ImageBuild, said io.Writer) (sandbox.Image, error) {
+func (im *images) build(ctx context.Context, order driver.ImageBuild, said io.Writer) (sandbox.Image, error) {
 	name, _, err := imageName(order.Name)
 	if err != nil {
 		return sandbox.Image{}, err
 	}
-	e, err := d.connect(ctx)
+	e, err := im.conn.open(ctx)
 	if err != nil {
 		return sandbox.Image{}, err
 	}
@@ -40,13 +40,13 @@ func (d *Driver) build(ctx context.Context, order driver.ImageBuild, said io.Wri
 		Tags: []string{name}, Dockerfile: "Dockerfile", BuildArgs: args, NetworkMode: order.Network, Remove: true, ForceRemove: true,
 	})
 	if err != nil {
-		return sandbox.Image{}, e.explain(err)
+		return sandbox.Image{}, e.Explain(err)
 	}
 	defer resp.Body.Close()
 	if err := tellBuild(resp.Body, said); err != nil {
 		return sandbox.Image{}, err
 	}
-	return d.Image(ctx, name)
+	return im.Image(ctx, name)
 }
 
 // tellBuild copies the output of a build to said. It returns the error that the

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/glovebox-dev/glovebox/internal/driver/docker/dockerapi"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
@@ -30,13 +31,13 @@ func Doctor(ctx context.Context, opts Options) []Check {
 	if opts.Getenv == nil {
 		opts.Getenv = os.Getenv
 	}
-	e, err := findEngine(ctx, &opts)
+	e, err := dockerapi.Find(ctx, opts.find())
 	if err != nil {
 		c := Check{Name: opts.Engine, Fatal: true, Detail: err.Error(), Fix: sandbox.HintOf(err)}
-		if places, perr := endpoints(&opts); perr == nil && len(places) > 1 && errors.Is(err, fs.ErrNotExist) {
+		if places, perr := dockerapi.Endpoints(opts.find()); perr == nil && len(places) > 1 && errors.Is(err, fs.ErrNotExist) {
 			var tried []string
 			for _, at := range places {
-				tried = append(tried, at.host)
+				tried = append(tried, at.Host)
 			}
 			c.Detail = fmt.Sprintf("%s was not found; looked at %s", opts.Engine, strings.Join(tried, ", "))
 		}
@@ -44,14 +45,14 @@ func Doctor(ctx context.Context, opts Options) []Check {
 	}
 	defer e.Close()
 	checks := []Check{
-		{Name: opts.Engine, OK: true, Detail: fmt.Sprintf("version %s at %s (%s), API %s", e.info.ServerVersion, e.at.host, e.at.source, e.ClientVersion())},
-		e.checkGroups(),
-		e.checkSecurity(),
-		e.checkDisk(),
+		{Name: opts.Engine, OK: true, Detail: fmt.Sprintf("version %s at %s (%s), API %s", e.Facts.ServerVersion, e.At.Host, e.At.Source, e.ClientVersion())},
+		checkGroups(e),
+		checkSecurity(e),
+		checkDisk(e),
 	}
 	if opts.Runtime != "" {
 		c := Check{Name: opts.Engine + " runtime", OK: true, Detail: opts.Runtime}
-		if _, ok := e.info.Runtimes[opts.Runtime]; !ok {
+		if _, ok := e.Facts.Runtimes[opts.Runtime]; !ok {
 			c = Check{Name: c.Name, Fatal: true, Detail: "the engine does not know the runtime " + opts.Runtime, Fix: "add it to the engine's configuration, or leave docker.runtime out"}
 		}
 		checks = append(checks, c)
@@ -60,10 +61,10 @@ func Doctor(ctx context.Context, opts Options) []Check {
 }
 
 // checkGroups reports whether the engine can limit the resources of boxes.
-func (e *engine) checkGroups() Check {
-	c := Check{Name: e.name + " limits", OK: true, Detail: "control groups version " + e.info.CgroupVersion + ": CPU, memory and processes"}
+func checkGroups(e *dockerapi.Engine) Check {
+	c := Check{Name: e.Name + " limits", OK: true, Detail: "control groups version " + e.Facts.CgroupVersion + ": CPU, memory and processes"}
 	var missing []string
-	for name, can := range map[string]bool{"cpu": e.info.CPUCfsQuota, "memory": e.info.MemoryLimit, "processes": e.info.PidsLimit} {
+	for name, can := range map[string]bool{"cpu": e.Facts.CPUCfsQuota, "memory": e.Facts.MemoryLimit, "processes": e.Facts.PidsLimit} {
 		if !can {
 			missing = append(missing, name)
 		}
@@ -73,7 +74,7 @@ func (e *engine) checkGroups() Check {
 	case len(missing) > 0:
 		c.OK, c.Detail = false, "it cannot limit "+strings.Join(missing, ", ")
 		c.Fix = "rootless engines need control groups version 2 with these delegated: systemd's Delegate=cpu memory pids\nor allow it: --allow-unenforced " + strings.Join(missing, ",")
-	case !e.info.SwapLimit && e.info.CgroupVersion == "1":
+	case !e.Facts.SwapLimit && e.Facts.CgroupVersion == "1":
 		c.OK, c.Detail = false, c.Detail+"; but not swap"
 		c.Fix = "start the kernel with swapaccount=1, or turn swap off"
 	}
@@ -81,19 +82,19 @@ func (e *engine) checkGroups() Check {
 }
 
 // checkSecurity reports how the engine isolates boxes from the machine.
-func (e *engine) checkSecurity() Check {
+func checkSecurity(e *dockerapi.Engine) Check {
 	var found []string
-	for _, o := range e.info.SecurityOptions {
+	for _, o := range e.Facts.SecurityOptions {
 		for part := range strings.SplitSeq(o, ",") {
 			if name, ok := strings.CutPrefix(part, "name="); ok {
 				found = append(found, name)
 			}
 		}
 	}
-	if strings.HasPrefix(e.at.source, "rootless") && !slices.Contains(found, "rootless") {
+	if strings.HasPrefix(e.At.Source, "rootless") && !slices.Contains(found, "rootless") {
 		found = append(found, "rootless") // Podman does not report it
 	}
-	c := Check{Name: e.name + " isolation", OK: true, Detail: strings.Join(found, ", ")}
+	c := Check{Name: e.Name + " isolation", OK: true, Detail: strings.Join(found, ", ")}
 	switch {
 	case !slices.Contains(found, "seccomp"):
 		c.OK, c.Fatal = false, false
@@ -107,9 +108,9 @@ func (e *engine) checkSecurity() Check {
 }
 
 // checkDisk reports how the engine bounds the disk of boxes.
-func (e *engine) checkDisk() Check {
-	c := Check{Name: e.name + " disk", OK: true, Detail: "storage " + e.info.Driver}
-	if !e.quotas() {
+func checkDisk(e *dockerapi.Engine) Check {
+	c := Check{Name: e.Name + " disk", OK: true, Detail: "storage " + e.Facts.Driver}
+	if !e.Quotas() {
 		c.Note = true
 		c.Detail += ", which has no quota for containers: what a sandbox writes is kept in memory, and its root is read-only"
 		c.Fix = "for sandboxes with a disk of their own, keep its storage on XFS mounted with pquota"

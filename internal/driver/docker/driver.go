@@ -2,31 +2,26 @@ package docker
 
 import (
 	"context"
-	"crypto/rand"
 	"errors"
-	"fmt"
 	"log/slog"
-	"maps"
 	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
-	"strings"
-	"sync"
-	"time"
 
 	"github.com/moby/moby/client"
 
-	"github.com/glovebox-dev/glovebox/internal/atomicfile"
 	"github.com/glovebox-dev/glovebox/internal/driver"
+	"github.com/glovebox-dev/glovebox/internal/driver/container"
+	"github.com/glovebox-dev/glovebox/internal/driver/docker/dockerapi"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
 // The engines that this package knows.
 const (
-	Docker = "docker"
-	Podman = "podman"
+	Docker = dockerapi.Docker
+	Podman = dockerapi.Podman
 )
 
 // Options configure a Driver.
@@ -71,21 +66,23 @@ type Options struct {
 	Getenv func(string) string
 }
 
+// find returns the options that select the engine.
+func (o *Options) find() dockerapi.Options {
+	return dockerapi.Options{Name: o.Engine, Host: o.Host, Getenv: o.Getenv}
+}
+
 // A Driver makes boxes with an engine. Its methods are safe for concurrent use.
 type Driver struct {
-	opts Options
+	*images
+	*workspaces
 
-	mu      sync.Mutex
-	state   string // identifies the state directory to the engine; see stateID
-	engine  *engine
-	boxes   map[*box]bool // the boxes that hold connections
-	closed  bool
-	pulls   map[string]*pull
-	volumes map[string]bool     // names of the volumes that are known to be filled
-	lacking map[string][]string // directories that images do not have; see missing
-
-	keeperMu sync.Mutex // held while the keeper is made
-	keeper   *box       // nil until the first use; guarded by keeperMu
+	name    string // Docker or Podman
+	log     *slog.Logger
+	conn    *connection
+	state   *container.StateDir
+	boxes   *container.Boxes
+	volumes *volumes
+	launch  *launcher
 }
 
 var _ driver.Driver = (*Driver)(nil)
@@ -110,12 +107,19 @@ func New(opts Options) (*Driver, error) {
 			return net.DefaultResolver.LookupNetIP(ctx, "ip", name)
 		}
 	}
+	conn := &connection{find: opts.find()}
+	state := container.NewStateDir(opts.StateDir, opts.Engine)
+	volumes := newVolumes(opts.Guest)
+	boxes := container.NewBoxes(state, opts.Network)
+	l := &launcher{
+		runtime: opts.Runtime, inside: opts.Inside, outside: opts.Outside, network: container.CanNetwork(opts.Network), log: opts.Log,
+		conn: conn, state: state, boxes: boxes, volumes: volumes,
+	}
+	pulls := &pulls{registries: container.Registries{Allowed: opts.Registries, Lookup: opts.Lookup}, running: make(map[string]*pull)}
 	return &Driver{
-		opts:    opts,
-		boxes:   make(map[*box]bool),
-		pulls:   make(map[string]*pull),
-		volumes: make(map[string]bool),
-		lacking: make(map[string][]string),
+		images:     &images{conn: conn, volumes: volumes, pulls: pulls},
+		workspaces: newWorkspaces(&opts, conn, l),
+		name:       opts.Engine, log: opts.Log, conn: conn, state: state, boxes: boxes, volumes: volumes, launch: l,
 	}, nil
 }
 
@@ -124,91 +128,54 @@ func New(opts Options) (*Driver, error) {
 // than a run takes.
 func (d *Driver) Info() driver.Info {
 	return driver.Info{
-		Name:     d.opts.Engine,
+		Name:     d.name,
 		Isolates: true,
 		// The name of a runtime does not prove which program is behind it.
 		Boundary: sandbox.BoundaryContainer,
 		Features: driver.Features{
-			Incidents: true, Detach: true, Network: d.canNetwork(), Workspace: true, Images: true, EngineImages: true, Ports: true,
+			Incidents: true, Detach: true, Network: d.launch.network, Workspace: true, Images: true, EngineImages: true, Ports: true,
 		},
 	}
 }
 
 // Probe implements [driver.Driver].
 func (d *Driver) Probe(ctx context.Context) error {
-	e, err := d.connect(ctx)
+	e, err := d.conn.open(ctx)
 	if err != nil {
 		return err
 	}
-	program, err := e.guestProgram(d.opts.Guest)
+	program, err := d.volumes.program(e)
 	if err != nil {
 		return err
 	}
 	return program.Close()
 }
 
-// connect returns the engine. It looks for it at the first call.
-func (d *Driver) connect(ctx context.Context) (*engine, error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.closed {
-		return nil, sandbox.Errorf(sandbox.Conflict, "driver is closed")
+// Create implements [driver.Driver].
+func (d *Driver) Create(ctx context.Context, spec *driver.Spec) (driver.Box, error) {
+	if err := ctx.Err(); err != nil {
+		return nil, err
 	}
-	if d.engine != nil {
-		return d.engine, nil
+	b, err := d.create(ctx, spec)
+	if err != nil {
+		return nil, sandbox.Wrap(err, "create box", spec.ID)
 	}
-	e, err := findEngine(ctx, &d.opts)
+	return b, nil
+}
+
+func (d *Driver) create(ctx context.Context, spec *driver.Spec) (*container.Box, error) {
+	e, err := d.conn.open(ctx)
 	if err != nil {
 		return nil, err
 	}
-	d.engine = e
-	return e, nil
-}
-
-// Labels of this package's containers and volumes.
-const (
-	labelState   = "glovebox.state"   // identifies the state directory; see stateID
-	labelSandbox = "glovebox.sandbox" // the sandbox's identifier
-	labelSpec    = "glovebox.spec"    // the spec, as JSON; it has no secrets
-	labelOwner   = "glovebox.owner"   // host and pid of the process that made it, for display
-	labelLease   = "glovebox.lease"   // "owner": it ends with its creator; "server": not
-	labelRole    = "glovebox.role"    // the role of a container or volume that is no box
-	roleFiller   = "filler"           // a container that fills a volume
-	roleNetwork  = "network"          // a container that carries a box's packets
-)
-
-// stateID returns the identity of this state directory. It distinguishes the
-// driver's boxes on an engine that others share, perhaps from other machines.
-func (d *Driver) stateID() (string, error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.state != "" {
-		return d.state, nil
+	if err := d.launch.check(e, spec); err != nil {
+		return nil, err
 	}
-	dir := filepath.Join(d.opts.StateDir, d.opts.Engine)
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return "", err
-	}
-	path := filepath.Join(dir, "id")
-	text, err := atomicfile.Once(path, []byte(strings.ToLower(rand.Text())), 0o600)
-	if err != nil {
-		return "", fmt.Errorf("read identity of the state directory: %w", err)
-	}
-	id := strings.TrimSpace(string(text))
-	if len(id) < 26 || strings.Trim(id, "abcdefghijklmnopqrstuvwxyz234567") != "" {
-		return "", sandbox.Errorf(sandbox.Internal, "%s does not hold an identity", path)
-	}
-	d.state = id
-	return id, nil
-}
-
-// ours returns the filter that selects all containers of this state directory.
-func (d *Driver) ours() (client.Filters, error) {
-	id, err := d.stateID()
+	image, err := d.images.image(ctx, e, spec.Image)
 	if err != nil {
 		return nil, err
 	}
-	return make(client.Filters).Add("label", labelState+"="+id), nil
+	return d.launch.create(ctx, e, spec, image)
 }
 
 // Attach implements [driver.Driver].
@@ -220,48 +187,51 @@ func (d *Driver) Attach(ctx context.Context, ref string) (driver.Box, error) {
 	return b, nil
 }
 
-func (d *Driver) attach(ctx context.Context, ref string) (*box, error) {
-	e, err := d.connect(ctx)
+func (d *Driver) attach(ctx context.Context, ref string) (*container.Box, error) {
+	e, err := d.conn.open(ctx)
 	if err != nil {
 		return nil, err
 	}
-	c, err := d.inspect(ctx, e, ref)
+	p := d.launch.platform(e)
+	c, err := p.inspect(ctx, ref)
 	if err != nil {
 		return nil, err
 	}
 	if c.State == nil || !c.State.Running {
 		return nil, driver.ErrGone
 	}
-	spec, err := decodeSpec(c.Config.Labels[labelSpec])
+	rec, err := container.DecodeRecord(c.Config.Labels)
 	if err != nil {
 		return nil, err
 	}
-	b := d.newBox(e, spec)
-	if err := b.takeOverNetwork(ctx, c.Image); err != nil {
+	b := d.boxes.Add(p, rec)
+	if err := b.TakeOverNetwork(ctx, d.launch.tunnel(e, ref, c.Image, "")); err != nil {
 		// The box continues without a network; its receipt says that it reaches
 		// nothing.
-		d.opts.Log.Warn("the sandbox's network is not to be had again", "sandbox", ref, "error", err)
+		d.log.Warn("the sandbox's network is not to be had again", "sandbox", ref, "error", err)
 	}
 	return b, nil
 }
 
 // List implements [driver.Driver].
 func (d *Driver) List(ctx context.Context) ([]string, error) {
-	e, err := d.connect(ctx)
+	e, err := d.conn.open(ctx)
 	if err != nil {
 		return nil, sandbox.Wrap(err, "list boxes", "")
 	}
-	filters, err := d.ours()
+	id, err := d.state.ID()
 	if err != nil {
 		return nil, sandbox.Wrap(err, "list boxes", "")
 	}
+	// All containers of this state directory.
+	filters := make(client.Filters).Add("label", container.LabelState+"="+id)
 	list, err := e.ContainerList(ctx, client.ContainerListOptions{All: true, Filters: filters})
 	if err != nil {
-		return nil, sandbox.Wrap(e.explain(err), "list boxes", "")
+		return nil, sandbox.Wrap(e.Explain(err), "list boxes", "")
 	}
 	var refs []string
 	for _, c := range list.Items {
-		if ref := c.Labels[labelSandbox]; sandbox.ValidID(ref) {
+		if ref := c.Labels[container.LabelSandbox]; sandbox.ValidID(ref) {
 			refs = append(refs, ref)
 		}
 	}
@@ -271,12 +241,12 @@ func (d *Driver) List(ctx context.Context) ([]string, error) {
 
 // Discard implements [driver.Driver].
 func (d *Driver) Discard(ctx context.Context, ref string) error {
-	e, err := d.connect(ctx)
+	e, err := d.conn.open(ctx)
 	if err == nil {
-		_, err = d.inspect(ctx, e, ref)
-	}
-	if err == nil {
-		err = d.remove(ctx, e, ref)
+		p := d.launch.platform(e)
+		if _, err = p.inspect(ctx, ref); err == nil {
+			err = p.Remove(ctx, ref)
+		}
 	}
 	if driver.IsGone(err) {
 		return nil
@@ -284,35 +254,14 @@ func (d *Driver) Discard(ctx context.Context, ref string) error {
 	return sandbox.Wrap(err, "discard box", "")
 }
 
-// Close implements [driver.Driver]: it ends attached boxes and the keeper.
+// Close implements [driver.Driver]: it ends attached boxes and the server of
+// workspaces.
 func (d *Driver) Close() error {
-	d.keeperMu.Lock()
-	k := d.keeper
-	d.keeper = nil
-	d.keeperMu.Unlock()
-	var kerr error
-	if k != nil {
-		kerr = k.Destroy(context.Background())
-	}
-	d.mu.Lock()
-	d.closed = true
-	boxes, e := slices.Collect(maps.Keys(d.boxes)), d.engine
-	d.engine = nil
-	d.mu.Unlock()
-	for _, b := range boxes {
-		b.release()
-	}
+	err := d.workspaces.server.Stop()
+	e := d.conn.close()
+	d.boxes.Release()
 	if e == nil {
-		return kerr
+		return err
 	}
-	return errors.Join(kerr, e.Close())
-}
-
-// callTime bounds a call to the engine that does not end with the caller's context.
-const callTime = time.Minute
-
-// steady returns a context that outlives ctx, for at most callTime. If the call
-// were cancelled, the engine would complete it anyway, and its result would leak.
-func steady(ctx context.Context) (context.Context, context.CancelFunc) {
-	return context.WithTimeout(context.WithoutCancel(ctx), callTime)
+	return errors.Join(err, e.Close())
 }

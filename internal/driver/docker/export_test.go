@@ -4,14 +4,18 @@ import "context"
 
 // AllowedFrom says why images may not be fetched from the registry of a name.
 func AllowedFrom(ctx context.Context, d *Driver, name string, anywhere bool) error {
-	return d.allowedFrom(ctx, name, anywhere)
+	registry, err := registryOf(name)
+	if err != nil {
+		return err
+	}
+	return d.pulls.registries.Check(ctx, name, registry, anywhere)
 }
 
 // Pulling returns how many callers wait for the pull of an image.
 func Pulling(d *Driver, name string) int {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	p := d.pulls[name]
+	d.pulls.mu.Lock()
+	defer d.pulls.mu.Unlock()
+	p := d.pulls.running[name]
 	if p == nil {
 		return 0
 	}

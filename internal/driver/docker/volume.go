@@ -1,170 +1,114 @@
 package docker
 
 import (
-	"archive/tar"
-	"bytes"
 	"context"
 	"crypto/rand"
-	"crypto/sha256"
-	"encoding/hex"
 	"errors"
 	"fmt"
 	"io"
-	"path"
+	"os"
 	"strings"
+	"sync"
 	"time"
 
 	"github.com/containerd/errdefs"
-	"github.com/moby/moby/api/types/container"
+	api "github.com/moby/moby/api/types/container"
 	"github.com/moby/moby/api/types/mount"
 	"github.com/moby/moby/client"
 
-	"github.com/glovebox-dev/glovebox/internal/network"
-	"github.com/glovebox-dev/glovebox/internal/sandbox"
-)
-
-// The mount point of the volume with the guest's program, and the program in it.
-const (
-	guestDir  = "/.glovebox"
-	guestName = "glovebox-guest"
-	guestPath = guestDir + "/" + guestName
-)
-
-// Prefixes of the names of the volumes that boxes share, and of the volumes with
-// settings.
-const (
-	volumePrefix   = "glovebox-"
-	settingsPrefix = volumePrefix + "settings-"
+	"github.com/glovebox-dev/glovebox/internal/driver/container"
+	"github.com/glovebox-dev/glovebox/internal/driver/docker/dockerapi"
 )
 
 // A filling is a volume that is written once and then only read.
 type filling struct {
 	name string
-	// files returns the files for the volume, and their sizes. container is a
-	// container of the image; it never runs.
-	files func(ctx context.Context, container string) (map[string]io.Reader, map[string]int64, error)
+	// files returns the files for the volume. name is a container of the image; it
+	// never runs.
+	files func(ctx context.Context, name string) ([]container.File, error)
+}
+
+// Volumes are the volumes that boxes share. Their methods are safe for concurrent
+// use.
+type volumes struct {
+	guest string // path of the guest's program
+
+	mu      sync.Mutex
+	full    map[string]bool     // names of the volumes that are known to be filled; guarded by mu
+	lacking map[string][]string // directories that images do not have; see missing; guarded by mu
+}
+
+func newVolumes(guest string) *volumes {
+	return &volumes{guest: guest, full: make(map[string]bool), lacking: make(map[string][]string)}
+}
+
+// forget has the volume of a name filled again at its next use.
+func (v *volumes) forget(name string) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	delete(v.full, name)
+}
+
+// program opens the guest's program. The caller closes it.
+func (v *volumes) program(e *dockerapi.Engine) (*os.File, error) {
+	return container.OpenGuest(v.guest, e.Name, e.Facts.Architecture)
 }
 
 // filled returns the name of the volume. It fills a missing volume with the help of
 // a container of the image. If again is set, it fills the volume in any case,
 // because its content was damaged.
-func (d *Driver) filled(ctx context.Context, e *engine, f filling, image string, again bool) (string, error) {
-	d.mu.Lock()
-	known := d.volumes[f.name]
-	d.mu.Unlock()
+func (v *volumes) filled(ctx context.Context, e *dockerapi.Engine, f filling, image string, again bool) (string, error) {
+	v.mu.Lock()
+	known := v.full[f.name]
+	v.mu.Unlock()
 	if known && !again {
 		return f.name, nil
 	}
-	if err := e.fillOnce(ctx, f, image, again); err != nil {
+	if err := fillOnce(ctx, e, f, image, again); err != nil {
 		return "", fmt.Errorf("fill volume %s: %w", f.name, err)
 	}
-	d.mu.Lock()
-	d.volumes[f.name] = true
-	d.mu.Unlock()
+	v.mu.Lock()
+	v.full[f.name] = true
+	v.mu.Unlock()
 	return f.name, nil
 }
 
-// guestVolume returns the name of the volume with the guest's program. Each content
-// has its own volume, so that several versions can run at once.
-func (d *Driver) guestVolume(ctx context.Context, e *engine, image string, again bool) (string, error) {
-	program, err := e.guestProgram(d.opts.Guest)
+// guestVolume returns the name of the volume with the guest's program.
+func (v *volumes) guestVolume(ctx context.Context, e *dockerapi.Engine, image string, again bool) (string, error) {
+	program, err := v.program(e)
 	if err != nil {
 		return "", err
 	}
 	defer program.Close()
-	h := sha256.New()
-	size, err := io.Copy(h, program)
+	name, file, err := container.GuestVolume(program)
 	if err != nil {
-		return "", fmt.Errorf("read the guest's program: %w", err)
+		return "", err
 	}
-	return d.filled(ctx, e, filling{
-		name: volumePrefix + "guest-" + hex.EncodeToString(h.Sum(nil)[:8]),
-		files: func(context.Context, string) (map[string]io.Reader, map[string]int64, error) {
-			_, err := program.Seek(0, io.SeekStart)
-			return map[string]io.Reader{guestName: program}, map[string]int64{guestName: size}, err
-		},
+	return v.filled(ctx, e, filling{
+		name:  name,
+		files: func(context.Context, string) ([]container.File, error) { return []container.File{file}, nil },
 	}, image, again)
 }
 
-// settings are files that replace those of the box's image. The files of users have
-// the image's content after an entry for the sandbox's user. The file of name
-// servers replaces the host's file, which engines would mount there.
-var settings = map[string]string{
-	"/etc/passwd": fmt.Sprintf("%s:x:%d:%[2]d::%s:/bin/sh\n", sandbox.User, sandbox.UserUID, homeDir),
-	"/etc/group":  fmt.Sprintf("%s:x:%d:\n", sandbox.User, sandbox.UserUID),
-	resolvConf:    "# This sandbox has no network.\n",
-	// This file replaces resolvConf in boxes with a network. A query is lost only
-	// if the network refused it, so few attempts are enough.
-	linkedResolvers: fmt.Sprintf("nameserver %s\nnameserver %s\noptions timeout:5 attempts:2\n", network.Gateway4.Addr(), network.Gateway6.Addr()),
-}
-
-const (
-	resolvConf      = "/etc/resolv.conf"
-	linkedResolvers = "/etc/resolv.linked.conf"
-)
-
-// maxSetting bounds the size of a file that is read from an image.
-const maxSetting = 1 << 20
-
-// settingsVolume returns the name of the settings volume of an image ID.
-func settingsVolume(image string) string {
-	id := strings.TrimPrefix(image, "sha256:")
-	return settingsPrefix + id[:min(16, len(id))]
-}
-
 // settingsDir returns the engine's path of the settings for boxes of an image.
-func (d *Driver) settingsDir(ctx context.Context, e *engine, image string, again bool) (string, error) {
-	name, err := d.filled(ctx, e, filling{
-		name: settingsVolume(image),
-		files: func(ctx context.Context, container string) (map[string]io.Reader, map[string]int64, error) {
-			files, sizes := map[string]io.Reader{}, map[string]int64{}
-			for file, first := range settings {
-				var text []byte
-				if file != resolvConf && file != linkedResolvers {
-					var err error
-					if text, err = e.readFile(ctx, container, file); err != nil {
-						return nil, nil, err
-					}
-				}
-				if len(text) == 0 && file == "/etc/passwd" {
-					first += "root:x:0:0::/root:/bin/sh\n"
-				}
-				text = append([]byte(first), text...)
-				files[path.Base(file)], sizes[path.Base(file)] = bytes.NewReader(text), int64(len(text))
-			}
-			return files, sizes, nil
+func (v *volumes) settingsDir(ctx context.Context, e *dockerapi.Engine, image string, again bool) (string, error) {
+	name, err := v.filled(ctx, e, filling{
+		name: container.SettingsVolume(image),
+		files: func(ctx context.Context, name string) ([]container.File, error) {
+			return container.SettingsFiles(func(file string) ([]byte, error) { return e.ReadFile(ctx, name, file, container.MaxSetting) })
 		},
 	}, image, again)
 	if err != nil {
 		return "", err
 	}
-	v, err := e.VolumeInspect(ctx, name, client.VolumeInspectOptions{})
+	found, err := e.VolumeInspect(ctx, name, client.VolumeInspectOptions{})
 	if errdefs.IsNotFound(err) && !again {
-		return d.settingsDir(ctx, e, image, true)
+		return v.settingsDir(ctx, e, image, true)
 	}
 	if err != nil {
-		return "", e.explain(err)
+		return "", e.Explain(err)
 	}
-	return v.Volume.Mountpoint, nil
-}
-
-// readFile returns the content of a file in a container. It returns nothing if the
-// file is missing, not regular or larger than maxSetting.
-func (e *engine) readFile(ctx context.Context, name, file string) ([]byte, error) {
-	got, err := e.CopyFromContainer(ctx, name, client.CopyFromContainerOptions{SourcePath: file})
-	if errdefs.IsNotFound(err) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, e.explain(err)
-	}
-	defer got.Content.Close()
-	r := tar.NewReader(got.Content)
-	h, err := r.Next()
-	if err != nil || h.Typeflag != tar.TypeReg || h.Size > maxSetting {
-		return nil, err
-	}
-	return io.ReadAll(io.LimitReader(r, maxSetting))
+	return found.Volume.Mountpoint, nil
 }
 
 // staleFill is the age from which a filling counts as abandoned.
@@ -174,12 +118,12 @@ const staleFill = time.Minute
 // filling has the volume's name, and exists until the filling ends. Its name is a
 // lock: a volume without such a container is complete, and only one process fills
 // it.
-func (e *engine) fillOnce(ctx context.Context, f filling, image string, again bool) error {
+func fillOnce(ctx context.Context, e *dockerapi.Engine, f filling, image string, again bool) error {
 	for {
 		c, err := e.ContainerInspect(ctx, f.name, client.ContainerInspectOptions{})
 		if err == nil {
 			if made, err := time.Parse(time.RFC3339Nano, c.Container.Created); err != nil || time.Since(made) > staleFill {
-				if err := e.remove(ctx, f.name); err != nil {
+				if err := e.Remove(ctx, f.name); err != nil {
 					return err
 				}
 				again = true
@@ -189,7 +133,7 @@ func (e *engine) fillOnce(ctx context.Context, f filling, image string, again bo
 			continue
 		}
 		if !errdefs.IsNotFound(err) {
-			return e.explain(err)
+			return e.Explain(err)
 		}
 		if !again {
 			_, err := e.VolumeInspect(ctx, f.name, client.VolumeInspectOptions{})
@@ -197,10 +141,10 @@ func (e *engine) fillOnce(ctx context.Context, f filling, image string, again bo
 				return nil
 			}
 			if !errdefs.IsNotFound(err) {
-				return e.explain(err)
+				return e.Explain(err)
 			}
 		}
-		err = e.fill(ctx, f, image)
+		err = fill(ctx, e, f, image)
 		if errdefs.IsConflict(err) || err != nil && strings.Contains(err.Error(), "is already in use") {
 			again = false // another process fills it
 			continue
@@ -209,20 +153,20 @@ func (e *engine) fillOnce(ctx context.Context, f filling, image string, again bo
 	}
 }
 
-func (e *engine) fill(ctx context.Context, f filling, image string) (err error) {
-	ctx, cancel := steady(ctx)
+func fill(ctx context.Context, e *dockerapi.Engine, f filling, image string) (err error) {
+	ctx, cancel := dockerapi.Steady(ctx)
 	defer cancel()
 	_, err = e.ContainerCreate(ctx, client.ContainerCreateOptions{
 		Name: f.name,
-		Config: &container.Config{
+		Config: &api.Config{
 			Image:      image,
-			Entrypoint: []string{guestPath},
-			Labels:     map[string]string{labelRole: roleFiller},
+			Entrypoint: []string{container.GuestPath},
+			Labels:     map[string]string{container.LabelRole: container.RoleFiller},
 		},
-		HostConfig: &container.HostConfig{
+		HostConfig: &api.HostConfig{
 			NetworkMode: "none",
 			Mounts: []mount.Mount{{
-				Type: mount.TypeVolume, Source: f.name, Target: guestDir,
+				Type: mount.TypeVolume, Source: f.name, Target: container.GuestDir,
 				VolumeOptions: &mount.VolumeOptions{NoCopy: true},
 			}},
 		},
@@ -232,77 +176,63 @@ func (e *engine) fill(ctx context.Context, f filling, image string) (err error) 
 	}
 	defer func() {
 		filled := err == nil
-		if err = errors.Join(err, e.remove(ctx, f.name)); !filled {
+		if err = errors.Join(err, e.Remove(ctx, f.name)); !filled {
 			// Remove the partial volume, or the next caller would take it for
 			// complete. A volume that boxes use stays, and is filled again when one
 			// of them does not start.
 			_, _ = e.VolumeRemove(ctx, f.name, client.VolumeRemoveOptions{})
 		}
 	}()
-	files, sizes, err := f.files(ctx, f.name)
+	files, err := f.files(ctx, f.name)
 	if err != nil {
 		return err
 	}
 	pr, pw := io.Pipe()
-	go func() { pw.CloseWithError(writeTar(pw, files, sizes)) }()
+	go func() { pw.CloseWithError(container.WriteArchive(pw, files)) }()
 	defer pr.Close()
-	if _, err := e.CopyToContainer(ctx, f.name, client.CopyToContainerOptions{DestinationPath: guestDir, Content: pr}); err != nil {
-		return e.explain(err)
+	if _, err := e.CopyToContainer(ctx, f.name, client.CopyToContainerOptions{DestinationPath: container.GuestDir, Content: pr}); err != nil {
+		return e.Explain(err)
 	}
 	return nil
 }
 
 // missing returns the directories in dirs that an image does not have. It looks in
 // a container that never runs, once for each image.
-func (d *Driver) missing(ctx context.Context, e *engine, image string, dirs []string) (missing []string, err error) {
+func (v *volumes) missing(ctx context.Context, e *dockerapi.Engine, image string, dirs []string) (missing []string, err error) {
 	if len(dirs) == 0 {
 		return nil, nil
 	}
 	key := image + " " + strings.Join(dirs, " ")
-	d.mu.Lock()
-	known, ok := d.lacking[key]
-	d.mu.Unlock()
+	v.mu.Lock()
+	known, ok := v.lacking[key]
+	v.mu.Unlock()
 	if ok {
 		return known, nil
 	}
-	ctx, cancel := steady(ctx)
+	ctx, cancel := dockerapi.Steady(ctx)
 	defer cancel()
-	name := volumePrefix + "look-" + strings.ToLower(rand.Text())
+	name := container.VolumePrefix + "look-" + strings.ToLower(rand.Text())
 	_, err = e.ContainerCreate(ctx, client.ContainerCreateOptions{
 		Name:       name,
-		Config:     &container.Config{Image: image, Entrypoint: []string{guestPath}, Labels: map[string]string{labelRole: roleFiller}},
-		HostConfig: &container.HostConfig{NetworkMode: "none"},
+		Config:     &api.Config{Image: image, Entrypoint: []string{container.GuestPath}, Labels: map[string]string{container.LabelRole: container.RoleFiller}},
+		HostConfig: &api.HostConfig{NetworkMode: "none"},
 	})
 	if err != nil {
-		return nil, e.explain(err)
+		return nil, e.Explain(err)
 	}
-	defer func() { err = errors.Join(err, e.remove(ctx, name)) }()
+	defer func() { err = errors.Join(err, e.Remove(ctx, name)) }()
 	for _, dir := range dirs {
 		_, err := e.ContainerStatPath(ctx, name, client.ContainerStatPathOptions{Path: dir})
 		if errdefs.IsNotFound(err) {
 			missing = append(missing, dir)
 		} else if err != nil {
-			return nil, e.explain(err)
+			return nil, e.Explain(err)
 		}
 	}
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	d.lacking[key] = missing
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.lacking[key] = missing
 	return missing, nil
-}
-
-// writeTar writes an archive of programs or texts that every user may read.
-func writeTar(to io.Writer, files map[string]io.Reader, sizes map[string]int64) error {
-	w := tar.NewWriter(to)
-	for name, content := range files {
-		if err := w.WriteHeader(&tar.Header{Name: name, Mode: 0o755, Size: sizes[name], Format: tar.FormatPAX}); err != nil {
-			return err
-		}
-		if _, err := io.Copy(w, content); err != nil {
-			return err
-		}
-	}
-	return w.Close()
 }
 
 func sleep(ctx context.Context, d time.Duration) error {

@@ -14,6 +14,8 @@ import (
 
 	"github.com/moby/moby/client"
 
+	"github.com/glovebox-dev/glovebox/internal/driver/container"
+	"github.com/glovebox-dev/glovebox/internal/driver/docker/dockerapi"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
@@ -83,26 +85,26 @@ func TestFillAgain(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	e := &engine{Client: c, name: Docker}
-	fill := filling{name: "v", files: func(context.Context, string) (map[string]io.Reader, map[string]int64, error) {
+	e := &dockerapi.Engine{Client: c, Name: Docker}
+	fill := filling{name: "v", files: func(context.Context, string) ([]container.File, error) {
 		const text = "the program"
-		return map[string]io.Reader{guestName: strings.NewReader(text)}, map[string]int64{guestName: int64(len(text))}, nil
+		return []container.File{{Name: container.GuestName, Size: int64(len(text)), Content: strings.NewReader(text)}}, nil
 	}}
-	if err := e.fillOnce(t.Context(), fill, "image", false); !errors.Is(err, sandbox.Exhausted) {
+	if err := fillOnce(t.Context(), e, fill, "image", false); !errors.Is(err, sandbox.Exhausted) {
 		t.Errorf("where the disk is full: %v", err)
 	}
 	for what, again := range map[string]bool{"again": false, "once more": false} {
-		if err := e.fillOnce(t.Context(), fill, "image", again); err != nil || f.volume != "whole" || f.container {
+		if err := fillOnce(t.Context(), e, fill, "image", again); err != nil || f.volume != "whole" || f.container {
 			t.Errorf("%s: %v; the volume is %s, the container there: %t", what, err, f.volume, f.container)
 		}
 	}
 	// One that could not be filled again, as somebody found it bad, is not good
 	// for that.
 	f.refusals = 1
-	if err := e.fillOnce(t.Context(), fill, "image", true); !errors.Is(err, sandbox.Exhausted) {
+	if err := fillOnce(t.Context(), e, fill, "image", true); !errors.Is(err, sandbox.Exhausted) {
 		t.Errorf("filled again where the disk is full: %v", err)
 	}
-	if err := e.fillOnce(t.Context(), fill, "image", false); err != nil || f.volume != "whole" {
+	if err := fillOnce(t.Context(), e, fill, "image", false); err != nil || f.volume != "whole" {
 		t.Errorf("after that: %v; the volume is %s", err, f.volume)
 	}
 }

@@ -1,4 +1,4 @@
-package docker
+package dockerapi
 
 import (
 	"bytes"
@@ -19,7 +19,7 @@ import (
 )
 
 // fakePodman answers calls that start containers and attach to them.
-func fakePodman(t *testing.T, start, attach http.HandlerFunc) *engine {
+func fakePodman(t *testing.T, start, attach http.HandlerFunc) *Engine {
 	t.Helper()
 	mux := http.NewServeMux()
 	// Behind a proxy that has it below a path.
@@ -38,7 +38,7 @@ func fakePodman(t *testing.T, start, attach http.HandlerFunc) *engine {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { c.Close() })
-	return &engine{Client: c, name: Podman}
+	return &Engine{Client: c, Name: Podman}
 }
 
 func answer(status int, body string) http.HandlerFunc {
@@ -101,17 +101,17 @@ func TestStartAttached(t *testing.T) {
 		}, ok: true},
 		{name: "no container", start: answer(http.StatusNotFound, `{"message":"no such container"}`), attach: echoed, is: errdefs.IsNotFound, text: "no such container"},
 		{name: "no streams", start: answer(http.StatusNoContent, ""), attach: answer(http.StatusForbidden, `{"message":"by the rules"}`),
-			is: func(err error) bool { return errors.Is(err, errAttach) && errdefs.IsPermissionDenied(err) }, text: "by the rules"},
+			is: func(err error) bool { return errors.Is(err, ErrAttach) && errdefs.IsPermissionDenied(err) }, text: "by the rules"},
 		{name: "a proxy between", start: answer(http.StatusNoContent, ""), attach: answer(http.StatusBadRequest, "<html>"),
-			is: func(err error) bool { return errors.Is(err, errAttach) }, text: "unable to upgrade to tcp: 400 Bad Request"},
+			is: func(err error) bool { return errors.Is(err, ErrAttach) }, text: "unable to upgrade to tcp: 400 Bad Request"},
 	}
 	for _, test := range tests {
 		t.Run(test.name, func(t *testing.T) {
 			e := fakePodman(t, test.start, test.attach)
-			s, err := e.startAttached(t.Context(), "box")
+			s, err := e.StartAttached(t.Context(), "box")
 			if !test.ok {
 				if err == nil || !test.is(err) || !strings.Contains(err.Error(), test.text) {
-					t.Fatalf("startAttached: %v", err)
+					t.Fatalf("StartAttached: %v", err)
 				}
 				return
 			}
@@ -136,12 +136,12 @@ func TestStartAttachedEnds(t *testing.T) {
 	e := fakePodman(t, hangs, hangs)
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
-	if _, err := e.startAttached(ctx, "box"); !errors.Is(err, context.DeadlineExceeded) {
+	if _, err := e.StartAttached(ctx, "box"); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("an engine that does not answer: %v", err)
 	}
-	if _, err := e.startAttached(t.Context(), "other"); err == nil {
+	if _, err := e.StartAttached(t.Context(), "other"); err == nil {
 		t.Error("a container that the engine does not know was started")
-	} else if sandbox.KindOf(e.explain(err)) != sandbox.NotFound {
-		t.Errorf("%v of kind %q", err, sandbox.KindOf(e.explain(err)))
+	} else if sandbox.KindOf(e.Explain(err)) != sandbox.NotFound {
+		t.Errorf("%v of kind %q", err, sandbox.KindOf(e.Explain(err)))
 	}
 }

@@ -1,6 +1,6 @@
 //go:build !linux
 
-package docker
+package container
 
 import (
 	"io"
@@ -10,8 +10,8 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// canNetwork reports whether boxes can have a network: only on Linux.
-func (d *Driver) canNetwork() bool { return false }
+// haveLinks means that boxes can have a network: only on Linux.
+const haveLinks = false
 
 type link struct{}
 

@@ -1,4 +1,4 @@
-package docker
+package dockerapi
 
 import (
 	"bufio"
@@ -17,19 +17,21 @@ import (
 	"github.com/containerd/errdefs/pkg/errhttp"
 	"github.com/moby/moby/client"
 
+	"github.com/glovebox-dev/glovebox/internal/driver/container"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// errAttach means that the standard streams of a container are not available.
-var errAttach = errors.New("attach to container")
+// ErrAttach is wrapped by errors of [Engine.StartAttached] when the standard streams
+// of a container are not available.
+var ErrAttach = errors.New("attach to container")
 
-// startAttached starts a container that was only created, and returns its standard
+// StartAttached starts a container that was only created, and returns its standard
 // streams. The caller closes them. The program in it must not write before it
-// reads. If the streams are not available, the error wraps errAttach.
+// reads. If the streams are not available, the error wraps ErrAttach.
 //
 // If this process is killed, the program does not run, or its standard input ends.
-func (e *engine) startAttached(ctx context.Context, name string) (*stdio, error) {
-	if e.name == Podman {
+func (e *Engine) StartAttached(ctx context.Context, name string) (*container.Stdio, error) {
+	if e.Name == Podman {
 		return e.startAndAttach(ctx, name)
 	}
 	s, err := e.attach(ctx, name)
@@ -43,22 +45,22 @@ func (e *engine) startAttached(ctx context.Context, name string) (*stdio, error)
 	return s, nil
 }
 
-// attach returns the standard streams of a container. Its errors wrap errAttach.
-func (e *engine) attach(ctx context.Context, name string) (*stdio, error) {
+// attach returns the standard streams of a container. Its errors wrap ErrAttach.
+func (e *Engine) attach(ctx context.Context, name string) (*container.Stdio, error) {
 	at, err := e.ContainerAttach(ctx, name, client.ContainerAttachOptions{Stream: true, Stdin: true, Stdout: true, Stderr: true})
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", errAttach, err)
+		return nil, fmt.Errorf("%w: %w", ErrAttach, err)
 	}
-	return newStdio(at.HijackedResponse), nil
+	return container.NewStdio(at.Conn, at.Reader, readFrame), nil
 }
 
-// startAndAttach is startAttached for Podman, where attaching makes the container's
+// startAndAttach is StartAttached for Podman, where attaching makes the container's
 // first process. If this process were killed between an attach and a later start,
 // the first process would wait for its start forever. So this function sends both
-// requests before it reads either answer. The engine executes them in any order,
+// requests before it reads either answer. The container engine executes them in any order,
 // even if this process dies. If the engine received only the start, the guest ends
 // after a time without input.
-func (e *engine) startAndAttach(ctx context.Context, name string) (s *stdio, err error) {
+func (e *Engine) startAndAttach(ctx context.Context, name string) (s *container.Stdio, err error) {
 	start, err := e.dialCall(ctx)
 	if err != nil {
 		return nil, err
@@ -95,28 +97,28 @@ func (e *engine) startAndAttach(ctx context.Context, name string) (s *stdio, err
 	err = streams.answer(http.StatusSwitchingProtocols)
 	switch {
 	case err == nil:
-		return &stdio{Conn: streams.Conn, r: streams.r}, nil
+		return container.NewStdio(streams.Conn, streams.r, readFrame), nil
 	case errdefs.IsConflict(err):
 		// The engine executed the start between the two steps of the attach. Now
 		// the container runs.
 		streams.Close()
 		return e.attach(ctx, name)
 	}
-	return nil, fmt.Errorf("%w: %w", errAttach, err)
+	return nil, fmt.Errorf("%w: %w", ErrAttach, err)
 }
 
-// A rawCall is a call to the engine that returns after it has sent the request. The
+// A rawCall is a call to the container engine that returns after it has sent the request. The
 // client's calls wait for the answer.
 type rawCall struct {
 	net.Conn
-	e *engine
+	e *Engine
 	r *bufio.Reader
 }
 
-func (e *engine) dialCall(ctx context.Context) (*rawCall, error) {
+func (e *Engine) dialCall(ctx context.Context) (*rawCall, error) {
 	conn, err := e.Dialer()(ctx)
 	if err != nil {
-		return nil, sandbox.Errorf(sandbox.Unavailable, "connect to %s: %w", e.name, err)
+		return nil, sandbox.Errorf(sandbox.Unavailable, "connect to %s: %w", e.Name, err)
 	}
 	return &rawCall{Conn: conn, e: e, r: bufio.NewReader(conn)}, nil
 }
@@ -150,7 +152,7 @@ func (c *rawCall) answer(status int) error {
 	}
 	defer resp.Body.Close()
 	var said struct{ Message string }
-	text, err := io.ReadAll(io.LimitReader(resp.Body, maxSaid))
+	text, err := io.ReadAll(io.LimitReader(resp.Body, container.MaxStderr))
 	if err == nil {
 		err = json.Unmarshal(text, &said)
 	}

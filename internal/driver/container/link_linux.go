@@ -1,4 +1,4 @@
-package docker
+package container
 
 import (
 	"encoding/binary"
@@ -13,10 +13,10 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/network"
 )
 
-// canNetwork reports whether boxes can have a network.
-func (d *Driver) canNetwork() bool { return d.opts.Network != "" }
+// haveLinks means that boxes can have a network on this platform.
+const haveLinks = true
 
-// A link carries packets between a box's second container and its process of
+// A link carries packets between a box's tunnel and its process of
 // package network. The container's packets have no Ethernet header; those of the
 // process have one.
 type link struct {

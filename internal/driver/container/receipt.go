@@ -1,4 +1,4 @@
-package docker
+package container
 
 import (
 	"fmt"
@@ -11,10 +11,10 @@ import (
 )
 
 // receiptOf makes a receipt from the kernel's values inside the box and from the
-// policy that its network enforces. inForce is "" if there is no network or it does
-// not answer.
-func (b *box) receiptOf(in *guestapi.Limits, inForce sandbox.Network) sandbox.Receipt {
-	l := b.kept.Spec.Limits
+// policies that its network was asked for and enforces. inForce is "" if there is
+// no network or it does not answer.
+func receiptOf(rec *Record, in *guestapi.Limits, asked, inForce sandbox.Network) sandbox.Receipt {
+	l := rec.Spec.Limits
 	return sandbox.Receipt{
 		cpuControl(l.CPUs, in.Group.CPUs),
 		{
@@ -25,8 +25,8 @@ func (b *box) receiptOf(in *guestapi.Limits, inForce sandbox.Network) sandbox.Re
 			Enforced:  in.Group.MemoryBytes > 0 && in.Group.MemoryBytes <= l.MemoryBytes,
 		},
 		processControl(l.Processes, in.Group),
-		b.diskControl(in.Mounts),
-		b.networkControl(in.Interfaces, inForce),
+		diskControl(rec, in.Mounts),
+		networkControl(in.Interfaces, rec.linked(), asked, inForce),
 		{
 			Name:      sandbox.ControlUser,
 			Asked:     sandbox.User,
@@ -48,13 +48,12 @@ func (b *box) receiptOf(in *guestapi.Limits, inForce sandbox.Network) sandbox.Re
 			Mechanism: "the engine's seccomp profile",
 			Enforced:  in.Seccomp == 2,
 		},
-		b.rootControl(in.Mounts),
+		rootControl(rec, in.Mounts),
 	}
 }
 
 // networkControl reports what the box can reach; names are its interfaces.
-func (b *box) networkControl(names []string, inForce sandbox.Network) sandbox.Control {
-	asked := b.policy()
+func networkControl(names []string, linked bool, asked, inForce sandbox.Network) sandbox.Control {
 	c := sandbox.Control{
 		Name:      sandbox.ControlNetwork,
 		Asked:     string(asked),
@@ -62,7 +61,7 @@ func (b *box) networkControl(names []string, inForce sandbox.Network) sandbox.Co
 		Mechanism: "a network namespace with no device",
 		Enforced:  len(names) == 0 || slices.Equal(names, []string{"lo"}),
 	}
-	if !b.linked() {
+	if !linked {
 		return c
 	}
 	c.Mechanism = "a network stack of its own behind the only interface, which decides about every connection"
@@ -84,7 +83,7 @@ func cpuControl(asked, got float64) sandbox.Control {
 	}
 	if got > 0 {
 		c.Value = strconv.FormatFloat(got, 'g', -1, 64)
-		c.Enforced = got <= asked+1e-4 // engines round to whole microseconds
+		c.Enforced = got <= asked+1e-4 // container engines round to whole microseconds
 	}
 	return c
 }
@@ -116,16 +115,16 @@ func processControl(asked int, g guestapi.Group) sandbox.Control {
 	return c
 }
 
-// scratch lists mount points of the engine's own file systems. They hold only a few
-// names, or have their own limit and count as memory.
-var scratch = map[string]bool{"/dev": true, "/dev/shm": true, "/dev/pts": true, "/dev/mqueue": true, "/run": true}
+// smallMounts lists mount points of the platform's own file systems. They hold only
+// a few names, or have their own limit and count as memory.
+var smallMounts = map[string]bool{"/dev": true, "/dev/shm": true, "/dev/pts": true, "/dev/mqueue": true, "/run": true}
 
 // kernelTypes are the types of file systems that store no data.
 var kernelTypes = map[string]bool{"proc": true, "sysfs": true, "cgroup": true, "cgroup2": true, "devpts": true, "mqueue": true}
 
 // diskControl adds up the sizes of all writable file systems.
-func (b *box) diskControl(mounts []guestapi.Mount) sandbox.Control {
-	asked := b.kept.Spec.Limits.DiskBytes
+func diskControl(rec *Record, mounts []guestapi.Mount) sandbox.Control {
+	asked := rec.Spec.Limits.DiskBytes
 	c := sandbox.Control{Name: sandbox.ControlDisk, Asked: sandbox.FormatBytes(asked)}
 	var sum int64
 	seen := map[string]bool{}
@@ -134,24 +133,24 @@ func (b *box) diskControl(mounts []guestapi.Mount) sandbox.Control {
 		if m.Path == "/" {
 			known = true
 		}
-		if m.Path == sandbox.WorkDir && b.kept.Spec.Workspace != "" {
+		if m.Path == sandbox.WorkDir && rec.Spec.Workspace != "" {
 			continue // it is the caller's; package engine bounds it with the workspace quota
 		}
-		if m.ReadOnly || scratch[m.Path] || kernelTypes[m.Type] || seen[m.Device] || strings.HasPrefix(m.Path, "/proc/") || strings.HasPrefix(m.Path, "/sys/") {
+		if m.ReadOnly || smallMounts[m.Path] || kernelTypes[m.Type] || seen[m.Device] || strings.HasPrefix(m.Path, "/proc/") || strings.HasPrefix(m.Path, "/sys/") {
 			continue
 		}
 		if (m.Type == "tmpfs" || m.Type == "devtmpfs") && strings.HasPrefix(m.Path, "/dev/") {
-			continue // a device of the engine; with a rootless engine, of the machine
+			continue // a device of the platform; with a rootless engine, of the machine
 		}
 		seen[m.Device] = true
 		sum += m.Bytes
 	}
 	c.Value = sandbox.FormatBytes(sum)
-	switch b.kept.Disk {
-	case diskMemory:
+	switch rec.Disk {
+	case DiskMemory:
 		c.Mechanism = "read-only root; file systems in memory, which count as memory, too"
 		c.Enforced = known && sum > 0 && sum <= asked
-	case diskQuota:
+	case DiskQuota:
 		c.Mechanism = "the engine's quota for the container's layer"
 		c.Enforced = known && sum > 0 && sum <= asked
 	default:
@@ -160,7 +159,7 @@ func (b *box) diskControl(mounts []guestapi.Mount) sandbox.Control {
 	return c
 }
 
-func (b *box) rootControl(mounts []guestapi.Mount) sandbox.Control {
+func rootControl(rec *Record, mounts []guestapi.Mount) sandbox.Control {
 	c := sandbox.Control{
 		Name:      sandbox.ControlRootFS,
 		Asked:     "read-only image, private writable layer",
@@ -170,7 +169,7 @@ func (b *box) rootControl(mounts []guestapi.Mount) sandbox.Control {
 	if i < 0 {
 		return c
 	}
-	c.Value, c.Enforced = "a layer of its own over the image", b.kept.Disk != diskMemory
+	c.Value, c.Enforced = "a layer of its own over the image", rec.Disk != DiskMemory
 	if mounts[i].ReadOnly {
 		c.Value, c.Enforced = "read-only", true
 	}

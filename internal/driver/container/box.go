@@ -1,0 +1,350 @@
+package container
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/glovebox-dev/glovebox/internal/driver"
+	"github.com/glovebox-dev/glovebox/internal/guestapi"
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
+)
+
+// A Platform makes the calls of one box to the container engine or the cluster that
+// runs its container. Its methods are safe for concurrent use.
+type Platform interface {
+	// Usable returns an error if the driver is closed or the platform does not
+	// answer.
+	Usable(ctx context.Context) error
+	// State returns the state of the container ref. The error wraps
+	// [driver.ErrGone] if there is none in this state directory.
+	State(ctx context.Context, ref string) (State, error)
+	// Relay executes the guest's program with [RelayArgs] in the container ref, as
+	// root. It returns its streams.
+	Relay(ctx context.Context, ref string) (net.Conn, error)
+	// Remove removes all containers and files of the box ref.
+	Remove(ctx context.Context, ref string) error
+}
+
+// A State is the state of a container.
+type State struct {
+	Running bool
+	// OOMKilled means that the host kernel killed the container for its memory.
+	OOMKilled bool
+}
+
+var (
+	// ErrStartFailed is wrapped by errors of a container whose guest does not start.
+	// The guest's volume may be damaged.
+	ErrStartFailed = sandbox.Errorf(sandbox.Unavailable, "the guest does not start")
+	// ErrForeignUsers is wrapped by errors of a box whose programs may not write its
+	// workspace, because it belongs to another user inside the box.
+	ErrForeignUsers = sandbox.Errorf(sandbox.Unsupported, "the engine has users of its own")
+)
+
+const (
+	// goneTime bounds how long a container may still run after its guest has ended.
+	goneTime = 300 * time.Millisecond
+	// askTime bounds how long a guest may take to report its limits.
+	askTime = 20 * time.Second
+	// incidentTime bounds how long a guest may take to report its counts.
+	incidentTime = 2 * time.Second
+)
+
+// A Boxes holds the boxes of one driver that hold connections. Its methods are safe
+// for concurrent use.
+type Boxes struct {
+	state   *StateDir
+	program string
+
+	mu   sync.Mutex
+	open map[*Box]bool // guarded by mu
+}
+
+// NewBoxes returns the boxes of a state directory. program is the path of the
+// program of network processes, or "" if boxes have no network; see
+// [network.Start].
+func NewBoxes(state *StateDir, program string) *Boxes {
+	return &Boxes{state: state, program: program, open: make(map[*Box]bool)}
+}
+
+// Add returns a box that holds its connections until it is released. It makes no
+// calls.
+func (s *Boxes) Add(p Platform, rec *Record) *Box {
+	b := &Box{boxes: s, platform: p, rec: rec}
+	b.guest = guestapi.NewClient(b.dial)
+	b.network = &boxNetwork{state: s.state, program: s.program, spec: &rec.Spec, linked: rec.linked(), explain: b.orGone}
+	s.mu.Lock()
+	s.open[b] = true
+	s.mu.Unlock()
+	return b
+}
+
+// Release closes the connections of all boxes, so that attached boxes end.
+func (s *Boxes) Release() {
+	s.mu.Lock()
+	boxes := make([]*Box, 0, len(s.open))
+	for b := range s.open {
+		boxes = append(boxes, b)
+	}
+	s.mu.Unlock()
+	for _, b := range boxes {
+		b.Release()
+	}
+}
+
+// A Box is a container with the name of the sandbox.
+type Box struct {
+	boxes    *Boxes
+	platform Platform
+	rec      *Record
+	network  *boxNetwork
+
+	guest *guestapi.Client // for the driver's own questions
+
+	mu       sync.Mutex
+	carrier  *guestapi.Carrier // nil until the first use; guarded by mu
+	released bool              // guarded by mu
+}
+
+var (
+	_ driver.Box       = (*Box)(nil)
+	_ driver.Reporter  = (*Box)(nil)
+	_ driver.Networker = (*Box)(nil)
+)
+
+// Begin makes the box usable. Its container was just started, and streams are those
+// of its guest, on which no data was sent yet. The box takes the streams over; the
+// guest of an attached box lives as long as they do. The tunnel is started if the
+// box has a network. Begin returns the receipt for the driver to check.
+//
+// The error wraps [ErrStartFailed] if the guest does not answer, and
+// [ErrForeignUsers] if programs may not write the workspace.
+func (b *Box) Begin(ctx context.Context, streams *Stdio, tunnel Tunnel) (sandbox.Receipt, error) {
+	b.mu.Lock()
+	b.carrier = guestapi.NewCarrier(streams)
+	b.mu.Unlock()
+	if err := ctx.Err(); err != nil {
+		return nil, err
+	}
+	ask, stop := context.WithTimeout(ctx, askTime)
+	defer stop()
+	in, err := b.guest.Limits(ask)
+	if err != nil {
+		if ctx.Err() != nil {
+			return nil, errors.Join(ctx.Err(), err)
+		}
+		return nil, fmt.Errorf("%w: %w: %q", ErrStartFailed, err, streams.Stderr())
+	}
+	if err := b.checkMounted(ask); err != nil {
+		return nil, err
+	}
+	if b.rec.linked() {
+		if err := b.network.start(ctx, tunnel); err != nil {
+			return nil, err
+		}
+		if in, err = b.guest.Limits(ask); err != nil {
+			return nil, err
+		}
+	}
+	return receiptOf(b.rec, in, b.network.policy(), b.network.inForce(ctx)), nil
+}
+
+// checkMounted makes sure that programs may write the workspace. If the platform
+// maps user IDs, the workspace belongs to another user inside the box.
+func (b *Box) checkMounted(ctx context.Context) error {
+	if b.rec.Spec.Workspace == "" {
+		return nil
+	}
+	entry, err := b.guest.Stat(ctx, sandbox.WorkDir, guestapi.FileOptions{User: sandbox.Root})
+	if err != nil {
+		return err
+	}
+	if entry.Owner != sandbox.User {
+		return fmt.Errorf("the workspace belongs to %s in the box, as %w", entry.Owner, ErrForeignUsers)
+	}
+	return nil
+}
+
+// TakeOverNetwork carries the box's network after its server has ended. It does
+// nothing if the box has no network, or if another process carries it. If it fails,
+// the box reaches nothing.
+func (b *Box) TakeOverNetwork(ctx context.Context, tunnel Tunnel) error {
+	return b.network.takeOver(ctx, tunnel)
+}
+
+// Release closes the connections of b. It is idempotent.
+func (b *Box) Release() {
+	b.boxes.mu.Lock()
+	delete(b.boxes.open, b)
+	b.boxes.mu.Unlock()
+	b.mu.Lock()
+	c := b.carrier
+	b.carrier, b.released = nil, true
+	b.mu.Unlock()
+	b.network.close()
+	b.guest.Close()
+	if c != nil {
+		c.Close()
+	}
+}
+
+// Ref implements [driver.Box].
+func (b *Box) Ref() string { return b.rec.Spec.ID }
+
+// Dial implements [driver.Box].
+func (b *Box) Dial(ctx context.Context) (net.Conn, error) {
+	conn, err := b.dial(ctx)
+	return conn, sandbox.Wrap(err, "dial box", b.Ref())
+}
+
+func (b *Box) dial(ctx context.Context) (net.Conn, error) {
+	for again := false; ; again = true {
+		c, fresh, err := b.carry(ctx)
+		if err != nil {
+			return nil, err
+		}
+		conn, err := c.Dial(ctx)
+		if err == nil {
+			return conn, nil
+		}
+		if ctx.Err() != nil {
+			return nil, err
+		}
+		select {
+		case <-c.Done():
+			if fresh || again {
+				return nil, b.orGone(ctx, err)
+			}
+		default:
+			return nil, b.orGone(ctx, err)
+		}
+	}
+}
+
+// carry returns the carrier of the streams to the guest. If there is none, it makes
+// one from a relay that the platform executes in the box; fresh is then true.
+func (b *Box) carry(ctx context.Context) (c *guestapi.Carrier, fresh bool, err error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.released {
+		// The box was destroyed or its driver was closed: report which.
+		return nil, false, b.state(ctx)
+	}
+	if b.carrier != nil {
+		select {
+		case <-b.carrier.Done():
+			b.carrier.Close()
+			b.carrier = nil
+		default:
+			return b.carrier, false, nil
+		}
+	}
+	streams, err := b.platform.Relay(ctx, b.Ref())
+	if err != nil {
+		return nil, false, err
+	}
+	b.carrier = guestapi.NewCarrier(streams)
+	return b.carrier, true, nil
+}
+
+// state returns the error for a released box: the box is gone, or its driver no
+// longer serves it.
+func (b *Box) state(ctx context.Context) error {
+	if err := b.platform.Usable(ctx); err != nil {
+		return err
+	}
+	c, err := b.platform.State(ctx, b.Ref())
+	if err != nil {
+		return err
+	}
+	if !c.Running {
+		return driver.ErrGone
+	}
+	return sandbox.Errorf(sandbox.Conflict, "this box was destroyed, or its driver closed")
+}
+
+// orGone returns err, wrapped in ErrGone if the box is gone. It waits a moment,
+// because the container of a guest that has just died ends slightly later.
+func (b *Box) orGone(ctx context.Context, err error) error {
+	for deadline := time.Now().Add(goneTime); ; {
+		c, ierr := b.platform.State(ctx, b.Ref())
+		if driver.IsGone(ierr) || ierr == nil && !c.Running {
+			return fmt.Errorf("%w: %w", driver.ErrGone, err)
+		}
+		if ierr != nil || time.Now().After(deadline) || !sleep(ctx, 20*time.Millisecond) {
+			return err
+		}
+	}
+}
+
+// Receipt implements [driver.Box].
+func (b *Box) Receipt(ctx context.Context) (sandbox.Receipt, error) {
+	ask, cancel := context.WithTimeout(ctx, askTime)
+	defer cancel()
+	in, err := b.guest.Limits(ask)
+	if err != nil {
+		return nil, sandbox.Wrap(b.orGone(ctx, err), "read receipt of box", b.Ref())
+	}
+	return receiptOf(b.rec, in, b.network.policy(), b.network.inForce(ctx)), nil
+}
+
+// Incidents implements [driver.Reporter].
+func (b *Box) Incidents(ctx context.Context) (driver.Incidents, error) {
+	c, err := b.platform.State(ctx, b.Ref())
+	if driver.IsGone(err) {
+		return driver.Incidents{}, nil
+	}
+	if err != nil {
+		return driver.Incidents{}, sandbox.Wrap(err, "read incidents of box", b.Ref())
+	}
+	in := driver.Incidents{Alive: c.Running}
+	if !in.Alive {
+		if c.OOMKilled {
+			in.MemoryKills = 1
+		}
+		return in, nil
+	}
+	ask, cancel := context.WithTimeout(ctx, incidentTime)
+	defer cancel()
+	l, err := b.guest.Limits(ask)
+	if err != nil {
+		if ctx.Err() == nil {
+			return in, nil // the guest is alive, and too busy to answer
+		}
+		return in, sandbox.Wrap(err, "read incidents of box", b.Ref())
+	}
+	in.MemoryKills, in.ProcessRefusals = l.Group.MemoryKills, l.Group.ProcessRefusals
+	return in, nil
+}
+
+// Destroy implements [driver.Box].
+func (b *Box) Destroy(ctx context.Context) error {
+	b.Release()
+	err := b.platform.Remove(ctx, b.Ref())
+	return sandbox.Wrap(err, "destroy box", b.Ref())
+}
+
+// Traffic implements [driver.Networker].
+func (b *Box) Traffic(ctx context.Context, after int64) (sandbox.Traffic, error) {
+	return b.network.traffic(ctx, after)
+}
+
+// SetNetwork implements [driver.Networker].
+func (b *Box) SetNetwork(ctx context.Context, n sandbox.Network) error { return b.network.set(ctx, n) }
+
+// Authority implements [driver.Networker].
+func (b *Box) Authority(ctx context.Context) ([]byte, error) { return b.network.authority(ctx) }
+
+// sleep waits, and reports whether ctx is still valid.
+func sleep(ctx context.Context, d time.Duration) bool {
+	select {
+	case <-time.After(d):
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}

@@ -1,0 +1,65 @@
+package container
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// A Tunnel starts and ends the second container of one box, the tunnel. The
+// platform's calls differ, and the plan is [TunnelPlan].
+type Tunnel interface {
+	// Start starts the tunnel. It returns its streams, on which no data was sent
+	// yet, and the caller closes them. If it fails, it leaves nothing.
+	Start(ctx context.Context) (*Stdio, error)
+	// Explain returns the error for a tunnel that was started and does not work.
+	Explain(err error) error
+	// Remove removes the tunnel. It does nothing if there is none.
+	Remove(ctx context.Context) error
+}
+
+const (
+	// linkName is the name of the interface.
+	linkName = "eth0"
+	// tunnelTime bounds how long the tunnel may take to become ready.
+	tunnelTime = 20 * time.Second
+)
+
+// TunnelName returns the name of the tunnel of the box ref.
+func TunnelName(ref string) string { return ref + "-network" }
+
+// startTunnel starts the tunnel, and returns its streams when it is ready. The
+// caller closes them. If it fails, it leaves nothing.
+func startTunnel(ctx context.Context, t Tunnel) (_ *Stdio, err error) {
+	streams, err := t.Start(ctx)
+	if err != nil {
+		return nil, err
+	}
+	if err := awaitTunnel(ctx, streams); err != nil {
+		streams.Close()
+		return nil, errors.Join(t.Explain(err), t.Remove(ctx))
+	}
+	return streams, streams.SetReadDeadline(time.Time{})
+}
+
+// awaitTunnel returns when the tunnel is ready.
+func awaitTunnel(ctx context.Context, streams *Stdio) error {
+	// The tunnel writes nothing before it has received something.
+	if _, err := streams.Write([]byte{0, 0}); err != nil {
+		return err
+	}
+	stop := context.AfterFunc(ctx, func() { _ = streams.SetReadDeadline(time.Unix(1, 0)) })
+	_ = streams.SetReadDeadline(time.Now().Add(tunnelTime))
+	packet, err := readPacket(streams, make([]byte, maxPacket))
+	if err == nil && len(packet) > 0 {
+		err = errors.New("it begins with a packet")
+	}
+	if !stop() && err == nil {
+		err = ctx.Err()
+	}
+	if err != nil {
+		return fmt.Errorf("%w: %q", err, streams.Stderr())
+	}
+	return nil
+}
