@@ -2,10 +2,10 @@
 // that is not a call to a container engine or to a cluster. A driver adds such
 // calls, as a [Platform] and a [Tunnel].
 //
-// Only the drivers of containers import it. A driver makes one [StateDir] and one
-// [Boxes], and releases the Boxes when it closes. All other state of a box is in
-// its container, whose labels hold a [Record]. Another process therefore finds the
-// box by asking the platform.
+// Only the drivers of containers and their packages import it. A driver makes one
+// [StateDir] and one [Boxes], and releases the Boxes when it closes. The state of a
+// box is in its container, whose labels hold a [Record], and in the directory of
+// its network. Another process therefore finds the box by asking the platform.
 //
 // # The guest
 //

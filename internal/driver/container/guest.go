@@ -104,17 +104,14 @@ func Unavailable(err error, hint string, args ...any) error {
 	return sandbox.WithHint(fmt.Errorf("%w: %w", driver.ErrUnavailable, err), hint, args...)
 }
 
-// GuestVolume returns the name of the volume with the guest's program, and the
-// program as the volume's only file. Each content has its own volume, so that
-// several versions can run at once.
-func GuestVolume(program io.ReadSeeker) (name string, file File, err error) {
+// GuestVolume returns the name of the volume with the guest's program, and the size
+// of the program, which is the volume's only file. Each content has its own volume,
+// so that several versions can run at once.
+func GuestVolume(program io.Reader) (name string, size int64, err error) {
 	h := sha256.New()
-	size, err := io.Copy(h, program)
-	if err == nil {
-		_, err = program.Seek(0, io.SeekStart)
-	}
+	size, err = io.Copy(h, program)
 	if err != nil {
-		return "", File{}, fmt.Errorf("read the guest's program: %w", err)
+		return "", 0, fmt.Errorf("read the guest's program: %w", err)
 	}
-	return guestPrefix + hex.EncodeToString(h.Sum(nil)[:8]), File{Name: GuestName, Size: size, Content: program}, nil
+	return guestPrefix + hex.EncodeToString(h.Sum(nil)[:8]), size, nil
 }

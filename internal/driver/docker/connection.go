@@ -8,8 +8,8 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// A connection is the driver's access to its engine. Its methods are safe for
-// concurrent use.
+// A connection is the driver's access to its container engine. Its methods are safe
+// for concurrent use.
 type connection struct {
 	find dockerapi.Options
 
@@ -18,7 +18,7 @@ type connection struct {
 	closed bool              // guarded by mu
 }
 
-// open returns the engine. It looks for it at the first call.
+// open returns the container engine. It looks for it at the first call.
 func (c *connection) open(ctx context.Context) (*dockerapi.Engine, error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -36,8 +36,8 @@ func (c *connection) open(ctx context.Context) (*dockerapi.Engine, error) {
 	return e, nil
 }
 
-// close makes every later open fail. It returns the engine for the caller to close
-// after its last use, or nil.
+// close makes every later open fail. It returns the container engine for the caller
+// to close after its last use, or nil.
 func (c *connection) close() *dockerapi.Engine {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -31,19 +31,19 @@ type launcher struct {
 	volumes *volumes
 
 	mu      sync.Mutex
-	noQuota bool // the engine cannot bound a container's layer, although its storage suggested it; guarded by mu
-	noIPv6  bool // the engine's machine has no IPv6; guarded by mu
+	noQuota bool // the container engine cannot bound a container's layer, although its storage suggested it; guarded by mu
+	noIPv6  bool // the container engine's machine has no IPv6; guarded by mu
 }
 
 var (
-	// errNoQuota means that the engine cannot bound a container's layer.
+	// errNoQuota means that the container engine cannot bound a container's layer.
 	errNoQuota = errors.New("the engine has no quota for a container's layer")
-	// errNoIPv6 means that the engine's machine has no IPv6.
+	// errNoIPv6 means that the container engine's machine has no IPv6.
 	errNoIPv6 = errors.New("there is no IPv6")
 )
 
-// create makes a box. It tries again if the engine cannot do everything that it
-// seemed to be able to do, or if the guest's volume was emptied.
+// create makes a box. It tries again if the container engine cannot do everything
+// that it seemed to be able to do, or if the guest's volume was emptied.
 func (l *launcher) create(ctx context.Context, e *dockerapi.Engine, spec *driver.Spec, image *runnerImage) (*container.Box, error) {
 	rec := &container.Record{Spec: *spec, Disk: l.diskMode(e, spec)}
 	var err error
@@ -86,7 +86,7 @@ func (l *launcher) check(e *dockerapi.Engine, spec *driver.Spec) error {
 	return nil
 }
 
-// abilities returns the facts about the engine that plans depend on.
+// abilities returns the facts about the container engine that plans depend on.
 func (l *launcher) abilities(e *dockerapi.Engine) container.Abilities {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -95,7 +95,8 @@ func (l *launcher) abilities(e *dockerapi.Engine) container.Abilities {
 	}
 }
 
-// diskMode returns how the engine can bound the disk of a box, as far as is known.
+// diskMode returns how the container engine can bound the disk of a box, as far as
+// is known.
 func (l *launcher) diskMode(e *dockerapi.Engine, spec *driver.Spec) container.DiskMode {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -170,7 +171,7 @@ func (l *launcher) createOnce(ctx context.Context, e *dockerapi.Engine, rec *con
 	return b, nil
 }
 
-// platform returns the engine as its boxes use it.
+// platform returns the container engine as its boxes use it.
 func (l *launcher) platform(e *dockerapi.Engine) *platform {
 	return &platform{e: e, conn: l.conn, state: l.state}
 }
@@ -186,7 +187,7 @@ func (l *launcher) tunnel(e *dockerapi.Engine, ref, image, volume string) *tunne
 	}}
 }
 
-// mountedFrom returns the engine's path of a workspace.
+// mountedFrom returns the container engine's path of a workspace.
 func (l *launcher) mountedFrom(ctx context.Context, e *dockerapi.Engine, dir string) (string, error) {
 	rest, inVolume := strings.CutPrefix(dir, container.WorkspacesDir+"/")
 	if !inVolume {
@@ -196,8 +197,8 @@ func (l *launcher) mountedFrom(ctx context.Context, e *dockerapi.Engine, dir str
 	return at + "/" + rest, err
 }
 
-// workspaceVolume returns the name of the workspace volume and the engine's path of
-// it. It makes the volume if there is none.
+// workspaceVolume returns the name of the workspace volume and the container
+// engine's path of it. It makes the volume if there is none.
 func (l *launcher) workspaceVolume(ctx context.Context, e *dockerapi.Engine) (name, path string, err error) {
 	if name, err = l.state.WorkspacesVolume(); err != nil {
 		return "", "", err
@@ -206,7 +207,7 @@ func (l *launcher) workspaceVolume(ctx context.Context, e *dockerapi.Engine) (na
 	return name, path, err
 }
 
-// cannot returns the error for a limit that the engine cannot enforce.
+// cannot returns the error for a limit that the container engine cannot enforce.
 func cannot(e *dockerapi.Engine, name sandbox.ControlName, why string) error {
 	hint := "give the engine control groups it may write: version 2, with cpu, memory and pids delegated (systemd: Delegate=yes); or run it as root"
 	if name == sandbox.ControlDisk {
@@ -216,7 +217,7 @@ func cannot(e *dockerapi.Engine, name sandbox.ControlName, why string) error {
 		"%s; or allow it by name: --allow-unenforced %s", hint, name)
 }
 
-// createError is the error of a container that the engine does not make.
+// createError is the error of a container that the container engine does not make.
 func createError(e *dockerapi.Engine, rec *container.Record, err error) error {
 	text := err.Error()
 	switch {

@@ -13,7 +13,8 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// A Check is one fact about an engine that affects the quality of its boxes.
+// A Check is one fact about a container engine that affects the quality of its
+// boxes.
 type Check struct {
 	Name string
 	// OK means that nothing is wrong. Note marks a check that is OK but worth
@@ -25,8 +26,8 @@ type Check struct {
 	Fix string
 }
 
-// Doctor checks the engine that a driver with these options would use. It changes
-// nothing. It uses only Engine, Host, Runtime and Getenv of opts.
+// Doctor checks the container engine that a driver with these options would use. It
+// changes nothing. It uses only Engine, Host, Runtime and Getenv of opts.
 func Doctor(ctx context.Context, opts Options) []Check {
 	if opts.Getenv == nil {
 		opts.Getenv = os.Getenv
@@ -60,7 +61,7 @@ func Doctor(ctx context.Context, opts Options) []Check {
 	return checks
 }
 
-// checkGroups reports whether the engine can limit the resources of boxes.
+// checkGroups reports whether the container engine can limit the resources of boxes.
 func checkGroups(e *dockerapi.Engine) Check {
 	c := Check{Name: e.Name + " limits", OK: true, Detail: "control groups version " + e.Facts.CgroupVersion + ": CPU, memory and processes"}
 	var missing []string
@@ -81,7 +82,7 @@ func checkGroups(e *dockerapi.Engine) Check {
 	return c
 }
 
-// checkSecurity reports how the engine isolates boxes from the machine.
+// checkSecurity reports how the container engine isolates boxes from the machine.
 func checkSecurity(e *dockerapi.Engine) Check {
 	var found []string
 	for _, o := range e.Facts.SecurityOptions {
@@ -107,7 +108,7 @@ func checkSecurity(e *dockerapi.Engine) Check {
 	return c
 }
 
-// checkDisk reports how the engine bounds the disk of boxes.
+// checkDisk reports how the container engine bounds the disk of boxes.
 func checkDisk(e *dockerapi.Engine) Check {
 	c := Check{Name: e.Name + " disk", OK: true, Detail: "storage " + e.Facts.Driver}
 	if !e.Quotas() {

@@ -18,7 +18,7 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// The engines that this package knows.
+// The container engines that this package knows.
 const (
 	Docker = dockerapi.Docker
 	Podman = dockerapi.Podman
@@ -27,13 +27,13 @@ const (
 // Options configure a Driver.
 type Options struct {
 	// Engine is [Docker] or [Podman]. It selects where the driver looks for the
-	// engine, and the names in messages.
+	// container engine, and the names in messages.
 	Engine string
-	// Host is the engine's address, like unix:///var/run/docker.sock. If it is
-	// empty, the driver looks where the engine's own tools look.
+	// Host is the container engine's address, like unix:///var/run/docker.sock. If
+	// it is empty, the driver looks where the container engine's own tools look.
 	Host string
-	// Runtime is the OCI runtime to request from the engine, such as runsc. Empty
-	// is the engine's default.
+	// Runtime is the OCI runtime to request from the container engine, such as
+	// runsc. Empty is the container engine's default.
 	Runtime string
 	// StateDir distinguishes the boxes of this driver from boxes of other drivers
 	// on the same engine. The driver makes a file in its subdirectory "docker" or
@@ -42,18 +42,19 @@ type Options struct {
 	// Guest is the path of the guest's program, a static Linux binary.
 	Guest string
 	// Inside and Outside are for a process that is itself in a container. Inside is
-	// a directory that the engine has at the path Outside, so workspaces below
-	// Inside are mounted from below Outside. Outside is empty if the paths are the
-	// same.
+	// a directory that the container engine has at the path Outside, so workspaces
+	// below Inside are mounted from below Outside. Outside is empty if the paths are
+	// the same.
 	Inside, Outside string
 	// Network is the path of a program for Linux, whose main function calls
 	// [network.Main] if its first argument is [network.ProcessName]. If it is
 	// empty, boxes have no network.
 	Network string
 	// Workspaces selects where workspaces are kept. [WorkspacesDirectory] is
-	// directories of this machine that the engine has as well; [WorkspacesVolume]
-	// is a volume of the engine. Empty is a volume if the engine is reached by
-	// network and Outside is empty, otherwise directories.
+	// directories of this machine that the container engine has as well;
+	// [WorkspacesVolume] is a volume of the container engine. Empty is a volume if
+	// the container engine is reached by network and Outside is empty, otherwise
+	// directories.
 	Workspaces string
 	// Registries are the only registries to fetch images from, like docker.io, at
 	// any address. If it is empty, all registries at public addresses are allowed.
@@ -66,12 +67,13 @@ type Options struct {
 	Getenv func(string) string
 }
 
-// find returns the options that select the engine.
+// find returns the options that select the container engine.
 func (o *Options) find() dockerapi.Options {
 	return dockerapi.Options{Name: o.Engine, Host: o.Host, Getenv: o.Getenv}
 }
 
-// A Driver makes boxes with an engine. Its methods are safe for concurrent use.
+// A Driver makes boxes with a container engine. Its methods are safe for concurrent
+// use.
 type Driver struct {
 	*images
 	*workspaces
@@ -124,8 +126,8 @@ func New(opts Options) (*Driver, error) {
 }
 
 // Info implements [driver.Driver]. The driver does not pause boxes. An idle
-// container costs no CPU, and these engines need more time to freeze and thaw it
-// than a run takes.
+// container costs no CPU, and these container engines need more time to freeze and
+// thaw it than a run takes.
 func (d *Driver) Info() driver.Info {
 	return driver.Info{
 		Name:     d.name,

@@ -16,7 +16,8 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// Images are the images of the engine. Their methods are safe for concurrent use.
+// images are the images of the container engine. Their methods are safe for
+// concurrent use.
 type images struct {
 	conn    *connection
 	volumes *volumes
@@ -45,8 +46,8 @@ func (im *images) image(ctx context.Context, e *dockerapi.Engine, ref string) (*
 	return r, nil
 }
 
-// find returns the engine's description of an image. If pull is set, it pulls a
-// missing image.
+// find returns the container engine's description of an image. If pull is set, it
+// pulls a missing image.
 func (im *images) find(ctx context.Context, e *dockerapi.Engine, order driver.ImagePull, pull bool) (*client.ImageInspectResult, error) {
 	ref := order.Ref
 	name, digest, err := imageName(ref)
@@ -121,7 +122,7 @@ func isLocal(name string, digests []string) bool {
 	return len(digests) == 0 || strings.HasPrefix(name, "localhost/")
 }
 
-// imageOf describes an image of the engine.
+// imageOf describes an image of the container engine.
 func imageOf(ref string, in *client.ImageInspectResult) sandbox.Image {
 	i := sandbox.Image{ID: in.ID, Platform: in.Os + "/" + in.Architecture, SizeBytes: in.Size, Local: isLocal(ref, in.RepoDigests)}
 	name, _, _ := imageName(ref)
@@ -210,8 +211,9 @@ func (im *images) RemoveImage(ctx context.Context, ref string) (int64, error) {
 	return in.Size, nil
 }
 
-// PruneImages implements [driver.ImageKeeper]. It removes the volumes of this
-// driver that no box uses. Images stay, because the engine has other users as well.
+// PruneImages implements [driver.ImageKeeper]. It removes the volumes of this driver
+// that no box uses. Images stay, because the container engine has other users as
+// well.
 func (im *images) PruneImages(ctx context.Context, unused time.Duration, all bool) ([]string, int64, error) {
 	if all || unused > 0 {
 		return nil, 0, sandbox.WithHint(sandbox.Errorf(sandbox.Unsupported, "the engine's images are not glovebox's alone"),
@@ -230,7 +232,7 @@ func (im *images) PruneImages(ctx context.Context, unused time.Duration, all boo
 		if !container.IsShared(v.Name) {
 			continue
 		}
-		// The engine does not remove a volume in use.
+		// The container engine does not remove a volume in use.
 		if _, err := e.VolumeRemove(ctx, v.Name, client.VolumeRemoveOptions{}); err == nil {
 			names = append(names, "volume "+v.Name)
 			im.volumes.forget(v.Name)

@@ -70,7 +70,8 @@ func (im *images) LoadImages(ctx context.Context, from driver.ImageArchive, prog
 	return images, nil
 }
 
-// loaded returns the names of the loaded images, as the engine reports them.
+// loaded returns the names of the loaded images, as the container engine reports
+// them.
 func loaded(r io.Reader) ([]string, error) {
 	const maxReply = 1 << 20
 	dec := json.NewDecoder(io.LimitReader(r, maxReply))

@@ -14,16 +14,16 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// Materials are the engine's names of the things that a plan leaves open.
+// materials are the container engine's names of the things that a plan leaves open.
 type materials struct {
 	image     string // ID
 	guest     string // the volume with the guest's program
-	settings  string // the engine's directory with the settings; empty for a tunnel
-	workspace string // the engine's directory of the workspace; empty for none
-	runtime   string // the OCI runtime for code of users; empty is the engine's default
+	settings  string // the container engine's directory with the settings; empty for a tunnel
+	workspace string // the container engine's directory of the workspace; empty for none
+	runtime   string // the OCI runtime for code of users; empty is the container engine's default
 }
 
-// orderOf translates a plan into an order for the engine e.
+// orderOf translates a plan into an order for the container engine e.
 func orderOf(e *dockerapi.Engine, p *container.Plan, m materials) client.ContainerCreateOptions {
 	host := &api.HostConfig{
 		AutoRemove:     p.Temporary,

@@ -17,7 +17,7 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// A platform is an engine, as the boxes of one state directory use it.
+// A platform is a container engine, as the boxes of one state directory use it.
 type platform struct {
 	e     *dockerapi.Engine
 	conn  *connection

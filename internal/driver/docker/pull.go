@@ -23,8 +23,8 @@ type pull struct {
 	tell    []func(sandbox.ImageProgress)
 }
 
-// Pulls are the running pulls of an engine. Their methods are safe for concurrent
-// use.
+// pulls are the running pulls of a container engine. Their methods are safe for
+// concurrent use.
 type pulls struct {
 	registries container.Registries
 
@@ -32,8 +32,8 @@ type pulls struct {
 	running map[string]*pull // by the name of the image; guarded by mu
 }
 
-// pull has the engine pull an image. Callers that request the same image share one
-// pull. The pull is cancelled when no caller waits any more.
+// pull has the container engine pull an image. Callers that request the same image
+// share one pull. The pull is cancelled when no caller waits any more.
 func (s *pulls) pull(ctx context.Context, e *dockerapi.Engine, name string, order driver.ImagePull) error {
 	registry, err := registryOf(name)
 	if err != nil {

@@ -28,7 +28,7 @@ type filling struct {
 	files func(ctx context.Context, name string) ([]container.File, error)
 }
 
-// Volumes are the volumes that boxes share. Their methods are safe for concurrent
+// volumes are the volumes that boxes share. Their methods are safe for concurrent
 // use.
 type volumes struct {
 	guest string // path of the guest's program
@@ -80,17 +80,18 @@ func (v *volumes) guestVolume(ctx context.Context, e *dockerapi.Engine, image st
 		return "", err
 	}
 	defer program.Close()
-	name, file, err := container.GuestVolume(program)
+	name, size, err := container.GuestVolume(program)
 	if err != nil {
 		return "", err
 	}
-	return v.filled(ctx, e, filling{
-		name:  name,
-		files: func(context.Context, string) ([]container.File, error) { return []container.File{file}, nil },
-	}, image, again)
+	return v.filled(ctx, e, filling{name: name, files: func(context.Context, string) ([]container.File, error) {
+		_, err := program.Seek(0, io.SeekStart)
+		return []container.File{{Name: container.GuestName, Size: size, Content: program}}, err
+	}}, image, again)
 }
 
-// settingsDir returns the engine's path of the settings for boxes of an image.
+// settingsDir returns the container engine's path of the settings for boxes of an
+// image.
 func (v *volumes) settingsDir(ctx context.Context, e *dockerapi.Engine, image string, again bool) (string, error) {
 	name, err := v.filled(ctx, e, filling{
 		name: container.SettingsVolume(image),

@@ -4,13 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io"
 	"net"
 	"slices"
 	"strings"
-
-	"github.com/containerd/errdefs"
-	"github.com/moby/moby/client"
 
 	"github.com/glovebox-dev/glovebox/internal/driver"
 	"github.com/glovebox-dev/glovebox/internal/driver/container"
@@ -26,8 +22,9 @@ const (
 // emptyImage is the image of servers of workspaces.
 const emptyImage = "localhost/glovebox/nothing:1"
 
-// Workspaces serve the workspaces in a volume of the engine, if the engine does not
-// have this machine's directories. Their methods are safe for concurrent use.
+// workspaces serve the workspaces in a volume of the container engine, if the
+// container engine does not have this machine's directories. Their methods are safe
+// for concurrent use.
 type workspaces struct {
 	place   string // see Options.Workspaces
 	outside string // see Options.Outside
@@ -53,7 +50,7 @@ func (w *workspaces) KeepsWorkspaces() (string, bool) {
 		return "", false
 	}
 	if w.outside != "" {
-		return "", false // the operator configured where the engine has them
+		return "", false // the operator configured where the container engine has them
 	}
 	places, err := dockerapi.Endpoints(w.conn.find)
 	if err != nil || len(places) != 1 {
@@ -82,10 +79,11 @@ func (w *workspaces) start(ctx context.Context) (*container.Box, error) {
 }
 
 func (w *workspaces) startOn(ctx context.Context, e *dockerapi.Engine) (*container.Box, error) {
-	image, err := importEmpty(ctx, e)
+	id, err := e.ImageFrom(ctx, emptyImage, container.WriteEmptyImage)
 	if err != nil {
 		return nil, err
 	}
+	image := &runnerImage{id: id}
 	volume, _, err := w.launch.workspaceVolume(ctx, e)
 	if err != nil {
 		return nil, err
@@ -95,27 +93,4 @@ func (w *workspaces) startOn(ctx context.Context, e *dockerapi.Engine) (*contain
 		b, err = w.launch.createOnce(ctx, e, container.ServerRecord(volume, emptyImage), image, true)
 	}
 	return b, err
-}
-
-// importEmpty returns an empty image, and makes it if there is none.
-func importEmpty(ctx context.Context, e *dockerapi.Engine) (*runnerImage, error) {
-	in, err := e.ImageInspect(ctx, emptyImage)
-	if errdefs.IsNotFound(err) {
-		pr, pw := io.Pipe()
-		defer pr.Close()
-		go func() { pw.CloseWithError(container.WriteEmptyImage(pw)) }()
-		resp, ierr := e.ImageImport(ctx, client.ImageImportSource{Source: pr, SourceName: "-"}, emptyImage, client.ImageImportOptions{})
-		if ierr != nil {
-			return nil, e.Explain(ierr)
-		}
-		if _, err := io.Copy(io.Discard, resp); err != nil {
-			return nil, errors.Join(e.Explain(err), resp.Close())
-		}
-		resp.Close()
-		in, err = e.ImageInspect(ctx, emptyImage)
-	}
-	if err != nil {
-		return nil, e.Explain(err)
-	}
-	return &runnerImage{id: in.ID}, nil
 }
