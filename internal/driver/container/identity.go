@@ -101,30 +101,6 @@ func (s *StateDir) NetworkDir(ref string) (string, error) {
 	return filepath.Join(s.dir, "networks", ref), nil
 }
 
-// labels returns the labels of a box's container.
-func (s *StateDir) labels(rec *Record) (map[string]string, error) {
-	id, err := s.ID()
-	if err != nil {
-		return nil, err
-	}
-	text, err := rec.encode()
-	if err != nil {
-		return nil, err
-	}
-	lease := "owner"
-	if rec.Spec.Detached {
-		lease = "server"
-	}
-	hostname, _ := os.Hostname()
-	return map[string]string{
-		LabelState:   id,
-		LabelSandbox: rec.Spec.ID,
-		LabelRecord:  text,
-		LabelOwner:   fmt.Sprintf("%s:%d", hostname, os.Getpid()),
-		LabelLease:   lease,
-	}, nil
-}
-
 // IsShared reports whether a volume of that name is one that boxes share, and that
 // a driver can make again.
 func IsShared(volume string) bool {

@@ -3,6 +3,7 @@ package container
 import (
 	"encoding/json"
 	"fmt"
+	"os"
 	"slices"
 
 	"github.com/glovebox-dev/glovebox/internal/driver"
@@ -44,6 +45,30 @@ func DecodeRecord(labels map[string]string) (*Record, error) {
 		return nil, fmt.Errorf("%w: its label %s is not one of ours: %w", driver.ErrGone, LabelRecord, err)
 	}
 	return &r, nil
+}
+
+// labels returns the labels of a box's container.
+func (s *StateDir) labels(rec *Record) (map[string]string, error) {
+	id, err := s.ID()
+	if err != nil {
+		return nil, err
+	}
+	text, err := rec.encode()
+	if err != nil {
+		return nil, err
+	}
+	lease := "owner"
+	if rec.Spec.Detached {
+		lease = "server"
+	}
+	hostname, _ := os.Hostname()
+	return map[string]string{
+		LabelState:   id,
+		LabelSandbox: rec.Spec.ID,
+		LabelRecord:  text,
+		LabelOwner:   fmt.Sprintf("%s:%d", hostname, os.Getpid()),
+		LabelLease:   lease,
+	}, nil
 }
 
 // linked reports whether the box was made with a network.
