@@ -26,7 +26,9 @@ var table = []row{
 	{"driver", "sandbox"},
 	{"driver/drivertest", "driver, guestapi, sandbox"},
 	{"driver/fake", "atomicfile, driver, guest, sandbox"},
-	{"driver/docker", "atomicfile, driver, guestapi, network, sandbox"},
+	{"driver/container", "atomicfile, driver, guestapi, network, sandbox"},
+	{"driver/docker", "driver, driver/container, driver/docker/dockerapi, sandbox"},
+	{"driver/docker/dockerapi", "driver, driver/container, sandbox"},
 	{"driver/e2b", "atomicfile, driver, guestapi, sandbox"},
 	{"driver/gvisor", "atomicfile, driver, guestapi, image, network, sandbox, trace"},
 	{"image", "atomicfile, image/erofs, sandbox"},
@@ -66,7 +68,7 @@ var table = []row{
 // A module is met in one place, so that it can be replaced in one place.
 var outside = map[string][]string{
 	"aead.dev/minisign":                      {"release", "update"},
-	"github.com/containerd/errdefs":          {"driver/docker"}, // the engine's client sorts its errors by it
+	"github.com/containerd/errdefs":          {"driver/docker", "driver/docker/dockerapi"}, // the engine's client sorts its errors by it
 	"github.com/coreos/go-oidc/v3":           {"auth"},
 	"github.com/erofs/go-erofs":              {"tests"}, // a reader of what image/erofs writes
 	"github.com/distribution/reference":      {"driver/docker"},
@@ -74,8 +76,8 @@ var outside = map[string][]string{
 	"github.com/google/go-containerregistry": {"image", "image/imagetest"},
 	"github.com/google/subcommands":          {"driver/gvisor"}, // the form of gVisor's commands
 	"github.com/klauspost/compress":          {"image"},
-	"github.com/moby/moby/api":               {"driver/docker"},
-	"github.com/moby/moby/client":            {"driver/docker"},
+	"github.com/moby/moby/api":               {"driver/docker", "driver/docker/dockerapi"},
+	"github.com/moby/moby/client":            {"driver/docker", "driver/docker/dockerapi"},
 	"github.com/moby/patternmatcher":         {"imagebuild"}, // what .dockerignore says
 	"github.com/moby/sys/capability":         {"driver/gvisor"},
 	"github.com/modelcontextprotocol/go-sdk": {"mcpserver"},
@@ -90,7 +92,7 @@ var outside = map[string][]string{
 	"golang.org/x/mod":                       {"cli", "release", "update"},
 	"golang.org/x/net":                       {"network"}, // DNS messages
 	"golang.org/x/sync":                      {"pool"},
-	"golang.org/x/sys":                       {"driver/docker", "driver/drivertest", "driver/fake", "driver/gvisor", "guest", "image", "image/erofs", "network", "safepath", "store", "tests", "workspace"}, // system calls are not an SDK
+	"golang.org/x/sys":                       {"driver/container", "driver/drivertest", "driver/fake", "driver/gvisor", "guest", "image", "image/erofs", "network", "safepath", "store", "tests", "workspace"}, // system calls are not an SDK
 	"golang.org/x/term":                      {"cli"},
 	"golang.org/x/time":                      {"auth", "httpserver", "network"},
 	"gvisor.dev/gvisor":                      {"driver/gvisor", "network"},
