@@ -130,7 +130,7 @@ PYTHON
 step "update"
 release=v0.2.0
 stranger glovebox update --check >"$work/log" 2>&1 || fail "update --check: $(cat "$work/log")"
-grep -q 'v0.2.0 is there' "$work/log" || fail "update --check does not see the new release"
+grep -q 'v0.2.0 is available' "$work/log" || fail "update --check does not see the new release"
 stranger glovebox update 2>"$work/log" || fail "update: $(cat "$work/log")"
 [[ $(stranger glovebox version) == *v0.2.0* ]] || fail "the program is not the new one"
 [ "$(stranger glovebox run -c 'print(6*7)')" = 42 ] || fail "the new program runs nothing"
@@ -138,7 +138,7 @@ stranger glovebox update 2>"$work/log" || fail "update: $(cat "$work/log")"
 step "uninstall"
 stranger glovebox uninstall 2>"$work/log" || fail "uninstall: $(cat "$work/log")"
 # What it says that it keeps, the stranger now removes.
-sed -nE 's/^kept: ([^,]+),.*/\1/p; s/^ *as it was( earlier)?: (.*)/\2/p' "$work/log" >"$work/kept"
+sed -nE 's/^kept: ([^,]+),.*/\1/p; s/^ *(copy of the old file|earlier copy): (.*)/\2/p' "$work/log" >"$work/kept"
 [ "$(wc -l <"$work/kept")" -ge 3 ] || fail "uninstall said: $(cat "$work/log")"
 while read -r path; do
 	case $path in

@@ -28,8 +28,8 @@ func NewAccess(file string) (*Access, error) {
 		return nil, sandbox.Errorf(sandbox.Unavailable, "make key: %w", err)
 	}
 	if len(text) != len(a.key) {
-		return nil, sandbox.WithHint(sandbox.Errorf(sandbox.Unavailable, "read %s: it is not a key", file),
-			"remove it; the tokens of sandboxes that live are void then")
+		return nil, sandbox.WithHint(sandbox.Errorf(sandbox.Unavailable, "read %s: the file is not a key", file),
+			"remove the file; the tokens of existing sandboxes then become invalid")
 	}
 	copy(a.key[:], text)
 	return a, nil

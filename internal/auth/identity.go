@@ -34,8 +34,8 @@ func ParseScopes(names []string) ([]Scope, error) {
 	var scopes []Scope
 	for _, n := range names {
 		if !slices.Contains(Scopes(), Scope(n)) {
-			return nil, sandbox.WithHint(sandbox.Errorf(sandbox.Invalid, "scope: %q is none", n),
-				"the scopes are run, files and admin")
+			return nil, sandbox.WithHint(sandbox.Errorf(sandbox.Invalid, "scope: %q is not a scope", n),
+				"use run, files or admin")
 		}
 		scopes = append(scopes, Scope(n))
 	}

@@ -97,18 +97,18 @@ func (i *issuer) verify(ctx context.Context, text string) (Identity, error) {
 	var expired *oidc.TokenExpiredError
 	switch {
 	case errors.As(err, &expired):
-		return Identity{}, sandbox.WithHint(sandbox.Errorf(sandbox.Unauthenticated, "token: it has expired"), "get a new one from the issuer")
+		return Identity{}, sandbox.WithHint(sandbox.Errorf(sandbox.Unauthenticated, "token: the token has expired"), "get a new one from the issuer")
 	case err != nil:
 		return Identity{}, sandbox.Errorf(sandbox.Unauthenticated, "token: %s", strings.TrimPrefix(err.Error(), "oidc: "))
 	case token.Subject == "" || len(token.Subject) > maxSubject || strings.ContainsFunc(token.Subject, isControl):
-		return Identity{}, sandbox.Errorf(sandbox.Unauthenticated, "token: its sub names nobody")
+		return Identity{}, sandbox.Errorf(sandbox.Unauthenticated, "token: the claim sub is not a valid subject")
 	}
 	var claims struct {
 		Scope scopeClaim `json:"scope"`
 		SCP   scopeClaim `json:"scp"` // some issuers use this name
 	}
 	if err := token.Claims(&claims); err != nil {
-		return Identity{}, sandbox.Errorf(sandbox.Unauthenticated, "token: its scope is not one: %w", err)
+		return Identity{}, sandbox.Errorf(sandbox.Unauthenticated, "token: the claim scope is not valid: %w", err)
 	}
 	// Subjects are unique only within one issuer, so the principal includes the
 	// issuer's URL.
@@ -126,7 +126,7 @@ func isControl(r rune) bool { return r < ' ' || r == 0x7f }
 
 func (i *issuer) unavailable(err error) error {
 	return sandbox.WithHint(sandbox.Errorf(sandbox.Unavailable, "token: its issuer %s does not answer: %w", i.opts.URL, err),
-		"try again later; tokens that glovebox token made work meanwhile")
+		"try again later, or use a token from glovebox token create")
 }
 
 // discover returns the verifier. The first call asks the issuer where its keys
@@ -228,7 +228,7 @@ func (k *keySet) verify(ctx context.Context, set *oidc.RemoteKeySet, jwt string)
 }
 
 // errTooOften is the error if the rate limit prevents a request to the issuer.
-var errTooOften = errors.New("the issuer was asked a moment ago")
+var errTooOften = errors.New("the last request to the issuer was too recent")
 
 // issuerWeb sends requests to an issuer. It limits their rate and the size of
 // answers, and counts failures.

@@ -56,12 +56,12 @@ func (s *Signer) VerifyPort(id string, port int, text string) (expires time.Time
 	exp, signed, _ := strings.Cut(text, ".")
 	sig, err := base64.RawURLEncoding.Strict().DecodeString(signed)
 	if err != nil || !hmac.Equal(sig, s.signature("PORT", id, strconv.Itoa(port), exp)) {
-		return time.Time{}, sandbox.WithHint(sandbox.Errorf(sandbox.Unauthenticated, "the link is not good for this port"),
-			"use the whole URL as it was given, or ask for a new one")
+		return time.Time{}, sandbox.WithHint(sandbox.Errorf(sandbox.Unauthenticated, "the link is not valid for this port"),
+			"use the complete URL, or ask for a new one")
 	}
 	micros, err := strconv.ParseInt(exp, 36, 64)
 	if err != nil {
-		return time.Time{}, sandbox.Errorf(sandbox.Unauthenticated, "the link has no time")
+		return time.Time{}, sandbox.Errorf(sandbox.Unauthenticated, "the link has no expiry time")
 	}
 	return s.unexpired(micros)
 }
@@ -90,13 +90,13 @@ func (s *Signer) Verify(method, handle, name string, query url.Values) (signatur
 	exp := query.Get("exp")
 	sig, err := base64.RawURLEncoding.Strict().DecodeString(query.Get("sig"))
 	if err != nil || len(query["sig"]) != 1 || len(query["exp"]) != 1 || !hmac.Equal(sig, s.signature(method, handle, name, exp)) {
-		return nil, time.Time{}, sandbox.WithHint(sandbox.Errorf(sandbox.Unauthenticated, "sig: the signature is not good for this URL and method"),
-			"use the whole URL as it was given, or ask for a new one")
+		return nil, time.Time{}, sandbox.WithHint(sandbox.Errorf(sandbox.Unauthenticated, "sig: the signature is not valid for this URL and method"),
+			"use the complete URL, or ask for a new one")
 	}
 	// The signature is valid, so exp is a number.
 	micros, err := strconv.ParseInt(exp, 10, 64)
 	if err != nil {
-		return nil, time.Time{}, sandbox.Errorf(sandbox.Unauthenticated, "exp: not a time")
+		return nil, time.Time{}, sandbox.Errorf(sandbox.Unauthenticated, "exp: must be a time")
 	}
 	if expires, err = s.unexpired(micros); err != nil {
 		return nil, time.Time{}, err

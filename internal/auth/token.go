@@ -104,7 +104,7 @@ func New(o Options) (*Auth, error) {
 	if o.Static != "" {
 		if len(o.Static) < MinStaticLength || strings.ContainsAny(o.Static, " \t\r\n") {
 			return nil, sandbox.WithHint(
-				sandbox.Errorf(sandbox.Invalid, "token: the one from the environment must have at least %d characters and no space", MinStaticLength),
+				sandbox.Errorf(sandbox.Invalid, "token: the token from the environment must have at least %d characters and no spaces", MinStaticLength),
 				"make one with: openssl rand -hex 32")
 		}
 		a.static, a.staticHash = true, Hash(o.Static)
@@ -173,11 +173,11 @@ func (a *Auth) touch(ctx context.Context, id string) error {
 // files.
 func (a *Auth) Create(ctx context.Context, name string, scopes ...Scope) (string, sandbox.Token, error) {
 	if a.tokens == nil {
-		return "", sandbox.Token{}, sandbox.Errorf(sandbox.Unsupported, "create token: this server keeps none")
+		return "", sandbox.Token{}, sandbox.Errorf(sandbox.Unsupported, "create token: this server does not store tokens")
 	}
 	if !regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`).MatchString(name) {
 		return "", sandbox.Token{}, sandbox.Errorf(sandbox.Invalid,
-			"name: %q is not a token's name: up to 64 letters, digits, dots, dashes and underscores", name)
+			"name: %q is not a token name; use up to 64 letters, digits, dots, dashes and underscores", name)
 	}
 	if len(scopes) == 0 {
 		scopes = []Scope{ScopeRun, ScopeFiles}
@@ -191,8 +191,8 @@ func (a *Auth) Create(ctx context.Context, name string, scopes ...Scope) (string
 	}
 	if t, err := a.inForce(ctx, name); err == nil {
 		return "", sandbox.Token{}, sandbox.WithHint(
-			sandbox.Errorf(sandbox.Conflict, "name: %q is the name of a token in force, %s", name, t.ID),
-			"revoke that one first, or take another name")
+			sandbox.Errorf(sandbox.Conflict, "name: %q is already the name of the valid token %s", name, t.ID),
+			"revoke that token first, or use another name")
 	} else if !errors.Is(err, sandbox.NotFound) {
 		return "", sandbox.Token{}, err
 	}
@@ -247,5 +247,5 @@ func (a *Auth) inForce(ctx context.Context, name string) (sandbox.Token, error) 
 			return t, nil
 		}
 	}
-	return sandbox.Token{}, sandbox.Errorf(sandbox.NotFound, "no token in force is named %q", name)
+	return sandbox.Token{}, sandbox.Errorf(sandbox.NotFound, "there is no valid token named %q", name)
 }

@@ -104,7 +104,7 @@ func (m Machine) String() string {
 		s += ", load " + m.Load + " when it began"
 	}
 	if m.LoadAfter != "" {
-		s += " and " + m.LoadAfter + " in the end"
+		s += " and " + m.LoadAfter + " at the end"
 	}
 	return s
 }
@@ -201,7 +201,7 @@ func (b *bench) calls(ctx context.Context) ([]call, error) {
 	if python := findPython(); python != "" {
 		calls = append(calls, call{name: "python3, without any sandbox", do: program(python, "-c", line)})
 	} else {
-		b.note("there is no python3 to compare with")
+		b.note("python3 is not measured: it is not installed")
 	}
 	containers := b.docker(ctx)
 	calls = append(calls, containers...)
@@ -214,7 +214,7 @@ func (b *bench) calls(ctx context.Context) ([]call, error) {
 				calls = append(calls, b.dockerPlot(ctx)...)
 			}
 		} else {
-			b.note("plots are left out: %s has no pandas and matplotlib", python)
+			b.note("plots are not measured: %s has no pandas and matplotlib", python)
 		}
 	}
 
@@ -328,13 +328,13 @@ func (b *bench) docker(ctx context.Context) []call {
 		err = program(docker, "image", "inspect", b.Image)(ctx)
 	}
 	if err != nil {
-		b.note("Docker is not compared with: it has no image %s here, or is not there", b.Image)
+		b.note("Docker is not measured: it is not installed, or has no image %s", b.Image)
 		return nil
 	}
 	calls := []call{{name: nameDocker, do: b.dockerRun(line)}}
 	out, err := exec.CommandContext(ctx, docker, "run", "-d", "--rm", "--network=none", b.Image, "sleep", "3600").Output()
 	if err != nil {
-		b.note("docker exec is not compared with: %v", err)
+		b.note("docker exec is not measured: %v", err)
 		return calls
 	}
 	b.container = strings.TrimSpace(string(out))
@@ -350,7 +350,7 @@ func (b *bench) dockerRun(code string) func(context.Context) error {
 // for it.
 func (b *bench) dockerPlot(ctx context.Context) []call {
 	if err := b.dockerRun(heavy)(ctx); err != nil {
-		b.note("plots by docker run are left out: image %s has no pandas and matplotlib", b.Image)
+		b.note("plots with docker run are not measured: image %s has no pandas and matplotlib", b.Image)
 		return nil
 	}
 	return []call{{name: nameDockerPlot, do: b.dockerRun(plot)}}
@@ -370,7 +370,7 @@ func (b *bench) run(ctx context.Context, s Sandboxer, req sandbox.RunRequest) (i
 	}
 	r, err = s.Wait(ctx, principal, r.ID)
 	if err == nil && r.Verdict.Code != sandbox.OK {
-		err = fmt.Errorf("it ended as %s: %s", r.Verdict.Code, r.Verdict.Cause)
+		err = fmt.Errorf("the run ended as %s: %s", r.Verdict.Code, r.Verdict.Cause)
 	}
 	return r.SandboxID, err
 }
@@ -460,7 +460,7 @@ func (b *bench) idle(ctx context.Context) error {
 	for _, id := range ids {
 		size, ok := memoryOf(id)
 		if !ok {
-			b.note("the memory of sandboxes cannot be measured from here")
+			b.note("the memory of sandboxes cannot be measured here")
 			return nil
 		}
 		f.Memory += size / int64(len(ids))

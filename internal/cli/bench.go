@@ -22,17 +22,21 @@ func (p *program) benchCommand() *cobra.Command {
 	var out, picture string
 	cmd := &cobra.Command{
 		Use:   "bench",
-		Short: "Measure what running a line of code costs here",
-		Long: `Bench measures, on this machine and side by side, the time from a call to its
-complete result: of Python alone, of docker run and docker exec where Docker has
-the image already (nothing is pulled), and of Glovebox with a sandbox made on
-demand, with one of the pool, and in one that runs, also over MCP and HTTP; then
-with many callers at once; and what memory idle sandboxes have. Beside each
-figure that has a goal on two cores is the goal, and whether it was reached.
-Calls are made in turn, so that what else the machine does meets all alike:
-compare figures of one run only, and on a machine with nothing else to do.
+		Short: "Measure how long running a line of code takes on this machine",
+		Long: `Measure the time from a call to its complete result on this machine:
+  - of Python without a sandbox;
+  - of docker run and docker exec, if Docker has the image (nothing is pulled);
+  - of Glovebox with a new sandbox, a sandbox of the pool and a running sandbox,
+    in this process and by MCP over HTTP;
+  - of Glovebox with many callers at once.
 
-It uses a state directory of its own, and leaves nothing behind.`,
+Bench also measures the memory of idle sandboxes. Some figures have a goal for
+two cores; the report then shows the goal and whether it was reached.
+
+The calls alternate, so other load on the machine affects all of them equally.
+Compare figures of one report only, on a machine without other work.
+
+Bench uses a temporary state directory and removes it.`,
 		Example: `  glovebox bench
   glovebox bench --rounds 100 --sustain 5m --out bench.json --svg bench.svg
   glovebox bench --callers 8 --json
@@ -40,7 +44,7 @@ It uses a state directory of its own, and leaves nothing behind.`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if o.Rounds < 1 || o.Sustain < 0 {
-				return usageError("--rounds is 1 or more, and --sustain a time")
+				return usageError("--rounds must be 1 or more, and --sustain must not be negative")
 			}
 			for _, n := range o.Callers {
 				if n < 1 || n > 1000 {
@@ -69,14 +73,14 @@ It uses a state directory of its own, and leaves nothing behind.`,
 		},
 	}
 	f := cmd.Flags()
-	f.IntVar(&o.Rounds, "rounds", o.Rounds, "how often each single call is measured")
-	f.IntSliceVar(&o.Callers, "callers", o.Callers, "how many callers at once")
-	f.DurationVar(&o.Sustain, "sustain", 0, "how long eight callers go on without a pause")
-	f.StringVar(&o.Image, "docker-image", o.Image, "what Docker is measured with")
-	f.IntVar(&o.Idle, "idle", o.Idle, "how many idle sandboxes have their memory measured; 0 is none")
-	f.BoolVar(&o.Plots, "plots", o.Plots, "measure plots too, where this machine has pandas and matplotlib")
-	f.StringVar(&out, "out", "", "write the report to this `file` too, as JSON")
-	f.StringVar(&picture, "svg", "", "draw the report to this `file` too")
+	f.IntVar(&o.Rounds, "rounds", o.Rounds, "`number` of measurements of each single call")
+	f.IntSliceVar(&o.Callers, "callers", o.Callers, "`numbers` of simultaneous callers")
+	f.DurationVar(&o.Sustain, "sustain", 0, "`time` for which eight callers call without a pause, such as 5m")
+	f.StringVar(&o.Image, "docker-image", o.Image, "`image` for the measurements of Docker")
+	f.IntVar(&o.Idle, "idle", o.Idle, "`number` of idle sandboxes for the measurement of memory; 0 is none")
+	f.BoolVar(&o.Plots, "plots", o.Plots, "measure plots too, if this machine has pandas and matplotlib")
+	f.StringVar(&out, "out", "", "also write the report to this `file`, as JSON")
+	f.StringVar(&picture, "svg", "", "also draw the report to this `file`, as SVG")
 	p.addJSON(cmd)
 	return cmd
 }

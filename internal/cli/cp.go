@@ -14,15 +14,14 @@ func (p *program) cpCommand() *cobra.Command {
 	var ignore bool
 	cmd := &cobra.Command{
 		Use:   "cp FROM TO",
-		Short: "Copy files into and out of a sandbox",
-		Long: `Cp copies a file, or a directory with all in it, between this machine and a
-sandbox: one of the two is SANDBOX:PATH. Links are kept as links if they lead to
-something in the directory; what is neither file, directory nor link is left
-out.
+		Short: "Copy files between this machine and a sandbox",
+		Long: `Copy a file or a directory between this machine and a sandbox. FROM or TO must be
+SANDBOX:PATH. A directory is copied with its contents. Links that stay inside the
+directory are copied as links; other links and special files are left out.
 
-It is for sandboxes that a server left when it ended. What a sandbox of a server
-that runs has is reached through that server; the files of a workspace also by
-glovebox workspace export and import.`,
+Cp works with sandboxes that a server left behind when it ended. To copy files of
+a running server's sandbox, use that server. For the files of a workspace, use
+glovebox workspace export and glovebox workspace import.`,
 		Example: `  glovebox cp project sbx_…:/data/project
   glovebox cp sbx_…:/data/result.csv .`,
 		Args: between(2, 2),
@@ -30,7 +29,7 @@ glovebox workspace export and import.`,
 			from, fromPath, fromBox := inSandbox(args[0])
 			to, toPath, toBox := inSandbox(args[1])
 			if fromBox == toBox {
-				return sandbox.WithHint(usageError("one of the two is to be in a sandbox, as SANDBOX:PATH"), "glovebox ps lists sandboxes")
+				return sandbox.WithHint(usageError("FROM or TO must be SANDBOX:PATH, and not both"), "list sandboxes with glovebox ps")
 			}
 			// Detached, so that it can take over sandboxes of a server that has
 			// ended, and leaves them running.
@@ -48,16 +47,16 @@ glovebox workspace export and import.`,
 			if err == nil {
 				p.say("copied %d files, %s", n.Files, sandbox.FormatBytes(n.Bytes))
 				if n.Skipped > 0 {
-					p.say("left out %d that are no files, directories or links that stay inside", n.Skipped)
+					p.say("left out %d special files and links that lead out of the directory", n.Skipped)
 				}
 				if len(n.ToolFiles) > 0 {
-					p.say("look at these before you go on, as programs on this machine execute or obey them: %s", quoted(n.ToolFiles))
+					p.say("check these files: programs on this machine execute or obey them: %s", quoted(n.ToolFiles))
 				}
 			}
 			return err
 		},
 	}
-	cmd.Flags().BoolVar(&ignore, "gitignore", false, "leave out what .gitignore files name, and .git")
+	cmd.Flags().BoolVar(&ignore, "gitignore", false, "leave out .git and the files that .gitignore files name")
 	return cmd
 }
 

@@ -13,14 +13,16 @@ func (p *program) doctorCommand() *cobra.Command {
 	var fix bool
 	cmd := &cobra.Command{
 		Use:   "doctor",
-		Short: "Find out what works on this machine",
-		Long: `Doctor looks at what sandboxes need, says what does not work and why, and names
-the command that mends it. It ends by making a sandbox and running a program in
-it. Nothing is changed, unless --fix says so: then what servers and commands that
-are no more left of sandboxes is removed first. Sandboxes that a server takes over
-when it starts again are left to it.
+		Short: "Check whether sandboxes work on this machine",
+		Long: `Check whether sandboxes work on this machine. For each problem, doctor names the
+cause and the command that repairs it. The last check makes a sandbox and runs a
+program in it.
 
-The exit status is 0 if sandboxes work here, 1 if not.`,
+Doctor changes nothing without --fix. With --fix it first removes the remains of
+sandboxes whose server or command has ended. It keeps sandboxes that a server
+takes over when it starts again.
+
+The exit status is 0 if sandboxes work here, and 1 if not.`,
 		Example: `  glovebox doctor
   glovebox doctor --fix
   glovebox doctor --json`,
@@ -49,7 +51,7 @@ The exit status is 0 if sandboxes work here, 1 if not.`,
 			return nil
 		},
 	}
-	cmd.Flags().BoolVar(&fix, "fix", false, "remove what is left of sandboxes that are no more")
+	cmd.Flags().BoolVar(&fix, "fix", false, "remove the remains of sandboxes whose server or command has ended")
 	p.addJSON(cmd)
 	return cmd
 }

@@ -15,17 +15,18 @@ func (p *program) forwardCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "forward SANDBOX [LOCAL:]PORT",
 		Short: "Reach a port of a sandbox from this machine",
-		Long: `Forward listens on a port of this machine's loopback address, and connects what
-comes there with a port of a sandbox, until Ctrl-C. The sandbox needs no network
-for it. Without LOCAL the two ports are the same; with 0 a free one is taken.
+		Long: `Forward connections from a port of this machine to a port of a sandbox. Forward
+listens on the loopback address until Ctrl-C. The sandbox needs no network for
+it. Without LOCAL, the two ports have the same number; if LOCAL is 0, Forward
+uses a free port.
 
-The sandbox may be one of a server, of an MCP client or of another command.`,
+The sandbox may belong to a server, an MCP client or another command.`,
 		Example: `  glovebox forward sbx_… 8000
   glovebox forward sbx_… 9000:8000
   psql -h 127.0.0.1 -p 5432           while another terminal has: glovebox forward sbx_… 5432`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) != 2 {
-				return sandbox.WithHint(usageError("there must be a sandbox and a port, and here are %d arguments", len(args)), "glovebox ps lists sandboxes")
+				return sandbox.WithHint(usageError("forward needs a sandbox and a port, but has %d arguments", len(args)), "list sandboxes with glovebox ps")
 			}
 			return nil
 		},
@@ -48,7 +49,7 @@ func parsePorts(text string) (local, port int, err error) {
 	l, lErr := strconv.ParseUint(first, 10, 16)
 	r, rErr := strconv.ParseUint(second, 10, 16)
 	if lErr != nil || rErr != nil || r == 0 {
-		return 0, 0, usageError("%q is not a port, nor two with a colon between", text)
+		return 0, 0, usageError("%q is not PORT or LOCAL:PORT", text)
 	}
 	return int(l), int(r), nil
 }
@@ -64,9 +65,9 @@ func (p *program) forward(ctx context.Context, id string, local, port int) (err 
 	}
 	ln, err := new(net.ListenConfig).Listen(ctx, "tcp", net.JoinHostPort("127.0.0.1", strconv.Itoa(local)))
 	if err != nil {
-		return sandbox.WithHint(sandbox.Errorf(sandbox.Unavailable, "%w", err), "name another port of this machine: glovebox forward %s 0:%d", id, port)
+		return sandbox.WithHint(sandbox.Errorf(sandbox.Unavailable, "%w", err), "use another port of this machine: glovebox forward %s 0:%d", id, port)
 	}
-	p.say("%s is port %d of %s; Ctrl-C ends it", ln.Addr(), port, id)
+	p.say("%s leads to port %d of %s; press Ctrl-C to end", ln.Addr(), port, id)
 	return sys.Forward(ctx, ln, id, port, func(err error) {
 		p.say("glovebox: %v", err)
 		if hint := sandbox.HintOf(err); hint != "" {

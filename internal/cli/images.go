@@ -19,10 +19,12 @@ func (p *program) imagesCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "images",
 		Short: "Fetch, list and remove images",
-		Long: `Images manages the root filesystems that sandboxes can have beside host, which
-is this machine's own. The embedded driver needs no engine for it and keeps them
-in the state directory; of Docker and Podman it shows what they keep. A sandbox
-that names an image that is not here fetches it.`,
+		Long: `Fetch, list, build and remove images. An image is a root filesystem for sandboxes.
+The image host is this machine's own system directories.
+
+The embedded driver keeps images in the state directory and needs no container
+engine. With Docker or Podman, the commands show and change the images of that
+engine. If a sandbox names an image that is not here, Glovebox fetches it.`,
 		Args: noCommand,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
@@ -44,7 +46,7 @@ func (p *program) withImages(cmd *cobra.Command, f func(ctx context.Context, sys
 // named checks that there is exactly one argument, an image.
 func named(cmd *cobra.Command, args []string) error {
 	if len(args) != 1 {
-		return sandbox.WithHint(usageError("%s takes one image", cmd.CommandPath()), "%s --help shows how it is called", cmd.CommandPath())
+		return sandbox.WithHint(usageError("%s takes one image", cmd.CommandPath()), "see %s --help", cmd.CommandPath())
 	}
 	return nil
 }
@@ -53,11 +55,13 @@ func (p *program) imagesPullCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "pull IMAGE",
 		Short: "Fetch an image from a registry",
-		Long: `Pull fetches an image, or what is new of it. A name without a registry is one
-of docker.io's, and a name without a tag means :latest. Credentials are those
-that docker login and podman login left. What was fetched when it broke off, or
-was cancelled, is not fetched again. If the image names itself the runner of a
-language, it runs the code of every user of this server.`,
+		Long: `Fetch an image from a registry, or its changed parts. A name without a registry
+means docker.io, and a name without a tag means :latest. Pull uses the credentials
+of docker login and podman login. After an error or a cancellation, the next pull
+continues with the parts that are missing.
+
+A label of an image can say that it runs a language. Such an image then runs the
+code of every user of this server in that language.`,
 		Example: `  glovebox images pull python:3.12-slim-bookworm
   glovebox images pull ghcr.io/owner/name@sha256:0123...`,
 		Args: named,
@@ -97,7 +101,7 @@ func (p *program) imagesListCommand() *cobra.Command {
 				}
 				slices.SortFunc(list, func(a, b sandbox.Image) int { return strings.Compare(a.Name, b.Name) })
 				if len(list) == 0 && !p.flags.json {
-					p.say("no images beside host")
+					p.say("no images except host")
 					return nil
 				}
 				if p.flags.json {
@@ -129,7 +133,7 @@ func shortID(id string) string {
 func (p *program) imagesInspectCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "inspect IMAGE",
-		Short: "Print what is known of an image, as JSON",
+		Short: "Print the details of an image, as JSON",
 		Example: `  glovebox images inspect python:3.12-slim-bookworm
   glovebox images inspect 0123456789ab | jq .config.labels`,
 		Args: named,
@@ -154,10 +158,10 @@ func (p *program) imagesLoadCommand() *cobra.Command {
 	var docker bool
 	cmd := &cobra.Command{
 		Use:   "load FILE|DIRECTORY|-",
-		Short: "Take images from an archive, or from Docker",
-		Long: `Load takes in the images of a file that docker save or podman save made, or of
-an archive or a directory in OCI layout; - reads standard input. With --docker
-it takes an image over from the Docker engine on this machine.`,
+		Short: "Load images from an archive or from Docker",
+		Long: `Load images from a file of docker save or podman save, or from an archive or a
+directory in OCI layout. With -, Load reads standard input. With --docker, it
+copies an image from the Docker engine on this machine.`,
 		Example: `  glovebox images load images.tar
   glovebox images load --name mine:latest oci-layout/
   docker save mine | glovebox images load -
@@ -184,8 +188,8 @@ it takes an image over from the Docker engine on this machine.`,
 			})
 		},
 	}
-	cmd.Flags().StringVar(&name, "name", "", "what to call the image, if the archive has just one")
-	cmd.Flags().BoolVar(&docker, "docker", false, "take the image of that name from Docker")
+	cmd.Flags().StringVar(&name, "name", "", "`name` of the image, if the archive has exactly one")
+	cmd.Flags().BoolVar(&docker, "docker", false, "copy the image of that name from Docker")
 	p.addJSON(cmd)
 	return cmd
 }
@@ -194,11 +198,13 @@ func (p *program) imagesAdoptCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "adopt IMAGE",
 		Short: "Let an image that is here run every user's code",
-		Long: `Adopt makes an image that is here the operator's, as pull, load and build do. An
-image of the operator that names itself the runner of a language runs the code of
-every user of this server. An image that one user had pulled runs that user's code
-only. An image from before Glovebox recorded users of images runs no code unless
-its name is given.`,
+		Long: `Make an image that is here an image of the operator. The commands pull, load and
+build do the same for their images.
+
+A label of an image can say that it runs a language. If the image is the
+operator's, it then runs the code of every user of this server in that language.
+An image that one user pulled runs only that user's code. An image from before
+Glovebox recorded users of images runs code only if a request names it.`,
 		Example: `  glovebox images adopt ghcr.io/owner/ruby-runner:1`,
 		Args:    named,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -217,8 +223,8 @@ func (p *program) imagesRemoveCommand() *cobra.Command {
 	return &cobra.Command{
 		Use:   "rm IMAGE...",
 		Short: "Remove images",
-		Long: `Rm removes images by name, by digest, or by the beginning of their ID. Sandboxes
-that run go on.`,
+		Long: `Remove images by name, by digest, or by the beginning of their ID. Running
+sandboxes of the images continue.`,
 		Example: `  glovebox images rm python:3.12-slim-bookworm`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
@@ -251,12 +257,14 @@ func (p *program) imagesPruneCommand() *cobra.Command {
 	var all bool
 	cmd := &cobra.Command{
 		Use:   "prune",
-		Short: "Remove what is not needed",
-		Long: `Prune removes what no image has: what is left of fetches that were given up, for
-one. With --unused it also removes images of which no sandbox was made for so
-long, unless they were loaded or built here and so could not be fetched again.
-Without being asked, images of registries are removed when all take more than
-images.space in the configuration.`,
+		Short: "Remove images and data that are not needed",
+		Long: `Remove data that belongs to no image, such as the parts of unfinished fetches.
+With --unused, also remove images from which no sandbox was made for that long.
+Images that were loaded or built here are kept, because they cannot be fetched
+again; --all removes them too.
+
+Glovebox itself removes images of registries when all images together take more
+space than images.space in the configuration.`,
 		Example: `  glovebox images prune
   glovebox images prune --unused 720h
   glovebox images prune --all`,
@@ -277,8 +285,8 @@ images.space in the configuration.`,
 			})
 		},
 	}
-	cmd.Flags().Var(&unused, "unused", "also images that were not used for so `long`, like 720h")
-	cmd.Flags().BoolVar(&all, "all", false, "every image, those too that were loaded or built here")
+	cmd.Flags().Var(&unused, "unused", "also remove images that were not used for this `time`, such as 720h")
+	cmd.Flags().BoolVar(&all, "all", false, "remove every image, also those that were loaded or built here")
 	return cmd
 }
 

@@ -28,17 +28,19 @@ func (p *program) imagesBuildCommand() *cobra.Command {
 	var f buildFlags
 	cmd := &cobra.Command{
 		Use:   "build DIRECTORY",
-		Short: "Build an image of a Dockerfile",
-		Long: `Build makes an image of the Dockerfile in a directory. It is called glovebox/
-and the directory's name unless --name says otherwise. --base sets the build
-argument BASE, which the Dockerfiles in images/ begin with.
+		Short: "Build an image from a Dockerfile",
+		Long: `Build an image from the Dockerfile in a directory. The name of the image is
+glovebox/DIRECTORY unless --name gives another. --base sets the build argument
+BASE, with which the Dockerfiles in images/ begin.
 
-The embedded driver needs no engine for it: it runs the build's programs in a
-sandbox, and makes one layer of what they changed. It knows FROM (once), ARG,
-RUN, COPY (with --chown and --chmod, and .dockerignore), ENV, WORKDIR, USER,
-LABEL, EXPOSE, ENTRYPOINT and CMD, and refuses anything else by name. What the
-programs reach is what --network says; nothing, unless it does. Docker and Podman
-build as they always do, of what .dockerignore does not leave out.`,
+The embedded driver needs no container engine. It runs the programs of the build
+in a sandbox and makes one layer of their changes. It knows FROM (once), ARG, RUN,
+COPY (with --chown and --chmod, and .dockerignore), ENV, WORKDIR, USER, LABEL,
+EXPOSE, ENTRYPOINT and CMD. It refuses any other instruction. The programs have no
+network unless --network allows one.
+
+Docker and Podman build with their own builder. They get the files that
+.dockerignore does not exclude.`,
 		Example: `  glovebox images build --network internet images/python
   glovebox images build --base debian:bookworm-slim --network deb.debian.org images/go`,
 		Args: named,
@@ -52,13 +54,13 @@ build as they always do, of what .dockerignore does not leave out.`,
 		},
 	}
 	fs := cmd.Flags()
-	fs.StringVar(&f.name, "name", "", "what to call the image")
-	fs.StringVar(&f.base, "base", "", "the `image` to build upon")
-	fs.StringVar(&f.network, "network", "", "what the build may reach, by `rules` as for glovebox run; on an engine its word for it: host, say")
-	fs.StringArrayVar(&f.args, "build-arg", nil, "another `NAME=VALUE` of the build; may be given again")
-	fs.Var(&f.memory, "memory", "most memory of the build's sandbox; default 2GiB")
-	fs.Var(&f.disk, "disk", "most disk space that it takes; default 16GiB")
-	fs.Float64Var(&f.cpus, "cpus", 0, "most processor time; default all")
+	fs.StringVar(&f.name, "name", "", "`name` of the image")
+	fs.StringVar(&f.base, "base", "", "base `image`")
+	fs.StringVar(&f.network, "network", "", "`rules` for the network of the build, as for glovebox run; for Docker and Podman, a network mode such as host")
+	fs.StringArrayVar(&f.args, "build-arg", nil, "set the build argument `NAME=VALUE`; may be repeated")
+	fs.Var(&f.memory, "memory", "limit of memory of the build's sandbox; default 2GiB")
+	fs.Var(&f.disk, "disk", "limit of disk space; default 16GiB")
+	fs.Float64Var(&f.cpus, "cpus", 0, "limit of processor time in `CPUs`; default all")
 	for _, name := range []string{"memory", "disk"} {
 		fs.Lookup(name).DefValue = ""
 	}
@@ -79,7 +81,7 @@ func (f *buildFlags) order(dir string) (app.ImageBuild, error) {
 	for _, arg := range f.args {
 		k, v, ok := strings.Cut(arg, "=")
 		if !ok || k == "" {
-			return app.ImageBuild{}, sandbox.WithHint(usageError("--build-arg %q is not a name and a value", arg), "write it like PIP=numpy")
+			return app.ImageBuild{}, sandbox.WithHint(usageError("--build-arg: %q is not NAME=VALUE", arg), "write it like PIP=numpy")
 		}
 		values[k] = v
 	}

@@ -36,15 +36,14 @@ func (p *program) installCommand() *cobra.Command {
 	var flags installFlags
 	cmd := &cobra.Command{
 		Use:   "install [CLIENT...] [-- ARGS...]",
-		Short: "Put Glovebox into the configuration of MCP clients",
-		Long: `Install adds Glovebox to the configuration of MCP clients: of those that are
-named, or, after asking, of all that are found on this machine. They then start
-glovebox mcp by themselves; with --url they use a server that runs elsewhere.
-Arguments after -- are given to glovebox mcp.
+		Short: "Add Glovebox to the configuration of MCP clients",
+		Long: `Add Glovebox to the configuration of the named MCP clients. Without names, Install
+finds the clients on this machine, and asks before it changes them. A client then
+starts glovebox mcp itself; with --url it uses a running server. Arguments after
+-- are passed to glovebox mcp.
 
-Nothing else in a file is touched: comments, order and other settings stay, and
-the file as it was is kept beside it. Glovebox that is there already is brought
-up to date.
+Install changes only the entry of Glovebox: comments, order and other settings
+stay. An existing entry is updated. A copy of the old file is kept beside it.
 
 Clients: ` + clientNames(),
 		Example: `  glovebox install                            every client found here, after asking
@@ -84,11 +83,11 @@ func (p *program) uninstallCommand() *cobra.Command {
 	var flags installFlags
 	cmd := &cobra.Command{
 		Use:   "uninstall [CLIENT...]",
-		Short: "Take Glovebox out of the configuration of MCP clients",
-		Long: `Uninstall takes Glovebox out of the configuration of the clients that are named,
-or of all that have it. Nothing else in a file is touched, and the file as it
-was is kept beside it. It keeps those copies, the state directory (workspaces
-and logs), and the program itself; it says where they are.`,
+		Short: "Remove Glovebox from the configuration of MCP clients",
+		Long: `Remove Glovebox from the configuration of the named MCP clients, or of all clients
+that have it. Uninstall changes nothing else in a file, and keeps a copy of the
+old file beside it. It also keeps the state directory (workspaces and logs) and
+the program, and prints where they are.`,
 		Example: `  glovebox uninstall
   glovebox uninstall cursor --print`,
 		RunE: func(cmd *cobra.Command, args []string) error {
@@ -125,7 +124,7 @@ and logs), and the program itself; it says where they are.`,
 				return err
 			}
 			if _, err := os.Stat(c.StateDir); err == nil {
-				p.say("kept: %s, which has workspaces and logs; remove it if you want", c.StateDir)
+				p.say("kept: %s, with workspaces and logs; remove it if you do not need them", c.StateDir)
 			}
 			if program, err := ownPath(); err == nil {
 				p.say("kept: %s, the program", program)
@@ -138,11 +137,11 @@ and logs), and the program itself; it says where they are.`,
 }
 
 func (f *installFlags) add(cmd *cobra.Command) {
-	cmd.Flags().StringVar(&f.name, "name", "glovebox", "what clients call it")
-	cmd.Flags().BoolVar(&f.project, "project", false, "the configuration of the current directory's project, which is shared with others and gets no token")
-	cmd.Flags().BoolVar(&f.print, "print", false, "show what would change, and change nothing")
+	cmd.Flags().StringVar(&f.name, "name", "glovebox", "`name` of the entry in the configuration")
+	cmd.Flags().BoolVar(&f.project, "project", false, "change the configuration of the project in the current directory; it is shared with others and gets no token")
+	cmd.Flags().BoolVar(&f.print, "print", false, "print the changes, but do not make them")
 	if cmd.Name() == "install" {
-		cmd.Flags().BoolVar(&f.all, "all", false, "every client found on this machine, without asking")
+		cmd.Flags().BoolVar(&f.all, "all", false, "change every client found on this machine, without asking")
 	}
 }
 
@@ -167,7 +166,7 @@ func (p *program) server(cmd *cobra.Command, args []string, flags installFlags) 
 	}
 	if flags.url == "" {
 		if flags.tokenFile != "" {
-			return s, nil, usageError("--token-file belongs to --url")
+			return s, nil, usageError("--token-file needs --url")
 		}
 		program, err := ownPath()
 		if err != nil {
@@ -177,11 +176,11 @@ func (p *program) server(cmd *cobra.Command, args []string, flags installFlags) 
 		return s, names, nil
 	}
 	if len(extra) > 0 {
-		return s, nil, sandbox.WithHint(usageError("arguments after -- do not go with --url"), "give them to the glovebox serve that listens there")
+		return s, nil, sandbox.WithHint(usageError("arguments after -- cannot be combined with --url"), "pass them to glovebox serve on that server")
 	}
 	u, err := url.Parse(flags.url)
 	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" || u.User != nil {
-		return s, nil, sandbox.WithHint(usageError("--url: %q is not a URL of a server", flags.url), "it looks like https://box.example.com/mcp")
+		return s, nil, sandbox.WithHint(usageError("--url: %q is not the URL of a server", flags.url), "write it like https://box.example.com/mcp")
 	}
 	if u.Path == "" || u.Path == "/" {
 		u.Path = "/mcp"
@@ -195,7 +194,7 @@ func (p *program) server(cmd *cobra.Command, args []string, flags installFlags) 
 		s.Token = strings.TrimSpace(string(data))
 	}
 	if strings.ContainsAny(s.Token, "\r\n\"\\ ") {
-		return s, nil, usageError("the token has characters that no token has")
+		return s, nil, usageError("the token has a space, a quote, a backslash or a line break")
 	}
 	return s, names, nil
 }
@@ -278,7 +277,7 @@ func (p *program) chooseClients(cmd *cobra.Command, env clientconfig.Environment
 		return found, nil
 	}
 	if _, ok := terminal(p.In); !ok {
-		return nil, sandbox.WithHint(usageError("name the clients, or give --all"), "glovebox install --help lists them")
+		return nil, sandbox.WithHint(usageError("name the clients, or pass --all"), "see the clients in glovebox install --help")
 	}
 	fmt.Fprint(p.Err, "add Glovebox to these? [y/N] ")
 	answer, err := bufio.NewReader(p.In).ReadString('\n')
@@ -325,14 +324,14 @@ func (p *program) changeClients(clients []clientconfig.Client, flags installFlag
 		}
 		p.say("%s: %s %s", c.Title, done, change.Path)
 		if backup != "" {
-			p.say("  as it was: %s", backup)
+			p.say("  copy of the old file: %s", backup)
 		}
 		if done == "taken out of" {
 			earlier, err := change.Backups()
 			errs = append(errs, err)
 			for _, file := range earlier {
 				if file != backup {
-					p.say("  as it was earlier: %s", file)
+					p.say("  earlier copy: %s", file)
 				}
 			}
 		}
@@ -342,14 +341,14 @@ func (p *program) changeClients(clients []clientconfig.Client, flags installFlag
 		p.say("  then %s", c.Restart)
 	}
 	if changed == 0 && len(errs) == 0 && done == "taken out of" {
-		p.say("no client has it")
+		p.say("no client has Glovebox in its configuration")
 	}
 	return errors.Join(errs...)
 }
 
 // printSteps prints the manual steps for a client without a configuration file.
 func (p *program) printSteps(c clientconfig.Client, s clientconfig.Server) error {
-	endpoint, token := s.URL, "that glovebox token create makes"
+	endpoint, token := s.URL, "from glovebox token create"
 	if endpoint == "" {
 		endpoint = "http://127.0.0.1:8080/mcp, where glovebox serve listens (as seen from " + c.Title + ")"
 	}

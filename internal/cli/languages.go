@@ -14,10 +14,10 @@ func (p *program) languagesCommand() *cobra.Command {
 	var f newFlags
 	cmd := &cobra.Command{
 		Use:   "languages",
-		Short: "List the languages that a sandbox has",
-		Long: `Languages makes a sandbox, asks it for the languages that it has, their versions
-and notable packages, and removes it. What is not there is listed with what to do
-about it.`,
+		Short: "List the languages of a sandbox",
+		Long: `List the languages of a sandbox, with their versions and notable packages. The
+command makes a sandbox for this and removes it. For a missing language, the list
+says how to get it.`,
 		Example: `  glovebox languages
   glovebox languages --json | jq '.[] | select(.language == "python").packages'`,
 		Args: noArgs,

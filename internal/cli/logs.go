@@ -11,15 +11,15 @@ func (p *program) logsCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "logs RUN | SANDBOX",
 		Short: "Show the output of runs",
-		Long: `Logs shows what a run wrote, or what every run of a sandbox wrote, one after the
-other: standard output to standard output, standard error to standard error.
-Output is kept for a while after the sandbox has stopped.`,
+		Long: `Show the output of a run, or of every run of a sandbox in turn. Standard output
+goes to standard output, and standard error to standard error. Glovebox keeps the
+output for some time after the sandbox has stopped.`,
 		Example: `  glovebox logs run_7mq2...
   glovebox logs sbx_k3v5... 2>errors.txt
   glovebox logs --follow run_7mq2...`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) != 1 {
-				return sandbox.WithHint(usageError("name one run or one sandbox"), "glovebox ps lists sandboxes")
+				return sandbox.WithHint(usageError("logs needs one run or one sandbox"), "list sandboxes with glovebox ps")
 			}
 			return nil
 		},
@@ -33,7 +33,7 @@ Output is kept for a while after the sandbox has stopped.`,
 			return sys.Logs(ctx, args[0], follow, p.write)
 		},
 	}
-	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "go on until the run ends")
+	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "continue until the run ends")
 	return cmd
 }
 

@@ -13,10 +13,10 @@ func (p *program) mcpCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "mcp",
 		Short: "Serve one MCP client over standard input and output",
-		Long: `Mcp serves the Model Context Protocol on standard input and output. It is what
-an MCP client on this machine starts by itself; sandboxes end with it.
+		Long: `Serve the Model Context Protocol on standard input and output. An MCP client on
+this machine starts this command itself. The sandboxes end with the command.
 
-Put this into the client's configuration:
+Add this to the client's configuration:
 
   {
     "mcpServers": {
@@ -52,7 +52,7 @@ Put this into the client's configuration:
 		},
 	}
 	toolFlags(cmd, &tools)
-	cmd.Flags().StringArrayVar(&tools.AllowDirs, "allow-dir", nil, "let tools copy from and to this `directory` of this machine")
-	cmd.Flags().BoolVar(&tools.AllowToolFiles, "allow-tool-files", false, "let them write there what programs on this machine execute or obey, such as .git")
+	cmd.Flags().StringArrayVar(&tools.AllowDirs, "allow-dir", nil, "let tools copy from and to this `directory` of this machine; may be repeated")
+	cmd.Flags().BoolVar(&tools.AllowToolFiles, "allow-tool-files", false, "let tools write files there that programs on this machine execute or obey, such as .git")
 	return cmd
 }

@@ -13,21 +13,21 @@ func (p *program) networkCommand() *cobra.Command {
 	limit, set := 100, ""
 	cmd := &cobra.Command{
 		Use:   "network [flags] SANDBOX",
-		Short: "Show what a sandbox reached and what was blocked, or change what it may",
-		Long: `Network lists the connections of a sandbox that have ended, and its attempts that
-were blocked, oldest first. They are recorded when a run ends and when the
-sandbox does.
+		Short: "Show the connections of a sandbox, or change its network rules",
+		Long: `List the ended and blocked connections of a sandbox, oldest first. Connections are
+recorded when a run ends and when the sandbox ends.
 
-With --set it changes what the sandbox may reach from now on, within what the
-process that has it allows, and ends the connections that it no longer may have.
-A sandbox that was made without a network does not get one.`,
+With --set, replace the network rules of the sandbox. The rules must lie within
+the rules that the process of the sandbox allows. Open connections that the new
+rules do not allow are ended. A sandbox that was made without a network cannot get
+one.`,
 		Example: `  glovebox network sbx_k3v5...
   glovebox network --set pypi.org,files.pythonhosted.org sbx_k3v5...
   glovebox network --set none sbx_k3v5...
   glovebox network --json sbx_k3v5... | jq -r '.[] | select(.blocked) | .host'`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) != 1 {
-				return sandbox.WithHint(usageError("there must be one sandbox, and here are %d", len(args)), "glovebox ps lists them")
+				return sandbox.WithHint(usageError("network needs one sandbox, but has %d arguments", len(args)), "list sandboxes with glovebox ps")
 			}
 			return nil
 		},
@@ -79,8 +79,8 @@ A sandbox that was made without a network does not get one.`,
 			return p.printTable([]string{"TIME", "PROTOCOL", "HOST", "ADDRESS", "PORT", "SENT", "RECEIVED", "BLOCKED"}, rows)
 		},
 	}
-	cmd.Flags().IntVarP(&limit, "tail", "n", limit, "show the latest `number` of them")
-	cmd.Flags().StringVar(&set, "set", "", "change the network to these `rules`, as for run --network")
+	cmd.Flags().IntVarP(&limit, "tail", "n", limit, "show the latest `number` of connections")
+	cmd.Flags().StringVar(&set, "set", "", "replace the network rules by these `rules`, as for run --network")
 	p.addJSON(cmd)
 	return cmd
 }

@@ -13,9 +13,9 @@ func (p *program) psCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "ps",
 		Short: "List sandboxes",
-		Long: `Ps lists the sandboxes that live: those of servers and of other commands that
-share the state directory. Those that servers have made ahead are nobody's yet,
-and listed with --all only, in the end and with the state warm.`,
+		Long: `List the sandboxes of all servers and commands that share the state directory.
+With --all, also list warm sandboxes at the end. Servers make warm sandboxes in
+advance; they belong to no user yet.`,
 		Example: `  glovebox ps
   glovebox ps --all
   glovebox ps --json | jq -r '.[].sandbox_id'`,
@@ -38,7 +38,7 @@ and listed with --all only, in the end and with the state warm.`,
 				return p.printSandboxes(list, warm, all)
 			}
 			if n := len(warm); n > 0 && !all {
-				p.say("%d more made ahead, for who asks next: glovebox ps --all", n)
+				p.say("warm sandboxes not shown: %d; use glovebox ps --all", n)
 			}
 			if len(list) == 0 && (!all || len(warm) == 0) {
 				p.say("no sandboxes")
@@ -60,7 +60,7 @@ and listed with --all only, in the end and with the state warm.`,
 			return p.printTable([]string{"SANDBOX", "NAME", "STATE", "DRIVER", "IMAGE", "AGE", "ENDS IN"}, rows)
 		},
 	}
-	cmd.Flags().BoolVar(&all, "all", false, "list those, too, that servers have made ahead")
+	cmd.Flags().BoolVar(&all, "all", false, "also list warm sandboxes, which servers have made in advance")
 	p.addJSON(cmd)
 	return cmd
 }

@@ -23,9 +23,9 @@ func TestReferenceErrors(t *testing.T) {
 	s := readSources(t)
 	var b strings.Builder
 	b.WriteString("# Errors and verdicts\n\n" +
-		"This page is made from the sources by `go test ./internal/cli -run Reference -update`. … stands for what differs from one time to the next.\n\n" +
-		"A program that fails is a run with a verdict. An error means that there was no run, or that something else could not be done. " +
-		"It has a kind, by which each way in answers, and where a person or a model can act, it says how: " +
+		"`go test ./internal/cli -run Reference -update` writes this page from the sources. The sign … stands for a variable part.\n\n" +
+		"If a program fails, its run has a verdict. An error means that there was no run, or that another operation failed. " +
+		"Each error has a kind, which decides the answer of each interface. If a person or a model can act, the error has a hint: " +
 		"`hint:` on the command line, the last line of a tool's text, `hint` in JSON over HTTP.\n\n")
 
 	b.WriteString("## Kinds\n\n| kind | means | over HTTP |\n|---|---|---|\n")
@@ -33,7 +33,7 @@ func TestReferenceErrors(t *testing.T) {
 		fmt.Fprintf(&b, "| `%s` | %s | %d |\n", c.value, c.comment, sandbox.Kind(c.value).HTTPStatus())
 	}
 	fmt.Fprintf(&b, "\nOver MCP an error is a result with `isError`, or, for a resource, an error of JSON-RPC. "+
-		"On the command line the exit status is %d, %d for a command line that is wrong, and %d for what fails before the program of `glovebox run` could.\n",
+		"On the command line, the exit status is %d. It is %d for a wrong command line, and %d if `glovebox run` fails before the program starts.\n",
 		statusFailure, statusUsage, statusBroken)
 
 	b.WriteString("\n## Verdicts\n\n| verdict | means | exit status of `glovebox run` |\n|---|---|---|\n")
@@ -44,13 +44,13 @@ func TestReferenceErrors(t *testing.T) {
 		}
 		fmt.Fprintf(&b, "| `%s` | %s | %s |\n", c.value, c.comment, status)
 	}
-	b.WriteString("\nCauses, and next steps where there is one:\n\n| verdict | cause | next step |\n|---|---|---|\n")
+	b.WriteString("\nCauses and next steps:\n\n| verdict | cause | next step |\n|---|---|---|\n")
 	writeRows(&b, s.verdicts)
 
-	b.WriteString("\n## What errors say to do\n\nArguments and settings are named by the error itself. Errors whose words are another program's, such as an engine's, are not here.\n")
+	b.WriteString("\n## Hints of errors\n\nThe error itself names the wrong argument or setting. This list does not have errors of other programs, such as container engines.\n")
 	for _, c := range s.constants["Kind"] {
 		if rows := s.hints[c.name]; len(rows) > 0 {
-			fmt.Fprintf(&b, "\n### %s\n\n| error | what to do |\n|---|---|\n", c.value)
+			fmt.Fprintf(&b, "\n### %s\n\n| error | hint |\n|---|---|\n", c.value)
 			writeRows(&b, rows)
 		}
 	}

@@ -21,7 +21,7 @@ func TestReference(t *testing.T) {
 	root := (&program{Streams: OS()}).root()
 	var b strings.Builder
 	b.WriteString("# Command line\n\n" +
-		"This page is what `--help` says. It is made by `go test ./internal/cli -run Reference -update`.\n")
+		"This page has the texts of `--help`. `go test ./internal/cli -run Reference -update` writes it.\n")
 	writeCommand(&b, root)
 	for _, c := range root.Commands() {
 		if c.IsAvailableCommand() {
@@ -34,7 +34,7 @@ func TestReference(t *testing.T) {
 	check(t, "cli.md", b.String())
 
 	check(t, "configuration.md", "# Configuration\n\n"+
-		"A file with every setting and its default. It is made from `internal/config/sample.yaml`, which a test compares with the code; "+
+		"This file has every setting and its default. A test compares `internal/config/sample.yaml` with the code. "+
 		"`go test ./internal/cli -run Reference -update` copies it here.\n\n```yaml\n"+config.Sample+"```\n")
 }
 
@@ -56,7 +56,11 @@ func check(t *testing.T, name, want string) {
 }
 
 func writeCommand(b *strings.Builder, c *cobra.Command) {
-	fmt.Fprintf(b, "\n## %s\n\n%s\n", c.CommandPath(), code(c.Long))
+	text := c.Long
+	if text == "" {
+		text = c.Short // as --help does
+	}
+	fmt.Fprintf(b, "\n## %s\n\n%s\n", c.CommandPath(), code(text))
 	if c.Runnable() {
 		fmt.Fprintf(b, "\n%s\n", code(c.UseLine()))
 	}

@@ -13,18 +13,18 @@ func (p *program) root() *cobra.Command {
 	root := &cobra.Command{
 		Use:   "glovebox",
 		Short: "Run untrusted code in sealed sandboxes",
-		Long: `Glovebox runs code that you do not trust in sealed Linux sandboxes: for AI
-agents over MCP, and for you on the command line.
+		Long: `Run code that you do not trust in sealed Linux sandboxes: for AI agents over MCP,
+and for you on the command line.
 
-A sandbox has a kernel of its own, no network, nothing of your files or your
-environment, and limits that are enforced. It is made in a fraction of a second
-and leaves nothing behind.`,
+A sandbox has its own kernel and enforced limits. It has no network and cannot
+see your files or your environment. It starts in a fraction of a second and
+leaves nothing behind.`,
 		Example: `  glovebox run -c 'print(6*7)'        run a line of Python
   glovebox run script.js              run a file; the language is guessed
   glovebox shell                      look around inside a sandbox
   glovebox mcp                        serve an MCP client over stdio
   glovebox serve                      serve MCP clients over HTTP
-  glovebox doctor                     find out what works on this machine`,
+  glovebox doctor                     check whether sandboxes work on this machine`,
 		RunE:              func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 		SilenceErrors:     true,
 		SilenceUsage:      true,
@@ -38,26 +38,26 @@ and leaves nothing behind.`,
 		if args := cmd.Flags().Args(); cmd.HasSubCommands() && len(args) > 0 {
 			return noCommand(cmd, args)
 		}
-		return sandbox.WithHint(usageError("%w", err), "%s --help shows the flags", cmd.CommandPath())
+		return sandbox.WithHint(usageError("%w", err), "see the flags with %s --help", cmd.CommandPath())
 	})
 
 	f := root.PersistentFlags()
 	f.StringVar(&p.flags.config, "config", "", "configuration `file`; see glovebox help config")
-	f.StringVar(&p.flags.driver, "driver", "", "what makes sandboxes: auto, or a `name` that glovebox doctor lists (GLOVEBOX_DRIVER)")
-	f.StringVar(&p.flags.requireIsolation, "require-isolation", "", "refuse sandboxes without a `kernel` of their own; default any (GLOVEBOX_REQUIRE_ISOLATION)")
-	f.StringVar(&p.flags.stateDir, "state-dir", "", "where sandboxes and logs are kept (GLOVEBOX_STATE_DIR)")
-	f.StringVar(&p.flags.logLevel, "log-level", "", "least `level` to log: debug, info, warn or error (GLOVEBOX_LOG_LEVEL)")
-	f.StringVar(&p.flags.allowUnenforced, "allow-unenforced", "", "`limits` that may go unenforced: cpu,memory,processes,disk")
-	f.StringVar(&p.flags.runners, "runners", "", "`directory` of YAML files of languages, over those that are built in (GLOVEBOX_RUNNERS)")
-	f.StringSliceVar(&p.flags.allowNetwork, "allow-network", nil, "the most that sandboxes may reach, in `rules` as for run --network (GLOVEBOX_ALLOW_NETWORK)")
-	f.Var(secretFlag{&p.flags.secrets}, "secret", "a secret that programs use and never have, by the `NAME` of an environment variable here and inside; NAME=@FILE takes it from a file, NAME=VALUE shows it to others on this machine")
-	f.Var(hostFlag{&p.flags.secrets}, "secret-host", "a `host` that gets the --secret before it, in the headers of HTTPS requests")
-	f.Var(headerFlag{&p.flags.secrets}, "secret-header", "a `header` in which the --secret before it may be; without one those in which keys usually are")
+	f.StringVar(&p.flags.driver, "driver", "", "`name` of the driver that makes sandboxes: auto, or one that glovebox doctor lists (GLOVEBOX_DRIVER)")
+	f.StringVar(&p.flags.requireIsolation, "require-isolation", "", "with `kernel`, refuse sandboxes without their own kernel; default any (GLOVEBOX_REQUIRE_ISOLATION)")
+	f.StringVar(&p.flags.stateDir, "state-dir", "", "`directory` for sandboxes, workspaces, images and logs (GLOVEBOX_STATE_DIR)")
+	f.StringVar(&p.flags.logLevel, "log-level", "", "lowest `level` to log: debug, info, warn or error (GLOVEBOX_LOG_LEVEL)")
+	f.StringVar(&p.flags.allowUnenforced, "allow-unenforced", "", "accept sandboxes for which this machine cannot enforce these `limits`: cpu,memory,processes,disk")
+	f.StringVar(&p.flags.runners, "runners", "", "`directory` of YAML files that add or replace languages (GLOVEBOX_RUNNERS)")
+	f.StringSliceVar(&p.flags.allowNetwork, "allow-network", nil, "widest network `rules` that a sandbox may ask for, as for run --network (GLOVEBOX_ALLOW_NETWORK)")
+	f.Var(secretFlag{&p.flags.secrets}, "secret", "secret that programs can use but never see: `NAME` is its environment variable, here and in the sandbox; NAME=@FILE reads it from a file; NAME=VALUE shows it to other users of this machine")
+	f.Var(hostFlag{&p.flags.secrets}, "secret-host", "`host` that receives the preceding --secret, in headers of HTTPS requests")
+	f.Var(headerFlag{&p.flags.secrets}, "secret-header", "`header` in which the preceding --secret may be sent; default: the usual headers for keys")
 
-	f.Var(&p.flags.networkRate, "network-rate", "most bytes a second that a sandbox sends, and receives, like 10MiB (GLOVEBOX_NETWORK_RATE)")
-	f.Var(&p.flags.networkTotal, "network-total", "most bytes that a sandbox sends and receives in all (GLOVEBOX_NETWORK_TOTAL)")
+	f.Var(&p.flags.networkRate, "network-rate", "limit of bytes per second that a sandbox sends, and that it receives, such as 10MiB (GLOVEBOX_NETWORK_RATE)")
+	f.Var(&p.flags.networkTotal, "network-total", "limit of bytes that a sandbox sends and receives in total (GLOVEBOX_NETWORK_TOTAL)")
 	f.Lookup("network-rate").DefValue, f.Lookup("network-total").DefValue = "", ""
-	f.Var(&p.flags.workspaceTTL, "workspace-ttl", "remove workspaces that nothing used for so long, like 720h; default never (GLOVEBOX_WORKSPACE_TTL)")
+	f.Var(&p.flags.workspaceTTL, "workspace-ttl", "remove workspaces that were not used for this time, such as 720h; default never (GLOVEBOX_WORKSPACE_TTL)")
 	f.Lookup("workspace-ttl").DefValue = ""
 
 	root.AddCommand(
@@ -110,16 +110,16 @@ func between(least, most int) cobra.PositionalArgs {
 		if len(args) >= least && len(args) <= most {
 			return nil
 		}
-		return sandbox.WithHint(usageError("%s is called with %d arguments", cmd.CommandPath(), len(args)),
-			"it is %s", cmd.UseLine())
+		return sandbox.WithHint(usageError("%s has %d arguments, which is a wrong number", cmd.CommandPath(), len(args)),
+			"call it as %s", cmd.UseLine())
 	}
 }
 
 // noArgs checks that there are no arguments.
 func noArgs(cmd *cobra.Command, args []string) error {
 	if len(args) > 0 {
-		return sandbox.WithHint(usageError("%s takes no arguments, but there is %q", cmd.CommandPath(), args[0]),
-			"%s --help shows how it is called", cmd.CommandPath())
+		return sandbox.WithHint(usageError("%s takes no arguments, but has %q", cmd.CommandPath(), args[0]),
+			"see %s --help", cmd.CommandPath())
 	}
 	return nil
 }
@@ -130,5 +130,5 @@ func noCommand(cmd *cobra.Command, args []string) error {
 		return nil
 	}
 	name := strings.TrimPrefix(cmd.CommandPath()+" "+args[0], cmd.Root().Name()+" ")
-	return sandbox.WithHint(usageError("there is no command %q", name), "%s --help lists the commands", cmd.CommandPath())
+	return sandbox.WithHint(usageError("there is no command %q", name), "see the commands with %s --help", cmd.CommandPath())
 }

@@ -35,14 +35,14 @@ type newFlags struct {
 
 func (f *newFlags) add(cmd *cobra.Command) {
 	fs := cmd.Flags()
-	fs.StringVar(&f.image, "image", "", "root filesystem: a `reference` like python:3.12-slim, or host, the default: this machine's system directories, read-only")
-	fs.Var(&f.memory, "memory", "most memory, like 512MiB or 2g")
-	fs.Var(&f.disk, "disk", "most disk space, like 1GiB")
-	fs.Float64Var(&f.cpus, "cpus", 0, "most processor time, in CPUs, like 0.5")
-	fs.IntVar(&f.processes, "processes", 0, "most processes and threads at one time")
-	fs.StringVar(&f.workspace, "workspace", "", "keep what is at /data in the workspace of this `name`, and have it there again next time")
-	fs.StringSliceVar(&f.network, "network", nil, "what it may reach, by `rules` like none, internet, pypi.org, *.example.com:443, 10.1.0.0/16; default none")
-	fs.StringArrayVarP(&f.env, "env", "e", nil, "set `NAME=VALUE` inside; with NAME alone, to the value it has here")
+	fs.StringVar(&f.image, "image", "", "root filesystem: a `reference` such as python:3.12-slim, or host (default): this machine's system directories, read-only")
+	fs.Var(&f.memory, "memory", "limit of memory, such as 512MiB or 2g")
+	fs.Var(&f.disk, "disk", "limit of disk space, such as 1GiB")
+	fs.Float64Var(&f.cpus, "cpus", 0, "limit of processor time in `CPUs`, such as 0.5")
+	fs.IntVar(&f.processes, "processes", 0, "largest `number` of processes and threads at one time")
+	fs.StringVar(&f.workspace, "workspace", "", "mount the workspace of this `name` at /data; its files outlive the sandbox")
+	fs.StringSliceVar(&f.network, "network", nil, "network `rules` such as none, internet, pypi.org, *.example.com:443, 10.1.0.0/16; default none")
+	fs.StringArrayVarP(&f.env, "env", "e", nil, "set the environment variable `NAME=VALUE` in the sandbox; NAME alone takes the value from here")
 }
 
 // grant allows the network policy of --network if the configuration has none:
@@ -61,7 +61,7 @@ func (f *newFlags) request(getenv func(string) string) (sandbox.CreateRequest, e
 	for _, e := range f.env {
 		name, value, ok := strings.Cut(e, "=")
 		if name == "" {
-			return sandbox.CreateRequest{}, usageError("--env: %q has no name", e)
+			return sandbox.CreateRequest{}, usageError("--env: %q has no name before =", e)
 		}
 		if !ok {
 			value = getenv(name)
@@ -100,17 +100,18 @@ func (p *program) runCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "run [flags] [-c CODE | FILE | -] [-- ARGS...]",
 		Short: "Run code in a fresh sandbox",
-		Long: `Run runs a program in a fresh sandbox, shows its output as it comes, and
-removes the sandbox. What you type or pipe in reaches the program, unless the
-program itself is read from there.
+		Long: `Run a program in a fresh sandbox, show its output as it comes, and remove the
+sandbox. The program can read standard input. With -, standard input is the text
+of the program instead.
 
-With --image and no program, what the image says is run: its entry point, with
-its command or with what comes after --, in its working directory.
+With --image and no program, run the entry point of the image in the image's
+working directory. Its arguments come from the image, or are the arguments after
+--.
 
 The exit status is the program's own, or
   124  it took longer than --timeout
   125  Glovebox failed, not the program
-  130  you cancelled it, by Ctrl-C
+  130  you cancelled it with Ctrl-C
   137  it used more than --memory`,
 		Example: `  glovebox run -c 'print(6*7)'
   glovebox run script.js
@@ -134,12 +135,12 @@ The exit status is the program's own, or
 		},
 	}
 	fs := cmd.Flags()
-	fs.StringVarP(&f.language, "language", "l", "", "language of the program; default: by the file's name, else python")
-	fs.StringVarP(&f.code, "code", "c", "", "the program itself")
-	fs.Var(&f.timeout, "timeout", "how long it may run, like 5m; default 30s (GLOVEBOX_TIMEOUT)")
+	fs.StringVarP(&f.language, "language", "l", "", "`language` of the program; default: from the file's name, else python")
+	fs.StringVarP(&f.code, "code", "c", "", "`text` of the program")
+	fs.Var(&f.timeout, "timeout", "limit of the run's duration, such as 5m; default 30s (GLOVEBOX_TIMEOUT)")
 	fs.Lookup("timeout").DefValue = ""
-	fs.BoolVar(&f.root, "root", false, "run as the sandbox's root")
-	fs.BoolVar(&f.trace, "trace", false, "show in the end what took how long")
+	fs.BoolVar(&f.root, "root", false, "run as root of the sandbox")
+	fs.BoolVar(&f.trace, "trace", false, "show the duration of each step at the end")
 	f.add(cmd)
 	p.addJSON(cmd)
 	return cmd
@@ -164,7 +165,7 @@ func (p *program) runRequest(ctx context.Context, f runFlags, args []string, das
 	if len(args) > 1 || f.hasCode && len(args) > 0 {
 		extra := args[len(args)-1]
 		return req, sandbox.WithHint(usageError("too many arguments: %q", extra),
-			"arguments of the program come after --: glovebox run FILE -- %s", extra)
+			"put the program's arguments after --: glovebox run FILE -- %s", extra)
 	}
 	if len(args) == 0 && !f.hasCode && f.language == "" && f.image != "" && f.image != sandbox.ImageHost {
 		return f.complete(req, p.Getenv) // runs the image's entry point; see entryPoint
@@ -186,7 +187,7 @@ func (p *program) runRequest(ctx context.Context, f runFlags, args []string, das
 	default:
 		code, err := os.ReadFile(args[0])
 		if err != nil {
-			return req, sandbox.WithHint(sandbox.Errorf(sandbox.Invalid, "read program: %w", err), "name a file, or give the program itself with -c")
+			return req, sandbox.WithHint(sandbox.Errorf(sandbox.Invalid, "read program: %w", err), "name a file, or pass the text of the program with -c")
 		}
 		req.Code = string(code)
 		if req.Language == "" {
@@ -202,8 +203,8 @@ func (p *program) runRequest(ctx context.Context, f runFlags, args []string, das
 				return req, err
 			}
 			if language == "" {
-				return req, sandbox.WithHint(usageError("%s: cannot tell the language from the name", filepath.Base(args[0])),
-					"name it with -l; these are known: %s", strings.Join(known, ", "))
+				return req, sandbox.WithHint(usageError("%s: the name does not show the language", filepath.Base(args[0])),
+					"name the language with -l: %s", strings.Join(known, ", "))
 			}
 			req.Language = language
 		}
@@ -246,7 +247,7 @@ func entryPoint(ctx context.Context, sys *app.System, req *sandbox.RunRequest) e
 		req.Dir = path.Join("/", i.Config.WorkDir)
 	}
 	if len(req.Argv) == 0 {
-		return sandbox.WithHint(usageError("nothing to run: the image %s does not say what it runs", req.New.Image),
+		return sandbox.WithHint(usageError("nothing to run: image %s has no entry point and no command", req.New.Image),
 			"pass -c CODE, a file, or a command after --")
 	}
 	return nil
@@ -406,7 +407,7 @@ func (p *program) removeSandbox(ctx context.Context, sys *app.System, id string)
 	ctx, span := trace.Start(ctx, "remove sandbox")
 	defer span.End(nil)
 	if err := sys.Engine.Stop(ctx, sandbox.Local, id); err != nil && !errors.Is(err, sandbox.NotFound) {
-		p.say("warning: sandbox %s may be left: %v", id, err)
+		p.say("warning: sandbox %s may not have been removed: %v", id, err)
 	}
 }
 

@@ -21,23 +21,23 @@ func (p *program) serveCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "serve",
 		Short: "Serve MCP clients over HTTP",
-		Long: `Serve offers the Model Context Protocol over Streamable HTTP at /mcp, and
-/healthz and /metrics for whatever watches over it. Sandboxes live on when the
-server is restarted, and are found again.
+		Long: `Serve the Model Context Protocol over Streamable HTTP at /mcp. For monitoring,
+/healthz and /metrics exist. Sandboxes survive a restart of the server.
 
-Clients send a token. It is made on the first start and printed once, with a
-configuration that can be pasted into a client; only its hash is kept. Where
-standard error is no terminal, it is written to the file token in the state
-directory instead, which only its owner can read, and its path is printed. With
-GLOVEBOX_TOKEN set, or GLOVEBOX_TOKEN_FILE naming a file with one, that one is
-accepted and none is made. glovebox token makes more of them, and --oidc-issuer
-accepts those of an OpenID Connect issuer.
+Clients must send a token. The first start makes one and prints it once, with a
+configuration for clients; the server keeps only its hash. If standard error is
+not a terminal, the first start writes the token to the file token in the state
+directory, and prints the path. Only the owner can read that file.
 
-E2B's SDKs use the same server, at /e2b and, with --e2b-listen, at the root of an
-address of its own: see docs/e2b.md.`,
+If GLOVEBOX_TOKEN has a token, or GLOVEBOX_TOKEN_FILE names a file with one, the
+server accepts that token and makes none. glovebox token makes more tokens. With
+--oidc-issuer, the server also accepts tokens of an OpenID Connect issuer.
+
+E2B's SDKs use the same server at /e2b. With --e2b-listen, they can use the root
+of a separate address: see docs/e2b.md.`,
 		Example: `  glovebox serve
   glovebox serve --listen 127.0.0.1:9000
-  glovebox serve --new-token          when the first one is lost
+  glovebox serve --new-token          when the first token is lost
   glovebox serve --listen :8443 --tls-cert cert.pem --tls-key key.pem --allow-host box.example.com
   GLOVEBOX_TOKEN_FILE=/run/secrets/token glovebox serve`,
 		Args: noArgs,
@@ -115,22 +115,22 @@ func (p *program) sayServing(ln app.Listeners, token firstToken, sys *app.System
 	}
 	p.sayFallback(sys)
 	if host, _, _ := net.SplitHostPort(addr.String()); !net.ParseIP(host).IsLoopback() && scheme == "http" && server.PublicURL == "" {
-		p.say("%s this address can be reached from other machines, and HTTP is not encrypted:\n"+
+		p.say("%s other machines can reach this address, and HTTP is not encrypted:\n"+
 			"pass --tls-cert and --tls-key, or put a proxy with TLS in front of it", colour(yellow)("warning:"))
 	}
 	switch {
 	case open:
-		p.say("%s no token is asked for: whoever is on this machine can use it", colour(yellow)("warning:"))
+		p.say("%s no token is required: every user of this machine can use the server", colour(yellow)("warning:"))
 	case token.text != "":
 		p.sayToken(token.text, url, e2bURL)
 	case token.file != "":
-		p.say("\nThe token is in %s, which nobody but its owner can read.\nFor an MCP client's configuration, with what is in that file in place of TOKEN:\n\n%s\n\n"+
-			"E2B's SDKs reach the server at %s; glovebox token create NAME --e2b makes a key for them.\n",
+		p.say("\nThe token is in %s, which only its owner can read.\nFor an MCP client's configuration, with the token in place of TOKEN:\n\n%s\n\n"+
+			"E2B's SDKs reach the server at %s; make a key for them with glovebox token create NAME --e2b.\n",
 			token.file, indent(clientConfig(url, "TOKEN")), e2bURL)
 	case server.Token != "":
-		p.say("Clients must send the token that the environment sets, or one that an earlier start made.")
+		p.say("Clients must send the token from the environment, or a token that was made earlier.")
 	default:
-		p.say("Clients must send the token that the first start made. If it is lost: glovebox serve --new-token")
+		p.say("Clients must send the token that the first start made. If it is lost, use glovebox serve --new-token")
 	}
 }
 

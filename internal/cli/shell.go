@@ -19,17 +19,17 @@ func (p *program) shellCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "shell [flags] [SANDBOX]",
 		Short: "Open a shell in a sandbox",
-		Long: `Shell opens an interactive shell: in a fresh sandbox, which is removed when you
-leave it, or in one that runs already. The exit status is the shell's own.`,
+		Long: `Open an interactive shell in a fresh sandbox or in a running one. A fresh sandbox
+is removed when the shell ends. The exit status is the shell's own.`,
 		Example: `  glovebox shell
   glovebox shell --memory 2g --root
-  glovebox shell sbx_k3v5...          a sandbox that glovebox ps lists`,
+  glovebox shell sbx_k3v5...          a sandbox from the list of glovebox ps`,
 		Args: between(0, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
 			fd, ok := terminal(p.In)
 			if !ok {
 				return sandbox.WithHint(usageError("standard input is not a terminal"),
-					"for a script, use: glovebox run -l bash FILE")
+					"for a script, use glovebox run -l bash FILE")
 			}
 			p.flags.adjust = f.grant
 			req := sandbox.RunRequest{
@@ -50,7 +50,7 @@ leave it, or in one that runs already. The exit status is the shell's own.`,
 			return broken(p.shell(cmd.Context(), fd, req))
 		},
 	}
-	cmd.Flags().BoolVar(&root, "root", false, "be the sandbox's root")
+	cmd.Flags().BoolVar(&root, "root", false, "be root of the sandbox")
 	f.add(cmd)
 	return cmd
 }

@@ -15,13 +15,13 @@ func (p *program) stopCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "stop SANDBOX... | --all",
 		Short: "Stop sandboxes",
-		Long: `Stop ends sandboxes and all that runs in them, and removes what they had. Output
-of their runs can be read for a while longer, with glovebox logs.`,
+		Long: `Stop sandboxes: end their programs and remove their files. Workspaces stay. The
+output of the runs is kept for some time; show it with glovebox logs.`,
 		Example: `  glovebox stop sbx_k3v5...
   glovebox stop --all`,
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
 			if all == (len(args) > 0) {
-				return sandbox.WithHint(usageError("name sandboxes, or pass --all"), "glovebox ps lists them")
+				return sandbox.WithHint(usageError("stop needs either sandboxes or --all"), "list sandboxes with glovebox ps")
 			}
 			ctx := cmd.Context()
 			sys, err := p.open(ctx, looks)

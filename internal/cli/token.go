@@ -14,10 +14,10 @@ import (
 func (p *program) tokenCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "token",
-		Short: "Make, list and revoke the tokens of clients",
-		Long: `Token manages the tokens that clients of glovebox serve send. Each has a name,
-and sandboxes belong to that name: one client sees nothing of another's. A
-server that runs sees every change at once.`,
+		Short: "Create, list and revoke tokens for clients",
+		Long: `Create, list and revoke the tokens that clients of glovebox serve send. Each token
+has a name, and sandboxes belong to that name: a client cannot see the sandboxes
+of another name. A running server applies every change at once.`,
 		Args: noCommand,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
@@ -44,21 +44,21 @@ func (p *program) tokenCreateCommand() *cobra.Command {
 	var e2b bool
 	cmd := &cobra.Command{
 		Use:   "create NAME",
-		Short: "Make a token and print it",
-		Long: `Create makes a token and prints it, the only time that it is shown: just a hash
-of it is kept. What it may do is given by scopes:
+		Short: "Create a token and print it",
+		Long: `Create a token and print it. The token is shown only once, because Glovebox keeps
+only its hash. Its scopes say what a client may do:
   run    make, use and stop sandboxes
-  files  read and write their files
+  files  read and write the files of sandboxes
   admin  both, and manage the server
 
-A token that takes the name of one that was revoked takes its sandboxes over.
-With --e2b it is printed as E2B's SDKs take it, as E2B_API_KEY.`,
+If a revoked token had the same name, the new token takes over its sandboxes. With
+--e2b, the token is printed as an API key for E2B's SDKs (E2B_API_KEY).`,
 		Example: `  glovebox token create ci
   glovebox token create reader --scope files
   TOKEN=$(glovebox token create laptop)`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) != 1 {
-				return sandbox.WithHint(usageError("token create takes one name"), "glovebox token create --help shows how it is called")
+				return sandbox.WithHint(usageError("token create takes one name"), "see glovebox token create --help")
 			}
 			return p.withTokens(cmd, func(t *app.Tokens) error {
 				text, token, err := t.Create(cmd.Context(), args[0], scopes)
@@ -77,13 +77,13 @@ With --e2b it is printed as E2B's SDKs take it, as E2B_API_KEY.`,
 				if err := p.print("%s\n", text); err != nil {
 					return err
 				}
-				p.say("%s may use: %s. This is shown only now.", token.Name, strings.Join(token.Scopes, ", "))
+				p.say("token %s has the scopes %s and is shown only now", token.Name, strings.Join(token.Scopes, ", "))
 				return nil
 			})
 		},
 	}
-	cmd.Flags().StringSliceVar(&scopes, "scope", nil, "what it may be used for: run, files, admin; default run,files")
-	cmd.Flags().BoolVar(&e2b, "e2b", false, "print it as an API key for E2B's SDKs")
+	cmd.Flags().StringSliceVar(&scopes, "scope", nil, "`scopes` of the token: run, files, admin; default run,files")
+	cmd.Flags().BoolVar(&e2b, "e2b", false, "print the token as an API key for E2B's SDKs")
 	p.addJSON(cmd)
 	return cmd
 }
@@ -93,7 +93,7 @@ func (p *program) tokenListCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:     "list",
 		Short:   "List tokens",
-		Long:    `List shows the tokens in force: names and scopes, never the tokens themselves.`,
+		Long:    `List the valid tokens with names and scopes. The tokens themselves are never shown.`,
 		Example: `  glovebox token list --all`,
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
@@ -106,7 +106,7 @@ func (p *program) tokenListCommand() *cobra.Command {
 			})
 		},
 	}
-	cmd.Flags().BoolVar(&all, "all", false, "revoked ones too")
+	cmd.Flags().BoolVar(&all, "all", false, "also list revoked tokens")
 	p.addJSON(cmd)
 	return cmd
 }
@@ -148,20 +148,21 @@ func (p *program) printTokens(list []sandbox.Token, all bool) error {
 
 func (p *program) tokenRevokeCommand() *cobra.Command {
 	return &cobra.Command{
-		Use:     "revoke NAME|ID...",
-		Short:   "End tokens at once",
-		Long:    `Revoke ends tokens. A server refuses them from the next request on; what they started ends by its own limits.`,
+		Use:   "revoke NAME|ID...",
+		Short: "Revoke tokens at once",
+		Long: `Revoke tokens. Servers refuse them from the next request on. Sandboxes of the
+tokens continue until their own limits end them.`,
 		Example: `  glovebox token revoke ci`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
-				return sandbox.WithHint(usageError("name the tokens to revoke"), "glovebox token list shows them")
+				return sandbox.WithHint(usageError("token revoke needs one or more tokens"), "list tokens with glovebox token list")
 			}
 			return p.withTokens(cmd, func(t *app.Tokens) error {
 				var errs []error
 				for _, name := range args {
 					err := t.Revoke(cmd.Context(), name)
 					if errors.Is(err, sandbox.NotFound) {
-						err = sandbox.WithHint(sandbox.Errorf(sandbox.NotFound, "there is no token %q", name), "glovebox token list shows them")
+						err = sandbox.WithHint(sandbox.Errorf(sandbox.NotFound, "there is no token %q", name), "list tokens with glovebox token list")
 					}
 					if err == nil {
 						p.say("revoked %s", name)

@@ -27,16 +27,18 @@ func (p *program) updateCommand() *cobra.Command {
 	var check, force bool
 	cmd := &cobra.Command{
 		Use:   "update",
-		Short: "Replace this program by the newest release",
-		Long: `Update fetches the newest release, checks that it is signed with a key that this
-program knows, and puts it in this program's place once it has started; if it
-does not start, the old one stays. An announcement is believed for half a year, so
-that an old one cannot be shown for ever to keep newer releases away. What a package manager looks after is left to
-it. Servers that run go on as they are until they are restarted.
+		Short: "Update this program to the newest release",
+		Long: `Update this program to the newest release. Update fetches the release and checks
+its signature with a key of this program. It replaces this program only if the new
+one starts. Running servers use the new program after their next restart.
 
-Nothing is updated unless you ask. On a terminal, other commands say once a day
-if there is a newer release; update.notice in the configuration, or
-GLOVEBOX_UPDATE_NOTICE=false, turns that off.`,
+An announcement of a release expires after half a year, so an attacker cannot hide
+newer releases behind an old announcement. Update refuses a program that a package
+manager installed.
+
+Glovebox never updates itself without this command. On a terminal, other commands
+say once a day if there is a newer release. To turn that off, set update.notice in
+the configuration, or GLOVEBOX_UPDATE_NOTICE=false.`,
 		Example: `  glovebox update --check
   glovebox update
   sudo glovebox update`,
@@ -64,7 +66,7 @@ GLOVEBOX_UPDATE_NOTICE=false, turns that off.`,
 			case status.Current == status.Latest:
 				p.say("%s is the newest release", status.Current)
 			case check && status.Newer:
-				p.say("%s is there; this is %s. glovebox update fetches it", status.Latest, status.Current)
+				p.say("%s is available; this is %s; install it with glovebox update", status.Latest, status.Current)
 			case check:
 				p.say("the newest release, %s, is older than this program, %s", status.Latest, status.Current)
 			default:
@@ -73,8 +75,8 @@ GLOVEBOX_UPDATE_NOTICE=false, turns that off.`,
 			return nil
 		},
 	}
-	cmd.Flags().BoolVar(&check, "check", false, "only say whether there is a newer release")
-	cmd.Flags().BoolVar(&force, "force", false, "also an older release, one whose announcement has expired, and in place of a development build")
+	cmd.Flags().BoolVar(&check, "check", false, "only check for a newer release")
+	cmd.Flags().BoolVar(&force, "force", false, "also install an older release or one whose announcement has expired, and replace a development build")
 	p.addJSON(cmd)
 	return cmd
 }
@@ -139,7 +141,7 @@ func (p *program) lookForUpdate(ctx context.Context, args []string) (say func())
 		case errors.Is(err, update.ErrExpired):
 			found <- err.Error() + "; see glovebox update --check"
 		case err == nil && status.Newer:
-			found <- "glovebox " + status.Latest + " is there; glovebox update fetches it"
+			found <- "glovebox " + status.Latest + " is available; install it with glovebox update"
 		}
 	}()
 	return func() {

@@ -17,9 +17,11 @@ func (p *program) workspaceCommand() *cobra.Command {
 	cmd := &cobra.Command{
 		Use:   "workspace",
 		Short: "List, measure, export, import and delete workspaces",
-		Long: `A workspace is a directory that outlives sandboxes: those that are made with its
-name have it at /data. The names are each principal's own: yours, unless
---principal says whose, as workspace list shows it.`,
+		Long: `List, measure, export, import and delete workspaces. A workspace is a directory
+that outlives sandboxes. A sandbox that was made with its name has it at /data.
+
+Each principal has its own names. The commands use your workspaces unless
+--principal names another principal; workspace list shows the principals.`,
 		Example: `  glovebox run --workspace data -c 'open("f", "w").write("x")'
   glovebox workspace list
   glovebox workspace export data > data.tar
@@ -27,7 +29,7 @@ name have it at /data. The names are each principal's own: yours, unless
 		Args: noCommand,
 		RunE: func(cmd *cobra.Command, _ []string) error { return cmd.Help() },
 	}
-	cmd.PersistentFlags().StringVar(&principal, "principal", string(sandbox.Local), "whose workspace it is, like token:NAME")
+	cmd.PersistentFlags().StringVar(&principal, "principal", string(sandbox.Local), "`principal` that the workspace belongs to, such as token:NAME")
 	with := func(do func(ctx context.Context, sys *app.System, args []string) error) func(*cobra.Command, []string) error {
 		return func(cmd *cobra.Command, args []string) (err error) {
 			sys, err := p.open(cmd.Context(), func(o *app.Options) { o.Passive = true })
@@ -42,7 +44,7 @@ name have it at /data. The names are each principal's own: yours, unless
 
 	list := &cobra.Command{
 		Use:   "list",
-		Short: "List workspaces, everybody's",
+		Short: "List the workspaces of all principals",
 		Args:  noArgs,
 		RunE: with(func(ctx context.Context, sys *app.System, _ []string) error {
 			list, err := sys.Workspaces(ctx)
@@ -79,13 +81,13 @@ name have it at /data. The names are each principal's own: yours, unless
 			if p.flags.json {
 				return p.printJSON(w)
 			}
-			return p.print("%s: %s in %d files, of at most %s in %d\n", w.Name,
+			return p.print("%s: %s in %d files; the limit is %s in %d files\n", w.Name,
 				sandbox.FormatBytes(w.Usage.Bytes), w.Usage.Files, sandbox.FormatBytes(w.Quota.Bytes), w.Quota.Files)
 		}),
 	}
 	export := &cobra.Command{
 		Use:   "export NAME",
-		Short: "Write a workspace as a tar archive to standard output",
+		Short: "Write a workspace to standard output as a tar archive",
 		Args:  between(1, 1),
 		RunE: with(func(ctx context.Context, sys *app.System, args []string) error {
 			return sys.Engine.ExportWorkspace(ctx, whose(), args[0], p.Out)
@@ -93,9 +95,10 @@ name have it at /data. The names are each principal's own: yours, unless
 	}
 	load := &cobra.Command{
 		Use:   "import NAME [FILE]",
-		Short: "Unpack a tar archive, from standard input or a file, into a workspace",
-		Long: `Import unpacks a tar archive, which may be compressed by gzip, into a workspace,
-which is made if it is not there: all of it, or nothing.`,
+		Short: "Unpack a tar archive from standard input or a file into a workspace",
+		Long: `Unpack a tar archive into a workspace. The archive may be compressed with gzip. A
+workspace that does not exist is made. If an error occurs, the workspace does not
+change.`,
 		Args: between(1, 2),
 		RunE: with(func(ctx context.Context, sys *app.System, args []string) error {
 			var in io.Reader = p.In
@@ -112,7 +115,7 @@ which is made if it is not there: all of it, or nothing.`,
 	}
 	remove := &cobra.Command{
 		Use:   "delete NAME",
-		Short: "Delete a workspace with all that is in it",
+		Short: "Delete a workspace with all its files",
 		Args:  between(1, 1),
 		RunE: with(func(ctx context.Context, sys *app.System, args []string) error {
 			return sys.Engine.DeleteWorkspace(ctx, whose(), args[0])

@@ -44,7 +44,7 @@ func (c Change) Apply(now time.Time) (backup string, err error) {
 		return "", sandbox.Errorf(sandbox.Unavailable, "%w", err)
 	}
 	if (current == nil) != (c.Before == nil) || !bytes.Equal(current, c.Before) {
-		return "", sandbox.WithHint(sandbox.Errorf(sandbox.Conflict, "%s was changed by something else just now", c.Path), "try again")
+		return "", sandbox.WithHint(sandbox.Errorf(sandbox.Conflict, "another program changed %s at the same time", c.Path), "try again")
 	}
 	if c.After == nil {
 		return "", nil
@@ -103,7 +103,7 @@ func keep(path string, data []byte, mode fs.FileMode, now time.Time) (string, er
 		}
 		return name, nil
 	}
-	return "", sandbox.Errorf(sandbox.Unavailable, "keep a copy: there are a hundred of %s", stem)
+	return "", sandbox.Errorf(sandbox.Unavailable, "keep a copy: there are already 100 copies of %s", stem)
 }
 
 // replace replaces the file path by an atomic rename. On failure, the file keeps

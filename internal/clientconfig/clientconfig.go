@@ -87,8 +87,8 @@ func (c Client) Plan(env Environment, scope Scope, s Server) (Change, error) {
 	}
 	if s.URL != "" && c.remote == nil {
 		return Change{}, sandbox.WithHint(
-			sandbox.Errorf(sandbox.Unsupported, "%s starts its servers itself and cannot use one at a URL", c.Title),
-			"leave --url out, or add the URL in its settings, as a connector")
+			sandbox.Errorf(sandbox.Unsupported, "%s starts its servers itself and cannot use a URL", c.Title),
+			"omit --url, or add the URL as a connector in the settings of the client")
 	}
 	var e entry
 	if s.URL == "" {
@@ -118,7 +118,7 @@ func (c Client) explain(err error, path string) error {
 		return nil
 	}
 	return sandbox.WithHint(sandbox.Errorf(sandbox.Invalid, "%s: %w", path, err),
-		"it was left as it is; mend it, or add Glovebox by hand as --print shows for a new file")
+		"repair the file, or add Glovebox by hand, as --print shows for a new file; nothing was changed")
 }
 
 // read returns a change without effect, with the file's current content.
@@ -141,7 +141,7 @@ func (c Client) read(env Environment, scope Scope) (Change, error) {
 func (c Client) path(env Environment, scope Scope) (string, error) {
 	if scope == Project {
 		if c.project == "" {
-			return "", sandbox.Errorf(sandbox.Unsupported, "%s has no configuration of a project's own", c.Title)
+			return "", sandbox.Errorf(sandbox.Unsupported, "%s has no configuration for projects", c.Title)
 		}
 		return env.join(env.Project, c.project), nil
 	}
@@ -197,7 +197,7 @@ func (env Environment) expand(place string) (string, error) {
 		}
 		return env.join(env.Home, "AppData/Roaming/"+rest), nil
 	}
-	return "", sandbox.Errorf(sandbox.Internal, "place %q begins with no known directory", place)
+	return "", sandbox.Errorf(sandbox.Internal, "place %q begins with an unknown directory", place)
 }
 
 func (env Environment) join(dir, rest string) string {
@@ -229,7 +229,7 @@ func Find(name string) (Client, error) {
 		names = append(names, c.Name)
 	}
 	return Client{}, sandbox.WithHint(sandbox.Errorf(sandbox.Invalid, "client: %q is not known", name),
-		"use one of %s; for another client, glovebox mcp --help shows what to put into its configuration", strings.Join(names, ", "))
+		"use one of %s; for another client, see the configuration in glovebox mcp --help", strings.Join(names, ", "))
 }
 
 // resolve follows links, so that the target file is changed and the link stays.
@@ -238,7 +238,7 @@ func resolve(path string) (string, error) {
 	if errors.Is(err, fs.ErrNotExist) {
 		if info, lerr := os.Lstat(path); lerr == nil && info.Mode()&fs.ModeSymlink != 0 {
 			return "", sandbox.WithHint(sandbox.Errorf(sandbox.Invalid, "%s is a link to a file that is not there", path),
-				"make the file that it names, or remove the link")
+				"make that file, or remove the link")
 		}
 		return path, nil
 	}

@@ -156,7 +156,7 @@ func parseJSON(text []byte) (*jsonFile, error) {
 	}
 	root, ok := v.Value.(*hujson.Object)
 	if !ok {
-		return nil, fmt.Errorf("it does not begin with an object")
+		return nil, fmt.Errorf("the file does not begin with an object")
 	}
 	doc.value, doc.root = v, root
 	if len(root.Members) > 0 {

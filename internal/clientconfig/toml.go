@@ -113,7 +113,7 @@ func (toml) remove(text []byte, key, name string) ([]byte, error) {
 }
 
 func errForm(key, name string) error {
-	return fmt.Errorf("%s.%s is written in a form that cannot be changed without changing more; write it as a table [%[1]s.%[2]s]", key, name)
+	return fmt.Errorf("%s.%s has a form that cannot be changed alone; write it as a table [%[1]s.%[2]s]", key, name)
 }
 
 func lineEnd(text []byte) string {
@@ -186,7 +186,7 @@ func findSection(text []byte, key, name string) (section, error) {
 			switch {
 			case !mine:
 			case s.found() && !inside:
-				return section{}, fmt.Errorf("the tables of %s.%s are not together", key, name)
+				return section{}, fmt.Errorf("the tables of %s.%s are not adjacent", key, name)
 			case s.found() == top, e.Kind == unstable.ArrayTable && top:
 				return section{}, errForm(key, name)
 			case !s.found():

@@ -193,7 +193,7 @@ func (w Workspace) validate() error {
 		"size": int64(w.Size), "files": w.Files, "total_size": int64(w.TotalSize), "total_files": w.TotalFiles, "ttl": int64(w.TTL),
 	} {
 		if n < 0 {
-			return invalid("workspace."+name, "is negative", "write 0 for no bound")
+			return invalid("workspace."+name, "must not be negative", "write 0 for no limit")
 		}
 	}
 	return nil
@@ -318,23 +318,23 @@ func (c *Config) Validate() error {
 		return invalid("driver", "is empty", "leave it out, or set it to %q", DriverAuto)
 	}
 	if r := c.RequireIsolation; r != IsolationAny && r != IsolationKernel {
-		return invalid("require_isolation", fmt.Sprintf("%q is not known", r),
-			"write %s for sandboxes with a kernel of their own, or %s", IsolationKernel, IsolationAny)
+		return invalid("require_isolation", fmt.Sprintf("%q is not an isolation", r),
+			"write %s for sandboxes with their own kernel, or %s", IsolationKernel, IsolationAny)
 	}
 	if c.StateDir == "" {
-		return invalid("state_dir", "is not set and there is no home directory to derive it from",
+		return invalid("state_dir", "is not set, and there is no home directory for its default",
 			"pass --state-dir or set GLOVEBOX_STATE_DIR")
 	}
 	if !filepath.IsAbs(c.StateDir) {
 		return invalid("state_dir", fmt.Sprintf("%q is not an absolute path", c.StateDir),
-			"write the whole path, beginning with / or a drive")
+			"write the complete path, from / or a drive")
 	}
 	if c.Sandbox.Count < 1 {
 		return invalid("sandbox.count", fmt.Sprintf("%d is not a number of sandboxes", c.Sandbox.Count),
 			"set it to 1 or more")
 	}
 	if c.Sandbox.Queue < 0 || time.Duration(c.Sandbox.Queue) > maxQueue {
-		return invalid("sandbox.queue", fmt.Sprintf("%v is not a time to wait", c.Sandbox.Queue), "write it like 20s, %v at most, or 0 for none", maxQueue)
+		return invalid("sandbox.queue", fmt.Sprintf("%v is not a waiting time", c.Sandbox.Queue), "write it like 20s, at most %v, or 0 for no wait", maxQueue)
 	}
 	if c.Sandbox.EvictAfter < 0 {
 		return invalid("sandbox.evict_after", fmt.Sprintf("%v is not a time", c.Sandbox.EvictAfter), "write it like 10s, or 0 for never")
@@ -342,12 +342,12 @@ func (c *Config) Validate() error {
 	most := c.Sandbox.Maximum.Limits()
 	if err := c.Sandbox.Default.Limits().Check(most); err != nil {
 		return invalid("sandbox.default", err.Error(),
-			"a limit in sandbox.default must lie between the least that works and sandbox.maximum")
+			"set the limit between its minimum and sandbox.maximum")
 	}
 	for _, name := range c.Sandbox.AllowUnenforced {
 		if !slices.Contains(sandbox.ControlNames(), name) {
 			return invalid("sandbox.allow_unenforced", fmt.Sprintf("%q is not a control", name),
-				"the controls are: %s", joinControls())
+				"use: %s", joinControls())
 		}
 	}
 	if err := c.Network.validate(); err != nil {
@@ -362,30 +362,30 @@ func (c *Config) Validate() error {
 		return invalid("pool.size", fmt.Sprintf("%d is not a number of sandboxes", c.Pool.Size), "set it to 0 for none, or more")
 	}
 	if c.Run.Timeout <= 0 {
-		return invalid("run.timeout", fmt.Sprintf("%v is not a time to run", c.Run.Timeout), "write it like 30s or 5m")
+		return invalid("run.timeout", fmt.Sprintf("%v is not a positive duration", c.Run.Timeout), "write it like 30s or 5m")
 	}
 	if c.Run.MaxTimeout < c.Run.Timeout {
 		return invalid("run.max_timeout", fmt.Sprintf("%v is less than run.timeout, %v", c.Run.MaxTimeout, c.Run.Timeout),
 			"raise run.max_timeout, or lower run.timeout")
 	}
 	if c.Docker.Outside != "" && !filepath.IsAbs(c.Docker.Inside) {
-		return invalid("docker.inside", fmt.Sprintf("%q is not an absolute path, and docker.outside is set", c.Docker.Inside),
-			"set SANDBOX_ROOT to the directory that the engine knows as SANDBOX_HOST_PATH, or set neither")
+		return invalid("docker.inside", fmt.Sprintf("%q is not an absolute path, but docker.outside is set", c.Docker.Inside),
+			"set SANDBOX_ROOT to the directory that the container engine knows as SANDBOX_HOST_PATH, or unset both")
 	}
 	if w := c.Docker.Workspaces; w != "" && w != "directory" && w != "volume" {
-		return invalid("docker.workspaces", fmt.Sprintf("%q is no way to keep workspaces", w), "write directory or volume, or leave it empty")
+		return invalid("docker.workspaces", fmt.Sprintf("%q is neither directory nor volume", w), "write directory or volume, or leave it empty")
 	}
 	if err := c.Languages.validate(); err != nil {
 		return err
 	}
 	if c.Images.Space < 0 {
-		return invalid("images.space", fmt.Sprintf("%v is not a size", c.Images.Space), "write it like 20GiB, or 0 for no bound")
+		return invalid("images.space", fmt.Sprintf("%v is not a size", c.Images.Space), "write it like 20GiB, or 0 for no limit")
 	}
 	if c.Images.MaxSize <= 0 || c.Images.MaxFiles <= 0 {
 		return invalid("images.max_size and images.max_files", "must be above zero", "leave them out for the defaults")
 	}
 	if c.Run.LogSize < minLogSize {
-		return invalid("run.log_size", fmt.Sprintf("%v is below the least, %v", c.Run.LogSize, Bytes(minLogSize)),
+		return invalid("run.log_size", fmt.Sprintf("%v is below the minimum, %v", c.Run.LogSize, Bytes(minLogSize)),
 			"write it like 64MiB")
 	}
 	if err := c.Workspace.validate(); err != nil {

@@ -103,7 +103,7 @@ func TestSampleNamesEveryField(t *testing.T) {
 func TestSampleNamesEveryVariable(t *testing.T) {
 	for _, v := range Variables() {
 		if !strings.Contains(Sample, v) {
-			t.Errorf("sample.yaml does not speak of %s", v)
+			t.Errorf("sample.yaml does not name %s", v)
 		}
 	}
 }
@@ -213,7 +213,7 @@ func TestValidate(t *testing.T) {
 		"eviction":           {func(c *Config) { c.Sandbox.EvictAfter = -1 }, "sandbox.evict_after"},
 		"no sandboxes":       {func(c *Config) { c.Sandbox.Count = 0 }, "sandbox.count"},
 		"default over maximum": {func(c *Config) { c.Sandbox.Maximum.Memory = 100 << 20 },
-			"sandbox.default: memory: 512 MiB is above the most"},
+			"sandbox.default: memory: 512 MiB is above the server's maximum"},
 		"least memory":     {func(c *Config) { c.Sandbox.Default.Memory = 1 << 20 }, "sandbox.default: memory"},
 		"unknown control":  {func(c *Config) { c.Sandbox.AllowUnenforced = []sandbox.ControlName{"ram"} }, "allow_unenforced"},
 		"no timeout":       {func(c *Config) { c.Run.Timeout = 0 }, "run.timeout"},

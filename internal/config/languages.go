@@ -22,13 +22,13 @@ type Languages struct {
 func (l *Languages) validate() error {
 	if l.Runners != "" {
 		if info, err := os.Stat(l.Runners); err != nil || !info.IsDir() {
-			return invalid("languages.runners", fmt.Sprintf("%q is not a directory", l.Runners), "leave it out, or make it")
+			return invalid("languages.runners", fmt.Sprintf("%q is not a directory", l.Runners), "leave it out, or make the directory")
 		}
 	}
 	for name, text := range map[string]string{"pip_index": l.PipIndex, "npm_registry": l.NPMRegistry} {
 		u, err := url.Parse(text)
 		if text != "" && (err != nil || u.Host == "" && u.Scheme != "file") {
-			return invalid("languages."+name, fmt.Sprintf("%q is not an address", text), "write it like https://mirror.example.com/simple")
+			return invalid("languages."+name, fmt.Sprintf("%q is not a URL", text), "write it like https://mirror.example.com/simple")
 		}
 	}
 	if l.AptSource != "" && (!strings.HasPrefix(l.AptSource, "deb ") || strings.ContainsAny(l.AptSource, "\n\r")) {

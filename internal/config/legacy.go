@@ -27,7 +27,7 @@ func (c *Config) CodeRunner(getenv func(string) string) error {
 	}
 	if v := getenv("MCP_API_TOKEN"); v != "" && !own("GLOVEBOX_TOKEN") && !own("GLOVEBOX_TOKEN_FILE") {
 		if len(v) < minToken {
-			return invalid("MCP_API_TOKEN", fmt.Sprintf("has %d characters, fewer than %d", len(v), minToken),
+			return invalid("MCP_API_TOKEN", fmt.Sprintf("has %d characters, but needs at least %d", len(v), minToken),
 				"make a longer one with: openssl rand -hex 32")
 		}
 		c.Server.Token = v
@@ -40,7 +40,7 @@ func (c *Config) CodeRunner(getenv func(string) string) error {
 	if v := getenv("SANDBOX_ROOT"); v != "" {
 		dir, err := filepath.Abs(v)
 		if err != nil {
-			return invalid("SANDBOX_ROOT", fmt.Sprintf("%q is not a path: %v", v, err), "write the whole path, beginning with / or a drive")
+			return invalid("SANDBOX_ROOT", fmt.Sprintf("%q is not a path: %v", v, err), "write the complete path, from / or a drive")
 		}
 		c.Workspace.Dir, c.Docker.Inside = dir, dir
 	}
@@ -49,7 +49,7 @@ func (c *Config) CodeRunner(getenv func(string) string) error {
 	}
 	if v := getenv("FILE_SECRET"); v != "" {
 		if len(v) < minFileSecret {
-			return invalid("FILE_SECRET", fmt.Sprintf("has %d characters, fewer than %d", len(v), minFileSecret),
+			return invalid("FILE_SECRET", fmt.Sprintf("has %d characters, but needs at least %d", len(v), minFileSecret),
 				"make a longer one with: openssl rand -base64 32")
 		}
 		c.Workspace.Secret = v
@@ -80,7 +80,7 @@ func (c *Config) InterpreterType(getenv func(string) string, known []string) err
 		}
 	}
 	return sandbox.WithHint(sandbox.Errorf(sandbox.Invalid, "INTERPRETER_TYPE: there is no interpreter %q", v),
-		"the interpreters are: %s", strings.Join(append([]string{DriverAuto}, known...), ", "))
+		"use one of %s", strings.Join(append([]string{DriverAuto}, known...), ", "))
 }
 
 // maxDotEnv is the maximum size of a .env file, in bytes.
@@ -103,7 +103,7 @@ func DotEnv(dir string, getenv func(string) string) (func(string) string, error)
 		return nil, sandbox.Errorf(sandbox.Invalid, "read .env: %w", err)
 	}
 	if info.Size() > maxDotEnv || !info.Mode().IsRegular() {
-		return nil, sandbox.Errorf(sandbox.Invalid, "read .env: not a file of at most %d bytes", maxDotEnv)
+		return nil, sandbox.Errorf(sandbox.Invalid, "read .env: it must be a file of at most %d bytes", maxDotEnv)
 	}
 	text, err := root.ReadFile(".env")
 	if err != nil {

@@ -46,7 +46,7 @@ func Load(path string, getenv func(string) string) (Config, error) {
 		case err == nil:
 			if err := c.decode(data); err != nil {
 				return Config{}, sandbox.WithHint(sandbox.Errorf(sandbox.Invalid, "%s: %w", path, err),
-					"glovebox help config shows a complete sample")
+					"see a complete sample with glovebox help config")
 			}
 		case optional && errors.Is(err, fs.ErrNotExist):
 		default:
@@ -88,7 +88,7 @@ func (c *Config) decode(data []byte) error {
 		return errors.New(strings.ReplaceAll(text, "unmarshal errors:\n  ", ""))
 	}
 	if err := dec.Decode(new(any)); !errors.Is(err, io.EOF) {
-		return errors.New("there is more than one YAML document in the file")
+		return errors.New("the file has more than one YAML document")
 	}
 	return nil
 }
@@ -181,7 +181,7 @@ func Variables() []string {
 // SetLogLevel sets the log level from its name.
 func (c *Config) SetLogLevel(text string) error {
 	if err := c.LogLevel.UnmarshalText([]byte(text)); err != nil {
-		return fmt.Errorf("%q is not a log level; the levels are debug, info, warn and error", text)
+		return fmt.Errorf("%q is not a log level; use debug, info, warn or error", text)
 	}
 	return nil
 }

@@ -45,7 +45,7 @@ func (n *Network) validate() error {
 		err = asked.Within(allow)
 	}
 	if err != nil {
-		return invalid("network.default", err.Error(), "it must lie within network.allow")
+		return invalid("network.default", err.Error(), "use rules within network.allow")
 	}
 	if n.Resolver != "" {
 		if _, err := netip.ParseAddrPort(n.Resolver); err != nil {

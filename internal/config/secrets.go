@@ -36,7 +36,7 @@ func (s *Secret) validate() error {
 		_, err = s.headers()
 	}
 	if err == nil && s.Env != "" && s.File != "" {
-		err = sandbox.WithHint(sandbox.Errorf(sandbox.Invalid, "secret %q has both env and file", s.Name), "leave one out")
+		err = sandbox.WithHint(sandbox.Errorf(sandbox.Invalid, "secret %q has both env and file", s.Name), "remove one of them")
 	}
 	return err
 }
@@ -86,7 +86,7 @@ func (c *Config) OpenSecrets() ([]sandbox.Secret, error) {
 			open.Value = sandbox.NewSecretValue(text)
 		case s.Value == nil:
 			return nil, sandbox.WithHint(sandbox.Errorf(sandbox.Invalid, "secret %q: the environment has no variable %s", s.Name, s.variable()),
-				"set it, or say where the secret is: --secret %s=@FILE", s.Name)
+				"set it, or name a file with the secret: --secret %s=@FILE", s.Name)
 		default:
 			open.Value = *s.Value
 		}

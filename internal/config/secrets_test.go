@@ -46,9 +46,9 @@ func TestSecretsRefused(t *testing.T) {
 	for what, c := range map[string]struct{ file, says string }{
 		"no host":    {"{name: KEY}", "no host"},
 		"no name":    {"{name: A-B, hosts: [a.example]}", "has no variable A-B"},
-		"an address": {"{name: KEY, hosts: [192.0.2.1]}", "cannot be for 192.0.2.1"},
+		"an address": {"{name: KEY, hosts: [192.0.2.1]}", "192.0.2.1 cannot be a host of a secret"},
 		"both":       {"{name: KEY, hosts: [a.example], env: A, file: b}", "both env and file"},
-		"no header":  {"{name: KEY, hosts: [a.example], headers: [X Key]}", "\"X Key\" is not the name of a header"},
+		"no header":  {"{name: KEY, hosts: [a.example], headers: [X Key]}", "\"X Key\" is not a header name"},
 		"its host":   {"{name: KEY, hosts: [a.example], headers: [host]}", "cannot be in the header Host"},
 		"no file":    {"{name: KEY, hosts: [a.example], file: /nowhere/key}", "/nowhere/key"},
 		"no value":   {"{name: KEY, hosts: [a.example], env: NOTHING}", "has no variable NOTHING"},

@@ -111,7 +111,7 @@ const maxTokenFile = 4 << 10
 // environment, so some operators prefer a file.
 func (s *Server) readToken(path string) error {
 	if s.Token != "" {
-		return errors.New("GLOVEBOX_TOKEN is set, too; unset one of them")
+		return errors.New("GLOVEBOX_TOKEN is also set; unset one of them")
 	}
 	f, err := os.Open(path)
 	if err != nil {
@@ -129,7 +129,7 @@ func (s *Server) readToken(path string) error {
 	case token == "":
 		return fmt.Errorf("%s is empty", path)
 	case strings.ContainsFunc(token, func(r rune) bool { return r <= ' ' || r > '~' }):
-		return fmt.Errorf("%s has more in it than one token", path)
+		return fmt.Errorf("%s has more than one token", path)
 	}
 	s.Token = token
 	return nil
@@ -149,31 +149,31 @@ func (s *Server) validate() error {
 		return invalid("server.e2b_domain", fmt.Sprintf("%q is not a domain", s.E2BDomain), "write it like sandboxes.example.com")
 	}
 	if strings.ContainsAny(s.PreviewDomain, "/:*@ ") || strings.HasPrefix(s.PreviewDomain, ".") {
-		return invalid("server.preview_domain", fmt.Sprintf("%q is not a domain", s.PreviewDomain), "write it like preview.example.com, or none")
+		return invalid("server.preview_domain", fmt.Sprintf("%q is not a domain", s.PreviewDomain), "write it like preview.example.com, or write none")
 	}
 	if s.PublicURL != "" {
 		u, err := url.Parse(s.PublicURL)
 		if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" {
-			return invalid("server.public_url", fmt.Sprintf("%q is not an address of a server", s.PublicURL),
+			return invalid("server.public_url", fmt.Sprintf("%q is not the URL of a server", s.PublicURL),
 				"write it like https://glovebox.example.com")
 		}
 	}
 	if (s.TLSCert == "") != (s.TLSKey == "") {
-		return invalid("server.tls_cert", "and server.tls_key go together, and only one of them is set",
-			"name the files of both the certificate and its key, or neither")
+		return invalid("server.tls_cert", "and server.tls_key must both be set, but only one is",
+			"set the files of both the certificate and its key, or neither")
 	}
 	if !(s.RateLimit > 0) {
-		return invalid("server.rate_limit", fmt.Sprintf("%v is not a number of requests a second", s.RateLimit), "set it above 0")
+		return invalid("server.rate_limit", fmt.Sprintf("%v is not a number of requests per second", s.RateLimit), "set it above 0")
 	}
 	if s.BodyLimit < minBody {
-		return invalid("server.body_limit", fmt.Sprintf("%v is below the least, %v", s.BodyLimit, Bytes(minBody)), "write it like 8MiB")
+		return invalid("server.body_limit", fmt.Sprintf("%v is below the minimum, %v", s.BodyLimit, Bytes(minBody)), "write it like 8MiB")
 	}
 	if s.Sessions < 1 {
 		return invalid("server.sessions", fmt.Sprintf("%d is not a number of sessions", s.Sessions), "set it to 1 or more")
 	}
 	if t := s.Token; t != "" && len(t) < minToken {
-		return invalid("GLOVEBOX_TOKEN", fmt.Sprintf("has %d characters, fewer than %d", len(t), minToken),
-			"unset it to have a token made, or make one with: openssl rand -hex 32")
+		return invalid("GLOVEBOX_TOKEN", fmt.Sprintf("has %d characters, but needs at least %d", len(t), minToken),
+			"unset it, so that Glovebox makes a token, or make one with: openssl rand -hex 32")
 	}
 	return s.OIDC.validate()
 }
@@ -188,17 +188,17 @@ func (o *OIDC) validate() error {
 	u, err := url.Parse(o.Issuer)
 	if err != nil || u.Host == "" || u.User != nil || u.RawQuery != "" || u.Fragment != "" ||
 		u.Scheme != "https" && !(u.Scheme == "http" && sandbox.IsLoopback(u.Hostname())) {
-		return invalid("server.oidc.issuer", fmt.Sprintf("%q is not an issuer's address", o.Issuer),
-			"it begins with https:// and is exactly the iss of its tokens; http:// is for this machine only")
+		return invalid("server.oidc.issuer", fmt.Sprintf("%q is not the URL of an issuer", o.Issuer),
+			"use exactly the iss of its tokens, with https://; http:// is allowed only for this machine")
 	}
 	if o.Audience == "" {
-		return invalid("server.oidc.audience", "is not set, and without it any token of the issuer would do",
-			"set it to what the issuer puts into the aud of tokens for this server, often its public address")
+		return invalid("server.oidc.audience", "is not set, so every token of the issuer would be accepted",
+			"set it to the aud that the issuer gives tokens for this server, often the public address")
 	}
 	for name, scope := range map[string]string{"run": o.Scopes.Run, "files": o.Scopes.Files, "admin": o.Scopes.Admin} {
 		if scope == "" || strings.ContainsAny(scope, " \t\r\n\"\\") {
 			return invalid("server.oidc.scopes."+name, fmt.Sprintf("%q is not the name of a scope", scope),
-				"set it to the name that the issuer has for it")
+				"set it to the issuer's name of the scope")
 		}
 	}
 	return nil
@@ -210,7 +210,7 @@ func (o *OIDC) SetScope(text string) error {
 	name, scope, ok := strings.Cut(text, "=")
 	field := map[string]*string{"run": &o.Scopes.Run, "files": &o.Scopes.Files, "admin": &o.Scopes.Admin}[name]
 	if !ok || field == nil {
-		return fmt.Errorf("%q is not like run=NAME; the scopes are run, files and admin", text)
+		return fmt.Errorf("%q must be like run=NAME; the scopes are run, files and admin", text)
 	}
 	*field = scope
 	return nil

@@ -37,8 +37,8 @@ func (c Client) ask(ctx context.Context, method, path string, body any) (_ *read
 	ctx, cancel := context.WithTimeout(ctx, answerTime)
 	defer cancel()
 	lost := func(err error) error {
-		return sandbox.WithHint(sandbox.Errorf(sandbox.Unavailable, "the process that has the sandbox does not answer: %w", err),
-			"it may be of an older version, or just ending")
+		return sandbox.WithHint(sandbox.Errorf(sandbox.Unavailable, "the process that holds the sandbox does not answer: %w", err),
+			"try again; the process may be ending, or be an older version")
 	}
 	conn, err := c.dial(ctx)
 	if err != nil {

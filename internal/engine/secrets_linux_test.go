@@ -67,11 +67,11 @@ func TestSecretsRefused(t *testing.T) {
 		says    string
 	}{
 		"no network":         {[]sandbox.Secret{key}, false, "api.example.com", "has no network"},
-		"host not allowed":   {[]sandbox.Secret{key}, true, "www.example.com", "api.example.com:443 is not among"},
-		"port not allowed":   {[]sandbox.Secret{key}, true, "api.example.com:80", "api.example.com:443 is not among"},
-		"twice":              {[]sandbox.Secret{key, key}, true, "api.example.com", "twice"},
+		"host not allowed":   {[]sandbox.Secret{key}, true, "www.example.com", "api.example.com:443 is not allowed"},
+		"port not allowed":   {[]sandbox.Secret{key}, true, "api.example.com:80", "api.example.com:443 is not allowed"},
+		"twice":              {[]sandbox.Secret{key, key}, true, "api.example.com", "two secrets"},
 		"without a value":    {[]sandbox.Secret{{Name: "API_KEY", Hosts: "api.example.com:443"}}, true, "api.example.com", "has 0 characters"},
-		"not canonical host": {[]sandbox.Secret{{Name: "API_KEY", Hosts: "api.example.com", Value: key.Value}}, true, "api.example.com", "no hosts"},
+		"not canonical host": {[]sandbox.Secret{{Name: "API_KEY", Hosts: "api.example.com", Value: key.Value}}, true, "api.example.com", "invalid hosts"},
 	} {
 		dir := t.TempDir()
 		st, err := store.Open(t.Context(), store.Options{Dir: dir})

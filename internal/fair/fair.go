@@ -224,13 +224,13 @@ func (p *Pool) enqueue(r Request, grows *Hold) (*waiter, error) {
 	w := &waiter{Request: r, grows: grows, small: size <= p.o.Small, granted: make(chan struct{})}
 	if most := p.limit(w.small); size > most {
 		p.stats.Refused++
-		return nil, sandbox.Errorf(sandbox.Exhausted, "%s %s for one request are more than the server has for it (%s)",
+		return nil, sandbox.Errorf(sandbox.Exhausted, "one request needs %s %s, but the server allows only %s",
 			p.o.Format(size), p.o.Name, p.o.Format(most))
 	}
 	a := p.account(r.Principal)
 	if a.waiting >= p.o.MaxWaiting {
 		p.stats.Refused++
-		return nil, p.refusal("%d requests of yours wait for %s already", a.waiting, p.o.Name)
+		return nil, p.refusal("%d of your requests already wait for %s", a.waiting, p.o.Name)
 	}
 	a.waiting++
 	p.queue = append(p.queue, w)
@@ -520,7 +520,7 @@ func (p *Pool) refuse(w *waiter, cause error) error {
 		held = a.held
 	}
 	if held > 0 && w.Units <= p.limit(w.small)-p.used {
-		return p.refusal("you hold %s of the server's %s %s, which is your share while others may need the rest",
+		return p.refusal("you hold %s of the server's %s %s, which is your share; others may need the rest",
 			p.o.Format(held), p.o.Format(p.o.Total), p.o.Name)
 	}
 	if cause != nil {

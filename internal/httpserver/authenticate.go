@@ -41,8 +41,8 @@ func (s *Server) authenticate(next http.Handler) http.Handler {
 		noteIdentity(r.Context(), id)
 		if len(id.Scopes) == 0 {
 			s.challenge(w, r, "insufficient_scope")
-			refuse(w, http.StatusForbidden, "forbidden", "the token has none of the scopes "+strings.Join(s.opts.Scopes, ", "),
-				"ask its issuer for them")
+			refuse(w, http.StatusForbidden, "forbidden", "the token must have one of the scopes "+strings.Join(s.opts.Scopes, ", "),
+				"ask the issuer for a token with such a scope")
 			return
 		}
 		next.ServeHTTP(w, r.WithContext(auth.NewContext(r.Context(), id)))
@@ -54,7 +54,7 @@ func managersOnly(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if id, _ := auth.FromContext(r.Context()); !id.Can(auth.ScopeAdmin) {
 			refuse(w, http.StatusForbidden, "forbidden", "the token lacks the scope admin",
-				"make one for it: glovebox token create --scope admin")
+				"create a token with it: glovebox token create NAME --scope admin")
 			return
 		}
 		next.ServeHTTP(w, r)
@@ -64,7 +64,7 @@ func managersOnly(next http.Handler) http.Handler {
 // The errors for a request without a token.
 var (
 	errNoHeader  = sandbox.Errorf(sandbox.Unauthenticated, "there is no Authorization header")
-	errNotBearer = sandbox.Errorf(sandbox.Unauthenticated, "the Authorization header is not Bearer and a token")
+	errNotBearer = sandbox.Errorf(sandbox.Unauthenticated, "the Authorization header must be Bearer and a token")
 )
 
 // codeRunnerRefusal returns mcp-code-runner's text for an authentication error.

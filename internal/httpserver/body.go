@@ -68,10 +68,10 @@ func (s *Server) refuseBody(w http.ResponseWriter, r *http.Request, err error, s
 	switch {
 	case errors.Is(err, errLargeBody):
 		refuse(w, http.StatusRequestEntityTooLarge, string(sandbox.Invalid),
-			"the body is larger than "+sandbox.FormatBytes(s.opts.MaxBodyBytes)+", the most this server takes", "")
+			"the body is larger than "+sandbox.FormatBytes(s.opts.MaxBodyBytes)+", the maximum of this server", "")
 	case errors.Is(err, errSlowBody):
 		refuse(w, http.StatusRequestTimeout, string(sandbox.Invalid), "the body came too slowly",
-			"send it within "+ioTimeout.String()+", and large ones at "+sandbox.FormatBytes(largeRate)+" a second or more")
+			"send it within "+ioTimeout.String()+", and a large body at "+sandbox.FormatBytes(largeRate)+" per second or faster")
 	case errors.Is(err, sandbox.Exhausted):
 		share(w, r, fullFor(s.shares.bodies, r, err))
 	default:

@@ -188,7 +188,7 @@ func (s *Server) getFile(w http.ResponseWriter, r *http.Request, workspace, name
 // putFile receives an upload. A signed URL for writing is valid for one upload.
 func (s *Server) putFile(w http.ResponseWriter, r *http.Request, workspace, name string) {
 	if !isHandle(workspace) {
-		writeError(w, sandbox.WithHint(sandbox.Errorf(sandbox.Unauthenticated, "this URL is for reading"), "ask for one to write, by file_url with method PUT"))
+		writeError(w, sandbox.WithHint(sandbox.Errorf(sandbox.Unauthenticated, "this URL allows only reading"), "ask for a URL to write, with file_url and method PUT"))
 		return
 	}
 	sig, expires, err := s.opts.Files.Verify(r.Method, workspace, name, r.URL.Query())
@@ -197,7 +197,7 @@ func (s *Server) putFile(w http.ResponseWriter, r *http.Request, workspace, name
 		return
 	}
 	if r.Header.Get("Content-Range") != "" {
-		writeError(w, sandbox.Errorf(sandbox.Invalid, "Content-Range: a file is written whole"))
+		writeError(w, sandbox.Errorf(sandbox.Invalid, "Content-Range: only a complete file can be written"))
 		return
 	}
 	// The body itself shows whether it is complete. The request's context would
@@ -206,7 +206,7 @@ func (s *Server) putFile(w http.ResponseWriter, r *http.Request, workspace, name
 	body := &uploadReader{r: r.Body, rc: http.NewResponseController(w), end: func() error {
 		fresh, err := s.opts.Files.Spend(ctx, sig, expires)
 		if err == nil && !fresh {
-			err = sandbox.WithHint(sandbox.Errorf(sandbox.Conflict, "sig: the URL was used before, and is good for one upload"), "ask for a new one")
+			err = sandbox.WithHint(sandbox.Errorf(sandbox.Conflict, "sig: the URL was already used, and allows one upload"), "ask for a new one")
 		}
 		return err
 	}}
@@ -218,10 +218,10 @@ func (s *Server) putFile(w http.ResponseWriter, r *http.Request, workspace, name
 		n, err = s.opts.Files.PutFile(ctx, workspace, name, body, r.ContentLength)
 	}
 	if ctx.Err() != nil && err != nil {
-		err = sandbox.WithHint(sandbox.Errorf(sandbox.Unavailable, "the server ended the upload after %d bytes, as other clients needed its place; what was there before stays", body.n), "try again later")
+		err = sandbox.WithHint(sandbox.Errorf(sandbox.Unavailable, "the server ended the upload after %d bytes in favour of other clients; the old file stays", body.n), "try again later")
 	} else if err != nil {
 		if body.err != nil && !errors.Is(body.err, io.EOF) && sandbox.KindOf(body.err) == sandbox.Internal {
-			err = sandbox.Errorf(sandbox.Invalid, "the upload broke off after %d bytes; what was there before stays: %w", body.n, body.err)
+			err = sandbox.Errorf(sandbox.Invalid, "the upload broke off after %d bytes; the old file stays: %w", body.n, body.err)
 		}
 	}
 	if err != nil {

@@ -30,7 +30,7 @@ func newGuard(o Options) (*guard, error) {
 		u, err := url.Parse(origin)
 		if origin != "*" && (err != nil || u.Host == "" || u.Scheme+"://"+u.Host != strings.TrimSuffix(origin, "/")) {
 			return nil, sandbox.WithHint(sandbox.Errorf(sandbox.Invalid, "allow_origins: %q is not an origin", origin),
-				"write it as https://app.example.com")
+				"write it like https://app.example.com")
 		}
 		g.origins = append(g.origins, strings.ToLower(strings.TrimSuffix(origin, "/")))
 	}
@@ -42,7 +42,7 @@ func newGuard(o Options) (*guard, error) {
 	if o.PublicURL != "" {
 		u, err := url.Parse(o.PublicURL)
 		if err != nil || u.Host == "" {
-			return nil, sandbox.Errorf(sandbox.Invalid, "public URL: %q is not one", o.PublicURL)
+			return nil, sandbox.Errorf(sandbox.Invalid, "public URL: %q is not a URL", o.PublicURL)
 		}
 		g.hosts = append(g.hosts, strings.ToLower(u.Host))
 	}
@@ -85,7 +85,7 @@ func (g *guard) checkHost(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if !g.allowsHost(r.Host) {
 			refuse(w, http.StatusForbidden, "forbidden", "the Host header does not name this server",
-				"start the server with the name that clients use among its allowed hosts")
+				"start the server with --allow-host and the name that clients use")
 			return
 		}
 		next.ServeHTTP(w, r)
@@ -103,7 +103,7 @@ func (g *guard) checkOrigin(next http.Handler) http.Handler {
 		}
 		if len(origins) > 1 || !g.allowsOrigin(origins[0], r.Host) {
 			refuse(w, http.StatusForbidden, "forbidden", "pages of this origin may not use this server",
-				"start the server with the origin among its allowed origins")
+				"start the server with --allow-origin and this origin")
 			return
 		}
 		h := w.Header()

@@ -61,7 +61,7 @@ func (s *Server) portOf(r *http.Request) (p portRequest, ok bool, err error) {
 	segment, _, _ := strings.Cut(rest, "/")
 	m := portSegment.FindStringSubmatch(segment)
 	if !sandbox.ValidID(id) || m == nil {
-		return p, true, sandbox.WithHint(sandbox.Errorf(sandbox.NotFound, "there is nothing at this path"), "ports are at %sSANDBOX/PORT/", portsPath)
+		return p, true, sandbox.WithHint(sandbox.Errorf(sandbox.NotFound, "there is nothing at this path"), "use %sSANDBOX/PORT/", portsPath)
 	}
 	p.id, p.link, p.prefix = id, m[2], portsPath+id+"/"+segment
 	p.port, err = strconv.Atoi(m[1])
@@ -188,8 +188,8 @@ func (s *Server) mayShow(w http.ResponseWriter, r *http.Request, p *portRequest)
 		return id, err
 	}
 	if p.prefix == "" && r.Header.Get("Authorization") == "" {
-		return id, sandbox.WithHint(sandbox.Errorf(sandbox.Unauthenticated, "there is no link to this port"),
-			"open the whole URL that preview_url gave, or ask for a new one")
+		return id, sandbox.WithHint(sandbox.Errorf(sandbox.Unauthenticated, "the request has no link to this port"),
+			"open the complete URL from preview_url, or ask for a new one")
 	}
 	id, err = s.identify(r)
 	if err == nil && !id.Can(auth.ScopeRun) {
@@ -220,7 +220,7 @@ func (s *Server) linkOfHost(w http.ResponseWriter, r *http.Request, p *portReque
 	// All sandboxes' host names belong to one site, so the browser also sends the
 	// cookie with requests from another sandbox's page.
 	if !preview.SameOrigin(r) {
-		return sandbox.Errorf(sandbox.Unauthenticated, "pages of other origins may not use this one")
+		return sandbox.Errorf(sandbox.Unauthenticated, "pages of other origins may not use this port")
 	}
 	p.link = cookies[0].Value
 	for _, c := range cookies {

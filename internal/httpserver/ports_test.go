@@ -67,7 +67,7 @@ func (p scriptedPorts) Owner(_ context.Context, id string) (sandbox.Principal, e
 
 func (p scriptedPorts) VerifyPort(id string, port int, link string) (time.Time, error) {
 	if (id != portBox && id != otherBox) || link != fmt.Sprintf("zz.signed-for_%d", port) {
-		return time.Time{}, sandbox.Errorf(sandbox.Unauthenticated, "the link is not good for this port")
+		return time.Time{}, sandbox.Errorf(sandbox.Unauthenticated, "the link is not valid for this port")
 	}
 	if p.until.IsZero() {
 		return time.Now().Add(time.Hour), nil

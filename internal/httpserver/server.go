@@ -168,14 +168,14 @@ func New(o Options) (*Server, error) {
 	s.closing, s.close = context.WithCancel(context.Background())
 	if o.Anonymous != nil {
 		if host, _, err := net.SplitHostPort(o.Listen); err != nil || !sandbox.IsLoopback(host) {
-			return nil, sandbox.Errorf(sandbox.Invalid, "listen: %q is not a loopback address, which serving without a token needs", o.Listen)
+			return nil, sandbox.Errorf(sandbox.Invalid, "listen: %q must be a loopback address, because no token is required", o.Listen)
 		}
 	}
 	if o.CertFile != "" || o.KeyFile != "" {
 		cert, err := tls.LoadX509KeyPair(o.CertFile, o.KeyFile)
 		if err != nil {
 			return nil, sandbox.WithHint(sandbox.Errorf(sandbox.Invalid, "load TLS certificate: %w", err),
-				"give both a certificate and its key, as PEM files")
+				"pass both a certificate and its key, as PEM files")
 		}
 		s.tls = &tls.Config{Certificates: []tls.Certificate{cert}, MinVersion: tls.VersionTLS12, NextProtos: []string{"h2", "http/1.1"}}
 	}
@@ -270,7 +270,7 @@ func (s *Server) Serve(ctx context.Context, ln net.Listener) error {
 			return
 		}
 		if err := s.opts.Drain(graceCtx); err != nil {
-			s.opts.Log.Warn("what was under way did not finish in time and was cancelled", "error", err)
+			s.opts.Log.Warn("requests in progress did not finish in time and were cancelled", "error", err)
 		}
 	}()
 	// Drain may need the whole grace period, and answers must be sent after it.

@@ -68,7 +68,7 @@ func fullFor(p *fair.Pool, r *http.Request, err error) error {
 	if p.Held(id.Principal) > 0 {
 		return err
 	}
-	return sandbox.WithRetryAfter(sandbox.Errorf(sandbox.Unavailable, "the server handles as much as it can: %s", err), sandbox.RetryAfterOf(err))
+	return sandbox.WithRetryAfter(sandbox.Errorf(sandbox.Unavailable, "the server is overloaded: %s", err), sandbox.RetryAfterOf(err))
 }
 
 // admit counts an authenticated request for its principal, as an active request

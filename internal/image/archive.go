@@ -32,7 +32,7 @@ type files interface {
 func (s *Store) openFiles(ctx context.Context, file string) (files, error) {
 	fi, err := os.Stat(file)
 	if err != nil {
-		return nil, sandbox.WithHint(sandbox.Errorf(sandbox.NotFound, "%w", err), "name a file made by docker save, or a directory in OCI layout")
+		return nil, sandbox.WithHint(sandbox.Errorf(sandbox.NotFound, "%w", err), "name a file of docker save, or a directory in OCI layout")
 	}
 	if fi.IsDir() {
 		root, err := os.OpenRoot(file)
@@ -196,7 +196,7 @@ func readAll(f files, name string, most int64) ([]byte, error) {
 	}
 	defer r.Close()
 	if size > most {
-		return nil, sandbox.Errorf(sandbox.Invalid, "%s has %d bytes, and may have %d", quote(name), size, most)
+		return nil, sandbox.Errorf(sandbox.Invalid, "%s has %d bytes; the maximum is %d", quote(name), size, most)
 	}
 	return io.ReadAll(io.LimitReader(r, most))
 }

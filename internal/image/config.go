@@ -47,7 +47,7 @@ func parseConfig(data []byte) (*v1.ConfigFile, error) {
 		return nil, wrongPlatform([]string{c.OS + "/" + c.Architecture})
 	}
 	if len(c.RootFS.DiffIDs) > maxLayers {
-		return nil, sandbox.Errorf(sandbox.Invalid, "the image has %d layers, and may have %d", len(c.RootFS.DiffIDs), maxLayers)
+		return nil, sandbox.Errorf(sandbox.Invalid, "the image has %d layers; the maximum is %d", len(c.RootFS.DiffIDs), maxLayers)
 	}
 	for what, texts := range map[string][]string{
 		"environment": c.Config.Env, "entry point": c.Config.Entrypoint, "command": c.Config.Cmd,
@@ -61,12 +61,12 @@ func parseConfig(data []byte) (*v1.ConfigFile, error) {
 			}
 		}
 		if size > maxEnv {
-			return nil, sandbox.Errorf(sandbox.Invalid, "the image's %s has %d bytes, and may have %d", what, size, maxEnv)
+			return nil, sandbox.Errorf(sandbox.Invalid, "the image's %s has %d bytes; the maximum is %d", what, size, maxEnv)
 		}
 	}
 	for _, v := range c.Config.Env {
 		if name, _, ok := strings.Cut(v, "="); !ok || name == "" {
-			return nil, sandbox.Errorf(sandbox.Invalid, "the image's environment has %s, which is no name and value", quote(v))
+			return nil, sandbox.Errorf(sandbox.Invalid, "the image's environment has %s, which is not NAME=VALUE", quote(v))
 		}
 	}
 	return c, nil
@@ -82,8 +82,8 @@ func wrongPlatform(has []string) error {
 		has[i] = strings.Trim(quote(has[i]), `"`)
 	}
 	return sandbox.WithHint(
-		sandbox.Errorf(sandbox.Unsupported, "the image is not made for %s, but for %s", want.String(), strings.Join(has, ", ")),
-		"use an image that is made for %s", want.String())
+		sandbox.Errorf(sandbox.Unsupported, "the image is not for %s, but for %s", want.String(), strings.Join(has, ", ")),
+		"use an image for %s", want.String())
 }
 
 // configOf returns the part of a configuration that sandboxes use.

@@ -51,8 +51,8 @@ func decompress(r io.Reader, ratio int64) (io.ReadCloser, error) {
 
 func badCompression(err error) error {
 	if errors.Is(err, zstd.ErrWindowSizeExceeded) {
-		return sandbox.WithHint(sandbox.Errorf(sandbox.Exhausted, "the compressed data take a window of more than %s to read", sandbox.FormatBytes(maxWindow)),
-			"compress the image's layers with a smaller window: zstd --long=25 at most")
+		return sandbox.WithHint(sandbox.Errorf(sandbox.Exhausted, "the compressed data need a window of more than %s", sandbox.FormatBytes(maxWindow)),
+			"compress the layers of the image with a smaller window, at most zstd --long=25")
 	}
 	if err == io.ErrUnexpectedEOF {
 		return sandbox.Errorf(sandbox.Invalid, "the compressed data end too early")
@@ -89,7 +89,7 @@ func (e *expander) Read(b []byte) (int, error) {
 	n, err := e.Reader.Read(b)
 	e.out += int64(n)
 	if e.out > e.free && e.out/e.ratio > e.in.n {
-		return 0, sandbox.Errorf(sandbox.Exhausted, "it becomes more than %d times as large as it is, which no honest layer does", e.ratio)
+		return 0, sandbox.Errorf(sandbox.Exhausted, "the data grow more than %d times when they are decompressed", e.ratio)
 	}
 	if err != nil && err != io.EOF {
 		if e.in.err != nil {

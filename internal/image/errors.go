@@ -12,7 +12,7 @@ import (
 func explainWrite(err error) error {
 	if errors.Is(err, syscall.ENOSPC) || errors.Is(err, syscall.EDQUOT) {
 		return sandbox.WithHint(sandbox.Errorf(sandbox.Exhausted, "the disk is full: %w", err),
-			"make space, with glovebox images prune for one, and try again")
+			"free space, for example with glovebox images prune, and try again")
 	}
 	return err
 }

@@ -82,8 +82,8 @@ func (s *Store) fetch(ctx context.Context, src *source, b blobFetch) (err error)
 	}
 	if got := hex.EncodeToString(p.sum.Sum(nil)); got != b.hash.Hex {
 		return errors.Join(os.Remove(path), sandbox.WithHint(
-			sandbox.Errorf(sandbox.Invalid, "%s came with the digest sha256:%s", b.hash, got),
-			"try again; if it stays so, the registry is broken or somebody tampers with the way to it"))
+			sandbox.Errorf(sandbox.Invalid, "the registry sent the digest sha256:%s instead of %s", got, b.hash),
+			"try again; if the error stays, the registry is broken, or the connection to it is not safe"))
 	}
 	if err := f.Sync(); err != nil {
 		return explainWrite(err)

@@ -75,10 +75,10 @@ func (g *guardedTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	local := isLoopback(r.URL.Host)
 	switch {
 	case local && !g.local:
-		return nil, sandbox.Errorf(sandbox.Unavailable, "the registry sends us to %s, on this machine", r.URL.Host)
+		return nil, sandbox.Errorf(sandbox.Unavailable, "the registry redirects to %s, which is on this machine", r.URL.Host)
 	case r.URL.Scheme != "https" && !local:
-		return nil, sandbox.WithHint(sandbox.Errorf(sandbox.Unavailable, "%s does not speak HTTPS, and only a registry on this machine need not", r.URL.Host),
-			"reach it through a tunnel or a proxy on this machine")
+		return nil, sandbox.WithHint(sandbox.Errorf(sandbox.Unavailable, "%s does not use HTTPS, which only a registry on this machine may omit", r.URL.Host),
+			"use a tunnel or a proxy on this machine")
 	}
 	proxy, err := g.proxy(r)
 	if err != nil {

@@ -136,7 +136,7 @@ func (u *unpacker) entry(h *tar.Header, data io.Reader) error {
 		}
 		return u.replace(dir, name, n)
 	}
-	return sandbox.Errorf(sandbox.Invalid, "%s is of a kind, %s, that no layer has", quote(h.Name), strconv.QuoteRune(rune(h.Typeflag)))
+	return sandbox.Errorf(sandbox.Invalid, "%s has the type %s, which layers cannot have", quote(h.Name), strconv.QuoteRune(rune(h.Typeflag)))
 }
 
 // whiteout removes files of lower layers.
@@ -151,7 +151,7 @@ func (u *unpacker) whiteout(parent []string, name string) error {
 		u.hideAll(dir)
 	case strings.HasPrefix(name, whiteoutMeta):
 	case hidden == "" || hidden == "." || hidden == "..":
-		return sandbox.Errorf(sandbox.Invalid, "%s removes nothing that can be", quote(name))
+		return sandbox.Errorf(sandbox.Invalid, "%s is a whiteout without a file name", quote(name))
 	default:
 		u.hide(dir, hidden)
 	}
@@ -194,7 +194,7 @@ func (u *unpacker) link(dir *node, name string, h *tar.Header) error {
 	if err != nil {
 		return err
 	}
-	missing := sandbox.Errorf(sandbox.Invalid, "%s is a link to %s, which is no file", quote(h.Name), quote(h.Linkname))
+	missing := sandbox.Errorf(sandbox.Invalid, "%s is a hard link to %s, which is not a file", quote(h.Name), quote(h.Linkname))
 	if len(names) == 0 {
 		return missing
 	}
@@ -215,7 +215,7 @@ func (u *unpacker) link(dir *node, name string, h *tar.Header) error {
 // describe copies the metadata of a tar header to n.
 func (u *unpacker) describe(n *node, h *tar.Header, kind uint16) error {
 	if h.Uid < 0 || h.Gid < 0 || int64(h.Uid) >= math.MaxUint32 || int64(h.Gid) >= math.MaxUint32 {
-		return sandbox.Errorf(sandbox.Invalid, "%s belongs to %d:%d, which no system has", quote(h.Name), h.Uid, h.Gid)
+		return sandbox.Errorf(sandbox.Invalid, "%s has the owner %d:%d, which is not valid", quote(h.Name), h.Uid, h.Gid)
 	}
 	n.Mode = kind | uint16(h.Mode&0o7777)
 	n.UID, n.GID = uint32(h.Uid), uint32(h.Gid)

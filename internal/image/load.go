@@ -73,7 +73,7 @@ func (s *Store) load(ctx context.Context, f files, opts LoadOptions) (_ []sandbo
 	}
 	if opts.Name != "" {
 		if len(images) != 1 {
-			return nil, sandbox.Errorf(sandbox.Invalid, "name: the archive has %d images, which cannot all be called %s", len(images), quote(opts.Name))
+			return nil, sandbox.Errorf(sandbox.Invalid, "name: the archive has %d images, which cannot all have the name %s", len(images), quote(opts.Name))
 		}
 		images[0].names = []string{opts.Name}
 	}
@@ -89,7 +89,7 @@ func (s *Store) load(ctx context.Context, f files, opts LoadOptions) (_ []sandbo
 	records := map[string]*record{}
 	for _, i := range images {
 		if len(i.names) == 0 {
-			err = sandbox.WithHint(sandbox.Errorf(sandbox.Invalid, "name: the archive does not say what its image is called"), "say it with --name")
+			err = sandbox.WithHint(sandbox.Errorf(sandbox.Invalid, "name: the archive has no name for its image"), "set one with --name")
 			break
 		}
 		var r *record
@@ -144,7 +144,7 @@ func (s *Store) findImages(f files) ([]found, error) {
 	}
 	data, err = readAll(f, "index.json", maxManifest)
 	if errors.Is(err, fs.ErrNotExist) {
-		return nil, sandbox.WithHint(sandbox.Errorf(sandbox.Invalid, "it has neither manifest.json nor index.json, and so no image"),
+		return nil, sandbox.WithHint(sandbox.Errorf(sandbox.Invalid, "the archive has no image: manifest.json and index.json are missing"),
 			"make the file with docker save, not with docker export")
 	}
 	if err != nil {
@@ -166,7 +166,7 @@ func savedImages(data []byte) ([]found, error) {
 	var images []found
 	for _, i := range saved {
 		if len(i.Layers) > maxLayers {
-			return nil, sandbox.Errorf(sandbox.Invalid, "the image has %d layers, and may have %d", len(i.Layers), maxLayers)
+			return nil, sandbox.Errorf(sandbox.Invalid, "the image has %d layers; the maximum is %d", len(i.Layers), maxLayers)
 		}
 		images = append(images, found{names: i.RepoTags, config: i.Config, layers: i.Layers})
 	}
@@ -231,11 +231,11 @@ func (s *Store) layoutImage(f files, d v1.Descriptor, depth int) (found, error) 
 		return found{}, missing(err)
 	}
 	if h, _, _ := v1.SHA256(bytes.NewReader(data)); h != d.Digest {
-		return found{}, sandbox.Errorf(sandbox.Invalid, "%s has the digest %s", d.Digest, h)
+		return found{}, sandbox.Errorf(sandbox.Invalid, "the content of %s has the digest %s", d.Digest, h)
 	}
 	if d.MediaType.IsIndex() {
 		if depth >= maxIndexDepth {
-			return found{}, sandbox.Errorf(sandbox.Invalid, "the index is too deep")
+			return found{}, sandbox.Errorf(sandbox.Invalid, "the index has too many levels")
 		}
 		child, err := choose(data)
 		if err != nil {
@@ -287,7 +287,7 @@ func (s *Store) take(ctx context.Context, f files, i found, progress func(sandbo
 		return r, err
 	}
 	if len(i.digests) > 0 && r.Config != i.digests[0] {
-		return r, sandbox.Errorf(sandbox.Invalid, "%s has the digest %s", i.digests[0], r.Config)
+		return r, sandbox.Errorf(sandbox.Invalid, "the content of %s has the digest %s", i.digests[0], r.Config)
 	}
 	if len(c.RootFS.DiffIDs) != len(i.layers) {
 		return r, sandbox.Errorf(sandbox.Invalid, "the image has %d layers, but its configuration names %d", len(i.layers), len(c.RootFS.DiffIDs))
@@ -303,7 +303,7 @@ func (s *Store) take(ctx context.Context, f files, i found, progress func(sandbo
 		}
 		r.Layers = append(r.Layers, l)
 		if len(i.digests) > 0 && l.Blob != i.digests[n+1] {
-			return r, sandbox.Errorf(sandbox.Invalid, "%s has the digest %s", i.digests[n+1], l.Blob)
+			return r, sandbox.Errorf(sandbox.Invalid, "the content of %s has the digest %s", i.digests[n+1], l.Blob)
 		}
 	}
 	return r, s.finish(ctx, r, data, i.manifest, progress)

@@ -10,7 +10,7 @@ import (
 )
 
 func tryLock(string, bool) (*os.File, error) {
-	return nil, sandbox.Errorf(sandbox.Unsupported, "images are not kept on this system")
+	return nil, sandbox.Errorf(sandbox.Unsupported, "this system does not support an image store")
 }
 
 func diskSize(fi fs.FileInfo) int64 { return fi.Size() }

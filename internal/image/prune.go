@@ -247,7 +247,7 @@ func (s *Store) tidy(spare string) {
 		return s.bound(ctx, spare)
 	})
 	if err != nil && !errors.Is(err, sandbox.Conflict) {
-		s.opts.Log.Warn("tidy images", "error", err)
+		s.opts.Log.Warn("remove unused images", "error", err)
 	}
 }
 
@@ -273,12 +273,12 @@ func (s *Store) bound(ctx context.Context, spare string) error {
 		if err != nil {
 			return err
 		}
-		s.opts.Log.Info("image removed for space", "image", i.Name, "freed", freed)
+		s.opts.Log.Info("removed an image to free space", "image", i.Name, "freed", freed)
 		if size -= freed; size <= s.opts.MaxBytes {
 			return nil
 		}
 	}
-	s.opts.Log.Warn("images take more space than they may", "size", size, "bound", s.opts.MaxBytes)
+	s.opts.Log.Warn("images take more space than allowed", "size", size, "bound", s.opts.MaxBytes)
 	return nil
 }
 

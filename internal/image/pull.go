@@ -55,7 +55,7 @@ func (s *Store) pull(ctx context.Context, ref string, opts PullOptions) (sandbox
 		}
 	}
 	if _, err := v1.NewHash(ref); err == nil {
-		return none, sandbox.Errorf(sandbox.NotFound, "an image without a name is only here or nowhere")
+		return none, sandbox.Errorf(sandbox.NotFound, "an image without a name cannot be fetched")
 	}
 	parsed, err := parse(ref)
 	if err != nil {
@@ -147,7 +147,7 @@ func (s *Store) pullOne(ctx context.Context, src *source, progress func(sandbox.
 		}
 	}
 	if !kind.IsImage() {
-		return nil, sandbox.Errorf(sandbox.Unsupported, "the registry has something of type %s, which is no image", quote(string(kind)))
+		return nil, sandbox.Errorf(sandbox.Unsupported, "the registry has an object of type %s, which is not an image", quote(string(kind)))
 	}
 	m, err := s.parseManifest(data)
 	if err != nil {
@@ -193,7 +193,7 @@ func choose(data []byte) (v1.Hash, error) {
 	}
 	for _, m := range x.Manifests {
 		if m.Digest.Hex == "" {
-			return v1.Hash{}, sandbox.Errorf(sandbox.Invalid, "the index names something without a digest")
+			return v1.Hash{}, sandbox.Errorf(sandbox.Invalid, "the index has an entry without a digest")
 		}
 	}
 	want := platform()
@@ -224,19 +224,19 @@ func (s *Store) parseManifest(data []byte) (*v1.Manifest, error) {
 		return nil, unreadable("manifest", err)
 	}
 	if len(m.Layers) > maxLayers {
-		return nil, sandbox.Errorf(sandbox.Invalid, "the image has %d layers, and may have %d", len(m.Layers), maxLayers)
+		return nil, sandbox.Errorf(sandbox.Invalid, "the image has %d layers; the maximum is %d", len(m.Layers), maxLayers)
 	}
 	// Old registries do not give the media type of a configuration.
 	if k := m.Config.MediaType; !k.IsConfig() && k != "" && k != "application/octet-stream" {
-		return nil, sandbox.Errorf(sandbox.Unsupported, "the registry has something with a configuration of type %s, which is no image", quote(string(k)))
+		return nil, sandbox.Errorf(sandbox.Unsupported, "the registry has an object with a configuration of type %s, which is not an image", quote(string(k)))
 	}
 	if m.Config.Size < 0 || m.Config.Size > maxConfig {
-		return nil, sandbox.Errorf(sandbox.Invalid, "the image's configuration has %d bytes, and may have %d", m.Config.Size, maxConfig)
+		return nil, sandbox.Errorf(sandbox.Invalid, "the configuration of the image has %d bytes; the maximum is %d", m.Config.Size, maxConfig)
 	}
 	total := int64(0)
 	for _, d := range append([]v1.Descriptor{m.Config}, m.Layers...) {
 		if d.Digest.Algorithm != "sha256" || len(d.Digest.Hex) != 2*sha256.Size {
-			return nil, sandbox.Errorf(sandbox.Unsupported, "the digest %s is not of sha256", quote(d.Digest.String()))
+			return nil, sandbox.Errorf(sandbox.Unsupported, "the digest %s is not a SHA-256 digest", quote(d.Digest.String()))
 		}
 		if d.Size < 0 || d.Size > s.opts.Limits.Bytes-total {
 			return nil, tooLarge(s.opts.Limits.Bytes)
@@ -245,7 +245,7 @@ func (s *Store) parseManifest(data []byte) (*v1.Manifest, error) {
 	}
 	for _, d := range m.Layers {
 		if !d.MediaType.IsLayer() || !d.MediaType.IsDistributable() {
-			return nil, sandbox.Errorf(sandbox.Unsupported, "the image has a layer of type %s, which is no part of a file system here", quote(string(d.MediaType)))
+			return nil, sandbox.Errorf(sandbox.Unsupported, "the image has a layer of type %s, which is not supported", quote(string(d.MediaType)))
 		}
 	}
 	return m, nil
@@ -302,11 +302,11 @@ func (s *Store) complete(r *record) error {
 		return err
 	}
 	if len(c.RootFS.DiffIDs) != len(r.Layers) {
-		return sandbox.Errorf(sandbox.Invalid, "the manifest has %d layers, but the configuration %d", len(r.Layers), len(c.RootFS.DiffIDs))
+		return sandbox.Errorf(sandbox.Invalid, "the manifest has %d layers, but the configuration has %d", len(r.Layers), len(c.RootFS.DiffIDs))
 	}
 	for n, diff := range c.RootFS.DiffIDs {
 		if diff.Algorithm != "sha256" || len(diff.Hex) != 2*sha256.Size {
-			return sandbox.Errorf(sandbox.Unsupported, "the digest %s is not of sha256", quote(diff.String()))
+			return sandbox.Errorf(sandbox.Unsupported, "the digest %s is not a SHA-256 digest", quote(diff.String()))
 		}
 		r.Layers[n].Diff = diff
 	}

@@ -209,7 +209,7 @@ func TestBadRegistries(t *testing.T) {
 		{"NoTag", reg.Host + "/x:2", nil, sandbox.NotFound, "has no"},
 		{"Denied", ref, broken("/manifests/", status(http.StatusForbidden)), sandbox.NotFound, "denies"},
 		{"Unauthorized", ref, broken("/manifests/", status(http.StatusUnauthorized)), sandbox.NotFound, "denies"},
-		{"TooMany", ref, broken("/blobs/", status(http.StatusTooManyRequests)), sandbox.Exhausted, "fewer requests"},
+		{"TooMany", ref, broken("/blobs/", status(http.StatusTooManyRequests)), sandbox.Exhausted, "limited the rate"},
 		{"Fails", ref, broken("/manifests/", status(http.StatusBadGateway)), sandbox.Unavailable, "502"},
 		{"ManifestIsGarbage", ref, broken("/manifests/", func(w http.ResponseWriter, _ *http.Request, _ http.Handler) {
 			w.Header().Set("Content-Type", "application/vnd.oci.image.manifest.v1+json")
@@ -221,14 +221,14 @@ func TestBadRegistries(t *testing.T) {
 		{"NoImage", ref, broken("/manifests/", func(w http.ResponseWriter, _ *http.Request, _ http.Handler) {
 			w.Header().Set("Content-Type", "text/html")
 			fmt.Fprint(w, "<h1>Welcome</h1>")
-		}), sandbox.Unsupported, "no image"},
+		}), sandbox.Unsupported, "not an image"},
 		{"CorruptLayer", ref, broken(h.Hex, func(w http.ResponseWriter, r *http.Request, next http.Handler) {
 			rec := httptest.NewRecorder()
 			next.ServeHTTP(rec, r)
 			b := rec.Body.Bytes()
 			b[len(b)/2] ^= 1
 			_, _ = w.Write(b)
-		}), sandbox.Invalid, "came with the digest"},
+		}), sandbox.Invalid, "instead of"},
 		{"LongLayer", ref, broken(h.Hex, func(w http.ResponseWriter, r *http.Request, next http.Handler) {
 			rec := httptest.NewRecorder()
 			next.ServeHTTP(rec, r)

@@ -15,7 +15,7 @@ func parse(ref string) (name.Reference, error) {
 	// The library accepts file paths as references.
 	if err != nil || strings.HasPrefix(ref, "/") || strings.HasPrefix(ref, ".") || strings.Contains(ref, "//") {
 		return nil, sandbox.WithHint(sandbox.Errorf(sandbox.Invalid, "image: %s is not a reference", quote(ref)),
-			"write it like debian:stable-slim or registry.example.com/team/name:tag; letters are small")
+			"write it like debian:stable-slim or registry.example.com/team/name:tag; use lower-case letters")
 	}
 	return r, nil
 }

@@ -33,8 +33,8 @@ type source struct {
 func (s *Store) sources(ref name.Reference) ([]name.Reference, error) {
 	host := ref.Context().RegistryStr()
 	if len(s.opts.Registries) > 0 && !s.listed(host) {
-		return nil, sandbox.WithHint(sandbox.Errorf(sandbox.Unavailable, "image: this server fetches nothing from %s", shown(host)),
-			"the operator allows registries by images.registries; allowed are %s", strings.Join(s.opts.Registries, ", "))
+		return nil, sandbox.WithHint(sandbox.Errorf(sandbox.Unavailable, "image: this server does not fetch from %s", shown(host)),
+			"ask the operator to add it to images.registries; that list has %s", strings.Join(s.opts.Registries, ", "))
 	}
 	var list []name.Reference
 	for registry, mirrors := range s.opts.Mirrors {
@@ -85,7 +85,7 @@ func (s *Store) connect(ctx context.Context, ref name.Reference, mirror, anywher
 	auth, err := s.opts.Keychain.Resolve(repo)
 	if err != nil {
 		return nil, sandbox.WithHint(sandbox.Errorf(sandbox.Unavailable, "credentials for %s: %w", shown(repo.RegistryStr()), err),
-			"log in again with docker login or podman login, or remove what is broken from their configuration")
+			"log in again with docker login or podman login, or repair their configuration")
 	}
 	base := s.guarded(repo.RegistryStr(), mirror, anywhere)
 	rt, err := transport.NewWithContext(ctx, repo.Registry, auth, base, []string{repo.Scope(transport.PullScope)})
@@ -107,7 +107,7 @@ func isLoopback(host string) bool {
 }
 
 // errRange means that a registry does not support ranges.
-var errRange = sandbox.Errorf(sandbox.Unavailable, "the registry sends no parts")
+var errRange = sandbox.Errorf(sandbox.Unavailable, "the registry does not support requests for parts")
 
 // get requests a manifest or a blob of the repository. The caller closes the
 // body.
@@ -182,19 +182,19 @@ func explainRegistry(err error, ref name.Reference) error {
 	answer := new(transport.Error)
 	if !errors.As(err, &answer) {
 		return sandbox.WithHint(sandbox.Errorf(sandbox.Unavailable, "registry %s: %w", host, unwrapURL(err)),
-			"check its name, and that this machine reaches it")
+			"check the name, and the network of this machine")
 	}
 	switch code := answer.StatusCode; {
 	case code == http.StatusUnauthorized || code == http.StatusForbidden:
-		return sandbox.WithHint(sandbox.Errorf(sandbox.NotFound, "registry %s denies %s, or does not have it", host, image),
-			"check the name; for a private image, docker login %s or podman login %s first", host, host)
+		return sandbox.WithHint(sandbox.Errorf(sandbox.NotFound, "registry %s does not have %s, or denies access", host, image),
+			"check the name; for a private image, first use docker login %s or podman login %s", host, host)
 	case code == http.StatusNotFound:
 		return sandbox.WithHint(sandbox.Errorf(sandbox.NotFound, "registry %s has no %s", host, image), "check the name and the tag")
 	case code == http.StatusTooManyRequests:
-		return sandbox.WithHint(sandbox.Errorf(sandbox.Exhausted, "registry %s wants fewer requests", host),
-			"wait, or log in: known users may ask more often")
+		return sandbox.WithHint(sandbox.Errorf(sandbox.Exhausted, "registry %s has limited the rate of requests", host),
+			"wait, or log in: the limit of known users is higher")
 	default:
-		return sandbox.Errorf(sandbox.Unavailable, "registry %s answers %d %s", host, code, http.StatusText(code))
+		return sandbox.Errorf(sandbox.Unavailable, "registry %s answered with %d %s", host, code, http.StatusText(code))
 	}
 }
 

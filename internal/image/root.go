@@ -163,8 +163,8 @@ func (s *Store) applyLayer(ctx context.Context, u *unpacker, l layer, read func(
 		if err := s.verify(l.Blob); err != nil {
 			return err
 		}
-		return sandbox.WithHint(sandbox.Errorf(sandbox.Invalid, "its content has the digest sha256:%s", got),
-			"the image is broken: whoever made it must make it anew")
+		return sandbox.WithHint(sandbox.Errorf(sandbox.Invalid, "the content has the digest sha256:%s", got),
+			"build the image again: this one is broken")
 	}
 	return nil
 }

@@ -163,8 +163,8 @@ func (s *Store) index() (*index, error) {
 		return nil, fmt.Errorf("read index of images: %w", err)
 	}
 	if x.Version != indexVersion {
-		return nil, sandbox.WithHint(sandbox.Errorf(sandbox.Unsupported, "the images in %s were kept by another version of glovebox", s.opts.Dir),
-			"remove that directory; images are then fetched again")
+		return nil, sandbox.WithHint(sandbox.Errorf(sandbox.Unsupported, "the images in %s belong to another version of Glovebox", s.opts.Dir),
+			"remove that directory, and fetch the images again")
 	}
 	return x, nil
 }
@@ -317,7 +317,7 @@ func (s *Store) find(ref string) (string, *record, error) {
 		return name, r, nil
 	}
 	return "", nil, sandbox.WithHint(sandbox.Errorf(sandbox.NotFound, "image %s is not here", quote(ref)),
-		"glovebox images pull %s fetches it, if a registry has it", ref)
+		"fetch it with glovebox images pull %s", ref)
 }
 
 // minID is the minimum length of an ID prefix, in hexadecimal digits.
@@ -343,7 +343,7 @@ func (x *index) byID(ref string) (string, *record, error) {
 			continue
 		}
 		if found != nil && found.Config != r.Config {
-			return "", nil, sandbox.WithHint(sandbox.Errorf(sandbox.Conflict, "image %s: several IDs begin so", ref), "write more digits of the ID")
+			return "", nil, sandbox.WithHint(sandbox.Errorf(sandbox.Conflict, "image %s: several IDs begin with this", ref), "write more digits of the ID")
 		}
 		if found == nil {
 			foundName, found = name, r

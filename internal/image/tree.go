@@ -68,7 +68,7 @@ func split(path string) ([]string, error) {
 		case name == "" || name == ".":
 			continue
 		case name == "..":
-			return nil, sandbox.Errorf(sandbox.Invalid, "the name %s leads out of the image", quote(path))
+			return nil, sandbox.Errorf(sandbox.Invalid, "the path %s leads out of the image", quote(path))
 		case len(name) > maxName:
 			return nil, sandbox.Errorf(sandbox.Invalid, "the name %s has a part of more than %d bytes", quote(path), maxName)
 		case strings.ContainsRune(name, 0):
@@ -111,7 +111,7 @@ func (t *tree) dir(names []string, make bool) (*node, error) {
 			path = append(path, n)
 		case n.IsSymlink():
 			if links++; links > maxLinks {
-				return nil, sandbox.Errorf(sandbox.Invalid, "the name %s leads through too many links", quote(strings.Join(names, "/")))
+				return nil, sandbox.Errorf(sandbox.Invalid, "the path %s has too many links", quote(strings.Join(names, "/")))
 			}
 			if strings.HasPrefix(n.Target, "/") {
 				path = path[:1]
@@ -124,13 +124,13 @@ func (t *tree) dir(names []string, make bool) (*node, error) {
 			}
 			todo = append(via, todo...)
 			if len(todo) > maxPath {
-				return nil, sandbox.Errorf(sandbox.Invalid, "the name %s leads through too long links", quote(strings.Join(names, "/")))
+				return nil, sandbox.Errorf(sandbox.Invalid, "the links of the path %s are too long", quote(strings.Join(names, "/")))
 			}
 		default:
-			return nil, sandbox.Errorf(sandbox.Invalid, "%s is not a directory, but files are to be in it", quote(name))
+			return nil, sandbox.Errorf(sandbox.Invalid, "%s is not a directory, but the image has files in it", quote(name))
 		}
 		if len(path) > maxPath/2 {
-			return nil, sandbox.Errorf(sandbox.Invalid, "the name %s is too deep", quote(strings.Join(names, "/")))
+			return nil, sandbox.Errorf(sandbox.Invalid, "the path %s has too many levels", quote(strings.Join(names, "/")))
 		}
 	}
 	return path[len(path)-1], nil

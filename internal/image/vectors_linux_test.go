@@ -151,7 +151,7 @@ func TestSavedVectors(t *testing.T) {
 		"tarball/testdata/test_bundle.tar":                          "bar bat baz foo",
 		"tarball/testdata/test_link.tar":                            "bar foo test",
 		"tarball/testdata/test_load_manifest.tar":                   "bar foo",
-		"tarball/testdata/hello-world-v25.tar":                      "error: does not say what its image is called",
+		"tarball/testdata/hello-world-v25.tar":                      "error: has no name for its image",
 		"tarball/testdata/no_manifest.tar":                          "error: no image",
 		"tarball/testdata/null_manifest.tar":                        "error: no image",
 		"tarball/testdata/content.tar":                              "error: no image",

@@ -158,7 +158,7 @@ func (s *state) checkArgs(steps []*instruction) error {
 	for name := range s.b.Args {
 		if !has[name] {
 			return sandbox.WithHint(sandbox.Errorf(sandbox.Invalid, "build argument %s: the Dockerfile has no ARG %s", shorten(name), shorten(name)),
-				"check the spelling; it has: %s", strings.Join(slices.Sorted(maps.Keys(has)), ", "))
+				"use one of %s", strings.Join(slices.Sorted(maps.Keys(has)), ", "))
 		}
 	}
 	return nil
@@ -227,14 +227,14 @@ func (s *state) do(ctx context.Context, i *instruction) error {
 func (s *state) from(ctx context.Context, i *instruction) error {
 	list, err := words(i.text)
 	if err != nil || len(list) != 1 && (len(list) != 3 || !strings.EqualFold(list[1], "AS")) {
-		return sandbox.Errorf(sandbox.Invalid, "is to be followed by one image")
+		return sandbox.Errorf(sandbox.Invalid, "must have one image")
 	}
 	ref, err := s.expand(i, list[0])
 	if err != nil {
 		return err
 	}
 	if ref == "" {
-		return sandbox.WithHint(sandbox.Errorf(sandbox.Invalid, "%s is empty", list[0]), "give it a value: --build-arg NAME=VALUE")
+		return sandbox.WithHint(sandbox.Errorf(sandbox.Invalid, "%s is empty", list[0]), "set a value with --build-arg NAME=VALUE")
 	}
 	if ref == sandbox.ImageScratch {
 		s.base = ref
@@ -351,7 +351,7 @@ func (s *state) workDir(ctx context.Context, i *instruction) error {
 		return err
 	}
 	if dir == "" {
-		return sandbox.Errorf(sandbox.Invalid, "is empty")
+		return sandbox.Errorf(sandbox.Invalid, "must have a directory")
 	}
 	s.config.WorkDir = path.Clean(s.within(dir))
 	if err := s.need(ctx); err != nil {
@@ -410,9 +410,9 @@ func (s *state) run(ctx context.Context, i *instruction) error {
 	case v.NextStep != "":
 		return sandbox.WithHint(err, "%s", v.NextStep)
 	case s.b.Network == sandbox.NetworkNone || s.b.Network == "":
-		return sandbox.WithHint(err, "read what it said; if it needs a network, allow one, as by --network internet")
+		return sandbox.WithHint(err, "read its output; if the program needs a network, allow one, for example with --network internet")
 	}
-	return sandbox.WithHint(err, "read what it said")
+	return sandbox.WithHint(err, "read its output")
 }
 
 // copy copies files into the sandbox.
@@ -432,13 +432,13 @@ func (s *state) copy(ctx context.Context, i *instruction) error {
 		}
 	}
 	if len(names) < 2 {
-		return sandbox.Errorf(sandbox.Invalid, "is to be followed by what to copy, and where to")
+		return sandbox.Errorf(sandbox.Invalid, "must have one or more sources and a destination")
 	}
 	mode := int64(-1)
 	if text, ok := i.flags["chmod"]; ok {
 		n, err := strconv.ParseInt(text, 8, 16)
 		if err != nil || n < 0 || n > 0o7777 {
-			return sandbox.WithHint(sandbox.Errorf(sandbox.Invalid, "--chmod=%s is not a mode", shorten(text)), "write it like 0755")
+			return sandbox.WithHint(sandbox.Errorf(sandbox.Invalid, "--chmod=%s is not a file mode", shorten(text)), "write it like 0755")
 		}
 		mode = n
 	}
@@ -453,7 +453,7 @@ func (s *state) copy(ctx context.Context, i *instruction) error {
 	to := s.within(names[len(names)-1])
 	into := strings.HasSuffix(to, "/")
 	if len(sources) > 1 && !into {
-		return sandbox.WithHint(sandbox.Errorf(sandbox.Invalid, "%d files cannot all become %s", len(sources), shorten(to)), "end it with a slash if it is a directory")
+		return sandbox.WithHint(sandbox.Errorf(sandbox.Invalid, "%d files cannot have the same destination %s", len(sources), shorten(to)), "add a slash at the end if the destination is a directory")
 	}
 	fi, err := s.dir.root.Stat(sources[0])
 	if errors.Is(err, fs.ErrNotExist) {

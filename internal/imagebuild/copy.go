@@ -120,7 +120,7 @@ func (d *directory) sources(names []string) ([]string, error) {
 		}
 		if !fs.ValidPath(clean) {
 			return nil, sandbox.WithHint(sandbox.Errorf(sandbox.Invalid, "%s leads out of the directory", shorten(name)),
-				"copy what is needed into the directory of the Dockerfile")
+				"copy the files into the directory of the Dockerfile")
 		}
 		found := []string{clean}
 		if strings.ContainsAny(clean, "*?[") {
@@ -144,7 +144,7 @@ func (d *directory) sources(names []string) ([]string, error) {
 		switch {
 		case len(all) > n:
 		case left:
-			return nil, sandbox.WithHint(sandbox.Errorf(sandbox.NotFound, "%s is left out by .dockerignore", shorten(name)), "take it out of that file")
+			return nil, sandbox.WithHint(sandbox.Errorf(sandbox.NotFound, "%s is excluded by .dockerignore", shorten(name)), "remove the pattern from that file")
 		default:
 			return nil, missingSource(name)
 		}
@@ -154,7 +154,7 @@ func (d *directory) sources(names []string) ([]string, error) {
 
 func missingSource(name string) error {
 	return sandbox.WithHint(sandbox.Errorf(sandbox.NotFound, "%s is not in the directory of the Dockerfile", shorten(name)),
-		"names begin there, not where the command was called")
+		"write the path relative to that directory")
 }
 
 // pack writes an archive of sources: the contents of a directory, and any other
@@ -168,7 +168,7 @@ func (d *directory) pack(to io.Writer, sources []string, mode int64) error {
 		}
 		if err == nil && fi.IsDir() {
 			if l, lerr := d.root.Lstat(s); lerr == nil && !l.IsDir() {
-				return sandbox.Errorf(sandbox.Invalid, "%s is a link to a directory: name that", shorten(s))
+				return sandbox.Errorf(sandbox.Invalid, "%s is a link to a directory; name the directory itself", shorten(s))
 			}
 			err = d.packTree(w, s, mode)
 		} else if err == nil {
@@ -230,8 +230,8 @@ func (d *directory) packFile(w *tar.Writer, name, as string, fi fs.FileInfo, mod
 		h.Typeflag, h.Linkname = tar.TypeSymlink, target
 		return w.WriteHeader(h)
 	case !fi.Mode().IsRegular():
-		return sandbox.WithHint(sandbox.Errorf(sandbox.Invalid, "%s is neither a file nor a directory nor a link", shorten(name)),
-			"leave it out by .dockerignore")
+		return sandbox.WithHint(sandbox.Errorf(sandbox.Invalid, "%s is not a file, a directory or a link", shorten(name)),
+			"exclude it with .dockerignore")
 	}
 	f, err := d.root.Open(name)
 	if err != nil {

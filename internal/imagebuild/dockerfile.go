@@ -61,7 +61,7 @@ var hereDocument = regexp.MustCompile(`(^|[^<])<<-?\s*["']?[A-Za-z_]`)
 // build starts.
 func parse(text string) ([]*instruction, error) {
 	if len(text) > maxDockerfile {
-		return nil, sandbox.Errorf(sandbox.Invalid, "the Dockerfile has %d bytes, and may have %d", len(text), maxDockerfile)
+		return nil, sandbox.Errorf(sandbox.Invalid, "the Dockerfile has %d bytes; the maximum is %d", len(text), maxDockerfile)
 	}
 	var all []*instruction
 	stages := 0
@@ -74,18 +74,18 @@ func parse(text string) ([]*instruction, error) {
 		case i.name == "FROM":
 			stages++
 		case stages == 0 && i.name != "ARG":
-			return nil, i.wrong("comes before FROM")
+			return nil, i.wrong("is before the first FROM")
 		}
 		if stages > 1 {
-			return nil, sandbox.WithHint(i.at(sandbox.Errorf(sandbox.Unsupported, "there is another FROM before: builds here have one stage")),
-				"build the stages one after the other, or all with an engine: --driver docker")
+			return nil, sandbox.WithHint(i.at(sandbox.Errorf(sandbox.Unsupported, "this is the second FROM, but builds with this driver have one stage")),
+				"build each stage separately, or use a container engine: --driver docker")
 		}
 		if all = append(all, i); len(all) > maxInstructions {
 			return nil, sandbox.Errorf(sandbox.Invalid, "the Dockerfile has more than %d instructions", maxInstructions)
 		}
 	}
 	if stages == 0 {
-		return nil, sandbox.WithHint(sandbox.Errorf(sandbox.Invalid, "the Dockerfile has no FROM"), "begin it with the image to build upon")
+		return nil, sandbox.WithHint(sandbox.Errorf(sandbox.Invalid, "the Dockerfile has no FROM"), "begin the file with FROM and the base image")
 	}
 	return all, nil
 }
@@ -148,29 +148,29 @@ func parseInstruction(l logicalLine) (*instruction, error) {
 	name, text := cutWord(strings.TrimSpace(l.text))
 	i := &instruction{line: l.line, name: strings.ToUpper(name), flags: map[string]string{}, text: text}
 	if i.name == "#" {
-		return nil, sandbox.Errorf(sandbox.Unsupported, "Dockerfile:%d: the directive escape is not known here", l.line)
+		return nil, sandbox.Errorf(sandbox.Unsupported, "Dockerfile:%d: the directive escape is not supported", l.line)
 	}
 	flags, ok := known[i.name]
 	if !ok {
-		return nil, sandbox.WithHint(sandbox.Errorf(sandbox.Unsupported, "Dockerfile:%d: the instruction %s is not known here", l.line, shorten(i.name)),
-			"these are: %s; an engine knows more: --driver docker", strings.Join(slices.Sorted(maps.Keys(known)), ", "))
+		return nil, sandbox.WithHint(sandbox.Errorf(sandbox.Unsupported, "Dockerfile:%d: the instruction %s is not supported", l.line, shorten(i.name)),
+			"use one of %s, or build with a container engine: --driver docker", strings.Join(slices.Sorted(maps.Keys(known)), ", "))
 	}
 	for strings.HasPrefix(i.text, "--") {
 		word, rest := cutWord(i.text)
 		flag, value, _ := strings.Cut(word[2:], "=")
 		if !slices.Contains(flags, flag) {
-			return nil, sandbox.WithHint(i.at(sandbox.Errorf(sandbox.Unsupported, "the flag --%s is not known here", shorten(flag))),
-				"leave it out, or build with an engine: --driver docker")
+			return nil, sandbox.WithHint(i.at(sandbox.Errorf(sandbox.Unsupported, "the flag --%s is not supported", shorten(flag))),
+				"omit the flag, or build with a container engine: --driver docker")
 		}
 		i.flags[flag], i.text = value, rest
 	}
 	if i.text == "" {
-		return nil, i.wrong("has nothing behind it")
+		return nil, i.wrong("has no arguments")
 	}
 	if slices.Contains(lists, i.name) {
 		if hereDocument.MatchString(i.text) {
-			return nil, sandbox.WithHint(i.at(sandbox.Errorf(sandbox.Unsupported, "here-documents are not known here")),
-				"put the text into a file and COPY that")
+			return nil, sandbox.WithHint(i.at(sandbox.Errorf(sandbox.Unsupported, "here-documents are not supported")),
+				"put the text into a file, and use COPY")
 		}
 		// A text that looks like a list but is not JSON is for the shell.
 		if strings.HasPrefix(i.text, "[") {

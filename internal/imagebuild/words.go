@@ -114,7 +114,7 @@ type expander struct {
 // take counts a value against room and returns it.
 func (e *expander) take(value string) (string, error) {
 	if *e.room -= len(value); *e.room < 0 {
-		return "", fmt.Errorf("the values of variables come to more than %d bytes", maxValues)
+		return "", fmt.Errorf("the values of variables have more than %d bytes in total", maxValues)
 	}
 	return value, nil
 }
@@ -123,7 +123,7 @@ func (e *expander) take(value string) (string, error) {
 // the text.
 func (e *expander) until(end byte) (string, error) {
 	if e.depth++; e.depth > maxDepth {
-		return "", fmt.Errorf("%s is too deep", shorten(e.text))
+		return "", fmt.Errorf("%s is nested too deeply", shorten(e.text))
 	}
 	defer func() { e.depth-- }()
 	var out strings.Builder
@@ -200,7 +200,7 @@ func (e *expander) name() string {
 func (e *expander) braced() (string, error) {
 	name := e.name()
 	if name == "" || e.at >= len(e.text) {
-		return "", fmt.Errorf("${ has no name and end")
+		return "", fmt.Errorf("${ has no name and no end")
 	}
 	value, set := e.lookup(name)
 	if e.text[e.at] == '}' {
@@ -219,7 +219,7 @@ func (e *expander) braced() (string, error) {
 	other, err := e.until('}')
 	switch {
 	case op != '-' && op != '+':
-		return "", fmt.Errorf("${%s is followed by what is not known here; :- and :+ are", name)
+		return "", fmt.Errorf("${%s has an operator that is not supported; use :- or :+", name)
 	case err != nil:
 		return "", err
 	case set == (op == '+'):

@@ -104,7 +104,7 @@ func FindInstaller(name string) (Installer, error) {
 		}
 		names = append(names, i.Name)
 	}
-	return Installer{}, sandbox.Errorf(sandbox.Invalid, "%q is none of %s", name, strings.Join(names, ", "))
+	return Installer{}, sandbox.Errorf(sandbox.Invalid, "%q is not one of %s", name, strings.Join(names, ", "))
 }
 
 // Argvs returns the commands that install packages, in order of preference. A
@@ -158,7 +158,7 @@ func (i Installer) Network(index string, packages []string) (sandbox.Network, er
 			return sandbox.ParseNetwork(u.Hostname() + ":" + port)
 		}
 	}
-	return "", sandbox.Errorf(sandbox.Invalid, "packages: the index %q has no address", index)
+	return "", sandbox.Errorf(sandbox.Invalid, "packages: the index %q has no host", index)
 }
 
 // isLocal reports whether a package is a file in the sandbox.
@@ -169,7 +169,7 @@ func isLocal(p string) bool {
 // Missing returns the error for a sandbox of the given image without the package
 // manager. It is of kind Unsupported.
 func (i Installer) Missing(image string) error {
-	err := sandbox.Errorf(sandbox.Unsupported, "packages: %s is not in this sandbox", i.Name)
+	err := sandbox.Errorf(sandbox.Unsupported, "packages: this sandbox has no %s", i.Name)
 	if image == sandbox.ImageHost {
 		return sandbox.WithHint(err, "install it on this machine (Debian and Ubuntu: apt-get install %s); new sandboxes then have it", i.remedy)
 	}
@@ -190,14 +190,14 @@ const (
 // an option.
 func CheckPackages(packages []string) error {
 	if len(packages) == 0 || len(packages) > maxPackages {
-		return sandbox.Errorf(sandbox.Invalid, "packages: %d are not 1 to %d", len(packages), maxPackages)
+		return sandbox.Errorf(sandbox.Invalid, "packages: there are %d, but there must be 1 to %d", len(packages), maxPackages)
 	}
 	for _, p := range packages {
 		bad := p == "" || len(p) > maxPackageName || p[0] == '-' || p != strings.TrimSpace(p) ||
 			strings.ContainsFunc(p, func(r rune) bool { return r < ' ' || r == 0x7f || r == '\uFFFD' })
 		if bad {
-			return sandbox.WithHint(sandbox.Errorf(sandbox.Invalid, "packages: %.60q is not a package", p),
-				"give names with or without versions, such as numpy==2.1.0 or lodash@4, or paths of files in the sandbox")
+			return sandbox.WithHint(sandbox.Errorf(sandbox.Invalid, "packages: %.60q is not a package name", p),
+				"use names with or without versions, such as numpy==2.1.0 or lodash@4, or paths of files in the sandbox")
 		}
 	}
 	return nil

@@ -77,7 +77,7 @@ func (t Table) LoadDir(dir string) (Table, error) {
 		}
 		if err != nil {
 			return nil, sandbox.WithHint(sandbox.Errorf(sandbox.Invalid, "runners: %s: %w", name, err),
-				"the keys and what they mean are in docs/reference/runners.md")
+				"see the keys in docs/reference/runners.md")
 		}
 	}
 	return t, nil
@@ -119,10 +119,10 @@ func (r Runner) check() error {
 		return fmt.Errorf("language: %q is not a name in lower case", r.Language)
 	}
 	if !isWord(r.Extension) {
-		return fmt.Errorf("%s: extension: %q is not an ending of file names", r.Language, r.Extension)
+		return fmt.Errorf("%s: extension: %q is not a file name extension", r.Language, r.Extension)
 	}
 	if len(r.Variants) == 0 {
-		return fmt.Errorf("%s: variants: there is none", r.Language)
+		return fmt.Errorf("%s: variants: must not be empty", r.Language)
 	}
 	for i, v := range r.Variants {
 		if len(v.Command) == 0 || v.Command[0] == "" {
@@ -130,7 +130,7 @@ func (r Runner) check() error {
 		}
 	}
 	if r.Kernel != "" && !slices.Contains(kernels, r.Kernel) {
-		return fmt.Errorf("%s: kernel: %q is none of %s", r.Language, r.Kernel, strings.Join(kernels, ", "))
+		return fmt.Errorf("%s: kernel: %q is not one of %s", r.Language, r.Kernel, strings.Join(kernels, ", "))
 	}
 	if r.Installer != "" {
 		if _, err := FindInstaller(r.Installer); err != nil {
@@ -146,7 +146,7 @@ func (t Table) checkNames() error {
 	for _, r := range t {
 		for _, n := range append([]string{r.Language}, r.Aliases...) {
 			if other, ok := names[n]; ok {
-				return fmt.Errorf("%s: the name %q is already that of %s", r.Language, n, other)
+				return fmt.Errorf("%s: the name %q is already a name of %s", r.Language, n, other)
 			}
 			names[n] = r.Language
 		}

@@ -205,7 +205,7 @@ func TestArgumentErrors(t *testing.T) {
 		{"run_command", args{"command": []any{"ls", 5}}, `command: ["ls",5] is not a string or an array of which each item is a string`},
 		{"run_command", args{"command": []string{}}, "command: [] holds no command"},
 		{"create_sandbox", args{"memory_mb": 1 << 50}, "memory_mb: 1125899906842624 is beyond any machine"},
-		{"create_sandbox", args{"memory_mb": 8 << 10}, "memory: 8 GiB is above the most this server allows, 4 GiB\nhint: ask for less"},
+		{"create_sandbox", args{"memory_mb": 8 << 10}, "memory: 8 GiB is above the server's maximum, 4 GiB\nhint: ask for less"},
 		{"get_sandbox", args{"sandbox_id": "no"}, `there is no sandbox "no"`},
 		{"stop_sandbox", args{"sandbox_id": "no"}, `there is no sandbox "no"`},
 		{"get_run", args{"run_id": "no"}, `there is no run "no"`},

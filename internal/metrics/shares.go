@@ -22,12 +22,12 @@ type shares []func() fair.Stats
 var (
 	shareUnitsDesc      = desc("share_units", "Units of a resource that principals share.", "resource")
 	shareUsedDesc       = desc("share_used", "Units that principals hold.", "resource")
-	shareMostDesc       = desc("share_most", "Units that the principal holds that holds most.", "resource")
+	shareMostDesc       = desc("share_most", "Units that the principal with the most units holds.", "resource")
 	sharePrincipalsDesc = desc("share_principals", "Principals that hold units or wait for them.", "resource")
 	shareWaitingDesc    = desc("share_waiting", "Requests that wait for units.", "resource")
-	shareWaitedDesc     = desc("share_waited_total", "Requests that did not get their units at once.", "resource")
-	shareRefusedDesc    = desc("share_refused_total", "Requests that did not get their units at all.", "resource")
-	shareEvictedDesc    = desc("share_evicted_total", "Holds that were given up for others.", "resource")
+	shareWaitedDesc     = desc("share_waited_total", "Requests that had to wait for their units.", "resource")
+	shareRefusedDesc    = desc("share_refused_total", "Requests that were refused their units.", "resource")
+	shareEvictedDesc    = desc("share_evicted_total", "Holds that ended in favour of other principals.", "resource")
 )
 
 // Describe sends nothing, because several collectors may have the same metrics.

@@ -62,18 +62,18 @@ func desc(name, help string, labels ...string) *prometheus.Desc {
 }
 
 var (
-	sandboxesDesc     = desc("sandboxes", "Sandboxes of this server by state; stopped are those that are being stopped.", "driver", "state")
+	sandboxesDesc     = desc("sandboxes", "Sandboxes of this server by state; stopped means that they are being stopped.", "driver", "state")
 	maxSandboxesDesc  = desc("sandboxes_max", "Sandboxes that this server may have.")
-	runningDesc       = desc("runs_running", "Runs that go on.")
+	runningDesc       = desc("runs_running", "Runs in progress.")
 	queueDesc         = desc("queue_length", "Callers who wait for a place on a full server.")
 	workspacesDesc    = desc("workspaces", "Workspaces in the state directory.")
-	workspaceSizeDesc = desc("workspaces_bytes", "What they held together when they were last measured.")
-	workspaceFileDesc = desc("workspaces_files", "Likewise, in files.")
-	poolDesc          = desc("pool_sandboxes", "Sandboxes made ahead: ready, and brought on as far as they get (warm).", "state")
-	poolTargetDesc    = desc("pool_target", "How many should be made ahead, as demand was.")
-	poolMaxDesc       = desc("pool_max", "How many may be.")
-	claimsDesc        = desc("pool_claims_total", "Sandboxes asked for: hit, miss (none was ready), unpooled (never made ahead).", "result")
-	poolFailuresDesc  = desc("pool_failures_total", "Sandboxes that could not be made ahead.")
+	workspaceSizeDesc = desc("workspaces_bytes", "Bytes in all workspaces at their last measurement.")
+	workspaceFileDesc = desc("workspaces_files", "Files in all workspaces at their last measurement.")
+	poolDesc          = desc("pool_sandboxes", "Sandboxes of the pool that can be claimed: ready, or fully prepared (warm).", "state")
+	poolTargetDesc    = desc("pool_target", "Number of sandboxes that the pool aims for, by recent demand.")
+	poolMaxDesc       = desc("pool_max", "Largest number of sandboxes in the pool.")
+	claimsDesc        = desc("pool_claims_total", "Requests for a sandbox: hit, miss (none was ready), unpooled (the pool does not make such sandboxes).", "result")
+	poolFailuresDesc  = desc("pool_failures_total", "Sandboxes that the pool could not make.")
 )
 
 // Describe sends nothing, because the metrics depend on the server.

@@ -27,7 +27,7 @@ const maxHello = 64 << 10
 const extensionECH = 0xfe0d
 
 var (
-	errHello      = errors.New("not a TLS client's hello")
+	errHello      = errors.New("not the hello of a TLS client")
 	errHelloTaken = errors.New("hello taken")
 )
 

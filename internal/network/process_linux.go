@@ -66,7 +66,7 @@ func run() error {
 	err := json.NewDecoder(f).Decode(&o)
 	f.Close()
 	if err != nil {
-		return fmt.Errorf("read order: %w", err)
+		return fmt.Errorf("read request: %w", err)
 	}
 	control := os.NewFile(controlFD, "control")
 	l, err := net.FileListener(control)
@@ -76,7 +76,7 @@ func run() error {
 	}
 	defer l.Close()
 	if len(o.Values) != len(o.Secrets) {
-		return errors.New("read order: secrets without values")
+		return errors.New("read request: secrets have no values")
 	}
 	for i, v := range o.Values {
 		o.Secrets[i].Value = sandbox.NewSecretValue(v)
@@ -124,7 +124,7 @@ func awaitHangUp(fd int32) error {
 	for {
 		fds := []unix.PollFd{{Fd: fd}} // POLLHUP is always reported
 		if _, err := unix.Poll(fds, -1); err != nil && err != unix.EINTR {
-			return fmt.Errorf("wait for the link's end: %w", err)
+			return fmt.Errorf("wait for the end of the link: %w", err)
 		}
 		if fds[0].Revents&(unix.POLLHUP|unix.POLLERR|unix.POLLNVAL) != 0 {
 			return nil
@@ -251,7 +251,7 @@ func Start(program, id, dir string, opts Options) (_ *Process, link *os.File, er
 		o.Apart = false
 		cmd = command(&syscall.SysProcAttr{Setsid: true})
 		if err := cmd.Start(); err != nil {
-			return nil, nil, fmt.Errorf("start the network's process: %w", err)
+			return nil, nil, fmt.Errorf("start the network process: %w", err)
 		}
 	}
 	for _, s := range opts.Secrets {
@@ -267,7 +267,7 @@ func Start(program, id, dir string, opts Options) (_ *Process, link *os.File, er
 	if _, err := w.Write(data); err != nil {
 		_ = cmd.Process.Kill()
 		_ = cmd.Wait()
-		return nil, nil, fmt.Errorf("order the network: %w", err)
+		return nil, nil, fmt.Errorf("configure the network: %w", err)
 	}
 	return &Process{Pid: cmd.Process.Pid}, link, nil
 }
@@ -297,7 +297,7 @@ func listenIn(dir string) (*os.File, error) {
 	defer d.Close()
 	l, err := net.ListenUnix("unix", &net.UnixAddr{Name: inDir(d), Net: "unix"})
 	if err != nil {
-		return nil, fmt.Errorf("listen for questions: %w", err)
+		return nil, fmt.Errorf("listen for DNS queries: %w", err)
 	}
 	defer l.Close()
 	l.SetUnlinkOnClose(false)
@@ -356,7 +356,7 @@ func Change(ctx context.Context, dir string, n sandbox.Network) error {
 
 func ask(ctx context.Context, dir string, req request) (rep reply, err error) {
 	lost := func(err error) error {
-		return sandbox.Errorf(sandbox.Unavailable, "the process of the sandbox's network does not answer: %w", err)
+		return sandbox.Errorf(sandbox.Unavailable, "the network process of the sandbox does not answer: %w", err)
 	}
 	d, err := os.OpenFile(dir, unix.O_PATH|unix.O_DIRECTORY, 0)
 	if err != nil {
@@ -390,7 +390,7 @@ type bounded struct {
 
 func (b *bounded) Read(p []byte) (int, error) {
 	if b.n <= 0 {
-		return 0, errors.New("answer is too long")
+		return 0, errors.New("the answer is too long")
 	}
 	n, err := b.c.Read(p[:min(len(p), b.n)])
 	b.n -= n

@@ -9,7 +9,7 @@ import (
 )
 
 // errLinux means that gateways' processes run on Linux only.
-var errLinux = sandbox.Errorf(sandbox.Unsupported, "the network's process runs on Linux only")
+var errLinux = sandbox.Errorf(sandbox.Unsupported, "the network process runs on Linux only")
 
 // Ask returns an error that wraps [sandbox.Unsupported].
 func Ask(context.Context, string, int64) (sandbox.Traffic, sandbox.Network, error) {

@@ -137,7 +137,7 @@ func (f *flow) serveSecrets(guest net.Conn, up *upstream, h hello) {
 		}
 		size := secrets.size(r.Header)
 		if size > 2*maxRequestHeader {
-			http.Error(w, "glovebox: the headers are too long with the secrets in them", http.StatusRequestHeaderFieldsTooLarge)
+			http.Error(w, "glovebox: the headers with the secrets are too long", http.StatusRequestHeaderFieldsTooLarge)
 			return
 		}
 		defer f.g.headers.Add(-size)
@@ -148,7 +148,7 @@ func (f *flow) serveSecrets(guest net.Conn, up *upstream, h hello) {
 		if secrets.replace(r.Header) && strings.EqualFold(r.Method, http.MethodTrace) {
 			// The answer to TRACE contains the request. Some servers ignore a
 			// method's case.
-			http.Error(w, "glovebox: TRACE would show the secret", http.StatusMethodNotAllowed)
+			http.Error(w, "glovebox: TRACE is not allowed, because it would show the secret", http.StatusMethodNotAllowed)
 			return
 		}
 		proxy.ServeHTTP(&redactedWriter{w, redact}, r)
@@ -180,8 +180,8 @@ func (f *flow) refuseHeader(w http.ResponseWriter, host string, s *sandbox.Secre
 	f.g.log.block(sandbox.Connection{
 		Protocol: sandbox.ProtocolTCP, Host: host, Address: f.dst.Addr(), Port: f.dst.Port(), Blocked: sandbox.BlockedHeader,
 	})
-	http.Error(w, fmt.Sprintf("glovebox: the secret %s may not be in the header %s. Send it in another header, like Authorization, "+
-		"or ask the operator to name this one among the secret's headers: --secret-header %[2]s", s.Name, header), http.StatusForbidden)
+	http.Error(w, fmt.Sprintf("glovebox: the secret %s may not be in the header %s. Send it in another header, such as Authorization, "+
+		"or ask the operator to allow this header with --secret-header %[2]s", s.Name, header), http.StatusForbidden)
 }
 
 // secure opens a TLS connection over up to the host of that name, and verifies
@@ -197,9 +197,9 @@ func (f *flow) secure(up *upstream, name string, offer []string) (*tls.Conn, err
 	up.Close()
 	var bad *tls.CertificateVerificationError
 	if errors.As(err, &bad) {
-		return nil, fmt.Errorf("%w does not prove that it is %s: %w", errCertificate, name, bad.Err)
+		return nil, fmt.Errorf("%w is not valid for %s: %w", errCertificate, name, bad.Err)
 	}
-	return nil, fmt.Errorf("glovebox: no TLS with %s: %w", name, err)
+	return nil, fmt.Errorf("glovebox: TLS with %s failed: %w", name, err)
 }
 
 // stopAfter records why f is blocked without ending f, so that the client still

@@ -83,10 +83,10 @@ func (g *Gateway) Attach(link stack.LinkEndpoint) error {
 	// The gateway receives all packets of the sandbox, and answers with any
 	// source address.
 	if err := s.SetPromiscuousMode(nic, true); err != nil {
-		return fmt.Errorf("take in everything: %s", err)
+		return fmt.Errorf("receive all packets: %s", err)
 	}
 	if err := s.SetSpoofing(nic, true); err != nil {
-		return fmt.Errorf("answer for everybody: %s", err)
+		return fmt.Errorf("allow all source addresses: %s", err)
 	}
 	for _, a := range []struct {
 		proto      tcpip.NetworkProtocolNumber

@@ -76,7 +76,7 @@ func Serve(w http.ResponseWriter, r *http.Request, t Target) {
 	}
 	if r.Method == http.MethodConnect || r.Method == http.MethodTrace {
 		w.Header().Set("Allow", "GET, HEAD, POST, PUT, PATCH, DELETE, OPTIONS")
-		t.Refuse(w, sandbox.Errorf(sandbox.Unsupported, "method %s goes to no port of a sandbox", r.Method))
+		t.Refuse(w, sandbox.Errorf(sandbox.Unsupported, "ports of sandboxes do not accept the method %s", r.Method))
 		return
 	}
 	conn, err := t.Dial(r.Context())

@@ -56,7 +56,7 @@ func (r *Release) bill(p Platform) ([]byte, error) {
 	}
 	info, err := inspect(bytes.NewReader(program))
 	if err != nil {
-		return nil, sandbox.Errorf(sandbox.Invalid, "the program for %s does not say what it is made of: %w", p, err)
+		return nil, sandbox.Errorf(sandbox.Invalid, "the program for %s has no build information: %w", p, err)
 	}
 	sum := sha256.Sum256(program)
 	self := library(debug.Module{Path: info.Main.Path, Version: r.Version})

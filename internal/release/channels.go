@@ -55,7 +55,7 @@ func (r *Release) bundle(platforms []Platform) ([]byte, error) {
 		"display_name":     "Glovebox",
 		"version":          r.number(),
 		"description":      summary,
-		"long_description": "Gives the model tools to run code and commands, to keep variables between runs, and to read and write files, in sandboxes that are bounded in memory, time, disk and processes, and have no network unless it is allowed. On Linux the sandboxes are Glovebox's own; on macOS and Windows they are containers of Docker or Podman, one of which must run.",
+		"long_description": "Gives the model tools to run code and commands in sandboxes, to keep variables between runs, and to read and write files there. Sandboxes have limits of memory, time, disk and processes. They have no network unless the user allows one. On Linux, the sandboxes are Glovebox's own. On macOS and Windows, they are containers, and Docker or Podman must run.",
 		"author":           object{"name": "The Glovebox authors", "url": repository},
 		"repository":       object{"type": "git", "url": repository + ".git"},
 		"documentation":    repository + "/blob/" + r.Version + "/README.md",

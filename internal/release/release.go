@@ -90,10 +90,10 @@ type Release struct {
 // Unavailable for files that cannot be read or written.
 func (r *Release) Make() error {
 	if !semver.IsValid(r.Version) || semver.Canonical(r.Version) != r.Version {
-		return sandbox.Errorf(sandbox.Invalid, "version %q is not one like v1.2.3", r.Version)
+		return sandbox.Errorf(sandbox.Invalid, "version %q must be like v1.2.3", r.Version)
 	}
 	if r.Time.IsZero() || len(r.Platforms) == 0 {
-		return sandbox.Errorf(sandbox.Invalid, "a release has a time and platforms")
+		return sandbox.Errorf(sandbox.Invalid, "a release must have a time and platforms")
 	}
 	r.Time = r.Time.UTC().Truncate(time.Second)
 	manifest := update.Manifest{Version: r.Version, Published: r.Time, Expires: r.Time.Add(update.Validity)}

@@ -294,7 +294,7 @@ func TestBill(t *testing.T) {
 func TestBillOfNoProgram(t *testing.T) {
 	r := made(t)
 	r.inspect = nil
-	if err := r.Make(); err == nil || !strings.Contains(err.Error(), "made of") {
+	if err := r.Make(); err == nil || !strings.Contains(err.Error(), "has no build information") {
 		t.Errorf("error %v", err)
 	}
 }

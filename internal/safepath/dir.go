@@ -36,7 +36,7 @@ func (d *Dir) WithoutLinks() *Dir {
 
 // ErrFollowsLinks is wrapped by errors about a kernel that does not give the
 // guarantees of this package.
-var ErrFollowsLinks = errors.New("the kernel follows links where it was told not to")
+var ErrFollowsLinks = errors.New("the kernel follows links although it must not")
 
 // OpenDir opens a directory of the host by a path that the caller trusts. The
 // caller closes it.

@@ -144,7 +144,7 @@ func removeAt(dir *os.File, name string, depth int, moveUp func(*os.File, string
 		}
 		return &fs.PathError{Op: "remove", Path: name, Err: err}
 	}
-	return fmt.Errorf("remove %s: others keep adding to it", Show(name))
+	return fmt.Errorf("remove %s: other programs keep adding files to it", Show(name))
 }
 
 func emptyAt(dir *os.File, depth int, moveUp func(*os.File, string) error) error {

@@ -23,10 +23,10 @@ import "errors"
 var (
 	// ErrName is wrapped by the error for a name that is refused before any file
 	// is looked up.
-	ErrName = errors.New("not a name of a file")
+	ErrName = errors.New("not a valid file name")
 	// ErrLimit is wrapped by the error for an exceeded limit.
-	ErrLimit = errors.New("too much")
+	ErrLimit = errors.New("limit exceeded")
 	// ErrType is wrapped by the error for a file of the wrong type, such as a
 	// directory in place of a file.
-	ErrType = errors.New("of the wrong type")
+	ErrType = errors.New("wrong file type")
 )

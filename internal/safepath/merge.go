@@ -68,7 +68,7 @@ func (d *Dir) fits(ctx context.Context, from *Dir) error {
 		case fi.IsDir() == e.Mode.IsDir():
 			return nil
 		}
-		return fmt.Errorf("%w: %s is a directory on one side and none on the other", ErrType, Show(e.Path))
+		return fmt.Errorf("%w: %s is a directory on one side only", ErrType, Show(e.Path))
 	})
 }
 

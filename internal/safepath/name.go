@@ -44,13 +44,13 @@ func cleanName(name string, separator rune) (string, error) {
 	case name == "":
 		return bad("is empty")
 	case len(name) > MaxName:
-		return bad(fmt.Sprintf("has %d bytes, and %d is the most", len(name), MaxName))
+		return bad(fmt.Sprintf("has %d bytes; the maximum is %d", len(name), MaxName))
 	case strings.ContainsRune(name, 0):
 		return bad("has a NUL byte")
 	case separator != '/' && strings.ContainsRune(name, separator):
-		return bad(fmt.Sprintf("has a %q, which separates directories here", separator))
+		return bad(fmt.Sprintf("has a %q, which separates directories on this system", separator))
 	case strings.HasPrefix(name, "/"):
-		return bad("is absolute, and must be relative")
+		return bad("must be relative")
 	}
 	depth := 0
 	for part := range strings.SplitSeq(name, "/") {
@@ -58,13 +58,13 @@ func cleanName(name string, separator rune) (string, error) {
 		case part == "..":
 			return bad(`has a part ".."`)
 		case len(part) > MaxPart:
-			return bad(fmt.Sprintf("has a part of %d bytes, and %d is the most", len(part), MaxPart))
+			return bad(fmt.Sprintf("has a part of %d bytes; the maximum is %d", len(part), MaxPart))
 		case part != "" && part != ".":
 			depth++
 		}
 	}
 	if depth > MaxDepth {
-		return bad(fmt.Sprintf("is %d directories deep, and %d is the most", depth, MaxDepth))
+		return bad(fmt.Sprintf("is %d directories deep; the maximum is %d", depth, MaxDepth))
 	}
 	return path.Clean(name), nil
 }

@@ -136,7 +136,7 @@ func (x *extraction) toEnd(r io.Reader) error {
 		return fmt.Errorf("read archive: %w", err)
 	}
 	if n > maxPadding {
-		return fmt.Errorf("%w: more than %d bytes behind the end of the archive", ErrLimit, maxPadding)
+		return fmt.Errorf("%w: more than %d bytes after the end of the archive", ErrLimit, maxPadding)
 	}
 	return nil
 }
@@ -177,7 +177,7 @@ func (x *extraction) one(h *tar.Header, r io.Reader) error {
 	}
 	x.entries++
 	if x.lim.Only != nil && !x.lim.Only(name) {
-		return fmt.Errorf("%w: archive: nobody asked for %s", ErrName, Show(name))
+		return fmt.Errorf("%w: archive: %s was not requested", ErrName, Show(name))
 	}
 	d := x.into
 	if h.Typeflag == tar.TypeDir {
@@ -189,14 +189,14 @@ func (x *extraction) one(h *tar.Header, r io.Reader) error {
 	switch h.Typeflag {
 	case tar.TypeReg, tar.TypeGNUSparse:
 		if x.lim.Bytes > 0 && (h.Size > x.lim.Bytes || x.counts.Bytes > x.lim.Bytes-h.Size) {
-			return fmt.Errorf("%w: archive: its files have more than %d bytes", ErrLimit, x.lim.Bytes)
+			return fmt.Errorf("%w: archive: the files have more than %d bytes", ErrLimit, x.lim.Bytes)
 		}
 		x.counts.Files++
 		x.counts.Bytes += h.Size
 		return x.file(name, h, r)
 	case tar.TypeSymlink:
 		if len(h.Linkname) > MaxName || h.Linkname == "" || strings.ContainsRune(h.Linkname, 0) {
-			return fmt.Errorf("%w: archive: where %s leads to", ErrName, Show(name))
+			return fmt.Errorf("%w: archive: target of link %s", ErrName, Show(name))
 		}
 		x.counts.Links++
 		if err := x.makeRoom(name); err != nil {
@@ -227,7 +227,7 @@ func (x *extraction) one(h *tar.Header, r io.Reader) error {
 // most returns an error if the archive may have no more than n files.
 func (x *extraction) most(n int) error {
 	if x.lim.Files > 0 && n >= x.lim.Files {
-		return fmt.Errorf("%w: archive: it has more than %d files and directories", ErrLimit, x.lim.Files)
+		return fmt.Errorf("%w: archive: more than %d files and directories", ErrLimit, x.lim.Files)
 	}
 	return nil
 }
@@ -256,7 +256,7 @@ func (x *extraction) makeRoom(name string) error {
 		return err
 	}
 	if err := x.into.root.Remove(name); err != nil && !errors.Is(err, fs.ErrNotExist) {
-		return fmt.Errorf("%w: archive: %s is a file and a directory: %w", ErrType, Show(name), err)
+		return fmt.Errorf("%w: archive: %s is both a file and a directory: %w", ErrType, Show(name), err)
 	}
 	return nil
 }
@@ -327,7 +327,7 @@ func (z *ratioReader) Read(p []byte) (int, error) {
 	n, err := z.r.Read(p)
 	z.out += int64(n)
 	if z.ratio > 0 && z.out > ratioFree && z.out/z.ratio > z.in.n {
-		return 0, fmt.Errorf("%w: archive: it grows by more than %d times", ErrLimit, z.ratio)
+		return 0, fmt.Errorf("%w: archive: its content is more than %d times larger than the archive", ErrLimit, z.ratio)
 	}
 	return n, err
 }
@@ -352,7 +352,7 @@ func (d *Dir) ExportOnly(ctx context.Context, w io.Writer, lim Limits, only func
 		if e.Mode.IsRegular() {
 			total += e.Size
 			if lim.Bytes > 0 && (total < 0 || total > lim.Bytes) {
-				return fmt.Errorf("%w: with %s, of %d bytes, files have more than %d bytes, holes counted", ErrLimit, Show(e.Path), e.Size, lim.Bytes)
+				return fmt.Errorf("%w: with %s of %d bytes, the files have more than %d bytes, including holes", ErrLimit, Show(e.Path), e.Size, lim.Bytes)
 			}
 		}
 		return nil

@@ -15,11 +15,11 @@ type Kind string
 // The kinds. An error of no kind is Internal.
 const (
 	Invalid         Kind = "invalid"         // the caller's argument is wrong
-	NotFound        Kind = "not_found"       // it does not exist, or not for this principal
+	NotFound        Kind = "not_found"       // the object does not exist for this principal
 	Exhausted       Kind = "exhausted"       // a quota or limit of the server is used up
-	Unsupported     Kind = "unsupported"     // this driver, host or image cannot do it
-	Unavailable     Kind = "unavailable"     // not now: something needed is missing
-	Conflict        Kind = "conflict"        // the state of the thing does not allow it
+	Unsupported     Kind = "unsupported"     // this driver, host or image does not support it
+	Unavailable     Kind = "unavailable"     // a service or resource is not available now
+	Conflict        Kind = "conflict"        // the state of the object does not allow the operation
 	Unauthenticated Kind = "unauthenticated" // the caller is not authenticated
 	Internal        Kind = "internal"        // a fault of Glovebox
 )
@@ -106,7 +106,7 @@ func WithRetryAfter(err error, d time.Duration) error {
 // NoSpace returns an error of kind [Exhausted] for a full disk of the server.
 func NoSpace(err error) error {
 	return WithHint(Errorf(Exhausted, "the server's disk is full: %w", err),
-		"try again later, or have the operator make room where the server's state directory is")
+		"try again later, or ask the operator to free space on the disk of the state directory")
 }
 
 // Wrap returns err with the operation op and the identifier id of its object. It

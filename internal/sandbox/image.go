@@ -59,7 +59,7 @@ func (p ImageProgress) Text(image string) string {
 		image = "the image"
 	}
 	verb := map[string]string{
-		"resolve": "looking up", "fetch": "fetching", "unpack": "unpacking", "wait": "waiting for another who has",
+		"resolve": "looking up", "fetch": "fetching", "unpack": "unpacking", "wait": "waiting for another process to get",
 	}[p.Step]
 	switch {
 	case p.Total > 0:

@@ -90,11 +90,11 @@ func (l Limits) Check(max Limits) error {
 	}
 	for _, c := range checks {
 		if c.got < c.min {
-			return Errorf(Invalid, "%s: %s is below the least, %s", c.name, c.show(c.got), c.show(c.min))
+			return Errorf(Invalid, "%s: %s is below the minimum, %s", c.name, c.show(c.got), c.show(c.min))
 		}
 		if c.max != 0 && c.got > c.max {
 			return WithHint(
-				Errorf(Invalid, "%s: %s is above the most this server allows, %s", c.name, c.show(c.got), c.show(c.max)),
+				Errorf(Invalid, "%s: %s is above the server's maximum, %s", c.name, c.show(c.got), c.show(c.max)),
 				"ask for less, or ask the operator to raise the maximum")
 		}
 	}

@@ -110,7 +110,7 @@ func ParseNetwork(items ...string) (Network, error) {
 	}
 	switch {
 	case none && len(texts) > 0:
-		return "", Errorf(Invalid, "network: %q goes with no other rule", NetworkNone)
+		return "", Errorf(Invalid, "network: %q cannot be combined with other rules", NetworkNone)
 	case none:
 		return NetworkNone, nil
 	}
@@ -168,7 +168,7 @@ func (n Network) Within(most Network) error {
 		if slices.ContainsFunc(limits, func(m NetworkRule) bool { return m.covers(r) }) {
 			continue
 		}
-		err := Errorf(Invalid, "network: %s is not among what this server allows, which is %s", r, most.orNone())
+		err := Errorf(Invalid, "network: %s is not allowed; this server allows %s", r, most.orNone())
 		return WithHint(err, "ask for less, or ask the operator to start the server with --allow-network %s", r)
 	}
 	return nil
@@ -223,7 +223,7 @@ func parseRule(text string) (NetworkRule, error) {
 	wrong := func(why, hint string) (NetworkRule, error) {
 		return NetworkRule{}, WithHint(Errorf(Invalid, "network: %.80q %s", text, why), "%s", hint)
 	}
-	const forms = `the forms are none, internet, example.com, *.example.com, 192.0.2.7 and 192.0.2.0/24, each with :port or without`
+	const forms = `use none, internet, example.com, *.example.com, 192.0.2.7 or 192.0.2.0/24, each with or without :port`
 	var r NetworkRule
 	host, port, err := cutPort(text)
 	if err != nil {
@@ -236,7 +236,7 @@ func parseRule(text string) (NetworkRule, error) {
 	}
 	if p, ok := parseRange(host); ok {
 		if p != p.Masked() {
-			return wrong("is a range that does not begin where it should", "the range is "+p.Masked().String())
+			return wrong("does not begin at the first address of its range", "write it as "+p.Masked().String())
 		}
 		r.Range = p
 		return r, nil
@@ -244,7 +244,7 @@ func parseRule(text string) (NetworkRule, error) {
 	name := strings.TrimSuffix(strings.ToLower(host), ".")
 	name, r.Below = strings.CutPrefix(name, "*.")
 	if !ValidHost(name) {
-		return wrong("is neither a host name nor an address", forms)
+		return wrong("is not a host name, an address or an address range", forms)
 	}
 	r.Host = name
 	return r, nil
@@ -262,7 +262,7 @@ func cutPort(text string) (host string, port uint16, err error) {
 	if at > 0 && at > strings.LastIndexByte(text, ']') {
 		n, err := strconv.ParseUint(text[at+1:], 10, 16)
 		if err != nil || n == 0 {
-			return "", 0, Errorf(Invalid, "has no port from 1 to 65535 behind its colon")
+			return "", 0, Errorf(Invalid, "must have a port from 1 to 65535 after the colon")
 		}
 		host, port = text[:at], uint16(n)
 	}
@@ -315,7 +315,7 @@ func (n *Network) UnmarshalJSON(data []byte) error {
 	if err := json.Unmarshal(data, &items); err != nil {
 		var item string
 		if err := json.Unmarshal(data, &item); err != nil {
-			return Errorf(Invalid, "network: is neither a text nor a list of texts")
+			return Errorf(Invalid, "network: must be a string or a list of strings")
 		}
 		items = []string{item}
 	}

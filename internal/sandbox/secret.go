@@ -96,7 +96,7 @@ func ParseSecretHosts(items ...string) (Network, error) {
 	var texts []string
 	for _, r := range hosts.Rules() {
 		if r.Host == "" {
-			return "", WithHint(Errorf(Invalid, "a secret cannot be for %s: its host must have a certificate with a name", r),
+			return "", WithHint(Errorf(Invalid, "%s cannot be a host of a secret: the host must have a name and a certificate for it", r),
 				"write host names, like api.example.com, *.example.com or api.example.com:8443")
 		}
 		if r.Port == 0 {
@@ -107,7 +107,7 @@ func ParseSecretHosts(items ...string) (Network, error) {
 		}
 	}
 	if len(texts) == 0 {
-		return "", WithHint(Errorf(Invalid, "a secret is for no host"), "name the hosts that get it: --secret-host api.example.com")
+		return "", WithHint(Errorf(Invalid, "the secret has no hosts"), "name the hosts that receive it: --secret-host api.example.com")
 	}
 	return Network(strings.Join(texts, ",")), nil
 }
@@ -163,11 +163,11 @@ func ParseSecretHeaders(items ...string) ([]string, error) {
 			continue
 		}
 		if len(item) > maxSecretHeader || strings.Trim(item, headerCharacters) != "" {
-			return nil, WithHint(Errorf(Invalid, "%.64q is not the name of a header", item), "write names, like X-Api-Key")
+			return nil, WithHint(Errorf(Invalid, "%.64q is not a header name", item), "write names, like X-Api-Key")
 		}
 		name := textproto.CanonicalMIMEHeaderKey(item)
 		if slices.Contains(unfitHeaders, name) {
-			return nil, WithHint(Errorf(Invalid, "a secret cannot be in the header %s, which the sandbox's network writes itself", name),
+			return nil, WithHint(Errorf(Invalid, "a secret cannot be in the header %s, because the sandbox's network writes that header itself", name),
 				"name the header in which the host expects the key, like X-Api-Key")
 		}
 		if !slices.Contains(names, name) {
@@ -175,8 +175,8 @@ func ParseSecretHeaders(items ...string) ([]string, error) {
 		}
 	}
 	if len(names) > maxSecretHeaders {
-		return nil, WithHint(Errorf(Invalid, "a secret has %d headers, more than %d", len(names), maxSecretHeaders),
-			"name those in which its hosts expect it")
+		return nil, WithHint(Errorf(Invalid, "the secret has %d headers; the maximum is %d", len(names), maxSecretHeaders),
+			"name only the headers in which its hosts expect it")
 	}
 	return names, nil
 }
@@ -194,12 +194,12 @@ func CheckSecrets(secrets []Secret) error {
 			return err
 		}
 		if slices.ContainsFunc(secrets[:i], func(o Secret) bool { return o.Name == s.Name }) {
-			return WithHint(Errorf(Invalid, "secret %q is there twice", s.Name), "give each its own name; one secret may have several hosts")
+			return WithHint(Errorf(Invalid, "there are two secrets named %q", s.Name), "give each secret its own name; one secret may have several hosts")
 		}
 		total += len(s.Value.Reveal())
 	}
 	if total > maxAllSecrets {
-		return WithHint(Errorf(Invalid, "the secrets have %d bytes, more than %d", total, maxAllSecrets), "run a server for each group of them")
+		return WithHint(Errorf(Invalid, "the secrets have %d bytes together; the maximum is %d", total, maxAllSecrets), "use separate servers for groups of secrets")
 	}
 	return nil
 }
@@ -211,20 +211,20 @@ func (s *Secret) Check() error {
 		return WithHint(Errorf(Invalid, "secret %.64q "+why, append([]any{s.Name}, args...)...), "%s", hint)
 	}
 	if len(s.Name) > maxSecretName || !secretName.MatchString(s.Name) {
-		return wrong("it is an environment variable's name, like API_KEY", "is not a name")
+		return wrong("use the name of an environment variable, such as API_KEY", "does not have a valid name")
 	}
 	if hosts, err := ParseSecretHosts(string(s.Hosts)); err != nil || hosts != s.Hosts {
-		return wrong("write host names, like api.example.com or *.example.com", "is for %q, which are no hosts (%v)", string(s.Hosts), err)
+		return wrong("write host names, like api.example.com or *.example.com", "has invalid hosts %q (%v)", string(s.Hosts), err)
 	}
 	if headers, err := ParseSecretHeaders(s.Headers...); err != nil || !slices.Equal(headers, s.Headers) {
-		return wrong("write names of headers, like X-Api-Key", "is for the headers %q (%v)", s.Headers, err)
+		return wrong("write names of headers, like X-Api-Key", "has invalid headers %q (%v)", s.Headers, err)
 	}
 	value := s.Value.Reveal()
 	switch {
 	case len(value) < minSecretValue || len(value) > maxSecretValue:
-		return wrong("a line end at the end of a file or a variable is no part of it", "has %d characters, not between %d and %d", len(value), minSecretValue, maxSecretValue)
+		return wrong("check the file or the variable; a line end at its end does not count", "has %d characters, but must have %d to %d", len(value), minSecretValue, maxSecretValue)
 	case strings.ContainsFunc(value, func(c rune) bool { return c < ' ' || c == 0x7f }):
-		return wrong("headers hold one line of text; encode it as its host wants it", "has control characters")
+		return wrong("encode the value as its host expects; a header is one line of text", "has control characters")
 	}
 	return nil
 }

@@ -6,15 +6,15 @@ type VerdictCode string
 
 // The verdicts.
 const (
-	OK               VerdictCode = "ok"                 // it succeeded
-	Failed           VerdictCode = "failed"             // non-zero exit, or an exception
-	Timeout          VerdictCode = "timeout"            // it exceeded its time limit
-	OutOfMemory      VerdictCode = "out_of_memory"      // it needed more memory than its limit
-	DiskFull         VerdictCode = "disk_full"          // it wrote more than its space
-	TooManyProcesses VerdictCode = "too_many_processes" // it exceeded its limit of processes
-	Killed           VerdictCode = "killed"             // by a signal of unknown origin
-	Cancelled        VerdictCode = "cancelled"          // the caller cancelled it
-	SandboxLost      VerdictCode = "sandbox_lost"       // its sandbox ended, or lost track of it
+	OK               VerdictCode = "ok"                 // the program succeeded
+	Failed           VerdictCode = "failed"             // the program had a non-zero exit status or an exception
+	Timeout          VerdictCode = "timeout"            // the run exceeded its time limit
+	OutOfMemory      VerdictCode = "out_of_memory"      // the run needed more memory than its limit
+	DiskFull         VerdictCode = "disk_full"          // the run used all of its disk space or workspace
+	TooManyProcesses VerdictCode = "too_many_processes" // the run reached its limit of processes
+	Killed           VerdictCode = "killed"             // a signal of unknown origin ended the program
+	Cancelled        VerdictCode = "cancelled"          // the caller cancelled the run
+	SandboxLost      VerdictCode = "sandbox_lost"       // the sandbox ended, or lost track of the run
 )
 
 // A Verdict says how a run ended, why in one line, and what the caller can do

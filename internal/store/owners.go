@@ -108,7 +108,7 @@ func (s *Store) OwnerAlive(id string) (bool, error) {
 	}
 	alive, err := locked(s.lockFile(id))
 	if err != nil {
-		return false, fmt.Errorf("look at owner %s: %w", id, err)
+		return false, fmt.Errorf("check owner %s: %w", id, err)
 	}
 	return alive, nil
 }
@@ -141,7 +141,7 @@ func (s *Store) ForgetDeadOwners(ctx context.Context) error {
 			errs = append(errs, s.dropStaleLock(e))
 		}
 	}
-	return sandbox.Wrap(errors.Join(errs...), "forget dead owners", "")
+	return sandbox.Wrap(errors.Join(errs...), "remove dead owners", "")
 }
 
 func (s *Store) dropStaleLock(e fs.DirEntry) error {
@@ -209,14 +209,14 @@ func lockPath(name string) (unlock func(), err error) {
 // stray while this process lives.
 func (o *Owner) AddWarm(ctx context.Context, id string) error {
 	_, err := o.s.exec(ctx, `INSERT INTO warm (id, owner) VALUES (?, ?)`, id, o.id)
-	return sandbox.Wrap(err, "note warm box", id)
+	return sandbox.Wrap(err, "record warm box", id)
 }
 
 // RemoveWarm removes the record of AddWarm. It has no effect without such a
 // record.
 func (o *Owner) RemoveWarm(ctx context.Context, id string) error {
 	_, err := o.s.exec(ctx, `DELETE FROM warm WHERE id = ?`, id)
-	return sandbox.Wrap(err, "forget warm box", id)
+	return sandbox.Wrap(err, "remove record of warm box", id)
 }
 
 // WarmBoxes returns the identifiers of the boxes that live processes have made

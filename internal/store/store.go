@@ -76,7 +76,7 @@ type Store struct {
 // if the directory cannot be used.
 func Open(ctx context.Context, opts Options) (*Store, error) {
 	if opts.Dir == "" {
-		return nil, sandbox.Errorf(sandbox.Invalid, "open store: no state directory is named")
+		return nil, sandbox.Errorf(sandbox.Invalid, "open store: the state directory is not set")
 	}
 	s := &Store{dir: opts.Dir, now: opts.Now}
 	if s.now == nil {
@@ -140,7 +140,7 @@ func openDB(name, param string, conns int) (*sql.DB, error) {
 
 func unusable(err error) error {
 	return sandbox.WithHint(sandbox.Errorf(sandbox.Unavailable, "%w", err),
-		"check that the state directory can be written and its disk has room, or name another with --state-dir")
+		"check that the state directory is writable and its disk has free space, or use another one with --state-dir")
 }
 
 // prepare prepares the statements that every run needs; the others are rare.
@@ -205,7 +205,7 @@ func (s *Store) migrate(ctx context.Context) error {
 		if !slices.Contains(known, name) {
 			return sandbox.WithHint(
 				sandbox.Errorf(sandbox.Unsupported, "%s was made by a newer version of this program (migration %s)", FileName, name),
-				"update the program, or name another directory with --state-dir")
+				"update this program, or use another state directory with --state-dir")
 		}
 	}
 	for _, name := range known {

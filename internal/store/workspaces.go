@@ -52,8 +52,8 @@ func (s *Store) UseWorkspace(ctx context.Context, w Workspace, most int, make fu
 			return err
 		}
 		if count >= most {
-			return sandbox.WithHint(sandbox.Errorf(sandbox.Exhausted, "workspace: there are %d, and there may be no more", count),
-				"delete one that is not needed")
+			return sandbox.WithHint(sandbox.Errorf(sandbox.Exhausted, "workspace: you have %d workspaces, which is the maximum", count),
+				"delete a workspace that you do not need")
 		}
 		r, err = tx.ExecContext(ctx, `INSERT INTO workspaces (id, handle, principal, name, created_at, used_at) VALUES (?, ?, ?, ?, ?, ?)
 			ON CONFLICT (principal, name) DO NOTHING`, w.ID, w.Handle, w.Principal, w.Name, micros(w.Used), micros(w.Used))
@@ -61,7 +61,7 @@ func (s *Store) UseWorkspace(ctx context.Context, w Workspace, most int, make fu
 			return err
 		}
 		if n, err := r.RowsAffected(); err != nil || n == 0 {
-			return errors.Join(err, sandbox.Errorf(sandbox.Conflict, "there is one of that name"))
+			return errors.Join(err, sandbox.Errorf(sandbox.Conflict, "a workspace with this name exists"))
 		}
 		return make()
 	})

@@ -63,7 +63,7 @@ func FromEnv(getenv func(string) string, version string, log *slog.Logger) (*Exp
 		return nil, fmt.Errorf("OTEL_EXPORTER_OTLP_ENDPOINT: %q is not a URL like http://127.0.0.1:4318", endpoint)
 	}
 	if p := of("PROTOCOL"); p == "grpc" {
-		return nil, fmt.Errorf("OTEL_EXPORTER_OTLP_PROTOCOL: grpc is not spoken; name the collector's port for HTTP, usually 4318, and http/json")
+		return nil, fmt.Errorf("OTEL_EXPORTER_OTLP_PROTOCOL: grpc is not supported; use http/json and the collector's HTTP port, usually 4318")
 	}
 	if getenv("OTEL_EXPORTER_OTLP_TRACES_ENDPOINT") == "" {
 		u = u.JoinPath("v1", "traces")
@@ -100,7 +100,7 @@ func pairs(text string) (map[string]string, error) {
 		name, value, ok := strings.Cut(item, "=")
 		value, err := url.PathUnescape(strings.TrimSpace(value))
 		if !ok || err != nil {
-			return nil, fmt.Errorf("it is not a list like name=value,name=value") // without the text, which may be secret
+			return nil, fmt.Errorf("must be a list like name=value,name=value") // without the text, which may be secret
 		}
 		m[strings.TrimSpace(name)] = value
 	}
@@ -141,7 +141,7 @@ func (x *Exporter) run() {
 			}
 			err := x.send(batch)
 			if err != nil && !failed {
-				x.log.Warn("send traces; more of this is not logged", "to", x.endpoint, "error", err)
+				x.log.Warn("send traces; further errors are not logged", "to", x.endpoint, "error", err)
 			}
 			failed = err != nil
 			if failed {

@@ -26,7 +26,7 @@ func (u *Updater) install(ctx context.Context, path, version string, f File) (er
 	dir, err := os.MkdirTemp(filepath.Dir(path), ".glovebox-update-")
 	if err != nil {
 		return sandbox.WithHint(sandbox.Errorf(sandbox.Unavailable, "%w", err),
-			"run it as the owner of %s", filepath.Dir(path))
+			"run the command as the owner of %s", filepath.Dir(path))
 	}
 	defer func() { err = errors.Join(err, os.RemoveAll(dir)) }()
 	// Download to a file first, because the archive must be verified before it
@@ -48,11 +48,11 @@ func (u *Updater) install(ctx context.Context, path, version string, f File) (er
 	}
 	old := filepath.Join(dir, "old")
 	if err := swap(fresh, path, old, u.OS); err != nil {
-		return sandbox.WithHint(sandbox.Errorf(sandbox.Unavailable, "replace the program: %w", err), "run it as the owner of %s", path)
+		return sandbox.WithHint(sandbox.Errorf(sandbox.Unavailable, "replace the program: %w", err), "run the command as the owner of %s", path)
 	}
 	if err := u.starts(ctx, path, version); err != nil {
 		if back := swap(old, path, fresh, u.OS); back != nil {
-			return errors.Join(err, sandbox.Errorf(sandbox.Internal, "put the old program back: %w", back))
+			return errors.Join(err, sandbox.Errorf(sandbox.Internal, "restore the old program: %w", back))
 		}
 		return err
 	}
@@ -65,11 +65,11 @@ func (u *Updater) starts(ctx context.Context, path, version string) error {
 	defer cancel()
 	got, err := u.Version(ctx, path)
 	if err == nil && strings.TrimPrefix(got, "v") != strings.TrimPrefix(version, "v") {
-		err = sandbox.Errorf(sandbox.Invalid, "it says that it is %q", got)
+		err = sandbox.Errorf(sandbox.Invalid, "the program reports version %q", got)
 	}
 	if err != nil {
 		return sandbox.WithHint(sandbox.Errorf(sandbox.Unsupported, "the program of release %s does not start here: %w", version, err),
-			"the old one is in place; please report this")
+			"report this error; the old program stays in place")
 	}
 	return nil
 }
@@ -139,7 +139,7 @@ func open(archive *os.File, f File, program string) (io.Reader, error) {
 	for t := tar.NewReader(gz); ; {
 		h, err := t.Next()
 		if errors.Is(err, io.EOF) {
-			return nil, errors.New("there is no " + program + " in it")
+			return nil, errors.New("the archive has no " + program)
 		}
 		if err != nil {
 			return nil, err

@@ -128,8 +128,8 @@ func (u *Updater) Check(ctx context.Context) (Status, error) {
 func (u *Updater) check(ctx context.Context, expired bool) (*Manifest, Status, error) {
 	if len(u.Keys) == 0 {
 		return nil, Status{}, sandbox.WithHint(
-			sandbox.Errorf(sandbox.Unsupported, "this program was built from source and knows no key of releases"),
-			"update it as it was made: git pull and make build, or go install")
+			sandbox.Errorf(sandbox.Unsupported, "this program was built from source and has no key of releases"),
+			"build it again from new sources: git pull and make build, or go install")
 	}
 	m, err := u.manifest(ctx)
 	if err != nil {
@@ -139,9 +139,9 @@ func (u *Updater) check(ctx context.Context, expired bool) (*Manifest, Status, e
 		return nil, Status{}, err
 	}
 	if end := m.expires(); !expired && u.now().After(end) {
-		return nil, Status{}, sandbox.WithHint(fmt.Errorf("%w: %s was announced %s, until %s, and it is %s now", ErrExpired,
+		return nil, Status{}, sandbox.WithHint(fmt.Errorf("%w: %s was announced %s, the announcement expired %s, and today is %s", ErrExpired,
 			m.Version, m.Published.Format(time.DateOnly), end.Format(time.DateOnly), u.now().Format(time.DateOnly)),
-			"something may be keeping newer releases from this machine, or its clock is wrong;\nif there is no newer one, glovebox update --force takes this one")
+			"check the clock of this machine; an attacker may also hide newer releases;\nif there is no newer release, use glovebox update --force")
 	}
 	return m, Status{
 		Current: u.Current,
@@ -171,7 +171,7 @@ func (u *Updater) Update(ctx context.Context, force bool) (Status, error) {
 	}
 	if !force && (!semver.IsValid(u.Current) || development.MatchString(u.Current)) {
 		return Status{}, sandbox.WithHint(sandbox.Errorf(sandbox.Conflict, "version %s is a development build", u.Current),
-			"glovebox update --force replaces it by the newest release")
+			"use glovebox update --force to install the newest release")
 	}
 	m, status, err := u.check(ctx, force)
 	if err != nil {
@@ -182,7 +182,7 @@ func (u *Updater) Update(ctx context.Context, force bool) (Status, error) {
 		return status, nil
 	case !status.Newer && !force:
 		return status, sandbox.WithHint(sandbox.Errorf(sandbox.Conflict, "the newest release is %s, older than this program, %s", m.Version, u.Current),
-			"glovebox update --force goes back to it")
+			"use glovebox update --force to go back to it")
 	}
 	file, err := m.file(u.OS, u.Arch)
 	if err != nil {
@@ -198,7 +198,7 @@ func unmanaged(path, system string, exists func(string) bool) error {
 	slashed := strings.ReplaceAll(path, `\`, "/")
 	for _, m := range []struct{ marks, who, how string }{
 		{"/Cellar/ /homebrew/ /linuxbrew/", "Homebrew", "brew upgrade glovebox"},
-		{"/nix/store/", "Nix", "update it there"},
+		{"/nix/store/", "Nix", "update it with Nix"},
 		{"/snap/", "snap", "snap refresh glovebox"},
 		{"/scoop/apps/", "Scoop", "scoop update glovebox"},
 		{"/WinGet/Packages/", "WinGet", "winget upgrade glovebox"},
@@ -214,7 +214,7 @@ func unmanaged(path, system string, exists func(string) bool) error {
 	}
 	for list, how := range map[string]string{
 		"/var/lib/dpkg/info/glovebox.list":  "apt-get install --only-upgrade glovebox",
-		"/usr/share/doc/glovebox/installed": "the system's package manager",
+		"/usr/share/doc/glovebox/installed": "update it with the system's package manager",
 	} {
 		if strings.HasPrefix(path, "/usr/bin/") && exists(list) {
 			return managedBy(path, "a package manager", how)
@@ -224,7 +224,7 @@ func unmanaged(path, system string, exists func(string) bool) error {
 }
 
 func managedBy(path, who, how string) error {
-	return sandbox.WithHint(sandbox.Errorf(sandbox.Conflict, "%s looks after %s", who, path), "%s", how)
+	return sandbox.WithHint(sandbox.Errorf(sandbox.Conflict, "%s manages %s", who, path), "%s", how)
 }
 
 func (m *Manifest) file(system, arch string) (File, error) {
@@ -256,7 +256,7 @@ func (u *Updater) manifest(ctx context.Context) (*Manifest, error) {
 		signed = signed || minisign.Verify(key, text, signature)
 	}
 	if !signed {
-		return nil, untrusted("its signature is not by a key of ours")
+		return nil, untrusted("its signature is not from a key of this program")
 	}
 	var m Manifest
 	dec := json.NewDecoder(strings.NewReader(string(text)))
@@ -275,8 +275,8 @@ func (u *Updater) manifest(ctx context.Context) (*Manifest, error) {
 }
 
 func untrusted(format string, args ...any) error {
-	return sandbox.WithHint(sandbox.Errorf(sandbox.Invalid, "the release is not to be trusted: "+format, args...),
-		"nothing was changed; if it stays so, somebody may be tampering with the connection")
+	return sandbox.WithHint(sandbox.Errorf(sandbox.Invalid, "the release cannot be trusted: "+format, args...),
+		"try again; if the error stays, an attacker may be changing the connection; nothing was changed")
 }
 
 // seen describes the last accepted manifest.
@@ -301,7 +301,7 @@ func (u *Updater) lastSeen() (s seen) {
 // older than the recorded one, because that may be a rollback attack.
 func (u *Updater) remember(m *Manifest) error {
 	if last := u.lastSeen(); m.Published.Before(last.Published) {
-		return untrusted("it was published %s, and %s was seen that is of %s", m.Published.Format(time.DateOnly), last.Version, last.Published.Format(time.DateOnly))
+		return untrusted("it was published %s, but the newer release %s of %s was seen before", m.Published.Format(time.DateOnly), last.Version, last.Published.Format(time.DateOnly))
 	}
 	data, err := json.Marshal(seen{Version: m.Version, Published: m.Published, Checked: u.now()})
 	if err == nil {
@@ -311,7 +311,7 @@ func (u *Updater) remember(m *Manifest) error {
 		err = atomicfile.Replace(u.seenPath(), data, 0o600)
 	}
 	if err != nil {
-		return sandbox.Errorf(sandbox.Unavailable, "remember what was seen: %w", err)
+		return sandbox.Errorf(sandbox.Unavailable, "record the newest release: %w", err)
 	}
 	return nil
 }
@@ -356,10 +356,10 @@ func (u *Updater) get(ctx context.Context, name string) (io.ReadCloser, error) {
 	}
 	where, err := url.Parse(base)
 	if err != nil || where.Host == "" {
-		return nil, sandbox.Errorf(sandbox.Invalid, "update URL: %q is no URL", base)
+		return nil, sandbox.Errorf(sandbox.Invalid, "update URL: %q is not a URL", base)
 	}
 	if where.Scheme != "https" && (where.Scheme != "http" || !sandbox.IsLoopback(where.Hostname())) {
-		return nil, sandbox.WithHint(sandbox.Errorf(sandbox.Invalid, "update URL: %s is not https", base), "releases are fetched over https")
+		return nil, sandbox.WithHint(sandbox.Errorf(sandbox.Invalid, "update URL: %s is not an https URL", base), "use an https URL")
 	}
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, where.JoinPath(name).String(), nil)
 	if err != nil {
@@ -371,7 +371,7 @@ func (u *Updater) get(ctx context.Context, name string) (io.ReadCloser, error) {
 	}
 	res, err := client.Do(req)
 	if err != nil {
-		return nil, sandbox.WithHint(sandbox.Errorf(sandbox.Unavailable, "fetch %s: %w", name, err), "is this machine online? a proxy is taken from HTTPS_PROXY")
+		return nil, sandbox.WithHint(sandbox.Errorf(sandbox.Unavailable, "fetch %s: %w", name, err), "check the network of this machine; set a proxy with HTTPS_PROXY")
 	}
 	if res.StatusCode != http.StatusOK {
 		res.Body.Close()
@@ -393,10 +393,10 @@ func (u *Updater) download(ctx context.Context, f File, dst io.Writer) error {
 		return sandbox.Errorf(sandbox.Unavailable, "fetch %s: %w", f.Name, err)
 	}
 	if n != f.Size {
-		return sandbox.WithHint(untrusted("%s has %d bytes or more and not %d", f.Name, n, f.Size), "nothing was changed; try again")
+		return sandbox.WithHint(untrusted("%s has at least %d bytes instead of %d", f.Name, n, f.Size), "try again; nothing was changed")
 	}
 	if got := hex.EncodeToString(sum.Sum(nil)); !strings.EqualFold(got, f.SHA256) {
-		return untrusted("%s has SHA-256 %s and not %s", f.Name, got, f.SHA256)
+		return untrusted("%s has SHA-256 %s instead of %s", f.Name, got, f.SHA256)
 	}
 	return nil
 }

@@ -289,7 +289,7 @@ func TestRefused(t *testing.T) {
 				w.t.Fatal(err)
 			}
 			w.announce(Manifest{Version: "v1.1.0", Published: newer, Files: []File{w.file("linux", "a.tar.gz", b.Bytes())}})
-		}, sandbox.Invalid, "no glovebox in it"},
+		}, sandbox.Invalid, "the archive has no glovebox"},
 		"built from source":   {func(w *world) { w.updater.Keys = nil }, sandbox.Unsupported, "built from source"},
 		"development build":   {func(w *world) { w.updater.Current = "v1.0.0-3-gabcdef1" }, sandbox.Conflict, "development"},
 		"plain http":          {func(w *world) { w.updater.URL = "http://releases.example.com/" }, sandbox.Invalid, "https"},
@@ -414,8 +414,8 @@ func TestManaged(t *testing.T) {
 		got = append(got, hint)
 	}
 	want := []string{
-		"brew upgrade glovebox", "update it there", "snap refresh glovebox", "scoop update glovebox", "winget upgrade glovebox",
-		"apt-get install --only-upgrade glovebox", "the system's package manager", "-", "-", "-",
+		"brew upgrade glovebox", "update it with Nix", "snap refresh glovebox", "scoop update glovebox", "winget upgrade glovebox",
+		"apt-get install --only-upgrade glovebox", "update it with the system's package manager", "-", "-", "-",
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Error(diff)

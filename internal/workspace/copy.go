@@ -184,7 +184,7 @@ type listed struct {
 
 // parseListed parses one entry.
 func parseListed(text string) (kind, name string, e listed, err error) {
-	bad := fmt.Errorf("it has %.80q", text)
+	bad := fmt.Errorf("the entry is %.80q", text)
 	f := strings.SplitN(text, " ", 6)
 	if len(f) != 6 || f[5] == "" || path.Clean(f[5]) != f[5] || path.IsAbs(f[5]) || f[5] == "." || f[5] == ".." || strings.HasPrefix(f[5], "../") {
 		return "", "", e, bad

@@ -196,7 +196,7 @@ func unreachable(err error) error {
 	if err == nil {
 		return nil
 	}
-	return sandbox.WithHint(sandbox.Errorf(sandbox.Unavailable, "workspaces on the engine: %w", err), "see whether the engine runs")
+	return sandbox.WithHint(sandbox.Errorf(sandbox.Unavailable, "workspaces on the engine: %w", err), "check that the container engine runs")
 }
 
 func decodeError(text string) error {

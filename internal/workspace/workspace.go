@@ -98,7 +98,7 @@ func open(s *Set) (_ *Set, err error) {
 	err = s.staging.CheckLinks()
 	if errors.Is(err, safepath.ErrFollowsLinks) {
 		err = sandbox.WithHint(sandbox.Errorf(sandbox.Unsupported, "links in workspaces could lead to files elsewhere: %w", err),
-			"what keeps workspaces runs on gVisor: run this program, or the engine's containers, on a kernel that keeps links apart, as Linux does")
+			"this kernel follows such links, as gVisor's does: run this program, or the engine's containers, on Linux itself")
 	}
 	return s, err
 }
@@ -126,7 +126,7 @@ func readSecret(path string) ([]byte, error) {
 	}
 	if len(secret) < 32 {
 		return nil, sandbox.WithHint(sandbox.Errorf(sandbox.Internal, "the file %s is damaged", path),
-			"put back the one that was there: without it no link to a file is good any more")
+			"restore the file from a backup; without it, all links to files become invalid")
 	}
 	return secret, nil
 }

@@ -276,7 +276,7 @@ func (b *Box) prepare(ctx context.Context, spec *driver.Spec) error {
 		}
 		if ev.End != nil {
 			return sandbox.WithHint(sandbox.Errorf(sandbox.Unavailable, "prepare box: make %s for the user \"user\": %s: %s", sandbox.WorkDir, ev.End.Status, messageOf(said)),
-				"use a template that has that user, as E2B's have")
+				"use a template that has the user \"user\", such as E2B's own")
 		}
 	}
 }
@@ -289,7 +289,7 @@ func (b *Box) Receipt(ctx context.Context) (sandbox.Receipt, error) {
 		return nil, sandbox.Wrap(err, "read receipt", "")
 	}
 	spec := b.spec
-	const told = "as E2B's control plane tells"
+	const told = "reported by E2B's control plane"
 	size := func(name sandbox.ControlName, asked, got int64) sandbox.Control {
 		c := sandbox.Control{Name: name, Asked: sandbox.FormatBytes(asked), Value: sandbox.FormatBytes(got), Mechanism: told}
 		c.Enforced = got > 0 && (asked == 0 || got <= asked)

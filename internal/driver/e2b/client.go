@@ -72,24 +72,24 @@ func refused(status int, message string) error {
 	lower := strings.ToLower(message)
 	switch {
 	case status == http.StatusUnauthorized:
-		return wrap(sandbox.Unavailable, "set E2B_API_KEY to a key of your team, from E2B's dashboard, and E2B_API_URL if it is another server's")
+		return wrap(sandbox.Unavailable, "set E2B_API_KEY to a key from E2B's dashboard; for another server, also set E2B_API_URL")
 	case status == http.StatusForbidden:
-		return wrap(sandbox.Unavailable, "the key of E2B_API_KEY may not do that, or the template belongs to another team")
+		return wrap(sandbox.Unavailable, "use a key in E2B_API_KEY that may do this, and a template of the key's team")
 	case status == http.StatusNotFound && strings.Contains(lower, "template"),
 		status == http.StatusBadRequest && strings.Contains(lower, "template"):
-		return wrap(sandbox.NotFound, "name a template that the team has as the image, or \"host\" for E2B's code interpreter")
+		return wrap(sandbox.NotFound, "use the name of a template of your team as the image, or \"host\" for E2B's code interpreter")
 	case status == http.StatusNotFound:
 		return fmt.Errorf("%w: %w", driver.ErrGone, err)
 	case status == http.StatusTooManyRequests:
-		return wrap(sandbox.Exhausted, "the team runs as many sandboxes as it may, or asks too often: stop some, wait, or ask E2B for more")
+		return wrap(sandbox.Exhausted, "stop some sandboxes, wait, or ask E2B for a higher limit of your team")
 	case status == http.StatusConflict:
 		return wrap(sandbox.Conflict, "try again in a moment")
 	case status == http.StatusNotImplemented:
-		return wrap(sandbox.Unsupported, "this server of E2B's protocol cannot do it")
+		return wrap(sandbox.Unsupported, "use a server of E2B's protocol that supports this request")
 	case status/100 == 4:
-		return wrap(sandbox.Invalid, "E2B does not take what was asked for")
+		return wrap(sandbox.Invalid, "change the request; E2B does not accept it")
 	}
-	return wrap(sandbox.Unavailable, "E2B has trouble; its state is at https://status.e2b.dev")
+	return wrap(sandbox.Unavailable, "try again later; see E2B's status at https://status.e2b.dev")
 }
 
 // call sends a request, with retries, and decodes the answer to out unless out

@@ -92,7 +92,7 @@ func (e *contextError) Error() string { return e.message }
 func refuseContext(w http.ResponseWriter, err error) {
 	e, ok := errors.AsType[*contextError](err)
 	if !ok {
-		e = &contextError{http.StatusBadGateway, guestapi.CodeUnavailable, "E2B's code interpreter was not reached: " + err.Error()}
+		e = &contextError{http.StatusBadGateway, guestapi.CodeUnavailable, "E2B's code interpreter cannot be reached: " + err.Error()}
 	}
 	text, _ := json.Marshal(map[string]any{"code": e.code, "message": e.message})
 	w.Header().Set("Content-Type", "application/json")
@@ -122,9 +122,9 @@ func (c *contexts) serve(w http.ResponseWriter, r *http.Request) {
 			w.WriteHeader(http.StatusNoContent)
 		}
 	case isRun && strings.HasSuffix(tag, "/connect"):
-		err = &contextError{http.StatusNotFound, guestapi.CodeNotFound, "E2B keeps nothing of a run that its caller left"}
+		err = &contextError{http.StatusNotFound, guestapi.CodeNotFound, "E2B keeps no output of a run whose caller has disconnected"}
 	default:
-		err = &contextError{http.StatusNotImplemented, guestapi.CodeUnimplemented, "E2B's code interpreter has no input for runs, and no such request"}
+		err = &contextError{http.StatusNotImplemented, guestapi.CodeUnimplemented, "E2B's code interpreter does not support this request; it also has no input for runs"}
 	}
 	if err != nil {
 		refuseContext(w, err)
@@ -214,7 +214,7 @@ func (c *contexts) find(ctx context.Context, req *guestapi.ExecuteRequest) (*liv
 	}
 	if x := c.all[req.ContextID]; x != nil {
 		if req.Language != "" && req.Language != x.Language {
-			return nil, &contextError{http.StatusConflict, guestapi.CodeFailedPrecondition, "the context is of another language"}
+			return nil, &contextError{http.StatusConflict, guestapi.CodeFailedPrecondition, "the context has another language"}
 		}
 		return x, nil
 	}
@@ -222,7 +222,7 @@ func (c *contexts) find(ctx context.Context, req *guestapi.ExecuteRequest) (*liv
 		return nil, &contextError{http.StatusNotFound, guestapi.CodeNotFound, "there is no such context"}
 	}
 	if len(c.all)+len(c.making) >= maxContexts {
-		return nil, &contextError{http.StatusTooManyRequests, guestapi.CodeResourceExhausted, fmt.Sprintf("there are %d contexts, and there may be no more", maxContexts)}
+		return nil, &contextError{http.StatusTooManyRequests, guestapi.CodeResourceExhausted, fmt.Sprintf("there are %d contexts, which is the maximum", maxContexts)}
 	}
 	x := &liveContext{Name: req.ContextID, Language: req.Language, Cwd: req.Cwd, turn: make(chan struct{}, 1)}
 	if x.Cwd == "" && !c.b.d.opts.Bare {
@@ -244,7 +244,7 @@ func (c *contexts) find(ctx context.Context, req *guestapi.ExecuteRequest) (*liv
 		return nil, err
 	}
 	if made.ID == "" || len(made.ID) > 200 {
-		return nil, &contextError{http.StatusBadGateway, guestapi.CodeUnavailable, "E2B's code interpreter names no context"}
+		return nil, &contextError{http.StatusBadGateway, guestapi.CodeUnavailable, "E2B's code interpreter returned no context"}
 	}
 	x.ID = made.ID
 	c.all[x.Name] = x
@@ -316,7 +316,7 @@ func (c *contexts) request(ctx context.Context, method, path string, in any) (*h
 			return nil, err
 		}
 		e = &contextError{http.StatusNotImplemented, guestapi.CodeUnimplemented,
-			"the template has no code interpreter: use one that is built on code-interpreter-v1, or run code with stateless set (" + messageOf(text) + ")"}
+			"the template has no code interpreter: use a template that is built on code-interpreter-v1, or run code with stateless set (" + messageOf(text) + ")"}
 	}
 	return nil, e
 }
@@ -374,7 +374,7 @@ func (c *contexts) execute(w http.ResponseWriter, r *http.Request) error {
 		}
 		c.mu.Unlock()
 		if taken {
-			return &contextError{http.StatusConflict, guestapi.CodeAlreadyExists, "there is a run of that tag"}
+			return &contextError{http.StatusConflict, guestapi.CodeAlreadyExists, "a run with this tag exists"}
 		}
 		defer func() {
 			c.mu.Lock()
@@ -473,12 +473,12 @@ func (c *contexts) turn(ctx context.Context, x *liveContext, run *liveRun, req *
 				delete(c.all, x.Name) // the next run makes a new context
 				err := c.save()
 				c.mu.Unlock()
-				end = guestapi.ExecutionEnd{Status: guestapi.EndDied, StateLost: true, Cause: "E2B does not know the context any more"}
+				end = guestapi.ExecutionEnd{Status: guestapi.EndDied, StateLost: true, Cause: "E2B no longer has the context"}
 				if err != nil {
 					end.Cause += "; " + err.Error()
 				}
 			default:
-				end = guestapi.ExecutionEnd{Status: guestapi.EndDied, Cause: "the stream from E2B's code interpreter broke, and what came then is not known: " + err.Error()}
+				end = guestapi.ExecutionEnd{Status: guestapi.EndDied, Cause: "the stream from E2B's code interpreter broke, and its later output is lost: " + err.Error()}
 			}
 			return end
 		case ask := <-run.stop:

@@ -88,7 +88,7 @@ func TestE2BContexts(t *testing.T) {
 		"well":   {Status: guestapi.EndOK},
 		"raises": {Status: guestapi.EndError},
 		"dies":   {Status: guestapi.EndDied, StateLost: true, Cause: "the interpreter ended: connection closed"},
-		"lost":   {Status: guestapi.EndDied, StateLost: true, Cause: "E2B does not know the context any more"},
+		"lost":   {Status: guestapi.EndDied, StateLost: true, Cause: "E2B no longer has the context"},
 	} {
 		if _, end := run(code); *end != want {
 			t.Errorf("%s ends with %+v, want %+v", code, *end, want)

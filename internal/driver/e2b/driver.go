@@ -102,7 +102,7 @@ func New(o Options) (*Driver, error) {
 	for name, text := range map[string]string{"E2B_API_URL": o.APIURL, "E2B_SANDBOX_URL": o.SandboxURL} {
 		u, err := url.Parse(text)
 		if text != "" && (err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https") {
-			return nil, sandbox.Errorf(sandbox.Invalid, "%s: %q is not an address", name, text)
+			return nil, sandbox.Errorf(sandbox.Invalid, "%s: %q is not a URL", name, text)
 		}
 	}
 	if o.Log == nil {
@@ -158,7 +158,7 @@ func stateName(file string) (string, error) {
 		return "", err
 	}
 	if len(text) != 26 {
-		return "", fmt.Errorf("%s does not hold a name", file)
+		return "", fmt.Errorf("%s does not have a valid name", file)
 	}
 	return string(text), nil
 }
@@ -171,7 +171,7 @@ func (d *Driver) Info() driver.Info {
 // Probe implements [driver.Driver].
 func (d *Driver) Probe(ctx context.Context) error {
 	if d.opts.Key == "" {
-		return sandbox.WithHint(fmt.Errorf("%w: there is no API key of E2B", driver.ErrUnavailable), "set E2B_API_KEY")
+		return sandbox.WithHint(fmt.Errorf("%w: there is no API key for E2B", driver.ErrUnavailable), "set E2B_API_KEY")
 	}
 	if _, err := d.control.list(ctx, map[string]string{labelState: d.state}); err != nil {
 		return sandbox.WithHint(fmt.Errorf("%w: %w", driver.ErrUnavailable, err), "%s", sandbox.HintOf(err))
@@ -185,16 +185,16 @@ func (d *Driver) check(spec *driver.Spec) error {
 		return sandbox.Errorf(sandbox.Invalid, "%q is not a sandbox's identifier", spec.ID)
 	}
 	if spec.Image == "" {
-		return sandbox.WithHint(sandbox.Errorf(sandbox.Invalid, "there is no image"), "name a template of E2B's, or \"host\" for E2B's code interpreter")
+		return sandbox.WithHint(sandbox.Errorf(sandbox.Invalid, "there is no image"), "use the name of an E2B template, or \"host\" for E2B's code interpreter")
 	}
 	if spec.Network != sandbox.NetworkNone {
-		return sandbox.WithHint(sandbox.Errorf(sandbox.Unsupported, "network %q: driver e2b gives sandboxes none", spec.Network), "use none")
+		return sandbox.WithHint(sandbox.Errorf(sandbox.Unsupported, "network %q: sandboxes of driver e2b have no network", spec.Network), "use none")
 	}
 	if spec.Workspace != "" {
-		return sandbox.WithHint(sandbox.Errorf(sandbox.Unsupported, "a workspace cannot be mounted in E2B's cloud"), "copy files in and out")
+		return sandbox.WithHint(sandbox.Errorf(sandbox.Unsupported, "a workspace cannot be mounted in E2B's cloud"), "copy the files into the sandbox and out of it")
 	}
 	if !slices.Contains(spec.AllowUnenforced, sandbox.ControlProcesses) {
-		return sandbox.WithHint(sandbox.Errorf(sandbox.Unsupported, "processes: E2B does not limit them"), "accept it with --allow-unenforced processes")
+		return sandbox.WithHint(sandbox.Errorf(sandbox.Unsupported, "processes: E2B does not limit the number of processes"), "accept it with --allow-unenforced processes")
 	}
 	return nil
 }
@@ -256,7 +256,7 @@ func (d *Driver) create(ctx context.Context, spec *driver.Spec) (*Box, error) {
 		return nil, err
 	}
 	if !validRef.MatchString(made.SandboxID) {
-		return nil, sandbox.Errorf(sandbox.Unavailable, "E2B names the sandbox %.80q", made.SandboxID)
+		return nil, sandbox.Errorf(sandbox.Unavailable, "E2B returned the invalid sandbox ID %.80q", made.SandboxID)
 	}
 	if !atLeast(made.EnvdVersion, minAgent) {
 		return nil, sandbox.WithHint(sandbox.Errorf(sandbox.Unsupported, "template %s has version %.20q of E2B's agent, which is too old", template, made.EnvdVersion),
@@ -297,20 +297,20 @@ var validRef = regexp.MustCompile(`^[a-z0-9][a-z0-9_-]{3,63}$`)
 // sandbox whose process has ended, and returns ErrGone for it.
 func (d *Driver) find(ctx context.Context, ref string) (*details, error) {
 	if !validRef.MatchString(ref) {
-		return nil, fmt.Errorf("%w: %.80q is no box of E2B's", driver.ErrGone, ref)
+		return nil, fmt.Errorf("%w: %.80q is not a box of E2B", driver.ErrGone, ref)
 	}
 	s, err := d.control.get(ctx, ref)
 	if err != nil {
 		return nil, err
 	}
 	if s.Metadata[labelState] != d.state {
-		return nil, fmt.Errorf("%w: sandbox %s is of another state directory", driver.ErrGone, ref)
+		return nil, fmt.Errorf("%w: sandbox %s belongs to another state directory", driver.ErrGone, ref)
 	}
 	if name := s.Metadata[labelOwner]; name != "" && !d.owner.alive(name) {
 		if err := d.control.kill(ctx, ref); err != nil {
 			return nil, err
 		}
-		return nil, fmt.Errorf("%w: the process that had it has ended", driver.ErrGone)
+		return nil, fmt.Errorf("%w: the process that held the sandbox has ended", driver.ErrGone)
 	}
 	return s, nil
 }

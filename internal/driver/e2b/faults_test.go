@@ -237,7 +237,7 @@ func TestRefusals(t *testing.T) {
 		{429, "you have reached the maximum number of concurrent sandboxes", sandbox.Exhausted, "stop some", maxTries},
 		{500, "oops", sandbox.Unavailable, "status.e2b.dev", 1},
 		{503, "no capacity", sandbox.Unavailable, "status.e2b.dev", maxTries},
-		{501, "no", sandbox.Unsupported, "cannot", 1},
+		{501, "no", sandbox.Unsupported, "supports this request", 1},
 	} {
 		c.set(status(tt.code, tt.message))
 		_, err := d.Create(t.Context(), testSpec())

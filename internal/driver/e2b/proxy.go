@@ -109,7 +109,7 @@ func proxy(w http.ResponseWriter, r *http.Request) {
 	defer context.AfterFunc(b.ctx, cancel)()
 	r = r.WithContext(ctx)
 	if strings.HasPrefix(r.URL.Path, guestapi.PathPorts) {
-		http.Error(w, `{"code":"unimplemented","message":"driver e2b has no way to a port of a sandbox"}`, http.StatusNotImplemented)
+		http.Error(w, `{"code":"unimplemented","message":"driver e2b cannot connect to a port of a sandbox"}`, http.StatusNotImplemented)
 		return
 	}
 	for _, prefix := range []string{guestapi.PathExecute, guestapi.PathContexts, guestapi.PathExecutions} {
@@ -119,12 +119,12 @@ func proxy(w http.ResponseWriter, r *http.Request) {
 		}
 	}
 	if err := b.adapt(r); err != nil {
-		http.Error(w, `{"code":"invalid_argument","message":"the request is not one message"}`, http.StatusBadRequest)
+		http.Error(w, `{"code":"invalid_argument","message":"the request must be one message"}`, http.StatusBadRequest)
 		return
 	}
 	switch r.URL.Path {
 	case guestapi.PathPreviews:
-		http.Error(w, `{"code":"unimplemented","message":"E2B's agent makes no previews of pictures"}`, http.StatusNotImplemented)
+		http.Error(w, `{"code":"unimplemented","message":"E2B's agent cannot make previews of pictures"}`, http.StatusNotImplemented)
 		return
 	case guestapi.PathLimits:
 		http.Error(w, `{"code":"unimplemented","message":"driver e2b cannot change limits"}`, http.StatusNotImplemented)
@@ -148,7 +148,7 @@ func proxy(w http.ResponseWriter, r *http.Request) {
 		FlushInterval: -1,
 		ErrorLog:      log.New(io.Discard, "", 0),
 		ErrorHandler: func(w http.ResponseWriter, _ *http.Request, err error) {
-			http.Error(w, fmt.Sprintf(`{"code":"unavailable","message":%q}`, "E2B's agent was not reached: "+err.Error()), http.StatusBadGateway)
+			http.Error(w, fmt.Sprintf(`{"code":"unavailable","message":%q}`, "E2B's agent cannot be reached: "+err.Error()), http.StatusBadGateway)
 		},
 	}).ServeHTTP(w, r)
 }
@@ -233,7 +233,7 @@ func (b *Box) completeFile(r *http.Request) error {
 		return err
 	}
 	if n > most {
-		return fmt.Errorf("the file has more than %s, which the sandbox may have", sandbox.FormatBytes(most))
+		return fmt.Errorf("the file has more than %s, the limit of the sandbox", sandbox.FormatBytes(most))
 	}
 	if _, err := aside.Seek(0, io.SeekStart); err != nil {
 		return err
