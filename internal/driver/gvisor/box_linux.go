@@ -22,6 +22,7 @@ import (
 
 	"github.com/glovebox-dev/glovebox/internal/atomicfile"
 	"github.com/glovebox-dev/glovebox/internal/driver"
+	"github.com/glovebox-dev/glovebox/internal/driver/gvisor/cgroup"
 	"github.com/glovebox-dev/glovebox/internal/network"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 	"github.com/glovebox-dev/glovebox/internal/trace"
@@ -33,7 +34,7 @@ import (
 type record struct {
 	Spec driver.Spec `json:"spec"`
 	// Cgroup is nil if the box has no control group.
-	Cgroup *cgroup `json:"cgroup,omitempty"`
+	Cgroup *cgroup.Group `json:"cgroup,omitempty"`
 	// CPUSet lists the processors that the box is bound to, if this is the
 	// mechanism of its CPU limit.
 	CPUSet []int `json:"cpu_set,omitempty"`
@@ -386,7 +387,7 @@ func (b *madeBox) incidents() (driver.Incidents, error) {
 			in.MemoryKills = 1
 		}
 	case b.record.Cgroup != nil:
-		n, err := b.record.Cgroup.memoryKills()
+		n, err := b.record.Cgroup.MemoryKills()
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
 			return in, fmt.Errorf("read memory kills: %w", err)
 		}
@@ -404,7 +405,7 @@ func (m *maker) destroy(ref string) error {
 			// Its maker may have died before it wrote a record.
 			b = &madeBox{record: record{Spec: driver.Spec{ID: ref}}, dir: m.boxDir(ref)}
 			if m.cgs != nil {
-				b.record.Cgroup = m.cgs.of(ref)
+				b.record.Cgroup = m.cgs.Of(ref)
 			}
 		} else if err != nil {
 			return err
@@ -440,7 +441,7 @@ func (m *maker) end(b *madeBox) error {
 	if err := m.forgetKernel(b); err != nil {
 		errs = append(errs, err)
 	}
-	if err := b.record.Cgroup.remove(); err != nil {
+	if err := b.record.Cgroup.Remove(); err != nil {
 		errs = append(errs, err)
 	}
 	if len(errs) > 0 {

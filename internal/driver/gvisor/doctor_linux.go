@@ -7,14 +7,13 @@ import (
 	"os"
 	"os/exec"
 	"os/user"
-	"path/filepath"
 	"runtime/debug"
-	"slices"
 	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/glovebox-dev/glovebox/internal/driver/gvisor/cgroup"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
@@ -74,7 +73,7 @@ func checkSeccomp() Check {
 
 func checkGroups() Check {
 	c := Check{Name: "control groups", OK: true}
-	if version := writableGroups(); version != "" {
+	if version := cgroup.Writable(); version != "" {
 		c.Detail = version + ", writable: the kernel keeps CPU and memory limits"
 		return c
 	}
@@ -82,35 +81,6 @@ func checkGroups() Check {
 	c.Detail = "none that this user may write: memory is watched instead of limited by the kernel, and CPU limits are whole CPUs"
 	c.Fix = "systemd-run --user --scope -p Delegate=yes glovebox …, or run as root"
 	return c
-}
-
-// writableGroups returns the version of control groups that this user may write. It
-// only reads, whereas a maker that uses groups also prepares its own group.
-func writableGroups() string {
-	mounts, err := os.ReadFile("/proc/self/mountinfo")
-	if err != nil {
-		return ""
-	}
-	own, err := os.ReadFile("/proc/self/cgroup")
-	if err != nil {
-		return ""
-	}
-	if c := findCgroupsV1(string(mounts), string(own)); c.has(cpuController) && c.has(memoryController) {
-		return "version 1"
-	}
-	for _, m := range cgroupMounts(string(mounts), "cgroup2") {
-		dir := m.dir
-		if os.Geteuid() != 0 {
-			dir = m.below(ownGroup(string(own), ""))
-		}
-		has, _ := os.ReadFile(filepath.Join(dir, "cgroup.controllers"))
-		names := strings.Fields(string(has))
-		if slices.Contains(names, cpuController) && slices.Contains(names, memoryController) &&
-			unix.Access(filepath.Join(dir, "cgroup.subtree_control"), unix.W_OK) == nil {
-			return "version 2"
-		}
-	}
-	return ""
 }
 
 // checkPython looks for Python, the most common language, in the directories that

@@ -14,6 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/glovebox-dev/glovebox/internal/driver"
+	"github.com/glovebox-dev/glovebox/internal/driver/gvisor/allowance"
+	"github.com/glovebox-dev/glovebox/internal/driver/gvisor/cgroup"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
@@ -32,10 +34,10 @@ type plan struct {
 // cannot be enforced.
 func (m *maker) plan(spec *driver.Spec) (plan, error) {
 	p := plan{
-		group:       m.cgs.has(cpuController) || m.cgs.has(memoryController) || m.cgs.has(pidsController),
-		watchMemory: !m.cgs.has(memoryController),
+		group:       m.cgs.Has(cgroup.CPU) || m.cgs.Has(cgroup.Memory) || m.cgs.Has(cgroup.PIDs),
+		watchMemory: !m.cgs.Has(cgroup.Memory),
 	}
-	if m.cgs.has(cpuController) {
+	if m.cgs.Has(cgroup.CPU) {
 		return p, nil
 	}
 	here, err := ownCPUs()
@@ -65,13 +67,13 @@ func (p plan) apply(m *maker, b *madeBox) error {
 	b.record.CPUSet = p.cpuSet
 	b.record.WatchMemory = p.watchMemory
 	if p.group {
-		b.record.Cgroup = m.cgs.of(b.record.Spec.ID)
+		b.record.Cgroup = m.cgs.Of(b.record.Spec.ID)
 	}
 	// The record must name the group before it exists.
 	if err := b.save(); err != nil || !p.group {
 		return err
 	}
-	_, err := m.cgs.make(b.record.Spec.ID, b.record.groupLimits())
+	_, err := m.cgs.Make(b.record.Spec.ID, allowance.Group(b.record.Spec.Limits, b.record.Linked))
 	return err
 }
 
@@ -103,7 +105,7 @@ func (b *madeBox) confine() error {
 
 func (b *madeBox) confineProcess(pid int) error {
 	if b.record.Cgroup != nil {
-		if err := b.record.Cgroup.add(pid); err != nil {
+		if err := b.record.Cgroup.Add(pid); err != nil {
 			return err
 		}
 	}

@@ -19,6 +19,7 @@ import (
 	"gvisor.dev/gvisor/pkg/log"
 
 	"github.com/glovebox-dev/glovebox/internal/driver"
+	"github.com/glovebox-dev/glovebox/internal/driver/gvisor/cgroup"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 	"github.com/glovebox-dev/glovebox/internal/trace"
 )
@@ -41,8 +42,8 @@ func makerFDs(args []string) map[int]bool {
 type maker struct {
 	dir   string // the directory of all state, shared with other makers
 	guest string
-	null  *os.File // the standard streams of boxes
-	cgs   *cgroups // nil if this process can make none
+	null  *os.File            // the standard streams of boxes
+	cgs   *cgroup.Hierarchies // nil if this process can make none
 
 	// The image "host", and what is at guestDir; made when first needed.
 	hostRoot, hostGuest func() (*tree, error)
@@ -92,7 +93,7 @@ func makerMain(args []string) int {
 		dir:   dir,
 		guest: args[1],
 		null:  null,
-		cgs:   findCgroups(),
+		cgs:   cgroup.Find(rootIsRoot()),
 		boxes: map[string]*madeBox{},
 	}
 	m.hostRoot = onceMade(func() (*tree, error) {

@@ -10,14 +10,16 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/glovebox-dev/glovebox/internal/driver/gvisor/allowance"
 )
 
 // A memoryWatch enforces a box's memory limit without a control group. The memory
 // of a box's programs is one file of the sentry, without a name; its size on disk
 // is their use. Data that the sentry keeps for programs (full pipes, socket
 // buffers, open files) is in the sentry's own memory. It counts as far as it
-// exceeds sentryShare. The memory of the box's connections is in the network
-// process. It counts as far as it exceeds networkMemory. If the sum exceeds the
+// exceeds allowance.SentryMemory. The memory of the box's connections is in the network
+// process. It counts as far as it exceeds allowance.NetworkMemory. If the sum exceeds the
 // limit, the watch kills the box.
 //
 // The watch reads the sum more often the nearer it is to the limit. Memory that is
@@ -33,10 +35,6 @@ type memoryWatch struct {
 	once    sync.Once // closes stopped
 	done    chan struct{}
 }
-
-// sentryShare is the sentry's allowance for itself, in bytes: about 10 MiB at rest,
-// and more during a garbage collection.
-const sentryShare = 48 << 20
 
 const (
 	fillRate     = 4 << 30 // bytes a second; zeroing memory is not faster
@@ -126,11 +124,11 @@ func (w *memoryWatch) used() (int64, error) {
 	if err != nil {
 		return 0, err // the sentry has ended
 	}
-	used := st.Blocks*512 + max(0, own-sentryShare)
+	used := st.Blocks*512 + max(0, own-allowance.SentryMemory)
 	if w.network > 0 {
 		// The network may end before the box.
 		if n, err := anonymousMemory(w.network); err == nil {
-			used += max(0, n-networkMemory)
+			used += max(0, n-allowance.NetworkMemory)
 		}
 	}
 	return used, nil

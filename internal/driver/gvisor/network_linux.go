@@ -18,6 +18,7 @@ import (
 	"gvisor.dev/gvisor/runsc/config"
 
 	"github.com/glovebox-dev/glovebox/internal/driver"
+	"github.com/glovebox-dev/glovebox/internal/driver/gvisor/allowance"
 	"github.com/glovebox-dev/glovebox/internal/network"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
@@ -31,7 +32,7 @@ func (b *madeBox) startNetwork(m *maker, secrets []sandbox.Secret) (*os.File, er
 	s := b.record.Spec
 	p, link, err := network.Start("/proc/self/exe", s.ID, b.dir, network.Options{
 		Network: s.Network, Terms: s.NetworkTerms, Secrets: secrets,
-		Memory: networkMemory + s.Limits.MemoryBytes/4,
+		Memory: allowance.NetworkMemory + s.Limits.MemoryBytes/4,
 	})
 	if err != nil {
 		return nil, err

@@ -8,17 +8,13 @@ import (
 	"gvisor.dev/gvisor/pkg/sentry/kernel"
 	"gvisor.dev/gvisor/pkg/sentry/mm"
 	"gvisor.dev/gvisor/pkg/sentry/vfs"
+
+	"github.com/glovebox-dev/glovebox/internal/driver/gvisor/allowance"
 )
 
 // gVisor counts processes by user (RLIMIT_NPROC), and root of a sandbox can be
 // any number of users. A processLimit counts all programs of the sandbox. The
 // sentry checks it when a task forks or starts a thread: see startObserver.Clone.
-
-// spareProcesses is the number of processes and threads above the limit that the
-// guest may have: its threads, its connectors, and programs that it starts while
-// others use the whole limit. It is bounded, because sandbox-root can trace the
-// guest and make it fork.
-const spareProcesses = 128
 
 // A processLimit is the maximum number of processes and threads of a sandbox; 0
 // means no limit.
@@ -43,7 +39,7 @@ func (l processLimit) check(t *kernel.Task) error {
 	switch {
 	case l == 0 || all <= int(l):
 		return nil // nearly always
-	case all > int(l)+spareProcesses:
+	case all > int(l)+allowance.SpareProcesses:
 		return linuxerr.EAGAIN
 	}
 	guest := root.ThreadGroupWithID(kernel.ThreadID(1))

@@ -12,6 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/glovebox-dev/glovebox/internal/driver"
+	"github.com/glovebox-dev/glovebox/internal/driver/gvisor/allowance"
+	"github.com/glovebox-dev/glovebox/internal/driver/gvisor/cgroup"
 	"github.com/glovebox-dev/glovebox/internal/guestapi"
 	"github.com/glovebox-dev/glovebox/internal/network"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
@@ -110,16 +112,16 @@ func (r *report) processesControl(in *guestapi.Limits) sandbox.Control {
 	c.Value += " of the sandbox"
 	c.Mechanism = "gVisor, programs of all users together"
 	c.Enforced = in.Processes > 0 && in.Processes <= int64(asked)
-	if r.Record.Cgroup != nil && r.Record.Cgroup.Dirs[pidsController] != "" {
-		most, err := r.Record.Cgroup.hostTasks()
+	if r.Record.Cgroup != nil && r.Record.Cgroup.Dirs[cgroup.PIDs] != "" {
+		most, err := r.Record.Cgroup.Tasks()
 		if err != nil {
 			c.Value += "; " + err.Error()
 			c.Enforced = false
 			return c
 		}
 		c.Value += fmt.Sprintf("; at most %d processes and threads of the host", most)
-		c.Mechanism += "; " + r.Record.Cgroup.name("pids.max", "pids.max")
-		c.Enforced = c.Enforced && most <= r.Record.groupLimits().tasks && r.inGroup(pidsController)
+		c.Mechanism += "; " + r.Record.Cgroup.Name("pids.max", "pids.max")
+		c.Enforced = c.Enforced && most <= allowance.Group(r.Record.Spec.Limits, r.Record.Linked).Tasks && r.Record.Cgroup.Holds(r.Sentry, cgroup.PIDs)
 	}
 	return c
 }
@@ -166,19 +168,19 @@ func (r *report) cpuControl(status map[string]string) sandbox.Control {
 	asked := r.Record.Spec.Limits.CPUs
 	c := sandbox.Control{Name: sandbox.ControlCPU, Asked: strconv.FormatFloat(asked, 'g', -1, 64)}
 	switch {
-	case r.Record.Cgroup != nil && r.Record.Cgroup.Dirs[cpuController] != "":
-		c.Mechanism = r.Record.Cgroup.name("cpu.cfs_quota_us", "cpu.max")
-		got, err := r.Record.Cgroup.cpus()
+	case r.Record.Cgroup != nil && r.Record.Cgroup.Dirs[cgroup.CPU] != "":
+		c.Mechanism = r.Record.Cgroup.Name("cpu.cfs_quota_us", "cpu.max")
+		got, err := r.Record.Cgroup.CPUs()
 		if err != nil {
 			c.Value = err.Error()
 			return c
 		}
 		c.Value = strconv.FormatFloat(got, 'g', -1, 64)
-		if burst := r.Record.Cgroup.cpuBurst(); burst > 0 {
+		if burst := r.Record.Cgroup.CPUBurst(); burst > 0 {
 			c.Value += fmt.Sprintf(" on average, and at most %v of CPU time more at once", burst)
 		}
 		// The limit is written in whole microseconds.
-		c.Enforced = math.Abs(got-asked) <= 1.0/cpuPeriod && r.inGroup(cpuController)
+		c.Enforced = math.Abs(got-asked) <= 1.0/cgroup.Period && r.Record.Cgroup.Holds(r.Sentry, cgroup.CPU)
 	case len(r.Record.CPUSet) > 0:
 		c.Mechanism = "CPU affinity"
 		c.Value = "processors " + status["Cpus_allowed_list"]
@@ -209,43 +211,20 @@ func (r *report) memoryControl() sandbox.Control {
 		c.Enforced = r.Watched
 		return c
 	}
-	c.Mechanism = r.Record.Cgroup.name("memory.limit_in_bytes", "memory.max")
-	got, err := r.Record.Cgroup.memory()
+	c.Mechanism = r.Record.Cgroup.Name("memory.limit_in_bytes", "memory.max")
+	got, err := r.Record.Cgroup.Memory()
 	if err != nil {
 		c.Value = err.Error()
 		return c
 	}
 	c.Value = sandbox.FormatBytes(got)
-	most := r.Record.groupLimits().memory
+	most := allowance.Group(r.Record.Spec.Limits, r.Record.Linked).Memory
 	if most > asked {
 		c.Value += fmt.Sprintf(", of which %s are for the network's process", sandbox.FormatBytes(most-asked))
 	}
 	// The host kernel rounds to whole pages.
-	c.Enforced = got <= most && r.inGroup(memoryController)
+	c.Enforced = got <= most && r.Record.Cgroup.Holds(r.Sentry, cgroup.Memory)
 	return c
-}
-
-// name returns the name of the file with a limit, for display.
-func (g *cgroup) name(v1, v2 string) string {
-	if g != nil && g.V2 {
-		return "cgroup v2 " + v2
-	}
-	return "cgroup v1 " + v1
-}
-
-// inGroup reports whether the sentry is in the box's group.
-func (r *report) inGroup(controller string) bool {
-	procs, err := r.Record.Cgroup.read(controller, "cgroup.procs")
-	if err != nil {
-		return false
-	}
-	want := strconv.Itoa(r.Sentry)
-	for pid := range strings.FieldsSeq(procs) {
-		if pid == want {
-			return true
-		}
-	}
-	return false
 }
 
 // otherNamespace reports whether a process and this one are in different namespaces

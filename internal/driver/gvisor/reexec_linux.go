@@ -2,7 +2,6 @@ package gvisor
 
 import (
 	"encoding/json"
-	"math"
 	"os"
 	"os/signal"
 	"regexp"
@@ -18,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 	"gvisor.dev/gvisor/pkg/gomaxprocs"
 
+	"github.com/glovebox-dev/glovebox/internal/driver/gvisor/allowance"
 	"github.com/glovebox-dev/glovebox/internal/network"
 )
 
@@ -173,12 +173,7 @@ func limitsOf(spec *specs.Spec) (mem int64, cpus int) {
 		mem = *r.Memory.Limit
 	}
 	if r.CPU != nil && r.CPU.Quota != nil && r.CPU.Period != nil && *r.CPU.Period > 0 {
-		cpus = visibleCPUs(float64(*r.CPU.Quota) / float64(*r.CPU.Period))
+		cpus = allowance.VisibleCPUs(float64(*r.CPU.Quota) / float64(*r.CPU.Period))
 	}
 	return mem, cpus
 }
-
-// visibleCPUs returns the number of processors that the programs of a box see. It
-// is at least two: with one, programs omit locks that they need, because their
-// threads run in parallel on the host.
-func visibleCPUs(limit float64) int { return max(2, int(math.Ceil(limit))) }

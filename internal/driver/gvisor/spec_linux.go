@@ -12,6 +12,7 @@ import (
 	"gvisor.dev/gvisor/runsc/config"
 	"gvisor.dev/gvisor/runsc/flag"
 
+	"github.com/glovebox-dev/glovebox/internal/driver/gvisor/cgroup"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
@@ -94,7 +95,7 @@ func (b *madeBox) bundle(streams int) *specs.Spec {
 	} else {
 		args = append(args, "--own", sandbox.WorkDir+",/home/user")
 	}
-	quota, period := int64(math.Round(l.CPUs*cpuPeriod)), uint64(cpuPeriod)
+	quota, period := int64(math.Round(l.CPUs*cgroup.Period)), uint64(cgroup.Period)
 	spec := &specs.Spec{
 		Version:  "1.1.0",
 		Hostname: b.record.Spec.Hostname,

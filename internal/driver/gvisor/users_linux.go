@@ -345,3 +345,11 @@ func identityMap(path string) ([]syscall.SysProcIDMap, error) {
 	}
 	return m, nil
 }
+
+// rootIsRoot reports whether uid 0 here is also uid 0 on the host, which means that
+// root started the driver.
+func rootIsRoot() bool {
+	data, err := os.ReadFile("/proc/self/uid_map")
+	f := strings.Fields(string(data))
+	return err == nil && len(f) >= 3 && f[0] == "0" && f[1] == "0"
+}

@@ -1,4 +1,4 @@
-package gvisor
+package cgroup
 
 import (
 	"os"
@@ -28,21 +28,21 @@ func TestEmptyGroups(t *testing.T) {
 		}
 	}
 	parents, keep := []string{parent, filepath.Join(parent, "none")}, []string{own}
-	if names, err := emptyGroups(parents, keep, time.Now().Add(-time.Minute), false); len(names) > 0 || err != nil {
+	if names, err := Empty(parents, keep, time.Now().Add(-time.Minute), false); len(names) > 0 || err != nil {
 		t.Errorf("of groups that were just made: %q, %v", names, err)
 	}
 	later := time.Now().Add(time.Minute)
 	want := []string{"control group " + filepath.Join(parent, empty)}
-	if names, err := emptyGroups(parents, keep, later, false); !slices.Equal(names, want) || err != nil {
+	if names, err := Empty(parents, keep, later, false); !slices.Equal(names, want) || err != nil {
 		t.Errorf("got %q, %v; want %q", names, err, want)
 	}
-	if names, err := emptyGroups(parents, keep, later, true); len(names) > 0 || err == nil {
+	if names, err := Empty(parents, keep, later, true); len(names) > 0 || err == nil {
 		t.Errorf("a group that cannot be removed: %q, %v", names, err)
 	}
 	if err := os.Remove(filepath.Join(parent, empty, "cgroup.procs")); err != nil {
 		t.Fatal(err)
 	}
-	if names, err := emptyGroups(parents, keep, later, true); len(names) > 0 || err != nil {
+	if names, err := Empty(parents, keep, later, true); len(names) > 0 || err != nil {
 		t.Errorf("what is no control group: %q, %v", names, err)
 	}
 }

@@ -1,4 +1,4 @@
-package gvisor
+package cgroup
 
 import (
 	"os"
@@ -7,9 +7,6 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-
-	"github.com/glovebox-dev/glovebox/internal/driver"
-	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
 // fakeHierarchy makes directories that stand for mounted hierarchies.
@@ -30,7 +27,7 @@ func TestFindCgroupsV1(t *testing.T) {
 		"31 25 0:27 /box " + root + "/memory rw - cgroup cgroup rw,memory\n" +
 		"33 25 0:29 / " + root + "/unified rw - cgroup2 cgroup2 rw\n"
 	own := "4:memory:/box\n3:cpu,cpuacct:/not/there\n0::/\n"
-	got := findCgroupsV1(mounts, own)
+	got := findV1(mounts, own)
 	// A group whose directory is not there cannot be written.
 	want := map[string]string{"memory": filepath.Join(root, "memory")}
 	if got == nil {
@@ -39,10 +36,10 @@ func TestFindCgroupsV1(t *testing.T) {
 	if diff := cmp.Diff(want, got.base); diff != "" {
 		t.Errorf("bases (-want +got):\n%s", diff)
 	}
-	if got.has(cpuController) || !got.has(memoryController) {
+	if got.Has(CPU) || !got.Has(Memory) {
 		t.Error("has does not say what is there")
 	}
-	if findCgroupsV1("", own) != nil {
+	if findV1("", own) != nil {
 		t.Error("found groups where nothing is mounted")
 	}
 }
@@ -51,28 +48,28 @@ func TestFindCgroupsV2(t *testing.T) {
 	root := fakeHierarchy(t, "user.slice/app")
 	mounts := "29 23 0:26 / " + root + " rw,nosuid - cgroup2 cgroup2 rw,nsdelegate\n"
 	own := "0::/user.slice/app\n"
-	if c := findCgroupsV2(mounts, own, false); c != nil {
+	if c := findV2(mounts, own, false); c != nil {
 		t.Errorf("found %+v without a delegated group", c)
 	}
 	control := filepath.Join(root, "user.slice/app/cgroup.subtree_control")
 	if err := os.WriteFile(control, nil, 0o644); err != nil {
 		t.Fatal(err)
 	}
-	c := findCgroupsV2(mounts, own, false)
-	if c == nil || !c.v2 || c.base[memoryController] != filepath.Join(root, "user.slice/app") {
+	c := findV2(mounts, own, false)
+	if c == nil || !c.v2 || c.base[Memory] != filepath.Join(root, "user.slice/app") {
 		t.Fatalf("found %+v, want the delegated group", c)
 	}
 	if data, _ := os.ReadFile(control); string(data) != "+cpu +memory" {
 		t.Errorf("controllers handed on: %q", data)
 	}
-	if c.has(pidsController) {
+	if c.Has(PIDs) {
 		t.Error("has a controller that was not delegated")
 	}
 	there := filepath.Join(root, "user.slice/app/cgroup.controllers")
 	if err := os.WriteFile(there, []byte("cpuset cpu io memory pids\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
-	if c = findCgroupsV2(mounts, own, false); !c.has(pidsController) {
+	if c = findV2(mounts, own, false); !c.Has(PIDs) {
 		t.Error("does not have the controller of processes")
 	}
 	if data, _ := os.ReadFile(control); string(data) != "+cpu +memory +pids" {
@@ -81,20 +78,20 @@ func TestFindCgroupsV2(t *testing.T) {
 }
 
 func TestCgroupSettings(t *testing.T) {
-	l := (&record{Spec: driver.Spec{Limits: sandbox.Limits{CPUs: 0.5, MemoryBytes: 64 << 20, Processes: 10}}}).groupLimits()
-	dirs := map[string]string{cpuController: "/c", memoryController: "/m", pidsController: "/p"}
-	v2 := (&cgroup{V2: true, Dirs: dirs}).settings(l)
+	l := Limits{CPUs: 0.5, Memory: 64 << 20, Tasks: 616}
+	dirs := map[string]string{CPU: "/c", Memory: "/m", PIDs: "/p"}
+	v2 := (&Group{V2: true, Dirs: dirs}).settings(l)
 	want := []setting{
-		{cpuController, "cpu.max", "50000 100000", false},
-		{cpuController, "cpu.max.burst", "50000", true},
-		{memoryController, "memory.max", "67108864", false},
-		{memoryController, "memory.swap.max", "0", true},
-		{pidsController, "pids.max", "616", false}, // 64 + (2 + 2) * (10 + 128)
+		{CPU, "cpu.max", "50000 100000", false},
+		{CPU, "cpu.max.burst", "50000", true},
+		{Memory, "memory.max", "67108864", false},
+		{Memory, "memory.swap.max", "0", true},
+		{PIDs, "pids.max", "616", false},
 	}
 	if diff := cmp.Diff(want, v2, cmp.AllowUnexported(setting{})); diff != "" {
 		t.Errorf("version 2 (-want +got):\n%s", diff)
 	}
-	v1 := (&cgroup{Dirs: map[string]string{memoryController: "/m"}}).settings(l)
+	v1 := (&Group{Dirs: map[string]string{Memory: "/m"}}).settings(l)
 	if len(v1) != 2 || v1[0].file != "memory.limit_in_bytes" || v1[1].file != "memory.memsw.limit_in_bytes" {
 		t.Errorf("version 1 without a CPU controller: %+v", v1)
 	}
@@ -108,28 +105,28 @@ func TestCgroupReadBack(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	g := &cgroup{V2: true, Dirs: map[string]string{cpuController: dir, memoryController: dir}}
+	g := &Group{V2: true, Dirs: map[string]string{CPU: dir, Memory: dir}}
 	write("cpu.max", "max 100000\n")
-	if _, err := g.cpus(); err == nil {
+	if _, err := g.CPUs(); err == nil {
 		t.Error("cpus() of a group without a limit gives no error")
 	}
 	write("cpu.max", "150000 100000\n")
-	if n, err := g.cpus(); n != 1.5 || err != nil {
+	if n, err := g.CPUs(); n != 1.5 || err != nil {
 		t.Errorf("cpus() = %v, %v; want 1.5", n, err)
 	}
-	if got := g.cpuBurst(); got != 0 {
+	if got := g.CPUBurst(); got != 0 {
 		t.Errorf("cpuBurst() = %v where the kernel has none", got)
 	}
 	write("cpu.max.burst", "150000\n")
-	if got := g.cpuBurst(); got != 150*time.Millisecond {
+	if got := g.CPUBurst(); got != 150*time.Millisecond {
 		t.Errorf("cpuBurst() = %v, want 150ms", got)
 	}
 	write("memory.max", "max\n")
-	if _, err := g.memory(); err == nil {
+	if _, err := g.Memory(); err == nil {
 		t.Error("memory() of a group without a limit gives no error")
 	}
 	write("memory.events", "low 0\nhigh 0\nmax 31\noom 4\noom_kill 3\noom_group_kill 1\n")
-	if n, err := g.memoryKills(); n != 3 || err != nil {
+	if n, err := g.MemoryKills(); n != 3 || err != nil {
 		t.Errorf("memoryKills() = %d, %v; want 3", n, err)
 	}
 }
