@@ -22,47 +22,17 @@ import (
 
 	"github.com/glovebox-dev/glovebox/internal/atomicfile"
 	"github.com/glovebox-dev/glovebox/internal/driver"
-	"github.com/glovebox-dev/glovebox/internal/driver/gvisor/cgroup"
+	"github.com/glovebox-dev/glovebox/internal/driver/gvisor/message"
 	"github.com/glovebox-dev/glovebox/internal/network"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 	"github.com/glovebox-dev/glovebox/internal/trace"
 )
 
-// record is the description of a box on disk. It exists before the first resource
-// of the box is made and until the last one is gone. It is enough to clean up after
-// a maker that died at any point.
-type record struct {
-	Spec driver.Spec `json:"spec"`
-	// Cgroup is nil if the box has no control group.
-	Cgroup *cgroup.Group `json:"cgroup,omitempty"`
-	// CPUSet lists the processors that the box is bound to, if this is the
-	// mechanism of its CPU limit.
-	CPUSet []int `json:"cpu_set,omitempty"`
-	// WatchMemory means that the maker enforces the memory limit itself.
-	WatchMemory bool `json:"watch_memory,omitempty"`
-	// Linked means that the box has an interface besides its loopback, independent
-	// of its current policy.
-	Linked bool `json:"linked,omitempty"`
-	// CountsAll means that the sentry applies the process limit to the programs of
-	// all users together. Boxes of an earlier version lack the field; their sentry
-	// applies it to each user.
-	CountsAll bool `json:"counts_all,omitempty"`
-	// UserIsRoot means that programs run as sandbox-root, also if another user is
-	// requested: it is the only user of the box that a file of the host can belong
-	// to.
-	UserIsRoot bool `json:"user_is_root,omitempty"`
-	// FirstUser is the host user that is uid 0 of the box: see boxUsers. If it is
-	// 0, the box has the user numbers of its maker. If root then runs the server,
-	// WhyHostUsers gives the reason; it is empty in boxes of earlier versions.
-	FirstUser    int    `json:"first_user,omitempty"`
-	WhyHostUsers string `json:"why_host_users,omitempty"`
-}
-
 const recordFile = "box.json"
 
 // madeBox is a box in its maker.
 type madeBox struct {
-	record record
+	record message.Record
 	dir    string
 	own    bool // this maker created the box
 	conf   *config.Config
@@ -87,7 +57,7 @@ type madeBox struct {
 // create makes a box as req asks. The guest's first connections are streams.
 // workspace, if not nil, is the tree of the spec's workspace, with translated user
 // numbers.
-func (m *maker) create(ctx context.Context, req *request, streams []*os.File, workspace *tree) (err error) {
+func (m *maker) create(ctx context.Context, req *message.Request, streams []*os.File, workspace *tree) (err error) {
 	spec, image := req.Spec, req.Root
 	_, preparing := trace.Start(ctx, "prepare files")
 	defer func() { preparing.End(err) }()
@@ -98,7 +68,7 @@ func (m *maker) create(ctx context.Context, req *request, streams []*os.File, wo
 	if err != nil {
 		return err
 	}
-	b := &madeBox{record: record{Spec: *spec}, dir: m.boxDir(spec.ID), own: true, null: m.null}
+	b := &madeBox{record: message.Record{Spec: *spec}, dir: m.boxDir(spec.ID), own: true, null: m.null}
 	b.record.Linked = spec.Network != sandbox.NetworkNone
 	b.record.CountsAll = true
 	b.record.FirstUser, b.record.WhyHostUsers = req.FirstUser, req.WhyHostUsers
@@ -129,7 +99,7 @@ func (m *maker) create(ctx context.Context, req *request, streams []*os.File, wo
 	if err != nil {
 		return err
 	}
-	defer closeAll(mounts)
+	defer message.CloseAll(mounts)
 	if err := b.writeBundle(bundle); err != nil {
 		return err
 	}
@@ -403,7 +373,7 @@ func (m *maker) destroy(ref string) error {
 		var err error
 		if b, err = m.load(ref); errors.Is(err, driver.ErrGone) {
 			// Its maker may have died before it wrote a record.
-			b = &madeBox{record: record{Spec: driver.Spec{ID: ref}}, dir: m.boxDir(ref)}
+			b = &madeBox{record: message.Record{Spec: driver.Spec{ID: ref}}, dir: m.boxDir(ref)}
 			if m.cgs != nil {
 				b.record.Cgroup = m.cgs.Of(ref)
 			}

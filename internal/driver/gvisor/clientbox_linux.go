@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/glovebox-dev/glovebox/internal/driver"
+	"github.com/glovebox-dev/glovebox/internal/driver/gvisor/message"
 	"github.com/glovebox-dev/glovebox/internal/guestapi"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
@@ -115,16 +116,16 @@ func (b *box) dial(ctx context.Context, take func() net.Conn) (net.Conn, error) 
 	if c := take(); c != nil {
 		return c, nil
 	}
-	near, far, err := socketpair()
+	near, far, err := message.Socketpair()
 	if err != nil {
 		return nil, err
 	}
 	defer far.Close()
-	if _, err := b.d.call(ctx, &request{Op: opDial, Ref: b.ref}, far); err != nil {
+	if _, err := b.d.call(ctx, &message.Request{Op: message.OpDial, Ref: b.ref}, far); err != nil {
 		near.Close()
 		return nil, sandbox.Wrap(err, "dial box", b.ref)
 	}
-	return fileConn(near)
+	return message.FileConn(near)
 }
 
 // Receipt implements [driver.Box]. It resumes a paused box for the duration of the
@@ -139,16 +140,16 @@ func (b *box) receipt(ctx context.Context) (_ sandbox.Receipt, err error) {
 		return nil, err
 	}
 	defer b.asleep.end()
-	rep, err := b.d.call(ctx, &request{Op: opReceipt, Ref: b.ref})
+	rep, err := b.d.call(ctx, &message.Request{Op: message.OpReceipt, Ref: b.ref})
 	if err != nil {
 		return nil, err
 	}
 	if rep.Report.Paused {
-		if _, err := b.d.call(ctx, &request{Op: opResume, Ref: b.ref}); err != nil {
+		if _, err := b.d.call(ctx, &message.Request{Op: message.OpResume, Ref: b.ref}); err != nil {
 			return nil, err
 		}
 		defer func() {
-			_, perr := b.d.call(context.WithoutCancel(ctx), &request{Op: opPause, Ref: b.ref})
+			_, perr := b.d.call(context.WithoutCancel(ctx), &message.Request{Op: message.OpPause, Ref: b.ref})
 			err = errors.Join(err, perr)
 		}()
 	}
@@ -158,14 +159,14 @@ func (b *box) receipt(ctx context.Context) (_ sandbox.Receipt, err error) {
 	if err != nil {
 		return nil, err
 	}
-	return rep.Report.receipt(in)
+	return report{rep.Report}.receipt(in)
 }
 
 // askTime bounds how long a guest may take to report its limits.
 const askTime = 10 * time.Second
 
 func (b *box) Incidents(ctx context.Context) (driver.Incidents, error) {
-	rep, err := b.d.call(ctx, &request{Op: opIncidents, Ref: b.ref})
+	rep, err := b.d.call(ctx, &message.Request{Op: message.OpIncidents, Ref: b.ref})
 	if err != nil {
 		return driver.Incidents{}, sandbox.Wrap(err, "read incidents of box", b.ref)
 	}
@@ -174,7 +175,7 @@ func (b *box) Incidents(ctx context.Context) (driver.Incidents, error) {
 
 // Traffic implements [driver.Networker].
 func (b *box) Traffic(ctx context.Context, after int64) (sandbox.Traffic, error) {
-	rep, err := b.d.call(ctx, &request{Op: opTraffic, Ref: b.ref, After: after})
+	rep, err := b.d.call(ctx, &message.Request{Op: message.OpTraffic, Ref: b.ref, After: after})
 	if err != nil {
 		return sandbox.Traffic{}, sandbox.Wrap(err, "read traffic of box", b.ref)
 	}
@@ -183,7 +184,7 @@ func (b *box) Traffic(ctx context.Context, after int64) (sandbox.Traffic, error)
 
 // Authority implements [driver.Networker].
 func (b *box) Authority(ctx context.Context) ([]byte, error) {
-	rep, err := b.d.call(ctx, &request{Op: opAuthority, Ref: b.ref})
+	rep, err := b.d.call(ctx, &message.Request{Op: message.OpAuthority, Ref: b.ref})
 	if err != nil {
 		return nil, sandbox.Wrap(err, "read authority of box", b.ref)
 	}
@@ -195,7 +196,7 @@ func (b *box) SetNetwork(ctx context.Context, n sandbox.Network) error {
 	if err := n.CheckCanonical(); err != nil {
 		return err
 	}
-	_, err := b.d.call(ctx, &request{Op: opSetNetwork, Ref: b.ref, Network: n})
+	_, err := b.d.call(ctx, &message.Request{Op: message.OpSetNetwork, Ref: b.ref, Network: n})
 	return sandbox.Wrap(err, "change network of box", b.ref)
 }
 
@@ -204,7 +205,7 @@ func (b *box) Pause(ctx context.Context) error {
 		return sandbox.Wrap(err, "pause box", b.ref)
 	}
 	defer b.asleep.end()
-	_, err := b.d.call(ctx, &request{Op: opPause, Ref: b.ref})
+	_, err := b.d.call(ctx, &message.Request{Op: message.OpPause, Ref: b.ref})
 	return sandbox.Wrap(err, "pause box", b.ref)
 }
 
@@ -213,13 +214,13 @@ func (b *box) Resume(ctx context.Context) error {
 		return sandbox.Wrap(err, "resume box", b.ref)
 	}
 	defer b.asleep.end()
-	_, err := b.d.call(ctx, &request{Op: opResume, Ref: b.ref})
+	_, err := b.d.call(ctx, &message.Request{Op: message.OpResume, Ref: b.ref})
 	return sandbox.Wrap(err, "resume box", b.ref)
 }
 
 // Destroy implements [driver.Box]. The maker completes it even if ctx ends.
 func (b *box) Destroy(ctx context.Context) error {
 	b.release()
-	_, err := b.d.call(ctx, &request{Op: opDestroy, Ref: b.ref})
+	_, err := b.d.call(ctx, &message.Request{Op: message.OpDestroy, Ref: b.ref})
 	return sandbox.Wrap(err, "destroy box", b.ref)
 }

@@ -22,6 +22,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/glovebox-dev/glovebox/internal/driver"
+	"github.com/glovebox-dev/glovebox/internal/driver/gvisor/message"
 	"github.com/glovebox-dev/glovebox/internal/image"
 	"github.com/glovebox-dev/glovebox/internal/network"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
@@ -137,7 +138,7 @@ func (d *Driver) startMaker() (*makerProcess, error) {
 	}
 	near, far := os.NewFile(uintptr(fds[0]), "maker"), os.NewFile(uintptr(fds[1]), "driver")
 	defer far.Close()
-	nc, err := fileConn(near)
+	nc, err := message.FileConn(near)
 	if err != nil {
 		return nil, err
 	}
@@ -241,23 +242,23 @@ func startFiltered(cmd *exec.Cmd) error {
 
 // call sends req to the maker and waits for its reply. streams are the far ends of
 // streams to the guest; the caller closes them.
-func (d *Driver) call(ctx context.Context, req *request, streams ...*os.File) (*reply, error) {
+func (d *Driver) call(ctx context.Context, req *message.Request, streams ...*os.File) (*message.Reply, error) {
 	m, err := d.running()
 	if err != nil {
 		return nil, err
 	}
-	near, far, err := socketpair()
+	near, far, err := message.Socketpair()
 	if err != nil {
 		return nil, err
 	}
 	defer far.Close()
 	files := append([]*os.File{far}, streams...)
-	conn, err := fileConn(near)
+	conn, err := message.FileConn(near)
 	if err != nil {
 		return nil, err
 	}
 	defer conn.Close()
-	if err := sendRequest(m.conn, req, files...); err != nil {
+	if err := message.Send(m.conn, req, files...); err != nil {
 		return nil, d.makerLost(err)
 	}
 	far.Close()
@@ -265,11 +266,11 @@ func (d *Driver) call(ctx context.Context, req *request, streams ...*os.File) (*
 	// arrives, after the maker has undone all partial work.
 	stop := context.AfterFunc(ctx, func() { _ = conn.(*net.UnixConn).CloseWrite() })
 	defer stop()
-	var rep reply
+	var rep message.Reply
 	if err := json.NewDecoder(conn).Decode(&rep); err != nil {
 		return nil, d.makerLost(err)
 	}
-	if err := rep.Err.err(); err != nil {
+	if err := rep.Err.Err(); err != nil {
 		if ctx.Err() != nil {
 			return nil, errors.Join(ctx.Err(), err)
 		}
@@ -284,13 +285,9 @@ func (d *Driver) makerLost(err error) error {
 
 // Probe implements [driver.Driver]. The maker checks the requirements of a box.
 func (d *Driver) Probe(ctx context.Context) error {
-	_, err := d.call(ctx, &request{Op: opProbe})
+	_, err := d.call(ctx, &message.Request{Op: message.OpProbe})
 	return err
 }
-
-// maxStreams bounds the streams that a guest is started with, including the
-// driver's own.
-const maxStreams = 4
 
 // Create implements [driver.Driver]. The guest starts with the streams for the
 // first calls of Dial, and with one for the driver's own requests.
@@ -303,13 +300,13 @@ func (d *Driver) Create(ctx context.Context, spec *driver.Spec) (driver.Box, err
 	}
 	b := d.newBox(spec.ID)
 	var far []*os.File
-	for range 1 + min(max(1, spec.Streams), maxStreams-1) {
-		n, f, err := socketpair()
+	for range 1 + min(max(1, spec.Streams), message.MaxStreams-1) {
+		n, f, err := message.Socketpair()
 		var near net.Conn
 		if err == nil {
 			defer f.Close()
 			far = append(far, f)
-			near, err = fileConn(n)
+			near, err = message.FileConn(n)
 		}
 		if err != nil {
 			b.release()
@@ -321,8 +318,8 @@ func (d *Driver) Create(ctx context.Context, spec *driver.Spec) (driver.Box, err
 	root, done, err := d.imageRoot(ctx, spec.Image)
 	if err == nil {
 		defer done()
-		var rep *reply
-		req := &request{Op: opCreate, Ref: spec.ID, Spec: spec, Secrets: secretValues(spec), Root: root, Trace: trace.On(ctx)}
+		var rep *message.Reply
+		req := &message.Request{Op: message.OpCreate, Ref: spec.ID, Spec: spec, Secrets: secretValues(spec), Root: root, Trace: trace.On(ctx)}
 		if rep, err = d.create(ctx, req, far); err == nil {
 			trace.Adopt(ctx, rep.Spans)
 		}
@@ -340,7 +337,7 @@ func (d *Driver) Create(ctx context.Context, spec *driver.Spec) (driver.Box, err
 
 // Attach implements [driver.Driver].
 func (d *Driver) Attach(ctx context.Context, ref string) (driver.Box, error) {
-	rep, err := d.call(ctx, &request{Op: opAttach, Ref: ref})
+	rep, err := d.call(ctx, &message.Request{Op: message.OpAttach, Ref: ref})
 	if err != nil {
 		return nil, sandbox.Wrap(err, "attach box", ref)
 	}
@@ -353,7 +350,7 @@ func (d *Driver) Attach(ctx context.Context, ref string) (driver.Box, error) {
 			return nil, sandbox.Wrap(err, "attach box", ref)
 		}
 		defer memory.Close()
-		if _, err := d.call(ctx, &request{Op: opWatch, Ref: ref}, memory); err != nil {
+		if _, err := d.call(ctx, &message.Request{Op: message.OpWatch, Ref: ref}, memory); err != nil {
 			return nil, sandbox.Wrap(err, "attach box", ref)
 		}
 	}
@@ -362,7 +359,7 @@ func (d *Driver) Attach(ctx context.Context, ref string) (driver.Box, error) {
 
 // List implements [driver.Driver].
 func (d *Driver) List(ctx context.Context) ([]string, error) {
-	rep, err := d.call(ctx, &request{Op: opList})
+	rep, err := d.call(ctx, &message.Request{Op: message.OpList})
 	if err != nil {
 		return nil, sandbox.Wrap(err, "list boxes", "")
 	}
@@ -371,7 +368,7 @@ func (d *Driver) List(ctx context.Context) ([]string, error) {
 
 // Discard implements [driver.Driver].
 func (d *Driver) Discard(ctx context.Context, ref string) error {
-	_, err := d.call(ctx, &request{Op: opDiscard, Ref: ref})
+	_, err := d.call(ctx, &message.Request{Op: message.OpDiscard, Ref: ref})
 	return sandbox.Wrap(err, "discard box", ref)
 }
 
@@ -396,4 +393,13 @@ func (d *Driver) Close() error {
 	err := m.conn.Close()
 	<-m.done
 	return err
+}
+
+// secretValues returns the values of a spec's secrets.
+func secretValues(spec *driver.Spec) []string {
+	var values []string
+	for _, s := range spec.Secrets {
+		values = append(values, s.Value.Reveal())
+	}
+	return values
 }

@@ -10,6 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 	"gvisor.dev/gvisor/runsc/specutils"
 
+	"github.com/glovebox-dev/glovebox/internal/driver/gvisor/message"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
@@ -103,7 +104,7 @@ func (t *tree) handOver() (*os.File, error) {
 		return nil, err
 	}
 	defer root.Close()
-	near, far, err := socketpair()
+	near, far, err := message.Socketpair()
 	if err != nil {
 		return nil, err
 	}
@@ -117,10 +118,10 @@ func (t *tree) handOver() (*os.File, error) {
 // openMounts opens the files that a box sees: its root file system, then each mount
 // of the specification that is on the host. For the workspace it uses the given
 // tree, if there is one. The caller closes the files.
-func (m *maker) openMounts(b *madeBox, spec *specs.Spec, image *imageRoot, workspace *tree) (files []*os.File, err error) {
+func (m *maker) openMounts(b *madeBox, spec *specs.Spec, image *message.ImageRoot, workspace *tree) (files []*os.File, err error) {
 	defer func() {
 		if err != nil {
-			closeAll(files)
+			message.CloseAll(files)
 		}
 	}()
 	add := func(file *os.File, err error) error {

@@ -9,6 +9,7 @@ import (
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 
 	"github.com/glovebox-dev/glovebox/internal/driver"
+	"github.com/glovebox-dev/glovebox/internal/driver/gvisor/message"
 	"github.com/glovebox-dev/glovebox/internal/image"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
@@ -63,7 +64,7 @@ func (d *Driver) ExtendImage(ctx context.Context, order driver.ImageExtension) (
 // imageRoot returns the root file system of a box of an image, or nil for the
 // host's. The caller calls the returned function when the box is made, to release
 // the image.
-func (d *Driver) imageRoot(ctx context.Context, ref string) (*imageRoot, func(), error) {
+func (d *Driver) imageRoot(ctx context.Context, ref string) (*message.ImageRoot, func(), error) {
 	if ref == sandbox.ImageHost {
 		return nil, func() {}, nil
 	}
@@ -81,7 +82,7 @@ func (d *Driver) imageRoot(ctx context.Context, ref string) (*imageRoot, func(),
 	if err != nil {
 		return nil, nil, err
 	}
-	return &imageRoot{File: root.Path, Config: root.Config}, root.Close, nil
+	return &message.ImageRoot{File: root.Path, Config: root.Config}, root.Close, nil
 }
 
 // rootAnnotations returns annotations that make gVisor use a file as the root file
@@ -98,7 +99,7 @@ func (b *madeBox) rootAnnotations(file string) map[string]string {
 }
 
 // useImage makes a specification one of a box of an OCI image.
-func (b *madeBox) useImage(spec *specs.Spec, root *imageRoot) {
+func (b *madeBox) useImage(spec *specs.Spec, root *message.ImageRoot) {
 	spec.Annotations = b.rootAnnotations(root.File)
 	c := root.Config
 	spec.Process.Env = append(spec.Process.Env, c.Env...)

@@ -20,6 +20,7 @@ import (
 
 	"github.com/glovebox-dev/glovebox/internal/driver"
 	"github.com/glovebox-dev/glovebox/internal/driver/gvisor/cgroup"
+	"github.com/glovebox-dev/glovebox/internal/driver/gvisor/message"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 	"github.com/glovebox-dev/glovebox/internal/trace"
 )
@@ -76,7 +77,7 @@ func makerMain(args []string) int {
 		fmt.Fprintf(stderr, "%s: detach mounts: %v\n", makerName, err)
 		return 1
 	}
-	conn, err := fileConn(os.NewFile(makerFD, "driver"))
+	conn, err := message.FileConn(os.NewFile(makerFD, "driver"))
 	if err != nil {
 		fmt.Fprintf(stderr, "%s: %v\n", makerName, err)
 		return 1
@@ -145,9 +146,9 @@ func onceMade[T any](make func() (*T, error)) func() (*T, error) {
 func (m *maker) serve(conn *net.UnixConn) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var calls sync.WaitGroup
-	data := make([]byte, maxRequest)
+	data := make([]byte, message.MaxRequest)
 	for {
-		req, files, err := receiveRequest(conn, data)
+		req, files, err := message.Receive(conn, data)
 		if err != nil {
 			if !errors.Is(err, io.EOF) && !errors.Is(err, net.ErrClosed) {
 				log.Warningf("receive request: %v", err)
@@ -228,9 +229,9 @@ func (m *maker) linger() {
 const lingerLook = time.Second
 
 // answer executes req and sends the reply on the first file.
-func (m *maker) answer(ctx context.Context, req *request, files []*os.File) {
-	defer closeAll(files[1:])
-	conn, err := fileConn(files[0])
+func (m *maker) answer(ctx context.Context, req *message.Request, files []*os.File) {
+	defer message.CloseAll(files[1:])
+	conn, err := message.FileConn(files[0])
 	if err != nil {
 		log.Warningf("open reply stream: %v", err)
 		return
@@ -243,33 +244,33 @@ func (m *maker) answer(ctx context.Context, req *request, files []*os.File) {
 		_, _ = conn.Read(make([]byte, 1))
 		cancel()
 	}()
-	var rep reply
+	var rep message.Reply
 	var spans trace.Recording
 	if req.Trace {
 		ctx = trace.With(ctx, spans.Take)
 	}
 	if err := m.do(ctx, req, files[1:], &rep); err != nil {
-		rep = reply{Err: toWire(err)}
+		rep = message.Reply{Err: message.NewError(err)}
 	}
 	rep.Spans = spans.Spans()
-	if err := json.NewEncoder(conn).Encode(&rep); err != nil && req.Op == opCreate {
+	if err := json.NewEncoder(conn).Encode(&rep); err != nil && req.Op == message.OpCreate {
 		// The driver does not know of the box, so it would leak.
 		_ = m.destroy(req.Ref)
 	}
 }
 
-func (m *maker) do(ctx context.Context, req *request, files []*os.File, rep *reply) (err error) {
-	if needsRef := req.Op != opList && req.Op != opProbe; needsRef && !sandbox.ValidID(req.Ref) {
-		if req.Op == opDiscard {
+func (m *maker) do(ctx context.Context, req *message.Request, files []*os.File, rep *message.Reply) (err error) {
+	if needsRef := req.Op != message.OpList && req.Op != message.OpProbe; needsRef && !sandbox.ValidID(req.Ref) {
+		if req.Op == message.OpDiscard {
 			return nil // List does not return such a reference
 		}
 		return fmt.Errorf("%w: %q is not a reference", driver.ErrGone, req.Ref)
 	}
 	switch req.Op {
-	case opProbe:
+	case message.OpProbe:
 		return m.probe()
-	case opCreate:
-		if len(files) < 2 || len(files) > maxStreams+1 || req.Spec == nil || req.Spec.ID != req.Ref {
+	case message.OpCreate:
+		if len(files) < 2 || len(files) > message.MaxStreams+1 || req.Spec == nil || req.Spec.ID != req.Ref {
 			return sandbox.Errorf(sandbox.Invalid, "incomplete order")
 		}
 		if len(req.Secrets) != len(req.Spec.Secrets) {
@@ -286,7 +287,7 @@ func (m *maker) do(ctx context.Context, req *request, files []*os.File, rep *rep
 		}
 		last := len(files) - 1
 		return m.create(ctx, req, files[:last], &tree{files[last]})
-	case opAttach:
+	case message.OpAttach:
 		b, err := m.find(req.Ref)
 		if err != nil {
 			return err
@@ -301,11 +302,11 @@ func (m *maker) do(ctx context.Context, req *request, files []*os.File, rep *rep
 			rep.Sentry = b.sentry()
 		}
 		return nil
-	case opWatch:
+	case message.OpWatch:
 		return m.watch(req.Ref, files)
-	case opDestroy, opDiscard:
+	case message.OpDestroy, message.OpDiscard:
 		return m.destroy(req.Ref)
-	case opList:
+	case message.OpList:
 		rep.Refs, err = m.list()
 		return err
 	}
@@ -314,26 +315,26 @@ func (m *maker) do(ctx context.Context, req *request, files []*os.File, rep *rep
 		return err
 	}
 	switch req.Op {
-	case opDial:
+	case message.OpDial:
 		if len(files) != 1 {
 			return sandbox.Errorf(sandbox.Invalid, "no stream to connect")
 		}
 		return b.dial(ctx, files[0])
-	case opReceipt:
+	case message.OpReceipt:
 		rep.Report, err = b.report(ctx)
-	case opIncidents:
+	case message.OpIncidents:
 		rep.Incidents, err = b.incidents()
-	case opUnnamed:
+	case message.OpUnnamed:
 		rep.Sentry, rep.Workspace = b.sentry(), b.record.Spec.Workspace
-	case opTraffic:
+	case message.OpTraffic:
 		rep.Traffic, err = b.traffic(ctx, req.After)
-	case opAuthority:
+	case message.OpAuthority:
 		rep.Authority, err = b.authority(ctx)
-	case opSetNetwork:
+	case message.OpSetNetwork:
 		err = b.setNetwork(ctx, req.Network)
-	case opPause:
+	case message.OpPause:
 		err = b.pause()
-	case opResume:
+	case message.OpResume:
 		err = b.resume()
 	default:
 		err = sandbox.Errorf(sandbox.Internal, "unknown operation %q", req.Op)

@@ -19,12 +19,10 @@ import (
 
 	"github.com/glovebox-dev/glovebox/internal/driver"
 	"github.com/glovebox-dev/glovebox/internal/driver/gvisor/allowance"
+	"github.com/glovebox-dev/glovebox/internal/driver/gvisor/message"
 	"github.com/glovebox-dev/glovebox/internal/network"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
-
-// linkName is the name of a box's interface inside the box.
-const linkName = "eth0"
 
 // startNetwork starts the process of the box's network, and returns the box's end
 // of the link to it.
@@ -100,7 +98,7 @@ func linkArgs(link *os.File) *boot.CreateLinksAndRoutesArgs {
 	}
 	elsewhere := func(gateway netip.Addr) boot.DefaultRoute {
 		bits := gateway.BitLen()
-		return boot.DefaultRoute{Name: linkName, Route: boot.Route{
+		return boot.DefaultRoute{Name: message.LinkName, Route: boot.Route{
 			Destination: net.IPNet{IP: make(net.IP, bits/8), Mask: net.CIDRMask(0, bits)},
 			Gateway:     gateway.AsSlice(),
 		}}
@@ -113,7 +111,7 @@ func linkArgs(link *os.File) *boot.CreateLinksAndRoutesArgs {
 		FilePayload:   urpc.FilePayload{Files: []*os.File{link}},
 		LoopbackLinks: []boot.LoopbackLink{boot.DefaultLoopbackLink},
 		FDBasedLinks: []boot.FDBasedLink{{
-			Name:              linkName,
+			Name:              message.LinkName,
 			MTU:               network.MTU,
 			Addresses:         []boot.IPWithPrefix{prefixed(network.Guest4), prefixed(network.Guest6)},
 			Routes:            []boot.Route{onLink(network.Guest4), onLink(network.Guest6)},
@@ -174,7 +172,7 @@ func (b *madeBox) setNetwork(ctx context.Context, n sandbox.Network) error {
 }
 
 // networkControl reports what a box can reach; names are its interfaces.
-func (r *report) networkControl(names []string) sandbox.Control {
+func (r report) networkControl(names []string) sandbox.Control {
 	c := sandbox.Control{
 		Name:  sandbox.ControlNetwork,
 		Asked: string(r.Record.Spec.Network),
@@ -197,6 +195,6 @@ func (r *report) networkControl(names []string) sandbox.Control {
 		}
 	}
 	c.Enforced = apart && (r.Network == "" || r.Network == r.Record.Spec.Network) &&
-		!slices.ContainsFunc(names, func(n string) bool { return n != "lo" && n != linkName })
+		!slices.ContainsFunc(names, func(n string) bool { return n != "lo" && n != message.LinkName })
 	return c
 }

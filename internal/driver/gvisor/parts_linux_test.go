@@ -1,7 +1,6 @@
 package gvisor
 
 import (
-	"bytes"
 	"context"
 	"encoding/json"
 	"errors"
@@ -19,11 +18,12 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/glovebox-dev/glovebox/internal/driver"
+	"github.com/glovebox-dev/glovebox/internal/driver/gvisor/message"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
 func TestSandboxArgs(t *testing.T) {
-	b := &madeBox{record: record{Spec: driver.Spec{Limits: sandbox.Limits{CPUs: 2.5, MemoryBytes: 96 << 20}}}}
+	b := &madeBox{record: message.Record{Spec: driver.Spec{Limits: sandbox.Limits{CPUs: 2.5, MemoryBytes: 96 << 20}}}}
 	data, err := json.Marshal(b.bundle(2))
 	if err != nil {
 		t.Fatal(err)
@@ -118,28 +118,6 @@ func TestCopyPublic(t *testing.T) {
 	}
 	if err := copyPublic(filepath.Join(from, "none"), filepath.Join(to, "none")); err != nil {
 		t.Errorf("copying what is not there: %v", err)
-	}
-}
-
-func TestWireError(t *testing.T) {
-	err := sandbox.WithHint(fmt.Errorf("dial: %w", driver.ErrGone), "make another")
-	var buf bytes.Buffer
-	if err := json.NewEncoder(&buf).Encode(toWire(err)); err != nil {
-		t.Fatal(err)
-	}
-	var w wireError
-	if err := json.NewDecoder(&buf).Decode(&w); err != nil {
-		t.Fatal(err)
-	}
-	got := w.err()
-	if !driver.IsGone(got) || errors.Is(got, driver.ErrUnavailable) {
-		t.Errorf("%v: gone %t, unavailable %t; want gone only", got, driver.IsGone(got), errors.Is(got, driver.ErrUnavailable))
-	}
-	if sandbox.KindOf(got) != sandbox.NotFound || sandbox.HintOf(got) != "make another" || got.Error() != err.Error() {
-		t.Errorf("%v of kind %s with hint %q is not what was sent", got, sandbox.KindOf(got), sandbox.HintOf(got))
-	}
-	if toWire(nil).err() != nil {
-		t.Error("no error became one")
 	}
 }
 

@@ -14,25 +14,14 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/driver"
 	"github.com/glovebox-dev/glovebox/internal/driver/gvisor/allowance"
 	"github.com/glovebox-dev/glovebox/internal/driver/gvisor/cgroup"
+	"github.com/glovebox-dev/glovebox/internal/driver/gvisor/message"
 	"github.com/glovebox-dev/glovebox/internal/guestapi"
 	"github.com/glovebox-dev/glovebox/internal/network"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// A report contains the maker's data for the receipt of a box. The driver, which is
-// outside of the box's user namespace, reads the rest.
-type report struct {
-	Record record `json:"record"`
-	Sentry int    `json:"sentry"`
-	Paused bool   `json:"paused,omitempty"`
-	// Network is the policy in force, if the box has a network that answers.
-	Network sandbox.Network `json:"network,omitempty"`
-	Walls   []string        `json:"walls,omitempty"`   // the confinement of that network's process
-	Watched bool            `json:"watched,omitempty"` // whether the maker watches the memory now
-}
-
 // report returns the maker's data about the box.
-func (b *madeBox) report(ctx context.Context) (*report, error) {
+func (b *madeBox) report(ctx context.Context) (*message.Report, error) {
 	if !b.alive() {
 		return nil, fmt.Errorf("%w: its kernel does not run", driver.ErrGone)
 	}
@@ -46,7 +35,7 @@ func (b *madeBox) report(ctx context.Context) (*report, error) {
 		_, inForce, _ = network.Ask(ctx, b.dir, math.MaxInt64)
 		walls, _ = network.Walls(ctx, b.dir)
 	}
-	return &report{
+	return &message.Report{
 		Network: inForce,
 		Walls:   walls,
 		Record:  rec,
@@ -56,9 +45,12 @@ func (b *madeBox) report(ctx context.Context) (*report, error) {
 	}, nil
 }
 
+// A report reads the controls of a box back.
+type report struct{ *message.Report }
+
 // receipt reads every control back. in contains the limits of the sentry, as the
 // guest reads them.
-func (r *report) receipt(in *guestapi.Limits) (sandbox.Receipt, error) {
+func (r report) receipt(in *guestapi.Limits) (sandbox.Receipt, error) {
 	status, err := processStatus(r.Sentry)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", driver.ErrGone, err)
@@ -97,7 +89,7 @@ func (r *report) receipt(in *guestapi.Limits) (sandbox.Receipt, error) {
 
 // processesControl reports the process limit and its scope. A limit for each user
 // would not bind sandbox-root, which can use any number of users.
-func (r *report) processesControl(in *guestapi.Limits) sandbox.Control {
+func (r report) processesControl(in *guestapi.Limits) sandbox.Control {
 	asked := r.Record.Spec.Limits.Processes
 	c := sandbox.Control{
 		Name:  sandbox.ControlProcesses,
@@ -128,7 +120,7 @@ func (r *report) processesControl(in *guestapi.Limits) sandbox.Control {
 
 // userControl reports the users of programs. The host is protected because the
 // sentry has no rights there; the users inside are an additional measure.
-func (r *report) userControl() sandbox.Control {
+func (r report) userControl() sandbox.Control {
 	c := sandbox.Control{
 		Name:      sandbox.ControlUser,
 		Asked:     sandbox.User,
@@ -150,7 +142,7 @@ func (r *report) userControl() sandbox.Control {
 	return c
 }
 
-func (r *report) capabilitiesControl(in *guestapi.Limits) sandbox.Control {
+func (r report) capabilitiesControl(in *guestapi.Limits) sandbox.Control {
 	c := sandbox.Control{
 		Name:      sandbox.ControlCapabilities,
 		Asked:     "none",
@@ -164,7 +156,7 @@ func (r *report) capabilitiesControl(in *guestapi.Limits) sandbox.Control {
 	return c
 }
 
-func (r *report) cpuControl(status map[string]string) sandbox.Control {
+func (r report) cpuControl(status map[string]string) sandbox.Control {
 	asked := r.Record.Spec.Limits.CPUs
 	c := sandbox.Control{Name: sandbox.ControlCPU, Asked: strconv.FormatFloat(asked, 'g', -1, 64)}
 	switch {
@@ -191,7 +183,7 @@ func (r *report) cpuControl(status map[string]string) sandbox.Control {
 
 // bound reports whether every thread of the sentry is bound to no more processors
 // than the box has.
-func (r *report) bound() bool {
+func (r report) bound() bool {
 	tids, err := threads(r.Sentry)
 	for _, tid := range tids {
 		var set unix.CPUSet
@@ -202,7 +194,7 @@ func (r *report) bound() bool {
 	return err == nil && len(tids) > 0
 }
 
-func (r *report) memoryControl() sandbox.Control {
+func (r report) memoryControl() sandbox.Control {
 	asked := r.Record.Spec.Limits.MemoryBytes
 	c := sandbox.Control{Name: sandbox.ControlMemory, Asked: sandbox.FormatBytes(asked)}
 	if r.Record.WatchMemory {

@@ -15,6 +15,7 @@ import (
 	runsc "gvisor.dev/gvisor/runsc/sandbox"
 
 	"github.com/glovebox-dev/glovebox/internal/driver"
+	"github.com/glovebox-dev/glovebox/internal/driver/gvisor/message"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
@@ -31,7 +32,7 @@ func TestEarlierGofer(t *testing.T) {
 	}()
 	m := &maker{dir: t.TempDir(), boxes: map[string]*madeBox{}}
 	id := sandbox.NewID()
-	b := &madeBox{record: record{Spec: driver.Spec{ID: id}}, dir: m.boxDir(id)}
+	b := &madeBox{record: message.Record{Spec: driver.Spec{ID: id}}, dir: m.boxDir(id)}
 	if err := errors.Join(os.MkdirAll(b.dir, 0o700), os.MkdirAll(m.earlierDir(), 0o700), b.save()); err != nil {
 		t.Fatal(err)
 	}
@@ -76,7 +77,7 @@ func TestDamaged(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			m := &maker{dir: t.TempDir(), boxes: map[string]*madeBox{}}
 			id := sandbox.NewID()
-			b := &madeBox{record: record{Spec: driver.Spec{ID: id}}, dir: m.boxDir(id)}
+			b := &madeBox{record: message.Record{Spec: driver.Spec{ID: id}}, dir: m.boxDir(id)}
 			if err := errors.Join(os.MkdirAll(b.dir, 0o700), os.MkdirAll(m.earlierDir(), 0o700), b.save()); err != nil {
 				t.Fatal(err)
 			}
@@ -115,7 +116,7 @@ func TestDamaged(t *testing.T) {
 func TestAdopted(t *testing.T) {
 	m := &maker{dir: t.TempDir(), boxes: map[string]*madeBox{}}
 	id := sandbox.NewID()
-	b := &madeBox{record: record{Spec: driver.Spec{ID: id}}, dir: m.boxDir(id)}
+	b := &madeBox{record: message.Record{Spec: driver.Spec{ID: id}}, dir: m.boxDir(id)}
 	b.kernel = &runsc.Sandbox{ID: id, ControlSocketPath: filepath.Join(b.dir, "socket")}
 	b.kernel.Pid.Store(4711)
 	if err := errors.Join(os.MkdirAll(b.dir, 0o700), b.save(), b.saveKernel()); err != nil {

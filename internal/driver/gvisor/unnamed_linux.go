@@ -10,6 +10,7 @@ import (
 	"syscall"
 
 	"github.com/glovebox-dev/glovebox/internal/driver"
+	"github.com/glovebox-dev/glovebox/internal/driver/gvisor/message"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
@@ -19,7 +20,7 @@ var _ driver.UnnamedLister = (*box)(nil)
 // of the sentry, and the driver reads the sentry's files. A maker cannot see the
 // files of another maker's sentry, which is in another user namespace.
 func (b *box) UnnamedFiles(ctx context.Context) ([]driver.UnnamedFile, error) {
-	rep, err := b.d.call(ctx, &request{Op: opUnnamed, Ref: b.ref})
+	rep, err := b.d.call(ctx, &message.Request{Op: message.OpUnnamed, Ref: b.ref})
 	var files []driver.UnnamedFile
 	if err == nil && rep.Workspace != "" {
 		files, err = unnamedFiles(ctx, rep.Sentry, rep.Workspace)

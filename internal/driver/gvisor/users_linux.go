@@ -17,6 +17,8 @@ import (
 
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 	"golang.org/x/sys/unix"
+
+	"github.com/glovebox-dev/glovebox/internal/driver/gvisor/message"
 )
 
 // If root runs the server, the sentries of a state directory run as users that the
@@ -262,7 +264,7 @@ func (d *Driver) openUsers() (first int, trees []*tree) {
 }
 
 // create has the maker make a box, with users of its own if possible.
-func (d *Driver) create(ctx context.Context, req *request, streams []*os.File) (*reply, error) {
+func (d *Driver) create(ctx context.Context, req *message.Request, streams []*os.File) (*message.Reply, error) {
 	if _, err := d.running(); err != nil {
 		return nil, err
 	}

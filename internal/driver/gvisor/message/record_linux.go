@@ -1,0 +1,39 @@
+package message
+
+import (
+	"github.com/glovebox-dev/glovebox/internal/driver"
+	"github.com/glovebox-dev/glovebox/internal/driver/gvisor/cgroup"
+)
+
+// Record is the description of a box on disk. It exists before the first resource
+// of the box is made and until the last one is gone. It is enough to clean up after
+// a maker that died at any point.
+type Record struct {
+	Spec driver.Spec `json:"spec"`
+	// Cgroup is nil if the box has no control group.
+	Cgroup *cgroup.Group `json:"cgroup,omitempty"`
+	// CPUSet lists the processors that the box is bound to, if this is the
+	// mechanism of its CPU limit.
+	CPUSet []int `json:"cpu_set,omitempty"`
+	// WatchMemory means that the maker enforces the memory limit itself.
+	WatchMemory bool `json:"watch_memory,omitempty"`
+	// Linked means that the box has an interface besides its loopback, independent
+	// of its current policy.
+	Linked bool `json:"linked,omitempty"`
+	// CountsAll means that the sentry applies the process limit to the programs of
+	// all users together. Boxes of an earlier version lack the field; their sentry
+	// applies it to each user.
+	CountsAll bool `json:"counts_all,omitempty"`
+	// UserIsRoot means that programs run as sandbox-root, also if another user is
+	// requested: it is the only user of the box that a file of the host can belong
+	// to.
+	UserIsRoot bool `json:"user_is_root,omitempty"`
+	// FirstUser is the host user that is uid 0 of the box: see boxUsers. If it is
+	// 0, the box has the user numbers of its maker. If root then runs the server,
+	// WhyHostUsers gives the reason; it is empty in boxes of earlier versions.
+	FirstUser    int    `json:"first_user,omitempty"`
+	WhyHostUsers string `json:"why_host_users,omitempty"`
+}
+
+// LinkName is the name of a box's interface inside the box.
+const LinkName = "eth0"

@@ -1,0 +1,75 @@
+package message
+
+import (
+	"github.com/glovebox-dev/glovebox/internal/driver"
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
+	"github.com/glovebox-dev/glovebox/internal/trace"
+)
+
+// The driver and its maker communicate over a socket of packets. Each packet is one
+// request, in JSON. It carries the end of a new stream socket for the reply;
+// closing that stream early cancels the request. A request that opens streams to
+// the guest carries their far ends as further descriptors.
+
+// Request is a request of the driver to the maker.
+type Request struct {
+	Op   string       `json:"op"`
+	Ref  string       `json:"ref,omitempty"`
+	Spec *driver.Spec `json:"spec,omitempty"`
+	// Secrets are the values of the spec's secrets, which the encoded spec does not
+	// contain.
+	Secrets []string `json:"secrets,omitempty"`
+	// After is the number of the last connection that the caller knows. Network is
+	// a policy to put in force.
+	After   int64           `json:"after,omitempty"`
+	Network sandbox.Network `json:"network,omitempty"`
+	// Root is the root file system of the spec's image; nil for the host's.
+	Root *ImageRoot `json:"root,omitempty"`
+	// FirstUser is the first of the box's users. If it is 0, the box has the
+	// maker's users; WhyHostUsers is then the reason, if root runs the server. If
+	// it is not 0 and the spec has a workspace, the last file is the workspace's
+	// tree.
+	FirstUser    int    `json:"first_user,omitempty"`
+	WhyHostUsers string `json:"why_host_users,omitempty"`
+	// Trace requests spans of the maker's work.
+	Trace bool `json:"trace,omitempty"`
+}
+
+// ImageRoot is the root file system of a box with an OCI image.
+type ImageRoot struct {
+	File   string              `json:"file"` // EROFS image of the root file system
+	Config sandbox.ImageConfig `json:"config"`
+}
+
+// The operations of a request.
+const (
+	OpCreate     = "create"
+	OpAttach     = "attach"
+	OpDial       = "dial"
+	OpReceipt    = "receipt"
+	OpIncidents  = "incidents"
+	OpUnnamed    = "unnamed" // returns the sentry and the workspace
+	OpPause      = "pause"
+	OpResume     = "resume"
+	OpDestroy    = "destroy"
+	OpList       = "list"
+	OpDiscard    = "discard"
+	OpProbe      = "probe"
+	OpTraffic    = "traffic"
+	OpSetNetwork = "set network"
+	OpAuthority  = "authority"
+	OpWatch      = "watch" // carries the box's memory file
+)
+
+// Reply is the maker's answer.
+type Reply struct {
+	Err       *Error           `json:"err,omitempty"`
+	Report    *Report          `json:"report,omitempty"`
+	Sentry    int              `json:"sentry,omitempty"` // process ID, for requests that need it
+	Workspace string           `json:"workspace,omitempty"`
+	Incidents driver.Incidents `json:"incidents"`
+	Refs      []string         `json:"refs,omitempty"`
+	Traffic   *sandbox.Traffic `json:"traffic,omitempty"`
+	Authority []byte           `json:"authority,omitempty"`
+	Spans     []trace.Span     `json:"spans,omitempty"`
+}
