@@ -9,12 +9,9 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
-	"strconv"
-	"strings"
 	"sync"
 	"time"
 
-	"golang.org/x/sys/unix"
 	"gvisor.dev/gvisor/pkg/sentry/control"
 	"gvisor.dev/gvisor/pkg/sentry/kernel/auth"
 	"gvisor.dev/gvisor/runsc/config"
@@ -22,8 +19,12 @@ import (
 
 	"github.com/glovebox-dev/glovebox/internal/atomicfile"
 	"github.com/glovebox-dev/glovebox/internal/driver"
+	"github.com/glovebox-dev/glovebox/internal/driver/gvisor/diagnosis"
+	"github.com/glovebox-dev/glovebox/internal/driver/gvisor/memwatch"
 	"github.com/glovebox-dev/glovebox/internal/driver/gvisor/message"
-	"github.com/glovebox-dev/glovebox/internal/network"
+	"github.com/glovebox-dev/glovebox/internal/driver/gvisor/process"
+	"github.com/glovebox-dev/glovebox/internal/driver/gvisor/rootfs"
+	"github.com/glovebox-dev/glovebox/internal/driver/gvisor/users"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 	"github.com/glovebox-dev/glovebox/internal/trace"
 )
@@ -40,11 +41,11 @@ type madeBox struct {
 
 	// The processes of the network and the sentry, if own. Until the box is ready,
 	// the maker's mu guards the slice; after that, the slice does not change.
-	children []*child
-	ready    bool           // the box is complete; guarded by the maker's mu
-	kernel   *runsc.Sandbox // nil if no sentry was started
-	network  int            // the process of the box's network; 0 if there is none or it is not own
-	watch    *memoryWatch   // nil unless the maker enforces the memory limit
+	children []*process.Child
+	ready    bool            // the box is complete; guarded by the maker's mu
+	kernel   *runsc.Sandbox  // nil if no sentry was started
+	network  int             // the process of the box's network; 0 if there is none or it is not own
+	watch    *memwatch.Watch // nil unless the maker enforces the memory limit
 
 	mu   sync.Mutex // held while the box is paused, resumed or destroyed
 	gone bool       // guarded by mu
@@ -57,11 +58,11 @@ type madeBox struct {
 // create makes a box as req asks. The guest's first connections are streams.
 // workspace, if not nil, is the tree of the spec's workspace, with translated user
 // numbers.
-func (m *maker) create(ctx context.Context, req *message.Request, streams []*os.File, workspace *tree) (err error) {
+func (m *maker) create(ctx context.Context, req *message.Request, streams []*os.File, workspace *rootfs.Tree) (err error) {
 	spec, image := req.Spec, req.Root
 	_, preparing := trace.Start(ctx, "prepare files")
 	defer func() { preparing.End(err) }()
-	if err := checkWorkspace(spec.Workspace); err != nil {
+	if err := rootfs.CheckWorkspace(spec.Workspace); err != nil {
 		return err
 	}
 	plan, err := m.plan(spec)
@@ -72,7 +73,7 @@ func (m *maker) create(ctx context.Context, req *message.Request, streams []*os.
 	b.record.Linked = spec.Network != sandbox.NetworkNone
 	b.record.CountsAll = true
 	b.record.FirstUser, b.record.WhyHostUsers = req.FirstUser, req.WhyHostUsers
-	b.record.UserIsRoot = spec.Workspace != "" && !rootIsRoot()
+	b.record.UserIsRoot = spec.Workspace != "" && !users.RootIsRoot()
 	if err := m.reserve(b); err != nil {
 		return err
 	}
@@ -139,7 +140,7 @@ func (m *maker) create(ctx context.Context, req *message.Request, streams []*os.
 		return err
 	}
 	if err != nil {
-		return explainStart(err)
+		return diagnosis.ExplainStart(err)
 	}
 	if err := ctx.Err(); err != nil {
 		return err
@@ -147,18 +148,6 @@ func (m *maker) create(ctx context.Context, req *message.Request, streams []*os.
 	m.mu.Lock()
 	b.ready = true
 	m.mu.Unlock()
-	return nil
-}
-
-// checkWorkspace returns an error if a workspace cannot be mounted.
-func checkWorkspace(dir string) error {
-	if dir == "" {
-		return nil
-	}
-	fi, err := os.Lstat(dir)
-	if err != nil || !fi.IsDir() || !filepath.IsAbs(dir) {
-		return sandbox.Errorf(sandbox.Invalid, "workspace %q is not a directory (%v)", dir, err)
-	}
 	return nil
 }
 
@@ -232,45 +221,7 @@ func (b *madeBox) sentry() int {
 // alive reports whether the sentry runs. A zombie does not run.
 func (b *madeBox) alive() bool {
 	pid := b.sentry()
-	return pid > 0 && ownsProcess(pid, b.record.Spec.ID)
-}
-
-// ownsProcess reports whether a process is the sentry or the network of that box.
-// Names of boxes are not secret, and any user can give a process any arguments. So
-// the process must also belong to this user or to a box user. A zombie has no
-// arguments.
-func ownsProcess(pid int, id string) bool {
-	args, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "cmdline"))
-	if err != nil {
-		return false
-	}
-	name, rest, _ := strings.Cut(string(args), "\x00")
-	// Boxes of earlier versions have a gofer.
-	if name != "runsc-sandbox" && name != "runsc-gofer" && name != network.ProcessName || !strings.Contains(rest, id) {
-		return false
-	}
-	status, err := processStatus(pid)
-	if err != nil {
-		return false
-	}
-	uid, err := strconv.ParseUint(status["Uid"], 10, 32)
-	return err == nil && (uid == uint64(os.Geteuid()) || isBoxUser(uid))
-}
-
-// processes returns the host's process IDs of a box's sentry and network. It
-// searches /proc and does not use the record.
-func processes(id string) []int {
-	entries, err := os.ReadDir("/proc")
-	if err != nil {
-		return nil
-	}
-	var pids []int
-	for _, e := range entries {
-		if pid, err := strconv.Atoi(e.Name()); err == nil && ownsProcess(pid, id) {
-			pids = append(pids, pid)
-		}
-	}
-	return pids
+	return pid > 0 && process.IsOfBox(pid, b.record.Spec.ID)
 }
 
 // guestConnFD is the descriptor of the guest's first connection; the others follow
@@ -285,8 +236,8 @@ func (b *madeBox) dial(ctx context.Context, stream *os.File) error {
 	}
 	pid, err := b.kernel.Execute(b.conf, &control.ExecArgs{
 		ContainerID:      b.kernel.ID,
-		Filename:         guestPath,
-		Argv:             []string{guestPath, "connect"},
+		Filename:         rootfs.GuestPath,
+		Argv:             []string{rootfs.GuestPath, "connect"},
 		WorkingDirectory: "/",
 		Capabilities:     &auth.TaskCapabilities{},
 		NoNewPrivileges:  true,
@@ -317,35 +268,6 @@ func (b *madeBox) orGone(err error) error {
 		return errors.Join(driver.ErrGone, err)
 	}
 	return err
-}
-
-// descendants returns pid and its descendants, parents first.
-func descendants(pid int) []int {
-	if pid <= 0 {
-		return nil
-	}
-	pids := []int{pid}
-	for i := 0; i < len(pids); i++ {
-		tids, err := threads(pids[i])
-		if err != nil {
-			continue // the process has ended
-		}
-		for _, tid := range tids {
-			// Open the file by its name. A listing of the thread's directory would
-			// make the host kernel cache an entry for each file and discard it when
-			// the thread ends.
-			data, err := os.ReadFile(fmt.Sprintf("/proc/%d/task/%d/children", pids[i], tid))
-			if err != nil {
-				continue
-			}
-			for f := range strings.FieldsSeq(string(data)) {
-				if child, err := strconv.Atoi(f); err == nil {
-					pids = append(pids, child)
-				}
-			}
-		}
-	}
-	return pids
 }
 
 // incidents returns the counts of the box.
@@ -402,7 +324,7 @@ func (m *maker) destroy(ref string) error {
 // end kills the processes of a box and removes its files. The caller holds b.mu.
 func (m *maker) end(b *madeBox) error {
 	if b.watch != nil {
-		b.watch.stop()
+		b.watch.Stop()
 	}
 	var errs []error
 	if err := m.kill(b); err != nil {
@@ -422,7 +344,7 @@ func (m *maker) end(b *madeBox) error {
 
 // hold adds a process to the children of a box that is being made.
 func (m *maker) hold(b *madeBox, pid int) error {
-	c, err := holdChild(pid)
+	c, err := process.Hold(pid)
 	if err != nil {
 		return err
 	}
@@ -451,43 +373,8 @@ func (m *maker) kill(b *madeBox) error {
 	m.mu.Lock()
 	children := slices.Clone(b.children)
 	m.mu.Unlock()
-	if err := killChildren(children); err == nil && all {
+	if err := process.KillChildren(children); err == nil && all {
 		return nil
 	}
-	return killBox(b.record.Spec.ID)
-}
-
-// killBox kills the processes whose arguments contain a box's name. It returns when
-// there are none.
-func killBox(id string) error {
-	for deadline := time.Now().Add(killTime); ; time.Sleep(time.Millisecond) {
-		pids := processes(id)
-		if len(pids) == 0 {
-			return nil
-		}
-		var errs []error
-		for _, pid := range pids {
-			errs = append(errs, signalProcess(pid, id, unix.SIGKILL))
-		}
-		if time.Now().After(deadline) {
-			return errors.Join(fmt.Errorf("processes %v do not end", pids), errors.Join(errs...))
-		}
-	}
-}
-
-// signalProcess sends a signal to a process if it still belongs to that box,
-// because its process ID may have been reused.
-func signalProcess(pid int, id string, sig unix.Signal) error {
-	fd, err := unix.PidfdOpen(pid, 0)
-	if err != nil {
-		return nil // the process has ended
-	}
-	defer unix.Close(fd)
-	if !ownsProcess(pid, id) {
-		return nil
-	}
-	if err := sendAsOwner(pid, fd, sig); err != nil && !errors.Is(err, unix.ESRCH) {
-		return fmt.Errorf("send %v to process %d: %w", sig, pid, err)
-	}
-	return nil
+	return process.KillBox(b.record.Spec.ID)
 }

@@ -13,7 +13,12 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/glovebox-dev/glovebox/internal/driver/gvisor/callfilter"
 	"github.com/glovebox-dev/glovebox/internal/driver/gvisor/cgroup"
+	"github.com/glovebox-dev/glovebox/internal/driver/gvisor/diagnosis"
+	"github.com/glovebox-dev/glovebox/internal/driver/gvisor/message"
+	"github.com/glovebox-dev/glovebox/internal/driver/gvisor/rootfs"
+	"github.com/glovebox-dev/glovebox/internal/driver/gvisor/users"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
@@ -41,7 +46,7 @@ func Doctor() []Check {
 
 func checkUserNamespaces() Check {
 	c := Check{Name: "user namespaces", OK: true, Detail: "this user may make them"}
-	if hint := userNamespaceHint(); hint != "" {
+	if hint := diagnosis.UserNamespaceHint(); hint != "" {
 		what, fix, _ := strings.Cut(hint, ": ")
 		return Check{Name: c.Name, Fatal: true, Detail: what, Fix: fix}
 	}
@@ -56,18 +61,18 @@ func checkUserNamespaces() Check {
 func checkSeccomp() Check {
 	c := Check{Name: "making namespaces", OK: true, Detail: "allowed"}
 	cmd := exec.Command("/proc/self/exe")
-	cmd.Args = []string{makerName} // the child reports that it was started by hand, and exits
+	cmd.Args = []string{message.SupervisorName} // the child reports that it was started by hand, and exits
 	cmd.Env = []string{}
-	attr, err := makerAttributes()
+	attr, err := users.SupervisorAttributes()
 	if err == nil {
 		cmd.SysProcAttr = attr
-		err = startFiltered(cmd)
+		err = callfilter.Start(cmd)
 	}
 	if err == nil {
 		_ = cmd.Wait()
 		return c
 	}
-	err = explainStart(err)
+	err = diagnosis.ExplainStart(err)
 	return Check{Name: c.Name, Fatal: true, Detail: err.Error(), Fix: sandbox.HintOf(err)}
 }
 
@@ -178,11 +183,11 @@ func checkBoxUsers() Check {
 	c := Check{Name: "users of sandboxes", OK: true, Detail: "apart from the host's"}
 	program, err := os.Executable()
 	if err == nil {
-		var users *boxUsers
-		if users, err = newBoxUsers("/", program); err == nil {
-			defer users.namespace.Close()
-			var trees []*tree
-			trees, err = users.hostTrees(program)
+		var own *users.Range
+		if own, err = users.New("/", program); err == nil {
+			defer own.Close()
+			var trees []*rootfs.Tree
+			trees, err = own.HostTrees(program)
 			for _, t := range trees {
 				t.Close()
 			}

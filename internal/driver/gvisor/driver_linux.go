@@ -13,16 +13,18 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strconv"
 	"sync"
-	"syscall"
 
 	"golang.org/x/sys/unix"
 
 	"github.com/glovebox-dev/glovebox/internal/driver"
+	"github.com/glovebox-dev/glovebox/internal/driver/gvisor/callfilter"
+	"github.com/glovebox-dev/glovebox/internal/driver/gvisor/diagnosis"
+	"github.com/glovebox-dev/glovebox/internal/driver/gvisor/memwatch"
 	"github.com/glovebox-dev/glovebox/internal/driver/gvisor/message"
+	"github.com/glovebox-dev/glovebox/internal/driver/gvisor/users"
 	"github.com/glovebox-dev/glovebox/internal/image"
 	"github.com/glovebox-dev/glovebox/internal/network"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
@@ -52,7 +54,7 @@ type Driver struct {
 
 	mu    sync.Mutex
 	maker *makerProcess // nil before the first use and after its end
-	users *boxUsers     // nil if boxes have the host's users
+	users *users.Range  // nil if boxes have the host's users
 	// whyHostUsers is the reason why users is nil, if there is a maker.
 	whyHostUsers error
 	boxes        map[*box]bool // the boxes that hold connections
@@ -146,7 +148,7 @@ func (d *Driver) startMaker() (*makerProcess, error) {
 
 	cmd := exec.Command(d.opts.Program)
 	first, trees := d.openUsers()
-	cmd.Args = []string{makerName, d.opts.StateDir, d.opts.Guest, strconv.Itoa(first)}
+	cmd.Args = []string{message.SupervisorName, d.opts.StateDir, d.opts.Guest, strconv.Itoa(first)}
 	cmd.Env = network.Environ()
 	cmd.Dir = "/"
 	cmd.ExtraFiles = []*os.File{far}
@@ -155,7 +157,7 @@ func (d *Driver) startMaker() (*makerProcess, error) {
 		cmd.Args = append(cmd.Args, t.Name())
 		cmd.ExtraFiles = append(cmd.ExtraFiles, t.File)
 	}
-	if cmd.SysProcAttr, err = makerAttributes(); err != nil {
+	if cmd.SysProcAttr, err = users.SupervisorAttributes(); err != nil {
 		conn.Close()
 		return nil, err
 	}
@@ -164,12 +166,12 @@ func (d *Driver) startMaker() (*makerProcess, error) {
 		conn.Close()
 		return nil, err
 	}
-	if err := startFiltered(cmd); err != nil {
+	if err := callfilter.Start(cmd); err != nil {
 		conn.Close()
-		return nil, explainStart(err)
+		return nil, diagnosis.ExplainStart(err)
 	}
 	if first != 0 {
-		liftProcessLimit(cmd.Process.Pid)
+		users.LiftProcessLimit(cmd.Process.Pid)
 	}
 	m := &makerProcess{cmd: cmd, conn: conn, done: make(chan struct{})}
 	go func() {
@@ -183,61 +185,6 @@ func (d *Driver) startMaker() (*makerProcess, error) {
 		_ = cmd.Wait()
 	}()
 	return m, nil
-}
-
-// makerAttributes puts the maker into a new session, so that a terminal's signals
-// do not reach it. It also gives the maker a new mount namespace and a new user
-// namespace, in which it is root. In an ordinary user's namespace, that user is the
-// only one. In root's namespace, all users have the same numbers as outside. But
-// the maker has no rights over resources of the machine outside that namespace, so
-// the sentry runs without the machine's privileges.
-func makerAttributes() (*syscall.SysProcAttr, error) {
-	attr := &syscall.SysProcAttr{Setsid: true, Cloneflags: syscall.CLONE_NEWNS | syscall.CLONE_NEWUSER}
-	if os.Geteuid() != 0 {
-		attr.UidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Geteuid(), Size: 1}}
-		attr.GidMappings = []syscall.SysProcIDMap{{ContainerID: 0, HostID: os.Getegid(), Size: 1}}
-		return attr, nil
-	}
-	var err error
-	if attr.UidMappings, err = identityMap("/proc/self/uid_map"); err != nil {
-		return nil, err
-	}
-	if attr.GidMappings, err = identityMap("/proc/self/gid_map"); err != nil {
-		return nil, err
-	}
-	attr.GidMappingsEnableSetgroups = true
-	return attr, nil
-}
-
-// startFiltered starts cmd with a seccomp filter that it and its descendants
-// inherit.
-//
-// membarrier(2) returns ENOSYS. A package of gVisor registers for it at start,
-// which takes some ten milliseconds in each process of a box and has no benefit
-// there. Without the call, the package uses another way.
-//
-// The filter refuses to set the set-user-ID and set-group-ID bits of a file on the
-// host. Only workspaces have files on the host. A sandbox must not leave programs
-// there that run with the rights of their owner or group.
-//
-// The filter refuses to make the CPUID instruction trap, as a processor that cannot:
-// every program executes it dozens of times at its start.
-//
-// Calls of other architectures answer ENOSYS, as on a kernel without them. A 64-bit
-// program can make those of 32-bit programs too, which have other numbers.
-//
-// The filter stays on the thread that forks, so that thread ends here.
-func startFiltered(cmd *exec.Cmd) error {
-	errc := make(chan error, 1)
-	go func() {
-		runtime.LockOSThread() // never unlocked, so that the thread ends with the goroutine
-		if err := refuseCalls(); err != nil {
-			errc <- err
-			return
-		}
-		errc <- cmd.Start()
-	}()
-	return <-errc
 }
 
 // call sends req to the maker and waits for its reply. streams are the far ends of
@@ -345,7 +292,7 @@ func (d *Driver) Attach(ctx context.Context, ref string) (driver.Box, error) {
 		// The maker that enforced the memory limit may have ended. This driver's
 		// maker cannot open the sentry's memory file, because the sentry is in
 		// another user namespace. This process can.
-		memory, err := openMemoryFile(rep.Sentry)
+		memory, err := memwatch.Open(rep.Sentry)
 		if err != nil {
 			return nil, sandbox.Wrap(err, "attach box", ref)
 		}
@@ -379,7 +326,7 @@ func (d *Driver) Close() error {
 	m := d.maker
 	d.maker, d.closed = nil, true
 	if d.users != nil {
-		d.users.namespace.Close()
+		d.users.Close()
 		d.users = nil
 	}
 	boxes := slices.Collect(maps.Keys(d.boxes))

@@ -13,6 +13,8 @@ import (
 	"gvisor.dev/gvisor/pkg/seccomp/precompiledseccomp"
 	"gvisor.dev/gvisor/runsc/boot/filter"
 	"gvisor.dev/gvisor/runsc/boot/filter/config"
+
+	"github.com/glovebox-dev/glovebox/internal/driver/gvisor/users"
 )
 
 // compiledThere is what gVisor compiles in a process, and the values that the
@@ -67,7 +69,7 @@ func TestKernelFilter(t *testing.T) {
 	cmd := exec.CommandContext(t.Context(), exe, "-test.run=^TestKernelFilter$")
 	cmd.Env = append(os.Environ(), thereEnv+"=1")
 	cmd.Stderr = os.Stderr
-	if cmd.SysProcAttr, err = makerAttributes(); err != nil {
+	if cmd.SysProcAttr, err = users.SupervisorAttributes(); err != nil {
 		t.Fatal(err)
 	}
 	cmd.SysProcAttr.Cloneflags |= syscall.CLONE_NEWPID

@@ -1,21 +1,16 @@
 package gvisor
 
 import (
-	"errors"
-	"fmt"
-	"io/fs"
 	"math"
 	"math/rand/v2"
 	"os"
-	"path/filepath"
 	"slices"
-	"strconv"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/glovebox-dev/glovebox/internal/driver"
 	"github.com/glovebox-dev/glovebox/internal/driver/gvisor/allowance"
 	"github.com/glovebox-dev/glovebox/internal/driver/gvisor/cgroup"
+	"github.com/glovebox-dev/glovebox/internal/driver/gvisor/memwatch"
+	"github.com/glovebox-dev/glovebox/internal/driver/gvisor/process"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
@@ -40,7 +35,7 @@ func (m *maker) plan(spec *driver.Spec) (plan, error) {
 	if m.cgs.Has(cgroup.CPU) {
 		return p, nil
 	}
-	here, err := ownCPUs()
+	here, err := process.OwnCPUs()
 	if err != nil {
 		return plan{}, err
 	}
@@ -84,7 +79,7 @@ func (b *madeBox) confine() error {
 	if err := b.confineProcess(sentry); err != nil {
 		return err
 	}
-	pids := descendants(sentry) // includes the sentry, if it is alive
+	pids := process.Descendants(sentry) // includes the sentry, if it is alive
 	if b.network > 0 {
 		pids = append(pids, b.network)
 	}
@@ -94,7 +89,7 @@ func (b *madeBox) confine() error {
 		}
 	}
 	if b.record.WatchMemory {
-		file, err := openMemoryFile(sentry)
+		file, err := memwatch.Open(sentry)
 		if err != nil {
 			return err
 		}
@@ -110,82 +105,12 @@ func (b *madeBox) confineProcess(pid int) error {
 		}
 	}
 	if len(b.record.CPUSet) > 0 {
-		return bind(pid, b.record.CPUSet)
+		return process.Bind(pid, b.record.CPUSet)
 	}
 	return nil
 }
 
 // startWatch begins to enforce the memory limit. The watch closes file.
 func (b *madeBox) startWatch(file *os.File) {
-	b.watch = watchMemory(file, b.sentry(), b.network, b.record.Spec.Limits.MemoryBytes, b.memoryMark())
-}
-
-// ownCPUs returns the processors that this thread may run on.
-func ownCPUs() ([]int, error) {
-	var set unix.CPUSet
-	if err := unix.SchedGetaffinity(0, &set); err != nil {
-		return nil, fmt.Errorf("read CPU affinity: %w", err)
-	}
-	return cpusOf(&set), nil
-}
-
-func cpusOf(set *unix.CPUSet) []int {
-	var cpus []int
-	for i := range len(set) * 64 {
-		if set.IsSet(i) {
-			cpus = append(cpus, i)
-		}
-	}
-	return cpus
-}
-
-// bind binds all threads of a process to cpus. Threads that they start later
-// inherit this.
-func bind(pid int, cpus []int) error {
-	var want unix.CPUSet
-	for _, cpu := range cpus {
-		want.Set(cpu)
-	}
-	// A thread that is not bound yet may have started another meanwhile.
-	for changed := true; changed; {
-		changed = false
-		tids, err := threads(pid)
-		if errors.Is(err, fs.ErrNotExist) {
-			return nil // one of the short-lived helpers has ended
-		}
-		if err != nil {
-			return err
-		}
-		for _, tid := range tids {
-			var got unix.CPUSet
-			err := unix.SchedGetaffinity(tid, &got)
-			if err == nil && got != want {
-				changed = true
-				if err = unix.SchedSetaffinity(tid, &want); err == nil {
-					// The host kernel leaves out processors that are offline, or
-					// not in the control group.
-					err = unix.SchedGetaffinity(tid, &want)
-				}
-			}
-			if err != nil && !errors.Is(err, unix.ESRCH) {
-				return fmt.Errorf("bind to CPUs %v: %w", cpus, err)
-			}
-		}
-	}
-	return nil
-}
-
-// threads returns the IDs of a process's threads.
-func threads(pid int) ([]int, error) {
-	entries, err := os.ReadDir(filepath.Join("/proc", strconv.Itoa(pid), "task"))
-	if err != nil {
-		return nil, err
-	}
-	var tids []int
-	for _, e := range entries {
-		if tid, err := strconv.Atoi(e.Name()); err == nil {
-			tids = append(tids, tid)
-		}
-	}
-	return tids, nil
+	b.watch = memwatch.Start(file, b.sentry(), b.network, b.record.Spec.Limits.MemoryBytes, b.memoryMark())
 }

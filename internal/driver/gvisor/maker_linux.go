@@ -20,7 +20,11 @@ import (
 
 	"github.com/glovebox-dev/glovebox/internal/driver"
 	"github.com/glovebox-dev/glovebox/internal/driver/gvisor/cgroup"
+	"github.com/glovebox-dev/glovebox/internal/driver/gvisor/memwatch"
 	"github.com/glovebox-dev/glovebox/internal/driver/gvisor/message"
+	"github.com/glovebox-dev/glovebox/internal/driver/gvisor/process"
+	"github.com/glovebox-dev/glovebox/internal/driver/gvisor/rootfs"
+	"github.com/glovebox-dev/glovebox/internal/driver/gvisor/users"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 	"github.com/glovebox-dev/glovebox/internal/trace"
 )
@@ -46,12 +50,12 @@ type maker struct {
 	null  *os.File            // the standard streams of boxes
 	cgs   *cgroup.Hierarchies // nil if this process can make none
 
-	// The image "host", and what is at guestDir; made when first needed.
-	hostRoot, hostGuest func() (*tree, error)
+	// The image "host", and what is at rootfs.GuestDir; made when first needed.
+	hostRoot, hostGuest func() (*rootfs.Tree, error)
 	// For boxes with users of their own, if there are any: what the first is, and
 	// the same two.
 	firstUser           int
-	userRoot, userGuest func() (*tree, error)
+	userRoot, userGuest func() (*rootfs.Tree, error)
 	filter              kernelFilter
 	fresh               sync.Once // for keepFresh
 
@@ -68,24 +72,24 @@ func makerMain(args []string) int {
 	log.SetTarget(log.GoogleEmitter{Writer: &log.Writer{Next: stderr}})
 	log.SetLevel(log.Warning)
 	if len(args) < 3 {
-		fmt.Fprintf(stderr, "%s: started by hand; it is a part of glovebox\n", makerName)
+		fmt.Fprintf(stderr, "%s: started by hand; it is a part of glovebox\n", message.SupervisorName)
 		return 2
 	}
 	// Mounts that this process makes stay in its namespace. Unmounts on the host
 	// also take effect here.
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_SLAVE, ""); err != nil {
-		fmt.Fprintf(stderr, "%s: detach mounts: %v\n", makerName, err)
+		fmt.Fprintf(stderr, "%s: detach mounts: %v\n", message.SupervisorName, err)
 		return 1
 	}
 	conn, err := message.FileConn(os.NewFile(makerFD, "driver"))
 	if err != nil {
-		fmt.Fprintf(stderr, "%s: %v\n", makerName, err)
+		fmt.Fprintf(stderr, "%s: %v\n", message.SupervisorName, err)
 		return 1
 	}
 	dir := filepath.Join(args[0], "gvisor")
 	null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
 	if err != nil {
-		fmt.Fprintf(stderr, "%s: %v\n", makerName, err)
+		fmt.Fprintf(stderr, "%s: %v\n", message.SupervisorName, err)
 		return 1
 	}
 	// gVisor gives its own standard streams to a box.
@@ -94,30 +98,30 @@ func makerMain(args []string) int {
 		dir:   dir,
 		guest: args[1],
 		null:  null,
-		cgs:   cgroup.Find(rootIsRoot()),
+		cgs:   cgroup.Find(users.RootIsRoot()),
 		boxes: map[string]*madeBox{},
 	}
-	m.hostRoot = onceMade(func() (*tree, error) {
-		return makeHostRoot(filepath.Join(m.dir, "host"), 0, nil)
+	m.hostRoot = onceMade(func() (*rootfs.Tree, error) {
+		return rootfs.MakeHost(filepath.Join(m.dir, "host"), 0, nil)
 	})
-	m.hostGuest = onceMade(func() (*tree, error) {
-		return makeGuestDir(filepath.Join(m.dir, "guest"), m.guest, 0, nil)
+	m.hostGuest = onceMade(func() (*rootfs.Tree, error) {
+		return rootfs.MakeGuest(filepath.Join(m.dir, "guest"), m.guest, 0, nil)
 	})
 	if shown := args[3:]; len(shown) > 0 {
 		if m.firstUser, err = strconv.Atoi(args[2]); err != nil {
-			fmt.Fprintf(stderr, "%s: %v\n", makerName, err)
+			fmt.Fprintf(stderr, "%s: %v\n", message.SupervisorName, err)
 			return 1
 		}
-		given := make([]givenTree, len(shown))
+		given := make([]rootfs.Given, len(shown))
 		for i, path := range shown {
-			given[i] = givenTree{source: path, to: path, fd: makerFD + 1 + i}
+			given[i] = rootfs.Given{Source: path, To: path, FD: makerFD + 1 + i}
 		}
-		given[0].to = guestName
-		m.userRoot = onceMade(func() (*tree, error) {
-			return makeHostRoot(filepath.Join(m.dir, "host-users"), m.firstUser, given[1:])
+		given[0].To = rootfs.GuestName
+		m.userRoot = onceMade(func() (*rootfs.Tree, error) {
+			return rootfs.MakeHost(filepath.Join(m.dir, "host-users"), m.firstUser, given[1:])
 		})
-		m.userGuest = onceMade(func() (*tree, error) {
-			return makeGuestDir(filepath.Join(m.dir, "guest-users"), m.guest, m.firstUser, given[:1])
+		m.userGuest = onceMade(func() (*rootfs.Tree, error) {
+			return rootfs.MakeGuest(filepath.Join(m.dir, "guest-users"), m.guest, m.firstUser, given[:1])
 		})
 	}
 	m.serve(conn.(*net.UnixConn))
@@ -221,7 +225,7 @@ func (m *maker) linger() {
 		for b.alive() {
 			time.Sleep(lingerLook)
 		}
-		b.watch.stop()
+		b.watch.Stop()
 	}
 }
 
@@ -286,7 +290,7 @@ func (m *maker) do(ctx context.Context, req *message.Request, files []*os.File, 
 			return m.create(ctx, req, files, nil)
 		}
 		last := len(files) - 1
-		return m.create(ctx, req, files[:last], &tree{files[last]})
+		return m.create(ctx, req, files[:last], &rootfs.Tree{File: files[last]})
 	case message.OpAttach:
 		b, err := m.find(req.Ref)
 		if err != nil {
@@ -397,12 +401,12 @@ func (m *maker) watch(ref string, files []*os.File) error {
 	if b.watch != nil {
 		return unix.Close(fd)
 	}
-	for _, pid := range processes(ref) {
+	for _, pid := range process.OfBox(ref) {
 		if b.record.Linked && pid != b.sentry() {
 			b.network = pid
 		}
 	}
-	b.startWatch(os.NewFile(uintptr(fd), memoryFileName))
+	b.startWatch(os.NewFile(uintptr(fd), memwatch.FileName))
 	return nil
 }
 

@@ -196,7 +196,7 @@ func refuse(errno unix.Errno) lisafs.RPCHandler {
 	return func(*lisafs.Connection, lisafs.Communicator, uint32) (uint32, error) { return 0, errno }
 }
 
-// receiveTree receives the descriptors that [tree.handOver] has sent to a socket,
+// receiveTree receives the descriptors that [rootfs.Tree.HandOver] has sent to a socket,
 // and closes the socket. It uses only system calls that the sentry's seccomp filter
 // allows.
 func receiveTree(socket int) (root, tree int, err error) {

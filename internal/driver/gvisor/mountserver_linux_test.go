@@ -11,6 +11,8 @@ import (
 	"gvisor.dev/gvisor/pkg/context"
 	"gvisor.dev/gvisor/pkg/lisafs"
 	"gvisor.dev/gvisor/pkg/unet"
+
+	"github.com/glovebox-dev/glovebox/internal/driver/gvisor/rootfs"
 )
 
 // TestMountServer asks as gVisor's kernel does, and as it does not.
@@ -26,7 +28,7 @@ func TestMountServer(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			from, err := (&tree{f}).handOver()
+			from, err := (&rootfs.Tree{File: f}).HandOver()
 			f.Close()
 			if err != nil {
 				t.Fatal(err)

@@ -7,15 +7,10 @@ import (
 	"fmt"
 	"maps"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
-	"strings"
-	"syscall"
 	"testing"
 	"time"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/glovebox-dev/glovebox/internal/driver"
 	"github.com/glovebox-dev/glovebox/internal/driver/gvisor/message"
@@ -62,65 +57,6 @@ func TestSandboxArgs(t *testing.T) {
 	}
 }
 
-func TestNextLook(t *testing.T) {
-	for room, want := range map[int64]time.Duration{
-		0:         shortestLook,
-		1 << 20:   shortestLook,
-		512 << 20: 125 * time.Millisecond,
-		64 << 30:  longestLook,
-	} {
-		if got := nextLook(room); got != want {
-			t.Errorf("nextLook(%d) = %v, want %v", room, got, want)
-		}
-	}
-}
-
-func TestCopyPublic(t *testing.T) {
-	from, to := t.TempDir(), t.TempDir()
-	write := func(name string, mode os.FileMode) {
-		t.Helper()
-		path := filepath.Join(from, name)
-		if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.WriteFile(path, []byte(name), mode); err != nil {
-			t.Fatal(err)
-		}
-		if err := os.Chmod(path, mode); err != nil {
-			t.Fatal(err)
-		}
-	}
-	write("d/public", 0o644)
-	write("d/private", 0o640)
-	write("d/closed/public", 0o644)
-	if err := os.Chmod(filepath.Join(from, "d/closed"), 0o700); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Symlink("../elsewhere", filepath.Join(from, "d/link")); err != nil {
-		t.Fatal(err)
-	}
-	if err := unix.Mkfifo(filepath.Join(from, "d/fifo"), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	if err := copyPublic(filepath.Join(from, "d"), filepath.Join(to, "d")); err != nil {
-		t.Fatal(err)
-	}
-	var names []string
-	entries, err := os.ReadDir(filepath.Join(to, "d"))
-	if err != nil {
-		t.Fatal(err)
-	}
-	for _, e := range entries {
-		names = append(names, e.Name())
-	}
-	if want := []string{"link", "public"}; !slices.Equal(names, want) {
-		t.Errorf("copied %q, want %q: only what everybody may read", names, want)
-	}
-	if err := copyPublic(filepath.Join(from, "none"), filepath.Join(to, "none")); err != nil {
-		t.Errorf("copying what is not there: %v", err)
-	}
-}
-
 func TestPlan(t *testing.T) {
 	m := &maker{} // no control groups
 	spec := func(cpus float64) *driver.Spec {
@@ -139,84 +75,6 @@ func TestPlan(t *testing.T) {
 	allowed.AllowUnenforced = []sandbox.ControlName{sandbox.ControlCPU}
 	if p, err := m.plan(allowed); err != nil || p.cpuSet != nil {
 		t.Errorf("plan of half a CPU, allowed unenforced = %+v, %v", p, err)
-	}
-}
-
-func TestBind(t *testing.T) {
-	cmd := exec.Command("sleep", "60")
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	ended := false
-	end := func() {
-		if !ended {
-			ended = true
-			_ = cmd.Process.Kill()
-			_ = cmd.Wait()
-		}
-	}
-	defer end()
-	here, err := ownCPUs()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if err := bind(cmd.Process.Pid, here[:1]); err != nil {
-		t.Fatal(err)
-	}
-	var set unix.CPUSet
-	if err := unix.SchedGetaffinity(cmd.Process.Pid, &set); err != nil {
-		t.Fatal(err)
-	}
-	if got := cpusOf(&set); !slices.Equal(got, here[:1]) {
-		t.Errorf("bound to %v, want %v", got, here[:1])
-	}
-	end()
-	if err := bind(cmd.Process.Pid, here[:1]); err != nil {
-		t.Errorf("bind of a process that has ended: %v", err)
-	}
-}
-
-func TestOwnsProcess(t *testing.T) {
-	if os.Geteuid() != 0 {
-		t.Skip("only root can start another user's process")
-	}
-	id := sandbox.NewID()
-	start := func(uid uint32) int {
-		t.Helper()
-		cmd := exec.Command("/bin/sh")
-		cmd.Args = []string{"runsc-sandbox", "-c", "sleep 60; :", id}
-		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uid, Gid: uid}, Setpgid: true}
-		if err := cmd.Start(); err != nil {
-			t.Fatal(err)
-		}
-		t.Cleanup(func() {
-			_ = unix.Kill(-cmd.Process.Pid, unix.SIGKILL)
-			_ = cmd.Wait()
-		})
-		// The kernel closes the pipe that Start waits for before it sets the
-		// new program's arguments.
-		for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
-			if args, _ := os.ReadFile(fmt.Sprintf("/proc/%d/cmdline", cmd.Process.Pid)); strings.Contains(string(args), id) {
-				break
-			}
-		}
-		return cmd.Process.Pid
-	}
-	ours, others := start(0), start(65534)
-	if apart := start(usersFirst + 5*usersSize); !ownsProcess(apart, id) || ownsProcess(apart, sandbox.NewID()) {
-		t.Error("a process of a box's own user is not told from others")
-	}
-	if !ownsProcess(ours, id) || ownsProcess(ours, sandbox.NewID()) {
-		t.Error("a process of ours, by name and user, is not told from others")
-	}
-	if ownsProcess(others, id) {
-		t.Error("another user's process with a box's arguments is taken for the box's")
-	}
-	if err := killBox(id); err != nil {
-		t.Errorf("killBox while another user's process looks like a box's: %v", err)
-	}
-	if err := unix.Kill(others, 0); err != nil {
-		t.Errorf("another user's process was killed: %v", err)
 	}
 }
 
@@ -250,16 +108,6 @@ func TestDonated(t *testing.T) {
 	got := slices.Sorted(maps.Keys(donated(args)))
 	if want := []int{1, 3, 4, 5, 6, 7, 8, 9, 10}; !slices.Equal(got, want) {
 		t.Errorf("donated(%q) = %v, want %v", args, got, want)
-	}
-}
-
-// TestExplainStart tells a lack of namespaces from that of room on a disk.
-func TestExplainStart(t *testing.T) {
-	for op, unavailable := range map[string]bool{"fork/exec": true, "write": false} {
-		err := explainStart(fmt.Errorf("start: %w", &os.PathError{Op: op, Path: "x", Err: unix.ENOSPC}))
-		if got := errors.Is(err, driver.ErrUnavailable); got != unavailable || !errors.Is(err, unix.ENOSPC) {
-			t.Errorf("no space to %s: %v; that the driver is unavailable: %v, want %v", op, err, got, unavailable)
-		}
 	}
 }
 

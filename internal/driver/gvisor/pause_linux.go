@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/glovebox-dev/glovebox/internal/driver/gvisor/process"
 )
 
 // pause stops all execution in the box, in two steps. First the sentry interrupts
@@ -32,7 +34,7 @@ func (b *madeBox) sleep() error {
 	if err := b.kernel.Pause(b.kernel.ID); err != nil {
 		return b.orGone(err)
 	}
-	if err := signalProcess(b.sentry(), b.record.Spec.ID, unix.SIGSTOP); err != nil {
+	if err := process.Signal(b.sentry(), b.record.Spec.ID, unix.SIGSTOP); err != nil {
 		return b.orGone(errors.Join(fmt.Errorf("stop kernel: %w", err), b.kernel.Resume(b.kernel.ID)))
 	}
 	// Each thread handles the signal separately, which may take long on a busy
@@ -69,7 +71,7 @@ func (b *madeBox) giveBack() {
 	}
 	b.giveBackAfter = max(time.Second, 4*b.giveBackAfter)
 	b.giveBackAt = now.Add(b.giveBackAfter)
-	if signalProcess(b.sentry(), b.record.Spec.ID, giveBackSignal) == nil {
+	if process.Signal(b.sentry(), b.record.Spec.ID, giveBackSignal) == nil {
 		time.Sleep(giveBackTime)
 	}
 }
@@ -85,7 +87,7 @@ func (b *madeBox) resume() error {
 
 // wake undoes pause. The caller holds b.mu.
 func (b *madeBox) wake() error {
-	if err := signalProcess(b.sentry(), b.record.Spec.ID, unix.SIGCONT); err != nil {
+	if err := process.Signal(b.sentry(), b.record.Spec.ID, unix.SIGCONT); err != nil {
 		return b.orGone(fmt.Errorf("continue kernel: %w", err))
 	}
 	return b.orGone(b.kernel.Resume(b.kernel.ID))

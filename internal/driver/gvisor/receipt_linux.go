@@ -15,6 +15,7 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/driver/gvisor/allowance"
 	"github.com/glovebox-dev/glovebox/internal/driver/gvisor/cgroup"
 	"github.com/glovebox-dev/glovebox/internal/driver/gvisor/message"
+	"github.com/glovebox-dev/glovebox/internal/driver/gvisor/process"
 	"github.com/glovebox-dev/glovebox/internal/guestapi"
 	"github.com/glovebox-dev/glovebox/internal/network"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
@@ -41,7 +42,7 @@ func (b *madeBox) report(ctx context.Context) (*message.Report, error) {
 		Record:  rec,
 		Sentry:  b.sentry(),
 		Paused:  b.paused(),
-		Watched: b.watch != nil && b.watch.running(),
+		Watched: b.watch != nil && b.watch.Running(),
 	}, nil
 }
 
@@ -51,7 +52,7 @@ type report struct{ *message.Report }
 // receipt reads every control back. in contains the limits of the sentry, as the
 // guest reads them.
 func (r report) receipt(in *guestapi.Limits) (sandbox.Receipt, error) {
-	status, err := processStatus(r.Sentry)
+	status, err := process.Status(r.Sentry)
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", driver.ErrGone, err)
 	}
@@ -131,7 +132,7 @@ func (r report) userControl() sandbox.Control {
 	switch first := r.Record.FirstUser; {
 	case first != 0:
 		c.Value += fmt.Sprintf(", and uid %d of the host, which is none of the host's users", first)
-		c.Enforced = c.Enforced && runsAs(r.Sentry, first)
+		c.Enforced = c.Enforced && process.RunsAs(r.Sentry, first)
 	case r.Record.WhyHostUsers != "":
 		c.Value += ", with the host's numbers of users: " + r.Record.WhyHostUsers
 	}
@@ -184,7 +185,7 @@ func (r report) cpuControl(status map[string]string) sandbox.Control {
 // bound reports whether every thread of the sentry is bound to no more processors
 // than the box has.
 func (r report) bound() bool {
-	tids, err := threads(r.Sentry)
+	tids, err := process.Threads(r.Sentry)
 	for _, tid := range tids {
 		var set unix.CPUSet
 		if unix.SchedGetaffinity(tid, &set) == nil && set.Count() > len(r.Record.CPUSet) {
@@ -225,23 +226,6 @@ func otherNamespace(pid int, kind string) bool {
 	mine, err1 := os.Readlink(filepath.Join("/proc/self/ns", kind))
 	its, err2 := os.Readlink(filepath.Join("/proc", strconv.Itoa(pid), "ns", kind))
 	return err1 == nil && err2 == nil && mine != its
-}
-
-// processStatus returns the fields of a process's status. For a field with several
-// values, it returns the first.
-func processStatus(pid int) (map[string]string, error) {
-	data, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "status"))
-	if err != nil {
-		return nil, err
-	}
-	fields := map[string]string{}
-	for line := range strings.Lines(string(data)) {
-		name, value, ok := strings.Cut(line, ":")
-		if f := strings.Fields(value); ok && len(f) > 0 {
-			fields[name] = f[0]
-		}
-	}
-	return fields, nil
 }
 
 func zero(hex string) bool {

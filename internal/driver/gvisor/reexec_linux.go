@@ -18,21 +18,19 @@ import (
 	"gvisor.dev/gvisor/pkg/gomaxprocs"
 
 	"github.com/glovebox-dev/glovebox/internal/driver/gvisor/allowance"
+	"github.com/glovebox-dev/glovebox/internal/driver/gvisor/message"
 	"github.com/glovebox-dev/glovebox/internal/network"
 )
-
-// makerName is the first argument of the maker's process.
-const makerName = "glovebox-maker"
 
 // Reexec must be the first call of main. In a helper process of the driver, it
 // executes the helper and does not return. In any other process, it returns at
 // once.
 func Reexec() {
-	if helper := os.Args[0]; helper == makerName || helper == network.ProcessName || helper == "runsc-sandbox" {
+	if helper := os.Args[0]; helper == message.SupervisorName || helper == network.ProcessName || helper == "runsc-sandbox" {
 		runtime.MemProfileRate = 0 // no memory profile of a helper is read
 	}
 	switch {
-	case os.Args[0] == makerName:
+	case os.Args[0] == message.SupervisorName:
 		closeInherited(makerFDs(os.Args[1:]))
 		os.Exit(makerMain(os.Args[1:]))
 	case os.Args[0] == network.ProcessName:

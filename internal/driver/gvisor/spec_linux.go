@@ -13,6 +13,8 @@ import (
 	"gvisor.dev/gvisor/runsc/flag"
 
 	"github.com/glovebox-dev/glovebox/internal/driver/gvisor/cgroup"
+	"github.com/glovebox-dev/glovebox/internal/driver/gvisor/rootfs"
+	"github.com/glovebox-dev/glovebox/internal/driver/gvisor/users"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
@@ -28,10 +30,10 @@ func (m *maker) config(b *madeBox) (*config.Config, error) {
 		// The maker makes the groups; see cgroups.
 		"ignore-cgroups": "true",
 		// The sentry opens the image's files itself, below directories that it
-		// receives: see openTree. A request to another process for each file would
+		// receives: see rootfs.Open. A request to another process for each file would
 		// cost 40 ms at every start of Python.
 		"directfs": "true",
-		"rootless": strconv.FormatBool(!rootIsRoot()),
+		"rootless": strconv.FormatBool(!users.RootIsRoot()),
 		// All written data is in one file of bounded size.
 		"overlay2": fmt.Sprintf("root:dir=%s,size=%d", b.dir, b.record.Spec.Limits.DiskBytes),
 		// The doctor checks the host's settings, not every start.
@@ -66,7 +68,7 @@ const maxOpenFiles = 16384
 func (b *madeBox) bundle(streams int) *specs.Spec {
 	l := b.record.Spec.Limits
 	args := []string{
-		guestPath, "serve", "--nproc", strconv.Itoa(l.Processes), "--cpus", strconv.FormatFloat(l.CPUs, 'f', -1, 64),
+		rootfs.GuestPath, "serve", "--nproc", strconv.Itoa(l.Processes), "--cpus", strconv.FormatFloat(l.CPUs, 'f', -1, 64),
 		// The guest often passes work from one thread to another. In the sentry,
 		// waking a thread takes longer than that work.
 		"--maxprocs", "1",
@@ -83,7 +85,7 @@ func (b *madeBox) bundle(streams int) *specs.Spec {
 		{Destination: "/dev/shm", Type: "tmpfs", Source: "tmpfs", Options: []string{"mode=1777", "size=64m"}},
 		{Destination: "/sys", Type: "sysfs", Source: "sysfs", Options: []string{"ro"}},
 		// The source is a name: see openMounts.
-		{Destination: guestDir, Type: "bind", Source: guestDir, Options: []string{"bind", "ro", "nosuid", "nodev"}},
+		{Destination: rootfs.GuestDir, Type: "bind", Source: rootfs.GuestDir, Options: []string{"bind", "ro", "nosuid", "nodev"}},
 	}
 	if dir := b.record.Spec.Workspace; dir != "" {
 		mounts = append(mounts, specs.Mount{
@@ -130,7 +132,7 @@ func (b *madeBox) bundle(streams int) *specs.Spec {
 	}
 	if first := b.record.FirstUser; first != 0 {
 		spec.Linux.Namespaces = append(spec.Linux.Namespaces, specs.LinuxNamespace{Type: specs.UserNamespace})
-		spec.Linux.UIDMappings, spec.Linux.GIDMappings = userMap(first), userMap(first)
+		spec.Linux.UIDMappings, spec.Linux.GIDMappings = users.Map(first), users.Map(first)
 	}
 	return spec
 }

@@ -16,6 +16,8 @@ import (
 	"gvisor.dev/gvisor/runsc/config"
 	"gvisor.dev/gvisor/runsc/container"
 	runsc "gvisor.dev/gvisor/runsc/sandbox"
+
+	"github.com/glovebox-dev/glovebox/internal/driver/gvisor/diagnosis"
 )
 
 //go:linkname modifySpecForDirectfs gvisor.dev/gvisor/runsc/container.modifySpecForDirectfs
@@ -64,10 +66,10 @@ func (m *maker) startKernel(b *madeBox, spec *specs.Spec, mounts []*os.File, pas
 		PassFiles:           passed,
 	})
 	if err != nil {
-		return explainStart(err)
+		return diagnosis.ExplainStart(err)
 	}
 	if err := m.hold(b, b.kernel.Getpid()); err != nil {
-		return explainStart(err)
+		return diagnosis.ExplainStart(err)
 	}
 	return b.saveKernel()
 }

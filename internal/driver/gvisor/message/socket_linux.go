@@ -108,3 +108,6 @@ func CloseAll(files []*os.File) {
 // MaxStreams bounds the streams that a guest is started with, including the
 // driver's own.
 const MaxStreams = 4
+
+// SupervisorName is the first argument of the supervisor's process.
+const SupervisorName = "glovebox-maker"

@@ -1,4 +1,4 @@
-package gvisor
+package callfilter
 
 import (
 	"bytes"
@@ -47,7 +47,7 @@ func TestForeignCalls(t *testing.T) {
 	}
 	if free := run((*exec.Cmd).Start); free.ExitStatus() != int(unix.EBADF) {
 		t.Logf("this kernel has no calls of 32-bit programs: %#x", free)
-	} else if got := run(startFiltered); got.ExitStatus() != int(unix.ENOSYS) {
+	} else if got := run(Start); got.ExitStatus() != int(unix.ENOSYS) {
 		t.Errorf("close(-1) of a 32-bit program ends with %#x (error %d), want error %d", got, got.ExitStatus(), unix.ENOSYS)
 	}
 	const x32 = 0x40000000

@@ -1,4 +1,4 @@
-package gvisor
+package callfilter
 
 import (
 	"fmt"
@@ -28,7 +28,7 @@ type refusedRequest struct {
 	errno       unix.Errno
 }
 
-// refuseCalls installs the filter of [startFiltered] on the calling thread,
+// refuseCalls installs the filter of [Start] on the calling thread,
 // permanently.
 func refuseCalls() error {
 	filter := callFilter()

@@ -1,4 +1,4 @@
-package gvisor
+package process
 
 import (
 	"errors"
@@ -9,19 +9,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A child is a process of a box that this maker started: the sentry or the network.
+// A Child is a process of a box that this process started: the sentry or the network.
 // It is held by a pidfd, which unlike a process ID is never reused. A pidfd also
 // reports the end of the process without a read of /proc. Each file opened there
 // makes the host kernel cache entries that it must discard when the process ends.
-type child struct {
+type Child struct {
 	pid   int
 	fd    *os.File
 	ended chan struct{} // closed when the process is gone and has been waited for
 }
 
-// holdChild begins to wait for the end of a child. If it cannot hold the child, it
+// Hold begins to wait for the end of a child. If it cannot hold the child, it
 // kills it.
-func holdChild(pid int) (*child, error) {
+func Hold(pid int) (*Child, error) {
 	fd, err := unix.PidfdOpen(pid, unix.PIDFD_NONBLOCK)
 	if err != nil {
 		if pid > 1 { // no other code waits for it, so the ID is not reused yet
@@ -30,7 +30,7 @@ func holdChild(pid int) (*child, error) {
 		}
 		return nil, fmt.Errorf("hold process %d: %w", pid, err)
 	}
-	c := &child{pid: pid, fd: os.NewFile(uintptr(fd), "process"), ended: make(chan struct{})}
+	c := &Child{pid: pid, fd: os.NewFile(uintptr(fd), "process"), ended: make(chan struct{})}
 	go c.reap()
 	return c, nil
 }
@@ -42,8 +42,8 @@ func holdChild(pid int) (*child, error) {
 const reapAfter = 2 * time.Millisecond
 
 // reap collects the child's exit status soon after its death. Callers here and in
-// other makers that wait for the process to be gone must not wait for a zombie.
-func (c *child) reap() {
+// other supervisors that wait for the process to be gone must not wait for a zombie.
+func (c *Child) reap() {
 	defer close(c.ended)
 	defer c.fd.Close()
 	conn, err := c.fd.SyscallConn()
@@ -72,7 +72,7 @@ func wait(pid int) {
 }
 
 // kill kills the child, if it is alive.
-func (c *child) kill() error {
+func (c *Child) kill() error {
 	conn, err := c.fd.SyscallConn()
 	if err != nil {
 		return nil // closed by reap
@@ -88,9 +88,9 @@ func (c *child) kill() error {
 // killTime bounds how long a killed process may take to end.
 const killTime = 10 * time.Second
 
-// killChildren kills children and returns when they have ended. If all have ended,
+// KillChildren kills children and returns when they have ended. If all have ended,
 // a failed kill is not an error.
-func killChildren(children []*child) error {
+func KillChildren(children []*Child) error {
 	var errs []error
 	for _, c := range children {
 		errs = append(errs, c.kill())

@@ -1,4 +1,4 @@
-package gvisor
+package callfilter
 
 import (
 	"encoding/binary"

@@ -1,4 +1,4 @@
-package gvisor
+package process
 
 import (
 	"errors"
@@ -10,19 +10,19 @@ import (
 )
 
 func TestChildren(t *testing.T) {
-	start := func(script string) *child {
+	start := func(script string) *Child {
 		t.Helper()
 		cmd := exec.Command("/bin/sh", "-c", script)
 		if err := cmd.Start(); err != nil {
 			t.Fatal(err)
 		}
-		c, err := holdChild(cmd.Process.Pid)
+		c, err := Hold(cmd.Process.Pid)
 		if err != nil {
 			t.Fatal(err)
 		}
 		return c
 	}
-	isGone := func(c *child) {
+	isGone := func(c *Child) {
 		t.Helper()
 		if err := unix.Kill(c.pid, 0); !errors.Is(err, unix.ESRCH) {
 			t.Errorf("the child has ended, but signal 0 to it gives %v", err)
@@ -39,10 +39,10 @@ func TestChildren(t *testing.T) {
 	_, _ = unix.Wait4(waited.pid, nil, 0, nil) // as gVisor may, before reap or after
 	stopped, running := start("kill -STOP $$"), start("trap '' TERM; sleep 60 & wait")
 	for range 2 {
-		if err := killChildren([]*child{dead, waited, stopped, running}); err != nil {
+		if err := KillChildren([]*Child{dead, waited, stopped, running}); err != nil {
 			t.Fatal(err)
 		}
-		for _, c := range []*child{dead, waited, stopped, running} {
+		for _, c := range []*Child{dead, waited, stopped, running} {
 			isGone(c)
 		}
 	}

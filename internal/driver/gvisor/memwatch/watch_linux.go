@@ -1,4 +1,4 @@
-package gvisor
+package memwatch
 
 import (
 	"fmt"
@@ -12,20 +12,21 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/glovebox-dev/glovebox/internal/driver/gvisor/allowance"
+	"github.com/glovebox-dev/glovebox/internal/driver/gvisor/process"
 )
 
-// A memoryWatch enforces a box's memory limit without a control group. The memory
-// of a box's programs is one file of the sentry, without a name; its size on disk
-// is their use. Data that the sentry keeps for programs (full pipes, socket
-// buffers, open files) is in the sentry's own memory. It counts as far as it
-// exceeds allowance.SentryMemory. The memory of the box's connections is in the network
-// process. It counts as far as it exceeds allowance.NetworkMemory. If the sum exceeds the
-// limit, the watch kills the box.
+// A Watch enforces a box's memory limit without a control group. The memory of a
+// box's programs is one file of the sentry, without a name; its size on disk is
+// their use. Data that the sentry keeps for programs (full pipes, socket buffers,
+// open files) is in the sentry's own memory. It counts as far as it exceeds
+// allowance.SentryMemory. The memory of the box's connections is in the network
+// process. It counts as far as it exceeds allowance.NetworkMemory. If the sum
+// exceeds the limit, the watch kills the box.
 //
 // The watch reads the sum more often the nearer it is to the limit. Memory that is
 // filled at [fillRate] can therefore exceed the limit by at most fillRate times
 // [shortestLook].
-type memoryWatch struct {
+type Watch struct {
 	file    *os.File
 	limit   int64
 	sentry  int
@@ -42,14 +43,14 @@ const (
 	longestLook  = 250 * time.Millisecond
 )
 
-// memoryFileName is gVisor's name of that file.
-const memoryFileName = "runsc-memory"
+// FileName is gVisor's name of that file.
+const FileName = "runsc-memory"
 
-// watchMemory begins to watch a sentry's memory file, which the watch then owns.
+// Start begins to watch a sentry's memory file, which the watch then owns.
 // The caller stops the watch. Before the watch kills the box, it makes the file
 // mark.
-func watchMemory(file *os.File, sentry, network int, limit int64, mark string) *memoryWatch {
-	w := &memoryWatch{
+func Start(file *os.File, sentry, network int, limit int64, mark string) *Watch {
+	w := &Watch{
 		file:    file,
 		limit:   limit,
 		sentry:  sentry,
@@ -62,9 +63,9 @@ func watchMemory(file *os.File, sentry, network int, limit int64, mark string) *
 	return w
 }
 
-// openMemoryFile opens the file with the memory of a sentry's programs. The caller
+// Open opens the file with the memory of a sentry's programs. The caller
 // closes it.
-func openMemoryFile(sentry int) (*os.File, error) {
+func Open(sentry int) (*os.File, error) {
 	dir := filepath.Join("/proc", strconv.Itoa(sentry), "fd")
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -72,14 +73,14 @@ func openMemoryFile(sentry int) (*os.File, error) {
 	}
 	for _, e := range entries {
 		path := filepath.Join(dir, e.Name())
-		if target, err := os.Readlink(path); err == nil && strings.Contains(target, memoryFileName) {
+		if target, err := os.Readlink(path); err == nil && strings.Contains(target, FileName) {
 			return os.Open(path)
 		}
 	}
-	return nil, fmt.Errorf("find memory of box: process %d has no file %q", sentry, memoryFileName)
+	return nil, fmt.Errorf("find memory of box: process %d has no file %q", sentry, FileName)
 }
 
-func (w *memoryWatch) run() {
+func (w *Watch) run() {
 	defer close(w.done)
 	defer w.file.Close()
 	timer := time.NewTimer(0)
@@ -98,7 +99,7 @@ func (w *memoryWatch) run() {
 			// A failure to write the mark must not prevent the kill.
 			_ = os.WriteFile(w.mark, nil, 0o600)
 			if fd, err := unix.PidfdOpen(w.sentry, 0); err == nil {
-				_ = sendAsOwner(w.sentry, fd, unix.SIGKILL)
+				_ = process.SendAsOwner(w.sentry, fd, unix.SIGKILL)
 				unix.Close(fd)
 			}
 			return
@@ -115,7 +116,7 @@ func nextLook(room int64) time.Duration {
 }
 
 // used returns how much memory the box's programs use, in bytes.
-func (w *memoryWatch) used() (int64, error) {
+func (w *Watch) used() (int64, error) {
 	var st unix.Stat_t
 	if err := unix.Fstat(int(w.file.Fd()), &st); err != nil {
 		return 0, err
@@ -137,7 +138,7 @@ func (w *memoryWatch) used() (int64, error) {
 // anonymousMemory returns the memory of a process that belongs to no file, in
 // bytes.
 func anonymousMemory(pid int) (int64, error) {
-	status, err := processStatus(pid)
+	status, err := process.Status(pid)
 	if err != nil {
 		return 0, err
 	}
@@ -145,8 +146,8 @@ func anonymousMemory(pid int) (int64, error) {
 	return kib << 10, err
 }
 
-// running reports whether the limit is being enforced.
-func (w *memoryWatch) running() bool {
+// Running reports whether the limit is being enforced.
+func (w *Watch) Running() bool {
 	select {
 	case <-w.done:
 		return false
@@ -155,9 +156,9 @@ func (w *memoryWatch) running() bool {
 	}
 }
 
-// stop ends the watch and waits for its end. It is idempotent, and safe for
+// Stop ends the watch and waits for its end. It is idempotent, and safe for
 // concurrent use.
-func (w *memoryWatch) stop() {
+func (w *Watch) Stop() {
 	w.once.Do(func() { close(w.stopped) })
 	<-w.done
 }

@@ -1,4 +1,4 @@
-package gvisor
+package users
 
 import (
 	"os"
@@ -36,25 +36,25 @@ func TestTakenUsers(t *testing.T) {
 
 func TestChooseUsers(t *testing.T) {
 	base, err := chooseUsers("/var/lib/glovebox", nil)
-	if err != nil || base < usersFirst || base+usersSize > usersEnd || base%usersSize != 0 {
+	if err != nil || base < firstUser || base+rangeSize > endUser || base%rangeSize != 0 {
 		t.Fatalf("chooseUsers() = %#x, %v", base, err)
 	}
 	if again, err := chooseUsers("/var/lib/glovebox/", nil); again != base || err != nil {
 		t.Errorf("the same directory has the users from %#x, then from %#x: %v", base, again, err)
 	}
 	// One of them is somebody's: the first, or the last.
-	for _, r := range []idRange{{uint64(base), 1}, {uint64(base) + usersSize - 1, 1}, {uint64(base) - 5, 6}} {
+	for _, r := range []idRange{{uint64(base), 1}, {uint64(base) + rangeSize - 1, 1}, {uint64(base) - 5, 6}} {
 		other, err := chooseUsers("/var/lib/glovebox", []idRange{r})
 		if err != nil || other == base || r.overlaps(other) {
 			t.Errorf("with %v taken: from %#x, %v", r, other, err)
 		}
 	}
-	for _, r := range []idRange{{uint64(base) - 1, 1}, {uint64(base) + usersSize, 1}} {
+	for _, r := range []idRange{{uint64(base) - 1, 1}, {uint64(base) + rangeSize, 1}} {
 		if other, err := chooseUsers("/var/lib/glovebox", []idRange{r}); err != nil || other != base {
 			t.Errorf("with %v taken, beside them: from %#x, %v; want %#x", r, other, err, base)
 		}
 	}
-	all := []idRange{{usersFirst, usersEnd - usersFirst}}
+	all := []idRange{{firstUser, endUser - firstUser}}
 	if other, err := chooseUsers("/var/lib/glovebox", all); err == nil || !strings.Contains(err.Error(), "are taken") {
 		t.Errorf("with all taken: from %#x, %v", other, err)
 	}

@@ -1,4 +1,4 @@
-package gvisor
+package rootfs
 
 import (
 	"errors"
@@ -16,14 +16,14 @@ import (
 // server starts the guest's program for each connection, and sandbox-root writes all
 // of the root file system: it can neither write this mount nor move the directory.
 const (
-	guestDir  = "/.glovebox"
-	guestName = "glovebox-guest"
-	guestPath = guestDir + "/" + guestName
+	GuestDir  = "/.glovebox"
+	GuestName = "glovebox-guest"
+	GuestPath = GuestDir + "/" + GuestName
 )
 
-// systemDirs are the host's directories that the image "host" contains, if they
+// SystemDirs are the host's directories that the image "host" contains, if they
 // exist. On most systems all except /usr are links into it.
-var systemDirs = []string{"usr", "bin", "sbin", "lib", "lib32", "lib64", "libx32"}
+var SystemDirs = []string{"usr", "bin", "sbin", "lib", "lib32", "lib64", "libx32"}
 
 // etcFiles are the entries of the host's /etc that programs need, and that reveal
 // nothing about the host's users, secrets or network. The image has no other
@@ -77,7 +77,7 @@ var emptyDirs = map[string]fs.FileMode{
 	".glovebox": 0o755,
 }
 
-// makeHostRoot makes the root file system of the image "host", mounted at dir for a
+// MakeHost makes the root file system of the image "host", mounted at dir for a
 // time, and returns it as a tree. It is a small file system in memory, with the
 // host's system directories mounted in it, all read-only. All boxes share it. It
 // disappears when the last process closes it. Until then, unmounted file systems
@@ -85,7 +85,7 @@ var emptyDirs = map[string]fs.FileMode{
 //
 // For boxes whose users begin at firstUser, shown are the system directories that the
 // maker was given trees of. All else in the image is made uid 0's of the box.
-func makeHostRoot(dir string, firstUser int, shown []givenTree) (*tree, error) {
+func MakeHost(dir string, firstUser int, shown []Given) (*Tree, error) {
 	root, err := makeTree(dir, firstUser, shown, func() error { return fillHostRoot(dir, shown) })
 	if err != nil {
 		return nil, fmt.Errorf("make host image: %w", err)
@@ -93,12 +93,12 @@ func makeHostRoot(dir string, firstUser int, shown []givenTree) (*tree, error) {
 	return root, nil
 }
 
-// makeGuestDir makes what all boxes have at [guestDir], as makeHostRoot makes the
+// MakeGuest makes what all boxes have at [GuestDir], as MakeHost makes the
 // image: a directory with the guest in it and nothing else. For boxes with users of
 // their own, shown is the guest of which the maker was given a tree.
-func makeGuestDir(dir, guest string, firstUser int, shown []givenTree) (*tree, error) {
+func MakeGuest(dir, guest string, firstUser int, shown []Given) (*Tree, error) {
 	made, err := makeTree(dir, firstUser, shown, func() error {
-		return bindReadOnly(guest, filepath.Join(dir, guestName), false, shown)
+		return bindReadOnly(guest, filepath.Join(dir, GuestName), false, shown)
 	})
 	if err != nil {
 		return nil, fmt.Errorf("make directory of guest: %w", err)
@@ -106,16 +106,16 @@ func makeGuestDir(dir, guest string, firstUser int, shown []givenTree) (*tree, e
 	return made, nil
 }
 
-// A givenTree is a tree that the server handed to the maker.
-type givenTree struct {
-	source string // what it is of
-	to     string // where it belongs, below the tree that is made
-	fd     int
+// A Given is a tree that the server handed to the maker.
+type Given struct {
+	Source string // the path of its files on the host
+	To     string // the path below the tree that is made
+	FD     int
 }
 
 // makeTree mounts a small file system in memory at dir, has fill fill it, mounts
 // shown in it, and returns all of it, read-only; nothing stays mounted at dir.
-func makeTree(dir string, firstUser int, shown []givenTree, fill func() error) (*tree, error) {
+func makeTree(dir string, firstUser int, shown []Given, fill func() error) (*Tree, error) {
 	if err := os.MkdirAll(dir, 0o711); err != nil {
 		return nil, err
 	}
@@ -129,7 +129,7 @@ func makeTree(dir string, firstUser int, shown []givenTree, fill func() error) (
 	return made, err
 }
 
-func filledTree(dir string, firstUser int, shown []givenTree, fill func() error) (*tree, error) {
+func filledTree(dir string, firstUser int, shown []Given, fill func() error) (*Tree, error) {
 	if err := fill(); err != nil {
 		return nil, err
 	}
@@ -139,11 +139,11 @@ func filledTree(dir string, firstUser int, shown []givenTree, fill func() error)
 		}
 	}
 	for _, given := range shown {
-		if err := unix.MoveMount(given.fd, "", unix.AT_FDCWD, filepath.Join(dir, given.to), unix.MOVE_MOUNT_F_EMPTY_PATH); err != nil {
-			return nil, fmt.Errorf("show %s: %w", given.source, err)
+		if err := unix.MoveMount(given.FD, "", unix.AT_FDCWD, filepath.Join(dir, given.To), unix.MOVE_MOUNT_F_EMPTY_PATH); err != nil {
+			return nil, fmt.Errorf("show %s: %w", given.Source, err)
 		}
 	}
-	return openTree(dir, unix.AT_RECURSIVE, readOnly)
+	return Open(dir, unix.AT_RECURSIVE, ReadOnly)
 }
 
 // giveAll sets the owner and the group of all files below dir to id.
@@ -156,7 +156,7 @@ func giveAll(dir string, id int) error {
 	})
 }
 
-func fillHostRoot(dir string, shown []givenTree) error {
+func fillHostRoot(dir string, shown []Given) error {
 	for name, mode := range emptyDirs {
 		path := filepath.Join(dir, name)
 		if err := os.MkdirAll(path, 0o755); err != nil {
@@ -172,7 +172,7 @@ func fillHostRoot(dir string, shown []givenTree) error {
 	if err := os.WriteFile(filepath.Join(dir, "tmp", ".keep"), nil, 0o444); err != nil {
 		return err
 	}
-	for _, name := range systemDirs {
+	for _, name := range SystemDirs {
 		if err := showSystemDir(dir, name, shown); err != nil {
 			return err
 		}
@@ -192,7 +192,7 @@ func fillHostRoot(dir string, shown []givenTree) error {
 
 // showSystemDir shows the host's /name in dir: a link as that link, a
 // directory by mounting it, and nothing if there is none.
-func showSystemDir(dir, name string, shown []givenTree) error {
+func showSystemDir(dir, name string, shown []Given) error {
 	host := filepath.Join("/", name)
 	fi, err := os.Lstat(host)
 	switch {
@@ -214,7 +214,7 @@ func showSystemDir(dir, name string, shown []givenTree) error {
 
 // bindReadOnly mounts source at target, which it makes; but not if source is one of
 // shown, of which there is a tree.
-func bindReadOnly(source, target string, isDir bool, shown []givenTree) error {
+func bindReadOnly(source, target string, isDir bool, shown []Given) error {
 	if isDir {
 		if err := os.MkdirAll(target, 0o755); err != nil {
 			return err
@@ -222,7 +222,7 @@ func bindReadOnly(source, target string, isDir bool, shown []givenTree) error {
 	} else if err := os.WriteFile(target, nil, 0o755); err != nil {
 		return err
 	}
-	if slices.ContainsFunc(shown, func(given givenTree) bool { return given.source == source }) {
+	if slices.ContainsFunc(shown, func(given Given) bool { return given.Source == source }) {
 		return nil
 	}
 	if err := unix.Mount(source, target, "", unix.MS_BIND|unix.MS_REC, ""); err != nil {
