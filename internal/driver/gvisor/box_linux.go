@@ -95,7 +95,7 @@ func (m *maker) create(ctx context.Context, req *message.Request, streams []*os.
 	if image != nil {
 		b.useImage(bundle, image)
 	}
-	m.filter.give(bundle)
+	m.filter.Give(bundle)
 	mounts, err := m.openMounts(b, bundle, image, workspace)
 	if err != nil {
 		return err

@@ -39,7 +39,7 @@ func TestKernelFilterInForce(t *testing.T) {
 		}
 		later, log = launch()
 	}
-	if log != "the filter of system calls is the maker's\n" {
+	if log != "the filter of system calls is the supervisor's\n" {
 		t.Fatalf("a later box's kernel says %q", log)
 	}
 

@@ -24,6 +24,7 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/driver/gvisor/message"
 	"github.com/glovebox-dev/glovebox/internal/driver/gvisor/process"
 	"github.com/glovebox-dev/glovebox/internal/driver/gvisor/rootfs"
+	"github.com/glovebox-dev/glovebox/internal/driver/gvisor/sentry"
 	"github.com/glovebox-dev/glovebox/internal/driver/gvisor/users"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 	"github.com/glovebox-dev/glovebox/internal/trace"
@@ -56,7 +57,7 @@ type maker struct {
 	// the same two.
 	firstUser           int
 	userRoot, userGuest func() (*rootfs.Tree, error)
-	filter              kernelFilter
+	filter              sentry.Filter
 	fresh               sync.Once // for keepFresh
 
 	mu    sync.Mutex

@@ -12,6 +12,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/glovebox-dev/glovebox/internal/driver/gvisor/process"
+	"github.com/glovebox-dev/glovebox/internal/driver/gvisor/sentry"
 )
 
 // pause stops all execution in the box, in two steps. First the sentry interrupts
@@ -71,7 +72,7 @@ func (b *madeBox) giveBack() {
 	}
 	b.giveBackAfter = max(time.Second, 4*b.giveBackAfter)
 	b.giveBackAt = now.Add(b.giveBackAfter)
-	if process.Signal(b.sentry(), b.record.Spec.ID, giveBackSignal) == nil {
+	if process.Signal(b.sentry(), b.record.Spec.ID, sentry.GiveBackSignal) == nil {
 		time.Sleep(giveBackTime)
 	}
 }

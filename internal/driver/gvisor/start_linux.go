@@ -11,62 +11,28 @@ import (
 
 	specs "github.com/opencontainers/runtime-spec/specs-go"
 	"gvisor.dev/gvisor/pkg/log"
-	"gvisor.dev/gvisor/pkg/sentry/pgalloc"
-	"gvisor.dev/gvisor/runsc/boot"
-	"gvisor.dev/gvisor/runsc/config"
-	"gvisor.dev/gvisor/runsc/container"
 	runsc "gvisor.dev/gvisor/runsc/sandbox"
 
 	"github.com/glovebox-dev/glovebox/internal/driver/gvisor/diagnosis"
+	"github.com/glovebox-dev/glovebox/internal/driver/gvisor/sentry"
 )
 
-//go:linkname modifySpecForDirectfs gvisor.dev/gvisor/runsc/container.modifySpecForDirectfs
-func modifySpecForDirectfs(*config.Config, *specs.Spec) error
-
-//go:linkname initGoferConfs gvisor.dev/gvisor/runsc/container.(*Container).initGoferConfs
-func initGoferConfs(*container.Container, config.Overlay2, *boot.PodMountHints, *boot.RootfsHint) error
-
 // startKernel starts the sentry of a box, up to the point where it waits for the
-// start of the guest. It does the work of gVisor's own functions for containers,
-// but starts no gofer and stores less. mounts are the files that the box sees: see
-// openMounts. The specification must be in the box's directory.
+// start of the guest. mounts are the files that the box sees: see openMounts. The
+// specification must be in the box's directory.
 //
 // If there is an error, the caller removes the partial box.
 func (m *maker) startKernel(b *madeBox, spec *specs.Spec, mounts []*os.File, passed map[int]*os.File) error {
-	if err := modifySpecForDirectfs(b.conf, spec); err != nil {
-		return err
-	}
-	id := b.record.Spec.ID
-	rootHint, err := boot.NewRootfsHint(spec)
-	if err != nil {
-		return err
-	}
-	hints, err := boot.NewPodMountHints(spec)
-	if err != nil {
-		return err
-	}
-	c := &container.Container{ID: id, Spec: spec, BundleDir: b.dir}
-	if err := initGoferConfs(c, b.conf.GetOverlay2(), hints, rootHint); err != nil {
-		return err
-	}
-	written, err := b.openUpper()
-	if err != nil {
-		return err
-	}
-	defer written.Close()
-	b.kernel, err = runsc.New(b.conf, &runsc.Args{
-		ID:                  id,
-		Spec:                spec,
-		BundleDir:           b.dir,
-		IOFiles:             mounts,
-		GoferFilestoreFiles: []*os.File{written},
-		GoferMountConfs:     c.GoferMountConfs,
-		MountHints:          hints,
-		Attached:            !b.record.Spec.Detached,
-		PassFiles:           passed,
+	var err error
+	b.kernel, err = sentry.Start(b.conf, spec, sentry.StartOptions{
+		ID:       b.record.Spec.ID,
+		Dir:      b.dir,
+		Mounts:   mounts,
+		Passed:   passed,
+		Attached: !b.record.Spec.Detached,
 	})
 	if err != nil {
-		return diagnosis.ExplainStart(err)
+		return err
 	}
 	if err := m.hold(b, b.kernel.Getpid()); err != nil {
 		return diagnosis.ExplainStart(err)
@@ -169,18 +135,4 @@ func (m *maker) forgetKernel(b *madeBox) error {
 		}
 	}
 	return nil
-}
-
-// openUpper makes the file for all data that a box writes outside of its workspace.
-// It has no name, so that it disappears with the box. The caller closes it.
-func (b *madeBox) openUpper() (*os.File, error) {
-	file, err := os.CreateTemp(b.dir, "upper-")
-	if err != nil {
-		return nil, err
-	}
-	if err := os.Remove(file.Name()); err != nil {
-		return nil, errors.Join(err, file.Close())
-	}
-	pgalloc.IMAWorkAroundForMemFile(file.Fd())
-	return file, nil
 }

@@ -1,4 +1,4 @@
-package gvisor
+package sentry
 
 import (
 	specs "github.com/opencontainers/runtime-spec/specs-go"

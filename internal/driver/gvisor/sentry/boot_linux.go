@@ -1,4 +1,4 @@
-package gvisor
+package sentry
 
 import (
 	"context"
@@ -81,7 +81,7 @@ func enterKernelRoot(spec *specs.Spec, f *flag.FlagSet, conf *config.Config) err
 		return errors.New("no specification")
 	}
 	if flag.Get(f.Lookup("attached").Value) == true {
-		// From now on the sentry dies with the maker; gVisor would set this later.
+		// From now on the sentry dies with the supervisor; gVisor would set this later.
 		if err := unix.Prctl(unix.PR_SET_PDEATHSIG, uintptr(unix.SIGKILL), 0, 0, 0); err != nil {
 			return fmt.Errorf("set parent death signal: %w", err)
 		}
@@ -162,7 +162,7 @@ func leaveProc(f *flag.FlagSet, keep []string) error {
 
 // keepCapabilities reduces the capabilities of all threads of the process to those
 // in names. It requires an empty bounding set, so that an executed program of root
-// gets none. The maker has set no_new_privs for the same reason.
+// gets none. The supervisor has set no_new_privs for the same reason.
 func keepCapabilities(names []string) error {
 	on, err := unix.PrctlRetInt(unix.PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0)
 	if err != nil {

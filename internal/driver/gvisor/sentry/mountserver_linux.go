@@ -1,4 +1,4 @@
-package gvisor
+package sentry
 
 import (
 	"errors"
@@ -19,7 +19,7 @@ import (
 )
 
 // serveMounts runs in the sentry. It answers the requests of each mount for which
-// gVisor would ask a gofer. The flags name the descriptors of the maker's sockets.
+// gVisor would ask a gofer. The flags name the descriptors of the supervisor's sockets.
 // serveMounts replaces each with the end of a connection that gVisor then uses.
 func serveMounts(f *flag.FlagSet) error {
 	confs, is := flag.Get(f.Lookup("gofer-mount-confs").Value).(*boot.GoferMountConfFlags)

@@ -1,4 +1,4 @@
-package gvisor
+package sentry
 
 import (
 	"encoding/json"
@@ -55,7 +55,7 @@ func TestKernelFilter(t *testing.T) {
 	}
 	here := compileInFull(t, opts)
 
-	var f kernelFilter
+	var f Filter
 	f.compile()
 	text := f.program.Load()
 	if text == nil {

@@ -1,4 +1,4 @@
-package gvisor
+package sentry
 
 import (
 	"encoding/json"
@@ -24,16 +24,16 @@ import (
 	"gvisor.dev/gvisor/runsc/cmd/util"
 )
 
-// kernelFilter is the seccomp filter that the sentries of a maker's boxes install,
+// Filter is the seccomp filter that the sentries of a supervisor's boxes install,
 // compiled once for all of them. Otherwise each sentry takes some seven
 // milliseconds of a processor to compile its own.
 //
 // gVisor can use a precompiled program with variables, if it has one for the
 // settings of the sentry. Without Bazel, gVisor is built without such programs. So
-// a maker compiles one, and passes it to sentries in their specifications. A sentry
+// a supervisor compiles one, and passes it to sentries in their specifications. A sentry
 // can receive data in no other way, neither before nor after it gives up its root
 // directory.
-type kernelFilter struct {
+type Filter struct {
 	boxes   atomic.Int32
 	program atomic.Pointer[string] // nil until it is compiled
 }
@@ -41,10 +41,10 @@ type kernelFilter struct {
 // kernelFilterKey is the annotation of a specification that contains the program.
 const kernelFilterKey = "glovebox.dev/kernel-filter"
 
-// give adds the program to a specification, if it is compiled. The compilation
-// starts in the background with the second box, because a maker of a single box has
+// Give adds the program to a specification, if it is compiled. The compilation
+// starts in the background with the second box, because a supervisor of a single box has
 // no use for it.
-func (f *kernelFilter) give(spec *specs.Spec) {
+func (f *Filter) Give(spec *specs.Spec) {
 	if f.boxes.Add(1) == 2 {
 		go f.compile()
 	}
@@ -56,7 +56,7 @@ func (f *kernelFilter) give(spec *specs.Spec) {
 	}
 }
 
-func (f *kernelFilter) compile() {
+func (f *Filter) compile() {
 	text, err := func() (string, error) {
 		opts, err := kernelFilterOptions()
 		if err != nil {
@@ -81,7 +81,7 @@ func (f *kernelFilter) compile() {
 	f.program.Store(&text)
 }
 
-// kernelFilterOptions returns the options of [maker.config], as the sentry has them
+// kernelFilterOptions returns the options of the supervisor's settings, as the sentry has them
 // when it installs its filter. If they were different, the sentry would not find
 // the program and would compile its own.
 func kernelFilterOptions() (filter.Options, error) {
@@ -187,9 +187,9 @@ func (r *filterReporter) Name() string { return "glovebox-filter" }
 
 // ContainerStart implements [seccheck.Sink].
 func (r *filterReporter) ContainerStart(context.Context, seccheck.FieldSet, *pb.Start) error {
-	what := filterIsMakers
+	what := filterIsSupervisors
 	if slices.Equal(r.given, r.now) { // its variables were never filled in
-		what = "warning: the filter of system calls is not the maker's, which is for other settings"
+		what = "warning: the filter of system calls is not the supervisor's, which is for other settings"
 	}
 	if util.ErrorLogger != nil {
 		fmt.Fprintln(util.ErrorLogger, what)
@@ -197,4 +197,4 @@ func (r *filterReporter) ContainerStart(context.Context, seccheck.FieldSet, *pb.
 	return nil
 }
 
-const filterIsMakers = "the filter of system calls is the maker's"
+const filterIsSupervisors = "the filter of system calls is the supervisor's"
