@@ -9,7 +9,7 @@ import (
 
 func main() {
 	// First, because this process may be a helper process or the guest.
-	reexec()
+	runRole()
 
 	os.Exit(cli.Main(cli.Signals(), os.Args[0], os.Args[1:], cli.OS()))
 }

@@ -33,7 +33,7 @@ func embeddedMakers() map[string]Maker {
 }
 
 // networkProgram returns the path of the program that runs the networks of
-// drivers without a network of their own: this program; see [gvisor.Reexec].
+// drivers without a network of their own: this program; see the roles in cmd/glovebox.
 func networkProgram() string {
 	path, err := os.Executable()
 	if err != nil {

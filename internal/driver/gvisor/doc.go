@@ -4,17 +4,17 @@
 //
 // # Processes
 //
-// The driver itself only sends requests to a maker. The maker is a child process:
-// the same executable, started again as "glovebox-maker" in its own mount
-// namespace. For an ordinary user it is also in a user namespace in which it is
-// root.
+// The driver itself only sends requests to a supervisor. The supervisor is a child
+// process: the same executable, started again as "glovebox-supervisor" in its own
+// mount namespace. For an ordinary user it is also in a user namespace in which it
+// is root.
 //
-// The maker calls gVisor's runtime as a library. That library changes the standard
-// streams, file descriptors, limits and environment of its process, so it does not
-// run in the server. Root and ordinary users take the same path. The maker also
-// cleans up after a killed server: when its connection to the server ends, it
-// destroys all attached boxes and exits. If the maker dies too, the host kernel
-// kills the attached boxes with it.
+// The supervisor calls gVisor's runtime as a library. That library changes the
+// standard streams, file descriptors, limits and environment of its process, so it
+// does not run in the server. Root and ordinary users take the same path. The
+// supervisor also cleans up after a killed server: when its connection to the
+// server ends, it destroys all attached boxes and exits. If the supervisor dies
+// too, the host kernel kills the attached boxes with it.
 //
 // The sentry of a box is one process on the host, started from the same executable;
 // the processes of the box's programs are others. A box with a network has a second

@@ -1,32 +1,21 @@
 package gvisor
 
 import (
-	"bufio"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"io"
 	"log/slog"
 	"maps"
 	"net"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"slices"
-	"strconv"
 	"sync"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/glovebox-dev/glovebox/internal/driver"
-	"github.com/glovebox-dev/glovebox/internal/driver/gvisor/callfilter"
-	"github.com/glovebox-dev/glovebox/internal/driver/gvisor/diagnosis"
 	"github.com/glovebox-dev/glovebox/internal/driver/gvisor/memwatch"
 	"github.com/glovebox-dev/glovebox/internal/driver/gvisor/message"
-	"github.com/glovebox-dev/glovebox/internal/driver/gvisor/users"
 	"github.com/glovebox-dev/glovebox/internal/image"
-	"github.com/glovebox-dev/glovebox/internal/network"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 	"github.com/glovebox-dev/glovebox/internal/trace"
 )
@@ -36,8 +25,8 @@ type Options struct {
 	// StateDir is the directory of the driver's state. The driver makes its own
 	// subdirectory "gvisor" in it for its boxes. Several processes may share it.
 	StateDir string
-	// Program is the static executable for the maker; its main calls [Reexec]
-	// first. If it is empty, it is this process's executable.
+	// Program is the static executable for the supervisor; its main runs the
+	// roles of cmd/glovebox first. If it is empty, it is this process's executable.
 	Program string
 	// Guest is the path of the guest's executable. It must not change while the
 	// driver is in use.
@@ -48,17 +37,14 @@ type Options struct {
 	Log *slog.Logger
 }
 
-// A Driver makes boxes with its maker, which it starts at the first use.
+// A Driver makes boxes with its supervisor, which it starts at the first use.
 type Driver struct {
 	opts Options
 
+	client *client
+
 	mu    sync.Mutex
-	maker *makerProcess // nil before the first use and after its end
-	users *users.Range  // nil if boxes have the host's users
-	// whyHostUsers is the reason why users is nil, if there is a maker.
-	whyHostUsers error
-	boxes        map[*box]bool // the boxes that hold connections
-	closed       bool
+	boxes map[*box]bool // those that hold connections
 }
 
 var _ driver.Driver = (*Driver)(nil)
@@ -79,7 +65,8 @@ func New(opts Options) (*Driver, error) {
 		}
 		opts.Program = p
 	}
-	return &Driver{opts: opts, boxes: map[*box]bool{}}, nil
+	c := &client{program: opts.Program, stateDir: opts.StateDir, guest: opts.Guest, log: opts.Log}
+	return &Driver{opts: opts, client: c, boxes: map[*box]bool{}}, nil
 }
 
 // Info implements [driver.Driver].
@@ -95,144 +82,9 @@ func (d *Driver) Info() driver.Info {
 	}
 }
 
-// makerProcess is a running maker.
-type makerProcess struct {
-	cmd  *exec.Cmd
-	conn *net.UnixConn
-	done chan struct{} // closed when the maker's work for this driver is done
-}
-
-// errDriverClosed returns the error for a use of a closed driver.
-func errDriverClosed() error { return sandbox.Errorf(sandbox.Conflict, "driver is closed") }
-
-// running returns the maker, and starts it if there is none.
-func (d *Driver) running() (*makerProcess, error) {
-	d.mu.Lock()
-	defer d.mu.Unlock()
-	if d.closed {
-		return nil, errDriverClosed()
-	}
-	if d.maker != nil {
-		select {
-		case <-d.maker.done:
-			d.opts.Log.Warn("maker ended; starting another")
-			d.maker.conn.Close()
-			d.maker = nil
-		default:
-			return d.maker, nil
-		}
-	}
-	m, err := d.startMaker()
-	if err != nil {
-		return nil, err
-	}
-	d.maker = m
-	return m, nil
-}
-
-func (d *Driver) startMaker() (*makerProcess, error) {
-	if err := checkProgram(d.opts.Program); err != nil {
-		return nil, err
-	}
-	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
-	if err != nil {
-		return nil, fmt.Errorf("make maker's socket: %w", err)
-	}
-	near, far := os.NewFile(uintptr(fds[0]), "maker"), os.NewFile(uintptr(fds[1]), "driver")
-	defer far.Close()
-	nc, err := message.FileConn(near)
-	if err != nil {
-		return nil, err
-	}
-	conn := nc.(*net.UnixConn)
-
-	cmd := exec.Command(d.opts.Program)
-	first, trees := d.openUsers()
-	cmd.Args = []string{message.SupervisorName, d.opts.StateDir, d.opts.Guest, strconv.Itoa(first)}
-	cmd.Env = network.Environ()
-	cmd.Dir = "/"
-	cmd.ExtraFiles = []*os.File{far}
-	for _, t := range trees {
-		defer t.Close()
-		cmd.Args = append(cmd.Args, t.Name())
-		cmd.ExtraFiles = append(cmd.ExtraFiles, t.File)
-	}
-	if cmd.SysProcAttr, err = users.SupervisorAttributes(); err != nil {
-		conn.Close()
-		return nil, err
-	}
-	stderr, err := cmd.StderrPipe()
-	if err != nil {
-		conn.Close()
-		return nil, err
-	}
-	if err := callfilter.Start(cmd); err != nil {
-		conn.Close()
-		return nil, diagnosis.ExplainStart(err)
-	}
-	if first != 0 {
-		users.LiftProcessLimit(cmd.Process.Pid)
-	}
-	m := &makerProcess{cmd: cmd, conn: conn, done: make(chan struct{})}
-	go func() {
-		lines := bufio.NewScanner(stderr)
-		for lines.Scan() {
-			d.opts.Log.Debug("maker", "says", lines.Text())
-		}
-		_, _ = io.Copy(io.Discard, stderr)
-		close(m.done)
-		// The maker may stay to watch over detached boxes; see maker.linger.
-		_ = cmd.Wait()
-	}()
-	return m, nil
-}
-
-// call sends req to the maker and waits for its reply. streams are the far ends of
-// streams to the guest; the caller closes them.
-func (d *Driver) call(ctx context.Context, req *message.Request, streams ...*os.File) (*message.Reply, error) {
-	m, err := d.running()
-	if err != nil {
-		return nil, err
-	}
-	near, far, err := message.Socketpair()
-	if err != nil {
-		return nil, err
-	}
-	defer far.Close()
-	files := append([]*os.File{far}, streams...)
-	conn, err := message.FileConn(near)
-	if err != nil {
-		return nil, err
-	}
-	defer conn.Close()
-	if err := message.Send(m.conn, req, files...); err != nil {
-		return nil, d.makerLost(err)
-	}
-	far.Close()
-	// A shutdown of this side makes the maker cancel the request. The reply still
-	// arrives, after the maker has undone all partial work.
-	stop := context.AfterFunc(ctx, func() { _ = conn.(*net.UnixConn).CloseWrite() })
-	defer stop()
-	var rep message.Reply
-	if err := json.NewDecoder(conn).Decode(&rep); err != nil {
-		return nil, d.makerLost(err)
-	}
-	if err := rep.Err.Err(); err != nil {
-		if ctx.Err() != nil {
-			return nil, errors.Join(ctx.Err(), err)
-		}
-		return nil, err
-	}
-	return &rep, nil
-}
-
-func (d *Driver) makerLost(err error) error {
-	return sandbox.Errorf(sandbox.Unavailable, "the process that makes sandboxes ended: %w", err)
-}
-
-// Probe implements [driver.Driver]. The maker checks the requirements of a box.
+// Probe implements [driver.Driver]. The supervisor checks the requirements of a box.
 func (d *Driver) Probe(ctx context.Context) error {
-	_, err := d.call(ctx, &message.Request{Op: message.OpProbe})
+	_, err := d.client.call(ctx, &message.Request{Op: message.OpProbe})
 	return err
 }
 
@@ -262,12 +114,12 @@ func (d *Driver) Create(ctx context.Context, spec *driver.Spec) (driver.Box, err
 		b.spare = append(b.spare, near)
 	}
 	b.own, b.spare = b.spare[0], b.spare[1:]
-	root, done, err := d.imageRoot(ctx, spec.Image)
+	root, done, err := imageRoot(ctx, d.opts.Images, spec.Image)
 	if err == nil {
 		defer done()
 		var rep *message.Reply
 		req := &message.Request{Op: message.OpCreate, Ref: spec.ID, Spec: spec, Secrets: secretValues(spec), Root: root, Trace: trace.On(ctx)}
-		if rep, err = d.create(ctx, req, far); err == nil {
+		if rep, err = d.client.create(ctx, req, far); err == nil {
 			trace.Adopt(ctx, rep.Spans)
 		}
 	}
@@ -276,7 +128,7 @@ func (d *Driver) Create(ctx context.Context, spec *driver.Spec) (driver.Box, err
 		return nil, sandbox.Wrap(err, "create box", spec.ID)
 	}
 	if err := ctx.Err(); err != nil {
-		// The maker completed the box anyway. Destroy it, or it would leak.
+		// The supervisor completed the box anyway. Destroy it, or it would leak.
 		return nil, errors.Join(err, b.Destroy(context.WithoutCancel(ctx)))
 	}
 	return b, nil
@@ -284,20 +136,20 @@ func (d *Driver) Create(ctx context.Context, spec *driver.Spec) (driver.Box, err
 
 // Attach implements [driver.Driver].
 func (d *Driver) Attach(ctx context.Context, ref string) (driver.Box, error) {
-	rep, err := d.call(ctx, &message.Request{Op: message.OpAttach, Ref: ref})
+	rep, err := d.client.call(ctx, &message.Request{Op: message.OpAttach, Ref: ref})
 	if err != nil {
 		return nil, sandbox.Wrap(err, "attach box", ref)
 	}
 	if rep.Sentry != 0 {
-		// The maker that enforced the memory limit may have ended. This driver's
-		// maker cannot open the sentry's memory file, because the sentry is in
+		// The supervisor that enforced the memory limit may have ended. This driver's
+		// supervisor cannot open the sentry's memory file, because the sentry is in
 		// another user namespace. This process can.
 		memory, err := memwatch.Open(rep.Sentry)
 		if err != nil {
 			return nil, sandbox.Wrap(err, "attach box", ref)
 		}
 		defer memory.Close()
-		if _, err := d.call(ctx, &message.Request{Op: message.OpWatch, Ref: ref}, memory); err != nil {
+		if _, err := d.client.call(ctx, &message.Request{Op: message.OpWatch, Ref: ref}, memory); err != nil {
 			return nil, sandbox.Wrap(err, "attach box", ref)
 		}
 	}
@@ -306,7 +158,7 @@ func (d *Driver) Attach(ctx context.Context, ref string) (driver.Box, error) {
 
 // List implements [driver.Driver].
 func (d *Driver) List(ctx context.Context) ([]string, error) {
-	rep, err := d.call(ctx, &message.Request{Op: message.OpList})
+	rep, err := d.client.call(ctx, &message.Request{Op: message.OpList})
 	if err != nil {
 		return nil, sandbox.Wrap(err, "list boxes", "")
 	}
@@ -315,31 +167,24 @@ func (d *Driver) List(ctx context.Context) ([]string, error) {
 
 // Discard implements [driver.Driver].
 func (d *Driver) Discard(ctx context.Context, ref string) error {
-	_, err := d.call(ctx, &message.Request{Op: message.OpDiscard, Ref: ref})
+	_, err := d.client.call(ctx, &message.Request{Op: message.OpDiscard, Ref: ref})
 	return sandbox.Wrap(err, "discard box", ref)
 }
 
-// Close implements [driver.Driver]. It ends the maker, and returns when the maker
-// has destroyed the attached boxes.
+// Close implements [driver.Driver]. It ends the supervisor, and returns when the
+// supervisor has destroyed the attached boxes.
 func (d *Driver) Close() error {
+	p := d.client.close()
 	d.mu.Lock()
-	m := d.maker
-	d.maker, d.closed = nil, true
-	if d.users != nil {
-		d.users.Close()
-		d.users = nil
-	}
 	boxes := slices.Collect(maps.Keys(d.boxes))
 	d.mu.Unlock()
 	for _, b := range boxes {
 		b.release()
 	}
-	if m == nil {
+	if p == nil {
 		return nil
 	}
-	err := m.conn.Close()
-	<-m.done
-	return err
+	return p.end()
 }
 
 // secretValues returns the values of a spec's secrets.
@@ -349,4 +194,19 @@ func secretValues(spec *driver.Spec) []string {
 		values = append(values, s.Value.Reveal())
 	}
 	return values
+}
+
+// newBox returns a box, and keeps it until its release.
+func (d *Driver) newBox(ref string) *box {
+	b := newBox(d.client, ref, d.forget)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.boxes[b] = true
+	return b
+}
+
+func (d *Driver) forget(b *box) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	delete(d.boxes, b)
 }

@@ -123,14 +123,14 @@ func openFile(t *testing.T, path string) string {
 	return "beside: " + name
 }
 
-// TestMakerKeepsNothing counts what a maker has open before and after boxes, some of
-// which cannot be made.
-func TestMakerKeepsNothing(t *testing.T) {
+// TestSupervisorKeepsNothing counts what a supervisor has open before and after boxes,
+// some of which cannot be made.
+func TestSupervisorKeepsNothing(t *testing.T) {
 	dir, d := open(t)
 	first := drivertest.Launch(t, d, harness.Spec())
-	maker := parent(t, sentryOf(t, dir, first.Ref()))
+	supervisor := parent(t, sentryOf(t, dir, first.Ref()))
 	opened := func() (names []string) {
-		fds, err := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", maker))
+		fds, err := filepath.Glob(fmt.Sprintf("/proc/%d/fd/*", supervisor))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -179,7 +179,7 @@ func TestMakerKeepsNothing(t *testing.T) {
 			return
 		}
 	}
-	t.Errorf("the maker has open %q, and after some boxes %q", before, after)
+	t.Errorf("the supervisor has open %q, and after some boxes %q", before, after)
 }
 
 // parent returns the process number of a process's parent.

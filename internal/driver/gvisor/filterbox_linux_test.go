@@ -17,7 +17,7 @@ import (
 )
 
 // TestKernelFilterInForce has boxes' kernels put the filter over themselves that
-// their maker compiled, which must be what the first box's compiled by itself.
+// their supervisor compiled, which must be what the first box's compiled by itself.
 func TestKernelFilterInForce(t *testing.T) {
 	dir, d := open(t)
 	launch := func() (sentry int, log string) {

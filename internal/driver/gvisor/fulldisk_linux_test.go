@@ -24,7 +24,7 @@ func TestFullDisk(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		// The maker has it open until it is gone, which nobody waits for.
+		// The supervisor has it open until it is gone, which nobody waits for.
 		var err error
 		for range 100 {
 			if err = unix.Unmount(dir, 0); !errors.Is(err, unix.EBUSY) {

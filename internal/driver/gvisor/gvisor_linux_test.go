@@ -49,7 +49,7 @@ var harness = drivertest.Harness{
 	},
 	Leftovers: leftovers,
 	Processes: hostProcesses,
-	Makers:    orphanedMakers,
+	Makers:    orphanedSupervisors,
 	Python:    "/usr/bin/python3",
 }
 
@@ -204,8 +204,8 @@ func hostProcesses(t testing.TB, dir, ref string) []int {
 	return found
 }
 
-// orphanedMakers finds the makers of dir that are not of this process.
-func orphanedMakers(t testing.TB, dir string) []int {
+// orphanedSupervisors finds the supervisors of dir that are not of this process.
+func orphanedSupervisors(t testing.TB, dir string) []int {
 	t.Helper()
 	paths, err := filepath.Glob("/proc/[0-9]*/cmdline")
 	if err != nil {
@@ -214,7 +214,7 @@ func orphanedMakers(t testing.TB, dir string) []int {
 	var found []int
 	for _, path := range paths {
 		args, _ := os.ReadFile(path)
-		if !strings.HasPrefix(string(args), "glovebox-maker\x00"+dir+"\x00") {
+		if !strings.HasPrefix(string(args), "glovebox-supervisor\x00"+dir+"\x00") {
 			continue
 		}
 		pid, _ := strconv.Atoi(filepath.Base(filepath.Dir(path)))

@@ -37,7 +37,7 @@ var imageHarness = drivertest.Harness{
 	},
 	Leftovers: leftovers,
 	Processes: hostProcesses,
-	Makers:    orphanedMakers,
+	Makers:    orphanedSupervisors,
 	Python:    "/usr/bin/python3",
 }
 

@@ -23,16 +23,16 @@ func TestKernelKeepsLittle(t *testing.T) {
 	b := drivertest.Launch(t, d, harness.Spec())
 
 	sentry := sentryOf(t, dir, b.Ref())
-	maker := parent(t, sentry)
+	supervisor := parent(t, sentry)
 	statuses, err := filepath.Glob("/proc/[0-9]*/status")
 	if err != nil {
 		t.Fatal(err)
 	}
 	for _, path := range statuses {
 		status, _ := os.ReadFile(path) // none of one that has ended
-		if own := filepath.Dir(path) == fmt.Sprintf("/proc/%d", sentry); !own && strings.Contains(string(status), fmt.Sprintf("\nPPid:\t%d\n", maker)) {
+		if own := filepath.Dir(path) == fmt.Sprintf("/proc/%d", sentry); !own && strings.Contains(string(status), fmt.Sprintf("\nPPid:\t%d\n", supervisor)) {
 			args, _ := os.ReadFile(filepath.Join(filepath.Dir(path), "cmdline"))
-			t.Errorf("the maker has another process, %q", args)
+			t.Errorf("the supervisor has another process, %q", args)
 		}
 	}
 	proc := filepath.Join("/proc", strconv.Itoa(sentry))

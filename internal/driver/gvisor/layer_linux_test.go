@@ -16,8 +16,8 @@ import (
 )
 
 // listTree lists what an image has, but for what each sandbox has its own of:
-// names, kinds, owners, modes, links, times and contents; busybox itself is the same. Directories' times are
-// not all the layer's to tell.
+// names, kinds, owners, modes, links, times and contents; busybox itself is the
+// same. Directories' times are not all the layer's to tell.
 const listTree = `cd / && find . \( -path ./proc -o -path ./dev -o -path ./sys -o -path ./run -o -path ./data -o -path ./.glovebox -o -path ./bin \) -prune -o -print0 | sort -z |
 	while read -r -d '' f; do
 		[ -d "$f" ] && [ ! -L "$f" ] && stat -c '%n %u:%g %a %F' "$f" || stat -c '%n %u:%g %a %F %h %s %Y %N' "$f"

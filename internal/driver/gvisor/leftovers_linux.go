@@ -11,8 +11,8 @@ import (
 
 var _ driver.Cleaner = (*Driver)(nil)
 
-// leftoverAge is the minimum age of a leftover. A maker may still be about to put a
-// process into a younger control group.
+// leftoverAge is the minimum age of a leftover. A supervisor may still be about to
+// put a process into a younger control group.
 const leftoverAge = 10 * time.Minute
 
 // Leftovers implements [driver.Cleaner]. The leftovers are control groups without a

@@ -1,11 +1,11 @@
 package gvisor
 
 import (
-	"context"
 	"fmt"
 	"math"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"strings"
 
@@ -17,34 +17,8 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/driver/gvisor/message"
 	"github.com/glovebox-dev/glovebox/internal/driver/gvisor/process"
 	"github.com/glovebox-dev/glovebox/internal/guestapi"
-	"github.com/glovebox-dev/glovebox/internal/network"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
-
-// report returns the maker's data about the box.
-func (b *madeBox) report(ctx context.Context) (*message.Report, error) {
-	if !b.alive() {
-		return nil, fmt.Errorf("%w: its kernel does not run", driver.ErrGone)
-	}
-	b.mu.Lock()
-	rec := b.record
-	b.mu.Unlock()
-	var inForce sandbox.Network
-	var walls []string
-	if rec.Linked {
-		// The policy of a network that does not answer is "".
-		_, inForce, _ = network.Ask(ctx, b.dir, math.MaxInt64)
-		walls, _ = network.Walls(ctx, b.dir)
-	}
-	return &message.Report{
-		Network: inForce,
-		Walls:   walls,
-		Record:  rec,
-		Sentry:  b.sentry(),
-		Paused:  b.paused(),
-		Watched: b.watch != nil && b.watch.Running(),
-	}, nil
-}
 
 // A report reads the controls of a box back.
 type report struct{ *message.Report }
@@ -240,4 +214,32 @@ func seccompMode(mode string) string {
 		return "strict"
 	}
 	return "none"
+}
+
+// networkControl reports what a box can reach; names are its interfaces.
+func (r report) networkControl(names []string) sandbox.Control {
+	c := sandbox.Control{
+		Name:  sandbox.ControlNetwork,
+		Asked: string(r.Record.Spec.Network),
+		Value: "interfaces inside: " + strings.Join(names, " "),
+	}
+	apart := otherNamespace(r.Sentry, "net")
+	if !r.Record.Linked {
+		c.Mechanism = "gVisor's own network stack with no device, in an empty network namespace"
+		c.Enforced = apart && (len(names) == 0 || slices.Equal(names, []string{"lo"}))
+		return c
+	}
+	c.Mechanism = "a network stack of its own behind the only interface, which decides about every connection"
+	if r.Network == "" {
+		// The interface leads nowhere: the box reaches less than was requested.
+		c.Value += "; nothing is reached, because the network's process has ended"
+	} else {
+		c.Value += "; policy in force: " + string(r.Network)
+		if len(r.Walls) > 0 { // a network of an earlier version reports none
+			c.Mechanism += ", in a process with " + strings.Join(r.Walls, ", ")
+		}
+	}
+	c.Enforced = apart && (r.Network == "" || r.Network == r.Record.Spec.Network) &&
+		!slices.ContainsFunc(names, func(n string) bool { return n != "lo" && n != message.LinkName })
+	return c
 }

@@ -16,11 +16,12 @@ import (
 
 var _ driver.UnnamedLister = (*box)(nil)
 
-// UnnamedFiles implements [driver.UnnamedLister]. The maker returns the process ID
-// of the sentry, and the driver reads the sentry's files. A maker cannot see the
-// files of another maker's sentry, which is in another user namespace.
+// UnnamedFiles implements [driver.UnnamedLister]. The supervisor returns the
+// process ID of the sentry, and the driver reads the sentry's files. A supervisor
+// cannot see the files of another supervisor's sentry, which is in another user
+// namespace.
 func (b *box) UnnamedFiles(ctx context.Context) ([]driver.UnnamedFile, error) {
-	rep, err := b.d.call(ctx, &message.Request{Op: message.OpUnnamed, Ref: b.ref})
+	rep, err := b.client.call(ctx, &message.Request{Op: message.OpUnnamed, Ref: b.ref})
 	var files []driver.UnnamedFile
 	if err == nil && rep.Workspace != "" {
 		files, err = unnamedFiles(ctx, rep.Sentry, rep.Workspace)

@@ -26,9 +26,9 @@ var closeAsI386 = []byte{
 	0x0f, 0x05, // syscall
 }
 
-// TestForeignCalls starts a program as a maker is started, which calls the kernel as
-// programs of another architecture do; and has the filter judge x32 calls, which few
-// kernels know.
+// TestForeignCalls starts a program as a supervisor is started, which calls the
+// kernel as programs of another architecture do; and has the filter judge x32
+// calls, which few kernels know.
 func TestForeignCalls(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "program")
 	if err := os.WriteFile(path, programOf(t, closeAsI386), 0o700); err != nil {

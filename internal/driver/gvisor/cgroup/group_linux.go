@@ -15,6 +15,20 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// The controllers that confine boxes, if they are available.
+const (
+	CPU    = "cpu"
+	Memory = "memory"
+	PIDs   = "pids"
+)
+
+// Limits are the limits of one box's group.
+type Limits struct {
+	CPUs   float64
+	Memory int64 // bytes
+	Tasks  int   // processes and threads of the host
+}
+
 // A Group is one box's group, in every hierarchy. It is plain data, so it can be
 // stored and used by another process.
 type Group struct {
@@ -194,13 +208,6 @@ func (g *Group) Remove() error {
 		_ = unix.Rmdir(filepath.Dir(dir))
 	}
 	return errors.Join(errs...)
-}
-
-// Limits are the limits of one box's group.
-type Limits struct {
-	CPUs   float64
-	Memory int64 // bytes
-	Tasks  int   // processes and threads of the host
 }
 
 // Name returns the name of the file with a limit, for display.

@@ -14,13 +14,6 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The controllers that confine boxes, if they are available.
-const (
-	CPU    = "cpu"
-	Memory = "memory"
-	PIDs   = "pids"
-)
-
 // parentGroup is the name of the group that contains the groups of boxes.
 const parentGroup = "glovebox"
 
@@ -219,7 +212,7 @@ func (c *Hierarchies) tryMake(id string, l Limits) (*Group, error) {
 }
 
 // Writable returns the version of control groups that this user may write. It
-// only reads, whereas a maker that uses groups also prepares its own group.
+// only reads, whereas a supervisor that uses groups also prepares its own group.
 func Writable() string {
 	mounts, err := os.ReadFile("/proc/self/mountinfo")
 	if err != nil {

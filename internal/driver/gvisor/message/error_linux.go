@@ -35,7 +35,7 @@ func NewError(err error) *Error {
 	}
 }
 
-// remoteError is an error that the maker returned.
+// remoteError is an error that the supervisor returned.
 type remoteError struct{ w Error }
 
 func (e *remoteError) Error() string { return e.w.Text }

@@ -7,7 +7,7 @@ import (
 
 // Record is the description of a box on disk. It exists before the first resource
 // of the box is made and until the last one is gone. It is enough to clean up after
-// a maker that died at any point.
+// a supervisor that died at any point.
 type Record struct {
 	Spec driver.Spec `json:"spec"`
 	// Cgroup is nil if the box has no control group.
@@ -15,7 +15,7 @@ type Record struct {
 	// CPUSet lists the processors that the box is bound to, if this is the
 	// mechanism of its CPU limit.
 	CPUSet []int `json:"cpu_set,omitempty"`
-	// WatchMemory means that the maker enforces the memory limit itself.
+	// WatchMemory means that the supervisor enforces the memory limit itself.
 	WatchMemory bool `json:"watch_memory,omitempty"`
 	// Linked means that the box has an interface besides its loopback, independent
 	// of its current policy.
@@ -29,7 +29,7 @@ type Record struct {
 	// to.
 	UserIsRoot bool `json:"user_is_root,omitempty"`
 	// FirstUser is the host user that is uid 0 of the box: see boxUsers. If it is
-	// 0, the box has the user numbers of its maker. If root then runs the server,
+	// 0, the box has the user numbers of its supervisor. If root then runs the server,
 	// WhyHostUsers gives the reason; it is empty in boxes of earlier versions.
 	FirstUser    int    `json:"first_user,omitempty"`
 	WhyHostUsers string `json:"why_host_users,omitempty"`

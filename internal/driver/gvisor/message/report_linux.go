@@ -2,8 +2,8 @@ package message
 
 import "github.com/glovebox-dev/glovebox/internal/sandbox"
 
-// A Report contains the maker's data for the receipt of a box. The driver, which is
-// outside of the box's user namespace, reads the rest.
+// A Report contains the supervisor's data for the receipt of a box. The driver,
+// which is outside of the box's user namespace, reads the rest.
 type Report struct {
 	Record Record `json:"record"`
 	Sentry int    `json:"sentry"`
@@ -11,5 +11,5 @@ type Report struct {
 	// Network is the policy in force, if the box has a network that answers.
 	Network sandbox.Network `json:"network,omitempty"`
 	Walls   []string        `json:"walls,omitempty"`   // the confinement of that network's process
-	Watched bool            `json:"watched,omitempty"` // whether the maker watches the memory now
+	Watched bool            `json:"watched,omitempty"` // whether the supervisor watches the memory now
 }

@@ -6,12 +6,12 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/trace"
 )
 
-// The driver and its maker communicate over a socket of packets. Each packet is one
-// request, in JSON. It carries the end of a new stream socket for the reply;
+// The driver and its supervisor communicate over a socket of packets. Each packet
+// is one request, in JSON. It carries the end of a new stream socket for the reply;
 // closing that stream early cancels the request. A request that opens streams to
 // the guest carries their far ends as further descriptors.
 
-// Request is a request of the driver to the maker.
+// Request is a request of the driver to the supervisor.
 type Request struct {
 	Op   string       `json:"op"`
 	Ref  string       `json:"ref,omitempty"`
@@ -26,12 +26,12 @@ type Request struct {
 	// Root is the root file system of the spec's image; nil for the host's.
 	Root *ImageRoot `json:"root,omitempty"`
 	// FirstUser is the first of the box's users. If it is 0, the box has the
-	// maker's users; WhyHostUsers is then the reason, if root runs the server. If
+	// supervisor's users; WhyHostUsers is then the reason, if root runs the server. If
 	// it is not 0 and the spec has a workspace, the last file is the workspace's
 	// tree.
 	FirstUser    int    `json:"first_user,omitempty"`
 	WhyHostUsers string `json:"why_host_users,omitempty"`
-	// Trace requests spans of the maker's work.
+	// Trace requests spans of the supervisor's work.
 	Trace bool `json:"trace,omitempty"`
 }
 
@@ -61,7 +61,7 @@ const (
 	OpWatch      = "watch" // carries the box's memory file
 )
 
-// Reply is the maker's answer.
+// Reply is the supervisor's answer.
 type Reply struct {
 	Err       *Error           `json:"err,omitempty"`
 	Report    *Report          `json:"report,omitempty"`

@@ -57,7 +57,7 @@ func Send(conn *net.UnixConn, req *Request, files ...*os.File) error {
 // Receive receives a request and its files, which the caller closes. When
 // the driver has ended, the error is io.EOF or net.ErrClosed. It reads into data,
 // of MaxRequest bytes, which the caller reuses. Otherwise these buffers would be
-// most of the maker's garbage.
+// most of the supervisor's garbage.
 func Receive(conn *net.UnixConn, data []byte) (*Request, []*os.File, error) {
 	oob := make([]byte, unix.CmsgSpace(4*(2+MaxStreams)))
 	n, oobn, _, _, err := conn.ReadMsgUnix(data, oob)
@@ -110,4 +110,8 @@ func CloseAll(files []*os.File) {
 const MaxStreams = 4
 
 // SupervisorName is the first argument of the supervisor's process.
-const SupervisorName = "glovebox-maker"
+const SupervisorName = "glovebox-supervisor"
+
+// EarlierSupervisorName is the name in earlier versions. Their servers start the
+// program of this version if an update replaced theirs.
+const EarlierSupervisorName = "glovebox-maker"

@@ -84,7 +84,7 @@ var emptyDirs = map[string]fs.FileMode{
 // below the system directories stay in use on the host.
 //
 // For boxes whose users begin at firstUser, shown are the system directories that the
-// maker was given trees of. All else in the image is made uid 0's of the box.
+// supervisor was given trees of. All else in the image is made uid 0's of the box.
 func MakeHost(dir string, firstUser int, shown []Given) (*Tree, error) {
 	root, err := makeTree(dir, firstUser, shown, func() error { return fillHostRoot(dir, shown) })
 	if err != nil {
@@ -95,7 +95,7 @@ func MakeHost(dir string, firstUser int, shown []Given) (*Tree, error) {
 
 // MakeGuest makes what all boxes have at [GuestDir], as MakeHost makes the
 // image: a directory with the guest in it and nothing else. For boxes with users of
-// their own, shown is the guest of which the maker was given a tree.
+// their own, shown is the guest of which the supervisor was given a tree.
 func MakeGuest(dir, guest string, firstUser int, shown []Given) (*Tree, error) {
 	made, err := makeTree(dir, firstUser, shown, func() error {
 		return bindReadOnly(guest, filepath.Join(dir, GuestName), false, shown)
@@ -106,7 +106,7 @@ func MakeGuest(dir, guest string, firstUser int, shown []Given) (*Tree, error) {
 	return made, nil
 }
 
-// A Given is a tree that the server handed to the maker.
+// A Given is a tree that the server handed to the supervisor.
 type Given struct {
 	Source string // the path of its files on the host
 	To     string // the path below the tree that is made

@@ -30,9 +30,9 @@ import (
 //
 // gVisor can use a precompiled program with variables, if it has one for the
 // settings of the sentry. Without Bazel, gVisor is built without such programs. So
-// a supervisor compiles one, and passes it to sentries in their specifications. A sentry
-// can receive data in no other way, neither before nor after it gives up its root
-// directory.
+// a supervisor compiles one, and passes it to sentries in their specifications. A
+// sentry can receive data in no other way, neither before nor after it gives up its
+// root directory.
 type Filter struct {
 	boxes   atomic.Int32
 	program atomic.Pointer[string] // nil until it is compiled
@@ -42,8 +42,8 @@ type Filter struct {
 const kernelFilterKey = "glovebox.dev/kernel-filter"
 
 // Give adds the program to a specification, if it is compiled. The compilation
-// starts in the background with the second box, because a supervisor of a single box has
-// no use for it.
+// starts in the background with the second box, because a supervisor of a single
+// box has no use for it.
 func (f *Filter) Give(spec *specs.Spec) {
 	if f.boxes.Add(1) == 2 {
 		go f.compile()
@@ -81,9 +81,9 @@ func (f *Filter) compile() {
 	f.program.Store(&text)
 }
 
-// kernelFilterOptions returns the options of the supervisor's settings, as the sentry has them
-// when it installs its filter. If they were different, the sentry would not find
-// the program and would compile its own.
+// kernelFilterOptions returns the options of the supervisor's settings, as the
+// sentry has them when it installs its filter. If they were different, the sentry
+// would not find the program and would compile its own.
 func kernelFilterOptions() (filter.Options, error) {
 	p, err := platform.Lookup("systrap")
 	if err != nil {

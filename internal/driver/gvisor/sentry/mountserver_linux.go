@@ -19,8 +19,9 @@ import (
 )
 
 // serveMounts runs in the sentry. It answers the requests of each mount for which
-// gVisor would ask a gofer. The flags name the descriptors of the supervisor's sockets.
-// serveMounts replaces each with the end of a connection that gVisor then uses.
+// gVisor would ask a gofer. The flags name the descriptors of the supervisor's
+// sockets. serveMounts replaces each with the end of a connection that gVisor then
+// uses.
 func serveMounts(f *flag.FlagSet) error {
 	confs, is := flag.Get(f.Lookup("gofer-mount-confs").Value).(*boot.GoferMountConfFlags)
 	if !is {
@@ -196,9 +197,9 @@ func refuse(errno unix.Errno) lisafs.RPCHandler {
 	return func(*lisafs.Connection, lisafs.Communicator, uint32) (uint32, error) { return 0, errno }
 }
 
-// receiveTree receives the descriptors that [rootfs.Tree.HandOver] has sent to a socket,
-// and closes the socket. It uses only system calls that the sentry's seccomp filter
-// allows.
+// receiveTree receives the descriptors that [rootfs.Tree.HandOver] has sent to a
+// socket, and closes the socket. It uses only system calls that the sentry's
+// seccomp filter allows.
 func receiveTree(socket int) (root, tree int, err error) {
 	defer func() { err = errors.Join(err, os.NewSyscallError("close", unix.Close(socket))) }()
 	oob := make([]byte, unix.CmsgSpace(2*4))

@@ -1,15 +1,10 @@
 package users
 
 import (
-	"errors"
 	"fmt"
 	"os"
-	"os/exec"
-	"runtime"
 	"strings"
 	"syscall"
-
-	"github.com/glovebox-dev/glovebox/internal/driver/gvisor/message"
 )
 
 // identityMap maps every number in this user namespace to itself; path is the map
@@ -53,31 +48,6 @@ func SupervisorAttributes() (*syscall.SysProcAttr, error) {
 	}
 	attr.GidMappingsEnableSetgroups = true
 	return attr, nil
-}
-
-// openUserNamespace makes a user namespace with the map of the range at base. A
-// namespace needs a process: this one is stopped before its first instruction, and
-// killed. The caller closes the file.
-func openUserNamespace(base int) (*os.File, error) {
-	ids := []syscall.SysProcIDMap{{ContainerID: 0, HostID: base, Size: rangeSize}}
-	cmd := exec.Command("/proc/self/exe")
-	cmd.Args = []string{message.SupervisorName}
-	cmd.Env = []string{}
-	cmd.SysProcAttr = &syscall.SysProcAttr{
-		Cloneflags: syscall.CLONE_NEWUSER, UidMappings: ids, GidMappings: ids,
-		Ptrace: true, Pdeathsig: syscall.SIGKILL,
-	}
-	// The thread that starts the process traces it, and the process ends with that
-	// thread.
-	runtime.LockOSThread()
-	defer runtime.UnlockOSThread()
-	if err := cmd.Start(); err != nil {
-		return nil, fmt.Errorf("make user namespace: %w", err)
-	}
-	file, err := os.Open(fmt.Sprintf("/proc/%d/ns/user", cmd.Process.Pid))
-	err = errors.Join(err, cmd.Process.Kill())
-	_ = cmd.Wait() // it was killed
-	return file, err
 }
 
 // RootIsRoot reports whether uid 0 here is also uid 0 on the host, which means that

@@ -1,4 +1,4 @@
-package gvisor
+package supervisor
 
 import (
 	"errors"
@@ -20,7 +20,7 @@ import (
 // time some thousand times a second. A signal or a cgroup freezer for the programs'
 // processes would be simpler. But gVisor traces these processes, and could not
 // start another one afterwards.
-func (b *madeBox) pause() error {
+func (b *box) pause() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.gone || b.paused() {
@@ -30,8 +30,8 @@ func (b *madeBox) pause() error {
 }
 
 // sleep pauses a box that is not paused. The caller holds b.mu.
-func (b *madeBox) sleep() error {
-	b.giveBack() // first, because no other maker could resume the box between the next two steps
+func (b *box) sleep() error {
+	b.giveBack() // first, because no other supervisor could resume the box between the next two steps
 	if err := b.kernel.Pause(b.kernel.ID); err != nil {
 		return b.orGone(err)
 	}
@@ -65,7 +65,7 @@ const giveBackTime = 20 * time.Millisecond
 // pause may be long. It frees a third of the sentry's memory after a start, which
 // allocates much temporary data. A collection takes some milliseconds of a
 // processor, so its interval grows fourfold each time. The caller holds b.mu.
-func (b *madeBox) giveBack() {
+func (b *box) giveBack() {
 	now := time.Now()
 	if now.Before(b.giveBackAt) || !b.alive() {
 		return
@@ -77,7 +77,7 @@ func (b *madeBox) giveBack() {
 	}
 }
 
-func (b *madeBox) resume() error {
+func (b *box) resume() error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.gone || !b.paused() {
@@ -87,7 +87,7 @@ func (b *madeBox) resume() error {
 }
 
 // wake undoes pause. The caller holds b.mu.
-func (b *madeBox) wake() error {
+func (b *box) wake() error {
 	if err := process.Signal(b.sentry(), b.record.Spec.ID, unix.SIGCONT); err != nil {
 		return b.orGone(fmt.Errorf("continue kernel: %w", err))
 	}
@@ -95,8 +95,8 @@ func (b *madeBox) wake() error {
 }
 
 // paused reports whether the sentry is stopped. It reads the state of the process,
-// because another maker may have paused it.
-func (b *madeBox) paused() bool {
+// because another supervisor may have paused it.
+func (b *box) paused() bool {
 	stat, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(b.sentry()), "stat"))
 	if err != nil {
 		return false

@@ -1,4 +1,4 @@
-package gvisor
+package supervisor
 
 import (
 	"encoding/json"
@@ -13,13 +13,14 @@ import (
 	"gvisor.dev/gvisor/runsc/flag"
 
 	"github.com/glovebox-dev/glovebox/internal/driver/gvisor/cgroup"
+	"github.com/glovebox-dev/glovebox/internal/driver/gvisor/message"
 	"github.com/glovebox-dev/glovebox/internal/driver/gvisor/rootfs"
 	"github.com/glovebox-dev/glovebox/internal/driver/gvisor/users"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// config returns gVisor's settings for a box.
-func (m *maker) config(b *madeBox) (*config.Config, error) {
+// settings returns gVisor's settings for the box.
+func (b *box) settings() (*config.Config, error) {
 	flags := flag.NewFlagSet("glovebox", flag.ContinueOnError)
 	config.RegisterFlags(flags)
 	settings := map[string]string{
@@ -27,7 +28,7 @@ func (m *maker) config(b *madeBox) (*config.Config, error) {
 		// Never kvm by default: without nested virtualization it hangs.
 		"platform": "systrap",
 		"network":  "none",
-		// The maker makes the groups; see cgroups.
+		// The supervisor makes the groups; see cgroups.
 		"ignore-cgroups": "true",
 		// The sentry opens the image's files itself, below directories that it
 		// receives: see rootfs.Open. A request to another process for each file would
@@ -65,7 +66,7 @@ const maxOpenFiles = 16384
 
 // bundle returns the OCI specification of a box whose guest starts with this number
 // of streams.
-func (b *madeBox) bundle(streams int) *specs.Spec {
+func (b *box) bundle(streams int) *specs.Spec {
 	l := b.record.Spec.Limits
 	args := []string{
 		rootfs.GuestPath, "serve", "--nproc", strconv.Itoa(l.Processes), "--cpus", strconv.FormatFloat(l.CPUs, 'f', -1, 64),
@@ -139,10 +140,35 @@ func (b *madeBox) bundle(streams int) *specs.Spec {
 
 // writeBundle writes the specification to the file where gVisor's processes look
 // for it.
-func (b *madeBox) writeBundle(spec *specs.Spec) error {
+func (b *box) writeBundle(spec *specs.Spec) error {
 	data, err := json.Marshal(spec)
 	if err != nil {
 		return err
 	}
 	return os.WriteFile(filepath.Join(b.dir, "config.json"), data, 0o600)
+}
+
+// rootAnnotations returns annotations that make gVisor use a file as the root file
+// system. A writable layer of bounded size, also in a file, lies above it. gVisor's
+// overlay setting does not apply then.
+func (b *box) rootAnnotations(file string) map[string]string {
+	const prefix = "dev.gvisor.spec.rootfs."
+	return map[string]string{
+		prefix + "source":  file,
+		prefix + "type":    "erofs",
+		prefix + "overlay": "dir=" + b.dir,
+		prefix + "options": "size=" + strconv.FormatInt(b.record.Spec.Limits.DiskBytes, 10),
+	}
+}
+
+// useImage makes a specification one of a box of an OCI image.
+func (b *box) useImage(spec *specs.Spec, root *message.ImageRoot) {
+	spec.Annotations = b.rootAnnotations(root.File)
+	c := root.Config
+	spec.Process.Env = append(spec.Process.Env, c.Env...)
+	spec.Process.Args = append(spec.Process.Args, "--image-env")
+	if b.record.Spec.Workspace == "" {
+		// A workspace belongs to the user, and programs start in it.
+		spec.Process.Args = append(spec.Process.Args, "--image-user", c.User, "--image-dir", c.WorkDir)
+	}
 }

@@ -1,4 +1,4 @@
-package gvisor
+package supervisor
 
 import (
 	"context"
@@ -10,7 +10,6 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
-	"slices"
 	"strconv"
 	"sync"
 	"time"
@@ -20,53 +19,33 @@ import (
 
 	"github.com/glovebox-dev/glovebox/internal/driver"
 	"github.com/glovebox-dev/glovebox/internal/driver/gvisor/cgroup"
-	"github.com/glovebox-dev/glovebox/internal/driver/gvisor/memwatch"
+	"github.com/glovebox-dev/glovebox/internal/driver/gvisor/diagnosis"
 	"github.com/glovebox-dev/glovebox/internal/driver/gvisor/message"
-	"github.com/glovebox-dev/glovebox/internal/driver/gvisor/process"
 	"github.com/glovebox-dev/glovebox/internal/driver/gvisor/rootfs"
-	"github.com/glovebox-dev/glovebox/internal/driver/gvisor/sentry"
 	"github.com/glovebox-dev/glovebox/internal/driver/gvisor/users"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 	"github.com/glovebox-dev/glovebox/internal/trace"
 )
 
-// makerFD is the descriptor of a maker's connection to its driver.
-const makerFD = 3
+// driverFD is the descriptor of a supervisor's connection to its driver.
+const driverFD = 3
 
-// makerFDs returns the descriptors that a maker with these arguments receives: the
-// connection to its driver, and a tree for each argument from the fourth on. The
+// KeptFDs returns the descriptors that a supervisor with these arguments receives:
+// the connection to its driver, and a tree for each argument from the fifth on. The
 // first tree is the guest.
-func makerFDs(args []string) map[int]bool {
-	fds := map[int]bool{makerFD: true}
-	for i := range len(args) - 3 {
-		fds[makerFD+1+i] = true
+func KeptFDs(args []string) map[int]bool {
+	fds := map[int]bool{driverFD: true}
+	for i := range len(args) - 4 {
+		fds[driverFD+1+i] = true
 	}
 	return fds
 }
 
-// maker makes boxes for one driver, in a process of its own.
-type maker struct {
-	dir   string // the directory of all state, shared with other makers
-	guest string
-	null  *os.File            // the standard streams of boxes
-	cgs   *cgroup.Hierarchies // nil if this process can make none
-
-	// The image "host", and what is at rootfs.GuestDir; made when first needed.
-	hostRoot, hostGuest func() (*rootfs.Tree, error)
-	// For boxes with users of their own, if there are any: what the first is, and
-	// the same two.
-	firstUser           int
-	userRoot, userGuest func() (*rootfs.Tree, error)
-	filter              sentry.Filter
-	fresh               sync.Once // for keepFresh
-
-	mu    sync.Mutex
-	boxes map[string]*madeBox // made or attached here
-}
-
-// makerMain is the maker's main function. It returns the exit status.
-func makerMain(args []string) int {
-	// The maker logs to the server, which may die first. SIGPIPE is caught rather
+// Main is the supervisor's main function, with all arguments of its process. It
+// returns the exit status.
+func Main(args []string) int {
+	args = args[1:]
+	// The supervisor logs to the server, which may die first. SIGPIPE is caught rather
 	// than ignored, because children inherit an ignored signal.
 	signal.Notify(make(chan os.Signal, 1), unix.SIGPIPE)
 	stderr := os.Stderr
@@ -82,7 +61,7 @@ func makerMain(args []string) int {
 		fmt.Fprintf(stderr, "%s: detach mounts: %v\n", message.SupervisorName, err)
 		return 1
 	}
-	conn, err := message.FileConn(os.NewFile(makerFD, "driver"))
+	conn, err := message.FileConn(os.NewFile(driverFD, "driver"))
 	if err != nil {
 		fmt.Fprintf(stderr, "%s: %v\n", message.SupervisorName, err)
 		return 1
@@ -95,60 +74,43 @@ func makerMain(args []string) int {
 	}
 	// gVisor gives its own standard streams to a box.
 	os.Stdin, os.Stdout, os.Stderr = null, null, null
-	m := &maker{
-		dir:   dir,
-		guest: args[1],
-		null:  null,
-		cgs:   cgroup.Find(users.RootIsRoot()),
-		boxes: map[string]*madeBox{},
+	s := &supervisor{
+		dir:    dir,
+		guest:  args[1],
+		null:   null,
+		groups: cgroup.Find(users.RootIsRoot()),
+		boxes:  map[string]*box{},
 	}
-	m.hostRoot = onceMade(func() (*rootfs.Tree, error) {
-		return rootfs.MakeHost(filepath.Join(m.dir, "host"), 0, nil)
+	s.hostRoot = onceMade(func() (*rootfs.Tree, error) {
+		return rootfs.MakeHost(filepath.Join(s.dir, "host"), 0, nil)
 	})
-	m.hostGuest = onceMade(func() (*rootfs.Tree, error) {
-		return rootfs.MakeGuest(filepath.Join(m.dir, "guest"), m.guest, 0, nil)
+	s.hostGuest = onceMade(func() (*rootfs.Tree, error) {
+		return rootfs.MakeGuest(filepath.Join(s.dir, "guest"), s.guest, 0, nil)
 	})
 	if shown := args[3:]; len(shown) > 0 {
-		if m.firstUser, err = strconv.Atoi(args[2]); err != nil {
+		if s.firstUser, err = strconv.Atoi(args[2]); err != nil {
 			fmt.Fprintf(stderr, "%s: %v\n", message.SupervisorName, err)
 			return 1
 		}
 		given := make([]rootfs.Given, len(shown))
 		for i, path := range shown {
-			given[i] = rootfs.Given{Source: path, To: path, FD: makerFD + 1 + i}
+			given[i] = rootfs.Given{Source: path, To: path, FD: driverFD + 1 + i}
 		}
 		given[0].To = rootfs.GuestName
-		m.userRoot = onceMade(func() (*rootfs.Tree, error) {
-			return rootfs.MakeHost(filepath.Join(m.dir, "host-users"), m.firstUser, given[1:])
+		s.userRoot = onceMade(func() (*rootfs.Tree, error) {
+			return rootfs.MakeHost(filepath.Join(s.dir, "host-users"), s.firstUser, given[1:])
 		})
-		m.userGuest = onceMade(func() (*rootfs.Tree, error) {
-			return rootfs.MakeGuest(filepath.Join(m.dir, "guest-users"), m.guest, m.firstUser, given[:1])
+		s.userGuest = onceMade(func() (*rootfs.Tree, error) {
+			return rootfs.MakeGuest(filepath.Join(s.dir, "guest-users"), s.guest, s.firstUser, given[:1])
 		})
 	}
-	m.serve(conn.(*net.UnixConn))
+	s.serve(conn.(*net.UnixConn))
 	return 0
 }
 
-// onceMade returns a function that calls make until it succeeds, and then always
-// returns that result.
-func onceMade[T any](make func() (*T, error)) func() (*T, error) {
-	var mu sync.Mutex
-	var made *T
-	return func() (*T, error) {
-		mu.Lock()
-		defer mu.Unlock()
-		if made != nil {
-			return made, nil
-		}
-		var err error
-		made, err = make()
-		return made, err
-	}
-}
-
 // serve answers requests until the driver has ended. Then it destroys the attached
-// boxes that this maker made.
-func (m *maker) serve(conn *net.UnixConn) {
+// boxes that this supervisor made.
+func (s *supervisor) serve(conn *net.UnixConn) {
 	ctx, cancel := context.WithCancel(context.Background())
 	var calls sync.WaitGroup
 	data := make([]byte, message.MaxRequest)
@@ -163,28 +125,28 @@ func (m *maker) serve(conn *net.UnixConn) {
 		if len(files) == 0 {
 			continue
 		}
-		calls.Go(func() { m.answer(ctx, req, files) })
+		calls.Go(func() { s.answer(ctx, req, files) })
 	}
 	cancel()
 	waitFor(&calls, lastCalls)
-	m.mu.Lock()
-	var attached []*madeBox
-	for _, b := range m.boxes {
+	s.mu.Lock()
+	var attached []*box
+	for _, b := range s.boxes {
 		if !b.record.Spec.Detached && b.own {
 			attached = append(attached, b)
 		}
 	}
-	m.mu.Unlock()
+	s.mu.Unlock()
 	var ends sync.WaitGroup
 	for _, b := range attached {
 		ends.Go(func() {
-			if err := m.destroy(b.record.Spec.ID); err != nil {
+			if err := s.destroy(b.record.Spec.ID); err != nil {
 				log.Warningf("destroy %s: %v", b.record.Spec.ID, err)
 			}
 		})
 	}
 	ends.Wait()
-	m.linger()
+	s.linger()
 }
 
 // lastCalls bounds how long requests may continue after the driver's end. A box
@@ -207,19 +169,19 @@ func waitFor(calls *sync.WaitGroup, limit time.Duration) {
 // linger stays while detached boxes are alive whose memory only this process
 // watches. It closes standard error first, because the driver takes its end as the
 // end of all other work.
-func (m *maker) linger() {
-	m.mu.Lock()
-	var watched []*madeBox
-	for _, b := range m.boxes {
+func (s *supervisor) linger() {
+	s.mu.Lock()
+	var watched []*box
+	for _, b := range s.boxes {
 		if b.watch != nil {
 			watched = append(watched, b)
 		}
 	}
-	m.mu.Unlock()
+	s.mu.Unlock()
 	if len(watched) == 0 {
 		return
 	}
-	if err := unix.Dup3(int(m.null.Fd()), 2, 0); err != nil {
+	if err := unix.Dup3(int(s.null.Fd()), 2, 0); err != nil {
 		return
 	}
 	for _, b := range watched {
@@ -230,11 +192,11 @@ func (m *maker) linger() {
 	}
 }
 
-// lingerLook is the interval at which a lingering maker checks its boxes.
+// lingerLook is the interval at which a lingering supervisor checks its boxes.
 const lingerLook = time.Second
 
 // answer executes req and sends the reply on the first file.
-func (m *maker) answer(ctx context.Context, req *message.Request, files []*os.File) {
+func (s *supervisor) answer(ctx context.Context, req *message.Request, files []*os.File) {
 	defer message.CloseAll(files[1:])
 	conn, err := message.FileConn(files[0])
 	if err != nil {
@@ -254,17 +216,17 @@ func (m *maker) answer(ctx context.Context, req *message.Request, files []*os.Fi
 	if req.Trace {
 		ctx = trace.With(ctx, spans.Take)
 	}
-	if err := m.do(ctx, req, files[1:], &rep); err != nil {
+	if err := s.do(ctx, req, files[1:], &rep); err != nil {
 		rep = message.Reply{Err: message.NewError(err)}
 	}
 	rep.Spans = spans.Spans()
 	if err := json.NewEncoder(conn).Encode(&rep); err != nil && req.Op == message.OpCreate {
 		// The driver does not know of the box, so it would leak.
-		_ = m.destroy(req.Ref)
+		_ = s.destroy(req.Ref)
 	}
 }
 
-func (m *maker) do(ctx context.Context, req *message.Request, files []*os.File, rep *message.Reply) (err error) {
+func (s *supervisor) do(ctx context.Context, req *message.Request, files []*os.File, rep *message.Reply) (err error) {
 	if needsRef := req.Op != message.OpList && req.Op != message.OpProbe; needsRef && !sandbox.ValidID(req.Ref) {
 		if req.Op == message.OpDiscard {
 			return nil // List does not return such a reference
@@ -273,7 +235,7 @@ func (m *maker) do(ctx context.Context, req *message.Request, files []*os.File, 
 	}
 	switch req.Op {
 	case message.OpProbe:
-		return m.probe()
+		return s.probe()
 	case message.OpCreate:
 		if len(files) < 2 || len(files) > message.MaxStreams+1 || req.Spec == nil || req.Spec.ID != req.Ref {
 			return sandbox.Errorf(sandbox.Invalid, "incomplete order")
@@ -284,22 +246,22 @@ func (m *maker) do(ctx context.Context, req *message.Request, files []*os.File, 
 		for i, v := range req.Secrets {
 			req.Spec.Secrets[i].Value = sandbox.NewSecretValue(v)
 		}
-		if req.FirstUser != 0 && req.FirstUser != m.firstUser {
+		if req.FirstUser != 0 && req.FirstUser != s.firstUser {
 			return sandbox.Errorf(sandbox.Unavailable, "the process that makes sandboxes has other users for them than it was asked for")
 		}
 		if req.FirstUser == 0 || req.Spec.Workspace == "" {
-			return m.create(ctx, req, files, nil)
+			return s.create(ctx, req, files, nil)
 		}
 		last := len(files) - 1
-		return m.create(ctx, req, files[:last], &rootfs.Tree{File: files[last]})
+		return s.create(ctx, req, files[:last], &rootfs.Tree{File: files[last]})
 	case message.OpAttach:
-		b, err := m.find(req.Ref)
+		b, err := s.find(req.Ref)
 		if err != nil {
 			return err
 		}
 		if !b.alive() {
 			if !b.own {
-				m.forget(req.Ref)
+				s.forget(req.Ref)
 			}
 			return fmt.Errorf("%w: its kernel does not run", driver.ErrGone)
 		}
@@ -308,14 +270,14 @@ func (m *maker) do(ctx context.Context, req *message.Request, files []*os.File, 
 		}
 		return nil
 	case message.OpWatch:
-		return m.watch(req.Ref, files)
+		return s.watch(req.Ref, files)
 	case message.OpDestroy, message.OpDiscard:
-		return m.destroy(req.Ref)
+		return s.destroy(req.Ref)
 	case message.OpList:
-		rep.Refs, err = m.list()
+		rep.Refs, err = s.list()
 		return err
 	}
-	b, err := m.find(req.Ref)
+	b, err := s.find(req.Ref)
 	if err != nil {
 		return err
 	}
@@ -347,86 +309,24 @@ func (m *maker) do(ctx context.Context, req *message.Request, files []*os.File, 
 	return err
 }
 
-func (m *maker) boxesDir() string          { return filepath.Join(m.dir, "boxes") }
-func (m *maker) boxDir(ref string) string  { return filepath.Join(m.boxesDir(), ref) }
-func (m *maker) remember(b *madeBox)       { m.mu.Lock(); m.boxes[b.record.Spec.ID] = b; m.mu.Unlock() }
-func (m *maker) forget(ref string)         { m.mu.Lock(); delete(m.boxes, ref); m.mu.Unlock() }
-func (m *maker) known(ref string) *madeBox { m.mu.Lock(); defer m.mu.Unlock(); return m.boxes[ref] }
-
-// find returns a live box. It loads the box if another maker made it.
-func (m *maker) find(ref string) (*madeBox, error) {
-	if b := m.known(ref); b != nil {
-		m.mu.Lock()
-		ready := b.ready
-		m.mu.Unlock()
-		if ready {
-			return b, nil
-		}
-		return nil, sandbox.Errorf(sandbox.Conflict, "box is still being made")
+// probe checks the requirements of a box. It runs in the supervisor, whose existence
+// shows that namespaces can be made.
+func (s *supervisor) probe() error {
+	if err := os.MkdirAll(s.dir, 0o700); err != nil {
+		return diagnosis.Unavailable("choose another with --state-dir", "state directory: %w", err)
 	}
-	b, err := m.load(ref)
-	if err != nil {
-		return nil, err
+	if _, err := os.Stat(s.guest); err != nil {
+		return diagnosis.Unavailable("reinstall glovebox", "guest: %w", err)
 	}
-	if !b.alive() {
-		return nil, fmt.Errorf("%w: its kernel does not run", driver.ErrGone)
+	makeRoot, makeGuest := s.hostRoot, s.hostGuest
+	if s.userRoot != nil {
+		makeRoot, makeGuest = s.userRoot, s.userGuest
 	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if other := m.boxes[ref]; other != nil {
-		return other, nil
+	if _, err := makeRoot(); err != nil {
+		return diagnosis.Unavailable("", "host image: %w", err)
 	}
-	m.boxes[ref] = b
-	if b.record.Linked {
-		m.keepFresh()
+	if _, err := makeGuest(); err != nil {
+		return diagnosis.Unavailable("", "guest: %w", err)
 	}
-	return b, nil
-}
-
-// watch enforces the memory limit of a box that another maker made; files contains
-// its memory file. The other maker may enforce it at the same time.
-func (m *maker) watch(ref string, files []*os.File) error {
-	b, err := m.find(ref)
-	if err != nil {
-		return err
-	}
-	if len(files) != 1 {
-		return sandbox.Errorf(sandbox.Invalid, "no memory file")
-	}
-	fd, err := unix.FcntlInt(files[0].Fd(), unix.F_DUPFD_CLOEXEC, 0)
-	if err != nil {
-		return err
-	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	if b.watch != nil {
-		return unix.Close(fd)
-	}
-	for _, pid := range process.OfBox(ref) {
-		if b.record.Linked && pid != b.sentry() {
-			b.network = pid
-		}
-	}
-	b.startWatch(os.NewFile(uintptr(fd), memwatch.FileName))
 	return nil
-}
-
-// list returns the references of all boxes that have a directory.
-func (m *maker) list() ([]string, error) {
-	refs := map[string]bool{}
-	entries, err := os.ReadDir(m.boxesDir())
-	if err != nil && !errors.Is(err, os.ErrNotExist) {
-		return nil, fmt.Errorf("list boxes: %w", err)
-	}
-	for _, e := range entries {
-		if sandbox.ValidID(e.Name()) {
-			refs[e.Name()] = true
-		}
-	}
-	var out []string
-	for ref := range refs {
-		out = append(out, ref)
-	}
-	slices.Sort(out)
-	return out, nil
 }

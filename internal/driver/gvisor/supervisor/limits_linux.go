@@ -1,4 +1,4 @@
-package gvisor
+package supervisor
 
 import (
 	"math"
@@ -17,7 +17,7 @@ import (
 // plan names the mechanisms that enforce a box's limits. The sentry always enforces
 // disk and processes; a control group also bounds the host's processes, in case the
 // sentry is broken. A control group enforces CPU and memory, if one can be made.
-// Without it, the box is bound to a whole number of processors, and the maker
+// Without it, the box is bound to a whole number of processors, and the supervisor
 // watches its memory.
 type plan struct {
 	group       bool
@@ -25,14 +25,14 @@ type plan struct {
 	watchMemory bool
 }
 
-// plan returns the mechanisms for the limits of spec. The error names a limit that
-// cannot be enforced.
-func (m *maker) plan(spec *driver.Spec) (plan, error) {
+// newPlan returns the mechanisms for the limits of spec, with the control groups that
+// can be made, or nil. The error names a limit that cannot be enforced.
+func newPlan(groups *cgroup.Hierarchies, spec *driver.Spec) (plan, error) {
 	p := plan{
-		group:       m.cgs.Has(cgroup.CPU) || m.cgs.Has(cgroup.Memory) || m.cgs.Has(cgroup.PIDs),
-		watchMemory: !m.cgs.Has(cgroup.Memory),
+		group:       groups.Has(cgroup.CPU) || groups.Has(cgroup.Memory) || groups.Has(cgroup.PIDs),
+		watchMemory: !groups.Has(cgroup.Memory),
 	}
-	if m.cgs.Has(cgroup.CPU) {
+	if groups.Has(cgroup.CPU) {
 		return p, nil
 	}
 	here, err := process.OwnCPUs()
@@ -58,23 +58,23 @@ func (m *maker) plan(spec *driver.Spec) (plan, error) {
 
 // apply makes the resources of the plan before the box's processes start, and
 // records them.
-func (p plan) apply(m *maker, b *madeBox) error {
+func (p plan) apply(groups *cgroup.Hierarchies, b *box) error {
 	b.record.CPUSet = p.cpuSet
 	b.record.WatchMemory = p.watchMemory
 	if p.group {
-		b.record.Cgroup = m.cgs.Of(b.record.Spec.ID)
+		b.record.Cgroup = groups.Of(b.record.Spec.ID)
 	}
 	// The record must name the group before it exists.
 	if err := b.save(); err != nil || !p.group {
 		return err
 	}
-	_, err := m.cgs.Make(b.record.Spec.ID, allowance.Group(b.record.Spec.Limits, b.record.Linked))
+	_, err := groups.Make(b.record.Spec.ID, allowance.Group(b.record.Spec.Limits, b.record.Linked))
 	return err
 }
 
 // confine applies the limits to the box's processes. The sentry comes first,
 // because its later children inherit them.
-func (b *madeBox) confine() error {
+func (b *box) confine() error {
 	sentry := b.sentry()
 	if err := b.confineProcess(sentry); err != nil {
 		return err
@@ -98,7 +98,7 @@ func (b *madeBox) confine() error {
 	return nil
 }
 
-func (b *madeBox) confineProcess(pid int) error {
+func (b *box) confineProcess(pid int) error {
 	if b.record.Cgroup != nil {
 		if err := b.record.Cgroup.Add(pid); err != nil {
 			return err
@@ -111,6 +111,6 @@ func (b *madeBox) confineProcess(pid int) error {
 }
 
 // startWatch begins to enforce the memory limit. The watch closes file.
-func (b *madeBox) startWatch(file *os.File) {
+func (b *box) startWatch(file *os.File) {
 	b.watch = memwatch.Start(file, b.sentry(), b.network, b.record.Spec.Limits.MemoryBytes, b.memoryMark())
 }

@@ -1,4 +1,4 @@
-package gvisor
+package role
 
 import (
 	"os"
@@ -8,7 +8,7 @@ import (
 
 // closeInherited closes the descriptors that this process was started with, except
 // the standard ones and those in keep. gVisor's library opens some descriptors
-// without close-on-exec, and a maker starts several boxes at once. Without
+// without close-on-exec, and a supervisor starts several boxes at once. Without
 // closeInherited, a box's process could inherit the sockets of another box.
 // Descriptors that the Go runtime has opened since the start are close-on-exec, so
 // they stay.

@@ -1,4 +1,4 @@
-package gvisor
+package supervisor
 
 import (
 	"os"
@@ -14,7 +14,7 @@ import (
 // openMounts opens the files that a box sees: its root file system, then each mount
 // of the specification that is on the host. For the workspace it uses the given
 // tree, if there is one. The caller closes the files.
-func (m *maker) openMounts(b *madeBox, spec *specs.Spec, image *message.ImageRoot, workspace *rootfs.Tree) (files []*os.File, err error) {
+func (s *supervisor) openMounts(b *box, spec *specs.Spec, image *message.ImageRoot, workspace *rootfs.Tree) (files []*os.File, err error) {
 	defer func() {
 		if err != nil {
 			message.CloseAll(files)
@@ -27,9 +27,9 @@ func (m *maker) openMounts(b *madeBox, spec *specs.Spec, image *message.ImageRoo
 		return err
 	}
 	if image == nil {
-		makeRoot := m.hostRoot
+		makeRoot := s.hostRoot
 		if b.record.FirstUser != 0 {
-			makeRoot = m.userRoot
+			makeRoot = s.userRoot
 		}
 		root, err := makeRoot()
 		if err != nil {
@@ -59,9 +59,9 @@ func (m *maker) openMounts(b *madeBox, spec *specs.Spec, image *message.ImageRoo
 		case b.record.FirstUser != 0 && to == sandbox.WorkDir:
 			mount, err = workspace, workspace.AddOptions(&spec.Mounts[i])
 		case to == rootfs.GuestDir:
-			makeGuest := m.hostGuest
+			makeGuest := s.hostGuest
 			if b.record.FirstUser != 0 {
-				makeGuest = m.userGuest
+				makeGuest = s.userGuest
 			}
 			if mount, err = makeGuest(); err == nil {
 				err = mount.AddOptions(&spec.Mounts[i])

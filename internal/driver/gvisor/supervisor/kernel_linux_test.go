@@ -1,4 +1,4 @@
-package gvisor
+package supervisor
 
 import (
 	"errors"
@@ -30,19 +30,19 @@ func TestEarlierGofer(t *testing.T) {
 		_ = other.Process.Kill()
 		_ = other.Wait()
 	}()
-	m := &maker{dir: t.TempDir(), boxes: map[string]*madeBox{}}
+	s := &supervisor{dir: t.TempDir(), boxes: map[string]*box{}}
 	id := sandbox.NewID()
-	b := &madeBox{record: message.Record{Spec: driver.Spec{ID: id}}, dir: m.boxDir(id)}
-	if err := errors.Join(os.MkdirAll(b.dir, 0o700), os.MkdirAll(m.earlierDir(), 0o700), b.save()); err != nil {
+	b := &box{record: message.Record{Spec: driver.Spec{ID: id}}, dir: s.boxDir(id)}
+	if err := errors.Join(os.MkdirAll(b.dir, 0o700), os.MkdirAll(s.earlierDir(), 0o700), b.save()); err != nil {
 		t.Fatal(err)
 	}
 	c := &container.Container{
 		ID: id, Spec: &specs.Spec{}, Status: container.Running, Sandbox: &runsc.Sandbox{ID: id, MountHints: &boot.PodMountHints{}},
-		Saver: container.StateFile{RootDir: m.earlierDir(), ID: container.FullID{SandboxID: id, ContainerID: id}},
+		Saver: container.StateFile{RootDir: s.earlierDir(), ID: container.FullID{SandboxID: id, ContainerID: id}},
 	}
 	c.GoferPid.Store(other.Process.Pid)
 	c.Sandbox.Pid.Store(4711)
-	c.Sandbox.ControlSocketPath = filepath.Join(m.earlierDir(), "socket")
+	c.Sandbox.ControlSocketPath = filepath.Join(s.earlierDir(), "socket")
 	if err := c.Saver.LockForNew(); err != nil {
 		t.Fatal(err)
 	}
@@ -50,13 +50,13 @@ func TestEarlierGofer(t *testing.T) {
 		t.Fatal(err)
 	}
 	c.Saver.UnlockOrDie()
-	if loaded, err := m.load(id); err != nil || loaded.sentry() != 4711 || loaded.kernel.ControlSocketPath != c.Sandbox.ControlSocketPath {
+	if loaded, err := s.load(id); err != nil || loaded.sentry() != 4711 || loaded.kernel.ControlSocketPath != c.Sandbox.ControlSocketPath {
 		t.Errorf("loaded: %+v, %v", loaded, err)
 	}
-	if err := m.destroy(id); err != nil {
+	if err := s.destroy(id); err != nil {
 		t.Errorf("destroy: %v", err)
 	}
-	if left, err := filepath.Glob(filepath.Join(m.dir, "*", "*"+id+"*")); len(left) > 0 || err != nil {
+	if left, err := filepath.Glob(filepath.Join(s.dir, "*", "*"+id+"*")); len(left) > 0 || err != nil {
 		t.Errorf("left: %q, %v", left, err)
 	}
 	if err := other.Process.Signal(unix.Signal(0)); err != nil {
@@ -75,24 +75,24 @@ func TestDamaged(t *testing.T) {
 		{"earlier state in part", "", `{"sandbox": `},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			m := &maker{dir: t.TempDir(), boxes: map[string]*madeBox{}}
+			s := &supervisor{dir: t.TempDir(), boxes: map[string]*box{}}
 			id := sandbox.NewID()
-			b := &madeBox{record: message.Record{Spec: driver.Spec{ID: id}}, dir: m.boxDir(id)}
-			if err := errors.Join(os.MkdirAll(b.dir, 0o700), os.MkdirAll(m.earlierDir(), 0o700), b.save()); err != nil {
+			b := &box{record: message.Record{Spec: driver.Spec{ID: id}}, dir: s.boxDir(id)}
+			if err := errors.Join(os.MkdirAll(b.dir, 0o700), os.MkdirAll(s.earlierDir(), 0o700), b.save()); err != nil {
 				t.Fatal(err)
 			}
-			other := filepath.Join(m.earlierDir(), "sbx_another_sandbox:sbx_another.state")
+			other := filepath.Join(s.earlierDir(), "sbx_another_sandbox:sbx_another.state")
 			path := filepath.Join(b.dir, tt.file)
 			if tt.file == "" {
-				path = filepath.Join(m.earlierDir(), id+"_sandbox:"+id+".state")
+				path = filepath.Join(s.earlierDir(), id+"_sandbox:"+id+".state")
 			}
 			if err := errors.Join(os.WriteFile(other, nil, 0o600), os.WriteFile(path, []byte(tt.content), 0o600)); err != nil {
 				t.Fatal(err)
 			}
-			if refs, err := m.list(); len(refs) != 1 || err != nil {
+			if refs, err := s.list(); len(refs) != 1 || err != nil {
 				t.Errorf("listed: %q, %v", refs, err)
 			}
-			if _, err := m.find(id); !errors.Is(err, driver.ErrGone) {
+			if _, err := s.find(id); !errors.Is(err, driver.ErrGone) {
 				t.Errorf("found: %v; want that it is gone", err)
 			}
 			// What cannot be removed, as if it were somebody else's.
@@ -101,28 +101,28 @@ func TestDamaged(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer os.RemoveAll(foreign)
-			if err := m.destroy(id); err != nil {
+			if err := s.destroy(id); err != nil {
 				t.Errorf("destroy: %v", err)
 			}
-			if left, err := filepath.Glob(filepath.Join(m.dir, "*", "*")); !slices.Equal(left, []string{other}) || err != nil {
+			if left, err := filepath.Glob(filepath.Join(s.dir, "*", "*")); !slices.Equal(left, []string{other}) || err != nil {
 				t.Errorf("left: %q, %v; want %q alone", left, err, other)
 			}
 		})
 	}
 }
 
-// TestAdopted has another maker take a box over, which knows of its kernel what the
-// first one kept.
+// TestAdopted has another supervisor take a box over, which knows of its kernel
+// what the first one kept.
 func TestAdopted(t *testing.T) {
-	m := &maker{dir: t.TempDir(), boxes: map[string]*madeBox{}}
+	s := &supervisor{dir: t.TempDir(), boxes: map[string]*box{}}
 	id := sandbox.NewID()
-	b := &madeBox{record: message.Record{Spec: driver.Spec{ID: id}}, dir: m.boxDir(id)}
+	b := &box{record: message.Record{Spec: driver.Spec{ID: id}}, dir: s.boxDir(id)}
 	b.kernel = &runsc.Sandbox{ID: id, ControlSocketPath: filepath.Join(b.dir, "socket")}
 	b.kernel.Pid.Store(4711)
 	if err := errors.Join(os.MkdirAll(b.dir, 0o700), b.save(), b.saveKernel()); err != nil {
 		t.Fatal(err)
 	}
-	loaded, err := m.load(id)
+	loaded, err := s.load(id)
 	if err != nil || loaded.sentry() != 4711 || loaded.kernel.ControlSocketPath != b.kernel.ControlSocketPath || loaded.kernel.ID != id {
 		t.Errorf("loaded: %+v, %v", loaded, err)
 	}

@@ -1,4 +1,4 @@
-package gvisor
+package supervisor
 
 import (
 	"context"
@@ -8,8 +8,6 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
-	"slices"
-	"strings"
 
 	"golang.org/x/sys/unix"
 	"gvisor.dev/gvisor/pkg/control/client"
@@ -18,53 +16,15 @@ import (
 	"gvisor.dev/gvisor/runsc/config"
 
 	"github.com/glovebox-dev/glovebox/internal/driver"
-	"github.com/glovebox-dev/glovebox/internal/driver/gvisor/allowance"
 	"github.com/glovebox-dev/glovebox/internal/driver/gvisor/message"
 	"github.com/glovebox-dev/glovebox/internal/network"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// startNetwork starts the process of the box's network, and returns the box's end
-// of the link to it.
-func (b *madeBox) startNetwork(m *maker, secrets []sandbox.Secret) (*os.File, error) {
-	s := b.record.Spec
-	p, link, err := network.Start("/proc/self/exe", s.ID, b.dir, network.Options{
-		Network: s.Network, Terms: s.NetworkTerms, Secrets: secrets,
-		Memory: allowance.NetworkMemory + s.Limits.MemoryBytes/4,
-	})
-	if err != nil {
-		return nil, err
-	}
-	if err := m.hold(b, p.Pid); err != nil {
-		link.Close()
-		return nil, err
-	}
-	b.network = p.Pid
-	m.keepFresh()
-	return link, nil
-}
-
-// keepFresh sends the machine's settings for name resolution to the networks of
-// this maker's boxes, from the first network on until the maker ends.
-func (m *maker) keepFresh() {
-	m.fresh.Do(func() {
-		go network.KeepFresh(nil, func() (dirs []string) {
-			m.mu.Lock()
-			defer m.mu.Unlock()
-			for _, b := range m.boxes {
-				if b.ready && b.record.Linked {
-					dirs = append(dirs, b.dir)
-				}
-			}
-			return dirs
-		})
-	})
-}
-
 // link gives the box an interface at the end of link, besides its loopback
 // interface. The sentry must wait for its start. link returns the settings for the
 // start, with which gVisor sets up no network itself.
-func (b *madeBox) link(link *os.File) (*config.Config, error) {
+func (b *box) link(link *os.File) (*config.Config, error) {
 	path := b.kernel.ControlSocketPath
 	if filepath.IsAbs(path) {
 		// A socket's address is limited to 108 bytes; a path may be longer.
@@ -132,7 +92,7 @@ func resolvers() string {
 }
 
 // traffic asks the box's network what it counted.
-func (b *madeBox) traffic(ctx context.Context, after int64) (*sandbox.Traffic, error) {
+func (b *box) traffic(ctx context.Context, after int64) (*sandbox.Traffic, error) {
 	if !b.record.Linked {
 		return nil, driver.NoNetwork()
 	}
@@ -142,7 +102,7 @@ func (b *madeBox) traffic(ctx context.Context, after int64) (*sandbox.Traffic, e
 
 // authority returns the certificate of the authority that signs for the box's
 // secrets.
-func (b *madeBox) authority(ctx context.Context) ([]byte, error) {
+func (b *box) authority(ctx context.Context) ([]byte, error) {
 	if !b.record.Linked {
 		return nil, nil
 	}
@@ -151,7 +111,7 @@ func (b *madeBox) authority(ctx context.Context) ([]byte, error) {
 }
 
 // setNetwork puts another policy in force.
-func (b *madeBox) setNetwork(ctx context.Context, n sandbox.Network) error {
+func (b *box) setNetwork(ctx context.Context, n sandbox.Network) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if !b.record.Linked {
@@ -169,32 +129,4 @@ func (b *madeBox) setNetwork(ctx context.Context, n sandbox.Network) error {
 	}
 	b.record = before
 	return b.orGone(errors.Join(err, b.save()))
-}
-
-// networkControl reports what a box can reach; names are its interfaces.
-func (r report) networkControl(names []string) sandbox.Control {
-	c := sandbox.Control{
-		Name:  sandbox.ControlNetwork,
-		Asked: string(r.Record.Spec.Network),
-		Value: "interfaces inside: " + strings.Join(names, " "),
-	}
-	apart := otherNamespace(r.Sentry, "net")
-	if !r.Record.Linked {
-		c.Mechanism = "gVisor's own network stack with no device, in an empty network namespace"
-		c.Enforced = apart && (len(names) == 0 || slices.Equal(names, []string{"lo"}))
-		return c
-	}
-	c.Mechanism = "a network stack of its own behind the only interface, which decides about every connection"
-	if r.Network == "" {
-		// The interface leads nowhere: the box reaches less than was requested.
-		c.Value += "; nothing is reached, because the network's process has ended"
-	} else {
-		c.Value += "; policy in force: " + string(r.Network)
-		if len(r.Walls) > 0 { // a network of an earlier version reports none
-			c.Mechanism += ", in a process with " + strings.Join(r.Walls, ", ")
-		}
-	}
-	c.Enforced = apart && (r.Network == "" || r.Network == r.Record.Spec.Network) &&
-		!slices.ContainsFunc(names, func(n string) bool { return n != "lo" && n != message.LinkName })
-	return c
 }

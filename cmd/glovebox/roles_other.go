@@ -1,0 +1,6 @@
+//go:build !linux || nogvisor
+
+package main
+
+// runRole does nothing: this program has no helper processes.
+func runRole() {}

@@ -1,0 +1,251 @@
+package gvisor
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"os/exec"
+	"slices"
+	"strconv"
+	"sync"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/glovebox-dev/glovebox/internal/driver/gvisor/callfilter"
+	"github.com/glovebox-dev/glovebox/internal/driver/gvisor/diagnosis"
+	"github.com/glovebox-dev/glovebox/internal/driver/gvisor/message"
+	"github.com/glovebox-dev/glovebox/internal/driver/gvisor/rootfs"
+	"github.com/glovebox-dev/glovebox/internal/driver/gvisor/users"
+	"github.com/glovebox-dev/glovebox/internal/network"
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
+)
+
+// A client sends requests to the driver's supervisor, which it starts at the first
+// use and again after its end.
+type client struct {
+	program, stateDir, guest string // see Options
+	log                      *slog.Logger
+
+	mu      sync.Mutex
+	process *supervisorProcess // nil before the first use and after its end
+	users   *users.Range       // nil if boxes have the host's users
+	// whyHostUsers is the reason why users is nil, if there is a supervisor.
+	whyHostUsers error
+	closed       bool
+}
+
+// supervisorProcess is a running supervisor.
+type supervisorProcess struct {
+	cmd  *exec.Cmd
+	conn *net.UnixConn
+	done chan struct{} // closed when the supervisor's work for this driver is done
+}
+
+// errDriverClosed returns the error for a use of a closed driver.
+func errDriverClosed() error { return sandbox.Errorf(sandbox.Conflict, "driver is closed") }
+
+// running returns the supervisor, and starts it if there is none.
+func (c *client) running() (*supervisorProcess, error) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.closed {
+		return nil, errDriverClosed()
+	}
+	if c.process != nil {
+		select {
+		case <-c.process.done:
+			c.log.Warn("supervisor ended; starting another")
+			c.process.conn.Close()
+			c.process = nil
+		default:
+			return c.process, nil
+		}
+	}
+	m, err := c.start()
+	if err != nil {
+		return nil, err
+	}
+	c.process = m
+	return m, nil
+}
+
+func (c *client) start() (*supervisorProcess, error) {
+	if err := checkProgram(c.program); err != nil {
+		return nil, err
+	}
+	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		return nil, fmt.Errorf("make supervisor's socket: %w", err)
+	}
+	near, far := os.NewFile(uintptr(fds[0]), "supervisor"), os.NewFile(uintptr(fds[1]), "driver")
+	defer far.Close()
+	nc, err := message.FileConn(near)
+	if err != nil {
+		return nil, err
+	}
+	conn := nc.(*net.UnixConn)
+
+	cmd := exec.Command(c.program)
+	first, trees := c.openUsers()
+	cmd.Args = []string{message.SupervisorName, c.stateDir, c.guest, strconv.Itoa(first)}
+	cmd.Env = network.Environ()
+	cmd.Dir = "/"
+	cmd.ExtraFiles = []*os.File{far}
+	for _, t := range trees {
+		defer t.Close()
+		cmd.Args = append(cmd.Args, t.Name())
+		cmd.ExtraFiles = append(cmd.ExtraFiles, t.File)
+	}
+	if cmd.SysProcAttr, err = users.SupervisorAttributes(); err != nil {
+		conn.Close()
+		return nil, err
+	}
+	stderr, err := cmd.StderrPipe()
+	if err != nil {
+		conn.Close()
+		return nil, err
+	}
+	if err := callfilter.Start(cmd); err != nil {
+		conn.Close()
+		return nil, diagnosis.ExplainStart(err)
+	}
+	if first != 0 {
+		users.LiftProcessLimit(cmd.Process.Pid)
+	}
+	m := &supervisorProcess{cmd: cmd, conn: conn, done: make(chan struct{})}
+	go func() {
+		lines := bufio.NewScanner(stderr)
+		for lines.Scan() {
+			c.log.Debug("supervisor", "says", lines.Text())
+		}
+		_, _ = io.Copy(io.Discard, stderr)
+		close(m.done)
+		// The supervisor may stay to watch over detached boxes; see supervisor.linger.
+		_ = cmd.Wait()
+	}()
+	return m, nil
+}
+
+// call sends req to the supervisor and waits for its reply. streams are the far
+// ends of streams to the guest; the caller closes them.
+func (c *client) call(ctx context.Context, req *message.Request, streams ...*os.File) (*message.Reply, error) {
+	m, err := c.running()
+	if err != nil {
+		return nil, err
+	}
+	near, far, err := message.Socketpair()
+	if err != nil {
+		return nil, err
+	}
+	defer far.Close()
+	files := append([]*os.File{far}, streams...)
+	conn, err := message.FileConn(near)
+	if err != nil {
+		return nil, err
+	}
+	defer conn.Close()
+	if err := message.Send(m.conn, req, files...); err != nil {
+		return nil, c.lost(err)
+	}
+	far.Close()
+	// A shutdown of this side makes the supervisor cancel the request. The reply still
+	// arrives, after the supervisor has undone all partial work.
+	stop := context.AfterFunc(ctx, func() { _ = conn.(*net.UnixConn).CloseWrite() })
+	defer stop()
+	var rep message.Reply
+	if err := json.NewDecoder(conn).Decode(&rep); err != nil {
+		return nil, c.lost(err)
+	}
+	if err := rep.Err.Err(); err != nil {
+		if ctx.Err() != nil {
+			return nil, errors.Join(ctx.Err(), err)
+		}
+		return nil, err
+	}
+	return &rep, nil
+}
+
+func (c *client) lost(err error) error {
+	return sandbox.Errorf(sandbox.Unavailable, "the process that makes sandboxes ended: %w", err)
+}
+
+// openUsers returns the first user of this driver's boxes and the trees of the
+// image "host", which the caller closes. If there are none, it returns 0 and stores
+// the reason. The caller holds c.mu.
+func (c *client) openUsers() (first int, trees []*rootfs.Tree) {
+	var err error
+	if c.users == nil {
+		c.users, err = users.New(c.stateDir, c.program)
+	}
+	if err == nil {
+		if trees, err = c.users.HostTrees(c.guest); err == nil {
+			return c.users.First, trees
+		}
+		c.users.Close()
+		c.users = nil
+	}
+	c.whyHostUsers = err
+	if os.Geteuid() == 0 {
+		c.log.Warn("sandboxes have the host's numbers of users", "err", err)
+	}
+	return 0, nil
+}
+
+// create has the supervisor make a box, with users of its own if possible.
+func (c *client) create(ctx context.Context, req *message.Request, streams []*os.File) (*message.Reply, error) {
+	if _, err := c.running(); err != nil {
+		return nil, err
+	}
+	c.mu.Lock()
+	own, why, closed := c.users, c.whyHostUsers, c.closed
+	c.mu.Unlock()
+	if closed {
+		return nil, errDriverClosed()
+	}
+	files := slices.Clone(streams)
+	if own != nil && req.Spec.Workspace != "" {
+		if err := rootfs.CheckWorkspace(req.Spec.Workspace); err != nil {
+			return nil, err
+		}
+		workspace, err := own.Open(req.Spec.Workspace, 0, unix.MOUNT_ATTR_NOSUID|unix.MOUNT_ATTR_NODEV)
+		if err != nil {
+			own, why = nil, err
+		} else {
+			defer workspace.Close()
+			files = append(files, workspace.File)
+		}
+	}
+	if own != nil {
+		req.FirstUser = own.First
+	} else if os.Geteuid() == 0 {
+		req.WhyHostUsers = why.Error()
+	}
+	return c.call(ctx, req, files...)
+}
+
+// close ends the use of the supervisor by new requests, and returns the process, or
+// nil. The caller ends it.
+func (c *client) close() *supervisorProcess {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	p := c.process
+	c.process, c.closed = nil, true
+	if c.users != nil {
+		c.users.Close()
+		c.users = nil
+	}
+	return p
+}
+
+// end ends the supervisor, and returns when it has destroyed the attached boxes.
+func (p *supervisorProcess) end() error {
+	err := p.conn.Close()
+	<-p.done
+	return err
+}

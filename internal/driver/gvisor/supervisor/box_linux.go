@@ -1,0 +1,170 @@
+package supervisor
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io/fs"
+	"math"
+	"os"
+	"path/filepath"
+	"sync"
+	"time"
+
+	"gvisor.dev/gvisor/pkg/sentry/control"
+	"gvisor.dev/gvisor/pkg/sentry/kernel/auth"
+	"gvisor.dev/gvisor/runsc/config"
+	runsc "gvisor.dev/gvisor/runsc/sandbox"
+
+	"github.com/glovebox-dev/glovebox/internal/atomicfile"
+	"github.com/glovebox-dev/glovebox/internal/driver"
+	"github.com/glovebox-dev/glovebox/internal/driver/gvisor/memwatch"
+	"github.com/glovebox-dev/glovebox/internal/driver/gvisor/message"
+	"github.com/glovebox-dev/glovebox/internal/driver/gvisor/process"
+	"github.com/glovebox-dev/glovebox/internal/driver/gvisor/rootfs"
+	"github.com/glovebox-dev/glovebox/internal/network"
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
+)
+
+const recordFile = "box.json"
+
+// box is a box in its supervisor.
+type box struct {
+	record message.Record
+	dir    string
+	own    bool // this supervisor created the box
+	conf   *config.Config
+	null   *os.File // the supervisor's
+
+	// The processes of the network and the sentry, if own. Until the box is ready,
+	// the supervisor's mu guards the slice; after that, the slice does not change.
+	children []*process.Child
+	ready    bool            // the box is complete; guarded by the supervisor's mu
+	kernel   *runsc.Sandbox  // nil if no sentry was started
+	network  int             // the process of the box's network; 0 if there is none or it is not own
+	watch    *memwatch.Watch // nil unless the supervisor enforces the memory limit
+
+	mu   sync.Mutex // held while the box is paused, resumed or destroyed
+	gone bool       // guarded by mu
+	// The time of the sentry's next garbage collection before a pause, and the
+	// interval to the one after it. Guarded by mu.
+	giveBackAt    time.Time
+	giveBackAfter time.Duration
+}
+
+func (b *box) memoryMark() string { return filepath.Join(b.dir, "memory-killed") }
+
+func (b *box) save() error { return b.writeWhole(recordFile, &b.record) }
+
+// writeWhole writes v to a file of the box's directory, by an atomic rename.
+func (b *box) writeWhole(name string, v any) error {
+	data, err := json.Marshal(v)
+	if err != nil {
+		return err
+	}
+	return atomicfile.Replace(filepath.Join(b.dir, name), data, 0o600)
+}
+
+// sentry returns the process ID of the sentry, or 0.
+func (b *box) sentry() int {
+	if b.kernel == nil {
+		return 0
+	}
+	return b.kernel.Getpid()
+}
+
+// alive reports whether the sentry runs. A zombie does not run.
+func (b *box) alive() bool {
+	pid := b.sentry()
+	return pid > 0 && process.IsOfBox(pid, b.record.Spec.ID)
+}
+
+// guestConnFD is the descriptor of the guest's first connection; the others follow
+// it.
+const guestConnFD = 3
+
+// dial starts the guest's connector in the box, with stream as its standard input.
+// The connector passes that socket to the guest and exits.
+func (b *box) dial(ctx context.Context, stream *os.File) error {
+	if !b.alive() {
+		return fmt.Errorf("%w: its kernel does not run", driver.ErrGone)
+	}
+	pid, err := b.kernel.Execute(b.conf, &control.ExecArgs{
+		ContainerID:      b.kernel.ID,
+		Filename:         rootfs.GuestPath,
+		Argv:             []string{rootfs.GuestPath, "connect"},
+		WorkingDirectory: "/",
+		Capabilities:     &auth.TaskCapabilities{},
+		NoNewPrivileges:  true,
+		FilePayload:      control.NewFilePayload(map[int]*os.File{0: stream, 1: b.null, 2: b.null}, nil),
+	})
+	if err != nil {
+		return b.orGone(fmt.Errorf("start connector: %w", err))
+	}
+	status := make(chan error, 1)
+	go func() {
+		ws, err := b.kernel.WaitPID(b.kernel.ID, pid)
+		if err == nil && (!ws.Exited() || ws.ExitStatus() != 0) {
+			err = fmt.Errorf("connector ended with %d", ws)
+		}
+		status <- err
+	}()
+	select {
+	case err := <-status:
+		return b.orGone(err)
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// orGone adds ErrGone to err if the box is gone.
+func (b *box) orGone(err error) error {
+	if err != nil && !b.alive() {
+		return errors.Join(driver.ErrGone, err)
+	}
+	return err
+}
+
+// incidents returns the counts of the box.
+func (b *box) incidents() (driver.Incidents, error) {
+	in := driver.Incidents{Alive: b.alive()}
+	switch {
+	case b.record.WatchMemory:
+		if _, err := os.Stat(b.memoryMark()); err == nil {
+			in.MemoryKills = 1
+		}
+	case b.record.Cgroup != nil:
+		n, err := b.record.Cgroup.MemoryKills()
+		if err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return in, fmt.Errorf("read memory kills: %w", err)
+		}
+		in.MemoryKills = n
+	}
+	return in, nil
+}
+
+// report returns the supervisor's data about the box.
+func (b *box) report(ctx context.Context) (*message.Report, error) {
+	if !b.alive() {
+		return nil, fmt.Errorf("%w: its kernel does not run", driver.ErrGone)
+	}
+	b.mu.Lock()
+	rec := b.record
+	b.mu.Unlock()
+	var inForce sandbox.Network
+	var walls []string
+	if rec.Linked {
+		// The policy of a network that does not answer is "".
+		_, inForce, _ = network.Ask(ctx, b.dir, math.MaxInt64)
+		walls, _ = network.Walls(ctx, b.dir)
+	}
+	return &message.Report{
+		Network: inForce,
+		Walls:   walls,
+		Record:  rec,
+		Sentry:  b.sentry(),
+		Paused:  b.paused(),
+		Watched: b.watch != nil && b.watch.Running(),
+	}, nil
+}
