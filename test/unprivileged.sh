@@ -80,7 +80,14 @@ if [ $# = 0 ]; then
 fi
 for what; do
 	case $what in
-	gvisor) run gvisor internal/driver/gvisor ;;
+	gvisor)
+		run gvisor internal/driver/gvisor
+		for tests in internal/driver/gvisor/*/*_test.go; do
+			package=$(dirname "$tests")
+			name=gvisor-$(basename "$package")
+			[ -e "$dir/$name" ] || run "$name" "$package"
+		done
+		;;
 	cli) run cli internal/cli -test.run Gvisor ;;
 	*)
 		echo "unprivileged: $what is not one of gvisor, cli"
