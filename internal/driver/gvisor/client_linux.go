@@ -67,15 +67,16 @@ func (c *client) running() (*supervisorProcess, error) {
 			return c.process, nil
 		}
 	}
-	m, err := c.start()
+	p, err := c.startLocked()
 	if err != nil {
 		return nil, err
 	}
-	c.process = m
-	return m, nil
+	c.process = p
+	return p, nil
 }
 
-func (c *client) start() (*supervisorProcess, error) {
+// startLocked starts a supervisor.
+func (c *client) startLocked() (*supervisorProcess, error) {
 	if err := checkProgram(c.program); err != nil {
 		return nil, err
 	}
@@ -92,7 +93,7 @@ func (c *client) start() (*supervisorProcess, error) {
 	conn := nc.(*net.UnixConn)
 
 	cmd := exec.Command(c.program)
-	first, trees := c.openUsers()
+	first, trees := c.openUsersLocked()
 	cmd.Args = []string{message.SupervisorName, c.stateDir, c.guest, strconv.Itoa(first)}
 	cmd.Env = network.Environ()
 	cmd.Dir = "/"
@@ -118,24 +119,24 @@ func (c *client) start() (*supervisorProcess, error) {
 	if first != 0 {
 		users.LiftProcessLimit(cmd.Process.Pid)
 	}
-	m := &supervisorProcess{cmd: cmd, conn: conn, done: make(chan struct{})}
+	p := &supervisorProcess{cmd: cmd, conn: conn, done: make(chan struct{})}
 	go func() {
 		lines := bufio.NewScanner(stderr)
 		for lines.Scan() {
 			c.log.Debug("supervisor", "says", lines.Text())
 		}
 		_, _ = io.Copy(io.Discard, stderr)
-		close(m.done)
+		close(p.done)
 		// The supervisor may stay to watch over detached boxes; see supervisor.linger.
 		_ = cmd.Wait()
 	}()
-	return m, nil
+	return p, nil
 }
 
 // call sends req to the supervisor and waits for its reply. streams are the far
 // ends of streams to the guest; the caller closes them.
 func (c *client) call(ctx context.Context, req *message.Request, streams ...*os.File) (*message.Reply, error) {
-	m, err := c.running()
+	p, err := c.running()
 	if err != nil {
 		return nil, err
 	}
@@ -150,7 +151,7 @@ func (c *client) call(ctx context.Context, req *message.Request, streams ...*os.
 		return nil, err
 	}
 	defer conn.Close()
-	if err := message.Send(m.conn, req, files...); err != nil {
+	if err := message.Send(p.conn, req, files...); err != nil {
 		return nil, c.lost(err)
 	}
 	far.Close()
@@ -175,10 +176,10 @@ func (c *client) lost(err error) error {
 	return sandbox.Errorf(sandbox.Unavailable, "the process that makes sandboxes ended: %w", err)
 }
 
-// openUsers returns the first user of this driver's boxes and the trees of the
+// openUsersLocked returns the first user of this driver's boxes and the trees of the
 // image "host", which the caller closes. If there are none, it returns 0 and stores
 // the reason. The caller holds c.mu.
-func (c *client) openUsers() (first int, trees []*rootfs.Tree) {
+func (c *client) openUsersLocked() (first int, trees []*rootfs.Tree) {
 	var err error
 	if c.users == nil {
 		c.users, err = users.New(c.stateDir, c.program)

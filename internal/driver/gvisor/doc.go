@@ -18,9 +18,20 @@
 //
 // The sentry of a box is one process on the host, started from the same executable;
 // the processes of the box's programs are others. A box with a network has a second
-// process of this kind. [Reexec] runs first in main and turns such a process into
-// its role. The executable must be static.
+// process of this kind. The table in cmd/glovebox names the code of each role. The
+// executable must be static.
 //
-// Only the composition root and the doctor import this package. This package and
-// network are the only ones that import gVisor.
+// # Packages
+//
+// This package is the code of the server. Package supervisor is the code of the
+// supervisor, and package sentry that of the sentry and its start. Package message
+// has what server and supervisor exchange. The other packages below this one are
+// parts that several of these processes use.
+//
+// # Lifecycle
+//
+// A [Driver] starts its supervisor at the first use, and again if it has ended.
+// [Driver.Close] ends it. Driver and client have a lock each, and hold one at a time.
+//
+// Only the composition root and the doctor import this package.
 package gvisor

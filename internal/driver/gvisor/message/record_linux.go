@@ -28,7 +28,7 @@ type Record struct {
 	// requested: it is the only user of the box that a file of the host can belong
 	// to.
 	UserIsRoot bool `json:"user_is_root,omitempty"`
-	// FirstUser is the host user that is uid 0 of the box: see boxUsers. If it is
+	// FirstUser is the host user that is uid 0 of the box: see users.Range. If it is
 	// 0, the box has the user numbers of its supervisor. If root then runs the server,
 	// WhyHostUsers gives the reason; it is empty in boxes of earlier versions.
 	FirstUser    int    `json:"first_user,omitempty"`

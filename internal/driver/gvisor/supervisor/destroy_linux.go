@@ -37,7 +37,7 @@ func (s *supervisor) destroy(ref string) error {
 	if b.gone {
 		return nil
 	}
-	err := s.end(b)
+	err := s.endLocked(b)
 	if err == nil {
 		b.gone = true
 		s.forget(ref)
@@ -45,8 +45,9 @@ func (s *supervisor) destroy(ref string) error {
 	return err
 }
 
-// end kills the processes of a box and removes its files. The caller holds b.mu.
-func (s *supervisor) end(b *box) error {
+// endLocked kills the processes of a box and removes its files. The caller holds
+// b.mu.
+func (s *supervisor) endLocked(b *box) error {
 	if b.watch != nil {
 		b.watch.Stop()
 	}

@@ -1,30 +1,20 @@
 package supervisor
 
 import (
-	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
-	"io"
 	"net"
 	"os"
 	"os/signal"
 	"path/filepath"
 	"strconv"
-	"sync"
-	"time"
 
 	"golang.org/x/sys/unix"
 	"gvisor.dev/gvisor/pkg/log"
 
-	"github.com/glovebox-dev/glovebox/internal/driver"
 	"github.com/glovebox-dev/glovebox/internal/driver/gvisor/cgroup"
-	"github.com/glovebox-dev/glovebox/internal/driver/gvisor/diagnosis"
 	"github.com/glovebox-dev/glovebox/internal/driver/gvisor/message"
 	"github.com/glovebox-dev/glovebox/internal/driver/gvisor/rootfs"
 	"github.com/glovebox-dev/glovebox/internal/driver/gvisor/users"
-	"github.com/glovebox-dev/glovebox/internal/sandbox"
-	"github.com/glovebox-dev/glovebox/internal/trace"
 )
 
 // driverFD is the descriptor of a supervisor's connection to its driver.
@@ -106,227 +96,4 @@ func Main(args []string) int {
 	}
 	s.serve(conn.(*net.UnixConn))
 	return 0
-}
-
-// serve answers requests until the driver has ended. Then it destroys the attached
-// boxes that this supervisor made.
-func (s *supervisor) serve(conn *net.UnixConn) {
-	ctx, cancel := context.WithCancel(context.Background())
-	var calls sync.WaitGroup
-	data := make([]byte, message.MaxRequest)
-	for {
-		req, files, err := message.Receive(conn, data)
-		if err != nil {
-			if !errors.Is(err, io.EOF) && !errors.Is(err, net.ErrClosed) {
-				log.Warningf("receive request: %v", err)
-			}
-			break
-		}
-		if len(files) == 0 {
-			continue
-		}
-		calls.Go(func() { s.answer(ctx, req, files) })
-	}
-	cancel()
-	waitFor(&calls, lastCalls)
-	s.mu.Lock()
-	var attached []*box
-	for _, b := range s.boxes {
-		if !b.record.Spec.Detached && b.own {
-			attached = append(attached, b)
-		}
-	}
-	s.mu.Unlock()
-	var ends sync.WaitGroup
-	for _, b := range attached {
-		ends.Go(func() {
-			if err := s.destroy(b.record.Spec.ID); err != nil {
-				log.Warningf("destroy %s: %v", b.record.Spec.ID, err)
-			}
-		})
-	}
-	ends.Wait()
-	s.linger()
-}
-
-// lastCalls bounds how long requests may continue after the driver's end. A box
-// that does not answer must not keep the others alive.
-const lastCalls = 5 * time.Second
-
-// waitFor waits for calls to end, for at most limit.
-func waitFor(calls *sync.WaitGroup, limit time.Duration) {
-	ended := make(chan struct{})
-	go func() {
-		calls.Wait()
-		close(ended)
-	}()
-	select {
-	case <-ended:
-	case <-time.After(limit):
-	}
-}
-
-// linger stays while detached boxes are alive whose memory only this process
-// watches. It closes standard error first, because the driver takes its end as the
-// end of all other work.
-func (s *supervisor) linger() {
-	s.mu.Lock()
-	var watched []*box
-	for _, b := range s.boxes {
-		if b.watch != nil {
-			watched = append(watched, b)
-		}
-	}
-	s.mu.Unlock()
-	if len(watched) == 0 {
-		return
-	}
-	if err := unix.Dup3(int(s.null.Fd()), 2, 0); err != nil {
-		return
-	}
-	for _, b := range watched {
-		for b.alive() {
-			time.Sleep(lingerLook)
-		}
-		b.watch.Stop()
-	}
-}
-
-// lingerLook is the interval at which a lingering supervisor checks its boxes.
-const lingerLook = time.Second
-
-// answer executes req and sends the reply on the first file.
-func (s *supervisor) answer(ctx context.Context, req *message.Request, files []*os.File) {
-	defer message.CloseAll(files[1:])
-	conn, err := message.FileConn(files[0])
-	if err != nil {
-		log.Warningf("open reply stream: %v", err)
-		return
-	}
-	defer conn.Close()
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	go func() {
-		// The driver never writes here. End of file cancels the request.
-		_, _ = conn.Read(make([]byte, 1))
-		cancel()
-	}()
-	var rep message.Reply
-	var spans trace.Recording
-	if req.Trace {
-		ctx = trace.With(ctx, spans.Take)
-	}
-	if err := s.do(ctx, req, files[1:], &rep); err != nil {
-		rep = message.Reply{Err: message.NewError(err)}
-	}
-	rep.Spans = spans.Spans()
-	if err := json.NewEncoder(conn).Encode(&rep); err != nil && req.Op == message.OpCreate {
-		// The driver does not know of the box, so it would leak.
-		_ = s.destroy(req.Ref)
-	}
-}
-
-func (s *supervisor) do(ctx context.Context, req *message.Request, files []*os.File, rep *message.Reply) (err error) {
-	if needsRef := req.Op != message.OpList && req.Op != message.OpProbe; needsRef && !sandbox.ValidID(req.Ref) {
-		if req.Op == message.OpDiscard {
-			return nil // List does not return such a reference
-		}
-		return fmt.Errorf("%w: %q is not a reference", driver.ErrGone, req.Ref)
-	}
-	switch req.Op {
-	case message.OpProbe:
-		return s.probe()
-	case message.OpCreate:
-		if len(files) < 2 || len(files) > message.MaxStreams+1 || req.Spec == nil || req.Spec.ID != req.Ref {
-			return sandbox.Errorf(sandbox.Invalid, "incomplete order")
-		}
-		if len(req.Secrets) != len(req.Spec.Secrets) {
-			return sandbox.Errorf(sandbox.Invalid, "secrets without values")
-		}
-		for i, v := range req.Secrets {
-			req.Spec.Secrets[i].Value = sandbox.NewSecretValue(v)
-		}
-		if req.FirstUser != 0 && req.FirstUser != s.firstUser {
-			return sandbox.Errorf(sandbox.Unavailable, "the process that makes sandboxes has other users for them than it was asked for")
-		}
-		if req.FirstUser == 0 || req.Spec.Workspace == "" {
-			return s.create(ctx, req, files, nil)
-		}
-		last := len(files) - 1
-		return s.create(ctx, req, files[:last], &rootfs.Tree{File: files[last]})
-	case message.OpAttach:
-		b, err := s.find(req.Ref)
-		if err != nil {
-			return err
-		}
-		if !b.alive() {
-			if !b.own {
-				s.forget(req.Ref)
-			}
-			return fmt.Errorf("%w: its kernel does not run", driver.ErrGone)
-		}
-		if b.record.WatchMemory && b.watch == nil {
-			rep.Sentry = b.sentry()
-		}
-		return nil
-	case message.OpWatch:
-		return s.watch(req.Ref, files)
-	case message.OpDestroy, message.OpDiscard:
-		return s.destroy(req.Ref)
-	case message.OpList:
-		rep.Refs, err = s.list()
-		return err
-	}
-	b, err := s.find(req.Ref)
-	if err != nil {
-		return err
-	}
-	switch req.Op {
-	case message.OpDial:
-		if len(files) != 1 {
-			return sandbox.Errorf(sandbox.Invalid, "no stream to connect")
-		}
-		return b.dial(ctx, files[0])
-	case message.OpReceipt:
-		rep.Report, err = b.report(ctx)
-	case message.OpIncidents:
-		rep.Incidents, err = b.incidents()
-	case message.OpUnnamed:
-		rep.Sentry, rep.Workspace = b.sentry(), b.record.Spec.Workspace
-	case message.OpTraffic:
-		rep.Traffic, err = b.traffic(ctx, req.After)
-	case message.OpAuthority:
-		rep.Authority, err = b.authority(ctx)
-	case message.OpSetNetwork:
-		err = b.setNetwork(ctx, req.Network)
-	case message.OpPause:
-		err = b.pause()
-	case message.OpResume:
-		err = b.resume()
-	default:
-		err = sandbox.Errorf(sandbox.Internal, "unknown operation %q", req.Op)
-	}
-	return err
-}
-
-// probe checks the requirements of a box. It runs in the supervisor, whose existence
-// shows that namespaces can be made.
-func (s *supervisor) probe() error {
-	if err := os.MkdirAll(s.dir, 0o700); err != nil {
-		return diagnosis.Unavailable("choose another with --state-dir", "state directory: %w", err)
-	}
-	if _, err := os.Stat(s.guest); err != nil {
-		return diagnosis.Unavailable("reinstall glovebox", "guest: %w", err)
-	}
-	makeRoot, makeGuest := s.hostRoot, s.hostGuest
-	if s.userRoot != nil {
-		makeRoot, makeGuest = s.userRoot, s.userGuest
-	}
-	if _, err := makeRoot(); err != nil {
-		return diagnosis.Unavailable("", "host image: %w", err)
-	}
-	if _, err := makeGuest(); err != nil {
-		return diagnosis.Unavailable("", "guest: %w", err)
-	}
-	return nil
 }

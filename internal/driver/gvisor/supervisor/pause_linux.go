@@ -26,12 +26,12 @@ func (b *box) pause() error {
 	if b.gone || b.paused() {
 		return nil
 	}
-	return b.sleep()
+	return b.pauseLocked()
 }
 
-// sleep pauses a box that is not paused. The caller holds b.mu.
-func (b *box) sleep() error {
-	b.giveBack() // first, because no other supervisor could resume the box between the next two steps
+// pauseLocked pauses a box that is not paused. The caller holds b.mu.
+func (b *box) pauseLocked() error {
+	b.giveBackLocked() // first, because no other supervisor could resume the box between the next two steps
 	if err := b.kernel.Pause(b.kernel.ID); err != nil {
 		return b.orGone(err)
 	}
@@ -44,7 +44,7 @@ func (b *box) sleep() error {
 	for !b.paused() && b.alive() {
 		switch took := time.Since(began); {
 		case took > stopTime: // resume would take it for a running box
-			return errors.Join(fmt.Errorf("kernel of %s does not stop", b.kernel.ID), b.wake())
+			return errors.Join(fmt.Errorf("kernel of %s does not stop", b.kernel.ID), b.resumeLocked())
 		case took > 10*time.Millisecond:
 			time.Sleep(time.Millisecond)
 		default:
@@ -61,11 +61,11 @@ const stopTime = 10 * time.Second
 // sentry completes the rest after it is resumed.
 const giveBackTime = 20 * time.Millisecond
 
-// giveBack runs a garbage collection in the sentry before pausing it, because the
-// pause may be long. It frees a third of the sentry's memory after a start, which
-// allocates much temporary data. A collection takes some milliseconds of a
+// giveBackLocked runs a garbage collection in the sentry before pausing it, because
+// the pause may be long. It frees a third of the sentry's memory after a start,
+// which allocates much temporary data. A collection takes some milliseconds of a
 // processor, so its interval grows fourfold each time. The caller holds b.mu.
-func (b *box) giveBack() {
+func (b *box) giveBackLocked() {
 	now := time.Now()
 	if now.Before(b.giveBackAt) || !b.alive() {
 		return
@@ -83,11 +83,11 @@ func (b *box) resume() error {
 	if b.gone || !b.paused() {
 		return nil
 	}
-	return b.wake()
+	return b.resumeLocked()
 }
 
-// wake undoes pause. The caller holds b.mu.
-func (b *box) wake() error {
+// resumeLocked undoes pause. The caller holds b.mu.
+func (b *box) resumeLocked() error {
 	if err := process.Signal(b.sentry(), b.record.Spec.ID, unix.SIGCONT); err != nil {
 		return b.orGone(fmt.Errorf("continue kernel: %w", err))
 	}

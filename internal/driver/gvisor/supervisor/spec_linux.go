@@ -28,7 +28,7 @@ func (b *box) settings() (*config.Config, error) {
 		// Never kvm by default: without nested virtualization it hangs.
 		"platform": "systrap",
 		"network":  "none",
-		// The supervisor makes the groups; see cgroups.
+		// The supervisor makes the groups; see package cgroup.
 		"ignore-cgroups": "true",
 		// The sentry opens the image's files itself, below directories that it
 		// receives: see rootfs.Open. A request to another process for each file would
