@@ -21,13 +21,6 @@ var modeArguments = map[uint32]uint32{
 // setID are the set-user-ID and set-group-ID bits of a mode.
 const setID = unix.S_ISUID | unix.S_ISGID
 
-// A refusedRequest is a request of a multi-purpose system call that the filter
-// refuses. The first argument of the call is the request.
-type refusedRequest struct {
-	nr, request uint32
-	errno       unix.Errno
-}
-
 // refuseCalls installs the filter of [Start] on the calling thread,
 // permanently.
 func refuseCalls() error {
