@@ -10,7 +10,7 @@ type row struct {
 // table is the one in docs/ARCHITECTURE.md. A line is changed in both places
 // together, when the design changes.
 var table = []row{
-	{"cmd/glovebox", "cli, driver/gvisor, guest"},
+	{"cmd/glovebox", "cli, driver/gvisor/message, driver/gvisor/sentry, driver/gvisor/supervisor, guest, network, role"},
 	{"cmd/glovebox-guest", "guest"},
 	{"cmd/glovebox-release", "release"},
 	{"test/compatibility", "nothing"},
@@ -30,10 +30,22 @@ var table = []row{
 	{"driver/docker", "driver, driver/container, driver/docker/dockerapi, sandbox"},
 	{"driver/docker/dockerapi", "driver, driver/container, sandbox"},
 	{"driver/e2b", "atomicfile, driver, guestapi, sandbox"},
-	{"driver/gvisor", "atomicfile, driver, guestapi, image, network, sandbox, trace"},
+	{"driver/gvisor", "driver, driver/gvisor/allowance, driver/gvisor/callfilter, driver/gvisor/cgroup, driver/gvisor/diagnosis, driver/gvisor/memwatch, driver/gvisor/message, driver/gvisor/process, driver/gvisor/rootfs, driver/gvisor/users, guestapi, image, network, sandbox, trace"},
+	{"driver/gvisor/supervisor", "atomicfile, driver, driver/gvisor/allowance, driver/gvisor/cgroup, driver/gvisor/diagnosis, driver/gvisor/memwatch, driver/gvisor/message, driver/gvisor/process, driver/gvisor/rootfs, driver/gvisor/sentry, driver/gvisor/users, network, sandbox, trace"},
+	{"driver/gvisor/sentry", "driver/gvisor/allowance, driver/gvisor/diagnosis, network"},
+	{"driver/gvisor/message", "driver, driver/gvisor/cgroup, sandbox, trace"},
+	{"driver/gvisor/cgroup", "sandbox"},
+	{"driver/gvisor/allowance", "driver/gvisor/cgroup, sandbox"},
+	{"driver/gvisor/process", "driver/gvisor/users, network"},
+	{"driver/gvisor/memwatch", "driver/gvisor/allowance, driver/gvisor/process"},
+	{"driver/gvisor/rootfs", "driver/gvisor/message, sandbox"},
+	{"driver/gvisor/users", "driver/gvisor/message, driver/gvisor/rootfs"},
+	{"driver/gvisor/callfilter", "nothing"},
+	{"driver/gvisor/diagnosis", "driver, sandbox"},
 	{"image", "atomicfile, image/erofs, sandbox"},
 	{"image/erofs", "nothing"},
 	{"network", "sandbox"},
+	{"role", "nothing"},
 	{"pool", "driver, metrics, sandbox, trace"},
 	{"image/imagetest", "nothing"},
 	{"imagebuild", "driver, sandbox"},
@@ -74,14 +86,14 @@ var outside = map[string][]string{
 	"github.com/distribution/reference":      {"driver/docker"},
 	"github.com/google/go-cmp":               {"tests"},
 	"github.com/google/go-containerregistry": {"image", "image/imagetest"},
-	"github.com/google/subcommands":          {"driver/gvisor"}, // the form of gVisor's commands
+	"github.com/google/subcommands":          {"driver/gvisor/sentry"}, // the form of gVisor's commands
 	"github.com/klauspost/compress":          {"image"},
 	"github.com/moby/moby/api":               {"driver/docker", "driver/docker/dockerapi"},
 	"github.com/moby/moby/client":            {"driver/docker", "driver/docker/dockerapi"},
 	"github.com/moby/patternmatcher":         {"imagebuild"}, // what .dockerignore says
-	"github.com/moby/sys/capability":         {"driver/gvisor"},
+	"github.com/moby/sys/capability":         {"driver/gvisor/sentry"},
 	"github.com/modelcontextprotocol/go-sdk": {"mcpserver"},
-	"github.com/opencontainers/runtime-spec": {"driver/gvisor"},
+	"github.com/opencontainers/runtime-spec": {"driver/gvisor/rootfs", "driver/gvisor/sentry", "driver/gvisor/supervisor", "driver/gvisor/users"},
 	"github.com/pelletier/go-toml/v2":        {"clientconfig"},
 	"github.com/prometheus/client_golang":    {"metrics"},
 	"github.com/rogpeppe/go-internal":        {"cli", "tests"},
@@ -92,10 +104,10 @@ var outside = map[string][]string{
 	"golang.org/x/mod":                       {"cli", "release", "update"},
 	"golang.org/x/net":                       {"network"}, // DNS messages
 	"golang.org/x/sync":                      {"pool"},
-	"golang.org/x/sys":                       {"driver/container", "driver/drivertest", "driver/fake", "driver/gvisor", "guest", "image", "image/erofs", "network", "safepath", "store", "tests", "workspace"}, // system calls are not an SDK
+	"golang.org/x/sys":                       {"driver/container", "driver/drivertest", "driver/fake", "driver/gvisor", "driver/gvisor/callfilter", "driver/gvisor/cgroup", "driver/gvisor/diagnosis", "driver/gvisor/memwatch", "driver/gvisor/message", "driver/gvisor/process", "driver/gvisor/rootfs", "driver/gvisor/sentry", "driver/gvisor/supervisor", "driver/gvisor/users", "guest", "image", "image/erofs", "network", "safepath", "store", "tests", "workspace"}, // system calls are not an SDK
 	"golang.org/x/term":                      {"cli"},
 	"golang.org/x/time":                      {"auth", "httpserver", "network"},
-	"gvisor.dev/gvisor":                      {"driver/gvisor", "network"},
+	"gvisor.dev/gvisor":                      {"driver/gvisor/callfilter", "driver/gvisor/rootfs", "driver/gvisor/sentry", "driver/gvisor/supervisor", "network"},
 	"modernc.org/sqlite":                     {"store"},
 }
 
@@ -110,13 +122,13 @@ var testOnly = map[string]bool{"driver/drivertest": true, "driver/fake": true, "
 // os.Stdout, each for a reason. On stdio standard output belongs to the
 // protocol.
 var standardOutput = map[string]string{
-	"cmd/glovebox-release": "a program of its own, which serves no protocol",
-	"test/compatibility":   "likewise",
-	"driver/gvisor":        "the maker's process has streams of its own, and sees to it that the library writes to none",
+	"cmd/glovebox-release":     "a program of its own, which serves no protocol",
+	"test/compatibility":       "likewise",
+	"driver/gvisor/supervisor": "the process has streams of its own, and sees to it that the library writes to none",
 }
 
 // notSecret lists the packages that may use math/rand, each for a reason.
 var notSecret = map[string]string{
-	"driver/e2b":    "how long to wait before asking again; it names nothing and protects nothing",
-	"driver/gvisor": "the order in which processes are looked at; it names nothing and protects nothing",
+	"driver/e2b":               "how long to wait before asking again; it names nothing and protects nothing",
+	"driver/gvisor/supervisor": "the choice of processors for a box; it names nothing and protects nothing",
 }
