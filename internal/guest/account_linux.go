@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/glovebox-dev/glovebox/internal/guest/rpc"
 	"github.com/glovebox-dev/glovebox/internal/guestapi"
 )
 
@@ -89,7 +90,7 @@ func (g *Guest) readAccount(name string) (*account, error) {
 	if name == userName {
 		var err error
 		if a, err = imageAccount(g.cfg.ImageUser); err != nil {
-			return nil, errf(guestapi.CodeInvalidArgument, "%v", err)
+			return nil, rpc.Errorf(guestapi.CodeInvalidArgument, "%v", err)
 		}
 	}
 	if a == nil {
@@ -105,7 +106,7 @@ func (g *Guest) readAccount(name string) (*account, error) {
 		default:
 			var err error
 			if a, err = accountOf(name); err != nil {
-				return nil, errf(guestapi.CodeInvalidArgument, "no such user: %s", name)
+				return nil, rpc.Errorf(guestapi.CodeInvalidArgument, "no such user: %s", name)
 			}
 		}
 	}
@@ -297,7 +298,7 @@ func (g *Guest) as(a *account, f func() error) error {
 // lockedError returns the error of a thread whose identity is wrong. The thread
 // stays locked to the goroutine, and ends with it.
 func lockedError(err error) error {
-	return errf(guestapi.CodeInternal, "%v: %v", errIdentity, err)
+	return rpc.Errorf(guestapi.CodeInternal, "%v: %v", errIdentity, err)
 }
 
 // become sets the calling thread's effective user, group and supplementary

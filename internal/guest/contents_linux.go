@@ -15,6 +15,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/glovebox-dev/glovebox/internal/guest/rpc"
 	"github.com/glovebox-dev/glovebox/internal/guestapi"
 )
 
@@ -32,12 +33,12 @@ func (g *Guest) files(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	if err != nil {
-		we := wireError(err)
-		status := httpStatus(we.Code)
+		we := rpc.Wire(err)
+		status := rpc.Status(we.Code)
 		if we.Code == guestapi.CodeResourceExhausted {
 			status = http.StatusInsufficientStorage
 		}
-		writeJSON(w, status, &guestapi.FileError{Code: status, Message: we.Message})
+		rpc.WriteJSON(w, status, &guestapi.FileError{Code: status, Message: we.Message})
 	}
 }
 
@@ -45,7 +46,7 @@ func (g *Guest) files(w http.ResponseWriter, r *http.Request) {
 func (g *Guest) filesUser(r *http.Request) (*account, error) {
 	name := r.URL.Query().Get("username")
 	if name == "" {
-		name = requestUser(r)
+		name = rpc.User(r)
 	}
 	return g.account(name)
 }
@@ -69,7 +70,7 @@ func (g *Guest) download(w http.ResponseWriter, r *http.Request) error {
 		// stat before open: opening some devices has an effect.
 		var st unix.Stat_t
 		if err := unix.Stat(name, &st); err != nil {
-			return fileError(err, name)
+			return rpc.FileError(err, name)
 		}
 		if err := checkRegular(&st, name); err != nil {
 			return err
@@ -78,7 +79,7 @@ func (g *Guest) download(w http.ResponseWriter, r *http.Request) error {
 		if err == nil && st.Size == 0 {
 			unsized, err = io.ReadAll(io.LimitReader(f, maxUnsized))
 		}
-		return fileError(err, name)
+		return rpc.FileError(err, name)
 	})
 	if f != nil {
 		defer f.Close()
@@ -88,7 +89,7 @@ func (g *Guest) download(w http.ResponseWriter, r *http.Request) error {
 	}
 	info, err := f.Stat()
 	if err != nil {
-		return fileError(err, name)
+		return rpc.FileError(err, name)
 	}
 	// Without a type, ServeContent would read the contents to guess one.
 	w.Header().Set("Content-Type", "application/octet-stream")
@@ -121,17 +122,17 @@ func (g *Guest) upload(w http.ResponseWriter, r *http.Request) error {
 	q := r.URL.Query()
 	mt, params, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
 	if err != nil {
-		return errf(guestapi.CodeInvalidArgument, "bad Content-Type: %v", err)
+		return rpc.Errorf(guestapi.CodeInvalidArgument, "bad Content-Type: %v", err)
 	}
 	body := io.Reader(r.Body)
 	switch encoding := r.Header.Get("Content-Encoding"); encoding {
 	case "", "identity":
 	case "gzip": // the limit on the sandbox's disk bounds the output
 		if body, err = gzip.NewReader(r.Body); err != nil {
-			return errf(guestapi.CodeInvalidArgument, "read gzip: %v", err)
+			return rpc.Errorf(guestapi.CodeInvalidArgument, "read gzip: %v", err)
 		}
 	default:
-		return errf(guestapi.CodeInvalidArgument, "unknown Content-Encoding %s", encoding)
+		return rpc.Errorf(guestapi.CodeInvalidArgument, "unknown Content-Encoding %s", encoding)
 	}
 	var infos []guestapi.WriteInfo
 	switch mt {
@@ -147,9 +148,9 @@ func (g *Guest) upload(w http.ResponseWriter, r *http.Request) error {
 			return err
 		}
 	default:
-		return errf(guestapi.CodeInvalidArgument, "unknown Content-Type %s", mt)
+		return rpc.Errorf(guestapi.CodeInvalidArgument, "unknown Content-Type %s", mt)
 	}
-	writeJSON(w, http.StatusOK, infos)
+	rpc.WriteJSON(w, http.StatusOK, infos)
 	return nil
 }
 
@@ -160,7 +161,7 @@ const maxParts = 1000
 // that is given. Otherwise each part goes to its own file name.
 func (g *Guest) storeForm(a *account, name string, body io.Reader, boundary string) ([]guestapi.WriteInfo, error) {
 	if boundary == "" {
-		return nil, errf(guestapi.CodeInvalidArgument, "form without a boundary")
+		return nil, rpc.Errorf(guestapi.CodeInvalidArgument, "form without a boundary")
 	}
 	form := multipart.NewReader(body, boundary)
 	var infos []guestapi.WriteInfo
@@ -170,20 +171,20 @@ func (g *Guest) storeForm(a *account, name string, body io.Reader, boundary stri
 			break
 		}
 		if err != nil {
-			return nil, errf(guestapi.CodeInvalidArgument, "read form: %v", err)
+			return nil, rpc.Errorf(guestapi.CodeInvalidArgument, "read form: %v", err)
 		}
 		if part.FormName() != "file" {
 			continue
 		}
 		if len(infos) >= maxParts || name != "" && len(infos) > 0 {
-			return nil, errf(guestapi.CodeInvalidArgument, "too many files in the form")
+			return nil, rpc.Errorf(guestapi.CodeInvalidArgument, "too many files in the form")
 		}
 		target := name
 		if target == "" {
 			// Not part.FileName, which removes the directory.
 			_, params, err := mime.ParseMediaType(part.Header.Get("Content-Disposition"))
 			if err != nil {
-				return nil, errf(guestapi.CodeInvalidArgument, "read form: %v", err)
+				return nil, rpc.Errorf(guestapi.CodeInvalidArgument, "read form: %v", err)
 			}
 			target = params["filename"]
 		}
@@ -194,7 +195,7 @@ func (g *Guest) storeForm(a *account, name string, body io.Reader, boundary stri
 		infos = append(infos, info)
 	}
 	if len(infos) == 0 {
-		return nil, errf(guestapi.CodeInvalidArgument, "no file in the form")
+		return nil, rpc.Errorf(guestapi.CodeInvalidArgument, "no file in the form")
 	}
 	return infos, nil
 }
@@ -230,12 +231,12 @@ func (g *Guest) appendTo(a *account, name string, src io.Reader) error {
 		}
 		fd, err := openat(name, unix.O_WRONLY|unix.O_APPEND|unix.O_CREAT, 0o644)
 		if err == unix.ENXIO { // a FIFO without a reader
-			return errf(guestapi.CodeInvalidArgument, "%s: is not a regular file", name)
+			return rpc.Errorf(guestapi.CodeInvalidArgument, "%s: is not a regular file", name)
 		}
 		if err == nil {
 			f, err = regular(fd, name)
 		}
-		return fileError(err, name)
+		return rpc.FileError(err, name)
 	})
 	if err != nil {
 		return err
@@ -253,9 +254,9 @@ func receive(f *os.File, name string, src io.Reader) error {
 	_, err := io.CopyBuffer(struct{ io.Writer }{f}, struct{ io.Reader }{in}, buf[:])
 	err = errors.Join(err, f.Close())
 	if in.err != nil {
-		return errf(guestapi.CodeCanceled, "%s: the upload broke off: %v", name, in.err)
+		return rpc.Errorf(guestapi.CodeCanceled, "%s: the upload broke off: %v", name, in.err)
 	}
-	return fileError(err, name)
+	return rpc.FileError(err, name)
 }
 
 // tracked separates errors of the source from errors of the destination.
@@ -287,7 +288,7 @@ func (g *Guest) replace(a *account, name string, src io.Reader) error {
 		name, temp = target, tempName(target)
 		fd, err := openat(temp, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL, 0o600)
 		if err != nil {
-			return fileError(err, name)
+			return rpc.FileError(err, name)
 		}
 		f = os.NewFile(uintptr(fd), temp)
 		mode := uint32(0o644)
@@ -297,7 +298,7 @@ func (g *Guest) replace(a *account, name string, src io.Reader) error {
 				err = unix.Fchown(fd, int(old.Uid), int(old.Gid))
 			}
 		}
-		return fileError(errors.Join(err, unix.Fchmod(fd, mode)), name)
+		return rpc.FileError(errors.Join(err, unix.Fchmod(fd, mode)), name)
 	})
 	if f == nil {
 		return err
@@ -309,7 +310,7 @@ func (g *Guest) replace(a *account, name string, src io.Reader) error {
 	}
 	return g.as(a, func() error {
 		if err == nil {
-			err = fileError(unix.Rename(temp, name), name)
+			err = rpc.FileError(unix.Rename(temp, name), name)
 		}
 		if err != nil {
 			_ = unix.Unlink(temp) // it may be gone with its directory
@@ -330,18 +331,18 @@ func replaced(name string) (string, *unix.Stat_t, error) {
 			return name, nil, nil
 		}
 		if err != nil {
-			return "", nil, fileError(err, name)
+			return "", nil, rpc.FileError(err, name)
 		}
 		if st.Mode&unix.S_IFMT != unix.S_IFLNK {
 			if err := checkRegular(&st, name); err != nil {
 				return "", nil, err
 			}
 			err := unix.Faccessat(unix.AT_FDCWD, name, unix.W_OK, unix.AT_EACCESS)
-			return name, &st, fileError(err, name)
+			return name, &st, rpc.FileError(err, name)
 		}
 		target, err := os.Readlink(name)
 		if err != nil {
-			return "", nil, fileError(err, name)
+			return "", nil, rpc.FileError(err, name)
 		}
 		if !path.IsAbs(target) {
 			// Do not clean the path: ".." after a linked directory is the parent
@@ -350,5 +351,5 @@ func replaced(name string) (string, *unix.Stat_t, error) {
 		}
 		name = target
 	}
-	return "", nil, fileError(unix.ELOOP, name)
+	return "", nil, rpc.FileError(unix.ELOOP, name)
 }

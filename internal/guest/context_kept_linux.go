@@ -4,13 +4,14 @@ import (
 	"net/http"
 	"slices"
 
+	"github.com/glovebox-dev/glovebox/internal/guest/rpc"
 	"github.com/glovebox-dev/glovebox/internal/guestapi"
 )
 
 // A kept run has a tag. It is known by its tag until a caller took its end. Its
 // caller does not wait for its turn.
 
-var errNoRun = errf(guestapi.CodeNotFound, "no such run")
+var errNoRun = rpc.Errorf(guestapi.CodeNotFound, "no such run")
 
 // beginKept registers x and starts it. If its context is busy, x starts when its
 // turn comes.
@@ -45,7 +46,7 @@ func (x *run) queue() error {
 	e.mu.Unlock()
 	if full {
 		e.g.contexts.forget(x)
-		return errf(guestapi.CodeResourceExhausted, "%d runs wait for context %q already", maxQueue, e.id)
+		return rpc.Errorf(guestapi.CodeResourceExhausted, "%d runs wait for context %q already", maxQueue, e.id)
 	}
 	go func() {
 		x.await()
@@ -96,12 +97,12 @@ func (x *run) taken() {
 // keep registers a kept run by its tag.
 func (cs *contexts) keep(x *run) error {
 	if len(x.req.Tag) > maxContextID {
-		return errf(guestapi.CodeInvalidArgument, "a tag has at most %d bytes", maxContextID)
+		return rpc.Errorf(guestapi.CodeInvalidArgument, "a tag has at most %d bytes", maxContextID)
 	}
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
 	if cs.byTag[x.req.Tag] != nil {
-		return errf(guestapi.CodeAlreadyExists, "there is a run %q already", x.req.Tag)
+		return rpc.Errorf(guestapi.CodeAlreadyExists, "there is a run %q already", x.req.Tag)
 	}
 	cs.byTag[x.req.Tag] = x
 	return nil
@@ -144,7 +145,7 @@ func (cs *contexts) kept(r *http.Request) (*run, error) {
 func (g *Guest) connectRun(w http.ResponseWriter, r *http.Request) {
 	x, err := g.contexts.kept(r)
 	if err != nil {
-		writeError(w, err)
+		rpc.WriteError(w, err)
 		return
 	}
 	w.Header().Set("Content-Type", guestapi.ContentTypeEvents)
@@ -183,9 +184,9 @@ func (g *Guest) runInput(r *http.Request, in *guestapi.InputRequest) (*struct{},
 	x.mu.Unlock()
 	switch {
 	case finished:
-		return nil, errf(guestapi.CodeAborted, "the run has ended")
+		return nil, rpc.Errorf(guestapi.CodeAborted, "the run has ended")
 	case !ready && x.e.program.Shell:
-		return nil, errf(guestapi.CodeAborted, "the run's turn has not come")
+		return nil, rpc.Errorf(guestapi.CodeAborted, "the run's turn has not come")
 	}
 	return &struct{}{}, x.input(in)
 }

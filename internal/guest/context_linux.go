@@ -3,15 +3,14 @@ package guest
 import (
 	"crypto/rand"
 	"encoding/hex"
-	"io"
 	"maps"
-	"mime"
 	"net/http"
 	"slices"
 	"strings"
 	"sync"
 	"time"
 
+	"github.com/glovebox-dev/glovebox/internal/guest/rpc"
 	"github.com/glovebox-dev/glovebox/internal/guestapi"
 	"github.com/glovebox-dev/glovebox/internal/kernels"
 )
@@ -64,56 +63,19 @@ type evaluator struct {
 // contextRoutes adds the paths of the code interpreter.
 func (g *Guest) contextRoutes(mux *http.ServeMux) {
 	mux.HandleFunc("POST "+guestapi.PathExecute, g.execute)
-	mux.HandleFunc("POST "+guestapi.PathContexts, plain(g.createContext))
-	mux.HandleFunc("GET "+guestapi.PathContexts, plain(g.listContexts))
-	mux.HandleFunc("DELETE "+guestapi.PathContexts+"/{id}", plain(g.removeContext))
-	mux.HandleFunc("POST "+guestapi.PathContexts+"/{id}/restart", plain(g.restartContext))
-	mux.HandleFunc("POST "+guestapi.PathContexts+"/{id}/prepare", plain(g.prepareContext))
-	mux.HandleFunc("POST "+guestapi.PathContexts+"/{id}/interrupt", plain(g.interruptContext))
-	mux.HandleFunc("POST "+guestapi.PathContexts+"/{id}/input", plain(g.contextInput))
+	mux.HandleFunc("POST "+guestapi.PathContexts, rpc.Plain(g.createContext))
+	mux.HandleFunc("GET "+guestapi.PathContexts, rpc.Plain(g.listContexts))
+	mux.HandleFunc("DELETE "+guestapi.PathContexts+"/{id}", rpc.Plain(g.removeContext))
+	mux.HandleFunc("POST "+guestapi.PathContexts+"/{id}/restart", rpc.Plain(g.restartContext))
+	mux.HandleFunc("POST "+guestapi.PathContexts+"/{id}/prepare", rpc.Plain(g.prepareContext))
+	mux.HandleFunc("POST "+guestapi.PathContexts+"/{id}/interrupt", rpc.Plain(g.interruptContext))
+	mux.HandleFunc("POST "+guestapi.PathContexts+"/{id}/input", rpc.Plain(g.contextInput))
 	mux.HandleFunc("POST "+guestapi.PathExecutions+"/{tag}/connect", g.connectRun)
-	mux.HandleFunc("POST "+guestapi.PathExecutions+"/{tag}/interrupt", plain(g.interruptRun))
-	mux.HandleFunc("POST "+guestapi.PathExecutions+"/{tag}/input", plain(g.runInput))
+	mux.HandleFunc("POST "+guestapi.PathExecutions+"/{tag}/interrupt", rpc.Plain(g.interruptRun))
+	mux.HandleFunc("POST "+guestapi.PathExecutions+"/{tag}/input", rpc.Plain(g.runInput))
 }
 
-// plain serves a request with an optional JSON body and a JSON reply, as E2B's
-// code interpreter does.
-func plain[In, Out any](f func(r *http.Request, in *In) (Out, error)) http.HandlerFunc {
-	return func(w http.ResponseWriter, r *http.Request) {
-		in := new(In)
-		if err := readJSON(w, r, in); err != nil {
-			writeError(w, err)
-			return
-		}
-		out, err := f(r, in)
-		if err != nil {
-			writeError(w, err)
-			return
-		}
-		if _, empty := any(out).(*struct{}); empty {
-			w.WriteHeader(http.StatusNoContent)
-			return
-		}
-		writeJSON(w, http.StatusOK, out)
-	}
-}
-
-// readJSON decodes a request's body, if there is one.
-func readJSON(w http.ResponseWriter, r *http.Request, in any) error {
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, guestapi.MaxUnaryRequest))
-	if err != nil {
-		return bodyError(err)
-	}
-	if len(body) == 0 {
-		return nil
-	}
-	if mt, _, err := mime.ParseMediaType(r.Header.Get("Content-Type")); err != nil || mt != guestapi.ContentTypeUnary {
-		return errf(guestapi.CodeInvalidArgument, "the body is not declared as %s", guestapi.ContentTypeUnary)
-	}
-	return decode(body, in)
-}
-
-var errNoContext = errf(guestapi.CodeNotFound, "no such context")
+var errNoContext = rpc.Errorf(guestapi.CodeNotFound, "no such context")
 
 // newEvaluator makes a context without an interpreter.
 func (g *Guest) newEvaluator(user string, req *guestapi.ContextRequest) (*evaluator, error) {
@@ -123,10 +85,10 @@ func (g *Guest) newEvaluator(user string, req *guestapi.ContextRequest) (*evalua
 	}
 	program, ok := kernels.Find(language)
 	if !ok {
-		return nil, errf(guestapi.CodeInvalidArgument, "no contexts of language %q; there are %s", language, strings.Join(kernels.Languages(), ", "))
+		return nil, rpc.Errorf(guestapi.CodeInvalidArgument, "no contexts of language %q; there are %s", language, strings.Join(kernels.Languages(), ", "))
 	}
 	if len(req.ID) > maxContextID || strings.ContainsAny(req.ID, "/\x00") {
-		return nil, errf(guestapi.CodeInvalidArgument, "a context's name has at most %d bytes and no slash", maxContextID)
+		return nil, rpc.Errorf(guestapi.CodeInvalidArgument, "a context's name has at most %d bytes and no slash", maxContextID)
 	}
 	if err := checkConfig(&guestapi.ProcessConfig{Cmd: program.Language, Cwd: req.Cwd, Envs: req.Env}); err != nil {
 		return nil, err
@@ -156,10 +118,10 @@ func (cs *contexts) add(e *evaluator) error {
 	cs.mu.Lock()
 	defer cs.mu.Unlock()
 	if cs.byID[e.id] != nil {
-		return errf(guestapi.CodeAlreadyExists, "context %q is there already", e.id)
+		return rpc.Errorf(guestapi.CodeAlreadyExists, "context %q is there already", e.id)
 	}
 	if len(cs.byID) >= maxContexts {
-		return errf(guestapi.CodeResourceExhausted, "there are %d contexts already", len(cs.byID))
+		return rpc.Errorf(guestapi.CodeResourceExhausted, "there are %d contexts already", len(cs.byID))
 	}
 	cs.byID[e.id] = e
 	return nil
@@ -205,7 +167,7 @@ func (cs *contexts) resolve(user string, req *guestapi.ExecuteRequest) (*evaluat
 		if cs.add(e) != nil {
 			// Another run made it, or there is no more room.
 			if e, err = cs.find(wanted.ID); err != nil {
-				return nil, errf(guestapi.CodeResourceExhausted, "there are %d contexts already", maxContexts)
+				return nil, rpc.Errorf(guestapi.CodeResourceExhausted, "there are %d contexts already", maxContexts)
 			}
 		}
 	}
@@ -219,7 +181,7 @@ func (cs *contexts) resolve(user string, req *guestapi.ExecuteRequest) (*evaluat
 	}
 	if req.Language != "" {
 		if p, ok := kernels.Find(req.Language); !ok || p.Language != e.program.Language {
-			return nil, errf(guestapi.CodeFailedPrecondition, "context %q is of language %s, not %s", e.id, e.program.Language, req.Language)
+			return nil, rpc.Errorf(guestapi.CodeFailedPrecondition, "context %q is of language %s, not %s", e.id, e.program.Language, req.Language)
 		}
 	}
 	return e, nil
@@ -256,7 +218,7 @@ func (e *evaluator) checkEnv(env map[string]string) error {
 	if e.program.Shell {
 		for name := range env {
 			if !kernels.ValidEnvName(name) {
-				return errf(guestapi.CodeInvalidArgument, "bad environment variable %q", name)
+				return rpc.Errorf(guestapi.CodeInvalidArgument, "bad environment variable %q", name)
 			}
 		}
 	}
@@ -264,7 +226,7 @@ func (e *evaluator) checkEnv(env map[string]string) error {
 }
 
 func (g *Guest) createContext(r *http.Request, in *guestapi.ContextRequest) (*guestapi.Context, error) {
-	e, err := g.newEvaluator(requestUser(r), in)
+	e, err := g.newEvaluator(rpc.User(r), in)
 	if err != nil {
 		return nil, err
 	}
@@ -351,7 +313,7 @@ func (g *Guest) interruptContext(r *http.Request, in *guestapi.InterruptRequest)
 	run := e.run
 	e.mu.Unlock()
 	if run == nil {
-		return nil, errf(guestapi.CodeAborted, "context %q has no run under way", e.id)
+		return nil, rpc.Errorf(guestapi.CodeAborted, "context %q has no run under way", e.id)
 	}
 	run.stop(in)
 	return &struct{}{}, nil
@@ -373,7 +335,7 @@ func (g *Guest) contextInput(r *http.Request, in *guestapi.InputRequest) (*struc
 	run := e.run
 	e.mu.Unlock()
 	if run == nil {
-		return nil, errf(guestapi.CodeAborted, "context %q has no run under way", e.id)
+		return nil, rpc.Errorf(guestapi.CodeAborted, "context %q has no run under way", e.id)
 	}
 	return &struct{}{}, run.input(in)
 }

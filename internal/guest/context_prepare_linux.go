@@ -3,6 +3,7 @@ package guest
 import (
 	"net/http"
 
+	"github.com/glovebox-dev/glovebox/internal/guest/rpc"
 	"github.com/glovebox-dev/glovebox/internal/guestapi"
 )
 
@@ -15,20 +16,20 @@ func (g *Guest) prepareContext(r *http.Request, in *guestapi.PrepareRequest) (*s
 		return nil, err
 	}
 	if e.program.Shell {
-		return nil, errf(guestapi.CodeFailedPrecondition, "a context of %s has no modules", e.program.Language)
+		return nil, rpc.Errorf(guestapi.CodeFailedPrecondition, "a context of %s has no modules", e.program.Language)
 	}
 	done := r.Context().Done()
 	select {
 	case <-e.turn:
 	case <-done:
-		return nil, errf(guestapi.CodeCanceled, "the caller left before its turn")
+		return nil, rpc.Errorf(guestapi.CodeCanceled, "the caller left before its turn")
 	}
 	defer func() { e.turn <- struct{}{} }()
 	e.mu.Lock()
 	runs := e.runs
 	e.mu.Unlock()
 	if runs > 0 {
-		return nil, errf(guestapi.CodeFailedPrecondition, "context %q has had a run already", e.id)
+		return nil, rpc.Errorf(guestapi.CodeFailedPrecondition, "context %q has had a run already", e.id)
 	}
 	k, err := e.ensure(done)
 	if err != nil {
@@ -44,8 +45,8 @@ func (g *Guest) prepareContext(r *http.Request, in *guestapi.PrepareRequest) (*s
 	case <-k.prepared:
 		return &struct{}{}, nil
 	case <-k.dead:
-		return nil, errf(guestapi.CodeUnavailable, "the interpreter ended while it imported")
+		return nil, rpc.Errorf(guestapi.CodeUnavailable, "the interpreter ended while it imported")
 	case <-done:
-		return nil, errf(guestapi.CodeCanceled, "the caller left")
+		return nil, rpc.Errorf(guestapi.CodeCanceled, "the caller left")
 	}
 }

@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/glovebox-dev/glovebox/internal/guest/rpc"
 	"github.com/glovebox-dev/glovebox/internal/guestapi"
 	"github.com/glovebox-dev/glovebox/internal/kernels"
 )
@@ -78,13 +79,13 @@ type run struct {
 // execute serves POST /execute.
 func (g *Guest) execute(w http.ResponseWriter, r *http.Request) {
 	req := new(guestapi.ExecuteRequest)
-	if err := readJSON(w, r, req); err != nil {
-		writeError(w, err)
+	if err := rpc.ReadJSON(w, r, req); err != nil {
+		rpc.WriteError(w, err)
 		return
 	}
 	x, err := g.begin(r, req)
 	if err != nil {
-		writeError(w, err)
+		rpc.WriteError(w, err)
 		return
 	}
 	w.Header().Set("Content-Type", guestapi.ContentTypeEvents)
@@ -93,13 +94,13 @@ func (g *Guest) execute(w http.ResponseWriter, r *http.Request) {
 
 // begin waits for the context's turn and starts a run.
 func (g *Guest) begin(r *http.Request, req *guestapi.ExecuteRequest) (*run, error) {
-	e, err := g.contexts.resolve(requestUser(r), req)
+	e, err := g.contexts.resolve(rpc.User(r), req)
 	if err != nil {
 		return nil, err
 	}
 	if e.program.Shell {
 		if strings.IndexByte(req.Code, 0) >= 0 {
-			return nil, errf(guestapi.CodeInvalidArgument, "code of a shell has no NUL byte")
+			return nil, rpc.Errorf(guestapi.CodeInvalidArgument, "code of a shell has no NUL byte")
 		}
 	}
 	if err := e.checkEnv(req.EnvVars); err != nil {
@@ -113,7 +114,7 @@ func (g *Guest) begin(r *http.Request, req *guestapi.ExecuteRequest) (*run, erro
 	select {
 	case <-e.turn:
 	case <-r.Context().Done():
-		return nil, errf(guestapi.CodeCanceled, "the caller left before its turn")
+		return nil, rpc.Errorf(guestapi.CodeCanceled, "the caller left before its turn")
 	}
 	if err := x.open(r.Context().Done()); err != nil {
 		e.turn <- struct{}{}
@@ -303,7 +304,7 @@ func (x *run) kill() {
 // input takes input for a run.
 func (x *run) input(in *guestapi.InputRequest) error {
 	if !x.req.Stdin {
-		return errf(guestapi.CodeAborted, "the run takes no input")
+		return rpc.Errorf(guestapi.CodeAborted, "the run takes no input")
 	}
 	if x.e.program.Shell {
 		return x.shellInput(in)
@@ -311,10 +312,10 @@ func (x *run) input(in *guestapi.InputRequest) error {
 	x.mu.Lock()
 	defer x.mu.Unlock()
 	if x.stdin.eof {
-		return errf(guestapi.CodeAborted, "the run's input has ended")
+		return rpc.Errorf(guestapi.CodeAborted, "the run's input has ended")
 	}
 	if len(x.stdin.text)+len(in.Text) > maxStdin {
-		return errf(guestapi.CodeResourceExhausted, "the run has %d bytes of input that it did not ask for", len(x.stdin.text))
+		return rpc.Errorf(guestapi.CodeResourceExhausted, "the run has %d bytes of input that it did not ask for", len(x.stdin.text))
 	}
 	x.stdin.text = append(x.stdin.text, in.Text...)
 	x.stdin.eof = in.EOF
@@ -327,12 +328,12 @@ func (x *run) shellInput(in *guestapi.InputRequest) error {
 	x.k.stdin.SetWriteDeadline(time.Now().Add(maxShellInput))
 	if _, err := x.k.stdin.WriteString(in.Text); err != nil {
 		if isClosed(err) {
-			return errf(guestapi.CodeAborted, "the run's input has ended")
+			return rpc.Errorf(guestapi.CodeAborted, "the run's input has ended")
 		}
 		if errors.Is(err, os.ErrDeadlineExceeded) {
-			return errf(guestapi.CodeResourceExhausted, "the run does not read its input")
+			return rpc.Errorf(guestapi.CodeResourceExhausted, "the run does not read its input")
 		}
-		return errf(guestapi.CodeInternal, "write input: %v", err)
+		return rpc.Errorf(guestapi.CodeInternal, "write input: %v", err)
 	}
 	if in.EOF {
 		x.k.stdin.Close()

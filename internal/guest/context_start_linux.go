@@ -16,6 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/glovebox-dev/glovebox/internal/guest/rpc"
 	"github.com/glovebox-dev/glovebox/internal/guestapi"
 	"github.com/glovebox-dev/glovebox/internal/kernels"
 )
@@ -97,12 +98,12 @@ func (k *interpreter) wait(done <-chan struct{}) error {
 		if i := strings.LastIndexByte(text, '\n'); i >= 0 {
 			text = text[i+1:]
 		}
-		return errf(guestapi.CodeUnavailable, "%s did not start as an interpreter of %s: %s", k.command, k.e.program.Language, text)
+		return rpc.Errorf(guestapi.CodeUnavailable, "%s did not start as an interpreter of %s: %s", k.command, k.e.program.Language, text)
 	case <-timer.C:
 		_ = k.e.g.killTree(k.p)
-		return errf(guestapi.CodeUnavailable, "%s did not start within %s", k.command, maxReady)
+		return rpc.Errorf(guestapi.CodeUnavailable, "%s did not start within %s", k.command, maxReady)
 	case <-done:
-		return errf(guestapi.CodeCanceled, "the caller left")
+		return rpc.Errorf(guestapi.CodeCanceled, "the caller left")
 	}
 }
 
@@ -146,7 +147,7 @@ func (e *evaluator) start() (*interpreter, error) {
 	if removed {
 		// The context was removed meanwhile, and end found no interpreter.
 		_ = g.killTree(p)
-		return nil, errf(guestapi.CodeNotFound, "context %s was removed", e.id)
+		return nil, rpc.Errorf(guestapi.CodeNotFound, "context %s was removed", e.id)
 	}
 	return k, nil
 }
@@ -177,7 +178,7 @@ func (k *interpreter) spawn() error {
 				return nil
 			}
 		}
-		return errf(guestapi.CodeNotFound, "%s is not in this sandbox: no %s on its PATH", e.program.Language, strings.Join(e.program.Commands, " or "))
+		return rpc.Errorf(guestapi.CodeNotFound, "%s is not in this sandbox: no %s on its PATH", e.program.Language, strings.Join(e.program.Commands, " or "))
 	})
 	if err != nil {
 		return err
@@ -195,7 +196,7 @@ func (k *interpreter) spawn() error {
 	}
 	fail := func(err error) error {
 		closeAll()
-		return exhausted("make descriptors of an interpreter", err)
+		return rpc.Exhausted("make descriptors of an interpreter", err)
 	}
 	if k.quit, err = unix.Eventfd(0, unix.EFD_CLOEXEC); err != nil {
 		k.quit = -1

@@ -6,6 +6,7 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/glovebox-dev/glovebox/internal/guest/rpc"
 	"github.com/glovebox-dev/glovebox/internal/guestapi"
 )
 
@@ -60,7 +61,7 @@ func (x *run) wake() {
 // another caller takes the events.
 func (x *run) carry(w http.ResponseWriter, r *http.Request) {
 	rc := http.NewResponseController(w)
-	interval := keepalive(r)
+	interval := rpc.Keepalive(r)
 	moved := make(chan struct{})
 	x.mu.Lock()
 	if x.carrier != nil {

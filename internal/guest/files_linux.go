@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/glovebox-dev/glovebox/internal/guest/rpc"
 	"github.com/glovebox-dev/glovebox/internal/guestapi"
 )
 
@@ -33,7 +34,7 @@ func resolve(name string, a *account) string {
 
 // fileRequest returns the account and the clean path of a request.
 func (g *Guest) fileRequest(r *http.Request, name string, raw []byte) (*account, string, error) {
-	a, err := g.account(requestUser(r))
+	a, err := g.account(rpc.User(r))
 	if err != nil {
 		return nil, "", err
 	}
@@ -46,10 +47,10 @@ func (g *Guest) fileRequest(r *http.Request, name string, raw []byte) (*account,
 
 func cleanPath(name string, a *account) (string, error) {
 	if name == "" {
-		return "", errf(guestapi.CodeInvalidArgument, "no path given")
+		return "", rpc.Errorf(guestapi.CodeInvalidArgument, "no path given")
 	}
 	if strings.IndexByte(name, 0) >= 0 {
-		return "", errf(guestapi.CodeInvalidArgument, "the path has a NUL byte")
+		return "", rpc.Errorf(guestapi.CodeInvalidArgument, "the path has a NUL byte")
 	}
 	return resolve(name, a), nil
 }
@@ -93,9 +94,9 @@ func checkRegular(st *unix.Stat_t, name string) error {
 	case unix.S_IFREG:
 		return nil
 	case unix.S_IFDIR:
-		return errf(guestapi.CodeInvalidArgument, "%s: is a directory", name)
+		return rpc.Errorf(guestapi.CodeInvalidArgument, "%s: is a directory", name)
 	}
-	return errf(guestapi.CodeInvalidArgument, "%s: is not a regular file", name)
+	return rpc.Errorf(guestapi.CodeInvalidArgument, "%s: is not a regular file", name)
 }
 
 // An owners maps ids to names, by account files that it reads when needed.
@@ -207,12 +208,12 @@ func (g *Guest) entryOf(r *http.Request, a *account, name string) (*guestapi.Ent
 	var out guestapi.EntryResponse
 	err := g.as(a, func() (err error) {
 		out.Entry, err = new(owners).entry(name)
-		return fileError(err, name)
+		return rpc.FileError(err, name)
 	})
 	if err != nil {
 		return nil, err
 	}
-	if !extended(r) {
+	if !rpc.Extended(r) {
 		out.Entry.RawPath = nil
 	}
 	return &out, nil
@@ -231,10 +232,10 @@ func (g *Guest) makeDir(r *http.Request, in *guestapi.PathRequest) (*guestapi.En
 		if err == unix.EEXIST {
 			var st unix.Stat_t
 			if unix.Stat(name, &st) == nil && st.Mode&unix.S_IFMT != unix.S_IFDIR {
-				return errf(guestapi.CodeInvalidArgument, "%s: exists and is not a directory", name)
+				return rpc.Errorf(guestapi.CodeInvalidArgument, "%s: exists and is not a directory", name)
 			}
 		}
-		return fileError(err, name)
+		return rpc.FileError(err, name)
 	})
 	if err != nil {
 		return nil, err
@@ -244,7 +245,7 @@ func (g *Guest) makeDir(r *http.Request, in *guestapi.PathRequest) (*guestapi.En
 
 // makeParents makes a directory and its missing parents.
 func makeParents(dir string) error {
-	return fileError(os.MkdirAll(dir, 0o755), dir)
+	return rpc.FileError(os.MkdirAll(dir, 0o755), dir)
 }
 
 func (g *Guest) move(r *http.Request, in *guestapi.MoveRequest) (*guestapi.EntryResponse, error) {
@@ -259,7 +260,7 @@ func (g *Guest) move(r *http.Request, in *guestapi.MoveRequest) (*guestapi.Entry
 	err = g.as(a, func() error {
 		var st unix.Stat_t
 		if err := unix.Lstat(from, &st); err != nil {
-			return fileError(err, from)
+			return rpc.FileError(err, from)
 		}
 		if err := makeParents(path.Dir(to)); err != nil {
 			return err
@@ -268,7 +269,7 @@ func (g *Guest) move(r *http.Request, in *guestapi.MoveRequest) (*guestapi.Entry
 		if err == unix.EXDEV {
 			return moveAcross(from, to)
 		}
-		return fileError(err, from+" to "+to)
+		return rpc.FileError(err, from+" to "+to)
 	})
 	if err != nil {
 		return nil, err
@@ -286,9 +287,9 @@ func moveAcross(from, to string) error {
 	}
 	if err := unix.Rename(temp, to); err != nil {
 		os.RemoveAll(temp)
-		return fileError(err, to)
+		return rpc.FileError(err, to)
 	}
-	return fileError(os.RemoveAll(from), from)
+	return rpc.FileError(os.RemoveAll(from), from)
 }
 
 // copyTree copies a file, link or directory. Other kinds of files cannot be
@@ -296,49 +297,49 @@ func moveAcross(from, to string) error {
 func copyTree(from, to string) error {
 	var st unix.Stat_t
 	if err := unix.Lstat(from, &st); err != nil {
-		return fileError(err, from)
+		return rpc.FileError(err, from)
 	}
 	switch st.Mode & unix.S_IFMT {
 	case unix.S_IFLNK:
 		target, err := os.Readlink(from)
 		if err != nil {
-			return fileError(err, from)
+			return rpc.FileError(err, from)
 		}
-		return fileError(os.Symlink(target, to), to)
+		return rpc.FileError(os.Symlink(target, to), to)
 	case unix.S_IFREG:
 		return copyFile(from, to, st.Mode&0o7777)
 	case unix.S_IFDIR:
 		if err := unix.Mkdir(to, 0o700); err != nil {
-			return fileError(err, to)
+			return rpc.FileError(err, to)
 		}
 		entries, err := os.ReadDir(from)
 		if err != nil {
-			return fileError(err, from)
+			return rpc.FileError(err, from)
 		}
 		for _, e := range entries {
 			if err := copyTree(path.Join(from, e.Name()), path.Join(to, e.Name())); err != nil {
 				return err
 			}
 		}
-		return fileError(unix.Chmod(to, st.Mode&0o7777), to)
+		return rpc.FileError(unix.Chmod(to, st.Mode&0o7777), to)
 	}
-	return errf(guestapi.CodeInvalidArgument, "%s: is of a kind that cannot be moved to another file system", from)
+	return rpc.Errorf(guestapi.CodeInvalidArgument, "%s: is of a kind that cannot be moved to another file system", from)
 }
 
 func copyFile(from, to string, mode uint32) error {
 	src, err := openRegular(from)
 	if err != nil {
-		return fileError(err, from)
+		return rpc.FileError(err, from)
 	}
 	defer src.Close()
 	fd, err := openat(to, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL, 0o600)
 	if err != nil {
-		return fileError(err, to)
+		return rpc.FileError(err, to)
 	}
 	dst := os.NewFile(uintptr(fd), to)
 	_, err = io.Copy(dst, src)
 	err = errors.Join(err, unix.Fchmod(fd, mode), dst.Close())
-	return fileError(err, to)
+	return rpc.FileError(err, to)
 }
 
 func (g *Guest) remove(r *http.Request, in *guestapi.PathRequest) (*struct{}, error) {
@@ -347,14 +348,14 @@ func (g *Guest) remove(r *http.Request, in *guestapi.PathRequest) (*struct{}, er
 		return nil, err
 	}
 	if name == "/" {
-		return nil, errf(guestapi.CodeInvalidArgument, "the root directory cannot be removed")
+		return nil, rpc.Errorf(guestapi.CodeInvalidArgument, "the root directory cannot be removed")
 	}
 	err = g.as(a, func() error {
 		var st unix.Stat_t
 		if err := unix.Lstat(name, &st); err != nil {
-			return fileError(err, name)
+			return rpc.FileError(err, name)
 		}
-		return fileError(os.RemoveAll(name), name)
+		return rpc.FileError(os.RemoveAll(name), name)
 	})
 	if err != nil {
 		return nil, err
@@ -372,12 +373,12 @@ func (g *Guest) listDir(r *http.Request, in *guestapi.ListDirRequest) (*guestapi
 	if err != nil {
 		return nil, err
 	}
-	if !extended(r) {
+	if !rpc.Extended(r) {
 		for i := range l.entries {
 			l.entries[i].RawPath = nil
 		}
 		if l.truncated {
-			return nil, errf(guestapi.CodeResourceExhausted, "%s: has more than can be listed at once; list a part of it", name)
+			return nil, rpc.Errorf(guestapi.CodeResourceExhausted, "%s: has more than can be listed at once; list a part of it", name)
 		}
 	}
 	return &guestapi.ListDirResponse{Entries: l.entries, Truncated: l.truncated}, nil
@@ -400,12 +401,12 @@ type lister struct {
 func (l *lister) list(dir string, depth int) error {
 	f, err := os.OpenFile(dir, os.O_RDONLY|unix.O_DIRECTORY|unix.O_NONBLOCK, 0)
 	if err != nil {
-		return fileError(err, dir)
+		return rpc.FileError(err, dir)
 	}
 	names, more, err := firstNames(f, guestapi.MaxListEntries-len(l.entries))
 	f.Close()
 	if err != nil {
-		return fileError(err, dir)
+		return rpc.FileError(err, dir)
 	}
 	l.truncated = l.truncated || more
 	for _, name := range names {
@@ -425,7 +426,7 @@ func (l *lister) list(dir string, depth int) error {
 			// A subdirectory that vanished, or that the user may not list, has
 			// no entries.
 			if code := guestapi.Code(""); err != nil {
-				code = wireError(err).Code
+				code = rpc.Wire(err).Code
 				if code != guestapi.CodePermissionDenied && code != guestapi.CodeNotFound {
 					return err
 				}

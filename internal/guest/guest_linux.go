@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/glovebox-dev/glovebox/internal/guest/rpc"
 	"github.com/glovebox-dev/glovebox/internal/guestapi"
 	"github.com/glovebox-dev/glovebox/internal/workspace"
 )
@@ -240,32 +241,32 @@ func (g *Guest) handler() http.Handler {
 	mux.HandleFunc(guestapi.PathHealth, func(w http.ResponseWriter, r *http.Request) {
 		w.WriteHeader(http.StatusNoContent)
 	})
-	mux.HandleFunc(guestapi.PathLimits, unary(g.limits))
-	mux.HandleFunc("GET "+guestapi.PathMetrics, plain(g.metrics))
+	mux.HandleFunc(guestapi.PathLimits, rpc.Unary(g.limits))
+	mux.HandleFunc("GET "+guestapi.PathMetrics, rpc.Plain(g.metrics))
 	mux.HandleFunc(guestapi.PathStreams, g.serveStream)
 	mux.HandleFunc(guestapi.PathPorts+"{port}", g.servePort)
-	mux.HandleFunc(guestapi.ProcStart, server(g.start))
-	mux.HandleFunc(guestapi.ProcConnect, server(g.connect))
-	mux.HandleFunc(guestapi.ProcList, unary(g.list))
-	mux.HandleFunc(guestapi.ProcUpdate, unary(g.update))
-	mux.HandleFunc(guestapi.ProcSendInput, unary(g.sendInput))
-	mux.HandleFunc(guestapi.ProcCloseStdin, unary(g.closeStdin))
-	mux.HandleFunc(guestapi.ProcSendSignal, unary(g.sendSignal))
-	mux.HandleFunc(guestapi.FSStat, unary(g.stat))
-	mux.HandleFunc(guestapi.FSListDir, unary(g.listDir))
-	mux.HandleFunc(guestapi.FSMakeDir, unary(g.makeDir))
-	mux.HandleFunc(guestapi.FSMove, unary(g.move))
-	mux.HandleFunc(guestapi.FSRemove, unary(g.remove))
-	mux.HandleFunc(guestapi.FSWatchDir, server(g.watchDir))
-	mux.HandleFunc(guestapi.FSCreateWatcher, unary(g.createWatcher))
-	mux.HandleFunc(guestapi.FSGetWatcherEvents, unary(g.getWatcherEvents))
-	mux.HandleFunc(guestapi.FSRemoveWatcher, unary(g.removeWatcher))
+	mux.HandleFunc(guestapi.ProcStart, rpc.Streaming(g.start))
+	mux.HandleFunc(guestapi.ProcConnect, rpc.Streaming(g.connect))
+	mux.HandleFunc(guestapi.ProcList, rpc.Unary(g.list))
+	mux.HandleFunc(guestapi.ProcUpdate, rpc.Unary(g.update))
+	mux.HandleFunc(guestapi.ProcSendInput, rpc.Unary(g.sendInput))
+	mux.HandleFunc(guestapi.ProcCloseStdin, rpc.Unary(g.closeStdin))
+	mux.HandleFunc(guestapi.ProcSendSignal, rpc.Unary(g.sendSignal))
+	mux.HandleFunc(guestapi.FSStat, rpc.Unary(g.stat))
+	mux.HandleFunc(guestapi.FSListDir, rpc.Unary(g.listDir))
+	mux.HandleFunc(guestapi.FSMakeDir, rpc.Unary(g.makeDir))
+	mux.HandleFunc(guestapi.FSMove, rpc.Unary(g.move))
+	mux.HandleFunc(guestapi.FSRemove, rpc.Unary(g.remove))
+	mux.HandleFunc(guestapi.FSWatchDir, rpc.Streaming(g.watchDir))
+	mux.HandleFunc(guestapi.FSCreateWatcher, rpc.Unary(g.createWatcher))
+	mux.HandleFunc(guestapi.FSGetWatcherEvents, rpc.Unary(g.getWatcherEvents))
+	mux.HandleFunc(guestapi.FSRemoveWatcher, rpc.Unary(g.removeWatcher))
 	mux.HandleFunc(guestapi.PathFiles, g.files)
 	mux.HandleFunc("GET "+guestapi.PathPreviews, g.previewFile)
 	mux.HandleFunc(guestapi.PathLayer, g.layer)
 	g.contextRoutes(mux)
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
-		writeJSON(w, http.StatusNotFound, &guestapi.WireError{
+		rpc.WriteJSON(w, http.StatusNotFound, &guestapi.WireError{
 			Code: guestapi.CodeUnimplemented, Message: "no such procedure: " + r.URL.Path,
 		})
 	})

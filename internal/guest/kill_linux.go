@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/glovebox-dev/glovebox/internal/guest/rpc"
 	"github.com/glovebox-dev/glovebox/internal/guestapi"
 )
 
@@ -134,7 +135,7 @@ func (g *Guest) killSet(members func(map[int]procInfo) []procInfo) error {
 			return nil
 		}
 		if time.Now().After(deadline) {
-			return errf(guestapi.CodeInternal, "%d processes survive being killed, the first is %d", len(set), set[0].pid)
+			return rpc.Errorf(guestapi.CodeInternal, "%d processes survive being killed, the first is %d", len(set), set[0].pid)
 		}
 		fresh := slices.ContainsFunc(set, func(m procInfo) bool { return !killed.has(m) })
 		if fresh && round >= plainRounds {

@@ -17,6 +17,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/glovebox-dev/glovebox/internal/guest/rpc"
 	"github.com/glovebox-dev/glovebox/internal/guestapi"
 )
 
@@ -25,10 +26,10 @@ import (
 func (g *Guest) layer(w http.ResponseWriter, r *http.Request) {
 	var err error
 	switch {
-	case requestUser(r) != rootName:
-		err = errf(guestapi.CodePermissionDenied, "only root may do this")
+	case rpc.User(r) != rootName:
+		err = rpc.Errorf(guestapi.CodePermissionDenied, "only root may do this")
 	case g.cfg.WorkDir != "":
-		err = errf(guestapi.CodePermissionDenied, "the root file system is not the sandbox's own")
+		err = rpc.Errorf(guestapi.CodePermissionDenied, "the root file system is not the sandbox's own")
 	default:
 		switch r.Method {
 		case http.MethodPost:
@@ -38,13 +39,13 @@ func (g *Guest) layer(w http.ResponseWriter, r *http.Request) {
 		case http.MethodPut:
 			err = g.unpack(r)
 		default:
-			err = errf(guestapi.CodeInvalidArgument, "POST, GET and PUT are what can be done")
+			err = rpc.Errorf(guestapi.CodeInvalidArgument, "POST, GET and PUT are what can be done")
 		}
 	}
 	if err != nil {
-		we := wireError(err)
-		status := httpStatus(we.Code)
-		writeJSON(w, status, &guestapi.FileError{Code: status, Message: we.Message})
+		we := rpc.Wire(err)
+		status := rpc.Status(we.Code)
+		rpc.WriteJSON(w, status, &guestapi.FileError{Code: status, Message: we.Message})
 	}
 }
 
@@ -91,7 +92,7 @@ var aboutMachine = []string{"/etc/hosts", "/etc/hostname", "/etc/resolv.conf"}
 func walkRoot(f func(name string, st *unix.Stat_t) error) error {
 	mounts, err := readMounts()
 	if err != nil {
-		return errf(guestapi.CodeInternal, "read mounts: %v", err)
+		return rpc.Errorf(guestapi.CodeInternal, "read mounts: %v", err)
 	}
 	skip := map[string]bool{}
 	for _, m := range mounts {
@@ -107,7 +108,7 @@ func walkRoot(f func(name string, st *unix.Stat_t) error) error {
 			return nil // it vanished meanwhile
 		}
 		if err != nil {
-			return fileError(err, dir)
+			return rpc.FileError(err, dir)
 		}
 		for _, e := range entries {
 			name := path.Join(dir, e.Name())
@@ -119,7 +120,7 @@ func walkRoot(f func(name string, st *unix.Stat_t) error) error {
 			case err == unix.ENOENT:
 				continue
 			case err != nil:
-				return fileError(err, name)
+				return rpc.FileError(err, name)
 			}
 			if err := f(name, &st); err != nil {
 				return err
@@ -141,7 +142,7 @@ func (g *Guest) sendLayer(w http.ResponseWriter) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	if m.files == nil {
-		return errf(guestapi.CodeFailedPrecondition, "nothing was marked")
+		return rpc.Errorf(guestapi.CodeFailedPrecondition, "nothing was marked")
 	}
 	w.Header().Set("Content-Type", "application/x-tar")
 	out := bufio.NewWriterSize(w, copySize)
@@ -253,13 +254,13 @@ func (g *Guest) unpack(r *http.Request) error {
 	q := r.URL.Query()
 	dir := path.Clean(q.Get("path"))
 	if !path.IsAbs(dir) {
-		return errf(guestapi.CodeInvalidArgument, "path: %q is not absolute", dir)
+		return rpc.Errorf(guestapi.CodeInvalidArgument, "path: %q is not absolute", dir)
 	}
 	u := unpacker{}
 	if says := q.Get("owner"); says != "" {
 		a, err := accountOf(says)
 		if err != nil {
-			return errf(guestapi.CodeInvalidArgument, "%v", err)
+			return rpc.Errorf(guestapi.CodeInvalidArgument, "%v", err)
 		}
 		u.uid, u.gid = int(a.uid), int(a.gid)
 		if _, group, _ := strings.Cut(says, ":"); group == "" && a.home == "" {
@@ -273,7 +274,7 @@ func (g *Guest) unpack(r *http.Request) error {
 		}
 	}
 	if err := u.makeDir(dir); err != nil {
-		return fileError(err, dir)
+		return rpc.FileError(err, dir)
 	}
 	archive := tar.NewReader(r.Body)
 	for {
@@ -282,14 +283,14 @@ func (g *Guest) unpack(r *http.Request) error {
 			return nil
 		}
 		if err != nil {
-			return errf(guestapi.CodeInvalidArgument, "read archive: %v", err)
+			return rpc.Errorf(guestapi.CodeInvalidArgument, "read archive: %v", err)
 		}
 		as := path.Clean("/" + h.Name)
 		if name != "" {
 			as = name
 		}
 		if err := u.entry(path.Join(dir, as), h, archive); err != nil {
-			return fileError(err, h.Name)
+			return rpc.FileError(err, h.Name)
 		}
 	}
 }

@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/glovebox-dev/glovebox/internal/guest/rpc"
 	"github.com/glovebox-dev/glovebox/internal/guestapi"
 )
 
@@ -30,14 +31,14 @@ func (g *Guest) metrics(*http.Request, *struct{}) (*guestapi.Metrics, error) {
 	m.CPUUsed = g.meter.read(now, processorTime()) * 100 / float64(m.CPUCount)
 	text, err := readBounded("/proc/meminfo")
 	if err != nil {
-		return nil, errf(guestapi.CodeInternal, "read memory: %v", err)
+		return nil, rpc.Errorf(guestapi.CodeInternal, "read memory: %v", err)
 	}
 	memory := parseMeminfo(text)
 	m.MemoryTotal, m.MemoryCache = memory["MemTotal"], memory["Cached"]
 	m.MemoryUsed = max(m.MemoryTotal-memory["MemAvailable"], 0)
 	var st unix.Statfs_t
 	if err := unix.Statfs("/", &st); err != nil {
-		return nil, errf(guestapi.CodeInternal, "read disk: %v", err)
+		return nil, rpc.Errorf(guestapi.CodeInternal, "read disk: %v", err)
 	}
 	m.DiskTotal = int64(st.Blocks) * st.Bsize
 	m.DiskUsed = m.DiskTotal - int64(st.Bfree)*st.Bsize

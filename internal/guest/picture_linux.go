@@ -17,6 +17,7 @@ import (
 	_ "golang.org/x/image/webp"
 	"golang.org/x/sys/unix"
 
+	"github.com/glovebox-dev/glovebox/internal/guest/rpc"
 	"github.com/glovebox-dev/glovebox/internal/guestapi"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
@@ -279,5 +280,5 @@ func limitPicture() error {
 
 // previewError returns the error that is answered for a reason.
 func previewError(why pictureError) error {
-	return errf(guestapi.CodeInvalidArgument, "%s", string(why))
+	return rpc.Errorf(guestapi.CodeInvalidArgument, "%s", string(why))
 }

@@ -23,6 +23,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/glovebox-dev/glovebox/internal/guest/rpc"
 	"github.com/glovebox-dev/glovebox/internal/guestapi"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
@@ -333,7 +334,7 @@ func TestPreviewEnds(t *testing.T) {
 	done := make(chan struct{})
 	close(done)
 	g.shrinks <- struct{}{} // another is at it
-	if _, err := g.preview(done, nil, "image/png", int64(len(data)), func() io.Reader { return bytes.NewReader(data) }); !strings.Contains(wireError(err).Message, "the run ended before") {
+	if _, err := g.preview(done, nil, "image/png", int64(len(data)), func() io.Reader { return bytes.NewReader(data) }); !strings.Contains(rpc.Wire(err).Message, "the run ended before") {
 		t.Error(err)
 	}
 	r := gather(t, h.eval(&guestapi.ExecuteRequest{TimeoutMillis: 60000, Previews: true, Code: fmt.Sprintf(`

@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/glovebox-dev/glovebox/internal/guest/rpc"
 	"github.com/glovebox-dev/glovebox/internal/guestapi"
 )
 
@@ -26,7 +27,7 @@ func (g *Guest) servePort(w http.ResponseWriter, r *http.Request) {
 	}
 	conn, err := dialPort(r.Context(), r.PathValue("port"))
 	if err != nil {
-		writeError(w, err)
+		rpc.WriteError(w, err)
 		return
 	}
 	defer conn.Close()
@@ -64,7 +65,7 @@ func (g *Guest) servePort(w http.ResponseWriter, r *http.Request) {
 func dialPort(ctx context.Context, text string) (*net.TCPConn, error) {
 	port, err := strconv.ParseUint(text, 10, 16)
 	if err != nil || port == 0 {
-		return nil, errf(guestapi.CodeInvalidArgument, "%.10q is not a port", text)
+		return nil, rpc.Errorf(guestapi.CodeInvalidArgument, "%.10q is not a port", text)
 	}
 	dialer := net.Dialer{Timeout: dialTime}
 	for _, host := range []string{"127.0.0.1", "::1"} {
@@ -78,7 +79,7 @@ func dialPort(ctx context.Context, text string) (*net.TCPConn, error) {
 		}
 	}
 	if errors.Is(err, unix.ECONNREFUSED) || errors.Is(err, unix.EADDRNOTAVAIL) || errors.Is(err, unix.EAFNOSUPPORT) || errors.Is(err, unix.ENETUNREACH) {
-		return nil, errf(guestapi.CodeUnavailable, "nothing listens on port %d of the sandbox", port)
+		return nil, rpc.Errorf(guestapi.CodeUnavailable, "nothing listens on port %d of the sandbox", port)
 	}
-	return nil, errf(guestapi.CodeUnavailable, "port %d of the sandbox: %v", port, err)
+	return nil, rpc.Errorf(guestapi.CodeUnavailable, "port %d of the sandbox: %v", port, err)
 }

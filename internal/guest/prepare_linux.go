@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/glovebox-dev/glovebox/internal/guest/rpc"
 	"github.com/glovebox-dev/glovebox/internal/guestapi"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
@@ -46,7 +47,7 @@ func ownDirs(list string, owner *account) error {
 func (g *Guest) limits(_ *http.Request, _ *struct{}) (*guestapi.Limits, error) {
 	l, err := readLimits()
 	if err != nil {
-		return nil, errf(guestapi.CodeInternal, "read limits: %v", err)
+		return nil, rpc.Errorf(guestapi.CodeInternal, "read limits: %v", err)
 	}
 	return l, nil
 }

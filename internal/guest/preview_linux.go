@@ -16,6 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/glovebox-dev/glovebox/internal/guest/rpc"
 	"github.com/glovebox-dev/glovebox/internal/guestapi"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
@@ -68,19 +69,19 @@ func (g *Guest) shrinkApart(done <-chan struct{}, a *account, mime string, src i
 	to, err := pl.pipe(true)
 	if err != nil {
 		pl.closeAll()
-		return nil, exhausted("make pipe", err)
+		return nil, rpc.Exhausted("make pipe", err)
 	}
 	defer to.Close()
 	from, err := pl.pipe(false)
 	if err != nil {
 		pl.closeAll()
-		return nil, exhausted("make pipe", err)
+		return nil, rpc.Exhausted("make pipe", err)
 	}
 	defer from.Close()
 	null, err := unix.Open(os.DevNull, unix.O_WRONLY|unix.O_CLOEXEC, 0)
 	if err != nil {
 		pl.closeAll()
-		return nil, exhausted("open "+os.DevNull, err)
+		return nil, rpc.Exhausted("open "+os.DevNull, err)
 	}
 	pl.child = append(pl.child, null)
 	attr := &syscall.ProcAttr{Dir: "/", Env: []string{"GOMAXPROCS=1"}, Sys: &syscall.SysProcAttr{Setsid: true}}
@@ -95,7 +96,7 @@ func (g *Guest) shrinkApart(done <-chan struct{}, a *account, mime string, src i
 	runtime.UnlockOSThread()
 	pl.closeChild()
 	if err != nil {
-		return nil, exhausted("start a process to shrink it", err)
+		return nil, rpc.Exhausted("start a process to shrink it", err)
 	}
 	late := time.NewTimer(raceFactor * pictureTime)
 	defer late.Stop()
@@ -119,7 +120,7 @@ func (g *Guest) shrinkApart(done <-chan struct{}, a *account, mime string, src i
 	<-c.done
 	<-written
 	if err != nil {
-		return nil, errf(guestapi.CodeInternal, "read the preview: %v", err)
+		return nil, rpc.Errorf(guestapi.CodeInternal, "read the preview: %v", err)
 	}
 	return pictureAnswer(c.status, answer)
 }
@@ -141,7 +142,7 @@ func pictureAnswer(status unix.WaitStatus, answer []byte) ([]byte, error) {
 func (g *Guest) previewFile(w http.ResponseWriter, r *http.Request) {
 	data, err := g.readPreview(r)
 	if err != nil {
-		writeError(w, err)
+		rpc.WriteError(w, err)
 		return
 	}
 	w.Header().Set("Content-Type", "application/octet-stream")
@@ -163,13 +164,13 @@ func (g *Guest) readPreview(r *http.Request) ([]byte, error) {
 		// stat before open: opening some devices has an effect.
 		var st unix.Stat_t
 		if err := unix.Stat(name, &st); err != nil {
-			return fileError(err, name)
+			return rpc.FileError(err, name)
 		}
 		if err := checkRegular(&st, name); err != nil {
 			return err
 		}
 		f, err = openRegular(name)
-		return fileError(err, name)
+		return rpc.FileError(err, name)
 	})
 	if err != nil {
 		return nil, err
@@ -177,7 +178,7 @@ func (g *Guest) readPreview(r *http.Request) ([]byte, error) {
 	defer f.Close()
 	info, err := f.Stat()
 	if err != nil {
-		return nil, fileError(err, name)
+		return nil, rpc.FileError(err, name)
 	}
 	open := func() io.Reader { return io.NewSectionReader(f, 0, info.Size()) }
 	data, err := g.preview(r.Context().Done(), a, r.URL.Query().Get("type"), info.Size(), open)
@@ -185,7 +186,7 @@ func (g *Guest) readPreview(r *http.Request) ([]byte, error) {
 		return data, err
 	}
 	data, err = io.ReadAll(open())
-	return data, fileError(err, name)
+	return data, rpc.FileError(err, name)
 }
 
 // withPreviews adds previews of pictures to a result, if the run's caller asked
@@ -206,7 +207,7 @@ func (x *run) withPreviews(r *guestapi.Result) *guestapi.Result {
 		}
 		p := guestapi.Preview{Data: data}
 		if err != nil {
-			p.Why = wireError(err).Message
+			p.Why = rpc.Wire(err).Message
 		}
 		if r.Previews == nil {
 			r.Previews = make(map[string]guestapi.Preview)

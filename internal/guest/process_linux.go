@@ -12,6 +12,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/glovebox-dev/glovebox/internal/guest/rpc"
 	"github.com/glovebox-dev/glovebox/internal/guestapi"
 )
 
@@ -215,7 +216,7 @@ func newInput(f *os.File) *input {
 	return in
 }
 
-var errInputClosed = errf(guestapi.CodeFailedPrecondition, "the process's input is closed")
+var errInputClosed = rpc.Errorf(guestapi.CodeFailedPrecondition, "the process's input is closed")
 
 // write writes all of data in one piece, unless done is closed first.
 func (in *input) write(done <-chan struct{}, data []byte) error {
@@ -224,7 +225,7 @@ func (in *input) write(done <-chan struct{}, data []byte) error {
 	case <-in.quit:
 		return errInputClosed
 	case <-done:
-		return errf(guestapi.CodeCanceled, "the caller left before its input was written")
+		return rpc.Errorf(guestapi.CodeCanceled, "the caller left before its input was written")
 	}
 	defer func() { in.turn <- struct{}{} }()
 	stop := make(chan struct{})
@@ -252,13 +253,13 @@ func (in *input) write(done <-chan struct{}, data []byte) error {
 	case err == nil:
 		return nil
 	case errors.Is(err, os.ErrDeadlineExceeded):
-		return errf(guestapi.CodeCanceled, "the caller left after %d of %d bytes of input", n, len(data))
+		return rpc.Errorf(guestapi.CodeCanceled, "the caller left after %d of %d bytes of input", n, len(data))
 	case errors.Is(err, os.ErrClosed):
 		return errInputClosed
 	case errors.Is(err, unix.EPIPE), errors.Is(err, unix.EIO):
-		return errf(guestapi.CodeFailedPrecondition, "the process does not read its input any more")
+		return rpc.Errorf(guestapi.CodeFailedPrecondition, "the process does not read its input any more")
 	}
-	return errf(guestapi.CodeInternal, "write input: %v", err)
+	return rpc.Errorf(guestapi.CodeInternal, "write input: %v", err)
 }
 
 // close closes the input; a write under way fails.
@@ -356,7 +357,7 @@ func (g *Guest) pipes(withInput bool, owner *account) (*plumbing, error) {
 	pl := &plumbing{owner: owner}
 	fail := func(err error) (*plumbing, error) {
 		pl.closeAll()
-		return nil, exhausted("make pipe", err)
+		return nil, rpc.Exhausted("make pipe", err)
 	}
 	if withInput {
 		w, err := pl.pipe(true)
@@ -383,23 +384,12 @@ func (g *Guest) pipes(withInput bool, owner *account) (*plumbing, error) {
 	return pl, nil
 }
 
-// exhausted returns the error of a system call that may have lacked a resource.
-func exhausted(what string, err error) error {
-	code := guestapi.CodeInternal
-	for _, e := range []error{unix.EMFILE, unix.ENFILE, unix.ENOMEM, unix.EAGAIN, unix.ENOSPC, unix.EIO} {
-		if errors.Is(err, e) {
-			code = guestapi.CodeResourceExhausted
-		}
-	}
-	return errf(code, "%s: %v", what, err)
-}
-
 // openTerminal makes a terminal for a user's process.
 func (g *Guest) openTerminal(a *account, size *guestapi.PTYSize) (*plumbing, error) {
 	pl := &plumbing{}
 	fail := func(what string, err error) (*plumbing, error) {
 		pl.closeAll()
-		return nil, exhausted(what, err)
+		return nil, rpc.Exhausted(what, err)
 	}
 	fd, err := unix.Open("/dev/ptmx", unix.O_RDWR|unix.O_NOCTTY|unix.O_CLOEXEC|unix.O_NONBLOCK, 0)
 	if err != nil {
@@ -450,7 +440,7 @@ func (g *Guest) openTerminal(a *account, size *guestapi.PTYSize) (*plumbing, err
 func setSize(f *os.File, size guestapi.PTYSize) error {
 	const most = 1<<16 - 1
 	if size.Cols > most || size.Rows > most {
-		return errf(guestapi.CodeInvalidArgument, "a terminal of %d by %d is too large", size.Cols, size.Rows)
+		return rpc.Errorf(guestapi.CodeInvalidArgument, "a terminal of %d by %d is too large", size.Cols, size.Rows)
 	}
 	rc, err := f.SyscallConn()
 	if err != nil {

@@ -17,6 +17,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/glovebox-dev/glovebox/internal/guest/rpc"
 	"github.com/glovebox-dev/glovebox/internal/guestapi"
 )
 
@@ -27,17 +28,17 @@ const (
 )
 
 // start starts a process and streams its events.
-func (g *Guest) start(r *http.Request, in *guestapi.StartRequest, out *stream) error {
+func (g *Guest) start(r *http.Request, in *guestapi.StartRequest, out *rpc.Stream) error {
 	timeout, err := processTimeout(r)
 	if err != nil {
 		return err
 	}
-	p, a, err := g.launch(in, requestUser(r), timeout)
+	p, a, err := g.launch(in, rpc.User(r), timeout)
 	if err != nil {
 		return err
 	}
 	start := guestapi.ProcessEvent{Start: &guestapi.StartEvent{PID: uint32(p.child.pid)}}
-	if err := out.send(&guestapi.EventMessage{Event: start}); err != nil {
+	if err := out.Send(&guestapi.EventMessage{Event: start}); err != nil {
 		a.detach()
 		if p.tag == "" {
 			_ = g.killTree(p) // no caller knows its pid
@@ -55,7 +56,7 @@ func processTimeout(r *http.Request) (time.Duration, error) {
 	}
 	ms, err := strconv.ParseUint(text, 10, 64)
 	if err != nil || len(text) > 10 {
-		return 0, errf(guestapi.CodeInvalidArgument, "bad %s: %q", guestapi.HeaderTimeout, text)
+		return 0, rpc.Errorf(guestapi.CodeInvalidArgument, "bad %s: %q", guestapi.HeaderTimeout, text)
 	}
 	return time.Duration(ms) * time.Millisecond, nil
 }
@@ -101,16 +102,16 @@ func (g *Guest) launch(in *guestapi.StartRequest, user string, timeout time.Dura
 // checkConfig refuses a command that execve cannot take.
 func checkConfig(cfg *guestapi.ProcessConfig) error {
 	if cfg.Cmd == "" {
-		return errf(guestapi.CodeInvalidArgument, "no command given")
+		return rpc.Errorf(guestapi.CodeInvalidArgument, "no command given")
 	}
 	for _, s := range append([]string{cfg.Cmd, cfg.Cwd}, cfg.Args...) {
 		if strings.IndexByte(s, 0) >= 0 {
-			return errf(guestapi.CodeInvalidArgument, "a command, argument or directory has a NUL byte")
+			return rpc.Errorf(guestapi.CodeInvalidArgument, "a command, argument or directory has a NUL byte")
 		}
 	}
 	for k, v := range cfg.Envs {
 		if k == "" || strings.ContainsAny(k, "=\x00") || strings.IndexByte(v, 0) >= 0 {
-			return errf(guestapi.CodeInvalidArgument, "bad environment variable %q", k)
+			return rpc.Errorf(guestapi.CodeInvalidArgument, "bad environment variable %q", k)
 		}
 	}
 	return nil
@@ -271,15 +272,15 @@ func workingDir(dir string, a *account) (string, error) {
 	var st unix.Stat_t
 	if err := unix.Stat(dir, &st); err != nil {
 		if err == unix.ENOENT {
-			return "", errf(guestapi.CodeNotFound, "working directory does not exist: %s", dir)
+			return "", rpc.Errorf(guestapi.CodeNotFound, "working directory does not exist: %s", dir)
 		}
-		return "", fileError(err, dir)
+		return "", rpc.FileError(err, dir)
 	}
 	if st.Mode&unix.S_IFMT != unix.S_IFDIR {
-		return "", errf(guestapi.CodeInvalidArgument, "working directory is not a directory: %s", dir)
+		return "", rpc.Errorf(guestapi.CodeInvalidArgument, "working directory is not a directory: %s", dir)
 	}
 	if err := unix.Faccessat(unix.AT_FDCWD, dir, unix.X_OK, unix.AT_EACCESS); err != nil {
-		return "", fileError(err, dir)
+		return "", rpc.FileError(err, dir)
 	}
 	return dir, nil
 }
@@ -295,11 +296,11 @@ func findCommand(cmd, cwd string, env []string) (string, error) {
 		var st unix.Stat_t
 		switch err := unix.Stat(file, &st); {
 		case err == unix.ENOENT || err == unix.ENOTDIR:
-			return "", errf(guestapi.CodeNotFound, "no such program: %s", cmd)
+			return "", rpc.Errorf(guestapi.CodeNotFound, "no such program: %s", cmd)
 		case err != nil:
-			return "", fileError(err, cmd)
+			return "", rpc.FileError(err, cmd)
 		case st.Mode&unix.S_IFMT == unix.S_IFDIR:
-			return "", errf(guestapi.CodeInvalidArgument, "not a program but a directory: %s", cmd)
+			return "", rpc.Errorf(guestapi.CodeInvalidArgument, "not a program but a directory: %s", cmd)
 		}
 		return file, nil
 	}
@@ -325,9 +326,9 @@ func findCommand(cmd, cwd string, env []string) (string, error) {
 		refused = true
 	}
 	if refused {
-		return "", errf(guestapi.CodePermissionDenied, "not executable: %s", cmd)
+		return "", rpc.Errorf(guestapi.CodePermissionDenied, "not executable: %s", cmd)
 	}
-	return "", errf(guestapi.CodeNotFound, "command not found: %s", cmd)
+	return "", rpc.Errorf(guestapi.CodeNotFound, "command not found: %s", cmd)
 }
 
 // isExecutable reports whether this thread's user may execute a file.
@@ -345,29 +346,29 @@ func execError(err error, cmd, file string) error {
 	switch {
 	case errors.Is(err, unix.ENOENT):
 		// findCommand found the file, so its interpreter or loader is missing.
-		return errf(guestapi.CodeNotFound, "%s: its interpreter or loader does not exist", cmd)
+		return rpc.Errorf(guestapi.CodeNotFound, "%s: its interpreter or loader does not exist", cmd)
 	case errors.Is(err, unix.EACCES), errors.Is(err, unix.EPERM):
-		return errf(guestapi.CodePermissionDenied, "not executable: %s", cmd)
+		return rpc.Errorf(guestapi.CodePermissionDenied, "not executable: %s", cmd)
 	case errors.Is(err, unix.ENOEXEC):
-		return errf(guestapi.CodeInvalidArgument, "%s is not a program for this machine, and has no #! line", cmd)
+		return rpc.Errorf(guestapi.CodeInvalidArgument, "%s is not a program for this machine, and has no #! line", cmd)
 	case errors.Is(err, unix.E2BIG):
-		return errf(guestapi.CodeInvalidArgument, "arguments and environment are too long")
+		return rpc.Errorf(guestapi.CodeInvalidArgument, "arguments and environment are too long")
 	case errors.Is(err, unix.ENOTDIR), errors.Is(err, unix.ELOOP), errors.Is(err, unix.ENAMETOOLONG):
-		return errf(guestapi.CodeInvalidArgument, "%s: %v", cmd, err)
+		return rpc.Errorf(guestapi.CodeInvalidArgument, "%s: %v", cmd, err)
 	case errors.Is(err, unix.EAGAIN):
-		return errf(guestapi.CodeResourceExhausted, "the limit on processes is reached")
+		return rpc.Errorf(guestapi.CodeResourceExhausted, "the limit on processes is reached")
 	}
-	return exhausted("start "+file, err)
+	return rpc.Exhausted("start "+file, err)
 }
 
 // connect attaches to a process.
-func (g *Guest) connect(r *http.Request, in *guestapi.ConnectRequest, out *stream) error {
+func (g *Guest) connect(r *http.Request, in *guestapi.ConnectRequest, out *rpc.Stream) error {
 	p, err := g.procs.find(in.Process)
 	if err != nil {
 		return err
 	}
 	start := guestapi.ProcessEvent{Start: &guestapi.StartEvent{PID: uint32(p.child.pid)}}
-	if err := out.send(&guestapi.EventMessage{Event: start}); err != nil {
+	if err := out.Send(&guestapi.EventMessage{Event: start}); err != nil {
 		return err
 	}
 	a := p.out.attach()
@@ -381,29 +382,29 @@ var envelopePool = sync.Pool{New: func() any { return new([]byte) }}
 
 // carry streams a process's output and its end. It returns at the end or when
 // the caller leaves, and detaches a.
-func (g *Guest) carry(r *http.Request, p *process, a *attachment, out *stream) error {
+func (g *Guest) carry(r *http.Request, p *process, a *attachment, out *rpc.Stream) error {
 	defer a.detach()
-	interval := keepalive(r)
+	interval := rpc.Keepalive(r)
 	silent := time.NewTimer(interval)
 	defer silent.Stop()
 	for {
 		c, err := a.wait(r.Context(), silent.C)
 		if err != nil {
-			return errf(guestapi.CodeCanceled, "the caller left")
+			return rpc.Errorf(guestapi.CodeCanceled, "the caller left")
 		}
 		silent.Reset(interval)
 		switch {
 		case c == nil:
 			alive := guestapi.ProcessEvent{Keepalive: &guestapi.KeepaliveEvent{}}
-			if err := out.send(&guestapi.EventMessage{Event: alive}); err != nil {
+			if err := out.Send(&guestapi.EventMessage{Event: alive}); err != nil {
 				return err
 			}
 		case c.end != nil:
 			end := *c.end
-			if !extended(r) {
+			if !rpc.Extended(r) {
 				end.Detail = nil
 			}
-			if err := out.last(&guestapi.EventMessage{Event: guestapi.ProcessEvent{End: &end}}); err != nil {
+			if err := out.Last(&guestapi.EventMessage{Event: guestapi.ProcessEvent{End: &end}}); err != nil {
 				return err
 			}
 			a.took()
@@ -413,7 +414,7 @@ func (g *Guest) carry(r *http.Request, p *process, a *attachment, out *stream) e
 			// The buffer comes from a pool, so a silent stream holds none.
 			buf := envelopePool.Get().(*[]byte)
 			*buf = guestapi.AppendDataEnvelope((*buf)[:0], c.stream, c.data)
-			err := out.raw(*buf)
+			err := out.Raw(*buf)
 			envelopePool.Put(buf)
 			if err != nil {
 				return err
@@ -439,14 +440,14 @@ func (g *Guest) update(_ *http.Request, in *guestapi.UpdateRequest) (*struct{}, 
 		return nil, err
 	}
 	if in.PTY == nil || in.PTY.Size == nil {
-		return nil, errf(guestapi.CodeInvalidArgument, "nothing to update")
+		return nil, rpc.Errorf(guestapi.CodeInvalidArgument, "nothing to update")
 	}
 	if p.terminal == nil {
-		return nil, errf(guestapi.CodeFailedPrecondition, "process %d has no terminal", p.child.pid)
+		return nil, rpc.Errorf(guestapi.CodeFailedPrecondition, "process %d has no terminal", p.child.pid)
 	}
 	if err := setSize(p.terminal, *in.PTY.Size); err != nil {
 		if errors.Is(err, os.ErrClosed) {
-			return nil, errf(guestapi.CodeFailedPrecondition, "process %d has ended", p.child.pid)
+			return nil, rpc.Errorf(guestapi.CodeFailedPrecondition, "process %d has ended", p.child.pid)
 		}
 		return nil, err
 	}
@@ -459,17 +460,17 @@ func (g *Guest) sendInput(r *http.Request, in *guestapi.SendInputRequest) (*stru
 		return nil, err
 	}
 	if len(in.Input.Stdin) > 0 && len(in.Input.PTY) > 0 {
-		return nil, errf(guestapi.CodeInvalidArgument, "input for both stdin and a terminal")
+		return nil, rpc.Errorf(guestapi.CodeInvalidArgument, "input for both stdin and a terminal")
 	}
 	data := in.Input.Stdin
 	if len(in.Input.PTY) > 0 {
 		data = in.Input.PTY
 		if p.terminal == nil {
-			return nil, errf(guestapi.CodeFailedPrecondition, "process %d has no terminal", p.child.pid)
+			return nil, rpc.Errorf(guestapi.CodeFailedPrecondition, "process %d has no terminal", p.child.pid)
 		}
 	}
 	if p.stdin == nil {
-		return nil, errf(guestapi.CodeFailedPrecondition, "process %d was started without input", p.child.pid)
+		return nil, rpc.Errorf(guestapi.CodeFailedPrecondition, "process %d was started without input", p.child.pid)
 	}
 	if err := p.stdin.write(r.Context().Done(), data); err != nil {
 		return nil, err
@@ -483,7 +484,7 @@ func (g *Guest) closeStdin(r *http.Request, in *guestapi.CloseStdinRequest) (*st
 		return nil, err
 	}
 	if p.stdin == nil {
-		return nil, errf(guestapi.CodeFailedPrecondition, "process %d was started without input", p.child.pid)
+		return nil, rpc.Errorf(guestapi.CodeFailedPrecondition, "process %d was started without input", p.child.pid)
 	}
 	if p.terminal != nil {
 		const endOfFile = 4 // Control-D
@@ -516,13 +517,13 @@ func (g *Guest) sendSignal(_ *http.Request, in *guestapi.SendSignalRequest) (*st
 	}
 	sig, ok := signals[in.Signal]
 	if !ok {
-		return nil, errf(guestapi.CodeInvalidArgument, "unknown signal %q", string(in.Signal))
+		return nil, rpc.Errorf(guestapi.CodeInvalidArgument, "unknown signal %q", string(in.Signal))
 	}
 	switch err := g.children.signal(p.child, sig, true); {
 	case errors.Is(err, unix.ESRCH):
-		return nil, errf(guestapi.CodeFailedPrecondition, "process %d has ended", p.child.pid)
+		return nil, rpc.Errorf(guestapi.CodeFailedPrecondition, "process %d has ended", p.child.pid)
 	case err != nil:
-		return nil, errf(guestapi.CodeInternal, "signal process %d: %v", p.child.pid, err)
+		return nil, rpc.Errorf(guestapi.CodeInternal, "signal process %d: %v", p.child.pid, err)
 	}
 	return &struct{}{}, nil
 }

@@ -5,6 +5,7 @@ import (
 	"sync"
 	"sync/atomic"
 
+	"github.com/glovebox-dev/glovebox/internal/guest/rpc"
 	"github.com/glovebox-dev/glovebox/internal/guestapi"
 )
 
@@ -35,11 +36,11 @@ func (t *table) reserve(tag string) (uint64, error) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if len(t.live) >= maxLive {
-		return 0, errf(guestapi.CodeResourceExhausted, "%d processes run already", len(t.live))
+		return 0, rpc.Errorf(guestapi.CodeResourceExhausted, "%d processes run already", len(t.live))
 	}
 	if tag != "" {
 		if t.tags[tag] {
-			return 0, errf(guestapi.CodeAlreadyExists, "tag %q is in use", tag)
+			return 0, rpc.Errorf(guestapi.CodeAlreadyExists, "tag %q is in use", tag)
 		}
 		t.tags[tag] = true
 	}
@@ -90,9 +91,9 @@ func (t *table) find(sel guestapi.ProcessSelector) (*process, error) {
 		}
 	}
 	if sel.Tag != "" {
-		return nil, errf(guestapi.CodeNotFound, "no process with tag %q", sel.Tag)
+		return nil, rpc.Errorf(guestapi.CodeNotFound, "no process with tag %q", sel.Tag)
 	}
-	return nil, errf(guestapi.CodeNotFound, "no process %d", sel.PID)
+	return nil, rpc.Errorf(guestapi.CodeNotFound, "no process %d", sel.PID)
 }
 
 func (t *table) list() []*process {

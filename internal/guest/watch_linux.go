@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/glovebox-dev/glovebox/internal/guest/rpc"
 	"github.com/glovebox-dev/glovebox/internal/guestapi"
 )
 
@@ -61,9 +62,9 @@ func (g *Guest) newWatch(r *http.Request, in *guestapi.WatchDirRequest) (*watch,
 	if err != nil {
 		g.watches.release()
 		if err == unix.EMFILE {
-			return nil, "", errf(guestapi.CodeResourceExhausted, "the limit of inotify instances (fs.inotify.max_user_instances) is used up")
+			return nil, "", rpc.Errorf(guestapi.CodeResourceExhausted, "the limit of inotify instances (fs.inotify.max_user_instances) is used up")
 		}
-		return nil, "", exhausted("make watch", err)
+		return nil, "", rpc.Exhausted("make watch", err)
 	}
 	w := &watch{
 		g: g, account: a, recursive: in.Recursive,
@@ -90,7 +91,7 @@ func (w *watch) close() {
 func (w *watch) add(root, dir string, found func(name string)) error {
 	full := path.Join(root, dir)
 	if len(w.dirs) >= maxWatchDirs {
-		return errf(guestapi.CodeResourceExhausted, "more than %d directories to watch", maxWatchDirs)
+		return rpc.Errorf(guestapi.CodeResourceExhausted, "more than %d directories to watch", maxWatchDirs)
 	}
 	var wd int
 	var err error
@@ -107,9 +108,9 @@ func (w *watch) add(root, dir string, found func(name string)) error {
 	})
 	if err = errors.Join(ctlErr, err); err != nil {
 		if errors.Is(err, unix.ENOSPC) {
-			return errf(guestapi.CodeResourceExhausted, "the limit of inotify watches (fs.inotify.max_user_watches) is used up")
+			return rpc.Errorf(guestapi.CodeResourceExhausted, "the limit of inotify watches (fs.inotify.max_user_watches) is used up")
 		}
-		return fileError(err, full)
+		return rpc.FileError(err, full)
 	}
 	w.dirs[int32(wd)] = dir
 	if !w.recursive && found == nil {
@@ -117,7 +118,7 @@ func (w *watch) add(root, dir string, found func(name string)) error {
 	}
 	entries, err := os.ReadDir(full)
 	if err != nil {
-		return fileError(err, full)
+		return rpc.FileError(err, full)
 	}
 	for _, e := range entries {
 		name := path.Join(dir, e.Name())
@@ -137,12 +138,12 @@ func (w *watch) add(root, dir string, found func(name string)) error {
 // passable reports whether to skip a directory that cannot be watched: it
 // vanished, or the user may not read it.
 func passable(err error) bool {
-	code := wireError(err).Code
+	code := rpc.Wire(err).Code
 	return code == guestapi.CodeNotFound || code == guestapi.CodePermissionDenied || code == guestapi.CodeInvalidArgument
 }
 
 // errStopped is the error of a watch that was closed.
-var errStopped = errf(guestapi.CodeCanceled, "the watch was stopped")
+var errStopped = rpc.Errorf(guestapi.CodeCanceled, "the watch was stopped")
 
 // next returns the next changes. It waits for some until the deadline of w.f.
 func (w *watch) next(root string) ([]guestapi.FilesystemEvent, error) {
@@ -172,7 +173,7 @@ func (w *watch) parse(root string, b []byte) error {
 		length := int(binary.NativeEndian.Uint32(b[12:]))
 		b = b[unix.SizeofInotifyEvent:]
 		if length > len(b) {
-			return errf(guestapi.CodeInternal, "bad inotify event")
+			return rpc.Errorf(guestapi.CodeInternal, "bad inotify event")
 		}
 		name := strings.TrimRight(string(b[:length]), "\x00")
 		b = b[length:]
@@ -185,7 +186,7 @@ func (w *watch) parse(root string, b []byte) error {
 
 func (w *watch) event(root string, wd int32, mask uint32, name string) error {
 	if mask&unix.IN_Q_OVERFLOW != 0 {
-		return errf(guestapi.CodeResourceExhausted, "changes came faster than they were read, and some are lost")
+		return rpc.Errorf(guestapi.CodeResourceExhausted, "changes came faster than they were read, and some are lost")
 	}
 	dir, known := w.dirs[wd]
 	if !known {
@@ -197,7 +198,7 @@ func (w *watch) event(root string, wd int32, mask uint32, name string) error {
 	}
 	if mask&(unix.IN_DELETE_SELF|unix.IN_MOVE_SELF) != 0 {
 		if dir == "" {
-			return errf(guestapi.CodeNotFound, "%s: was removed or moved", root)
+			return rpc.Errorf(guestapi.CodeNotFound, "%s: was removed or moved", root)
 		}
 		return nil // the watch of its parent reports it
 	}
@@ -255,13 +256,13 @@ func (w *watch) report(name string, what guestapi.EventType) {
 }
 
 // watchDir streams changes until the caller leaves.
-func (g *Guest) watchDir(r *http.Request, in *guestapi.WatchDirRequest, out *stream) error {
+func (g *Guest) watchDir(r *http.Request, in *guestapi.WatchDirRequest, out *rpc.Stream) error {
 	w, root, err := g.newWatch(r, in)
 	if err != nil {
 		return err
 	}
 	defer w.close()
-	if err := out.send(&guestapi.WatchMessage{Start: &struct{}{}}); err != nil {
+	if err := out.Send(&guestapi.WatchMessage{Start: &struct{}{}}); err != nil {
 		return err
 	}
 	stop := make(chan struct{})
@@ -277,12 +278,12 @@ func (g *Guest) watchDir(r *http.Request, in *guestapi.WatchDirRequest, out *str
 		}
 	}()
 	defer func() { close(stop); <-stopped }()
-	interval := keepalive(r)
+	interval := rpc.Keepalive(r)
 	for {
 		w.f.SetReadDeadline(time.Now().Add(interval))
 		events, err := w.next(root)
 		if errors.Is(err, os.ErrDeadlineExceeded) {
-			if err := out.send(&guestapi.WatchMessage{Keepalive: &guestapi.KeepaliveEvent{}}); err != nil {
+			if err := out.Send(&guestapi.WatchMessage{Keepalive: &guestapi.KeepaliveEvent{}}); err != nil {
 				return err
 			}
 			continue
@@ -291,10 +292,10 @@ func (g *Guest) watchDir(r *http.Request, in *guestapi.WatchDirRequest, out *str
 			return err
 		}
 		for i := range events {
-			if !extended(r) {
+			if !rpc.Extended(r) {
 				events[i].RawName = nil
 			}
-			if err := out.send(&guestapi.WatchMessage{Filesystem: &events[i]}); err != nil {
+			if err := out.Send(&guestapi.WatchMessage{Filesystem: &events[i]}); err != nil {
 				return err
 			}
 		}
@@ -315,7 +316,7 @@ func (p *poller) run(root string) {
 		events, err := p.w.next(root)
 		p.mu.Lock()
 		if err == nil && len(p.events)+len(events) > maxWatchEvents {
-			err = errf(guestapi.CodeResourceExhausted, "more than %d changes between two calls, and the rest is lost", maxWatchEvents)
+			err = rpc.Errorf(guestapi.CodeResourceExhausted, "more than %d changes between two calls, and the rest is lost", maxWatchEvents)
 		} else {
 			p.events = append(p.events, events...)
 		}
@@ -344,7 +345,7 @@ func (ws *watches) reserve() error {
 	ws.mu.Lock()
 	defer ws.mu.Unlock()
 	if ws.count >= maxWatches {
-		return errf(guestapi.CodeResourceExhausted, "%d watches are open already", ws.count)
+		return rpc.Errorf(guestapi.CodeResourceExhausted, "%d watches are open already", ws.count)
 	}
 	ws.count++
 	return nil
@@ -373,7 +374,7 @@ func (ws *watches) find(id string) (*poller, error) {
 	if p := ws.pollers[id]; p != nil {
 		return p, nil
 	}
-	return nil, errf(guestapi.CodeNotFound, "no watcher %q", id)
+	return nil, rpc.Errorf(guestapi.CodeNotFound, "no watcher %q", id)
 }
 
 func (g *Guest) createWatcher(r *http.Request, in *guestapi.WatchDirRequest) (*guestapi.CreateWatcherResponse, error) {
@@ -403,7 +404,7 @@ func (g *Guest) getWatcherEvents(r *http.Request, in *guestapi.WatcherRequest) (
 	out := &guestapi.GetWatcherEventsResponse{Events: p.events}
 	p.events = nil
 	for i := range out.Events {
-		if !extended(r) {
+		if !rpc.Extended(r) {
 			out.Events[i].RawName = nil
 		}
 	}

@@ -1,0 +1,120 @@
+package rpc
+
+import (
+	"io"
+	"mime"
+	"net/http"
+	"strconv"
+	"time"
+
+	"github.com/glovebox-dev/glovebox/internal/guestapi"
+)
+
+// checkPost reports whether r is a POST of that media type, and answers it if
+// not.
+func checkPost(w http.ResponseWriter, r *http.Request, contentType string) bool {
+	if r.Method != http.MethodPost {
+		w.Header().Set("Allow", http.MethodPost)
+		w.WriteHeader(http.StatusMethodNotAllowed)
+		return false
+	}
+	mt, _, err := mime.ParseMediaType(r.Header.Get("Content-Type"))
+	if err != nil || mt != contentType {
+		w.Header().Set("Accept-Post", contentType)
+		w.WriteHeader(http.StatusUnsupportedMediaType)
+		return false
+	}
+	return true
+}
+
+// User returns the account that a request names, or "" for the default
+// one.
+func User(r *http.Request) string {
+	name, _, _ := r.BasicAuth()
+	return name
+}
+
+// Unary serves a unary procedure.
+func Unary[In, Out any](f func(r *http.Request, in *In) (Out, error)) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		if !checkPost(w, r, guestapi.ContentTypeUnary) {
+			return
+		}
+		body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, guestapi.MaxUnaryRequest))
+		if err != nil {
+			WriteError(w, bodyError(err))
+			return
+		}
+		in := new(In)
+		if err := decode(body, in); err != nil {
+			WriteError(w, err)
+			return
+		}
+		out, err := f(r, in)
+		if err != nil {
+			WriteError(w, err)
+			return
+		}
+		WriteJSON(w, http.StatusOK, out)
+	}
+}
+
+// Plain serves a request with an optional JSON body and a JSON reply, as E2B's
+// code interpreter does.
+func Plain[In, Out any](f func(r *http.Request, in *In) (Out, error)) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		in := new(In)
+		if err := ReadJSON(w, r, in); err != nil {
+			WriteError(w, err)
+			return
+		}
+		out, err := f(r, in)
+		if err != nil {
+			WriteError(w, err)
+			return
+		}
+		if _, empty := any(out).(*struct{}); empty {
+			w.WriteHeader(http.StatusNoContent)
+			return
+		}
+		WriteJSON(w, http.StatusOK, out)
+	}
+}
+
+// Streaming serves a server-stream procedure. The error of f ends the stream.
+func Streaming[In any](f func(r *http.Request, in *In, out *Stream) error) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		if !checkPost(w, r, guestapi.ContentTypeStream) {
+			return
+		}
+		w.Header().Set("Content-Type", guestapi.ContentTypeStream)
+		out := &Stream{w: w, rc: http.NewResponseController(w)}
+		body := http.MaxBytesReader(w, r.Body, guestapi.MaxUnaryRequest)
+		flags, msg, err := guestapi.ReadEnvelope(body, nil, guestapi.MaxUnaryRequest)
+		switch {
+		case err != nil:
+			err = bodyError(err)
+		case flags != 0:
+			err = Errorf(guestapi.CodeInvalidArgument, "unknown flags %#x of the request", flags)
+		default:
+			in := new(In)
+			if err = decode(msg, in); err == nil {
+				err = f(r, in, out)
+			}
+		}
+		out.end(err)
+	}
+}
+
+// Extended reports whether the caller accepts extensions of E2B's protocol.
+func Extended(r *http.Request) bool { return r.Header.Get(guestapi.HeaderExtensions) != "" }
+
+// Keepalive returns the interval of keepalives on a silent stream. The request
+// may set it by E2B's header, in seconds.
+func Keepalive(r *http.Request) time.Duration {
+	n, err := strconv.ParseUint(r.Header.Get("Keepalive-Ping-Interval"), 10, 16)
+	if err != nil || n == 0 {
+		return guestapi.KeepaliveInterval
+	}
+	return time.Duration(n) * time.Second
+}
