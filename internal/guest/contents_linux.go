@@ -15,6 +15,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/glovebox-dev/glovebox/internal/guest/account"
+	"github.com/glovebox-dev/glovebox/internal/guest/regular"
 	"github.com/glovebox-dev/glovebox/internal/guest/rpc"
 	"github.com/glovebox-dev/glovebox/internal/guestapi"
 )
@@ -43,12 +45,12 @@ func (g *Guest) files(w http.ResponseWriter, r *http.Request) {
 }
 
 // filesUser returns the account that a request for contents names.
-func (g *Guest) filesUser(r *http.Request) (*account, error) {
+func (g *Guest) filesUser(r *http.Request) (*account.Account, error) {
 	name := r.URL.Query().Get("username")
 	if name == "" {
 		name = rpc.User(r)
 	}
-	return g.account(name)
+	return g.accounts.Find(name)
 }
 
 // maxUnsized bounds the contents served of a file whose reported size is 0, as
@@ -66,16 +68,16 @@ func (g *Guest) download(w http.ResponseWriter, r *http.Request) error {
 	}
 	var f *os.File
 	var unsized []byte
-	err = g.as(a, func() error {
+	err = g.accounts.As(a, func() error {
 		// stat before open: opening some devices has an effect.
 		var st unix.Stat_t
 		if err := unix.Stat(name, &st); err != nil {
 			return rpc.FileError(err, name)
 		}
-		if err := checkRegular(&st, name); err != nil {
+		if err := regular.Check(&st, name); err != nil {
 			return err
 		}
-		f, err = openRegular(name)
+		f, err = regular.Open(name)
 		if err == nil && st.Size == 0 {
 			unsized, err = io.ReadAll(io.LimitReader(f, maxUnsized))
 		}
@@ -159,7 +161,7 @@ const maxParts = 1000
 
 // storeForm writes the "file" parts of a form. A single part goes to name, if
 // that is given. Otherwise each part goes to its own file name.
-func (g *Guest) storeForm(a *account, name string, body io.Reader, boundary string) ([]guestapi.WriteInfo, error) {
+func (g *Guest) storeForm(a *account.Account, name string, body io.Reader, boundary string) ([]guestapi.WriteInfo, error) {
 	if boundary == "" {
 		return nil, rpc.Errorf(guestapi.CodeInvalidArgument, "form without a boundary")
 	}
@@ -207,7 +209,7 @@ func tempName(name string) string {
 }
 
 // store writes src to a file as the user a, and makes its parents.
-func (g *Guest) store(a *account, name string, src io.Reader, add bool) (guestapi.WriteInfo, error) {
+func (g *Guest) store(a *account.Account, name string, src io.Reader, add bool) (guestapi.WriteInfo, error) {
 	name, err := cleanPath(name, a)
 	if err != nil {
 		return guestapi.WriteInfo{}, err
@@ -223,18 +225,18 @@ func (g *Guest) store(a *account, name string, src io.Reader, add bool) (guestap
 	return guestapi.WriteInfo{Name: path.Base(name), Type: guestapi.TypeFile, Path: name}, nil
 }
 
-func (g *Guest) appendTo(a *account, name string, src io.Reader) error {
+func (g *Guest) appendTo(a *account.Account, name string, src io.Reader) error {
 	var f *os.File
-	err := g.as(a, func() error {
+	err := g.accounts.As(a, func() error {
 		if err := makeParents(path.Dir(name)); err != nil {
 			return err
 		}
-		fd, err := openat(name, unix.O_WRONLY|unix.O_APPEND|unix.O_CREAT, 0o644)
+		fd, err := regular.OpenAny(name, unix.O_WRONLY|unix.O_APPEND|unix.O_CREAT, 0o644)
 		if err == unix.ENXIO { // a FIFO without a reader
 			return rpc.Errorf(guestapi.CodeInvalidArgument, "%s: is not a regular file", name)
 		}
 		if err == nil {
-			f, err = regular(fd, name)
+			f, err = regular.FromFD(fd, name)
 		}
 		return rpc.FileError(err, name)
 	})
@@ -274,10 +276,10 @@ func (t *tracked) Read(p []byte) (int, error) {
 }
 
 // replace writes a file under a temporary name and then renames it.
-func (g *Guest) replace(a *account, name string, src io.Reader) error {
+func (g *Guest) replace(a *account.Account, name string, src io.Reader) error {
 	var f *os.File
 	var temp string
-	err := g.as(a, func() error {
+	err := g.accounts.As(a, func() error {
 		if err := makeParents(path.Dir(name)); err != nil {
 			return err
 		}
@@ -286,7 +288,7 @@ func (g *Guest) replace(a *account, name string, src io.Reader) error {
 			return err
 		}
 		name, temp = target, tempName(target)
-		fd, err := openat(temp, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL, 0o600)
+		fd, err := regular.OpenAny(temp, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL, 0o600)
 		if err != nil {
 			return rpc.FileError(err, name)
 		}
@@ -294,7 +296,7 @@ func (g *Guest) replace(a *account, name string, src io.Reader) error {
 		mode := uint32(0o644)
 		if old != nil {
 			mode = old.Mode & 0o7777
-			if a.uid == 0 && os.Geteuid() == 0 {
+			if a.UID == 0 && os.Geteuid() == 0 {
 				err = unix.Fchown(fd, int(old.Uid), int(old.Gid))
 			}
 		}
@@ -308,7 +310,7 @@ func (g *Guest) replace(a *account, name string, src io.Reader) error {
 	} else {
 		err = receive(f, name, src)
 	}
-	return g.as(a, func() error {
+	return g.accounts.As(a, func() error {
 		if err == nil {
 			err = rpc.FileError(unix.Rename(temp, name), name)
 		}
@@ -334,7 +336,7 @@ func replaced(name string) (string, *unix.Stat_t, error) {
 			return "", nil, rpc.FileError(err, name)
 		}
 		if st.Mode&unix.S_IFMT != unix.S_IFLNK {
-			if err := checkRegular(&st, name); err != nil {
+			if err := regular.Check(&st, name); err != nil {
 				return "", nil, err
 			}
 			err := unix.Faccessat(unix.AT_FDCWD, name, unix.W_OK, unix.AT_EACCESS)

@@ -10,6 +10,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/glovebox-dev/glovebox/internal/guest/account"
 	"github.com/glovebox-dev/glovebox/internal/guest/rpc"
 	"github.com/glovebox-dev/glovebox/internal/guestapi"
 	"github.com/glovebox-dev/glovebox/internal/kernels"
@@ -42,7 +43,7 @@ type evaluator struct {
 	g       *Guest
 	id      string
 	program kernels.Program
-	account *account
+	account *account.Account
 	cwd     string // where interpreters start
 	env     map[string]string
 	prepare []string
@@ -93,7 +94,7 @@ func (g *Guest) newEvaluator(user string, req *guestapi.ContextRequest) (*evalua
 	if err := checkConfig(&guestapi.ProcessConfig{Cmd: program.Language, Cwd: req.Cwd, Envs: req.Env}); err != nil {
 		return nil, err
 	}
-	a, err := g.account(user)
+	a, err := g.accounts.Find(user)
 	if err != nil {
 		return nil, err
 	}

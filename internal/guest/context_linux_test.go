@@ -389,7 +389,7 @@ func TestContextInterrupt(t *testing.T) {
 		t.Errorf("end is %+v", r.end)
 	}
 	for _, p := range h.descendants() {
-		if strings.Contains(h.environOf(p.pid), "sleep\x0061") {
+		if strings.Contains(h.environOf(p.PID), "sleep\x0061") {
 			t.Error("a process of the killed context lives")
 		}
 	}

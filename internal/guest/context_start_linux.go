@@ -16,6 +16,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/glovebox-dev/glovebox/internal/guest/procfs"
 	"github.com/glovebox-dev/glovebox/internal/guest/rpc"
 	"github.com/glovebox-dev/glovebox/internal/guestapi"
 	"github.com/glovebox-dev/glovebox/internal/kernels"
@@ -165,7 +166,7 @@ func (k *interpreter) spawn() error {
 	e, g, p := k.e, k.e.g, k.p
 	env := append(g.environment(p.account, p.config.Envs, false), markerName+"="+g.markers.of(p.id))
 	var file string
-	err := g.as(p.account, func() (err error) {
+	err := g.accounts.As(p.account, func() (err error) {
 		dir := p.config.Cwd
 		if dir == "" {
 			dir = cmp.Or(g.cfg.WorkDir, g.imageDir())
@@ -230,7 +231,7 @@ func (k *interpreter) spawn() error {
 		// Programs can then open /dev/stdout, and the kernel can open its own
 		// outputs. They work without, so an error is ignored.
 		for _, fd := range pl.child[1:3] {
-			_ = unix.Fchown(fd, int(p.account.uid), int(p.account.gid))
+			_ = unix.Fchown(fd, int(p.account.UID), int(p.account.GID))
 		}
 	}
 	attr := &syscall.ProcAttr{Dir: p.cwd, Env: env, Sys: &syscall.SysProcAttr{Setsid: true}}
@@ -238,7 +239,7 @@ func (k *interpreter) spawn() error {
 		attr.Files = append(attr.Files, uintptr(fd))
 	}
 	if !g.cfg.AsSelf {
-		attr.Sys.Credential = &syscall.Credential{Uid: p.account.uid, Gid: p.account.gid, Groups: p.account.groups}
+		attr.Sys.Credential = p.account.Credential()
 	}
 	runtime.LockOSThread() // see spawn of processes
 	defer runtime.UnlockOSThread()
@@ -249,8 +250,8 @@ func (k *interpreter) spawn() error {
 		return execError(err, file, file)
 	}
 	pl.closeChild()
-	if info, ok := readProc(p.child.pid); ok {
-		p.began = info.start
+	if info, ok := procfs.Read(p.child.pid); ok {
+		p.began = info.Start
 	}
 	return nil
 }

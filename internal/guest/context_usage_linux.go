@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/glovebox-dev/glovebox/internal/guest/procfs"
 )
 
 // cpu returns the processor time of the interpreter without its children's. It
@@ -34,7 +36,7 @@ func (k *interpreter) peak(took time.Duration) int64 {
 	}
 	known = -1 // the OS kernel does not report it
 	var buf [4096]byte
-	status := buf[:readSmall("/proc/"+strconv.Itoa(k.p.child.pid)+"/status", buf[:])]
+	status := buf[:procfs.ReadSmall("/proc/"+strconv.Itoa(k.p.child.pid)+"/status", buf[:])]
 	for line := range bytes.Lines(status) {
 		if v, ok := bytes.CutPrefix(line, []byte("VmHWM:")); ok {
 			if f := bytes.Fields(v); len(f) > 0 {
@@ -53,9 +55,9 @@ func (k *interpreter) children() int {
 	pid := strconv.Itoa(k.p.child.pid)
 	var buf [4096]byte
 	n := 0
-	for f := range bytes.FieldsSeq(buf[:readSmall("/proc/"+pid+"/task/"+pid+"/children", buf[:])]) {
+	for f := range bytes.FieldsSeq(buf[:procfs.ReadSmall("/proc/"+pid+"/task/"+pid+"/children", buf[:])]) {
 		if child, err := strconv.Atoi(string(f)); err == nil {
-			if info, ok := readProc(child); ok && !info.dead() {
+			if info, ok := procfs.Read(child); ok && !info.Dead() {
 				n++
 			}
 		}

@@ -7,6 +7,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/glovebox-dev/glovebox/internal/guest/procfs"
 	"github.com/glovebox-dev/glovebox/internal/guestapi"
 )
 
@@ -35,7 +36,7 @@ func endEvent(c *child, detail *guestapi.EndDetail) *guestapi.EndEvent {
 func (g *Guest) describeEnd(p *process, failed bool, detail *guestapi.EndDetail) {
 	detail.TimedOut = p.timedOut.Load()
 	if g.hasStrangers() {
-		if left, err := living(func(all map[int]procInfo) []procInfo { return g.members(p, all) }); err == nil {
+		if left, err := living(func(all map[int]procfs.Process) []procfs.Process { return g.members(p, all) }); err == nil {
 			detail.Left = len(left)
 		}
 	}
@@ -110,7 +111,7 @@ func (g *Guest) atProcessLimit() bool {
 	if g.cfg.MaxProcesses == 0 {
 		return false
 	}
-	all, err := allProcs()
+	all, err := procfs.All()
 	if err != nil {
 		return false
 	}
@@ -121,7 +122,7 @@ func (g *Guest) atProcessLimit() bool {
 		if pid == own || g.cfg.AsSelf && (unix.Stat("/proc/"+strconv.Itoa(pid), &st) != nil || int(st.Uid) != os.Geteuid()) {
 			continue
 		}
-		n += max(info.threads, 1)
+		n += max(info.Threads, 1)
 	}
 	return n >= g.cfg.MaxProcesses-max(1, g.cfg.MaxProcesses/16)
 }
@@ -132,7 +133,7 @@ func (g *Guest) sawRefusal() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	before := g.refused
-	g.refused = readRefusals()
+	g.refused = procfs.ForkRefusals()
 	return g.refused > before
 }
 
@@ -142,6 +143,6 @@ func (g *Guest) sawOOMKill() bool {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	before := g.oom
-	g.oom = readOOMKills()
+	g.oom = procfs.MemoryKills()
 	return g.oom > before
 }

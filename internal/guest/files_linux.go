@@ -14,27 +14,15 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/glovebox-dev/glovebox/internal/guest/account"
+	"github.com/glovebox-dev/glovebox/internal/guest/regular"
 	"github.com/glovebox-dev/glovebox/internal/guest/rpc"
 	"github.com/glovebox-dev/glovebox/internal/guestapi"
 )
 
-// resolve makes a path absolute and clean, without looking at the disk. A
-// relative path begins at the user's home, and so does "~".
-func resolve(name string, a *account) string {
-	if name == "~" {
-		name = a.home
-	} else if rest, ok := strings.CutPrefix(name, "~/"); ok {
-		name = path.Join(a.home, rest)
-	}
-	if !path.IsAbs(name) {
-		name = path.Join(a.home, name)
-	}
-	return path.Clean(name)
-}
-
 // fileRequest returns the account and the clean path of a request.
-func (g *Guest) fileRequest(r *http.Request, name string, raw []byte) (*account, string, error) {
-	a, err := g.account(rpc.User(r))
+func (g *Guest) fileRequest(r *http.Request, name string, raw []byte) (*account.Account, string, error) {
+	a, err := g.accounts.Find(rpc.User(r))
 	if err != nil {
 		return nil, "", err
 	}
@@ -45,79 +33,18 @@ func (g *Guest) fileRequest(r *http.Request, name string, raw []byte) (*account,
 	return a, clean, err
 }
 
-func cleanPath(name string, a *account) (string, error) {
+func cleanPath(name string, a *account.Account) (string, error) {
 	if name == "" {
 		return "", rpc.Errorf(guestapi.CodeInvalidArgument, "no path given")
 	}
 	if strings.IndexByte(name, 0) >= 0 {
 		return "", rpc.Errorf(guestapi.CodeInvalidArgument, "the path has a NUL byte")
 	}
-	return resolve(name, a), nil
-}
-
-// openRegular opens a regular file for reading. Any other file is an error. It
-// never blocks.
-func openRegular(name string) (*os.File, error) {
-	fd, err := openat(name, unix.O_RDONLY, 0)
-	if err != nil {
-		return nil, err
-	}
-	return regular(fd, name)
-}
-
-// openat opens a file without blocking, as the open of a FIFO would.
-func openat(name string, flags int, mode uint32) (int, error) {
-	for {
-		fd, err := unix.Open(name, flags|unix.O_NONBLOCK|unix.O_NOCTTY|unix.O_CLOEXEC, mode)
-		if err != unix.EINTR {
-			return fd, err
-		}
-	}
-}
-
-// regular returns fd as a file if it is a regular one, and otherwise closes it.
-func regular(fd int, name string) (*os.File, error) {
-	var st unix.Stat_t
-	if err := unix.Fstat(fd, &st); err != nil {
-		unix.Close(fd)
-		return nil, err
-	}
-	if err := checkRegular(&st, name); err != nil {
-		unix.Close(fd)
-		return nil, err
-	}
-	return os.NewFile(uintptr(fd), name), nil
-}
-
-func checkRegular(st *unix.Stat_t, name string) error {
-	switch st.Mode & unix.S_IFMT {
-	case unix.S_IFREG:
-		return nil
-	case unix.S_IFDIR:
-		return rpc.Errorf(guestapi.CodeInvalidArgument, "%s: is a directory", name)
-	}
-	return rpc.Errorf(guestapi.CodeInvalidArgument, "%s: is not a regular file", name)
-}
-
-// An owners maps ids to names, by account files that it reads when needed.
-type owners struct{ users, groups names }
-
-func (o *owners) user(id uint32) string {
-	if o.users == nil {
-		o.users = readNames("/etc/passwd")
-	}
-	return o.users.of(id)
-}
-
-func (o *owners) group(id uint32) string {
-	if o.groups == nil {
-		o.groups = readNames("/etc/group")
-	}
-	return o.groups.of(id)
+	return a.Path(name), nil
 }
 
 // entry describes the file at name. It does not follow a symbolic link.
-func (o *owners) entry(name string) (guestapi.Entry, error) {
+func entry(o *account.Owners, name string) (guestapi.Entry, error) {
 	var st unix.Stat_t
 	if err := unix.Lstat(name, &st); err != nil {
 		return guestapi.Entry{}, err
@@ -128,8 +55,8 @@ func (o *owners) entry(name string) (guestapi.Entry, error) {
 		Size:         st.Size,
 		Mode:         st.Mode & 0o7777,
 		Permissions:  permissions(st.Mode),
-		Owner:        o.user(st.Uid),
-		Group:        o.group(st.Gid),
+		Owner:        o.User(st.Uid),
+		Group:        o.Group(st.Gid),
 		ModifiedTime: time.Unix(st.Mtim.Unix()).UTC(),
 		Type:         guestapi.TypeUnspecified,
 	}
@@ -204,10 +131,10 @@ func (g *Guest) stat(r *http.Request, in *guestapi.PathRequest) (*guestapi.Entry
 	return g.entryOf(r, a, name)
 }
 
-func (g *Guest) entryOf(r *http.Request, a *account, name string) (*guestapi.EntryResponse, error) {
+func (g *Guest) entryOf(r *http.Request, a *account.Account, name string) (*guestapi.EntryResponse, error) {
 	var out guestapi.EntryResponse
-	err := g.as(a, func() (err error) {
-		out.Entry, err = new(owners).entry(name)
+	err := g.accounts.As(a, func() (err error) {
+		out.Entry, err = entry(new(account.Owners), name)
 		return rpc.FileError(err, name)
 	})
 	if err != nil {
@@ -224,7 +151,7 @@ func (g *Guest) makeDir(r *http.Request, in *guestapi.PathRequest) (*guestapi.En
 	if err != nil {
 		return nil, err
 	}
-	err = g.as(a, func() error {
+	err = g.accounts.As(a, func() error {
 		if err := makeParents(path.Dir(name)); err != nil {
 			return err
 		}
@@ -257,7 +184,7 @@ func (g *Guest) move(r *http.Request, in *guestapi.MoveRequest) (*guestapi.Entry
 	if err != nil {
 		return nil, err
 	}
-	err = g.as(a, func() error {
+	err = g.accounts.As(a, func() error {
 		var st unix.Stat_t
 		if err := unix.Lstat(from, &st); err != nil {
 			return rpc.FileError(err, from)
@@ -327,12 +254,12 @@ func copyTree(from, to string) error {
 }
 
 func copyFile(from, to string, mode uint32) error {
-	src, err := openRegular(from)
+	src, err := regular.Open(from)
 	if err != nil {
 		return rpc.FileError(err, from)
 	}
 	defer src.Close()
-	fd, err := openat(to, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL, 0o600)
+	fd, err := regular.OpenAny(to, unix.O_WRONLY|unix.O_CREAT|unix.O_EXCL, 0o600)
 	if err != nil {
 		return rpc.FileError(err, to)
 	}
@@ -350,7 +277,7 @@ func (g *Guest) remove(r *http.Request, in *guestapi.PathRequest) (*struct{}, er
 	if name == "/" {
 		return nil, rpc.Errorf(guestapi.CodeInvalidArgument, "the root directory cannot be removed")
 	}
-	err = g.as(a, func() error {
+	err = g.accounts.As(a, func() error {
 		var st unix.Stat_t
 		if err := unix.Lstat(name, &st); err != nil {
 			return rpc.FileError(err, name)
@@ -369,7 +296,7 @@ func (g *Guest) listDir(r *http.Request, in *guestapi.ListDirRequest) (*guestapi
 		return nil, err
 	}
 	l := &lister{room: maxListBytes}
-	err = g.as(a, func() error { return l.list(name, int(max(in.Depth, 1))) })
+	err = g.accounts.As(a, func() error { return l.list(name, int(max(in.Depth, 1))) })
 	if err != nil {
 		return nil, err
 	}
@@ -390,7 +317,7 @@ const maxListBytes = 4 << 20
 
 // A lister collects directory entries up to the bounds of a reply.
 type lister struct {
-	owners    owners
+	owners    account.Owners
 	entries   []guestapi.Entry
 	room      int
 	truncated bool
@@ -411,7 +338,7 @@ func (l *lister) list(dir string, depth int) error {
 	l.truncated = l.truncated || more
 	for _, name := range names {
 		full := path.Join(dir, name)
-		e, err := l.owners.entry(full)
+		e, err := entry(&l.owners, full)
 		if err != nil {
 			continue // it vanished, or its directory may not be searched
 		}

@@ -14,6 +14,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/glovebox-dev/glovebox/internal/guest/account"
+	"github.com/glovebox-dev/glovebox/internal/guest/procfs"
 	"github.com/glovebox-dev/glovebox/internal/guest/rpc"
 	"github.com/glovebox-dev/glovebox/internal/guestapi"
 	"github.com/glovebox-dev/glovebox/internal/workspace"
@@ -74,7 +76,7 @@ type Guest struct {
 	children *reaper
 	sigs     chan os.Signal
 	markers  *markers
-	accounts accounts
+	accounts *account.Accounts
 	procs    *table
 	watches  *watches
 	epoller  *epoller
@@ -118,6 +120,7 @@ func New(cfg Config) (*Guest, error) {
 	if g.epoller, err = newEpoller(); err != nil {
 		return nil, os.NewSyscallError("epoll_create1", err)
 	}
+	g.accounts = account.New(account.Config{AsSelf: cfg.AsSelf, WorkDir: cfg.WorkDir, ImageUser: cfg.ImageUser})
 	g.procs = newTable()
 	g.watches = newWatches()
 	g.contexts = &contexts{g: g, byID: make(map[string]*evaluator), byTag: make(map[string]*run)}
@@ -134,7 +137,7 @@ func New(cfg Config) (*Guest, error) {
 		return nil, err
 	}
 	g.protect()
-	g.oom, g.refused = readOOMKills(), readRefusals()
+	g.oom, g.refused = procfs.MemoryKills(), procfs.ForkRefusals()
 	g.readyThreads()
 	signal.Notify(g.sigs, unix.SIGCHLD)
 	go g.children.run(g.sigs)
@@ -198,7 +201,7 @@ func (g *Guest) protect() {
 		_ = unix.Prctl(unix.PR_SET_DUMPABLE, 0, 0, 0, 0)
 	}
 	var buf [16]byte
-	n := readSmall(oomScoreFile, buf[:])
+	n := procfs.ReadSmall(oomScoreFile, buf[:])
 	if n == 0 {
 		return
 	}

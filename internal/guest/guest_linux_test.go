@@ -19,6 +19,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/glovebox-dev/glovebox/internal/guest/account"
+	"github.com/glovebox-dev/glovebox/internal/guest/procfs"
 	"github.com/glovebox-dev/glovebox/internal/guestapi"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
@@ -133,8 +135,8 @@ func newHost(t testing.TB, flags ...string) *host {
 			t.Errorf("guest: %v\n%s", err, stderr.Bytes())
 		}
 		for _, pid := range left {
-			if p, ok := readProc(pid.pid); ok && p.start == pid.start && !p.dead() {
-				t.Errorf("process %d outlived the guest", pid.pid)
+			if p, ok := procfs.Read(pid.PID); ok && p.Start == pid.Start && !p.Dead() {
+				t.Errorf("process %d outlived the guest", pid.PID)
 			}
 		}
 	})
@@ -151,14 +153,14 @@ func newHost(t testing.TB, flags ...string) *host {
 }
 
 // descendants returns what runs below the guest.
-func (h *host) descendants() []procInfo {
-	all, err := allProcs()
+func (h *host) descendants() []procfs.Process {
+	all, err := procfs.All()
 	if err != nil {
 		h.t.Fatal(err)
 	}
-	var list []procInfo
-	for _, p := range descendants(all, h.pid) {
-		if !p.dead() {
+	var list []procfs.Process
+	for _, p := range procfs.Descendants(all, h.pid) {
+		if !p.Dead() {
 			list = append(list, p)
 		}
 	}
@@ -180,7 +182,7 @@ func (h *host) files() int {
 func (h *host) programs(name string) int {
 	n := 0
 	for _, p := range h.descendants() {
-		comm, err := os.ReadFile("/proc/" + strconv.Itoa(p.pid) + "/comm")
+		comm, err := os.ReadFile("/proc/" + strconv.Itoa(p.PID) + "/comm")
 		if err == nil && string(comm) == name+"\n" {
 			n++
 		}
@@ -407,7 +409,7 @@ func TestPeerIsChecked(t *testing.T) {
 	if err := os.Chmod(h.socket, 0o666); err != nil {
 		t.Fatal(err)
 	}
-	for uid, want := range map[uint32]bool{0: true, userID: false} {
+	for uid, want := range map[uint32]bool{0: true, account.UserID: false} {
 		cmd := exec.Command("/proc/self/exe", clientArg, h.socket)
 		cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: uid, Gid: uid}}
 		if out, err := cmd.CombinedOutput(); (err == nil) != want {

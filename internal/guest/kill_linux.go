@@ -1,11 +1,14 @@
 package guest
 
 import (
+	"bytes"
 	"crypto/hmac"
 	"crypto/rand"
 	"crypto/sha256"
 	"encoding/hex"
 	"fmt"
+	"io"
+	"os"
 	"slices"
 	"strconv"
 	"strings"
@@ -13,6 +16,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/glovebox-dev/glovebox/internal/guest/account"
+	"github.com/glovebox-dev/glovebox/internal/guest/procfs"
 	"github.com/glovebox-dev/glovebox/internal/guest/rpc"
 	"github.com/glovebox-dev/glovebox/internal/guestapi"
 )
@@ -51,48 +56,48 @@ func (m *markers) id(marker string) (uint64, bool) {
 // first process, and the processes with its marker or in its session. Orphans
 // that began after p and belong to no other process count, too. All are
 // descendants of the guest.
-func (g *Guest) members(p *process, all map[int]procInfo) []procInfo {
+func (g *Guest) members(p *process, all map[int]procfs.Process) []procfs.Process {
 	// The order matters: the snapshot came first, so its children are known by
 	// now.
 	live := g.children.pids()
 	tracked := g.procs.byPID()
 	ours := make(map[int]bool)   // descendants that are p's
 	others := make(map[int]bool) // that are another's
-	var list []procInfo
-	for _, d := range descendants(all, g.pid) {
+	var list []procfs.Process
+	for _, d := range procfs.Descendants(all, g.pid) {
 		mine, known := false, false
 		switch {
-		case d.ppid == g.pid && live[d.pid]:
-			mine, known = tracked[d.pid] == p, true
-		case ours[d.ppid]:
+		case d.PPID == g.pid && live[d.PID]:
+			mine, known = tracked[d.PID] == p, true
+		case ours[d.PPID]:
 			mine, known = true, true
-		case others[d.ppid]:
+		case others[d.PPID]:
 			known = true
 		default:
 			mine, known = g.ownerByTrace(p, d, tracked)
 			if !known {
-				mine = d.start >= p.began
+				mine = d.Start >= p.began
 			}
 		}
 		if mine {
-			ours[d.pid] = true
+			ours[d.PID] = true
 			list = append(list, d)
 		} else if known {
-			others[d.pid] = true
+			others[d.PID] = true
 		}
 	}
 	return list
 }
 
 // ownerByTrace decides by session and marker whether an orphan is p's.
-func (g *Guest) ownerByTrace(p *process, d procInfo, tracked map[int]*process) (mine, known bool) {
-	if d.sid == p.child.pid && d.start >= p.began {
+func (g *Guest) ownerByTrace(p *process, d procfs.Process, tracked map[int]*process) (mine, known bool) {
+	if d.SID == p.child.pid && d.Start >= p.began {
 		return true, true
 	}
-	if q := tracked[d.sid]; q != nil && q != p {
+	if q := tracked[d.SID]; q != nil && q != p {
 		return false, true
 	}
-	if id, ok := g.markers.id(g.environ(d.pid, markerName)); ok {
+	if id, ok := g.markers.id(g.environ(d.PID, markerName)); ok {
 		return id == p.id, true
 	}
 	return false, false
@@ -113,16 +118,16 @@ const (
 func (g *Guest) killTree(p *process) error {
 	p.kills.Lock()
 	defer p.kills.Unlock()
-	return g.killSet(func(all map[int]procInfo) []procInfo { return g.members(p, all) })
+	return g.killSet(func(all map[int]procfs.Process) []procfs.Process { return g.members(p, all) })
 }
 
 // killAll kills every descendant of the guest.
 func (g *Guest) killAll() error {
-	return g.killSet(func(all map[int]procInfo) []procInfo { return descendants(all, g.pid) })
+	return g.killSet(func(all map[int]procfs.Process) []procfs.Process { return procfs.Descendants(all, g.pid) })
 }
 
 // killSet kills the members until none is left.
-func (g *Guest) killSet(members func(map[int]procInfo) []procInfo) error {
+func (g *Guest) killSet(members func(map[int]procfs.Process) []procfs.Process) error {
 	deadline := time.Now().Add(maxKill)
 	killed := make(marks)
 	pause := 100 * time.Microsecond
@@ -135,9 +140,9 @@ func (g *Guest) killSet(members func(map[int]procInfo) []procInfo) error {
 			return nil
 		}
 		if time.Now().After(deadline) {
-			return rpc.Errorf(guestapi.CodeInternal, "%d processes survive being killed, the first is %d", len(set), set[0].pid)
+			return rpc.Errorf(guestapi.CodeInternal, "%d processes survive being killed, the first is %d", len(set), set[0].PID)
 		}
-		fresh := slices.ContainsFunc(set, func(m procInfo) bool { return !killed.has(m) })
+		fresh := slices.ContainsFunc(set, func(m procfs.Process) bool { return !killed.has(m) })
 		if fresh && round >= plainRounds {
 			if set, err = g.freeze(members, set); err != nil {
 				return err
@@ -156,7 +161,7 @@ func (g *Guest) killSet(members func(map[int]procInfo) []procInfo) error {
 
 // freeze stops the members until a scan finds no new ones, and returns them.
 // They cannot fork while they are killed then.
-func (g *Guest) freeze(members func(map[int]procInfo) []procInfo, set []procInfo) ([]procInfo, error) {
+func (g *Guest) freeze(members func(map[int]procfs.Process) []procfs.Process, set []procfs.Process) ([]procfs.Process, error) {
 	stopped := make(marks)
 	for range maxFreeze {
 		fresh := false
@@ -181,38 +186,92 @@ func (g *Guest) freeze(members func(map[int]procInfo) []procInfo, set []procInfo
 // identify a process, as pids are reused.
 type marks map[int]uint64
 
-func (s marks) has(m procInfo) bool { start, ok := s[m.pid]; return ok && start == m.start }
+func (s marks) has(m procfs.Process) bool { start, ok := s[m.PID]; return ok && start == m.Start }
 
 // add adds m and reports whether it is new.
-func (s marks) add(m procInfo) bool {
+func (s marks) add(m procfs.Process) bool {
 	if s.has(m) {
 		return false
 	}
-	s[m.pid] = m.start
+	s[m.PID] = m.Start
 	return true
 }
 
 // living returns the members that are alive.
-func living(members func(map[int]procInfo) []procInfo) ([]procInfo, error) {
-	all, err := allProcs()
+func living(members func(map[int]procfs.Process) []procfs.Process) ([]procfs.Process, error) {
+	all, err := procfs.All()
 	if err != nil {
 		return nil, fmt.Errorf("list processes: %w", err)
 	}
-	return slices.DeleteFunc(members(all), func(p procInfo) bool { return p.dead() }), nil
+	return slices.DeleteFunc(members(all), func(p procfs.Process) bool { return p.Dead() }), nil
 }
 
 // signalExactly signals m, unless its pid now belongs to another process.
-func (g *Guest) signalExactly(m procInfo, sig unix.Signal) {
-	fd, err := unix.PidfdOpen(m.pid, 0)
+func (g *Guest) signalExactly(m procfs.Process, sig unix.Signal) {
+	fd, err := unix.PidfdOpen(m.PID, 0)
 	if err == nil {
 		defer unix.Close(fd)
 	}
-	if now, ok := readProc(m.pid); !ok || now.start != m.start {
+	if now, ok := procfs.Read(m.PID); !ok || now.Start != m.Start {
 		return
 	}
 	if err == nil {
 		_ = unix.PidfdSendSignal(fd, sig, nil, 0)
 		return
 	}
-	_ = unix.Kill(m.pid, sig)
+	_ = unix.Kill(m.PID, sig)
+}
+
+// hasStrangers reports whether this process has adopted orphans: children that
+// it did not start. The OS kernel hands orphans to the main thread, whose list
+// of children is cheap to read. It returns true if the list cannot be read.
+func (g *Guest) hasStrangers() bool {
+	id := strconv.Itoa(g.pid)
+	buf := make([]byte, 16<<10)
+	n, err := procfs.TryReadSmall("/proc/"+id+"/task/"+id+"/children", buf)
+	if err != nil || n == len(buf) {
+		return true
+	}
+	known := g.children.pids() // after the list: every child in it is known by now
+	for f := range strings.FieldsSeq(string(buf[:n])) {
+		pid, err := strconv.Atoi(f)
+		if err != nil || !known[pid] {
+			return true
+		}
+	}
+	return false
+}
+
+// maxEnviron bounds the bytes read from a process's environment.
+const maxEnviron = 1 << 20
+
+// environ returns a variable of the environment with which a process was
+// started. If root may not read a user's process, environ reads as that user.
+func (g *Guest) environ(pid int, name string) string {
+	path := "/proc/" + strconv.Itoa(pid) + "/environ"
+	value := ""
+	read := func() error {
+		f, err := os.Open(path)
+		if err != nil {
+			return err
+		}
+		defer f.Close()
+		var buf bytes.Buffer
+		if _, err := io.Copy(&buf, io.LimitReader(f, maxEnviron)); err != nil {
+			return err
+		}
+		for entry := range bytes.SplitSeq(buf.Bytes(), []byte{0}) {
+			if k, v, ok := bytes.Cut(entry, []byte{'='}); ok && string(k) == name {
+				value = string(v)
+			}
+		}
+		return nil
+	}
+	if read() != nil && !g.cfg.AsSelf {
+		var st unix.Stat_t
+		if unix.Stat("/proc/"+strconv.Itoa(pid), &st) == nil && st.Uid != 0 {
+			_ = g.accounts.As(&account.Account{UID: st.Uid, GID: st.Gid, Groups: []uint32{st.Gid}}, read)
+		}
+	}
+	return value
 }

@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/glovebox-dev/glovebox/internal/guest/procfs"
 	"github.com/glovebox-dev/glovebox/internal/guestapi"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
@@ -205,7 +206,7 @@ func TestStrangersAreSafe(t *testing.T) {
 	if err := h.Signal(t.Context(), pidOf(p), guestapi.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	if info, ok := readProc(stranger.Process.Pid); !ok || info.dead() || info.state == 'T' {
+	if info, ok := procfs.Read(stranger.Process.Pid); !ok || info.Dead() || info.State == 'T' {
 		t.Errorf("the stranger was hit: %+v", info)
 	}
 }
@@ -225,19 +226,6 @@ func TestMarkers(t *testing.T) {
 	for _, bad := range []string{"", "42", "42.", other.of(42), "1" + m.of(42), m.of(42) + "0", strings.ToUpper(m.of(42))} {
 		if id, ok := m.id(bad); ok {
 			t.Errorf("%q is taken for that of %d", bad, id)
-		}
-	}
-}
-
-func TestParseStat(t *testing.T) {
-	const good = "12 (a) b) R 3 4 5 0 0 0 0 0 0 0 0 0 0 0 20 0 7 0 99 0 0"
-	p, ok := parseStat(12, []byte(good))
-	if want := (procInfo{pid: 12, ppid: 3, sid: 5, state: 'R', threads: 7, start: 99}); !ok || p != want {
-		t.Errorf("got %+v, %v, want %+v", p, ok, want)
-	}
-	for _, bad := range []string{"", "12 (a", "12 (a) R 3", strings.Replace(good, " 3 ", " x ", 1)} {
-		if p, ok := parseStat(12, []byte(bad)); ok {
-			t.Errorf("%q is taken for %+v", bad, p)
 		}
 	}
 }

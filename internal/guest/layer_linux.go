@@ -17,6 +17,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/glovebox-dev/glovebox/internal/guest/account"
+	"github.com/glovebox-dev/glovebox/internal/guest/procfs"
+	"github.com/glovebox-dev/glovebox/internal/guest/regular"
 	"github.com/glovebox-dev/glovebox/internal/guest/rpc"
 	"github.com/glovebox-dev/glovebox/internal/guestapi"
 )
@@ -26,7 +29,7 @@ import (
 func (g *Guest) layer(w http.ResponseWriter, r *http.Request) {
 	var err error
 	switch {
-	case rpc.User(r) != rootName:
+	case rpc.User(r) != account.RootName:
 		err = rpc.Errorf(guestapi.CodePermissionDenied, "only root may do this")
 	case g.cfg.WorkDir != "":
 		err = rpc.Errorf(guestapi.CodePermissionDenied, "the root file system is not the sandbox's own")
@@ -90,7 +93,7 @@ var aboutMachine = []string{"/etc/hosts", "/etc/hostname", "/etc/resolv.conf"}
 // names, a directory before its contents. It skips other mounts and files about
 // the machine.
 func walkRoot(f func(name string, st *unix.Stat_t) error) error {
-	mounts, err := readMounts()
+	mounts, err := procfs.Mounts()
 	if err != nil {
 		return rpc.Errorf(guestapi.CodeInternal, "read mounts: %v", err)
 	}
@@ -237,7 +240,7 @@ func (l *layerWriter) file(name string, st *unix.Stat_t) error {
 	if err := l.WriteHeader(h); err != nil || h.Size == 0 {
 		return err
 	}
-	f, err := openRegular(name)
+	f, err := regular.Open(name)
 	if err != nil {
 		return err
 	}
@@ -258,12 +261,12 @@ func (g *Guest) unpack(r *http.Request) error {
 	}
 	u := unpacker{}
 	if says := q.Get("owner"); says != "" {
-		a, err := accountOf(says)
+		a, err := account.Parse(says)
 		if err != nil {
 			return rpc.Errorf(guestapi.CodeInvalidArgument, "%v", err)
 		}
-		u.uid, u.gid = int(a.uid), int(a.gid)
-		if _, group, _ := strings.Cut(says, ":"); group == "" && a.home == "" {
+		u.uid, u.gid = int(a.UID), int(a.GID)
+		if _, group, _ := strings.Cut(says, ":"); group == "" && a.Home == "" {
 			u.gid = u.uid // a number that is not in /etc/passwd
 		}
 	}

@@ -13,6 +13,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/glovebox-dev/glovebox/internal/guest/account"
 	"github.com/glovebox-dev/glovebox/internal/workspace"
 )
 
@@ -199,7 +200,7 @@ func (o *order) begin() (*Guest, *net.UnixListener, error) {
 	if o.imageEnv {
 		o.Env = os.Environ()
 	}
-	who, err := imageAccount(o.ImageUser)
+	who, err := account.OfImage(o.ImageUser)
 	if err != nil {
 		who = nil // every program that runs as the default user fails with this reason
 	}

@@ -2,17 +2,16 @@ package guest
 
 import (
 	"bytes"
-	"io"
 	"net/http"
 	"os"
 	"runtime"
 	"strconv"
-	"strings"
 	"sync"
 	"time"
 
 	"golang.org/x/sys/unix"
 
+	"github.com/glovebox-dev/glovebox/internal/guest/procfs"
 	"github.com/glovebox-dev/glovebox/internal/guest/rpc"
 	"github.com/glovebox-dev/glovebox/internal/guestapi"
 )
@@ -29,11 +28,11 @@ func (g *Guest) metrics(*http.Request, *struct{}) (*guestapi.Metrics, error) {
 	now := time.Now()
 	m := &guestapi.Metrics{Time: now.Unix(), CPUCount: runtime.NumCPU()}
 	m.CPUUsed = g.meter.read(now, processorTime()) * 100 / float64(m.CPUCount)
-	text, err := readBounded("/proc/meminfo")
+	text, err := procfs.ReadBounded("/proc/meminfo")
 	if err != nil {
 		return nil, rpc.Errorf(guestapi.CodeInternal, "read memory: %v", err)
 	}
-	memory := parseMeminfo(text)
+	memory := procfs.ParseMeminfo(text)
 	m.MemoryTotal, m.MemoryCache = memory["MemTotal"], memory["Cached"]
 	m.MemoryUsed = max(m.MemoryTotal-memory["MemAvailable"], 0)
 	var st unix.Statfs_t
@@ -77,7 +76,7 @@ func processorTime() time.Duration {
 		if name[0] < '0' || name[0] > '9' {
 			continue
 		}
-		text, err := readBounded("/proc/" + name + "/stat")
+		text, err := procfs.ReadBounded("/proc/" + name + "/stat")
 		if err != nil {
 			continue // it ended
 		}
@@ -96,26 +95,4 @@ func processorTime() time.Duration {
 		}
 	}
 	return time.Duration(ticks) * tick
-}
-
-func readBounded(name string) ([]byte, error) {
-	f, err := os.Open(name)
-	if err != nil {
-		return nil, err
-	}
-	defer f.Close()
-	return io.ReadAll(io.LimitReader(f, 64<<10))
-}
-
-// parseMeminfo parses lines such as "MemTotal: 524288 kB", and returns bytes.
-func parseMeminfo(text []byte) map[string]int64 {
-	m := map[string]int64{}
-	for line := range strings.Lines(string(text)) {
-		name, value, _ := strings.Cut(line, ":")
-		number, _ := strings.CutSuffix(strings.TrimSpace(value), " kB")
-		if n, err := strconv.ParseInt(strings.TrimSpace(number), 10, 64); err == nil {
-			m[name] = n << 10
-		}
-	}
-	return m
 }

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/glovebox-dev/glovebox/internal/guest/procfs"
 	"github.com/glovebox-dev/glovebox/internal/guestapi"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
@@ -65,7 +66,7 @@ func TestBackPressure(t *testing.T) {
 	cpu := func() (ticks uint64) {
 		for _, d := range h.descendants() {
 			var buf [1024]byte
-			n := readSmall("/proc/"+strconv.Itoa(d.pid)+"/stat", buf[:])
+			n := procfs.ReadSmall("/proc/"+strconv.Itoa(d.PID)+"/stat", buf[:])
 			f := strings.Fields(string(buf[bytes.LastIndexByte(buf[:n], ')')+1 : n]))
 			u, _ := strconv.ParseUint(f[11], 10, 64)
 			s, _ := strconv.ParseUint(f[12], 10, 64)
@@ -169,7 +170,7 @@ func TestWithoutKeepOutputIsDropped(t *testing.T) {
 	p.Close()
 	eventually(t, "it runs on", func() bool { // head is done, sleep runs
 		list := h.descendants()
-		return len(list) == 2 || len(list) == 1 && list[0].state == 'S'
+		return len(list) == 2 || len(list) == 1 && list[0].State == 'S'
 	})
 	q, err := h.Connect(t.Context(), pidOf(p))
 	if err != nil {

@@ -17,6 +17,7 @@ import (
 	_ "golang.org/x/image/webp"
 	"golang.org/x/sys/unix"
 
+	"github.com/glovebox-dev/glovebox/internal/guest/procfs"
 	"github.com/glovebox-dev/glovebox/internal/guest/rpc"
 	"github.com/glovebox-dev/glovebox/internal/guestapi"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
@@ -253,13 +254,13 @@ const (
 // limitPicture bounds the memory and the time of this process.
 func limitPicture() error {
 	debug.SetGCPercent(20)
-	text, err := readBounded("/proc/self/status")
+	text, err := procfs.ReadBounded("/proc/self/status")
 	if err != nil {
 		return err
 	}
 	// The Go runtime has reserved some memory already. gVisor limits addresses
 	// only, and Go reserves them for its heap 64 MiB at a time.
-	had := parseMeminfo(text)
+	had := procfs.ParseMeminfo(text)
 	limits := map[int]uint64{
 		unix.RLIMIT_DATA: uint64(had["VmData"]) + (maxPictureMemory+pictureHeadroom)*raceFactor,
 		unix.RLIMIT_AS:   uint64(had["VmSize"]) + pictureHeadroom*raceFactor,

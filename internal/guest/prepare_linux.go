@@ -13,6 +13,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/glovebox-dev/glovebox/internal/guest/account"
+	"github.com/glovebox-dev/glovebox/internal/guest/procfs"
 	"github.com/glovebox-dev/glovebox/internal/guest/rpc"
 	"github.com/glovebox-dev/glovebox/internal/guestapi"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
@@ -21,13 +23,13 @@ import (
 // ownDirs makes the directories of a comma-separated list, if they are missing,
 // and gives all of them to the user. It is for drivers whose image cannot have
 // files of that user. owner, if not nil, is the user's account in this image.
-func ownDirs(list string, owner *account) error {
+func ownDirs(list string, owner *account.Account) error {
 	if list == "" {
 		return nil
 	}
 	uid, gid := sandbox.UserUID, sandbox.UserUID
 	if owner != nil {
-		uid, gid = int(owner.uid), int(owner.gid)
+		uid, gid = int(owner.UID), int(owner.GID)
 	}
 	for dir := range strings.SplitSeq(list, ",") {
 		if err := os.MkdirAll(filepath.Dir(dir), 0o755); err != nil {
@@ -83,10 +85,10 @@ func readLimits() (*guestapi.Limits, error) {
 			l.Group.GuestThreads, _ = strconv.ParseInt(value, 10, 64)
 		}
 	}
-	if l.Mounts, err = readMounts(); err != nil {
+	if l.Mounts, err = procfs.Mounts(); err != nil {
 		return nil, err
 	}
-	readGroup(&l.Group)
+	procfs.ReadGroup(&l.Group)
 	var files unix.Rlimit
 	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &files); err != nil {
 		return nil, fmt.Errorf("getrlimit: %w", err)

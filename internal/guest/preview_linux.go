@@ -16,6 +16,8 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/glovebox-dev/glovebox/internal/guest/account"
+	"github.com/glovebox-dev/glovebox/internal/guest/regular"
 	"github.com/glovebox-dev/glovebox/internal/guest/rpc"
 	"github.com/glovebox-dev/glovebox/internal/guestapi"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
@@ -40,7 +42,7 @@ const Program = "glovebox-guest"
 // preview returns the preview of a picture, or nil if models can be shown the
 // picture as it is. The error is a [guestapi.WireError] that gives the reason.
 // Closing done ends the work.
-func (g *Guest) preview(done <-chan struct{}, a *account, mime string, size int64, open func() io.Reader) ([]byte, error) {
+func (g *Guest) preview(done <-chan struct{}, a *account.Account, mime string, size int64, open func() io.Reader) ([]byte, error) {
 	if !sandbox.IsPicture(mime) {
 		return nil, previewError(pictureError("it is of the type " + mime))
 	}
@@ -64,7 +66,7 @@ func (g *Guest) preview(done <-chan struct{}, a *account, mime string, size int6
 }
 
 // shrinkApart shrinks a picture in its own process.
-func (g *Guest) shrinkApart(done <-chan struct{}, a *account, mime string, src io.Reader) ([]byte, error) {
+func (g *Guest) shrinkApart(done <-chan struct{}, a *account.Account, mime string, src io.Reader) ([]byte, error) {
 	pl := &plumbing{}
 	to, err := pl.pipe(true)
 	if err != nil {
@@ -89,7 +91,7 @@ func (g *Guest) shrinkApart(done <-chan struct{}, a *account, mime string, src i
 		attr.Files = append(attr.Files, uintptr(fd))
 	}
 	if !g.cfg.AsSelf {
-		attr.Sys.Credential = &syscall.Credential{Uid: a.uid, Gid: a.gid, Groups: a.groups}
+		attr.Sys.Credential = a.Credential()
 	}
 	runtime.LockOSThread() // see spawn of processes
 	c, err := g.children.start("/proc/self/exe", []string{Program, "picture", mime}, attr, g.beforeFork, g.afterFork)
@@ -160,16 +162,16 @@ func (g *Guest) readPreview(r *http.Request) ([]byte, error) {
 		return nil, err
 	}
 	var f *os.File
-	err = g.as(a, func() (err error) {
+	err = g.accounts.As(a, func() (err error) {
 		// stat before open: opening some devices has an effect.
 		var st unix.Stat_t
 		if err := unix.Stat(name, &st); err != nil {
 			return rpc.FileError(err, name)
 		}
-		if err := checkRegular(&st, name); err != nil {
+		if err := regular.Check(&st, name); err != nil {
 			return err
 		}
-		f, err = openRegular(name)
+		f, err = regular.Open(name)
 		return rpc.FileError(err, name)
 	})
 	if err != nil {

@@ -2,7 +2,6 @@ package guest
 
 import (
 	"errors"
-	"io"
 	"os"
 	"slices"
 	"strconv"
@@ -12,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/glovebox-dev/glovebox/internal/guest/account"
 	"github.com/glovebox-dev/glovebox/internal/guest/rpc"
 	"github.com/glovebox-dev/glovebox/internal/guestapi"
 )
@@ -40,7 +40,7 @@ type process struct {
 	began    uint64 // in clock ticks; a process that began earlier is not its descendant
 	tag      string
 	config   guestapi.ProcessConfig
-	account  *account
+	account  *account.Account
 	cwd      string
 	keep     bool
 	out      *output
@@ -276,9 +276,9 @@ func (in *input) close() {
 
 // plumbing holds the file descriptors of a new process.
 type plumbing struct {
-	owner    *account   // owner of the pipes; nil is the guest
-	child    []int      // its descriptors, in order from 0
-	ours     []*os.File // files to close if the process does not start
+	owner    *account.Account // owner of the pipes; nil is the guest
+	child    []int            // its descriptors, in order from 0
+	ours     []*os.File       // files to close if the process does not start
 	sources  []*source
 	stdin    *input
 	terminal *os.File
@@ -317,7 +317,7 @@ func (pl *plumbing) rawPipe(childReads bool) (int, error) {
 	pl.child = append(pl.child, theirs)
 	if pl.owner != nil {
 		// Programs reopen /dev/stdout and the like as their own user.
-		if err := unix.Fchown(theirs, int(pl.owner.uid), int(pl.owner.gid)); err != nil {
+		if err := unix.Fchown(theirs, int(pl.owner.UID), int(pl.owner.GID)); err != nil {
 			unix.Close(our)
 			return -1, err
 		}
@@ -353,7 +353,7 @@ func (pl *plumbing) source(p *epoller, fd int, stream guestapi.Stream) error {
 }
 
 // pipes makes the input and output of a process without a terminal.
-func (g *Guest) pipes(withInput bool, owner *account) (*plumbing, error) {
+func (g *Guest) pipes(withInput bool, owner *account.Account) (*plumbing, error) {
 	pl := &plumbing{owner: owner}
 	fail := func(err error) (*plumbing, error) {
 		pl.closeAll()
@@ -385,7 +385,7 @@ func (g *Guest) pipes(withInput bool, owner *account) (*plumbing, error) {
 }
 
 // openTerminal makes a terminal for a user's process.
-func (g *Guest) openTerminal(a *account, size *guestapi.PTYSize) (*plumbing, error) {
+func (g *Guest) openTerminal(a *account.Account, size *guestapi.PTYSize) (*plumbing, error) {
 	pl := &plumbing{}
 	fail := func(what string, err error) (*plumbing, error) {
 		pl.closeAll()
@@ -410,8 +410,8 @@ func (g *Guest) openTerminal(a *account, size *guestapi.PTYSize) (*plumbing, err
 		return fail("open "+name, err)
 	}
 	pl.child = []int{slave, slave, slave}
-	if int(a.uid) != os.Geteuid() {
-		if err := unix.Fchown(slave, int(a.uid), int(a.gid)); err != nil {
+	if int(a.UID) != os.Geteuid() {
+		if err := unix.Fchown(slave, int(a.UID), int(a.GID)); err != nil {
 			return fail("hand over terminal", err)
 		}
 	}
@@ -451,9 +451,4 @@ func setSize(f *os.File, size guestapi.PTYSize) error {
 		set = unix.IoctlSetWinsize(int(fd), unix.TIOCSWINSZ, &unix.Winsize{Row: uint16(size.Rows), Col: uint16(size.Cols)})
 	})
 	return errors.Join(err, set)
-}
-
-// copyBounded copies at most limit bytes.
-func copyBounded(w io.Writer, r io.Reader, limit int64) (int64, error) {
-	return io.Copy(w, io.LimitReader(r, limit))
 }

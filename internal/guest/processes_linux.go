@@ -17,6 +17,9 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/glovebox-dev/glovebox/internal/guest/account"
+	"github.com/glovebox-dev/glovebox/internal/guest/procfs"
+	"github.com/glovebox-dev/glovebox/internal/guest/regular"
 	"github.com/glovebox-dev/glovebox/internal/guest/rpc"
 	"github.com/glovebox-dev/glovebox/internal/guestapi"
 )
@@ -63,7 +66,7 @@ func processTimeout(r *http.Request) (time.Duration, error) {
 
 // launch starts a process with one stream attached.
 func (g *Guest) launch(in *guestapi.StartRequest, user string, timeout time.Duration) (*process, *attachment, error) {
-	acct, err := g.account(user)
+	acct, err := g.accounts.Find(user)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -131,7 +134,7 @@ const threadsName = "OMP_NUM_THREADS"
 
 // environment returns the environment of a process of a. It has no variable of
 // the guest's own environment, unless that is the image's (see [Config.Env]).
-func (g *Guest) environment(a *account, extra map[string]string, terminal bool) []string {
+func (g *Guest) environment(a *account.Account, extra map[string]string, terminal bool) []string {
 	env := map[string]string{
 		"PATH": defaultPath,
 		"LANG": "C.UTF-8",
@@ -147,7 +150,7 @@ func (g *Guest) environment(a *account, extra map[string]string, terminal bool) 
 			}
 		}
 	}
-	env["HOME"], env["USER"], env["LOGNAME"], env["SHELL"] = a.home, a.name, a.name, a.shell
+	env["HOME"], env["USER"], env["LOGNAME"], env["SHELL"] = a.Home, a.Name, a.Name, a.Shell
 	if terminal {
 		env["TERM"] = "xterm-256color"
 	}
@@ -169,7 +172,7 @@ func (g *Guest) environment(a *account, extra map[string]string, terminal bool) 
 // spawn starts p's program.
 func (g *Guest) spawn(p *process, in *guestapi.StartRequest, env []string) error {
 	var file string
-	err := g.as(p.account, func() (err error) {
+	err := g.accounts.As(p.account, func() (err error) {
 		if p.cwd, err = workingDir(cmp.Or(p.config.Cwd, g.cfg.WorkDir, g.imageDir()), p.account); err != nil {
 			return err
 		}
@@ -183,7 +186,7 @@ func (g *Guest) spawn(p *process, in *guestapi.StartRequest, env []string) error
 	if in.PTY != nil {
 		pl, err = g.openTerminal(p.account, in.PTY.Size)
 	} else {
-		var owner *account
+		var owner *account.Account
 		if !g.cfg.AsSelf {
 			owner = p.account
 		}
@@ -202,7 +205,7 @@ func (g *Guest) spawn(p *process, in *guestapi.StartRequest, env []string) error
 		Sys:   &syscall.SysProcAttr{Setsid: true, Setctty: in.PTY != nil},
 	}
 	if !g.cfg.AsSelf {
-		attr.Sys.Credential = &syscall.Credential{Uid: p.account.uid, Gid: p.account.gid, Groups: p.account.groups}
+		attr.Sys.Credential = p.account.Credential()
 	}
 	// beforeFork changes this thread, so that the child inherits the change. It
 	// does not affect the guest: a dropped bounding capability matters only at
@@ -217,8 +220,8 @@ func (g *Guest) spawn(p *process, in *guestapi.StartRequest, env []string) error
 	}
 	pl.closeChild()
 	p.sources, p.stdin, p.terminal = pl.sources, pl.stdin, pl.terminal
-	if info, ok := readProc(p.child.pid); ok {
-		p.began = info.start
+	if info, ok := procfs.Read(p.child.pid); ok {
+		p.began = info.Start
 	}
 	return nil
 }
@@ -257,9 +260,9 @@ func (g *Guest) imageDir() string {
 }
 
 // workingDir returns the directory in which a process starts.
-func workingDir(dir string, a *account) (string, error) {
+func workingDir(dir string, a *account.Account) (string, error) {
 	if dir == "" {
-		for _, d := range []string{workDir, a.home} {
+		for _, d := range []string{workDir, a.Home} {
 			var st unix.Stat_t
 			if unix.Stat(d, &st) == nil && st.Mode&unix.S_IFMT == unix.S_IFDIR &&
 				unix.Faccessat(unix.AT_FDCWD, d, unix.X_OK, unix.AT_EACCESS) == nil {
@@ -268,7 +271,7 @@ func workingDir(dir string, a *account) (string, error) {
 		}
 		return "/", nil
 	}
-	dir = resolve(dir, a)
+	dir = a.Path(dir)
 	var st unix.Stat_t
 	if err := unix.Stat(dir, &st); err != nil {
 		if err == unix.ENOENT {
@@ -320,7 +323,7 @@ func findCommand(cmd, cwd string, env []string) (string, error) {
 		if unix.Stat(file, &st) != nil || st.Mode&unix.S_IFMT != unix.S_IFREG {
 			continue
 		}
-		if mayExecute(file, &st) {
+		if regular.MayExecute(file, &st) {
 			return file, nil
 		}
 		refused = true
@@ -329,16 +332,6 @@ func findCommand(cmd, cwd string, env []string) (string, error) {
 		return "", rpc.Errorf(guestapi.CodePermissionDenied, "not executable: %s", cmd)
 	}
 	return "", rpc.Errorf(guestapi.CodeNotFound, "command not found: %s", cmd)
-}
-
-// isExecutable reports whether this thread's user may execute a file.
-func isExecutable(file string) bool {
-	var st unix.Stat_t
-	return unix.Stat(file, &st) == nil && st.Mode&unix.S_IFMT == unix.S_IFREG && mayExecute(file, &st)
-}
-
-func mayExecute(file string, st *unix.Stat_t) bool {
-	return st.Mode&0o111 != 0 && unix.Faccessat(unix.AT_FDCWD, file, unix.X_OK, unix.AT_EACCESS) == nil
 }
 
 // execError returns the error of a program that did not start.

@@ -15,6 +15,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/glovebox-dev/glovebox/internal/guest/account"
 	"github.com/glovebox-dev/glovebox/internal/guestapi"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
@@ -163,7 +164,7 @@ func TestModulesOfImage(t *testing.T) {
 		if tc.added != "" {
 			extra["NODE_PATH"] = tc.added
 		}
-		if env := g.environment(&account{}, extra, false); !slices.Contains(env, "NODE_PATH="+tc.want) {
+		if env := g.environment(&account.Account{}, extra, false); !slices.Contains(env, "NODE_PATH="+tc.want) {
 			t.Errorf("image %q, added %q: %q", tc.image, tc.added, env)
 		}
 	}
@@ -183,7 +184,7 @@ func TestPathOfImage(t *testing.T) {
 		if tc.asked != "" {
 			extra["PATH"] = tc.asked
 		}
-		if env := g.environment(&account{}, extra, false); !slices.Contains(env, "PATH="+tc.want) {
+		if env := g.environment(&account.Account{}, extra, false); !slices.Contains(env, "PATH="+tc.want) {
 			t.Errorf("image %q, asked %q: %q", tc.image, tc.asked, env)
 		}
 	}
@@ -490,7 +491,7 @@ func TestEnvironmentThreads(t *testing.T) {
 	} {
 		g := &Guest{cfg: Config{CPUs: tc.cpus, Env: tc.env}}
 		var got string
-		for _, v := range g.environment(&account{}, nil, false) {
+		for _, v := range g.environment(&account.Account{}, nil, false) {
 			if n, ok := strings.CutPrefix(v, threadsName+"="); ok {
 				got = n
 			}

@@ -14,6 +14,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/glovebox-dev/glovebox/internal/guest/account"
 	"github.com/glovebox-dev/glovebox/internal/guest/rpc"
 	"github.com/glovebox-dev/glovebox/internal/guestapi"
 )
@@ -30,7 +31,7 @@ const (
 // A watch reports changes in a directory, and below it if recursive.
 type watch struct {
 	g         *Guest
-	account   *account
+	account   *account.Account
 	recursive bool
 	f         *os.File // the inotify instance
 
@@ -55,7 +56,7 @@ func (g *Guest) newWatch(r *http.Request, in *guestapi.WatchDirRequest) (*watch,
 	// As the user: inotify limits instances for each user. If the box shares the
 	// machine's users, root's limit is shared with the machine's services.
 	fd := -1
-	err = g.as(a, func() (err error) {
+	err = g.accounts.As(a, func() (err error) {
 		fd, err = unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
 		return err
 	})
@@ -72,7 +73,7 @@ func (g *Guest) newWatch(r *http.Request, in *guestapi.WatchDirRequest) (*watch,
 		dirs: make(map[int32]string),
 		buf:  make([]byte, 0, 64<<10),
 	}
-	err = g.as(a, func() error { return w.add(root, "", nil) })
+	err = g.accounts.As(a, func() error { return w.add(root, "", nil) })
 	if err != nil {
 		w.close()
 		return nil, "", err
@@ -210,7 +211,7 @@ func (w *watch) event(root string, wd int32, mask uint32, name string) error {
 	case mask&(unix.IN_CREATE|unix.IN_MOVED_TO) != 0:
 		w.report(rel, guestapi.EventCreate)
 		if mask&unix.IN_ISDIR != 0 && w.recursive {
-			err := w.g.as(w.account, func() error {
+			err := w.g.accounts.As(w.account, func() error {
 				return w.add(root, rel, func(found string) { w.report(found, guestapi.EventCreate) })
 			})
 			if err != nil && !passable(err) {

@@ -1,12 +1,9 @@
-package guest
+package procfs
 
 import (
 	"bytes"
-	"os"
 	"strconv"
 	"strings"
-
-	"golang.org/x/sys/unix"
 
 	"github.com/glovebox-dev/glovebox/internal/guestapi"
 )
@@ -22,7 +19,7 @@ func groupFile(v2, v1 string) string {
 		if name == "" {
 			continue
 		}
-		if n := readSmall(groupDir+name, buf[:]); n > 0 {
+		if n := ReadSmall(groupDir+name, buf[:]); n > 0 {
 			return string(bytes.TrimSpace(buf[:n]))
 		}
 	}
@@ -50,25 +47,25 @@ func groupCount(text, name string) int {
 	return 0
 }
 
-// readOOMKills returns how many processes were OOM-killed, or 0 if the sandbox
+// MemoryKills returns how many processes were OOM-killed, or 0 if the sandbox
 // cannot see its control group.
-func readOOMKills() int {
+func MemoryKills() int {
 	return groupCount(groupFile("memory.events", "memory/memory.oom_control"), "oom_kill")
 }
 
-// readRefusals returns how many forks were refused at the limit on processes, or
+// ForkRefusals returns how many forks were refused at the limit on processes, or
 // 0 if the sandbox cannot see its control group.
-func readRefusals() int {
+func ForkRefusals() int {
 	return groupCount(groupFile("pids.events", "pids/pids.events"), "max")
 }
 
-// readGroup reads the sandbox's control group into g.
-func readGroup(g *guestapi.Group) {
+// ReadGroup reads the sandbox's control group into g.
+func ReadGroup(g *guestapi.Group) {
 	g.CPUs = groupCPUs()
 	g.MemoryBytes = groupNumber("memory.max", "memory/memory.limit_in_bytes")
 	g.SwapBytes = groupSwap()
 	g.Processes = groupNumber("pids.max", "pids/pids.max")
-	g.MemoryKills, g.ProcessRefusals = readOOMKills(), readRefusals()
+	g.MemoryKills, g.ProcessRefusals = MemoryKills(), ForkRefusals()
 }
 
 // groupCPUs returns the limit on processor time in CPUs, 0 for no limit.
@@ -100,46 +97,4 @@ func groupSwap() int64 {
 		return both - memory
 	}
 	return -1
-}
-
-// maxMounts bounds the mounts in a reply.
-const maxMounts = 256
-
-// readMounts returns the file systems that are mounted.
-func readMounts() ([]guestapi.Mount, error) {
-	text, err := os.ReadFile("/proc/self/mountinfo")
-	if err != nil {
-		return nil, err
-	}
-	var all []guestapi.Mount
-	for line := range strings.Lines(string(text)) {
-		// id parent device root path options [optional ...] - type source super
-		before, after, ok := strings.Cut(line, " - ")
-		f, g := strings.Fields(before), strings.Fields(after)
-		if !ok || len(f) < 6 || len(g) < 3 || len(all) == maxMounts {
-			continue
-		}
-		m := guestapi.Mount{Path: unescapeMount(f[4]), Type: g[0], Device: f[2]}
-		m.ReadOnly = hasOption(f[5], "ro") || hasOption(g[2], "ro")
-		var st unix.Statfs_t
-		if unix.Statfs(m.Path, &st) == nil {
-			m.Bytes = int64(st.Blocks) * st.Bsize
-		}
-		all = append(all, m)
-	}
-	return all, nil
-}
-
-// unescapeMount undoes the escapes of the OS kernel in a mount's path.
-func unescapeMount(path string) string {
-	return strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`).Replace(path)
-}
-
-func hasOption(list, name string) bool {
-	for o := range strings.SplitSeq(list, ",") {
-		if o == name {
-			return true
-		}
-	}
-	return false
 }
