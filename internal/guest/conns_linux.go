@@ -11,11 +11,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// connections serves HTTP on connections, however they arrive.
+type connections struct{ queue *connQueue }
+
 // Serve accepts connections from a Unix socket until it is closed, and then
 // returns nil. If a connection begins with a passed file descriptor, Serve
 // serves that stream socket instead. It refuses clients that are neither root
 // nor the guest's own user, whatever the socket's mode is.
-func (g *Guest) Serve(l *net.UnixListener) error {
+func (c *connections) Serve(l *net.UnixListener) error {
 	for {
 		conn, err := l.AcceptUnix()
 		if errors.Is(err, net.ErrClosed) {
@@ -29,7 +32,7 @@ func (g *Guest) Serve(l *net.UnixListener) error {
 		if err != nil {
 			return err
 		}
-		go g.admit(conn)
+		go c.admit(conn)
 	}
 }
 
@@ -37,8 +40,9 @@ func (g *Guest) Serve(l *net.UnixListener) error {
 // decides its kind.
 const maxSilence = 30 * time.Second
 
-func (g *Guest) admit(conn *net.UnixConn) {
-	if !g.trusts(conn) {
+// admit serves an accepted connection.
+func (c *connections) admit(conn *net.UnixConn) {
+	if !trusts(conn) {
 		conn.Close()
 		return
 	}
@@ -53,7 +57,7 @@ func (g *Guest) admit(conn *net.UnixConn) {
 	conn.SetReadDeadline(time.Time{})
 	fds := passedFDs(oob[:oobn])
 	if len(fds) == 0 {
-		g.ServeConn(&prefixedConn{Conn: conn, prefix: first})
+		c.ServeConn(&prefixedConn{Conn: conn, prefix: first})
 		return
 	}
 	conn.Close()
@@ -62,11 +66,11 @@ func (g *Guest) admit(conn *net.UnixConn) {
 	}
 	// A descriptor that is not a stream socket is closed, and its other end sees
 	// that.
-	_ = g.ServeFD(fds[0])
+	_ = c.ServeFD(fds[0])
 }
 
 // trusts reports whether the peer of conn is root or the guest's user.
-func (g *Guest) trusts(conn *net.UnixConn) bool {
+func trusts(conn *net.UnixConn) bool {
 	rc, err := conn.SyscallConn()
 	if err != nil {
 		return false
@@ -105,7 +109,7 @@ func passedFDs(oob []byte) []int {
 
 // ServeFD serves HTTP on an open stream socket. It takes fd over, also on an
 // error.
-func (g *Guest) ServeFD(fd int) error {
+func (c *connections) ServeFD(fd int) error {
 	unix.CloseOnExec(fd)
 	f := os.NewFile(uintptr(fd), "connection")
 	defer f.Close()
@@ -120,13 +124,13 @@ func (g *Guest) ServeFD(fd int) error {
 	if err != nil {
 		return err
 	}
-	g.ServeConn(conn)
+	c.ServeConn(conn)
 	return nil
 }
 
 // ServeConn serves HTTP on conn and closes it at its end.
-func (g *Guest) ServeConn(conn net.Conn) {
-	g.conns.push(&bufferedConn{Conn: conn, r: bufio.NewReaderSize(conn, readAhead)})
+func (c *connections) ServeConn(conn net.Conn) {
+	c.queue.push(&bufferedConn{Conn: conn, r: bufio.NewReaderSize(conn, readAhead)})
 }
 
 // readAhead is the size of a connection's read buffer. HTTP/2 reads the header

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/glovebox-dev/glovebox/internal/guest/contexts"
 	"github.com/glovebox-dev/glovebox/internal/guestapi"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
@@ -133,7 +134,7 @@ func TestKeptRunsAreBounded(t *testing.T) {
 	t.Parallel()
 	h := newEvalHost(t, "python3")
 	var full error
-	for i := range maxQueue + 2 {
+	for i := range contexts.MaxQueue + 2 {
 		x, err := h.Execute(t.Context(), "", &guestapi.ExecuteRequest{Language: "python", Tag: fmt.Sprint(i), Code: "import time; time.sleep(60)"})
 		if err != nil {
 			full = err
@@ -153,7 +154,7 @@ func TestKeptRunsAreBounded(t *testing.T) {
 		t.Fatal(err)
 	}
 	var known int
-	for i := range maxQueue + 1 {
+	for i := range contexts.MaxQueue + 1 {
 		x, err := h.ConnectExecution(t.Context(), fmt.Sprint(i))
 		if errors.Is(err, sandbox.NotFound) {
 			continue
@@ -166,7 +167,7 @@ func TestKeptRunsAreBounded(t *testing.T) {
 		}
 		known++
 	}
-	if known == 0 || known > maxQueue+1 {
+	if known == 0 || known > contexts.MaxQueue+1 {
 		t.Errorf("%d ends were kept", known)
 	}
 	if _, err := h.Execute(t.Context(), "", &guestapi.ExecuteRequest{Language: "python", Tag: strings.Repeat("x", 200), Code: "1"}); sandbox.KindOf(err) != sandbox.Invalid {

@@ -40,8 +40,6 @@ func TestMain(m *testing.M) {
 		switch os.Args[1] {
 		case guestArg:
 			os.Exit(Main(os.Args[2:]))
-		case hungryArg:
-			os.Exit(hungry())
 		case clientArg:
 			c := guestapi.NewClient(dialer(os.Args[2]))
 			if err := c.Health(context.Background()); err != nil {

@@ -24,24 +24,24 @@ type meter struct {
 }
 
 // metrics returns the current resource usage of the sandbox.
-func (g *Guest) metrics(*http.Request, *struct{}) (*guestapi.Metrics, error) {
+func (m *meter) metrics(*http.Request, *struct{}) (*guestapi.Metrics, error) {
 	now := time.Now()
-	m := &guestapi.Metrics{Time: now.Unix(), CPUCount: runtime.NumCPU()}
-	m.CPUUsed = g.meter.read(now, processorTime()) * 100 / float64(m.CPUCount)
+	out := &guestapi.Metrics{Time: now.Unix(), CPUCount: runtime.NumCPU()}
+	out.CPUUsed = m.read(now, processorTime()) * 100 / float64(out.CPUCount)
 	text, err := procfs.ReadBounded("/proc/meminfo")
 	if err != nil {
 		return nil, rpc.Errorf(guestapi.CodeInternal, "read memory: %v", err)
 	}
 	memory := procfs.ParseMeminfo(text)
-	m.MemoryTotal, m.MemoryCache = memory["MemTotal"], memory["Cached"]
-	m.MemoryUsed = max(m.MemoryTotal-memory["MemAvailable"], 0)
+	out.MemoryTotal, out.MemoryCache = memory["MemTotal"], memory["Cached"]
+	out.MemoryUsed = max(out.MemoryTotal-memory["MemAvailable"], 0)
 	var st unix.Statfs_t
 	if err := unix.Statfs("/", &st); err != nil {
 		return nil, rpc.Errorf(guestapi.CodeInternal, "read disk: %v", err)
 	}
-	m.DiskTotal = int64(st.Blocks) * st.Bsize
-	m.DiskUsed = m.DiskTotal - int64(st.Bfree)*st.Bsize
-	return m, nil
+	out.DiskTotal = int64(st.Blocks) * st.Bsize
+	out.DiskUsed = out.DiskTotal - int64(st.Bfree)*st.Bsize
+	return out, nil
 }
 
 // read returns how many processors were in use on average since the last call.

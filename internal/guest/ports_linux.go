@@ -20,7 +20,7 @@ import (
 const dialTime = 10 * time.Second
 
 // servePort connects a request to a port in the box.
-func (g *Guest) servePort(w http.ResponseWriter, r *http.Request) {
+func servePort(w http.ResponseWriter, r *http.Request) {
 	if r.Method != http.MethodPost || r.ProtoMajor < 2 {
 		w.WriteHeader(http.StatusMethodNotAllowed) // HTTP/1 is not full duplex
 		return

@@ -4,8 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"net"
-	"net/http"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -14,11 +13,46 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/glovebox-dev/glovebox/internal/guest/account"
-	"github.com/glovebox-dev/glovebox/internal/guest/procfs"
-	"github.com/glovebox-dev/glovebox/internal/guest/rpc"
-	"github.com/glovebox-dev/glovebox/internal/guestapi"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
+
+// resolvConf names the DNS servers of programs.
+const resolvConf = "/etc/resolv.conf"
+
+// useResolvers sets the DNS servers of programs to a comma-separated list of
+// addresses. An empty list changes nothing.
+func useResolvers(addresses string) error {
+	if addresses == "" {
+		return nil
+	}
+	text, err := resolverText(addresses)
+	if err != nil {
+		return err
+	}
+	// In some images it is a link to a file that does not exist in the sandbox.
+	if err := os.Remove(resolvConf); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("set DNS servers: %w", err)
+	}
+	if err := os.WriteFile(resolvConf, []byte(text), 0o644); err != nil {
+		return fmt.Errorf("set DNS servers: %w", err)
+	}
+	return nil
+}
+
+func resolverText(addresses string) (string, error) {
+	var b strings.Builder
+	for text := range strings.SplitSeq(addresses, ",") {
+		a, err := netip.ParseAddr(text)
+		if err != nil {
+			return "", fmt.Errorf("set DNS servers: %w", err)
+		}
+		fmt.Fprintf(&b, "nameserver %s\n", a)
+	}
+	// Queries go through a local socket, which loses none. So a query without an
+	// answer was refused, and more attempts would not help.
+	b.WriteString("options timeout:5 attempts:2\n")
+	return b.String(), nil
+}
 
 // ownDirs makes the directories of a comma-separated list, if they are missing,
 // and gives all of them to the user. It is for drivers whose image cannot have
@@ -45,70 +79,36 @@ func ownDirs(list string, owner *account.Account) error {
 	return nil
 }
 
-// limits returns the limits that the OS kernel reports.
-func (g *Guest) limits(_ *http.Request, _ *struct{}) (*guestapi.Limits, error) {
-	l, err := readLimits()
-	if err != nil {
-		return nil, rpc.Errorf(guestapi.CodeInternal, "read limits: %v", err)
+// limitFiles bounds the open files of this process and its children, and
+// disables core dumps. A stricter limit stays.
+func limitFiles(n uint64) error {
+	var was unix.Rlimit
+	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &was); err != nil {
+		return os.NewSyscallError("getrlimit", err)
 	}
-	return l, nil
+	n = min(n, was.Max)
+	if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: n, Max: n}); err != nil {
+		return os.NewSyscallError("setrlimit", err)
+	}
+	return os.NewSyscallError("setrlimit", unix.Setrlimit(unix.RLIMIT_CORE, &unix.Rlimit{}))
 }
 
-func readLimits() (*guestapi.Limits, error) {
-	var st unix.Statfs_t
-	if err := unix.Statfs("/", &st); err != nil {
-		return nil, fmt.Errorf("statfs: %w", err)
+// closeOnExec sets the close-on-exec flag of every descriptor but 0, 1 and 2.
+func closeOnExec() error {
+	const first = 3
+	err := unix.CloseRange(first, ^uint(0), unix.CLOSE_RANGE_CLOEXEC)
+	if err == nil {
+		return nil
 	}
-	var nproc unix.Rlimit
-	if err := unix.Getrlimit(unix.RLIMIT_NPROC, &nproc); err != nil {
-		return nil, fmt.Errorf("getrlimit: %w", err)
-	}
-	status, err := os.ReadFile("/proc/self/status")
+	// Linux before 5.11, and system call filters, may refuse close_range.
+	entries, err := os.ReadDir("/proc/self/fd")
 	if err != nil {
-		return nil, err
+		return fmt.Errorf("close inherited descriptors: %w", err)
 	}
-	l := &guestapi.Limits{
-		DiskBytes: int64(st.Blocks) * st.Bsize,
-		Processes: int64(min(nproc.Max, 1<<62)),
-	}
-	for line := range strings.Lines(string(status)) {
-		name, value, _ := strings.Cut(line, ":")
-		value = strings.TrimSpace(value)
-		switch name {
-		case "CapInh": // the capabilities that a program keeps when it is executed as another user
-			l.Capabilities = value
-		case "CapBnd":
-			l.Bounding = value
-		case "Seccomp":
-			l.Seccomp, _ = strconv.Atoi(value)
-		case "Threads":
-			l.Group.GuestThreads, _ = strconv.ParseInt(value, 10, 64)
+	for _, e := range entries {
+		if fd, err := strconv.Atoi(e.Name()); err == nil && fd >= first {
+			unix.CloseOnExec(fd)
 		}
 	}
-	if l.Mounts, err = procfs.Mounts(); err != nil {
-		return nil, err
-	}
-	procfs.ReadGroup(&l.Group)
-	var files unix.Rlimit
-	if err := unix.Getrlimit(unix.RLIMIT_NOFILE, &files); err != nil {
-		return nil, fmt.Errorf("getrlimit: %w", err)
-	}
-	l.OpenFiles = int64(min(files.Max, 1<<62))
-	// A mapping of the whole range to itself is no user namespace.
-	uids, err := os.ReadFile("/proc/self/uid_map")
-	l.UserNamespace = err == nil && strings.Join(strings.Fields(string(uids)), " ") != "0 0 4294967295"
-	// Not every OS kernel shows it in the status file.
-	noNewPrivs, err := unix.PrctlRetInt(unix.PR_GET_NO_NEW_PRIVS, 0, 0, 0, 0)
-	if err != nil {
-		return nil, fmt.Errorf("prctl: %w", err)
-	}
-	l.NoNewPrivs = noNewPrivs == 1
-	interfaces, err := net.Interfaces()
-	if err != nil {
-		return nil, fmt.Errorf("list network interfaces: %w", err)
-	}
-	for _, i := range interfaces {
-		l.Interfaces = append(l.Interfaces, i.Name)
-	}
-	return l, nil
+	return nil
 }

@@ -16,6 +16,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/glovebox-dev/glovebox/internal/guest/files"
 	"github.com/glovebox-dev/glovebox/internal/guestapi"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
@@ -131,7 +132,7 @@ func TestWatchExhaustion(t *testing.T) {
 	dir := userDir(t, "")
 	var open []*guestapi.Watcher
 	var last error
-	for range maxWatches + 1 {
+	for range files.MaxWatches + 1 {
 		w, err := h.Watch(t.Context(), dir, false, noOpts)
 		if err != nil {
 			last = err
@@ -204,7 +205,7 @@ func TestPolledWatch(t *testing.T) {
 		h.write(fmt.Sprintf("%s/%d", dir, i), "")
 	}
 	eventually(t, "the watcher gives up", func() bool {
-		for i := range maxWatchEvents + 100 { // in turns: like events are merged
+		for i := range files.MaxWatchEvents + 100 { // in turns: like events are merged
 			if err := os.Chmod(fmt.Sprintf("%s/%d", dir, i%2), 0o644); err != nil {
 				t.Fatal(err)
 			}

@@ -1,0 +1,167 @@
+package contexts
+
+import (
+	"crypto/rand"
+	"encoding/hex"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/glovebox-dev/glovebox/internal/guest/process"
+	"github.com/glovebox-dev/glovebox/internal/guest/rpc"
+	"github.com/glovebox-dev/glovebox/internal/guestapi"
+	"github.com/glovebox-dev/glovebox/internal/kernels"
+)
+
+// newContext makes a context without an interpreter.
+func (s *Server) newContext(user string, req *guestapi.ContextRequest) (*context, error) {
+	language := req.Language
+	if language == "" {
+		language = "python"
+	}
+	program, ok := kernels.Find(language)
+	if !ok {
+		return nil, rpc.Errorf(guestapi.CodeInvalidArgument, "no contexts of language %q; there are %s", language, strings.Join(kernels.Languages(), ", "))
+	}
+	if len(req.ID) > maxContextID || strings.ContainsAny(req.ID, "/\x00") {
+		return nil, rpc.Errorf(guestapi.CodeInvalidArgument, "a context's name has at most %d bytes and no slash", maxContextID)
+	}
+	if err := process.CheckConfig(&guestapi.ProcessConfig{Cmd: program.Language, Cwd: req.Cwd, Envs: req.Env}); err != nil {
+		return nil, err
+	}
+	a, err := s.accounts.Find(user)
+	if err != nil {
+		return nil, err
+	}
+	c := &context{
+		server: s, id: req.ID, program: program, account: a, cwd: req.Cwd,
+		env: maps.Clone(req.Env), prepare: slices.Clone(req.Prepare),
+		turn: make(chan struct{}, 1),
+	}
+	c.turn <- struct{}{}
+	if c.id == "" {
+		var b [16]byte
+		if _, err := rand.Read(b[:]); err != nil {
+			return nil, err
+		}
+		c.id = hex.EncodeToString(b[:])
+	}
+	return c, nil
+}
+
+// resolve returns the context of a run, and makes it if necessary.
+func (s *Server) resolve(user string, req *guestapi.ExecuteRequest) (*context, error) {
+	wanted := &guestapi.ContextRequest{Language: req.Language, Cwd: req.Cwd, ID: req.ContextID, Env: req.Env, Prepare: req.Prepare}
+	create := req.Create
+	if wanted.ID == "" {
+		program, ok := kernels.Find(req.Language)
+		if !ok && req.Language == "" {
+			program, ok = kernels.Find("python")
+		}
+		if ok {
+			wanted.ID = guestapi.DefaultContextID(program.Language)
+		}
+		create = true
+	}
+	c, err := s.registry.find(wanted.ID)
+	if err != nil && create {
+		if c, err = s.newContext(user, wanted); err != nil {
+			return nil, err
+		}
+		if s.registry.add(c) != nil {
+			// Another run made it, or there is no more room.
+			if c, err = s.registry.find(wanted.ID); err != nil {
+				return nil, rpc.Errorf(guestapi.CodeResourceExhausted, "there are %d contexts already", maxContexts)
+			}
+		}
+	}
+	if err != nil {
+		return nil, err
+	}
+	if create {
+		if err := c.adopt(req.Cwd, req.Env); err != nil {
+			return nil, err
+		}
+	}
+	if req.Language != "" {
+		if p, ok := kernels.Find(req.Language); !ok || p.Language != c.program.Language {
+			return nil, rpc.Errorf(guestapi.CodeFailedPrecondition, "context %q is of language %s, not %s", c.id, c.program.Language, req.Language)
+		}
+	}
+	return c, nil
+}
+
+// adopt gives the run's environment to a context that was made in advance and
+// has had no run yet. If the run starts in another directory, adopt ends the
+// interpreter, so that the next one starts there.
+func (c *context) adopt(cwd string, env map[string]string) error {
+	if err := c.checkEnv(env); err != nil {
+		return err
+	}
+	c.mu.Lock()
+	fresh := c.runs == 0 && c.queued == 0 && c.run == nil && c.base == nil
+	moves := fresh && cwd != c.cwd
+	if fresh && !maps.Equal(env, c.env) {
+		c.env = maps.Clone(env)
+		if !moves {
+			c.base = c.env
+		}
+	}
+	if moves {
+		c.cwd = cwd
+	}
+	c.mu.Unlock()
+	if moves {
+		return c.end(false, "")
+	}
+	return nil
+}
+
+// checkEnv returns an error if a context cannot have these variables.
+func (c *context) checkEnv(env map[string]string) error {
+	if c.program.Shell {
+		for name := range env {
+			if !kernels.ValidEnvName(name) {
+				return rpc.Errorf(guestapi.CodeInvalidArgument, "bad environment variable %q", name)
+			}
+		}
+	}
+	return process.CheckConfig(&guestapi.ProcessConfig{Cmd: c.program.Language, Envs: env})
+}
+
+// describe returns the state of a context, as it is answered.
+func (c *context) describe() *guestapi.Context {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	out := &guestapi.Context{ID: c.id, Language: c.program.Language, Cwd: c.cwd, Busy: c.run != nil, Runs: c.runs}
+	if c.live != nil {
+		out.Version, out.PID, out.Cwd = c.live.version, c.live.process.PID(), c.live.process.Dir()
+	}
+	return out
+}
+
+// end ends a context's interpreter and every process that it started. If remove
+// is set it removes the context, too. The end of a run under way reports the
+// cause.
+func (c *context) end(remove bool, cause string) error {
+	c.mu.Lock()
+	c.removed = c.removed || remove
+	it := c.live
+	run := c.run
+	c.mu.Unlock()
+	if run != nil {
+		run.doom(cause)
+	}
+	if remove {
+		c.server.registry.drop(c)
+	}
+	if it == nil {
+		return nil
+	}
+	err := c.server.processes.Kill(it.process)
+	<-it.dead
+	c.mu.Lock()
+	c.lost = "" // the caller asked for it, so the next run need not report it
+	c.mu.Unlock()
+	return err
+}

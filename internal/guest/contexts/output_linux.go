@@ -1,0 +1,161 @@
+package contexts
+
+import (
+	"sync"
+	"time"
+	"unicode/utf8"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/glovebox-dev/glovebox/internal/guest/process"
+	"github.com/glovebox-dev/glovebox/internal/guestapi"
+)
+
+// bufferSize is the size of the buffers for output and messages.
+const bufferSize = 128 << 10
+
+var bufferPool = sync.Pool{New: func() any { return new([bufferSize]byte) }}
+
+// read delivers output until its end. It polls in a thread of its own instead of
+// using the runtime's poller. While small output gathers it sleeps, so that no
+// write wakes a thread.
+func (it *interpreter) read() {
+	var last time.Time
+	for {
+		poll := []unix.PollFd{{Fd: int32(it.quit), Events: unix.POLLIN}}
+		it.order.Lock()
+		for i := range it.outputs {
+			if fd := it.outputs[i].fd; fd >= 0 {
+				poll = append(poll, unix.PollFd{Fd: int32(fd), Events: unix.POLLIN})
+			}
+		}
+		it.order.Unlock()
+		_, err := unix.Poll(poll, -1)
+		if err == unix.EINTR {
+			continue
+		}
+		if err != nil || poll[0].Revents != 0 {
+			break
+		}
+		n := 0
+		it.order.Lock()
+		for i := range it.outputs {
+			m, over := it.takeLocked(&it.outputs[i])
+			if over {
+				unix.Close(it.outputs[i].fd)
+				it.outputs[i].fd = -1
+			}
+			n += m
+		}
+		it.order.Unlock()
+		now := time.Now()
+		if n < process.FloodRead && now.Sub(last) < process.FloodGap {
+			time.Sleep(process.FloodPause)
+			now = time.Now()
+		}
+		last = now
+	}
+	it.order.Lock()
+	defer it.order.Unlock()
+	for i := range it.outputs {
+		if it.outputs[i].fd >= 0 {
+			unix.Close(it.outputs[i].fd)
+			it.outputs[i].fd = -1
+		}
+	}
+	unix.Close(it.quit)
+}
+
+// takeLocked reads an outlet once and delivers the data. If over is set, the outlet
+// has ended. the interpreter's order is held.
+func (it *interpreter) takeLocked(o *outlet) (n int, over bool) {
+	if o.fd < 0 {
+		return 0, false
+	}
+	buf := bufferPool.Get().(*[bufferSize]byte)
+	defer bufferPool.Put(buf)
+	keep := copy(buf[:], o.part)
+	for {
+		n, err := unix.Read(o.fd, buf[keep:])
+		switch {
+		case err == unix.EINTR:
+			continue
+		case err == unix.EAGAIN:
+			return 0, false
+		case err != nil || n <= 0:
+			return 0, true
+		}
+		data := buf[:keep+n]
+		whole := wholeText(data)
+		o.part = append(o.part[:0], data[whole:]...)
+		if whole > 0 {
+			it.deliverLocked(o.stream, data[:whole])
+		}
+		return n, false
+	}
+}
+
+// flushOutputsLocked delivers the incomplete characters that takeLocked kept. the interpreter's order is
+// held.
+func (it *interpreter) flushOutputsLocked() {
+	for i := range it.outputs {
+		if o := &it.outputs[i]; len(o.part) > 0 {
+			it.deliverLocked(o.stream, o.part)
+			o.part = o.part[:0]
+		}
+	}
+}
+
+// wholeText returns the length of b without an incomplete character at its end.
+func wholeText(b []byte) int {
+	for i := len(b) - 1; i >= 0 && i > len(b)-utf8.UTFMax-1; i-- {
+		if utf8.RuneStart(b[i]) {
+			if utf8.FullRune(b[i:]) {
+				return len(b)
+			}
+			return i
+		}
+	}
+	return len(b)
+}
+
+// drainOutputsLocked delivers everything in the pipes now. It reads at most the size
+// of a pipe, because a process may write without pause. the interpreter's order is held.
+func (it *interpreter) drainOutputsLocked() {
+	var poll [2]unix.PollFd
+	for i := range it.outputs {
+		poll[i] = unix.PollFd{Fd: int32(it.outputs[i].fd), Events: unix.POLLIN}
+	}
+	// The pipes are usually empty, which costs only this call.
+	if n, err := unix.Poll(poll[:], 0); n == 0 && err == nil {
+		return
+	}
+	for i := range it.outputs {
+		for total := 0; total < kernelPipe; {
+			n, _ := it.takeLocked(&it.outputs[i])
+			if n == 0 {
+				break
+			}
+			total += n
+		}
+	}
+}
+
+// deliverLocked hands output to the run under way, or keeps it for the next run.
+// the interpreter's order is held.
+func (it *interpreter) deliverLocked(s guestapi.Stream, data []byte) {
+	if s == guestapi.Stderr {
+		it.process.Note(data)
+	}
+	c := it.context
+	c.mu.Lock()
+	run := c.run
+	if run == nil || run.interpreter != it || run.over {
+		c.late.add(s, c.runs, data)
+		run = nil
+	}
+	c.mu.Unlock()
+	if run != nil {
+		run.text(s, data)
+	}
+}

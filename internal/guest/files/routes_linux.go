@@ -1,0 +1,24 @@
+package files
+
+import (
+	"net/http"
+
+	"github.com/glovebox-dev/glovebox/internal/guest/rpc"
+	"github.com/glovebox-dev/glovebox/internal/guestapi"
+)
+
+// Routes adds the procedures and the paths of files.
+func (s *Server) Routes(mux *http.ServeMux) {
+	mux.HandleFunc(guestapi.FSStat, rpc.Unary(s.stat))
+	mux.HandleFunc(guestapi.FSListDir, rpc.Unary(s.listDir))
+	mux.HandleFunc(guestapi.FSMakeDir, rpc.Unary(s.makeDir))
+	mux.HandleFunc(guestapi.FSMove, rpc.Unary(s.move))
+	mux.HandleFunc(guestapi.FSRemove, rpc.Unary(s.remove))
+	mux.HandleFunc(guestapi.FSWatchDir, rpc.Streaming(s.watchDir))
+	mux.HandleFunc(guestapi.FSCreateWatcher, rpc.Unary(s.createWatcher))
+	mux.HandleFunc(guestapi.FSGetWatcherEvents, rpc.Unary(s.getWatcherEvents))
+	mux.HandleFunc(guestapi.FSRemoveWatcher, rpc.Unary(s.removeWatcher))
+	mux.HandleFunc(guestapi.PathFiles, s.contents)
+	mux.HandleFunc("GET "+guestapi.PathPreviews, s.previewFile)
+	mux.HandleFunc(guestapi.PathLayer, s.layer)
+}

@@ -1,0 +1,31 @@
+package files
+
+import (
+	"io"
+
+	"github.com/glovebox-dev/glovebox/internal/guest/account"
+)
+
+// A Server serves the files of a sandbox. Its methods are safe for concurrent
+// use.
+type Server struct {
+	accounts *account.Accounts
+	preview  Preview
+	shared   bool
+	marked   markedTree
+	watches  *watches
+}
+
+// Preview returns the preview of a picture of size bytes, or nil if models can
+// be shown the picture as it is. Closing done ends the work.
+type Preview func(done <-chan struct{}, a *account.Account, mime string, size int64, open func() io.Reader) ([]byte, error)
+
+// New returns a server of files. The caller ends it with Close. If shared is
+// set, the root file system is not the sandbox's own, and is not served as a
+// whole.
+func New(accounts *account.Accounts, preview Preview, shared bool) *Server {
+	return &Server{accounts: accounts, preview: preview, shared: shared, watches: newWatches()}
+}
+
+// Close ends every watch.
+func (s *Server) Close() { s.watches.close() }

@@ -1,0 +1,108 @@
+package process
+
+import (
+	"cmp"
+	"runtime"
+	"syscall"
+
+	"github.com/glovebox-dev/glovebox/internal/guest/account"
+	"github.com/glovebox-dev/glovebox/internal/guest/procfs"
+	"github.com/glovebox-dev/glovebox/internal/guestapi"
+)
+
+// Reserve makes a process of a that is not started yet, and gives it its number. The next calls are Environment, Locate, Exec and Track.
+// Nothing has to be undone if one of them fails.
+func (s *Set) Reserve(a *account.Account, cfg guestapi.ProcessConfig) (*Process, error) {
+	return s.reserve("", a, cfg, false)
+}
+
+// reserve is Reserve with a tag. With keep, the process's output is kept while
+// no stream is attached.
+func (s *Set) reserve(tag string, a *account.Account, cfg guestapi.ProcessConfig, keep bool) (*Process, error) {
+	id, err := s.table.reserve(tag)
+	if err != nil {
+		return nil, err
+	}
+	return &Process{id: id, config: cfg, account: a, out: newOutput(keep, &s.table.held)}, nil
+}
+
+// Environment returns the environment of a process, with its marker.
+func (s *Set) Environment(p *Process) []string { return s.environment(p, false) }
+
+func (s *Set) environment(p *Process, terminal bool) []string {
+	return append(s.cfg.environment(p.account, p.config.Envs, terminal), markerName+"="+s.markers.of(p.id))
+}
+
+// Locate decides in which directory p starts, and returns the file of the first
+// command that exists. If none does, it returns missing, or the last command's
+// own error if missing is nil.
+func (s *Set) Locate(p *Process, env []string, missing error, commands ...string) (file string, err error) {
+	err = s.accounts.As(p.account, func() (err error) {
+		if p.cwd, err = workingDir(cmp.Or(p.config.Cwd, s.cfg.WorkDir, s.cfg.imageDir()), p.account); err != nil {
+			return err
+		}
+		for _, command := range commands {
+			if file, err = findCommand(command, p.cwd, env); err == nil {
+				return nil
+			}
+		}
+		if missing != nil {
+			return missing
+		}
+		return err
+	})
+	return file, err
+}
+
+// Exec starts the located file as p, in a session of its own. The name of the
+// program is file. After an error the caller closes d.
+func (s *Set) Exec(p *Process, file string, args, env []string, d *Descriptors) error {
+	p.config.Cmd, p.config.Args = file, args
+	return s.exec(p, file, env, d, false)
+}
+
+// exec starts p's program. With terminal, descriptor 0 becomes the terminal of
+// its session.
+func (s *Set) exec(p *Process, file string, env []string, d *Descriptors, terminal bool) error {
+	attr := &syscall.ProcAttr{Dir: p.cwd, Env: env, Sys: &syscall.SysProcAttr{Setsid: true, Setctty: terminal}}
+	argv := append([]string{p.config.Cmd}, p.config.Args...)
+	child, err := s.fork(file, argv, attr, p.account, d)
+	if err != nil {
+		return execError(err, p.config.Cmd, file)
+	}
+	p.child = child
+	d.closeChild()
+	if info, ok := procfs.Read(child.pid); ok {
+		p.began = info.Start
+	}
+	return nil
+}
+
+// fork starts a program as a, with the descriptors d.
+func (s *Set) fork(file string, argv []string, attr *syscall.ProcAttr, a *account.Account, d *Descriptors) (*Child, error) {
+	for _, fd := range d.child {
+		attr.Files = append(attr.Files, uintptr(fd))
+	}
+	if !s.cfg.AsSelf {
+		attr.Sys.Credential = a.Credential()
+	}
+	// beforeFork changes this thread, so that the child inherits the change. It
+	// does not affect the guest: a dropped bounding capability matters only at
+	// an exec.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	return s.children.start(file, argv, attr, s.inheritance.beforeFork, s.inheritance.afterFork)
+}
+
+// Track adds a started process to the processes that callers can name, until
+// End.
+func (s *Set) Track(p *Process) { s.table.add(&run{Process: p}) }
+
+// StartHelper starts the guest's own program as a, for a piece of work that is
+// not tracked. It closes the process's descriptors in d.
+func (s *Set) StartHelper(argv, env []string, a *account.Account, d *Descriptors) (*Child, error) {
+	attr := &syscall.ProcAttr{Dir: "/", Env: env, Sys: &syscall.SysProcAttr{Setsid: true}}
+	c, err := s.fork("/proc/self/exe", argv, attr, a, d)
+	d.closeChild()
+	return c, err
+}

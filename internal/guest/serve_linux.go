@@ -1,0 +1,176 @@
+package guest
+
+import (
+	"errors"
+	"flag"
+	"fmt"
+	"net"
+	"os"
+	"os/signal"
+	"runtime"
+	"strconv"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/glovebox-dev/glovebox/internal/guest/account"
+	"github.com/glovebox-dev/glovebox/internal/guest/process"
+	"github.com/glovebox-dev/glovebox/internal/workspace"
+)
+
+// An order holds the arguments of serve.
+type order struct {
+	Config
+	socket            string
+	conns             []int
+	maxProcs          int
+	own, resolvers    string
+	stdio, leased     bool
+	openFiles         uint64
+	noSetID, imageEnv bool
+	workspaces        string
+}
+
+func parseOrder(args []string) (*order, error) {
+	var o order
+	fs := flag.NewFlagSet("serve", flag.ContinueOnError)
+	socket := socketFlag(fs)
+	fs.Func("conn-fd", "an open stream socket to serve; may be given again", func(s string) error {
+		fd, err := strconv.Atoi(s)
+		o.conns = append(o.conns, fd)
+		return err
+	})
+	fs.IntVar(&o.MaxProcesses, "nproc", 0, "limit on processes and threads")
+	fs.Float64Var(&o.CPUs, "cpus", 0, "processors that programs may use")
+	fs.IntVar(&o.maxProcs, "maxprocs", 0, "processors that the guest itself uses")
+	fs.StringVar(&o.own, "own", "", "directories to make and give to the user, separated by commas")
+	fs.StringVar(&o.resolvers, "resolver", "", "addresses of DNS servers, separated by commas")
+	fs.BoolVar(&o.AsSelf, "self", false, "run everything as the guest's own user")
+	fs.BoolVar(&o.stdio, "stdio", false, "serve the standard input and output as a connection")
+	fs.BoolVar(&o.leased, "leased", false, "end when the standard input does")
+	fs.IntVar(&o.Threads, "threads", 0, "threads to have from the start")
+	fs.Uint64Var(&o.openFiles, "nofile", 0, "limit on the open files of each process")
+	fs.BoolVar(&o.noSetID, "no-setid", false, "let no file get the bits that make a program run as its owner")
+	fs.BoolVar(&o.imageEnv, "image-env", false, "give programs the guest's own environment")
+	fs.StringVar(&o.ImageUser, "image-user", "", "who the image says runs programs")
+	fs.StringVar(&o.ImageDir, "image-dir", "", "where the image says programs start")
+	fs.StringVar(&o.workspaces, "workspaces", "", "directory of workspaces to serve")
+	if err := fs.Parse(args); err != nil {
+		return nil, err
+	}
+	if fs.NArg() > 0 {
+		return nil, fmt.Errorf("unexpected argument %q", fs.Arg(0))
+	}
+	o.socket = *socket
+	return &o, nil
+}
+
+func serve(args []string) error {
+	// The parent may have left descriptors open. No program of the user's may
+	// inherit them.
+	if err := closeOnExec(); err != nil {
+		return err
+	}
+	o, err := parseOrder(args)
+	if err != nil {
+		return err
+	}
+	stop := make(chan os.Signal, 1)
+	signal.Notify(stop, unix.SIGTERM, unix.SIGINT)
+	// Caught and dropped, not ignored: children would inherit an ignored signal.
+	signal.Notify(make(chan os.Signal, 1), unix.SIGHUP)
+	var owner *stdioConn
+	if o.stdio {
+		if owner, err = takeStdio(); err != nil {
+			return err
+		}
+	}
+	g, l, err := o.begin()
+	if err != nil {
+		if owner != nil {
+			heard := make(chan struct{}) // closed when the client can receive the error
+			go func() {
+				defer close(heard)
+				_ = owner.spokenTo(unspokenTime)
+			}()
+			select {
+			case <-heard:
+			case <-stop:
+			}
+		}
+		return err
+	}
+	var ended <-chan struct{} // nil blocks for ever
+	if owner != nil {
+		if o.leased {
+			ended = owner.ended
+		}
+		go func() {
+			if owner.spokenTo(unspokenTime) == nil {
+				g.ServeConn(owner)
+			}
+		}()
+	}
+	done := make(chan error, 1)
+	go func() { done <- g.Serve(l) }()
+	select {
+	case <-ended:
+		l.Close()
+		return g.Close()
+	case <-stop:
+		l.Close()
+		return g.Close()
+	case err := <-done:
+		return errors.Join(err, g.Close())
+	}
+}
+
+// begin makes the guest and its listener.
+func (o *order) begin() (*Guest, *net.UnixListener, error) {
+	if o.maxProcs > 0 {
+		runtime.GOMAXPROCS(o.maxProcs)
+	}
+	if o.openFiles > 0 {
+		if err := limitFiles(o.openFiles); err != nil {
+			return nil, nil, err
+		}
+	}
+	if o.noSetID {
+		if err := process.RefuseSetID(); err != nil {
+			return nil, nil, err
+		}
+	}
+	if o.imageEnv {
+		o.Env = os.Environ()
+	}
+	who, err := account.OfImage(o.ImageUser)
+	if err != nil {
+		who = nil // every program that runs as the default user fails with this reason
+	}
+	if err := ownDirs(o.own, who); err != nil {
+		return nil, nil, err
+	}
+	if err := useResolvers(o.resolvers); err != nil {
+		return nil, nil, err
+	}
+	if o.workspaces != "" {
+		set, err := workspace.OpenServed(o.workspaces) // stays open until the process ends
+		if err != nil {
+			return nil, nil, err
+		}
+		o.Workspaces = set.Handler()
+	}
+	l, err := listen(o.socket)
+	if err != nil {
+		return nil, nil, err
+	}
+	g, err := New(o.Config)
+	if err != nil {
+		return nil, nil, errors.Join(err, l.Close())
+	}
+	for _, fd := range o.conns {
+		if err := g.ServeFD(fd); err != nil {
+			return nil, nil, errors.Join(err, l.Close(), g.Close())
+		}
+	}
+	return g, l, nil
+}
