@@ -14,22 +14,29 @@ import (
 const maxAccountFile = 1 << 20
 
 // passwd returns the first account that matches, or nil.
-func passwd(matches func(name string, uid uint32) bool) (a *Account) {
+func passwd(matches func(name string, uid uint32) bool) (found *Account) {
 	eachLine("/etc/passwd", func(line string) bool {
-		// name:password:uid:gid:comment:home:shell
-		f := strings.Split(line, ":")
-		if len(f) != 7 {
-			return true
+		if a := parseEntry(line); a != nil && matches(a.Name, a.UID) {
+			found = a
 		}
-		uid, err1 := strconv.ParseUint(f[2], 10, 32)
-		gid, err2 := strconv.ParseUint(f[3], 10, 32)
-		if err1 != nil || err2 != nil || !matches(f[0], uint32(uid)) {
-			return true
-		}
-		a = &Account{Name: f[0], UID: uint32(uid), GID: uint32(gid), Home: f[5], Shell: f[6]}
-		return false
+		return found == nil
 	})
-	return a
+	return found
+}
+
+// parseEntry parses a line of /etc/passwd. It returns nil for a broken line: a
+// number that cannot be read must not become root's.
+func parseEntry(line string) *Account {
+	f := strings.Split(line, ":") // name:password:uid:gid:comment:home:shell
+	if len(f) != 7 {
+		return nil
+	}
+	uid, err1 := strconv.ParseUint(f[2], 10, 32)
+	gid, err2 := strconv.ParseUint(f[3], 10, 32)
+	if err1 != nil || err2 != nil {
+		return nil
+	}
+	return &Account{Name: f[0], UID: uint32(uid), GID: uint32(gid), Home: f[5], Shell: f[6]}
 }
 
 // OfImage returns the account that an image names; see [Parse]. It is nil
