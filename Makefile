@@ -79,7 +79,7 @@ test-race: ## everything that needs no sandbox, under the race detector
 
 .PHONY: test-memory
 test-memory: ## what the race detector blurs or makes slow: bounds on memory, and images that are too much
-	$(GO) test -run 'TestLargeFile|Picture' ./internal/guest
+	$(GO) test -run 'TestLargeFile|Picture' ./internal/guest/...
 	$(GO) test -run 'TestMillionFiles|TestHole|TestBomb' ./internal/image
 
 .PHONY: test-gvisor

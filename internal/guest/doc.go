@@ -1,7 +1,9 @@
-// Package guest is the agent that runs as the first process of every sandbox. It
-// starts processes, carries their input and output, and kills their process
-// trees. It reads, writes and watches files. It speaks the protocol of package
-// guestapi.
+// Package guest is the program of the agent that runs as the first process of
+// every sandbox. It has the configuration, the commands, the connections, and
+// the ports of the sandbox. The packages below it serve the rest of the protocol
+// of package guestapi: process, files and contexts have the procedures, and
+// picture makes previews for both files and contexts. Packages account, procfs,
+// regular and rpc are below all of them.
 //
 // A [Guest] owns its process: it reaps every child, adopts orphans, and assumes
 // that no other code in the process starts programs. So there is one Guest per
