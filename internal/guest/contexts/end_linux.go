@@ -9,7 +9,8 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/kernels"
 )
 
-// endedLocked ends a run whose interpreter is still alive. the interpreter's order is held.
+// endedLocked ends a run whose interpreter is still alive. The caller holds the
+// interpreter's order.
 func (x *run) endedLocked(ev *kernels.Event) {
 	x.interpreter.flushOutputsLocked()
 	end := guestapi.ExecutionEnd{Status: ev.Status, ExitCode: ev.ExitCode}

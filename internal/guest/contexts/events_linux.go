@@ -42,8 +42,9 @@ func (x *run) send(ev *guestapi.ExecuteEvent) {
 	x.wake()
 }
 
-// roomLocked waits until there is room for an event, and returns false if the caller
-// is gone. An event of any size has room below maxUnsent. x.mu is held.
+// roomLocked waits until there is room for an event, and returns false if the
+// caller is gone. An event of any size has room below maxUnsent. The caller
+// holds x.mu.
 func (x *run) roomLocked() bool {
 	for !x.gone && !x.killed && len(x.unsent) > maxUnsent {
 		x.space.Wait()

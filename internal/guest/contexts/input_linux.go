@@ -58,8 +58,8 @@ func (x *run) shellInput(in *guestapi.InputRequest) error {
 	return nil
 }
 
-// answerLocked sends a line to a kernel that waits for input, if there is one. x.mu is
-// held.
+// answerLocked sends a line to a kernel that waits for input, if there is one.
+// The caller holds x.mu.
 func (x *run) answerLocked() {
 	if !x.stdin.waiting {
 		return

@@ -10,7 +10,8 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/kernels"
 )
 
-// handleLocked acts on an event of the kernel. the interpreter's order is held.
+// handleLocked acts on an event of the kernel. The caller holds the
+// interpreter's order.
 func (x *run) handleLocked(ev *kernels.Event) {
 	switch ev.Ev {
 	case "result":
@@ -67,7 +68,8 @@ func (it *interpreter) listen() {
 	}
 }
 
-// drainEventsLocked handles the messages in the socket. the interpreter's order is held.
+// drainEventsLocked handles the messages in the socket. The caller holds the
+// interpreter's order.
 func (it *interpreter) drainEventsLocked() {
 	rc, err := it.events.SyscallConn()
 	if err != nil {
@@ -82,8 +84,8 @@ func (it *interpreter) drainEventsLocked() {
 	})
 }
 
-// receiveLocked handles one message. If again is set, there was none; if over is set,
-// there will be none. the interpreter's order is held.
+// receiveLocked handles one message. If again is set, there was none; if over is
+// set, there will be none. The caller holds the interpreter's order.
 func (it *interpreter) receiveLocked(fd int) (again, over bool) {
 	buf := bufferPool.Get().(*[bufferSize]byte)
 	defer bufferPool.Put(buf)
@@ -115,7 +117,7 @@ func (it *interpreter) receiveLocked(fd int) (again, over bool) {
 	return false, false
 }
 
-// handleLocked acts on an event. the interpreter's order is held.
+// handleLocked acts on an event. The caller holds the interpreter's order.
 func (it *interpreter) handleLocked(ev *kernels.Event) {
 	c := it.context
 	ev.Data, ev.Result = cleanData(ev.Data), cleanData(ev.Result)

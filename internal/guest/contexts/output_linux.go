@@ -66,8 +66,8 @@ func (it *interpreter) read() {
 	unix.Close(it.quit)
 }
 
-// takeLocked reads an outlet once and delivers the data. If over is set, the outlet
-// has ended. the interpreter's order is held.
+// takeLocked reads an outlet once and delivers the data. If over is set, the
+// outlet has ended. The caller holds the interpreter's order.
 func (it *interpreter) takeLocked(o *outlet) (n int, over bool) {
 	if o.fd < 0 {
 		return 0, false
@@ -95,8 +95,8 @@ func (it *interpreter) takeLocked(o *outlet) (n int, over bool) {
 	}
 }
 
-// flushOutputsLocked delivers the incomplete characters that takeLocked kept. the interpreter's order is
-// held.
+// flushOutputsLocked delivers the incomplete characters that takeLocked kept.
+// The caller holds the interpreter's order.
 func (it *interpreter) flushOutputsLocked() {
 	for i := range it.outputs {
 		if o := &it.outputs[i]; len(o.part) > 0 {
@@ -119,8 +119,9 @@ func wholeText(b []byte) int {
 	return len(b)
 }
 
-// drainOutputsLocked delivers everything in the pipes now. It reads at most the size
-// of a pipe, because a process may write without pause. the interpreter's order is held.
+// drainOutputsLocked delivers everything in the pipes now. It reads at most the
+// size of a pipe, because a process may write without pause. The caller holds
+// the interpreter's order.
 func (it *interpreter) drainOutputsLocked() {
 	var poll [2]unix.PollFd
 	for i := range it.outputs {
@@ -142,7 +143,7 @@ func (it *interpreter) drainOutputsLocked() {
 }
 
 // deliverLocked hands output to the run under way, or keeps it for the next run.
-// the interpreter's order is held.
+// The caller holds the interpreter's order.
 func (it *interpreter) deliverLocked(s guestapi.Stream, data []byte) {
 	if s == guestapi.Stderr {
 		it.process.Note(data)

@@ -19,9 +19,9 @@ const (
 	maxPreviewing = 10 * time.Second
 )
 
-// withPreviewsLocked adds previews of pictures to a result, if the run's caller asked
-// for them. It keeps the interpreter's order, so that events stay in order. An interrupt of the
-// run ends the wait.
+// withPreviewsLocked adds previews of pictures to a result, if the run's caller
+// asked for them. It keeps the interpreter's order, so that events stay in
+// order. An interrupt of the run ends the wait.
 func (x *run) withPreviewsLocked(r *guestapi.Result) *guestapi.Result {
 	if !x.req.Previews {
 		return r
@@ -63,7 +63,8 @@ func (x *run) previewLocked(mime, text string) ([]byte, error) {
 	return data, err
 }
 
-// hurryLocked stops the making of previews, because the run must end. x.mu is held.
+// hurryLocked stops the making of previews, because the run must end. The caller
+// holds x.mu.
 func (x *run) hurryLocked() {
 	if !x.isHurried {
 		x.isHurried = true

@@ -46,8 +46,8 @@ type source struct {
 }
 
 // read carries output to out until its end. After the process has exited, it
-// reads the rest of the process's output and waits until descendants are quiet. Their
-// later output is read and dropped, so that they do not block.
+// reads the rest of the process's output and waits until descendants are quiet.
+// Their later output is read and dropped, so that they do not block.
 func (s *source) read(exited <-chan struct{}, out *output) {
 	defer s.close()
 	if s.carry(exited, out) {

@@ -10,8 +10,9 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/guestapi"
 )
 
-// Reserve makes a process of a that is not started yet, and gives it its number. The next calls are Environment, Locate, Exec and Track.
-// Nothing has to be undone if one of them fails.
+// Reserve makes a process of a that is not started yet, and gives it its number.
+// The next calls are Environment, Locate, Exec and Track. Nothing has to be
+// undone if one of them fails.
 func (s *Set) Reserve(a *account.Account, cfg guestapi.ProcessConfig) (*Process, error) {
 	return s.reserve("", a, cfg, false)
 }
