@@ -1,4 +1,4 @@
-package guest
+package guest_test
 
 import (
 	"bytes"
@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/glovebox-dev/glovebox/internal/guest/guesttest"
 	"github.com/glovebox-dev/glovebox/internal/guestapi"
 )
 
@@ -19,7 +20,7 @@ import (
 // output, and which ends with that.
 func newStdioGuest(t *testing.T, socket string) (cmd *exec.Cmd, in, out *os.File, stderr *bytes.Buffer) {
 	t.Helper()
-	args := []string{guestArg, "serve", "--stdio", "--leased", "--socket", socket}
+	args := []string{guesttest.GuestArg, "serve", "--stdio", "--leased", "--socket", socket}
 	if os.Geteuid() != 0 {
 		args = append(args, "--self")
 	}
@@ -63,9 +64,9 @@ func TestStdio(t *testing.T) {
 	dir := t.TempDir()
 	socket := filepath.Join(dir, "r", "s")
 	cmd, in, out, stderr := newStdioGuest(t, socket)
-	c := guestapi.NewClient(dialer(socket))
+	c := guestapi.NewClient(guesttest.Dialer(socket))
 	defer c.Close()
-	eventually(t, "the guest serves its socket", func() bool { return c.Health(t.Context()) == nil })
+	guesttest.Eventually(t, "the guest serves its socket", func() bool { return c.Health(t.Context()) == nil })
 	if err := out.SetReadDeadline(time.Now().Add(100 * time.Millisecond)); err != nil {
 		t.Fatal(err)
 	}
@@ -106,28 +107,5 @@ func TestStdioFailure(t *testing.T) {
 	}
 	if err := <-ended; err == nil || !strings.Contains(stderr.String(), "not a directory") {
 		t.Errorf("%v: %q; want that it fails and says why", err, stderr)
-	}
-}
-
-// TestStdioUnspoken has nobody ever speak.
-func TestStdioUnspoken(t *testing.T) {
-	in, theirs, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer theirs.Close()
-	far, out, err := os.Pipe()
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer far.Close()
-	c := &stdioConn{in: in, out: out, ended: make(chan struct{})}
-	if err := c.spokenTo(time.Millisecond); !errors.Is(err, os.ErrDeadlineExceeded) {
-		t.Errorf("spokenTo where nobody speaks: %v", err)
-	}
-	select {
-	case <-c.ended:
-	default:
-		t.Error("the connection goes on, and with it a guest that was started for somebody who is gone")
 	}
 }

@@ -99,7 +99,7 @@ func TestShrinkPicture(t *testing.T) {
 }
 
 // TestHostilePictures has pictures of few bytes that cost their decoder much,
-// and some that are none. None of those that are refused is decoded.
+// and some that are none. A refused picture is not decoded.
 func TestHostilePictures(t *testing.T) {
 	lies := picturetest.Painted(t, 1, 1, 0)
 	copy(lies[16:], "\x00\x01\x00\x00\x00\x01\x00\x00")

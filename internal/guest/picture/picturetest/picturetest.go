@@ -39,17 +39,17 @@ func Painted(t testing.TB, w, h int, noise uint64) []byte {
 // maxPixels bounds the bytes of pixels in a PNG.
 const maxPixels = 32 << 20
 
-// BigPNG returns a PNG of zeros without holding its pixels. Of one that is
-// larger than decoders are given it has the beginning.
+// BigPNG returns a PNG of zeros without holding its pixels. If the picture is
+// larger than decoders accept, BigPNG returns its beginning.
 func BigPNG(t testing.TB, w, h, depth, colourType, channels, interlace int) []byte {
 	t.Helper()
 	var out, body bytes.Buffer
 	out.WriteString("\x89PNG\r\n\x1a\n")
 	chunk := func(name string, data []byte) {
-		binary.Write(&out, binary.BigEndian, uint32(len(data)))
+		out.Write(binary.BigEndian.AppendUint32(nil, uint32(len(data))))
 		out.WriteString(name)
 		out.Write(data)
-		binary.Write(&out, binary.BigEndian, crc32.ChecksumIEEE(append([]byte(name), data...)))
+		out.Write(binary.BigEndian.AppendUint32(nil, crc32.ChecksumIEEE(append([]byte(name), data...))))
 	}
 	header := binary.BigEndian.AppendUint32(nil, uint32(w))
 	header = binary.BigEndian.AppendUint32(header, uint32(h))
@@ -65,7 +65,9 @@ func BigPNG(t testing.TB, w, h, depth, colourType, channels, interlace int) []by
 	for _, p := range passes {
 		row := make([]byte, 1+(w-p[0]+p[2]-1)/p[2]*channels*depth/8)
 		for range min((h-p[1]+p[3]-1)/p[3], maxPixels/len(row)) {
-			z.Write(row)
+			if _, err := z.Write(row); err != nil {
+				t.Fatal(err)
+			}
 		}
 	}
 	if err := z.Close(); err != nil {

@@ -1,4 +1,4 @@
-package guest
+package contexts_test
 
 import (
 	"context"
@@ -14,11 +14,11 @@ import (
 
 // waitBusy waits until a context has a run under way.
 func (h *host) waitBusy(id string) {
-	h.t.Helper()
+	h.T.Helper()
 	for {
-		list, err := h.Contexts(h.t.Context())
+		list, err := h.Contexts(h.T.Context())
 		if err != nil {
-			h.t.Fatal(err)
+			h.T.Fatal(err)
 		}
 		for _, c := range list {
 			if c.ID == id && c.Busy {

@@ -1,4 +1,4 @@
-package guest
+package rpc_test
 
 import (
 	"bytes"
@@ -10,17 +10,18 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/glovebox-dev/glovebox/internal/guest/guesttest"
 	"github.com/glovebox-dev/glovebox/internal/guestapi"
 )
 
 // TestExtensions: who does not ask for what goes beyond E2B's protocol gets
 // nothing of it. Some of E2B's clients refuse fields that they do not know.
 func TestExtensions(t *testing.T) {
-	h := newHost(t)
-	dir := userDir(t, "")
-	h.write(dir+"/\xff", "not UTF-8")
+	h := guesttest.New(t)
+	dir := guesttest.UserDir(t, "")
+	h.WriteText(dir+"/\xff", "not UTF-8")
 	client := &http.Client{Transport: &http.Transport{
-		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return dialer(h.socket)(ctx) },
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return guesttest.Dialer(h.Socket)(ctx) },
 	}}
 	defer client.CloseIdleConnections()
 	ask := func(path, contentType string, body []byte, extended bool) []byte {

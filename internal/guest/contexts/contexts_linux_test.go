@@ -1,4 +1,4 @@
-package guest
+package contexts_test
 
 import (
 	"context"
@@ -49,12 +49,12 @@ func (x *executed) main() string {
 
 // eval starts a run and returns its stream.
 func (h *host) eval(req *guestapi.ExecuteRequest) *guestapi.Execution {
-	h.t.Helper()
-	x, err := h.Execute(h.t.Context(), "", req)
+	h.T.Helper()
+	x, err := h.Execute(h.T.Context(), "", req)
 	if err != nil {
-		h.t.Fatal(err)
+		h.T.Fatal(err)
 	}
-	h.t.Cleanup(func() { x.Close() })
+	h.T.Cleanup(func() { x.Close() })
 	return x
 }
 
@@ -107,16 +107,16 @@ func gather(t *testing.T, x *guestapi.Execution, input func(prompt string)) *exe
 
 // in runs code in the default context of a language.
 func (h *host) in(language, code string) *executed {
-	h.t.Helper()
-	return gather(h.t.(*testing.T), h.eval(&guestapi.ExecuteRequest{Language: language, Code: code, TimeoutMillis: 60000}), nil)
+	h.T.Helper()
+	return gather(h.T.(*testing.T), h.eval(&guestapi.ExecuteRequest{Language: language, Code: code, TimeoutMillis: 60000}), nil)
 }
 
 // ends runs code and checks the status that it ends with.
 func (h *host) ends(language, code, status string) *executed {
-	h.t.Helper()
+	h.T.Helper()
 	r := h.in(language, code)
 	if r.end.Status != status {
-		h.t.Fatalf("%s %q ended as %+v (error %+v, stdout %.300q, stderr %.300q), want %s", language, code, r.end, r.err, r.stdout, r.stderr, status)
+		h.T.Fatalf("%s %q ended as %+v (error %+v, stdout %.300q, stderr %.300q), want %s", language, code, r.end, r.err, r.stdout, r.stderr, status)
 	}
 	return r
 }
@@ -388,7 +388,7 @@ func TestContextInterrupt(t *testing.T) {
 	if r.end.Status != guestapi.EndDied || !r.end.TimedOut || !r.end.StateLost || !r.end.Killed {
 		t.Errorf("end is %+v", r.end)
 	}
-	for _, p := range h.descendants() {
+	for _, p := range h.Descendants() {
 		if strings.Contains(h.environOf(p.PID), "sleep\x0061") {
 			t.Error("a process of the killed context lives")
 		}
@@ -538,9 +538,9 @@ func TestContextMuchOutput(t *testing.T) {
 	}
 	// A caller that does not read holds the run back, and memory is bounded.
 	x := h.eval(&guestapi.ExecuteRequest{Language: "python", Code: "for i in range(100_000): print('x' * 999)"})
-	before := h.rss()
+	before := h.Memory()
 	time.Sleep(500 * time.Millisecond)
-	if grown := h.rss() - before; grown > 32<<20 {
+	if grown := h.Memory() - before; grown > 32<<20 {
 		t.Errorf("the guest grew by %d bytes", grown)
 	}
 	same(t, "output", len(gather(t, x, nil).stdout), 100_000_000)

@@ -1,4 +1,4 @@
-package guest
+package process_test
 
 import (
 	"bytes"
@@ -15,12 +15,13 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/glovebox-dev/glovebox/internal/guest/guesttest"
 	"github.com/glovebox-dev/glovebox/internal/guestapi"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
 func TestStart(t *testing.T) {
-	h := newHost(t)
+	h := guesttest.New(t)
 	for name, tc := range map[string]struct {
 		req    *guestapi.StartRequest
 		stdout string
@@ -28,16 +29,16 @@ func TestStart(t *testing.T) {
 		end    guestapi.EndEvent
 	}{
 		"output and status": {
-			req:    sh("echo out; echo err >&2; exit 3"),
+			req:    guesttest.Sh("echo out; echo err >&2; exit 3"),
 			stdout: "out\n", stderr: "err\n",
 			end: guestapi.EndEvent{ExitCode: 3, Exited: true, Status: "exit status 3"},
 		},
 		"signal": {
-			req: sh("kill -9 $$"),
+			req: guesttest.Sh("kill -9 $$"),
 			end: guestapi.EndEvent{ExitCode: -1, Status: "signal: killed", Detail: &guestapi.EndDetail{Signal: 9}},
 		},
 		"no input": {
-			req: sh("cat; echo eof"), stdout: "eof\n",
+			req: guesttest.Sh("cat; echo eof"), stdout: "eof\n",
 			end: guestapi.EndEvent{Exited: true, Status: "exit status 0"},
 		},
 		"name in PATH": {
@@ -60,23 +61,23 @@ func TestStart(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			h := *h
-			h.t = t
-			got := collect(t, h.start(tc.req, guestapi.StartOptions{}))
-			if got.stdout != tc.stdout || got.stderr != tc.stderr {
-				t.Errorf("stdout %q, stderr %q; want %q, %q", got.stdout, got.stderr, tc.stdout, tc.stderr)
+			h.T = t
+			got := guesttest.Collect(t, h.Begin(tc.req, guestapi.StartOptions{}))
+			if got.Stdout != tc.stdout || got.Stderr != tc.stderr {
+				t.Errorf("stdout %q, stderr %q; want %q, %q", got.Stdout, got.Stderr, tc.stdout, tc.stderr)
 			}
-			if got.end.Detail == nil {
+			if got.End.Detail == nil {
 				t.Fatal("no detail")
 			}
-			if got.end.Detail.PeakMemoryBytes == 0 {
+			if got.End.Detail.PeakMemoryBytes == 0 {
 				t.Error("no peak of memory")
 			}
-			got.end.Detail.PeakMemoryBytes, got.end.Detail.CPUMillis = 0, 0
+			got.End.Detail.PeakMemoryBytes, got.End.Detail.CPUMillis = 0, 0
 			want := tc.end
 			if want.Detail == nil {
 				want.Detail = &guestapi.EndDetail{}
 			}
-			if diff := cmp.Diff(&want, got.end); diff != "" {
+			if diff := cmp.Diff(&want, got.End); diff != "" {
 				t.Errorf("end (-want +got):\n%s", diff)
 			}
 		})
@@ -84,7 +85,7 @@ func TestStart(t *testing.T) {
 }
 
 func TestStartRefuses(t *testing.T) {
-	h := newHost(t)
+	h := guesttest.New(t)
 	dir := t.TempDir()
 	if err := os.Chmod(dir, 0o755); err != nil {
 		t.Fatal(err)
@@ -124,19 +125,19 @@ func TestStartRefuses(t *testing.T) {
 				tc.cfg.Cwd = "/"
 			}
 			_, err := h.Start(t.Context(), &guestapi.StartRequest{Process: tc.cfg}, guestapi.StartOptions{})
-			wantKind(t, err, tc.kind, tc.text)
+			guesttest.WantKind(t, err, tc.kind, tc.text)
 		})
 	}
 	if left, err := h.Processes(t.Context()); err != nil || len(left) > 0 {
 		t.Errorf("%v are left, %v", left, err)
 	}
-	_, err := h.Start(t.Context(), sh("true"), guestapi.StartOptions{User: "nobodyhere"})
-	wantKind(t, err, sandbox.Invalid, "no such user: nobodyhere")
+	_, err := h.Start(t.Context(), guesttest.Sh("true"), guestapi.StartOptions{User: "nobodyhere"})
+	guesttest.WantKind(t, err, sandbox.Invalid, "no such user: nobodyhere")
 }
 
 func TestEnvironmentIsClean(t *testing.T) {
-	h := newHost(t)
-	got := strings.Fields(h.run("env").stdout)
+	h := guesttest.New(t)
+	got := strings.Fields(h.Run("env").Stdout)
 	var names []string
 	for _, e := range got {
 		name, _, _ := strings.Cut(e, "=")
@@ -150,98 +151,98 @@ func TestEnvironmentIsClean(t *testing.T) {
 }
 
 func TestUsers(t *testing.T) {
-	needRoot(t)
-	h := newHost(t)
+	guesttest.NeedRoot(t)
+	h := guesttest.New(t)
 	for user, want := range map[string]string{
 		"":     "1000:1000:1000:user",
 		"user": "1000:1000:1000:user",
 		"root": "0:0:0:root",
 	} {
-		r := collect(t, h.start(sh(`echo $(id -u):$(id -g):$(id -G):$USER`), guestapi.StartOptions{User: user}))
-		if got := strings.TrimSpace(r.stdout); got != want {
+		r := guesttest.Collect(t, h.Begin(guesttest.Sh(`echo $(id -u):$(id -g):$(id -G):$USER`), guestapi.StartOptions{User: user}))
+		if got := strings.TrimSpace(r.Stdout); got != want {
 			t.Errorf("user %q is %q, want %q", user, got, want)
 		}
 	}
 	// The user may not touch the guest.
-	r := h.run(fmt.Sprintf("kill -9 %d; kill -STOP %d; cat /proc/%d/environ; ls /proc/%d/fd", h.pid, h.pid, h.pid, h.pid))
-	if n := strings.Count(r.stderr, "ermi"); n != 4 || r.stdout != "" {
-		t.Errorf("stdout %q, stderr %q", r.stdout, r.stderr)
+	r := h.Run(fmt.Sprintf("kill -9 %d; kill -STOP %d; cat /proc/%d/environ; ls /proc/%d/fd", h.PID, h.PID, h.PID, h.PID))
+	if n := strings.Count(r.Stderr, "ermi"); n != 4 || r.Stdout != "" {
+		t.Errorf("stdout %q, stderr %q", r.Stdout, r.Stderr)
 	}
 }
 
 func TestInheritsNoDescriptors(t *testing.T) {
-	h := newHost(t)
-	if got := h.run("ls /proc/self/fd").stdout; got != "0\n1\n2\n3\n" { // 3 is of ls
+	h := guesttest.New(t)
+	if got := h.Run("ls /proc/self/fd").Stdout; got != "0\n1\n2\n3\n" { // 3 is of ls
 		t.Errorf("descriptors are %q", got)
 	}
 }
 
 func TestInput(t *testing.T) {
-	h := newHost(t)
+	h := guesttest.New(t)
 	ctx := t.Context()
-	p := h.start(&guestapi.StartRequest{Process: guestapi.ProcessConfig{Cmd: "sha256sum"}}, guestapi.StartOptions{})
+	p := h.Begin(&guestapi.StartRequest{Process: guestapi.ProcessConfig{Cmd: "sha256sum"}}, guestapi.StartOptions{})
 	data := bytes.Repeat([]byte("0123456789abcdef"), 200_000) // more than one request
-	if err := h.SendInput(ctx, pidOf(p), data, false); err != nil {
+	if err := h.SendInput(ctx, guesttest.PIDOf(p), data, false); err != nil {
 		t.Fatal(err)
 	}
-	if err := h.CloseStdin(ctx, pidOf(p)); err != nil {
+	if err := h.CloseStdin(ctx, guesttest.PIDOf(p)); err != nil {
 		t.Fatal(err)
 	}
-	if got, want := collect(t, p).stdout, fmt.Sprintf("%x  -\n", sha256.Sum256(data)); got != want {
+	if got, want := guesttest.Collect(t, p).Stdout, fmt.Sprintf("%x  -\n", sha256.Sum256(data)); got != want {
 		t.Errorf("got %q, want %q", got, want)
 	}
-	wantKind(t, h.SendInput(ctx, pidOf(p), data, false), sandbox.NotFound, "no process")
+	guesttest.WantKind(t, h.SendInput(ctx, guesttest.PIDOf(p), data, false), sandbox.NotFound, "no process")
 }
 
 func TestInputErrors(t *testing.T) {
-	h := newHost(t)
+	h := guesttest.New(t)
 	ctx := t.Context()
 	// A process that does not read blocks its writer, and nobody else.
-	req := sh("exec 3<&0; sleep 1000")
+	req := guesttest.Sh("exec 3<&0; sleep 1000")
 	req.Stdin = nil
-	p := h.start(req, guestapi.StartOptions{})
+	p := h.Begin(req, guestapi.StartOptions{})
 	short, cancel := context.WithTimeout(ctx, 300*time.Millisecond)
 	defer cancel()
-	if err := h.SendInput(short, pidOf(p), make([]byte, 1<<20), false); !errors.Is(err, context.DeadlineExceeded) {
+	if err := h.SendInput(short, guesttest.PIDOf(p), make([]byte, 1<<20), false); !errors.Is(err, context.DeadlineExceeded) {
 		t.Errorf("blocked input: %v", err)
 	}
 	waiting := make(chan error, 1)
-	go func() { waiting <- h.SendInput(ctx, pidOf(p), make([]byte, 1<<20), false) }()
+	go func() { waiting <- h.SendInput(ctx, guesttest.PIDOf(p), make([]byte, 1<<20), false) }()
 	time.Sleep(50 * time.Millisecond)
-	if err := h.CloseStdin(ctx, pidOf(p)); err != nil {
+	if err := h.CloseStdin(ctx, guesttest.PIDOf(p)); err != nil {
 		t.Fatal(err)
 	}
-	wantKind(t, <-waiting, sandbox.Conflict, "input is closed")
-	wantKind(t, h.SendInput(ctx, pidOf(p), []byte("x"), false), sandbox.Conflict, "input is closed")
-	if err := h.Signal(ctx, pidOf(p), guestapi.SIGKILL); err != nil {
+	guesttest.WantKind(t, <-waiting, sandbox.Conflict, "input is closed")
+	guesttest.WantKind(t, h.SendInput(ctx, guesttest.PIDOf(p), []byte("x"), false), sandbox.Conflict, "input is closed")
+	if err := h.Signal(ctx, guesttest.PIDOf(p), guestapi.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
 
-	req = sh("exec <&-; echo closed; sleep 1000")
+	req = guesttest.Sh("exec <&-; echo closed; sleep 1000")
 	req.Stdin = nil
-	p = h.start(req, guestapi.StartOptions{})
+	p = h.Begin(req, guestapi.StartOptions{})
 	if ev, err := p.Next(); err != nil || string(ev.Data.Stdout) != "closed\n" {
 		t.Fatal(ev, err)
 	}
-	wantKind(t, h.SendInput(ctx, pidOf(p), []byte("x"), false), sandbox.Conflict, "does not read")
-	wantKind(t, h.SendInput(ctx, pidOf(p), []byte("x"), true), sandbox.Conflict, "no terminal")
-	wantKind(t, h.Resize(ctx, pidOf(p), guestapi.PTYSize{Cols: 1, Rows: 1}), sandbox.Conflict, "no terminal")
-	if err := h.Signal(ctx, pidOf(p), guestapi.SIGKILL); err != nil {
+	guesttest.WantKind(t, h.SendInput(ctx, guesttest.PIDOf(p), []byte("x"), false), sandbox.Conflict, "does not read")
+	guesttest.WantKind(t, h.SendInput(ctx, guesttest.PIDOf(p), []byte("x"), true), sandbox.Conflict, "no terminal")
+	guesttest.WantKind(t, h.Resize(ctx, guesttest.PIDOf(p), guestapi.PTYSize{Cols: 1, Rows: 1}), sandbox.Conflict, "no terminal")
+	if err := h.Signal(ctx, guesttest.PIDOf(p), guestapi.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
 
-	p = h.start(sh("sleep 1000"), guestapi.StartOptions{})
-	wantKind(t, h.SendInput(ctx, pidOf(p), []byte("x"), false), sandbox.Conflict, "without input")
-	wantKind(t, h.CloseStdin(ctx, pidOf(p)), sandbox.Conflict, "without input")
-	if err := h.Signal(ctx, pidOf(p), guestapi.SIGKILL); err != nil {
+	p = h.Begin(guesttest.Sh("sleep 1000"), guestapi.StartOptions{})
+	guesttest.WantKind(t, h.SendInput(ctx, guesttest.PIDOf(p), []byte("x"), false), sandbox.Conflict, "without input")
+	guesttest.WantKind(t, h.CloseStdin(ctx, guesttest.PIDOf(p)), sandbox.Conflict, "without input")
+	if err := h.Signal(ctx, guesttest.PIDOf(p), guestapi.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
 }
 
 func TestTerminal(t *testing.T) {
-	h := newHost(t)
+	h := guesttest.New(t)
 	ctx := t.Context()
-	p := h.start(&guestapi.StartRequest{
+	p := h.Begin(&guestapi.StartRequest{
 		Process: guestapi.ProcessConfig{Cmd: "/bin/sh", Envs: map[string]string{"PS1": "$ "}, Cwd: "/"},
 		PTY:     &guestapi.PTY{Size: &guestapi.PTYSize{Cols: 100, Rows: 30}},
 	}, guestapi.StartOptions{})
@@ -265,7 +266,7 @@ func TestTerminal(t *testing.T) {
 	}
 	send := func(text string) {
 		t.Helper()
-		if err := h.SendInput(ctx, pidOf(p), []byte(text), true); err != nil {
+		if err := h.SendInput(ctx, guesttest.PIDOf(p), []byte(text), true); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -273,64 +274,64 @@ func TestTerminal(t *testing.T) {
 	send("stty size; tty; echo $TERM\n")
 	expect("30 100\r\n/dev/pts/")
 	expect("xterm-256color\r\n")
-	if err := h.Resize(ctx, pidOf(p), guestapi.PTYSize{Cols: 77, Rows: 22}); err != nil {
+	if err := h.Resize(ctx, guesttest.PIDOf(p), guestapi.PTYSize{Cols: 77, Rows: 22}); err != nil {
 		t.Fatal(err)
 	}
 	send("stty size </dev/tty\n")
 	expect("22 77\r\n")
-	wantKind(t, h.Resize(ctx, pidOf(p), guestapi.PTYSize{Cols: 1 << 17, Rows: 1}), sandbox.Invalid, "too large")
+	guesttest.WantKind(t, h.Resize(ctx, guesttest.PIDOf(p), guestapi.PTYSize{Cols: 1 << 17, Rows: 1}), sandbox.Invalid, "too large")
 	send("sleep 1000\n")
-	eventually(t, "sleep runs", func() bool { return h.programs("sleep") == 1 })
+	guesttest.Eventually(t, "sleep runs", func() bool { return h.Programs("sleep") == 1 })
 	send("\x03") // Control-C goes to the program in the foreground
-	eventually(t, "sleep is interrupted", func() bool { return h.programs("sleep") == 0 })
-	if err := h.CloseStdin(ctx, pidOf(p)); err != nil {
+	guesttest.Eventually(t, "sleep is interrupted", func() bool { return h.Programs("sleep") == 0 })
+	if err := h.CloseStdin(ctx, guesttest.PIDOf(p)); err != nil {
 		t.Fatal(err)
 	}
-	if end := collect(t, p).end; !end.Exited {
+	if end := guesttest.Collect(t, p).End; !end.Exited {
 		t.Errorf("end is %+v", end)
 	}
 }
 
 func TestSignals(t *testing.T) {
-	h := newHost(t)
+	h := guesttest.New(t)
 	ctx := t.Context()
 	for _, sig := range []struct {
 		name guestapi.Signal
 		text string
 	}{{guestapi.SIGTERM, "TERM"}, {guestapi.SIGINT, "INT"}, {guestapi.SIGHUP, "HUP"}} {
 		// The whole group gets it: the shell, and sleep, for which it waits.
-		p := h.start(sh("trap 'echo got "+sig.text+"; exit 7' "+sig.text+"; echo ready; sleep 1000"), guestapi.StartOptions{})
+		p := h.Begin(guesttest.Sh("trap 'echo got "+sig.text+"; exit 7' "+sig.text+"; echo ready; sleep 1000"), guestapi.StartOptions{})
 		if ev, err := p.Next(); err != nil || string(ev.Data.Stdout) != "ready\n" {
 			t.Fatal(ev, err)
 		}
-		eventually(t, "sleep runs", func() bool { return h.programs("sleep") == 1 })
-		if err := h.Signal(ctx, pidOf(p), sig.name); err != nil {
+		guesttest.Eventually(t, "sleep runs", func() bool { return h.Programs("sleep") == 1 })
+		if err := h.Signal(ctx, guesttest.PIDOf(p), sig.name); err != nil {
 			t.Fatal(err)
 		}
-		if r := collect(t, p); r.stdout != "got "+sig.text+"\n" || r.end.ExitCode != 7 {
-			t.Errorf("%s: %q, %+v", sig.name, r.stdout, r.end)
+		if r := guesttest.Collect(t, p); r.Stdout != "got "+sig.text+"\n" || r.End.ExitCode != 7 {
+			t.Errorf("%s: %q, %+v", sig.name, r.Stdout, r.End)
 		}
 	}
-	p := h.start(sh("sleep 1000"), guestapi.StartOptions{})
-	wantKind(t, h.Signal(ctx, pidOf(p), "SIGNAL_SIGSEGV"), sandbox.Invalid, "SIGSEGV")
-	if err := h.Signal(ctx, pidOf(p), guestapi.SIGKILL); err != nil {
+	p := h.Begin(guesttest.Sh("sleep 1000"), guestapi.StartOptions{})
+	guesttest.WantKind(t, h.Signal(ctx, guesttest.PIDOf(p), "SIGNAL_SIGSEGV"), sandbox.Invalid, "SIGSEGV")
+	if err := h.Signal(ctx, guesttest.PIDOf(p), guestapi.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	if end := collect(t, p).end; end.Exited || end.Detail.Signal != 9 || end.Detail.TimedOut {
+	if end := guesttest.Collect(t, p).End; end.Exited || end.Detail.Signal != 9 || end.Detail.TimedOut {
 		t.Errorf("end is %+v, %+v", end, end.Detail)
 	}
-	wantKind(t, h.Signal(ctx, guestapi.ProcessSelector{PID: 1}, guestapi.SIGKILL), sandbox.NotFound, "no process 1")
-	wantKind(t, h.Signal(ctx, guestapi.ProcessSelector{}, guestapi.SIGKILL), sandbox.NotFound, "no process 0")
+	guesttest.WantKind(t, h.Signal(ctx, guestapi.ProcessSelector{PID: 1}, guestapi.SIGKILL), sandbox.NotFound, "no process 1")
+	guesttest.WantKind(t, h.Signal(ctx, guestapi.ProcessSelector{}, guestapi.SIGKILL), sandbox.NotFound, "no process 0")
 }
 
 func TestListAndTags(t *testing.T) {
-	h := newHost(t)
+	h := guesttest.New(t)
 	ctx := t.Context()
-	req := sh("sleep 1000")
+	req := guesttest.Sh("sleep 1000")
 	req.Tag = "mine"
-	p := h.start(req, guestapi.StartOptions{})
+	p := h.Begin(req, guestapi.StartOptions{})
 	_, err := h.Start(ctx, req, guestapi.StartOptions{})
-	wantKind(t, err, sandbox.Conflict, `"mine" is in use`)
+	guesttest.WantKind(t, err, sandbox.Conflict, `"mine" is in use`)
 	list, err := h.Processes(ctx)
 	if err != nil {
 		t.Fatal(err)
@@ -342,20 +343,20 @@ func TestListAndTags(t *testing.T) {
 	if err := h.Signal(ctx, guestapi.ProcessSelector{Tag: "mine"}, guestapi.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	collect(t, p)
+	guesttest.Collect(t, p)
 	if list, err := h.Processes(ctx); err != nil || len(list) != 0 {
 		t.Errorf("list is %v, %v", list, err)
 	}
-	p = h.start(req, guestapi.StartOptions{}) // the tag is free again
-	if err := h.Signal(ctx, pidOf(p), guestapi.SIGKILL); err != nil {
+	p = h.Begin(req, guestapi.StartOptions{}) // the tag is free again
+	if err := h.Signal(ctx, guesttest.PIDOf(p), guestapi.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
 }
 
 func TestEndingTheCallLeavesTheProcess(t *testing.T) {
-	h := newHost(t)
+	h := guesttest.New(t)
 	ctx, cancel := context.WithCancel(t.Context())
-	p, err := h.Start(ctx, sh("sleep 0.3; echo done; sleep 1000"), guestapi.StartOptions{})
+	p, err := h.Start(ctx, guesttest.Sh("sleep 0.3; echo done; sleep 1000"), guestapi.StartOptions{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -363,7 +364,7 @@ func TestEndingTheCallLeavesTheProcess(t *testing.T) {
 	if _, err := p.Next(); !errors.Is(err, context.Canceled) || sandbox.KindOf(err) != sandbox.Unavailable {
 		t.Errorf("error is %v", err)
 	}
-	q, err := h.Connect(t.Context(), pidOf(p))
+	q, err := h.Connect(t.Context(), guesttest.PIDOf(p))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -371,13 +372,13 @@ func TestEndingTheCallLeavesTheProcess(t *testing.T) {
 	if err != nil || string(ev.Data.Stdout) != "done\n" {
 		t.Errorf("%v, %v", ev, err)
 	}
-	if err := h.Signal(t.Context(), pidOf(p), guestapi.SIGKILL); err != nil {
+	if err := h.Signal(t.Context(), guesttest.PIDOf(p), guestapi.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
 }
 
 func TestEndDetail(t *testing.T) {
-	h := newHost(t)
+	h := guesttest.New(t)
 	for name, tc := range map[string]struct {
 		script string
 		want   guestapi.EndDetail
@@ -394,17 +395,17 @@ func TestEndDetail(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			h := *h
-			h.t = t
-			got := *h.run(tc.script).end.Detail
+			h.T = t
+			got := *h.Run(tc.script).End.Detail
 			got.CPUMillis, got.PeakMemoryBytes = 0, 0
 			if diff := cmp.Diff(tc.want, got); diff != "" {
 				t.Errorf("detail (-want +got):\n%s", diff)
 			}
 		})
 	}
-	r := h.run("i=0; while [ $i -lt 300000 ]; do i=$((i+1)); done")
-	if r.end.Detail.CPUMillis < 10 {
-		t.Errorf("it used %d ms of CPU", r.end.Detail.CPUMillis)
+	r := h.Run("i=0; while [ $i -lt 300000 ]; do i=$((i+1)); done")
+	if r.End.Detail.CPUMillis < 10 {
+		t.Errorf("it used %d ms of CPU", r.End.Detail.CPUMillis)
 	}
 }
 
@@ -416,7 +417,7 @@ func setOOMScore(file *os.File, score string) error {
 // The guest is the last to be killed for memory; its children are as likely
 // as they were.
 func TestOOMScore(t *testing.T) {
-	needRoot(t)
+	guesttest.NeedRoot(t)
 	before, err := os.ReadFile("/proc/self/oom_score_adj")
 	if err != nil {
 		t.Fatal(err)
@@ -432,12 +433,12 @@ func TestOOMScore(t *testing.T) {
 	if err := setOOMScore(file, strings.TrimSpace(string(before))); err != nil {
 		t.Fatal(err)
 	}
-	h := newHost(t)
-	own, err := os.ReadFile(fmt.Sprintf("/proc/%d/oom_score_adj", h.pid))
+	h := guesttest.New(t)
+	own, err := os.ReadFile(fmt.Sprintf("/proc/%d/oom_score_adj", h.PID))
 	if err != nil || string(own) != "-999\n" {
 		t.Errorf("the guest's is %q, %v", own, err)
 	}
-	if got := h.run("cat /proc/self/oom_score_adj").stdout; got != string(before) {
+	if got := h.Run("cat /proc/self/oom_score_adj").Stdout; got != string(before) {
 		t.Errorf("a child's is %q, want %q", got, before)
 	}
 }

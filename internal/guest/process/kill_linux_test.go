@@ -1,4 +1,4 @@
-package guest
+package process_test
 
 import (
 	"os"
@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/glovebox-dev/glovebox/internal/guest/guesttest"
 	"github.com/glovebox-dev/glovebox/internal/guest/procfs"
 	"github.com/glovebox-dev/glovebox/internal/guestapi"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
@@ -54,24 +55,24 @@ func readyOrEnd(t *testing.T, p *guestapi.Process) *guestapi.EndEvent {
 }
 
 func TestKillEndsTheTree(t *testing.T) {
-	h := newHost(t)
+	h := guesttest.New(t)
 	// A neighbour that must not be touched.
-	neighbour := h.start(sh("setsid sleep 5000 & (env -i sleep 5001 &); echo ready; sleep 5002"), guestapi.StartOptions{})
+	neighbour := h.Begin(guesttest.Sh("setsid sleep 5000 & (env -i sleep 5001 &); echo ready; sleep 5002"), guestapi.StartOptions{})
 	ready(t, neighbour)
-	alone := func() bool { return len(h.descendants()) == 4 }
-	eventually(t, "the neighbour is there", alone)
+	alone := func() bool { return len(h.Descendants()) == 4 }
+	guesttest.Eventually(t, "the neighbour is there", alone)
 	for name, script := range hostile {
 		t.Run(name, func(t *testing.T) {
-			p := h.start(sh(script), guestapi.StartOptions{})
+			p := h.Begin(guesttest.Sh(script), guestapi.StartOptions{})
 			ready(t, p)
 			time.Sleep(20 * time.Millisecond) // let it fork a little
-			if err := h.Signal(t.Context(), pidOf(p), guestapi.SIGKILL); err != nil {
+			if err := h.Signal(t.Context(), guesttest.PIDOf(p), guestapi.SIGKILL); err != nil {
 				t.Fatal(err)
 			}
-			if list := h.descendants(); len(list) != 4 {
+			if list := h.Descendants(); len(list) != 4 {
 				t.Errorf("left after the reply: %+v", list)
 			}
-			if end := collect(t, p).end; end.Exited || end.Detail.Signal != 9 || end.Detail.Left != 0 || end.Detail.TimedOut {
+			if end := guesttest.Collect(t, p).End; end.Exited || end.Detail.Signal != 9 || end.Detail.Left != 0 || end.Detail.TimedOut {
 				t.Errorf("end is %+v, %+v", end, end.Detail)
 			}
 		})
@@ -82,12 +83,12 @@ func TestKillEndsTheTree(t *testing.T) {
 }
 
 func TestTimeoutEndsTheTree(t *testing.T) {
-	h := newHost(t)
+	h := guesttest.New(t)
 	for name, script := range hostile {
 		t.Run(name, func(t *testing.T) {
 			limit := 200 * time.Millisecond
 			began := time.Now()
-			p := h.start(sh(script), guestapi.StartOptions{Timeout: limit})
+			p := h.Begin(guesttest.Sh(script), guestapi.StartOptions{Timeout: limit})
 			// Where the machine is too busy for the tree to be there by then, it gets
 			// more time.
 			for end := readyOrEnd(t, p); end != nil; end = readyOrEnd(t, p) {
@@ -96,66 +97,66 @@ func TestTimeoutEndsTheTree(t *testing.T) {
 				}
 				limit *= 2
 				began = time.Now()
-				p = h.start(sh(script), guestapi.StartOptions{Timeout: limit})
+				p = h.Begin(guesttest.Sh(script), guestapi.StartOptions{Timeout: limit})
 			}
-			end := collect(t, p).end
+			end := guesttest.Collect(t, p).End
 			if took := time.Since(began); took < limit || took > limit+5*time.Second {
 				t.Errorf("it took %v with a limit of %v", took, limit)
 			}
 			if !end.Detail.TimedOut || end.Detail.Left != 0 {
 				t.Errorf("end is %+v, %+v", end, end.Detail)
 			}
-			if list := h.descendants(); len(list) != 0 {
+			if list := h.Descendants(); len(list) != 0 {
 				t.Errorf("left: %+v", list)
 			}
 		})
 	}
-	r := collect(t, h.start(sh("echo quick"), guestapi.StartOptions{Timeout: time.Minute}))
-	if r.stdout != "quick\n" || r.end.Detail.TimedOut {
-		t.Errorf("%q, %+v", r.stdout, r.end.Detail)
+	r := guesttest.Collect(t, h.Begin(guesttest.Sh("echo quick"), guestapi.StartOptions{Timeout: time.Minute}))
+	if r.Stdout != "quick\n" || r.End.Detail.TimedOut {
+		t.Errorf("%q, %+v", r.Stdout, r.End.Detail)
 	}
 }
 
 // A fork bomb at the limit is ended, with the guest unharmed.
 func TestForkBomb(t *testing.T) {
-	needRoot(t) // the limit is per user, and must not be the tester's own
-	h := newHost(t, "--nproc", "100")
+	guesttest.NeedRoot(t) // the limit is per user, and must not be the tester's own
+	h := guesttest.New(t, "--nproc", "100")
 	bomb := `bomb() { bomb | bomb & }; echo ready; bomb; sleep 1000`
-	p := h.start(sh(bomb), guestapi.StartOptions{Timeout: 500 * time.Millisecond})
-	end := collect(t, p).end
+	p := h.Begin(guesttest.Sh(bomb), guestapi.StartOptions{Timeout: 500 * time.Millisecond})
+	end := guesttest.Collect(t, p).End
 	if !end.Detail.TimedOut || !end.Detail.ProcessLimit || end.Detail.Left != 0 {
 		t.Errorf("end is %+v", end.Detail)
 	}
-	if list := h.descendants(); len(list) != 0 {
+	if list := h.Descendants(); len(list) != 0 {
 		t.Errorf("%d are left", len(list))
 	}
-	if r := h.run("echo fine"); r.stdout != "fine\n" || r.end.Detail.ProcessLimit {
-		t.Errorf("%q, %+v", r.stdout, r.end.Detail)
+	if r := h.Run("echo fine"); r.Stdout != "fine\n" || r.End.Detail.ProcessLimit {
+		t.Errorf("%q, %+v", r.Stdout, r.End.Detail)
 	}
 	// One that hits the limit and says so.
-	r := h.run(`for i in $(seq 200); do sleep 5 & done; echo no; exit 1`)
-	if !r.end.Detail.ProcessLimit || r.end.ExitCode == 0 {
-		t.Errorf("%q, %+v, %+v", r.stderr, r.end, r.end.Detail)
+	r := h.Run(`for i in $(seq 200); do sleep 5 & done; echo no; exit 1`)
+	if !r.End.Detail.ProcessLimit || r.End.ExitCode == 0 {
+		t.Errorf("%q, %+v, %+v", r.Stderr, r.End, r.End.Detail)
 	}
 }
 
 // What a finished run left in the background lives on, holds no stream open,
 // and can go on writing; and a kill of another run does not touch it.
 func TestBackgroundLivesOn(t *testing.T) {
-	h := newHost(t)
+	h := guesttest.New(t)
 	dir := t.TempDir()
 	pulse := filepath.Join(dir, "pulse")
 	began := time.Now()
-	r := collect(t, h.start(sh("(while :; do echo x; echo x >> "+pulse+"; sleep 0.02; done) & echo main"),
+	r := guesttest.Collect(t, h.Begin(guesttest.Sh("(while :; do echo x; echo x >> "+pulse+"; sleep 0.02; done) & echo main"),
 		guestapi.StartOptions{User: sandbox.Root}))
 	if took := time.Since(began); took > 3*time.Second {
 		t.Errorf("the end took %v", took)
 	}
-	if !strings.Contains(r.stdout, "main\n") || r.end.Detail.Left == 0 {
-		t.Errorf("%q, %+v", r.stdout, r.end.Detail)
+	if !strings.Contains(r.Stdout, "main\n") || r.End.Detail.Left == 0 {
+		t.Errorf("%q, %+v", r.Stdout, r.End.Detail)
 	}
-	p := h.start(sh("sleep 1000"), guestapi.StartOptions{})
-	if err := h.Signal(t.Context(), pidOf(p), guestapi.SIGKILL); err != nil {
+	p := h.Begin(guesttest.Sh("sleep 1000"), guestapi.StartOptions{})
+	if err := h.Signal(t.Context(), guesttest.PIDOf(p), guestapi.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
 	size := func() int64 {
@@ -166,17 +167,17 @@ func TestBackgroundLivesOn(t *testing.T) {
 		return info.Size()
 	}
 	before := size()
-	eventually(t, "the background process writes on", func() bool { return size() > before+10 })
+	guesttest.Eventually(t, "the background process writes on", func() bool { return size() > before+10 })
 }
 
 // A quiet descendant that holds the output open delays the end a little only.
 func TestHeldOutput(t *testing.T) {
-	h := newHost(t)
+	h := guesttest.New(t)
 	began := time.Now()
-	r := h.run("sleep 1000 & seq 1 100000")
+	r := h.Run("sleep 1000 & seq 1 100000")
 	took := time.Since(began)
-	if !strings.HasSuffix(r.stdout, "\n100000\n") || r.end.Detail.Left != 1 {
-		t.Errorf("%d bytes, %+v", len(r.stdout), r.end.Detail)
+	if !strings.HasSuffix(r.Stdout, "\n100000\n") || r.End.Detail.Left != 1 {
+		t.Errorf("%d bytes, %+v", len(r.Stdout), r.End.Detail)
 	}
 	if took > 2*time.Second {
 		t.Errorf("the end took %v", took)
@@ -186,16 +187,16 @@ func TestHeldOutput(t *testing.T) {
 // The guest is not the host's reaper: what is not its descendant is safe, even
 // if it bears a marker.
 func TestStrangersAreSafe(t *testing.T) {
-	h := newHost(t)
-	r := h.run("echo $GLOVEBOX_PROCESS")
-	p := h.start(sh("echo $GLOVEBOX_PROCESS; sleep 1000"), guestapi.StartOptions{})
+	h := guesttest.New(t)
+	r := h.Run("echo $GLOVEBOX_PROCESS")
+	p := h.Begin(guesttest.Sh("echo $GLOVEBOX_PROCESS; sleep 1000"), guestapi.StartOptions{})
 	ev, err := p.Next()
 	if err != nil {
 		t.Fatal(err)
 	}
 	marker := strings.TrimSpace(string(ev.Data.Stdout))
-	if marker == strings.TrimSpace(r.stdout) || !strings.Contains(marker, ".") {
-		t.Errorf("markers are %q and %q", marker, r.stdout)
+	if marker == strings.TrimSpace(r.Stdout) || !strings.Contains(marker, ".") {
+		t.Errorf("markers are %q and %q", marker, r.Stdout)
 	}
 	stranger := exec.Command("sleep", "1000")
 	stranger.Env = []string{"GLOVEBOX_PROCESS=" + marker}
@@ -203,7 +204,7 @@ func TestStrangersAreSafe(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer func() { stranger.Process.Kill(); stranger.Wait() }()
-	if err := h.Signal(t.Context(), pidOf(p), guestapi.SIGKILL); err != nil {
+	if err := h.Signal(t.Context(), guesttest.PIDOf(p), guestapi.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
 	if info, ok := procfs.Read(stranger.Process.Pid); !ok || info.Dead() || info.State == 'T' {

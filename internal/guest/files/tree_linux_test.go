@@ -1,9 +1,8 @@
-package guest
+package files_test
 
 import (
 	"errors"
 	"fmt"
-	"io"
 	"os"
 	"path/filepath"
 	"slices"
@@ -15,56 +14,19 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/glovebox-dev/glovebox/internal/guest/account"
+	"github.com/glovebox-dev/glovebox/internal/guest/guesttest"
 	"github.com/glovebox-dev/glovebox/internal/guestapi"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
-
-// userDir makes a directory that the sandbox's user owns, in the file system
-// of base or the usual one.
-func userDir(t testing.TB, base string) string {
-	t.Helper()
-	dir, err := os.MkdirTemp(base, "files")
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { os.RemoveAll(dir) })
-	if os.Geteuid() == 0 {
-		if err := os.Chown(dir, account.UserID, account.UserID); err != nil {
-			t.Fatal(err)
-		}
-	}
-	return dir
-}
-
-func (h *host) write(path, text string) {
-	h.t.Helper()
-	if _, err := h.Write(h.t.Context(), path, strings.NewReader(text), guestapi.WriteOptions{}); err != nil {
-		h.t.Fatal(err)
-	}
-}
-
-func (h *host) read(path string) string {
-	h.t.Helper()
-	r, _, err := h.Read(h.t.Context(), path, 0, -1, guestapi.FileOptions{})
-	if err != nil {
-		h.t.Fatal(err)
-	}
-	defer r.Close()
-	b, err := io.ReadAll(r)
-	if err != nil {
-		h.t.Fatal(err)
-	}
-	return string(b)
-}
 
 var noOpts guestapi.FileOptions
 
 func TestStatAndList(t *testing.T) {
 	h := newHost(t)
 	ctx := t.Context()
-	dir := userDir(t, "")
+	dir := guesttest.UserDir(t, "")
 	for _, name := range []string{"b", "a/2", "a/1/x", "a-b", "nl\nx", "bad\xff"} {
-		h.write(dir+"/"+name, name)
+		h.WriteText(dir+"/"+name, name)
 	}
 	if err := os.Symlink("/no/where", dir+"/link"); err != nil {
 		t.Fatal(err)
@@ -110,7 +72,7 @@ func TestStatAndList(t *testing.T) {
 	if err != nil || e.Name != "bad\uFFFD" || string(e.RawPath) != dir+"/bad\xff" {
 		t.Errorf("entry is %+v, %v", e, err)
 	}
-	if got := h.read(dir + "/bad\xff"); got != "bad\xff" {
+	if got := h.ReadText(dir + "/bad\xff"); got != "bad\xff" {
 		t.Errorf("contents are %q", got)
 	}
 
@@ -137,16 +99,16 @@ func TestStatAndList(t *testing.T) {
 		}
 	}
 	_, err = h.ListDir(ctx, dir+"/none", 1, noOpts)
-	wantKind(t, err, sandbox.NotFound, "none")
+	guesttest.WantKind(t, err, sandbox.NotFound, "none")
 	_, err = h.ListDir(ctx, dir+"/b", 1, noOpts)
-	wantKind(t, err, sandbox.Invalid, "not a directory")
+	guesttest.WantKind(t, err, sandbox.Invalid, "not a directory")
 	_, err = h.Stat(ctx, dir+"/none", noOpts)
-	wantKind(t, err, sandbox.NotFound, "none")
+	guesttest.WantKind(t, err, sandbox.NotFound, "none")
 }
 
 func TestListIsBounded(t *testing.T) {
 	h := newHost(t)
-	dir := userDir(t, "")
+	dir := guesttest.UserDir(t, "")
 	for i := range guestapi.MaxListEntries + 7 {
 		if err := os.WriteFile(fmt.Sprintf("%s/%07d", dir, i), nil, 0o644); err != nil {
 			t.Fatal(err)
@@ -170,7 +132,7 @@ func TestListIsBounded(t *testing.T) {
 		t.Errorf("%d entries, truncated %v, %v", len(l.Entries), l.Truncated, err)
 	}
 	// Deep directories of long names are cut off at a size, and still listed.
-	deep := userDir(t, "")
+	deep := guesttest.UserDir(t, "")
 	name := strings.Repeat("d", 200)
 	inner := deep
 	for range 15 {
@@ -192,26 +154,26 @@ func TestListIsBounded(t *testing.T) {
 func TestMakeMoveRemove(t *testing.T) {
 	h := newHost(t)
 	ctx := t.Context()
-	dir := userDir(t, "")
+	dir := guesttest.UserDir(t, "")
 	if err := h.MakeDir(ctx, dir+"/x/y", noOpts); err != nil {
 		t.Fatal(err)
 	}
-	wantKind(t, h.MakeDir(ctx, dir+"/x/y", noOpts), sandbox.Conflict, "exists")
-	h.write(dir+"/x/y/f", "f")
-	wantKind(t, h.MakeDir(ctx, dir+"/x/y/f", noOpts), sandbox.Invalid, "not a directory")
-	wantKind(t, h.MakeDir(ctx, dir+"/x/y/f/g", noOpts), sandbox.Invalid, "not a directory")
+	guesttest.WantKind(t, h.MakeDir(ctx, dir+"/x/y", noOpts), sandbox.Conflict, "exists")
+	h.WriteText(dir+"/x/y/f", "f")
+	guesttest.WantKind(t, h.MakeDir(ctx, dir+"/x/y/f", noOpts), sandbox.Invalid, "not a directory")
+	guesttest.WantKind(t, h.MakeDir(ctx, dir+"/x/y/f/g", noOpts), sandbox.Invalid, "not a directory")
 	if err := h.Move(ctx, dir+"/x", dir+"/p/q\xfe", noOpts); err != nil {
 		t.Fatal(err)
 	}
-	if got := h.read(dir + "/p/q\xfe/y/f"); got != "f" {
+	if got := h.ReadText(dir + "/p/q\xfe/y/f"); got != "f" {
 		t.Errorf("moved file is %q", got)
 	}
-	wantKind(t, h.Move(ctx, dir+"/x", dir+"/z", noOpts), sandbox.NotFound, "/x")
-	wantKind(t, h.Move(ctx, dir+"/p", dir+"/p/q\xfe/y/p", noOpts), sandbox.Invalid, "")
-	h.write(dir+"/one", "1")
-	h.write(dir+"/two", "2")
-	if err := h.Move(ctx, dir+"/one", dir+"/two", noOpts); err != nil || h.read(dir+"/two") != "1" {
-		t.Errorf("move over a file: %v, %q", err, h.read(dir+"/two"))
+	guesttest.WantKind(t, h.Move(ctx, dir+"/x", dir+"/z", noOpts), sandbox.NotFound, "/x")
+	guesttest.WantKind(t, h.Move(ctx, dir+"/p", dir+"/p/q\xfe/y/p", noOpts), sandbox.Invalid, "")
+	h.WriteText(dir+"/one", "1")
+	h.WriteText(dir+"/two", "2")
+	if err := h.Move(ctx, dir+"/one", dir+"/two", noOpts); err != nil || h.ReadText(dir+"/two") != "1" {
+		t.Errorf("move over a file: %v, %q", err, h.ReadText(dir+"/two"))
 	}
 	// A link is removed, not what it leads to.
 	if err := os.Symlink(dir+"/p", dir+"/link"); err != nil {
@@ -222,27 +184,27 @@ func TestMakeMoveRemove(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if got := h.read(dir + "/p/q\xfe/y/f"); got != "f" {
+	if got := h.ReadText(dir + "/p/q\xfe/y/f"); got != "f" {
 		t.Errorf("behind the link: %q", got)
 	}
 	if err := h.Remove(ctx, dir+"/p", noOpts); err != nil {
 		t.Fatal(err)
 	}
-	wantKind(t, h.Remove(ctx, dir+"/p", noOpts), sandbox.NotFound, "/p")
-	wantKind(t, h.Remove(ctx, "/x/..", noOpts), sandbox.Invalid, "root directory")
+	guesttest.WantKind(t, h.Remove(ctx, dir+"/p", noOpts), sandbox.NotFound, "/p")
+	guesttest.WantKind(t, h.Remove(ctx, "/x/..", noOpts), sandbox.Invalid, "root directory")
 }
 
 // A move to another file system copies, whole.
 func TestMoveAcross(t *testing.T) {
 	h := newHost(t)
-	from := userDir(t, "")
-	to := userDir(t, "/dev/shm")
+	from := guesttest.UserDir(t, "")
+	to := guesttest.UserDir(t, "/dev/shm")
 	var a, b unix.Stat_t
 	if unix.Stat(from, &a) != nil || unix.Stat(to, &b) != nil || a.Dev == b.Dev {
 		t.Skip("needs two file systems")
 	}
-	h.write(from+"/d/f", "contents")
-	h.write(from+"/d/sub/g", "more")
+	h.WriteText(from+"/d/f", "contents")
+	h.WriteText(from+"/d/sub/g", "more")
 	if err := os.Symlink("f", from+"/d/link"); err != nil {
 		t.Fatal(err)
 	}
@@ -253,7 +215,7 @@ func TestMoveAcross(t *testing.T) {
 		t.Fatal(err)
 	}
 	info, err := os.Stat(to + "/e/f")
-	if err != nil || info.Mode().Perm() != 0o640 || h.read(to+"/e/link") != "contents" || h.read(to+"/e/sub/g") != "more" {
+	if err != nil || info.Mode().Perm() != 0o640 || h.ReadText(to+"/e/link") != "contents" || h.ReadText(to+"/e/sub/g") != "more" {
 		t.Errorf("%v, %v", info, err)
 	}
 	if _, err := os.Lstat(from + "/d"); !errors.Is(err, os.ErrNotExist) {
@@ -262,7 +224,7 @@ func TestMoveAcross(t *testing.T) {
 	if err := unix.Mkfifo(to+"/e/fifo", 0o600); err != nil {
 		t.Fatal(err)
 	}
-	wantKind(t, h.Move(t.Context(), to+"/e", from+"/e", noOpts), sandbox.Invalid, "cannot be moved")
+	guesttest.WantKind(t, h.Move(t.Context(), to+"/e", from+"/e", noOpts), sandbox.Invalid, "cannot be moved")
 	if entries, err := os.ReadDir(from); err != nil || len(entries) != 0 {
 		t.Errorf("half a copy is left: %v, %v", entries, err)
 	}
@@ -270,7 +232,7 @@ func TestMoveAcross(t *testing.T) {
 
 // The guest is root, but touches files as who is named.
 func TestFilesWithTheUsersRights(t *testing.T) {
-	needRoot(t)
+	guesttest.NeedRoot(t)
 	h := newHost(t)
 	ctx := t.Context()
 	asRoot := guestapi.FileOptions{User: sandbox.Root}
@@ -336,8 +298,8 @@ func TestFilesWithTheUsersRights(t *testing.T) {
 		t.Errorf("%+v, %v", info, err)
 	}
 	// What the user writes is the user's, parents too.
-	mine := userDir(t, "")
-	h.write(mine+"/a/b", "")
+	mine := guesttest.UserDir(t, "")
+	h.WriteText(mine+"/a/b", "")
 	for _, path := range []string{mine + "/a", mine + "/a/b"} {
 		info, err := os.Stat(path)
 		if err != nil || info.Sys().(*syscall.Stat_t).Uid != account.UserID || info.Sys().(*syscall.Stat_t).Gid != account.UserID {
@@ -357,7 +319,7 @@ func TestFilesWithTheUsersRights(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/status", h.pid))
+	threads, err := filepath.Glob(fmt.Sprintf("/proc/%d/task/*/status", h.PID))
 	if err != nil || len(threads) == 0 {
 		t.Fatal(threads, err)
 	}

@@ -1,4 +1,4 @@
-package guest
+package contexts_test
 
 import (
 	"bytes"
@@ -10,6 +10,7 @@ import (
 	"testing"
 
 	"github.com/glovebox-dev/glovebox/internal/guest/contexts"
+	"github.com/glovebox-dev/glovebox/internal/guest/guesttest"
 	"github.com/glovebox-dev/glovebox/internal/guest/picture/picturetest"
 	"github.com/glovebox-dev/glovebox/internal/guestapi"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
@@ -28,7 +29,7 @@ func TestPreviews(t *testing.T) {
 	}
 	small := picturetest.Painted(t, 30, 20, 0)
 	for name, data := range map[string][]byte{
-		"small.png": small, "wide.png": picturetest.Painted(t, 3136, 10, 0), "bomb.png": picturetest.BigPNG(t, 6400, 6500/raceFactor, 16, 6, 4, 0), "none.png": []byte("x"),
+		"small.png": small, "wide.png": picturetest.Painted(t, 3136, 10, 0), "bomb.png": picturetest.BigPNG(t, 6400, 6500/guesttest.RaceFactor, 16, 6, 4, 0), "none.png": []byte("x"),
 		"broken.png": picturetest.Painted(t, 3136, 10, 0)[:60], "small.jpeg": small,
 	} {
 		if err := os.WriteFile(filepath.Join(dir, name), data, 0o644); err != nil {
@@ -67,7 +68,7 @@ func TestPreviews(t *testing.T) {
 		data, err := h.Preview(t.Context(), filepath.Join(dir, w.name), mime, guestapi.FileOptions{})
 		switch {
 		case w.why != "":
-			wantKind(t, err, sandbox.Invalid, w.why)
+			guesttest.WantKind(t, err, sandbox.Invalid, w.why)
 		case err != nil || sandbox.PictureType(data) != "image/png":
 			t.Errorf("%s: %d bytes, %v", w.name, len(data), err)
 		case w.mime == "" && !bytes.Equal(data, small):
@@ -75,9 +76,9 @@ func TestPreviews(t *testing.T) {
 		}
 	}
 	_, err = h.Preview(t.Context(), filepath.Join(dir, "absent.png"), "image/png", guestapi.FileOptions{})
-	wantKind(t, err, sandbox.NotFound, "")
+	guesttest.WantKind(t, err, sandbox.NotFound, "")
 	_, err = h.Preview(t.Context(), "/dev/zero", "image/png", guestapi.FileOptions{})
-	wantKind(t, err, sandbox.Invalid, "not a regular file")
+	guesttest.WantKind(t, err, sandbox.Invalid, "not a regular file")
 }
 
 // TestPreviewEnds stops a run whose pictures take long, and one that shows more

@@ -1,4 +1,4 @@
-package guest
+package contexts_test
 
 import (
 	"os"

@@ -1,4 +1,4 @@
-package guest
+package files_test
 
 import (
 	"bytes"
@@ -22,6 +22,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/glovebox-dev/glovebox/internal/guest/guesttest"
 	"github.com/glovebox-dev/glovebox/internal/guestapi"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
@@ -39,7 +40,7 @@ func (pattern) Read(p []byte) (int, error) {
 func TestWriteAndRead(t *testing.T) {
 	h := newHost(t)
 	ctx := t.Context()
-	dir := userDir(t, "")
+	dir := guesttest.UserDir(t, "")
 	path := dir + "/a/b/../b/c.txt"
 	info, err := h.Write(ctx, path, strings.NewReader("hello world"), guestapi.WriteOptions{})
 	if err != nil {
@@ -70,44 +71,44 @@ func TestWriteAndRead(t *testing.T) {
 	if _, err := h.Write(ctx, path, strings.NewReader("!"), guestapi.WriteOptions{Append: true}); err != nil {
 		t.Fatal(err)
 	}
-	if got := h.read(path); got != "hello world!" {
+	if got := h.ReadText(path); got != "hello world!" {
 		t.Errorf("after append: %q", got)
 	}
 	if _, err := h.Write(ctx, dir+"/new", strings.NewReader("1"), guestapi.WriteOptions{Append: true}); err != nil {
 		t.Fatal(err)
 	}
-	h.write(dir+"/empty", "")
-	if got := h.read(dir + "/empty"); got != "" {
+	h.WriteText(dir+"/empty", "")
+	if got := h.ReadText(dir + "/empty"); got != "" {
 		t.Errorf("empty file: %q", got)
 	}
 	// Files of /proc say that they are empty.
-	if got := h.read("/proc/version"); !strings.HasPrefix(got, "Linux") {
+	if got := h.ReadText("/proc/version"); !strings.HasPrefix(got, "Linux") {
 		t.Errorf("/proc/version: %q", got)
 	}
 	_, _, err = h.Read(ctx, dir+"/none", 0, -1, noOpts)
-	wantKind(t, err, sandbox.NotFound, dir+"/none")
+	guesttest.WantKind(t, err, sandbox.NotFound, dir+"/none")
 	_, _, err = h.Read(ctx, dir, 0, -1, noOpts)
-	wantKind(t, err, sandbox.Invalid, "is a directory")
+	guesttest.WantKind(t, err, sandbox.Invalid, "is a directory")
 	_, err = h.Write(ctx, dir+"/a", strings.NewReader(""), guestapi.WriteOptions{})
-	wantKind(t, err, sandbox.Invalid, "is a directory")
+	guesttest.WantKind(t, err, sandbox.Invalid, "is a directory")
 	_, err = h.Write(ctx, dir+"/a", strings.NewReader(""), guestapi.WriteOptions{Append: true})
-	wantKind(t, err, sandbox.Invalid, "irectory")
+	guesttest.WantKind(t, err, sandbox.Invalid, "irectory")
 	_, err = h.Write(ctx, path+"/x", strings.NewReader(""), guestapi.WriteOptions{})
-	wantKind(t, err, sandbox.Invalid, "not a directory")
+	guesttest.WantKind(t, err, sandbox.Invalid, "not a directory")
 	_, err = h.Write(ctx, "/tmp/a\x00b", strings.NewReader(""), guestapi.WriteOptions{})
-	wantKind(t, err, sandbox.Invalid, "NUL")
+	guesttest.WantKind(t, err, sandbox.Invalid, "NUL")
 	_, err = h.Write(ctx, "", strings.NewReader(""), guestapi.WriteOptions{})
-	wantKind(t, err, sandbox.Invalid, "no path")
+	guesttest.WantKind(t, err, sandbox.Invalid, "no path")
 	_, err = h.Write(ctx, dir+"/"+strings.Repeat("n", 300), strings.NewReader(""), guestapi.WriteOptions{})
-	wantKind(t, err, sandbox.Invalid, "too long")
+	guesttest.WantKind(t, err, sandbox.Invalid, "too long")
 }
 
 func TestWriteIsWhole(t *testing.T) {
 	h := newHost(t)
 	ctx := t.Context()
-	dir := userDir(t, "")
+	dir := guesttest.UserDir(t, "")
 	path := dir + "/f"
-	h.write(path, "old")
+	h.WriteText(path, "old")
 	if err := os.Chmod(path, 0o750); err != nil {
 		t.Fatal(err)
 	}
@@ -123,24 +124,24 @@ func TestWriteIsWhole(t *testing.T) {
 		}
 		return len(entries) == 1
 	}
-	eventually(t, "the temporary file is gone", only)
-	if got := h.read(path); got != "old" {
+	guesttest.Eventually(t, "the temporary file is gone", only)
+	if got := h.ReadText(path); got != "old" {
 		t.Errorf("after a broken upload: %q", got)
 	}
-	h.write(path, "new")
+	h.WriteText(path, "new")
 	info, err := os.Stat(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	if info.Mode().Perm() != 0o750 || h.read(path) != "new" {
-		t.Errorf("mode %v, %q", info.Mode(), h.read(path))
+	if info.Mode().Perm() != 0o750 || h.ReadText(path) != "new" {
+		t.Errorf("mode %v, %q", info.Mode(), h.ReadText(path))
 	}
 	// A link is written through, as opening it would.
 	if err := os.Symlink("f", dir+"/link"); err != nil {
 		t.Fatal(err)
 	}
-	h.write(dir+"/link", "through")
-	if got := h.read(path); got != "through" {
+	h.WriteText(dir+"/link", "through")
+	if got := h.ReadText(path); got != "through" {
 		t.Errorf("behind the link: %q", got)
 	}
 	for _, loop := range []string{"/l1", "/l2"} {
@@ -149,13 +150,13 @@ func TestWriteIsWhole(t *testing.T) {
 		}
 	}
 	_, err = h.Write(ctx, dir+"/l1", strings.NewReader(""), guestapi.WriteOptions{})
-	wantKind(t, err, sandbox.Invalid, "symbolic links")
+	guesttest.WantKind(t, err, sandbox.Invalid, "symbolic links")
 }
 
 // What is not a file never makes a call wait.
 func TestNotRegular(t *testing.T) {
 	h := newHost(t)
-	dir := userDir(t, "")
+	dir := guesttest.UserDir(t, "")
 	fifo := dir + "/fifo"
 	if err := unix.Mkfifo(fifo, 0o666); err != nil {
 		t.Fatal(err)
@@ -169,9 +170,9 @@ func TestNotRegular(t *testing.T) {
 	defer cancel()
 	for _, path := range []string{fifo, dir + "/sock", "/dev/zero", "/dev/ptmx"} {
 		_, _, err := h.Read(ctx, path, 0, -1, noOpts)
-		wantKind(t, err, sandbox.Invalid, "not a regular file")
+		guesttest.WantKind(t, err, sandbox.Invalid, "not a regular file")
 		_, err = h.Write(ctx, path, strings.NewReader("x"), guestapi.WriteOptions{})
-		wantKind(t, err, sandbox.Invalid, "not a regular file")
+		guesttest.WantKind(t, err, sandbox.Invalid, "not a regular file")
 		_, err = h.Write(ctx, path, strings.NewReader("x"), guestapi.WriteOptions{Append: true})
 		if sandbox.KindOf(err) != sandbox.Invalid {
 			t.Errorf("append to %s: %v", path, err)
@@ -186,13 +187,13 @@ func TestNotRegular(t *testing.T) {
 // A gibibyte goes through without being held.
 func TestLargeFile(t *testing.T) {
 	h := newHost(t)
-	dir := userDir(t, "")
+	dir := guesttest.UserDir(t, "")
 	size := int64(1 << 30)
 	if testing.Short() {
 		size = 64 << 20
 	}
 	sum := sha256.New()
-	before := h.rss()
+	before := h.Memory()
 	if _, err := h.Write(t.Context(), dir+"/big", io.TeeReader(io.LimitReader(pattern{}, size), sum), guestapi.WriteOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -208,7 +209,7 @@ func TestLargeFile(t *testing.T) {
 	if !bytes.Equal(sum.Sum(nil), back.Sum(nil)) {
 		t.Error("what was read is not what was written")
 	}
-	if grown := h.rss() - before; grown > 32<<20*raceFactor {
+	if grown := h.Memory() - before; grown > 32<<20*guesttest.RaceFactor {
 		t.Errorf("the guest grew by %d MiB", grown>>20)
 	}
 }
@@ -216,9 +217,9 @@ func TestLargeFile(t *testing.T) {
 // E2B's SDK uploads forms.
 func TestForms(t *testing.T) {
 	h := newHost(t)
-	dir := userDir(t, "")
+	dir := guesttest.UserDir(t, "")
 	client := &http.Client{Transport: &http.Transport{
-		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return dialer(h.socket)(ctx) },
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return guesttest.Dialer(h.Socket)(ctx) },
 	}}
 	defer client.CloseIdleConnections()
 	post := func(query url.Values, parts map[string]string) (int, string) {
@@ -258,7 +259,7 @@ func TestForms(t *testing.T) {
 		t.Errorf("%d %s, want %s", status, body, want)
 	}
 	status, body = post(url.Values{"username": {"user"}}, map[string]string{dir + "/a/b": "2", dir + "/c": "3"})
-	if status != 200 || h.read(dir+"/a/b") != "2" || h.read(dir+"/c") != "3" || h.read(dir+"/one") != "1" {
+	if status != 200 || h.ReadText(dir+"/a/b") != "2" || h.ReadText(dir+"/c") != "3" || h.ReadText(dir+"/one") != "1" {
 		t.Errorf("%d %s", status, body)
 	}
 	for _, tc := range []struct {
@@ -288,16 +289,16 @@ func TestForms(t *testing.T) {
 // TestEncodedUpload: what comes packed is stored unpacked, whole or not at all.
 func TestEncodedUpload(t *testing.T) {
 	h := newHost(t)
-	dir := userDir(t, "")
+	dir := guesttest.UserDir(t, "")
 	client := &http.Client{Transport: &http.Transport{
-		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return dialer(h.socket)(ctx) },
+		DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) { return guesttest.Dialer(h.Socket)(ctx) },
 	}}
 	defer client.CloseIdleConnections()
 	var packed bytes.Buffer
 	w := gzip.NewWriter(&packed)
 	io.WriteString(w, strings.Repeat("text ", 1000))
 	w.Close()
-	h.write(dir+"/f", "old")
+	h.WriteText(dir+"/f", "old")
 	for _, tt := range []struct {
 		encoding, body string
 		status         int
@@ -320,30 +321,51 @@ func TestEncodedUpload(t *testing.T) {
 			t.Fatal(err)
 		}
 		resp.Body.Close()
-		if got := h.read(dir + "/f"); resp.StatusCode != tt.status || got != tt.want {
+		if got := h.ReadText(dir + "/f"); resp.StatusCode != tt.status || got != tt.want {
 			t.Errorf("%s of %d bytes: status %d, want %d; the file has %d bytes, want %d", tt.encoding, len(tt.body), resp.StatusCode, tt.status, len(got), len(tt.want))
 		}
 	}
 }
 
 func TestDiskFull(t *testing.T) {
-	needRoot(t)
-	dir := userDir(t, "")
+	guesttest.NeedRoot(t)
+	dir := guesttest.UserDir(t, "")
 	if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "size=1m,mode=777"); err != nil {
 		t.Skip("cannot mount: ", err)
 	}
 	t.Cleanup(func() { unix.Unmount(dir, unix.MNT_DETACH) })
 	h := newHost(t)
-	h.write(dir+"/f", "old")
+	h.WriteText(dir+"/f", "old")
 	_, err := h.Write(t.Context(), dir+"/f", io.LimitReader(pattern{}, 4<<20), guestapi.WriteOptions{})
-	wantKind(t, err, sandbox.Exhausted, "no space left")
-	if got := h.read(dir + "/f"); got != "old" {
+	guesttest.WantKind(t, err, sandbox.Exhausted, "no space left")
+	if got := h.ReadText(dir + "/f"); got != "old" {
 		t.Errorf("after that it is %q", got)
 	}
-	req := sh("cat /dev/zero > x 2>/dev/null")
+	req := guesttest.Sh("cat /dev/zero > x 2>/dev/null")
 	req.Process.Cwd = dir
-	r := collect(t, h.start(req, guestapi.StartOptions{}))
-	if !r.end.Detail.DiskFull || r.end.ExitCode == 0 {
-		t.Errorf("%+v, %+v", r.end, r.end.Detail)
+	r := guesttest.Collect(t, h.Begin(req, guestapi.StartOptions{}))
+	if !r.End.Detail.DiskFull || r.End.ExitCode == 0 {
+		t.Errorf("%+v, %+v", r.End, r.End.Detail)
+	}
+}
+
+// BenchmarkReadFile is how fast a file's contents reach the host.
+func BenchmarkReadFile(b *testing.B) {
+	h := newHost(b)
+	dir := guesttest.UserDir(b, "")
+	const size = 64 << 20
+	if _, err := h.Write(b.Context(), dir+"/f", io.LimitReader(pattern{}, size), guestapi.WriteOptions{}); err != nil {
+		b.Fatal(err)
+	}
+	b.SetBytes(size)
+	for b.Loop() {
+		r, _, err := h.Read(b.Context(), dir+"/f", 0, -1, noOpts)
+		if err != nil {
+			b.Fatal(err)
+		}
+		if n, err := io.Copy(io.Discard, r); err != nil || n != size {
+			b.Fatal(n, err)
+		}
+		r.Close()
 	}
 }

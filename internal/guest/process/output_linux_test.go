@@ -1,4 +1,4 @@
-package guest
+package process_test
 
 import (
 	"bytes"
@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/glovebox-dev/glovebox/internal/guest/guesttest"
 	"github.com/glovebox-dev/glovebox/internal/guest/procfs"
 	"github.com/glovebox-dev/glovebox/internal/guestapi"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
@@ -17,12 +18,12 @@ import (
 // Much output arrives complete, and each stream in order, and slowly taken
 // output does not pile up in the guest.
 func TestMuchOutput(t *testing.T) {
-	h := newHost(t)
+	h := guesttest.New(t)
 	const size = 100 << 20
 	script := fmt.Sprintf("head -c %d /dev/zero | tr '\\0' a & head -c %d /dev/zero | tr '\\0' b >&2 & wait", size, size/4)
-	p := h.start(sh(script), guestapi.StartOptions{})
+	p := h.Begin(guesttest.Sh(script), guestapi.StartOptions{})
 	// Warm: the pools have what they will have.
-	before := h.rss()
+	before := h.Memory()
 	time.Sleep(300 * time.Millisecond) // while nobody reads
 	a, b, most := 0, 0, 0
 	for i := 0; ; i++ {
@@ -36,7 +37,7 @@ func TestMuchOutput(t *testing.T) {
 		a += bytes.Count(ev.Data.Stdout, []byte("a"))
 		b += bytes.Count(ev.Data.Stderr, []byte("b"))
 		if i%64 == 0 {
-			most = max(most, h.rss())
+			most = max(most, h.Memory())
 		}
 	}
 	if a != size || b != size/4 {
@@ -48,23 +49,23 @@ func TestMuchOutput(t *testing.T) {
 }
 
 func TestOrderOfOutput(t *testing.T) {
-	h := newHost(t)
-	r := h.run("i=0; while [ $i -lt 3000 ]; do echo $i; echo $i >&2; i=$((i+1)); done")
+	h := guesttest.New(t)
+	r := h.Run("i=0; while [ $i -lt 3000 ]; do echo $i; echo $i >&2; i=$((i+1)); done")
 	var want strings.Builder
 	for i := range 3000 {
 		want.WriteString(strconv.Itoa(i) + "\n")
 	}
-	if r.stdout != want.String() || r.stderr != want.String() {
+	if r.Stdout != want.String() || r.Stderr != want.String() {
 		t.Error("output is not what was written")
 	}
 }
 
 func TestBackPressure(t *testing.T) {
-	h := newHost(t)
+	h := guesttest.New(t)
 	// Nobody reads: the process stops writing, and goes on when read.
-	p := h.start(sh("yes & wait"), guestapi.StartOptions{})
+	p := h.Begin(guesttest.Sh("yes & wait"), guestapi.StartOptions{})
 	cpu := func() (ticks uint64) {
-		for _, d := range h.descendants() {
+		for _, d := range h.Descendants() {
 			var buf [1024]byte
 			n := procfs.ReadSmall("/proc/"+strconv.Itoa(d.PID)+"/stat", buf[:])
 			f := strings.Fields(string(buf[bytes.LastIndexByte(buf[:n], ')')+1 : n]))
@@ -87,22 +88,22 @@ func TestBackPressure(t *testing.T) {
 		}
 		read += len(ev.Data.Stdout)
 	}
-	if err := h.Signal(t.Context(), pidOf(p), guestapi.SIGKILL); err != nil {
+	if err := h.Signal(t.Context(), guesttest.PIDOf(p), guestapi.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
 }
 
 func TestKeep(t *testing.T) {
-	h := newHost(t)
+	h := guesttest.New(t)
 	ctx := t.Context()
 	const size = 8 << 20
-	req := sh(fmt.Sprintf("echo begin; head -c %d /dev/zero | tr '\\0' x; echo end", size))
+	req := guesttest.Sh(fmt.Sprintf("echo begin; head -c %d /dev/zero | tr '\\0' x; echo end", size))
 	req.Keep, req.Tag = true, "kept"
-	p := h.start(req, guestapi.StartOptions{})
-	sel := pidOf(p)
+	p := h.Begin(req, guestapi.StartOptions{})
+	sel := guesttest.PIDOf(p)
 	p.Close() // before anything was read
 	time.Sleep(200 * time.Millisecond)
-	before := h.rss()
+	before := h.Memory()
 	if before > 100<<20 {
 		t.Errorf("the guest holds %d MiB", before>>20)
 	}
@@ -129,23 +130,23 @@ func TestKeep(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := collect(t, q)
-	if !strings.HasSuffix(r.stdout, "x\nend\n") && !strings.HasSuffix(r.stdout, "xend\n") {
-		t.Errorf("the last of the output is %q", r.stdout[max(0, len(r.stdout)-20):])
+	r := guesttest.Collect(t, q)
+	if !strings.HasSuffix(r.Stdout, "x\nend\n") && !strings.HasSuffix(r.Stdout, "xend\n") {
+		t.Errorf("the last of the output is %q", r.Stdout[max(0, len(r.Stdout)-20):])
 	}
 	_, err = h.Connect(ctx, sel)
-	wantKind(t, err, sandbox.NotFound, "no process")
+	guesttest.WantKind(t, err, sandbox.NotFound, "no process")
 }
 
 // An end that nobody took waits, with all output.
 func TestKeepsTheEnd(t *testing.T) {
-	h := newHost(t)
-	req := sh("echo early; sleep 0.2; echo late; exit 5")
+	h := guesttest.New(t)
+	req := guesttest.Sh("echo early; sleep 0.2; echo late; exit 5")
 	req.Keep = true
-	p := h.start(req, guestapi.StartOptions{})
-	sel := pidOf(p)
+	p := h.Begin(req, guestapi.StartOptions{})
+	sel := guesttest.PIDOf(p)
 	p.Close()
-	eventually(t, "it ended", func() bool { return len(h.descendants()) == 0 })
+	guesttest.Eventually(t, "it ended", func() bool { return len(h.Descendants()) == 0 })
 	list, err := h.Processes(t.Context())
 	if err != nil || len(list) != 1 {
 		t.Fatalf("list is %v, %v", list, err)
@@ -155,8 +156,8 @@ func TestKeepsTheEnd(t *testing.T) {
 		t.Fatal(err)
 	}
 	// The first stream may have taken "early" before it was closed.
-	if r := collect(t, q); strings.TrimPrefix(r.stdout, "early\n") != "late\n" || r.end.ExitCode != 5 {
-		t.Errorf("%q, %+v", r.stdout, r.end)
+	if r := guesttest.Collect(t, q); strings.TrimPrefix(r.Stdout, "early\n") != "late\n" || r.End.ExitCode != 5 {
+		t.Errorf("%q, %+v", r.Stdout, r.End)
 	}
 	list, err = h.Processes(t.Context())
 	if err != nil || len(list) != 0 {
@@ -165,65 +166,65 @@ func TestKeepsTheEnd(t *testing.T) {
 }
 
 func TestWithoutKeepOutputIsDropped(t *testing.T) {
-	h := newHost(t)
-	p := h.start(sh("head -c 20000000 /dev/zero; touch /dev/null; sleep 1000"), guestapi.StartOptions{})
+	h := guesttest.New(t)
+	p := h.Begin(guesttest.Sh("head -c 20000000 /dev/zero; touch /dev/null; sleep 1000"), guestapi.StartOptions{})
 	p.Close()
-	eventually(t, "it runs on", func() bool { // head is done, sleep runs
-		list := h.descendants()
+	guesttest.Eventually(t, "it runs on", func() bool { // head is done, sleep runs
+		list := h.Descendants()
 		return len(list) == 2 || len(list) == 1 && list[0].State == 'S'
 	})
-	q, err := h.Connect(t.Context(), pidOf(p))
+	q, err := h.Connect(t.Context(), guesttest.PIDOf(p))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := h.Signal(t.Context(), pidOf(p), guestapi.SIGKILL); err != nil {
+	if err := h.Signal(t.Context(), guesttest.PIDOf(p), guestapi.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	collect(t, q)
+	guesttest.Collect(t, q)
 }
 
 // Every attached stream gets all that comes while it is attached.
 func TestSeveralStreams(t *testing.T) {
-	h := newHost(t)
-	req := sh("read x; seq 1 200000")
+	h := guesttest.New(t)
+	req := guesttest.Sh("read x; seq 1 200000")
 	req.Stdin = nil
-	p := h.start(req, guestapi.StartOptions{})
+	p := h.Begin(req, guestapi.StartOptions{})
 	streams := []*guestapi.Process{p}
 	for range 4 {
-		q, err := h.Connect(t.Context(), pidOf(p))
+		q, err := h.Connect(t.Context(), guesttest.PIDOf(p))
 		if err != nil {
 			t.Fatal(err)
 		}
 		streams = append(streams, q)
 	}
-	if err := h.SendInput(t.Context(), pidOf(p), []byte("\n"), false); err != nil {
+	if err := h.SendInput(t.Context(), guesttest.PIDOf(p), []byte("\n"), false); err != nil {
 		t.Fatal(err)
 	}
-	results := make([]result, len(streams))
+	results := make([]guesttest.Result, len(streams))
 	var wg sync.WaitGroup
 	for i, q := range streams {
-		wg.Go(func() { results[i] = collect(t, q) })
+		wg.Go(func() { results[i] = guesttest.Collect(t, q) })
 	}
 	wg.Wait()
 	for i, r := range results {
-		if !strings.HasPrefix(r.stdout, "1\n2\n") || !strings.HasSuffix(r.stdout, "\n200000\n") || r.stdout != results[0].stdout {
-			t.Errorf("stream %d has %d bytes", i, len(r.stdout))
+		if !strings.HasPrefix(r.Stdout, "1\n2\n") || !strings.HasSuffix(r.Stdout, "\n200000\n") || r.Stdout != results[0].Stdout {
+			t.Errorf("stream %d has %d bytes", i, len(r.Stdout))
 		}
 	}
 }
 
 func TestManyAtOnce(t *testing.T) {
-	h := newHost(t)
+	h := guesttest.New(t)
 	var wg sync.WaitGroup
 	for i := range 100 {
 		wg.Go(func() {
-			p, err := h.Start(t.Context(), sh(fmt.Sprintf("sleep 0.1; echo %d", i)), guestapi.StartOptions{})
+			p, err := h.Start(t.Context(), guesttest.Sh(fmt.Sprintf("sleep 0.1; echo %d", i)), guestapi.StartOptions{})
 			if err != nil {
 				t.Error(err)
 				return
 			}
-			if r := collect(t, p); r.stdout != fmt.Sprintf("%d\n", i) {
-				t.Errorf("%d: %q", i, r.stdout)
+			if r := guesttest.Collect(t, p); r.Stdout != fmt.Sprintf("%d\n", i) {
+				t.Errorf("%d: %q", i, r.Stdout)
 			}
 		})
 	}
