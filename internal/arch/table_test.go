@@ -20,7 +20,17 @@ var table = []row{
 	{"fair", "sandbox"},
 	{"metrics", "fair, sandbox"},
 	{"guestapi", "sandbox"},
-	{"guest", "guestapi, kernels, sandbox, workspace"},
+	{"guest", "guest/account, guest/contexts, guest/files, guest/picture, guest/process, guest/procfs, guest/rpc, guestapi, sandbox, workspace"},
+	{"guest/rpc", "guestapi"},
+	{"guest/procfs", "guestapi"},
+	{"guest/regular", "guest/rpc, guestapi"},
+	{"guest/account", "guest/regular, guest/rpc, guestapi"},
+	{"guest/process", "guest/account, guest/procfs, guest/regular, guest/rpc, guestapi"},
+	{"guest/picture", "guest/account, guest/process, guest/procfs, guest/rpc, guestapi, sandbox"},
+	{"guest/picture/picturetest", "nothing"},
+	{"guest/files", "guest/account, guest/procfs, guest/regular, guest/rpc, guestapi"},
+	{"guest/contexts", "guest/account, guest/process, guest/procfs, guest/rpc, guestapi, kernels, sandbox"},
+	{"guest/guesttest", "guest, guest/account, guest/procfs, guestapi, sandbox"},
 	{"kernels", "nothing"},
 	{"guestbin", "atomicfile"},
 	{"driver", "sandbox"},
@@ -100,11 +110,11 @@ var outside = map[string][]string{
 	"github.com/spf13/cobra":                 {"cli"},
 	"github.com/tailscale/hujson":            {"clientconfig"},
 	"go.yaml.in/yaml/v3":                     {"config", "interpreter"},
-	"golang.org/x/image":                     {"guest"},
+	"golang.org/x/image":                     {"guest/picture"},
 	"golang.org/x/mod":                       {"cli", "release", "update"},
 	"golang.org/x/net":                       {"network"}, // DNS messages
 	"golang.org/x/sync":                      {"pool"},
-	"golang.org/x/sys":                       {"driver/container", "driver/drivertest", "driver/fake", "driver/gvisor", "driver/gvisor/callfilter", "driver/gvisor/cgroup", "driver/gvisor/diagnosis", "driver/gvisor/memwatch", "driver/gvisor/message", "driver/gvisor/process", "driver/gvisor/rootfs", "driver/gvisor/sentry", "driver/gvisor/supervisor", "driver/gvisor/users", "guest", "image", "image/erofs", "network", "safepath", "store", "tests", "workspace"}, // system calls are not an SDK
+	"golang.org/x/sys":                       {"driver/container", "driver/drivertest", "driver/fake", "driver/gvisor", "driver/gvisor/callfilter", "driver/gvisor/cgroup", "driver/gvisor/diagnosis", "driver/gvisor/memwatch", "driver/gvisor/message", "driver/gvisor/process", "driver/gvisor/rootfs", "driver/gvisor/sentry", "driver/gvisor/supervisor", "driver/gvisor/users", "guest", "guest/account", "guest/contexts", "guest/files", "guest/picture", "guest/process", "guest/procfs", "guest/regular", "guest/rpc", "image", "image/erofs", "network", "safepath", "store", "tests", "workspace"}, // system calls are not an SDK
 	"golang.org/x/term":                      {"cli"},
 	"golang.org/x/time":                      {"auth", "httpserver", "network"},
 	"gvisor.dev/gvisor":                      {"driver/gvisor/callfilter", "driver/gvisor/rootfs", "driver/gvisor/sentry", "driver/gvisor/supervisor", "network"},
@@ -116,7 +126,7 @@ var longFiles = map[string]string{}
 
 // testOnly are packages that are in no program. What they import beyond the
 // table, tests import.
-var testOnly = map[string]bool{"driver/drivertest": true, "driver/fake": true, "image/imagetest": true}
+var testOnly = map[string]bool{"driver/drivertest": true, "driver/fake": true, "guest/guesttest": true, "guest/picture/picturetest": true, "image/imagetest": true}
 
 // standardOutput lists the packages other than cli that may speak of
 // os.Stdout, each for a reason. On stdio standard output belongs to the
