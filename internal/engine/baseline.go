@@ -4,8 +4,6 @@ import (
 	"encoding/binary"
 	"errors"
 	"io"
-	"io/fs"
-	"os"
 	"sync"
 	"time"
 
@@ -19,12 +17,6 @@ import (
 
 // keepBaselineAfter is how long a run lasts before its baseline is saved.
 const keepBaselineAfter = time.Second
-
-// baselineSuffix ends the name of the baseline file, where the files of output
-// have a stream and a number.
-const baselineSuffix = "before"
-
-func (f logFiles) baselineName() string { return f.sandbox + "/" + f.run + "." + baselineSuffix }
 
 // A baselineFile is the state of saving a run's baseline.
 type baselineFile struct {
@@ -54,8 +46,7 @@ func (r *run) keepBaseline() {
 	}
 	k.timer.Stop()
 	k.kept = true
-	files := r.files()
-	f, err := files.open(files.baselineName(), os.O_WRONLY|os.O_CREATE|os.O_TRUNC)
+	f, err := r.files().CreateBaseline()
 	if err == nil {
 		err = errors.Join(r.workspace.save(f), f.Close())
 	}
@@ -77,8 +68,7 @@ func (r *run) forgetBaseline() {
 	if !k.kept {
 		return
 	}
-	files := r.files()
-	if err := files.root.Remove(files.baselineName()); err != nil && !errors.Is(err, fs.ErrNotExist) {
+	if err := r.files().RemoveBaseline(); err != nil {
 		r.b.e.log.Error("remove what was in the workspace", "run", r.rec.ID, "error", err)
 	}
 }
@@ -109,8 +99,7 @@ func (r *run) resumeBaseline() {
 }
 
 func (r *run) keptBaseline() (*baseline, error) {
-	files := r.files()
-	f, err := files.root.Open(files.baselineName())
+	f, err := r.files().OpenBaseline()
 	if err != nil {
 		return nil, err
 	}

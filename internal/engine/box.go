@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/glovebox-dev/glovebox/internal/driver"
+	"github.com/glovebox-dev/glovebox/internal/engine/request"
+	"github.com/glovebox-dev/glovebox/internal/engine/verdict"
 	"github.com/glovebox-dev/glovebox/internal/fair"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 	"github.com/glovebox-dev/glovebox/internal/store"
@@ -45,8 +47,8 @@ type box struct {
 	stays    int // number of stayAwake calls in force; they are no uses
 	runs     map[string]*run
 	forwards map[*forward]struct{}
-	ports    int     // number of forwards that are connections to ports
-	why      *reason // why it stops; nil if it does not
+	ports    int             // number of forwards that are connections to ports
+	why      *verdict.Reason // why it stops; nil if it does not
 	teardown *teardown
 	released bool       // left to the next process
 	rest     timer      // pauses the box
@@ -65,18 +67,6 @@ type box struct {
 
 	power  sync.Mutex // held while it is paused or resumed
 	paused bool       // guarded by power
-}
-
-// A reason is why a sandbox stops, and the verdict that its runs get.
-type reason struct {
-	cause string
-	code  sandbox.VerdictCode
-	next  string
-	retry time.Duration // after which a sandbox may start again; 0 if unknown
-}
-
-func (r reason) verdict() sandbox.Verdict {
-	return sandbox.Verdict{Code: r.code, Cause: r.cause, NextStep: r.next}
 }
 
 // A teardown is one attempt to destroy a box.
@@ -157,12 +147,6 @@ func withExpiry(s sandbox.Sandbox) sandbox.Sandbox {
 	return s
 }
 
-// errStopped is the error for a use of a sandbox that has stopped.
-func errStopped(id, cause string) error {
-	return sandbox.WithHint(sandbox.Errorf(sandbox.Conflict, "sandbox %s has stopped: %s", id, cause),
-		"make a new sandbox; what was in this one is gone")
-}
-
 // use keeps a sandbox awake and alive until release is called.
 func (b *box) use(ctx context.Context) (release func(), err error) {
 	return b.acquire(ctx, b.touch)
@@ -183,17 +167,17 @@ func (b *box) acquire(ctx context.Context, touch func()) (release func(), err er
 		return nil, ctx.Err()
 	}
 	if b.err != nil {
-		return nil, noSandbox(b.id)
+		return nil, request.NoSandbox(b.id)
 	}
 	b.mu.Lock()
 	if b.why != nil {
-		cause := b.why.cause
+		cause := b.why.Cause
 		b.mu.Unlock()
-		return nil, errStopped(b.id, cause)
+		return nil, request.Stopped(b.id, cause)
 	}
 	if b.released {
 		b.mu.Unlock()
-		return nil, errClosed()
+		return nil, request.Closed()
 	}
 	b.uses++
 	b.rest.stop()
@@ -372,38 +356,38 @@ func (b *box) expire() {
 }
 
 // expired reports whether a sandbox has expired, and why.
-func expired(s sandbox.Sandbox, busy bool, now time.Time) (reason, bool) {
+func expired(s sandbox.Sandbox, busy bool, now time.Time) (verdict.Reason, bool) {
 	if !now.Before(s.Created.Add(s.Limits.Lifetime)) {
-		return reason{
-			cause: fmt.Sprintf("the sandbox reached its lifetime of %v", s.Limits.Lifetime),
-			code:  sandbox.SandboxLost,
-			next:  "make a new sandbox, with a longer lifetime if the work needs it",
+		return verdict.Reason{
+			Cause: fmt.Sprintf("the sandbox reached its lifetime of %v", s.Limits.Lifetime),
+			Code:  sandbox.SandboxLost,
+			Next:  "make a new sandbox, with a longer lifetime if the work needs it",
 		}, true
 	}
 	if s.State == sandbox.Hibernated {
-		return reason{}, false
+		return verdict.Reason{}, false
 	}
 	if s.AtEnd != sandbox.AtEndHibernate && !s.Ends.IsZero() && !now.Before(s.Ends) {
-		return reason{
-			cause: "the sandbox reached the end that was set for it",
-			code:  sandbox.SandboxLost,
-			next:  "make a new sandbox, or set a later end in time",
+		return verdict.Reason{
+			Cause: "the sandbox reached the end that was set for it",
+			Code:  sandbox.SandboxLost,
+			Next:  "make a new sandbox, or set a later end in time",
 		}, true
 	}
 	if !busy && !now.Before(s.Used.Add(s.Limits.Idle)) {
-		return reason{
-			cause: fmt.Sprintf("the sandbox was not used for %v", s.Limits.Idle),
-			code:  sandbox.SandboxLost,
-			next:  "make a new sandbox",
+		return verdict.Reason{
+			Cause: fmt.Sprintf("the sandbox was not used for %v", s.Limits.Idle),
+			Code:  sandbox.SandboxLost,
+			Next:  "make a new sandbox",
 		}, true
 	}
-	return reason{}, false
+	return verdict.Reason{}, false
 }
 
 // stop stops the box, or joins a stop in progress. It returns when nothing is
 // left of the box or ctx ends; in the latter case the stop goes on. The first
 // reason counts. A later stop tries again after a failed one.
-func (b *box) stop(ctx context.Context, why reason) error {
+func (b *box) stop(ctx context.Context, why verdict.Reason) error {
 	if !b.started() { // the caller of create gets the reason
 		b.mu.Lock()
 		if b.why == nil && !b.released {
@@ -431,7 +415,7 @@ func (b *box) stop(ctx context.Context, why reason) error {
 
 // beginStop begins a stop, unless one is in progress or has succeeded, and
 // returns it.
-func (b *box) beginStop(why reason) *teardown {
+func (b *box) beginStop(why verdict.Reason) *teardown {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if t := b.teardown; t != nil {
@@ -444,7 +428,7 @@ func (b *box) beginStop(why reason) *teardown {
 			return t
 		}
 	}
-	t := &teardown{done: make(chan struct{}), err: errClosed()}
+	t := &teardown{done: make(chan struct{}), err: request.Closed()}
 	if b.released {
 		close(t.done) // the next process stops it
 		return t
@@ -455,9 +439,9 @@ func (b *box) beginStop(why reason) *teardown {
 	b.rest.stop()
 	b.lease.stop()
 	b.teardown = t
-	reason := *b.why
+	first := *b.why
 	works := b.e.work(func() {
-		t.err = b.destroy(reason)
+		t.err = b.destroy(first)
 		close(t.done)
 	})
 	if !works {
@@ -467,11 +451,11 @@ func (b *box) beginStop(why reason) *teardown {
 }
 
 // destroy performs a stop.
-func (b *box) destroy(why reason) error {
+func (b *box) destroy(why verdict.Reason) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(b.e.ctx), destroyTimeout)
 	defer cancel()
 	// Another process may find the box gone before it is recorded as stopped.
-	noteErr := b.e.store.StoppingSandbox(ctx, b.id, why.cause)
+	noteErr := b.e.store.StoppingSandbox(ctx, b.id, why.Cause)
 
 	b.mu.Lock()
 	runs := make([]*run, 0, len(b.runs))
@@ -480,7 +464,7 @@ func (b *box) destroy(why reason) error {
 	}
 	b.mu.Unlock()
 	for _, r := range runs {
-		r.log.hurry()
+		r.log.Hurry()
 	}
 	b.readTraffic(ctx)
 	if b.copy != nil {
@@ -500,11 +484,11 @@ func (b *box) destroy(why reason) error {
 	}
 	ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), cleanupTimeout)
 	defer cancel()
-	_, err := b.e.store.EndSandbox(ctx, b.id, why.cause, b.e.now(), why.verdict())
+	_, err := b.e.store.EndSandbox(ctx, b.id, why.Cause, b.e.now(), why.Verdict())
 	if err != nil {
 		return errors.Join(err, noteErr)
 	}
-	b.e.log.Info("sandbox stopped", "sandbox", b.id, "cause", why.cause)
+	b.e.log.Info("sandbox stopped", "sandbox", b.id, "cause", why.Cause)
 	b.unmount()
 	b.e.forget(b)
 	return nil
@@ -524,18 +508,18 @@ func (b *box) lost() {
 	b.e.opts.Metrics.SandboxLost()
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(b.e.ctx), cleanupTimeout)
 	defer cancel()
-	why := reason{
-		cause: "the sandbox died",
-		code:  sandbox.SandboxLost,
-		next:  "make a new sandbox and run it again",
+	why := verdict.Reason{
+		Cause: "the sandbox died",
+		Code:  sandbox.SandboxLost,
+		Next:  "make a new sandbox and run it again",
 	}
 	if rec, err := b.e.store.Sandbox(ctx, b.id); err == nil && rec.StopCause != "" {
-		why = reason{cause: rec.StopCause, code: sandbox.Cancelled} // another process stopped it
+		why = verdict.Reason{Cause: rec.StopCause, Code: sandbox.Cancelled} // another process stopped it
 	} else if in, ok, _ := driver.ReadIncidents(ctx, b.drv); ok && in.MemoryKills > kills {
-		why = reason{
-			cause: fmt.Sprintf("the sandbox used more than its %s of memory and was killed", sandbox.FormatBytes(limit)),
-			code:  sandbox.OutOfMemory,
-			next:  nextMemory,
+		why = verdict.Reason{
+			Cause: fmt.Sprintf("the sandbox used more than its %s of memory and was killed", sandbox.FormatBytes(limit)),
+			Code:  sandbox.OutOfMemory,
+			Next:  verdict.NextMemory,
 		}
 	}
 	b.beginStop(why)
@@ -579,7 +563,7 @@ func (b *box) letGo(ctx context.Context) error {
 		}
 	}
 	if b.copy != nil {
-		b.endCopy(ctx, reason{})
+		b.endCopy(ctx, verdict.Reason{})
 		b.copy.end()
 	}
 	b.sleep()

@@ -5,12 +5,10 @@ import (
 	"errors"
 	"strings"
 
+	"github.com/glovebox-dev/glovebox/internal/engine/request"
 	"github.com/glovebox-dev/glovebox/internal/interpreter"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
-
-// maxContextName bounds the name of a context.
-const maxContextName = 64
 
 // contextID returns the guest's identifier of the context with that name and
 // language. The guest's own default contexts have identifiers of the same form.
@@ -19,41 +17,6 @@ func contextID(name, language string) string { return name + "-" + language }
 // splitContextID is the inverse of contextID.
 func splitContextID(id, language string) (name string, ok bool) {
 	return strings.CutSuffix(id, "-"+language)
-}
-
-func checkContextName(name string) error {
-	bad := name == "" || len(name) > maxContextName || strings.ContainsFunc(name, func(r rune) bool {
-		letter := r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9'
-		return !letter && !strings.ContainsRune("._-", r)
-	})
-	if bad {
-		return sandbox.WithHint(invalid("context: %s is not a name of a context", shorten(name)),
-			"use up to %d letters, digits, dots, dashes and underscores", maxContextName)
-	}
-	return nil
-}
-
-// checkContext checks a request for a run in a context.
-func checkContext(req *sandbox.RunRequest) error {
-	if req.Context == "" {
-		if req.Restart {
-			return invalid("restart: belongs to a context, and this is a program of its own")
-		}
-		return nil
-	}
-	if req.Code == "" {
-		return invalid("context: belongs to code, and here is a command")
-	}
-	for _, c := range []struct {
-		arg   string
-		given bool
-	}{{"args", len(req.Args) > 0}, {"cwd", req.Dir != ""}, {"root", req.Root}, {"terminal", req.PTY != nil}} {
-		if c.given {
-			return sandbox.WithHint(invalid("%s: a context has none of its own for each run", c.arg),
-				"leave it out, or run the code without a context")
-		}
-	}
-	return checkContextName(req.Context)
 }
 
 // noContexts is the error for a context of a language that has none.
@@ -104,7 +67,7 @@ func (e *Engine) RemoveContext(ctx context.Context, p sandbox.Principal, sandbox
 func (e *Engine) endContext(ctx context.Context, op string, p sandbox.Principal, sandboxID, name, language string,
 	end func(guest, context.Context, string) error,
 ) error {
-	if err := checkContextName(name); err != nil {
+	if err := request.CheckContextName(name); err != nil {
 		return sandbox.Wrap(err, op, "")
 	}
 	runner, err := e.opts.Runners.Find(language)

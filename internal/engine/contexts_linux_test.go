@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/glovebox-dev/glovebox/internal/driver/fake"
+	"github.com/glovebox-dev/glovebox/internal/engine/runlog"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
@@ -153,8 +154,8 @@ for _ in range(200):
     for i in range(0, len(data), P): os.write(k.events, k.key + (b"." if i + P >= len(data) else b"+") + data[i:i+P])
 "sent"`)).ID)
 	checkVerdict(t, r, sandbox.OK, "")
-	info, err := e.logs.Stat(logFiles{e.logs, r.SandboxID, r.ID}.resultsName())
-	if err != nil || info.Size() > 2*maxErrorText {
+	info, err := e.logs.Stat(r.SandboxID + "/" + r.ID + ".results")
+	if err != nil || info.Size() > 2*runlog.MaxErrorText {
 		t.Errorf("results take %d bytes, %v", info.Size(), err)
 	}
 	if res := e.mustResults(t, r.ID); res.Error == nil || e.mainResult(t, r.ID) != "'sent'" {

@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/glovebox-dev/glovebox/internal/engine/runlog"
 	"github.com/glovebox-dev/glovebox/internal/guestapi"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
@@ -105,7 +106,7 @@ func TestResultsAreBounded(t *testing.T) {
 			script        string
 			kept, omitted int
 		}{
-			"Many":  {strings.Repeat("show a\n", maxResults+7), maxResults, 7},
+			"Many":  {strings.Repeat("show a\n", runlog.MaxResults+7), runlog.MaxResults, 7},
 			"Large": {strings.Repeat("show "+strings.Repeat("x", 1<<20)+"\n", 7), 7, 0},
 		} {
 			r := e.mustWait(t, e.mustStart(t, inContext(c.script)).ID)
@@ -118,13 +119,6 @@ func TestResultsAreBounded(t *testing.T) {
 				t.Errorf("%s: %d bytes are counted, %v", name, rec.KeptBytes, err)
 			}
 		}
-		l := &resultLog{files: logFiles{e.logs, "s", "r"}, bytes: maxResultBytes - 10}
-		if err := l.add(sandbox.Result{Main: true}); err != nil {
-			t.Fatal(err)
-		}
-		if res, err := l.files.results(); err != nil || len(res.Results) != 0 || res.Omitted != 1 {
-			t.Errorf("beyond the bound: %+v, %v", res, err)
-		}
 	})
 }
 
@@ -135,56 +129,20 @@ func TestErrorsAreBounded(t *testing.T) {
 		e := openWorld(t, newWorld(), t.TempDir(), nil)
 		r := e.mustWait(t, e.mustStart(t, inContext("show a\nfail 200\nraise end")).ID)
 		checkVerdict(t, r, sandbox.Failed, "Error: 0")
-		info, err := e.logs.Stat(logFiles{e.logs, r.SandboxID, r.ID}.resultsName())
+		info, err := e.logs.Stat(r.SandboxID + "/" + r.ID + ".results")
 		if err != nil {
 			t.Fatal(err)
 		}
-		if most := int64(maxErrorText + 4096); info.Size() > most {
+		if most := int64(runlog.MaxErrorText + 4096); info.Size() > most {
 			t.Errorf("201 exceptions take %d bytes, want at most %d", info.Size(), most)
 		}
 		res := e.mustResults(t, r.ID)
-		if res.Error == nil || res.Error.Value != "0" || len(res.Error.Source) != maxErrorText || len(res.Results) != 1 {
+		if res.Error == nil || res.Error.Value != "0" || len(res.Error.Source) != runlog.MaxErrorText || len(res.Results) != 1 {
 			t.Errorf("error %.100v, %d results", res.Error, len(res.Results))
 		}
 		out, err := e.Output(t.Context(), alice, r.ID, 0)
 		if err != nil || out.Stderr != strings.Repeat("t\n", 200)+"traceback of end\n" {
 			t.Errorf("%q, %v", out.Stderr, err)
-		}
-	})
-}
-
-// TestErrorsWithoutRoom has exceptions, and previews of files, that there is no
-// room for. Only the name and the first words of an exception are kept then.
-func TestErrorsWithoutRoom(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		e := openWorld(t, newWorld(), t.TempDir(), nil)
-		for name, l := range map[string]*resultLog{
-			"bytes": {bytes: maxResultBytes - 10},
-			"room":  {room: &logRoom{full: true}},
-		} {
-			l.files = logFiles{e.logs, "s", name}
-			long := strings.Repeat("\x01", maxErrorText)
-			fail := sandbox.RunError{Name: long[:maxErrorName], Value: long, Traceback: long, Line: 3, Source: long}
-			before := l.kept()
-			if err := l.addFile("a.png", sandbox.Preview{Data: make([]byte, 1000)}); err != nil {
-				t.Fatal(err)
-			}
-			for range 3 {
-				if err := l.fail(fail); err != nil {
-					t.Fatal(err)
-				}
-			}
-			res, err := l.files.results()
-			if err != nil || res.Error == nil || res.Error.Name != fail.Name || res.Error.Line != 3 || res.Error.Source != "" || len(res.Files) != 0 {
-				t.Errorf("%s: an exception %v, %d files, %v", name, res.Error != nil, len(res.Files), err)
-			}
-			if n := l.kept() - before; n > recordSize/2 {
-				t.Errorf("%s: %d bytes beyond the room", name, n)
-			}
-			again, err := reopenResultLog(l.files)
-			if err != nil || again.failure == nil {
-				t.Errorf("%s: reopened without its exception: %v", name, err)
-			}
 		}
 	})
 }
@@ -382,7 +340,7 @@ func TestContextRequests(t *testing.T) {
 			text string
 		}{
 			{sandbox.RunRequest{Code: "1", Context: "a b"}, sandbox.Invalid, "context"},
-			{sandbox.RunRequest{Code: "1", Context: strings.Repeat("a", maxContextName+1)}, sandbox.Invalid, "context"},
+			{sandbox.RunRequest{Code: "1", Context: strings.Repeat("a", 64+1)}, sandbox.Invalid, "context"},
 			{sandbox.RunRequest{Code: "1", Context: "a", Dir: "/"}, sandbox.Invalid, "cwd"},
 			{sandbox.RunRequest{Code: "1", Context: "a", Root: true}, sandbox.Invalid, "root"},
 			{sandbox.RunRequest{Code: "1", Context: "a", Args: []string{"x"}}, sandbox.Invalid, "args"},
@@ -521,7 +479,7 @@ func TestResultsAreSwept(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := openWorld(t, newWorld(), t.TempDir(), nil)
 		r := e.mustWait(t, e.mustStart(t, inContext("show a")).ID)
-		name := logFiles{e.logs, r.SandboxID, r.ID}.resultsName()
+		name := r.SandboxID + "/" + r.ID + ".results"
 		if _, err := e.logs.Stat(name); err != nil {
 			t.Fatal(err)
 		}

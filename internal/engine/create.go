@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/glovebox-dev/glovebox/internal/driver"
+	"github.com/glovebox-dev/glovebox/internal/engine/request"
 	"github.com/glovebox-dev/glovebox/internal/guestapi"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 	"github.com/glovebox-dev/glovebox/internal/store"
@@ -38,7 +39,7 @@ func (e *Engine) create(ctx context.Context, p sandbox.Principal, req sandbox.Cr
 		span.End(err)
 		e.opts.Metrics.SandboxStarted(e.now().Sub(begun), err)
 	}()
-	if err := checkPrincipal(p); err != nil {
+	if err := request.CheckPrincipal(p); err != nil {
 		return nil, err
 	}
 	if req.Image == "" {
@@ -48,7 +49,7 @@ func (e *Engine) create(ctx context.Context, p sandbox.Principal, req sandbox.Cr
 		}
 		req.Image = image
 	}
-	limits, err := e.checkCreate(&req)
+	limits, err := e.rules.CheckCreate(&req)
 	if err != nil {
 		return nil, err
 	}
@@ -232,7 +233,7 @@ func (e *Engine) Usual(ctx context.Context) (*driver.Spec, error) {
 		return nil, err
 	}
 	req := sandbox.CreateRequest{Image: image}
-	limits, err := e.checkCreate(&req)
+	limits, err := e.rules.CheckCreate(&req)
 	if err != nil {
 		return nil, err
 	}
@@ -338,7 +339,7 @@ func hostname(name string) string {
 func envFile(id string) string { return "/tmp/.glovebox-env/" + id + ".json" }
 
 // maxEnvFile bounds, in bytes, what is read back: the guest is not trusted.
-const maxEnvFile = 6*maxTexts + 64*maxEnv
+const maxEnvFile = 6*request.MaxTexts + 64*request.MaxEnv
 
 func (b *box) keepEnv(ctx context.Context) error {
 	if !b.rec.Detached || !b.rec.HasEnv {
@@ -372,7 +373,7 @@ func (b *box) loadEnv(ctx context.Context) error {
 	if err := json.Unmarshal(text, &env); err != nil {
 		return fmt.Errorf("read environment: not what was written")
 	}
-	if err := checkEnv(env); err != nil {
+	if err := request.CheckEnv(env); err != nil {
 		return sandbox.Wrap(err, "read environment", "")
 	}
 	b.env = env

@@ -31,7 +31,6 @@ package engine
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"maps"
 	"os"
@@ -41,6 +40,9 @@ import (
 	"time"
 
 	"github.com/glovebox-dev/glovebox/internal/driver"
+	"github.com/glovebox-dev/glovebox/internal/engine/request"
+	"github.com/glovebox-dev/glovebox/internal/engine/runlog"
+	"github.com/glovebox-dev/glovebox/internal/engine/verdict"
 	"github.com/glovebox-dev/glovebox/internal/fair"
 	"github.com/glovebox-dev/glovebox/internal/interpreter"
 	"github.com/glovebox-dev/glovebox/internal/metrics"
@@ -165,10 +167,6 @@ const (
 	// timer matters only when no server process is left to keep the timeout.
 	backstop = 5 * time.Second
 
-	// minLogSize is the space a log needs for the head, the tail and the
-	// segment being written, for two streams.
-	minLogSize = 8 * segmentSize
-
 	// pollEvery is the polling interval for a run of another process.
 	pollEvery = 100 * time.Millisecond
 )
@@ -194,7 +192,7 @@ func (o Options) withDefaults() Options {
 	if o.LogSize == 0 {
 		o.LogSize = 64 << 20
 	}
-	o.LogSize = max(o.LogSize, minLogSize)
+	o.LogSize = max(o.LogSize, runlog.MinSize)
 	if o.LogsSize == 0 {
 		o.LogsSize = 4 << 30
 	}
@@ -220,12 +218,23 @@ func (o Options) withDefaults() Options {
 	return o
 }
 
+// rules returns the rules for requests to an engine with a driver.
+func (o Options) rules(info driver.Info) request.Rules {
+	return request.Rules{
+		Driver: info.Name, Features: info.Features, Workspaces: o.Workspaces != nil,
+		Defaults: o.Defaults, Maxima: o.Maxima, Network: o.Network, MaxNetwork: o.MaxNetwork,
+		RunTimeout: o.RunTimeout, MaxRunTimeout: o.MaxRunTimeout,
+	}
+}
+
 // An Engine makes and supervises sandboxes.
 type Engine struct {
-	opts Options
-	drv  driver.Driver
+	opts  Options
+	rules request.Rules
+	drv   driver.Driver
 	// runningLogs and keptLogs share the space for logs.
 	runningLogs, keptLogs *fair.Pool
+	shelf                 *runlog.Shelf   // of keptLogs
 	name                  string          // of drv
 	features              driver.Features // of drv
 	store                 *store.Store
@@ -258,7 +267,6 @@ type Engine struct {
 	finished  []string        // IDs of the runs that ended, oldest first
 	adopting  map[string]*adoption
 	mounts    map[workspace.ID]*mount
-	kept      map[string]*keptLog                 // by run ID: logs of runs that ended
 	importing map[sandbox.Principal]chan struct{} // closed at the end of the principal's import
 	fileBase  string                              // URL of the server that serves files of workspaces
 }
@@ -306,10 +314,11 @@ func New(opts Options) (*Engine, error) {
 		return nil, errors.Join(sandbox.Wrap(err, "new engine", ""), logs.Close())
 	}
 	admission, dismiss := context.WithCancel(context.Background())
-	running, kept := opts.logPools()
-	return &Engine{
+	running, kept := runlog.Pools(opts.LogsSize, opts.LogSize)
+	e := &Engine{
 		runningLogs: running, keptLogs: kept,
 		opts:      opts,
+		rules:     opts.rules(info),
 		drv:       opts.Driver,
 		name:      info.Name,
 		features:  info.Features,
@@ -330,9 +339,12 @@ func New(opts Options) (*Engine, error) {
 		adopting:  map[string]*adoption{},
 		mounts:    map[workspace.ID]*mount{},
 
-		kept:      map[string]*keptLog{},
 		importing: map[sandbox.Principal]chan struct{}{},
-	}, nil
+	}
+	e.shelf = runlog.NewShelf(ctx, runlog.ShelfOptions{
+		Root: logs, Pool: kept, Records: opts.Store, Log: opts.Log, Work: e.work, Gone: e.forgetRun,
+	})
+	return e, nil
 }
 
 // Run sweeps at once and then every Options.SweepEvery, until ctx ends. It
@@ -378,7 +390,7 @@ func (e *Engine) Close(ctx context.Context) error {
 				errs[i] = b.letGo(ctx)
 				return
 			}
-			errs[i] = b.stop(ctx, reason{cause: "the server that ran it was shut down", code: sandbox.SandboxLost})
+			errs[i] = b.stop(ctx, verdict.Reason{Cause: "the server that ran it was shut down", Code: sandbox.SandboxLost})
 		})
 	}
 	wg.Wait()
@@ -468,35 +480,4 @@ func (e *Engine) work(f func()) bool {
 // now returns the current time with the precision of records.
 func (e *Engine) now() time.Time {
 	return time.UnixMicro(e.opts.Now().UnixMicro()).UTC()
-}
-
-// errClosed returns the error of calls to a closed engine.
-func errClosed() error {
-	return sandbox.Errorf(sandbox.Unavailable, "the server is shutting down")
-}
-
-// noSandbox is the error for a sandbox that does not exist for the caller,
-// whatever the reason.
-func noSandbox(id string) error {
-	return sandbox.WithHint(sandbox.Errorf(sandbox.NotFound, "sandbox_id: there is no sandbox %s", shorten(id)),
-		"list the sandboxes to see those that there are, or make one")
-}
-
-// noRun is like noSandbox, for a run.
-func noRun(id string) error {
-	return sandbox.WithHint(sandbox.Errorf(sandbox.NotFound, "run_id: there is no run %s", shorten(id)),
-		"runs are kept for a while after their end; start it again")
-}
-
-// shorten bounds a caller's text for use in a message, and quotes it so that it
-// cannot control a terminal.
-func shorten(s string) string {
-	const most = 60
-	if len(s) > most {
-		return fmt.Sprintf("%.*q…", most, s)
-	}
-	if sandbox.ValidID(s) || sandbox.ValidRunID(s) {
-		return s
-	}
-	return fmt.Sprintf("%q", s)
 }

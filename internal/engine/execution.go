@@ -8,6 +8,10 @@ import (
 	"time"
 	"unicode/utf8"
 
+	"github.com/glovebox-dev/glovebox/internal/engine/excerpt"
+	"github.com/glovebox-dev/glovebox/internal/engine/request"
+	"github.com/glovebox-dev/glovebox/internal/engine/runlog"
+	"github.com/glovebox-dev/glovebox/internal/engine/verdict"
 	"github.com/glovebox-dev/glovebox/internal/fair"
 	"github.com/glovebox-dev/glovebox/internal/guestapi"
 	"github.com/glovebox-dev/glovebox/internal/interpreter"
@@ -39,9 +43,8 @@ func (r *run) newExecution(name, language string) {
 
 // resumeExecution makes r a run in a context that another process began.
 func (r *run) resumeExecution() error {
-	results, err := reopenResultLog(r.files())
-	results.room = r.room
-	r.x, r.results = &execution{fail: results.failure}, results
+	results, err := runlog.ReopenResults(r.files(), r.room)
+	r.x, r.results = &execution{fail: results.Failure()}, results
 	return err
 }
 
@@ -119,10 +122,10 @@ func (r *run) heard(ev *guestapi.ExecuteEvent) *guestapi.ProcessEvent {
 	case guestapi.ExecuteStderr:
 		return &guestapi.ProcessEvent{Data: &guestapi.DataEvent{Stderr: []byte(ev.Text)}}
 	case guestapi.ExecuteNotice:
-		r.setContext(func(c *sandbox.RunContext) { c.Notice = cut(ev.Text, maxErrorName) })
+		r.setContext(func(c *sandbox.RunContext) { c.Notice = excerpt.Cut(ev.Text, runlog.MaxErrorName) })
 	case guestapi.ExecuteInput:
 		r.mu.Lock()
-		r.x.waits = &sandbox.InputRequest{Prompt: cut(ev.Prompt, maxErrorText), Password: ev.Password}
+		r.x.waits = &sandbox.InputRequest{Prompt: excerpt.Cut(ev.Prompt, runlog.MaxErrorText), Password: ev.Password}
 		r.mu.Unlock()
 		return &guestapi.ProcessEvent{Data: &guestapi.DataEvent{Stdout: []byte(ev.Prompt)}}
 	case guestapi.ExecuteResult:
@@ -182,10 +185,10 @@ func (r *run) setContext(f func(*sandbox.RunContext)) {
 // show keeps a result, with its position in the output. If it cannot be kept,
 // the run is ended, as for output.
 func (r *run) show(res *guestapi.Result) {
-	xs := r.log.extents()
-	err := r.results.add(sandbox.Result{
-		Data: cleanResult(res.Data), Main: res.Main, Late: res.Late != 0, Previews: cleanPreviews(res),
-		Stdout: xs[stdout].total, Stderr: xs[stderr].total,
+	xs := r.log.Extents()
+	err := r.results.Add(sandbox.Result{
+		Data: runlog.CleanResult(res.Data), Main: res.Main, Late: res.Late != 0, Previews: runlog.CleanPreviews(res),
+		Stdout: xs[runlog.Stdout].Total, Stderr: xs[runlog.Stderr].Total,
 	})
 	r.keptOrBroken(err)
 }
@@ -201,13 +204,13 @@ func (r *run) keptOrBroken(err error) {
 // guest tells of. It returns the traceback as output too, for callers that read
 // only the output.
 func (r *run) failed(e *guestapi.RunError) *guestapi.DataEvent {
-	fail := cleanError(e)
+	fail := runlog.CleanError(e)
 	r.mu.Lock()
 	if r.x.fail == nil {
 		r.x.fail = &fail
 	}
 	r.mu.Unlock()
-	r.keptOrBroken(r.results.fail(fail))
+	r.keptOrBroken(r.results.Fail(fail))
 	text := fail.Traceback
 	if text == "" {
 		text = fail.Name + ": " + fail.Value
@@ -290,8 +293,8 @@ func (r *run) openContext(req sandbox.RunRequest, runner *interpreter.Runner, en
 // connect attaches to the run in its guest.
 func (r *run) connect() (events, error) {
 	if r.x == nil {
-		xs := r.log.extents()
-		return r.b.guest.Connect(r.ctx, r.selector(), guestapi.OutputCounts{Stdout: xs[stdout].total, Stderr: xs[stderr].total})
+		xs := r.log.Extents()
+		return r.b.guest.Connect(r.ctx, r.selector(), guestapi.OutputCounts{Stdout: xs[runlog.Stdout].Total, Stderr: xs[runlog.Stderr].Total})
 	}
 	stream, err := r.b.guest.ConnectExecution(r.ctx, r.rec.ID)
 	if err != nil {
@@ -303,12 +306,12 @@ func (r *run) connect() (events, error) {
 // signal asks the guest to end the run. The guest kills its process tree, or
 // interrupts its context and kills the interpreter if that does not help.
 // signal returns how long that may take.
-func (r *run) signal(ctx context.Context, f fate) (time.Duration, error) {
+func (r *run) signal(ctx context.Context, f verdict.Fate) (time.Duration, error) {
 	if r.x == nil {
 		return endTimeout, r.b.guest.Signal(ctx, r.selector(), guestapi.SIGKILL)
 	}
 	req := &guestapi.InterruptRequest{GraceMillis: interruptGrace.Milliseconds()}
-	if f == fateTimeout {
+	if f == verdict.FateTimeout {
 		req.Kill = true // the guest missed its own timeout
 	}
 	return interruptGrace + endTimeout, r.b.guest.InterruptExecution(ctx, r.rec.ID, req)
@@ -318,7 +321,7 @@ func (r *run) signal(ctx context.Context, f fate) (time.Duration, error) {
 func (r *run) sendInput(ctx context.Context, data []byte, eof bool) error {
 	if r.x != nil {
 		if !utf8.Valid(data) {
-			return invalid("text: is not UTF-8, and the input of a context is text")
+			return request.Invalid("text: is not UTF-8, and the input of a context is text")
 		}
 		err := r.b.guest.ExecutionInput(ctx, r.rec.ID, &guestapi.InputRequest{Text: string(data), EOF: eof})
 		if err == nil {

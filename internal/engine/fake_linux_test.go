@@ -17,6 +17,8 @@ import (
 	"time"
 
 	"github.com/glovebox-dev/glovebox/internal/driver/fake"
+	"github.com/glovebox-dev/glovebox/internal/engine/request"
+	"github.com/glovebox-dev/glovebox/internal/engine/runlog"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 	"github.com/glovebox-dev/glovebox/internal/store"
 )
@@ -258,7 +260,7 @@ func TestInput(t *testing.T) {
 // Follow loses nothing of far more than a log keeps; the log keeps head and
 // tail, and says exactly what it lacks.
 func TestFlood(t *testing.T) {
-	e := openFake(t, t.TempDir(), func(o *Options, _ *fake.Options) { o.LogSize = minLogSize })
+	e := openFake(t, t.TempDir(), func(o *Options, _ *fake.Options) { o.LogSize = runlog.MinSize })
 	const lines, width = 1 << 19, 40
 	script := fmt.Sprintf("seq -f %%0%d.0f %d", width-1, lines)
 	r := e.mustStart(t, sandbox.RunRequest{Commands: []string{script}, Timeout: time.Minute})
@@ -305,13 +307,13 @@ func TestFlood(t *testing.T) {
 		t.Errorf("a stream that is none: %v", err)
 	}
 	rec, err := e.store.Run(t.Context(), r.ID)
-	if err != nil || rec.StdoutBytes != lines*width || rec.KeptBytes > minLogSize+segmentSize {
+	if err != nil || rec.StdoutBytes != lines*width || rec.KeptBytes > runlog.MinSize+mib {
 		t.Errorf("record %+v, %v", rec, err)
 	}
 }
 
 func TestEndlessFloodTimesOut(t *testing.T) {
-	e := openFake(t, t.TempDir(), func(o *Options, _ *fake.Options) { o.LogSize = minLogSize })
+	e := openFake(t, t.TempDir(), func(o *Options, _ *fake.Options) { o.LogSize = runlog.MinSize })
 	begun := time.Now()
 	r := e.mustStart(t, sandbox.RunRequest{Argv: []string{"yes"}, Timeout: time.Second})
 	// One who follows and never reads on holds the program up, not its end.
@@ -380,12 +382,12 @@ func TestFiles(t *testing.T) {
 	if !errors.Is(err, sandbox.NotFound) || sandbox.HintOf(err) == "" {
 		t.Errorf("removed file: %v", err)
 	}
-	for _, path := range []string{"", "a\x00b", strings.Repeat("x", maxPath+1)} {
+	for _, path := range []string{"", "a\x00b", strings.Repeat("x", request.MaxPath+1)} {
 		if err := e.WriteFile(ctx, alice, s.ID, path, strings.NewReader(""), false); !errors.Is(err, sandbox.Invalid) {
 			t.Errorf("path %.20q: %v", path, err)
 		}
 	}
-	if _, _, err := e.ListFiles(ctx, alice, s.ID, "/", maxDepth+1); !errors.Is(err, sandbox.Invalid) {
+	if _, _, err := e.ListFiles(ctx, alice, s.ID, "/", request.MaxDepth+1); !errors.Is(err, sandbox.Invalid) {
 		t.Errorf("depth: %v", err)
 	}
 }

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"io"
 
+	"github.com/glovebox-dev/glovebox/internal/engine/excerpt"
+	"github.com/glovebox-dev/glovebox/internal/engine/request"
 	"github.com/glovebox-dev/glovebox/internal/guestapi"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
@@ -19,7 +21,7 @@ import (
 func (e *Engine) ReadFile(ctx context.Context, p sandbox.Principal, id, path string, offset, length int64) (r io.ReadCloser, size int64, err error) {
 	const op = "read file"
 	if offset < 0 {
-		return nil, 0, sandbox.Wrap(invalid("offset: %d is negative", offset), op, "")
+		return nil, 0, sandbox.Wrap(request.Invalid("offset: %d is negative", offset), op, "")
 	}
 	b, release, err := e.useFile(ctx, p, id, path)
 	if err != nil {
@@ -29,7 +31,7 @@ func (e *Engine) ReadFile(ctx context.Context, p sandbox.Principal, id, path str
 		release()
 		return nil, 0, sandbox.Wrap(b.explain(ctx, err), op, "")
 	}
-	r, size, err = b.guest.Read(ctx, absolute(path), offset, length, guestapi.FileOptions{})
+	r, size, err = b.guest.Read(ctx, request.Absolute(path), offset, length, guestapi.FileOptions{})
 	if err != nil {
 		err = b.fileError(ctx, err, path)
 		release()
@@ -58,7 +60,7 @@ func (e *Engine) WriteFile(ctx context.Context, p sandbox.Principal, id, path st
 			return err
 		}
 		defer done()
-		_, err = b.guest.Write(ctx, absolute(path), r, guestapi.WriteOptions{Append: appendTo})
+		_, err = b.guest.Write(ctx, request.Absolute(path), r, guestapi.WriteOptions{Append: appendTo})
 		return err
 	})
 }
@@ -67,14 +69,14 @@ func (e *Engine) WriteFile(ctx context.Context, p sandbox.Principal, id, path st
 // depth 2 also the entries of its subdirectories, and so on. truncated means
 // that there are more entries. Symbolic links are not followed.
 func (e *Engine) ListFiles(ctx context.Context, p sandbox.Principal, id, path string, depth int) (files []sandbox.File, truncated bool, err error) {
-	if depth < 0 || depth > maxDepth {
-		return nil, false, sandbox.Wrap(invalid("depth: %d is not between 0 and %d", depth, maxDepth), "list files", "")
+	if depth < 0 || depth > request.MaxDepth {
+		return nil, false, sandbox.Wrap(request.Invalid("depth: %d is not between 0 and %d", depth, request.MaxDepth), "list files", "")
 	}
 	if path == "" {
 		path = sandbox.WorkDir
 	}
 	err = e.doFile(ctx, p, id, path, "list files", func(b *box) error {
-		resp, err := b.guest.ListDir(ctx, absolute(path), depth, guestapi.FileOptions{})
+		resp, err := b.guest.ListDir(ctx, request.Absolute(path), depth, guestapi.FileOptions{})
 		if err != nil {
 			return err
 		}
@@ -91,7 +93,7 @@ func (e *Engine) ListFiles(ctx context.Context, p sandbox.Principal, id, path st
 // StatFile describes a file of a sandbox. It does not follow a symbolic link.
 func (e *Engine) StatFile(ctx context.Context, p sandbox.Principal, id, path string) (f sandbox.File, err error) {
 	err = e.doFile(ctx, p, id, path, "stat file", func(b *box) error {
-		entry, err := b.guest.Stat(ctx, absolute(path), guestapi.FileOptions{})
+		entry, err := b.guest.Stat(ctx, request.Absolute(path), guestapi.FileOptions{})
 		if err == nil {
 			f = file(*entry)
 		}
@@ -104,30 +106,30 @@ func (e *Engine) StatFile(ctx context.Context, p sandbox.Principal, id, path str
 // Conflict if the directory exists.
 func (e *Engine) MakeDir(ctx context.Context, p sandbox.Principal, id, path string) error {
 	return e.changeFile(ctx, p, id, path, "make directory", func(b *box) error {
-		return b.guest.MakeDir(ctx, absolute(path), guestapi.FileOptions{})
+		return b.guest.MakeDir(ctx, request.Absolute(path), guestapi.FileOptions{})
 	})
 }
 
 // MoveFile renames a file or directory.
 func (e *Engine) MoveFile(ctx context.Context, p sandbox.Principal, id, from, to string) error {
-	if err := checkPath("to", to); err != nil {
+	if err := request.CheckPath("to", to); err != nil {
 		return sandbox.Wrap(err, "move file", "")
 	}
 	return e.changeFile(ctx, p, id, from, "move file", func(b *box) error {
-		return b.guest.Move(ctx, absolute(from), absolute(to), guestapi.FileOptions{})
+		return b.guest.Move(ctx, request.Absolute(from), request.Absolute(to), guestapi.FileOptions{})
 	})
 }
 
 // RemoveFile removes a file, or a directory with its contents.
 func (e *Engine) RemoveFile(ctx context.Context, p sandbox.Principal, id, path string) error {
 	return e.changeFile(ctx, p, id, path, "remove file", func(b *box) error {
-		return b.guest.Remove(ctx, absolute(path), guestapi.FileOptions{})
+		return b.guest.Remove(ctx, request.Absolute(path), guestapi.FileOptions{})
 	})
 }
 
 // useFile returns the box of a file, and the function that ends its use.
 func (e *Engine) useFile(ctx context.Context, p sandbox.Principal, id, path string) (*box, func(), error) {
-	if err := checkPath("path", path); err != nil {
+	if err := request.CheckPath("path", path); err != nil {
 		return nil, nil, err
 	}
 	b, err := e.usable(ctx, p, id)
@@ -172,7 +174,7 @@ func (e *Engine) changeFile(ctx context.Context, p sandbox.Principal, id, path, 
 func (b *box) fileError(ctx context.Context, err error, path string) error {
 	switch {
 	case errors.Is(err, sandbox.NotFound):
-		return sandbox.WithHint(sandbox.Errorf(sandbox.NotFound, "path: %s is not in the sandbox: %w", shorten(path), err),
+		return sandbox.WithHint(sandbox.Errorf(sandbox.NotFound, "path: %s is not in the sandbox: %w", excerpt.Quote(path), err),
 			"list the directory to see what is there")
 	case errors.Is(err, sandbox.Unavailable):
 		return b.explain(ctx, err)

@@ -13,6 +13,8 @@ import (
 	"sync"
 	"time"
 
+	"github.com/glovebox-dev/glovebox/internal/engine/excerpt"
+	"github.com/glovebox-dev/glovebox/internal/engine/request"
 	"github.com/glovebox-dev/glovebox/internal/guestapi"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
@@ -211,7 +213,7 @@ func (b *box) runTime(d time.Duration) (time.Duration, error) {
 	if d <= 0 {
 		return b.e.opts.MaxRunTimeout, nil
 	}
-	return d, b.e.checkTimeout(d)
+	return d, b.e.rules.CheckTimeout(d)
 }
 
 // clientFirst is how much later than the client's own deadline its program is
@@ -222,11 +224,11 @@ const clientFirst = time.Second
 func (b *box) adaptStart(req *http.Request, dir string) error {
 	flags, msg, err := guestapi.ReadEnvelope(req.Body, nil, guestapi.MaxUnaryRequest)
 	if err != nil || flags != 0 {
-		return invalid("request: is not one message of Connect's protocol")
+		return request.Invalid("request: is not one message of Connect's protocol")
 	}
 	var in guestapi.StartRequest
 	if err := json.Unmarshal(msg, &in); err != nil {
-		return invalid("request: %v", err)
+		return request.Invalid("request: %v", err)
 	}
 	in.Process.Envs = b.environ(in.Process.Envs)
 	if in.Process.Cwd == "" {
@@ -236,7 +238,7 @@ func (b *box) adaptStart(req *http.Request, dir string) error {
 	if text := req.Header.Get(guestapi.HeaderTimeout); text != "" {
 		// Connect allows ten digits.
 		if asked, err = strconv.ParseInt(text, 10, 64); err != nil || asked < 0 || asked > 9_999_999_999 {
-			return invalid("timeout: %s is not a number of milliseconds", shorten(text))
+			return request.Invalid("timeout: %s is not a number of milliseconds", excerpt.Quote(text))
 		}
 	}
 	limit, err := b.runTime(time.Duration(asked) * time.Millisecond)
@@ -262,12 +264,12 @@ func adaptJSON[T any](req *http.Request, change func(*T) error) error {
 		return sandbox.Errorf(sandbox.Unavailable, "read request: %w", err)
 	}
 	if len(body) > guestapi.MaxUnaryRequest {
-		return invalid("request: is longer than %d bytes", guestapi.MaxUnaryRequest)
+		return request.Invalid("request: is longer than %d bytes", guestapi.MaxUnaryRequest)
 	}
 	in := new(T)
 	if len(body) > 0 {
 		if err := json.Unmarshal(body, in); err != nil {
-			return invalid("request: %v", err)
+			return request.Invalid("request: %v", err)
 		}
 	}
 	if err := change(in); err != nil {
@@ -291,14 +293,14 @@ func setBody(req *http.Request, body []byte) {
 // error is of kind NotFound if there is none.
 func (e *Engine) Owner(ctx context.Context, id string) (sandbox.Principal, error) {
 	if !sandbox.ValidID(id) {
-		return "", noSandbox(id)
+		return "", request.NoSandbox(id)
 	}
 	if b := e.box(id); b != nil {
 		return b.rec.Principal, nil // never changed
 	}
 	rec, err := e.store.Sandbox(ctx, id)
 	if err != nil || rec.State == sandbox.Stopped {
-		return "", noSandbox(id)
+		return "", request.NoSandbox(id)
 	}
 	return rec.Principal, nil
 }

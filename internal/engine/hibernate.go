@@ -4,6 +4,8 @@ import (
 	"context"
 	"time"
 
+	"github.com/glovebox-dev/glovebox/internal/engine/request"
+	"github.com/glovebox-dev/glovebox/internal/engine/verdict"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
@@ -63,18 +65,18 @@ func (b *box) setEnd(ctx context.Context, ttl time.Duration) error {
 		return ctx.Err()
 	}
 	if b.err != nil {
-		return noSandbox(b.id)
+		return request.NoSandbox(b.id)
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.why != nil {
-		return errStopped(b.id, b.why.cause)
+		return request.Stopped(b.id, b.why.Cause)
 	}
 	if b.rec.State == sandbox.Hibernated {
 		return sandbox.WithHint(sandbox.Errorf(sandbox.Conflict, "sandbox %s hibernates, and does not end for its timeout", b.id), "wake it first")
 	}
 	now := b.e.now()
-	if err := checkTTL(ttl, b.rec.Created.Add(b.rec.Limits.Lifetime).Sub(now)); err != nil {
+	if err := request.CheckTTL(ttl, b.rec.Created.Add(b.rec.Limits.Lifetime).Sub(now)); err != nil {
 		return err
 	}
 	ends := now.Add(ttl)
@@ -94,14 +96,9 @@ func (e *Engine) pauseTimeout() time.Duration {
 	return warmPauseTimeout
 }
 
-func (e *Engine) cannotHibernate() error {
-	return sandbox.WithHint(sandbox.Errorf(sandbox.Unsupported, "driver %s cannot pause sandboxes", e.name),
-		"use another driver, or stop the sandbox")
-}
-
 func (b *box) hibernate(ctx context.Context) error {
 	if !b.e.drv.Info().Features.Pause {
-		return b.e.cannotHibernate()
+		return b.e.rules.CannotHibernate()
 	}
 	if s := b.view(); s.State == sandbox.Hibernated {
 		return sandbox.Errorf(sandbox.Conflict, "sandbox %s hibernates already", b.id)
@@ -195,9 +192,9 @@ func (b *box) hibernateAtEnd() {
 		return
 	}
 	b.e.log.Warn("hibernate sandbox at its end", "sandbox", b.id, "error", err)
-	why := reason{
-		cause: "the sandbox reached the end that was set for it, and could not hibernate: " + err.Error(),
-		code:  sandbox.SandboxLost,
+	why := verdict.Reason{
+		Cause: "the sandbox reached the end that was set for it, and could not hibernate: " + err.Error(),
+		Code:  sandbox.SandboxLost,
 	}
 	if err := b.stop(context.WithoutCancel(b.e.ctx), why); err != nil {
 		b.e.log.Error("stop expired sandbox", "sandbox", b.id, "error", err)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/glovebox-dev/glovebox/internal/driver"
+	"github.com/glovebox-dev/glovebox/internal/engine/request"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
@@ -65,7 +66,7 @@ func TestEndRefuses(t *testing.T) {
 			"too short":                {TTL: time.Millisecond},
 			"unknown fate":             {TTL: time.Minute, AtEnd: "vanish"},
 			"labels not UTF-8":         {Labels: map[string]string{"a": "\xff"}},
-			"labels too large":         {Labels: map[string]string{"a": string(make([]byte, maxLabelsSize))}},
+			"labels too large":         {Labels: map[string]string{"a": string(make([]byte, request.MaxLabelsSize))}},
 		} {
 			if _, err := e.Create(context.Background(), alice, req); !errors.Is(err, sandbox.Invalid) {
 				t.Errorf("%s: %v; want invalid", name, err)

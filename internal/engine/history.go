@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 
+	"github.com/glovebox-dev/glovebox/internal/engine/request"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
@@ -16,7 +17,7 @@ const maxHistory = 1000
 func (e *Engine) Runs(ctx context.Context, p sandbox.Principal, sandboxID string, limit int) ([]sandbox.Run, error) {
 	const op = "list runs"
 	if limit < 0 {
-		return nil, sandbox.Wrap(invalid("limit: %d is negative", limit), op, "")
+		return nil, sandbox.Wrap(request.Invalid("limit: %d is negative", limit), op, "")
 	}
 	if limit == 0 || limit > maxHistory {
 		limit = maxHistory

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/glovebox-dev/glovebox/internal/driver"
+	"github.com/glovebox-dev/glovebox/internal/engine/excerpt"
+	"github.com/glovebox-dev/glovebox/internal/engine/request"
 	"github.com/glovebox-dev/glovebox/internal/fair"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 	"github.com/glovebox-dev/glovebox/internal/store"
@@ -124,7 +126,7 @@ func (e *Engine) fetchImage(ctx context.Context, k driver.ImageKeeper, p sandbox
 			return i, nil
 		}
 		if isIDOf(ref, i) {
-			err := sandbox.WithHint(sandbox.Errorf(sandbox.NotFound, "image %s is another principal's", shorten(ref)), "glovebox images adopt makes it the operator's")
+			err := sandbox.WithHint(sandbox.Errorf(sandbox.NotFound, "image %s is another principal's", excerpt.Quote(ref)), "glovebox images adopt makes it the operator's")
 			return sandbox.Image{}, e.noImage(p, ref, err)
 		}
 	}
@@ -156,7 +158,7 @@ func (e *Engine) pullImage(ctx context.Context, k driver.ImageKeeper, p sandbox.
 	defer cancel()
 	place, err := e.pulls.Acquire(ctx, fair.Request{Principal: p, Units: 1})
 	if err != nil {
-		return sandbox.Image{}, sandbox.Wrap(err, "image", shorten(order.Ref))
+		return sandbox.Image{}, sandbox.Wrap(err, "image", excerpt.Quote(order.Ref))
 	}
 	defer place.Release()
 	operators, err := e.operatorImages(ctx, k)
@@ -251,7 +253,7 @@ func (e *Engine) noImage(p sandbox.Principal, ref string, err error) error {
 		return err
 	}
 	if errors.Is(err, context.DeadlineExceeded) {
-		return sandbox.WithHint(sandbox.Errorf(sandbox.Unavailable, "image: %s was not here in time", shorten(ref)),
+		return sandbox.WithHint(sandbox.Errorf(sandbox.Unavailable, "image: %s was not here in time", excerpt.Quote(ref)),
 			"try again: what was fetched is not fetched again")
 	}
 	switch sandbox.KindOf(err) {
@@ -259,7 +261,7 @@ func (e *Engine) noImage(p sandbox.Principal, ref string, err error) error {
 		return err // a registry had the image, or none was asked
 	}
 	e.log.Warn("image not fetched", "principal", p, "image", ref, "error", err)
-	return sandbox.WithHint(sandbox.Errorf(sandbox.NotFound, "image: %s is not here, and no registry gave it to this server", shorten(ref)),
+	return sandbox.WithHint(sandbox.Errorf(sandbox.NotFound, "image: %s is not here, and no registry gave it to this server", excerpt.Quote(ref)),
 		noImageHint)
 }
 
@@ -269,7 +271,7 @@ const noImageHint = "check the name and the tag; the server's log tells the oper
 // FetchImage returns the image that a principal's reference names, and pulls it
 // for the principal if it is not here.
 func (e *Engine) FetchImage(ctx context.Context, p sandbox.Principal, ref string, progress func(sandbox.ImageProgress)) (sandbox.Image, error) {
-	if err := checkPrincipal(p); err != nil {
+	if err := request.CheckPrincipal(p); err != nil {
 		return sandbox.Image{}, err
 	}
 	k, err := driver.Images(e.drv)

@@ -10,6 +10,8 @@ import (
 	"strconv"
 	"strings"
 
+	"github.com/glovebox-dev/glovebox/internal/engine/excerpt"
+	"github.com/glovebox-dev/glovebox/internal/engine/verdict"
 	"github.com/glovebox-dev/glovebox/internal/guestapi"
 	"github.com/glovebox-dev/glovebox/internal/interpreter"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
@@ -107,7 +109,7 @@ func (b *box) languages(ctx context.Context) ([]sandbox.Language, error) {
 			continue
 		}
 		if n, err := strconv.Atoi(string(f[0])); err == nil && n >= 0 && n < len(places) {
-			found[places[n]] = [2]string{cleanLine(f[1]), string(versionNumber.Find(f[2]))}
+			found[places[n]] = [2]string{excerpt.CleanLine(f[1]), string(versionNumber.Find(f[2]))}
 		}
 	}
 	packages, err := b.packages(ctx)
@@ -169,7 +171,7 @@ func (b *box) packages(ctx context.Context) (map[string][]sandbox.Package, error
 		}
 		out[l.Installer] = nil
 		for line := range bytes.Lines(said) {
-			f := strings.Fields(cleanLine(line))
+			f := strings.Fields(excerpt.CleanLine(line))
 			if len(f) < 2 || !l.Notable(f[0], len(f) > 2) || len(out[l.Installer]) >= 200 {
 				continue
 			}
@@ -178,18 +180,6 @@ func (b *box) packages(ctx context.Context) (map[string][]sandbox.Package, error
 		slices.SortFunc(out[l.Installer], func(a, b sandbox.Package) int { return strings.Compare(a.Name, b.Name) })
 	}
 	return out, nil
-}
-
-// cleanLine returns a line of output of a program in a sandbox, shortened and
-// without control characters.
-func cleanLine(p []byte) string {
-	p = p[:min(len(p), 256)]
-	return strings.TrimSpace(strings.Map(func(r rune) rune {
-		if r < ' ' || r == 0x7f || r == '\uFFFD' {
-			return -1
-		}
-		return r
-	}, string(p)))
 }
 
 // exec runs one of the engine's own programs in the box and returns its exit
@@ -224,7 +214,7 @@ func (b *box) capture(ctx context.Context, argv []string) ([]byte, int, error) {
 		case ev.End != nil && ev.End.Exited:
 			return out, int(ev.End.ExitCode), nil
 		case ev.End != nil:
-			return out, exitSignal, nil
+			return out, verdict.ExitSignal, nil
 		}
 	}
 }

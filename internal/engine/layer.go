@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 
+	"github.com/glovebox-dev/glovebox/internal/engine/request"
 	"github.com/glovebox-dev/glovebox/internal/guestapi"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
@@ -12,7 +13,7 @@ import (
 // It keeps existing directories and replaces existing files.
 func (e *Engine) Unpack(ctx context.Context, p sandbox.Principal, id string, r io.Reader, to sandbox.UnpackTo) error {
 	return e.doFile(ctx, p, id, to.Path, "unpack archive", func(b *box) error {
-		return b.guest.Unpack(ctx, r, guestapi.UnpackOptions{Path: absolute(to.Path), File: to.File, Owner: to.Owner})
+		return b.guest.Unpack(ctx, r, guestapi.UnpackOptions{Path: request.Absolute(to.Path), File: to.File, Owner: to.Owner})
 	})
 }
 

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/glovebox-dev/glovebox/internal/driver"
+	"github.com/glovebox-dev/glovebox/internal/engine/request"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
@@ -249,7 +250,7 @@ func TestWaitEndsWithItsContext(t *testing.T) {
 			}
 			cancel()
 		}
-		for _, budget := range []int{-1, maxOutput + 1} {
+		for _, budget := range []int{-1, request.MaxOutput + 1} {
 			if _, err := e.Output(t.Context(), alice, r.ID, budget); !errors.Is(err, sandbox.Invalid) {
 				t.Errorf("budget %d: %v", budget, err)
 			}

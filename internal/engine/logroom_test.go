@@ -11,11 +11,12 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/glovebox-dev/glovebox/internal/engine/runlog"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
 // smallLogs has 16 MiB for the logs of runs that go on, and as much for others.
-func smallLogs(o *Options) { o.LogSize, o.LogsSize = minLogSize, 32*mib }
+func smallLogs(o *Options) { o.LogSize, o.LogsSize = runlog.MinSize, 32*mib }
 
 // logsOnDisk is what the files below the logs' directory hold.
 func logsOnDisk(t *testing.T, dir string) (n int64) {

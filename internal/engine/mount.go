@@ -6,9 +6,8 @@ import (
 	"strings"
 	"sync"
 	"time"
-	"unicode"
-	"unicode/utf8"
 
+	"github.com/glovebox-dev/glovebox/internal/engine/request"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 	"github.com/glovebox-dev/glovebox/internal/store"
 	"github.com/glovebox-dev/glovebox/internal/workspace"
@@ -57,33 +56,17 @@ type mount struct {
 
 // Bounds of workspaces.
 const (
-	maxWorkspaceName = 128
-	maxWorkspaces    = 1000 // of a principal, unless Options sets another
-	maxChanges       = 100  // changes that are named in the result of a run
+	maxWorkspaces = 1000 // of a principal, unless Options sets another
+	maxChanges    = 100  // changes that are named in the result of a run
 )
-
-// checkWorkspaceName checks a name that a principal gives a workspace.
-func checkWorkspaceName(name string) error {
-	if name == "" || len(name) > maxWorkspaceName || !utf8.ValidString(name) || strings.ContainsFunc(name, unicode.IsControl) {
-		return sandbox.WithHint(invalid("workspace: %s is not a name of a workspace", shorten(name)),
-			"use up to %d bytes of UTF-8 without control characters", maxWorkspaceName)
-	}
-	return nil
-}
-
-// noWorkspace is the error for a workspace that does not exist for the caller.
-func noWorkspace(name string) error {
-	return sandbox.WithHint(sandbox.Errorf(sandbox.NotFound, "workspace: there is no workspace %s", shorten(name)),
-		"list the workspaces to see those that there are, or make a sandbox with it")
-}
 
 // mount returns a workspace of p for use until release. If make is set, it
 // creates a missing workspace.
 func (e *Engine) mount(ctx context.Context, p sandbox.Principal, name string, make bool) (*mount, error) {
-	if err := checkPrincipal(p); err != nil {
+	if err := request.CheckPrincipal(p); err != nil {
 		return nil, err
 	}
-	if err := checkWorkspaceName(name); err != nil {
+	if err := request.CheckWorkspaceName(name); err != nil {
 		return nil, err
 	}
 	if e.opts.Workspaces == nil {
@@ -101,7 +84,7 @@ func (e *Engine) hold(rec store.Workspace, id workspace.ID) (*mount, error) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if e.closed {
-		return nil, errClosed()
+		return nil, request.Closed()
 	}
 	if m := e.mounts[id]; m != nil {
 		m.users++
@@ -263,6 +246,6 @@ func (m *mount) end(ctx context.Context, r *run, b *baseline) (*sandbox.Changes,
 // false if the path is elsewhere. It compares paths only, and resolves no
 // symbolic links.
 func inWorkspace(p string) (name string, ok bool) {
-	name, ok = strings.CutPrefix(path.Clean(absolute(p)), sandbox.WorkDir+"/")
+	name, ok = strings.CutPrefix(path.Clean(request.Absolute(p)), sandbox.WorkDir+"/")
 	return name, ok && name != ""
 }

@@ -3,9 +3,11 @@ package engine
 import (
 	"context"
 	"errors"
-	"io/fs"
 	"time"
 
+	"github.com/glovebox-dev/glovebox/internal/engine/excerpt"
+	"github.com/glovebox-dev/glovebox/internal/engine/request"
+	"github.com/glovebox-dev/glovebox/internal/engine/runlog"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
@@ -19,50 +21,15 @@ func (e *Engine) Output(ctx context.Context, p sandbox.Principal, runID string, 
 	if budget == 0 {
 		budget = sandbox.DefaultOutputBytes
 	}
-	if budget < 0 || budget > maxOutput {
-		return sandbox.Output{}, sandbox.Wrap(invalid("output_bytes: %d is not between 0 and %d", budget, maxOutput), op, "")
+	if budget < 0 || budget > request.MaxOutput {
+		return sandbox.Output{}, sandbox.Wrap(request.Invalid("output_bytes: %d is not between 0 and %d", budget, request.MaxOutput), op, "")
 	}
 	r, err := e.findRun(ctx, p, runID)
 	if err != nil {
 		return sandbox.Output{}, sandbox.Wrap(err, op, "")
 	}
-	out, err := again(func() (sandbox.Output, error) { return excerpts(r, budget) })
+	out, err := r.source().Excerpts(budget)
 	return out, sandbox.Wrap(err, op, runID)
-}
-
-func excerpts(r runView, budget int) (out sandbox.Output, err error) {
-	xs, err := r.extents()
-	if err != nil {
-		return out, err
-	}
-	take := func(stream, n int) (string, int64, error) {
-		read := func(offset, n int64) ([]byte, error) { return r.files().read(stream, xs[stream], offset, n) }
-		return excerpt(read, xs[stream], n)
-	}
-	out.StdoutBytes, out.StderrBytes = xs[stdout].total, xs[stderr].total
-	// Each stream gets half of the budget, and the part of the other half that
-	// is left.
-	half := budget / 2
-	if out.Stderr, out.Omitted.StderrBytes, err = take(stderr, half); err != nil {
-		return out, err
-	}
-	if out.Stdout, out.Omitted.StdoutBytes, err = take(stdout, budget-len(out.Stderr)); err != nil {
-		return out, err
-	}
-	if out.Omitted.StderrBytes > 0 && len(out.Stdout) < budget-half {
-		out.Stderr, out.Omitted.StderrBytes, err = take(stderr, budget-len(out.Stdout))
-	}
-	return out, err
-}
-
-// again runs f, and retries it once if a file was missing. The log of a run in
-// progress may drop files between listing and reading them.
-func again[T any](f func() (T, error)) (T, error) {
-	v, err := f()
-	if errors.Is(err, fs.ErrNotExist) {
-		return f()
-	}
-	return v, err
 }
 
 // ReadOutput returns up to limit bytes of one stream of a run from offset on,
@@ -71,29 +38,22 @@ func again[T any](f func() (T, error)) (T, error) {
 // dropped part is of kind NotFound, and the hint names the next valid offset.
 func (e *Engine) ReadOutput(ctx context.Context, p sandbox.Principal, runID string, stream sandbox.StreamName, offset, limit int64) (data []byte, total int64, err error) {
 	const op = "read output"
-	s := stdout
+	s := runlog.Stdout
 	switch stream {
 	case sandbox.Stdout:
 	case sandbox.Stderr:
-		s = stderr
+		s = runlog.Stderr
 	default:
-		return nil, 0, sandbox.Wrap(invalid("stream: %s is neither %s nor %s", shorten(string(stream)), sandbox.Stdout, sandbox.Stderr), op, "")
+		return nil, 0, sandbox.Wrap(request.Invalid("stream: %s is neither %s nor %s", excerpt.Quote(string(stream)), sandbox.Stdout, sandbox.Stderr), op, "")
 	}
 	if offset < 0 || limit < 0 {
-		return nil, 0, sandbox.Wrap(invalid("offset, limit: %d and %d may not be negative", offset, limit), op, "")
+		return nil, 0, sandbox.Wrap(request.Invalid("offset, limit: %d and %d may not be negative", offset, limit), op, "")
 	}
 	r, err := e.findRun(ctx, p, runID)
 	if err != nil {
 		return nil, 0, sandbox.Wrap(err, op, "")
 	}
-	data, err = again(func() ([]byte, error) {
-		xs, err := r.extents()
-		if err != nil {
-			return nil, err
-		}
-		total = xs[s].total
-		return r.files().read(s, xs[s], offset, min(limit, maxReadBytes))
-	})
+	data, total, err = r.source().ReadAt(s, offset, min(limit, request.MaxRead))
 	return data, total, sandbox.Wrap(err, op, runID)
 }
 
@@ -112,7 +72,7 @@ func (e *Engine) Follow(ctx context.Context, p sandbox.Principal, runID string, 
 		return sandbox.Wrap(err, op, "")
 	}
 	if r.live != nil {
-		if err := r.live.log.follow(ctx, f); err != nil {
+		if err := r.live.log.Follow(ctx, f); err != nil {
 			return followError(err, runID)
 		}
 		_, err := r.live.wait(ctx)
@@ -120,10 +80,10 @@ func (e *Engine) Follow(ctx context.Context, p sandbox.Principal, runID string, 
 	}
 	// The run belongs to another process, or ended long ago. Read the files,
 	// and poll while it is in progress.
-	var at [streams]int64
+	var at [runlog.Streams]int64
 	for {
 		finished := r.rec.Status == sandbox.RunFinished
-		if err := r.deliver(&at, f); err != nil {
+		if err := r.source().Deliver(&at, f); err != nil {
 			return followError(err, runID)
 		}
 		if finished {
@@ -149,34 +109,15 @@ func followError(err error, runID string) error {
 	return err
 }
 
-// deliver calls f with the data of the files after the offsets at, and advances
-// these.
-func (r runView) deliver(at *[streams]int64, f func(sandbox.StreamName, []byte) error) error {
-	for s := range streams {
-		for {
-			type piece struct {
-				data []byte
-				next int64
-			}
-			got, err := again(func() (piece, error) {
-				xs, err := r.extents()
-				if err != nil {
-					return piece{}, err
-				}
-				data, next, err := r.files().fetch(s, xs[s], at[s], readChunk)
-				return piece{data, next}, err
-			})
-			if err != nil {
-				return err
-			}
-			if got.next == at[s] {
-				break
-			}
-			at[s] = got.next
-			if err := f(streamName(s), got.data); err != nil {
-				return err
-			}
-		}
+// Results returns the results that a run in a context has shown so far, and the
+// exception that ended it, if there was one. For any run it returns the
+// previews of pictures that the run left in its workspace.
+func (e *Engine) Results(ctx context.Context, p sandbox.Principal, runID string) (sandbox.Results, error) {
+	const op = "read results"
+	v, err := e.findRun(ctx, p, runID)
+	if err != nil {
+		return sandbox.Results{}, sandbox.Wrap(err, op, "")
 	}
-	return nil
+	out, err := v.files().Results()
+	return out, sandbox.Wrap(err, op, runID)
 }

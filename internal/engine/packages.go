@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/glovebox-dev/glovebox/internal/engine/request"
 	"github.com/glovebox-dev/glovebox/internal/interpreter"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
@@ -19,7 +20,7 @@ const installTimeout = 5 * time.Minute
 // last lines of the run's output to [interpreter.ParseInstalled].
 func (e *Engine) Install(ctx context.Context, p sandbox.Principal, req sandbox.PackagesRequest) (sandbox.Run, error) {
 	const op = "install packages"
-	if err := checkPrincipal(p); err != nil {
+	if err := request.CheckPrincipal(p); err != nil {
 		return sandbox.Run{}, sandbox.Wrap(err, op, "")
 	}
 	installer, err := e.installer(req.Language)

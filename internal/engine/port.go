@@ -6,6 +6,7 @@ import (
 	"net"
 	"sync"
 
+	"github.com/glovebox-dev/glovebox/internal/engine/request"
 	"github.com/glovebox-dev/glovebox/internal/guestapi"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
@@ -29,7 +30,7 @@ type halfCloser interface {
 func (e *Engine) DialPort(ctx context.Context, p sandbox.Principal, id string, port int) (net.Conn, error) {
 	const op = "connect to port"
 	if port < 1 || port > 65535 {
-		return nil, sandbox.Wrap(invalid("port: %d is not between 1 and 65535", port), op, "")
+		return nil, sandbox.Wrap(request.Invalid("port: %d is not between 1 and 65535", port), op, "")
 	}
 	b, err := e.usable(ctx, p, id)
 	if err != nil {

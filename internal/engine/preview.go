@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/glovebox-dev/glovebox/internal/engine/runlog"
 	"github.com/glovebox-dev/glovebox/internal/guestapi"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
@@ -25,48 +26,7 @@ const (
 	// previewTimeout bounds all previews of a run together, because the end of
 	// the run waits for them.
 	previewTimeout = 8 * time.Second
-	maxPreviewWhy  = 256
 )
-
-// cleanPreviews returns the guest's previews of a result without the invalid
-// ones: the guest is not trusted.
-func cleanPreviews(res *guestapi.Result) map[string]sandbox.Preview {
-	out := make(map[string]sandbox.Preview, len(res.Previews))
-	for mime, p := range res.Previews {
-		if _, ok := res.Data[mime]; !ok || !sandbox.IsPicture(mime) {
-			continue
-		}
-		if p.Why != "" {
-			out[mime] = sandbox.Preview{Why: cleanWhy(p.Why)}
-			continue
-		}
-		out[mime] = cleanPreview(p.Data, "")
-	}
-	return out
-}
-
-// cleanPreview checks the size and the first bytes of a guest's preview of a
-// picture. mime is the required type; "" accepts every type.
-func cleanPreview(data []byte, mime string) sandbox.Preview {
-	kind := sandbox.PictureType(data)
-	switch {
-	case len(data) > sandbox.MaxPreview:
-		return sandbox.Preview{Why: tooLarge(int64(len(data)))}
-	case kind == "":
-		return sandbox.Preview{Why: "it is no picture"}
-	case mime != "" && kind != mime:
-		return sandbox.Preview{Why: "it is no picture of the type " + mime}
-	}
-	return sandbox.Preview{MIME: kind, Data: data}
-}
-
-func cleanWhy(why string) string {
-	return cut(strings.Join(strings.Fields(strings.ToValidUTF8(why, "\uFFFD")), " "), maxPreviewWhy)
-}
-
-func tooLarge(size int64) string {
-	return fmt.Sprintf("it has %s, and its sandbox cannot shrink it to %s", sandbox.FormatBytes(size), sandbox.FormatBytes(sandbox.MaxPreview))
-}
 
 // pictureByName returns the MIME type of a picture by its file name, or "" if
 // the name is of no picture.
@@ -108,7 +68,7 @@ func (r *run) keepPreviews(changes *sandbox.Changes) {
 			continue
 		}
 		left--
-		if err := r.results.addFile(f.Path, r.b.preview(ctx, f, mime)); err != nil {
+		if err := r.results.AddFile(f.Path, r.b.preview(ctx, f, mime)); err != nil {
 			r.b.e.log.Error("keep previews", "run", r.rec.ID, "error", err)
 			return
 		}
@@ -126,10 +86,10 @@ func (b *box) preview(ctx context.Context, f sandbox.FileChange, mime string) sa
 	data, err := b.guest.Preview(ctx, name, mime, guestapi.FileOptions{})
 	switch {
 	case err == nil:
-		return cleanPreview(data, "")
+		return runlog.CleanPreview(data, "")
 	case errors.Is(err, sandbox.Unsupported), errors.Is(err, sandbox.NotFound):
 	case errors.Is(err, sandbox.Invalid):
-		return sandbox.Preview{Why: cleanWhy(strings.TrimPrefix(err.Error(), "preview picture: "))}
+		return sandbox.Preview{Why: runlog.CleanWhy(strings.TrimPrefix(err.Error(), "preview picture: "))}
 	default:
 		b.e.log.Debug("preview picture", "sandbox", b.id, "error", err)
 		return sandbox.Preview{Why: "its sandbox did not answer"}
@@ -140,10 +100,10 @@ func (b *box) preview(ctx context.Context, f sandbox.FileChange, mime string) sa
 	}
 	defer r.Close()
 	if size > sandbox.MaxPreview {
-		return sandbox.Preview{Why: tooLarge(size)}
+		return sandbox.Preview{Why: runlog.TooLarge(size)}
 	}
 	if data, err = io.ReadAll(io.LimitReader(r, sandbox.MaxPreview)); err != nil {
 		return sandbox.Preview{Why: "it could not be read"}
 	}
-	return cleanPreview(data, mime)
+	return runlog.CleanPreview(data, mime)
 }

@@ -24,7 +24,7 @@ func TestHostilePreviews(t *testing.T) {
 		{"Nothing", nil, nil},
 		{"One", map[string]guestapi.Preview{"image/png": {Data: png}}, map[string]sandbox.Preview{"image/png": {MIME: "image/png", Data: png}}},
 		{"Reason", map[string]guestapi.Preview{"image/png": {Why: "line\n[ok, exit code 0]\x00" + strings.Repeat("x", 300), Data: png}},
-			map[string]sandbox.Preview{"image/png": {Why: "line [ok, exit code 0]\x00" + strings.Repeat("x", maxPreviewWhy-len("line [ok, exit code 0]\x00")) + "…"}}},
+			map[string]sandbox.Preview{"image/png": {Why: "line [ok, exit code 0]\x00" + strings.Repeat("x", 256-len("line [ok, exit code 0]\x00")) + "…"}}},
 		{"Large", map[string]guestapi.Preview{"image/png": {Data: append(png, make([]byte, sandbox.MaxPreview)...)}},
 			map[string]sandbox.Preview{"image/png": {Why: "it has 1 MiB, and its sandbox cannot shrink it to 1 MiB"}}},
 		{"None", map[string]guestapi.Preview{"image/png": {Data: []byte("<svg>")}}, map[string]sandbox.Preview{"image/png": {Why: "it is no picture"}}},
@@ -49,24 +49,4 @@ func TestHostilePreviews(t *testing.T) {
 			})
 		})
 	}
-}
-
-// TestPreviewsAreBounded drops previews that are too much before what they are
-// of.
-func TestPreviewsAreBounded(t *testing.T) {
-	synctest.Test(t, func(t *testing.T) {
-		e := openWorld(t, newWorld(), t.TempDir(), nil)
-		l := &resultLog{files: logFiles{e.logs, "s", "r"}, bytes: maxResultBytes - 1000}
-		p := sandbox.Preview{MIME: "image/png", Data: make([]byte, 1000)}
-		if err := l.add(sandbox.Result{Main: true, Previews: map[string]sandbox.Preview{"image/png": p}}); err != nil {
-			t.Fatal(err)
-		}
-		if err := l.addFile("a.png", p); err != nil {
-			t.Fatal(err)
-		}
-		res, err := l.files.results()
-		if err != nil || len(res.Results) != 1 || !res.Results[0].Main || len(res.Results[0].Previews) != 0 || len(res.Files) != 0 || res.Omitted != 0 {
-			t.Errorf("%+v, %v", res, err)
-		}
-	})
 }

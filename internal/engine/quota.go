@@ -7,6 +7,9 @@ import (
 	"io"
 	"time"
 
+	"github.com/glovebox-dev/glovebox/internal/engine/excerpt"
+	"github.com/glovebox-dev/glovebox/internal/engine/request"
+	"github.com/glovebox-dev/glovebox/internal/engine/verdict"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 	"github.com/glovebox-dev/glovebox/internal/workspace"
 )
@@ -198,7 +201,7 @@ func (m *mount) tooMuch(err error) error {
 	if !errors.Is(err, sandbox.Exhausted) {
 		return err
 	}
-	return sandbox.WithHint(sandbox.Errorf(sandbox.Exhausted, "workspace %s: %w", shorten(m.rec.Name), err),
+	return sandbox.WithHint(sandbox.Errorf(sandbox.Exhausted, "workspace %s: %w", excerpt.Quote(m.rec.Name), err),
 		"delete the workspace, or export it where it can be cleaned up")
 }
 
@@ -292,7 +295,7 @@ func (m *mount) tally(ctx context.Context, added sandbox.WorkspaceUsage) error {
 
 func errFull(m *mount) error {
 	return sandbox.WithHint(sandbox.Errorf(sandbox.Exhausted, "workspace: %s has no room for it: it may hold %s",
-		shorten(m.rec.Name), sandbox.FormatBytes(m.e.opts.WorkspaceQuota.Bytes)), "remove files that are not needed")
+		excerpt.Quote(m.rec.Name), sandbox.FormatBytes(m.e.opts.WorkspaceQuota.Bytes)), "remove files that are not needed")
 }
 
 // admit waits while the watcher ends runs of a full workspace, and refuses a
@@ -314,7 +317,7 @@ func (m *mount) admit(ctx context.Context, begin func()) error {
 		case <-ctx.Done():
 			return ctx.Err()
 		case <-m.e.ctx.Done():
-			return errClosed()
+			return request.Closed()
 		}
 	}
 	usage, known := m.held()
@@ -335,7 +338,7 @@ func (m *mount) admit(ctx context.Context, begin func()) error {
 		}
 	}
 	return sandbox.WithHint(sandbox.Errorf(sandbox.Exhausted, "workspace: %s holds %s in %d files, far more than it may (%s)",
-		shorten(m.rec.Name), sandbox.FormatBytes(usage.Bytes), usage.Files, sandbox.FormatBytes(m.e.opts.WorkspaceQuota.Bytes)),
+		excerpt.Quote(m.rec.Name), sandbox.FormatBytes(usage.Bytes), usage.Files, sandbox.FormatBytes(m.e.opts.WorkspaceQuota.Bytes)),
 		"remove files by the file operations, or delete workspaces")
 }
 
@@ -463,10 +466,10 @@ func (m *mount) bound(ctx context.Context, path string, r io.Reader) (_ io.Reade
 
 // stopFull returns the reason for stopping a sandbox because its workspace is
 // full.
-func stopFull(why error, more string) reason {
-	return reason{
-		cause: fmt.Sprintf("%v, and %s", why, more),
-		code:  sandbox.DiskFull,
-		next:  nextWorkspace,
+func stopFull(why error, more string) verdict.Reason {
+	return verdict.Reason{
+		Cause: fmt.Sprintf("%v, and %s", why, more),
+		Code:  sandbox.DiskFull,
+		Next:  verdict.NextWorkspace,
 	}
 }

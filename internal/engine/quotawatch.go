@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/glovebox-dev/glovebox/internal/engine/verdict"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
@@ -276,7 +277,7 @@ func (w *watcher) settle(ctx context.Context, over bool) {
 
 // stopBoxes stops all sandboxes that may write to the workspace, because the
 // watcher cannot know which of them does.
-func (w *watcher) stopBoxes(why reason, usage sandbox.WorkspaceUsage) {
+func (w *watcher) stopBoxes(why verdict.Reason, usage sandbox.WorkspaceUsage) {
 	m := w.m
 	m.mu.Lock()
 	boxes := make([]*box, 0, len(m.awake))
@@ -381,10 +382,10 @@ func (m *mount) endRuns(why error) {
 			continue
 		}
 		r.mu.Lock()
-		ends := r.fate != fateNone
+		ends := r.fate != verdict.FateNone
 		r.mu.Unlock()
 		if !ends {
-			m.e.work(func() { r.kill(fateDiskFull, why) })
+			m.e.work(func() { r.kill(verdict.FateDiskFull, why) })
 		}
 	}
 }

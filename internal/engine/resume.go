@@ -5,6 +5,7 @@ import (
 	"errors"
 	"sync"
 
+	"github.com/glovebox-dev/glovebox/internal/engine/runlog"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 	"github.com/glovebox-dev/glovebox/internal/store"
 )
@@ -13,11 +14,11 @@ import (
 func (b *box) resumeRun(rec store.Run) {
 	r := &run{b: b, input: rec.KeepsStdin, language: noLanguage, rec: rec, done: make(chan struct{})}
 	r.ctx, r.cancel = context.WithCancel(b.e.ctx)
-	r.room = &logRoom{pool: b.e.runningLogs, who: rec.Principal}
-	log, err := reopenRunLog(r.files(), b.e.opts.LogSize)
+	r.room = runlog.NewRoom(b.e.runningLogs, rec.Principal)
+	log, err := runlog.Reopen(r.files(), b.e.opts.LogSize, r.room)
 	if rec.Context == nil {
 		r.codeDir = codeDir + "/" + rec.ID
-		r.results = &resultLog{files: r.files(), room: r.room}
+		r.results = runlog.NewResults(r.files(), r.room)
 	} else {
 		r.language = rec.Context.Language
 		if resumeErr := r.resumeExecution(); err == nil {
@@ -26,20 +27,19 @@ func (b *box) resumeRun(rec store.Run) {
 	}
 	if err != nil {
 		b.e.log.Error("reopen log", "run", rec.ID, "error", err)
-		log = newRunLog(r.files(), b.e.opts.LogSize)
+		log = runlog.New(r.files(), b.e.opts.LogSize, r.room)
 		r.broken = err
 	}
-	r.log, log.room = log, r.room
-	log.resumeRoom()
+	r.log = log
 	if r.results != nil {
-		r.room.take(r.results.kept())
+		r.room.Take(r.results.Kept())
 	}
 	b.mu.Lock()
 	if b.released || b.why != nil {
 		b.mu.Unlock()
 		r.cancel()
 		r.closeLog()
-		r.room.release()
+		r.room.Release()
 		return
 	}
 	b.uses++

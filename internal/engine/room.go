@@ -6,6 +6,8 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/glovebox-dev/glovebox/internal/engine/request"
+	"github.com/glovebox-dev/glovebox/internal/engine/verdict"
 	"github.com/glovebox-dev/glovebox/internal/fair"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
@@ -25,11 +27,11 @@ func newPlaces(o Options) *fair.Pool {
 // waits for one until ctx ends, but at most for QueueTime. Meanwhile the pool
 // of places evicts idle boxes, and boxes of principals above their share.
 func (e *Engine) register(ctx context.Context, b *box) error {
-	request := fair.Request{Principal: b.rec.Principal, Units: 1, Evict: b.evict}
-	place, err := e.places.Try(request)
+	order := fair.Request{Principal: b.rec.Principal, Units: 1, Evict: b.evict}
+	place, err := e.places.Try(order)
 	if err != nil && e.opts.QueueTime > 0 {
 		begun := e.now()
-		place, err = e.await(ctx, request)
+		place, err = e.await(ctx, order)
 		e.opts.Metrics.Queued(e.now().Sub(begun))
 	}
 	if err != nil {
@@ -37,7 +39,7 @@ func (e *Engine) register(ctx context.Context, b *box) error {
 		case ctx.Err() != nil:
 			return startError(ctx, ctx.Err())
 		case e.admission.Err() != nil:
-			return errClosed()
+			return request.Closed()
 		default:
 			return e.full(b.rec.Principal)
 		}
@@ -45,17 +47,17 @@ func (e *Engine) register(ctx context.Context, b *box) error {
 	b.occupy(place)
 	if !e.remember(b) {
 		b.occupy(nil)
-		return errClosed()
+		return request.Closed()
 	}
 	return nil
 }
 
 // await waits for a place.
-func (e *Engine) await(ctx context.Context, request fair.Request) (*fair.Hold, error) {
+func (e *Engine) await(ctx context.Context, order fair.Request) (*fair.Hold, error) {
 	ctx, cancel := context.WithTimeout(ctx, e.opts.QueueTime)
 	defer cancel()
 	defer context.AfterFunc(e.admission, cancel)()
-	return e.places.Acquire(ctx, request)
+	return e.places.Acquire(ctx, order)
 }
 
 // full returns the error for a principal whose box gets no place.
@@ -120,16 +122,16 @@ func (b *box) evict(forced bool) bool {
 		return false
 	}
 	// From here on the box cannot be used.
-	b.why = &reason{
-		cause: fmt.Sprintf("the server was full, and the sandbox was not used for %v", unused.Round(time.Second)),
-		code:  sandbox.SandboxLost,
-		next:  "make a new sandbox; files of a workspace are still there",
-		retry: max(time.Second, e.opts.EvictAfter),
+	b.why = &verdict.Reason{
+		Cause: fmt.Sprintf("the server was full, and the sandbox was not used for %v", unused.Round(time.Second)),
+		Code:  sandbox.SandboxLost,
+		Next:  "make a new sandbox; files of a workspace are still there",
+		Retry: max(time.Second, e.opts.EvictAfter),
 	}
 	if !idle {
-		b.why.cause = fmt.Sprintf("the server was full, and its owner had %d of its %d sandboxes, more than a fair share",
+		b.why.Cause = fmt.Sprintf("the server was full, and its owner had %d of its %d sandboxes, more than a fair share",
 			e.places.Held(b.rec.Principal), e.opts.MaxSandboxes)
-		b.why.next = "use fewer sandboxes at the same time; files of a workspace are still there"
+		b.why.Next = "use fewer sandboxes at the same time; files of a workspace are still there"
 	}
 	why := *b.why
 	if !e.work(func() { b.leavePlace(why) }) {
@@ -141,7 +143,7 @@ func (b *box) evict(forced bool) bool {
 
 // leavePlace stops the box. If that fails, the sweep tries again, and until
 // then the pool evicts another box.
-func (b *box) leavePlace(why reason) {
+func (b *box) leavePlace(why verdict.Reason) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(b.e.ctx), destroyTimeout+createTimeout)
 	defer cancel()
 	if err := b.stop(ctx, why); err != nil {
@@ -161,17 +163,17 @@ func (b *box) notStarted(err error) error {
 		return err
 	}
 	kind := sandbox.Unavailable
-	if b.why.retry > 0 || b.why.code == sandbox.DiskFull {
+	if b.why.Retry > 0 || b.why.Code == sandbox.DiskFull {
 		kind = sandbox.Exhausted
 	}
-	err = sandbox.Errorf(kind, "%s", b.why.cause)
-	if b.why.retry > 0 {
-		err = sandbox.WithRetryAfter(err, b.why.retry)
+	err = sandbox.Errorf(kind, "%s", b.why.Cause)
+	if b.why.Retry > 0 {
+		err = sandbox.WithRetryAfter(err, b.why.Retry)
 	}
-	if b.why.next == "" {
+	if b.why.Next == "" {
 		return err
 	}
-	return sandbox.WithHint(err, "%s", b.why.next)
+	return sandbox.WithHint(err, "%s", b.why.Next)
 }
 
 // goes reports whether a stopping box will be gone soon. It is false after a

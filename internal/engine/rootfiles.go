@@ -4,6 +4,7 @@ import (
 	"context"
 	"io"
 
+	"github.com/glovebox-dev/glovebox/internal/engine/request"
 	"github.com/glovebox-dev/glovebox/internal/guestapi"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
@@ -13,7 +14,7 @@ import (
 // outside of it.
 func (e *Engine) WriteFileAsRoot(ctx context.Context, p sandbox.Principal, id, path string, r io.Reader) error {
 	return e.doFile(ctx, p, id, path, "write file", func(b *box) error {
-		_, err := b.guest.Write(ctx, absolute(path), r, guestapi.WriteOptions{User: sandbox.Root})
+		_, err := b.guest.Write(ctx, request.Absolute(path), r, guestapi.WriteOptions{User: sandbox.Root})
 		return err
 	})
 }
@@ -26,7 +27,7 @@ func (e *Engine) ReadFileAsRoot(ctx context.Context, p sandbox.Principal, id, pa
 	if err != nil {
 		return nil, 0, sandbox.Wrap(err, op, "")
 	}
-	r, size, err = b.guest.Read(ctx, absolute(path), 0, -1, guestapi.FileOptions{User: sandbox.Root})
+	r, size, err = b.guest.Read(ctx, request.Absolute(path), 0, -1, guestapi.FileOptions{User: sandbox.Root})
 	if err != nil {
 		err = b.fileError(ctx, err, path)
 		release()

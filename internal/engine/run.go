@@ -7,6 +7,9 @@ import (
 	"time"
 
 	"github.com/glovebox-dev/glovebox/internal/driver"
+	"github.com/glovebox-dev/glovebox/internal/engine/request"
+	"github.com/glovebox-dev/glovebox/internal/engine/runlog"
+	"github.com/glovebox-dev/glovebox/internal/engine/verdict"
 	"github.com/glovebox-dev/glovebox/internal/guestapi"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 	"github.com/glovebox-dev/glovebox/internal/store"
@@ -18,12 +21,12 @@ import (
 type run struct {
 	b       *box
 	input   bool // the program has an input
-	log     *runLog
-	room    *logRoom   // of the log and the results
-	codeDir string     // directory of its code, to be removed; "" if there is none
-	plain   bool       // a shell command that runs without a shell
-	x       *execution // nil unless the run is in a context
-	results *resultLog // results of a run in a context, and pictures of any run
+	log     *runlog.Log
+	room    *runlog.Room    // of the log and the results
+	codeDir string          // directory of its code, to be removed; "" if there is none
+	plain   bool            // a shell command that runs without a shell
+	x       *execution      // nil unless the run is in a context
+	results *runlog.Results // results of a run in a context, and pictures of any run
 
 	ctx     context.Context // of its stream
 	cancel  context.CancelFunc
@@ -47,7 +50,7 @@ type run struct {
 	mu       sync.Mutex
 	rec      store.Run // its identity and request never change
 	deadline *time.Timer
-	fate     fate
+	fate     verdict.Fate
 	broken   error
 	left     bool // let go
 }
@@ -76,21 +79,20 @@ func (b *box) newRun(req sandbox.RunRequest) *run {
 	}
 	r.rec.ID, r.rec.SandboxID = sandbox.NewRunID(), b.id
 	r.rec.Status, r.rec.Started = sandbox.RunRunning, b.e.now()
-	r.room = &logRoom{pool: b.e.runningLogs, who: b.rec.Principal}
-	r.log = newRunLog(r.files(), b.e.opts.LogSize)
-	r.log.room = r.room
-	r.results = &resultLog{files: r.files(), room: r.room}
+	r.room = runlog.NewRoom(b.e.runningLogs, b.rec.Principal)
+	r.log = runlog.New(r.files(), b.e.opts.LogSize, r.room)
+	r.results = runlog.NewResults(r.files(), r.room)
 	return r
 }
 
-func (r *run) files() logFiles { return logFiles{r.b.e.logs, r.b.id, r.rec.ID} }
+func (r *run) files() runlog.Files { return runlog.FilesOf(r.b.e.logs, r.b.id, r.rec.ID) }
 
 // addRun adds r to the runs of the box.
 func (b *box) addRun(r *run) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.why != nil {
-		return errStopped(b.id, b.why.cause)
+		return request.Stopped(b.id, b.why.Cause)
 	}
 	if err := b.checkRoom(); err != nil {
 		return err
@@ -123,7 +125,7 @@ func (r *run) drop() {
 	delete(r.b.runs, r.rec.ID)
 	r.b.mu.Unlock()
 	close(r.done)
-	r.room.release()
+	r.room.Release()
 	r.release()
 }
 
@@ -138,7 +140,7 @@ func (r *run) discard() error {
 	r.b.mu.Unlock()
 	if !stopping {
 		// The start may have reached the guest even though no answer arrived.
-		_, err := r.signal(ctx, fateNone)
+		_, err := r.signal(ctx, verdict.FateNone)
 		if err != nil && !errors.Is(err, sandbox.NotFound) {
 			r.b.e.log.Warn("end run that did not begin", "run", r.rec.ID, "error", err)
 		}
@@ -175,7 +177,7 @@ func (r *run) pump(stream events) {
 		case ev.End != nil:
 			end = ev.End
 			if r.plain {
-				end = asByShell(end)
+				end = verdict.AsByShell(end)
 			}
 			stream.Close()
 		case ev.Data != nil:
@@ -189,7 +191,7 @@ func (r *run) pump(stream events) {
 		r.b.mount.leave(r)
 		r.closeLog()
 		r.cancel()
-		r.room.release()
+		r.room.Release()
 		close(r.done)
 		return
 	}
@@ -202,14 +204,14 @@ func (r *run) take(d *guestapi.DataEvent) {
 	for _, out := range []struct {
 		stream int
 		data   []byte
-	}{{stdout, d.Stdout}, {stdout, d.PTY}, {stderr, d.Stderr}} {
+	}{{runlog.Stdout, d.Stdout}, {runlog.Stdout, d.PTY}, {runlog.Stderr, d.Stderr}} {
 		r.mu.Lock()
 		broken := r.broken != nil
 		r.mu.Unlock()
 		if len(out.data) == 0 || broken {
 			continue
 		}
-		if err := r.log.append(out.stream, out.data); err != nil {
+		if err := r.log.Append(out.stream, out.data); err != nil {
 			r.b.e.log.Error("keep output", "run", r.rec.ID, "error", err)
 			r.spoil(err)
 		}
@@ -220,11 +222,11 @@ func (r *run) take(d *guestapi.DataEvent) {
 // it holds even if the run ends by itself before it is killed.
 func (r *run) spoil(err error) {
 	r.mu.Lock()
-	if r.fate == fateNone {
-		r.fate, r.broken = fateBroken, err
+	if r.fate == verdict.FateNone {
+		r.fate, r.broken = verdict.FateBroken, err
 	}
 	r.mu.Unlock()
-	r.b.e.work(func() { r.kill(fateBroken, err) })
+	r.b.e.work(func() { r.kill(verdict.FateBroken, err) })
 }
 
 // reconnect attaches to the run's process again after its stream broke. It
@@ -287,7 +289,7 @@ func (r *run) state() (sandbox.Run, error) {
 		run.Input = r.x.waits
 	}
 	if r.left && run.Status == sandbox.RunRunning {
-		return run, errClosed()
+		return run, request.Closed()
 	}
 	return run, nil
 }
@@ -299,7 +301,7 @@ func (r *run) letGo() {
 	r.left = true
 	r.mu.Unlock()
 	r.setDeadline(0)
-	r.log.hurry()
+	r.log.Hurry()
 	r.keepBaseline()
 	r.cancel()
 }
@@ -346,6 +348,6 @@ func (r *run) setDeadline(d time.Duration) {
 		r.deadline.Stop()
 	}
 	if d > 0 {
-		r.deadline = time.AfterFunc(d, func() { r.b.e.spawn(func() { r.kill(fateTimeout, nil) }) })
+		r.deadline = time.AfterFunc(d, func() { r.b.e.spawn(func() { r.kill(verdict.FateTimeout, nil) }) })
 	}
 }

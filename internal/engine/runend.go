@@ -6,6 +6,8 @@ import (
 	"time"
 
 	"github.com/glovebox-dev/glovebox/internal/driver"
+	"github.com/glovebox-dev/glovebox/internal/engine/runlog"
+	"github.com/glovebox-dev/glovebox/internal/engine/verdict"
 	"github.com/glovebox-dev/glovebox/internal/guestapi"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 	"github.com/glovebox-dev/glovebox/internal/store"
@@ -26,25 +28,25 @@ func (r *run) finish(end *guestapi.EndEvent) {
 	r.closeLog()
 	changes := r.lookAtWorkspace(ctx)
 	r.forgetBaseline()
-	verdict, code, usage := r.judge(ctx, end)
+	judged, code, usage := r.judge(ctx, end)
 	if uncopied != nil {
-		verdict = unsaved(verdict, uncopied)
+		judged = verdict.Unsaved(judged, uncopied)
 	}
-	r.span.Set("verdict", string(verdict.Code))
+	r.span.Set("verdict", string(judged.Code))
 
-	xs := r.log.extents()
+	xs := r.log.Extents()
 	used := r.network(ctx)
-	if verdict.Code == sandbox.Failed {
-		advise(&verdict, r.b.policy(), used, r.lastWords(xs))
+	if judged.Code == sandbox.Failed {
+		verdict.Advise(&judged, r.b.policy(), used, r.files().Tail(xs, lookFor))
 	}
 	r.keepPreviews(changes)
 	r.mu.Lock()
 	r.rec.Network = used
-	r.rec.Status, r.rec.Verdict, r.rec.ExitCode, r.rec.Usage = sandbox.RunFinished, verdict, code, usage
+	r.rec.Status, r.rec.Verdict, r.rec.ExitCode, r.rec.Usage = sandbox.RunFinished, judged, code, usage
 	r.rec.Ended, r.rec.Changes = e.now(), changes
-	r.rec.StdoutBytes, r.rec.StderrBytes = xs[stdout].total, xs[stderr].total
-	r.rec.KeptBytes = xs[stdout].kept() + xs[stderr].kept()
-	r.rec.KeptBytes += r.results.kept()
+	r.rec.StdoutBytes, r.rec.StderrBytes = xs[runlog.Stdout].Total, xs[runlog.Stderr].Total
+	r.rec.KeptBytes = xs[runlog.Stdout].Kept() + xs[runlog.Stderr].Kept()
+	r.rec.KeptBytes += r.results.Kept()
 	if r.x != nil {
 		r.x.waits = nil
 	}
@@ -66,7 +68,7 @@ func (r *run) finish(end *guestapi.EndEvent) {
 	if err != nil {
 		e.log.Error("record end of run", "run", rec.ID, "error", err)
 		r.mu.Lock()
-		r.rec.Verdict = unkept("result", err)
+		r.rec.Verdict = verdict.Unkept("result", err)
 		r.mu.Unlock()
 	}
 	r.b.mu.Lock()
@@ -75,7 +77,7 @@ func (r *run) finish(end *guestapi.EndEvent) {
 	r.b.mu.Unlock()
 	e.opts.Metrics.RunEnded(r.language, r.verdict(), rec.Ended.Sub(rec.Started), rec.StdoutBytes, rec.StderrBytes)
 	e.retire(rec.ID)
-	e.keepLog(rec, r.room)
+	e.shelf.Keep(rec, r.room)
 	close(r.done)
 	r.cancel()
 	if !stopping {
@@ -126,8 +128,8 @@ func (r *run) copyWorkspace() error {
 	err := b.copy.out(context.WithoutCancel(b.e.ctx))
 	if errors.Is(err, sandbox.Exhausted) {
 		r.mu.Lock()
-		if r.fate == fateNone {
-			r.fate, r.broken = fateDiskFull, err
+		if r.fate == verdict.FateNone {
+			r.fate, r.broken = verdict.FateDiskFull, err
 		}
 		r.mu.Unlock()
 		return nil
@@ -146,8 +148,8 @@ func (r *run) lookAtWorkspace(ctx context.Context) *sandbox.Changes {
 	changes, err := r.b.mount.end(ctx, r, r.workspace)
 	if errors.Is(err, sandbox.Exhausted) {
 		r.mu.Lock()
-		if r.fate == fateNone {
-			r.fate, r.broken = fateDiskFull, err
+		if r.fate == verdict.FateNone {
+			r.fate, r.broken = verdict.FateDiskFull, err
 		}
 		r.mu.Unlock()
 	} else if err != nil {
@@ -157,7 +159,7 @@ func (r *run) lookAtWorkspace(ctx context.Context) *sandbox.Changes {
 }
 
 func (r *run) closeLog() {
-	if err := r.log.close(); err != nil {
+	if err := r.log.Close(); err != nil {
 		r.b.e.log.Error("close log", "run", r.rec.ID, "error", err)
 	}
 }
@@ -174,50 +176,57 @@ func (e *Engine) retire(id string) {
 	}
 }
 
+// forgetRun forgets a finished run whose log was removed.
+func (e *Engine) forgetRun(id string) {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	delete(e.runs, id)
+}
+
 // judge collects the facts about the run's end and settles its verdict.
 func (r *run) judge(ctx context.Context, end *guestapi.EndEvent) (sandbox.Verdict, *int, sandbox.Usage) {
 	b := r.b
 	r.mu.Lock()
-	ending := ending{event: end, fate: r.fate, broken: r.broken, timeout: r.rec.Timeout, limits: b.rec.Limits}
-	ending.lasted = b.e.now().Sub(r.rec.Started)
+	ending := verdict.Ending{Event: end, Fate: r.fate, Broken: r.broken, Timeout: r.rec.Timeout, Limits: b.rec.Limits}
+	ending.Lasted = b.e.now().Sub(r.rec.Started)
 	if r.x != nil {
-		ending.context, ending.exception = r.x.end, r.x.fail
+		ending.Context, ending.Exception = r.x.end, r.x.fail
 	}
 	r.mu.Unlock()
 	if well := end != nil && end.Exited && end.ExitCode == 0; !well {
 		b.mu.Lock()
-		ending.why = b.why
-		ending.alone = len(b.runs) == 1
+		ending.Why = b.why
+		ending.Alone = len(b.runs) == 1
 		b.mu.Unlock()
 		if r.baseline != nil {
 			<-r.baseline
-			ending.before, ending.counted = r.before, r.counted
+			ending.Before, ending.Counted = r.before, r.counted
 		}
-		if ending.counted && ending.why == nil {
-			ending.after, ending.counted, _ = driver.ReadIncidents(ctx, b.drv)
-			b.noteKills(ending.after)
+		if ending.Counted && ending.Why == nil {
+			ending.After, ending.Counted, _ = driver.ReadIncidents(ctx, b.drv)
+			b.noteKills(ending.After)
 		}
-		if ending.fate == fateNone {
+		if ending.Fate == verdict.FateNone {
 			// Another process may have killed it on behalf of its owner.
 			if rec, err := b.e.store.Run(ctx, r.rec.ID); err == nil && rec.StopRequested {
-				ending.fate = fateCancelled
+				ending.Fate = verdict.FateCancelled
 			}
 		}
 	}
-	verdict, code := settle(ending)
-	return verdict, code, ending.usage()
+	v, code := verdict.Settle(ending)
+	return v, code, ending.Usage()
 }
 
 // kill ends the run's process tree; the first fate counts. It returns when the
 // run has finished or is let go. If the run does not end, kill begins to
 // destroy its sandbox and returns.
-func (r *run) kill(f fate, broken error) {
+func (r *run) kill(f verdict.Fate, broken error) {
 	r.mu.Lock()
-	if r.fate == fateNone && r.rec.Status == sandbox.RunRunning && !r.left {
+	if r.fate == verdict.FateNone && r.rec.Status == sandbox.RunRunning && !r.left {
 		r.fate, r.broken = f, broken
 	}
 	r.mu.Unlock()
-	r.log.hurry()
+	r.log.Hurry()
 	select {
 	case <-r.done:
 		return
@@ -255,9 +264,9 @@ func (r *run) giveUp(err error) {
 		}
 	}
 	r.b.e.log.Error("the guest does not end a run; destroying its sandbox", "sandbox", r.b.id, "run", r.rec.ID, "error", err)
-	r.b.beginStop(reason{
-		cause: "the sandbox did not answer when a run was to be ended",
-		code:  sandbox.SandboxLost,
-		next:  "make a new sandbox",
+	r.b.beginStop(verdict.Reason{
+		Cause: "the sandbox did not answer when a run was to be ended",
+		Code:  sandbox.SandboxLost,
+		Next:  "make a new sandbox",
 	})
 }

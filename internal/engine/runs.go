@@ -6,6 +6,9 @@ import (
 	"time"
 
 	"github.com/glovebox-dev/glovebox/internal/driver"
+	"github.com/glovebox-dev/glovebox/internal/engine/request"
+	"github.com/glovebox-dev/glovebox/internal/engine/runlog"
+	"github.com/glovebox-dev/glovebox/internal/engine/verdict"
 	"github.com/glovebox-dev/glovebox/internal/guestapi"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 	"github.com/glovebox-dev/glovebox/internal/store"
@@ -19,24 +22,27 @@ type runView struct {
 	live *run
 }
 
-func (v runView) files() logFiles {
+func (v runView) files() runlog.Files {
 	if v.live != nil {
 		return v.live.files()
 	}
-	return logFiles{v.e.logs, v.rec.SandboxID, v.rec.ID}
+	return runlog.FilesOf(v.e.logs, v.rec.SandboxID, v.rec.ID)
 }
 
-func (v runView) extents() ([streams]extent, error) {
+// source returns the log of the run.
+func (v runView) source() runlog.Source { return runlog.Source{Files: v.files(), Extents: v.extents} }
+
+func (v runView) extents() ([runlog.Streams]runlog.Extent, error) {
 	if v.live != nil {
-		return v.live.log.extents(), nil
+		return v.live.log.Extents(), nil
 	}
-	xs, err := v.files().extents()
+	xs, err := v.files().Extents()
 	if err != nil || v.rec.Status != sandbox.RunFinished {
 		return xs, err
 	}
-	for s, written := range [streams]int64{stdout: v.rec.StdoutBytes, stderr: v.rec.StderrBytes} {
-		if x := &xs[s]; written > x.total && x.gapTo == 0 {
-			x.gapFrom, x.gapTo, x.total = x.total, written, written // the log ended first
+	for s, written := range [runlog.Streams]int64{runlog.Stdout: v.rec.StdoutBytes, runlog.Stderr: v.rec.StderrBytes} {
+		if x := &xs[s]; written > x.Total && x.GapTo == 0 {
+			x.GapFrom, x.GapTo, x.Total = x.Total, written, written // the log ended first
 		}
 	}
 	return xs, nil
@@ -46,20 +52,20 @@ func (v runView) extents() ([streams]extent, error) {
 // sandbox is taken over with its runs, or its record is corrected as refresh
 // does.
 func (e *Engine) findRun(ctx context.Context, p sandbox.Principal, id string) (runView, error) {
-	if err := checkPrincipal(p); err != nil {
+	if err := request.CheckPrincipal(p); err != nil {
 		return runView{}, err
 	}
 	if !sandbox.ValidRunID(id) {
-		return runView{}, noRun(id)
+		return runView{}, request.NoRun(id)
 	}
 	for range 2 {
 		e.mu.Lock()
 		r := e.runs[id]
 		e.mu.Unlock()
-		e.touchLog(id)
+		e.shelf.Touch(id)
 		if r != nil {
 			if r.rec.Principal != p { // never changed
-				return runView{}, noRun(id)
+				return runView{}, request.NoRun(id)
 			}
 			return runView{e: e, live: r}, nil
 		}
@@ -67,7 +73,7 @@ func (e *Engine) findRun(ctx context.Context, p sandbox.Principal, id string) (r
 		// ended still gets the state of the run.
 		rec, err := e.store.Run(context.WithoutCancel(ctx), id)
 		if errors.Is(err, sandbox.NotFound) || err == nil && rec.Principal != p {
-			return runView{}, noRun(id)
+			return runView{}, request.NoRun(id)
 		}
 		if err != nil {
 			return runView{}, err
@@ -143,8 +149,8 @@ func (e *Engine) StopRun(ctx context.Context, p sandbox.Principal, runID string)
 	}
 	switch {
 	case v.live != nil:
-		if !e.spawn(func() { v.live.kill(fateCancelled, nil) }) {
-			return sandbox.Run{}, sandbox.Wrap(errClosed(), op, runID)
+		if !e.spawn(func() { v.live.kill(verdict.FateCancelled, nil) }) {
+			return sandbox.Run{}, sandbox.Wrap(request.Closed(), op, runID)
 		}
 	case v.rec.Status == sandbox.RunFinished:
 		return v.rec.Run, nil
@@ -196,8 +202,8 @@ func (e *Engine) stopOthersRun(ctx context.Context, rec store.Run) error {
 // Conflict if the run has finished or its input is closed.
 func (e *Engine) SendInput(ctx context.Context, p sandbox.Principal, runID string, data []byte, eof bool) error {
 	const op = "send input"
-	if len(data) > maxInput {
-		return sandbox.Wrap(sandbox.WithHint(invalid("text: %d bytes are more than %d", len(data), maxInput), "send it in parts"), op, "")
+	if len(data) > request.MaxInput {
+		return sandbox.Wrap(sandbox.WithHint(request.Invalid("text: %d bytes are more than %d", len(data), request.MaxInput), "send it in parts"), op, "")
 	}
 	r, err := e.openRun(ctx, p, runID)
 	if err != nil {
@@ -229,7 +235,7 @@ func errFinished(runID string) error {
 // Resize sets the size of a run's terminal.
 func (e *Engine) Resize(ctx context.Context, p sandbox.Principal, runID string, size sandbox.TerminalSize) error {
 	const op = "resize terminal"
-	if err := checkTerminal(size); err != nil {
+	if err := request.CheckTerminal(size); err != nil {
 		return sandbox.Wrap(err, op, "")
 	}
 	r, err := e.openRun(ctx, p, runID)

@@ -5,6 +5,8 @@ import (
 	"errors"
 
 	"github.com/glovebox-dev/glovebox/internal/driver"
+	"github.com/glovebox-dev/glovebox/internal/engine/request"
+	"github.com/glovebox-dev/glovebox/internal/engine/verdict"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 	"github.com/glovebox-dev/glovebox/internal/store"
 )
@@ -29,7 +31,7 @@ func (e *Engine) Get(ctx context.Context, p sandbox.Principal, id string) (sandb
 // the newest first in each group.
 func (e *Engine) List(ctx context.Context, p sandbox.Principal) ([]sandbox.Sandbox, error) {
 	const op = "list sandboxes"
-	if err := checkPrincipal(p); err != nil {
+	if err := request.CheckPrincipal(p); err != nil {
 		return nil, sandbox.Wrap(err, op, "")
 	}
 	recs, err := e.store.Sandboxes(ctx, p, maxList)
@@ -67,7 +69,7 @@ func (e *Engine) Stop(ctx context.Context, p sandbox.Principal, id string) error
 	if err != nil {
 		return sandbox.Wrap(err, op, "")
 	}
-	why := reason{cause: "the sandbox was stopped on request", code: sandbox.Cancelled}
+	why := verdict.Reason{Cause: "the sandbox was stopped on request", Code: sandbox.Cancelled}
 	if b != nil {
 		return sandbox.Wrap(b.stop(ctx, why), op, id)
 	}
@@ -78,7 +80,7 @@ func (e *Engine) Stop(ctx context.Context, p sandbox.Principal, id string) error
 }
 
 // stopOther stops a sandbox that another process supervises, or supervised.
-func (e *Engine) stopOther(ctx context.Context, rec store.Sandbox, why reason) error {
+func (e *Engine) stopOther(ctx context.Context, rec store.Sandbox, why verdict.Reason) error {
 	if rec.Driver != e.name {
 		return sandbox.WithHint(
 			sandbox.Errorf(sandbox.Conflict, "it was made by driver %s, and this is %s", rec.Driver, e.name),
@@ -88,13 +90,13 @@ func (e *Engine) stopOther(ctx context.Context, rec store.Sandbox, why reason) e
 		return sandbox.WithHint(sandbox.Errorf(sandbox.Conflict, "it is just being started by another process"), "try again in a moment")
 	}
 	// The record explains to the other process why its box is gone.
-	if err := e.store.StoppingSandbox(ctx, rec.ID, why.cause); err != nil {
+	if err := e.store.StoppingSandbox(ctx, rec.ID, why.Cause); err != nil {
 		return err
 	}
 	if err := e.discard(ctx, rec.Ref); err != nil {
 		return err
 	}
-	_, err := e.store.EndSandbox(ctx, rec.ID, why.cause, e.now(), why.verdict())
+	_, err := e.store.EndSandbox(ctx, rec.ID, why.Cause, e.now(), why.Verdict())
 	return err
 }
 
@@ -123,28 +125,28 @@ func (e *Engine) box(id string) *box {
 // find returns a sandbox of p: the box if this process supervises it, and
 // otherwise the record.
 func (e *Engine) find(ctx context.Context, p sandbox.Principal, id string) (*box, store.Sandbox, error) {
-	if err := checkPrincipal(p); err != nil {
+	if err := request.CheckPrincipal(p); err != nil {
 		return nil, store.Sandbox{}, err
 	}
 	if !sandbox.ValidID(id) {
-		return nil, store.Sandbox{}, noSandbox(id)
+		return nil, store.Sandbox{}, request.NoSandbox(id)
 	}
 	if b := e.box(id); b != nil {
 		if b.rec.Principal != p { // never changed
-			return nil, store.Sandbox{}, noSandbox(id)
+			return nil, store.Sandbox{}, request.NoSandbox(id)
 		}
 		return b, store.Sandbox{}, nil
 	}
 	rec, err := e.store.Sandbox(ctx, id)
 	if errors.Is(err, sandbox.NotFound) || err == nil && rec.Principal != p {
-		return nil, store.Sandbox{}, noSandbox(id)
+		return nil, store.Sandbox{}, request.NoSandbox(id)
 	}
 	if err != nil {
 		return nil, store.Sandbox{}, err
 	}
 	rec, err = e.refresh(ctx, rec)
 	if errors.Is(err, sandbox.NotFound) {
-		return nil, store.Sandbox{}, noSandbox(id)
+		return nil, store.Sandbox{}, request.NoSandbox(id)
 	}
 	return nil, rec, err
 }
@@ -157,7 +159,7 @@ func (e *Engine) usable(ctx context.Context, p sandbox.Principal, id string) (*b
 		return b, err
 	}
 	if rec.State == sandbox.Stopped {
-		return nil, errStopped(id, rec.Cause)
+		return nil, request.Stopped(id, rec.Cause)
 	}
 	if b, err = e.adopt(ctx, rec); err != nil || b != nil {
 		return b, err

@@ -10,6 +10,9 @@ import (
 	"time"
 
 	"github.com/glovebox-dev/glovebox/internal/driver"
+	"github.com/glovebox-dev/glovebox/internal/engine/excerpt"
+	"github.com/glovebox-dev/glovebox/internal/engine/request"
+	"github.com/glovebox-dev/glovebox/internal/engine/verdict"
 	"github.com/glovebox-dev/glovebox/internal/guestapi"
 	"github.com/glovebox-dev/glovebox/internal/interpreter"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
@@ -45,10 +48,10 @@ func (e *Engine) Start(ctx context.Context, p sandbox.Principal, req sandbox.Run
 
 func (e *Engine) startSpan(ctx context.Context, p sandbox.Principal, req sandbox.RunRequest, span *trace.Active) (sandbox.Run, error) {
 	const op = "start run"
-	if err := checkPrincipal(p); err != nil {
+	if err := request.CheckPrincipal(p); err != nil {
 		return sandbox.Run{}, sandbox.Wrap(err, op, "")
 	}
-	if err := e.checkRun(&req); err != nil {
+	if err := e.rules.CheckRun(&req); err != nil {
 		return sandbox.Run{}, sandbox.Wrap(err, op, "")
 	}
 	prog, err := e.newProgram(req)
@@ -87,7 +90,7 @@ func (e *Engine) startSpan(ctx context.Context, p sandbox.Principal, req sandbox
 		err = b.notStarted(err)
 		// No caller knows the sandbox, so it would only wait for its idle
 		// timeout.
-		why := reason{cause: "the run that it was made for did not start", code: sandbox.Cancelled}
+		why := verdict.Reason{Cause: "the run that it was made for did not start", Code: sandbox.Cancelled}
 		err = errors.Join(sandbox.Wrap(err, op, ""), b.stop(context.WithoutCancel(ctx), why))
 	}
 	return r, err
@@ -114,7 +117,7 @@ func (e *Engine) newProgram(req sandbox.RunRequest) (program, error) {
 		return program{argv: req.Argv}, nil
 	case len(req.Commands) == 1:
 		shell := []string{"/bin/sh", "-c", req.Commands[0]}
-		if words := plainWords(req.Commands[0]); words != nil {
+		if words := request.PlainWords(req.Commands[0]); words != nil {
 			return program{argv: words, shell: shell}, nil
 		}
 		return program{argv: shell}, nil
@@ -150,8 +153,8 @@ func (b *box) startRun(ctx context.Context, req sandbox.RunRequest, prog program
 	if !prog.live { // a context has its own environment, and openContext adds req.Env for this run
 		maps.Copy(env, req.Env)
 	}
-	if textSize(prog.argv, env)+textSize(req.Args, nil) > maxTexts {
-		return sandbox.Run{}, tooMuchText()
+	if request.TextSize(prog.argv, env)+request.TextSize(req.Args, nil) > request.MaxTexts {
+		return sandbox.Run{}, request.TooMuchText()
 	}
 	var release func()
 	err := trace.Do(ctx, "wake sandbox", func(ctx context.Context) (err error) {
@@ -222,7 +225,7 @@ func (r *run) begin(ctx context.Context, req sandbox.RunRequest, prog program, e
 	})
 	if !reads {
 		close(r.baseline)
-		return nil, errClosed()
+		return nil, request.Closed()
 	}
 	// The stream outlives ctx, but its opening does not: a guest that never
 	// answers must not block the start forever.
@@ -337,7 +340,7 @@ func (r *run) notFound(req sandbox.RunRequest, program string) error {
 	if err := r.checkDir(req); err != nil {
 		return err
 	}
-	return sandbox.WithHint(sandbox.Errorf(sandbox.Invalid, "%w %s in the sandbox", errNoProgram, shorten(program)),
+	return sandbox.WithHint(sandbox.Errorf(sandbox.Invalid, "%w %s in the sandbox", errNoProgram, excerpt.Quote(program)),
 		"check the spelling, or use a shell command")
 }
 
@@ -353,7 +356,7 @@ func (r *run) checkDir(req sandbox.RunRequest) error {
 	}
 	_, err := r.b.guest.Stat(r.ctx, req.Dir, guestapi.FileOptions{User: user})
 	if errors.Is(err, sandbox.NotFound) {
-		return sandbox.WithHint(invalid("cwd: there is no directory %s in the sandbox", shorten(req.Dir)), "make it first, or leave it out")
+		return sandbox.WithHint(request.Invalid("cwd: there is no directory %s in the sandbox", excerpt.Quote(req.Dir)), "make it first, or leave it out")
 	}
 	return err
 }
@@ -379,7 +382,7 @@ func (b *box) explain(ctx context.Context, err error) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.why != nil {
-		return errStopped(b.id, b.why.cause)
+		return request.Stopped(b.id, b.why.Cause)
 	}
 	return err
 }

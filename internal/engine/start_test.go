@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/glovebox-dev/glovebox/internal/driver"
+	"github.com/glovebox-dev/glovebox/internal/engine/verdict"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
@@ -35,14 +36,14 @@ func TestStartTimeout(t *testing.T) {
 // the reason, whose kind says whether to try again.
 func TestStopDuringStart(t *testing.T) {
 	for _, tt := range []struct {
-		why  reason
+		why  verdict.Reason
 		kind sandbox.Kind
 	}{
-		{reason{cause: "the sandbox was stopped on request", code: sandbox.Cancelled}, sandbox.Unavailable},
-		{reason{cause: "its workspace is full", code: sandbox.DiskFull, next: nextWorkspace}, sandbox.Exhausted},
-		{reason{cause: "the server was full", code: sandbox.SandboxLost, retry: time.Minute}, sandbox.Exhausted},
+		{verdict.Reason{Cause: "the sandbox was stopped on request", Code: sandbox.Cancelled}, sandbox.Unavailable},
+		{verdict.Reason{Cause: "its workspace is full", Code: sandbox.DiskFull, Next: verdict.NextWorkspace}, sandbox.Exhausted},
+		{verdict.Reason{Cause: "the server was full", Code: sandbox.SandboxLost, Retry: time.Minute}, sandbox.Exhausted},
 	} {
-		t.Run(tt.why.cause, func(t *testing.T) {
+		t.Run(tt.why.Cause, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				w := newWorld()
 				e := openWorld(t, w, t.TempDir(), nil)
@@ -52,10 +53,10 @@ func TestStopDuringStart(t *testing.T) {
 					return fmt.Errorf("create box: %w", ctx.Err())
 				}
 				_, err := e.Start(t.Context(), alice, sandbox.RunRequest{Commands: []string{"true"}})
-				if sandbox.KindOf(err) != tt.kind || !strings.Contains(err.Error(), tt.why.cause) {
+				if sandbox.KindOf(err) != tt.kind || !strings.Contains(err.Error(), tt.why.Cause) {
 					t.Errorf("error is %v, kind %v; want %v", err, sandbox.KindOf(err), tt.kind)
 				}
-				if hint, retry := sandbox.HintOf(err), sandbox.RetryAfterOf(err); hint != tt.why.next || retry != tt.why.retry {
+				if hint, retry := sandbox.HintOf(err), sandbox.RetryAfterOf(err); hint != tt.why.Next || retry != tt.why.Retry {
 					t.Errorf("hint %q, retry after %v", hint, retry)
 				}
 				synctest.Wait()

@@ -11,6 +11,9 @@ import (
 	"time"
 
 	"github.com/glovebox-dev/glovebox/internal/driver"
+	"github.com/glovebox-dev/glovebox/internal/engine/request"
+	"github.com/glovebox-dev/glovebox/internal/engine/runlog"
+	"github.com/glovebox-dev/glovebox/internal/engine/verdict"
 	"github.com/glovebox-dev/glovebox/internal/fair"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 	"github.com/glovebox-dev/glovebox/internal/store"
@@ -150,7 +153,7 @@ func (e *Engine) sweepOwn(ctx context.Context, rec store.Sandbox, refs []string,
 		return b.stop(ctx, *why)
 	case rec.StopCause != "":
 		// Another process began to stop it, and may have died before the end.
-		return b.stop(ctx, reason{cause: rec.StopCause, code: sandbox.Cancelled})
+		return b.stop(ctx, verdict.Reason{Cause: rec.StopCause, Code: sandbox.Cancelled})
 	case !slices.Contains(refs, rec.Ref):
 		b.lost()
 	}
@@ -201,7 +204,7 @@ func (e *Engine) reap(ctx context.Context, rec store.Sandbox) (store.Sandbox, er
 		if !over {
 			return rec, nil
 		}
-		why = r.cause
+		why = r.Cause
 	}
 	claimed, err := e.store.ClaimSandbox(ctx, rec.ID, rec.Owner, e.owner.ID())
 	if err != nil {
@@ -321,9 +324,9 @@ func (e *Engine) sweepOld(ctx context.Context) error {
 	runs, err := e.store.RunsEndedBefore(ctx, before)
 	errs = append(errs, err)
 	for _, r := range runs {
-		errs = append(errs, logFiles{e.logs, r.SandboxID, r.ID}.remove(), e.store.DeleteRun(ctx, r.ID))
+		errs = append(errs, runlog.FilesOf(e.logs, r.SandboxID, r.ID).Remove(), e.store.DeleteRun(ctx, r.ID))
 	}
-	errs = append(errs, e.sweepLogs(ctx), e.store.ForgetConnections(ctx, maxRecorded))
+	errs = append(errs, e.shelf.Sweep(ctx), e.store.ForgetConnections(ctx, maxRecorded))
 	ids, err := e.store.SandboxesEndedBefore(ctx, before)
 	errs = append(errs, err)
 	for _, id := range ids {
@@ -374,7 +377,7 @@ func (e *Engine) adopt(ctx context.Context, rec store.Sandbox) (*box, error) {
 	}
 	if e.closed {
 		e.mu.Unlock()
-		return nil, errClosed()
+		return nil, request.Closed()
 	}
 	a := e.adopting[rec.ID]
 	if a == nil {
@@ -439,7 +442,7 @@ func (e *Engine) takeOver(rec store.Sandbox) (*box, error) {
 	if err != nil && e.ctx.Err() != nil {
 		b.guest.Close()
 		b.unmount()
-		return nil, errClosed() // the next process takes it over
+		return nil, request.Closed() // the next process takes it over
 	}
 	if err != nil {
 		return nil, errors.Join(err, b.abandon())
@@ -451,7 +454,7 @@ func (e *Engine) takeOver(rec store.Sandbox) (*box, error) {
 		b.occupy(nil)
 		b.guest.Close()
 		b.unmount()
-		return nil, errClosed() // this process has the claim, but it is about to end
+		return nil, request.Closed() // this process has the claim, but it is about to end
 	}
 	for _, r := range runs {
 		b.resumeRun(r)
@@ -490,7 +493,7 @@ func (b *box) abandon() error {
 	why, over := expired(b.rec.Sandbox, b.uses > 0, b.e.now())
 	b.mu.Unlock()
 	if !over {
-		why.cause = "the sandbox could not be taken over by the new server"
+		why.Cause = "the sandbox could not be taken over by the new server"
 	}
-	return b.e.bury(ctx, b.rec, why.cause)
+	return b.e.bury(ctx, b.rec, why.Cause)
 }

@@ -2,14 +2,10 @@ package engine
 
 import (
 	"context"
-	"regexp"
-	"slices"
-	"strconv"
-	"strings"
-	"sync"
 	"time"
 
 	"github.com/glovebox-dev/glovebox/internal/driver"
+	"github.com/glovebox-dev/glovebox/internal/engine/request"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
@@ -87,20 +83,6 @@ func (r *run) network(ctx context.Context) *sandbox.RunNetwork {
 	return since(r.reached, after)
 }
 
-// lastWords returns the end of the run's output.
-func (r *run) lastWords(xs [streams]extent) string {
-	var b strings.Builder
-	for i, x := range xs {
-		n := min(x.total, lookFor)
-		text, err := r.files().read(i, x, x.total-n, n)
-		if err != nil {
-			continue // it was dropped because of the log's bound
-		}
-		b.Write(text)
-	}
-	return b.String()
-}
-
 // since returns the difference between two counts.
 func since(before, after []sandbox.Destination) *sandbox.RunNetwork {
 	type key struct {
@@ -149,73 +131,9 @@ var noNetworkEnv = map[string]string{
 	"npm_config_fetch_retries": "0",
 }
 
-// unresolved matches the messages of common programs about a host that they
-// cannot resolve: requests, curl, git, cargo, apt, Go, Node, wget. It is
-// compiled at its first use. Compiling takes a quarter of a millisecond, and
-// every helper of a sandbox is a start of this program.
-var unresolved = sync.OnceValue(func() *regexp.Regexp {
-	return regexp.MustCompile(
-		`(?:host='|Could not resolve (?:host: |')|dial tcp: lookup |getaddrinfo (?:ENOTFOUND|EAI_AGAIN) |unable to resolve host address ['‘“])([a-z0-9][a-z0-9.-]{1,251}[a-z0-9])`)
-})
-
-// pipFailed is pip's message about a package when it reached no index. The
-// message does not name the host.
-const pipFailed = "No matching distribution found for"
-
 // lookFor is how many bytes at the end of a run's output are searched for
 // hosts.
 const lookFor = 16 << 10
-
-// advise adds to a verdict which hosts the program could not reach, and the
-// network that allows them. output is the end of the program's output.
-func advise(v *sandbox.Verdict, network sandbox.Network, used *sandbox.RunNetwork, output string) {
-	if v.Code != sandbox.Failed || v.NextStep != "" {
-		return
-	}
-	var hosts []string
-	addRule := func(rule string) {
-		if !slices.Contains(hosts, rule) && len(hosts) < 8 {
-			hosts = append(hosts, rule)
-		}
-	}
-	add := func(h string) {
-		if sandbox.ValidHost(h) {
-			addRule(h)
-		}
-	}
-	if used != nil {
-		for _, d := range used.Blocked {
-			switch {
-			case d.Blocked == sandbox.BlockedPolicy:
-				add(d.Host)
-			case d.Blocked == sandbox.BlockedOpaque && sandbox.ValidHost(d.Host) && !sandbox.IsWebPort(d.Port):
-				// The rule for this host allowed TLS and HTTP only.
-				addRule(d.Host + ":" + strconv.Itoa(int(d.Port)))
-			}
-		}
-	}
-	if network == sandbox.NetworkNone {
-		for _, m := range unresolved().FindAllStringSubmatch(output, -1) {
-			add(m[1])
-		}
-		if strings.Contains(output, pipFailed) {
-			add("pypi.org")
-		}
-	}
-	if len(hosts) == 0 {
-		return
-	}
-	// The index of PyPI is useless without the host of its files.
-	if slices.Contains(hosts, "pypi.org") {
-		add("files.pythonhosted.org")
-	}
-	wanted := strings.Join(hosts, ",")
-	if network != sandbox.NetworkNone {
-		wanted = string(network) + "," + wanted
-	}
-	v.NextStep = "the sandbox's network does not allow " + strings.Join(hosts, ", ") +
-		": if it needs that, make a sandbox with network \"" + wanted + "\""
-}
 
 // Connections returns the latest connections of a principal's sandbox, oldest
 // first. It returns at most limit, which is raised to 1 and lowered to 10000
@@ -242,9 +160,9 @@ const maxConnections = 10000
 func (e *Engine) SetNetwork(ctx context.Context, p sandbox.Principal, id string, n sandbox.Network) (sandbox.Sandbox, error) {
 	const op = "change network"
 	if n == "" {
-		return sandbox.Sandbox{}, sandbox.Wrap(invalid("network: is empty"), op, "")
+		return sandbox.Sandbox{}, sandbox.Wrap(request.Invalid("network: is empty"), op, "")
 	}
-	n, err := e.checkNetwork(n)
+	n, err := e.rules.CheckNetwork(n)
 	if err != nil {
 		return sandbox.Sandbox{}, sandbox.Wrap(err, op, "")
 	}

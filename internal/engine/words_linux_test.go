@@ -4,6 +4,8 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/glovebox-dev/glovebox/internal/engine/request"
+	"github.com/glovebox-dev/glovebox/internal/engine/verdict"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
@@ -18,20 +20,20 @@ func TestPlainCommands(t *testing.T) {
 		says    string // on either stream
 	}{
 		{"printenv PWD", 0, "/"},
-		{"no-such-program a", exitNotFound, "not found"},
-		{"./no-such-program", exitNotFound, "no-such-program"},
-		{"/usr", exitNotExecutable, "/usr"},
+		{"no-such-program a", verdict.ExitNotFound, "not found"},
+		{"./no-such-program", verdict.ExitNotFound, "no-such-program"},
+		{"/usr", verdict.ExitNotExecutable, "/usr"},
 		{"./script a 'b c'", 3, "2 b c\n"},
-		{"/bin/sh -c 'kill -ABRT $$'", exitSignal + 6, ""},
-		{"/bin/sh -c 'kill -SEGV $$'", exitSignal + 11, ""},
-		{"python3 -c 'import os; os.abort()'", exitSignal + 6, ""},
+		{"/bin/sh -c 'kill -ABRT $$'", verdict.ExitSignal + 6, ""},
+		{"/bin/sh -c 'kill -SEGV $$'", verdict.ExitSignal + 11, ""},
+		{"python3 -c 'import os; os.abort()'", verdict.ExitSignal + 6, ""},
 	} {
 		if tc.code == 3 { // without a line that says what runs it
 			r := e.mustStart(t, sandbox.RunRequest{SandboxID: s.ID, Commands: []string{`echo 'echo $# "$2"; exit 3' > script; chmod +x script`}})
 			checkVerdict(t, e.mustWait(t, r.ID), sandbox.OK, "")
 		}
 		for _, command := range []string{tc.command, tc.command + "; exit $?"} {
-			if plain := plainWords(command) != nil; plain != (command == tc.command) {
+			if plain := request.PlainWords(command) != nil; plain != (command == tc.command) {
 				t.Fatalf("%q needs no shell: %t", command, plain)
 			}
 			r := e.mustStart(t, sandbox.RunRequest{SandboxID: s.ID, Commands: []string{command}})

@@ -16,6 +16,8 @@ import (
 	"time"
 
 	"github.com/glovebox-dev/glovebox/internal/driver"
+	"github.com/glovebox-dev/glovebox/internal/engine/request"
+	"github.com/glovebox-dev/glovebox/internal/engine/verdict"
 	"github.com/glovebox-dev/glovebox/internal/guestapi"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 	"github.com/glovebox-dev/glovebox/internal/workspace"
@@ -129,7 +131,7 @@ func (c *workcopy) sync(ctx context.Context, out bool) error {
 	}
 	defer func() { <-c.turn }()
 	if c.over.Load() {
-		return errStopped(c.b.id, "it was copied before it ended")
+		return request.Stopped(c.b.id, "it was copied before it ended")
 	}
 	if !out {
 		now, err := c.b.mount.look(ctx)
@@ -452,7 +454,7 @@ func (c *workcopy) outOrWarn() {
 // endCopy copies the changes of a box that is about to end. If it fails, it
 // adds to the reason how old the last copy is. A hibernated box was copied
 // before.
-func (b *box) endCopy(ctx context.Context, why reason) reason {
+func (b *box) endCopy(ctx context.Context, why verdict.Reason) verdict.Reason {
 	c := b.copy
 	b.mu.Lock()
 	hibernates := b.rec.State == sandbox.Hibernated
@@ -477,8 +479,8 @@ func (b *box) endCopy(ctx context.Context, why reason) reason {
 	c.state.Unlock()
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if !strings.HasSuffix(why.cause, note) {
-		why.cause += note
+	if !strings.HasSuffix(why.Cause, note) {
+		why.Cause += note
 	}
 	if b.why != nil {
 		b.why = &why

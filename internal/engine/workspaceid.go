@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 
+	"github.com/glovebox-dev/glovebox/internal/engine/request"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 	"github.com/glovebox-dev/glovebox/internal/store"
 	"github.com/glovebox-dev/glovebox/internal/workspace"
@@ -27,7 +28,7 @@ func (e *Engine) useWorkspace(ctx context.Context, p sandbox.Principal, name str
 		rec, err := e.namedWorkspace(ctx, p, name)
 		switch {
 		case errors.Is(err, sandbox.NotFound) && !make:
-			return store.Workspace{}, noWorkspace(name)
+			return store.Workspace{}, request.NoWorkspace(name)
 		case errors.Is(err, sandbox.NotFound):
 			id := conversation
 			if !fixed {

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"time"
 
+	"github.com/glovebox-dev/glovebox/internal/engine/excerpt"
+	"github.com/glovebox-dev/glovebox/internal/engine/request"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 	"github.com/glovebox-dev/glovebox/internal/store"
 	"github.com/glovebox-dev/glovebox/internal/workspace"
@@ -15,7 +17,7 @@ import (
 // Workspaces returns the workspaces of p, with their usage when they were last
 // measured.
 func (e *Engine) Workspaces(ctx context.Context, p sandbox.Principal) ([]sandbox.Workspace, error) {
-	if err := checkPrincipal(p); err != nil {
+	if err := request.CheckPrincipal(p); err != nil {
 		return nil, sandbox.Wrap(err, "list workspaces", "")
 	}
 	recs, err := e.store.Workspaces(ctx, p)
@@ -53,25 +55,25 @@ func (e *Engine) Workspace(ctx context.Context, p sandbox.Principal, name string
 // there is none.
 func (e *Engine) DeleteWorkspace(ctx context.Context, p sandbox.Principal, name string) error {
 	const op = "delete workspace"
-	if err := checkPrincipal(p); err != nil {
+	if err := request.CheckPrincipal(p); err != nil {
 		return sandbox.Wrap(err, op, "")
 	}
-	if err := checkWorkspaceName(name); err != nil {
+	if err := request.CheckWorkspaceName(name); err != nil {
 		return sandbox.Wrap(err, op, "")
 	}
 	if e.opts.Workspaces == nil {
-		return sandbox.Wrap(noWorkspace(name), op, "")
+		return sandbox.Wrap(request.NoWorkspace(name), op, "")
 	}
 	rec, err := e.namedWorkspace(ctx, p, name)
 	if errors.Is(err, sandbox.NotFound) {
-		return sandbox.Wrap(noWorkspace(name), op, "")
+		return sandbox.Wrap(request.NoWorkspace(name), op, "")
 	}
 	if err != nil {
 		return sandbox.Wrap(err, op, "")
 	}
 	deleted, err := e.removeWorkspace(ctx, rec, false)
 	if err == nil && !deleted {
-		err = sandbox.WithHint(sandbox.Errorf(sandbox.Conflict, "workspace: %s is in use", shorten(name)),
+		err = sandbox.WithHint(sandbox.Errorf(sandbox.Conflict, "workspace: %s is in use", excerpt.Quote(name)),
 			"stop the sandboxes that have it first")
 	}
 	return sandbox.Wrap(err, op, "")
@@ -216,7 +218,7 @@ func (e *Engine) importTurn(ctx context.Context, p sandbox.Principal) (done func
 		case <-ctx.Done():
 			return nil, ctx.Err()
 		case <-e.ctx.Done():
-			return nil, errClosed()
+			return nil, request.Closed()
 		}
 	}
 }
@@ -346,14 +348,14 @@ func (m *mount) put(ctx context.Context, name string, r io.Reader, size int64) (
 // error is of kind NotFound if there is none.
 func (e *Engine) WorkspaceOf(ctx context.Context, p sandbox.Principal, name string) (id, handle string, err error) {
 	if e.opts.Workspaces == nil {
-		return "", "", noWorkspace(name)
+		return "", "", request.NoWorkspace(name)
 	}
-	if err := checkWorkspaceName(name); err != nil {
+	if err := request.CheckWorkspaceName(name); err != nil {
 		return "", "", err
 	}
 	rec, err := e.namedWorkspace(ctx, p, name)
 	if errors.Is(err, sandbox.NotFound) {
-		return "", "", noWorkspace(name)
+		return "", "", request.NoWorkspace(name)
 	}
 	return rec.ID, rec.Handle, err
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/glovebox-dev/glovebox/internal/engine/runlog"
 	"github.com/glovebox-dev/glovebox/internal/guestapi"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
@@ -122,7 +123,7 @@ func (b *worldBox) step(x *worldExec) {
 			}
 			for i := range n {
 				x.say(&guestapi.ExecuteEvent{Type: guestapi.ExecuteError, Error: &guestapi.RunError{
-					Name: "Error", Value: strconv.Itoa(i), Traceback: "t\n", Source: strings.Repeat("<", maxErrorText),
+					Name: "Error", Value: strconv.Itoa(i), Traceback: "t\n", Source: strings.Repeat("<", runlog.MaxErrorText),
 				}})
 			}
 		case "overlong":

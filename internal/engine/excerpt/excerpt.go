@@ -1,4 +1,4 @@
-package engine
+package excerpt
 
 import (
 	"bytes"
@@ -18,39 +18,47 @@ const (
 	markerSize = 64
 )
 
-// excerpt returns a stream shortened to n bytes: the whole stream if it fits,
+// A Stream is the kept output of one stream of a run.
+type Stream struct {
+	// Read reads n bytes at an offset; it never reads across the gap.
+	Read func(offset, n int64) ([]byte, error)
+	// Total counts all bytes. Those from GapFrom to GapTo were dropped.
+	Total, GapFrom, GapTo int64
+}
+
+// Shorten returns the stream shortened to n bytes: the whole stream if it fits,
 // or its head and its tail with a marker between them. A line that carriage
 // returns overwrote counts only in its last state. Bytes that are not UTF-8
 // become U+FFFD, and no character is split. omitted counts the bytes of the
-// stream between head and tail. read reads from the stream as logFiles.read
-// does.
-func excerpt(read func(offset, n int64) ([]byte, error), x extent, n int) (text string, omitted int64, err error) {
+// stream between head and tail.
+func (s Stream) Shorten(n int) (text string, omitted int64, err error) {
 	window := int64(max(leastWindow, 4*n))
-	if x.kept() == x.total && x.total <= 2*window {
-		all, err := read(0, x.total)
+	whole := s.GapFrom == s.GapTo
+	if whole && s.Total <= 2*window {
+		all, err := s.Read(0, s.Total)
 		if err != nil {
 			return "", 0, err
 		}
 		if text, used := takeHead(all, n, true); used == len(all) {
 			return text, 0, nil
 		}
-		text, omitted = headAndTail(all, all, x.total, n)
+		text, omitted = headAndTail(all, all, s.Total, n)
 		return text, omitted, nil
 	}
-	headEnd := min(window, x.total)
-	tailStart := max(x.total-window, 0)
-	if x.kept() < x.total {
-		headEnd, tailStart = min(headEnd, x.gapFrom), max(tailStart, x.gapTo)
+	headEnd := min(window, s.Total)
+	tailStart := max(s.Total-window, 0)
+	if !whole {
+		headEnd, tailStart = min(headEnd, s.GapFrom), max(tailStart, s.GapTo)
 	}
-	head, err := read(0, headEnd)
+	head, err := s.Read(0, headEnd)
 	if err != nil {
 		return "", 0, err
 	}
-	tail, err := read(tailStart, x.total-tailStart)
+	tail, err := s.Read(tailStart, s.Total-tailStart)
 	if err != nil {
 		return "", 0, err
 	}
-	text, omitted = headAndTail(head, tail, x.total, n)
+	text, omitted = headAndTail(head, tail, s.Total, n)
 	return text, omitted, nil
 }
 
@@ -89,7 +97,7 @@ func takeHead(p []byte, n int, whole bool) (string, int) {
 	var b strings.Builder
 	used := 0
 	for used < len(p) {
-		line := firstLine(p[used:])
+		line := FirstLine(p[used:])
 		from, to := shown(line)
 		taken := 0 // bytes of the shown part
 		for from+taken < to {
@@ -185,14 +193,6 @@ func render(p []byte) string {
 		return string(p)
 	}
 	return string([]rune(string(p)))
-}
-
-// firstLine returns the first line of p, with its newline.
-func firstLine(p []byte) []byte {
-	if i := bytes.IndexByte(p, '\n'); i >= 0 {
-		return p[:i+1]
-	}
-	return p
 }
 
 // shown returns the part of a line that stays visible after its carriage

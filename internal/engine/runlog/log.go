@@ -1,4 +1,4 @@
-package engine
+package runlog
 
 import (
 	"context"
@@ -20,20 +20,20 @@ const maxOrder = 1 << 14
 // readChunk is the most, in bytes, that a reader gets at once.
 const readChunk = 256 << 10
 
-// A runLog stores the output of a run in progress. It has one writer and any
+// A Log stores the output of a run in progress. It has one writer and any
 // number of readers. Each reader gets all output from the files, at its own
 // pace. The writer waits for the readers before it drops segments that they
 // have not read. The guest's back-pressure then makes the program wait too.
 // Without readers, the writer never waits.
-type runLog struct {
-	files logFiles
+type Log struct {
+	files Files
 	most  int64 // bound on the segments that are kept
 	head  int64 // segments of each stream that are never dropped
-	room  *logRoom
+	room  *Room
 
 	mu      sync.Mutex
 	changed *sync.Cond // signals changes of the fields below
-	streams [streams]logStream
+	streams [Streams]logStream
 	order   []span
 	muddled bool // order ends before the streams do
 	readers []*reader
@@ -42,7 +42,7 @@ type runLog struct {
 }
 
 type logStream struct {
-	extent
+	Extent
 	file *os.File // the open segment; nil if there is none
 	cut  bool     // no more of it is kept, for lack of room
 }
@@ -55,57 +55,63 @@ type span struct {
 
 // A reader is the position of one reader, in each stream and in the order.
 type reader struct {
-	at   [streams]int64
+	at   [Streams]int64
 	next int
 }
 
-func newRunLog(files logFiles, most int64) *runLog {
-	l := &runLog{files: files, most: most / segmentSize}
+// New returns the log of a run that begins. most bounds the bytes that are
+// kept, and the log takes them from room.
+func New(files Files, most int64, room *Room) *Log {
+	l := &Log{files: files, most: most / segmentSize, room: room}
 	l.head = max(1, l.most/8)
 	l.changed = sync.NewCond(&l.mu)
 	return l
 }
 
-// reopenRunLog continues a log that another process began.
-func reopenRunLog(files logFiles, most int64) (*runLog, error) {
-	l := newRunLog(files, most)
-	xs, err := files.extents()
+// Reopen continues a log that another process began, and takes the room for the
+// output that exists already.
+func Reopen(files Files, most int64, room *Room) (*Log, error) {
+	l := New(files, most, room)
+	xs, err := files.Extents()
 	if err != nil {
 		return nil, err
 	}
-	for s := range streams {
-		l.streams[s].extent = xs[s]
-		l.muddled = l.muddled || xs[s].total > 0
-		if xs[s].total%segmentSize == 0 {
+	for s := range Streams {
+		l.streams[s].Extent = xs[s]
+		l.muddled = l.muddled || xs[s].Total > 0
+		if xs[s].Total%segmentSize == 0 {
 			continue
 		}
-		l.streams[s].file, err = files.root.OpenFile(files.name(s, xs[s].total/segmentSize), os.O_WRONLY|os.O_APPEND, 0)
+		l.streams[s].file, err = files.root.OpenFile(files.name(s, xs[s].Total/segmentSize), os.O_WRONLY|os.O_APPEND, 0)
 		if err != nil {
-			return nil, errors.Join(err, l.close())
+			return nil, errors.Join(err, l.Close())
 		}
+	}
+	for s := range Streams {
+		room.Take(xs[s].Kept())
 	}
 	return l, nil
 }
 
-// append adds p to a stream. It may wait for readers.
-func (l *runLog) append(stream int, p []byte) error {
+// Append adds p to a stream. It may wait for readers.
+func (l *Log) Append(stream int, p []byte) error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	st := &l.streams[stream]
 	for len(p) > 0 {
-		n := min(int64(len(p)), segmentSize-st.total%segmentSize)
+		n := min(int64(len(p)), segmentSize-st.Total%segmentSize)
 		if st.cut {
 			l.lose(stream, int64(len(p)))
 			break
 		}
-		if st.total%segmentSize == 0 {
+		if st.Total%segmentSize == 0 {
 			if err := l.beginSegment(stream); err != nil {
 				return fmt.Errorf("write log: %w", err)
 			}
 		}
 		// A stream with a gap has reached its bound: new data takes the room of
 		// dropped segments.
-		if !l.room.take(n) && st.gapTo == 0 {
+		if !l.room.Take(n) && st.GapTo == 0 {
 			st.cut = true
 			continue
 		}
@@ -114,8 +120,8 @@ func (l *runLog) append(stream int, p []byte) error {
 			return fmt.Errorf("write log: %w", err)
 		}
 		p = p[n:]
-		st.total += n
-		l.note(stream, st.total)
+		st.Total += n
+		l.note(stream, st.Total)
 	}
 	if len(l.readers) > 0 {
 		l.changed.Broadcast()
@@ -124,25 +130,18 @@ func (l *runLog) append(stream int, p []byte) error {
 }
 
 // lose counts n bytes of a stream that are not kept.
-func (l *runLog) lose(stream int, n int64) {
-	x := &l.streams[stream].extent
-	if x.gapTo == 0 {
-		x.gapFrom = x.total
+func (l *Log) lose(stream int, n int64) {
+	x := &l.streams[stream].Extent
+	if x.GapTo == 0 {
+		x.GapFrom = x.Total
 	}
-	x.total += n
-	x.gapTo = x.total
-	l.note(stream, x.total)
-}
-
-// resumeRoom takes the room for the output that exists already.
-func (l *runLog) resumeRoom() {
-	for s := range streams {
-		l.room.take(l.streams[s].kept())
-	}
+	x.Total += n
+	x.GapTo = x.Total
+	l.note(stream, x.Total)
 }
 
 // note records that the stream's bytes up to end came next.
-func (l *runLog) note(stream int, end int64) {
+func (l *Log) note(stream int, end int64) {
 	switch last := len(l.order) - 1; {
 	case l.muddled:
 	case last >= 0 && l.order[last].stream == stream:
@@ -156,7 +155,7 @@ func (l *runLog) note(stream int, end int64) {
 
 // beginSegment drops old segments if necessary, and opens the next segment of a
 // stream.
-func (l *runLog) beginSegment(stream int) error {
+func (l *Log) beginSegment(stream int) error {
 	if err := l.makeRoom(); err != nil {
 		return err
 	}
@@ -168,18 +167,18 @@ func (l *runLog) beginSegment(stream int) error {
 		st.file = nil
 	}
 	var err error
-	st.file, err = l.files.create(stream, st.total/segmentSize)
+	st.file, err = l.files.create(stream, st.Total/segmentSize)
 	return err
 }
 
 // makeRoom drops segments from the middle until a new one fits.
-func (l *runLog) makeRoom() error {
+func (l *Log) makeRoom() error {
 	for {
 		var held, most int64
 		victim := -1
-		for s := range streams {
-			x := l.streams[s].extent
-			segments := (x.kept() + segmentSize - 1) / segmentSize
+		for s := range Streams {
+			x := l.streams[s].Extent
+			segments := (x.Kept() + segmentSize - 1) / segmentSize
 			held += segments
 			// The head is never dropped, nor the segment that is being written.
 			if spare := segments - l.head - 1; spare > most {
@@ -191,38 +190,38 @@ func (l *runLog) makeRoom() error {
 		if held <= l.most || victim < 0 {
 			return nil
 		}
-		x := &l.streams[victim].extent
-		if x.gapTo == 0 {
-			x.gapFrom, x.gapTo = l.head*segmentSize, l.head*segmentSize
+		x := &l.streams[victim].Extent
+		if x.GapTo == 0 {
+			x.GapFrom, x.GapTo = l.head*segmentSize, l.head*segmentSize
 		}
-		drop := x.gapTo
+		drop := x.GapTo
 		for !l.hurried && slices.ContainsFunc(l.readers, func(r *reader) bool { return r.at[victim] < drop+segmentSize }) {
 			l.changed.Wait()
 		}
 		if err := l.files.root.Remove(l.files.name(victim, drop/segmentSize)); err != nil {
 			return err
 		}
-		x.gapTo += segmentSize
+		x.GapTo += segmentSize
 		l.room.give(segmentSize)
 	}
 }
 
-// hurry makes the writer stop waiting for readers, now and later.
-func (l *runLog) hurry() {
+// Hurry makes the writer stop waiting for readers, now and later.
+func (l *Log) Hurry() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.hurried = true
 	l.changed.Broadcast()
 }
 
-// close marks the end of the log, and closes the files.
-func (l *runLog) close() error {
+// Close marks the end of the log, and closes the files.
+func (l *Log) Close() error {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.closed = true
 	l.changed.Broadcast()
 	var errs []error
-	for s := range streams {
+	for s := range Streams {
 		if f := l.streams[s].file; f != nil {
 			errs = append(errs, f.Close())
 			l.streams[s].file = nil
@@ -231,18 +230,18 @@ func (l *runLog) close() error {
 	return errors.Join(errs...)
 }
 
-// extents returns the present extent of each stream.
-func (l *runLog) extents() [streams]extent {
+// Extents returns the present extent of each stream.
+func (l *Log) Extents() [Streams]Extent {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	return [streams]extent{l.streams[stdout].extent, l.streams[stderr].extent}
+	return [Streams]Extent{l.streams[Stdout].Extent, l.streams[Stderr].Extent}
 }
 
-// follow calls f with all output from the first byte on, in the order of
+// Follow calls f with all output from the first byte on, in the order of
 // arrival as far as that is known. It returns when the log is closed and read
 // to its end, when ctx ends, or when f fails. A dropped part is replaced by a
 // line in its stream.
-func (l *runLog) follow(ctx context.Context, f func(stream sandbox.StreamName, data []byte) error) error {
+func (l *Log) Follow(ctx context.Context, f func(stream sandbox.StreamName, data []byte) error) error {
 	r := &reader{}
 	l.mu.Lock()
 	l.readers = append(l.readers, r)
@@ -265,67 +264,52 @@ func (l *runLog) follow(ctx context.Context, f func(stream sandbox.StreamName, d
 			return err
 		}
 		data, next, err := l.files.fetch(stream, x, r.at[stream], n)
-		if errors.Is(err, fs.ErrNotExist) && l.extents()[stream] != x {
+		if errors.Is(err, fs.ErrNotExist) && l.Extents()[stream] != x {
 			continue // dropped in the meantime
 		}
 		if err != nil {
 			return sandbox.Wrap(err, "read log", l.files.run)
 		}
-		if err := f(streamName(stream), data); err != nil {
+		if err := f(StreamName(stream), data); err != nil {
 			return err
 		}
 		l.advance(r, stream, next)
 	}
 }
 
-// fetch reads up to n bytes of a stream at offset, and returns them with the
-// next offset. For an offset in the gap, it returns a text that stands for the
-// rest of the gap.
-func (f logFiles) fetch(stream int, x extent, offset, n int64) ([]byte, int64, error) {
-	if offset >= x.gapFrom && offset < x.gapTo {
-		return gapText(x.gapTo - offset), x.gapTo, nil
-	}
-	data, err := f.read(stream, x, offset, min(n, readChunk))
-	return data, offset + int64(len(data)), err
-}
-
-func gapText(n int64) []byte {
-	return fmt.Appendf(nil, "\n[... %d bytes were not kept ...]\n", n)
-}
-
 // wait waits for the next output for r. It returns the stream, its extent, and
 // the number of bytes that come next in that stream. The number is 0 at the end
 // of the log.
-func (l *runLog) wait(ctx context.Context, r *reader) (stream int, x extent, n int64, err error) {
+func (l *Log) wait(ctx context.Context, r *reader) (stream int, x Extent, n int64, err error) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	for {
 		for ; r.next < len(l.order); r.next++ {
 			next := l.order[r.next]
 			if n := next.end - r.at[next.stream]; n > 0 {
-				return next.stream, l.streams[next.stream].extent, n, nil
+				return next.stream, l.streams[next.stream].Extent, n, nil
 			}
 			if r.next == len(l.order)-1 {
 				break // it may still grow
 			}
 		}
-		for s := range streams {
-			if n := l.streams[s].total - r.at[s]; n > 0 && l.muddled {
-				return s, l.streams[s].extent, n, nil
+		for s := range Streams {
+			if n := l.streams[s].Total - r.at[s]; n > 0 && l.muddled {
+				return s, l.streams[s].Extent, n, nil
 			}
 		}
 		if l.closed {
-			return 0, extent{}, 0, nil
+			return 0, Extent{}, 0, nil
 		}
 		if err := ctx.Err(); err != nil {
-			return 0, extent{}, 0, err
+			return 0, Extent{}, 0, err
 		}
 		l.changed.Wait()
 	}
 }
 
 // advance moves r to offset to of a stream.
-func (l *runLog) advance(r *reader, stream int, to int64) {
+func (l *Log) advance(r *reader, stream int, to int64) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	r.at[stream] = to

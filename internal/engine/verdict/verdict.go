@@ -1,4 +1,4 @@
-package engine
+package verdict
 
 import (
 	"errors"
@@ -12,71 +12,72 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// A fate is why the engine ended a run.
-type fate int
+// A Fate is why the engine ended a run.
+type Fate int
 
+// The fates of a run.
 const (
-	fateNone      fate = iota
-	fateTimeout        // its timeout passed, and it was killed
-	fateCancelled      // its owner asked for its end, and it was killed
-	fateBroken         // its output could not be kept, and it was killed
-	fateDiskFull       // its workspace is over its quota, and it was killed
+	FateNone      Fate = iota
+	FateTimeout        // its timeout passed, and it was killed
+	FateCancelled      // its owner asked for its end, and it was killed
+	FateBroken         // its output could not be kept, and it was killed
+	FateDiskFull       // its workspace is over its quota, and it was killed
 )
 
-// An ending is all information about the end of a run.
-type ending struct {
-	// event is the guest's end event, or nil if the sandbox was lost first. why
+// An Ending is all information about the end of a run.
+type Ending struct {
+	// Event is the guest's end event, or nil if the sandbox was lost first. Why
 	// is the reason for which the sandbox stops, or nil.
-	event *guestapi.EndEvent
-	why   *reason
+	Event *guestapi.EndEvent
+	Why   *Reason
 
-	// context is the guest's end of a run in a context, which is also in event.
-	// exception is the exception that ended it.
-	context   *guestapi.ExecutionEnd
-	exception *sandbox.RunError
+	// Context is the guest's end of a run in a context, which is also in Event.
+	// Exception is the exception that ended it.
+	Context   *guestapi.ExecutionEnd
+	Exception *sandbox.RunError
 
-	fate    fate
-	broken  error // with fateBroken and fateDiskFull
-	timeout time.Duration
-	lasted  time.Duration // by the engine's clock
-	limits  sandbox.Limits
+	Fate    Fate
+	Broken  error // with FateBroken and FateDiskFull
+	Timeout time.Duration
+	Lasted  time.Duration // by the engine's clock
+	Limits  sandbox.Limits
 
-	// before and after are the driver's counts for the whole sandbox; they are
-	// valid if counted is set. alone means that no other run was in progress in
+	// Before and After are the driver's counts for the whole sandbox; they are
+	// valid if Counted is set. Alone means that no other run was in progress in
 	// the sandbox.
-	before, after driver.Incidents
-	counted       bool
-	alone         bool
+	Before, After driver.Incidents
+	Counted       bool
+	Alone         bool
 }
 
 // Next steps that several verdicts share.
 const (
-	nextMemory    = "make a sandbox with more memory, or process the data in smaller pieces"
+	NextMemory    = "make a sandbox with more memory, or process the data in smaller pieces"
 	nextTime      = "ask for a longer timeout, or split the work"
 	nextDisk      = "make a sandbox with more disk, or remove files that are not needed"
-	nextWorkspace = "remove files of the workspace that are not needed, or use another workspace"
+	NextWorkspace = "remove files of the workspace that are not needed, or use another workspace"
 	nextForks     = "make a sandbox with a higher limit, or start fewer processes at a time"
 	nextNotFound  = "check the spelling; list the languages to see what is installed"
 )
 
 // Exit statuses of shells: the command could not be executed, or was not found.
-// For a command that a signal killed, the status is exitSignal plus its number.
+// For a command that a signal killed, the status is ExitSignal plus its number.
 const (
-	exitNotExecutable = 126
-	exitNotFound      = 127
-	exitSignal        = 128
+	ExitNotExecutable = 126
+	ExitNotFound      = 127
+	ExitSignal        = 128
 )
 
 const sigKill = 9
 
-// asByShell returns the end of a program as a shell that ran it would report it.
+// AsByShell returns the end of a program as a shell that ran it would report it.
 // It changes only crashes: the signals that end a run also end the shell.
-func asByShell(end *guestapi.EndEvent) *guestapi.EndEvent {
+func AsByShell(end *guestapi.EndEvent) *guestapi.EndEvent {
 	if end.Exited || end.Detail == nil || !slices.Contains(crashes, end.Detail.Signal) {
 		return end
 	}
 	told := *end
-	told.Exited, told.ExitCode = true, int32(exitSignal+end.Detail.Signal)
+	told.Exited, told.ExitCode = true, int32(ExitSignal+end.Detail.Signal)
 	return &told
 }
 
@@ -92,46 +93,46 @@ var crashes = []int{
 	31, // SIGSYS
 }
 
-// settle judges how a run ended. The engine's own fate for it comes first, then
+// Settle judges how a run ended. The engine's own fate for it comes first, then
 // a lost sandbox, then success. A failure gets the most specific cause that the
 // guest and the driver saw. The exit code is nil for a program that did not
 // exit by itself.
-func settle(e ending) (sandbox.Verdict, *int) {
-	if e.context != nil {
-		return e.settleContext(), e.context.ExitCode
+func Settle(e Ending) (sandbox.Verdict, *int) {
+	if e.Context != nil {
+		return e.settleContext(), e.Context.ExitCode
 	}
 	code := e.exitCode()
 	switch {
-	case e.fate == fateTimeout || e.event != nil && e.detail().TimedOut:
+	case e.Fate == FateTimeout || e.Event != nil && e.detail().TimedOut:
 		return sandbox.Verdict{
 			Code:     sandbox.Timeout,
-			Cause:    fmt.Sprintf("it ran longer than its timeout of %v and was killed", e.timeout),
+			Cause:    fmt.Sprintf("it ran longer than its timeout of %v and was killed", e.Timeout),
 			NextStep: nextTime,
 		}, nil
-	case e.fate == fateCancelled:
+	case e.Fate == FateCancelled:
 		return sandbox.Verdict{Code: sandbox.Cancelled, Cause: "it was stopped on request"}, nil
-	case e.fate == fateBroken:
-		return unkept("output", e.broken), nil
-	case e.fate == fateDiskFull:
-		return overQuota(e.broken), code
-	case e.why != nil && (e.event == nil || !e.event.Exited):
-		return e.why.verdict(), nil
-	case e.event == nil:
+	case e.Fate == FateBroken:
+		return Unkept("output", e.Broken), nil
+	case e.Fate == FateDiskFull:
+		return overQuota(e.Broken), code
+	case e.Why != nil && (e.Event == nil || !e.Event.Exited):
+		return e.Why.Verdict(), nil
+	case e.Event == nil:
 		return sandbox.Verdict{
 			Code:     sandbox.SandboxLost,
 			Cause:    "the sandbox lost track of it",
 			NextStep: "run it again",
 		}, nil
-	case e.event.Error != "":
-		return sandbox.Verdict{Code: sandbox.Failed, Cause: "it could not be run: " + e.event.Error}, code
+	case e.Event.Error != "":
+		return sandbox.Verdict{Code: sandbox.Failed, Cause: "it could not be run: " + e.Event.Error}, code
 	case code != nil && *code == 0:
 		return sandbox.Verdict{Code: sandbox.OK}, code
 	}
 	return e.failure(code), code
 }
 
-// unkept is the verdict on a run whose output or result could not be kept.
-func unkept(what string, err error) sandbox.Verdict {
+// Unkept is the verdict on a run whose output or result could not be kept.
+func Unkept(what string, err error) sandbox.Verdict {
 	next := "ask the operator to look at the server's disk"
 	if errors.Is(err, guestapi.ErrLongEvent) {
 		next = "show smaller results, or write large data to files"
@@ -143,8 +144,8 @@ func unkept(what string, err error) sandbox.Verdict {
 	}
 }
 
-// unsaved is the verdict on a run whose files stayed in the sandbox.
-func unsaved(v sandbox.Verdict, err error) sandbox.Verdict {
+// Unsaved is the verdict on a run whose files stayed in the sandbox.
+func Unsaved(v sandbox.Verdict, err error) sandbox.Verdict {
 	const note = "what it wrote could not be copied to the workspace: "
 	if v.Code != sandbox.OK {
 		v.Cause += "; " + note + err.Error()
@@ -158,40 +159,40 @@ func unsaved(v sandbox.Verdict, err error) sandbox.Verdict {
 }
 
 // failure judges a program that did not succeed.
-func (e ending) failure(code *int) sandbox.Verdict {
+func (e Ending) failure(code *int) sandbox.Verdict {
 	d := e.detail()
 	switch {
 	case e.outOfMemory(code):
 		return sandbox.Verdict{
 			Code:     sandbox.OutOfMemory,
-			Cause:    fmt.Sprintf("it used more than the sandbox's %s of memory", sandbox.FormatBytes(e.limits.MemoryBytes)),
-			NextStep: nextMemory,
+			Cause:    fmt.Sprintf("it used more than the sandbox's %s of memory", sandbox.FormatBytes(e.Limits.MemoryBytes)),
+			NextStep: NextMemory,
 		}
-	case d.ProcessLimit || e.counted && e.alone && e.after.ProcessRefusals > e.before.ProcessRefusals:
+	case d.ProcessLimit || e.Counted && e.Alone && e.After.ProcessRefusals > e.Before.ProcessRefusals:
 		return sandbox.Verdict{
 			Code:     sandbox.TooManyProcesses,
-			Cause:    fmt.Sprintf("it reached the sandbox's limit of %d processes and threads", e.limits.Processes),
+			Cause:    fmt.Sprintf("it reached the sandbox's limit of %d processes and threads", e.Limits.Processes),
 			NextStep: nextForks,
 		}
 	case d.DiskFull:
 		return sandbox.Verdict{
 			Code:     sandbox.DiskFull,
-			Cause:    fmt.Sprintf("it filled the sandbox's disk of %s", sandbox.FormatBytes(e.limits.DiskBytes)),
+			Cause:    fmt.Sprintf("it filled the sandbox's disk of %s", sandbox.FormatBytes(e.Limits.DiskBytes)),
 			NextStep: nextDisk,
 		}
 	case code == nil:
-		return sandbox.Verdict{Code: sandbox.Killed, Cause: "it was killed by " + signalText(d.Signal, e.event.Status)}
+		return sandbox.Verdict{Code: sandbox.Killed, Cause: "it was killed by " + signalText(d.Signal, e.Event.Status)}
 	}
 	v := sandbox.Verdict{Code: sandbox.Failed, Cause: fmt.Sprintf("it exited with status %d", *code)}
 	switch {
-	case *code == exitNotFound:
+	case *code == ExitNotFound:
 		v.Cause += ", which means that a command was not found"
 		v.NextStep = nextNotFound
-	case *code == exitNotExecutable:
+	case *code == ExitNotExecutable:
 		v.Cause += ", which means that a command could not be executed"
 		v.NextStep = "check that the file is a program and has the mode for it"
-	case *code > exitSignal && *code <= exitSignal+64:
-		v.Cause += ", which means that a command was killed by " + signalText(*code-exitSignal, "")
+	case *code > ExitSignal && *code <= ExitSignal+64:
+		v.Cause += ", which means that a command was killed by " + signalText(*code-ExitSignal, "")
 	}
 	return v
 }
@@ -199,43 +200,43 @@ func (e ending) failure(code *int) sandbox.Verdict {
 // outOfMemory reports whether a program failed for lack of memory. A kill that
 // the driver counted is attributed to this program if the program was killed,
 // or if no other run was in progress.
-func (e ending) outOfMemory(code *int) bool {
+func (e Ending) outOfMemory(code *int) bool {
 	if e.detail().MemoryKill {
 		return true
 	}
-	if !e.counted || e.after.MemoryKills <= e.before.MemoryKills {
+	if !e.Counted || e.After.MemoryKills <= e.Before.MemoryKills {
 		return false
 	}
-	looksKilled := code == nil && e.detail().Signal == sigKill || code != nil && *code == exitSignal+sigKill
-	return looksKilled || e.alone
+	looksKilled := code == nil && e.detail().Signal == sigKill || code != nil && *code == ExitSignal+sigKill
+	return looksKilled || e.Alone
 }
 
-func (e ending) detail() guestapi.EndDetail {
-	if e.event == nil || e.event.Detail == nil {
+func (e Ending) detail() guestapi.EndDetail {
+	if e.Event == nil || e.Event.Detail == nil {
 		return guestapi.EndDetail{}
 	}
-	return *e.event.Detail
+	return *e.Event.Detail
 }
 
-func (e ending) exitCode() *int {
-	if e.event == nil || !e.event.Exited || e.event.Error != "" {
+func (e Ending) exitCode() *int {
+	if e.Event == nil || !e.Event.Exited || e.Event.Error != "" {
 		return nil
 	}
-	code := int(e.event.ExitCode)
+	code := int(e.Event.ExitCode)
 	return &code
 }
 
-// usage returns the guest's figures for the run, bounded by the possible
+// Usage returns the guest's figures for the run, bounded by the possible
 // values. Invented figures must not spoil sums over many runs.
-func (e ending) usage() sandbox.Usage {
+func (e Ending) Usage() sandbox.Usage {
 	d := e.detail()
 	// Round up to whole CPUs, and allow a second for the difference between
 	// clocks.
-	cpus := int64(math.Ceil(e.limits.CPUs))
-	most := cpus * (max(e.lasted, 0).Milliseconds() + 1000)
+	cpus := int64(math.Ceil(e.Limits.CPUs))
+	most := cpus * (max(e.Lasted, 0).Milliseconds() + 1000)
 	return sandbox.Usage{
 		CPUMillis:       min(max(d.CPUMillis, 0), most),
-		PeakMemoryBytes: min(max(d.PeakMemoryBytes, 0), e.limits.MemoryBytes),
+		PeakMemoryBytes: min(max(d.PeakMemoryBytes, 0), e.Limits.MemoryBytes),
 	}
 }
 
@@ -266,6 +267,6 @@ func overQuota(why error) sandbox.Verdict {
 	return sandbox.Verdict{
 		Code:     sandbox.DiskFull,
 		Cause:    fmt.Sprintf("it wrote more than %v, and was ended", why),
-		NextStep: nextWorkspace,
+		NextStep: NextWorkspace,
 	}
 }

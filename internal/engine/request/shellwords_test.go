@@ -1,4 +1,4 @@
-package engine
+package request
 
 import (
 	"context"
@@ -67,7 +67,7 @@ func TestPlainWords(t *testing.T) {
 		{"ls a\x00b", nil},
 		{"ls a\vb", nil},
 	} {
-		if diff := cmp.Diff(tc.want, plainWords(tc.command)); diff != "" {
+		if diff := cmp.Diff(tc.want, PlainWords(tc.command)); diff != "" {
 			t.Errorf("words of %q (-want +got):\n%s", tc.command, diff)
 		}
 	}
@@ -94,7 +94,7 @@ func FuzzPlainWords(f *testing.F) {
 		f.Skip("this machine has no shell")
 	}
 	f.Fuzz(func(t *testing.T, command string) {
-		words := plainWords(command)
+		words := PlainWords(command)
 		if len(words) == 0 || words[0] != "show" || slices.ContainsFunc(words, func(w string) bool { return strings.Contains(w, "\x00") }) {
 			return
 		}

@@ -1,12 +1,12 @@
-package engine
+package request
 
 import "strings"
 
-// plainWords returns the words of a shell command that needs no shell. Such a
+// PlainWords returns the words of a shell command that needs no shell. Such a
 // command is a program and its arguments, without any text that a usual shell
 // would interpret. For any other command it returns nil. It understands quotes
 // only, and leaves every uncertain case to the shell.
-func plainWords(command string) []string {
+func PlainWords(command string) []string {
 	var words []string
 	for rest := strings.Trim(command, blanks); rest != ""; rest = strings.TrimLeft(rest, " \t") {
 		word, after, ok := plainWord(rest)

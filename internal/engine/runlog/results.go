@@ -1,42 +1,40 @@
-package engine
+package runlog
 
 import (
 	"bufio"
 	"bytes"
-	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"io/fs"
 	"os"
-	"strings"
 	"sync"
 
-	"github.com/glovebox-dev/glovebox/internal/guestapi"
+	"github.com/glovebox-dev/glovebox/internal/engine/excerpt"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
 // Bounds on the results that are kept of a run, and on the texts of an
 // exception.
 const (
-	maxResults     = 100
+	MaxResults     = 100
 	maxResultBytes = 32 << 20
-	maxErrorName   = 256
-	maxErrorText   = 64 << 10
+	MaxErrorName   = 256
+	MaxErrorText   = 64 << 10
 )
 
 // resultsSuffix ends the name of the file of a run's results, where the files
 // of output have a stream and a number.
 const resultsSuffix = "results"
 
-func (f logFiles) resultsName() string { return f.sandbox + "/" + f.run + "." + resultsSuffix }
+func (f Files) resultsName() string { return f.sandbox + "/" + f.run + "." + resultsSuffix }
 
-// A resultLog keeps the results of a run, one line of JSON each, in a file
+// Results keeps the results of a run, one line of JSON each, in a file
 // beside the output. Another process can read the file.
-type resultLog struct {
-	files logFiles
-	room  *logRoom
+type Results struct {
+	files Files
+	room  *Room
 
 	mu      sync.Mutex
 	count   int
@@ -58,9 +56,20 @@ type resultLine struct {
 	Preview *sandbox.Preview `json:"preview,omitempty"`
 }
 
-// reopenResultLog continues a file that another process began.
-func reopenResultLog(files logFiles) (*resultLog, error) {
-	l := &resultLog{files: files}
+// NewResults returns the results of a run that begins. They take their bytes
+// from room.
+func NewResults(files Files, room *Room) *Results { return &Results{files: files, room: room} }
+
+// Failure returns the exception that is kept, or nil.
+func (l *Results) Failure() *sandbox.RunError {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.failure
+}
+
+// ReopenResults continues a file that another process began.
+func ReopenResults(files Files, room *Room) (*Results, error) {
+	l := NewResults(files, room)
 	err := files.eachResult(func(line resultLine, n int) {
 		l.count++
 		l.bytes += int64(n)
@@ -83,15 +92,15 @@ func (line resultLine) encode() ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// fits takes the room for a line, and reports whether there is any. l.mu is
+// fitsLocked takes the room for a line, and reports whether there is any. l.mu is
 // held.
-func (l *resultLog) fits(text []byte) bool {
+func (l *Results) fitsLocked(text []byte) bool {
 	n := int64(len(text))
-	return l.bytes+n <= maxResultBytes && l.room.take(n)
+	return l.bytes+n <= maxResultBytes && l.room.Take(n)
 }
 
-// add keeps a result. If there is no room for it, add only counts it.
-func (l *resultLog) add(r sandbox.Result) error {
+// Add keeps a result. If there is no room for it, Add only counts it.
+func (l *Results) Add(r sandbox.Result) error {
 	text, err := resultLine{Result: &r, Previews: r.Previews}.encode()
 	if err != nil {
 		return err
@@ -103,35 +112,35 @@ func (l *resultLog) add(r sandbox.Result) error {
 			return err
 		}
 	}
-	if l.count >= maxResults || !l.fits(text) {
+	if l.count >= MaxResults || !l.fitsLocked(text) {
 		if text, err = (resultLine{Omitted: true}).encode(); err != nil {
 			return err
 		}
-		if l.count >= 100*maxResults {
+		if l.count >= 100*MaxResults {
 			return nil // a larger count is of no use
 		}
 	}
-	return l.write(text)
+	return l.writeLocked(text)
 }
 
-// addFile keeps the preview of a picture in the workspace, if there is room.
-func (l *resultLog) addFile(name string, p sandbox.Preview) error {
+// AddFile keeps the preview of a picture in the workspace, if there is room.
+func (l *Results) AddFile(name string, p sandbox.Preview) error {
 	text, err := resultLine{File: name, Preview: &p}.encode()
 	if err != nil {
 		return err
 	}
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if !l.fits(text) {
+	if !l.fitsLocked(text) {
 		return nil
 	}
-	return l.write(text)
+	return l.writeLocked(text)
 }
 
-// fail keeps the exception that ended the run. It keeps only the first one,
-// because a guest may tell of any number. If there is no room for it, fail keeps
+// Fail keeps the exception that ended the run. It keeps only the first one,
+// because a guest may tell of any number. If there is no room for it, Fail keeps
 // its name and the first words, which the record of the run has room for.
-func (l *resultLog) fail(e sandbox.RunError) error {
+func (l *Results) Fail(e sandbox.RunError) error {
 	text, err := resultLine{Error: &e}.encode()
 	if err != nil {
 		return err
@@ -141,18 +150,18 @@ func (l *resultLog) fail(e sandbox.RunError) error {
 	if l.failure != nil {
 		return nil
 	}
-	if !l.fits(text) {
-		e = sandbox.RunError{Name: e.Name, Value: cut(e.Value, maxErrorName), Line: e.Line}
+	if !l.fitsLocked(text) {
+		e = sandbox.RunError{Name: e.Name, Value: excerpt.Cut(e.Value, MaxErrorName), Line: e.Line}
 		if text, err = (resultLine{Error: &e}).encode(); err != nil {
 			return err
 		}
 	}
 	l.failure = &e
-	return l.write(text)
+	return l.writeLocked(text)
 }
 
-// write appends an encoded line. l.mu is held.
-func (l *resultLog) write(text []byte) error {
+// writeLocked appends an encoded line. l.mu is held.
+func (l *Results) writeLocked(text []byte) error {
 	const flags = os.O_WRONLY | os.O_CREATE | os.O_APPEND
 	f, err := l.files.open(l.files.resultsName(), flags)
 	if err != nil {
@@ -167,7 +176,8 @@ func (l *resultLog) write(text []byte) error {
 	return nil
 }
 
-func (l *resultLog) kept() int64 {
+// Kept returns how many bytes are kept.
+func (l *Results) Kept() int64 {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	return l.bytes
@@ -175,7 +185,7 @@ func (l *resultLog) kept() int64 {
 
 // eachResult calls do with every line of a run's results, and with its length
 // in bytes.
-func (f logFiles) eachResult(do func(line resultLine, n int)) error {
+func (f Files) eachResult(do func(line resultLine, n int)) error {
 	file, err := f.root.Open(f.resultsName())
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -201,8 +211,8 @@ func (f logFiles) eachResult(do func(line resultLine, n int)) error {
 	}
 }
 
-// results reads the kept results of a run.
-func (f logFiles) results() (sandbox.Results, error) {
+// Results reads the kept results of a run.
+func (f Files) Results() (sandbox.Results, error) {
 	var out sandbox.Results
 	err := f.eachResult(func(line resultLine, _ int) {
 		switch {
@@ -221,64 +231,4 @@ func (f logFiles) results() (sandbox.Results, error) {
 		}
 	})
 	return out, err
-}
-
-// Results returns the results that a run in a context has shown so far, and the
-// exception that ended it, if there was one. For any run it returns the
-// previews of pictures that the run left in its workspace.
-func (e *Engine) Results(ctx context.Context, p sandbox.Principal, runID string) (sandbox.Results, error) {
-	const op = "read results"
-	v, err := e.findRun(ctx, p, runID)
-	if err != nil {
-		return sandbox.Results{}, sandbox.Wrap(err, op, "")
-	}
-	out, err := v.files().results()
-	return out, sandbox.Wrap(err, op, runID)
-}
-
-// cleanResult returns the guest's result without the invalid parts: the guest
-// is not trusted.
-func cleanResult(data map[string]json.RawMessage) map[string]json.RawMessage {
-	out := make(map[string]json.RawMessage, len(data))
-	for mime, value := range data {
-		var text string
-		if validMIME(mime) && (isJSONType(mime) || json.Unmarshal(value, &text) == nil) {
-			out[mime] = value
-		}
-	}
-	return out
-}
-
-// isJSONType reports whether the values of a MIME type are JSON, as opposed to
-// text or base64.
-func isJSONType(mime string) bool {
-	return mime == "application/json" || strings.HasSuffix(mime, "+json")
-}
-
-// validMIME reports whether a text is a MIME type without parameters.
-func validMIME(mime string) bool {
-	kind, sub, ok := strings.Cut(mime, "/")
-	return ok && kind != "" && sub != "" && len(mime) <= 128 && !strings.ContainsFunc(mime, func(r rune) bool {
-		letter := r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9'
-		return !letter && !strings.ContainsRune("!#$&^_.+-/", r)
-	})
-}
-
-// cleanError returns the guest's exception with its texts shortened.
-func cleanError(e *guestapi.RunError) sandbox.RunError {
-	return sandbox.RunError{
-		Name:      cut(e.Name, maxErrorName),
-		Value:     cut(e.Value, maxErrorText),
-		Traceback: cut(e.Traceback, 2*maxErrorText),
-		Line:      max(e.Line, 0),
-		Source:    cut(e.Source, maxErrorText),
-	}
-}
-
-// cut shortens s to n bytes without splitting a character, and marks the cut.
-func cut(s string, n int) string {
-	if len(s) <= n {
-		return s
-	}
-	return strings.ToValidUTF8(s[:n], "") + "…"
 }

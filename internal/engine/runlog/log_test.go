@@ -1,4 +1,4 @@
-package engine
+package runlog
 
 import (
 	"bytes"
@@ -19,7 +19,7 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-func testLogFiles(tb testing.TB) (logFiles, string) {
+func testLogFiles(tb testing.TB) (Files, string) {
 	tb.Helper()
 	dir := tb.TempDir()
 	root, err := os.OpenRoot(dir)
@@ -27,7 +27,7 @@ func testLogFiles(tb testing.TB) (logFiles, string) {
 		tb.Fatal(err)
 	}
 	tb.Cleanup(func() { root.Close() })
-	return logFiles{root, "sbx", "run"}, dir
+	return Files{root, "sbx", "run"}, dir
 }
 
 // pattern returns n bytes in which every position can be told by what is there.
@@ -40,39 +40,39 @@ func pattern(stream int, from, n int64) []byte {
 	return p
 }
 
-func mustAppend(tb testing.TB, l *runLog, stream int, p []byte) {
+func mustAppend(tb testing.TB, l *Log, stream int, p []byte) {
 	tb.Helper()
-	if err := l.append(stream, p); err != nil {
+	if err := l.Append(stream, p); err != nil {
 		tb.Fatal(err)
 	}
 }
 
 func TestRunLogKeepsAllBelowItsBound(t *testing.T) {
 	files, dir := testLogFiles(t)
-	l := newRunLog(files, minLogSize)
-	want := map[int]int64{stdout: 5*segmentSize + 17, stderr: 3*segmentSize - 17}
-	var at [streams]int64
+	l := New(files, MinSize, nil)
+	want := map[int]int64{Stdout: 5*segmentSize + 17, Stderr: 3*segmentSize - 17}
+	var at [Streams]int64
 	rnd := rand.New(rand.NewPCG(1, 2))
-	for at[stdout] < want[stdout] || at[stderr] < want[stderr] {
-		s := rnd.IntN(streams)
+	for at[Stdout] < want[Stdout] || at[Stderr] < want[Stderr] {
+		s := rnd.IntN(Streams)
 		n := min(rnd.Int64N(300<<10), want[s]-at[s])
 		mustAppend(t, l, s, pattern(s, at[s], n))
 		at[s] += n
 	}
-	if err := l.close(); err != nil {
+	if err := l.Close(); err != nil {
 		t.Fatal(err)
 	}
-	fromDisk, err := files.extents()
+	fromDisk, err := files.Extents()
 	if err != nil {
 		t.Fatal(err)
 	}
-	if fromDisk != l.extents() {
-		t.Errorf("extents %v from disk, %v in memory", fromDisk, l.extents())
+	if fromDisk != l.Extents() {
+		t.Errorf("extents %v from disk, %v in memory", fromDisk, l.Extents())
 	}
-	for s := range streams {
-		got, err := files.read(s, fromDisk[s], 0, want[s]+10)
+	for s := range Streams {
+		got, err := files.Read(s, fromDisk[s], 0, want[s]+10)
 		if err != nil || !bytes.Equal(got, pattern(s, 0, want[s])) {
-			t.Errorf("%s: %d bytes, %v; want %d", streamName(s), len(got), err, want[s])
+			t.Errorf("%s: %d bytes, %v; want %d", StreamName(s), len(got), err, want[s])
 		}
 	}
 	err = filepath.WalkDir(dir, func(path string, d fs.DirEntry, err error) error {
@@ -84,7 +84,7 @@ func TestRunLogKeepsAllBelowItsBound(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := files.remove(); err != nil {
+	if err := files.Remove(); err != nil {
 		t.Fatal(err)
 	}
 	if left, err := os.ReadDir(filepath.Join(dir, "sbx")); err != nil || len(left) != 0 {
@@ -94,23 +94,23 @@ func TestRunLogKeepsAllBelowItsBound(t *testing.T) {
 
 func TestRunLogDropsTheMiddle(t *testing.T) {
 	files, dir := testLogFiles(t)
-	l := newRunLog(files, minLogSize)
+	l := New(files, MinSize, nil)
 	const total, some = 20*segmentSize + 12345, 2 * segmentSize
-	mustAppend(t, l, stderr, pattern(stderr, 0, some))
+	mustAppend(t, l, Stderr, pattern(Stderr, 0, some))
 	for at := int64(0); at < total; {
 		n := min(int64(100_000), total-at)
-		mustAppend(t, l, stdout, pattern(stdout, at, n))
+		mustAppend(t, l, Stdout, pattern(Stdout, at, n))
 		at += n
 	}
-	if err := l.close(); err != nil {
+	if err := l.Close(); err != nil {
 		t.Fatal(err)
 	}
-	x := l.extents()[stdout]
-	if x.total != total || x.gapFrom != segmentSize || x.kept() > minLogSize+segmentSize-some || x.kept() < minLogSize-segmentSize-some {
-		t.Errorf("%+v keeps %d", x, x.kept())
+	x := l.Extents()[Stdout]
+	if x.Total != total || x.GapFrom != segmentSize || x.Kept() > MinSize+segmentSize-some || x.Kept() < MinSize-segmentSize-some {
+		t.Errorf("%+v keeps %d", x, x.Kept())
 	}
-	if other := l.extents()[stderr]; other.kept() != some {
-		t.Errorf("the stream that wrote little keeps %d", other.kept())
+	if other := l.Extents()[Stderr]; other.Kept() != some {
+		t.Errorf("the stream that wrote little keeps %d", other.Kept())
 	}
 	var onDisk int64
 	entries, err := os.ReadDir(filepath.Join(dir, "sbx"))
@@ -124,26 +124,26 @@ func TestRunLogDropsTheMiddle(t *testing.T) {
 		}
 		onDisk += info.Size()
 	}
-	if onDisk != x.kept()+some || onDisk > minLogSize+segmentSize {
-		t.Errorf("%d bytes on disk, want %d", onDisk, x.kept()+some)
+	if onDisk != x.Kept()+some || onDisk > MinSize+segmentSize {
+		t.Errorf("%d bytes on disk, want %d", onDisk, x.Kept()+some)
 	}
-	fromDisk, err := files.extents()
-	if err != nil || fromDisk != l.extents() {
-		t.Errorf("extents %v from disk (%v), %v in memory", fromDisk, err, l.extents())
+	fromDisk, err := files.Extents()
+	if err != nil || fromDisk != l.Extents() {
+		t.Errorf("extents %v from disk (%v), %v in memory", fromDisk, err, l.Extents())
 	}
-	for _, span := range [][2]int64{{0, x.gapFrom}, {x.gapTo, x.total}} {
-		got, err := files.read(stdout, x, span[0], total)
-		if err != nil || !bytes.Equal(got, pattern(stdout, span[0], span[1]-span[0])) {
+	for _, span := range [][2]int64{{0, x.GapFrom}, {x.GapTo, x.Total}} {
+		got, err := files.Read(Stdout, x, span[0], total)
+		if err != nil || !bytes.Equal(got, pattern(Stdout, span[0], span[1]-span[0])) {
 			t.Errorf("from %d: %d bytes, %v; want up to %d", span[0], len(got), err, span[1])
 		}
 	}
-	for _, at := range []int64{x.gapFrom, x.gapTo - 1} {
-		_, err := files.read(stdout, x, at, 1)
-		if !errors.Is(err, sandbox.NotFound) || !strings.Contains(sandbox.HintOf(err), fmt.Sprint(x.gapTo)) {
+	for _, at := range []int64{x.GapFrom, x.GapTo - 1} {
+		_, err := files.Read(Stdout, x, at, 1)
+		if !errors.Is(err, sandbox.NotFound) || !strings.Contains(sandbox.HintOf(err), fmt.Sprint(x.GapTo)) {
 			t.Errorf("in the gap: %v (hint %q)", err, sandbox.HintOf(err))
 		}
 	}
-	if got, err := files.read(stdout, x, total, 10); err != nil || len(got) != 0 {
+	if got, err := files.Read(Stdout, x, total, 10); err != nil || len(got) != 0 {
 		t.Errorf("at the end: %d bytes, %v", len(got), err)
 	}
 }
@@ -151,27 +151,27 @@ func TestRunLogDropsTheMiddle(t *testing.T) {
 func TestRunLogReopens(t *testing.T) {
 	files, _ := testLogFiles(t)
 	const first, second = 11*segmentSize + 100, 5*segmentSize + 7
-	l := newRunLog(files, minLogSize)
-	mustAppend(t, l, stdout, pattern(stdout, 0, first))
-	mustAppend(t, l, stderr, pattern(stderr, 0, segmentSize)) // ends with its segment
-	if err := l.close(); err != nil {
+	l := New(files, MinSize, nil)
+	mustAppend(t, l, Stdout, pattern(Stdout, 0, first))
+	mustAppend(t, l, Stderr, pattern(Stderr, 0, segmentSize)) // ends with its segment
+	if err := l.Close(); err != nil {
 		t.Fatal(err)
 	}
-	l, err := reopenRunLog(files, minLogSize)
+	l, err := Reopen(files, MinSize, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	mustAppend(t, l, stdout, pattern(stdout, first, second))
-	mustAppend(t, l, stderr, pattern(stderr, segmentSize, 5))
-	if err := l.close(); err != nil {
+	mustAppend(t, l, Stdout, pattern(Stdout, first, second))
+	mustAppend(t, l, Stderr, pattern(Stderr, segmentSize, 5))
+	if err := l.Close(); err != nil {
 		t.Fatal(err)
 	}
-	xs := l.extents()
-	if xs[stdout].total != first+second || xs[stdout].kept() > minLogSize+segmentSize || xs[stderr].total != segmentSize+5 {
+	xs := l.Extents()
+	if xs[Stdout].Total != first+second || xs[Stdout].Kept() > MinSize+segmentSize || xs[Stderr].Total != segmentSize+5 {
 		t.Errorf("%+v", xs)
 	}
-	got, err := files.read(stdout, xs[stdout], xs[stdout].gapTo, 1<<30)
-	if err != nil || !bytes.Equal(got, pattern(stdout, xs[stdout].gapTo, xs[stdout].total-xs[stdout].gapTo)) {
+	got, err := files.Read(Stdout, xs[Stdout], xs[Stdout].GapTo, 1<<30)
+	if err != nil || !bytes.Equal(got, pattern(Stdout, xs[Stdout].GapTo, xs[Stdout].Total-xs[Stdout].GapTo)) {
 		t.Errorf("%d bytes, %v", len(got), err)
 	}
 }
@@ -184,12 +184,12 @@ func TestRunLogFollow(t *testing.T) {
 		t.Run(fmt.Sprintf("Hurried=%v", hurried), func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {
 				files, _ := testLogFiles(t)
-				l := newRunLog(files, minLogSize)
+				l := New(files, MinSize, nil)
 				var got bytes.Buffer
 				gate := make(chan struct{})
 				done := make(chan error)
 				go func() {
-					done <- l.follow(t.Context(), func(s sandbox.StreamName, data []byte) error {
+					done <- l.Follow(t.Context(), func(s sandbox.StreamName, data []byte) error {
 						<-gate
 						got.Write(data)
 						return nil
@@ -200,7 +200,7 @@ func TestRunLogFollow(t *testing.T) {
 				go func() {
 					defer close(written)
 					for at := int64(0); at < total; at += 100 << 10 {
-						mustAppend(t, l, stdout, pattern(stdout, at, min(100<<10, total-at)))
+						mustAppend(t, l, Stdout, pattern(Stdout, at, min(100<<10, total-at)))
 					}
 				}()
 				synctest.Wait()
@@ -210,24 +210,24 @@ func TestRunLogFollow(t *testing.T) {
 				default:
 				}
 				if hurried {
-					l.hurry()
+					l.Hurry()
 					<-written
 				}
 				close(gate)
 				<-written
-				if err := l.close(); err != nil {
+				if err := l.Close(); err != nil {
 					t.Fatal(err)
 				}
 				if err := <-done; err != nil {
 					t.Fatal(err)
 				}
-				x := l.extents()[stdout]
-				want := pattern(stdout, 0, total)
+				x := l.Extents()[Stdout]
+				want := pattern(Stdout, 0, total)
 				if hurried {
 					// It had read its first piece before the gate.
-					want = slicesConcat(pattern(stdout, 0, x.gapFrom), gapText(x.gapTo-x.gapFrom), pattern(stdout, x.gapTo, total-x.gapTo))
+					want = slicesConcat(pattern(Stdout, 0, x.GapFrom), gapText(x.GapTo-x.GapFrom), pattern(Stdout, x.GapTo, total-x.GapTo))
 				}
-				if x.kept() == total || !bytes.Equal(got.Bytes(), want) {
+				if x.Kept() == total || !bytes.Equal(got.Bytes(), want) {
 					t.Errorf("%d bytes, want %d; %+v", got.Len(), len(want), x)
 				}
 			})
@@ -239,19 +239,19 @@ func slicesConcat(parts ...[]byte) []byte { return bytes.Join(parts, nil) }
 
 func TestRunLogFollowKeepsTheOrder(t *testing.T) {
 	files, _ := testLogFiles(t)
-	l := newRunLog(files, minLogSize)
+	l := New(files, MinSize, nil)
 	var want []string
 	for i := range 100 {
 		s := i / 3 % 2
 		text := fmt.Sprintf("%d,", i)
 		mustAppend(t, l, s, []byte(text))
-		want = append(want, string(streamName(s))+" "+text)
+		want = append(want, string(StreamName(s))+" "+text)
 	}
-	if err := l.close(); err != nil {
+	if err := l.Close(); err != nil {
 		t.Fatal(err)
 	}
 	var got []string
-	err := l.follow(t.Context(), func(s sandbox.StreamName, data []byte) error {
+	err := l.Follow(t.Context(), func(s sandbox.StreamName, data []byte) error {
 		for text := range strings.SplitAfterSeq(string(data), ",") {
 			if text != "" {
 				got = append(got, string(s)+" "+text)
@@ -266,21 +266,21 @@ func TestRunLogFollowKeepsTheOrder(t *testing.T) {
 
 func TestRunLogFollowBeyondTheOrder(t *testing.T) {
 	files, _ := testLogFiles(t)
-	l := newRunLog(files, minLogSize)
-	var want [streams]string
+	l := New(files, MinSize, nil)
+	var want [Streams]string
 	for i := range maxOrder + 1000 {
 		mustAppend(t, l, i%2, []byte{byte('a' + i%26)})
 		want[i%2] += string(rune('a' + i%26))
 	}
-	if err := l.close(); err != nil {
+	if err := l.Close(); err != nil {
 		t.Fatal(err)
 	}
-	var got [streams]string
-	err := l.follow(t.Context(), func(s sandbox.StreamName, data []byte) error {
+	var got [Streams]string
+	err := l.Follow(t.Context(), func(s sandbox.StreamName, data []byte) error {
 		if s == sandbox.Stdout {
-			got[stdout] += string(data)
+			got[Stdout] += string(data)
 		} else {
-			got[stderr] += string(data)
+			got[Stderr] += string(data)
 		}
 		return nil
 	})
@@ -292,15 +292,15 @@ func TestRunLogFollowBeyondTheOrder(t *testing.T) {
 func TestRunLogFollowEnds(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		files, _ := testLogFiles(t)
-		l := newRunLog(files, minLogSize)
-		mustAppend(t, l, stdout, []byte("x"))
+		l := New(files, MinSize, nil)
+		mustAppend(t, l, Stdout, []byte("x"))
 		refused := errors.New("refused")
-		if err := l.follow(t.Context(), func(sandbox.StreamName, []byte) error { return refused }); err != refused {
+		if err := l.Follow(t.Context(), func(sandbox.StreamName, []byte) error { return refused }); err != refused {
 			t.Errorf("%v, want the reader's own error", err)
 		}
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan error)
-		go func() { done <- l.follow(ctx, func(sandbox.StreamName, []byte) error { return nil }) }()
+		go func() { done <- l.Follow(ctx, func(sandbox.StreamName, []byte) error { return nil }) }()
 		synctest.Wait()
 		cancel()
 		if err := <-done; !errors.Is(err, context.Canceled) {
@@ -309,7 +309,7 @@ func TestRunLogFollowEnds(t *testing.T) {
 		if len(l.readers) != 0 {
 			t.Errorf("%d readers left", len(l.readers))
 		}
-		if err := l.close(); err != nil {
+		if err := l.Close(); err != nil {
 			t.Fatal(err)
 		}
 	})
@@ -317,15 +317,15 @@ func TestRunLogFollowEnds(t *testing.T) {
 
 func BenchmarkRunLogAppend(b *testing.B) {
 	files, _ := testLogFiles(b)
-	l := newRunLog(files, 64<<20)
-	p := pattern(stdout, 0, 32<<10)
+	l := New(files, 64<<20, nil)
+	p := pattern(Stdout, 0, 32<<10)
 	b.SetBytes(int64(len(p)))
 	for b.Loop() {
-		if err := l.append(stdout, p); err != nil {
+		if err := l.Append(Stdout, p); err != nil {
 			b.Fatal(err)
 		}
 	}
-	if err := l.close(); err != nil {
+	if err := l.Close(); err != nil {
 		b.Fatal(err)
 	}
 }

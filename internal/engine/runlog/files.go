@@ -1,4 +1,4 @@
-package engine
+package runlog
 
 import (
 	"errors"
@@ -20,37 +20,46 @@ import (
 // read a log without an index.
 const segmentSize = 1 << 20
 
-// logFiles names the log of one run.
-type logFiles struct {
+// MinSize is the space that a log needs, in bytes, for the head, the tail and
+// the segment being written, of two streams.
+const MinSize = 8 * segmentSize
+
+// Files names the files of one run.
+type Files struct {
 	root         *os.Root
 	sandbox, run string
 }
 
-func streamName(s int) sandbox.StreamName {
-	if s == stderr {
+// FilesOf returns the names of the files of a run. root has a directory for each
+// sandbox.
+func FilesOf(root *os.Root, sandboxID, runID string) Files { return Files{root, sandboxID, runID} }
+
+// StreamName returns the name of a stream.
+func StreamName(s int) sandbox.StreamName {
+	if s == Stderr {
 		return sandbox.Stderr
 	}
 	return sandbox.Stdout
 }
 
-// The streams as array indexes.
+// The streams of a run, as array indexes, and their number.
 const (
-	stdout = iota
-	stderr
-	streams
+	Stdout = iota
+	Stderr
+	Streams
 )
 
-func (f logFiles) name(stream int, segment int64) string {
-	return fmt.Sprintf("%s/%s.%s.%06d", f.sandbox, f.run, streamName(stream), segment)
+func (f Files) name(stream int, segment int64) string {
+	return fmt.Sprintf("%s/%s.%s.%06d", f.sandbox, f.run, StreamName(stream), segment)
 }
 
 // create makes the file of a new segment.
-func (f logFiles) create(stream int, segment int64) (*os.File, error) {
+func (f Files) create(stream int, segment int64) (*os.File, error) {
 	return f.open(f.name(stream, segment), os.O_WRONLY|os.O_CREATE|os.O_EXCL)
 }
 
 // open opens a file for writing, and creates its directory if necessary.
-func (f logFiles) open(name string, flags int) (*os.File, error) {
+func (f Files) open(name string, flags int) (*os.File, error) {
 	file, err := f.root.OpenFile(name, flags, 0o600)
 	if !errors.Is(err, fs.ErrNotExist) {
 		return file, err
@@ -61,19 +70,20 @@ func (f logFiles) open(name string, flags int) (*os.File, error) {
 	return f.root.OpenFile(name, flags, 0o600)
 }
 
-// An extent describes the bytes of one stream: total bytes, without the dropped
+// An Extent describes the bytes of one stream: total bytes, without the dropped
 // bytes from gapFrom to gapTo.
-type extent struct {
-	total, gapFrom, gapTo int64
+type Extent struct {
+	Total, GapFrom, GapTo int64
 }
 
-func (x extent) kept() int64 { return x.total - (x.gapTo - x.gapFrom) }
+// Kept returns how many bytes there are.
+func (x Extent) Kept() int64 { return x.Total - (x.GapTo - x.GapFrom) }
 
-// extents works out the extent of each stream from the files.
-func (f logFiles) extents() ([streams]extent, error) {
+// Extents works out the extent of each stream from the files.
+func (f Files) Extents() ([Streams]Extent, error) {
 	var (
-		xs    [streams]extent
-		found [streams][]int64
+		xs    [Streams]Extent
+		found [Streams][]int64
 	)
 	dir, err := f.root.Open(f.sandbox)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -94,11 +104,11 @@ func (f logFiles) extents() ([streams]extent, error) {
 		}
 		stream, number, _ := strings.Cut(rest, ".")
 		segment, err := strconv.ParseInt(number, 10, 64)
-		s := stdout
+		s := Stdout
 		if stream == string(sandbox.Stderr) {
-			s = stderr
+			s = Stderr
 		}
-		if err != nil || stream != string(streamName(s)) {
+		if err != nil || stream != string(StreamName(s)) {
 			return xs, fmt.Errorf("%s is not the name of a log", name)
 		}
 		found[s] = append(found[s], segment)
@@ -113,12 +123,12 @@ func (f logFiles) extents() ([streams]extent, error) {
 		if err != nil {
 			return xs, err
 		}
-		xs[s].total = last*segmentSize + info.Size()
+		xs[s].Total = last*segmentSize + info.Size()
 		// There is one gap at most: segments are dropped in order, behind the
 		// head.
 		for i, segment := range segments {
 			if segment != int64(i) {
-				xs[s].gapFrom, xs[s].gapTo = int64(i)*segmentSize, segment*segmentSize
+				xs[s].GapFrom, xs[s].GapTo = int64(i)*segmentSize, segment*segmentSize
 				break
 			}
 		}
@@ -126,18 +136,18 @@ func (f logFiles) extents() ([streams]extent, error) {
 	return xs, nil
 }
 
-// read reads up to n bytes of a stream at offset, and stops early at the gap
+// Read reads up to n bytes of a stream at offset, and stops early at the gap
 // and at the end. At the end it returns no bytes. An offset within the gap is
 // of kind NotFound.
-func (f logFiles) read(stream int, x extent, offset int64, n int64) ([]byte, error) {
-	if offset >= x.gapFrom && offset < x.gapTo {
+func (f Files) Read(stream int, x Extent, offset int64, n int64) ([]byte, error) {
+	if offset >= x.GapFrom && offset < x.GapTo {
 		return nil, sandbox.WithHint(
-			sandbox.Errorf(sandbox.NotFound, "offset: bytes %d to %d of %s were not kept", x.gapFrom, x.gapTo, streamName(stream)),
-			"go on at %d; let the program write what matters to a file", x.gapTo)
+			sandbox.Errorf(sandbox.NotFound, "offset: bytes %d to %d of %s were not kept", x.GapFrom, x.GapTo, StreamName(stream)),
+			"go on at %d; let the program write what matters to a file", x.GapTo)
 	}
-	end := x.total
-	if offset < x.gapFrom {
-		end = x.gapFrom
+	end := x.Total
+	if offset < x.GapFrom {
+		end = x.GapFrom
 	}
 	n = min(n, end-offset)
 	if n <= 0 {
@@ -156,7 +166,7 @@ func (f logFiles) read(stream int, x extent, offset int64, n int64) ([]byte, err
 }
 
 // readPart fills p from one segment.
-func (f logFiles) readPart(stream int, offset int64, p []byte) error {
+func (f Files) readPart(stream int, offset int64, p []byte) error {
 	file, err := f.root.Open(f.name(stream, offset/segmentSize))
 	if err != nil {
 		return err
@@ -169,9 +179,9 @@ func (f logFiles) readPart(stream int, offset int64, p []byte) error {
 	return err
 }
 
-// remove removes all files of the log, and the results.
-func (f logFiles) remove() error {
-	xs, err := f.extents()
+// Remove removes all files of the log, and the results.
+func (f Files) Remove() error {
+	xs, err := f.Extents()
 	if err != nil {
 		return err
 	}
@@ -179,12 +189,34 @@ func (f logFiles) remove() error {
 	if err := f.root.Remove(f.resultsName()); !errors.Is(err, fs.ErrNotExist) {
 		errs = append(errs, err)
 	}
-	for s := range streams {
-		for at := int64(0); at < xs[s].total; at += segmentSize {
-			if at < xs[s].gapFrom || at >= xs[s].gapTo {
+	for s := range Streams {
+		for at := int64(0); at < xs[s].Total; at += segmentSize {
+			if at < xs[s].GapFrom || at >= xs[s].GapTo {
 				errs = append(errs, f.root.Remove(f.name(s, at/segmentSize)))
 			}
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// baselineSuffix ends the name of the file with the state of the workspace
+// before the run.
+const baselineSuffix = "before"
+
+func (f Files) baselineName() string { return f.sandbox + "/" + f.run + "." + baselineSuffix }
+
+// CreateBaseline makes the file for the state of the workspace before the run.
+func (f Files) CreateBaseline() (*os.File, error) {
+	return f.open(f.baselineName(), os.O_WRONLY|os.O_CREATE|os.O_TRUNC)
+}
+
+// OpenBaseline opens the file that CreateBaseline made.
+func (f Files) OpenBaseline() (*os.File, error) { return f.root.Open(f.baselineName()) }
+
+// RemoveBaseline removes the file that CreateBaseline made, if there is one.
+func (f Files) RemoveBaseline() error {
+	if err := f.root.Remove(f.baselineName()); !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	return nil
 }

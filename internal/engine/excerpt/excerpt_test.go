@@ -1,4 +1,4 @@
-package engine
+package excerpt
 
 import (
 	"fmt"
@@ -10,15 +10,15 @@ import (
 // excerptOf makes an excerpt of text in which the bytes of gap were dropped.
 func excerptOf(tb testing.TB, text string, n int, gapFrom, gapTo int64) (string, int64) {
 	tb.Helper()
-	x := extent{total: int64(len(text)), gapFrom: gapFrom, gapTo: gapTo}
+	total := int64(len(text))
 	read := func(offset, n int64) ([]byte, error) {
-		end := min(offset+n, x.total)
+		end := min(offset+n, total)
 		if gapFrom < gapTo && offset < gapTo && end > gapFrom {
 			tb.Errorf("read from %d to %d, across the gap %d to %d", offset, end, gapFrom, gapTo)
 		}
 		return []byte(text[offset:end]), nil
 	}
-	got, omitted, err := excerpt(read, x, n)
+	got, omitted, err := Stream{Read: read, Total: total, GapFrom: gapFrom, GapTo: gapTo}.Shorten(n)
 	if err != nil {
 		tb.Fatal(err)
 	}

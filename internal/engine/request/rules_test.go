@@ -1,4 +1,4 @@
-package engine
+package request
 
 import (
 	"errors"
@@ -11,8 +11,16 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
+// testRules are the rules of a server with all defaults.
+func testRules() *Rules {
+	return &Rules{
+		Defaults: sandbox.DefaultLimits(), Network: sandbox.NetworkNone,
+		RunTimeout: 30 * time.Second, MaxRunTimeout: 10 * time.Minute,
+	}
+}
+
 func TestCheckRun(t *testing.T) {
-	e := &Engine{opts: Options{}.withDefaults()}
+	rules := testRules()
 	repeat := strings.Repeat
 	many := func(n int) (list []string) {
 		for range n {
@@ -54,7 +62,7 @@ func TestCheckRun(t *testing.T) {
 		{"Dir", sandbox.RunRequest{Code: "x", Dir: "sub"}, ""},
 		{"DirWithNUL", sandbox.RunRequest{Code: "x", Dir: "/a\x00"}, "cwd:"},
 		{"DirThatIsNotUTF8", sandbox.RunRequest{Code: "x", Dir: "/\xff"}, "cwd:"},
-		{"TooLongADir", sandbox.RunRequest{Code: "x", Dir: repeat("/x", maxPath)}, "cwd:"},
+		{"TooLongADir", sandbox.RunRequest{Code: "x", Dir: repeat("/x", MaxPath)}, "cwd:"},
 
 		{"Env", sandbox.RunRequest{Code: "x", Env: map[string]string{"_a1": "", "B": "x=y\n"}}, ""},
 		{"EnvWithoutAName", sandbox.RunRequest{Code: "x", Env: map[string]string{"": "SECRET"}}, "env:"},
@@ -64,7 +72,7 @@ func TestCheckRun(t *testing.T) {
 		{"EnvWithNUL", sandbox.RunRequest{Code: "x", Env: map[string]string{"A": "SECRET\x00"}}, "env: A:"},
 		{"EnvThatIsNotUTF8", sandbox.RunRequest{Code: "x", Env: map[string]string{"A": "SECRET\xff"}}, "env: A:"},
 		{"TooLongAnEnv", sandbox.RunRequest{Code: "x", Env: map[string]string{"A": "SECRET" + repeat("x", maxText)}}, "env: A:"},
-		{"TooManyEnv", sandbox.RunRequest{Code: "x", Env: manyEnv(maxEnv + 1)}, "env:"},
+		{"TooManyEnv", sandbox.RunRequest{Code: "x", Env: manyEnv(MaxEnv + 1)}, "env:"},
 
 		{"MostStdin", sandbox.RunRequest{Code: "x", Stdin: make([]byte, maxStdin)}, ""},
 		{"TooMuchStdin", sandbox.RunRequest{Code: "x", Stdin: make([]byte, maxStdin+1)}, "stdin:"},
@@ -77,7 +85,7 @@ func TestCheckRun(t *testing.T) {
 		{"NegativeTimeout", sandbox.RunRequest{Code: "x", Timeout: -1}, "timeout:"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			err := e.checkRun(&c.req)
+			err := rules.CheckRun(&c.req)
 			if c.want == "" {
 				if err != nil {
 					t.Errorf("refused: %v", err)
@@ -103,22 +111,10 @@ func manyEnv(n int) map[string]string {
 	return env
 }
 
-func TestCheckRunDefaults(t *testing.T) {
-	e := &Engine{opts: Options{RunTimeout: time.Minute, MaxRunTimeout: 5 * time.Second}.withDefaults()}
-	req := sandbox.RunRequest{Code: "x", Dir: "a/../b"}
-	if err := e.checkRun(&req); err != nil {
-		t.Fatal(err)
-	}
-	if req.Timeout != 5*time.Second || req.Dir != "/data/a/../b" {
-		t.Errorf("timeout %v, dir %s", req.Timeout, req.Dir)
-	}
-}
-
 func TestCheckCreate(t *testing.T) {
-	e := &Engine{
-		opts:     Options{Maxima: sandbox.Limits{MemoryBytes: 1 << 30, Lifetime: 48 * time.Hour}, MaxNetwork: "*.a.example"}.withDefaults(),
-		features: driver.Features{Host: true, Network: true},
-	}
+	rules := testRules()
+	rules.Maxima, rules.MaxNetwork = sandbox.Limits{MemoryBytes: 1 << 30, Lifetime: 48 * time.Hour}, "*.a.example"
+	rules.Features = driver.Features{Host: true, Network: true}
 	for _, c := range []struct {
 		name string
 		req  sandbox.CreateRequest
@@ -152,7 +148,7 @@ func TestCheckCreate(t *testing.T) {
 		{"TooLongALife", sandbox.CreateRequest{Limits: sandbox.Limits{Lifetime: 49 * time.Hour}}, sandbox.Invalid, "lifetime:"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			limits, err := e.checkCreate(&c.req)
+			limits, err := rules.CheckCreate(&c.req)
 			if sandbox.KindOf(err) != c.kind || err != nil && !strings.HasPrefix(err.Error(), c.want) {
 				t.Fatalf("%v (%s), want %s %s", err, sandbox.KindOf(err), c.kind, c.want)
 			}
@@ -161,26 +157,15 @@ func TestCheckCreate(t *testing.T) {
 			}
 		})
 	}
-	e.features.Network = false
-	if _, err := e.checkNetwork("b.a.example"); !errors.Is(err, sandbox.Unsupported) || sandbox.HintOf(err) == "" {
+	rules.Features.Network = false
+	if _, err := rules.CheckNetwork("b.a.example"); !errors.Is(err, sandbox.Unsupported) || sandbox.HintOf(err) == "" {
 		t.Errorf("a network of a driver that has none: %v, hint %q", err, sandbox.HintOf(err))
 	}
 	big := sandbox.CreateRequest{Env: map[string]string{}}
 	for i := range 20 {
 		big.Env[fmt.Sprintf("V%d", i)] = strings.Repeat("x", maxText)
 	}
-	if _, err := e.checkCreate(&big); !errors.Is(err, sandbox.Invalid) {
+	if _, err := rules.CheckCreate(&big); !errors.Is(err, sandbox.Invalid) {
 		t.Errorf("an environment of 2.5 MiB: %v", err)
-	}
-}
-
-func TestHostname(t *testing.T) {
-	for name, want := range map[string]string{
-		"": "sandbox", "My Box": "my-box", "---": "sandbox", "ü": "sandbox",
-		strings.Repeat("a", 62) + "-b": strings.Repeat("a", 62),
-	} {
-		if got := hostname(name); got != want {
-			t.Errorf("hostname(%q) = %q, want %q", name, got, want)
-		}
 	}
 }

@@ -1,0 +1,184 @@
+package request
+
+import (
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/glovebox-dev/glovebox/internal/driver"
+	"github.com/glovebox-dev/glovebox/internal/engine/excerpt"
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
+)
+
+// Rules are the rules of one server for requests: its bounds, its defaults, and
+// the features of its driver.
+type Rules struct {
+	Driver     string // the driver's name
+	Features   driver.Features
+	Workspaces bool // the server keeps workspaces
+
+	// Defaults and Network fill in what a request for a sandbox leaves out.
+	// Maxima and MaxNetwork are the most that it may ask for.
+	Defaults, Maxima    sandbox.Limits
+	Network, MaxNetwork sandbox.Network
+	// RunTimeout and MaxRunTimeout are the same for the timeout of a run.
+	RunTimeout, MaxRunTimeout time.Duration
+}
+
+// CannotHibernate returns the error for a driver that cannot pause sandboxes.
+func (r *Rules) CannotHibernate() error {
+	return sandbox.WithHint(sandbox.Errorf(sandbox.Unsupported, "driver %s cannot pause sandboxes", r.Driver),
+		"use another driver, or stop the sandbox")
+}
+
+// CheckCreate checks a request for a sandbox, and returns its limits with the
+// defaults filled in.
+func (r *Rules) CheckCreate(req *sandbox.CreateRequest) (sandbox.Limits, error) {
+	none := sandbox.Limits{}
+	if len(req.Name) > maxName || !utf8.ValidString(req.Name) || strings.ContainsFunc(req.Name, unicode.IsControl) {
+		return none, sandbox.WithHint(Invalid("name: %s is not a name", excerpt.Quote(req.Name)),
+			"use up to %d bytes without control characters", maxName)
+	}
+	if req.Image == "" { // if the driver has that; see defaultImage
+		req.Image = sandbox.ImageHost
+	}
+	if len(req.Image) > maxImage || !utf8.ValidString(req.Image) ||
+		strings.ContainsFunc(req.Image, func(r rune) bool { return unicode.IsControl(r) || unicode.IsSpace(r) }) {
+		return none, sandbox.WithHint(Invalid("image: %s is not an image", excerpt.Quote(req.Image)),
+			"use %q or a reference such as debian:stable-slim", sandbox.ImageHost)
+	}
+	if err := r.checkWorkspace(req.Workspace); err != nil {
+		return none, err
+	}
+	if err := checkWritable(req.Writable); err != nil {
+		return none, err
+	}
+	network, err := r.CheckNetwork(req.Network)
+	if err != nil {
+		return none, err
+	}
+	req.Network = network
+	if err := CheckEnv(req.Env); err != nil {
+		return none, err
+	}
+	if TextSize(nil, req.Env) > MaxTexts {
+		return none, TooMuchText()
+	}
+	if err := checkLabels(req.Labels); err != nil {
+		return none, err
+	}
+	limits := req.Limits.Or(r.Defaults)
+	if req.TTL != 0 && req.Limits.Idle == 0 {
+		limits.Idle = limits.Lifetime
+		if most := r.Maxima.Idle; most != 0 {
+			limits.Idle = min(limits.Idle, most)
+		}
+	}
+	if err := limits.Check(r.Maxima); err != nil {
+		return none, err
+	}
+	return limits, r.checkEnd(req, limits)
+}
+
+// checkEnd checks the end that a request sets for its sandbox.
+func (r *Rules) checkEnd(req *sandbox.CreateRequest, limits sandbox.Limits) error {
+	if req.TTL != 0 {
+		if err := CheckTTL(req.TTL, limits.Lifetime); err != nil {
+			return err
+		}
+	}
+	switch req.AtEnd {
+	case "", sandbox.AtEndStop:
+		return nil
+	case sandbox.AtEndHibernate:
+		if !r.Features.Pause {
+			return r.CannotHibernate()
+		}
+		return nil
+	}
+	return Invalid("at_end: %s is not what can become of a sandbox", excerpt.Quote(string(req.AtEnd)))
+}
+
+// checkWorkspace checks that a sandbox can have a workspace of that name.
+func (r *Rules) checkWorkspace(name string) error {
+	if name == "" {
+		return nil
+	}
+	if err := CheckWorkspaceName(name); err != nil {
+		return err
+	}
+	if !r.Workspaces || !r.Features.Workspace && !r.Features.WorkspaceCopied {
+		return sandbox.WithHint(sandbox.Errorf(sandbox.Unsupported, "workspace: driver %s cannot mount one", r.Driver),
+			"leave the workspace out, or use another driver: glovebox doctor lists them")
+	}
+	return nil
+}
+
+// CheckNetwork returns the requested policy in canonical form, or the default
+// one. It fails if the operator does not allow the policy.
+func (r *Rules) CheckNetwork(asked sandbox.Network) (sandbox.Network, error) {
+	n, err := sandbox.ParseNetwork(string(asked))
+	if err != nil {
+		return "", err
+	}
+	if n == "" {
+		n = r.Network
+	}
+	if err := n.Within(r.MaxNetwork); err != nil {
+		return "", err
+	}
+	if n != sandbox.NetworkNone && !r.Features.Network {
+		return "", sandbox.WithHint(sandbox.Errorf(sandbox.Unsupported, "network: driver %s cannot enforce %s", r.Driver, excerpt.Quote(string(n))),
+			"use %q, or another driver: glovebox doctor lists them", sandbox.NetworkNone)
+	}
+	return n, nil
+}
+
+// CheckRun checks a request for a run, and fills in its defaults.
+func (r *Rules) CheckRun(req *sandbox.RunRequest) error {
+	if err := checkProgram(req); err != nil {
+		return err
+	}
+	if err := checkContext(req); err != nil {
+		return err
+	}
+	if req.Dir != "" { // else the guest starts it in the working directory
+		if err := CheckPath("cwd", req.Dir); err != nil {
+			return err
+		}
+		if !utf8.ValidString(req.Dir) {
+			return Invalid("cwd: is not UTF-8")
+		}
+		req.Dir = Absolute(req.Dir)
+	}
+	if err := CheckEnv(req.Env); err != nil {
+		return err
+	}
+	if len(req.Stdin) > maxStdin {
+		return sandbox.WithHint(Invalid("stdin: %d bytes are more than %d", len(req.Stdin), maxStdin),
+			"write the data to a file and read it from there")
+	}
+	if p := req.PTY; p != nil {
+		if err := CheckTerminal(*p); err != nil {
+			return err
+		}
+	}
+	if req.Timeout == 0 {
+		req.Timeout = r.RunTimeout
+	}
+	if err := r.CheckTimeout(req.Timeout); err != nil {
+		return err
+	}
+	req.Timeout = max(req.Timeout, time.Millisecond)
+	return nil
+}
+
+// CheckTimeout checks the timeout of a program.
+func (r *Rules) CheckTimeout(d time.Duration) error {
+	if d < 0 || d > r.MaxRunTimeout {
+		return sandbox.WithHint(Invalid("timeout: %v is not between 0 and the most this server allows, %v", d, r.MaxRunTimeout),
+			"ask for less, or start the work in the background and look at it later")
+	}
+	return nil
+}

@@ -1,0 +1,95 @@
+package runlog
+
+import (
+	"encoding/json"
+	"fmt"
+	"strings"
+
+	"github.com/glovebox-dev/glovebox/internal/engine/excerpt"
+	"github.com/glovebox-dev/glovebox/internal/guestapi"
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
+)
+
+// CleanResult returns the guest's result without the invalid parts: the guest
+// is not trusted.
+func CleanResult(data map[string]json.RawMessage) map[string]json.RawMessage {
+	out := make(map[string]json.RawMessage, len(data))
+	for mime, value := range data {
+		var text string
+		if validMIME(mime) && (isJSONType(mime) || json.Unmarshal(value, &text) == nil) {
+			out[mime] = value
+		}
+	}
+	return out
+}
+
+// isJSONType reports whether the values of a MIME type are JSON, as opposed to
+// text or base64.
+func isJSONType(mime string) bool {
+	return mime == "application/json" || strings.HasSuffix(mime, "+json")
+}
+
+// validMIME reports whether a text is a MIME type without parameters.
+func validMIME(mime string) bool {
+	kind, sub, ok := strings.Cut(mime, "/")
+	return ok && kind != "" && sub != "" && len(mime) <= 128 && !strings.ContainsFunc(mime, func(r rune) bool {
+		letter := r >= 'a' && r <= 'z' || r >= 'A' && r <= 'Z' || r >= '0' && r <= '9'
+		return !letter && !strings.ContainsRune("!#$&^_.+-/", r)
+	})
+}
+
+// CleanError returns the guest's exception with its texts shortened.
+func CleanError(e *guestapi.RunError) sandbox.RunError {
+	return sandbox.RunError{
+		Name:      excerpt.Cut(e.Name, MaxErrorName),
+		Value:     excerpt.Cut(e.Value, MaxErrorText),
+		Traceback: excerpt.Cut(e.Traceback, 2*MaxErrorText),
+		Line:      max(e.Line, 0),
+		Source:    excerpt.Cut(e.Source, MaxErrorText),
+	}
+}
+
+// maxPreviewWhy bounds, in bytes, why there is no preview.
+const maxPreviewWhy = 256
+
+// CleanPreviews returns the guest's previews of a result without the invalid
+// ones: the guest is not trusted.
+func CleanPreviews(res *guestapi.Result) map[string]sandbox.Preview {
+	out := make(map[string]sandbox.Preview, len(res.Previews))
+	for mime, p := range res.Previews {
+		if _, ok := res.Data[mime]; !ok || !sandbox.IsPicture(mime) {
+			continue
+		}
+		if p.Why != "" {
+			out[mime] = sandbox.Preview{Why: CleanWhy(p.Why)}
+			continue
+		}
+		out[mime] = CleanPreview(p.Data, "")
+	}
+	return out
+}
+
+// CleanPreview checks the size and the first bytes of a guest's preview of a
+// picture. mime is the required type; "" accepts every type.
+func CleanPreview(data []byte, mime string) sandbox.Preview {
+	kind := sandbox.PictureType(data)
+	switch {
+	case len(data) > sandbox.MaxPreview:
+		return sandbox.Preview{Why: TooLarge(int64(len(data)))}
+	case kind == "":
+		return sandbox.Preview{Why: "it is no picture"}
+	case mime != "" && kind != mime:
+		return sandbox.Preview{Why: "it is no picture of the type " + mime}
+	}
+	return sandbox.Preview{MIME: kind, Data: data}
+}
+
+// CleanWhy returns a text of the guest on one line, shortened.
+func CleanWhy(why string) string {
+	return excerpt.Cut(strings.Join(strings.Fields(strings.ToValidUTF8(why, "\uFFFD")), " "), maxPreviewWhy)
+}
+
+// TooLarge says that a picture is too large for a preview.
+func TooLarge(size int64) string {
+	return fmt.Sprintf("it has %s, and its sandbox cannot shrink it to %s", sandbox.FormatBytes(size), sandbox.FormatBytes(sandbox.MaxPreview))
+}

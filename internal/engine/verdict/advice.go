@@ -1,0 +1,75 @@
+package verdict
+
+import (
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
+)
+
+// unresolved matches the messages of common programs about a host that they
+// cannot resolve: requests, curl, git, cargo, apt, Go, Node, wget. It is
+// compiled at its first use. Compiling takes a quarter of a millisecond, and
+// every helper of a sandbox is a start of this program.
+var unresolved = sync.OnceValue(func() *regexp.Regexp {
+	return regexp.MustCompile(
+		`(?:host='|Could not resolve (?:host: |')|dial tcp: lookup |getaddrinfo (?:ENOTFOUND|EAI_AGAIN) |unable to resolve host address ['‘“])([a-z0-9][a-z0-9.-]{1,251}[a-z0-9])`)
+})
+
+// pipFailed is pip's message about a package when it reached no index. The
+// message does not name the host.
+const pipFailed = "No matching distribution found for"
+
+// Advise adds to a verdict which hosts the program could not reach, and the
+// network that allows them. output is the end of the program's output.
+func Advise(v *sandbox.Verdict, network sandbox.Network, used *sandbox.RunNetwork, output string) {
+	if v.Code != sandbox.Failed || v.NextStep != "" {
+		return
+	}
+	var hosts []string
+	addRule := func(rule string) {
+		if !slices.Contains(hosts, rule) && len(hosts) < 8 {
+			hosts = append(hosts, rule)
+		}
+	}
+	add := func(h string) {
+		if sandbox.ValidHost(h) {
+			addRule(h)
+		}
+	}
+	if used != nil {
+		for _, d := range used.Blocked {
+			switch {
+			case d.Blocked == sandbox.BlockedPolicy:
+				add(d.Host)
+			case d.Blocked == sandbox.BlockedOpaque && sandbox.ValidHost(d.Host) && !sandbox.IsWebPort(d.Port):
+				// The rule for this host allowed TLS and HTTP only.
+				addRule(d.Host + ":" + strconv.Itoa(int(d.Port)))
+			}
+		}
+	}
+	if network == sandbox.NetworkNone {
+		for _, m := range unresolved().FindAllStringSubmatch(output, -1) {
+			add(m[1])
+		}
+		if strings.Contains(output, pipFailed) {
+			add("pypi.org")
+		}
+	}
+	if len(hosts) == 0 {
+		return
+	}
+	// The index of PyPI is useless without the host of its files.
+	if slices.Contains(hosts, "pypi.org") {
+		add("files.pythonhosted.org")
+	}
+	wanted := strings.Join(hosts, ",")
+	if network != sandbox.NetworkNone {
+		wanted = string(network) + "," + wanted
+	}
+	v.NextStep = "the sandbox's network does not allow " + strings.Join(hosts, ", ") +
+		": if it needs that, make a sandbox with network \"" + wanted + "\""
+}

@@ -1,0 +1,48 @@
+package verdict
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
+)
+
+func TestAdvise(t *testing.T) {
+	for _, c := range []struct {
+		network sandbox.Network
+		output  string
+		want    string
+	}{
+		{"none", "HTTPSConnectionPool(host='pypi.org', port=443): Max retries exceeded", `"pypi.org,files.pythonhosted.org"`},
+		{"none", "curl: (6) Could not resolve host: a.example", `"a.example"`},
+		{"none", "fatal: unable to access 'https://github.com/x/': Could not resolve host: github.com\n", `"github.com"`},
+		{"none", "getaddrinfo EAI_AGAIN registry.npmjs.org", `"registry.npmjs.org"`},
+		{"none", "ERROR: No matching distribution found for rich", `"pypi.org,files.pythonhosted.org"`},
+		{"none", "Err:1 http://deb.debian.org\n  Could not resolve 'deb.debian.org'", `"deb.debian.org"`},
+		{"none", "dial tcp: lookup proxy.golang.org: Temporary failure in name resolution", `"proxy.golang.org"`},
+		{"none", "Could not resolve host: localhost", ""},
+		{"none", "all is well", ""},
+		{"a.example", "Could not resolve host: b.example", ""}, // the record knows
+	} {
+		v := sandbox.Verdict{Code: sandbox.Failed}
+		Advise(&v, c.network, nil, c.output)
+		if c.want == "" != (v.NextStep == "") || !strings.Contains(v.NextStep, c.want) {
+			t.Errorf("%s: %q: %q, want %s", c.network, c.output, v.NextStep, c.want)
+		}
+	}
+	// A protocol that does not say its host needs its port in the rule; on the
+	// web's ports that is of no use.
+	used := &sandbox.RunNetwork{Blocked: []sandbox.Destination{
+		{Host: "a.example", Port: 22, Blocked: sandbox.BlockedOpaque}, {Host: "a.example", Port: 443, Blocked: sandbox.BlockedOpaque},
+	}}
+	other := sandbox.Verdict{Code: sandbox.Failed}
+	Advise(&other, "a.example", used, "")
+	if !strings.HasSuffix(other.NextStep, `"a.example,a.example:22"`) {
+		t.Errorf("for another protocol: %q", other.NextStep)
+	}
+	ok := sandbox.Verdict{Code: sandbox.OK}
+	Advise(&ok, "none", nil, "Could not resolve host: a.example")
+	if ok.NextStep != "" {
+		t.Errorf("a run that is ok is advised: %q", ok.NextStep)
+	}
+}
