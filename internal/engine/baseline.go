@@ -1,13 +1,11 @@
 package engine
 
 import (
-	"encoding/binary"
 	"errors"
-	"io"
 	"sync"
 	"time"
 
-	"github.com/glovebox-dev/glovebox/internal/workspace"
+	"github.com/glovebox-dev/glovebox/internal/engine/mount"
 )
 
 // A run may outlive the process that began it. The next process must be able to
@@ -48,7 +46,7 @@ func (r *run) keepBaseline() {
 	k.kept = true
 	f, err := r.files().CreateBaseline()
 	if err == nil {
-		err = errors.Join(r.workspace.save(f), f.Close())
+		err = errors.Join(r.workspace.Save(f), f.Close())
 	}
 	if err != nil {
 		// The next process then knows less about the changes.
@@ -86,36 +84,20 @@ func (r *run) resumeBaseline() {
 	b, err := r.keptBaseline()
 	if err != nil {
 		r.b.e.log.Warn("what was in the workspace before is not known", "run", r.rec.ID, "error", err)
-		now, err := m.look(r.ctx)
-		if err != nil {
+		if b, err = m.BaselineSince(r.ctx, r.rec.Started); err != nil {
 			r.b.e.log.Error("look at workspace", "run", r.rec.ID, "error", err)
 			return
 		}
-		since := r.rec.Started.Add(-workspace.Tick) // the file system clock may lag by one tick
-		b = &baseline{before: now.Before(since), since: since}
 	}
-	m.resume(r)
+	m.Resume(r)
 	r.workspace = b
 }
 
-func (r *run) keptBaseline() (*baseline, error) {
+func (r *run) keptBaseline() (*mount.Baseline, error) {
 	f, err := r.files().OpenBaseline()
 	if err != nil {
 		return nil, err
 	}
 	defer f.Close()
-	return readBaseline(f)
-}
-
-func (b *baseline) save(w io.Writer) error {
-	return errors.Join(binary.Write(w, binary.LittleEndian, b.since.UnixNano()), b.before.Save(w))
-}
-
-func readBaseline(r io.Reader) (*baseline, error) {
-	var since int64
-	if err := binary.Read(r, binary.LittleEndian, &since); err != nil {
-		return nil, err
-	}
-	before, err := workspace.ReadSnapshot(r)
-	return &baseline{before: before, since: time.Unix(0, since)}, err
+	return mount.ReadBaseline(f)
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/glovebox-dev/glovebox/internal/driver"
+	"github.com/glovebox-dev/glovebox/internal/engine/mount"
 	"github.com/glovebox-dev/glovebox/internal/engine/request"
 	"github.com/glovebox-dev/glovebox/internal/engine/verdict"
 	"github.com/glovebox-dev/glovebox/internal/fair"
@@ -37,14 +38,14 @@ type box struct {
 	err   error
 	drv   driver.Box
 	guest guest
-	mount *mount    // nil without a workspace
-	copy  *workcopy // nil unless the box has a copy of the workspace
-	since time.Time // when it was ready
+	mount *mount.Mount // nil without a workspace
+	copy  *mount.Copy  // nil unless the box has a copy of the workspace
+	since time.Time    // when it was ready
 
 	mu       sync.Mutex
 	rec      store.Sandbox
 	uses     int // uses that keep it awake
-	stays    int // number of stayAwake calls in force; they are no uses
+	stays    int // number of StayAwake calls in force; they are no uses
 	runs     map[string]*run
 	forwards map[*forward]struct{}
 	ports    int             // number of forwards that are connections to ports
@@ -224,9 +225,12 @@ func (b *box) restLater() {
 	}
 }
 
-// stayAwake keeps a box from being paused until done is called. It fails if the
-// box is paused already, hibernates or stops. The idle time goes on.
-func (b *box) stayAwake() (done func(), ok bool) {
+// StayAwake keeps a box from being paused until done is called. It fails if the
+// box has not started, is paused already, hibernates or stops. The idle time goes on.
+func (b *box) StayAwake() (done func(), ok bool) {
+	if !b.started() {
+		return nil, false
+	}
 	b.power.Lock()
 	defer b.power.Unlock()
 	b.mu.Lock()
@@ -252,9 +256,9 @@ func (b *box) wake() error {
 	}
 	ctx, cancel := context.WithTimeout(b.e.ctx, b.e.pauseTimeout())
 	defer cancel()
-	b.mount.wakes(b)
+	b.mount.Wakes(b)
 	if err := driver.Resume(ctx, b.drv); err != nil {
-		b.mount.rests(b)
+		b.mount.Rests(b)
 		err = fmt.Errorf("wake sandbox: %w", err)
 		if driver.IsGone(err) {
 			b.lost()
@@ -301,7 +305,7 @@ func (b *box) sleep() {
 		b.e.log.Warn("pause sandbox", "sandbox", b.id, "error", err)
 	default:
 		if b.paused = paused; paused {
-			b.mount.rests(b)
+			b.mount.Rests(b)
 		}
 	}
 }
@@ -350,7 +354,7 @@ func (b *box) expire() {
 		return
 	}
 	b.mu.Unlock()
-	if err := b.stop(context.WithoutCancel(b.e.ctx), why); err != nil {
+	if err := b.Stop(context.WithoutCancel(b.e.ctx), why); err != nil {
 		b.e.log.Error("stop expired sandbox", "sandbox", b.id, "error", err)
 	}
 }
@@ -384,10 +388,10 @@ func expired(s sandbox.Sandbox, busy bool, now time.Time) (verdict.Reason, bool)
 	return verdict.Reason{}, false
 }
 
-// stop stops the box, or joins a stop in progress. It returns when nothing is
+// Stop stops the box, or joins a stop in progress. It returns when nothing is
 // left of the box or ctx ends; in the latter case the stop goes on. The first
 // reason counts. A later stop tries again after a failed one.
-func (b *box) stop(ctx context.Context, why verdict.Reason) error {
+func (b *box) Stop(ctx context.Context, why verdict.Reason) error {
 	if !b.started() { // the caller of create gets the reason
 		b.mu.Lock()
 		if b.why == nil && !b.released {
@@ -476,7 +480,7 @@ func (b *box) destroy(why verdict.Reason) error {
 		return errors.Join(sandbox.Wrap(err, "destroy sandbox", b.id), noteErr)
 	}
 	if b.copy != nil {
-		b.copy.end()
+		b.copy.End()
 	}
 	b.guest.Close()
 	if !endWithin(destroyTimeout, runs) { // their streams have ended
@@ -564,7 +568,7 @@ func (b *box) letGo(ctx context.Context) error {
 	}
 	if b.copy != nil {
 		b.endCopy(ctx, verdict.Reason{})
-		b.copy.end()
+		b.copy.End()
 	}
 	b.sleep()
 	b.guest.Close()

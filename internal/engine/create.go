@@ -97,7 +97,7 @@ func (e *Engine) create(ctx context.Context, p sandbox.Principal, req sandbox.Cr
 	}
 	b.since = e.now()
 	close(b.ready)
-	b.copy.keepCopying()
+	b.copy.Keep()
 	b.watchLease()
 	b.release()
 	e.log.Info("sandbox started", "sandbox", b.id, "image", req.Image, "took", b.since.Sub(now))
@@ -149,19 +149,19 @@ func (b *box) start(ctx context.Context) (err error) {
 		// The sandbox's record exists by now, so the workspace cannot be
 		// removed.
 		err = trace.Do(ctx, "mount workspace", func(ctx context.Context) (err error) {
-			b.mount, err = e.mount(ctx, b.rec.Principal, b.rec.Workspace, true)
+			b.mount, err = e.mounts.Mount(ctx, b.rec.Principal, b.rec.Workspace, true)
 			return err
 		})
 		if err != nil {
 			return err
 		}
-		b.mount.wakes(b)
+		b.mount.Wakes(b)
 	}
-	if err := b.newCopy(); err != nil {
+	if b.copy, err = b.mount.NewCopy(b); err != nil {
 		return err
 	}
 	spec := e.spec(b.rec)
-	spec.Image, spec.Workspace, spec.Writable = b.image, b.mount.path(), b.writable
+	spec.Image, spec.Workspace, spec.Writable = b.image, b.mount.Path(), b.writable
 	err = trace.Do(ctx, "make box", func(ctx context.Context) (err error) {
 		b.drv, err = e.drv.Create(ctx, spec)
 		return err
@@ -188,7 +188,7 @@ func (b *box) start(ctx context.Context) (err error) {
 	if err := b.installAuthority(ctx); err != nil {
 		return startError(ctx, err)
 	}
-	if err := trace.Do(ctx, "copy workspace", b.copy.out); err != nil {
+	if err := trace.Do(ctx, "copy workspace", b.copy.Out); err != nil {
 		return startError(ctx, err)
 	}
 	if err := ctx.Err(); err != nil {

@@ -40,6 +40,7 @@ import (
 	"time"
 
 	"github.com/glovebox-dev/glovebox/internal/driver"
+	"github.com/glovebox-dev/glovebox/internal/engine/mount"
 	"github.com/glovebox-dev/glovebox/internal/engine/request"
 	"github.com/glovebox-dev/glovebox/internal/engine/runlog"
 	"github.com/glovebox-dev/glovebox/internal/engine/verdict"
@@ -139,7 +140,7 @@ type Options struct {
 
 	// dialGuest makes the client of a box's guest. Tests replace it.
 	dialGuest func(driver.Box) guest
-	// endCopyTimeout defaults to the constant [endCopyTimeout]. Tests set a
+	// endCopyTimeout defaults to [mount.EndTimeout]. Tests set a
 	// shorter one.
 	endCopyTimeout time.Duration
 }
@@ -155,7 +156,7 @@ const (
 	cleanupTimeout   = 10 * time.Second
 	// closeTimeout is for what still goes on at the end of Close. It is more
 	// than a sandbox takes to stop, with the last copy of its workspace.
-	closeTimeout = endCopyTimeout + 3*destroyTimeout
+	closeTimeout = mount.EndTimeout + 3*destroyTimeout
 
 	// killTimeout is how long the guest has to end a run's process tree.
 	// endTimeout is how long the end event may take after that. A guest that
@@ -205,9 +206,6 @@ func (o Options) withDefaults() Options {
 	if o.Now == nil {
 		o.Now = time.Now
 	}
-	if o.endCopyTimeout == 0 {
-		o.endCopyTimeout = endCopyTimeout
-	}
 	if o.dialGuest == nil {
 		o.dialGuest = dialGuest
 	}
@@ -234,7 +232,8 @@ type Engine struct {
 	drv   driver.Driver
 	// runningLogs and keptLogs share the space for logs.
 	runningLogs, keptLogs *fair.Pool
-	shelf                 *runlog.Shelf   // of keptLogs
+	shelf                 *runlog.Shelf // of keptLogs
+	mounts                *mount.Set
 	name                  string          // of drv
 	features              driver.Features // of drv
 	store                 *store.Store
@@ -259,16 +258,14 @@ type Engine struct {
 	sweeping sync.Mutex
 	strays   map[string]time.Time // guarded by sweeping: see sweepStrays
 
-	mu        sync.Mutex
-	closed    bool            // nothing new begins
-	over      bool            // Close waits only for background; no new work begins
-	boxes     map[string]*box // by sandbox ID: the boxes of this process, until they are gone
-	runs      map[string]*run // by run ID: runs in progress here, and the last few that ended
-	finished  []string        // IDs of the runs that ended, oldest first
-	adopting  map[string]*adoption
-	mounts    map[workspace.ID]*mount
-	importing map[sandbox.Principal]chan struct{} // closed at the end of the principal's import
-	fileBase  string                              // URL of the server that serves files of workspaces
+	mu       sync.Mutex
+	closed   bool            // nothing new begins
+	over     bool            // Close waits only for background; no new work begins
+	boxes    map[string]*box // by sandbox ID: the boxes of this process, until they are gone
+	runs     map[string]*run // by run ID: runs in progress here, and the last few that ended
+	finished []string        // IDs of the runs that ended, oldest first
+	adopting map[string]*adoption
+	fileBase string // URL of the server that serves files of workspaces
 }
 
 // keepFinished is how many finished runs stay in memory: most questions about a
@@ -337,12 +334,15 @@ func New(opts Options) (*Engine, error) {
 		boxes:     map[string]*box{},
 		runs:      map[string]*run{},
 		adopting:  map[string]*adoption{},
-		mounts:    map[workspace.ID]*mount{},
-
-		importing: map[sandbox.Principal]chan struct{}{},
 	}
 	e.shelf = runlog.NewShelf(ctx, runlog.ShelfOptions{
 		Root: logs, Pool: kept, Records: opts.Store, Log: opts.Log, Work: e.work, Gone: e.forgetRun,
+	})
+	e.mounts = mount.NewSet(ctx, mount.Options{
+		Keeper: opts.Workspaces, Records: opts.Store, Log: opts.Log, Now: e.now, Work: e.work, Closed: e.isClosed,
+		Quota: opts.WorkspaceQuota, PrincipalQuota: opts.PrincipalQuota, Max: opts.MaxWorkspaces, TTL: opts.WorkspaceTTL,
+		Driver: info.Name, Copied: info.Features.WorkspaceCopied, EndTimeout: opts.endCopyTimeout, Root: logs, States: opts.Detached,
+		EndWait: killTimeout + interruptGrace + endTimeout,
 	})
 	return e, nil
 }
@@ -390,7 +390,7 @@ func (e *Engine) Close(ctx context.Context) error {
 				errs[i] = b.letGo(ctx)
 				return
 			}
-			errs[i] = b.stop(ctx, verdict.Reason{Cause: "the server that ran it was shut down", Code: sandbox.SandboxLost})
+			errs[i] = b.Stop(ctx, verdict.Reason{Cause: "the server that ran it was shut down", Code: sandbox.SandboxLost})
 		})
 	}
 	wg.Wait()
@@ -451,6 +451,13 @@ func (e *Engine) Stats() Stats {
 		b.mu.Unlock()
 	}
 	return st
+}
+
+// isClosed reports whether Close has begun.
+func (e *Engine) isClosed() bool {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return e.closed
 }
 
 // spawn runs f in the background and reports whether it does: not once Close

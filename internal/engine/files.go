@@ -27,7 +27,7 @@ func (e *Engine) ReadFile(ctx context.Context, p sandbox.Principal, id, path str
 	if err != nil {
 		return nil, 0, sandbox.Wrap(err, op, "")
 	}
-	if err := b.copy.in(ctx); err != nil {
+	if err := b.copy.In(ctx); err != nil {
 		release()
 		return nil, 0, sandbox.Wrap(b.explain(ctx, err), op, "")
 	}
@@ -55,7 +55,7 @@ func (r *heldReader) Close() error {
 // directories. Without appendTo, an atomic rename replaces the file at the end.
 func (e *Engine) WriteFile(ctx context.Context, p sandbox.Principal, id, path string, r io.Reader, appendTo bool) error {
 	return e.changeFile(ctx, p, id, path, "write file", func(b *box) error {
-		r, done, err := b.mount.bound(ctx, path, r)
+		r, done, err := b.mount.Bound(ctx, path, r)
 		if err != nil {
 			return err
 		}
@@ -147,7 +147,7 @@ func (e *Engine) doFile(ctx context.Context, p sandbox.Principal, id, path, op s
 		return sandbox.Wrap(err, op, "")
 	}
 	defer release()
-	if err := b.copy.in(ctx); err != nil {
+	if err := b.copy.In(ctx); err != nil {
 		return sandbox.Wrap(b.explain(ctx, err), op, "")
 	}
 	if err := do(b); err != nil {
@@ -161,12 +161,12 @@ func (e *Engine) doFile(ctx context.Context, p sandbox.Principal, id, path, op s
 func (e *Engine) changeFile(ctx context.Context, p sandbox.Principal, id, path, op string, do func(*box) error) error {
 	return e.doFile(ctx, p, id, path, op, func(b *box) error {
 		if b.mount != nil {
-			defer b.mount.changed()
+			defer b.mount.Changed()
 		}
 		if err := do(b); err != nil {
 			return err
 		}
-		return b.copy.out(ctx)
+		return b.copy.Out(ctx)
 	})
 }
 

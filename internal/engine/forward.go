@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/glovebox-dev/glovebox/internal/engine/excerpt"
+	"github.com/glovebox-dev/glovebox/internal/engine/mount"
 	"github.com/glovebox-dev/glovebox/internal/engine/request"
 	"github.com/glovebox-dev/glovebox/internal/guestapi"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
@@ -70,7 +71,7 @@ func (b *box) forward(req *http.Request, dir string) (*http.Response, error) {
 		delete(b.forwards, f)
 		b.mu.Unlock()
 		if req.Method != http.MethodGet {
-			b.copy.soon()
+			b.copy.Soon()
 		}
 		release()
 		close(f.done)
@@ -85,17 +86,17 @@ func (b *box) forward(req *http.Request, dir string) (*http.Response, error) {
 		return nil, err
 	}
 	if upload != nil {
-		counted = upload.done
+		counted = upload.Done
 	}
 	resp, err := b.guest.RoundTrip(req)
-	if upload != nil && upload.full() != nil {
+	if upload != nil && upload.Full() != nil {
 		// The guest may answer a broken-off body before the transport reports
 		// the break. In either order, the error is the quota's.
 		if err == nil {
 			resp.Body.Close()
 		}
 		end()
-		return nil, upload.full()
+		return nil, upload.Full()
 	}
 	if err != nil {
 		err = b.explain(ctx, err)
@@ -109,36 +110,36 @@ func (b *box) forward(req *http.Request, dir string) (*http.Response, error) {
 // boundForward keeps a request within the quota of the box's workspace. A
 // request that starts a program is treated like a run, and an upload like the
 // server's own. For an upload that counts, it returns the reader, and the
-// caller must call done.
-func (b *box) boundForward(req *http.Request) (*quotaReader, error) {
+// caller must call Done.
+func (b *box) boundForward(req *http.Request) (*mount.Reader, error) {
 	m := b.mount
 	if m == nil || req.Method != http.MethodPost {
 		return nil, nil
 	}
 	switch req.URL.Path {
 	case guestapi.ProcStart, guestapi.PathExecute:
-		return nil, m.admit(req.Context(), nil)
+		return nil, m.Admit(req.Context(), nil)
 	case guestapi.PathFiles:
 	default:
 		return nil, nil
 	}
 	// Without a path, the form in the body names the files.
 	if path := req.URL.Query().Get("path"); strings.HasPrefix(path, "/") {
-		if _, ok := inWorkspace(path); !ok {
+		if _, ok := mount.Within(path); !ok {
 			return nil, nil
 		}
 	}
 	if req.Body == nil || req.Body == http.NoBody {
 		return nil, nil
 	}
-	if err := m.admit(req.Context(), nil); err != nil {
+	if err := m.Admit(req.Context(), nil); err != nil {
 		return nil, err
 	}
 	size := req.ContentLength
 	if size <= 0 || req.Header.Get("Content-Encoding") != "" {
 		size = -1
 	}
-	q, err := m.bounded(req.Context(), req.Body, size, false)
+	q, err := m.Bounded(req.Context(), req.Body, size, false)
 	if err != nil {
 		return nil, err
 	}

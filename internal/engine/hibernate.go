@@ -127,7 +127,7 @@ func (b *box) hibernate(ctx context.Context) error {
 			return ctx.Err()
 		}
 	}
-	if err := b.copy.out(ctx); err != nil {
+	if err := b.copy.Out(ctx); err != nil {
 		return err
 	}
 	ok, err := b.e.store.HibernatedSandbox(ctx, b.id, true)
@@ -196,7 +196,7 @@ func (b *box) hibernateAtEnd() {
 		Cause: "the sandbox reached the end that was set for it, and could not hibernate: " + err.Error(),
 		Code:  sandbox.SandboxLost,
 	}
-	if err := b.stop(context.WithoutCancel(b.e.ctx), why); err != nil {
+	if err := b.Stop(context.WithoutCancel(b.e.ctx), why); err != nil {
 		b.e.log.Error("stop expired sandbox", "sandbox", b.id, "error", err)
 	}
 }

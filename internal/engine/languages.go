@@ -11,15 +11,9 @@ import (
 	"strings"
 
 	"github.com/glovebox-dev/glovebox/internal/engine/excerpt"
-	"github.com/glovebox-dev/glovebox/internal/engine/verdict"
-	"github.com/glovebox-dev/glovebox/internal/guestapi"
 	"github.com/glovebox-dev/glovebox/internal/interpreter"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
-
-// maxProbe bounds, in bytes, the output that is read from one of the engine's
-// own programs in a sandbox.
-const maxProbe = 256 << 10
 
 // Languages returns, for each language, whether a sandbox has it, its version
 // and its notable packages. Without a sandboxID it creates a sandbox as req
@@ -180,41 +174,4 @@ func (b *box) packages(ctx context.Context) (map[string][]sandbox.Package, error
 		slices.SortFunc(out[l.Installer], func(a, b sandbox.Package) int { return strings.Compare(a.Name, b.Name) })
 	}
 	return out, nil
-}
-
-// exec runs one of the engine's own programs in the box and returns its exit
-// code.
-func (b *box) exec(ctx context.Context, argv []string) (int, error) {
-	_, code, err := b.capture(ctx, argv)
-	return code, err
-}
-
-// capture is like exec, and also returns the first maxProbe bytes of the
-// program's standard output.
-func (b *box) capture(ctx context.Context, argv []string) ([]byte, int, error) {
-	ctx, cancel := context.WithTimeout(ctx, cleanupTimeout)
-	defer cancel()
-	no := false
-	stream, err := b.guest.Start(ctx, &guestapi.StartRequest{
-		Process: guestapi.ProcessConfig{Cmd: argv[0], Args: argv[1:], Cwd: "/", Envs: interpreter.PackageEnv()},
-		Stdin:   &no,
-	}, guestapi.StartOptions{User: sandbox.User, Timeout: cleanupTimeout})
-	if err != nil {
-		return nil, 0, err
-	}
-	defer stream.Close()
-	var out []byte
-	for {
-		ev, err := stream.Next()
-		switch {
-		case err != nil:
-			return nil, 0, err
-		case ev.Data != nil:
-			out = append(out, ev.Data.Stdout[:min(len(ev.Data.Stdout), maxProbe-len(out))]...)
-		case ev.End != nil && ev.End.Exited:
-			return out, int(ev.End.ExitCode), nil
-		case ev.End != nil:
-			return out, verdict.ExitSignal, nil
-		}
-	}
 }

@@ -146,7 +146,7 @@ func (b *box) evict(forced bool) bool {
 func (b *box) leavePlace(why verdict.Reason) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(b.e.ctx), destroyTimeout+createTimeout)
 	defer cancel()
-	if err := b.stop(ctx, why); err != nil {
+	if err := b.Stop(ctx, why); err != nil {
 		b.e.log.Error("stop sandbox for another", "sandbox", b.id, "error", err)
 		b.mu.Lock()
 		defer b.mu.Unlock()

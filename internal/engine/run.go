@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/glovebox-dev/glovebox/internal/driver"
+	"github.com/glovebox-dev/glovebox/internal/engine/mount"
 	"github.com/glovebox-dev/glovebox/internal/engine/request"
 	"github.com/glovebox-dev/glovebox/internal/engine/runlog"
 	"github.com/glovebox-dev/glovebox/internal/engine/verdict"
@@ -35,8 +36,8 @@ type run struct {
 	span, going *trace.Active // of the whole run, and of its program
 	language    string        // of its runner; noLanguage for a command
 
-	workspace *baseline    // nil without a workspace
-	keeper    baselineFile // keeps workspace for the next process
+	workspace *mount.Baseline // nil without a workspace
+	keeper    baselineFile    // keeps workspace for the next process
 
 	baseline chan struct{} // closed when before and counted are set
 	before   driver.Incidents
@@ -188,7 +189,7 @@ func (r *run) pump(stream events) {
 	left := r.left
 	r.mu.Unlock()
 	if left && end == nil {
-		r.b.mount.leave(r)
+		r.b.mount.Leave(r)
 		r.closeLog()
 		r.cancel()
 		r.room.Release()

@@ -125,7 +125,7 @@ func (r *run) copyWorkspace() error {
 	if b.copy == nil || stopping {
 		return nil
 	}
-	err := b.copy.out(context.WithoutCancel(b.e.ctx))
+	err := b.copy.Out(context.WithoutCancel(b.e.ctx))
 	if errors.Is(err, sandbox.Exhausted) {
 		r.mu.Lock()
 		if r.fate == verdict.FateNone {
@@ -145,7 +145,7 @@ func (r *run) copyWorkspace() error {
 // now over its quota, the run ends as disk-full, even if it ended before the
 // watcher saw that.
 func (r *run) lookAtWorkspace(ctx context.Context) *sandbox.Changes {
-	changes, err := r.b.mount.end(ctx, r, r.workspace)
+	changes, err := r.b.mount.End(ctx, r, r.workspace)
 	if errors.Is(err, sandbox.Exhausted) {
 		r.mu.Lock()
 		if r.fate == verdict.FateNone {

@@ -71,7 +71,7 @@ func (e *Engine) Stop(ctx context.Context, p sandbox.Principal, id string) error
 	}
 	why := verdict.Reason{Cause: "the sandbox was stopped on request", Code: sandbox.Cancelled}
 	if b != nil {
-		return sandbox.Wrap(b.stop(ctx, why), op, id)
+		return sandbox.Wrap(b.Stop(ctx, why), op, id)
 	}
 	if rec.State == sandbox.Stopped {
 		return nil

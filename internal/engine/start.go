@@ -91,7 +91,7 @@ func (e *Engine) startSpan(ctx context.Context, p sandbox.Principal, req sandbox
 		// No caller knows the sandbox, so it would only wait for its idle
 		// timeout.
 		why := verdict.Reason{Cause: "the run that it was made for did not start", Code: sandbox.Cancelled}
-		err = errors.Join(sandbox.Wrap(err, op, ""), b.stop(context.WithoutCancel(ctx), why))
+		err = errors.Join(sandbox.Wrap(err, op, ""), b.Stop(context.WithoutCancel(ctx), why))
 	}
 	return r, err
 }
@@ -185,8 +185,8 @@ func (b *box) startRun(ctx context.Context, req sandbox.RunRequest, prog program
 		r.drop()
 		return sandbox.Run{}, err
 	}
-	if err = b.copy.in(ctx); err == nil {
-		r.workspace, err = b.mount.begin(ctx, r)
+	if err = b.copy.In(ctx); err == nil {
+		r.workspace, err = b.mount.Begin(ctx, r)
 	}
 	if err != nil {
 		r.drop()
@@ -194,7 +194,7 @@ func (b *box) startRun(ctx context.Context, req sandbox.RunRequest, prog program
 	}
 	stream, err := r.begin(ctx, req, prog, env)
 	if err != nil {
-		b.mount.leave(r)
+		b.mount.Leave(r)
 		err = b.explain(ctx, err)
 		return sandbox.Run{}, errors.Join(err, r.discard())
 	}

@@ -50,7 +50,7 @@ func (e *Engine) Sweep(ctx context.Context) error {
 	live := make(chan error, 1)
 	go func() { live <- e.sweepLive(ctx, recs, refs, begun) }()
 	e.sweepHandles(recs, begun)
-	errs := []error{e.sweepStrays(ctx, refs, recs, begun), e.store.ForgetDeadOwners(ctx), e.sweepOld(ctx), e.sweepWorkspaces(ctx), e.sweepPulls(ctx)}
+	errs := []error{e.sweepStrays(ctx, refs, recs, begun), e.store.ForgetDeadOwners(ctx), e.sweepOld(ctx), e.mounts.Sweep(ctx), e.sweepPulls(ctx)}
 	return errors.Join(append(errs, <-live)...)
 }
 
@@ -150,10 +150,10 @@ func (e *Engine) sweepOwn(ctx context.Context, rec store.Sandbox, refs []string,
 		if t != nil && !t.isDone() {
 			return nil
 		}
-		return b.stop(ctx, *why)
+		return b.Stop(ctx, *why)
 	case rec.StopCause != "":
 		// Another process began to stop it, and may have died before the end.
-		return b.stop(ctx, verdict.Reason{Cause: rec.StopCause, Code: sandbox.Cancelled})
+		return b.Stop(ctx, verdict.Reason{Cause: rec.StopCause, Code: sandbox.Cancelled})
 	case !slices.Contains(refs, rec.Ref):
 		b.lost()
 	}
@@ -422,11 +422,11 @@ func (e *Engine) takeOver(rec store.Sandbox) (*box, error) {
 	b := e.newBox(rec)
 	b.drv, b.guest = handle, e.opts.dialGuest(handle)
 	if rec.Workspace != "" && e.opts.Workspaces != nil {
-		if b.mount, err = e.mount(ctx, rec.Principal, rec.Workspace, true); err != nil {
+		if b.mount, err = e.mounts.Mount(ctx, rec.Principal, rec.Workspace, true); err != nil {
 			b.guest.Close()
 			return nil, fmt.Errorf("attach: %w", err)
 		}
-		b.mount.wakes(b)
+		b.mount.Wakes(b)
 	}
 	// The lease applies already: the guest may not keep the sandbox past its end
 	// by not answering. Nor may it delay Close. A sandbox whose end has come
@@ -459,7 +459,7 @@ func (e *Engine) takeOver(rec store.Sandbox) (*box, error) {
 	for _, r := range runs {
 		b.resumeRun(r)
 	}
-	b.copy.keepCopying()
+	b.copy.Keep()
 	b.watchLease()
 	b.release()
 	e.log.Info("took over sandbox", "sandbox", b.id, "runs", len(runs))
@@ -469,14 +469,15 @@ func (e *Engine) takeOver(rec store.Sandbox) (*box, error) {
 // load reads what another process knew of a box, and returns its runs in
 // progress.
 func (b *box) load(ctx context.Context) ([]store.Run, error) {
-	if err := b.newCopy(); err != nil {
+	var err error
+	if b.copy, err = b.mount.NewCopy(b); err != nil {
 		return nil, err
 	}
 	b.paused = b.e.drv.Info().Features.Pause // it may be; resuming a running box has no effect
 	if err := b.wake(); err != nil {
 		return nil, err
 	}
-	if err := errors.Join(b.loadEnv(ctx), b.copy.load(ctx)); err != nil {
+	if err := errors.Join(b.loadEnv(ctx), b.copy.Load(ctx)); err != nil {
 		return nil, err
 	}
 	return b.e.store.RunningRuns(ctx, b.id)

@@ -5,12 +5,11 @@ import (
 	"errors"
 	"io"
 	"strings"
-	"time"
 
 	"github.com/glovebox-dev/glovebox/internal/engine/excerpt"
+	"github.com/glovebox-dev/glovebox/internal/engine/mount"
 	"github.com/glovebox-dev/glovebox/internal/engine/request"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
-	"github.com/glovebox-dev/glovebox/internal/store"
 	"github.com/glovebox-dev/glovebox/internal/workspace"
 )
 
@@ -36,13 +35,11 @@ func (e *Engine) Workspaces(ctx context.Context, p sandbox.Principal) ([]sandbox
 func (e *Engine) Workspace(ctx context.Context, p sandbox.Principal, name string) (sandbox.Workspace, error) {
 	const op = "measure workspace"
 	var w sandbox.Workspace
-	err := e.withWorkspace(ctx, p, name, op, func(m *mount) error {
-		s, err := m.look(ctx)
-		if err != nil {
-			return m.tooMuch(err)
+	err := e.withWorkspace(ctx, p, name, op, func(m *mount.Mount) error {
+		if err := m.Measure(ctx); err != nil {
+			return err
 		}
-		m.note(&s.Usage)
-		rec, err := e.store.Workspace(ctx, m.rec.ID)
+		rec, err := e.store.Workspace(ctx, m.ID())
 		w = rec.Workspace
 		w.Quota = e.opts.WorkspaceQuota
 		return err
@@ -64,14 +61,14 @@ func (e *Engine) DeleteWorkspace(ctx context.Context, p sandbox.Principal, name 
 	if e.opts.Workspaces == nil {
 		return sandbox.Wrap(request.NoWorkspace(name), op, "")
 	}
-	rec, err := e.namedWorkspace(ctx, p, name)
+	rec, err := e.mounts.Named(ctx, p, name)
 	if errors.Is(err, sandbox.NotFound) {
 		return sandbox.Wrap(request.NoWorkspace(name), op, "")
 	}
 	if err != nil {
 		return sandbox.Wrap(err, op, "")
 	}
-	deleted, err := e.removeWorkspace(ctx, rec, false)
+	deleted, err := e.mounts.Remove(ctx, rec, false)
 	if err == nil && !deleted {
 		err = sandbox.WithHint(sandbox.Errorf(sandbox.Conflict, "workspace: %s is in use", excerpt.Quote(name)),
 			"stop the sandboxes that have it first")
@@ -79,76 +76,31 @@ func (e *Engine) DeleteWorkspace(ctx context.Context, p sandbox.Principal, name 
 	return sandbox.Wrap(err, op, "")
 }
 
-// removeWorkspace removes a workspace that is not in use. If idle is set, it
-// also must have been unused for WorkspaceTTL. It reports whether it did.
-func (e *Engine) removeWorkspace(ctx context.Context, rec store.Workspace, idle bool) (bool, error) {
-	id := workspace.ID(rec.ID)
-	e.mu.Lock()
-	used := e.mounts[id] != nil
-	e.mu.Unlock()
-	if used {
-		return false, nil
-	}
-	var before time.Time
-	if idle {
-		before = e.now().Add(-e.opts.WorkspaceTTL)
-	}
-	purge := func() error { return nil }
-	deleted, err := e.store.DeleteWorkspace(ctx, rec.ID, before, func() (err error) {
-		purge, err = e.opts.Workspaces.Remove(id)
-		return err
-	})
-	if err != nil || !deleted {
-		return false, err
-	}
-	e.log.Info("workspace removed", "workspace", rec.Handle, "idle", idle)
-	return true, purge()
-}
-
-// sweepWorkspaces removes workspaces that were unused for WorkspaceTTL.
-func (e *Engine) sweepWorkspaces(ctx context.Context) error {
-	if e.opts.Workspaces == nil || e.opts.WorkspaceTTL == 0 {
-		return nil
-	}
-	recs, err := e.store.IdleWorkspaces(ctx, e.now().Add(-e.opts.WorkspaceTTL))
-	errs := []error{err}
-	for _, rec := range recs {
-		_, err := e.removeWorkspace(ctx, rec, true)
-		errs = append(errs, err)
-	}
-	return sandbox.Wrap(errors.Join(errs...), "sweep workspaces", "")
-}
-
 // withWorkspace calls do with the mount of an existing workspace of p.
-func (e *Engine) withWorkspace(ctx context.Context, p sandbox.Principal, name, op string, do func(*mount) error) error {
-	m, err := e.mount(ctx, p, name, false)
+func (e *Engine) withWorkspace(ctx context.Context, p sandbox.Principal, name, op string, do func(*mount.Mount) error) error {
+	m, err := e.mounts.Mount(ctx, p, name, false)
 	if err != nil {
 		return sandbox.Wrap(err, op, "")
 	}
-	defer m.release()
+	defer m.Release()
 	return sandbox.Wrap(do(m), op, "")
 }
 
 // ExportWorkspace writes a workspace to w as a tar archive. A sparse file
 // counts with its full size.
 func (e *Engine) ExportWorkspace(ctx context.Context, p sandbox.Principal, name string, w io.Writer) error {
-	return e.withWorkspace(ctx, p, name, opExport, func(m *mount) error { return m.export(ctx, w) })
+	return e.withWorkspace(ctx, p, name, opExport, func(m *mount.Mount) error { return m.Export(ctx, w) })
 }
 
 // ExportArchive is like ExportWorkspace, for the workspace with that handle.
 // The caller must have checked the right to it.
 func (e *Engine) ExportArchive(ctx context.Context, handle string, w io.Writer) error {
-	m, err := e.mountByID(ctx, handle)
+	m, err := e.mounts.ByID(ctx, handle)
 	if err != nil {
 		return sandbox.Wrap(err, opExport, "")
 	}
-	defer m.release()
-	return sandbox.Wrap(m.export(ctx, w), opExport, "")
-}
-
-func (m *mount) export(ctx context.Context, w io.Writer) error {
-	_, err := m.ws.Export(ctx, w, exportFactor*m.e.opts.WorkspaceQuota.Bytes)
-	return err
+	defer m.Release()
+	return sandbox.Wrap(m.Export(ctx, w), opExport, "")
 }
 
 // Names of operations, for errors.
@@ -157,25 +109,21 @@ const (
 	opImport = "import workspace"
 )
 
-// exportFactor is how many times its quota a workspace may take when it is
-// exported, with the holes of sparse files filled.
-const exportFactor = 4
-
 // ImportWorkspace unpacks a tar archive, which may be compressed by gzip, into
 // a workspace of p. It creates a missing workspace. It unpacks all files of the
 // archive or none.
 func (e *Engine) ImportWorkspace(ctx context.Context, p sandbox.Principal, name string, r io.Reader) error {
 	_, _, err := e.WorkspaceOf(ctx, p, name)
 	fresh := errors.Is(err, sandbox.NotFound)
-	m, err := e.mount(ctx, p, name, true)
+	m, err := e.mounts.Mount(ctx, p, name, true)
 	if err != nil {
 		return sandbox.Wrap(err, opImport, "")
 	}
-	err = m.load(ctx, r)
-	m.release()
+	err = m.Import(ctx, r)
+	m.Release()
 	if err != nil && fresh {
 		// If another call uses the workspace by now, it stays.
-		if _, rerr := e.removeWorkspace(context.WithoutCancel(ctx), m.rec, false); rerr != nil {
+		if _, rerr := e.mounts.Remove(context.WithoutCancel(ctx), m.Record(), false); rerr != nil {
 			err = errors.Join(err, rerr)
 		}
 	}
@@ -185,69 +133,12 @@ func (e *Engine) ImportWorkspace(ctx context.Context, p sandbox.Principal, name 
 // ImportArchive is like ImportWorkspace, for the existing workspace with that
 // handle. The caller must have checked the right to it.
 func (e *Engine) ImportArchive(ctx context.Context, handle string, r io.Reader) error {
-	m, err := e.mountByID(ctx, handle)
+	m, err := e.mounts.ByID(ctx, handle)
 	if err != nil {
 		return sandbox.Wrap(err, opImport, "")
 	}
-	defer m.release()
-	return sandbox.Wrap(m.load(ctx, r), opImport, "")
-}
-
-// importTurn waits until the principal has no other import in progress. The
-// size of an archive is unknown before its end, so two imports could each fill
-// the rest of the quota. The caller must call done.
-func (e *Engine) importTurn(ctx context.Context, p sandbox.Principal) (done func(), err error) {
-	for {
-		over := make(chan struct{})
-		e.mu.Lock()
-		other := e.importing[p]
-		if other == nil {
-			e.importing[p] = over
-		}
-		e.mu.Unlock()
-		if other == nil {
-			return func() {
-				e.mu.Lock()
-				delete(e.importing, p)
-				e.mu.Unlock()
-				close(over)
-			}, nil
-		}
-		select {
-		case <-other:
-		case <-ctx.Done():
-			return nil, ctx.Err()
-		case <-e.ctx.Done():
-			return nil, request.Closed()
-		}
-	}
-}
-
-func (m *mount) load(ctx context.Context, r io.Reader) error {
-	done, err := m.e.importTurn(ctx, m.rec.Principal)
-	if err != nil {
-		return err
-	}
-	defer done()
-	left, err := m.leftAgain(ctx, func(left sandbox.WorkspaceUsage) bool { return left.Bytes > 0 })
-	if err != nil {
-		return err
-	}
-	if left.Bytes == 0 {
-		return errFull(m)
-	}
-	defer m.transfer()()
-	n, err := m.ws.Import(ctx, r, left.Bytes, left.Files)
-	added := sandbox.WorkspaceUsage{Bytes: n.Bytes, Files: int64(n.Files + n.Directories + n.Links)}
-	if err != nil {
-		if added.Files > 0 {
-			_ = m.tally(ctx, added) // a part of the files may be there
-		}
-		return err
-	}
-	m.changed()
-	m.tellCopies(nil)
-	return m.tally(ctx, added)
+	defer m.Release()
+	return sandbox.Wrap(m.Import(ctx, r), opImport, "")
 }
 
 // An OpenFile is a file of a workspace that is open for reading.
@@ -267,16 +158,16 @@ func (f *OpenFile) Close() error {
 // until ctx ends; the caller must close it.
 func (e *Engine) OpenFile(ctx context.Context, idOrHandle, name string) (*OpenFile, error) {
 	const op = "open file"
-	m, err := e.mountByID(ctx, idOrHandle)
+	m, err := e.mounts.ByID(ctx, idOrHandle)
 	if err != nil {
 		return nil, sandbox.Wrap(err, op, "")
 	}
-	f, err := m.ws.Read(ctx, name)
+	f, err := m.Read(ctx, name)
 	if err != nil {
-		m.release()
+		m.Release()
 		return nil, sandbox.Wrap(err, op, "")
 	}
-	return &OpenFile{File: f, release: m.release}, nil
+	return &OpenFile{File: f, release: m.Release}, nil
 }
 
 // WorkspaceOwner returns the principal that owns the workspace with that ID or
@@ -285,26 +176,12 @@ func (e *Engine) WorkspaceOwner(ctx context.Context, idOrHandle string) (sandbox
 	if rec, err := e.store.Workspace(ctx, idOrHandle); err == nil {
 		return rec.Principal, nil
 	}
-	m, err := e.mountByID(ctx, idOrHandle) // a conversation's directory may have no record
+	m, err := e.mounts.ByID(ctx, idOrHandle) // a conversation's directory may have no record
 	if err != nil {
 		return "", sandbox.Wrap(err, "find workspace", "")
 	}
-	defer m.release()
-	return m.rec.Principal, nil
-}
-
-func (e *Engine) mountByID(ctx context.Context, idOrHandle string) (*mount, error) {
-	if e.opts.Workspaces == nil {
-		return nil, sandbox.Errorf(sandbox.NotFound, "there is no such workspace")
-	}
-	rec, err := e.store.Workspace(ctx, idOrHandle)
-	if errors.Is(err, sandbox.NotFound) {
-		return e.mountConversation(ctx, idOrHandle, err)
-	}
-	if err != nil {
-		return nil, err
-	}
-	return e.hold(rec, workspace.ID(rec.ID))
+	defer m.Release()
+	return m.Record().Principal, nil
 }
 
 // PutFile writes all of r to a file of the workspace with that ID or handle, by
@@ -313,35 +190,13 @@ func (e *Engine) mountByID(ctx context.Context, idOrHandle string) (*mount, erro
 // if that is unknown.
 func (e *Engine) PutFile(ctx context.Context, idOrHandle, name string, r io.Reader, size int64) (int64, error) {
 	const op = "write file"
-	m, err := e.mountByID(ctx, idOrHandle)
+	m, err := e.mounts.ByID(ctx, idOrHandle)
 	if err != nil {
 		return 0, sandbox.Wrap(err, op, "")
 	}
-	defer m.release()
-	n, err := m.put(ctx, name, r, size)
+	defer m.Release()
+	n, err := m.Put(ctx, name, r, size)
 	return n, sandbox.Wrap(err, op, "")
-}
-
-// put writes a file within the quota.
-func (m *mount) put(ctx context.Context, name string, r io.Reader, size int64) (int64, error) {
-	q, err := m.bounded(ctx, r, size, true)
-	if err != nil {
-		return 0, err
-	}
-	defer q.done() // after the file was counted
-	defer m.transfer()()
-	n, err := m.ws.Write(ctx, name, q)
-	if err != nil {
-		return 0, err
-	}
-	if size >= 0 && n != size {
-		return n, sandbox.Errorf(sandbox.Internal, "%d bytes came where %d were announced", n, size)
-	}
-	m.changed()
-	m.tellCopies(nil)
-	// The file is there, even if the count fails.
-	_ = m.tally(ctx, sandbox.WorkspaceUsage{Bytes: n, Files: int64(1 + strings.Count(name, "/"))})
-	return n, nil
 }
 
 // WorkspaceOf returns the ID and the handle of a workspace of p, for URLs. The
@@ -353,7 +208,7 @@ func (e *Engine) WorkspaceOf(ctx context.Context, p sandbox.Principal, name stri
 	if err := request.CheckWorkspaceName(name); err != nil {
 		return "", "", err
 	}
-	rec, err := e.namedWorkspace(ctx, p, name)
+	rec, err := e.mounts.Named(ctx, p, name)
 	if errors.Is(err, sandbox.NotFound) {
 		return "", "", request.NoWorkspace(name)
 	}
@@ -376,4 +231,41 @@ func (e *Engine) filesAt(id string) string {
 		return ""
 	}
 	return e.fileBase + "/files/" + id
+}
+
+// MakeWorkspace creates p's workspace of that name unless it exists. It returns
+// the URL below which its files are served, or "" if no server serves them. The
+// URL is a secret: it gives read access to the workspace.
+func (e *Engine) MakeWorkspace(ctx context.Context, p sandbox.Principal, name string) (string, error) {
+	const op = "make workspace"
+	m, err := e.mounts.Mount(ctx, p, name, true)
+	if err != nil {
+		return "", sandbox.Wrap(err, op, "")
+	}
+	defer m.Release()
+	return e.filesAt(m.ID()), nil
+}
+
+// WriteWorkspaceFile writes all of r to a file of p's workspace of that name,
+// by an atomic rename at the end. It returns the number of bytes, and creates a
+// missing workspace.
+func (e *Engine) WriteWorkspaceFile(ctx context.Context, p sandbox.Principal, workspace, name string, r io.Reader) (int64, error) {
+	const op = "write file"
+	m, err := e.mounts.Mount(ctx, p, workspace, true)
+	if err != nil {
+		return 0, sandbox.Wrap(err, op, "")
+	}
+	defer m.Release()
+	n, err := m.Put(ctx, name, r, -1)
+	return n, sandbox.Wrap(err, op, "")
+}
+
+// WorkspaceURL returns the URL below which the files of p's workspace of that
+// name are served, or "" if no server serves them.
+func (e *Engine) WorkspaceURL(ctx context.Context, p sandbox.Principal, workspace string) (string, error) {
+	id, _, err := e.WorkspaceOf(ctx, p, workspace)
+	if err != nil {
+		return "", err
+	}
+	return e.filesAt(id), nil
 }

@@ -180,7 +180,7 @@ func TestWorkspaceChanges(t *testing.T) {
 		t.Errorf("a run that changes nothing (-want +got):\n%s", diff)
 	}
 	r, _ = e.mustRun(t, inSpace(s.ID, "for i in $(seq 150); do echo > f$i; done"))
-	if c := r.Changes; c.Created != 150 || len(c.Files) != maxChanges || c.Omitted != 50 {
+	if c := r.Changes; c.Created != 150 || len(c.Files) != 100 || c.Omitted != 50 {
 		t.Errorf("150 files: %d created, %d named, %d omitted", c.Created, len(c.Files), c.Omitted)
 	}
 	stored, err := e.store.Run(t.Context(), r.ID)
@@ -301,7 +301,7 @@ func TestQuotaAfterRestart(t *testing.T) {
 // fakeDir returns where a sandbox of the fake driver has its workspace.
 func fakeDir(t *testing.T, e *Engine, s sandbox.Sandbox) string {
 	t.Helper()
-	return e.box(s.ID).mount.path()
+	return e.box(s.ID).mount.Path()
 }
 
 func TestWorkspaceQuota(t *testing.T) {
@@ -428,7 +428,7 @@ func TestWorkspaceRetention(t *testing.T) {
 		want  []string
 	}{{59 * time.Minute, []string{"left", "used"}}, {2 * time.Minute, []string{"used"}}, {50 * time.Hour, []string{"used"}}} {
 		later.Add(int64(step.after))
-		if err := e.sweepWorkspaces(t.Context()); err != nil {
+		if err := e.mounts.Sweep(t.Context()); err != nil {
 			t.Fatal(err)
 		}
 		if got := names(); !slices.Equal(got, step.want) {

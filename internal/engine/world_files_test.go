@@ -6,6 +6,7 @@ import (
 	"io"
 	"maps"
 
+	"github.com/glovebox-dev/glovebox/internal/engine/mount"
 	"github.com/glovebox-dev/glovebox/internal/guestapi"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
@@ -72,7 +73,7 @@ func (g *worldGuest) Preview(context.Context, string, string, guestapi.FileOptio
 }
 
 func (g *worldGuest) Write(_ context.Context, path string, r io.Reader, _ guestapi.WriteOptions) (*guestapi.WriteInfo, error) {
-	if name, ok := inWorkspace(path); ok && g.b.space != nil {
+	if name, ok := mount.Within(path); ok && g.b.space != nil {
 		_, err := io.Copy(spaceWriter{g.b.space}, r)
 		return &guestapi.WriteInfo{Path: name}, err
 	}

@@ -220,3 +220,9 @@ func (f Files) RemoveBaseline() error {
 	}
 	return nil
 }
+
+// resultsSuffix ends the name of the file of a run's results, where the files
+// of output have a stream and a number.
+const resultsSuffix = "results"
+
+func (f Files) resultsName() string { return f.sandbox + "/" + f.run + "." + resultsSuffix }

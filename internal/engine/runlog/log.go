@@ -17,9 +17,6 @@ import (
 // between them.
 const maxOrder = 1 << 14
 
-// readChunk is the most, in bytes, that a reader gets at once.
-const readChunk = 256 << 10
-
 // A Log stores the output of a run in progress. It has one writer and any
 // number of readers. Each reader gets all output from the files, at its own
 // pace. The writer waits for the readers before it drops segments that they

@@ -24,12 +24,6 @@ const (
 	MaxErrorText   = 64 << 10
 )
 
-// resultsSuffix ends the name of the file of a run's results, where the files
-// of output have a stream and a number.
-const resultsSuffix = "results"
-
-func (f Files) resultsName() string { return f.sandbox + "/" + f.run + "." + resultsSuffix }
-
 // Results keeps the results of a run, one line of JSON each, in a file
 // beside the output. Another process can read the file.
 type Results struct {

@@ -25,6 +25,9 @@ func gapText(n int64) []byte {
 	return fmt.Appendf(nil, "\n[... %d bytes were not kept ...]\n", n)
 }
 
+// readChunk is the most, in bytes, that a reader gets at once.
+const readChunk = 256 << 10
+
 // A Source is a log that may still grow, in this process or in another one.
 type Source struct {
 	Files Files

@@ -1,4 +1,4 @@
-package engine
+package mount
 
 import (
 	"context"
@@ -26,6 +26,13 @@ const (
 	filesSlack     = 10_000
 )
 
+// Counting takes 1/watchShare of the time at most. The time between two counts is
+// watchLeast at least.
+const (
+	watchShare = 20
+	watchLeast = 500 * time.Millisecond
+)
+
 // beyond returns the usage above which nothing may add to a workspace with
 // quota q.
 func beyond(q sandbox.WorkspaceUsage) sandbox.WorkspaceUsage {
@@ -38,23 +45,9 @@ func beyond(q sandbox.WorkspaceUsage) sandbox.WorkspaceUsage {
 	return q
 }
 
-// A holding is the usage of a workspace. The mu of its mount guards it.
-type holding struct {
-	counted sandbox.WorkspaceUsage
-	known   bool                   // counted is set
-	unnamed sandbox.WorkspaceUsage // of unlinked files that programs still have open
-	landed  int64                  // bytes uploaded since the last count, and in the workspace
-	flying  int64                  // bytes of uploads that are not in the workspace yet
-	uploads int                    // in progress
-	begun   int64                  // uploads and runs so far
-	// again is the earliest time at which a request that does not fit may have
-	// the workspace counted again.
-	again time.Time
-}
-
 // landing returns the value to pass to count at the end of a count that begins
 // now.
-func (m *mount) landing() int64 {
+func (m *Mount) landing() int64 {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.holds.landed
@@ -62,7 +55,7 @@ func (m *mount) landing() int64 {
 
 // count records the usage that a count found, in files with a name and in
 // unlinked files. landed is the result of landing when the count began.
-func (m *mount) count(named, unnamed sandbox.WorkspaceUsage, landed int64) {
+func (m *Mount) count(named, unnamed sandbox.WorkspaceUsage, landed int64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.holds.counted, m.holds.known = named, true
@@ -75,7 +68,7 @@ func (m *mount) count(named, unnamed sandbox.WorkspaceUsage, landed int64) {
 
 // held returns the usage of the workspace, with uploads in progress. known is
 // false if this process did not count yet.
-func (m *mount) held() (_ sandbox.WorkspaceUsage, known bool) {
+func (m *Mount) held() (_ sandbox.WorkspaceUsage, known bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	u := add(m.holds.counted, m.holds.unnamed)
@@ -86,7 +79,7 @@ func (m *mount) held() (_ sandbox.WorkspaceUsage, known bool) {
 // measure counts the usage of the workspace. Unlinked files come first: a file
 // that is unlinked meanwhile may be missed until the next count, but it is
 // never counted twice.
-func (m *mount) measure(ctx context.Context) (sandbox.WorkspaceUsage, error) {
+func (m *Mount) measure(ctx context.Context) (sandbox.WorkspaceUsage, error) {
 	landed, began := m.landing(), time.Now()
 	unnamed := m.unnamed(ctx)
 	usage, err := m.ws.Measure(ctx)
@@ -103,7 +96,7 @@ func (m *mount) measure(ctx context.Context) (sandbox.WorkspaceUsage, error) {
 // measureAgain counts for a request that does not fit, unless a count just
 // ended. The count may be old: no watcher runs while all sandboxes rest, and
 // files may have been removed.
-func (m *mount) measureAgain(ctx context.Context) (bool, error) {
+func (m *Mount) measureAgain(ctx context.Context) (bool, error) {
 	m.mu.Lock()
 	early := time.Now().Before(m.holds.again)
 	m.mu.Unlock()
@@ -115,7 +108,7 @@ func (m *mount) measureAgain(ctx context.Context) (bool, error) {
 }
 
 // look takes a snapshot and remembers it as the last one.
-func (m *mount) look(ctx context.Context) (*workspace.Snapshot, error) {
+func (m *Mount) look(ctx context.Context) (*workspace.Snapshot, error) {
 	landed := m.landing()
 	unnamed := m.unnamed(ctx)
 	s, err := m.ws.Snapshot(ctx)
@@ -133,15 +126,15 @@ func (m *mount) look(ctx context.Context) (*workspace.Snapshot, error) {
 // others returns the usage of the principal's other workspaces. It is current
 // for workspaces that this process has mounted and counted, and the last
 // recorded usage for the rest.
-func (m *mount) others(ctx context.Context) (sandbox.WorkspaceUsage, error) {
-	var mounted []*mount
-	m.e.mu.Lock()
-	for _, o := range m.e.mounts {
+func (m *Mount) others(ctx context.Context) (sandbox.WorkspaceUsage, error) {
+	var mounted []*Mount
+	m.set.mu.Lock()
+	for _, o := range m.set.mounts {
 		if o != m && o.rec.Principal == m.rec.Principal {
 			mounted = append(mounted, o)
 		}
 	}
-	m.e.mu.Unlock()
+	m.set.mu.Unlock()
 	var sum sandbox.WorkspaceUsage
 	here := []string{m.rec.ID}
 	for _, o := range mounted {
@@ -151,7 +144,7 @@ func (m *mount) others(ctx context.Context) (sandbox.WorkspaceUsage, error) {
 			here = append(here, o.rec.ID)
 		}
 	}
-	rest, err := m.e.store.OtherWorkspaces(ctx, m.rec.Principal, here)
+	rest, err := m.set.opts.Records.OtherWorkspaces(ctx, m.rec.Principal, here)
 	sum.Bytes += rest.Bytes
 	sum.Files += rest.Files
 	return sum, err
@@ -160,7 +153,7 @@ func (m *mount) others(ctx context.Context) (sandbox.WorkspaceUsage, error) {
 // exceeds returns an error of kind Exhausted if usage is more than own, or
 // together with the principal's other workspaces more than all. A zero all
 // means no limit.
-func (m *mount) exceeds(ctx context.Context, usage, own, all sandbox.WorkspaceUsage) error {
+func (m *Mount) exceeds(ctx context.Context, usage, own, all sandbox.WorkspaceUsage) error {
 	if usage.Exceeds(own) {
 		return exceeded("the workspace", usage, own)
 	}
@@ -169,7 +162,7 @@ func (m *mount) exceeds(ctx context.Context, usage, own, all sandbox.WorkspaceUs
 	}
 	others, err := m.others(ctx)
 	if err != nil {
-		m.e.log.Error("read workspaces", "error", err)
+		m.set.opts.Log.Error("read workspaces", "error", err)
 		return nil
 	}
 	sum := sandbox.WorkspaceUsage{Bytes: usage.Bytes + others.Bytes, Files: usage.Files + others.Files}
@@ -182,11 +175,11 @@ func (m *mount) exceeds(ctx context.Context, usage, own, all sandbox.WorkspaceUs
 // overQuota returns an error of kind Exhausted if usage exceeds a quota and
 // also exceeds was. A workspace that is over its quota can therefore still be
 // cleaned up.
-func (m *mount) overQuota(ctx context.Context, usage, was sandbox.WorkspaceUsage) error {
+func (m *Mount) overQuota(ctx context.Context, usage, was sandbox.WorkspaceUsage) error {
 	if usage.Bytes <= was.Bytes && usage.Files <= was.Files {
 		return nil
 	}
-	return m.exceeds(ctx, usage, m.e.opts.WorkspaceQuota, m.e.opts.PrincipalQuota)
+	return m.exceeds(ctx, usage, m.set.opts.Quota, m.set.opts.PrincipalQuota)
 }
 
 func exceeded(what string, usage, quota sandbox.WorkspaceUsage) error {
@@ -197,7 +190,7 @@ func exceeded(what string, usage, quota sandbox.WorkspaceUsage) error {
 }
 
 // tooMuch adds a hint to err if the workspace is too large to be counted.
-func (m *mount) tooMuch(err error) error {
+func (m *Mount) tooMuch(err error) error {
 	if !errors.Is(err, sandbox.Exhausted) {
 		return err
 	}
@@ -206,7 +199,7 @@ func (m *mount) tooMuch(err error) error {
 }
 
 // left returns how much more the workspace may hold. Its files are one or more.
-func (m *mount) left(ctx context.Context) (sandbox.WorkspaceUsage, error) {
+func (m *Mount) left(ctx context.Context) (sandbox.WorkspaceUsage, error) {
 	left, err := m.spare(ctx)
 	left.Bytes = max(left.Bytes, 0)
 	return left, err
@@ -214,7 +207,7 @@ func (m *mount) left(ctx context.Context) (sandbox.WorkspaceUsage, error) {
 
 // spare is like left, but its bytes are negative if the workspace holds more than
 // it may. If it may have no more files, the error is of kind Exhausted.
-func (m *mount) spare(ctx context.Context) (sandbox.WorkspaceUsage, error) {
+func (m *Mount) spare(ctx context.Context) (sandbox.WorkspaceUsage, error) {
 	usage, known := m.held()
 	if !known {
 		if _, err := m.look(ctx); err != nil {
@@ -235,12 +228,12 @@ func (m *mount) spare(ctx context.Context) (sandbox.WorkspaceUsage, error) {
 		}
 		return nil
 	}
-	for _, q := range []sandbox.WorkspaceUsage{m.e.opts.WorkspaceQuota, countable} {
+	for _, q := range []sandbox.WorkspaceUsage{m.set.opts.Quota, countable} {
 		if err := narrow("the workspace", usage, q); err != nil {
 			return sandbox.WorkspaceUsage{}, err
 		}
 	}
-	if q := m.e.opts.PrincipalQuota; q != (sandbox.WorkspaceUsage{}) {
+	if q := m.set.opts.PrincipalQuota; q != (sandbox.WorkspaceUsage{}) {
 		others, err := m.others(ctx)
 		if err == nil {
 			err = narrow("the workspaces of this principal together", add(usage, others), q)
@@ -254,7 +247,7 @@ func (m *mount) spare(ctx context.Context) (sandbox.WorkspaceUsage, error) {
 
 // leftAgain is left. Unless fits accepts the result, it counts the workspace
 // again, because files may have been removed.
-func (m *mount) leftAgain(ctx context.Context, fits func(sandbox.WorkspaceUsage) bool) (sandbox.WorkspaceUsage, error) {
+func (m *Mount) leftAgain(ctx context.Context, fits func(sandbox.WorkspaceUsage) bool) (sandbox.WorkspaceUsage, error) {
 	left, err := m.left(ctx)
 	if err == nil && fits(left) {
 		return left, nil
@@ -276,7 +269,7 @@ var countable = sandbox.WorkspaceUsage{Files: workspace.MaxFiles}
 // the count fails, it records an estimate, so that the next request cannot add
 // files as if nothing had come. A workspace with too many files to be counted is
 // recorded as full until a count succeeds.
-func (m *mount) tally(ctx context.Context, added sandbox.WorkspaceUsage) error {
+func (m *Mount) tally(ctx context.Context, added sandbox.WorkspaceUsage) error {
 	s, err := m.look(ctx)
 	if err == nil {
 		m.note(&s.Usage)
@@ -293,15 +286,15 @@ func (m *mount) tally(ctx context.Context, added sandbox.WorkspaceUsage) error {
 	return m.tooMuch(err)
 }
 
-func errFull(m *mount) error {
+func errFull(m *Mount) error {
 	return sandbox.WithHint(sandbox.Errorf(sandbox.Exhausted, "workspace: %s has no room for it: it may hold %s",
-		excerpt.Quote(m.rec.Name), sandbox.FormatBytes(m.e.opts.WorkspaceQuota.Bytes)), "remove files that are not needed")
+		excerpt.Quote(m.rec.Name), sandbox.FormatBytes(m.set.opts.Quota.Bytes)), "remove files that are not needed")
 }
 
-// admit waits while the watcher ends runs of a full workspace, and refuses a
-// caller if the workspace is far beyond its quota. Unless begin is nil, admit
+// Admit waits while the watcher ends runs of a full workspace, and refuses a
+// caller if the workspace is far beyond its quota. Unless begin is nil, Admit
 // calls it with m.mu held once the wait is over.
-func (m *mount) admit(ctx context.Context, begin func()) error {
+func (m *Mount) Admit(ctx context.Context, begin func()) error {
 	for {
 		m.mu.Lock()
 		gate := m.gate
@@ -316,7 +309,7 @@ func (m *mount) admit(ctx context.Context, begin func()) error {
 		case <-gate:
 		case <-ctx.Done():
 			return ctx.Err()
-		case <-m.e.ctx.Done():
+		case <-m.set.ctx.Done():
 			return request.Closed()
 		}
 	}
@@ -338,23 +331,23 @@ func (m *mount) admit(ctx context.Context, begin func()) error {
 		}
 	}
 	return sandbox.WithHint(sandbox.Errorf(sandbox.Exhausted, "workspace: %s holds %s in %d files, far more than it may (%s)",
-		excerpt.Quote(m.rec.Name), sandbox.FormatBytes(usage.Bytes), usage.Files, sandbox.FormatBytes(m.e.opts.WorkspaceQuota.Bytes)),
+		excerpt.Quote(m.rec.Name), sandbox.FormatBytes(usage.Bytes), usage.Files, sandbox.FormatBytes(m.set.opts.Quota.Bytes)),
 		"remove files by the file operations, or delete workspaces")
 }
 
 // farBeyond returns an error if usage is so far beyond a quota that nothing may
 // add to the workspace.
-func (m *mount) farBeyond(ctx context.Context, usage sandbox.WorkspaceUsage) error {
+func (m *Mount) farBeyond(ctx context.Context, usage sandbox.WorkspaceUsage) error {
 	if usage.Exceeds(countable) {
 		return exceeded("the workspace", usage, countable)
 	}
-	return m.exceeds(ctx, usage, beyond(m.e.opts.WorkspaceQuota), beyond(m.e.opts.PrincipalQuota))
+	return m.exceeds(ctx, usage, beyond(m.set.opts.Quota), beyond(m.set.opts.PrincipalQuota))
 }
 
-// A quotaReader counts the bytes that it reads as usage of the workspace, and
-// fails when there are too many. The caller that made it calls done.
-type quotaReader struct {
-	m      *mount
+// A Reader counts the bytes that it reads as usage of the workspace, and
+// fails when there are too many. The caller that made it calls Done.
+type Reader struct {
+	m      *Mount
 	ctx    context.Context
 	r      io.Reader
 	staged bool  // the data is not in the workspace before the end
@@ -369,11 +362,11 @@ type quotaReader struct {
 // uploads may use it, too.
 const lookAgain = 1 << 20
 
-// bounded returns a reader of r that keeps the workspace within its quota. size
+// Bounded returns a reader of r that keeps the workspace within its quota. size
 // is the number of bytes, or -1 if that is unknown. staged means that the data
 // reaches the workspace only when all of it is there. The caller must call
-// done.
-func (m *mount) bounded(ctx context.Context, r io.Reader, size int64, staged bool) (*quotaReader, error) {
+// Done.
+func (m *Mount) Bounded(ctx context.Context, r io.Reader, size int64, staged bool) (*Reader, error) {
 	fits := func(left sandbox.WorkspaceUsage) bool {
 		return size <= left.Bytes && (left.Bytes > 0 || size == 0)
 	}
@@ -388,11 +381,11 @@ func (m *mount) bounded(ctx context.Context, r io.Reader, size int64, staged boo
 	m.holds.uploads++
 	m.holds.begun++
 	m.mu.Unlock()
-	return &quotaReader{m: m, ctx: ctx, r: r, staged: staged, left: min(left.Bytes, lookAgain)}, nil
+	return &Reader{m: m, ctx: ctx, r: r, staged: staged, left: min(left.Bytes, lookAgain)}, nil
 }
 
-func (q *quotaReader) Read(p []byte) (int, error) {
-	if err := q.full(); err != nil {
+func (q *Reader) Read(p []byte) (int, error) {
+	if err := q.Full(); err != nil {
 		return 0, err
 	}
 	n, err := q.r.Read(p)
@@ -424,17 +417,17 @@ func (q *quotaReader) Read(p []byte) (int, error) {
 	return n, err
 }
 
-// full returns the error with which the reader ended because there was too
+// Full returns the error with which the reader ended because there was too
 // much.
-func (q *quotaReader) full() error {
+func (q *Reader) Full() error {
 	q.m.mu.Lock()
 	defer q.m.mu.Unlock()
 	return q.err
 }
 
-// done ends the reading. Staged data is in the workspace by now and was counted
+// Done ends the reading. Staged data is in the workspace by now and was counted
 // there, or it is gone.
-func (q *quotaReader) done() {
+func (q *Reader) Done() {
 	q.m.mu.Lock()
 	defer q.m.mu.Unlock()
 	q.m.holds.uploads--
@@ -443,25 +436,25 @@ func (q *quotaReader) done() {
 	}
 }
 
-// bound keeps a write to a path of a sandbox within the quota, if the path is
+// Bound keeps a write to a path of a sandbox within the quota, if the path is
 // in the workspace. The caller must call done.
-func (m *mount) bound(ctx context.Context, path string, r io.Reader) (_ io.Reader, done func(), _ error) {
+func (m *Mount) Bound(ctx context.Context, path string, r io.Reader) (_ io.Reader, done func(), _ error) {
 	if m == nil {
 		return r, func() {}, nil
 	}
-	if _, ok := inWorkspace(path); !ok {
+	if _, ok := Within(path); !ok {
 		return r, func() {}, nil
 	}
-	if err := m.admit(ctx, nil); err != nil {
+	if err := m.Admit(ctx, nil); err != nil {
 		return nil, nil, err
 	}
 	// Data that was written stays counted until the next count of the
 	// workspace.
-	q, err := m.bounded(ctx, r, -1, false)
+	q, err := m.Bounded(ctx, r, -1, false)
 	if err != nil {
 		return nil, nil, err
 	}
-	return q, q.done, nil
+	return q, q.Done, nil
 }
 
 // stopFull returns the reason for stopping a sandbox because its workspace is

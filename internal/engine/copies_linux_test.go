@@ -170,7 +170,7 @@ truncate -s 3M holes; printf end >> holes; mkfifo pipe; echo old > kind; mkdir s
 	}
 	e.mustRun(t, inSpace(a.ID, "true")) // when what went to it is there
 	for _, s := range []sandbox.Sandbox{a, b} {
-		if left, _ := filepath.Glob(copyDir + "/.glovebox-" + s.ID + "-*"); len(left) > 0 {
+		if left, _ := filepath.Glob("/tmp/.glovebox-" + s.ID + "-*"); len(left) > 0 {
 			t.Errorf("left: %q", left)
 		}
 	}
@@ -178,12 +178,15 @@ truncate -s 3M holes; printf end >> holes; mkfifo pipe; echo old > kind; mkdir s
 
 // TestCopiedConflict changes a file on both sides while a run goes on.
 func TestCopiedConflict(t *testing.T) {
-	e, path := openCopies(t, t.TempDir(), nil)
+	var gate atomic.Pointer[chan struct{}]
+	e, path := openCopies(t, t.TempDir(), func(o *Options) {
+		o.dialGuest = func(b driver.Box) guest { return gatedGuest{guest: dialGuest(b), gate: &gate} }
+	})
 	s := e.mustCreate(t, sandbox.CreateRequest{Workspace: "w"})
 	e.mustRun(t, inSpace(s.ID, "echo 0 > same; echo 0 > removed; echo 0 > kept"))
 	r := e.mustStart(t, inSpace(s.ID, "sleep 0.5; echo a > same; rm removed; echo a > kept"))
-	hold := e.box(s.ID).copy.turn
-	hold <- struct{}{} // as if copying took long
+	opened := make(chan struct{})
+	gate.Store(&opened) // as if copying took long
 	for name, text := range map[string]string{"same": "url", "removed": "url"} {
 		if err := os.WriteFile(filepath.Join(path(), name), []byte(text), 0o644); err != nil {
 			t.Fatal(err)
@@ -193,7 +196,7 @@ func TestCopiedConflict(t *testing.T) {
 		t.Fatal(err)
 	}
 	time.Sleep(time.Second)
-	<-hold
+	close(opened)
 	if r = e.mustWait(t, r.ID); r.Verdict.Code != sandbox.OK {
 		t.Errorf("%+v", r.Verdict)
 	}
@@ -244,7 +247,7 @@ type brokenGuest struct {
 
 func (g brokenGuest) Start(ctx context.Context, req *guestapi.StartRequest, opts guestapi.StartOptions) (events, error) {
 	s, err := g.guest.Start(ctx, req, opts)
-	if err == nil && len(req.Process.Args) > 1 && req.Process.Args[1] == packScript && g.left.Add(-1) >= 0 {
+	if err == nil && len(req.Process.Args) > 1 && strings.Contains(req.Process.Args[1], packing) && g.left.Add(-1) >= 0 {
 		return &cutStream{events: s, left: 200}, nil
 	}
 	return s, err
@@ -273,7 +276,7 @@ func TestCopyCutOff(t *testing.T) {
 	s := e.mustCreate(t, sandbox.CreateRequest{Workspace: "w"})
 	e.mustRun(t, inSpace(s.ID, "echo 1 > a; echo 1 > b"))
 	t.Cleanup(func() { // what a program is cut off from its end leaves is the sandbox's
-		names, _ := filepath.Glob(copyDir + "/.glovebox-" + s.ID + "-*")
+		names, _ := filepath.Glob("/tmp/.glovebox-" + s.ID + "-*")
 		for _, name := range names {
 			if err := os.Remove(name); err != nil {
 				t.Error(err)
@@ -284,7 +287,7 @@ func TestCopyCutOff(t *testing.T) {
 	if r, _ := e.mustRun(t, inSpace(s.ID, "echo 2 > a; head -c 100000 /dev/zero > b")); r.Verdict.Code != sandbox.OK || tree(t, path())["a"] != "-rw-r--r-- 2\n" {
 		t.Errorf("cut off once: %+v", r.Verdict)
 	}
-	left.Store(copyTries)
+	left.Store(3)
 	r, _ := e.mustRun(t, inSpace(s.ID, "echo 3 > a; rm b; echo 3 > c"))
 	if r.Verdict.Code != sandbox.Failed || !strings.Contains(r.Verdict.Cause, "could not be copied to the workspace") {
 		t.Errorf("cut off for good: %+v", r.Verdict)
@@ -357,27 +360,31 @@ func TestCopyTakenOver(t *testing.T) {
 	}
 }
 
-// copying reports whether something is copied to or from a sandbox.
-func (e *Engine) copying(id string) bool { return len(e.box(id).copy.turn) > 0 }
+// packing is in the script that packs files of a copy.
+const packing = "tar --create"
+
+// findListing is the script that lists the files of a copy.
+const findListing = "find . -ignore_readdir_race -mindepth 1 -printf '" + workspace.ListingFormat + "'"
 
 // gatedGuest has programs that list wait while a gate is set, for good or until
 // it is opened.
 type gatedGuest struct {
 	guest
 	gate   *atomic.Pointer[chan struct{}]
-	script string       // findListing if it is empty
+	script string       // part of the program; findListing if it is empty
 	waits  *atomic.Bool // set when a program waits, if it is not nil
 }
 
-func (g gatedGuest) program() string {
+// gates reports whether a script waits at the gate.
+func (g gatedGuest) gates(script string) bool {
 	if g.script == "" {
-		return findListing
+		return script == findListing
 	}
-	return g.script
+	return strings.Contains(script, g.script)
 }
 
 func (g gatedGuest) Start(ctx context.Context, req *guestapi.StartRequest, opts guestapi.StartOptions) (events, error) {
-	if gate := g.gate.Load(); gate != nil && len(req.Process.Args) > 1 && req.Process.Args[1] == g.program() {
+	if gate := g.gate.Load(); gate != nil && len(req.Process.Args) > 1 && g.gates(req.Process.Args[1]) {
 		if g.waits != nil {
 			g.waits.Store(true)
 		}
@@ -393,8 +400,9 @@ func (g gatedGuest) Start(ctx context.Context, req *guestapi.StartRequest, opts 
 // TestCopyStuck has a box that never says what it has.
 func TestCopyStuck(t *testing.T) {
 	var gate atomic.Pointer[chan struct{}]
+	var lists atomic.Bool
 	e, _ := openCopies(t, t.TempDir(), func(o *Options) {
-		o.dialGuest = func(b driver.Box) guest { return gatedGuest{guest: dialGuest(b), gate: &gate} }
+		o.dialGuest = func(b driver.Box) guest { return gatedGuest{guest: dialGuest(b), gate: &gate, waits: &lists} }
 		o.endCopyTimeout = time.Second
 	})
 	s := e.mustCreate(t, sandbox.CreateRequest{Workspace: "w"})
@@ -402,7 +410,7 @@ func TestCopyStuck(t *testing.T) {
 	never := make(chan struct{})
 	gate.Store(&never)
 	r := e.mustStart(t, inSpace(s.ID, "true"))
-	for !e.copying(s.ID) {
+	for !lists.Load() {
 		time.Sleep(time.Millisecond)
 	}
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
@@ -426,15 +434,23 @@ func TestCopyStuck(t *testing.T) {
 // paused.
 func TestCopyHibernated(t *testing.T) {
 	dir := t.TempDir()
-	e, _ := openCopiesOf(t, dir, func(_ *Options, fo *fake.Options) { fo.NoPause = false })
+	var gate atomic.Pointer[chan struct{}]
+	var lists atomic.Bool
+	e, _ := openCopiesOf(t, dir, func(o *Options, fo *fake.Options) {
+		fo.NoPause = false
+		o.dialGuest = func(b driver.Box) guest { return gatedGuest{guest: dialGuest(b), gate: &gate, waits: &lists} }
+	})
 	s := e.mustCreate(t, sandbox.CreateRequest{Workspace: "w"})
 	e.mustRun(t, inSpace(s.ID, "echo 1 > a"))
 	if err := e.Hibernate(t.Context(), alice, s.ID); err != nil {
 		t.Fatal(err)
 	}
+	opened := make(chan struct{})
+	close(opened)
+	gate.Store(&opened) // so that lists is set
 	e.put(t, "b", "2")
 	time.Sleep(50 * time.Millisecond)
-	if e.copying(s.ID) {
+	if lists.Load() {
 		t.Error("something is copied to a sandbox that is paused")
 	}
 	if _, out := e.mustRun(t, inSpace(s.ID, "cat a b")); out.Stdout != "1\n2" {
@@ -455,15 +471,16 @@ func TestCopyHibernated(t *testing.T) {
 // into.
 func TestCopiedKinds(t *testing.T) {
 	var gate atomic.Pointer[chan struct{}]
+	var lists atomic.Bool
 	e, path := openCopies(t, t.TempDir(), func(o *Options) {
-		o.dialGuest = func(b driver.Box) guest { return gatedGuest{guest: dialGuest(b), gate: &gate} }
+		o.dialGuest = func(b driver.Box) guest { return gatedGuest{guest: dialGuest(b), gate: &gate, waits: &lists} }
 	})
 	s := e.mustCreate(t, sandbox.CreateRequest{Workspace: "w"})
 	e.mustRun(t, inSpace(s.ID, "for d in here there link; do mkdir -p $d/deep; echo old > $d/deep/old; done; mkdir to to/deep; echo kept > to/deep/old"))
 	opened := make(chan struct{})
 	gate.Store(&opened)
 	r := e.mustStart(t, inSpace(s.ID, "echo new > here/deep/new; rm -r there; echo file > there; rm link/deep/old"))
-	for !e.copying(s.ID) {
+	for !lists.Load() {
 		time.Sleep(time.Millisecond)
 	}
 	at := func(name string) string { return filepath.Join(path(), name) }
@@ -508,7 +525,7 @@ func TestCopiedRace(t *testing.T) {
 	var gate atomic.Pointer[chan struct{}]
 	var packs atomic.Bool
 	e, path := openCopies(t, t.TempDir(), func(o *Options) {
-		o.dialGuest = func(b driver.Box) guest { return gatedGuest{dialGuest(b), &gate, packScript, &packs} }
+		o.dialGuest = func(b driver.Box) guest { return gatedGuest{dialGuest(b), &gate, packing, &packs} }
 	})
 	a := e.mustCreate(t, sandbox.CreateRequest{Workspace: "w"})
 	b := e.mustCreate(t, sandbox.CreateRequest{Workspace: "w"})

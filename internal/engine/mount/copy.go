@@ -1,4 +1,4 @@
-package engine
+package mount
 
 import (
 	"bufio"
@@ -17,8 +17,6 @@ import (
 
 	"github.com/glovebox-dev/glovebox/internal/driver"
 	"github.com/glovebox-dev/glovebox/internal/engine/request"
-	"github.com/glovebox-dev/glovebox/internal/engine/verdict"
-	"github.com/glovebox-dev/glovebox/internal/guestapi"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 	"github.com/glovebox-dev/glovebox/internal/workspace"
 )
@@ -34,9 +32,10 @@ import (
 // complete. If both sides changed a file, the box's version takes the name, as
 // the last write does. The other version stays beside it under another name.
 
-// A workcopy is a box's copy of its workspace.
-type workcopy struct {
-	b  *box
+// A Copy is a box's copy of its workspace.
+type Copy struct {
+	b  Sandbox
+	m  *Mount
 	ws workspace.Copied
 
 	// turn holds one element while files are copied, for as long as the box
@@ -60,48 +59,50 @@ type workcopy struct {
 const (
 	// copyEvery is how often a box is copied even if nothing else causes it.
 	copyEvery = time.Minute
-	// copyTimeout bounds a copy with all its tries. endCopyTimeout bounds the
-	// copy of a box that is about to end, with the wait for its turn.
-	copyTimeout    = 10 * time.Minute
-	endCopyTimeout = 3 * time.Minute
-	copyTries      = 3
-	// archiveSlack is how many bytes an archive may have besides the files, and
-	// archiveEach how many more for each file.
-	archiveSlack = 64 << 20
-	archiveEach  = 16 << 10
+	copyTries = 3
 	// maxCopied bounds the bytes of the files in an archive, holes included,
 	// where no quota does.
 	maxCopied = 1 << 40
 )
 
-// newCopy gives the box a copy of its workspace, if it needs one.
-func (b *box) newCopy() error {
-	if b.mount == nil || !b.e.features.WorkspaceCopied {
-		return nil
+// NewCopy gives a sandbox a copy of the workspace. It returns nil if the sandbox
+// needs none.
+func (m *Mount) NewCopy(b Sandbox) (*Copy, error) {
+	if m == nil || !m.set.opts.Copied {
+		return nil, nil
 	}
-	ws, ok := b.mount.ws.(workspace.Copied)
+	ws, ok := m.ws.(workspace.Copied)
 	if !ok {
-		return sandbox.Errorf(sandbox.Unsupported, "workspace: driver %s copies workspaces, and they are not on this machine", b.e.name)
+		return nil, sandbox.Errorf(sandbox.Unsupported, "workspace: driver %s copies workspaces, and they are not on this machine", m.set.opts.Driver)
 	}
-	c := &workcopy{b: b, ws: ws, turn: make(chan struct{}, 1)}
-	c.ctx, c.end = context.WithCancel(context.WithoutCancel(b.e.ctx))
-	b.copy = c
-	return nil
+	c := &Copy{b: b, m: m, ws: ws, turn: make(chan struct{}, 1)}
+	c.ctx, c.end = context.WithCancel(context.WithoutCancel(m.set.ctx))
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.copies[b] = c.Soon
+	return c, nil
 }
 
-// keepCopying copies the box's changes every copyEvery until the box ends.
-func (c *workcopy) keepCopying() {
+// End ends the copy, because its sandbox is gone or left to another process.
+func (c *Copy) End() {
+	if c != nil {
+		c.end()
+	}
+}
+
+// Keep copies the box's changes every copyEvery until the box ends.
+func (c *Copy) Keep() {
 	if c == nil {
 		return
 	}
-	c.b.e.work(func() {
+	c.m.set.opts.Work(func() {
 		t := time.NewTicker(copyEvery)
 		defer t.Stop()
 		for {
 			select {
 			case <-c.ctx.Done():
 				return
-			case <-c.b.e.ctx.Done():
+			case <-c.m.set.ctx.Done():
 				return
 			case <-t.C:
 			}
@@ -110,14 +111,14 @@ func (c *workcopy) keepCopying() {
 	})
 }
 
-// in copies both ways if the workspace changed.
-func (c *workcopy) in(ctx context.Context) error { return c.sync(ctx, false) }
+// In copies both ways if the workspace changed.
+func (c *Copy) In(ctx context.Context) error { return c.sync(ctx, false) }
 
-// out copies the changes of the box to the workspace, and the changes of the
+// Out copies the changes of the box to the workspace, and the changes of the
 // workspace to the box.
-func (c *workcopy) out(ctx context.Context) error { return c.sync(ctx, true) }
+func (c *Copy) Out(ctx context.Context) error { return c.sync(ctx, true) }
 
-func (c *workcopy) sync(ctx context.Context, out bool) error {
+func (c *Copy) sync(ctx context.Context, out bool) error {
 	if c == nil {
 		return nil
 	}
@@ -131,12 +132,12 @@ func (c *workcopy) sync(ctx context.Context, out bool) error {
 	}
 	defer func() { <-c.turn }()
 	if c.over.Load() {
-		return request.Stopped(c.b.id, "it was copied before it ended")
+		return request.Stopped(c.b.ID(), "it was copied before it ended")
 	}
 	if !out {
-		now, err := c.b.mount.look(ctx)
+		now, err := c.m.look(ctx)
 		if err != nil {
-			return c.b.mount.tooMuch(err)
+			return c.m.tooMuch(err)
 		}
 		if changed, gone := workspace.Difference(c.here, now); len(changed)+len(gone) == 0 {
 			return nil
@@ -157,25 +158,25 @@ func (c *workcopy) sync(ctx context.Context, out bool) error {
 		if err = c.try(ctx); err == nil || driver.IsGone(err) || !errors.Is(err, sandbox.Unavailable) {
 			break
 		}
-		c.b.e.log.Debug("copy workspace again", "sandbox", c.b.id, "error", err)
+		c.m.set.opts.Log.Debug("copy workspace again", "sandbox", c.b.ID(), "error", err)
 	}
 	if err == nil {
 		c.state.Lock()
-		c.at = c.b.e.now()
+		c.at = c.m.set.opts.Now()
 		c.state.Unlock()
 	}
 	return sandbox.Wrap(err, "copy workspace", "")
 }
 
 // try copies both ways once.
-func (c *workcopy) try(ctx context.Context) error {
-	there, err := c.list(ctx)
+func (c *Copy) try(ctx context.Context) error {
+	there, err := list(ctx, c.b, c.m.tooMuch)
 	if err != nil {
 		return err
 	}
-	here, err := c.b.mount.look(ctx)
+	here, err := c.m.look(ctx)
 	if err != nil {
-		return c.b.mount.tooMuch(err)
+		return c.m.tooMuch(err)
 	}
 	if c.here == nil { // files of the image are not part of the workspace
 		c.here, c.there = workspace.NewSnapshot(), there
@@ -191,8 +192,8 @@ func (c *workcopy) try(ctx context.Context) error {
 
 // pull copies the changes of the box to the workspace, and returns the state of
 // the workspace after that.
-func (c *workcopy) pull(ctx context.Context, here, there *workspace.Snapshot) (*workspace.Snapshot, error) {
-	m := c.b.mount
+func (c *Copy) pull(ctx context.Context, here, there *workspace.Snapshot) (*workspace.Snapshot, error) {
+	m := c.m
 	changed, gone := workspace.Difference(c.there, there)
 	if len(changed)+len(gone) == 0 {
 		c.there = there
@@ -235,14 +236,14 @@ func (c *workcopy) pull(ctx context.Context, here, there *workspace.Snapshot) (*
 	var in io.Reader // must be a nil interface if there is no archive
 	if len(changed) > 0 {
 		var err error
-		if archive, err = c.pack(ctx, changed, there); err != nil {
+		if archive, err = pack(ctx, c.b, changed, there.Usage.Bytes); err != nil {
 			return nil, err
 		}
 		defer archive.Close()
 		in = archive
 	}
 	most := int64(maxCopied)
-	for _, q := range []int64{m.e.opts.WorkspaceQuota.Bytes, m.e.opts.PrincipalQuota.Bytes} {
+	for _, q := range []int64{m.set.opts.Quota.Bytes, m.set.opts.PrincipalQuota.Bytes} {
 		if q > 0 {
 			most = min(most, exportFactor*q)
 		}
@@ -254,8 +255,8 @@ func (c *workcopy) pull(ctx context.Context, here, there *workspace.Snapshot) (*
 		}
 		return nil, err
 	}
-	m.changed()
-	m.tellCopies(c)
+	m.Changed()
+	m.tellCopies(c.b)
 	after, err := m.look(ctx)
 	if err != nil {
 		return nil, m.tooMuch(err)
@@ -272,7 +273,7 @@ func (c *workcopy) pull(ctx context.Context, here, there *workspace.Snapshot) (*
 // plan decides how to apply the changed and gone files of the box to the
 // workspace. A file that changed here as well is renamed if it is in the way.
 // Otherwise it stays, and is copied to the box again.
-func (c *workcopy) plan(here, there *workspace.Snapshot, changed, gone []string) (asides map[string]string, removed []string) {
+func (c *Copy) plan(here, there *workspace.Snapshot, changed, gone []string) (asides map[string]string, removed []string) {
 	asides = map[string]string{}
 	touched, above := map[string]bool{}, map[string]bool{} // above: parents of touched files
 	ours, _ := workspace.Difference(c.here, here)
@@ -284,8 +285,8 @@ func (c *workcopy) plan(here, there *workspace.Snapshot, changed, gone []string)
 	}
 	aside := func(name string) {
 		if asides[name] == "" {
-			asides[name] = workspace.Aside(name, c.b.id[len(c.b.id)-6:])
-			c.b.e.log.Warn("a file of a workspace was changed on both sides", "sandbox", c.b.id, "kept as", path.Base(asides[name]))
+			asides[name] = workspace.Aside(name, c.b.ID()[len(c.b.ID())-6:])
+			c.m.set.opts.Log.Warn("a file of a workspace was changed on both sides", "sandbox", c.b.ID(), "kept as", path.Base(asides[name]))
 		}
 	}
 	for _, name := range changed {
@@ -310,7 +311,7 @@ func (c *workcopy) plan(here, there *workspace.Snapshot, changed, gone []string)
 }
 
 // push copies the changes of the workspace to the box.
-func (c *workcopy) push(ctx context.Context, here *workspace.Snapshot) error {
+func (c *Copy) push(ctx context.Context, here *workspace.Snapshot) error {
 	changed, gone := workspace.Difference(c.here, here)
 	if len(changed)+len(gone) == 0 {
 		return nil
@@ -319,7 +320,7 @@ func (c *workcopy) push(ctx context.Context, here *workspace.Snapshot) error {
 	for _, name := range changed {
 		wanted[name] = true
 	}
-	stem := c.temp()
+	stem := temp(c.b)
 	archive, names := stem+".tar", stem+".gone"
 	pr, pw := io.Pipe()
 	exported := make(chan struct{})
@@ -328,7 +329,7 @@ func (c *workcopy) push(ctx context.Context, here *workspace.Snapshot) error {
 		_, err := c.ws.ExportOnly(ctx, pw, 0, func(name string) bool { return wanted[name] })
 		pw.CloseWithError(err)
 	}()
-	_, err := c.b.guest.Write(ctx, archive, pr, guestapi.WriteOptions{User: sandbox.Root})
+	err := c.b.PutTemp(ctx, archive, pr)
 	pr.CloseWithError(errors.Join(err, io.ErrClosedPipe))
 	<-exported
 	if err != nil {
@@ -338,10 +339,10 @@ func (c *workcopy) push(ctx context.Context, here *workspace.Snapshot) error {
 	for i := range gone { // contents of a directory come before the directory
 		list.WriteString("./" + gone[len(gone)-1-i] + "\x00")
 	}
-	if _, err := c.b.guest.Write(ctx, names, strings.NewReader(list.String()), guestapi.WriteOptions{User: sandbox.Root}); err != nil {
+	if err := c.b.PutTemp(ctx, names, strings.NewReader(list.String())); err != nil {
 		return err
 	}
-	out, err := c.start(ctx, unpackScript, archive, names)
+	out, err := c.b.Script(ctx, copyTimeout, unpackScript, archive, names)
 	if err != nil {
 		return err
 	}
@@ -356,16 +357,16 @@ func (c *workcopy) push(ctx context.Context, here *workspace.Snapshot) error {
 
 // copyFile returns the name of the file that keeps here and there for the next
 // process.
-func (c *workcopy) copyFile() string { return c.b.id + "/workspace.copied" }
+func (c *Copy) copyFile() string { return c.b.ID() + "/workspace.copied" }
 
 // save writes here and there to copyFile, by an atomic rename, if another
 // process may take over.
-func (c *workcopy) save() error {
-	if !c.b.e.opts.Detached {
+func (c *Copy) save() error {
+	if !c.m.set.opts.States {
 		return nil
 	}
-	root := c.b.e.logs
-	if err := root.Mkdir(c.b.id, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
+	root := c.m.set.opts.Root
+	if err := root.Mkdir(c.b.ID(), 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 		return err
 	}
 	temp := c.copyFile() + ".new"
@@ -379,22 +380,22 @@ func (c *workcopy) save() error {
 	return root.Rename(temp, c.copyFile())
 }
 
-// load reads the file of the previous process. If that fails, the workspace
+// Load reads the file of the previous process. If that fails, the workspace
 // counts as unchanged, and all files in the box count as new.
-func (c *workcopy) load(ctx context.Context) (err error) {
+func (c *Copy) Load(ctx context.Context) (err error) {
 	if c == nil {
 		return nil
 	}
-	f, err := c.b.e.logs.Open(c.copyFile())
+	f, err := c.m.set.opts.Root.Open(c.copyFile())
 	if err == nil {
 		defer f.Close()
 		if c.here, c.there, err = readCopied(f); err == nil {
 			return nil
 		}
 	}
-	c.b.e.log.Warn("what was copied of a workspace is not known", "sandbox", c.b.id, "error", err)
+	c.m.set.opts.Log.Warn("what was copied of a workspace is not known", "sandbox", c.b.ID(), "error", err)
 	c.there = workspace.NewSnapshot()
-	c.here, err = c.b.mount.look(ctx)
+	c.here, err = c.m.look(ctx)
 	return err
 }
 
@@ -407,83 +408,54 @@ func readCopied(f *os.File) (here, there *workspace.Snapshot, err error) {
 	return here, there, err
 }
 
-// tellCopies makes all boxes with a copy, except but, copy the new changes.
-func (m *mount) tellCopies(but *workcopy) {
-	if !m.e.features.WorkspaceCopied {
-		return
-	}
-	m.e.mu.Lock()
-	var copies []*workcopy
-	for _, b := range m.e.boxes {
-		if b.started() && b.mount == m && b.copy != but {
-			copies = append(copies, b.copy)
-		}
-	}
-	m.e.mu.Unlock()
-	for _, c := range copies {
-		c.soon()
-	}
-}
-
-// soon copies in the background, unless such a copy is about to begin.
-func (c *workcopy) soon() {
+// Soon copies in the background, unless such a copy is about to begin.
+func (c *Copy) Soon() {
 	if c == nil || !c.pending.CompareAndSwap(false, true) {
 		return
 	}
-	c.b.e.work(func() {
+	c.m.set.opts.Work(func() {
 		c.pending.Store(false)
 		c.outOrWarn()
 	})
 }
 
-// outOrWarn is out for a copy without a caller. An error is logged, and the
+// outOrWarn is Out for a copy without a caller. An error is logged, and the
 // next copy tries again. A paused box stays paused, and its next use copies
 // first.
-func (c *workcopy) outOrWarn() {
-	ctx := c.b.e.ctx
-	done, ok := c.b.stayAwake()
+func (c *Copy) outOrWarn() {
+	ctx := c.m.set.ctx
+	done, ok := c.b.StayAwake()
 	if !ok {
 		return
 	}
 	defer done()
-	if err := c.out(ctx); err != nil && ctx.Err() == nil && !errors.Is(err, sandbox.Conflict) {
-		c.b.e.log.Warn("copy workspace", "sandbox", c.b.id, "error", err)
+	if err := c.Out(ctx); err != nil && ctx.Err() == nil && !errors.Is(err, sandbox.Conflict) {
+		c.m.set.opts.Log.Warn("copy workspace", "sandbox", c.b.ID(), "error", err)
 	}
 }
 
-// endCopy copies the changes of a box that is about to end. If it fails, it
-// adds to the reason how old the last copy is. A hibernated box was copied
-// before.
-func (b *box) endCopy(ctx context.Context, why verdict.Reason) verdict.Reason {
-	c := b.copy
-	b.mu.Lock()
-	hibernates := b.rec.State == sandbox.Hibernated
-	b.mu.Unlock()
-	if c.over.Load() || hibernates {
-		c.over.Store(true)
-		return why
+// Abandon ends the copying without a last copy.
+func (c *Copy) Abandon() { c.over.Store(true) }
+
+// Last copies the changes of a sandbox that is about to end, unless it did
+// before. wake resumes the sandbox. If that or the copy fails, Last returns a
+// note that says how old the last copy is.
+func (c *Copy) Last(ctx context.Context, wake func() error) (note string) {
+	if c.over.Load() {
+		return ""
 	}
-	ctx, cancel := context.WithTimeout(ctx, b.e.opts.endCopyTimeout)
+	ctx, cancel := context.WithTimeout(ctx, c.m.set.opts.EndTimeout)
 	defer cancel()
-	err := b.wake()
+	err := wake()
 	if err == nil {
-		err = c.out(ctx)
+		err = c.Out(ctx)
 	}
 	c.over.Store(true)
 	if err == nil {
-		return why
+		return ""
 	}
-	b.e.log.Error("copy workspace at the end", "sandbox", b.id, "error", err)
+	c.m.set.opts.Log.Error("copy workspace at the end", "sandbox", c.b.ID(), "error", err)
 	c.state.Lock()
-	note := "; the workspace has what was copied at " + c.at.UTC().Format(time.RFC3339)
-	c.state.Unlock()
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if !strings.HasSuffix(why.Cause, note) {
-		why.Cause += note
-	}
-	if b.why != nil {
-		b.why = &why
-	}
-	return why
+	defer c.state.Unlock()
+	return "; the workspace has what was copied at " + c.at.UTC().Format(time.RFC3339)
 }

@@ -1,4 +1,4 @@
-package engine
+package mount
 
 import (
 	"context"
@@ -9,25 +9,21 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// The watcher looks at the disk every watchEvery. It spends at most
-// 1/watchShare of the time on counting a workspace, and 1/watchFullShare while
-// the disk fills by more than the workspace may grow.
+// The watcher looks at the disk every watchEvery. It spends 1/watchFullShare of
+// the time at most on counting while the disk fills by more than the workspace
+// may grow.
 const (
 	watchEvery     = 10 * time.Millisecond
-	watchShare     = 20
 	watchFullShare = 4
-	watchLeast     = 500 * time.Millisecond
 	// watchGrain is the least growth of the disk, in bytes, that makes the
 	// watcher count early.
 	watchGrain = 1 << 20
-	// endWait is how long the runs of a full workspace have to end. For
-	// settleFor after that, the watcher checks whether the workspace still
-	// grows.
-	endWait   = killTimeout + interruptGrace + endTimeout
+	// The runs of a full workspace have Options.EndWait to end. For settleFor
+	// after that, the watcher checks whether the workspace still grows.
 	settleFor = 250 * time.Millisecond
 )
 
-// wakes records that a sandbox may write to the workspace. A watcher runs while
+// Wakes records that a sandbox may write to the workspace. A watcher runs while
 // there is such a sandbox.
 //
 // Counting all files takes milliseconds per thousand, and looking at the disk
@@ -36,11 +32,11 @@ const (
 // to time, because others may free what this workspace takes. A program can
 // exceed the quota only by what it writes between two looks and until it has
 // been killed.
-func (m *mount) wakes(b *box) {
-	if m == nil || m.e.features.WorkspaceCopied {
+func (m *Mount) Wakes(b Sandbox) {
+	if m == nil || m.set.opts.Copied {
 		return // data is written elsewhere, and checked when it is copied
 	}
-	if m.e.opts.WorkspaceQuota == (sandbox.WorkspaceUsage{}) && m.e.opts.PrincipalQuota == (sandbox.WorkspaceUsage{}) {
+	if m.set.opts.Quota == (sandbox.WorkspaceUsage{}) && m.set.opts.PrincipalQuota == (sandbox.WorkspaceUsage{}) {
 		return
 	}
 	m.mu.Lock()
@@ -49,9 +45,9 @@ func (m *mount) wakes(b *box) {
 	if m.stop != nil {
 		return
 	}
-	ctx, cancel := context.WithCancel(m.e.ctx)
+	ctx, cancel := context.WithCancel(m.set.ctx)
 	before, over := m.watched, make(chan struct{})
-	begun := m.e.work(func() {
+	begun := m.set.opts.Work(func() {
 		defer close(over)
 		if before != nil {
 			<-before // the previous watcher leaves its state in m.watch
@@ -65,8 +61,8 @@ func (m *mount) wakes(b *box) {
 	m.stop, m.watched = cancel, over
 }
 
-// rests records that a sandbox can no longer write: it is paused, or gone.
-func (m *mount) rests(b *box) {
+// Rests records that a sandbox can no longer write: it is paused, or gone.
+func (m *Mount) Rests(b Sandbox) {
 	if m == nil {
 		return
 	}
@@ -79,63 +75,33 @@ func (m *mount) rests(b *box) {
 	}
 }
 
-// leaves records that a sandbox is gone. The unlinked files go with the last
+// Leaves records that a sandbox is gone. The unlinked files go with the last
 // one.
-func (m *mount) leaves(b *box) {
+func (m *Mount) Leaves(b Sandbox) {
 	if m == nil {
 		return
 	}
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	delete(m.boxes, b)
+	delete(m.copies, b)
 	if len(m.boxes) == 0 {
 		m.holds.unnamed = sandbox.WorkspaceUsage{}
 	}
-}
-
-// unmount ends a box's use of its workspace.
-func (b *box) unmount() {
-	b.mount.rests(b)
-	b.mount.leaves(b)
-	b.mount.release()
 }
 
 // wroteAlone is why a sandbox stops whose workspace grew without a run or an
 // upload.
 const wroteAlone = "a program that is no run went on writing"
 
-// A watcher is the state of watching a workspace.
-type watcher struct {
-	m    *mount
-	used int64 // bytes used of the disk at the last count
-	room int64 // bytes by which the workspace could grow then
-	// From soonest on, the workspace is counted again if the disk has filled by
-	// room. From latest on, it is counted in any case.
-	soonest, latest time.Time
-	// accepted is the usage when the workspace was last in order. That much is
-	// allowed whatever the quota is, so that the workspace can be cleaned up.
-	accepted sandbox.WorkspaceUsage
-	known    bool // accepted is set
-	// calm is the result of activity when the workspace was last in order and
-	// nothing known to this process wrote to it. It is -1 if something did.
-	calm int64
-
-	full  error     // why runs are being ended; nil if they are not
-	until time.Time // when the runs must have ended, or, if settles is set, when settling ends
-	// settles means that the runs have ended, or that their time is over.
-	// transfers is the result of transferred then.
-	settles   bool
-	transfers int64
-}
-
 // keepQuota watches until ctx ends.
-func (m *mount) keepQuota(ctx context.Context) {
+func (m *Mount) keepQuota(ctx context.Context) {
 	t := time.NewTicker(watchEvery)
 	defer t.Stop()
 	w := &m.watch
 	w.m = m
 	defer func() {
-		if m.e.ctx.Err() != nil {
+		if m.set.ctx.Err() != nil {
 			w.open()
 		} // else watching continues when a sandbox wakes
 	}()
@@ -242,7 +208,7 @@ func (w *watcher) count(ctx context.Context) (_ sandbox.WorkspaceUsage, ok bool)
 // end ends the runs, and keeps new ones from beginning until that is over.
 func (w *watcher) end(why error) {
 	if w.full == nil {
-		w.full, w.until, w.settles = why, time.Now().Add(endWait), false
+		w.full, w.until, w.settles = why, time.Now().Add(w.m.set.opts.EndWait), false
 		w.m.mu.Lock()
 		w.m.gate = make(chan struct{})
 		w.m.mu.Unlock()
@@ -280,16 +246,16 @@ func (w *watcher) settle(ctx context.Context, over bool) {
 func (w *watcher) stopBoxes(why verdict.Reason, usage sandbox.WorkspaceUsage) {
 	m := w.m
 	m.mu.Lock()
-	boxes := make([]*box, 0, len(m.awake))
+	boxes := make([]Sandbox, 0, len(m.awake))
 	for b := range m.awake {
 		boxes = append(boxes, b)
 	}
 	m.mu.Unlock()
 	for _, b := range boxes {
 		// stop cancels the creation of a box that is still starting.
-		m.e.work(func() {
-			if err := b.stop(context.WithoutCancel(m.e.ctx), why); err != nil {
-				m.e.log.Error("stop sandbox whose workspace is full", "sandbox", b.id, "error", err)
+		m.set.opts.Work(func() {
+			if err := b.Stop(context.WithoutCancel(m.set.ctx), why); err != nil {
+				m.set.opts.Log.Error("stop sandbox whose workspace is full", "sandbox", b.ID(), "error", err)
 			}
 		})
 	}
@@ -311,10 +277,10 @@ func (w *watcher) open() {
 // roomFor returns how many bytes the workspace may grow by if it holds usage.
 func (w *watcher) roomFor(ctx context.Context, usage sandbox.WorkspaceUsage) int64 {
 	room := int64(1) << 62
-	if q := w.m.e.opts.WorkspaceQuota; q.Bytes > 0 {
+	if q := w.m.set.opts.Quota; q.Bytes > 0 {
 		room = min(room, q.Bytes-usage.Bytes)
 	}
-	if q := w.m.e.opts.PrincipalQuota; q.Bytes > 0 {
+	if q := w.m.set.opts.PrincipalQuota; q.Bytes > 0 {
 		others, err := w.m.others(ctx)
 		if err != nil {
 			return 0
@@ -324,33 +290,8 @@ func (w *watcher) roomFor(ctx context.Context, usage sandbox.WorkspaceUsage) int
 	return max(room, 0)
 }
 
-// enter counts a run as in progress, until leave.
-func (m *mount) enter(ctx context.Context, r *run) error {
-	return m.admit(ctx, func() {
-		m.runs[r] = true
-		m.holds.begun++
-	})
-}
-
-// resume counts a run that another process began.
-func (m *mount) resume(r *run) {
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	m.runs[r] = true
-	m.holds.begun++
-}
-
-func (m *mount) leave(r *run) {
-	if m == nil {
-		return
-	}
-	m.mu.Lock()
-	defer m.mu.Unlock()
-	delete(m.runs, r)
-}
-
 // quiet reports whether neither a run nor an upload is in progress.
-func (m *mount) quiet() bool {
+func (m *Mount) quiet() bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return len(m.runs) == 0 && m.holds.uploads == 0
@@ -358,7 +299,7 @@ func (m *mount) quiet() bool {
 
 // activity returns how many runs, uploads and transfers have begun so far, and
 // whether none is in progress.
-func (m *mount) activity() (begun int64, quiet bool) {
+func (m *Mount) activity() (begun int64, quiet bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return m.holds.begun + m.transfers.begun, len(m.runs) == 0 && m.holds.uploads == 0 && m.transfers.begun == m.transfers.ended
@@ -367,32 +308,21 @@ func (m *mount) activity() (begun int64, quiet bool) {
 // endRuns ends the runs of all sandboxes with the workspace, because the
 // watcher cannot know which of them filled it. A run that is still beginning is
 // left to a later call.
-func (m *mount) endRuns(why error) {
+func (m *Mount) endRuns(why error) {
 	m.mu.Lock()
-	runs := make([]*run, 0, len(m.runs))
+	runs := make([]Run, 0, len(m.runs))
 	for r := range m.runs {
 		runs = append(runs, r)
 	}
 	m.mu.Unlock()
 	for _, r := range runs {
-		m.e.mu.Lock()
-		begun := m.e.runs[r.rec.ID] == r
-		m.e.mu.Unlock()
-		if !begun {
-			continue
-		}
-		r.mu.Lock()
-		ends := r.fate != verdict.FateNone
-		r.mu.Unlock()
-		if !ends {
-			m.e.work(func() { r.kill(verdict.FateDiskFull, why) })
-		}
+		r.EndFull(why)
 	}
 }
 
 // noteSoon records the usage of the workspace for other processes, at most once
 // a second and only if it has changed.
-func (m *mount) noteSoon(usage sandbox.WorkspaceUsage) {
+func (m *Mount) noteSoon(usage sandbox.WorkspaceUsage) {
 	m.mu.Lock()
 	due := usage != m.noted && time.Since(m.notedAt) >= time.Second
 	if due {

@@ -1,4 +1,4 @@
-package engine
+package mount
 
 import (
 	"context"
@@ -15,9 +15,9 @@ const unnamedTimeout = 5 * time.Second
 // unnamed counts the unlinked files of the workspace that programs in its
 // sandboxes, also paused ones, still have open. A walk of the workspace does
 // not find them, but they take room on the disk.
-func (m *mount) unnamed(ctx context.Context) sandbox.WorkspaceUsage {
+func (m *Mount) unnamed(ctx context.Context) sandbox.WorkspaceUsage {
 	m.mu.Lock()
-	boxes := make([]*box, 0, len(m.boxes))
+	boxes := make([]Sandbox, 0, len(m.boxes))
 	for b := range m.boxes {
 		boxes = append(boxes, b)
 	}
@@ -26,18 +26,13 @@ func (m *mount) unnamed(ctx context.Context) sandbox.WorkspaceUsage {
 	type id struct{ device, inode uint64 }
 	files := map[id]int64{} // sandboxes may have the same file open
 	for _, b := range boxes {
-		select {
-		case <-b.ready:
-		default:
-			continue // no program runs in it yet
-		}
-		list, err := b.readUnnamed(ctx)
+		list, err := readUnnamed(ctx, b)
 		if driver.IsGone(err) {
 			continue
 		}
 		if err != nil {
 			if ctx.Err() == nil {
-				m.e.log.Warn("list files without a name: the last count stays", "sandbox", b.id, "error", err)
+				m.set.opts.Log.Warn("list files without a name: the last count stays", "sandbox", b.ID(), "error", err)
 			}
 			return last
 		}
@@ -53,11 +48,10 @@ func (m *mount) unnamed(ctx context.Context) sandbox.WorkspaceUsage {
 	return u
 }
 
-func (b *box) readUnnamed(ctx context.Context) ([]driver.UnnamedFile, error) {
+func readUnnamed(ctx context.Context, b Sandbox) ([]driver.UnnamedFile, error) {
 	ctx, cancel := context.WithTimeout(ctx, unnamedTimeout)
 	defer cancel()
-	files, _, err := driver.ReadUnnamed(ctx, b.drv)
-	return files, err
+	return b.Unnamed(ctx)
 }
 
 // add returns the sum of two usages.

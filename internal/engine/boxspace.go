@@ -1,0 +1,78 @@
+package engine
+
+import (
+	"context"
+	"strings"
+
+	"github.com/glovebox-dev/glovebox/internal/driver"
+	"github.com/glovebox-dev/glovebox/internal/engine/verdict"
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
+)
+
+// This file connects a box to its workspace.
+
+// ID returns the identifier of the sandbox.
+func (b *box) ID() string { return b.id }
+
+// unmount ends a box's use of its workspace.
+func (b *box) unmount() {
+	b.mount.Rests(b)
+	b.mount.Leaves(b)
+	b.mount.Release()
+}
+
+// Unnamed lists the unlinked files of the workspace that programs in the box
+// have open. It lists none while no program runs in the box yet.
+func (b *box) Unnamed(ctx context.Context) ([]driver.UnnamedFile, error) {
+	select {
+	case <-b.ready:
+	default:
+		return nil, nil
+	}
+	files, _, err := driver.ReadUnnamed(ctx, b.drv)
+	return files, err
+}
+
+// endCopy copies the changes of a box that is about to end. If it fails, it
+// adds to the reason how old the last copy is. A hibernated box was copied
+// before.
+func (b *box) endCopy(ctx context.Context, why verdict.Reason) verdict.Reason {
+	b.mu.Lock()
+	hibernates := b.rec.State == sandbox.Hibernated
+	b.mu.Unlock()
+	if hibernates {
+		b.copy.Abandon()
+		return why
+	}
+	note := b.copy.Last(ctx, b.wake)
+	if note == "" {
+		return why
+	}
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if !strings.HasSuffix(why.Cause, note) {
+		why.Cause += note
+	}
+	if b.why != nil {
+		b.why = &why
+	}
+	return why
+}
+
+// EndFull begins to end the run because of its full workspace. A run that is
+// still beginning is left to a later call.
+func (r *run) EndFull(why error) {
+	e := r.b.e
+	e.mu.Lock()
+	begun := e.runs[r.rec.ID] == r
+	e.mu.Unlock()
+	if !begun {
+		return
+	}
+	r.mu.Lock()
+	ends := r.fate != verdict.FateNone
+	r.mu.Unlock()
+	if !ends {
+		e.work(func() { r.kill(verdict.FateDiskFull, why) })
+	}
+}
