@@ -16,12 +16,12 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/store"
 )
 
-// A box is a sandbox that this process supervises.
+// A liveSandbox is a sandbox that this process supervises.
 //
 // It is starting until ready is closed, then running unless err is set. The
 // first stop makes it stopping, until nothing is left of it and the engine
 // forgets it.
-type box struct {
+type liveSandbox struct {
 	e   *Engine
 	id  string
 	env map[string]string // may hold secrets; never changed
@@ -104,7 +104,7 @@ func (t *timer) stop() {
 }
 
 // started reports whether creation has finished without an error.
-func (b *box) started() bool {
+func (b *liveSandbox) started() bool {
 	select {
 	case <-b.ready:
 		return b.err == nil
@@ -114,7 +114,7 @@ func (b *box) started() bool {
 }
 
 // view returns the sandbox as its owner sees it.
-func (b *box) view() sandbox.Sandbox {
+func (b *liveSandbox) view() sandbox.Sandbox {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	s := b.rec.Sandbox
@@ -124,7 +124,7 @@ func (b *box) view() sandbox.Sandbox {
 
 // expires returns when the box stops if nothing uses it from now on. b.mu is
 // held.
-func (b *box) expires() time.Time {
+func (b *liveSandbox) expires() time.Time {
 	s := b.rec.Sandbox
 	if b.uses > 0 {
 		s.Used = b.e.now()
@@ -149,19 +149,19 @@ func withExpiry(s sandbox.Sandbox) sandbox.Sandbox {
 }
 
 // use keeps a sandbox awake and alive until release is called.
-func (b *box) use(ctx context.Context) (release func(), err error) {
+func (b *liveSandbox) use(ctx context.Context) (release func(), err error) {
 	return b.acquire(ctx, b.touch)
 }
 
 // peek keeps a sandbox awake until release is called, as use does. It is for
 // calls that only read: the idle time goes on.
-func (b *box) peek(ctx context.Context) (release func(), err error) {
+func (b *liveSandbox) peek(ctx context.Context) (release func(), err error) {
 	return b.acquire(ctx, func() {})
 }
 
 // acquire implements use and peek, which differ only in touch. It calls touch
 // with b.mu held.
-func (b *box) acquire(ctx context.Context, touch func()) (release func(), err error) {
+func (b *liveSandbox) acquire(ctx context.Context, touch func()) (release func(), err error) {
 	select {
 	case <-b.ready:
 	case <-ctx.Done():
@@ -200,16 +200,16 @@ func (b *box) acquire(ctx context.Context, touch func()) (release func(), err er
 }
 
 // touch records a use. b.mu is held.
-func (b *box) touch() {
+func (b *liveSandbox) touch() {
 	b.rec.Used = b.e.now()
 	b.dirty = true
 	b.place.Touch()
 }
 
 // release ends a use. leave ends what acquire began, with the same touch.
-func (b *box) release() { b.leave(b.touch) }
+func (b *liveSandbox) release() { b.leave(b.touch) }
 
-func (b *box) leave(touch func()) {
+func (b *liveSandbox) leave(touch func()) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.uses--
@@ -219,7 +219,7 @@ func (b *box) leave(touch func()) {
 
 // restLater arms the timer that pauses the box, if nothing keeps it awake. b.mu
 // is held.
-func (b *box) restLater() {
+func (b *liveSandbox) restLater() {
 	if b.uses == 0 && b.stays == 0 && b.why == nil && !b.released {
 		b.rest.set(b.e.opts.RestAfter, func() { b.e.spawn(b.sleep) })
 	}
@@ -227,7 +227,7 @@ func (b *box) restLater() {
 
 // StayAwake keeps a box from being paused until done is called. It fails if the
 // box has not started, is paused already, hibernates or stops. The idle time goes on.
-func (b *box) StayAwake() (done func(), ok bool) {
+func (b *liveSandbox) StayAwake() (done func(), ok bool) {
 	if !b.started() {
 		return nil, false
 	}
@@ -248,7 +248,7 @@ func (b *box) StayAwake() (done func(), ok bool) {
 }
 
 // wake resumes the box if it is paused.
-func (b *box) wake() error {
+func (b *liveSandbox) wake() error {
 	b.power.Lock()
 	defer b.power.Unlock()
 	if !b.paused {
@@ -271,7 +271,7 @@ func (b *box) wake() error {
 }
 
 // sleep pauses the box if nothing uses it, and records when it was last used.
-func (b *box) sleep() {
+func (b *liveSandbox) sleep() {
 	b.power.Lock()
 	defer b.power.Unlock()
 	b.mu.Lock()
@@ -311,7 +311,7 @@ func (b *box) sleep() {
 }
 
 // watchLease arms the timer that stops the box when it expires.
-func (b *box) watchLease() {
+func (b *liveSandbox) watchLease() {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.rearm()
@@ -319,7 +319,7 @@ func (b *box) watchLease() {
 
 // rearm sets the lease timer to when the box expires if nothing uses it until
 // then. Uses do not reset the timer: expire checks when it fires. b.mu is held.
-func (b *box) rearm() {
+func (b *liveSandbox) rearm() {
 	if b.why != nil || b.released {
 		return
 	}
@@ -332,14 +332,14 @@ func (b *box) rearm() {
 }
 
 // leaseLeft returns how long the box has until it expires.
-func (b *box) leaseLeft() time.Duration {
+func (b *liveSandbox) leaseLeft() time.Duration {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.expires().Sub(b.e.now())
 }
 
 // expire stops the box if it has expired, and otherwise arms the timer again.
-func (b *box) expire() {
+func (b *liveSandbox) expire() {
 	b.mu.Lock()
 	now := b.e.now()
 	why, over := expired(b.rec.Sandbox, b.uses > 0, now)
@@ -391,7 +391,7 @@ func expired(s sandbox.Sandbox, busy bool, now time.Time) (verdict.Reason, bool)
 // Stop stops the box, or joins a stop in progress. It returns when nothing is
 // left of the box or ctx ends; in the latter case the stop goes on. The first
 // reason counts. A later stop tries again after a failed one.
-func (b *box) Stop(ctx context.Context, why verdict.Reason) error {
+func (b *liveSandbox) Stop(ctx context.Context, why verdict.Reason) error {
 	if !b.started() { // the caller of create gets the reason
 		b.mu.Lock()
 		if b.why == nil && !b.released {
@@ -419,7 +419,7 @@ func (b *box) Stop(ctx context.Context, why verdict.Reason) error {
 
 // beginStop begins a stop, unless one is in progress or has succeeded, and
 // returns it.
-func (b *box) beginStop(why verdict.Reason) *teardown {
+func (b *liveSandbox) beginStop(why verdict.Reason) *teardown {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if t := b.teardown; t != nil {
@@ -455,7 +455,7 @@ func (b *box) beginStop(why verdict.Reason) *teardown {
 }
 
 // destroy performs a stop.
-func (b *box) destroy(why verdict.Reason) error {
+func (b *liveSandbox) destroy(why verdict.Reason) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(b.e.ctx), destroyTimeout)
 	defer cancel()
 	// Another process may find the box gone before it is recorded as stopped.
@@ -500,7 +500,7 @@ func (b *box) destroy(why verdict.Reason) error {
 
 // lost begins to clean up after a box that was found dead, and works out why it
 // died.
-func (b *box) lost() {
+func (b *liveSandbox) lost() {
 	b.mu.Lock()
 	known := b.why != nil || b.released
 	kills := b.kills
@@ -530,7 +530,7 @@ func (b *box) lost() {
 }
 
 // dead reports whether the box's guest is certainly gone.
-func (b *box) dead(ctx context.Context) bool {
+func (b *liveSandbox) dead(ctx context.Context) bool {
 	if in, ok, err := driver.ReadIncidents(ctx, b.drv); ok || driver.IsGone(err) {
 		return !in.Alive
 	}
@@ -538,7 +538,7 @@ func (b *box) dead(ctx context.Context) bool {
 }
 
 // letGo leaves the box to the next process.
-func (b *box) letGo(ctx context.Context) error {
+func (b *liveSandbox) letGo(ctx context.Context) error {
 	b.mu.Lock()
 	if t := b.teardown; t != nil {
 		b.mu.Unlock()

@@ -168,7 +168,7 @@ func TestContextLongEvent(t *testing.T) {
 func TestRoomForLongEvents(t *testing.T) {
 	e := &Engine{longLines: newLongLines()}
 	box := func(who sandbox.Principal) *run {
-		r := &run{b: &box{e: e, longLine: make(chan struct{}, 1)}}
+		r := &run{b: &liveSandbox{e: e, longLine: make(chan struct{}, 1)}}
 		r.rec.Principal = who
 		return r
 	}

@@ -312,7 +312,7 @@ func TestCopiedBoxKilled(t *testing.T) {
 	if err := e.Follow(t.Context(), alice, r.ID, func(sandbox.StreamName, []byte) error { return io.EOF }); err != io.EOF {
 		t.Fatal(err)
 	}
-	if err := e.box(s.ID).drv.Destroy(t.Context()); err != nil {
+	if err := e.live(s.ID).drv.Destroy(t.Context()); err != nil {
 		t.Fatal(err)
 	}
 	if r = e.mustWait(t, r.ID); r.Verdict.Code != sandbox.SandboxLost {

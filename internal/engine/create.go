@@ -32,7 +32,7 @@ func (e *Engine) Create(ctx context.Context, p sandbox.Principal, req sandbox.Cr
 	return b.view(), nil
 }
 
-func (e *Engine) create(ctx context.Context, p sandbox.Principal, req sandbox.CreateRequest) (_ *box, err error) {
+func (e *Engine) create(ctx context.Context, p sandbox.Principal, req sandbox.CreateRequest) (_ *liveSandbox, err error) {
 	ctx, span := trace.Start(ctx, "create sandbox")
 	begun := e.now()
 	defer func() {
@@ -68,7 +68,7 @@ func (e *Engine) create(ctx context.Context, p sandbox.Principal, req sandbox.Cr
 	}
 	env := e.secretEnv(p, req.Network)
 	maps.Copy(env, req.Env)
-	b := e.newBox(store.Sandbox{
+	b := e.newLive(store.Sandbox{
 		Sandbox: sandbox.Sandbox{
 			ID: sandbox.NewID(), Name: req.Name, State: sandbox.Starting, Driver: e.name, Image: req.Image,
 			Network: req.Network, Limits: limits, Created: now, Used: now, Workspace: req.Workspace,
@@ -118,9 +118,9 @@ func (e *Engine) prepareImage(ctx context.Context, p sandbox.Principal, image st
 	return i.ID, err
 }
 
-// newBox returns a box that is starting, with one use.
-func (e *Engine) newBox(rec store.Sandbox) *box {
-	return &box{
+// newLive returns a sandbox that is starting, with one use.
+func (e *Engine) newLive(rec store.Sandbox) *liveSandbox {
+	return &liveSandbox{
 		e: e, id: rec.ID, rec: rec, uses: 1,
 		ready:     make(chan struct{}),
 		cancel:    func() {},
@@ -133,7 +133,7 @@ func (e *Engine) newBox(rec store.Sandbox) *box {
 }
 
 // start makes the box. If it fails, nothing is left of it.
-func (b *box) start(ctx context.Context) (err error) {
+func (b *liveSandbox) start(ctx context.Context) (err error) {
 	e := b.e
 	// Insert the record first: the sweep takes a box without a record for a
 	// stray.
@@ -270,7 +270,7 @@ func startError(ctx context.Context, err error) error {
 }
 
 // undo removes what start made.
-func (b *box) undo() error {
+func (b *liveSandbox) undo() error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(b.e.ctx), destroyTimeout)
 	defer cancel()
 	if b.guest != nil {
@@ -341,7 +341,7 @@ func envFile(id string) string { return "/tmp/.glovebox-env/" + id + ".json" }
 // maxEnvFile bounds, in bytes, what is read back: the guest is not trusted.
 const maxEnvFile = 6*request.MaxTexts + 64*request.MaxEnv
 
-func (b *box) keepEnv(ctx context.Context) error {
+func (b *liveSandbox) keepEnv(ctx context.Context) error {
 	if !b.rec.Detached || !b.rec.HasEnv {
 		return nil
 	}
@@ -353,7 +353,7 @@ func (b *box) keepEnv(ctx context.Context) error {
 	return sandbox.Wrap(err, "keep environment", "")
 }
 
-func (b *box) loadEnv(ctx context.Context) error {
+func (b *liveSandbox) loadEnv(ctx context.Context) error {
 	if !b.rec.HasEnv {
 		return nil
 	}

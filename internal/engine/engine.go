@@ -258,14 +258,14 @@ type Engine struct {
 	sweeping sync.Mutex
 	strays   map[string]time.Time // guarded by sweeping: see sweepStrays
 
-	mu       sync.Mutex
-	closed   bool            // nothing new begins
-	over     bool            // Close waits only for background; no new work begins
-	boxes    map[string]*box // by sandbox ID: the boxes of this process, until they are gone
-	runs     map[string]*run // by run ID: runs in progress here, and the last few that ended
-	finished []string        // IDs of the runs that ended, oldest first
-	adopting map[string]*adoption
-	fileBase string // URL of the server that serves files of workspaces
+	mu        sync.Mutex
+	closed    bool                    // nothing new begins
+	over      bool                    // Close waits only for background; no new work begins
+	sandboxes map[string]*liveSandbox // by sandbox ID: the live sandboxes of this process, until they are gone
+	runs      map[string]*run         // by run ID: runs in progress here, and the last few that ended
+	finished  []string                // IDs of the runs that ended, oldest first
+	adopting  map[string]*adoption
+	fileBase  string // URL of the server that serves files of workspaces
 }
 
 // keepFinished is how many finished runs stay in memory: most questions about a
@@ -331,7 +331,7 @@ func New(opts Options) (*Engine, error) {
 		admission: admission,
 		dismiss:   dismiss,
 		strays:    map[string]time.Time{},
-		boxes:     map[string]*box{},
+		sandboxes: map[string]*liveSandbox{},
 		runs:      map[string]*run{},
 		adopting:  map[string]*adoption{},
 	}
@@ -376,15 +376,15 @@ func (e *Engine) Close(ctx context.Context) error {
 	}
 	e.closed = true
 	e.dismiss()
-	boxes := make([]*box, 0, len(e.boxes))
-	for _, b := range e.boxes {
-		boxes = append(boxes, b)
+	live := make([]*liveSandbox, 0, len(e.sandboxes))
+	for _, b := range e.sandboxes {
+		live = append(live, b)
 	}
 	e.mu.Unlock()
 
-	errs := make([]error, len(boxes))
+	errs := make([]error, len(live))
 	var wg sync.WaitGroup
-	for i, b := range boxes {
+	for i, b := range live {
 		wg.Go(func() {
 			if e.opts.Detached && b.started() {
 				errs[i] = b.letGo(ctx)
@@ -438,9 +438,9 @@ func (e *Engine) Shares() []func() fair.Stats {
 func (e *Engine) Stats() Stats {
 	e.mu.Lock()
 	st := Stats{Sandboxes: map[sandbox.State]int{}, Waiting: e.places.Stats().Waiting}
-	boxes := slices.Collect(maps.Values(e.boxes))
+	live := slices.Collect(maps.Values(e.sandboxes))
 	e.mu.Unlock()
-	for _, b := range boxes {
+	for _, b := range live {
 		b.mu.Lock()
 		state := b.rec.State
 		if b.why != nil {

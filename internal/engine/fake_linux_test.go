@@ -421,7 +421,7 @@ func TestGuestKilled(t *testing.T) {
 	if err := e.Follow(t.Context(), alice, r.ID, func(sandbox.StreamName, []byte) error { return io.EOF }); err != io.EOF {
 		t.Fatal(err)
 	}
-	if err := drv.KillGuest(e.box(r.SandboxID).drv.Ref()); err != nil {
+	if err := drv.KillGuest(e.live(r.SandboxID).drv.Ref()); err != nil {
 		t.Fatal(err)
 	}
 	checkVerdict(t, e.mustWait(t, r.ID), sandbox.SandboxLost, "died")

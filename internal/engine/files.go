@@ -54,7 +54,7 @@ func (r *heldReader) Close() error {
 // WriteFile writes all of r to a file of a sandbox and creates missing parent
 // directories. Without appendTo, an atomic rename replaces the file at the end.
 func (e *Engine) WriteFile(ctx context.Context, p sandbox.Principal, id, path string, r io.Reader, appendTo bool) error {
-	return e.changeFile(ctx, p, id, path, "write file", func(b *box) error {
+	return e.changeFile(ctx, p, id, path, "write file", func(b *liveSandbox) error {
 		r, done, err := b.mount.Bound(ctx, path, r)
 		if err != nil {
 			return err
@@ -75,7 +75,7 @@ func (e *Engine) ListFiles(ctx context.Context, p sandbox.Principal, id, path st
 	if path == "" {
 		path = sandbox.WorkDir
 	}
-	err = e.doFile(ctx, p, id, path, "list files", func(b *box) error {
+	err = e.doFile(ctx, p, id, path, "list files", func(b *liveSandbox) error {
 		resp, err := b.guest.ListDir(ctx, request.Absolute(path), depth, guestapi.FileOptions{})
 		if err != nil {
 			return err
@@ -92,7 +92,7 @@ func (e *Engine) ListFiles(ctx context.Context, p sandbox.Principal, id, path st
 
 // StatFile describes a file of a sandbox. It does not follow a symbolic link.
 func (e *Engine) StatFile(ctx context.Context, p sandbox.Principal, id, path string) (f sandbox.File, err error) {
-	err = e.doFile(ctx, p, id, path, "stat file", func(b *box) error {
+	err = e.doFile(ctx, p, id, path, "stat file", func(b *liveSandbox) error {
 		entry, err := b.guest.Stat(ctx, request.Absolute(path), guestapi.FileOptions{})
 		if err == nil {
 			f = file(*entry)
@@ -105,7 +105,7 @@ func (e *Engine) StatFile(ctx context.Context, p sandbox.Principal, id, path str
 // MakeDir creates a directory and its missing parents. The error is of kind
 // Conflict if the directory exists.
 func (e *Engine) MakeDir(ctx context.Context, p sandbox.Principal, id, path string) error {
-	return e.changeFile(ctx, p, id, path, "make directory", func(b *box) error {
+	return e.changeFile(ctx, p, id, path, "make directory", func(b *liveSandbox) error {
 		return b.guest.MakeDir(ctx, request.Absolute(path), guestapi.FileOptions{})
 	})
 }
@@ -115,20 +115,20 @@ func (e *Engine) MoveFile(ctx context.Context, p sandbox.Principal, id, from, to
 	if err := request.CheckPath("to", to); err != nil {
 		return sandbox.Wrap(err, "move file", "")
 	}
-	return e.changeFile(ctx, p, id, from, "move file", func(b *box) error {
+	return e.changeFile(ctx, p, id, from, "move file", func(b *liveSandbox) error {
 		return b.guest.Move(ctx, request.Absolute(from), request.Absolute(to), guestapi.FileOptions{})
 	})
 }
 
 // RemoveFile removes a file, or a directory with its contents.
 func (e *Engine) RemoveFile(ctx context.Context, p sandbox.Principal, id, path string) error {
-	return e.changeFile(ctx, p, id, path, "remove file", func(b *box) error {
+	return e.changeFile(ctx, p, id, path, "remove file", func(b *liveSandbox) error {
 		return b.guest.Remove(ctx, request.Absolute(path), guestapi.FileOptions{})
 	})
 }
 
 // useFile returns the box of a file, and the function that ends its use.
-func (e *Engine) useFile(ctx context.Context, p sandbox.Principal, id, path string) (*box, func(), error) {
+func (e *Engine) useFile(ctx context.Context, p sandbox.Principal, id, path string) (*liveSandbox, func(), error) {
 	if err := request.CheckPath("path", path); err != nil {
 		return nil, nil, err
 	}
@@ -141,7 +141,7 @@ func (e *Engine) useFile(ctx context.Context, p sandbox.Principal, id, path stri
 }
 
 // doFile calls do for a file of a box, which it keeps in use meanwhile.
-func (e *Engine) doFile(ctx context.Context, p sandbox.Principal, id, path, op string, do func(*box) error) error {
+func (e *Engine) doFile(ctx context.Context, p sandbox.Principal, id, path, op string, do func(*liveSandbox) error) error {
 	b, release, err := e.useFile(ctx, p, id, path)
 	if err != nil {
 		return sandbox.Wrap(err, op, "")
@@ -158,8 +158,8 @@ func (e *Engine) doFile(ctx context.Context, p sandbox.Principal, id, path, op s
 
 // changeFile is doFile for an operation that may change the workspace. The
 // change is recorded, so that it is not attributed to a run.
-func (e *Engine) changeFile(ctx context.Context, p sandbox.Principal, id, path, op string, do func(*box) error) error {
-	return e.doFile(ctx, p, id, path, op, func(b *box) error {
+func (e *Engine) changeFile(ctx context.Context, p sandbox.Principal, id, path, op string, do func(*liveSandbox) error) error {
+	return e.doFile(ctx, p, id, path, op, func(b *liveSandbox) error {
 		if b.mount != nil {
 			defer b.mount.Changed()
 		}
@@ -171,7 +171,7 @@ func (e *Engine) changeFile(ctx context.Context, p sandbox.Principal, id, path, 
 }
 
 // fileError explains an error of the guest about a file.
-func (b *box) fileError(ctx context.Context, err error, path string) error {
+func (b *liveSandbox) fileError(ctx context.Context, err error, path string) error {
 	switch {
 	case errors.Is(err, sandbox.NotFound):
 		return sandbox.WithHint(sandbox.Errorf(sandbox.NotFound, "path: %s is not in the sandbox: %w", excerpt.Quote(path), err),

@@ -49,7 +49,7 @@ func (e *Engine) Forward(p sandbox.Principal, id, dir string, req *http.Request)
 	return resp, sandbox.Wrap(err, op, "")
 }
 
-func (b *box) forward(req *http.Request, dir string) (*http.Response, error) {
+func (b *liveSandbox) forward(req *http.Request, dir string) (*http.Response, error) {
 	ctx, cancel := context.WithCancel(req.Context())
 	release, err := b.use(ctx)
 	if err != nil {
@@ -111,7 +111,7 @@ func (b *box) forward(req *http.Request, dir string) (*http.Response, error) {
 // request that starts a program is treated like a run, and an upload like the
 // server's own. For an upload that counts, it returns the reader, and the
 // caller must call Done.
-func (b *box) boundForward(req *http.Request) (*mount.Reader, error) {
+func (b *liveSandbox) boundForward(req *http.Request) (*mount.Reader, error) {
 	m := b.mount
 	if m == nil || req.Method != http.MethodPost {
 		return nil, nil
@@ -152,7 +152,7 @@ type readCloser struct {
 	io.Closer
 }
 
-func (b *box) addForward(f *forward) error {
+func (b *liveSandbox) addForward(f *forward) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if err := b.checkRoom(); err != nil {
@@ -163,7 +163,7 @@ func (b *box) addForward(f *forward) error {
 }
 
 // adapt applies the rules for runs to a request that starts a program.
-func (b *box) adapt(req *http.Request, dir string) error {
+func (b *liveSandbox) adapt(req *http.Request, dir string) error {
 	if req.Method != http.MethodPost {
 		return nil
 	}
@@ -201,7 +201,7 @@ type contextRequest struct {
 }
 
 // environ returns the sandbox's environment, overridden by env.
-func (b *box) environ(env map[string]string) map[string]string {
+func (b *liveSandbox) environ(env map[string]string) map[string]string {
 	all := make(map[string]string, len(b.env)+len(env))
 	maps.Copy(all, b.env)
 	maps.Copy(all, env)
@@ -210,7 +210,7 @@ func (b *box) environ(env map[string]string) map[string]string {
 
 // runTime returns the timeout of a program that asks for d; zero asks for the
 // longest one.
-func (b *box) runTime(d time.Duration) (time.Duration, error) {
+func (b *liveSandbox) runTime(d time.Duration) (time.Duration, error) {
 	if d <= 0 {
 		return b.e.opts.MaxRunTimeout, nil
 	}
@@ -222,7 +222,7 @@ func (b *box) runTime(d time.Duration) (time.Duration, error) {
 // normal end, not for a timeout.
 const clientFirst = time.Second
 
-func (b *box) adaptStart(req *http.Request, dir string) error {
+func (b *liveSandbox) adaptStart(req *http.Request, dir string) error {
 	flags, msg, err := guestapi.ReadEnvelope(req.Body, nil, guestapi.MaxUnaryRequest)
 	if err != nil || flags != 0 {
 		return request.Invalid("request: is not one message of Connect's protocol")
@@ -296,7 +296,7 @@ func (e *Engine) Owner(ctx context.Context, id string) (sandbox.Principal, error
 	if !sandbox.ValidID(id) {
 		return "", request.NoSandbox(id)
 	}
-	if b := e.box(id); b != nil {
+	if b := e.live(id); b != nil {
 		return b.rec.Principal, nil // never changed
 	}
 	rec, err := e.store.Sandbox(ctx, id)

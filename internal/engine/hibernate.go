@@ -58,7 +58,7 @@ func (e *Engine) SetEnd(ctx context.Context, p sandbox.Principal, id string, ttl
 	return b.view(), nil
 }
 
-func (b *box) setEnd(ctx context.Context, ttl time.Duration) error {
+func (b *liveSandbox) setEnd(ctx context.Context, ttl time.Duration) error {
 	select {
 	case <-b.ready:
 	case <-ctx.Done():
@@ -96,7 +96,7 @@ func (e *Engine) pauseTimeout() time.Duration {
 	return warmPauseTimeout
 }
 
-func (b *box) hibernate(ctx context.Context) error {
+func (b *liveSandbox) hibernate(ctx context.Context) error {
 	if !b.e.drv.Info().Features.Pause {
 		return b.e.rules.CannotHibernate()
 	}
@@ -148,7 +148,7 @@ func (b *box) hibernate(ctx context.Context) error {
 
 // endHibernation makes a hibernated box a running one, and reports whether it
 // hibernated. b.mu is held.
-func (b *box) endHibernation() bool {
+func (b *liveSandbox) endHibernation() bool {
 	if b.rec.State != sandbox.Hibernated {
 		return false
 	}
@@ -162,7 +162,7 @@ func (b *box) endHibernation() bool {
 }
 
 // recordAwake records in the store that the box no longer hibernates.
-func (b *box) recordAwake(ctx context.Context) error {
+func (b *liveSandbox) recordAwake(ctx context.Context) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if err := b.e.store.SetSandboxEnd(ctx, b.id, b.rec.Ends); err != nil {
@@ -177,13 +177,13 @@ func (b *box) recordAwake(ctx context.Context) error {
 
 // hibernatesAtEnd reports whether the box is to hibernate when its end comes.
 // b.mu is held.
-func (b *box) hibernatesAtEnd() bool {
+func (b *liveSandbox) hibernatesAtEnd() bool {
 	return b.rec.AtEnd == sandbox.AtEndHibernate && !b.rec.Ends.IsZero() && b.rec.State != sandbox.Hibernated
 }
 
 // hibernateAtEnd hibernates the box because its end has come. A box that cannot
 // hibernate is stopped, because its creator asked for no more time.
-func (b *box) hibernateAtEnd() {
+func (b *liveSandbox) hibernateAtEnd() {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(b.e.ctx), b.e.pauseTimeout())
 	defer cancel()
 	err := b.hibernate(ctx)

@@ -20,7 +20,7 @@ import (
 // says. It returns the sandbox's identifier.
 func (e *Engine) Languages(ctx context.Context, p sandbox.Principal, sandboxID string, req sandbox.CreateRequest) ([]sandbox.Language, string, error) {
 	const op = "list languages"
-	var b *box
+	var b *liveSandbox
 	var err error
 	if sandboxID == "" {
 		b, err = e.create(ctx, p, req)
@@ -44,7 +44,7 @@ func (e *Engine) Languages(ctx context.Context, p sandbox.Principal, sandboxID s
 
 // withImages adds the languages that only images support. For a language that
 // the sandbox lacks, it names a local image that has it.
-func (b *box) withImages(ctx context.Context, list []sandbox.Language) []sandbox.Language {
+func (b *liveSandbox) withImages(ctx context.Context, list []sandbox.Language) []sandbox.Language {
 	images := b.e.RunnerImages(ctx, b.rec.Principal)
 	for i, l := range list {
 		if image := images[l.Name]; image != "" && l.Program == "" {
@@ -77,7 +77,7 @@ done`
 
 var versionNumber = regexp.MustCompile(`\d+(?:\.\d+)+`)
 
-func (b *box) languages(ctx context.Context) ([]sandbox.Language, error) {
+func (b *liveSandbox) languages(ctx context.Context) ([]sandbox.Language, error) {
 	runners := b.e.opts.Runners
 	args := []string{"/bin/sh", "-c", findVersions, "sh"}
 	type place struct{ runner, variant int }
@@ -150,7 +150,7 @@ func (e *Engine) missing(image string, from func(image string) error) error {
 }
 
 // packages returns the notable packages in the sandbox, by installer.
-func (b *box) packages(ctx context.Context) (map[string][]sandbox.Package, error) {
+func (b *liveSandbox) packages(ctx context.Context) (map[string][]sandbox.Package, error) {
 	out := map[string][]sandbox.Package{}
 	for _, l := range interpreter.Listers() {
 		if _, known := out[l.Installer]; known {

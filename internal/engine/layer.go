@@ -12,14 +12,14 @@ import (
 // Unpack unpacks an uncompressed tar archive into a sandbox, as its root user.
 // It keeps existing directories and replaces existing files.
 func (e *Engine) Unpack(ctx context.Context, p sandbox.Principal, id string, r io.Reader, to sandbox.UnpackTo) error {
-	return e.doFile(ctx, p, id, to.Path, "unpack archive", func(b *box) error {
+	return e.doFile(ctx, p, id, to.Path, "unpack archive", func(b *liveSandbox) error {
 		return b.guest.Unpack(ctx, r, guestapi.UnpackOptions{Path: request.Absolute(to.Path), File: to.File, Owner: to.Owner})
 	})
 }
 
 // MarkLayer makes a sandbox record the present state of its root file system.
 func (e *Engine) MarkLayer(ctx context.Context, p sandbox.Principal, id string) error {
-	return e.doFile(ctx, p, id, "/", "mark layer", func(b *box) error { return b.guest.MarkLayer(ctx) })
+	return e.doFile(ctx, p, id, "/", "mark layer", func(b *liveSandbox) error { return b.guest.MarkLayer(ctx) })
 }
 
 // Layer returns the changes of a sandbox's root file system since MarkLayer, as

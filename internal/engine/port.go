@@ -43,7 +43,7 @@ func (e *Engine) DialPort(ctx context.Context, p sandbox.Principal, id string, p
 	return conn, nil
 }
 
-func (b *box) dialPort(ctx context.Context, port int) (net.Conn, error) {
+func (b *liveSandbox) dialPort(ctx context.Context, port int) (net.Conn, error) {
 	release, err := b.use(ctx)
 	if err != nil {
 		return nil, err
@@ -83,7 +83,7 @@ func (b *box) dialPort(ctx context.Context, port int) (net.Conn, error) {
 	return held, nil
 }
 
-func (b *box) addPort(f *forward) error {
+func (b *liveSandbox) addPort(f *forward) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.ports >= guestapi.MaxPortConns {

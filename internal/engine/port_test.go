@@ -112,7 +112,7 @@ func TestPortRefused(t *testing.T) {
 		e.mustDial(t, s.ID).Close()
 		synctest.Wait() // the run lets go of its sandbox after it has told its end
 		e.mu.Lock()
-		b := e.boxes[s.ID]
+		b := e.sandboxes[s.ID]
 		e.mu.Unlock()
 		b.mu.Lock()
 		defer b.mu.Unlock()

@@ -78,7 +78,7 @@ func (r *run) keepPreviews(changes *sandbox.Changes) {
 // preview has the guest make a preview of a picture in the workspace. If the
 // guest makes none, because it is older or another implementation, preview uses
 // the picture itself, if that is small.
-func (b *box) preview(ctx context.Context, f sandbox.FileChange, mime string) sandbox.Preview {
+func (b *liveSandbox) preview(ctx context.Context, f sandbox.FileChange, mime string) sandbox.Preview {
 	if f.Size > maxFilePicture {
 		return sandbox.Preview{Why: fmt.Sprintf("it has %s, more than %s", sandbox.FormatBytes(f.Size), sandbox.FormatBytes(maxFilePicture))}
 	}

@@ -11,7 +11,7 @@ import (
 )
 
 // resumeRun continues a run that another process began.
-func (b *box) resumeRun(rec store.Run) {
+func (b *liveSandbox) resumeRun(rec store.Run) {
 	r := &run{b: b, input: rec.KeepsStdin, language: noLanguage, rec: rec, done: make(chan struct{})}
 	r.ctx, r.cancel = context.WithCancel(b.e.ctx)
 	r.room = runlog.NewRoom(b.e.runningLogs, rec.Principal)

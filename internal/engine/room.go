@@ -26,7 +26,7 @@ func newPlaces(o Options) *fair.Pool {
 // register adds b to the boxes of this process. If all places are taken, b
 // waits for one until ctx ends, but at most for QueueTime. Meanwhile the pool
 // of places evicts idle boxes, and boxes of principals above their share.
-func (e *Engine) register(ctx context.Context, b *box) error {
+func (e *Engine) register(ctx context.Context, b *liveSandbox) error {
 	order := fair.Request{Principal: b.rec.Principal, Units: 1, Evict: b.evict}
 	place, err := e.places.Try(order)
 	if err != nil && e.opts.QueueTime > 0 {
@@ -69,25 +69,25 @@ func (e *Engine) full(p sandbox.Principal) error {
 }
 
 // remember adds b to the boxes of this process, unless the engine is closed.
-func (e *Engine) remember(b *box) bool {
+func (e *Engine) remember(b *liveSandbox) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	if !e.closed {
-		e.boxes[b.id] = b
+		e.sandboxes[b.id] = b
 	}
 	return !e.closed
 }
 
 // forget removes b from the boxes of this process, and releases its place.
-func (e *Engine) forget(b *box) {
+func (e *Engine) forget(b *liveSandbox) {
 	e.mu.Lock()
-	delete(e.boxes, b.id)
+	delete(e.sandboxes, b.id)
 	e.mu.Unlock()
 	b.occupy(nil)
 }
 
 // occupy gives the box a place, and releases its previous one.
-func (b *box) occupy(place *fair.Hold) {
+func (b *liveSandbox) occupy(place *fair.Hold) {
 	b.mu.Lock()
 	old := b.place
 	b.place = place
@@ -99,7 +99,7 @@ func (b *box) occupy(place *fair.Hold) {
 // will be free soon. Unless forced, it stops the box only if that is not
 // restless and was unused for EvictAfter. Without an EvictAfter, it refuses in
 // any case.
-func (b *box) evict(forced bool) bool {
+func (b *liveSandbox) evict(forced bool) bool {
 	e := b.e
 	if e.opts.EvictAfter <= 0 {
 		return false
@@ -143,7 +143,7 @@ func (b *box) evict(forced bool) bool {
 
 // leavePlace stops the box. If that fails, the sweep tries again, and until
 // then the pool evicts another box.
-func (b *box) leavePlace(why verdict.Reason) {
+func (b *liveSandbox) leavePlace(why verdict.Reason) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(b.e.ctx), destroyTimeout+createTimeout)
 	defer cancel()
 	if err := b.Stop(ctx, why); err != nil {
@@ -156,7 +156,7 @@ func (b *box) leavePlace(why verdict.Reason) {
 
 // notStarted returns the error for a box that was stopped before a caller got
 // it. It returns err if the box was not.
-func (b *box) notStarted(err error) error {
+func (b *liveSandbox) notStarted(err error) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.why == nil || !errors.Is(err, context.Canceled) && !errors.Is(err, sandbox.Conflict) {
@@ -179,7 +179,7 @@ func (b *box) notStarted(err error) error {
 // goes reports whether a stopping box will be gone soon. It is false after a
 // failed stop, which the sweep retries: the place stays taken until then. b.mu
 // is held.
-func (b *box) goes() bool {
+func (b *liveSandbox) goes() bool {
 	if b.teardown == nil {
 		return true
 	}

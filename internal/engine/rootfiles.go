@@ -13,7 +13,7 @@ import (
 // whose programs run as root too. The root user of a sandbox has no rights
 // outside of it.
 func (e *Engine) WriteFileAsRoot(ctx context.Context, p sandbox.Principal, id, path string, r io.Reader) error {
-	return e.doFile(ctx, p, id, path, "write file", func(b *box) error {
+	return e.doFile(ctx, p, id, path, "write file", func(b *liveSandbox) error {
 		_, err := b.guest.Write(ctx, request.Absolute(path), r, guestapi.WriteOptions{User: sandbox.Root})
 		return err
 	})

@@ -20,7 +20,7 @@ import (
 // A run is in progress in a box of this process, or ended a moment ago. Its
 // pump reads the events of its process, and only the pump finishes it.
 type run struct {
-	b       *box
+	b       *liveSandbox
 	input   bool // the program has an input
 	log     *runlog.Log
 	room    *runlog.Room    // of the log and the results
@@ -63,7 +63,7 @@ const inputChunk = 256 << 10
 // only to another process.
 const noLanguage = "none"
 
-func (b *box) newRun(req sandbox.RunRequest) *run {
+func (b *liveSandbox) newRun(req sandbox.RunRequest) *run {
 	r := &run{
 		language: noLanguage,
 
@@ -89,7 +89,7 @@ func (b *box) newRun(req sandbox.RunRequest) *run {
 func (r *run) files() runlog.Files { return runlog.FilesOf(r.b.e.logs, r.b.id, r.rec.ID) }
 
 // addRun adds r to the runs of the box.
-func (b *box) addRun(r *run) error {
+func (b *liveSandbox) addRun(r *run) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if b.why != nil {
@@ -104,7 +104,7 @@ func (b *box) addRun(r *run) error {
 
 // checkRoom checks that the box may have one more run or forwarded request.
 // b.mu is held.
-func (b *box) checkRoom() error {
+func (b *liveSandbox) checkRoom() error {
 	if n := len(b.runs) + len(b.forwards) - b.ports; n >= b.e.opts.MaxRuns {
 		return sandbox.WithHint(sandbox.Errorf(sandbox.Exhausted, "there are %d runs in the sandbox, and there may be no more", n),
 			"wait for some to finish, or use another sandbox")

@@ -99,7 +99,7 @@ func (e *Engine) mendRun(ctx context.Context, rec store.Run) (bool, error) {
 	if err != nil {
 		return false, err
 	}
-	if sb.Owner == e.owner.ID() && e.box(sb.ID) != nil {
+	if sb.Owner == e.owner.ID() && e.live(sb.ID) != nil {
 		return false, nil // the run is just beginning, or just ending
 	}
 	if b, err := e.adopt(ctx, sb); err != nil || b != nil {

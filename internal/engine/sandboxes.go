@@ -41,7 +41,7 @@ func (e *Engine) List(ctx context.Context, p sandbox.Principal) ([]sandbox.Sandb
 	list := make([]sandbox.Sandbox, 0, len(recs))
 	var stopped []sandbox.Sandbox
 	for _, rec := range recs {
-		if b := e.box(rec.ID); b != nil {
+		if b := e.live(rec.ID); b != nil {
 			list = append(list, b.view())
 			continue
 		}
@@ -115,23 +115,23 @@ func (e *Engine) discard(ctx context.Context, ref string) error {
 	return nil
 }
 
-// box returns the box of this process with that identifier, or nil.
-func (e *Engine) box(id string) *box {
+// live returns the live of this process with that identifier, or nil.
+func (e *Engine) live(id string) *liveSandbox {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return e.boxes[id]
+	return e.sandboxes[id]
 }
 
 // find returns a sandbox of p: the box if this process supervises it, and
 // otherwise the record.
-func (e *Engine) find(ctx context.Context, p sandbox.Principal, id string) (*box, store.Sandbox, error) {
+func (e *Engine) find(ctx context.Context, p sandbox.Principal, id string) (*liveSandbox, store.Sandbox, error) {
 	if err := request.CheckPrincipal(p); err != nil {
 		return nil, store.Sandbox{}, err
 	}
 	if !sandbox.ValidID(id) {
 		return nil, store.Sandbox{}, request.NoSandbox(id)
 	}
-	if b := e.box(id); b != nil {
+	if b := e.live(id); b != nil {
 		if b.rec.Principal != p { // never changed
 			return nil, store.Sandbox{}, request.NoSandbox(id)
 		}
@@ -153,7 +153,7 @@ func (e *Engine) find(ctx context.Context, p sandbox.Principal, id string) (*box
 
 // usable returns a sandbox of p as a box of this process. It takes the sandbox
 // over if its owner process is dead.
-func (e *Engine) usable(ctx context.Context, p sandbox.Principal, id string) (*box, error) {
+func (e *Engine) usable(ctx context.Context, p sandbox.Principal, id string) (*liveSandbox, error) {
 	b, rec, err := e.find(ctx, p, id)
 	if err != nil || b != nil {
 		return b, err

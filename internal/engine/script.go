@@ -19,14 +19,14 @@ const maxProbe = 256 << 10
 
 // exec runs one of the engine's own programs in the box and returns its exit
 // code.
-func (b *box) exec(ctx context.Context, argv []string) (int, error) {
+func (b *liveSandbox) exec(ctx context.Context, argv []string) (int, error) {
 	_, code, err := b.capture(ctx, argv)
 	return code, err
 }
 
 // capture is like exec, and also returns the first maxProbe bytes of the
 // program's standard output.
-func (b *box) capture(ctx context.Context, argv []string) ([]byte, int, error) {
+func (b *liveSandbox) capture(ctx context.Context, argv []string) ([]byte, int, error) {
 	ctx, cancel := context.WithTimeout(ctx, cleanupTimeout)
 	defer cancel()
 	no := false
@@ -56,7 +56,7 @@ func (b *box) capture(ctx context.Context, argv []string) ([]byte, int, error) {
 
 // Script runs a script of the shell in the working directory of the box, as
 // root, and returns its output.
-func (b *box) Script(ctx context.Context, timeout time.Duration, script string, args ...string) (io.ReadCloser, error) {
+func (b *liveSandbox) Script(ctx context.Context, timeout time.Duration, script string, args ...string) (io.ReadCloser, error) {
 	no := false
 	stream, err := b.guest.Start(ctx, &guestapi.StartRequest{
 		Process: guestapi.ProcessConfig{
@@ -110,7 +110,7 @@ func (o *output) Read(p []byte) (int, error) {
 func (o *output) Close() error { return o.stream.Close() }
 
 // PutTemp writes a file in the box, as root.
-func (b *box) PutTemp(ctx context.Context, path string, r io.Reader) error {
+func (b *liveSandbox) PutTemp(ctx context.Context, path string, r io.Reader) error {
 	_, err := b.guest.Write(ctx, path, r, guestapi.WriteOptions{User: sandbox.Root})
 	return err
 }

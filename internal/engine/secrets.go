@@ -91,7 +91,7 @@ const maxBundle = 2 << 20
 
 // installAuthority makes the sandbox trust the authority that signs for the
 // hosts of its secrets.
-func (b *box) installAuthority(ctx context.Context) error {
+func (b *liveSandbox) installAuthority(ctx context.Context) error {
 	if len(b.e.secretsOf(b.rec.Principal, b.rec.Network)) == 0 {
 		return nil
 	}
@@ -135,7 +135,7 @@ func (b *box) installAuthority(ctx context.Context) error {
 
 // readRoot returns the contents of a system file, or nil if there is no such
 // file.
-func (b *box) readRoot(ctx context.Context, path string) ([]byte, error) {
+func (b *liveSandbox) readRoot(ctx context.Context, path string) ([]byte, error) {
 	r, size, err := b.guest.Read(ctx, path, 0, -1, guestapi.FileOptions{User: sandbox.Root})
 	if sandbox.KindOf(err) == sandbox.NotFound && !driver.IsGone(err) {
 		return nil, nil
@@ -150,7 +150,7 @@ func (b *box) readRoot(ctx context.Context, path string) ([]byte, error) {
 	return io.ReadAll(io.LimitReader(r, maxBundle))
 }
 
-func (b *box) writeRoot(ctx context.Context, path string, text []byte) error {
+func (b *liveSandbox) writeRoot(ctx context.Context, path string, text []byte) error {
 	_, err := b.guest.Write(ctx, path, strings.NewReader(string(text)), guestapi.WriteOptions{User: sandbox.Root})
 	return err
 }

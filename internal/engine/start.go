@@ -143,7 +143,7 @@ func (e *Engine) newProgram(req sandbox.RunRequest) (program, error) {
 }
 
 // startRun begins a run in a box. The run ends span.
-func (b *box) startRun(ctx context.Context, req sandbox.RunRequest, prog program, span *trace.Active) (sandbox.Run, error) {
+func (b *liveSandbox) startRun(ctx context.Context, req sandbox.RunRequest, prog program, span *trace.Active) (sandbox.Run, error) {
 	env := interpreter.PackageEnv()
 	if b.policy() == sandbox.NetworkNone {
 		maps.Copy(env, noNetworkEnv)
@@ -362,7 +362,7 @@ func (r *run) checkDir(req sandbox.RunRequest) error {
 }
 
 // noteKills records how many memory kills a box had.
-func (b *box) noteKills(in driver.Incidents) {
+func (b *liveSandbox) noteKills(in driver.Incidents) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.kills = max(b.kills, in.MemoryKills)
@@ -370,7 +370,7 @@ func (b *box) noteKills(in driver.Incidents) {
 
 // explain turns the error of an unreachable guest into the reason why its box
 // stopped. It returns err if the box did not stop.
-func (b *box) explain(ctx context.Context, err error) error {
+func (b *liveSandbox) explain(ctx context.Context, err error) error {
 	if !errors.Is(err, sandbox.Unavailable) || ctx.Err() != nil {
 		return err
 	}

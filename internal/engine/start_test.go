@@ -48,7 +48,7 @@ func TestStopDuringStart(t *testing.T) {
 				w := newWorld()
 				e := openWorld(t, w, t.TempDir(), nil)
 				w.creating = func(ctx context.Context, spec *driver.Spec) error {
-					go e.box(spec.ID).Stop(context.Background(), tt.why)
+					go e.live(spec.ID).Stop(context.Background(), tt.why)
 					<-ctx.Done()
 					return fmt.Errorf("create box: %w", ctx.Err())
 				}

@@ -95,7 +95,7 @@ func inTurn(recs []store.Sandbox) []store.Sandbox {
 }
 
 // adoptSoon is adopt with a short timeout, for the sweep.
-func (e *Engine) adoptSoon(ctx context.Context, rec store.Sandbox) (*box, error) {
+func (e *Engine) adoptSoon(ctx context.Context, rec store.Sandbox) (*liveSandbox, error) {
 	ctx, cancel := context.WithTimeout(ctx, adoptWait)
 	defer cancel()
 	return e.adopt(ctx, rec)
@@ -121,7 +121,7 @@ func (e *Engine) sweepOne(ctx context.Context, rec store.Sandbox, refs []string,
 
 // sweepOwn checks a sandbox of this process.
 func (e *Engine) sweepOwn(ctx context.Context, rec store.Sandbox, refs []string, begun time.Time) error {
-	b := e.box(rec.ID)
+	b := e.live(rec.ID)
 	if b == nil {
 		if b, err := e.adoptSoon(ctx, rec); err != nil || b != nil {
 			return err // it was claimed before, but the attach failed then
@@ -160,17 +160,17 @@ func (e *Engine) sweepOwn(ctx context.Context, rec store.Sandbox, refs []string,
 	return nil
 }
 
-// sweepHandles releases boxes that another process stopped.
-func (e *Engine) sweepHandles(live []store.Sandbox, begun time.Time) {
+// sweepHandles releases sandboxes that another process stopped.
+func (e *Engine) sweepHandles(recs []store.Sandbox, begun time.Time) {
 	e.mu.Lock()
-	var boxes []*box
-	for _, b := range e.boxes {
-		boxes = append(boxes, b)
+	var live []*liveSandbox
+	for _, b := range e.sandboxes {
+		live = append(live, b)
 	}
 	e.mu.Unlock()
-	for _, b := range boxes {
+	for _, b := range live {
 		isThis := func(rec store.Sandbox) bool { return rec.ID == b.id }
-		if b.started() && b.since.Before(begun) && !slices.ContainsFunc(live, isThis) {
+		if b.started() && b.since.Before(begun) && !slices.ContainsFunc(recs, isThis) {
 			b.lost()
 		}
 	}
@@ -354,14 +354,14 @@ func (e *Engine) logDirs() ([]string, error) {
 // An adoption is one attempt to take over a sandbox.
 type adoption struct {
 	done chan struct{}
-	b    *box
+	b    *liveSandbox
 	err  error
 }
 
 // adopt takes over a detached sandbox whose owner process is dead, with its
 // runs. It returns nil if there is nothing to take over: another owner process
 // lives, or this engine or the sandbox is attached.
-func (e *Engine) adopt(ctx context.Context, rec store.Sandbox) (*box, error) {
+func (e *Engine) adopt(ctx context.Context, rec store.Sandbox) (*liveSandbox, error) {
 	if !e.opts.Detached || !rec.Detached || rec.Driver != e.name || rec.Ref == "" || rec.StopCause != "" {
 		return nil, nil
 	}
@@ -371,7 +371,7 @@ func (e *Engine) adopt(ctx context.Context, rec store.Sandbox) (*box, error) {
 		}
 	}
 	e.mu.Lock()
-	if b := e.boxes[rec.ID]; b != nil {
+	if b := e.sandboxes[rec.ID]; b != nil {
 		e.mu.Unlock()
 		return b, nil
 	}
@@ -402,7 +402,7 @@ func (e *Engine) adopt(ctx context.Context, rec store.Sandbox) (*box, error) {
 
 // takeOver performs an adoption. It returns nil if another process was faster,
 // or if the box is gone.
-func (e *Engine) takeOver(rec store.Sandbox) (*box, error) {
+func (e *Engine) takeOver(rec store.Sandbox) (*liveSandbox, error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(e.ctx), createTimeout)
 	defer cancel()
 	claimed, err := e.store.ClaimSandbox(ctx, rec.ID, rec.Owner, e.owner.ID())
@@ -419,7 +419,7 @@ func (e *Engine) takeOver(rec store.Sandbox) (*box, error) {
 		return nil, fmt.Errorf("attach: %w", err)
 	}
 	rec.Owner = e.owner.ID()
-	b := e.newBox(rec)
+	b := e.newLive(rec)
 	b.drv, b.guest = handle, e.opts.dialGuest(handle)
 	if rec.Workspace != "" && e.opts.Workspaces != nil {
 		if b.mount, err = e.mounts.Mount(ctx, rec.Principal, rec.Workspace, true); err != nil {
@@ -468,7 +468,7 @@ func (e *Engine) takeOver(rec store.Sandbox) (*box, error) {
 
 // load reads what another process knew of a box, and returns its runs in
 // progress.
-func (b *box) load(ctx context.Context) ([]store.Run, error) {
+func (b *liveSandbox) load(ctx context.Context) ([]store.Run, error) {
 	var err error
 	if b.copy, err = b.mount.NewCopy(b); err != nil {
 		return nil, err
@@ -485,7 +485,7 @@ func (b *box) load(ctx context.Context) ([]store.Run, error) {
 
 // abandon destroys a box that cannot be taken over. It has a timeout of its own,
 // because the guest may have used up the other.
-func (b *box) abandon() error {
+func (b *liveSandbox) abandon() error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(b.e.ctx), destroyTimeout)
 	defer cancel()
 	b.unmount()

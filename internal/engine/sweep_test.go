@@ -53,7 +53,7 @@ func TestSweepAfterCrash(t *testing.T) {
 		}
 		live.mustSweep(t)
 		synctest.Wait()
-		if got := live.mustGet(t, kept.SandboxID); got.State != sandbox.Stopped || live.box(kept.SandboxID) != nil {
+		if got := live.mustGet(t, kept.SandboxID); got.State != sandbox.Stopped || live.live(kept.SandboxID) != nil {
 			t.Errorf("its owner sees %s", got.State)
 		}
 		owners, err := os.ReadDir(filepath.Join(dir, "owners"))
@@ -338,7 +338,7 @@ func TestStuckGuestDoesNotDelayClose(t *testing.T) {
 		e := openWorld(t, w, dir, detached)
 		e.mustSweep(t)
 		for _, id := range []string{taken.ID, r.SandboxID} {
-			if b := e.box(id); b == nil {
+			if b := e.live(id); b == nil {
 				t.Errorf("the next server does not have sandbox %s", id)
 			}
 		}
@@ -360,7 +360,7 @@ func TestCloseReleasesTheOwner(t *testing.T) {
 		}
 		e := openWorld(t, w, dir, detached)
 		e.mustSweep(t)
-		if e.box(s.ID) == nil {
+		if e.live(s.ID) == nil {
 			t.Error("the next server does not have the sandbox")
 		}
 	})

@@ -18,7 +18,7 @@ const trafficTimeout = 5 * time.Second
 
 // readTraffic returns the counts of the box's network, and updates the record
 // of its connections. ok is false if there are no counts.
-func (b *box) readTraffic(ctx context.Context) (_ []sandbox.Destination, ok bool) {
+func (b *liveSandbox) readTraffic(ctx context.Context) (_ []sandbox.Destination, ok bool) {
 	if !b.networked {
 		return nil, false
 	}
@@ -64,7 +64,7 @@ func (b *box) readTraffic(ctx context.Context) (_ []sandbox.Destination, ok bool
 }
 
 // policy returns the present network policy of the box.
-func (b *box) policy() sandbox.Network {
+func (b *liveSandbox) policy() sandbox.Network {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.rec.Network

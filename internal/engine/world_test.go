@@ -561,8 +561,8 @@ func (e *Engine) crash(tb testing.TB) {
 	tb.Helper()
 	e.mu.Lock()
 	e.closed, e.over = true, true
-	boxes := slices.Collect(maps.Values(e.boxes))
-	clear(e.boxes)
+	boxes := slices.Collect(maps.Values(e.sandboxes))
+	clear(e.sandboxes)
 	e.mu.Unlock()
 	for _, b := range boxes {
 		b.mu.Lock()

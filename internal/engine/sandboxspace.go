@@ -12,10 +12,10 @@ import (
 // This file connects a box to its workspace.
 
 // ID returns the identifier of the sandbox.
-func (b *box) ID() string { return b.id }
+func (b *liveSandbox) ID() string { return b.id }
 
 // unmount ends a box's use of its workspace.
-func (b *box) unmount() {
+func (b *liveSandbox) unmount() {
 	b.mount.Rests(b)
 	b.mount.Leaves(b)
 	b.mount.Release()
@@ -23,7 +23,7 @@ func (b *box) unmount() {
 
 // Unnamed lists the unlinked files of the workspace that programs in the box
 // have open. It lists none while no program runs in the box yet.
-func (b *box) Unnamed(ctx context.Context) ([]driver.UnnamedFile, error) {
+func (b *liveSandbox) Unnamed(ctx context.Context) ([]driver.UnnamedFile, error) {
 	select {
 	case <-b.ready:
 	default:
@@ -36,7 +36,7 @@ func (b *box) Unnamed(ctx context.Context) ([]driver.UnnamedFile, error) {
 // endCopy copies the changes of a box that is about to end. If it fails, it
 // adds to the reason how old the last copy is. A hibernated box was copied
 // before.
-func (b *box) endCopy(ctx context.Context, why verdict.Reason) verdict.Reason {
+func (b *liveSandbox) endCopy(ctx context.Context, why verdict.Reason) verdict.Reason {
 	b.mu.Lock()
 	hibernates := b.rec.State == sandbox.Hibernated
 	b.mu.Unlock()
