@@ -43,7 +43,7 @@ func (e *Engine) create(ctx context.Context, p sandbox.Principal, req sandbox.Cr
 		return nil, err
 	}
 	if req.Image == "" {
-		image, err := e.defaultImage(ctx, p, "")
+		image, err := e.images.Default(ctx, p, "")
 		if err != nil {
 			return nil, err
 		}
@@ -55,7 +55,7 @@ func (e *Engine) create(ctx context.Context, p sandbox.Principal, req sandbox.Cr
 	}
 	image := ""
 	err = trace.Do(ctx, "find image", func(ctx context.Context) (err error) {
-		image, err = e.prepareImage(ctx, p, req.Image, req.Progress)
+		image, err = e.images.Prepare(ctx, p, req.Image, req.Progress)
 		return err
 	})
 	if err != nil {
@@ -84,52 +84,23 @@ func (e *Engine) create(ctx context.Context, p sandbox.Principal, req sandbox.Cr
 	span.Set("sandbox", b.id)
 	span.Set("image", req.Image)
 	if err := trace.Do(ctx, "find a place", func(ctx context.Context) error { return e.register(ctx, b) }); err != nil {
-		b.err = err
+		b.fail()
 		close(b.ready)
 		return nil, err
 	}
 	if err := b.start(ctx); err != nil {
 		err = b.notStarted(err)
-		b.err = err
+		b.fail()
 		e.forget(b)
 		close(b.ready)
 		return nil, err
 	}
-	b.since = e.now()
-	close(b.ready)
+	b.begin()
 	b.copy.Keep()
 	b.watchLease()
 	b.release()
 	e.log.Info("sandbox started", "sandbox", b.id, "image", req.Image, "took", b.since.Sub(now))
 	return b, nil
-}
-
-// prepareImage has the driver fetch an image that is missing, on behalf of a
-// principal. It returns the image to ask the driver for: its identifier,
-// because the name may stand for another image a moment later. A fetch may take
-// much longer than the start. If it is interrupted, the next attempt continues
-// it. It runs before a place is taken, so that a slow registry blocks no place.
-func (e *Engine) prepareImage(ctx context.Context, p sandbox.Principal, image string, progress func(sandbox.ImageProgress)) (string, error) {
-	k, err := driver.Images(e.drv)
-	if err != nil || image == sandbox.ImageHost || image == sandbox.ImageScratch {
-		return image, nil // the driver itself reports what it cannot do
-	}
-	i, err := e.fetchImage(ctx, k, p, image, progress)
-	return i.ID, err
-}
-
-// newLive returns a sandbox that is starting, with one use.
-func (e *Engine) newLive(rec store.Sandbox) *liveSandbox {
-	return &liveSandbox{
-		e: e, id: rec.ID, rec: rec, uses: 1,
-		ready:     make(chan struct{}),
-		cancel:    func() {},
-		runs:      map[string]*run{},
-		forwards:  map[*forward]struct{}{},
-		networked: rec.Network != sandbox.NetworkNone && rec.Network != "",
-		variants:  map[string]int{},
-		longLine:  make(chan struct{}, 1),
-	}
 }
 
 // start makes the box. If it fails, nothing is left of it.
@@ -228,7 +199,7 @@ func (e *Engine) spec(rec store.Sandbox) *driver.Spec {
 // defaults, without an identifier. A pool uses it to keep boxes ready. It is
 // nil where the image of such a sandbox is not here yet.
 func (e *Engine) Usual(ctx context.Context) (*driver.Spec, error) {
-	image, err := e.defaultImage(ctx, store.OperatorImage, "")
+	image, err := e.images.Default(ctx, store.OperatorImage, "")
 	if err != nil {
 		return nil, err
 	}

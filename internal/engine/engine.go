@@ -22,6 +22,21 @@
 // runs. It takes the sandbox over when the supervising process is dead. See
 // sweep.go.
 //
+// # Locks
+//
+// A goroutine that holds a lock takes only locks that come later in this order:
+//
+//	Engine.sweeping, liveSandbox.power, liveSandbox.mu, Engine.mu, fair.Pool
+//
+// The locks of package mount come between liveSandbox.power and Engine.mu: a
+// sandbox that wakes tells its mount, and a mount begins work in the engine. No
+// goroutine takes them while it holds a liveSandbox.mu. The others are leaves:
+// run.mu, baselineFile.mu, liveSandbox.recording and the locks of package runlog.
+// A goroutine that holds one of them takes no lock of this package. The store has
+// locks of its own, below all of these.
+//
+// A method that needs a lock of its receiver held ends in Locked.
+//
 // All methods are safe for concurrent use. Every object belongs to one
 // principal. For any other principal it does not exist: the error is of kind
 // [sandbox.NotFound], as if it had never existed. Errors name the wrong
@@ -40,6 +55,7 @@ import (
 	"time"
 
 	"github.com/glovebox-dev/glovebox/internal/driver"
+	"github.com/glovebox-dev/glovebox/internal/engine/images"
 	"github.com/glovebox-dev/glovebox/internal/engine/mount"
 	"github.com/glovebox-dev/glovebox/internal/engine/request"
 	"github.com/glovebox-dev/glovebox/internal/engine/runlog"
@@ -149,7 +165,6 @@ type Options struct {
 // context. They keep a stuck driver from blocking the engine forever.
 const (
 	createTimeout    = 2 * time.Minute
-	pullTimeout      = 30 * time.Minute
 	destroyTimeout   = time.Minute
 	warmPauseTimeout = 10 * time.Second
 	coldPauseTimeout = 2 * time.Minute
@@ -234,6 +249,7 @@ type Engine struct {
 	runningLogs, keptLogs *fair.Pool
 	shelf                 *runlog.Shelf // of keptLogs
 	mounts                *mount.Set
+	images                *images.Images
 	name                  string          // of drv
 	features              driver.Features // of drv
 	store                 *store.Store
@@ -250,7 +266,6 @@ type Engine struct {
 	// places are for boxes. admission ends when Close begins: from then on no
 	// box gets a place.
 	places    *fair.Pool
-	pulls     *fair.Pool      // of images
 	longLines *fair.Pool      // long events in memory
 	admission context.Context //nolint:containedctx // the end of waiting, not a caller's
 	dismiss   context.CancelFunc
@@ -327,7 +342,6 @@ func New(opts Options) (*Engine, error) {
 		cancel:    cancel,
 		places:    newPlaces(opts),
 		longLines: newLongLines(),
-		pulls:     fair.New(fair.Options{Name: "pulls of images", Total: maxPulls, RetryAfter: 10 * time.Second}),
 		admission: admission,
 		dismiss:   dismiss,
 		strays:    map[string]time.Time{},
@@ -338,6 +352,7 @@ func New(opts Options) (*Engine, error) {
 	e.shelf = runlog.NewShelf(ctx, runlog.ShelfOptions{
 		Root: logs, Pool: kept, Records: opts.Store, Log: opts.Log, Work: e.work, Gone: e.forgetRun,
 	})
+	e.images = e.newImages()
 	e.mounts = mount.NewSet(ctx, mount.Options{
 		Keeper: opts.Workspaces, Records: opts.Store, Log: opts.Log, Now: e.now, Work: e.work, Closed: e.isClosed,
 		Quota: opts.WorkspaceQuota, PrincipalQuota: opts.PrincipalQuota, Max: opts.MaxWorkspaces, TTL: opts.WorkspaceTTL,
@@ -345,6 +360,14 @@ func New(opts Options) (*Engine, error) {
 		EndWait: killTimeout + interruptGrace + endTimeout,
 	})
 	return e, nil
+}
+
+// newImages returns the images of the driver.
+func (e *Engine) newImages() *images.Images {
+	return images.New(images.Options{
+		Driver: e.drv, Records: e.store, Runners: e.opts.Runners, Language: defaultLanguage,
+		Log: e.log, Now: e.now, CommandLine: e.opts.CommandLine,
+	})
 }
 
 // Run sweeps at once and then every Options.SweepEvery, until ctx ends. It
@@ -431,7 +454,7 @@ type Stats struct {
 // Shares returns, for each pool that principals share, the function that
 // returns its statistics.
 func (e *Engine) Shares() []func() fair.Stats {
-	return []func() fair.Stats{e.places.Stats, e.pulls.Stats, e.runningLogs.Stats, e.keptLogs.Stats, e.longLines.Stats}
+	return []func() fair.Stats{e.places.Stats, e.images.Pulls().Stats, e.runningLogs.Stats, e.keptLogs.Stats, e.longLines.Stats}
 }
 
 // Stats returns the current counts.

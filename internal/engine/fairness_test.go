@@ -154,8 +154,8 @@ func TestPullsAreShared(t *testing.T) {
 					})
 				}
 				time.Sleep(time.Minute)
-				if held := e.pulls.Held("mallory"); held != maxPulls/2 {
-					t.Errorf("mallory holds %d of %d pulls", held, maxPulls)
+				if held := e.images.Pulls().Held("mallory"); held != 2 {
+					t.Errorf("mallory holds %d of 4 pulls", held)
 				}
 				var mu sync.Mutex
 				var waited []time.Duration
@@ -178,7 +178,7 @@ func TestPullsAreShared(t *testing.T) {
 				}
 				cancel()
 				hostile.Wait()
-				if st := e.pulls.Stats(); st.Used != 0 || st.Waiting != 0 {
+				if st := e.images.Pulls().Stats(); st.Used != 0 || st.Waiting != 0 {
 					t.Errorf("left: %+v", st)
 				}
 			})

@@ -155,7 +155,7 @@ type readCloser struct {
 func (b *liveSandbox) addForward(f *forward) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if err := b.checkRoom(); err != nil {
+	if err := b.checkRoomLocked(); err != nil {
 		return err
 	}
 	b.forwards[f] = struct{}{}

@@ -64,15 +64,12 @@ func (b *liveSandbox) setEnd(ctx context.Context, ttl time.Duration) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
-	if b.err != nil {
-		return request.NoSandbox(b.id)
-	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.why != nil {
-		return request.Stopped(b.id, b.why.Cause)
+	if err := b.refuseLocked(); err != nil {
+		return err
 	}
-	if b.rec.State == sandbox.Hibernated {
+	if b.state == hibernated {
 		return sandbox.WithHint(sandbox.Errorf(sandbox.Conflict, "sandbox %s hibernates, and does not end for its timeout", b.id), "wake it first")
 	}
 	now := b.e.now()
@@ -84,7 +81,7 @@ func (b *liveSandbox) setEnd(ctx context.Context, ttl time.Duration) error {
 		return err
 	}
 	b.rec.Ends = ends
-	b.rearm()
+	b.rearmLocked()
 	return nil
 }
 
@@ -138,26 +135,26 @@ func (b *liveSandbox) hibernate(ctx context.Context) error {
 		return sandbox.Errorf(sandbox.Conflict, "sandbox %s is being stopped", b.id)
 	}
 	b.mu.Lock()
-	b.rec.State = sandbox.Hibernated
-	b.rearm()
+	b.moveLocked(hibernated)
+	b.rearmLocked()
 	b.mu.Unlock()
 	release()
 	b.sleep() // does nothing if the box is in use; the end of that use pauses it
 	return nil
 }
 
-// endHibernation makes a hibernated box a running one, and reports whether it
+// endHibernationLocked makes a hibernated box a running one, and reports whether it
 // hibernated. b.mu is held.
-func (b *liveSandbox) endHibernation() bool {
-	if b.rec.State != sandbox.Hibernated {
+func (b *liveSandbox) endHibernationLocked() bool {
+	if b.state != hibernated {
 		return false
 	}
-	b.rec.State = sandbox.Running
+	b.moveLocked(running)
 	least := b.e.now().Add(wakeTTL)
 	if !b.rec.Ends.IsZero() && b.rec.Ends.Before(least) {
 		b.rec.Ends = least
 	}
-	b.rearm()
+	b.rearmLocked()
 	return true
 }
 
@@ -175,9 +172,9 @@ func (b *liveSandbox) recordAwake(ctx context.Context) error {
 	return err
 }
 
-// hibernatesAtEnd reports whether the box is to hibernate when its end comes.
+// hibernatesAtEndLocked reports whether the box is to hibernate when its end comes.
 // b.mu is held.
-func (b *liveSandbox) hibernatesAtEnd() bool {
+func (b *liveSandbox) hibernatesAtEndLocked() bool {
 	return b.rec.AtEnd == sandbox.AtEndHibernate && !b.rec.Ends.IsZero() && b.rec.State != sandbox.Hibernated
 }
 

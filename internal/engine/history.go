@@ -40,7 +40,7 @@ func (e *Engine) Runs(ctx context.Context, p sandbox.Principal, sandboxID string
 		}
 		// A run that this process has let go of is shown in its last known
 		// state.
-		run, _ := live.state()
+		run, _ := live.view()
 		runs = append(runs, run)
 	}
 	return runs, nil

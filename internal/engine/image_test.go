@@ -257,6 +257,7 @@ func TestForeignName(t *testing.T) {
 			}
 		}
 		e.opts.CommandLine = true
+		e.images = e.newImages()
 		if _, err := e.FetchImage(t.Context(), sandbox.Local, first, nil); !errors.Is(err, sandbox.NotFound) || !strings.Contains(sandbox.HintOf(err), "adopt") {
 			t.Errorf("the operator names another's image by its digest: %v", err)
 		}
@@ -393,6 +394,7 @@ func TestImagesOfBefore(t *testing.T) {
 			t.Errorf("a principal is told %v, %q", err, sandbox.HintOf(err))
 		}
 		e.opts.CommandLine = true
+		e.images = e.newImages()
 		_, err = imageOf(t, e, sandbox.Local, "cobol", "")
 		if !errors.Is(err, sandbox.Invalid) || !strings.Contains(sandbox.HintOf(err), "glovebox images adopt "+evil) {
 			t.Errorf("the operator is told %v, %q", err, sandbox.HintOf(err))
@@ -412,28 +414,4 @@ func TestImagesOfBefore(t *testing.T) {
 		want["cobol"] = evil
 		check("after adoption")
 	})
-}
-
-// TestBestImage shows in which image a language runs of which there are several.
-func TestBestImage(t *testing.T) {
-	made, pulled, own, foreign := runnerOf("made", "1", "python", "javascript"), runnerOf("pulled", "2", "python", "javascript", "go"),
-		runnerOf("own", "3", "python"), runnerOf("foreign", "4", "python")
-	pulledOne := runnerOf("pulled-one", "5", "python")
-	for name, c := range map[string]struct {
-		list []ownedImage
-		want string
-	}{
-		"none":                      {},
-		"another's":                 {[]ownedImage{{foreign, foreignImage}, {foreign, unknownImage}}, ""},
-		"of other languages":        {[]ownedImage{{runnerOf("x", "6", "go"), operatorMade}}, ""},
-		"own":                       {[]ownedImage{{foreign, foreignImage}, {own, ownImage}}, "own"},
-		"operator's before own":     {[]ownedImage{{own, ownImage}, {pulled, operatorFetched}}, "pulled"},
-		"made here before all":      {[]ownedImage{{own, ownImage}, {foreign, foreignImage}, {pulledOne, operatorFetched}, {made, operatorMade}}, "made"},
-		"of one language of equals": {[]ownedImage{{pulled, operatorFetched}, {pulledOne, operatorFetched}}, "pulled-one"},
-	} {
-		got, ok := bestImage(c.list, "python")
-		if got.Name != c.want || ok != (c.want != "") {
-			t.Errorf("%s: %q, %t; want %q", name, got.Name, ok, c.want)
-		}
-	}
 }

@@ -19,20 +19,20 @@ func (g *worldGuest) Unpack(_ context.Context, r io.Reader, opts guestapi.Unpack
 	g.b.mu.Lock()
 	defer g.b.mu.Unlock()
 	g.b.unpacked = opts.Path + " " + opts.Owner + " " + string(data)
-	return g.check()
+	return g.checkLocked()
 }
 
 func (g *worldGuest) MarkLayer(context.Context) error {
 	g.b.mu.Lock()
 	defer g.b.mu.Unlock()
 	g.b.unpacked = ""
-	return g.check()
+	return g.checkLocked()
 }
 
 func (g *worldGuest) Layer(context.Context) (io.ReadCloser, error) {
 	g.b.mu.Lock()
 	defer g.b.mu.Unlock()
-	return io.NopCloser(strings.NewReader(g.b.unpacked)), g.check()
+	return io.NopCloser(strings.NewReader(g.b.unpacked)), g.checkLocked()
 }
 
 // TestLayer has archives go in and come out, for whose sandbox it is.

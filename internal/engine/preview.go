@@ -50,10 +50,7 @@ func (r *run) keepPreviews(changes *sandbox.Changes) {
 	if changes == nil {
 		return
 	}
-	r.b.mu.Lock()
-	stopping := r.b.why != nil
-	r.b.mu.Unlock()
-	if stopping {
+	if r.b.stops() {
 		return
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.b.e.ctx), previewTimeout)

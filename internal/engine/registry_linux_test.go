@@ -82,7 +82,7 @@ func TestRegistryOracle(t *testing.T) {
 			_, err := e.Create(t.Context(), p, req)
 			text := strings.ReplaceAll(err.Error(), host, "HOST")
 			const want = `create sandbox: image: "HOST/x:1" is not here, and no registry gave it to this server`
-			if text != want || !errors.Is(err, sandbox.NotFound) || sandbox.HintOf(err) != noImageHint {
+			if text != want || !errors.Is(err, sandbox.NotFound) || sandbox.HintOf(err) != registryHint {
 				t.Errorf("%s: %v (%s; hint %q)", name, err, sandbox.KindOf(err), sandbox.HintOf(err))
 			}
 			if !strings.Contains(logs.String(), host) || !strings.Contains(logs.String(), "error=") {
@@ -96,6 +96,7 @@ func TestRegistryOracle(t *testing.T) {
 
 	// The operator at the command line asks any registry, and is told why it fails.
 	e.opts.CommandLine = true
+	e.images = e.newImages()
 	if _, err := e.Create(t.Context(), sandbox.Local, sandbox.CreateRequest{Image: hosts["closed port"] + ref}); !errors.Is(err, sandbox.Unavailable) || !strings.Contains(err.Error(), "refused") {
 		t.Errorf("the operator is told %v", err)
 	}
@@ -112,12 +113,15 @@ func TestRegistryOracle(t *testing.T) {
 	}
 	for _, host := range []string{"docker.io", hosts["closed port"]} {
 		_, err := e.Create(t.Context(), alice, sandbox.CreateRequest{Image: host + ref})
-		if !errors.Is(err, sandbox.NotFound) || sandbox.HintOf(err) != noImageHint {
+		if !errors.Is(err, sandbox.NotFound) || sandbox.HintOf(err) != registryHint {
 			t.Errorf("%s is not listed: %v (hint %q)", host, err, sandbox.HintOf(err))
 		}
 	}
 	// Nor does a listed registry say whether it has an image, or is there.
-	if _, err := e.Create(t.Context(), alice, sandbox.CreateRequest{Image: reg.Host + "/none:1"}); !errors.Is(err, sandbox.NotFound) || sandbox.HintOf(err) != noImageHint {
+	if _, err := e.Create(t.Context(), alice, sandbox.CreateRequest{Image: reg.Host + "/none:1"}); !errors.Is(err, sandbox.NotFound) || sandbox.HintOf(err) != registryHint {
 		t.Errorf("no such image: %v (hint %q)", err, sandbox.HintOf(err))
 	}
 }
+
+// registryHint is the hint for every failure of a registry.
+const registryHint = "check the name and the tag; the server's log tells the operator why, and images.registries allows registries without a public address"

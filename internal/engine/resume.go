@@ -35,7 +35,7 @@ func (b *liveSandbox) resumeRun(rec store.Run) {
 		r.room.Take(r.results.Kept())
 	}
 	b.mu.Lock()
-	if b.released || b.why != nil {
+	if !b.livesLocked() {
 		b.mu.Unlock()
 		r.cancel()
 		r.closeLog()

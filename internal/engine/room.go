@@ -3,11 +3,9 @@ package engine
 import (
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
 	"github.com/glovebox-dev/glovebox/internal/engine/request"
-	"github.com/glovebox-dev/glovebox/internal/engine/verdict"
 	"github.com/glovebox-dev/glovebox/internal/fair"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
@@ -95,65 +93,6 @@ func (b *liveSandbox) occupy(place *fair.Hold) {
 	old.Release()
 }
 
-// evict begins to stop the box for another one, and reports whether its place
-// will be free soon. Unless forced, it stops the box only if that is not
-// restless and was unused for EvictAfter. Without an EvictAfter, it refuses in
-// any case.
-func (b *liveSandbox) evict(forced bool) bool {
-	e := b.e
-	if e.opts.EvictAfter <= 0 {
-		return false
-	}
-	select {
-	case <-b.ready:
-	default:
-		if !forced {
-			return false
-		}
-	}
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	unused := e.now().Sub(b.rec.Used)
-	idle := b.uses == 0 && !b.rec.Restless && b.rec.State == sandbox.Running && unused >= e.opts.EvictAfter
-	switch {
-	case b.why != nil:
-		return b.goes()
-	case b.released || !idle && !forced:
-		return false
-	}
-	// From here on the box cannot be used.
-	b.why = &verdict.Reason{
-		Cause: fmt.Sprintf("the server was full, and the sandbox was not used for %v", unused.Round(time.Second)),
-		Code:  sandbox.SandboxLost,
-		Next:  "make a new sandbox; files of a workspace are still there",
-		Retry: max(time.Second, e.opts.EvictAfter),
-	}
-	if !idle {
-		b.why.Cause = fmt.Sprintf("the server was full, and its owner had %d of its %d sandboxes, more than a fair share",
-			e.places.Held(b.rec.Principal), e.opts.MaxSandboxes)
-		b.why.Next = "use fewer sandboxes at the same time; files of a workspace are still there"
-	}
-	why := *b.why
-	if !e.work(func() { b.leavePlace(why) }) {
-		return false
-	}
-	e.opts.Metrics.Evicted()
-	return true
-}
-
-// leavePlace stops the box. If that fails, the sweep tries again, and until
-// then the pool evicts another box.
-func (b *liveSandbox) leavePlace(why verdict.Reason) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(b.e.ctx), destroyTimeout+createTimeout)
-	defer cancel()
-	if err := b.Stop(ctx, why); err != nil {
-		b.e.log.Error("stop sandbox for another", "sandbox", b.id, "error", err)
-		b.mu.Lock()
-		defer b.mu.Unlock()
-		b.place.Stay()
-	}
-}
-
 // notStarted returns the error for a box that was stopped before a caller got
 // it. It returns err if the box was not.
 func (b *liveSandbox) notStarted(err error) error {
@@ -174,19 +113,4 @@ func (b *liveSandbox) notStarted(err error) error {
 		return err
 	}
 	return sandbox.WithHint(err, "%s", b.why.Next)
-}
-
-// goes reports whether a stopping box will be gone soon. It is false after a
-// failed stop, which the sweep retries: the place stays taken until then. b.mu
-// is held.
-func (b *liveSandbox) goes() bool {
-	if b.teardown == nil {
-		return true
-	}
-	select {
-	case <-b.teardown.done:
-		return b.teardown.err == nil
-	default:
-		return true
-	}
 }

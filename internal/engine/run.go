@@ -50,10 +50,10 @@ type run struct {
 
 	mu       sync.Mutex
 	rec      store.Run // its identity and request never change
+	state    runState
 	deadline *time.Timer
 	fate     verdict.Fate
 	broken   error
-	left     bool // let go
 }
 
 // inputChunk is the most input, in bytes, that is sent at once.
@@ -92,19 +92,19 @@ func (r *run) files() runlog.Files { return runlog.FilesOf(r.b.e.logs, r.b.id, r
 func (b *liveSandbox) addRun(r *run) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.why != nil {
-		return request.Stopped(b.id, b.why.Cause)
+	if err := b.stoppedLocked(); err != nil {
+		return err
 	}
-	if err := b.checkRoom(); err != nil {
+	if err := b.checkRoomLocked(); err != nil {
 		return err
 	}
 	b.runs[r.rec.ID] = r
 	return nil
 }
 
-// checkRoom checks that the box may have one more run or forwarded request.
+// checkRoomLocked checks that the box may have one more run or forwarded request.
 // b.mu is held.
-func (b *liveSandbox) checkRoom() error {
+func (b *liveSandbox) checkRoomLocked() error {
 	if n := len(b.runs) + len(b.forwards) - b.ports; n >= b.e.opts.MaxRuns {
 		return sandbox.WithHint(sandbox.Errorf(sandbox.Exhausted, "there are %d runs in the sandbox, and there may be no more", n),
 			"wait for some to finish, or use another sandbox")
@@ -114,6 +114,11 @@ func (b *liveSandbox) checkRoom() error {
 
 // publish makes the run visible to other calls.
 func (r *run) publish() {
+	r.mu.Lock()
+	if r.state == beginning { // else the engine lets it go already
+		r.moveLocked(going)
+	}
+	r.mu.Unlock()
 	r.b.e.mu.Lock()
 	defer r.b.e.mu.Unlock()
 	r.b.e.runs[r.rec.ID] = r
@@ -125,6 +130,7 @@ func (r *run) drop() {
 	r.b.mu.Lock()
 	delete(r.b.runs, r.rec.ID)
 	r.b.mu.Unlock()
+	r.move(dropped)
 	close(r.done)
 	r.room.Release()
 	r.release()
@@ -136,10 +142,7 @@ func (r *run) discard() error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.b.e.ctx), cleanupTimeout)
 	defer cancel()
 	defer r.drop()
-	r.b.mu.Lock()
-	stopping := r.b.why != nil
-	r.b.mu.Unlock()
-	if !stopping {
+	if !r.b.stops() {
 		// The start may have reached the guest even though no answer arrived.
 		_, err := r.signal(ctx, verdict.FateNone)
 		if err != nil && !errors.Is(err, sandbox.NotFound) {
@@ -186,9 +189,12 @@ func (r *run) pump(stream events) {
 		}
 	}
 	r.mu.Lock()
-	left := r.left
+	leaves := r.leavesLocked() && end == nil
+	if leaves {
+		r.moveLocked(left)
+	}
 	r.mu.Unlock()
-	if left && end == nil {
+	if leaves {
 		r.b.mount.Leave(r)
 		r.closeLog()
 		r.cancel()
@@ -239,10 +245,7 @@ func (r *run) reconnect() events {
 			return nil
 		case <-time.After(wait):
 		}
-		r.b.mu.Lock()
-		over := r.b.why != nil
-		r.b.mu.Unlock()
-		if over {
+		if r.b.stops() {
 			return nil
 		}
 		ctx, cancel := context.WithTimeout(r.ctx, endTimeout)
@@ -269,27 +272,27 @@ func (r *run) reconnect() events {
 func (r *run) wait(ctx context.Context) (sandbox.Run, error) {
 	select {
 	case <-r.done: // done has priority over ctx
-		return r.state()
+		return r.view()
 	default:
 	}
 	select {
 	case <-r.done:
-		return r.state()
+		return r.view()
 	case <-ctx.Done():
-		run, _ := r.state()
+		run, _ := r.view()
 		return run, ctx.Err()
 	}
 }
 
-// state returns the run as it stands, with an error if this process let it go.
-func (r *run) state() (sandbox.Run, error) {
+// view returns the run as it stands, with an error if this process let it go.
+func (r *run) view() (sandbox.Run, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	run := r.rec.Run
 	if r.x != nil {
 		run.Input = r.x.waits
 	}
-	if r.left && run.Status == sandbox.RunRunning {
+	if r.leavesLocked() {
 		return run, request.Closed()
 	}
 	return run, nil
@@ -299,7 +302,9 @@ func (r *run) state() (sandbox.Run, error) {
 // is closed.
 func (r *run) letGo() {
 	r.mu.Lock()
-	r.left = true
+	if r.state == beginning || r.state == going {
+		r.moveLocked(leaving)
+	}
 	r.mu.Unlock()
 	r.setDeadline(0)
 	r.log.Hurry()

@@ -42,7 +42,8 @@ func (r *run) finish(end *guestapi.EndEvent) {
 	r.keepPreviews(changes)
 	r.mu.Lock()
 	r.rec.Network = used
-	r.rec.Status, r.rec.Verdict, r.rec.ExitCode, r.rec.Usage = sandbox.RunFinished, judged, code, usage
+	r.moveLocked(finished)
+	r.rec.Verdict, r.rec.ExitCode, r.rec.Usage = judged, code, usage
 	r.rec.Ended, r.rec.Changes = e.now(), changes
 	r.rec.StdoutBytes, r.rec.StderrBytes = xs[runlog.Stdout].Total, xs[runlog.Stderr].Total
 	r.rec.KeptBytes = xs[runlog.Stdout].Kept() + xs[runlog.Stderr].Kept()
@@ -73,14 +74,14 @@ func (r *run) finish(end *guestapi.EndEvent) {
 	}
 	r.b.mu.Lock()
 	delete(r.b.runs, rec.ID)
-	stopping := r.b.why != nil
+	stops := r.b.why != nil
 	r.b.mu.Unlock()
 	e.opts.Metrics.RunEnded(r.language, r.verdict(), rec.Ended.Sub(rec.Started), rec.StdoutBytes, rec.StderrBytes)
 	e.retire(rec.ID)
 	e.shelf.Keep(rec, r.room)
 	close(r.done)
 	r.cancel()
-	if !stopping {
+	if !stops {
 		r.cleanUp(ctx)
 	}
 	r.release()
@@ -119,10 +120,7 @@ func (r *run) record(ctx context.Context, rec store.Run) (finished bool, err err
 // copies them itself.
 func (r *run) copyWorkspace() error {
 	b := r.b
-	b.mu.Lock()
-	stopping := b.why != nil
-	b.mu.Unlock()
-	if b.copy == nil || stopping {
+	if b.copy == nil || b.stops() {
 		return nil
 	}
 	err := b.copy.Out(context.WithoutCancel(b.e.ctx))
@@ -222,7 +220,7 @@ func (r *run) judge(ctx context.Context, end *guestapi.EndEvent) (sandbox.Verdic
 // destroy its sandbox and returns.
 func (r *run) kill(f verdict.Fate, broken error) {
 	r.mu.Lock()
-	if r.fate == verdict.FateNone && r.rec.Status == sandbox.RunRunning && !r.left {
+	if r.fate == verdict.FateNone && (r.state == beginning || r.state == going) {
 		r.fate, r.broken = f, broken
 	}
 	r.mu.Unlock()
@@ -253,13 +251,13 @@ func (r *run) kill(f verdict.Fate, broken error) {
 // run has ended or is let go.
 func (r *run) giveUp(err error) {
 	r.mu.Lock()
-	left := r.left
+	leaves := r.leavesLocked()
 	r.mu.Unlock()
 	select {
 	case <-r.done:
 		return
 	default:
-		if left {
+		if leaves {
 			return
 		}
 	}

@@ -62,17 +62,10 @@ func (b *liveSandbox) endCopy(ctx context.Context, why verdict.Reason) verdict.R
 // EndFull begins to end the run because of its full workspace. A run that is
 // still beginning is left to a later call.
 func (r *run) EndFull(why error) {
-	e := r.b.e
-	e.mu.Lock()
-	begun := e.runs[r.rec.ID] == r
-	e.mu.Unlock()
-	if !begun {
-		return
-	}
 	r.mu.Lock()
-	ends := r.fate != verdict.FateNone
+	ends := (r.state == going || r.state == leaving) && r.fate == verdict.FateNone
 	r.mu.Unlock()
-	if !ends {
-		e.work(func() { r.kill(verdict.FateDiskFull, why) })
+	if ends {
+		r.b.e.work(func() { r.kill(verdict.FateDiskFull, why) })
 	}
 }

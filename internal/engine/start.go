@@ -62,14 +62,14 @@ func (e *Engine) startSpan(ctx context.Context, p sandbox.Principal, req sandbox
 		}
 		if !ok {
 			if entryErr == nil {
-				err = e.withAdoption(ctx, p, req.Language, err)
+				err = e.images.WithAdoption(ctx, p, req.Language, err)
 			}
 			return sandbox.Run{}, sandbox.Wrap(err, op, "")
 		}
 		prog = of
 	}
 	if req.SandboxID == "" && req.New.Image == "" {
-		if req.New.Image, err = e.defaultImage(ctx, p, req.Language); err != nil {
+		if req.New.Image, err = e.images.Default(ctx, p, req.Language); err != nil {
 			return sandbox.Run{}, sandbox.Wrap(err, op, "")
 		}
 	}
@@ -381,8 +381,8 @@ func (b *liveSandbox) explain(ctx context.Context, err error) error {
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if b.why != nil {
-		return request.Stopped(b.id, b.why.Cause)
+	if stopped := b.stoppedLocked(); stopped != nil {
+		return stopped
 	}
 	return err
 }

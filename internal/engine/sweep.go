@@ -50,7 +50,7 @@ func (e *Engine) Sweep(ctx context.Context) error {
 	live := make(chan error, 1)
 	go func() { live <- e.sweepLive(ctx, recs, refs, begun) }()
 	e.sweepHandles(recs, begun)
-	errs := []error{e.sweepStrays(ctx, refs, recs, begun), e.store.ForgetDeadOwners(ctx), e.sweepOld(ctx), e.mounts.Sweep(ctx), e.sweepPulls(ctx)}
+	errs := []error{e.sweepStrays(ctx, refs, recs, begun), e.store.ForgetDeadOwners(ctx), e.sweepOld(ctx), e.mounts.Sweep(ctx), e.images.SweepPulls(ctx)}
 	return errors.Join(append(errs, <-live)...)
 }
 
@@ -141,13 +141,13 @@ func (e *Engine) sweepOwn(ctx context.Context, rec store.Sandbox, refs []string,
 		return nil
 	}
 	b.mu.Lock()
-	why, t := b.why, b.teardown
+	why, underway := b.why, b.state == stopping && b.teardown != nil
 	b.mu.Unlock()
 	switch {
 	case why != nil:
 		// Retry a stop that failed. An eviction sets the reason before its stop
 		// begins.
-		if t != nil && !t.isDone() {
+		if underway {
 			return nil
 		}
 		return b.Stop(ctx, *why)
@@ -447,8 +447,7 @@ func (e *Engine) takeOver(rec store.Sandbox) (*liveSandbox, error) {
 	if err != nil {
 		return nil, errors.Join(err, b.abandon())
 	}
-	b.since = e.now()
-	close(b.ready)
+	b.begin()
 	b.occupy(e.places.Take(fair.Request{Principal: rec.Principal, Units: 1, Evict: b.evict}))
 	if !e.remember(b) {
 		b.occupy(nil)

@@ -43,7 +43,7 @@ func (g *worldGuest) Execute(ctx context.Context, _ string, req *guestapi.Execut
 	b := g.b
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if err := g.check(); err != nil {
+	if err := g.checkLocked(); err != nil {
 		return nil, err
 	}
 	if req.Language == b.lacks {
@@ -58,39 +58,39 @@ func (g *worldGuest) Execute(ctx context.Context, _ string, req *guestapi.Execut
 			if err != nil {
 				return nil, sandbox.Errorf(sandbox.Invalid, "%w", err)
 			}
-			b.recount(x, d)
+			b.recountLocked(x, d)
 		}
 		return g.execution(ctx, x), nil
 	}
 	x.say(&guestapi.ExecuteEvent{Type: guestapi.ExecuteCount, ExecutionCount: 1})
-	b.step(x)
+	b.stepLocked(x)
 	if d := req.TimeoutMillis; d > 0 {
 		time.AfterFunc(time.Duration(d)*time.Millisecond, func() {
 			b.mu.Lock()
 			defer b.mu.Unlock()
-			b.interrupt(x, false, func(end *guestapi.ExecutionEnd) { end.TimedOut = true })
+			b.interruptLocked(x, false, func(end *guestapi.ExecutionEnd) { end.TimedOut = true })
 		})
 	}
 	return g.execution(ctx, x), nil
 }
 
-// recount says again and again that the turn of x has come. b.mu is held.
-func (b *worldBox) recount(x *worldExec, every time.Duration) {
+// recountLocked says again and again that the turn of x has come. b.mu is held.
+func (b *worldBox) recountLocked(x *worldExec, every time.Duration) {
 	x.say(&guestapi.ExecuteEvent{Type: guestapi.ExecuteCount, ExecutionCount: 1})
 	b.changed.Broadcast()
 	time.AfterFunc(every, func() {
 		b.mu.Lock()
 		defer b.mu.Unlock()
 		if !x.ended && !b.dead {
-			b.recount(x, every)
+			b.recountLocked(x, every)
 		}
 	})
 }
 
 func (x *worldExec) say(ev *guestapi.ExecuteEvent) { x.events = append(x.events, ev) }
 
-// step runs the script until it waits or ends. b.mu is held.
-func (b *worldBox) step(x *worldExec) {
+// stepLocked runs the script until it waits or ends. b.mu is held.
+func (b *worldBox) stepLocked(x *worldExec) {
 	defer b.changed.Broadcast()
 	for len(x.script) > 0 && !x.ended {
 		word, rest, _ := strings.Cut(x.script[0], " ")
@@ -154,8 +154,8 @@ func (b *worldBox) endExec(x *worldExec, end guestapi.ExecutionEnd) {
 	b.changed.Broadcast()
 }
 
-// interrupt interrupts a run, and kills it after the grace. b.mu is held.
-func (b *worldBox) interrupt(x *worldExec, kill bool, why func(*guestapi.ExecutionEnd)) {
+// interruptLocked interrupts a run, and kills it after the grace. b.mu is held.
+func (b *worldBox) interruptLocked(x *worldExec, kill bool, why func(*guestapi.ExecutionEnd)) {
 	if b.deaf {
 		return
 	}
@@ -177,7 +177,7 @@ func (b *worldBox) interrupt(x *worldExec, kill bool, why func(*guestapi.Executi
 }
 
 func (g *worldGuest) exec(tag string) (*worldExec, error) {
-	if err := g.check(); err != nil {
+	if err := g.checkLocked(); err != nil {
 		return nil, err
 	}
 	if x := g.b.execs[tag]; x != nil {
@@ -201,7 +201,7 @@ func (g *worldGuest) InterruptExecution(ctx context.Context, tag string, req *gu
 	defer g.b.mu.Unlock()
 	x, err := g.exec(tag)
 	if err == nil {
-		g.b.interrupt(x, req.Kill, func(end *guestapi.ExecutionEnd) { end.Stopped = true })
+		g.b.interruptLocked(x, req.Kill, func(end *guestapi.ExecutionEnd) { end.Stopped = true })
 	}
 	return err
 }
@@ -218,14 +218,14 @@ func (g *worldGuest) ExecutionInput(_ context.Context, tag string, req *guestapi
 	}
 	x.waits = ""
 	x.say(&guestapi.ExecuteEvent{Type: guestapi.ExecuteStdout, Text: req.Text})
-	g.b.step(x)
+	g.b.stepLocked(x)
 	return nil
 }
 
 func (g *worldGuest) Contexts(context.Context) ([]guestapi.Context, error) {
 	g.b.mu.Lock()
 	defer g.b.mu.Unlock()
-	return []guestapi.Context{{ID: "default-python", Language: "python", Runs: len(g.b.execs)}, {ID: "odd", Language: "bash"}}, g.check()
+	return []guestapi.Context{{ID: "default-python", Language: "python", Runs: len(g.b.execs)}, {ID: "odd", Language: "bash"}}, g.checkLocked()
 }
 
 func (g *worldGuest) RestartContext(_ context.Context, id string) error {
@@ -242,7 +242,7 @@ func (g *worldGuest) endContext(what, id string) error {
 		return sandbox.Errorf(sandbox.NotFound, "no such context")
 	}
 	g.b.ended = append(g.b.ended, what+" "+id)
-	return g.check()
+	return g.checkLocked()
 }
 
 type worldExecution struct {

@@ -14,7 +14,7 @@ import (
 func (g *worldGuest) Stat(_ context.Context, path string, _ guestapi.FileOptions) (*guestapi.Entry, error) {
 	g.b.mu.Lock()
 	defer g.b.mu.Unlock()
-	if err := g.check(); err != nil {
+	if err := g.checkLocked(); err != nil {
 		return nil, err
 	}
 	data, ok := g.b.files[path]
@@ -35,7 +35,7 @@ func (g *worldGuest) Move(context.Context, string, string, guestapi.FileOptions)
 func (g *worldGuest) Remove(_ context.Context, path string, _ guestapi.FileOptions) error {
 	g.b.mu.Lock()
 	defer g.b.mu.Unlock()
-	if err := g.check(); err != nil {
+	if err := g.checkLocked(); err != nil {
 		return err
 	}
 	maps.DeleteFunc(g.b.files, func(name string, _ []byte) bool {
@@ -58,7 +58,7 @@ func (g *worldGuest) Read(ctx context.Context, path string, _, _ int64, _ guesta
 	}
 	g.b.mu.Lock()
 	defer g.b.mu.Unlock()
-	if err := g.check(); err != nil {
+	if err := g.checkLocked(); err != nil {
 		return nil, 0, err
 	}
 	data, ok := g.b.files[path]
@@ -83,7 +83,7 @@ func (g *worldGuest) Write(_ context.Context, path string, r io.Reader, _ guesta
 	}
 	g.b.mu.Lock()
 	defer g.b.mu.Unlock()
-	if err := g.check(); err != nil {
+	if err := g.checkLocked(); err != nil {
 		return nil, err
 	}
 	g.b.files[path] = data

@@ -163,9 +163,9 @@ func (b *worldBox) fill(perSecond string, over func() bool) {
 	time.AfterFunc(every, step)
 }
 
-// roundTrip does what forwarded requests do in a box with a workspace. ok is
+// roundTripLocked does what forwarded requests do in a box with a workspace. ok is
 // false for others. b.mu is held.
-func (b *worldBox) roundTrip(req *http.Request) (_ *http.Response, ok bool, _ error) {
+func (b *worldBox) roundTripLocked(req *http.Request) (_ *http.Response, ok bool, _ error) {
 	if b.space == nil || req.Method != http.MethodPost {
 		return nil, false, nil
 	}

@@ -245,8 +245,8 @@ type worldProc struct {
 
 var errBroken = sandbox.Errorf(sandbox.Unavailable, "stream broke off")
 
-// check fails as a guest that cannot answer does. b.mu is held.
-func (g *worldGuest) check() error {
+// checkLocked fails as a guest that cannot answer does. b.mu is held.
+func (g *worldGuest) checkLocked() error {
 	switch {
 	case g.b.dead, g.ctx.Err() != nil:
 		return errBroken
@@ -274,7 +274,7 @@ func (g *worldGuest) Start(ctx context.Context, req *guestapi.StartRequest, opts
 	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	if err := g.check(); err != nil {
+	if err := g.checkLocked(); err != nil {
 		return nil, err
 	}
 	if req.Process.Cmd == b.lacks {
@@ -288,7 +288,7 @@ func (g *worldGuest) Start(ctx context.Context, req *guestapi.StartRequest, opts
 		for _, text := range args {
 			p.events = append(p.events, guestapi.ProcessEvent{Data: &guestapi.DataEvent{Stdout: []byte(text)}})
 		}
-		b.end(p, exited(0))
+		b.endLocked(p, exited(0))
 	case "sleep":
 		d, err := time.ParseDuration(args[0])
 		if err != nil {
@@ -306,21 +306,21 @@ func (g *worldGuest) Start(ctx context.Context, req *guestapi.StartRequest, opts
 			p.events = append(p.events, guestapi.ProcessEvent{Data: &guestapi.DataEvent{Stdout: text}})
 		}
 		if req.Process.Cmd == "spew" {
-			b.end(p, exited(0))
+			b.endLocked(p, exited(0))
 		}
 	case "fill":
 		b.fill(args[0], func() bool { return p.ended })
 	case "leave":
 		b.fill(args[0], func() bool { return false })
-		b.end(p, exited(0))
+		b.endLocked(p, exited(0))
 	case "exit":
 		n, err := strconv.Atoi(args[0])
 		if err != nil {
 			return nil, sandbox.Errorf(sandbox.Invalid, "%w", err)
 		}
-		b.end(p, exited(n))
+		b.endLocked(p, exited(n))
 	default:
-		b.end(p, exited(0))
+		b.endLocked(p, exited(0))
 	}
 	if opts.Timeout > 0 && !p.ended {
 		time.AfterFunc(opts.Timeout, func() {
@@ -328,7 +328,7 @@ func (g *worldGuest) Start(ctx context.Context, req *guestapi.StartRequest, opts
 			defer b.mu.Unlock()
 			if end := killed(9); !b.deaf {
 				end.Detail.TimedOut = true
-				b.end(p, end)
+				b.endLocked(p, end)
 			}
 		})
 	}
@@ -343,8 +343,8 @@ func killed(signal int) *guestapi.EndEvent {
 	return &guestapi.EndEvent{ExitCode: -1, Status: "signal", Detail: &guestapi.EndDetail{Signal: signal}}
 }
 
-// end ends a process. b.mu is held.
-func (b *worldBox) end(p *worldProc, end *guestapi.EndEvent) {
+// endLocked ends a process. b.mu is held.
+func (b *worldBox) endLocked(p *worldProc, end *guestapi.EndEvent) {
 	if p.ended {
 		return
 	}
@@ -359,7 +359,7 @@ func (b *worldBox) end(p *worldProc, end *guestapi.EndEvent) {
 func (b *worldBox) endLater(p *worldProc, end *guestapi.EndEvent) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
-	b.end(p, end)
+	b.endLocked(p, end)
 }
 
 func (g *worldGuest) Connect(ctx context.Context, sel guestapi.ProcessSelector, _ guestapi.OutputCounts) (events, error) {
@@ -373,7 +373,7 @@ func (g *worldGuest) Connect(ctx context.Context, sel guestapi.ProcessSelector, 
 }
 
 func (g *worldGuest) proc(sel guestapi.ProcessSelector) (*worldProc, error) {
-	if err := g.check(); err != nil {
+	if err := g.checkLocked(); err != nil {
 		return nil, err
 	}
 	if p := g.b.procs[sel.Tag]; p != nil {
@@ -438,7 +438,7 @@ func (g *worldGuest) CloseStdin(_ context.Context, sel guestapi.ProcessSelector)
 	p, err := g.proc(sel)
 	if err == nil && p.req.Process.Cmd == "cat" {
 		p.events = append(p.events, guestapi.ProcessEvent{Data: &guestapi.DataEvent{Stdout: p.input.Bytes()}})
-		g.b.end(p, exited(0))
+		g.b.endLocked(p, exited(0))
 	}
 	return err
 }
@@ -459,7 +459,7 @@ func (g *worldGuest) Signal(ctx context.Context, sel guestapi.ProcessSelector, s
 	defer g.b.mu.Unlock()
 	p, err := g.proc(sel)
 	if err == nil {
-		g.b.end(p, killed(9))
+		g.b.endLocked(p, killed(9))
 	}
 	return err
 }
@@ -471,16 +471,16 @@ func (g *worldGuest) Resize(context.Context, guestapi.ProcessSelector, guestapi.
 func (g *worldGuest) Health(context.Context) error {
 	g.b.mu.Lock()
 	defer g.b.mu.Unlock()
-	return g.check()
+	return g.checkLocked()
 }
 
 func (g *worldGuest) RoundTrip(req *http.Request) (*http.Response, error) {
 	g.b.mu.Lock()
 	defer g.b.mu.Unlock()
-	if err := g.check(); err != nil {
+	if err := g.checkLocked(); err != nil {
 		return nil, err
 	}
-	if resp, ok, err := g.b.roundTrip(req); ok {
+	if resp, ok, err := g.b.roundTripLocked(req); ok {
 		return resp, err
 	}
 	r, w := io.Pipe()
@@ -503,7 +503,7 @@ func (g *worldGuest) RoundTrip(req *http.Request) (*http.Response, error) {
 func (g *worldGuest) DialPort(_ context.Context, port int) (halfCloser, error) {
 	g.b.mu.Lock()
 	defer g.b.mu.Unlock()
-	if err := g.check(); err != nil {
+	if err := g.checkLocked(); err != nil {
 		return nil, err
 	}
 	if port == 9 {
@@ -566,7 +566,7 @@ func (e *Engine) crash(tb testing.TB) {
 	e.mu.Unlock()
 	for _, b := range boxes {
 		b.mu.Lock()
-		b.released = true
+		b.state = released
 		b.rest.stop()
 		b.lease.stop()
 		runs := slices.Collect(maps.Values(b.runs))

@@ -98,11 +98,11 @@ func (l *Log) Append(stream int, p []byte) error {
 	for len(p) > 0 {
 		n := min(int64(len(p)), segmentSize-st.Total%segmentSize)
 		if st.cut {
-			l.lose(stream, int64(len(p)))
+			l.loseLocked(stream, int64(len(p)))
 			break
 		}
 		if st.Total%segmentSize == 0 {
-			if err := l.beginSegment(stream); err != nil {
+			if err := l.beginSegmentLocked(stream); err != nil {
 				return fmt.Errorf("write log: %w", err)
 			}
 		}
@@ -118,7 +118,7 @@ func (l *Log) Append(stream int, p []byte) error {
 		}
 		p = p[n:]
 		st.Total += n
-		l.note(stream, st.Total)
+		l.noteLocked(stream, st.Total)
 	}
 	if len(l.readers) > 0 {
 		l.changed.Broadcast()
@@ -126,19 +126,19 @@ func (l *Log) Append(stream int, p []byte) error {
 	return nil
 }
 
-// lose counts n bytes of a stream that are not kept.
-func (l *Log) lose(stream int, n int64) {
+// loseLocked counts n bytes of a stream that are not kept.
+func (l *Log) loseLocked(stream int, n int64) {
 	x := &l.streams[stream].Extent
 	if x.GapTo == 0 {
 		x.GapFrom = x.Total
 	}
 	x.Total += n
 	x.GapTo = x.Total
-	l.note(stream, x.Total)
+	l.noteLocked(stream, x.Total)
 }
 
-// note records that the stream's bytes up to end came next.
-func (l *Log) note(stream int, end int64) {
+// noteLocked records that the stream's bytes up to end came next.
+func (l *Log) noteLocked(stream int, end int64) {
 	switch last := len(l.order) - 1; {
 	case l.muddled:
 	case last >= 0 && l.order[last].stream == stream:
@@ -150,10 +150,10 @@ func (l *Log) note(stream int, end int64) {
 	}
 }
 
-// beginSegment drops old segments if necessary, and opens the next segment of a
+// beginSegmentLocked drops old segments if necessary, and opens the next segment of a
 // stream.
-func (l *Log) beginSegment(stream int) error {
-	if err := l.makeRoom(); err != nil {
+func (l *Log) beginSegmentLocked(stream int) error {
+	if err := l.makeRoomLocked(); err != nil {
 		return err
 	}
 	st := &l.streams[stream]
@@ -168,8 +168,8 @@ func (l *Log) beginSegment(stream int) error {
 	return err
 }
 
-// makeRoom drops segments from the middle until a new one fits.
-func (l *Log) makeRoom() error {
+// makeRoomLocked drops segments from the middle until a new one fits.
+func (l *Log) makeRoomLocked() error {
 	for {
 		var held, most int64
 		victim := -1

@@ -1,4 +1,4 @@
-package engine
+package images
 
 import (
 	"context"
@@ -39,22 +39,26 @@ const (
 	foreignImage                      // pulled for others only
 )
 
-// maxPulls bounds the pulls in progress. One principal alone gets half as many.
-const maxPulls = 4
+// settleTimeout bounds the end of a pull that brought no image, and pullTimeout a
+// pull.
+const (
+	settleTimeout = 10 * time.Second
+	pullTimeout   = 30 * time.Minute
+)
 
-// An imageBook is a snapshot of the records of images.
-type imageBook struct {
+// A book is a snapshot of the records of images.
+type book struct {
 	store.ImageRecords
 	engine bool                // images without a record are the operator's
 	names  map[string][]string // of images, by ID, if pulls are in progress
 }
 
-// imageBook reads the records of images. The caller must list the images first:
+// book reads the records of images. The caller must list the images first:
 // a pulled image then has its own record, or the record of its pull.
-func (e *Engine) imageBook(ctx context.Context, k driver.ImageKeeper) (*imageBook, error) {
-	b := &imageBook{engine: e.features.EngineImages, names: map[string][]string{}}
+func (s *Images) book(ctx context.Context, k driver.ImageKeeper) (*book, error) {
+	b := &book{engine: s.features.EngineImages, names: map[string][]string{}}
 	var err error
-	if b.ImageRecords, err = e.store.ImageRecords(ctx, e.name); err != nil {
+	if b.ImageRecords, err = s.opts.Records.ImageRecords(ctx, s.name); err != nil {
 		return nil, err
 	}
 	if !b.Survey && len(b.Pulls) == 0 {
@@ -76,16 +80,16 @@ func (e *Engine) imageBook(ctx context.Context, k driver.ImageKeeper) (*imageBoo
 			unknown = append(unknown, i.ID)
 		}
 	}
-	if err := e.store.SurveyImages(ctx, e.name, unknown); err != nil {
+	if err := s.opts.Records.SurveyImages(ctx, s.name, unknown); err != nil {
 		return nil, err
 	}
-	b.ImageRecords, err = e.store.ImageRecords(ctx, e.name)
+	b.ImageRecords, err = s.opts.Records.ImageRecords(ctx, s.name)
 	return b, err
 }
 
 // owner returns the owner of an image as p sees it. p may be
 // [store.OperatorImage].
-func (b *imageBook) owner(i sandbox.Image, p sandbox.Principal) imageOwner {
+func (b *book) owner(i sandbox.Image, p sandbox.Principal) imageOwner {
 	of := b.Principals[i.ID]
 	if len(of) == 0 {
 		names := append(b.names[i.ID], i.Name)
@@ -109,28 +113,28 @@ func (b *imageBook) owner(i sandbox.Image, p sandbox.Principal) imageOwner {
 	return foreignImage
 }
 
-// fetchImage returns the image that a principal's reference names. It takes a
+// fetch returns the image that a principal's reference names. It takes a
 // local image unless that was pulled for other principals only. For this
 // principal, the name then stands for the image in the registry.
-func (e *Engine) fetchImage(ctx context.Context, k driver.ImageKeeper, p sandbox.Principal, ref string, progress func(sandbox.ImageProgress)) (sandbox.Image, error) {
+func (s *Images) fetch(ctx context.Context, k driver.ImageKeeper, p sandbox.Principal, ref string, progress func(sandbox.ImageProgress)) (sandbox.Image, error) {
 	i, err := k.Image(ctx, ref)
 	if err != nil && !errors.Is(err, sandbox.NotFound) {
 		return sandbox.Image{}, err
 	}
 	if err == nil {
-		book, err := e.imageBook(ctx, k)
+		known, err := s.book(ctx, k)
 		if err != nil {
 			return sandbox.Image{}, err
 		}
-		if book.owner(i, p) != foreignImage {
+		if known.owner(i, p) != foreignImage {
 			return i, nil
 		}
 		if isIDOf(ref, i) {
 			err := sandbox.WithHint(sandbox.Errorf(sandbox.NotFound, "image %s is another principal's", excerpt.Quote(ref)), "glovebox images adopt makes it the operator's")
-			return sandbox.Image{}, e.noImage(p, ref, err)
+			return sandbox.Image{}, s.unavailable(p, ref, err)
 		}
 	}
-	return e.pullImage(ctx, k, p, driver.ImagePull{Ref: ref, Anywhere: e.isOperator(p), Progress: progress})
+	return s.pull(ctx, k, p, driver.ImagePull{Ref: ref, Anywhere: s.isOperator(p), Progress: progress})
 }
 
 // isIDOf reports whether a reference names an image by a digest and nothing
@@ -142,80 +146,80 @@ func isIDOf(ref string, i sandbox.Image) bool {
 }
 
 // isOperator reports whether a principal is the person at a command line.
-func (e *Engine) isOperator(p sandbox.Principal) bool {
-	return p == sandbox.Local && e.opts.CommandLine || p == store.OperatorImage
+func (s *Images) isOperator(p sandbox.Principal) bool {
+	return p == sandbox.Local && s.opts.CommandLine || p == store.OperatorImage
 }
 
-// pullImage has the driver fetch an image for a principal, and records its
+// pull has the driver fetch an image for a principal, and records its
 // owner. Every pull of the engine goes through it. A pull fills the disk and
 // needs memory for unpacking, so it first waits for a place among the pulls.
-func (e *Engine) pullImage(ctx context.Context, k driver.ImageKeeper, p sandbox.Principal, order driver.ImagePull) (sandbox.Image, error) {
+func (s *Images) pull(ctx context.Context, k driver.ImageKeeper, p sandbox.Principal, order driver.ImagePull) (sandbox.Image, error) {
 	name, err := k.ImageName(order.Ref)
 	if err != nil {
 		return sandbox.Image{}, err
 	}
 	ctx, cancel := context.WithTimeout(ctx, pullTimeout)
 	defer cancel()
-	place, err := e.pulls.Acquire(ctx, fair.Request{Principal: p, Units: 1})
+	place, err := s.pulls.Acquire(ctx, fair.Request{Principal: p, Units: 1})
 	if err != nil {
 		return sandbox.Image{}, sandbox.Wrap(err, "image", excerpt.Quote(order.Ref))
 	}
 	defer place.Release()
-	operators, err := e.operatorImages(ctx, k)
+	operators, err := s.operators(ctx, k)
 	if err != nil {
 		return sandbox.Image{}, err
 	}
-	id, err := e.store.BeginImagePull(ctx, e.name, name, p)
+	id, err := s.opts.Records.BeginImagePull(ctx, s.name, name, p)
 	if err != nil {
 		return sandbox.Image{}, err
 	}
 	i, err := k.PullImage(ctx, order)
 	if err != nil {
-		return sandbox.Image{}, errors.Join(e.noImage(p, order.Ref, err), e.settlePull(ctx, k, id, name))
+		return sandbox.Image{}, errors.Join(s.unavailable(p, order.Ref, err), s.settle(ctx, k, id, name))
 	}
 	// WithoutCancel: the image is here, even if the caller has gone.
-	return i, e.store.EndImagePull(context.WithoutCancel(ctx), id, i.ID, slices.Contains(operators, i.ID))
+	return i, s.opts.Records.EndImagePull(context.WithoutCancel(ctx), id, i.ID, slices.Contains(operators, i.ID))
 }
 
-// operatorImages returns the IDs of images that are the operator's without a
+// operators returns the IDs of images that are the operator's without a
 // record. A pull that brings one of them for a principal must not take it away
 // from the others. It also forgets images that are gone, but not the images of
 // a container engine: such an image would become the operator's without its
 // record.
-func (e *Engine) operatorImages(ctx context.Context, k driver.ImageKeeper) ([]string, error) {
-	at := e.store.Now()
+func (s *Images) operators(ctx context.Context, k driver.ImageKeeper) ([]string, error) {
+	at := s.opts.Records.Now()
 	list, err := k.Images(ctx)
 	if err != nil {
 		return nil, err
 	}
-	book, err := e.imageBook(ctx, k)
+	known, err := s.book(ctx, k)
 	if err != nil {
 		return nil, err
 	}
 	var all, operators []string
 	for _, i := range list {
 		all = append(all, i.ID)
-		if book.owner(i, store.OperatorImage) < ownImage {
+		if known.owner(i, store.OperatorImage) < ownImage {
 			operators = append(operators, i.ID)
 		}
 	}
-	if e.features.EngineImages {
+	if s.features.EngineImages {
 		return operators, nil
 	}
-	return operators, e.store.ForgetImages(ctx, e.name, all, at)
+	return operators, s.opts.Records.ForgetImages(ctx, s.name, all, at)
 }
 
-// settlePull ends a pull that apparently brought no image. If there is a new
+// settle ends a pull that apparently brought no image. If there is a new
 // image with its name, that image belongs to the principal.
-func (e *Engine) settlePull(ctx context.Context, k driver.ImageKeeper, id int64, name string) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTimeout)
+func (s *Images) settle(ctx context.Context, k driver.ImageKeeper, id int64, name string) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleTimeout)
 	defer cancel()
 	i, err := k.Image(ctx, name)
 	if err != nil && !errors.Is(err, sandbox.NotFound) {
 		return err // the record of the pull stays, for the sweep
 	}
 	if err == nil {
-		book, err := e.store.ImageRecords(ctx, e.name)
+		book, err := s.opts.Records.ImageRecords(ctx, s.name)
 		if err != nil {
 			return err
 		}
@@ -223,33 +227,33 @@ func (e *Engine) settlePull(ctx context.Context, k driver.ImageKeeper, id int64,
 			i.ID = "" // it was here before the pull
 		}
 	}
-	return e.store.EndImagePull(ctx, id, i.ID, false)
+	return s.opts.Records.EndImagePull(ctx, id, i.ID, false)
 }
 
-// sweepPulls ends the pulls of processes that were killed.
-func (e *Engine) sweepPulls(ctx context.Context) error {
-	k, err := driver.Images(e.drv)
+// SweepPulls ends the pulls of processes that were killed.
+func (s *Images) SweepPulls(ctx context.Context) error {
+	k, err := driver.Images(s.opts.Driver)
 	if err != nil {
 		return nil // this driver keeps no images
 	}
-	book, err := e.store.ImageRecords(ctx, e.name)
+	book, err := s.opts.Records.ImageRecords(ctx, s.name)
 	if err != nil {
 		return err
 	}
 	var errs []error
 	for _, pull := range book.Pulls {
-		if e.now().Sub(pull.Begun) > pullTimeout+time.Minute {
-			errs = append(errs, e.settlePull(ctx, k, pull.ID, pull.Name))
+		if s.opts.Now().Sub(pull.Begun) > pullTimeout+time.Minute {
+			errs = append(errs, s.settle(ctx, k, pull.ID, pull.Name))
 		}
 	}
 	return sandbox.Wrap(errors.Join(errs...), "sweep pulls of images", "")
 }
 
-// noImage returns the error for an image that a principal does not get. It does
+// unavailable returns the error for an image that a principal does not get. It does
 // not depend on the registry or the network, because only the operator may know
 // which hosts this machine reaches.
-func (e *Engine) noImage(p sandbox.Principal, ref string, err error) error {
-	if e.isOperator(p) || errors.Is(err, context.Canceled) {
+func (s *Images) unavailable(p sandbox.Principal, ref string, err error) error {
+	if s.isOperator(p) || errors.Is(err, context.Canceled) {
 		return err
 	}
 	if errors.Is(err, context.DeadlineExceeded) {
@@ -260,54 +264,54 @@ func (e *Engine) noImage(p sandbox.Principal, ref string, err error) error {
 	case sandbox.Invalid, sandbox.Exhausted, sandbox.Unsupported:
 		return err // a registry had the image, or none was asked
 	}
-	e.log.Warn("image not fetched", "principal", p, "image", ref, "error", err)
+	s.opts.Log.Warn("image not fetched", "principal", p, "image", ref, "error", err)
 	return sandbox.WithHint(sandbox.Errorf(sandbox.NotFound, "image: %s is not here, and no registry gave it to this server", excerpt.Quote(ref)),
-		noImageHint)
+		unavailableHint)
 }
 
-// noImageHint is the hint for every failure of a registry.
-const noImageHint = "check the name and the tag; the server's log tells the operator why, and images.registries allows registries without a public address"
+// unavailableHint is the hint for every failure of a registry.
+const unavailableHint = "check the name and the tag; the server's log tells the operator why, and images.registries allows registries without a public address"
 
-// FetchImage returns the image that a principal's reference names, and pulls it
+// Fetch returns the image that a principal's reference names, and pulls it
 // for the principal if it is not here.
-func (e *Engine) FetchImage(ctx context.Context, p sandbox.Principal, ref string, progress func(sandbox.ImageProgress)) (sandbox.Image, error) {
+func (s *Images) Fetch(ctx context.Context, p sandbox.Principal, ref string, progress func(sandbox.ImageProgress)) (sandbox.Image, error) {
 	if err := request.CheckPrincipal(p); err != nil {
 		return sandbox.Image{}, err
 	}
-	k, err := driver.Images(e.drv)
+	k, err := driver.Images(s.opts.Driver)
 	if err != nil {
 		return sandbox.Image{}, err
 	}
-	return e.fetchImage(ctx, k, p, ref, progress)
+	return s.fetch(ctx, k, p, ref, progress)
 }
 
-// PullImage pulls an image for the operator, even if an image of that name is
+// Pull pulls an image for the operator, even if an image of that name is
 // here. All principals may use it then.
-func (e *Engine) PullImage(ctx context.Context, ref string, progress func(sandbox.ImageProgress)) (sandbox.Image, error) {
-	k, err := driver.Images(e.drv)
+func (s *Images) Pull(ctx context.Context, ref string, progress func(sandbox.ImageProgress)) (sandbox.Image, error) {
+	k, err := driver.Images(s.opts.Driver)
 	if err != nil {
 		return sandbox.Image{}, err
 	}
-	return e.pullImage(ctx, k, store.OperatorImage, driver.ImagePull{Ref: ref, Anywhere: true, Progress: progress})
+	return s.pull(ctx, k, store.OperatorImage, driver.ImagePull{Ref: ref, Anywhere: true, Progress: progress})
 }
 
-// AdoptImages makes local images the operator's, so that all principals may use
+// Adopt makes local images the operator's, so that all principals may use
 // them.
-func (e *Engine) AdoptImages(ctx context.Context, images ...sandbox.Image) error {
+func (s *Images) Adopt(ctx context.Context, images ...sandbox.Image) error {
 	var ids []string
 	for _, i := range images {
 		ids = append(ids, i.ID)
 	}
-	return e.store.RecordImages(ctx, e.name, store.OperatorImage, ids...)
+	return s.opts.Records.RecordImages(ctx, s.name, store.OperatorImage, ids...)
 }
 
-// ForgetImages removes the records of images that are no longer here.
-func (e *Engine) ForgetImages(ctx context.Context) error {
-	k, err := driver.Images(e.drv)
+// Forget removes the records of images that are no longer here.
+func (s *Images) Forget(ctx context.Context) error {
+	k, err := driver.Images(s.opts.Driver)
 	if err != nil {
 		return err
 	}
-	at := e.store.Now()
+	at := s.opts.Records.Now()
 	list, err := k.Images(ctx)
 	if err != nil {
 		return err
@@ -316,5 +320,5 @@ func (e *Engine) ForgetImages(ctx context.Context) error {
 	for _, i := range list {
 		ids = append(ids, i.ID)
 	}
-	return e.store.ForgetImages(ctx, e.name, ids, at)
+	return s.opts.Records.ForgetImages(ctx, s.name, ids, at)
 }

@@ -1,0 +1,114 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/glovebox-dev/glovebox/internal/engine/verdict"
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
+)
+
+// expiresLocked returns when the box stops if nothing uses it from now on. b.mu is
+// held.
+func (b *liveSandbox) expiresLocked() time.Time {
+	s := b.rec.Sandbox
+	if b.uses > 0 {
+		s.Used = b.e.now()
+	}
+	return withExpiry(s).Expires
+}
+
+// withExpiry fills in when a sandbox stops at the latest. A hibernated sandbox
+// has no idle timeout: only its lifetime counts.
+func withExpiry(s sandbox.Sandbox) sandbox.Sandbox {
+	s.Expires = s.Created.Add(s.Limits.Lifetime)
+	if s.State == sandbox.Hibernated {
+		return s
+	}
+	if s.AtEnd != sandbox.AtEndHibernate && !s.Ends.IsZero() && s.Ends.Before(s.Expires) {
+		s.Expires = s.Ends
+	}
+	if idle := s.Used.Add(s.Limits.Idle); idle.Before(s.Expires) {
+		s.Expires = idle
+	}
+	return s
+}
+
+// watchLease arms the timer that stops the box when it expires.
+func (b *liveSandbox) watchLease() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.rearmLocked()
+}
+
+// rearmLocked sets the lease timer to when the box expires if nothing uses it until
+// then. Uses do not reset the timer: expire checks when it fires. b.mu is held.
+func (b *liveSandbox) rearmLocked() {
+	if !b.livesLocked() {
+		return
+	}
+	at := b.expiresLocked()
+	if b.hibernatesAtEndLocked() && b.rec.Ends.Before(at) {
+		at = b.rec.Ends
+	}
+	left := at.Sub(b.e.now())
+	b.lease.set(max(left, time.Millisecond), func() { b.e.spawn(b.expire) })
+}
+
+// leaseLeft returns how long the box has until it expires.
+func (b *liveSandbox) leaseLeft() time.Duration {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.expiresLocked().Sub(b.e.now())
+}
+
+// expire stops the box if it has expired, and otherwise arms the timer again.
+func (b *liveSandbox) expire() {
+	b.mu.Lock()
+	now := b.e.now()
+	why, over := expired(b.rec.Sandbox, b.uses > 0, now)
+	if !over && b.hibernatesAtEndLocked() && !now.Before(b.rec.Ends) {
+		b.mu.Unlock()
+		b.hibernateAtEnd()
+		return
+	}
+	if !over {
+		b.rearmLocked()
+		b.mu.Unlock()
+		return
+	}
+	b.mu.Unlock()
+	if err := b.Stop(context.WithoutCancel(b.e.ctx), why); err != nil {
+		b.e.log.Error("stop expired sandbox", "sandbox", b.id, "error", err)
+	}
+}
+
+// expired reports whether a sandbox has expired, and why.
+func expired(s sandbox.Sandbox, busy bool, now time.Time) (verdict.Reason, bool) {
+	if !now.Before(s.Created.Add(s.Limits.Lifetime)) {
+		return verdict.Reason{
+			Cause: fmt.Sprintf("the sandbox reached its lifetime of %v", s.Limits.Lifetime),
+			Code:  sandbox.SandboxLost,
+			Next:  "make a new sandbox, with a longer lifetime if the work needs it",
+		}, true
+	}
+	if s.State == sandbox.Hibernated {
+		return verdict.Reason{}, false
+	}
+	if s.AtEnd != sandbox.AtEndHibernate && !s.Ends.IsZero() && !now.Before(s.Ends) {
+		return verdict.Reason{
+			Cause: "the sandbox reached the end that was set for it",
+			Code:  sandbox.SandboxLost,
+			Next:  "make a new sandbox, or set a later end in time",
+		}, true
+	}
+	if !busy && !now.Before(s.Used.Add(s.Limits.Idle)) {
+		return verdict.Reason{
+			Cause: fmt.Sprintf("the sandbox was not used for %v", s.Limits.Idle),
+			Code:  sandbox.SandboxLost,
+			Next:  "make a new sandbox",
+		}, true
+	}
+	return verdict.Reason{}, false
+}

@@ -1,0 +1,102 @@
+package engine
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/glovebox-dev/glovebox/internal/driver"
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
+)
+
+// restLaterLocked arms the timer that pauses the box, if nothing keeps it awake. b.mu
+// is held.
+func (b *liveSandbox) restLaterLocked() {
+	if b.uses == 0 && b.stays == 0 && b.livesLocked() {
+		b.rest.set(b.e.opts.RestAfter, func() { b.e.spawn(b.sleep) })
+	}
+}
+
+// StayAwake keeps a box from being paused until done is called. It fails if the
+// box has not started, is paused already, hibernates or stops. The idle time goes on.
+func (b *liveSandbox) StayAwake() (done func(), ok bool) {
+	if !b.started() {
+		return nil, false
+	}
+	b.power.Lock()
+	defer b.power.Unlock()
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if b.paused || b.state != running {
+		return nil, false
+	}
+	b.stays++
+	return func() {
+		b.mu.Lock()
+		defer b.mu.Unlock()
+		b.stays--
+		b.restLaterLocked()
+	}, true
+}
+
+// wake resumes the box if it is paused.
+func (b *liveSandbox) wake() error {
+	b.power.Lock()
+	defer b.power.Unlock()
+	if !b.paused {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(b.e.ctx, b.e.pauseTimeout())
+	defer cancel()
+	b.mount.Wakes(b)
+	if err := driver.Resume(ctx, b.drv); err != nil {
+		b.mount.Rests(b)
+		err = fmt.Errorf("wake sandbox: %w", err)
+		if driver.IsGone(err) {
+			b.lost()
+			return sandbox.Errorf(sandbox.Unavailable, "%w", err)
+		}
+		return err
+	}
+	b.paused = false
+	return nil
+}
+
+// sleep pauses the box if nothing uses it, and records when it was last used.
+func (b *liveSandbox) sleep() {
+	b.power.Lock()
+	defer b.power.Unlock()
+	b.mu.Lock()
+	idle := b.uses == 0 && b.stays == 0 && b.why == nil
+	rests := !b.rec.Restless && !b.e.drv.Info().Features.ColdPause || b.rec.State == sandbox.Hibernated
+	used, dirty := b.rec.Used, b.dirty
+	if idle {
+		b.dirty = false
+	}
+	b.mu.Unlock()
+	if !idle {
+		return
+	}
+	// A use that begins from here on waits in wake, since this function holds
+	// power.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(b.e.ctx), b.e.pauseTimeout())
+	defer cancel()
+	if dirty {
+		if err := b.e.store.TouchSandbox(ctx, b.id, used); err != nil {
+			b.e.log.Error("record use", "sandbox", b.id, "error", err)
+		}
+	}
+	if b.paused || !rests {
+		return
+	}
+	paused, err := driver.Pause(ctx, b.drv)
+	switch {
+	case driver.IsGone(err):
+		b.lost()
+	case err != nil:
+		b.e.log.Warn("pause sandbox", "sandbox", b.id, "error", err)
+	default:
+		if b.paused = paused; paused {
+			b.mount.Rests(b)
+		}
+	}
+}

@@ -1,0 +1,60 @@
+package engine
+
+import (
+	"slices"
+
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
+)
+
+// A runState is where a run of this process is in its life. docs/ARCHITECTURE.md
+// has a diagram of the moves. A run that is being ended is going until it has
+// finished; its fate says why it is being ended.
+type runState int
+
+const (
+	beginning runState = iota // its program is being started, and no call finds it
+	going                     // its program runs
+	leaving                   // it is about to be left to the next process
+	finished                  // it has ended, and its verdict is settled
+	left                      // it is left to the next process
+	dropped                   // it never began
+)
+
+func (s runState) String() string {
+	return [...]string{"beginning", "going", "leaving", "finished", "left", "dropped"}[s]
+}
+
+// runMoves are the states that may follow a state. A run that is leaving may
+// still finish, if its end arrives first.
+var runMoves = map[runState][]runState{
+	beginning: {going, leaving, dropped},
+	going:     {leaving, finished},
+	leaving:   {finished, left, dropped},
+}
+
+// mayBecome reports whether next may follow the state.
+func (s runState) mayBecome(next runState) bool { return slices.Contains(runMoves[s], next) }
+
+// moveLocked makes next the state of the run. It refuses a move that may not be,
+// and logs it, because that is a bug. r.mu is held.
+func (r *run) moveLocked(next runState) bool {
+	if !r.state.mayBecome(next) {
+		r.b.e.log.Error("a state of a run cannot follow", "run", r.rec.ID, "state", r.state, "next", next)
+		return false
+	}
+	r.state = next
+	if next == finished {
+		r.rec.Status = sandbox.RunFinished
+	}
+	return true
+}
+
+// move is moveLocked with r.mu taken.
+func (r *run) move(next runState) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.moveLocked(next)
+}
+
+// leavesLocked reports whether this process lets the run go, or has let it go.
+func (r *run) leavesLocked() bool { return r.state == leaving || r.state == left }
