@@ -2,7 +2,6 @@ package engine
 
 import (
 	"errors"
-	"sync"
 	"time"
 
 	"github.com/glovebox-dev/glovebox/internal/engine/mount"
@@ -15,15 +14,6 @@ import (
 
 // keepBaselineAfter is how long a run lasts before its baseline is saved.
 const keepBaselineAfter = time.Second
-
-// A baselineFile is the state of saving a run's baseline.
-type baselineFile struct {
-	timer *time.Timer // nil for a run that cannot outlive the process
-
-	mu   sync.Mutex
-	kept bool
-	over bool // the run has ended
-}
 
 // keepBaselineSoon saves the baseline after a while, if the run is still in
 // progress.

@@ -6,7 +6,6 @@ import (
 	"strings"
 
 	"github.com/glovebox-dev/glovebox/internal/engine/request"
-	"github.com/glovebox-dev/glovebox/internal/interpreter"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
@@ -17,12 +16,6 @@ func contextID(name, language string) string { return name + "-" + language }
 // splitContextID is the inverse of contextID.
 func splitContextID(id, language string) (name string, ok bool) {
 	return strings.CutSuffix(id, "-"+language)
-}
-
-// noContexts is the error for a context of a language that has none.
-func noContexts(r interpreter.Runner) error {
-	return sandbox.WithHint(sandbox.Errorf(sandbox.Unsupported, "context: programs of %s have no contexts", r.Language),
-		"leave out context: each program then runs by itself, and files are what it leaves")
 }
 
 // Contexts lists the contexts of a sandbox. The call does not count as a use:

@@ -18,23 +18,6 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// interruptGrace is how long an interrupted run in a context has to end by
-// itself before its interpreter is killed.
-const interruptGrace = guestapi.DefaultGrace
-
-// An execution is the additional state of a run in a context. The guest keeps
-// the run by its identifier. It queues the run and interrupts it when its time
-// is over. The run continues there when this process ends.
-type execution struct {
-	late string // source of the last output written, if that was late output; else ""
-
-	// Guarded by the run's mu.
-	began bool // its turn has come
-	waits *sandbox.InputRequest
-	fail  *sandbox.RunError
-	end   *guestapi.ExecutionEnd
-}
-
 // newExecution makes r a run in a context.
 func (r *run) newExecution(name, language string) {
 	r.x = &execution{}
@@ -53,14 +36,6 @@ func (r *run) resumeExecution() error {
 type contextStream struct {
 	r      *run
 	stream executions
-}
-
-// maxLongLines is how many events of more than a MiB may be in memory at once. Each
-// takes a few times its size, of at most 40 MiB, until its result is kept.
-const maxLongLines = 4
-
-func newLongLines() *fair.Pool {
-	return fair.New(fair.Options{Name: "long events of runs", Total: maxLongLines})
 }
 
 // contextEvents returns the events of a stream of the run.

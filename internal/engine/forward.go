@@ -20,13 +20,6 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// A forward is a request that the guest answers directly, until the body of its
-// response is closed, or a connection to a port.
-type forward struct {
-	cancel context.CancelFunc
-	done   chan struct{}
-}
-
 // Forward sends a request of the guest's protocol, which package guestapi
 // describes, to a sandbox. It returns the guest's response unchanged: the
 // response is untrusted, and its length is not bounded. The caller must close

@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"io"
+	"net"
 	"net/http"
 
 	"github.com/glovebox-dev/glovebox/internal/driver"
@@ -106,4 +107,10 @@ func (c client) DialPort(ctx context.Context, port int) (halfCloser, error) {
 		return nil, err
 	}
 	return conn, nil
+}
+
+// A halfCloser is a connection whose writing half can be closed alone.
+type halfCloser interface {
+	net.Conn
+	CloseWrite() error
 }

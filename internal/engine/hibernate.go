@@ -9,10 +9,6 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// wakeTTL is the least time that a sandbox gets when it is used again after
-// hibernating at its end.
-const wakeTTL = 5 * time.Minute
-
 // Hibernate pauses all programs of a sandbox until its next use or the end of
 // its lifetime. Its idle limit and the end that was set for it do not count
 // meanwhile. Requests that are being forwarded to it are cut off. The error is
@@ -85,14 +81,6 @@ func (b *liveSandbox) setEnd(ctx context.Context, ttl time.Duration) error {
 	return nil
 }
 
-// pauseTimeout bounds pausing and resuming a box.
-func (e *Engine) pauseTimeout() time.Duration {
-	if e.drv.Info().Features.ColdPause {
-		return coldPauseTimeout
-	}
-	return warmPauseTimeout
-}
-
 func (b *liveSandbox) hibernate(ctx context.Context) error {
 	if !b.e.drv.Info().Features.Pause {
 		return b.e.rules.CannotHibernate()
@@ -141,41 +129,6 @@ func (b *liveSandbox) hibernate(ctx context.Context) error {
 	release()
 	b.sleep() // does nothing if the box is in use; the end of that use pauses it
 	return nil
-}
-
-// endHibernationLocked makes a hibernated box a running one, and reports whether it
-// hibernated. b.mu is held.
-func (b *liveSandbox) endHibernationLocked() bool {
-	if b.state != hibernated {
-		return false
-	}
-	b.moveLocked(running)
-	least := b.e.now().Add(wakeTTL)
-	if !b.rec.Ends.IsZero() && b.rec.Ends.Before(least) {
-		b.rec.Ends = least
-	}
-	b.rearmLocked()
-	return true
-}
-
-// recordAwake records in the store that the box no longer hibernates.
-func (b *liveSandbox) recordAwake(ctx context.Context) error {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	if err := b.e.store.SetSandboxEnd(ctx, b.id, b.rec.Ends); err != nil {
-		return err
-	}
-	if b.rec.State != sandbox.Running {
-		return nil // it hibernates again already
-	}
-	_, err := b.e.store.HibernatedSandbox(ctx, b.id, false)
-	return err
-}
-
-// hibernatesAtEndLocked reports whether the box is to hibernate when its end comes.
-// b.mu is held.
-func (b *liveSandbox) hibernatesAtEndLocked() bool {
-	return b.rec.AtEnd == sandbox.AtEndHibernate && !b.rec.Ends.IsZero() && b.rec.State != sandbox.Hibernated
 }
 
 // hibernateAtEnd hibernates the box because its end has come. A box that cannot

@@ -11,9 +11,6 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// defaultLanguage is the language of code whose caller named none.
-const defaultLanguage = "python"
-
 // entryProgram returns the program for code in a language that only an image
 // supports. The program is the command of the image's labels, or its entry
 // point, which reads the code from standard input. ok is false if there is no

@@ -139,16 +139,6 @@ func (b *liveSandbox) languages(ctx context.Context) ([]sandbox.Language, error)
 	return list, nil
 }
 
-// missing returns the error for a language that an image lacks. The host image
-// of a remote driver is not this machine's system, so its hint is another.
-func (e *Engine) missing(image string, from func(image string) error) error {
-	err := from(image)
-	if image == sandbox.ImageHost && e.features.Remote {
-		return sandbox.WithHint(err, "use an image of driver %s that has it", e.name)
-	}
-	return err
-}
-
 // packages returns the notable packages in the sandbox, by installer.
 func (b *liveSandbox) packages(ctx context.Context) (map[string][]sandbox.Package, error) {
 	out := map[string][]sandbox.Package{}

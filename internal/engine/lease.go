@@ -112,3 +112,9 @@ func expired(s sandbox.Sandbox, busy bool, now time.Time) (verdict.Reason, bool)
 	}
 	return verdict.Reason{}, false
 }
+
+// hibernatesAtEndLocked reports whether the box is to hibernate when its end comes.
+// b.mu is held.
+func (b *liveSandbox) hibernatesAtEndLocked() bool {
+	return b.rec.AtEnd == sandbox.AtEndHibernate && !b.rec.Ends.IsZero() && b.rec.State != sandbox.Hibernated
+}

@@ -11,12 +11,6 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// A halfCloser is a connection whose writing half can be closed alone.
-type halfCloser interface {
-	net.Conn
-	CloseWrite() error
-}
-
 // DialPort connects to a server on a port of a sandbox's loopback addresses,
 // whatever the sandbox's network is. ctx bounds only the dial. The connection
 // also has CloseWrite, but no deadlines. The caller must close it; the sandbox

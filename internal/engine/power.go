@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"fmt"
+	"time"
 
 	"github.com/glovebox-dev/glovebox/internal/driver"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
@@ -99,4 +100,12 @@ func (b *liveSandbox) sleep() {
 			b.mount.Rests(b)
 		}
 	}
+}
+
+// pauseTimeout bounds pausing and resuming a box.
+func (e *Engine) pauseTimeout() time.Duration {
+	if e.drv.Info().Features.ColdPause {
+		return coldPauseTimeout
+	}
+	return warmPauseTimeout
 }

@@ -10,17 +10,6 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// maxWaiting bounds the calls of one principal that wait for a place.
-const maxWaiting = 256
-
-// newPlaces returns the pool of places for sandboxes.
-func newPlaces(o Options) *fair.Pool {
-	return fair.New(fair.Options{
-		Name: "sandboxes", Total: int64(o.MaxSandboxes),
-		MaxWaiting: maxWaiting, RetryAfter: max(time.Second, o.EvictAfter),
-	})
-}
-
 // register adds b to the boxes of this process. If all places are taken, b
 // waits for one until ctx ends, but at most for QueueTime. Meanwhile the pool
 // of places evicts idle boxes, and boxes of principals above their share.

@@ -3,58 +3,15 @@ package engine
 import (
 	"context"
 	"errors"
-	"sync"
 	"time"
 
-	"github.com/glovebox-dev/glovebox/internal/driver"
-	"github.com/glovebox-dev/glovebox/internal/engine/mount"
 	"github.com/glovebox-dev/glovebox/internal/engine/request"
 	"github.com/glovebox-dev/glovebox/internal/engine/runlog"
 	"github.com/glovebox-dev/glovebox/internal/engine/verdict"
 	"github.com/glovebox-dev/glovebox/internal/guestapi"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 	"github.com/glovebox-dev/glovebox/internal/store"
-	"github.com/glovebox-dev/glovebox/internal/trace"
 )
-
-// A run is in progress in a box of this process, or ended a moment ago. Its
-// pump reads the events of its process, and only the pump finishes it.
-type run struct {
-	b       *liveSandbox
-	input   bool // the program has an input
-	log     *runlog.Log
-	room    *runlog.Room    // of the log and the results
-	codeDir string          // directory of its code, to be removed; "" if there is none
-	plain   bool            // a shell command that runs without a shell
-	x       *execution      // nil unless the run is in a context
-	results *runlog.Results // results of a run in a context, and pictures of any run
-
-	ctx     context.Context // of its stream
-	cancel  context.CancelFunc
-	release func() // its use of the box
-
-	span, going *trace.Active // of the whole run, and of its program
-	language    string        // of its runner; noLanguage for a command
-
-	workspace *mount.Baseline // nil without a workspace
-	keeper    baselineFile    // keeps workspace for the next process
-
-	baseline chan struct{} // closed when before and counted are set
-	before   driver.Incidents
-	counted  bool
-
-	reached       []sandbox.Destination // hosts that the sandbox reached before the run began
-	countsReached bool
-
-	done chan struct{} // closed when the run has finished, or is let go
-
-	mu       sync.Mutex
-	rec      store.Run // its identity and request never change
-	state    runState
-	deadline *time.Timer
-	fate     verdict.Fate
-	broken   error
-}
 
 // inputChunk is the most input, in bytes, that is sent at once.
 const inputChunk = 256 << 10
@@ -357,3 +314,27 @@ func (r *run) setDeadline(d time.Duration) {
 		r.deadline = time.AfterFunc(d, func() { r.b.e.spawn(func() { r.kill(verdict.FateTimeout, nil) }) })
 	}
 }
+
+// moveLocked makes next the state of the run. It refuses a move that may not be,
+// and logs it, because that is a bug. r.mu is held.
+func (r *run) moveLocked(next runState) bool {
+	if !r.state.mayBecome(next) {
+		r.b.e.log.Error("a state of a run cannot follow", "run", r.rec.ID, "state", r.state, "next", next)
+		return false
+	}
+	r.state = next
+	if next == finished {
+		r.rec.Status = sandbox.RunFinished
+	}
+	return true
+}
+
+// move is moveLocked with r.mu taken.
+func (r *run) move(next runState) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.moveLocked(next)
+}
+
+// leavesLocked reports whether this process lets the run go, or has let it go.
+func (r *run) leavesLocked() bool { return r.state == leaving || r.state == left }

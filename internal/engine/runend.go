@@ -162,25 +162,6 @@ func (r *run) closeLog() {
 	}
 }
 
-// retire keeps a finished run in memory until keepFinished later ones have
-// ended.
-func (e *Engine) retire(id string) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.finished = append(e.finished, id)
-	if len(e.finished) > keepFinished {
-		delete(e.runs, e.finished[0])
-		e.finished = e.finished[1:]
-	}
-}
-
-// forgetRun forgets a finished run whose log was removed.
-func (e *Engine) forgetRun(id string) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	delete(e.runs, id)
-}
-
 // judge collects the facts about the run's end and settles its verdict.
 func (r *run) judge(ctx context.Context, end *guestapi.EndEvent) (sandbox.Verdict, *int, sandbox.Usage) {
 	b := r.b

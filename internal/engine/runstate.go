@@ -1,10 +1,6 @@
 package engine
 
-import (
-	"slices"
-
-	"github.com/glovebox-dev/glovebox/internal/sandbox"
-)
+import "slices"
 
 // A runState is where a run of this process is in its life. docs/ARCHITECTURE.md
 // has a diagram of the moves. A run that is being ended is going until it has
@@ -34,27 +30,3 @@ var runMoves = map[runState][]runState{
 
 // mayBecome reports whether next may follow the state.
 func (s runState) mayBecome(next runState) bool { return slices.Contains(runMoves[s], next) }
-
-// moveLocked makes next the state of the run. It refuses a move that may not be,
-// and logs it, because that is a bug. r.mu is held.
-func (r *run) moveLocked(next runState) bool {
-	if !r.state.mayBecome(next) {
-		r.b.e.log.Error("a state of a run cannot follow", "run", r.rec.ID, "state", r.state, "next", next)
-		return false
-	}
-	r.state = next
-	if next == finished {
-		r.rec.Status = sandbox.RunFinished
-	}
-	return true
-}
-
-// move is moveLocked with r.mu taken.
-func (r *run) move(next runState) {
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.moveLocked(next)
-}
-
-// leavesLocked reports whether this process lets the run go, or has let it go.
-func (r *run) leavesLocked() bool { return r.state == leaving || r.state == left }

@@ -5,63 +5,10 @@ import (
 	"sync"
 	"time"
 
-	"github.com/glovebox-dev/glovebox/internal/driver"
-	"github.com/glovebox-dev/glovebox/internal/engine/mount"
-	"github.com/glovebox-dev/glovebox/internal/engine/verdict"
-	"github.com/glovebox-dev/glovebox/internal/fair"
+	"github.com/glovebox-dev/glovebox/internal/engine/request"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 	"github.com/glovebox-dev/glovebox/internal/store"
 )
-
-// A liveSandbox is a sandbox that this process supervises. See sandboxState for
-// its life.
-type liveSandbox struct {
-	e   *Engine
-	id  string
-	env map[string]string // may hold secrets; never changed
-	// image is the image that the driver is asked for; the record has the name
-	// that people use.
-	image string
-	// writable are the writable directories that the box is made with.
-	writable []string
-
-	ready  chan struct{}
-	cancel context.CancelFunc // ends its creation
-
-	// Set before ready is closed, never changed after.
-	drv   driver.Box
-	guest guest
-	mount *mount.Mount // nil without a workspace
-	copy  *mount.Copy  // nil unless the box has a copy of the workspace
-	since time.Time    // when it was ready
-
-	mu       sync.Mutex
-	state    sandboxState
-	rec      store.Sandbox
-	uses     int // uses that keep it awake
-	stays    int // number of StayAwake calls in force; they are no uses
-	runs     map[string]*run
-	forwards map[*forward]struct{}
-	ports    int             // number of forwards that are connections to ports
-	why      *verdict.Reason // why it stops; nil if it does not
-	teardown *teardown       // the last attempt; nil before the first
-	rest     timer           // pauses the box
-	lease    timer           // stops the box
-	place    *fair.Hold      // among the boxes of this process
-	dirty    bool            // rec.Used is newer than the store's
-	kills    int             // memory kills counted so far
-	variants map[string]int
-
-	networked      bool       // it has a network, even if its policy changed since; never changed
-	recording      sync.Mutex // held while the record of its connections is updated
-	recordRead     bool       // guarded by recording: lastConnection was read from the store
-	lastConnection int64      // likewise
-
-	longLine chan struct{} // has a value while a long event of a run is in memory
-
-	power  sync.Mutex // held while it is paused or resumed
-	paused bool       // guarded by power
-}
 
 // started reports whether creation has finished without an error.
 func (b *liveSandbox) started() bool {
@@ -159,19 +106,110 @@ func (e *Engine) newLive(rec store.Sandbox) *liveSandbox {
 	}
 }
 
-// A timer is a time.AfterFunc that is created at its first use.
-type timer struct{ t *time.Timer }
-
-func (t *timer) set(d time.Duration, f func()) {
-	if t.t == nil {
-		t.t = time.AfterFunc(d, f)
-		return
+// moveLocked makes next the state of the sandbox. It refuses a move that may not
+// be, and logs it, because that is a bug. b.mu is held.
+func (b *liveSandbox) moveLocked(next sandboxState) bool {
+	if !b.state.mayBecome(next) {
+		b.e.log.Error("a state of a sandbox cannot follow", "sandbox", b.id, "state", b.state, "next", next)
+		return false
 	}
-	t.t.Reset(d)
+	b.state = next
+	switch next {
+	case running:
+		b.rec.State = sandbox.Running
+	case hibernated:
+		b.rec.State = sandbox.Hibernated
+	}
+	return true
 }
 
-func (t *timer) stop() {
-	if t.t != nil {
-		t.t.Stop()
+// begin ends the start of the sandbox: from here on it can be used.
+func (b *liveSandbox) begin() {
+	b.mu.Lock()
+	b.since = b.e.now()
+	switch {
+	case b.state == cancelled: // a stop came too late to end the start
+		b.moveLocked(stopping)
+	case b.rec.State == sandbox.Hibernated:
+		b.moveLocked(hibernated)
+	default:
+		b.moveLocked(running)
 	}
+	b.mu.Unlock()
+	close(b.ready)
 }
+
+// fail records that the sandbox did not start.
+func (b *liveSandbox) fail() {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.moveLocked(failed)
+}
+
+// livesLocked reports whether the sandbox has started, does not stop, and is
+// this process's.
+func (b *liveSandbox) livesLocked() bool { return b.state == running || b.state == hibernated }
+
+// stoppedLocked returns the error for a use of a sandbox that stops or has
+// stopped, or nil.
+func (b *liveSandbox) stoppedLocked() error {
+	if b.why == nil {
+		return nil
+	}
+	return request.Stopped(b.id, b.why.Cause)
+}
+
+// refuseLocked returns the error for a use of a sandbox that cannot be used, or
+// nil.
+func (b *liveSandbox) refuseLocked() error {
+	if b.state == failed {
+		return request.NoSandbox(b.id)
+	}
+	if err := b.stoppedLocked(); err != nil {
+		return err
+	}
+	if b.state == released {
+		return request.Closed()
+	}
+	return nil
+}
+
+// stops reports whether the sandbox stops or has stopped.
+func (b *liveSandbox) stops() bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.why != nil
+}
+
+// endHibernationLocked makes a hibernated box a running one, and reports whether it
+// hibernated. b.mu is held.
+func (b *liveSandbox) endHibernationLocked() bool {
+	if b.state != hibernated {
+		return false
+	}
+	b.moveLocked(running)
+	least := b.e.now().Add(wakeTTL)
+	if !b.rec.Ends.IsZero() && b.rec.Ends.Before(least) {
+		b.rec.Ends = least
+	}
+	b.rearmLocked()
+	return true
+}
+
+// recordAwake records in the store that the box no longer hibernates.
+func (b *liveSandbox) recordAwake(ctx context.Context) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	if err := b.e.store.SetSandboxEnd(ctx, b.id, b.rec.Ends); err != nil {
+		return err
+	}
+	if b.rec.State != sandbox.Running {
+		return nil // it hibernates again already
+	}
+	_, err := b.e.store.HibernatedSandbox(ctx, b.id, false)
+	return err
+}
+
+// wakeTTL is the least time that a sandbox gets when it is used again after
+// hibernating at its end.
+const wakeTTL = 5 * time.Minute

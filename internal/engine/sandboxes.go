@@ -115,13 +115,6 @@ func (e *Engine) discard(ctx context.Context, ref string) error {
 	return nil
 }
 
-// live returns the live of this process with that identifier, or nil.
-func (e *Engine) live(id string) *liveSandbox {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	return e.sandboxes[id]
-}
-
 // find returns a sandbox of p: the box if this process supervises it, and
 // otherwise the record.
 func (e *Engine) find(ctx context.Context, p sandbox.Principal, id string) (*liveSandbox, store.Sandbox, error) {

@@ -386,3 +386,9 @@ func (b *liveSandbox) explain(ctx context.Context, err error) error {
 	}
 	return err
 }
+
+// noContexts is the error for a context of a language that has none.
+func noContexts(r interpreter.Runner) error {
+	return sandbox.WithHint(sandbox.Errorf(sandbox.Unsupported, "context: programs of %s have no contexts", r.Language),
+		"leave out context: each program then runs by itself, and files are what it leaves")
+}

@@ -12,12 +12,6 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// A teardown is one attempt to destroy a box.
-type teardown struct {
-	done chan struct{}
-	err  error // set before done is closed
-}
-
 // Stop stops the box, or joins a stop in progress. It returns when nothing is
 // left of the box or ctx ends; in the latter case the stop goes on. The first
 // reason counts. A later stop tries again after a failed one.

@@ -351,13 +351,6 @@ func (e *Engine) logDirs() ([]string, error) {
 	return d.Readdirnames(-1)
 }
 
-// An adoption is one attempt to take over a sandbox.
-type adoption struct {
-	done chan struct{}
-	b    *liveSandbox
-	err  error
-}
-
 // adopt takes over a detached sandbox whose owner process is dead, with its
 // runs. It returns nil if there is nothing to take over: another owner process
 // lives, or this engine or the sandbox is attached.
