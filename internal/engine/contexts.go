@@ -3,20 +3,10 @@ package engine
 import (
 	"context"
 	"errors"
-	"strings"
 
 	"github.com/glovebox-dev/glovebox/internal/engine/request"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
-
-// contextID returns the guest's identifier of the context with that name and
-// language. The guest's own default contexts have identifiers of the same form.
-func contextID(name, language string) string { return name + "-" + language }
-
-// splitContextID is the inverse of contextID.
-func splitContextID(id, language string) (name string, ok bool) {
-	return strings.CutSuffix(id, "-"+language)
-}
 
 // Contexts lists the contexts of a sandbox. The call does not count as a use:
 // the sandbox's idle time goes on.
@@ -46,20 +36,11 @@ func (e *Engine) Contexts(ctx context.Context, p sandbox.Principal, sandboxID st
 	return list, nil
 }
 
-// RestartContext kills a context's interpreter, all processes that it started,
-// and the run in progress. The next run starts a new interpreter.
-func (e *Engine) RestartContext(ctx context.Context, p sandbox.Principal, sandboxID, name, language string) error {
-	return e.endContext(ctx, "restart context", p, sandboxID, name, language, guest.RestartContext)
-}
-
-// RemoveContext is like RestartContext, and also removes the context.
+// RemoveContext kills a context's interpreter, all processes that it started,
+// and the run in progress, and removes the context. The next run starts a new
+// interpreter.
 func (e *Engine) RemoveContext(ctx context.Context, p sandbox.Principal, sandboxID, name, language string) error {
-	return e.endContext(ctx, "remove context", p, sandboxID, name, language, guest.RemoveContext)
-}
-
-func (e *Engine) endContext(ctx context.Context, op string, p sandbox.Principal, sandboxID, name, language string,
-	end func(guest, context.Context, string) error,
-) error {
+	const op = "remove context"
 	if err := request.CheckContextName(name); err != nil {
 		return sandbox.Wrap(err, op, "")
 	}
@@ -79,7 +60,7 @@ func (e *Engine) endContext(ctx context.Context, op string, p sandbox.Principal,
 		return sandbox.Wrap(err, op, "")
 	}
 	defer release()
-	err = end(b.guest, ctx, contextID(name, runner.Kernel))
+	err = b.guest.RemoveContext(ctx, contextID(name, runner.Kernel))
 	if errors.Is(err, sandbox.NotFound) {
 		err = sandbox.WithHint(sandbox.Errorf(sandbox.NotFound, "context: there is no context %s of %s in the sandbox", name, runner.Language),
 			"one is there from its first run on")

@@ -17,6 +17,7 @@ import (
 
 	"github.com/glovebox-dev/glovebox/internal/driver"
 	"github.com/glovebox-dev/glovebox/internal/driver/fake"
+	"github.com/glovebox-dev/glovebox/internal/engine/guestlink"
 	"github.com/glovebox-dev/glovebox/internal/guestapi"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 	"github.com/glovebox-dev/glovebox/internal/workspace"
@@ -180,7 +181,7 @@ truncate -s 3M holes; printf end >> holes; mkfifo pipe; echo old > kind; mkdir s
 func TestCopiedConflict(t *testing.T) {
 	var gate atomic.Pointer[chan struct{}]
 	e, path := openCopies(t, t.TempDir(), func(o *Options) {
-		o.dialGuest = func(b driver.Box) guest { return gatedGuest{guest: dialGuest(b), gate: &gate} }
+		o.dialGuest = func(b driver.Box) guestlink.Guest { return gatedGuest{Guest: guestlink.Dial(b), gate: &gate} }
 	})
 	s := e.mustCreate(t, sandbox.CreateRequest{Workspace: "w"})
 	e.mustRun(t, inSpace(s.ID, "echo 0 > same; echo 0 > removed; echo 0 > kept"))
@@ -241,25 +242,25 @@ func TestCopiedQuota(t *testing.T) {
 
 // brokenGuest cuts streams of programs that pack, as often as is left.
 type brokenGuest struct {
-	guest
+	guestlink.Guest
 	left *atomic.Int64
 }
 
-func (g brokenGuest) Start(ctx context.Context, req *guestapi.StartRequest, opts guestapi.StartOptions) (events, error) {
-	s, err := g.guest.Start(ctx, req, opts)
+func (g brokenGuest) Start(ctx context.Context, req *guestapi.StartRequest, opts guestapi.StartOptions) (guestlink.Events, error) {
+	s, err := g.Guest.Start(ctx, req, opts)
 	if err == nil && len(req.Process.Args) > 1 && strings.Contains(req.Process.Args[1], packing) && g.left.Add(-1) >= 0 {
-		return &cutStream{events: s, left: 200}, nil
+		return &cutStream{Events: s, left: 200}, nil
 	}
 	return s, err
 }
 
 type cutStream struct {
-	events
+	guestlink.Events
 	left int
 }
 
 func (s *cutStream) Next() (*guestapi.ProcessEvent, error) {
-	ev, err := s.events.Next()
+	ev, err := s.Events.Next()
 	if err == nil && ev.Data != nil {
 		if s.left -= len(ev.Data.Stdout); s.left < 0 {
 			return nil, sandbox.Errorf(sandbox.Unavailable, "cut")
@@ -271,7 +272,7 @@ func (s *cutStream) Next() (*guestapi.ProcessEvent, error) {
 func TestCopyCutOff(t *testing.T) {
 	var left atomic.Int64
 	e, path := openCopies(t, t.TempDir(), func(o *Options) {
-		o.dialGuest = func(b driver.Box) guest { return brokenGuest{dialGuest(b), &left} }
+		o.dialGuest = func(b driver.Box) guestlink.Guest { return brokenGuest{guestlink.Dial(b), &left} }
 	})
 	s := e.mustCreate(t, sandbox.CreateRequest{Workspace: "w"})
 	e.mustRun(t, inSpace(s.ID, "echo 1 > a; echo 1 > b"))
@@ -369,7 +370,7 @@ const findListing = "find . -ignore_readdir_race -mindepth 1 -printf '" + worksp
 // gatedGuest has programs that list wait while a gate is set, for good or until
 // it is opened.
 type gatedGuest struct {
-	guest
+	guestlink.Guest
 	gate   *atomic.Pointer[chan struct{}]
 	script string       // part of the program; findListing if it is empty
 	waits  *atomic.Bool // set when a program waits, if it is not nil
@@ -383,7 +384,7 @@ func (g gatedGuest) gates(script string) bool {
 	return strings.Contains(script, g.script)
 }
 
-func (g gatedGuest) Start(ctx context.Context, req *guestapi.StartRequest, opts guestapi.StartOptions) (events, error) {
+func (g gatedGuest) Start(ctx context.Context, req *guestapi.StartRequest, opts guestapi.StartOptions) (guestlink.Events, error) {
 	if gate := g.gate.Load(); gate != nil && len(req.Process.Args) > 1 && g.gates(req.Process.Args[1]) {
 		if g.waits != nil {
 			g.waits.Store(true)
@@ -394,7 +395,7 @@ func (g gatedGuest) Start(ctx context.Context, req *guestapi.StartRequest, opts 
 			return nil, ctx.Err()
 		}
 	}
-	return g.guest.Start(ctx, req, opts)
+	return g.Guest.Start(ctx, req, opts)
 }
 
 // TestCopyStuck has a box that never says what it has.
@@ -402,7 +403,9 @@ func TestCopyStuck(t *testing.T) {
 	var gate atomic.Pointer[chan struct{}]
 	var lists atomic.Bool
 	e, _ := openCopies(t, t.TempDir(), func(o *Options) {
-		o.dialGuest = func(b driver.Box) guest { return gatedGuest{guest: dialGuest(b), gate: &gate, waits: &lists} }
+		o.dialGuest = func(b driver.Box) guestlink.Guest {
+			return gatedGuest{Guest: guestlink.Dial(b), gate: &gate, waits: &lists}
+		}
 		o.endCopyTimeout = time.Second
 	})
 	s := e.mustCreate(t, sandbox.CreateRequest{Workspace: "w"})
@@ -438,7 +441,9 @@ func TestCopyHibernated(t *testing.T) {
 	var lists atomic.Bool
 	e, _ := openCopiesOf(t, dir, func(o *Options, fo *fake.Options) {
 		fo.NoPause = false
-		o.dialGuest = func(b driver.Box) guest { return gatedGuest{guest: dialGuest(b), gate: &gate, waits: &lists} }
+		o.dialGuest = func(b driver.Box) guestlink.Guest {
+			return gatedGuest{Guest: guestlink.Dial(b), gate: &gate, waits: &lists}
+		}
 	})
 	s := e.mustCreate(t, sandbox.CreateRequest{Workspace: "w"})
 	e.mustRun(t, inSpace(s.ID, "echo 1 > a"))
@@ -473,7 +478,9 @@ func TestCopiedKinds(t *testing.T) {
 	var gate atomic.Pointer[chan struct{}]
 	var lists atomic.Bool
 	e, path := openCopies(t, t.TempDir(), func(o *Options) {
-		o.dialGuest = func(b driver.Box) guest { return gatedGuest{guest: dialGuest(b), gate: &gate, waits: &lists} }
+		o.dialGuest = func(b driver.Box) guestlink.Guest {
+			return gatedGuest{Guest: guestlink.Dial(b), gate: &gate, waits: &lists}
+		}
 	})
 	s := e.mustCreate(t, sandbox.CreateRequest{Workspace: "w"})
 	e.mustRun(t, inSpace(s.ID, "for d in here there link; do mkdir -p $d/deep; echo old > $d/deep/old; done; mkdir to to/deep; echo kept > to/deep/old"))
@@ -525,7 +532,7 @@ func TestCopiedRace(t *testing.T) {
 	var gate atomic.Pointer[chan struct{}]
 	var packs atomic.Bool
 	e, path := openCopies(t, t.TempDir(), func(o *Options) {
-		o.dialGuest = func(b driver.Box) guest { return gatedGuest{dialGuest(b), &gate, packing, &packs} }
+		o.dialGuest = func(b driver.Box) guestlink.Guest { return gatedGuest{guestlink.Dial(b), &gate, packing, &packs} }
 	})
 	a := e.mustCreate(t, sandbox.CreateRequest{Workspace: "w"})
 	b := e.mustCreate(t, sandbox.CreateRequest{Workspace: "w"})
@@ -563,27 +570,27 @@ func TestCopiedRace(t *testing.T) {
 }
 
 // lyingGuest says of all files that they take no room.
-type lyingGuest struct{ guest }
+type lyingGuest struct{ guestlink.Guest }
 
 var takes = regexp.MustCompile(` \d+ (\d+\.\d+ )`)
 
-func (g lyingGuest) Start(ctx context.Context, req *guestapi.StartRequest, opts guestapi.StartOptions) (events, error) {
-	s, err := g.guest.Start(ctx, req, opts)
+func (g lyingGuest) Start(ctx context.Context, req *guestapi.StartRequest, opts guestapi.StartOptions) (guestlink.Events, error) {
+	s, err := g.Guest.Start(ctx, req, opts)
 	if err == nil && len(req.Process.Args) > 1 && req.Process.Args[1] == findListing {
-		return &lyingStream{events: s}, nil
+		return &lyingStream{Events: s}, nil
 	}
 	return s, err
 }
 
 type lyingStream struct {
-	events
+	guestlink.Events
 	said bytes.Buffer
 	end  *guestapi.ProcessEvent
 }
 
 func (s *lyingStream) Next() (*guestapi.ProcessEvent, error) {
 	for s.end == nil {
-		ev, err := s.events.Next()
+		ev, err := s.Events.Next()
 		switch {
 		case err != nil:
 			return nil, err
@@ -601,7 +608,7 @@ func (s *lyingStream) Next() (*guestapi.ProcessEvent, error) {
 func TestCopiedLies(t *testing.T) {
 	e, path := openCopies(t, t.TempDir(), func(o *Options) {
 		o.WorkspaceQuota = sandbox.WorkspaceUsage{Bytes: 1 << 20, Files: 20}
-		o.dialGuest = func(b driver.Box) guest { return lyingGuest{dialGuest(b)} }
+		o.dialGuest = func(b driver.Box) guestlink.Guest { return lyingGuest{guestlink.Dial(b)} }
 	})
 	s := e.mustCreate(t, sandbox.CreateRequest{Workspace: "w"})
 	e.mustRun(t, inSpace(s.ID, "echo kept > file"))

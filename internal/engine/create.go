@@ -227,19 +227,6 @@ func (e *Engine) Usual(ctx context.Context) (*driver.Spec, error) {
 	return e.spec(rec), nil
 }
 
-// startError returns err, or an error of kind Unavailable if ctx ended the
-// start.
-func startError(ctx context.Context, err error) error {
-	switch cause := ctx.Err(); {
-	case cause == nil:
-		return err
-	case errors.Is(cause, context.DeadlineExceeded):
-		return sandbox.Errorf(sandbox.Unavailable, "the sandbox did not start in time: %w", errors.Join(cause, err))
-	default:
-		return sandbox.Errorf(sandbox.Unavailable, "the start was cancelled: %w", errors.Join(cause, err))
-	}
-}
-
 // undo removes what start made.
 func (b *liveSandbox) undo() error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(b.e.ctx), destroyTimeout)

@@ -5,10 +5,12 @@ import (
 	"errors"
 	"fmt"
 	"strconv"
+	"strings"
 	"time"
 	"unicode/utf8"
 
 	"github.com/glovebox-dev/glovebox/internal/engine/excerpt"
+	"github.com/glovebox-dev/glovebox/internal/engine/guestlink"
 	"github.com/glovebox-dev/glovebox/internal/engine/request"
 	"github.com/glovebox-dev/glovebox/internal/engine/runlog"
 	"github.com/glovebox-dev/glovebox/internal/engine/verdict"
@@ -35,11 +37,11 @@ func (r *run) resumeExecution() error {
 // process. It passes events that a process does not have to the run.
 type contextStream struct {
 	r      *run
-	stream executions
+	stream guestlink.Executions
 }
 
 // contextEvents returns the events of a stream of the run.
-func (r *run) contextEvents(stream executions) contextStream {
+func (r *run) contextEvents(stream guestlink.Executions) contextStream {
 	stream.LimitLines(r.roomForLine)
 	return contextStream{r, stream}
 }
@@ -235,7 +237,7 @@ func (r *run) ended(end *guestapi.ExecutionEnd) *guestapi.EndEvent {
 }
 
 // openContext starts a run in its context.
-func (r *run) openContext(req sandbox.RunRequest, runner *interpreter.Runner, env map[string]string) (events, error) {
+func (r *run) openContext(req sandbox.RunRequest, runner *interpreter.Runner, env map[string]string) (guestlink.Events, error) {
 	b, id := r.b, contextID(req.Context, runner.Kernel)
 	if req.Restart {
 		if err := b.guest.RestartContext(r.ctx, id); err != nil && !errors.Is(err, sandbox.NotFound) {
@@ -266,7 +268,7 @@ func (r *run) openContext(req sandbox.RunRequest, runner *interpreter.Runner, en
 }
 
 // connect attaches to the run in its guest.
-func (r *run) connect() (events, error) {
+func (r *run) connect() (guestlink.Events, error) {
 	if r.x == nil {
 		xs := r.log.Extents()
 		return r.b.guest.Connect(r.ctx, r.selector(), guestapi.OutputCounts{Stdout: xs[runlog.Stdout].Total, Stderr: xs[runlog.Stderr].Total})
@@ -317,4 +319,13 @@ func (r *run) sendInput(ctx context.Context, data []byte, eof bool) error {
 		return r.closeInput(ctx)
 	}
 	return nil
+}
+
+// contextID returns the guest's identifier of the context with that name and
+// language. The guest's own default contexts have identifiers of the same form.
+func contextID(name, language string) string { return name + "-" + language }
+
+// splitContextID is the inverse of contextID.
+func splitContextID(id, language string) (name string, ok bool) {
+	return strings.CutSuffix(id, "-"+language)
 }

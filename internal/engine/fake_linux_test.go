@@ -364,9 +364,7 @@ func TestFiles(t *testing.T) {
 	if err := e.MakeDir(ctx, alice, s.ID, dir+"/d/e"); !errors.Is(err, sandbox.Conflict) {
 		t.Errorf("make a directory twice: %v", err)
 	}
-	if err := e.MoveFile(ctx, alice, s.ID, name, dir+"/d/b"); err != nil {
-		t.Fatal(err)
-	}
+	e.mustWait(t, e.mustStart(t, sandbox.RunRequest{SandboxID: s.ID, Argv: []string{"mv", name, dir + "/d/b"}}).ID)
 	list, more, err := e.ListFiles(ctx, alice, s.ID, dir, 2)
 	var names []string
 	for _, f := range list {
@@ -375,9 +373,7 @@ func TestFiles(t *testing.T) {
 	if err != nil || more || strings.Join(names, " ") != "/d /d/b /d/e /sub" {
 		t.Errorf("%q, %v, %v", names, more, err)
 	}
-	if err := e.RemoveFile(ctx, alice, s.ID, dir+"/d"); err != nil {
-		t.Fatal(err)
-	}
+	e.mustWait(t, e.mustStart(t, sandbox.RunRequest{SandboxID: s.ID, Argv: []string{"rm", "-r", dir + "/d"}}).ID)
 	_, _, err = e.ReadFile(ctx, alice, s.ID, dir+"/d/b", 0, -1)
 	if !errors.Is(err, sandbox.NotFound) || sandbox.HintOf(err) == "" {
 		t.Errorf("removed file: %v", err)

@@ -110,23 +110,6 @@ func (e *Engine) MakeDir(ctx context.Context, p sandbox.Principal, id, path stri
 	})
 }
 
-// MoveFile renames a file or directory.
-func (e *Engine) MoveFile(ctx context.Context, p sandbox.Principal, id, from, to string) error {
-	if err := request.CheckPath("to", to); err != nil {
-		return sandbox.Wrap(err, "move file", "")
-	}
-	return e.changeFile(ctx, p, id, from, "move file", func(b *liveSandbox) error {
-		return b.guest.Move(ctx, request.Absolute(from), request.Absolute(to), guestapi.FileOptions{})
-	})
-}
-
-// RemoveFile removes a file, or a directory with its contents.
-func (e *Engine) RemoveFile(ctx context.Context, p sandbox.Principal, id, path string) error {
-	return e.changeFile(ctx, p, id, path, "remove file", func(b *liveSandbox) error {
-		return b.guest.Remove(ctx, request.Absolute(path), guestapi.FileOptions{})
-	})
-}
-
 // useFile returns the box of a file, and the function that ends its use.
 func (e *Engine) useFile(ctx context.Context, p sandbox.Principal, id, path string) (*liveSandbox, func(), error) {
 	if err := request.CheckPath("path", path); err != nil {

@@ -525,8 +525,6 @@ func TestOwnership(t *testing.T) {
 			_, _, errs["list"] = e.ListFiles(ctx, p, sb, "/", 1)
 			_, errs["stat"] = e.StatFile(ctx, p, sb, "f")
 			errs["mkdir"] = e.MakeDir(ctx, p, sb, "f")
-			errs["move"] = e.MoveFile(ctx, p, sb, "f", "g")
-			errs["remove"] = e.RemoveFile(ctx, p, sb, "f")
 			_, errs["wait"] = e.Wait(ctx, p, run)
 			_, errs["stop run"] = e.StopRun(ctx, p, run)
 			_, errs["output"] = e.Output(ctx, p, run, 0)

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/glovebox-dev/glovebox/internal/driver"
+	"github.com/glovebox-dev/glovebox/internal/engine/guestlink"
 	"github.com/glovebox-dev/glovebox/internal/engine/mount"
 	"github.com/glovebox-dev/glovebox/internal/engine/request"
 	"github.com/glovebox-dev/glovebox/internal/engine/runlog"
@@ -102,8 +103,8 @@ type Options struct {
 	// Now is the clock for records. Timers use the clock of the Go runtime.
 	Now func() time.Time // default: time.Now
 
-	// dialGuest makes the client of a box's guest. Tests replace it.
-	dialGuest func(driver.Box) guest
+	// Dial makes the client of a box's guest. Tests replace it.
+	dialGuest func(driver.Box) guestlink.Guest
 	// endCopyTimeout defaults to [mount.EndTimeout]. Tests set a
 	// shorter one.
 	endCopyTimeout time.Duration
@@ -170,7 +171,7 @@ func (o Options) withDefaults() Options {
 		o.Now = time.Now
 	}
 	if o.dialGuest == nil {
-		o.dialGuest = dialGuest
+		o.dialGuest = guestlink.Dial
 	}
 	if o.Network == "" {
 		o.Network = sandbox.NetworkNone
@@ -194,3 +195,7 @@ const defaultLanguage = "python"
 // interruptGrace is how long an interrupted run in a context has to end by
 // itself before its interpreter is killed.
 const interruptGrace = guestapi.DefaultGrace
+
+// startTimeout bounds the opening of a run in its guest, until the program has
+// begun.
+const startTimeout = 30 * time.Second

@@ -6,6 +6,7 @@ import (
 	"net"
 	"sync"
 
+	"github.com/glovebox-dev/glovebox/internal/engine/guestlink"
 	"github.com/glovebox-dev/glovebox/internal/engine/request"
 	"github.com/glovebox-dev/glovebox/internal/guestapi"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
@@ -72,7 +73,7 @@ func (b *liveSandbox) dialPort(ctx context.Context, port int) (net.Conn, error) 
 		}
 		return nil, err
 	}
-	held := &heldConn{halfCloser: conn, release: end}
+	held := &heldConn{HalfCloser: conn, release: end}
 	context.AfterFunc(life, func() { held.Close() })
 	return held, nil
 }
@@ -91,11 +92,11 @@ func (b *liveSandbox) addPort(f *forward) error {
 
 // heldConn ends a use when it is closed.
 type heldConn struct {
-	halfCloser
+	guestlink.HalfCloser
 	release func()
 }
 
 func (c *heldConn) Close() error {
 	defer c.release()
-	return c.halfCloser.Close()
+	return c.HalfCloser.Close()
 }

@@ -16,6 +16,7 @@ import (
 	"testing"
 
 	"github.com/glovebox-dev/glovebox/internal/driver"
+	"github.com/glovebox-dev/glovebox/internal/engine/guestlink"
 	"github.com/glovebox-dev/glovebox/internal/guestapi"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
@@ -33,30 +34,30 @@ open('bomb.png', 'wb').write(bomb)
 // A workDirGuest has the working directory elsewhere, as boxes of the fake driver
 // do. One of an earlier version makes no previews.
 type workDirGuest struct {
-	guest
+	guestlink.Guest
 	dir     *string
 	earlier bool
 }
 
 func (g workDirGuest) path(p string) string { return *g.dir + strings.TrimPrefix(p, sandbox.WorkDir) }
 
-func (g workDirGuest) Execute(ctx context.Context, user string, req *guestapi.ExecuteRequest) (executions, error) {
+func (g workDirGuest) Execute(ctx context.Context, user string, req *guestapi.ExecuteRequest) (guestlink.Executions, error) {
 	asked := *req
 	if g.earlier {
 		asked.Previews = false // it does not know the field
 	}
-	return g.guest.Execute(ctx, user, &asked)
+	return g.Guest.Execute(ctx, user, &asked)
 }
 
 func (g workDirGuest) Preview(ctx context.Context, path, mime string, opts guestapi.FileOptions) ([]byte, error) {
 	if g.earlier {
 		return nil, sandbox.Errorf(sandbox.Unsupported, "preview picture: no such procedure: /previews")
 	}
-	return g.guest.Preview(ctx, g.path(path), mime, opts)
+	return g.Guest.Preview(ctx, g.path(path), mime, opts)
 }
 
 func (g workDirGuest) Read(ctx context.Context, path string, offset, length int64, opts guestapi.FileOptions) (io.ReadCloser, int64, error) {
-	return g.guest.Read(ctx, g.path(path), offset, length, opts)
+	return g.Guest.Read(ctx, g.path(path), offset, length, opts)
 }
 
 // TestPicturesAreDecodedInTheSandbox has runs show and leave a picture that costs
@@ -81,7 +82,7 @@ func TestPicturesAreDecodedInTheSandbox(t *testing.T) {
 		t.Run(fmt.Sprintf("Earlier=%v", earlier), func(t *testing.T) {
 			var work string
 			e := openWorkspaces(t, func(o *Options) {
-				o.dialGuest = func(b driver.Box) guest { return workDirGuest{dialGuest(b), &work, earlier} }
+				o.dialGuest = func(b driver.Box) guestlink.Guest { return workDirGuest{guestlink.Dial(b), &work, earlier} }
 			})
 			s := e.mustCreate(t, sandbox.CreateRequest{Workspace: "w"})
 			work = fakeDir(t, e, s)

@@ -103,3 +103,16 @@ func (b *liveSandbox) notStarted(err error) error {
 	}
 	return sandbox.WithHint(err, "%s", b.why.Next)
 }
+
+// startError returns err, or an error of kind Unavailable if ctx ended the
+// start.
+func startError(ctx context.Context, err error) error {
+	switch cause := ctx.Err(); {
+	case cause == nil:
+		return err
+	case errors.Is(cause, context.DeadlineExceeded):
+		return sandbox.Errorf(sandbox.Unavailable, "the sandbox did not start in time: %w", errors.Join(cause, err))
+	default:
+		return sandbox.Errorf(sandbox.Unavailable, "the start was cancelled: %w", errors.Join(cause, err))
+	}
+}

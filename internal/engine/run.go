@@ -5,6 +5,7 @@ import (
 	"errors"
 	"time"
 
+	"github.com/glovebox-dev/glovebox/internal/engine/guestlink"
 	"github.com/glovebox-dev/glovebox/internal/engine/request"
 	"github.com/glovebox-dev/glovebox/internal/engine/runlog"
 	"github.com/glovebox-dev/glovebox/internal/engine/verdict"
@@ -42,8 +43,6 @@ func (b *liveSandbox) newRun(req sandbox.RunRequest) *run {
 	r.results = runlog.NewResults(r.files(), r.room)
 	return r
 }
-
-func (r *run) files() runlog.Files { return runlog.FilesOf(r.b.e.logs, r.b.id, r.rec.ID) }
 
 // addRun adds r to the runs of the box.
 func (b *liveSandbox) addRun(r *run) error {
@@ -127,7 +126,7 @@ func (r *run) cleanUp(ctx context.Context) {
 
 // pump copies the run's output to its log until the run ends, and then finishes
 // it.
-func (r *run) pump(stream events) {
+func (r *run) pump(stream guestlink.Events) {
 	var end *guestapi.EndEvent
 	for end == nil && stream != nil {
 		ev, err := stream.Next()
@@ -195,7 +194,7 @@ func (r *run) spoil(err error) {
 
 // reconnect attaches to the run's process again after its stream broke. It
 // returns nil if there is no process left to attach to.
-func (r *run) reconnect() events {
+func (r *run) reconnect() guestlink.Events {
 	for _, wait := range []time.Duration{0, 50 * time.Millisecond, 500 * time.Millisecond, 2 * time.Second} {
 		select {
 		case <-r.ctx.Done():

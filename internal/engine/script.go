@@ -3,19 +3,12 @@ package engine
 import (
 	"context"
 	"io"
-	"strings"
 	"time"
-	"unicode/utf8"
 
-	"github.com/glovebox-dev/glovebox/internal/engine/verdict"
+	"github.com/glovebox-dev/glovebox/internal/engine/guestlink"
 	"github.com/glovebox-dev/glovebox/internal/guestapi"
-	"github.com/glovebox-dev/glovebox/internal/interpreter"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
-
-// maxProbe bounds, in bytes, the output that is read from one of the engine's
-// own programs in a sandbox.
-const maxProbe = 256 << 10
 
 // exec runs one of the engine's own programs in the box and returns its exit
 // code.
@@ -24,90 +17,17 @@ func (b *liveSandbox) exec(ctx context.Context, argv []string) (int, error) {
 	return code, err
 }
 
-// capture is like exec, and also returns the first maxProbe bytes of the
-// program's standard output.
+// capture is like exec, and also returns the first bytes of the program's
+// standard output.
 func (b *liveSandbox) capture(ctx context.Context, argv []string) ([]byte, int, error) {
-	ctx, cancel := context.WithTimeout(ctx, cleanupTimeout)
-	defer cancel()
-	no := false
-	stream, err := b.guest.Start(ctx, &guestapi.StartRequest{
-		Process: guestapi.ProcessConfig{Cmd: argv[0], Args: argv[1:], Cwd: "/", Envs: interpreter.PackageEnv()},
-		Stdin:   &no,
-	}, guestapi.StartOptions{User: sandbox.User, Timeout: cleanupTimeout})
-	if err != nil {
-		return nil, 0, err
-	}
-	defer stream.Close()
-	var out []byte
-	for {
-		ev, err := stream.Next()
-		switch {
-		case err != nil:
-			return nil, 0, err
-		case ev.Data != nil:
-			out = append(out, ev.Data.Stdout[:min(len(ev.Data.Stdout), maxProbe-len(out))]...)
-		case ev.End != nil && ev.End.Exited:
-			return out, int(ev.End.ExitCode), nil
-		case ev.End != nil:
-			return out, verdict.ExitSignal, nil
-		}
-	}
+	return guestlink.Capture(ctx, b.guest, argv)
 }
 
 // Script runs a script of the shell in the working directory of the box, as
 // root, and returns its output.
 func (b *liveSandbox) Script(ctx context.Context, timeout time.Duration, script string, args ...string) (io.ReadCloser, error) {
-	no := false
-	stream, err := b.guest.Start(ctx, &guestapi.StartRequest{
-		Process: guestapi.ProcessConfig{
-			Cmd: "/bin/sh", Args: append([]string{"-c", script, "sh"}, args...), Envs: map[string]string{"LC_ALL": "C"},
-		},
-		Stdin: &no,
-	}, guestapi.StartOptions{User: sandbox.Root, Timeout: timeout})
-	if err != nil {
-		return nil, err
-	}
-	return &output{stream: stream}, nil
+	return guestlink.Script(ctx, b.guest, timeout, script, args...)
 }
-
-// An output reads the standard output of a program. It ends with io.EOF only if
-// the program succeeds.
-type output struct {
-	stream events
-	data   []byte
-	said   []byte
-	err    error
-}
-
-func (o *output) Read(p []byte) (int, error) {
-	for len(o.data) == 0 {
-		if o.err != nil {
-			return 0, o.err
-		}
-		ev, err := o.stream.Next()
-		switch {
-		case err != nil:
-			o.err = sandbox.Errorf(sandbox.Unavailable, "the stream from the sandbox broke: %w", err)
-		case ev.Data != nil:
-			o.data = ev.Data.Stdout
-			o.said = append(o.said, ev.Data.Stderr[:min(len(ev.Data.Stderr), maxProbe-len(o.said))]...)
-		case ev.End != nil && ev.End.Exited && ev.End.ExitCode == 0:
-			o.err = io.EOF
-		case ev.End != nil:
-			said := strings.Join(strings.Fields(strings.ToValidUTF8(string(o.said), "\uFFFD")), " ")
-			for len(said) > 300 || !utf8.ValidString(said) {
-				said = said[:min(len(said)-1, 300)]
-			}
-			o.err = sandbox.WithHint(sandbox.Errorf(sandbox.Unavailable, "find or tar in the sandbox failed: %s: %s%s", ev.End.Status, said, ev.End.Error),
-				"use an image with GNU find, xargs and tar, and room on its disk")
-		}
-	}
-	n := copy(p, o.data)
-	o.data = o.data[n:]
-	return n, nil
-}
-
-func (o *output) Close() error { return o.stream.Close() }
 
 // PutTemp writes a file in the box, as root.
 func (b *liveSandbox) PutTemp(ctx context.Context, path string, r io.Reader) error {

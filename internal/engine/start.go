@@ -7,10 +7,10 @@ import (
 	"maps"
 	"path"
 	"strings"
-	"time"
 
 	"github.com/glovebox-dev/glovebox/internal/driver"
 	"github.com/glovebox-dev/glovebox/internal/engine/excerpt"
+	"github.com/glovebox-dev/glovebox/internal/engine/guestlink"
 	"github.com/glovebox-dev/glovebox/internal/engine/request"
 	"github.com/glovebox-dev/glovebox/internal/engine/verdict"
 	"github.com/glovebox-dev/glovebox/internal/guestapi"
@@ -22,10 +22,6 @@ import (
 // codeDir has a directory for each run in progress, with the files of its
 // program.
 const codeDir = "/tmp/.glovebox"
-
-// startTimeout bounds the opening of a run in its guest, until the program has
-// begun.
-const startTimeout = 30 * time.Second
 
 var errStartTimeout = fmt.Errorf("the sandbox did not start the program within %v", startTimeout)
 
@@ -215,7 +211,7 @@ func (b *liveSandbox) startRun(ctx context.Context, req sandbox.RunRequest, prog
 }
 
 // begin starts the program of a run.
-func (r *run) begin(ctx context.Context, req sandbox.RunRequest, prog program, env map[string]string) (events, error) {
+func (r *run) begin(ctx context.Context, req sandbox.RunRequest, prog program, env map[string]string) (guestlink.Events, error) {
 	b := r.b
 	r.baseline = make(chan struct{})
 	reads := b.e.work(func() {
@@ -233,7 +229,7 @@ func (r *run) begin(ctx context.Context, req sandbox.RunRequest, prog program, e
 	defer cancel()
 	stop := context.AfterFunc(ctx, r.cancel)
 	r.reached, r.countsReached = b.readTraffic(ctx)
-	var stream events
+	var stream guestlink.Events
 	err := trace.Do(r.ctx, "start program", func(ctx context.Context) (err error) {
 		stream, err = r.open(ctx, req, prog, env)
 		return err
@@ -252,7 +248,7 @@ func (r *run) begin(ctx context.Context, req sandbox.RunRequest, prog program, e
 }
 
 // open starts the program in the first way that works.
-func (r *run) open(ctx context.Context, req sandbox.RunRequest, prog program, env map[string]string) (events, error) {
+func (r *run) open(ctx context.Context, req sandbox.RunRequest, prog program, env map[string]string) (guestlink.Events, error) {
 	if prog.live {
 		return r.openContext(req, prog.runner, env)
 	}

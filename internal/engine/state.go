@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/glovebox-dev/glovebox/internal/driver"
+	"github.com/glovebox-dev/glovebox/internal/engine/guestlink"
 	"github.com/glovebox-dev/glovebox/internal/engine/images"
 	"github.com/glovebox-dev/glovebox/internal/engine/mount"
 	"github.com/glovebox-dev/glovebox/internal/engine/request"
@@ -82,7 +83,7 @@ type liveSandbox struct {
 
 	// Set before ready is closed, never changed after.
 	drv   driver.Box
-	guest guest
+	guest guestlink.Guest
 	mount *mount.Mount // nil without a workspace
 	copy  *mount.Copy  // nil unless the box has a copy of the workspace
 	since time.Time    // when it was ready
@@ -307,3 +308,6 @@ func (e *Engine) missing(image string, from func(image string) error) error {
 	}
 	return err
 }
+
+// files names the files of the run.
+func (r *run) files() runlog.Files { return runlog.FilesOf(r.b.e.logs, r.b.id, r.rec.ID) }

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/glovebox-dev/glovebox/internal/engine/guestlink"
 	"github.com/glovebox-dev/glovebox/internal/engine/runlog"
 	"github.com/glovebox-dev/glovebox/internal/guestapi"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
@@ -39,7 +40,7 @@ type worldExec struct {
 	ended  bool
 }
 
-func (g *worldGuest) Execute(ctx context.Context, _ string, req *guestapi.ExecuteRequest) (executions, error) {
+func (g *worldGuest) Execute(ctx context.Context, _ string, req *guestapi.ExecuteRequest) (guestlink.Executions, error) {
 	b := g.b
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -186,7 +187,7 @@ func (g *worldGuest) exec(tag string) (*worldExec, error) {
 	return nil, sandbox.Errorf(sandbox.NotFound, "no such run")
 }
 
-func (g *worldGuest) ConnectExecution(ctx context.Context, tag string) (executions, error) {
+func (g *worldGuest) ConnectExecution(ctx context.Context, tag string) (guestlink.Executions, error) {
 	g.b.mu.Lock()
 	defer g.b.mu.Unlock()
 	x, err := g.exec(tag)

@@ -30,8 +30,6 @@ func (g *worldGuest) ListDir(context.Context, string, int, guestapi.FileOptions)
 
 func (g *worldGuest) MakeDir(context.Context, string, guestapi.FileOptions) error { return nil }
 
-func (g *worldGuest) Move(context.Context, string, string, guestapi.FileOptions) error { return nil }
-
 func (g *worldGuest) Remove(_ context.Context, path string, _ guestapi.FileOptions) error {
 	g.b.mu.Lock()
 	defer g.b.mu.Unlock()

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/glovebox-dev/glovebox/internal/driver"
+	"github.com/glovebox-dev/glovebox/internal/engine/guestlink"
 	"github.com/glovebox-dev/glovebox/internal/guestapi"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 	"github.com/glovebox-dev/glovebox/internal/store"
@@ -266,7 +267,7 @@ func (g *worldGuest) checkLocked() error {
 //	say N           writes N bytes, and goes on until it is killed
 //	fill N          writes N bytes a second to the workspace
 //	leave N         exits with 0, and leaves a program that does so
-func (g *worldGuest) Start(ctx context.Context, req *guestapi.StartRequest, opts guestapi.StartOptions) (events, error) {
+func (g *worldGuest) Start(ctx context.Context, req *guestapi.StartRequest, opts guestapi.StartOptions) (guestlink.Events, error) {
 	b := g.b
 	if req.Process.Cmd == "mute" { // the guest never says that it began
 		<-ctx.Done()
@@ -362,7 +363,7 @@ func (b *worldBox) endLater(p *worldProc, end *guestapi.EndEvent) {
 	b.endLocked(p, end)
 }
 
-func (g *worldGuest) Connect(ctx context.Context, sel guestapi.ProcessSelector, _ guestapi.OutputCounts) (events, error) {
+func (g *worldGuest) Connect(ctx context.Context, sel guestapi.ProcessSelector, _ guestapi.OutputCounts) (guestlink.Events, error) {
 	g.b.mu.Lock()
 	defer g.b.mu.Unlock()
 	p, err := g.proc(sel)
@@ -500,7 +501,7 @@ func (g *worldGuest) RoundTrip(req *http.Request) (*http.Response, error) {
 
 // DialPort connects to a server that answers with what it is sent, on any port
 // but 9. The connection ends with the box.
-func (g *worldGuest) DialPort(_ context.Context, port int) (halfCloser, error) {
+func (g *worldGuest) DialPort(_ context.Context, port int) (guestlink.HalfCloser, error) {
 	g.b.mu.Lock()
 	defer g.b.mu.Unlock()
 	if err := g.checkLocked(); err != nil {
@@ -535,7 +536,7 @@ func openWorld(tb testing.TB, w *world, dir string, change func(*Options)) *Engi
 	}
 	opts := Options{
 		Driver: worldDriver{w}, Store: st, StateDir: dir,
-		dialGuest: func(b driver.Box) guest { return b.(*worldBox).guest() },
+		dialGuest: func(b driver.Box) guestlink.Guest { return b.(*worldBox).guest() },
 	}
 	if change != nil {
 		change(&opts)

@@ -1,4 +1,4 @@
-package engine
+package guestlink
 
 import (
 	"context"
@@ -10,19 +10,19 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/guestapi"
 )
 
-// guest is the engine's interface to a box's guest: [guestapi.Client], or a
+// Guest is the engine's interface to a box's guest: [guestapi.Client], or a
 // fake in tests.
-type guest interface {
-	Start(ctx context.Context, req *guestapi.StartRequest, opts guestapi.StartOptions) (events, error)
-	Connect(ctx context.Context, sel guestapi.ProcessSelector, have guestapi.OutputCounts) (events, error)
+type Guest interface {
+	Start(ctx context.Context, req *guestapi.StartRequest, opts guestapi.StartOptions) (Events, error)
+	Connect(ctx context.Context, sel guestapi.ProcessSelector, have guestapi.OutputCounts) (Events, error)
 	SendInput(ctx context.Context, sel guestapi.ProcessSelector, data []byte, pty bool) error
 	CloseStdin(ctx context.Context, sel guestapi.ProcessSelector) error
 	Signal(ctx context.Context, sel guestapi.ProcessSelector, sig guestapi.Signal) error
 	Resize(ctx context.Context, sel guestapi.ProcessSelector, size guestapi.PTYSize) error
 	Health(ctx context.Context) error
 
-	Execute(ctx context.Context, user string, req *guestapi.ExecuteRequest) (executions, error)
-	ConnectExecution(ctx context.Context, tag string) (executions, error)
+	Execute(ctx context.Context, user string, req *guestapi.ExecuteRequest) (Executions, error)
+	ConnectExecution(ctx context.Context, tag string) (Executions, error)
 	InterruptExecution(ctx context.Context, tag string, req *guestapi.InterruptRequest) error
 	ExecutionInput(ctx context.Context, tag string, req *guestapi.InputRequest) error
 	Contexts(ctx context.Context) ([]guestapi.Context, error)
@@ -32,7 +32,6 @@ type guest interface {
 	Stat(ctx context.Context, path string, opts guestapi.FileOptions) (*guestapi.Entry, error)
 	ListDir(ctx context.Context, path string, depth int, opts guestapi.FileOptions) (*guestapi.ListDirResponse, error)
 	MakeDir(ctx context.Context, path string, opts guestapi.FileOptions) error
-	Move(ctx context.Context, from, to string, opts guestapi.FileOptions) error
 	Remove(ctx context.Context, path string, opts guestapi.FileOptions) error
 	Read(ctx context.Context, path string, offset, length int64, opts guestapi.FileOptions) (io.ReadCloser, int64, error)
 	Write(ctx context.Context, path string, r io.Reader, opts guestapi.WriteOptions) (*guestapi.WriteInfo, error)
@@ -44,19 +43,19 @@ type guest interface {
 	Layer(ctx context.Context) (io.ReadCloser, error)
 
 	RoundTrip(req *http.Request) (*http.Response, error)
-	DialPort(ctx context.Context, port int) (halfCloser, error)
+	DialPort(ctx context.Context, port int) (HalfCloser, error)
 
 	Close()
 }
 
-// events is the stream of a process: [guestapi.Process].
-type events interface {
+// Events is the stream of a process: [guestapi.Process].
+type Events interface {
 	Next() (*guestapi.ProcessEvent, error)
 	Close() error
 }
 
-// executions is the stream of a run in a context: [guestapi.Execution].
-type executions interface {
+// Executions is the stream of a run in a context: [guestapi.Execution].
+type Executions interface {
 	LimitLines(room guestapi.LineRoom)
 	Next() (*guestapi.ExecuteEvent, error)
 	Close() error
@@ -65,11 +64,12 @@ type executions interface {
 // client adapts a guestapi.Client to the guest interface.
 type client struct{ *guestapi.Client }
 
-func dialGuest(b driver.Box) guest {
+// Dial returns the guest of a box. It connects at the first call.
+func Dial(b driver.Box) Guest {
 	return client{guestapi.NewClient(b.Dial)}
 }
 
-func (c client) Start(ctx context.Context, req *guestapi.StartRequest, opts guestapi.StartOptions) (events, error) {
+func (c client) Start(ctx context.Context, req *guestapi.StartRequest, opts guestapi.StartOptions) (Events, error) {
 	p, err := c.Client.Start(ctx, req, opts)
 	if err != nil {
 		return nil, err
@@ -77,7 +77,7 @@ func (c client) Start(ctx context.Context, req *guestapi.StartRequest, opts gues
 	return p, nil
 }
 
-func (c client) Connect(ctx context.Context, sel guestapi.ProcessSelector, have guestapi.OutputCounts) (events, error) {
+func (c client) Connect(ctx context.Context, sel guestapi.ProcessSelector, have guestapi.OutputCounts) (Events, error) {
 	p, err := c.Reconnect(ctx, sel, &have)
 	if err != nil {
 		return nil, err
@@ -85,7 +85,7 @@ func (c client) Connect(ctx context.Context, sel guestapi.ProcessSelector, have 
 	return p, nil
 }
 
-func (c client) Execute(ctx context.Context, user string, req *guestapi.ExecuteRequest) (executions, error) {
+func (c client) Execute(ctx context.Context, user string, req *guestapi.ExecuteRequest) (Executions, error) {
 	x, err := c.Client.Execute(ctx, user, req)
 	if err != nil {
 		return nil, err
@@ -93,7 +93,7 @@ func (c client) Execute(ctx context.Context, user string, req *guestapi.ExecuteR
 	return x, nil
 }
 
-func (c client) ConnectExecution(ctx context.Context, tag string) (executions, error) {
+func (c client) ConnectExecution(ctx context.Context, tag string) (Executions, error) {
 	x, err := c.Client.ConnectExecution(ctx, tag)
 	if err != nil {
 		return nil, err
@@ -101,7 +101,7 @@ func (c client) ConnectExecution(ctx context.Context, tag string) (executions, e
 	return x, nil
 }
 
-func (c client) DialPort(ctx context.Context, port int) (halfCloser, error) {
+func (c client) DialPort(ctx context.Context, port int) (HalfCloser, error) {
 	conn, err := c.Client.DialPort(ctx, port)
 	if err != nil {
 		return nil, err
@@ -109,8 +109,8 @@ func (c client) DialPort(ctx context.Context, port int) (halfCloser, error) {
 	return conn, nil
 }
 
-// A halfCloser is a connection whose writing half can be closed alone.
-type halfCloser interface {
+// A HalfCloser is a connection whose writing half can be closed alone.
+type HalfCloser interface {
 	net.Conn
 	CloseWrite() error
 }
