@@ -20,7 +20,7 @@
 // The process that made a sandbox supervises it. Another process of the same
 // state directory can see the sandbox, stop it, and read the output of its
 // runs. It takes the sandbox over when the supervising process is dead. See
-// sweep.go.
+// takeover.go.
 //
 // # Locks
 //

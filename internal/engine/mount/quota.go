@@ -384,6 +384,7 @@ func (m *Mount) Bounded(ctx context.Context, r io.Reader, size int64, staged boo
 	return &Reader{m: m, ctx: ctx, r: r, staged: staged, left: min(left.Bytes, lookAgain)}, nil
 }
 
+// Read implements [io.Reader].
 func (q *Reader) Read(p []byte) (int, error) {
 	if err := q.Full(); err != nil {
 		return 0, err
