@@ -5,6 +5,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 	"testing/synctest"
@@ -216,6 +217,45 @@ func TestAdoptionOfTheDead(t *testing.T) {
 		checkVerdict(t, e.mustWait(t, r.ID), sandbox.SandboxLost, "died while no server")
 		if got := e.mustGet(t, r.SandboxID); got.State != sandbox.Stopped {
 			t.Errorf("state %s", got.State)
+		}
+	})
+}
+
+// TestTakeoverOfTheDyingKeepsTheWorkspace takes over a sandbox that is dead when
+// it is to be resumed. Its workspace stays open for another sandbox.
+func TestTakeoverOfTheDyingKeepsTheWorkspace(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, dir := newWorld(), t.TempDir()
+		w.spaces = newWorldSpaces()
+		options := func(o *Options) { o.Detached, o.Workspaces = true, w.spaces }
+		old := openWorld(t, w, dir, options)
+		lives := old.mustCreate(t, sandbox.CreateRequest{Workspace: "w"})
+		ref := w.refs()
+		dies := old.mustCreate(t, sandbox.CreateRequest{Workspace: "w"})
+		old.crash(t)
+		for _, r := range w.refs() {
+			if !slices.Contains(ref, r) {
+				w.box(r).die()
+			}
+		}
+		e := openWorld(t, w, dir, options)
+		if _, err := e.Contexts(t.Context(), alice, lives.ID); err != nil {
+			t.Fatal(err)
+		}
+		if _, err := e.Contexts(t.Context(), alice, dies.ID); err == nil {
+			t.Error("a dead sandbox was taken over")
+		}
+		synctest.Wait()
+		if got := e.mustGet(t, dies.ID); got.State != sandbox.Stopped {
+			t.Errorf("the dead sandbox is %s", got.State)
+		}
+		m, err := e.mounts.Mount(t.Context(), alice, "w", false)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer m.Release()
+		if m != e.live(lives.ID).mount {
+			t.Error("the workspace was closed although a sandbox has it")
 		}
 	})
 }
