@@ -22,6 +22,11 @@
 // runs. It takes the sandbox over when the supervising process is dead. See
 // takeover.go.
 //
+// All methods are safe for concurrent use. Every object belongs to one
+// principal. For any other principal it does not exist: the error is of kind
+// [sandbox.NotFound], as if it had never existed. Errors name the wrong
+// argument and carry a hint where a person can act.
+//
 // # Locks
 //
 // A goroutine that holds a lock takes only locks that come later in this order:
@@ -30,17 +35,14 @@
 //
 // The locks of package mount come between liveSandbox.power and Engine.mu: a
 // sandbox that wakes tells its mount, and a mount begins work in the engine. No
-// goroutine takes them while it holds a liveSandbox.mu. The others are leaves:
-// run.mu, baselineFile.mu, liveSandbox.recording and the locks of package runlog.
-// A goroutine that holds one of them takes no lock of this package. The store has
-// locks of its own, below all of these.
+// goroutine takes them while it holds a liveSandbox.mu. A pool asks a sandbox to
+// go without the lock that comes last here.
+//
+// The others are leaves: run.mu, baselineFile.mu, liveSandbox.recording and the
+// locks of package runlog. A goroutine that holds one of them takes no other lock
+// of this package. The store has locks of its own, below all of these.
 //
 // A method that needs a lock of its receiver held ends in Locked.
-//
-// All methods are safe for concurrent use. Every object belongs to one
-// principal. For any other principal it does not exist: the error is of kind
-// [sandbox.NotFound], as if it had never existed. Errors name the wrong
-// argument and carry a hint where a person can act.
 package engine
 
 import (

@@ -11,9 +11,10 @@
 //
 // # Locks
 //
-// The order is: Set.mu, Mount.placing, Mount.mu. A copy holds its turn before
-// Mount.placing. Copy.state is a leaf. No method of a Sandbox or a Run is called
-// with any of the locks.
+// A copy holds its turn, then Mount.placing, then one of Set.mu and Mount.mu. No
+// goroutine holds both of the last two. Both come before the lock of the engine,
+// for Options.Work and Options.Closed. Copy.state is a leaf. No method of a
+// Sandbox or a Run is called with any of the locks, except a copy's turn.
 //
 // Only package engine imports this package.
 package mount
