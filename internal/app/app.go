@@ -23,7 +23,7 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/driver"
 	"github.com/glovebox-dev/glovebox/internal/engine"
 	"github.com/glovebox-dev/glovebox/internal/guestbin"
-	"github.com/glovebox-dev/glovebox/internal/hostdir"
+	"github.com/glovebox-dev/glovebox/internal/hostfiles"
 	"github.com/glovebox-dev/glovebox/internal/httpserver"
 	"github.com/glovebox-dev/glovebox/internal/mcpserver"
 	"github.com/glovebox-dev/glovebox/internal/metrics"
@@ -91,7 +91,7 @@ type System struct {
 	warmer   *warmer // nil without a pool
 	store    *store.Store
 	auth     *auth.Auth
-	host     *hostdir.Set // allowed directories of a client on this machine; nil if detached
+	host     *hostfiles.Directories // allowed directories of a client on this machine; nil if detached
 
 	workspaces workspace.Keeper
 	served     *files      // nil unless over HTTP
@@ -210,7 +210,7 @@ func Open(ctx context.Context, opts Options) (_ *System, err error) {
 		s.metrics.Shares(s.Engine.Shares()...)
 	}
 	if !opts.Detached {
-		if s.host, err = hostdir.Open(c.MCP.AllowDirs); err != nil {
+		if s.host, err = hostfiles.OpenDirectories(c.MCP.AllowDirs); err != nil {
 			return nil, err
 		}
 		s.host.AllowToolFiles = c.MCP.AllowToolFiles

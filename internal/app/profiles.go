@@ -8,7 +8,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/glovebox-dev/glovebox/internal/hostdir"
+	"github.com/glovebox-dev/glovebox/internal/hostfiles"
 	"github.com/glovebox-dev/glovebox/internal/mcpserver"
 	"github.com/glovebox-dev/glovebox/internal/mcpserver/profile"
 	"github.com/glovebox-dev/glovebox/internal/mcpserver/profile/automata"
@@ -118,10 +118,10 @@ func (s *System) mcpGroup() (*mcpserver.Group, error) {
 }
 
 // automataHost adapts the allowed directories for the profile automata.
-type automataHost struct{ *hostdir.Set }
+type automataHost struct{ *hostfiles.Directories }
 
 func (h automataHost) Walk(ctx context.Context, path string, visit func(string, bool, io.Reader) error) (int, error) {
-	return h.Set.Walk(ctx, path, func(f hostdir.File) error { return visit(f.Name, f.Executable, f.Content) })
+	return h.Directories.Walk(ctx, path, func(f hostfiles.File) error { return visit(f.Name, f.Executable, f.Content) })
 }
 
 // codeRunnerPaths returns the URL paths of the profile code-runner.

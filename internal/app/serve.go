@@ -50,7 +50,7 @@ func (s *System) mcp(profile string, host mcpserver.HostFiles) (*mcpserver.Serve
 // when in or ctx ends.
 func (s *System) ServeStdio(ctx context.Context, in io.Reader, out io.Writer) error {
 	s.local = &localPorts{sys: s}
-	server, err := s.mcp(s.opts.Config.MCP.Profile, &hostFiles{sys: s, set: s.host})
+	server, err := s.mcp(s.opts.Config.MCP.Profile, s.copier())
 	if err != nil {
 		return err
 	}

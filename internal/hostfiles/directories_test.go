@@ -1,4 +1,4 @@
-package hostdir
+package hostfiles
 
 import (
 	"errors"
@@ -15,7 +15,7 @@ import (
 )
 
 // tree makes a directory that is allowed, beside a file that is not.
-func tree(t *testing.T) (s *Set, dir, secret string) {
+func tree(t *testing.T) (s *Directories, dir, secret string) {
 	t.Helper()
 	if runtime.GOOS == "windows" {
 		t.Skip("the test makes links")
@@ -40,7 +40,7 @@ func tree(t *testing.T) (s *Set, dir, secret string) {
 			t.Fatal(err)
 		}
 	}
-	s, err = Open([]string{dir})
+	s, err = OpenDirectories([]string{dir})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -132,10 +132,10 @@ type failing struct{}
 func (failing) Read([]byte) (int, error) { return 0, errors.New("no more") }
 
 func TestOpenRefuses(t *testing.T) {
-	if _, err := Open([]string{t.TempDir(), "/no/such/directory"}); !errors.Is(err, sandbox.Invalid) {
+	if _, err := OpenDirectories([]string{t.TempDir(), "/no/such/directory"}); !errors.Is(err, sandbox.Invalid) {
 		t.Errorf("Open: %v; want invalid", err)
 	}
-	s, err := Open(nil)
+	s, err := OpenDirectories(nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -170,8 +170,8 @@ func TestToolFiles(t *testing.T) {
 		"a.txt~1~": "", "a~b": "", "longer-name~1": "", "~1": "", "stra\u00dfe": "",
 		".gitignore": "", "git": "", "a.git/x": "", "x.envrc": "", "": "", "a/b": "", "...": "",
 	} {
-		if got := ToolFile(name); got != tool {
-			t.Errorf("ToolFile(%q) = %q, want %q", name, got, tool)
+		if got := toolFile(name); got != tool {
+			t.Errorf("toolFile(%q) = %q, want %q", name, got, tool)
 		}
 	}
 	for _, name := range []string{".git/config", "sub/.vscode/tasks.json", "hooks/pre-commit", "hooks/new/x"} {
@@ -196,7 +196,7 @@ func TestWriteByLateLink(t *testing.T) {
 	if err := os.Mkdir(filepath.Join(dir, ".git"), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	s, err := Open([]string{dir})
+	s, err := OpenDirectories([]string{dir})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -230,7 +230,7 @@ func TestWriteByInnerLink(t *testing.T) {
 	if err := os.Symlink("documents", filepath.Join(dir, "docs")); err != nil {
 		t.Fatal(err)
 	}
-	s, err := Open([]string{dir})
+	s, err := OpenDirectories([]string{dir})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -246,7 +246,7 @@ func TestWriteByInnerLink(t *testing.T) {
 // TestWriteRepository writes the files of a Git repository that has another name.
 func TestWriteRepository(t *testing.T) {
 	dir := t.TempDir()
-	s, err := Open([]string{dir})
+	s, err := OpenDirectories([]string{dir})
 	if err != nil {
 		t.Fatal(err)
 	}

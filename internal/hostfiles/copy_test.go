@@ -1,4 +1,4 @@
-package app
+package hostfiles
 
 import (
 	"errors"
@@ -11,7 +11,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/glovebox-dev/glovebox/internal/hostdir"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
@@ -60,8 +59,8 @@ func laid(t testing.TB, dir string) map[string]string {
 }
 
 func TestCopy(t *testing.T) {
-	sys := mustOpen(t, testOptions(t, t.TempDir()))
-	sb, err := sys.Engine.Create(t.Context(), sandbox.Local, sandbox.CreateRequest{Workspace: "w"})
+	sandboxes := openEngine(t)
+	sb, err := sandboxes.Create(t.Context(), sandbox.Local, sandbox.CreateRequest{Workspace: "w"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -72,12 +71,12 @@ func TestCopy(t *testing.T) {
 		"p/.git/config": "g", "p/d/.gitignore": "deep/**/z\n", "p/d/deep/1/2/z": "z", "p/zeros": strings.Repeat("\x00", 300<<10),
 		"secret": "s",
 	})
-	set, err := hostdir.Open([]string{filepath.Join(host, "p")})
+	set, err := OpenDirectories([]string{filepath.Join(host, "p")})
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer set.Close()
-	h := &hostFiles{sys: sys, set: set}
+	h := &Copier{Sandboxes: sandboxes, Allowed: set}
 	steps := 0
 	progress := func(sandbox.Copied) { steps++ }
 	n, err := h.CopyIn(t.Context(), sandbox.Local, filepath.Join(host, "p"), sb.ID, filepath.Join(box, "q"), true, progress)
@@ -122,11 +121,11 @@ func TestCopy(t *testing.T) {
 	if got, _ := os.ReadFile(filepath.Join(host, "secret")); string(got) != "s" {
 		t.Errorf("the file outside: %q", got)
 	}
-	none, err := hostdir.Open(nil)
+	none, err := OpenDirectories(nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, err = (&hostFiles{sys: sys, set: none}).CopyIn(t.Context(), sandbox.Local, filepath.Join(host, "p"), sb.ID, box, false, progress)
+	_, err = (&Copier{Sandboxes: sandboxes, Allowed: none}).CopyIn(t.Context(), sandbox.Local, filepath.Join(host, "p"), sb.ID, box, false, progress)
 	if !strings.Contains(sandbox.HintOf(err), "--allow-dir") {
 		t.Errorf("where nothing is allowed: %v (hint: %s)", err, sandbox.HintOf(err))
 	}
@@ -139,13 +138,13 @@ func TestCopy(t *testing.T) {
 // TestCopyOutLinks has a program in the sandbox plant links that lead out of the
 // copy only by way of each other.
 func TestCopyOutLinks(t *testing.T) {
-	sys := mustOpen(t, testOptions(t, t.TempDir()))
-	sb, err := sys.Engine.Create(t.Context(), sandbox.Local, sandbox.CreateRequest{Workspace: "w"})
+	sandboxes := openEngine(t)
+	sb, err := sandboxes.Create(t.Context(), sandbox.Local, sandbox.CreateRequest{Workspace: "w"})
 	if err != nil {
 		t.Fatal(err)
 	}
 	host, box := t.TempDir(), t.TempDir() // the fake driver's boxes have this machine's files
-	h := &hostFiles{sys: sys, anywhere: true}
+	h := &Copier{Sandboxes: sandboxes, Anywhere: true}
 	out := func(wantSkipped int) {
 		t.Helper()
 		n, err := h.CopyOut(t.Context(), sandbox.Local, sb.ID, box, filepath.Join(host, "out"), func(sandbox.Copied) {})
@@ -173,8 +172,8 @@ func TestCopyOutLinks(t *testing.T) {
 // TestCopyOutToolFiles has a program in the sandbox plant what programs on this
 // machine execute or obey, under its name and under others that it may have.
 func TestCopyOutToolFiles(t *testing.T) {
-	sys := mustOpen(t, testOptions(t, t.TempDir()))
-	sb, err := sys.Engine.Create(t.Context(), sandbox.Local, sandbox.CreateRequest{Workspace: "w"})
+	sandboxes := openEngine(t)
+	sb, err := sandboxes.Create(t.Context(), sandbox.Local, sandbox.CreateRequest{Workspace: "w"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -192,7 +191,7 @@ func TestCopyOutToolFiles(t *testing.T) {
 	}{{"Refused", false, false}, {"Allowed", true, false}, {"Person", false, true}} {
 		t.Run(c.name, func(t *testing.T) {
 			host := t.TempDir()
-			set, err := hostdir.Open([]string{host})
+			set, err := OpenDirectories([]string{host})
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -200,7 +199,7 @@ func TestCopyOutToolFiles(t *testing.T) {
 			set.AllowToolFiles = c.allowed
 			// What is the user's, and where links lead to it.
 			lay(t, host, map[string]string{".git/config": "mine", "hooks": "->.git/hooks", "link": "->.git", ".git/hooks/pre-commit": "mine"})
-			h := &hostFiles{sys: sys, set: set, anywhere: c.person}
+			h := &Copier{Sandboxes: sandboxes, Allowed: set, Anywhere: c.person}
 			copyOut := func(from, to string) (sandbox.Copied, error) {
 				return h.CopyOut(t.Context(), sandbox.Local, sb.ID, filepath.Join(box, from), filepath.Join(host, to), func(sandbox.Copied) {})
 			}
@@ -243,20 +242,20 @@ func TestCopyOutToolFiles(t *testing.T) {
 // link to the user's .git there while the copy is under way.
 func TestCopyOutLateLink(t *testing.T) {
 	for _, person := range []bool{false, true} { // by another copy, or by the user
-		sys := mustOpen(t, testOptions(t, t.TempDir()))
-		sb, err := sys.Engine.Create(t.Context(), sandbox.Local, sandbox.CreateRequest{Workspace: "w"})
+		sandboxes := openEngine(t)
+		sb, err := sandboxes.Create(t.Context(), sandbox.Local, sandbox.CreateRequest{Workspace: "w"})
 		if err != nil {
 			t.Fatal(err)
 		}
 		host, box := t.TempDir(), t.TempDir() // the fake driver's boxes have this machine's files
 		lay(t, box, map[string]string{"one/config": "evil", "one/d/description": "evil", "two/x": "->.git", "two/y": "->./sub/../.git", "two/z": "->sub", "two/sub/up": "->../.GIT/hooks"})
 		lay(t, host, map[string]string{".git/config": "mine"})
-		set, err := hostdir.Open([]string{host})
+		set, err := OpenDirectories([]string{host})
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer set.Close()
-		h := &hostFiles{sys: sys, set: set}
+		h := &Copier{Sandboxes: sandboxes, Allowed: set}
 		planted := false
 		_, err = h.CopyOut(t.Context(), sandbox.Local, sb.ID, filepath.Join(box, "one"), filepath.Join(host, "x"), func(sandbox.Copied) {
 			if planted {
@@ -292,8 +291,8 @@ func TestCopyOutLateLink(t *testing.T) {
 // TestCopyOutRepository has a program in the sandbox plant a Git repository under
 // a name of its own, at once and in parts.
 func TestCopyOutRepository(t *testing.T) {
-	sys := mustOpen(t, testOptions(t, t.TempDir()))
-	sb, err := sys.Engine.Create(t.Context(), sandbox.Local, sandbox.CreateRequest{Workspace: "w"})
+	sandboxes := openEngine(t)
+	sb, err := sandboxes.Create(t.Context(), sandbox.Local, sandbox.CreateRequest{Workspace: "w"})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -311,14 +310,14 @@ func TestCopyOutRepository(t *testing.T) {
 	}{{"Refused", false, false}, {"Allowed", true, false}, {"Person", false, true}} {
 		t.Run(c.name, func(t *testing.T) {
 			host := t.TempDir()
-			set, err := hostdir.Open([]string{host})
+			set, err := OpenDirectories([]string{host})
 			if err != nil {
 				t.Fatal(err)
 			}
 			defer set.Close()
 			set.AllowToolFiles = c.allowed
 			refused := !c.allowed && !c.person
-			h := &hostFiles{sys: sys, set: set, anywhere: c.person}
+			h := &Copier{Sandboxes: sandboxes, Allowed: set, Anywhere: c.person}
 			copyOut := func(from, to string, during func()) (sandbox.Copied, error) {
 				return h.CopyOut(t.Context(), sandbox.Local, sb.ID, filepath.Join(box, from), filepath.Join(host, to), func(sandbox.Copied) { during() })
 			}
@@ -380,8 +379,7 @@ func TestCopyOutRepository(t *testing.T) {
 // TestCopyOutIsBounded has a sandbox send more than it may hold, and break off.
 // Nothing of such a copy is left.
 func TestCopyOutIsBounded(t *testing.T) {
-	sys := mustOpen(t, testOptions(t, t.TempDir()))
-	sys.opts.Config.Workspace.Size = 8 << 20
+	sandboxes := openEngine(t)
 	box := t.TempDir()
 	lay(t, box, map[string]string{"t/a.txt": "new", "t/b/c.txt": "new"})
 	for name, size := range map[string]int64{"huge": 20 << 30, "t/z": 40 << 20} {
@@ -394,18 +392,18 @@ func TestCopyOutIsBounded(t *testing.T) {
 		}
 	}
 	for _, workspace := range []string{"", "w"} {
-		sb, err := sys.Engine.Create(t.Context(), sandbox.Local, sandbox.CreateRequest{Workspace: workspace, Limits: sandbox.Limits{DiskBytes: 36 << 20}})
+		sb, err := sandboxes.Create(t.Context(), sandbox.Local, sandbox.CreateRequest{Workspace: workspace, Limits: sandbox.Limits{DiskBytes: 36 << 20}})
 		if err != nil {
 			t.Fatal(err)
 		}
 		host := t.TempDir()
 		lay(t, host, map[string]string{"huge": "old", "t/a.txt": "old"})
-		set, err := hostdir.Open([]string{host})
+		set, err := OpenDirectories([]string{host})
 		if err != nil {
 			t.Fatal(err)
 		}
 		defer set.Close()
-		h := &hostFiles{sys: sys, set: set}
+		h := &Copier{Sandboxes: sandboxes, Allowed: set, WorkspaceBytes: 8 << 20}
 		want := laid(t, host)
 		var most int64
 		progress := func(n sandbox.Copied) { most = max(most, n.Bytes) }

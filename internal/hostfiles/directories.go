@@ -1,18 +1,9 @@
-// Package hostdir reads and writes files of this machine for local MCP clients,
-// only below directories that the operator allowed.
-//
-// Package app opens a [Set], which lives until Close. It gives the Set to the
-// code that copies files between this machine and sandboxes. The package does not
-// know sandboxes. Paths come from models and are untrusted. The package resolves
-// them here and opens them through package safepath, so no "..", no link and no
-// race leads out.
-package hostdir
+package hostfiles
 
 import (
 	"context"
 	"errors"
 	"io"
-	"io/fs"
 	"os"
 	"path/filepath"
 	"strings"
@@ -24,18 +15,18 @@ import (
 
 // Bounds of one copy.
 const (
-	MaxFiles = 100_000
-	MaxBytes = 4 << 30
+	maxFiles = 100_000
+	maxBytes = 4 << 30
 )
 
-// A Set is the allowed directories.
-type Set struct {
+// Directories are the allowed directories.
+type Directories struct {
 	dirs []allowed
 	// AllowToolFiles permits writing files that programs on this machine execute
-	// or obey; see ToolFile. It must be set before the Set is used.
+	// or obey; see toolFile. It must be set before the first use.
 	AllowToolFiles bool
 
-	placing sync.Mutex // held by Place
+	placing sync.Mutex // held by place
 }
 
 type allowed struct {
@@ -44,9 +35,9 @@ type allowed struct {
 }
 
 // Open opens the directories at paths, which must exist. The error wraps
-// [sandbox.Invalid]. The caller closes the Set.
-func Open(paths []string) (_ *Set, err error) {
-	s := &Set{}
+// [sandbox.Invalid]. The caller closes the Directories.
+func OpenDirectories(paths []string) (_ *Directories, err error) {
+	s := &Directories{}
 	defer func() {
 		if err != nil {
 			err = errors.Join(err, s.Close())
@@ -70,7 +61,7 @@ func Open(paths []string) (_ *Set, err error) {
 }
 
 // Close closes the directories.
-func (s *Set) Close() error {
+func (s *Directories) Close() error {
 	var errs []error
 	for _, d := range s.dirs {
 		errs = append(errs, d.dir.Close())
@@ -79,7 +70,7 @@ func (s *Set) Close() error {
 }
 
 // Paths returns the absolute paths of the directories, without links.
-func (s *Set) Paths() []string {
+func (s *Directories) Paths() []string {
 	paths := make([]string, len(s.dirs))
 	for i, d := range s.dirs {
 		paths[i] = d.path
@@ -87,21 +78,21 @@ func (s *Set) Paths() []string {
 	return paths
 }
 
-// Find returns the allowed directory that contains a path, and the rest of the
-// path. The Set closes the directory. The path may reach the directory through
+// findToRead returns the allowed directory that contains a path, and the rest of the
+// path. Directories closes the directory. The path may reach the directory through
 // links. The error wraps [sandbox.Invalid] for a relative path, and
 // [sandbox.Unsupported] if no allowed directory contains it.
-func (s *Set) Find(name string) (*safepath.Dir, string, error) {
+func (s *Directories) findToRead(name string) (*safepath.Dir, string, error) {
 	d, rest, err := s.find(name)
 	return d.dir, rest, err
 }
 
-// FindToWrite is Find for a path that is to be written. It refuses a path that is
+// findToWrite is findToRead for a path that is to be written. It refuses a path that is
 // a tool file or below one, by its name or through existing links. The returned
 // rest has no links, except perhaps a last part that does not lead to a
 // directory. The returned directory follows no links, so a link that is created
-// later has no effect. With AllowToolFiles, FindToWrite is Find.
-func (s *Set) FindToWrite(name string) (*safepath.Dir, string, error) {
+// later has no effect. With AllowToolFiles, findToWrite is findToRead.
+func (s *Directories) findToWrite(name string) (*safepath.Dir, string, error) {
 	d, rest, err := s.find(name)
 	if err != nil || s.AllowToolFiles {
 		return d.dir, rest, err
@@ -123,45 +114,45 @@ func (s *Set) FindToWrite(name string) (*safepath.Dir, string, error) {
 		}
 	}
 	for _, n := range names {
-		if tool := ToolFile(n); tool != "" {
-			return nil, "", Refusal(tool)
+		if tool := toolFile(n); tool != "" {
+			return nil, "", refusal(tool)
 		}
 	}
 	return d.dir.WithoutLinks(), names[len(names)-1], nil
 }
 
-// Place calls place, which puts files at names below dir. It refuses if a
+// place calls commit, which puts files at names below dir. It refuses if a
 // directory would become a Git repository, because Git executes commands in its
 // config. It places one copy at a time, so that two copies cannot each place a
 // part of a repository.
-func (s *Set) Place(dir *safepath.Dir, names []string, place func() error) error {
+func (s *Directories) place(dir *safepath.Dir, names []string, commit func() error) error {
 	if s.AllowToolFiles {
-		return place()
+		return commit()
 	}
 	s.placing.Lock()
 	defer s.placing.Unlock()
-	if found := Repositories(dir, names); len(found) > 0 {
-		return RepositoryRefusal(found[0])
+	if found := repositories(dir, names); len(found) > 0 {
+		return repositoryRefusal(found[0])
 	}
-	return place()
+	return commit()
 }
 
-// RepositoryRefusal returns the error for a directory that would become a Git
+// repositoryRefusal returns the error for a directory that would become a Git
 // repository.
-func RepositoryRefusal(dir string) error {
+func repositoryRefusal(dir string) error {
 	return sandbox.WithHint(sandbox.Errorf(sandbox.Unsupported, "host_path: with HEAD, objects and refs in it, %s would be a Git repository, "+
 		"whose config Git on this machine executes, so it is not written", safepath.Show(dir)),
-		"%s", ToolFileHint)
+		"%s", toolFileHint)
 }
 
-// Refusal returns the error for a tool file.
-func Refusal(name string) error {
+// refusal returns the error for a tool file.
+func refusal(name string) error {
 	return sandbox.WithHint(sandbox.Errorf(sandbox.Unsupported, "host_path: programs on this machine execute or obey %s, so it is not written", safepath.Show(name)),
-		"%s", ToolFileHint)
+		"%s", toolFileHint)
 }
 
-// ToolFileHint says how to copy tool files nevertheless.
-const ToolFileHint = "pack it into an archive in the sandbox and copy that, or start the server with --allow-tool-files"
+// toolFileHint says how to copy tool files nevertheless.
+const toolFileHint = "pack it into an archive in the sandbox and copy that, or start the server with --allow-tool-files"
 
 // resolve returns a path without links, as far as it exists.
 func resolve(name string) string {
@@ -175,7 +166,7 @@ func resolve(name string) string {
 	return filepath.Join(resolve(parent), filepath.Base(name))
 }
 
-func (s *Set) find(name string) (allowed, string, error) {
+func (s *Directories) find(name string) (allowed, string, error) {
 	if !filepath.IsAbs(name) {
 		return allowed{}, "", sandbox.Errorf(sandbox.Invalid, "%s: not an absolute path", safepath.Show(name))
 	}
@@ -212,8 +203,8 @@ type File struct {
 // calls visit with everything below it, directories before their contents. A link
 // to a file below that directory counts as that file. Walk returns the number of
 // other links and special files, which it skips.
-func (s *Set) Walk(ctx context.Context, name string, visit func(File) error) (skipped int, err error) {
-	dir, rest, err := s.Find(name)
+func (s *Directories) Walk(ctx context.Context, name string, visit func(File) error) (skipped int, err error) {
+	dir, rest, err := s.findToRead(name)
 	if err != nil {
 		return 0, err
 	}
@@ -221,7 +212,7 @@ func (s *Set) Walk(ctx context.Context, name string, visit func(File) error) (sk
 	if err != nil {
 		return 0, explain(err)
 	}
-	left := int64(MaxBytes)
+	left := int64(maxBytes)
 	if !info.IsDir() {
 		return 0, explain(read(dir, rest, "", &left, visit))
 	}
@@ -230,7 +221,7 @@ func (s *Set) Walk(ctx context.Context, name string, visit func(File) error) (sk
 		return 0, explain(err)
 	}
 	defer below.Close()
-	err = below.Walk(ctx, MaxFiles, func(e *safepath.Entry) error {
+	err = below.Walk(ctx, maxFiles, func(e *safepath.Entry) error {
 		if e.Mode.IsDir() {
 			return visit(File{Name: e.Path})
 		}
@@ -244,12 +235,6 @@ func (s *Set) Walk(ctx context.Context, name string, visit func(File) error) (sk
 	return skipped, explain(err)
 }
 
-// isPathError reports whether the system refused to open a file.
-func isPathError(err error) bool {
-	_, ok := errors.AsType[*fs.PathError](err)
-	return ok
-}
-
 func read(dir *safepath.Dir, at, name string, left *int64, visit func(File) error) error {
 	f, info, err := dir.Open(at)
 	if err != nil {
@@ -257,7 +242,7 @@ func read(dir *safepath.Dir, at, name string, left *int64, visit func(File) erro
 	}
 	defer f.Close()
 	if *left -= info.Size(); *left < 0 {
-		return sandbox.Errorf(sandbox.Exhausted, "more than %s in all", sandbox.FormatBytes(MaxBytes))
+		return sandbox.Errorf(sandbox.Exhausted, "more than %s in all", sandbox.FormatBytes(maxBytes))
 	}
 	// The file may grow: read only its current size.
 	return visit(File{Name: name, Size: info.Size(), Executable: info.Mode()&0o111 != 0, Content: io.LimitReader(f, info.Size())})
@@ -266,8 +251,8 @@ func read(dir *safepath.Dir, at, name string, left *int64, visit func(File) erro
 // Write writes all of r to a path and creates the directories above it. At the
 // end, an atomic rename replaces an existing file, or a link itself. Write
 // refuses tool files.
-func (s *Set) Write(name string, r io.Reader) error {
-	dir, rest, err := s.FindToWrite(name)
+func (s *Directories) Write(name string, r io.Reader) error {
+	dir, rest, err := s.findToWrite(name)
 	if err != nil {
 		return err
 	}
@@ -281,30 +266,13 @@ func (s *Set) Write(name string, r io.Reader) error {
 	if err != nil {
 		return explain(err)
 	}
-	n, err := io.Copy(f, io.LimitReader(r, MaxBytes+1))
-	if err == nil && n > MaxBytes {
-		err = sandbox.Errorf(sandbox.Exhausted, "more than %s", sandbox.FormatBytes(MaxBytes))
+	n, err := io.Copy(f, io.LimitReader(r, maxBytes+1))
+	if err == nil && n > maxBytes {
+		err = sandbox.Errorf(sandbox.Exhausted, "more than %s", sandbox.FormatBytes(maxBytes))
 	}
 	if err != nil {
 		return errors.Join(explain(err), f.Discard())
 	}
-	err = s.Place(dir, []string{rest}, f.Commit)
+	err = s.place(dir, []string{rest}, f.Commit)
 	return explain(errors.Join(err, f.Discard()))
-}
-
-// explain adds the kinds to errors.
-func explain(err error) error {
-	switch {
-	case err == nil:
-		return nil
-	case sandbox.KindOf(err) != sandbox.Internal:
-		return err
-	case errors.Is(err, fs.ErrNotExist):
-		return sandbox.Errorf(sandbox.NotFound, "%w", err)
-	case errors.Is(err, safepath.ErrLimit):
-		return sandbox.Errorf(sandbox.Exhausted, "%w", err)
-	case errors.Is(err, safepath.ErrName), errors.Is(err, safepath.ErrType), errors.Is(err, fs.ErrPermission), isPathError(err):
-		return sandbox.Errorf(sandbox.Invalid, "%w", err)
-	}
-	return err
 }

@@ -1,4 +1,4 @@
-package hostdir
+package hostfiles
 
 import (
 	"path"
@@ -33,12 +33,12 @@ var shortName = regexp.MustCompile(`^([^~.]{1,6}~[0-9]|[^~.]{1,5}~[0-9]{2}|[^~.]
 // ASCII letters.
 var foldings = strings.NewReplacer("ß", "ss", "ẞ", "ss", "ﬀ", "ff", "ﬁ", "fi", "ﬂ", "fl", "ﬃ", "ffi", "ﬄ", "ffl", "ﬅ", "st", "ﬆ", "st")
 
-// ToolFile returns a name up to its first part that is a tool file, or "" if
+// toolFile returns a name up to its first part that is a tool file, or "" if
 // there is none. Slashes separate the parts. A tool file is a file or directory
 // that programs on this machine execute or obey. A backslash counts as a slash,
 // because Windows and its shares treat it as one. A Windows short name counts as
 // a tool file, because it may refer to one.
-func ToolFile(name string) string {
+func toolFile(name string) string {
 	for i := 0; i < len(name); {
 		end := len(name)
 		if n := strings.IndexAny(name[i:], `/\`); n >= 0 {
@@ -62,10 +62,10 @@ func isRepository(has func(mark string) bool) bool {
 	return has("HEAD") && (has("objects") && has("refs") || has("commondir"))
 }
 
-// Repositories returns the directories below dir that would be Git repositories
+// repositories returns the directories below dir that would be Git repositories
 // once names exist, and that contain one of names. dir itself is ".". Existing
 // files count, too.
-func Repositories(dir *safepath.Dir, names []string) []string {
+func repositories(dir *safepath.Dir, names []string) []string {
 	added := map[string]map[string]bool{} // marks by directory
 	for _, name := range names {
 		for at := name; at != "."; at = path.Dir(at) {
