@@ -69,8 +69,8 @@ func (s *Directories) Close() error {
 	return errors.Join(errs...)
 }
 
-// Paths returns the absolute paths of the directories, without links.
-func (s *Directories) Paths() []string {
+// paths returns the absolute paths of the directories, without links.
+func (s *Directories) paths() []string {
 	paths := make([]string, len(s.dirs))
 	for i, d := range s.dirs {
 		paths[i] = d.path
@@ -186,7 +186,7 @@ func (s *Directories) find(name string) (allowed, string, error) {
 	if len(s.dirs) == 0 {
 		return allowed{}, "", sandbox.WithHint(err, "start the server with --allow-dir and the directory")
 	}
-	return allowed{}, "", sandbox.WithHint(err, "allowed are %s; start the server with --allow-dir to allow another", strings.Join(s.Paths(), ", "))
+	return allowed{}, "", sandbox.WithHint(err, "allowed are %s; start the server with --allow-dir to allow another", strings.Join(s.paths(), ", "))
 }
 
 // A File is a file that Walk found. Its Name has slashes. It is "" if the path

@@ -1,7 +1,6 @@
 package hostfiles
 
 import (
-	"bufio"
 	"io"
 	"path"
 	"strings"
@@ -18,9 +17,11 @@ type ignoring struct {
 	skipped []string // ignored directories
 }
 
+// An ignoreRule is a line of a .gitignore file. The parts of its pattern are
+// those between slashes.
 type ignoreRule struct {
 	base     string // the directory of the .gitignore file
-	pattern  []string
+	parts    []string
 	anchored bool
 	dirOnly  bool
 	negated  bool
@@ -37,9 +38,12 @@ func (g *ignoring) read(tree *safepath.Dir, dir string) {
 		return
 	}
 	defer f.Close()
-	lines := bufio.NewScanner(io.LimitReader(f, maxIgnore))
-	for lines.Scan() {
-		if r, ok := parseIgnore(dir, lines.Text()); ok {
+	text, err := io.ReadAll(io.LimitReader(f, maxIgnore))
+	if err != nil {
+		return
+	}
+	for line := range strings.SplitSeq(strings.TrimPrefix(string(text), "\ufeff"), "\n") {
+		if r, ok := parseIgnore(dir, strings.TrimSuffix(line, "\r")); ok {
 			g.rules = append(g.rules, r)
 		}
 	}
@@ -47,24 +51,41 @@ func (g *ignoring) read(tree *safepath.Dir, dir string) {
 
 func parseIgnore(base, line string) (ignoreRule, bool) {
 	r := ignoreRule{base: base}
-	line = strings.TrimRight(line, " \t\r")
-	if line == "" || line[0] == '#' {
+	if strings.HasPrefix(line, "#") {
 		return r, false
 	}
-	if rest, ok := strings.CutPrefix(line, "!"); ok {
-		r.negated, line = true, rest
-	}
-	line = strings.TrimPrefix(line, `\`)
-	if rest, ok := strings.CutSuffix(line, "/"); ok {
-		r.dirOnly, line = true, rest
-	}
+	line = trimBlanks(line)
+	line, r.negated = strings.CutPrefix(line, "!")
+	line, r.dirOnly = strings.CutSuffix(line, "/")
 	r.anchored = strings.Contains(line, "/")
 	line = strings.TrimPrefix(line, "/")
 	if line == "" {
 		return r, false
 	}
-	r.pattern = strings.Split(line, "/")
+	r.parts = strings.Split(line, "/")
+	for i, part := range r.parts {
+		if len(part) > 1 && strings.Trim(part, "*") == "" {
+			r.parts[i] = "**"
+		}
+	}
+	if last := len(r.parts) - 1; r.anchored && r.parts[last] == "**" {
+		r.parts = append(r.parts, "*") // at the end, ** does not match the directory itself
+	}
 	return r, true
+}
+
+// trimBlanks removes the blanks at the end of a line, except an escaped blank.
+func trimBlanks(line string) string {
+	end := 0
+	for i := 0; i < len(line); i++ {
+		if line[i] == '\\' {
+			i++
+			end = i + 1
+		} else if line[i] != ' ' {
+			end = i + 1
+		}
+	}
+	return line[:min(end, len(line))]
 }
 
 // ignores reports whether a file is ignored. The caller must ask for a directory
@@ -78,13 +99,13 @@ func (g *ignoring) ignores(name string, isDir bool) bool {
 			return true
 		}
 	}
-	out := path.Base(name) == ".git"
+	out := false
 	for _, r := range g.rules {
 		if r.fits(name, isDir) {
 			out = !r.negated
 		}
 	}
-	if out && isDir {
+	if out = out || path.Base(name) == ".git"; out && isDir {
 		g.skipped = append(g.skipped, name+"/")
 	}
 	return out
@@ -102,33 +123,7 @@ func (r ignoreRule) fits(name string, isDir bool) bool {
 		name = rest
 	}
 	if !r.anchored {
-		ok, err := path.Match(r.pattern[0], path.Base(name))
-		return ok && err == nil
+		return matchPart(r.parts[0], path.Base(name))
 	}
-	return matchParts(r.pattern, strings.Split(name, "/"))
-}
-
-// matchParts matches a path part by part; ** matches any number of parts.
-func matchParts(pattern, parts []string) bool {
-	for len(pattern) > 0 {
-		if pattern[0] == "**" {
-			if len(pattern) == 1 {
-				return len(parts) > 0
-			}
-			for i := range len(parts) + 1 {
-				if matchParts(pattern[1:], parts[i:]) {
-					return true
-				}
-			}
-			return false
-		}
-		if len(parts) == 0 {
-			return false
-		}
-		if ok, err := path.Match(pattern[0], parts[0]); !ok || err != nil {
-			return false
-		}
-		pattern, parts = pattern[1:], parts[1:]
-	}
-	return len(parts) == 0
+	return matchParts(r.parts, strings.Split(name, "/"))
 }
