@@ -4,17 +4,12 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"maps"
 	"runtime"
-	"slices"
-	"strings"
 	"time"
 
 	"github.com/glovebox-dev/glovebox/internal/driver"
-	"github.com/glovebox-dev/glovebox/internal/guestapi"
-	"github.com/glovebox-dev/glovebox/internal/interpreter"
 	"github.com/glovebox-dev/glovebox/internal/pool"
-	"github.com/glovebox-dev/glovebox/internal/sandbox"
+	"github.com/glovebox-dev/glovebox/internal/pool/prepare"
 	"github.com/glovebox-dev/glovebox/internal/store"
 )
 
@@ -35,9 +30,9 @@ func (s *System) newWarmer(ctx context.Context, d driver.Driver) (*warmer, error
 	if err != nil {
 		return nil, errors.Join(err, owner.Release(ctx))
 	}
-	prepare := preparer{runners, d}
+	interpreters := prepare.Interpreters{Runners: runners, Driver: d}
 	opts := pool.Options{
-		Driver: d, Ledger: owner, Ready: prepare.start, Further: prepare.imports, Room: hasRoom,
+		Driver: d, Ledger: owner, Ready: interpreters.Start, Further: interpreters.Import, Room: pool.HasRoom,
 		Busy: func() bool { return s.Engine.Stats().Runs >= runtime.NumCPU() },
 		Max:  c.Pool.Size, Log: s.log, Metrics: s.metrics,
 	}
@@ -60,6 +55,14 @@ func (w *warmer) run(ctx context.Context, s *System) {
 	}
 }
 
+// close releases the owner record. No warm box may be left.
+func (w *warmer) close(ctx context.Context) error {
+	return w.owner.Release(ctx)
+}
+
+// warmTime is the timeout of WaitWarm.
+const warmTime = time.Minute
+
 // WaitWarm waits until the pool is full and all its boxes are completely warm.
 // It returns an error of kind Unavailable after warmTime. Without a pool it
 // returns at once.
@@ -69,24 +72,13 @@ func (s *System) WaitWarm(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithTimeout(ctx, warmTime)
 	defer cancel()
-	t := time.NewTicker(5 * time.Millisecond)
-	defer t.Stop()
-	for {
-		if st := s.warmer.Stats(); st.Target > 0 && st.Ready >= st.Target && st.Done == st.Ready {
-			return nil
-		}
-		select {
-		case <-ctx.Done():
-			return sandbox.Errorf(sandbox.Unavailable, "no sandbox is ready: %w", ctx.Err())
-		case <-t.C:
-		}
-	}
+	return s.warmer.WaitFull(ctx)
 }
 
 // Warm returns the sandboxes of this driver that servers of the state directory
 // have made ahead, or are making. They belong to no principal yet.
 func (s *System) Warm(ctx context.Context) ([]string, error) {
-	ids, err := s.store.WarmBoxes(ctx)
+	recorded, err := s.store.WarmBoxes(ctx)
 	if err != nil {
 		return nil, err
 	}
@@ -94,24 +86,15 @@ func (s *System) Warm(ctx context.Context) ([]string, error) {
 	if err != nil {
 		return nil, err
 	}
+	var used []string
+	for _, r := range live {
+		used = append(used, r.Ref)
+	}
 	d := s.driver
 	if s.warmer != nil {
-		d = s.warmer.Unwrap() // the pool does not list them
+		d = s.warmer.Pool
 	}
-	refs, err := d.List(ctx)
-	if err != nil {
-		return nil, err
-	}
-	// The store keeps claimed boxes in this list for a while, even after they
-	// are destroyed.
-	refs = slices.DeleteFunc(refs, func(ref string) bool {
-		return slices.ContainsFunc(live, func(r store.Sandbox) bool { return r.Ref == ref })
-	})
-	ids = slices.DeleteFunc(ids, func(id string) bool {
-		return !slices.ContainsFunc(refs, func(ref string) bool { return strings.Contains(ref, id) })
-	})
-	slices.Sort(ids)
-	return ids, nil
+	return pool.Waiting(ctx, d, recorded, used)
 }
 
 // checkPool reports the state of the pool.
@@ -130,85 +113,4 @@ func (s *System) checkPool(ctx context.Context) Check {
 		c.Detail = fmt.Sprintf("%d made ahead by servers that run; each keeps up to %d, as demand asks", len(warm), size)
 	}
 	return c
-}
-
-// warmTime is the timeout of WaitWarm.
-const warmTime = time.Minute
-
-// close releases the owner record. No warm box may be left.
-func (w *warmer) close(ctx context.Context) error {
-	return w.owner.Release(ctx)
-}
-
-// A preparer warms boxes, so that their first caller need not wait.
-type preparer struct {
-	runners interpreter.Table
-	driver  driver.Driver
-}
-
-// prepared are the languages to warm, in order of preference. A warm box has an
-// interpreter of the first language that it supports.
-var prepared = []string{"python", "javascript"}
-
-// start starts the interpreter that most runs need. A box whose image has none
-// is ready at once.
-func (p preparer) start(ctx context.Context, b driver.Box, _ *driver.Spec) error {
-	client := guestapi.NewClient(b.Dial)
-	defer client.Close()
-	for _, language := range prepared {
-		runner, err := p.runners.Find(language)
-		if err != nil || runner.Kernel == "" {
-			continue
-		}
-		env := interpreter.PackageEnv()
-		maps.Copy(env, runner.Environ(sandbox.WorkDir))
-		made, err := client.CreateContext(ctx, sandbox.User, &guestapi.ContextRequest{
-			ID:       guestapi.DefaultContextID(runner.Kernel),
-			Language: runner.Kernel,
-			Env:      env,
-			Prepare:  runner.Prepare,
-		})
-		if errors.Is(err, sandbox.NotFound) {
-			continue
-		}
-		if err != nil || len(runner.Prepare) == 0 {
-			return err
-		}
-		return client.PrepareContext(ctx, made.ID, nil) // after the interpreter's own start-up work
-	}
-	return nil
-}
-
-// imports makes the started interpreter import the modules that its runner and
-// the box's image name.
-func (p preparer) imports(ctx context.Context, b driver.Box, spec *driver.Spec) error {
-	client := guestapi.NewClient(b.Dial)
-	defer client.Close()
-	contexts, err := client.Contexts(ctx)
-	if err != nil {
-		return err
-	}
-	var image sandbox.Image
-	if k, err := driver.Images(p.driver); err == nil && spec.Image != sandbox.ImageHost {
-		if image, err = k.Image(ctx, spec.Image); err != nil {
-			return err
-		}
-	}
-	labels := interpreter.ReadLabels(image.Config.Labels)
-	for _, c := range contexts {
-		var modules []string
-		if i := slices.IndexFunc(p.runners, func(r interpreter.Runner) bool { return r.Kernel == c.Language && len(r.Warm) > 0 }); i >= 0 {
-			modules = p.runners[i].Warm
-		}
-		if labels.Kernel(p.runners) == c.Language {
-			modules = slices.Concat(modules, labels.Warm)
-		}
-		if len(modules) == 0 {
-			continue
-		}
-		if err := client.PrepareContext(ctx, c.ID, modules); err != nil {
-			return err
-		}
-	}
-	return nil
 }

@@ -8,7 +8,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/glovebox-dev/glovebox/internal/interpreter"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
@@ -121,15 +120,6 @@ func TestDoctorTellsOfThePool(t *testing.T) {
 		o.Config.Pool.Size = size
 		if checks := Doctor(t.Context(), o); !slices.ContainsFunc(checks, func(c Check) bool { return c.Name == "pool" && strings.Contains(c.Detail, want) }) {
 			t.Errorf("size %d: %+v", size, checks)
-		}
-	}
-}
-
-// TestPreparedLanguages are known to have contexts.
-func TestPreparedLanguages(t *testing.T) {
-	for _, name := range prepared {
-		if r, err := interpreter.Runners().Find(name); err != nil || r.Kernel == "" {
-			t.Errorf("%s: %+v, %v", name, r, err)
 		}
 	}
 }

@@ -54,15 +54,6 @@ func (a *Auth) Gone(ctx context.Context, id Identity) (bool, error) {
 	return a.gone(id), nil
 }
 
-// noteExpiry records the expiry of a token that an issuer made.
-func (a *Auth) noteExpiry(id Identity) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	if key := id.Key(); id.Expires.After(a.expires[key]) {
-		a.expires[key] = id.Expires
-	}
-}
-
 // Renewed returns an identity with the latest expiry of all tokens verified for
 // its principal and scopes. A session must last as long: each of its requests has
 // a token of its own, and clients renew their tokens.

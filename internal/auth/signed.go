@@ -13,8 +13,8 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// MaxSigned is the longest lifetime of a signed URL.
-const MaxSigned = 7 * 24 * time.Hour
+// maxSigned is the longest lifetime of a signed URL.
+const maxSigned = 7 * 24 * time.Hour
 
 // A Signer signs URLs. The holder of a signed URL may perform one operation on
 // one file, without a token, until the URL expires.
@@ -23,6 +23,24 @@ type Signer struct {
 	Key []byte
 	// Now is the clock; nil is [time.Now].
 	Now func() time.Time
+}
+
+// Expiry returns the time until which a new link is valid. The error wraps
+// [sandbox.Invalid] if the lifetime good is out of range; it names the argument
+// expires_seconds of the tools that make links.
+func (s *Signer) Expiry(good time.Duration) (time.Time, error) {
+	if good <= 0 || good > maxSigned {
+		return time.Time{}, sandbox.Errorf(sandbox.Invalid, "expires_seconds: %v is not between a second and %v", good, maxSigned)
+	}
+	return s.now().Add(good), nil
+}
+
+// now returns the current time.
+func (s *Signer) now() time.Time {
+	if s.Now == nil {
+		return time.Now()
+	}
+	return s.Now()
 }
 
 // Sign returns the query of a signed URL. It allows method on a file of the
@@ -68,12 +86,8 @@ func (s *Signer) VerifyPort(id string, port int, text string) (expires time.Time
 
 // unexpired returns the expiry time of a URL, or an error if it has passed.
 func (s *Signer) unexpired(micros int64) (time.Time, error) {
-	now := s.Now
-	if now == nil {
-		now = time.Now
-	}
 	expires := time.UnixMicro(micros)
-	if !now().Before(expires) {
+	if !s.now().Before(expires) {
 		return time.Time{}, sandbox.WithHint(sandbox.Errorf(sandbox.Unauthenticated, "exp: the URL expired at %s", expires.UTC().Format(time.RFC3339)),
 			"ask for a new one")
 	}

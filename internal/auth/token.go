@@ -152,6 +152,15 @@ func (a *Auth) Verify(ctx context.Context, token string) (Identity, error) {
 	return Identity{Principal: t.Principal, Scopes: scopes, Token: t.ID}, nil
 }
 
+// noteExpiry records the expiry of a token that an issuer made.
+func (a *Auth) noteExpiry(id Identity) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if key := id.Key(); id.Expires.After(a.expires[key]) {
+		a.expires[key] = id.Expires
+	}
+}
+
 // touch records the use of a token, at most once in touchEvery.
 func (a *Auth) touch(ctx context.Context, id string) error {
 	now := a.now()

@@ -27,12 +27,8 @@ package pool
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"log/slog"
 	"runtime"
-	"slices"
-	"strings"
 	"sync"
 	"time"
 
@@ -41,7 +37,6 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/driver"
 	"github.com/glovebox-dev/glovebox/internal/metrics"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
-	"github.com/glovebox-dev/glovebox/internal/trace"
 )
 
 // A Ledger lists the warm boxes of this process for other processes. An entry
@@ -204,16 +199,6 @@ func New(opts Options) (*Pool, error) {
 // Unwrap returns the driver that makes the boxes.
 func (p *Pool) Unwrap() driver.Driver { return p.Driver }
 
-// Keep makes the pool keep a box of that shape even without requests.
-func (p *Pool) Keep(spec *driver.Spec) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if s := p.shapeOf(spec); s != nil {
-		s.ahead, s.target = true, max(1, s.target)
-		p.signal()
-	}
-}
-
 // Stats returns the counts.
 func (p *Pool) Stats() Stats {
 	p.mu.Lock()
@@ -232,75 +217,6 @@ func (p *Pool) Stats() Stats {
 	return s
 }
 
-// Create hands out a warm box, or makes a box.
-func (p *Pool) Create(ctx context.Context, spec *driver.Spec) (driver.Box, error) {
-	for {
-		w, b := p.take(spec)
-		if w == nil {
-			break
-		}
-		begun := time.Now()
-		err := trace.Do(ctx, "claim warm box", func(ctx context.Context) error { return driver.Resume(ctx, w.box) })
-		p.log.Debug("claimed a warm box", "ref", w.box.Ref(), "took", time.Since(begun))
-		if err == nil {
-			p.opts.Metrics.Claimed(time.Since(begun))
-			return b, nil
-		}
-		p.log.Warn("a warm box could not be used", "ref", w.box.Ref(), "error", err)
-		p.destroy(w)
-		if ctx.Err() != nil {
-			return nil, ctx.Err()
-		}
-	}
-	defer p.coldDone()
-	// Callers take turns in order of arrival, because many parallel creations
-	// slow each other down.
-	if err := trace.Do(ctx, "wait for a turn", func(ctx context.Context) error { return p.turns.Acquire(ctx, 1) }); err != nil {
-		return nil, err
-	}
-	defer p.turns.Release(1)
-	return p.Driver.Create(ctx, spec)
-}
-
-// take returns a warm box of the spec's shape, which the caller then owns. If
-// there is none, it returns nil and counts a cold creation until coldDone.
-func (p *Pool) take(spec *driver.Spec) (*warm, *claimedBox) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	defer p.signal()
-	s := p.shapeOf(spec)
-	if s == nil || p.closed {
-		p.cold++
-		p.stats.Unpooled++
-		return nil, nil
-	}
-	s.used = time.Now()
-	if len(s.ready) == 0 {
-		p.cold++
-		p.stats.Misses++
-		p.log.Debug("no warm box", "image", spec.Image, "shapes", len(p.shapes))
-		s.target = min(max(1, 2*s.target), p.opts.Max)
-		return nil, nil
-	}
-	i := max(0, slices.IndexFunc(s.ready, func(w *warm) bool { return w.done }))
-	w := s.ready[i]
-	s.ready = slices.Delete(s.ready, i, i+1)
-	p.stats.Hits++
-	b := &claimedBox{Box: w.box, receipt: w.receipt}
-	p.claimed = append(p.claimed, claim{w.id, s.used, b})
-	if len(s.ready) == 0 {
-		s.target = min(s.target+1, p.opts.Max)
-	}
-	return w, b
-}
-
-func (p *Pool) coldDone() {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	p.cold--
-	p.signal()
-}
-
 // signal wakes Run. It never blocks.
 func (p *Pool) signal() {
 	select {
@@ -309,243 +225,20 @@ func (p *Pool) signal() {
 	}
 }
 
-// Run keeps boxes warm until ctx ends, and returns ctx's error.
-func (p *Pool) Run(ctx context.Context) error {
-	t := time.NewTicker(tick)
+// WaitFull waits until the pool has as many boxes as it wants, and Further is
+// done for all of them. If ctx ends first, it returns an error of kind
+// Unavailable.
+func (p *Pool) WaitFull(ctx context.Context) error {
+	t := time.NewTicker(5 * time.Millisecond)
 	defer t.Stop()
 	for {
-		p.trim(ctx) // in every round, even if there is always a box to make
-		if p.makeOne(ctx) || p.bringOn(ctx) {
-			continue
+		if st := p.Stats(); st.Target > 0 && st.Ready >= st.Target && st.Done == st.Ready {
+			return nil
 		}
 		select {
 		case <-ctx.Done():
-			return ctx.Err()
-		case <-p.wakeUp:
-			// The caller uses the claimed box now. Its replacement must not
-			// compete for the CPUs.
-			select {
-			case <-ctx.Done():
-			case <-time.After(firstUse):
-			}
+			return sandbox.Errorf(sandbox.Unavailable, "no sandbox is ready: %w", ctx.Err())
 		case <-t.C:
 		}
 	}
-}
-
-// makeOne makes a warm box of the shape that lacks most boxes. It returns false
-// if there was none to make. It makes nothing while a caller waits for a cold
-// box.
-func (p *Pool) makeOne(ctx context.Context) bool {
-	p.mu.Lock()
-	var s *shape
-	total := 0
-	for _, c := range p.shapes {
-		total += len(c.ready)
-		if lack := c.target - len(c.ready); lack > 0 && time.Since(c.failed) > retryAfter && (s == nil || lack > s.target-len(s.ready)) {
-			s = c
-		}
-	}
-	if s == nil || p.cold > 0 || p.closed || ctx.Err() != nil {
-		p.mu.Unlock()
-		return false
-	}
-	if total >= p.opts.Max {
-		made := p.yield(s)
-		p.mu.Unlock()
-		return made
-	}
-	if p.opts.Room != nil && !p.opts.Room(s.spec.Limits.MemoryBytes) {
-		s.failed = time.Now()
-		p.log.Info("keep no more sandboxes ready: the machine's memory is short", "image", s.spec.Image)
-		p.mu.Unlock()
-		return false
-	}
-	p.workers.Add(1)
-	s.busy = true
-	p.mu.Unlock()
-	defer p.workers.Done()
-	err := p.make(ctx, s)
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	s.busy = false
-	if err == nil {
-		return true
-	}
-	s.failed = time.Now()
-	if ctx.Err() == nil && !p.closed {
-		p.stats.Failures++
-		p.log.Warn("make a warm box", "image", s.spec.Image, "error", err)
-	}
-	return false
-}
-
-// bringOn runs Further on one box, and returns false if there was none. The box
-// cannot be claimed meanwhile. It does nothing while a caller waits for a cold
-// box.
-func (p *Pool) bringOn(ctx context.Context) bool {
-	busy := p.opts.Busy != nil && p.opts.Busy()
-	due := func(w *warm) bool { return !w.done && (!busy || time.Since(w.since) > patience) }
-	p.mu.Lock()
-	var s *shape
-	var w *warm
-	if p.opts.Further != nil && p.cold == 0 && !p.closed && ctx.Err() == nil {
-		for _, c := range p.shapes {
-			if i := slices.IndexFunc(c.ready, due); i >= 0 && time.Since(c.used) > quiet {
-				s, w = c, c.ready[i]
-				c.ready = slices.Delete(c.ready, i, i+1)
-				break
-			}
-		}
-	}
-	if w == nil {
-		p.mu.Unlock()
-		return false
-	}
-	p.making[w.id], s.busy = true, true
-	spec := s.spec
-	spec.ID = w.id
-	p.workers.Add(1)
-	p.mu.Unlock()
-	defer p.workers.Done()
-	ctx, cancel := context.WithTimeout(ctx, makeTime)
-	defer cancel()
-	begun := time.Now()
-	err := driver.Resume(ctx, w.box)
-	if err == nil {
-		if err := p.opts.Further(ctx, w.box, &spec); err != nil && ctx.Err() == nil {
-			p.log.Warn("bring a warm box on", "ref", w.box.Ref(), "error", err)
-		}
-		// Receipt is a round trip to the guest. After it, the guest has handled
-		// the end of the stream that Further used. Otherwise the guest would do
-		// so first after the claim.
-		w.receipt, err = w.box.Receipt(ctx)
-	}
-	if err == nil {
-		_, err = driver.Pause(ctx, w.box)
-	}
-	p.mu.Lock()
-	delete(p.making, w.id)
-	s.busy, w.done = false, true
-	keep := err == nil && !p.closed
-	if keep {
-		s.ready = append(s.ready, w)
-		slices.SortStableFunc(s.ready, func(a, b *warm) int { return a.since.Compare(b.since) })
-	}
-	p.mu.Unlock()
-	if !keep {
-		p.destroy(w)
-	}
-	p.log.Debug("brought a warm box on", "ref", w.box.Ref(), "took", time.Since(begun), "error", err)
-	return true
-}
-
-// make adds a warm box to a shape. If it fails, it destroys the box.
-func (p *Pool) make(ctx context.Context, s *shape) (err error) {
-	ctx, cancel := context.WithTimeout(ctx, makeTime)
-	defer cancel()
-	begun := time.Now()
-	w := &warm{id: sandbox.NewID(), done: p.opts.Further == nil}
-	p.mu.Lock()
-	p.making[w.id] = true
-	p.mu.Unlock()
-	defer func() {
-		if err != nil {
-			p.destroy(w)
-		}
-		p.mu.Lock()
-		defer p.mu.Unlock()
-		delete(p.making, w.id)
-	}()
-	// Add the box to the ledger first, because a box that is not in it is a
-	// stray.
-	if err := p.opts.Ledger.AddWarm(ctx, w.id); err != nil {
-		return err
-	}
-	spec := s.spec
-	spec.ID = w.id
-	if p.opts.Ready != nil {
-		spec.Streams = 2 // one for Ready, and one for the caller that claims it
-		if p.opts.Further != nil {
-			spec.Streams++
-		}
-	}
-	if w.box, err = p.Driver.Create(ctx, &spec); err != nil {
-		return err
-	}
-	if p.opts.Ready != nil {
-		if err := p.opts.Ready(ctx, w.box, &spec); err != nil {
-			return fmt.Errorf("make it ready: %w", err)
-		}
-	}
-	if w.receipt, err = w.box.Receipt(ctx); err != nil {
-		return err
-	}
-	if _, err := driver.Pause(ctx, w.box); err != nil {
-		return err
-	}
-	w.since = time.Now()
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if p.closed {
-		return errors.New("the pool is closed")
-	}
-	s.ready = append(s.ready, w)
-	p.log.Debug("made a warm box", "ref", w.box.Ref(), "took", w.since.Sub(begun))
-	return nil
-}
-
-// List returns all boxes except the warm ones, which only the pool manages.
-func (p *Pool) List(ctx context.Context) ([]string, error) {
-	refs, err := p.Driver.List(ctx)
-	if err != nil {
-		return nil, err
-	}
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	waiting := map[string]bool{}
-	for _, s := range p.shapes {
-		for _, w := range s.ready {
-			waiting[w.box.Ref()] = true
-		}
-	}
-	return slices.DeleteFunc(refs, func(ref string) bool {
-		for id := range p.making {
-			if strings.Contains(ref, id) {
-				return true
-			}
-		}
-		return waiting[ref]
-	}), nil
-}
-
-// Discard removes the remains of a box.
-func (p *Pool) Discard(ctx context.Context, ref string) error {
-	p.mu.Lock()
-	for _, c := range p.claimed {
-		if c.box.Ref() == ref {
-			c.box.asked.Store(true)
-		}
-	}
-	p.mu.Unlock()
-	return p.Driver.Discard(ctx, ref)
-}
-
-// Close destroys the warm boxes, and closes the driver.
-func (p *Pool) Close() error {
-	p.mu.Lock()
-	p.closed = true
-	var all []*warm
-	for _, s := range p.shapes {
-		all = append(all, s.ready...)
-		s.ready = nil
-	}
-	p.mu.Unlock()
-	p.workers.Wait()
-	var wg sync.WaitGroup
-	for _, w := range all {
-		wg.Go(func() { p.destroy(w) })
-	}
-	wg.Wait()
-	return p.Driver.Close()
 }

@@ -8,9 +8,9 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/driver"
 )
 
-// shapeOf returns the shape of a spec, or nil if the pool keeps no box of this
+// shapeOfLocked returns the shape of a spec, or nil if the pool keeps no box of this
 // shape. The caller holds p.mu or has exclusive access to p.
-func (p *Pool) shapeOf(spec *driver.Spec) *shape {
+func (p *Pool) shapeOfLocked(spec *driver.Spec) *shape {
 	like := *spec
 	like.ID, like.Streams = "", 0
 	if like.Workspace != "" {
@@ -31,7 +31,7 @@ func (p *Pool) shapeOf(spec *driver.Spec) *shape {
 	key = sum.Sum(key)
 	s := p.shapes[string(key)]
 	if s == nil {
-		if len(p.shapes) >= maxShapes && !p.forgetOne() {
+		if len(p.shapes) >= maxShapes && !p.forgetOneLocked() {
 			return nil
 		}
 		s = &shape{spec: like}
@@ -40,10 +40,10 @@ func (p *Pool) shapeOf(spec *driver.Spec) *shape {
 	return s
 }
 
-// forgetOne forgets the shape with the oldest request. It keeps shapes with
+// forgetOneLocked forgets the shape with the oldest request. It keeps shapes with
 // boxes, shapes for which a box is being made, and shapes of Keep. It returns
 // false if none is left to forget.
-func (p *Pool) forgetOne() bool {
+func (p *Pool) forgetOneLocked() bool {
 	oldest := ""
 	for key, s := range p.shapes {
 		if !s.ahead && !s.busy && len(s.ready) == 0 && (oldest == "" || s.used.Before(p.shapes[oldest].used)) {
@@ -52,4 +52,14 @@ func (p *Pool) forgetOne() bool {
 	}
 	delete(p.shapes, oldest)
 	return oldest != ""
+}
+
+// Keep makes the pool keep a box of that shape even without requests.
+func (p *Pool) Keep(spec *driver.Spec) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if s := p.shapeOfLocked(spec); s != nil {
+		s.ahead, s.target = true, max(1, s.target)
+		p.signal()
+	}
 }

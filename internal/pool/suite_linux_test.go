@@ -17,10 +17,10 @@ type always struct{ *Pool }
 
 func (a always) Create(ctx context.Context, spec *driver.Spec) (driver.Box, error) {
 	a.mu.Lock()
-	s := a.shapeOf(spec)
+	s := a.shapeOfLocked(spec)
 	a.mu.Unlock()
 	if s != nil {
-		_ = a.make(ctx, s) // what is refused warm is refused cold
+		_ = a.add(ctx, s) // what is refused warm is refused cold
 	}
 	return a.Pool.Create(ctx, spec)
 }

@@ -9,10 +9,10 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/driver"
 )
 
-// yield lowers the target of the shape with the oldest request by one, to make
+// yieldLocked lowers the target of the shape with the oldest request by one, to make
 // room for a box of s. It returns false if there is no such shape. The caller
 // holds p.mu.
-func (p *Pool) yield(s *shape) bool {
+func (p *Pool) yieldLocked(s *shape) bool {
 	var from *shape
 	for _, c := range p.shapes {
 		if len(c.ready) > c.least() && c.used.Before(s.used) && time.Since(c.used) > spare && (from == nil || c.used.Before(from.used)) {

@@ -1,4 +1,4 @@
-package app
+package pool
 
 import (
 	"bufio"
@@ -12,14 +12,14 @@ import (
 // free.
 const reserve = 10
 
-// hasRoom reports whether the machine has so many bytes of memory to spare. It
+// HasRoom reports whether the machine has so many bytes of memory to spare. It
 // returns true if the memory is unknown.
-func hasRoom(bytes int64) bool {
+func HasRoom(bytes int64) bool {
 	text, err := os.ReadFile("/proc/meminfo")
 	return err != nil || roomIn(text, bytes)
 }
 
-// roomIn is hasRoom for the text of /proc/meminfo.
+// roomIn is HasRoom for the text of /proc/meminfo.
 func roomIn(meminfo []byte, size int64) bool {
 	total, available := int64(-1), int64(-1)
 	for lines := bufio.NewScanner(bytes.NewReader(meminfo)); lines.Scan(); {

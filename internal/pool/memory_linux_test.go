@@ -1,8 +1,8 @@
-package app
+package pool
 
 import "testing"
 
-func TestRoom(t *testing.T) {
+func TestRoomInMachine(t *testing.T) {
 	for _, c := range []struct {
 		text string
 		size int64

@@ -1,0 +1,88 @@
+package prepare
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"slices"
+
+	"github.com/glovebox-dev/glovebox/internal/driver"
+	"github.com/glovebox-dev/glovebox/internal/guestapi"
+	"github.com/glovebox-dev/glovebox/internal/interpreter"
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
+)
+
+// Interpreters prepares the interpreters of a driver's boxes.
+type Interpreters struct {
+	// Runners say which languages have contexts, and which modules to import.
+	Runners interpreter.Table
+	// Driver makes the boxes, and perhaps keeps their images.
+	Driver driver.Driver
+}
+
+// prepared are the languages to warm, in order of preference. A warm box has an
+// interpreter of the first language that it supports.
+var prepared = []string{"python", "javascript"}
+
+// Start starts the interpreter that most runs need. A box whose image has none
+// is ready at once.
+func (p Interpreters) Start(ctx context.Context, b driver.Box, _ *driver.Spec) error {
+	client := guestapi.NewClient(b.Dial)
+	defer client.Close()
+	for _, language := range prepared {
+		runner, err := p.Runners.Find(language)
+		if err != nil || runner.Kernel == "" {
+			continue
+		}
+		env := interpreter.PackageEnv()
+		maps.Copy(env, runner.Environ(sandbox.WorkDir))
+		made, err := client.CreateContext(ctx, sandbox.User, &guestapi.ContextRequest{
+			ID:       guestapi.DefaultContextID(runner.Kernel),
+			Language: runner.Kernel,
+			Env:      env,
+			Prepare:  runner.Prepare,
+		})
+		if errors.Is(err, sandbox.NotFound) {
+			continue
+		}
+		if err != nil || len(runner.Prepare) == 0 {
+			return err
+		}
+		return client.PrepareContext(ctx, made.ID, nil) // after the interpreter's own start-up work
+	}
+	return nil
+}
+
+// Import makes the started interpreter import the modules that its runner and
+// the box's image name.
+func (p Interpreters) Import(ctx context.Context, b driver.Box, spec *driver.Spec) error {
+	client := guestapi.NewClient(b.Dial)
+	defer client.Close()
+	contexts, err := client.Contexts(ctx)
+	if err != nil {
+		return err
+	}
+	var image sandbox.Image
+	if k, err := driver.Images(p.Driver); err == nil && spec.Image != sandbox.ImageHost {
+		if image, err = k.Image(ctx, spec.Image); err != nil {
+			return err
+		}
+	}
+	labels := interpreter.ReadLabels(image.Config.Labels)
+	for _, c := range contexts {
+		var modules []string
+		if i := slices.IndexFunc(p.Runners, func(r interpreter.Runner) bool { return r.Kernel == c.Language && len(r.Warm) > 0 }); i >= 0 {
+			modules = p.Runners[i].Warm
+		}
+		if labels.Kernel(p.Runners) == c.Language {
+			modules = slices.Concat(modules, labels.Warm)
+		}
+		if len(modules) == 0 {
+			continue
+		}
+		if err := client.PrepareContext(ctx, c.ID, modules); err != nil {
+			return err
+		}
+	}
+	return nil
+}
