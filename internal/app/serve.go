@@ -146,7 +146,7 @@ func (s *System) ServeHTTP(ctx context.Context, lns Listeners, ready func()) err
 	opts.Listen = s.opts.Config.Server.Listen
 	opts.MCP, opts.E2B = server.Handler(), e2b
 	opts.Files = s.served
-	opts.Ports, opts.PreviewDomain = s.ports, s.ports.domain
+	opts.Ports, opts.PreviewDomain = s.ports, s.ports.Domain()
 	opts.CodeRunnerPaths = s.codeRunnerPaths()
 	opts.ServeMetrics = s.metrics != nil && lns.Metrics == nil
 	opts.Drain = func(ctx context.Context) error {
