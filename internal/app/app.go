@@ -21,13 +21,16 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/config"
 	"github.com/glovebox-dev/glovebox/internal/control"
 	"github.com/glovebox-dev/glovebox/internal/driver"
+	"github.com/glovebox-dev/glovebox/internal/driver/auto"
 	"github.com/glovebox-dev/glovebox/internal/engine"
 	"github.com/glovebox-dev/glovebox/internal/guestbin"
 	"github.com/glovebox-dev/glovebox/internal/hostfiles"
 	"github.com/glovebox-dev/glovebox/internal/httpserver"
 	"github.com/glovebox-dev/glovebox/internal/mcpserver"
 	"github.com/glovebox-dev/glovebox/internal/metrics"
+	"github.com/glovebox-dev/glovebox/internal/operator"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
+	"github.com/glovebox-dev/glovebox/internal/statedir"
 	"github.com/glovebox-dev/glovebox/internal/store"
 	"github.com/glovebox-dev/glovebox/internal/trace"
 	"github.com/glovebox-dev/glovebox/internal/workspace"
@@ -81,17 +84,17 @@ type System struct {
 	// Engine makes sandboxes and runs programs in them. Edges send it all their
 	// requests.
 	Engine *engine.Engine
+	// Operator sees and stops the objects of all principals, for the command line.
+	*operator.Operator
 
 	opts   Options
 	log    *slog.Logger
-	driver driver.Driver
-	// fallback is the reason why "auto" took a driver without a kernel of its
-	// own; "" if it took none.
-	fallback string
-	warmer   *warmer // nil without a pool
-	store    *store.Store
-	auth     *auth.Auth
-	host     *hostfiles.Directories // allowed directories of a client on this machine; nil if detached
+	choice auto.Choice
+	driver driver.Driver // the chosen driver, or the pool around it
+	warmer *warmer       // nil without a pool
+	store  *store.Store
+	auth   *auth.Auth
+	host   *hostfiles.Directories // allowed directories of a client on this machine; nil if detached
 
 	workspaces workspace.Keeper
 	served     *files      // nil unless over HTTP
@@ -128,14 +131,15 @@ func Open(ctx context.Context, opts Options) (_ *System, err error) {
 			sink = s.traces.Take
 		}
 	}
-	if err := makeStateDir(c.StateDir); err != nil {
+	if err := statedir.Make(c.StateDir, store.FileName); err != nil {
 		return nil, err
 	}
 	guest, err := guestbin.Path(c.StateDir)
 	if err != nil {
 		return nil, err
 	}
-	s.driver, s.fallback, err = opts.makeDriver(ctx, DriverOptions{StateDir: c.StateDir, Guest: guest, Images: c.Images, Docker: c.Docker, E2B: c.E2B, Log: s.log})
+	s.choice, err = opts.makeDriver(ctx, DriverOptions{StateDir: c.StateDir, Guest: guest, Images: c.Images, Docker: c.Docker, E2B: c.E2B, Log: s.log})
+	s.driver = s.choice.Driver
 	if err != nil {
 		return nil, err
 	}
@@ -178,7 +182,7 @@ func Open(ctx context.Context, opts Options) (_ *System, err error) {
 		Defaults:        c.Sandbox.Default.Limits(),
 		Maxima:          c.Sandbox.Maximum.Limits(),
 		AllowUnenforced: c.Sandbox.AllowUnenforced,
-		Boundary:        s.boundary(),
+		Boundary:        s.choice.Control(c.RequireIsolation),
 		Network:         c.Network.Asked(),
 		MaxNetwork:      c.Network.Most(),
 		NetworkTerms:    c.Network.Terms(),
@@ -204,6 +208,9 @@ func Open(ctx context.Context, opts Options) (_ *System, err error) {
 	if err != nil {
 		return nil, err
 	}
+	s.Operator = operator.New(operator.Options{
+		Store: s.store, Engine: s.Engine, Driver: s.driver, Quota: c.Workspace.Quota(), Spawn: s.background.Go,
+	})
 	if s.metrics != nil {
 		s.metrics.Watch(s.state)
 		s.metrics.Shares(append(s.shares.Stats(), s.mcpShares.Stats()...)...)

@@ -76,7 +76,7 @@ func TestBoundary(t *testing.T) {
 					return stubDriver{info: driver.Info{Name: name, Boundary: boundary}, probe: test.probe[name], closed: &closed}, nil
 				}
 			}
-			d, fallback, err := opts.makeDriver(t.Context(), DriverOptions{Log: slog.New(slog.DiscardHandler)})
+			choice, err := opts.makeDriver(t.Context(), DriverOptions{Log: slog.New(slog.DiscardHandler)})
 			if test.err != "" {
 				if sandbox.KindOf(err) != sandbox.Unsupported || !strings.Contains(err.Error(), test.err) || !strings.Contains(sandbox.HintOf(err), test.hint) {
 					t.Fatalf("error %v (kind %s, hint %q), want %q of kind unsupported, and %q", err, sandbox.KindOf(err), sandbox.HintOf(err), test.err, test.hint)
@@ -89,8 +89,8 @@ func TestBoundary(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			if got := d.Info().Name; got != test.want || fallback != test.fallback {
-				t.Errorf("driver %s, fallback %q; want %s and %q", got, fallback, test.want, test.fallback)
+			if got := choice.Driver.Info().Name; got != test.want || choice.Fallback != test.fallback {
+				t.Errorf("driver %s, fallback %q; want %s and %q", got, choice.Fallback, test.want, test.fallback)
 			}
 			if closed != made-1 {
 				t.Errorf("%d drivers were made and %d closed; want one to be left", made, closed)

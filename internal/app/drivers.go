@@ -2,8 +2,6 @@ package app
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"log/slog"
 	"maps"
 	"slices"
@@ -11,6 +9,7 @@ import (
 
 	"github.com/glovebox-dev/glovebox/internal/config"
 	"github.com/glovebox-dev/glovebox/internal/driver"
+	"github.com/glovebox-dev/glovebox/internal/driver/auto"
 	"github.com/glovebox-dev/glovebox/internal/driver/docker"
 	"github.com/glovebox-dev/glovebox/internal/driver/e2b"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
@@ -88,61 +87,34 @@ func (o Options) candidates(name string) ([]string, map[string]Maker, error) {
 		"the drivers are: %s", strings.Join(append([]string{config.DriverAuto}, slices.Sorted(maps.Keys(known))...), ", "))
 }
 
-// makeDriver makes the configured driver. With several candidates, it takes the
-// first that works here. If none works, it returns the first candidate, so that
-// the driver's own error explains why. If "auto" took a driver without a kernel
-// of its own, fallback is the reason. The error is of kind Unsupported if the
-// configuration requires a kernel and no usable driver has one.
-func (o Options) makeDriver(ctx context.Context, with DriverOptions) (_ driver.Driver, fallback string, err error) {
+// makeDriver makes the configured driver; see [auto.Choose].
+func (o Options) makeDriver(ctx context.Context, with DriverOptions) (auto.Choice, error) {
 	names, known, err := o.candidates(o.Config.Driver)
 	if err != nil {
-		return nil, "", err
+		return auto.Choice{}, err
 	}
-	tried := &attempts{}
-	var first driver.Driver
-	defer func() {
-		if err != nil && first != nil {
-			err = errors.Join(err, first.Close())
-		}
-	}()
+	choose := auto.Options{
+		RequireKernel: o.Config.RequireIsolation == config.IsolationKernel && !o.Passive && !o.Looks,
+		Log:           with.Log,
+	}
 	for _, name := range names {
-		d, err := known[name](with)
-		if err != nil {
-			return nil, "", fmt.Errorf("make driver %s: %w", name, err)
-		}
-		boundary := d.Info().Boundary
-		if o.Config.RequireIsolation == config.IsolationKernel && !o.Passive && !o.Looks && !boundary.OwnKernel() {
-			tried.weak = append(tried.weak, fmt.Sprintf("%s has a boundary of another kind: %s", name, boundary))
-			if err := d.Close(); err != nil {
-				return nil, "", err
-			}
-			continue
-		}
-		// A passive caller should not wait for the probe.
-		if len(names) == 1 || o.Passive && slices.Contains(embedded(), name) {
-			return d, "", nil
-		}
-		err = d.Probe(ctx)
-		if err == nil {
-			if !boundary.OwnKernel() {
-				fallback = tried.reason()
-			}
-			if first != nil {
-				err = first.Close()
-			}
-			first = nil
-			return d, fallback, err
-		}
-		with.Log.Info("driver not used", "driver", name, "error", err)
-		tried.failed(name, boundary, err)
-		if first == nil {
-			first = d
-		} else if err := d.Close(); err != nil {
-			return nil, "", err
-		}
+		choose.Candidates = append(choose.Candidates, auto.Candidate{
+			Name:     name,
+			Make:     func() (driver.Driver, error) { return known[name](with) },
+			Unprobed: o.Passive && slices.Contains(embedded(), name), // a passive caller should not wait
+		})
 	}
-	if len(tried.weak) > 0 {
-		return nil, "", tried.refusal()
+	return auto.Choose(ctx, choose)
+}
+
+// Fallback returns one line that says that "auto" took a driver without a kernel
+// of its own, and why. It returns "" if "auto" did not.
+func (s *System) Fallback() string { return s.choice.Notice() }
+
+// checkBoundary reports the boundary of sandboxes here.
+func (s *System) checkBoundary() Check {
+	if line := s.Fallback(); line != "" {
+		return Check{Name: "boundary", Status: CheckWarning, Detail: line}
 	}
-	return first, "", nil
+	return Check{Name: "boundary", Status: CheckOK, Detail: string(s.driver.Info().Boundary)}
 }

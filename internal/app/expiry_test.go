@@ -12,6 +12,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/glovebox-dev/glovebox/internal/auth"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
@@ -81,7 +82,7 @@ func TestExpiredTokenEndsStreams(t *testing.T) {
 	select {
 	case name := <-over:
 		t.Errorf("%s ended half a minute after its token", name)
-	case <-time.After(revokedEvery + time.Second):
+	case <-time.After(auth.RevocationEvery + time.Second):
 	}
 	passed.Store(int64(6*time.Minute + 5*time.Second))
 	limit := time.After(15 * time.Second)

@@ -3,7 +3,6 @@ package app
 import (
 	"context"
 	"fmt"
-	"slices"
 	"strings"
 
 	"github.com/glovebox-dev/glovebox/internal/driver"
@@ -45,7 +44,7 @@ func mend(ctx context.Context, opts Options) (c Check, ok bool) {
 	if sys.driver.Probe(ctx) != nil {
 		return Check{}, false
 	}
-	removed, waiting, err := sys.sweep(ctx)
+	removed, waiting, err := sys.RemoveLeftovers(ctx)
 	if err != nil {
 		c = failed(name, err)
 		c.Status = CheckWarning
@@ -61,65 +60,6 @@ func mend(ctx context.Context, opts Options) (c Check, ok bool) {
 		c.Fix = "start the server, which takes them over, or stop them: glovebox stop " + strings.Join(waiting, " ")
 	}
 	return c, true
-}
-
-// sweep removes leftovers. It returns their names, and the sandboxes that wait
-// for a server to take them over.
-func (s *System) sweep(ctx context.Context) (removed, waiting []string, err error) {
-	before, err := s.remains(ctx)
-	if err != nil {
-		return nil, nil, err
-	}
-	if err := s.Engine.Sweep(ctx); err != nil {
-		return nil, nil, err
-	}
-	after, err := s.remains(ctx)
-	if err != nil {
-		return nil, nil, err
-	}
-	for _, id := range before {
-		if !slices.Contains(after, id) {
-			removed = append(removed, "sandbox "+id)
-		}
-	}
-	others, err := driver.Leftovers(ctx, s.driver, true)
-	if err != nil {
-		return nil, nil, err
-	}
-	live, err := s.store.LiveSandboxes(ctx)
-	if err != nil {
-		return nil, nil, err
-	}
-	for _, rec := range live {
-		alive, err := s.store.OwnerAlive(rec.Owner)
-		if err != nil {
-			return nil, nil, err
-		}
-		if !alive && rec.Driver == s.DriverName() {
-			waiting = append(waiting, rec.ID)
-		}
-	}
-	return append(removed, others...), waiting, nil
-}
-
-// remains returns the sandboxes that are live in the store, or that the driver
-// lists.
-func (s *System) remains(ctx context.Context) ([]string, error) {
-	ids, err := s.driver.List(ctx)
-	if err != nil {
-		return nil, err
-	}
-	live, err := s.store.LiveSandboxes(ctx)
-	if err != nil {
-		return nil, err
-	}
-	for _, rec := range live {
-		if rec.Driver == s.DriverName() {
-			ids = append(ids, rec.ID)
-		}
-	}
-	slices.Sort(ids)
-	return slices.Compact(ids), nil
 }
 
 // checkLeftovers reports the leftovers that Mend would remove, except sandboxes.

@@ -158,14 +158,14 @@ func (s *System) ServeHTTP(ctx context.Context, lns Listeners, ready func()) err
 		return err
 	}
 	doors := []door{{front, lns.MCP}}
-	watch := &revocation{auth: s.auth, log: s.log, requests: []opened{front}, sessions: []opened{server}}
+	watch := &auth.Revocation{Auth: s.auth, Log: s.log, Requests: []auth.Opened{front}, Sessions: []auth.Opened{server}}
 	if lns.E2B != nil {
 		f, err := s.e2bFront(e2b)
 		if err != nil {
 			return err
 		}
 		doors = append(doors, door{f, lns.E2B})
-		watch.requests = append(watch.requests, f)
+		watch.Requests = append(watch.Requests, f)
 	}
 	if lns.Metrics != nil {
 		f, err := s.metricsFront()
@@ -176,7 +176,7 @@ func (s *System) ServeHTTP(ctx context.Context, lns Listeners, ready func()) err
 	}
 	watching, stop := context.WithCancel(ctx)
 	var watched sync.WaitGroup
-	watched.Go(func() { watch.run(watching) })
+	watched.Go(func() { watch.Run(watching) })
 	defer watched.Wait()
 	defer stop()
 	ready()

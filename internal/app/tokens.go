@@ -3,10 +3,12 @@ package app
 import (
 	"context"
 	"errors"
+	"path/filepath"
 
 	"github.com/glovebox-dev/glovebox/internal/auth"
 	"github.com/glovebox-dev/glovebox/internal/config"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
+	"github.com/glovebox-dev/glovebox/internal/statedir"
 	"github.com/glovebox-dev/glovebox/internal/store"
 )
 
@@ -20,7 +22,7 @@ type Tokens struct {
 // OpenTokens opens the tokens of c's state directory. It needs no driver, so it
 // works on machines without sandboxes. The caller closes them.
 func OpenTokens(ctx context.Context, c config.Config) (*Tokens, error) {
-	if err := makeStateDir(c.StateDir); err != nil {
+	if err := statedir.Make(c.StateDir, store.FileName); err != nil {
 		return nil, err
 	}
 	db, err := store.Open(ctx, store.Options{Dir: c.StateDir})
@@ -55,3 +57,25 @@ func (t *Tokens) Revoke(ctx context.Context, idOrName string) error {
 
 // Close closes the store.
 func (t *Tokens) Close() error { return t.store.Close() }
+
+// firstToken returns the token of the first start, and the file for its text.
+func (s *System) firstToken() *auth.FirstToken {
+	return &auth.FirstToken{Auth: s.auth, Path: filepath.Join(s.opts.Config.StateDir, "token")}
+}
+
+// FirstToken makes a token and returns its text if there is none in force, or if
+// replace is true. Otherwise it returns "".
+func (s *System) FirstToken(ctx context.Context, replace bool) (string, error) {
+	return s.firstToken().Make(ctx, replace)
+}
+
+// KeepToken writes the text that [System.FirstToken] returned to a file in the
+// state directory that only its owner can read. It returns the path. If the
+// write fails, it revokes the token.
+func (s *System) KeepToken(ctx context.Context, text string) (string, error) {
+	f := s.firstToken()
+	if err := f.Keep(ctx, text); err != nil {
+		return "", err
+	}
+	return f.Path, nil
+}

@@ -1,7 +1,7 @@
 // Package auth identifies the caller. It makes and verifies bearer tokens, and
 // carries the resulting identity in a context.
 //
-// The edges (mcpserver, httpserver, e2bapi, dashboard) import it, and app, which
+// The edges (mcpserver, httpserver, e2bapi) import it, and app, which
 // makes the one [Auth] of a program. An Auth needs no Close: it lives as long as
 // the store that it was given. All types are safe for concurrent use.
 package auth

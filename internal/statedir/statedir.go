@@ -1,4 +1,8 @@
-package app
+// Package statedir makes the state directory, which only its owner may use.
+//
+// Package app calls it before it opens anything in the directory. The package
+// keeps no state.
+package statedir
 
 import (
 	"errors"
@@ -8,13 +12,13 @@ import (
 	"path/filepath"
 
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
-	"github.com/glovebox-dev/glovebox/internal/store"
 )
 
-// makeStateDir makes the state directory, accessible only to its owner. If an
-// existing directory is accessible to others and belongs to this user, it
-// changes the mode.
-func makeStateDir(dir string) error {
+// Make makes the state directory, accessible only to its owner. If an existing
+// directory is accessible to others and belongs to this user, it changes the
+// mode. It changes no directory with files but without the file known, the
+// database.
+func Make(dir, known string) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return sandbox.WithHint(sandbox.Errorf(sandbox.Unavailable, "make state directory: %w", err),
 			"name another with --state-dir or GLOVEBOX_STATE_DIR")
@@ -37,7 +41,7 @@ func makeStateDir(dir string) error {
 			"have its owner run chmod 700 %s, or name another with --state-dir or GLOVEBOX_STATE_DIR", dir)
 	}
 	// Do not change the mode of a directory with other files, such as /tmp.
-	_, err = os.Lstat(filepath.Join(dir, store.FileName))
+	_, err = os.Lstat(filepath.Join(dir, known))
 	if errors.Is(err, fs.ErrNotExist) {
 		if _, err = d.Readdirnames(1); err == nil {
 			return sandbox.WithHint(sandbox.Errorf(sandbox.Invalid, "state directory %s: others may look into it, and it has files that are not Glovebox's", dir),

@@ -1,6 +1,6 @@
 //go:build unix
 
-package app
+package statedir
 
 import (
 	"os"
@@ -9,8 +9,10 @@ import (
 	"testing"
 
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
-	"github.com/glovebox-dev/glovebox/internal/store"
 )
+
+// database is the file by which a state directory is known.
+const database = "state.db"
 
 func TestStateDir(t *testing.T) {
 	mode := func(t *testing.T, dir string) os.FileMode {
@@ -40,7 +42,7 @@ func TestStateDir(t *testing.T) {
 	refused := func(t *testing.T, dir, want string) {
 		t.Helper()
 		before := mode(t, dir)
-		err := makeStateDir(dir)
+		err := Make(dir, database)
 		if err == nil || !strings.Contains(err.Error(), want) || !strings.Contains(sandbox.HintOf(err), "chmod 700 "+dir) {
 			t.Errorf("error %v, hint %q, want %q and how to mend it", err, sandbox.HintOf(err), want)
 		}
@@ -51,12 +53,12 @@ func TestStateDir(t *testing.T) {
 	for name, dir := range map[string]string{
 		"new":            filepath.Join(t.TempDir(), "a", "b"),
 		"empty":          mk(t, 0o755),
-		"used":           mk(t, 0o755, store.FileName, "other"),
-		"group":          mk(t, 0o750, store.FileName),
+		"used":           mk(t, 0o755, database, "other"),
+		"group":          mk(t, 0o750, database),
 		"closed already": mk(t, 0o700, "other"),
 	} {
 		t.Run(name, func(t *testing.T) {
-			if err := makeStateDir(dir); err != nil {
+			if err := Make(dir, database); err != nil {
 				t.Fatal(err)
 			}
 			if got := mode(t, dir); got != 0o700 {

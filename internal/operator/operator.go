@@ -1,0 +1,169 @@
+package operator
+
+import (
+	"context"
+	"errors"
+
+	"github.com/glovebox-dev/glovebox/internal/driver"
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
+	"github.com/glovebox-dev/glovebox/internal/store"
+)
+
+// Engine does the operator's requests in the name of an object's principal.
+type Engine interface {
+	Get(ctx context.Context, p sandbox.Principal, id string) (sandbox.Sandbox, error)
+	Stop(ctx context.Context, p sandbox.Principal, id string) error
+	Follow(ctx context.Context, p sandbox.Principal, runID string, emit func(sandbox.StreamName, []byte) error) error
+	ReadOutput(ctx context.Context, p sandbox.Principal, runID string, stream sandbox.StreamName, offset, limit int64) (data []byte, total int64, err error)
+	Connections(ctx context.Context, p sandbox.Principal, id string, limit int) ([]sandbox.Connection, error)
+	Sweep(ctx context.Context) error
+}
+
+// Options are the parameters of [New]. All are required.
+type Options struct {
+	Store  *store.Store
+	Engine Engine
+	Driver driver.Driver
+	// Quota is the quota of each workspace.
+	Quota sandbox.WorkspaceUsage
+	// Spawn runs a function in a goroutine for which the caller waits.
+	Spawn func(func())
+}
+
+// An Operator sees and stops the objects of all principals. It is safe for
+// concurrent use.
+type Operator struct {
+	store  *store.Store
+	engine Engine
+	driver driver.Driver
+	quota  sandbox.WorkspaceUsage
+	spawn  func(func())
+}
+
+// New returns an Operator. It has no resources of its own.
+func New(o Options) *Operator {
+	return &Operator{store: o.Store, engine: o.Engine, driver: o.Driver, quota: o.Quota, spawn: o.Spawn}
+}
+
+// Sandboxes returns every live sandbox of the state directory.
+func (o *Operator) Sandboxes(ctx context.Context) ([]sandbox.Sandbox, error) {
+	records, err := o.store.LiveSandboxes(ctx)
+	if err != nil {
+		return nil, err
+	}
+	var list []sandbox.Sandbox
+	for _, r := range records {
+		// The engine adds the state that the record lacks.
+		box, err := o.engine.Get(ctx, r.Principal, r.ID)
+		if errors.Is(err, sandbox.NotFound) || err == nil && box.State == sandbox.Stopped {
+			continue // it ended meanwhile
+		}
+		if err != nil {
+			return nil, err
+		}
+		list = append(list, box)
+	}
+	return list, nil
+}
+
+// StopSandbox stops any principal's sandbox. The error wraps [sandbox.NotFound]
+// if there is none.
+func (o *Operator) StopSandbox(ctx context.Context, id string) error {
+	if !sandbox.ValidID(id) {
+		return sandbox.WithHint(sandbox.Errorf(sandbox.Invalid, "%q is not the name of a sandbox", id), "glovebox ps lists them")
+	}
+	r, err := o.store.Sandbox(ctx, id)
+	if err != nil {
+		return err
+	}
+	return o.engine.Stop(ctx, r.Principal, id)
+}
+
+// Logs calls emit with the output of a run, or of each run of a sandbox in turn.
+// With follow, it continues until the run has ended; otherwise it emits the
+// existing output.
+func (o *Operator) Logs(ctx context.Context, id string, follow bool, emit func(sandbox.StreamName, []byte) error) error {
+	switch {
+	case sandbox.ValidRunID(id):
+		return o.logs(ctx, id, follow, emit)
+	case sandbox.ValidID(id):
+		if _, err := o.store.Sandbox(ctx, id); err != nil {
+			return err
+		}
+		runs, err := o.store.Runs(ctx, id)
+		if err != nil {
+			return err
+		}
+		for _, r := range runs {
+			if err := o.logs(ctx, r.ID, follow, emit); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	return sandbox.WithHint(sandbox.Errorf(sandbox.Invalid, "%q is not the name of a run or a sandbox", id), "glovebox ps lists sandboxes")
+}
+
+// logsPiece is the maximum size of one read of output, in bytes.
+const logsPiece = 256 << 10
+
+func (o *Operator) logs(ctx context.Context, id string, follow bool, emit func(sandbox.StreamName, []byte) error) error {
+	run, err := o.store.Run(ctx, id)
+	if err != nil {
+		return err
+	}
+	if follow || run.Status == sandbox.RunFinished {
+		return o.engine.Follow(ctx, run.Principal, id, emit)
+	}
+	for _, stream := range []sandbox.StreamName{sandbox.Stdout, sandbox.Stderr} {
+		for offset, total := int64(0), int64(1); offset < total; {
+			var data []byte
+			data, total, err = o.engine.ReadOutput(ctx, run.Principal, id, stream, offset, logsPiece)
+			if err != nil {
+				return err
+			}
+			if len(data) == 0 {
+				break
+			}
+			if err := emit(stream, data); err != nil {
+				return err
+			}
+			offset += int64(len(data))
+		}
+	}
+	return nil
+}
+
+// Connections returns the latest recorded connections of any principal's
+// sandbox, at most limit, the oldest first. The error wraps [sandbox.NotFound]
+// if there is no such sandbox.
+func (o *Operator) Connections(ctx context.Context, id string, limit int) ([]sandbox.Connection, error) {
+	if !sandbox.ValidID(id) {
+		return nil, sandbox.WithHint(sandbox.Errorf(sandbox.Invalid, "%q is not the name of a sandbox", id), "glovebox ps lists them")
+	}
+	r, err := o.store.Sandbox(ctx, id)
+	if err != nil {
+		return nil, err
+	}
+	return o.engine.Connections(ctx, r.Principal, id, limit)
+}
+
+// A Workspace is a workspace and its principal.
+type Workspace struct {
+	sandbox.Workspace
+	Principal sandbox.Principal `json:"principal"`
+}
+
+// Workspaces returns every workspace of the state directory.
+func (o *Operator) Workspaces(ctx context.Context) ([]Workspace, error) {
+	records, err := o.store.Workspaces(ctx, "")
+	if err != nil {
+		return nil, err
+	}
+	list := []Workspace{}
+	for _, r := range records {
+		r.Quota = o.quota
+		list = append(list, Workspace{r.Workspace, r.Principal})
+	}
+	return list, nil
+}
