@@ -2,17 +2,13 @@ package app
 
 import (
 	"context"
-	"errors"
 	"io"
-	"net"
-	"net/http"
-	"net/url"
-	"runtime"
 	"strings"
 	"time"
 
 	"github.com/glovebox-dev/glovebox/internal/driver"
 	"github.com/glovebox-dev/glovebox/internal/engine"
+	"github.com/glovebox-dev/glovebox/internal/image/dockersave"
 	"github.com/glovebox-dev/glovebox/internal/imagebuild"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
@@ -70,26 +66,6 @@ type ImageBuild struct {
 	Progress func(sandbox.ImageProgress)
 }
 
-// buildLimits returns the default limits of a sandbox for a build, within the
-// operator's maxima. Installing packages needs more than running a program.
-func (s *System) buildLimits() sandbox.Limits {
-	l := sandbox.Limits{CPUs: float64(runtime.NumCPU()), MemoryBytes: 2 << 30, DiskBytes: 16 << 30, Processes: 1024}
-	most := s.opts.Config.Sandbox.Maximum.Limits()
-	if most.CPUs > 0 {
-		l.CPUs = min(l.CPUs, most.CPUs)
-	}
-	if most.MemoryBytes > 0 {
-		l.MemoryBytes = min(l.MemoryBytes, most.MemoryBytes)
-	}
-	if most.DiskBytes > 0 {
-		l.DiskBytes = min(l.DiskBytes, most.DiskBytes)
-	}
-	if most.Processes > 0 {
-		l.Processes = min(l.Processes, most.Processes)
-	}
-	return l
-}
-
 // BuildImage builds an image from a Dockerfile for the operator: by the driver's
 // container engine if it has one, else in a sandbox. It writes the build's
 // output to said.
@@ -103,7 +79,8 @@ func (s *System) BuildImage(ctx context.Context, order ImageBuild, said io.Write
 
 func (s *System) buildImage(ctx context.Context, order ImageBuild, said io.Writer) (sandbox.Image, error) {
 	if b, ok := driver.Ability[driver.ImageBuilder](s.driver); ok {
-		return buildByEngine(ctx, b, order, said)
+		build := driver.ImageBuild{Name: order.Name, Args: order.Args, Network: order.Network}
+		return imagebuild.ByEngine(ctx, b, order.Dir, build, said)
 	}
 	images, ok := driver.Ability[imageMaker](s.driver)
 	if !ok {
@@ -116,28 +93,10 @@ func (s *System) buildImage(ctx context.Context, order ImageBuild, said io.Write
 	}
 	b := imagebuild.Build{
 		Sandboxes: s.Engine, Images: builderImages{images, s.Engine}, Dir: order.Dir, Name: order.Name, Args: order.Args,
-		Limits: order.Limits.Or(s.buildLimits()), Network: network, Timeout: time.Duration(s.opts.Config.Run.MaxTimeout),
+		Limits: order.Limits.Or(imagebuild.Limits(s.opts.Config.Sandbox.Maximum.Limits())), Network: network, Timeout: time.Duration(s.opts.Config.Run.MaxTimeout),
 		Said: said, Progress: order.Progress,
 	}
 	return b.Run(ctx)
-}
-
-// buildByEngine sends the packed directory to a container engine. An error in
-// reading the directory is reported instead of the engine's.
-func buildByEngine(ctx context.Context, b driver.ImageBuilder, order ImageBuild, said io.Writer) (sandbox.Image, error) {
-	r, w := io.Pipe()
-	packed := make(chan error, 1)
-	go func() {
-		err := imagebuild.Pack(w, order.Dir)
-		w.CloseWithError(err)
-		packed <- err
-	}()
-	i, err := b.BuildImage(ctx, driver.ImageBuild{Context: r, Name: order.Name, Args: order.Args, Network: order.Network}, said)
-	r.Close()
-	if packErr := <-packed; packErr != nil && !errors.Is(packErr, io.ErrClosedPipe) {
-		return sandbox.Image{}, sandbox.Wrap(packErr, "build image", order.Name)
-	}
-	return i, err
 }
 
 // An imageMaker keeps images and makes new images from them.
@@ -172,38 +131,13 @@ func (s *System) LoadImages(ctx context.Context, path string, r io.Reader, name 
 	return list, s.Engine.AdoptImages(ctx, list...)
 }
 
-// defaultDocker is where a Docker engine listens if DOCKER_HOST is not set.
-const defaultDocker = "unix:///var/run/docker.sock"
-
 // LoadDockerImage copies an image from a Docker engine on this machine. host is
 // the value of DOCKER_HOST, or "".
 func (s *System) LoadDockerImage(ctx context.Context, host, name string, progress func(sandbox.ImageProgress)) ([]sandbox.Image, error) {
-	if host == "" {
-		host = defaultDocker
-	}
-	path, ok := strings.CutPrefix(host, "unix://")
-	if !ok {
-		return nil, sandbox.WithHint(sandbox.Errorf(sandbox.Unsupported, "DOCKER_HOST: %s is not on this machine", host),
-			"use docker save %s | glovebox images load -", name)
-	}
-	client := http.Client{Transport: &http.Transport{DialContext: func(ctx context.Context, _, _ string) (net.Conn, error) {
-		return new(net.Dialer).DialContext(ctx, "unix", path)
-	}}}
-	defer client.CloseIdleConnections()
-	// The host part of the URL is ignored on a socket.
-	address := "http://docker/images/get?names=" + url.QueryEscape(name)
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, address, nil)
+	archive, err := dockersave.Open(ctx, host, name)
 	if err != nil {
 		return nil, err
 	}
-	resp, err := client.Do(req)
-	if err != nil {
-		return nil, sandbox.WithHint(sandbox.Errorf(sandbox.Unavailable, "docker at %s: %w", host, err), "check that it runs, and that you may use it")
-	}
-	defer resp.Body.Close()
-	if resp.StatusCode != http.StatusOK {
-		return nil, sandbox.WithHint(sandbox.Errorf(sandbox.NotFound, "docker has no image %s (it answers %s)", name, resp.Status),
-			"docker images lists those that it has")
-	}
-	return s.LoadImages(ctx, "", resp.Body, "", progress)
+	defer archive.Close()
+	return s.LoadImages(ctx, "", archive, "", progress)
 }

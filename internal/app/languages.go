@@ -3,10 +3,7 @@ package app
 import (
 	"context"
 	"maps"
-	"os"
-	"path/filepath"
 	"slices"
-	"strings"
 
 	"github.com/glovebox-dev/glovebox/internal/config"
 	"github.com/glovebox-dev/glovebox/internal/driver"
@@ -32,14 +29,8 @@ func LanguageOf(c config.Languages, file string) (language string, known []strin
 	if err != nil {
 		return "", nil, err
 	}
-	ext := strings.ToLower(strings.TrimPrefix(filepath.Ext(file), "."))
-	for _, r := range table {
-		if ext != "" && (strings.ToLower(r.Extension) == ext || r.Language == ext || slices.Contains(r.Aliases, ext)) {
-			return r.Language, nil, nil
-		}
-		known = append(known, r.Language)
-	}
-	return "", known, nil
+	language, known = table.OfFile(file)
+	return language, known, nil
 }
 
 // languages returns the languages of sandboxes whose creator names no image, and
@@ -78,33 +69,9 @@ func languagesOf(f driver.Features, runners interpreter.Table, labelled map[stri
 			languages = append(languages, coderunner.Language{Language: r.Language, Image: sandbox.ImageHost})
 		case !host && labelled[r.Language] == "":
 			languages = append(languages, coderunner.Language{Language: r.Language, Image: r.Image})
-		case host && installed(r):
+		case host && r.Installed():
 			languages = append(languages, coderunner.Language{Language: r.Language, Image: sandbox.ImageHost})
 		}
 	}
 	return languages
-}
-
-// systemPath is the search path for programs in sandboxes of the image host.
-var systemPath = []string{"/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin"}
-
-// installed reports whether this machine has a runner's programs in systemPath.
-func installed(r interpreter.Runner) bool {
-	here := func(program string) bool {
-		if filepath.IsAbs(program) {
-			_, err := os.Stat(program)
-			return err == nil
-		}
-		return slices.ContainsFunc(systemPath, func(dir string) bool {
-			info, err := os.Stat(filepath.Join(dir, program))
-			return err == nil && info.Mode().IsRegular() && info.Mode()&0o111 != 0
-		})
-	}
-	return slices.ContainsFunc(r.Variants, func(v interpreter.Variant) bool {
-		programs := v.Detect
-		if len(programs) == 0 {
-			programs = v.Command[:1]
-		}
-		return !slices.ContainsFunc(programs, func(p string) bool { return !here(p) })
-	})
 }

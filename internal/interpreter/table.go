@@ -50,6 +50,19 @@ func (t Table) Find(language string) (Runner, error) {
 		"use one of %s", strings.Join(names, ", "))
 }
 
+// OfFile guesses a program's language from the name of its file. If no language
+// matches, it returns the known languages.
+func (t Table) OfFile(file string) (language string, known []string) {
+	ext := strings.ToLower(strings.TrimPrefix(filepath.Ext(file), "."))
+	for _, r := range t {
+		if ext != "" && (strings.ToLower(r.Extension) == ext || r.Language == ext || slices.Contains(r.Aliases, ext)) {
+			return r.Language, nil
+		}
+		known = append(known, r.Language)
+	}
+	return "", known
+}
+
 // LoadDir returns the table with the runners of a directory added. It reads the
 // files with the ending .yaml or .yml, in the order of their names. An error is
 // of kind Invalid, and names the file and the fault in it.
