@@ -17,6 +17,7 @@ import (
 
 	"github.com/glovebox-dev/glovebox/internal/app"
 	"github.com/glovebox-dev/glovebox/internal/config"
+	"github.com/glovebox-dev/glovebox/internal/language"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 	"github.com/glovebox-dev/glovebox/internal/trace"
 )
@@ -213,7 +214,7 @@ func (p *program) runRequest(ctx context.Context, f runFlags, args []string, das
 		return req, usageError("the program has more than %s", sandbox.FormatBytes(maxProgram))
 	}
 	if req.Language == "" {
-		req.Language = "python"
+		req.Language = language.Default
 	}
 	return f.complete(req, p.Getenv)
 }

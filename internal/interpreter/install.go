@@ -6,26 +6,20 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/glovebox-dev/glovebox/internal/language"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
-
-// EnvDir is the directory into which packages are installed. It is in the
-// workspace, and so persists with it. Programs of packages are in its
-// subdirectory bin, which is on the guest's PATH.
-const EnvDir = sandbox.WorkDir + "/.glovebox"
-
-const nodeModules = EnvDir + "/lib/node_modules"
 
 // PackageEnv returns the variables by which programs find installed packages.
 // The variables of the runner and of the caller take precedence.
 func PackageEnv() map[string]string {
 	return map[string]string{
-		"PYTHONUSERBASE": EnvDir,
-		"NODE_PATH":      nodeModules,
+		"PYTHONUSERBASE": language.PackageDir,
+		"NODE_PATH":      language.NodeModules,
 	}
 }
 
-// An Installer installs packages into [EnvDir]. It runs a program of this
+// An Installer installs packages into [language.PackageDir]. It runs a program of this
 // package, which runs the sandbox's package manager. The last lines of its
 // output are the result, one line for each package. A line is "installed NAME
 // VERSION", or "present NAME VERSION" for a requested package that was there
@@ -58,7 +52,7 @@ var aptProgram string
 func Installers() []Installer {
 	return []Installer{
 		{
-			Name: "pip", Language: "python",
+			Name: "pip", Language: language.Python,
 			commands: [][]string{{"python3", "-c", pipProgram}},
 			needs:    "python3", remedy: "python3-pip",
 			hosts:    []string{"pypi.org:443", "files.pythonhosted.org:443"},
@@ -66,30 +60,30 @@ func Installers() []Installer {
 			env: map[string]string{
 				"PIP_NO_INPUT": "1", "PIP_DISABLE_PIP_VERSION_CHECK": "1", "PIP_NO_CACHE_DIR": "1", "PIP_NO_COLOR": "1",
 				"PIP_PROGRESS_BAR": "off", "PIP_NO_WARN_SCRIPT_LOCATION": "1",
-				// pip changes only EnvDir, not the system's environment.
+				// pip changes only language.PackageDir, not the system's environment.
 				"PIP_BREAK_SYSTEM_PACKAGES": "1",
 			},
 		},
 		{
-			Name: "npm", Language: "javascript",
+			Name: "npm", Language: language.JavaScript,
 			commands: [][]string{{"node", "-e", npmProgram, "--"}, {"bun", "-e", npmProgram, "--"}},
 			needs:    "npm", remedy: "npm",
 			hosts:    []string{"registry.npmjs.org:443"},
 			indexEnv: "NPM_CONFIG_REGISTRY",
 			env: map[string]string{
-				"NPM_CONFIG_PREFIX": EnvDir, "NPM_CONFIG_CACHE": "/tmp/.npm", "NPM_CONFIG_FUND": "false", "NPM_CONFIG_AUDIT": "false",
+				"NPM_CONFIG_PREFIX": language.PackageDir, "NPM_CONFIG_CACHE": "/tmp/.npm", "NPM_CONFIG_FUND": "false", "NPM_CONFIG_AUDIT": "false",
 				"NPM_CONFIG_UPDATE_NOTIFIER": "false", "NPM_CONFIG_PROGRESS": "false", "NPM_CONFIG_COLOR": "false",
 				// Bun puts node_modules into the first of these directories.
-				"BUN_INSTALL_GLOBAL_DIR": EnvDir + "/lib", "BUN_INSTALL_BIN": EnvDir + "/bin", "BUN_INSTALL_CACHE_DIR": "/tmp/.bun",
+				"BUN_INSTALL_GLOBAL_DIR": language.PackageDir + "/lib", "BUN_INSTALL_BIN": language.PackageDir + "/bin", "BUN_INSTALL_CACHE_DIR": "/tmp/.bun",
 			},
 		},
 		{
-			Name: "apt", Language: "bash",
+			Name: "apt", Language: language.Bash,
 			commands: [][]string{{"/bin/sh", "-c", aptProgram, "apt"}},
 			needs:    "apt-get", remedy: "apt",
 			hosts:    []string{"deb.debian.org", "security.debian.org"},
 			indexEnv: "GLOVEBOX_APT_SOURCE",
-			env:      map[string]string{"GLOVEBOX_ENV": EnvDir, "DEBIAN_FRONTEND": "noninteractive"},
+			env:      map[string]string{"GLOVEBOX_ENV": language.PackageDir, "DEBIAN_FRONTEND": "noninteractive"},
 		},
 	}
 }

@@ -20,6 +20,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/glovebox-dev/glovebox/internal/language"
 )
 
 // need skips the test without a program, and fails it if GLOVEBOX_REQUIRE names
@@ -47,7 +49,7 @@ func installBy(t *testing.T, i Installer, argv []string, path, dir, index string
 	env := []string{"HOME=" + t.TempDir(), "PATH=" + path}
 	for _, m := range []map[string]string{PackageEnv(), i.Environ(index)} {
 		for name, value := range m {
-			env = append(env, name+"="+strings.ReplaceAll(value, EnvDir, dir))
+			env = append(env, name+"="+strings.ReplaceAll(value, language.PackageDir, dir))
 		}
 	}
 	cmd := exec.CommandContext(t.Context(), argv[0], argv[1:]...)

@@ -15,6 +15,7 @@ import (
 	"context"
 	"strings"
 
+	"github.com/glovebox-dev/glovebox/internal/language"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
@@ -68,13 +69,6 @@ func (v Variant) Program() string {
 	return v.Command[0]
 }
 
-// Placeholders in a Command or an Env.
-const (
-	placeFile = "{file}" // the program's file
-	placeDir  = "{dir}"  // the file's directory, private to the run
-	placeCwd  = "{cwd}"  // the run's working directory
-)
-
 // FileName returns the name of a program's file in its directory.
 func (r Runner) FileName() string { return "main." + r.Extension }
 
@@ -82,7 +76,7 @@ func (r Runner) FileName() string { return "main." + r.Extension }
 func (r Runner) Environ(cwd string) map[string]string {
 	env := make(map[string]string, len(r.Env))
 	for name, value := range r.Env {
-		env[name] = strings.ReplaceAll(value, placeCwd, cwd)
+		env[name] = strings.ReplaceAll(value, language.PlaceCwd, cwd)
 	}
 	return env
 }
@@ -102,9 +96,9 @@ func (v Variant) Argv(dir, file string, args []string) []string {
 	argv := make([]string, 0, len(v.Command)+len(args))
 	for _, s := range v.Command {
 		switch s {
-		case placeFile:
+		case language.PlaceFile:
 			s = dir + "/" + file
-		case placeDir:
+		case language.PlaceDir:
 			s = dir
 		}
 		argv = append(argv, s)

@@ -13,6 +13,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/glovebox-dev/glovebox/internal/language"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
@@ -112,7 +113,7 @@ func TestTable(t *testing.T) {
 		}
 		for _, v := range r.Variants {
 			joined := strings.Join(v.Command, "\x00")
-			if !strings.Contains(joined, placeFile) && !strings.Contains(joined, "main."+r.Extension) {
+			if !strings.Contains(joined, language.PlaceFile) && !strings.Contains(joined, "main."+r.Extension) {
 				t.Errorf("%s: %q does not name the file", r.Language, v.Command)
 			}
 		}
@@ -127,7 +128,7 @@ func TestFindUnknown(t *testing.T) {
 }
 
 func TestArgv(t *testing.T) {
-	v := Variant{Command: []string{"p", "-x", placeFile, placeDir}}
+	v := Variant{Command: []string{"p", "-x", language.PlaceFile, language.PlaceDir}}
 	// A caller's argument that looks like a place stays what it is.
 	got := v.Argv("/d", "main.py", []string{"{file}", "b"})
 	if d := cmp.Diff([]string{"p", "-x", "/d/main.py", "/d", "{file}", "b"}, got); d != "" {

@@ -3,6 +3,8 @@ package interpreter
 import (
 	"slices"
 	"strings"
+
+	"github.com/glovebox-dev/glovebox/internal/language"
 )
 
 // Labels are the labels of an image that is made to run programs.
@@ -68,15 +70,15 @@ func (l Labels) Has(language string) bool { return slices.Contains(l.Languages, 
 // Own returns the runner that the labels describe, and whether there is one.
 // There is one only if Entry has {file}.
 func (l Labels) Own() (Runner, bool) {
-	if !l.Runner || !slices.Contains(l.Entry, placeFile) {
+	if !l.Runner || !slices.Contains(l.Entry, language.PlaceFile) {
 		return Runner{}, false
 	}
-	language := l.Languages[0]
+	name := l.Languages[0]
 	ext := l.Extension
 	if ext == "" {
-		ext = language
+		ext = name
 	}
-	r := Runner{Language: language, Extension: ext, Variants: []Variant{{Command: l.Entry}}}
+	r := Runner{Language: name, Extension: ext, Variants: []Variant{{Command: l.Entry}}}
 	return r, r.check() == nil
 }
 

@@ -8,7 +8,7 @@ import (
 
 // A Lister lists the packages of a sandbox by a program. The program writes a
 // line for each package: its name, its version, and a third word if the package
-// is installed in [EnvDir].
+// is installed in [language.PackageDir].
 type Lister struct {
 	Installer string
 	Argv      []string

@@ -13,6 +13,7 @@ import (
 
 	"go.yaml.in/yaml/v3"
 
+	"github.com/glovebox-dev/glovebox/internal/language"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
@@ -20,8 +21,24 @@ import (
 // not change once it is in use.
 type Table []Runner
 
-// kernels are the names of the guest's kernels.
-var kernels = []string{"python", "javascript", "typescript", "bash", "sh"}
+// Runners returns the built-in languages.
+func Runners() Table {
+	var table Table
+	for _, l := range language.All() {
+		r := Runner{
+			Language: l.Name, Aliases: l.Aliases, Extension: l.Extension, Env: l.Env, Version: l.VersionArg,
+			Warm: l.Warm, Installer: l.Installer, Package: l.Package, Image: l.Image,
+		}
+		for _, v := range l.Variants {
+			r.Variants = append(r.Variants, Variant(v))
+		}
+		if l.Context != nil {
+			r.Kernel = l.Name
+		}
+		table = append(table, r)
+	}
+	return table
+}
 
 // Bounds on an operator's runners: the bytes of a file, and the languages.
 const (
@@ -34,8 +51,8 @@ var unknownKey = regexp.MustCompile(`field (\S+) not found in type \S+`)
 
 // Find returns the runner of that language, by name or alias, in any case. If
 // the language is unknown, the error is of kind Invalid.
-func (t Table) Find(language string) (Runner, error) {
-	name := strings.ToLower(language)
+func (t Table) Find(name string) (Runner, error) {
+	name = strings.ToLower(name)
 	var names []string
 	for _, r := range t {
 		if r.Language == name || slices.Contains(r.Aliases, name) {
@@ -52,7 +69,7 @@ func (t Table) Find(language string) (Runner, error) {
 
 // OfFile guesses a program's language from the name of its file. If no language
 // matches, it returns the known languages.
-func (t Table) OfFile(file string) (language string, known []string) {
+func (t Table) OfFile(file string) (name string, known []string) {
 	ext := strings.ToLower(strings.TrimPrefix(filepath.Ext(file), "."))
 	for _, r := range t {
 		if ext != "" && (strings.ToLower(r.Extension) == ext || r.Language == ext || slices.Contains(r.Aliases, ext)) {
@@ -142,7 +159,7 @@ func (r Runner) check() error {
 			return fmt.Errorf("%s: variants: number %d has no command", r.Language, i+1)
 		}
 	}
-	if r.Kernel != "" && !slices.Contains(kernels, r.Kernel) {
+	if kernels := kernelNames(); r.Kernel != "" && !slices.Contains(kernels, r.Kernel) {
 		return fmt.Errorf("%s: kernel: %q is not one of %s", r.Language, r.Kernel, strings.Join(kernels, ", "))
 	}
 	if r.Installer != "" {
@@ -151,6 +168,15 @@ func (r Runner) check() error {
 		}
 	}
 	return nil
+}
+
+// kernelNames returns the names of the languages that have contexts.
+func kernelNames() []string {
+	var names []string
+	for _, l := range language.WithContexts() {
+		names = append(names, l.Name)
+	}
+	return names
 }
 
 // checkNames returns an error if several runners have the same name.

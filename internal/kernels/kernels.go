@@ -3,14 +3,13 @@ package kernels
 import (
 	_ "embed"
 	"path"
-	"slices"
-	"strings"
+
+	"github.com/glovebox-dev/glovebox/internal/language"
 )
 
 // A Program is the kernel of one language.
 type Program struct {
-	// Language is the name of the language: python, javascript, typescript, bash
-	// or sh.
+	// Language is the name of a language with contexts in the table of languages.
 	Language string
 	// Commands are the interpreters that run the kernel, in order of preference.
 	// The guest looks them up in the sandbox's PATH.
@@ -20,45 +19,23 @@ type Program struct {
 	Shell bool
 }
 
-// programs are all kernels. A TypeScript context is a JavaScript one whose runs
-// have their types removed. Every Bun can do that, but not every Node.
-var programs = []Program{
-	{Language: "python", Commands: []string{"python3", "python"}},
-	{Language: "javascript", Commands: []string{"node", "nodejs", "bun"}},
-	{Language: "typescript", Commands: []string{"bun", "node", "nodejs"}},
-	{Language: "bash", Commands: []string{"bash"}, Shell: true},
-	{Language: "sh", Commands: []string{"sh"}, Shell: true},
-}
-
-// aliases are other names of languages.
-var aliases = map[string]string{
-	"python3": "python", "py": "python",
-	"js": "javascript", "node": "javascript", "nodejs": "javascript",
-	"ts":    "typescript",
-	"shell": "bash",
-}
-
 // Languages returns the names of the languages that have a kernel.
 func Languages() []string {
 	var names []string
-	for _, p := range programs {
-		names = append(names, p.Language)
+	for _, l := range language.WithContexts() {
+		names = append(names, l.Name)
 	}
 	return names
 }
 
 // Find returns the kernel of a language, and whether there is one. The name or
 // alias may be in any case.
-func Find(language string) (Program, bool) {
-	name := strings.ToLower(language)
-	if full, ok := aliases[name]; ok {
-		name = full
-	}
-	i := slices.IndexFunc(programs, func(p Program) bool { return p.Language == name })
-	if i < 0 {
+func Find(name string) (Program, bool) {
+	l, ok := language.Find(name)
+	if !ok || l.Context == nil {
 		return Program{}, false
 	}
-	return programs[i], true
+	return Program{Language: l.Name, Commands: l.Context.Programs, Shell: l.Context.Shell}, true
 }
 
 //go:embed python/boot.py
@@ -86,15 +63,15 @@ var shellKernel string
 // kernel.
 func (p Program) Args(command string) []string {
 	switch p.Language {
-	case "python":
+	case language.Python:
 		return []string{"-c", pythonBoot}
-	case "javascript", "typescript":
+	case language.JavaScript, language.TypeScript:
 		if path.Base(command) == "bun" {
 			// Bun would otherwise fetch a missing module.
 			return []string{"--no-install", "-e", javascriptBoot}
 		}
 		return []string{"-e", javascriptBoot}
-	case "bash":
+	case language.Bash:
 		// The shell reads its requests as a script from descriptor 0. Programs
 		// of the user never inherit that descriptor.
 		return []string{"--norc", "--noprofile", "-c", `exec "$0" --norc --noprofile -s <&3`, command}

@@ -10,6 +10,8 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/glovebox-dev/glovebox/internal/language"
 )
 
 const (
@@ -38,7 +40,7 @@ func (p Program) Start(command string, init Init) []byte {
 		return p.shell(command, init.Key, true)
 	}
 	source, hello := pieces(pythonKernel), map[string]any{"op": "init", "key": init.Key, "prepare": init.Prepare, "rich": pieces(pythonRich)}
-	if p.Language != "python" {
+	if p.Language != language.Python {
 		source, hello = []string{javascriptKernel}, map[string]any{"op": "init", "key": init.Key, "prepare": init.Prepare, "transform": javascriptTransform}
 	}
 	var b []byte
@@ -145,7 +147,7 @@ var shellDescriptors = []struct{ word, bash, sh string }{
 func (p Program) numbered(script string) string {
 	for _, d := range shellDescriptors {
 		n := d.sh
-		if p.Language == "bash" {
+		if p.Language == language.Bash {
 			n = d.bash
 		}
 		script = strings.ReplaceAll(script, d.word, n)
@@ -156,7 +158,7 @@ func (p Program) numbered(script string) string {
 // shell returns the shell kernel for a kind of shell.
 func (p Program) shell(command, key string, first bool) []byte {
 	self := quote(command) + " -s"
-	if p.Language == "bash" {
+	if p.Language == language.Bash {
 		self = quote(command) + " --norc --noprofile -s"
 	}
 	var out strings.Builder
@@ -206,7 +208,7 @@ func (p Program) shellRun(r Run) []byte {
 	// A syntax error in eval ends a POSIX shell. With "command eval" it does
 	// not.
 	eval := "eval"
-	if p.Language != "bash" {
+	if p.Language != language.Bash {
 		eval = "command eval"
 	}
 	fmt.Fprintf(&b, "%s \"$__gb_code\" 0<%s 1>&F_OUT 2>&F_ERR\n__gb_status=$?\n", eval, input)

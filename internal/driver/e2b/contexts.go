@@ -20,6 +20,7 @@ import (
 
 	"github.com/glovebox-dev/glovebox/internal/atomicfile"
 	"github.com/glovebox-dev/glovebox/internal/guestapi"
+	"github.com/glovebox-dev/glovebox/internal/language"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
@@ -526,12 +527,9 @@ func (c *contexts) stream(ctx context.Context, in any, events chan<- []byte) err
 }
 
 // nothing returns code that does nothing, in most languages.
-func nothing(language string) string {
-	switch language {
-	case "python":
-		return "pass"
-	case "bash", "sh":
-		return ":"
+func nothing(name string) string {
+	if l, ok := language.Find(name); ok && l.Context != nil {
+		return l.Context.Nothing
 	}
 	return ";"
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/driver"
 	"github.com/glovebox-dev/glovebox/internal/guestapi"
 	"github.com/glovebox-dev/glovebox/internal/interpreter"
+	"github.com/glovebox-dev/glovebox/internal/language"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
@@ -20,17 +21,17 @@ type Interpreters struct {
 	Driver driver.Driver
 }
 
-// prepared are the languages to warm, in order of preference. A warm box has an
-// interpreter of the first language that it supports.
-var prepared = []string{"python", "javascript"}
-
-// Start starts the interpreter that most runs need. A box whose image has none
+// Start starts the interpreter that most runs need: that of the first language
+// in the table that the box has. A box whose image has none
 // is ready at once.
 func (p Interpreters) Start(ctx context.Context, b driver.Box, _ *driver.Spec) error {
 	client := guestapi.NewClient(b.Dial)
 	defer client.Close()
-	for _, language := range prepared {
-		runner, err := p.Runners.Find(language)
+	for _, l := range language.WithContexts() {
+		if !l.Context.Ahead {
+			continue
+		}
+		runner, err := p.Runners.Find(l.Name)
 		if err != nil || runner.Kernel == "" {
 			continue
 		}

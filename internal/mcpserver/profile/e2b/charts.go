@@ -13,6 +13,7 @@ import (
 
 	"github.com/glovebox-dev/glovebox/internal/auth"
 	"github.com/glovebox-dev/glovebox/internal/mcpserver/profile"
+	"github.com/glovebox-dev/glovebox/internal/language"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
@@ -142,7 +143,7 @@ func (s *server) drawing(kind, title, message string) func(context.Context, prof
 		if err != nil {
 			return profile.Result{}, fmt.Errorf("encode chart: %w", err)
 		}
-		run, err := c.Run(ctx, sandbox.RunRequest{SandboxID: id, Code: chartProgram, Language: "python", Stdin: spec})
+		run, err := c.Run(ctx, sandbox.RunRequest{SandboxID: id, Code: chartProgram, Language: language.Python, Stdin: spec})
 		if err != nil {
 			return profile.Result{}, err
 		}

@@ -9,6 +9,7 @@ import (
 
 	"github.com/glovebox-dev/glovebox/internal/auth"
 	"github.com/glovebox-dev/glovebox/internal/mcpserver/profile"
+	"github.com/glovebox-dev/glovebox/internal/language"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
@@ -70,7 +71,7 @@ type executed struct {
 
 // evaluate runs code in the default context of a sandbox.
 func (s *server) evaluate(ctx context.Context, c profile.Call, id, code string) (executed, error) {
-	run, err := c.Run(ctx, sandbox.RunRequest{SandboxID: id, Code: code, Language: "python", Context: sandbox.DefaultContext, Timeout: s.opts.RunTimeout})
+	run, err := c.Run(ctx, sandbox.RunRequest{SandboxID: id, Code: code, Language: language.Python, Context: sandbox.DefaultContext, Timeout: s.opts.RunTimeout})
 	if err != nil {
 		return executed{}, err
 	}
@@ -217,7 +218,7 @@ func (s *server) install(ctx context.Context, c profile.Call, in struct {
 		return profile.Result{}, err
 	}
 	// Install checks the package's name and never passes it to a shell.
-	run, err := c.Install(ctx, sandbox.PackagesRequest{SandboxID: id, Language: "python", Packages: []string{in.Package}})
+	run, err := c.Install(ctx, sandbox.PackagesRequest{SandboxID: id, Language: language.Python, Packages: []string{in.Package}})
 	if err != nil {
 		return profile.Result{}, err
 	}

@@ -13,6 +13,7 @@ import (
 
 	"github.com/glovebox-dev/glovebox/internal/auth"
 	"github.com/glovebox-dev/glovebox/internal/mcpserver/profile"
+	"github.com/glovebox-dev/glovebox/internal/language"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
@@ -151,7 +152,7 @@ func (s *server) execute(ctx context.Context, c profile.Call, in struct {
 	if err != nil {
 		return profile.Result{}, err
 	}
-	language := "python"
+	language := language.Default
 	if in.Language != nil {
 		language = *in.Language
 	}

@@ -1,13 +1,14 @@
-package interpreter
+package language
 
-// Runners returns the built-in languages.
-func Runners() Table {
-	return Table{
+// All returns the languages, in the order in which they are listed. The caller
+// must not change a list or a map in it.
+func All() []Language {
+	return []Language{
 		{
-			Language:  "python",
+			Name:      Python,
 			Installer: "pip",
 			Aliases:   []string{"python3", "py"},
-			Kernel:    "python",
+			Context:   &Context{Programs: []string{"python3", "python"}, Nothing: "pass", Ahead: true},
 			// Modules that analyses usually import. Their import takes a second
 			// or more.
 			Warm:      []string{"numpy", "pandas", "matplotlib.pyplot"},
@@ -15,7 +16,7 @@ func Runners() Table {
 			Env: map[string]string{
 				// Import the user's modules from the data's directory, not the
 				// program's.
-				"PYTHONPATH": placeCwd,
+				"PYTHONPATH": PlaceCwd,
 				// Unbuffered, so that a kill does not lose output.
 				"PYTHONUNBUFFERED": "1",
 			},
@@ -24,58 +25,60 @@ func Runners() Table {
 			Image:    "python:3-slim",
 		},
 		{
-			Language:  "javascript",
+			Name:      JavaScript,
 			Installer: "npm",
 			Aliases:   []string{"js", "node", "nodejs"},
-			Kernel:    "javascript",
+			Context:   &Context{Programs: []string{"node", "nodejs", "bun"}, Nothing: ";", Ahead: true},
 			Extension: "js",
-			Env:       map[string]string{"NODE_PATH": placeCwd + "/node_modules:" + nodeModules},
-			Variants:  append(interpreted("node", "nodejs"), Variant{Command: []string{"bun", "run", placeFile}}),
+			Env:       map[string]string{"NODE_PATH": PlaceCwd + "/node_modules:" + NodeModules},
+			Variants:  append(interpreted("node", "nodejs"), Variant{Command: []string{"bun", "run", PlaceFile}}),
 			Package:   "nodejs",
 			Image:     "node:lts-slim",
 		},
 		{
-			Language:  "typescript",
+			Name:      TypeScript,
 			Installer: "npm",
 			Aliases:   []string{"ts"},
-			Kernel:    "typescript",
+			// Its runs are JavaScript, after the types are removed. Every Bun can do
+			// that, but not every Node.
+			Context:   &Context{Programs: []string{"bun", "node", "nodejs"}, Nothing: ";"},
 			Extension: "ts",
-			Env:       map[string]string{"NODE_PATH": placeCwd + "/node_modules:" + nodeModules},
+			Env:       map[string]string{"NODE_PATH": PlaceCwd + "/node_modules:" + NodeModules},
 			Variants: []Variant{
 				{
-					Command: []string{"node", "--experimental-strip-types", "--disable-warning=ExperimentalWarning", placeFile},
+					Command: []string{"node", "--experimental-strip-types", "--disable-warning=ExperimentalWarning", PlaceFile},
 					Probe:   []string{"node", "--experimental-strip-types", "--disable-warning=ExperimentalWarning", "-e", ""},
 				},
-				{Command: []string{"bun", "run", placeFile}},
-				{Command: []string{"tsx", placeFile}},
+				{Command: []string{"bun", "run", PlaceFile}},
+				{Command: []string{"tsx", PlaceFile}},
 			},
 			Package: "nodejs, 22.6 or newer",
 			Image:   "node:lts-slim",
 		},
 		{
-			Language:  "bash",
+			Name:      Bash,
 			Installer: "apt",
 			Aliases:   []string{"shell"},
-			Kernel:    "bash",
+			Context:   &Context{Programs: []string{"bash"}, Shell: true, Nothing: ":"},
 			Extension: "sh",
 			Variants:  interpreted("bash"),
 			Package:   "bash",
 			Image:     "debian:stable-slim",
 		},
 		{
-			Language:  "sh",
+			Name:      Sh,
 			Installer: "apt",
-			Kernel:    "sh",
+			Context:   &Context{Programs: []string{"sh"}, Shell: true, Nothing: ":"},
 			Extension: "sh",
 			Variants:  interpreted("/bin/sh"),
 			Package:   "dash",
 			Image:     "debian:stable-slim",
 		},
 		{
-			Language:  "go",
-			Version:   "version",
-			Aliases:   []string{"golang"},
-			Extension: "go",
+			Name:       "go",
+			VersionArg: "version",
+			Aliases:    []string{"golang"},
+			Extension:  "go",
 			// A newer toolchain would have to be downloaded, without a network.
 			Env: map[string]string{"GOTOOLCHAIN": "local"},
 			Variants: []Variant{
@@ -87,7 +90,7 @@ func Runners() Table {
 			Image:   "golang:latest",
 		},
 		{
-			Language:  "rust",
+			Name:      "rust",
 			Aliases:   []string{"rs"},
 			Extension: "rs",
 			Variants:  []Variant{compiled("rustc", `rustc -o "$0/main" "$0/main.rs" && exec "$0/main" "$@"`)},
@@ -95,7 +98,7 @@ func Runners() Table {
 			Image:     "rust:slim",
 		},
 		{
-			Language:  "c",
+			Name:      "c",
 			Extension: "c",
 			Variants: []Variant{
 				compiled("cc", `cc -O1 -o "$0/main" "$0/main.c" -lm && exec "$0/main" "$@"`),
@@ -106,7 +109,7 @@ func Runners() Table {
 			Image:   "gcc:latest",
 		},
 		{
-			Language:  "c++",
+			Name:      "c++",
 			Aliases:   []string{"cpp", "cxx"},
 			Extension: "cpp",
 			Variants: []Variant{
@@ -118,16 +121,16 @@ func Runners() Table {
 			Image:   "gcc:latest",
 		},
 		{
-			Language:  "java",
+			Name:      "java",
 			Extension: "java",
 			// java compiles a source file in memory. A bare runtime lacks the
 			// compiler.
-			Variants: []Variant{{Command: []string{"java", placeFile}, Detect: []string{"java", "javac"}}},
+			Variants: []Variant{{Command: []string{"java", PlaceFile}, Detect: []string{"java", "javac"}}},
 			Package:  "default-jdk-headless",
 			Image:    "eclipse-temurin:latest",
 		},
 		{
-			Language:  "ruby",
+			Name:      "ruby",
 			Aliases:   []string{"rb"},
 			Extension: "rb",
 			Variants:  interpreted("ruby"),
@@ -135,14 +138,14 @@ func Runners() Table {
 			Image:     "ruby:slim",
 		},
 		{
-			Language:  "php",
+			Name:      "php",
 			Extension: "php",
 			Variants:  interpreted("php"),
 			Package:   "php-cli",
 			Image:     "php:cli",
 		},
 		{
-			Language:  "perl",
+			Name:      "perl",
 			Aliases:   []string{"pl"},
 			Extension: "pl",
 			Variants:  interpreted("perl"),
@@ -150,15 +153,15 @@ func Runners() Table {
 			Image:     "perl:slim",
 		},
 		{
-			Language:  "lua",
-			Version:   "-v",
-			Extension: "lua",
-			Variants:  interpreted("lua", "lua5.4", "lua5.3", "luajit"),
-			Package:   "lua5.4",
-			Image:     "nickblah/lua:5.4",
+			Name:       "lua",
+			VersionArg: "-v",
+			Extension:  "lua",
+			Variants:   interpreted("lua", "lua5.4", "lua5.3", "luajit"),
+			Package:    "lua5.4",
+			Image:      "nickblah/lua:5.4",
 		},
 		{
-			Language:  "r",
+			Name:      "r",
 			Aliases:   []string{"rscript"},
 			Extension: "R",
 			Variants:  interpreted("Rscript"),
@@ -166,7 +169,7 @@ func Runners() Table {
 			Image:     "r-base:latest",
 		},
 		{
-			Language:  "julia",
+			Name:      "julia",
 			Aliases:   []string{"jl"},
 			Extension: "jl",
 			Variants:  interpreted("julia"),
@@ -180,7 +183,7 @@ func Runners() Table {
 func interpreted(programs ...string) []Variant {
 	var vs []Variant
 	for _, p := range programs {
-		vs = append(vs, Variant{Command: []string{p, placeFile}})
+		vs = append(vs, Variant{Command: []string{p, PlaceFile}})
 	}
 	return vs
 }
@@ -188,5 +191,5 @@ func interpreted(programs ...string) []Variant {
 // compiled returns a variant with a compiler. The script's $0 is the run's
 // directory, and its parameters are the program's arguments.
 func compiled(compiler, script string) Variant {
-	return Variant{Command: []string{"/bin/sh", "-c", script, placeDir}, Detect: []string{compiler}}
+	return Variant{Command: []string{"/bin/sh", "-c", script, PlaceDir}, Detect: []string{compiler}}
 }
