@@ -60,6 +60,7 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/engine/runlog"
 	"github.com/glovebox-dev/glovebox/internal/engine/verdict"
 	"github.com/glovebox-dev/glovebox/internal/fair"
+	"github.com/glovebox-dev/glovebox/internal/language"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
@@ -141,7 +142,7 @@ func New(opts Options) (*Engine, error) {
 // newImages returns the images of the driver.
 func (e *Engine) newImages() *images.Images {
 	return images.New(images.Options{
-		Driver: e.drv, Records: e.store, Runners: e.opts.Runners, Language: defaultLanguage,
+		Driver: e.drv, Records: e.store, Runners: e.opts.Runners, Language: language.Default,
 		Log: e.log, Now: e.now, CommandLine: e.opts.CommandLine,
 	})
 }

@@ -189,9 +189,6 @@ func (o Options) rules(info driver.Info) request.Rules {
 	}
 }
 
-// defaultLanguage is the language of code whose caller named none.
-const defaultLanguage = "python"
-
 // interruptGrace is how long an interrupted run in a context has to end by
 // itself before its interpreter is killed.
 const interruptGrace = guestapi.DefaultGrace

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -8,6 +9,7 @@ import (
 
 	"github.com/glovebox-dev/glovebox/internal/engine/request"
 	"github.com/glovebox-dev/glovebox/internal/interpreter"
+	"github.com/glovebox-dev/glovebox/internal/language"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
@@ -68,14 +70,12 @@ func (e *Engine) Install(ctx context.Context, p sandbox.Principal, req sandbox.P
 
 // installer returns the installer with that name, or else the installer of that
 // language.
-func (e *Engine) installer(language string) (interpreter.Installer, error) {
-	if language == "" {
-		language = "python"
-	}
-	if i, err := interpreter.FindInstaller(language); err == nil {
+func (e *Engine) installer(name string) (interpreter.Installer, error) {
+	name = cmp.Or(name, language.Default)
+	if i, err := interpreter.FindInstaller(name); err == nil {
 		return i, nil
 	}
-	runner, err := e.opts.Runners.Find(language)
+	runner, err := e.opts.Runners.Find(name)
 	if err != nil {
 		return interpreter.Installer{}, err
 	}

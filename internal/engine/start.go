@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -15,6 +16,7 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/engine/verdict"
 	"github.com/glovebox-dev/glovebox/internal/guestapi"
 	"github.com/glovebox-dev/glovebox/internal/interpreter"
+	"github.com/glovebox-dev/glovebox/internal/language"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 	"github.com/glovebox-dev/glovebox/internal/trace"
 )
@@ -120,11 +122,7 @@ func (e *Engine) newProgram(req sandbox.RunRequest) (program, error) {
 	case len(req.Commands) > 1:
 		return program{argv: append([]string{"/bin/sh", "-c", runCommands, "sh"}, req.Commands...)}, nil
 	}
-	language := req.Language
-	if language == "" {
-		language = defaultLanguage
-	}
-	runner, err := e.opts.Runners.Find(language)
+	runner, err := e.opts.Runners.Find(cmp.Or(req.Language, language.Default))
 	if err != nil {
 		return program{}, err
 	}

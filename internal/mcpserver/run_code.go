@@ -6,6 +6,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/glovebox-dev/glovebox/internal/auth"
+	"github.com/glovebox-dev/glovebox/internal/language"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
@@ -40,7 +41,7 @@ func (s *Server) runCode() tool {
 			if in.Code == "" {
 				return nil, sandbox.Errorf(sandbox.Invalid, `code: "" is no program`)
 			}
-			language := "python"
+			language := language.Default
 			if in.Language != nil {
 				language = *in.Language
 			}

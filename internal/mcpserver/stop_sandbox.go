@@ -7,6 +7,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/glovebox-dev/glovebox/internal/auth"
+	"github.com/glovebox-dev/glovebox/internal/language"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
@@ -37,7 +38,7 @@ func (s *Server) stopSandbox() tool {
 		idempotent:  true,
 		run: typed(stopSandboxInput, func(ctx context.Context, c call, in arguments) (*mcp.CallToolResult, error) {
 			if in.Context != nil {
-				done := stopped{SandboxID: in.SandboxID, State: sandbox.Running, Context: *in.Context, Language: "python"}
+				done := stopped{SandboxID: in.SandboxID, State: sandbox.Running, Context: *in.Context, Language: language.Default}
 				if in.Language != nil {
 					done.Language = *in.Language
 				}

@@ -1,6 +1,7 @@
 package contexts
 
 import (
+	"cmp"
 	"crypto/rand"
 	"encoding/hex"
 	"maps"
@@ -11,17 +12,15 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/guest/rpc"
 	"github.com/glovebox-dev/glovebox/internal/guestapi"
 	"github.com/glovebox-dev/glovebox/internal/kernels"
+	"github.com/glovebox-dev/glovebox/internal/language"
 )
 
 // newContext makes a context without an interpreter.
 func (s *Server) newContext(user string, req *guestapi.ContextRequest) (*context, error) {
-	language := req.Language
-	if language == "" {
-		language = "python"
-	}
-	program, ok := kernels.Find(language)
+	name := cmp.Or(req.Language, language.Default)
+	program, ok := kernels.Find(name)
 	if !ok {
-		return nil, rpc.Errorf(guestapi.CodeInvalidArgument, "no contexts of language %q; there are %s", language, strings.Join(kernels.Languages(), ", "))
+		return nil, rpc.Errorf(guestapi.CodeInvalidArgument, "no contexts of language %q; there are %s", name, strings.Join(kernels.Languages(), ", "))
 	}
 	if len(req.ID) > maxContextID || strings.ContainsAny(req.ID, "/\x00") {
 		return nil, rpc.Errorf(guestapi.CodeInvalidArgument, "a context's name has at most %d bytes and no slash", maxContextID)
@@ -56,7 +55,7 @@ func (s *Server) resolve(user string, req *guestapi.ExecuteRequest) (*context, e
 	if wanted.ID == "" {
 		program, ok := kernels.Find(req.Language)
 		if !ok && req.Language == "" {
-			program, ok = kernels.Find("python")
+			program, ok = kernels.Find(language.Default)
 		}
 		if ok {
 			wanted.ID = guestapi.DefaultContextID(program.Language)

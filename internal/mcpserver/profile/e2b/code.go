@@ -8,8 +8,8 @@ import (
 	"time"
 
 	"github.com/glovebox-dev/glovebox/internal/auth"
-	"github.com/glovebox-dev/glovebox/internal/mcpserver/profile"
 	"github.com/glovebox-dev/glovebox/internal/language"
+	"github.com/glovebox-dev/glovebox/internal/mcpserver/profile"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 

@@ -12,8 +12,8 @@ import (
 	"fmt"
 
 	"github.com/glovebox-dev/glovebox/internal/auth"
-	"github.com/glovebox-dev/glovebox/internal/mcpserver/profile"
 	"github.com/glovebox-dev/glovebox/internal/language"
+	"github.com/glovebox-dev/glovebox/internal/mcpserver/profile"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
