@@ -13,31 +13,6 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// A CheckStatus is the result of a check.
-type CheckStatus string
-
-// The statuses of a check.
-const (
-	CheckOK      CheckStatus = "ok"
-	CheckNote    CheckStatus = "note"    // information; everything works
-	CheckWarning CheckStatus = "warning" // sandboxes work, but with a disadvantage
-	CheckFailed  CheckStatus = "failed"  // sandboxes do not work
-)
-
-// A Check is one check of the doctor.
-type Check struct {
-	Name   string      `json:"name"`
-	Status CheckStatus `json:"status"`
-	Detail string      `json:"detail"`
-	// Fix is the remedy; "" if there is none.
-	Fix string `json:"fix,omitempty"`
-}
-
-// Works reports whether no check failed, so sandboxes work.
-func Works(checks []Check) bool {
-	return !slices.ContainsFunc(checks, func(c Check) bool { return c.Status == CheckFailed })
-}
-
 // Doctor checks the requirements of sandboxes on this machine, with the given
 // options, and tries one sandbox. It leaves nothing behind except the state
 // directory.
@@ -94,10 +69,6 @@ func engineChecks(ctx context.Context, name string, c config.Config) []Check {
 		checks = append(checks, Check{Name: f.Name, Status: status, Detail: f.Detail, Fix: f.Fix})
 	}
 	return checks
-}
-
-func failed(name string, err error) Check {
-	return Check{Name: name, Status: CheckFailed, Detail: err.Error(), Fix: sandbox.HintOf(err)}
 }
 
 func checkStateDir(dir string) Check {

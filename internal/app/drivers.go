@@ -2,7 +2,6 @@ package app
 
 import (
 	"context"
-	"log/slog"
 	"maps"
 	"slices"
 	"strings"
@@ -14,20 +13,6 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/driver/e2b"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
-
-// A Maker makes a driver. It does no work that can fail because of this machine:
-// the driver's Probe does that.
-type Maker func(DriverOptions) (driver.Driver, error)
-
-// DriverOptions are the parameters of a driver.
-type DriverOptions struct {
-	StateDir string // absolute path of an existing directory
-	Guest    string // path of the guest's program
-	Images   config.Images
-	Docker   config.Docker
-	E2B      config.E2B
-	Log      *slog.Logger
-}
 
 // DriverNames returns the drivers of this build, in the order in which "auto"
 // tries them.

@@ -5,12 +5,8 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"io/fs"
-	"net"
-	"net/netip"
-	"strings"
 	"time"
 
-	"github.com/glovebox-dev/glovebox/internal/auth"
 	"github.com/glovebox-dev/glovebox/internal/engine"
 	"github.com/glovebox-dev/glovebox/internal/httpserver"
 	"github.com/glovebox-dev/glovebox/internal/store"
@@ -25,12 +21,6 @@ type files struct {
 }
 
 var _ httpserver.Files = (*files)(nil)
-
-// files returns the files of a server at that URL.
-func (s *System) files(base string) *files {
-	signer := httpserver.NewFileSigner(s.Engine, auth.Signer{Key: s.workspaces.Key("signed URLs")}, base)
-	return &files{s.Engine, signer, s.store}
-}
 
 // servedFile is an open file with an entity tag.
 type servedFile struct {
@@ -59,25 +49,4 @@ func (f *files) OpenFile(ctx context.Context, idOrHandle, name string) (httpserv
 // Spend implements [httpserver.Files].
 func (f *files) Spend(ctx context.Context, signature []byte, expires time.Time) (bool, error) {
 	return f.store.SpendSignature(ctx, signature, expires)
-}
-
-// fileBase returns the URL at which clients reach a server that listens at addr:
-// the configured URL, or a guess.
-func (s *System) fileBase(addr net.Addr) string {
-	c := s.opts.Config.Server
-	if c.PublicURL != "" {
-		return strings.TrimSuffix(c.PublicURL, "/")
-	}
-	scheme := "http"
-	if c.TLSCert != "" {
-		scheme = "https"
-	}
-	host, port, err := net.SplitHostPort(addr.String())
-	if err != nil {
-		return scheme + "://" + addr.String()
-	}
-	if ip, err := netip.ParseAddr(host); err == nil && ip.IsUnspecified() {
-		host = "localhost"
-	}
-	return scheme + "://" + net.JoinHostPort(host, port)
 }

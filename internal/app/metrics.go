@@ -3,7 +3,6 @@ package app
 import (
 	"context"
 
-	"github.com/glovebox-dev/glovebox/internal/httpserver"
 	"github.com/glovebox-dev/glovebox/internal/metrics"
 )
 
@@ -27,12 +26,4 @@ func (s *System) state(ctx context.Context) metrics.State {
 		}
 	}
 	return st
-}
-
-// metricsFront returns an HTTP server for the metrics alone.
-func (s *System) metricsFront() (*httpserver.Server, error) {
-	opts := s.front()
-	opts.Listen = s.opts.Config.Server.MetricsListen
-	opts.ServeMetrics = true
-	return httpserver.New(opts)
 }

@@ -2,62 +2,32 @@ package app
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"runtime"
 	"time"
 
-	"github.com/glovebox-dev/glovebox/internal/driver"
 	"github.com/glovebox-dev/glovebox/internal/pool"
 	"github.com/glovebox-dev/glovebox/internal/pool/prepare"
-	"github.com/glovebox-dev/glovebox/internal/store"
 )
 
-// A warmer is a pool with its owner record in the store.
-type warmer struct {
-	*pool.Pool
-	owner *store.Owner
-}
-
-// newWarmer makes a pool around a driver.
-func (s *System) newWarmer(ctx context.Context, d driver.Driver) (*warmer, error) {
+// openPool makes a pool around the driver, and puts it in the driver's place.
+func (s *System) openPool(ctx context.Context) error {
 	c := s.opts.Config
-	owner, err := s.store.RegisterOwner(ctx, false)
-	if err != nil {
-		return nil, err
-	}
 	runners, err := Runners(c.Languages)
 	if err != nil {
-		return nil, errors.Join(err, owner.Release(ctx))
+		return err
 	}
-	interpreters := prepare.Interpreters{Runners: runners, Driver: d}
-	opts := pool.Options{
-		Driver: d, Ledger: owner, Ready: interpreters.Start, Further: interpreters.Import, Room: pool.HasRoom,
+	interpreters := prepare.Interpreters{Runners: runners, Driver: s.driver}
+	s.warmer, err = newWarmer(ctx, s.store, pool.Options{
+		Driver: s.driver, Ready: interpreters.Start, Further: interpreters.Import, Room: pool.HasRoom,
 		Busy: func() bool { return s.Engine.Stats().Runs >= runtime.NumCPU() },
 		Max:  c.Pool.Size, Log: s.log, Metrics: s.metrics,
-	}
-	p, err := pool.New(opts)
+	})
 	if err != nil {
-		return nil, errors.Join(err, owner.Release(ctx))
+		return err
 	}
-	return &warmer{p, owner}, nil
-}
-
-// run keeps boxes warm until ctx ends. It begins with one of the usual shape.
-func (w *warmer) run(ctx context.Context, s *System) {
-	if usual, err := s.Engine.Usual(ctx); err != nil {
-		s.log.Warn("keep no sandbox ready", "error", err)
-	} else if usual != nil {
-		w.Keep(usual)
-	}
-	if err := w.Run(ctx); err != nil && ctx.Err() == nil {
-		s.log.Error("pool", "error", err)
-	}
-}
-
-// close releases the owner record. No warm box may be left.
-func (w *warmer) close(ctx context.Context) error {
-	return w.owner.Release(ctx)
+	s.driver = s.warmer
+	return nil
 }
 
 // warmTime is the timeout of WaitWarm.

@@ -7,7 +7,6 @@ import (
 	"sync"
 	"time"
 
-	"github.com/glovebox-dev/glovebox/internal/auth"
 	"github.com/glovebox-dev/glovebox/internal/engine"
 	"github.com/glovebox-dev/glovebox/internal/httpserver"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
@@ -21,17 +20,11 @@ type ports struct {
 
 var _ httpserver.Ports = (*ports)(nil)
 
-// portsAt returns ports at a server's URL, with host names below the configured
-// domain.
-func (s *System) portsAt(base, domain string) *ports {
-	signer := auth.Signer{Key: s.workspaces.Key("links to ports")}
-	return &ports{s.Engine, httpserver.NewPortSigner(s.Engine, signer, base, domain)}
-}
-
 // localPorts serves ports on a loopback address, for a client on stdio. It
 // starts to listen at the first request for a URL.
 type localPorts struct {
-	sys *System
+	// server returns the ports at an address, and a server for them.
+	server func(addr string) (*ports, *httpserver.Server, error)
 
 	mu     sync.Mutex
 	ports  *ports // nil until the first request
@@ -58,15 +51,7 @@ func (l *localPorts) start(ctx context.Context) (*ports, error) {
 	if err != nil {
 		return nil, sandbox.Errorf(sandbox.Unavailable, "show ports: %w", err)
 	}
-	domain := l.sys.opts.Config.Server.PreviewDomain
-	if domain != httpserver.NoPreviewDomain {
-		domain = "" // the configured domain is for the HTTP server
-	}
-	p := l.sys.portsAt("http://"+ln.Addr().String(), domain)
-	front, err := httpserver.New(httpserver.Options{
-		Listen: ln.Addr().String(), Auth: l.sys.auth, Log: l.sys.log, Ports: p, PreviewDomain: p.Domain(),
-		RequestsPerSecond: l.sys.opts.Config.Server.RateLimit,
-	})
+	p, front, err := l.server(ln.Addr().String())
 	if err != nil {
 		return nil, errors.Join(err, ln.Close())
 	}

@@ -26,7 +26,7 @@ func TestLocalPorts(t *testing.T) {
 	program := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) { io.WriteString(w, "the page") }))
 	t.Cleanup(program.Close)
 	port := program.Listener.Addr().(*net.TCPAddr).Port
-	l := &localPorts{sys: sys}
+	l := sys.localPorts()
 	link, expires, err := l.PortURL(t.Context(), sandbox.Local, sb.ID, port, time.Hour)
 	if err != nil {
 		t.Fatal(err)

@@ -96,27 +96,6 @@ func (s *System) profileOptions() profile.Options {
 	return o
 }
 
-// mcpGroup returns servers of all profiles, the configured profile first. If the
-// operator configured a list of tools, it returns only the configured profile.
-func (s *System) mcpGroup() (*mcpserver.Group, error) {
-	first, err := s.mcp(s.opts.Config.MCP.Profile, nil)
-	if err != nil {
-		return nil, err
-	}
-	servers := []*mcpserver.Server{first}
-	for _, name := range ProfileNames() {
-		if name == s.opts.Config.MCP.Profile || len(s.opts.Config.MCP.Tools) > 0 {
-			continue
-		}
-		server, err := s.mcp(name, nil)
-		if err != nil {
-			return nil, err
-		}
-		servers = append(servers, server)
-	}
-	return mcpserver.NewGroup(servers...), nil
-}
-
 // automataHost adapts the allowed directories for the profile automata.
 type automataHost struct{ *hostfiles.Directories }
 

@@ -5,18 +5,14 @@ import (
 	"errors"
 	"io"
 	"net"
-	"os"
 	"path/filepath"
 	"slices"
 	"sync"
-	"syscall"
 
 	"github.com/glovebox-dev/glovebox/internal/auth"
-	"github.com/glovebox-dev/glovebox/internal/config"
 	"github.com/glovebox-dev/glovebox/internal/e2bapi"
 	"github.com/glovebox-dev/glovebox/internal/httpserver"
 	"github.com/glovebox-dev/glovebox/internal/mcpserver"
-	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
 // mcp returns an MCP server with the tools of a profile.
@@ -49,7 +45,7 @@ func (s *System) mcp(profile string, host mcpserver.HostFiles) (*mcpserver.Serve
 // ServeStdio serves one MCP client on in and out, as the local user. It returns
 // when in or ctx ends.
 func (s *System) ServeStdio(ctx context.Context, in io.Reader, out io.Writer) error {
-	s.local = &localPorts{sys: s}
+	s.local = s.localPorts()
 	server, err := s.mcp(s.opts.Config.MCP.Profile, s.copier())
 	if err != nil {
 		return err
@@ -62,66 +58,6 @@ func (s *System) ServeStdio(ctx context.Context, in io.Reader, out io.Writer) er
 	}()
 	err = server.ServeStdio(ctx, reader, nopWriteCloser{out})
 	return errors.Join(err, server.Shutdown(context.WithoutCancel(ctx)), s.local.close())
-}
-
-// Listeners are the listeners of a System.
-type Listeners struct {
-	MCP net.Listener // for MCP and the other parts of the main server
-	E2B net.Listener // for E2B's protocol alone; nil if not configured
-	// Metrics is for the metrics alone; nil serves them on MCP.
-	Metrics net.Listener
-}
-
-// Close closes all listeners.
-func (l Listeners) Close() error {
-	var errs []error
-	for _, ln := range []net.Listener{l.MCP, l.E2B, l.Metrics} {
-		if ln != nil {
-			errs = append(errs, ln.Close())
-		}
-	}
-	return errors.Join(errs...)
-}
-
-// Listen opens the configured addresses. A socket from a service manager
-// replaces the first address.
-func (s *System) Listen(ctx context.Context) (Listeners, error) {
-	c := &s.opts.Config.Server
-	ln, err := inherited(os.Getenv, firstInherited)
-	switch {
-	case err != nil:
-		return Listeners{}, err
-	case ln != nil:
-		c.Listen = ln.Addr().String()
-	default:
-		ln, err = listen(ctx, c.Listen, "--listen")
-	}
-	if err != nil {
-		return Listeners{}, err
-	}
-	lns := Listeners{MCP: ln}
-	if c.E2BListen != "" {
-		lns.E2B, err = listen(ctx, c.E2BListen, "--e2b-listen")
-	}
-	if err == nil && c.MetricsListen != "" {
-		lns.Metrics, err = listen(ctx, c.MetricsListen, "--metrics-listen")
-	}
-	if err != nil {
-		return Listeners{}, errors.Join(err, lns.Close())
-	}
-	return lns, nil
-}
-
-func listen(ctx context.Context, addr, flag string) (net.Listener, error) {
-	ln, err := new(net.ListenConfig).Listen(ctx, "tcp", addr)
-	if err == nil {
-		return ln, nil
-	}
-	hint := "name another address with " + flag
-	if errors.Is(err, syscall.EADDRINUSE) {
-		hint = "something else listens there; name another address with " + flag + ", such as 127.0.0.1:0 for any free port"
-	}
-	return nil, sandbox.WithHint(sandbox.Errorf(sandbox.Unavailable, "listen: %w", err), "%s", hint)
 }
 
 // ServeHTTP serves MCP clients, which authenticate by a token, and E2B's
@@ -264,19 +200,36 @@ func (s *System) e2b() (*e2bapi.Server, error) {
 // E2BKey converts a token to an API key for E2B's SDKs.
 func E2BKey(token string) string { return e2bapi.Key(token) }
 
-// issuerOf returns the configured issuer, or nil.
-func issuerOf(c config.OIDC) *auth.Issuer {
-	if c.Issuer == "" {
-		return nil
-	}
-	return &auth.Issuer{
-		URL:      c.Issuer,
-		Audience: c.Audience,
-		Scopes:   map[auth.Scope]string{auth.ScopeRun: c.Scopes.Run, auth.ScopeFiles: c.Scopes.Files, auth.ScopeAdmin: c.Scopes.Admin},
-	}
-}
-
 // nopWriteCloser keeps standard output open: other code may use it.
 type nopWriteCloser struct{ io.Writer }
 
 func (nopWriteCloser) Close() error { return nil }
+
+// metricsFront returns an HTTP server for the metrics alone.
+func (s *System) metricsFront() (*httpserver.Server, error) {
+	opts := s.front()
+	opts.Listen = s.opts.Config.Server.MetricsListen
+	opts.ServeMetrics = true
+	return httpserver.New(opts)
+}
+
+// mcpGroup returns servers of all profiles, the configured profile first. If the
+// operator configured a list of tools, it returns only the configured profile.
+func (s *System) mcpGroup() (*mcpserver.Group, error) {
+	first, err := s.mcp(s.opts.Config.MCP.Profile, nil)
+	if err != nil {
+		return nil, err
+	}
+	servers := []*mcpserver.Server{first}
+	for _, name := range ProfileNames() {
+		if name == s.opts.Config.MCP.Profile || len(s.opts.Config.MCP.Tools) > 0 {
+			continue
+		}
+		server, err := s.mcp(name, nil)
+		if err != nil {
+			return nil, err
+		}
+		servers = append(servers, server)
+	}
+	return mcpserver.NewGroup(servers...), nil
+}

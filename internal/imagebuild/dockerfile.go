@@ -200,11 +200,3 @@ func (i *instruction) argv() []string {
 	}
 	return []string{"/bin/sh", "-c", i.text}
 }
-
-func shorten(s string) string {
-	const most = 60
-	if len(s) > most {
-		s = s[:most] + "…"
-	}
-	return strings.ToValidUTF8(s, "?")
-}

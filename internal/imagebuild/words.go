@@ -229,3 +229,12 @@ func (e *expander) braced() (string, error) {
 	}
 	return e.take(value)
 }
+
+// shorten cuts a text for an error.
+func shorten(s string) string {
+	const most = 60
+	if len(s) > most {
+		s = s[:most] + "…"
+	}
+	return strings.ToValidUTF8(s, "?")
+}

@@ -1,11 +1,6 @@
 package language
 
-import (
-	"slices"
-	"strings"
-
-	"github.com/glovebox-dev/glovebox/internal/sandbox"
-)
+import "github.com/glovebox-dev/glovebox/internal/sandbox"
 
 // The names of the languages to which code refers.
 const (
@@ -78,21 +73,4 @@ type Context struct {
 	// Ahead makes a warm box start an interpreter of the language, unless it has
 	// one of an earlier row.
 	Ahead bool
-}
-
-// Find returns the language of that name or alias, in any case, and whether there
-// is one.
-func Find(name string) (Language, bool) {
-	name = strings.ToLower(name)
-	all := All()
-	i := slices.IndexFunc(all, func(l Language) bool { return l.Name == name || slices.Contains(l.Aliases, name) })
-	if i < 0 {
-		return Language{}, false
-	}
-	return all[i], true
-}
-
-// WithContexts returns the languages that have contexts.
-func WithContexts() []Language {
-	return slices.DeleteFunc(All(), func(l Language) bool { return l.Context == nil })
 }

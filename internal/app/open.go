@@ -1,10 +1,3 @@
-// Package app connects all parts of Glovebox. From a configuration it makes a
-// [System] with an engine, a driver, a store and servers. These know each other
-// only by the interfaces that they declare.
-//
-// Only package cli imports it, and no other package knows all parts. [Open]
-// makes a System. The caller uses its Engine, or one of its Serve methods. Close
-// ends it and every sandbox that is not detached.
 package app
 
 import (
@@ -14,14 +7,12 @@ import (
 	"log/slog"
 	"math"
 	"path/filepath"
-	"sync"
 	"time"
 
 	"github.com/glovebox-dev/glovebox/internal/auth"
 	"github.com/glovebox-dev/glovebox/internal/config"
 	"github.com/glovebox-dev/glovebox/internal/control"
 	"github.com/glovebox-dev/glovebox/internal/driver"
-	"github.com/glovebox-dev/glovebox/internal/driver/auto"
 	"github.com/glovebox-dev/glovebox/internal/engine"
 	"github.com/glovebox-dev/glovebox/internal/guestbin"
 	"github.com/glovebox-dev/glovebox/internal/hostfiles"
@@ -35,80 +26,6 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/trace"
 	"github.com/glovebox-dev/glovebox/internal/workspace"
 )
-
-// Options are the parameters of [Open].
-type Options struct {
-	// Config must be valid.
-	Config config.Config
-	// Log receives log records; nil discards them.
-	Log *slog.Logger
-	// Version is the version that the program reports to clients.
-	Version string
-	// Detached makes sandboxes outlive this process. The next process finds them
-	// again.
-	Detached bool
-	// Metrics makes the System count events for /metrics.
-	Metrics bool
-	// Pool keeps a warm pool of sandboxes, if the configuration sets its size.
-	Pool bool
-	// Secrets reads the configuration's secrets for sandboxes. Set it if the
-	// caller makes sandboxes.
-	Secrets bool
-	// CommandLine is true if the local user is a person at a command line. That
-	// user may name any registry.
-	CommandLine bool
-	// Passive starts no background work and no control socket. It is for callers
-	// that only read state.
-	Passive bool
-	// Looks is true if the caller makes no sandboxes. A driver with any boundary
-	// is then accepted.
-	Looks bool
-	// Conformance serves HTTP without tokens, on a loopback address only, with
-	// the fixtures of MCP's conformance suite.
-	Conformance bool
-	// Getenv returns the environment variables that configure the export of
-	// traces; nil exports none.
-	Getenv func(string) string
-	// TestDrivers are drivers by name, in addition to the build's. Only tests
-	// set it.
-	TestDrivers map[string]Maker
-	// TestAuto are the drivers that "auto" tries, instead of the build's. Only
-	// tests set it.
-	TestAuto []string
-
-	now func() time.Time // clock of tokens; nil is time.Now
-}
-
-// A System is a running Glovebox. [Open] makes it, and the caller must Close it.
-type System struct {
-	// Engine makes sandboxes and runs programs in them. Edges send it all their
-	// requests.
-	Engine *engine.Engine
-	// Operator sees and stops the objects of all principals, for the command line.
-	*operator.Operator
-
-	opts   Options
-	log    *slog.Logger
-	choice auto.Choice
-	driver driver.Driver // the chosen driver, or the pool around it
-	warmer *warmer       // nil without a pool
-	store  *store.Store
-	auth   *auth.Auth
-	host   *hostfiles.Directories // allowed directories of a client on this machine; nil if detached
-
-	workspaces workspace.Keeper
-	served     *files      // nil unless over HTTP
-	ports      *ports      // nil unless over HTTP
-	local      *localPorts // nil unless over stdio
-	control    *control.Server
-	shares     *httpserver.Shares
-	mcpShares  *mcpserver.Shares
-	metrics    *metrics.Set // nil without metrics
-
-	traces     *trace.Exporter // nil if traces are not exported
-	stop       context.CancelFunc
-	background sync.WaitGroup
-}
 
 // Open makes a System. Errors wrap the [sandbox.Kind] of the part that failed.
 func Open(ctx context.Context, opts Options) (_ *System, err error) {
@@ -155,10 +72,9 @@ func Open(ctx context.Context, opts Options) (_ *System, err error) {
 		return nil, err
 	}
 	if opts.Pool && c.Pool.Size > 0 && !s.driver.Info().Features.Metered {
-		if s.warmer, err = s.newWarmer(ctx, s.driver); err != nil {
+		if err := s.openPool(ctx); err != nil {
 			return nil, err
 		}
-		s.driver = s.warmer
 	}
 	s.auth, err = auth.New(auth.Options{Tokens: s.store, Static: c.Server.Token, Issuer: issuerOf(c.Server.OIDC), Now: opts.now})
 	if err != nil {
@@ -234,16 +150,10 @@ func Open(ctx context.Context, opts Options) (_ *System, err error) {
 		}
 	})
 	if s.warmer != nil {
-		s.background.Go(func() { s.warmer.run(work, s) })
+		s.background.Go(func() { s.warmer.run(work, s.Engine, s.log) })
 	}
 	return s, nil
 }
-
-// DriverName returns the name of the driver in use.
-func (s *System) DriverName() string { return s.driver.Info().Name }
-
-// Config returns the configuration in use.
-func (s *System) Config() config.Config { return s.opts.Config }
 
 // Close ends the servers, the sandboxes that are not detached, the driver and
 // the store. It returns when all of them have ended.
@@ -313,4 +223,27 @@ func maxWorkspaces(c config.Config) int {
 		return 0
 	}
 	return math.MaxInt32
+}
+
+// listen lets commands in other processes use the sandboxes of this process. A
+// failure is only logged: it affects only those commands.
+func (s *System) listen() {
+	c, err := control.Serve(s.store.OwnerSocket(s.Engine.OwnerID()), s.Engine)
+	if err != nil {
+		s.log.Warn("commands cannot reach the sandboxes of this process", "error", err)
+		return
+	}
+	s.control = c
+}
+
+// issuerOf returns the configured issuer, or nil.
+func issuerOf(c config.OIDC) *auth.Issuer {
+	if c.Issuer == "" {
+		return nil
+	}
+	return &auth.Issuer{
+		URL:      c.Issuer,
+		Audience: c.Audience,
+		Scopes:   map[auth.Scope]string{auth.ScopeRun: c.Scopes.Run, auth.ScopeFiles: c.Scopes.Files, auth.ScopeAdmin: c.Scopes.Admin},
+	}
 }

@@ -1,0 +1,59 @@
+package app
+
+import (
+	"context"
+	"log/slog"
+	"sync"
+
+	"github.com/glovebox-dev/glovebox/internal/auth"
+	"github.com/glovebox-dev/glovebox/internal/config"
+	"github.com/glovebox-dev/glovebox/internal/control"
+	"github.com/glovebox-dev/glovebox/internal/driver"
+	"github.com/glovebox-dev/glovebox/internal/driver/auto"
+	"github.com/glovebox-dev/glovebox/internal/engine"
+	"github.com/glovebox-dev/glovebox/internal/hostfiles"
+	"github.com/glovebox-dev/glovebox/internal/httpserver"
+	"github.com/glovebox-dev/glovebox/internal/mcpserver"
+	"github.com/glovebox-dev/glovebox/internal/metrics"
+	"github.com/glovebox-dev/glovebox/internal/operator"
+	"github.com/glovebox-dev/glovebox/internal/store"
+	"github.com/glovebox-dev/glovebox/internal/trace"
+	"github.com/glovebox-dev/glovebox/internal/workspace"
+)
+
+// A System is a running Glovebox. [Open] makes it, and the caller must Close it.
+type System struct {
+	// Engine makes sandboxes and runs programs in them. Edges send it all their
+	// requests.
+	Engine *engine.Engine
+	// Operator sees and stops the objects of all principals, for the command line.
+	*operator.Operator
+
+	opts   Options
+	log    *slog.Logger
+	choice auto.Choice
+	driver driver.Driver // the chosen driver, or the pool around it
+	warmer *warmer       // nil without a pool
+	store  *store.Store
+	auth   *auth.Auth
+	host   *hostfiles.Directories // allowed directories of a client on this machine; nil if detached
+
+	workspaces workspace.Keeper
+	served     *files      // nil unless over HTTP
+	ports      *ports      // nil unless over HTTP
+	local      *localPorts // nil unless over stdio
+	control    *control.Server
+	shares     *httpserver.Shares
+	mcpShares  *mcpserver.Shares
+	metrics    *metrics.Set // nil without metrics
+
+	traces     *trace.Exporter // nil if traces are not exported
+	stop       context.CancelFunc
+	background sync.WaitGroup
+}
+
+// DriverName returns the name of the driver in use.
+func (s *System) DriverName() string { return s.driver.Info().Name }
+
+// Config returns the configuration in use.
+func (s *System) Config() config.Config { return s.opts.Config }
