@@ -18,8 +18,8 @@ const installTimeout = 5 * time.Minute
 
 // Install begins a run that installs packages, and returns as Start does. The
 // error is of kind [sandbox.Unsupported] if the sandbox's network does not
-// reach the package index; its hint says what to allow. The caller passes the
-// last lines of the run's output to [interpreter.ParseInstalled].
+// reach the package index; its hint says what to allow. [interpreter.Installer]
+// describes the last lines of the run's output.
 func (e *Engine) Install(ctx context.Context, p sandbox.Principal, req sandbox.PackagesRequest) (sandbox.Run, error) {
 	const op = "install packages"
 	if err := request.CheckPrincipal(p); err != nil {

@@ -145,9 +145,6 @@ func (c *Client) hangUp() {
 	}
 }
 
-// CloseIdle closes idle connections.
-func (c *Client) CloseIdle() { c.transport.CloseIdleConnections() }
-
 // Health returns nil if the guest answers.
 func (c *Client) Health(ctx context.Context) error {
 	const op = "check guest"

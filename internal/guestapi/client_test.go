@@ -271,7 +271,7 @@ func TestCloseEndsStreams(t *testing.T) {
 	}
 	failed := make(chan error)
 	go func() { _, err := p.Next(); failed <- err }()
-	g.CloseIdle() // it is not idle
+	g.transport.CloseIdleConnections() // it is not idle
 	select {
 	case err := <-failed:
 		t.Fatal(err)
@@ -392,7 +392,7 @@ func TestReconnects(t *testing.T) {
 		if err := c.Health(ctx); err != nil {
 			t.Fatal(err)
 		}
-		c.CloseIdle()
+		c.transport.CloseIdleConnections()
 	}
 	for range 5 {
 		if err := c.Health(ctx); err != nil {
@@ -407,17 +407,17 @@ func TestReconnects(t *testing.T) {
 			}
 		}
 	}
-	// CloseIdle leaves a stream that is open, and calls go on beside it.
+	// Closing idle connections leaves a stream that is open, and calls go on beside it.
 	p, err := c.Connect(ctx, ProcessSelector{PID: 7})
 	if err != nil {
 		t.Fatal(err)
 	}
-	c.CloseIdle()
+	c.transport.CloseIdleConnections()
 	for range 3 {
 		if err := c.Health(ctx); err != nil {
 			t.Fatal(err)
 		}
-		c.CloseIdle()
+		c.transport.CloseIdleConnections()
 	}
 	close(release)
 	if ev, err := p.Next(); err != nil || ev.End == nil {

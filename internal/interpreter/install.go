@@ -196,22 +196,3 @@ func CheckPackages(packages []string) error {
 	}
 	return nil
 }
-
-// An Installed is a package in the output of an installer.
-type Installed struct {
-	Name, Version string
-	// New is set if the package was not there before in that version.
-	New bool
-}
-
-// ParseInstalled parses the output of an installer. The result is bounded.
-func ParseInstalled(output string) []Installed {
-	var list []Installed
-	for line := range strings.Lines(output) {
-		f := strings.Fields(line)
-		if len(f) == 3 && (f[0] == "installed" || f[0] == "present") && len(line) < maxPackageName && len(list) < 10*maxPackages {
-			list = append(list, Installed{f[1], f[2], f[0] == "installed"})
-		}
-	}
-	return list
-}

@@ -114,15 +114,6 @@ func (p Program) Input(id int, line string, eof bool) []byte {
 	return request(answer)
 }
 
-// Reseed returns a request that makes random numbers differ from those of a copy
-// of the process. For a shell it is a line that sets RANDOM.
-func (p Program) Reseed(seed uint32) []byte {
-	if p.Shell {
-		return fmt.Appendf(nil, "RANDOM=%d\n", seed)
-	}
-	return request(map[string]any{"op": "reseed"})
-}
-
 // request encodes a request. It panics if v cannot be encoded, which is a bug.
 func request(v map[string]any) []byte {
 	var b bytes.Buffer

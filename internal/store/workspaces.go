@@ -176,10 +176,3 @@ func (s *Store) SpendSignature(ctx context.Context, signature []byte, expires ti
 	n, err := s.exec(ctx, `INSERT INTO spent VALUES (?, ?) ON CONFLICT DO NOTHING`, signature, micros(expires))
 	return n == 1, sandbox.Wrap(err, "store signature", "")
 }
-
-// SpentSignature reports whether a signature was used.
-func (s *Store) SpentSignature(ctx context.Context, signature []byte) (bool, error) {
-	var spent bool
-	err := s.read.QueryRowContext(ctx, `SELECT EXISTS (SELECT 1 FROM spent WHERE signature = ?)`, signature).Scan(&spent)
-	return spent, sandbox.Wrap(err, "read signature", "")
-}

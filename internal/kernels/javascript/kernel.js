@@ -775,7 +775,6 @@
     if (request.op === 'run') await execute(request);
     else if (request.op === 'ping') send({ ev: 'pong' });
     else if (request.op === 'prepare') send({ ev: 'prepared', failed: prepare(request.modules || []) });
-    else if (request.op === 'reseed') send({ ev: 'reseeded' });
   }
 
   function prepare(names) {

@@ -55,7 +55,7 @@ GATHER = 0.01  # seconds
 SPAWNS = ("subprocess.Popen", "os.system", "os.posix_spawn", "os.exec", "os.fork", "os.forkpty", "pty.spawn")
 
 _read, _write, _dup2, _close, _exit = os.read, os.write, os.dup2, os.close, os._exit
-_environ, _urandom, _kill, _getpid = os.environ, os.urandom, os.kill, os.getpid
+_environ, _kill, _getpid = os.environ, os.kill, os.getpid
 _get_ident, _fcntl, _set_signal = _thread.get_ident, fcntl.fcntl, _signal.signal
 _F_GETFL, _F_SETFL, _NONBLOCK = fcntl.F_GETFL, fcntl.F_SETFL, os.O_NONBLOCK
 _SIGINT = _signal.SIGINT
@@ -554,9 +554,6 @@ class Life:
                 self.send({"ev": "pong"})
             elif op == "prepare":
                 self.send({"ev": "prepared", "failed": self.prepare(request.get("modules") or [])})
-            elif op == "reseed":
-                self.reseed()
-                self.send({"ev": "reseeded"})
             elif op == "reset":
                 self.namespace()
                 self.send({"ev": "wasreset"})
@@ -602,21 +599,6 @@ class Imports:
             except Exception as e:
                 failed[name] = "%s: %s" % (type(e).__name__, e)
         return failed
-
-    def reseed(self):
-        """Makes what is random differ from a copy of this process."""
-        try:
-            if "random" in _modules:
-                _modules["random"].seed(_urandom(32))
-        except Exception:
-            pass  # it is the user's, with that name
-        numpy = _modules.get("numpy")
-        if numpy is not None:
-            numpy.random.seed(int.from_bytes(_urandom(4), "big"))
-        if "tempfile" in _modules:
-            _modules["tempfile"]._name_sequence = None
-        if "uuid" in _modules:
-            _modules["uuid"]._last_timestamp = None
 
     def imported(self, name, module):
         """Binds what we call of a module that was imported, before user code can
