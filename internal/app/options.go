@@ -35,9 +35,6 @@ type Options struct {
 	// Looks is true if the caller makes no sandboxes. A driver with any boundary
 	// is then accepted.
 	Looks bool
-	// Conformance serves HTTP without tokens, on a loopback address only, with
-	// the fixtures of MCP's conformance suite.
-	Conformance bool
 	// Getenv returns the environment variables that configure the export of
 	// traces; nil exports none.
 	Getenv func(string) string

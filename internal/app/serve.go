@@ -32,7 +32,6 @@ func (s *System) mcp(profile string, host mcpserver.HostFiles) (*mcpserver.Serve
 		ReadOnly:        c.MCP.ReadOnly,
 		MaxMessageBytes: int64(c.Server.BodyLimit),
 		Shares:          s.mcpShares,
-		Conformance:     s.opts.Conformance,
 	}
 	if s.served != nil {
 		opts.Files, opts.Ports = s.served, s.ports
@@ -173,11 +172,6 @@ func (s *System) front() httpserver.Options {
 	if c.OIDC.Issuer != "" {
 		opts.Issuers = []string{c.OIDC.Issuer}
 		opts.Scopes = []string{c.OIDC.Scopes.Run, c.OIDC.Scopes.Files}
-	}
-	if s.opts.Conformance {
-		// The conformance suite sends no token.
-		local := auth.Local()
-		opts.Anonymous = &local
 	}
 	return opts
 }

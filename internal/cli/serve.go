@@ -53,7 +53,6 @@ of a separate address: see docs/e2b.md.`,
 func (p *program) serve(ctx context.Context, flags *serveFlags) (err error) {
 	sys, err := p.open(ctx, func(o *app.Options) {
 		o.Detached, o.Pool, o.Secrets, o.Metrics = true, true, true, true
-		o.Conformance = flags.conformance
 	})
 	if err != nil {
 		return err
@@ -64,13 +63,11 @@ func (p *program) serve(ctx context.Context, flags *serveFlags) (err error) {
 	if err != nil {
 		return err
 	}
-	var token firstToken
-	if !flags.conformance {
-		if token, err = p.firstToken(ctx, sys, flags.newToken); err != nil {
-			return errors.Join(err, ln.Close())
-		}
+	token, err := p.firstToken(ctx, sys, flags.newToken)
+	if err != nil {
+		return errors.Join(err, ln.Close())
 	}
-	if err := sys.ServeHTTP(ctx, ln, func() { p.sayServing(ln, token, sys, flags.conformance) }); err != nil {
+	if err := sys.ServeHTTP(ctx, ln, func() { p.sayServing(ln, token, sys) }); err != nil {
 		return sandbox.Wrap(err, "serve", ln.MCP.Addr().String())
 	}
 	p.say("glovebox: stopped")
@@ -98,7 +95,7 @@ func (p *program) firstToken(ctx context.Context, sys *app.System, replace bool)
 
 // sayServing prints the server's addresses and, for a new token, how clients use
 // it.
-func (p *program) sayServing(ln app.Listeners, token firstToken, sys *app.System, open bool) {
+func (p *program) sayServing(ln app.Listeners, token firstToken, sys *app.System) {
 	addr := ln.MCP.Addr()
 	colour := p.painter(p.Err)
 	server := sys.Config().Server
@@ -119,8 +116,6 @@ func (p *program) sayServing(ln app.Listeners, token firstToken, sys *app.System
 			"pass --tls-cert and --tls-key, or put a proxy with TLS in front of it", colour(yellow)("warning:"))
 	}
 	switch {
-	case open:
-		p.say("%s no token is required: every user of this machine can use the server", colour(yellow)("warning:"))
 	case token.text != "":
 		p.sayToken(token.text, url, e2bURL)
 	case token.file != "":

@@ -19,11 +19,10 @@ func toolFlags(cmd *cobra.Command, c *config.MCP) {
 
 // serveFlags holds the values of serve's flags.
 type serveFlags struct {
-	server      config.Server
-	mcp         config.MCP
-	scopes      []string
-	newToken    bool
-	conformance bool
+	server   config.Server
+	mcp      config.MCP
+	scopes   []string
+	newToken bool
 }
 
 func (s *serveFlags) add(cmd *cobra.Command) {
@@ -47,8 +46,6 @@ func (s *serveFlags) add(cmd *cobra.Command) {
 	f.StringVar(&s.server.OIDC.Audience, "oidc-audience", "", "`audience` (aud) of tokens for this server (GLOVEBOX_OIDC_AUDIENCE)")
 	f.StringSliceVar(&s.scopes, "oidc-scope", nil, "the issuer's name of a scope, such as `run=NAME`; the scopes are run, files and admin")
 	toolFlags(cmd, &s.mcp)
-	f.BoolVar(&s.conformance, "conformance", false, "serve without tokens, with the fixtures of MCP's conformance suite")
-	f.Lookup("conformance").Hidden = true
 }
 
 // apply overwrites the configuration with the flags that were given.

@@ -19,6 +19,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/glovebox-dev/glovebox/internal/auth"
+	"github.com/glovebox-dev/glovebox/internal/mcpserver/task"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
@@ -162,7 +163,7 @@ func (h *httpHandler) serveStreamable(w http.ResponseWriter, r *http.Request, id
 	}
 	if isModern(r, m) {
 		// The SDK checks this header only for its own methods.
-		if isTaskMethod(m.Method) && r.Header.Get("Mcp-Name") != m.Params.TaskID {
+		if task.IsMethod(m.Method) && r.Header.Get("Mcp-Name") != m.Params.TaskID {
 			writeError(w, http.StatusBadRequest, m.id(), mcp.CodeHeaderMismatch, "the Mcp-Name header is not params.taskId")
 			return
 		}

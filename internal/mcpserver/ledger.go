@@ -12,6 +12,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/glovebox-dev/glovebox/internal/fair"
+	"github.com/glovebox-dev/glovebox/internal/mcpserver/task"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
@@ -169,7 +170,7 @@ func (l *ledger) grown(ctx context.Context, p sandbox.Principal, res any) error 
 		return nil
 	}
 	var growth int64
-	if t, ok := res.(*taskResult); ok && t.Result != nil {
+	if t, ok := res.(*task.Result); ok && t.Result != nil {
 		res = t.Result
 	}
 	switch res := res.(type) {

@@ -14,6 +14,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/glovebox-dev/glovebox/internal/auth"
+	"github.com/glovebox-dev/glovebox/internal/mcpserver/task"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
@@ -62,10 +63,10 @@ func (s *Server) serverOptions() *mcp.ServerOptions {
 		}
 		return o
 	}
-	if s.opts.Conformance {
-		o.Capabilities = &mcp.ServerCapabilities{Logging: &mcp.LoggingCapabilities{}}
+	if e := s.opts.Extension; e != nil {
+		o.Capabilities = e.Capabilities
 	}
-	o.Capabilities.AddExtension(tasksExtension, nil)
+	o.Capabilities.AddExtension(task.Extension, nil)
 	return o
 }
 

@@ -9,11 +9,15 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"github.com/glovebox-dev/glovebox/internal/mcpserver/task"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
 // stopTimeout bounds the work for a call whose client has disconnected.
 const stopTimeout = 10 * time.Second
+
+// taskAfter is how long a call waits for its run before the call becomes a task.
+const taskAfter = 2 * time.Second
 
 // runOutput is the output schema of all tools that return a run. It has only the
 // fields that programs use most, because the schemas of all tools share a budget.
@@ -242,7 +246,7 @@ func (s *Server) start(ctx context.Context, c call, r sandbox.RunRequest, a runA
 // answer waits for a run for at most d and renders it. If the client supports
 // tasks and did not specify a wait, a longer run becomes a task.
 func (s *Server) answer(ctx context.Context, c call, run sandbox.Run, d time.Duration, patient bool, budget int) (*mcp.CallToolResult, error) {
-	slot := taskSlotOf(ctx)
+	slot := task.SlotOf(ctx)
 	if slot != nil && patient {
 		d = taskAfter
 	}
@@ -251,8 +255,8 @@ func (s *Server) answer(ctx context.Context, c call, run sandbox.Run, d time.Dur
 		return nil, err
 	}
 	if slot != nil && patient && run.Status == sandbox.RunRunning {
-		slot.becomes(run.ID, run.Started)
-		return &mcp.CallToolResult{}, nil // withTasks replaces it by the task
+		slot.Becomes(run.ID, run.Started)
+		return &mcp.CallToolResult{}, nil // task.WithSlot replaces it by the task
 	}
 	return s.show(ctx, c, run, budget)
 }

@@ -12,6 +12,7 @@ import (
 
 	"github.com/glovebox-dev/glovebox/internal/auth"
 	"github.com/glovebox-dev/glovebox/internal/mcpserver/profile"
+	"github.com/glovebox-dev/glovebox/internal/mcpserver/task"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
@@ -55,9 +56,9 @@ type Options struct {
 	// specify it. Zero is [DefaultPatience].
 	Patience time.Duration
 
-	// Conformance adds the fixtures of the official conformance suite. It is for
-	// tests only: some fixtures send requests to the client.
-	Conformance bool
+	// Extension adds tools, resources and prompts that are not Glovebox's. Nil adds
+	// none. It is ignored if Profile is set.
+	Extension *Extension
 }
 
 // Defaults of [Options].
@@ -87,9 +88,6 @@ type Server struct {
 	// sessions and ledgers belong to clients and requests over HTTP.
 	sessions *openSessions
 	ledgers  *ledgers
-	// fixtureTasks are the tasks of the conformance suite; nil unless
-	// Options.Conformance is set.
-	fixtureTasks *fixtureTasks
 
 	// closing ends, with a cause, when Shutdown cancels the calls that still run.
 	closing context.Context
@@ -146,11 +144,11 @@ func New(o Options) (*Server, error) {
 		if err := s.addTasks(); err != nil {
 			return nil, err
 		}
+		if o.Extension != nil {
+			o.Extension.Add(s.mcp)
+		}
 	}
-	if o.Conformance {
-		s.addConformance()
-	}
-	s.mcp.AddReceivingMiddleware(s.filterTools, sendable, withTasks, boundNames, countNotes)
+	s.mcp.AddReceivingMiddleware(s.filterTools, sendable, task.WithSlot, boundNames, countNotes)
 	s.http = newHTTPHandler(s)
 	return s, nil
 }

@@ -18,6 +18,7 @@ import (
 
 	"github.com/glovebox-dev/glovebox/internal/auth"
 	"github.com/glovebox-dev/glovebox/internal/fair"
+	"github.com/glovebox-dev/glovebox/internal/mcpserver/task"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
@@ -414,8 +415,8 @@ func TestTasksAreCounted(t *testing.T) {
 		t.Fatal("the run became no task")
 	}
 	for end := time.Now().Add(10 * time.Second); ; time.Sleep(100 * time.Millisecond) {
-		r := askTasks(t, url, "alice", methodGetTask, id, `"taskId":"`+id+`"`)
-		if r.Result.Status == taskCompleted {
+		r := askTasks(t, url, "alice", task.MethodGet, id, `"taskId":"`+id+`"`)
+		if r.Result.Status == task.Completed {
 			break
 		}
 		if time.Now().After(end) {

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/glovebox-dev/glovebox/internal/mcpserver/task"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
@@ -18,7 +19,7 @@ type taskReply struct {
 	Result struct {
 		ResultType        string
 		TaskID            string
-		Status            string
+		Status            task.Status
 		TTLMs             int64
 		PollIntervalMs    int64
 		StructuredContent *runResult
@@ -56,7 +57,7 @@ func TestTasks(t *testing.T) {
 	}
 	get := func(id string) taskReply {
 		t.Helper()
-		return askTasks(t, url, "alice", methodGetTask, id, `"taskId":"`+id+`"`)
+		return askTasks(t, url, "alice", task.MethodGet, id, `"taskId":"`+id+`"`)
 	}
 
 	if r := start("out 1", "").Result; r.ResultType != "complete" || r.StructuredContent == nil || r.StructuredContent.Stdout != "1\n" {
@@ -68,37 +69,37 @@ func TestTasks(t *testing.T) {
 
 	long := start(`out 1\nsleep 2500ms\nexit 3`, "")
 	id := long.Result.TaskID
-	if long.Result.ResultType != "task" || long.Result.Status != taskWorking || !sandbox.ValidRunID(id) || long.Result.TTLMs <= 0 || long.Result.PollIntervalMs <= 0 {
+	if long.Result.ResultType != "task" || long.Result.Status != task.Working || !sandbox.ValidRunID(id) || long.Result.TTLMs <= 0 || long.Result.PollIntervalMs <= 0 {
 		t.Fatalf("a longer run: %+v, want a task", long.Result)
 	}
-	eventually(t, "the task is done", func() bool { return get(id).Result.Status != taskWorking })
+	eventually(t, "the task is done", func() bool { return get(id).Result.Status != task.Working })
 	done := get(id).Result
-	if done.Status != taskCompleted || done.Result == nil || !done.Result.IsError || *done.Result.StructuredContent.ExitCode != 3 {
+	if done.Status != task.Completed || done.Result == nil || !done.Result.IsError || *done.Result.StructuredContent.ExitCode != 3 {
 		t.Errorf("the task of a run that failed: %+v, want completed with its verdict", done)
 	}
 
 	id = start(`sleep 1h`, "").Result.TaskID
-	if r := askTasks(t, url, "mallory", methodGetTask, id, `"taskId":"`+id+`"`); r.Error.Code != -32602 {
+	if r := askTasks(t, url, "mallory", task.MethodGet, id, `"taskId":"`+id+`"`); r.Error.Code != -32602 {
 		t.Errorf("tasks/get of another's task: %+v", r)
 	}
-	if r := askTasks(t, url, "mallory", methodCancelTask, id, `"taskId":"`+id+`"`); r.Error.Code != -32602 {
+	if r := askTasks(t, url, "mallory", task.MethodCancel, id, `"taskId":"`+id+`"`); r.Error.Code != -32602 {
 		t.Errorf("tasks/cancel of another's task: %+v", r)
 	}
-	if r := askTasks(t, url, "alice/files", methodGetTask, id, `"taskId":"`+id+`"`); r.Error.Code != -32602 {
+	if r := askTasks(t, url, "alice/files", task.MethodGet, id, `"taskId":"`+id+`"`); r.Error.Code != -32602 {
 		t.Errorf("tasks/get without the scope: %+v", r)
 	}
-	if r := get(id).Result; r.Status != taskWorking || e.stopped() != 0 {
+	if r := get(id).Result; r.Status != task.Working || e.stopped() != 0 {
 		t.Errorf("the task is %+v after others tried, want working", r)
 	}
 	for range 2 {
-		if r := askTasks(t, url, "alice", methodCancelTask, id, `"taskId":"`+id+`"`); r.Result.ResultType != "complete" {
+		if r := askTasks(t, url, "alice", task.MethodCancel, id, `"taskId":"`+id+`"`); r.Result.ResultType != "complete" {
 			t.Errorf("tasks/cancel: %+v", r)
 		}
 	}
-	if r := get(id).Result; r.Status != taskCancelled || e.stopped() != 1 {
+	if r := get(id).Result; r.Status != task.Cancelled || e.stopped() != 1 {
 		t.Errorf("after tasks/cancel: %+v, %d runs stopped", r, e.stopped())
 	}
-	if r := askTasks(t, url, "alice", methodUpdateTask, id, `"taskId":"`+id+`","inputResponses":{}`); r.Result.ResultType != "complete" {
+	if r := askTasks(t, url, "alice", task.MethodUpdate, id, `"taskId":"`+id+`","inputResponses":{}`); r.Result.ResultType != "complete" {
 		t.Errorf("tasks/update: %+v", r)
 	}
 	for _, unknown := range []string{"", "run_x", "task_x", "\\u0000"} {

@@ -56,7 +56,7 @@ func newWatcher(s *Server) *watcher {
 // resource.
 func (w *watcher) subscribe(ctx context.Context, req *mcp.SubscribeRequest) error {
 	uri := req.Params.URI
-	if w.server.opts.Conformance && uri == watchedResource {
+	if e := w.server.opts.Extension; e != nil && e.Subscribable(uri) {
 		return nil
 	}
 	id, ok := auth.FromContext(ctx)

@@ -1,66 +1,45 @@
-//go:build linux
-
-package cli
+package main
 
 import (
-	"bufio"
+	"context"
+	"log/slog"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
 	"testing"
 	"time"
 )
 
-// startServe starts glovebox serve as a process of its own, with the fake
-// driver, on a free port, and returns its address. The process ends, without
-// an error, before the test does.
-func startServe(t *testing.T, env []string, args ...string) (url string) {
+// startServer serves the fixtures on a free port, and returns their URL. The
+// server ends, without an error, before the test does.
+func startServer(t *testing.T) (url string) {
 	t.Helper()
-	cmd := exec.Command("glovebox", append([]string{"serve", "--listen", "127.0.0.1:0"}, args...)...)
-	cmd.Env = append(os.Environ(), "GLOVEBOX_DRIVER=fake", "GLOVEBOX_STATE_DIR="+t.TempDir(), "HOME="+t.TempDir(), "NO_COLOR=1")
-	cmd.Env = append(cmd.Env, env...)
-	stderr, err := cmd.StderrPipe()
+	ctx, cancel := context.WithCancel(context.Background())
+	ln, err := new(net.ListenConfig).Listen(ctx, "tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	address := make(chan string, 1)
-	read := make(chan struct{})
-	go func() {
-		defer close(read)
-		defer close(address)
-		for lines := bufio.NewScanner(stderr); lines.Scan(); {
-			t.Log(lines.Text())
-			if _, at, ok := strings.Cut(lines.Text(), "serving MCP at "); ok {
-				address <- strings.TrimSuffix(at, "/mcp")
-			}
-		}
-	}()
+	ended := make(chan error, 1)
+	go func() { ended <- serve(ctx, ln, slog.New(slog.NewTextHandler(t.Output(), nil))) }()
 	t.Cleanup(func() {
-		if err := cmd.Process.Signal(os.Interrupt); err != nil {
-			t.Error(err)
-		}
-		<-read
-		if err := cmd.Wait(); err != nil {
-			t.Errorf("glovebox serve: %v", err)
+		cancel()
+		if err := <-ended; err != nil {
+			t.Errorf("serve: %v", err)
 		}
 	})
-	url, ok := <-address
-	if !ok {
-		t.Fatal("glovebox serve does not serve")
-	}
-	return url
+	// The suite insists on this name.
+	return "http://" + strings.Replace(ln.Addr().String(), "127.0.0.1", "localhost", 1) + "/mcp"
 }
 
-// TestConformance runs the official suite of MCP against the program. A run
+// TestConformance runs the official suite of MCP against the fixtures. A run
 // without failures that checked less than it used to is a failure, too.
 func TestConformance(t *testing.T) {
-	modules, err := filepath.Abs(filepath.Join("..", "..", "test", "node", "node_modules"))
+	modules, err := filepath.Abs(filepath.Join("..", "node", "node_modules"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -68,14 +47,13 @@ func TestConformance(t *testing.T) {
 	suite := filepath.Join(modules, "@modelcontextprotocol", "conformance", "dist", "index.js")
 	for _, file := range []string{node, suite} {
 		if _, err := os.Stat(file); err != nil {
-			if required("conformance") {
+			if slices.Contains(strings.Split(os.Getenv("GLOVEBOX_REQUIRE"), ","), "conformance") {
 				t.Fatalf("GLOVEBOX_REQUIRE has conformance, which is not installed: %v; make clients", err)
 			}
 			t.Skip("the conformance suite is not installed: make clients")
 		}
 	}
-	// The suite insists on this name.
-	url := strings.Replace(startServe(t, nil, "--conformance"), "127.0.0.1", "localhost", 1) + "/mcp"
+	url := startServer(t)
 	for name, tt := range map[string]struct {
 		arguments []string
 		checks    int // at least
@@ -102,5 +80,17 @@ func TestConformance(t *testing.T) {
 				t.Log(m[0])
 			}
 		})
+	}
+}
+
+// TestNotFromOutside refuses to serve without tokens at an address that other
+// machines reach.
+func TestNotFromOutside(t *testing.T) {
+	ln, err := new(net.ListenConfig).Listen(t.Context(), "tcp", "0.0.0.0:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := serve(t.Context(), ln, slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), "loopback") {
+		t.Errorf("serving everywhere: %v, want an error that names the loopback", err)
 	}
 }

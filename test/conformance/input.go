@@ -1,4 +1,4 @@
-package mcpserver
+package main
 
 import (
 	"context"
@@ -151,7 +151,7 @@ func rooted(r mcp.InputResponseMap, key string) (string, bool) {
 	for _, root := range res.Roots {
 		uris = append(uris, root.URI)
 	}
-	return joinWords(uris), true
+	return strings.Join(uris, ", "), true
 }
 
 // elicit asks the user during a call.

@@ -1,22 +1,22 @@
-package mcpserver
+package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/binary"
 	"encoding/json"
 	"fmt"
+	"log/slog"
 	"net/url"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
-)
 
-// This file, conformance_tasks.go and conformance_input.go hold the tools,
-// resources and prompts that the official conformance suite expects. A server
-// offers them only with Options.Conformance, beside the real tools. They use the
-// same transports, dispatch and limits, which are the subject of the test.
+	"github.com/glovebox-dev/glovebox/internal/mcpserver"
+)
 
 // watchedResource is reported as changed every watchedEvery.
 const (
@@ -27,6 +27,30 @@ const (
 // anyObject is the input schema of a fixture that ignores its arguments.
 const anyObject = `{"type":"object"}`
 
+// fixtures are the tools, resources and prompts that the suite expects. The server
+// offers them beside Glovebox's tools. They use the same transports, dispatch and
+// limits, which are the subject of the test.
+type fixtures struct {
+	ctx   context.Context // ends with the server
+	log   *slog.Logger
+	tasks *tasks
+}
+
+func newFixtures(ctx context.Context, log *slog.Logger) *fixtures {
+	return &fixtures{ctx: ctx, log: log, tasks: newTasks(ctx)}
+}
+
+// extension returns the fixtures in the form that an MCP server accepts.
+func (f *fixtures) extension() *mcpserver.Extension {
+	return &mcpserver.Extension{
+		// Unlike Glovebox's own, the lists of the fixtures change.
+		Capabilities: &mcp.ServerCapabilities{Logging: &mcp.LoggingCapabilities{}},
+		Add:          f.add,
+		Subscribable: func(uri string) bool { return uri == watchedResource },
+		Tasks:        f.tasks,
+	}
+}
+
 // A fixture is a tool for the conformance suite.
 type fixture struct {
 	name, description string
@@ -34,18 +58,17 @@ type fixture struct {
 	run               mcp.ToolHandler
 }
 
-func (s *Server) addConformance() {
-	fixtures := append(s.contentFixtures(), s.protocolFixtures()...)
-	fixtures = append(fixtures, s.taskFixtures()...)
-	for _, f := range append(fixtures, inputFixtures()...) {
-		s.mcp.AddTool(&mcp.Tool{
-			Name:        f.name,
-			Description: f.description,
-			InputSchema: json.RawMessage(orDefault(f.input, anyObject)),
-		}, f.run)
+// add registers all fixtures.
+func (f *fixtures) add(server *mcp.Server) {
+	for _, t := range slices.Concat(contentFixtures(), protocolFixtures(server), f.tasks.fixtures(), inputFixtures()) {
+		server.AddTool(&mcp.Tool{
+			Name:        t.name,
+			Description: t.description,
+			InputSchema: json.RawMessage(cmp.Or(t.input, anyObject)),
+		}, t.run)
 	}
-	s.addConformanceResources()
-	s.addConformancePrompts()
+	f.addResources(server)
+	addPrompts(server)
 }
 
 // says returns a handler that answers with contents.
@@ -91,7 +114,7 @@ func sampleSound() []byte {
 }
 
 // contentFixtures return every kind of content.
-func (s *Server) contentFixtures() []fixture {
+func contentFixtures() []fixture {
 	picture := &mcp.ImageContent{MIMEType: "image/png", Data: samplePicture()}
 	embedded := func(uri string) mcp.Content {
 		return &mcp.EmbeddedResource{Resource: &mcp.ResourceContents{URI: uri, MIMEType: "text/plain", Text: "an embedded text"}}
@@ -132,7 +155,7 @@ const schema2020 = `{"$schema":"https://json-schema.org/draft/2020-12/schema","t
 
 // protocolFixtures use other parts of the protocol: logs, progress, reconnects and
 // changes of lists.
-func (s *Server) protocolFixtures() []fixture {
+func protocolFixtures(server *mcp.Server) []fixture {
 	log := func(ctx context.Context, req *mcp.CallToolRequest, text string) error {
 		return req.Session.Log(ctx, &mcp.LoggingMessageParams{Level: "info", Data: text})
 	}
@@ -189,18 +212,18 @@ func (s *Server) protocolFixtures() []fixture {
 			}},
 		{name: "test_trigger_tool_change", description: "Changes the list of tools.",
 			run: func(context.Context, *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
-				s.mcp.AddTool(&mcp.Tool{Name: "test_added_tool", Description: "Was added.", InputSchema: json.RawMessage(anyObject)}, says(textOf("added")))
+				server.AddTool(&mcp.Tool{Name: "test_added_tool", Description: "Was added.", InputSchema: json.RawMessage(anyObject)}, says(textOf("added")))
 				return answer("the list of tools has changed"), nil
 			}},
 		{name: "test_trigger_prompt_change", description: "Changes the list of prompts.",
 			run: func(context.Context, *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
-				s.mcp.AddPrompt(&mcp.Prompt{Name: "test_added_prompt", Description: "Was added."}, prompt(textOf("added")))
+				server.AddPrompt(&mcp.Prompt{Name: "test_added_prompt", Description: "Was added."}, prompt(textOf("added")))
 				return answer("the list of prompts has changed"), nil
 			}},
 	}
 }
 
-func (s *Server) addConformanceResources() {
+func (f *fixtures) addResources(server *mcp.Server) {
 	give := func(c mcp.ResourceContents) mcp.ResourceHandler {
 		return func(_ context.Context, req *mcp.ReadResourceRequest) (*mcp.ReadResourceResult, error) {
 			c := c
@@ -208,17 +231,17 @@ func (s *Server) addConformanceResources() {
 			return &mcp.ReadResourceResult{Contents: []*mcp.ResourceContents{&c}}, nil
 		}
 	}
-	s.mcp.AddResource(&mcp.Resource{Name: "static-text", URI: "test://static-text", MIMEType: "text/plain"},
+	server.AddResource(&mcp.Resource{Name: "static-text", URI: "test://static-text", MIMEType: "text/plain"},
 		give(mcp.ResourceContents{Text: "This is the content of the static text resource."}))
-	s.mcp.AddResource(&mcp.Resource{Name: "static-binary", URI: "test://static-binary", MIMEType: "image/png"},
+	server.AddResource(&mcp.Resource{Name: "static-binary", URI: "test://static-binary", MIMEType: "image/png"},
 		give(mcp.ResourceContents{Blob: samplePicture()}))
-	s.mcp.AddResource(&mcp.Resource{Name: "watched-resource", URI: watchedResource, MIMEType: "text/plain"},
+	server.AddResource(&mcp.Resource{Name: "watched-resource", URI: watchedResource, MIMEType: "text/plain"},
 		give(mcp.ResourceContents{Text: "watched"}))
-	s.mcp.AddResourceTemplate(&mcp.ResourceTemplate{Name: "template", URITemplate: "test://template/{id}/data", MIMEType: "application/json"},
+	server.AddResourceTemplate(&mcp.ResourceTemplate{Name: "template", URITemplate: "test://template/{id}/data", MIMEType: "application/json"},
 		func(_ context.Context, req *mcp.ReadResourceRequest) (*mcp.ReadResourceResult, error) {
 			u, err := url.Parse(req.Params.URI)
 			if err != nil {
-				return nil, notFound(req.Params.URI)
+				return nil, mcp.ResourceNotFoundError(req.Params.URI)
 			}
 			id := strings.TrimSuffix(strings.TrimPrefix(u.Path, "/"), "/data")
 			data, err := json.Marshal(map[string]any{"id": id, "templateTest": true, "data": "Data for ID: " + id})
@@ -232,11 +255,11 @@ func (s *Server) addConformanceResources() {
 		defer tick.Stop()
 		for {
 			select {
-			case <-s.closing.Done():
+			case <-f.ctx.Done():
 				return
 			case <-tick.C:
-				if err := s.mcp.ResourceUpdated(s.closing, &mcp.ResourceUpdatedNotificationParams{URI: watchedResource}); err != nil {
-					s.log.Warn("notify subscribers", "uri", watchedResource, "error", err)
+				if err := server.ResourceUpdated(f.ctx, &mcp.ResourceUpdatedNotificationParams{URI: watchedResource}); err != nil && f.ctx.Err() == nil {
+					f.log.Warn("notify subscribers", "uri", watchedResource, "error", err)
 				}
 			}
 		}
@@ -254,16 +277,16 @@ func prompt(contents ...mcp.Content) mcp.PromptHandler {
 	}
 }
 
-func (s *Server) addConformancePrompts() {
+func addPrompts(server *mcp.Server) {
 	argument := func(name string) *mcp.PromptArgument { return &mcp.PromptArgument{Name: name, Required: true} }
-	s.mcp.AddPrompt(&mcp.Prompt{Name: "test_simple_prompt", Description: "A prompt."}, prompt(textOf("This is a simple prompt for testing.")))
-	s.mcp.AddPrompt(&mcp.Prompt{
+	server.AddPrompt(&mcp.Prompt{Name: "test_simple_prompt", Description: "A prompt."}, prompt(textOf("This is a simple prompt for testing.")))
+	server.AddPrompt(&mcp.Prompt{
 		Name: "test_prompt_with_arguments", Description: "A prompt with its arguments in it.",
 		Arguments: []*mcp.PromptArgument{argument("arg1"), argument("arg2")},
 	}, func(ctx context.Context, req *mcp.GetPromptRequest) (*mcp.GetPromptResult, error) {
 		return prompt(textOf("Prompt with arguments: arg1='%s', arg2='%s'", req.Params.Arguments["arg1"], req.Params.Arguments["arg2"]))(ctx, req)
 	})
-	s.mcp.AddPrompt(&mcp.Prompt{
+	server.AddPrompt(&mcp.Prompt{
 		Name: "test_prompt_with_embedded_resource", Description: "A prompt with a resource in it.",
 		Arguments: []*mcp.PromptArgument{argument("resourceUri")},
 	}, func(ctx context.Context, req *mcp.GetPromptRequest) (*mcp.GetPromptResult, error) {
@@ -272,9 +295,9 @@ func (s *Server) addConformancePrompts() {
 		}}
 		return prompt(embedded, textOf("Look at the resource."))(ctx, req)
 	})
-	s.mcp.AddPrompt(&mcp.Prompt{Name: "test_prompt_with_image", Description: "A prompt with an image in it."},
+	server.AddPrompt(&mcp.Prompt{Name: "test_prompt_with_image", Description: "A prompt with an image in it."},
 		prompt(&mcp.ImageContent{MIMEType: "image/png", Data: samplePicture()}, textOf("Look at the image.")))
-	s.mcp.AddPrompt(&mcp.Prompt{Name: "test_input_required_result_prompt", Description: "A prompt that asks before it is given."},
+	server.AddPrompt(&mcp.Prompt{Name: "test_input_required_result_prompt", Description: "A prompt that asks before it is given."},
 		func(ctx context.Context, req *mcp.GetPromptRequest) (*mcp.GetPromptResult, error) {
 			got, ok := accepted(req.Params.InputResponses, "user_context")
 			if !ok {

@@ -1,11 +1,11 @@
-package mcpserver
+package main
 
 import (
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"fmt"
 	"maps"
-	"strings"
 	"sync"
 	"time"
 
@@ -13,17 +13,23 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/glovebox-dev/glovebox/internal/auth"
+	"github.com/glovebox-dev/glovebox/internal/mcpserver/task"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// fixtureTasks are the tasks of the conformance fixtures. Unlike the tasks of
-// runs, they are kept here and may ask for input. A nil fixtureTasks has no
-// tasks.
-type fixtureTasks struct {
+// tasks are the tasks of the fixtures. Unlike the tasks of runs, they are kept here
+// and may ask for input.
+type tasks struct {
 	ctx context.Context // ends with the server
 
-	mu    sync.Mutex
-	tasks map[string]*fixtureTask
+	mu   sync.Mutex
+	byID map[string]*fixtureTask
+}
+
+var _ task.Source = (*tasks)(nil)
+
+func newTasks(ctx context.Context) *tasks {
+	return &tasks{ctx: ctx, byID: map[string]*fixtureTask{}}
 }
 
 // A fixtureTask is one task; key is the key of its owner's identity.
@@ -32,25 +38,51 @@ type fixtureTask struct {
 	end    context.CancelFunc
 	heard  chan struct{} // buffered signal: an answer has arrived
 	mu     sync.Mutex
-	wire   taskResult
+	wire   task.Result
 	asked  mcp.InputRequestMap
 	answer map[string]json.RawMessage
 }
 
-func (f *fixtureTasks) find(id auth.Identity, taskID string) *fixtureTask {
-	if f == nil {
-		return nil
-	}
+func (f *tasks) find(id auth.Identity, taskID string) (*fixtureTask, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if t := f.tasks[taskID]; t != nil && t.key == id.Key() {
-		return t
+	if t := f.byID[taskID]; t != nil && t.key == id.Key() {
+		return t, nil
 	}
+	return nil, sandbox.Errorf(sandbox.NotFound, "there is no task %q", taskID)
+}
+
+// Get implements [task.Source].
+func (f *tasks) Get(_ context.Context, id auth.Identity, taskID string) (*task.Result, error) {
+	t, err := f.find(id, taskID)
+	if err != nil {
+		return nil, err
+	}
+	return t.get(), nil
+}
+
+// Cancel implements [task.Source].
+func (f *tasks) Cancel(_ context.Context, id auth.Identity, taskID string) error {
+	t, err := f.find(id, taskID)
+	if err != nil {
+		return err
+	}
+	t.end()
+	return nil
+}
+
+// Update implements [task.Source].
+func (f *tasks) Update(_ context.Context, id auth.Identity, taskID string, answers map[string]json.RawMessage) error {
+	t, err := f.find(id, taskID)
+	if err != nil {
+		return err
+	}
+	t.update(answers)
 	return nil
 }
 
 // start makes a task. The result of work becomes the task's result.
-func (f *fixtureTasks) start(ctx context.Context, slot *taskSlot, work func(ctx context.Context, t *fixtureTask) (*mcp.CallToolResult, error)) (*mcp.CallToolResult, error) {
+func (f *tasks) start(ctx context.Context, slot *task.Slot, work func(ctx context.Context, t *fixtureTask) (*mcp.CallToolResult, error)) (*mcp.CallToolResult, error) {
 	id, _ := auth.FromContext(ctx)
 	workCtx, end := context.WithCancel(f.ctx)
 	now := time.Now()
@@ -58,13 +90,13 @@ func (f *fixtureTasks) start(ctx context.Context, slot *taskSlot, work func(ctx 
 		key:    id.Key(),
 		end:    end,
 		heard:  make(chan struct{}, 1),
-		wire:   *newTaskResult("task_"+strings.TrimPrefix(sandbox.NewRunID(), sandbox.RunIDPrefix), taskWorking, now, now),
+		wire:   *task.NewResult("task_"+rand.Text(), task.Working, now, now),
 		answer: map[string]json.RawMessage{},
 	}
 	f.mu.Lock()
-	f.tasks[t.wire.TaskID] = t
+	f.byID[t.wire.TaskID] = t
 	f.mu.Unlock()
-	slot.becomes(t.wire.TaskID, now)
+	slot.Becomes(t.wire.TaskID, now)
 	go func() {
 		defer end()
 		res, err := work(workCtx, t)
@@ -80,25 +112,23 @@ func (t *fixtureTask) finish(res *mcp.CallToolResult, err error, cancelled bool)
 	t.wire.Updated = time.Now().UTC()
 	switch {
 	case cancelled:
-		t.wire.Status = taskCancelled
+		t.wire.Status = task.Cancelled
 	case err != nil:
-		t.wire.Status = taskFailed
+		t.wire.Status = task.Failed
 		t.wire.Error = &jsonrpc.Error{Code: jsonrpc.CodeInternalError, Message: err.Error()}
 	default:
-		t.wire.Status = taskCompleted
+		t.wire.Status = task.Completed
 		t.wire.Result = res
 	}
 }
 
-func (t *fixtureTask) get() *taskResult {
+func (t *fixtureTask) get() *task.Result {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	wire := t.wire
 	wire.InputRequests = maps.Clone(t.asked)
 	return &wire
 }
-
-func (t *fixtureTask) cancel() { t.end() }
 
 // update stores the answers to pending questions and ignores other answers.
 func (t *fixtureTask) update(answers map[string]json.RawMessage) {
@@ -120,7 +150,7 @@ func (t *fixtureTask) update(answers map[string]json.RawMessage) {
 func (t *fixtureTask) ask(ctx context.Context, questions mcp.InputRequestMap) (map[string]json.RawMessage, error) {
 	t.mu.Lock()
 	t.asked = maps.Clone(questions)
-	t.wire.Status, t.wire.Updated = taskInputRequired, time.Now().UTC()
+	t.wire.Status, t.wire.Updated = task.InputRequired, time.Now().UTC()
 	t.mu.Unlock()
 	for {
 		select {
@@ -130,7 +160,7 @@ func (t *fixtureTask) ask(ctx context.Context, questions mcp.InputRequestMap) (m
 		}
 		t.mu.Lock()
 		if len(t.asked) == 0 {
-			t.wire.Status, t.wire.Updated = taskWorking, time.Now().UTC()
+			t.wire.Status, t.wire.Updated = task.Working, time.Now().UTC()
 			defer t.mu.Unlock()
 			return maps.Clone(t.answer), nil
 		}
@@ -148,30 +178,27 @@ func pause(ctx context.Context, d time.Duration) error {
 	}
 }
 
-// taskFixtures become tasks if the client supports tasks.
-func (s *Server) taskFixtures() []fixture {
-	tasks := &fixtureTasks{ctx: s.closing, tasks: map[string]*fixtureTask{}}
-	s.fixtureTasks = tasks
-
+// fixtures returns tools that become tasks if the client supports tasks.
+func (f *tasks) fixtures() []fixture {
 	// required wraps a tool that only works as a task.
 	required := func(work func(ctx context.Context, t *fixtureTask) (*mcp.CallToolResult, error)) mcp.ToolHandler {
 		return func(ctx context.Context, _ *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
-			slot := taskSlotOf(ctx)
+			slot := task.SlotOf(ctx)
 			if slot == nil {
-				return nil, needsTasks()
+				return nil, task.ErrNotDeclared()
 			}
-			return tasks.start(ctx, slot, work)
+			return f.start(ctx, slot, work)
 		}
 	}
 	// optional wraps a tool that does nothing if the client does not support
 	// tasks.
 	optional := func(work func(ctx context.Context, t *fixtureTask) (*mcp.CallToolResult, error)) mcp.ToolHandler {
 		return func(ctx context.Context, _ *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
-			slot := taskSlotOf(ctx)
+			slot := task.SlotOf(ctx)
 			if slot == nil {
 				return answer("nobody can be asked, so nothing is done"), nil
 			}
-			return tasks.start(ctx, slot, work)
+			return f.start(ctx, slot, work)
 		}
 	}
 	return []fixture{
@@ -198,11 +225,11 @@ func (s *Server) taskFixtures() []fixture {
 					}
 					return answer("computed %s", in.Label), nil
 				}
-				slot := taskSlotOf(ctx)
+				slot := task.SlotOf(ctx)
 				if slot == nil {
 					return compute(ctx)
 				}
-				return tasks.start(ctx, slot, func(ctx context.Context, _ *fixtureTask) (*mcp.CallToolResult, error) { return compute(ctx) })
+				return f.start(ctx, slot, func(ctx context.Context, _ *fixtureTask) (*mcp.CallToolResult, error) { return compute(ctx) })
 			}},
 		{name: "failing_job", description: "Fails as a tool does.",
 			run: required(func(ctx context.Context, _ *fixtureTask) (*mcp.CallToolResult, error) {
@@ -235,15 +262,15 @@ func (s *Server) taskFixtures() []fixture {
 			})},
 		{name: "test_tool_with_task", description: "Asks for a name, then becomes a task.",
 			run: func(ctx context.Context, req *mcp.CallToolRequest) (*mcp.CallToolResult, error) {
-				slot := taskSlotOf(ctx)
+				slot := task.SlotOf(ctx)
 				if slot == nil {
-					return nil, needsTasks()
+					return nil, task.ErrNotDeclared()
 				}
 				got, ok := accepted(req.Params.InputResponses, "user_name")
 				if !ok {
 					return &mcp.CallToolResult{InputRequests: mcp.InputRequestMap{"user_name": ask("What is your name?", "name", "string")}}, nil
 				}
-				return tasks.start(ctx, slot, func(context.Context, *fixtureTask) (*mcp.CallToolResult, error) {
+				return f.start(ctx, slot, func(context.Context, *fixtureTask) (*mcp.CallToolResult, error) {
 					return answer("Hello, %v!", got["name"]), nil
 				})
 			}},
