@@ -17,50 +17,41 @@ type HostFiles interface {
 	CopyOut(ctx context.Context, p sandbox.Principal, sandboxID, path, hostPath string, progress func(sandbox.Copied)) (sandbox.Copied, error)
 }
 
-const copyInInput = `{"type":"object","properties":{` +
-	`"host_path":{"type":"string"},"sandbox_id":{"type":"string"},"path":{"type":"string"},` +
-	`"gitignore":{"type":"boolean","description":"leave out what .gitignore names"}` +
-	`},"required":["host_path","sandbox_id","path"]}`
-
-const copyOutInput = `{"type":"object","properties":{` +
-	`"sandbox_id":{"type":"string"},"path":{"type":"string"},"host_path":{"type":"string"}` +
-	`},"required":["sandbox_id","path","host_path"]}`
-
-type copyArguments struct {
-	HostPath  string `json:"host_path"`
-	SandboxID string `json:"sandbox_id"`
-	Path      string `json:"path"`
-	Gitignore bool   `json:"gitignore"`
-}
-
 func (s *Server) copyIn() tool {
-	return tool{
+	type arguments struct {
+		HostPath  string `json:"host_path"`
+		SandboxID string `json:"sandbox_id"`
+		Path      string `json:"path"`
+		Gitignore bool   `json:"gitignore,omitempty" jsonschema:"leave out what .gitignore names"`
+	}
+	return takes(tool{
 		name:        "copy_in",
 		title:       "Copy into a sandbox",
 		description: "Copy a file or directory of the user's machine into a sandbox.",
-		input:       copyInInput,
 		scope:       auth.ScopeFiles,
 		destructive: true,
-		run: typed(copyInInput, func(ctx context.Context, c call, in copyArguments) (*mcp.CallToolResult, error) {
-			n, err := s.opts.HostFiles.CopyIn(ctx, c.principal, in.HostPath, in.SandboxID, in.Path, in.Gitignore, copyProgress(ctx, c))
-			return copied(n, err)
-		}),
-	}
+	}, nil, func(ctx context.Context, c call, in arguments) (*mcp.CallToolResult, error) {
+		n, err := s.opts.HostFiles.CopyIn(ctx, c.principal, in.HostPath, in.SandboxID, in.Path, in.Gitignore, copyProgress(ctx, c))
+		return copied(n, err)
+	})
 }
 
 func (s *Server) copyOut() tool {
-	return tool{
+	type arguments struct {
+		SandboxID string `json:"sandbox_id"`
+		Path      string `json:"path"`
+		HostPath  string `json:"host_path"`
+	}
+	return takes(tool{
 		name:        "copy_out",
 		title:       "Copy out of a sandbox",
 		description: "Copy a file or directory of a sandbox to the user's machine.",
-		input:       copyOutInput,
 		scope:       auth.ScopeFiles,
 		destructive: true,
-		run: typed(copyOutInput, func(ctx context.Context, c call, in copyArguments) (*mcp.CallToolResult, error) {
-			n, err := s.opts.HostFiles.CopyOut(ctx, c.principal, in.SandboxID, in.Path, in.HostPath, copyProgress(ctx, c))
-			return copied(n, err)
-		}),
-	}
+	}, nil, func(ctx context.Context, c call, in arguments) (*mcp.CallToolResult, error) {
+		n, err := s.opts.HostFiles.CopyOut(ctx, c.principal, in.SandboxID, in.Path, in.HostPath, copyProgress(ctx, c))
+		return copied(n, err)
+	})
 }
 
 func copied(n sandbox.Copied, err error) (*mcp.CallToolResult, error) {

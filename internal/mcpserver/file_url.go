@@ -13,14 +13,8 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-const fileURLInput = `{"type":"object","properties":{` +
-	`"path":{"type":"string","description":"/data is all files, as tar"},` +
-	`"sandbox_id":{"type":"string"},"workspace":{"type":"string"},` +
-	`"method":{"type":"string","enum":["GET","PUT"]},` +
-	expiresProperty + `},"required":["path"]}`
-
-// expiresProperty is the schema property for the lifetime of a URL.
-const expiresProperty = `"expires_seconds":{"type":"integer","minimum":1,"maximum":604800,"description":"default 3600"}`
+// expiresLimit bounds the lifetime of a URL, in seconds.
+var expiresLimit = between(1, 604800)
 
 // expiry returns the lifetime of a URL; zero is one hour.
 func expiry(seconds int64) time.Duration {
@@ -50,51 +44,49 @@ func workspacePath(p string) (string, error) {
 
 func (s *Server) fileURL() tool {
 	type arguments struct {
-		Path      string `json:"path"`
-		SandboxID string `json:"sandbox_id"`
-		Workspace string `json:"workspace"`
-		Method    string `json:"method"`
-		Expires   int64  `json:"expires_seconds"`
+		Path      string `json:"path" jsonschema:"/data is all files, as tar"`
+		SandboxID string `json:"sandbox_id,omitempty"`
+		Workspace string `json:"workspace,omitempty"`
+		Method    string `json:"method,omitempty"`
+		Expires   int64  `json:"expires_seconds,omitempty" jsonschema:"default 3600"`
 	}
 	type answer struct {
 		URL     string    `json:"url"`
 		Method  string    `json:"method"`
 		Expires time.Time `json:"expires_at"`
 	}
-	return tool{
+	return takes(tool{
 		name:        "file_url",
 		title:       "Get a URL for a file",
 		description: "Sign a URL to GET a workspace's file, or to PUT one, once.",
-		input:       fileURLInput,
 		scope:       auth.ScopeFiles,
 		readOnly:    true,
-		run: typed(fileURLInput, func(ctx context.Context, c call, in arguments) (*mcp.CallToolResult, error) {
-			name, err := workspacePath(in.Path)
+	}, limits{"method": oneOf("GET", "PUT"), "expires_seconds": expiresLimit}, func(ctx context.Context, c call, in arguments) (*mcp.CallToolResult, error) {
+		name, err := workspacePath(in.Path)
+		if err != nil {
+			return nil, err
+		}
+		if (in.SandboxID == "") == (in.Workspace == "") {
+			return nil, sandbox.Errorf(sandbox.Invalid, "sandbox_id, workspace: give one of the two")
+		}
+		if in.SandboxID != "" {
+			sb, err := s.engine.Get(ctx, c.principal, in.SandboxID)
 			if err != nil {
 				return nil, err
 			}
-			if (in.SandboxID == "") == (in.Workspace == "") {
-				return nil, sandbox.Errorf(sandbox.Invalid, "sandbox_id, workspace: give one of the two")
+			if in.Workspace = sb.Workspace; in.Workspace == "" {
+				return nil, sandbox.WithHint(sandbox.Errorf(sandbox.Unsupported, "sandbox_id: sandbox %s has no workspace, and only files of workspaces have URLs", sb.ID),
+					"make a sandbox with the argument workspace, or use read_file and write_file")
 			}
-			if in.SandboxID != "" {
-				sb, err := s.engine.Get(ctx, c.principal, in.SandboxID)
-				if err != nil {
-					return nil, err
-				}
-				if in.Workspace = sb.Workspace; in.Workspace == "" {
-					return nil, sandbox.WithHint(sandbox.Errorf(sandbox.Unsupported, "sandbox_id: sandbox %s has no workspace, and only files of workspaces have URLs", sb.ID),
-						"make a sandbox with the argument workspace, or use read_file and write_file")
-				}
-			}
-			method := "GET"
-			if in.Method != "" {
-				method = in.Method
-			}
-			url, expires, err := s.opts.Files.SignedURL(ctx, c.principal, in.Workspace, name, method, expiry(in.Expires))
-			if err != nil {
-				return nil, err
-			}
-			return result(answer{url, method, expires}, fmt.Sprintf("%s %s\nuntil %s", method, url, expires.UTC().Format(time.RFC3339)))
-		}),
-	}
+		}
+		method := "GET"
+		if in.Method != "" {
+			method = in.Method
+		}
+		url, expires, err := s.opts.Files.SignedURL(ctx, c.principal, in.Workspace, name, method, expiry(in.Expires))
+		if err != nil {
+			return nil, err
+		}
+		return result(answer{url, method, expires}, fmt.Sprintf("%s %s\nuntil %s", method, url, expires.UTC().Format(time.RFC3339)))
+	})
 }

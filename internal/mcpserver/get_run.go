@@ -17,15 +17,6 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-const getRunInput = `{"type":"object","properties":{` +
-	`"run_id":{"type":"string"},` +
-	`"wait_seconds":{"type":"integer","minimum":0,"maximum":600,"description":"wait so long for the end; default 0"},` +
-	`"stream":{"type":"string","enum":["stdout","stderr"],"description":"page through this one"},` +
-	`"offset":{"type":"integer","minimum":0,"description":"in bytes"},` +
-	`"limit":{"type":"integer","minimum":256,"maximum":1048576,"description":"bytes; default 65536"},` +
-	`"grep":{"type":"string","description":"show only matching lines; RE2"}` +
-	`},"required":["run_id"]}`
-
 // A page is the part of a stream that a result shows: the bytes from Offset to
 // NextOffset, of Total so far. With grep, it is the part that was searched, and
 // Matches is the number of matching lines.
@@ -52,61 +43,64 @@ func (p page) text() string {
 func (s *Server) getRun() tool {
 	type arguments struct {
 		RunID  string             `json:"run_id"`
-		Wait   int                `json:"wait_seconds"`
-		Stream sandbox.StreamName `json:"stream"`
-		Offset *int64             `json:"offset"`
-		Limit  int64              `json:"limit"`
-		Grep   string             `json:"grep"`
+		Wait   int                `json:"wait_seconds,omitempty" jsonschema:"wait so long for the end; default 0"`
+		Stream sandbox.StreamName `json:"stream,omitempty" jsonschema:"page through this one"`
+		Offset *int64             `json:"offset,omitempty" jsonschema:"in bytes"`
+		Limit  int64              `json:"limit,omitempty" jsonschema:"bytes; default 65536"`
+		Grep   string             `json:"grep,omitempty" jsonschema:"show only matching lines; RE2"`
 	}
-	return tool{
+	return takes(tool{
 		name:        "get_run",
 		title:       "Look at a run",
 		description: "Wait for a run, or page through or search its whole output.",
-		input:       getRunInput,
 		output:      runOutput,
 		untold:      true,
 		scope:       auth.ScopeRun,
 		readOnly:    true,
-		run: typed(getRunInput, func(ctx context.Context, c call, in arguments) (*mcp.CallToolResult, error) {
-			var lines *regexp.Regexp
-			if in.Grep != "" {
-				var err error
-				if lines, err = compileSearch(in.Grep); err != nil {
-					return nil, sandbox.WithHint(sandbox.Errorf(sandbox.Invalid, "grep: %w", err), "the syntax is RE2's")
-				}
+	}, limits{
+		"wait_seconds": between(0, 600),
+		"stream":       oneOf("stdout", "stderr"),
+		"offset":       atLeast(0),
+		"limit":        between(256, 1048576),
+	}, func(ctx context.Context, c call, in arguments) (*mcp.CallToolResult, error) {
+		var lines *regexp.Regexp
+		if in.Grep != "" {
+			var err error
+			if lines, err = compileSearch(in.Grep); err != nil {
+				return nil, sandbox.WithHint(sandbox.Errorf(sandbox.Invalid, "grep: %w", err), "the syntax is RE2's")
 			}
-			paged := in.Stream != "" || in.Offset != nil || lines != nil
-			run, err := s.wait(ctx, c, in.RunID, time.Duration(in.Wait)*time.Second)
-			if err != nil {
-				return nil, err
-			}
-			if !paged {
-				return s.show(ctx, c, run, int(in.Limit))
-			}
-			r := pager{
-				engine: s.engine, searches: s.shares.searches, principal: c.principal, runID: run.ID,
-				stream: orDefault(in.Stream, sandbox.Stdout),
-				limit:  orDefault(in.Limit, sandbox.DefaultOutputBytes),
-			}
-			if in.Offset != nil {
-				r.offset = *in.Offset
-			}
-			text, p, err := r.read(ctx, lines)
-			if err != nil {
-				return nil, err
-			}
-			var out sandbox.Output
-			omitted := p.Total - int64(len(text))
-			if p.Stream == sandbox.Stderr {
-				out.Stderr, out.Omitted.StderrBytes = text, max(omitted, 0)
-			} else {
-				out.Stdout, out.Omitted.StdoutBytes = text, max(omitted, 0)
-			}
-			res := newRunResult(run, out, time.Now())
-			res.Page = &p
-			return res.render()
-		}),
-	}
+		}
+		paged := in.Stream != "" || in.Offset != nil || lines != nil
+		run, err := s.wait(ctx, c, in.RunID, time.Duration(in.Wait)*time.Second)
+		if err != nil {
+			return nil, err
+		}
+		if !paged {
+			return s.show(ctx, c, run, int(in.Limit))
+		}
+		r := pager{
+			engine: s.engine, searches: s.shares.searches, principal: c.principal, runID: run.ID,
+			stream: orDefault(in.Stream, sandbox.Stdout),
+			limit:  orDefault(in.Limit, sandbox.DefaultOutputBytes),
+		}
+		if in.Offset != nil {
+			r.offset = *in.Offset
+		}
+		text, p, err := r.read(ctx, lines)
+		if err != nil {
+			return nil, err
+		}
+		var out sandbox.Output
+		omitted := p.Total - int64(len(text))
+		if p.Stream == sandbox.Stderr {
+			out.Stderr, out.Omitted.StderrBytes = text, max(omitted, 0)
+		} else {
+			out.Stdout, out.Omitted.StdoutBytes = text, max(omitted, 0)
+		}
+		res := newRunResult(run, out, time.Now())
+		res.Page = &p
+		return res.render()
+	})
 }
 
 // A pager reads a part of one stream of a run's output.

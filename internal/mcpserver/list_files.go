@@ -11,57 +11,49 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-const listFilesInput = `{"type":"object","properties":{` +
-	`"sandbox_id":{"type":"string"},` +
-	`"path":{"type":"string","description":"default /data"},` +
-	`"depth":{"type":"integer","minimum":1,"maximum":32,"description":"default 1"}` +
-	`},"required":["sandbox_id"]}`
-
 const listFilesOutput = `{"type":"object","properties":{"path":{"type":"string"},"files":{"type":"array","items":{"type":"object"}},"truncated":{"type":"boolean"}}}`
 
 func (s *Server) listFiles() tool {
 	type arguments struct {
 		SandboxID string `json:"sandbox_id"`
-		Path      string `json:"path"`
-		Depth     int    `json:"depth"`
+		Path      string `json:"path,omitempty" jsonschema:"default /data"`
+		Depth     int    `json:"depth,omitempty" jsonschema:"default 1"`
 	}
 	type list struct {
 		Path      string         `json:"path"`
 		Files     []sandbox.File `json:"files"`
 		Truncated bool           `json:"truncated"`
 	}
-	return tool{
+	return takes(tool{
 		name:        "list_files",
 		title:       "List files",
 		description: "List a directory of a sandbox, to a depth.",
-		input:       listFilesInput,
 		output:      listFilesOutput,
 		scope:       auth.ScopeFiles,
 		readOnly:    true,
-		run: typed(listFilesInput, func(ctx context.Context, c call, in arguments) (*mcp.CallToolResult, error) {
-			path := orDefault(in.Path, sandbox.WorkDir)
-			files, more, err := s.engine.ListFiles(ctx, c.principal, in.SandboxID, path, orDefault(in.Depth, 1))
-			if err != nil {
-				return nil, err
+	}, limits{"depth": between(1, 32)}, func(ctx context.Context, c call, in arguments) (*mcp.CallToolResult, error) {
+		path := orDefault(in.Path, sandbox.WorkDir)
+		files, more, err := s.engine.ListFiles(ctx, c.principal, in.SandboxID, path, orDefault(in.Depth, 1))
+		if err != nil {
+			return nil, err
+		}
+		if files == nil {
+			files = []sandbox.File{}
+		}
+		var b strings.Builder
+		for _, f := range files {
+			fmt.Fprintf(&b, "%s %8d %s", f.Mode, f.Size, shownName(f.Path))
+			if f.Type == sandbox.TypeSymlink {
+				fmt.Fprintf(&b, " -> %s", shownName(f.Target))
 			}
-			if files == nil {
-				files = []sandbox.File{}
-			}
-			var b strings.Builder
-			for _, f := range files {
-				fmt.Fprintf(&b, "%s %8d %s", f.Mode, f.Size, shownName(f.Path))
-				if f.Type == sandbox.TypeSymlink {
-					fmt.Fprintf(&b, " -> %s", shownName(f.Target))
-				}
-				b.WriteByte('\n')
-			}
-			switch {
-			case more:
-				b.WriteString("[there are more: list a directory further down, or with less depth]")
-			case len(files) == 0:
-				fmt.Fprintf(&b, "[%s is empty]", shownName(path))
-			}
-			return result(list{path, files, more}, strings.TrimSuffix(b.String(), "\n"))
-		}),
-	}
+			b.WriteByte('\n')
+		}
+		switch {
+		case more:
+			b.WriteString("[there are more: list a directory further down, or with less depth]")
+		case len(files) == 0:
+			fmt.Fprintf(&b, "[%s is empty]", shownName(path))
+		}
+		return result(list{path, files, more}, strings.TrimSuffix(b.String(), "\n"))
+	})
 }

@@ -11,34 +11,30 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-const listLanguagesInput = `{"type":"object","properties":{` + sandboxProperty + `,` + imageProperty + `}}`
-
 func (s *Server) listLanguages() tool {
 	type arguments struct {
-		SandboxID string `json:"sandbox_id"`
-		Image     string `json:"image"`
+		SandboxID string `json:"sandbox_id,omitempty" jsonschema:"default: a new one, kept while in use"`
+		Image     string `json:"image,omitempty" jsonschema:"only without sandbox_id"`
 	}
 	type list struct {
 		SandboxID string             `json:"sandbox_id"`
 		Languages []sandbox.Language `json:"languages"`
 	}
-	return tool{
+	return takes(tool{
 		name:        "list_languages",
 		title:       "List languages",
 		description: "Returns the languages that a sandbox has, their versions and notable packages.",
-		input:       listLanguagesInput,
 		scope:       auth.ScopeRun,
-		run: typed(listLanguagesInput, func(ctx context.Context, c call, in arguments) (*mcp.CallToolResult, error) {
-			if err := onlyNew(in.SandboxID, in.Image, ""); err != nil {
-				return nil, err
-			}
-			langs, id, err := s.engine.Languages(ctx, c.principal, in.SandboxID, sandbox.CreateRequest{Image: in.Image})
-			if err != nil {
-				return nil, err
-			}
-			return result(list{id, langs}, languagesText(id, langs))
-		}),
-	}
+	}, nil, func(ctx context.Context, c call, in arguments) (*mcp.CallToolResult, error) {
+		if err := onlyNew(in.SandboxID, in.Image, ""); err != nil {
+			return nil, err
+		}
+		langs, id, err := s.engine.Languages(ctx, c.principal, in.SandboxID, sandbox.CreateRequest{Image: in.Image})
+		if err != nil {
+			return nil, err
+		}
+		return result(list{id, langs}, languagesText(id, langs))
+	})
 }
 
 // languagesText returns the languages for models: first the available languages,

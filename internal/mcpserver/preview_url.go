@@ -18,31 +18,27 @@ type Ports interface {
 	PortURL(ctx context.Context, p sandbox.Principal, id string, port int, good time.Duration) (string, time.Time, error)
 }
 
-const previewURLInput = `{"type":"object","properties":{"sandbox_id":{"type":"string"},"port":{"type":"integer"},` + expiresProperty + `},"required":["sandbox_id","port"]}`
-
 func (s *Server) previewURL() tool {
 	type arguments struct {
 		SandboxID string `json:"sandbox_id"`
 		Port      int    `json:"port"`
-		Expires   int64  `json:"expires_seconds"`
+		Expires   int64  `json:"expires_seconds,omitempty" jsonschema:"default 3600"`
 	}
 	type answer struct {
 		URL     string    `json:"url"`
 		Expires time.Time `json:"expires_at"`
 	}
-	return tool{
+	return takes(tool{
 		name:        "preview_url",
 		title:       "Get a URL for a port",
 		description: "Sign a URL for a server in a sandbox.",
-		input:       previewURLInput,
 		scope:       auth.ScopeRun,
 		idempotent:  true,
-		run: typed(previewURLInput, func(ctx context.Context, c call, in arguments) (*mcp.CallToolResult, error) {
-			url, expires, err := s.opts.Ports.PortURL(ctx, c.principal, in.SandboxID, in.Port, expiry(in.Expires))
-			if err != nil {
-				return nil, err
-			}
-			return result(answer{url, expires}, fmt.Sprintf("%s\nuntil %s, for whoever has it", url, expires.UTC().Format(time.RFC3339)))
-		}),
-	}
+	}, limits{"expires_seconds": expiresLimit}, func(ctx context.Context, c call, in arguments) (*mcp.CallToolResult, error) {
+		url, expires, err := s.opts.Ports.PortURL(ctx, c.principal, in.SandboxID, in.Port, expiry(in.Expires))
+		if err != nil {
+			return nil, err
+		}
+		return result(answer{url, expires}, fmt.Sprintf("%s\nuntil %s, for whoever has it", url, expires.UTC().Format(time.RFC3339)))
+	})
 }

@@ -13,13 +13,6 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-const readFileInput = `{"type":"object","properties":{` +
-	`"sandbox_id":{"type":"string"},"path":{"type":"string"},` +
-	`"offset":{"type":"integer","minimum":0},` +
-	`"limit":{"type":"integer","minimum":1,"maximum":1048576,"description":"bytes; default 65536"},` +
-	`"encoding":{"type":"string","enum":["utf-8","base64"],"description":"default: base64 for what is not text"}` +
-	`},"required":["sandbox_id","path"]}`
-
 const readFileOutput = `{"type":"object","properties":{` +
 	`"path":{"type":"string"},"size":{"type":"integer"},"offset":{"type":"integer"},"next_offset":{"type":"integer"},` +
 	`"encoding":{"type":"string"},"content":{"type":"string"}}}`
@@ -41,48 +34,50 @@ func (s *Server) readFile() tool {
 	type arguments struct {
 		SandboxID string `json:"sandbox_id"`
 		Path      string `json:"path"`
-		Offset    int64  `json:"offset"`
-		Limit     int64  `json:"limit"`
-		Encoding  string `json:"encoding"`
+		Offset    int64  `json:"offset,omitempty"`
+		Limit     int64  `json:"limit,omitempty" jsonschema:"bytes; default 65536"`
+		Encoding  string `json:"encoding,omitempty" jsonschema:"default: base64 for what is not text"`
 	}
-	return tool{
+	return takes(tool{
 		name:        "read_file",
 		title:       "Read a file",
 		description: "Read a file in a sandbox, or a part of it.",
-		input:       readFileInput,
 		output:      readFileOutput,
 		scope:       auth.ScopeFiles,
 		readOnly:    true,
-		run: typed(readFileInput, func(ctx context.Context, c call, in arguments) (*mcp.CallToolResult, error) {
-			data, size, err := s.readPart(ctx, c.principal, in.SandboxID, in.Path, in.Offset, orDefault(in.Limit, defaultReadBytes))
-			if err != nil {
-				return nil, err
+	}, limits{
+		"offset":   atLeast(0),
+		"limit":    between(1, 1048576),
+		"encoding": oneOf("utf-8", encodingBase64),
+	}, func(ctx context.Context, c call, in arguments) (*mcp.CallToolResult, error) {
+		data, size, err := s.readPart(ctx, c.principal, in.SandboxID, in.Path, in.Offset, orDefault(in.Limit, defaultReadBytes))
+		if err != nil {
+			return nil, err
+		}
+		r := fileResult{Path: in.Path, Size: size, Offset: in.Offset, Encoding: in.Encoding}
+		end := in.Offset + int64(len(data))
+		text, isText := wholeRunes(data, end >= size)
+		if in.Encoding == "utf-8" && !isText {
+			return nil, sandbox.WithHint(sandbox.Errorf(sandbox.Invalid, "encoding: %s is not UTF-8 from byte %d on", in.Path, in.Offset),
+				"read it with encoding base64")
+		}
+		if in.Encoding == "" {
+			r.Encoding = encodingBase64
+			if isText {
+				r.Encoding = "utf-8"
 			}
-			r := fileResult{Path: in.Path, Size: size, Offset: in.Offset, Encoding: in.Encoding}
-			end := in.Offset + int64(len(data))
-			text, isText := wholeRunes(data, end >= size)
-			if in.Encoding == "utf-8" && !isText {
-				return nil, sandbox.WithHint(sandbox.Errorf(sandbox.Invalid, "encoding: %s is not UTF-8 from byte %d on", in.Path, in.Offset),
-					"read it with encoding base64")
-			}
-			if in.Encoding == "" {
-				r.Encoding = encodingBase64
-				if isText {
-					r.Encoding = "utf-8"
-				}
-			}
-			if r.Encoding == encodingBase64 {
-				r.Content = base64.StdEncoding.EncodeToString(data)
-			} else {
-				r.Content = string(text)
-				end = in.Offset + int64(len(text))
-			}
-			if end < size {
-				r.Next = end
-			}
-			return result(r, r.text())
-		}),
-	}
+		}
+		if r.Encoding == encodingBase64 {
+			r.Content = base64.StdEncoding.EncodeToString(data)
+		} else {
+			r.Content = string(text)
+			end = in.Offset + int64(len(text))
+		}
+		if end < size {
+			r.Next = end
+		}
+		return result(r, r.text())
+	})
 }
 
 // text returns the content for models. Further facts follow it in brackets.

@@ -183,27 +183,22 @@ func (r runResult) facts(shown bool) string {
 
 // runArgs are the arguments that all tools which start a run have in common.
 type runArgs struct {
-	SandboxID string            `json:"sandbox_id"`
-	Env       map[string]string `json:"env"`
-	Timeout   int64             `json:"timeout_seconds"`
-	Wait      *int              `json:"wait_seconds"`
-	Budget    int               `json:"output_bytes"`
-	Image     string            `json:"image"`
-	Workspace string            `json:"workspace"`
-	Network   sandbox.Network   `json:"network"`
+	SandboxID string            `json:"sandbox_id,omitempty" jsonschema:"default: a new one, kept while in use"`
+	Timeout   int64             `json:"timeout_seconds,omitempty" jsonschema:"default 30"`
+	Wait      *int              `json:"wait_seconds,omitempty" jsonschema:"return after this long with what there is; the run goes on and takes send_input"`
+	Env       map[string]string `json:"env,omitempty"`
+	Budget    int               `json:"output_bytes,omitempty" jsonschema:"most output to return; default 65536"`
+	Image     string            `json:"image,omitempty" jsonschema:"only without sandbox_id"`
+	Workspace string            `json:"workspace,omitempty"`
+	Network   sandbox.Network   `json:"network,omitempty"`
 }
 
-// The schema properties of runArgs.
-const (
-	timeoutProperty   = `"timeout_seconds":{"type":"integer","minimum":1,"description":"default 30"}`
-	waitProperty      = `"wait_seconds":{"type":"integer","minimum":0,"maximum":600,"description":"return after this long with what there is; the run goes on and takes send_input"}`
-	budgetProperty    = `"output_bytes":{"type":"integer","minimum":256,"maximum":1048576,"description":"most output to return; default 65536"}`
-	envProperty       = `"env":{"type":"object","additionalProperties":{"type":"string"}}`
-	imageProperty     = `"image":{"type":"string","description":"only without sandbox_id"}`
-	networkProperty   = `"network":{"type":"string","description":"none, internet, or hosts like pypi.org:443,*.example.com"}`
-	workspaceProperty = `"workspace":{"type":"string","description":"name of the files to keep at /data"}`
-	sandboxProperty   = `"sandbox_id":{"type":"string","description":"default: a new one, kept while in use"}`
-)
+// runLimits are the limits of runArgs.
+var runLimits = limits{
+	"timeout_seconds": atLeast(1),
+	"wait_seconds":    between(0, 600),
+	"output_bytes":    between(256, 1048576),
+}
 
 // start starts a run and waits for it for the time that the caller specified, or
 // for Options.Patience. If the client cancels the call, the run ends.

@@ -10,56 +10,45 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-const runCodeInput = `{"type":"object","properties":{` +
-	`"code":{"type":"string"},` +
-	`"language":{"type":"string","description":"default python"},` +
-	`"context":{"type":"string","description":"the interpreter to run in, which keeps variables; default \"default\""},` +
-	`"stateless":{"type":"boolean","description":"run as a program of its own"},` +
-	`"restart":{"type":"boolean","description":"start the context fresh"},` +
-	sandboxProperty + `,` + timeoutProperty + `,` + waitProperty + `,` + envProperty + `,` + budgetProperty + `,` + imageProperty + `,"workspace":{"type":"string"},"network":{"type":"string"}` +
-	`},"required":["code"]}`
-
 func (s *Server) runCode() tool {
 	type arguments struct {
 		Code      string  `json:"code"`
-		Language  *string `json:"language"`
-		Context   *string `json:"context"`
-		Stateless bool    `json:"stateless"`
-		Restart   bool    `json:"restart"`
+		Language  *string `json:"language,omitempty" jsonschema:"default python"`
+		Context   *string `json:"context,omitempty" jsonschema:"the interpreter to run in, which keeps variables; default \"default\""`
+		Stateless bool    `json:"stateless,omitempty" jsonschema:"run as a program of its own"`
+		Restart   bool    `json:"restart,omitempty" jsonschema:"start the context fresh"`
 		runArgs
 	}
-	return tool{
+	return takes(tool{
 		name:  "run_code",
 		title: "Run code",
 		description: "Run code in a sealed Linux sandbox. Returns its output, the value of the last expression, plots and a verdict. " +
 			"Files and variables stay: give the sandbox_id of the result to go on there.",
-		input:       runCodeInput,
 		output:      runOutput,
 		scope:       auth.ScopeRun,
 		destructive: true,
-		run: typed(runCodeInput, func(ctx context.Context, c call, in arguments) (*mcp.CallToolResult, error) {
-			if in.Code == "" {
-				return nil, sandbox.Errorf(sandbox.Invalid, `code: "" is no program`)
+	}, runLimits, func(ctx context.Context, c call, in arguments) (*mcp.CallToolResult, error) {
+		if in.Code == "" {
+			return nil, sandbox.Errorf(sandbox.Invalid, `code: "" is no program`)
+		}
+		language := language.Default
+		if in.Language != nil {
+			language = *in.Language
+		}
+		r := sandbox.RunRequest{Code: in.Code, Language: language, Restart: in.Restart}
+		switch {
+		case in.Stateless && (in.Context != nil || in.Restart):
+			return nil, sandbox.WithHint(sandbox.Errorf(sandbox.Invalid, "stateless: true has no context, and context or restart names one"),
+				"leave out one of the two")
+		case in.Stateless:
+		case in.Context != nil:
+			r.Context = *in.Context
+			if r.Context == "" {
+				return nil, sandbox.Errorf(sandbox.Invalid, `context: "" is no name`)
 			}
-			language := language.Default
-			if in.Language != nil {
-				language = *in.Language
-			}
-			r := sandbox.RunRequest{Code: in.Code, Language: language, Restart: in.Restart}
-			switch {
-			case in.Stateless && (in.Context != nil || in.Restart):
-				return nil, sandbox.WithHint(sandbox.Errorf(sandbox.Invalid, "stateless: true has no context, and context or restart names one"),
-					"leave out one of the two")
-			case in.Stateless:
-			case in.Context != nil:
-				r.Context = *in.Context
-				if r.Context == "" {
-					return nil, sandbox.Errorf(sandbox.Invalid, `context: "" is no name`)
-				}
-			default:
-				r.Context = sandbox.DefaultContext
-			}
-			return s.start(ctx, c, r, in.runArgs)
-		}),
-	}
+		default:
+			r.Context = sandbox.DefaultContext
+		}
+		return s.start(ctx, c, r, in.runArgs)
+	})
 }

@@ -2,6 +2,7 @@ package mcpserver
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"fmt"
 	"maps"
@@ -10,28 +11,97 @@ import (
 	"strings"
 	"unicode/utf8"
 
+	"github.com/google/jsonschema-go/jsonschema"
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// A schema is the part of JSON Schema that the tools' arguments use. Each tool's
-// file has its schemas as clients get them. This package parses them into this
-// form to check arguments. So the error for a wrong argument can give its name,
-// its value and the accepted values.
-type schema struct {
-	Type                 string             `json:"type"`
-	Properties           map[string]*schema `json:"properties"`
-	Required             []string           `json:"required"`
-	Enum                 []string           `json:"enum"`
-	Minimum              *float64           `json:"minimum"`
-	Maximum              *float64           `json:"maximum"`
-	Items                *schema            `json:"items"`
-	AnyOf                []*schema          `json:"anyOf"`
-	AdditionalProperties json.RawMessage    `json:"additionalProperties"`
+// takes completes a tool with its handler, whose arguments are a struct In. The
+// tool's input schema comes from the struct: the names and types of its fields, and
+// their descriptions in the tag jsonschema. A field without omitempty is required.
+// The schema also has limits, which no tag can express. takes panics for a type that
+// has no schema; every test would show that.
+func takes[In any](t tool, more limits, run func(ctx context.Context, c call, in In) (*mcp.CallToolResult, error)) tool {
+	s, err := argumentSchema[In](more)
+	if err != nil {
+		panic(fmt.Sprintf("mcpserver: arguments of %s: %v", t.name, err))
+	}
+	text, err := json.Marshal(s)
+	if err != nil {
+		panic(fmt.Sprintf("mcpserver: arguments of %s: %v", t.name, err))
+	}
+	t.input = string(text)
+	t.run = func(ctx context.Context, c call, args json.RawMessage) (*mcp.CallToolResult, error) {
+		var in In
+		if err := decode(s, args, &in); err != nil {
+			return nil, err
+		}
+		return run(ctx, c, in)
+	}
+	return t
 }
 
-// decode checks arguments against the schema and stores them in in, a pointer to
-// a struct. A null argument counts as absent. Errors wrap [sandbox.Invalid].
-func (s *schema) decode(args json.RawMessage, in any) error {
+// limits restrict the values of arguments, by the name of the argument.
+type limits map[string]func(*jsonschema.Schema)
+
+// atLeast sets the smallest value of a number.
+func atLeast(least float64) func(*jsonschema.Schema) {
+	return func(s *jsonschema.Schema) { s.Minimum = &least }
+}
+
+// between sets the smallest and the largest value of a number.
+func between(least, most float64) func(*jsonschema.Schema) {
+	return func(s *jsonschema.Schema) { s.Minimum, s.Maximum = &least, &most }
+}
+
+// oneOf lists the accepted values of a text.
+func oneOf(values ...string) func(*jsonschema.Schema) {
+	return func(s *jsonschema.Schema) {
+		for _, v := range values {
+			s.Enum = append(s.Enum, v)
+		}
+	}
+}
+
+// textOrList accepts one text or a list of texts.
+func textOrList(s *jsonschema.Schema) {
+	s.AnyOf = []*jsonschema.Schema{{Type: "string"}, {Type: s.Type, Items: s.Items}}
+	s.Type, s.Items = "", nil
+}
+
+// argumentSchema returns the input schema of a tool with arguments In.
+func argumentSchema[In any](more limits) (*jsonschema.Schema, error) {
+	s, err := jsonschema.For[In](nil)
+	if err != nil {
+		return nil, err
+	}
+	// decode refuses other arguments. The schema does not say so, because all
+	// schemas together have a budget.
+	s.AdditionalProperties = nil
+	if s.Properties == nil {
+		s.Properties = map[string]*jsonschema.Schema{}
+	}
+	for _, p := range s.Properties {
+		// A pointer or slice may be null. decode accepts null for every argument,
+		// and the schema for none.
+		if len(p.Types) > 0 {
+			p.Type, p.Types = p.Types[len(p.Types)-1], nil
+		}
+	}
+	for name, limit := range more {
+		p := s.Properties[name]
+		if p == nil {
+			return nil, fmt.Errorf("there is no argument %q to limit", name)
+		}
+		limit(p)
+	}
+	return s, nil
+}
+
+// decode checks arguments against a schema and stores them in in, a pointer to a
+// struct. A null argument counts as absent. Errors wrap [sandbox.Invalid].
+func decode(s *jsonschema.Schema, args json.RawMessage, in any) error {
 	if len(args) == 0 || bytes.Equal(args, []byte("null")) {
 		args = json.RawMessage("{}")
 	}
@@ -39,51 +109,77 @@ func (s *schema) decode(args json.RawMessage, in any) error {
 		return sandbox.WithHint(sandbox.Errorf(sandbox.Invalid, "arguments: not valid UTF-8"),
 			"send bytes that are not text in base64, with write_file")
 	}
-	dec := json.NewDecoder(bytes.NewReader(args))
-	dec.UseNumber()
-	var v map[string]any
-	if err := dec.Decode(&v); err != nil {
-		return sandbox.Errorf(sandbox.Invalid, "arguments: %s is not a JSON object of arguments by name", show(args))
+	given, err := byName(args)
+	if err != nil {
+		return err
 	}
-	maps.DeleteFunc(v, func(_ string, v any) bool { return v == nil })
-	for _, name := range slices.Sorted(maps.Keys(v)) {
+	for _, name := range slices.Sorted(maps.Keys(given)) {
 		p, ok := s.Properties[name]
 		if !ok {
 			return sandbox.WithHint(sandbox.Errorf(sandbox.Invalid, "%s: there is no such argument", show(name)),
 				"the arguments are %s", joinWords(slices.Sorted(maps.Keys(s.Properties))))
 		}
-		if err := p.check(name, v[name]); err != nil {
+		if err := check(p, name, given[name]); err != nil {
 			return err
 		}
 	}
 	for _, name := range s.Required {
-		if _, ok := v[name]; !ok {
-			return sandbox.Errorf(sandbox.Invalid, "%s: missing; it is required, as %s", name, s.Properties[name].want())
+		if _, ok := given[name]; !ok {
+			return sandbox.Errorf(sandbox.Invalid, "%s: missing; it is required, as %s", name, want(s.Properties[name]))
 		}
 	}
-	clean, err := json.Marshal(v)
-	if err != nil {
-		return fmt.Errorf("encode arguments: %w", err)
-	}
-	if err := json.Unmarshal(clean, in); err != nil {
+	if err := json.Unmarshal(args, in); err != nil {
 		return sandbox.Errorf(sandbox.Invalid, "arguments: %w", err)
 	}
 	return nil
 }
 
+// byName returns the values of arguments, except null. It refuses an argument that
+// is given twice: the check would see the last value, and the struct would get parts
+// of all values.
+func byName(args json.RawMessage) (map[string]any, error) {
+	wrong := func() error {
+		return sandbox.Errorf(sandbox.Invalid, "arguments: %s is not a JSON object of arguments by name", show(args))
+	}
+	dec := json.NewDecoder(bytes.NewReader(args))
+	dec.UseNumber()
+	if start, err := dec.Token(); err != nil || start != json.Delim('{') {
+		return nil, wrong()
+	}
+	values := map[string]any{}
+	for dec.More() {
+		key, err := dec.Token()
+		name, ok := key.(string)
+		if err != nil || !ok {
+			return nil, wrong()
+		}
+		if _, ok := values[name]; ok {
+			return nil, sandbox.Errorf(sandbox.Invalid, "%s: given twice", show(name))
+		}
+		var v any
+		if err := dec.Decode(&v); err != nil {
+			return nil, wrong()
+		}
+		values[name] = v
+	}
+	maps.DeleteFunc(values, func(_ string, v any) bool { return v == nil })
+	return values, nil
+}
+
 // check returns an error wrapping [sandbox.Invalid] if v does not match the
-// schema. name is the position of v in the arguments.
-func (s *schema) check(name string, v any) error {
-	wrong := sandbox.Errorf(sandbox.Invalid, "%s: %s is not %s", name, show(v), s.want())
+// schema. name is the position of v in the arguments. It supports those parts of
+// JSON Schema that arguments of tools use.
+func check(s *jsonschema.Schema, name string, v any) error {
+	wrong := sandbox.Errorf(sandbox.Invalid, "%s: %s is not %s", name, show(v), want(s))
 	if len(s.AnyOf) > 0 {
-		if slices.ContainsFunc(s.AnyOf, func(a *schema) bool { return a.check(name, v) == nil }) {
+		if slices.ContainsFunc(s.AnyOf, func(a *jsonschema.Schema) bool { return check(a, name, v) == nil }) {
 			return nil
 		}
 		return wrong
 	}
 	switch v := v.(type) {
 	case string:
-		if s.Type != "string" || len(s.Enum) > 0 && !slices.Contains(s.Enum, v) {
+		if s.Type != "string" || len(s.Enum) > 0 && !slices.Contains(s.Enum, any(v)) {
 			return wrong
 		}
 	case bool:
@@ -91,13 +187,13 @@ func (s *schema) check(name string, v any) error {
 			return wrong
 		}
 	case json.Number:
-		return s.checkNumber(v, wrong)
+		return checkNumber(s, v, wrong)
 	case []any:
 		if s.Type != "array" {
 			return wrong
 		}
 		for i, item := range v {
-			if err := s.Items.check(name+"["+strconv.Itoa(i)+"]", item); err != nil {
+			if err := check(s.Items, name+"["+strconv.Itoa(i)+"]", item); err != nil {
 				return err
 			}
 		}
@@ -117,7 +213,7 @@ func (s *schema) check(name string, v any) error {
 	return nil
 }
 
-func (s *schema) checkNumber(n json.Number, wrong error) error {
+func checkNumber(s *jsonschema.Schema, n json.Number, wrong error) error {
 	f, err := n.Float64()
 	if err != nil || s.Type != "integer" && s.Type != "number" {
 		return wrong
@@ -135,19 +231,23 @@ func (s *schema) checkNumber(n json.Number, wrong error) error {
 	return nil
 }
 
-// want describes in words the values that the schema accepts.
-func (s *schema) want() string {
+// want describes in words the values that a schema accepts.
+func want(s *jsonschema.Schema) string {
 	switch {
 	case len(s.AnyOf) > 0:
 		alternatives := make([]string, len(s.AnyOf))
 		for i, a := range s.AnyOf {
-			alternatives[i] = a.want()
+			alternatives[i] = want(a)
 		}
 		return strings.Join(alternatives, " or ")
 	case len(s.Enum) > 0:
-		return "one of " + joinWords(s.Enum)
+		words := make([]string, len(s.Enum))
+		for i, v := range s.Enum {
+			words[i] = fmt.Sprint(v)
+		}
+		return "one of " + joinWords(words)
 	case s.Type == "array":
-		return "an array of which each item is " + s.Items.want()
+		return "an array of which each item is " + want(s.Items)
 	case s.Type == "object":
 		return "an object of names and strings"
 	case s.Type != "integer" && s.Type != "number":

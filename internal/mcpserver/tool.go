@@ -44,23 +44,6 @@ type call struct {
 	began     time.Time
 }
 
-// typed returns a handler that decodes arguments into an In according to the
-// input schema. It panics if the schema, a constant, does not parse; every test
-// would show that.
-func typed[In any](input string, h func(ctx context.Context, c call, in In) (*mcp.CallToolResult, error)) func(context.Context, call, json.RawMessage) (*mcp.CallToolResult, error) {
-	var s schema
-	if err := json.Unmarshal([]byte(input), &s); err != nil {
-		panic(fmt.Sprintf("mcpserver: input schema: %v", err))
-	}
-	return func(ctx context.Context, c call, args json.RawMessage) (*mcp.CallToolResult, error) {
-		var in In
-		if err := s.decode(args, &in); err != nil {
-			return nil, err
-		}
-		return h(ctx, c, in)
-	}
-}
-
 // definition returns the tool's entry for tools/list.
 func (t tool) definition() *mcp.Tool {
 	closedWorld := false

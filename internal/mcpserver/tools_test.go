@@ -218,6 +218,7 @@ func TestArgumentErrors(t *testing.T) {
 		{"list_files", args{"sandbox_id": "no"}, `there is no sandbox "no"`},
 		{"run_code", json.RawMessage(`{"code":"` + long + "\xff" + `"}`), "arguments: not valid UTF-8"},
 		{"run_code", json.RawMessage(`[]`), "arguments: [] is not a JSON object"},
+		{"run_code", json.RawMessage(`{"code":"out","output_bytes":-1,"output_bytes":null}`), `"output_bytes": given twice`},
 	} {
 		res, err := cs.CallTool(t.Context(), &mcp.CallToolParams{Name: tt.tool, Arguments: tt.args})
 		if err != nil {

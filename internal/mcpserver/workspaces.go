@@ -12,46 +12,40 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-const listWorkspacesInput = `{"type":"object","properties":{"workspace":{"type":"string","description":"measure this one now"}}}`
-
-const deleteWorkspaceInput = `{"type":"object","properties":{"workspace":{"type":"string"}},"required":["workspace"]}`
-
 func (s *Server) listWorkspaces() tool {
 	type arguments struct {
-		Workspace *string `json:"workspace"`
+		Workspace *string `json:"workspace,omitempty" jsonschema:"measure this one now"`
 	}
 	type list struct {
 		Workspaces []sandbox.Workspace `json:"workspaces"`
 	}
-	return tool{
+	return takes(tool{
 		name:        "list_workspaces",
 		title:       "List workspaces",
 		description: "Returns your workspaces, their sizes when last used, and their quota.",
-		input:       listWorkspacesInput,
 		scope:       auth.ScopeFiles,
 		readOnly:    true,
-		run: typed(listWorkspacesInput, func(ctx context.Context, c call, in arguments) (*mcp.CallToolResult, error) {
-			var all []sandbox.Workspace
-			var err error
-			if in.Workspace != nil {
-				all = make([]sandbox.Workspace, 1)
-				all[0], err = s.engine.Workspace(ctx, c.principal, *in.Workspace)
-			} else {
-				all, err = s.engine.Workspaces(ctx, c.principal)
-			}
-			if err != nil {
-				return nil, err
-			}
-			lines := make([]string, len(all))
-			for i, w := range all {
-				lines[i] = workspaceLine(w)
-			}
-			if len(lines) == 0 {
-				lines = []string{"There are no workspaces."}
-			}
-			return result(list{all}, strings.Join(lines, "\n"))
-		}),
-	}
+	}, nil, func(ctx context.Context, c call, in arguments) (*mcp.CallToolResult, error) {
+		var all []sandbox.Workspace
+		var err error
+		if in.Workspace != nil {
+			all = make([]sandbox.Workspace, 1)
+			all[0], err = s.engine.Workspace(ctx, c.principal, *in.Workspace)
+		} else {
+			all, err = s.engine.Workspaces(ctx, c.principal)
+		}
+		if err != nil {
+			return nil, err
+		}
+		lines := make([]string, len(all))
+		for i, w := range all {
+			lines[i] = workspaceLine(w)
+		}
+		if len(lines) == 0 {
+			lines = []string{"There are no workspaces."}
+		}
+		return result(list{all}, strings.Join(lines, "\n"))
+	})
 }
 
 // workspaceLine returns a workspace in one line, for models.
@@ -73,18 +67,16 @@ func (s *Server) deleteWorkspace() tool {
 	type deleted struct {
 		Workspace string `json:"workspace"`
 	}
-	return tool{
+	return takes(tool{
 		name:        "delete_workspace",
 		title:       "Delete a workspace",
 		description: "Delete a workspace that no sandbox has, with all its files.",
-		input:       deleteWorkspaceInput,
 		scope:       auth.ScopeFiles,
 		destructive: true,
-		run: typed(deleteWorkspaceInput, func(ctx context.Context, c call, in arguments) (*mcp.CallToolResult, error) {
-			if err := s.engine.DeleteWorkspace(ctx, c.principal, in.Workspace); err != nil {
-				return nil, err
-			}
-			return result(deleted(in), fmt.Sprintf("deleted workspace %q", in.Workspace))
-		}),
-	}
+	}, nil, func(ctx context.Context, c call, in arguments) (*mcp.CallToolResult, error) {
+		if err := s.engine.DeleteWorkspace(ctx, c.principal, in.Workspace); err != nil {
+			return nil, err
+		}
+		return result(deleted(in), fmt.Sprintf("deleted workspace %q", in.Workspace))
+	})
 }

@@ -12,12 +12,6 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-const writeFileInput = `{"type":"object","properties":{` +
-	`"sandbox_id":{"type":"string"},"path":{"type":"string"},"content":{"type":"string"},` +
-	`"encoding":{"type":"string","enum":["utf-8","base64"],"description":"default utf-8"},` +
-	`"append":{"type":"boolean"}` +
-	`},"required":["sandbox_id","path","content"]}`
-
 // encodingBase64 is the encoding of binary content.
 const encodingBase64 = "base64"
 
@@ -26,36 +20,34 @@ func (s *Server) writeFile() tool {
 		SandboxID string `json:"sandbox_id"`
 		Path      string `json:"path"`
 		Content   string `json:"content"`
-		Encoding  string `json:"encoding"`
-		Append    bool   `json:"append"`
+		Encoding  string `json:"encoding,omitempty" jsonschema:"default utf-8"`
+		Append    bool   `json:"append,omitempty"`
 	}
 	type written struct {
 		Path  string `json:"path"`
 		Bytes int    `json:"bytes"`
 	}
-	return tool{
+	return takes(tool{
 		name:        "write_file",
 		title:       "Write a file",
 		description: "Write or append to a file in a sandbox. Directories are made as needed; paths are below /data unless absolute.",
-		input:       writeFileInput,
 		scope:       auth.ScopeFiles,
 		destructive: true,
-		run: typed(writeFileInput, func(ctx context.Context, c call, in arguments) (*mcp.CallToolResult, error) {
-			data := []byte(in.Content)
-			if in.Encoding == encodingBase64 {
-				var err error
-				if data, err = base64.StdEncoding.DecodeString(in.Content); err != nil {
-					return nil, sandbox.Errorf(sandbox.Invalid, "content: not base64 as encoding says: %w", err)
-				}
+	}, limits{"encoding": oneOf("utf-8", encodingBase64)}, func(ctx context.Context, c call, in arguments) (*mcp.CallToolResult, error) {
+		data := []byte(in.Content)
+		if in.Encoding == encodingBase64 {
+			var err error
+			if data, err = base64.StdEncoding.DecodeString(in.Content); err != nil {
+				return nil, sandbox.Errorf(sandbox.Invalid, "content: not base64 as encoding says: %w", err)
 			}
-			if err := s.engine.WriteFile(ctx, c.principal, in.SandboxID, in.Path, bytes.NewReader(data), in.Append); err != nil {
-				return nil, err
-			}
-			verb := "wrote"
-			if in.Append {
-				verb = "appended"
-			}
-			return result(written{in.Path, len(data)}, fmt.Sprintf("%s %d bytes to %s", verb, len(data), in.Path))
-		}),
-	}
+		}
+		if err := s.engine.WriteFile(ctx, c.principal, in.SandboxID, in.Path, bytes.NewReader(data), in.Append); err != nil {
+			return nil, err
+		}
+		verb := "wrote"
+		if in.Append {
+			verb = "appended"
+		}
+		return result(written{in.Path, len(data)}, fmt.Sprintf("%s %d bytes to %s", verb, len(data), in.Path))
+	})
 }
