@@ -17,7 +17,7 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/guestbin"
 	"github.com/glovebox-dev/glovebox/internal/hostfiles"
 	"github.com/glovebox-dev/glovebox/internal/httpserver"
-	"github.com/glovebox-dev/glovebox/internal/mcpserver"
+	"github.com/glovebox-dev/glovebox/internal/mcpserver/ledger"
 	"github.com/glovebox-dev/glovebox/internal/metrics"
 	"github.com/glovebox-dev/glovebox/internal/operator"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
@@ -29,7 +29,7 @@ import (
 
 // Open makes a System. Errors wrap the [sandbox.Kind] of the part that failed.
 func Open(ctx context.Context, opts Options) (_ *System, err error) {
-	s := &System{opts: opts, log: opts.Log, shares: httpserver.NewShares(0), mcpShares: mcpserver.NewShares(opts.Config.Server.Sessions)}
+	s := &System{opts: opts, log: opts.Log, shares: httpserver.NewShares(0), mcpShares: ledger.NewShares(opts.Config.Server.Sessions)}
 	if s.log == nil {
 		s.log = slog.New(slog.DiscardHandler)
 	}

@@ -15,6 +15,7 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/mcpserver/profile/coderunner"
 	"github.com/glovebox-dev/glovebox/internal/mcpserver/profile/e2b"
 	"github.com/glovebox-dev/glovebox/internal/mcpserver/profile/interpreter"
+	"github.com/glovebox-dev/glovebox/internal/mcpserver/transport"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
@@ -105,9 +106,9 @@ func (h automataHost) Walk(ctx context.Context, path string, visit func(string, 
 
 // codeRunnerPaths returns the URL paths of the profile code-runner.
 func (s *System) codeRunnerPaths() []string {
-	paths := []string{mcpserver.StreamablePath + "/" + coderunner.Name}
+	paths := []string{transport.StreamablePath + "/" + coderunner.Name}
 	if s.opts.Config.MCP.Profile == coderunner.Name {
-		paths = append(paths, mcpserver.StreamablePath)
+		paths = append(paths, transport.StreamablePath)
 	}
 	return paths
 }

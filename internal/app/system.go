@@ -13,7 +13,7 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/engine"
 	"github.com/glovebox-dev/glovebox/internal/hostfiles"
 	"github.com/glovebox-dev/glovebox/internal/httpserver"
-	"github.com/glovebox-dev/glovebox/internal/mcpserver"
+	"github.com/glovebox-dev/glovebox/internal/mcpserver/ledger"
 	"github.com/glovebox-dev/glovebox/internal/metrics"
 	"github.com/glovebox-dev/glovebox/internal/operator"
 	"github.com/glovebox-dev/glovebox/internal/store"
@@ -44,7 +44,7 @@ type System struct {
 	local      *localPorts // nil unless over stdio
 	control    *control.Server
 	shares     *httpserver.Shares
-	mcpShares  *mcpserver.Shares
+	mcpShares  *ledger.Shares
 	metrics    *metrics.Set // nil without metrics
 
 	traces     *trace.Exporter // nil if traces are not exported

@@ -7,7 +7,6 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -16,13 +15,16 @@ import (
 	"time"
 
 	"github.com/glovebox-dev/glovebox/internal/auth"
+	"github.com/glovebox-dev/glovebox/internal/fair/fairtest"
+	"github.com/glovebox-dev/glovebox/internal/mcpserver/ledger"
+	"github.com/glovebox-dev/glovebox/internal/mcpserver/transport"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
 // ask has a principal send a message over HTTP without a network. The answer goes
 // to w.
 func askHTTP(ctx context.Context, s *Server, w http.ResponseWriter, who sandbox.Principal, method, body string, headers ...string) {
-	r := httptest.NewRequest(method, StreamablePath, strings.NewReader(body))
+	r := httptest.NewRequest(method, transport.StreamablePath, strings.NewReader(body))
 	r = r.WithContext(auth.NewContext(ctx, auth.Identity{Principal: who, Scopes: auth.Scopes()}))
 	r.Header.Set("Content-Type", "application/json")
 	r.Header.Set("Accept", "application/json, text/event-stream")
@@ -66,7 +68,7 @@ func TestLeakedSessions(t *testing.T) {
 		}
 		s.End(func(auth.Identity) bool { return true })
 		synctest.Wait()
-		if st := s.shares.sessions.Stats(); st.Used != 0 {
+		if st := s.shares.Sessions.Stats(); st.Used != 0 {
 			t.Errorf("places are held with no session open: %+v", st)
 		}
 	})
@@ -134,7 +136,7 @@ func TestManyReads(t *testing.T) {
 			wg.Go(func() { read(stuckWriter{httptest.NewRecorder(), let}, 0) })
 		}
 		synctest.Wait()
-		most := int64(maxAnswers) / answerCost / 2
+		most := s.shares.Answers.Stats().Total / ledger.AnswerCost / 2
 		if n := e.read.Load(); n > most || n == 0 {
 			t.Errorf("the server has read %d bytes for answers that do not leave, want at most %d", n, most)
 		}
@@ -150,7 +152,7 @@ func TestManyReads(t *testing.T) {
 		close(let)
 		wg.Wait()
 		synctest.Wait()
-		if st := s.shares.answers.Stats(); st.Used != 0 {
+		if st := s.shares.Answers.Stats(); st.Used != 0 {
 			t.Errorf("something is held for answers that left: %+v", st)
 		}
 	})
@@ -173,6 +175,7 @@ func TestManyWatches(t *testing.T) {
 			s.watch.watches[uri] = k
 			return nil
 		}
+		maxWatches := int(s.shares.Watches.Stats().Total)
 		for i := range maxWatches {
 			if err := reserve("a", i); err != nil {
 				t.Fatal(err)
@@ -190,222 +193,60 @@ func TestManyWatches(t *testing.T) {
 		if took := time.Since(began); took != 0 {
 			t.Errorf("b's watches took %v", took)
 		}
-		if n := s.shares.watches.Held("a"); n != maxWatches/2 {
+		if n := s.shares.Watches.Held("a"); n != int64(maxWatches/2) {
 			t.Errorf("a has %d watches", n)
 		}
 	})
 }
 
-// TestEvents has a principal fill the store of events.
-func TestEvents(t *testing.T) {
-	shares := NewShares(0)
-	s := newEventStore(shares.events)
-	as := func(who sandbox.Principal) context.Context {
-		return auth.NewContext(t.Context(), auth.Identity{Principal: who})
-	}
-	for session, streams := range map[string][]string{"a": {"1", "2"}, "b": {"1"}} {
-		for _, stream := range streams {
-			if err := s.Open(as(sandbox.Principal(session)), session, stream); err != nil {
-				t.Fatal(err)
-			}
-		}
-	}
-	small, large := []byte("small"), make([]byte, 1<<20)
-	for i := range 3 {
-		if err := s.Append(as("b"), "b", "1", append(small, byte('0'+i))); err != nil {
-			t.Fatal(err)
-		}
-	}
-	for range 100 {
-		if err := s.Append(as("a"), "a", "1", large); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if err := s.Append(as("a"), "a", "2", make([]byte, maxEvents+1)); err != nil {
-		t.Fatal(err)
-	}
-	if used := shares.events.Stats().Used; used > maxEvents {
-		t.Errorf("%d bytes are kept", used)
-	}
-	var got []string
-	for data, err := range s.After(as("b"), "b", "1", 0) {
-		if err != nil {
-			t.Fatal(err)
-		}
-		got = append(got, string(data))
-	}
-	if !slices.Equal(got, []string{"small1", "small2"}) {
-		t.Errorf("b's events after the first: %q", got)
-	}
-	for _, stream := range []string{"1", "2"} {
-		for _, err := range s.After(as("a"), "a", stream, -1) {
-			if err == nil {
-				t.Errorf("an event of a's stream %s is there that went", stream)
-			}
-		}
-	}
-	n := 0
-	for _, err := range s.After(as("a"), "a", "1", 98) {
-		if err == nil {
-			n++
-		}
-	}
-	if n != 1 {
-		t.Errorf("%d of a's events after the 99th, want the last", n)
-	}
-	for _, session := range []string{"a", "b", "none"} {
-		if err := s.SessionClosed(t.Context(), session); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if st := shares.events.Stats(); st.Used != 0 {
-		t.Errorf("events of no session are kept: %+v", st)
-	}
-}
-
-// hostile is what the others' worst latency may grow by while one principal asks
-// for all that it can.
-const hostile = 5
-
-// p99 is the latency that one in a hundred exceeds.
-func p99(took []time.Duration) time.Duration {
-	slices.Sort(took)
-	return took[len(took)*99/100]
-}
-
-// TestFairness has one hostile principal among 2 and 20, for each resource of an
-// MCP server that requests wait for. All of them do what takes 100 ms; the others
-// one thing at a time, the hostile one as many as it can.
+// TestFairness has one hostile principal among others, for each resource of a call
+// that requests wait for.
 func TestFairness(t *testing.T) {
-	const service = 100 * time.Millisecond
+	start := func(t *testing.T) *Server {
+		s, _ := newTestServer(t, nil)
+		return s
+	}
 	resources := map[string]func(ctx context.Context, s *Server, who sandbox.Principal) error{
-		"sessions": func(ctx context.Context, s *Server, who sandbox.Principal) error {
-			ses, err := s.sessions.begin(ctx, auth.Identity{Principal: who})
+		"answers": func(ctx context.Context, s *Server, who sandbox.Principal) error {
+			ctx, end, err := s.transport.Begin(ctx, auth.Identity{Principal: who}, "", nil)
 			if err != nil {
 				return err
 			}
-			ctx, cancel := context.WithCancel(ctx)
-			defer cancel()
-			ses.bind("", cancel)
-			defer ses.gone()
-			defer ses.use()() // it is never idle
-			select {
-			case <-time.After(service):
-			case <-ctx.Done():
-			}
-			return nil
-		},
-		"answers": func(ctx context.Context, s *Server, who sandbox.Principal) error {
-			ctx, leave := s.ledgers.enter(ctx, nil)
-			defer leave()
+			defer end()
 			size := int64(64 << 10)
-			if who == "hostile" {
+			if who == fairtest.Hostile {
 				size = maxResourceFile
 			}
-			if _, err := ledgerOf(ctx).take(ctx, who, size); err != nil {
+			if _, err := ledger.Of(ctx).Take(ctx, who, size); err != nil {
 				return err
 			}
-			time.Sleep(service)
+			time.Sleep(fairtest.Service)
 			return nil
 		},
 		"large answers": func(ctx context.Context, s *Server, who sandbox.Principal) error {
-			ctx, leave := s.ledgers.enter(ctx, nil)
-			defer leave()
-			if _, err := ledgerOf(ctx).take(ctx, who, 1<<20); err != nil {
+			ctx, end, err := s.transport.Begin(ctx, auth.Identity{Principal: who}, "", nil)
+			if err != nil {
 				return err
 			}
-			time.Sleep(service)
+			defer end()
+			if _, err := ledger.Of(ctx).Take(ctx, who, 1<<20); err != nil {
+				return err
+			}
+			time.Sleep(fairtest.Service)
 			return nil
 		},
 		"searches": func(ctx context.Context, s *Server, who sandbox.Principal) error {
-			ctx, leave := s.ledgers.enter(ctx, nil)
-			defer leave()
-			e := countedEngine{s.engine, s.shares}
-			return e.load(ctx, who, func() (int64, error) { time.Sleep(service / 10); return 1, nil })
+			ctx, end, err := s.transport.Begin(ctx, auth.Identity{Principal: who}, "", nil)
+			if err != nil {
+				return err
+			}
+			defer end()
+			e := countedEngine{s.engine, s.shares.Searches}
+			return e.load(ctx, who, func() (int64, error) { time.Sleep(fairtest.Service / 10); return 1, nil })
 		},
 	}
-	for name, do := range resources {
-		for _, principals := range []int{2, 20} {
-			t.Run(fmt.Sprintf("%s/%d", name, principals), func(t *testing.T) {
-				synctest.Test(t, func(t *testing.T) {
-					s, _ := newTestServer(t, func(o *Options) { o.MaxSessions = 40 })
-					measure := func(attacked bool) time.Duration {
-						ctx, cancel := context.WithCancel(t.Context())
-						var attack, others sync.WaitGroup
-						for range 200 {
-							if attacked {
-								attack.Go(func() {
-									for ctx.Err() == nil {
-										if do(ctx, s, "hostile") != nil {
-											time.Sleep(time.Millisecond)
-										}
-									}
-								})
-							}
-						}
-						synctest.Wait()
-						var mu sync.Mutex
-						var took []time.Duration
-						for i := range principals - 1 {
-							others.Go(func() {
-								time.Sleep(time.Duration(i) * time.Millisecond)
-								for range 50 {
-									began := time.Now()
-									if err := do(ctx, s, sandbox.Principal(fmt.Sprint("other", i))); err != nil {
-										t.Errorf("other %d: %v", i, err)
-									}
-									mu.Lock()
-									took = append(took, time.Since(began))
-									mu.Unlock()
-									time.Sleep(service / 7)
-								}
-							})
-						}
-						others.Wait()
-						cancel()
-						attack.Wait()
-						return p99(took)
-					}
-					idle, attacked := measure(false), measure(true)
-					t.Logf("p99 %v idle, %v attacked", idle, attacked)
-					if attacked > hostile*idle {
-						t.Errorf("the others' p99 is %v, and %v while one is hostile", idle, attacked)
-					}
-				})
-			})
-		}
-	}
-}
-
-// TestEventStreams has a session make more requests than it may have streams.
-func TestEventStreams(t *testing.T) {
-	shares := NewShares(0)
-	s := newEventStore(shares.events)
-	const more = 100
-	for i := range maxEventStreams + more {
-		stream := fmt.Sprint(i)
-		if err := s.Open(t.Context(), "s", stream); err != nil {
-			t.Fatal(err)
-		}
-		if err := s.Append(t.Context(), "s", stream, []byte("text")); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if n := len(s.sessions["s"].streams); n != maxEventStreams {
-		t.Errorf("%d streams are kept, want %d", n, maxEventStreams)
-	}
-	if used, want := shares.events.Stats().Used, int64(maxEventStreams*(4+eventCost)); used != want {
-		t.Errorf("%d bytes are held, want %d", used, want)
-	}
-	if err := s.Append(t.Context(), "s", "0", []byte("late")); err != nil {
-		t.Fatal(err)
-	}
-	for stream, kept := range map[string]bool{"0": false, fmt.Sprint(more): true} {
-		for _, err := range s.After(t.Context(), "s", stream, -1) {
-			if (err == nil) != kept {
-				t.Errorf("an event of stream %s: %v", stream, err)
-			}
-		}
+	for name, use := range resources {
+		t.Run(name, func(t *testing.T) { fairtest.Run(t, start, use) })
 	}
 }
 
@@ -415,17 +256,9 @@ func TestBatchIsBounded(t *testing.T) {
 	batch := func(n int) []byte {
 		return []byte(" [" + strings.TrimSuffix(strings.Repeat(message+",", n), ",") + "]")
 	}
-	for n, want := range map[int]int{1: 1, maxBatch: maxBatch, maxBatch + 1: maxBatch + 1} {
-		if got := batchSize(batch(n)); got != want {
-			t.Errorf("%d messages count as %d", n, got)
-		}
-	}
-	if got := batchSize([]byte(message)); got != 0 {
-		t.Errorf("a message alone counts as %d", got)
-	}
 	s, _ := newTestServer(t, nil)
-	for n, refused := range map[int]bool{maxBatch: false, maxBatch + 1: true} {
-		r := httptest.NewRequest(http.MethodPost, StreamablePath, bytes.NewReader(batch(n)))
+	for n, refused := range map[int]bool{32: false, 33: true} {
+		r := httptest.NewRequest(http.MethodPost, transport.StreamablePath, bytes.NewReader(batch(n)))
 		r.Header.Set("Content-Type", "application/json")
 		r.Header.Set("Accept", "application/json, text/event-stream")
 		w := httptest.NewRecorder()

@@ -2,6 +2,7 @@ package mcpserver
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"fmt"
 	"regexp"
@@ -14,6 +15,7 @@ import (
 
 	"github.com/glovebox-dev/glovebox/internal/auth"
 	"github.com/glovebox-dev/glovebox/internal/fair"
+	"github.com/glovebox-dev/glovebox/internal/mcpserver/ledger"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
@@ -79,9 +81,9 @@ func (s *Server) getRun() tool {
 			return s.show(ctx, c, run, int(in.Limit))
 		}
 		r := pager{
-			engine: s.engine, searches: s.shares.searches, principal: c.principal, runID: run.ID,
-			stream: orDefault(in.Stream, sandbox.Stdout),
-			limit:  orDefault(in.Limit, sandbox.DefaultOutputBytes),
+			engine: s.engine, searches: s.shares.Searches, principal: c.principal, runID: run.ID,
+			stream: cmp.Or(in.Stream, sandbox.Stdout),
+			limit:  cmp.Or(in.Limit, sandbox.DefaultOutputBytes),
 		}
 		if in.Offset != nil {
 			r.offset = *in.Offset
@@ -167,7 +169,7 @@ func (r pager) read(ctx context.Context, lines *regexp.Regexp) (string, page, er
 // stops at the current end of the stream, or after searchMost bytes. Each line
 // that it returns begins with its offset.
 func (r pager) search(ctx context.Context, lines *regexp.Regexp) (string, page, error) {
-	place, err := acquire(ctx, r.searches, fair.Request{Principal: r.principal, Units: 1})
+	place, err := ledger.Acquire(ctx, r.searches, fair.Request{Principal: r.principal, Units: 1})
 	if err != nil {
 		return "", page{}, err
 	}

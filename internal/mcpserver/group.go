@@ -9,6 +9,7 @@ import (
 	"sync"
 
 	"github.com/glovebox-dev/glovebox/internal/auth"
+	"github.com/glovebox-dev/glovebox/internal/mcpserver/transport"
 )
 
 // A Group serves several servers of one engine over HTTP, one for each profile.
@@ -31,7 +32,7 @@ func (g *Group) Handler() http.Handler {
 	first := g.servers[0].Handler()
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		h := first
-		if rest, ok := strings.CutPrefix(r.URL.Path, StreamablePath+"/"); ok {
+		if rest, ok := strings.CutPrefix(r.URL.Path, transport.StreamablePath+"/"); ok {
 			name, _, _ := strings.Cut(rest, "/")
 			if named := byName[name]; named != nil {
 				h = named // without it, the first server answers 404

@@ -18,6 +18,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/glovebox-dev/glovebox/internal/auth"
+	"github.com/glovebox-dev/glovebox/internal/mcpserver/transport"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
@@ -58,14 +59,14 @@ func modernCall(tool, arguments string) (body string, headers []string) {
 // openSession initializes a session and returns its id.
 func openSession(t testing.TB, url, token string) string {
 	t.Helper()
-	res := post(t, url+StreamablePath, token, initialize)
+	res := post(t, url+transport.StreamablePath, token, initialize)
 	id := res.Header.Get(sessionHeader)
 	if res.StatusCode != 200 || id == "" {
 		b, _ := io.ReadAll(res.Body)
 		t.Fatalf("initialize: %d, session %q: %s", res.StatusCode, id, b)
 	}
 	io.Copy(io.Discard, res.Body)
-	post(t, url+StreamablePath, token, `{"jsonrpc":"2.0","method":"notifications/initialized"}`, sessionHeader, id)
+	post(t, url+transport.StreamablePath, token, `{"jsonrpc":"2.0","method":"notifications/initialized"}`, sessionHeader, id)
 	return id
 }
 
@@ -109,7 +110,7 @@ func TestBadMessages(t *testing.T) {
 		{"no message", `{"id":5}`, []string{sessionHeader, session}, 400, "5", -32600},
 		{"empty batch", `[]`, []string{sessionHeader, session}, 400, "null", -32600},
 		{"id of an odd type", `{"jsonrpc":"2.0","id":{"a":1},"method":"ping"}`, []string{sessionHeader, session}, 400, "null", -32600},
-		{"no session", `{"jsonrpc":"2.0","id":"x","method":"tools/list"}`, []string{sessionHeader, "gone"}, 404, `"x"`, codeSessionEnd},
+		{"no session", `{"jsonrpc":"2.0","id":"x","method":"tools/list"}`, []string{sessionHeader, "gone"}, 404, `"x"`, -32001},
 		{"unknown method", `{"jsonrpc":"2.0","id":3,"method":"no/such"}`, []string{sessionHeader, session}, 400, "3", -32601},
 		{"unknown method, modern", `{"jsonrpc":"2.0","id":3,"method":"no/such","params":{` + modernMeta + `}}`, []string{"Mcp-Protocol-Version", "2026-07-28", "Mcp-Method", "no/such"}, 404, "3", -32601},
 		{"unknown tool, modern", unknown, unknownHeaders, 400, "7", -32602},
@@ -118,7 +119,7 @@ func TestBadMessages(t *testing.T) {
 		{"wrong content type", `{}`, []string{"Content-Type", "text/html"}, 415, "null", -32600},
 		{"wrong accept", `{}`, []string{"Accept", "text/html"}, 400, "null", -32600},
 	} {
-		res := post(t, url+StreamablePath, "alice", tt.body, tt.headers...)
+		res := post(t, url+transport.StreamablePath, "alice", tt.body, tt.headers...)
 		if res.StatusCode != tt.status {
 			t.Errorf("%s: status %d, want %d", tt.name, res.StatusCode, tt.status)
 		}
@@ -132,47 +133,9 @@ func TestBadMessages(t *testing.T) {
 			t.Errorf("POST %s: %d, want 404", path, res.StatusCode)
 		}
 	}
-	for _, path := range []string{StreamablePath, SSEPath} {
+	for _, path := range []string{transport.StreamablePath, transport.SSEPath} {
 		if res := post(t, url+path, "", initialize); res.StatusCode != 401 || res.Header.Get("WWW-Authenticate") == "" {
 			t.Errorf("POST %s as nobody: %d", path, res.StatusCode)
-		}
-	}
-}
-
-func TestIsModern(t *testing.T) {
-	for _, tt := range []struct {
-		name, method string
-		body         string
-		headers      []string
-		want         bool
-	}{
-		{"meta", "POST", `{"method":"tools/list","params":{` + modernMeta + `}}`, nil, true},
-		{"header", "POST", `{"method":"tools/list"}`, []string{versionHeader, "2026-07-28"}, true},
-		{"later header", "POST", `{"method":"tools/list"}`, []string{versionHeader, "2027-01-01"}, true},
-		{"discover", "POST", `{"method":"server/discover"}`, nil, true},
-		{"initialize with meta", "POST", `{"method":"initialize","params":{` + modernMeta + `}}`, nil, true},
-		{"initialize with header", "POST", initialize, []string{versionHeader, "2026-07-28"}, false},
-		{"initialize", "POST", initialize, nil, false},
-		{"older header", "POST", `{"method":"tools/list"}`, []string{versionHeader, "2025-11-25"}, false},
-		{"in a session", "POST", `{"method":"tools/list","params":{` + modernMeta + `}}`, []string{sessionHeader, "x"}, false},
-		{"plain", "POST", `{"method":"tools/list"}`, nil, false},
-		{"batch", "POST", `[` + initialize + `]`, nil, false},
-		{"stream", "GET", ``, []string{versionHeader, "2026-07-28"}, false},
-		{"end", "DELETE", ``, nil, false},
-	} {
-		r := httptest.NewRequest(tt.method, "/mcp", nil)
-		for i := 0; i < len(tt.headers); i += 2 {
-			r.Header.Set(tt.headers[i], tt.headers[i+1])
-		}
-		var m message
-		if tt.body != "" {
-			var err error
-			if m, err = peek([]byte(tt.body)); err != nil {
-				t.Fatal(err)
-			}
-		}
-		if got := isModern(r, m); got != tt.want {
-			t.Errorf("%s: %v, want %v", tt.name, got, tt.want)
 		}
 	}
 }
@@ -191,7 +154,7 @@ func FuzzDispatch(f *testing.F) {
 	f.Fuzz(func(t *testing.T, body, version, session, method, name string) {
 		ctx, cancel := context.WithTimeout(auth.NewContext(t.Context(), auth.Local()), time.Minute)
 		defer cancel()
-		r := httptest.NewRequest("POST", StreamablePath, strings.NewReader(body)).WithContext(ctx)
+		r := httptest.NewRequest("POST", transport.StreamablePath, strings.NewReader(body)).WithContext(ctx)
 		r.Header.Set("Content-Type", "application/json")
 		r.Header.Set("Accept", "application/json, text/event-stream")
 		for header, value := range map[string]string{versionHeader: version, sessionHeader: session, "Mcp-Method": method, "Mcp-Name": name} {
@@ -255,7 +218,7 @@ func TestHangUp(t *testing.T) {
 		}
 	}
 	body, headers := modernCall("run_code", `{"code":"sleep 1h"}`)
-	hangUp(func(ctx context.Context) { send(ctx, "POST", url+StreamablePath, body, headers...) })
+	hangUp(func(ctx context.Context) { send(ctx, "POST", url+transport.StreamablePath, body, headers...) })
 
 	// An SSE session ends with its stream, and with it the session's calls.
 	hangUp(func(ctx context.Context) {
@@ -269,10 +232,10 @@ func TestHangUp(t *testing.T) {
 	// A session's end ends its calls, and does not wait for them.
 	hangUp(func(ctx context.Context) {
 		id := openSession(t, url, "alice")
-		go send(t.Context(), "POST", url+StreamablePath,
+		go send(t.Context(), "POST", url+transport.StreamablePath,
 			`{"jsonrpc":"2.0","id":9,"method":"tools/call","params":{"name":"run_code","arguments":{"code":"sleep 1h"}}}`, sessionHeader, id)
 		<-ctx.Done()
-		send(t.Context(), "DELETE", url+StreamablePath, "", sessionHeader, id)
+		send(t.Context(), "DELETE", url+transport.StreamablePath, "", sessionHeader, id)
 	})
 }
 
@@ -281,12 +244,12 @@ func TestHangUp(t *testing.T) {
 func TestResume(t *testing.T) {
 	s, e := newTestServer(t, nil)
 	url := serveHTTP(t, s)
-	res := post(t, url+StreamablePath, "alice", strings.Replace(initialize, "2025-06-18", "2025-11-25", 1))
+	res := post(t, url+transport.StreamablePath, "alice", strings.Replace(initialize, "2025-06-18", "2025-11-25", 1))
 	io.Copy(io.Discard, res.Body)
 	id := res.Header.Get(sessionHeader)
 	session := []string{sessionHeader, id, versionHeader, "2025-11-25"}
-	post(t, url+StreamablePath, "alice", `{"jsonrpc":"2.0","method":"notifications/initialized"}`, session...)
-	call := post(t, url+StreamablePath, "alice",
+	post(t, url+transport.StreamablePath, "alice", `{"jsonrpc":"2.0","method":"notifications/initialized"}`, session...)
+	call := post(t, url+transport.StreamablePath, "alice",
 		`{"jsonrpc":"2.0","id":9,"method":"tools/call","params":{"name":"run_code","arguments":{"code":"sleep 300ms\nout there"}}}`, session...)
 	var lastID string
 	for lines := bufio.NewScanner(call.Body); lastID == "" && lines.Scan(); {
@@ -298,7 +261,7 @@ func TestResume(t *testing.T) {
 	call.Body.Close()
 
 	resume := func() []byte {
-		r, err := http.NewRequestWithContext(t.Context(), "GET", url+StreamablePath, nil)
+		r, err := http.NewRequestWithContext(t.Context(), "GET", url+transport.StreamablePath, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -389,7 +352,7 @@ func TestShutdown(t *testing.T) {
 		if res := <-results; res != nil {
 			v := structured[runResult](t, res).Verdict
 			got[v.Code]++
-			if v.Code == sandbox.Cancelled && v.Cause != errShutdown.Error() {
+			if v.Code == sandbox.Cancelled && v.Cause != transport.ErrShutdown.Error() {
 				t.Errorf("the cause is %q, want that the server shuts down", v.Cause)
 			}
 		}
@@ -404,8 +367,8 @@ func TestShutdown(t *testing.T) {
 		t.Error("a session is open")
 	}
 	body, headers := modernCall("run_code", `{"code":"out"}`)
-	b, _ := io.ReadAll(post(t, url+StreamablePath, "alice", body, headers...).Body)
-	if !strings.Contains(string(b), errShutdown.Error()) {
+	b, _ := io.ReadAll(post(t, url+transport.StreamablePath, "alice", body, headers...).Body)
+	if !strings.Contains(string(b), transport.ErrShutdown.Error()) {
 		t.Errorf("a call after the end: %s", b)
 	}
 }

@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/glovebox-dev/glovebox/internal/mcpserver/transport"
 )
 
 // nodeProgram returns the command for a program of test/node, without which
@@ -65,9 +67,9 @@ func TestInspector(t *testing.T) {
 	}
 	for name, target := range map[string][]string{
 		"stdio":       {self, "serve-stdio"},
-		"http":        http(StreamablePath, "http"),
-		"http modern": http(StreamablePath, "http", "--protocol-era", "modern"),
-		"sse":         http(SSEPath, "sse"),
+		"http":        http(transport.StreamablePath, "http"),
+		"http modern": http(transport.StreamablePath, "http", "--protocol-era", "modern"),
+		"sse":         http(transport.SSEPath, "sse"),
 	} {
 		t.Run(name, func(t *testing.T) {
 			out, ok := inspector(t, command, append(target, "--method", "tools/list", "--strict", "--format", "json")...)

@@ -1,6 +1,7 @@
 package mcpserver
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"strings"
@@ -32,8 +33,8 @@ func (s *Server) listFiles() tool {
 		scope:       auth.ScopeFiles,
 		readOnly:    true,
 	}, limits{"depth": between(1, 32)}, func(ctx context.Context, c call, in arguments) (*mcp.CallToolResult, error) {
-		path := orDefault(in.Path, sandbox.WorkDir)
-		files, more, err := s.engine.ListFiles(ctx, c.principal, in.SandboxID, path, orDefault(in.Depth, 1))
+		path := cmp.Or(in.Path, sandbox.WorkDir)
+		files, more, err := s.engine.ListFiles(ctx, c.principal, in.SandboxID, path, cmp.Or(in.Depth, 1))
 		if err != nil {
 			return nil, err
 		}

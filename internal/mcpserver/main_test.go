@@ -18,7 +18,15 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/glovebox-dev/glovebox/internal/auth"
+	"github.com/glovebox-dev/glovebox/internal/mcpserver/transport"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
+)
+
+// These headers decide which era of the protocol a request belongs to.
+const (
+	sessionHeader = "Mcp-Session-Id"
+	versionHeader = "Mcp-Protocol-Version"
+	firstModern   = "2026-07-28"
 )
 
 var update = flag.Bool("update", false, "write the goldens instead of comparing with them")
@@ -165,7 +173,7 @@ func connectHTTP(t testing.TB, url, token string, o *mcp.ClientOptions) *mcp.Cli
 	t.Helper()
 	c := mcp.NewClient(&mcp.Implementation{Name: "test", Version: "1"}, o)
 	cs, err := c.Connect(t.Context(), &mcp.StreamableClientTransport{
-		Endpoint:   url + StreamablePath,
+		Endpoint:   url + transport.StreamablePath,
 		HTTPClient: &http.Client{Transport: bearer(token)},
 	}, nil)
 	if err != nil {
@@ -180,7 +188,7 @@ func connectSSE(t testing.TB, url, token string) *mcp.ClientSession {
 	t.Helper()
 	c := mcp.NewClient(&mcp.Implementation{Name: "test", Version: "1"}, nil)
 	cs, err := c.Connect(t.Context(), &mcp.SSEClientTransport{
-		Endpoint:   url + SSEPath,
+		Endpoint:   url + transport.SSEPath,
 		HTTPClient: &http.Client{Transport: bearer(token)},
 	}, nil)
 	if err != nil {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/glovebox-dev/glovebox/internal/auth"
 	"github.com/glovebox-dev/glovebox/internal/mcpserver/profile"
+	"github.com/glovebox-dev/glovebox/internal/mcpserver/transport"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
@@ -59,7 +60,7 @@ func (s *Server) profileCall(c call) profile.Call {
 			}
 			go func() {
 				c.req.Session.Wait()
-				ctx, cancel := context.WithTimeout(context.Background(), stopTimeout)
+				ctx, cancel := context.WithTimeout(context.Background(), transport.StopTimeout)
 				defer cancel()
 				f(ctx)
 			}()

@@ -15,6 +15,7 @@ import (
 
 	"github.com/glovebox-dev/glovebox/internal/auth"
 	"github.com/glovebox-dev/glovebox/internal/mcpserver/profile"
+	"github.com/glovebox-dev/glovebox/internal/mcpserver/transport"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
@@ -162,7 +163,7 @@ func TestConnectionsOfProfiles(t *testing.T) {
 	s, _ := newTestServer(t, func(o *Options) { o.Profile = testProfile("x", &ended) })
 	address := serveHTTP(t, s)
 	remember := func(session string) string {
-		res := post(t, address+StreamablePath, "p", `{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"remember"}}`, sessionHeader, session)
+		res := post(t, address+transport.StreamablePath, "p", `{"jsonrpc":"2.0","id":2,"method":"tools/call","params":{"name":"remember"}}`, sessionHeader, session)
 		defer res.Body.Close()
 		if answer, err := io.ReadAll(res.Body); err != nil || !strings.Contains(string(answer), `"text":"`+session+`"`) {
 			t.Fatalf("%s, %v; want the session's name, %q", answer, err, session)
@@ -171,7 +172,7 @@ func TestConnectionsOfProfiles(t *testing.T) {
 	}
 	for n := range int32(2) {
 		session := remember(openSession(t, address, "p"))
-		req, err := http.NewRequestWithContext(t.Context(), http.MethodDelete, address+StreamablePath, nil)
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodDelete, address+transport.StreamablePath, nil)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -308,7 +309,7 @@ func TestSessionless(t *testing.T) {
 		t.Errorf("the stream ended with %v", err)
 	}
 	res.Body.Close()
-	if status, _, _ := send(http.Header{"X-Method-Override": {"x"}}, strings.Repeat("x", DefaultMaxMessageBytes+1)); status != http.StatusRequestEntityTooLarge {
+	if status, _, _ := send(http.Header{"X-Method-Override": {"x"}}, strings.Repeat("x", transport.DefaultMaxMessageBytes+1)); status != http.StatusRequestEntityTooLarge {
 		t.Errorf("a body that is too large: %d", status)
 	}
 }

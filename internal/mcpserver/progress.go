@@ -11,6 +11,7 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"github.com/glovebox-dev/glovebox/internal/mcpserver/transport"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
@@ -59,7 +60,7 @@ func (l *lastLine) String() string {
 // run's output. It does nothing if the client did not ask for progress. It ends
 // with ctx or when stop is called; stop waits for the last notification.
 func (s *Server) reportProgress(ctx context.Context, c call, runID string) (stop func()) {
-	if c.progressToken() == nil {
+	if transport.ProgressToken(c.req) == nil {
 		return func() {}
 	}
 	ctx, cancel := context.WithCancel(ctx)
@@ -95,7 +96,7 @@ func (s *Server) reportProgress(ctx context.Context, c call, runID string) (stop
 // fetched. It returns the callback that receives the fetch's progress; the
 // callback is nil if the client did not ask for progress.
 func (s *Server) reportFetch(ctx context.Context, c call, image string) (progress func(sandbox.ImageProgress), stop func()) {
-	if c.progressToken() == nil {
+	if transport.ProgressToken(c.req) == nil {
 		return nil, func() {}
 	}
 	ctx, cancel := context.WithCancel(ctx)
@@ -132,7 +133,7 @@ func (s *Server) tell(ctx context.Context, c call, message func() string) {
 			continue
 		}
 		err := c.req.Session.NotifyProgress(ctx, &mcp.ProgressNotificationParams{
-			ProgressToken: c.progressToken(),
+			ProgressToken: transport.ProgressToken(c.req),
 			Progress:      time.Since(c.began).Seconds(),
 			Message:       text,
 		})

@@ -1,6 +1,7 @@
 package mcpserver
 
 import (
+	"cmp"
 	"context"
 	"encoding/base64"
 	"fmt"
@@ -50,7 +51,7 @@ func (s *Server) readFile() tool {
 		"limit":    between(1, 1048576),
 		"encoding": oneOf("utf-8", encodingBase64),
 	}, func(ctx context.Context, c call, in arguments) (*mcp.CallToolResult, error) {
-		data, size, err := s.readPart(ctx, c.principal, in.SandboxID, in.Path, in.Offset, orDefault(in.Limit, defaultReadBytes))
+		data, size, err := s.readPart(ctx, c.principal, in.SandboxID, in.Path, in.Offset, cmp.Or(in.Limit, defaultReadBytes))
 		if err != nil {
 			return nil, err
 		}

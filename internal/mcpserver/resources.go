@@ -14,6 +14,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/glovebox-dev/glovebox/internal/auth"
+	"github.com/glovebox-dev/glovebox/internal/mcpserver/ledger"
 	"github.com/glovebox-dev/glovebox/internal/mcpserver/task"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
@@ -112,16 +113,14 @@ func (s *Server) resource(scope auth.Scope, read func(context.Context, sandbox.P
 		if err != nil {
 			return nil, notFound(uri)
 		}
-		ctx, end, err := s.begin(ctx, req.Session.ID(), id)
+		ctx, end, err := s.transport.Begin(ctx, id, req.Session.ID(), req.Extra)
 		if err != nil {
 			return nil, s.protocolError(uri, err)
 		}
 		defer end()
-		ctx, leave := s.ledgers.enter(ctx, req.Extra)
-		defer leave()
 		contents, err := read(ctx, id.Principal, u)
 		if err == nil {
-			err = ledgerOf(ctx).grown(ctx, id.Principal, contents)
+			err = grown(ctx, id.Principal, contents)
 		}
 		if err != nil {
 			return nil, s.protocolError(uri, err)
@@ -142,7 +141,7 @@ func counted(read func(context.Context, sandbox.Principal, *url.URL) ([]*mcp.Res
 			size += len(c.Text) + len(c.Blob)
 		}
 		// countedEngine has already counted the read itself.
-		_, err = ledgerOf(ctx).take(ctx, p, int64(size)*(answerCost-2)/answerCost)
+		_, err = ledger.Of(ctx).Take(ctx, p, int64(size)*(ledger.AnswerCost-2)/ledger.AnswerCost)
 		return contents, err
 	}
 }
@@ -155,19 +154,6 @@ func notFound(uri string) error {
 		data = nil
 	}
 	return &jsonrpc.Error{Code: mcp.CodeResourceNotFound, Message: "Resource not found", Data: data}
-}
-
-// sendable repairs errors of the SDK with invalid JSON as data. Such an error
-// cannot be sent, and would end the whole session.
-func sendable(next mcp.MethodHandler) mcp.MethodHandler {
-	return func(ctx context.Context, method string, req mcp.Request) (mcp.Result, error) {
-		res, err := next(ctx, method, req)
-		var wire *jsonrpc.Error
-		if errors.As(err, &wire) && len(wire.Data) > 0 && !json.Valid(wire.Data) {
-			return nil, &jsonrpc.Error{Code: wire.Code, Message: wire.Message}
-		}
-		return res, err
-	}
 }
 
 // protocolError converts an error to a protocol error by its kind.

@@ -10,11 +10,9 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/glovebox-dev/glovebox/internal/mcpserver/task"
+	"github.com/glovebox-dev/glovebox/internal/mcpserver/transport"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
-
-// stopTimeout bounds the work for a call whose client has disconnected.
-const stopTimeout = 10 * time.Second
 
 // taskAfter is how long a call waits for its run before the call becomes a task.
 const taskAfter = 2 * time.Second
@@ -276,14 +274,14 @@ func (s *Server) finish(ctx context.Context, c call, runID string, d time.Durati
 		return run, nil
 	}
 	// The client is gone, or will not learn the run's id from this call.
-	stopCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
+	stopCtx, cancel := context.WithTimeout(context.WithoutCancel(ctx), transport.StopTimeout)
 	defer cancel()
 	stopped, stopErr := s.engine.StopRun(stopCtx, c.principal, run.ID)
 	if ctx.Err() == nil || stopErr != nil {
 		return sandbox.Run{}, errors.Join(err, stopErr)
 	}
-	if errors.Is(context.Cause(ctx), errShutdown) && stopped.Verdict.Code == sandbox.Cancelled {
-		stopped.Verdict.Cause = errShutdown.Error()
+	if errors.Is(context.Cause(ctx), transport.ErrShutdown) && stopped.Verdict.Code == sandbox.Cancelled {
+		stopped.Verdict.Cause = transport.ErrShutdown.Error()
 	}
 	return stopped, nil
 }
@@ -317,7 +315,7 @@ func (s *Server) show(ctx context.Context, c call, run sandbox.Run, budget int) 
 	}
 	// The client may be gone. A cancelled call still needs an answer, so read
 	// with a context of its own.
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTimeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), transport.StopTimeout)
 	defer cancel()
 	out, err := s.engine.Output(ctx, c.principal, run.ID, budget)
 	if err != nil {

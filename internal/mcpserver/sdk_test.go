@@ -6,6 +6,8 @@ import (
 	"path/filepath"
 	"testing"
 	"time"
+
+	"github.com/glovebox-dev/glovebox/internal/mcpserver/transport"
 )
 
 // TestTypeScriptSDK has a whole conversation with a client of the TypeScript
@@ -24,8 +26,8 @@ func TestTypeScriptSDK(t *testing.T) {
 	}
 	for name, arguments := range map[string][]string{
 		"stdio": {"stdio", self, "serve-stdio"},
-		"http":  {"http", url + StreamablePath, "alice"},
-		"sse":   {"sse", url + SSEPath, "bob"},
+		"http":  {"http", url + transport.StreamablePath, "alice"},
+		"sse":   {"sse", url + transport.SSEPath, "bob"},
 	} {
 		t.Run(name, func(t *testing.T) {
 			cmd := exec.CommandContext(t.Context(), command[0], append([]string{program, filepath.Dir(command[1])}, arguments...)...)

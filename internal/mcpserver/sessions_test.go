@@ -14,6 +14,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/glovebox-dev/glovebox/internal/auth"
+	"github.com/glovebox-dev/glovebox/internal/mcpserver/transport"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
@@ -70,7 +71,7 @@ func TestOthersDoNotExist(t *testing.T) {
 		}
 	}
 	session := openSession(t, url, "mallory")
-	sub := post(t, url+StreamablePath, "mallory", `{"jsonrpc":"2.0","id":5,"method":"resources/subscribe","params":{"uri":"run://`+r.RunID+`/output"}}`, sessionHeader, session)
+	sub := post(t, url+transport.StreamablePath, "mallory", `{"jsonrpc":"2.0","id":5,"method":"resources/subscribe","params":{"uri":"run://`+r.RunID+`/output"}}`, sessionHeader, session)
 	if b, err := io.ReadAll(sub.Body); err != nil || !strings.Contains(string(b), "not found") {
 		t.Errorf("a subscription by another principal: %s, %v", b, err)
 	}
@@ -95,15 +96,15 @@ func TestSessionsAreBound(t *testing.T) {
 	url := serveHTTP(t, s)
 	id := openSession(t, url, "alice/run")
 	list := `{"jsonrpc":"2.0","id":2,"method":"tools/list"}`
-	if res := post(t, url+StreamablePath, "alice/run", list, sessionHeader, id); res.StatusCode != 200 {
+	if res := post(t, url+transport.StreamablePath, "alice/run", list, sessionHeader, id); res.StatusCode != 200 {
 		t.Errorf("its owner: %d", res.StatusCode)
 	}
 	for _, token := range []string{"mallory/run", "alice/run,files", "alice"} {
-		if res := post(t, url+StreamablePath, token, list, sessionHeader, id); res.StatusCode != 403 {
+		if res := post(t, url+transport.StreamablePath, token, list, sessionHeader, id); res.StatusCode != 403 {
 			t.Errorf("%s: %d, want 403", token, res.StatusCode)
 		}
 		for _, method := range []string{"GET", "DELETE"} {
-			r, err := http.NewRequestWithContext(t.Context(), method, url+StreamablePath, nil)
+			r, err := http.NewRequestWithContext(t.Context(), method, url+transport.StreamablePath, nil)
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -134,7 +135,7 @@ func TestSessionsAreBound(t *testing.T) {
 // returns where to post to.
 func openSSE(ctx context.Context, t testing.TB, url, token string) (endpoint string) {
 	t.Helper()
-	r, err := http.NewRequestWithContext(ctx, "GET", url+SSEPath, nil)
+	r, err := http.NewRequestWithContext(ctx, "GET", url+transport.SSEPath, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -149,7 +150,7 @@ func openSSE(ctx context.Context, t testing.TB, url, token string) (endpoint str
 			return data
 		}
 	}
-	t.Fatalf("GET %s: %d, and no endpoint", SSEPath, res.StatusCode)
+	t.Fatalf("GET %s: %d, and no endpoint", transport.SSEPath, res.StatusCode)
 	return ""
 }
 
@@ -159,12 +160,12 @@ func TestMaxSessions(t *testing.T) {
 	s, e := newTestServer(t, func(o *Options) { o.MaxSessions = 2 })
 	url := serveHTTP(t, s)
 	ping := func(session string) int {
-		return post(t, url+StreamablePath, "alice", `{"jsonrpc":"2.0","id":2,"method":"ping"}`, sessionHeader, session).StatusCode
+		return post(t, url+transport.StreamablePath, "alice", `{"jsonrpc":"2.0","id":2,"method":"ping"}`, sessionHeader, session).StatusCode
 	}
 	used := openSession(t, url, "alice")
 	call := make(chan int, 1)
 	go func() {
-		res := post(t, url+StreamablePath, "alice",
+		res := post(t, url+transport.StreamablePath, "alice",
 			`{"jsonrpc":"2.0","id":9,"method":"tools/call","params":{"name":"run_code","arguments":{"code":"sleep 1h"}}}`, sessionHeader, used)
 		io.Copy(io.Discard, res.Body)
 		call <- res.StatusCode
@@ -182,10 +183,10 @@ func TestMaxSessions(t *testing.T) {
 		t.Errorf("the session that is in use: %d", got)
 	}
 	body, headers := modernCall("list_sandboxes", "{}")
-	if res := post(t, url+StreamablePath, "alice", body, headers...); res.StatusCode != 200 {
+	if res := post(t, url+transport.StreamablePath, "alice", body, headers...); res.StatusCode != 200 {
 		t.Errorf("a call that needs no session: %d", res.StatusCode)
 	}
-	r, err := http.NewRequestWithContext(t.Context(), "DELETE", url+StreamablePath, nil)
+	r, err := http.NewRequestWithContext(t.Context(), "DELETE", url+transport.StreamablePath, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -197,7 +198,7 @@ func TestMaxSessions(t *testing.T) {
 	}
 	del.Body.Close()
 	<-call
-	eventually(t, "the place of the session that its client ended is free", func() bool { return s.sessions.count() == 1 })
+	eventually(t, "the place of the session that its client ended is free", func() bool { return s.shares.Sessions.Stats().Used == 1 })
 }
 
 func TestMaxListening(t *testing.T) {
@@ -207,11 +208,11 @@ func TestMaxListening(t *testing.T) {
 	run := run(t, connectHTTP(t, url, "alice", nil), "read", args{"wait_seconds": 0})
 	listen = strings.Replace(listen, "[]", `["run://`+run.RunID+`/output"]`, 1)
 	headers := []string{versionHeader, firstModern, "Mcp-Method", "subscriptions/listen"}
-	first := post(t, url+StreamablePath, "alice", listen, headers...)
+	first := post(t, url+transport.StreamablePath, "alice", listen, headers...)
 	if first.StatusCode != 200 {
 		t.Fatalf("the first stream: %d", first.StatusCode)
 	}
-	second := post(t, url+StreamablePath, "alice", listen, headers...)
+	second := post(t, url+transport.StreamablePath, "alice", listen, headers...)
 	if id, _, _ := wireError(t, second); second.StatusCode != 503 || id != `"l"` {
 		t.Errorf("the second stream: %d, id %s; want 503", second.StatusCode, id)
 	}
@@ -228,7 +229,7 @@ func TestSessionTimeout(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		s, _ := newTestServer(t, func(o *Options) { o.SessionTimeout = time.Minute })
 		ask := func(body string, headers ...string) *http.Response {
-			r := httptest.NewRequest("POST", StreamablePath, strings.NewReader(body))
+			r := httptest.NewRequest("POST", transport.StreamablePath, strings.NewReader(body))
 			r = r.WithContext(auth.NewContext(t.Context(), auth.Local()))
 			r.Header.Set("Content-Type", "application/json")
 			r.Header.Set("Accept", "application/json, text/event-stream")
@@ -257,7 +258,7 @@ func TestSessionTimeout(t *testing.T) {
 		if got := ping(); got != 404 {
 			t.Errorf("61 s after the last request: %d, want 404", got)
 		}
-		if n := s.sessions.count(); n != 0 {
+		if n := s.shares.Sessions.Stats().Used; n != 0 {
 			t.Errorf("%d sessions are open", n)
 		}
 	})

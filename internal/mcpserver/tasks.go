@@ -29,13 +29,11 @@ func (s *Server) addTasks() error {
 			if !ok || !id.Can(auth.ScopeRun) {
 				return nil, unknownTask(p.TaskID)
 			}
-			ctx, end, err := s.begin(ctx, ss.ID(), id)
+			ctx, end, err := s.transport.Begin(ctx, id, ss.ID(), nil)
 			if err != nil {
 				return nil, s.protocolError("", err)
 			}
 			defer end()
-			ctx, leave := s.ledgers.enter(ctx, nil)
-			defer leave()
 			var res mcp.Result
 			for _, from := range s.taskSources() {
 				if res, err = do(ctx, from, id, p); !errors.Is(err, sandbox.NotFound) {
@@ -43,7 +41,7 @@ func (s *Server) addTasks() error {
 				}
 			}
 			if err == nil {
-				err = ledgerOf(ctx).grown(ctx, id.Principal, res)
+				err = grown(ctx, id.Principal, res)
 			}
 			if errors.Is(err, sandbox.NotFound) {
 				return nil, unknownTask(p.TaskID)

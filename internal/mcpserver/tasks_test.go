@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/glovebox-dev/glovebox/internal/mcpserver/task"
+	"github.com/glovebox-dev/glovebox/internal/mcpserver/transport"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
@@ -35,7 +36,7 @@ type taskReply struct {
 func askTasks(t *testing.T, url, token, method, name, params string) taskReply {
 	t.Helper()
 	body := fmt.Sprintf(`{"jsonrpc":"2.0","id":1,"method":%q,"params":{%s,%s}}`, method, params, taskMeta)
-	res := post(t, url+StreamablePath, token, body, versionHeader, firstModern, "Mcp-Method", method, "Mcp-Name", name)
+	res := post(t, url+transport.StreamablePath, token, body, versionHeader, firstModern, "Mcp-Method", method, "Mcp-Name", name)
 	var reply taskReply
 	for lines := bufio.NewScanner(res.Body); lines.Scan(); {
 		line, _ := strings.CutPrefix(lines.Text(), "data: ")

@@ -100,17 +100,15 @@ func (s *Server) handler(t tool) mcp.ToolHandler {
 				sandbox.Errorf(sandbox.Unsupported, "%s: this token lacks the scope %q", t.name, t.scope),
 				"use a token that was created with that scope"))
 		}
-		ctx, end, err := s.begin(ctx, req.Session.ID(), id)
+		ctx, end, err := s.transport.Begin(ctx, id, req.Session.ID(), req.Extra)
 		if err != nil {
 			return fail(err)
 		}
 		defer end()
-		ctx, leave := s.ledgers.enter(ctx, req.Extra)
-		defer leave()
 		ctx = trace.Continue(ctx, traceparent(req))
 		res, err = t.run(ctx, call{principal: id.Principal, req: req, began: time.Now()}, req.Params.Arguments)
 		if err == nil {
-			err = ledgerOf(ctx).grown(ctx, id.Principal, res)
+			err = grown(ctx, id.Principal, res)
 		}
 		if err != nil {
 			return fail(err)

@@ -9,6 +9,7 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"github.com/glovebox-dev/glovebox/internal/mcpserver/transport"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 	"github.com/glovebox-dev/glovebox/internal/trace"
 )
@@ -70,24 +71,24 @@ func TestTraceGoesOn(t *testing.T) {
 			t.Fatalf("%d, %v: %s", res.StatusCode, err, text)
 		}
 	}
-	read(post(t, url+StreamablePath, "alice", body, append(headers, "Traceparent", one)...))
+	read(post(t, url+transport.StreamablePath, "alice", body, append(headers, "Traceparent", one)...))
 	e.wantTrace(t, "a header", oneTrace, 1)
-	read(post(t, url+StreamablePath, "alice", body, headers...))
+	read(post(t, url+transport.StreamablePath, "alice", body, headers...))
 	e.wantTrace(t, "none", "", 2)
-	read(post(t, url+StreamablePath, "alice", body, append(headers, "Traceparent", "00-zz")...))
+	read(post(t, url+transport.StreamablePath, "alice", body, append(headers, "Traceparent", "00-zz")...))
 	e.wantTrace(t, "one that is none", "", 3)
 
 	// A session's calls have each their own, or none.
 	id := openSession(t, url, "alice")
 	call := `{"jsonrpc":"2.0","id":3,"method":"tools/call","params":{"name":"run_code","arguments":{"code":"out x"}%s}}`
 	two, twoTrace := parent(2)
-	read(post(t, url+StreamablePath, "alice", fmt.Sprintf(call, ""), sessionHeader, id, "Traceparent", two))
+	read(post(t, url+transport.StreamablePath, "alice", fmt.Sprintf(call, ""), sessionHeader, id, "Traceparent", two))
 	e.wantTrace(t, "a header in a session", twoTrace, 4)
-	read(post(t, url+StreamablePath, "alice", fmt.Sprintf(call, ""), sessionHeader, id))
+	read(post(t, url+transport.StreamablePath, "alice", fmt.Sprintf(call, ""), sessionHeader, id))
 	e.wantTrace(t, "none after that", "", 5)
-	read(post(t, url+StreamablePath, "alice", fmt.Sprintf(call, `,"_meta":{"traceparent":"`+one+`"}`), sessionHeader, id, "Traceparent", two))
+	read(post(t, url+transport.StreamablePath, "alice", fmt.Sprintf(call, `,"_meta":{"traceparent":"`+one+`"}`), sessionHeader, id, "Traceparent", two))
 	e.wantTrace(t, "metadata of the call come first", oneTrace, 6)
-	read(post(t, url+StreamablePath, "alice", fmt.Sprintf(call, `,"_meta":{"traceparent":7}`), sessionHeader, id))
+	read(post(t, url+transport.StreamablePath, "alice", fmt.Sprintf(call, `,"_meta":{"traceparent":7}`), sessionHeader, id))
 	e.wantTrace(t, "metadata that are none", "", 7)
 }
 

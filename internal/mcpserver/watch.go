@@ -13,6 +13,8 @@ import (
 
 	"github.com/glovebox-dev/glovebox/internal/auth"
 	"github.com/glovebox-dev/glovebox/internal/fair"
+	"github.com/glovebox-dev/glovebox/internal/mcpserver/ledger"
+	"github.com/glovebox-dev/glovebox/internal/mcpserver/transport"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
@@ -80,7 +82,7 @@ func (w *watcher) subscribe(ctx context.Context, req *mcp.SubscribeRequest) erro
 		}
 	}()
 	if w.watches == nil {
-		return &jsonrpc.Error{Code: jsonrpc.CodeInternalError, Message: errShutdown.Error()}
+		return &jsonrpc.Error{Code: jsonrpc.CodeInternalError, Message: transport.ErrShutdown.Error()}
 	}
 	if w.wanted[req.Session] == nil {
 		w.wanted[req.Session] = map[string]int{}
@@ -99,7 +101,7 @@ func (w *watcher) subscribe(ctx context.Context, req *mcp.SubscribeRequest) erro
 		there.hold.Touch()
 		return nil
 	}
-	followCtx, cancel := context.WithCancel(w.server.closing)
+	followCtx, cancel := context.WithCancel(w.server.transport.Closing())
 	k.cancel = cancel
 	w.watches[uri] = k
 	go func() {
@@ -114,7 +116,7 @@ func (w *watcher) subscribe(ctx context.Context, req *mcp.SubscribeRequest) erro
 // any more. It evicts other watches only of principals that exceed their share.
 func (w *watcher) reserve(ctx context.Context, id auth.Identity, uri string) (*watch, error) {
 	k := &watch{sessions: 1, done: make(chan struct{})}
-	hold, err := acquire(ctx, w.server.shares.watches, fair.Request{Principal: id.Principal, Units: 1, Evict: func(forced bool) bool {
+	hold, err := ledger.Acquire(ctx, w.server.shares.Watches, fair.Request{Principal: id.Principal, Units: 1, Evict: func(forced bool) bool {
 		return w.evict(uri, k, forced)
 	}})
 	k.hold = hold
@@ -141,7 +143,7 @@ func (w *watcher) evict(uri string, k *watch, forced bool) bool {
 	k.cancel()
 	delete(w.watches, uri)
 	k.hold.Release()
-	go w.notify(w.server.closing, uri)
+	go w.notify(w.server.transport.Closing(), uri)
 	return true
 }
 

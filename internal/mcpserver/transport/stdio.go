@@ -1,4 +1,4 @@
-package mcpserver
+package transport
 
 import (
 	"bufio"
@@ -16,14 +16,12 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/auth"
 )
 
-// ServeStdio serves one client, the local user, until in or ctx ends. It writes
-// only messages of the protocol to out. Before it returns, it cancels the calls
-// in progress, stops their runs and closes both streams. It returns nil if the
-// client closed either stream, and ctx's error if ctx ended.
-func (s *Server) ServeStdio(ctx context.Context, in io.ReadCloser, out io.WriteCloser) error {
+// serveStdio serves one client, the local user, until in or ctx ends; see
+// [Server.ServeStdio].
+func serveStdio(ctx context.Context, o Options, in io.ReadCloser, out io.WriteCloser) error {
 	w := &lockedWriter{w: out}
-	ss, err := s.mcp.Connect(withLife(auth.NewContext(ctx, auth.Local())), &mcp.IOTransport{
-		Reader:        newFrames(in, w, s.opts.MaxMessageBytes),
+	ss, err := o.MCP.Connect(withLife(auth.NewContext(ctx, auth.Local())), &mcp.IOTransport{
+		Reader:        newFrames(in, w, o.MaxMessageBytes),
 		Writer:        w,
 		MaxLineLength: -1, // frames bounds it
 	}, nil)

@@ -1,4 +1,4 @@
-package mcpserver
+package transport
 
 import (
 	"bytes"
@@ -13,6 +13,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/glovebox-dev/glovebox/internal/auth"
+	"github.com/glovebox-dev/glovebox/internal/mcpserver/ledger"
 )
 
 // sessionParameter is the query parameter with the session's id, in the URL for
@@ -24,7 +25,9 @@ const sessionParameter = "sessionid"
 // The SDK's own handler is not used: it accepts POSTs from any valid token to any
 // session.
 type sseHandler struct {
-	server *Server
+	opts   Options
+	calls  *calls
+	places *openSessions
 
 	mu       sync.Mutex
 	sessions map[string]*sseSession
@@ -120,7 +123,7 @@ func (c ledgerConn) Read(ctx context.Context) (jsonrpc.Message, error) {
 			name, c.ses.posted = c.ses.posted[0], c.ses.posted[1:]
 		}
 		c.ses.mu.Unlock()
-		req.Extra = &mcp.RequestExtra{Header: http.Header{requestHeader: {name}}}
+		req.Extra = &mcp.RequestExtra{Header: http.Header{ledger.RequestHeader: {name}}}
 	}
 	return m, err
 }
@@ -134,8 +137,8 @@ func (c ledgerConn) Write(ctx context.Context, m jsonrpc.Message) error {
 	return err
 }
 
-func newSSEHandler(s *Server) *sseHandler {
-	return &sseHandler{server: s, sessions: map[string]*sseSession{}}
+func newSSEHandler(o Options, c *calls, places *openSessions) *sseHandler {
+	return &sseHandler{opts: o, calls: c, places: places, sessions: map[string]*sseSession{}}
 }
 
 // any reports whether a session is open.
@@ -166,7 +169,7 @@ func (h *sseHandler) open(w http.ResponseWriter, r *http.Request, id auth.Identi
 		transport: &mcp.SSEServerTransport{
 			Endpoint:            r.URL.Path + "?" + url.Values{sessionParameter: {name}}.Encode(),
 			Response:            w,
-			MaxRequestBodyBytes: h.server.opts.MaxMessageBytes,
+			MaxRequestBodyBytes: h.opts.MaxMessageBytes,
 		},
 		key:   id.Key(),
 		end:   cancel,
@@ -174,7 +177,7 @@ func (h *sseHandler) open(w http.ResponseWriter, r *http.Request, id auth.Identi
 		calls: map[jsonrpc.ID]sseCall{},
 	}
 	defer ses.gone()
-	place, err := h.server.sessions.begin(ctx, id)
+	place, err := h.places.begin(ctx, id)
 	if err != nil {
 		tooManySessions(w, nil)
 		return
@@ -189,15 +192,15 @@ func (h *sseHandler) open(w http.ResponseWriter, r *http.Request, id auth.Identi
 	// once. So register the session first; find waits until it is ready. Connect
 	// also blocks until the client reads, so it must not run under h.mu.
 	if !h.add(name, ses) {
-		writeError(w, http.StatusServiceUnavailable, nil, jsonrpc.CodeInternalError, errShutdown.Error())
+		writeError(w, http.StatusServiceUnavailable, nil, jsonrpc.CodeInternalError, ErrShutdown.Error())
 		return
 	}
 	defer h.remove(name)
-	ss, err := h.server.mcp.Connect(withLife(ctx), ledgerTransport{ses.transport, ses}, nil)
+	ss, err := h.opts.MCP.Connect(withLife(ctx), ledgerTransport{ses.transport, ses}, nil)
 	if err != nil {
 		h.remove(name)
 		close(ses.ready)
-		h.server.log.Warn("open sse session", "error", err)
+		h.opts.Log.Warn("open sse session", "error", err)
 		return // the client is gone; an error answer is no longer possible
 	}
 	close(ses.ready)
@@ -259,7 +262,7 @@ func (h *sseHandler) post(w *errorWriter, r *http.Request, id auth.Identity) {
 		return
 	}
 	ses.place.touch()
-	body, ok := h.server.readBody(w, r)
+	body, ok := readBody(w, r, h.opts.MaxMessageBytes)
 	if !ok {
 		return
 	}
@@ -279,7 +282,7 @@ func (h *sseHandler) post(w *errorWriter, r *http.Request, id auth.Identity) {
 		return
 	}
 	// The request ends as soon as the session has the message.
-	_, name, end, err := h.server.ledgers.openFor(r.Context(), id.Principal, 1, messageCost(body))
+	name, end, err := h.calls.ledgers.Open(r.Context(), id.Principal, 1, messageCost(body))
 	if err != nil {
 		tooMuch(w, nil, err)
 		return
@@ -303,7 +306,7 @@ func (h *sseHandler) post(w *errorWriter, r *http.Request, id auth.Identity) {
 func (s *sseSession) notify(w *errorWriter, r *http.Request, name string, end func()) {
 	s.posting.Lock()
 	defer s.posting.Unlock()
-	n := s.place.addNote(name, 1, end)
+	n := s.place.notes.add(name, 1, end)
 	s.mu.Lock()
 	s.posted = append(s.posted, name)
 	s.mu.Unlock()
@@ -314,7 +317,7 @@ func (s *sseSession) notify(w *errorWriter, r *http.Request, name string, end fu
 	s.mu.Lock()
 	s.posted = s.posted[:len(s.posted)-1] // the session refused it, and does not read it
 	s.mu.Unlock()
-	s.place.dropNote(n)
+	s.place.notes.drop(n)
 }
 
 // closeAll ends every session and prevents new ones.

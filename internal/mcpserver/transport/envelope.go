@@ -1,9 +1,10 @@
-package mcpserver
+package transport
 
 import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
@@ -84,12 +85,25 @@ func boundNames(next mcp.MethodHandler) mcp.MethodHandler {
 	}
 }
 
-// progressToken returns the token of a call that wants progress, or nil. Each
+// ProgressToken returns the token of a call that wants progress, or nil. Each
 // notification repeats it, so a long one is ignored.
-func (c call) progressToken() any {
-	token := c.req.Params.GetProgressToken()
+func ProgressToken(req *mcp.CallToolRequest) any {
+	token := req.Params.GetProgressToken()
 	if text, ok := token.(string); ok && len(text) > maxID {
 		return nil
 	}
 	return token
+}
+
+// sendable repairs errors of the SDK with invalid JSON as data. Such an error
+// cannot be sent, and would end the whole session.
+func sendable(next mcp.MethodHandler) mcp.MethodHandler {
+	return func(ctx context.Context, method string, req mcp.Request) (mcp.Result, error) {
+		res, err := next(ctx, method, req)
+		var wire *jsonrpc.Error
+		if errors.As(err, &wire) && len(wire.Data) > 0 && !json.Valid(wire.Data) {
+			return nil, &jsonrpc.Error{Code: wire.Code, Message: wire.Message}
+		}
+		return res, err
+	}
 }

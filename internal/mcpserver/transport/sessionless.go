@@ -1,4 +1,4 @@
-package mcpserver
+package transport
 
 import (
 	"bytes"
@@ -10,6 +10,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 
 	"github.com/glovebox-dev/glovebox/internal/auth"
+	"github.com/glovebox-dev/glovebox/internal/mcpserver/ledger"
 )
 
 // streamBeat is the interval of the keep-alive comments on an idle stream.
@@ -18,7 +19,7 @@ const streamBeat = 25 * time.Second
 // serveSessionless serves clients that do not support sessions. Each POST is one
 // message, and the answer is always JSON, whatever the client accepts. A GET
 // opens a stream for messages from the server; the server sends none.
-func (h *httpHandler) serveSessionless(w http.ResponseWriter, r *http.Request) {
+func (h *streamable) serveSessionless(w http.ResponseWriter, r *http.Request) {
 	switch r.Method {
 	case http.MethodPost:
 		h.postSessionless(w, r)
@@ -30,8 +31,8 @@ func (h *httpHandler) serveSessionless(w http.ResponseWriter, r *http.Request) {
 	}
 }
 
-func (h *httpHandler) postSessionless(w http.ResponseWriter, r *http.Request) {
-	body, ok := h.server.readBody(w, r)
+func (h *streamable) postSessionless(w http.ResponseWriter, r *http.Request) {
+	body, ok := readBody(w, r, h.opts.MaxMessageBytes)
 	if !ok {
 		return
 	}
@@ -40,7 +41,7 @@ func (h *httpHandler) postSessionless(w http.ResponseWriter, r *http.Request) {
 		writeError(w, http.StatusOK, nil, jsonrpc.CodeParseError, err.Error())
 		return
 	}
-	defer h.server.enter()()
+	defer h.calls.enter()()
 	id, _ := auth.FromContext(r.Context())
 	env, err := readEnvelope(body)
 	if err != nil {
@@ -48,7 +49,7 @@ func (h *httpHandler) postSessionless(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	m.Method = env.method
-	r, end, err := h.server.ledgers.begin(r, id.Principal, env, body)
+	r, end, err := h.calls.ledgers.Begin(r, id.Principal, max(1, env.calls+env.notes), messageCost(body))
 	if err != nil {
 		tooMuch(w, m.id(), err)
 		return
@@ -69,17 +70,17 @@ func (h *httpHandler) postSessionless(w http.ResponseWriter, r *http.Request) {
 
 // streamNothing keeps a stream open until the client disconnects or the server
 // shuts down.
-func (h *httpHandler) streamNothing(w http.ResponseWriter, r *http.Request) {
+func (h *streamable) streamNothing(w http.ResponseWriter, r *http.Request) {
 	ctx, cancel := context.WithCancel(r.Context())
 	defer cancel()
 	id, _ := auth.FromContext(ctx)
-	hold, err := holdNow(h.server.shares.listeners, id.Principal, cancel)
+	hold, err := ledger.HoldNow(h.opts.Shares.Listeners, id.Principal, cancel)
 	if err != nil {
 		tooManySessions(w, nil)
 		return
 	}
 	defer hold.Release()
-	defer context.AfterFunc(h.server.closing, cancel)()
+	defer context.AfterFunc(h.calls.closing, cancel)()
 	w.Header().Set("Content-Type", "text/event-stream")
 	w.Header().Set("Cache-Control", "no-cache")
 	w.Header().Set("X-Accel-Buffering", "no") // proxies must not buffer the stream

@@ -1,13 +1,15 @@
-package mcpserver
+package transport
 
 import (
 	"context"
+	"strings"
 	"sync"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/glovebox-dev/glovebox/internal/auth"
 	"github.com/glovebox-dev/glovebox/internal/fair"
+	"github.com/glovebox-dev/glovebox/internal/mcpserver/ledger"
 )
 
 // openSessions are the open sessions of clients over HTTP, on either transport.
@@ -31,8 +33,8 @@ type session struct {
 	calls int    // in progress
 	end   func() // ends the session without waiting; nil until bind
 	ended bool
-	notes []*note // the oldest first
-	over  bool    // gone was called
+
+	notes notes
 }
 
 type sessionKey struct{}
@@ -52,7 +54,7 @@ func newOpenSessions(pool *fair.Pool) *openSessions {
 // that exceed their share. The new session counts as in use until bind.
 func (o *openSessions) begin(ctx context.Context, id auth.Identity) (*session, error) {
 	ses := &session{of: o, id: id, calls: 1}
-	hold, err := acquire(ctx, o.pool, fair.Request{Principal: id.Principal, Units: 1, Evict: ses.evict})
+	hold, err := ledger.Acquire(ctx, o.pool, fair.Request{Principal: id.Principal, Units: 1, Evict: ses.evict})
 	if err != nil {
 		return nil, err
 	}
@@ -108,9 +110,8 @@ func (s *session) gone() {
 		delete(s.of.byID, s.name)
 	}
 	s.hold.Release()
-	notes := s.endNotesLocked()
 	s.of.mu.Unlock()
-	endNotes(notes)
+	s.notes.end()
 }
 
 // use marks a call as in progress until done is called. A nil session is allowed.
@@ -160,50 +161,31 @@ func (o *openSessions) count() int {
 	return len(o.open)
 }
 
-// Busy reports whether a session over HTTP is open.
-func (s *Server) Busy() bool { return s.sessions.count() > 0 }
-
-// End ends the sessions of all identities for which gone returns true. It does
-// not wait for their end.
-func (s *Server) End(gone func(auth.Identity) bool) {
+// end ends the sessions of all identities for which gone returns true. It does not
+// wait for their end.
+func (o *openSessions) end(gone func(auth.Identity) bool) {
 	var ending []*session
-	s.sessions.mu.Lock()
-	for ses := range s.sessions.open {
+	o.mu.Lock()
+	for ses := range o.open {
 		if gone(ses.id) {
 			ending = append(ending, ses)
 		}
 	}
-	s.sessions.mu.Unlock()
+	o.mu.Unlock()
 	for _, ses := range ending {
 		ses.close()
 	}
 }
 
-// bindStreamable binds a session to the SDK's session with that id. If the
-// request opened none, it gives the session's place back.
-func (s *Server) bindStreamable(ses *session, name string) {
-	var sdk *mcp.ServerSession
-	if name != "" {
-		for ss := range s.mcp.Sessions() {
-			if ss.ID() == name {
-				sdk = ss
+// countNotes reports each notification that was handled to its session.
+func countNotes(next mcp.MethodHandler) mcp.MethodHandler {
+	return func(ctx context.Context, method string, req mcp.Request) (mcp.Result, error) {
+		res, err := next(ctx, method, req)
+		if extra := req.GetExtra(); extra != nil && strings.HasPrefix(method, "notifications/") {
+			if ses := sessionOf(ctx); ses != nil {
+				ses.notes.handled(extra.Header.Get(ledger.RequestHeader))
 			}
 		}
+		return res, err
 	}
-	if sdk == nil {
-		ses.gone()
-		return
-	}
-	go func() {
-		sdk.Wait()
-		ses.gone()
-	}()
-	ses.bind(name, func() {
-		go func() {
-			// The SDK waits for a session's calls before it ends the session, so
-			// cancel them first.
-			s.endSession(name, ses.id)
-			sdk.Close()
-		}()
-	})
 }
