@@ -194,18 +194,14 @@ type Preview struct {
 // resultPreviews is the key of a result's previews beside its MIME types.
 const resultPreviews = "previews"
 
-// MIMEChart is the type of a matplotlib figure as data, in E2B's form. MIMEData
-// is the type of the columns of a pandas frame.
-const (
-	MIMEChart = "application/vnd.glovebox.chart+json"
-	MIMEData  = "application/vnd.glovebox.data+json"
-)
+// MIMEData is the type of the columns of a pandas frame, in E2B's form.
+const MIMEData = "application/vnd.glovebox.data+json"
 
 // resultKeys are E2B's names of MIME types. Other types are their own keys.
 var resultKeys = map[string]string{
 	"text/plain": "text", "text/html": "html", "text/markdown": "markdown", "image/svg+xml": "svg",
 	"image/png": "png", "image/jpeg": "jpeg", "application/pdf": "pdf", "text/latex": "latex",
-	"application/json": "json", "application/javascript": "javascript", MIMEChart: "chart", MIMEData: "data",
+	"application/json": "json", "application/javascript": "javascript", sandbox.MIMEChart: "chart", MIMEData: "data",
 }
 
 var resultMIME = func() map[string]string {

@@ -8,6 +8,8 @@ import (
 	"unicode/utf8"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
 func ptr[T any](v T) *T { return &v }
@@ -36,7 +38,7 @@ func TestExecuteEvents(t *testing.T) {
 		},
 		{
 			`{"chart":{"type":"line"},"is_main_result":false,"type":"result"}`,
-			ExecuteEvent{Type: ExecuteResult, Result: &Result{Data: map[string]json.RawMessage{MIMEChart: json.RawMessage(`{"type":"line"}`)}}},
+			ExecuteEvent{Type: ExecuteResult, Result: &Result{Data: map[string]json.RawMessage{sandbox.MIMEChart: json.RawMessage(`{"type":"line"}`)}}},
 		},
 		{
 			`{"type":"error","name":"ValueError","value":"no","traceback":"T","line":2,"source":"x"}`,

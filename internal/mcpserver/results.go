@@ -31,11 +31,8 @@ const (
 	maxForms       = 200     // entries of results
 )
 
-// MIME types with special treatment.
-const (
-	mimeText  = "text/plain"
-	mimeChart = "application/vnd.glovebox.chart+json"
-)
+// mimeText is the MIME type that comes first in an answer.
+const mimeText = "text/plain"
 
 // A form is one MIME type of a result, an entry of results in structuredContent.
 // Exactly one of Text, Data and URI is set.
@@ -97,7 +94,7 @@ func (p *presenter) present(number int, r sandbox.Result) {
 		var text string
 		isText := json.Unmarshal(value, &text) == nil
 		switch {
-		case hasText && mime != mimeText && mime != mimeChart && len(value) > maxAlternative && !sandbox.IsPicture(mime):
+		case hasText && mime != mimeText && mime != sandbox.MIMEChart && len(value) > maxAlternative && !sandbox.IsPicture(mime):
 			f.URI = resultURI(p.runID, number, mime)
 		case sandbox.IsPicture(mime) && isText:
 			f.URI = resultURI(p.runID, number, mime)
@@ -106,14 +103,14 @@ func (p *presenter) present(number int, r sandbox.Result) {
 			if why != "" {
 				out.text += fmt.Sprintf("picture %d is not shown: %s\n", number, why)
 			}
-		case isText && !isJSON(mime) && mime != "application/pdf":
+		case isText && !sandbox.IsJSON(mime) && mime != "application/pdf":
 			if len(text) > maxResultText || len(text) > p.budget {
 				f.URI = resultURI(p.runID, number, mime)
 				break
 			}
 			p.budget -= len(text)
 			f.Text = &text
-		case len(value) <= maxResultData && len(value) <= p.budget && isJSON(mime):
+		case len(value) <= maxResultData && len(value) <= p.budget && sandbox.IsJSON(mime):
 			p.budget -= len(value)
 			f.Data = value
 		default:
@@ -143,9 +140,9 @@ func (p *presenter) read(f form, text string, r sandbox.Result) string {
 			return label + ":\n" + strings.TrimSuffix(text, "\n") + "\n"
 		}
 		return label + ": " + text + "\n"
-	case f.MIME == mimeChart && len(f.Data) > 0 && len(f.Data) <= maxChartText:
+	case f.MIME == sandbox.MIMEChart && len(f.Data) > 0 && len(f.Data) <= maxChartText:
 		return "chart: " + string(compact(f.Data)) + "\n"
-	case sandbox.IsPicture(f.MIME), hasText && f.MIME != mimeChart:
+	case sandbox.IsPicture(f.MIME), hasText && f.MIME != sandbox.MIMEChart:
 		return ""
 	case f.URI != "":
 		return f.MIME + ": " + f.URI + "\n"
@@ -200,10 +197,6 @@ func unshrunk(size int) sandbox.Preview {
 		sandbox.FormatBytes(int64(size)), sandbox.FormatBytes(sandbox.MaxPreview))}
 }
 
-func isJSON(mime string) bool {
-	return mime == "application/json" || strings.HasSuffix(mime, "+json")
-}
-
 // byRank sorts plain text first, then pictures, then charts.
 func byRank(a, b string) int {
 	rank := func(mime string) int {
@@ -212,7 +205,7 @@ func byRank(a, b string) int {
 			return 0
 		case sandbox.IsPicture(mime):
 			return 1
-		case mime == mimeChart:
+		case mime == sandbox.MIMEChart:
 			return 2
 		}
 		return 3
@@ -335,7 +328,7 @@ func (s *Server) readResultResource(ctx context.Context, p sandbox.Principal, u 
 	value := res.Results[n].Data[mime]
 	c := &mcp.ResourceContents{MIMEType: mime}
 	switch {
-	case isJSON(mime):
+	case sandbox.IsJSON(mime):
 		c.Text = string(value)
 	case json.Unmarshal(value, &c.Text) != nil:
 		return nil, none

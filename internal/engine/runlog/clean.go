@@ -16,17 +16,11 @@ func CleanResult(data map[string]json.RawMessage) map[string]json.RawMessage {
 	out := make(map[string]json.RawMessage, len(data))
 	for mime, value := range data {
 		var text string
-		if validMIME(mime) && (isJSONType(mime) || json.Unmarshal(value, &text) == nil) {
+		if validMIME(mime) && (sandbox.IsJSON(mime) || json.Unmarshal(value, &text) == nil) {
 			out[mime] = value
 		}
 	}
 	return out
-}
-
-// isJSONType reports whether the values of a MIME type are JSON, as opposed to
-// text or base64.
-func isJSONType(mime string) bool {
-	return mime == "application/json" || strings.HasSuffix(mime, "+json")
 }
 
 // validMIME reports whether a text is a MIME type without parameters.
