@@ -10,13 +10,6 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// HostFiles copies between sandboxes and the directories of this machine that its
-// user allowed. It is only for the local user.
-type HostFiles interface {
-	CopyIn(ctx context.Context, p sandbox.Principal, hostPath, sandboxID, path string, ignore bool, progress func(sandbox.Copied)) (sandbox.Copied, error)
-	CopyOut(ctx context.Context, p sandbox.Principal, sandboxID, path, hostPath string, progress func(sandbox.Copied)) (sandbox.Copied, error)
-}
-
 func (s *Server) copyIn() tool {
 	type arguments struct {
 		HostPath  string `json:"host_path"`

@@ -75,35 +75,6 @@ func (s *Server) logsState(ctx context.Context, p sandbox.Principal, id string) 
 	return b.String(), sb.State == sandbox.Stopped, nil
 }
 
-// completeRun suggests runs of the caller's sandboxes. It takes the sandboxes in
-// the engine's order, and of each the newest run first.
-func (s *Server) completeRun(ctx context.Context, p sandbox.Principal) ([]string, error) {
-	sbs, err := s.engine.List(ctx, p)
-	if err != nil {
-		return nil, err
-	}
-	var ids []string
-	for _, sb := range sbs {
-		runs, err := s.engine.Runs(ctx, p, sb.ID, maxCompletions+1)
-		if errors.Is(err, sandbox.NotFound) {
-			continue
-		}
-		if err != nil {
-			return nil, err
-		}
-		for _, r := range slices.Backward(runs) {
-			ids = append(ids, r.ID)
-		}
-		if len(ids) > maxCompletedRuns {
-			break
-		}
-	}
-	return ids, nil
-}
-
-// maxCompletedRuns bounds the runs that a completion considers.
-const maxCompletedRuns = 1000
-
 // A fileWatch detects changes of a file without keeping its sandbox awake.
 // Looking at the file counts as use of the sandbox. So it looks only after
 // another use of the sandbox, or while a run is in progress there.

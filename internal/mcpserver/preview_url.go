@@ -8,15 +8,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/glovebox-dev/glovebox/internal/auth"
-	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
-
-// Ports makes URLs for servers in sandboxes.
-type Ports interface {
-	// PortURL returns a signed URL for a port of a principal's sandbox, and the
-	// time when it expires. The URL needs no other authentication.
-	PortURL(ctx context.Context, p sandbox.Principal, id string, port int, good time.Duration) (string, time.Time, error)
-}
 
 func (s *Server) previewURL() tool {
 	type arguments struct {

@@ -87,38 +87,6 @@ func (s *Server) toItsEnd(ctx context.Context, c call, start func() (sandbox.Run
 	return run, err
 }
 
-// profileResult encodes a profile's result.
-func profileResult(r profile.Result) (*mcp.CallToolResult, error) {
-	res := &mcp.CallToolResult{IsError: r.IsError}
-	for _, text := range r.Texts {
-		res.Content = append(res.Content, &mcp.TextContent{Text: text})
-	}
-	for _, image := range r.Images {
-		res.Content = append(res.Content, &mcp.ImageContent{MIMEType: image.MIMEType, Data: image.Data})
-	}
-	if r.Structured != nil {
-		b, err := json.Marshal(r.Structured)
-		if err != nil {
-			return nil, err
-		}
-		res.StructuredContent = json.RawMessage(b)
-	}
-	return res, nil
-}
-
-// failure shows an error to the model in the form that the profile defines.
-func (s *Server) failure(err error) *mcp.CallToolResult {
-	if s.opts.Profile == nil || s.opts.Profile.Failure == nil {
-		return errorResult(err)
-	}
-	res, encodeErr := profileResult(s.opts.Profile.Failure(err))
-	if encodeErr != nil {
-		return errorResult(err)
-	}
-	res.IsError = true
-	return res
-}
-
 // addProfileResources registers the resources of a profile.
 func (s *Server) addProfileResources(p *profile.Profile) {
 	for _, r := range p.Resources {

@@ -132,26 +132,6 @@ func traceparent(req *mcp.CallToolRequest) string {
 	return ""
 }
 
-// errInternal replaces an internal error, whose details are only for the
-// operator. The local user is the operator, and gets the details.
-var errInternal = sandbox.Errorf(sandbox.Internal, "the server's log says how")
-
-// errorResult shows an error to the model: the argument, the fault and, if known,
-// the remedy.
-func errorResult(err error) *mcp.CallToolResult {
-	text := err.Error()
-	if sandbox.KindOf(err) == sandbox.Internal {
-		text = "internal error: the request was fine, the server failed: " + text
-	}
-	if hint := sandbox.HintOf(err); hint != "" {
-		text += "\nhint: " + hint
-	}
-	return &mcp.CallToolResult{
-		IsError: true,
-		Content: []mcp.Content{&mcp.TextContent{Text: text}},
-	}
-}
-
 // result returns a result with v for programs and text for models.
 func result(v any, text string) (*mcp.CallToolResult, error) {
 	b, err := json.Marshal(v)

@@ -1,0 +1,164 @@
+package mcpserver
+
+import (
+	"cmp"
+	"context"
+	"slices"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/glovebox-dev/glovebox/internal/auth"
+	"github.com/glovebox-dev/glovebox/internal/mcpserver/ledger"
+	"github.com/glovebox-dev/glovebox/internal/mcpserver/task"
+	"github.com/glovebox-dev/glovebox/internal/mcpserver/transport"
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
+)
+
+// New returns a Server. If Options.Tools names an unknown tool, it returns an
+// error wrapping [sandbox.Invalid].
+func New(o Options) (*Server, error) {
+	o.Patience = cmp.Or(o.Patience, DefaultPatience)
+	if o.Shares == nil {
+		o.Shares = ledger.NewShares(o.MaxSessions)
+	}
+	s := &Server{engine: countedEngine{o.Engine, o.Shares.Searches}, shares: o.Shares, log: o.Log, opts: o}
+	s.watch = newWatcher(s)
+	self := &mcp.Implementation{Name: "glovebox", Title: "Glovebox", Version: o.Version}
+	if p := o.Profile; p != nil {
+		self.Name, self.Version = p.ServerName, p.ServerVersion
+	}
+	s.mcp = mcp.NewServer(self, s.serverOptions())
+	s.transport = transport.New(transport.Options{
+		MCP: s.mcp, Log: o.Log, Shares: o.Shares,
+		Name: s.profileName(), Sessionless: o.Profile != nil && o.Profile.Sessionless,
+		MaxMessageBytes: o.MaxMessageBytes, SessionTimeout: o.SessionTimeout,
+	})
+
+	if err := s.addTools(); err != nil {
+		return nil, err
+	}
+	if o.Profile != nil {
+		s.addProfileResources(o.Profile)
+	} else {
+		s.addResources()
+		if err := s.addTasks(); err != nil {
+			return nil, err
+		}
+		if o.Extension != nil {
+			o.Extension.Add(s.mcp)
+		}
+	}
+	s.mcp.AddReceivingMiddleware(s.filterTools, task.WithSlot)
+	return s, nil
+}
+
+// addTools registers the tools that Options.Tools and Options.ReadOnly allow.
+func (s *Server) addTools() error {
+	all := s.tools()
+	for _, name := range s.opts.Tools {
+		if !slices.ContainsFunc(all, func(t tool) bool { return t.name == name }) {
+			names := make([]string, len(all))
+			for i, t := range all {
+				names[i] = t.name
+			}
+			return sandbox.WithHint(sandbox.Errorf(sandbox.Invalid, "tools: there is no tool %q", name),
+				"the tools are %s", joinWords(names))
+		}
+	}
+	for _, t := range all {
+		if len(s.opts.Tools) > 0 && !slices.Contains(s.opts.Tools, t.name) {
+			continue
+		}
+		if s.opts.ReadOnly && !t.readOnly {
+			continue
+		}
+		s.mcp.AddTool(t.definition(), s.handler(t))
+	}
+	return nil
+}
+
+// tools returns every tool, in the order of the documentation.
+func (s *Server) tools() []tool {
+	if s.opts.Profile != nil {
+		return s.profileTools(s.opts.Profile)
+	}
+	all := []tool{
+		s.runCode(), s.runCommand(), s.getRun(), s.stopRun(), s.sendInput(),
+		s.createSandbox(), s.getSandbox(), s.listSandboxes(), s.setNetwork(), s.stopSandbox(),
+		s.writeFile(), s.readFile(), s.listFiles(),
+		s.installPackages(), s.listLanguages(),
+		s.listWorkspaces(), s.deleteWorkspace(),
+	}
+	if s.opts.Files != nil {
+		all = append(all, s.fileURL())
+	}
+	if s.opts.Ports != nil {
+		all = append(all, s.previewURL())
+	}
+	if s.opts.HostFiles != nil {
+		all = append(all, s.copyIn(), s.copyOut())
+	}
+	return all
+}
+
+// filterTools removes from tools/list the tools that the caller's scopes do not
+// allow.
+func (s *Server) filterTools(next mcp.MethodHandler) mcp.MethodHandler {
+	scopes := map[string]auth.Scope{}
+	for _, t := range s.tools() {
+		scopes[t.name] = t.scope
+	}
+	return func(ctx context.Context, method string, req mcp.Request) (mcp.Result, error) {
+		res, err := next(ctx, method, req)
+		list, ok := res.(*mcp.ListToolsResult)
+		if err != nil || !ok {
+			return res, err
+		}
+		id, _ := auth.FromContext(ctx)
+		list.Tools = slices.DeleteFunc(list.Tools, func(t *mcp.Tool) bool {
+			scope, ours := scopes[t.Name]
+			return ours && !id.Can(scope)
+		})
+		return list, nil
+	}
+}
+
+// listTTL is how long a client may cache a list. Tools and templates change only
+// with a new version of the server.
+const listTTL = time.Hour
+
+func (s *Server) serverOptions() *mcp.ServerOptions {
+	o := &mcp.ServerOptions{
+		Instructions:       instructions,
+		CompletionHandler:  s.complete,
+		SubscribeHandler:   s.watch.subscribe,
+		UnsubscribeHandler: s.watch.unsubscribe,
+		SetCacheable: func(_ context.Context, req mcp.Request, c *mcp.Cacheable) {
+			// Answers depend on the caller's identity.
+			c.CacheScope = "private"
+			if _, read := req.(*mcp.ReadResourceRequest); !read {
+				c.TTLMs = int(listTTL.Milliseconds())
+			}
+		},
+	}
+	o.Capabilities = &mcp.ServerCapabilities{
+		// The sets of tools and resources never change.
+		Tools:     &mcp.ToolCapabilities{},
+		Resources: &mcp.ResourceCapabilities{},
+	}
+	if p := s.opts.Profile; p != nil {
+		o.Instructions = p.Instructions
+		o.CompletionHandler = nil
+		if len(p.Resources) == 0 {
+			o.SubscribeHandler, o.UnsubscribeHandler = nil, nil
+			o.Capabilities.Resources = nil
+		}
+		return o
+	}
+	if e := s.opts.Extension; e != nil {
+		o.Capabilities = e.Capabilities
+	}
+	o.Capabilities.AddExtension(task.Extension, nil)
+	return o
+}

@@ -1,0 +1,218 @@
+package mcpserver
+
+import (
+	"context"
+	"fmt"
+	"mime"
+	"path"
+	"strings"
+	"time"
+
+	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
+)
+
+// runResult is a run's structuredContent.
+type runResult struct {
+	RunID     string              `json:"run_id"`
+	SandboxID string              `json:"sandbox_id"`
+	Status    sandbox.RunStatus   `json:"status"`
+	Verdict   *sandbox.Verdict    `json:"verdict,omitempty"`
+	ExitCode  *int                `json:"exit_code,omitempty"`
+	Stdout    string              `json:"stdout"`
+	Stderr    string              `json:"stderr"`
+	Omitted   sandbox.Omitted     `json:"omitted"`
+	Page      *page               `json:"page,omitempty"`
+	Results   []form              `json:"results,omitempty"`
+	Error     *sandbox.RunError   `json:"error,omitempty"`
+	Files     []changedFile       `json:"files,omitempty"`
+	Duration  int64               `json:"duration_ms"`
+	Usage     sandbox.Usage       `json:"usage"`
+	Network   *sandbox.RunNetwork `json:"network,omitempty"`
+
+	Context *sandbox.RunContext   `json:"context,omitempty"`
+	Input   *sandbox.InputRequest `json:"waits_for,omitempty"`
+
+	output sandbox.Output // with the lengths of its streams
+	parts  []part         // of results
+	left   int            // number of results that were not kept
+
+	changes *sandbox.Changes // in the workspace
+	shown   []mcp.Content    // pictures of files, and links to files
+	unshown string           // why other pictures are not shown
+}
+
+// newRunResult combines a run with the part of its output that is shown.
+func newRunResult(r sandbox.Run, o sandbox.Output, now time.Time) runResult {
+	end := r.Ended
+	if end.IsZero() {
+		end = now
+	}
+	res := runResult{
+		RunID:     r.ID,
+		SandboxID: r.SandboxID,
+		Status:    r.Status,
+		ExitCode:  r.ExitCode,
+		Stdout:    o.Stdout,
+		Stderr:    o.Stderr,
+		Omitted:   o.Omitted,
+		Duration:  end.Sub(r.Started).Milliseconds(),
+		Usage:     r.Usage,
+		Network:   r.Network,
+		Context:   r.Context,
+		Input:     r.Input,
+		output:    o,
+	}
+	if r.Status == sandbox.RunFinished {
+		res.Verdict = &r.Verdict
+	}
+	return res
+}
+
+// addResults adds a run's results, within a budget in bytes.
+func (r *runResult) addResults(run sandbox.Run, res sandbox.Results, budget int) {
+	r.Results, r.parts = presentResults(run, res, budget)
+	r.left = res.Omitted
+	if res.Error != nil {
+		brief := *res.Error
+		brief.Traceback = "" // stderr has it
+		r.Error = &brief
+	}
+}
+
+// render returns the run as a tool's result. isError is true exactly if the
+// verdict is not ok.
+func (r runResult) render() (*mcp.CallToolResult, error) {
+	res, err := result(r, "")
+	if err != nil {
+		return nil, err
+	}
+	w := weaver{contents: r.read(r.parts)}
+	w.add(r.shown...)
+	res.Content = w.contents
+	res.IsError = r.Verdict != nil && r.Verdict.Code != sandbox.OK
+	return res, nil
+}
+
+// entry returns the run without its results, as one entry of a log for models. It
+// indents each line of output. No line from the server is indented, so the output
+// cannot imitate one.
+func (r runResult) entry() string {
+	text := r.facts(r.output.Stdout+r.output.Stderr != "")
+	for _, c := range weave(r.output, nil) {
+		output := strings.TrimSuffix(c.(*mcp.TextContent).Text, "\n")
+		text += "\n  " + strings.ReplaceAll(output, "\n", "\n  ")
+	}
+	return text
+}
+
+// read returns the run for models: first the server's text, and then the output
+// and results. The order matters: a program can imitate the server's text, but it
+// cannot write in front of it.
+func (r runResult) read(parts []part) []mcp.Content {
+	body := weave(r.output, parts)
+	var w weaver
+	w.text(r.facts(len(body) > 0))
+	w.join(body)
+	return w.contents
+}
+
+// facts returns a line in brackets with the run's outcome, followed by notices
+// and next steps.
+func (r runResult) facts(shown bool) string {
+	var b strings.Builder
+	facts := []string{string(r.Status)}
+	if r.Verdict != nil {
+		facts[0] = string(r.Verdict.Code)
+	}
+	if r.ExitCode != nil {
+		facts = append(facts, fmt.Sprintf("exit code %d", *r.ExitCode))
+	}
+	facts = append(facts, fmt.Sprintf("%d ms", r.Duration), r.RunID+" in "+r.SandboxID)
+	fmt.Fprintf(&b, "[%s]\n", strings.Join(facts, ", "))
+
+	if r.Context != nil && r.Context.Notice != "" {
+		fmt.Fprintf(&b, "[before this run: %s]\n", r.Context.Notice)
+	}
+	if r.Verdict != nil && r.Verdict.Code != sandbox.OK {
+		if r.Verdict.Cause != "" {
+			fmt.Fprintf(&b, "cause: %s\n", r.Verdict.Cause)
+		}
+		if r.Verdict.NextStep != "" {
+			fmt.Fprintf(&b, "next step: %s\n", r.Verdict.NextStep)
+		}
+	}
+	if r.Network != nil {
+		b.WriteString(networkText(*r.Network))
+	}
+	b.WriteString(changesText(r.changes))
+	b.WriteString(r.unshown)
+	if r.Input != nil {
+		fmt.Fprintf(&b, "It waits for a line of input (%q): answer with send_input.\n", r.Input.Prompt)
+	}
+	if r.left > 0 {
+		fmt.Fprintf(&b, "%d further results were too many or too large to keep.\n", r.left)
+	}
+	if r.Status == sandbox.RunRunning {
+		b.WriteString("The run goes on. get_run with its run_id waits for it and shows the rest; stop_run ends it.\n")
+	}
+	if r.Page != nil {
+		b.WriteString(r.Page.text())
+	} else if o := r.Omitted; o.StdoutBytes+o.StderrBytes > 0 {
+		fmt.Fprintf(&b, "Not shown: %d bytes of stdout, %d of stderr. get_run with a stream and an offset, or with grep, shows them.\n", o.StdoutBytes, o.StderrBytes)
+	}
+	if !shown && r.Page == nil {
+		b.WriteString("(no output)\n")
+	}
+	return strings.TrimSuffix(b.String(), "\n")
+}
+
+// Bounds on the links and pictures of changed files in an answer.
+const (
+	maxFileLinks    = 20
+	maxFilePictures = 4
+)
+
+// addChanges adds the files that a run changed in its workspace: their names,
+// URLs and links. It also adds the pictures that the run made, if there are
+// previews of them.
+func (s *Server) addChanges(ctx context.Context, c call, run sandbox.Run, previews map[string]sandbox.Preview, res *runResult) {
+	changes := run.Changes
+	if changes == nil || len(changes.Files) == 0 {
+		return
+	}
+	var link func(string) string
+	if s.opts.Files != nil {
+		link, _ = s.opts.Files.FileLinks(ctx, c.principal, run.SandboxID) // without them, the answer has no URLs
+	}
+	res.changes = changes
+	pictures, pixels := maxFilePictures, maxPictureSize
+	for _, f := range changes.Files {
+		out := changedFile{FileChange: f}
+		if f.Change == sandbox.FileRemoved || strings.ContainsRune(f.Path, '\uFFFD') {
+			res.Files = append(res.Files, out)
+			continue
+		}
+		kind := mime.TypeByExtension(path.Ext(f.Path))
+		uri := fileURI(run.SandboxID, sandbox.WorkDir+"/"+f.Path)
+		if link != nil {
+			out.URL = link(f.Path)
+			uri = out.URL
+		}
+		res.Files = append(res.Files, out)
+		switch p, ok := previews[f.Path]; {
+		case !ok:
+		case p.Why != "":
+			res.unshown += fmt.Sprintf("%s is not shown: %s\n", shownName(f.Path), p.Why)
+		case pictures > 0 && len(p.Data) <= pixels:
+			pictures--
+			pixels -= len(p.Data)
+			res.shown = append(res.shown, &mcp.ImageContent{MIMEType: p.MIME, Data: p.Data})
+		}
+		if len(res.shown) < maxFileLinks {
+			size := f.Size
+			res.shown = append(res.shown, &mcp.ResourceLink{URI: uri, Name: shownName(f.Path), MIMEType: kind, Size: &size})
+		}
+	}
+}
