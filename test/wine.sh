@@ -42,7 +42,7 @@ esac
 packages=("$@")
 if [ ${#packages[@]} = 0 ]; then
 	packages=(./internal/{auth,clientconfig,config,driver/container,driver/docker,driver/docker/dockerapi,driver/e2b,e2bapi,engine,hostfiles,httpserver,imagebuild}
-		./internal/{interpreter,mcpserver,network,pool,release,safepath,sandbox,store,update,workspace})
+		./internal/{interpreter,mcpserver,mcpserver/transport,network,pool,release,safepath,sandbox,store,update,workspace})
 fi
 export CGO_ENABLED=0 GOFLAGS=-buildvcs=false GOTMPDIR=$PWD/.cache/wine-tmp
 mkdir -p "$GOTMPDIR" "$root$PWD"

@@ -3,9 +3,12 @@
 // server-sent events (SSE). It speaks every version of the protocol from
 // 2024-11-05 to 2026-07-28.
 //
-// Only package app imports it. It has no rules of its own about sandboxes: it
-// decodes arguments, checks their form, calls the [Engine] and renders the
-// answer. The answer is rendered twice: for programs (structuredContent) and for
+// Package transport, below this one, connects the clients. Package ledger counts the
+// memory of calls, and package task has the wire types of tasks.
+//
+// Package app and a test program import it. It has no rules of its own about
+// sandboxes: it decodes arguments, checks their form, calls the [Engine] and renders
+// the answer. The answer is rendered twice: for programs (structuredContent) and for
 // models (content).
 //
 // A program that fails is a result with isError and a verdict. A wrong argument

@@ -47,33 +47,33 @@ const RequestHeader = "Glovebox-Request"
 // bytes of memory. The ledger lasts until end is called. Open waits for the
 // principal's share of the calls in progress. The name is the value for
 // [RequestHeader].
-func (ls *Book) Open(ctx context.Context, p sandbox.Principal, calls, size int) (name string, end func(), _ error) {
-	_, name, end, err := ls.openFor(ctx, p, calls, size)
+func (b *Book) Open(ctx context.Context, p sandbox.Principal, calls, size int) (name string, end func(), _ error) {
+	_, name, end, err := b.openFor(ctx, p, calls, size)
 	return name, end, err
 }
 
-func (ls *Book) openFor(ctx context.Context, p sandbox.Principal, calls, size int) (l *Ledger, name string, end func(), _ error) {
-	hold, err := Acquire(ctx, ls.shares.Calls, fair.Request{Principal: p, Units: int64(calls)*callCost + int64(size)})
+func (b *Book) openFor(ctx context.Context, p sandbox.Principal, calls, size int) (l *Ledger, name string, end func(), _ error) {
+	hold, err := Acquire(ctx, b.shares.Calls, fair.Request{Principal: p, Units: int64(calls)*callCost + int64(size)})
 	if err != nil {
 		return nil, "", nil, err
 	}
-	l = &Ledger{shares: ls.shares, users: 1, holds: []*fair.Hold{hold}}
+	l = &Ledger{shares: b.shares, users: 1, holds: []*fair.Hold{hold}}
 	name = rand.Text()
-	ls.mu.Lock()
-	ls.open[name] = l
-	ls.mu.Unlock()
+	b.mu.Lock()
+	b.open[name] = l
+	b.mu.Unlock()
 	return l, name, sync.OnceFunc(func() {
-		ls.mu.Lock()
-		delete(ls.open, name)
-		ls.mu.Unlock()
+		b.mu.Lock()
+		delete(b.open, name)
+		b.mu.Unlock()
 		l.leave()
 	}), nil
 }
 
 // Begin calls Open for an HTTP request, and returns the request with [RequestHeader]
 // and the ledger.
-func (ls *Book) Begin(r *http.Request, p sandbox.Principal, calls, size int) (_ *http.Request, end func(), _ error) {
-	l, name, end, err := ls.openFor(r.Context(), p, calls, size)
+func (b *Book) Begin(r *http.Request, p sandbox.Principal, calls, size int) (_ *http.Request, end func(), _ error) {
+	l, name, end, err := b.openFor(r.Context(), p, calls, size)
 	if err != nil {
 		return nil, nil, err
 	}
@@ -91,17 +91,17 @@ type (
 // Enter adds a call to the ledger of its request, whose headers may be nil, or makes
 // a new ledger for the call. It puts the ledger into the context. The caller must
 // call leave at the end of the call.
-func (ls *Book) Enter(ctx context.Context, header http.Header) (_ context.Context, leave func()) {
+func (b *Book) Enter(ctx context.Context, header http.Header) (_ context.Context, leave func()) {
 	ctx = context.WithValue(ctx, pagesKey{}, new(pagedCall))
 	l, _ := ctx.Value(requestKey{}).(*Ledger)
-	ls.mu.Lock()
-	if named := ls.open[header.Get(RequestHeader)]; named != nil {
+	b.mu.Lock()
+	if named := b.open[header.Get(RequestHeader)]; named != nil {
 		l = named
 	}
-	ls.mu.Unlock()
+	b.mu.Unlock()
 	if !l.enter() {
 		// The context of a session has the ledger of the request that opened it.
-		l = &Ledger{shares: ls.shares, users: 1}
+		l = &Ledger{shares: b.shares, users: 1}
 	}
 	return context.WithValue(ctx, ledgerKey{}, l), l.leave
 }
