@@ -14,10 +14,12 @@ var table = []row{
 	{"cmd/glovebox-guest", "guest"},
 	{"cmd/glovebox-release", "release"},
 	{"test/compatibility", "nothing"},
+	{"test/conformance", "auth, httpserver, mcpserver, mcpserver/task, sandbox"},
 	{"sandbox", "nothing"},
 	{"atomicfile", "nothing"},
 	{"trace", "nothing"},
 	{"fair", "sandbox"},
+	{"fair/fairtest", "sandbox"},
 	{"metrics", "fair, sandbox"},
 	{"guestapi", "sandbox"},
 	{"guest", "guest/account, guest/contexts, guest/files, guest/picture, guest/process, guest/procfs, guest/rpc, guestapi, sandbox, workspace"},
@@ -79,7 +81,10 @@ var table = []row{
 	{"operator", "control, driver, sandbox, store"},
 	{"auth", "atomicfile, sandbox"},
 	{"hostfiles", "safepath, sandbox"},
-	{"mcpserver", "auth, fair, language, mcpserver/profile, sandbox, trace"},
+	{"mcpserver", "auth, fair, language, mcpserver/ledger, mcpserver/profile, mcpserver/task, mcpserver/transport, sandbox, trace"},
+	{"mcpserver/ledger", "fair, sandbox"},
+	{"mcpserver/task", "auth"},
+	{"mcpserver/transport", "auth, fair, mcpserver/ledger, mcpserver/task, sandbox"},
 	{"mcpserver/profile", "auth, sandbox"},
 	{"mcpserver/profile/automata", "auth, mcpserver/profile, sandbox"},
 	{"mcpserver/profile/coderunner", "auth, mcpserver/profile, sandbox"},
@@ -110,12 +115,13 @@ var outside = map[string][]string{
 	"github.com/google/go-cmp":               {"tests"},
 	"github.com/google/go-containerregistry": {"image", "image/imagetest"},
 	"github.com/google/subcommands":          {"driver/gvisor/sentry"}, // the form of gVisor's commands
+	"github.com/google/jsonschema-go":        {"mcpserver"},
 	"github.com/klauspost/compress":          {"image"},
 	"github.com/moby/moby/api":               {"driver/docker", "driver/docker/dockerapi"},
 	"github.com/moby/moby/client":            {"driver/docker", "driver/docker/dockerapi"},
 	"github.com/moby/patternmatcher":         {"imagebuild"}, // what .dockerignore says
 	"github.com/moby/sys/capability":         {"driver/gvisor/sentry"},
-	"github.com/modelcontextprotocol/go-sdk": {"mcpserver"},
+	"github.com/modelcontextprotocol/go-sdk": {"mcpserver", "mcpserver/task", "mcpserver/transport", "test/conformance"},
 	"github.com/opencontainers/runtime-spec": {"driver/gvisor/rootfs", "driver/gvisor/sentry", "driver/gvisor/supervisor", "driver/gvisor/users"},
 	"github.com/pelletier/go-toml/v2":        {"clientconfig"},
 	"github.com/prometheus/client_golang":    {"metrics"},
@@ -139,7 +145,7 @@ var longFiles = map[string]string{}
 
 // testOnly are packages that are in no program. What they import beyond the
 // table, tests import.
-var testOnly = map[string]bool{"driver/drivertest": true, "driver/fake": true, "guest/guesttest": true, "guest/picture/picturetest": true, "image/imagetest": true}
+var testOnly = map[string]bool{"driver/drivertest": true, "driver/fake": true, "fair/fairtest": true, "guest/guesttest": true, "guest/picture/picturetest": true, "image/imagetest": true}
 
 // standardOutput lists the packages other than cli that may speak of
 // os.Stdout, each for a reason. On stdio standard output belongs to the
