@@ -1,21 +1,17 @@
 package main
 
 import (
-	"cmp"
 	"context"
 	"encoding/binary"
 	"encoding/json"
 	"fmt"
 	"log/slog"
 	"net/url"
-	"slices"
 	"strings"
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/jsonrpc"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
-
-	"github.com/glovebox-dev/glovebox/internal/mcpserver"
 )
 
 // watchedResource is reported as changed every watchedEvery.
@@ -27,48 +23,11 @@ const (
 // anyObject is the input schema of a fixture that ignores its arguments.
 const anyObject = `{"type":"object"}`
 
-// fixtures are the tools, resources and prompts that the suite expects. The server
-// offers them beside Glovebox's tools. They use the same transports, dispatch and
-// limits, which are the subject of the test.
-type fixtures struct {
-	ctx   context.Context // ends with the server
-	log   *slog.Logger
-	tasks *tasks
-}
-
-func newFixtures(ctx context.Context, log *slog.Logger) *fixtures {
-	return &fixtures{ctx: ctx, log: log, tasks: newTasks(ctx)}
-}
-
-// extension returns the fixtures in the form that an MCP server accepts.
-func (f *fixtures) extension() *mcpserver.Extension {
-	return &mcpserver.Extension{
-		// Unlike Glovebox's own, the lists of the fixtures change.
-		Capabilities: &mcp.ServerCapabilities{Logging: &mcp.LoggingCapabilities{}},
-		Add:          f.add,
-		Subscribable: func(uri string) bool { return uri == watchedResource },
-		Tasks:        f.tasks,
-	}
-}
-
 // A fixture is a tool for the conformance suite.
 type fixture struct {
 	name, description string
 	input             string
 	run               mcp.ToolHandler
-}
-
-// add registers all fixtures.
-func (f *fixtures) add(server *mcp.Server) {
-	for _, t := range slices.Concat(contentFixtures(), protocolFixtures(server), f.tasks.fixtures(), inputFixtures()) {
-		server.AddTool(&mcp.Tool{
-			Name:        t.name,
-			Description: t.description,
-			InputSchema: json.RawMessage(cmp.Or(t.input, anyObject)),
-		}, t.run)
-	}
-	f.addResources(server)
-	addPrompts(server)
 }
 
 // says returns a handler that answers with contents.
@@ -223,7 +182,7 @@ func protocolFixtures(server *mcp.Server) []fixture {
 	}
 }
 
-func (f *fixtures) addResources(server *mcp.Server) {
+func addResources(ctx context.Context, log *slog.Logger, server *mcp.Server) {
 	give := func(c mcp.ResourceContents) mcp.ResourceHandler {
 		return func(_ context.Context, req *mcp.ReadResourceRequest) (*mcp.ReadResourceResult, error) {
 			c := c
@@ -255,11 +214,11 @@ func (f *fixtures) addResources(server *mcp.Server) {
 		defer tick.Stop()
 		for {
 			select {
-			case <-f.ctx.Done():
+			case <-ctx.Done():
 				return
 			case <-tick.C:
-				if err := server.ResourceUpdated(f.ctx, &mcp.ResourceUpdatedNotificationParams{URI: watchedResource}); err != nil && f.ctx.Err() == nil {
-					f.log.Warn("notify subscribers", "uri", watchedResource, "error", err)
+				if err := server.ResourceUpdated(ctx, &mcp.ResourceUpdatedNotificationParams{URI: watchedResource}); err != nil && ctx.Err() == nil {
+					log.Warn("notify subscribers", "uri", watchedResource, "error", err)
 				}
 			}
 		}
@@ -275,36 +234,4 @@ func prompt(contents ...mcp.Content) mcp.PromptHandler {
 		}
 		return res, nil
 	}
-}
-
-func addPrompts(server *mcp.Server) {
-	argument := func(name string) *mcp.PromptArgument { return &mcp.PromptArgument{Name: name, Required: true} }
-	server.AddPrompt(&mcp.Prompt{Name: "test_simple_prompt", Description: "A prompt."}, prompt(textOf("This is a simple prompt for testing.")))
-	server.AddPrompt(&mcp.Prompt{
-		Name: "test_prompt_with_arguments", Description: "A prompt with its arguments in it.",
-		Arguments: []*mcp.PromptArgument{argument("arg1"), argument("arg2")},
-	}, func(ctx context.Context, req *mcp.GetPromptRequest) (*mcp.GetPromptResult, error) {
-		return prompt(textOf("Prompt with arguments: arg1='%s', arg2='%s'", req.Params.Arguments["arg1"], req.Params.Arguments["arg2"]))(ctx, req)
-	})
-	server.AddPrompt(&mcp.Prompt{
-		Name: "test_prompt_with_embedded_resource", Description: "A prompt with a resource in it.",
-		Arguments: []*mcp.PromptArgument{argument("resourceUri")},
-	}, func(ctx context.Context, req *mcp.GetPromptRequest) (*mcp.GetPromptResult, error) {
-		embedded := &mcp.EmbeddedResource{Resource: &mcp.ResourceContents{
-			URI: req.Params.Arguments["resourceUri"], MIMEType: "text/plain", Text: "an embedded text",
-		}}
-		return prompt(embedded, textOf("Look at the resource."))(ctx, req)
-	})
-	server.AddPrompt(&mcp.Prompt{Name: "test_prompt_with_image", Description: "A prompt with an image in it."},
-		prompt(&mcp.ImageContent{MIMEType: "image/png", Data: samplePicture()}, textOf("Look at the image.")))
-	server.AddPrompt(&mcp.Prompt{Name: "test_input_required_result_prompt", Description: "A prompt that asks before it is given."},
-		func(ctx context.Context, req *mcp.GetPromptRequest) (*mcp.GetPromptResult, error) {
-			got, ok := accepted(req.Params.InputResponses, "user_context")
-			if !ok {
-				return &mcp.GetPromptResult{InputRequests: mcp.InputRequestMap{
-					"user_context": ask("What is it about?", "context", "string"),
-				}}, nil
-			}
-			return prompt(textOf("Context: %v", got["context"]))(ctx, req)
-		})
 }
