@@ -39,7 +39,7 @@ func (s *Server) unpack(r *http.Request) error {
 	name := "" // the new name of the only file
 	if q.Get("file") != "" {
 		if fi, err := os.Stat(dir); err != nil || !fi.IsDir() {
-			dir, name = path.Split(dir)
+			dir, name = path.Dir(dir), path.Base(dir)
 		}
 	}
 	if err := u.makeDir(dir); err != nil {
