@@ -8,6 +8,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/glovebox-dev/glovebox/internal/operator"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
@@ -86,7 +87,7 @@ func TestWarmIsNobodys(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if list, err := outside.Sandboxes(t.Context()); err != nil || slices.ContainsFunc(list, func(b sandbox.Sandbox) bool { return slices.Contains(warm, b.ID) }) {
+		if list, err := outside.Sandboxes(t.Context()); err != nil || slices.ContainsFunc(list, func(b operator.Sandbox) bool { return slices.Contains(warm, b.ID) }) {
 			t.Errorf("%v, %v, mixed with warm ones %v", list, err, warm)
 		}
 		return warm

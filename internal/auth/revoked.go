@@ -32,7 +32,7 @@ func (a *Auth) Revoked(ctx context.Context) (func(Identity) bool, error) {
 		if id.Token != "" {
 			return !tokens[id.Token]
 		}
-		return strings.HasPrefix(string(id.Principal), tokenPrincipal) && !principals[id.Principal]
+		return strings.HasPrefix(string(id.Principal), sandbox.TokenPrefix) && !principals[id.Principal]
 	}, nil
 }
 

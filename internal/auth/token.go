@@ -60,12 +60,8 @@ type Options struct {
 	Now func() time.Time
 }
 
-// The principal of a token is the prefix and the token's name. So a new token
-// with the same name keeps its predecessor's sandboxes and workspaces.
-const (
-	tokenPrincipal  = "token:"
-	StaticPrincipal = "environment"
-)
+// StaticPrincipal is the principal of the token from the environment.
+const StaticPrincipal = "environment"
 
 // MinStaticLength is the minimum length of the token from the environment, in
 // bytes.
@@ -209,7 +205,7 @@ func (a *Auth) Create(ctx context.Context, name string, scopes ...Scope) (string
 	t := sandbox.Token{
 		ID:        sandbox.NewTokenID(),
 		Name:      name,
-		Principal: sandbox.Principal(tokenPrincipal + name),
+		Principal: sandbox.TokenPrincipal(name),
 		Hash:      Hash(text),
 		Scopes:    names,
 		Created:   a.now(),

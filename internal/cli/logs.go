@@ -1,25 +1,32 @@
 package cli
 
 import (
+	"context"
+
 	"github.com/spf13/cobra"
 
+	"github.com/glovebox-dev/glovebox/internal/app"
+	"github.com/glovebox-dev/glovebox/internal/operator"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
 func (p *program) logsCommand() *cobra.Command {
-	var follow bool
+	var follow, details bool
 	cmd := &cobra.Command{
 		Use:   "logs RUN | SANDBOX",
 		Short: "Show the output of runs",
 		Long: `Show the output of a run, or of every run of a sandbox in turn. Standard output
 goes to standard output, and standard error to standard error. Glovebox keeps the
-output for some time after the sandbox has stopped.`,
+output for 24 hours after the end of the run.
+
+On a terminal, and with --details, show the program and the verdict of each run,
+too, on standard error. glovebox runs lists runs.`,
 		Example: `  glovebox logs run_7mq2...
   glovebox logs sbx_k3v5... 2>errors.txt
   glovebox logs --follow run_7mq2...`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) != 1 {
-				return sandbox.WithHint(usageError("logs needs one run or one sandbox"), "list sandboxes with glovebox ps")
+				return sandbox.WithHint(usageError("logs needs one run or one sandbox"), "list runs with glovebox runs")
 			}
 			return nil
 		},
@@ -30,11 +37,46 @@ output for some time after the sandbox has stopped.`,
 				return err
 			}
 			defer p.close(ctx, sys, &err)
-			return sys.Logs(ctx, args[0], follow, p.write)
+			if !cmd.Flags().Changed("details") {
+				_, out := terminal(p.Out)
+				_, err := terminal(p.Err)
+				details = out && err
+			}
+			runs, err := sys.RunsOf(ctx, args[0])
+			if err != nil {
+				return err
+			}
+			for _, r := range runs {
+				if err := p.showRun(ctx, sys, r, follow, details); err != nil {
+					return err
+				}
+			}
+			return nil
 		},
 	}
 	cmd.Flags().BoolVarP(&follow, "follow", "f", false, "continue until the run ends")
+	cmd.Flags().BoolVar(&details, "details", false, "show the program and the verdict, too; default on a terminal")
 	return cmd
+}
+
+// showRun shows the output of a run, and its program and verdict if details is
+// set.
+func (p *program) showRun(ctx context.Context, sys *app.System, r operator.Run, follow, details bool) error {
+	if details {
+		p.sayRun(r)
+	}
+	if err := sys.Logs(ctx, r.ID, follow, p.write); err != nil {
+		return err
+	}
+	if !details {
+		return nil
+	}
+	r, err := sys.Run(ctx, r.ID) // it may have ended meanwhile
+	if err != nil {
+		return err
+	}
+	p.sayVerdict(r)
+	return nil
 }
 
 // write copies a run's output to standard output or standard error.

@@ -5,7 +5,7 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/glovebox-dev/glovebox/internal/sandbox"
+	"github.com/glovebox-dev/glovebox/internal/operator"
 )
 
 func (p *program) psCommand() *cobra.Command {
@@ -48,16 +48,16 @@ advance; they belong to no user yet.`,
 			var rows [][]string
 			for _, s := range list {
 				rows = append(rows, []string{
-					s.ID, s.Name, string(s.State), s.Driver, s.Image,
+					s.ID, s.Name, string(s.State), string(s.Principal), s.Driver, s.Image,
 					approximately(now.Sub(s.Created)), approximately(s.Expires.Sub(now)),
 				})
 			}
 			if all {
 				for _, id := range warm {
-					rows = append(rows, []string{id, "", stateWarm, "", "", "", ""})
+					rows = append(rows, []string{id, "", stateWarm, "", "", "", "", ""})
 				}
 			}
-			return p.printTable([]string{"SANDBOX", "NAME", "STATE", "DRIVER", "IMAGE", "AGE", "ENDS IN"}, rows)
+			return p.printTable([]string{"SANDBOX", "NAME", "STATE", "PRINCIPAL", "DRIVER", "IMAGE", "AGE", "ENDS IN"}, rows)
 		},
 	}
 	cmd.Flags().BoolVar(&all, "all", false, "also list warm sandboxes, which servers have made in advance")
@@ -70,7 +70,7 @@ const stateWarm = "warm"
 
 // printSandboxes prints a list of sandboxes, and of warm sandboxes if all is
 // set.
-func (p *program) printSandboxes(list []sandbox.Sandbox, warm []string, all bool) error {
+func (p *program) printSandboxes(list []operator.Sandbox, warm []string, all bool) error {
 	type made struct {
 		ID    string `json:"sandbox_id"`
 		State string `json:"state"`

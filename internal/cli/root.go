@@ -62,7 +62,7 @@ leaves nothing behind.`,
 
 	root.AddCommand(
 		p.runCommand(), p.shellCommand(), p.languagesCommand(),
-		p.psCommand(), p.logsCommand(), p.networkCommand(), p.forwardCommand(), p.stopCommand(), p.imagesCommand(), p.workspaceCommand(), p.cpCommand(),
+		p.psCommand(), p.runsCommand(), p.logsCommand(), p.networkCommand(), p.forwardCommand(), p.stopCommand(), p.imagesCommand(), p.workspaceCommand(), p.cpCommand(),
 		p.mcpCommand(), p.serveCommand(), p.tokenCommand(),
 		p.doctorCommand(), p.benchCommand(), p.installCommand(), p.uninstallCommand(), p.updateCommand(), p.versionCommand(),
 		configTopic(),

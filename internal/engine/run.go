@@ -38,6 +38,7 @@ func (b *liveSandbox) newRun(req sandbox.RunRequest) *run {
 	}
 	r.rec.ID, r.rec.SandboxID = sandbox.NewRunID(), b.id
 	r.rec.Status, r.rec.Started = sandbox.RunRunning, b.e.now()
+	r.rec.Program, r.rec.ProgramBytes = request.Program(req)
 	r.room = runlog.NewRoom(b.e.runningLogs, b.rec.Principal)
 	r.log = runlog.New(r.files(), b.e.opts.LogSize, r.room)
 	r.results = runlog.NewResults(r.files(), r.room)

@@ -160,7 +160,7 @@ func (b *liveSandbox) startRun(ctx context.Context, req sandbox.RunRequest, prog
 	}
 	r := b.newRun(req)
 	if prog.runner != nil {
-		r.language = prog.runner.Language
+		r.language, r.rec.Language = prog.runner.Language, prog.runner.Language
 	}
 	r.release, r.span, r.ctx = release, span, trace.Into(r.ctx, ctx)
 	span.Set("run", r.rec.ID)

@@ -45,13 +45,19 @@ func New(o Options) *Operator {
 	return &Operator{store: o.Store, engine: o.Engine, driver: o.Driver, quota: o.Quota, spawn: o.Spawn}
 }
 
+// A Sandbox is a sandbox and its principal.
+type Sandbox struct {
+	sandbox.Sandbox
+	Principal sandbox.Principal `json:"principal"`
+}
+
 // Sandboxes returns every live sandbox of the state directory.
-func (o *Operator) Sandboxes(ctx context.Context) ([]sandbox.Sandbox, error) {
+func (o *Operator) Sandboxes(ctx context.Context) ([]Sandbox, error) {
 	records, err := o.store.LiveSandboxes(ctx)
 	if err != nil {
 		return nil, err
 	}
-	var list []sandbox.Sandbox
+	var list []Sandbox
 	for _, r := range records {
 		// The engine adds the state that the record lacks.
 		box, err := o.engine.Get(ctx, r.Principal, r.ID)
@@ -61,7 +67,7 @@ func (o *Operator) Sandboxes(ctx context.Context) ([]sandbox.Sandbox, error) {
 		if err != nil {
 			return nil, err
 		}
-		list = append(list, box)
+		list = append(list, Sandbox{box, r.Principal})
 	}
 	return list, nil
 }
@@ -79,35 +85,12 @@ func (o *Operator) StopSandbox(ctx context.Context, id string) error {
 	return o.engine.Stop(ctx, r.Principal, id)
 }
 
-// Logs calls emit with the output of a run, or of each run of a sandbox in turn.
-// With follow, it continues until the run has ended; otherwise it emits the
-// existing output.
-func (o *Operator) Logs(ctx context.Context, id string, follow bool, emit func(sandbox.StreamName, []byte) error) error {
-	switch {
-	case sandbox.ValidRunID(id):
-		return o.logs(ctx, id, follow, emit)
-	case sandbox.ValidID(id):
-		if _, err := o.store.Sandbox(ctx, id); err != nil {
-			return err
-		}
-		runs, err := o.store.Runs(ctx, id)
-		if err != nil {
-			return err
-		}
-		for _, r := range runs {
-			if err := o.logs(ctx, r.ID, follow, emit); err != nil {
-				return err
-			}
-		}
-		return nil
-	}
-	return sandbox.WithHint(sandbox.Errorf(sandbox.Invalid, "%q is not the name of a run or a sandbox", id), "glovebox ps lists sandboxes")
-}
-
 // logsPiece is the maximum size of one read of output, in bytes.
 const logsPiece = 256 << 10
 
-func (o *Operator) logs(ctx context.Context, id string, follow bool, emit func(sandbox.StreamName, []byte) error) error {
+// Logs calls emit with the output of a run. With follow, it continues until the
+// run has ended; otherwise it emits the existing output.
+func (o *Operator) Logs(ctx context.Context, id string, follow bool, emit func(sandbox.StreamName, []byte) error) error {
 	run, err := o.store.Run(ctx, id)
 	if err != nil {
 		return err

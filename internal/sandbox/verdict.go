@@ -17,6 +17,11 @@ const (
 	SandboxLost      VerdictCode = "sandbox_lost"       // the sandbox ended, or lost track of the run
 )
 
+// VerdictCodes returns all verdicts.
+func VerdictCodes() []VerdictCode {
+	return []VerdictCode{OK, Failed, Timeout, OutOfMemory, DiskFull, TooManyProcesses, Killed, Cancelled, SandboxLost}
+}
+
 // A Verdict says how a run ended, why in one line, and what the caller can do
 // about it.
 type Verdict struct {

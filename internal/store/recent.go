@@ -3,7 +3,46 @@ package store
 import (
 	"context"
 	"slices"
+	"strings"
+
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
+
+// A HistoryFilter selects runs. A zero field selects all.
+type HistoryFilter struct {
+	Principals []sandbox.Principal // any of them
+	SandboxID  string
+	Verdict    sandbox.VerdictCode
+	Limit      int
+}
+
+// History returns the records of the last runs that pass the filter, of all
+// principals, newest first.
+func (s *Store) History(ctx context.Context, f HistoryFilter) ([]Run, error) {
+	var where []string
+	var args []any
+	if len(f.Principals) > 0 {
+		where = append(where, "principal IN (?"+strings.Repeat(", ?", len(f.Principals)-1)+")")
+		for _, p := range f.Principals {
+			args = append(args, p)
+		}
+	}
+	if f.SandboxID != "" {
+		where, args = append(where, "sandbox_id = ?"), append(args, f.SandboxID)
+	}
+	if f.Verdict != "" {
+		where, args = append(where, "verdict = ? AND ended_at != 0"), append(args, f.Verdict)
+	}
+	query := ""
+	if len(where) > 0 {
+		query = " WHERE " + strings.Join(where, " AND ")
+	}
+	query += " ORDER BY started_at DESC, id DESC"
+	if f.Limit > 0 {
+		query, args = query+" LIMIT ?", append(args, f.Limit)
+	}
+	return s.runs(ctx, query, args...)
+}
 
 // RecentRuns returns the records of the last n runs of a sandbox, oldest first.
 func (s *Store) RecentRuns(ctx context.Context, sandboxID string, n int) ([]Run, error) {

@@ -21,21 +21,27 @@ type Run struct {
 	Terminal, KeepsStdin bool
 	// StopRequested means that the run's owner asked for its end.
 	StopRequested bool
+	// Language is the language of the run's code, "" for a command. Program is the
+	// beginning of the code or of the command. ProgramBytes is its full size.
+	Language     string
+	Program      string
+	ProgramBytes int64
 	// StdoutBytes and StderrBytes count all output of the run. KeptBytes is the
 	// size of its log. They are set when the run has finished.
 	StdoutBytes, StderrBytes, KeptBytes int64
 }
 
 const (
-	insertRunSQL = `INSERT INTO runs (id, sandbox_id, principal, started_at, timeout, terminal, keeps_stdin, context)
-		VALUES (?, ?, ?, ?, ?, ?, ?, ?)`
+	insertRunSQL = `INSERT INTO runs (id, sandbox_id, principal, started_at, timeout, terminal, keeps_stdin, context, language, program, program_bytes)
+		VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)`
 
 	finishRunSQL = `UPDATE runs SET ended_at = ?, verdict = ?, cause = ?, next_step = ?, exit_code = ?,
 		cpu_ms = ?, peak_memory = ?, stdout_bytes = ?, stderr_bytes = ?, kept_bytes = ?, context = ?, changes = ?, network = ?
 		WHERE id = ? AND ended_at = 0`
 
 	selectRunSQL = `SELECT id, sandbox_id, principal, started_at, timeout, terminal, keeps_stdin, stop_requested,
-		ended_at, verdict, cause, next_step, exit_code, cpu_ms, peak_memory, stdout_bytes, stderr_bytes, kept_bytes, context, changes, network
+		ended_at, verdict, cause, next_step, exit_code, cpu_ms, peak_memory, stdout_bytes, stderr_bytes, kept_bytes, context, changes, network,
+		language, program, program_bytes
 		FROM runs`
 )
 
@@ -50,7 +56,8 @@ func scanRun(scan scanFunc) (Run, error) {
 	)
 	err := scan(&r.ID, &r.SandboxID, &r.Principal, &started, &r.Timeout, &r.Terminal, &r.KeepsStdin, &r.StopRequested,
 		&ended, &r.Verdict.Code, &r.Verdict.Cause, &r.Verdict.NextStep, &exit, &r.Usage.CPUMillis,
-		&r.Usage.PeakMemoryBytes, &r.StdoutBytes, &r.StderrBytes, &r.KeptBytes, &inContext, &changes, &network)
+		&r.Usage.PeakMemoryBytes, &r.StdoutBytes, &r.StderrBytes, &r.KeptBytes, &inContext, &changes, &network,
+		&r.Language, &r.Program, &r.ProgramBytes)
 	if err == nil && network != "" {
 		err = json.Unmarshal([]byte(network), &r.Network)
 	}
@@ -93,7 +100,7 @@ func (s *Store) InsertRun(ctx context.Context, r Run) error {
 	}
 	err = s.tx(ctx, func(tx *sql.Tx) error {
 		_, err := tx.StmtContext(ctx, s.insertRun).ExecContext(ctx, r.ID, r.SandboxID, r.Principal, micros(r.Started),
-			int64(r.Timeout), r.Terminal, r.KeepsStdin, inContext)
+			int64(r.Timeout), r.Terminal, r.KeepsStdin, inContext, r.Language, r.Program, r.ProgramBytes)
 		if err != nil {
 			return err
 		}

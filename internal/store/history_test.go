@@ -1,0 +1,81 @@
+package store
+
+import (
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
+)
+
+func TestHistory(t *testing.T) {
+	s := mustOpen(t, t.TempDir())
+	begun := time.UnixMicro(1_000_000).UTC()
+	add := func(id, box string, p sandbox.Principal, after time.Duration, code sandbox.VerdictCode) {
+		t.Helper()
+		r := Run{Principal: p, Language: "python", Program: "print(" + id + ")", ProgramBytes: 9000}
+		r.ID, r.SandboxID, r.Started = id, box, begun.Add(after)
+		if err := s.InsertRun(t.Context(), r); err != nil {
+			t.Fatal(err)
+		}
+		if code == "" {
+			return
+		}
+		r.Ended, r.Verdict.Code = r.Started.Add(time.Second), code
+		if ok, err := s.FinishRun(t.Context(), r); err != nil || !ok {
+			t.Fatal(ok, err)
+		}
+	}
+	for _, id := range []string{"sbx_1", "sbx_2"} {
+		box := Sandbox{Principal: sandbox.Local}
+		box.ID, box.State = id, sandbox.Running
+		if err := s.InsertSandbox(t.Context(), box); err != nil {
+			t.Fatal(err)
+		}
+	}
+	add("1", "sbx_1", "local", 0, sandbox.OK)
+	add("2", "sbx_2", "token:a", time.Second, sandbox.Failed)
+	add("3", "sbx_2", "token:b", time.Second, "")
+	add("4", "sbx_1", "token:a", 3*time.Second, sandbox.OK)
+	for name, c := range map[string]struct {
+		f    HistoryFilter
+		want []string
+	}{
+		"All":        {HistoryFilter{}, []string{"4", "3", "2", "1"}},
+		"Limit":      {HistoryFilter{Limit: 2}, []string{"4", "3"}},
+		"Principals": {HistoryFilter{Principals: []sandbox.Principal{"token:a", "token:b", "a"}}, []string{"4", "3", "2"}},
+		"Sandbox":    {HistoryFilter{SandboxID: "sbx_2"}, []string{"3", "2"}},
+		"Verdict":    {HistoryFilter{Verdict: sandbox.OK, Principals: []sandbox.Principal{"token:a"}}, []string{"4"}},
+		"None":       {HistoryFilter{SandboxID: "sbx_3"}, nil},
+	} {
+		t.Run(name, func(t *testing.T) {
+			list, err := s.History(t.Context(), c.f)
+			var got []string
+			for _, r := range list {
+				got = append(got, r.ID)
+				if r.Language != "python" || r.Program != "print("+r.ID+")" || r.ProgramBytes != 9000 {
+					t.Errorf("the record is %+v", r)
+				}
+			}
+			if d := cmp.Diff(c.want, got); err != nil || d != "" {
+				t.Errorf("%v, -want +got\n%s", err, d)
+			}
+		})
+	}
+}
+
+// TestHistoryMigration opens a database of the version before, whose runs have no
+// programs.
+func TestHistoryMigration(t *testing.T) {
+	dir := t.TempDir()
+	makeBefore(t, dir, "0007_history",
+		`INSERT INTO sandboxes (id, principal, owner, detached, driver, state, name, image, network, has_env, limits, created_at, used_at)
+			VALUES ('sbx', 'local', 'o', 0, 'gvisor', 'stopped', '', 'host', 'none', 0, '{}', 1, 1)`,
+		`INSERT INTO runs (id, sandbox_id, principal, started_at, timeout, terminal, keeps_stdin, ended_at, verdict)
+			VALUES ('run', 'sbx', 'local', 1, 1, 0, 0, 2, 'ok')`)
+	list, err := mustOpen(t, dir).History(t.Context(), HistoryFilter{})
+	if err != nil || len(list) != 1 || list[0].ID != "run" || list[0].Program != "" || list[0].Verdict.Code != sandbox.OK {
+		t.Errorf("the history is %+v, %v", list, err)
+	}
+}
