@@ -104,6 +104,17 @@ func (p *policy) named(a netip.Addr, port uint16, m *machine) bool {
 	return by(p.rules) && by(p.operator)
 }
 
+// allowsThisMachine reports whether a rule of the sandbox and a rule of the
+// operator both allow [sandbox.ThisMachine] on that port. Port 0 is any port.
+func (p *policy) allowsThisMachine(port uint16) bool {
+	by := func(rules []sandbox.NetworkRule) bool {
+		return slices.ContainsFunc(rules, func(r sandbox.NetworkRule) bool {
+			return r.IsThisMachine() && (port == 0 || r.AllowsPort(port))
+		})
+	}
+	return by(p.rules) && by(p.operator)
+}
+
 // allowsAddress returns the reason why an address may not be reached on any port,
 // or "" if it may be reached on some port.
 func (p *policy) allowsAddress(a netip.Addr, m *machine) sandbox.BlockReason {
@@ -120,6 +131,12 @@ func (p *policy) allowsAddress(a netip.Addr, m *machine) sandbox.BlockReason {
 func (p *policy) decide(dst netip.AddrPort, names []string, m *machine) decision {
 	a, port := dst.Addr(), dst.Port()
 	d := decision{}
+	if a == thisMachine4 {
+		if d.host = sandbox.ThisMachine; !p.allowsThisMachine(port) {
+			d.blocked = sandbox.BlockedHost
+		}
+		return d
+	}
 	if len(names) > 0 {
 		d.host = names[len(names)-1]
 	}

@@ -10,7 +10,7 @@ import (
 )
 
 func TestDecide(t *testing.T) {
-	const reachable = "10.0.0.0/8,127.0.0.1,1.1.1.1,192.0.2.2:9001,10.0.0.1:9001,104.16.0.128/25"
+	const reachable = "10.0.0.0/8,host.glovebox.internal:5432,1.1.1.1,192.0.2.2:9001,10.0.0.1:9001,104.16.0.128/25"
 	m := &machine{known: true}
 	m.add(netip.MustParseAddr("10.0.0.1"), 8)
 	m.add(netip.MustParseAddr("93.184.216.1"), 32)
@@ -62,8 +62,13 @@ func TestDecide(t *testing.T) {
 		{"internet", "[2606:4700:10::2]:80", "", sandbox.BlockedPrivate, ""},
 		{"internet", "[2606:4700:10:1::2]:80", "", "", ""},
 		{"internet", "93.184.216.2:80", "", "", ""}, // an address of all bits has no neighbours
-		{"127.0.0.1", "127.0.0.1:80", "", "", ""},
-		{"127.0.0.1", "127.0.0.2:80", "", sandbox.BlockedHost, ""},
+		{"internet", "127.0.0.1:80", "", sandbox.BlockedHost, ""},
+		// This machine's loopback is reached by its name and a port of the operator.
+		{"host.glovebox.internal:5432", "198.18.0.5:5432", "", "", ""},
+		{"host.glovebox.internal:5432", "127.0.0.1:5432", "", sandbox.BlockedHost, ""},
+		{"host.glovebox.internal:5432", "198.18.0.5:5433", "", sandbox.BlockedHost, ""},
+		{"host.glovebox.internal:5433", "198.18.0.5:5433", "", sandbox.BlockedHost, ""},
+		{"internet,*.internal,*.glovebox.internal,198.18.0.5", "198.18.0.5:5432", "", sandbox.BlockedHost, ""},
 		{"a.example", "192.168.1.1:80", "a.example", sandbox.BlockedPrivate, ""},
 		{"internet", "192.168.1.1:80", "", sandbox.BlockedPrivate, ""},
 		{"internet", "10.1.1.1:80", "", sandbox.BlockedPrivate, ""}, // though the operator named the range

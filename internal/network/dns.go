@@ -123,6 +123,9 @@ func (g *Gateway) resolve(ctx context.Context, q question) (dnsmessage.RCode, []
 		g.log.block(sandbox.Connection{Protocol: sandbox.ProtocolDNS, Host: printable(q.name), Blocked: sandbox.BlockedQuestion})
 		return dnsmessage.RCodeRefused, nil
 	}
+	if q.name == sandbox.ThisMachine {
+		return thisMachineAnswer(p, q)
+	}
 	m := g.host()
 	addrs, left, err := g.names.lookup(ctx, q.name, func(a netip.Addr) sandbox.BlockReason { return p.allowsAddress(a, m) })
 	if err == errTooManyQuestions {
@@ -148,6 +151,18 @@ func (g *Gateway) resolve(ctx context.Context, q question) (dnsmessage.RCode, []
 		}
 	}
 	return dnsmessage.RCodeSuccess, resources
+}
+
+// thisMachineAnswer answers a question for the address of [sandbox.ThisMachine],
+// which is for IPv4 only.
+func thisMachineAnswer(p *policy, q question) (dnsmessage.RCode, []dnsmessage.ResourceBody) {
+	switch {
+	case !p.allowsThisMachine(0):
+		return dnsmessage.RCodeNameError, nil
+	case q.q.Type != dnsmessage.TypeA:
+		return dnsmessage.RCodeSuccess, nil
+	}
+	return dnsmessage.RCodeSuccess, []dnsmessage.ResourceBody{&dnsmessage.AResource{A: thisMachine4.As4()}}
 }
 
 // printable replaces the characters of a sandbox's name that are not fit for a

@@ -314,10 +314,28 @@ const dialTimeout = 10 * time.Second
 func (f *flow) connect(network string) (*upstream, error) {
 	ctx, cancel := context.WithTimeout(f.ctx, dialTimeout)
 	defer cancel()
-	c, err := f.g.dial(ctx, network, f.dst.String())
+	var c net.Conn
+	var err error
+	for _, to := range f.addresses() {
+		if c, err = f.g.dial(ctx, network, to.String()); err == nil {
+			break
+		}
+	}
 	if err != nil {
 		return nil, err
 	}
 	f.closeWith(c)
 	return &upstream{Conn: c, f: f}, nil
+}
+
+// addresses returns the addresses of the destination of f, in the order in which
+// to try them. A program of this machine may listen on either loopback address.
+func (f *flow) addresses() []netip.AddrPort {
+	if f.dst.Addr() != thisMachine4 {
+		return []netip.AddrPort{f.dst}
+	}
+	return []netip.AddrPort{
+		netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), f.dst.Port()),
+		netip.AddrPortFrom(netip.IPv6Loopback(), f.dst.Port()),
+	}
 }

@@ -89,6 +89,57 @@ func TestInternet(t *testing.T) {
 	w.wantBlocked("dns.google", sandbox.BlockedResolver)
 }
 
+// TestThisMachine reaches programs on the loopback addresses of the machine, on
+// the ports that both the sandbox's policy and the operator name.
+func TestThisMachine(t *testing.T) {
+	w := newWorld(t, "internet,host.glovebox.internal:5432,host.glovebox.internal:5433,host.glovebox.internal:22",
+		sandbox.NetworkTerms{Reachable: "host.glovebox.internal:5432,host.glovebox.internal:5433,host.glovebox.internal:9001"})
+	w.serve(5432, echo, netip.MustParseAddr("127.0.0.1"))
+	w.serve(5433, echo, netip.IPv6Loopback())
+	for _, port := range []uint16{22, 9001} {
+		w.serve(port, echo, netip.MustParseAddr("127.0.0.1"))
+	}
+	addrs, err := w.lookup(sandbox.ThisMachine)
+	if err != nil || len(addrs) != 1 {
+		t.Fatalf("%v, %v", addrs, err)
+	}
+	for _, port := range []uint16{5432, 5433} {
+		c := w.mustConnect(addrs[0], port)
+		if _, err := c.Write([]byte("hello")); err != nil {
+			t.Fatal(err)
+		}
+		if got := make([]byte, 5); readFull(t, c, got) != "hello" {
+			t.Errorf("port %d: %q", port, got)
+		}
+	}
+	for _, port := range []uint16{22, 80, 9001} {
+		if _, err := w.connect(addrs[0], port); err == nil {
+			t.Errorf("port %d is reached", port)
+		}
+	}
+	w.wantBlocked(sandbox.ThisMachine, sandbox.BlockedHost)
+	if err := w.g.SetNetwork(sandbox.NetworkInternet); err != nil {
+		t.Fatal(err)
+	}
+	if addrs, err := w.lookup(sandbox.ThisMachine); err == nil {
+		t.Errorf("without a rule the name is resolved: %v", addrs)
+	}
+	if _, err := w.connect(addrs[0], 5432); err == nil {
+		t.Error("without a rule the machine is reached")
+	}
+	if asked := strings.Join(w.asked, " "); strings.Contains(asked, "internal") {
+		t.Errorf("upstream was asked for %s", asked)
+	}
+}
+
+func readFull(t *testing.T, c net.Conn, b []byte) string {
+	t.Helper()
+	if _, err := io.ReadFull(c, b); err != nil {
+		t.Error(err)
+	}
+	return string(b)
+}
+
 func TestNames(t *testing.T) {
 	w := newWorld(t, "web.example:80,*.web.example,rebind.example,half.example,machine.example,mapped.example", sandbox.NetworkTerms{})
 	for name, want := range map[string][]netip.Addr{

@@ -30,6 +30,10 @@ var (
 	Guest6   = netip.MustParsePrefix("fd67:6c6f:7665:626f::2/64")
 	Gateway6 = netip.MustParsePrefix("fd67:6c6f:7665:626f::1/64")
 
+	// thisMachine4 is the address of [sandbox.ThisMachine] for sandboxes. The
+	// gateway connects to a loopback address instead.
+	thisMachine4 = netip.MustParseAddr("198.18.0.5")
+
 	GuestMAC   = net.HardwareAddr{0x02, 0x67, 0x6c, 0x6f, 0x76, 0x02}
 	GatewayMAC = net.HardwareAddr{0x02, 0x67, 0x6c, 0x6f, 0x76, 0x01}
 )

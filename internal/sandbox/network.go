@@ -21,6 +21,10 @@ import (
 // [2001:db8::/32]:22. A rule without a port is for every port. A rule holds for
 // TCP and UDP.
 //
+// The host [ThisMachine] stands for the loopback address of the machine that runs
+// the server, and its rule needs a port. No other rule covers it. An address of
+// loopback itself is an error, because programs would reach the sandbox's own.
+//
 // Only a rule with an address range and a port reaches addresses that are not
 // public (see [Public]), or addresses of the machine's own networks. Neither
 // "internet" nor a name reaches them.
@@ -40,6 +44,10 @@ const (
 	// NetworkInternet lets a sandbox reach every public address.
 	NetworkInternet Network = "internet"
 )
+
+// ThisMachine is the host name by which sandboxes reach programs on the loopback
+// address of the machine that runs the server.
+const ThisMachine = "host.glovebox.internal"
 
 // Bounds on a Network. A person must still be able to read it.
 const (
@@ -148,11 +156,12 @@ func (n Network) Rules() []NetworkRule {
 	return rules
 }
 
-// Ranges returns the rules of n that name addresses, each with its port.
+// Ranges returns the rules of n that name addresses or [ThisMachine], each with
+// its port.
 func (n Network) Ranges() Network {
 	var texts []string
 	for _, r := range n.Rules() {
-		if r.Range.IsValid() {
+		if r.Range.IsValid() || r.IsThisMachine() {
 			texts = append(texts, r.String())
 		}
 	}
@@ -187,6 +196,8 @@ func (m NetworkRule) covers(r NetworkRule) bool {
 		return false
 	}
 	switch {
+	case r.IsThisMachine() || m.IsThisMachine():
+		return r.IsThisMachine() && m.IsThisMachine()
 	case m.Internet:
 		// A name reaches only public addresses, whatever it resolves to.
 		return !r.Range.IsValid() || publicRange(r.Range)
@@ -201,11 +212,17 @@ func (m NetworkRule) covers(r NetworkRule) bool {
 // AllowsName reports whether r allows the host of that name on some port. The
 // name is in lower case, without a trailing dot.
 func (r NetworkRule) AllowsName(name string) bool {
+	if name == ThisMachine {
+		return r.IsThisMachine()
+	}
 	if r.Below {
 		return below(name, r.Host)
 	}
 	return r.Internet || r.Host != "" && r.Host == name
 }
+
+// IsThisMachine reports whether r is a rule for [ThisMachine].
+func (r NetworkRule) IsThisMachine() bool { return r.Host == ThisMachine && !r.Below }
 
 // AllowsPort reports whether r allows the port.
 func (r NetworkRule) AllowsPort(port uint16) bool { return r.Port == 0 || r.Port == port }
@@ -218,6 +235,8 @@ var webPorts = []uint16{80, 443, 8000, 8008, 8080, 8443, 8888}
 func IsWebPort(port uint16) bool { return slices.Contains(webPorts, port) }
 
 func below(name, domain string) bool { return strings.HasSuffix(name, "."+domain) }
+
+const toThisMachine = "to reach a program on this machine, use " + ThisMachine + " with the port of the program, like " + ThisMachine + ":5432"
 
 func parseRule(text string) (NetworkRule, error) {
 	wrong := func(why, hint string) (NetworkRule, error) {
@@ -238,15 +257,23 @@ func parseRule(text string) (NetworkRule, error) {
 		if p != p.Masked() {
 			return wrong("does not begin at the first address of its range", "write it as "+p.Masked().String())
 		}
+		if p.Addr().IsLoopback() {
+			return wrong("is the sandbox itself", toThisMachine)
+		}
 		r.Range = p
 		return r, nil
 	}
 	name := strings.TrimSuffix(strings.ToLower(host), ".")
 	name, r.Below = strings.CutPrefix(name, "*.")
+	if name == "localhost" || below(name, "localhost") {
+		return wrong("is the sandbox itself", toThisMachine)
+	}
 	if !ValidHost(name) {
 		return wrong("is not a host name, an address or an address range", forms)
 	}
-	r.Host = name
+	if r.Host = name; r.IsThisMachine() && r.Port == 0 {
+		return wrong("needs a port", "write it like "+ThisMachine+":5432")
+	}
 	return r, nil
 }
 

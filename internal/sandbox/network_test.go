@@ -30,6 +30,7 @@ func TestParseNetwork(t *testing.T) {
 		{[]string{"2001:DB8::1"}, "2001:db8::1"},
 		{[]string{"[2001:db8::1]"}, "2001:db8::1"},
 		{[]string{"[2001:db8::1]:443", "[2001:db8::/32]:22"}, "[2001:db8::1]:443,[2001:db8::/32]:22"},
+		{[]string{"host.glovebox.internal:5432", "*.glovebox.internal"}, "host.glovebox.internal:5432,*.glovebox.internal"},
 		{[]string{"xn--bcher-kva.example"}, "xn--bcher-kva.example"},
 	} {
 		got, err := ParseNetwork(c.in...)
@@ -49,7 +50,8 @@ func TestParseNetwork(t *testing.T) {
 
 func TestParseNetworkRefuses(t *testing.T) {
 	for _, in := range []string{
-		"everything", "localhost", "none,internet", "*", "*.", "*.*.example.com", "a..b", "-a.example", "a-.example",
+		"127.0.0.1", "127.0.0.0/8", "127.0.0.1:80", "::1", "[::1]:80", "::ffff:127.0.0.1", "app.localhost", "localhost:80",
+		"host.glovebox.internal", "everything", "localhost", "none,internet", "*", "*.", "*.*.example.com", "a..b", "-a.example", "a-.example",
 		"http://example.com", "example.com/path", "example.com:0", "example.com:65536", "example.com:x", "example.com:",
 		"bücher.example", "a b.example", "127.1", "0x7f.0.0.1", "0177.0.0.1", "2130706433", "1.2.3.4.5", "256.1.1.1",
 		"10.0.0.1/8", "10.0.0.0/33", "::ffff:10.0.0.0/90", "fe80::1%eth0", "[::1", "a.example;b.example",
@@ -60,6 +62,13 @@ func TestParseNetworkRefuses(t *testing.T) {
 			t.Errorf("ParseNetwork(%q) = %q, want an error", in, got)
 		} else if KindOf(err) != Invalid {
 			t.Errorf("ParseNetwork(%q): %v is of kind %s", in, err, KindOf(err))
+		}
+	}
+	for in, hint := range map[string]string{
+		"127.0.0.1:80": "host.glovebox.internal:5432", "localhost": "host.glovebox.internal:5432", "host.glovebox.internal": "write it like",
+	} {
+		if _, err := ParseNetwork(in); !strings.Contains(HintOf(err), hint) {
+			t.Errorf("ParseNetwork(%q): %v, with the hint %q", in, err, HintOf(err))
 		}
 	}
 	var many []string
@@ -110,6 +119,10 @@ func TestWithin(t *testing.T) {
 		{"10.0.0.0/8", "10.0.0.0/9", false},
 		{"a.example", "10.0.0.0/8", false},
 		{"a.example,b.example", "a.example", false},
+		{"host.glovebox.internal:80", "host.glovebox.internal:80", true},
+		{"host.glovebox.internal:80", "host.glovebox.internal:81", false},
+		{"host.glovebox.internal:80", "internet,*.internal,*.glovebox.internal,0.0.0.0/0", false},
+		{"*.glovebox.internal", "host.glovebox.internal:80", false},
 	} {
 		err := c.n.Within(c.most)
 		if (err == nil) != c.ok {
@@ -124,7 +137,7 @@ func TestWithin(t *testing.T) {
 // TestNetworkTerms reads terms as they are kept now, and as the version before
 // kept them, without ports.
 func TestNetworkTerms(t *testing.T) {
-	if got := Network("internet,10.0.0.0/8:22,a.example:80,[fd00::/8]:443,192.0.2.1").Ranges(); got != "10.0.0.0/8:22,[fd00::/8]:443,192.0.2.1" {
+	if got := Network("internet,10.0.0.0/8:22,a.example:80,host.glovebox.internal:80,[fd00::/8]:443,192.0.2.1").Ranges(); got != "10.0.0.0/8:22,host.glovebox.internal:80,[fd00::/8]:443,192.0.2.1" {
 		t.Errorf("the ranges are %q", got)
 	}
 	if got := Network("internet").Ranges(); got != "" {
