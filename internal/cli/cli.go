@@ -14,7 +14,6 @@ package cli
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"os"
 	"os/signal"
@@ -97,21 +96,23 @@ func (p *program) finish(err error) int {
 	if errors.As(err, &exit) && exit.err == nil {
 		return exit.status
 	}
-	colour := p.painter(p.Err)
-	fmt.Fprintf(p.Err, "%s %s\n", colour(red)("error:"), err)
+	p.say("%s %s", p.painter(p.Err)(red)("error:"), err)
 	if hint := sandbox.HintOf(err); hint != "" {
-		for i, line := range strings.Split(hint, "\n") {
-			label := "hint:"
-			if i > 0 {
-				label = "     "
-			}
-			fmt.Fprintf(p.Err, "%s %s\n", colour(yellow)(label), line)
-		}
+		p.sayHint(hint)
 	}
 	if exit != nil {
 		return exit.status
 	}
 	return statusFailure
+}
+
+// sayHint prints a hint to standard error.
+func (p *program) sayHint(hint string) {
+	label := "hint:"
+	for line := range strings.SplitSeq(hint, "\n") {
+		p.say("%s %s", p.painter(p.Err)(yellow)(label), line)
+		label = "     "
+	}
 }
 
 // load returns the configuration from defaults, file, environment and flags.

@@ -330,11 +330,14 @@ func (p *program) verdict(run sandbox.Run) error {
 	v := run.Verdict
 	if v.Code == sandbox.Failed && run.ExitCode != nil {
 		// The program has reported its own failure.
+		if next := advice(v); next != "" {
+			p.sayHint(next)
+		}
 		return &exitError{status: status}
 	}
 	err := sandbox.Errorf(sandbox.Conflict, "%s: %s", v.Code, v.Cause)
-	if v.NextStep != "" {
-		err = sandbox.WithHint(err, "%s", v.NextStep)
+	if next := advice(v); next != "" {
+		err = sandbox.WithHint(err, "%s", next)
 	}
 	return &exitError{status: status, err: err}
 }

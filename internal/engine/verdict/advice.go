@@ -23,6 +23,13 @@ var unresolved = sync.OnceValue(func() *regexp.Regexp {
 // message does not name the host.
 const pipFailed = "No matching distribution found for"
 
+// noResolver and noRoute are the messages of the C library for a name that it
+// cannot resolve, and for an address, where there is no network.
+const (
+	noResolver = "Temporary failure in name resolution"
+	noRoute    = "Network is unreachable"
+)
+
 // Advise adds to a verdict which hosts the program could not reach, and the
 // network that allows them. output is the end of the program's output.
 func Advise(v *sandbox.Verdict, network sandbox.Network, used *sandbox.RunNetwork, output string) {
@@ -60,6 +67,9 @@ func Advise(v *sandbox.Verdict, network sandbox.Network, used *sandbox.RunNetwor
 		}
 	}
 	if len(hosts) == 0 {
+		if network == sandbox.NetworkNone && (strings.Contains(output, noResolver) || strings.Contains(output, noRoute)) {
+			v.NextStep = `the sandbox has no network: if it needs one, make a sandbox whose network names the hosts, like "example.com"`
+		}
 		return
 	}
 	// The index of PyPI is useless without the host of its files.
