@@ -143,7 +143,7 @@ func (p *pkg) declare(g *ast.GenDecl) {
 func (p *pkg) visit(n ast.Node) bool {
 	switch n := n.(type) {
 	case *ast.CompositeLit:
-		if typ := nameOf(n.Type); typ == "Verdict" || typ == "reason" {
+		if typ := nameOf(n.Type); typ == "Verdict" || typ == "Reason" {
 			row := map[string]string{}
 			for _, e := range n.Elts {
 				if kv, ok := e.(*ast.KeyValueExpr); ok {
@@ -186,7 +186,7 @@ func (p *pkg) failure(e ast.Expr) (kind, message string) {
 			return nameOf(e.Args[0]), p.text(e.Args[1])
 		case name == "Errorf" && len(e.Args) >= 2 && nameOf(e.Args[1]) == "ErrUnavailable":
 			return "Unavailable", strings.TrimPrefix(p.text(e.Args[0]), "…: ")
-		case name == "usageError" || name == "usage":
+		case name == "usageError" || name == "usage" || name == "Invalid" && len(e.Args) > 0:
 			return "Invalid", p.text(e.Args[0])
 		}
 	}
