@@ -100,7 +100,7 @@ var table = []row{
 	{"update", "atomicfile, sandbox"},
 	{"release", "sandbox, update"},
 	{"bench", "sandbox"},
-	{"cli", "app, bench, clientconfig, config, language, sandbox, trace, update"},
+	{"cli", "app, bench, clientconfig, config, language, operator, sandbox, trace, update"},
 	{"arch", "nothing"},
 }
 
