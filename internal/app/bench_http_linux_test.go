@@ -27,7 +27,7 @@ func benchHTTP(b *testing.B) (*System, caller) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	go func() { done <- sys.ServeHTTP(ctx, ln, func() {}) }()
+	go func() { done <- sys.ServeHTTP(ctx, ln, func() error { return nil }) }()
 	transport := &http.Transport{MaxIdleConnsPerHost: benchClients}
 	b.Cleanup(transport.CloseIdleConnections)
 	return sys, caller{b, "http://" + ln.MCP.Addr().String(), text, &http.Client{Transport: transport}}

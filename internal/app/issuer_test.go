@@ -147,7 +147,7 @@ func serveHTTP(t *testing.T, change func(*Options)) (*System, string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	go func() { done <- s.ServeHTTP(ctx, ln, func() {}) }()
+	go func() { done <- s.ServeHTTP(ctx, ln, func() error { return nil }) }()
 	return s, "http://" + ln.MCP.Addr().(*net.TCPAddr).String()
 }
 

@@ -99,7 +99,7 @@ func TestMetricsElsewhere(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	go func() { done <- s.ServeHTTP(ctx, lns, func() {}) }()
+	go func() { done <- s.ServeHTTP(ctx, lns, func() error { return nil }) }()
 	if status, _ := scrape(t, "http://"+lns.MCP.Addr().String(), admin); status != http.StatusNotFound {
 		t.Errorf("status %d at the first address", status)
 	}

@@ -61,9 +61,9 @@ func (s *System) ServeStdio(ctx context.Context, in io.Reader, out io.Writer) er
 
 // ServeHTTP serves MCP clients, which authenticate by a token, and E2B's
 // clients, until ctx ends. Requests in progress then have a while to finish. It
-// calls ready when the configuration has been checked completely. It closes the
-// listeners.
-func (s *System) ServeHTTP(ctx context.Context, lns Listeners, ready func()) error {
+// calls ready when the configuration has been checked completely, and ends if ready
+// fails. It closes the listeners.
+func (s *System) ServeHTTP(ctx context.Context, lns Listeners, ready func() error) error {
 	defer lns.Close()
 	base := s.fileBase(lns.MCP.Addr())
 	s.served, s.ports = s.files(base), s.portsAt(base, s.opts.Config.Server.PreviewDomain)
@@ -114,7 +114,9 @@ func (s *System) ServeHTTP(ctx context.Context, lns Listeners, ready func()) err
 	watched.Go(func() { watch.Run(watching) })
 	defer watched.Wait()
 	defer stop()
-	ready()
+	if err := ready(); err != nil {
+		return err
+	}
 	return serveAll(ctx, doors)
 }
 

@@ -44,7 +44,7 @@ func soakServer() int {
 		defer sys.Close(context.Background())
 		var lns Listeners
 		if lns, err = sys.Listen(ctx); err == nil {
-			err = sys.ServeHTTP(ctx, lns, func() {})
+			err = sys.ServeHTTP(ctx, lns, func() error { return nil })
 		}
 	}
 	if err != nil {

@@ -36,7 +36,7 @@ func serveBench(ctx context.Context, sys *app.System) (*benchClient, error) {
 	c := &benchClient{url: "http://" + lns.MCP.Addr().String() + "/mcp", token: token, served: make(chan error, 1)}
 	ctx, c.cancel = context.WithCancel(ctx)
 	ready := make(chan struct{})
-	go func() { c.served <- sys.ServeHTTP(ctx, lns, func() { close(ready) }) }()
+	go func() { c.served <- sys.ServeHTTP(ctx, lns, func() error { close(ready); return nil }) }()
 	select {
 	case <-ready:
 		return c, nil

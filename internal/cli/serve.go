@@ -4,7 +4,6 @@ import (
 	"cmp"
 	"context"
 	"encoding/json"
-	"errors"
 	"fmt"
 	"net"
 	"strings"
@@ -63,11 +62,15 @@ func (p *program) serve(ctx context.Context, flags *serveFlags) (err error) {
 	if err != nil {
 		return err
 	}
-	token, err := p.firstToken(ctx, sys, flags.newToken)
+	err = sys.ServeHTTP(ctx, ln, func() error {
+		// A token of a start that fails would never be shown, so make it last.
+		token, err := p.firstToken(ctx, sys, flags.newToken)
+		if err == nil {
+			p.sayServing(ln, token, sys)
+		}
+		return err
+	})
 	if err != nil {
-		return errors.Join(err, ln.Close())
-	}
-	if err := sys.ServeHTTP(ctx, ln, func() { p.sayServing(ln, token, sys) }); err != nil {
 		return sandbox.Wrap(err, "serve", ln.MCP.Addr().String())
 	}
 	p.say("glovebox: stopped")
