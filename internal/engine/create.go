@@ -140,7 +140,7 @@ func (b *liveSandbox) start(ctx context.Context) (err error) {
 	if err != nil {
 		return startError(ctx, err)
 	}
-	b.guest = e.opts.dialGuest(b.drv)
+	b.guest = b.dialGuest()
 	var receipt sandbox.Receipt
 	err = trace.Do(ctx, "read receipt", func(ctx context.Context) (err error) {
 		receipt, err = b.drv.Receipt(ctx)

@@ -53,8 +53,7 @@ func (b *liveSandbox) wake() error {
 		b.mount.Rests(b)
 		err = fmt.Errorf("wake sandbox: %w", err)
 		if driver.IsGone(err) {
-			b.lost()
-			return sandbox.Errorf(sandbox.Unavailable, "%w", err)
+			return b.gone(sandbox.Errorf(sandbox.Unavailable, "%w", err))
 		}
 		return err
 	}

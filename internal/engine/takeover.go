@@ -152,7 +152,8 @@ func (e *Engine) takeOver(rec store.Sandbox) (*liveSandbox, error) {
 	}
 	rec.Owner = e.owner.ID()
 	b := e.newLive(rec)
-	b.drv, b.guest = handle, e.opts.dialGuest(handle)
+	b.drv = handle
+	b.guest = b.dialGuest()
 	if rec.Workspace != "" && e.opts.Workspaces != nil {
 		if b.mount, err = e.mounts.Mount(ctx, rec.Principal, rec.Workspace, true); err != nil {
 			b.guest.Close()

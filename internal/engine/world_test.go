@@ -536,7 +536,12 @@ func openWorld(tb testing.TB, w *world, dir string, change func(*Options)) *Engi
 	}
 	opts := Options{
 		Driver: worldDriver{w}, Store: st, StateDir: dir,
-		dialGuest: func(b driver.Box) guestlink.Guest { return b.(*worldBox).guest() },
+		dialGuest: func(b driver.Box) guestlink.Guest {
+			if live, ok := b.(guestBox); ok {
+				b = live.Box
+			}
+			return b.(*worldBox).guest()
+		},
 	}
 	if change != nil {
 		change(&opts)

@@ -16,8 +16,9 @@ import (
 // Sandboxes are the sandboxes whose ports a [PortSigner] signs URLs of. The
 // engine implements it.
 type Sandboxes interface {
-	// Get returns a principal's sandbox.
-	Get(ctx context.Context, p sandbox.Principal, id string) (sandbox.Sandbox, error)
+	// Check returns a principal's sandbox. It asks the driver whether the sandbox
+	// lives.
+	Check(ctx context.Context, p sandbox.Principal, id string) (sandbox.Sandbox, error)
 }
 
 // A PortSigner signs URLs of ports, which a server with [Ports] serves.
@@ -70,7 +71,7 @@ func (s *PortSigner) PortURL(ctx context.Context, p sandbox.Principal, id string
 	if err != nil {
 		return "", time.Time{}, err
 	}
-	sb, err := s.sandboxes.Get(ctx, p, id)
+	sb, err := s.sandboxes.Check(ctx, p, id)
 	if err != nil {
 		return "", time.Time{}, err
 	}
