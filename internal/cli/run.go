@@ -99,11 +99,14 @@ type runFlags struct {
 func (p *program) runCommand() *cobra.Command {
 	var f runFlags
 	cmd := &cobra.Command{
-		Use:   "run [flags] [-c CODE | FILE | -] [-- ARGS...]",
+		Use:   "run [flags] [-c CODE | FILE | -] [ARGS...]",
 		Short: "Run code in a fresh sandbox",
 		Long: `Run a program in a fresh sandbox, show its output as it comes, and remove the
 sandbox. The program can read standard input. With -, standard input is the text
 of the program instead.
+
+All arguments after FILE belong to the program, also those that begin with a dash,
+so put the flags of glovebox before FILE.
 
 With --image and no program, run the entry point of the image in the image's
 working directory. Its arguments come from the image, or are the arguments after
@@ -115,8 +118,8 @@ The exit status is the program's own, or
   130  you cancelled it with Ctrl-C
   137  it used more than --memory`,
 		Example: `  glovebox run -c 'print(6*7)'
-  glovebox run script.js
-  glovebox run -l bash -c 'echo "$1"' -- hello
+  glovebox run script.js --verbose input.txt
+  glovebox run -l bash -c 'echo "$1"' hello
   glovebox run - < program.py
   seq 10 | glovebox run -c 'import sys; print(sum(map(int, sys.stdin)))'
   glovebox run --timeout 5s --memory 256m --cpus 0.5 suspicious.py
@@ -136,6 +139,7 @@ The exit status is the program's own, or
 		},
 	}
 	fs := cmd.Flags()
+	fs.SetInterspersed(false) // flags after FILE are the program's
 	fs.StringVarP(&f.language, "language", "l", "", "`language` of the program; default: from the file's name, else python")
 	fs.StringVarP(&f.code, "code", "c", "", "`text` of the program")
 	fs.Var(&f.timeout, "timeout", "limit of the run's duration, such as 5m; default 30s (GLOVEBOX_TIMEOUT)")
@@ -156,17 +160,18 @@ func (p *program) runTraced(ctx context.Context, req sandbox.RunRequest) error {
 	return errors.Join(err, trace.Table(p.Err, r.Spans()))
 }
 
-// runRequest builds a run's request from the command line. dash is the number of
-// arguments before "--", or -1 if there is no "--".
+// runRequest builds a run's request from the command line. dash is 0 if "--" comes
+// before all arguments, or -1.
 func (p *program) runRequest(ctx context.Context, f runFlags, args []string, dash int) (sandbox.RunRequest, error) {
 	var req sandbox.RunRequest
-	if dash >= 0 {
-		req.Args, args = args[dash:], args[:dash]
-	}
-	if len(args) > 1 || f.hasCode && len(args) > 0 {
-		extra := args[len(args)-1]
-		return req, sandbox.WithHint(usageError("too many arguments: %q", extra),
-			"put the program's arguments after --: glovebox run FILE -- %s", extra)
+	switch {
+	case dash >= 0 || f.hasCode:
+		req.Args, args = args, nil
+	case len(args) > 0:
+		req.Args, args = args[1:], args[:1]
+		if len(req.Args) > 0 && req.Args[0] == "--" {
+			req.Args = req.Args[1:] // it separates FILE from its arguments
+		}
 	}
 	if len(args) == 0 && !f.hasCode && f.language == "" && f.image != "" && f.image != sandbox.ImageHost {
 		return f.complete(req, p.Getenv) // runs the image's entry point; see entryPoint
