@@ -221,8 +221,9 @@ Glovebox recorded users of images runs code only if a request names it.`,
 
 func (p *program) imagesRemoveCommand() *cobra.Command {
 	return &cobra.Command{
-		Use:   "rm IMAGE...",
-		Short: "Remove images",
+		Use:        "rm IMAGE...",
+		SuggestFor: []string{"remove", "delete"},
+		Short:      "Remove images",
 		Long: `Remove images by name, by digest, or by the beginning of their ID. Running
 sandboxes of the images continue.`,
 		Example: `  glovebox images rm python:3.12-slim-bookworm`,

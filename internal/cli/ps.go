@@ -11,8 +11,9 @@ import (
 func (p *program) psCommand() *cobra.Command {
 	all := false
 	cmd := &cobra.Command{
-		Use:   "ps",
-		Short: "List sandboxes",
+		Use:        "ps",
+		SuggestFor: []string{"list", "ls", "sandboxes"},
+		Short:      "List sandboxes",
 		Long: `List the sandboxes of all servers and commands that share the state directory.
 With --all, also list warm sandboxes at the end. Servers make warm sandboxes in
 advance; they belong to no user yet.`,

@@ -1,6 +1,7 @@
 package cli
 
 import (
+	"fmt"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -33,6 +34,7 @@ leaves nothing behind.`,
 		CompletionOptions: cobra.CompletionOptions{HiddenDefaultCmd: true},
 	}
 	root.SetVersionTemplate(versionLine())
+	root.SetUsageTemplate(usageTemplate(root.UsageTemplate()))
 	root.SetFlagErrorFunc(func(cmd *cobra.Command, err error) error {
 		// For an unknown command, report the command, not its flags.
 		if args := cmd.Flags().Args(); cmd.HasSubCommands() && len(args) > 0 {
@@ -74,6 +76,16 @@ leaves nothing behind.`,
 		}
 	}
 	return root
+}
+
+// inheritedFlags is the part of cobra's template with the flags of all commands.
+const inheritedFlags = `{{.InheritedFlags.FlagUsages | trimTrailingWhitespaces}}`
+
+// usageTemplate returns cobra's template without the list of global flags. Few
+// commands use many of them, and the list is longer than most commands' own.
+func usageTemplate(cobras string) string {
+	return strings.Replace(strings.Replace(cobras, "Global Flags:\n", "", 1), inheritedFlags,
+		"The global flags apply, too: see them with {{.Root.Name}} --help.", 1)
 }
 
 // help prints the help of a command. Unlike cobra's own command, it fails if the
@@ -130,5 +142,10 @@ func noCommand(cmd *cobra.Command, args []string) error {
 		return nil
 	}
 	name := strings.TrimPrefix(cmd.CommandPath()+" "+args[0], cmd.Root().Name()+" ")
-	return sandbox.WithHint(usageError("there is no command %q", name), "see the commands with %s --help", cmd.CommandPath())
+	hint := fmt.Sprintf("see the commands with %s --help", cmd.CommandPath())
+	cmd.SuggestionsMinimumDistance = 2
+	if like := cmd.SuggestionsFor(args[0]); len(like) > 0 {
+		hint = fmt.Sprintf("did you mean %s %s? Otherwise, %s", cmd.CommandPath(), like[0], hint)
+	}
+	return sandbox.WithHint(usageError("there is no command %q", name), "%s", hint)
 }

@@ -23,8 +23,9 @@ func (p *program) runsCommand() *cobra.Command {
 	var q operator.HistoryQuery
 	verdict := ""
 	cmd := &cobra.Command{
-		Use:   "runs",
-		Short: "List runs",
+		Use:        "runs",
+		SuggestFor: []string{"history"},
+		Short:      "List runs",
 		Long: `List the latest runs of all sandboxes and principals of the state directory, the
 newest first. The list has runs for 24 hours after their end, also if their
 sandbox has stopped. glovebox logs RUN shows the output of one.

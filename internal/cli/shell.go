@@ -17,8 +17,9 @@ func (p *program) shellCommand() *cobra.Command {
 	var f newFlags
 	var root bool
 	cmd := &cobra.Command{
-		Use:   "shell [flags] [SANDBOX]",
-		Short: "Open a shell in a sandbox",
+		Use:        "shell [flags] [SANDBOX]",
+		SuggestFor: []string{"exec", "attach", "sh"},
+		Short:      "Open a shell in a sandbox",
 		Long: `Open an interactive shell in a fresh sandbox or in a running one. A fresh sandbox
 is removed when the shell ends. The exit status is the shell's own.`,
 		Example: `  glovebox shell

@@ -13,8 +13,9 @@ import (
 func (p *program) stopCommand() *cobra.Command {
 	var all bool
 	cmd := &cobra.Command{
-		Use:   "stop SANDBOX... | --all",
-		Short: "Stop sandboxes",
+		Use:        "stop SANDBOX... | --all",
+		SuggestFor: []string{"kill", "rm"},
+		Short:      "Stop sandboxes",
 		Long: `Stop sandboxes: end their programs and remove their files. Workspaces stay. The
 output of the runs is kept for some time; show it with glovebox logs.`,
 		Example: `  glovebox stop sbx_k3v5...
