@@ -8,7 +8,7 @@ import (
 	"io"
 	"io/fs"
 	"os"
-	"regexp"
+	"reflect"
 	"slices"
 	"strconv"
 	"strings"
@@ -71,10 +71,14 @@ func Load(path string, getenv func(string) string) (Config, error) {
 	return c, nil
 }
 
-// unknownField matches the decoder's message about a field that Config lacks.
-var unknownField = regexp.MustCompile(`line (\d+): field (\S+) not found in type \S+`)
-
 func (c *Config) decode(data []byte) error {
+	var doc yaml.Node
+	if err := yaml.Unmarshal(data, &doc); err != nil {
+		return syntaxError(data, err)
+	}
+	if err := checkFields(&doc, reflect.TypeFor[Config]()); err != nil {
+		return err
+	}
 	dec := yaml.NewDecoder(bytes.NewReader(data))
 	dec.KnownFields(true)
 	err := dec.Decode(c)
@@ -82,15 +86,23 @@ func (c *Config) decode(data []byte) error {
 		return nil // a file of comments only
 	}
 	if err != nil {
-		// Remove Go types from the message: users do not know them.
-		text := unknownField.ReplaceAllString(err.Error(), `line $1: unknown field "$2"`)
-		text = strings.TrimPrefix(text, "yaml: ")
-		return errors.New(strings.ReplaceAll(text, "unmarshal errors:\n  ", ""))
+		return errors.New(strings.TrimPrefix(err.Error(), "yaml: "))
 	}
 	if err := dec.Decode(new(any)); !errors.Is(err, io.EOF) {
 		return errors.New("the file has more than one YAML document")
 	}
 	return nil
+}
+
+// syntaxError returns the decoder's error about text that is not YAML. A tab is the
+// usual mistake, and the decoder's words do not name it.
+func syntaxError(data []byte, err error) error {
+	for i, line := range strings.Split(string(data), "\n") {
+		if strings.Contains(line[:len(line)-len(strings.TrimLeft(line, " \t"))], "\t") && strings.TrimSpace(line) != "" {
+			return fmt.Errorf("line %d: begins with a tab; indent with spaces", i+1)
+		}
+	}
+	return errors.New(strings.TrimPrefix(err.Error(), "yaml: "))
 }
 
 // A variable is a setting from the environment.

@@ -54,7 +54,7 @@ func TestSecretsRefused(t *testing.T) {
 		"no value":   {"{name: KEY, hosts: [a.example], env: NOTHING}", "has no variable NOTHING"},
 		"too short":  {"{name: SHORT, hosts: [a.example]}", "has 7 characters"},
 		"two lines":  {"{name: LINES, hosts: [a.example]}", "control characters"},
-		"inline":     {"{name: KEY, hosts: [a.example], value: correct horse}", `unknown field "value"`},
+		"inline":     {"{name: KEY, hosts: [a.example], value: correct horse}", `unknown field "secrets[0].value"`},
 	} {
 		c2, err := Load(write(t, "secrets:\n  - "+c.file+"\n"), env("SHORT", "hunter2", "LINES", "correct\nhorse"))
 		if err == nil {
