@@ -14,6 +14,7 @@
 package config
 
 import (
+	"cmp"
 	"fmt"
 	"log/slog"
 	"os"
@@ -110,6 +111,25 @@ func (l Limits) Limits() sandbox.Limits {
 		Processes:   l.Processes,
 		Idle:        time.Duration(l.Idle),
 		Lifetime:    time.Duration(l.Lifetime),
+	}
+}
+
+// within returns l with each limit lowered to that of maximum, whose zero fields
+// are no maximum.
+func (l Limits) within(maximum Limits) Limits {
+	lower(&l.CPUs, maximum.CPUs)
+	lower(&l.Memory, maximum.Memory)
+	lower(&l.Disk, maximum.Disk)
+	lower(&l.Processes, maximum.Processes)
+	lower(&l.Idle, maximum.Idle)
+	lower(&l.Lifetime, maximum.Lifetime)
+	return l
+}
+
+func lower[T cmp.Ordered](limit *T, maximum T) {
+	var none T
+	if maximum > none && *limit > maximum {
+		*limit = maximum
 	}
 }
 
@@ -341,8 +361,8 @@ func (c *Config) Validate() error {
 	}
 	most := c.Sandbox.Maximum.Limits()
 	if err := c.Sandbox.Default.Limits().Check(most); err != nil {
-		return invalid("sandbox.default", err.Error(),
-			"set the limit between its minimum and sandbox.maximum")
+		return invalid("sandbox.default", err.Error(), "%s",
+			cmp.Or(sandbox.HintOf(err), "set the limit between its minimum and sandbox.maximum"))
 	}
 	for _, name := range c.Sandbox.AllowUnenforced {
 		if !slices.Contains(sandbox.ControlNames(), name) {

@@ -162,6 +162,18 @@ func TestLoadDefaultFile(t *testing.T) {
 	}
 }
 
+func TestDefaultsWithinMaximum(t *testing.T) {
+	c, err := Load(write(t, "sandbox:\n  default:\n    cpus: 0.5\n    disk: 3GiB\n  maximum:\n    cpus: 2\n    memory: 128MiB\n    disk: 2GiB\n    lifetime: 1h\n"), env("HOME", t.TempDir()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	usual := Default(env()).Sandbox.Default
+	want := Limits{CPUs: 0.5, Memory: 128 << 20, Disk: 2 << 30, Processes: usual.Processes, Idle: usual.Idle, Lifetime: Duration(time.Hour)}
+	if d := cmp.Diff(want, c.Sandbox.Default); d != "" {
+		t.Errorf("-want +got\n%s", d)
+	}
+}
+
 func TestLoadErrors(t *testing.T) {
 	tests := map[string]struct {
 		file string

@@ -27,7 +27,7 @@ const EnvProfile = "GLOVEBOX_PROFILE"
 // Load returns the defaults, overwritten by the file at path and then by the
 // environment. If path is "", the file is the value of GLOVEBOX_CONFIG, or else
 // DefaultFile, which need not exist. The result is not validated, because flags
-// come after it.
+// come after it. A default limit above its maximum is lowered to it.
 //
 // The error wraps [sandbox.Invalid] and names the file and line, or the
 // variable.
@@ -68,6 +68,8 @@ func Load(path string, getenv func(string) string) (Config, error) {
 	for i := range c.Secrets {
 		c.Secrets[i].Resolve(getenv)
 	}
+	// An operator who sets a maximum need not know the defaults.
+	c.Sandbox.Default = c.Sandbox.Default.within(c.Sandbox.Maximum)
 	return c, nil
 }
 

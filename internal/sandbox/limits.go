@@ -70,9 +70,9 @@ func (l Limits) Or(d Limits) Limits {
 }
 
 // Check reports whether each field of l lies between its minimum and the field of
-// max. l has no zero fields. A zero field of max means no maximum. The error
+// most. l has no zero fields. A zero field of most means no maximum. The error
 // wraps [Invalid] and names the first field that is out of range.
-func (l Limits) Check(max Limits) error {
+func (l Limits) Check(most Limits) error {
 	if math.IsNaN(l.CPUs) || math.IsInf(l.CPUs, 0) {
 		return Errorf(Invalid, "cpus: %v is not a number of CPUs", l.CPUs)
 	}
@@ -81,16 +81,20 @@ func (l Limits) Check(max Limits) error {
 		got, min, max float64
 		show          func(float64) string
 	}{
-		{"cpus", l.CPUs, MinCPUs, max.CPUs, func(f float64) string { return fmt.Sprintf("%g", f) }},
-		{"memory", float64(l.MemoryBytes), MinMemoryBytes, float64(max.MemoryBytes), showBytes},
-		{"disk", float64(l.DiskBytes), MinDiskBytes, float64(max.DiskBytes), showBytes},
-		{"processes", float64(l.Processes), MinProcesses, float64(max.Processes), func(f float64) string { return fmt.Sprintf("%.0f", f) }},
-		{"idle", float64(l.Idle), float64(MinIdle), float64(max.Idle), showDuration},
-		{"lifetime", float64(l.Lifetime), float64(MinIdle), float64(max.Lifetime), showDuration},
+		{"cpus", l.CPUs, MinCPUs, most.CPUs, func(f float64) string { return fmt.Sprintf("%g", f) }},
+		{"memory", float64(l.MemoryBytes), MinMemoryBytes, float64(most.MemoryBytes), showBytes},
+		{"disk", float64(l.DiskBytes), MinDiskBytes, float64(most.DiskBytes), showBytes},
+		{"processes", float64(l.Processes), MinProcesses, float64(most.Processes), func(f float64) string { return fmt.Sprintf("%.0f", f) }},
+		{"idle", float64(l.Idle), float64(MinIdle), float64(most.Idle), showDuration},
+		{"lifetime", float64(l.Lifetime), float64(MinIdle), float64(most.Lifetime), showDuration},
 	}
 	for _, c := range checks {
 		if c.got < c.min {
-			return Errorf(Invalid, "%s: %s is below the minimum, %s", c.name, c.show(c.got), c.show(c.min))
+			err := Errorf(Invalid, "%s: %s is below the minimum, %s", c.name, c.show(c.got), c.show(c.min))
+			if bytes := c.name == "memory" || c.name == "disk"; bytes && c.got < 1<<20 {
+				err = WithHint(err, "a size without a unit is in bytes; write it like %.0fMiB", max(c.got, c.min/(1<<20)))
+			}
+			return err
 		}
 		if c.max != 0 && c.got > c.max {
 			return WithHint(
