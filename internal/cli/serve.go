@@ -74,7 +74,20 @@ func (p *program) serve(ctx context.Context, flags *serveFlags) (err error) {
 		return sandbox.Wrap(err, "serve", ln.MCP.Addr().String())
 	}
 	p.say("glovebox: stopped")
+	p.sayLiving(ctx, sys)
 	return nil
+}
+
+// sayLiving reports how many sandboxes outlive the server.
+func (p *program) sayLiving(ctx context.Context, sys *app.System) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTime)
+	defer cancel()
+	list, err := sys.Sandboxes(ctx)
+	if err != nil {
+		p.say("warning: list sandboxes: %v", err)
+	} else if len(list) > 0 {
+		p.say("sandboxes that live on: %d; list them with glovebox ps, end them with glovebox stop --all", len(list))
+	}
 }
 
 // A firstToken is a new token: its text for a person at a terminal, or the path

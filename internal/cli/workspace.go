@@ -90,6 +90,10 @@ Each principal has its own names. The commands use your workspaces unless
 		Short: "Write a workspace to standard output as a tar archive",
 		Args:  between(1, 1),
 		RunE: with(func(ctx context.Context, sys *app.System, args []string) error {
+			if _, seen := terminal(p.Out); seen {
+				return sandbox.WithHint(usageError("standard output is a terminal, and the archive is binary"),
+					"write it to a file: glovebox workspace export %s > %[1]s.tar", args[0])
+			}
 			return sys.Engine.ExportWorkspace(ctx, whose(), args[0], p.Out)
 		}),
 	}
