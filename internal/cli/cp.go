@@ -14,22 +14,32 @@ func (p *program) cpCommand() *cobra.Command {
 	var ignore bool
 	cmd := &cobra.Command{
 		Use:   "cp FROM TO",
-		Short: "Copy files between this machine and a sandbox",
-		Long: `Copy a file or a directory between this machine and a sandbox. FROM or TO must be
-SANDBOX:PATH. A directory is copied with its contents. Links that stay inside the
-directory are copied as links; other links and special files are left out.
+		Short: "Copy files between this machine and a sandbox or workspace",
+		Long: `Copy a file or a directory between this machine and a sandbox, or a file between
+this machine and a workspace. FROM or TO must be SANDBOX:PATH or WORKSPACE:PATH. A
+directory is copied with its contents. Links that stay inside the directory are
+copied as links; other links and special files are left out.
 
 Cp works with sandboxes that a server left behind when it ended. To copy files of
-a running server's sandbox, use that server. For the files of a workspace, use
-glovebox workspace export and glovebox workspace import.`,
-		Example: `  glovebox cp project sbx_…:/data/project
+a running server's sandbox, use that server, or the sandbox's workspace. For all
+files of a workspace, use glovebox workspace export and glovebox workspace
+import.`,
+		Example: `  glovebox cp data:result.csv .
+  glovebox cp input.csv data:
+  glovebox cp project sbx_…:/data/project
   glovebox cp sbx_…:/data/result.csv .`,
 		Args: between(2, 2),
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
 			from, fromPath, fromBox := inSandbox(args[0])
 			to, toPath, toBox := inSandbox(args[1])
-			if fromBox == toBox {
-				return sandbox.WithHint(usageError("FROM or TO must be SANDBOX:PATH, and not both"), "list sandboxes with glovebox ps")
+			_, _, fromSpace := inWorkspace(args[0])
+			_, _, toSpace := inWorkspace(args[1])
+			if (fromBox || fromSpace) == (toBox || toSpace) {
+				return sandbox.WithHint(usageError("FROM or TO must be SANDBOX:PATH or WORKSPACE:PATH, and not both"),
+					"list them with glovebox ps and glovebox workspace list")
+			}
+			if fromSpace || toSpace {
+				return p.copyWorkspaceFile(cmd.Context(), args[0], args[1])
 			}
 			// Detached, so that it can take over sandboxes of a server that has
 			// ended, and leaves them running.
