@@ -6,7 +6,6 @@ import (
 
 	"github.com/spf13/cobra"
 
-	"github.com/glovebox-dev/glovebox/internal/config"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
@@ -67,7 +66,7 @@ leaves nothing behind.`,
 		p.psCommand(), p.runsCommand(), p.logsCommand(), p.networkCommand(), p.forwardCommand(), p.stopCommand(), p.imagesCommand(), p.workspaceCommand(), p.cpCommand(),
 		p.mcpCommand(), p.serveCommand(), p.tokenCommand(),
 		p.doctorCommand(), p.benchCommand(), p.installCommand(), p.uninstallCommand(), p.updateCommand(), p.versionCommand(),
-		configTopic(),
+		p.configCommand(),
 	)
 	root.InitDefaultHelpCmd()
 	for _, cmd := range root.Commands() {
@@ -100,15 +99,6 @@ func help(cmd *cobra.Command, args []string) error {
 	}
 	of.InitDefaultHelpFlag()
 	return of.Help()
-}
-
-// configTopic is a page of help, not a command.
-func configTopic() *cobra.Command {
-	return &cobra.Command{
-		Use:   "config",
-		Short: "Configuration file and environment",
-		Long:  strings.TrimSuffix(config.Sample, "\n"),
-	}
 }
 
 // addJSON adds the --json flag of commands that print data.
