@@ -119,6 +119,8 @@ func (p *policy) allowsThisMachine(port uint16) bool {
 // or "" if it may be reached on some port.
 func (p *policy) allowsAddress(a netip.Addr, m *machine) sandbox.BlockReason {
 	switch {
+	case a.IsUnspecified(): // the host's kernel takes it for loopback
+		return sandbox.BlockedHost
 	case m.public(a) || p.named(a, 0, m):
 		return ""
 	case m.owns(a):

@@ -9,6 +9,19 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
+// TestUnspecified decides about the addresses that the host's kernel takes for
+// loopback, with rules for all addresses.
+func TestUnspecified(t *testing.T) {
+	p := newPolicy("0.0.0.0/0:9001,[::/0]:9001", "0.0.0.0/0:9001,[::/0]:9001")
+	for to, want := range map[string]sandbox.BlockReason{
+		"0.0.0.0:9001": sandbox.BlockedHost, "[::]:9001": sandbox.BlockedHost, "127.0.0.1:9001": sandbox.BlockedHost, "10.0.0.1:9001": "",
+	} {
+		if d := p.decide(netip.MustParseAddrPort(to), nil, &machine{known: true}); d.blocked != want {
+			t.Errorf("%s: blocked %q, want %q", to, d.blocked, want)
+		}
+	}
+}
+
 func TestDecide(t *testing.T) {
 	const reachable = "10.0.0.0/8,host.glovebox.internal:5432,1.1.1.1,192.0.2.2:9001,10.0.0.1:9001,104.16.0.128/25"
 	m := &machine{known: true}

@@ -329,7 +329,8 @@ func (f *flow) connect(network string) (*upstream, error) {
 }
 
 // addresses returns the addresses of the destination of f, in the order in which
-// to try them. A program of this machine may listen on either loopback address.
+// to try them. A program of this machine may listen on either loopback address. UDP
+// always takes the first, because its connections open without a listener.
 func (f *flow) addresses() []netip.AddrPort {
 	if f.dst.Addr() != thisMachine4 {
 		return []netip.AddrPort{f.dst}

@@ -95,7 +95,10 @@ func (r NetworkRule) String() string {
 // ParseNetwork parses the rules in items. Each item holds rules separated by
 // commas, or "none". Without items it returns "", the default. The error wraps
 // [Invalid] and names the rule.
-func ParseNetwork(items ...string) (Network, error) {
+func ParseNetwork(items ...string) (Network, error) { return parseNetwork(parseRule, items) }
+
+// parseNetwork parses items, each rule by parse.
+func parseNetwork(parse func(string) (NetworkRule, error), items []string) (Network, error) {
 	var texts []string
 	none := false
 	for item := range strings.SplitSeq(strings.Join(items, ","), ",") {
@@ -107,7 +110,7 @@ func ParseNetwork(items ...string) (Network, error) {
 			if len(texts) == maxNetworkRules {
 				return "", Errorf(Invalid, "network: more than %d rules", maxNetworkRules)
 			}
-			rule, err := parseRule(item)
+			rule, err := parse(item)
 			if err != nil {
 				return "", err
 			}
@@ -239,6 +242,26 @@ func below(name, domain string) bool { return strings.HasSuffix(name, "."+domain
 const toThisMachine = "to reach a program on this machine, use " + ThisMachine + " with the port of the program, like " + ThisMachine + ":5432"
 
 func parseRule(text string) (NetworkRule, error) {
+	r, err := parseForm(text)
+	if err != nil {
+		return r, err
+	}
+	wrong := func(why, hint string) (NetworkRule, error) {
+		return NetworkRule{}, WithHint(Errorf(Invalid, "network: %.80q %s", text, why), "%s", hint)
+	}
+	switch {
+	case r.Range.IsValid() && (r.Range.Addr().IsLoopback() || r.Range.IsSingleIP() && r.Range.Addr().IsUnspecified()) ||
+		below("."+r.Host, "localhost"):
+		return wrong("is the sandbox itself", toThisMachine)
+	case r.IsThisMachine() && r.Port == 0:
+		return wrong("needs a port", "write it like "+ThisMachine+":5432")
+	}
+	return r, nil
+}
+
+// parseForm parses the form of a rule. Earlier versions accepted every rule of that
+// form, and so their stored policies have them.
+func parseForm(text string) (NetworkRule, error) {
 	wrong := func(why, hint string) (NetworkRule, error) {
 		return NetworkRule{}, WithHint(Errorf(Invalid, "network: %.80q %s", text, why), "%s", hint)
 	}
@@ -257,23 +280,18 @@ func parseRule(text string) (NetworkRule, error) {
 		if p != p.Masked() {
 			return wrong("does not begin at the first address of its range", "write it as "+p.Masked().String())
 		}
-		if p.Addr().IsLoopback() {
-			return wrong("is the sandbox itself", toThisMachine)
-		}
 		r.Range = p
 		return r, nil
 	}
 	name := strings.TrimSuffix(strings.ToLower(host), ".")
 	name, r.Below = strings.CutPrefix(name, "*.")
-	if name == "localhost" || below(name, "localhost") {
+	if name == "localhost" {
 		return wrong("is the sandbox itself", toThisMachine)
 	}
 	if !ValidHost(name) {
 		return wrong("is not a host name, an address or an address range", forms)
 	}
-	if r.Host = name; r.IsThisMachine() && r.Port == 0 {
-		return wrong("needs a port", "write it like "+ThisMachine+":5432")
-	}
+	r.Host = name
 	return r, nil
 }
 
@@ -336,7 +354,9 @@ func ValidHost(name string) bool {
 	return len(labels) > 1 && last[0] >= 'a' && last[0] <= 'z'
 }
 
-// UnmarshalJSON parses a string as ParseNetwork does, or an array of strings.
+// UnmarshalJSON parses a string as ParseNetwork does, or an array of strings. It
+// keeps rules that only earlier versions accepted, because records of boxes have
+// them: they allow nothing. [ParseNetwork] refuses them in a request.
 func (n *Network) UnmarshalJSON(data []byte) error {
 	var items []string
 	if err := json.Unmarshal(data, &items); err != nil {
@@ -346,12 +366,28 @@ func (n *Network) UnmarshalJSON(data []byte) error {
 		}
 		items = []string{item}
 	}
-	parsed, err := ParseNetwork(items...)
+	parsed, err := parseNetwork(parseForm, items)
 	if err != nil {
 		return err
 	}
 	*n = parsed
 	return nil
+}
+
+// InForce returns the rules of n that allow something: without those that only
+// earlier versions accepted.
+func (n Network) InForce() Network {
+	if n == "" {
+		return n
+	}
+	var texts []string
+	for _, r := range n.Rules() {
+		texts = append(texts, r.String())
+	}
+	if len(texts) == 0 {
+		return NetworkNone
+	}
+	return Network(strings.Join(texts, ","))
 }
 
 // NetworkTerms are the operator's terms for sandboxes with a network. They are

@@ -50,7 +50,7 @@ func TestParseNetwork(t *testing.T) {
 
 func TestParseNetworkRefuses(t *testing.T) {
 	for _, in := range []string{
-		"127.0.0.1", "127.0.0.0/8", "127.0.0.1:80", "::1", "[::1]:80", "::ffff:127.0.0.1", "app.localhost", "localhost:80",
+		"0.0.0.0", "[::]:22", "127.0.0.1", "127.0.0.0/8", "127.0.0.1:80", "::1", "[::1]:80", "::ffff:127.0.0.1", "app.localhost", "localhost:80",
 		"host.glovebox.internal", "everything", "localhost", "none,internet", "*", "*.", "*.*.example.com", "a..b", "-a.example", "a-.example",
 		"http://example.com", "example.com/path", "example.com:0", "example.com:65536", "example.com:x", "example.com:",
 		"bücher.example", "a b.example", "127.1", "0x7f.0.0.1", "0177.0.0.1", "2130706433", "1.2.3.4.5", "256.1.1.1",
@@ -80,6 +80,37 @@ func TestParseNetworkRefuses(t *testing.T) {
 	}
 	if _, err := ParseNetwork(many...); err == nil {
 		t.Errorf("ParseNetwork takes %d rules", len(many))
+	}
+}
+
+// TestStoredNetwork reads policies of a version before, which accepted rules that
+// are refused now. A box whose record does not decode counts as gone, so the record
+// has to decode.
+func TestStoredNetwork(t *testing.T) {
+	for stored, want := range map[string]struct{ kept, inForce Network }{
+		`"none"`:                        {"none", "none"},
+		`""`:                            {"", ""},
+		`"internet,127.0.0.1:5432"`:     {"internet,127.0.0.1:5432", "internet"},
+		`"127.0.0.0/8:22"`:              {"127.0.0.0/8:22", "none"},
+		`["::1","10.0.0.0/8"]`:          {"::1,10.0.0.0/8", "10.0.0.0/8"},
+		`"app.localhost,a.example"`:     {"app.localhost,a.example", "a.example"},
+		`"host.glovebox.internal"`:      {"host.glovebox.internal", "none"},
+		`"0.0.0.0:80,0.0.0.0/0:80"`:     {"0.0.0.0:80,0.0.0.0/0:80", "0.0.0.0/0:80"},
+		`"host.glovebox.internal:5432"`: {"host.glovebox.internal:5432", "host.glovebox.internal:5432"},
+	} {
+		var n Network
+		if err := json.Unmarshal([]byte(stored), &n); err != nil || n != want.kept || n.InForce() != want.inForce {
+			t.Errorf("%s: %q, in force %q, %v; want %q, %q", stored, n, n.InForce(), err, want.kept, want.inForce)
+		}
+		if want.kept != want.inForce {
+			if got, err := ParseNetwork(string(n)); err == nil {
+				t.Errorf("a request for %q is accepted as %q", n, got)
+			}
+		}
+	}
+	var n Network
+	if err := json.Unmarshal([]byte(`"a..b"`), &n); err == nil {
+		t.Errorf("%q is accepted", n)
 	}
 }
 
@@ -149,11 +180,12 @@ func TestNetworkTerms(t *testing.T) {
 		t.Fatal(err)
 	}
 	for text, want := range map[string]NetworkTerms{
-		string(text):         now,
-		`{"bytes":5}`:        {Bytes: 5},
-		`{"reachable":null}`: {},
-		`{"reachable":[]}`:   {},
-		`{"connections":0}`:  {},
+		string(text):  now,
+		`{"bytes":5}`: {Bytes: 5},
+		`{"reachable":"127.0.0.1:5432,10.0.0.0/8"}`: {Reachable: "127.0.0.1:5432,10.0.0.0/8"}, // refused in a request
+		`{"reachable":null}`:                        {},
+		`{"reachable":[]}`:                          {},
+		`{"connections":0}`:                         {},
 		`{"reachable":["10.0.0.0/8","192.0.2.1/32","fd00::/8"],"resolver":"192.0.2.53:53"}`: {Reachable: "10.0.0.0/8,192.0.2.1,fd00::/8", Resolver: "192.0.2.53:53"},
 	} {
 		var got NetworkTerms

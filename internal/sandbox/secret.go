@@ -95,7 +95,7 @@ func ParseSecretHosts(items ...string) (Network, error) {
 	}
 	var texts []string
 	for _, r := range hosts.Rules() {
-		if r.Host == "" {
+		if r.Host == "" || r.IsThisMachine() {
 			return "", WithHint(Errorf(Invalid, "%s cannot be a host of a secret: the host must have a name and a certificate for it", r),
 				"write host names, like api.example.com, *.example.com or api.example.com:8443")
 		}

@@ -120,7 +120,7 @@ func (n *boxNetwork) takeOver(ctx context.Context, tunnel Tunnel) (err error) {
 	n.mu.Lock()
 	n.takenOver = true
 	n.mu.Unlock()
-	return n.open(ctx, tunnel, lock, network.Options{Network: sandbox.Network(text), Terms: n.spec.NetworkTerms})
+	return n.open(ctx, tunnel, lock, network.Options{Network: sandbox.Network(text).InForce(), Terms: n.spec.NetworkTerms})
 }
 
 // open starts both ends of the box's link and the copying between them. If it
