@@ -61,7 +61,9 @@ func (e *Engine) Check(ctx context.Context, p sandbox.Principal, id string) (san
 	if b == nil {
 		return withExpiry(rec.Sandbox), nil
 	}
-	if b.dead(ctx) {
+	probe, cancel := context.WithTimeout(ctx, endTimeout)
+	defer cancel()
+	if b.started() && b.dead(probe) {
 		b.lost()
 	}
 	b.mu.Lock()

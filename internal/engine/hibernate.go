@@ -123,7 +123,14 @@ func (b *liveSandbox) hibernate(ctx context.Context) error {
 		return sandbox.Errorf(sandbox.Conflict, "sandbox %s is being stopped", b.id)
 	}
 	b.mu.Lock()
-	b.moveLocked(hibernated)
+	switch b.state {
+	case running:
+		b.moveLocked(hibernated)
+	case released:
+		// The record has the state already, and the next process obeys it. Pause
+		// the box for it.
+		b.rec.State = sandbox.Hibernated
+	}
 	b.rearmLocked()
 	b.mu.Unlock()
 	release()

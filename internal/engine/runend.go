@@ -218,7 +218,7 @@ func (r *run) kill(f verdict.Fate, broken error) {
 	overdue := time.AfterFunc(killTimeout+endTimeout, func() { r.giveUp(errors.New("the call does not return")) })
 	patience, err := r.signal(ctx, f)
 	overdue.Stop()
-	if err == nil || errors.Is(err, sandbox.NotFound) {
+	if err == nil || errors.Is(err, sandbox.NotFound) || driver.IsGone(err) {
 		select {
 		case <-r.done:
 			return

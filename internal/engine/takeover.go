@@ -172,6 +172,11 @@ func (e *Engine) takeOver(rec store.Sandbox) (*liveSandbox, error) {
 	if !hangUp() && err == nil {
 		err = asking.Err()
 	}
+	if err != nil {
+		// The mount knows the sandbox, and its watcher may wait to stop it.
+		defer close(b.ready)
+		defer b.fail()
+	}
 	if err != nil && e.ctx.Err() != nil {
 		b.guest.Close()
 		b.unmount()
