@@ -147,6 +147,29 @@ const (
 	maxTestLines = 1000
 )
 
+// maxPackageLines is the most lines of a package, without tests. A reader keeps one
+// package in mind at a time.
+const maxPackageLines = 5000
+
+func TestPackageSizes(t *testing.T) {
+	lines := map[string]int{}
+	for _, s := range sources(t) {
+		if !s.test {
+			lines[s.pkg] += s.lines
+		}
+	}
+	for pkg, n := range lines {
+		if n > maxPackageLines && longPackages[pkg] == "" {
+			t.Errorf("%s has %d lines: split it, or give the reason in longPackages", pkg, n)
+		}
+	}
+	for pkg := range longPackages {
+		if lines[pkg] <= maxPackageLines {
+			t.Errorf("longPackages has %s, which is not too long", pkg)
+		}
+	}
+}
+
 func TestFileSizes(t *testing.T) {
 	long := map[string]bool{}
 	for _, s := range sources(t) {
