@@ -33,7 +33,7 @@ instead, and the source of each: default, file, environment or flag.`,
 	usual := cmd.HelpFunc()
 	cmd.SetHelpFunc(func(cmd *cobra.Command, args []string) {
 		usual(cmd, args)
-		p.print("\nThe sample:\n\n%s", config.Sample) //nolint:errcheck // as cobra's own help
+		_ = p.print("\nThe sample:\n\n%s", config.Sample)
 	})
 	return cmd
 }
