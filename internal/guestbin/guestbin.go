@@ -65,6 +65,12 @@ func materialise(stateDir string, content []byte) (string, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return "", err
 	}
-	// Replace the file atomically: other processes may start it or run it now.
+	// Of several processes that start at once, one makes the file, and the others
+	// leave it alone: a mount of a file fails while a rename replaces that file.
+	if got, err := atomicfile.Once(path, content, 0o755); err == nil && bytes.Equal(got, content) {
+		return path, nil
+	}
+	// The file is damaged, or the file system has no hard links. Other processes
+	// may run the file now.
 	return path, atomicfile.ReplaceDurably(path, content, 0o755)
 }

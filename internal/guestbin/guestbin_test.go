@@ -91,3 +91,32 @@ func TestPathWithoutEmbeddedGuest(t *testing.T) {
 		t.Errorf("Path = %q, not an absolute path of a program: %v", got, err)
 	}
 }
+
+// TestMaterialiseAtOnce writes the guest from several processes' starts at once. No
+// start replaces the file of another, which may be mounting it.
+func TestMaterialiseAtOnce(t *testing.T) {
+	content := bytes.Repeat([]byte("guest"), 1_000_000)
+	for range 5 {
+		dir := t.TempDir()
+		var all sync.WaitGroup
+		files := make([]os.FileInfo, 8)
+		for i := range files {
+			all.Go(func() {
+				path, err := materialise(dir, content)
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				if files[i], err = os.Stat(path); err != nil {
+					t.Error(err)
+				}
+			})
+		}
+		all.Wait()
+		for _, fi := range files {
+			if !os.SameFile(fi, files[0]) {
+				t.Fatal("a start replaced the file of another")
+			}
+		}
+	}
+}
