@@ -77,7 +77,10 @@ func fromWorkspace(ctx context.Context, sys *app.System, workspace, name, to str
 		return 0, sandbox.Errorf(sandbox.Invalid, "write file: %w", err)
 	}
 	n, err := io.Copy(tmp, f)
-	if err = errors.Join(err, tmp.Chmod(0o644), tmp.Close()); err == nil {
+	if cerr := tmp.Chmod(0o644); !errors.Is(cerr, errors.ErrUnsupported) { // Windows has no such permissions
+		err = errors.Join(err, cerr)
+	}
+	if err = errors.Join(err, tmp.Close()); err == nil {
 		err = os.Rename(tmp.Name(), to)
 	}
 	if err != nil {

@@ -287,7 +287,7 @@ space than images.space in the configuration.`,
 		},
 	}
 	cmd.Flags().Var(&unused, "unused", "also remove images that were not used for this `time`, such as 720h")
-	cmd.Flags().BoolVar(&all, "all", false, "remove every image, also those that were loaded or built here")
+	cmd.Flags().BoolVar(&all, "all", false, "remove every image, also loaded and built ones")
 	return cmd
 }
 

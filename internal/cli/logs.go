@@ -63,7 +63,11 @@ too, on standard error. glovebox runs lists runs.`,
 // set.
 func (p *program) showRun(ctx context.Context, sys *app.System, r operator.Run, follow, details bool) error {
 	if details {
-		p.sayRun(r)
+		whole, err := sys.Run(ctx, r.ID)
+		if err != nil {
+			return err
+		}
+		p.sayRun(whole)
 	}
 	if err := sys.Logs(ctx, r.ID, follow, p.write); err != nil {
 		return err

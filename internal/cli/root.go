@@ -44,7 +44,7 @@ leaves nothing behind.`,
 
 	f := root.PersistentFlags()
 	f.StringVar(&p.flags.config, "config", "", "configuration `file`; see glovebox help config")
-	f.StringVar(&p.flags.driver, "driver", "", "`name` of the driver that makes sandboxes: auto, or one that glovebox doctor lists (GLOVEBOX_DRIVER)")
+	f.StringVar(&p.flags.driver, "driver", "", "`name` of the driver that makes sandboxes: auto, or a name in the list of glovebox doctor (GLOVEBOX_DRIVER)")
 	f.StringVar(&p.flags.requireIsolation, "require-isolation", "", "with `kernel`, refuse sandboxes without their own kernel; default any (GLOVEBOX_REQUIRE_ISOLATION)")
 	f.StringVar(&p.flags.stateDir, "state-dir", "", "`directory` for sandboxes, workspaces, images and logs (GLOVEBOX_STATE_DIR)")
 	f.StringVar(&p.flags.logLevel, "log-level", "", "lowest `level` to log: debug, info, warn or error (GLOVEBOX_LOG_LEVEL)")

@@ -105,8 +105,8 @@ func (p *program) runCommand() *cobra.Command {
 sandbox. The program can read standard input. With -, standard input is the text
 of the program instead.
 
-All arguments after FILE belong to the program, also those that begin with a dash,
-so put the flags of glovebox before FILE.
+All arguments after FILE belong to the program, even if they begin with a dash, so
+put the flags of glovebox before FILE.
 
 With --image and no program, run the entry point of the image in the image's
 working directory. Its arguments come from the image, or are the arguments after

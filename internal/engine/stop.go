@@ -127,7 +127,7 @@ func (b *liveSandbox) destroy(why verdict.Reason) error {
 }
 
 // lost begins to clean up after a box that was found dead, and works out why it
-// died. A box that dies while it starts is left to its maker.
+// died. A box that dies while it starts is left to the code that makes it.
 func (b *liveSandbox) lost() {
 	b.mu.Lock()
 	lives := b.livesLocked()

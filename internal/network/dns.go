@@ -124,7 +124,7 @@ func (g *Gateway) resolve(ctx context.Context, q question) (dnsmessage.RCode, []
 		return dnsmessage.RCodeRefused, nil
 	}
 	if q.name == sandbox.ThisMachine {
-		return thisMachineAnswer(p, q)
+		return g.thisMachineAnswer(p, q)
 	}
 	m := g.host()
 	addrs, left, err := g.names.lookup(ctx, q.name, func(a netip.Addr) sandbox.BlockReason { return p.allowsAddress(a, m) })
@@ -155,9 +155,10 @@ func (g *Gateway) resolve(ctx context.Context, q question) (dnsmessage.RCode, []
 
 // thisMachineAnswer answers a question for the address of [sandbox.ThisMachine],
 // which is for IPv4 only.
-func thisMachineAnswer(p *policy, q question) (dnsmessage.RCode, []dnsmessage.ResourceBody) {
+func (g *Gateway) thisMachineAnswer(p *policy, q question) (dnsmessage.RCode, []dnsmessage.ResourceBody) {
 	switch {
 	case !p.allowsThisMachine(0):
+		g.log.block(sandbox.Connection{Protocol: sandbox.ProtocolDNS, Host: sandbox.ThisMachine, Blocked: sandbox.BlockedHost})
 		return dnsmessage.RCodeNameError, nil
 	case q.q.Type != dnsmessage.TypeA:
 		return dnsmessage.RCodeSuccess, nil

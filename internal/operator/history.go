@@ -29,7 +29,7 @@ type Run struct {
 }
 
 // History returns runs of all principals, newest first. Runs in progress have no
-// verdict.
+// verdict. Programs have at most 1,000 characters; Run returns more.
 func (o *Operator) History(ctx context.Context, q HistoryQuery) ([]Run, error) {
 	if q.SandboxID != "" && !sandbox.ValidID(q.SandboxID) {
 		return nil, sandbox.WithHint(sandbox.Errorf(sandbox.Invalid, "%q is not the ID of a sandbox", q.SandboxID), "glovebox ps lists them")

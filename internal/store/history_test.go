@@ -1,6 +1,7 @@
 package store
 
 import (
+	"strings"
 	"testing"
 	"time"
 
@@ -77,5 +78,38 @@ func TestHistoryMigration(t *testing.T) {
 	list, err := mustOpen(t, dir).History(t.Context(), HistoryFilter{})
 	if err != nil || len(list) != 1 || list[0].ID != "run" || list[0].Program != "" || list[0].Verdict.Code != sandbox.OK {
 		t.Errorf("the history is %+v, %v", list, err)
+	}
+}
+
+// TestHistoryIsBounded lists a run with a long program. The logs that are kept count
+// the program, because it takes room on the disk as they do.
+func TestHistoryIsBounded(t *testing.T) {
+	s := mustOpen(t, t.TempDir())
+	box := Sandbox{Principal: sandbox.Local}
+	box.ID, box.State = "sbx", sandbox.Running
+	if err := s.InsertSandbox(t.Context(), box); err != nil {
+		t.Fatal(err)
+	}
+	program := strings.Repeat("é", 4000)
+	r := Run{Principal: "local", Program: program, ProgramBytes: 8000}
+	r.ID, r.SandboxID, r.Started = "run", "sbx", time.UnixMicro(1)
+	if err := s.InsertRun(t.Context(), r); err != nil {
+		t.Fatal(err)
+	}
+	r.Ended, r.Verdict.Code, r.KeptBytes = time.UnixMicro(2), sandbox.OK, 100
+	if _, err := s.FinishRun(t.Context(), r); err != nil {
+		t.Fatal(err)
+	}
+	if list, err := s.History(t.Context(), HistoryFilter{}); err != nil || len(list) != 1 || list[0].Program != program[:2000] || list[0].ProgramBytes != 8000 {
+		t.Errorf("the history is %+v, %v", list, err)
+	}
+	if list, err := s.RunsEndedBefore(t.Context(), time.UnixMicro(3)); err != nil || len(list) != 1 || list[0].Program != "" {
+		t.Errorf("the ended runs are %+v, %v", list, err)
+	}
+	if list, err := s.KeptLogs(t.Context()); err != nil || len(list) != 1 || list[0].KeptBytes != 8100 {
+		t.Errorf("the kept logs are %+v, %v", list, err)
+	}
+	if got, err := s.Run(t.Context(), "run"); err != nil || got.Program != program {
+		t.Errorf("the run has a program of %d bytes, %v", len(got.Program), err)
 	}
 }

@@ -16,8 +16,12 @@ type HistoryFilter struct {
 	Limit      int
 }
 
+// historySQL reads runs with the first characters of their programs. A list of all
+// runs with whole programs would need too much memory.
+const historySQL = `SELECT ` + runColumns + `, substr(program, 1, 1000) FROM runs`
+
 // History returns the records of the last runs that pass the filter, of all
-// principals, newest first.
+// principals, newest first. Their Program has at most 1,000 characters.
 func (s *Store) History(ctx context.Context, f HistoryFilter) ([]Run, error) {
 	var where []string
 	var args []any
@@ -33,15 +37,15 @@ func (s *Store) History(ctx context.Context, f HistoryFilter) ([]Run, error) {
 	if f.Verdict != "" {
 		where, args = append(where, "verdict = ? AND ended_at != 0"), append(args, f.Verdict)
 	}
-	query := ""
+	query := historySQL
 	if len(where) > 0 {
-		query = " WHERE " + strings.Join(where, " AND ")
+		query += " WHERE " + strings.Join(where, " AND ")
 	}
 	query += " ORDER BY started_at DESC, id DESC"
 	if f.Limit > 0 {
 		query, args = query+" LIMIT ?", append(args, f.Limit)
 	}
-	return s.runs(ctx, query, args...)
+	return s.list(ctx, query, args)
 }
 
 // RecentRuns returns the records of the last n runs of a sandbox, oldest first.

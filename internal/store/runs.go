@@ -22,7 +22,8 @@ type Run struct {
 	// StopRequested means that the run's owner asked for its end.
 	StopRequested bool
 	// Language is the language of the run's code, "" for a command. Program is the
-	// beginning of the code or of the command. ProgramBytes is its full size.
+	// beginning of the code or of the command; lists of runs leave it out.
+	// ProgramBytes is its full size.
 	Language     string
 	Program      string
 	ProgramBytes int64
@@ -39,10 +40,15 @@ const (
 		cpu_ms = ?, peak_memory = ?, stdout_bytes = ?, stderr_bytes = ?, kept_bytes = ?, context = ?, changes = ?, network = ?
 		WHERE id = ? AND ended_at = 0`
 
-	selectRunSQL = `SELECT id, sandbox_id, principal, started_at, timeout, terminal, keeps_stdin, stop_requested,
+	// runColumns are all columns but the program, which a list leaves out.
+	runColumns = `id, sandbox_id, principal, started_at, timeout, terminal, keeps_stdin, stop_requested,
 		ended_at, verdict, cause, next_step, exit_code, cpu_ms, peak_memory, stdout_bytes, stderr_bytes, kept_bytes, context, changes, network,
-		language, program, program_bytes
-		FROM runs`
+		language, program_bytes`
+
+	selectRunSQL = `SELECT ` + runColumns + `, program FROM runs`
+
+	// listRunsSQL reads runs without their programs.
+	listRunsSQL = `SELECT ` + runColumns + `, '' FROM runs`
 )
 
 func scanRun(scan scanFunc) (Run, error) {
@@ -57,7 +63,7 @@ func scanRun(scan scanFunc) (Run, error) {
 	err := scan(&r.ID, &r.SandboxID, &r.Principal, &started, &r.Timeout, &r.Terminal, &r.KeepsStdin, &r.StopRequested,
 		&ended, &r.Verdict.Code, &r.Verdict.Cause, &r.Verdict.NextStep, &exit, &r.Usage.CPUMillis,
 		&r.Usage.PeakMemoryBytes, &r.StdoutBytes, &r.StderrBytes, &r.KeptBytes, &inContext, &changes, &network,
-		&r.Language, &r.Program, &r.ProgramBytes)
+		&r.Language, &r.ProgramBytes, &r.Program)
 	if err == nil && network != "" {
 		err = json.Unmarshal([]byte(network), &r.Network)
 	}
@@ -181,10 +187,11 @@ func (s *Store) RunsEndedBefore(ctx context.Context, t time.Time) ([]Run, error)
 }
 
 // KeptLogs returns the runs that have ended, in the order of their ends. It
-// sets only their identifiers, principal and KeptBytes.
+// sets only their identifiers, principal and KeptBytes, which counts the program in
+// the record, too.
 func (s *Store) KeptLogs(ctx context.Context) ([]Run, error) {
 	var list []Run
-	const query = `SELECT id, sandbox_id, principal, kept_bytes FROM runs WHERE ended_at != 0 ORDER BY ended_at, id`
+	const query = `SELECT id, sandbox_id, principal, kept_bytes + length(CAST(program AS BLOB)) FROM runs WHERE ended_at != 0 ORDER BY ended_at, id`
 	err := collect(ctx, s.read, query, nil, func(scan scanFunc) error {
 		var r Run
 		err := scan(&r.ID, &r.SandboxID, &r.Principal, &r.KeptBytes)
@@ -194,9 +201,14 @@ func (s *Store) KeptLogs(ctx context.Context) ([]Run, error) {
 	return list, sandbox.Wrap(err, "list logs", "")
 }
 
+// runs returns records of runs without their programs.
 func (s *Store) runs(ctx context.Context, where string, args ...any) ([]Run, error) {
+	return s.list(ctx, listRunsSQL+where, args)
+}
+
+func (s *Store) list(ctx context.Context, query string, args []any) ([]Run, error) {
 	var list []Run
-	err := collect(ctx, s.read, selectRunSQL+where, args, func(scan scanFunc) error {
+	err := collect(ctx, s.read, query, args, func(scan scanFunc) error {
 		r, err := scanRun(scan)
 		list = append(list, r)
 		return err

@@ -101,8 +101,8 @@ func (s *StateDir) NetworkDir(ref string) (string, error) {
 	return filepath.Join(s.dir, "networks", ref), nil
 }
 
-// IsShared reports whether a volume of that name is one that boxes share, and that
-// a driver can make again.
+// IsShared reports whether boxes share the volume of that name. A driver can make
+// such a volume again.
 func IsShared(volume string) bool {
 	return strings.HasPrefix(volume, VolumePrefix) && !strings.HasPrefix(volume, workspacesPrefix)
 }

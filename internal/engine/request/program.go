@@ -26,7 +26,9 @@ func Program(req sandbox.RunRequest) (program string, size int64) {
 		program = req.Code
 	}
 	size = int64(len(program))
-	return strings.ToValidUTF8(program[:min(len(program), maxProgram)], "\uFFFD"), size
+	// The replacement of an invalid byte is longer than the byte.
+	program = strings.ToValidUTF8(program[:min(len(program), maxProgram)], "\uFFFD")
+	return strings.ToValidUTF8(program[:min(len(program), maxProgram)], ""), size
 }
 
 // shellWord returns a word as a shell reads it, in quotes if it needs some.

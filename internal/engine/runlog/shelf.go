@@ -90,7 +90,7 @@ func (s *Shelf) hold(rec store.Run) error {
 	ctx, cancel := context.WithTimeout(s.ctx, shelfTimeout)
 	defer cancel()
 	hold, err := s.opts.Pool.Acquire(ctx, fair.Request{
-		Principal: rec.Principal, Units: rec.KeptBytes + recordSize,
+		Principal: rec.Principal, Units: rec.KeptBytes + int64(len(rec.Program)) + recordSize,
 		Evict: func(bool) bool {
 			return s.opts.Work(func() {
 				<-k.ready
