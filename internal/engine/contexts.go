@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	"github.com/glovebox-dev/glovebox/internal/engine/request"
+	"github.com/glovebox-dev/glovebox/internal/engine/run"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
@@ -23,11 +24,11 @@ func (e *Engine) Contexts(ctx context.Context, p sandbox.Principal, sandboxID st
 	defer release()
 	all, err := b.guest.Contexts(ctx)
 	if err != nil {
-		return nil, sandbox.Wrap(b.explain(ctx, err), op, sandboxID)
+		return nil, sandbox.Wrap(b.Explain(ctx, err), op, sandboxID)
 	}
 	list := make([]sandbox.Context, 0, len(all))
 	for _, c := range all {
-		name, ok := splitContextID(c.ID, c.Language)
+		name, ok := run.SplitContextID(c.ID, c.Language)
 		if !ok {
 			continue // the guest's, of a client that spoke to it directly
 		}
@@ -46,7 +47,7 @@ func (e *Engine) RemoveContext(ctx context.Context, p sandbox.Principal, sandbox
 	}
 	runner, err := e.opts.Runners.Find(language)
 	if err == nil && runner.Kernel == "" {
-		err = noContexts(runner)
+		err = run.NoContexts(runner)
 	}
 	if err != nil {
 		return sandbox.Wrap(err, op, "")
@@ -60,10 +61,10 @@ func (e *Engine) RemoveContext(ctx context.Context, p sandbox.Principal, sandbox
 		return sandbox.Wrap(err, op, "")
 	}
 	defer release()
-	err = b.guest.RemoveContext(ctx, contextID(name, runner.Kernel))
+	err = b.guest.RemoveContext(ctx, run.ContextID(name, runner.Kernel))
 	if errors.Is(err, sandbox.NotFound) {
 		err = sandbox.WithHint(sandbox.Errorf(sandbox.NotFound, "context: there is no context %s of %s in the sandbox", name, runner.Language),
 			"one is there from its first run on")
 	}
-	return sandbox.Wrap(b.explain(ctx, err), op, sandboxID)
+	return sandbox.Wrap(b.Explain(ctx, err), op, sandboxID)
 }

@@ -177,7 +177,7 @@ func TestContextOutlivesTheServer(t *testing.T) {
 	req.SandboxID, req.KeepStdin = kept.SandboxID, true
 	r := old.mustStart(t, req)
 	for {
-		if run, _ := old.runs[r.ID].view(); run.Input != nil {
+		if run, _ := old.runs.Find(r.ID).View(); run.Input != nil {
 			break
 		}
 		time.Sleep(5 * time.Millisecond)

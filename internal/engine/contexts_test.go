@@ -9,6 +9,7 @@ import (
 	"testing/synctest"
 	"time"
 
+	"github.com/glovebox-dev/glovebox/internal/engine/run"
 	"github.com/glovebox-dev/glovebox/internal/engine/runlog"
 	"github.com/glovebox-dev/glovebox/internal/guestapi"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
@@ -163,54 +164,6 @@ func TestContextLongEvent(t *testing.T) {
 	})
 }
 
-// TestRoomForLongEvents has a principal hold all the room that it can get: one
-// event of each sandbox, and half of all. Others get room at once.
-func TestRoomForLongEvents(t *testing.T) {
-	e := &Engine{longLines: newLongLines()}
-	box := func(who sandbox.Principal) *run {
-		r := &run{b: &liveSandbox{e: e, longLine: make(chan struct{}, 1)}}
-		r.rec.Principal = who
-		return r
-	}
-	var held []func()
-	take := func(r *run, want bool) {
-		t.Helper()
-		patience := 10 * time.Second
-		if !want {
-			patience = 20 * time.Millisecond
-		}
-		ctx, cancel := context.WithTimeout(t.Context(), patience)
-		defer cancel()
-		give, err := r.roomForLine(ctx)
-		if (err == nil) != want {
-			t.Fatalf("room for %s: %v", r.rec.Principal, err)
-		}
-		if err == nil {
-			held = append(held, give)
-		}
-	}
-	first := box("mallory")
-	take(first, true)
-	take(first, false)
-	second := box("mallory")
-	take(second, true)
-	third := box("mallory")
-	take(third, false)
-	take(box("alice"), true)
-	take(box("bob"), true)
-	held[0]()
-	take(first, false) // the free one is for another principal
-	held[2]()
-	take(first, true)
-	held = []func(){held[1], held[3], held[4]}
-	for _, give := range held {
-		give()
-	}
-	if st := e.longLines.Stats(); st.Used != 0 {
-		t.Errorf("%d are held", st.Used)
-	}
-}
-
 func TestContextStop(t *testing.T) {
 	for script, lost := range map[string]bool{"wait": false, "hang": true} {
 		synctest.Test(t, func(t *testing.T) {
@@ -244,7 +197,7 @@ func TestContextGuestKeepsNoTime(t *testing.T) {
 		b.mu.Unlock()
 		r = e.mustWait(t, r.ID)
 		checkVerdict(t, r, sandbox.Timeout, "")
-		if took := time.Since(begun); took > time.Second+2*interruptGrace+3*backstop {
+		if took := time.Since(begun); took > time.Second+2*run.InterruptGrace+3*run.Backstop {
 			t.Errorf("took %v", took)
 		}
 	})
@@ -256,9 +209,9 @@ func TestContextGuestLiesAboutTurns(t *testing.T) {
 	const timeout = 2 * time.Second
 	maxTimeout := 10 * time.Minute
 	for code, most := range map[string]time.Duration{
-		"recount 500ms": timeout + interruptGrace + 2*backstop,
-		"recount 6s":    timeout + interruptGrace + 2*backstop,
-		"silent":        maxTimeout + timeout + startTimeout + 2*(interruptGrace+backstop) + backstop,
+		"recount 500ms": timeout + run.InterruptGrace + 2*run.Backstop,
+		"recount 6s":    timeout + run.InterruptGrace + 2*run.Backstop,
+		"silent":        maxTimeout + timeout + run.StartTimeout + 2*(run.InterruptGrace+run.Backstop) + run.Backstop,
 	} {
 		t.Run(code, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -38,9 +38,9 @@
 // goroutine takes them while it holds a liveSandbox.mu. A pool asks a sandbox to
 // go without the lock that comes last here.
 //
-// The others are leaves: run.mu, baselineFile.mu, liveSandbox.recording and the
-// locks of package runlog. A goroutine that holds one of them takes no other lock
-// of this package. The store has locks of its own, below all of these.
+// The others are leaves: liveSandbox.recording and the locks of packages run and
+// runlog. A goroutine that holds one of them takes no other lock of this package.
+// The store has locks of its own, below all of these.
 //
 // A method that needs a lock of its receiver held ends in Locked.
 package engine
@@ -57,6 +57,7 @@ import (
 
 	"github.com/glovebox-dev/glovebox/internal/engine/images"
 	"github.com/glovebox-dev/glovebox/internal/engine/mount"
+	"github.com/glovebox-dev/glovebox/internal/engine/run"
 	"github.com/glovebox-dev/glovebox/internal/engine/runlog"
 	"github.com/glovebox-dev/glovebox/internal/engine/verdict"
 	"github.com/glovebox-dev/glovebox/internal/fair"
@@ -105,7 +106,7 @@ func New(opts Options) (*Engine, error) {
 	admission, dismiss := context.WithCancel(context.Background())
 	running, kept := runlog.Pools(opts.LogsSize, opts.LogSize)
 	e := &Engine{
-		runningLogs: running, keptLogs: kept,
+		runningLogs: running, keptLogs: kept, longEvents: run.LongEvents(),
 		opts:      opts,
 		rules:     opts.rules(info),
 		drv:       opts.Driver,
@@ -118,23 +119,23 @@ func New(opts Options) (*Engine, error) {
 		ctx:       ctx,
 		cancel:    cancel,
 		places:    newPlaces(opts),
-		longLines: newLongLines(),
 		admission: admission,
 		dismiss:   dismiss,
 		strays:    map[string]time.Time{},
 		sandboxes: map[string]*liveSandbox{},
-		runs:      map[string]*run{},
 		adopting:  map[string]*adoption{},
 	}
-	e.shelf = runlog.NewShelf(ctx, runlog.ShelfOptions{
-		Root: logs, Pool: kept, Records: opts.Store, Log: opts.Log, Work: e.work, Gone: e.forgetRun,
+	e.runs = run.NewSet(ctx, run.Options{
+		Records: opts.Store, Log: opts.Log, Metrics: opts.Metrics, Now: e.now, Work: e.work, Spawn: e.spawn, Missing: e.missing,
+		Logs: logs, LogSize: opts.LogSize, RunningLogs: running, KeptLogs: kept, LongEvents: e.longEvents,
+		MaxTimeout: opts.MaxRunTimeout, Detached: opts.Detached,
 	})
 	e.images = e.newImages()
 	e.mounts = mount.NewSet(ctx, mount.Options{
 		Keeper: opts.Workspaces, Records: opts.Store, Log: opts.Log, Now: e.now, Work: e.work, Closed: e.isClosed,
 		Quota: opts.WorkspaceQuota, PrincipalQuota: opts.PrincipalQuota, Max: opts.MaxWorkspaces, TTL: opts.WorkspaceTTL,
 		Driver: info.Name, Copied: info.Features.WorkspaceCopied, EndTimeout: opts.endCopyTimeout, Root: logs, States: opts.Detached,
-		EndWait: killTimeout + interruptGrace + endTimeout,
+		EndWait: run.KillTimeout + run.InterruptGrace + run.EndTimeout,
 	})
 	return e, nil
 }
@@ -231,7 +232,7 @@ type Stats struct {
 // Shares returns, for each pool that principals share, the function that
 // returns its statistics.
 func (e *Engine) Shares() []func() fair.Stats {
-	return []func() fair.Stats{e.places.Stats, e.images.Pulls().Stats, e.runningLogs.Stats, e.keptLogs.Stats, e.longLines.Stats}
+	return []func() fair.Stats{e.places.Stats, e.images.Pulls().Stats, e.runningLogs.Stats, e.keptLogs.Stats, e.longEvents.Stats}
 }
 
 // Stats returns the current counts.

@@ -18,6 +18,7 @@ import (
 
 	"github.com/glovebox-dev/glovebox/internal/driver/fake"
 	"github.com/glovebox-dev/glovebox/internal/engine/request"
+	"github.com/glovebox-dev/glovebox/internal/engine/run"
 	"github.com/glovebox-dev/glovebox/internal/engine/runlog"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 	"github.com/glovebox-dev/glovebox/internal/store"
@@ -168,10 +169,10 @@ func TestRuns(t *testing.T) {
 			if r.Verdict.Code != c.want || out.Stdout != c.stdout || out.Stderr != c.stderr {
 				t.Errorf("%+v, stdout %q, stderr %q; want %s, %q, %q", r.Verdict, out.Stdout, out.Stderr, c.want, c.stdout, c.stderr)
 			}
-			if left, _ := filepath.Glob(codeDir + "/" + r.ID + "*"); len(left) != 0 {
+			if left, _ := filepath.Glob(run.CodeDir + "/" + r.ID + "*"); len(left) != 0 {
 				// The clean-up comes after the end that Wait sees.
 				time.Sleep(time.Second)
-				if left, _ := filepath.Glob(codeDir + "/" + r.ID + "*"); len(left) != 0 {
+				if left, _ := filepath.Glob(run.CodeDir + "/" + r.ID + "*"); len(left) != 0 {
 					t.Errorf("code left: %v", left)
 				}
 			}

@@ -29,7 +29,7 @@ func (e *Engine) ReadFile(ctx context.Context, p sandbox.Principal, id, path str
 	}
 	if err := b.copy.In(ctx); err != nil {
 		release()
-		return nil, 0, sandbox.Wrap(b.explain(ctx, err), op, "")
+		return nil, 0, sandbox.Wrap(b.Explain(ctx, err), op, "")
 	}
 	r, size, err = b.guest.Read(ctx, request.Absolute(path), offset, length, guestapi.FileOptions{})
 	if err != nil {
@@ -131,7 +131,7 @@ func (e *Engine) doFile(ctx context.Context, p sandbox.Principal, id, path, op s
 	}
 	defer release()
 	if err := b.copy.In(ctx); err != nil {
-		return sandbox.Wrap(b.explain(ctx, err), op, "")
+		return sandbox.Wrap(b.Explain(ctx, err), op, "")
 	}
 	if err := do(b); err != nil {
 		return sandbox.Wrap(b.fileError(ctx, err, path), op, "")
@@ -160,7 +160,7 @@ func (b *liveSandbox) fileError(ctx context.Context, err error, path string) err
 		return sandbox.WithHint(sandbox.Errorf(sandbox.NotFound, "path: %s is not in the sandbox: %w", excerpt.Quote(path), err),
 			"list the directory to see what is there")
 	case errors.Is(err, sandbox.Unavailable):
-		return b.explain(ctx, err)
+		return b.Explain(ctx, err)
 	}
 	return err
 }

@@ -85,7 +85,7 @@ func (b *liveSandbox) forward(req *http.Request, dir string) (*http.Response, er
 		return nil, upload.Full()
 	}
 	if err != nil {
-		err = b.explain(ctx, err)
+		err = b.Explain(ctx, err)
 		end()
 		return nil, err
 	}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/glovebox-dev/glovebox/internal/driver"
 	"github.com/glovebox-dev/glovebox/internal/engine/guestlink"
+	"github.com/glovebox-dev/glovebox/internal/engine/run"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
@@ -33,7 +34,7 @@ func (g guestBox) Dial(ctx context.Context) (net.Conn, error) {
 // gone stops the sandbox because its box is gone, as err says. It returns the error
 // for a stopped sandbox, or err if the sandbox does not live yet or any more.
 func (b *liveSandbox) gone(err error) error {
-	b.lost()
+	b.Lost()
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if stopped := b.stoppedLocked(); stopped != nil {
@@ -61,10 +62,10 @@ func (e *Engine) Check(ctx context.Context, p sandbox.Principal, id string) (san
 	if b == nil {
 		return withExpiry(rec.Sandbox), nil
 	}
-	probe, cancel := context.WithTimeout(ctx, endTimeout)
+	probe, cancel := context.WithTimeout(ctx, run.EndTimeout)
 	defer cancel()
-	if b.started() && b.dead(probe) {
-		b.lost()
+	if b.started() && b.Dead(probe) {
+		b.Lost()
 	}
 	b.mu.Lock()
 	stopped := b.stoppedLocked()

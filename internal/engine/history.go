@@ -31,17 +31,15 @@ func (e *Engine) Runs(ctx context.Context, p sandbox.Principal, sandboxID string
 	}
 	runs := make([]sandbox.Run, 0, len(recs))
 	for _, rec := range recs {
-		e.mu.Lock()
-		live := e.runs[rec.ID]
-		e.mu.Unlock()
+		live := e.runs.Find(rec.ID)
 		if live == nil {
 			runs = append(runs, rec.Run)
 			continue
 		}
 		// A run that this process has let go of is shown in its last known
 		// state.
-		run, _ := live.view()
-		runs = append(runs, run)
+		shown, _ := live.View()
+		runs = append(runs, shown)
 	}
 	return runs, nil
 }

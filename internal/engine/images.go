@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/glovebox-dev/glovebox/internal/driver"
+	"github.com/glovebox-dev/glovebox/internal/engine/run"
 	"github.com/glovebox-dev/glovebox/internal/interpreter"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
@@ -15,47 +16,47 @@ import (
 // supports. The program is the command of the image's labels, or its entry
 // point, which reads the code from standard input. ok is false if there is no
 // such image.
-func (e *Engine) entryProgram(ctx context.Context, p sandbox.Principal, req *sandbox.RunRequest) (_ program, ok bool, err error) {
+func (e *Engine) entryProgram(ctx context.Context, p sandbox.Principal, req *sandbox.RunRequest) (_ run.Program, ok bool, err error) {
 	k, err := driver.Images(e.drv)
 	if err != nil || req.Code == "" || req.Language == "" || req.Context != "" && (req.Context != sandbox.DefaultContext || req.Restart) {
-		return program{}, false, nil
+		return run.Program{}, false, nil
 	}
 	language := strings.ToLower(req.Language)
 	name := req.New.Image
 	if req.SandboxID != "" {
 		b, err := e.usable(ctx, p, req.SandboxID)
 		if err != nil {
-			return program{}, false, err
+			return run.Program{}, false, err
 		}
 		name = cmp.Or(b.image, b.rec.Image) // the exact image of the box, where it is known
 	} else if name != "" {
 		if name, err = e.images.Prepare(ctx, p, name, req.New.Progress); err != nil {
-			return program{}, false, err
+			return run.Program{}, false, err
 		}
 	} else if found, ok := e.images.Runner(ctx, p, language); ok {
 		name, req.New.Image = found.ID, found.Name
 	}
 	if name == "" || name == sandbox.ImageHost {
-		return program{}, false, nil
+		return run.Program{}, false, nil
 	}
 	i, err := k.Image(ctx, name) // a list has fewer details
 	if err != nil {
-		return program{}, false, nil
+		return run.Program{}, false, nil
 	}
 	l := interpreter.ReadLabels(i.Config.Labels)
 	if !l.Has(language) {
-		return program{}, false, nil
+		return run.Program{}, false, nil
 	}
-	prog := program{argv: slices.Concat(i.Config.Entrypoint, i.Config.Cmd)}
+	prog := run.Program{Argv: slices.Concat(i.Config.Entrypoint, i.Config.Cmd)}
 	if len(l.Entry) > 0 {
-		prog.argv = l.Entry
+		prog.Argv = l.Entry
 	}
 	if r, ok := l.Own(); ok {
-		prog = program{runner: &r}
-	} else if len(prog.argv) == 0 || req.Stdin != nil {
-		return program{}, false, nil
+		prog = run.Program{Runner: &r}
+	} else if len(prog.Argv) == 0 || req.Stdin != nil {
+		return run.Program{}, false, nil
 	} else {
-		prog.argv = slices.Concat(prog.argv, req.Args)
+		prog.Argv = slices.Concat(prog.Argv, req.Args)
 		req.Stdin, req.Code, req.KeepStdin = []byte(req.Code), "", false
 	}
 	return prog, true, nil

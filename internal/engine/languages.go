@@ -37,7 +37,7 @@ func (e *Engine) Languages(ctx context.Context, p sandbox.Principal, sandboxID s
 	defer release()
 	list, err := b.languages(ctx)
 	if err != nil {
-		return nil, "", sandbox.Wrap(b.explain(ctx, err), op, b.id)
+		return nil, "", sandbox.Wrap(b.Explain(ctx, err), op, b.id)
 	}
 	return b.withImages(ctx, list), b.id, nil
 }

@@ -34,7 +34,7 @@ func (e *Engine) Layer(ctx context.Context, p sandbox.Principal, id string) (io.
 	r, err := b.guest.Layer(ctx)
 	if err != nil {
 		release()
-		return nil, sandbox.Wrap(b.explain(ctx, err), op, "")
+		return nil, sandbox.Wrap(b.Explain(ctx, err), op, "")
 	}
 	return &heldReader{r, release}, nil
 }

@@ -14,6 +14,7 @@ import (
 
 	"github.com/glovebox-dev/glovebox/internal/driver"
 	"github.com/glovebox-dev/glovebox/internal/engine/request"
+	"github.com/glovebox-dev/glovebox/internal/engine/run"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
@@ -200,7 +201,7 @@ func TestTimeout(t *testing.T) {
 		time.Sleep(time.Second)
 		got = e.mustWait(t, r.ID)
 		checkVerdict(t, got, sandbox.Timeout, "3s")
-		if took := time.Since(begun); took > 3*time.Second+killTimeout+endTimeout {
+		if took := time.Since(begun); took > 3*time.Second+run.KillTimeout+run.EndTimeout {
 			t.Errorf("took %v", took)
 		}
 		synctest.Wait()
@@ -223,7 +224,7 @@ func TestStuckGuestKeepsNoRun(t *testing.T) {
 		b.deaf, b.stuck = true, true
 		b.mu.Unlock()
 		checkVerdict(t, e.mustWait(t, r.ID), sandbox.Timeout, "3s")
-		if took := time.Since(begun); took > 3*time.Second+killTimeout+endTimeout {
+		if took := time.Since(begun); took > 3*time.Second+run.KillTimeout+run.EndTimeout {
 			t.Errorf("took %v", took)
 		}
 		if refs := w.refs(); len(refs) != 0 {

@@ -9,7 +9,6 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/engine/mount"
 	"github.com/glovebox-dev/glovebox/internal/engine/request"
 	"github.com/glovebox-dev/glovebox/internal/engine/runlog"
-	"github.com/glovebox-dev/glovebox/internal/guestapi"
 	"github.com/glovebox-dev/glovebox/internal/interpreter"
 	"github.com/glovebox-dev/glovebox/internal/metrics"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
@@ -122,16 +121,6 @@ const (
 	// than a sandbox takes to stop, with the last copy of its workspace.
 	closeTimeout = mount.EndTimeout + 3*destroyTimeout
 
-	// killTimeout is how long the guest has to end a run's process tree.
-	// endTimeout is how long the end event may take after that. A guest that
-	// misses both is broken, and its sandbox is destroyed.
-	killTimeout = 10 * time.Second
-	endTimeout  = 5 * time.Second
-
-	// backstop is added to a run's timeout for the guest's own timer. That
-	// timer matters only when no server process is left to keep the timeout.
-	backstop = 5 * time.Second
-
 	// pollEvery is the polling interval for a run of another process.
 	pollEvery = 100 * time.Millisecond
 )
@@ -188,11 +177,3 @@ func (o Options) rules(info driver.Info) request.Rules {
 		RunTimeout: o.RunTimeout, MaxRunTimeout: o.MaxRunTimeout,
 	}
 }
-
-// interruptGrace is how long an interrupted run in a context has to end by
-// itself before its interpreter is killed.
-const interruptGrace = guestapi.DefaultGrace
-
-// startTimeout bounds the opening of a run in its guest, until the program has
-// begun.
-const startTimeout = 30 * time.Second

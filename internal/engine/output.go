@@ -72,10 +72,10 @@ func (e *Engine) Follow(ctx context.Context, p sandbox.Principal, runID string, 
 		return sandbox.Wrap(err, op, "")
 	}
 	if r.live != nil {
-		if err := r.live.log.Follow(ctx, f); err != nil {
+		if err := r.live.Follow(ctx, f); err != nil {
 			return followError(err, runID)
 		}
-		_, err := r.live.wait(ctx)
+		_, err := r.live.Wait(ctx)
 		return followError(err, runID)
 	}
 	// The run belongs to another process, or ended long ago. Read the files,

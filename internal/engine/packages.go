@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/glovebox-dev/glovebox/internal/engine/request"
+	"github.com/glovebox-dev/glovebox/internal/engine/run"
 	"github.com/glovebox-dev/glovebox/internal/interpreter"
 	"github.com/glovebox-dev/glovebox/internal/language"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
@@ -61,7 +62,7 @@ func (e *Engine) Install(ctx context.Context, p sandbox.Principal, req sandbox.P
 			Env:       installer.Environ(index),
 			Timeout:   req.Timeout,
 		})
-		if !errors.Is(err, errNoProgram) {
+		if !errors.Is(err, run.ErrNoProgram) {
 			return r, err
 		}
 	}

@@ -66,7 +66,7 @@ func (b *liveSandbox) dialPort(ctx context.Context, port int) (net.Conn, error) 
 		err = ctx.Err()
 	}
 	if err != nil {
-		err = b.explain(ctx, err)
+		err = b.Explain(ctx, err)
 		end()
 		if errors.Is(err, sandbox.Unavailable) && sandbox.HintOf(err) == "" {
 			err = sandbox.WithHint(err, "start the program that is to listen there, at 127.0.0.1 or 0.0.0.0, and let it run")

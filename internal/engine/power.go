@@ -91,7 +91,7 @@ func (b *liveSandbox) sleep() {
 	paused, err := driver.Pause(ctx, b.drv)
 	switch {
 	case driver.IsGone(err):
-		b.lost()
+		b.Lost()
 	case err != nil:
 		b.e.log.Warn("pause sandbox", "sandbox", b.id, "error", err)
 	default:

@@ -7,6 +7,7 @@ import (
 
 	"github.com/glovebox-dev/glovebox/internal/driver"
 	"github.com/glovebox-dev/glovebox/internal/engine/request"
+	"github.com/glovebox-dev/glovebox/internal/engine/run"
 	"github.com/glovebox-dev/glovebox/internal/engine/runlog"
 	"github.com/glovebox-dev/glovebox/internal/engine/verdict"
 	"github.com/glovebox-dev/glovebox/internal/guestapi"
@@ -19,12 +20,12 @@ import (
 type runView struct {
 	e    *Engine
 	rec  store.Run
-	live *run
+	live *run.Run
 }
 
 func (v runView) files() runlog.Files {
 	if v.live != nil {
-		return v.live.files()
+		return v.live.Files()
 	}
 	return runlog.FilesOf(v.e.logs, v.rec.SandboxID, v.rec.ID)
 }
@@ -34,7 +35,7 @@ func (v runView) source() runlog.Source { return runlog.Source{Files: v.files(),
 
 func (v runView) extents() ([runlog.Streams]runlog.Extent, error) {
 	if v.live != nil {
-		return v.live.log.Extents(), nil
+		return v.live.Extents(), nil
 	}
 	xs, err := v.files().Extents()
 	if err != nil || v.rec.Status != sandbox.RunFinished {
@@ -59,12 +60,10 @@ func (e *Engine) findRun(ctx context.Context, p sandbox.Principal, id string) (r
 		return runView{}, request.NoRun(id)
 	}
 	for range 2 {
-		e.mu.Lock()
-		r := e.runs[id]
-		e.mu.Unlock()
-		e.shelf.Touch(id)
+		r := e.runs.Find(id)
+		e.runs.Touch(id)
 		if r != nil {
-			if r.rec.Principal != p { // never changed
+			if r.Principal() != p {
 				return runView{}, request.NoRun(id)
 			}
 			return runView{e: e, live: r}, nil
@@ -119,7 +118,7 @@ func (e *Engine) Wait(ctx context.Context, p sandbox.Principal, runID string) (s
 			return sandbox.Run{}, sandbox.Wrap(err, op, "")
 		}
 		if v.live != nil {
-			r, err := v.live.wait(ctx)
+			r, err := v.live.Wait(ctx)
 			if err != nil && ctx.Err() == nil {
 				err = sandbox.Wrap(err, op, runID)
 			}
@@ -149,7 +148,7 @@ func (e *Engine) StopRun(ctx context.Context, p sandbox.Principal, runID string)
 	}
 	switch {
 	case v.live != nil:
-		if !e.spawn(func() { v.live.kill(verdict.FateCancelled, nil) }) {
+		if !e.spawn(func() { v.live.Kill(verdict.FateCancelled, nil) }) {
 			return sandbox.Run{}, sandbox.Wrap(request.Closed(), op, runID)
 		}
 	case v.rec.Status == sandbox.RunFinished:
@@ -186,7 +185,7 @@ func (e *Engine) stopOthersRun(ctx context.Context, rec store.Run) error {
 	g := e.opts.dialGuest(handle)
 	defer g.Close()
 	if rec.Context != nil {
-		err = g.InterruptExecution(ctx, rec.ID, &guestapi.InterruptRequest{GraceMillis: interruptGrace.Milliseconds()})
+		err = g.InterruptExecution(ctx, rec.ID, &guestapi.InterruptRequest{GraceMillis: run.InterruptGrace.Milliseconds()})
 	} else {
 		err = g.Signal(ctx, guestapi.ProcessSelector{Tag: rec.ID}, guestapi.SIGKILL)
 	}
@@ -209,27 +208,11 @@ func (e *Engine) SendInput(ctx context.Context, p sandbox.Principal, runID strin
 	if err != nil {
 		return sandbox.Wrap(err, op, "")
 	}
-	if !r.rec.KeepsStdin {
+	if !r.KeepsStdin() {
 		return sandbox.Wrap(sandbox.WithHint(sandbox.Errorf(sandbox.Conflict, "run_id: the input of run %s is closed", runID),
 			"start the run so that its input stays open"), op, "")
 	}
-	return sandbox.Wrap(r.inputError(ctx, r.sendInput(ctx, data, eof)), op, runID)
-}
-
-// inputError explains an error of the guest about a run's input.
-func (r *run) inputError(ctx context.Context, err error) error {
-	switch {
-	case err == nil:
-		return nil
-	case errors.Is(err, sandbox.NotFound):
-		return errFinished(r.rec.ID)
-	default:
-		return r.b.explain(ctx, err)
-	}
-}
-
-func errFinished(runID string) error {
-	return sandbox.Errorf(sandbox.Conflict, "run_id: run %s has finished", runID)
+	return sandbox.Wrap(r.SendInput(ctx, data, eof), op, runID)
 }
 
 // Resize sets the size of a run's terminal.
@@ -242,29 +225,28 @@ func (e *Engine) Resize(ctx context.Context, p sandbox.Principal, runID string, 
 	if err != nil {
 		return sandbox.Wrap(err, op, "")
 	}
-	if !r.rec.Terminal {
+	if !r.HasTerminal() {
 		return sandbox.Wrap(sandbox.Errorf(sandbox.Conflict, "run_id: run %s has no terminal", runID), op, "")
 	}
-	err = r.b.guest.Resize(ctx, r.selector(), guestapi.PTYSize{Cols: uint32(size.Cols), Rows: uint32(size.Rows)})
-	return sandbox.Wrap(r.inputError(ctx, err), op, runID)
+	return sandbox.Wrap(r.Resize(ctx, size), op, runID)
 }
 
 // openRun returns a run in progress in this process.
-func (e *Engine) openRun(ctx context.Context, p sandbox.Principal, id string) (*run, error) {
+func (e *Engine) openRun(ctx context.Context, p sandbox.Principal, id string) (*run.Run, error) {
 	v, err := e.findRun(ctx, p, id)
 	if err != nil {
 		return nil, err
 	}
 	if v.live != nil {
 		select {
-		case <-v.live.done:
-			return nil, errFinished(id)
+		case <-v.live.Done():
+			return nil, run.Finished(id)
 		default:
 			return v.live, nil
 		}
 	}
 	if v.rec.Status == sandbox.RunFinished {
-		return nil, errFinished(id)
+		return nil, run.Finished(id)
 	}
 	return nil, sandbox.WithHint(sandbox.Errorf(sandbox.Conflict, "run_id: run %s belongs to another process", id),
 		"use it through the server that started it; here it can be stopped, and its output read")

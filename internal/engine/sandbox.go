@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/glovebox-dev/glovebox/internal/engine/request"
+	"github.com/glovebox-dev/glovebox/internal/engine/run"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 	"github.com/glovebox-dev/glovebox/internal/store"
 )
@@ -98,11 +99,9 @@ func (e *Engine) newLive(rec store.Sandbox) *liveSandbox {
 		e: e, id: rec.ID, rec: rec, uses: 1,
 		ready:     make(chan struct{}),
 		cancel:    func() {},
-		runs:      map[string]*run{},
+		runs:      map[string]*run.Run{},
 		forwards:  map[*forward]struct{}{},
 		networked: rec.Network != sandbox.NetworkNone && rec.Network != "",
-		variants:  map[string]int{},
-		longLine:  make(chan struct{}, 1),
 	}
 }
 
@@ -125,6 +124,7 @@ func (b *liveSandbox) moveLocked(next sandboxState) bool {
 
 // begin ends the start of the sandbox: from here on it can be used.
 func (b *liveSandbox) begin() {
+	b.ofRuns = b.newOfRuns()
 	b.mu.Lock()
 	b.since = b.e.now()
 	switch {
@@ -172,13 +172,6 @@ func (b *liveSandbox) refuseLocked() error {
 		return request.Closed()
 	}
 	return nil
-}
-
-// stops reports whether the sandbox stops or has stopped.
-func (b *liveSandbox) stops() bool {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.why != nil
 }
 
 // endHibernationLocked makes a hibernated box a running one, and reports whether it

@@ -58,14 +58,3 @@ func (b *liveSandbox) endCopy(ctx context.Context, why verdict.Reason) verdict.R
 	}
 	return why
 }
-
-// EndFull begins to end the run because of its full workspace. A run that is
-// still beginning is left to a later call.
-func (r *run) EndFull(why error) {
-	r.mu.Lock()
-	ends := (r.state == going || r.state == leaving) && r.fate == verdict.FateNone
-	r.mu.Unlock()
-	if ends {
-		r.b.e.work(func() { r.kill(verdict.FateDiskFull, why) })
-	}
-}

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/glovebox-dev/glovebox/internal/driver"
+	"github.com/glovebox-dev/glovebox/internal/engine/run"
 	"github.com/glovebox-dev/glovebox/internal/engine/verdict"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
@@ -24,7 +25,7 @@ func TestStartTimeout(t *testing.T) {
 		if sandbox.KindOf(err) != sandbox.Unavailable || !strings.Contains(err.Error(), "did not start the program within 30s") {
 			t.Errorf("error is %v", err)
 		}
-		if took := time.Since(begun); took < startTimeout || took > startTimeout+time.Second {
+		if took := time.Since(begun); took < run.StartTimeout || took > run.StartTimeout+time.Second {
 			t.Errorf("it took %v", took)
 		}
 		r := e.mustStart(t, sandbox.RunRequest{SandboxID: s.ID, Argv: []string{"sleep", "45s"}, Timeout: time.Minute})

@@ -12,16 +12,14 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/engine/images"
 	"github.com/glovebox-dev/glovebox/internal/engine/mount"
 	"github.com/glovebox-dev/glovebox/internal/engine/request"
-	"github.com/glovebox-dev/glovebox/internal/engine/runlog"
+	"github.com/glovebox-dev/glovebox/internal/engine/run"
 	"github.com/glovebox-dev/glovebox/internal/engine/verdict"
 	"github.com/glovebox-dev/glovebox/internal/fair"
-	"github.com/glovebox-dev/glovebox/internal/guestapi"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 	"github.com/glovebox-dev/glovebox/internal/store"
-	"github.com/glovebox-dev/glovebox/internal/trace"
 )
 
-// The state of an engine: its sandboxes, and their runs.
+// The state of an engine, and of its sandboxes.
 
 // An Engine makes and supervises sandboxes.
 type Engine struct {
@@ -30,8 +28,8 @@ type Engine struct {
 	drv   driver.Driver
 	// runningLogs and keptLogs share the space for logs.
 	runningLogs, keptLogs *fair.Pool
-	shelf                 *runlog.Shelf // of keptLogs
 	mounts                *mount.Set
+	runs                  *run.Set
 	images                *images.Images
 	name                  string          // of drv
 	features              driver.Features // of drv
@@ -48,10 +46,10 @@ type Engine struct {
 
 	// places are for boxes. admission ends when Close begins: from then on no
 	// box gets a place.
-	places    *fair.Pool
-	longLines *fair.Pool      // long events in memory
-	admission context.Context //nolint:containedctx // the end of waiting, not a caller's
-	dismiss   context.CancelFunc
+	places     *fair.Pool
+	longEvents *fair.Pool      // long events in memory
+	admission  context.Context //nolint:containedctx // the end of waiting, not a caller's
+	dismiss    context.CancelFunc
 
 	sweeping sync.Mutex
 	strays   map[string]time.Time // guarded by sweeping: see sweepStrays
@@ -60,8 +58,6 @@ type Engine struct {
 	closed    bool                    // nothing new begins
 	over      bool                    // Close waits only for background; no new work begins
 	sandboxes map[string]*liveSandbox // by sandbox ID: the live sandboxes of this process, until they are gone
-	runs      map[string]*run         // by run ID: runs in progress here, and the last few that ended
-	finished  []string                // IDs of the runs that ended, oldest first
 	adopting  map[string]*adoption
 	fileBase  string // URL of the server that serves files of workspaces
 }
@@ -82,18 +78,19 @@ type liveSandbox struct {
 	cancel context.CancelFunc // ends its creation
 
 	// Set before ready is closed, never changed after.
-	drv   driver.Box
-	guest guestlink.Guest
-	mount *mount.Mount // nil without a workspace
-	copy  *mount.Copy  // nil unless the box has a copy of the workspace
-	since time.Time    // when it was ready
+	drv    driver.Box
+	guest  guestlink.Guest
+	mount  *mount.Mount // nil without a workspace
+	copy   *mount.Copy  // nil unless the box has a copy of the workspace
+	since  time.Time    // when it was ready
+	ofRuns *run.Sandbox // the sandbox as its runs use it
 
 	mu       sync.Mutex
 	state    sandboxState
 	rec      store.Sandbox
-	uses     int // uses that keep it awake
-	stays    int // number of StayAwake calls in force; they are no uses
-	runs     map[string]*run
+	uses     int                 // uses that keep it awake
+	stays    int                 // number of StayAwake calls in force; they are no uses
+	runs     map[string]*run.Run // in progress, by their IDs
 	forwards map[*forward]struct{}
 	ports    int             // number of forwards that are connections to ports
 	why      *verdict.Reason // why it stops; nil if it does not
@@ -103,14 +100,11 @@ type liveSandbox struct {
 	place    *fair.Hold      // among the boxes of this process
 	dirty    bool            // rec.Used is newer than the store's
 	kills    int             // memory kills counted so far
-	variants map[string]int
 
 	networked      bool       // it has a network, even if its policy changed since; never changed
 	recording      sync.Mutex // held while the record of its connections is updated
 	recordRead     bool       // guarded by recording: lastConnection was read from the store
 	lastConnection int64      // likewise
-
-	longLine chan struct{} // has a value while a long event of a run is in memory
 
 	power  sync.Mutex // held while it is paused or resumed
 	paused bool       // guarded by power
@@ -151,67 +145,6 @@ type adoption struct {
 	done chan struct{}
 	b    *liveSandbox
 	err  error
-}
-
-// A run is in progress in a box of this process, or ended a moment ago. Its
-// pump reads the events of its process, and only the pump finishes it.
-type run struct {
-	b       *liveSandbox
-	input   bool // the program has an input
-	log     *runlog.Log
-	room    *runlog.Room    // of the log and the results
-	codeDir string          // directory of its code, to be removed; "" if there is none
-	plain   bool            // a shell command that runs without a shell
-	x       *execution      // nil unless the run is in a context
-	results *runlog.Results // results of a run in a context, and pictures of any run
-
-	ctx     context.Context // of its stream
-	cancel  context.CancelFunc
-	release func() // its use of the box
-
-	span, going *trace.Active // of the whole run, and of its program
-	language    string        // of its runner; noLanguage for a command
-
-	workspace *mount.Baseline // nil without a workspace
-	keeper    baselineFile    // keeps workspace for the next process
-
-	baseline chan struct{} // closed when before and counted are set
-	before   driver.Incidents
-	counted  bool
-
-	reached       []sandbox.Destination // hosts that the sandbox reached before the run began
-	countsReached bool
-
-	done chan struct{} // closed when the run has finished, or is let go
-
-	mu       sync.Mutex
-	rec      store.Run // its identity and request never change
-	state    runState
-	deadline *time.Timer
-	fate     verdict.Fate
-	broken   error
-}
-
-// An execution is the additional state of a run in a context. The guest keeps
-// the run by its identifier. It queues the run and interrupts it when its time
-// is over. The run continues there when this process ends.
-type execution struct {
-	late string // source of the last output written, if that was late output; else ""
-
-	// Guarded by the run's mu.
-	began bool // its turn has come
-	waits *sandbox.InputRequest
-	fail  *sandbox.RunError
-	end   *guestapi.ExecutionEnd
-}
-
-// A baselineFile is the state of saving a run's baseline.
-type baselineFile struct {
-	timer *time.Timer // nil for a run that cannot outlive the process
-
-	mu   sync.Mutex
-	kept bool
-	over bool // the run has ended
 }
 
 // isClosed reports whether Close has begun.
@@ -268,37 +201,6 @@ func newPlaces(o Options) *fair.Pool {
 	})
 }
 
-// maxLongLines is how many events of more than a MiB may be in memory at once. Each
-// takes a few times its size, of at most 40 MiB, until its result is kept.
-const maxLongLines = 4
-
-func newLongLines() *fair.Pool {
-	return fair.New(fair.Options{Name: "long events of runs", Total: maxLongLines})
-}
-
-// keepFinished is how many finished runs stay in memory: most questions about a
-// run come right after its end.
-const keepFinished = 64
-
-// retire keeps a finished run in memory until keepFinished later ones have
-// ended.
-func (e *Engine) retire(id string) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	e.finished = append(e.finished, id)
-	if len(e.finished) > keepFinished {
-		delete(e.runs, e.finished[0])
-		e.finished = e.finished[1:]
-	}
-}
-
-// forgetRun forgets a finished run whose log was removed.
-func (e *Engine) forgetRun(id string) {
-	e.mu.Lock()
-	defer e.mu.Unlock()
-	delete(e.runs, id)
-}
-
 // missing returns the error for a language that an image lacks. The host image
 // of a remote driver is not this machine's system, so its hint is another.
 func (e *Engine) missing(image string, from func(image string) error) error {
@@ -308,6 +210,3 @@ func (e *Engine) missing(image string, from func(image string) error) error {
 	}
 	return err
 }
-
-// files names the files of the run.
-func (r *run) files() runlog.Files { return runlog.FilesOf(r.b.e.logs, r.b.id, r.rec.ID) }

@@ -35,28 +35,6 @@ func TestSandboxMoves(t *testing.T) {
 	}
 }
 
-// TestRunMoves tries every move of a run from every state.
-func TestRunMoves(t *testing.T) {
-	may := map[[2]runState]bool{
-		{beginning, going}: true, {beginning, leaving}: true, {beginning, dropped}: true,
-		{going, leaving}: true, {going, finished}: true,
-		{leaving, finished}: true, {leaving, left}: true, {leaving, dropped}: true,
-	}
-	for from := beginning; from <= dropped; from++ {
-		for to := beginning; to <= dropped; to++ {
-			e, said := quietEngine()
-			r := &run{b: e.newLive(store.Sandbox{}), state: from}
-			moved := r.moveLocked(to)
-			if want := may[[2]runState{from, to}]; moved != want || (r.state == to) != (want || from == to) || (said.Len() > 0) == want {
-				t.Errorf("from %s to %s: %t, and it is %s: %s", from, to, moved, r.state, said)
-			}
-			if moved && (to == finished) != (r.rec.Status == sandbox.RunFinished) {
-				t.Errorf("the record of a run that is %s says %s", to, r.rec.Status)
-			}
-		}
-	}
-}
-
 // quietEngine returns an engine that only logs, and its log.
 func quietEngine() (*Engine, *bytes.Buffer) {
 	said := new(bytes.Buffer)

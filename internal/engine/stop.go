@@ -8,6 +8,7 @@ import (
 
 	"github.com/glovebox-dev/glovebox/internal/driver"
 	"github.com/glovebox-dev/glovebox/internal/engine/request"
+	"github.com/glovebox-dev/glovebox/internal/engine/run"
 	"github.com/glovebox-dev/glovebox/internal/engine/verdict"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
@@ -90,15 +91,15 @@ func (b *liveSandbox) destroy(why verdict.Reason) error {
 	noteErr := b.e.store.StoppingSandbox(ctx, b.id, why.Cause)
 
 	b.mu.Lock()
-	runs := make([]*run, 0, len(b.runs))
+	runs := make([]*run.Run, 0, len(b.runs))
 	for _, r := range b.runs {
 		runs = append(runs, r)
 	}
 	b.mu.Unlock()
 	for _, r := range runs {
-		r.log.Hurry()
+		r.Hurry()
 	}
-	b.readTraffic(ctx)
+	b.ReadTraffic(ctx)
 	if b.copy != nil {
 		why = b.endCopy(context.WithoutCancel(ctx), why)
 		ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), destroyTimeout)
@@ -111,7 +112,7 @@ func (b *liveSandbox) destroy(why verdict.Reason) error {
 		b.copy.End()
 	}
 	b.guest.Close()
-	if !endWithin(destroyTimeout, runs) { // their streams have ended
+	if !run.EndWithin(destroyTimeout, runs) { // their streams have ended
 		b.e.log.Error("runs of a sandbox that is gone do not end", "sandbox", b.id)
 	}
 	ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), cleanupTimeout)
@@ -126,9 +127,9 @@ func (b *liveSandbox) destroy(why verdict.Reason) error {
 	return nil
 }
 
-// lost begins to clean up after a box that was found dead, and works out why it
+// Lost begins to clean up after a box that was found dead, and works out why it
 // died. A box that dies while it starts is left to the code that makes it.
-func (b *liveSandbox) lost() {
+func (b *liveSandbox) Lost() {
 	b.mu.Lock()
 	lives := b.livesLocked()
 	kills := b.kills
@@ -157,8 +158,8 @@ func (b *liveSandbox) lost() {
 	b.beginStop(why)
 }
 
-// dead reports whether the box's guest is certainly gone.
-func (b *liveSandbox) dead(ctx context.Context) bool {
+// Dead reports whether the box's guest is certainly gone.
+func (b *liveSandbox) Dead(ctx context.Context) bool {
 	if in, ok, err := driver.ReadIncidents(ctx, b.drv); ok || driver.IsGone(err) {
 		return !in.Alive
 	}
@@ -180,17 +181,17 @@ func (b *liveSandbox) letGo(ctx context.Context) error {
 	b.moveLocked(released)
 	b.rest.stop()
 	b.lease.stop()
-	runs := make([]*run, 0, len(b.runs))
+	runs := make([]*run.Run, 0, len(b.runs))
 	for _, r := range b.runs {
 		runs = append(runs, r)
 	}
 	b.mu.Unlock()
 	for _, r := range runs {
-		r.letGo()
+		r.LetGo()
 	}
-	if !endWithin(endTimeout, runs) {
+	if !run.EndWithin(run.EndTimeout, runs) {
 		b.guest.Close() // which ends their streams
-		if !endWithin(endTimeout, runs) {
+		if !run.EndWithin(run.EndTimeout, runs) {
 			b.e.log.Error("runs of a sandbox do not end their streams", "sandbox", b.id)
 		}
 	}

@@ -152,7 +152,7 @@ func (e *Engine) sweepOwn(ctx context.Context, rec store.Sandbox, refs []string,
 		// Another process began to stop it, and may have died before the end.
 		return b.Stop(ctx, verdict.Reason{Cause: rec.StopCause, Code: sandbox.Cancelled})
 	case !slices.Contains(refs, rec.Ref):
-		b.lost()
+		b.Lost()
 	}
 	return nil
 }
@@ -168,7 +168,7 @@ func (e *Engine) sweepHandles(recs []store.Sandbox, begun time.Time) {
 	for _, b := range live {
 		isThis := func(rec store.Sandbox) bool { return rec.ID == b.id }
 		if b.started() && b.since.Before(begun) && !slices.ContainsFunc(recs, isThis) {
-			b.lost()
+			b.Lost()
 		}
 	}
 }
@@ -246,7 +246,7 @@ func (e *Engine) sweepOld(ctx context.Context) error {
 	for _, r := range runs {
 		errs = append(errs, runlog.FilesOf(e.logs, r.SandboxID, r.ID).Remove(), e.store.DeleteRun(ctx, r.ID))
 	}
-	errs = append(errs, e.shelf.Sweep(ctx), e.store.ForgetConnections(ctx, maxRecorded))
+	errs = append(errs, e.runs.SweepLogs(ctx), e.store.ForgetConnections(ctx, maxRecorded))
 	ids, err := e.store.SandboxesEndedBefore(ctx, before)
 	errs = append(errs, err)
 	for _, id := range ids {

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/glovebox-dev/glovebox/internal/driver"
+	"github.com/glovebox-dev/glovebox/internal/engine/run"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 	"github.com/glovebox-dev/glovebox/internal/store"
 )
@@ -166,7 +167,7 @@ func TestAdoption(t *testing.T) {
 				checkVerdict(t, e.mustWait(t, long.ID), sandbox.OK, "")
 				got := e.mustWait(t, over.ID)
 				checkVerdict(t, got, sandbox.Timeout, "30s")
-				if took := got.Ended.Sub(got.Started); took < 30*time.Second || took > 30*time.Second+backstop {
+				if took := got.Ended.Sub(got.Started); took < 30*time.Second || took > 30*time.Second+run.Backstop {
 					t.Errorf("timed out after %v", took)
 				}
 				r := e.mustStart(t, sandbox.RunRequest{SandboxID: s.ID, Argv: []string{"cat"}, KeepStdin: true})

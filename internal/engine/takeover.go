@@ -8,6 +8,7 @@ import (
 
 	"github.com/glovebox-dev/glovebox/internal/driver"
 	"github.com/glovebox-dev/glovebox/internal/engine/request"
+	"github.com/glovebox-dev/glovebox/internal/engine/run"
 	"github.com/glovebox-dev/glovebox/internal/fair"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 	"github.com/glovebox-dev/glovebox/internal/store"
@@ -64,7 +65,7 @@ func (e *Engine) busy(ctx context.Context, rec store.Sandbox) (bool, error) {
 	}
 	now := e.now()
 	return slices.ContainsFunc(runs, func(r store.Run) bool {
-		return now.Before(r.Started.Add(r.Timeout + backstop))
+		return now.Before(r.Started.Add(r.Timeout + run.Backstop))
 	}), nil
 }
 

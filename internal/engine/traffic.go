@@ -16,9 +16,9 @@ const maxRecorded = 100_000
 // trafficTimeout bounds a request for a sandbox's traffic.
 const trafficTimeout = 5 * time.Second
 
-// readTraffic returns the counts of the box's network, and updates the record
+// ReadTraffic returns the counts of the box's network, and updates the record
 // of its connections. ok is false if there are no counts.
-func (b *liveSandbox) readTraffic(ctx context.Context) (_ []sandbox.Destination, ok bool) {
+func (b *liveSandbox) ReadTraffic(ctx context.Context) (_ []sandbox.Destination, ok bool) {
 	if !b.networked {
 		return nil, false
 	}
@@ -63,77 +63,12 @@ func (b *liveSandbox) readTraffic(ctx context.Context) (_ []sandbox.Destination,
 	return t.Destinations, true
 }
 
-// policy returns the present network policy of the box.
-func (b *liveSandbox) policy() sandbox.Network {
+// Policy returns the present network policy of the box.
+func (b *liveSandbox) Policy() sandbox.Network {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	return b.rec.Network
 }
-
-// network returns the hosts that the run's sandbox reached since the run began,
-// or nil.
-func (r *run) network(ctx context.Context) *sandbox.RunNetwork {
-	if !r.countsReached {
-		return nil
-	}
-	after, ok := r.b.readTraffic(ctx)
-	if !ok {
-		return nil
-	}
-	return since(r.reached, after)
-}
-
-// since returns the difference between two counts.
-func since(before, after []sandbox.Destination) *sandbox.RunNetwork {
-	type key struct {
-		host    string
-		port    uint16
-		blocked sandbox.BlockReason
-	}
-	of := func(d sandbox.Destination) key { return key{d.Host, d.Port, d.Blocked} }
-	old := map[key]sandbox.Destination{}
-	for _, d := range before {
-		old[of(d)] = d
-	}
-	var n sandbox.RunNetwork
-	for _, d := range after {
-		o := old[of(d)]
-		d.Connections -= o.Connections
-		d.Sent -= o.Sent
-		d.Received -= o.Received
-		if d.Connections <= 0 && d.Sent <= 0 && d.Received <= 0 {
-			continue
-		}
-		// A connection that is open at the first count may be counted as
-		// blocked at its end, under another key.
-		d.Connections, d.Sent, d.Received = max(d.Connections, 0), max(d.Sent, 0), max(d.Received, 0)
-		list := &n.Reached
-		if d.Blocked != "" {
-			list = &n.Blocked
-		}
-		if len(*list) == maxRunHosts {
-			n.More++
-			continue
-		}
-		*list = append(*list, d)
-	}
-	return &n
-}
-
-// maxRunHosts bounds the reached hosts in a run's result, and the blocked ones.
-const maxRunHosts = 100
-
-// noNetworkEnv makes programs in a sandbox without a network give up at once:
-// retries and waiting would be in vain.
-var noNetworkEnv = map[string]string{
-	"PIP_RETRIES":              "0",
-	"UV_HTTP_RETRIES":          "0",
-	"npm_config_fetch_retries": "0",
-}
-
-// lookFor is how many bytes at the end of a run's output are searched for
-// hosts.
-const lookFor = 16 << 10
 
 // Connections returns the latest connections of a principal's sandbox, oldest
 // first. It returns at most limit, which is raised to 1 and lowered to 10000
@@ -145,7 +80,7 @@ func (e *Engine) Connections(ctx context.Context, p sandbox.Principal, id string
 		return nil, sandbox.Wrap(err, op, "")
 	}
 	if b != nil {
-		b.readTraffic(ctx)
+		b.ReadTraffic(ctx)
 	}
 	list, err := e.store.Connections(ctx, id, min(max(limit, 1), maxConnections))
 	return list, sandbox.Wrap(err, op, id)

@@ -17,6 +17,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/glovebox-dev/glovebox/internal/driver/fake"
+	"github.com/glovebox-dev/glovebox/internal/engine/run"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 	"github.com/glovebox-dev/glovebox/internal/workspace"
 )
@@ -244,9 +245,7 @@ func TestChangesAfterRestart(t *testing.T) {
 				ended <- run
 			}()
 			for taken, end := false, time.Now().Add(20*time.Second); !taken; time.Sleep(5 * time.Millisecond) {
-				e.mu.Lock()
-				_, taken = e.runs[r.ID]
-				e.mu.Unlock()
+				taken = e.runs.Find(r.ID) != nil
 				if time.Now().After(end) {
 					t.Fatal("the run is not taken over")
 				}
@@ -281,7 +280,7 @@ func TestQuotaAfterRestart(t *testing.T) {
 		t.Fatal(err)
 	}
 	id, _, _ := old.WorkspaceOf(t.Context(), alice, "w")
-	time.Sleep(keepBaselineAfter) // and without any farewell
+	time.Sleep(run.KeepBaselineAfter) // and without any farewell
 	old.crash(t)
 	e := openWorkspacesIn(t, dir, func(o *Options) {
 		o.Detached = true

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/glovebox-dev/glovebox/internal/engine/guestlink"
+	"github.com/glovebox-dev/glovebox/internal/engine/run"
 	"github.com/glovebox-dev/glovebox/internal/engine/runlog"
 	"github.com/glovebox-dev/glovebox/internal/guestapi"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
@@ -164,7 +165,7 @@ func (b *worldBox) interruptLocked(x *worldExec, kill bool, why func(*guestapi.E
 	if x.waits == "hang" {
 		end = guestapi.ExecutionEnd{Status: guestapi.EndDied, StateLost: true, Killed: true, Signal: 9}
 		if !kill {
-			time.AfterFunc(interruptGrace, func() {
+			time.AfterFunc(run.InterruptGrace, func() {
 				b.mu.Lock()
 				defer b.mu.Unlock()
 				why(&end)

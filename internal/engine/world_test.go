@@ -578,8 +578,8 @@ func (e *Engine) crash(tb testing.TB) {
 		runs := slices.Collect(maps.Values(b.runs))
 		b.mu.Unlock()
 		for _, r := range runs {
-			r.letGo()
-			<-r.done
+			r.LetGo()
+			<-r.Done()
 		}
 	}
 	e.cancel()

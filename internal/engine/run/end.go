@@ -1,4 +1,4 @@
-package engine
+package run
 
 import (
 	"context"
@@ -15,12 +15,11 @@ import (
 )
 
 // finish settles and records the run's end.
-func (r *run) finish(end *guestapi.EndEvent) {
-	e := r.b.e
+func (r *Run) finish(end *guestapi.EndEvent) {
 	r.setDeadline(0)
 	r.going.End(nil)
 	uncopied := r.copyWorkspace() // has its own timeout
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.b.e.ctx), cleanupTimeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.set.ctx), cleanupTimeout)
 	defer cancel()
 	ctx, settling := trace.Start(trace.Into(ctx, r.ctx), "settle")
 	defer r.span.End(nil)
@@ -35,16 +34,16 @@ func (r *run) finish(end *guestapi.EndEvent) {
 	r.span.Set("verdict", string(judged.Code))
 
 	xs := r.log.Extents()
-	used := r.network(ctx)
+	used := r.networkUse(ctx)
 	if judged.Code == sandbox.Failed {
-		verdict.Advise(&judged, r.b.policy(), used, r.files().Tail(xs, lookFor))
+		verdict.Advise(&judged, r.in.Life.Policy(), used, r.Files().Tail(xs, lookFor))
 	}
 	r.keepPreviews(changes)
 	r.mu.Lock()
 	r.rec.Network = used
 	r.moveLocked(finished)
 	r.rec.Verdict, r.rec.ExitCode, r.rec.Usage = judged, code, usage
-	r.rec.Ended, r.rec.Changes = e.now(), changes
+	r.rec.Ended, r.rec.Changes = r.set.opts.Now(), changes
 	r.rec.StdoutBytes, r.rec.StderrBytes = xs[runlog.Stdout].Total, xs[runlog.Stderr].Total
 	r.rec.KeptBytes = xs[runlog.Stdout].Kept() + xs[runlog.Stderr].Kept()
 	r.rec.KeptBytes += r.results.Kept()
@@ -60,25 +59,23 @@ func (r *run) finish(end *guestapi.EndEvent) {
 	})
 	if err == nil && !finished {
 		// Another process ended the sandbox, and the run with it.
-		if stored, err := e.store.Run(ctx, rec.ID); err == nil {
+		if stored, err := r.set.opts.Records.Run(ctx, rec.ID); err == nil {
 			r.mu.Lock()
 			r.rec.Verdict, r.rec.ExitCode = stored.Verdict, stored.ExitCode
 			r.mu.Unlock()
 		}
 	}
 	if err != nil {
-		e.log.Error("record end of run", "run", rec.ID, "error", err)
+		r.set.opts.Log.Error("record end of run", "run", rec.ID, "error", err)
 		r.mu.Lock()
 		r.rec.Verdict = verdict.Unkept("result", err)
 		r.mu.Unlock()
 	}
-	r.b.mu.Lock()
-	delete(r.b.runs, rec.ID)
-	stops := r.b.why != nil
-	r.b.mu.Unlock()
-	e.opts.Metrics.RunEnded(r.language, r.verdict(), rec.Ended.Sub(rec.Started), rec.StdoutBytes, rec.StderrBytes)
-	e.retire(rec.ID)
-	e.shelf.Keep(rec, r.room)
+	r.in.Life.Ended(r)
+	stops := r.in.stops()
+	r.set.opts.Metrics.RunEnded(r.language, r.verdict(), rec.Ended.Sub(rec.Started), rec.StdoutBytes, rec.StderrBytes)
+	r.set.retire(rec.ID)
+	r.set.shelf.Keep(rec, r.room)
 	close(r.done)
 	r.cancel()
 	if !stops {
@@ -88,7 +85,7 @@ func (r *run) finish(end *guestapi.EndEvent) {
 }
 
 // verdict returns the code of the run's current verdict.
-func (r *run) verdict() sandbox.VerdictCode {
+func (r *Run) verdict() sandbox.VerdictCode {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	return r.rec.Verdict.Code
@@ -96,7 +93,7 @@ func (r *run) verdict() sandbox.VerdictCode {
 
 // record writes the run's end to the store, with a few retries. The end becomes
 // visible only afterwards, because the next process must know it too.
-func (r *run) record(ctx context.Context, rec store.Run) (finished bool, err error) {
+func (r *Run) record(ctx context.Context, rec store.Run) (finished bool, err error) {
 	for _, wait := range []time.Duration{0, 100 * time.Millisecond, 500 * time.Millisecond, 2 * time.Second, 4 * time.Second} {
 		if wait > 0 {
 			select {
@@ -107,7 +104,7 @@ func (r *run) record(ctx context.Context, rec store.Run) (finished bool, err err
 		}
 		// WithoutCancel: database/sql starts a goroutine for a context that can
 		// end.
-		finished, err = r.b.e.store.FinishRun(context.WithoutCancel(ctx), rec)
+		finished, err = r.set.opts.Records.FinishRun(context.WithoutCancel(ctx), rec)
 		if err == nil || !errors.Is(err, sandbox.Exhausted) {
 			return finished, err
 		}
@@ -115,15 +112,14 @@ func (r *run) record(ctx context.Context, rec store.Run) (finished bool, err err
 	return finished, err
 }
 
-// copyWorkspace copies the run's changes to the workspace, if the box has a
-// copy of that, and returns why it could not. A box that is being stopped
+// copyWorkspace copies the run's changes to the workspace, if the sandbox has a
+// copy of that, and returns why it could not. A sandbox that is being stopped
 // copies them itself.
-func (r *run) copyWorkspace() error {
-	b := r.b
-	if b.copy == nil || b.stops() {
+func (r *Run) copyWorkspace() error {
+	if r.in.Copy == nil || r.in.stops() {
 		return nil
 	}
-	err := b.copy.Out(context.WithoutCancel(b.e.ctx))
+	err := r.in.Copy.Out(context.WithoutCancel(r.set.ctx))
 	if errors.Is(err, sandbox.Exhausted) {
 		r.mu.Lock()
 		if r.fate == verdict.FateNone {
@@ -133,8 +129,8 @@ func (r *run) copyWorkspace() error {
 		return nil
 	}
 	if err != nil {
-		b.e.log.Error("copy workspace after a run", "run", r.rec.ID, "error", err)
-		err = b.explain(context.WithoutCancel(b.e.ctx), err)
+		r.set.opts.Log.Error("copy workspace after a run", "run", r.rec.ID, "error", err)
+		err = r.in.Life.Explain(context.WithoutCancel(r.set.ctx), err)
 	}
 	return err
 }
@@ -142,8 +138,8 @@ func (r *run) copyWorkspace() error {
 // lookAtWorkspace returns what changed in the workspace. If the workspace is
 // now over its quota, the run ends as disk-full, even if it ended before the
 // watcher saw that.
-func (r *run) lookAtWorkspace(ctx context.Context) *sandbox.Changes {
-	changes, err := r.b.mount.End(ctx, r, r.workspace)
+func (r *Run) lookAtWorkspace(ctx context.Context) *sandbox.Changes {
+	changes, err := r.in.Mount.End(ctx, r, r.workspace)
 	if errors.Is(err, sandbox.Exhausted) {
 		r.mu.Lock()
 		if r.fate == verdict.FateNone {
@@ -151,43 +147,39 @@ func (r *run) lookAtWorkspace(ctx context.Context) *sandbox.Changes {
 		}
 		r.mu.Unlock()
 	} else if err != nil {
-		r.b.e.log.Error("look at workspace", "run", r.rec.ID, "error", err)
+		r.set.opts.Log.Error("look at workspace", "run", r.rec.ID, "error", err)
 	}
 	return changes
 }
 
-func (r *run) closeLog() {
+func (r *Run) closeLog() {
 	if err := r.log.Close(); err != nil {
-		r.b.e.log.Error("close log", "run", r.rec.ID, "error", err)
+		r.set.opts.Log.Error("close log", "run", r.rec.ID, "error", err)
 	}
 }
 
 // judge collects the facts about the run's end and settles its verdict.
-func (r *run) judge(ctx context.Context, end *guestapi.EndEvent) (sandbox.Verdict, *int, sandbox.Usage) {
-	b := r.b
+func (r *Run) judge(ctx context.Context, end *guestapi.EndEvent) (sandbox.Verdict, *int, sandbox.Usage) {
 	r.mu.Lock()
-	ending := verdict.Ending{Event: end, Fate: r.fate, Broken: r.broken, Timeout: r.rec.Timeout, Limits: b.rec.Limits}
-	ending.Lasted = b.e.now().Sub(r.rec.Started)
+	ending := verdict.Ending{Event: end, Fate: r.fate, Broken: r.broken, Timeout: r.rec.Timeout, Limits: r.in.Limits}
+	ending.Lasted = r.set.opts.Now().Sub(r.rec.Started)
 	if r.x != nil {
 		ending.Context, ending.Exception = r.x.end, r.x.fail
 	}
 	r.mu.Unlock()
 	if well := end != nil && end.Exited && end.ExitCode == 0; !well {
-		b.mu.Lock()
-		ending.Why = b.why
-		ending.Alone = len(b.runs) == 1
-		b.mu.Unlock()
+		why, runs, _ := r.in.Life.Status()
+		ending.Why, ending.Alone = why, runs == 1
 		if r.baseline != nil {
 			<-r.baseline
 			ending.Before, ending.Counted = r.before, r.counted
 		}
 		if ending.Counted && ending.Why == nil {
-			ending.After, ending.Counted, _ = driver.ReadIncidents(ctx, b.drv)
-			b.noteKills(ending.After)
+			ending.After, ending.Counted = r.in.Life.Incidents(ctx)
 		}
 		if ending.Fate == verdict.FateNone {
 			// Another process may have killed it on behalf of its owner.
-			if rec, err := b.e.store.Run(ctx, r.rec.ID); err == nil && rec.StopRequested {
+			if rec, err := r.set.opts.Records.Run(ctx, r.rec.ID); err == nil && rec.StopRequested {
 				ending.Fate = verdict.FateCancelled
 			}
 		}
@@ -196,10 +188,10 @@ func (r *run) judge(ctx context.Context, end *guestapi.EndEvent) (sandbox.Verdic
 	return v, code, ending.Usage()
 }
 
-// kill ends the run's process tree; the first fate counts. It returns when the
-// run has finished or is let go. If the run does not end, kill begins to
+// Kill ends the run's process tree; the first fate counts. It returns when the
+// run has finished or is let go. If the run does not end, Kill begins to
 // destroy its sandbox and returns.
-func (r *run) kill(f verdict.Fate, broken error) {
+func (r *Run) Kill(f verdict.Fate, broken error) {
 	r.mu.Lock()
 	if r.fate == verdict.FateNone && (r.state == beginning || r.state == going) {
 		r.fate, r.broken = f, broken
@@ -211,11 +203,11 @@ func (r *run) kill(f verdict.Fate, broken error) {
 		return
 	default:
 	}
-	ctx, cancel := context.WithTimeout(r.ctx, killTimeout)
+	ctx, cancel := context.WithTimeout(r.ctx, KillTimeout)
 	defer cancel()
 	// The call may outlast its context if the guest is stuck. The end of the
 	// sandbox then ends the call.
-	overdue := time.AfterFunc(killTimeout+endTimeout, func() { r.giveUp(errors.New("the call does not return")) })
+	overdue := time.AfterFunc(KillTimeout+EndTimeout, func() { r.giveUp(errors.New("the call does not return")) })
 	patience, err := r.signal(ctx, f)
 	overdue.Stop()
 	if err == nil || errors.Is(err, sandbox.NotFound) || driver.IsGone(err) {
@@ -230,7 +222,7 @@ func (r *run) kill(f verdict.Fate, broken error) {
 
 // giveUp begins to destroy the sandbox of a run that cannot be ended, unless the
 // run has ended or is let go.
-func (r *run) giveUp(err error) {
+func (r *Run) giveUp(err error) {
 	r.mu.Lock()
 	leaves := r.leavesLocked()
 	r.mu.Unlock()
@@ -242,10 +234,21 @@ func (r *run) giveUp(err error) {
 			return
 		}
 	}
-	r.b.e.log.Error("the guest does not end a run; destroying its sandbox", "sandbox", r.b.id, "run", r.rec.ID, "error", err)
-	r.b.beginStop(verdict.Reason{
+	r.set.opts.Log.Error("the guest does not end a run; destroying its sandbox", "sandbox", r.in.ID, "run", r.rec.ID, "error", err)
+	r.in.Life.GiveUp(verdict.Reason{
 		Cause: "the sandbox did not answer when a run was to be ended",
 		Code:  sandbox.SandboxLost,
 		Next:  "make a new sandbox",
 	})
+}
+
+// EndFull begins to end the run because of its full workspace. A run that is
+// still beginning is left to a later call.
+func (r *Run) EndFull(why error) {
+	r.mu.Lock()
+	ends := (r.state == going || r.state == leaving) && r.fate == verdict.FateNone
+	r.mu.Unlock()
+	if ends {
+		r.set.opts.Work(func() { r.Kill(verdict.FateDiskFull, why) })
+	}
 }

@@ -1,4 +1,4 @@
-package engine
+package run
 
 import (
 	"context"
@@ -7,11 +7,9 @@ import (
 	"strconv"
 	"strings"
 	"time"
-	"unicode/utf8"
 
 	"github.com/glovebox-dev/glovebox/internal/engine/excerpt"
 	"github.com/glovebox-dev/glovebox/internal/engine/guestlink"
-	"github.com/glovebox-dev/glovebox/internal/engine/request"
 	"github.com/glovebox-dev/glovebox/internal/engine/runlog"
 	"github.com/glovebox-dev/glovebox/internal/engine/verdict"
 	"github.com/glovebox-dev/glovebox/internal/fair"
@@ -20,15 +18,28 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
+// An execution is the additional state of a run in a context. The guest keeps
+// the run by its identifier. It queues the run and interrupts it when its time
+// is over. The run continues there when this process ends.
+type execution struct {
+	late string // source of the last output written, if that was late output; else ""
+
+	// Guarded by the run's mu.
+	began bool // its turn has come
+	waits *sandbox.InputRequest
+	fail  *sandbox.RunError
+	end   *guestapi.ExecutionEnd
+}
+
 // newExecution makes r a run in a context.
-func (r *run) newExecution(name, language string) {
+func (r *Run) newExecution(name, language string) {
 	r.x = &execution{}
 	r.rec.Context = &sandbox.RunContext{Name: name, Language: language}
 }
 
 // resumeExecution makes r a run in a context that another process began.
-func (r *run) resumeExecution() error {
-	results, err := runlog.ReopenResults(r.files(), r.room)
+func (r *Run) resumeExecution() error {
+	results, err := runlog.ReopenResults(r.Files(), r.room)
 	r.x, r.results = &execution{fail: results.Failure()}, results
 	return err
 }
@@ -36,12 +47,12 @@ func (r *run) resumeExecution() error {
 // contextStream presents the stream of a run in a context as the stream of a
 // process. It passes events that a process does not have to the run.
 type contextStream struct {
-	r      *run
+	r      *Run
 	stream guestlink.Executions
 }
 
 // contextEvents returns the events of a stream of the run.
-func (r *run) contextEvents(stream guestlink.Executions) contextStream {
+func (r *Run) contextEvents(stream guestlink.Executions) contextStream {
 	stream.LimitLines(r.roomForLine)
 	return contextStream{r, stream}
 }
@@ -49,20 +60,20 @@ func (r *run) contextEvents(stream guestlink.Executions) contextStream {
 // roomForLine waits for room for a long event. A sandbox has one at a time, and
 // a principal a share of all, so that events without an end block no other
 // principal.
-func (r *run) roomForLine(ctx context.Context) (give func(), err error) {
+func (r *Run) roomForLine(ctx context.Context) (give func(), err error) {
 	select {
-	case r.b.longLine <- struct{}{}:
+	case r.in.longEvent <- struct{}{}:
 	case <-ctx.Done():
 		return nil, context.Cause(ctx)
 	}
-	hold, err := r.b.e.longLines.Acquire(ctx, fair.Request{Principal: r.rec.Principal, Units: 1})
+	hold, err := r.set.opts.LongEvents.Acquire(ctx, fair.Request{Principal: r.rec.Principal, Units: 1})
 	if err != nil {
-		<-r.b.longLine
+		<-r.in.longEvent
 		return nil, err
 	}
 	return func() {
 		hold.Release()
-		<-r.b.longLine
+		<-r.in.longEvent
 	}, nil
 }
 
@@ -74,7 +85,7 @@ func (s contextStream) Next() (*guestapi.ProcessEvent, error) {
 		if err != nil {
 			if errors.Is(err, guestapi.ErrLongEvent) && s.r.ctx.Err() == nil {
 				// The event is lost: the guest sends it no second time.
-				s.r.b.e.log.Warn("read event", "run", s.r.rec.ID, "error", err)
+				s.r.set.opts.Log.Warn("read event", "run", s.r.rec.ID, "error", err)
 				s.r.spoil(err)
 			}
 			return nil, err
@@ -87,7 +98,7 @@ func (s contextStream) Next() (*guestapi.ProcessEvent, error) {
 
 // heard handles an event of a run in a context. It returns the event of a
 // process that corresponds to it, or nil if there is none.
-func (r *run) heard(ev *guestapi.ExecuteEvent) *guestapi.ProcessEvent {
+func (r *Run) heard(ev *guestapi.ExecuteEvent) *guestapi.ProcessEvent {
 	if ev.Type != guestapi.ExecuteLate {
 		r.x.late = ""
 	}
@@ -124,14 +135,14 @@ func (r *run) heard(ev *guestapi.ExecuteEvent) *guestapi.ProcessEvent {
 // began records that the turn of the run has come, and starts its deadline. The
 // guest keeps the timeout, and the engine ends the run if the guest does not.
 // Only the first such event counts: later ones give the run no more time.
-func (r *run) began(count int) {
+func (r *Run) began(count int) {
 	r.setContext(func(c *sandbox.RunContext) { c.Count = max(count, 0) })
 	r.mu.Lock()
 	again := r.x.began
 	r.x.began = true
 	r.mu.Unlock()
 	if !again {
-		r.setDeadline(r.rec.Timeout + interruptGrace + backstop)
+		r.setDeadline(r.rec.Timeout + InterruptGrace + Backstop)
 	}
 }
 
@@ -140,18 +151,16 @@ func (r *run) began(count int) {
 // the sandbox, and each of those ends at the longest timeout. One more stands
 // for an execution whose caller has just gone. The bound does not depend on the
 // guest.
-func (r *run) latestEnd() time.Duration {
-	b := r.b
-	b.mu.Lock()
-	ahead := len(b.runs) + len(b.forwards) - b.ports // with the run itself, as the one more
-	b.mu.Unlock()
-	each := b.e.opts.MaxRunTimeout + interruptGrace + backstop
-	return time.Duration(ahead)*each + startTimeout + r.rec.Timeout + interruptGrace + backstop
+func (r *Run) latestEnd() time.Duration {
+	_, runs, requests := r.in.Life.Status()
+	ahead := runs + requests // with the run itself, as the one more
+	each := r.set.opts.MaxTimeout + InterruptGrace + Backstop
+	return time.Duration(ahead)*each + StartTimeout + r.rec.Timeout + InterruptGrace + Backstop
 }
 
 // setContext changes the description of the run's context. It copies the
 // description first, because callers may hold the old one.
-func (r *run) setContext(f func(*sandbox.RunContext)) {
+func (r *Run) setContext(f func(*sandbox.RunContext)) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	c := *r.rec.Context
@@ -161,7 +170,7 @@ func (r *run) setContext(f func(*sandbox.RunContext)) {
 
 // show keeps a result, with its position in the output. If it cannot be kept,
 // the run is ended, as for output.
-func (r *run) show(res *guestapi.Result) {
+func (r *Run) show(res *guestapi.Result) {
 	xs := r.log.Extents()
 	err := r.results.Add(sandbox.Result{
 		Data: runlog.CleanResult(res.Data), Main: res.Main, Late: res.Late != 0, Previews: runlog.CleanPreviews(res),
@@ -170,9 +179,9 @@ func (r *run) show(res *guestapi.Result) {
 	r.keptOrBroken(err)
 }
 
-func (r *run) keptOrBroken(err error) {
+func (r *Run) keptOrBroken(err error) {
 	if err != nil {
-		r.b.e.log.Error("keep results", "run", r.rec.ID, "error", err)
+		r.set.opts.Log.Error("keep results", "run", r.rec.ID, "error", err)
 		r.spoil(err)
 	}
 }
@@ -180,7 +189,7 @@ func (r *run) keptOrBroken(err error) {
 // failed keeps the exception that ended the run, which is the first that the
 // guest tells of. It returns the traceback as output too, for callers that read
 // only the output.
-func (r *run) failed(e *guestapi.RunError) *guestapi.DataEvent {
+func (r *Run) failed(e *guestapi.RunError) *guestapi.DataEvent {
 	fail := runlog.CleanError(e)
 	r.mu.Lock()
 	if r.x.fail == nil {
@@ -200,7 +209,7 @@ func (r *run) failed(e *guestapi.RunError) *guestapi.DataEvent {
 
 // lateData returns the output of an earlier run, or of a program that it left
 // behind. A line before it marks the source.
-func (r *run) lateData(ev *guestapi.ExecuteEvent) *guestapi.DataEvent {
+func (r *Run) lateData(ev *guestapi.ExecuteEvent) *guestapi.DataEvent {
 	whose := string(ev.Stream) + strconv.Itoa(ev.Run)
 	var text string
 	if r.x.late != whose || ev.Dropped > 0 {
@@ -220,7 +229,7 @@ func (r *run) lateData(ev *guestapi.ExecuteEvent) *guestapi.DataEvent {
 
 // ended takes the end of the run, and returns it as the end of a process, which
 // exited with 0 if the run succeeded.
-func (r *run) ended(end *guestapi.ExecutionEnd) *guestapi.EndEvent {
+func (r *Run) ended(end *guestapi.ExecutionEnd) *guestapi.EndEvent {
 	r.mu.Lock()
 	r.x.end, r.x.waits = end, nil
 	r.mu.Unlock()
@@ -237,14 +246,14 @@ func (r *run) ended(end *guestapi.ExecutionEnd) *guestapi.EndEvent {
 }
 
 // openContext starts a run in its context.
-func (r *run) openContext(req sandbox.RunRequest, runner *interpreter.Runner, env map[string]string) (guestlink.Events, error) {
-	b, id := r.b, contextID(req.Context, runner.Kernel)
+func (r *Run) openContext(req sandbox.RunRequest, runner *interpreter.Runner, env map[string]string) (guestlink.Events, error) {
+	id := ContextID(req.Context, runner.Kernel)
 	if req.Restart {
-		if err := b.guest.RestartContext(r.ctx, id); err != nil && !errors.Is(err, sandbox.NotFound) {
+		if err := r.in.Guest.RestartContext(r.ctx, id); err != nil && !errors.Is(err, sandbox.NotFound) {
 			return nil, err
 		}
 	}
-	stream, err := b.guest.Execute(r.ctx, sandbox.User, &guestapi.ExecuteRequest{
+	stream, err := r.in.Guest.Execute(r.ctx, sandbox.User, &guestapi.ExecuteRequest{
 		Code:          req.Code,
 		ContextID:     id,
 		Create:        true,
@@ -254,12 +263,12 @@ func (r *run) openContext(req sandbox.RunRequest, runner *interpreter.Runner, en
 		Prepare:       runner.Prepare,
 		Stdin:         r.input,
 		TimeoutMillis: r.rec.Timeout.Milliseconds(),
-		GraceMillis:   interruptGrace.Milliseconds(),
+		GraceMillis:   InterruptGrace.Milliseconds(),
 		Tag:           r.rec.ID,
 		Previews:      true,
 	})
 	if errors.Is(err, sandbox.NotFound) {
-		return nil, b.e.missing(b.rec.Image, runner.Missing)
+		return nil, r.set.opts.Missing(r.in.Image, runner.Missing)
 	}
 	if err != nil {
 		return nil, err
@@ -268,12 +277,12 @@ func (r *run) openContext(req sandbox.RunRequest, runner *interpreter.Runner, en
 }
 
 // connect attaches to the run in its guest.
-func (r *run) connect() (guestlink.Events, error) {
+func (r *Run) connect() (guestlink.Events, error) {
 	if r.x == nil {
 		xs := r.log.Extents()
-		return r.b.guest.Connect(r.ctx, r.selector(), guestapi.OutputCounts{Stdout: xs[runlog.Stdout].Total, Stderr: xs[runlog.Stderr].Total})
+		return r.in.Guest.Connect(r.ctx, r.selector(), guestapi.OutputCounts{Stdout: xs[runlog.Stdout].Total, Stderr: xs[runlog.Stderr].Total})
 	}
-	stream, err := r.b.guest.ConnectExecution(r.ctx, r.rec.ID)
+	stream, err := r.in.Guest.ConnectExecution(r.ctx, r.rec.ID)
 	if err != nil {
 		return nil, err
 	}
@@ -283,49 +292,22 @@ func (r *run) connect() (guestlink.Events, error) {
 // signal asks the guest to end the run. The guest kills its process tree, or
 // interrupts its context and kills the interpreter if that does not help.
 // signal returns how long that may take.
-func (r *run) signal(ctx context.Context, f verdict.Fate) (time.Duration, error) {
+func (r *Run) signal(ctx context.Context, f verdict.Fate) (time.Duration, error) {
 	if r.x == nil {
-		return endTimeout, r.b.guest.Signal(ctx, r.selector(), guestapi.SIGKILL)
+		return EndTimeout, r.in.Guest.Signal(ctx, r.selector(), guestapi.SIGKILL)
 	}
-	req := &guestapi.InterruptRequest{GraceMillis: interruptGrace.Milliseconds()}
+	req := &guestapi.InterruptRequest{GraceMillis: InterruptGrace.Milliseconds()}
 	if f == verdict.FateTimeout {
 		req.Kill = true // the guest missed its own timeout
 	}
-	return interruptGrace + endTimeout, r.b.guest.InterruptExecution(ctx, r.rec.ID, req)
+	return InterruptGrace + EndTimeout, r.in.Guest.InterruptExecution(ctx, r.rec.ID, req)
 }
 
-// sendInput sends input to the run, and closes the input if eof is set.
-func (r *run) sendInput(ctx context.Context, data []byte, eof bool) error {
-	if r.x != nil {
-		if !utf8.Valid(data) {
-			return request.Invalid("text: is not UTF-8, and the input of a context is text")
-		}
-		err := r.b.guest.ExecutionInput(ctx, r.rec.ID, &guestapi.InputRequest{Text: string(data), EOF: eof})
-		if err == nil {
-			r.mu.Lock()
-			r.x.waits = nil
-			r.mu.Unlock()
-		}
-		return err
-	}
-	for len(data) > 0 {
-		n := min(len(data), inputChunk)
-		if err := r.b.guest.SendInput(ctx, r.selector(), data[:n], r.rec.Terminal); err != nil {
-			return err
-		}
-		data = data[n:]
-	}
-	if eof {
-		return r.closeInput(ctx)
-	}
-	return nil
-}
-
-// contextID returns the guest's identifier of the context with that name and
+// ContextID returns the guest's identifier of the context with that name and
 // language. The guest's own default contexts have identifiers of the same form.
-func contextID(name, language string) string { return name + "-" + language }
+func ContextID(name, language string) string { return name + "-" + language }
 
-// splitContextID is the inverse of contextID.
-func splitContextID(id, language string) (name string, ok bool) {
+// SplitContextID is the inverse of ContextID.
+func SplitContextID(id, language string) (name string, ok bool) {
 	return strings.CutSuffix(id, "-"+language)
 }

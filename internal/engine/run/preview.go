@@ -1,4 +1,4 @@
-package engine
+package run
 
 import (
 	"context"
@@ -46,14 +46,14 @@ func pictureByName(name string) string {
 
 // keepPreviews keeps previews of the first pictures that the run left in its
 // workspace. It makes none if the sandbox is being stopped.
-func (r *run) keepPreviews(changes *sandbox.Changes) {
+func (r *Run) keepPreviews(changes *sandbox.Changes) {
 	if changes == nil {
 		return
 	}
-	if r.b.stops() {
+	if r.in.stops() {
 		return
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.b.e.ctx), previewTimeout)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.set.ctx), previewTimeout)
 	defer cancel()
 	left := maxFilePreviews
 	for _, f := range changes.Files {
@@ -65,8 +65,8 @@ func (r *run) keepPreviews(changes *sandbox.Changes) {
 			continue
 		}
 		left--
-		if err := r.results.AddFile(f.Path, r.b.preview(ctx, f, mime)); err != nil {
-			r.b.e.log.Error("keep previews", "run", r.rec.ID, "error", err)
+		if err := r.results.AddFile(f.Path, r.preview(ctx, f, mime)); err != nil {
+			r.set.opts.Log.Error("keep previews", "run", r.rec.ID, "error", err)
 			return
 		}
 	}
@@ -75,12 +75,12 @@ func (r *run) keepPreviews(changes *sandbox.Changes) {
 // preview has the guest make a preview of a picture in the workspace. If the
 // guest makes none, because it is older or another implementation, preview uses
 // the picture itself, if that is small.
-func (b *liveSandbox) preview(ctx context.Context, f sandbox.FileChange, mime string) sandbox.Preview {
+func (r *Run) preview(ctx context.Context, f sandbox.FileChange, mime string) sandbox.Preview {
 	if f.Size > maxFilePicture {
 		return sandbox.Preview{Why: fmt.Sprintf("it has %s, more than %s", sandbox.FormatBytes(f.Size), sandbox.FormatBytes(maxFilePicture))}
 	}
 	name := sandbox.WorkDir + "/" + f.Path
-	data, err := b.guest.Preview(ctx, name, mime, guestapi.FileOptions{})
+	data, err := r.in.Guest.Preview(ctx, name, mime, guestapi.FileOptions{})
 	switch {
 	case err == nil:
 		return runlog.CleanPreview(data, "")
@@ -88,18 +88,18 @@ func (b *liveSandbox) preview(ctx context.Context, f sandbox.FileChange, mime st
 	case errors.Is(err, sandbox.Invalid):
 		return sandbox.Preview{Why: runlog.CleanWhy(strings.TrimPrefix(err.Error(), "preview picture: "))}
 	default:
-		b.e.log.Debug("preview picture", "sandbox", b.id, "error", err)
+		r.set.opts.Log.Debug("preview picture", "sandbox", r.in.ID, "error", err)
 		return sandbox.Preview{Why: "its sandbox did not answer"}
 	}
-	r, size, err := b.guest.Read(ctx, name, 0, sandbox.MaxPreview, guestapi.FileOptions{})
+	content, size, err := r.in.Guest.Read(ctx, name, 0, sandbox.MaxPreview, guestapi.FileOptions{})
 	if err != nil {
 		return sandbox.Preview{Why: "it could not be read"}
 	}
-	defer r.Close()
+	defer content.Close()
 	if size > sandbox.MaxPreview {
 		return sandbox.Preview{Why: runlog.TooLarge(size)}
 	}
-	if data, err = io.ReadAll(io.LimitReader(r, sandbox.MaxPreview)); err != nil {
+	if data, err = io.ReadAll(io.LimitReader(content, sandbox.MaxPreview)); err != nil {
 		return sandbox.Preview{Why: "it could not be read"}
 	}
 	return runlog.CleanPreview(data, mime)

@@ -1,7 +1,8 @@
-package engine
+package run
 
 import (
 	"errors"
+	"sync"
 	"time"
 
 	"github.com/glovebox-dev/glovebox/internal/engine/mount"
@@ -10,22 +11,31 @@ import (
 // A run may outlive the process that began it. The next process must be able to
 // say what the run changed. So the state of the workspace before the run is
 // saved in a file beside the run's output. That happens only after
-// keepBaselineAfter, so that short runs, which are most of them, cost nothing.
+// KeepBaselineAfter, so that short runs, which are most of them, cost nothing.
 
-// keepBaselineAfter is how long a run lasts before its baseline is saved.
-const keepBaselineAfter = time.Second
+// A baselineFile is the state of saving a run's baseline.
+type baselineFile struct {
+	timer *time.Timer // nil for a run that cannot outlive the process
+
+	mu   sync.Mutex
+	kept bool
+	over bool // the run has ended
+}
+
+// KeepBaselineAfter is how long a run lasts before its baseline is saved.
+const KeepBaselineAfter = time.Second
 
 // keepBaselineSoon saves the baseline after a while, if the run is still in
 // progress.
-func (r *run) keepBaselineSoon() {
-	if r.workspace != nil && r.b.e.opts.Detached {
-		r.keeper.timer = time.AfterFunc(keepBaselineAfter, func() { r.b.e.spawn(r.keepBaseline) })
+func (r *Run) keepBaselineSoon() {
+	if r.workspace != nil && r.set.opts.Detached {
+		r.keeper.timer = time.AfterFunc(KeepBaselineAfter, func() { r.set.opts.Spawn(r.keepBaseline) })
 	}
 }
 
 // keepBaseline saves the baseline now, unless it is saved already or not
 // needed.
-func (r *run) keepBaseline() {
+func (r *Run) keepBaseline() {
 	k := &r.keeper
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -34,18 +44,18 @@ func (r *run) keepBaseline() {
 	}
 	k.timer.Stop()
 	k.kept = true
-	f, err := r.files().CreateBaseline()
+	f, err := r.Files().CreateBaseline()
 	if err == nil {
 		err = errors.Join(r.workspace.Save(f), f.Close())
 	}
 	if err != nil {
 		// The next process then knows less about the changes.
-		r.b.e.log.Error("keep what was in the workspace", "run", r.rec.ID, "error", err)
+		r.set.opts.Log.Error("keep what was in the workspace", "run", r.rec.ID, "error", err)
 	}
 }
 
 // forgetBaseline removes the saved baseline of a run that has ended.
-func (r *run) forgetBaseline() {
+func (r *Run) forgetBaseline() {
 	k := &r.keeper
 	k.mu.Lock()
 	defer k.mu.Unlock()
@@ -56,8 +66,8 @@ func (r *run) forgetBaseline() {
 	if !k.kept {
 		return
 	}
-	if err := r.files().RemoveBaseline(); err != nil {
-		r.b.e.log.Error("remove what was in the workspace", "run", r.rec.ID, "error", err)
+	if err := r.Files().RemoveBaseline(); err != nil {
+		r.set.opts.Log.Error("remove what was in the workspace", "run", r.rec.ID, "error", err)
 	}
 }
 
@@ -65,17 +75,17 @@ func (r *run) forgetBaseline() {
 // that process was killed before it saved one, only the start time of the run
 // is known. Files changed since then are then reported as created, and removed
 // files are not reported.
-func (r *run) resumeBaseline() {
-	m := r.b.mount
+func (r *Run) resumeBaseline() {
+	m := r.in.Mount
 	if m == nil {
 		return
 	}
 	r.keeper.kept = true // in any case there is nothing more to save
 	b, err := r.keptBaseline()
 	if err != nil {
-		r.b.e.log.Warn("what was in the workspace before is not known", "run", r.rec.ID, "error", err)
+		r.set.opts.Log.Warn("what was in the workspace before is not known", "run", r.rec.ID, "error", err)
 		if b, err = m.BaselineSince(r.ctx, r.rec.Started); err != nil {
-			r.b.e.log.Error("look at workspace", "run", r.rec.ID, "error", err)
+			r.set.opts.Log.Error("look at workspace", "run", r.rec.ID, "error", err)
 			return
 		}
 	}
@@ -83,8 +93,8 @@ func (r *run) resumeBaseline() {
 	r.workspace = b
 }
 
-func (r *run) keptBaseline() (*mount.Baseline, error) {
-	f, err := r.files().OpenBaseline()
+func (r *Run) keptBaseline() (*mount.Baseline, error) {
+	f, err := r.Files().OpenBaseline()
 	if err != nil {
 		return nil, err
 	}

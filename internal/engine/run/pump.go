@@ -1,0 +1,113 @@
+package run
+
+import (
+	"context"
+	"errors"
+	"time"
+
+	"github.com/glovebox-dev/glovebox/internal/engine/guestlink"
+	"github.com/glovebox-dev/glovebox/internal/engine/runlog"
+	"github.com/glovebox-dev/glovebox/internal/engine/verdict"
+	"github.com/glovebox-dev/glovebox/internal/guestapi"
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
+)
+
+// pump copies the run's output to its log until the run ends, and then finishes
+// it.
+func (r *Run) pump(stream guestlink.Events) {
+	var end *guestapi.EndEvent
+	for end == nil && stream != nil {
+		ev, err := stream.Next()
+		switch {
+		case err != nil:
+			stream.Close()
+			stream = r.reconnect()
+		case ev.End != nil:
+			end = ev.End
+			if r.plain {
+				end = verdict.AsByShell(end)
+			}
+			stream.Close()
+		case ev.Data != nil:
+			r.take(ev.Data)
+		}
+	}
+	r.mu.Lock()
+	leaves := r.leavesLocked() && end == nil
+	if leaves {
+		r.moveLocked(left)
+	}
+	r.mu.Unlock()
+	if leaves {
+		r.in.Mount.Leave(r)
+		r.closeLog()
+		r.cancel()
+		r.room.Release()
+		close(r.done)
+		return
+	}
+	r.finish(end)
+}
+
+// take writes output to the log. If the log fails, the run is ended, because
+// output must not be lost silently.
+func (r *Run) take(d *guestapi.DataEvent) {
+	for _, out := range []struct {
+		stream int
+		data   []byte
+	}{{runlog.Stdout, d.Stdout}, {runlog.Stdout, d.PTY}, {runlog.Stderr, d.Stderr}} {
+		r.mu.Lock()
+		broken := r.broken != nil
+		r.mu.Unlock()
+		if len(out.data) == 0 || broken {
+			continue
+		}
+		if err := r.log.Append(out.stream, out.data); err != nil {
+			r.set.opts.Log.Error("keep output", "run", r.rec.ID, "error", err)
+			r.spoil(err)
+		}
+	}
+}
+
+// spoil ends a run whose output could not be kept. The fate is set at once, so
+// it holds even if the run ends by itself before it is killed.
+func (r *Run) spoil(err error) {
+	r.mu.Lock()
+	if r.fate == verdict.FateNone {
+		r.fate, r.broken = verdict.FateBroken, err
+	}
+	r.mu.Unlock()
+	r.set.opts.Work(func() { r.Kill(verdict.FateBroken, err) })
+}
+
+// reconnect attaches to the run's process again after its stream broke. It
+// returns nil if there is no process left to attach to.
+func (r *Run) reconnect() guestlink.Events {
+	for _, wait := range []time.Duration{0, 50 * time.Millisecond, 500 * time.Millisecond, 2 * time.Second} {
+		select {
+		case <-r.ctx.Done():
+			return nil
+		case <-time.After(wait):
+		}
+		if r.in.stops() {
+			return nil
+		}
+		ctx, cancel := context.WithTimeout(r.ctx, EndTimeout)
+		dead := r.in.Life.Dead(ctx)
+		cancel()
+		if dead {
+			r.in.Life.Lost()
+			return nil
+		}
+		stream, err := r.connect()
+		if err == nil || r.ctx.Err() != nil {
+			return stream
+		}
+		r.set.opts.Log.Warn("attach to run again", "run", r.rec.ID, "error", err)
+		if errors.Is(err, sandbox.NotFound) {
+			return nil
+		}
+	}
+	r.in.Life.Lost()
+	return nil
+}
