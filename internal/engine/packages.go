@@ -1,16 +1,14 @@
 package engine
 
 import (
-	"cmp"
 	"context"
 	"errors"
-	"fmt"
 	"time"
 
+	"github.com/glovebox-dev/glovebox/internal/engine/languages"
 	"github.com/glovebox-dev/glovebox/internal/engine/request"
 	"github.com/glovebox-dev/glovebox/internal/engine/run"
 	"github.com/glovebox-dev/glovebox/internal/interpreter"
-	"github.com/glovebox-dev/glovebox/internal/language"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
@@ -26,7 +24,7 @@ func (e *Engine) Install(ctx context.Context, p sandbox.Principal, req sandbox.P
 	if err := request.CheckPrincipal(p); err != nil {
 		return sandbox.Run{}, sandbox.Wrap(err, op, "")
 	}
-	installer, err := e.installer(req.Language)
+	installer, err := languages.Installer(req.Language, e.opts.Runners)
 	if err == nil {
 		err = interpreter.CheckPackages(req.Packages)
 	}
@@ -48,7 +46,7 @@ func (e *Engine) Install(ctx context.Context, p sandbox.Principal, req sandbox.P
 		image = sandbox.ImageHost
 	}
 	index := e.opts.Indexes[installer.Name]
-	if err := e.reaches(installer, index, req.Packages, network); err != nil {
+	if err := languages.Reaches(installer, index, req.Packages, network, e.opts.MaxNetwork); err != nil {
 		return sandbox.Run{}, sandbox.Wrap(err, op, "")
 	}
 	if req.Timeout == 0 {
@@ -69,44 +67,29 @@ func (e *Engine) Install(ctx context.Context, p sandbox.Principal, req sandbox.P
 	return sandbox.Run{}, sandbox.Wrap(e.missing(image, installer.Missing), op, "")
 }
 
-// installer returns the installer with that name, or else the installer of that
-// language.
-func (e *Engine) installer(name string) (interpreter.Installer, error) {
-	name = cmp.Or(name, language.Default)
-	if i, err := interpreter.FindInstaller(name); err == nil {
-		return i, nil
+// Languages returns, for each language, whether a sandbox has it, its version
+// and its notable packages. Without a sandboxID it creates a sandbox as req
+// says. It returns the sandbox's identifier.
+func (e *Engine) Languages(ctx context.Context, p sandbox.Principal, sandboxID string, req sandbox.CreateRequest) ([]sandbox.Language, string, error) {
+	const op = "list languages"
+	var b *liveSandbox
+	var err error
+	if sandboxID == "" {
+		b, err = e.create(ctx, p, req)
+	} else {
+		b, err = e.usable(ctx, p, sandboxID)
 	}
-	runner, err := e.opts.Runners.Find(name)
 	if err != nil {
-		return interpreter.Installer{}, err
+		return nil, "", sandbox.Wrap(err, op, "")
 	}
-	if runner.Installer == "" {
-		return interpreter.Installer{}, sandbox.WithHint(
-			sandbox.Errorf(sandbox.Unsupported, "language: packages of %s are not installed by this tool", runner.Language),
-			"use run_command with the language's own package manager, or language apt for packages of Debian")
-	}
-	return interpreter.FindInstaller(runner.Installer)
-}
-
-// reaches returns an error unless the network lets the installer reach its
-// package index.
-func (e *Engine) reaches(i interpreter.Installer, index string, packages []string, network sandbox.Network) error {
-	needs, err := i.Network(index, packages)
+	release, err := b.use(ctx)
 	if err != nil {
-		return err
+		return nil, "", sandbox.Wrap(err, op, "")
 	}
-	canonical, err := sandbox.ParseNetwork(string(network))
+	defer release()
+	list, err := languages.List(ctx, b.guest, e.opts.Runners, func(from func(string) error) error { return e.missing(b.rec.Image, from) })
 	if err != nil {
-		return nil // the creation of the sandbox reports the error
+		return nil, "", sandbox.Wrap(b.Explain(ctx, err), op, b.id)
 	}
-	if needs == sandbox.NetworkNone || needs.Within(canonical) == nil {
-		return nil
-	}
-	how := fmt.Sprintf("make a new sandbox with network %q", needs)
-	if needs.Within(e.opts.MaxNetwork) != nil {
-		how = fmt.Sprintf("this server lets no sandbox reach it: ask the operator to start it with --allow-network %s, then make a new sandbox with that network", needs)
-	}
-	return sandbox.WithHint(
-		sandbox.Errorf(sandbox.Unsupported, "network: %s must reach %s, and the sandbox's network is %s", i.Name, needs, canonical),
-		"%s; what is in the sandbox already, list_languages tells", how)
+	return languages.WithImages(list, b.rec.Image, e.RunnerImages(ctx, b.rec.Principal)), b.id, nil
 }

@@ -10,19 +10,6 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// exec runs one of the engine's own programs in the box and returns its exit
-// code.
-func (b *liveSandbox) exec(ctx context.Context, argv []string) (int, error) {
-	_, code, err := b.capture(ctx, argv)
-	return code, err
-}
-
-// capture is like exec, and also returns the first bytes of the program's
-// standard output.
-func (b *liveSandbox) capture(ctx context.Context, argv []string) ([]byte, int, error) {
-	return guestlink.Capture(ctx, b.guest, argv)
-}
-
 // Script runs a script of the shell in the working directory of the box, as
 // root, and returns its output.
 func (b *liveSandbox) Script(ctx context.Context, timeout time.Duration, script string, args ...string) (io.ReadCloser, error) {

@@ -1,4 +1,4 @@
-package engine
+package languages
 
 import (
 	"bytes"
@@ -11,58 +11,10 @@ import (
 	"strings"
 
 	"github.com/glovebox-dev/glovebox/internal/engine/excerpt"
+	"github.com/glovebox-dev/glovebox/internal/engine/guestlink"
 	"github.com/glovebox-dev/glovebox/internal/interpreter"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
-
-// Languages returns, for each language, whether a sandbox has it, its version
-// and its notable packages. Without a sandboxID it creates a sandbox as req
-// says. It returns the sandbox's identifier.
-func (e *Engine) Languages(ctx context.Context, p sandbox.Principal, sandboxID string, req sandbox.CreateRequest) ([]sandbox.Language, string, error) {
-	const op = "list languages"
-	var b *liveSandbox
-	var err error
-	if sandboxID == "" {
-		b, err = e.create(ctx, p, req)
-	} else {
-		b, err = e.usable(ctx, p, sandboxID)
-	}
-	if err != nil {
-		return nil, "", sandbox.Wrap(err, op, "")
-	}
-	release, err := b.use(ctx)
-	if err != nil {
-		return nil, "", sandbox.Wrap(err, op, "")
-	}
-	defer release()
-	list, err := b.languages(ctx)
-	if err != nil {
-		return nil, "", sandbox.Wrap(b.Explain(ctx, err), op, b.id)
-	}
-	return b.withImages(ctx, list), b.id, nil
-}
-
-// withImages adds the languages that only images support. For a language that
-// the sandbox lacks, it names a local image that has it.
-func (b *liveSandbox) withImages(ctx context.Context, list []sandbox.Language) []sandbox.Language {
-	images := b.e.RunnerImages(ctx, b.rec.Principal)
-	for i, l := range list {
-		if image := images[l.Name]; image != "" && l.Program == "" {
-			list[i].Missing = "use the image " + image + ", which has it"
-		}
-		delete(images, l.Name)
-	}
-	for _, name := range slices.Sorted(maps.Keys(images)) {
-		l := sandbox.Language{Name: name}
-		if images[name] == b.rec.Image {
-			l.Program = "image " + b.rec.Image
-		} else {
-			l.Missing = "run it in a new sandbox, which has the image " + images[name]
-		}
-		list = append(list, l)
-	}
-	return list
-}
 
 // findVersions takes its parameters in groups of three: the number of a
 // variant, its program, and the option that prints its version. If the program
@@ -77,8 +29,13 @@ done`
 
 var versionNumber = regexp.MustCompile(`\d+(?:\.\d+)+`)
 
-func (b *liveSandbox) languages(ctx context.Context) ([]sandbox.Language, error) {
-	runners := b.e.opts.Runners
+// Missing returns the error for a language that a sandbox lacks, from the error
+// for its image.
+type Missing func(from func(image string) error) error
+
+// List returns, for each runner, whether a sandbox has its language, with the
+// version and the notable packages. It runs programs in the sandbox.
+func List(ctx context.Context, g guestlink.Guest, runners interpreter.Table, missing Missing) ([]sandbox.Language, error) {
 	args := []string{"/bin/sh", "-c", findVersions, "sh"}
 	type place struct{ runner, variant int }
 	var places []place
@@ -92,7 +49,7 @@ func (b *liveSandbox) languages(ctx context.Context) ([]sandbox.Language, error)
 			places = append(places, place{i, k})
 		}
 	}
-	said, _, err := b.capture(ctx, args)
+	said, _, err := guestlink.Capture(ctx, g, args)
 	if err != nil {
 		return nil, err
 	}
@@ -106,7 +63,7 @@ func (b *liveSandbox) languages(ctx context.Context) ([]sandbox.Language, error)
 			found[places[n]] = [2]string{excerpt.CleanLine(f[1]), string(versionNumber.Find(f[2]))}
 		}
 	}
-	packages, err := b.packages(ctx)
+	packages, err := packagesOf(ctx, g)
 	if err != nil {
 		return nil, err
 	}
@@ -119,7 +76,7 @@ func (b *liveSandbox) languages(ctx context.Context) ([]sandbox.Language, error)
 				continue
 			}
 			if len(v.Probe) > 0 {
-				code, err := b.exec(ctx, v.Probe)
+				_, code, err := guestlink.Capture(ctx, g, v.Probe)
 				if err != nil && !errors.Is(err, sandbox.NotFound) {
 					return nil, err
 				}
@@ -132,21 +89,21 @@ func (b *liveSandbox) languages(ctx context.Context) ([]sandbox.Language, error)
 			break
 		}
 		if l.Program == "" {
-			l.Missing = sandbox.HintOf(b.e.missing(b.rec.Image, r.Missing))
+			l.Missing = sandbox.HintOf(missing(r.Missing))
 		}
 		list = append(list, l)
 	}
 	return list, nil
 }
 
-// packages returns the notable packages in the sandbox, by installer.
-func (b *liveSandbox) packages(ctx context.Context) (map[string][]sandbox.Package, error) {
+// packagesOf returns the notable packages in the sandbox, by installer.
+func packagesOf(ctx context.Context, g guestlink.Guest) (map[string][]sandbox.Package, error) {
 	out := map[string][]sandbox.Package{}
 	for _, l := range interpreter.Listers() {
 		if _, known := out[l.Installer]; known {
 			continue
 		}
-		said, _, err := b.capture(ctx, l.Argv)
+		said, _, err := guestlink.Capture(ctx, g, l.Argv)
 		if errors.Is(err, sandbox.NotFound) {
 			continue
 		}
@@ -164,4 +121,27 @@ func (b *liveSandbox) packages(ctx context.Context) (map[string][]sandbox.Packag
 		slices.SortFunc(out[l.Installer], func(a, b sandbox.Package) int { return strings.Compare(a.Name, b.Name) })
 	}
 	return out, nil
+}
+
+// WithImages adds the languages that only images support to the list of a sandbox
+// with the image own. For a language that the sandbox lacks, it names a local
+// image that has it. images has the image of each language.
+func WithImages(list []sandbox.Language, own string, images map[string]string) []sandbox.Language {
+	images = maps.Clone(images)
+	for i, l := range list {
+		if image := images[l.Name]; image != "" && l.Program == "" {
+			list[i].Missing = "use the image " + image + ", which has it"
+		}
+		delete(images, l.Name)
+	}
+	for _, name := range slices.Sorted(maps.Keys(images)) {
+		l := sandbox.Language{Name: name}
+		if images[name] == own {
+			l.Program = "image " + own
+		} else {
+			l.Missing = "run it in a new sandbox, which has the image " + images[name]
+		}
+		list = append(list, l)
+	}
+	return list
 }
