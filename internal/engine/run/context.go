@@ -227,22 +227,14 @@ func (r *Run) lateData(ev *guestapi.ExecuteEvent) *guestapi.DataEvent {
 	return &guestapi.DataEvent{Stdout: []byte(text)}
 }
 
-// ended takes the end of the run, and returns it as the end of a process, which
-// exited with 0 if the run succeeded.
+// ended takes the end of the run. The event that it returns ends the pump; the
+// verdict is on the end that is kept here.
 func (r *Run) ended(end *guestapi.ExecutionEnd) *guestapi.EndEvent {
 	r.mu.Lock()
 	r.x.end, r.x.waits = end, nil
 	r.mu.Unlock()
 	r.setContext(func(c *sandbox.RunContext) { c.StateLost = end.StateLost })
-	detail := end.Detail
-	if detail.Signal == 0 {
-		detail.Signal = end.Signal
-	}
-	ev := &guestapi.EndEvent{ExitCode: -1, Status: end.Status, Detail: &detail}
-	if end.Status == guestapi.EndOK {
-		ev.ExitCode, ev.Exited = 0, true
-	}
-	return ev
+	return &guestapi.EndEvent{}
 }
 
 // openContext starts a run in its context.

@@ -161,13 +161,13 @@ func (r *Run) closeLog() {
 // judge collects the facts about the run's end and settles its verdict.
 func (r *Run) judge(ctx context.Context, end *guestapi.EndEvent) (sandbox.Verdict, *int, sandbox.Usage) {
 	r.mu.Lock()
-	ending := verdict.Ending{Event: end, Fate: r.fate, Broken: r.broken, Timeout: r.rec.Timeout, Limits: r.in.Limits}
+	ending := verdict.Ending{End: verdict.OfProcess(end), Fate: r.fate, Broken: r.broken, Timeout: r.rec.Timeout, Limits: r.in.Limits}
 	ending.Lasted = r.set.opts.Now().Sub(r.rec.Started)
-	if r.x != nil {
-		ending.Context, ending.Exception = r.x.end, r.x.fail
+	if r.x != nil && r.x.end != nil {
+		ending.End = verdict.OfContext(*r.x.end, r.x.fail)
 	}
 	r.mu.Unlock()
-	if well := end != nil && end.Exited && end.ExitCode == 0; !well {
+	if ending.End.How != verdict.Succeeded {
 		why, runs, _ := r.in.Life.Status()
 		ending.Why, ending.Alone = why, runs == 1
 		if r.baseline != nil {

@@ -26,15 +26,10 @@ const (
 
 // An Ending is all information about the end of a run.
 type Ending struct {
-	// Event is the guest's end event, or nil if the sandbox was lost first. Why
-	// is the reason for which the sandbox stops, or nil.
-	Event *guestapi.EndEvent
-	Why   *Reason
-
-	// Context is the guest's end of a run in a context, which is also in Event.
-	// Exception is the exception that ended it.
-	Context   *guestapi.ExecutionEnd
-	Exception *sandbox.RunError
+	// End is the program's, as the guest reports it. Why is the reason for which
+	// the sandbox stops, or nil.
+	End End
+	Why *Reason
 
 	Fate    Fate
 	Broken  error // with FateBroken and FateDiskFull
@@ -121,10 +116,10 @@ func Unsaved(v sandbox.Verdict, err error) sandbox.Verdict {
 }
 
 // failure judges a program that did not succeed.
-func (e Ending) failure(code *int) sandbox.Verdict {
-	d := e.detail()
+func (e Ending) failure() sandbox.Verdict {
+	d := e.End.Detail
 	switch {
-	case e.outOfMemory(code):
+	case e.outOfMemory():
 		return sandbox.Verdict{
 			Code:     sandbox.OutOfMemory,
 			Cause:    fmt.Sprintf("it used more than the sandbox's %s of memory", sandbox.FormatBytes(e.Limits.MemoryBytes)),
@@ -142,19 +137,37 @@ func (e Ending) failure(code *int) sandbox.Verdict {
 			Cause:    fmt.Sprintf("it filled the sandbox's disk of %s", sandbox.FormatBytes(e.Limits.DiskBytes)),
 			NextStep: nextDisk,
 		}
-	case code == nil:
-		return sandbox.Verdict{Code: sandbox.Killed, Cause: "it was killed by " + signalText(d.Signal, e.Event.Status)}
+	case e.End.How == Died && e.End.Cause != "":
+		return sandbox.Verdict{Code: sandbox.Killed, Cause: e.End.Cause}
+	case e.End.How == Died:
+		return sandbox.Verdict{Code: sandbox.Killed, Cause: "it was killed by " + signalText(d.Signal, e.End.Status)}
+	case e.End.How == Exited:
+		return exited(e.End.ExitCode)
+	case e.End.Exception != nil:
+		return raised(*e.End.Exception)
+	case e.End.How == Interrupted:
+		return sandbox.Verdict{Code: sandbox.Failed, Cause: "it was interrupted"}
 	}
-	v := sandbox.Verdict{Code: sandbox.Failed, Cause: fmt.Sprintf("it exited with status %d", *code)}
+	return sandbox.Verdict{Code: sandbox.Failed, Cause: "an exception ended it"}
+}
+
+// exited judges a program that exited with a status other than 0. The status of
+// code in a context may be unknown.
+func exited(status *int) sandbox.Verdict {
+	code := -1
+	if status != nil {
+		code = *status
+	}
+	v := sandbox.Verdict{Code: sandbox.Failed, Cause: fmt.Sprintf("it exited with status %d", code)}
 	switch {
-	case *code == ExitNotFound:
+	case code == ExitNotFound:
 		v.Cause += ", which means that a command was not found"
 		v.NextStep = nextNotFound
-	case *code == ExitNotExecutable:
+	case code == ExitNotExecutable:
 		v.Cause += ", which means that a command could not be executed"
 		v.NextStep = "check that the file is a program and has the mode for it"
-	case *code > ExitSignal && *code <= ExitSignal+64:
-		v.Cause += ", which means that a command was killed by " + signalText(*code-ExitSignal, "")
+	case code > ExitSignal && code <= ExitSignal+64:
+		v.Cause += ", which means that a command was killed by " + signalText(code-ExitSignal, "")
 	}
 	return v
 }
@@ -162,36 +175,25 @@ func (e Ending) failure(code *int) sandbox.Verdict {
 // outOfMemory reports whether a program failed for lack of memory. A kill that
 // the driver counted is attributed to this program if the program was killed,
 // or if no other run was in progress.
-func (e Ending) outOfMemory(code *int) bool {
-	if e.detail().MemoryKill {
+func (e Ending) outOfMemory() bool {
+	if e.End.Detail.MemoryKill {
 		return true
 	}
 	if !e.Counted || e.After.MemoryKills <= e.Before.MemoryKills {
 		return false
 	}
-	looksKilled := code == nil && e.detail().Signal == sigKill || code != nil && *code == ExitSignal+sigKill
+	code := e.End.ExitCode
+	looksKilled := code != nil && *code == ExitSignal+sigKill
+	if e.End.How == Died {
+		looksKilled = e.End.Detail.Signal == sigKill
+	}
 	return looksKilled || e.Alone
-}
-
-func (e Ending) detail() guestapi.EndDetail {
-	if e.Event == nil || e.Event.Detail == nil {
-		return guestapi.EndDetail{}
-	}
-	return *e.Event.Detail
-}
-
-func (e Ending) exitCode() *int {
-	if e.Event == nil || !e.Event.Exited || e.Event.Error != "" {
-		return nil
-	}
-	code := int(e.Event.ExitCode)
-	return &code
 }
 
 // Usage returns the guest's figures for the run, bounded by the possible
 // values. Invented figures must not spoil sums over many runs.
 func (e Ending) Usage() sandbox.Usage {
-	d := e.detail()
+	d := e.End.Detail
 	// Round up to whole CPUs, and allow a second for the difference between
 	// clocks.
 	cpus := int64(math.Ceil(e.Limits.CPUs))

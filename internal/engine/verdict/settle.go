@@ -11,35 +11,32 @@ import (
 // guest and the driver saw. The exit code is nil for a program that did not
 // exit by itself.
 func Settle(e Ending) (sandbox.Verdict, *int) {
-	if e.Context != nil {
-		return e.settleContext(), e.Context.ExitCode
-	}
-	code := e.exitCode()
+	end := e.End
 	switch {
-	case e.Fate == FateTimeout || e.Event != nil && e.detail().TimedOut:
-		return sandbox.Verdict{
+	case e.Fate == FateTimeout || end.TimedOut:
+		return end.withState(sandbox.Verdict{
 			Code:     sandbox.Timeout,
-			Cause:    fmt.Sprintf("it ran longer than its timeout of %v and was killed", e.Timeout),
+			Cause:    fmt.Sprintf("it ran longer than its timeout of %v and %s", e.Timeout, end.timedOut()),
 			NextStep: nextTime,
-		}, nil
-	case e.Fate == FateCancelled:
-		return sandbox.Verdict{Code: sandbox.Cancelled, Cause: "it was stopped on request"}, nil
+		}), end.chosenCode()
 	case e.Fate == FateBroken:
-		return Unkept("output", e.Broken), nil
+		return end.withState(Unkept("output", e.Broken)), end.chosenCode()
 	case e.Fate == FateDiskFull:
-		return overQuota(e.Broken), code
-	case e.Why != nil && (e.Event == nil || !e.Event.Exited):
-		return e.Why.Verdict(), nil
-	case e.Event == nil:
+		return end.withState(overQuota(e.Broken)), end.ExitCode
+	case e.Fate == FateCancelled || end.Stopped: // the engine stops code in a context for a fate, too
+		return end.withState(sandbox.Verdict{Code: sandbox.Cancelled, Cause: end.stopped()}), end.chosenCode()
+	case e.Why != nil && !end.certain():
+		return e.Why.Verdict(), end.chosenCode()
+	case end.How == Unknown:
 		return sandbox.Verdict{
 			Code:     sandbox.SandboxLost,
 			Cause:    "the sandbox lost track of it",
 			NextStep: "run it again",
 		}, nil
-	case e.Event.Error != "":
-		return sandbox.Verdict{Code: sandbox.Failed, Cause: "it could not be run: " + e.Event.Error}, code
-	case code != nil && *code == 0:
-		return sandbox.Verdict{Code: sandbox.OK}, code
+	case end.How == NotRun:
+		return sandbox.Verdict{Code: sandbox.Failed, Cause: "it could not be run: " + end.Cause}, nil
+	case end.How == Succeeded:
+		return sandbox.Verdict{Code: sandbox.OK}, end.ExitCode
 	}
-	return e.failure(code), code
+	return end.withState(e.failure()), end.ExitCode
 }

@@ -1,0 +1,86 @@
+package verdict
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/glovebox-dev/glovebox/internal/guestapi"
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
+)
+
+// TestSettleContext judges code in contexts. The cause says what became of the
+// variables, except for a lost sandbox.
+func TestSettleContext(t *testing.T) {
+	const kept, lost = "; the context keeps its variables", "; state lost: the next run in the context starts fresh"
+	why := &Reason{Cause: "the sandbox died", Code: sandbox.SandboxLost}
+	status := func(n int) *int { return &n }
+	for _, c := range []struct {
+		name      string
+		end       guestapi.ExecutionEnd
+		exception *sandbox.RunError
+		fate      Fate
+		why       *Reason
+		want      sandbox.VerdictCode
+		cause     string
+		code      *int
+	}{
+		{name: "OK", end: guestapi.ExecutionEnd{Status: guestapi.EndOK}, want: sandbox.OK},
+		{name: "OKBeforeTheSandboxStopped", end: guestapi.ExecutionEnd{Status: guestapi.EndOK}, why: why, want: sandbox.OK},
+
+		{name: "Timeout", end: guestapi.ExecutionEnd{Status: guestapi.EndInterrupted, TimedOut: true},
+			want: sandbox.Timeout, cause: "it ran longer than its timeout of 30s and was interrupted" + kept},
+		{name: "TimeoutThatKills", end: guestapi.ExecutionEnd{Status: guestapi.EndDied, Killed: true, StateLost: true}, fate: FateTimeout,
+			want: sandbox.Timeout, cause: "it ran longer than its timeout of 30s and did not end when it was interrupted, so its interpreter was killed" + lost},
+		{name: "TimeoutWithAChosenCode", end: guestapi.ExecutionEnd{Status: guestapi.EndExit, TimedOut: true, ExitCode: status(3)},
+			want: sandbox.Timeout, cause: "it ran longer than its timeout of 30s and was interrupted" + kept, code: status(3)},
+		{name: "TimeoutByTheEngine", fate: FateTimeout, end: guestapi.ExecutionEnd{Status: guestapi.EndInterrupted},
+			want: sandbox.Timeout, cause: "it ran longer than its timeout of 30s and was interrupted" + kept},
+
+		{name: "Stopped", end: guestapi.ExecutionEnd{Status: guestapi.EndInterrupted, Stopped: true},
+			want: sandbox.Cancelled, cause: "it was stopped on request" + kept},
+		{name: "StoppedByForce", end: guestapi.ExecutionEnd{Status: guestapi.EndDied, Stopped: true, Killed: true, StateLost: true}, fate: FateCancelled,
+			want: sandbox.Cancelled, cause: "it was stopped on request, and as it did not end when it was interrupted, its interpreter was killed" + lost},
+
+		{name: "Raised", end: guestapi.ExecutionEnd{Status: guestapi.EndError}, exception: &sandbox.RunError{Name: "ValueError", Value: "no\nnumber", Line: 7},
+			want: sandbox.Failed, cause: "ValueError: no, in line 7" + kept},
+		{name: "RaisedUnknown", end: guestapi.ExecutionEnd{Status: guestapi.EndError}, want: sandbox.Failed, cause: "an exception ended it" + kept},
+		{name: "RaisedWhileTheSandboxStopped", end: guestapi.ExecutionEnd{Status: guestapi.EndError}, why: why, want: sandbox.SandboxLost, cause: "the sandbox died"},
+		{name: "Interrupted", end: guestapi.ExecutionEnd{Status: guestapi.EndInterrupted}, want: sandbox.Failed, cause: "it was interrupted" + kept},
+		{name: "Exit", end: guestapi.ExecutionEnd{Status: guestapi.EndExit, ExitCode: status(3)}, want: sandbox.Failed, cause: "it exited with status 3" + kept, code: status(3)},
+
+		{name: "Died", end: guestapi.ExecutionEnd{Status: guestapi.EndDied, Signal: 11, StateLost: true},
+			want: sandbox.Killed, cause: "it was killed by SIGSEGV, a bad memory access" + lost},
+		{name: "DiedForAReason", end: guestapi.ExecutionEnd{Status: guestapi.EndDied, Cause: "the interpreter exited", StateLost: true},
+			want: sandbox.Killed, cause: "the interpreter exited" + lost},
+		{name: "OutOfMemory", end: guestapi.ExecutionEnd{Status: guestapi.EndDied, Signal: 9, Cause: "the interpreter died", StateLost: true, Detail: guestapi.EndDetail{MemoryKill: true}},
+			want: sandbox.OutOfMemory, cause: "it used more than the sandbox's 512 MiB of memory" + lost},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			v, code := Settle(Ending{
+				End: OfContext(c.end, c.exception), Fate: c.fate, Why: c.why, Timeout: 30 * time.Second, Limits: sandbox.DefaultLimits(),
+			})
+			if v.Code != c.want || v.Cause != c.cause {
+				t.Errorf("%s: %q; want %s: %q", v.Code, v.Cause, c.want, c.cause)
+			}
+			if (code == nil) != (c.code == nil) || code != nil && *code != *c.code {
+				t.Errorf("exit code %v, want %v", code, c.code)
+			}
+		})
+	}
+}
+
+// TestExceptions names the next step for exceptions that have a known one, and
+// bounds their text.
+func TestExceptions(t *testing.T) {
+	for value, next := range map[string]string{
+		"nobody can answer":         "send_input",
+		"Cannot find module 'left'": "install_packages",
+		strings.Repeat("x", 10_000): "",
+	} {
+		v := raised(sandbox.RunError{Name: "Error", Value: value})
+		if len(v.Cause) > maxCause+len("…") || !strings.Contains(v.NextStep, next) || (next == "") != (v.NextStep == "") {
+			t.Errorf("%d bytes, next step %q; want %q", len(v.Cause), v.NextStep, next)
+		}
+	}
+}
