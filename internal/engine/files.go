@@ -110,7 +110,7 @@ func (e *Engine) MakeDir(ctx context.Context, p sandbox.Principal, id, path stri
 	})
 }
 
-// useFile returns the box of a file, and the function that ends its use.
+// useFile returns the sandbox of a file, and the function that ends its use.
 func (e *Engine) useFile(ctx context.Context, p sandbox.Principal, id, path string) (*liveSandbox, func(), error) {
 	if err := request.CheckPath("path", path); err != nil {
 		return nil, nil, err
@@ -123,7 +123,7 @@ func (e *Engine) useFile(ctx context.Context, p sandbox.Principal, id, path stri
 	return b, release, err
 }
 
-// doFile calls do for a file of a box, which it keeps in use meanwhile.
+// doFile calls do for a file of a sandbox, which it keeps in use meanwhile.
 func (e *Engine) doFile(ctx context.Context, p sandbox.Principal, id, path, op string, do func(*liveSandbox) error) error {
 	b, release, err := e.useFile(ctx, p, id, path)
 	if err != nil {

@@ -93,7 +93,7 @@ func (b *liveSandbox) forward(req *http.Request, dir string) (*http.Response, er
 	return resp, nil
 }
 
-// boundForward keeps a request within the quota of the box's workspace. A
+// boundForward keeps a request within the quota of the sandbox's workspace. A
 // request that starts a program is treated like a run, and an upload like the
 // server's own. For an upload that counts, it returns the reader, and the
 // caller must call Done.

@@ -10,9 +10,9 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// dialGuest returns the guest of the box. A call that finds the box gone stops the
-// sandbox, and fails with the error for a stopped sandbox: another process may
-// have stopped it, or it died.
+// dialGuest returns the guest of the sandbox. A call that finds the box gone
+// stops the sandbox, and fails with the error for a stopped sandbox: another
+// process may have stopped it, or it died.
 func (b *liveSandbox) dialGuest() guestlink.Guest {
 	return b.e.opts.dialGuest(guestBox{b.drv, b})
 }
@@ -31,8 +31,9 @@ func (g guestBox) Dial(ctx context.Context) (net.Conn, error) {
 	return nil, g.of.gone(err)
 }
 
-// gone stops the sandbox because its box is gone, as err says. It returns the error
-// for a stopped sandbox, or err if the sandbox does not live yet or any more.
+// gone stops the sandbox because its box is gone, as err says. It returns the
+// error for a stopped sandbox, or err if the sandbox does not live yet or any
+// more.
 func (b *liveSandbox) gone(err error) error {
 	b.Lost()
 	b.mu.Lock()

@@ -128,18 +128,18 @@ func (b *liveSandbox) hibernate(ctx context.Context) error {
 		b.moveLocked(hibernated)
 	case released:
 		// The record has the state already, and the next process obeys it. Pause
-		// the box for it.
+		// the sandbox for it.
 		b.rec.State = sandbox.Hibernated
 	}
 	b.rearmLocked()
 	b.mu.Unlock()
 	release()
-	b.sleep() // does nothing if the box is in use; the end of that use pauses it
+	b.sleep() // does nothing if the sandbox is in use; the end of that use pauses it
 	return nil
 }
 
-// hibernateAtEnd hibernates the box because its end has come. A box that cannot
-// hibernate is stopped, because its creator asked for no more time.
+// hibernateAtEnd hibernates the sandbox because its end has come. A sandbox
+// that cannot hibernate is stopped, because its creator asked for no more time.
 func (b *liveSandbox) hibernateAtEnd() {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(b.e.ctx), b.e.pauseTimeout())
 	defer cancel()

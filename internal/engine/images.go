@@ -28,7 +28,7 @@ func (e *Engine) entryProgram(ctx context.Context, p sandbox.Principal, req *san
 		if err != nil {
 			return run.Program{}, false, err
 		}
-		name = cmp.Or(b.image, b.rec.Image) // the exact image of the box, where it is known
+		name = cmp.Or(b.image, b.rec.Image) // the exact image of the sandbox, where it is known
 	} else if name != "" {
 		if name, err = e.images.Prepare(ctx, p, name, req.New.Progress); err != nil {
 			return run.Program{}, false, err

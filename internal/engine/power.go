@@ -9,16 +9,17 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// restLaterLocked arms the timer that pauses the box, if nothing keeps it awake. b.mu
-// is held.
+// restLaterLocked arms the timer that pauses the sandbox, if nothing keeps it
+// awake. b.mu is held.
 func (b *liveSandbox) restLaterLocked() {
 	if b.uses == 0 && b.stays == 0 && b.livesLocked() {
 		b.rest.set(b.e.opts.RestAfter, func() { b.e.spawn(b.sleep) })
 	}
 }
 
-// StayAwake keeps a box from being paused until done is called. It fails if the
-// box has not started, is paused already, hibernates or stops. The idle time goes on.
+// StayAwake keeps a sandbox from being paused until done is called. It fails if
+// the sandbox has not started, is paused already, hibernates or stops. The idle
+// time goes on.
 func (b *liveSandbox) StayAwake() (done func(), ok bool) {
 	if !b.started() {
 		return nil, false
@@ -39,7 +40,7 @@ func (b *liveSandbox) StayAwake() (done func(), ok bool) {
 	}, true
 }
 
-// wake resumes the box if it is paused.
+// wake resumes the sandbox if it is paused.
 func (b *liveSandbox) wake() error {
 	b.power.Lock()
 	defer b.power.Unlock()
@@ -61,7 +62,7 @@ func (b *liveSandbox) wake() error {
 	return nil
 }
 
-// sleep pauses the box if nothing uses it, and records when it was last used.
+// sleep pauses the sandbox if nothing uses it, and records when it was last used.
 func (b *liveSandbox) sleep() {
 	b.power.Lock()
 	defer b.power.Unlock()

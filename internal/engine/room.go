@@ -10,9 +10,9 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// register adds b to the boxes of this process. If all places are taken, b
+// register adds b to the sandboxes of this process. If all places are taken, b
 // waits for one until ctx ends, but at most for QueueTime. Meanwhile the pool
-// of places evicts idle boxes, and boxes of principals above their share.
+// of places evicts idle sandboxes, and sandboxes of principals above their share.
 func (e *Engine) register(ctx context.Context, b *liveSandbox) error {
 	order := fair.Request{Principal: b.rec.Principal, Units: 1, Evict: b.evict}
 	place, err := e.places.Try(order)
@@ -47,7 +47,7 @@ func (e *Engine) await(ctx context.Context, order fair.Request) (*fair.Hold, err
 	return e.places.Acquire(ctx, order)
 }
 
-// full returns the error for a principal whose box gets no place.
+// full returns the error for a principal whose sandbox gets no place.
 func (e *Engine) full(p sandbox.Principal) error {
 	st := e.places.Stats()
 	err := sandbox.Errorf(sandbox.Exhausted, "there are %d sandboxes, %d of them yours, and this server may have no more", st.Used, e.places.Held(p))
@@ -55,7 +55,7 @@ func (e *Engine) full(p sandbox.Principal) error {
 	return sandbox.WithHint(err, "stop one that is not needed, use one that is there, or try again in %v", sandbox.RetryAfterOf(err))
 }
 
-// remember adds b to the boxes of this process, unless the engine is closed.
+// remember adds b to the sandboxes of this process, unless the engine is closed.
 func (e *Engine) remember(b *liveSandbox) bool {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -65,7 +65,7 @@ func (e *Engine) remember(b *liveSandbox) bool {
 	return !e.closed
 }
 
-// forget removes b from the boxes of this process, and releases its place.
+// forget removes b from the sandboxes of this process, and releases its place.
 func (e *Engine) forget(b *liveSandbox) {
 	e.mu.Lock()
 	delete(e.sandboxes, b.id)
@@ -73,7 +73,7 @@ func (e *Engine) forget(b *liveSandbox) {
 	b.occupy(nil)
 }
 
-// occupy gives the box a place, and releases its previous one.
+// occupy gives the sandbox a place, and releases its previous one.
 func (b *liveSandbox) occupy(place *fair.Hold) {
 	b.mu.Lock()
 	old := b.place
@@ -82,8 +82,8 @@ func (b *liveSandbox) occupy(place *fair.Hold) {
 	old.Release()
 }
 
-// notStarted returns the error for a box that was stopped before a caller got
-// it. It returns err if the box was not.
+// notStarted returns the error for a sandbox that was stopped before a caller got
+// it. It returns err if the sandbox was not.
 func (b *liveSandbox) notStarted(err error) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -174,8 +174,8 @@ func (b *liveSandbox) refuseLocked() error {
 	return nil
 }
 
-// endHibernationLocked makes a hibernated box a running one, and reports whether it
-// hibernated. b.mu is held.
+// endHibernationLocked makes a hibernated sandbox a running one, and reports
+// whether it hibernated. b.mu is held.
 func (b *liveSandbox) endHibernationLocked() bool {
 	if b.state != hibernated {
 		return false
@@ -189,7 +189,7 @@ func (b *liveSandbox) endHibernationLocked() bool {
 	return true
 }
 
-// recordAwake records in the store that the box no longer hibernates.
+// recordAwake records in the store that the sandbox no longer hibernates.
 func (b *liveSandbox) recordAwake(ctx context.Context) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()

@@ -9,20 +9,20 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// This file connects a box to its workspace.
+// This file connects a sandbox to its workspace.
 
 // ID returns the identifier of the sandbox.
 func (b *liveSandbox) ID() string { return b.id }
 
-// unmount ends a box's use of its workspace.
+// unmount ends a sandbox's use of its workspace.
 func (b *liveSandbox) unmount() {
 	b.mount.Rests(b)
 	b.mount.Leaves(b)
 	b.mount.Release()
 }
 
-// Unnamed lists the unlinked files of the workspace that programs in the box
-// have open. It lists none while no program runs in the box yet.
+// Unnamed lists the unlinked files of the workspace that programs in the sandbox
+// have open. It lists none while no program runs in the sandbox yet.
 func (b *liveSandbox) Unnamed(ctx context.Context) ([]driver.UnnamedFile, error) {
 	select {
 	case <-b.ready:
@@ -33,8 +33,8 @@ func (b *liveSandbox) Unnamed(ctx context.Context) ([]driver.UnnamedFile, error)
 	return files, err
 }
 
-// endCopy copies the changes of a box that is about to end. If it fails, it
-// adds to the reason how old the last copy is. A hibernated box was copied
+// endCopy copies the changes of a sandbox that is about to end. If it fails, it
+// adds to the reason how old the last copy is. A hibernated sandbox was copied
 // before.
 func (b *liveSandbox) endCopy(ctx context.Context, why verdict.Reason) verdict.Reason {
 	b.mu.Lock()

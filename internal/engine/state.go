@@ -44,8 +44,8 @@ type Engine struct {
 	cancel     context.CancelFunc
 	background sync.WaitGroup
 
-	// places are for boxes. admission ends when Close begins: from then on no
-	// box gets a place.
+	// places are for sandboxes. admission ends when Close begins: from then on no
+	// sandbox gets a place.
 	places     *fair.Pool
 	longEvents *fair.Pool      // long events in memory
 	admission  context.Context //nolint:containedctx // the end of waiting, not a caller's
@@ -81,7 +81,7 @@ type liveSandbox struct {
 	drv    driver.Box
 	guest  guestlink.Guest
 	mount  *mount.Mount // nil without a workspace
-	copy   *mount.Copy  // nil unless the box has a copy of the workspace
+	copy   *mount.Copy  // nil unless the sandbox has a copy of the workspace
 	since  time.Time    // when it was ready
 	ofRuns *run.Sandbox // the sandbox as its runs use it
 
@@ -95,9 +95,9 @@ type liveSandbox struct {
 	ports    int             // number of forwards that are connections to ports
 	why      *verdict.Reason // why it stops; nil if it does not
 	teardown *teardown       // the last attempt; nil before the first
-	rest     timer           // pauses the box
-	lease    timer           // stops the box
-	place    *fair.Hold      // among the boxes of this process
+	rest     timer           // pauses the sandbox
+	lease    timer           // stops the sandbox
+	place    *fair.Hold      // among the sandboxes of this process
 	dirty    bool            // rec.Used is newer than the store's
 	kills    int             // memory kills counted so far
 

@@ -13,8 +13,8 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// Stop stops the box, or joins a stop in progress. It returns when nothing is
-// left of the box or ctx ends; in the latter case the stop goes on. The first
+// Stop stops the sandbox, or joins a stop in progress. It returns when nothing is
+// left of the sandbox or ctx ends; in the latter case the stop goes on. The first
 // reason counts. A later stop tries again after a failed one.
 func (b *liveSandbox) Stop(ctx context.Context, why verdict.Reason) error {
 	b.mu.Lock()
@@ -127,8 +127,9 @@ func (b *liveSandbox) destroy(why verdict.Reason) error {
 	return nil
 }
 
-// Lost begins to clean up after a box that was found dead, and works out why it
-// died. A box that dies while it starts is left to the code that makes it.
+// Lost begins to clean up after a sandbox that was found dead, and works out
+// why it died. A sandbox that dies while it starts is left to the code that
+// makes it.
 func (b *liveSandbox) Lost() {
 	b.mu.Lock()
 	lives := b.livesLocked()
@@ -158,7 +159,7 @@ func (b *liveSandbox) Lost() {
 	b.beginStop(why)
 }
 
-// Dead reports whether the box's guest is certainly gone.
+// Dead reports whether the sandbox's guest is certainly gone.
 func (b *liveSandbox) Dead(ctx context.Context) bool {
 	if in, ok, err := driver.ReadIncidents(ctx, b.drv); ok || driver.IsGone(err) {
 		return !in.Alive
@@ -166,7 +167,7 @@ func (b *liveSandbox) Dead(ctx context.Context) bool {
 	return driver.IsGone(b.guest.Health(ctx))
 }
 
-// letGo leaves the box to the next process.
+// letGo leaves the sandbox to the next process.
 func (b *liveSandbox) letGo(ctx context.Context) error {
 	b.mu.Lock()
 	if t := b.teardown; t != nil {
@@ -206,8 +207,8 @@ func (b *liveSandbox) letGo(ctx context.Context) error {
 	return nil
 }
 
-// evict begins to stop the box for another one, and reports whether its place
-// will be free soon. Unless forced, it stops the box only if that is not
+// evict begins to stop the sandbox for another one, and reports whether its place
+// will be free soon. Unless forced, it stops the sandbox only if that is not
 // restless and was unused for EvictAfter. Without an EvictAfter, it refuses in
 // any case.
 func (b *liveSandbox) evict(forced bool) bool {
@@ -235,7 +236,7 @@ func (b *liveSandbox) evict(forced bool) bool {
 	case b.state == failed:
 		return true // its place is free in a moment
 	}
-	// From here on the box cannot be used.
+	// From here on the sandbox cannot be used.
 	b.why = &verdict.Reason{
 		Cause: fmt.Sprintf("the server was full, and the sandbox was not used for %v", unused.Round(time.Second)),
 		Code:  sandbox.SandboxLost,
@@ -260,8 +261,8 @@ func (b *liveSandbox) evict(forced bool) bool {
 	return true
 }
 
-// leavePlace stops the box. If that fails, the sweep tries again, and until
-// then the pool evicts another box.
+// leavePlace stops the sandbox. If that fails, the sweep tries again, and until
+// then the pool evicts another sandbox.
 func (b *liveSandbox) leavePlace(why verdict.Reason) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(b.e.ctx), destroyTimeout+createTimeout)
 	defer cancel()

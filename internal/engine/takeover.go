@@ -204,7 +204,7 @@ func (e *Engine) takeOver(rec store.Sandbox) (*liveSandbox, error) {
 	return b, nil
 }
 
-// load reads what another process knew of a box, and returns its runs in
+// load reads what another process knew of a sandbox, and returns its runs in
 // progress.
 func (b *liveSandbox) load(ctx context.Context) ([]store.Run, error) {
 	var err error
@@ -221,8 +221,8 @@ func (b *liveSandbox) load(ctx context.Context) ([]store.Run, error) {
 	return b.e.store.RunningRuns(ctx, b.id)
 }
 
-// abandon destroys a box that cannot be taken over. It has a timeout of its own,
-// because the guest may have used up the other.
+// abandon destroys the box of a sandbox that cannot be taken over. It has a
+// timeout of its own, because the guest may have used up the other.
 func (b *liveSandbox) abandon() error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(b.e.ctx), destroyTimeout)
 	defer cancel()

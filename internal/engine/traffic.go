@@ -16,7 +16,7 @@ const maxRecorded = 100_000
 // trafficTimeout bounds a request for a sandbox's traffic.
 const trafficTimeout = 5 * time.Second
 
-// ReadTraffic returns the counts of the box's network, and updates the record
+// ReadTraffic returns the counts of the sandbox's network, and updates the record
 // of its connections. ok is false if there are no counts.
 func (b *liveSandbox) ReadTraffic(ctx context.Context) (_ []sandbox.Destination, ok bool) {
 	if !b.networked {
@@ -63,7 +63,7 @@ func (b *liveSandbox) ReadTraffic(ctx context.Context) (_ []sandbox.Destination,
 	return t.Destinations, true
 }
 
-// Policy returns the present network policy of the box.
+// Policy returns the present network policy of the sandbox.
 func (b *liveSandbox) Policy() sandbox.Network {
 	b.mu.Lock()
 	defer b.mu.Unlock()
