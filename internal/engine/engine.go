@@ -38,9 +38,9 @@
 // goroutine takes them while it holds a liveSandbox.mu. A pool asks a sandbox to
 // go without the lock that comes last here.
 //
-// The others are leaves: liveSandbox.recording and the locks of packages run and
-// runlog. A goroutine that holds one of them takes no other lock of this package.
-// The store has locks of its own, below all of these.
+// The locks of packages run, runlog and traffic are leaves: a goroutine that holds
+// one of them takes no lock of this package. The store has locks of its own, below
+// all of these.
 //
 // A method that needs a lock of its receiver held ends in Locked.
 package engine

@@ -97,11 +97,10 @@ func (b *liveSandbox) leave(touch func()) {
 func (e *Engine) newLive(rec store.Sandbox) *liveSandbox {
 	return &liveSandbox{
 		e: e, id: rec.ID, rec: rec, uses: 1,
-		ready:     make(chan struct{}),
-		cancel:    func() {},
-		runs:      map[string]*run.Run{},
-		forwards:  map[*forward]struct{}{},
-		networked: rec.Network != sandbox.NetworkNone && rec.Network != "",
+		ready:    make(chan struct{}),
+		cancel:   func() {},
+		runs:     map[string]*run.Run{},
+		forwards: map[*forward]struct{}{},
 	}
 }
 
@@ -124,6 +123,7 @@ func (b *liveSandbox) moveLocked(next sandboxState) bool {
 
 // begin ends the start of the sandbox: from here on it can be used.
 func (b *liveSandbox) begin() {
+	b.traffic = b.newTraffic()
 	b.ofRuns = b.newOfRuns()
 	b.mu.Lock()
 	b.since = b.e.now()

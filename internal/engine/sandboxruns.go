@@ -18,7 +18,7 @@ import (
 func (b *liveSandbox) newOfRuns() *run.Sandbox {
 	return b.e.runs.NewSandbox(run.SandboxOptions{
 		ID: b.id, Principal: b.rec.Principal, Image: b.rec.Image, Limits: b.rec.Limits,
-		Guest: b.guest, Mount: b.mount, Copy: b.copy, Life: b,
+		Guest: b.guest, Mount: b.mount, Copy: b.copy, Traffic: b.traffic, Life: b,
 	})
 }
 

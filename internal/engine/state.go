@@ -13,6 +13,7 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/engine/mount"
 	"github.com/glovebox-dev/glovebox/internal/engine/request"
 	"github.com/glovebox-dev/glovebox/internal/engine/run"
+	"github.com/glovebox-dev/glovebox/internal/engine/traffic"
 	"github.com/glovebox-dev/glovebox/internal/engine/verdict"
 	"github.com/glovebox-dev/glovebox/internal/fair"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
@@ -78,12 +79,13 @@ type liveSandbox struct {
 	cancel context.CancelFunc // ends its creation
 
 	// Set before ready is closed, never changed after.
-	drv    driver.Box
-	guest  guestlink.Guest
-	mount  *mount.Mount // nil without a workspace
-	copy   *mount.Copy  // nil unless the sandbox has a copy of the workspace
-	since  time.Time    // when it was ready
-	ofRuns *run.Sandbox // the sandbox as its runs use it
+	drv     driver.Box
+	guest   guestlink.Guest
+	mount   *mount.Mount      // nil without a workspace
+	copy    *mount.Copy       // nil unless the sandbox has a copy of the workspace
+	since   time.Time         // when it was ready
+	traffic *traffic.Recorder // nil for a sandbox that was made without a network
+	ofRuns  *run.Sandbox      // the sandbox as its runs use it
 
 	mu       sync.Mutex
 	state    sandboxState
@@ -100,11 +102,6 @@ type liveSandbox struct {
 	place    *fair.Hold      // among the sandboxes of this process
 	dirty    bool            // rec.Used is newer than the store's
 	kills    int             // memory kills counted so far
-
-	networked      bool       // it has a network, even if its policy changed since; never changed
-	recording      sync.Mutex // held while the record of its connections is updated
-	recordRead     bool       // guarded by recording: lastConnection was read from the store
-	lastConnection int64      // likewise
 
 	power  sync.Mutex // held while it is paused or resumed
 	paused bool       // guarded by power

@@ -99,7 +99,7 @@ func (b *liveSandbox) destroy(why verdict.Reason) error {
 	for _, r := range runs {
 		r.Hurry()
 	}
-	b.ReadTraffic(ctx)
+	b.traffic.Read(ctx)
 	if b.copy != nil {
 		why = b.endCopy(context.WithoutCancel(ctx), why)
 		ctx, cancel = context.WithTimeout(context.WithoutCancel(ctx), destroyTimeout)

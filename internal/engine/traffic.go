@@ -2,10 +2,10 @@ package engine
 
 import (
 	"context"
-	"time"
 
 	"github.com/glovebox-dev/glovebox/internal/driver"
 	"github.com/glovebox-dev/glovebox/internal/engine/request"
+	"github.com/glovebox-dev/glovebox/internal/engine/traffic"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
@@ -13,54 +13,15 @@ import (
 // principal. The store has another bound for one sandbox.
 const maxRecorded = 100_000
 
-// trafficTimeout bounds a request for a sandbox's traffic.
-const trafficTimeout = 5 * time.Second
-
-// ReadTraffic returns the counts of the sandbox's network, and updates the record
-// of its connections. ok is false if there are no counts.
-func (b *liveSandbox) ReadTraffic(ctx context.Context) (_ []sandbox.Destination, ok bool) {
-	if !b.networked {
-		return nil, false
+// newTraffic returns the recorder of the sandbox's traffic, or nil for a sandbox
+// without a network.
+func (b *liveSandbox) newTraffic() *traffic.Recorder {
+	if b.rec.Network == sandbox.NetworkNone || b.rec.Network == "" {
+		return nil
 	}
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), trafficTimeout)
-	defer cancel()
-	b.recording.Lock()
-	defer b.recording.Unlock()
-	if !b.recordRead {
-		n, err := b.e.store.LastConnection(ctx, b.id)
-		if err != nil {
-			b.e.log.Error("record connections", "sandbox", b.id, "error", err)
-			return nil, false
-		}
-		b.lastConnection, b.recordRead = n, true
-	}
-	t, ok, err := driver.ReadTraffic(ctx, b.drv, b.lastConnection)
-	if driver.IsGone(err) {
-		return nil, false
-	}
-	if err != nil {
-		b.e.log.Warn("read traffic", "sandbox", b.id, "error", err)
-		return nil, false
-	}
-	if !ok {
-		return nil, false
-	}
-	if t.Missing > 0 {
-		b.e.log.Warn("connections were not recorded, because there were too many", "sandbox", b.id, "count", t.Missing)
-	}
-	if len(t.Connections) > 0 {
-		if err := b.e.store.AddConnections(ctx, b.id, t.Connections); err != nil {
-			b.e.log.Error("record connections", "sandbox", b.id, "error", err)
-			return t.Destinations, true // they are read again next time
-		}
-		for _, c := range t.Connections {
-			b.e.log.Info("connection", "sandbox", b.id, "principal", b.rec.Principal, "protocol", c.Protocol, "host", c.Host,
-				"address", c.Address, "port", c.Port, "blocked", c.Blocked, "sent", c.Sent, "received", c.Received)
-			b.e.opts.Metrics.Connected(c)
-		}
-		b.lastConnection = t.Connections[len(t.Connections)-1].Number
-	}
-	return t.Destinations, true
+	return traffic.New(traffic.Options{
+		Records: b.e.store, Log: b.e.log, Metrics: b.e.opts.Metrics, ID: b.id, Principal: b.rec.Principal, Box: b.drv,
+	})
 }
 
 // Policy returns the present network policy of the sandbox.
@@ -79,8 +40,8 @@ func (e *Engine) Connections(ctx context.Context, p sandbox.Principal, id string
 	if err != nil {
 		return nil, sandbox.Wrap(err, op, "")
 	}
-	if b != nil {
-		b.ReadTraffic(ctx)
+	if b != nil && b.started() {
+		b.traffic.Read(ctx)
 	}
 	list, err := e.store.Connections(ctx, id, min(max(limit, 1), maxConnections))
 	return list, sandbox.Wrap(err, op, id)

@@ -22,7 +22,8 @@
 //
 // Set.mu, Sandbox.mu, Run.mu and baselineFile.mu are leaves: a goroutine that
 // holds one of them takes no other lock of this package, and calls no method of
-// [Life] and no function of [Options]. The locks of package runlog come below them.
+// [Life] and no function of [Options] except Now. The locks of package runlog come
+// below them.
 //
 // A method that needs a lock of its receiver held ends in Locked. Only package
 // engine imports this package.

@@ -7,12 +7,17 @@ import (
 
 	"github.com/glovebox-dev/glovebox/internal/driver"
 	"github.com/glovebox-dev/glovebox/internal/engine/runlog"
+	"github.com/glovebox-dev/glovebox/internal/engine/traffic"
 	"github.com/glovebox-dev/glovebox/internal/engine/verdict"
 	"github.com/glovebox-dev/glovebox/internal/guestapi"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 	"github.com/glovebox-dev/glovebox/internal/store"
 	"github.com/glovebox-dev/glovebox/internal/trace"
 )
+
+// lookFor is how many bytes at the end of a run's output are searched for
+// hosts.
+const lookFor = 16 << 10
 
 // finish settles and records the run's end.
 func (r *Run) finish(end *guestapi.EndEvent) {
@@ -82,6 +87,19 @@ func (r *Run) finish(end *guestapi.EndEvent) {
 		r.cleanUp(ctx)
 	}
 	r.release()
+}
+
+// networkUse returns the hosts that the run's sandbox reached since the run began,
+// or nil.
+func (r *Run) networkUse(ctx context.Context) *sandbox.RunNetwork {
+	if !r.countsReached {
+		return nil
+	}
+	after, ok := r.in.Traffic.Read(ctx)
+	if !ok {
+		return nil
+	}
+	return traffic.Since(r.reached, after)
 }
 
 // verdict returns the code of the run's current verdict.

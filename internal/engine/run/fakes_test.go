@@ -86,8 +86,7 @@ func (f *fakeLife) Explain(_ context.Context, err error) error { return err }
 func (f *fakeLife) Incidents(context.Context) (driver.Incidents, bool) {
 	return driver.Incidents{}, false
 }
-func (f *fakeLife) ReadTraffic(context.Context) ([]sandbox.Destination, bool) { return nil, false }
-func (f *fakeLife) Policy() sandbox.Network                                   { return sandbox.NetworkNone }
+func (f *fakeLife) Policy() sandbox.Network { return sandbox.NetworkNone }
 
 // fakeGuest runs one program, whose events are the test's.
 type fakeGuest struct {

@@ -7,6 +7,7 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/driver"
 	"github.com/glovebox-dev/glovebox/internal/engine/guestlink"
 	"github.com/glovebox-dev/glovebox/internal/engine/mount"
+	"github.com/glovebox-dev/glovebox/internal/engine/traffic"
 	"github.com/glovebox-dev/glovebox/internal/engine/verdict"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
@@ -34,9 +35,7 @@ type Life interface {
 	// Incidents returns the driver's counts for the sandbox. ok is false if there
 	// are none.
 	Incidents(ctx context.Context) (counts driver.Incidents, ok bool)
-	// ReadTraffic returns the hosts that the sandbox has reached. ok is false if
-	// there are no counts. Policy is the present network policy.
-	ReadTraffic(ctx context.Context) (reached []sandbox.Destination, ok bool)
+	// Policy is the present network policy.
 	Policy() sandbox.Network
 }
 
@@ -48,8 +47,9 @@ type SandboxOptions struct {
 	Image     string
 	Limits    sandbox.Limits
 	Guest     guestlink.Guest
-	Mount     *mount.Mount // nil without a workspace
-	Copy      *mount.Copy  // nil unless the sandbox has a copy of the workspace
+	Mount     *mount.Mount      // nil without a workspace
+	Copy      *mount.Copy       // nil unless the sandbox has a copy of the workspace
+	Traffic   *traffic.Recorder // nil without a network
 	Life      Life
 }
 

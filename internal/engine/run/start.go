@@ -111,7 +111,7 @@ func (r *Run) begin(ctx context.Context, o Order) (guestlink.Events, error) {
 	ctx, cancel := context.WithTimeoutCause(ctx, StartTimeout, errStartTimeout)
 	defer cancel()
 	stop := context.AfterFunc(ctx, r.cancel)
-	r.reached, r.countsReached = r.in.Life.ReadTraffic(ctx)
+	r.reached, r.countsReached = r.in.Traffic.Read(ctx)
 	var stream guestlink.Events
 	err := trace.Do(r.ctx, "start program", func(ctx context.Context) (err error) {
 		stream, err = r.open(ctx, o)

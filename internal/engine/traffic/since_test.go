@@ -1,4 +1,4 @@
-package run
+package traffic
 
 import (
 	"fmt"
@@ -20,14 +20,14 @@ func TestSince(t *testing.T) {
 		Reached: []sandbox.Destination{{Host: "open.example", Port: 443, Sent: 5, Received: 20}},
 		Blocked: []sandbox.Destination{{Host: "open.example", Port: 443, Blocked: sandbox.BlockedPolicy, Connections: 1}},
 	}
-	if diff := cmp.Diff(want, since(before, after)); diff != "" {
+	if diff := cmp.Diff(want, Since(before, after)); diff != "" {
 		t.Errorf("-want +got\n%s", diff)
 	}
 	var many []sandbox.Destination
 	for i := range maxRunHosts + 2 {
 		many = append(many, sandbox.Destination{Host: fmt.Sprintf("h%d.example", i), Connections: 1})
 	}
-	if got := since(nil, many); len(got.Reached) != maxRunHosts || got.More != 2 {
+	if got := Since(nil, many); len(got.Reached) != maxRunHosts || got.More != 2 {
 		t.Errorf("%d hosts, and %d more", len(got.Reached), got.More)
 	}
 }

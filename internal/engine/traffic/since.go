@@ -1,26 +1,12 @@
-package run
+package traffic
 
-import (
-	"context"
+import "github.com/glovebox-dev/glovebox/internal/sandbox"
 
-	"github.com/glovebox-dev/glovebox/internal/sandbox"
-)
+// maxRunHosts bounds the reached hosts in a run's result, and the blocked ones.
+const maxRunHosts = 100
 
-// networkUse returns the hosts that the run's sandbox reached since the run began,
-// or nil.
-func (r *Run) networkUse(ctx context.Context) *sandbox.RunNetwork {
-	if !r.countsReached {
-		return nil
-	}
-	after, ok := r.in.Life.ReadTraffic(ctx)
-	if !ok {
-		return nil
-	}
-	return since(r.reached, after)
-}
-
-// since returns the difference between two counts.
-func since(before, after []sandbox.Destination) *sandbox.RunNetwork {
+// Since returns the hosts that a sandbox reached between two readings.
+func Since(before, after []sandbox.Destination) *sandbox.RunNetwork {
 	type key struct {
 		host    string
 		port    uint16
@@ -55,10 +41,3 @@ func since(before, after []sandbox.Destination) *sandbox.RunNetwork {
 	}
 	return &n
 }
-
-// lookFor is how many bytes at the end of a run's output are searched for
-// hosts.
-const lookFor = 16 << 10
-
-// maxRunHosts bounds the reached hosts in a run's result, and the blocked ones.
-const maxRunHosts = 100
