@@ -74,9 +74,12 @@ var table = []row{
 	{"engine/verdict", "driver, engine/excerpt, guestapi, sandbox"},
 	{"engine/runlog", "engine/excerpt, fair, guestapi, sandbox, store"},
 	{"engine/guestlink", "driver, engine/verdict, guestapi, interpreter, sandbox"},
+	{"engine/languages", "engine/excerpt, engine/guestlink, interpreter, language, sandbox"},
 	{"engine/mount", "driver, engine/excerpt, engine/request, engine/verdict, sandbox, store, workspace"},
 	{"engine/images", "driver, engine/excerpt, engine/request, fair, interpreter, sandbox, store"},
-	{"engine", "driver, engine/excerpt, engine/guestlink, engine/images, engine/mount, engine/request, engine/runlog, engine/verdict, fair, guestapi, interpreter, language, metrics, sandbox, store, trace, workspace"},
+	{"engine/traffic", "driver, metrics, sandbox"},
+	{"engine/run", "driver, engine/excerpt, engine/guestlink, engine/mount, engine/request, engine/runlog, engine/traffic, engine/verdict, fair, guestapi, interpreter, language, metrics, sandbox, store, trace"},
+	{"engine", "driver, engine/excerpt, engine/guestlink, engine/images, engine/languages, engine/mount, engine/request, engine/run, engine/runlog, engine/traffic, engine/verdict, fair, guestapi, interpreter, language, metrics, sandbox, store, trace, workspace"},
 	{"statedir", "sandbox"},
 	{"operator", "control, driver, sandbox, store"},
 	{"auth", "atomicfile, sandbox"},
@@ -146,7 +149,6 @@ var longFiles = map[string]string{}
 // longPackages are over maxPackageLines, each for a reason.
 var longPackages = map[string]string{
 	"driver/drivertest": "one suite for all drivers",
-	"engine":            "the lives of sandboxes and runs, which refer to each other",
 }
 
 // testOnly are packages that are in no program. What they import beyond the
