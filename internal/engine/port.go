@@ -5,11 +5,21 @@ import (
 	"errors"
 	"net"
 	"sync"
+	"time"
 
+	"github.com/glovebox-dev/glovebox/internal/driver"
 	"github.com/glovebox-dev/glovebox/internal/engine/guestlink"
 	"github.com/glovebox-dev/glovebox/internal/engine/request"
 	"github.com/glovebox-dev/glovebox/internal/guestapi"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
+)
+
+const (
+	// wakeGrace is the time that a program has to listen after its sandbox was
+	// resumed. A server of Python or Node starts in less.
+	wakeGrace = 3 * time.Second
+	// wakePoll is the pause between two attempts to connect in that time.
+	wakePoll = 50 * time.Millisecond
 )
 
 // DialPort connects to a server on a port of a sandbox's loopback addresses,
@@ -18,7 +28,8 @@ import (
 // is in use until then. The data that it carries is untrusted.
 //
 // The error is of kind Invalid for an impossible port, and Unavailable if no
-// server listens. It is of kind Exhausted if there are too many connections,
+// server listens; if the sandbox was just resumed, DialPort waits up to three
+// seconds for one. It is of kind Exhausted if there are too many connections,
 // Conflict if the sandbox has stopped, and Unsupported if the driver cannot
 // connect. DialPort wakes a hibernated sandbox. A later hibernation cuts the
 // connection.
@@ -60,7 +71,7 @@ func (b *liveSandbox) dialPort(ctx context.Context, port int) (net.Conn, error) 
 		close(f.done)
 	})
 	stop := context.AfterFunc(ctx, cancel) // ctx ends the dial, not the open connection
-	conn, err := b.guest.DialPort(life, port)
+	conn, err := b.dialGuestPort(life, port)
 	if !stop() && err == nil {
 		conn.Close()
 		err = ctx.Err()
@@ -76,6 +87,23 @@ func (b *liveSandbox) dialPort(ctx context.Context, port int) (net.Conn, error) 
 	held := &heldConn{HalfCloser: conn, release: end}
 	context.AfterFunc(life, func() { held.Close() })
 	return held, nil
+}
+
+// dialGuestPort connects to a port in the guest. It tries a refused connection
+// again for wakeGrace after the sandbox was resumed: a program that a run left
+// in the background may have been paused before it listened.
+func (b *liveSandbox) dialGuestPort(ctx context.Context, port int) (guestlink.HalfCloser, error) {
+	for {
+		conn, err := b.guest.DialPort(ctx, port)
+		if !errors.Is(err, sandbox.Unavailable) || driver.IsGone(err) || !b.wokeSince(wakeGrace) {
+			return conn, err
+		}
+		select {
+		case <-ctx.Done():
+			return nil, err
+		case <-time.After(wakePoll):
+		}
+	}
 }
 
 func (b *liveSandbox) addPort(f *forward) error {

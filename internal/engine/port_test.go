@@ -77,6 +77,48 @@ func TestPortIsUse(t *testing.T) {
 	})
 }
 
+// TestPortListensLate: a program that was paused before it listened has time to
+// listen after the dial that resumes its sandbox.
+func TestPortListensLate(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld()
+		e := openWorld(t, w, t.TempDir(), nil)
+		s := e.mustCreate(t, sandbox.CreateRequest{})
+		rest := func() {
+			t.Helper()
+			time.Sleep(time.Second)
+			if !w.only(t).isPaused() {
+				t.Fatal("a sandbox that nothing uses is not paused")
+			}
+		}
+		rest()
+		c, err := e.DialPort(t.Context(), alice, s.ID, 10)
+		if err != nil {
+			t.Fatalf("dial a port that listens a second after the sandbox was resumed: %v", err)
+		}
+		c.Close()
+		rest()
+		began := time.Now()
+		if _, err := e.DialPort(t.Context(), alice, s.ID, 9); !errors.Is(err, sandbox.Unavailable) {
+			t.Errorf("dial a port without a listener: %v; want unavailable", err)
+		}
+		if waited := time.Since(began); waited < wakeGrace || waited > wakeGrace+time.Second {
+			t.Errorf("the dial that resumed the sandbox waited %s; want %s", waited, wakeGrace)
+		}
+		began = time.Now()
+		if _, err := e.DialPort(t.Context(), alice, s.ID, 9); !errors.Is(err, sandbox.Unavailable) || time.Since(began) > wakePoll {
+			t.Errorf("a sandbox that is awake: %v after %s; want unavailable at once", err, time.Since(began))
+		}
+		rest()
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		began = time.Now()
+		if _, err := e.DialPort(ctx, alice, s.ID, 9); err == nil || time.Since(began) > time.Second {
+			t.Errorf("a dial whose context ends: %v after %s; want an error after a second", err, time.Since(began))
+		}
+	})
+}
+
 func TestPortRefused(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := openWorld(t, newWorld(), t.TempDir(), func(o *Options) { o.MaxRuns = 1 })

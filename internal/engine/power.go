@@ -58,8 +58,15 @@ func (b *liveSandbox) wake() error {
 		}
 		return err
 	}
-	b.paused = false
+	b.paused, b.woke = false, time.Now()
 	return nil
+}
+
+// wokeSince reports whether the sandbox was resumed within a duration.
+func (b *liveSandbox) wokeSince(d time.Duration) bool {
+	b.power.Lock()
+	defer b.power.Unlock()
+	return time.Since(b.woke) < d
 }
 
 // sleep pauses the sandbox if nothing uses it, and records when it was last used.

@@ -105,6 +105,7 @@ type liveSandbox struct {
 
 	power  sync.Mutex // held while it is paused or resumed
 	paused bool       // guarded by power
+	woke   time.Time  // when it was last resumed; guarded by power
 }
 
 // A teardown is one attempt to destroy a box.
