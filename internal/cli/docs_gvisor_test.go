@@ -79,7 +79,7 @@ func runDocs(t *testing.T, all map[string]string, binary, mark string, env ...st
 	for name, page := range all {
 		var todo []example
 		for _, e := range examples(page) {
-			if m, ok := e.shell(); ok && m == mark {
+			if m, ok := e.shell(); ok && m == mark || e.info == "mcp" && mark == "" {
 				todo = append(todo, e)
 			}
 		}
@@ -106,16 +106,16 @@ func runDocs(t *testing.T, all map[string]string, binary, mark string, env ...st
 			if err := writeCertificate(filepath.Join(work, "cert.pem"), filepath.Join(work, "key.pem")); err != nil {
 				t.Fatal(err)
 			}
+			environ := append([]string{
+				"HOME=" + filepath.Join(dir, "home"), "TMPDIR=" + filepath.Join(dir, "tmp"), "LANG=C.UTF-8", "NO_COLOR=1",
+				"PATH=" + filepath.Join(work, "bin") + ":/usr/local/bin:/usr/bin:/bin",
+				"GLOVEBOX_TEST_PROGRAM=" + binary, "GLOVEBOX_TEST_SERVERS=" + servers,
+			}, env...)
 			run := func(script string) (string, string, error) {
 				var stdout, stderr strings.Builder
 				cmd := exec.CommandContext(context.WithoutCancel(t.Context()), "bash", "-euo", "pipefail", "-c", script)
-				cmd.Dir, cmd.Stdout, cmd.Stderr = work, &stdout, &stderr
+				cmd.Dir, cmd.Env, cmd.Stdout, cmd.Stderr = work, environ, &stdout, &stderr
 				cmd.WaitDelay = 10 * time.Second
-				cmd.Env = append([]string{
-					"HOME=" + filepath.Join(dir, "home"), "TMPDIR=" + filepath.Join(dir, "tmp"), "LANG=C.UTF-8", "NO_COLOR=1",
-					"PATH=" + filepath.Join(work, "bin") + ":/usr/local/bin:/usr/bin:/bin",
-					"GLOVEBOX_TEST_PROGRAM=" + binary, "GLOVEBOX_TEST_SERVERS=" + servers,
-				}, env...)
 				err := cmd.Run()
 				return stdout.String(), stderr.String(), err
 			}
@@ -124,7 +124,15 @@ func runDocs(t *testing.T, all map[string]string, binary, mark string, env ...st
 					t.Errorf("end the servers: %v\n%s", err, stderr)
 				}
 			})
+			var tools *toolSession
 			for _, e := range todo {
+				if e.info == "mcp" {
+					if tools == nil {
+						tools = startTools(t, binary, work, environ)
+					}
+					tools.check(t, e)
+					continue
+				}
 				stdout, stderr, err := run(e.text)
 				if err != nil {
 					t.Errorf("%v\n%s\n%s%s", err, e.text, stdout, stderr)

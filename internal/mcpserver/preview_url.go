@@ -31,6 +31,6 @@ func (s *Server) previewURL() tool {
 		if err != nil {
 			return nil, err
 		}
-		return result(answer{url, expires}, fmt.Sprintf("%s\nuntil %s, for whoever has it", url, expires.UTC().Format(time.RFC3339)))
+		return result(answer{url, expires}, fmt.Sprintf("%s\nuntil %s, for everyone who has the address", url, expires.UTC().Format(time.RFC3339)))
 	})
 }
