@@ -23,6 +23,7 @@ import (
 type installFlags struct {
 	name, url, tokenFile string
 	project, print, all  bool
+	check                bool
 }
 
 func (f *installFlags) scope() clientconfig.Scope {
@@ -49,6 +50,7 @@ Clients: ` + clientNames(),
 		Example: `  glovebox install                            every client found here, after asking
   glovebox install cursor vscode              these
   glovebox install codex --print              show what would change
+  glovebox install --check                    ask the clients whether they reach it
   glovebox install claude-code --project      for this directory only
   glovebox install claude-desktop -- --profile automata
   GLOVEBOX_TOKEN=gbx_... glovebox install cursor --url https://box.example.com/mcp`,
@@ -61,9 +63,15 @@ Clients: ` + clientNames(),
 			if err != nil {
 				return err
 			}
+			if flags.check {
+				return p.checkClients(cmd.Context(), env, names, flags)
+			}
 			clients, err := p.chooseClients(cmd, env, names, flags)
 			if err != nil {
 				return err
+			}
+			if server.URL != "" && server.Token == "" {
+				p.say("no token: if the server wants one, set %s or pass --token-file; glovebox token create NAME on the server makes one", clientconfig.TokenVariable)
 			}
 			return p.changeClients(clients, flags, "added to", func(c clientconfig.Client) (clientconfig.Change, error) {
 				if c.ByHand() {
@@ -75,6 +83,7 @@ Clients: ` + clientNames(),
 	}
 	flags.add(cmd)
 	cmd.Flags().StringVar(&flags.url, "url", "", "use the server at this `URL`, with the token in GLOVEBOX_TOKEN")
+	cmd.Flags().BoolVar(&flags.check, "check", false, "change nothing; run each client's own list of servers, and report whether it has Glovebox")
 	cmd.Flags().StringVar(&flags.tokenFile, "token-file", "", "`file` with the token for --url")
 	return cmd
 }
@@ -349,12 +358,20 @@ func (p *program) changeClients(clients []clientconfig.Client, flags installFlag
 // printSteps prints the manual steps for a client without a configuration file.
 func (p *program) printSteps(c clientconfig.Client, s clientconfig.Server) error {
 	endpoint, token := s.URL, "from glovebox token create"
+	config, err := s.JSON()
+	if err != nil {
+		return sandbox.Wrap(err, c.Title, "")
+	}
+	command := strings.Join(append([]string{s.Command}, s.Args...), " ")
+	if s.Command == "" {
+		command = "glovebox mcp"
+	}
 	if endpoint == "" {
 		endpoint = "http://127.0.0.1:8080/mcp, where glovebox serve listens (as seen from " + c.Title + ")"
 	}
 	if s.Token != "" {
 		token = "in " + clientconfig.TokenVariable
 	}
-	steps := strings.NewReplacer("{url}", endpoint, "{token}", token).Replace(c.Steps)
+	steps := strings.NewReplacer("{url}", endpoint, "{token}", token, "{command}", command, "{json}", config).Replace(c.Steps)
 	return p.print("%s:\n%s", c.Title, steps)
 }

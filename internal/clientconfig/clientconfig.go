@@ -34,6 +34,17 @@ type Server struct {
 	URL, Token string
 }
 
+// JSON returns the configuration that most clients accept, with s in it. It never
+// has the token.
+func (s Server) JSON() (string, error) {
+	e := command(s)
+	if s.URL != "" {
+		e = entry{{"type", "http"}, {"url", s.URL}, {"headers", entry{{"Authorization", "Bearer ${" + TokenVariable + "}"}}}}
+	}
+	text, err := jsonc{}.set(nil, "mcpServers", s.Name, e)
+	return strings.TrimSuffix(string(text), "\n"), err
+}
+
 // TokenVariable is the environment variable with the token, for files that
 // contain only a reference to it.
 const TokenVariable = "GLOVEBOX_TOKEN"
@@ -123,7 +134,7 @@ func (c Client) explain(err error, path string) error {
 
 // read returns a change without effect, with the file's current content.
 func (c Client) read(env Environment, scope Scope) (Change, error) {
-	path, err := c.path(env, scope)
+	path, err := c.Path(env, scope)
 	if err != nil {
 		return Change{}, err
 	}
@@ -137,7 +148,30 @@ func (c Client) read(env Environment, scope Scope) (Change, error) {
 	return Change{Client: c, Path: path, Before: data, After: data}, nil
 }
 
-// path returns the path of the client's file, in the syntax of env's system.
+// Path returns the path of the client's file, in the syntax of env's system. The
+// error is of kind Unsupported if the client has no such file.
+func (c Client) Path(env Environment, scope Scope) (string, error) {
+	path, err := c.path(env, scope)
+	if err == nil && c.alternate != "" && !env.Exists(path) {
+		other := path[:strings.LastIndexAny(path, `/\`)+1] + c.alternate
+		if env.Exists(other) {
+			return other, nil
+		}
+	}
+	return path, err
+}
+
+// Has reports whether the client's file has a server of that name. The error is
+// of kind Invalid if the file cannot be parsed.
+func (c Client) Has(env Environment, scope Scope, name string) (bool, error) {
+	change, err := c.PlanRemoval(env, scope, name)
+	return change.Needed(), err
+}
+
+// ListCommand returns the client's own command that lists its servers, or nil.
+func (c Client) ListCommand() []string { return slices.Clone(c.check) }
+
+// path returns the usual path of the client's file.
 func (c Client) path(env Environment, scope Scope) (string, error) {
 	if scope == Project {
 		if c.project == "" {
@@ -186,11 +220,12 @@ func (env Environment) expand(place string) (string, error) {
 			return env.join(dir, rest), nil
 		}
 		return env.join(env.Home, ".config/"+rest), nil
-	case "$CODEX_HOME":
-		if dir := env.Getenv("CODEX_HOME"); env.absolute(dir) {
+	case "$CODEX_HOME", "$COPILOT_HOME":
+		if dir := env.Getenv(variable[1:]); env.absolute(dir) {
 			return env.join(dir, rest), nil
 		}
-		return env.join(env.Home, ".codex/"+rest), nil
+		name, _, _ := strings.Cut(variable[1:], "_")
+		return env.join(env.Home, "."+strings.ToLower(name)+"/"+rest), nil
 	case "$APPDATA":
 		if dir := env.Getenv("APPDATA"); env.absolute(dir) {
 			return env.join(dir, rest), nil

@@ -220,9 +220,36 @@ func TestBadFilesAreLeftAlone(t *testing.T) {
 	}
 }
 
+// TestAlternateName: a file with the client's other name is changed if it is the
+// only one.
+func TestAlternateName(t *testing.T) {
+	c, err := Find("opencode")
+	if err != nil {
+		t.Fatal(err)
+	}
+	env := environment("linux", t.TempDir())
+	path := func() string {
+		t.Helper()
+		path, err := c.Path(env, Project)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return filepath.Base(path)
+	}
+	for _, name := range []string{"opencode.json", "opencode.jsonc", "opencode.json"} {
+		if got := path(); got != name {
+			t.Errorf("the file is %s; want %s", got, name)
+		}
+		next := map[string]string{"opencode.json": "opencode.jsonc", "opencode.jsonc": "opencode.json"}[name]
+		if err := os.WriteFile(filepath.Join(env.Project, next), []byte("{}"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 func TestProjectsGetNoToken(t *testing.T) {
 	for _, c := range Clients() {
-		if c.project == "" {
+		if c.project == "" || c.remote == nil {
 			continue
 		}
 		change, err := c.Plan(environment("linux", t.TempDir()), Project, remote)

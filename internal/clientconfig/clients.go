@@ -8,16 +8,21 @@ type Client struct {
 	// Restart is the step that makes the client load the change.
 	Restart string
 	// Steps are the manual steps for a client without a file. The placeholders
-	// are {url} and {token}.
+	// are {url}, {token}, {command} and {json}.
 	Steps string
+	// Source is the page of documentation that names the file and the form of an
+	// entry. All were read in November 2026.
+	Source string
 
-	user     map[string]string // path of the file by system; "*" is any other
-	project  string            // path of the file in a project; "" for none
-	programs []string          // programs that show that it is installed
-	format   format
-	key      string // the member that contains the servers
-	local    func(Server) entry
-	remote   func(Server, Scope) (e entry, note string, secret bool)
+	user      map[string]string // path of the file by system; "*" is any other
+	project   string            // path of the file in a project; "" for none
+	alternate string            // another name of the file, used if only that one exists
+	programs  []string          // programs that show that it is installed
+	check     []string          // the client's own command that lists its servers
+	format    format
+	key       string // the member that contains the servers
+	local     func(Server) entry
+	remote    func(Server, Scope) (e entry, note string, secret bool)
 }
 
 // ByHand reports whether the client must be configured by hand.
@@ -37,42 +42,50 @@ func perSystem(rest string) map[string]string {
 	return map[string]string{"darwin": macSupport + rest, "windows": appData + rest, "*": xdg + rest}
 }
 
-// Clients returns the table of clients. The facts are from each client's
-// documentation.
+// Clients returns the table of clients.
 func Clients() []Client {
 	return []Client{
 		{
 			Name: "claude-desktop", Title: "Claude Desktop", Restart: "restart Claude Desktop",
+			Source: "https://modelcontextprotocol.io/docs/develop/connect-local-servers",
 			user:   perSystem("Claude/claude_desktop_config.json"),
 			format: jsonc{}, key: "mcpServers", local: command,
 		},
 		{
 			Name: "claude-code", Title: "Claude Code", Restart: "start a new session",
-			user: everywhere("~/.claude.json"), project: ".mcp.json", programs: []string{"claude"},
-			format: jsonc{}, key: "mcpServers", local: typed(command),
+			Source: "https://code.claude.com/docs/en/mcp",
+			user:   everywhere("~/.claude.json"), project: ".mcp.json", programs: []string{"claude"},
+			check:  []string{"claude", "mcp", "list"},
+			format: jsonc{}, key: "mcpServers", local: typed("stdio", command),
 			remote: atURL(field{"type", "http"}, "url", "${"+TokenVariable+"}"),
 		},
 		{
 			Name: "cursor", Title: "Cursor", Restart: "switch it on in Settings, MCP",
-			user: everywhere("~/.cursor/mcp.json"), project: ".cursor/mcp.json", programs: []string{"cursor"},
+			Source: "https://cursor.com/docs/context/mcp",
+			user:   everywhere("~/.cursor/mcp.json"), project: ".cursor/mcp.json", programs: []string{"cursor", "cursor-agent"},
+			check:  []string{"cursor-agent", "mcp", "list"},
 			format: jsonc{}, key: "mcpServers", local: command,
 			remote: atURL(field{}, "url", "${env:"+TokenVariable+"}"),
 		},
 		{
 			Name: "vscode", Title: "Visual Studio Code", Restart: "start it with MCP: List Servers",
-			user: perSystem("Code/User/mcp.json"), project: ".vscode/mcp.json", programs: []string{"code"},
-			format: jsonc{}, key: "servers", local: typed(command),
+			Source: "https://code.visualstudio.com/docs/copilot/customization/mcp-servers",
+			user:   perSystem("Code/User/mcp.json"), project: ".vscode/mcp.json", programs: []string{"code"},
+			format: jsonc{}, key: "servers", local: typed("stdio", command),
 			remote: atURL(field{"type", "http"}, "url", "${env:"+TokenVariable+"}"),
 		},
 		{
 			Name: "windsurf", Title: "Windsurf", Restart: "press Refresh in its MCP panel",
-			user: everywhere("~/.codeium/windsurf/mcp_config.json"), programs: []string{"windsurf"},
+			Source: "https://docs.windsurf.com/windsurf/cascade/mcp",
+			user:   everywhere("~/.codeium/windsurf/mcp_config.json"), programs: []string{"windsurf"},
 			format: jsonc{}, key: "mcpServers", local: command,
 			remote: atURL(field{}, "serverUrl", ""),
 		},
 		{
 			Name: "codex", Title: "Codex", Restart: "start a new session",
-			user: everywhere("$CODEX_HOME/config.toml"), programs: []string{"codex"},
+			Source: "https://developers.openai.com/codex/mcp",
+			user:   everywhere("$CODEX_HOME/config.toml"), programs: []string{"codex"},
+			check:  []string{"codex", "mcp", "list"},
 			format: toml{}, key: "mcp_servers", local: command,
 			remote: func(s Server, _ Scope) (entry, string, bool) {
 				e := entry{{"url", s.URL}}
@@ -84,19 +97,124 @@ func Clients() []Client {
 		},
 		{
 			Name: "gemini", Title: "Gemini CLI", Restart: "start a new session",
-			user: everywhere("~/.gemini/settings.json"), project: ".gemini/settings.json", programs: []string{"gemini"},
+			Source: "https://geminicli.com/docs/tools/mcp-server",
+			user:   everywhere("~/.gemini/settings.json"), project: ".gemini/settings.json", programs: []string{"gemini"},
+			check:  []string{"gemini", "mcp", "list"},
 			format: jsonc{}, key: "mcpServers", local: command,
 			remote: atURL(field{"type", "http"}, "url", "$"+TokenVariable),
 		},
 		{
-			Name: "cline", Title: "Cline", Restart: "press Refresh in its MCP panel",
+			Name: "cline", Title: "Cline (VS Code)", Restart: "press Refresh in its MCP panel",
+			Source: "https://docs.cline.bot/mcp/configuring-mcp-servers",
 			user:   perSystem("Code/User/globalStorage/saoudrizwan.claude-dev/settings/cline_mcp_settings.json"),
 			format: jsonc{}, key: "mcpServers",
 			local:  command,
 			remote: atURL(field{"type", "streamableHttp"}, "url", ""),
 		},
 		{
+			Name: "cline-cli", Title: "Cline CLI", Restart: "start a new session",
+			Source: "https://docs.cline.bot/mcp/configuring-mcp-servers",
+			user:   everywhere("~/.cline/data/settings/cline_mcp_settings.json"), programs: []string{"cline"},
+			format: jsonc{}, key: "mcpServers",
+			local:  command,
+			remote: atURL(field{"type", "streamableHttp"}, "url", ""),
+		},
+		{
+			Name: "opencode", Title: "opencode", Restart: "start a new session",
+			Source: "https://opencode.ai/docs/mcp-servers",
+			user:   everywhere("$XDG_CONFIG_HOME/opencode/opencode.json"), project: "opencode.json", alternate: "opencode.jsonc", programs: []string{"opencode"},
+			check:  []string{"opencode", "mcp", "list"},
+			format: jsonc{}, key: "mcp",
+			local: func(s Server) entry {
+				return entry{{"type", "local"}, {"command", append([]string{s.Command}, s.Args...)}, {"enabled", true}}
+			},
+			remote: atURL(field{"type", "remote"}, "url", "{env:"+TokenVariable+"}"),
+		},
+		{
+			Name: "qwen", Title: "Qwen Code", Restart: "start a new session",
+			Source: "https://qwenlm.github.io/qwen-code-docs/en/users/features/mcp",
+			user:   everywhere("~/.qwen/settings.json"), project: ".qwen/settings.json", programs: []string{"qwen"},
+			check:  []string{"qwen", "mcp", "list"},
+			format: jsonc{}, key: "mcpServers", local: command,
+			remote: atURL(field{}, "httpUrl", "$"+TokenVariable),
+		},
+		{
+			Name: "copilot", Title: "GitHub Copilot CLI", Restart: "start a new session",
+			Source: "https://docs.github.com/en/copilot/how-tos/use-copilot-agents/use-copilot-cli",
+			user:   everywhere("$COPILOT_HOME/mcp-config.json"), programs: []string{"copilot"},
+			check:  []string{"copilot", "mcp", "list"},
+			format: jsonc{}, key: "mcpServers", local: allTools(typed("local", command)),
+			remote: func(s Server, scope Scope) (entry, string, bool) {
+				e, note, secret := atURL(field{"type", "http"}, "url", "${"+TokenVariable+"}")(s, scope)
+				return append(e, field{"tools", []string{"*"}}), note, secret
+			},
+		},
+		{
+			Name: "continue", Title: "Continue", Restart: "reload the window, or start a new session of cn",
+			Source: "https://docs.continue.dev/customize/deep-dives/mcp",
+			user:   everywhere("~/.continue/mcpServers/mcp.json"), programs: []string{"cn"},
+			format: jsonc{}, key: "mcpServers", local: command,
+			remote: atURL(field{"type", "http"}, "url", ""),
+		},
+		{
+			Name: "zed", Title: "Zed", Restart: "see its state in the settings of the agent panel",
+			Source:   "https://zed.dev/docs/ai/mcp",
+			user:     map[string]string{"windows": appData + "Zed/settings.json", "darwin": "~/.config/zed/settings.json", "*": xdg + "zed/settings.json"},
+			programs: []string{"zed", "zeditor"},
+			format:   jsonc{}, key: "context_servers", local: command,
+			remote: atURL(field{}, "url", ""),
+		},
+		{
+			Name: "junie", Title: "Junie (JetBrains)", Restart: "switch it on in Settings, Tools, Junie, MCP Settings",
+			Source: "https://www.jetbrains.com/help/junie/model-context-protocol-mcp.html",
+			user:   everywhere("~/.junie/mcp/mcp.json"), project: ".junie/mcp/mcp.json", programs: []string{"junie"},
+			format: jsonc{}, key: "mcpServers", local: command,
+		},
+		{
+			Name: "lmstudio", Title: "LM Studio", Restart: "switch it on in the Program tab",
+			Source: "https://lmstudio.ai/docs/app/mcp",
+			user:   everywhere("~/.lmstudio/mcp.json"), programs: []string{"lms"},
+			format: jsonc{}, key: "mcpServers", local: command,
+			remote: atURL(field{}, "url", ""),
+		},
+		{
+			Name: "amp", Title: "Amp", Restart: "start a new session",
+			Source: "https://ampcode.com/manual",
+			user:   everywhere("~/.config/amp/settings.json"), project: ".amp/settings.json", programs: []string{"amp"},
+			check:  []string{"amp", "mcp", "list"},
+			format: jsonc{}, key: "amp.mcpServers", local: command,
+			remote: atURL(field{}, "url", "${"+TokenVariable+"}"),
+		},
+		{
+			Name: "warp", Title: "Warp", Restart: "see its state in Settings, Agents, MCP servers",
+			Source: "https://docs.warp.dev/agent-platform/capabilities/mcp",
+			user:   everywhere("~/.warp/.mcp.json"), programs: []string{"warp", "warp-terminal"},
+			format: jsonc{}, key: "mcpServers", local: command,
+			remote: atURL(field{}, "url", ""),
+		},
+		{
+			Name: "jetbrains", Title: "JetBrains AI Assistant",
+			Source: "https://www.jetbrains.com/help/ai-assistant/mcp.html",
+			Steps: `1. Open Settings, Tools, AI Assistant, Model Context Protocol (MCP).
+2. Press Add, choose JSON, and paste this:
+{json}
+3. Press OK, then Apply.
+`,
+		},
+		{
+			Name: "goose", Title: "Goose",
+			Source: "https://block.github.io/goose/docs/guides/config-files",
+			Steps: `1. Run: goose configure
+2. Choose Add Extension.
+3. For a program: choose Command-line Extension, with the command {command}
+   For a server: choose Remote Extension (Streamable HTTP), with the URI {url}
+   and the header Authorization: Bearer, followed by the token {token}
+4. Choose a timeout of at least 300 seconds.
+`,
+		},
+		{
 			Name: "n8n", Title: "n8n",
+			Source: "https://docs.n8n.io/integrations/builtin/cluster-nodes/sub-nodes/n8n-nodes-langchain.toolmcp/",
 			Steps: `1. Add the node "MCP Client Tool" to an AI agent.
 2. Endpoint: {url}
 3. Server Transport: HTTP Streamable.
@@ -112,8 +230,13 @@ func command(s Server) entry {
 	return entry{{"command", s.Command}, {"args", append([]string{}, s.Args...)}}
 }
 
-func typed(f func(Server) entry) func(Server) entry {
-	return func(s Server) entry { return append(entry{{"type", "stdio"}}, f(s)...) }
+func typed(kind string, f func(Server) entry) func(Server) entry {
+	return func(s Server) entry { return append(entry{{"type", kind}}, f(s)...) }
+}
+
+// allTools adds the list of tools that the client may use: all.
+func allTools(f func(Server) entry) func(Server) entry {
+	return func(s Server) entry { return append(f(s), field{"tools", []string{"*"}}) }
 }
 
 const exportNote = "set " + TokenVariable + " to the token where the client is started"

@@ -20,7 +20,7 @@ type format interface {
 }
 
 // An entry is a server in a file. Its fields are in the usual order. A value is
-// a string, a []string or an entry.
+// a bool, a string, a []string or an entry.
 type entry []field
 
 type field struct {
@@ -306,6 +306,11 @@ func (doc *jsonFile) merge(old *hujson.Value, value []byte) error {
 		doc.drop(was, key)
 	}
 	is := laid.(*hujson.Object)
+	// The user's settings replace the defaults of a new entry, such as enabled.
+	is.Members = slices.DeleteFunc(is.Members, func(m hujson.ObjectMember) bool {
+		lit, ok := m.Name.Value.(hujson.Literal)
+		return ok && doc.member(was, lit.String()) != nil
+	})
 	if len(was.Members) > 0 {
 		for i := range was.Members {
 			if before := &was.Members[i].Name.BeforeExtra; !bytes.Contains(*before, []byte("\n")) {

@@ -1,0 +1,56 @@
+package clientconfig
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+// TestReference keeps docs/reference/clients.md in step with the table.
+func TestReference(t *testing.T) {
+	page := filepath.Join("..", "..", "docs", "reference", "clients.md")
+	if _, err := os.Stat(filepath.Join("..", "..", "go.mod")); err != nil {
+		t.Skip("the documentation is not here; the test runs in a checkout")
+	}
+	var b strings.Builder
+	b.WriteString("# Clients\n\nThe clients that `glovebox install` knows, with the file that it changes on Linux. " +
+		"The facts are those of the linked documentation in November 2026. " +
+		"`--url` marks the clients that can also use a server at a URL; `--project` marks those with a file for a project. " +
+		"`--check` runs the command in the last column.\n\n" +
+		"| client | name | file | `--url` | `--project` | own list |\n|---|---|---|---|---|---|\n")
+	yes := map[bool]string{true: "yes"}
+	for _, c := range Clients() {
+		if c.Source == "" {
+			t.Errorf("%s: no source", c.Name)
+		}
+		file, list := "shows the steps", ""
+		if !c.ByHand() {
+			place, ok := c.user["linux"]
+			if !ok {
+				place = c.user["*"]
+			}
+			file = "`" + place + "`"
+		}
+		if len(c.check) > 0 {
+			list = "`" + strings.Join(c.check, " ") + "`"
+		}
+		url := c.remote != nil || strings.Contains(c.Steps, "{url}")
+		fmt.Fprintf(&b, "| [%s](%s) | `%s` | %s | %s | %s | %s |\n", c.Title, c.Source, c.Name, file, yes[url], yes[c.project != ""], list)
+	}
+	if *update {
+		if err := os.WriteFile(page, []byte(b.String()), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(page)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if d := cmp.Diff(string(want), b.String()); d != "" {
+		t.Errorf("run the test with -update (-file +table):\n%s", d)
+	}
+}
