@@ -75,6 +75,7 @@ func (s *Server) createSandbox() tool {
 		if err != nil {
 			return nil, err
 		}
+		c.facts.in(sb.ID)
 		r := newSandboxResult(sb)
 		return result(r, r.text())
 	})

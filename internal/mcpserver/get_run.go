@@ -47,6 +47,7 @@ func (s *Server) getRun() tool {
 		if err != nil {
 			return nil, err
 		}
+		c.facts.ran(run)
 		if !paged {
 			return s.show(ctx, c, run, int(in.Limit))
 		}

@@ -35,6 +35,7 @@ func (s *Server) installPackages() tool {
 		if err != nil {
 			return nil, err
 		}
+		c.facts.ran(run)
 		wait := s.opts.Patience
 		if in.Wait != nil {
 			wait = time.Duration(*in.Wait) * time.Second

@@ -33,6 +33,7 @@ func (s *Server) listLanguages() tool {
 		if err != nil {
 			return nil, err
 		}
+		c.facts.in(id)
 		return result(list{id, langs}, languagesText(id, langs))
 	})
 }

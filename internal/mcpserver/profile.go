@@ -84,6 +84,7 @@ func (s *Server) toItsEnd(ctx context.Context, c call, start func() (sandbox.Run
 			run = next
 		}
 	}
+	c.facts.ran(run)
 	return run, err
 }
 

@@ -72,6 +72,7 @@ func (s *Server) start(ctx context.Context, c call, r sandbox.RunRequest, a runA
 	if err != nil {
 		return nil, err
 	}
+	c.facts.ran(run)
 	wait := s.opts.Patience
 	if a.Wait != nil {
 		wait = time.Duration(*a.Wait) * time.Second
@@ -90,6 +91,7 @@ func (s *Server) answer(ctx context.Context, c call, run sandbox.Run, d time.Dur
 	if err != nil {
 		return nil, err
 	}
+	c.facts.ran(run)
 	if slot != nil && patient && run.Status == sandbox.RunRunning {
 		slot.Becomes(run.ID, run.Started)
 		return &mcp.CallToolResult{}, nil // task.WithSlot replaces it by the task
@@ -160,6 +162,7 @@ func (s *Server) show(ctx context.Context, c call, run sandbox.Run, budget int) 
 	// with a context of its own.
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), transport.StopTimeout)
 	defer cancel()
+	c.facts.ran(run)
 	out, err := s.engine.Output(ctx, c.principal, run.ID, budget)
 	if err != nil {
 		return nil, err

@@ -34,7 +34,9 @@ func takes[In any](t tool, more limits, run func(ctx context.Context, c call, in
 	t.input = string(text)
 	t.run = func(ctx context.Context, c call, args json.RawMessage) (*mcp.CallToolResult, error) {
 		var in In
-		if err := decode(s, args, &in); err != nil {
+		given, err := decode(s, args, &in)
+		c.facts.named(given)
+		if err != nil {
 			return nil, err
 		}
 		return run(ctx, c, in)
@@ -100,38 +102,39 @@ func argumentSchema[In any](more limits) (*jsonschema.Schema, error) {
 }
 
 // decode checks arguments against a schema and stores them in in, a pointer to a
-// struct. A null argument counts as absent. Errors wrap [sandbox.Invalid].
-func decode(s *jsonschema.Schema, args json.RawMessage, in any) error {
+// struct. It also returns them by name. A null argument counts as absent. Errors wrap
+// [sandbox.Invalid].
+func decode(s *jsonschema.Schema, args json.RawMessage, in any) (map[string]any, error) {
 	if len(args) == 0 || bytes.Equal(args, []byte("null")) {
 		args = json.RawMessage("{}")
 	}
 	if !utf8.Valid(args) {
-		return sandbox.WithHint(sandbox.Errorf(sandbox.Invalid, "arguments: not valid UTF-8"),
+		return nil, sandbox.WithHint(sandbox.Errorf(sandbox.Invalid, "arguments: not valid UTF-8"),
 			"send bytes that are not text in base64, with write_file")
 	}
 	given, err := byName(args)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	for _, name := range slices.Sorted(maps.Keys(given)) {
 		p, ok := s.Properties[name]
 		if !ok {
-			return sandbox.WithHint(sandbox.Errorf(sandbox.Invalid, "%s: there is no such argument", show(name)),
+			return given, sandbox.WithHint(sandbox.Errorf(sandbox.Invalid, "%s: there is no such argument", show(name)),
 				"the arguments are %s", joinWords(slices.Sorted(maps.Keys(s.Properties))))
 		}
 		if err := check(p, name, given[name]); err != nil {
-			return err
+			return given, err
 		}
 	}
 	for _, name := range s.Required {
 		if _, ok := given[name]; !ok {
-			return sandbox.Errorf(sandbox.Invalid, "%s: missing; it is required, as %s", name, want(s.Properties[name]))
+			return given, sandbox.Errorf(sandbox.Invalid, "%s: missing; it is required, as %s", name, want(s.Properties[name]))
 		}
 	}
 	if err := json.Unmarshal(args, in); err != nil {
-		return sandbox.Errorf(sandbox.Invalid, "arguments: %w", err)
+		return given, sandbox.Errorf(sandbox.Invalid, "arguments: %w", err)
 	}
-	return nil
+	return given, nil
 }
 
 // byName returns the values of arguments, except null. It refuses an argument that

@@ -40,8 +40,48 @@ type tool struct {
 // A call is one call of a tool.
 type call struct {
 	principal sandbox.Principal
+	identity  auth.Identity
 	req       *mcp.CallToolRequest
 	began     time.Time
+	facts     *facts
+}
+
+// facts are what the log says about a call. A nil pointer keeps nothing.
+type facts struct {
+	sandbox, run string
+	verdict      sandbox.VerdictCode
+}
+
+// named keeps the identifiers that the arguments of a call name. It ignores every
+// other text, because callers choose the arguments.
+func (f *facts) named(args map[string]any) {
+	if id, _ := args["sandbox_id"].(string); f != nil && sandbox.ValidID(id) {
+		f.sandbox = id
+	}
+	if id, _ := args["run_id"].(string); f != nil && sandbox.ValidRunID(id) {
+		f.run = id
+	}
+}
+
+// in keeps the sandbox of a call.
+func (f *facts) in(sandboxID string) {
+	if f != nil {
+		f.sandbox = sandboxID
+	}
+}
+
+// ran keeps the run of a call, and the verdict of a run that has finished.
+func (f *facts) ran(r sandbox.Run) {
+	if f == nil {
+		return
+	}
+	f.run = r.ID
+	if r.SandboxID != "" {
+		f.sandbox = r.SandboxID
+	}
+	if r.Status == sandbox.RunFinished {
+		f.verdict = r.Verdict.Code
+	}
 }
 
 // definition returns the tool's entry for tools/list.
@@ -67,12 +107,14 @@ func (t tool) definition() *mcp.Tool {
 
 // handler wraps the tool with the work that all calls have in common:
 // authentication, scopes, shutdown, recovery from panics, and the log. The log of
-// a call has neither arguments nor output.
+// a call has its principal, sandbox, run and verdict, but no text of arguments or
+// output.
 func (s *Server) handler(t tool) mcp.ToolHandler {
 	return func(ctx context.Context, req *mcp.CallToolRequest) (res *mcp.CallToolResult, _ error) {
 		began := time.Now()
 		id, known := auth.FromContext(ctx)
 		kind := sandbox.Kind("")
+		about := &facts{}
 		defer func() {
 			// A panic in one call must not end the sandboxes of all principals.
 			if p := recover(); p != nil {
@@ -80,7 +122,8 @@ func (s *Server) handler(t tool) mcp.ToolHandler {
 				kind = sandbox.Internal
 				res = s.failure(sandbox.Errorf(sandbox.Internal, "%s: a fault in the server", t.name))
 			}
-			s.log.Info("tool", "tool", t.name, "principal", id.Principal, "error", kind, "duration", time.Since(began))
+			s.log.Info("tool", "tool", t.name, "principal", id.Principal, "sandbox", about.sandbox, "run", about.run,
+				"verdict", about.verdict, "error", kind, "duration", time.Since(began))
 		}()
 		fail := func(err error) (*mcp.CallToolResult, error) {
 			kind = sandbox.KindOf(err)
@@ -96,9 +139,7 @@ func (s *Server) handler(t tool) mcp.ToolHandler {
 			return fail(sandbox.Errorf(sandbox.Unauthenticated, "%s: nobody is signed in", t.name))
 		}
 		if !id.Can(t.scope) {
-			return fail(sandbox.WithHint(
-				sandbox.Errorf(sandbox.Unsupported, "%s: this token lacks the scope %q", t.name, t.scope),
-				"use a token that was created with that scope"))
+			return fail(lacks(t.name, t.scope))
 		}
 		ctx, end, err := s.transport.Begin(ctx, id, req.Session.ID(), req.Extra)
 		if err != nil {
@@ -106,7 +147,7 @@ func (s *Server) handler(t tool) mcp.ToolHandler {
 		}
 		defer end()
 		ctx = trace.Continue(ctx, traceparent(req))
-		res, err = t.run(ctx, call{principal: id.Principal, req: req, began: time.Now()}, req.Params.Arguments)
+		res, err = t.run(ctx, call{principal: id.Principal, identity: id, req: req, began: time.Now(), facts: about}, req.Params.Arguments)
 		if err == nil {
 			err = grown(ctx, id.Principal, res)
 		}
@@ -115,6 +156,12 @@ func (s *Server) handler(t tool) mcp.ToolHandler {
 		}
 		return res, nil
 	}
+}
+
+// lacks returns the error for a token without a scope that what needs.
+func lacks(what string, scope auth.Scope) error {
+	return sandbox.WithHint(sandbox.Errorf(sandbox.Forbidden, "%s: this token lacks the scope %q", what, scope),
+		"use a token that was created with that scope")
 }
 
 // traceparent returns the caller's position in its own trace. It is in the call's

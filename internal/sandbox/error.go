@@ -21,6 +21,7 @@ const (
 	Unavailable     Kind = "unavailable"     // a service or resource is not available now
 	Conflict        Kind = "conflict"        // the state of the object does not allow the operation
 	Unauthenticated Kind = "unauthenticated" // the caller is not authenticated
+	Forbidden       Kind = "forbidden"       // the caller's token does not allow the operation
 	Internal        Kind = "internal"        // a fault of Glovebox
 )
 
@@ -43,6 +44,8 @@ func (k Kind) HTTPStatus() int {
 		return http.StatusConflict
 	case Unauthenticated:
 		return http.StatusUnauthorized
+	case Forbidden:
+		return http.StatusForbidden
 	default:
 		return http.StatusInternalServerError
 	}
