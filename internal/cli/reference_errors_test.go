@@ -26,7 +26,7 @@ func TestReferenceErrors(t *testing.T) {
 		"`go test ./internal/cli -run Reference -update` writes this page from the sources. The sign … stands for a variable part.\n\n" +
 		"If a program fails, its run has a verdict. An error means that there was no run, or that another operation failed. " +
 		"Each error has a kind, which decides the answer of each interface. If a person or a model can act, the error has a hint: " +
-		"`hint:` on the command line, the last line of a tool's text, `hint` in JSON over HTTP.\n\n")
+		"`hint:` on the command line, the last line of a tool's text and `hint` in its `structuredContent`, `hint` in JSON over HTTP.\n\n")
 
 	b.WriteString("## Kinds\n\n| kind | means | over HTTP |\n|---|---|---|\n")
 	for _, c := range s.constants["Kind"] {

@@ -16,11 +16,12 @@ import (
 const taskAfter = 2 * time.Second
 
 // runOutput is the output schema of all tools that return a run. It has only the
-// fields that programs use most, because the schemas of all tools share a budget.
+// fields that programs use most, because the schemas of all tools share a budget. It
+// requires none, because it also holds for a [problem].
 const runOutput = `{"type":"object","properties":{` +
 	`"run_id":{"type":"string"},"sandbox_id":{"type":"string"},"status":{"type":"string"},` +
 	`"verdict":{"type":"object"},"exit_code":{"type":"integer"},` +
-	`"stdout":{"type":"string"},"stderr":{"type":"string"},"results":{"type":"array"}},"required":["run_id","status"]}`
+	`"stdout":{"type":"string"},"stderr":{"type":"string"},"results":{"type":"array"}}}`
 
 // runArgs are the arguments that all tools which start a run have in common.
 type runArgs struct {

@@ -32,6 +32,7 @@ func takes[In any](t tool, more limits, run func(ctx context.Context, c call, in
 		panic(fmt.Sprintf("mcpserver: arguments of %s: %v", t.name, err))
 	}
 	t.input = string(text)
+	t.arguments = slices.Sorted(maps.Keys(s.Properties))
 	t.run = func(ctx context.Context, c call, args json.RawMessage) (*mcp.CallToolResult, error) {
 		var in In
 		given, err := decode(s, args, &in)

@@ -24,6 +24,8 @@ type tool struct {
 	// untold leaves the output schema out of tools/list. Another tool has the
 	// same schema, and the length of the whole list is bounded by a budget.
 	untold bool
+	// arguments are the names of the arguments. Nil for a profile's tool.
+	arguments []string
 
 	// scope is the scope that the caller must have.
 	scope auth.Scope
@@ -120,7 +122,7 @@ func (s *Server) handler(t tool) mcp.ToolHandler {
 			if p := recover(); p != nil {
 				s.log.Error("tool panicked", "tool", t.name, "panic", fmt.Sprint(p), "stack", string(debug.Stack()))
 				kind = sandbox.Internal
-				res = s.failure(sandbox.Errorf(sandbox.Internal, "%s: a fault in the server", t.name))
+				res = s.failure(t, sandbox.Errorf(sandbox.Internal, "%s: a fault in the server", t.name))
 			}
 			s.log.Info("tool", "tool", t.name, "principal", id.Principal, "sandbox", about.sandbox, "run", about.run,
 				"verdict", about.verdict, "error", kind, "duration", time.Since(began))
@@ -133,7 +135,7 @@ func (s *Server) handler(t tool) mcp.ToolHandler {
 					err = errInternal
 				}
 			}
-			return s.failure(err), nil
+			return s.failure(t, err), nil
 		}
 		if !known {
 			return fail(sandbox.Errorf(sandbox.Unauthenticated, "%s: nobody is signed in", t.name))

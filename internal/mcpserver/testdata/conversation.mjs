@@ -69,6 +69,8 @@ await assert.rejects(call("run_code", { sandbox_id, code: "sleep 1h" }, { signal
 const wrong = await call("run_code", { code: 5 });
 assert.equal(wrong.isError, true);
 assert.match(text(wrong), /code: 5 is not a string/);
+// The SDK checks the structured content of an error against the output schema.
+assert.deepEqual(wrong.structuredContent, { kind: "invalid", message: "code: 5 is not a string", argument: "code" });
 await assert.rejects(call("no_such_tool", {}), /unknown tool/);
 
 assert.equal(text(await call("read_file", { sandbox_id, path: "in.txt" })), "grüße");
