@@ -7,6 +7,8 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
 // logLines returns a logger, and a function that returns the attributes of the
@@ -80,4 +82,88 @@ func TestToolLog(t *testing.T) {
 	if diff := cmp.Diff(want, lines()); diff != "" {
 		t.Errorf("lines of the log (-want +got):\n%s", diff)
 	}
+}
+
+// TestFilesMakeASandbox puts a file into a sandbox that the call makes.
+func TestFilesMakeASandbox(t *testing.T) {
+	s, e := newTestServer(t, withFiles)
+	cs := serveStdio(t, s, nil)
+	res := callTool(t, cs, "write_file", args{"path": "a.csv", "content": "1,2"})
+	id := structured[struct {
+		ID string `json:"sandbox_id"`
+	}](t, res).ID
+	if want := "wrote 3 bytes to a.csv\nThe new sandbox is " + id + ": give this sandbox_id in the next calls."; !sandbox.ValidID(id) || text(res) != want {
+		t.Errorf("write_file: %q in %q; want %q", text(res), id, want)
+	}
+	if got := text(callTool(t, cs, "read_file", args{"sandbox_id": id, "path": "a.csv"})); got != "1,2" {
+		t.Errorf("the file reads %q", got)
+	}
+	if got := text(callTool(t, cs, "write_file", args{"sandbox_id": id, "path": "b", "content": ""})); got != "wrote 0 bytes to b" {
+		t.Errorf("write_file into a sandbox that is there: %q", got)
+	}
+	res = callTool(t, cs, "copy_in", args{"host_path": "/home/me", "path": "x"})
+	copied := structured[struct {
+		ID    string `json:"sandbox_id"`
+		Files int    `json:"files"`
+	}](t, res)
+	if !strings.Contains(text(res), "The new sandbox is "+copied.ID) || copied.Files != 2 || copied.ID == id {
+		t.Errorf("copy_in: %q, %+v", text(res), copied)
+	}
+
+	// A sandbox of which no caller knows is stopped.
+	for tool, a := range map[string]args{
+		"write_file": {"path": "/refused", "content": "x"},
+		"copy_in":    {"host_path": "/refused", "path": "x"},
+	} {
+		before := live(t, e, sandbox.Local)
+		res := callTool(t, cs, tool, a)
+		if !res.IsError || !strings.Contains(text(res), "refused") || live(t, e, sandbox.Local) != before {
+			t.Errorf("%s that fails: %q; %d live sandboxes, want %d", tool, text(res), live(t, e, sandbox.Local), before)
+		}
+	}
+}
+
+// TestFilesNeedARightToMakeASandbox refuses a token that may write files, but not
+// make a sandbox.
+func TestFilesNeedARightToMakeASandbox(t *testing.T) {
+	s, e := newTestServer(t, nil)
+	cs := connectHTTP(t, serveHTTP(t, s), "alice/files", nil)
+	res := callTool(t, cs, "write_file", args{"path": "f", "content": "x"})
+	if !res.IsError || !strings.Contains(text(res), `lacks the scope "run"`) || live(t, e, "alice") != 0 {
+		t.Errorf("write_file without the scope run: %q, %d sandboxes", text(res), live(t, e, "alice"))
+	}
+}
+
+// TestMissingSandbox tells a caller that names no sandbox where to get one.
+func TestMissingSandbox(t *testing.T) {
+	s, _ := newTestServer(t, withFiles)
+	cs := serveStdio(t, s, nil)
+	for tool, a := range map[string]args{
+		"read_file": {"path": "f"}, "list_files": nil, "get_sandbox": nil, "stop_sandbox": nil,
+		"set_network": {"network": "none"}, "preview_url": {"port": 80}, "copy_out": {"path": "f", "host_path": "/f"},
+	} {
+		res := callTool(t, cs, tool, a)
+		hint, message := "list_sandboxes shows the sandboxes that there are, and create_sandbox makes one", "sandbox_id: missing; it is required, as a string"
+		if !res.IsError || text(res) != message+"\nhint: "+hint {
+			t.Errorf("%s: %q", tool, text(res))
+		}
+		if diff := cmp.Diff(problem{Kind: sandbox.Invalid, Message: message, Argument: "sandbox_id", Hint: hint}, structured[problem](t, res)); diff != "" {
+			t.Errorf("%s, structuredContent (-want +got):\n%s", tool, diff)
+		}
+	}
+}
+
+// live counts the sandboxes of a principal that have not stopped.
+func live(t *testing.T, e *fakeEngine, p sandbox.Principal) (n int) {
+	t.Helper()
+	list, err := e.List(t.Context(), p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, sb := range list {
+		if sb.State != sandbox.Stopped {
+			n++
+		}
+	}
+	return n
 }

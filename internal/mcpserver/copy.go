@@ -13,7 +13,7 @@ import (
 func (s *Server) copyIn() tool {
 	type arguments struct {
 		HostPath  string `json:"host_path"`
-		SandboxID string `json:"sandbox_id"`
+		SandboxID string `json:"sandbox_id,omitempty" jsonschema:"default: a new one, kept while in use"`
 		Path      string `json:"path"`
 		Gitignore bool   `json:"gitignore,omitempty" jsonschema:"leave out what .gitignore names"`
 	}
@@ -24,8 +24,19 @@ func (s *Server) copyIn() tool {
 		scope:       auth.ScopeFiles,
 		destructive: true,
 	}, nil, func(ctx context.Context, c call, in arguments) (*mcp.CallToolResult, error) {
-		n, err := s.opts.HostFiles.CopyIn(ctx, c.principal, in.HostPath, in.SandboxID, in.Path, in.Gitignore, copyProgress(ctx, c))
-		return copied(n, err)
+		var n sandbox.Copied
+		target, err := s.fill(ctx, c, in.SandboxID, func(id string) (err error) {
+			n, err = s.opts.HostFiles.CopyIn(ctx, c.principal, in.HostPath, id, in.Path, in.Gitignore, copyProgress(ctx, c))
+			return err
+		})
+		if err != nil {
+			return nil, err
+		}
+		type copiedIn struct {
+			SandboxID string `json:"sandbox_id"`
+			sandbox.Copied
+		}
+		return result(copiedIn{target.id, n}, copiedText(n)+target.note())
 	})
 }
 
@@ -43,14 +54,15 @@ func (s *Server) copyOut() tool {
 		destructive: true,
 	}, nil, func(ctx context.Context, c call, in arguments) (*mcp.CallToolResult, error) {
 		n, err := s.opts.HostFiles.CopyOut(ctx, c.principal, in.SandboxID, in.Path, in.HostPath, copyProgress(ctx, c))
-		return copied(n, err)
+		if err != nil {
+			return nil, err
+		}
+		return result(n, copiedText(n))
 	})
 }
 
-func copied(n sandbox.Copied, err error) (*mcp.CallToolResult, error) {
-	if err != nil {
-		return nil, err
-	}
+// copiedText describes a copy for models.
+func copiedText(n sandbox.Copied) string {
 	text := fmt.Sprintf("copied %d files, %d directories and %d links, %s", n.Files, n.Directories, n.Links, sandbox.FormatBytes(n.Bytes))
 	if n.Skipped > 0 {
 		text += fmt.Sprintf("; left out %d that are none of these, or links that lead out", n.Skipped)
@@ -59,7 +71,7 @@ func copied(n sandbox.Copied, err error) (*mcp.CallToolResult, error) {
 		text += fmt.Sprintf("; left out what programs on the machine execute or obey: %q. To have it, pack it into an archive in the sandbox and copy that, "+
 			"or start the server with --allow-tool-files", n.ToolFiles)
 	}
-	return result(n, text)
+	return text
 }
 
 // copyProgress returns a callback that reports a copy's progress, if the client

@@ -415,6 +415,9 @@ func (e *fakeEngine) WriteFile(_ context.Context, p sandbox.Principal, id, name 
 	if err != nil {
 		return err
 	}
+	if name == "/refused" {
+		return sandbox.Errorf(sandbox.Invalid, "path: %s is refused", name)
+	}
 	b, err := io.ReadAll(r)
 	if err != nil {
 		return err

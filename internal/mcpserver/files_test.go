@@ -28,6 +28,9 @@ func (scriptedFiles) SignedURL(_ context.Context, _ sandbox.Principal, workspace
 }
 
 func (scriptedFiles) CopyIn(_ context.Context, _ sandbox.Principal, host, _, _ string, _ bool, progress func(sandbox.Copied)) (sandbox.Copied, error) {
+	if host == "/refused" {
+		return sandbox.Copied{}, sandbox.Errorf(sandbox.Invalid, "host_path: %s is refused", host)
+	}
 	progress(sandbox.Copied{Files: 1})
 	return sandbox.Copied{Files: 2, Bytes: 10, Skipped: 1}, nil
 }

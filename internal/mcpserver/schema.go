@@ -129,7 +129,7 @@ func decode(s *jsonschema.Schema, args json.RawMessage, in any) (map[string]any,
 	}
 	for _, name := range s.Required {
 		if _, ok := given[name]; !ok {
-			return given, sandbox.Errorf(sandbox.Invalid, "%s: missing; it is required, as %s", name, want(s.Properties[name]))
+			return given, missing(name, s.Properties[name])
 		}
 	}
 	if err := json.Unmarshal(args, in); err != nil {
@@ -137,6 +137,18 @@ func decode(s *jsonschema.Schema, args json.RawMessage, in any) (map[string]any,
 	}
 	return given, nil
 }
+
+// missing returns the error for a required argument that is absent.
+func missing(name string, s *jsonschema.Schema) error {
+	if name == sandboxArgument {
+		return sandbox.WithHint(sandbox.Errorf(sandbox.Invalid, "sandbox_id: missing; it is required, as %s", want(s)),
+			"list_sandboxes shows the sandboxes that there are, and create_sandbox makes one")
+	}
+	return sandbox.Errorf(sandbox.Invalid, "%s: missing; it is required, as %s", name, want(s))
+}
+
+// sandboxArgument is the argument that names a sandbox, in every tool.
+const sandboxArgument = "sandbox_id"
 
 // byName returns the values of arguments, except null. It refuses an argument that
 // is given twice: the check would see the last value, and the struct would get parts

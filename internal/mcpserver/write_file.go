@@ -17,15 +17,16 @@ const encodingBase64 = "base64"
 
 func (s *Server) writeFile() tool {
 	type arguments struct {
-		SandboxID string `json:"sandbox_id"`
+		SandboxID string `json:"sandbox_id,omitempty" jsonschema:"default: a new one, kept while in use"`
 		Path      string `json:"path"`
 		Content   string `json:"content"`
 		Encoding  string `json:"encoding,omitempty" jsonschema:"default utf-8"`
 		Append    bool   `json:"append,omitempty"`
 	}
 	type written struct {
-		Path  string `json:"path"`
-		Bytes int    `json:"bytes"`
+		SandboxID string `json:"sandbox_id"`
+		Path      string `json:"path"`
+		Bytes     int    `json:"bytes"`
 	}
 	return takes(tool{
 		name:        "write_file",
@@ -41,13 +42,16 @@ func (s *Server) writeFile() tool {
 				return nil, sandbox.Errorf(sandbox.Invalid, "content: not base64 as encoding says: %w", err)
 			}
 		}
-		if err := s.engine.WriteFile(ctx, c.principal, in.SandboxID, in.Path, bytes.NewReader(data), in.Append); err != nil {
+		target, err := s.fill(ctx, c, in.SandboxID, func(id string) error {
+			return s.engine.WriteFile(ctx, c.principal, id, in.Path, bytes.NewReader(data), in.Append)
+		})
+		if err != nil {
 			return nil, err
 		}
 		verb := "wrote"
 		if in.Append {
 			verb = "appended"
 		}
-		return result(written{in.Path, len(data)}, fmt.Sprintf("%s %d bytes to %s", verb, len(data), in.Path))
+		return result(written{target.id, in.Path, len(data)}, fmt.Sprintf("%s %d bytes to %s%s", verb, len(data), in.Path, target.note()))
 	})
 }
