@@ -79,6 +79,30 @@ func TestContextRuns(t *testing.T) {
 	}
 }
 
+// TestFreshSandboxKeepsNothing misses a file in the first run of a sandbox. The
+// verdict must not suggest that variables of an earlier sandbox are there.
+func TestFreshSandboxKeepsNothing(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := openWorld(t, newWorld(), t.TempDir(), nil)
+		const keeps = "; the context keeps its variables"
+		for script, fresh := range map[string]string{
+			"raise ENOENT: no such file, open 'x'": "Error: ENOENT: no such file, open 'x', in line 2",
+			"raise wrong":                          "Error: wrong, in line 2" + keeps,
+		} {
+			first := e.mustWait(t, e.mustStart(t, inContext(script)).ID)
+			if first.Verdict.Cause != fresh {
+				t.Errorf("%s in a new sandbox: cause %q, want %q", script, first.Verdict.Cause, fresh)
+			}
+			req := inContext(script)
+			req.SandboxID = first.SandboxID
+			again := e.mustWait(t, e.mustStart(t, req).ID)
+			if want := strings.TrimSuffix(fresh, keeps) + keeps; again.Verdict.Cause != want {
+				t.Errorf("%s in the same sandbox: cause %q, want %q", script, again.Verdict.Cause, want)
+			}
+		}
+	})
+}
+
 func TestResultsAreInTheirPlace(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		e := openWorld(t, newWorld(), t.TempDir(), nil)

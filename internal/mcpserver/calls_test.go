@@ -2,12 +2,17 @@ package mcpserver
 
 import (
 	"bytes"
+	"encoding/json"
+	"fmt"
+	"io"
 	"log/slog"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"github.com/glovebox-dev/glovebox/internal/mcpserver/transport"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
@@ -166,4 +171,93 @@ func live(t *testing.T, e *fakeEngine, p sandbox.Principal) (n int) {
 		}
 	}
 	return n
+}
+
+// TestNewSandboxHint misses a variable or a file in a sandbox that the call made.
+func TestNewSandboxHint(t *testing.T) {
+	s, e := newTestServer(t, nil)
+	url := serveHTTP(t, s)
+	session := func() func(tool string, a args) (runResult, string) {
+		id := openSession(t, url, "alice")
+		return func(tool string, a args) (runResult, string) { return callInSession(t, url, "alice", id, tool, a) }
+	}
+	one, other := session(), session()
+
+	check := func(name, want string, r runResult, text string) {
+		t.Helper()
+		if r.Verdict == nil || r.Verdict.NextStep != want {
+			t.Errorf("%s: verdict %+v; want the next step %q", name, r.Verdict, want)
+		}
+		if shown := strings.Contains(text, "next step: "+want); want != "" && !shown || want == "" && strings.Contains(text, "new sandbox") {
+			t.Errorf("%s: the text does not agree: %s", name, text)
+		}
+	}
+	first, shown := one("run_code", args{"code": "undefined df"})
+	check("no earlier one", "this is a new sandbox, as for each call without sandbox_id; give sandbox_id "+first.SandboxID+" to go on in it", first, shown)
+	again, shown := one("get_run", args{"run_id": first.RunID})
+	check("get_run", first.Verdict.NextStep, again, shown)
+	r, shown := one("run_code", args{"code": "undefined df", "sandbox_id": first.SandboxID})
+	check("a sandbox that the caller named", "", r, shown)
+	r, shown = one("run_code", args{"code": "raise boom"})
+	check("another exception", "", r, shown)
+	if err := e.Stop(t.Context(), "alice", r.SandboxID); err != nil {
+		t.Fatal(err)
+	}
+	second, shown := one("run_code", args{"code": "undefined df"})
+	check("one that lives", "this is a new sandbox; give sandbox_id "+first.SandboxID+" to go on in the earlier one", second, shown)
+	r, shown = one("run_command", args{"command": []string{"err cat: sales.csv: No such file or directory", "verdict failed"}})
+	check("a file, and two that live", "this is a new sandbox; give the sandbox_id of an earlier one to go on there: "+second.SandboxID+", "+first.SandboxID, r, shown)
+	r, shown = one("run_command", args{"command": []string{"err cat: sales.csv: No such file or directory", "exit 1"}})
+	check("the engine knows a next step", "read stderr", r, shown)
+
+	r, shown = other("run_code", args{"code": "undefined df"})
+	check("another session", "this is a new sandbox, as for each call without sandbox_id; give sandbox_id "+r.SandboxID+" to go on in it", r, shown)
+	for range 3 {
+		other("run_code", args{"code": "out 1"})
+	}
+	r, _ = other("run_code", args{"code": "undefined df"})
+	if n := strings.Count(r.Verdict.NextStep, "sbx_"); n != maxNamed {
+		t.Errorf("%d sandboxes are named, want %d: %s", n, maxNamed, r.Verdict.NextStep)
+	}
+}
+
+// callInSession calls a tool that returns a run, in a session of Streamable HTTP.
+func callInSession(t *testing.T, url, token, session, tool string, a args) (runResult, string) {
+	t.Helper()
+	body, err := json.Marshal(map[string]any{"jsonrpc": "2.0", "id": 9, "method": "tools/call", "params": args{"name": tool, "arguments": a}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	res := post(t, url+transport.StreamablePath, token, string(body), sessionHeader, session)
+	stream, err := io.ReadAll(res.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var m struct{ Result mcp.CallToolResult }
+	for line := range strings.Lines(string(stream)) {
+		if data, ok := strings.CutPrefix(line, "data: "); ok && strings.Contains(data, `"result"`) {
+			if err := json.Unmarshal([]byte(data), &m); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	return structured[runResult](t, &m.Result), text(&m.Result)
+}
+
+// TestVisitsAreBounded uses more sandboxes than are remembered.
+func TestVisitsAreBounded(t *testing.T) {
+	var v visits
+	by := visitor{principal: "alice"}
+	v.note(by, "sbx_first", "run_first")
+	for i := range maxVisits {
+		v.note(by, fmt.Sprint("sbx_", i), "")
+	}
+	v.note(by, "sbx_0", "")
+	seen := v.of(by)
+	if len(seen) != maxVisits || seen[0].sandboxID != "sbx_0" || seen[len(seen)-1].sandboxID != "sbx_1" {
+		t.Errorf("%d visits, from %+v to %+v", len(seen), seen[0], seen[len(seen)-1])
+	}
+	if other := v.of(visitor{principal: "alice", session: "s"}); other != nil {
+		t.Errorf("another session has %+v", other)
+	}
 }

@@ -83,6 +83,12 @@ steps:
 			r.mu.Unlock()
 			verdict, code = sandbox.Verdict{Code: sandbox.Failed, Cause: "Error: " + arg + ", in line 2"}, nil
 			break steps
+		case "undefined":
+			r.mu.Lock()
+			r.results.Error = &sandbox.RunError{Name: "NameError", Value: "name '" + arg + "' is not defined", Line: 1}
+			r.mu.Unlock()
+			verdict, code = sandbox.Verdict{Code: sandbox.Failed, Cause: "NameError: name '" + arg + "' is not defined, in line 1"}, nil
+			break steps
 		case "exit":
 			*code, _ = strconv.Atoi(arg)
 			if *code != 0 {

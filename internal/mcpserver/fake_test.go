@@ -24,6 +24,7 @@ import (
 //	value TEXT           the value of the last expression
 //	ask PROMPT           say that it waits for input, and read a line
 //	raise TEXT           an exception in line 2
+//	undefined NAME       the exception for a name that is not defined
 //	exit N               end with that status
 //	verdict CODE         end with that verdict
 //	fail KIND            Start returns an error of that kind

@@ -74,6 +74,9 @@ func (s *Server) start(ctx context.Context, c call, r sandbox.RunRequest, a runA
 		return nil, err
 	}
 	c.facts.ran(run)
+	if r.SandboxID == "" {
+		s.visits.note(c.visitor(), run.SandboxID, run.ID)
+	}
 	wait := s.opts.Patience
 	if a.Wait != nil {
 		wait = time.Duration(*a.Wait) * time.Second
@@ -175,6 +178,9 @@ func (s *Server) show(ctx context.Context, c call, run sandbox.Run, budget int) 
 			return nil, err
 		}
 		res.addResults(run, results, budget)
+	}
+	if missesState(run, results.Error, out.Stderr) && run.Verdict.NextStep == "" {
+		res.Verdict.NextStep = s.newSandboxHint(ctx, c, run)
 	}
 	s.addChanges(ctx, c, run, results.Files, &res)
 	return res.render()

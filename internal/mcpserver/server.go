@@ -77,6 +77,7 @@ type Server struct {
 	mcp       *mcp.Server
 	transport *transport.Server
 	watch     *watcher
+	visits    visits
 }
 
 // Handler serves MCP over HTTP; see [transport.Server.Handler]. NAME in its paths is

@@ -156,6 +156,9 @@ func (s *Server) handler(t tool) mcp.ToolHandler {
 		if err != nil {
 			return fail(err)
 		}
+		if about.sandbox != "" {
+			s.visits.note(visitor{id.Principal, req.Session.ID()}, about.sandbox, "")
+		}
 		return res, nil
 	}
 }

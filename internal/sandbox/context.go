@@ -1,6 +1,9 @@
 package sandbox
 
-import "encoding/json"
+import (
+	"encoding/json"
+	"strings"
+)
 
 // DefaultContext is the context of a run in a context that names none.
 const DefaultContext = "default"
@@ -81,4 +84,14 @@ type RunError struct {
 	// known. Source is the text of that line.
 	Line   int    `json:"line,omitempty"`
 	Source string `json:"source,omitempty"`
+}
+
+// MissesState reports whether the program used a variable or a file that does not
+// exist. In a new sandbox, an earlier sandbox may have it.
+func (e RunError) MissesState() bool {
+	switch e.Name {
+	case "NameError", "ReferenceError", "FileNotFoundError":
+		return true
+	}
+	return strings.HasPrefix(e.Value, "ENOENT") // Node's errors of files have the name Error
 }

@@ -179,7 +179,7 @@ func (r *Run) closeLog() {
 // judge collects the facts about the run's end and settles its verdict.
 func (r *Run) judge(ctx context.Context, end *guestapi.EndEvent) (sandbox.Verdict, *int, sandbox.Usage) {
 	r.mu.Lock()
-	ending := verdict.Ending{End: verdict.OfProcess(end), Fate: r.fate, Broken: r.broken, Timeout: r.rec.Timeout, Limits: r.in.Limits}
+	ending := verdict.Ending{End: verdict.OfProcess(end), Fate: r.fate, Broken: r.broken, Timeout: r.rec.Timeout, Limits: r.in.Limits, Fresh: r.fresh}
 	ending.Lasted = r.set.opts.Now().Sub(r.rec.Started)
 	if r.x != nil && r.x.end != nil {
 		ending.End = verdict.OfContext(*r.x.end, r.x.fail)

@@ -27,6 +27,7 @@ type Run struct {
 	in      *Sandbox
 	set     *Set // of in
 	input   bool // the program has an input
+	fresh   bool // its sandbox was made for it
 	log     *runlog.Log
 	room    *runlog.Room    // of the log and the results
 	codeDir string          // directory of its code, to be removed; "" if there is none
@@ -67,6 +68,7 @@ func (s *Sandbox) newRun(req sandbox.RunRequest) *Run {
 		language: noLanguage,
 
 		input: req.Stdin != nil || req.KeepStdin || req.PTY != nil,
+		fresh: req.SandboxID == "",
 		done:  make(chan struct{}),
 	}
 	r.ctx, r.cancel = context.WithCancel(r.set.ctx)

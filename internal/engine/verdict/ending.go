@@ -30,6 +30,8 @@ type Ending struct {
 	// the sandbox stops, or nil.
 	End End
 	Why *Reason
+	// Fresh means that the sandbox was made for this run.
+	Fresh bool
 
 	Fate    Fate
 	Broken  error // with FateBroken and FateDiskFull
