@@ -1,42 +1,99 @@
 package mcpserver
 
 import (
+	"cmp"
 	"context"
+	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/glovebox-dev/glovebox/internal/auth"
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-const listSandboxesOutput = `{"type":"object","properties":{"sandboxes":{"type":"array","items":{"type":"object"}}}}`
+const listSandboxesOutput = `{"type":"object","properties":{"sandboxes":{"type":"array","items":{"type":"object"}},"stopped":{"type":"integer"},"unlisted":{"type":"integer"}}}`
+
+// maxListed is the most sandboxes that an answer lists.
+const maxListed = 50
 
 func (s *Server) listSandboxes() tool {
+	type arguments struct {
+		All bool `json:"all,omitempty" jsonschema:"stopped ones, too"`
+	}
+	// Stopped counts the stopped sandboxes, listed or not. Unlisted counts the
+	// sandboxes of the requested states that are beyond the bound.
 	type list struct {
 		Sandboxes []sandboxResult `json:"sandboxes"`
+		Stopped   int             `json:"stopped"`
+		Unlisted  int             `json:"unlisted"`
 	}
 	return takes(tool{
 		name:        "list_sandboxes",
 		title:       "List sandboxes",
-		description: "Returns your sandboxes, without receipts.",
+		description: "Returns your live sandboxes, this session's and the last used first.",
 		output:      listSandboxesOutput,
 		scope:       auth.ScopeRun,
 		readOnly:    true,
-	}, nil, func(ctx context.Context, c call, _ struct{}) (*mcp.CallToolResult, error) {
+	}, nil, func(ctx context.Context, c call, in arguments) (*mcp.CallToolResult, error) {
 		sbs, err := s.engine.List(ctx, c.principal)
 		if err != nil {
 			return nil, err
 		}
-		out := list{Sandboxes: make([]sandboxResult, len(sbs))}
-		lines := make([]string, len(sbs))
+		out := list{Sandboxes: []sandboxResult{}}
+		for _, sb := range sbs {
+			if sb.State == sandbox.Stopped {
+				out.Stopped++
+			}
+		}
+		if !in.All {
+			sbs = slices.DeleteFunc(sbs, func(sb sandbox.Sandbox) bool { return sb.State == sandbox.Stopped })
+		}
+		s.visits.sort(sbs, c.visitor())
+		var b strings.Builder
 		for i, sb := range sbs {
-			out.Sandboxes[i] = newSandboxResult(sb)
-			out.Sandboxes[i].Receipt = nil
-			lines[i] = out.Sandboxes[i].line()
+			if i == maxListed {
+				out.Unlisted = len(sbs) - i
+				break
+			}
+			r := newSandboxResult(sb)
+			r.Receipt = nil
+			out.Sandboxes = append(out.Sandboxes, r)
+			b.WriteString(r.line() + "\n")
 		}
-		if len(lines) == 0 {
-			lines = []string{"There are no sandboxes."}
+		switch {
+		case len(sbs) == 0 && out.Stopped > 0:
+			b.WriteString("There are no live sandboxes.\n")
+		case len(sbs) == 0:
+			b.WriteString("There are no sandboxes.\n")
+		case out.Unlisted > 0:
+			fmt.Fprintf(&b, "%d more are not listed.\n", out.Unlisted)
 		}
-		return result(out, strings.Join(lines, "\n"))
+		if !in.All && out.Stopped > 0 {
+			fmt.Fprintf(&b, "%d stopped ones are not listed: give all=true.\n", out.Stopped)
+		}
+		return result(out, strings.TrimSuffix(b.String(), "\n"))
+	})
+}
+
+// sort puts the live sandboxes before the stopped ones, those of a session before
+// all others, and then the most recently used first.
+func (v *visits) sort(sbs []sandbox.Sandbox, by visitor) {
+	own := map[string]bool{}
+	for _, seen := range v.of(by) {
+		own[seen.sandboxID] = true
+	}
+	rank := func(sb sandbox.Sandbox) int {
+		switch {
+		case sb.State == sandbox.Stopped:
+			return 2
+		case own[sb.ID]:
+			return 0
+		}
+		return 1
+	}
+	slices.SortStableFunc(sbs, func(a, b sandbox.Sandbox) int {
+		return cmp.Or(rank(a)-rank(b), b.Ended.Compare(a.Ended), b.Used.Compare(a.Used))
 	})
 }

@@ -301,6 +301,66 @@ func TestSandboxTools(t *testing.T) {
 	}
 }
 
+// TestListSandboxes lists those that a model can go on in, in a useful order.
+func TestListSandboxes(t *testing.T) {
+	s, e := newTestServer(t, nil)
+	cs := serveStdio(t, s, nil)
+	create := func() string {
+		sb, err := e.Create(t.Context(), sandbox.Local, sandbox.CreateRequest{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return sb.ID
+	}
+	own := run(t, cs, "out 1", nil).SandboxID
+	older, newer, gone, sooner := create(), create(), create(), create()
+	for _, id := range []string{sooner, gone} {
+		if err := e.Stop(t.Context(), sandbox.Local, id); err != nil {
+			t.Fatal(err)
+		}
+		e.sandboxes[id].Ended = time.Now()
+	}
+	type list struct {
+		Sandboxes         []sandboxResult
+		Stopped, Unlisted int
+	}
+	ids := func(l list) (ids []string) {
+		for _, sb := range l.Sandboxes {
+			ids = append(ids, sb.ID)
+		}
+		return ids
+	}
+	res := callTool(t, cs, "list_sandboxes", nil)
+	got := structured[list](t, res)
+	if diff := cmp.Diff([]string{own, newer, older}, ids(got)); diff != "" || got.Stopped != 2 || got.Unlisted != 0 {
+		t.Errorf("%+v (-want +got):\n%s", got, diff)
+	}
+	if !strings.HasPrefix(text(res), own) || !strings.HasSuffix(text(res), "\n2 stopped ones are not listed: give all=true.") {
+		t.Errorf("text: %s", text(res))
+	}
+	res = callTool(t, cs, "list_sandboxes", args{"all": true})
+	got = structured[list](t, res)
+	if diff := cmp.Diff([]string{own, newer, older, gone, sooner}, ids(got)); diff != "" || got.Stopped != 2 || strings.Contains(text(res), "not listed") {
+		t.Errorf("with all: %s (-want +got):\n%s", text(res), diff)
+	}
+	for range maxListed {
+		create()
+	}
+	res = callTool(t, cs, "list_sandboxes", nil)
+	got = structured[list](t, res)
+	if len(got.Sandboxes) != maxListed || got.Sandboxes[0].ID != own || got.Unlisted != 3 || !strings.Contains(text(res), "\n3 more are not listed.\n2 stopped") {
+		t.Errorf("%d sandboxes, %d unlisted: %s", len(got.Sandboxes), got.Unlisted, text(res))
+	}
+	e.mu.Lock()
+	for _, sb := range e.sandboxes {
+		sb.State = sandbox.Stopped
+	}
+	e.mu.Unlock()
+	if got := text(callTool(t, cs, "list_sandboxes", nil)); got != "There are no live sandboxes.\n55 stopped ones are not listed: give all=true." {
+		t.Errorf("without a live one: %s", got)
+	}
+}
+
 func TestWorkspaceTools(t *testing.T) {
 	s, _ := newTestServer(t, nil)
 	cs := serveStdio(t, s, nil)
