@@ -5,12 +5,22 @@ import (
 	"path/filepath"
 
 	"github.com/glovebox-dev/glovebox/internal/hostfiles"
+	"github.com/glovebox-dev/glovebox/internal/mcpserver"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
 // copier returns the copier for clients, which reaches the allowed directories.
 func (s *System) copier() *hostfiles.Copier {
 	return &hostfiles.Copier{Sandboxes: s.Engine, Allowed: s.host, WorkspaceBytes: int64(s.opts.Config.Workspace.Size)}
+}
+
+// hostTools returns the copier for the tools of a client on this machine, or nil
+// if there is no allowed directory. The tools would only fail then.
+func (s *System) hostTools() mcpserver.HostFiles {
+	if s.host == nil || !s.host.Any() {
+		return nil
+	}
+	return s.copier()
 }
 
 // CopyIn copies a file or directory of this machine into any principal's

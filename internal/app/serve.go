@@ -45,7 +45,7 @@ func (s *System) mcp(profile string, host mcpserver.HostFiles) (*mcpserver.Serve
 // when in or ctx ends.
 func (s *System) ServeStdio(ctx context.Context, in io.Reader, out io.Writer) error {
 	s.local = s.localPorts()
-	server, err := s.mcp(s.opts.Config.MCP.Profile, s.copier())
+	server, err := s.mcp(s.opts.Config.MCP.Profile, s.hostTools())
 	if err != nil {
 		return err
 	}

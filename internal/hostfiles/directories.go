@@ -60,6 +60,9 @@ func OpenDirectories(paths []string) (_ *Directories, err error) {
 	return s, nil
 }
 
+// Any reports whether a directory is allowed at all.
+func (s *Directories) Any() bool { return len(s.dirs) > 0 }
+
 // Close closes the directories.
 func (s *Directories) Close() error {
 	var errs []error
