@@ -13,6 +13,7 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/e2bapi"
 	"github.com/glovebox-dev/glovebox/internal/httpserver"
 	"github.com/glovebox-dev/glovebox/internal/mcpserver"
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
 // mcp returns an MCP server with the tools of a profile.
@@ -30,6 +31,7 @@ func (s *System) mcp(profile string, host mcpserver.HostFiles) (*mcpserver.Serve
 		Version:         s.opts.Version,
 		Tools:           c.MCP.Tools,
 		ReadOnly:        c.MCP.ReadOnly,
+		Internet:        slices.ContainsFunc(c.Network.Most().Rules(), func(r sandbox.NetworkRule) bool { return r.Internet }),
 		MaxMessageBytes: int64(c.Server.BodyLimit),
 		Shares:          s.mcpShares,
 	}

@@ -22,7 +22,6 @@ func (s *Server) copyIn() tool {
 		title:       "Copy into a sandbox",
 		description: "Copy a file or directory of the user's machine into a sandbox.",
 		scope:       auth.ScopeFiles,
-		destructive: true,
 	}, nil, func(ctx context.Context, c call, in arguments) (*mcp.CallToolResult, error) {
 		var n sandbox.Copied
 		target, err := s.fill(ctx, c, in.SandboxID, func(id string) (err error) {
@@ -51,7 +50,7 @@ func (s *Server) copyOut() tool {
 		title:       "Copy out of a sandbox",
 		description: "Copy a file or directory of a sandbox to the user's machine.",
 		scope:       auth.ScopeFiles,
-		destructive: true,
+		destructive: true, // it replaces files of the user
 	}, nil, func(ctx context.Context, c call, in arguments) (*mcp.CallToolResult, error) {
 		n, err := s.opts.HostFiles.CopyOut(ctx, c.principal, in.SandboxID, in.Path, in.HostPath, copyProgress(ctx, c))
 		if err != nil {

@@ -55,13 +55,17 @@ func (s *Server) fileURL() tool {
 		Method  string    `json:"method"`
 		Expires time.Time `json:"expires_at"`
 	}
+	methods, description := []string{"GET", "PUT"}, "Sign a URL to GET a workspace's file, or to PUT one, once."
+	if s.opts.ReadOnly {
+		methods, description = methods[:1], "Sign a URL to GET a workspace's file."
+	}
 	return takes(tool{
 		name:        "file_url",
 		title:       "Get a URL for a file",
-		description: "Sign a URL to GET a workspace's file, or to PUT one, once.",
+		description: description,
 		scope:       auth.ScopeFiles,
-		readOnly:    true,
-	}, limits{"method": oneOf("GET", "PUT"), "expires_seconds": expiresLimit}, func(ctx context.Context, c call, in arguments) (*mcp.CallToolResult, error) {
+		readOnly:    s.opts.ReadOnly, // a URL to PUT changes a file
+	}, limits{"method": oneOf(methods...), "expires_seconds": expiresLimit}, func(ctx context.Context, c call, in arguments) (*mcp.CallToolResult, error) {
 		name, err := workspacePath(in.Path)
 		if err != nil {
 			return nil, err

@@ -25,6 +25,7 @@ func (s *Server) installPackages() tool {
 		output:      runOutput,
 		untold:      true,
 		scope:       auth.ScopeRun,
+		open:        true,
 	}, limits{"wait_seconds": between(0, 600)}, func(ctx context.Context, c call, in arguments) (*mcp.CallToolResult, error) {
 		if err := onlyNew(in.SandboxID, "", in.Network); err != nil {
 			return nil, err

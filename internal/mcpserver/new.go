@@ -73,7 +73,7 @@ func (s *Server) addTools() error {
 		if s.opts.ReadOnly && !t.readOnly {
 			continue
 		}
-		s.mcp.AddTool(t.definition(), s.handler(t))
+		s.mcp.AddTool(t.definition(s.opts.Internet), s.handler(t))
 	}
 	return nil
 }

@@ -36,6 +36,7 @@ func (s *Server) profileTools(p *profile.Profile) []tool {
 			scope:       t.Scope,
 			readOnly:    t.ReadOnly,
 			destructive: t.Destructive,
+			open:        t.Scope == auth.ScopeRun && !t.ReadOnly && !t.Destructive,
 			run: func(ctx context.Context, c call, args json.RawMessage) (*mcp.CallToolResult, error) {
 				r, err := t.Run(ctx, s.profileCall(c), args)
 				if err != nil {

@@ -64,7 +64,7 @@ func writeTool(t *testing.T, b *strings.Builder, tool tool) {
 	case tool.readOnly:
 		b.WriteString(" Changes nothing.")
 	case tool.destructive:
-		b.WriteString(" May overwrite or end something.")
+		b.WriteString(" Destructive: it loses data, or weakens the isolation.")
 	}
 	if tool.idempotent {
 		b.WriteString(" May be repeated.")

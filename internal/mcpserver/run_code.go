@@ -24,9 +24,9 @@ func (s *Server) runCode() tool {
 		title: "Run code",
 		description: "Run code in a sealed Linux sandbox. Returns its output, the value of the last expression, plots and a verdict. " +
 			"Files and variables stay: give the sandbox_id of the result to go on there.",
-		output:      runOutput,
-		scope:       auth.ScopeRun,
-		destructive: true,
+		output: runOutput,
+		scope:  auth.ScopeRun,
+		open:   true,
 	}, runLimits, func(ctx context.Context, c call, in arguments) (*mcp.CallToolResult, error) {
 		if in.Code == "" {
 			return nil, sandbox.Errorf(sandbox.Invalid, `code: "" is no program`)

@@ -41,7 +41,7 @@ func (s *Server) runCommand() tool {
 		output:      runOutput,
 		untold:      true,
 		scope:       auth.ScopeRun,
-		destructive: true,
+		open:        true,
 	}, commandLimits, func(ctx context.Context, c call, in arguments) (*mcp.CallToolResult, error) {
 		if len(in.Command) == 0 {
 			return nil, sandbox.Errorf(sandbox.Invalid, "command: [] holds no command")

@@ -24,6 +24,7 @@ func (s *Server) sendInput() tool {
 		title:       "Send input to a run",
 		description: "Write to the standard input of a run started with wait_seconds. get_run shows what it answers.",
 		scope:       auth.ScopeRun,
+		open:        true,
 	}, nil, func(ctx context.Context, c call, in arguments) (*mcp.CallToolResult, error) {
 		if err := s.engine.SendInput(ctx, c.principal, in.RunID, []byte(in.Text), in.EOF); err != nil {
 			return nil, err

@@ -38,6 +38,10 @@ type Options struct {
 	Tools    []string
 	ReadOnly bool
 
+	// Internet says that the operator allows sandboxes every public address. Tools
+	// that run programs then have MCP's hint of an open world.
+	Internet bool
+
 	// MaxMessageBytes is the largest message that a client may send, in bytes.
 	// Zero is [transport.DefaultMaxMessageBytes].
 	MaxMessageBytes int64

@@ -22,7 +22,7 @@ func (s *Server) setNetwork() tool {
 		output:      sandboxOutput,
 		untold:      true,
 		scope:       auth.ScopeRun,
-		destructive: true, // it ends connections
+		destructive: true, // it may open the network, and it ends connections
 		idempotent:  true,
 	}, nil, func(ctx context.Context, c call, in arguments) (*mcp.CallToolResult, error) {
 		sb, err := s.engine.SetNetwork(ctx, c.principal, in.SandboxID, in.Network)

@@ -21,7 +21,6 @@ func (s *Server) stopRun() tool {
 		output:      runOutput,
 		untold:      true,
 		scope:       auth.ScopeRun,
-		destructive: true,
 		idempotent:  true,
 	}, nil, func(ctx context.Context, c call, in arguments) (*mcp.CallToolResult, error) {
 		run, err := s.engine.StopRun(ctx, c.principal, in.RunID)

@@ -30,9 +30,11 @@ type tool struct {
 	// scope is the scope that the caller must have.
 	scope auth.Scope
 	// These are MCP's hints. A readOnly tool changes nothing. A destructive tool
-	// may overwrite or undo something. Calling an idempotent tool again with the
-	// same arguments has no further effect.
-	readOnly, destructive, idempotent bool
+	// loses data that would otherwise stay, or weakens the isolation of a sandbox.
+	// Changes in a sandbox alone are not destructive. Calling an idempotent tool
+	// again with the same arguments has no further effect. An open tool starts or
+	// feeds a program, which may use the sandbox's network.
+	readOnly, destructive, idempotent, open bool
 
 	// run handles a call. The model sees its error as a result with isError; see
 	// [errorResult].
@@ -86,10 +88,11 @@ func (f *facts) ran(r sandbox.Run) {
 	}
 }
 
-// definition returns the tool's entry for tools/list.
-func (t tool) definition() *mcp.Tool {
-	closedWorld := false
-	a := &mcp.ToolAnnotations{ReadOnlyHint: t.readOnly, OpenWorldHint: &closedWorld}
+// definition returns the tool's entry for tools/list. internet says that sandboxes
+// may reach every public address.
+func (t tool) definition(internet bool) *mcp.Tool {
+	openWorld := t.open && internet
+	a := &mcp.ToolAnnotations{ReadOnlyHint: t.readOnly, OpenWorldHint: &openWorld}
 	if !t.readOnly {
 		a.DestructiveHint = &t.destructive
 		a.IdempotentHint = t.idempotent

@@ -463,3 +463,60 @@ func TestScopes(t *testing.T) {
 		t.Errorf("run_code with the scope admin: %s", text(res))
 	}
 }
+
+// TestAnnotations has the hints of each tool in one table. Clients ask their users,
+// or refuse, by these hints.
+func TestAnnotations(t *testing.T) {
+	const readOnly, changes, destructive = "read-only", "changes", "destructive"
+	want := map[string]string{
+		"run_code": changes, "run_command": changes, "get_run": readOnly, "stop_run": changes, "send_input": changes,
+		"create_sandbox": changes, "get_sandbox": readOnly, "list_sandboxes": readOnly, "set_network": destructive, "stop_sandbox": destructive,
+		"write_file": changes, "read_file": readOnly, "list_files": readOnly,
+		"install_packages": changes, "list_languages": changes,
+		"list_workspaces": readOnly, "delete_workspace": destructive,
+		"file_url": changes, "preview_url": changes, "copy_in": changes, "copy_out": destructive,
+	}
+	programs := []string{"install_packages", "run_code", "run_command", "send_input"}
+	for _, internet := range []bool{false, true} {
+		s, _ := newTestServer(t, func(o *Options) { withFiles(o); o.Internet = internet })
+		list, err := serveStdio(t, s, nil).ListTools(t.Context(), nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		got := map[string]string{}
+		var open []string
+		for _, tool := range list.Tools {
+			a := tool.Annotations
+			switch {
+			case a.ReadOnlyHint:
+				got[tool.Name] = readOnly
+			case *a.DestructiveHint:
+				got[tool.Name] = destructive
+			default:
+				got[tool.Name] = changes
+			}
+			if *a.OpenWorldHint {
+				open = append(open, tool.Name)
+			}
+		}
+		if diff := cmp.Diff(want, got); diff != "" {
+			t.Errorf("hints (-want +got):\n%s", diff)
+		}
+		if internet && !slices.Equal(open, programs) || !internet && open != nil {
+			t.Errorf("with the internet %v, of an open world are %v", internet, open)
+		}
+	}
+}
+
+// TestReadOnlyFileURL signs no URL that changes a file for a client that may
+// change nothing.
+func TestReadOnlyFileURL(t *testing.T) {
+	s, _ := newTestServer(t, func(o *Options) { withFiles(o); o.ReadOnly = true })
+	cs := serveStdio(t, s, nil)
+	if res := callTool(t, cs, "file_url", args{"path": "f", "workspace": "w"}); res.IsError {
+		t.Errorf("GET: %s", text(res))
+	}
+	if res := callTool(t, cs, "file_url", args{"path": "f", "workspace": "w", "method": "PUT"}); !res.IsError {
+		t.Errorf("PUT: %s", text(res))
+	}
+}

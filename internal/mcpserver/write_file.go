@@ -33,7 +33,6 @@ func (s *Server) writeFile() tool {
 		title:       "Write a file",
 		description: "Write or append to a file in a sandbox. Directories are made as needed; paths are below /data unless absolute.",
 		scope:       auth.ScopeFiles,
-		destructive: true,
 	}, limits{"encoding": oneOf("utf-8", encodingBase64)}, func(ctx context.Context, c call, in arguments) (*mcp.CallToolResult, error) {
 		data := []byte(in.Content)
 		if in.Encoding == encodingBase64 {

@@ -53,8 +53,8 @@ type Tool struct {
 	// Input is the JSON Schema of the arguments.
 	Input string
 	Scope auth.Scope
-	// ReadOnly tools change nothing; Destructive tools may overwrite or end
-	// something.
+	// ReadOnly tools change nothing. Destructive tools end a sandbox or replace
+	// files of this machine.
 	ReadOnly, Destructive bool
 	// Run handles a call; see [Typed].
 	Run func(ctx context.Context, c Call, args json.RawMessage) (Result, error)

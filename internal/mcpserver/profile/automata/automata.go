@@ -101,7 +101,7 @@ func New(o Options) profile.Profile {
 	write := profile.Tool{
 		Name:        "write_file_sandbox",
 		Description: "Write a text file in the sandbox. It replaces one that is there.",
-		Input:       writeInput, Scope: auth.ScopeFiles, Destructive: true,
+		Input:       writeInput, Scope: auth.ScopeFiles,
 		Run: profile.Typed(writeInput, s.write),
 	}
 	// The documentation of the original uses this name.
@@ -122,7 +122,7 @@ func New(o Options) profile.Profile {
 			{
 				Name:        "copy_project",
 				Description: "Copy a directory of this machine, with all that is in it, into the sandbox.",
-				Input:       copyProjectInput, Scope: auth.ScopeFiles, Destructive: true,
+				Input:       copyProjectInput, Scope: auth.ScopeFiles,
 				Run: profile.Typed(copyProjectInput, s.copyProject),
 			},
 			documented,
@@ -131,13 +131,13 @@ func New(o Options) profile.Profile {
 				Name: "sandbox_exec",
 				Description: "Run shell commands in the sandbox, in order until one fails, each in a new shell as root in " + appDir +
 					". Returns what they wrote.",
-				Input: execInput, Scope: auth.ScopeRun, Destructive: true,
+				Input: execInput, Scope: auth.ScopeRun,
 				Run: profile.Typed(execInput, s.exec),
 			},
 			{
 				Name:        "copy_file",
 				Description: "Copy one file of this machine into the sandbox.",
-				Input:       copyFileInput, Scope: auth.ScopeFiles, Destructive: true,
+				Input:       copyFileInput, Scope: auth.ScopeFiles,
 				Run: profile.Typed(copyFileInput, s.copyFile),
 			},
 			{

@@ -108,14 +108,14 @@ func New(o Options) profile.Profile {
 			{
 				Name:        "upload_file",
 				Description: "Put a file where the conversation's programs find it: below /data. It replaces one that is there.",
-				Input:       uploadInput, Scope: auth.ScopeFiles, Destructive: true,
+				Input:       uploadInput, Scope: auth.ScopeFiles,
 				Run: profile.Typed(uploadInput, s.upload),
 			},
 			{
 				Name: "run_code",
 				Description: "Run a program in a sealed sandbox of its own, for 30 seconds at most. " +
 					"Files below /data stay for the conversation, and the result has their addresses. FILE_BASE_URL in the environment is where they are.",
-				Input: run, Scope: auth.ScopeRun, Destructive: true,
+				Input: run, Scope: auth.ScopeRun,
 				Run: profile.Typed(run, s.run),
 			},
 			{

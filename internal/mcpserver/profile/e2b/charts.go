@@ -69,7 +69,7 @@ func (s *server) chartTools() []profile.Tool {
 	chart := func(name, description, input string, run func(context.Context, profile.Call, chartArgs) (profile.Result, error)) profile.Tool {
 		return profile.Tool{
 			Name: name, Description: description, Input: input,
-			Scope: auth.ScopeRun, Destructive: true, Run: profile.Typed(input, run),
+			Scope: auth.ScopeRun, Run: profile.Typed(input, run),
 		}
 	}
 	return []profile.Tool{

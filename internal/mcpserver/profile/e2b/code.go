@@ -29,19 +29,19 @@ func (s *server) codeTools() []profile.Tool {
 			Name: "execute_code",
 			Description: "Run Python in a sandbox. Variables stay for the next call. " +
 				"Returns what it wrote, the value of the last expression, and its pictures.",
-			Input: executeInput, Scope: auth.ScopeRun, Destructive: true,
+			Input: executeInput, Scope: auth.ScopeRun,
 			Run: profile.Typed(executeInput, s.execute),
 		},
 		{
 			Name:        "install_package",
 			Description: "Install a Python package in a sandbox with pip, where the sandbox's network lets it.",
-			Input:       installInput, Scope: auth.ScopeRun, Destructive: true,
+			Input:       installInput, Scope: auth.ScopeRun,
 			Run: profile.Typed(installInput, s.install),
 		},
 		{
 			Name:        "create_run_close",
 			Description: "Run Python in a sandbox of its own, which is gone afterwards.",
-			Input:       onceInput, Scope: auth.ScopeRun, Destructive: true,
+			Input:       onceInput, Scope: auth.ScopeRun,
 			Run: profile.Typed(onceInput, s.once),
 		},
 	}

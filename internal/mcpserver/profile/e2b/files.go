@@ -49,13 +49,13 @@ func (s *server) fileTools() []profile.Tool {
 		{
 			Name:        "write_file",
 			Description: "Write a text file in a sandbox. It replaces one that is there.",
-			Input:       writeInput, Scope: auth.ScopeFiles, Destructive: true,
+			Input:       writeInput, Scope: auth.ScopeFiles,
 			Run: profile.Typed(writeInput, s.write),
 		},
 		{
 			Name:        "upload_file",
 			Description: "Put a text file into a directory of a sandbox.",
-			Input:       uploadInput, Scope: auth.ScopeFiles, Destructive: true,
+			Input:       uploadInput, Scope: auth.ScopeFiles,
 			Run: profile.Typed(uploadInput, s.upload),
 		},
 	}

@@ -65,7 +65,7 @@ func New(o profile.Options) profile.Profile {
 				Name: "execute_code",
 				Description: "Run a program in the sandbox that initialize_sandbox started. Returns its output and exit code. " +
 					"Each program starts anew; files in /tmp stay.",
-				Input: executeInput, Scope: auth.ScopeRun, Destructive: true,
+				Input: executeInput, Scope: auth.ScopeRun,
 				Run: profile.Typed(executeInput, s.execute),
 			},
 			{
