@@ -58,6 +58,8 @@ func TestVerify(t *testing.T) {
 	for _, wrong := range []string{"", "gbx_", text + "x", text[:len(text)-1], strings.ToUpper(text), "from-the-environmenT", auth.NewToken()} {
 		if _, err := a.Verify(ctx, wrong); !errors.Is(err, sandbox.Unauthenticated) {
 			t.Errorf("Verify(%q): error %v, want unauthenticated", wrong, err)
+		} else if !strings.Contains(sandbox.HintOf(err), "glovebox token create") {
+			t.Errorf("Verify(%q): the hint %q does not say how to get a token", wrong, sandbox.HintOf(err))
 		} else if wrong != "" && strings.Contains(err.Error(), wrong) {
 			t.Errorf("Verify(%q): the error repeats the token: %v", wrong, err)
 		}

@@ -99,7 +99,8 @@ func (i *issuer) verify(ctx context.Context, text string) (Identity, error) {
 	case errors.As(err, &expired):
 		return Identity{}, sandbox.WithHint(sandbox.Errorf(sandbox.Unauthenticated, "token: the token has expired"), "get a new one from the issuer")
 	case err != nil:
-		return Identity{}, sandbox.Errorf(sandbox.Unauthenticated, "token: %s", strings.TrimPrefix(err.Error(), "oidc: "))
+		return Identity{}, sandbox.WithHint(sandbox.Errorf(sandbox.Unauthenticated, "token: %s", strings.TrimPrefix(err.Error(), "oidc: ")),
+			"get an access token from %s for the audience %s", i.opts.URL, i.opts.Audience)
 	case token.Subject == "" || len(token.Subject) > maxSubject || strings.ContainsFunc(token.Subject, isControl):
 		return Identity{}, sandbox.Errorf(sandbox.Unauthenticated, "token: the claim sub is not a valid subject")
 	}

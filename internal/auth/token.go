@@ -127,7 +127,8 @@ func (a *Auth) Verify(ctx context.Context, token string) (Identity, error) {
 		}
 		return id, err
 	}
-	refused := sandbox.Errorf(sandbox.Unauthenticated, "token: not valid")
+	refused := sandbox.WithHint(sandbox.Errorf(sandbox.Unauthenticated, "token: not valid"),
+		"send the complete token, or make a new one with glovebox token create NAME on the server's machine")
 	if a.tokens == nil {
 		return Identity{}, refused
 	}

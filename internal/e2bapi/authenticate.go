@@ -3,6 +3,7 @@ package e2bapi
 import (
 	"context"
 	"encoding/hex"
+	"errors"
 	"net/http"
 	"regexp"
 	"strconv"
@@ -105,6 +106,9 @@ func (s *Server) Authenticate(next http.Handler) http.Handler {
 	})
 }
 
+// hintKey is the hint for requests without a valid API key.
+const hintKey = "glovebox token create NAME --e2b on the server's machine makes an API key"
+
 // identify returns the owner of a request's API key.
 func (s *Server) identify(r *http.Request) (auth.Identity, error) {
 	key := r.Header.Get(headerKey)
@@ -112,9 +116,13 @@ func (s *Server) identify(r *http.Request) (auth.Identity, error) {
 		key, _ = strings.CutPrefix(r.Header.Get("Authorization"), "Bearer ")
 	}
 	if key == "" {
-		return auth.Identity{}, sandbox.Errorf(sandbox.Unauthenticated, "there is no API key: set E2B_API_KEY to a token of this server")
+		return auth.Identity{}, sandbox.WithHint(sandbox.Errorf(sandbox.Unauthenticated, "there is no API key: set E2B_API_KEY to a token of this server"), hintKey)
 	}
-	return s.opts.Auth.Verify(r.Context(), tokenOf(key))
+	id, err := s.opts.Auth.Verify(r.Context(), tokenOf(key))
+	if errors.Is(err, sandbox.Unauthenticated) {
+		err = sandbox.WithHint(err, hintKey)
+	}
+	return id, err
 }
 
 // identifyData returns the owner of the sandbox that a data-plane request is for.

@@ -74,6 +74,18 @@ func TestForgedSignatures(t *testing.T) {
 	})
 }
 
+// TestRefusedKeys reads the error for a missing and for a wrong API key: each says
+// how to get one.
+func TestRefusedKeys(t *testing.T) {
+	_, _, srv := newTest(t)
+	for name, headers := range map[string][]string{"no key": nil, "a wrong key": {headerKey, Key("eve")}} {
+		status, _, body := do(t, "GET", srv.URL+"/v2/sandboxes", "", headers...)
+		if status != http.StatusUnauthorized || !strings.Contains(body, "glovebox token create NAME --e2b") || !strings.Contains(body, `"code":401`) {
+			t.Errorf("%s: %d %s", name, status, body)
+		}
+	}
+}
+
 // TestRevokedOwner uses a sandbox's access token after its owner's API key was
 // revoked.
 func TestRevokedOwner(t *testing.T) {

@@ -12,7 +12,7 @@ import (
 )
 
 // metadataPath is the path of the protected-resource metadata (RFC 9728). It
-// lists the authorization servers whose tokens a resource accepts.
+// lists the authorization servers whose tokens a resource accepts, if there are any.
 const metadataPath = "/.well-known/oauth-protected-resource"
 
 // authenticate calls next for requests with a valid bearer token, with the
@@ -23,7 +23,7 @@ func (s *Server) authenticate(next http.Handler) http.Handler {
 		if errors.Is(err, sandbox.Unauthenticated) {
 			code := ""
 			if r.Header.Get("Authorization") != "" {
-				code = "invalid_token"
+				code = invalidToken
 			}
 			s.challenge(w, r, code)
 			if slices.Contains(s.opts.CodeRunnerPaths, r.URL.Path) {
@@ -67,6 +67,9 @@ var (
 	errNotBearer = sandbox.Errorf(sandbox.Unauthenticated, "the Authorization header must be Bearer and a token")
 )
 
+// invalidToken is RFC 6750's error code for a token that is not valid.
+const invalidToken = "invalid_token"
+
 // codeRunnerRefusal returns mcp-code-runner's text for an authentication error.
 func codeRunnerRefusal(err error) string {
 	switch {
@@ -80,13 +83,17 @@ func codeRunnerRefusal(err error) string {
 }
 
 // challenge sets the WWW-Authenticate header of RFC 6750 and RFC 9728. code is
-// the error of the request's token, or "".
+// the error of the request's token, or "". Some clients show only this header.
 func (s *Server) challenge(w http.ResponseWriter, r *http.Request, code string) {
 	text := fmt.Sprintf("Bearer realm=%q, resource_metadata=%q", "glovebox", s.publicURL(r)+metadataPath+r.URL.Path)
 	if len(s.opts.Issuers) > 0 {
 		text += fmt.Sprintf(", scope=%q", strings.Join(s.opts.Scopes, " "))
 	}
-	if code != "" {
+	switch code {
+	case "":
+	case invalidToken:
+		text += fmt.Sprintf(", error=%q, error_description=%q", code, "the token is not valid; "+s.howToSignIn())
+	default:
 		text += fmt.Sprintf(", error=%q", code)
 	}
 	w.Header().Set("WWW-Authenticate", text)
@@ -99,12 +106,12 @@ func (s *Server) identify(r *http.Request) (auth.Identity, error) {
 		if s.opts.Anonymous != nil {
 			return *s.opts.Anonymous, nil
 		}
-		return auth.Identity{}, sandbox.WithHint(errNoHeader, "send Authorization: Bearer and a token of this server")
+		return auth.Identity{}, sandbox.WithHint(errNoHeader, hintSendToken)
 	}
 	scheme, token, _ := strings.Cut(header[0], " ")
 	token = strings.TrimSpace(token)
 	if len(header) > 1 || !strings.EqualFold(scheme, "Bearer") || token == "" {
-		return auth.Identity{}, sandbox.WithHint(errNotBearer, "send Authorization: Bearer and a token of this server")
+		return auth.Identity{}, sandbox.WithHint(errNotBearer, hintSendToken)
 	}
 	return s.opts.Auth.Verify(r.Context(), token)
 }
@@ -124,15 +131,14 @@ func (s *Server) publicURL(r *http.Request) string {
 
 // metadata describes the resource whose path follows metadataPath.
 func (s *Server) metadata(w http.ResponseWriter, r *http.Request) {
-	issuers := s.opts.Issuers
-	if issuers == nil {
-		issuers = []string{}
-	}
-	writeJSON(w, http.StatusOK, map[string]any{
+	m := map[string]any{
 		"resource":                 s.publicURL(r) + strings.TrimPrefix(r.URL.Path, metadataPath),
 		"resource_name":            "Glovebox",
-		"authorization_servers":    issuers,
 		"bearer_methods_supported": []string{"header"},
 		"scopes_supported":         s.opts.Scopes,
-	})
+	}
+	if len(s.opts.Issuers) > 0 { // RFC 9728 does not allow empty lists
+		m["authorization_servers"] = s.opts.Issuers
+	}
+	writeJSON(w, http.StatusOK, m)
 }

@@ -198,6 +198,7 @@ func New(o Options) (*Server, error) {
 		for _, path := range []string{"/mcp", "/mcp/", "/sse"} {
 			mux.Handle(path, mcp)
 		}
+		s.serveSignIn(mux, g)
 	}
 	rest := http.Handler(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		err := sandbox.Errorf(sandbox.NotFound, "there is nothing at this path")

@@ -194,6 +194,69 @@ func TestMetadata(t *testing.T) {
 	}
 }
 
+// TestSignIn asks as MCP clients without a token do. The paths at which they look
+// for an authorization server say how to get a token, in the form of OAuth where
+// they parse it, and none looks like such a server.
+func TestSignIn(t *testing.T) {
+	const issuer = "https://issuer.example.com"
+	for name, tt := range map[string]struct {
+		issuers []string
+		want    string
+	}{
+		"without an issuer": {nil, "glovebox token create"},
+		"with an issuer":    {[]string{issuer}, issuer},
+	} {
+		t.Run(name, func(t *testing.T) {
+			s := newServer(t, func(o *Options) { o.Issuers = tt.issuers })
+			for path, oauth := range map[string]bool{
+				"/register": true, "/authorize?redirect_uri=https://evil.example": true, "/token": true,
+				"/.well-known/oauth-authorization-server": false, "/.well-known/oauth-authorization-server/mcp": false,
+				"/.well-known/openid-configuration": false, "/.well-known/openid-configuration/mcp": false,
+			} {
+				for _, method := range []string{"GET", "POST"} {
+					res := request(s, method, path, "{}")
+					var got struct {
+						Error       any
+						Description string `json:"error_description"`
+					}
+					body := bodyOf(t, res)
+					if err := json.Unmarshal([]byte(body), &got); err != nil || res.StatusCode != 404 || res.Header.Get("Location") != "" || !strings.Contains(body, tt.want) {
+						t.Errorf("%s %s: %d %s; want 404 with %q", method, path, res.StatusCode, body, tt.want)
+					}
+					if _, ok := got.Error.(string); ok != oauth || oauth && (got.Description == "" || strings.ContainsAny(got.Description, `"\\`)) {
+						t.Errorf("%s %s: %s; an error of OAuth: %t, want %t", method, path, body, ok, oauth)
+					}
+				}
+			}
+			if res := request(s, "POST", "/register", "{}", "Origin", "https://evil.example"); res.StatusCode != 403 {
+				t.Errorf("a page of another origin: %d, want 403", res.StatusCode)
+			}
+			var metadata map[string]any
+			if err := json.Unmarshal([]byte(bodyOf(t, request(s, "GET", metadataPath+"/mcp", ""))), &metadata); err != nil {
+				t.Fatal(err)
+			}
+			if _, listed := metadata["authorization_servers"]; listed != (tt.issuers != nil) {
+				t.Errorf("the metadata is %v", metadata)
+			}
+			res := request(s, "POST", "/mcp", "{}", "Authorization", "Bearer bad")
+			if got := res.Header.Get("WWW-Authenticate"); !strings.Contains(got, `error="invalid_token", error_description="the token is not valid; `) || !strings.Contains(got, tt.want) {
+				t.Errorf("a wrong token: WWW-Authenticate %s", got)
+			}
+			res = request(s, "POST", "/mcp", "{}")
+			if got := res.Header.Get("WWW-Authenticate"); strings.Contains(got, "error") {
+				t.Errorf("no token: WWW-Authenticate %s; RFC 6750 allows no error", got)
+			}
+			if body := bodyOf(t, res); !strings.Contains(body, "glovebox token create") {
+				t.Errorf("no token: %s", body)
+			}
+		})
+	}
+	e2b := newServer(t, func(o *Options) { o.MCP, o.E2B = nil, plainE2B{} })
+	if body := bodyOf(t, request(e2b, "GET", "/register", "", "X-Api-Key", "good")); !strings.HasPrefix(body, "/register ") {
+		t.Errorf("/register of a server of E2B's protocol alone: %s", body)
+	}
+}
+
 func TestGuard(t *testing.T) {
 	s := newServer(t, func(o *Options) {
 		o.Listen = "192.0.2.7:8080"
