@@ -91,9 +91,11 @@ If a revoked token had the same name, the new token takes over its sandboxes. Wi
 func (p *program) tokenListCommand() *cobra.Command {
 	var all bool
 	cmd := &cobra.Command{
-		Use:     "list",
-		Short:   "List tokens",
-		Long:    `List the valid tokens with names and scopes. The tokens themselves are never shown.`,
+		Use:   "list",
+		Short: "List tokens",
+		Long: `List the valid tokens with names and scopes. The tokens themselves are never shown.
+With --all, also list revoked tokens and when they were revoked: those of the last
+90 days, at most 1,000.`,
 		Example: `  glovebox token list --all`,
 		Args:    noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {

@@ -24,7 +24,7 @@ import (
 //   - an attached sandbox whose owner process is dead is destroyed;
 //   - a detached sandbox whose owner process is dead is taken over with its runs,
 //     if this engine is detached too; otherwise it is stopped if it has expired;
-//   - old records and logs are removed;
+//   - old records and logs are removed, and records of revoked tokens;
 //   - pulls of images that a killed process began are recorded as ended.
 //
 // Sweep does not touch sandboxes of another live process.
@@ -231,6 +231,12 @@ func (e *Engine) sweepStrays(ctx context.Context, refs []string, recs []store.Sa
 	return errors.Join(errs...)
 }
 
+// Revoked tokens stay on record for revokedRetention, at most maxRevoked of them.
+const (
+	revokedRetention = 90 * 24 * time.Hour
+	maxRevoked       = 1000
+)
+
 // sweepOld removes records and logs that are past their retention time.
 func (e *Engine) sweepOld(ctx context.Context) error {
 	// List the directories before the records: a record is written before its
@@ -246,7 +252,8 @@ func (e *Engine) sweepOld(ctx context.Context) error {
 	for _, r := range runs {
 		errs = append(errs, runlog.FilesOf(e.logs, r.SandboxID, r.ID).Remove(), e.store.DeleteRun(ctx, r.ID))
 	}
-	errs = append(errs, e.runs.SweepLogs(ctx), e.store.ForgetConnections(ctx, maxRecorded))
+	errs = append(errs, e.runs.SweepLogs(ctx), e.store.ForgetConnections(ctx, maxRecorded),
+		e.store.ForgetTokens(ctx, e.now().Add(-revokedRetention), maxRevoked))
 	ids, err := e.store.SandboxesEndedBefore(ctx, before)
 	errs = append(errs, err)
 	for _, id := range ids {

@@ -480,6 +480,50 @@ func TestRetention(t *testing.T) {
 	})
 }
 
+// TestRevokedTokensAreForgotten has the sweep remove a token that was revoked long
+// ago. A recently revoked token and an old valid one stay.
+func TestRevokedTokensAreForgotten(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		e := openWorld(t, newWorld(), t.TempDir(), nil)
+		put := func(id string, n byte) {
+			t.Helper()
+			if err := e.store.PutToken(t.Context(), store.Token{ID: id, Hash: [32]byte{n}}); err != nil {
+				t.Fatal(err)
+			}
+		}
+		revoke := func(id string) {
+			t.Helper()
+			if err := e.store.RevokeToken(t.Context(), id); err != nil {
+				t.Fatal(err)
+			}
+		}
+		put("tok_long_ago", 1)
+		put("tok_lately", 2)
+		put("tok_valid", 3)
+		revoke("tok_long_ago")
+		check := func(want ...string) {
+			t.Helper()
+			e.mustSweep(t)
+			list, err := e.store.ListTokens(t.Context())
+			if err != nil {
+				t.Fatal(err)
+			}
+			var got []string
+			for _, tok := range list {
+				got = append(got, tok.ID)
+			}
+			if slices.Sort(got); !slices.Equal(got, want) {
+				t.Errorf("on record are %v, want %v", got, want)
+			}
+		}
+		time.Sleep(revokedRetention - time.Minute)
+		revoke("tok_lately")
+		check("tok_lately", "tok_long_ago", "tok_valid")
+		time.Sleep(2 * time.Minute)
+		check("tok_lately", "tok_valid")
+	})
+}
+
 func TestDetachNeedsTheDriver(t *testing.T) {
 	dir := t.TempDir()
 	st, err := store.Open(t.Context(), store.Options{Dir: dir})

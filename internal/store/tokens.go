@@ -5,6 +5,7 @@ import (
 	"database/sql"
 	"errors"
 	"strings"
+	"time"
 
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
@@ -72,6 +73,14 @@ func (s *Store) RevokeToken(ctx context.Context, id string) error {
 		err = sandbox.Errorf(sandbox.NotFound, "no token %s", id)
 	}
 	return sandbox.Wrap(err, "revoke token", id)
+}
+
+// ForgetTokens removes the tokens that were revoked before t, and all but the
+// latest most of the revoked tokens.
+func (s *Store) ForgetTokens(ctx context.Context, t time.Time, most int) error {
+	_, err := s.exec(ctx, `DELETE FROM tokens WHERE revoked_at != 0 AND (revoked_at < ? OR id NOT IN (
+		SELECT id FROM tokens WHERE revoked_at != 0 ORDER BY revoked_at DESC, id LIMIT ?))`, micros(t), most)
+	return sandbox.Wrap(err, "remove revoked tokens", "")
 }
 
 // TouchToken records that a token was used now.
