@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"path/filepath"
+	"slices"
+	"time"
 
 	"github.com/glovebox-dev/glovebox/internal/auth"
 	"github.com/glovebox-dev/glovebox/internal/config"
@@ -49,10 +51,104 @@ func (t *Tokens) Create(ctx context.Context, name string, scopes []string) (stri
 // List returns every token, revoked ones too, oldest first.
 func (t *Tokens) List(ctx context.Context) ([]sandbox.Token, error) { return t.auth.List(ctx) }
 
-// Revoke revokes a token by its id or name. The error wraps [sandbox.NotFound]
-// if no such token is in force.
-func (t *Tokens) Revoke(ctx context.Context, idOrName string) error {
-	return t.auth.Revoke(ctx, idOrName)
+// A Revoked is a token that was revoked.
+type Revoked struct {
+	sandbox.Token
+	// Before reports whether it had been revoked before.
+	Before bool
+	// Successor is the ID of the valid token of the same principal, or "".
+	Successor string
+	// Holdings are the objects of the principal, which live on.
+	Holdings
+}
+
+// Revoke revokes a token by its ID or name. The error wraps [sandbox.NotFound] if
+// there is no such token.
+func (t *Tokens) Revoke(ctx context.Context, idOrName string) (Revoked, error) {
+	token, err := t.auth.Revoke(ctx, idOrName)
+	if err != nil {
+		return Revoked{}, err
+	}
+	r := Revoked{Token: token, Before: !token.Revoked.IsZero()}
+	list, err := t.auth.List(ctx)
+	if err != nil {
+		return r, err
+	}
+	for _, other := range list {
+		if other.Principal == token.Principal && other.Revoked.IsZero() {
+			r.Successor = other.ID
+		}
+	}
+	r.Holdings, err = t.Holdings(ctx, token.Principal)
+	return r, err
+}
+
+// Holdings are the objects of a principal.
+type Holdings struct {
+	Sandboxes  []string // IDs of the live ones
+	Workspaces int
+}
+
+// Holdings returns the objects of a principal.
+func (t *Tokens) Holdings(ctx context.Context, p sandbox.Principal) (Holdings, error) {
+	var h Holdings
+	live, err := t.store.LiveSandboxes(ctx)
+	if err != nil {
+		return h, err
+	}
+	for _, rec := range live {
+		if rec.Principal == p {
+			h.Sandboxes = append(h.Sandboxes, rec.ID)
+		}
+	}
+	workspaces, err := t.store.Workspaces(ctx, p)
+	h.Workspaces = len(workspaces)
+	return h, err
+}
+
+// Heritage returns the objects that a new token of a name takes over, and whether
+// there was a token of that name before.
+func (t *Tokens) Heritage(ctx context.Context, name string) (h Holdings, known bool, err error) {
+	p := sandbox.TokenPrincipal(name)
+	if h, err = t.Holdings(ctx, p); err != nil {
+		return h, false, err
+	}
+	list, err := t.auth.List(ctx)
+	// Old revoked tokens are removed, but their objects may remain.
+	known = len(h.Sandboxes) > 0 || h.Workspaces > 0 || slices.ContainsFunc(list, func(t sandbox.Token) bool { return t.Principal == p })
+	return h, known, err
+}
+
+// StopRevoked stops all sandboxes of principals whose tokens were just revoked,
+// and calls stopped for each. It leaves out principals with a valid token. If a
+// server runs, a request that it had accepted before may still make a sandbox. So
+// StopRevoked then waits until servers have ended such requests, and stops what is
+// left.
+func (s *System) StopRevoked(ctx context.Context, principals []sandbox.Principal, stopped func(id string)) error {
+	stop := func() error {
+		gone, err := s.auth.Revoked(ctx)
+		if err != nil {
+			return err
+		}
+		var revoked []sandbox.Principal
+		for _, p := range principals {
+			if gone(auth.Identity{Principal: p}) {
+				revoked = append(revoked, p)
+			}
+		}
+		return s.StopSandboxesOf(ctx, revoked, stopped)
+	}
+	first := stop()
+	served, err := s.store.Served(ctx)
+	if err != nil || !served {
+		return errors.Join(first, err)
+	}
+	select {
+	case <-time.After(auth.RevocationEvery + time.Second):
+	case <-ctx.Done():
+		return errors.Join(first, ctx.Err())
+	}
+	return stop() // tries failed stops again
 }
 
 // Close closes the store.

@@ -65,11 +65,13 @@ func TestVerify(t *testing.T) {
 		}
 	}
 
-	if err := a.Revoke(ctx, "nothing"); !errors.Is(err, sandbox.NotFound) {
+	if _, err := a.Revoke(ctx, "nothing"); !errors.Is(err, sandbox.NotFound) {
 		t.Errorf("Revoke of no token: error %v, want not found", err)
 	}
-	if err := a.Revoke(ctx, "ci"); err != nil {
-		t.Fatal(err)
+	for _, name := range []string{"ci", "ci", tok.ID} { // once more has no effect
+		if got, err := a.Revoke(ctx, name); err != nil || got.ID != tok.ID {
+			t.Fatalf("Revoke(%q) = %+v, %v; want the token %s", name, got, err, tok.ID)
+		}
 	}
 	if list, err := a.List(ctx); err != nil || len(list) != 1 || list[0].ID != tok.ID || list[0].Revoked.IsZero() {
 		t.Errorf("List = %+v, %v; want the one token, revoked", list, err)
@@ -276,7 +278,7 @@ func TestRevoked(t *testing.T) {
 		}
 	}
 	check("at first", false, false)
-	if err := a.Revoke(ctx, first.ID); err != nil {
+	if _, err := a.Revoke(ctx, first.ID); err != nil {
 		t.Fatal(err)
 	}
 	check("revoked", true, true)

@@ -40,7 +40,7 @@ func (f *FirstToken) Make(ctx context.Context, replace bool) (string, error) {
 			return "", nil
 		}
 		if t.Name == firstName {
-			if err := f.Auth.Revoke(ctx, t.ID); err != nil {
+			if _, err := f.Auth.Revoke(ctx, t.ID); err != nil {
 				return "", err
 			}
 		}
@@ -65,5 +65,6 @@ func (f *FirstToken) Keep(ctx context.Context, text string) error {
 		return nil
 	}
 	err = sandbox.WithHint(sandbox.Errorf(sandbox.Unavailable, "write the token's file: %w", err), "make the state directory writable, or set GLOVEBOX_TOKEN_FILE")
-	return errors.Join(err, f.Auth.Revoke(ctx, firstName))
+	_, revokeErr := f.Auth.Revoke(ctx, firstName)
+	return errors.Join(err, revokeErr)
 }

@@ -226,19 +226,29 @@ func (a *Auth) List(ctx context.Context) ([]sandbox.Token, error) {
 	return ts, sandbox.Wrap(err, "list tokens", "")
 }
 
-// Revoke revokes a token at once. idOrName is the token's ID or, for an active
-// token, its name. If there is no such token, the error wraps [sandbox.NotFound].
-func (a *Auth) Revoke(ctx context.Context, idOrName string) error {
-	id := idOrName
-	if t, err := a.inForce(ctx, idOrName); err == nil {
-		id = t.ID
-	} else if !errors.Is(err, sandbox.NotFound) {
-		return err
+// Revoke revokes a token at once, and returns it as it was before. idOrName is
+// the token's ID or its name: of the active token or, if none is active, of the
+// one created last. If there is no such token, the error wraps
+// [sandbox.NotFound].
+func (a *Auth) Revoke(ctx context.Context, idOrName string) (sandbox.Token, error) {
+	list, err := a.List(ctx)
+	if err != nil {
+		return sandbox.Token{}, err
 	}
-	if a.tokens == nil {
-		return sandbox.Errorf(sandbox.NotFound, "no token %s", idOrName)
+	found := -1
+	for i, t := range list {
+		if t.ID == idOrName || t.Name == idOrName {
+			found = i
+			if t.ID == idOrName || t.Revoked.IsZero() {
+				break
+			}
+		}
 	}
-	return sandbox.Wrap(a.tokens.RevokeToken(ctx, id), "revoke token", idOrName)
+	if found < 0 {
+		return sandbox.Token{}, sandbox.Errorf(sandbox.NotFound, "no token %s", idOrName)
+	}
+	t := list[found]
+	return t, sandbox.Wrap(a.tokens.RevokeToken(ctx, t.ID), "revoke token", idOrName)
 }
 
 // inForce returns the active token with that name, or an error wrapping

@@ -1,7 +1,9 @@
 package cli
 
 import (
+	"context"
 	"errors"
+	"fmt"
 	"strings"
 	"time"
 
@@ -47,23 +49,38 @@ func (p *program) tokenCreateCommand() *cobra.Command {
 		Short: "Create a token and print it",
 		Long: `Create a token and print it. The token is shown only once, because Glovebox keeps
 only its hash. Its scopes say what a client may do:
-  run    make, use and stop sandboxes
-  files  read and write the files of sandboxes
-  admin  both, and manage the server
+  run    make, use and stop sandboxes, and open their ports; code in a sandbox can
+         read and write all of its files
+  files  the tools for files and workspaces, links to files, and /workspaces; alone
+         it makes no sandbox, and suits a program that imports and exports its own
+         workspaces
+  admin  run and files, and the server's metrics at /metrics
+The default is run and files. E2B's SDKs need both. No scope gives access to the
+objects of another name.
 
-If a revoked token had the same name, the new token takes over its sandboxes. With
---e2b, the token is printed as an API key for E2B's SDKs (E2B_API_KEY).`,
+A name means one user. If a revoked token had the same name, the new token takes
+over its sandboxes, workspaces, runs and links. With --e2b, the token is printed as
+an API key for E2B's SDKs (E2B_API_KEY).`,
 		Example: `  glovebox token create ci
-  glovebox token create reader --scope files
+  glovebox token create prometheus --scope admin
   TOKEN=$(glovebox token create laptop)`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) != 1 {
 				return sandbox.WithHint(usageError("token create takes one name"), "see glovebox token create --help")
 			}
 			return p.withTokens(cmd, func(t *app.Tokens) error {
+				heritage, known, err := t.Heritage(cmd.Context(), args[0])
+				if err != nil {
+					return err
+				}
 				text, token, err := t.Create(cmd.Context(), args[0], scopes)
 				if err != nil {
 					return err
+				}
+				if known {
+					p.say("a revoked token had the name %s: the new one takes over its sandboxes (%d), workspaces (%d), runs and links",
+						token.Name, len(heritage.Sandboxes), heritage.Workspaces)
+					p.sayHint("if the new token is for another user, revoke it and use another name")
 				}
 				if e2b {
 					text = app.E2BKey(text)
@@ -149,30 +166,77 @@ func (p *program) printTokens(list []sandbox.Token, all bool) error {
 }
 
 func (p *program) tokenRevokeCommand() *cobra.Command {
-	return &cobra.Command{
+	var stop bool
+	cmd := &cobra.Command{
 		Use:   "revoke NAME|ID...",
 		Short: "Revoke tokens at once",
-		Long: `Revoke tokens. Servers refuse them from the next request on. Sandboxes of the
-tokens continue until their own limits end them.`,
-		Example: `  glovebox token revoke ci`,
+		Long: `Revoke tokens. Servers refuse them from the next request on. Within seconds, they
+also end the sessions and connections of the tokens, and the links to ports and
+files that their users made.
+
+Sandboxes of the tokens live on until their own limits end them, and their programs
+with them. With --stop, stop them. Workspaces stay.`,
+		Example: `  glovebox token revoke ci
+  glovebox token revoke dave --stop`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
 				return sandbox.WithHint(usageError("token revoke needs one or more tokens"), "list tokens with glovebox token list")
 			}
-			return p.withTokens(cmd, func(t *app.Tokens) error {
-				var errs []error
+			var errs []error
+			var principals []sandbox.Principal // that have no valid token
+			err := p.withTokens(cmd, func(t *app.Tokens) error {
 				for _, name := range args {
-					err := t.Revoke(cmd.Context(), name)
+					r, err := t.Revoke(cmd.Context(), name)
 					if errors.Is(err, sandbox.NotFound) {
 						err = sandbox.WithHint(sandbox.Errorf(sandbox.NotFound, "there is no token %q", name), "list tokens with glovebox token list")
 					}
-					if err == nil {
-						p.say("revoked %s", name)
-					}
 					errs = append(errs, err)
+					if err != nil {
+						continue
+					}
+					p.sayRevoked(name, r, stop)
+					if r.Successor == "" {
+						principals = append(principals, r.Principal)
+					}
 				}
-				return errors.Join(errs...)
+				return nil
 			})
+			errs = append(errs, err)
+			if stop && len(principals) > 0 {
+				errs = append(errs, p.stopRevoked(cmd.Context(), principals))
+			}
+			return errors.Join(errs...)
 		},
 	}
+	cmd.Flags().BoolVar(&stop, "stop", false, "also stop the sandboxes of the tokens")
+	return cmd
+}
+
+// sayRevoked reports a revocation, and the sandboxes that live on unless they are
+// stopped next.
+func (p *program) sayRevoked(name string, r app.Revoked, stop bool) {
+	text := "revoked " + name
+	if r.Before {
+		text = name + " was already revoked"
+	}
+	switch n := len(r.Sandboxes); {
+	case r.Successor != "":
+		text += fmt.Sprintf("; the sandboxes of %s belong to the valid token %s", r.Name, r.Successor)
+	case n == 0 || stop:
+	case n == 1:
+		text += "; 1 sandbox lives on: glovebox stop " + r.Sandboxes[0]
+	default:
+		text += fmt.Sprintf("; %d sandboxes live on: glovebox stop %s", n, strings.Join(r.Sandboxes, " "))
+	}
+	p.say("%s", text)
+}
+
+// stopRevoked stops the sandboxes of principals whose tokens were revoked.
+func (p *program) stopRevoked(ctx context.Context, principals []sandbox.Principal) (err error) {
+	sys, err := p.open(ctx, looks)
+	if err != nil {
+		return err
+	}
+	defer p.close(ctx, sys, &err)
+	return sys.StopRevoked(ctx, principals, func(id string) { p.say("stopped %s", id) })
 }

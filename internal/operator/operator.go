@@ -3,6 +3,7 @@ package operator
 import (
 	"context"
 	"errors"
+	"slices"
 
 	"github.com/glovebox-dev/glovebox/internal/driver"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
@@ -83,6 +84,28 @@ func (o *Operator) StopSandbox(ctx context.Context, id string) error {
 		return err
 	}
 	return o.engine.Stop(ctx, r.Principal, id)
+}
+
+// StopSandboxesOf stops the sandboxes of some principals, and calls stopped for
+// each.
+func (o *Operator) StopSandboxesOf(ctx context.Context, principals []sandbox.Principal, stopped func(id string)) error {
+	list, err := o.store.LiveSandboxes(ctx)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, r := range list {
+		if !slices.Contains(principals, r.Principal) {
+			continue
+		}
+		switch err := o.engine.Stop(ctx, r.Principal, r.ID); {
+		case err == nil:
+			stopped(r.ID)
+		case !errors.Is(err, sandbox.NotFound): // else it ended by itself
+			errs = append(errs, err)
+		}
+	}
+	return errors.Join(errs...)
 }
 
 // logsPiece is the maximum size of one read of output, in bytes.

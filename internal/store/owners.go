@@ -113,6 +113,27 @@ func (s *Store) OwnerAlive(id string) (bool, error) {
 	return alive, nil
 }
 
+// Served reports whether a server of this state directory runs: a live owner of
+// detached sandboxes.
+func (s *Store) Served(ctx context.Context) (bool, error) {
+	var ids []string
+	err := collect(ctx, s.read, `SELECT id FROM owners WHERE detached = 1`, nil, func(scan scanFunc) error {
+		var id string
+		err := scan(&id)
+		ids = append(ids, id)
+		return err
+	})
+	if err != nil {
+		return false, sandbox.Wrap(err, "list owners", "")
+	}
+	for _, id := range ids {
+		if alive, err := s.OwnerAlive(id); err != nil || alive {
+			return alive, err
+		}
+	}
+	return false, nil
+}
+
 // ForgetDeadOwners removes the rows and files of dead owners. It leaves their
 // sandboxes unchanged: these name an unknown owner, which counts as dead.
 func (s *Store) ForgetDeadOwners(ctx context.Context) error {
