@@ -50,6 +50,9 @@ func TestWorkspaceFromBefore(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer db.Close()
+		if err := db.PutToken(t.Context(), store.Token{ID: sandbox.NewTokenID(), Name: "alice", Principal: who}); err != nil {
+			t.Fatal(err)
+		}
 		rec := store.Workspace{ID: string(id), Handle: id.Handle(), Principal: who}
 		rec.Name, rec.Used = "w", time.Now()
 		err = db.UseWorkspace(t.Context(), rec, 1, func() error {

@@ -125,10 +125,15 @@ func (s *Server) serveFile(w http.ResponseWriter, r *http.Request) {
 	}
 	// The owner of the workspace made the link, so the request counts for the
 	// owner.
-	r = r.WithContext(auth.NewContext(r.Context(), auth.Identity{Principal: owner}))
-	s.stream(w, r, http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+	id := auth.Identity{Principal: owner}
+	if err := s.checkOwner(r.Context(), id); err != nil {
+		writeError(w, err)
+		return
+	}
+	r = r.WithContext(auth.NewContext(r.Context(), id))
+	s.stream(w, r, s.live.serve(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		use(w, r, workspace, name)
-	}), false, writeErrorTo)
+	})), false, writeErrorTo)
 }
 
 // verifyFile checks that a URL permits the request.
@@ -203,7 +208,11 @@ func (s *Server) putFile(w http.ResponseWriter, r *http.Request, workspace, name
 	// The body itself shows whether it is complete. The request's context would
 	// also end if the client closes its half of the connection after the upload.
 	ctx := untilEvicted(r.Context())
+	owner, _ := auth.FromContext(ctx)
 	body := &uploadReader{r: r.Body, rc: http.NewResponseController(w), end: func() error {
+		if err := s.checkOwner(ctx, owner); err != nil {
+			return err // revoked during the upload
+		}
 		fresh, err := s.opts.Files.Spend(ctx, sig, expires)
 		if err == nil && !fresh {
 			err = sandbox.WithHint(sandbox.Errorf(sandbox.Conflict, "sig: the URL was already used, and allows one upload"), "ask for a new one")

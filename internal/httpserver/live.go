@@ -9,8 +9,7 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/auth"
 )
 
-// live holds the active requests that were authenticated by a token. Requests
-// that were authenticated by a link are not included.
+// live holds the active requests that were authenticated by a token or a link.
 type live struct {
 	mu       sync.Mutex
 	requests map[*liveRequest]struct{}
@@ -78,7 +77,8 @@ func (s *Server) End(gone func(auth.Identity) bool) {
 	}
 }
 
-// Busy reports whether a request that was authenticated by a token is active.
+// Busy reports whether a request that was authenticated by a token or a link is
+// active.
 func (s *Server) Busy() bool { return s.live.count() > 0 }
 
 // A usedBody is the body of a stream. Reading it marks the stream as used.

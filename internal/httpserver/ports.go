@@ -145,10 +145,9 @@ func (s *Server) showPort(w http.ResponseWriter, r *http.Request, p portRequest,
 				Refuse:            refusePort,
 			})
 		}))
+		show = s.live.serve(show)
 		if byLink {
 			show = endAt(id.Expires, show)
-		} else {
-			show = s.live.serve(show)
 		}
 		// Bytes on a WebSocket are not seen here, so treat the stream as busy.
 		s.stream(w, r, show, true, writeErrorTo)
@@ -183,9 +182,11 @@ func (s *Server) mayShow(w http.ResponseWriter, r *http.Request, p *portRequest)
 		if id.Expires, err = s.opts.Ports.VerifyPort(p.id, p.port, p.link); err != nil {
 			return id, err
 		}
-		id.Principal, err = s.opts.Ports.Owner(r.Context(), p.id)
+		if id.Principal, err = s.opts.Ports.Owner(r.Context(), p.id); err != nil {
+			return id, err
+		}
 		id.Scopes = []auth.Scope{auth.ScopeRun}
-		return id, err
+		return id, s.checkOwner(r.Context(), id)
 	}
 	if p.prefix == "" && r.Header.Get("Authorization") == "" {
 		return id, sandbox.WithHint(sandbox.Errorf(sandbox.Unauthenticated, "the request has no link to this port"),
@@ -196,6 +197,23 @@ func (s *Server) mayShow(w http.ResponseWriter, r *http.Request, p *portRequest)
 		err = sandbox.Errorf(sandbox.Unauthenticated, "the token lacks the scope run")
 	}
 	return id, err
+}
+
+// checkOwner refuses a link whose owner was revoked. The error wraps
+// [sandbox.Unauthenticated], as the error for an expired link does. A revocation
+// takes effect within about a second; see [auth.Auth.Gone].
+func (s *Server) checkOwner(ctx context.Context, owner auth.Identity) error {
+	gone, err := s.opts.Auth.Gone(ctx, owner)
+	if err != nil {
+		if ctx.Err() == nil {
+			s.opts.Log.Error("check the owner of a link", "error", err)
+		}
+		return err
+	}
+	if gone {
+		return sandbox.WithHint(sandbox.Errorf(sandbox.Unauthenticated, "the link ended when the token of its owner was revoked"), "ask for a new one")
+	}
+	return nil
 }
 
 // linkOfHost finds the link of a request if the port has its own host name. The

@@ -610,3 +610,71 @@ func TestPortEndsUnread(t *testing.T) {
 		}
 	}
 }
+
+// TestPortLinkRevoked uses each form of a link after the owner of the sandbox was
+// revoked, and after another principal was.
+func TestPortLinkRevoked(t *testing.T) {
+	asked := 0
+	prog := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) { asked++ }))
+	t.Cleanup(prog.Close)
+	verifier := &revocable{}
+	s := newServer(t, func(o *Options) {
+		o.Auth = verifier
+		o.Ports, o.PreviewDomain = scriptedPorts{program: prog.Listener.Addr().String()}, "preview.example"
+	})
+	forms := map[string]func() *http.Response{
+		"path":  func() *http.Response { return request(s, "GET", linkedTo+"/", "") },
+		"query": func() *http.Response { return request(s, "GET", "/?glovebox_link="+portLink, "", "Host", onHost) },
+		"cookie": func() *http.Response {
+			return request(s, "GET", "/", "", "Host", onHost, "Cookie", "glovebox_link="+portLink)
+		},
+	}
+	for _, who := range []sandbox.Principal{"another", "good"} {
+		verifier.revoke(who)
+		asked = 0
+		for name, form := range forms {
+			resp := form()
+			body := bodyOf(t, resp)
+			if who != "good" {
+				if resp.StatusCode != http.StatusOK {
+					t.Errorf("%s, another principal revoked: status %d, %s", name, resp.StatusCode, body)
+				}
+				continue
+			}
+			if resp.StatusCode != http.StatusUnauthorized || !strings.Contains(body, "revoked") || !strings.Contains(body, `"hint"`) {
+				t.Errorf("%s, the owner revoked: status %d, %s", name, resp.StatusCode, body)
+			}
+		}
+		if want := map[bool]int{true: 0, false: len(forms)}[who == "good"]; asked != want {
+			t.Errorf("%s is revoked: the program was asked %d times, want %d", who, asked, want)
+		}
+	}
+}
+
+// TestPortLinkEndsUnread ends a WebSocket that was opened by a link and whose
+// client does not read, when the owner of the sandbox is revoked.
+func TestPortLinkEndsUnread(t *testing.T) {
+	begun, ended := make(chan struct{}), make(chan struct{})
+	program := rawProgram(t, func(conn net.Conn, r *bufio.Reader) {
+		readHead(r)
+		io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
+		close(begun)
+		io.Copy(conn, zeros{})
+		close(ended)
+	})
+	s := newServer(t, func(o *Options) { o.Ports = scriptedPorts{program: program} })
+	front := httptest.NewServer(s.Handler())
+	t.Cleanup(front.Close)
+	addr := front.Listener.Addr().String()
+	dialFront(t, addr, "GET "+linkedTo+"/ HTTP/1.1\r\nHost: "+addr+"\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
+	<-begun
+	if !s.Busy() {
+		t.Error("the server is not busy, so nothing looks for revoked tokens")
+	}
+	s.End(func(id auth.Identity) bool { return id.Principal == "good" })
+	select {
+	case <-ended:
+	case <-time.After(10 * time.Second):
+		t.Fatal("the WebSocket outlives its owner")
+	}
+}

@@ -28,9 +28,11 @@ import (
 )
 
 // A Verifier verifies bearer tokens. For an invalid token, Verify returns an
-// error wrapping [sandbox.Unauthenticated].
+// error wrapping [sandbox.Unauthenticated]. Gone reports whether an identity was
+// revoked; see [auth.Auth.Gone].
 type Verifier interface {
 	Verify(ctx context.Context, token string) (auth.Identity, error)
+	Gone(ctx context.Context, id auth.Identity) (bool, error)
 }
 
 // Options are the arguments of [New]. Auth, Log and at least one of MCP, E2B,

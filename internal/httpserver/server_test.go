@@ -16,6 +16,7 @@ import (
 	"runtime"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -52,6 +53,23 @@ func (tokens) Verify(_ context.Context, token string) (auth.Identity, error) {
 	}
 	return auth.Identity{}, sandbox.Errorf(sandbox.Unauthenticated, "token: not valid")
 }
+
+// Gone has nobody revoked.
+func (tokens) Gone(context.Context, auth.Identity) (bool, error) { return false, nil }
+
+// revocable is a Verifier that also revokes.
+type revocable struct {
+	tokens
+	gone atomic.Pointer[sandbox.Principal]
+}
+
+func (r *revocable) Gone(_ context.Context, id auth.Identity) (bool, error) {
+	gone := r.gone.Load()
+	return gone != nil && *gone == id.Principal, nil
+}
+
+// revoke revokes the only principal that is revoked.
+func (r *revocable) revoke(p sandbox.Principal) { r.gone.Store(&p) }
 
 // echo answers with the principal and the body.
 func echo(w http.ResponseWriter, r *http.Request) {
