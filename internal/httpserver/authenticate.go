@@ -21,11 +21,7 @@ func (s *Server) authenticate(next http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		id, err := s.identify(r)
 		if errors.Is(err, sandbox.Unauthenticated) {
-			code := ""
-			if r.Header.Get("Authorization") != "" {
-				code = invalidToken
-			}
-			s.challenge(w, r, code)
+			s.challenge(w, r, codeOf(r))
 			if slices.Contains(s.opts.CodeRunnerPaths, r.URL.Path) {
 				writeJSON(w, http.StatusUnauthorized, map[string]string{"error": codeRunnerRefusal(err)})
 				return
@@ -40,7 +36,7 @@ func (s *Server) authenticate(next http.Handler) http.Handler {
 		}
 		noteIdentity(r.Context(), id)
 		if len(id.Scopes) == 0 {
-			s.challenge(w, r, "insufficient_scope")
+			s.challenge(w, r, insufficientScope)
 			refuse(w, http.StatusForbidden, "forbidden", "the token must have one of the scopes "+strings.Join(s.opts.Scopes, ", "),
 				"ask the issuer for a token with such a scope")
 			return
@@ -67,8 +63,21 @@ var (
 	errNotBearer = sandbox.Errorf(sandbox.Unauthenticated, "the Authorization header must be Bearer and a token")
 )
 
-// invalidToken is RFC 6750's error code for a token that is not valid.
-const invalidToken = "invalid_token"
+// Error codes of RFC 6750: for a token that is not valid, and for a valid token
+// that may not do this.
+const (
+	invalidToken      = "invalid_token"
+	insufficientScope = "insufficient_scope"
+)
+
+// codeOf returns the error code for the challenge to a request without a valid
+// token. RFC 6750 has no code for a request that sends none.
+func codeOf(r *http.Request) string {
+	if r.Header.Get("Authorization") == "" {
+		return ""
+	}
+	return invalidToken
+}
 
 // codeRunnerRefusal returns mcp-code-runner's text for an authentication error.
 func codeRunnerRefusal(err error) string {

@@ -106,10 +106,7 @@ func (s *Server) showPorts(g *guard, next http.Handler) http.Handler {
 func (s *Server) showPort(w http.ResponseWriter, r *http.Request, p portRequest, limits *limits) {
 	id, err := s.mayShow(w, r, &p)
 	if err != nil {
-		if errors.Is(err, sandbox.Unauthenticated) && p.prefix != "" && p.link == "" {
-			s.challenge(w, r, "")
-		}
-		writeError(w, err)
+		s.refuseShow(w, r, p, err)
 		return
 	}
 	noteIdentity(r.Context(), id)
@@ -154,6 +151,22 @@ func (s *Server) showPort(w http.ResponseWriter, r *http.Request, p portRequest,
 	}), writeErrorTo).ServeHTTP(w, r.WithContext(auth.NewContext(r.Context(), id)))
 }
 
+// refuseShow answers a request for a port with an error of mayShow.
+func (s *Server) refuseShow(w http.ResponseWriter, r *http.Request, p portRequest, err error) {
+	byToken := p.prefix != "" && p.link == "" // other requests get no challenge
+	if errors.Is(err, errNoRun) {
+		if byToken {
+			s.challenge(w, r, insufficientScope)
+		}
+		refuse(w, http.StatusForbidden, "forbidden", err.Error(), "use a token that was created with that scope")
+		return
+	}
+	if byToken && errors.Is(err, sandbox.Unauthenticated) {
+		s.challenge(w, r, codeOf(r))
+	}
+	writeError(w, err)
+}
+
 // endAt ends the stream that next serves when it expires. It also closes a connection
 // whose client does not read, which the end of a context does not.
 func endAt(expires time.Time, next http.Handler) http.Handler {
@@ -194,10 +207,13 @@ func (s *Server) mayShow(w http.ResponseWriter, r *http.Request, p *portRequest)
 	}
 	id, err = s.identify(r)
 	if err == nil && !id.Can(auth.ScopeRun) {
-		err = sandbox.Errorf(sandbox.Unauthenticated, "the token lacks the scope run")
+		err = errNoRun
 	}
 	return id, err
 }
+
+// errNoRun is the error for a valid token that may not use ports.
+var errNoRun = errors.New("the token lacks the scope run")
 
 // checkOwner refuses a link whose owner was revoked. The error wraps
 // [sandbox.Unauthenticated], as the error for an expired link does. A revocation

@@ -157,6 +157,7 @@ func TestPortRefused(t *testing.T) {
 	}{
 		"no token":                     {"GET", belowToken + "/", nil, 401},
 		"a bad token":                  {"GET", belowToken + "/", []string{"Authorization", "Bearer bad"}, 401},
+		"a token without run":          {"GET", belowToken + "/", []string{"Authorization", "Bearer filesonly"}, 403},
 		"another's sandbox":            {"GET", belowToken + "/", []string{"Authorization", "Bearer goodbye"}, 404},
 		"no sandbox":                   {"GET", strings.Replace(belowToken, portBox, otherBox, 1) + "/", []string{"Authorization", good}, 404},
 		"no name of a sandbox":         {"GET", "/ports/x/8000/", []string{"Authorization", good}, 404},
@@ -676,5 +677,20 @@ func TestPortLinkEndsUnread(t *testing.T) {
 	case <-ended:
 	case <-time.After(10 * time.Second):
 		t.Fatal("the WebSocket outlives its owner")
+	}
+}
+
+// TestPortChallenge reads the challenges for requests by token.
+func TestPortChallenge(t *testing.T) {
+	s := newPortServer(t, http.HandlerFunc(tell), "none")
+	for token, want := range map[string]string{"": "", "bad": invalidToken, "filesonly": insufficientScope} {
+		var headers []string
+		if token != "" {
+			headers = []string{"Authorization", "Bearer " + token}
+		}
+		got := request(s, "GET", belowToken+"/", "", headers...).Header.Get("WWW-Authenticate")
+		if _, code, _ := strings.Cut(got, "error="); !strings.HasPrefix(got, "Bearer ") || (want == "") != (code == "") || !strings.Contains(code, want) {
+			t.Errorf("the token %q: WWW-Authenticate %s; want the error %q", token, got, want)
+		}
 	}
 }

@@ -48,6 +48,8 @@ func (tokens) Verify(_ context.Context, token string) (auth.Identity, error) {
 	switch {
 	case strings.HasPrefix(token, "good"):
 		return auth.Identity{Principal: sandbox.Principal(token), Scopes: auth.Scopes()}, nil
+	case token == "filesonly":
+		return auth.Identity{Principal: "good", Scopes: []auth.Scope{auth.ScopeFiles}}, nil
 	case token == "broken":
 		return auth.Identity{}, errors.New("secret detail of the store")
 	}
