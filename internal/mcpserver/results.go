@@ -6,9 +6,7 @@ import (
 	"encoding/base64"
 	"encoding/json"
 	"fmt"
-	"maps"
 	"net/url"
-	"slices"
 	"strconv"
 	"strings"
 
@@ -31,21 +29,6 @@ const (
 	maxForms       = 200     // entries of results
 )
 
-// mimeText is the MIME type that comes first in an answer.
-const mimeText = "text/plain"
-
-// A form is one MIME type of a result, an entry of results in structuredContent.
-// Exactly one of Text, Data and URI is set.
-type form struct {
-	Number int             `json:"number"`
-	MIME   string          `json:"mime"`
-	Text   *string         `json:"text,omitempty"`
-	Data   json.RawMessage `json:"data,omitempty"`
-	URI    string          `json:"uri,omitempty"`
-	Main   bool            `json:"main,omitempty"`
-	Late   bool            `json:"late,omitempty"`
-}
-
 // A part is a result in the form for models, with its position in the output.
 type part struct {
 	stdout, stderr int64
@@ -65,12 +48,12 @@ type presenter struct {
 	budget   int // remaining bytes of text and data
 	pictures int // remaining number of pictures
 	pixels   int // remaining bytes of pictures
-	forms    []form
+	forms    []sandbox.ResultForm
 	parts    []part
 }
 
 // presentResults selects the parts of a run's results that an answer includes.
-func presentResults(run sandbox.Run, res sandbox.Results, budget int) ([]form, []part) {
+func presentResults(run sandbox.Run, res sandbox.Results, budget int) ([]sandbox.ResultForm, []part) {
 	p := presenter{runID: run.ID, budget: budget, pictures: maxPictures, pixels: maxPictureSize}
 	if run.Context != nil {
 		p.count = run.Context.Count
@@ -84,17 +67,17 @@ func presentResults(run sandbox.Run, res sandbox.Results, budget int) ([]form, [
 // present adds one result.
 func (p *presenter) present(number int, r sandbox.Result) {
 	out := part{stdout: r.Stdout, stderr: r.Stderr}
-	_, hasText := r.Data[mimeText]
-	for _, mime := range slices.SortedFunc(maps.Keys(r.Data), byRank) {
+	_, hasText := r.Data[sandbox.MIMEText]
+	for _, mime := range r.Types() {
 		if len(p.forms) >= maxForms {
 			break
 		}
-		f := form{Number: number, MIME: mime, Main: r.Main, Late: r.Late}
+		f := sandbox.ResultForm{Number: number, MIME: mime, Main: r.Main, Late: r.Late}
 		value := r.Data[mime]
 		var text string
 		isText := json.Unmarshal(value, &text) == nil
 		switch {
-		case hasText && mime != mimeText && mime != sandbox.MIMEChart && len(value) > maxAlternative && !sandbox.IsPicture(mime):
+		case hasText && mime != sandbox.MIMEText && mime != sandbox.MIMEChart && len(value) > maxAlternative && !sandbox.IsPicture(mime):
 			f.URI = resultURI(p.runID, number, mime)
 		case sandbox.IsPicture(mime) && isText:
 			f.URI = resultURI(p.runID, number, mime)
@@ -125,10 +108,10 @@ func (p *presenter) present(number int, r sandbox.Result) {
 // read returns the text for models of a form: the text of a value, or the data of
 // a chart. For a form that has neither, it returns the MIME type and the URI or
 // content.
-func (p *presenter) read(f form, text string, r sandbox.Result) string {
-	_, hasText := r.Data[mimeText]
+func (p *presenter) read(f sandbox.ResultForm, text string, r sandbox.Result) string {
+	_, hasText := r.Data[sandbox.MIMEText]
 	switch {
-	case f.MIME == mimeText:
+	case f.MIME == sandbox.MIMEText:
 		label := "display"
 		if r.Main {
 			label = fmt.Sprintf("Out[%d]", p.count)
@@ -157,7 +140,7 @@ func (p *presenter) read(f form, text string, r sandbox.Result) string {
 // picture returns the image to show, or a link to it and the reason why it is not
 // shown. The server never decodes a picture: the sandbox made the preview, or the
 // original is small enough. Only its size and first bytes are checked.
-func (p *presenter) picture(f form, text string, r sandbox.Result) (content mcp.Content, why string) {
+func (p *presenter) picture(f sandbox.ResultForm, text string, r sandbox.Result) (content mcp.Content, why string) {
 	link := &mcp.ResourceLink{URI: f.URI, Name: fmt.Sprintf("picture %d of %s", f.Number, p.runID), MIMEType: f.MIME}
 	shown, ok := r.Previews[f.MIME]
 	if !ok {
@@ -195,25 +178,6 @@ func asItIs(mime, text string) sandbox.Preview {
 func unshrunk(size int) sandbox.Preview {
 	return sandbox.Preview{Why: fmt.Sprintf("it has %s, and its sandbox did not shrink it to %s",
 		sandbox.FormatBytes(int64(size)), sandbox.FormatBytes(sandbox.MaxPreview))}
-}
-
-// byRank sorts plain text first, then pictures, then charts.
-func byRank(a, b string) int {
-	rank := func(mime string) int {
-		switch {
-		case mime == mimeText:
-			return 0
-		case sandbox.IsPicture(mime):
-			return 1
-		case mime == sandbox.MIMEChart:
-			return 2
-		}
-		return 3
-	}
-	if d := rank(a) - rank(b); d != 0 {
-		return d
-	}
-	return strings.Compare(a, b)
 }
 
 func compact(b json.RawMessage) []byte {

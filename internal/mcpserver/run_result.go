@@ -15,21 +15,21 @@ import (
 
 // runResult is a run's structuredContent.
 type runResult struct {
-	RunID     string              `json:"run_id"`
-	SandboxID string              `json:"sandbox_id"`
-	Status    sandbox.RunStatus   `json:"status"`
-	Verdict   *sandbox.Verdict    `json:"verdict,omitempty"`
-	ExitCode  *int                `json:"exit_code,omitempty"`
-	Stdout    string              `json:"stdout"`
-	Stderr    string              `json:"stderr"`
-	Omitted   sandbox.Omitted     `json:"omitted"`
-	Page      *page               `json:"page,omitempty"`
-	Results   []form              `json:"results,omitempty"`
-	Error     *sandbox.RunError   `json:"error,omitempty"`
-	Files     []changedFile       `json:"files,omitempty"`
-	Duration  int64               `json:"duration_ms"`
-	Usage     sandbox.Usage       `json:"usage"`
-	Network   *sandbox.RunNetwork `json:"network,omitempty"`
+	RunID     string               `json:"run_id"`
+	SandboxID string               `json:"sandbox_id"`
+	Status    sandbox.RunStatus    `json:"status"`
+	Verdict   *sandbox.Verdict     `json:"verdict,omitempty"`
+	ExitCode  *int                 `json:"exit_code,omitempty"`
+	Stdout    string               `json:"stdout"`
+	Stderr    string               `json:"stderr"`
+	Omitted   sandbox.Omitted      `json:"omitted"`
+	Page      *page                `json:"page,omitempty"`
+	Results   []sandbox.ResultForm `json:"results,omitempty"`
+	Error     *sandbox.RunError    `json:"error,omitempty"`
+	Files     []changedFile        `json:"files,omitempty"`
+	Duration  int64                `json:"duration_ms"`
+	Usage     sandbox.Usage        `json:"usage"`
+	Network   *sandbox.RunNetwork  `json:"network,omitempty"`
 
 	Context *sandbox.RunContext   `json:"context,omitempty"`
 	Input   *sandbox.InputRequest `json:"waits_for,omitempty"`

@@ -1,7 +1,10 @@
 package sandbox
 
 import (
+	"cmp"
 	"encoding/json"
+	"maps"
+	"slices"
 	"strings"
 )
 
@@ -60,6 +63,38 @@ type Result struct {
 	// result.
 	Stdout int64 `json:"stdout,omitempty"`
 	Stderr int64 `json:"stderr,omitempty"`
+}
+
+// Types returns the MIME types of r: plain text first, then pictures, then charts.
+func (r Result) Types() []string {
+	rank := func(mime string) int {
+		switch {
+		case mime == MIMEText:
+			return 0
+		case IsPicture(mime):
+			return 1
+		case mime == MIMEChart:
+			return 2
+		}
+		return 3
+	}
+	return slices.SortedFunc(maps.Keys(r.Data), func(a, b string) int {
+		return cmp.Or(cmp.Compare(rank(a), rank(b)), cmp.Compare(a, b))
+	})
+}
+
+// A ResultForm is one MIME type of a result, as callers get it. One of Text, Data
+// and URI is set.
+type ResultForm struct {
+	// Number counts the results of a run from 0.
+	Number int             `json:"number"`
+	MIME   string          `json:"mime"`
+	Text   *string         `json:"text,omitempty"`
+	Data   json.RawMessage `json:"data,omitempty"`
+	// URI names a resource with the data.
+	URI  string `json:"uri,omitempty"`
+	Main bool   `json:"main,omitempty"`
+	Late bool   `json:"late,omitempty"`
 }
 
 // Results are the results and pictures of a run that were kept, in order.

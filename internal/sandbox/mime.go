@@ -2,6 +2,9 @@ package sandbox
 
 import "strings"
 
+// MIMEText is the type of a value's text.
+const MIMEText = "text/plain"
+
 // MIMEChart is the type of a plot as data, in E2B's form.
 const MIMEChart = "application/vnd.glovebox.chart+json"
 
