@@ -47,7 +47,14 @@ type StartRequest struct {
 	// no stream is attached. With Keep the guest holds it up to a bound; then
 	// the process blocks. The end is held until a stream took it.
 	Keep bool `json:"keep,omitempty"`
+	// Plots is ours: the directory of the module [PlotModule], which becomes the
+	// program's backend of matplotlib. A backend that Process.Envs or the image
+	// sets takes precedence.
+	Plots string `json:"plots,omitempty"`
 }
+
+// PlotModule is the name of the module that keeps the figures of a program.
+const PlotModule = "glovebox_plots"
 
 // ProcessSelector names a process by its pid or its tag.
 type ProcessSelector struct {

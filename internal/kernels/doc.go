@@ -1,7 +1,7 @@
 // Package kernels holds the programs that interpreters run for contexts, in
 // their own languages. It also defines the messages between these kernels and
-// the guest. Only the guest imports it. A [Program] is plain data. An
-// [Assembler] belongs to one context.
+// the guest. The guest imports it, and the engine for [PlotBackend]. A [Program]
+// is plain data. An [Assembler] belongs to one context.
 //
 // # Descriptors
 //

@@ -2,7 +2,9 @@ package kernels
 
 import (
 	_ "embed"
+	"fmt"
 	"path"
+	"strconv"
 
 	"github.com/glovebox-dev/glovebox/internal/language"
 )
@@ -47,6 +49,9 @@ var pythonKernel string
 //go:embed python/rich.py
 var pythonRich string
 
+//go:embed python/backend.py
+var pythonBackend string
+
 //go:embed javascript/boot.js
 var javascriptBoot string
 
@@ -78,4 +83,13 @@ func (p Program) Args(command string) []string {
 	default:
 		return []string{"-c", `exec "$0" -s <&3`, command}
 	}
+}
+
+// PlotBackend returns a module of Python: a backend of matplotlib that keeps the
+// figures of a program. It writes them to the directory shown beside itself, a
+// file of JSON for each, whose object is an [Event]'s Data. With keepSaved it also
+// keeps an open figure that the program has only saved as a file.
+func PlotBackend(keepSaved bool) string {
+	keep := map[bool]string{true: "True", false: "False"}[keepSaved]
+	return fmt.Sprintf("%s\n\nKEEP_SAVED = %s\nRICH = %s\n", pythonBackend, keep, strconv.QuoteToASCII(pythonRich))
 }

@@ -59,6 +59,11 @@ type RunRequest struct {
 	// then in the stream Stdout.
 	PTY *TerminalSize
 
+	// Plots returns the figures of matplotlib that a program shows, or leaves open
+	// at its exit, as results. A program that chooses a backend keeps it. A run in
+	// a context always returns them.
+	Plots bool
+
 	// Timeout is how long the program may run. Zero takes the default.
 	Timeout time.Duration
 }

@@ -44,6 +44,8 @@ func (r *Run) finish(end *guestapi.EndEvent) {
 		verdict.Advise(&judged, r.in.Life.Policy(), used, r.Files().Tail(xs, lookFor))
 	}
 	r.keepPreviews(changes)
+	r.keepPlots()
+	r.keepPlots()
 	r.mu.Lock()
 	r.rec.Network = used
 	r.moveLocked(finished)

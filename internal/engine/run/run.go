@@ -31,9 +31,10 @@ type Run struct {
 	log     *runlog.Log
 	room    *runlog.Room    // of the log and the results
 	codeDir string          // directory of its code, to be removed; "" if there is none
+	plots   *plots          // nil unless the figures of its program are results
 	plain   bool            // a shell command that runs without a shell
 	x       *execution      // nil unless the run is in a context
-	results *runlog.Results // results of a run in a context, and pictures of any run
+	results *runlog.Results // results of a run in a context, and plots and pictures of any run
 
 	ctx     context.Context // of its stream
 	cancel  context.CancelFunc

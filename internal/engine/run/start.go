@@ -152,6 +152,10 @@ func (r *Run) open(ctx context.Context, o Order) (guestlink.Events, error) {
 	if req.As != "" {
 		opts.User = req.As
 	}
+	var err error
+	if start.Plots, err = r.openPlots(req, prog, opts.User); err != nil {
+		return nil, err
+	}
 	if prog.Runner == nil {
 		start.Process.Cmd, start.Process.Args = prog.Argv[0], prog.Argv[1:]
 		stream, err := r.in.Guest.Start(r.ctx, start, opts)
@@ -167,10 +171,9 @@ func (r *Run) open(ctx context.Context, o Order) (guestlink.Events, error) {
 		}
 		return stream, err
 	}
-	dir := path.Join(CodeDir, r.rec.ID)
-	r.codeDir = dir
+	dir := r.makeCodeDir()
 	file := path.Join(dir, prog.Runner.FileName())
-	err := trace.Do(ctx, "write code", func(context.Context) error {
+	err = trace.Do(ctx, "write code", func(context.Context) error {
 		_, err := r.in.Guest.Write(r.ctx, file, strings.NewReader(req.Code), guestapi.WriteOptions{User: sandbox.User})
 		return err
 	})
@@ -205,6 +208,12 @@ func (r *Run) open(ctx context.Context, o Order) (guestlink.Events, error) {
 	}
 	r.in.forgetVariant(r.language)
 	return nil, r.set.opts.Missing(r.in.Image, prog.Runner.Missing)
+}
+
+// makeCodeDir returns the directory of the run's files, which its end removes.
+func (r *Run) makeCodeDir() string {
+	r.codeDir = path.Join(CodeDir, r.rec.ID)
+	return r.codeDir
 }
 
 // notFound returns the error for a start that found no program. Its working

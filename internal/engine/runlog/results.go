@@ -107,12 +107,26 @@ func (l *Results) Add(r sandbox.Result) error {
 		}
 	}
 	if l.count >= MaxResults || !l.fitsLocked(text) {
-		if text, err = (resultLine{Omitted: true}).encode(); err != nil {
-			return err
-		}
-		if l.count >= 100*MaxResults {
-			return nil // a larger count is of no use
-		}
+		return l.omitLocked()
+	}
+	return l.writeLocked(text)
+}
+
+// Omit counts a result that is not kept.
+func (l *Results) Omit() error {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.omitLocked()
+}
+
+// omitLocked is Omit. l.mu is held.
+func (l *Results) omitLocked() error {
+	if l.count >= 100*MaxResults {
+		return nil // a larger count is of no use
+	}
+	text, err := resultLine{Omitted: true}.encode()
+	if err != nil {
+		return err
 	}
 	return l.writeLocked(text)
 }

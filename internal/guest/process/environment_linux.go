@@ -2,10 +2,12 @@ package process
 
 import (
 	"math"
+	"slices"
 	"strconv"
 	"strings"
 
 	"github.com/glovebox-dev/glovebox/internal/guest/account"
+	"github.com/glovebox-dev/glovebox/internal/guestapi"
 )
 
 const (
@@ -36,6 +38,33 @@ const nodePath = "NODE_PATH"
 // Their default is one for each visible processor. Such threads wait by
 // spinning, which uses up the box's CPU limit.
 const threadsName = "OMP_NUM_THREADS"
+
+// Variables of Python: matplotlib's backend, and where modules are.
+const (
+	plotBackend = "MPLBACKEND"
+	pythonPath  = "PYTHONPATH"
+)
+
+// withPlots adds the backend of matplotlib in dir to an environment, unless that
+// names a backend. Without a dir it adds nothing.
+func withPlots(env []string, dir string) []string {
+	named := func(name string) int {
+		return slices.IndexFunc(env, func(e string) bool { return strings.HasPrefix(e, name+"=") })
+	}
+	if dir == "" || named(plotBackend) >= 0 {
+		return env
+	}
+	env = append(env, plotBackend+"=module://"+guestapi.PlotModule)
+	switch i := named(pythonPath); {
+	case i < 0:
+		env = append(env, pythonPath+"="+dir)
+	case env[i] == pythonPath+"=": // a colon after it would add the current directory
+		env[i] += dir
+	default:
+		env[i] += ":" + dir
+	}
+	return env
+}
 
 // environment returns the environment of a process of a. It has no variable of
 // the guest's own environment, unless that is the image's (see [Config.Env]).

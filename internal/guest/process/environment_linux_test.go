@@ -71,3 +71,23 @@ func TestEnvironmentThreads(t *testing.T) {
 		}
 	}
 }
+
+// The backend of matplotlib is that of plots, unless another one is asked for.
+func TestWithPlots(t *testing.T) {
+	const dir = "/tmp/plots"
+	for _, tc := range []struct {
+		name      string
+		env, want []string
+		dir       string
+	}{
+		{"without a directory", []string{"A=1"}, []string{"A=1"}, ""},
+		{"nothing", []string{"A=1"}, []string{"A=1", "MPLBACKEND=module://glovebox_plots", "PYTHONPATH=/tmp/plots"}, dir},
+		{"modules", []string{"PYTHONPATH=/data:/x"}, []string{"PYTHONPATH=/data:/x:/tmp/plots", "MPLBACKEND=module://glovebox_plots"}, dir},
+		{"no modules", []string{"PYTHONPATH="}, []string{"PYTHONPATH=/tmp/plots", "MPLBACKEND=module://glovebox_plots"}, dir},
+		{"a backend", []string{"PYTHONPATH=/data", "MPLBACKEND=agg"}, []string{"PYTHONPATH=/data", "MPLBACKEND=agg"}, dir},
+	} {
+		if got := withPlots(slices.Clone(tc.env), tc.dir); !slices.Equal(got, tc.want) {
+			t.Errorf("%s: %q, want %q", tc.name, got, tc.want)
+		}
+	}
+}

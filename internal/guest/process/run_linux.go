@@ -41,7 +41,7 @@ func (s *Set) launch(in *guestapi.StartRequest, user string, timeout time.Durati
 
 // spawn starts the run's program.
 func (s *Set) spawn(r *run, in *guestapi.StartRequest) error {
-	env := s.environment(r.Process, in.PTY != nil)
+	env := withPlots(s.environment(r.Process, in.PTY != nil), in.Plots)
 	file, err := s.Locate(r.Process, env, nil, r.config.Cmd)
 	if err != nil {
 		return err
