@@ -94,6 +94,7 @@ type runFlags struct {
 	timeout  config.Duration
 	root     bool
 	trace    bool
+	results  string
 }
 
 func (p *program) runCommand() *cobra.Command {
@@ -111,6 +112,15 @@ put the flags of glovebox before FILE.
 With --image and no program, run the entry point of the image in the image's
 working directory. Its arguments come from the image, or are the arguments after
 --.
+
+Plots of matplotlib in Python are results: figures that plt.show() shows, and
+figures that are open at the end of the program. A terminal that can display
+pictures (kitty, Ghostty, iTerm2, WezTerm, mintty) shows them after the output.
+--results saves them as files, and --json includes them. This does not apply if
+the program or MPLBACKEND chooses a backend.
+
+After a run with --workspace on a terminal, a line names the files that the
+program created (+), changed (~) and removed (-).
 
 The exit status is the program's own, or
   124  it took longer than --timeout
@@ -132,10 +142,15 @@ The exit status is the program's own, or
 			if err != nil {
 				return err
 			}
-			if f.trace {
-				return broken(p.runTraced(cmd.Context(), req))
+			dir, err := openResults(f.results)
+			if err != nil {
+				return err
 			}
-			return broken(p.runOnce(cmd.Context(), req))
+			defer dir.close()
+			if f.trace {
+				return broken(p.runTraced(cmd.Context(), req, dir))
+			}
+			return broken(p.runOnce(cmd.Context(), req, dir))
 		},
 	}
 	fs := cmd.Flags()
@@ -145,6 +160,7 @@ The exit status is the program's own, or
 	fs.Var(&f.timeout, "timeout", "limit of the run's duration, such as 5m; default 30s (GLOVEBOX_TIMEOUT)")
 	fs.Lookup("timeout").DefValue = ""
 	fs.BoolVar(&f.root, "root", false, "run as root of the sandbox")
+	fs.StringVar(&f.results, "results", "", "save plots as files in this `directory`: plot-1.png, plot-2.png")
 	fs.BoolVar(&f.trace, "trace", false, "show the duration of each step at the end")
 	f.add(cmd)
 	p.addJSON(cmd)
@@ -152,10 +168,10 @@ The exit status is the program's own, or
 }
 
 // runTraced is runOnce with a table of where the time went.
-func (p *program) runTraced(ctx context.Context, req sandbox.RunRequest) error {
+func (p *program) runTraced(ctx context.Context, req sandbox.RunRequest, dir *resultsDir) error {
 	var r trace.Recording
 	ctx, span := trace.Start(trace.With(ctx, r.Take), "glovebox run")
-	err := p.runOnce(ctx, req)
+	err := p.runOnce(ctx, req, dir)
 	span.End(nil)
 	return errors.Join(err, trace.Table(p.Err, r.Spans()))
 }
@@ -228,6 +244,7 @@ func (p *program) runRequest(ctx context.Context, f runFlags, args []string, das
 func (f *runFlags) complete(req sandbox.RunRequest, getenv func(string) string) (sandbox.RunRequest, error) {
 	var err error
 	req.New, err = f.request(getenv)
+	req.Plots = true
 	req.Timeout, req.Root, req.KeepStdin = time.Duration(f.timeout), f.root, req.KeepStdin || req.Code == ""
 	return req, err
 }
@@ -273,8 +290,9 @@ func (p *program) imageLanguage(ctx context.Context, file string) (language stri
 // maxProgram is the maximum size of a program, in bytes.
 const maxProgram = 16 << 20
 
-// runOnce runs req in a new sandbox, and removes the sandbox.
-func (p *program) runOnce(ctx context.Context, req sandbox.RunRequest) (err error) {
+// runOnce runs req in a new sandbox, and removes the sandbox. It saves results in
+// dir if that is not nil.
+func (p *program) runOnce(ctx context.Context, req sandbox.RunRequest, dir *resultsDir) (err error) {
 	var sys *app.System
 	err = trace.Do(ctx, "open", func(ctx context.Context) (err error) {
 		sys, err = p.open(ctx, func(o *app.Options) { o.Secrets, o.CommandLine = true, true })
@@ -306,7 +324,7 @@ func (p *program) runOnce(ctx context.Context, req sandbox.RunRequest) (err erro
 		go p.feed(ctx, sys, run.ID)
 	}
 	if p.flags.json {
-		return p.finishJSON(ctx, sys, run.ID)
+		return p.finishJSON(ctx, sys, run.ID, dir)
 	}
 	err = sys.Engine.Follow(ctx, sandbox.Local, run.ID, p.write)
 	if ctx.Err() != nil {
@@ -321,6 +339,14 @@ func (p *program) runOnce(ctx context.Context, req sandbox.RunRequest) (err erro
 	run, err = sys.Engine.Wait(ctx, sandbox.Local, run.ID)
 	if err != nil {
 		return err
+	}
+	if err := p.showResults(ctx, sys, run.ID, dir); err != nil {
+		return err
+	}
+	if _, seen := terminal(p.Err); seen && req.New.Workspace != "" {
+		if line := changesLine(run.Changes); line != "" {
+			p.say("%s", line)
+		}
 	}
 	return p.verdict(run)
 }
@@ -354,13 +380,16 @@ type runResult struct {
 	DurationMillis int64 `json:"duration_ms"`
 	// Boundary is the boundary between the program and this machine.
 	Boundary sandbox.Control `json:"boundary"`
+	// Results are the plots. OmittedResults counts those that were not kept.
+	Results        []jsonResult `json:"results,omitempty"`
+	OmittedResults int          `json:"omitted_results,omitempty"`
 }
 
 // maxJSONOutput bounds the output in a run's JSON, in bytes. Beyond it, the
 // middle is dropped and counted; glovebox logs has the rest.
 const maxJSONOutput = 16 << 20
 
-func (p *program) finishJSON(ctx context.Context, sys *app.System, id string) error {
+func (p *program) finishJSON(ctx context.Context, sys *app.System, id string, dir *resultsDir) error {
 	run, err := sys.Engine.Wait(ctx, sandbox.Local, id)
 	if ctx.Err() != nil {
 		// Print the result of a cancelled run, too.
@@ -383,9 +412,18 @@ func (p *program) finishJSON(ctx context.Context, sys *app.System, id string) er
 	if err != nil {
 		return err
 	}
+	res, err := sys.Engine.Results(ctx, sandbox.Local, id)
+	if err != nil {
+		return err
+	}
+	results, err := jsonResults(res, dir)
+	if err != nil {
+		return err
+	}
 	if err := p.printJSON(runResult{
 		Run: run, Output: out, DurationMillis: run.Ended.Sub(run.Started).Milliseconds(),
 		Boundary: box.Receipt.Control(sandbox.ControlBoundary),
+		Results:  results, OmittedResults: res.Omitted,
 	}); err != nil {
 		return err
 	}

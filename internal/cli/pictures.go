@@ -1,0 +1,107 @@
+package cli
+
+import (
+	"encoding/base64"
+	"encoding/binary"
+	"fmt"
+	"io"
+	"slices"
+	"strings"
+)
+
+// A screen shows a picture on the terminal. It reports false if it does not: the
+// result is no picture of its types, or too large.
+type screen func(f resultFile) (shown bool, err error)
+
+// Bounds on a picture that a terminal gets. The terminal decodes the picture, and
+// a few bytes can make a large one.
+const (
+	maxScreenBytes  = 4 << 20
+	maxScreenPixels = 16 << 20
+)
+
+// Names of terminals, by their protocol for pictures.
+var (
+	kittyTerms     = []string{"xterm-kitty", "xterm-ghostty"}
+	kittyPrograms  = []string{"ghostty"}
+	inlinePrograms = []string{"iTerm.app", "WezTerm", "mintty"}
+)
+
+// screen returns how the terminal at standard output shows pictures, or nil if it
+// shows none, as far as the environment tells.
+func (p *program) screen() screen {
+	fd, ok := terminal(p.Out)
+	term := p.Getenv("TERM")
+	if !ok || p.Getenv("TMUX") != "" || strings.HasPrefix(term, "screen") || strings.HasPrefix(term, "tmux") {
+		return nil // a multiplexer does not know where a picture is
+	}
+	send := sendInline
+	switch name := p.Getenv("TERM_PROGRAM"); {
+	case p.Getenv("KITTY_WINDOW_ID") != "", slices.Contains(kittyTerms, term), slices.Contains(kittyPrograms, name):
+		columns, pixels := windowWidth(fd)
+		send = func(w io.Writer, f resultFile) error {
+			width, _ := pngSize(f.data)
+			if pixels > 0 && int(width) > pixels {
+				return sendKitty(w, f, columns)
+			}
+			return sendKitty(w, f, 0)
+		}
+	case slices.Contains(inlinePrograms, name), p.Getenv("LC_TERMINAL") == "iTerm2":
+	default:
+		return nil
+	}
+	return func(f resultFile) (bool, error) {
+		if !fitsScreen(f) {
+			return false, nil
+		}
+		return true, send(p.Out, f)
+	}
+}
+
+// fitsScreen reports whether a result is a picture within the bounds.
+func fitsScreen(f resultFile) bool {
+	width, height := pngSize(f.data)
+	return f.mime == "image/png" && len(f.data) <= maxScreenBytes && width > 0 && height > 0 &&
+		int64(width)*int64(height) <= maxScreenPixels
+}
+
+// pngSize returns the size in pixels that the header of a PNG names, or zeros.
+func pngSize(data []byte) (width, height uint32) {
+	const header = "\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR"
+	if len(data) < len(header)+8 || string(data[:len(header)]) != header {
+		return 0, 0
+	}
+	return binary.BigEndian.Uint32(data[len(header):]), binary.BigEndian.Uint32(data[len(header)+4:])
+}
+
+// kittyPiece is the most base64 in one command of kitty's protocol.
+const kittyPiece = 4096
+
+// sendKitty sends a PNG by kitty's protocol for graphics. With columns, the
+// terminal scales it to that width.
+func sendKitty(w io.Writer, f resultFile, columns int) error {
+	var b strings.Builder
+	keys := "a=T,f=100,q=2,"
+	if columns > 0 {
+		keys += fmt.Sprintf("c=%d,", columns)
+	}
+	for text := base64.StdEncoding.EncodeToString(f.data); text != ""; keys = "" {
+		piece := text[:min(len(text), kittyPiece)]
+		text = text[len(piece):]
+		more := 0
+		if text != "" {
+			more = 1
+		}
+		fmt.Fprintf(&b, "\x1b_G%sm=%d;%s\x1b\\", keys, more, piece)
+	}
+	b.WriteByte('\n')
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+// sendInline sends a picture by iTerm2's protocol for inline images. The terminal
+// scales a picture that is wider than itself.
+func sendInline(w io.Writer, f resultFile) error {
+	_, err := fmt.Fprintf(w, "\x1b]1337;File=inline=1;size=%d:%s\a\n", len(f.data), base64.StdEncoding.EncodeToString(f.data))
+	return err
+}

@@ -1,0 +1,194 @@
+package cli
+
+import (
+	"bytes"
+	"encoding/base64"
+	"encoding/json"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
+)
+
+// aPNG returns the beginning of a PNG of that size, and as many bytes more.
+func aPNG(width, height uint32, more int) []byte {
+	return fmt.Appendf(nil, "\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR%s%s%s", size(width), size(height), make([]byte, more))
+}
+
+func size(n uint32) []byte { return []byte{byte(n >> 24), byte(n >> 16), byte(n >> 8), byte(n)} }
+
+// aResult returns a result of these MIME types and values.
+func aResult(pairs ...string) sandbox.Result {
+	r := sandbox.Result{Data: map[string]json.RawMessage{}}
+	for i := 0; i < len(pairs); i += 2 {
+		value := pairs[i+1]
+		if !sandbox.IsJSON(pairs[i]) {
+			text, _ := json.Marshal(value)
+			value = string(text)
+		}
+		r.Data[pairs[i]] = json.RawMessage(value)
+	}
+	return r
+}
+
+func TestFileOf(t *testing.T) {
+	png := base64.StdEncoding.EncodeToString(aPNG(1, 1, 0))
+	for _, c := range []struct {
+		of   sandbox.Result
+		want string
+	}{
+		{aResult("text/plain", "<Figure>", "image/png", png, sandbox.MIMEChart, "{}"), "png " + string(aPNG(1, 1, 0))},
+		{aResult("text/plain", "an SVG", "image/svg+xml", "<svg/>"), "svg <svg/>"},
+		{aResult("text/plain", "a table", "text/html", "<table/>"), "html <table/>"},
+		{aResult("application/json", `{"a":1}`), `json {"a":1}`},
+		// What is not of its type.
+		{aResult("text/plain", "text", "image/png", base64.StdEncoding.EncodeToString([]byte("GIF89a"))), "txt text"},
+		{aResult("image/png", "not base64"), ""},
+		{aResult("image/jpeg", png), ""},
+		{aResult("x/unknown", "x"), ""},
+		{sandbox.Result{Data: map[string]json.RawMessage{"text/plain": json.RawMessage("{}")}}, ""},
+	} {
+		f, ok := fileOf(c.of)
+		got := ""
+		if ok {
+			got = f.extension + " " + string(f.data)
+		}
+		if got != c.want {
+			t.Errorf("%v: %q, want %q", c.of, got, c.want)
+		}
+	}
+}
+
+// TestSave checks that a result never changes a file that exists, nor leaves the
+// directory.
+func TestSave(t *testing.T) {
+	dir := t.TempDir()
+	outside := filepath.Join(t.TempDir(), "outside")
+	if err := os.WriteFile(filepath.Join(dir, "plot-1.png"), []byte("mine"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Symlink(outside, filepath.Join(dir, "plot-2.png")); err != nil {
+		t.Fatal(err)
+	}
+	d, err := openResults(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.close()
+	var saved []string
+	for _, f := range []resultFile{
+		{"image/png", "png", []byte("a")}, {"image/svg+xml", "svg", []byte("b")}, {"text/html", "html", []byte("c")}, {"image/png", "png", []byte("d")},
+	} {
+		name, err := d.save(f)
+		if err != nil {
+			t.Fatal(err)
+		}
+		text, err := os.ReadFile(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		saved = append(saved, filepath.Base(name)+" "+string(text))
+	}
+	if d := cmp.Diff([]string{"plot-3.png a", "plot-4.svg b", "result-1.html c", "plot-5.png d"}, saved); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
+	}
+	if text, err := os.ReadFile(filepath.Join(dir, "plot-1.png")); err != nil || string(text) != "mine" {
+		t.Errorf("%q, %v", text, err)
+	}
+	if _, err := os.Stat(outside); !os.IsNotExist(err) {
+		t.Errorf("a file outside of the directory: %v", err)
+	}
+	files, err := fs.Glob(os.DirFS(dir), ".*")
+	if err != nil || len(files) != 0 {
+		t.Errorf("left: %v, %v", files, err)
+	}
+}
+
+func TestChangesLine(t *testing.T) {
+	var many []sandbox.FileChange
+	for i := range 12 {
+		many = append(many, sandbox.FileChange{Path: fmt.Sprintf("f%d", i), Change: sandbox.FileCreated})
+	}
+	for _, c := range []struct {
+		of   *sandbox.Changes
+		want string
+	}{
+		{nil, ""},
+		{&sandbox.Changes{}, ""},
+		{&sandbox.Changes{Created: 1, Modified: 1, Removed: 1, Files: []sandbox.FileChange{
+			{Path: "result.csv", Change: sandbox.FileCreated}, {Path: "data.csv", Change: sandbox.FileModified}, {Path: "old.txt", Change: sandbox.FileRemoved},
+		}}, "files: +result.csv ~data.csv -old.txt"},
+		{&sandbox.Changes{Created: 22, Files: many}, "files: +f0 +f1 +f2 +f3 +f4 +f5 +f6 +f7 +f8 +f9 and 12 more"},
+		{&sandbox.Changes{Created: 3, Files: []sandbox.FileChange{
+			{Path: "a b", Change: sandbox.FileCreated}, {Path: "x\x1b[2J\n", Change: sandbox.FileCreated}, {Path: "übung", Change: sandbox.FileCreated},
+		}}, `files: +"a b" +"x\x1b[2J\n" +übung`},
+	} {
+		if got := changesLine(c.of); got != c.want {
+			t.Errorf("%q, want %q", got, c.want)
+		}
+	}
+}
+
+func TestFitsScreen(t *testing.T) {
+	for _, c := range []struct {
+		of   resultFile
+		want bool
+	}{
+		{resultFile{"image/png", "png", aPNG(640, 480, 100)}, true},
+		{resultFile{"image/png", "png", aPNG(4096, 4096, 0)}, true},
+		{resultFile{"image/png", "png", aPNG(4096, 4097, 0)}, false},
+		{resultFile{"image/png", "png", aPNG(1<<31, 1<<31, 0)}, false},
+		{resultFile{"image/png", "png", aPNG(0, 480, 0)}, false},
+		{resultFile{"image/png", "png", aPNG(640, 480, maxScreenBytes)}, false},
+		{resultFile{"image/png", "png", []byte("\x89PNG\r\n\x1a\n")}, false},
+		{resultFile{"image/jpeg", "jpg", []byte("\xff\xd8\xff")}, false},
+	} {
+		if got := fitsScreen(c.of); got != c.want {
+			t.Errorf("%.40q (%d bytes): %v, want %v", c.of.data, len(c.of.data), got, c.want)
+		}
+	}
+}
+
+// TestSendKitty checks the commands: each is short, and together they have the
+// picture.
+func TestSendKitty(t *testing.T) {
+	data := aPNG(640, 480, 10_000)
+	var out bytes.Buffer
+	if err := sendKitty(&out, resultFile{"image/png", "png", data}, 80); err != nil {
+		t.Fatal(err)
+	}
+	var heads []string
+	text := ""
+	for part := range strings.SplitSeq(strings.TrimSuffix(out.String(), "\n"), "\x1b\\") {
+		head, piece, ok := strings.Cut(part, ";")
+		if !ok {
+			continue
+		}
+		if len(piece) > kittyPiece {
+			t.Errorf("%d characters in one command", len(piece))
+		}
+		heads, text = append(heads, head), text+piece
+	}
+	if d := cmp.Diff([]string{"\x1b_Ga=T,f=100,q=2,c=80,m=1", "\x1b_Gm=1", "\x1b_Gm=1", "\x1b_Gm=0"}, heads); d != "" {
+		t.Errorf("(-want +got):\n%s", d)
+	}
+	if got, err := base64.StdEncoding.DecodeString(text); err != nil || !bytes.Equal(got, data) {
+		t.Errorf("another picture: %v", err)
+	}
+}
+
+func TestSendInline(t *testing.T) {
+	var out bytes.Buffer
+	if err := sendInline(&out, resultFile{"image/png", "png", []byte("abc")}); err != nil {
+		t.Fatal(err)
+	}
+	if want := "\x1b]1337;File=inline=1;size=3:YWJj\a\n"; out.String() != want {
+		t.Errorf("%q, want %q", out.String(), want)
+	}
+}

@@ -1,0 +1,100 @@
+package cli
+
+import (
+	"bytes"
+	"encoding/base64"
+	"io"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/glovebox-dev/glovebox/internal/app"
+)
+
+// onTerminal runs a command whose standard output and error are a terminal, and
+// returns what the terminal gets, and the exit status.
+func onTerminal(t *testing.T, env map[string]string, in string, args ...string) (string, int) {
+	t.Helper()
+	control, terminal := openTerminal(t)
+	var got bytes.Buffer
+	read := make(chan struct{})
+	go func() {
+		defer close(read)
+		_, _ = io.Copy(&got, control) // ends with an error when the terminal is closed
+	}()
+	all := map[string]string{"GLOVEBOX_DRIVER": "fake", "NO_COLOR": "1", "HOME": t.TempDir()}
+	for name, value := range env {
+		all[name] = value
+	}
+	p := &program{
+		Streams:     Streams{In: strings.NewReader(in), Out: terminal, Err: terminal, Getenv: func(name string) string { return all[name] }},
+		testDrivers: map[string]app.Maker{"fake": fakeDriver},
+	}
+	status := run(t.Context(), args, p)
+	terminal.Close()
+	<-read
+	return strings.ReplaceAll(got.String(), "\r\n", "\n"), status
+}
+
+// stateDir returns a new state directory.
+func stateDir(t *testing.T) string {
+	t.Helper()
+	dir := t.TempDir()
+	if err := os.Chmod(dir, 0o700); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+// TestPlotsOnTerminal checks which terminals show a plot, after the program's
+// output.
+func TestPlotsOnTerminal(t *testing.T) {
+	dir := stateDir(t)
+	picture := base64.StdEncoding.EncodeToString(aPNG(640, 480, 30))
+	program := `plots=${PYTHONPATH##*:}/shown; mkdir -p "$plots"; echo output
+echo '{"image/png": "` + picture + `"}' >"$plots/1.json"`
+	const unseen = "output\n1 plot was drawn: save it with --results DIR\n"
+	kitty := "output\n\x1b_Ga=T,f=100,q=2,m=0;" + picture + "\x1b\\\n"
+	inline := "output\n\x1b]1337;File=inline=1;size=54:" + picture + "\a\n"
+	for _, c := range []struct {
+		name string
+		env  map[string]string
+		want string
+	}{
+		{"unknown", map[string]string{"TERM": "xterm-256color"}, unseen},
+		{"kitty", map[string]string{"TERM": "xterm-kitty"}, kitty},
+		{"window of kitty", map[string]string{"TERM": "xterm", "KITTY_WINDOW_ID": "1"}, kitty},
+		{"Ghostty", map[string]string{"TERM_PROGRAM": "ghostty"}, kitty},
+		{"iTerm2", map[string]string{"TERM_PROGRAM": "iTerm.app"}, inline},
+		{"iTerm2 elsewhere", map[string]string{"LC_TERMINAL": "iTerm2"}, inline},
+		{"WezTerm", map[string]string{"TERM_PROGRAM": "WezTerm"}, inline},
+		{"tmux in kitty", map[string]string{"TERM": "tmux-256color", "KITTY_WINDOW_ID": "1"}, unseen},
+		{"screen in iTerm2", map[string]string{"TERM": "screen", "TERM_PROGRAM": "iTerm.app"}, unseen},
+	} {
+		c.env["GLOVEBOX_STATE_DIR"] = dir
+		got, status := onTerminal(t, c.env, "", "run", "-l", "sh", "-c", program)
+		if got != c.want || status != 0 {
+			t.Errorf("%s: status %d, %q, want %q", c.name, status, got, c.want)
+		}
+	}
+}
+
+// TestFilesOnTerminal checks the line with changed files, which only a person
+// gets.
+func TestFilesOnTerminal(t *testing.T) {
+	env := map[string]string{"GLOVEBOX_STATE_DIR": stateDir(t)}
+	const first, second = "echo a >data.csv; echo b >old.txt", "echo cc >result.csv; echo new data >data.csv; rm old.txt; exit 3"
+	for _, c := range []struct {
+		program, want string
+		status        int
+	}{
+		{first, "files: +data.csv +old.txt\n", 0},
+		{second, "files: +result.csv ~data.csv -old.txt\n", 3},
+		{"cat data.csv", "new data\n", 0},
+	} {
+		got, status := onTerminal(t, env, "", "run", "--workspace", "w", "-l", "sh", "-c", c.program)
+		if got != c.want || status != c.status {
+			t.Errorf("%s: status %d, %q, want %q", c.program, status, got, c.want)
+		}
+	}
+}
