@@ -2,6 +2,7 @@ package cli
 
 import (
 	"context"
+	"errors"
 
 	"github.com/spf13/cobra"
 
@@ -20,7 +21,8 @@ goes to standard output, and standard error to standard error. Glovebox keeps th
 output for 24 hours after the end of the run.
 
 On a terminal, and with --details, show the program and the verdict of each run,
-too, on standard error. glovebox runs lists runs.`,
+too, on standard error. A terminal gets control characters as text, such as ^[ for
+escape. glovebox runs lists runs.`,
 		Example: `  glovebox logs run_7mq2...
   glovebox logs sbx_k3v5... 2>errors.txt
   glovebox logs --follow run_7mq2...`,
@@ -69,7 +71,11 @@ func (p *program) showRun(ctx context.Context, sys *app.System, r operator.Run, 
 		}
 		p.sayRun(whole)
 	}
-	if err := sys.Logs(ctx, r.ID, follow, p.write); err != nil {
+	write, end := p.recorded()
+	if err := sys.Logs(ctx, r.ID, follow, write); err != nil {
+		return err
+	}
+	if err := end(); err != nil {
 		return err
 	}
 	if !details {
@@ -81,6 +87,26 @@ func (p *program) showRun(ctx context.Context, sys *app.System, r operator.Run, 
 	}
 	p.sayVerdict(r)
 	return nil
+}
+
+// recorded returns functions that copy a run's output as write does, and end it.
+// Control characters do not reach a terminal.
+func (p *program) recorded() (write func(sandbox.StreamName, []byte) error, end func() error) {
+	out, err := visible{w: p.Out}, visible{w: p.Err}
+	_, outSeen := terminal(p.Out)
+	_, errSeen := terminal(p.Err)
+	write = func(stream sandbox.StreamName, data []byte) error {
+		v, seen := &out, outSeen
+		if stream == sandbox.Stderr {
+			v, seen = &err, errSeen
+		}
+		if !seen {
+			return p.write(stream, data)
+		}
+		_, failed := v.Write(data)
+		return failed
+	}
+	return write, func() error { return errors.Join(out.close(), err.close()) }
 }
 
 // write copies a run's output to standard output or standard error.

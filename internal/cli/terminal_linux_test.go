@@ -5,6 +5,7 @@ import (
 	"encoding/base64"
 	"io"
 	"os"
+	"regexp"
 	"strings"
 	"testing"
 
@@ -96,5 +97,32 @@ func TestFilesOnTerminal(t *testing.T) {
 		if got != c.want || status != c.status {
 			t.Errorf("%s: status %d, %q, want %q", c.program, status, got, c.want)
 		}
+	}
+}
+
+// TestLogsOnTerminal checks that the recorded output of a program does not command
+// the terminal.
+func TestLogsOnTerminal(t *testing.T) {
+	env := map[string]string{"GLOVEBOX_STATE_DIR": stateDir(t)}
+	live, status := onTerminal(t, env, "", "run", "-l", "sh", "-c", `printf '\033[31mred\n'; printf 'no \033c\302' >&2`)
+	if want := "\x1b[31mred\nno \x1bc\xc2"; live != want || status != 0 {
+		t.Errorf("the run: status %d, %q, want %q", status, live, want)
+	}
+	list, _ := onTerminal(t, env, "", "runs")
+	id := regexp.MustCompile("run_[a-z2-7]{26}").FindString(list)
+	got, status := onTerminal(t, env, "", "logs", "--details=false", id)
+	if want := "^[[31mred\nno ^[c\\xc2"; got != want || status != 0 {
+		t.Errorf("its log: status %d, %q, want %q", status, got, want)
+	}
+}
+
+// TestExportOnTerminal checks that a terminal gets no archive.
+func TestExportOnTerminal(t *testing.T) {
+	env := map[string]string{"GLOVEBOX_STATE_DIR": stateDir(t)}
+	onTerminal(t, env, "", "run", "--workspace", "w", "-l", "sh", "-c", "echo a >f")
+	got, status := onTerminal(t, env, "", "workspace", "export", "w")
+	want := "error: standard output is a terminal, and the archive is binary\nhint: write it to a file: glovebox workspace export w > w.tar\n"
+	if got != want || status != statusUsage {
+		t.Errorf("status %d, %q, want %q", status, got, want)
 	}
 }
