@@ -96,9 +96,9 @@ func (p *program) finish(err error) int {
 	if errors.As(err, &exit) && exit.err == nil {
 		return exit.status
 	}
-	p.say("%s %s", p.painter(p.Err)(red)("error:"), err)
+	p.say("%s %s", p.painter(p.Err)(red)("error:"), once(err.Error()))
 	if hint := sandbox.HintOf(err); hint != "" {
-		p.sayHint(hint)
+		p.sayHint(forCommands(hint))
 	}
 	if exit != nil {
 		return exit.status

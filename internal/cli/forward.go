@@ -71,7 +71,7 @@ func (p *program) forward(ctx context.Context, id string, local, port int) (err 
 	return sys.Forward(ctx, ln, id, port, func(err error) {
 		p.say("glovebox: %v", err)
 		if hint := sandbox.HintOf(err); hint != "" {
-			p.say("hint: %s", hint)
+			p.sayHint(forCommands(hint))
 		}
 	})
 }
