@@ -45,7 +45,13 @@ const (
 	TypeUnspecified FileType = "FILE_TYPE_UNSPECIFIED"
 )
 
-// Entry describes a file. JSON cannot carry names that are not UTF-8. Name and
+// TypeWritten is the type of a file in the answer to a write, for clients that do
+// not ask for extensions. E2B's agent names types differently there.
+const TypeWritten FileType = "file"
+
+// Entry describes a file. For clients that do not ask for extensions, a symbolic
+// link has the type and the mode of its target, and SymlinkTarget is the resolved
+// path; a link that leads nowhere is unspecified. JSON cannot carry names that are not UTF-8. Name and
 // Path have U+FFFD for bytes that are not UTF-8, and RawPath then has the path's
 // bytes.
 type Entry struct {
@@ -62,7 +68,8 @@ type Entry struct {
 	SymlinkTarget string    `json:"symlinkTarget,omitempty"`
 }
 
-// PathRequest is the body of Stat, MakeDir and Remove.
+// PathRequest is the body of Stat, MakeDir and Remove. Remove of a missing file
+// succeeds for clients that do not ask for extensions.
 type PathRequest struct {
 	Path    string `json:"path"`
 	RawPath []byte `json:"rawPath,omitempty"` // ours: takes precedence over Path

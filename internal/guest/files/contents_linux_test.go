@@ -255,7 +255,7 @@ func TestForms(t *testing.T) {
 		return resp.StatusCode, string(b)
 	}
 	status, body := post(url.Values{"path": {dir + "/one"}}, map[string]string{"ignored": "1"})
-	if want := fmt.Sprintf(`[{"name":"one","type":"FILE_TYPE_FILE","path":"%s/one"}]`, dir); status != 200 || body != want {
+	if want := fmt.Sprintf(`[{"name":"one","type":"file","path":"%s/one"}]`, dir); status != 200 || body != want {
 		t.Errorf("%d %s, want %s", status, body, want)
 	}
 	status, body = post(url.Values{"username": {"user"}}, map[string]string{dir + "/a/b": "2", dir + "/c": "3"})

@@ -3,6 +3,7 @@ package files
 import (
 	"os"
 	"path"
+	"path/filepath"
 	"strings"
 	"time"
 	"unicode/utf8"
@@ -13,8 +14,15 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/guestapi"
 )
 
+// A describer describes files. Without the extensions of E2B's protocol, it
+// describes them as E2B's agent does.
+type describer struct {
+	extended bool
+	owners   account.Owners
+}
+
 // entry describes the file at name. It does not follow a symbolic link.
-func entry(o *account.Owners, name string) (guestapi.Entry, error) {
+func (d *describer) entry(name string) (guestapi.Entry, error) {
 	var st unix.Stat_t
 	if err := unix.Lstat(name, &st); err != nil {
 		return guestapi.Entry{}, err
@@ -25,28 +33,60 @@ func entry(o *account.Owners, name string) (guestapi.Entry, error) {
 		Size:         st.Size,
 		Mode:         st.Mode & 0o7777,
 		Permissions:  permissions(st.Mode),
-		Owner:        o.User(st.Uid),
-		Group:        o.Group(st.Gid),
+		Owner:        d.owners.User(st.Uid),
+		Group:        d.owners.Group(st.Gid),
 		ModifiedTime: time.Unix(st.Mtim.Unix()).UTC(),
-		Type:         guestapi.TypeUnspecified,
+		Type:         typeOf(st.Mode),
 	}
-	switch st.Mode & unix.S_IFMT {
-	case unix.S_IFREG:
-		e.Type = guestapi.TypeFile
-	case unix.S_IFDIR:
-		e.Type = guestapi.TypeDirectory
-	case unix.S_IFLNK:
-		e.Type = guestapi.TypeSymlink
+	if e.Type == guestapi.TypeSymlink {
 		// If the link has vanished, the target is empty.
-		target, _ := os.Readlink(name)
-		e.SymlinkTarget = strings.ToValidUTF8(target, "\uFFFD")
+		e.SymlinkTarget, _ = os.Readlink(name)
 	}
+	if !d.extended {
+		asAgent(&e, name)
+	}
+	e.SymlinkTarget = strings.ToValidUTF8(e.SymlinkTarget, "\uFFFD")
 	if !utf8.ValidString(name) {
-		e.RawPath = []byte(name)
+		if d.extended {
+			e.RawPath = []byte(name)
+		}
 		e.Name = strings.ToValidUTF8(e.Name, "\uFFFD")
 		e.Path = strings.ToValidUTF8(e.Path, "\uFFFD")
 	}
 	return e, nil
+}
+
+// asAgent changes the entry of the file at name to the form of E2B's agent: a
+// link has the type and the mode of its target, and the resolved path as its
+// target. A link that leads nowhere has no type, and itself as its target.
+func asAgent(e *guestapi.Entry, name string) {
+	const permissionBits = 0o777
+	e.Mode &= permissionBits
+	if e.Type != guestapi.TypeSymlink {
+		return
+	}
+	e.Type, e.Mode, e.SymlinkTarget = guestapi.TypeUnspecified, 0, name
+	target, err := filepath.EvalSymlinks(name)
+	if err != nil {
+		return
+	}
+	e.SymlinkTarget = target
+	var st unix.Stat_t
+	if unix.Stat(target, &st) == nil {
+		e.Type, e.Mode = typeOf(st.Mode), st.Mode&permissionBits
+	}
+}
+
+func typeOf(mode uint32) guestapi.FileType {
+	switch mode & unix.S_IFMT {
+	case unix.S_IFREG:
+		return guestapi.TypeFile
+	case unix.S_IFDIR:
+		return guestapi.TypeDirectory
+	case unix.S_IFLNK:
+		return guestapi.TypeSymlink
+	}
+	return guestapi.TypeUnspecified
 }
 
 // permissions formats a mode as ls -l does.

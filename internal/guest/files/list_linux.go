@@ -11,7 +11,6 @@ import (
 
 	"golang.org/x/sys/unix"
 
-	"github.com/glovebox-dev/glovebox/internal/guest/account"
 	"github.com/glovebox-dev/glovebox/internal/guest/rpc"
 	"github.com/glovebox-dev/glovebox/internal/guestapi"
 )
@@ -21,18 +20,13 @@ func (s *Server) listDir(r *http.Request, in *guestapi.ListDirRequest) (*guestap
 	if err != nil {
 		return nil, err
 	}
-	l := &lister{room: maxListBytes}
+	l := &lister{describer: describer{extended: rpc.Extended(r)}, room: maxListBytes}
 	err = s.accounts.As(a, func() error { return l.list(name, int(max(in.Depth, 1))) })
 	if err != nil {
 		return nil, err
 	}
-	if !rpc.Extended(r) {
-		for i := range l.entries {
-			l.entries[i].RawPath = nil
-		}
-		if l.truncated {
-			return nil, rpc.Errorf(guestapi.CodeResourceExhausted, "%s: has more than can be listed at once; list a part of it", name)
-		}
+	if l.truncated && !l.extended {
+		return nil, rpc.Errorf(guestapi.CodeResourceExhausted, "%s: has more than can be listed at once; list a part of it", name)
 	}
 	return &guestapi.ListDirResponse{Entries: l.entries, Truncated: l.truncated}, nil
 }
@@ -43,7 +37,7 @@ const maxListBytes = 4 << 20
 
 // A lister collects directory entries up to the bounds of a reply.
 type lister struct {
-	owners    account.Owners
+	describer
 	entries   []guestapi.Entry
 	room      int
 	truncated bool
@@ -64,7 +58,7 @@ func (l *lister) list(dir string, depth int) error {
 	l.truncated = l.truncated || more
 	for _, name := range names {
 		full := path.Join(dir, name)
-		e, err := entry(&l.owners, full)
+		e, err := l.entry(full)
 		if err != nil {
 			continue // it vanished, or its directory may not be searched
 		}
@@ -74,7 +68,7 @@ func (l *lister) list(dir string, depth int) error {
 			return nil
 		}
 		l.entries = append(l.entries, e)
-		if e.Type == guestapi.TypeDirectory && depth > 1 {
+		if e.Type == guestapi.TypeDirectory && e.SymlinkTarget == "" && depth > 1 {
 			err := l.list(full, depth-1)
 			// A subdirectory that vanished, or that the user may not list, has
 			// no entries.

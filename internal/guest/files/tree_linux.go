@@ -26,14 +26,12 @@ func (s *Server) stat(r *http.Request, in *guestapi.PathRequest) (*guestapi.Entr
 func (s *Server) entryOf(r *http.Request, a *account.Account, name string) (*guestapi.EntryResponse, error) {
 	var out guestapi.EntryResponse
 	err := s.accounts.As(a, func() (err error) {
-		out.Entry, err = entry(new(account.Owners), name)
+		d := describer{extended: rpc.Extended(r)}
+		out.Entry, err = d.entry(name)
 		return rpc.FileError(err, name)
 	})
 	if err != nil {
 		return nil, err
-	}
-	if !rpc.Extended(r) {
-		out.Entry.RawPath = nil
 	}
 	return &out, nil
 }
@@ -166,8 +164,8 @@ func (s *Server) remove(r *http.Request, in *guestapi.PathRequest) (*struct{}, e
 	}
 	err = s.accounts.As(a, func() error {
 		var st unix.Stat_t
-		if err := unix.Lstat(name, &st); err != nil {
-			return rpc.FileError(err, name)
+		if err := unix.Lstat(name, &st); err != nil && rpc.Extended(r) {
+			return rpc.FileError(err, name) // E2B's agent removes a missing file with success
 		}
 		return rpc.FileError(os.RemoveAll(name), name)
 	})

@@ -54,6 +54,11 @@ func (s *Server) upload(w http.ResponseWriter, r *http.Request) error {
 	default:
 		return rpc.Errorf(guestapi.CodeInvalidArgument, "unknown Content-Type %s", mt)
 	}
+	if !rpc.Extended(r) {
+		for i := range infos {
+			infos[i].Type = guestapi.TypeWritten
+		}
+	}
 	rpc.WriteJSON(w, http.StatusOK, infos)
 	return nil
 }
