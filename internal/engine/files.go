@@ -52,7 +52,8 @@ func (r *heldReader) Close() error {
 }
 
 // WriteFile writes all of r to a file of a sandbox and creates missing parent
-// directories. Without appendTo, an atomic rename replaces the file at the end.
+// directories. Without appendTo, the file keeps its contents until all of r has
+// arrived in the sandbox, and is then written in place.
 func (e *Engine) WriteFile(ctx context.Context, p sandbox.Principal, id, path string, r io.Reader, appendTo bool) error {
 	return e.changeFile(ctx, p, id, path, "write file", func(b *liveSandbox) error {
 		r, done, err := b.mount.Bound(ctx, path, r)

@@ -242,7 +242,7 @@ func (r *contents) Close() error { return r.body.Close() }
 // WriteOptions are options of Write.
 type WriteOptions struct {
 	User   string
-	Append bool // append to the file; not atomic
+	Append bool // append to the file, as bytes come
 }
 
 // Write writes r to a file and makes the file's parents. It streams r, so r is

@@ -19,9 +19,10 @@ const (
 // PathFiles serves file contents: GET and HEAD read (ranges are honoured), POST
 // and PUT write. Query: path, username. A write carries raw bytes
 // (application/octet-stream) or a multipart form of "file" parts. Its
-// Content-Encoding is gzip or none. A write replaces the file by an atomic
-// rename of a temporary file, so a broken upload leaves the old file. The query
-// append=true, which is ours, appends raw bytes instead, not atomically.
+// Content-Encoding is gzip or none. The guest writes a file in place once it has
+// received all of it, so a broken upload leaves the old contents. Guests of
+// earlier versions replace the file by a rename. The query append=true, which is
+// ours, appends raw bytes as they come.
 const PathFiles = "/files"
 
 // PathPreviews answers a GET with the preview of a picture in a file. Query:

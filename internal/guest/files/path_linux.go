@@ -50,10 +50,22 @@ func makeParents(dir string) error {
 	return rpc.FileError(os.MkdirAll(dir, 0o755), dir)
 }
 
-// tempName returns a temporary name in the directory of a file. It has a fixed
-// length, because the file's name may already have the maximal length.
-func tempName(name string) string {
-	return path.Join(path.Dir(name), ".glovebox-"+rand.Text()[:16])
+// Temporary names have a fixed length, because a file's own name may already have
+// the maximal length.
+const (
+	tempPrefix  = ".glovebox-"
+	tempLetters = 26 // of rand.Text
+)
+
+// tempName returns a temporary name in a directory.
+func tempName(dir string) string {
+	return path.Join(dir, tempPrefix+rand.Text())
+}
+
+// isTempName reports whether tempName could have returned a file's name.
+func isTempName(name string) bool {
+	text, ok := strings.CutPrefix(name, tempPrefix)
+	return ok && len(text) == tempLetters && strings.Trim(text, "ABCDEFGHIJKLMNOPQRSTUVWXYZ234567") == ""
 }
 
 // copySize is the size of the buffers for contents.

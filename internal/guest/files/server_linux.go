@@ -14,6 +14,7 @@ type Server struct {
 	shared   bool
 	marked   markedTree
 	watches  *watches
+	turns    turns
 }
 
 // Preview returns the preview of a picture of size bytes, or nil if models can

@@ -92,7 +92,7 @@ func (s *Server) move(r *http.Request, in *guestapi.MoveRequest) (*guestapi.Entr
 // moveAcross moves to another file system. It copies the source beside the
 // destination, renames the copy, and then removes the source.
 func moveAcross(from, to string) error {
-	temp := tempName(to)
+	temp := tempName(path.Dir(to))
 	if err := copyTree(from, temp); err != nil {
 		os.RemoveAll(temp)
 		return err

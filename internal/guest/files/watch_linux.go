@@ -167,6 +167,9 @@ func (w *watch) event(root string, wd int32, mask uint32, name string) error {
 	if name == "" {
 		return nil // of the watched directory itself: its parent's watch reports it
 	}
+	if isTempName(name) {
+		return nil
+	}
 	rel := path.Join(dir, name)
 	switch {
 	case mask&(unix.IN_CREATE|unix.IN_MOVED_TO) != 0:

@@ -1,0 +1,199 @@
+package files
+
+import (
+	"errors"
+	"io"
+	"os"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/glovebox-dev/glovebox/internal/guest/regular"
+	"github.com/glovebox-dev/glovebox/internal/guest/rpc"
+	"github.com/glovebox-dev/glovebox/internal/guestapi"
+)
+
+// A body is the received contents of a file. Its receiver closes it.
+type body struct {
+	buf  *[copySize]byte // the contents, if they fit
+	file *os.File        // otherwise the contents, in a file without a name
+	size int64
+}
+
+func (b *body) close() {
+	copyPool.Put(b.buf)
+	if b.file != nil {
+		b.file.Close()
+	}
+}
+
+// receive reads src, the contents of the file at name in dir, to its end. What
+// does not fit into a buffer takes room in the file system of dir.
+func receive(src io.Reader, dir, name string) (*body, error) {
+	b := &body{buf: copyPool.Get().(*[copySize]byte)}
+	in := &tracked{r: src}
+	n, err := io.ReadFull(in, b.buf[:])
+	b.size = int64(n)
+	switch {
+	case err == nil:
+		if b.file, err = unnamedFile(dir); err == nil {
+			err = b.spill(in)
+		}
+	case in.err == nil: // the end
+		err = nil
+	}
+	if err != nil {
+		b.close()
+		return nil, in.explain(err, name)
+	}
+	return b, nil
+}
+
+// spill moves a full buffer and the rest of in to the body's file.
+func (b *body) spill(in io.Reader) error {
+	if _, err := b.file.Write(b.buf[:]); err != nil {
+		return err
+	}
+	if err := copyWith(b.buf, b.file, in); err != nil {
+		return err
+	}
+	var err error
+	b.size, err = b.file.Seek(0, io.SeekCurrent)
+	return err
+}
+
+// writeTo makes the body the contents of f, which has the state st. If there is
+// no room, f keeps its contents: first comes the part beyond the old end, which
+// alone takes more room.
+func (b *body) writeTo(f *os.File, st *unix.Stat_t) error {
+	old := min(st.Size, b.size)
+	if st.Blocks*512 < old {
+		// Fill the holes. A file system that cannot do so in advance does it later.
+		err := unix.Fallocate(int(f.Fd()), 0, 0, old)
+		if err != nil && err != unix.EOPNOTSUPP {
+			return err
+		}
+	}
+	if err := b.writeEnd(f, old); err != nil {
+		return errors.Join(err, f.Truncate(st.Size))
+	}
+	if err := b.writeStart(f, old); err != nil {
+		we := rpc.Wire(rpc.FileError(err, f.Name()))
+		return rpc.Errorf(we.Code, "%s; a part of the file is overwritten", we.Message)
+	}
+	if b.size < st.Size || b.size == 0 {
+		return f.Truncate(b.size)
+	}
+	return nil
+}
+
+// writeEnd writes the contents from an offset on, the last ones first. The body's
+// file becomes shorter meanwhile, so that both together take no more room.
+func (b *body) writeEnd(f *os.File, from int64) error {
+	if b.file == nil {
+		return writeAt(f, b.buf[from:b.size], from)
+	}
+	for end := b.size; end > from; {
+		begin := max(from, end-copySize)
+		if err := b.copyRange(f, begin, end); err != nil {
+			return err
+		}
+		if err := b.file.Truncate(begin); err != nil {
+			return err
+		}
+		end = begin
+	}
+	return nil
+}
+
+// writeStart writes the contents up to an offset.
+func (b *body) writeStart(f *os.File, to int64) error {
+	if b.file == nil {
+		return writeAt(f, b.buf[:to], 0)
+	}
+	for begin := int64(0); begin < to; begin += copySize {
+		if err := b.copyRange(f, begin, min(to, begin+copySize)); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// copyRange copies at most copySize bytes from the body's file.
+func (b *body) copyRange(f *os.File, begin, end int64) error {
+	p := b.buf[:end-begin]
+	if _, err := b.file.ReadAt(p, begin); err != nil {
+		return err
+	}
+	return writeAt(f, p, begin)
+}
+
+// writeAt writes nothing for an empty p: even an empty write would be an event.
+func writeAt(f *os.File, p []byte, at int64) error {
+	if len(p) == 0 {
+		return nil
+	}
+	_, err := f.WriteAt(p, at)
+	return err
+}
+
+// unnamedFile makes a file without a name on the file system of dir: in the
+// directory for temporary files if that is the same one, because programs may
+// watch dir.
+func unnamedFile(dir string) (*os.File, error) {
+	temp := os.TempDir()
+	var a, b unix.Stat_t
+	if unix.Stat(dir, &a) == nil && unix.Stat(temp, &b) == nil && a.Dev == b.Dev {
+		dir, temp = temp, dir
+	}
+	f, err := unnamedIn(dir)
+	if errors.Is(err, unix.EACCES) || errors.Is(err, unix.EROFS) {
+		return unnamedIn(temp)
+	}
+	return f, err
+}
+
+func unnamedIn(dir string) (*os.File, error) {
+	fd, err := regular.OpenAny(dir, unix.O_RDWR|unix.O_TMPFILE, 0o600)
+	if err == nil {
+		return os.NewFile(uintptr(fd), dir), nil
+	}
+	// gVisor has no such files, nor have some file systems of Linux.
+	name := tempName(dir)
+	if fd, err = regular.OpenAny(name, unix.O_RDWR|unix.O_CREAT|unix.O_EXCL, 0o600); err != nil {
+		return nil, err
+	}
+	f := os.NewFile(uintptr(fd), name)
+	if err := unix.Unlink(name); err != nil {
+		return nil, errors.Join(err, f.Close())
+	}
+	return f, nil
+}
+
+// copyWith copies to f by a buffer. It hides other methods than Read and Write,
+// by which io.CopyBuffer would bypass the buffer.
+func copyWith(buf *[copySize]byte, f *os.File, src io.Reader) error {
+	_, err := io.CopyBuffer(struct{ io.Writer }{f}, struct{ io.Reader }{src}, buf[:])
+	return err
+}
+
+// tracked separates errors of the source from errors of the destination.
+type tracked struct {
+	r   io.Reader
+	err error
+}
+
+func (t *tracked) Read(p []byte) (int, error) {
+	n, err := t.r.Read(p)
+	if err != nil && err != io.EOF {
+		t.err = err
+	}
+	return n, err
+}
+
+// explain returns the error of a copy to the file at name.
+func (t *tracked) explain(err error, name string) error {
+	if t.err != nil {
+		return rpc.Errorf(guestapi.CodeCanceled, "%s: the upload broke off: %v", name, t.err)
+	}
+	return rpc.FileError(err, name)
+}
