@@ -36,6 +36,7 @@ func testFile(t *testing.T, s *suite) {
 	t.Run("Move", func(t *testing.T) { fileMove(t, b, dir) })
 	t.Run("Remove", func(t *testing.T) { fileRemove(t, b, dir) })
 	t.Run("Atomic", func(t *testing.T) { fileAtomic(t, b, dir) })
+	t.Run("InPlace", func(t *testing.T) { fileInPlace(t, b, dir+"/in-place") })
 	t.Run("Special", func(t *testing.T) { fileSpecial(t, b, dir) })
 	t.Run("Owner", func(t *testing.T) { fileOwner(t, st, b) })
 	t.Run("Big", func(t *testing.T) { fileBig(t, st) })
@@ -275,6 +276,34 @@ func fileAtomic(t *testing.T, b *Box, dir string) {
 	})
 	if got := b.read(t, dir+"/atomic/file"); got != "old" {
 		t.Errorf("after a broken upload the file has %d bytes %q, want the old ones", len(got), short(got))
+	}
+}
+
+// fileInPlace writes a file that has another name and is open. Both show the new
+// contents, and watches show no other name.
+func fileInPlace(t *testing.T, b *Box, dir string) {
+	for what, text := range map[string]string{"short": "new", "long": strings.Repeat("0123456", 1<<18)} {
+		dir := dir + "/" + what
+		b.write(t, dir+"/file", "old contents")
+		e := b.watch(t, dir, true)
+		b.MustSh(t, "cd '"+dir+"'; ln file other")
+		b.write(t, dir+"/file", text)
+		e.want(t, "file", guestapi.EventWrite)
+		if got := b.read(t, dir+"/other"); got != text {
+			t.Errorf("%s: another name of a written file has %d bytes, want %d", what, len(got), len(text))
+		}
+		b.write(t, dir+"/made", text)
+		e.want(t, "made", guestapi.EventCreate)
+		e.want(t, "made", guestapi.EventChmod)
+		e.want(t, "made", guestapi.EventWrite)
+		for _, ev := range e.seen {
+			if ev.Name != "file" && ev.Name != "other" && ev.Name != "made" {
+				t.Errorf("%s: the watch reports %+v", what, ev)
+			}
+		}
+		if got := b.MustSh(t, "cd '"+dir+"'; stat -c '%n %h %a' *; cat other made | wc -c"); got != fmt.Sprintf("file 2 644\nmade 1 644\nother 2 644\n%d\n", 2*len(text)) {
+			t.Errorf("%s: %q", what, got)
+		}
 	}
 }
 

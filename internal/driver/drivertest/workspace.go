@@ -29,6 +29,10 @@ func testWorkspace(t *testing.T, s *suite) {
 	}
 	t.Run("Own", func(t *testing.T) { workspaceOwn(t, s) })
 	t.Run("Both", func(t *testing.T) { workspaceBoth(t, s) })
+	t.Run("InPlace", func(t *testing.T) {
+		b := s.open(t).boxOf(t, s.withWorkspace(workspaceDir(t)))
+		fileInPlace(t, b, b.Dir(t)+"/in-place")
+	})
 	t.Run("Share", func(t *testing.T) { workspaceShare(t, s) })
 	t.Run("Unnamed", func(t *testing.T) { workspaceUnnamed(t, s) })
 	t.Run("OwnerKilled", func(t *testing.T) { workspaceOwnerKilled(t, s) })
