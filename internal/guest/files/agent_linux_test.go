@@ -3,13 +3,17 @@ package files_test
 import (
 	"encoding/json"
 	"fmt"
+	"io"
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
+	"golang.org/x/sys/unix"
 
 	"github.com/glovebox-dev/glovebox/internal/guest/guesttest"
 	"github.com/glovebox-dev/glovebox/internal/guestapi"
@@ -136,5 +140,88 @@ func TestAgentWriteAnswer(t *testing.T) {
 	}
 	if diff := cmp.Diff(&guestapi.WriteInfo{Name: "f", Type: guestapi.TypeFile, Path: dir + "/f"}, info, cmpopts.EquateEmpty()); diff != "" {
 		t.Errorf("with extensions (-want +got):\n%s", diff)
+	}
+}
+
+// TestAgentActsAsRoot: where the user's rights do not suffice, clients without
+// extensions get root's, and the user gets what they make.
+func TestAgentActsAsRoot(t *testing.T) {
+	guesttest.NeedRoot(t)
+	h := newHost(t)
+	c := newAgentClient(t, h)
+	dir, err := os.MkdirTemp("", "roots")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	if err := os.WriteFile(dir+"/secret", []byte("secret"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	write := func(path, text string) (int, string) {
+		return c.Post(guestapi.PathFiles+"?path="+path, "application/octet-stream", text)
+	}
+	for _, name := range []string{"/a/b/new", "/secret"} {
+		for what, text := range bodies {
+			if status, body := write(dir+name, text); status != http.StatusOK {
+				t.Fatalf("%s, %s: %d %s", name, what, status, body)
+			}
+			resp, err := c.HTTP.Get("http://guest/files?path=" + dir + name)
+			if err != nil {
+				t.Fatal(err)
+			}
+			got, err := io.ReadAll(resp.Body)
+			resp.Body.Close()
+			if err != nil || string(got) != text {
+				t.Errorf("%s, %s: read %d bytes, %v; want %d", name, what, len(got), err, len(text))
+			}
+		}
+	}
+	var entry guestapi.EntryResponse
+	c.call(guestapi.FSMakeDir, guestapi.PathRequest{Path: dir + "/c/d"}, &entry)
+	c.call(guestapi.FSMove, guestapi.MoveRequest{Source: dir + "/secret", Destination: dir + "/e/secret"}, &entry)
+	var listed guestapi.ListDirResponse
+	c.call(guestapi.FSListDir, guestapi.ListDirRequest{Path: dir, Depth: 3}, &listed)
+	type owned struct{ Path, Permissions, Owner string }
+	var got []owned
+	for _, e := range listed.Entries {
+		got = append(got, owned{e.Path, e.Permissions, e.Owner})
+	}
+	user := c.stat(dir + "/a").Owner
+	want := []owned{
+		{dir + "/a", "drwxr-xr-x", user},
+		{dir + "/a/b", "drwxr-xr-x", user},
+		{dir + "/a/b/new", "-rw-r--r--", user},
+		{dir + "/c", "drwxr-xr-x", user},
+		{dir + "/c/d", "drwxr-xr-x", user},
+		{dir + "/e", "drwxr-xr-x", user},
+		{dir + "/e/secret", "-rw-------", "root"}, // a file keeps its owner
+	}
+	if diff := cmp.Diff(want, got); diff != "" || user == "root" {
+		t.Errorf("files of %s (-want +got):\n%s", user, diff)
+	}
+	c.call(guestapi.FSRemove, guestapi.PathRequest{Path: dir + "/e"}, &struct{}{})
+	var made guestapi.CreateWatcherResponse
+	c.call(guestapi.FSCreateWatcher, guestapi.WatchDirRequest{Path: dir, Recursive: true}, &made)
+	if err := os.MkdirAll(dir+"/late", 0o700); err != nil {
+		t.Fatal(err)
+	}
+	if status, body := write(dir+"/late/f", ""); status != http.StatusOK {
+		t.Fatalf("%d %s", status, body)
+	}
+	var events []guestapi.FilesystemEvent
+	guesttest.Eventually(t, "the file in root's directory is reported", func() bool {
+		var more guestapi.GetWatcherEventsResponse
+		c.call(guestapi.FSGetWatcherEvents, guestapi.WatcherRequest{WatcherID: made.WatcherID}, &more)
+		events = append(events, more.Events...)
+		return slices.ContainsFunc(events, func(e guestapi.FilesystemEvent) bool { return e.Name == "late/f" })
+	})
+	c.call(guestapi.FSRemoveWatcher, guestapi.WatcherRequest{WatcherID: made.WatcherID}, &struct{}{})
+	// Root cannot write where nothing can be written.
+	if err := unix.Mount("tmpfs", dir, "tmpfs", unix.MS_RDONLY, ""); err != nil {
+		t.Skip("cannot mount: ", err)
+	}
+	t.Cleanup(func() { unix.Unmount(dir, unix.MNT_DETACH) })
+	if status, body := write(dir+"/f", ""); status != http.StatusForbidden || !strings.Contains(body, "read-only") {
+		t.Errorf("%d %s", status, body)
 	}
 }

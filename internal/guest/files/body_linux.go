@@ -28,14 +28,14 @@ func (b *body) close() {
 
 // receive reads src, the contents of the file at name in dir, to its end. What
 // does not fit into a buffer takes room in the file system of dir.
-func receive(src io.Reader, dir, name string) (*body, error) {
+func (s *Server) receive(src io.Reader, dir, name string) (*body, error) {
 	b := &body{buf: copyPool.Get().(*[copySize]byte)}
 	in := &tracked{r: src}
 	n, err := io.ReadFull(in, b.buf[:])
 	b.size = int64(n)
 	switch {
 	case err == nil:
-		if b.file, err = unnamedFile(dir); err == nil {
+		if b.file, err = s.unnamedFile(dir); err == nil {
 			err = b.spill(in)
 		}
 	case in.err == nil: // the end
@@ -138,11 +138,12 @@ func writeAt(f *os.File, p []byte, at int64) error {
 
 // unnamedFile makes a file without a name on the file system of dir: in the
 // directory for temporary files if that is the same one, because programs may
-// watch dir.
-func unnamedFile(dir string) (*os.File, error) {
+// watch dir. A directory for temporary files that is not the sandbox's own is the
+// last resort.
+func (s *Server) unnamedFile(dir string) (*os.File, error) {
 	temp := os.TempDir()
 	var a, b unix.Stat_t
-	if unix.Stat(dir, &a) == nil && unix.Stat(temp, &b) == nil && a.Dev == b.Dev {
+	if !s.shared && unix.Stat(dir, &a) == nil && unix.Stat(temp, &b) == nil && a.Dev == b.Dev {
 		dir, temp = temp, dir
 	}
 	f, err := unnamedIn(dir)

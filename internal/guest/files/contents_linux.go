@@ -8,6 +8,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/glovebox-dev/glovebox/internal/guest/account"
 	"github.com/glovebox-dev/glovebox/internal/guest/regular"
 	"github.com/glovebox-dev/glovebox/internal/guest/rpc"
 	"github.com/glovebox-dev/glovebox/internal/guestapi"
@@ -41,17 +42,17 @@ func (s *Server) contents(w http.ResponseWriter, r *http.Request) {
 const maxUnsized = 8 << 20
 
 func (s *Server) download(w http.ResponseWriter, r *http.Request) error {
-	a, err := s.filesUser(r)
+	c, err := s.filesUser(r)
 	if err != nil {
 		return err
 	}
-	name, err := cleanPath(r.URL.Query().Get("path"), a)
+	name, err := cleanPath(r.URL.Query().Get("path"), c.Account)
 	if err != nil {
 		return err
 	}
 	var f *os.File
 	var unsized []byte
-	err = s.accounts.As(a, func() error {
+	err = s.as(c, func(*account.Account) error {
 		// stat before open: opening some devices has an effect.
 		var st unix.Stat_t
 		if err := unix.Stat(name, &st); err != nil {

@@ -11,17 +11,21 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/glovebox-dev/glovebox/internal/guest/account"
 	"github.com/glovebox-dev/glovebox/internal/guest/rpc"
 	"github.com/glovebox-dev/glovebox/internal/guestapi"
 )
 
 func (s *Server) listDir(r *http.Request, in *guestapi.ListDirRequest) (*guestapi.ListDirResponse, error) {
-	a, name, err := s.fileRequest(r, in.Path, in.RawPath)
+	c, name, err := s.fileRequest(r, in.Path, in.RawPath)
 	if err != nil {
 		return nil, err
 	}
-	l := &lister{describer: describer{extended: rpc.Extended(r)}, room: maxListBytes}
-	err = s.accounts.As(a, func() error { return l.list(name, int(max(in.Depth, 1))) })
+	var l *lister
+	err = s.as(c, func(*account.Account) error {
+		l = &lister{describer: describer{extended: rpc.Extended(r)}, room: maxListBytes}
+		return l.list(name, int(max(in.Depth, 1)))
+	})
 	if err != nil {
 		return nil, err
 	}

@@ -1,29 +1,34 @@
 package files
 
 import (
+	"cmp"
 	"crypto/rand"
+	"errors"
+	"io/fs"
 	"net/http"
 	"os"
 	"path"
 	"strings"
 	"sync"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/glovebox-dev/glovebox/internal/guest/account"
 	"github.com/glovebox-dev/glovebox/internal/guest/rpc"
 	"github.com/glovebox-dev/glovebox/internal/guestapi"
 )
 
-// fileRequest returns the account and the clean path of a request.
-func (s *Server) fileRequest(r *http.Request, name string, raw []byte) (*account.Account, string, error) {
-	a, err := s.accounts.Find(rpc.User(r))
+// fileRequest returns the caller and the clean path of a request.
+func (s *Server) fileRequest(r *http.Request, name string, raw []byte) (*caller, string, error) {
+	c, err := s.callerOf(r, rpc.User(r))
 	if err != nil {
 		return nil, "", err
 	}
 	if len(raw) > 0 {
 		name = string(raw)
 	}
-	clean, err := cleanPath(name, a)
-	return a, clean, err
+	clean, err := cleanPath(name, c.Account)
+	return c, clean, err
 }
 
 func cleanPath(name string, a *account.Account) (string, error) {
@@ -36,18 +41,35 @@ func cleanPath(name string, a *account.Account) (string, error) {
 	return a.Path(name), nil
 }
 
-// filesUser returns the account that a request for contents names.
-func (s *Server) filesUser(r *http.Request) (*account.Account, error) {
-	name := r.URL.Query().Get("username")
-	if name == "" {
-		name = rpc.User(r)
-	}
-	return s.accounts.Find(name)
+// filesUser returns the caller that a request for contents names.
+func (s *Server) filesUser(r *http.Request) (*caller, error) {
+	return s.callerOf(r, cmp.Or(r.URL.Query().Get("username"), rpc.User(r)))
 }
 
-// makeParents makes a directory and its missing parents.
-func makeParents(dir string) error {
-	return rpc.FileError(os.MkdirAll(dir, 0o755), dir)
+// makeDirs makes a directory and its missing parents, and calls own with each
+// directory that it made, unless own is nil.
+func makeDirs(dir string, own func(dir string) error) error {
+	fi, err := os.Stat(dir)
+	if err == nil {
+		if !fi.IsDir() {
+			return rpc.FileError(unix.ENOTDIR, dir)
+		}
+		return nil
+	}
+	if !errors.Is(err, fs.ErrNotExist) {
+		return rpc.FileError(err, dir)
+	}
+	if err := makeDirs(path.Dir(dir), own); err != nil {
+		return err
+	}
+	err = os.Mkdir(dir, 0o755)
+	if errors.Is(err, fs.ErrExist) { // another call was faster
+		return nil
+	}
+	if err == nil && own != nil {
+		err = own(dir)
+	}
+	return rpc.FileError(err, dir)
 }
 
 // Temporary names have a fixed length, because a file's own name may already have

@@ -25,16 +25,16 @@ func (s *Server) previewFile(w http.ResponseWriter, r *http.Request) {
 }
 
 func (s *Server) readPreview(r *http.Request) ([]byte, error) {
-	a, err := s.filesUser(r)
+	c, err := s.filesUser(r)
 	if err != nil {
 		return nil, err
 	}
-	name, err := cleanPath(r.URL.Query().Get("path"), a)
+	name, err := cleanPath(r.URL.Query().Get("path"), c.Account)
 	if err != nil {
 		return nil, err
 	}
 	var f *os.File
-	err = s.accounts.As(a, func() (err error) {
+	err = s.accounts.As(c.Account, func() (err error) {
 		// stat before open: opening some devices has an effect.
 		var st unix.Stat_t
 		if err := unix.Stat(name, &st); err != nil {
@@ -55,7 +55,7 @@ func (s *Server) readPreview(r *http.Request) ([]byte, error) {
 		return nil, rpc.FileError(err, name)
 	}
 	open := func() io.Reader { return io.NewSectionReader(f, 0, info.Size()) }
-	data, err := s.preview(r.Context().Done(), a, r.URL.Query().Get("type"), info.Size(), open)
+	data, err := s.preview(r.Context().Done(), c.Account, r.URL.Query().Get("type"), info.Size(), open)
 	if err != nil || data != nil {
 		return data, err
 	}

@@ -16,16 +16,16 @@ import (
 )
 
 func (s *Server) stat(r *http.Request, in *guestapi.PathRequest) (*guestapi.EntryResponse, error) {
-	a, name, err := s.fileRequest(r, in.Path, in.RawPath)
+	c, name, err := s.fileRequest(r, in.Path, in.RawPath)
 	if err != nil {
 		return nil, err
 	}
-	return s.entryOf(r, a, name)
+	return s.entryOf(r, c, name)
 }
 
-func (s *Server) entryOf(r *http.Request, a *account.Account, name string) (*guestapi.EntryResponse, error) {
+func (s *Server) entryOf(r *http.Request, c *caller, name string) (*guestapi.EntryResponse, error) {
 	var out guestapi.EntryResponse
-	err := s.accounts.As(a, func() (err error) {
+	err := s.as(c, func(*account.Account) (err error) {
 		d := describer{extended: rpc.Extended(r)}
 		out.Entry, err = d.entry(name)
 		return rpc.FileError(err, name)
@@ -37,15 +37,19 @@ func (s *Server) entryOf(r *http.Request, a *account.Account, name string) (*gue
 }
 
 func (s *Server) makeDir(r *http.Request, in *guestapi.PathRequest) (*guestapi.EntryResponse, error) {
-	a, name, err := s.fileRequest(r, in.Path, in.RawPath)
+	c, name, err := s.fileRequest(r, in.Path, in.RawPath)
 	if err != nil {
 		return nil, err
 	}
-	err = s.accounts.As(a, func() error {
-		if err := makeParents(path.Dir(name)); err != nil {
+	err = s.as(c, func(owner *account.Account) error {
+		own := giver(owner)
+		if err := makeDirs(path.Dir(name), own); err != nil {
 			return err
 		}
 		err := unix.Mkdir(name, 0o755)
+		if err == nil && own != nil {
+			err = own(name)
+		}
 		if err == unix.EEXIST {
 			var st unix.Stat_t
 			if unix.Stat(name, &st) == nil && st.Mode&unix.S_IFMT != unix.S_IFDIR {
@@ -57,11 +61,11 @@ func (s *Server) makeDir(r *http.Request, in *guestapi.PathRequest) (*guestapi.E
 	if err != nil {
 		return nil, err
 	}
-	return s.entryOf(r, a, name)
+	return s.entryOf(r, c, name)
 }
 
 func (s *Server) move(r *http.Request, in *guestapi.MoveRequest) (*guestapi.EntryResponse, error) {
-	a, from, err := s.fileRequest(r, in.Source, in.RawSource)
+	c, from, err := s.fileRequest(r, in.Source, in.RawSource)
 	if err != nil {
 		return nil, err
 	}
@@ -69,12 +73,12 @@ func (s *Server) move(r *http.Request, in *guestapi.MoveRequest) (*guestapi.Entr
 	if err != nil {
 		return nil, err
 	}
-	err = s.accounts.As(a, func() error {
+	err = s.as(c, func(owner *account.Account) error {
 		var st unix.Stat_t
 		if err := unix.Lstat(from, &st); err != nil {
 			return rpc.FileError(err, from)
 		}
-		if err := makeParents(path.Dir(to)); err != nil {
+		if err := makeDirs(path.Dir(to), giver(owner)); err != nil {
 			return err
 		}
 		err := unix.Rename(from, to)
@@ -86,7 +90,7 @@ func (s *Server) move(r *http.Request, in *guestapi.MoveRequest) (*guestapi.Entr
 	if err != nil {
 		return nil, err
 	}
-	return s.entryOf(r, a, to)
+	return s.entryOf(r, c, to)
 }
 
 // moveAcross moves to another file system. It copies the source beside the
@@ -117,9 +121,13 @@ func copyTree(from, to string) error {
 		if err != nil {
 			return rpc.FileError(err, from)
 		}
-		return rpc.FileError(os.Symlink(target, to), to)
+		if err := os.Symlink(target, to); err != nil {
+			return rpc.FileError(err, to)
+		}
+		keepOwner(to, &st)
+		return nil
 	case unix.S_IFREG:
-		return copyFile(from, to, st.Mode&0o7777)
+		return copyFile(from, to, &st)
 	case unix.S_IFDIR:
 		if err := unix.Mkdir(to, 0o700); err != nil {
 			return rpc.FileError(err, to)
@@ -133,12 +141,19 @@ func copyTree(from, to string) error {
 				return err
 			}
 		}
+		keepOwner(to, &st)
 		return rpc.FileError(unix.Chmod(to, st.Mode&0o7777), to)
 	}
 	return rpc.Errorf(guestapi.CodeInvalidArgument, "%s: is of a kind that cannot be moved to another file system", from)
 }
 
-func copyFile(from, to string, mode uint32) error {
+// keepOwner gives a copy to the owner of its source, if the thread's user may do
+// so: root's moves keep owners, as renames do. It clears set-id bits.
+func keepOwner(to string, st *unix.Stat_t) {
+	_ = unix.Lchown(to, int(st.Uid), int(st.Gid))
+}
+
+func copyFile(from, to string, st *unix.Stat_t) error {
 	src, err := regular.Open(from)
 	if err != nil {
 		return rpc.FileError(err, from)
@@ -150,19 +165,20 @@ func copyFile(from, to string, mode uint32) error {
 	}
 	dst := os.NewFile(uintptr(fd), to)
 	_, err = io.Copy(dst, src)
-	err = errors.Join(err, unix.Fchmod(fd, mode), dst.Close())
+	keepOwner(to, st)
+	err = errors.Join(err, unix.Fchmod(fd, st.Mode&0o7777), dst.Close())
 	return rpc.FileError(err, to)
 }
 
 func (s *Server) remove(r *http.Request, in *guestapi.PathRequest) (*struct{}, error) {
-	a, name, err := s.fileRequest(r, in.Path, in.RawPath)
+	c, name, err := s.fileRequest(r, in.Path, in.RawPath)
 	if err != nil {
 		return nil, err
 	}
 	if name == "/" {
 		return nil, rpc.Errorf(guestapi.CodeInvalidArgument, "the root directory cannot be removed")
 	}
-	err = s.accounts.As(a, func() error {
+	err = s.as(c, func(*account.Account) error {
 		var st unix.Stat_t
 		if err := unix.Lstat(name, &st); err != nil && rpc.Extended(r) {
 			return rpc.FileError(err, name) // E2B's agent removes a missing file with success

@@ -42,7 +42,7 @@ func (s *Server) unpack(r *http.Request) error {
 			dir, name = path.Dir(dir), path.Base(dir)
 		}
 	}
-	if err := u.makeDir(dir); err != nil {
+	if err := makeDirs(dir, u.own); err != nil {
 		return rpc.FileError(err, dir)
 	}
 	archive := tar.NewReader(r.Body)
@@ -67,30 +67,11 @@ func (s *Server) unpack(r *http.Request) error {
 // An unpacker makes files that belong to an owner.
 type unpacker struct{ uid, gid int }
 
-// makeDir makes a directory and its missing parents.
-func (u *unpacker) makeDir(dir string) error {
-	fi, err := os.Stat(dir)
-	if err == nil {
-		if !fi.IsDir() {
-			return &fs.PathError{Op: "mkdir", Path: dir, Err: unix.ENOTDIR}
-		}
-		return nil
-	}
-	if !errors.Is(err, fs.ErrNotExist) {
-		return err
-	}
-	if err := u.makeDir(path.Dir(dir)); err != nil {
-		return err
-	}
-	if err := os.Mkdir(dir, 0o755); err != nil {
-		return err
-	}
-	return os.Lchown(dir, u.uid, u.gid)
-}
+func (u *unpacker) own(name string) error { return os.Lchown(name, u.uid, u.gid) }
 
 // entry unpacks one file of an archive.
 func (u *unpacker) entry(name string, h *tar.Header, data io.Reader) error {
-	if err := u.makeDir(path.Dir(name)); err != nil {
+	if err := makeDirs(path.Dir(name), u.own); err != nil {
 		return err
 	}
 	mode := uint32(h.Mode & 0o7777)
@@ -101,7 +82,7 @@ func (u *unpacker) entry(name string, h *tar.Header, data io.Reader) error {
 		if err := os.Mkdir(name, 0o755); err != nil {
 			return err
 		}
-		return errors.Join(os.Lchown(name, u.uid, u.gid), unix.Chmod(name, mode))
+		return errors.Join(u.own(name), unix.Chmod(name, mode))
 	}
 	if err := unix.Unlink(name); err != nil && err != unix.ENOENT {
 		return &fs.PathError{Op: "replace", Path: name, Err: err}
@@ -112,7 +93,7 @@ func (u *unpacker) entry(name string, h *tar.Header, data io.Reader) error {
 		if err := os.Symlink(h.Linkname, name); err != nil {
 			return err
 		}
-		return os.Lchown(name, u.uid, u.gid)
+		return u.own(name)
 	default:
 		return fmt.Errorf("is of a kind, %q, that is not unpacked", h.Typeflag)
 	}
@@ -127,5 +108,5 @@ func (u *unpacker) entry(name string, h *tar.Header, data io.Reader) error {
 		return err
 	}
 	// The order matters: a change of owner clears set-id bits.
-	return errors.Join(os.Lchown(name, u.uid, u.gid), unix.Chmod(name, mode), os.Chtimes(name, h.ModTime, h.ModTime))
+	return errors.Join(u.own(name), unix.Chmod(name, mode), os.Chtimes(name, h.ModTime, h.ModTime))
 }

@@ -8,13 +8,12 @@ import (
 	"mime/multipart"
 	"net/http"
 
-	"github.com/glovebox-dev/glovebox/internal/guest/account"
 	"github.com/glovebox-dev/glovebox/internal/guest/rpc"
 	"github.com/glovebox-dev/glovebox/internal/guestapi"
 )
 
 func (s *Server) upload(w http.ResponseWriter, r *http.Request) error {
-	a, err := s.filesUser(r)
+	c, err := s.filesUser(r)
 	if err != nil {
 		return err
 	}
@@ -36,13 +35,13 @@ func (s *Server) upload(w http.ResponseWriter, r *http.Request) error {
 	var infos []guestapi.WriteInfo
 	switch mt {
 	case "application/octet-stream":
-		info, err := s.store(a, q.Get("path"), body, q.Get("append") == "true")
+		info, err := s.store(c, q.Get("path"), body, q.Get("append") == "true")
 		if err != nil {
 			return err
 		}
 		infos = append(infos, info)
 	case "multipart/form-data":
-		infos, err = s.storeForm(a, q.Get("path"), body, params["boundary"])
+		infos, err = s.storeForm(c, q.Get("path"), body, params["boundary"])
 		if err != nil {
 			return err
 		}
@@ -63,7 +62,7 @@ const maxParts = 1000
 
 // storeForm writes the "file" parts of a form. A single part goes to name, if
 // that is given. Otherwise each part goes to its own file name.
-func (s *Server) storeForm(a *account.Account, name string, body io.Reader, boundary string) ([]guestapi.WriteInfo, error) {
+func (s *Server) storeForm(c *caller, name string, body io.Reader, boundary string) ([]guestapi.WriteInfo, error) {
 	if boundary == "" {
 		return nil, rpc.Errorf(guestapi.CodeInvalidArgument, "form without a boundary")
 	}
@@ -92,7 +91,7 @@ func (s *Server) storeForm(a *account.Account, name string, body io.Reader, boun
 			}
 			target = params["filename"]
 		}
-		info, err := s.store(a, target, part, false)
+		info, err := s.store(c, target, part, false)
 		if err != nil {
 			return nil, err
 		}

@@ -9,13 +9,14 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/glovebox-dev/glovebox/internal/guest/account"
 	"github.com/glovebox-dev/glovebox/internal/guest/rpc"
 	"github.com/glovebox-dev/glovebox/internal/guestapi"
 )
 
 // newWatch begins to watch. The caller closes the watch.
 func (s *Server) newWatch(r *http.Request, in *guestapi.WatchDirRequest) (*watch, string, error) {
-	a, root, err := s.fileRequest(r, in.Path, in.RawPath)
+	c, root, err := s.fileRequest(r, in.Path, in.RawPath)
 	if err != nil {
 		return nil, "", err
 	}
@@ -25,7 +26,7 @@ func (s *Server) newWatch(r *http.Request, in *guestapi.WatchDirRequest) (*watch
 	// As the user: inotify limits instances for each user. If the box shares the
 	// machine's users, root's limit is shared with the machine's services.
 	fd := -1
-	err = s.accounts.As(a, func() (err error) {
+	err = s.accounts.As(c.Account, func() (err error) {
 		fd, err = unix.InotifyInit1(unix.IN_CLOEXEC | unix.IN_NONBLOCK)
 		return err
 	})
@@ -37,12 +38,19 @@ func (s *Server) newWatch(r *http.Request, in *guestapi.WatchDirRequest) (*watch
 		return nil, "", rpc.Exhausted("make watch", err)
 	}
 	w := &watch{
-		all: s.watches, accounts: s.accounts, account: a, recursive: in.Recursive,
+		all: s.watches, accounts: s.accounts, account: c.Account, recursive: in.Recursive,
 		f:    os.NewFile(uintptr(fd), "inotify"),
 		dirs: make(map[int32]string),
 		buf:  make([]byte, 0, 64<<10),
 	}
-	err = s.accounts.As(a, func() error { return w.add(root, "", nil) })
+	err = s.as(c, func(owner *account.Account) (err error) {
+		if owner != nil {
+			if w.account, err = s.accounts.Find(account.RootName); err != nil {
+				return err
+			}
+		}
+		return w.add(root, "", nil)
+	})
 	if err != nil {
 		w.close()
 		return nil, "", err

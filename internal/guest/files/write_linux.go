@@ -15,16 +15,16 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/guestapi"
 )
 
-// store writes src to a file as the user a, and makes its parents.
-func (s *Server) store(a *account.Account, name string, src io.Reader, add bool) (guestapi.WriteInfo, error) {
-	name, err := cleanPath(name, a)
+// store writes src to a file as a caller, and makes its parents.
+func (s *Server) store(c *caller, name string, src io.Reader, add bool) (guestapi.WriteInfo, error) {
+	name, err := cleanPath(name, c.Account)
 	if err != nil {
 		return guestapi.WriteInfo{}, err
 	}
 	if add {
-		err = s.appendTo(a, name, src)
+		err = s.appendTo(c, name, src)
 	} else {
-		err = s.overwrite(a, name, src)
+		err = s.overwrite(c, name, src)
 	}
 	if err != nil {
 		return guestapi.WriteInfo{}, err
@@ -32,10 +32,10 @@ func (s *Server) store(a *account.Account, name string, src io.Reader, add bool)
 	return guestapi.WriteInfo{Name: path.Base(name), Type: guestapi.TypeFile, Path: name}, nil
 }
 
-func (s *Server) appendTo(a *account.Account, name string, src io.Reader) error {
+func (s *Server) appendTo(c *caller, name string, src io.Reader) error {
 	var f *os.File
-	err := s.accounts.As(a, func() error {
-		if err := makeParents(path.Dir(name)); err != nil {
+	err := s.accounts.As(c.Account, func() error {
+		if err := makeDirs(path.Dir(name), nil); err != nil {
 			return err
 		}
 		fd, err := regular.OpenAny(name, unix.O_WRONLY|unix.O_APPEND|unix.O_CREAT, 0o644)
@@ -58,10 +58,10 @@ func (s *Server) appendTo(a *account.Account, name string, src io.Reader) error 
 }
 
 // overwrite writes a file in place, after it has received all of src.
-func (s *Server) overwrite(a *account.Account, name string, src io.Reader) error {
+func (s *Server) overwrite(c *caller, name string, src io.Reader) error {
 	var dir string
-	err := s.accounts.As(a, func() error {
-		if err := makeParents(path.Dir(name)); err != nil {
+	err := s.as(c, func(owner *account.Account) error {
+		if err := makeDirs(path.Dir(name), giver(owner)); err != nil {
 			return err
 		}
 		// Before the upload, which may be long.
@@ -75,13 +75,13 @@ func (s *Server) overwrite(a *account.Account, name string, src io.Reader) error
 	if err != nil {
 		return err
 	}
-	b, err := receive(src, dir, name)
+	b, err := s.receive(src, dir, name)
 	if err != nil {
 		return err
 	}
 	defer b.close()
 	for range maxReopens {
-		done, err := s.put(a, name, b)
+		done, err := s.put(c, name, b)
 		if done || err != nil {
 			return err
 		}
@@ -95,11 +95,11 @@ const maxReopens = 10
 
 // put makes a body the contents of a file. It is not done, and has changed
 // nothing, if the file is gone or replaced when its turn comes.
-func (s *Server) put(a *account.Account, name string, b *body) (done bool, err error) {
+func (s *Server) put(c *caller, name string, b *body) (done bool, err error) {
 	var f *os.File
 	var made string
-	err = s.accounts.As(a, func() (err error) {
-		f, made, err = openToWrite(name)
+	err = s.as(c, func(owner *account.Account) (err error) {
+		f, made, err = openToWrite(name, owner)
 		return err
 	})
 	if f == nil {
@@ -124,7 +124,8 @@ func (s *Server) put(a *account.Account, name string, b *body) (done bool, err e
 	}
 	err = errors.Join(b.writeTo(f, &st), f.Close())
 	if err != nil && made != "" && st.Size == 0 {
-		_ = s.accounts.As(a, func() error { return unix.Unlink(made) }) // nothing can be done about an error
+		// Nothing can be done about an error.
+		_ = s.as(c, func(*account.Account) error { return rpc.FileError(unix.Unlink(made), made) })
 	}
 	return true, rpc.FileError(err, name)
 }
@@ -133,9 +134,10 @@ func (s *Server) put(a *account.Account, name string, b *body) (done bool, err e
 // seldom share a lock.
 type turns [64]sync.Mutex
 
-// openToWrite opens a regular file for writing, or makes it; made is the path of
-// a new file. The file is nil without an error if another program was faster.
-func openToWrite(name string) (f *os.File, made string, err error) {
+// openToWrite opens a regular file for writing, or makes it for owner, or for the
+// thread's user if that is nil; made is the path of a new file. The file is nil
+// without an error if another program was faster.
+func openToWrite(name string, owner *account.Account) (f *os.File, made string, err error) {
 	target, st, err := resolve(name)
 	if err != nil {
 		return nil, "", err
@@ -159,8 +161,13 @@ func openToWrite(name string) (f *os.File, made string, err error) {
 	if st != nil {
 		return f, "", nil
 	}
-	// Watches report the mode of a new file, as those of E2B's agent do.
-	if err := unix.Fchmod(fd, newMode); err != nil {
+	// One change of the state, which watches of E2B's clients wait for.
+	if owner != nil {
+		err = unix.Fchown(fd, int(owner.UID), int(owner.GID))
+	} else {
+		err = unix.Fchmod(fd, newMode)
+	}
+	if err != nil {
 		return nil, "", errors.Join(rpc.FileError(err, name), f.Close())
 	}
 	return f, target, nil
