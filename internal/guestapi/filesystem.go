@@ -25,6 +25,11 @@ const (
 // ours, appends raw bytes as they come.
 const PathFiles = "/files"
 
+// MetadataPrefix begins the headers of a write that set the metadata of its files,
+// such as "X-Metadata-Author". A write replaces all metadata of a file. Guests of
+// earlier versions ignore these headers.
+const MetadataPrefix = "X-Metadata-"
+
 // PathPreviews answers a GET with the preview of a picture in a file. Query:
 // path, username, and type, the picture's MIME type. A file without a preview
 // gives an error of kind Invalid with the reason. The path is ours, and guests
@@ -67,6 +72,9 @@ type Entry struct {
 	Group         string    `json:"group"`
 	ModifiedTime  time.Time `json:"modifiedTime"`
 	SymlinkTarget string    `json:"symlinkTarget,omitempty"`
+	// Metadata are the extended attributes below "user.e2b.", for clients that do
+	// not ask for extensions.
+	Metadata map[string]string `json:"metadata,omitempty"`
 }
 
 // PathRequest is the body of Stat, MakeDir and Remove. Remove of a missing file
@@ -114,6 +122,11 @@ type WatchDirRequest struct {
 	Path      string `json:"path"`
 	RawPath   []byte `json:"rawPath,omitempty"` // ours
 	Recursive bool   `json:"recursive,omitempty"`
+	// IncludeEntry asks for the entries of files in events.
+	IncludeEntry bool `json:"includeEntry,omitempty"`
+	// AllowNetworkMounts accepts file systems of other machines, which may report
+	// no changes. Clients that ask for extensions need not set it.
+	AllowNetworkMounts bool `json:"allowNetworkMounts,omitempty"`
 }
 
 // EventType is what happened to a file.
@@ -142,6 +155,9 @@ type FilesystemEvent struct {
 	Name    string    `json:"name"`
 	RawName []byte    `json:"rawName,omitempty"` // ours
 	Type    EventType `json:"type"`
+	// Entry describes a file that was made or changed, if the request asks for
+	// it and the file is still there.
+	Entry *Entry `json:"entry,omitempty"`
 }
 
 // CreateWatcherResponse names a new watcher, which the caller polls.
@@ -161,7 +177,8 @@ type GetWatcherEventsResponse struct {
 
 // WriteInfo describes a written file. A POST to PathFiles replies with a list.
 type WriteInfo struct {
-	Name string   `json:"name"`
-	Type FileType `json:"type"`
-	Path string   `json:"path"`
+	Name     string            `json:"name"`
+	Type     FileType          `json:"type"`
+	Path     string            `json:"path"`
+	Metadata map[string]string `json:"metadata,omitempty"` // as in Entry
 }

@@ -20,6 +20,7 @@ import (
 	"testing/iotest"
 	"time"
 
+	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
 
 	"github.com/glovebox-dev/glovebox/internal/guest/guesttest"
@@ -46,8 +47,8 @@ func TestWriteAndRead(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if want := (guestapi.WriteInfo{Name: "c.txt", Type: guestapi.TypeFile, Path: dir + "/a/b/c.txt"}); *info != want {
-		t.Errorf("info is %+v, want %+v", *info, want)
+	if diff := cmp.Diff(&guestapi.WriteInfo{Name: "c.txt", Type: guestapi.TypeFile, Path: dir + "/a/b/c.txt"}, info); diff != "" {
+		t.Errorf("info (-want +got):\n%s", diff)
 	}
 	path = dir + "/a/b/c.txt"
 	for _, tc := range []struct {

@@ -44,6 +44,7 @@ func (d *describer) entry(name string) (guestapi.Entry, error) {
 	}
 	if !d.extended {
 		asAgent(&e, name)
+		e.Metadata = readMetadata(name)
 	}
 	e.SymlinkTarget = strings.ToValidUTF8(e.SymlinkTarget, "\uFFFD")
 	if !utf8.ValidString(name) {

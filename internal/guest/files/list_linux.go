@@ -66,7 +66,7 @@ func (l *lister) list(dir string, depth int) error {
 		if err != nil {
 			continue // it vanished, or its directory may not be searched
 		}
-		l.room -= 3*len(full) + 2*len(e.SymlinkTarget)
+		l.room -= weight(&e)
 		if len(l.entries) >= guestapi.MaxListEntries || l.room < 0 {
 			l.truncated = true
 			return nil
@@ -88,6 +88,16 @@ func (l *lister) list(dir string, depth int) error {
 		}
 	}
 	return nil
+}
+
+// weight returns about how many bytes an entry takes beyond those that every entry
+// takes.
+func weight(e *guestapi.Entry) int {
+	n := 3*len(e.Path) + 2*len(e.SymlinkTarget)
+	for key, value := range e.Metadata {
+		n += len(key) + len(value)
+	}
+	return n
 }
 
 // firstNames returns the first n names in a directory, in sorted order, and

@@ -165,6 +165,9 @@ func copyFile(from, to string, st *unix.Stat_t) error {
 	}
 	dst := os.NewFile(uintptr(fd), to)
 	_, err = io.Copy(dst, src)
+	if m := readMetadata(from); err == nil && m != nil {
+		_ = setMetadata(dst, m) // the other file system may have none
+	}
 	keepOwner(to, st)
 	err = errors.Join(err, unix.Fchmod(fd, st.Mode&0o7777), dst.Close())
 	return rpc.FileError(err, to)

@@ -22,6 +22,10 @@ func (s *Server) upload(w http.ResponseWriter, r *http.Request) error {
 	if err != nil {
 		return rpc.Errorf(guestapi.CodeInvalidArgument, "bad Content-Type: %v", err)
 	}
+	metadata, err := metadataOf(r.Header)
+	if err != nil {
+		return err
+	}
 	body := io.Reader(r.Body)
 	switch encoding := r.Header.Get("Content-Encoding"); encoding {
 	case "", "identity":
@@ -35,13 +39,14 @@ func (s *Server) upload(w http.ResponseWriter, r *http.Request) error {
 	var infos []guestapi.WriteInfo
 	switch mt {
 	case "application/octet-stream":
-		info, err := s.store(c, q.Get("path"), body, q.Get("append") == "true")
+		w := write{name: q.Get("path"), metadata: metadata, append: q.Get("append") == "true"}
+		info, err := s.store(c, w, body)
 		if err != nil {
 			return err
 		}
 		infos = append(infos, info)
 	case "multipart/form-data":
-		infos, err = s.storeForm(c, q.Get("path"), body, params["boundary"])
+		infos, err = s.storeForm(c, write{name: q.Get("path"), metadata: metadata}, body, params["boundary"])
 		if err != nil {
 			return err
 		}
@@ -60,9 +65,9 @@ func (s *Server) upload(w http.ResponseWriter, r *http.Request) error {
 // maxParts bounds the files in one form.
 const maxParts = 1000
 
-// storeForm writes the "file" parts of a form. A single part goes to name, if
-// that is given. Otherwise each part goes to its own file name.
-func (s *Server) storeForm(c *caller, name string, body io.Reader, boundary string) ([]guestapi.WriteInfo, error) {
+// storeForm writes the "file" parts of a form. A single part goes to the write's
+// file, if that has a name. Otherwise each part goes to its own file name.
+func (s *Server) storeForm(c *caller, to write, body io.Reader, boundary string) ([]guestapi.WriteInfo, error) {
 	if boundary == "" {
 		return nil, rpc.Errorf(guestapi.CodeInvalidArgument, "form without a boundary")
 	}
@@ -79,19 +84,19 @@ func (s *Server) storeForm(c *caller, name string, body io.Reader, boundary stri
 		if part.FormName() != "file" {
 			continue
 		}
-		if len(infos) >= maxParts || name != "" && len(infos) > 0 {
+		if len(infos) >= maxParts || to.name != "" && len(infos) > 0 {
 			return nil, rpc.Errorf(guestapi.CodeInvalidArgument, "too many files in the form")
 		}
-		target := name
-		if target == "" {
+		w := to
+		if w.name == "" {
 			// Not part.FileName, which removes the directory.
 			_, params, err := mime.ParseMediaType(part.Header.Get("Content-Disposition"))
 			if err != nil {
 				return nil, rpc.Errorf(guestapi.CodeInvalidArgument, "read form: %v", err)
 			}
-			target = params["filename"]
+			w.name = params["filename"]
 		}
-		info, err := s.store(c, target, part, false)
+		info, err := s.store(c, w, part)
 		if err != nil {
 			return nil, err
 		}

@@ -23,6 +23,8 @@ const (
 	maxWatchDirs = 8192
 	// MaxWatchEvents bounds the events of a polled watch between two polls.
 	MaxWatchEvents = 10_000
+	// maxWatchBytes bounds what these events take in memory, about.
+	maxWatchBytes = 16 << 20
 )
 
 // A watch reports changes in a directory, and below it if recursive.
@@ -31,6 +33,7 @@ type watch struct {
 	accounts  *account.Accounts
 	account   *account.Account
 	recursive bool
+	entries   bool     // report the entries of files
 	f         *os.File // the inotify instance
 
 	dirs map[int32]string // by inotify watch descriptor, relative to the root
@@ -122,7 +125,7 @@ func (w *watch) next(root string) ([]guestapi.FilesystemEvent, error) {
 			return nil, err
 		}
 		if len(w.pending) > 0 {
-			return w.pending, nil
+			return w.pending, w.describe(root)
 		}
 	}
 }
@@ -220,6 +223,31 @@ func (w *watch) report(name string, what guestapi.EventType) {
 	w.pending = append(w.pending, ev)
 }
 
+// describe adds the entries of files to the pending events, unless a file has
+// been removed or renamed: another file may have its name by now.
+func (w *watch) describe(root string) error {
+	if !w.entries {
+		return nil
+	}
+	return w.accounts.As(w.account, func() error {
+		var d describer
+		for i := range w.pending {
+			ev := &w.pending[i]
+			if ev.Type == guestapi.EventRemove || ev.Type == guestapi.EventRename {
+				continue
+			}
+			name := ev.Name
+			if ev.RawName != nil {
+				name = string(ev.RawName)
+			}
+			if e, err := d.entry(path.Join(root, name)); err == nil { // it may have vanished
+				ev.Entry = &e
+			}
+		}
+		return nil
+	})
+}
+
 // watches holds the polled watches and counts all watches.
 type watches struct {
 	done chan struct{} // closed when the guest ends
@@ -275,17 +303,26 @@ type poller struct {
 
 	mu     sync.Mutex
 	events []guestapi.FilesystemEvent
+	bytes  int   // of the events
 	err    error // why no more events follow
 }
 
 func (p *poller) run(root string) {
 	for {
 		events, err := p.w.next(root)
+		size := 0
+		for i := range events {
+			size += len(events[i].Name)
+			if e := events[i].Entry; e != nil {
+				size += weight(e)
+			}
+		}
 		p.mu.Lock()
-		if err == nil && len(p.events)+len(events) > MaxWatchEvents {
-			err = rpc.Errorf(guestapi.CodeResourceExhausted, "more than %d changes between two calls, and the rest is lost", MaxWatchEvents)
+		if err == nil && (len(p.events)+len(events) > MaxWatchEvents || p.bytes+size > maxWatchBytes) {
+			err = rpc.Errorf(guestapi.CodeResourceExhausted, "more than %d changes, or %d bytes of them, between two calls, and the rest is lost", MaxWatchEvents, maxWatchBytes)
 		} else {
 			p.events = append(p.events, events...)
+			p.bytes += size
 		}
 		p.err = err
 		p.mu.Unlock()

@@ -38,7 +38,7 @@ func (s *Server) newWatch(r *http.Request, in *guestapi.WatchDirRequest) (*watch
 		return nil, "", rpc.Exhausted("make watch", err)
 	}
 	w := &watch{
-		all: s.watches, accounts: s.accounts, account: c.Account, recursive: in.Recursive,
+		all: s.watches, accounts: s.accounts, account: c.Account, recursive: in.Recursive, entries: in.IncludeEntry,
 		f:    os.NewFile(uintptr(fd), "inotify"),
 		dirs: make(map[int32]string),
 		buf:  make([]byte, 0, 64<<10),
@@ -49,6 +49,11 @@ func (s *Server) newWatch(r *http.Request, in *guestapi.WatchDirRequest) (*watch
 				return err
 			}
 		}
+		if !in.AllowNetworkMounts && !rpc.Extended(r) {
+			if err := checkLocal(root); err != nil {
+				return err
+			}
+		}
 		return w.add(root, "", nil)
 	})
 	if err != nil {
@@ -56,6 +61,29 @@ func (s *Server) newWatch(r *http.Request, in *guestapi.WatchDirRequest) (*watch
 		return nil, "", err
 	}
 	return w, root, nil
+}
+
+// checkLocal returns an error if a directory is on a file system of another
+// machine, where changes made there have no events.
+func checkLocal(dir string) error {
+	var st unix.Statfs_t
+	if err := unix.Statfs(dir, &st); err != nil {
+		return rpc.FileError(err, dir)
+	}
+	if isNetwork(uint32(st.Type)) {
+		return rpc.Errorf(guestapi.CodeInvalidArgument, "%s: is on a network file system, which reports not all changes; allow network mounts to watch it all the same", dir)
+	}
+	return nil
+}
+
+// isNetwork reports whether a type of file systems is on a network, or is FUSE,
+// which often is.
+func isNetwork(magic uint32) bool {
+	switch magic {
+	case unix.NFS_SUPER_MAGIC, unix.CIFS_SUPER_MAGIC, unix.SMB_SUPER_MAGIC, unix.SMB2_SUPER_MAGIC, unix.FUSE_SUPER_MAGIC:
+		return true
+	}
+	return false
 }
 
 // watchDir streams changes until the caller leaves.
@@ -130,7 +158,7 @@ func (s *Server) getWatcherEvents(r *http.Request, in *guestapi.WatcherRequest) 
 		return nil, p.err
 	}
 	out := &guestapi.GetWatcherEventsResponse{Events: p.events}
-	p.events = nil
+	p.events, p.bytes = nil, 0
 	for i := range out.Events {
 		if !rpc.Extended(r) {
 			out.Events[i].RawName = nil

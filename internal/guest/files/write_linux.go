@@ -15,21 +15,27 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/guestapi"
 )
 
+// A write is an order to write a file.
+type write struct {
+	name     string
+	append   bool // keep the contents, and the metadata
+	metadata map[string]string
+}
+
 // store writes src to a file as a caller, and makes its parents.
-func (s *Server) store(c *caller, name string, src io.Reader, add bool) (guestapi.WriteInfo, error) {
-	name, err := cleanPath(name, c.Account)
-	if err != nil {
-		return guestapi.WriteInfo{}, err
+func (s *Server) store(c *caller, w write, src io.Reader) (info guestapi.WriteInfo, err error) {
+	if w.name, err = cleanPath(w.name, c.Account); err != nil {
+		return info, err
 	}
-	if add {
-		err = s.appendTo(c, name, src)
+	if w.append {
+		err = s.appendTo(c, w.name, src)
 	} else {
-		err = s.overwrite(c, name, src)
+		err = s.overwrite(c, w, src)
 	}
 	if err != nil {
-		return guestapi.WriteInfo{}, err
+		return info, err
 	}
-	return guestapi.WriteInfo{Name: path.Base(name), Type: guestapi.TypeFile, Path: name}, nil
+	return guestapi.WriteInfo{Name: path.Base(w.name), Type: guestapi.TypeFile, Path: w.name, Metadata: w.metadata}, nil
 }
 
 func (s *Server) appendTo(c *caller, name string, src io.Reader) error {
@@ -58,8 +64,9 @@ func (s *Server) appendTo(c *caller, name string, src io.Reader) error {
 }
 
 // overwrite writes a file in place, after it has received all of src.
-func (s *Server) overwrite(c *caller, name string, src io.Reader) error {
+func (s *Server) overwrite(c *caller, w write, src io.Reader) error {
 	var dir string
+	name := w.name
 	err := s.as(c, func(owner *account.Account) error {
 		if err := makeDirs(path.Dir(name), giver(owner)); err != nil {
 			return err
@@ -81,7 +88,7 @@ func (s *Server) overwrite(c *caller, name string, src io.Reader) error {
 	}
 	defer b.close()
 	for range maxReopens {
-		done, err := s.put(c, name, b)
+		done, err := s.put(c, w, b)
 		if done || err != nil {
 			return err
 		}
@@ -95,7 +102,8 @@ const maxReopens = 10
 
 // put makes a body the contents of a file. It is not done, and has changed
 // nothing, if the file is gone or replaced when its turn comes.
-func (s *Server) put(c *caller, name string, b *body) (done bool, err error) {
+func (s *Server) put(c *caller, w write, b *body) (done bool, err error) {
+	name := w.name
 	var f *os.File
 	var made string
 	err = s.as(c, func(owner *account.Account) (err error) {
@@ -122,7 +130,10 @@ func (s *Server) put(c *caller, name string, b *body) (done bool, err error) {
 	if st.Nlink == 0 {
 		return false, nil
 	}
-	err = errors.Join(b.writeTo(f, &st), f.Close())
+	if err = setMetadata(f, w.metadata); err == nil {
+		err = b.writeTo(f, &st)
+	}
+	err = errors.Join(err, f.Close())
 	if err != nil && made != "" && st.Size == 0 {
 		// Nothing can be done about an error.
 		_ = s.as(c, func(*account.Account) error { return rpc.FileError(unix.Unlink(made), made) })
