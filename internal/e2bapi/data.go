@@ -7,6 +7,7 @@ import (
 	"net/http"
 	"path"
 	"slices"
+	"strings"
 	"sync"
 
 	"github.com/glovebox-dev/glovebox/internal/auth"
@@ -33,7 +34,8 @@ var passes = map[int][]string{
 	},
 }
 
-// requestHeaders are the only request headers that are forwarded to the guest.
+// requestHeaders are the only request headers that are forwarded to the guest,
+// apart from the metadata of files.
 // answerHeaders are the only headers of the guest's answer that the client gets.
 // The guest is not trusted: for example, it must not set a cookie for this
 // server.
@@ -122,6 +124,11 @@ func (s *Server) forward(r *http.Request, p sandbox.Principal, id string) (*http
 	for _, name := range requestHeaders {
 		if v := r.Header.Get(name); v != "" {
 			req.Header.Set(name, v)
+		}
+	}
+	for name, values := range r.Header {
+		if strings.HasPrefix(name, guestapi.MetadataPrefix) {
+			req.Header[name] = values[:1]
 		}
 	}
 	if r.ContentLength == 0 {

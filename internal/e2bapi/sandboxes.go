@@ -13,9 +13,25 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// agentVersion is the version of E2B's agent that the guest emulates. SDKs use
-// newer functions only with newer versions, and the guest does not have those.
-const agentVersion = "0.5.7"
+const (
+	// agentVersion is the version of E2B's agent that the guests of this program
+	// emulate. SDKs use newer functions only with newer versions. They ask for
+	// none above this one.
+	agentVersion = "0.6.4"
+	// oldAgent is the version that guests without a recorded version emulate: those
+	// of earlier programs, which sandboxes keep. E2B's own agents, which the driver
+	// of E2B's cloud uses, have this version at least.
+	oldAgent    = "0.5.7"
+	cloudDriver = "e2b"
+)
+
+// agentOf returns the version of E2B's agent that the guest of a sandbox emulates.
+func agentOf(sb sandbox.Sandbox) string {
+	if v := sb.Labels[labelAgent]; v != "" && sb.Driver != cloudDriver {
+		return v
+	}
+	return oldAgent
+}
 
 // clientID has no meaning any more, but SDKs require it.
 const clientID = "glovebox"
@@ -29,6 +45,7 @@ const (
 	labelPrefix     = "glovebox.e2b/"
 	labelTemplate   = labelPrefix + "template"
 	labelAutoResume = labelPrefix + "auto-resume"
+	labelAgent      = labelPrefix + "agent"
 )
 
 // defaultTemplates are the templates that E2B's SDKs request by default. They
@@ -133,6 +150,7 @@ func (in *createRequest) request() (sandbox.CreateRequest, error) {
 	if labels == nil {
 		labels = map[string]string{}
 	}
+	labels[labelAgent] = agentVersion
 	req := sandbox.CreateRequest{Network: network, Env: in.EnvVars, TTL: d, Restless: true, Labels: labels}
 	if in.TemplateID != "" {
 		labels[labelTemplate] = in.TemplateID
@@ -159,7 +177,7 @@ func (s *Server) answerOf(r *http.Request, sb sandbox.Sandbox) sandboxAnswer {
 		domain = r.Host
 	}
 	return sandboxAnswer{
-		SandboxID: sb.ID, TemplateID: templateOf(sb), Alias: templateOf(sb), ClientID: clientID, EnvdVersion: agentVersion,
+		SandboxID: sb.ID, TemplateID: templateOf(sb), Alias: templateOf(sb), ClientID: clientID, EnvdVersion: agentOf(sb),
 		EnvdAccessToken: token, TrafficAccessToken: token, Domain: domain,
 	}
 }
@@ -359,7 +377,7 @@ func entryOf(sb sandbox.Sandbox) entry {
 		MemoryMB:   megabytes(sb.Limits.MemoryBytes),
 		DiskSizeMB: megabytes(sb.Limits.DiskBytes),
 
-		EnvdVersion: agentVersion, Metadata: metadata,
+		EnvdVersion: agentOf(sb), Metadata: metadata,
 	}
 }
 

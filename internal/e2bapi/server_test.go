@@ -346,14 +346,14 @@ func TestForwardedHeaders(t *testing.T) {
 	e, _, srv := newTest(t)
 	id := e.add("alice", nil)
 	_, h, body := do(t, "GET", srv.URL+"/files?path=x", "", "E2b-Sandbox-Id", id, "X-Access-Token", "access-"+id,
-		"X-API-KEY", "alice", "Cookie", "c=d", "Authorization", "Basic dXNlcjo=", "Range", "bytes=1-")
+		"X-API-KEY", "alice", "Cookie", "c=d", "Authorization", "Basic dXNlcjo=", "Range", "bytes=1-", "x-metadata-author", "a", "X-Metadata", "b")
 	if body != "<b>" || h.Get("Set-Cookie") != "" || h.Get("Access-Control-Allow-Origin") != "" {
 		t.Errorf("answered %q with %v", body, h)
 	}
 	if h.Get("Content-Disposition") != "attachment" || h.Get("X-Content-Type-Options") != "nosniff" || !strings.HasPrefix(h.Get("Content-Security-Policy"), "sandbox") {
 		t.Errorf("a browser would run what a guest sends: %v", h)
 	}
-	want := http.Header{"Authorization": {"Basic dXNlcjo="}, "Range": {"bytes=1-"}}
+	want := http.Header{"Authorization": {"Basic dXNlcjo="}, "Range": {"bytes=1-"}, "X-Metadata-Author": {"a"}}
 	if diff := cmp.Diff(want, e.forwarded.Header); diff != "" {
 		t.Errorf("the guest gets other headers:\n%s", diff)
 	}

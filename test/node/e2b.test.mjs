@@ -11,6 +11,7 @@ import { E2B, Sandbox } from '@e2b/code-interpreter'
 const { CommandExitError, FileNotFoundError, FileType, InvalidArgumentError, NotFoundError, SandboxNotFoundError, TimeoutError } = e2b
 const other = process.env.E2B_OTHER_API_KEY
 const python = process.env.E2B_TEST_CONTEXTS !== 'no'
+const keepsMetadata = process.env.E2B_TEST_METADATA !== 'no'
 const pauses = process.env.E2B_TEST_PAUSE !== 'no'
 
 const everything = async (paginator) => {
@@ -191,8 +192,6 @@ describe('sandboxes', { concurrency: true, timeout: 240_000 }, () => {
       await assert.rejects(e2b.Volume.list(), message(501))
       await assert.rejects(e2b.Secret.list().nextItems?.() ?? e2b.Secret.list(), message(501))
       await assert.rejects(e2b.Template.exists('x'), message(501))
-      await assert.rejects(sandbox.files.write('x', 'x', { metadata: { a: 'b' } }), e2b.TemplateError)
-      await assert.rejects(sandbox.files.watchDir('.', () => {}, { includeEntry: true }), e2b.TemplateError)
     } finally {
       await sandbox.kill()
     }
@@ -317,6 +316,19 @@ describe('in a sandbox', { concurrency: true, timeout: 240_000 }, () => {
     assert.equal(await new Response(await files.read(`${dir}/a.txt`, { format: 'stream' })).text(), 'text é')
     assert.equal(await files.read(`${dir}/a.txt`, { gzip: true }), 'text é')
     await files.write(`${dir}/empty`, '')
+    const metadata = { author: 'a', note: 'two words' }
+    if (keepsMetadata) {
+      assert.deepEqual((await files.write(`${dir}/noted`, 'text', { metadata })).metadata, metadata)
+      assert.deepEqual((await files.getInfo(`${dir}/noted`)).metadata, metadata)
+      assert.deepEqual((await files.rename(`${dir}/noted`, `${dir}/noted-2`)).metadata, metadata)
+      assert.deepEqual((await files.list(dir)).find((e) => e.name === 'noted-2').metadata, metadata)
+      assert.equal((await files.write(`${dir}/noted-2`, 'text', { useOctetStream: true })).metadata, undefined)
+      assert.equal((await files.getInfo(`${dir}/noted-2`)).metadata, undefined)
+    } else {
+      await assert.rejects(files.write(`${dir}/noted`, 'text', { metadata }), message(501))
+      assert.equal(await files.exists(`${dir}/noted`), false)
+    }
+    await assert.rejects(files.write(`${dir}/noted`, 'text', { metadata: { key: 'x'.repeat(5000) } }), InvalidArgumentError)
     assert.equal(await files.read(`${dir}/empty`), '')
 
     const bytes = crypto.getRandomValues(new Uint8Array(60_000))
@@ -366,6 +378,14 @@ describe('in a sandbox', { concurrency: true, timeout: 240_000 }, () => {
     await assert.rejects(files.write(`${dir}/sub`, 'x'), InvalidArgumentError)
     await files.remove(dir)
     assert.equal(await files.exists(dir), false)
+
+    // Where the user may not write, the API may, and the user owns what it makes.
+    const roots = `/run/${dir}`
+    await files.write(`${roots}/of/user`, 'text')
+    assert.equal((await files.getInfo(`${roots}/of/user`)).owner, (await files.getInfo(roots)).owner)
+    assert.equal((await sandbox.commands.run(`echo more >> ${roots}/of/user && cat ${roots}/of/user`)).stdout, 'textmore\n')
+    await files.remove(roots)
+    assert.equal(await files.exists(roots), false)
   })
 
   test('watching', async () => {
@@ -381,6 +401,17 @@ describe('in a sandbox', { concurrency: true, timeout: 240_000 }, () => {
     await until(() => ['create f', 'write f', 'chmod f', 'rename f', 'create g', 'remove g'].every((e) => events.includes(e)))
     await until(() => below.includes('create sub/h'))
     assert.ok(!events.includes('create sub/h'))
+    // Writes of this API are changes of the file itself, with its entry.
+    const written = []
+    const withEntries = await files.watchDir(dir, (e) => { written.push(e) }, { includeEntry: true, allowNetworkMounts: true })
+    for (const text of ['first', 'x'.repeat(1 << 20)]) {
+      await files.write(`${dir}/api`, text)
+      await until(() => written.some((e) => e.type === 'write' && e.entry?.size === text.length))
+    }
+    assert.deepEqual([...new Set(written.map((e) => e.name))], ['api'])
+    assert.deepEqual([...new Set(written.map((e) => e.type))], ['create', 'chmod', 'write'])
+    assert.ok(written.every((e) => e.entry.path.endsWith(`/${dir}/api`) && e.entry.type === FileType.FILE))
+    await withEntries.stop()
     await handle.stop()
     await recursive.stop()
     await until(() => exits.length === 1)

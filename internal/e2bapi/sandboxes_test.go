@@ -1,0 +1,46 @@
+package e2bapi
+
+import (
+	"encoding/json"
+	"testing"
+
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
+)
+
+// TestAgentVersion: a sandbox keeps the version of its guest, which a newer
+// server does not change.
+func TestAgentVersion(t *testing.T) {
+	e, _, srv := newTest(t)
+	_, _, body := do(t, "POST", srv.URL+"/sandboxes", `{"templateID":"base"}`, "X-API-KEY", "alice")
+	var made sandboxAnswer
+	if err := json.Unmarshal([]byte(body), &made); err != nil || made.EnvdVersion != agentVersion {
+		t.Fatalf("a new sandbox: %v, %s", err, body)
+	}
+	want := map[string]string{
+		made.SandboxID:      agentVersion,
+		e.add("alice", nil): oldAgent, // of an earlier server, or another protocol
+		e.add("alice", func(sb *sandbox.Sandbox) { sb.Labels = map[string]string{labelAgent: "0.6.2"} }): "0.6.2",
+		e.add("alice", func(sb *sandbox.Sandbox) {
+			sb.Labels, sb.Driver = map[string]string{labelAgent: agentVersion}, cloudDriver
+		}): oldAgent,
+	}
+	_, _, body = do(t, "GET", srv.URL+"/v2/sandboxes", "", "X-API-KEY", "alice")
+	var list []entry
+	if err := json.Unmarshal([]byte(body), &list); err != nil || len(list) != len(want) {
+		t.Fatalf("list: %v, %s", err, body)
+	}
+	for _, sb := range list {
+		if sb.EnvdVersion != want[sb.SandboxID] || sb.Metadata[labelAgent] != "" {
+			t.Errorf("listed: %+v, want version %s", sb, want[sb.SandboxID])
+		}
+	}
+	for id, version := range want {
+		for path, method := range map[string]string{"": "GET", "/connect": "POST"} {
+			_, _, body := do(t, method, srv.URL+"/sandboxes/"+id+path, `{"timeout":60}`, "X-API-KEY", "alice")
+			var got struct{ EnvdVersion string }
+			if err := json.Unmarshal([]byte(body), &got); err != nil || got.EnvdVersion != version {
+				t.Errorf("%s %s: %v, %s; want version %s", method, path, err, body, version)
+			}
+		}
+	}
+}
