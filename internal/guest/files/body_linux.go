@@ -16,6 +16,7 @@ import (
 type body struct {
 	buf  *[copySize]byte // the contents, if they fit
 	file *os.File        // otherwise the contents, in a file without a name
+	left string          // directory of the file, if it is to be removed
 	size int64
 }
 
@@ -23,6 +24,9 @@ func (b *body) close() {
 	copyPool.Put(b.buf)
 	if b.file != nil {
 		b.file.Close()
+	}
+	if b.left != "" {
+		_ = unix.Rmdir(b.left) // nothing can be done about an error
 	}
 }
 
@@ -35,7 +39,7 @@ func (s *Server) receive(src io.Reader, dir, name string) (*body, error) {
 	b.size = int64(n)
 	switch {
 	case err == nil:
-		if b.file, err = s.unnamedFile(dir); err == nil {
+		if err = b.makeFile(dir, s.shared); err == nil {
 			err = b.spill(in)
 		}
 	case in.err == nil: // the end
@@ -136,38 +140,51 @@ func writeAt(f *os.File, p []byte, at int64) error {
 	return err
 }
 
-// unnamedFile makes a file without a name on the file system of dir: in the
-// directory for temporary files if that is the same one, because programs may
+// makeFile makes the body's file, without a name, on the file system of dir: in
+// the directory for temporary files if that is the same one, because programs may
 // watch dir. A directory for temporary files that is not the sandbox's own is the
 // last resort.
-func (s *Server) unnamedFile(dir string) (*os.File, error) {
+func (b *body) makeFile(dir string, shared bool) error {
 	temp := os.TempDir()
-	var a, b unix.Stat_t
-	if !s.shared && unix.Stat(dir, &a) == nil && unix.Stat(temp, &b) == nil && a.Dev == b.Dev {
+	var here, there unix.Stat_t
+	if !shared && unix.Stat(dir, &here) == nil && unix.Stat(temp, &there) == nil && here.Dev == there.Dev {
 		dir, temp = temp, dir
 	}
-	f, err := unnamedIn(dir)
+	err := b.makeFileIn(dir)
 	if errors.Is(err, unix.EACCES) || errors.Is(err, unix.EROFS) {
-		return unnamedIn(temp)
+		return b.makeFileIn(temp)
 	}
-	return f, err
+	return err
 }
 
-func unnamedIn(dir string) (*os.File, error) {
-	fd, err := regular.OpenAny(dir, unix.O_RDWR|unix.O_TMPFILE, 0o600)
-	if err == nil {
-		return os.NewFile(uintptr(fd), dir), nil
+// makeFileIn makes the file in a directory of its own, and removes both names.
+// Otherwise watches of dir would report changes of the file. The kind of files
+// that Linux makes without a name is reported, too, and gVisor has none.
+func (b *body) makeFileIn(dir string) error {
+	temp := tempName(dir)
+	if err := unix.Mkdir(temp, 0o700); err != nil {
+		return err
 	}
-	// gVisor has no such files, nor have some file systems of Linux.
-	name := tempName(dir)
-	if fd, err = regular.OpenAny(name, unix.O_RDWR|unix.O_CREAT|unix.O_EXCL, 0o600); err != nil {
-		return nil, err
+	err := b.makeUnnamed(temp)
+	if unix.Rmdir(temp) != nil { // as on NFS while the file is open
+		b.left = temp
 	}
-	f := os.NewFile(uintptr(fd), name)
-	if err := unix.Unlink(name); err != nil {
-		return nil, errors.Join(err, f.Close())
+	return err
+}
+
+func (b *body) makeUnnamed(dir string) error {
+	d, err := regular.OpenAny(dir, unix.O_RDONLY|unix.O_DIRECTORY|unix.O_NOFOLLOW, 0)
+	if err != nil {
+		return err
 	}
-	return f, nil
+	defer unix.Close(d)
+	const name = "contents"
+	fd, err := unix.Openat(d, name, unix.O_RDWR|unix.O_CREAT|unix.O_EXCL|unix.O_NOFOLLOW|unix.O_CLOEXEC, 0o600)
+	if err != nil {
+		return err
+	}
+	b.file = os.NewFile(uintptr(fd), dir)
+	return unix.Unlinkat(d, name, 0)
 }
 
 // copyWith copies to f by a buffer. It hides other methods than Read and Write,

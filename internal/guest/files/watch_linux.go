@@ -86,6 +86,9 @@ func (w *watch) add(root, dir string, found func(name string)) error {
 		return rpc.FileError(err, full)
 	}
 	for _, e := range entries {
+		if isTempName(e.Name()) {
+			continue
+		}
 		name := path.Join(dir, e.Name())
 		if found != nil {
 			found(name)

@@ -69,24 +69,26 @@ func TestWriteInPlace(t *testing.T) {
 func TestWriteEvents(t *testing.T) {
 	h := newHost(t)
 	for what, text := range bodies {
-		t.Run(what, func(t *testing.T) {
-			dir := guesttest.UserDir(t, "")
-			w := h.watch(dir, false)
-			h.WriteText(dir+"/f", text)
-			h.WriteText(dir+"/first", "")
-			h.WriteText(dir+"/f", text[1:])
-			h.WriteText(dir+"/done", "")
-			type ev = guestapi.FilesystemEvent
-			events := slices.Compact(eventsOf(changes(t, w))) // a long write is several
-			want := []string{
-				"f CREATE", "f CHMOD", "f WRITE",
-				"first CREATE", "first CHMOD", "first WRITE",
-				"f WRITE",
-			}
-			if diff := cmp.Diff(want, events); diff != "" {
-				t.Errorf("events (-want +got):\n%s", diff)
-			}
-		})
+		t.Run(what, func(t *testing.T) { writeEvents(t, h, guesttest.UserDir(t, ""), text) })
+		t.Run("mount/"+what, func(t *testing.T) { writeEvents(t, h, smallDisk(t, 8<<20), text) })
+	}
+}
+
+func writeEvents(t *testing.T, h *host, dir, text string) {
+	w := h.watch(dir, true)
+	h.WriteText(dir+"/f", text)
+	h.WriteText(dir+"/first", "")
+	h.WriteText(dir+"/f", text[1:])
+	h.WriteText(dir+"/done", "")
+	type ev = guestapi.FilesystemEvent
+	events := slices.Compact(eventsOf(changes(t, w))) // a long write is several
+	want := []string{
+		"f CREATE", "f CHMOD", "f WRITE",
+		"first CREATE", "first CHMOD", "first WRITE",
+		"f WRITE",
+	}
+	if diff := cmp.Diff(want, events); diff != "" {
+		t.Errorf("events (-want +got):\n%s", diff)
 	}
 }
 
