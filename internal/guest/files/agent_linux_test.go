@@ -210,11 +210,11 @@ func TestAgentActsAsRoot(t *testing.T) {
 	var events []guestapi.FilesystemEvent
 	guesttest.Eventually(t, "the file in root's directory is reported", func() bool {
 		var more guestapi.GetWatcherEventsResponse
-		c.call(guestapi.FSGetWatcherEvents, guestapi.WatcherRequest{WatcherID: made.WatcherID}, &more)
+		c.call(guestapi.FSGetWatcherEvents, guestapi.WatcherRequest(made), &more)
 		events = append(events, more.Events...)
 		return slices.ContainsFunc(events, func(e guestapi.FilesystemEvent) bool { return e.Name == "late/f" })
 	})
-	c.call(guestapi.FSRemoveWatcher, guestapi.WatcherRequest{WatcherID: made.WatcherID}, &struct{}{})
+	c.call(guestapi.FSRemoveWatcher, guestapi.WatcherRequest(made), &struct{}{})
 	// Root cannot write where nothing can be written.
 	if err := unix.Mount("tmpfs", dir, "tmpfs", unix.MS_RDONLY, ""); err != nil {
 		t.Skip("cannot mount: ", err)

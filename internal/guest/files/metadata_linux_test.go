@@ -187,7 +187,7 @@ func TestWatchEntries(t *testing.T) {
 		seen := func(what guestapi.EventType, name string) func() bool {
 			return func() bool {
 				var more guestapi.GetWatcherEventsResponse
-				c.call(guestapi.FSGetWatcherEvents, guestapi.WatcherRequest{WatcherID: made.WatcherID}, &more)
+				c.call(guestapi.FSGetWatcherEvents, guestapi.WatcherRequest(made), &more)
 				events = append(events, more.Events...)
 				return slices.ContainsFunc(events, func(e guestapi.FilesystemEvent) bool { return e.Name == name && e.Type == what })
 			}
@@ -205,7 +205,7 @@ func TestWatchEntries(t *testing.T) {
 				t.Errorf("%+v has the entry %+v", e, e.Entry)
 			}
 		}
-		c.call(guestapi.FSRemoveWatcher, guestapi.WatcherRequest{WatcherID: made.WatcherID}, &struct{}{})
+		c.call(guestapi.FSRemoveWatcher, guestapi.WatcherRequest(made), &struct{}{})
 		os.Remove(dir + "/stays")
 	}
 }
@@ -223,7 +223,7 @@ func TestWatchEntriesAreBounded(t *testing.T) {
 	}
 	var made guestapi.CreateWatcherResponse
 	c.call(guestapi.FSCreateWatcher, guestapi.WatchDirRequest{Path: dir, IncludeEntry: true}, &made)
-	ask, err := json.Marshal(guestapi.WatcherRequest{WatcherID: made.WatcherID})
+	ask, err := json.Marshal(guestapi.WatcherRequest(made))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -130,7 +130,10 @@ func (s *Server) put(c *caller, w write, b *body) (done bool, err error) {
 	if st.Nlink == 0 {
 		return false, nil
 	}
-	if err = setMetadata(f, w.metadata); err == nil {
+	if made == "" || len(w.metadata) > 0 {
+		err = setMetadata(f, w.metadata)
+	}
+	if err == nil {
 		err = b.writeTo(f, &st)
 	}
 	err = errors.Join(err, f.Close())

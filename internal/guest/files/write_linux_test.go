@@ -80,7 +80,6 @@ func writeEvents(t *testing.T, h *host, dir, text string) {
 	h.WriteText(dir+"/first", "")
 	h.WriteText(dir+"/f", text[1:])
 	h.WriteText(dir+"/done", "")
-	type ev = guestapi.FilesystemEvent
 	events := slices.Compact(eventsOf(changes(t, w))) // a long write is several
 	want := []string{
 		"f CREATE", "f CHMOD", "f WRITE",
