@@ -108,6 +108,8 @@ type Features struct {
 	ColdPause bool
 	Incidents bool // boxes implement Reporter
 	Detach    bool // Spec.Detached is honoured
+	// Lease, which requires Detach, means that boxes implement Leaser.
+	Lease     bool
 	Network   bool // boxes may have a network other than none, and implement Networker
 	Workspace bool // Spec.Workspace is honoured
 	Unnamed   bool // with Workspace: boxes implement UnnamedLister
@@ -203,6 +205,40 @@ type Pauser interface {
 	Resume(ctx context.Context) error
 }
 
+// A Lease bounds the life of a detached box that no process holds.
+type Lease struct {
+	// End is when the box ends at the latest.
+	End time.Time `json:"end"`
+	// Idle is how long the box stays after its last holder left. Busy extends that
+	// time: before it, the box ends only because of End.
+	Idle time.Duration `json:"idle"`
+	Busy time.Time     `json:"busy"`
+}
+
+// After returns when a box ends whose last holder left at that time.
+func (l Lease) After(left time.Time) time.Time {
+	at := left.Add(l.Idle)
+	if at.Before(l.Busy) {
+		at = l.Busy
+	}
+	if l.End.Before(at) {
+		at = l.End
+	}
+	return at
+}
+
+// A Leaser is a detached box that ends by itself when no process holds it.
+type Leaser interface {
+	// SetLease makes the calling process the holder of the box until that process
+	// ends or its driver is closed, or until another process calls SetLease. From
+	// then on, and unless another process is the holder, the lease bounds the life
+	// of the box. A box without a lease does not end by itself. While a process
+	// holds the box, the lease ends nothing. The driver removes all of an ended box.
+	// It may leave the box to the reaper of another process that uses the driver in
+	// the same state directory.
+	SetLease(ctx context.Context, l Lease) error
+}
+
 // Incidents are the counts of the enforcing mechanism since the box began.
 type Incidents struct {
 	// Alive reports whether the guest still exists.
@@ -288,6 +324,19 @@ func Resume(ctx context.Context, b Box) error {
 		return nil
 	}
 	return p.Resume(ctx)
+}
+
+// SetLease sets the lease of b if b can end by itself, and reports whether it can.
+func SetLease(ctx context.Context, b Box, l Lease) (bool, error) {
+	c, ok := as[Leaser](b)
+	if !ok {
+		return false, nil
+	}
+	err := c.SetLease(ctx, l)
+	if errors.Is(err, sandbox.Unsupported) { // by a helper process of an earlier version
+		return false, nil
+	}
+	return err == nil, err
 }
 
 // ReadIncidents returns the incidents of b; ok is false if b does not report any.

@@ -106,6 +106,7 @@ func Run(t *testing.T, h Harness) {
 		{"Cancel", testCancel},
 		{"Many", testMany},
 		{"Owner", testOwner},
+		{"Lease", testLease},
 		{"Pause", testPause},
 		{"Receipt", testReceipt},
 		{"Workspace", testWorkspace},

@@ -29,6 +29,9 @@ type order struct {
 	// Midway makes the owner report before Create, so that the test can kill it
 	// during Create.
 	Midway bool
+	// Lease, if not nil, is set for the box. Paused makes the owner pause it then.
+	Lease  *driver.Lease
+	Paused bool
 }
 
 // told is the owner's report on its box.
@@ -80,6 +83,16 @@ func own(text string, harnesses []Harness) error {
 		box := &Box{Box: b, Client: guestapi.NewClient(b.Dial)}
 		if err := box.ownRuns(ctx); err != nil {
 			return err
+		}
+		if o.Lease != nil {
+			if ok, err := driver.SetLease(ctx, b, *o.Lease); err != nil || !ok {
+				return fmt.Errorf("SetLease: %t, %w", ok, err)
+			}
+		}
+		if o.Paused {
+			if _, err := driver.Pause(ctx, b); err != nil {
+				return err
+			}
 		}
 		if err := say.Encode(told{Ref: b.Ref()}); err != nil {
 			return err

@@ -75,6 +75,7 @@ var (
 	_ driver.Pauser    = (*box)(nil)
 	_ driver.Reporter  = (*box)(nil)
 	_ driver.Networker = (*box)(nil)
+	_ driver.Leaser    = (*box)(nil)
 )
 
 func (b *box) Ref() string { return b.ref }
@@ -216,9 +217,15 @@ func (b *box) Resume(ctx context.Context) error {
 	return sandbox.Wrap(err, "resume box", b.ref)
 }
 
+// SetLease implements [driver.Leaser].
+func (b *box) SetLease(ctx context.Context, l driver.Lease) error {
+	return sandbox.Wrap(b.client.setLease(ctx, b.ref, l), "set lease of box", b.ref)
+}
+
 // Destroy implements [driver.Box]. The supervisor completes it even if ctx ends.
 func (b *box) Destroy(ctx context.Context) error {
 	b.release()
+	b.client.forgetLease(b.ref)
 	_, err := b.client.call(ctx, &message.Request{Op: message.OpDestroy, Ref: b.ref})
 	return sandbox.Wrap(err, "destroy box", b.ref)
 }

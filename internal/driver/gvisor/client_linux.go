@@ -17,6 +17,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/glovebox-dev/glovebox/internal/driver"
 	"github.com/glovebox-dev/glovebox/internal/driver/gvisor/callfilter"
 	"github.com/glovebox-dev/glovebox/internal/driver/gvisor/diagnosis"
 	"github.com/glovebox-dev/glovebox/internal/driver/gvisor/message"
@@ -32,12 +33,17 @@ type client struct {
 	program, stateDir, guest string // see Options
 	log                      *slog.Logger
 
+	sending sync.Mutex // of leases; it comes before mu
+
 	mu      sync.Mutex
 	process *supervisorProcess // nil before the first use and after its end
 	users   *users.Range       // nil if boxes have the host's users
 	// whyHostUsers is the reason why users is nil, if there is a supervisor.
 	whyHostUsers error
 	closed       bool
+	// leases are those of this driver's boxes. A supervisor that replaces another
+	// gets them again.
+	leases map[string]driver.Lease
 }
 
 // supervisorProcess is a running supervisor.
@@ -72,7 +78,45 @@ func (c *client) running() (*supervisorProcess, error) {
 		return nil, err
 	}
 	c.process = p
+	for ref := range c.leases {
+		go func() {
+			if err := c.sendLease(context.Background(), ref); err != nil {
+				c.log.Warn("renew lease", "ref", ref, "error", err)
+			}
+		}()
+	}
 	return p, nil
+}
+
+// setLease sets the lease of a box, until forgetLease.
+func (c *client) setLease(ctx context.Context, ref string, l driver.Lease) error {
+	c.mu.Lock()
+	c.leases[ref] = l
+	c.mu.Unlock()
+	return c.sendLease(ctx, ref)
+}
+
+// sendLease sends the lease of a box to the supervisor, unless it was forgotten.
+func (c *client) sendLease(ctx context.Context, ref string) error {
+	c.sending.Lock() // so that an older lease does not follow a newer one
+	defer c.sending.Unlock()
+	c.mu.Lock()
+	l, ok := c.leases[ref]
+	c.mu.Unlock()
+	if !ok {
+		return nil
+	}
+	_, err := c.call(ctx, &message.Request{Op: message.OpLease, Ref: ref, Lease: &l})
+	if driver.IsGone(err) {
+		c.forgetLease(ref)
+	}
+	return err
+}
+
+func (c *client) forgetLease(ref string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	delete(c.leases, ref)
 }
 
 // startLocked starts a supervisor.
@@ -164,6 +208,9 @@ func (c *client) call(ctx context.Context, req *message.Request, streams ...*os.
 		return nil, c.lost(err)
 	}
 	if err := rep.Err.Err(); err != nil {
+		if req.Op == message.OpLease && rep.Version < message.VersionLease {
+			return nil, sandbox.Errorf(sandbox.Unsupported, "the process that makes sandboxes is of an earlier version, and ends none by itself")
+		}
 		if ctx.Err() != nil {
 			return nil, errors.Join(ctx.Err(), err)
 		}

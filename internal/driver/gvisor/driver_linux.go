@@ -65,7 +65,7 @@ func New(opts Options) (*Driver, error) {
 		}
 		opts.Program = p
 	}
-	c := &client{program: opts.Program, stateDir: opts.StateDir, guest: opts.Guest, log: opts.Log}
+	c := &client{program: opts.Program, stateDir: opts.StateDir, guest: opts.Guest, log: opts.Log, leases: map[string]driver.Lease{}}
 	return &Driver{opts: opts, client: c, boxes: map[*box]bool{}}, nil
 }
 
@@ -76,7 +76,7 @@ func (d *Driver) Info() driver.Info {
 		Isolates: true,
 		Boundary: sandbox.BoundaryKernel,
 		Features: driver.Features{
-			Host: true, Pause: true, Incidents: true, Detach: true, Network: true,
+			Host: true, Pause: true, Incidents: true, Detach: true, Lease: true, Network: true,
 			Workspace: true, Unnamed: true, Images: d.opts.Images != nil, Ports: true,
 		},
 	}
@@ -167,6 +167,7 @@ func (d *Driver) List(ctx context.Context) ([]string, error) {
 
 // Discard implements [driver.Driver].
 func (d *Driver) Discard(ctx context.Context, ref string) error {
+	d.client.forgetLease(ref)
 	_, err := d.client.call(ctx, &message.Request{Op: message.OpDiscard, Ref: ref})
 	return sandbox.Wrap(err, "discard box", ref)
 }

@@ -31,6 +31,8 @@ type Request struct {
 	// tree.
 	FirstUser    int    `json:"first_user,omitempty"`
 	WhyHostUsers string `json:"why_host_users,omitempty"`
+	// Lease is the lease of a box, for OpLease.
+	Lease *driver.Lease `json:"lease,omitempty"`
 	// Trace requests spans of the supervisor's work.
 	Trace bool `json:"trace,omitempty"`
 }
@@ -59,10 +61,20 @@ const (
 	OpSetNetwork = "set network"
 	OpAuthority  = "authority"
 	OpWatch      = "watch" // carries the box's memory file
+	OpLease      = "lease" // since VersionLease
+)
+
+// Version is the version of these messages that a supervisor of this program
+// understands; its replies carry it. Replies of earlier supervisors have no version,
+// which decodes as 0.
+const (
+	Version      = VersionLease
+	VersionLease = 1
 )
 
 // Reply is the supervisor's answer.
 type Reply struct {
+	Version   int              `json:"version,omitempty"`
 	Err       *Error           `json:"err,omitempty"`
 	Report    *Report          `json:"report,omitempty"`
 	Sentry    int              `json:"sentry,omitempty"` // process ID, for requests that need it

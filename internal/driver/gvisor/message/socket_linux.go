@@ -112,6 +112,10 @@ const MaxStreams = 4
 // SupervisorName is the first argument of the supervisor's process.
 const SupervisorName = "glovebox-supervisor"
 
+// LingeringName is the name, as in /proc/PID/comm, of a supervisor whose driver has
+// ended.
+const LingeringName = "glovebox-linger"
+
 // EarlierSupervisorName is the name in earlier versions. Their servers start the
 // program of this version if an update replaced theirs.
 const EarlierSupervisorName = "glovebox-maker"

@@ -45,6 +45,10 @@ type box struct {
 	network  int             // the process of the box's network; 0 if there is none or it is not own
 	watch    *memwatch.Watch // nil unless the supervisor enforces the memory limit
 
+	// lease is nil if this supervisor's driver has not set one, or if another
+	// supervisor holds the box. Guarded by the supervisor's mu.
+	lease *lease
+
 	mu   sync.Mutex // held while the box is paused, resumed or destroyed
 	gone bool       // guarded by mu
 	// The time of the sentry's next garbage collection before a pause, and the

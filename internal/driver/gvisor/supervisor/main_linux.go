@@ -1,6 +1,7 @@
 package supervisor
 
 import (
+	"crypto/rand"
 	"fmt"
 	"net"
 	"os"
@@ -65,6 +66,7 @@ func Main(args []string) int {
 	// gVisor gives its own standard streams to a box.
 	os.Stdin, os.Stdout, os.Stderr = null, null, null
 	s := &supervisor{
+		name:   rand.Text(),
 		dir:    dir,
 		guest:  args[1],
 		null:   null,

@@ -11,7 +11,6 @@ import (
 	"sync"
 	"time"
 
-	"golang.org/x/sys/unix"
 	"gvisor.dev/gvisor/pkg/log"
 
 	"github.com/glovebox-dev/glovebox/internal/driver"
@@ -80,35 +79,6 @@ func waitFor(calls *sync.WaitGroup, limit time.Duration) {
 	}
 }
 
-// linger stays while detached boxes are alive whose memory only this process
-// watches. It closes standard error first, because the driver takes its end as the
-// end of all other work.
-func (s *supervisor) linger() {
-	s.mu.Lock()
-	var watched []*box
-	for _, b := range s.boxes {
-		if b.watch != nil {
-			watched = append(watched, b)
-		}
-	}
-	s.mu.Unlock()
-	if len(watched) == 0 {
-		return
-	}
-	if err := unix.Dup3(int(s.null.Fd()), 2, 0); err != nil {
-		return
-	}
-	for _, b := range watched {
-		for b.alive() {
-			time.Sleep(lingerLook)
-		}
-		b.watch.Stop()
-	}
-}
-
-// lingerLook is the interval at which a lingering supervisor checks its boxes.
-const lingerLook = time.Second
-
 // answer executes req and sends the reply on the first file.
 func (s *supervisor) answer(ctx context.Context, req *message.Request, files []*os.File) {
 	defer message.CloseAll(files[1:])
@@ -133,7 +103,7 @@ func (s *supervisor) answer(ctx context.Context, req *message.Request, files []*
 	if err := s.do(ctx, req, files[1:], &rep); err != nil {
 		rep = message.Reply{Err: message.NewError(err)}
 	}
-	rep.Spans = spans.Spans()
+	rep.Version, rep.Spans = message.Version, spans.Spans()
 	if err := json.NewEncoder(conn).Encode(&rep); err != nil && req.Op == message.OpCreate {
 		// The driver does not know of the box, so it would leak.
 		_ = s.destroy(req.Ref)
@@ -213,6 +183,11 @@ func (s *supervisor) do(ctx context.Context, req *message.Request, files []*os.F
 		rep.Authority, err = b.authority(ctx)
 	case message.OpSetNetwork:
 		err = b.setNetwork(ctx, req.Network)
+	case message.OpLease:
+		if req.Lease == nil {
+			return sandbox.Errorf(sandbox.Invalid, "no lease")
+		}
+		err = s.lease(b, *req.Lease)
 	case message.OpPause:
 		err = b.pause()
 	case message.OpResume:

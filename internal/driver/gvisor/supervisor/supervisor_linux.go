@@ -14,6 +14,7 @@ import (
 
 // supervisor makes boxes for one driver, in a process of its own.
 type supervisor struct {
+	name   string // of this process among all supervisors, random
 	dir    string // the directory of all state, shared with other supervisors
 	guest  string
 	null   *os.File            // the standard streams of boxes
@@ -52,8 +53,17 @@ func onceMade[T any](make func() (*T, error)) func() (*T, error) {
 func (s *supervisor) boxesDir() string         { return filepath.Join(s.dir, "boxes") }
 func (s *supervisor) boxDir(ref string) string { return filepath.Join(s.boxesDir(), ref) }
 func (s *supervisor) remember(b *box)          { s.mu.Lock(); s.boxes[b.record.Spec.ID] = b; s.mu.Unlock() }
-func (s *supervisor) forget(ref string)        { s.mu.Lock(); delete(s.boxes, ref); s.mu.Unlock() }
 func (s *supervisor) known(ref string) *box    { s.mu.Lock(); defer s.mu.Unlock(); return s.boxes[ref] }
+
+// forget removes a box from those that this supervisor knows.
+func (s *supervisor) forget(ref string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if b := s.boxes[ref]; b != nil {
+		b.dropLeaseLocked()
+	}
+	delete(s.boxes, ref)
+}
 
 // earlierDir returns the directory in which earlier versions had gVisor store its
 // state.
