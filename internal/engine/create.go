@@ -96,6 +96,7 @@ func (e *Engine) create(ctx context.Context, p sandbox.Principal, req sandbox.Cr
 		return nil, err
 	}
 	b.begin()
+	b.tellLease(ctx)
 	b.copy.Keep()
 	b.watchLease()
 	b.release()

@@ -60,6 +60,14 @@ func (b *liveSandbox) setEnd(ctx context.Context, ttl time.Duration) error {
 	case <-ctx.Done():
 		return ctx.Err()
 	}
+	if err := b.recordEnd(ctx, ttl); err != nil {
+		return err
+	}
+	b.tellLease(ctx)
+	return nil
+}
+
+func (b *liveSandbox) recordEnd(ctx context.Context, ttl time.Duration) error {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	if err := b.refuseLocked(); err != nil {
@@ -133,6 +141,7 @@ func (b *liveSandbox) hibernate(ctx context.Context) error {
 	}
 	b.rearmLocked()
 	b.mu.Unlock()
+	b.tellLease(ctx)
 	release()
 	b.sleep() // does nothing if the sandbox is in use; the end of that use pauses it
 	return nil

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/glovebox-dev/glovebox/internal/driver"
 	"github.com/glovebox-dev/glovebox/internal/engine/verdict"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
@@ -54,6 +55,51 @@ func (b *liveSandbox) rearmLocked() {
 	}
 	left := at.Sub(b.e.now())
 	b.lease.set(max(left, time.Millisecond), func() { b.e.spawn(b.expire) })
+}
+
+// tellLease tells the driver when the box ends if no process holds it any more. The
+// driver must hear of every change before the caller that asked for the change does.
+func (b *liveSandbox) tellLease(ctx context.Context) {
+	if !b.rec.Detached {
+		return
+	}
+	b.leasing.Lock()
+	defer b.leasing.Unlock()
+	b.mu.Lock()
+	l := b.driverLeaseLocked()
+	b.mu.Unlock()
+	// The box may end too early if the driver does not hear of the change.
+	if _, err := driver.SetLease(context.WithoutCancel(ctx), b.drv, l); err != nil && !driver.IsGone(err) {
+		b.e.log.Warn("set lease of box", "sandbox", b.id, "error", err)
+	}
+}
+
+// driverLeaseLocked returns the lease of the box for its driver. b.mu is held.
+func (b *liveSandbox) driverLeaseLocked() driver.Lease {
+	s := b.rec.Sandbox
+	l := driver.Lease{End: s.Created.Add(s.Limits.Lifetime), Idle: s.Limits.Idle, Busy: b.busyUntil}
+	switch {
+	case s.State == sandbox.Hibernated:
+		l.Idle = s.Limits.Lifetime
+	case s.AtEnd != sandbox.AtEndHibernate && !s.Ends.IsZero() && s.Ends.Before(l.End):
+		l.End = s.Ends
+	}
+	return l
+}
+
+// BusyFor records a run that lasts for d at most, and tells the driver if the idle
+// limit does not cover the run, as it does most runs.
+func (b *liveSandbox) BusyFor(ctx context.Context, d time.Duration) {
+	b.mu.Lock()
+	until := b.e.now().Add(d)
+	longer := d > b.rec.Limits.Idle && until.After(b.busyUntil)
+	if longer {
+		b.busyUntil = until
+	}
+	b.mu.Unlock()
+	if longer {
+		b.tellLease(ctx)
+	}
 }
 
 // leaseLeft returns how long the box has until it expires.

@@ -71,6 +71,7 @@ func (b *liveSandbox) acquire(ctx context.Context, touch func()) (release func()
 			release()
 			return nil, err
 		}
+		b.tellLease(ctx)
 	}
 	return release, nil
 }

@@ -102,6 +102,11 @@ type liveSandbox struct {
 	place    *fair.Hold      // among the sandboxes of this process
 	dirty    bool            // rec.Used is newer than the store's
 	kills    int             // memory kills counted so far
+	// busyUntil is when the longest of its runs ends at the latest. It is zero if the
+	// idle limit covers all of them.
+	busyUntil time.Time
+
+	leasing sync.Mutex // held while the driver is told the lease; it comes before mu
 
 	power  sync.Mutex // held while it is paused or resumed
 	paused bool       // guarded by power

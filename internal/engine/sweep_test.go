@@ -222,6 +222,24 @@ func TestAdoptionOfTheDead(t *testing.T) {
 	})
 }
 
+// TestAdoptionOfTheExpired finds the box of a sandbox gone that its driver ended by
+// its lease. The sandbox reached its limit, and did not die.
+func TestAdoptionOfTheExpired(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w, dir := newWorld(), t.TempDir()
+		old := openWorld(t, w, dir, detached)
+		s := old.mustCreate(t, sandbox.CreateRequest{Limits: sandbox.Limits{Idle: time.Minute}})
+		old.crash(t)
+		time.Sleep(time.Minute)
+		w.remove(w.only(t))
+		e := openWorld(t, w, dir, detached)
+		e.mustSweep(t)
+		if got := e.mustGet(t, s.ID); got.State != sandbox.Stopped || got.Cause != "the sandbox was not used for 1m0s" {
+			t.Errorf("state %s, cause %q", got.State, got.Cause)
+		}
+	})
+}
+
 // TestTakeoverOfTheDyingKeepsTheWorkspace takes over a sandbox that is dead when
 // it is to be resumed. Its workspace stays open for another sandbox.
 func TestTakeoverOfTheDyingKeepsTheWorkspace(t *testing.T) {

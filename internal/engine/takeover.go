@@ -9,6 +9,7 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/driver"
 	"github.com/glovebox-dev/glovebox/internal/engine/request"
 	"github.com/glovebox-dev/glovebox/internal/engine/run"
+	"github.com/glovebox-dev/glovebox/internal/engine/verdict"
 	"github.com/glovebox-dev/glovebox/internal/fair"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 	"github.com/glovebox-dev/glovebox/internal/store"
@@ -144,7 +145,13 @@ func (e *Engine) takeOver(rec store.Sandbox) (*liveSandbox, error) {
 	}
 	handle, err := e.drv.Attach(ctx, rec.Ref)
 	if driver.IsGone(err) {
-		return nil, e.bury(ctx, rec, "the sandbox died while no server was there")
+		why := verdict.Reason{Cause: "the sandbox died while no server was there"}
+		if busy, err := e.busy(ctx, rec); err != nil {
+			return nil, err
+		} else if ended, over := expired(rec.Sandbox, busy, e.now()); over {
+			why = ended // the driver ended it by its lease
+		}
+		return nil, e.bury(ctx, rec, why.Cause)
 	}
 	if err != nil {
 		// This process keeps the claim, without a box. The next sweep tries
@@ -197,6 +204,7 @@ func (e *Engine) takeOver(rec store.Sandbox) (*liveSandbox, error) {
 	for _, r := range runs {
 		b.resumeRun(r)
 	}
+	b.tellLease(ctx)
 	b.copy.Keep()
 	b.watchLease()
 	b.release()

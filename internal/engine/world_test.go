@@ -40,7 +40,7 @@ func newWorld() *world { return &world{boxes: map[string]*worldBox{}} }
 type worldDriver struct{ w *world }
 
 func (d worldDriver) Info() driver.Info {
-	return driver.Info{Name: "world", Isolates: true, Features: driver.Features{Host: true, Workspace: d.w.spaces != nil, Pause: true, Incidents: true, Detach: true}}
+	return driver.Info{Name: "world", Isolates: true, Features: driver.Features{Host: true, Workspace: d.w.spaces != nil, Pause: true, Incidents: true, Detach: true, Lease: true}}
 }
 func (d worldDriver) Probe(context.Context) error { return nil }
 func (d worldDriver) Close() error                { return nil }
@@ -146,6 +146,7 @@ type worldBox struct {
 	files    map[string][]byte
 	lacks    string // a program that is not there
 	unpacked string
+	leases   []driver.Lease
 	space    *worldSpace // nil without a workspace
 }
 
@@ -211,6 +212,13 @@ func (b *worldBox) Resume(context.Context) error {
 		b.resumed = time.Now()
 	}
 	b.paused = false
+	return nil
+}
+
+func (b *worldBox) SetLease(_ context.Context, l driver.Lease) error {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	b.leases = append(b.leases, l)
 	return nil
 }
 

@@ -45,7 +45,6 @@ func (r *Run) finish(end *guestapi.EndEvent) {
 	}
 	r.keepPreviews(changes)
 	r.keepPlots()
-	r.keepPlots()
 	r.mu.Lock()
 	r.rec.Network = used
 	r.moveLocked(finished)

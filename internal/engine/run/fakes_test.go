@@ -82,6 +82,7 @@ func (f *fakeLife) GiveUp(why verdict.Reason) {
 
 func (f *fakeLife) Dead(context.Context) bool                  { return false }
 func (f *fakeLife) Lost()                                      {}
+func (f *fakeLife) BusyFor(context.Context, time.Duration)     {}
 func (f *fakeLife) Explain(_ context.Context, err error) error { return err }
 func (f *fakeLife) Incidents(context.Context) (driver.Incidents, bool) {
 	return driver.Incidents{}, false

@@ -48,7 +48,9 @@ func (r *Run) Resume() {
 	if r.x != nil {
 		due = due.Add(InterruptGrace + Backstop)
 	}
-	r.setDeadline(max(due.Sub(r.set.opts.Now()), Backstop))
+	left := max(due.Sub(r.set.opts.Now()), Backstop)
+	r.setDeadline(left)
+	r.in.Life.BusyFor(r.ctx, left+Backstop)
 	r.set.opts.Work(func() {
 		stream, err := r.connect()
 		if err != nil {

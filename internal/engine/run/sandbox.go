@@ -3,6 +3,7 @@ package run
 import (
 	"context"
 	"sync"
+	"time"
 
 	"github.com/glovebox-dev/glovebox/internal/driver"
 	"github.com/glovebox-dev/glovebox/internal/engine/guestlink"
@@ -21,6 +22,8 @@ type Life interface {
 	Status() (why *verdict.Reason, runs, requests int)
 	// Ended removes a run from the runs in progress.
 	Ended(r *Run)
+	// BusyFor keeps the sandbox for d for a run, also if no server is there.
+	BusyFor(ctx context.Context, d time.Duration)
 
 	// Dead reports whether the sandbox has certainly died. Lost begins to clean
 	// up after it.

@@ -82,11 +82,12 @@ func (r *Run) Start(ctx context.Context, o Order) (sandbox.Run, error) {
 	started := r.rec.Run
 	_, r.going = trace.Start(r.ctx, "program")
 	r.publish()
-	if r.x == nil {
-		r.setDeadline(r.rec.Timeout)
-	} else {
-		r.setDeadline(r.latestEnd()) // its timeout counts from its turn
+	limit := r.rec.Timeout
+	if r.x != nil {
+		limit = r.latestEnd() // its timeout counts from its turn
 	}
+	r.setDeadline(limit)
+	r.in.Life.BusyFor(ctx, limit+Backstop)
 	r.keepBaselineSoon()
 	if len(req.Stdin) > 0 || r.input && !r.rec.KeepsStdin {
 		r.set.opts.Work(func() { r.feed(req.Stdin, !r.rec.KeepsStdin) })
