@@ -82,7 +82,7 @@ func quoted(names []string) string {
 // inSandbox parses SANDBOX:PATH.
 func inSandbox(arg string) (id, path string, ok bool) {
 	id, path, ok = strings.Cut(arg, ":")
-	if !ok || !sandbox.ValidID(id) {
+	if id = sandbox.CanonicalID(id); !ok || !sandbox.ValidID(id) {
 		return "", "", false
 	}
 	if path == "" {

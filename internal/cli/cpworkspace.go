@@ -18,7 +18,7 @@ import (
 // the path does.
 func inWorkspace(arg string) (workspace, name string, ok bool) {
 	workspace, name, ok = strings.Cut(arg, ":")
-	if !ok || strings.ContainsAny(workspace, `/\`) || filepath.VolumeName(arg) != "" || sandbox.ValidID(workspace) || workspace == "" {
+	if !ok || strings.ContainsAny(workspace, `/\`) || filepath.VolumeName(arg) != "" || sandbox.ValidID(sandbox.CanonicalID(workspace)) || workspace == "" {
 		return "", "", false
 	}
 	// Programs know the workspace as /data.

@@ -19,7 +19,7 @@ func TestInWorkspace(t *testing.T) {
 			t.Errorf("%q: %q, %q, %v; want %q", arg, workspace, name, ok, want)
 		}
 	}
-	for _, arg := range []string{"file", "./a:b", "/a:b", `.\a:b`, ":x", "sbx_4pr6bf7tlrlkjz7kvmfngmfp6h:f"} {
+	for _, arg := range []string{"file", "./a:b", "/a:b", `.\a:b`, ":x", "sbx_4pr6bf7tlrlkjz7kvmfngmfp6h:f", "sbx4pr6bf7tlrlkjz7kvmfngmfp6h:f"} {
 		if workspace, name, ok := inWorkspace(arg); ok {
 			t.Errorf("%q is taken for %q in workspace %q", arg, name, workspace)
 		}

@@ -35,7 +35,7 @@ The sandbox may belong to a server, an MCP client or another command.`,
 			if err != nil {
 				return err
 			}
-			return p.forward(cmd.Context(), args[0], local, port)
+			return p.forward(cmd.Context(), sandbox.CanonicalID(args[0]), local, port)
 		},
 	}
 }

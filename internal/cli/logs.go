@@ -44,7 +44,7 @@ escape. glovebox runs lists runs.`,
 				_, err := terminal(p.Err)
 				details = out && err
 			}
-			runs, err := sys.RunsOf(ctx, args[0])
+			runs, err := sys.RunsOf(ctx, sandbox.CanonicalID(args[0]))
 			if err != nil {
 				return err
 			}

@@ -37,18 +37,19 @@ one.`,
 				return err
 			}
 			defer p.close(cmd.Context(), sys, &err)
+			id := sandbox.CanonicalID(args[0])
 			if set != "" {
 				n, err := sandbox.ParseNetwork(set)
 				if err != nil {
 					return err
 				}
-				sb, err := sys.SetNetwork(cmd.Context(), args[0], n)
+				sb, err := sys.SetNetwork(cmd.Context(), id, n)
 				if err == nil {
 					p.say("%s now has network %s", sb.ID, sb.Network)
 				}
 				return err
 			}
-			list, err := sys.Connections(cmd.Context(), args[0], limit)
+			list, err := sys.Connections(cmd.Context(), id, limit)
 			if err != nil {
 				return err
 			}

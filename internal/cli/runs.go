@@ -41,6 +41,7 @@ line and for MCP over stdio, token:NAME for a client of a server.`,
 			if q.Limit < 0 {
 				return usageError("--limit: %d is negative; 0 lists all runs", q.Limit)
 			}
+			q.SandboxID = sandbox.CanonicalID(q.SandboxID)
 			q.Verdict = sandbox.VerdictCode(verdict)
 			if verdict != "" && !slices.Contains(sandbox.VerdictCodes(), q.Verdict) {
 				return usageError("--verdict: %q is not a verdict; the verdicts are %s", verdict, verdicts())

@@ -46,7 +46,7 @@ is removed when the shell ends. The exit status is the shell's own.`,
 				return err
 			}
 			if len(args) > 0 {
-				req.SandboxID = args[0]
+				req.SandboxID = sandbox.CanonicalID(args[0])
 			}
 			return broken(p.shell(cmd.Context(), fd, req))
 		},

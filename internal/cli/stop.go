@@ -35,7 +35,7 @@ output of the runs is kept for some time; show it with glovebox logs.`,
 			}
 			var errs []error
 			for _, id := range args {
-				errs = append(errs, p.stop(ctx, sys, id))
+				errs = append(errs, p.stop(ctx, sys, sandbox.CanonicalID(id)))
 			}
 			return errors.Join(errs...)
 		},

@@ -35,7 +35,7 @@ type Server struct {
 	Listen string `yaml:"listen"`
 	// E2BListen is an additional address for E2B's protocol, which is also at
 	// /e2b of Listen; empty is none. E2BDomain is a domain: host names below it,
-	// such as 49983-sbx_….DOMAIN, lead to sandboxes there.
+	// such as 49983-sbx….DOMAIN, lead to sandboxes there.
 	E2BListen string `yaml:"e2b_listen"`
 	E2BDomain string `yaml:"e2b_domain"`
 	// MetricsListen is the address for metrics. If it is empty, they are at

@@ -57,14 +57,15 @@ const (
 	headerKey     = "X-Api-Key"
 )
 
-// hostForm matches the host name of a target: 49983-sbx_….example.com.
-var hostForm = regexp.MustCompile(`^([0-9]{1,5})-(sbx_[a-z2-7]{26})\.`)
+// hostForm matches the host name of a target: 49983-sbx….example.com. Older
+// host names have the underscore of the identifier.
+var hostForm = regexp.MustCompile(`^([0-9]{1,5})-(sbx_?[a-z2-7]{26})\.`)
 
 // targetOf returns the target of a request. ok is false if the request is not for
 // the data plane. id is "" if neither host nor headers name the sandbox.
 func targetOf(r *http.Request) (t target, ok bool, err error) {
 	if id := r.Header.Get(headerSandbox); id != "" {
-		t.id, t.port = id, agentPort
+		t.id, t.port = sandbox.CanonicalID(id), agentPort
 		if text := r.Header.Get(headerPort); text != "" {
 			if t.port, err = strconv.Atoi(text); err != nil {
 				return target{}, true, sandbox.Errorf(sandbox.Invalid, "%s: %s is not a port", headerPort, short(text))
@@ -73,7 +74,7 @@ func targetOf(r *http.Request) (t target, ok bool, err error) {
 		return t, true, nil
 	}
 	if m := hostForm.FindStringSubmatch(strings.ToLower(r.Host)); m != nil {
-		t.id = m[2]
+		t.id = sandbox.CanonicalID(m[2])
 		t.port, err = strconv.Atoi(m[1])
 		return t, true, err
 	}

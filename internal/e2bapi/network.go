@@ -79,7 +79,7 @@ func (s *Server) setNetwork(r *http.Request, p sandbox.Principal) (int, any, err
 	if _, err := s.get(r, p); err != nil {
 		return 0, nil, err
 	}
-	_, err = s.opts.Engine.SetNetwork(r.Context(), p, r.PathValue("id"), n)
+	_, err = s.opts.Engine.SetNetwork(r.Context(), p, idOf(r), n)
 	return http.StatusNoContent, nil, s.gone(r, p, err)
 }
 

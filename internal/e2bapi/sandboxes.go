@@ -177,7 +177,7 @@ func (s *Server) answerOf(r *http.Request, sb sandbox.Sandbox) sandboxAnswer {
 		domain = r.Host
 	}
 	return sandboxAnswer{
-		SandboxID: sb.ID, TemplateID: templateOf(sb), Alias: templateOf(sb), ClientID: clientID, EnvdVersion: agentOf(sb),
+		SandboxID: sandbox.HostID(sb.ID), TemplateID: templateOf(sb), Alias: templateOf(sb), ClientID: clientID, EnvdVersion: agentOf(sb),
 		EnvdAccessToken: token, TrafficAccessToken: token, Domain: domain,
 	}
 }
@@ -191,10 +191,14 @@ func templateOf(sb sandbox.Sandbox) string {
 	return sb.Image
 }
 
+// idOf returns the identifier of the sandbox in a request's path, which may be in
+// either form.
+func idOf(r *http.Request) string { return sandbox.CanonicalID(r.PathValue("id")) }
+
 // get returns a sandbox. For a stopped sandbox, the error wraps
 // [sandbox.NotFound].
 func (s *Server) get(r *http.Request, p sandbox.Principal) (sandbox.Sandbox, error) {
-	sb, err := s.opts.Engine.Get(r.Context(), p, r.PathValue("id"))
+	sb, err := s.opts.Engine.Get(r.Context(), p, idOf(r))
 	if err == nil && sb.State == sandbox.Stopped {
 		err = sandbox.Errorf(sandbox.NotFound, "sandbox %s has stopped: %s", sb.ID, sb.Cause)
 	}
@@ -234,7 +238,7 @@ func (s *Server) timeout(r *http.Request, p sandbox.Principal) (int, any, error)
 	if _, err := s.get(r, p); err != nil {
 		return 0, nil, err
 	}
-	_, err = s.opts.Engine.SetEnd(r.Context(), p, r.PathValue("id"), d)
+	_, err = s.opts.Engine.SetEnd(r.Context(), p, idOf(r), d)
 	return http.StatusNoContent, nil, s.gone(r, p, err)
 }
 
@@ -279,7 +283,7 @@ func (s *Server) pause(r *http.Request, p sandbox.Principal) (int, any, error) {
 	if _, err := s.get(r, p); err != nil {
 		return 0, nil, err
 	}
-	err := s.opts.Engine.Hibernate(r.Context(), p, r.PathValue("id"))
+	err := s.opts.Engine.Hibernate(r.Context(), p, idOf(r))
 	if errors.Is(err, sandbox.Conflict) {
 		// E2B's clients interpret a conflict as "already paused".
 		sb, gerr := s.get(r, p)
@@ -371,7 +375,7 @@ func entryOf(sb sandbox.Sandbox) entry {
 		end = sb.Ends
 	}
 	return entry{
-		SandboxID: sb.ID, TemplateID: templateOf(sb), Alias: templateOf(sb), ClientID: clientID,
+		SandboxID: sandbox.HostID(sb.ID), TemplateID: templateOf(sb), Alias: templateOf(sb), ClientID: clientID,
 		StartedAt: sb.Created, EndAt: end, State: stateOf(sb),
 		CPUCount:   int32(math.Ceil(sb.Limits.CPUs)),
 		MemoryMB:   megabytes(sb.Limits.MemoryBytes),

@@ -241,7 +241,7 @@ func TestWhoMay(t *testing.T) {
 	e, _, srv := newTest(t)
 	id := e.add("alice", nil)
 	dead := e.add("alice", func(sb *sandbox.Sandbox) { sb.State = sandbox.Stopped })
-	never := sandbox.NewID()
+	never, plain := sandbox.NewID(), sandbox.HostID(id)
 	sign := func(id, text string) string {
 		sum := sha256.Sum256([]byte(strings.ReplaceAll(text, "TOKEN", "access-"+id)))
 		return "v1_" + base64.RawStdEncoding.EncodeToString(sum[:])
@@ -273,6 +273,13 @@ func TestWhoMay(t *testing.T) {
 		"access":                      {"GET", "/health", []string{"E2b-Sandbox-Id", id, "X-Access-Token", "access-" + id}, 200},
 		"access by traffic token":     {"GET", "/contexts", []string{"E2b-Sandbox-Id", id, "E2b-Sandbox-Port", "49999", "E2B-Traffic-Access-Token", "access-" + id}, 200},
 		"access by host":              {"GET", "/health", []string{"Host", "49983-" + id + ".example.com", "X-Access-Token", "access-" + id}, 200},
+		"one's own, without _":        {"GET", "/sandboxes/" + plain, []string{"X-API-KEY", Key("alice")}, 200},
+		"another's, without _":        {"GET", "/sandboxes/" + plain, []string{"X-API-KEY", Key("mallory")}, 404},
+		"access without _":            {"GET", "/health", []string{"E2b-Sandbox-Id", plain, "X-Access-Token", "access-" + id}, 200},
+		"access by host without _":    {"GET", "/health", []string{"Host", "49983-" + plain + ".example.com", "X-Access-Token", "access-" + id}, 200},
+		"a signature without _":       {"GET", file("path", "a", "signature", sign(id, "a:read::TOKEN")), []string{"E2b-Sandbox-Id", plain}, 200},
+		"a token for no such name":    {"GET", "/health", []string{"E2b-Sandbox-Id", plain, "X-Access-Token", "access-" + plain}, 401},
+		"a name that is too long":     {"GET", "/health", []string{"E2b-Sandbox-Id", plain + "a", "X-Access-Token", "access-" + id}, 401},
 		"no access token":             {"GET", "/health", []string{"E2b-Sandbox-Id", id}, 401},
 		"an API key for one":          {"GET", "/health", []string{"E2b-Sandbox-Id", id, "X-API-KEY", Key("alice"), "X-Access-Token", Key("alice")}, 401},
 		"that of another sandbox":     {"GET", "/health", []string{"E2b-Sandbox-Id", id, "X-Access-Token", "access-" + dead}, 401},
@@ -514,7 +521,10 @@ func TestList(t *testing.T) {
 				t.Fatalf("%s: status %d, %s", q, status, body)
 			}
 			for _, sb := range got {
-				ids = append(ids, sb.SandboxID)
+				if strings.Contains(sb.SandboxID, "_") {
+					t.Errorf("%s: the list names %s", q, sb.SandboxID)
+				}
+				ids = append(ids, sandbox.CanonicalID(sb.SandboxID))
 			}
 			if next = h.Get("X-Next-Token"); next == "" {
 				return ids

@@ -32,7 +32,7 @@ const portsPath = "/ports/"
 // portSegment matches the end of such a path, which may contain a link. A link in
 // the path also authorises the resources to which the page refers.
 var (
-	portHost    = regexp.MustCompile(`^([1-9][0-9]{0,4})-(sbx_[a-z2-7]{26})\.`)
+	portHost    = regexp.MustCompile(`^([1-9][0-9]{0,4})-(sbx_?[a-z2-7]{26})\.`)
 	portSegment = regexp.MustCompile(`^([1-9][0-9]{0,4})(?:\.([a-z0-9]+\.[A-Za-z0-9_-]+))?$`)
 )
 
@@ -49,7 +49,7 @@ type portRequest struct {
 func (s *Server) portOf(r *http.Request) (p portRequest, ok bool, err error) {
 	host := strings.ToLower(hostname(r.Host))
 	if m := portHost.FindStringSubmatch(host); m != nil && s.opts.PreviewDomain != "" && host[len(m[0]):] == s.opts.PreviewDomain {
-		p.id = m[2]
+		p.id = sandbox.CanonicalID(m[2])
 		p.port, err = strconv.Atoi(m[1])
 		return p, true, err
 	}
@@ -60,10 +60,11 @@ func (s *Server) portOf(r *http.Request) (p portRequest, ok bool, err error) {
 	id, rest, _ := strings.Cut(rest, "/")
 	segment, _, _ := strings.Cut(rest, "/")
 	m := portSegment.FindStringSubmatch(segment)
-	if !sandbox.ValidID(id) || m == nil {
+	prefix := portsPath + id + "/" + segment
+	if id = sandbox.CanonicalID(id); !sandbox.ValidID(id) || m == nil {
 		return p, true, sandbox.WithHint(sandbox.Errorf(sandbox.NotFound, "there is nothing at this path"), "use %sSANDBOX/PORT/", portsPath)
 	}
-	p.id, p.link, p.prefix = id, m[2], portsPath+id+"/"+segment
+	p.id, p.link, p.prefix = id, m[2], prefix
 	p.port, err = strconv.Atoi(m[1])
 	return p, true, err
 }

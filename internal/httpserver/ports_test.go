@@ -197,6 +197,38 @@ func TestPortRefused(t *testing.T) {
 	}
 }
 
+// oneSandbox has the sandbox portBox.
+type oneSandbox struct{}
+
+func (oneSandbox) Check(context.Context, sandbox.Principal, string) (sandbox.Sandbox, error) {
+	return sandbox.Sandbox{ID: portBox, State: sandbox.Running}, nil
+}
+
+// TestPortNames: host names and paths have a sandbox's identifier in either form.
+// New links have the form without an underscore, which certificates cover.
+func TestPortNames(t *testing.T) {
+	signer := NewPortSigner(oneSandbox{}, auth.Signer{Key: make([]byte, 32)}, "http://127.0.0.1:8080", "preview.example")
+	link, _, err := signer.PortURL(t.Context(), "good", portBox, 8000, time.Hour)
+	if err != nil || !strings.HasPrefix(link, "http://8000-"+sandbox.HostID(portBox)+".preview.example:8080/") {
+		t.Errorf("the link is %s, %v", link, err)
+	}
+	s := newPortServer(t, http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}), "none")
+	for _, id := range []string{portBox, sandbox.HostID(portBox)} {
+		cookie := []string{"Host", "8000-" + id + ".preview.example:8080", "Cookie", "glovebox_link=" + portLink}
+		if resp := request(s, "GET", "/", "", cookie...); resp.StatusCode != 200 {
+			t.Errorf("at the host of %s: status %d", id, resp.StatusCode)
+		}
+		for _, path := range []string{"/8000." + portLink + "/", "/8000." + portLink + "/a"} {
+			if resp := request(s, "GET", "/ports/"+id+path, ""); resp.StatusCode != 200 {
+				t.Errorf("below %s: status %d", id, resp.StatusCode)
+			}
+		}
+		if resp := request(s, "GET", "/ports/"+id+"/8000."+portLink, ""); resp.Header.Get("Location") != "/ports/"+id+"/8000."+portLink+"/" {
+			t.Errorf("without a slash at its end, %s leads to %q", id, resp.Header.Get("Location"))
+		}
+	}
+}
+
 // TestPortLink: a link in a query goes into a cookie, and out of the address.
 func TestPortLink(t *testing.T) {
 	s := newPortServer(t, http.HandlerFunc(tell), "none")

@@ -85,7 +85,7 @@ func (s *PortSigner) PortURL(ctx context.Context, p sandbox.Principal, id string
 		u.Path += portsPath + id + "/" + strconv.Itoa(port) + "." + link + "/"
 		return u.String(), expires, nil
 	}
-	u.Host = strconv.Itoa(port) + "-" + id + "." + s.domain
+	u.Host = strconv.Itoa(port) + "-" + sandbox.HostID(id) + "." + s.domain
 	if own := s.base.Port(); own != "" {
 		u.Host = net.JoinHostPort(u.Host, own)
 	}

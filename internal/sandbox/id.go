@@ -14,6 +14,7 @@ const (
 )
 
 const (
+	hostPrefix = "sbx" // of a sandbox identifier in a host name
 	idAlphabet = "abcdefghijklmnopqrstuvwxyz234567"
 	idLength   = 26
 )
@@ -26,6 +27,26 @@ func NewRunID() string { return RunIDPrefix + randomText() }
 
 // ValidID reports whether s has the form of a sandbox identifier.
 func ValidID(s string) bool { return validID(s, IDPrefix) }
+
+// HostID returns a sandbox identifier in the form of host names and of E2B's
+// protocol: without the underscore. OpenSSL matches a wildcard certificate only
+// with labels of letters, digits and hyphens. Any other text is returned
+// unchanged.
+func HostID(id string) string {
+	if !ValidID(id) {
+		return id
+	}
+	return hostPrefix + id[len(IDPrefix):]
+}
+
+// CanonicalID returns the sandbox identifier for a text that is one in either
+// form, the usual one or that of [HostID]. Any other text is returned unchanged.
+func CanonicalID(text string) string {
+	if rest, ok := strings.CutPrefix(text, hostPrefix); ok && ValidID(IDPrefix+rest) {
+		return IDPrefix + rest
+	}
+	return text
+}
 
 // ValidRunID reports whether s has the form of a run identifier.
 func ValidRunID(s string) bool { return validID(s, RunIDPrefix) }
