@@ -22,7 +22,8 @@ import (
 //
 // A program that the request starts gets the environment of the sandbox, which
 // its own variables override. It starts in dir if it names no directory. Its
-// timeout is at most the longest timeout of a run. The error is of kind
+// timeout is at most the longest timeout of a run, even if the request asks for
+// more. The error is of kind
 // Exhausted if the sandbox has too many runs and requests, and of kind Conflict
 // if the sandbox has stopped. Forward wakes a hibernated sandbox.
 func (e *Engine) Forward(p sandbox.Principal, id, dir string, req *http.Request) (*http.Response, error) {

@@ -122,7 +122,10 @@ func TestForwardBounds(t *testing.T) {
 			}
 			return e.Forward(alice, s.ID, "~", req)
 		}
-		for timeout, want := range map[string]string{"": "60000", "0": "60000", "5000": "6000"} {
+		for timeout, want := range map[string]string{
+			"": "60000", "0": "60000", "5000": "5000", "5000.0": "5000", "0.25": "1", "60001": "60000",
+			"86400000": "60000", "86400000.0": "60000", "99999999999": "60000", "1e400": "60000",
+		} {
 			resp, err := start(timeout, `{"process":{"cmd":"x","envs":{"B":"own"}}}`)
 			if err != nil {
 				t.Fatal(err)
@@ -147,7 +150,7 @@ func TestForwardBounds(t *testing.T) {
 				t.Errorf("timeout %q reaches the guest as %q, want %q", timeout, got, want)
 			}
 		}
-		for timeout, body := range map[string]string{"60001": `{}`, "-1": `{}`, "x": `{}`, "1": `{`, "99999999999": `{}`} {
+		for timeout, body := range map[string]string{"-1": `{}`, "x": `{}`, "NaN": `{}`, "1": `{`} {
 			if _, err := start(timeout, body); !errors.Is(err, sandbox.Invalid) {
 				t.Errorf("timeout %s, request %s: %v; want invalid", timeout, body, err)
 			}
@@ -161,8 +164,26 @@ func TestForwardBounds(t *testing.T) {
 		if run.EnvVars["A"] != "sandbox" || run.EnvVars["B"] != "own" || run.TimeoutMillis != 60_000 || run.Cwd != "~" {
 			t.Errorf("the guest is asked for %+v", run)
 		}
-		if _, err := e.Forward(alice, s.ID, "", newForward(context.Background(), guestapi.PathExecute, `{"timeout_ms":60001}`)); !errors.Is(err, sandbox.Invalid) {
-			t.Errorf("a run that is to take too long: %v; want invalid", err)
+		resp = e.mustForward(t, s.ID, guestapi.PathExecute, `{"timeout_ms":60001}`)
+		if err := json.NewDecoder(resp.Body).Decode(&run); err != nil || run.TimeoutMillis != 60_000 {
+			t.Errorf("a run that asks for too much time gets %d ms, %v", run.TimeoutMillis, err)
+		}
+		resp.Body.Close()
+		for _, path := range []string{guestapi.ProcConnect, guestapi.FSWatchDir} {
+			for timeout, want := range map[string]string{"": "", "0": "", "90000.0": "90000", "99999999999": "9999999999"} {
+				req := newForward(context.Background(), path, "")
+				if timeout != "" {
+					req.Header.Set(guestapi.HeaderTimeout, timeout)
+				}
+				resp, err := e.Forward(alice, s.ID, "", req)
+				if err != nil {
+					t.Fatal(err)
+				}
+				resp.Body.Close()
+				if got := resp.Header.Get(guestapi.HeaderTimeout); got != want {
+					t.Errorf("%s: timeout %q reaches the guest as %q, want %q", path, timeout, got, want)
+				}
+			}
 		}
 
 		resp = e.mustForward(t, s.ID, guestapi.PathContexts, `{"language":"python","env_vars":{"B":"own"}}`)

@@ -40,8 +40,9 @@ func (e *Engine) Wake(ctx context.Context, p sandbox.Principal, id string) error
 }
 
 // SetEnd makes a sandbox end after ttl from now, in place of the end that its
-// creator asked for. The error is of kind Invalid if its lifetime ends sooner,
-// and of kind Conflict if the sandbox hibernates or has stopped.
+// creator asked for, but not later than its lifetime. Zero ends it now: the
+// sandbox stops or hibernates shortly after SetEnd. The error is of kind Conflict
+// if the sandbox hibernates or has stopped.
 func (e *Engine) SetEnd(ctx context.Context, p sandbox.Principal, id string, ttl time.Duration) (sandbox.Sandbox, error) {
 	const op = "set end of sandbox"
 	b, err := e.usable(ctx, p, id)
@@ -77,10 +78,15 @@ func (b *liveSandbox) recordEnd(ctx context.Context, ttl time.Duration) error {
 		return sandbox.WithHint(sandbox.Errorf(sandbox.Conflict, "sandbox %s hibernates, and does not end for its timeout", b.id), "wake it first")
 	}
 	now := b.e.now()
-	if err := request.CheckTTL(ttl, b.rec.Created.Add(b.rec.Limits.Lifetime).Sub(now)); err != nil {
-		return err
+	if ttl != 0 {
+		if err := request.CheckTTL(ttl); err != nil {
+			return err
+		}
 	}
 	ends := now.Add(ttl)
+	if last := b.rec.Created.Add(b.rec.Limits.Lifetime); ends.After(last) {
+		ends = last
+	}
 	if err := b.e.store.SetSandboxEnd(ctx, b.id, ends); err != nil {
 		return err
 	}

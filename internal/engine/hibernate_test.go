@@ -31,11 +31,14 @@ func TestEnd(t *testing.T) {
 		if w.only(t).pauses > 0 {
 			t.Error("a restless sandbox was paused")
 		}
-		if _, err := e.SetEnd(ctx, alice, s.ID, 24*time.Hour); !errors.Is(err, sandbox.Invalid) {
-			t.Errorf("an end beyond the lifetime: %v; want invalid", err)
+		last := s.Created.Add(s.Limits.Lifetime)
+		if got, err := e.SetEnd(ctx, alice, s.ID, 24*time.Hour); err != nil || !got.Ends.Equal(last) || !got.Expires.Equal(last) {
+			t.Errorf("an end beyond the lifetime: %+v, %v; want the end at %v", got, err, last)
 		}
-		if _, err := e.SetEnd(ctx, alice, s.ID, 0); !errors.Is(err, sandbox.Invalid) {
-			t.Errorf("an end now: %v; want invalid", err)
+		for _, ttl := range []time.Duration{-time.Second, time.Millisecond} {
+			if _, err := e.SetEnd(ctx, alice, s.ID, ttl); !errors.Is(err, sandbox.Invalid) {
+				t.Errorf("an end after %v: %v; want invalid", ttl, err)
+			}
 		}
 		moved, err := e.SetEnd(ctx, alice, s.ID, 10*time.Minute)
 		if err != nil || !moved.Expires.Equal(time.Now().Add(10*time.Minute)) {
@@ -57,12 +60,32 @@ func TestEnd(t *testing.T) {
 	})
 }
 
+// TestEndNow ends sandboxes at once: one stops, the other hibernates.
+func TestEndNow(t *testing.T) {
+	for atEnd, want := range map[sandbox.AtEnd]sandbox.State{"": sandbox.Stopped, sandbox.AtEndHibernate: sandbox.Hibernated} {
+		synctest.Test(t, func(t *testing.T) {
+			e := openWorld(t, newWorld(), t.TempDir(), nil)
+			s := e.mustCreate(t, sandbox.CreateRequest{TTL: 25 * time.Hour, AtEnd: atEnd, Restless: true})
+			if last := s.Created.Add(s.Limits.Lifetime); !s.Ends.Equal(last) {
+				t.Errorf("a sandbox that asks for 25 hours ends at %v, want its lifetime's end %v", s.Ends, last)
+			}
+			if _, err := e.SetEnd(t.Context(), alice, s.ID, 0); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(time.Second)
+			if got := e.mustGet(t, s.ID); got.State != want {
+				t.Errorf("at_end %q: after its end it is %s, want %s", atEnd, got.State, want)
+			}
+		})
+	}
+}
+
 func TestEndRefuses(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld()
 		e := openWorld(t, w, t.TempDir(), func(o *Options) { o.Maxima.Idle = 20 * time.Minute })
 		for name, req := range map[string]sandbox.CreateRequest{
-			"longer than its lifetime": {TTL: 25 * time.Hour},
+			"no time":    {TTL: -time.Second},
 			"too short":                {TTL: time.Millisecond},
 			"unknown fate":             {TTL: time.Minute, AtEnd: "vanish"},
 			"labels not UTF-8":         {Labels: map[string]string{"a": "\xff"}},

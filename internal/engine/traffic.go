@@ -50,9 +50,14 @@ func (e *Engine) Connections(ctx context.Context, p sandbox.Principal, id string
 // maxConnections bounds the length of the list that Connections returns.
 const maxConnections = 10000
 
+// AllowedNetwork returns what this server allows of a network policy: possibly
+// nothing, which is [sandbox.NetworkNone].
+func (e *Engine) AllowedNetwork(n sandbox.Network) sandbox.Network { return e.rules.AllowedNetwork(n) }
+
 // SetNetwork changes the network policy of a sandbox, within the operator's
-// limits, and cuts connections that the new policy forbids. A sandbox that was
-// made without a network cannot get one: the error wraps [sandbox.Unsupported].
+// limits, and cuts connections that the new policy forbids. It does nothing if
+// the sandbox has that policy. A sandbox that was made without a network cannot
+// get one: the error wraps [sandbox.Unsupported].
 func (e *Engine) SetNetwork(ctx context.Context, p sandbox.Principal, id string, n sandbox.Network) (sandbox.Sandbox, error) {
 	const op = "change network"
 	if n == "" {
@@ -65,6 +70,12 @@ func (e *Engine) SetNetwork(ctx context.Context, p sandbox.Principal, id string,
 	b, err := e.usable(ctx, p, id)
 	if err != nil {
 		return sandbox.Sandbox{}, sandbox.Wrap(err, op, "")
+	}
+	switch has := b.view(); {
+	case has.Network == n:
+		return has, nil
+	case !b.networked:
+		return sandbox.Sandbox{}, sandbox.Wrap(driver.NoNetwork(), op, id)
 	}
 	release, err := b.use(ctx)
 	if err != nil {

@@ -124,6 +124,19 @@ func TestRunNetwork(t *testing.T) {
 			t.Errorf("SetNetwork %q: %v", n, err)
 		}
 	}
+	none, err := e.Create(ctx, sandbox.Local, sandbox.CreateRequest{Network: sandbox.NetworkNone})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, err := e.SetNetwork(ctx, sandbox.Local, none.ID, sandbox.NetworkNone); err != nil || got.Network != sandbox.NetworkNone {
+		t.Errorf("SetNetwork none of a sandbox without a network: %+v, %v", got.Network, err)
+	}
+	if _, err := e.SetNetwork(ctx, sandbox.Local, none.ID, "example.com"); !errors.Is(err, sandbox.Unsupported) || strings.Contains(err.Error(), "box of") {
+		t.Errorf("SetNetwork of a sandbox without a network: %v", err)
+	}
+	if got := e.AllowedNetwork(sandbox.NetworkInternet); got != "*.example.com,example.com" {
+		t.Errorf("of internet, %s is allowed", got)
+	}
 	if _, err := e.SetNetwork(ctx, "somebody", sb.ID, "none"); !errors.Is(err, sandbox.NotFound) {
 		t.Errorf("SetNetwork of somebody else's: %v", err)
 	}

@@ -186,6 +186,23 @@ func (n Network) Within(most Network) error {
 	return nil
 }
 
+// Common returns the rules of n that most covers, and those of most that n covers.
+// Both are canonical; so is the result, which is [NetworkNone] if there is no such
+// rule.
+func (n Network) Common(most Network) Network {
+	var texts []string
+	add := func(from, limits []NetworkRule) {
+		for _, r := range from {
+			if s := r.String(); !slices.Contains(texts, s) && slices.ContainsFunc(limits, func(m NetworkRule) bool { return m.covers(r) }) {
+				texts = append(texts, s)
+			}
+		}
+	}
+	add(n.Rules(), most.Rules())
+	add(most.Rules(), n.Rules())
+	return Network(strings.Join(texts, ",")).orNone()
+}
+
 func (n Network) orNone() Network {
 	if n == "" {
 		return NetworkNone

@@ -264,3 +264,30 @@ func TestCheckCanonical(t *testing.T) {
 		}
 	}
 }
+
+// TestCommonNetwork finds what two policies both allow.
+func TestCommonNetwork(t *testing.T) {
+	for _, c := range []struct{ n, most, want Network }{
+		{NetworkInternet, NetworkNone, NetworkNone},
+		{NetworkNone, NetworkInternet, NetworkNone},
+		{NetworkInternet, NetworkInternet, NetworkInternet},
+		{NetworkInternet, "internet:443,10.0.0.0/8,host.glovebox.internal:5432", "internet:443"},
+		{NetworkInternet, "pypi.org,*.example.com:443,192.0.2.0/24", "pypi.org,*.example.com:443"},
+		{NetworkInternet, "pypi.org,8.8.8.8", "pypi.org,8.8.8.8"},
+		{"a.example.com,pypi.org", "*.example.com", "a.example.com"},
+		{"*.example.com", "a.example.com,pypi.org", "a.example.com"},
+		{"10.0.0.0/8", "10.1.0.0/16,internet", "10.1.0.0/16"},
+		{"10.0.0.0/8", NetworkInternet, NetworkNone},
+	} {
+		got := c.n.Common(c.most)
+		if got != c.want {
+			t.Errorf("%s and %s have %s in common, want %s", c.n, c.most, got, c.want)
+		}
+		if err := got.CheckCanonical(); err != nil {
+			t.Errorf("%s: %v", got, err)
+		}
+		if err := got.Within(c.most); err != nil {
+			t.Errorf("%s: %v", got, err)
+		}
+	}
+}

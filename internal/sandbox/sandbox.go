@@ -106,8 +106,9 @@ type CreateRequest struct {
 	// secrets, and is never logged or stored.
 	Env map[string]string
 	// TTL, if not zero, ends the sandbox that long after its creation, even if it
-	// is used. The end can be moved later. Without an idle limit in Limits, the
-	// sandbox then has the operator's maximum as its idle limit.
+	// is used, but not later than its lifetime. The end can be moved later.
+	// Without an idle limit in Limits, the sandbox then has the operator's maximum
+	// as its idle limit.
 	TTL time.Duration
 	// AtEnd is what happens to the sandbox at the end of its TTL.
 	AtEnd AtEnd

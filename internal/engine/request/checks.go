@@ -138,15 +138,10 @@ func checkWritable(dirs []string) error {
 // systemDirs are the directories below the root that are in use already.
 var systemDirs = []string{sandbox.WorkDir, "/bin", "/boot", "/dev", "/etc", "/home", "/lib", "/lib64", "/proc", "/root", "/run", "/sbin", "/sys", "/tmp", "/usr", "/var"}
 
-// CheckTTL checks a sandbox's remaining time ttl. left is the rest of its
-// lifetime.
-func CheckTTL(ttl, left time.Duration) error {
+// CheckTTL checks a sandbox's remaining time.
+func CheckTTL(ttl time.Duration) error {
 	if ttl < sandbox.MinIdle {
 		return Invalid("timeout: %v is below the least, %v", ttl, sandbox.MinIdle)
-	}
-	if ttl > left {
-		return sandbox.WithHint(Invalid("timeout: %v is more than the %v that the sandbox's lifetime leaves", ttl, left.Round(time.Second)),
-			"ask for less, or ask the operator to raise the lifetime of sandboxes")
 	}
 	return nil
 }

@@ -3,9 +3,11 @@ package request
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"maps"
+	"math"
 	"net/http"
 	"strconv"
 	"time"
@@ -36,9 +38,12 @@ func (f Forward) Adapt(req *http.Request) error {
 			if in.ContextID == "" && in.Cwd == "" {
 				in.Cwd = f.Dir // of the default context, if this creates it
 			}
-			limit, err := f.runTime(time.Duration(in.TimeoutMillis) * time.Millisecond)
-			in.TimeoutMillis = limit.Milliseconds()
-			return err
+			in.TimeoutMillis = f.runTime(float64(in.TimeoutMillis)).Milliseconds()
+			return nil
+		})
+	case guestapi.ProcConnect, guestapi.FSWatchDir:
+		return f.adaptTimeout(req, func(asked float64) time.Duration {
+			return milliseconds(min(asked, maxStreamMillis))
 		})
 	case guestapi.PathContexts:
 		return adaptJSON(req, func(in *contextRequest) error {
@@ -68,19 +73,39 @@ func (f Forward) environ(env map[string]string) map[string]string {
 	return all
 }
 
-// runTime returns the timeout of a program that asks for d; zero asks for the
-// longest one.
-func (f Forward) runTime(d time.Duration) (time.Duration, error) {
-	if d <= 0 {
-		return f.Rules.MaxRunTimeout, nil
+// runTime returns the timeout of a program that asks for a number of milliseconds.
+// Zero asks for the longest timeout, as does a number above it.
+func (f Forward) runTime(asked float64) time.Duration {
+	if asked <= 0 || asked > float64(f.Rules.MaxRunTimeout.Milliseconds()) {
+		return f.Rules.MaxRunTimeout
 	}
-	return d, f.Rules.CheckTimeout(d)
+	return milliseconds(asked)
 }
 
-// clientFirst is how much later than the client's own deadline its program is
-// killed. A client that sees the killed program first would take it for a
-// normal end, not for a timeout.
-const clientFirst = time.Second
+// milliseconds rounds up, because zero is no timeout.
+func milliseconds(n float64) time.Duration { return time.Duration(math.Ceil(n)) * time.Millisecond }
+
+// maxStreamMillis is the longest timeout in Connect's protocol, which has ten
+// digits.
+const maxStreamMillis = 9_999_999_999
+
+// adaptTimeout replaces the timeout in a request's header. The clients of E2B's
+// protocol send whole numbers, and some send decimals.
+func (f Forward) adaptTimeout(req *http.Request, change func(asked float64) time.Duration) error {
+	var asked float64
+	if text := req.Header.Get(guestapi.HeaderTimeout); text != "" {
+		var err error
+		if asked, err = strconv.ParseFloat(text, 64); err != nil && !errors.Is(err, strconv.ErrRange) || !(asked >= 0) {
+			return Invalid("%s: %s is not a number of milliseconds", guestapi.HeaderTimeout, excerpt.Quote(text))
+		}
+	}
+	req.Header = req.Header.Clone()
+	req.Header.Del(guestapi.HeaderTimeout)
+	if d := change(asked); d > 0 {
+		req.Header.Set(guestapi.HeaderTimeout, strconv.FormatInt(d.Milliseconds(), 10))
+	}
+	return nil
+}
 
 func (f Forward) adaptStart(req *http.Request) error {
 	flags, msg, err := guestapi.ReadEnvelope(req.Body, nil, guestapi.MaxUnaryRequest)
@@ -95,22 +120,9 @@ func (f Forward) adaptStart(req *http.Request) error {
 	if in.Process.Cwd == "" {
 		in.Process.Cwd = f.Dir
 	}
-	var asked int64
-	if text := req.Header.Get(guestapi.HeaderTimeout); text != "" {
-		// Connect allows ten digits.
-		if asked, err = strconv.ParseInt(text, 10, 64); err != nil || asked < 0 || asked > 9_999_999_999 {
-			return Invalid("timeout: %s is not a number of milliseconds", excerpt.Quote(text))
-		}
-	}
-	limit, err := f.runTime(time.Duration(asked) * time.Millisecond)
-	if err != nil {
+	if err := f.adaptTimeout(req, f.runTime); err != nil {
 		return err
 	}
-	if asked > 0 {
-		limit += clientFirst
-	}
-	req.Header = req.Header.Clone()
-	req.Header.Set(guestapi.HeaderTimeout, strconv.FormatInt(limit.Milliseconds(), 10))
 	if msg, err = json.Marshal(&in); err != nil {
 		return fmt.Errorf("encode request: %w", err)
 	}

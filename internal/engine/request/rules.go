@@ -78,13 +78,15 @@ func (r *Rules) CheckCreate(req *sandbox.CreateRequest) (sandbox.Limits, error) 
 	if err := limits.Check(r.Maxima); err != nil {
 		return none, err
 	}
-	return limits, r.checkEnd(req, limits)
+	// A sandbox does not outlive its lifetime, so its end is then at the latest.
+	req.TTL = min(req.TTL, limits.Lifetime)
+	return limits, r.checkEnd(req)
 }
 
 // checkEnd checks the end that a request sets for its sandbox.
-func (r *Rules) checkEnd(req *sandbox.CreateRequest, limits sandbox.Limits) error {
+func (r *Rules) checkEnd(req *sandbox.CreateRequest) error {
 	if req.TTL != 0 {
-		if err := CheckTTL(req.TTL, limits.Lifetime); err != nil {
+		if err := CheckTTL(req.TTL); err != nil {
 			return err
 		}
 	}
@@ -133,6 +135,14 @@ func (r *Rules) CheckNetwork(asked sandbox.Network) (sandbox.Network, error) {
 			"use %q, or another driver: glovebox doctor lists them", sandbox.NetworkNone)
 	}
 	return n, nil
+}
+
+// AllowedNetwork returns what the operator and the driver allow of a policy.
+func (r *Rules) AllowedNetwork(n sandbox.Network) sandbox.Network {
+	if !r.Features.Network {
+		return sandbox.NetworkNone
+	}
+	return n.Common(r.MaxNetwork)
 }
 
 // CheckRun checks a request for a run, and fills in its defaults.
