@@ -1,6 +1,9 @@
 package process_test
 
 import (
+	"fmt"
+	"io"
+	"net/http"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -209,5 +212,66 @@ func TestStrangersAreSafe(t *testing.T) {
 	}
 	if info, ok := procfs.Read(stranger.Process.Pid); !ok || info.Dead() || info.State == 'T' {
 		t.Errorf("the stranger was hit: %+v", info)
+	}
+}
+
+// TestDeadlineOfAStream: a stream of E2B's protocol ends at its request's timeout
+// with the code of a passed deadline. The program of a start ends, too; one that a
+// caller is only connected to goes on.
+func TestDeadlineOfAStream(t *testing.T) {
+	h := guesttest.New(t)
+	c := guesttest.NewRawClient(t, h)
+	ask := func(path, timeout, body string) string {
+		t.Helper()
+		envelope := string(guestapi.AppendEnvelope(nil, 0, []byte(body)))
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, "http://guest"+path, strings.NewReader(envelope))
+		if err != nil {
+			t.Fatal(err)
+		}
+		req.Header.Set("Content-Type", guestapi.ContentTypeStream)
+		req.Header.Set(guestapi.HeaderTimeout, timeout)
+		resp, err := c.HTTP.Do(req)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer resp.Body.Close()
+		text, err := io.ReadAll(resp.Body)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(text)
+	}
+	start := func(script string) string {
+		return fmt.Sprintf(`{"process":{"cmd":"/bin/sh","args":["-c",%q]},"stdin":false}`, script)
+	}
+	for name, script := range map[string]string{"silent": "sleep 1000", "busy": "while :; do echo x; done", "deaf": "trap '' TERM; sleep 1000"} {
+		got := ask(guestapi.ProcStart, "300", start(script))
+		if !strings.Contains(got, `"code":"deadline_exceeded"`) || strings.Contains(got, `"end":`) {
+			t.Errorf("%s: the stream ends with %q", name, got[max(0, len(got)-200):])
+		}
+		guesttest.Eventually(t, "its processes end", func() bool { return len(h.Descendants()) == 0 })
+	}
+	if got := ask(guestapi.ProcStart, "60000", start("echo quick")); !strings.Contains(got, `"end":{"exitCode":0`) {
+		t.Errorf("a program that ends in time: %q", got)
+	}
+	if got := ask(guestapi.ProcStart, "soon", start("true")); !strings.Contains(got, "invalid_argument") {
+		t.Errorf("a timeout that is no number: %q", got)
+	}
+
+	p := h.Begin(guesttest.Sh("exec sleep 1000"), guestapi.StartOptions{})
+	pid := guesttest.PIDOf(p)
+	if got := ask(guestapi.ProcConnect, "200", fmt.Sprintf(`{"process":{"pid":%d}}`, pid.PID)); !strings.Contains(got, "deadline_exceeded") {
+		t.Errorf("a connection to a program ends with %q", got)
+	}
+	if list := h.Descendants(); len(list) != 1 {
+		t.Errorf("after the connection ended, there are the processes %+v", list)
+	}
+	if err := h.Signal(t.Context(), pid, guestapi.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	guesttest.Collect(t, p)
+	dir := guesttest.UserDir(t, "")
+	if got := ask(guestapi.FSWatchDir, "200", fmt.Sprintf(`{"path":%q}`, dir)); !strings.Contains(got, "deadline_exceeded") {
+		t.Errorf("a watch ends with %q", got)
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"net/http"
 	"os"
-	"strconv"
 	"sync"
 	"time"
 
@@ -27,7 +26,7 @@ func (s *Set) Routes(mux *http.ServeMux) {
 
 // start starts a run and streams its events.
 func (s *Set) start(r *http.Request, in *guestapi.StartRequest, out *rpc.Stream) error {
-	timeout, err := processTimeout(r)
+	timeout, err := rpc.Timeout(r)
 	if err != nil {
 		return err
 	}
@@ -44,19 +43,6 @@ func (s *Set) start(r *http.Request, in *guestapi.StartRequest, out *rpc.Stream)
 		return err
 	}
 	return s.carry(r, p, a, out)
-}
-
-// processTimeout returns how long a run may run; 0 is no limit.
-func processTimeout(r *http.Request) (time.Duration, error) {
-	text := r.Header.Get(guestapi.HeaderTimeout)
-	if text == "" {
-		return 0, nil
-	}
-	ms, err := strconv.ParseUint(text, 10, 64)
-	if err != nil || len(text) > 10 {
-		return 0, rpc.Errorf(guestapi.CodeInvalidArgument, "bad %s: %q", guestapi.HeaderTimeout, text)
-	}
-	return time.Duration(ms) * time.Millisecond, nil
 }
 
 // connect attaches to a run.
@@ -92,6 +78,9 @@ func (s *Set) carry(r *http.Request, p *run, a *attachment, out *rpc.Stream) err
 		}
 		silent.Reset(interval)
 		switch {
+		case rpc.Expired(r) && (c == nil || c.end == nil || p.timedOut.Load()):
+			// An end that a timeout caused would look like a program that failed.
+			return rpc.Errorf(guestapi.CodeDeadlineExceeded, "the timeout has passed")
 		case c == nil:
 			alive := guestapi.ProcessEvent{Keepalive: &guestapi.KeepaliveEvent{}}
 			if err := out.Send(&guestapi.EventMessage{Event: alive}); err != nil {

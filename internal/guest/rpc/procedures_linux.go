@@ -1,6 +1,7 @@
 package rpc
 
 import (
+	"context"
 	"io"
 	"mime"
 	"net/http"
@@ -81,7 +82,9 @@ func Plain[In, Out any](f func(r *http.Request, in *In) (Out, error)) http.Handl
 	}
 }
 
-// Streaming serves a server-stream procedure. The error of f ends the stream.
+// Streaming serves a server-stream procedure. The error of f ends the stream. For
+// a caller of E2B's protocol, the stream ends at the request's timeout at the
+// latest, with the code of a passed deadline. Other callers get the whole stream.
 func Streaming[In any](f func(r *http.Request, in *In, out *Stream) error) http.HandlerFunc {
 	return func(w http.ResponseWriter, r *http.Request) {
 		if !checkPost(w, r, guestapi.ContentTypeStream) {
@@ -91,19 +94,50 @@ func Streaming[In any](f func(r *http.Request, in *In, out *Stream) error) http.
 		out := &Stream{w: w, rc: http.NewResponseController(w)}
 		body := http.MaxBytesReader(w, r.Body, guestapi.MaxUnaryRequest)
 		flags, msg, err := guestapi.ReadEnvelope(body, nil, guestapi.MaxUnaryRequest)
+		timeout, terr := Timeout(r)
 		switch {
 		case err != nil:
 			err = bodyError(err)
+		case terr != nil:
+			err = terr
 		case flags != 0:
 			err = Errorf(guestapi.CodeInvalidArgument, "unknown flags %#x of the request", flags)
 		default:
+			if timeout > 0 && !Extended(r) {
+				ctx, cancel := context.WithTimeout(r.Context(), timeout)
+				defer cancel()
+				r = r.WithContext(ctx)
+			}
 			in := new(In)
 			if err = decode(msg, in); err == nil {
 				err = f(r, in, out)
 			}
+			if err != nil && Expired(r) {
+				err = Errorf(guestapi.CodeDeadlineExceeded, "the timeout of %v has passed", timeout)
+			}
 		}
 		out.end(err)
 	}
+}
+
+// Timeout returns the timeout of a request; zero is none.
+func Timeout(r *http.Request) (time.Duration, error) {
+	text := r.Header.Get(guestapi.HeaderTimeout)
+	if text == "" {
+		return 0, nil
+	}
+	ms, err := strconv.ParseUint(text, 10, 64)
+	if err != nil || len(text) > 10 {
+		return 0, Errorf(guestapi.CodeInvalidArgument, "bad %s: %q", guestapi.HeaderTimeout, text)
+	}
+	return time.Duration(ms) * time.Millisecond, nil
+}
+
+// Expired reports whether the stream of a request has to end, because its timeout
+// has passed.
+func Expired(r *http.Request) bool {
+	deadline, ok := r.Context().Deadline()
+	return ok && !time.Now().Before(deadline)
 }
 
 // Extended reports whether the caller accepts extensions of E2B's protocol.
