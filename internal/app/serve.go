@@ -1,6 +1,7 @@
 package app
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -151,9 +152,9 @@ func (s *System) e2bFront(e2b *e2bapi.Server) (*httpserver.Server, error) {
 	opts.Listen = s.opts.Config.Server.E2BListen
 	opts.E2B = e2b
 	opts.Drain = func(context.Context) error { e2b.Shutdown(); return nil }
-	if d := s.opts.Config.Server.E2BDomain; d != "" {
-		opts.AllowHosts = append(slices.Clone(opts.AllowHosts), "*."+d)
-	}
+	// Below this domain are the host names of sandboxes.
+	domain := cmp.Or(s.opts.Config.Server.E2BDomain, "localhost")
+	opts.AllowHosts = append(slices.Clone(opts.AllowHosts), "*."+domain)
 	return httpserver.New(opts)
 }
 
@@ -191,7 +192,8 @@ func (s *System) e2b() (*e2bapi.Server, error) {
 		return nil, err
 	}
 	return e2bapi.New(e2bapi.Options{
-		Engine: s.Engine, Auth: s.auth, Access: access, Log: s.log, Domain: s.opts.Config.Server.E2BDomain,
+		Engine: s.Engine, Auth: s.auth, Access: access, Log: s.log,
+		Domain: s.opts.Config.Server.E2BDomain, PublicPorts: s.opts.Config.Server.E2BPublicPorts,
 	}), nil
 }
 

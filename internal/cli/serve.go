@@ -124,6 +124,9 @@ func (p *program) sayServing(ln app.Listeners, token firstToken, sys *app.System
 	e2bURL := strings.TrimSuffix(url, "/mcp") + "/e2b"
 	if ln.E2B != nil {
 		e2bURL = scheme + "://" + reachable(ln.E2B.Addr())
+		if server.E2BDomain != "" { // clients reach it by TLS, here or at a proxy
+			e2bURL = "https://api." + server.E2BDomain
+		}
 		p.say("serving E2B's SDKs at %s", colour(bold)(e2bURL))
 	}
 	p.sayFallback(sys)
@@ -133,7 +136,11 @@ func (p *program) sayServing(ln app.Listeners, token firstToken, sys *app.System
 	}
 	switch {
 	case token.text != "":
-		p.sayToken(token.text, url, e2bURL)
+		variables := "E2B_API_URL=" + e2bURL + " E2B_SANDBOX_URL=" + e2bURL
+		if ln.E2B != nil && server.E2BDomain != "" {
+			variables = "E2B_DOMAIN=" + server.E2BDomain
+		}
+		p.sayToken(token.text, url, variables)
 	case token.file != "":
 		p.say("\nThe token is in %s, which only its owner can read.\nFor an MCP client's configuration, with the token in place of TOKEN:\n\n%s\n\n"+
 			"E2B's SDKs reach the server at %s; make a key for them with glovebox token create NAME --e2b.\n",
@@ -145,12 +152,13 @@ func (p *program) sayServing(ln app.Listeners, token firstToken, sys *app.System
 	}
 }
 
-// sayToken prints a token with examples of its use.
-func (p *program) sayToken(token, url, e2bURL string) {
+// sayToken prints a token with examples of its use. E2B's SDKs find the server by
+// e2bVariables.
+func (p *program) sayToken(token, url, e2bVariables string) {
 	colour := p.painter(p.Err)
 	p.say("\nThe token, which is shown only now:\n\n  %s\n", colour(bold)(token))
 	p.say("For an MCP client's configuration:\n\n%s\n", indent(clientConfig(url, token)))
-	p.say("For E2B's SDKs:\n\n  export E2B_API_URL=%s E2B_SANDBOX_URL=%[1]s\n  export E2B_API_KEY=%s\n", e2bURL, app.E2BKey(token))
+	p.say("For E2B's SDKs:\n\n  export %s\n  export E2B_API_KEY=%s\n", e2bVariables, app.E2BKey(token))
 	p.say("Or try it:\n\n  curl -sS %s -H 'Authorization: Bearer %s' \\\n"+
 		"    -H 'Content-Type: application/json' -H 'Accept: application/json, text/event-stream' \\\n"+
 		"    -d '{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"initialize\",\"params\":{\"protocolVersion\":\"2025-06-18\",\"capabilities\":{},\"clientInfo\":{\"name\":\"curl\",\"version\":\"0\"}}}'\n",

@@ -31,6 +31,7 @@ func (s *serveFlags) add(cmd *cobra.Command) {
 	f.BoolVar(&s.newToken, "new-token", false, "replace the token that the first start made")
 	f.StringVar(&s.server.E2BListen, "e2b-listen", "", "also serve E2B's protocol at this `address`, such as 127.0.0.1:3000 (GLOVEBOX_E2B_LISTEN)")
 	f.StringVar(&s.server.E2BDomain, "e2b-domain", "", "`domain` whose subdomains lead to sandboxes by E2B's protocol (GLOVEBOX_E2B_DOMAIN)")
+	f.BoolVar(&s.server.E2BPublicPorts, "e2b-public-ports", false, "serve ports of sandboxes of E2B's protocol without a token (GLOVEBOX_E2B_PUBLIC_PORTS)")
 	f.StringVar(&s.server.MetricsListen, "metrics-listen", "", "serve /metrics only at this `address`, such as 127.0.0.1:9090 (GLOVEBOX_METRICS_LISTEN)")
 	f.StringVar(&s.server.PublicURL, "public-url", "", "`URL` by which clients reach the server, if it is behind a proxy (GLOVEBOX_PUBLIC_URL)")
 	f.StringVar(&s.server.PreviewDomain, "preview-domain", "", "`domain` whose subdomains lead to ports of sandboxes (GLOVEBOX_PREVIEW_DOMAIN)")
@@ -52,21 +53,22 @@ func (s *serveFlags) add(cmd *cobra.Command) {
 func (s *serveFlags) apply(cmd *cobra.Command, c *config.Config) error {
 	to, from := &c.Server, &s.server
 	set := map[string]func(){
-		"listen":         func() { to.Listen = from.Listen },
-		"e2b-listen":     func() { to.E2BListen = from.E2BListen },
-		"e2b-domain":     func() { to.E2BDomain = from.E2BDomain },
-		"metrics-listen": func() { to.MetricsListen = from.MetricsListen },
-		"public-url":     func() { to.PublicURL = from.PublicURL },
-		"preview-domain": func() { to.PreviewDomain = from.PreviewDomain },
-		"tls-cert":       func() { to.TLSCert = from.TLSCert },
-		"tls-key":        func() { to.TLSKey = from.TLSKey },
-		"allow-host":     func() { to.AllowHosts = from.AllowHosts },
-		"allow-origin":   func() { to.AllowOrigins = from.AllowOrigins },
-		"rate-limit":     func() { to.RateLimit = from.RateLimit },
-		"body-limit":     func() { to.BodyLimit = from.BodyLimit },
-		"max-sessions":   func() { to.Sessions = from.Sessions },
-		"oidc-issuer":    func() { to.OIDC.Issuer = from.OIDC.Issuer },
-		"oidc-audience":  func() { to.OIDC.Audience = from.OIDC.Audience },
+		"listen":           func() { to.Listen = from.Listen },
+		"e2b-listen":       func() { to.E2BListen = from.E2BListen },
+		"e2b-domain":       func() { to.E2BDomain = from.E2BDomain },
+		"e2b-public-ports": func() { to.E2BPublicPorts = from.E2BPublicPorts },
+		"metrics-listen":   func() { to.MetricsListen = from.MetricsListen },
+		"public-url":       func() { to.PublicURL = from.PublicURL },
+		"preview-domain":   func() { to.PreviewDomain = from.PreviewDomain },
+		"tls-cert":         func() { to.TLSCert = from.TLSCert },
+		"tls-key":          func() { to.TLSKey = from.TLSKey },
+		"allow-host":       func() { to.AllowHosts = from.AllowHosts },
+		"allow-origin":     func() { to.AllowOrigins = from.AllowOrigins },
+		"rate-limit":       func() { to.RateLimit = from.RateLimit },
+		"body-limit":       func() { to.BodyLimit = from.BodyLimit },
+		"max-sessions":     func() { to.Sessions = from.Sessions },
+		"oidc-issuer":      func() { to.OIDC.Issuer = from.OIDC.Issuer },
+		"oidc-audience":    func() { to.OIDC.Audience = from.OIDC.Audience },
 	}
 	for name, do := range set {
 		if cmd.Flags().Changed(name) {

@@ -161,6 +161,7 @@ func (c *Config) environ() []variable {
 		{"GLOVEBOX_E2B_LISTEN", str(&c.Server.E2BListen)},
 		{"GLOVEBOX_METRICS_LISTEN", str(&c.Server.MetricsListen)},
 		{"GLOVEBOX_E2B_DOMAIN", str(&c.Server.E2BDomain)},
+		{"GLOVEBOX_E2B_PUBLIC_PORTS", boolean(&c.Server.E2BPublicPorts)},
 		{"GLOVEBOX_PREVIEW_DOMAIN", str(&c.Server.PreviewDomain)},
 		{"PUBLIC_BASE_URL", str(&c.Server.PublicURL)},
 		{"GLOVEBOX_PUBLIC_URL", str(&c.Server.PublicURL)},

@@ -38,6 +38,9 @@ type Server struct {
 	// such as 49983-sbx….DOMAIN, lead to sandboxes there.
 	E2BListen string `yaml:"e2b_listen"`
 	E2BDomain string `yaml:"e2b_domain"`
+	// E2BPublicPorts serves ports of sandboxes that E2B's protocol makes without a
+	// token, unless the creator of a sandbox does not want that.
+	E2BPublicPorts bool `yaml:"e2b_public_ports"`
 	// MetricsListen is the address for metrics. If it is empty, they are at
 	// /metrics of Listen.
 	MetricsListen string `yaml:"metrics_listen"`

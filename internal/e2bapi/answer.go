@@ -22,6 +22,61 @@ type goneError struct{ err error }
 func (e *goneError) Error() string { return e.err.Error() }
 func (e *goneError) Unwrap() error { return e.err }
 
+// A portError is the answer for a program's port in the form of E2B's proxy.
+type portError struct {
+	SandboxID string `json:"sandboxId"`
+	Message   string `json:"message"`
+	Port      int    `json:"port,omitempty"`
+	Code      int    `json:"code"`
+}
+
+func (e *portError) Error() string { return e.Message }
+
+// noTrafficToken returns the error for a port that needs a token. It does not
+// reveal whether the sandbox exists. Clients of E2B know the texts.
+func noTrafficToken(t target, given bool) error {
+	text := "Sandbox is secured with traffic access token. Token header 'e2b-traffic-access-token' is missing"
+	if given {
+		text = "Sandbox is secured with traffic access token. Provided token in header 'e2b-traffic-access-token' is invalid"
+	}
+	return &portError{SandboxID: shortID(t.id), Message: text, Code: http.StatusForbidden}
+}
+
+// portClosed returns the error for a port on which no program listens.
+func portClosed(t target) error {
+	return &portError{SandboxID: shortID(t.id), Message: "The sandbox is running but port is not open", Port: t.port, Code: http.StatusBadGateway}
+}
+
+// portGone returns the error for a port that cannot be reached for the reason err.
+func portGone(t target, err error) error {
+	return &portError{SandboxID: shortID(t.id), Message: textOf(err), Port: t.port, Code: http.StatusBadGateway}
+}
+
+// shortID returns a sandbox identifier for an answer, and bounds any other text.
+func shortID(id string) string { return fmt.Sprintf("%.80s", sandbox.HostID(id)) }
+
+// textOf returns an error's text without the operations of the engine and the
+// driver, which mean nothing to a client, and with its hint.
+func textOf(err error) string {
+	text := withoutOps(err).Error()
+	if hint := sandbox.HintOf(err); hint != "" {
+		text += "; " + hint
+	}
+	return text
+}
+
+func withoutOps(err error) error {
+	switch e := err.(type) { //nolint:errorlint // only the outermost errors
+	case *goneError:
+		return withoutOps(e.err)
+	case *sandbox.Error:
+		if e.Err != nil {
+			return withoutOps(e.Err)
+		}
+	}
+	return err
+}
+
 // forbiddenError is the error for an API key without the necessary scopes.
 type forbiddenError struct{ text string }
 
@@ -34,6 +89,9 @@ func statusOf(err error) int {
 	}
 	if _, ok := errors.AsType[*forbiddenError](err); ok {
 		return http.StatusForbidden
+	}
+	if e, ok := errors.AsType[*portError](err); ok {
+		return e.Code
 	}
 	return sandbox.KindOf(err).HTTPStatus()
 }
@@ -65,16 +123,17 @@ func codeOf(status int) guestapi.Code {
 // It logs internal errors and hides their details from the client.
 func (s *Server) Refuse(w http.ResponseWriter, r *http.Request, err error) {
 	status := statusOf(err)
-	text := err.Error()
-	if hint := sandbox.HintOf(err); hint != "" {
-		text += "; " + hint
-	}
+	text := textOf(err)
 	if status == http.StatusInternalServerError {
 		s.opts.Log.Error("serve E2B", "path", r.URL.Path, "error", err)
 		text = "internal error; the server's log says how"
 	}
 	if d := sandbox.RetryAfterOf(err); d > 0 {
 		w.Header().Set("Retry-After", strconv.Itoa(int(math.Ceil(d.Seconds()))))
+	}
+	if e, ok := errors.AsType[*portError](err); ok {
+		writeJSON(w, status, e)
+		return
 	}
 	if !strings.HasPrefix(r.URL.Path, "/process.") && !strings.HasPrefix(r.URL.Path, "/filesystem.") {
 		writeJSON(w, status, map[string]any{"code": status, "message": text})

@@ -45,6 +45,9 @@ type target struct {
 	port int
 }
 
+// isPort reports whether a target is a port of a program, and not one of E2B's own.
+func (t target) isPort() bool { return t.port != agentPort && t.port != interpreterPort }
+
 type targetKey struct{}
 
 // These headers name a target, or prove the right to access it. A file URL has a
@@ -131,12 +134,15 @@ func (s *Server) identify(r *http.Request) (auth.Identity, error) {
 // exists.
 func (s *Server) identifyData(r *http.Request, t target) (auth.Identity, target, error) {
 	refused := sandbox.Errorf(sandbox.Unauthenticated, "there is no access token of the sandbox, or one of another")
+	if t.isPort() {
+		refused = noTrafficToken(t, r.Header.Get(headerTraffic) != "")
+	}
 	signed := t.port == agentPort && r.URL.Path == guestapi.PathFiles && r.URL.Query().Has("signature")
 	switch {
 	case t.id != "" && (s.opts.Access.Check(t.id, r.Header.Get(headerAccess)) || s.opts.Access.Check(t.id, r.Header.Get(headerTraffic))):
 	case t.id != "" && signed:
-		if !signedBy(r, s.opts.Access.Token(t.id), s.opts.Now()) {
-			return auth.Identity{}, t, refused
+		if err := checkSigned(r, s.opts.Access.Token(t.id), s.opts.Now()); err != nil {
+			return auth.Identity{}, t, err
 		}
 	case signed:
 		// If all sandboxes have one URL, the SDK does not name the sandbox. Only
@@ -148,10 +154,14 @@ func (s *Server) identifyData(r *http.Request, t target) (auth.Identity, target,
 		if t.id == "" {
 			return auth.Identity{}, t, refused
 		}
+	case s.publicPort(r.Context(), t):
 	default:
 		return auth.Identity{}, t, refused
 	}
 	p, err := s.opts.Engine.Owner(r.Context(), t.id)
+	if err != nil && t.isPort() {
+		return auth.Identity{}, t, portGone(t, err)
+	}
 	if err != nil {
 		return auth.Identity{}, t, &goneError{err}
 	}
@@ -165,6 +175,19 @@ func (s *Server) identifyData(r *http.Request, t target) (auth.Identity, target,
 		return auth.Identity{}, t, refused
 	}
 	return id, t, nil
+}
+
+// publicPort reports whether a target is a port that needs no token.
+func (s *Server) publicPort(ctx context.Context, t target) bool {
+	if !s.opts.PublicPorts || !t.isPort() {
+		return false
+	}
+	p, err := s.opts.Engine.Owner(ctx, t.id)
+	if err != nil {
+		return false
+	}
+	sb, err := s.opts.Engine.Get(ctx, p, t.id)
+	return err == nil && s.isPublic(sb)
 }
 
 // grant checks that an identity may get a token with full access to a sandbox.

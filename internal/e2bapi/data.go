@@ -201,6 +201,21 @@ func (s *Server) Lasts(r *http.Request) bool {
 	return ok && (!ours || slices.Contains(lasting, r.URL.Path))
 }
 
+// TakesPort reports whether a request for the host name of a port, which both this
+// protocol and links of the server can name, is for this protocol: it has a token
+// of this protocol, or the port needs none.
+func (s *Server) TakesPort(r *http.Request) bool {
+	t, ok, err := targetOf(r)
+	return err == nil && ok && t.isPort() && (r.Header.Get(headerTraffic) != "" || s.publicPort(r.Context(), t))
+}
+
+// OnPort reports whether a request that Authenticate accepted is for a program on
+// a port, so that its client may be anybody.
+func (s *Server) OnPort(r *http.Request) bool {
+	t, ok := r.Context().Value(targetKey{}).(target)
+	return ok && t.isPort()
+}
+
 // Streams reports whether the body of a request that Authenticate accepted is
 // streamed into the sandbox. Such a body has no size limit.
 func (s *Server) Streams(r *http.Request) bool {

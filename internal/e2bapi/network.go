@@ -3,7 +3,9 @@ package e2bapi
 import (
 	"encoding/json"
 	"net/http"
+	"regexp"
 	"slices"
+	"strings"
 
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
@@ -24,6 +26,22 @@ type networkConfig struct {
 // all is E2B's notation for all destinations.
 const all = "0.0.0.0/0"
 
+// public reports whether a creator accepts that ports of the sandbox need no token.
+// That is E2B's default, and its Python client always sends it.
+func (c *networkConfig) public() bool {
+	return c == nil || c.AllowPublicTraffic == nil || *c.AllowPublicTraffic
+}
+
+// portPlace stands for the port in a maskRequestHost.
+const portPlace = "${PORT}"
+
+var hostPattern = regexp.MustCompile(`^[A-Za-z0-9]([A-Za-z0-9.-]{0,251}[A-Za-z0-9])?(:[0-9]{1,5})?$`)
+
+// validHost reports whether a maskRequestHost is a host, with or without a port.
+func validHost(mask string) bool {
+	return hostPattern.MatchString(strings.ReplaceAll(mask, portPlace, "0"))
+}
+
 // networkOf returns the network policy for a request; "" is the server's default.
 // In E2B's policy everything is allowed that is not denied. allowOut only lists
 // exceptions from denyOut.
@@ -35,10 +53,11 @@ func networkOf(internet *bool, c *networkConfig) (sandbox.Network, error) {
 		return "", sandbox.Errorf(sandbox.Unsupported, "network: %s", what)
 	}
 	switch {
-	case c.AllowPublicTraffic != nil && *c.AllowPublicTraffic:
-		return unsupported("allowPublicTraffic: ports of sandboxes are not served to everybody")
-	case c.MaskRequestHost != "", len(c.HTTPSPorts) > 0:
-		return unsupported("maskRequestHost and httpsPorts: programs are asked at localhost, by HTTP")
+	case len(c.HTTPSPorts) > 0:
+		return unsupported("httpsPorts: programs are asked by HTTP")
+	case c.MaskRequestHost != "" && !validHost(c.MaskRequestHost):
+		return "", sandbox.Errorf(sandbox.Invalid, "network: maskRequestHost: %s is not a host name, which may end in a colon and a port or %s",
+			short(c.MaskRequestHost), portPlace)
 	case len(c.EgressProxy) > 0 && string(c.EgressProxy) != "null":
 		return unsupported("egressProxy: there are no proxies for sandboxes")
 	case len(c.Rules) > 0 && string(c.Rules) != "null" && string(c.Rules) != "{}":
@@ -73,24 +92,35 @@ func (s *Server) setNetwork(r *http.Request, p sandbox.Principal) (int, any, err
 	if err != nil {
 		return 0, nil, err
 	}
-	if n == "" { // nothing is denied
-		n = sandbox.NetworkInternet
+	if n == "" || n == sandbox.NetworkInternet { // nothing is denied
+		n = s.opts.Engine.AllowedNetwork(sandbox.NetworkInternet)
 	}
-	if _, err := s.get(r, p); err != nil {
+	sb, err := s.get(r, p)
+	if err != nil {
 		return 0, nil, err
+	}
+	if !in.public() && sb.Labels[labelPublic] != "" || in.MaskRequestHost != sb.Labels[labelHost] && in.MaskRequestHost != "" {
+		return 0, nil, sandbox.Errorf(sandbox.Unsupported, "network: allowPublicTraffic and maskRequestHost are set when a sandbox is made, and stay")
 	}
 	_, err = s.opts.Engine.SetNetwork(r.Context(), p, idOf(r), n)
 	return http.StatusNoContent, nil, s.gone(r, p, err)
 }
 
-// networkInfo converts a network policy to E2B's format.
-func networkInfo(n sandbox.Network) (internet bool, c *networkConfig) {
-	c = &networkConfig{DenyOut: []string{all}}
-	for _, r := range n.Rules() {
+// networkInfo returns the network policy that is in force, in E2B's format.
+func (s *Server) networkInfo(sb sandbox.Sandbox) (internet bool, c *networkConfig) {
+	public := s.isPublic(sb)
+	c = &networkConfig{DenyOut: []string{all}, AllowPublicTraffic: &public, MaskRequestHost: sb.Labels[labelHost]}
+	for _, r := range sb.Network.Rules() {
 		if r.Internet && r.Port == 0 {
-			return true, &networkConfig{}
+			c.AllowOut, c.DenyOut = nil, nil
+			return true, c
 		}
 		c.AllowOut = append(c.AllowOut, r.String())
 	}
 	return false, c
+}
+
+// isPublic reports whether ports of a sandbox need no token.
+func (s *Server) isPublic(sb sandbox.Sandbox) bool {
+	return s.opts.PublicPorts && sb.Labels[labelPublic] != ""
 }

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"math"
 	"net/http"
+	"net/url"
 	"slices"
 	"strings"
 	"time"
@@ -46,6 +47,10 @@ const (
 	labelTemplate   = labelPrefix + "template"
 	labelAutoResume = labelPrefix + "auto-resume"
 	labelAgent      = labelPrefix + "agent"
+	// labelPublic is set if ports of the sandbox need no token. labelHost is the
+	// Host header that programs on its ports see.
+	labelPublic = labelPrefix + "public-ports"
+	labelHost   = labelPrefix + "mask-request-host"
 )
 
 // defaultTemplates are the templates that E2B's SDKs request by default. They
@@ -55,13 +60,13 @@ var defaultTemplates = []string{"base", "code-interpreter-v1", "code-interpreter
 // timeoutField is a number of seconds in E2B's format; nil means absent.
 type timeoutField = *int32
 
-// ttl returns a timeout as a duration.
+// ttl returns a timeout as a duration. Zero is now.
 func ttl(t timeoutField) (time.Duration, error) {
 	if t == nil {
 		return defaultTimeout, nil
 	}
-	if *t <= 0 {
-		return 0, sandbox.Errorf(sandbox.Invalid, "timeout: %d is not a number of seconds above 0", *t)
+	if *t < 0 {
+		return 0, sandbox.Errorf(sandbox.Invalid, "timeout: %d is below 0", *t)
 	}
 	return time.Duration(*t) * time.Second, nil
 }
@@ -108,7 +113,20 @@ func (s *Server) create(r *http.Request, p sandbox.Principal) (int, any, error) 
 	if err != nil {
 		return 0, nil, err
 	}
+	if req.Network == sandbox.NetworkInternet {
+		req.Network = s.opts.Engine.AllowedNetwork(req.Network)
+	}
+	if s.opts.PublicPorts && in.Network.public() {
+		req.Labels[labelPublic] = "true"
+	}
+	now := req.TTL == 0
+	if now {
+		req.TTL = sandbox.MinIdle // the engine's zero is no end
+	}
 	sb, err := s.opts.Engine.Create(r.Context(), p, req)
+	if err == nil && now {
+		sb, err = s.opts.Engine.SetEnd(r.Context(), p, sb.ID, 0)
+	}
 	if err != nil {
 		return 0, nil, err
 	}
@@ -155,6 +173,9 @@ func (in *createRequest) request() (sandbox.CreateRequest, error) {
 	if in.TemplateID != "" {
 		labels[labelTemplate] = in.TemplateID
 	}
+	if in.Network != nil && in.Network.MaskRequestHost != "" {
+		labels[labelHost] = in.Network.MaskRequestHost
+	}
 	if in.TemplateID != "" && !slices.Contains(defaultTemplates, in.TemplateID) {
 		req.Image = in.TemplateID
 	}
@@ -175,6 +196,14 @@ func (s *Server) answerOf(r *http.Request, sb sandbox.Sandbox) sandboxAnswer {
 		// Do not leave the domain empty. SDKs would use E2B's own domain instead,
 		// and send the access token there.
 		domain = r.Host
+		if u := (url.URL{Host: r.Host}); sandbox.IsLoopback(u.Hostname()) {
+			// A name below an address is no host name. Names below localhost are
+			// this machine, for browsers and for most clients.
+			domain = "localhost"
+			if u.Port() != "" {
+				domain += ":" + u.Port()
+			}
+		}
 	}
 	return sandboxAnswer{
 		SandboxID: sandbox.HostID(sb.ID), TemplateID: templateOf(sb), Alias: templateOf(sb), ClientID: clientID, EnvdVersion: agentOf(sb),
@@ -413,7 +442,7 @@ func (s *Server) info(r *http.Request, p sandbox.Principal) (int, any, error) {
 	if sb.AtEnd == sandbox.AtEndHibernate {
 		onTimeout = "pause"
 	}
-	internet, network := networkInfo(sb.Network)
+	internet, network := s.networkInfo(sb)
 	access := s.answerOf(r, sb)
 	return http.StatusOK, struct {
 		entry

@@ -33,6 +33,7 @@ type Engine interface {
 	Wake(ctx context.Context, p sandbox.Principal, id string) error
 	DialPort(ctx context.Context, p sandbox.Principal, id string, port int) (net.Conn, error)
 	SetNetwork(ctx context.Context, p sandbox.Principal, id string, n sandbox.Network) (sandbox.Sandbox, error)
+	AllowedNetwork(n sandbox.Network) sandbox.Network
 	SetEnd(ctx context.Context, p sandbox.Principal, id string, ttl time.Duration) (sandbox.Sandbox, error)
 	Forward(p sandbox.Principal, id, dir string, req *http.Request) (*http.Response, error)
 	Owner(ctx context.Context, id string) (sandbox.Principal, error)
@@ -62,6 +63,10 @@ type Options struct {
 	// Domain is the domain of the data plane, whose hosts are
 	// PORT-SANDBOX.DOMAIN. Empty: the host of each request.
 	Domain string
+	// PublicPorts serves ports of sandboxes without a token, unless the creator of
+	// a sandbox does not want that. It holds for sandboxes that this protocol makes
+	// while it is set.
+	PublicPorts bool
 	// Now is the clock; nil is [time.Now].
 	Now func() time.Time
 }
@@ -142,7 +147,12 @@ func (s *Server) routes() http.Handler {
 		"/secrets":                  "there are no secrets",
 		"/secrets/{rest...}":        "there are no secrets",
 	} {
-		mux.HandleFunc(path, s.answer(func(*http.Request, sandbox.Principal) (int, any, error) {
+		mux.HandleFunc(path, s.answer(func(r *http.Request, p sandbox.Principal) (int, any, error) {
+			if r.PathValue("id") != "" {
+				if _, err := s.get(r, p); err != nil {
+					return 0, nil, err
+				}
+			}
 			return 0, nil, sandbox.Errorf(sandbox.Unsupported, "%s", what)
 		}))
 	}

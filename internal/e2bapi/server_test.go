@@ -29,6 +29,7 @@ type fakeEngine struct {
 	program string // address of what listens in every sandbox
 	boxes   map[string]*fakeBox
 	created sandbox.CreateRequest
+	allowed sandbox.Network // the operator's; "" is all
 	// forwarded is the last request that came to a guest, and answer what it
 	// answers.
 	forwarded *http.Request
@@ -63,7 +64,12 @@ func (e *fakeEngine) find(p sandbox.Principal, id string) (*fakeBox, error) {
 
 func (e *fakeEngine) Create(_ context.Context, p sandbox.Principal, r sandbox.CreateRequest) (sandbox.Sandbox, error) {
 	e.created = r
-	return e.boxes[e.add(p, func(sb *sandbox.Sandbox) { sb.Labels = r.Labels })].Sandbox, nil
+	return e.boxes[e.add(p, func(sb *sandbox.Sandbox) {
+		sb.Labels, sb.Ends = r.Labels, now.Add(r.TTL)
+		if r.Network != "" {
+			sb.Network = r.Network
+		}
+	})].Sandbox, nil
 }
 
 func (e *fakeEngine) Get(_ context.Context, p sandbox.Principal, id string) (sandbox.Sandbox, error) {
@@ -110,6 +116,14 @@ func (e *fakeEngine) SetEnd(ctx context.Context, p sandbox.Principal, id string,
 		return sandbox.Sandbox{}, err
 	}
 	return e.Get(ctx, p, id)
+}
+
+// AllowedNetwork allows e.allowed, or everything.
+func (e *fakeEngine) AllowedNetwork(n sandbox.Network) sandbox.Network {
+	if e.allowed == "" {
+		return n
+	}
+	return n.Common(e.allowed)
 }
 
 func (e *fakeEngine) SetNetwork(ctx context.Context, p sandbox.Principal, id string, n sandbox.Network) (sandbox.Sandbox, error) {
@@ -286,7 +300,9 @@ func TestWhoMay(t *testing.T) {
 		"none of one that is not":     {"GET", "/health", []string{"E2b-Sandbox-Id", never}, 401},
 		"a stopped sandbox":           {"GET", "/health", []string{"E2b-Sandbox-Id", dead, "X-Access-Token", "access-" + dead}, 502},
 		"another port":                {"GET", "/health", []string{"E2b-Sandbox-Id", id, "E2b-Sandbox-Port", "8080", "X-Access-Token", "access-" + id}, 502},
-		"another port, without":       {"GET", "/health", []string{"E2b-Sandbox-Id", id, "E2b-Sandbox-Port", "8080", "X-API-KEY", Key("alice")}, 401},
+		"another port, without":       {"GET", "/health", []string{"E2b-Sandbox-Id", id, "E2b-Sandbox-Port", "8080", "X-API-KEY", Key("alice")}, 403},
+		"another port of none":        {"GET", "/health", []string{"E2b-Sandbox-Id", never, "E2b-Sandbox-Port", "8080"}, 403},
+		"the interpreter, without":    {"GET", "/contexts", []string{"E2b-Sandbox-Id", id, "E2b-Sandbox-Port", "49999"}, 401},
 		"another port of one stopped": {"GET", "/", []string{"Host", "8080-" + dead + ".example.com", "X-Access-Token", "access-" + dead}, 502},
 		"no port":                     {"GET", "/health", []string{"E2b-Sandbox-Id", id, "E2b-Sandbox-Port", "x", "X-Access-Token", "access-" + id}, 400},
 		"what the agent has not":      {"GET", "/init", []string{"E2b-Sandbox-Id", id, "X-Access-Token", "access-" + id}, 404},
@@ -462,7 +478,8 @@ func TestCreate(t *testing.T) {
 		"all allowed":   {`{"network":{"allowOut":["0.0.0.0/0"]}}`, 201, sandbox.CreateRequest{TTL: 5 * time.Minute, Network: sandbox.NetworkInternet}},
 		"some denied":   {`{"network":{"denyOut":["192.0.2.1"]}}`, 501, sandbox.CreateRequest{}},
 		"a bad rule":    {`{"network":{"denyOut":["0.0.0.0/0"],"allowOut":["not a host"]}}`, 400, sandbox.CreateRequest{}},
-		"public ports":  {`{"network":{"allowPublicTraffic":true}}`, 501, sandbox.CreateRequest{}},
+		"public ports":  {`{"network":{"allowPublicTraffic":true}}`, 201, sandbox.CreateRequest{TTL: 5 * time.Minute}},
+		"no host":       {`{"network":{"maskRequestHost":"a b"}}`, 400, sandbox.CreateRequest{}},
 		"a proxy":       {`{"network":{"egressProxy":{"address":"x"}}}`, 501, sandbox.CreateRequest{}},
 		"transforms":    {`{"network":{"rules":{"x.com":[]}}}`, 501, sandbox.CreateRequest{}},
 		"volumes":       {`{"volumeMounts":[{"name":"a","path":"/b"}]}`, 501, sandbox.CreateRequest{}},
@@ -470,7 +487,8 @@ func TestCreate(t *testing.T) {
 		"iam":           {`{"iam":{"tokens":{}}}`, 501, sandbox.CreateRequest{}},
 		"disk only":     {`{"autoPause":true,"autoPauseMemory":false}`, 501, sandbox.CreateRequest{}},
 		"unknown field": {`{"gpu":true}`, 400, sandbox.CreateRequest{}},
-		"no time":       {`{"timeout":0}`, 400, sandbox.CreateRequest{}},
+		"no time":       {`{"timeout":0}`, 201, sandbox.CreateRequest{TTL: sandbox.MinIdle}},
+		"negative time": {`{"timeout":-1}`, 400, sandbox.CreateRequest{}},
 		"our label":     {`{"metadata":{"glovebox.e2b/template":"x"}}`, 400, sandbox.CreateRequest{}},
 		"nonsense":      {`{`, 400, sandbox.CreateRequest{}},
 		"too long":      {`{"templateID":"` + strings.Repeat("x", maxBody) + `"}`, 400, sandbox.CreateRequest{}},
@@ -487,7 +505,7 @@ func TestCreate(t *testing.T) {
 			if diff := cmp.Diff(tt.req, e.created); diff != "" {
 				t.Errorf("the engine is asked for something else:\n%s", diff)
 			}
-			if !strings.Contains(body, `"domain":"127.0.0.1:`) {
+			if !strings.Contains(body, `"domain":"localhost:`) {
 				t.Errorf("without a domain the SDK talks to E2B's: %s", body)
 			}
 		})

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/glovebox-dev/glovebox/internal/fair"
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
 // signatures finds the sandbox whose access token made a signature. The client is
@@ -44,14 +45,15 @@ func newSignatures(live func(context.Context) ([]string, error), token func(stri
 	}
 }
 
-// find returns the sandbox whose token made a request's signature, or "".
+// find returns the sandbox whose token made a request's signature, or "". The
+// error wraps [sandbox.Unauthenticated] if no token can have made the signature.
 func (s *signatures) find(r *http.Request, now time.Time) (string, error) {
 	ctx, cancel := context.WithTimeout(r.Context(), searchWait)
 	defer cancel()
 	asked := time.Now()
-	sig, ok := readSignature(r, now)
-	if !ok {
-		return "", nil // no token makes it
+	sig, err := readSignature(r, now)
+	if err != nil {
+		return "", err
 	}
 	for {
 		id, listed, err := s.search(ctx, r, sig)
@@ -119,16 +121,22 @@ type signature struct {
 // and three times that when it is escaped.
 const maxSignedQuery = 16 << 10
 
-// readSignature returns a request's signature. It returns false if no token can have
-// made it: it is malformed or has expired.
-func readSignature(r *http.Request, now time.Time) (signature, bool) {
+// Errors of signatures. Clients of E2B know the text of errExpired.
+var (
+	errExpired   = sandbox.Errorf(sandbox.Unauthenticated, "signature is already expired")
+	errSignature = sandbox.Errorf(sandbox.Unauthenticated, "invalid signature")
+)
+
+// readSignature returns a request's signature. The error is errSignature if it is
+// malformed, and errExpired if it has expired. Neither depends on a token.
+func readSignature(r *http.Request, now time.Time) (signature, error) {
 	if len(r.URL.RawQuery) > maxSignedQuery {
-		return signature{}, false
+		return signature{}, errSignature
 	}
 	q := r.URL.Query()
 	sig := signature{given: []byte(q.Get("signature"))}
 	if len(sig.given) != len(signaturePrefix)+base64.RawStdEncoding.EncodedLen(sha256.Size) {
-		return signature{}, false
+		return signature{}, errSignature
 	}
 	operation := "read"
 	if r.Method == http.MethodPost || r.Method == http.MethodPut {
@@ -137,12 +145,15 @@ func readSignature(r *http.Request, now time.Time) (signature, bool) {
 	sig.before = q.Get("path") + ":" + operation + ":" + q.Get("username") + ":"
 	if q.Has("signature_expiration") {
 		at, err := strconv.ParseInt(q.Get("signature_expiration"), 10, 64)
-		if err != nil || now.Unix() > at {
-			return signature{}, false
+		if err != nil {
+			return signature{}, errSignature
+		}
+		if now.Unix() > at {
+			return signature{}, errExpired
 		}
 		sig.after = ":" + q.Get("signature_expiration")
 	}
-	return sig, true
+	return sig, nil
 }
 
 const signaturePrefix = "v1_"
@@ -154,9 +165,12 @@ func (s signature) by(token string) bool {
 	return subtle.ConstantTimeCompare([]byte(want), s.given) == 1
 }
 
-// signedBy reports whether a request for a file has a valid, unexpired signature
-// that was made with the access token.
-func signedBy(r *http.Request, token string, now time.Time) bool {
-	sig, ok := readSignature(r, now)
-	return ok && sig.by(token)
+// checkSigned returns an error, of kind [sandbox.Unauthenticated], unless a request
+// for a file has an unexpired signature that was made with the access token.
+func checkSigned(r *http.Request, token string, now time.Time) error {
+	sig, err := readSignature(r, now)
+	if err == nil && !sig.by(token) {
+		err = errSignature
+	}
+	return err
 }

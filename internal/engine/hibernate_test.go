@@ -85,11 +85,11 @@ func TestEndRefuses(t *testing.T) {
 		w := newWorld()
 		e := openWorld(t, w, t.TempDir(), func(o *Options) { o.Maxima.Idle = 20 * time.Minute })
 		for name, req := range map[string]sandbox.CreateRequest{
-			"no time":    {TTL: -time.Second},
-			"too short":                {TTL: time.Millisecond},
-			"unknown fate":             {TTL: time.Minute, AtEnd: "vanish"},
-			"labels not UTF-8":         {Labels: map[string]string{"a": "\xff"}},
-			"labels too large":         {Labels: map[string]string{"a": string(make([]byte, request.MaxLabelsSize))}},
+			"no time":          {TTL: -time.Second},
+			"too short":        {TTL: time.Millisecond},
+			"unknown fate":     {TTL: time.Minute, AtEnd: "vanish"},
+			"labels not UTF-8": {Labels: map[string]string{"a": "\xff"}},
+			"labels too large": {Labels: map[string]string{"a": string(make([]byte, request.MaxLabelsSize))}},
 		} {
 			if _, err := e.Create(context.Background(), alice, req); !errors.Is(err, sandbox.Invalid) {
 				t.Errorf("%s: %v; want invalid", name, err)

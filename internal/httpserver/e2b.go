@@ -19,6 +19,13 @@ type E2B interface {
 	// Streams reports whether the body of an authenticated request is forwarded
 	// as it arrives, without a limit in memory.
 	Streams(r *http.Request) bool
+	// TakesPort reports whether a request for the host name of a port is for this
+	// protocol, and not for a link of the server.
+	TakesPort(r *http.Request) bool
+	// OnPort reports whether an authenticated request is for a program on a port of
+	// a sandbox. Its client may be anybody, whom the sandbox's owner must not pay
+	// for with requests of its own.
+	OnPort(r *http.Request) bool
 	// Lasts reports whether an authenticated request may last as long as its
 	// client wants.
 	Lasts(r *http.Request) bool
@@ -28,6 +35,19 @@ type E2B interface {
 type refuser func(w http.ResponseWriter, r *http.Request, err error)
 
 func writeErrorTo(w http.ResponseWriter, _ *http.Request, err error) { writeError(w, err) }
+
+// limitE2B applies the rate limits of a principal's own requests, and of requests
+// for ports of its sandboxes.
+func limitE2B(own, ports *limits, e2b E2B, next http.Handler) http.Handler {
+	onPort, other := ports.limit(next, e2b.Refuse), own.limit(next, e2b.Refuse)
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if e2b.OnPort(r) {
+			onPort.ServeHTTP(w, r)
+			return
+		}
+		other.ServeHTTP(w, r)
+	})
+}
 
 // noteCaller records the caller for the log.
 func noteCaller(next http.Handler) http.Handler {

@@ -33,6 +33,10 @@ func (plainE2B) Refuse(w http.ResponseWriter, _ *http.Request, err error) {
 
 func (plainE2B) Streams(r *http.Request) bool { return strings.HasPrefix(r.URL.Path, "/stream") }
 
+func (plainE2B) OnPort(r *http.Request) bool { return strings.HasPrefix(r.Host, "8000-") }
+
+func (plainE2B) TakesPort(r *http.Request) bool { return r.Header.Get("X-Api-Key") != "" }
+
 func (plainE2B) Lasts(r *http.Request) bool { return plainE2B{}.Streams(r) }
 
 func (plainE2B) ServeHTTP(w http.ResponseWriter, r *http.Request) {
@@ -91,6 +95,11 @@ func send(t *testing.T, url, host string, size int, key string) (int, string) {
 func TestE2B(t *testing.T) {
 	alone := newE2B(t, func(o *Options) { o.AllowHosts = []string{"*.box.example.com"} })
 	beside := newE2B(t, func(o *Options) { o.MCP = http.HandlerFunc(echo) })
+	const port = "8000-sbxaaaaaaaaaaaaaaaaaaaaaaaaaa.localhost"
+	ports := newE2B(t, func(o *Options) {
+		o.MCP, o.Ports, o.PreviewDomain = http.HandlerFunc(echo), scriptedPorts{}, "localhost"
+		o.RequestsPerSecond = 0.5
+	})
 	few := newE2B(t, func(o *Options) { o.RequestsPerSecond = 0.5 })
 	for _, tt := range []struct {
 		url, host string
@@ -112,6 +121,10 @@ func TestE2B(t *testing.T) {
 		{beside + "/e2b/x", "", 0, "", 401, "E2B: who\n"},
 		{beside + "/files", "", 0, "a", 200, "/files 0 <nil>"},
 		{beside + "/x", "", 0, "a", 404, ""},
+		{ports + "/x", port, 0, "a", 200, "/x 0 <nil>"},
+		{ports + "/x", port, 0, "a", 429, "E2B: too many requests\n"},
+		{ports + "/e2b/x", "", 0, "a", 200, "/x 0 <nil>"}, // has a limit of its own
+		{ports + "/x", port, 0, "", 401, ""},              // needs a link
 		{few + "/x", "", 0, "b", 200, ""},
 		{few + "/x", "", 0, "b", 429, "E2B: too many requests\n"},
 		{few + "/x", "", 0, "c", 200, ""},

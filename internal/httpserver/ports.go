@@ -81,6 +81,10 @@ func (s *Server) showPorts(g *guard, next http.Handler) http.Handler {
 			next.ServeHTTP(w, r)
 			return
 		}
+		if p.prefix == "" && s.e2b != nil && s.opts.E2B.TakesPort(r) {
+			g.checkOrigin(s.e2b).ServeHTTP(w, r)
+			return
+		}
 		notePort(r.Context())
 		serve := func(w http.ResponseWriter, r *http.Request) {
 			if err != nil {

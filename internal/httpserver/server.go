@@ -140,6 +140,7 @@ const e2bPath = "/e2b"
 type Server struct {
 	opts    Options
 	handler http.Handler
+	e2b     http.Handler // serves E2B's protocol behind the guard; nil if there is none
 	tls     *tls.Config
 	shares  *Shares
 	live    live
@@ -210,7 +211,9 @@ func New(o Options) (*Server, error) {
 		writeError(w, err)
 	}))
 	if o.E2B != nil {
-		e2b := g.checkHost(g.checkOrigin(o.E2B.Authenticate(noteCaller(limits.limit(s.admit(s.boundE2B(o.E2B), o.E2B.Lasts, o.E2B.Refuse), o.E2B.Refuse)))))
+		limited := limitE2B(limits, newLimits(o.RequestsPerSecond), o.E2B, s.admit(s.boundE2B(o.E2B), o.E2B.Lasts, o.E2B.Refuse))
+		s.e2b = o.E2B.Authenticate(noteCaller(limited))
+		e2b := g.checkHost(g.checkOrigin(s.e2b))
 		if o.MCP == nil {
 			rest = e2b
 		} else {

@@ -136,7 +136,7 @@ func (t *Target) relocate(location string) string {
 	if u.Host != "" {
 		name, port := u.Hostname(), cmp.Or(u.Port(), "80")
 		ip := net.ParseIP(name)
-		if port != strconv.Itoa(t.Port) || name != "localhost" && (ip == nil || !ip.IsLoopback() && !ip.IsUnspecified()) {
+		if u.Host != t.host() && (port != strconv.Itoa(t.Port) || name != "localhost" && (ip == nil || !ip.IsLoopback() && !ip.IsUnspecified())) {
 			return location
 		}
 		u.Scheme, u.Host, u.User = "", "", nil

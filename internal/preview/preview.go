@@ -12,6 +12,7 @@
 package preview
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"io"
@@ -47,6 +48,9 @@ type Target struct {
 	// KeepAuthorization forwards the header Authorization, because it does not
 	// hold the client's credentials for this server.
 	KeepAuthorization bool
+	// Host is the host, with or without a port, that the program sees in the Host
+	// header. Empty is localhost with the port.
+	Host string
 	// Refuse answers with an error. It is either an error of Dial, or of kind
 	// Unavailable for a bad answer of the program. For a method that is not
 	// forwarded, it is of kind Unsupported.
@@ -56,8 +60,9 @@ type Target struct {
 // shared reports whether the page shares its host name with others.
 func (t *Target) shared() bool { return t.Prefix != "" }
 
-// local returns the origin of the page from the program's view.
-func (t *Target) local() string { return "http://localhost:" + strconv.Itoa(t.Port) }
+// host returns the host of the page from the program's view, and local its origin.
+func (t *Target) host() string  { return cmp.Or(t.Host, "localhost:"+strconv.Itoa(t.Port)) }
+func (t *Target) local() string { return "http://" + t.host() }
 
 // secretHeaders are the headers, besides Authorization, with clients' credentials
 // for this server. They are never forwarded to a program.
@@ -140,7 +145,7 @@ func (t *Target) rewrite(p *httputil.ProxyRequest) {
 	if err != nil {
 		u = &url.URL{Path: "/"} // not reached: the path was parsed before
 	}
-	host := "localhost:" + strconv.Itoa(t.Port)
+	host := t.host()
 	u.Scheme, u.Host, u.RawQuery = "http", host, WithoutLink(in.URL.RawQuery)
 	out.URL, out.Host = u, host
 	h := out.Header
