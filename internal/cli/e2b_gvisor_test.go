@@ -72,7 +72,7 @@ func testE2BSDKs(t *testing.T, binary string, env []string) {
 			t.Skip("E2B's SDKs are not installed: make clients")
 		}
 	}
-	env = append(append(os.Environ(), "GLOVEBOX_STATE_DIR="+t.TempDir(), "NO_COLOR=1", "E2B_DEBUG=", "E2B_DOMAIN="), env...)
+	env = append(append(os.Environ(), "GLOVEBOX_STATE_DIR="+t.TempDir(), "NO_COLOR=1", "E2B_DEBUG=", "E2B_DOMAIN=", "GLOVEBOX_E2B_PUBLIC_PORTS=true"), env...)
 	url := serveE2B(t, binary, env)
 
 	cmd := exec.CommandContext(t.Context(), node, "--test", "--test-force-exit", "--test-reporter=spec", "e2b.test.mjs")

@@ -210,7 +210,7 @@ func (s *Server) TakesPort(r *http.Request) bool {
 }
 
 // OnPort reports whether a request that Authenticate accepted is for a program on
-// a port, so that its client may be anybody.
+// a port. A stranger may have sent it, if the port is public.
 func (s *Server) OnPort(r *http.Request) bool {
 	t, ok := r.Context().Value(targetKey{}).(target)
 	return ok && t.isPort()

@@ -23,8 +23,8 @@ type E2B interface {
 	// protocol, and not for a link of the server.
 	TakesPort(r *http.Request) bool
 	// OnPort reports whether an authenticated request is for a program on a port of
-	// a sandbox. Its client may be anybody, whom the sandbox's owner must not pay
-	// for with requests of its own.
+	// a sandbox. Strangers may send such requests, so they have a rate limit of
+	// their own.
 	OnPort(r *http.Request) bool
 	// Lasts reports whether an authenticated request may last as long as its
 	// client wants.

@@ -4,6 +4,7 @@
 // another principal's.
 import assert from 'node:assert/strict'
 import { readFileSync } from 'node:fs'
+import { request } from 'node:http'
 import { after, before, describe, test } from 'node:test'
 import * as e2b from 'e2b'
 import { E2B, Sandbox } from '@e2b/code-interpreter'
@@ -47,6 +48,8 @@ describe('sandboxes', { concurrency: true, timeout: 240_000 }, () => {
     assert.deepEqual(info.lifecycle, { onTimeout: 'kill', autoResume: false })
     assert.ok(Math.abs(info.endAt - info.startedAt - 120_000) < 5_000, `${info.startedAt} to ${info.endAt}`)
     assert.deepEqual(await e2b.Sandbox.getInfo(one.sandboxId), info)
+    assert.match(one.sandboxId, /^[a-z0-9]+$/)
+    assert.deepEqual(await e2b.Sandbox.getInfo(one.sandboxId.replace('sbx', 'sbx_')), info)
     assert.ok(one.getHost(8000).startsWith(`8000-${one.sandboxId}.`))
     assert.ok(!one.getHost(8000).includes('e2b'), 'a token would go to E2B')
 
@@ -73,7 +76,10 @@ describe('sandboxes', { concurrency: true, timeout: 240_000 }, () => {
     assert.ok(shorter.endAt - Date.now() < 61_000 && shorter.endAt < info.endAt)
     await e2b.Sandbox.setTimeout(one.sandboxId, 180_000)
     assert.ok((await one.getInfo()).endAt > info.endAt)
-    await assert.rejects(one.setTimeout(100 * 3600_000), message(400))
+    await one.setTimeout(100 * 3600_000)
+    const longest = await one.getInfo()
+    assert.ok(longest.endAt - longest.startedAt <= 24 * 3600_000, 'a sandbox outlives its lifetime')
+    await assert.rejects(one.setTimeout(-1000), message(400))
 
     assert.equal(await one.isRunning(), true)
     assert.equal(await one.kill(), true)
@@ -176,7 +182,7 @@ describe('sandboxes', { concurrency: true, timeout: 240_000 }, () => {
   test('what cannot be had is refused', async () => {
     const refused = [
       { mcp: { exa: { apiKey: 'x' } } }, { volumeMounts: { '/mnt': 'v' } }, { iam: { tokens: { a: { audience: 'x', tokenType: 'JWT-SVID' } } } },
-      { network: { denyOut: ['8.8.8.8'] } }, { network: { maskRequestHost: 'x' } }, { network: { egressProxy: { address: 'x:1' } } },
+      { network: { denyOut: ['8.8.8.8'] } }, { network: { egressProxy: { address: 'x:1' } } },
       { lifecycle: { onTimeout: { action: 'pause', keepMemory: false } } },
     ]
     for (const opts of refused) await assert.rejects(e2b.Sandbox.create(opts), message(501), JSON.stringify(opts))
@@ -188,12 +194,82 @@ describe('sandboxes', { concurrency: true, timeout: 240_000 }, () => {
       await assert.rejects(sandbox.createSnapshot(), message(501))
       await assert.rejects(sandbox.listSnapshots().nextItems(), message(501))
       await assert.rejects(e2b.Sandbox.deleteSnapshot('x'), message(501))
-      await assert.rejects(sandbox.updateNetwork({ allowInternetAccess: true }), message(400)) // the operator allows none
+      await assert.rejects(sandbox.updateNetwork({ denyOut: [e2b.ALL_TRAFFIC], allowOut: ['example.com'] }), message(400)) // the operator allows none
       await assert.rejects(e2b.Volume.list(), message(501))
       await assert.rejects(e2b.Secret.list().nextItems?.() ?? e2b.Secret.list(), message(501))
       await assert.rejects(e2b.Template.exists('x'), message(501))
     } finally {
       await sandbox.kill()
+    }
+  })
+
+  test('what is granted in part', async () => {
+    // The operator allows no network here.
+    const sandbox = await e2b.Sandbox.create({ allowInternetAccess: true, timeoutMs: 100 * 3600_000, network: { allowPublicTraffic: true } })
+    try {
+      const info = await sandbox.getInfo()
+      assert.equal(info.allowInternetAccess, false)
+      assert.deepEqual(info.network.denyOut, [e2b.ALL_TRAFFIC])
+      assert.ok(info.endAt - info.startedAt <= 24 * 3600_000)
+      await sandbox.updateNetwork({ denyOut: [e2b.ALL_TRAFFIC] })
+      await sandbox.updateNetwork({ allowInternetAccess: true })
+      assert.equal((await sandbox.getInfo()).allowInternetAccess, false)
+    } finally {
+      await sandbox.kill()
+    }
+    await assert.rejects(sandbox.fork(), SandboxNotFoundError)
+  })
+
+  test('a timeout of zero is now', async () => {
+    const [killed, born] = await Promise.all([e2b.Sandbox.create(), e2b.Sandbox.create({ timeoutMs: 0 })])
+    await killed.setTimeout(0)
+    await until(async () => !(await killed.isRunning()) && !(await born.isRunning()))
+    assert.equal(await killed.kill(), false)
+    if (!pauses) return
+    const paused = await e2b.Sandbox.create({ lifecycle: { onTimeout: 'pause' } })
+    await paused.setTimeout(0)
+    await until(async () => (await paused.getInfo()).state === 'paused')
+    await paused.kill()
+  })
+
+  test('ports', { skip: !python }, async () => {
+    const host = 'app.example.com:${PORT}'
+    const made = await Promise.all([true, false].map((allowPublicTraffic) => e2b.Sandbox.create({ network: { allowPublicTraffic, maskRequestHost: host } })))
+    // Not every machine resolves names below localhost.
+    const ask = (sandbox, port, headers) => new Promise((resolve, reject) => {
+      const at = new URL(`http://${sandbox.getHost(port)}/name`)
+      const req = request({ host: '127.0.0.1', port: at.port, path: at.pathname, headers: { host: at.host, ...headers } }, async (res) => {
+        let body = ''
+        for await (const chunk of res) body += chunk
+        resolve({ status: res.statusCode, body })
+      })
+      req.on('error', reject).end()
+    })
+    try {
+      for (const sandbox of made) {
+        await sandbox.files.write('serve.py', 'import http.server\n'
+          + 'class H(http.server.BaseHTTPRequestHandler):\n'
+          + '    def do_GET(self):\n'
+          + '        self.send_response(200); self.end_headers(); self.wfile.write(self.headers["Host"].encode())\n'
+          + 'http.server.HTTPServer(("127.0.0.1", 8000), H).serve_forever()\n')
+        await sandbox.commands.run('python3 serve.py', { background: true, timeoutMs: 0 })
+        const token = { 'e2b-traffic-access-token': sandbox.trafficAccessToken }
+        await until(async () => (await ask(sandbox, 8000, token)).status === 200)
+        assert.equal((await ask(sandbox, 8000, token)).body, 'app.example.com:8000')
+        const dead = await ask(sandbox, 8001, token)
+        assert.equal(dead.status, 502)
+        assert.deepEqual(JSON.parse(dead.body), { sandboxId: sandbox.sandboxId, message: 'The sandbox is running but port is not open', port: 8001, code: 502 })
+      }
+      const [open, closed] = made
+      assert.equal((await open.getInfo()).network.allowPublicTraffic, true)
+      assert.equal((await closed.getInfo()).network.allowPublicTraffic, false)
+      assert.deepEqual(await ask(open, 8000), { status: 200, body: 'app.example.com:8000' })
+      assert.equal((await ask(open, 49983)).status, 401)
+      const refused = await ask(closed, 8000)
+      assert.equal(refused.status, 403)
+      assert.equal(JSON.parse(refused.body).sandboxId, closed.sandboxId)
+    } finally {
+      await Promise.all(made.map((sandbox) => sandbox.kill()))
     }
   })
 
@@ -246,7 +322,7 @@ describe('in a sandbox', { concurrency: true, timeout: 240_000 }, () => {
     await assert.rejects(commands.run('true', { cwd: '/no/such/directory' }), NotFoundError)
     await assert.rejects(commands.run('true', { user: 'nobody-here' }), InvalidArgumentError)
     await assert.rejects(commands.run('sleep 20', { timeoutMs: 300 }), TimeoutError)
-    await assert.rejects(commands.run('true', { timeoutMs: 24 * 3600_000 }), InvalidArgumentError)
+    assert.equal((await commands.run('echo granted', { timeoutMs: 24 * 3600_000 })).stdout, 'granted\n')
     const big = await commands.run('head -c 5000000 /dev/zero | tr "\\0" x')
     assert.equal(big.stdout.length, 5_000_000)
   })
@@ -426,7 +502,9 @@ describe('in a sandbox', { concurrency: true, timeout: 240_000 }, () => {
     assert.equal(await answer.text(), 'signed')
     assert.match(answer.headers.get('content-disposition'), /attachment/)
     assert.equal(await (await fetch(await sandbox.downloadUrl('signed.txt', { useSignatureExpiration: 60, user: 'user' }))).text(), 'signed')
-    assert.equal((await fetch(await sandbox.downloadUrl('signed.txt', { useSignatureExpiration: -60 }))).status, 401)
+    const expired = await fetch(await sandbox.downloadUrl('signed.txt', { useSignatureExpiration: -60 }))
+    assert.deepEqual(await expired.json(), { code: 401, message: 'signature is already expired' })
+    assert.equal(expired.status, 401)
     assert.equal((await fetch(url.replace('signed.txt', 'other.txt'))).status, 401)
     assert.equal((await fetch(url.replace(/signature=[^&]*/, 'signature=v1_x'))).status, 401)
     assert.equal((await fetch(url, { method: 'POST', body: new FormData() })).status, 401)
