@@ -121,12 +121,12 @@ func (p *program) sayServing(ln app.Listeners, token firstToken, sys *app.System
 	}
 	url := cmp.Or(strings.TrimSuffix(server.PublicURL, "/"), scheme+"://"+reachable(addr)) + "/mcp"
 	p.say("glovebox %s, driver %s, serving MCP at %s", Version(), sys.DriverName(), colour(bold)(url))
-	e2bURL := strings.TrimSuffix(url, "/mcp") + "/e2b"
+	var own net.Addr
 	if ln.E2B != nil {
-		e2bURL = scheme + "://" + reachable(ln.E2B.Addr())
-		if server.E2BDomain != "" { // clients reach it by TLS, here or at a proxy
-			e2bURL = "https://api." + server.E2BDomain
-		}
+		own = ln.E2B.Addr()
+	}
+	e2bURL, variables := e2bAddress(server, strings.TrimSuffix(url, "/mcp"), own)
+	if ln.E2B != nil {
 		p.say("serving E2B's SDKs at %s", colour(bold)(e2bURL))
 	}
 	p.sayFallback(sys)
@@ -136,10 +136,6 @@ func (p *program) sayServing(ln app.Listeners, token firstToken, sys *app.System
 	}
 	switch {
 	case token.text != "":
-		variables := "E2B_API_URL=" + e2bURL + " E2B_SANDBOX_URL=" + e2bURL
-		if ln.E2B != nil && server.E2BDomain != "" {
-			variables = "E2B_DOMAIN=" + server.E2BDomain
-		}
 		p.sayToken(token.text, url, variables)
 	case token.file != "":
 		p.say("\nThe token is in %s, which only its owner can read.\nFor an MCP client's configuration, with the token in place of TOKEN:\n\n%s\n\n"+
@@ -150,6 +146,23 @@ func (p *program) sayServing(ln app.Listeners, token firstToken, sys *app.System
 	default:
 		p.say("Clients must send the token that the first start made. If it is lost, use glovebox serve --new-token")
 	}
+}
+
+// e2bAddress returns the URL of E2B's control plane, and the variables by which
+// E2B's SDKs find it. base is the URL of the server, and own the address for E2B's
+// protocol alone, or nil.
+func e2bAddress(server config.Server, base string, own net.Addr) (url, variables string) {
+	url = base + "/e2b"
+	if own != nil {
+		if d := server.E2BDomain; d != "" { // its hosts are reached by TLS, here or at a proxy
+			return "https://api." + d, "E2B_DOMAIN=" + d
+		}
+		url = "http://" + reachable(own)
+		if server.TLSCert != "" {
+			url = "https://" + reachable(own)
+		}
+	}
+	return url, "E2B_API_URL=" + url + " E2B_SANDBOX_URL=" + url
 }
 
 // sayToken prints a token with examples of its use. E2B's SDKs find the server by
