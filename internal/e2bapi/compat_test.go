@@ -89,6 +89,10 @@ func TestPython(t *testing.T) {
 	if diff := cmp.Diff(want, e.forwarded.Header); diff != "" {
 		t.Errorf("the engine gets other headers of a command:\n%s", diff)
 	}
+	defaults := sandbox.ProgramDefaults{Dir: "~", Env: map[string]string{"E2B_SANDBOX": "true", "E2B_SANDBOX_ID": sandbox.HostID(id), "E2B_TEMPLATE_ID": "host"}}
+	if diff := cmp.Diff(defaults, e.defaults); diff != "" {
+		t.Errorf("a command has other defaults:\n%s", diff)
+	}
 }
 
 // TestGrants: a client that asks for everything gets what the operator allows, and

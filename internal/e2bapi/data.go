@@ -116,7 +116,8 @@ func (s *Server) data(w http.ResponseWriter, r *http.Request, t target) {
 // forward sends a request to the guest. The sandbox must run, or its creator must
 // have enabled auto-resume.
 func (s *Server) forward(r *http.Request, p sandbox.Principal, id string) (*http.Response, error) {
-	if _, err := s.awake(r.Context(), p, id); err != nil {
+	sb, err := s.awake(r.Context(), p, id)
+	if err != nil {
 		return nil, err
 	}
 	req := r.Clone(r.Context())
@@ -134,11 +135,17 @@ func (s *Server) forward(r *http.Request, p sandbox.Principal, id string) (*http
 	if r.ContentLength == 0 {
 		req.Body = http.NoBody
 	}
-	resp, err := s.opts.Engine.Forward(p, id, home, req)
+	resp, err := s.opts.Engine.Forward(p, id, sandbox.ProgramDefaults{Dir: home, Env: environ(sb)}, req)
 	if errors.Is(err, sandbox.Conflict) || errors.Is(err, sandbox.NotFound) || errors.Is(err, sandbox.Unavailable) {
 		err = &goneError{err}
 	}
 	return resp, err
+}
+
+// environ returns the variables by which programs know that they run in a sandbox
+// of E2B's protocol.
+func environ(sb sandbox.Sandbox) map[string]string {
+	return map[string]string{"E2B_SANDBOX": "true", "E2B_SANDBOX_ID": sandbox.HostID(sb.ID), "E2B_TEMPLATE_ID": templateOf(sb)}
 }
 
 // awake returns a sandbox that runs, or that requests may resume because its

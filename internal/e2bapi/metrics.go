@@ -76,7 +76,7 @@ func (s *Server) readMetrics(r *http.Request, p sandbox.Principal, id string) (*
 	if err != nil {
 		return nil, err
 	}
-	resp, err := s.opts.Engine.Forward(p, id, home, req)
+	resp, err := s.opts.Engine.Forward(p, id, sandbox.ProgramDefaults{}, req)
 	if err != nil {
 		return nil, err
 	}

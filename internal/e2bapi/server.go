@@ -35,7 +35,7 @@ type Engine interface {
 	SetNetwork(ctx context.Context, p sandbox.Principal, id string, n sandbox.Network) (sandbox.Sandbox, error)
 	AllowedNetwork(n sandbox.Network) sandbox.Network
 	SetEnd(ctx context.Context, p sandbox.Principal, id string, ttl time.Duration) (sandbox.Sandbox, error)
-	Forward(p sandbox.Principal, id, dir string, req *http.Request) (*http.Response, error)
+	Forward(p sandbox.Principal, id string, defaults sandbox.ProgramDefaults, req *http.Request) (*http.Response, error)
 	Owner(ctx context.Context, id string) (sandbox.Principal, error)
 	Live(ctx context.Context) ([]string, error)
 }

@@ -33,6 +33,7 @@ type fakeEngine struct {
 	// forwarded is the last request that came to a guest, and answer what it
 	// answers.
 	forwarded *http.Request
+	defaults  sandbox.ProgramDefaults
 	answer    func() (*http.Response, error)
 }
 
@@ -133,11 +134,11 @@ func (e *fakeEngine) SetNetwork(ctx context.Context, p sandbox.Principal, id str
 	return e.Get(ctx, p, id)
 }
 
-func (e *fakeEngine) Forward(p sandbox.Principal, id, _ string, req *http.Request) (*http.Response, error) {
+func (e *fakeEngine) Forward(p sandbox.Principal, id string, d sandbox.ProgramDefaults, req *http.Request) (*http.Response, error) {
 	if _, err := e.find(p, id); err != nil {
 		return nil, err
 	}
-	e.forwarded = req
+	e.forwarded, e.defaults = req, d
 	return e.answer()
 }
 

@@ -20,23 +20,23 @@ import (
 // request's method, path, query, headers and body. The request's context bounds
 // the exchange.
 //
-// A program that the request starts gets the environment of the sandbox, which
-// its own variables override. It starts in dir if it names no directory. Its
+// A program that the request starts gets the defaults, which the environment of
+// the sandbox and its own request override, in this order. Its
 // timeout is at most the longest timeout of a run, even if the request asks for
 // more. The error is of kind
 // Exhausted if the sandbox has too many runs and requests, and of kind Conflict
 // if the sandbox has stopped. Forward wakes a hibernated sandbox.
-func (e *Engine) Forward(p sandbox.Principal, id, dir string, req *http.Request) (*http.Response, error) {
+func (e *Engine) Forward(p sandbox.Principal, id string, defaults sandbox.ProgramDefaults, req *http.Request) (*http.Response, error) {
 	const op = "forward request"
 	b, err := e.usable(req.Context(), p, id)
 	if err != nil {
 		return nil, sandbox.Wrap(err, op, "")
 	}
-	resp, err := b.forward(req, dir)
+	resp, err := b.forward(req, defaults)
 	return resp, sandbox.Wrap(err, op, "")
 }
 
-func (b *liveSandbox) forward(req *http.Request, dir string) (*http.Response, error) {
+func (b *liveSandbox) forward(req *http.Request, defaults sandbox.ProgramDefaults) (*http.Response, error) {
 	ctx, cancel := context.WithCancel(req.Context())
 	release, err := b.use(ctx)
 	if err != nil {
@@ -63,7 +63,7 @@ func (b *liveSandbox) forward(req *http.Request, dir string) (*http.Response, er
 		release()
 		close(f.done)
 	})
-	if err := (request.Forward{Rules: &b.e.rules, Env: b.env, Dir: dir}).Adapt(req); err != nil {
+	if err := (request.Forward{Rules: &b.e.rules, Env: b.env, Defaults: defaults}).Adapt(req); err != nil {
 		end()
 		return nil, err
 	}

@@ -28,7 +28,7 @@ func newForward(ctx context.Context, path, body string) *http.Request {
 
 func (e *Engine) mustForward(tb testing.TB, id, path, body string) *http.Response {
 	tb.Helper()
-	resp, err := e.Forward(alice, id, "~", newForward(context.Background(), path, body))
+	resp, err := e.Forward(alice, id, sandbox.ProgramDefaults{Dir: "~"}, newForward(context.Background(), path, body))
 	if err != nil {
 		tb.Fatalf("forward: %v", err)
 	}
@@ -43,7 +43,7 @@ func TestForwardIsUse(t *testing.T) {
 		e := openWorld(t, w, t.TempDir(), nil)
 		s := e.mustCreate(t, sandbox.CreateRequest{Limits: sandbox.Limits{Idle: 10 * time.Second}})
 		ctx, cancel := context.WithCancel(context.Background())
-		resp, err := e.Forward(alice, s.ID, "~", newForward(ctx, "/hold", ""))
+		resp, err := e.Forward(alice, s.ID, sandbox.ProgramDefaults{Dir: "~"}, newForward(ctx, "/hold", ""))
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -68,7 +68,7 @@ func TestForwardIsUse(t *testing.T) {
 		if got := e.mustGet(t, s.ID); got.State != sandbox.Stopped {
 			t.Errorf("a sandbox that nothing used for a minute is %s", got.State)
 		}
-		_, err = e.Forward(alice, s.ID, "~", newForward(context.Background(), "/files", ""))
+		_, err = e.Forward(alice, s.ID, sandbox.ProgramDefaults{Dir: "~"}, newForward(context.Background(), "/files", ""))
 		if !errors.Is(err, sandbox.Conflict) {
 			t.Errorf("forward to a stopped sandbox: %v; want conflict", err)
 		}
@@ -80,7 +80,7 @@ func TestForwardIsForTheOwner(t *testing.T) {
 		e := openWorld(t, newWorld(), t.TempDir(), nil)
 		s := e.mustCreate(t, sandbox.CreateRequest{})
 		ctx := context.Background()
-		if _, err := e.Forward("mallory", s.ID, "", newForward(ctx, "/files", "")); !errors.Is(err, sandbox.NotFound) {
+		if _, err := e.Forward("mallory", s.ID, sandbox.ProgramDefaults{}, newForward(ctx, "/files", "")); !errors.Is(err, sandbox.NotFound) {
 			t.Errorf("forward: %v; want not found", err)
 		}
 		for name, f := range map[string]func() error{
@@ -120,7 +120,7 @@ func TestForwardBounds(t *testing.T) {
 			if timeout != "" {
 				req.Header.Set(guestapi.HeaderTimeout, timeout)
 			}
-			return e.Forward(alice, s.ID, "~", req)
+			return e.Forward(alice, s.ID, sandbox.ProgramDefaults{Dir: "~", Env: map[string]string{"A": "default", "D": "default"}}, req)
 		}
 		for timeout, want := range map[string]string{
 			"": "60000", "0": "60000", "5000": "5000", "5000.0": "5000", "0.25": "1", "60001": "60000",
@@ -143,7 +143,7 @@ func TestForwardBounds(t *testing.T) {
 			if err := json.Unmarshal(msg, &got); err != nil {
 				t.Fatal(err)
 			}
-			if got.Process.Envs["A"] != "sandbox" || got.Process.Envs["B"] != "own" || got.Process.Cwd != "~" {
+			if got.Process.Envs["A"] != "sandbox" || got.Process.Envs["B"] != "own" || got.Process.Envs["D"] != "default" || got.Process.Cwd != "~" {
 				t.Errorf("the guest is asked for %+v", got.Process)
 			}
 			if got := resp.Header.Get(guestapi.HeaderTimeout); got != want {
@@ -175,7 +175,7 @@ func TestForwardBounds(t *testing.T) {
 				if timeout != "" {
 					req.Header.Set(guestapi.HeaderTimeout, timeout)
 				}
-				resp, err := e.Forward(alice, s.ID, "", req)
+				resp, err := e.Forward(alice, s.ID, sandbox.ProgramDefaults{}, req)
 				if err != nil {
 					t.Fatal(err)
 				}
@@ -199,13 +199,13 @@ func TestForwardBounds(t *testing.T) {
 
 		ctx, cancel := context.WithCancel(context.Background())
 		for range 2 {
-			resp, err := e.Forward(alice, s.ID, "", newForward(ctx, "/hold", ""))
+			resp, err := e.Forward(alice, s.ID, sandbox.ProgramDefaults{}, newForward(ctx, "/hold", ""))
 			if err != nil {
 				t.Fatal(err)
 			}
 			defer resp.Body.Close()
 		}
-		if _, err := e.Forward(alice, s.ID, "", newForward(ctx, "/files", "")); !errors.Is(err, sandbox.Exhausted) {
+		if _, err := e.Forward(alice, s.ID, sandbox.ProgramDefaults{}, newForward(ctx, "/files", "")); !errors.Is(err, sandbox.Exhausted) {
 			t.Errorf("a third request: %v; want exhausted", err)
 		}
 		if _, err := e.Start(ctx, alice, sandbox.RunRequest{SandboxID: s.ID, Argv: []string{"print"}}); !errors.Is(err, sandbox.Exhausted) {

@@ -77,7 +77,7 @@ func TestWorkspaceQuotaOfOthersThanRuns(t *testing.T) {
 	}
 	t.Run("Upload", func(t *testing.T) {
 		s := fresh(t)
-		_, err := e.Forward(alice, s.ID, "~", uploadForm(t, fakeDir(t, e, s)+"/big", 200*mib))
+		_, err := e.Forward(alice, s.ID, sandbox.ProgramDefaults{Dir: "~"}, uploadForm(t, fakeDir(t, e, s)+"/big", 200*mib))
 		if !errors.Is(err, sandbox.Exhausted) || sandbox.HintOf(err) == "" {
 			t.Errorf("%v, want exhausted with a hint", err)
 		}
@@ -93,7 +93,7 @@ func TestWorkspaceQuotaOfOthersThanRuns(t *testing.T) {
 		// As by a link in the sandbox, of which this side knows nothing.
 		name := fakeDir(t, e, s) + "/big"
 		go func() {
-			resp, err := e.Forward(alice, s.ID, "~", upload(context.Background(), name, 2<<40))
+			resp, err := e.Forward(alice, s.ID, sandbox.ProgramDefaults{Dir: "~"}, upload(context.Background(), name, 2<<40))
 			if err == nil {
 				resp.Body.Close()
 			}
@@ -131,7 +131,7 @@ func TestWorkspaceQuotaOfOthersThanRuns(t *testing.T) {
 		}
 		req := newForward(context.Background(), guestapi.ProcStart, string(guestapi.AppendEnvelope(nil, 0, body)))
 		req.Header.Set("Content-Type", guestapi.ContentTypeStream)
-		resp, err := e.Forward(alice, s.ID, "~", req)
+		resp, err := e.Forward(alice, s.ID, sandbox.ProgramDefaults{Dir: "~"}, req)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -60,7 +60,7 @@ func TestQuotaOfForwardedUpload(t *testing.T) {
 		e, w := openSpaces(t, nil)
 		s := e.mustCreate(t, sandbox.CreateRequest{Workspace: "w"})
 		for _, path := range []string{sandbox.WorkDir + "/big", "big", ""} {
-			resp, err := e.Forward(alice, s.ID, "~", upload(t.Context(), path, 200*mib))
+			resp, err := e.Forward(alice, s.ID, sandbox.ProgramDefaults{Dir: "~"}, upload(t.Context(), path, 200*mib))
 			if !errors.Is(err, sandbox.Exhausted) || sandbox.HintOf(err) == "" {
 				t.Errorf("upload to %q: %v, want exhausted with a hint", path, err)
 			}
@@ -76,12 +76,12 @@ func TestQuotaOfForwardedUpload(t *testing.T) {
 		if got := e.mustGet(t, s.ID); got.State != sandbox.Running {
 			t.Errorf("the sandbox is %s: %s", got.State, got.Cause)
 		}
-		resp, err := e.Forward(alice, s.ID, "~", upload(t.Context(), sandbox.WorkDir+"/ok", 20*mib))
+		resp, err := e.Forward(alice, s.ID, sandbox.ProgramDefaults{Dir: "~"}, upload(t.Context(), sandbox.WorkDir+"/ok", 20*mib))
 		if err != nil {
 			t.Fatalf("upload of what fits: %v", err)
 		}
 		resp.Body.Close()
-		resp, err = e.Forward(alice, s.ID, "~", upload(t.Context(), "/tmp/x", 50*mib))
+		resp, err = e.Forward(alice, s.ID, sandbox.ProgramDefaults{Dir: "~"}, upload(t.Context(), "/tmp/x", 50*mib))
 		if err != nil {
 			t.Fatalf("upload to elsewhere: %v", err)
 		}

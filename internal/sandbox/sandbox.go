@@ -89,6 +89,13 @@ type Sandbox struct {
 	Receipt Receipt `json:"receipt"`
 }
 
+// ProgramDefaults are what a program gets if neither the request that starts it nor
+// its sandbox sets it.
+type ProgramDefaults struct {
+	Dir string // the directory in which it starts; "" is the guest's choice
+	Env map[string]string
+}
+
 // A CreateRequest asks for a sandbox. Zero fields take the server's defaults.
 type CreateRequest struct {
 	Name    string

@@ -313,6 +313,7 @@ describe('in a sandbox', { concurrency: true, timeout: 240_000 }, () => {
     assert.equal((await commands.run('echo ~')).stdout.trim(), home)
     assert.equal((await commands.run('id -un', { user: 'root' })).exitCode, 0)
     assert.equal((await commands.run('echo $FROM $BOTH $OWN', { envs: { OWN: 'own', BOTH: 'own' } })).stdout, 'sandbox own own\n')
+    assert.equal((await commands.run('echo $E2B_SANDBOX $E2B_SANDBOX_ID $E2B_TEMPLATE_ID')).stdout, `true ${sandbox.sandboxId} code-interpreter-v1\n`)
     assert.equal((await commands.run('pwd', { cwd: '/tmp' })).stdout, '/tmp\n')
     const seen = { stdout: '', stderr: '' }
     const both = await commands.run('echo out; echo err >&2', { onStdout: (d) => { seen.stdout += d }, onStderr: (d) => { seen.stderr += d } })

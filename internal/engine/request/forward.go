@@ -19,9 +19,9 @@ import (
 
 // A Forward has the rules of one sandbox for requests of the guest's protocol.
 type Forward struct {
-	Rules *Rules
-	Env   map[string]string // of the sandbox
-	Dir   string            // where a program starts that names no directory
+	Rules    *Rules
+	Env      map[string]string // of the sandbox
+	Defaults sandbox.ProgramDefaults
 }
 
 // Adapt applies the rules for runs to a request that starts a program.
@@ -36,7 +36,7 @@ func (f Forward) Adapt(req *http.Request) error {
 		return adaptJSON(req, func(in *guestapi.ExecuteRequest) error {
 			in.EnvVars = f.environ(in.EnvVars)
 			if in.ContextID == "" && in.Cwd == "" {
-				in.Cwd = f.Dir // of the default context, if this creates it
+				in.Cwd = f.Defaults.Dir // of the default context, if this creates it
 			}
 			in.TimeoutMillis = f.runTime(float64(in.TimeoutMillis)).Milliseconds()
 			return nil
@@ -51,7 +51,7 @@ func (f Forward) Adapt(req *http.Request) error {
 			maps.Copy(in.Env, in.EnvVars)
 			in.EnvVars = nil
 			if in.Cwd == "" {
-				in.Cwd = f.Dir
+				in.Cwd = f.Defaults.Dir
 			}
 			return nil
 		})
@@ -65,9 +65,10 @@ type contextRequest struct {
 	EnvVars map[string]string `json:"env_vars,omitempty"`
 }
 
-// environ returns the sandbox's environment, overridden by env.
+// environ returns the defaults, overridden by the sandbox's environment and by env.
 func (f Forward) environ(env map[string]string) map[string]string {
-	all := make(map[string]string, len(f.Env)+len(env))
+	all := make(map[string]string, len(f.Defaults.Env)+len(f.Env)+len(env))
+	maps.Copy(all, f.Defaults.Env)
 	maps.Copy(all, f.Env)
 	maps.Copy(all, env)
 	return all
@@ -118,7 +119,7 @@ func (f Forward) adaptStart(req *http.Request) error {
 	}
 	in.Process.Envs = f.environ(in.Process.Envs)
 	if in.Process.Cwd == "" {
-		in.Process.Cwd = f.Dir
+		in.Process.Cwd = f.Defaults.Dir
 	}
 	if err := f.adaptTimeout(req, f.runTime); err != nil {
 		return err
