@@ -290,3 +290,17 @@ func TestDomain(t *testing.T) {
 		t.Errorf("the configured domain is %s", got)
 	}
 }
+
+// TestTemplateExists: a template is a default of E2B's or an image that is here.
+func TestTemplateExists(t *testing.T) {
+	_, _, srv := newTest(t)
+	for name, want := range map[string]int{"base": 200, "code-interpreter-v1": 200, "team%2Fimage%3A1": 200, "other": 404} {
+		status, _, body := do(t, "GET", srv.URL+"/templates/aliases/"+name, "", "X-API-KEY", "alice")
+		if status != want || want == 200 && !strings.Contains(body, `"public":false`) {
+			t.Errorf("%s: status %d, %s; want %d", name, status, body, want)
+		}
+	}
+	if status, _, _ := do(t, "POST", srv.URL+"/templates/aliases/base", "", "X-API-KEY", "alice"); status != 501 {
+		t.Errorf("a template that is to be made: status %d", status)
+	}
+}

@@ -211,6 +211,26 @@ func (s *Server) answerOf(r *http.Request, sb sandbox.Sandbox) sandboxAnswer {
 	}
 }
 
+// alias reports whether a template exists: a sandbox of it starts at once. An image
+// that has to be pulled is none.
+func (s *Server) alias(r *http.Request, p sandbox.Principal) (int, any, error) {
+	name := r.PathValue("alias")
+	has := slices.Contains(defaultTemplates, name)
+	if !has {
+		var err error
+		if has, err = s.opts.Engine.HasImage(r.Context(), p, name); err != nil {
+			return 0, nil, err
+		}
+	}
+	if !has {
+		return 0, nil, sandbox.Errorf(sandbox.NotFound, "there is no template %s: the server has no image of that name", short(name))
+	}
+	return http.StatusOK, struct {
+		TemplateID string `json:"templateID"`
+		Public     bool   `json:"public"`
+	}{name, false}, nil
+}
+
 // templateOf returns the template of a sandbox. A sandbox that was created over
 // another protocol has no template, so its image stands for it.
 func templateOf(sb sandbox.Sandbox) string {

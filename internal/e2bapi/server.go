@@ -36,6 +36,7 @@ type Engine interface {
 	AllowedNetwork(n sandbox.Network) sandbox.Network
 	SetEnd(ctx context.Context, p sandbox.Principal, id string, ttl time.Duration) (sandbox.Sandbox, error)
 	Forward(p sandbox.Principal, id string, defaults sandbox.ProgramDefaults, req *http.Request) (*http.Response, error)
+	HasImage(ctx context.Context, p sandbox.Principal, ref string) (bool, error)
 	Owner(ctx context.Context, id string) (sandbox.Principal, error)
 	Live(ctx context.Context) ([]string, error)
 }
@@ -128,6 +129,7 @@ func (s *Server) routes() http.Handler {
 	mux.HandleFunc("POST /sandboxes/{id}/refreshes", s.answer(s.refresh))
 	mux.HandleFunc("GET /sandboxes/{id}/metrics", s.answer(s.metrics))
 	mux.HandleFunc("PUT /sandboxes/{id}/network", s.answer(s.setNetwork))
+	mux.HandleFunc("GET /templates/aliases/{alias}", s.answer(s.alias))
 	for path, what := range map[string]string{
 		"/sandboxes/{id}/fork":      "sandboxes cannot be forked",
 		"/sandboxes/{id}/snapshots": "there are no snapshots of sandboxes",

@@ -119,6 +119,11 @@ func (e *fakeEngine) SetEnd(ctx context.Context, p sandbox.Principal, id string,
 	return e.Get(ctx, p, id)
 }
 
+// HasImage has one image.
+func (e *fakeEngine) HasImage(_ context.Context, _ sandbox.Principal, ref string) (bool, error) {
+	return ref == "team/image:1", nil
+}
+
 // AllowedNetwork allows e.allowed, or everything.
 func (e *fakeEngine) AllowedNetwork(n sandbox.Network) sandbox.Network {
 	if e.allowed == "" {

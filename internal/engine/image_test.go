@@ -240,11 +240,21 @@ func TestForeignName(t *testing.T) {
 		}
 		first, second := "sha256:"+strings.Repeat("a", 64), "sha256:"+strings.Repeat("b", 64)
 		d.registry[good] = sandbox.Image{Name: good, ID: first}
+		has := func(p sandbox.Principal, ref string, want bool) {
+			t.Helper()
+			if got, err := e.HasImage(t.Context(), p, ref); err != nil || got != want {
+				t.Errorf("%s has %s: %v, %v; want %v", p, ref, got, err, want)
+			}
+		}
+		has(alice, good, false) // the registry has it, and was not asked
 		for range 2 {
 			if got := get(alice, good); got != first {
 				t.Fatal(got)
 			}
 		}
+		has(alice, good, true)
+		has(mallory, good, false)
+		has(alice, "no such image", false)
 		if got := d.asked(); len(got) != 1 {
 			t.Errorf("one principal asked the registry %d times", len(got))
 		}

@@ -81,6 +81,13 @@ func (e *Engine) FetchImage(ctx context.Context, p sandbox.Principal, ref string
 	return e.images.Fetch(ctx, p, ref, progress)
 }
 
+// HasImage reports whether the image that a principal's reference names is here,
+// and may run its code. It asks no registry.
+func (e *Engine) HasImage(ctx context.Context, p sandbox.Principal, ref string) (bool, error) {
+	has, err := e.images.Has(ctx, p, ref)
+	return has, sandbox.Wrap(err, "look for image", "")
+}
+
 // PullImage pulls an image for the operator, even if an image of that name is
 // here. All principals may use it then.
 func (e *Engine) PullImage(ctx context.Context, ref string, progress func(sandbox.ImageProgress)) (sandbox.Image, error) {

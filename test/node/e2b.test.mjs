@@ -197,7 +197,8 @@ describe('sandboxes', { concurrency: true, timeout: 240_000 }, () => {
       await assert.rejects(sandbox.updateNetwork({ denyOut: [e2b.ALL_TRAFFIC], allowOut: ['example.com'] }), message(400)) // the operator allows none
       await assert.rejects(e2b.Volume.list(), message(501))
       await assert.rejects(e2b.Secret.list().nextItems?.() ?? e2b.Secret.list(), message(501))
-      await assert.rejects(e2b.Template.exists('x'), message(501))
+      assert.equal(await e2b.Template.exists('code-interpreter-v1'), true)
+      assert.equal(await e2b.Template.exists('no-such-template'), false)
     } finally {
       await sandbox.kill()
     }

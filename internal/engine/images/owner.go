@@ -285,6 +285,30 @@ func (s *Images) Fetch(ctx context.Context, p sandbox.Principal, ref string, pro
 	return s.fetch(ctx, k, p, ref, progress)
 }
 
+// Has reports whether the image that a principal's reference names is here, and may
+// run its code. It asks no registry.
+func (s *Images) Has(ctx context.Context, p sandbox.Principal, ref string) (bool, error) {
+	if err := request.CheckPrincipal(p); err != nil {
+		return false, err
+	}
+	if ref == sandbox.ImageHost {
+		return s.features.Host, nil
+	}
+	k, err := driver.Images(s.opts.Driver)
+	if err != nil {
+		return false, nil // this driver keeps no images
+	}
+	i, err := k.Image(ctx, ref)
+	if errors.Is(err, sandbox.NotFound) || errors.Is(err, sandbox.Invalid) {
+		return false, nil
+	}
+	if err != nil {
+		return false, err
+	}
+	known, err := s.book(ctx, k)
+	return err == nil && known.owner(i, p) != foreignImage, err
+}
+
 // Pull pulls an image for the operator, even if an image of that name is
 // here. All principals may use it then.
 func (s *Images) Pull(ctx context.Context, ref string, progress func(sandbox.ImageProgress)) (sandbox.Image, error) {
