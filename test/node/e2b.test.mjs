@@ -224,7 +224,9 @@ describe('sandboxes', { concurrency: true, timeout: 240_000 }, () => {
   test('a timeout of zero is now', async () => {
     const [killed, born] = await Promise.all([e2b.Sandbox.create(), e2b.Sandbox.create({ timeoutMs: 0 })])
     await killed.setTimeout(0)
-    await until(async () => !(await killed.isRunning()) && !(await born.isRunning()))
+    const isGone = (sandbox) => sandbox.getInfo().then(() => false, (err) => err instanceof SandboxNotFoundError)
+    await until(async () => (await isGone(killed)) && (await isGone(born)))
+    assert.equal(await killed.isRunning(), false)
     assert.equal(await killed.kill(), false)
     if (!pauses) return
     const paused = await e2b.Sandbox.create({ lifecycle: { onTimeout: 'pause' } })
