@@ -39,7 +39,7 @@ type Box struct {
 }
 
 func (d *Driver) newBox(s *details, ttl time.Duration) *Box {
-	b := &Box{d: d, id: s.SandboxID, ttl: ttl, conns: map[net.Conn]struct{}{}}
+	b := &Box{d: d, id: s.ref(), ttl: ttl, conns: map[net.Conn]struct{}{}}
 	b.ctx, b.cancel = context.WithCancel(d.ctx)
 	b.contexts.b = b
 	b.admit(s)

@@ -53,6 +53,11 @@ type details struct {
 	StartedAt           time.Time         `json:"startedAt"`
 }
 
+// ref returns the reference of a sandbox. Another Glovebox server may name a sandbox
+// with an underscore at one time, and without one after an update. The reference,
+// which is stored, has to stay the same.
+func (s *details) ref() string { return sandbox.CanonicalID(s.SandboxID) }
+
 // A refusal is an answer of the control plane with an error status.
 type refusal struct {
 	status  int

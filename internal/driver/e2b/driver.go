@@ -342,7 +342,7 @@ func (d *Driver) List(ctx context.Context) ([]string, error) {
 	}
 	var refs []string
 	for _, s := range all {
-		refs = append(refs, s.SandboxID)
+		refs = append(refs, s.ref())
 	}
 	slices.Sort(refs)
 	return refs, nil

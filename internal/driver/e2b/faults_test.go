@@ -498,6 +498,29 @@ func TestForeign(t *testing.T) {
 	}
 }
 
+// TestRefs: a box of another Glovebox server keeps its reference when that server is
+// updated, and names its sandboxes in another form.
+func TestRefs(t *testing.T) {
+	id := sandbox.NewID()
+	for name, want := range map[string]string{id: id, sandbox.HostID(id): id, "i0123456789abcdefghij": "i0123456789abcdefghij"} {
+		c, d := newCloud(t)
+		b := mustCreate(t, d)
+		mine := c.boxes[b.Ref()]
+		c.mu.Lock()
+		delete(c.boxes, b.Ref())
+		mine.SandboxID = name
+		c.boxes[name] = mine
+		c.mu.Unlock()
+		refs, err := d.List(t.Context())
+		if err != nil || !slices.Equal(refs, []string{want}) {
+			t.Errorf("%s is listed as %q, %v; want %s", name, refs, err, want)
+		}
+		if got := d.newBox(mine, time.Minute).Ref(); got != want {
+			t.Errorf("the box of %s has the reference %s, want %s", name, got, want)
+		}
+	}
+}
+
 func TestVersions(t *testing.T) {
 	for version, want := range map[string]bool{"0.5.7": true, "0.5.8-rc1": true, "0.6.0": true, "1.0.0": true, "0.5.6": false, "0.4.99": false, "": false, "x": false, "0.5": false} {
 		if got := atLeast(version, minAgent); got != want {
