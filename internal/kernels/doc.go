@@ -15,7 +15,8 @@
 // # Requests
 //
 // A request is its length (four bytes, big endian) and a JSON object. Its field
-// op is the kind: init, run, input, ping, prepare, or reset (Python only). The request init comes once, as the first, with the key, the modules to
+// op is the kind: init, run, input, ping, prepare, or reset (Python only). The
+// request init comes once, as the first, with the key, the modules to
 // prepare, and further parts of the kernel. A shell reads its requests as lines
 // of shell instead, and evaluates the file of code.
 //

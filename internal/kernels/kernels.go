@@ -52,6 +52,18 @@ var pythonRich string
 //go:embed python/backend.py
 var pythonBackend string
 
+//go:embed python/shim.py
+var pythonShim string
+
+//go:embed python/syntax.py
+var pythonSyntax string
+
+//go:embed python/shell.py
+var pythonShell string
+
+//go:embed python/magics.py
+var pythonMagics string
+
 //go:embed javascript/boot.js
 var javascriptBoot string
 

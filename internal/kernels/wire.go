@@ -39,7 +39,13 @@ func (p Program) Start(command string, init Init) []byte {
 	if p.Shell {
 		return p.shell(command, init.Key, true)
 	}
-	source, hello := pieces(pythonKernel), map[string]any{"op": "init", "key": init.Key, "prepare": init.Prepare, "rich": pieces(pythonRich)}
+	// A part of several files has one namespace.
+	source, hello := pieces(pythonKernel), map[string]any{
+		"op": "init", "key": init.Key, "prepare": init.Prepare,
+		"rich":   append(pieces(pythonRich), pieces(pythonShim)...),
+		"syntax": pieces(pythonSyntax),
+		"shell":  append(pieces(pythonShell), pieces(pythonMagics)...),
+	}
 	if p.Language != language.Python {
 		source, hello = []string{javascriptKernel}, map[string]any{"op": "init", "key": init.Key, "prepare": init.Prepare, "transform": javascriptTransform}
 	}
@@ -86,6 +92,7 @@ type Run struct {
 	Env   map[string]string // for this run only
 	Base  map[string]string // from this run on
 	Stdin bool              // a client answers requests for input
+	E2B   bool              // results are as E2B's interpreter gives them
 }
 
 // Run returns the request for a run. A shell reads the code from its file, into
@@ -95,7 +102,7 @@ func (p Program) Run(r Run) []byte {
 		return p.shellRun(r)
 	}
 	return request(map[string]any{
-		"op": "run", "id": r.ID, "code": r.Code, "env": r.Env, "base": r.Base, "stdin": r.Stdin, "language": p.Language,
+		"op": "run", "id": r.ID, "code": r.Code, "env": r.Env, "base": r.Base, "stdin": r.Stdin, "language": p.Language, "e2b": r.E2B,
 	})
 }
 

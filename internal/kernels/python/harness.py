@@ -62,7 +62,9 @@ class Kernel:
         self.next = 0
         for piece in pieces(source("kernel.py")):
             os.write(self.req, b"%08d" % len(piece.encode()) + piece.encode())
-        self.send({"op": "init", "key": KEY, "rich": pieces(source("rich.py")), "prepare": list(prepare)})
+        self.send({"op": "init", "key": KEY, "prepare": list(prepare), "syntax": pieces(source("syntax.py")),
+                   "rich": pieces(source("rich.py")) + pieces(source("shim.py")),
+                   "shell": pieces(source("shell.py")) + pieces(source("magics.py"))})
         self.parts = b""
         self.ready = self.event()
         assert self.ready["ev"] == "ready", self.ready

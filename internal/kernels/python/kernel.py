@@ -48,7 +48,8 @@ MAX_PART = 32 << 10  # bytes of one message's payload
 MAX_TEXT = 1 << 20  # characters of one text in a result
 MAX_EVENT = 24 << 20  # bytes of one event
 MAX_TRACEBACK = 64 << 10
-MAX_CELLS = 500  # sources that tracebacks can show
+MAX_CELLS = 500  # sources that tracebacks can show, and that In keeps
+MAX_VALUES = 100  # values that Out keeps
 CLOSE = 0.0002  # seconds between two lines that follow each other closely
 CLOSE_LINES = 16  # such lines make the next ones gather
 GATHER = 0.01  # seconds
@@ -523,13 +524,14 @@ class Life:
         self.take_descriptors()
         init = self.receive()
         self.key = init["key"].encode("ascii")
-        self.rich_source = init.get("rich") or []
+        self.sources = {name: init.get(name) or [] for name in ("rich", "syntax", "shell")}
         self.stdin, self.out, self.err = In(), self.stream(1), self.stream(2)
         self.namespace()
         self.heal()
         _sys.argv = [""]
         _builtins.input = ask_input
         _builtins.display = show
+        _builtins.get_ipython = get_ipython
         _sys.meta_path.insert(0, Hooks)
         _sys.meta_path.append(Shim)
         _environ.setdefault("MPLBACKEND", "agg")
@@ -564,6 +566,10 @@ class Life:
         self.module.__builtins__ = _builtins
         _modules["__main__"] = self.module
         self.ns = self.module.__dict__
+        for n in self.values:
+            _builtins.__dict__.pop("_%d" % n, None)
+        self.inputs, self.values = [""], {}
+        _builtins.In, _builtins.Out = self.inputs, self.values
 
     def forked(self):
         """In a fork's child: it must not speak for us."""
@@ -618,14 +624,29 @@ class Imports:
 
     def load_rich(self):
         if self.rich is None:
-            with Pristine():
-                if self.rich is None:  # no other thread did it meanwhile
-                    rich = _Module("glovebox_rich")
-                    rich.__dict__.update(kernel=self, __builtins__=private)
-                    for piece in self.rich_source:
-                        _exec(_compile(piece, FILE, "exec", dont_inherit=True), rich.__dict__)
-                    self.rich = rich
+            self.load("rich")
         return self.rich
+
+    def load_shell(self):
+        if self.shell is None:
+            self.load("shell")
+        return self.shell.shell
+
+    def translate(self, code):
+        """Returns a cell that is not Python as Python, and as tracebacks show it."""
+        if self.syntax is None:
+            self.load("syntax")
+        return self.syntax.translate(code)
+
+    def load(self, name):
+        """Executes a part of the kernel that is needed for the first time."""
+        with Pristine():
+            if getattr(self, name) is None:  # no other thread did it meanwhile
+                module = _Module("glovebox_" + name)
+                module.__dict__.update(kernel=self, Pristine=Pristine, __builtins__=private)
+                for piece in self.sources[name]:
+                    _exec(_compile(piece, FILE, "exec", dont_inherit=True), module.__dict__)
+                setattr(self, name, module)
 
     def find_packages(self):
         """Puts the user's packages on the path, if the first were installed
@@ -646,7 +667,7 @@ class Runs:
     """Running code."""
 
     def execute(self, request):
-        self.run, self.answers = request["id"], bool(request.get("stdin"))
+        self.run, self.answers, self.e2b = request["id"], bool(request.get("stdin")), bool(request.get("e2b"))
         self.count += 1
         self.find_packages()
         self.note_threads(self.run - 1 if isinstance(self.run, int) else None)
@@ -688,38 +709,92 @@ class Runs:
 
     def run_cell(self, code, end):
         name = "<cell %d>" % self.count
-        if len(code) < 1 << 20:
-            self.cells[name] = (len(code), None, [l + "\n" for l in code.split("\n")], name)
-            self.cells.pop("<cell %d>" % (self.count - MAX_CELLS), None)
+        self.note_input(code)
         try:
             try:
                 self.user = True
-                tree = _compile(code, name, "exec", _AST | _ALLOW_AWAIT, True)
-                last = None
-                if tree.body and isinstance(tree.body[-1], _Expr) and not code.rstrip().endswith(";"):
-                    last = _Expression(tree.body.pop().value)
-                if tree.body:
-                    self.evaluate(tree, name, "exec")
-                if last is not None:
-                    value = self.evaluate(last, name, "eval")
-                    if value is not None and not self.alone:
-                        _builtins._ = value
-                        self.flush()
-                        self.display(value, True)
+                value = self.run_source(code, name)
+                if value is not None and not self.alone:
+                    self.note_value(value)
+                    self.flush()
+                    self.display(value, True)
             finally:
                 self.user = False
         except BaseException as e:
             self.fail(e, end, name)
-        if self.rich is not None and not self.alone:
+        if not self.alone and (self.rich is not None or self.shell is not None):
             try:
                 self.user = True
                 try:
                     self.flush()
-                    self.rich.finish_run()
+                    if self.shell is not None:
+                        self.shell.shell.events.finish_run()
+                    if self.rich is not None:
+                        self.rich.finish_run()
                 finally:
                     self.user = False
             except BaseException as e:
                 self.fail(e, end, name)
+
+    def run_source(self, code, name, offset=0):
+        """Runs code, which begins after that many lines of what its name stands
+        for. Returns the value of its last expression, unless a semicolon ends it."""
+        if not offset:
+            self.keep_source(name, code)
+        tree, python = self.parse("\n" * offset + code, name, not offset)
+        last = None
+        if tree.body and isinstance(tree.body[-1], _Expr) and not python.rstrip().endswith(";"):
+            last = _Expression(tree.body.pop().value)
+        if tree.body:
+            self.evaluate(tree, name, "exec")
+        return self.evaluate(last, name, "eval") if last is not None else None
+
+    def parse(self, code, name, keep):
+        """Returns code as a tree and as Python. What is Python stays as it is."""
+        try:
+            return _compile(code, name, "exec", _AST | _ALLOW_AWAIT, True), code
+        except SyntaxError as e:
+            wrong = e
+        python = code
+        if code.lstrip("\n")[:1].isspace() or any(c in code for c in "!%?") or "\n" not in code.strip():
+            python, shown = self.translate(code)
+        if python == code:
+            raise wrong
+        if keep:
+            self.keep_source(name, shown)
+        return _compile(python, name, "exec", _AST | _ALLOW_AWAIT, True), python
+
+    def as_python(self, code):
+        try:
+            _compile(code, "", "exec", _AST | _ALLOW_AWAIT, True)
+            return code
+        except SyntaxError:
+            return self.translate(code)[0]
+
+    def keep_source(self, name, code):
+        """Keeps a source for tracebacks."""
+        if len(code) < 1 << 20:
+            self.cells[name] = (len(code), None, [l + "\n" for l in code.split("\n")], name)
+            self.cells.pop("<cell %d>" % (self.count - MAX_CELLS), None)
+
+    def note_input(self, code):
+        """Keeps a cell as In[n]."""
+        self.inputs += [""] * (self.count - len(self.inputs))
+        self.inputs.append(code)
+        if self.count > MAX_CELLS:
+            self.inputs[self.count - MAX_CELLS] = ""
+
+    def note_value(self, value):
+        """Keeps the value of a cell as Out[n], _n and _."""
+        now, count = _builtins.__dict__, self.count
+        now["___"], now["__"], now["_"] = now.get("__", ""), now.get("_", ""), value
+        if value is self.values:
+            return
+        self.values[count] = now["_%d" % count] = value
+        if len(self.values) > MAX_VALUES:
+            oldest = next(iter(self.values))
+            del self.values[oldest]
+            now.pop("_%d" % oldest, None)
 
     def evaluate(self, tree, name, mode):
         code = _compile(tree, name, mode, _ALLOW_AWAIT, True)
@@ -844,7 +919,7 @@ class Results:
     """Showing values."""
 
     def display(self, value, main=False):
-        if type(value) in PLAIN and len(text := repr(value)) <= 80:
+        if type(value) in PLAIN and len(text := repr(value)) <= 80 and not (self.e2b and type(value) in (list, dict)):
             data = {"text/plain": text}
         else:
             data = self.load_rich().bundle(value)
@@ -853,6 +928,9 @@ class Results:
     def publish(self, data, main=False):
         """Sends a bundle of MIME types, each a string or a JSON value."""
         if not data:
+            return
+        if self.captured is not None:
+            self.captured.append(data)
             return
         run = self.run
         if _get_ident() != self.main_thread:
@@ -882,6 +960,7 @@ class Kernel(Streams, Messages, Life, Imports, Runs, Failures, Results):
         self.main_thread = _get_ident()
         self.run = None  # id of the current run
         self.answers = False  # whether somebody answers input()
+        self.e2b = False  # whether results are as E2B's interpreter gives them
         self.user = False  # user code runs: SIGINT raises
         self.masked = 0  # user code is within ours: SIGINT waits
         self.pending = False  # a SIGINT that waits
@@ -891,7 +970,10 @@ class Kernel(Streams, Messages, Life, Imports, Runs, Failures, Results):
         self.has_packages = False  # the user's are on the path
         self.loop = None
         self.rich = None
-        self.rich_source = []  # in pieces
+        self.shell = self.syntax = None  # likewise loaded when first needed
+        self.sources = {}  # of these three, in pieces
+        self.inputs, self.values = [""], {}  # In and Out
+        self.captured = None  # where results go while a cell is captured
         self.hooks = {}
         self.cells = {}  # sources for tracebacks: linecache's, once it is there
         self.enumerate_threads = None  # threading's, likewise
@@ -925,6 +1007,13 @@ def show(*objects, **options):
             kernel.publish(kernel.load_rich().clean(o))
         else:
             kernel.display(o)
+    if options.get("display_id"):
+        return kernel.load_rich().DisplayHandle()
+
+
+def get_ipython():
+    """Returns the object that stands for IPython's shell."""
+    return kernel.load_shell()
 
 
 def find_flush():
@@ -962,7 +1051,7 @@ class Hooks:
     """Tells the kernel when one of these modules was imported."""
 
     ours = ("linecache", "threading", "traceback")
-    names = ours + ("matplotlib.pyplot", "plotly.basedatatypes", "IPython.display", "altair.vegalite.v5.api", "altair.vegalite.v6.api")
+    names = ours + ("matplotlib.pyplot", "PIL.Image", "plotly.basedatatypes", "IPython.display", "IPython.core.getipython", "altair.vegalite.v5.api", "altair.vegalite.v6.api")
     busy = set()
 
     @classmethod
@@ -1001,11 +1090,14 @@ class Hooks:
 
 
 class Shim:
-    """Stands in for IPython.display where IPython is absent."""
+    """Stands in for some modules of IPython where it is absent."""
+
+    names = ("IPython", "IPython.display", "IPython.core") + tuple("IPython.core." + n for n in (
+        "display", "display_functions", "getipython", "magic", "pylabtools"))
 
     @classmethod
     def find_spec(cls, name, path=None, target=None):
-        if name not in ("IPython", "IPython.display", "IPython.core", "IPython.core.display"):
+        if name not in cls.names:
             return None
         from importlib.machinery import ModuleSpec
         return ModuleSpec(name, cls, is_package=name in ("IPython", "IPython.core"))

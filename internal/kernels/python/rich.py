@@ -1,7 +1,8 @@
-"""Rich results of the Python kernel: bundles of MIME types for any object,
-figures of matplotlib as pictures and as data, and IPython.display's names.
+"""Rich results of the Python kernel: bundles of MIME types for any object, and
+figures of matplotlib as pictures and as data.
 
-It is loaded when it is first needed; the kernel is the global name kernel.
+It is loaded when it is first needed; the kernel is the global name kernel. The
+file shim.py continues it, in the same namespace.
 """
 
 import base64
@@ -18,6 +19,7 @@ DATA = "application/vnd.glovebox.data+json"
 PLOTLY = "application/vnd.plotly.v1+json"
 MAX_POINTS = 5000  # of one series in a chart
 MAX_CELLS_OF_DATA = 10000  # of a frame that is given as data too
+MAX_JSON = 50000  # values of a list or dictionary that is given as JSON too
 
 METHODS = (
     ("_repr_html_", "text/html"),
@@ -52,6 +54,42 @@ def safe(o, depth=0):
     if hasattr(o, "tolist"):  # numpy
         return safe(o.tolist(), depth + 1)
     return str(o)
+
+
+def strict(o):
+    """Returns a list or dictionary as JSON values, or None if it has others or is
+    too large: E2B's interpreter gives such values as JSON, too."""
+    left = [MAX_JSON]
+
+    def value(o):
+        left[0] -= 1
+        if left[0] < 0:
+            raise TypeError("too large")
+        if isinstance(o, str):
+            left[0] -= len(o) // 16
+            return str(o)
+        if isinstance(o, dict):
+            return {k if isinstance(k, str) else json_key(k): value(v) for k, v in o.items()}
+        if isinstance(o, (list, tuple)):
+            return [value(v) for v in o]
+        if o is None or isinstance(o, (bool, int, float, datetime.date, datetime.time)):
+            return safe(o)
+        if type(o).__module__ == "numpy" and hasattr(o, "tolist"):
+            return value(o.tolist())
+        raise TypeError("not JSON: " + type(o).__name__)
+
+    try:
+        return value(o)
+    except (TypeError, ValueError, RecursionError):
+        return None
+
+
+def json_key(k):
+    if k is None or isinstance(k, bool):
+        return {None: "null", True: "true", False: "false"}[k]
+    if isinstance(k, (int, float, datetime.date, datetime.time)):
+        return str(safe(k))
+    raise TypeError("no key of JSON: " + type(k).__name__)
 
 
 def encoded(mime, value):
@@ -117,6 +155,14 @@ def bundle(value):
             return data
         if root == "altair" and hasattr(value, "to_dict") and hasattr(value, "mark_bar"):
             return vega(value.to_dict(), type(value).__name__)
+        show = getattr(value, "_ipython_display_", None)
+        if callable(show):
+            try:
+                show()
+                return {}  # it has shown itself
+            except NotImplementedError:
+                pass
+        data.update(formatter.made(value))
         mime = getattr(value, "_repr_mimebundle_", None)
         if callable(mime):
             made = mime(include=None, exclude=None)
@@ -135,6 +181,10 @@ def bundle(value):
                 data[mime] = made
         if root == "pandas":
             frame_data(value, data)
+        if kernel.e2b and isinstance(value, (list, dict)) and "application/json" not in data:
+            whole = strict(value)
+            if whole is not None:
+                data["application/json"] = whole
     except Exception as e:
         print("display of %s: %s: %s" % (type(value).__name__, type(e).__name__, e), file=sys.stderr)
     return data
@@ -236,15 +286,32 @@ def imported(name, module):
         figures = sys.modules["matplotlib.figure"]
         figures.Figure.show = lambda self, *args, **kwargs: kernel.publish(figure(self))
         watch_boxes(sys.modules["matplotlib.axes"].Axes)
+    elif name == "PIL.Image":
+        show_saved(module.Image)
     elif name == "plotly.basedatatypes":
         module.BaseFigure.show = lambda self, *args, **kwargs: kernel.display(self)
     elif name.startswith("altair."):
         module.TopLevelMixin.show = lambda self, *args, **kwargs: kernel.display(self)
+    elif name == "IPython.core.getipython":
+        module.get_ipython = builtins.get_ipython
     elif name == "IPython.display":
         core = sys.modules.get("IPython.core.display_functions")
         for m in (module, core):
             if m is not None:
                 m.display = builtins.display
+
+
+def show_saved(image):
+    """Has a picture that is saved to a named file shown to clients of E2B."""
+    save = image.save
+
+    def save_and_show(self, fp, *args, **kwargs):
+        save(self, fp, *args, **kwargs)
+        if kernel.e2b and isinstance(fp, str):
+            kernel.display(self)
+
+    save_and_show.__doc__ = save.__doc__
+    image.save = save_and_show
 
 
 def show_pyplot(*args, **kwargs):
@@ -507,89 +574,3 @@ def box_chart(ax, own):
                 "outliers": [plain(v) for v in thinned(s.get("fliers", ()))],
             })
     return dict(described(ax, "box_and_whisker"), elements=elements) if elements else None
-
-
-# The names of IPython.display.
-
-class Shown:
-    """An object that shows data as one MIME type."""
-
-    mime = "text/plain"
-
-    def __init__(self, data=None, url=None, filename=None, **options):
-        if data is None and filename is not None:
-            with open(filename, "rb") as f:
-                data = f.read()
-        if data is None and url is not None:
-            raise ValueError("a URL cannot be shown from inside a sandbox; pass data or filename")
-        self.data = data
-        self.options = options
-
-    def _repr_mimebundle_(self, include=None, exclude=None):
-        return {self.mime: encoded(self.mime, self.data)}
-
-    def __repr__(self):
-        return "<IPython.core.display.%s object>" % type(self).__name__
-
-
-class HTML(Shown):
-    mime = "text/html"
-
-
-class Markdown(Shown):
-    mime = "text/markdown"
-
-
-class Latex(Shown):
-    mime = "text/latex"
-
-
-class Math(Latex):
-    def __init__(self, data=None, **options):
-        super().__init__("$\\displaystyle %s$" % str(data).strip("$"), **options)
-
-
-class SVG(Shown):
-    mime = "image/svg+xml"
-
-
-class JSON(Shown):
-    mime = "application/json"
-
-
-class Javascript(Shown):
-    mime = "application/javascript"
-
-
-class Pretty(Shown):
-    mime = "text/plain"
-
-
-class Image(Shown):
-    def __init__(self, data=None, url=None, filename=None, format=None, **options):
-        if isinstance(data, str):
-            filename, data = data, None
-        super().__init__(data, url, filename, **options)
-        head = bytes(self.data[:4]) if self.data else b""
-        self.mime = {b"\xff\xd8\xff": "image/jpeg", b"GIF": "image/gif", b"RIF": "image/webp"}.get(head[:3], "image/png")
-
-
-def clear_output(wait=False):
-    """Does nothing: what was shown stays in the run's result."""
-
-
-def fill_shim(module):
-    """Fills a module that stands in for one of IPython's."""
-    if module.__name__ == "IPython":
-        module.__version__ = "8.0.0"
-        module.version_info = (8, 0, 0)
-        module.get_ipython = lambda: None
-    if module.__name__ in ("IPython.core", "IPython"):
-        module.__path__ = []
-    if module.__name__ in ("IPython.display", "IPython.core.display"):
-        for c in (HTML, Markdown, Latex, Math, SVG, JSON, Javascript, Pretty, Image):
-            setattr(module, c.__name__, c)
-        module.display = builtins.display
-        module.clear_output = clear_output
-    if module.__name__ == "IPython":
-        module.display = builtins.display

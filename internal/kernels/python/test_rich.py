@@ -88,7 +88,7 @@ class Shim(Case):
 from IPython.display import display, HTML, Markdown, Image, SVG, JSON, Latex, Math, clear_output
 from IPython.core.display import HTML as H
 import IPython
-assert IPython.get_ipython() is None and IPython.display.HTML is HTML
+assert IPython.get_ipython() is get_ipython() and IPython.display.HTML is HTML
 clear_output()
 display(HTML('<b>x</b>'), Markdown('*y*'))
 JSON({'a': 1})""")
@@ -234,6 +234,12 @@ class Pictures(Case):
     def test_image(self):
         got = self.one("from PIL import Image\nImage.new('RGB', (4, 4))")
         self.assertEqual(png(got)[:4], b"\x89PNG")
+
+    def test_saved_image(self):
+        with tempfile.TemporaryDirectory() as d:
+            code = "from PIL import Image\nImage.new('RGB', (4, 4)).save(%r)" % (d + "/a.png")
+            self.assertEqual(self.ok(code).results, [])
+            self.assertIn("image/png", self.ok(code, e2b=True).results[0])
 
 
 @needs("plotly")
