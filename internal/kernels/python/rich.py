@@ -419,9 +419,16 @@ def plain(v):
         v = float(v)
     except (TypeError, ValueError):
         return str(v)
-    if not math.isfinite(v):
-        return None
-    return int(v) if v == int(v) and abs(v) < 1 << 53 else v
+    return v if math.isfinite(v) else None
+
+
+def rounded(v):
+    """Returns an angle rounded as E2B's charts are: to fewer digits, the larger it
+    is. So 323.99999141693115 becomes 324."""
+    v = abs(float(v))
+    if not v or not math.isfinite(v):
+        return plain(v)
+    return float("%.*g" % (max(1, 8 - math.floor(math.log10(v))), v))
 
 
 def thinned(points):
@@ -553,7 +560,7 @@ def pie_chart(ax):
     elements = []
     for i, w in enumerate(p for p in ax.patches if isinstance(p, patches.Wedge)):
         angle = w.theta2 - w.theta1
-        elements.append({"label": series_label(w, i, "Wedge"), "angle": plain(angle), "radius": plain(w.r),
+        elements.append({"label": series_label(w, i, "Wedge"), "angle": rounded(angle), "radius": plain(w.r),
                          "fraction": round(angle / 360, 6)})
     if not elements:
         return None

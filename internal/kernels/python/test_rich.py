@@ -184,6 +184,15 @@ plt.figure(); plt.plot([3, 4]); plt.title('three');
         c = self.chart("plt.pie([1, 3], labels=['small', 'big']);")
         self.assertEqual((c["type"], [(e["label"], e["angle"], e["radius"]) for e in c["elements"]]), ("pie", [("small", 90, 1), ("big", 270, 1)]))
 
+    def test_numbers_are_floats(self):
+        c = self.chart("plt.plot([1, 2], [10, 100]);")
+        numbers = [v for p in c["elements"][0]["points"] for v in p] + c["x_ticks"] + c["y_ticks"]
+        self.assertEqual({type(v) for v in numbers}, {float})
+        self.assertEqual([type(e["value"]) for e in self.chart("plt.bar(['a', 'b'], [3, 4]);")["elements"]], [float, float])
+        angles = [e["angle"] for e in self.chart("plt.pie([90, 10, 30, 10]);")["elements"]]
+        self.assertEqual((angles[:2], [type(a) for a in angles]), ([231.429, 25.71429], [float] * 4))
+        self.assertEqual([e["angle"] for e in self.chart("plt.pie([90, 10]);")["elements"]], [324, 36])
+
     def test_box(self):
         c = self.chart("plt.boxplot([[1, 2, 3, 4, 5, 30], [2, 4, 6]]); plt.title('B');")
         self.assertEqual((c["type"], c["title"], len(c["elements"])), ("box_and_whisker", "B", 2))
