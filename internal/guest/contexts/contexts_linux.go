@@ -132,7 +132,7 @@ func (c *context) checkEnv(env map[string]string) error {
 func (c *context) describe() *guestapi.Context {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	out := &guestapi.Context{ID: c.id, Language: c.program.Language, Cwd: c.cwd, Busy: c.run != nil, Runs: c.runs}
+	out := &guestapi.Context{ID: c.id, Language: c.program.Language, Cwd: cmp.Or(c.cwd, c.dir), Busy: c.run != nil, Runs: c.runs}
 	if c.live != nil {
 		out.Version, out.PID, out.Cwd = c.live.version, c.live.process.PID(), c.live.process.Dir()
 	}

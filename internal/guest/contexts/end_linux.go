@@ -114,6 +114,12 @@ func (x *run) finish(end guestapi.ExecutionEnd) {
 		end.Detail.CPUMillis = (x.interpreter.cpu() - x.cpu).Milliseconds()
 		end.Detail.PeakMemoryBytes = x.interpreter.peak(time.Since(x.began))
 	}
+	x.mu.Lock()
+	told := x.failed
+	x.mu.Unlock()
+	if e := endError(x.context.program, &end); x.e2b && !told && e != nil {
+		x.send(&guestapi.ExecuteEvent{Error: e})
+	}
 	x.send(&guestapi.ExecuteEvent{Type: guestapi.ExecuteEnd, End: &end})
 	x.mu.Lock()
 	x.finished = true

@@ -15,7 +15,7 @@ import (
 func (x *run) handleLocked(ev *kernels.Event) {
 	switch ev.Ev {
 	case "result":
-		x.send(&guestapi.ExecuteEvent{Result: x.withPreviewsLocked(&guestapi.Result{Data: ev.Data, Main: ev.Main})})
+		x.send(&guestapi.ExecuteEvent{Result: x.resultLocked(&guestapi.Result{Data: ev.Data, Main: ev.Main})})
 	case "error":
 		x.mu.Lock()
 		again := x.failed
@@ -41,7 +41,7 @@ func (x *run) handleLocked(ev *kernels.Event) {
 		}
 	case "end":
 		if len(ev.Result) > 0 {
-			x.send(&guestapi.ExecuteEvent{Result: x.withPreviewsLocked(&guestapi.Result{Data: ev.Result, Main: true})})
+			x.send(&guestapi.ExecuteEvent{Result: x.resultLocked(&guestapi.Result{Data: ev.Result, Main: true})})
 		}
 		x.endedLocked(ev)
 	}
@@ -171,7 +171,7 @@ func (it *interpreter) handleLocked(ev *kernels.Event) {
 		}
 		c.mu.Unlock()
 		if run != nil {
-			run.send(&guestapi.ExecuteEvent{Type: guestapi.ExecuteLate, Result: run.withPreviewsLocked(&guestapi.Result{Data: ev.Data, Late: max(ev.ID, 1)})})
+			run.send(&guestapi.ExecuteEvent{Type: guestapi.ExecuteLate, Result: run.resultLocked(&guestapi.Result{Data: ev.Data, Late: max(ev.ID, 1)})})
 		}
 		return
 	}

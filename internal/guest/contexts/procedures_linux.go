@@ -2,8 +2,6 @@ package contexts
 
 import (
 	"net/http"
-	"slices"
-	"strings"
 
 	"github.com/glovebox-dev/glovebox/internal/guest/account"
 	"github.com/glovebox-dev/glovebox/internal/guest/process"
@@ -22,11 +20,11 @@ func New(accounts *account.Accounts, processes *process.Set, preview Preview, as
 
 // Routes adds the paths of contexts and their runs.
 func (s *Server) Routes(mux *http.ServeMux) {
-	mux.HandleFunc("POST "+guestapi.PathExecute, s.execute)
-	mux.HandleFunc("POST "+guestapi.PathContexts, rpc.Plain(s.createContext))
-	mux.HandleFunc("GET "+guestapi.PathContexts, rpc.Plain(s.listContexts))
-	mux.HandleFunc("DELETE "+guestapi.PathContexts+"/{id}", rpc.Plain(s.removeContext))
-	mux.HandleFunc("POST "+guestapi.PathContexts+"/{id}/restart", rpc.Plain(s.restartContext))
+	mux.HandleFunc("POST "+guestapi.PathExecute, s.forE2B(s.execute))
+	mux.HandleFunc("POST "+guestapi.PathContexts, s.forE2B(rpc.Plain(s.createContext)))
+	mux.HandleFunc("GET "+guestapi.PathContexts, s.forE2B(rpc.Plain(s.listContexts)))
+	mux.HandleFunc("DELETE "+guestapi.PathContexts+"/{id}", s.forE2B(rpc.Plain(s.removeContext)))
+	mux.HandleFunc("POST "+guestapi.PathContexts+"/{id}/restart", s.forE2B(rpc.Plain(s.restartContext)))
 	mux.HandleFunc("POST "+guestapi.PathContexts+"/{id}/prepare", rpc.Plain(s.prepareContext))
 	mux.HandleFunc("POST "+guestapi.PathContexts+"/{id}/interrupt", rpc.Plain(s.interruptContext))
 	mux.HandleFunc("POST "+guestapi.PathContexts+"/{id}/input", rpc.Plain(s.contextInput))
@@ -50,13 +48,13 @@ func (s *Server) createContext(r *http.Request, in *guestapi.ContextRequest) (*g
 	return c.describe(), nil
 }
 
+// listContexts lists the contexts in the order in which they were made.
 func (s *Server) listContexts(*http.Request, *struct{}) ([]guestapi.Context, error) {
 	all := s.registry.list()
 	list := make([]guestapi.Context, 0, len(all))
 	for _, c := range all {
 		list = append(list, *c.describe())
 	}
-	slices.SortFunc(list, func(a, b guestapi.Context) int { return strings.Compare(a.ID, b.ID) })
 	return list, nil
 }
 

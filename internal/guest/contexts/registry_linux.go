@@ -1,6 +1,7 @@
 package contexts
 
 import (
+	"cmp"
 	"maps"
 	"slices"
 
@@ -32,6 +33,8 @@ func (reg *registry) add(c *context) error {
 		return rpc.Errorf(guestapi.CodeResourceExhausted, "there are %d contexts already", len(reg.byID))
 	}
 	reg.byID[c.id] = c
+	reg.made++
+	c.number = reg.made
 	return nil
 }
 
@@ -103,9 +106,9 @@ func (reg *registry) kept(tag string) (*run, error) {
 	return nil, errNoRun
 }
 
-// list returns all contexts.
+// list returns all contexts, the first made first.
 func (reg *registry) list() []*context {
 	reg.mu.Lock()
 	defer reg.mu.Unlock()
-	return slices.Collect(maps.Values(reg.byID))
+	return slices.SortedFunc(maps.Values(reg.byID), func(a, b *context) int { return cmp.Compare(a.number, b.number) })
 }

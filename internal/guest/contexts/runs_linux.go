@@ -38,7 +38,7 @@ func (s *Server) begin(r *http.Request, req *guestapi.ExecuteRequest) (*run, err
 	if err := c.checkEnv(req.EnvVars); err != nil {
 		return nil, err
 	}
-	x := &run{context: c, req: req, news: make(chan struct{}, 1), hurried: make(chan struct{})}
+	x := &run{context: c, req: req, e2b: !rpc.Extended(r), news: make(chan struct{}, 1), hurried: make(chan struct{})}
 	x.space.L = &x.mu
 	if req.Tag != "" {
 		return x, x.beginKept()

@@ -24,6 +24,9 @@ type Server struct {
 	preview   Preview
 	asSelf    bool // interpreters run as the guest's own user
 	registry  registry
+
+	defaultsTurn sync.Mutex
+	hasDefaults  bool // forE2B has made the default contexts; guarded by defaultsTurn
 }
 
 // Preview returns the preview of a picture of size bytes, or nil if models can
@@ -35,6 +38,7 @@ type Preview func(done <-chan struct{}, a *account.Account, mime string, size in
 type registry struct {
 	mu    sync.Mutex
 	byID  map[string]*context
+	made  int             // how many contexts were added
 	byTag map[string]*run // kept runs only
 	ended []*run          // kept runs that have ended, oldest first
 }
@@ -46,7 +50,9 @@ type context struct {
 	id      string
 	program kernels.Program
 	account *account.Account
+	number  int    // in the order of making; guarded by the registry's mu
 	cwd     string // where interpreters start
+	dir     string // if cwd is empty, the directory that stands for it; may be empty
 	env     map[string]string
 	prepare []string
 
@@ -111,6 +117,7 @@ type run struct {
 	interpreter *interpreter // set before it begins
 	id          int
 	req         *guestapi.ExecuteRequest
+	e2b         bool // the caller knows E2B's events only
 
 	over bool // its end was reported; guarded by context.mu
 

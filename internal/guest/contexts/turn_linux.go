@@ -93,7 +93,7 @@ func (x *run) greet(lost string, late *lateOutput) {
 		x.send(ev)
 	}
 	for _, r := range late.results {
-		x.send(&guestapi.ExecuteEvent{Type: guestapi.ExecuteLate, Result: x.withPreviewsLocked(&guestapi.Result{Data: r.Data, Late: max(r.ID, 1)})})
+		x.send(&guestapi.ExecuteEvent{Type: guestapi.ExecuteLate, Result: x.resultLocked(&guestapi.Result{Data: r.Data, Late: max(r.ID, 1)})})
 	}
 	x.send(&guestapi.ExecuteEvent{Type: guestapi.ExecuteCount, ExecutionCount: x.interpreter.runs})
 }
@@ -104,7 +104,7 @@ func (x *run) handOver() {
 	base := x.context.base
 	x.context.base = nil
 	x.context.mu.Unlock()
-	r := kernels.Run{ID: x.id, Code: x.req.Code, Env: x.req.EnvVars, Base: base, Stdin: x.req.Stdin}
+	r := kernels.Run{ID: x.id, Code: x.req.Code, Env: x.req.EnvVars, Base: base, Stdin: x.req.Stdin, E2B: x.e2b}
 	if x.context.program.Shell {
 		if err := x.interpreter.setCode([]byte(r.Code)); err != nil {
 			x.interrupt(func(*guestapi.ExecutionEnd) {}, 0)

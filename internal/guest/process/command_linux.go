@@ -59,15 +59,23 @@ func workingDir(dir string, a *account.Account) (string, error) {
 		if err == unix.ENOENT {
 			return "", rpc.Errorf(guestapi.CodeNotFound, "working directory does not exist: %s", dir)
 		}
-		return "", rpc.FileError(err, dir)
+		return "", enterError(err, dir, a)
 	}
 	if st.Mode&unix.S_IFMT != unix.S_IFDIR {
 		return "", rpc.Errorf(guestapi.CodeInvalidArgument, "working directory is not a directory: %s", dir)
 	}
 	if err := unix.Faccessat(unix.AT_FDCWD, dir, unix.X_OK, unix.AT_EACCESS); err != nil {
-		return "", rpc.FileError(err, dir)
+		return "", enterError(err, dir, a)
 	}
 	return dir, nil
+}
+
+// enterError says why a cannot enter its working directory.
+func enterError(err error, dir string, a *account.Account) error {
+	if err == unix.EACCES {
+		return rpc.Errorf(guestapi.CodePermissionDenied, "permission denied: user %q cannot enter the working directory %s", a.Name, dir)
+	}
+	return rpc.FileError(err, dir)
 }
 
 // findCommand returns the file of a command. A command with a slash is a path;

@@ -1,0 +1,103 @@
+package contexts
+
+import (
+	"encoding/json"
+	"net/http"
+	"strconv"
+
+	"github.com/glovebox-dev/glovebox/internal/guest/rpc"
+	"github.com/glovebox-dev/glovebox/internal/guestapi"
+	"github.com/glovebox-dev/glovebox/internal/kernels"
+	"github.com/glovebox-dev/glovebox/internal/language"
+)
+
+// forE2B makes the default contexts that E2B's interpreter has from the start,
+// before it serves the first request of a client that knows E2B's protocol only.
+// They have no interpreter until their first run. A language that the sandbox
+// lacks gets none.
+func (s *Server) forE2B(f http.HandlerFunc) http.HandlerFunc {
+	return func(w http.ResponseWriter, r *http.Request) {
+		if !rpc.Extended(r) {
+			s.addDefaults(rpc.User(r))
+		}
+		f(w, r)
+	}
+}
+
+func (s *Server) addDefaults(user string) {
+	s.defaultsTurn.Lock()
+	defer s.defaultsTurn.Unlock()
+	if s.hasDefaults {
+		return
+	}
+	for _, l := range []string{language.Python, language.JavaScript} {
+		c, err := s.newContext(user, &guestapi.ContextRequest{Language: l, ID: guestapi.DefaultContextID(l)})
+		if err != nil {
+			return // a wrong user; the request itself reports it
+		}
+		if c.dir, err = s.directory(c); err == nil {
+			_ = s.registry.add(c) // it may be there already
+		}
+	}
+	s.hasDefaults = true
+}
+
+// directory returns the directory where the interpreter of a context would
+// start, or an error if the sandbox has no such interpreter.
+func (s *Server) directory(c *context) (string, error) {
+	p, err := s.processes.Reserve(c.account, guestapi.ProcessConfig{Cwd: c.cwd, Envs: c.env})
+	if err != nil {
+		return "", err
+	}
+	_, err = s.processes.Locate(p, s.processes.Environment(p), nil, c.program.Commands...)
+	return p.Dir(), err
+}
+
+// resultLocked returns a result in the form that the run's caller wants. The
+// caller holds the interpreter's order.
+func (x *run) resultLocked(r *guestapi.Result) *guestapi.Result {
+	if x.e2b {
+		if text, ok := r.Data["text/plain"]; ok {
+			r.Data["text/plain"] = unquoted(text)
+		}
+	}
+	return x.withPreviewsLocked(r)
+}
+
+// unquoted removes one pair of quotes from a JSON string, as E2B's server does.
+func unquoted(text json.RawMessage) json.RawMessage {
+	var s string
+	if json.Unmarshal(text, &s) != nil || len(s) < 2 || s[0] != s[len(s)-1] || s[0] != '\'' && s[0] != '"' {
+		return text
+	}
+	b, err := json.Marshal(s[1 : len(s)-1])
+	if err != nil {
+		return text
+	}
+	return b
+}
+
+// endError returns the error by which a client of E2B learns that a run did not
+// end well. The event end, which has the facts, is unknown to it.
+func endError(program kernels.Program, end *guestapi.ExecutionEnd) *guestapi.RunError {
+	e := &guestapi.RunError{Value: end.Cause}
+	switch end.Status {
+	case guestapi.EndOK:
+		return nil
+	case guestapi.EndExit:
+		if end.ExitCode != nil {
+			e.Value = strconv.Itoa(*end.ExitCode)
+		}
+		if !program.Shell { // E2B's shell gives no name
+			e.Name = "SystemExit"
+		}
+	case guestapi.EndInterrupted:
+		e.Name = "KeyboardInterrupt"
+	default:
+		e.Name = "ContextRestarting"
+	}
+	if e.Name != "" {
+		e.Traceback = e.Name + ": " + e.Value
+	}
+	return e
+}
