@@ -17,6 +17,7 @@ func testContext(t *testing.T, s *suite) {
 	s.python(t)
 	b := s.open(t).box(t)
 	t.Run("State", func(t *testing.T) { contextState(t, b) })
+	t.Run("Syntax", func(t *testing.T) { contextSyntax(t, b) })
 	t.Run("Stop", func(t *testing.T) { contextStop(t, b) })
 	t.Run("Several", func(t *testing.T) { contextSeveral(t, b) })
 }
@@ -97,6 +98,33 @@ func contextState(t *testing.T, b *Box) {
 		t.Errorf("an exception: %+v, %+v", x, x.failed)
 	}
 	if x := b.Execute(t, inContext("state-python", "n"), nil); x.result != "42" {
+		t.Errorf("after it: %+v", x)
+	}
+}
+
+// contextSyntax runs cells with IPython's syntax.
+func contextSyntax(t *testing.T, b *Box) {
+	const id = "syntax-python"
+	for _, c := range []struct{ code, stdout string }{
+		{"word = 'a b'\n!echo {word}; echo $word | tr a-z A-Z", "a b\nA B\n"},
+		{"\n    lines = !printf 'c\\nd\\n'\n    print(lines.s)\n    ", "c d\n"},
+		{"%%bash\nfor i in 1 2; do\n  echo $i\ndone", "1\n2\n"},
+		{"%cd -q /\n!pwd", "/\n"},
+	} {
+		if x := b.Execute(t, inContext(id, c.code), nil); x.stdout != c.stdout || x.end.Status != guestapi.EndOK {
+			t.Errorf("%q: %+v, %+v", c.code, x, x.failed)
+		}
+	}
+	x := b.Execute(t, inContext(id, "%no_such_magic"), nil)
+	if x.failed == nil || x.failed.Name != "UsageError" {
+		t.Errorf("an unknown magic: %+v, %+v", x, x.failed)
+	}
+	slow := inContext(id, "!echo begun; sleep 600")
+	slow.TimeoutMillis, slow.GraceMillis = 2000, 10_000
+	if x := b.Execute(t, slow, nil); x.stdout != "begun\n" || !x.end.TimedOut || x.end.StateLost {
+		t.Errorf("a command that timed out: %+v", x)
+	}
+	if x := b.Execute(t, inContext(id, "len(lines), _exit_code"), nil); x.result != "(2, 0)" {
 		t.Errorf("after it: %+v", x)
 	}
 }

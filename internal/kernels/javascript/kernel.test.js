@@ -44,6 +44,20 @@ test('values and state', async (t) => {
   assert.strictEqual(await k.value('x // behind'), '41');
 });
 
+test('indented code', async (t) => {
+  const k = kernel(t);
+  const code = `
+    const s = \`a
+    b\`
+    import fs from 'fs'
+    await Promise.resolve()
+    s + typeof fs
+    `;
+  assert.strictEqual(await k.value(code), "'a\\n    bobject'");
+  const r = await k.fails('\n    const z = 1\n    throw new Error("x")\n    ', 'Error');
+  assert.strictEqual(r.error.line, 3);
+});
+
 test('redeclaration', async (t) => {
   const k = kernel(t);
   for (const [first, second] of [['const', 'const'], ['let', 'const'], ['var', 'const'], ['const', 'var'], ['let', 'var'], ['var', 'let']]) {
