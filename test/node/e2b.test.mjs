@@ -589,14 +589,25 @@ describe('in a sandbox', { concurrency: true, timeout: 240_000 }, () => {
       assert.equal((await sandbox.runCode('x')).text, '20')
     })
 
+    test("IPython's syntax and results", async () => {
+      assert.equal((await sandbox.runCode('"quoted"')).text, 'quoted')
+      assert.deepEqual((await sandbox.runCode('{"a": [1, None]}')).results[0].json, { a: [1, null] })
+      assert.equal((await sandbox.runCode('\n        word = "w"\n        !echo {word}\n        ')).logs.stdout.join(''), 'w\n')
+      assert.equal((await sandbox.runCode('%%bash\necho $((6*7))')).logs.stdout.join(''), '42\n')
+      assert.equal((await sandbox.runCode('import sys; sys.exit(3)')).error.name, 'SystemExit')
+    })
+
     test('contexts', async () => {
+      const languages = (await sandbox.listCodeContexts()).map((c) => c.language)
+      assert.deepEqual(languages.filter((l) => l === 'python' || l === 'javascript').slice(0, 1), ['python'])
       const context = await sandbox.createCodeContext({ language: 'python', cwd: '/tmp' })
       assert.equal(context.language, 'python')
       assert.equal(context.cwd, '/tmp')
       await sandbox.runCode('y = 1', { context })
       assert.equal((await sandbox.runCode('import os; (y, os.getcwd())', { context })).text, "(1, '/tmp')")
       assert.equal((await sandbox.runCode('y')).error.name, 'NameError')
-      assert.ok((await sandbox.listCodeContexts()).some((c) => c.id === context.id && c.cwd === '/tmp'))
+      const last = (await sandbox.listCodeContexts()).at(-1)
+      assert.deepEqual([last.id, last.cwd], [context.id, '/tmp'])
       await sandbox.restartCodeContext(context)
       assert.equal((await sandbox.runCode('y', { context })).error.name, 'NameError')
       await sandbox.removeCodeContext(context.id)

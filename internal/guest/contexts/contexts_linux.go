@@ -107,13 +107,29 @@ func (c *context) adopt(cwd string, env map[string]string) error {
 		}
 	}
 	if moves {
-		c.cwd = cwd
+		c.cwd, c.dir = cwd, ""
 	}
 	c.mu.Unlock()
 	if moves {
 		return c.end(false, "")
 	}
 	return nil
+}
+
+// move makes a context that has had no run yet start in cwd, which stands for
+// dir.
+func (c *context) move(cwd, dir string) {
+	c.mu.Lock()
+	env := c.env
+	c.mu.Unlock()
+	if c.adopt(cwd, env) != nil {
+		return // the interpreter could not be ended; a run reports that
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.cwd == cwd {
+		c.dir = dir
+	}
 }
 
 // checkEnv returns an error if a context cannot have these variables.
@@ -132,7 +148,7 @@ func (c *context) checkEnv(env map[string]string) error {
 func (c *context) describe() *guestapi.Context {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	out := &guestapi.Context{ID: c.id, Language: c.program.Language, Cwd: cmp.Or(c.cwd, c.dir), Busy: c.run != nil, Runs: c.runs}
+	out := &guestapi.Context{ID: c.id, Language: c.program.Language, Cwd: cmp.Or(c.dir, c.cwd), Busy: c.run != nil, Runs: c.runs}
 	if c.live != nil {
 		out.Version, out.PID, out.Cwd = c.live.version, c.live.process.PID(), c.live.process.Dir()
 	}

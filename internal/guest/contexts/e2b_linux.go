@@ -11,6 +11,10 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/language"
 )
 
+// e2bCwd is where the interpreters of E2B's default contexts start: the home of
+// their user. The edge of that protocol names it in each request, too.
+const e2bCwd = "~"
+
 // forE2B makes the default contexts that E2B's interpreter has from the start,
 // before it serves the first request of a client that knows E2B's protocol only.
 // They have no interpreter until their first run. A language that the sandbox
@@ -31,12 +35,23 @@ func (s *Server) addDefaults(user string) {
 		return
 	}
 	for _, l := range []string{language.Python, language.JavaScript} {
-		c, err := s.newContext(user, &guestapi.ContextRequest{Language: l, ID: guestapi.DefaultContextID(l)})
+		c, err := s.newContext(user, &guestapi.ContextRequest{Language: l, ID: guestapi.DefaultContextID(l), Cwd: e2bCwd})
 		if err != nil {
 			return // a wrong user; the request itself reports it
 		}
-		if c.dir, err = s.directory(c); err == nil {
-			_ = s.registry.add(c) // it may be there already
+		if c.dir, err = s.directory(c); err != nil {
+			c.cwd = "" // the home may be missing
+			c.dir, err = s.directory(c)
+		}
+		if err != nil {
+			continue
+		}
+		if s.registry.add(c) == nil {
+			continue
+		}
+		// It was made in advance, perhaps elsewhere.
+		if made, err := s.registry.find(c.id); err == nil {
+			made.move(c.cwd, c.dir)
 		}
 	}
 	s.hasDefaults = true

@@ -119,6 +119,14 @@ func TestE2BDefaultContexts(t *testing.T) {
 	if len(list) != 4 || strings.Join(list[:2], "; ") != defaults || !strings.HasPrefix(list[2], "python ") || list[3] != "python a true" {
 		t.Errorf("contexts are %q", list)
 	}
+	_, b := c.call("GET", "/contexts", "")
+	var described []guestapi.Context
+	if err := json.Unmarshal(b, &described); err != nil || len(described) < 2 {
+		t.Fatalf("%v: %s", err, b)
+	}
+	if described[0].Cwd == "" || described[0].Cwd == "~" {
+		t.Errorf("Python's is in %q", described[0].Cwd)
+	}
 	r, _ := c.run("javascript", "40 + 2")
 	same(t, "a run in a default context", r["text"], any("42"))
 	if status, b := c.call("DELETE", "/contexts/default-javascript", ""); status != http.StatusNoContent {
@@ -126,6 +134,27 @@ func TestE2BDefaultContexts(t *testing.T) {
 	}
 	if got := c.list(); strings.Contains(got, "javascript") {
 		t.Errorf("after its removal there are %s", got)
+	}
+}
+
+// A context that was made in advance, in another directory, is in its place.
+func TestE2BDefaultContextMadeAhead(t *testing.T) {
+	t.Parallel()
+	h := newEvalHost(t, "python3")
+	made, err := h.CreateContext(t.Context(), "", &guestapi.ContextRequest{ID: guestapi.DefaultContextID("python"), Cwd: "/tmp"})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := newE2BClient(t, h)
+	_, b := c.call("GET", "/contexts", "")
+	var list []guestapi.Context
+	if err := json.Unmarshal(b, &list); err != nil || len(list) == 0 || list[0].ID != made.ID {
+		t.Fatalf("%v: %s", err, b)
+	}
+	body := `{"code": "import os; os.getcwd()"}`
+	_, b = c.call("POST", "/execute", body)
+	if list[0].Cwd == "/tmp" || !strings.Contains(string(b), list[0].Cwd) {
+		t.Errorf("listed in %s: %s", list[0].Cwd, b)
 	}
 }
 

@@ -52,7 +52,7 @@ type context struct {
 	account *account.Account
 	number  int    // in the order of making; guarded by the registry's mu
 	cwd     string // where interpreters start
-	dir     string // if cwd is empty, the directory that stands for it; may be empty
+	dir     string // the directory that cwd stands for, if it is known; guarded by mu
 	env     map[string]string
 	prepare []string
 
