@@ -72,7 +72,7 @@ func checkLeftovers(ctx context.Context, d driver.Driver) []Check {
 	case len(names) == 0:
 		return nil
 	default:
-		c.Detail = fmt.Sprintf("%d of boxes that are no more: %s", len(names), strings.Join(names[:min(len(names), 5)], ", "))
+		c.Detail = fmt.Sprintf("%d of sandboxes that are gone, such as %s", len(names), strings.Join(names[:min(len(names), 2)], ", "))
 	}
 	return []Check{c}
 }

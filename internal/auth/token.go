@@ -182,8 +182,8 @@ func (a *Auth) Create(ctx context.Context, name string, scopes ...Scope) (string
 		return "", sandbox.Token{}, sandbox.Errorf(sandbox.Unsupported, "create token: this server does not store tokens")
 	}
 	if !regexp.MustCompile(`^[A-Za-z0-9][A-Za-z0-9._-]{0,63}$`).MatchString(name) {
-		return "", sandbox.Token{}, sandbox.Errorf(sandbox.Invalid,
-			"name: %q is not a token name; use up to 64 letters, digits, dots, dashes and underscores", name)
+		return "", sandbox.Token{}, sandbox.WithHint(sandbox.Errorf(sandbox.Invalid, "name: %q is not a token name", name),
+			"use up to 64 letters, digits, dots, dashes and underscores, and begin with a letter or digit")
 	}
 	if len(scopes) == 0 {
 		scopes = []Scope{ScopeRun, ScopeFiles}

@@ -34,6 +34,12 @@ import.`,
 			to, toPath, toBox := inSandbox(args[1])
 			_, _, fromSpace := inWorkspace(args[0])
 			_, _, toSpace := inWorkspace(args[1])
+			for _, arg := range args {
+				name, _, _ := strings.Cut(arg, ":")
+				if name != arg && strings.HasPrefix(name, sandboxPrefix) && !sandbox.ValidID(name) {
+					return sandbox.WithHint(usageError("%q is not the ID of a sandbox", name), "glovebox ps lists them")
+				}
+			}
 			if (fromBox || fromSpace) == (toBox || toSpace) {
 				return sandbox.WithHint(usageError("FROM or TO must be SANDBOX:PATH or WORKSPACE:PATH, and not both"),
 					"list them with glovebox ps and glovebox workspace list")
@@ -78,6 +84,9 @@ func quoted(names []string) string {
 	}
 	return strings.Join(shown, ", ")
 }
+
+// sandboxPrefix begins the ID of a sandbox.
+const sandboxPrefix = "sbx_"
 
 // inSandbox parses SANDBOX:PATH.
 func inSandbox(arg string) (id, path string, ok bool) {

@@ -15,10 +15,10 @@ import (
 
 // inWorkspace parses WORKSPACE:PATH. A path of this machine that has a colon is
 // written with a slash before the colon, like ./a:b. The name ends in a slash if
-// the path does.
+// the path does. A name that begins as a sandbox's is none of a workspace.
 func inWorkspace(arg string) (workspace, name string, ok bool) {
 	workspace, name, ok = strings.Cut(arg, ":")
-	if !ok || strings.ContainsAny(workspace, `/\`) || filepath.VolumeName(arg) != "" || sandbox.ValidID(sandbox.CanonicalID(workspace)) || workspace == "" {
+	if !ok || strings.ContainsAny(workspace, `/\`) || filepath.VolumeName(arg) != "" || sandbox.ValidID(sandbox.CanonicalID(workspace)) || strings.HasPrefix(workspace, sandboxPrefix) || workspace == "" {
 		return "", "", false
 	}
 	// Programs know the workspace as /data.

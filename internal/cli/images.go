@@ -43,10 +43,10 @@ func (p *program) withImages(cmd *cobra.Command, f func(ctx context.Context, sys
 	return f(cmd.Context(), sys)
 }
 
-// named checks that there is exactly one argument, an image.
+// named checks that there is exactly one argument.
 func named(cmd *cobra.Command, args []string) error {
 	if len(args) != 1 {
-		return sandbox.WithHint(usageError("%s takes one image", cmd.CommandPath()), "see %s --help", cmd.CommandPath())
+		return sandbox.WithHint(usageError("%s needs one argument, but has %d", cmd.CommandPath(), len(args)), "call it as %s", cmd.UseLine())
 	}
 	return nil
 }
@@ -297,7 +297,7 @@ func (p *program) printImages(images ...sandbox.Image) error {
 		return p.printJSON(images)
 	}
 	for _, i := range images {
-		if err := p.print("%s %s\n", i.Name, i.Digest); err != nil {
+		if err := p.print("%s %s %s\n", i.Name, i.Digest, shortID(i.ID)); err != nil {
 			return err
 		}
 	}

@@ -123,6 +123,7 @@ After a run with --workspace on a terminal, a line names the files that the
 program created (+), changed (~) and removed (-).
 
 The exit status is the program's own, or
+    2  the command line is wrong
   124  it took longer than --timeout
   125  Glovebox failed, not the program
   130  you cancelled it with Ctrl-C
@@ -140,7 +141,7 @@ The exit status is the program's own, or
 			f.hasCode = cmd.Flags().Changed("code")
 			req, err := p.runRequest(cmd.Context(), f, args, cmd.ArgsLenAtDash())
 			if err != nil {
-				return err
+				return broken(err)
 			}
 			dir, err := openResults(f.results)
 			if err != nil {
@@ -230,6 +231,10 @@ func (p *program) runRequest(ctx context.Context, f runFlags, args []string, das
 			}
 			req.Language = language
 		}
+	}
+	if req.Code == "" {
+		return req, sandbox.WithHint(usageError("nothing to run: the program is empty"),
+			"pass -c CODE, a file, or - to read the program from standard input")
 	}
 	if len(req.Code) > maxProgram {
 		return req, usageError("the program has more than %s", sandbox.FormatBytes(maxProgram))

@@ -50,7 +50,8 @@ func Load(path string, getenv func(string) string) (Config, error) {
 			}
 		case optional && errors.Is(err, fs.ErrNotExist):
 		default:
-			return Config{}, sandbox.Errorf(sandbox.Invalid, "read configuration: %w", err)
+			return Config{}, sandbox.WithHint(sandbox.Errorf(sandbox.Invalid, "read configuration: %w", err),
+				"name a file that can be read with --config or GLOVEBOX_CONFIG; glovebox config prints a sample")
 		}
 	}
 	for _, v := range c.environ() {

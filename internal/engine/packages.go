@@ -60,7 +60,7 @@ func (e *Engine) Install(ctx context.Context, p sandbox.Principal, req sandbox.P
 			Env:       installer.Environ(index),
 			Timeout:   req.Timeout,
 		})
-		if !errors.Is(err, run.ErrNoProgram) {
+		if !errors.Is(err, sandbox.ErrNoProgram) {
 			return r, err
 		}
 	}

@@ -182,7 +182,7 @@ func explainRegistry(err error, ref name.Reference) error {
 	answer := new(transport.Error)
 	if !errors.As(err, &answer) {
 		return sandbox.WithHint(sandbox.Errorf(sandbox.Unavailable, "registry %s: %w", host, unwrapURL(err)),
-			"check the name, and the network of this machine")
+			"check the name, and the network of this machine; without a network, glovebox images load takes images from a file")
 	}
 	switch code := answer.StatusCode; {
 	case code == http.StatusUnauthorized || code == http.StatusForbidden:

@@ -236,6 +236,10 @@ func (s *state) from(ctx context.Context, i *instruction) error {
 	if ref == "" {
 		return sandbox.WithHint(sandbox.Errorf(sandbox.Invalid, "%s is empty", list[0]), "set a value with --build-arg NAME=VALUE")
 	}
+	if ref == sandbox.ImageHost {
+		return sandbox.WithHint(sandbox.Errorf(sandbox.Unsupported, "the image host is this machine's, and no base"),
+			"begin with another image; glovebox images load takes one from a file")
+	}
 	if ref == sandbox.ImageScratch {
 		s.base = ref
 		return nil
@@ -388,6 +392,9 @@ func (s *state) run(ctx context.Context, i *instruction) error {
 	run, err := s.b.Sandboxes.Start(ctx, sandbox.Local, sandbox.RunRequest{
 		SandboxID: s.sandbox, Argv: i.argv(), Dir: s.workingDir(), Env: env, Root: true, As: s.config.User, Timeout: s.b.Timeout,
 	})
+	if errors.Is(err, sandbox.ErrNoProgram) && i.list == nil {
+		return sandbox.WithHint(err, `the image has no shell: write the command as a list, like RUN ["/hello"]`)
+	}
 	if err != nil {
 		return err
 	}

@@ -111,3 +111,29 @@ func TestBuildHostile(t *testing.T) {
 		}
 	}
 }
+
+// noShell is an engine whose sandboxes have no program.
+type noShell struct{ unpacked }
+
+func (noShell) Start(_ context.Context, _ sandbox.Principal, req sandbox.RunRequest) (sandbox.Run, error) {
+	err := sandbox.Errorf(sandbox.Invalid, "%w %q in the sandbox", sandbox.ErrNoProgram, req.Argv[0])
+	return sandbox.Run{}, sandbox.WithHint(err, "check the spelling")
+}
+
+// TestBuildHints checks what a build says to do where it misses something.
+func TestBuildHints(t *testing.T) {
+	for text, want := range map[string]string{
+		"FROM host\n":                      "begin with another image; glovebox images load takes one from a file",
+		"FROM scratch\nRUN /hello\n":       `the image has no shell: write the command as a list, like RUN ["/hello"]`,
+		"FROM scratch\nRUN [\"/hello\"]\n": "check the spelling",
+	} {
+		dir := t.TempDir()
+		if err := os.WriteFile(filepath.Join(dir, "Dockerfile"), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		_, err := (&Build{Sandboxes: &noShell{}, Images: &oneImage{}, Dir: dir, Name: "x", Said: io.Discard}).Run(t.Context())
+		if got := sandbox.HintOf(err); got != want {
+			t.Errorf("%q: %v, hint %q, want %q", text, err, got, want)
+		}
+	}
+}

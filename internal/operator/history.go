@@ -2,6 +2,7 @@ package operator
 
 import (
 	"context"
+	"errors"
 	"slices"
 
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
@@ -53,6 +54,9 @@ func (o *Operator) History(ctx context.Context, q HistoryQuery) ([]Run, error) {
 // [sandbox.NotFound] if there is none.
 func (o *Operator) Run(ctx context.Context, id string) (Run, error) {
 	r, err := o.store.Run(ctx, id)
+	if errors.Is(err, sandbox.NotFound) {
+		err = sandbox.WithHint(err, "glovebox runs lists runs")
+	}
 	return Run{r.Run, r.Principal, r.Language, r.Program, r.ProgramBytes}, err
 }
 
@@ -65,7 +69,7 @@ func (o *Operator) RunsOf(ctx context.Context, id string) ([]Run, error) {
 		r, err := o.Run(ctx, id)
 		return []Run{r}, err
 	case sandbox.ValidID(id):
-		if _, err := o.store.Sandbox(ctx, id); err != nil {
+		if _, err := o.record(ctx, id); err != nil {
 			return nil, err
 		}
 		list, err := o.History(ctx, HistoryQuery{SandboxID: id})

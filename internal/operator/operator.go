@@ -73,13 +73,22 @@ func (o *Operator) Sandboxes(ctx context.Context) ([]Sandbox, error) {
 	return list, nil
 }
 
+// record returns the record of any principal's sandbox.
+func (o *Operator) record(ctx context.Context, id string) (store.Sandbox, error) {
+	r, err := o.store.Sandbox(ctx, id)
+	if errors.Is(err, sandbox.NotFound) {
+		err = sandbox.WithHint(err, "glovebox ps lists sandboxes")
+	}
+	return r, err
+}
+
 // StopSandbox stops any principal's sandbox. The error wraps [sandbox.NotFound]
 // if there is none.
 func (o *Operator) StopSandbox(ctx context.Context, id string) error {
 	if !sandbox.ValidID(id) {
 		return sandbox.WithHint(sandbox.Errorf(sandbox.Invalid, "%q is not the name of a sandbox", id), "glovebox ps lists them")
 	}
-	r, err := o.store.Sandbox(ctx, id)
+	r, err := o.record(ctx, id)
 	if err != nil {
 		return err
 	}
@@ -147,7 +156,7 @@ func (o *Operator) Connections(ctx context.Context, id string, limit int) ([]san
 	if !sandbox.ValidID(id) {
 		return nil, sandbox.WithHint(sandbox.Errorf(sandbox.Invalid, "%q is not the name of a sandbox", id), "glovebox ps lists them")
 	}
-	r, err := o.store.Sandbox(ctx, id)
+	r, err := o.record(ctx, id)
 	if err != nil {
 		return nil, err
 	}

@@ -25,6 +25,9 @@ const (
 	Internal        Kind = "internal"        // a fault of Glovebox
 )
 
+// ErrNoProgram is within the error of a command whose program the sandbox lacks.
+var ErrNoProgram = errors.New("command: there is no program")
+
 func (k Kind) Error() string { return string(k) }
 
 // HTTPStatus returns the HTTP status code for the kind.

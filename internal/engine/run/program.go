@@ -2,7 +2,6 @@ package run
 
 import (
 	"cmp"
-	"errors"
 	"maps"
 
 	"github.com/glovebox-dev/glovebox/internal/engine/request"
@@ -55,9 +54,6 @@ func NewProgram(req sandbox.RunRequest, runners interpreter.Table) (Program, err
 	}
 	return Program{Runner: &runner, context: runner.Kernel != "" && req.Context != "", env: runner.Environ(dir)}, nil
 }
-
-// ErrNoProgram is the error for a command whose program the sandbox lacks.
-var ErrNoProgram = errors.New("command: there is no program")
 
 // NoContexts is the error for a context of a language that has none.
 func NoContexts(r interpreter.Runner) error {

@@ -104,7 +104,7 @@ func TestNoStart(t *testing.T) {
 		w := newWorld(t)
 		w.guest.failing = sandbox.Errorf(sandbox.NotFound, "no such file")
 		r, err := w.begin(t, time.Minute)
-		if !errors.Is(err, ErrNoProgram) || !errors.Is(err, sandbox.Invalid) {
+		if !errors.Is(err, sandbox.ErrNoProgram) || !errors.Is(err, sandbox.Invalid) {
 			t.Errorf("error is %v", err)
 		}
 		if _, err := w.records.Run(t.Context(), r.ID()); !errors.Is(err, sandbox.NotFound) {

@@ -223,7 +223,7 @@ func (r *Run) notFound(req sandbox.RunRequest, program string) error {
 	if err := r.checkDir(req); err != nil {
 		return err
 	}
-	return sandbox.WithHint(sandbox.Errorf(sandbox.Invalid, "%w %s in the sandbox", ErrNoProgram, excerpt.Quote(program)),
+	return sandbox.WithHint(sandbox.Errorf(sandbox.Invalid, "%w %s in the sandbox", sandbox.ErrNoProgram, excerpt.Quote(program)),
 		"check the spelling, or use a shell command")
 }
 

@@ -232,7 +232,7 @@ func signalText(number int, status string) string {
 func overQuota(why error) sandbox.Verdict {
 	return sandbox.Verdict{
 		Code:     sandbox.DiskFull,
-		Cause:    fmt.Sprintf("it wrote more than %v, and was ended", why),
+		Cause:    fmt.Sprintf("it was ended, because it wrote too much: %v", why),
 		NextStep: NextWorkspace,
 	}
 }

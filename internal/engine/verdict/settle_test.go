@@ -141,7 +141,7 @@ func TestContextOverQuota(t *testing.T) {
 		"killed":  {Status: guestapi.EndDied, Killed: true, StateLost: true},
 	} {
 		v, _ := Settle(Ending{Fate: FateDiskFull, Broken: why, End: OfContext(end, nil)})
-		if v.Code != sandbox.DiskFull || !strings.Contains(v.Cause, "the workspace may hold 8 B") || v.NextStep != NextWorkspace {
+		if v.Code != sandbox.DiskFull || !strings.Contains(v.Cause, "it was ended, because it wrote too much: the workspace may hold 8 B") || v.NextStep != NextWorkspace {
 			t.Errorf("%s: %+v", name, v)
 		}
 	}
