@@ -103,7 +103,8 @@ var table = []row{
 	{"update", "atomicfile, sandbox"},
 	{"release", "sandbox, update"},
 	{"bench", "sandbox"},
-	{"cli", "app, bench, clientconfig, config, language, operator, sandbox, trace, update"},
+	{"cli/screen", "nothing"},
+	{"cli", "app, bench, cli/screen, clientconfig, config, language, operator, sandbox, trace, update"},
 	{"arch", "nothing"},
 }
 
@@ -136,7 +137,7 @@ var outside = map[string][]string{
 	"golang.org/x/mod":                       {"cli", "release", "update"},
 	"golang.org/x/net":                       {"network"}, // DNS messages
 	"golang.org/x/sync":                      {"pool"},
-	"golang.org/x/sys":                       {"driver/container", "driver/fake", "driver/gvisor", "driver/gvisor/callfilter", "driver/gvisor/cgroup", "driver/gvisor/diagnosis", "driver/gvisor/memwatch", "driver/gvisor/message", "driver/gvisor/process", "driver/gvisor/rootfs", "driver/gvisor/sentry", "driver/gvisor/supervisor", "driver/gvisor/users", "guest", "guest/account", "guest/contexts", "guest/files", "guest/picture", "guest/process", "guest/procfs", "guest/regular", "guest/rpc", "image", "image/erofs", "network", "safepath", "store", "tests", "workspace"}, // system calls are not an SDK
+	"golang.org/x/sys":                       {"cli/screen", "driver/container", "driver/fake", "driver/gvisor", "driver/gvisor/callfilter", "driver/gvisor/cgroup", "driver/gvisor/diagnosis", "driver/gvisor/memwatch", "driver/gvisor/message", "driver/gvisor/process", "driver/gvisor/rootfs", "driver/gvisor/sentry", "driver/gvisor/supervisor", "driver/gvisor/users", "guest", "guest/account", "guest/contexts", "guest/files", "guest/picture", "guest/process", "guest/procfs", "guest/regular", "guest/rpc", "image", "image/erofs", "network", "safepath", "store", "tests", "workspace"}, // system calls are not an SDK
 	"golang.org/x/term":                      {"cli"},
 	"golang.org/x/time":                      {"auth", "httpserver", "network"},
 	"gvisor.dev/gvisor":                      {"driver/gvisor/callfilter", "driver/gvisor/rootfs", "driver/gvisor/sentry", "driver/gvisor/supervisor", "network"},

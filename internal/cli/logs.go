@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/glovebox-dev/glovebox/internal/app"
+	"github.com/glovebox-dev/glovebox/internal/cli/screen"
 	"github.com/glovebox-dev/glovebox/internal/operator"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
@@ -92,13 +93,13 @@ func (p *program) showRun(ctx context.Context, sys *app.System, r operator.Run, 
 // recorded returns functions that copy a run's output as write does, and end it.
 // Control characters do not reach a terminal.
 func (p *program) recorded() (write func(sandbox.StreamName, []byte) error, end func() error) {
-	out, err := visible{w: p.Out}, visible{w: p.Err}
+	out, err := screen.NewText(p.Out), screen.NewText(p.Err)
 	_, outSeen := terminal(p.Out)
 	_, errSeen := terminal(p.Err)
 	write = func(stream sandbox.StreamName, data []byte) error {
-		v, seen := &out, outSeen
+		v, seen := out, outSeen
 		if stream == sandbox.Stderr {
-			v, seen = &err, errSeen
+			v, seen = err, errSeen
 		}
 		if !seen {
 			return p.write(stream, data)
@@ -106,7 +107,7 @@ func (p *program) recorded() (write func(sandbox.StreamName, []byte) error, end 
 		_, failed := v.Write(data)
 		return failed
 	}
-	return write, func() error { return errors.Join(out.close(), err.close()) }
+	return write, func() error { return errors.Join(out.Close(), err.Close()) }
 }
 
 // write copies a run's output to standard output or standard error.

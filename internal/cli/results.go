@@ -14,6 +14,7 @@ import (
 	"strings"
 
 	"github.com/glovebox-dev/glovebox/internal/app"
+	"github.com/glovebox-dev/glovebox/internal/cli/screen"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
@@ -160,9 +161,9 @@ func (p *program) showResults(ctx context.Context, sys *app.System, id string, d
 	if err != nil {
 		return err
 	}
-	var show screen
-	if len(res.Results) > 0 {
-		show = p.screen()
+	var show screen.Show
+	if fd, ok := terminal(p.Out); ok && len(res.Results) > 0 {
+		show = screen.Pictures(fd, p.Getenv)
 	}
 	unseen := 0
 	for _, r := range res.Results {
@@ -173,7 +174,7 @@ func (p *program) showResults(ctx context.Context, sys *app.System, id string, d
 		}
 		shown := false
 		if show != nil {
-			if shown, err = show(f); err != nil {
+			if shown, err = show(p.Out, f.mime, f.data); err != nil {
 				return err
 			}
 		}

@@ -7,7 +7,6 @@ import (
 
 	"github.com/glovebox-dev/glovebox/internal/engine/languages"
 	"github.com/glovebox-dev/glovebox/internal/engine/request"
-	"github.com/glovebox-dev/glovebox/internal/engine/run"
 	"github.com/glovebox-dev/glovebox/internal/interpreter"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )

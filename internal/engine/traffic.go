@@ -74,7 +74,7 @@ func (e *Engine) SetNetwork(ctx context.Context, p sandbox.Principal, id string,
 	switch has := b.view(); {
 	case has.Network == n:
 		return has, nil
-	case !b.networked:
+	case b.traffic == nil:
 		return sandbox.Sandbox{}, sandbox.Wrap(driver.NoNetwork(), op, id)
 	}
 	release, err := b.use(ctx)

@@ -1,4 +1,4 @@
-package cli
+package screen
 
 // windowWidth returns the width of a terminal in characters and in pixels. Windows
 // does not tell the latter.

@@ -1,4 +1,4 @@
-package cli
+package screen
 
 import (
 	"encoding/base64"
@@ -9,9 +9,9 @@ import (
 	"strings"
 )
 
-// A screen shows a picture on the terminal. It reports false if it does not: the
-// result is no picture of its types, or too large.
-type screen func(f resultFile) (shown bool, err error)
+// A Show writes a picture in a form that a terminal displays. It reports false if
+// it does not, because the picture is of another type, or too large.
+type Show func(w io.Writer, mime string, data []byte) (shown bool, err error)
 
 // Bounds on a picture that a terminal gets. The terminal decodes the picture, and
 // a few bytes can make a large one.
@@ -27,41 +27,39 @@ var (
 	inlinePrograms = []string{"iTerm.app", "WezTerm", "mintty"}
 )
 
-// screen returns how the terminal at standard output shows pictures, or nil if it
-// shows none, as far as the environment tells.
-func (p *program) screen() screen {
-	fd, ok := terminal(p.Out)
-	term := p.Getenv("TERM")
-	if !ok || p.Getenv("TMUX") != "" || strings.HasPrefix(term, "screen") || strings.HasPrefix(term, "tmux") {
+// Pictures returns how the terminal with the descriptor fd displays pictures, or
+// nil if it displays none, as far as the environment tells.
+func Pictures(fd int, getenv func(string) string) Show {
+	term, program := getenv("TERM"), getenv("TERM_PROGRAM")
+	if getenv("TMUX") != "" || strings.HasPrefix(term, "screen") || strings.HasPrefix(term, "tmux") {
 		return nil // a multiplexer does not know where a picture is
 	}
 	send := sendInline
-	switch name := p.Getenv("TERM_PROGRAM"); {
-	case p.Getenv("KITTY_WINDOW_ID") != "", slices.Contains(kittyTerms, term), slices.Contains(kittyPrograms, name):
+	switch {
+	case getenv("KITTY_WINDOW_ID") != "", slices.Contains(kittyTerms, term), slices.Contains(kittyPrograms, program):
 		columns, pixels := windowWidth(fd)
-		send = func(w io.Writer, f resultFile) error {
-			width, _ := pngSize(f.data)
-			if pixels > 0 && int(width) > pixels {
-				return sendKitty(w, f, columns)
+		send = func(w io.Writer, data []byte) error {
+			if width, _ := pngSize(data); pixels > 0 && int64(width) > int64(pixels) {
+				return sendKitty(w, data, columns)
 			}
-			return sendKitty(w, f, 0)
+			return sendKitty(w, data, 0)
 		}
-	case slices.Contains(inlinePrograms, name), p.Getenv("LC_TERMINAL") == "iTerm2":
+	case slices.Contains(inlinePrograms, program), getenv("LC_TERMINAL") == "iTerm2":
 	default:
 		return nil
 	}
-	return func(f resultFile) (bool, error) {
-		if !fitsScreen(f) {
+	return func(w io.Writer, mime string, data []byte) (bool, error) {
+		if !fits(mime, data) {
 			return false, nil
 		}
-		return true, send(p.Out, f)
+		return true, send(w, data)
 	}
 }
 
-// fitsScreen reports whether a result is a picture within the bounds.
-func fitsScreen(f resultFile) bool {
-	width, height := pngSize(f.data)
-	return f.mime == "image/png" && len(f.data) <= maxScreenBytes && width > 0 && height > 0 &&
+// fits reports whether data is a PNG within the bounds.
+func fits(mime string, data []byte) bool {
+	width, height := pngSize(data)
+	return mime == "image/png" && len(data) <= maxScreenBytes && width > 0 && height > 0 &&
 		int64(width)*int64(height) <= maxScreenPixels
 }
 
@@ -79,13 +77,13 @@ const kittyPiece = 4096
 
 // sendKitty sends a PNG by kitty's protocol for graphics. With columns, the
 // terminal scales it to that width.
-func sendKitty(w io.Writer, f resultFile, columns int) error {
+func sendKitty(w io.Writer, data []byte, columns int) error {
 	var b strings.Builder
 	keys := "a=T,f=100,q=2,"
 	if columns > 0 {
 		keys += fmt.Sprintf("c=%d,", columns)
 	}
-	for text := base64.StdEncoding.EncodeToString(f.data); text != ""; keys = "" {
+	for text := base64.StdEncoding.EncodeToString(data); text != ""; keys = "" {
 		piece := text[:min(len(text), kittyPiece)]
 		text = text[len(piece):]
 		more := 0
@@ -101,7 +99,7 @@ func sendKitty(w io.Writer, f resultFile, columns int) error {
 
 // sendInline sends a picture by iTerm2's protocol for inline images. The terminal
 // scales a picture that is wider than itself.
-func sendInline(w io.Writer, f resultFile) error {
-	_, err := fmt.Fprintf(w, "\x1b]1337;File=inline=1;size=%d:%s\a\n", len(f.data), base64.StdEncoding.EncodeToString(f.data))
+func sendInline(w io.Writer, data []byte) error {
+	_, err := fmt.Fprintf(w, "\x1b]1337;File=inline=1;size=%d:%s\a\n", len(data), base64.StdEncoding.EncodeToString(data))
 	return err
 }

@@ -1,4 +1,4 @@
-package cli
+package screen
 
 import (
 	"fmt"
@@ -8,17 +8,20 @@ import (
 	"unicode/utf8"
 )
 
-// A visible writer shows recorded output on a terminal. It replaces control
+// A Text writer shows recorded output on a terminal. It replaces control
 // characters, which could command the terminal, by text such as ^[ and \u202e. A
 // carriage return becomes a line break, so that no text covers another.
-type visible struct {
+type Text struct {
 	w    io.Writer
 	rest []byte // of a character that the last write cut
 	cr   bool   // the last character was a carriage return
 }
 
+// NewText returns a writer for a terminal that w writes to. It must be closed.
+func NewText(w io.Writer) *Text { return &Text{w: w} }
+
 // Write writes the text of p. It keeps back an incomplete character at the end.
-func (v *visible) Write(p []byte) (int, error) {
+func (v *Text) Write(p []byte) (int, error) {
 	data := append(v.rest, p...)
 	v.rest = nil
 	var b strings.Builder
@@ -37,8 +40,8 @@ func (v *visible) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// close writes an incomplete character that ends the output.
-func (v *visible) close() error {
+// Close writes an incomplete character that ends the output.
+func (v *Text) Close() error {
 	var b strings.Builder
 	for _, c := range v.rest {
 		v.add(&b, utf8.RuneError, 1, c)
@@ -48,7 +51,7 @@ func (v *visible) close() error {
 	return err
 }
 
-func (v *visible) add(b *strings.Builder, r rune, size int, first byte) {
+func (v *Text) add(b *strings.Builder, r rune, size int, first byte) {
 	afterCR := v.cr
 	v.cr = r == '\r'
 	switch {

@@ -1,11 +1,11 @@
-package cli
+package screen
 
 import (
 	"bytes"
 	"testing"
 )
 
-func TestVisible(t *testing.T) {
+func TestText(t *testing.T) {
 	for _, c := range []struct{ in, want string }{
 		{"a\tb\nübung 日本 🎉\n", "a\tb\nübung 日本 🎉\n"},
 		{"\x1b[2J\x1b]52;c;AAAA\a", "^[[2J^[]52;c;AAAA^G"},
@@ -16,18 +16,18 @@ func TestVisible(t *testing.T) {
 		{"\uFFFD", "\uFFFD"},
 	} {
 		var whole, pieces bytes.Buffer
-		v := visible{w: &whole}
+		v := NewText(&whole)
 		if _, err := v.Write([]byte(c.in)); err != nil {
 			t.Fatal(err)
 		}
-		one := visible{w: &pieces}
+		one := NewText(&pieces)
 		for i := range len(c.in) {
 			if n, err := one.Write([]byte(c.in[i : i+1])); n != 1 || err != nil {
 				t.Fatal(n, err)
 			}
 		}
-		for _, v := range []*visible{&v, &one} {
-			if err := v.close(); err != nil {
+		for _, v := range []*Text{v, one} {
+			if err := v.Close(); err != nil {
 				t.Fatal(err)
 			}
 		}
