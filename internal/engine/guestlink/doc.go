@@ -2,6 +2,6 @@
 // the engine needs of a guest, so that tests can replace the guest, and the
 // engine's own programs in the box.
 //
-// [Dial] makes the link, and its Close ends all streams. Only package engine
-// imports this package.
+// [Dial] makes the link, and its Close ends all streams. Only package engine and
+// the packages below it import this package.
 package guestlink

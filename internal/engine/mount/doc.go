@@ -16,5 +16,5 @@
 // for Options.Work and Options.Closed. Copy.state is a leaf. No method of a
 // Sandbox or a Run is called with any of the locks, except a copy's turn.
 //
-// Only package engine imports this package.
+// Only packages engine and engine/run import this package.
 package mount

@@ -15,5 +15,5 @@
 // with one order among them: the mu of a Log or of Results, then the mu of their
 // Room. The pools of package fair come below all of them.
 //
-// Only package engine imports this package.
+// Only packages engine and engine/run import this package.
 package runlog
