@@ -16,7 +16,7 @@ import (
 )
 
 // Apply writes the change by an atomic rename, and follows links. It returns the
-// path of the old file's backup, or "" if there was no file. If the file has
+// path of the old file's backup, or "" if there was no file or it was removed. If the file has
 // changed since Plan, it returns an error of kind Conflict and writes nothing.
 func (c Change) Apply(now time.Time) (backup string, err error) {
 	if !c.Needed() {
@@ -49,6 +49,12 @@ func (c Change) Apply(now time.Time) (backup string, err error) {
 	if c.After == nil {
 		return "", nil
 	}
+	if c.Removes {
+		if err := os.Remove(path); err != nil {
+			return "", sandbox.Errorf(sandbox.Unavailable, "%w", err)
+		}
+		return "", nil
+	}
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return "", sandbox.Errorf(sandbox.Unavailable, "%w", err)
 	}
@@ -68,6 +74,9 @@ func (c Change) Backups() ([]string, error) {
 		return nil, err
 	}
 	entries, err := os.ReadDir(filepath.Dir(path))
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, nil
+	}
 	if err != nil {
 		return nil, sandbox.Errorf(sandbox.Unavailable, "%w", err)
 	}

@@ -79,6 +79,9 @@ type Change struct {
 	// Before is the file's content, or nil if there is no file. After is the new
 	// content. They are equal if no change is needed.
 	Before, After []byte
+	// Removes is true if Apply removes the file: it contains only the entry of
+	// Glovebox, which made it.
+	Removes bool
 	// Secret is true if After contains a token.
 	Secret bool
 	// Note is the remaining step for the user, or "".
@@ -111,7 +114,10 @@ func (c Client) Plan(env Environment, scope Scope, s Server) (Change, error) {
 	return change, c.explain(err, change.Path)
 }
 
-// PlanRemoval returns the change that removes the server of that name.
+// PlanRemoval returns the change that removes the server of that name. If Glovebox
+// made the file for it, and there is nothing else in the file, the change removes the
+// file. Apply makes a backup of a file that was there before, so a backup without the
+// server shows that Glovebox did not make the file.
 func (c Client) PlanRemoval(env Environment, scope Scope, name string) (Change, error) {
 	change, err := c.read(env, scope)
 	if err != nil {
@@ -121,7 +127,35 @@ func (c Client) PlanRemoval(env Environment, scope Scope, name string) (Change, 
 		return change, nil
 	}
 	change.After, err = c.format.remove(change.Before, c.key, name)
-	return change, c.explain(err, change.Path)
+	if err != nil || !change.Needed() {
+		return change, c.explain(err, change.Path)
+	}
+	if text := strings.Join(strings.Fields(string(change.After)), ""); text == "" || text == "{}" {
+		change.Removes, err = c.made(change, name)
+	}
+	return change, err
+}
+
+// made reports whether Glovebox made the file of a change, and not a link to it.
+func (c Client) made(change Change, name string) (bool, error) {
+	if fi, err := os.Lstat(change.Path); err != nil || !fi.Mode().IsRegular() {
+		return false, nil
+	}
+	backups, err := change.Backups()
+	if err != nil {
+		return false, err
+	}
+	for _, path := range backups {
+		data, err := os.ReadFile(path)
+		if err != nil {
+			return false, sandbox.Errorf(sandbox.Unavailable, "%s: %w", c.Title, err)
+		}
+		without, err := c.format.remove(data, c.key, name)
+		if err != nil || string(without) == string(data) {
+			return false, nil
+		}
+	}
+	return true, nil
 }
 
 func (c Client) explain(err error, path string) error {

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -94,10 +95,16 @@ func TestGoldens(t *testing.T) {
 					}
 				}
 				got, err := os.ReadFile(path)
+				if _, has := parts[name]; errors.Is(err, fs.ErrNotExist) && (*update || !has) {
+					return // a golden without the part wants no file
+				}
 				if err != nil {
 					t.Fatal(err)
 				}
 				if !*update {
+					if _, has := parts[name]; !has {
+						t.Errorf("%s: there is a file, want none", name)
+					}
 					if diff := cmp.Diff(string(parts[name]), string(got)); diff != "" {
 						t.Errorf("%s (-want +got):\n%s", name, diff)
 					}
@@ -534,4 +541,73 @@ func FuzzTOML(f *testing.F) {
 			t.Fatalf("%q after adding and removing is %q", text, gone)
 		}
 	})
+}
+
+// TestRemovalOfFile: a removal removes a file only if Glovebox made it and it has
+// nothing else. A backup without the entry shows that the file was there before.
+func TestRemovalOfFile(t *testing.T) {
+	local := Server{Name: "glovebox", Command: "/usr/bin/glovebox", Args: []string{"mcp"}}
+	other := Server{Name: "glovebox", Command: "/usr/bin/glovebox", Args: []string{"mcp", "--profile", "automata"}}
+	for name, c := range map[string]struct {
+		before  string // content before the installation; "" is no file
+		after   string // replaces the content after it; "" leaves it
+		link    bool
+		removes bool
+	}{
+		"made":               {removes: true},
+		"there before":       {before: "{}"},
+		"there, with others": {before: `{"mcpServers":{"files":{"command":"npx"}}}`},
+		"other content now":  {after: `{"mcpServers":{"glovebox":{"command":"x"}},"theme":"dark"}`},
+		"a comment now":      {after: `{ /* mine */ "mcpServers":{"glovebox":{"command":"x"}}}`},
+		"a link":             {link: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			client, err := Find("cursor")
+			if err != nil {
+				t.Fatal(err)
+			}
+			env := environment("linux", t.TempDir())
+			path, err := client.path(env, User)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+				t.Fatal(err)
+			}
+			if c.before != "" {
+				if err := os.WriteFile(path, []byte(c.before), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			for _, s := range []Server{local, other} { // the second leaves a backup with the entry
+				change, err := client.Plan(env, User, s)
+				if err != nil {
+					t.Fatal(err)
+				}
+				if _, err := change.Apply(time.Now()); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if c.after != "" {
+				if err := os.WriteFile(path, []byte(c.after), 0o600); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if c.link {
+				if err := errors.Join(os.Rename(path, path+".real"), os.Symlink(path+".real", path)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			change, err := client.PlanRemoval(env, User, "glovebox")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, err := change.Apply(time.Now()); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := os.Stat(path); change.Removes != c.removes || errors.Is(err, fs.ErrNotExist) != c.removes {
+				t.Errorf("removes %t, then %v; want removed: %t", change.Removes, err, c.removes)
+			}
+		})
+	}
 }

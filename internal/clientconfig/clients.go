@@ -5,8 +5,9 @@ package clientconfig
 type Client struct {
 	Name  string // name on the command line
 	Title string // the product's name
-	// Restart is the step that makes the client load the change.
-	Restart string
+	// Restart is the step that makes the client load a new entry. Unload is the step
+	// after a removal, if it is another one.
+	Restart, Unload string
 	// Steps are the manual steps for a client without a file. The placeholders
 	// are {url}, {token}, {command} and {json}.
 	Steps string
@@ -60,7 +61,7 @@ func Clients() []Client {
 			remote: atURL(field{"type", "http"}, "url", "${"+TokenVariable+"}"),
 		},
 		{
-			Name: "cursor", Title: "Cursor", Restart: "switch it on in Settings, MCP",
+			Name: "cursor", Title: "Cursor", Restart: "switch it on in Settings, MCP", Unload: "restart Cursor",
 			Source: "https://cursor.com/docs/context/mcp",
 			user:   everywhere("~/.cursor/mcp.json"), project: ".cursor/mcp.json", programs: []string{"cursor", "cursor-agent"},
 			check:  []string{"cursor-agent", "mcp", "list"},
@@ -68,7 +69,7 @@ func Clients() []Client {
 			remote: atURL(field{}, "url", "${env:"+TokenVariable+"}"),
 		},
 		{
-			Name: "vscode", Title: "Visual Studio Code", Restart: "start it with MCP: List Servers",
+			Name: "vscode", Title: "Visual Studio Code", Restart: "start it with MCP: List Servers", Unload: "reload its window",
 			Source: "https://code.visualstudio.com/docs/copilot/customization/mcp-servers",
 			user:   perSystem("Code/User/mcp.json"), project: ".vscode/mcp.json", programs: []string{"code"},
 			format: jsonc{}, key: "servers", local: typed("stdio", command),
@@ -165,13 +166,13 @@ func Clients() []Client {
 			remote: atURL(field{}, "url", ""),
 		},
 		{
-			Name: "junie", Title: "Junie (JetBrains)", Restart: "switch it on in Settings, Tools, Junie, MCP Settings",
+			Name: "junie", Title: "Junie (JetBrains)", Restart: "switch it on in Settings, Tools, Junie, MCP Settings", Unload: "restart the IDE",
 			Source: "https://www.jetbrains.com/help/junie/model-context-protocol-mcp.html",
 			user:   everywhere("~/.junie/mcp/mcp.json"), project: ".junie/mcp/mcp.json", programs: []string{"junie"},
 			format: jsonc{}, key: "mcpServers", local: command,
 		},
 		{
-			Name: "lmstudio", Title: "LM Studio", Restart: "switch it on in the Program tab",
+			Name: "lmstudio", Title: "LM Studio", Restart: "switch it on in the Program tab", Unload: "restart LM Studio",
 			Source: "https://lmstudio.ai/docs/app/mcp",
 			user:   everywhere("~/.lmstudio/mcp.json"), programs: []string{"lms"},
 			format: jsonc{}, key: "mcpServers", local: command,
