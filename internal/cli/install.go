@@ -2,6 +2,7 @@ package cli
 
 import (
 	"bufio"
+	"cmp"
 	"errors"
 	"fmt"
 	"net/url"
@@ -24,6 +25,8 @@ type installFlags struct {
 	name, url, tokenFile string
 	project, print, all  bool
 	check                bool
+	// everything is uninstall --all; yes does not ask before it.
+	everything, yes bool
 }
 
 func (f *installFlags) scope() clientconfig.Scope {
@@ -73,7 +76,7 @@ Clients: ` + clientNames(),
 			if server.URL != "" && server.Token == "" {
 				p.say("no token: if the server wants one, set %s or pass --token-file; glovebox token create NAME on the server makes one", clientconfig.TokenVariable)
 			}
-			return p.changeClients(clients, flags, "added to", func(c clientconfig.Client) (clientconfig.Change, error) {
+			return p.changeClients(clients, flags, false, func(c clientconfig.Client) (clientconfig.Change, error) {
 				if c.ByHand() {
 					return clientconfig.Change{}, p.printSteps(c, server)
 				}
@@ -88,70 +91,16 @@ Clients: ` + clientNames(),
 	return cmd
 }
 
-func (p *program) uninstallCommand() *cobra.Command {
-	var flags installFlags
-	cmd := &cobra.Command{
-		Use:   "uninstall [CLIENT...]",
-		Short: "Remove Glovebox from the configuration of MCP clients",
-		Long: `Remove Glovebox from the configuration of the named MCP clients, or of all clients
-that have it. Uninstall changes nothing else in a file, and keeps a copy of the
-old file beside it. It also keeps the state directory (workspaces and logs) and
-the program, and prints where they are.`,
-		Example: `  glovebox uninstall
-  glovebox uninstall cursor --print`,
-		RunE: func(cmd *cobra.Command, args []string) error {
-			env, err := p.clientEnvironment()
-			if err != nil {
-				return err
-			}
-			flags.all = len(args) == 0
-			clients, err := findClients(args)
-			if err != nil {
-				return err
-			}
-			if flags.all {
-				clients = clientconfig.Clients()
-			}
-			err = p.changeClients(clients, flags, "taken out of", func(c clientconfig.Client) (clientconfig.Change, error) {
-				if c.ByHand() {
-					if !flags.all {
-						p.say("%s: remove it by hand", c.Title)
-					}
-					return clientconfig.Change{}, nil
-				}
-				change, err := c.PlanRemoval(env, flags.scope(), flags.name)
-				if flags.all && errors.Is(err, sandbox.Unsupported) {
-					return clientconfig.Change{}, nil
-				}
-				return change, err
-			})
-			if err != nil || flags.print {
-				return err
-			}
-			c, err := p.load()
-			if err != nil {
-				return err
-			}
-			if _, err := os.Stat(c.StateDir); err == nil {
-				p.say("kept: %s, with workspaces and logs; remove it if you do not need them", c.StateDir)
-			}
-			if program, err := ownPath(); err == nil {
-				p.say("kept: %s, the program", program)
-			}
-			return nil
-		},
-	}
-	flags.add(cmd)
-	return cmd
-}
-
 func (f *installFlags) add(cmd *cobra.Command) {
 	cmd.Flags().StringVar(&f.name, "name", "glovebox", "`name` of the entry in the configuration")
 	cmd.Flags().BoolVar(&f.project, "project", false, "change the configuration of the project in the current directory; it is shared with others and gets no token")
 	cmd.Flags().BoolVar(&f.print, "print", false, "print the changes, but do not make them")
 	if cmd.Name() == "install" {
 		cmd.Flags().BoolVar(&f.all, "all", false, "change every client found on this machine, without asking")
+		return
 	}
+	cmd.Flags().BoolVar(&f.everything, "all", false, "also stop all sandboxes, and remove the state directory, the configuration file and the copies of clients' files")
+	cmd.Flags().BoolVar(&f.yes, "yes", false, "with --all, remove without asking")
 }
 
 func clientNames() string {
@@ -288,17 +237,22 @@ func (p *program) chooseClients(cmd *cobra.Command, env clientconfig.Environment
 	if _, ok := terminal(p.In); !ok {
 		return nil, sandbox.WithHint(usageError("name the clients, or pass --all"), "see the clients in glovebox install --help")
 	}
-	fmt.Fprint(p.Err, "add Glovebox to these? [y/N] ")
+	return found, p.agree("add Glovebox to these?")
+}
+
+// agree asks the person at the terminal, and returns an error unless they agree.
+func (p *program) agree(question string) error {
+	fmt.Fprint(p.Err, question+" [y/N] ")
 	answer, err := bufio.NewReader(p.In).ReadString('\n')
 	if a := strings.ToLower(strings.TrimSpace(answer)); err != nil || a != "y" && a != "yes" {
-		return nil, &exitError{status: statusFailure, err: sandbox.Errorf(sandbox.Conflict, "nothing was changed")}
+		return &exitError{status: statusFailure, err: sandbox.Errorf(sandbox.Conflict, "nothing was changed")}
 	}
-	return found, nil
+	return nil
 }
 
 // changeClients makes or shows the change of each client. It continues after a
 // client that fails.
-func (p *program) changeClients(clients []clientconfig.Client, flags installFlags, done string, plan func(clientconfig.Client) (clientconfig.Change, error)) error {
+func (p *program) changeClients(clients []clientconfig.Client, flags installFlags, removal bool, plan func(clientconfig.Client) (clientconfig.Change, error)) error {
 	var errs []error
 	changed := 0
 	for _, c := range clients {
@@ -310,7 +264,7 @@ func (p *program) changeClients(clients []clientconfig.Client, flags installFlag
 		case change.Path == "":
 			continue // done by hand
 		case !change.Needed():
-			if !flags.all || done == "added to" {
+			if !flags.all || !removal {
 				p.say("%s: nothing to change", c.Title)
 			}
 			continue
@@ -331,28 +285,46 @@ func (p *program) changeClients(clients []clientconfig.Client, flags installFlag
 			errs = append(errs, sandbox.Wrap(err, c.Title, ""))
 			continue
 		}
-		p.say("%s: %s %s", c.Title, done, change.Path)
-		if backup != "" {
-			p.say("  copy of the old file: %s", backup)
-		}
-		if done == "taken out of" {
-			earlier, err := change.Backups()
-			errs = append(errs, err)
-			for _, file := range earlier {
-				if file != backup {
-					p.say("  earlier copy: %s", file)
-				}
-			}
-		}
-		if change.Note != "" {
-			p.say("  to do: %s", change.Note)
-		}
-		p.say("  then %s", c.Restart)
+		errs = append(errs, p.sayChange(c, change, backup, flags, removal))
 	}
-	if changed == 0 && len(errs) == 0 && done == "taken out of" {
+	if changed == 0 && len(errs) == 0 && removal {
 		p.say("no client has Glovebox in its configuration")
 	}
 	return errors.Join(errs...)
+}
+
+// sayChange reports a change that was made, and the user's next step.
+func (p *program) sayChange(c clientconfig.Client, change clientconfig.Change, backup string, flags installFlags, removal bool) error {
+	next := c.Restart
+	switch {
+	case change.Removes:
+		p.say("%s: removed %s, which had only Glovebox in it", c.Title, change.Path)
+	case removal:
+		p.say("%s: taken out of %s", c.Title, change.Path)
+	default:
+		p.say("%s: added to %s", c.Title, change.Path)
+	}
+	if removal {
+		next = cmp.Or(c.Unload, c.Restart)
+	}
+	if backup != "" {
+		p.say("  copy of the old file: %s", backup)
+	}
+	var earlier []string
+	var err error
+	if removal && !flags.everything {
+		earlier, err = change.Backups()
+	}
+	for _, file := range earlier {
+		if file != backup {
+			p.say("  earlier copy: %s", file)
+		}
+	}
+	if change.Note != "" {
+		p.say("  to do: %s", change.Note)
+	}
+	p.say("  then %s", next)
+	return err
 }
 
 // printSteps prints the manual steps for a client without a configuration file.

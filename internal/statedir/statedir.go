@@ -1,4 +1,5 @@
-// Package statedir makes the state directory, which only its owner may use.
+// Package statedir makes the state directory, which only its owner may use, and
+// removes it.
 //
 // Package app calls it before it opens anything in the directory. The package
 // keeps no state.

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -116,22 +117,38 @@ func (s *Store) OwnerAlive(id string) (bool, error) {
 // Served reports whether a server of this state directory runs: a live owner of
 // detached sandboxes.
 func (s *Store) Served(ctx context.Context) (bool, error) {
-	var ids []string
-	err := collect(ctx, s.read, `SELECT id FROM owners WHERE detached = 1`, nil, func(scan scanFunc) error {
+	pids, err := s.liveOwners(ctx, ` WHERE detached = 1`)
+	return len(pids) > 0, err
+}
+
+// LiveOwners returns the process IDs of the owners that are alive, each once, in
+// order.
+func (s *Store) LiveOwners(ctx context.Context) ([]int, error) { return s.liveOwners(ctx, "") }
+
+func (s *Store) liveOwners(ctx context.Context, where string) ([]int, error) {
+	owners := map[string]int{}
+	err := collect(ctx, s.read, `SELECT id, pid FROM owners`+where, nil, func(scan scanFunc) error {
 		var id string
-		err := scan(&id)
-		ids = append(ids, id)
+		var pid int
+		err := scan(&id, &pid)
+		owners[id] = pid
 		return err
 	})
 	if err != nil {
-		return false, sandbox.Wrap(err, "list owners", "")
+		return nil, sandbox.Wrap(err, "list owners", "")
 	}
-	for _, id := range ids {
-		if alive, err := s.OwnerAlive(id); err != nil || alive {
-			return alive, err
+	var pids []int
+	for id, pid := range owners {
+		alive, err := s.OwnerAlive(id)
+		if err != nil {
+			return nil, err
+		}
+		if alive {
+			pids = append(pids, pid)
 		}
 	}
-	return false, nil
+	slices.Sort(pids)
+	return slices.Compact(pids), nil
 }
 
 // ForgetDeadOwners removes the rows and files of dead owners. It leaves their
