@@ -168,6 +168,9 @@ type Spec struct {
 	Writable []string `json:",omitempty"`
 	// Detached boxes outlive the process that created them.
 	Detached bool
+	// Lease is the lease of a detached box from the beginning of Create, as by
+	// [Leaser]; nil is none. A driver without leases ignores it.
+	Lease *Lease `json:",omitempty"`
 	// Streams is the number of streams that the caller will dial soon; 0 means 1.
 	// It is a hint: a driver may open these streams when it creates the box.
 	Streams int

@@ -181,8 +181,14 @@ func (b *liveSandbox) start(ctx context.Context) (err error) {
 	return err
 }
 
-// spec returns the driver's specification for a sandbox.
+// spec returns the driver's specification for a sandbox. Its lease is empty: no other
+// process can use a box that no record of a running sandbox names. The engine sets
+// another lease when the sandbox has started.
 func (e *Engine) spec(rec store.Sandbox) *driver.Spec {
+	var lease *driver.Lease
+	if rec.Detached {
+		lease = &driver.Lease{}
+	}
 	return &driver.Spec{
 		ID:              rec.ID,
 		Image:           rec.Image, // the caller may replace it by the ID
@@ -192,6 +198,7 @@ func (e *Engine) spec(rec store.Sandbox) *driver.Spec {
 		NetworkTerms:    e.opts.NetworkTerms,
 		Secrets:         e.secretsOf(rec.Principal, rec.Network),
 		Detached:        rec.Detached,
+		Lease:           lease,
 		AllowUnenforced: slices.Clone(e.opts.AllowUnenforced),
 	}
 }

@@ -77,6 +77,27 @@ func TestLeaseOfDriver(t *testing.T) {
 	})
 }
 
+// TestLeaseOfStart: no process can take over a sandbox that has not started.
+func TestLeaseOfStart(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld()
+		var got *driver.Spec
+		w.creating = func(_ context.Context, spec *driver.Spec) error {
+			got = spec
+			return nil
+		}
+		e := openWorld(t, w, t.TempDir(), detached)
+		e.mustCreate(t, sandbox.CreateRequest{})
+		if got.Lease == nil || *got.Lease != (driver.Lease{}) {
+			t.Errorf("the box is made with the lease %+v, want an empty one", got.Lease)
+		}
+		usual, err := e.Usual(t.Context())
+		if err != nil || usual.Lease == nil || *usual.Lease != (driver.Lease{}) {
+			t.Errorf("a box of the pool is made with %+v, %v; want an empty lease", usual, err)
+		}
+	})
+}
+
 func TestLeaseOfHibernatingEnd(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		w := newWorld()

@@ -175,12 +175,6 @@ func (p *Pool) add(ctx context.Context, s *shape) (err error) {
 	if w.box, err = p.Driver.Create(ctx, &spec); err != nil {
 		return err
 	}
-	if spec.Detached {
-		// No other process can use a warm box: it ends with this one.
-		if _, err := driver.SetLease(ctx, w.box, driver.Lease{}); err != nil {
-			return err
-		}
-	}
 	if p.opts.Ready != nil {
 		if err := p.opts.Ready(ctx, w.box, &spec); err != nil {
 			return fmt.Errorf("make it ready: %w", err)

@@ -37,7 +37,7 @@ func testLease(t *testing.T, s *suite) {
 		"Idle":   {driver.Lease{End: later, Idle: idle}, false, idle},
 		"Paused": {driver.Lease{End: later, Idle: idle}, true, idle},
 		"End":    {driver.Lease{End: past, Idle: time.Hour}, false, 0},
-		"None":   {driver.Lease{}, true, 0},
+		"Empty":  {driver.Lease{}, true, 0},
 	} {
 		t.Run(name, func(t *testing.T) {
 			if c.paused && !features.Pause {
@@ -55,6 +55,25 @@ func testLease(t *testing.T, s *suite) {
 			}
 		})
 	}
+	t.Run("FromCreate", func(t *testing.T) {
+		st := s.open(t)
+		spec := s.h.Spec()
+		spec.Detached, spec.Lease = true, &driver.Lease{}
+		whole := st.own(t, order{Spec: spec, Midway: true})
+		began := time.Now()
+		whole.hear(t)
+		took := time.Since(began)
+		whole.kill()
+		st.endsByItself(t, spec.ID)
+		for i := range time.Duration(killedDuringCreate) {
+			spec := s.h.Spec()
+			spec.Detached, spec.Lease = true, &driver.Lease{}
+			o := st.own(t, order{Spec: spec, Midway: true})
+			time.Sleep(took * i / killedDuringCreate)
+			o.kill()
+			st.endsByItself(t, spec.ID)
+		}
+	})
 	t.Run("Held", func(t *testing.T) {
 		st := s.open(t)
 		spec := s.h.Spec()

@@ -90,10 +90,14 @@ func (c *client) running() (*supervisorProcess, error) {
 
 // setLease sets the lease of a box, until forgetLease.
 func (c *client) setLease(ctx context.Context, ref string, l driver.Lease) error {
-	c.mu.Lock()
-	c.leases[ref] = l
-	c.mu.Unlock()
+	c.keepLease(ref, l)
 	return c.sendLease(ctx, ref)
+}
+
+func (c *client) keepLease(ref string, l driver.Lease) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.leases[ref] = l
 }
 
 // sendLease sends the lease of a box to the supervisor, unless it was forgotten.

@@ -98,6 +98,9 @@ func (d *Driver) Create(ctx context.Context, spec *driver.Spec) (driver.Box, err
 		return nil, sandbox.Wrap(err, "create box", spec.ID)
 	}
 	b := d.newBox(spec.ID)
+	if spec.Detached && spec.Lease != nil {
+		d.client.keepLease(spec.ID, *spec.Lease)
+	}
 	var far []*os.File
 	for range 1 + min(max(1, spec.Streams), message.MaxStreams-1) {
 		n, f, err := message.Socketpair()
@@ -125,6 +128,7 @@ func (d *Driver) Create(ctx context.Context, spec *driver.Spec) (driver.Box, err
 	}
 	if err != nil {
 		b.release()
+		d.client.forgetLease(spec.ID)
 		return nil, sandbox.Wrap(err, "create box", spec.ID)
 	}
 	if err := ctx.Err(); err != nil {

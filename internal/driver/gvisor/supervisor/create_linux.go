@@ -49,6 +49,11 @@ func (s *supervisor) create(ctx context.Context, req *message.Request, streams [
 	if err := plan.apply(s.groups, b); err != nil {
 		return err
 	}
+	if spec.Lease != nil && spec.Detached {
+		if err := s.lease(b, *spec.Lease); err != nil {
+			return err
+		}
+	}
 	if err := ctx.Err(); err != nil {
 		return err
 	}
