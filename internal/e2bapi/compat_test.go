@@ -245,6 +245,22 @@ func TestPublicPorts(t *testing.T) {
 	if status, _, body := do(t, "PUT", srv.URL+"/sandboxes/"+open+"/network", `{"allowPublicTraffic":false}`, "X-API-KEY", "alice"); status != 501 {
 		t.Errorf("a port that is to be closed later: status %d, %s", status, body)
 	}
+	takes := func(id, port, token string, want bool) {
+		t.Helper()
+		r := httptest.NewRequest("GET", "/", nil)
+		r.Host = port + "-" + sandbox.HostID(id) + ".localhost:8080"
+		if token != "" {
+			r.Header.Set(headerTraffic, token)
+		}
+		if got := s.TakesPort(r); got != want {
+			t.Errorf("a request for %s with the token %q is taken: %v, want %v", r.Host, token, got, want)
+		}
+	}
+	takes(open, "8080", "", true)
+	takes(closed, "8080", "", false) // it is one for a link
+	takes(closed, "8080", "x", true) // which is refused here
+	takes(open, "49983", "x", false)
+	takes("x", "8080", "x", false)
 	e.program = ""
 	check(open, "8080", 502, "")
 	s.opts.PublicPorts = false
