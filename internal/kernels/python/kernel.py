@@ -669,6 +669,7 @@ class Runs:
     def execute(self, request):
         self.run, self.answers, self.e2b = request["id"], bool(request.get("stdin")), bool(request.get("e2b"))
         self.count += 1
+        self.captured = None  # an interrupt may have left it
         self.find_packages()
         self.note_threads(self.run - 1 if isinstance(self.run, int) else None)
         self.out.__class__ = self.err.__class__ = CarefulOut if self.thread_runs else Out

@@ -145,7 +145,7 @@ class InteractiveShell:
         if keep:
             options = {"stdout": pipe, "stderr": subprocess.STDOUT}
         else:
-            options = {"stdout": 1, "stderr": 2} if ours else {"stdout": pipe, "stderr": pipe}
+            options = {} if ours else {"stdout": pipe, "stderr": pipe}
         if script is not None:
             options["stdin"] = script
         try:

@@ -207,6 +207,8 @@ class Magics(Case):
         self.assertEqual((r.stdout, r.stderr, len(r.results)), ("out\nprogram\n", "err\n", 2))
         self.assertEqual(self.k.run("%%capture d\nprint('x')\n1 // 0").stdout, "")
         self.assertEqual(self.ok("print(d.stdout)\n5").main, "5")
+        self.assertEqual(self.ok("type(get_ipython()).run_cell.__globals__['kernel'].captured = []\n1").results, [])
+        self.assertEqual(self.ok("2").main, "2")
         self.assertEqual(self.ok("%%capture --no-stdout\nprint('y')").stdout, "y\n")
 
     def test_names(self):
