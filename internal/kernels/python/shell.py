@@ -154,8 +154,10 @@ class InteractiveShell:
             raise UsageError("cannot start %s: %s" % (argv[0], e.strerror or e)) from None
         try:
             out, err = p.communicate()
-        except BaseException:
+        except BaseException as e:
             self.end_program(p)
+            if isinstance(e, KeyboardInterrupt):
+                raise KeyboardInterrupt from None  # without the library's frames
             raise
         code = p.returncode
         if keep:

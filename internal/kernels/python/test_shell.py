@@ -110,6 +110,7 @@ class Commands(Case):
             since = time.monotonic()
             r = self.k.run(code, interrupt=0.7)
             self.assertEqual((r.status, r.error["name"]), ("interrupted", "KeyboardInterrupt"), code)
+            self.assertNotIn("subprocess", r.error["traceback"])
             self.assertLess(time.monotonic() - since, 20)
         self.assertEqual(self.ok("!echo next").stdout, "next\n")
 
