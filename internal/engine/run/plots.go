@@ -11,6 +11,7 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/engine/runlog"
 	"github.com/glovebox-dev/glovebox/internal/language"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
+	"github.com/glovebox-dev/glovebox/internal/trace"
 )
 
 // plots are the figures of a run's program.
@@ -30,9 +31,12 @@ func (r *Run) openPlots(req sandbox.RunRequest, prog Program, user string) (dir 
 		return "", nil
 	}
 	dir = path.Join(r.makeCodeDir(), "plots")
-	// A file that the program saves is lost without a workspace.
-	if err := guestlink.OpenPlots(r.ctx, r.in.Guest, dir, r.in.Mount == nil); err != nil {
-		return "", sandbox.Wrap(err, "prepare plots", "")
+	err = trace.Do(r.ctx, "write plot backend", func(context.Context) error {
+		// A file that the program saves is lost without a workspace.
+		return guestlink.OpenPlots(r.ctx, r.in.Guest, dir, r.in.Mount == nil)
+	})
+	if err != nil {
+		return "", sandbox.Wrap(err, "write plot backend", "")
 	}
 	r.plots = &plots{dir, user}
 	return dir, nil
