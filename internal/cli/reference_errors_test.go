@@ -194,7 +194,7 @@ func (p *pkg) failure(e ast.Expr) (kind, message string) {
 }
 
 // verb is a place in a format that is filled in.
-var verb = regexp.MustCompile(`%[-+# 0-9.*]*[a-zA-Z]`)
+var verb = regexp.MustCompile(`%(\[\d+\])?[-+# 0-9.*]*[a-zA-Z]`)
 
 // text returns the words of an expression, with … for what is not constant.
 func (p *pkg) text(e ast.Expr) string {

@@ -187,7 +187,7 @@ func (r *Rules) CheckRun(req *sandbox.RunRequest) error {
 // CheckTimeout checks the timeout of a program.
 func (r *Rules) CheckTimeout(d time.Duration) error {
 	if d < 0 || d > r.MaxRunTimeout {
-		return sandbox.WithHint(Invalid("timeout: %v is not between 0 and the most this server allows, %v", d, r.MaxRunTimeout),
+		return sandbox.WithHint(Invalid("timeout: %v is not between 0 and the maximum, %v", d, r.MaxRunTimeout),
 			"ask for less, or start the work in the background and look at it later")
 	}
 	return nil
