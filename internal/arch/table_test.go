@@ -73,7 +73,7 @@ var table = []row{
 	{"engine/request", "driver, engine/excerpt, guestapi, sandbox"},
 	{"engine/verdict", "driver, engine/excerpt, guestapi, sandbox"},
 	{"engine/runlog", "engine/excerpt, fair, guestapi, sandbox, store"},
-	{"engine/guestlink", "driver, engine/verdict, guestapi, interpreter, sandbox"},
+	{"engine/guestlink", "driver, engine/verdict, guestapi, interpreter, kernels, sandbox"},
 	{"engine/languages", "engine/excerpt, engine/guestlink, interpreter, language, sandbox"},
 	{"engine/mount", "driver, engine/excerpt, engine/request, engine/verdict, sandbox, store, workspace"},
 	{"engine/images", "driver, engine/excerpt, engine/request, fair, interpreter, sandbox, store"},
