@@ -86,8 +86,10 @@ func TestFreshSandboxKeepsNothing(t *testing.T) {
 		e := openWorld(t, newWorld(), t.TempDir(), nil)
 		const keeps = "; the context keeps its variables"
 		for script, fresh := range map[string]string{
-			"raise ENOENT: no such file, open 'x'": "Error: ENOENT: no such file, open 'x', in line 2",
-			"raise wrong":                          "Error: wrong, in line 2" + keeps,
+			"raise ENOENT: no such file, open 'x'":           "Error: ENOENT: no such file, open 'x', in line 2",
+			"raise wrong":                                    "Error: wrong, in line 2" + keeps,
+			"err cat: x: No such file or directory\nleave 1": "it exited with status 1",
+			"err x\nleave 1":                                 "it exited with status 1" + keeps,
 		} {
 			first := e.mustWait(t, e.mustStart(t, inContext(script)).ID)
 			if first.Verdict.Cause != fresh {

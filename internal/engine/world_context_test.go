@@ -26,6 +26,7 @@ import (
 //	raise TEXT           an exception ends it
 //	fail N               N exceptions, with sources of 64 KiB, do not end it
 //	overlong             an event that the client refuses
+//	leave N              the program ends with status N, as one of a shell does
 //	die N                the interpreter exits with N
 //	kill N               a signal kills it
 //	wait                 goes on until it is interrupted
@@ -130,6 +131,12 @@ func (b *worldBox) stepLocked(x *worldExec) {
 			}
 		case "overlong":
 			x.say(&guestapi.ExecuteEvent{Type: "overlong"})
+		case "leave":
+			code, err := strconv.Atoi(rest)
+			if err != nil {
+				panic(err)
+			}
+			b.endExec(x, guestapi.ExecutionEnd{Status: guestapi.EndExit, ExitCode: &code})
 		case "die":
 			code := len(rest)
 			b.endExec(x, guestapi.ExecutionEnd{Status: guestapi.EndDied, StateLost: true, ExitCode: &code, Cause: "the interpreter exited"})

@@ -71,7 +71,7 @@ func (s *Server) listSandboxes() tool {
 			fmt.Fprintf(&b, "%d more are not listed.\n", out.Unlisted)
 		}
 		if !in.All && out.Stopped > 0 {
-			fmt.Fprintf(&b, "%d stopped ones are not listed: give all=true.\n", out.Stopped)
+			fmt.Fprintf(&b, "Not listed: %d stopped; all=true lists them.\n", out.Stopped)
 		}
 		return result(out, strings.TrimSuffix(b.String(), "\n"))
 	})

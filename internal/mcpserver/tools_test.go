@@ -335,12 +335,12 @@ func TestListSandboxes(t *testing.T) {
 	if diff := cmp.Diff([]string{own, newer, older}, ids(got)); diff != "" || got.Stopped != 2 || got.Unlisted != 0 {
 		t.Errorf("%+v (-want +got):\n%s", got, diff)
 	}
-	if !strings.HasPrefix(text(res), own) || !strings.HasSuffix(text(res), "\n2 stopped ones are not listed: give all=true.") {
+	if !strings.HasPrefix(text(res), own) || !strings.HasSuffix(text(res), "\nNot listed: 2 stopped; all=true lists them.") {
 		t.Errorf("text: %s", text(res))
 	}
 	res = callTool(t, cs, "list_sandboxes", args{"all": true})
 	got = structured[list](t, res)
-	if diff := cmp.Diff([]string{own, newer, older, gone, sooner}, ids(got)); diff != "" || got.Stopped != 2 || strings.Contains(text(res), "not listed") {
+	if diff := cmp.Diff([]string{own, newer, older, gone, sooner}, ids(got)); diff != "" || got.Stopped != 2 || strings.Contains(text(res), "ot listed") {
 		t.Errorf("with all: %s (-want +got):\n%s", text(res), diff)
 	}
 	for range maxListed {
@@ -348,7 +348,7 @@ func TestListSandboxes(t *testing.T) {
 	}
 	res = callTool(t, cs, "list_sandboxes", nil)
 	got = structured[list](t, res)
-	if len(got.Sandboxes) != maxListed || got.Sandboxes[0].ID != own || got.Unlisted != 3 || !strings.Contains(text(res), "\n3 more are not listed.\n2 stopped") {
+	if len(got.Sandboxes) != maxListed || got.Sandboxes[0].ID != own || got.Unlisted != 3 || !strings.Contains(text(res), "\n3 more are not listed.\nNot listed: 2 stopped") {
 		t.Errorf("%d sandboxes, %d unlisted: %s", len(got.Sandboxes), got.Unlisted, text(res))
 	}
 	e.mu.Lock()
@@ -356,7 +356,7 @@ func TestListSandboxes(t *testing.T) {
 		sb.State = sandbox.Stopped
 	}
 	e.mu.Unlock()
-	if got := text(callTool(t, cs, "list_sandboxes", nil)); got != "There are no live sandboxes.\n55 stopped ones are not listed: give all=true." {
+	if got := text(callTool(t, cs, "list_sandboxes", nil)); got != "There are no live sandboxes.\nNot listed: 55 stopped; all=true lists them." {
 		t.Errorf("without a live one: %s", got)
 	}
 }

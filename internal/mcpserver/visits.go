@@ -3,7 +3,6 @@ package mcpserver
 import (
 	"context"
 	"fmt"
-	"regexp"
 	"slices"
 	"strings"
 	"sync"
@@ -77,11 +76,6 @@ func (v *visits) of(by visitor) []visit {
 	return found
 }
 
-// noFile matches the messages of common programs about a file that does not exist.
-var noFile = sync.OnceValue(func() *regexp.Regexp {
-	return regexp.MustCompile(`No such file or directory|\bENOENT\b`)
-})
-
 // missesState reports whether a run failed for a variable or a file that does not
 // exist. failure is the exception that ended it, or nil.
 func missesState(run sandbox.Run, failure *sandbox.RunError, stderr string) bool {
@@ -91,7 +85,7 @@ func missesState(run sandbox.Run, failure *sandbox.RunError, stderr string) bool
 	if failure != nil {
 		return failure.MissesState()
 	}
-	return noFile().MatchString(stderr)
+	return sandbox.MissesFile(stderr)
 }
 
 // newSandboxHint returns the next step for a run that missed a variable or a file,

@@ -130,3 +130,9 @@ func (e RunError) MissesState() bool {
 	}
 	return strings.HasPrefix(e.Value, "ENOENT") // Node's errors of files have the name Error
 }
+
+// MissesFile reports whether output has a common program's message about a file that
+// does not exist.
+func MissesFile(output string) bool {
+	return strings.Contains(output, "No such file or directory") || strings.Contains(output, "ENOENT")
+}

@@ -20,3 +20,14 @@ func TestMissesState(t *testing.T) {
 		}
 	}
 }
+
+func TestMissesFile(t *testing.T) {
+	for output, want := range map[string]bool{
+		"cat: a.csv: No such file or directory\n": true, "Error: ENOENT: no such file or directory": true,
+		"permission denied": false, "": false,
+	} {
+		if got := MissesFile(output); got != want {
+			t.Errorf("%q: %v, want %v", output, got, want)
+		}
+	}
+}

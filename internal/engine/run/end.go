@@ -180,12 +180,19 @@ func (r *Run) closeLog() {
 // judge collects the facts about the run's end and settles its verdict.
 func (r *Run) judge(ctx context.Context, end *guestapi.EndEvent) (sandbox.Verdict, *int, sandbox.Usage) {
 	r.mu.Lock()
-	ending := verdict.Ending{End: verdict.OfProcess(end), Fate: r.fate, Broken: r.broken, Timeout: r.rec.Timeout, Limits: r.in.Limits, Fresh: r.fresh}
+	ending := verdict.Ending{End: verdict.OfProcess(end), Fate: r.fate, Broken: r.broken, Timeout: r.rec.Timeout, Limits: r.in.Limits}
 	ending.Lasted = r.set.opts.Now().Sub(r.rec.Started)
 	if r.x != nil && r.x.end != nil {
 		ending.End = verdict.OfContext(*r.x.end, r.x.fail)
 	}
 	r.mu.Unlock()
+	if r.fresh && ending.End.Context && ending.End.How != verdict.Succeeded {
+		if x := ending.End.Exception; x != nil {
+			ending.MissesState = x.MissesState()
+		} else {
+			ending.MissesState = sandbox.MissesFile(r.Files().Tail(r.log.Extents(), lookFor))
+		}
+	}
 	if ending.End.How != verdict.Succeeded {
 		why, runs, _ := r.in.Life.Status()
 		ending.Why, ending.Alone = why, runs == 1

@@ -30,8 +30,9 @@ type Ending struct {
 	// the sandbox stops, or nil.
 	End End
 	Why *Reason
-	// Fresh means that the sandbox was made for this run.
-	Fresh bool
+	// MissesState means that the sandbox was made for this run, and that the
+	// program missed a variable or a file.
+	MissesState bool
 
 	Fate    Fate
 	Broken  error // with FateBroken and FateDiskFull

@@ -38,7 +38,7 @@ func Settle(e Ending) (sandbox.Verdict, *int) {
 	case end.How == Succeeded:
 		return sandbox.Verdict{Code: sandbox.OK}, end.ExitCode
 	}
-	if e.Fresh && end.How == Raised && end.Exception != nil && end.Exception.MissesState() {
+	if e.MissesState && (end.How == Raised || end.How == Exited) {
 		// The context has nothing of an earlier sandbox. The caller may believe
 		// otherwise, and the note would confirm it.
 		return e.failure(), end.ExitCode
