@@ -330,8 +330,8 @@ func (e *fakeEngine) Output(_ context.Context, p sandbox.Principal, id string, b
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	var o sandbox.Output
-	o.Stdout, o.Omitted.StdoutBytes = headAndTail(r.log[sandbox.Stdout], budget)
-	o.Stderr, o.Omitted.StderrBytes = headAndTail(r.log[sandbox.Stderr], budget)
+	o.Stdout, o.StdoutFrom, o.Omitted.StdoutBytes = headAndTail(r.log[sandbox.Stdout], budget)
+	o.Stderr, o.StderrFrom, o.Omitted.StderrBytes = headAndTail(r.log[sandbox.Stderr], budget)
 	o.StdoutBytes, o.StderrBytes = int64(len(r.log[sandbox.Stdout])), int64(len(r.log[sandbox.Stderr]))
 	return o, nil
 }
@@ -346,11 +346,11 @@ func (e *fakeEngine) Results(_ context.Context, p sandbox.Principal, id string) 
 	return r.results, nil
 }
 
-func headAndTail(b []byte, budget int) (string, int64) {
+func headAndTail(b []byte, budget int) (text string, from, omitted int64) {
 	if len(b) <= budget {
-		return string(b), 0
+		return string(b), int64(len(b)), 0
 	}
-	return string(b[:budget/2]) + "\n[…]\n" + string(b[len(b)-budget/2:]), int64(len(b) - budget/2*2)
+	return string(b[:budget/2]) + "\n[…]\n" + string(b[len(b)-budget/2:]), int64(budget / 2), int64(len(b) - budget/2*2)
 }
 
 func (e *fakeEngine) ReadOutput(_ context.Context, p sandbox.Principal, id string, s sandbox.StreamName, offset, limit int64) ([]byte, int64, error) {

@@ -18,7 +18,8 @@ func (s *Server) getRun() tool {
 		Wait   int                `json:"wait_seconds,omitempty" jsonschema:"wait so long for the end; default 0"`
 		Stream sandbox.StreamName `json:"stream,omitempty" jsonschema:"page through this one"`
 		Offset *int64             `json:"offset,omitempty" jsonschema:"in bytes"`
-		Limit  int64              `json:"limit,omitempty" jsonschema:"bytes; default 65536"`
+		Limit  int64              `json:"limit,omitempty" jsonschema:"bytes; default 8192"`
+		After  string             `json:"after,omitempty" jsonschema:"cursor of an earlier result: show what follows"`
 		Grep   string             `json:"grep,omitempty" jsonschema:"show only matching lines; RE2"`
 	}
 	return takes(tool{
@@ -42,19 +43,32 @@ func (s *Server) getRun() tool {
 				return nil, sandbox.WithHint(sandbox.Errorf(sandbox.Invalid, "grep: %w", err), "the syntax is RE2's")
 			}
 		}
+		var at cursor
+		if in.After != "" {
+			var err error
+			if at, err = parseCursor(in.After); err != nil {
+				return nil, err
+			}
+			if in.Stream != "" || in.Offset != nil || lines != nil {
+				return nil, sandbox.WithHint(sandbox.Errorf(sandbox.Invalid, "after: it is for both streams, and stream, offset and grep are for one"), "leave out one of the two")
+			}
+		}
 		paged := in.Stream != "" || in.Offset != nil || lines != nil
 		run, err := s.wait(ctx, c, in.RunID, time.Duration(in.Wait)*time.Second)
 		if err != nil {
 			return nil, err
 		}
 		c.facts.ran(run)
+		if in.After != "" {
+			return s.showAfter(ctx, c, run, at, cmp.Or(in.Limit, defaultOutput))
+		}
 		if !paged {
 			return s.show(ctx, c, run, int(in.Limit))
 		}
 		r := pager{
 			engine: s.engine, searches: s.shares.Searches, principal: c.principal, runID: run.ID,
 			stream: cmp.Or(in.Stream, sandbox.Stdout),
-			limit:  cmp.Or(in.Limit, sandbox.DefaultOutputBytes),
+			limit:  cmp.Or(in.Limit, defaultOutput),
 		}
 		if in.Offset != nil {
 			r.offset = *in.Offset
@@ -71,7 +85,7 @@ func (s *Server) getRun() tool {
 			out.Stdout, out.Omitted.StdoutBytes = text, max(omitted, 0)
 		}
 		res := newRunResult(run, out, time.Now())
-		res.Page = &p
+		res.Page, res.Cursor, res.NextStep = &p, "", "" // the page has its own offset
 		return res.render()
 	})
 }

@@ -46,6 +46,7 @@ type presenter struct {
 	runID    string
 	count    int // the interpreter's run count
 	budget   int // remaining bytes of text and data
+	most     int // bytes of one text
 	pictures int // remaining number of pictures
 	pixels   int // remaining bytes of pictures
 	forms    []sandbox.ResultForm
@@ -54,7 +55,7 @@ type presenter struct {
 
 // presentResults selects the parts of a run's results that an answer includes.
 func presentResults(run sandbox.Run, res sandbox.Results, budget int) ([]sandbox.ResultForm, []part) {
-	p := presenter{runID: run.ID, budget: budget, pictures: maxPictures, pixels: maxPictureSize}
+	p := presenter{runID: run.ID, budget: max(budget, sandbox.DefaultOutputBytes), most: min(budget, maxResultText), pictures: maxPictures, pixels: maxPictureSize}
 	if run.Context != nil {
 		p.count = run.Context.Count
 	}
@@ -87,7 +88,7 @@ func (p *presenter) present(number int, r sandbox.Result) {
 				out.text += fmt.Sprintf("picture %d is not shown: %s\n", number, why)
 			}
 		case isText && !sandbox.IsJSON(mime) && mime != "application/pdf":
-			if len(text) > maxResultText || len(text) > p.budget {
+			if len(text) > p.most || len(text) > p.budget {
 				f.URI = resultURI(p.runID, number, mime)
 				break
 			}
@@ -117,7 +118,7 @@ func (p *presenter) read(f sandbox.ResultForm, text string, r sandbox.Result) st
 			label = fmt.Sprintf("Out[%d]", p.count)
 		}
 		if f.Text == nil {
-			text = firstRunes(text, min(maxResultText, max(p.budget, 256))) + "\n... (all of it: " + f.URI + ")"
+			text = firstRunes(text, min(p.most, max(p.budget, 256))) + "\n... (all of it: " + f.URI + ")"
 		}
 		if strings.Contains(text, "\n") {
 			return label + ":\n" + strings.TrimSuffix(text, "\n") + "\n"

@@ -12,6 +12,10 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
+// defaultOutput is the most output of a run that a result has if its caller asks
+// for no other number, in bytes. The clients of models cut longer results.
+const defaultOutput = 8 << 10
+
 // taskAfter is how long a call waits for its run before the call becomes a task.
 const taskAfter = 2 * time.Second
 
@@ -29,7 +33,7 @@ type runArgs struct {
 	Timeout   int64             `json:"timeout_seconds,omitempty" jsonschema:"default 30"`
 	Wait      *int              `json:"wait_seconds,omitempty" jsonschema:"return after this long with what there is; the run goes on and takes send_input"`
 	Env       map[string]string `json:"env,omitempty"`
-	Budget    int               `json:"output_bytes,omitempty" jsonschema:"most output to return; default 65536"`
+	Budget    int               `json:"output_bytes,omitempty" jsonschema:"most output to return; default 8192"`
 	Image     string            `json:"image,omitempty" jsonschema:"only without sandbox_id"`
 	Workspace string            `json:"workspace,omitempty"`
 	Network   sandbox.Network   `json:"network,omitempty"`
@@ -157,10 +161,10 @@ func (s *Server) wait(ctx context.Context, c call, runID string, d time.Duration
 }
 
 // show renders a run with as much of its output as fits into budget bytes; zero
-// is [sandbox.DefaultOutputBytes].
+// is defaultOutput.
 func (s *Server) show(ctx context.Context, c call, run sandbox.Run, budget int) (*mcp.CallToolResult, error) {
 	if budget == 0 {
-		budget = sandbox.DefaultOutputBytes
+		budget = defaultOutput
 	}
 	// The client may be gone. A cancelled call still needs an answer, so read
 	// with a context of its own.

@@ -15,21 +15,25 @@ import (
 
 // runResult is a run's structuredContent.
 type runResult struct {
-	RunID     string               `json:"run_id"`
-	SandboxID string               `json:"sandbox_id"`
-	Status    sandbox.RunStatus    `json:"status"`
-	Verdict   *sandbox.Verdict     `json:"verdict,omitempty"`
-	ExitCode  *int                 `json:"exit_code,omitempty"`
-	Stdout    string               `json:"stdout"`
-	Stderr    string               `json:"stderr"`
-	Omitted   sandbox.Omitted      `json:"omitted"`
-	Page      *page                `json:"page,omitempty"`
-	Results   []sandbox.ResultForm `json:"results,omitempty"`
-	Error     *sandbox.RunError    `json:"error,omitempty"`
-	Files     []changedFile        `json:"files,omitempty"`
-	Duration  int64                `json:"duration_ms"`
-	Usage     sandbox.Usage        `json:"usage"`
-	Network   *sandbox.RunNetwork  `json:"network,omitempty"`
+	RunID     string            `json:"run_id"`
+	SandboxID string            `json:"sandbox_id"`
+	Status    sandbox.RunStatus `json:"status"`
+	Verdict   *sandbox.Verdict  `json:"verdict,omitempty"`
+	ExitCode  *int              `json:"exit_code,omitempty"`
+	Stdout    string            `json:"stdout"`
+	Stderr    string            `json:"stderr"`
+	Omitted   sandbox.Omitted   `json:"omitted"`
+	// Cursor is where the complete output ends, and NextStep says how to go on
+	// there. Both are empty for a finished run with all of its output.
+	Cursor   string               `json:"cursor,omitempty"`
+	NextStep string               `json:"next_step,omitempty"`
+	Page     *page                `json:"page,omitempty"`
+	Results  []sandbox.ResultForm `json:"results,omitempty"`
+	Error    *sandbox.RunError    `json:"error,omitempty"`
+	Files    []changedFile        `json:"files,omitempty"`
+	Duration int64                `json:"duration_ms"`
+	Usage    sandbox.Usage        `json:"usage"`
+	Network  *sandbox.RunNetwork  `json:"network,omitempty"`
 
 	Context *sandbox.RunContext   `json:"context,omitempty"`
 	Input   *sandbox.InputRequest `json:"waits_for,omitempty"`
@@ -67,6 +71,7 @@ func newRunResult(r sandbox.Run, o sandbox.Output, now time.Time) runResult {
 	if r.Status == sandbox.RunFinished {
 		res.Verdict = &r.Verdict
 	}
+	res.goOn(o)
 	return res
 }
 
@@ -154,13 +159,13 @@ func (r runResult) facts(shown bool) string {
 	if r.left > 0 {
 		fmt.Fprintf(&b, "%d further results were too many or too large to keep.\n", r.left)
 	}
-	if r.Status == sandbox.RunRunning {
-		b.WriteString("The run goes on. get_run with its run_id waits for it and shows the rest; stop_run ends it.\n")
-	}
 	if r.Page != nil {
 		b.WriteString(r.Page.text())
 	} else if o := r.Omitted; o.StdoutBytes+o.StderrBytes > 0 {
-		fmt.Fprintf(&b, "Not shown: %d bytes of stdout, %d of stderr. get_run with a stream and an offset, or with grep, shows them.\n", o.StdoutBytes, o.StderrBytes)
+		fmt.Fprintf(&b, "Not shown: %d bytes of stdout, %d of stderr.\n", o.StdoutBytes, o.StderrBytes)
+	}
+	if r.NextStep != "" {
+		b.WriteString(r.NextStep + "\n")
 	}
 	if !shown && r.Page == nil {
 		b.WriteString("(no output)\n")

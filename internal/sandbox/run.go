@@ -121,6 +121,10 @@ type Output struct {
 	// StdoutBytes and StderrBytes are the lengths of the whole streams.
 	StdoutBytes int64 `json:"-"`
 	StderrBytes int64 `json:"-"`
+	// StdoutFrom and StderrFrom are the offsets of the first bytes that are left
+	// out, or the lengths of the streams.
+	StdoutFrom int64 `json:"-"`
+	StderrFrom int64 `json:"-"`
 }
 
 // Omitted counts the bytes of each stream that an Output leaves out.

@@ -29,21 +29,22 @@ type Stream struct {
 // Shorten returns the stream shortened to n bytes: the whole stream if it fits,
 // or its head and its tail with a marker between them. A line that carriage
 // returns overwrote counts only in its last state. Bytes that are not UTF-8
-// become U+FFFD, and no character is split. omitted counts the bytes of the
+// become U+FFFD, and no character is split. from is the offset of the first byte
+// that is not shown, or the length of the stream; omitted counts the bytes of the
 // stream between head and tail.
-func (s Stream) Shorten(n int) (text string, omitted int64, err error) {
+func (s Stream) Shorten(n int) (text string, from, omitted int64, err error) {
 	window := int64(max(leastWindow, 4*n))
 	whole := s.GapFrom == s.GapTo
 	if whole && s.Total <= 2*window {
 		all, err := s.Read(0, s.Total)
 		if err != nil {
-			return "", 0, err
+			return "", 0, 0, err
 		}
 		if text, used := takeHead(all, n, true); used == len(all) {
-			return text, 0, nil
+			return text, s.Total, 0, nil
 		}
-		text, omitted = headAndTail(all, all, s.Total, n)
-		return text, omitted, nil
+		text, from, omitted = headAndTail(all, all, s.Total, n)
+		return text, from, omitted, nil
 	}
 	headEnd := min(window, s.Total)
 	tailStart := max(s.Total-window, 0)
@@ -52,23 +53,23 @@ func (s Stream) Shorten(n int) (text string, omitted int64, err error) {
 	}
 	head, err := s.Read(0, headEnd)
 	if err != nil {
-		return "", 0, err
+		return "", 0, 0, err
 	}
 	tail, err := s.Read(tailStart, s.Total-tailStart)
 	if err != nil {
-		return "", 0, err
+		return "", 0, 0, err
 	}
-	text, omitted = headAndTail(head, tail, s.Total, n)
-	return text, omitted, nil
+	text, from, omitted = headAndTail(head, tail, s.Total, n)
+	return text, from, omitted, nil
 }
 
 // headAndTail returns an excerpt of a stream of total bytes, which begins with
 // head and ends with tail. head and tail may overlap; the overlap is shown
-// once.
-func headAndTail(head, tail []byte, total int64, n int) (string, int64) {
+// once. from and omitted are those of Shorten.
+func headAndTail(head, tail []byte, total int64, n int) (text string, from, omitted int64) {
 	if n < leastSplit {
 		text, used := takeTail(tail, n)
-		return text, total - int64(used)
+		return text, 0, total - int64(used)
 	}
 	n -= markerSize
 	first, used := takeHead(head, n/2, false)
@@ -76,9 +77,9 @@ func headAndTail(head, tail []byte, total int64, n int) (string, int64) {
 		tail = tail[int64(len(tail))-rest:]
 	}
 	last, usedLast := takeTail(tail, n-len(first))
-	omitted := total - int64(used) - int64(usedLast)
+	omitted = total - int64(used) - int64(usedLast)
 	if omitted == 0 {
-		return first + last, 0
+		return first + last, total, 0
 	}
 	var b strings.Builder
 	b.WriteString(first)
@@ -87,7 +88,7 @@ func headAndTail(head, tail []byte, total int64, n int) (string, int64) {
 	}
 	fmt.Fprintf(&b, "[... %d bytes omitted ...]\n", omitted)
 	b.WriteString(last)
-	return b.String(), omitted
+	return b.String(), int64(used), omitted
 }
 
 // takeHead renders the beginning of p in at most n bytes, and returns how many

@@ -18,9 +18,19 @@ func excerptOf(tb testing.TB, text string, n int, gapFrom, gapTo int64) (string,
 		}
 		return []byte(text[offset:end]), nil
 	}
-	got, omitted, err := Stream{Read: read, Total: total, GapFrom: gapFrom, GapTo: gapTo}.Shorten(n)
+	got, from, omitted, err := Stream{Read: read, Total: total, GapFrom: gapFrom, GapTo: gapTo}.Shorten(n)
 	if err != nil {
 		tb.Fatal(err)
+	}
+	// A reader goes on at from: the text before the marker is all before from.
+	head, _, cut := strings.Cut(got, fmt.Sprintf("[... %d bytes omitted ...]\n", omitted))
+	switch shown, _ := takeHead([]byte(text[:from]), len(text), true); {
+	case omitted == 0 && from != total:
+		tb.Errorf("nothing is omitted, and a reader goes on at %d of %d", from, total)
+	case omitted > 0 && cut && strings.TrimSuffix(head, "\n") != strings.TrimSuffix(shown, "\n"):
+		tb.Errorf("the text is %.60q before the omitted part at %d; want %.60q", head, from, shown)
+	case omitted > 0 && !cut && from != 0:
+		tb.Errorf("only the tail is shown, and a reader goes on at %d", from)
 	}
 	return got, omitted
 }

@@ -56,7 +56,7 @@ func (s Source) excerpts(budget int) (out sandbox.Output, err error) {
 	if err != nil {
 		return out, err
 	}
-	take := func(stream, n int) (string, int64, error) {
+	take := func(stream, n int) (text string, from, omitted int64, err error) {
 		x := xs[stream]
 		read := func(offset, n int64) ([]byte, error) { return s.Files.Read(stream, x, offset, n) }
 		return excerpt.Stream{Read: read, Total: x.Total, GapFrom: x.GapFrom, GapTo: x.GapTo}.Shorten(n)
@@ -65,14 +65,14 @@ func (s Source) excerpts(budget int) (out sandbox.Output, err error) {
 	// Each stream gets half of the budget, and the part of the other half that
 	// is left.
 	half := budget / 2
-	if out.Stderr, out.Omitted.StderrBytes, err = take(Stderr, half); err != nil {
+	if out.Stderr, out.StderrFrom, out.Omitted.StderrBytes, err = take(Stderr, half); err != nil {
 		return out, err
 	}
-	if out.Stdout, out.Omitted.StdoutBytes, err = take(Stdout, budget-len(out.Stderr)); err != nil {
+	if out.Stdout, out.StdoutFrom, out.Omitted.StdoutBytes, err = take(Stdout, budget-len(out.Stderr)); err != nil {
 		return out, err
 	}
 	if out.Omitted.StderrBytes > 0 && len(out.Stdout) < budget-half {
-		out.Stderr, out.Omitted.StderrBytes, err = take(Stderr, budget-len(out.Stdout))
+		out.Stderr, out.StderrFrom, out.Omitted.StderrBytes, err = take(Stderr, budget-len(out.Stdout))
 	}
 	return out, err
 }

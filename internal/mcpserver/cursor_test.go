@@ -1,0 +1,87 @@
+package mcpserver
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
+)
+
+// TestDefaultOutputFits shows head and tail of a long output, after the verdict,
+// and reads the rest by the cursors of the results.
+func TestDefaultOutputFits(t *testing.T) {
+	s, _ := newTestServer(t, nil)
+	cs := serveStdio(t, s, nil)
+	res := callTool(t, cs, "run_code", args{"code": "repeat 5000 line\nerr one\nrepeat 5000 line"})
+	r := structured[runResult](t, res)
+	if !strings.HasPrefix(text(res), "[ok, exit code 0, ") || !strings.Contains(text(res)[:200], r.RunID) {
+		t.Errorf("the text does not begin with verdict and run: %.200s", text(res))
+	}
+	if n := len(text(res)); n > defaultOutput+1000 || n < defaultOutput {
+		t.Errorf("the text has %d bytes, want about %d", n, defaultOutput)
+	}
+	if r.NextStep == "" || !strings.Contains(text(res), "\n"+r.NextStep+"\n") || !strings.Contains(r.NextStep, r.Cursor) {
+		t.Errorf("next step %q, cursor %q; the text has %.600s", r.NextStep, r.Cursor, text(res))
+	}
+	whole := structured[runResult](t, callTool(t, cs, "get_run", args{"run_id": r.RunID, "limit": 1 << 20}))
+	if whole.Cursor != "" || whole.NextStep != "" || whole.Omitted != (sandbox.Omitted{}) {
+		t.Errorf("all of the output, and cursor %q, %q", whole.Cursor, whole.NextStep)
+	}
+	if large := structured[runResult](t, callTool(t, cs, "run_code", args{"code": "repeat 5000 line", "output_bytes": 1 << 20})); large.Omitted != (sandbox.Omitted{}) {
+		t.Errorf("with output_bytes, %+v is omitted", large.Omitted)
+	}
+	shown, pages := r.Stdout[:defaultOutput/2], 0
+	for at := r.Cursor; at != ""; pages++ {
+		p := structured[runResult](t, callTool(t, cs, "get_run", args{"run_id": r.RunID, "after": at, "limit": 20000}))
+		shown += p.Stdout
+		if p.Cursor == at || p.Stderr != "" {
+			t.Fatalf("after %s: cursor %s, stderr %q", at, p.Cursor, p.Stderr)
+		}
+		at = p.Cursor
+	}
+	if shown != whole.Stdout || pages < 3 {
+		t.Errorf("%d pages have %d bytes, want the %d of all output", pages, len(shown), len(whole.Stdout))
+	}
+}
+
+// TestCursorOfARunInProgress follows a run: each result has what is new.
+func TestCursorOfARunInProgress(t *testing.T) {
+	s, _ := newTestServer(t, nil)
+	cs := serveStdio(t, s, nil)
+	r := structured[runResult](t, callTool(t, cs, "run_code", args{"code": "out a\nerr b\nread\nerr c", "wait_seconds": 0}))
+	eventually(t, "the program waits", func() bool {
+		r = structured[runResult](t, callTool(t, cs, "get_run", args{"run_id": r.RunID}))
+		return r.Stdout == "a\n" && r.Stderr == "b\n"
+	})
+	if r.Cursor != "2,2" || !strings.HasPrefix(r.NextStep, "The run goes on.") {
+		t.Errorf("cursor %q, next step %q", r.Cursor, r.NextStep)
+	}
+	callTool(t, cs, "send_input", args{"run_id": r.RunID, "text": "x\n"})
+	r = structured[runResult](t, callTool(t, cs, "get_run", args{"run_id": r.RunID, "after": r.Cursor, "wait_seconds": 10}))
+	if r.Stdout != "x\n" || r.Stderr != "c\n" || r.Cursor != "" || r.Verdict == nil {
+		t.Errorf("after the input: %+v", r)
+	}
+	for _, tt := range []struct {
+		a    args
+		want string
+	}{
+		{args{"after": "2"}, `after: "2" is not a cursor`},
+		{args{"after": "-1,2"}, `after: "-1,2" is not a cursor`},
+		{args{"after": "1,2,3"}, `after: "1,2,3" is not a cursor`},
+		{args{"after": "1,99999999999999999999"}, "is not a cursor"},
+		{args{"after": "1,2", "stream": "stdout"}, "after: it is for both streams"},
+		{args{"after": "1,2", "grep": "x"}, "after: it is for both streams"},
+	} {
+		tt.a["run_id"] = r.RunID
+		res := callTool(t, cs, "get_run", tt.a)
+		if diff := cmp.Diff("after", structured[problem](t, res).Argument); diff != "" || !strings.Contains(text(res), tt.want) {
+			t.Errorf("%v: %s", tt.a, text(res))
+		}
+	}
+	end := structured[runResult](t, callTool(t, cs, "get_run", args{"run_id": r.RunID, "after": "1000,1000"}))
+	if end.Stdout+end.Stderr != "" || end.Cursor != "" {
+		t.Errorf("beyond the end: %+v", end)
+	}
+}
