@@ -1,7 +1,6 @@
 package mcpserver
 
 import (
-	"cmp"
 	"context"
 	"fmt"
 	"slices"
@@ -50,7 +49,7 @@ func (s *Server) listSandboxes() tool {
 		if !in.All {
 			sbs = slices.DeleteFunc(sbs, func(sb sandbox.Sandbox) bool { return sb.State == sandbox.Stopped })
 		}
-		s.visits.sort(sbs, c.visitor())
+		s.visits.Sort(sbs, c.visitor())
 		var b strings.Builder
 		for i, sb := range sbs {
 			if i == maxListed {
@@ -74,26 +73,5 @@ func (s *Server) listSandboxes() tool {
 			fmt.Fprintf(&b, "Not listed: %d stopped; all=true lists them.\n", out.Stopped)
 		}
 		return result(out, strings.TrimSuffix(b.String(), "\n"))
-	})
-}
-
-// sort puts the live sandboxes before the stopped ones, those of a session before
-// all others, and then the most recently used first.
-func (v *visits) sort(sbs []sandbox.Sandbox, by visitor) {
-	own := map[string]bool{}
-	for _, seen := range v.of(by) {
-		own[seen.sandboxID] = true
-	}
-	rank := func(sb sandbox.Sandbox) int {
-		switch {
-		case sb.State == sandbox.Stopped:
-			return 2
-		case own[sb.ID]:
-			return 0
-		}
-		return 1
-	}
-	slices.SortStableFunc(sbs, func(a, b sandbox.Sandbox) int {
-		return cmp.Or(rank(a)-rank(b), b.Ended.Compare(a.Ended), b.Used.Compare(a.Used))
 	})
 }

@@ -79,7 +79,7 @@ func (s *Server) start(ctx context.Context, c call, r sandbox.RunRequest, a runA
 	}
 	c.facts.ran(run)
 	if r.SandboxID == "" {
-		s.visits.note(c.visitor(), run.SandboxID, run.ID)
+		s.visits.Note(c.visitor(), run.SandboxID, run.ID)
 	}
 	wait := s.opts.Patience
 	if a.Wait != nil {
@@ -184,8 +184,23 @@ func (s *Server) show(ctx context.Context, c call, run sandbox.Run, budget int) 
 		res.addResults(run, results, budget)
 	}
 	if missesState(run, results.Error, out.Stderr) && run.Verdict.NextStep == "" {
-		res.Verdict.NextStep = s.newSandboxHint(ctx, c, run)
+		res.Verdict.NextStep = s.visits.Hint(c.visitor(), run, func(id string) bool {
+			sb, err := s.engine.Get(ctx, c.principal, id)
+			return err == nil && sb.State != sandbox.Stopped
+		})
 	}
 	s.addChanges(ctx, c, run, results.Files, &res)
 	return res.render()
+}
+
+// missesState reports whether a run failed for a variable or a file that does not
+// exist. failure is the exception that ended it, or nil.
+func missesState(run sandbox.Run, failure *sandbox.RunError, stderr string) bool {
+	if run.Status != sandbox.RunFinished || run.Verdict.Code != sandbox.Failed {
+		return false
+	}
+	if failure != nil {
+		return failure.MissesState()
+	}
+	return sandbox.MissesFile(stderr)
 }

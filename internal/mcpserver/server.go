@@ -13,6 +13,7 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/mcpserver/ledger"
 	"github.com/glovebox-dev/glovebox/internal/mcpserver/profile"
 	"github.com/glovebox-dev/glovebox/internal/mcpserver/transport"
+	"github.com/glovebox-dev/glovebox/internal/mcpserver/visits"
 )
 
 // Options are the arguments of [New]. Engine and Log must be set.
@@ -81,7 +82,7 @@ type Server struct {
 	mcp       *mcp.Server
 	transport *transport.Server
 	watch     *watcher
-	visits    visits
+	visits    visits.Visits
 }
 
 // Handler serves MCP over HTTP; see [transport.Server.Handler]. NAME in its paths is

@@ -10,6 +10,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/glovebox-dev/glovebox/internal/auth"
+	"github.com/glovebox-dev/glovebox/internal/mcpserver/visits"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 	"github.com/glovebox-dev/glovebox/internal/trace"
 )
@@ -48,6 +49,15 @@ type call struct {
 	req       *mcp.CallToolRequest
 	began     time.Time
 	facts     *facts
+}
+
+// visitor returns the visitor of a call.
+func (c call) visitor() visits.Visitor {
+	v := visits.Visitor{Principal: c.principal}
+	if c.req != nil && c.req.Session != nil {
+		v.Session = c.req.Session.ID()
+	}
+	return v
 }
 
 // facts are what the log says about a call. A nil pointer keeps nothing.
@@ -160,7 +170,7 @@ func (s *Server) handler(t tool) mcp.ToolHandler {
 			return fail(err)
 		}
 		if about.sandbox != "" {
-			s.visits.note(visitor{id.Principal, req.Session.ID()}, about.sandbox, "")
+			s.visits.Note(visits.Visitor{Principal: id.Principal, Session: req.Session.ID()}, about.sandbox, "")
 		}
 		return res, nil
 	}
