@@ -72,7 +72,8 @@ func isBase64(mime string) bool { return sandbox.IsPicture(mime) || mime == "app
 type resultsDir struct {
 	name string
 	root *os.Root
-	last map[string]int // number of the last file, by the beginning of its name
+	link func(from, to string) error // makes a hard link in root
+	last map[string]int              // number of the last file, by the beginning of its name
 }
 
 // openResults opens or makes the directory of --results, or returns nil for "".
@@ -88,7 +89,7 @@ func openResults(name string) (*resultsDir, error) {
 	if err != nil {
 		return nil, usageError("--results: %w", err)
 	}
-	return &resultsDir{name, root, map[string]int{}}, nil
+	return &resultsDir{name, root, root.Link, map[string]int{}}, nil
 }
 
 func (d *resultsDir) close() {
@@ -143,7 +144,7 @@ func (d *resultsDir) write(name string, data []byte) error {
 
 // claim gives a file a name that no file has, else the error is fs.ErrExist.
 func (d *resultsDir) claim(from, to string) error {
-	err := d.root.Link(from, to)
+	err := d.link(from, to)
 	if err == nil || errors.Is(err, fs.ErrExist) {
 		return err
 	}
@@ -152,7 +153,10 @@ func (d *resultsDir) claim(from, to string) error {
 	if err := d.write(to, nil); err != nil {
 		return err
 	}
-	return d.root.Rename(from, to)
+	if err := d.root.Rename(from, to); err != nil {
+		return errors.Join(err, d.root.Remove(to))
+	}
+	return nil
 }
 
 // showResults shows or saves the results of a run, and says what becomes of them.

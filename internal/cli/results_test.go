@@ -3,10 +3,12 @@ package cli
 import (
 	"encoding/base64"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io/fs"
 	"os"
 	"path/filepath"
+	"runtime"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -63,48 +65,78 @@ func TestFileOf(t *testing.T) {
 	}
 }
 
-// TestSave checks that a result never changes a file that exists, nor leaves the
-// directory.
+// TestSave checks that a result never changes a file that exists, with hard links
+// and without.
 func TestSave(t *testing.T) {
-	dir := t.TempDir()
-	outside := filepath.Join(t.TempDir(), "outside")
-	if err := os.WriteFile(filepath.Join(dir, "plot-1.png"), []byte("mine"), 0o600); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Symlink(outside, filepath.Join(dir, "plot-2.png")); err != nil {
-		t.Fatal(err)
-	}
-	d, err := openResults(dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer d.close()
-	var saved []string
-	for _, f := range []resultFile{
-		{"image/png", "png", []byte("a")}, {"image/svg+xml", "svg", []byte("b")}, {"text/html", "html", []byte("c")}, {"image/png", "png", []byte("d")},
+	for name, link := range map[string]func(from, to string) error{
+		"hard links":    nil,
+		"no hard links": func(string, string) error { return errors.ErrUnsupported },
 	} {
-		name, err := d.save(f)
+		t.Run(name, func(t *testing.T) {
+			dir := t.TempDir()
+			if err := os.WriteFile(filepath.Join(dir, "plot-1.png"), []byte("mine"), 0o600); err != nil {
+				t.Fatal(err)
+			}
+			d, err := openResults(dir)
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer d.close()
+			if link != nil {
+				d.link = link
+			}
+			var saved []string
+			for _, f := range []resultFile{
+				{"image/png", "png", []byte("a")}, {"image/svg+xml", "svg", []byte("b")}, {"text/html", "html", []byte("c")}, {"image/png", "png", []byte("d")},
+			} {
+				name, err := d.save(f)
+				if err != nil {
+					t.Fatal(err)
+				}
+				text, err := os.ReadFile(name)
+				if err != nil {
+					t.Fatal(err)
+				}
+				saved = append(saved, filepath.Base(name)+" "+string(text))
+			}
+			if d := cmp.Diff([]string{"plot-2.png a", "plot-3.svg b", "result-1.html c", "plot-4.png d"}, saved); d != "" {
+				t.Errorf("(-want +got):\n%s", d)
+			}
+			if text, err := os.ReadFile(filepath.Join(dir, "plot-1.png")); err != nil || string(text) != "mine" {
+				t.Errorf("%q, %v", text, err)
+			}
+			files, err := fs.Glob(os.DirFS(dir), ".*")
+			if err != nil || len(files) != 0 {
+				t.Errorf("left: %v, %v", files, err)
+			}
+		})
+	}
+}
+
+// TestSaveLinks checks that a result leaves the directory by no link.
+func TestSaveLinks(t *testing.T) {
+	dir, outside := t.TempDir(), filepath.Join(t.TempDir(), "outside")
+	if err := os.Symlink(outside, filepath.Join(dir, "plot-1.png")); err != nil {
+		if runtime.GOOS == "windows" {
+			t.Skipf("symbolic links need a right: %v", err)
+		}
+		t.Fatal(err)
+	}
+	for _, link := range []func(from, to string) error{nil, func(string, string) error { return errors.ErrUnsupported }} {
+		d, err := openResults(dir)
 		if err != nil {
 			t.Fatal(err)
 		}
-		text, err := os.ReadFile(name)
-		if err != nil {
-			t.Fatal(err)
+		defer d.close()
+		if link != nil {
+			d.link = link
 		}
-		saved = append(saved, filepath.Base(name)+" "+string(text))
-	}
-	if d := cmp.Diff([]string{"plot-3.png a", "plot-4.svg b", "result-1.html c", "plot-5.png d"}, saved); d != "" {
-		t.Errorf("(-want +got):\n%s", d)
-	}
-	if text, err := os.ReadFile(filepath.Join(dir, "plot-1.png")); err != nil || string(text) != "mine" {
-		t.Errorf("%q, %v", text, err)
-	}
-	if _, err := os.Stat(outside); !os.IsNotExist(err) {
-		t.Errorf("a file outside of the directory: %v", err)
-	}
-	files, err := fs.Glob(os.DirFS(dir), ".*")
-	if err != nil || len(files) != 0 {
-		t.Errorf("left: %v, %v", files, err)
+		if name, err := d.save(resultFile{"image/png", "png", []byte("a")}); err != nil || filepath.Base(name) == "plot-1.png" {
+			t.Errorf("%q, %v", name, err)
+		}
+		if _, err := os.Stat(outside); !errors.Is(err, fs.ErrNotExist) {
+			t.Errorf("a file outside of the directory: %v", err)
+		}
 	}
 }
 
