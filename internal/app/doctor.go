@@ -102,6 +102,7 @@ func try(ctx context.Context, opts Options) (checks []Check) {
 	checks = append(checks, Check{Name: "driver " + sys.DriverName(), Status: CheckOK, Detail: "usable here"})
 	checks = append(checks, sys.checkBoundary())
 	checks = append(checks, checkLeftovers(ctx, sys.driver)...)
+	checks = append(checks, sys.checkWaiting(ctx)...)
 
 	checks = append(checks, sys.checkPool(ctx))
 
@@ -141,6 +142,10 @@ func checkReceipt(r sandbox.Receipt) Check {
 	var weak []string
 	for _, name := range r.Unenforced() {
 		weak = append(weak, string(name))
+	}
+	if m := r.Control(sandbox.ControlMemory); strings.HasPrefix(m.Mechanism, "watched") {
+		c.Status = CheckNote
+		c.Detail = "enforced, and read back; Glovebox itself watches the memory, which the kernel does not limit here"
 	}
 	if len(weak) > 0 {
 		c.Status = CheckWarning

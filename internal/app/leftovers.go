@@ -72,7 +72,27 @@ func checkLeftovers(ctx context.Context, d driver.Driver) []Check {
 	case len(names) == 0:
 		return nil
 	default:
-		c.Detail = fmt.Sprintf("%d of sandboxes that are gone, such as %s", len(names), strings.Join(names[:min(len(names), 2)], ", "))
+		c.Detail = fmt.Sprintf("%d of ended sandboxes, such as %s", len(names), names[0])
+	}
+	return []Check{c}
+}
+
+// checkWaiting reports the sandboxes that no process holds.
+func (s *System) checkWaiting(ctx context.Context) []Check {
+	waiting, err := s.Waiting(ctx)
+	c := Check{Name: "sandboxes without a server", Status: CheckNote, Detail: fmt.Sprint(len(waiting))}
+	switch {
+	case err != nil:
+		return []Check{failed(c.Name, err)}
+	case len(waiting) == 0:
+		return nil
+	case s.driver.Info().Features.Lease:
+		c.Detail += "; they end at their limits, unless a server takes them over"
+		c.Fix = "glovebox stop --all ends them now"
+	default:
+		c.Status = CheckWarning
+		c.Detail += "; with driver " + s.DriverName() + ", only a process of Glovebox ends them at their limits"
+		c.Fix = "start the server, which takes them over, or end them: glovebox stop --all"
 	}
 	return []Check{c}
 }

@@ -2,11 +2,13 @@ package cli
 
 import (
 	"fmt"
+	"slices"
 	"strings"
 
 	"github.com/spf13/cobra"
 
 	"github.com/glovebox-dev/glovebox/internal/app"
+	"github.com/glovebox-dev/glovebox/internal/config"
 )
 
 func (p *program) doctorCommand() *cobra.Command {
@@ -37,7 +39,11 @@ The exit status is 0 if sandboxes work here, and 1 if not.`,
 			if fix {
 				mended = app.Mend(cmd.Context(), opts)
 			}
-			checks := append(app.Doctor(cmd.Context(), opts), mended...)
+			configuration, err := p.checkConfiguration(c)
+			if err != nil {
+				return err
+			}
+			checks := slices.Concat([]app.Check{configuration}, app.Doctor(cmd.Context(), opts), mended)
 			if p.flags.json {
 				if err := p.printJSON(checks); err != nil {
 					return err
@@ -54,6 +60,33 @@ The exit status is 0 if sandboxes work here, and 1 if not.`,
 	cmd.Flags().BoolVar(&fix, "fix", false, "remove the remains of sandboxes whose server or command has ended")
 	p.addJSON(cmd)
 	return cmd
+}
+
+// checkConfiguration names the configuration file in force.
+func (p *program) checkConfiguration(c config.Config) (app.Check, error) {
+	check := app.Check{Name: "configuration", Status: app.CheckOK, Detail: "none (defaults)"}
+	settings, file, err := config.Effective(p.flags.config, p.Getenv, c)
+	if err != nil {
+		return check, err
+	}
+	from := map[string]int{}
+	for _, s := range settings {
+		from[s.Source]++
+	}
+	if file != "" {
+		check.Detail = fmt.Sprintf("%s (%s)", file, settingCount(from[config.FromFile]))
+	}
+	if n := from[config.FromEnvironment] + from[config.FromFlag]; n > 0 {
+		check.Detail += fmt.Sprintf("; %s from flags and the environment", settingCount(n))
+	}
+	return check, nil
+}
+
+func settingCount(n int) string {
+	if n == 1 {
+		return "1 setting"
+	}
+	return fmt.Sprintf("%d settings", n)
 }
 
 func (p *program) printChecks(checks []app.Check) {

@@ -30,20 +30,28 @@ func (o *Operator) RemoveLeftovers(ctx context.Context) (removed, waiting []stri
 	if err != nil {
 		return nil, nil, err
 	}
+	waiting, err = o.Waiting(ctx)
+	return append(removed, others...), waiting, err
+}
+
+// Waiting returns the sandboxes of this driver that wait for a server to take them
+// over, because no process holds them.
+func (o *Operator) Waiting(ctx context.Context) ([]string, error) {
 	live, err := o.store.LiveSandboxes(ctx)
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
+	var waiting []string
 	for _, rec := range live {
 		alive, err := o.store.OwnerAlive(rec.Owner)
 		if err != nil {
-			return nil, nil, err
+			return nil, err
 		}
 		if !alive && rec.Driver == o.driver.Info().Name {
 			waiting = append(waiting, rec.ID)
 		}
 	}
-	return append(removed, others...), waiting, nil
+	return waiting, nil
 }
 
 // remains returns the sandboxes that are live in the store, or that the driver

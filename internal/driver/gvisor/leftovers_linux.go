@@ -2,10 +2,12 @@ package gvisor
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/glovebox-dev/glovebox/internal/driver"
 	"github.com/glovebox-dev/glovebox/internal/driver/gvisor/cgroup"
+	"github.com/glovebox-dev/glovebox/internal/driver/gvisor/process"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
@@ -16,12 +18,28 @@ var _ driver.Cleaner = (*Driver)(nil)
 const leftoverAge = 10 * time.Minute
 
 // Leftovers implements [driver.Cleaner]. The leftovers are control groups without a
-// process, of boxes of any state directory except this driver's own.
+// process, and the sentries of boxes whose directory was removed, of any state
+// directory except this driver's own. Such a box ends by itself if it has a lease and
+// its supervisor lives.
 func (d *Driver) Leftovers(ctx context.Context, remove bool) ([]string, error) {
+	const op = "look for leftovers"
 	own, err := d.List(ctx)
 	if err != nil {
 		return nil, err
 	}
-	names, err := cgroup.Empty(cgroup.Parents(), own, time.Now().Add(-leftoverAge), remove)
-	return names, sandbox.Wrap(err, "look for leftovers", "")
+	orphans, err := findOrphans(own)
+	if err != nil {
+		return nil, sandbox.Wrap(err, op, "")
+	}
+	var names []string
+	for _, o := range orphans {
+		if remove {
+			if err := process.KillBox(o.id); err != nil {
+				return names, sandbox.Wrap(err, op, "")
+			}
+		}
+		names = append(names, fmt.Sprintf("process %d of %s", o.pid, o.id))
+	}
+	groups, err := cgroup.Empty(cgroup.Parents(), own, time.Now().Add(-leftoverAge), remove)
+	return append(names, groups...), sandbox.Wrap(err, op, "")
 }

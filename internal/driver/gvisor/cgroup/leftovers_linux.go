@@ -10,6 +10,8 @@ import (
 	"strings"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
@@ -46,13 +48,16 @@ func Parents() []string {
 }
 
 // Empty returns the groups of boxes below parents that have no process, are
-// not in keep and were made before a time. If remove is set, it removes them and
+// not in keep, were made before a time, and which this user may remove. If remove is set, it removes them and
 // returns the removed ones.
 func Empty(parents, keep []string, before time.Time, remove bool) (names []string, err error) {
 	for _, parent := range parents {
+		if unix.Access(parent, unix.W_OK|unix.X_OK) != nil {
+			continue // there is none, or this user may not remove groups in it
+		}
 		entries, rerr := os.ReadDir(parent)
 		if rerr != nil {
-			continue // there is none, or this user may not read it
+			continue
 		}
 		for _, entry := range entries {
 			dir := filepath.Join(parent, entry.Name())
