@@ -1,12 +1,17 @@
 package gvisor_test
 
 import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
 
 	"github.com/glovebox-dev/glovebox/internal/driver"
 	"github.com/glovebox-dev/glovebox/internal/driver/drivertest"
+	"github.com/glovebox-dev/glovebox/internal/driver/gvisor/message"
 )
 
 // TestLeaseOutlivesSupervisor kills the supervisor of a box with a lease. The next
@@ -49,6 +54,51 @@ func TestLeaseOutlivesSupervisor(t *testing.T) {
 	}
 	await(t, "the box has processes, or a supervisor lives on", func() bool {
 		return len(hostProcesses(t, dir, box.Ref())) == 0 && len(orphanedSupervisors(t, dir)) == 0 && len(leftovers(t, dir)) == 0
+	})
+}
+
+// TestLeaseLeavesToOtherServer: while another driver uses the state directory, a box
+// whose lease is over is that driver's. A driver of an earlier version takes a box over
+// without a lease.
+func TestLeaseLeavesToOtherServer(t *testing.T) {
+	dir, other := open(t)
+	d, err := harness.Open(dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer d.Close()
+	spec := harness.Spec()
+	spec.Detached, spec.Lease = true, &driver.Lease{}
+	made, err := d.Create(t.Context(), spec)
+	if err != nil {
+		t.Fatal(err)
+	}
+	box, err := other.Attach(t.Context(), made.Ref())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := d.Close(); err != nil {
+		t.Fatal(err)
+	}
+	time.Sleep(3 * time.Second) // a lingering supervisor looks each second
+	drivertest.NewBox(t, box).Answers(t, "while another driver uses it")
+	if err := box.Destroy(t.Context()); err != nil {
+		t.Error(err)
+	}
+	await(t, "a supervisor lives on without boxes", func() bool { return len(lingering(t, dir)) == 0 })
+}
+
+// lingering returns the supervisors of dir whose driver has ended.
+func lingering(t *testing.T, dir string) []string {
+	t.Helper()
+	paths, err := filepath.Glob("/proc/[0-9]*/comm")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return slices.DeleteFunc(paths, func(path string) bool {
+		name, _ := os.ReadFile(path)
+		args, _ := os.ReadFile(filepath.Join(filepath.Dir(path), "cmdline"))
+		return string(name) != message.LingeringName+"\n" || !strings.Contains(string(args), dir+"\x00")
 	})
 }
 
