@@ -47,7 +47,12 @@ func startAnalyst(t *testing.T) *analyst {
 		}
 		t.Skip("Debian's python3-numpy, python3-pandas and python3-matplotlib are not here")
 	}
-	cmd := exec.Command(binary, "mcp", "--driver", "gvisor", "--state-dir", t.TempDir())
+	return startStdio(t, exec.Command(binary, "mcp", "--driver", "gvisor", "--state-dir", t.TempDir()))
+}
+
+// startStdio starts a server on standard input and output, and initializes it.
+func startStdio(t *testing.T, cmd *exec.Cmd) *analyst {
+	t.Helper()
 	in, err := cmd.StdinPipe()
 	if err != nil {
 		t.Fatal(err)

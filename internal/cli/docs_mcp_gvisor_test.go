@@ -18,13 +18,12 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
-	"github.com/modelcontextprotocol/go-sdk/mcp"
 )
 
 // A toolSession makes the calls of a page's blocks of tools, each a line of a
 // tool's name and its arguments. All blocks of a page share one session.
 type toolSession struct {
-	client *mcp.ClientSession
+	client *analyst
 	// dir is the allowed directory. Pages call it /home/ada.
 	dir string
 	// sandbox is the ID of the last sandbox in a result. In a page's
@@ -39,18 +38,8 @@ type toolSession struct {
 func startTools(t *testing.T, binary, dir string, env []string) *toolSession {
 	t.Helper()
 	cmd := exec.Command(binary, "mcp", "--allow-dir", dir)
-	cmd.Dir, cmd.Env, cmd.Stderr = dir, env, t.Output()
-	client, err := mcp.NewClient(&mcp.Implementation{Name: "documentation", Version: "1"}, nil).
-		Connect(t.Context(), &mcp.CommandTransport{Command: cmd}, nil)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := client.Close(); err != nil {
-			t.Errorf("end glovebox mcp: %v", err)
-		}
-	})
-	return &toolSession{client: client, dir: dir}
+	cmd.Dir, cmd.Env = dir, env
+	return &toolSession{client: startStdio(t, cmd), dir: dir}
 }
 
 var (
@@ -77,32 +66,24 @@ func withoutVariation(text string) string {
 }
 
 // run makes the calls of a block and returns the texts of their results.
-func (s *toolSession) run(ctx context.Context, calls string) (string, error) {
+func (s *toolSession) run(calls string) (string, error) {
 	var out strings.Builder
 	for line := range strings.Lines(calls) {
 		name, args, _ := strings.Cut(strings.TrimSpace(line), " ")
-		result, err := s.client.CallTool(ctx, &mcp.CallToolParams{
-			Name:      name,
-			Arguments: json.RawMessage(strings.NewReplacer("sbx_…", s.sandbox, "/home/ada", s.dir).Replace(args)),
+		result := s.client.call("tools/call", map[string]any{
+			"name":      name,
+			"arguments": json.RawMessage(strings.NewReplacer("sbx_…", s.sandbox, "/home/ada", s.dir).Replace(args)),
 		})
-		if err != nil {
+		var answer toolAnswer
+		if err := json.Unmarshal(result, &answer); err != nil {
 			return out.String(), fmt.Errorf("%s: %w", name, err)
 		}
-		var text strings.Builder
-		for _, c := range result.Content {
-			switch c := c.(type) {
-			case *mcp.TextContent:
-				fmt.Fprintln(&text, strings.TrimSuffix(c.Text, "\n"))
-			default:
-				fmt.Fprintf(&text, "(%T)\n", c)
-			}
-		}
-		s.raw = strings.ReplaceAll(text.String(), s.dir, "/home/ada")
+		s.raw = strings.ReplaceAll(strings.TrimRight(answer.text(), "\n")+"\n", s.dir, "/home/ada")
 		if id := sandboxID.FindString(s.raw); id != "" {
 			s.sandbox = id
 		}
 		out.WriteString(s.raw)
-		if result.IsError {
+		if answer.IsError {
 			return out.String(), fmt.Errorf("%s failed", name)
 		}
 	}
@@ -112,7 +93,7 @@ func (s *toolSession) run(ctx context.Context, calls string) (string, error) {
 // check runs a block and compares the results with the documented output.
 func (s *toolSession) check(t *testing.T, e example) {
 	t.Helper()
-	got, err := s.run(t.Context(), e.text)
+	got, err := s.run(e.text)
 	if err != nil {
 		t.Errorf("%v\n%s\n%s", err, e.text, got)
 	} else if d := cmp.Diff(withoutVariation(e.output), withoutVariation(got)); e.has && d != "" {

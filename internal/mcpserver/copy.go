@@ -60,9 +60,24 @@ func (s *Server) copyOut() tool {
 	})
 }
 
+// number returns n with a noun.
+func number(n int, one, more string) string {
+	if n == 1 {
+		return "1 " + one
+	}
+	return fmt.Sprintf("%d %s", n, more)
+}
+
 // copiedText describes a copy for models.
 func copiedText(n sandbox.Copied) string {
-	text := fmt.Sprintf("copied %d files, %d directories and %d links, %s", n.Files, n.Directories, n.Links, sandbox.FormatBytes(n.Bytes))
+	text := "copied " + number(n.Files, "file", "files")
+	if n.Directories > 0 {
+		text += ", " + number(n.Directories, "directory", "directories")
+	}
+	if n.Links > 0 {
+		text += ", " + number(n.Links, "link", "links")
+	}
+	text += ", " + sandbox.FormatBytes(n.Bytes)
 	if n.Skipped > 0 {
 		text += fmt.Sprintf("; left out %d that are none of these, or links that lead out", n.Skipped)
 	}
