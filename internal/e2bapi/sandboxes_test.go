@@ -16,11 +16,12 @@ func TestAgentVersion(t *testing.T) {
 	if err := json.Unmarshal([]byte(body), &made); err != nil || made.EnvdVersion != agentVersion {
 		t.Fatalf("a new sandbox: %v, %s", err, body)
 	}
+	add := func(change func(*sandbox.Sandbox)) string { return sandbox.HostID(e.add("alice", change)) }
 	want := map[string]string{
-		made.SandboxID:      agentVersion,
-		e.add("alice", nil): oldAgent, // of an earlier server, or another protocol
-		e.add("alice", func(sb *sandbox.Sandbox) { sb.Labels = map[string]string{labelAgent: "0.6.2"} }): "0.6.2",
-		e.add("alice", func(sb *sandbox.Sandbox) {
+		made.SandboxID: agentVersion,
+		add(nil):       oldAgent, // of an earlier server, or another protocol
+		add(func(sb *sandbox.Sandbox) { sb.Labels = map[string]string{labelAgent: "0.6.2"} }): "0.6.2",
+		add(func(sb *sandbox.Sandbox) {
 			sb.Labels, sb.Driver = map[string]string{labelAgent: agentVersion}, cloudDriver
 		}): oldAgent,
 	}
