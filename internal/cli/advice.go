@@ -30,8 +30,6 @@ var commandHints = []commandHint{
 	// Of errors.
 	{"ask for less, or start the work in the background and look at it later",
 		"use a shorter --timeout, or raise run.max_timeout in the configuration"},
-	{"ask for less, or ask the operator to raise the lifetime of sandboxes",
-		"use a shorter --timeout, or raise sandbox.default.lifetime in the configuration"},
 	{"ask for …, run as root or in a systemd unit with Delegate=yes, or accept it with --allow-unenforced cpu",
 		"use --cpus $1, run as root or in a systemd unit with Delegate=yes, or accept it with --allow-unenforced cpu"},
 	{"ask for less, or ask the operator to raise the maximum", "use less, or raise sandbox.maximum in the configuration"},

@@ -90,6 +90,9 @@ var elsewhere = []string{
 	"use the complete URL, or ask for a new one",
 	"open the complete URL from preview_url, or ask for a new one",
 	"ask for a URL to write, with file_url and method PUT",
+	"list_sandboxes shows the sandboxes that there are, and create_sandbox makes one",
+	"send the complete token, or make a new one with glovebox token create NAME on the server's machine",
+	"glovebox token create NAME --e2b on the server's machine makes an API key",
 }
 
 func TestOnce(t *testing.T) {
