@@ -16,6 +16,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/glovebox-dev/glovebox/internal/app"
+	"github.com/glovebox-dev/glovebox/internal/cli/results"
 	"github.com/glovebox-dev/glovebox/internal/config"
 	"github.com/glovebox-dev/glovebox/internal/language"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
@@ -143,11 +144,11 @@ The exit status is the program's own, or
 			if err != nil {
 				return broken(err)
 			}
-			dir, err := openResults(f.results)
+			dir, err := results.Open(f.results)
 			if err != nil {
-				return err
+				return usageError("--results: %w", err)
 			}
-			defer dir.close()
+			defer dir.Close()
 			if f.trace {
 				return broken(p.runTraced(cmd.Context(), req, dir))
 			}
@@ -169,7 +170,7 @@ The exit status is the program's own, or
 }
 
 // runTraced is runOnce with a table of where the time went.
-func (p *program) runTraced(ctx context.Context, req sandbox.RunRequest, dir *resultsDir) error {
+func (p *program) runTraced(ctx context.Context, req sandbox.RunRequest, dir *results.Dir) error {
 	var r trace.Recording
 	ctx, span := trace.Start(trace.With(ctx, r.Take), "glovebox run")
 	err := p.runOnce(ctx, req, dir)
@@ -297,7 +298,7 @@ const maxProgram = 16 << 20
 
 // runOnce runs req in a new sandbox, and removes the sandbox. It saves results in
 // dir if that is not nil.
-func (p *program) runOnce(ctx context.Context, req sandbox.RunRequest, dir *resultsDir) (err error) {
+func (p *program) runOnce(ctx context.Context, req sandbox.RunRequest, dir *results.Dir) (err error) {
 	var sys *app.System
 	err = trace.Do(ctx, "open", func(ctx context.Context) (err error) {
 		sys, err = p.open(ctx, func(o *app.Options) { o.Secrets, o.CommandLine = true, true })
@@ -386,15 +387,15 @@ type runResult struct {
 	// Boundary is the boundary between the program and this machine.
 	Boundary sandbox.Control `json:"boundary"`
 	// Results are the plots. OmittedResults counts those that were not kept.
-	Results        []jsonResult `json:"results,omitempty"`
-	OmittedResults int          `json:"omitted_results,omitempty"`
+	Results        []results.Form `json:"results,omitempty"`
+	OmittedResults int            `json:"omitted_results,omitempty"`
 }
 
 // maxJSONOutput bounds the output in a run's JSON, in bytes. Beyond it, the
 // middle is dropped and counted; glovebox logs has the rest.
 const maxJSONOutput = 16 << 20
 
-func (p *program) finishJSON(ctx context.Context, sys *app.System, id string, dir *resultsDir) error {
+func (p *program) finishJSON(ctx context.Context, sys *app.System, id string, dir *results.Dir) error {
 	run, err := sys.Engine.Wait(ctx, sandbox.Local, id)
 	if ctx.Err() != nil {
 		// Print the result of a cancelled run, too.
@@ -421,14 +422,14 @@ func (p *program) finishJSON(ctx context.Context, sys *app.System, id string, di
 	if err != nil {
 		return err
 	}
-	results, err := jsonResults(res, dir)
+	forms, err := results.Forms(res, dir)
 	if err != nil {
 		return err
 	}
 	if err := p.printJSON(runResult{
 		Run: run, Output: out, DurationMillis: run.Ended.Sub(run.Started).Milliseconds(),
 		Boundary: box.Receipt.Control(sandbox.ControlBoundary),
-		Results:  results, OmittedResults: res.Omitted,
+		Results:  forms, OmittedResults: res.Omitted,
 	}); err != nil {
 		return err
 	}

@@ -3,6 +3,7 @@ package cli
 import (
 	"bytes"
 	"encoding/base64"
+	"fmt"
 	"io"
 	"os"
 	"regexp"
@@ -47,11 +48,16 @@ func stateDir(t *testing.T) string {
 	return dir
 }
 
+// aPNG returns the beginning of a PNG of 640 by 480 pixels.
+func aPNG() []byte {
+	return fmt.Appendf(nil, "\x89PNG\r\n\x1a\n\x00\x00\x00\rIHDR\x00\x00\x02\x80\x00\x00\x01\xe0%s", make([]byte, 30))
+}
+
 // TestPlotsOnTerminal checks which terminals show a plot, after the program's
 // output.
 func TestPlotsOnTerminal(t *testing.T) {
 	dir := stateDir(t)
-	picture := base64.StdEncoding.EncodeToString(aPNG(640, 480, 30))
+	picture := base64.StdEncoding.EncodeToString(aPNG())
 	program := `plots=${PYTHONPATH##*:}/shown; mkdir -p "$plots"; echo output
 echo '{"image/png": "` + picture + `"}' >"$plots/1.json"`
 	const unseen = "output\n1 plot was drawn: save it with --results DIR\n"
