@@ -123,7 +123,7 @@ func (p *program) measure(ctx context.Context, o bench.Options) (report bench.Re
 		return report, err
 	}
 	defer closeBench(server, &err)
-	o.Cold, o.Warm, o.Ready, o.Serve = cold.Engine, warm.Engine, warm.WaitWarm, server
+	o.Cold, o.Warm, o.Ready, o.Serve = cold.Engine, warm.Engine, warm.WaitWarm, server.caller
 	o.Version = Version()
 	o.Say = func(format string, args ...any) { p.say("measuring "+format, args...) }
 	return bench.Run(ctx, o)
