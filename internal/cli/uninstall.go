@@ -169,7 +169,9 @@ func (p *program) removeAll(ctx context.Context, env clientconfig.Environment, c
 		opts := app.Options{Config: c, Log: p.logger(c), Version: Version(), TestDrivers: p.testDrivers, TestAuto: p.testAuto}
 		err = errors.Join(err, app.RemoveState(ctx, opts, removed))
 	}
-	err = errors.Join(err, removeBackups(env, clients, flags, removed))
+	for _, client := range clients {
+		err = errors.Join(err, client.RemoveBackups(env, flags.scope(), flags.name, removed))
+	}
 	if file != "" {
 		err = errors.Join(err, removeConfig(file, removed))
 	}
@@ -181,30 +183,6 @@ func (p *program) removeAll(ctx context.Context, env clientconfig.Environment, c
 	}
 	p.sayProgram()
 	return err
-}
-
-// removeBackups removes the backups of the clients' files.
-func removeBackups(env clientconfig.Environment, clients []clientconfig.Client, flags installFlags, removed func(string)) error {
-	var errs []error
-	for _, c := range clients {
-		if c.ByHand() {
-			continue
-		}
-		change, err := c.PlanRemoval(env, flags.scope(), flags.name)
-		if err != nil {
-			continue // removeFromClients reported it
-		}
-		backups, err := change.Backups()
-		errs = append(errs, err)
-		for _, path := range backups {
-			if err := os.Remove(path); err != nil {
-				errs = append(errs, sandbox.Errorf(sandbox.Unavailable, "%w", err))
-				continue
-			}
-			removed(path)
-		}
-	}
-	return errors.Join(errs...)
 }
 
 // removeConfig removes the configuration file, and its directory if that is empty

@@ -89,6 +89,29 @@ func (c Change) Backups() ([]string, error) {
 	return all, nil
 }
 
+// RemoveBackups removes the backups of the client's file, and calls removed with the
+// path of each. It does nothing if [Client.PlanRemoval] fails, which returns the
+// reason.
+func (c Client) RemoveBackups(env Environment, scope Scope, name string, removed func(string)) error {
+	if c.ByHand() {
+		return nil
+	}
+	change, err := c.PlanRemoval(env, scope, name)
+	if err != nil {
+		return nil // the caller has it from its own call
+	}
+	backups, err := change.Backups()
+	errs := []error{err}
+	for _, path := range backups {
+		if err := os.Remove(path); err != nil {
+			errs = append(errs, sandbox.Errorf(sandbox.Unavailable, "%w", err))
+			continue
+		}
+		removed(path)
+	}
+	return errors.Join(errs...)
+}
+
 // backupName matches the suffix that keep adds to the name of a file.
 var backupName = regexp.MustCompile(`^\d{8}-\d{6}(-\d+)?\.bak$`)
 

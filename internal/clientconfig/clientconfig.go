@@ -5,7 +5,8 @@
 // format of a server's entry. [Client.Plan] computes the new content of a file,
 // without writing it; [Change.Apply] writes it. A change merges an entry into
 // the file: comments, order, unknown keys and indentation stay byte for byte. A
-// backup of the old file stays beside it.
+// backup of the old file stays beside it. [Client.Ask] asks the client itself whether
+// it reaches Glovebox.
 //
 // Only the command line imports this package. It keeps no state between calls.
 package clientconfig
@@ -201,9 +202,6 @@ func (c Client) Has(env Environment, scope Scope, name string) (bool, error) {
 	change, err := c.PlanRemoval(env, scope, name)
 	return change.Needed(), err
 }
-
-// ListCommand returns the client's own command that lists its servers, or nil.
-func (c Client) ListCommand() []string { return slices.Clone(c.check) }
 
 // path returns the usual path of the client's file.
 func (c Client) path(env Environment, scope Scope) (string, error) {
