@@ -3,11 +3,9 @@ package cli
 import (
 	"context"
 	"errors"
-	"fmt"
 	"io"
 	"os"
 	"path/filepath"
-	"strings"
 
 	"github.com/spf13/cobra"
 
@@ -141,34 +139,8 @@ func writeTo(flag, path string, write func(io.Writer) error) (err error) {
 
 func (p *program) printReport(r bench.Report) error {
 	p.say("%s; version %s", r.Machine, r.Version)
-	most := 0.0
-	for _, f := range r.Figures {
-		most = max(most, f.P50)
-	}
-	var rows [][]string
-	for _, f := range r.Figures {
-		rest := ""
-		switch {
-		case f.PerSecond > 0:
-			rest = fmt.Sprintf("%.1f a second", f.PerSecond)
-			if f.Grown > 0 {
-				rest += ", this process grew by " + sandbox.FormatBytes(f.Grown)
-			}
-		case f.Total > 0:
-			rest = fmt.Sprintf("all in %.1f s", f.Total/1000)
-		}
-		if f.Failed > 0 {
-			rest += fmt.Sprintf(", %d failed", f.Failed)
-		}
-		if f.Memory > 0 {
-			rows = append(rows, []string{f.Name, fmt.Sprint(f.N), "", "", "", sandbox.FormatBytes(f.Memory), f.Verdict()})
-			continue
-		}
-		rows = append(rows, []string{
-			f.Name, fmt.Sprint(f.N), fmt.Sprintf("%.1f", f.P50), fmt.Sprintf("%.1f", f.P99), bar(f.P50, most), strings.TrimPrefix(rest, ", "), f.Verdict(),
-		})
-	}
-	if err := p.printTable([]string{"WHAT", "N", "P50 MS", "P99 MS", "", "", "GOAL"}, rows); err != nil {
+	names, rows := r.Table()
+	if err := p.printTable(names, rows); err != nil {
 		return err
 	}
 	for _, n := range r.Notes {
@@ -177,20 +149,4 @@ func (p *program) printReport(r bench.Report) error {
 		}
 	}
 	return nil
-}
-
-// bar draws a bar for value; most has the full length.
-func bar(value, most float64) string {
-	const width = 24
-	if most <= 0 {
-		return ""
-	}
-	eighths := int(value/most*width*8 + 0.5)
-	text := strings.Repeat("█", eighths/8)
-	if part := eighths % 8; part > 0 {
-		text += string([]rune(" ▏▎▍▌▋▊▉")[part])
-	} else if eighths == 0 {
-		text = "▏"
-	}
-	return text
 }
