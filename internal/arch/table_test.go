@@ -104,8 +104,9 @@ var table = []row{
 	{"update", "atomicfile, sandbox"},
 	{"release", "sandbox, update"},
 	{"bench", "sandbox"},
+	{"cli/results", "sandbox"},
 	{"cli/screen", "nothing"},
-	{"cli", "app, bench, cli/screen, clientconfig, config, language, operator, sandbox, trace, update"},
+	{"cli", "app, bench, cli/results, cli/screen, clientconfig, config, language, operator, sandbox, trace, update"},
 	{"arch", "nothing"},
 }
 
