@@ -14,6 +14,7 @@ package cli
 import (
 	"context"
 	"errors"
+	"io/fs"
 	"log/slog"
 	"os"
 	"os/signal"
@@ -87,6 +88,12 @@ func run(ctx context.Context, args []string, p *program) int {
 	return status
 }
 
+// brokenPipe reports whether err comes from standard output, whose reader has left.
+func brokenPipe(err error) bool {
+	var failed *fs.PathError
+	return errors.As(err, &failed) && failed.Path == os.Stdout.Name() && errors.Is(failed.Err, syscall.EPIPE)
+}
+
 // finish prints the error, if any, and returns the exit status.
 func (p *program) finish(err error) int {
 	if err == nil {
@@ -95,6 +102,9 @@ func (p *program) finish(err error) int {
 	var exit *exitError
 	if errors.As(err, &exit) && exit.err == nil {
 		return exit.status
+	}
+	if brokenPipe(err) {
+		return statusFailure // the reader of the output has what it wanted
 	}
 	p.say("%s %s", p.painter(p.Err)(red)("error:"), once(err.Error()))
 	if hint := sandbox.HintOf(err); hint != "" {

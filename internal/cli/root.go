@@ -39,6 +39,9 @@ leaves nothing behind.`,
 		if args := cmd.Flags().Args(); cmd.HasSubCommands() && len(args) > 0 {
 			return noCommand(cmd, args)
 		}
+		if code := cmd.Flag("code"); code != nil && code.Changed {
+			return sandbox.WithHint(usageError("%w", err), "put -- before arguments of the program, or see the flags with %s --help", cmd.CommandPath())
+		}
 		return sandbox.WithHint(usageError("%w", err), "see the flags with %s --help", cmd.CommandPath())
 	})
 
@@ -133,7 +136,7 @@ func noCommand(cmd *cobra.Command, args []string) error {
 	}
 	name := strings.TrimPrefix(cmd.CommandPath()+" "+args[0], cmd.Root().Name()+" ")
 	hint := fmt.Sprintf("see the commands with %s --help", cmd.CommandPath())
-	cmd.SuggestionsMinimumDistance = 2
+	cmd.SuggestionsMinimumDistance = min(2, len(args[0])-1)
 	if like := cmd.SuggestionsFor(args[0]); len(like) > 0 {
 		hint = fmt.Sprintf("did you mean %s %s? Otherwise, %s", cmd.CommandPath(), like[0], hint)
 	}

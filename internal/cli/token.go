@@ -94,7 +94,7 @@ an API key for E2B's SDKs (E2B_API_KEY).`,
 				if err := p.print("%s\n", text); err != nil {
 					return err
 				}
-				p.say("token %s has the scopes %s and is shown only now", token.Name, strings.Join(token.Scopes, ", "))
+				p.say("%s: scopes %s. The token is shown only now.", token.Name, strings.Join(token.Scopes, ", "))
 				return nil
 			})
 		},

@@ -19,6 +19,30 @@ func TestStoppedElsewhere(t *testing.T) {
 	}
 }
 
+// TestStoppedElsewhereIsShown: a sandbox that another process stops is not
+// running any more for this process.
+func TestStoppedElsewhereIsShown(t *testing.T) {
+	e := openFake(t, t.TempDir(), nil)
+	s := e.mustCreate(t, sandbox.CreateRequest{})
+	other := e.mustCreate(t, sandbox.CreateRequest{})
+	if err := e.store.StoppingSandbox(t.Context(), s.ID, "the sandbox was stopped on request"); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 { // while it stops, and after
+		got, err := e.Get(t.Context(), alice, s.ID)
+		if err != nil || got.State != sandbox.Stopped || got.Cause != "the sandbox was stopped on request" {
+			t.Errorf("%s, %q, %v", got.State, got.Cause, err)
+		}
+		list, err := e.List(t.Context(), alice)
+		if err != nil || len(list) != 2 || list[0].ID != other.ID || list[1].State != sandbox.Stopped {
+			t.Errorf("the list: %+v, %v", list, err)
+		}
+		if err := e.Stop(t.Context(), alice, s.ID); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
 func testStoppedElsewhere(t *testing.T, rests bool) {
 	e := openFake(t, t.TempDir(), func(o *Options, _ *fake.Options) {
 		if o.RestAfter = time.Hour; rests {

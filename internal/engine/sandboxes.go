@@ -21,10 +21,30 @@ func (e *Engine) Get(ctx context.Context, p sandbox.Principal, id string) (sandb
 	if err != nil {
 		return sandbox.Sandbox{}, sandbox.Wrap(err, "get sandbox", "")
 	}
-	if b != nil {
-		return b.view(), nil
+	if b == nil {
+		return withExpiry(rec.Sandbox), nil
 	}
-	return withExpiry(rec.Sandbox), nil
+	rec, err = e.store.Sandbox(ctx, id)
+	if err != nil && !errors.Is(err, sandbox.NotFound) {
+		return sandbox.Sandbox{}, sandbox.Wrap(err, "get sandbox", "")
+	}
+	return b.viewOf(rec), nil
+}
+
+// viewOf returns the sandbox as it stands. By rec, its record, another process
+// may have stopped it, or may do so now.
+func (b *liveSandbox) viewOf(rec store.Sandbox) sandbox.Sandbox {
+	switch {
+	case rec.State == sandbox.Stopped:
+		b.Lost()
+		return withExpiry(rec.Sandbox)
+	case rec.StopCause != "":
+		b.Lost()
+		s := b.view()
+		s.State, s.Cause = sandbox.Stopped, rec.StopCause
+		return s
+	}
+	return b.view()
 }
 
 // List returns at most 1000 sandboxes of p: live ones before stopped ones, and
@@ -42,7 +62,12 @@ func (e *Engine) List(ctx context.Context, p sandbox.Principal) ([]sandbox.Sandb
 	var stopped []sandbox.Sandbox
 	for _, rec := range recs {
 		if b := e.live(rec.ID); b != nil {
-			list = append(list, b.view())
+			view := b.viewOf(rec)
+			if view.State == sandbox.Stopped {
+				stopped = append(stopped, view)
+			} else {
+				list = append(list, view)
+			}
 			continue
 		}
 		rec, err := e.refresh(ctx, rec)

@@ -284,6 +284,10 @@ func parseForm(text string) (NetworkRule, error) {
 	}
 	const forms = `use none, internet, example.com, *.example.com, 192.0.2.7 or 192.0.2.0/24, each with or without :port`
 	var r NetworkRule
+	if _, rest, ok := strings.Cut(text, "://"); ok {
+		name, _, _ := strings.Cut(rest, "/")
+		return wrong("is a URL", "name its host: "+name)
+	}
 	host, port, err := cutPort(text)
 	if err != nil {
 		return wrong(err.Error(), forms)

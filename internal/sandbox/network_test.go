@@ -66,6 +66,7 @@ func TestParseNetworkRefuses(t *testing.T) {
 	}
 	for in, hint := range map[string]string{
 		"127.0.0.1:80": "host.glovebox.internal:5432", "localhost": "host.glovebox.internal:5432", "host.glovebox.internal": "write it like",
+		"https://pypi.org/simple": "name its host: pypi.org", "http://a.example:80": "name its host: a.example:80",
 	} {
 		if _, err := ParseNetwork(in); !strings.Contains(HintOf(err), hint) {
 			t.Errorf("ParseNetwork(%q): %v, with the hint %q", in, err, HintOf(err))

@@ -1,6 +1,7 @@
 package verdict
 
 import (
+	"net/netip"
 	"regexp"
 	"slices"
 	"strconv"
@@ -30,6 +31,12 @@ const (
 	noRoute    = "Network is unreachable"
 )
 
+// isAddress reports whether a destination is an IP address, not a name.
+func isAddress(host string) bool {
+	_, err := netip.ParseAddr(host)
+	return err == nil
+}
+
 // Advise adds to a verdict which hosts the program could not reach, and the
 // network that allows them. output is the end of the program's output.
 func Advise(v *sandbox.Verdict, network sandbox.Network, used *sandbox.RunNetwork, output string) {
@@ -50,8 +57,12 @@ func Advise(v *sandbox.Verdict, network sandbox.Network, used *sandbox.RunNetwor
 	if used != nil {
 		for _, d := range used.Blocked {
 			switch {
+			case d.Blocked == sandbox.BlockedPolicy && isAddress(d.Host):
+				addRule(d.Host)
 			case d.Blocked == sandbox.BlockedPolicy:
 				add(d.Host)
+			case d.Blocked == sandbox.BlockedHost && d.Host == sandbox.ThisMachine:
+				addRule(d.Host + ":" + strconv.Itoa(int(d.Port)))
 			case d.Blocked == sandbox.BlockedOpaque && sandbox.ValidHost(d.Host) && !sandbox.IsWebPort(d.Port):
 				// The rule for this host allowed TLS and HTTP only.
 				addRule(d.Host + ":" + strconv.Itoa(int(d.Port)))

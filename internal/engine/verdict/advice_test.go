@@ -40,6 +40,16 @@ func TestAdvise(t *testing.T) {
 	if !strings.HasSuffix(other.NextStep, `"a.example,a.example:22"`) {
 		t.Errorf("for another protocol: %q", other.NextStep)
 	}
+	// An address, and a port of this machine, are rules as well.
+	used.Blocked = []sandbox.Destination{
+		{Host: "1.1.1.1", Port: 80, Blocked: sandbox.BlockedPolicy}, {Host: sandbox.ThisMachine, Port: 8000, Blocked: sandbox.BlockedHost},
+		{Host: "10.0.0.1", Port: 80, Blocked: sandbox.BlockedPrivate},
+	}
+	addresses := sandbox.Verdict{Code: sandbox.Failed}
+	Advise(&addresses, "8.8.8.8", used, "")
+	if !strings.HasSuffix(addresses.NextStep, `"8.8.8.8,1.1.1.1,host.glovebox.internal:8000"`) {
+		t.Errorf("for addresses: %q", addresses.NextStep)
+	}
 	ok := sandbox.Verdict{Code: sandbox.OK}
 	Advise(&ok, "none", nil, "Could not resolve host: a.example")
 	if ok.NextStep != "" {
