@@ -86,7 +86,7 @@ Clients: ` + clientNames(),
 	}
 	flags.add(cmd)
 	cmd.Flags().StringVar(&flags.url, "url", "", "use the server at this `URL`, with the token in GLOVEBOX_TOKEN")
-	cmd.Flags().BoolVar(&flags.check, "check", false, "change nothing; run each client's own list of servers, and report whether it has Glovebox")
+	cmd.Flags().BoolVar(&flags.check, "check", false, "change nothing; run each client's own list of servers, for which the client starts them, and report whether it has Glovebox")
 	cmd.Flags().StringVar(&flags.tokenFile, "token-file", "", "`file` with the token for --url")
 	return cmd
 }

@@ -151,7 +151,15 @@ func (p *program) removeAll(ctx context.Context, env clientconfig.Environment, c
 	if file != "" {
 		p.say("  %s", file)
 	}
-	p.say("  the copies of clients' files that install and uninstall made")
+	for _, client := range clients {
+		backups, err := client.Backups(env, flags.scope(), flags.name)
+		if err != nil {
+			return err
+		}
+		for _, path := range backups {
+			p.say("  %s", path)
+		}
+	}
 	if flags.print {
 		return p.removeFromClients(env, clients, flags)
 	}
@@ -169,8 +177,10 @@ func (p *program) removeAll(ctx context.Context, env clientconfig.Environment, c
 		opts := app.Options{Config: c, Log: p.logger(c), Version: Version(), TestDrivers: p.testDrivers, TestAuto: p.testAuto}
 		err = errors.Join(err, app.RemoveState(ctx, opts, removed))
 	}
-	for _, client := range clients {
-		err = errors.Join(err, client.RemoveBackups(env, flags.scope(), flags.name, removed))
+	if err == nil { // else the copies may still be needed
+		for _, client := range clients {
+			err = errors.Join(err, client.RemoveBackups(env, flags.scope(), flags.name, removed))
+		}
 	}
 	if file != "" {
 		err = errors.Join(err, removeConfig(file, removed))

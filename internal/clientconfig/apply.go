@@ -89,18 +89,23 @@ func (c Change) Backups() ([]string, error) {
 	return all, nil
 }
 
-// RemoveBackups removes the backups of the client's file, and calls removed with the
-// path of each. It does nothing if [Client.PlanRemoval] fails, which returns the
-// reason.
-func (c Client) RemoveBackups(env Environment, scope Scope, name string, removed func(string)) error {
+// Backups returns the backups of the client's file. There are none if
+// [Client.PlanRemoval] fails, which returns the reason.
+func (c Client) Backups(env Environment, scope Scope, name string) ([]string, error) {
 	if c.ByHand() {
-		return nil
+		return nil, nil
 	}
 	change, err := c.PlanRemoval(env, scope, name)
 	if err != nil {
-		return nil // the caller has it from its own call
+		return nil, nil
 	}
-	backups, err := change.Backups()
+	return change.Backups()
+}
+
+// RemoveBackups removes the files that Backups returns, and calls removed with the
+// path of each.
+func (c Client) RemoveBackups(env Environment, scope Scope, name string, removed func(string)) error {
+	backups, err := c.Backups(env, scope, name)
 	errs := []error{err}
 	for _, path := range backups {
 		if err := os.Remove(path); err != nil {

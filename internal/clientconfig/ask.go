@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 	"time"
+	"unicode"
 
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
@@ -42,7 +43,12 @@ func (c Client) Ask(ctx context.Context, env Environment, scope Scope, name stri
 	ctx, cancel := context.WithTimeout(ctx, maxAsk)
 	defer cancel()
 	cmd := exec.CommandContext(ctx, command[0], command[1:]...) //nolint:gosec // a command of our table
-	cmd.Dir, cmd.WaitDelay = env.Project, time.Second
+	// Clients also start the servers that the project of their directory names.
+	// Its commands may be a stranger's, so ask elsewhere unless it is asked for.
+	cmd.Dir, cmd.WaitDelay = env.Home, time.Second
+	if scope == Project {
+		cmd.Dir = env.Project
+	}
 	out, err := cmd.CombinedOutput()
 	text := strings.Join(command, " ")
 	if ctx.Err() != nil {
@@ -64,13 +70,22 @@ func (c Client) Ask(ctx context.Context, env Environment, scope Scope, name stri
 }
 
 // lineOf returns the first line of a terminal's output that has the word name,
-// without escape sequences.
+// without escape sequences and other control characters.
 func lineOf(text, name string) string {
 	for line := range strings.Lines(text) {
-		line = strings.TrimSpace(escapes.ReplaceAllString(line, ""))
+		line = strings.Map(printable, strings.TrimSpace(escapes.ReplaceAllString(line, "")))
 		if slices.Contains(strings.FieldsFunc(line, func(r rune) bool { return strings.ContainsRune(" \t:│|", r) }), name) {
 			return line
 		}
 	}
 	return ""
+}
+
+// printable maps control characters to nothing, for [strings.Map]: a server that
+// is listed could otherwise command the terminal.
+func printable(r rune) rune {
+	if r == '\t' || unicode.IsPrint(r) {
+		return r
+	}
+	return -1
 }

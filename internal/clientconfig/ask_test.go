@@ -5,6 +5,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"testing"
 	"time"
 
@@ -18,6 +19,7 @@ func TestLineOf(t *testing.T) {
 		{"servers:\n  glovebox: /opt/glovebox mcp - Connected\n", "glovebox: /opt/glovebox mcp - Connected"},
 		{"\x1b[1m│ \x1b[32mglovebox\x1b[0m │ enabled │\n", "│ glovebox │ enabled │"},
 		{"other: /opt/glovebox mcp\nglovebox2: x\n", ""},
+		{"glovebox: \x1b]52;c;aGk=\x07x\u202e\n", "glovebox: ]52;c;aGk=x"},
 		{"", ""},
 	} {
 		if got := lineOf(c.text, "glovebox"); got != c.want {
@@ -58,6 +60,36 @@ func TestAskWithoutCommand(t *testing.T) {
 	}
 }
 
+// TestAskElsewhere: a client is asked in the home directory, because it would start
+// the servers of a project.
+func TestAskElsewhere(t *testing.T) {
+	bin, home, project := t.TempDir(), t.TempDir(), t.TempDir()
+	script := "#!/bin/sh\necho \"glovebox: $PWD\"\n"
+	if err := os.WriteFile(filepath.Join(bin, "claude"), []byte(script), 0o700); err != nil {
+		t.Fatal(err)
+	}
+	t.Setenv("PATH", bin+string(os.PathListSeparator)+os.Getenv("PATH"))
+	env := environment("linux", home)
+	env.Project = project
+	env.InPath = func(string) bool { return true }
+	c, err := Find("claude-code")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for scope, want := range map[Scope]string{User: home, Project: project} {
+		change, err := c.Plan(env, scope, local)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := change.Apply(time.Now()); err != nil {
+			t.Fatal(err)
+		}
+		if got, err := c.Ask(t.Context(), env, scope, "glovebox"); got != "glovebox: "+want || err != nil {
+			t.Errorf("%s: %q, %v, want it to run in %s", scope, got, err, want)
+		}
+	}
+}
+
 // TestRemoveBackups checks that only the backups of the client's file are removed.
 func TestRemoveBackups(t *testing.T) {
 	env := environment("linux", t.TempDir())
@@ -77,6 +109,9 @@ func TestRemoveBackups(t *testing.T) {
 		if err := os.WriteFile(name, []byte("{}"), 0o600); err != nil {
 			t.Fatal(err)
 		}
+	}
+	if got, err := c.Backups(env, User, "glovebox"); err != nil || !slices.Equal(got, []string{backup}) {
+		t.Errorf("backups: %v, %v", got, err)
 	}
 	var removed []string
 	if err := c.RemoveBackups(env, User, "glovebox", func(path string) { removed = append(removed, filepath.Base(path)) }); err != nil {
