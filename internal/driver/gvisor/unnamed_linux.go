@@ -1,6 +1,7 @@
 package gvisor
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -85,6 +86,10 @@ func unnamedFiles(ctx context.Context, sentry int, workspace string) ([]driver.U
 		}
 	}
 	if len(mounts) == 0 {
+		// A process that ends has no descriptors any more.
+		if entries, err := os.ReadDir(proc + "fd"); err != nil || len(entries) == 0 {
+			return nil, goneOr(cmp.Or(err, error(syscall.ESRCH)))
+		}
 		return nil, errors.New("the sentry does not have the workspace open")
 	}
 	var files []driver.UnnamedFile
