@@ -71,17 +71,17 @@ func (e *Engine) SetNetwork(ctx context.Context, p sandbox.Principal, id string,
 	if err != nil {
 		return sandbox.Sandbox{}, sandbox.Wrap(err, op, "")
 	}
-	switch has := b.view(); {
-	case has.Network == n:
+	if has := b.view(); has.Network == n {
 		return has, nil
-	case b.traffic == nil:
-		return sandbox.Sandbox{}, sandbox.Wrap(driver.NoNetwork(), op, id)
 	}
-	release, err := b.use(ctx)
+	release, err := b.use(ctx) // the sandbox has started
 	if err != nil {
 		return sandbox.Sandbox{}, sandbox.Wrap(err, op, "")
 	}
 	defer release()
+	if b.traffic == nil {
+		return sandbox.Sandbox{}, sandbox.Wrap(driver.NoNetwork(), op, id)
+	}
 	if err := driver.SetNetwork(ctx, b.drv, n); err != nil {
 		return sandbox.Sandbox{}, sandbox.Wrap(err, op, id)
 	}
