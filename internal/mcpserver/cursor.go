@@ -45,24 +45,25 @@ func (r *runResult) goOn(o sandbox.Output) {
 	}
 }
 
-// showAfter renders a run with the output that follows a cursor, up to limit bytes.
-// Each stream gets half of the limit, and stdout what stderr leaves.
+// showAfter renders a run with the output that follows a cursor, up to limit bytes
+// of the streams. Each stream gets half of the limit, and stdout what stderr leaves.
 func (s *Server) showAfter(ctx context.Context, c call, run sandbox.Run, at cursor, limit int64) (*mcp.CallToolResult, error) {
 	r := pager{engine: s.engine, searches: s.shares.Searches, principal: c.principal, runID: run.ID}
 	var out sandbox.Output
-	read := func(stream sandbox.StreamName, offset *int64, limit int64) (text string, left int64, err error) {
-		r.stream, r.offset, r.limit = stream, *offset, limit
-		text, p, err := r.read(ctx, nil)
-		*offset = p.NextOffset
-		return text, max(p.Total-p.NextOffset, 0), err
+	read := func(stream sandbox.StreamName, offset, limit int64) (string, page, error) {
+		r.stream, r.offset, r.limit = stream, offset, limit
+		return r.read(ctx, nil)
 	}
+	var stdout, stderr page
 	var err error
-	if out.Stderr, out.Omitted.StderrBytes, err = read(sandbox.Stderr, &at.stderr, limit/2); err != nil {
+	if out.Stderr, stderr, err = read(sandbox.Stderr, at.stderr, limit/2); err != nil {
 		return nil, err
 	}
-	if out.Stdout, out.Omitted.StdoutBytes, err = read(sandbox.Stdout, &at.stdout, limit-int64(len(out.Stderr))); err != nil {
+	// The text may be longer than the bytes that it shows, so it does not count.
+	if out.Stdout, stdout, err = read(sandbox.Stdout, at.stdout, limit-(stderr.NextOffset-stderr.Offset)); err != nil {
 		return nil, err
 	}
-	out.StdoutFrom, out.StderrFrom = at.stdout, at.stderr
+	out.StdoutFrom, out.StderrFrom = stdout.NextOffset, stderr.NextOffset
+	out.Omitted.StdoutBytes, out.Omitted.StderrBytes = max(stdout.Total-stdout.NextOffset, 0), max(stderr.Total-stderr.NextOffset, 0)
 	return newRunResult(run, out, time.Now()).render()
 }

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
@@ -83,5 +84,49 @@ func TestCursorOfARunInProgress(t *testing.T) {
 	end := structured[runResult](t, callTool(t, cs, "get_run", args{"run_id": r.RunID, "after": "1000,1000"}))
 	if end.Stdout+end.Stderr != "" || end.Cursor != "" {
 		t.Errorf("beyond the end: %+v", end)
+	}
+}
+
+// written is a run that has written these streams.
+func written(t *testing.T, cs *mcp.ClientSession, e *fakeEngine, stdout, stderr string) *fakeRun {
+	t.Helper()
+	r := structured[runResult](t, callTool(t, cs, "run_code", args{"code": "exit 0"}))
+	e.mu.Lock()
+	run := e.runs[r.RunID]
+	e.mu.Unlock()
+	run.write(sandbox.Stdout, stdout)
+	run.write(sandbox.Stderr, stderr)
+	return run
+}
+
+// pages reads a run by the cursors of the results, and returns the pages.
+func pages(t *testing.T, cs *mcp.ClientSession, run *fakeRun, limit int) (all []runResult) {
+	t.Helper()
+	for at := "0,0"; at != ""; {
+		res := callTool(t, cs, "get_run", args{"run_id": run.run.ID, "after": at, "limit": limit})
+		p := structured[runResult](t, res)
+		if res.IsError || p.Cursor == at {
+			t.Fatalf("after %s: %s", at, text(res))
+		}
+		at, all = p.Cursor, append(all, p)
+	}
+	return all
+}
+
+// TestCursorOfInvalidText pages through bytes whose text is longer than they are.
+func TestCursorOfInvalidText(t *testing.T) {
+	s, e := newTestServer(t, nil)
+	cs := serveStdio(t, s, nil)
+	stdout := strings.Repeat("0123456789\n", 100)
+	run := written(t, cs, e, stdout, strings.Repeat("\xffa", 1000)+"\xff")
+	var out, errs string
+	for i, p := range pages(t, cs, run, 258) {
+		if len(p.Stdout) < 129 && len(out)+len(p.Stdout) < len(stdout) {
+			t.Errorf("page %d has %d bytes of stdout, want at least half of the limit", i, len(p.Stdout))
+		}
+		out, errs = out+p.Stdout, errs+p.Stderr
+	}
+	if want := strings.Repeat("\uFFFDa", 1000) + "\uFFFD"; out != stdout || errs != want {
+		t.Errorf("%d bytes of stdout and %d of stderr, want %d and %d", len(out), len(errs), len(stdout), len(want))
 	}
 }
