@@ -35,7 +35,8 @@ func (e *Engine) Output(ctx context.Context, p sandbox.Principal, runID string, 
 // ReadOutput returns up to limit bytes of one stream of a run from offset on,
 // and the length of the stream so far. It returns fewer bytes at the end,
 // before a part that was dropped, and for a limit above 16 MiB. An offset in a
-// dropped part is of kind NotFound, and the hint names the next valid offset.
+// dropped part is of kind NotFound with a [sandbox.Gap], and the hint names the
+// next valid offset.
 func (e *Engine) ReadOutput(ctx context.Context, p sandbox.Principal, runID string, stream sandbox.StreamName, offset, limit int64) (data []byte, total int64, err error) {
 	const op = "read output"
 	s := runlog.Stdout

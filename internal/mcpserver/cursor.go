@@ -2,6 +2,7 @@ package mcpserver
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"strconv"
 	"strings"
@@ -47,12 +48,22 @@ func (r *runResult) goOn(o sandbox.Output) {
 
 // showAfter renders a run with the output that follows a cursor, up to limit bytes
 // of the streams. Each stream gets half of the limit, and stdout what stderr leaves.
+// A text stands for output that was not kept.
 func (s *Server) showAfter(ctx context.Context, c call, run sandbox.Run, at cursor, limit int64) (*mcp.CallToolResult, error) {
 	r := pager{engine: s.engine, searches: s.shares.Searches, principal: c.principal, runID: run.ID}
 	var out sandbox.Output
 	read := func(stream sandbox.StreamName, offset, limit int64) (string, page, error) {
 		r.stream, r.offset, r.limit = stream, offset, limit
-		return r.read(ctx, nil)
+		text, p, err := r.read(ctx, nil)
+		for {
+			gap, ok := errors.AsType[*sandbox.Gap](err)
+			if !ok {
+				return text, p, err
+			}
+			r.offset = gap.To
+			text, p, err = r.read(ctx, nil)
+			text = sandbox.NotKept(gap.To-offset) + text
+		}
 	}
 	var stdout, stderr page
 	var err error

@@ -130,3 +130,32 @@ func TestCursorOfInvalidText(t *testing.T) {
 		t.Errorf("%d bytes of stdout and %d of stderr, want %d and %d", len(out), len(errs), len(stdout), len(want))
 	}
 }
+
+// TestCursorStepsOverAGap reads and searches a stream whose middle was not kept.
+func TestCursorStepsOverAGap(t *testing.T) {
+	s, e := newTestServer(t, nil)
+	cs := serveStdio(t, s, nil)
+	for _, stream := range []sandbox.StreamName{sandbox.Stdout, sandbox.Stderr} {
+		for _, gap := range []sandbox.Gap{{From: 500, To: 900}, {From: 0, To: 900}, {From: 500, To: 1100}, {From: 505, To: 901}} {
+			whole := strings.Repeat("0123456789\n", 100)
+			run := written(t, cs, e, whole, whole)
+			gap.Stream = stream
+			run.gap = gap
+			got := map[sandbox.StreamName]string{}
+			for _, p := range pages(t, cs, run, 256) {
+				got[sandbox.Stdout] += p.Stdout
+				got[sandbox.Stderr] += p.Stderr
+			}
+			want := map[sandbox.StreamName]string{sandbox.Stdout: whole, sandbox.Stderr: whole}
+			want[stream] = whole[:gap.From] + sandbox.NotKept(gap.To-gap.From) + whole[gap.To:]
+			if diff := cmp.Diff(want, got); diff != "" {
+				t.Errorf("%+v (-want +got):\n%s", gap, diff)
+			}
+			r := structured[runResult](t, callTool(t, cs, "get_run", args{"run_id": run.run.ID, "stream": stream, "grep": "^0123456789$"}))
+			lines := (gap.From+1)/11 + (1100-gap.To)/11
+			if r.Page == nil || r.Page.Matches == nil || int64(*r.Page.Matches) != lines || r.Page.NextOffset != r.Page.Total {
+				t.Errorf("%+v: %+v, want %d matches up to the end", gap, r.Page, lines)
+			}
+		}
+	}
+}

@@ -46,7 +46,8 @@ type Engine interface {
 	// Results returns the results so far of a run in a context.
 	Results(ctx context.Context, p sandbox.Principal, runID string) (sandbox.Results, error)
 	// ReadOutput returns up to limit bytes of one stream, from offset on, and the
-	// stream's length so far.
+	// stream's length so far. An offset at output that was not kept gives an error
+	// wrapping [sandbox.Gap].
 	ReadOutput(ctx context.Context, p sandbox.Principal, runID string, stream sandbox.StreamName, offset, limit int64) (data []byte, total int64, err error)
 	// StopRun kills a run's whole process tree and returns the run. It is
 	// idempotent.

@@ -21,6 +21,7 @@ type fakeRun struct {
 	run     sandbox.Run
 	results sandbox.Results
 	log     map[sandbox.StreamName][]byte
+	gap     sandbox.Gap // in log
 	order   []chunk
 	changed chan struct{} // closed and replaced when there is more
 	input   []byte

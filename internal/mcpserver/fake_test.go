@@ -361,6 +361,12 @@ func (e *fakeEngine) ReadOutput(_ context.Context, p sandbox.Principal, id strin
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	b := r.log[s]
+	if gap := r.gap; s == gap.Stream && offset < gap.To {
+		if offset >= gap.From {
+			return nil, 0, sandbox.Errorf(sandbox.NotFound, "%w", &gap)
+		}
+		limit = min(limit, gap.From-offset)
+	}
 	from := min(offset, int64(len(b)))
 	return bytes.Clone(b[from:min(from+limit, int64(len(b)))]), int64(len(b)), nil
 }

@@ -3,6 +3,7 @@ package mcpserver
 import (
 	"bytes"
 	"context"
+	"errors"
 	"fmt"
 	"regexp"
 	"regexp/syntax"
@@ -136,6 +137,15 @@ func (r pager) search(ctx context.Context, lines *regexp.Regexp) (string, page, 
 	}
 	for {
 		data, total, err := r.engine.ReadOutput(ctx, r.principal, r.runID, r.stream, at+int64(len(buf)), searchChunk)
+		if gap, ok := errors.AsType[*sandbox.Gap](err); ok {
+			// The gap ends the line before it, and the rest of a line follows.
+			if len(buf) > 0 && !take(buf) {
+				p.NextOffset = at
+				return out.String(), p, nil
+			}
+			at, buf = gap.To, nil
+			continue
+		}
 		if err != nil {
 			return "", page{}, err
 		}

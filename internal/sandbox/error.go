@@ -98,6 +98,20 @@ func Errorf(k Kind, format string, args ...any) error {
 	return &Error{Kind: k, Err: fmt.Errorf(format, args...)}
 }
 
+// A Gap is the cause of the error for an offset in a part of a stream that was not
+// kept: the bytes From up to To. The error is of kind [NotFound].
+type Gap struct {
+	Stream   StreamName
+	From, To int64
+}
+
+func (g *Gap) Error() string {
+	return fmt.Sprintf("offset: bytes %d to %d of %s were not kept", g.From, g.To, g.Stream)
+}
+
+// NotKept returns the text that stands for n bytes of output that were not kept.
+func NotKept(n int64) string { return fmt.Sprintf("\n[... %d bytes were not kept ...]\n", n) }
+
 // WithHint returns err with a hint for a person, which [HintOf] finds.
 func WithHint(err error, format string, args ...any) error {
 	return &Error{Kind: KindOf(err), Err: err, Hint: fmt.Sprintf(format, args...)}

@@ -138,11 +138,11 @@ func (f Files) Extents() ([Streams]Extent, error) {
 
 // Read reads up to n bytes of a stream at offset, and stops early at the gap
 // and at the end. At the end it returns no bytes. An offset within the gap is
-// of kind NotFound.
+// of kind NotFound, with a [sandbox.Gap].
 func (f Files) Read(stream int, x Extent, offset int64, n int64) ([]byte, error) {
 	if offset >= x.GapFrom && offset < x.GapTo {
 		return nil, sandbox.WithHint(
-			sandbox.Errorf(sandbox.NotFound, "offset: bytes %d to %d of %s were not kept", x.GapFrom, x.GapTo, StreamName(stream)),
+			sandbox.Errorf(sandbox.NotFound, "%w", &sandbox.Gap{Stream: StreamName(stream), From: x.GapFrom, To: x.GapTo}),
 			"go on at %d; let the program write what matters to a file", x.GapTo)
 	}
 	end := x.Total

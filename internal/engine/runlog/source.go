@@ -2,7 +2,6 @@ package runlog
 
 import (
 	"errors"
-	"fmt"
 	"io/fs"
 	"strings"
 
@@ -15,14 +14,10 @@ import (
 // rest of the gap.
 func (f Files) fetch(stream int, x Extent, offset, n int64) ([]byte, int64, error) {
 	if offset >= x.GapFrom && offset < x.GapTo {
-		return gapText(x.GapTo - offset), x.GapTo, nil
+		return []byte(sandbox.NotKept(x.GapTo - offset)), x.GapTo, nil
 	}
 	data, err := f.Read(stream, x, offset, min(n, readChunk))
 	return data, offset + int64(len(data)), err
-}
-
-func gapText(n int64) []byte {
-	return fmt.Appendf(nil, "\n[... %d bytes were not kept ...]\n", n)
 }
 
 // readChunk is the most, in bytes, that a reader gets at once.
