@@ -1,8 +1,10 @@
 package guestlink
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
+	"errors"
 	"io"
 	"path"
 	"strings"
@@ -16,8 +18,11 @@ import (
 // figure was not kept.
 type Plot map[string]json.RawMessage
 
-// maxPlot bounds the file of a figure, in bytes.
-const maxPlot = 16 << 20
+// Bounds of a figure: the bytes of its file, and its MIME types.
+const (
+	maxPlot  = 16 << 20
+	maxForms = 32
+)
 
 // OpenPlots writes the backend that keeps the figures of a program into dir. With
 // keepSaved, it also keeps figures that the program only saves as files.
@@ -59,13 +64,43 @@ func readPlot(ctx context.Context, g Guest, file, user string) (Plot, error) {
 		return nil, err
 	}
 	defer r.Close()
-	text, err := io.ReadAll(io.LimitReader(r, maxPlot))
-	if err != nil {
+	p, err := decodePlot(json.NewDecoder(io.LimitReader(r, maxPlot)))
+	_, malformed := errors.AsType[*json.SyntaxError](err)
+	if malformed || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, errNoPlot) {
+		return nil, nil
+	}
+	return p, err
+}
+
+// errNoPlot is the error of JSON that is no figure.
+var errNoPlot = errors.New("it is no object, or has too many members")
+
+// decodePlot reads an object of at most maxForms members. It reads them one by one,
+// because a map of all members takes many times the size of the file.
+func decodePlot(d *json.Decoder) (Plot, error) {
+	if start, err := d.Token(); err != nil || start != json.Delim('{') {
+		return nil, cmp.Or(err, errNoPlot)
+	}
+	p := Plot{}
+	for n := 0; d.More(); n++ {
+		if n == maxForms {
+			return nil, errNoPlot
+		}
+		mime, err := d.Token()
+		if err != nil {
+			return nil, err
+		}
+		var form json.RawMessage
+		if err := d.Decode(&form); err != nil {
+			return nil, err
+		}
+		p[mime.(string)] = form
+	}
+	if _, err := d.Token(); err != nil { // the end of the object
 		return nil, err
 	}
-	var p Plot
-	if json.Unmarshal(text, &p) != nil {
-		return nil, nil
+	if _, err := d.Token(); err != io.EOF {
+		return nil, cmp.Or(err, errNoPlot)
 	}
 	return p, nil
 }

@@ -13,10 +13,9 @@ import (
 // CleanResult returns the guest's result without the invalid parts: the guest
 // is not trusted.
 func CleanResult(data map[string]json.RawMessage) map[string]json.RawMessage {
-	out := make(map[string]json.RawMessage, len(data))
+	out := map[string]json.RawMessage{} // without room for data: most of it may be invalid
 	for mime, value := range data {
-		var text string
-		if validMIME(mime) && (sandbox.IsJSON(mime) || json.Unmarshal(value, &text) == nil) {
+		if validMIME(mime) && (sandbox.IsJSON(mime) || json.Unmarshal(value, new(string)) == nil) {
 			out[mime] = value
 		}
 	}
