@@ -15,9 +15,10 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// Bounds of the memory, and of the sandboxes that a hint names.
+// Bounds of the memory, and of the sandboxes that a hint looks at and names.
 const (
 	maxVisits = 4096
+	maxLooked = 16
 	maxNamed  = 3
 )
 
@@ -72,17 +73,29 @@ func (v *Visits) of(by Visitor) []visit {
 	return found
 }
 
+// forget removes a visit.
+func (v *Visits) forget(by Visitor, sandboxID string) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	v.last = slices.DeleteFunc(v.last, func(one visit) bool { return one.visitor == by && one.sandboxID == sandboxID })
+}
+
 // Hint returns the next step for a run that missed a variable or a file, if a call
 // of the visitor made the run's sandbox for it. It returns "" otherwise. live reports
-// whether a sandbox can be used.
+// whether a sandbox can be used. Hint asks it for the last visits only, and forgets
+// those whose sandbox cannot be used.
 func (v *Visits) Hint(by Visitor, run sandbox.Run, live func(sandboxID string) bool) string {
 	seen := v.of(by)
 	if !slices.ContainsFunc(seen, func(v visit) bool { return v.maker == run.ID }) {
 		return ""
 	}
 	var earlier []string
-	for _, one := range seen {
-		if one.sandboxID == run.SandboxID || !live(one.sandboxID) {
+	for _, one := range seen[:min(len(seen), maxLooked)] {
+		if one.sandboxID == run.SandboxID {
+			continue
+		}
+		if !live(one.sandboxID) {
+			v.forget(by, one.sandboxID)
 			continue
 		}
 		if earlier = append(earlier, one.sandboxID); len(earlier) == maxNamed {
