@@ -39,6 +39,10 @@ const nodePath = "NODE_PATH"
 // spinning, which uses up the box's CPU limit.
 const threadsName = "OMP_NUM_THREADS"
 
+// pipSystem lets pip install beside the packages of the distribution, which Debian
+// forbids by default (PEP 668). A box has no other user, and is thrown away.
+const pipSystem = "PIP_BREAK_SYSTEM_PACKAGES"
+
 // Variables of Python: matplotlib's backend, and where modules are.
 const (
 	plotBackend = "MPLBACKEND"
@@ -72,6 +76,8 @@ func (cfg *Config) environment(a *account.Account, extra map[string]string, term
 	env := map[string]string{
 		"PATH": defaultPath,
 		"LANG": "C.UTF-8",
+
+		pipSystem: "1",
 	}
 	if cfg.CPUs > 0 {
 		env[threadsName] = strconv.Itoa(int(math.Ceil(cfg.CPUs)))

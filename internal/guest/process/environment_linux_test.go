@@ -48,6 +48,25 @@ func TestPathOfImage(t *testing.T) {
 	}
 }
 
+// pip may install beside the distribution's packages, unless the image or the
+// request says otherwise.
+func TestEnvironmentPip(t *testing.T) {
+	for _, tc := range []struct {
+		env   []string
+		extra map[string]string
+		want  string
+	}{
+		{nil, nil, "1"},
+		{[]string{"PIP_BREAK_SYSTEM_PACKAGES=0"}, nil, "0"},
+		{nil, map[string]string{"PIP_BREAK_SYSTEM_PACKAGES": ""}, ""},
+	} {
+		cfg := &Config{Env: tc.env}
+		if env := cfg.environment(&account.Account{}, tc.extra, false); !slices.Contains(env, "PIP_BREAK_SYSTEM_PACKAGES="+tc.want) {
+			t.Errorf("image %q, request %v: %q, want %q", tc.env, tc.extra, env, tc.want)
+		}
+	}
+}
+
 func TestEnvironmentThreads(t *testing.T) {
 	for _, tc := range []struct {
 		cpus float64

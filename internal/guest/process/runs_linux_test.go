@@ -144,7 +144,7 @@ func TestEnvironmentIsClean(t *testing.T) {
 		names = append(names, name)
 	}
 	slices.Sort(names)
-	want := []string{"GLOVEBOX_PROCESS", "HOME", "LANG", "LOGNAME", "PATH", "PWD", "SHELL", "USER"}
+	want := []string{"GLOVEBOX_PROCESS", "HOME", "LANG", "LOGNAME", "PATH", "PIP_BREAK_SYSTEM_PACKAGES", "PWD", "SHELL", "USER"}
 	if diff := cmp.Diff(want, names); diff != "" {
 		t.Errorf("variables (-want +got):\n%s", diff)
 	}
