@@ -57,6 +57,9 @@ func (b *liveSandbox) rearmLocked() {
 	b.lease.set(max(left, time.Millisecond), func() { b.e.spawn(b.expire) })
 }
 
+// leaseTime bounds how long a driver may take to hear of a lease.
+const leaseTime = 10 * time.Second
+
 // tellLease tells the driver when the box ends if no process holds it any more. The
 // driver must hear of every change before the caller that asked for the change does.
 func (b *liveSandbox) tellLease(ctx context.Context) {
@@ -68,8 +71,11 @@ func (b *liveSandbox) tellLease(ctx context.Context) {
 	b.mu.Lock()
 	l := b.driverLeaseLocked()
 	b.mu.Unlock()
-	// The box may end too early if the driver does not hear of the change.
-	if _, err := driver.SetLease(context.WithoutCancel(ctx), b.drv, l); err != nil && !driver.IsGone(err) {
+	// The box may end too early if the driver does not hear of the change. So the
+	// caller's end does not stop this, but a driver that hangs must not hold the caller.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaseTime)
+	defer cancel()
+	if _, err := driver.SetLease(ctx, b.drv, l); err != nil && !driver.IsGone(err) {
 		b.e.log.Warn("set lease of box", "sandbox", b.id, "error", err)
 	}
 }

@@ -77,6 +77,31 @@ func TestLeaseOfDriver(t *testing.T) {
 	})
 }
 
+// TestLeaseOfHangingDriver: a driver that does not hear of a lease holds its caller
+// for a limited time, also if the caller has no deadline.
+func TestLeaseOfHangingDriver(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		w := newWorld()
+		e := openWorld(t, w, t.TempDir(), detached)
+		s := e.mustCreate(t, sandbox.CreateRequest{TTL: time.Hour})
+		box := w.only(t)
+		hang := func(on bool) {
+			box.mu.Lock()
+			defer box.mu.Unlock()
+			box.leaseless = on
+		}
+		hang(true)
+		begun := time.Now()
+		if _, err := e.SetEnd(context.Background(), alice, s.ID, 10*time.Minute); err != nil {
+			t.Fatal(err)
+		}
+		if took := time.Since(begun); took != leaseTime {
+			t.Errorf("SetEnd took %v, want %v", took, leaseTime)
+		}
+		hang(false)
+	})
+}
+
 // TestLeaseOfStart: no process can take over a sandbox that has not started.
 func TestLeaseOfStart(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {

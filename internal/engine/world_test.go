@@ -127,27 +127,28 @@ type worldBox struct {
 	w   *world
 	ref string
 
-	mu       sync.Mutex
-	changed  *sync.Cond
-	dead     bool
-	deaf     bool // nothing can be killed
-	hung     bool // files cannot be read: there is no answer
-	stuck    bool // as hung, and calls and streams outlast their contexts
-	paused   bool
-	pauses   int
-	resumes  int
-	resumed  time.Time
-	kills    int
-	destroys int
-	failing  error // of Destroy
-	procs    map[string]*worldProc
-	execs    map[string]*worldExec
-	ended    []string // contexts that were restarted or removed
-	files    map[string][]byte
-	lacks    string // a program that is not there
-	unpacked string
-	leases   []driver.Lease
-	space    *worldSpace // nil without a workspace
+	mu        sync.Mutex
+	changed   *sync.Cond
+	dead      bool
+	deaf      bool // nothing can be killed
+	hung      bool // files cannot be read: there is no answer
+	stuck     bool // as hung, and calls and streams outlast their contexts
+	paused    bool
+	pauses    int
+	resumes   int
+	resumed   time.Time
+	kills     int
+	destroys  int
+	failing   error // of Destroy
+	procs     map[string]*worldProc
+	execs     map[string]*worldExec
+	ended     []string // contexts that were restarted or removed
+	files     map[string][]byte
+	lacks     string // a program that is not there
+	unpacked  string
+	leases    []driver.Lease
+	leaseless bool        // SetLease waits for the end of its context
+	space     *worldSpace // nil without a workspace
 }
 
 // die ends the guest and all processes.
@@ -215,7 +216,14 @@ func (b *worldBox) Resume(context.Context) error {
 	return nil
 }
 
-func (b *worldBox) SetLease(_ context.Context, l driver.Lease) error {
+func (b *worldBox) SetLease(ctx context.Context, l driver.Lease) error {
+	b.mu.Lock()
+	leaseless := b.leaseless
+	b.mu.Unlock()
+	if leaseless {
+		<-ctx.Done()
+		return ctx.Err()
+	}
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.leases = append(b.leases, l)

@@ -8,12 +8,14 @@ import (
 	"fmt"
 	"io"
 	"log/slog"
+	"maps"
 	"net"
 	"os"
 	"os/exec"
 	"slices"
 	"strconv"
 	"sync"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -33,7 +35,7 @@ type client struct {
 	program, stateDir, guest string // see Options
 	log                      *slog.Logger
 
-	sending sync.Mutex // of leases; it comes before mu
+	sending turn // of leases; it comes before mu
 
 	mu      sync.Mutex
 	process *supervisorProcess // nil before the first use and after its end
@@ -78,20 +80,38 @@ func (c *client) running() (*supervisorProcess, error) {
 		return nil, err
 	}
 	c.process = p
-	for ref := range c.leases {
-		go func() {
-			if err := c.sendLease(context.Background(), ref); err != nil {
-				c.log.Warn("renew lease", "ref", ref, "error", err)
-			}
-		}()
+	if refs := slices.Collect(maps.Keys(c.leases)); len(refs) > 0 {
+		go c.renewLeases(p, refs)
 	}
 	return p, nil
+}
+
+// leaseTime bounds how long a lease may take to send. The supervisor answers in
+// milliseconds unless it hangs.
+const leaseTime = 10 * time.Second
+
+// renewLeases sends the leases of the boxes refs to p, which has just started. It
+// ends with p, and never starts another supervisor: that one gets its own renewal.
+func (c *client) renewLeases(p *supervisorProcess, refs []string) {
+	for _, ref := range refs {
+		err := c.sendLease(context.Background(), p, ref)
+		if err != nil {
+			c.log.Warn("renew lease", "ref", ref, "error", err)
+		}
+		if errors.Is(err, errLost) {
+			return
+		}
+	}
 }
 
 // setLease sets the lease of a box, until forgetLease.
 func (c *client) setLease(ctx context.Context, ref string, l driver.Lease) error {
 	c.keepLease(ref, l)
-	return c.sendLease(ctx, ref)
+	p, err := c.running()
+	if err != nil {
+		return err
+	}
+	return c.sendLease(ctx, p, ref)
 }
 
 func (c *client) keepLease(ref string, l driver.Lease) {
@@ -100,17 +120,21 @@ func (c *client) keepLease(ref string, l driver.Lease) {
 	c.leases[ref] = l
 }
 
-// sendLease sends the lease of a box to the supervisor, unless it was forgotten.
-func (c *client) sendLease(ctx context.Context, ref string) error {
-	c.sending.Lock() // so that an older lease does not follow a newer one
-	defer c.sending.Unlock()
+// sendLease sends the lease of a box to p, unless it was forgotten.
+func (c *client) sendLease(ctx context.Context, p *supervisorProcess, ref string) error {
+	ctx, cancel := context.WithTimeout(ctx, leaseTime)
+	defer cancel()
+	if err := c.sending.take(ctx); err != nil { // so that an older lease does not follow a newer one
+		return err
+	}
+	defer c.sending.end()
 	c.mu.Lock()
 	l, ok := c.leases[ref]
 	c.mu.Unlock()
 	if !ok {
 		return nil
 	}
-	_, err := c.call(ctx, &message.Request{Op: message.OpLease, Ref: ref, Lease: &l})
+	_, err := c.exchange(ctx, p, &message.Request{Op: message.OpLease, Ref: ref, Lease: &l})
 	if driver.IsGone(err) {
 		c.forgetLease(ref)
 	}
@@ -188,6 +212,12 @@ func (c *client) call(ctx context.Context, req *message.Request, streams ...*os.
 	if err != nil {
 		return nil, err
 	}
+	return c.exchange(ctx, p, req, streams...)
+}
+
+// exchange is call for the supervisor p. The wait for the reply to a lease ends at
+// the context's deadline: the lease has no partial work to undo.
+func (c *client) exchange(ctx context.Context, p *supervisorProcess, req *message.Request, streams ...*os.File) (*message.Reply, error) {
 	near, far, err := message.Socketpair()
 	if err != nil {
 		return nil, err
@@ -207,8 +237,15 @@ func (c *client) call(ctx context.Context, req *message.Request, streams ...*os.
 	// arrives, after the supervisor has undone all partial work.
 	stop := context.AfterFunc(ctx, func() { _ = conn.(*net.UnixConn).CloseWrite() })
 	defer stop()
+	if deadline, ok := ctx.Deadline(); ok && req.Op == message.OpLease {
+		if err := conn.SetReadDeadline(deadline); err != nil {
+			return nil, err
+		}
+	}
 	var rep message.Reply
-	if err := json.NewDecoder(conn).Decode(&rep); err != nil {
+	if err := json.NewDecoder(conn).Decode(&rep); errors.Is(err, os.ErrDeadlineExceeded) {
+		return nil, sandbox.Errorf(sandbox.Unavailable, "the process that makes sandboxes does not answer: %w", err)
+	} else if err != nil {
 		return nil, c.lost(err)
 	}
 	if err := rep.Err.Err(); err != nil {
@@ -223,8 +260,11 @@ func (c *client) call(ctx context.Context, req *message.Request, streams ...*os.
 	return &rep, nil
 }
 
+// errLost is the error of a request whose supervisor ended before its reply.
+var errLost = errors.New("the process that makes sandboxes ended")
+
 func (c *client) lost(err error) error {
-	return sandbox.Errorf(sandbox.Unavailable, "the process that makes sandboxes ended: %w", err)
+	return sandbox.Errorf(sandbox.Unavailable, "%w: %w", errLost, err)
 }
 
 // openUsersLocked returns the first user of this driver's boxes and the trees of the

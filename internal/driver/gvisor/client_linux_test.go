@@ -1,9 +1,14 @@
 package gvisor
 
 import (
+	"context"
 	"encoding/json"
+	"errors"
+	"log/slog"
 	"net"
 	"os"
+	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -37,8 +42,76 @@ func TestEarlierSupervisor(t *testing.T) {
 	}
 }
 
+// TestClientRenewsOnce has a supervisor end as soon as it has started. The renewal of
+// the leases notices that once, and starts no other supervisor.
+func TestClientRenewsOnce(t *testing.T) {
+	var said lines
+	c := &client{
+		program:  os.Getenv("GLOVEBOX_TEST_GUEST"), // it refuses the arguments of a supervisor
+		guest:    os.Getenv("GLOVEBOX_TEST_GUEST"),
+		stateDir: t.TempDir(),
+		log:      slog.New(slog.NewTextHandler(&said, nil)),
+		sending:  make(turn, 1),
+		leases:   map[string]driver.Lease{},
+	}
+	for range 3 {
+		c.keepLease(sandbox.NewID(), driver.Lease{End: time.Now().Add(time.Hour)})
+	}
+	p, err := c.running()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = c.close().end() }()
+	<-p.done
+	for deadline := time.Now().Add(10 * time.Second); said.count("renew lease") == 0; time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("the leases are not renewed")
+		}
+	}
+	time.Sleep(300 * time.Millisecond) // for what must not follow
+	if starts, tries := said.count("starting another"), said.count("renew lease"); starts != 0 || tries != 1 {
+		t.Errorf("%d other supervisors started, %d leases tried; want 0 and 1", starts, tries)
+	}
+}
+
+// lines is a writer of lines, which it keeps.
+type lines struct {
+	mu   sync.Mutex
+	text strings.Builder
+}
+
+func (l *lines) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.text.Write(p)
+}
+
+func (l *lines) count(text string) int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return strings.Count(l.text.String(), text)
+}
+
+// TestClientLeaseEndsInTime sends leases to a supervisor that never answers.
+func TestClientLeaseEndsInTime(t *testing.T) {
+	c := answeringClient(t, nil)
+	refs := []string{sandbox.NewID(), sandbox.NewID()}
+	var calls sync.WaitGroup
+	for _, ref := range refs {
+		calls.Go(func() {
+			ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+			defer cancel()
+			err := c.setLease(ctx, ref, driver.Lease{})
+			if !errors.Is(err, sandbox.Unavailable) || errors.Is(err, errLost) {
+				t.Errorf("setLease: %v, want Unavailable", err)
+			}
+		})
+	}
+	calls.Wait()
+}
+
 // answeringClient returns the client of a supervisor that answers every request with
-// reply.
+// reply, or never if reply is nil.
 func answeringClient(t *testing.T, reply any) *client {
 	t.Helper()
 	fds, err := unix.Socketpair(unix.AF_UNIX, unix.SOCK_SEQPACKET|unix.SOCK_CLOEXEC, 0)
@@ -60,12 +133,17 @@ func answeringClient(t *testing.T, reply any) *client {
 			if err != nil {
 				return
 			}
+			if reply == nil {
+				defer message.CloseAll(files)
+				continue
+			}
 			_ = json.NewEncoder(files[0]).Encode(reply)
 			message.CloseAll(files)
 		}
 	}()
 	return &client{
 		process: &supervisorProcess{conn: conns[0], done: make(chan struct{})},
+		sending: make(turn, 1),
 		leases:  map[string]driver.Lease{},
 	}
 }

@@ -65,7 +65,7 @@ func New(opts Options) (*Driver, error) {
 		}
 		opts.Program = p
 	}
-	c := &client{program: opts.Program, stateDir: opts.StateDir, guest: opts.Guest, log: opts.Log, leases: map[string]driver.Lease{}}
+	c := &client{program: opts.Program, stateDir: opts.StateDir, guest: opts.Guest, log: opts.Log, sending: make(turn, 1), leases: map[string]driver.Lease{}}
 	return &Driver{opts: opts, client: c, boxes: map[*box]bool{}}, nil
 }
 
