@@ -19,8 +19,8 @@ const leftoverAge = 10 * time.Minute
 
 // Leftovers implements [driver.Cleaner]. The leftovers are control groups without a
 // process, and the sentries of boxes whose directory was removed, of any state
-// directory except this driver's own. Such a box ends by itself if it has a lease and
-// its supervisor lives.
+// directory except this driver's own. The box of a supervisor that lives is no
+// leftover: the supervisor ends it by its lease.
 func (d *Driver) Leftovers(ctx context.Context, remove bool) ([]string, error) {
 	const op = "look for leftovers"
 	own, err := d.List(ctx)
@@ -34,7 +34,8 @@ func (d *Driver) Leftovers(ctx context.Context, remove bool) ([]string, error) {
 	var names []string
 	for _, o := range orphans {
 		if remove {
-			if err := process.KillBox(o.id); err != nil {
+			// The network of the box ends when its sentry does.
+			if err := process.Kill(o.pid, o.id); err != nil {
 				return names, sandbox.Wrap(err, op, "")
 			}
 		}

@@ -1,7 +1,9 @@
 package gvisor_test
 
 import (
+	"errors"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -47,6 +49,20 @@ func TestOrphans(t *testing.T) {
 	if found(false) {
 		t.Error("a box with a directory is a leftover")
 	}
+	// Another mount namespace, or a move, hides the directory from the other driver.
+	state := filepath.Join(dir, "gvisor")
+	if err := os.Rename(state, state+"-hidden"); err != nil {
+		t.Fatal(err)
+	}
+	if found(true) {
+		t.Error("the box of a supervisor that lives is a leftover")
+	}
+	if len(hostProcesses(t, dir, b.Ref())) == 0 {
+		t.Fatal("the sentry of a supervisor that lives was killed")
+	}
+	if err := os.Rename(state+"-hidden", state); err != nil {
+		t.Fatal(err)
+	}
 	sentry := sentryOf(t, dir, b.Ref())
 	if err := syscall.Kill(parent(t, sentry), syscall.SIGKILL); err != nil {
 		t.Fatal(err)
@@ -57,8 +73,25 @@ func TestOrphans(t *testing.T) {
 	if err := os.RemoveAll(filepath.Join(dir, "gvisor")); err != nil {
 		t.Fatal(err)
 	}
+	// Only the sentry is killed, not every process with the box's name.
+	namesake := exec.Command("/bin/sh")
+	namesake.Args = []string{"runsc-sandbox", "-c", "read line", b.Ref()}
+	hold, err := namesake.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := namesake.Start(); err != nil {
+		t.Fatal(err)
+	}
 	if !found(false) || !found(true) {
 		t.Error("the sentry of a box without a directory is not found")
+	}
+	if err := hold.Close(); err != nil {
+		t.Error(err)
+	}
+	var status *exec.ExitError
+	if err := namesake.Wait(); errors.As(err, &status) && !status.Exited() {
+		t.Errorf("another process with the name of the box: %v", err)
 	}
 	if pids := hostProcesses(t, dir, b.Ref()); len(pids) > 0 {
 		t.Errorf("processes %v are left", pids)

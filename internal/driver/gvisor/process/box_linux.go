@@ -73,6 +73,20 @@ func KillBox(id string) error {
 	}
 }
 
+// Kill kills a process if it belongs to that box. It returns when the process has
+// ended.
+func Kill(pid int, id string) error {
+	for deadline := time.Now().Add(killTime); IsOfBox(pid, id); time.Sleep(time.Millisecond) {
+		if err := Signal(pid, id, unix.SIGKILL); err != nil {
+			return err
+		}
+		if time.Now().After(deadline) {
+			return fmt.Errorf("process %d does not end", pid)
+		}
+	}
+	return nil
+}
+
 // Signal sends a signal to a process if it still belongs to that box,
 // because its process ID may have been reused.
 func Signal(pid int, id string, sig unix.Signal) error {

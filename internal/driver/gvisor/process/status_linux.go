@@ -26,6 +26,18 @@ func Status(pid int) (map[string]string, error) {
 	return fields, nil
 }
 
+// NamespaceDepth returns in how many PID namespaces a process has an ID, from the
+// one of /proc on.
+func NamespaceDepth(pid int) (int, error) {
+	data, err := os.ReadFile(filepath.Join("/proc", strconv.Itoa(pid), "status"))
+	if err != nil {
+		return 0, err
+	}
+	_, rest, _ := strings.Cut(string(data), "\nNSpid:")
+	line, _, _ := strings.Cut(rest, "\n")
+	return len(strings.Fields(line)), nil
+}
+
 // RunsAs reports whether all user IDs of a process are that user of the host.
 func RunsAs(pid, uid int) bool {
 	data, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
