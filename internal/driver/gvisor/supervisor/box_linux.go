@@ -47,7 +47,8 @@ type box struct {
 
 	// lease is nil if this supervisor's driver has not set one, or if another
 	// supervisor holds the box. Guarded by the supervisor's mu.
-	lease *lease
+	lease   *lease
+	leasing sync.Mutex // held while the lease is set; it comes before the supervisor's mu
 
 	mu   sync.Mutex // held while the box is paused, resumed or destroyed
 	gone bool       // guarded by mu

@@ -31,6 +31,12 @@ type lease struct {
 	// dir is the directory of the box. It is the same directory after the state
 	// directory was moved, and an empty one after it was removed.
 	dir *os.Root
+
+	// For a lingering supervisor: when it looks next for another server, whether it
+	// has found one, and when that one had left.
+	look   time.Time
+	others bool
+	left   time.Time
 }
 
 // lease sets the lease of a box, and makes this supervisor's driver its holder.
@@ -38,21 +44,33 @@ func (s *supervisor) lease(b *box, l driver.Lease) error {
 	if !b.record.Spec.Detached {
 		return sandbox.Errorf(sandbox.Invalid, "an attached box has no lease")
 	}
+	b.leasing.Lock()
+	defer b.leasing.Unlock()
+	destroyed := fmt.Errorf("%w: it was destroyed", driver.ErrGone)
 	s.mu.Lock()
-	defer s.mu.Unlock()
-	if b.lease != nil {
+	held, known := b.lease != nil, s.boxes[b.record.Spec.ID] == b
+	if held {
 		b.lease.Lease = l
+	}
+	s.mu.Unlock()
+	if held {
 		return nil
 	}
-	if s.boxes[b.record.Spec.ID] != b {
-		return fmt.Errorf("%w: it was destroyed", driver.ErrGone)
+	if !known {
+		return destroyed
 	}
+	// Without mu: a state directory that hangs must not hold requests for other boxes.
 	dir, err := os.OpenRoot(b.dir)
 	if err != nil {
 		return err
 	}
 	if err := dir.WriteFile(holderFile, []byte(s.name), 0o600); err != nil {
 		return errors.Join(err, dir.Close())
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.boxes[b.record.Spec.ID] != b {
+		return errors.Join(destroyed, dir.Close())
 	}
 	b.lease = &lease{Lease: l, dir: dir}
 	return nil
@@ -93,8 +111,8 @@ func (s *supervisor) linger() {
 const (
 	// lingerLook is the interval at which a lingering supervisor checks its boxes.
 	lingerLook = time.Second
-	// lingerGrace is how long a lease is extended while another server is there,
-	// which may have taken the box over without a lease.
+	// lingerGrace is the interval at which a lingering supervisor looks for another
+	// server once a lease is over.
 	lingerGrace = 30 * time.Second
 )
 
@@ -115,17 +133,32 @@ func (s *supervisor) keep(b *box, left time.Time) bool {
 	// box over.
 	_, err := l.dir.Lstat(recordFile)
 	removed := errors.Is(err, fs.ErrNotExist)
-	if !removed && time.Now().Before(l.After(left)) {
-		return true
-	}
-	if !removed && s.othersServe() {
-		until := time.Now().Add(lingerGrace)
-		s.mu.Lock()
-		defer s.mu.Unlock()
-		l.Lease = driver.Lease{End: until, Busy: until}
+	if !removed && !l.over(left, time.Now().Round(0), s.othersServe) {
 		return true
 	}
 	return s.destroy(b.record.Spec.ID) != nil // after an error, try again
+}
+
+// over reports whether the lease of a box is over at the time now, whose driver left
+// at the time left. While another server is there, it is not: that server may hold
+// the box without a lease, may have moved its end, and ends the box itself. The idle
+// time begins again when that server has left. The lease still has its own end.
+func (l *lease) over(left, now time.Time, othersServe func() bool) bool {
+	if l.left.After(left) {
+		left = l.left
+	}
+	if now.Before(l.After(left)) || now.Before(l.look) {
+		return false
+	}
+	if othersServe() {
+		l.others, l.look = true, now.Add(lingerGrace)
+		return false
+	}
+	if l.others {
+		l.others, l.left = false, now
+		return !now.Before(l.After(now))
+	}
+	return true
 }
 
 // leaseOf returns the lease of a box, or nil. It drops the lease if another supervisor
