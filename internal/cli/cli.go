@@ -131,6 +131,11 @@ func (p *program) load() (config.Config, error) {
 	if err != nil {
 		return c, err
 	}
+	return p.override(c)
+}
+
+// override returns a configuration with the settings of flags, and checks it.
+func (p *program) override(c config.Config) (_ config.Config, err error) {
 	if p.flags.driver != "" {
 		c.Driver = p.flags.driver
 	}

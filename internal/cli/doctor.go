@@ -2,6 +2,7 @@ package cli
 
 import (
 	"fmt"
+	"os"
 	"slices"
 	"strings"
 
@@ -30,7 +31,7 @@ The exit status is 0 if sandboxes work here, and 1 if not.`,
   glovebox doctor --json`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
-			c, err := p.load()
+			c, wrong, err := p.loadForDoctor(fix)
 			if err != nil {
 				return err
 			}
@@ -39,9 +40,11 @@ The exit status is 0 if sandboxes work here, and 1 if not.`,
 			if fix {
 				mended = app.Mend(cmd.Context(), opts)
 			}
-			configuration, err := p.checkConfiguration(c)
-			if err != nil {
-				return err
+			configuration := wrong
+			if wrong.Name == "" {
+				if configuration, err = p.checkConfiguration(c); err != nil {
+					return err
+				}
 			}
 			checks := slices.Concat([]app.Check{configuration}, app.Doctor(cmd.Context(), opts), mended)
 			if p.flags.json {
@@ -60,6 +63,26 @@ The exit status is 0 if sandboxes work here, and 1 if not.`,
 	cmd.Flags().BoolVar(&fix, "fix", false, "remove the remains of sandboxes whose server or command has ended")
 	p.addJSON(cmd)
 	return cmd
+}
+
+// loadForDoctor returns the configuration. If it cannot be read, wrong says so, and
+// the machine is checked with the defaults. Not with fix: the file may name another
+// state directory, whose remains doctor would not find.
+func (p *program) loadForDoctor(fix bool) (c config.Config, wrong app.Check, err error) {
+	c, failed := config.Load(p.flags.config, p.Getenv)
+	if failed == nil || fix {
+		c, err = p.load()
+		return c, app.Check{}, err
+	}
+	wrong = app.Check{
+		Name: "configuration", Status: app.CheckFailed, Detail: failed.Error(),
+		Fix: "repair it; the other checks are those of the defaults",
+	}
+	if c, err = config.Load(os.DevNull, p.Getenv); err != nil { // the environment is wrong
+		c = config.Default(p.Getenv)
+	}
+	c, err = p.override(c)
+	return c, wrong, err
 }
 
 // checkConfiguration names the configuration file in force.

@@ -193,6 +193,8 @@ func TestLoadErrors(t *testing.T) {
 		"bad duration":        {file: "run:\n  timeout: soon\n", want: `line 2: run.timeout: "soon" is not a time span`},
 		"negative duration":   {file: "run:\n  timeout: -3s\n", want: "negative"},
 		"not YAML":            {file: "a: [\n", want: "line"},
+		"bad indentation":     {file: "sandbox:\n  default:\n    cpus: 1\n memory: 2\n", want: "line 4: did not find expected key; look at the indentation"},
+		"open bracket":        {file: "network:\n\n  allow: [a\n", want: "line 3: did not find expected"},
 		"two documents":       {file: "driver: a\n---\ndriver: b\n", want: "more than one"},
 		"token in a file":     {file: "server:\n  token: x\n", want: `unknown field "server.token"`},
 		"bad level in env":    {env: []string{"GLOVEBOX_LOG_LEVEL", "loud"}, want: "GLOVEBOX_LOG_LEVEL"},

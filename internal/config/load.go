@@ -9,6 +9,7 @@ import (
 	"io/fs"
 	"os"
 	"reflect"
+	"regexp"
 	"slices"
 	"strconv"
 	"strings"
@@ -105,8 +106,16 @@ func syntaxError(data []byte, err error) error {
 			return fmt.Errorf("line %d: begins with a tab; indent with spaces", i+1)
 		}
 	}
+	if m := unexpected.FindStringSubmatch(err.Error()); m != nil {
+		line, _ := strconv.Atoi(m[1]) // digits
+		return fmt.Errorf("line %d: %s; look at the indentation and the brackets from there on", line+1, m[2])
+	}
 	return errors.New(strings.TrimPrefix(err.Error(), "yaml: "))
 }
+
+// unexpected matches the errors of the decoder's parser, whose lines count from
+// zero. A line is that of the construct that the mistake is in, or of the mistake.
+var unexpected = regexp.MustCompile(`^yaml: line (\d+): (did not find expected .*)$`)
 
 // A variable is a setting from the environment.
 type variable struct {
