@@ -132,11 +132,14 @@ func (g *Gateway) resolve(ctx context.Context, q question) (dnsmessage.RCode, []
 		g.log.block(sandbox.Connection{Protocol: sandbox.ProtocolDNS, Host: printable(q.name), Blocked: sandbox.BlockedLimit})
 		return dnsmessage.RCodeRefused, nil
 	}
-	if err != nil {
-		return dnsmessage.RCodeServerFailure, nil
+	if left == "" && len(addrs) == 0 {
+		left = sandbox.BlockedUnresolved
 	}
 	if left != "" {
 		g.log.block(sandbox.Connection{Protocol: sandbox.ProtocolDNS, Host: printable(q.name), Blocked: left})
+	}
+	if err != nil {
+		return dnsmessage.RCodeServerFailure, nil
 	}
 	if len(addrs) == 0 {
 		return dnsmessage.RCodeNameError, nil

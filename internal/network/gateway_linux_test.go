@@ -165,6 +165,10 @@ func TestNames(t *testing.T) {
 	w.wantBlocked("rebind.example", sandbox.BlockedPrivate)
 	w.wantBlocked("half.example", sandbox.BlockedPrivate)
 	w.wantBlocked("machine.example", sandbox.BlockedHost)
+	w.wantBlocked("missing.web.example", sandbox.BlockedUnresolved)
+	if w.blocked("rebind.example", sandbox.BlockedUnresolved) || w.blocked("web.example", sandbox.BlockedUnresolved) {
+		t.Error("a name with an address counts as not resolved")
+	}
 }
 
 // TestRebinding has a name change to what must not be reached, after it was

@@ -54,6 +54,7 @@ const (
 	BlockedCertificate BlockReason = "certificate"          // of a host of secrets
 	BlockedQUIC        BlockReason = "QUIC"                 // it hides the server name
 	BlockedQuestion    BlockReason = "kind of DNS question" // not a question for addresses
+	BlockedUnresolved  BlockReason = "name not resolved"    // allowed, but the gateway's machine found no address
 	BlockedLimit       BlockReason = "limit"                // on connections or bytes
 	BlockedProtocol    BlockReason = "protocol"             // neither TCP nor UDP
 	BlockedChange      BlockReason = "policy changed"       // while the connection was open

@@ -31,6 +31,20 @@ const (
 	noRoute    = "Network is unreachable"
 )
 
+// unresolvedNames returns the allowed names that have no address, at most three.
+func unresolvedNames(used *sandbox.RunNetwork) string {
+	if used == nil {
+		return ""
+	}
+	var names []string
+	for _, d := range used.Blocked {
+		if d.Blocked == sandbox.BlockedUnresolved && sandbox.ValidHost(d.Host) && !slices.Contains(names, d.Host) && len(names) < 3 {
+			names = append(names, d.Host)
+		}
+	}
+	return strings.Join(names, ", ")
+}
+
 // isAddress reports whether a destination is an IP address, not a name.
 func isAddress(host string) bool {
 	_, err := netip.ParseAddr(host)
@@ -78,6 +92,10 @@ func Advise(v *sandbox.Verdict, network sandbox.Network, used *sandbox.RunNetwor
 		}
 	}
 	if len(hosts) == 0 {
+		if names := unresolvedNames(used); names != "" {
+			v.NextStep = "the network allows " + names + ", and the machine that runs Glovebox could not resolve it: check the name, and that machine's network"
+			return
+		}
 		if network == sandbox.NetworkNone && (strings.Contains(output, noResolver) || strings.Contains(output, noRoute)) {
 			v.NextStep = `the sandbox has no network: if it needs one, make a sandbox whose network names the hosts, like "example.com"`
 		}

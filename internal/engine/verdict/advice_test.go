@@ -50,6 +50,13 @@ func TestAdvise(t *testing.T) {
 	if !strings.HasSuffix(addresses.NextStep, `"8.8.8.8,1.1.1.1,host.glovebox.internal:8000"`) {
 		t.Errorf("for addresses: %q", addresses.NextStep)
 	}
+	// A name that is allowed and has no address needs no rule.
+	used.Blocked = []sandbox.Destination{{Host: "a.example", Blocked: sandbox.BlockedUnresolved}, {Host: "a.example", Blocked: sandbox.BlockedUnresolved}}
+	missing := sandbox.Verdict{Code: sandbox.Failed}
+	Advise(&missing, "a.example", used, "")
+	if !strings.HasPrefix(missing.NextStep, "the network allows a.example, and the machine that runs Glovebox could not resolve it") {
+		t.Errorf("for a name without an address: %q", missing.NextStep)
+	}
 	ok := sandbox.Verdict{Code: sandbox.OK}
 	Advise(&ok, "none", nil, "Could not resolve host: a.example")
 	if ok.NextStep != "" {
