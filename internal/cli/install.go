@@ -301,6 +301,8 @@ func (p *program) sayChange(c clientconfig.Client, change clientconfig.Change, b
 		p.say("%s: removed %s, which had only Glovebox in it", c.Title, change.Path)
 	case removal:
 		p.say("%s: taken out of %s", c.Title, change.Path)
+	case change.Replaces:
+		p.say("%s: replaced in %s", c.Title, change.Path)
 	default:
 		p.say("%s: added to %s", c.Title, change.Path)
 	}

@@ -85,6 +85,8 @@ type Change struct {
 	Removes bool
 	// Secret is true if After contains a token.
 	Secret bool
+	// Replaces is true if Before has an entry of that name.
+	Replaces bool
 	// Note is the remaining step for the user, or "".
 	Note string
 }
@@ -112,6 +114,11 @@ func (c Client) Plan(env Environment, scope Scope, s Server) (Change, error) {
 		e, change.Note, change.Secret = c.remote(s, scope)
 	}
 	change.After, err = c.format.set(change.Before, c.key, s.Name, e)
+	if err == nil && change.Before != nil {
+		var without []byte
+		without, err = c.format.remove(change.Before, c.key, s.Name)
+		change.Replaces = string(without) != string(change.Before)
+	}
 	return change, c.explain(err, change.Path)
 }
 
