@@ -83,7 +83,7 @@ ln -s /dev/zero 8.json`, nil)
 
 	// Large ones take no more than a run's room for results.
 	texts, omitted = plotted(t, e, `
-head -c 15000000 /dev/zero | tr '\0' x >x
+head -c 12000000 /dev/zero | tr '\0' x >x
 for i in 1 2 3; do (printf '{"text/plain": "'; cat x; printf '"}') >$i.json; done; rm x`, nil)
 	if len(texts) != 2 || omitted != 1 || !bytes.HasPrefix([]byte(texts[0]), []byte(`"xxx`)) {
 		t.Errorf("%d results, %d omitted", len(texts), omitted)

@@ -8,6 +8,7 @@ import (
 	"io"
 	"path"
 	"strings"
+	"time"
 
 	"github.com/glovebox-dev/glovebox/internal/guestapi"
 	"github.com/glovebox-dev/glovebox/internal/kernels"
@@ -18,10 +19,12 @@ import (
 // figure was not kept.
 type Plot map[string]json.RawMessage
 
-// Bounds of a figure: the bytes of its file, and its MIME types.
+// Bounds of a figure: the bytes of its file, its MIME types, and the time to read
+// it.
 const (
-	maxPlot  = 16 << 20
-	maxForms = 32
+	maxPlot     = 16 << 20
+	maxForms    = 32
+	plotTimeout = 15 * time.Second
 )
 
 // OpenPlots writes the backend that keeps the figures of a program into dir. With
@@ -59,6 +62,8 @@ func ReadPlots(ctx context.Context, g Guest, dir, user string, most int, keep fu
 // readPlot returns a figure. Anything else in the file is an empty one: the
 // program may have written it.
 func readPlot(ctx context.Context, g Guest, file, user string) (Plot, error) {
+	ctx, cancel := context.WithTimeout(ctx, plotTimeout)
+	defer cancel()
 	r, _, err := g.Read(ctx, file, 0, maxPlot, guestapi.FileOptions{User: user})
 	if err != nil {
 		return nil, err

@@ -109,6 +109,11 @@ func (g *fakeGuest) Connect(ctx context.Context, _ guestapi.ProcessSelector, _ g
 	return fakeStream{ctx, g.events}, ctx.Err()
 }
 
+// ListDir fails, so that no figure can be read.
+func (g *fakeGuest) ListDir(context.Context, string, int, guestapi.FileOptions) (*guestapi.ListDirResponse, error) {
+	return nil, context.DeadlineExceeded
+}
+
 func (g *fakeGuest) Signal(context.Context, guestapi.ProcessSelector, guestapi.Signal) error {
 	if g.failing != nil {
 		return sandbox.Errorf(sandbox.NotFound, "no process")

@@ -44,7 +44,7 @@ func (r *Run) openPlots(req sandbox.RunRequest, prog Program, user string) (dir 
 
 // plotsTimeout bounds the reading of a run's figures, because the end of the run
 // waits for it.
-const plotsTimeout = 10 * time.Second
+const plotsTimeout = time.Minute
 
 // keepPlots keeps the figures of the run's program as results. There are none in
 // a sandbox that is being stopped.
@@ -65,6 +65,7 @@ func (r *Run) keepPlots() {
 	})
 	// An unavailable sandbox has died, which the run's verdict says.
 	if err != nil && !errors.Is(err, sandbox.NotFound) && !errors.Is(err, sandbox.Unavailable) {
-		r.set.opts.Log.Warn("read plots", "run", r.rec.ID, "error", err)
+		// At least the figure that was read is lost.
+		r.set.opts.Log.Warn("read plots", "run", r.rec.ID, "error", errors.Join(err, r.results.Omit()))
 	}
 }
