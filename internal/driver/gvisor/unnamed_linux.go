@@ -1,7 +1,6 @@
 package gvisor
 
 import (
-	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -12,6 +11,7 @@ import (
 
 	"github.com/glovebox-dev/glovebox/internal/driver"
 	"github.com/glovebox-dev/glovebox/internal/driver/gvisor/message"
+	"github.com/glovebox-dev/glovebox/internal/driver/gvisor/process"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
@@ -38,6 +38,14 @@ func (b *box) UnnamedFiles(ctx context.Context) ([]driver.UnnamedFile, error) {
 // same file system. The mount distinguishes the files of the workspace: it is the
 // mount of the workspace's own directory.
 func unnamedFiles(ctx context.Context, sentry int, workspace string) ([]driver.UnnamedFile, error) {
+	files, err := readUnnamedFiles(ctx, sentry, workspace)
+	if err != nil && hasEnded(sentry) {
+		return nil, fmt.Errorf("%w: its kernel does not run", driver.ErrGone)
+	}
+	return files, err
+}
+
+func readUnnamedFiles(ctx context.Context, sentry int, workspace string) ([]driver.UnnamedFile, error) {
 	var root syscall.Stat_t
 	if err := syscall.Stat(workspace, &root); err != nil {
 		return nil, fmt.Errorf("find workspace: %w", err)
@@ -45,7 +53,7 @@ func unnamedFiles(ctx context.Context, sentry int, workspace string) ([]driver.U
 	proc := fmt.Sprintf("/proc/%d/", sentry)
 	entries, err := os.ReadDir(proc + "fd")
 	if err != nil {
-		return nil, goneOr(err)
+		return nil, err
 	}
 	type candidate struct {
 		file  driver.UnnamedFile
@@ -86,10 +94,6 @@ func unnamedFiles(ctx context.Context, sentry int, workspace string) ([]driver.U
 		}
 	}
 	if len(mounts) == 0 {
-		// A process that ends has no descriptors any more.
-		if entries, err := os.ReadDir(proc + "fd"); err != nil || len(entries) == 0 {
-			return nil, goneOr(cmp.Or(err, error(syscall.ESRCH)))
-		}
 		return nil, errors.New("the sentry does not have the workspace open")
 	}
 	var files []driver.UnnamedFile
@@ -119,10 +123,13 @@ func mountOf(path string) (string, error) {
 	return "", fmt.Errorf("%s names no mount", path)
 }
 
-// goneOr returns an error that wraps ErrGone if the sentry has ended.
-func goneOr(err error) error {
-	if errors.Is(err, fs.ErrNotExist) || errors.Is(err, syscall.ESRCH) {
-		return fmt.Errorf("%w: its kernel does not run", driver.ErrGone)
+// hasEnded reports whether a process has ended, or is about to: it is a zombie, or
+// has no descriptors any more. An ordinary user cannot list those of a zombie.
+func hasEnded(pid int) bool {
+	status, err := process.Status(pid)
+	if err != nil || status["State"] == "Z" || status["State"] == "X" {
+		return true
 	}
-	return err
+	entries, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", pid))
+	return err == nil && len(entries) == 0
 }
