@@ -69,7 +69,7 @@ The exit status is 0 if sandboxes work here, and 1 if not.`,
 // the machine is checked with the defaults. Not with fix: the file may name another
 // state directory, whose remains doctor would not find.
 func (p *program) loadForDoctor(fix bool) (c config.Config, wrong app.Check, err error) {
-	c, failed := config.Load(p.flags.config, p.Getenv)
+	_, failed := config.Load(p.flags.config, p.Getenv)
 	if failed == nil || fix {
 		c, err = p.load()
 		return c, app.Check{}, err
