@@ -386,7 +386,7 @@ type runResult struct {
 	DurationMillis int64 `json:"duration_ms"`
 	// Boundary is the boundary between the program and this machine.
 	Boundary sandbox.Control `json:"boundary"`
-	// Results are the plots. OmittedResults counts those that were not kept.
+	// Results are the plots. OmittedResults is the number of lost plots.
 	Results        []results.Form `json:"results,omitempty"`
 	OmittedResults int            `json:"omitted_results,omitempty"`
 }

@@ -11,8 +11,7 @@ type Client struct {
 	// Steps are the manual steps for a client without a file. The placeholders
 	// are {url}, {token}, {command} and {json}.
 	Steps string
-	// Source is the page of documentation that names the file and the form of an
-	// entry. All were read in November 2026.
+	// Source is the page of the client's documentation about MCP servers.
 	Source string
 
 	user      map[string]string // path of the file by system; "*" is any other

@@ -18,7 +18,8 @@ func TestReference(t *testing.T) {
 	}
 	var b strings.Builder
 	b.WriteString("# Clients\n\nThe clients that `glovebox install` knows, with the file that it changes on Linux. " +
-		"The facts are those of the linked documentation in November 2026. " +
+		"Each row links to the client's documentation. The rows were collected in November 2026 from these pages, from sources of clients, and from descriptions by others. " +
+		"Only Claude Code, Codex and Gemini CLI were run with an entry that `install` wrote. " +
 		"`--url` marks the clients that can also use a server at a URL; `--project` marks those with a file for a project. " +
 		"`--check` runs the command in the last column.\n\n" +
 		"| client | name | file | `--url` | `--project` | own list |\n|---|---|---|---|---|---|\n")

@@ -618,9 +618,12 @@ type zeros struct{}
 
 func (zeros) Read(p []byte) (int, error) { clear(p); return len(p), nil }
 
-// TestPortEndsUnread ends the WebSocket of a token whose client does not read.
-func TestPortEndsUnread(t *testing.T) {
-	begun, ended := make(chan struct{}), make(chan struct{})
+// newFlood returns a server whose ports have a program that floods its WebSocket,
+// and the server's address. begun and ended are closed when the flood begins and
+// ends.
+func newFlood(t *testing.T) (s *Server, addr string, begun, ended chan struct{}) {
+	t.Helper()
+	begun, ended = make(chan struct{}), make(chan struct{})
 	program := rawProgram(t, func(conn net.Conn, r *bufio.Reader) {
 		readHead(r)
 		io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
@@ -628,10 +631,15 @@ func TestPortEndsUnread(t *testing.T) {
 		io.Copy(conn, zeros{})
 		close(ended)
 	})
-	s := newServer(t, func(o *Options) { o.Ports = scriptedPorts{program: program} })
+	s = newServer(t, func(o *Options) { o.Ports = scriptedPorts{program: program} })
 	front := httptest.NewServer(s.Handler())
 	t.Cleanup(front.Close)
-	addr := front.Listener.Addr().String()
+	return s, front.Listener.Addr().String(), begun, ended
+}
+
+// TestPortEndsUnread ends the WebSocket of a token whose client does not read.
+func TestPortEndsUnread(t *testing.T) {
+	s, addr, begun, ended := newFlood(t)
 	dialFront(t, addr, "GET "+belowToken+"/ HTTP/1.1\r\nHost: "+addr+"\r\nAuthorization: "+good+"\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
 	<-begun
 	time.Sleep(300 * time.Millisecond) // until the buffers are full
@@ -687,18 +695,7 @@ func TestPortLinkRevoked(t *testing.T) {
 // TestPortLinkEndsUnread ends a WebSocket that was opened by a link and whose
 // client does not read, when the owner of the sandbox is revoked.
 func TestPortLinkEndsUnread(t *testing.T) {
-	begun, ended := make(chan struct{}), make(chan struct{})
-	program := rawProgram(t, func(conn net.Conn, r *bufio.Reader) {
-		readHead(r)
-		io.WriteString(conn, "HTTP/1.1 101 Switching Protocols\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
-		close(begun)
-		io.Copy(conn, zeros{})
-		close(ended)
-	})
-	s := newServer(t, func(o *Options) { o.Ports = scriptedPorts{program: program} })
-	front := httptest.NewServer(s.Handler())
-	t.Cleanup(front.Close)
-	addr := front.Listener.Addr().String()
+	s, addr, begun, ended := newFlood(t)
 	dialFront(t, addr, "GET "+linkedTo+"/ HTTP/1.1\r\nHost: "+addr+"\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n")
 	<-begun
 	if !s.Busy() {

@@ -128,7 +128,7 @@ func testLease(t *testing.T, s *suite) {
 }
 
 // endsByItself waits until nothing of a box is left. It does not open the driver,
-// because a process that uses the driver may be the one that ends the box.
+// because the reaper of an open driver could end the box.
 func (st *site) endsByItself(t testing.TB, ref string) {
 	t.Helper()
 	eventually(t, "a box without a holder has processes or leaves something behind, or a helper process lives on", func() bool {

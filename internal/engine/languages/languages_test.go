@@ -55,8 +55,8 @@ func python(t *testing.T) interpreter.Table {
 	return interpreter.Table{r}
 }
 
-// TestList lists a language that a sandbox has, with its packages, and one that
-// it lacks. The output of the guest is untrusted.
+// TestList lists an installed language with its packages, and a missing language.
+// The output of the guest is untrusted.
 func TestList(t *testing.T) {
 	notFound := sandbox.Errorf(sandbox.NotFound, "no such program")
 	for _, c := range []struct {

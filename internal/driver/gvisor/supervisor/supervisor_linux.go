@@ -55,7 +55,7 @@ func (s *supervisor) boxDir(ref string) string { return filepath.Join(s.boxesDir
 func (s *supervisor) remember(b *box)          { s.mu.Lock(); s.boxes[b.record.Spec.ID] = b; s.mu.Unlock() }
 func (s *supervisor) known(ref string) *box    { s.mu.Lock(); defer s.mu.Unlock(); return s.boxes[ref] }
 
-// forget removes a box from those that this supervisor knows.
+// forget removes a box from the boxes of this supervisor.
 func (s *supervisor) forget(ref string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
