@@ -107,18 +107,23 @@ func TestFilesOnTerminal(t *testing.T) {
 }
 
 // TestLogsOnTerminal checks that the recorded output of a program does not command
-// the terminal.
+// the terminal. Each run writes to one stream: the order of two is not defined.
 func TestLogsOnTerminal(t *testing.T) {
-	env := map[string]string{"GLOVEBOX_STATE_DIR": stateDir(t)}
-	live, status := onTerminal(t, env, "", "run", "-l", "sh", "-c", `printf '\033[31mred\n'; printf 'no \033c\302' >&2`)
-	if want := "\x1b[31mred\nno \x1bc\xc2"; live != want || status != 0 {
-		t.Errorf("the run: status %d, %q, want %q", status, live, want)
-	}
-	list, _ := onTerminal(t, env, "", "runs")
-	id := regexp.MustCompile("run_[a-z2-7]{26}").FindString(list)
-	got, status := onTerminal(t, env, "", "logs", "--details=false", id)
-	if want := "^[[31mred\nno ^[c\\xc2"; got != want || status != 0 {
-		t.Errorf("its log: status %d, %q, want %q", status, got, want)
+	for _, c := range []struct{ name, program, live, log string }{
+		{"stdout", `printf '\033[31mred\n'`, "\x1b[31mred\n", "^[[31mred\n"},
+		{"stderr", `printf 'no \033c\302' >&2`, "no \x1bc\xc2", "no ^[c\\xc2"},
+	} {
+		env := map[string]string{"GLOVEBOX_STATE_DIR": stateDir(t)}
+		live, status := onTerminal(t, env, "", "run", "-l", "sh", "-c", c.program)
+		if live != c.live || status != 0 {
+			t.Errorf("%s: the run: status %d, %q, want %q", c.name, status, live, c.live)
+		}
+		list, _ := onTerminal(t, env, "", "runs")
+		id := regexp.MustCompile("run_[a-z2-7]{26}").FindString(list)
+		got, status := onTerminal(t, env, "", "logs", "--details=false", id)
+		if got != c.log || status != 0 {
+			t.Errorf("%s: its log: status %d, %q, want %q", c.name, status, got, c.log)
+		}
 	}
 }
 

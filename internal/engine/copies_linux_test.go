@@ -319,12 +319,13 @@ func TestCopiedBoxKilled(t *testing.T) {
 	if r = e.mustWait(t, r.ID); r.Verdict.Code != sandbox.SandboxLost {
 		t.Errorf("%+v", r.Verdict)
 	}
-	var got sandbox.Sandbox
-	for end := time.Now().Add(20 * time.Second); time.Now().Before(end) && got.State != sandbox.Stopped; time.Sleep(20 * time.Millisecond) {
-		var err error
-		if got, err = e.Get(t.Context(), alice, s.ID); err != nil && !errors.Is(err, sandbox.NotFound) {
-			t.Fatal(err)
-		}
+	// Until the stop ends, the sandbox has the cause without the note on the copy.
+	for end := time.Now().Add(20 * time.Second); time.Now().Before(end) && e.live(s.ID) != nil; {
+		time.Sleep(20 * time.Millisecond)
+	}
+	got := e.mustGet(t, s.ID)
+	if got.State != sandbox.Stopped {
+		t.Errorf("it is %s", got.State)
 	}
 	if !strings.Contains(got.Cause, "the workspace has what was copied at 20") {
 		t.Errorf("it says %q", got.Cause)
