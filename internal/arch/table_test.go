@@ -72,7 +72,7 @@ var table = []row{
 	{"engine/excerpt", "sandbox"},
 	{"engine/request", "driver, engine/excerpt, guestapi, sandbox"},
 	{"engine/verdict", "driver, engine/excerpt, guestapi, sandbox"},
-	{"engine/runlog", "engine/excerpt, fair, guestapi, sandbox, store"},
+	{"engine/runlog", "engine/excerpt, fair, sandbox, store"},
 	{"engine/guestlink", "driver, engine/verdict, guestapi, interpreter, kernels, sandbox"},
 	{"engine/languages", "engine/excerpt, engine/guestlink, interpreter, language, sandbox"},
 	{"engine/mount", "driver, engine/excerpt, engine/request, engine/verdict, sandbox, store, workspace"},

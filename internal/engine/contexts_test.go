@@ -272,8 +272,8 @@ func TestContextRunWaitsForItsTurn(t *testing.T) {
 		time.Sleep(10 * time.Minute)
 		b.mu.Lock()
 		x := b.execs[behind.ID]
-		x.say(&guestapi.ExecuteEvent{Type: guestapi.ExecuteCount, ExecutionCount: 2})
-		b.endExec(x, guestapi.ExecutionEnd{Status: guestapi.EndOK})
+		x.say(&guestapi.Event{Turn: &guestapi.Turn{Count: 2}})
+		b.endExec(x, guestapi.End{Status: guestapi.EndOK})
 		b.mu.Unlock()
 		checkVerdict(t, e.mustWait(t, behind.ID), sandbox.OK, "")
 	})

@@ -259,7 +259,7 @@ type cutStream struct {
 	left int
 }
 
-func (s *cutStream) Next() (*guestapi.ProcessEvent, error) {
+func (s *cutStream) Next() (*guestapi.Event, error) {
 	ev, err := s.Events.Next()
 	if err == nil && ev.Data != nil {
 		if s.left -= len(ev.Data.Stdout); s.left < 0 {
@@ -586,10 +586,10 @@ func (g lyingGuest) Start(ctx context.Context, req *guestapi.StartRequest, opts 
 type lyingStream struct {
 	guestlink.Events
 	said bytes.Buffer
-	end  *guestapi.ProcessEvent
+	end  *guestapi.Event
 }
 
-func (s *lyingStream) Next() (*guestapi.ProcessEvent, error) {
+func (s *lyingStream) Next() (*guestapi.Event, error) {
 	for s.end == nil {
 		ev, err := s.Events.Next()
 		switch {
@@ -597,7 +597,7 @@ func (s *lyingStream) Next() (*guestapi.ProcessEvent, error) {
 			return nil, err
 		case ev.End != nil:
 			s.end = ev
-			return &guestapi.ProcessEvent{Data: &guestapi.DataEvent{Stdout: takes.ReplaceAll(s.said.Bytes(), []byte(" 0 $1"))}}, nil
+			return &guestapi.Event{Data: &guestapi.DataEvent{Stdout: takes.ReplaceAll(s.said.Bytes(), []byte(" 0 $1"))}}, nil
 		case ev.Data != nil:
 			s.said.Write(ev.Data.Stdout)
 		}

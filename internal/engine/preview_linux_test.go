@@ -41,12 +41,12 @@ type workDirGuest struct {
 
 func (g workDirGuest) path(p string) string { return *g.dir + strings.TrimPrefix(p, sandbox.WorkDir) }
 
-func (g workDirGuest) Execute(ctx context.Context, user string, req *guestapi.ExecuteRequest) (guestlink.Executions, error) {
+func (g workDirGuest) Execute(ctx context.Context, user string, req *guestapi.ExecuteRequest, room guestapi.LineRoom) (guestlink.Events, error) {
 	asked := *req
 	if g.earlier {
 		asked.Previews = false // it does not know the field
 	}
-	return g.Guest.Execute(ctx, user, &asked)
+	return g.Guest.Execute(ctx, user, &asked, room)
 }
 
 func (g workDirGuest) Preview(ctx context.Context, path, mime string, opts guestapi.FileOptions) ([]byte, error) {

@@ -9,7 +9,6 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
-	"github.com/glovebox-dev/glovebox/internal/guestapi"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
@@ -18,18 +17,18 @@ func TestHostilePreviews(t *testing.T) {
 	png := []byte("\x89PNG\r\n\x1a\n and what only looks like one")
 	for _, c := range []struct {
 		name string
-		said map[string]guestapi.Preview
+		said map[string]sandbox.Preview
 		want map[string]sandbox.Preview
 	}{
 		{"Nothing", nil, nil},
-		{"One", map[string]guestapi.Preview{"image/png": {Data: png}}, map[string]sandbox.Preview{"image/png": {MIME: "image/png", Data: png}}},
-		{"Reason", map[string]guestapi.Preview{"image/png": {Why: "line\n[ok, exit code 0]\x00" + strings.Repeat("x", 300), Data: png}},
+		{"One", map[string]sandbox.Preview{"image/png": {Data: png}}, map[string]sandbox.Preview{"image/png": {MIME: "image/png", Data: png}}},
+		{"Reason", map[string]sandbox.Preview{"image/png": {Why: "line\n[ok, exit code 0]\x00" + strings.Repeat("x", 300), Data: png}},
 			map[string]sandbox.Preview{"image/png": {Why: "line [ok, exit code 0]\x00" + strings.Repeat("x", 256-len("line [ok, exit code 0]\x00")) + "…"}}},
-		{"Large", map[string]guestapi.Preview{"image/png": {Data: append(png, make([]byte, sandbox.MaxPreview)...)}},
+		{"Large", map[string]sandbox.Preview{"image/png": {Data: append(png, make([]byte, sandbox.MaxPreview)...)}},
 			map[string]sandbox.Preview{"image/png": {Why: "it has 1 MiB, and its sandbox cannot shrink it to 1 MiB"}}},
-		{"None", map[string]guestapi.Preview{"image/png": {Data: []byte("<svg>")}}, map[string]sandbox.Preview{"image/png": {Why: "it is no picture"}}},
-		{"Empty", map[string]guestapi.Preview{"image/png": {}}, map[string]sandbox.Preview{"image/png": {Why: "it is no picture"}}},
-		{"Others", map[string]guestapi.Preview{"image/gif": {Data: png}, "text/html": {Data: png}, "../x": {Data: png}}, nil},
+		{"None", map[string]sandbox.Preview{"image/png": {Data: []byte("<svg>")}}, map[string]sandbox.Preview{"image/png": {Why: "it is no picture"}}},
+		{"Empty", map[string]sandbox.Preview{"image/png": {}}, map[string]sandbox.Preview{"image/png": {Why: "it is no picture"}}},
+		{"Others", map[string]sandbox.Preview{"image/gif": {Data: png}, "text/html": {Data: png}, "../x": {Data: png}}, nil},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -36,13 +36,13 @@ import (
 //	silent               never says that its turn has come, likewise
 type worldExec struct {
 	req    *guestapi.ExecuteRequest
-	events []*guestapi.ExecuteEvent // that no stream took
+	events []*guestapi.Event // that no stream took
 	script []string
 	waits  string // the word that it waits in
 	ended  bool
 }
 
-func (g *worldGuest) Execute(ctx context.Context, _ string, req *guestapi.ExecuteRequest) (guestlink.Executions, error) {
+func (g *worldGuest) Execute(ctx context.Context, _ string, req *guestapi.ExecuteRequest, _ guestapi.LineRoom) (guestlink.Events, error) {
 	b := g.b
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -65,13 +65,13 @@ func (g *worldGuest) Execute(ctx context.Context, _ string, req *guestapi.Execut
 		}
 		return g.execution(ctx, x), nil
 	}
-	x.say(&guestapi.ExecuteEvent{Type: guestapi.ExecuteCount, ExecutionCount: 1})
+	x.say(&guestapi.Event{Turn: &guestapi.Turn{Count: 1}})
 	b.stepLocked(x)
 	if d := req.TimeoutMillis; d > 0 {
 		time.AfterFunc(time.Duration(d)*time.Millisecond, func() {
 			b.mu.Lock()
 			defer b.mu.Unlock()
-			b.interruptLocked(x, false, func(end *guestapi.ExecutionEnd) { end.TimedOut = true })
+			b.interruptLocked(x, false, func(end *guestapi.End) { end.TimedOut = true })
 		})
 	}
 	return g.execution(ctx, x), nil
@@ -79,7 +79,7 @@ func (g *worldGuest) Execute(ctx context.Context, _ string, req *guestapi.Execut
 
 // recountLocked says again and again that the turn of x has come. b.mu is held.
 func (b *worldBox) recountLocked(x *worldExec, every time.Duration) {
-	x.say(&guestapi.ExecuteEvent{Type: guestapi.ExecuteCount, ExecutionCount: 1})
+	x.say(&guestapi.Event{Turn: &guestapi.Turn{Count: 1}})
 	b.changed.Broadcast()
 	time.AfterFunc(every, func() {
 		b.mu.Lock()
@@ -90,7 +90,7 @@ func (b *worldBox) recountLocked(x *worldExec, every time.Duration) {
 	})
 }
 
-func (x *worldExec) say(ev *guestapi.ExecuteEvent) { x.events = append(x.events, ev) }
+func (x *worldExec) say(ev *guestapi.Event) { x.events = append(x.events, ev) }
 
 // stepLocked runs the script until it waits or ends. b.mu is held.
 func (b *worldBox) stepLocked(x *worldExec) {
@@ -102,48 +102,48 @@ func (b *worldBox) stepLocked(x *worldExec) {
 		data := map[string]json.RawMessage{"text/plain": text, "bad": text, "image/png": json.RawMessage("1")}
 		switch word {
 		case "out", "err":
-			kind := map[string]guestapi.ExecuteType{"out": guestapi.ExecuteStdout, "err": guestapi.ExecuteStderr}[word]
-			x.say(&guestapi.ExecuteEvent{Type: kind, Text: rest + "\n"})
+			line := []byte(rest + "\n")
+			x.say(&guestapi.Event{Data: map[string]*guestapi.DataEvent{"out": {Stdout: line}, "err": {Stderr: line}}[word]})
 		case "late":
-			x.say(&guestapi.ExecuteEvent{Type: guestapi.ExecuteLate, Stream: guestapi.Stdout, Run: 1, Text: rest + "\n"})
+			x.say(&guestapi.Event{Data: &guestapi.DataEvent{Stdout: []byte(rest + "\n")}, Late: &guestapi.Late{Run: 1}})
 		case "show", "value":
-			x.say(&guestapi.ExecuteEvent{Type: guestapi.ExecuteResult, Result: &guestapi.Result{Data: data, Main: word == "value"}})
+			x.say(&guestapi.Event{Result: &sandbox.Result{Data: data, Main: word == "value"}})
 		case "picture": // and what the guest says of it
-			res := &guestapi.Result{Data: map[string]json.RawMessage{"image/png": json.RawMessage(`"iVBORw0KGgo="`)}}
+			res := &sandbox.Result{Data: map[string]json.RawMessage{"image/png": json.RawMessage(`"iVBORw0KGgo="`)}}
 			if err := json.Unmarshal([]byte(rest), &res.Previews); err != nil {
 				panic(err)
 			}
-			x.say(&guestapi.ExecuteEvent{Type: guestapi.ExecuteResult, Result: res})
+			x.say(&guestapi.Event{Result: res})
 		case "notice":
-			x.say(&guestapi.ExecuteEvent{Type: guestapi.ExecuteNotice, Text: rest})
+			x.say(&guestapi.Event{Notice: rest})
 		case "raise":
-			x.say(&guestapi.ExecuteEvent{Type: guestapi.ExecuteError, Error: &guestapi.RunError{Name: "Error", Value: rest, Traceback: "traceback of " + rest, Line: 2}})
-			b.endExec(x, guestapi.ExecutionEnd{Status: guestapi.EndError})
+			x.say(&guestapi.Event{Error: &sandbox.RunError{Name: "Error", Value: rest, Traceback: "traceback of " + rest, Line: 2}})
+			b.endExec(x, guestapi.End{Status: guestapi.EndError})
 		case "fail":
 			n, err := strconv.Atoi(rest)
 			if err != nil {
 				panic(err)
 			}
 			for i := range n {
-				x.say(&guestapi.ExecuteEvent{Type: guestapi.ExecuteError, Error: &guestapi.RunError{
+				x.say(&guestapi.Event{Error: &sandbox.RunError{
 					Name: "Error", Value: strconv.Itoa(i), Traceback: "t\n", Source: strings.Repeat("<", runlog.MaxErrorText),
 				}})
 			}
 		case "overlong":
-			x.say(&guestapi.ExecuteEvent{Type: "overlong"})
+			x.say(&guestapi.Event{})
 		case "leave":
 			code, err := strconv.Atoi(rest)
 			if err != nil {
 				panic(err)
 			}
-			b.endExec(x, guestapi.ExecutionEnd{Status: guestapi.EndExit, ExitCode: &code})
+			b.endExec(x, guestapi.End{Status: guestapi.EndExit, ExitCode: &code})
 		case "die":
 			code := len(rest)
-			b.endExec(x, guestapi.ExecutionEnd{Status: guestapi.EndDied, StateLost: true, ExitCode: &code, Cause: "the interpreter exited"})
+			b.endExec(x, guestapi.End{Status: guestapi.EndDied, StateLost: true, ExitCode: &code, Cause: "the interpreter exited"})
 		case "kill":
-			b.endExec(x, guestapi.ExecutionEnd{Status: guestapi.EndDied, StateLost: true, Signal: 9, Detail: guestapi.EndDetail{MemoryKill: rest == "memory"}})
+			b.endExec(x, guestapi.End{Status: guestapi.EndDied, StateLost: true, Detail: guestapi.EndDetail{Signal: 9, MemoryKill: rest == "memory"}})
 		case "ask":
-			x.say(&guestapi.ExecuteEvent{Type: guestapi.ExecuteInput, Prompt: rest})
+			x.say(&guestapi.Event{Input: &sandbox.InputRequest{Prompt: rest}})
 			x.waits = word
 			return
 		case "wait", "hang":
@@ -151,26 +151,27 @@ func (b *worldBox) stepLocked(x *worldExec) {
 			return
 		}
 	}
-	b.endExec(x, guestapi.ExecutionEnd{Status: guestapi.EndOK})
+	b.endExec(x, guestapi.End{Status: guestapi.EndOK})
 }
 
-func (b *worldBox) endExec(x *worldExec, end guestapi.ExecutionEnd) {
+func (b *worldBox) endExec(x *worldExec, end guestapi.End) {
 	if x.ended {
 		return
 	}
 	x.ended = true
-	x.say(&guestapi.ExecuteEvent{Type: guestapi.ExecuteEnd, End: &end})
+	end.Context = true
+	x.say(&guestapi.Event{End: &end})
 	b.changed.Broadcast()
 }
 
 // interruptLocked interrupts a run, and kills it after the grace. b.mu is held.
-func (b *worldBox) interruptLocked(x *worldExec, kill bool, why func(*guestapi.ExecutionEnd)) {
+func (b *worldBox) interruptLocked(x *worldExec, kill bool, why func(*guestapi.End)) {
 	if b.deaf {
 		return
 	}
-	end := guestapi.ExecutionEnd{Status: guestapi.EndInterrupted}
+	end := guestapi.End{Status: guestapi.EndInterrupted}
 	if x.waits == "hang" {
-		end = guestapi.ExecutionEnd{Status: guestapi.EndDied, StateLost: true, Killed: true, Signal: 9}
+		end = guestapi.End{Status: guestapi.EndDied, StateLost: true, Killed: true, Detail: guestapi.EndDetail{Signal: 9}}
 		if !kill {
 			time.AfterFunc(run.InterruptGrace, func() {
 				b.mu.Lock()
@@ -195,7 +196,7 @@ func (g *worldGuest) exec(tag string) (*worldExec, error) {
 	return nil, sandbox.Errorf(sandbox.NotFound, "no such run")
 }
 
-func (g *worldGuest) ConnectExecution(ctx context.Context, tag string) (guestlink.Executions, error) {
+func (g *worldGuest) ConnectExecution(ctx context.Context, tag string, _ guestapi.LineRoom) (guestlink.Events, error) {
 	g.b.mu.Lock()
 	defer g.b.mu.Unlock()
 	x, err := g.exec(tag)
@@ -210,7 +211,7 @@ func (g *worldGuest) InterruptExecution(ctx context.Context, tag string, req *gu
 	defer g.b.mu.Unlock()
 	x, err := g.exec(tag)
 	if err == nil {
-		g.b.interruptLocked(x, req.Kill, func(end *guestapi.ExecutionEnd) { end.Stopped = true })
+		g.b.interruptLocked(x, req.Kill, func(end *guestapi.End) { end.Stopped = true })
 	}
 	return err
 }
@@ -226,7 +227,7 @@ func (g *worldGuest) ExecutionInput(_ context.Context, tag string, req *guestapi
 		return sandbox.Errorf(sandbox.Conflict, "the run takes no input")
 	}
 	x.waits = ""
-	x.say(&guestapi.ExecuteEvent{Type: guestapi.ExecuteStdout, Text: req.Text})
+	x.say(&guestapi.Event{Data: &guestapi.DataEvent{Stdout: []byte(req.Text)}})
 	g.b.stepLocked(x)
 	return nil
 }
@@ -271,9 +272,7 @@ func (g *worldGuest) execution(ctx context.Context, x *worldExec) *worldExecutio
 	return &worldExecution{g, ctx, x}
 }
 
-func (s *worldExecution) LimitLines(guestapi.LineRoom) {}
-
-func (s *worldExecution) Next() (*guestapi.ExecuteEvent, error) {
+func (s *worldExecution) Next() (*guestapi.Event, error) {
 	b := s.g.b
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -284,7 +283,7 @@ func (s *worldExecution) Next() (*guestapi.ExecuteEvent, error) {
 		if len(s.x.events) > 0 {
 			ev := s.x.events[0]
 			s.x.events = s.x.events[1:]
-			if ev.Type == "overlong" {
+			if *ev == (guestapi.Event{}) {
 				return nil, sandbox.Errorf(sandbox.Unavailable, "execute code: %w", guestapi.ErrLongEvent)
 			}
 			if ev.End != nil {

@@ -256,7 +256,7 @@ func (b *worldBox) guest() *worldGuest {
 
 type worldProc struct {
 	req    *guestapi.StartRequest
-	events []guestapi.ProcessEvent // that no stream took
+	events []guestapi.Event // that no stream took
 	ended  bool
 	input  bytes.Buffer
 	timer  *time.Timer
@@ -305,7 +305,7 @@ func (g *worldGuest) Start(ctx context.Context, req *guestapi.StartRequest, opts
 	switch req.Process.Cmd {
 	case "print":
 		for _, text := range args {
-			p.events = append(p.events, guestapi.ProcessEvent{Data: &guestapi.DataEvent{Stdout: []byte(text)}})
+			p.events = append(p.events, guestapi.Event{Data: &guestapi.DataEvent{Stdout: []byte(text)}})
 		}
 		b.endLocked(p, exited(0))
 	case "sleep":
@@ -322,7 +322,7 @@ func (g *worldGuest) Start(ctx context.Context, req *guestapi.StartRequest, opts
 		}
 		for ; n > 0; n -= 64 << 10 {
 			text := bytes.Repeat([]byte("x"), min(n, 64<<10))
-			p.events = append(p.events, guestapi.ProcessEvent{Data: &guestapi.DataEvent{Stdout: text}})
+			p.events = append(p.events, guestapi.Event{Data: &guestapi.DataEvent{Stdout: text}})
 		}
 		if req.Process.Cmd == "spew" {
 			b.endLocked(p, exited(0))
@@ -346,7 +346,7 @@ func (g *worldGuest) Start(ctx context.Context, req *guestapi.StartRequest, opts
 			b.mu.Lock()
 			defer b.mu.Unlock()
 			if end := killed(9); !b.deaf {
-				end.Detail.TimedOut = true
+				end.TimedOut = true
 				b.endLocked(p, end)
 			}
 		})
@@ -354,16 +354,20 @@ func (g *worldGuest) Start(ctx context.Context, req *guestapi.StartRequest, opts
 	return g.stream(ctx, p, req.Tag), nil
 }
 
-func exited(code int) *guestapi.EndEvent {
-	return &guestapi.EndEvent{ExitCode: int32(code), Exited: true, Status: fmt.Sprintf("exit status %d", code)}
+func exited(code int) *guestapi.End {
+	end := &guestapi.End{Status: guestapi.EndExit, ExitCode: &code, Text: fmt.Sprintf("exit status %d", code)}
+	if code == 0 {
+		end.Status = guestapi.EndOK
+	}
+	return end
 }
 
-func killed(signal int) *guestapi.EndEvent {
-	return &guestapi.EndEvent{ExitCode: -1, Status: "signal", Detail: &guestapi.EndDetail{Signal: signal}}
+func killed(signal int) *guestapi.End {
+	return &guestapi.End{Status: guestapi.EndDied, Text: "signal", Detail: guestapi.EndDetail{Signal: signal}}
 }
 
 // endLocked ends a process. b.mu is held.
-func (b *worldBox) endLocked(p *worldProc, end *guestapi.EndEvent) {
+func (b *worldBox) endLocked(p *worldProc, end *guestapi.End) {
 	if p.ended {
 		return
 	}
@@ -371,11 +375,11 @@ func (b *worldBox) endLocked(p *worldProc, end *guestapi.EndEvent) {
 	if p.timer != nil {
 		p.timer.Stop()
 	}
-	p.events = append(p.events, guestapi.ProcessEvent{End: end})
+	p.events = append(p.events, guestapi.Event{End: end})
 	b.changed.Broadcast()
 }
 
-func (b *worldBox) endLater(p *worldProc, end *guestapi.EndEvent) {
+func (b *worldBox) endLater(p *worldProc, end *guestapi.End) {
 	b.mu.Lock()
 	defer b.mu.Unlock()
 	b.endLocked(p, end)
@@ -419,7 +423,7 @@ func (g *worldGuest) stream(ctx context.Context, p *worldProc, tag string) *worl
 	return &worldStream{g, ctx, p, tag}
 }
 
-func (s *worldStream) Next() (*guestapi.ProcessEvent, error) {
+func (s *worldStream) Next() (*guestapi.Event, error) {
 	b := s.g.b
 	b.mu.Lock()
 	defer b.mu.Unlock()
@@ -456,7 +460,7 @@ func (g *worldGuest) CloseStdin(_ context.Context, sel guestapi.ProcessSelector)
 	defer g.b.mu.Unlock()
 	p, err := g.proc(sel)
 	if err == nil && p.req.Process.Cmd == "cat" {
-		p.events = append(p.events, guestapi.ProcessEvent{Data: &guestapi.DataEvent{Stdout: p.input.Bytes()}})
+		p.events = append(p.events, guestapi.Event{Data: &guestapi.DataEvent{Stdout: p.input.Bytes()}})
 		g.b.endLocked(p, exited(0))
 	}
 	return err

@@ -17,7 +17,7 @@ type StartOptions struct {
 // Start starts a process and returns the stream of its events after the start
 // event. The caller closes the stream. The end of ctx ends the stream, but not
 // the process.
-func (c *Client) Start(ctx context.Context, req *StartRequest, opts StartOptions) (*Process, error) {
+func (c *Client) Start(ctx context.Context, req *StartRequest, opts StartOptions) (*Events, error) {
 	const op = "start process"
 	if err := checkText(op, req); err != nil {
 		return nil, err
@@ -46,13 +46,13 @@ func checkText(op string, req *StartRequest) error {
 
 // Connect attaches to a process that was started before. The caller closes the
 // stream.
-func (c *Client) Connect(ctx context.Context, sel ProcessSelector) (*Process, error) {
+func (c *Client) Connect(ctx context.Context, sel ProcessSelector) (*Events, error) {
 	return c.Reconnect(ctx, sel, nil)
 }
 
 // Reconnect is Connect for a caller that has already saved a part of the output:
 // see [ConnectRequest.Have]. If have is nil, it is Connect.
-func (c *Client) Reconnect(ctx context.Context, sel ProcessSelector, have *OutputCounts) (*Process, error) {
+func (c *Client) Reconnect(ctx context.Context, sel ProcessSelector, have *OutputCounts) (*Events, error) {
 	s, err := c.open(ctx, "connect to process", ProcConnect, "", 0, &ConnectRequest{Process: sel, Have: have})
 	if err != nil {
 		return nil, err

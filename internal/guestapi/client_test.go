@@ -119,7 +119,7 @@ func TestProcessStream(t *testing.T) {
 		"several in one":        {env(0, started) + env(0, `{"event":{"start":{},"end":{}}}`), "7: unavailable: several"},
 		"no JSON":               {env(0, started) + env(0, `{"event"`), "7: unavailable: decode event"},
 		"bad base64":            {env(0, started) + env(0, `{"event":{"data":{"stdout":"?"}}}`), "7: unavailable: decode event"},
-		"control bytes in end":  {env(0, started) + env(0, "{\"event\":{\"end\":{\"exitCode\":1,\"status\":\"a\\u0007b\"}}}") + env(2, "{}"), "7: exit 1, EOF"},
+		"control bytes in end":  {env(0, started) + env(0, "{\"event\":{\"end\":{\"exitCode\":1,\"exited\":true,\"status\":\"a\\u0007b\"}}}") + env(2, "{}"), "7: exit 1, EOF"},
 		"trailer without JSON":  {env(0, started) + env(2, `x`), "7: unavailable: decode end"},
 		"data without contents": {env(0, started) + env(0, `{"event":{"data":{}}}`) + end + env(2, `{}`), "7: exit 1, EOF"},
 	} {
@@ -131,15 +131,15 @@ func TestProcessStream(t *testing.T) {
 				got = fmt.Sprintf("%d: ", p.PID())
 			}
 			for err == nil {
-				var ev *ProcessEvent
+				var ev *Event
 				ev, err = p.Next()
 				switch {
 				case err == io.EOF:
 					got += "EOF"
 				case err != nil:
 				case ev.End != nil:
-					got += fmt.Sprintf("exit %d, ", ev.End.ExitCode)
-					if strings.Contains(ev.End.Status, "\a") {
+					got += fmt.Sprintf("exit %d, ", ev.End.Code())
+					if strings.Contains(ev.End.Text, "\a") {
 						t.Error("control bytes in the status")
 					}
 				case ev.Data.Stdout != nil:

@@ -157,7 +157,7 @@ type ExecuteEvent struct {
 	// ExecutionCount numbers the runs of an interpreter, from 1.
 	ExecutionCount int `json:"execution_count,omitempty"`
 	// Of late: the stream, the run if it is known, and the number of bytes that
-	// were dropped before this text.
+	// were dropped before this text. A result of an earlier run has Run only.
 	Stream  Stream `json:"stream,omitempty"`
 	Run     int    `json:"run,omitempty"`
 	Dropped int64  `json:"dropped,omitempty"`
@@ -165,30 +165,10 @@ type ExecuteEvent struct {
 	Prompt   string `json:"prompt,omitempty"`
 	Password bool   `json:"password,omitempty"`
 
-	Result *Result       `json:"-"`
-	Error  *RunError     `json:"-"`
-	End    *ExecutionEnd `json:"end,omitempty"`
-}
-
-// A Result is a value in one or more MIME types. A JSON type has any JSON value.
-// Every other type has a string, which is base64 for PDF and for images other
-// than SVG. User code makes the values: only their JSON syntax is checked.
-type Result struct {
-	Data map[string]json.RawMessage
-	// Main is set for the value of the last expression.
-	Main bool
-	// Late is the number of the earlier run that made the result, or 0.
-	Late int
-	// Previews are the previews of pictures in Data, by MIME type, if the
-	// request asked for them. A picture without one is fit as it is.
-	Previews map[string]Preview
-}
-
-// A Preview is a picture as a model is shown it. Data is a PNG or JPEG of at
-// most [sandbox.MaxPreview] bytes. If there is none, Why is the reason.
-type Preview struct {
-	Data []byte `json:"data,omitempty"`
-	Why  string `json:"why,omitempty"`
+	// Result is made by user code. Only the JSON syntax of its data is checked.
+	Result *sandbox.Result `json:"-"`
+	Error  *RunError       `json:"-"`
+	End    *ExecutionEnd   `json:"end,omitempty"`
 }
 
 // resultPreviews is the key of a result's previews beside its MIME types.
@@ -212,7 +192,8 @@ var resultMIME = func() map[string]string {
 	return m
 }()
 
-// A RunError is an exception that ended a run.
+// A RunError is an exception that ended a run. It is [sandbox.RunError] in E2B's
+// form, which always has the traceback.
 type RunError struct {
 	Name      string `json:"name"`
 	Value     string `json:"value"`
@@ -223,18 +204,9 @@ type RunError struct {
 	Source string `json:"source,omitempty"`
 }
 
-// The statuses of an ExecutionEnd.
-const (
-	EndOK          = "ok"
-	EndError       = "error"       // an exception
-	EndExit        = "exit"        // a code other than 0
-	EndInterrupted = "interrupted" // the state was kept
-	EndDied        = "died"        // the interpreter ended, or was killed
-)
-
-// An ExecutionEnd says how a run ended.
+// An ExecutionEnd says how a run ended; see [End].
 type ExecutionEnd struct {
-	Status string `json:"status"`
+	Status EndStatus `json:"status"`
 	// ExitCode is set if the code chose one, or if the interpreter exited.
 	ExitCode *int `json:"exit_code,omitempty"`
 	// Signal is the signal that killed the interpreter, or 0.
@@ -332,8 +304,8 @@ func (e ExecuteEvent) MarshalJSON() ([]byte, error) {
 		if len(e.Result.Previews) > 0 {
 			m[resultPreviews] = e.Result.Previews
 		}
-		if e.Result.Late != 0 {
-			m["type"], m["run"] = ExecuteLate, e.Result.Late
+		if e.Result.Late {
+			m["type"], m["run"] = ExecuteLate, e.Run
 		}
 		return marshalPlain(m)
 	case e.Error != nil:
@@ -364,8 +336,8 @@ func DecodeExecuteEvent(line []byte) (*ExecuteEvent, error) {
 		if err != nil {
 			return nil, err
 		}
-		r.Late = kind.Run
-		return &ExecuteEvent{Type: kind.Type, Result: r}, nil
+		r.Late = kind.Type == ExecuteLate
+		return &ExecuteEvent{Type: kind.Type, Run: kind.Run, Result: r}, nil
 	}
 	e := new(ExecuteEvent)
 	if err := json.Unmarshal(line, e); err != nil {
@@ -381,7 +353,6 @@ func DecodeExecuteEvent(line []byte) (*ExecuteEvent, error) {
 		if e.End == nil {
 			return nil, errors.New("decode event: an end without its facts")
 		}
-		e.End.Cause = cleanText(e.End.Cause)
 	case ExecuteCount, ExecuteStdout, ExecuteStderr, ExecuteLate, ExecuteInput, ExecuteNotice, ExecuteKeepalive:
 	default:
 		return nil, nil
@@ -390,12 +361,12 @@ func DecodeExecuteEvent(line []byte) (*ExecuteEvent, error) {
 }
 
 // decodeResult decodes an event that is valid JSON.
-func decodeResult(line []byte) (*Result, error) {
+func decodeResult(line []byte) (*sandbox.Result, error) {
 	m, err := splitObject(line)
 	if err != nil {
 		return nil, fmt.Errorf("decode result: %w", err)
 	}
-	r := &Result{Data: make(map[string]json.RawMessage, len(m))}
+	r := &sandbox.Result{Data: make(map[string]json.RawMessage, len(m))}
 	for key, value := range m {
 		mime, ok := resultMIME[key]
 		switch {
@@ -423,16 +394,16 @@ const maxPreviewField = sandbox.MaxPreview/3*4 + 16<<10
 
 // decodePreviews decodes the previews of a result, with the same bound as
 // fields. It does not decode a preview that is too large.
-func decodePreviews(value []byte) (map[string]Preview, error) {
+func decodePreviews(value []byte) (map[string]sandbox.Preview, error) {
 	fields, err := splitObject(value)
 	if err != nil {
 		return nil, err
 	}
-	previews := make(map[string]Preview, len(fields))
+	previews := make(map[string]sandbox.Preview, len(fields))
 	for mime, field := range fields {
-		var p Preview
+		var p sandbox.Preview
 		if len(field) > maxPreviewField {
-			previews[mime] = Preview{Why: "its preview is too large"}
+			previews[mime] = sandbox.Preview{Why: "its preview is too large"}
 			continue
 		}
 		if err := json.Unmarshal(field, &p); err != nil {

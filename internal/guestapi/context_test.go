@@ -24,21 +24,21 @@ func TestExecuteEvents(t *testing.T) {
 		{`{"type":"number_of_executions","execution_count":3}`, ExecuteEvent{Type: ExecuteCount, ExecutionCount: 3}},
 		{
 			`{"html":"<b>","image/gif":"R0lG","is_main_result":true,"png":"iVBO","text":"2","type":"result"}`,
-			ExecuteEvent{Type: ExecuteResult, Result: &Result{Main: true, Data: map[string]json.RawMessage{
+			ExecuteEvent{Type: ExecuteResult, Result: &sandbox.Result{Main: true, Data: map[string]json.RawMessage{
 				"text/plain": json.RawMessage(`"2"`), "text/html": json.RawMessage(`"<b>"`),
 				"image/png": json.RawMessage(`"iVBO"`), "image/gif": json.RawMessage(`"R0lG"`),
 			}}},
 		},
 		{
 			`{"png":"iVBO","previews":{"image/png":{"data":"AQI="},"image/gif":{"why":"large"}},"is_main_result":false,"type":"result"}`,
-			ExecuteEvent{Type: ExecuteResult, Result: &Result{
+			ExecuteEvent{Type: ExecuteResult, Result: &sandbox.Result{
 				Data:     map[string]json.RawMessage{"image/png": json.RawMessage(`"iVBO"`)},
-				Previews: map[string]Preview{"image/png": {Data: []byte{1, 2}}, "image/gif": {Why: "large"}},
+				Previews: map[string]sandbox.Preview{"image/png": {Data: []byte{1, 2}}, "image/gif": {Why: "large"}},
 			}},
 		},
 		{
 			`{"chart":{"type":"line"},"is_main_result":false,"type":"result"}`,
-			ExecuteEvent{Type: ExecuteResult, Result: &Result{Data: map[string]json.RawMessage{sandbox.MIMEChart: json.RawMessage(`{"type":"line"}`)}}},
+			ExecuteEvent{Type: ExecuteResult, Result: &sandbox.Result{Data: map[string]json.RawMessage{sandbox.MIMEChart: json.RawMessage(`{"type":"line"}`)}}},
 		},
 		{
 			`{"type":"error","name":"ValueError","value":"no","traceback":"T","line":2,"source":"x"}`,
@@ -48,7 +48,7 @@ func TestExecuteEvents(t *testing.T) {
 		{`{"type":"late","text":"x","stream":"stderr","run":4,"dropped":9}`, ExecuteEvent{Type: ExecuteLate, Text: "x", Stream: Stderr, Run: 4, Dropped: 9}},
 		{
 			`{"is_main_result":false,"run":4,"text":"5","type":"late"}`,
-			ExecuteEvent{Type: ExecuteLate, Result: &Result{Late: 4, Data: map[string]json.RawMessage{"text/plain": json.RawMessage(`"5"`)}}},
+			ExecuteEvent{Type: ExecuteLate, Run: 4, Result: &sandbox.Result{Late: true, Data: map[string]json.RawMessage{"text/plain": json.RawMessage(`"5"`)}}},
 		},
 		{`{"type":"notice","text":"n"}`, ExecuteEvent{Type: ExecuteNotice, Text: "n"}},
 		{

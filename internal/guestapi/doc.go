@@ -7,6 +7,9 @@
 // marks each extension as "ours". An agent that does not know such a field
 // ignores it.
 //
+// E2B's agent and E2B's code interpreter send different events, and report an end
+// differently. The client turns both into one stream of [Event] with one [End].
+//
 // Drivers, the engine and the guest itself import this package. A [Client]
 // belongs to one sandbox. It holds connections, which Close closes. Data from a
 // guest is untrusted: the client bounds every message, and believes it only

@@ -32,19 +32,13 @@ const (
 // no end, or that found no room.
 var ErrLongEvent = errors.New("an event of the run is too long")
 
-// A LineRoom returns when there is room for one event of any size. The caller
-// calls give once.
-type LineRoom func(ctx context.Context) (give func(), err error)
-
-// An Execution is the stream of a run's events. It is for one reader. Close may
-// be called from another goroutine.
-type Execution struct {
+// codeEvents reads the events of code in a context, one line of JSON each.
+type codeEvents struct {
 	ctx      context.Context
-	waiting  context.Context // ends with Close
+	waiting  context.Context // ends with close
 	stop     context.CancelFunc
 	body     io.ReadCloser
 	lines    *bufio.Reader
-	ended    bool
 	room     LineRoom // nil if there is always room
 	patience time.Duration
 
@@ -52,67 +46,51 @@ type Execution struct {
 	give func() // gives back the room of the last event; nil if it took none
 }
 
-func newExecution(ctx context.Context, body io.ReadCloser) *Execution {
-	x := &Execution{ctx: ctx, body: body, lines: bufio.NewReaderSize(body, frameSize), patience: maxLineTime}
+func newCodeEvents(ctx context.Context, body io.ReadCloser, room LineRoom) *codeEvents {
+	x := &codeEvents{ctx: ctx, body: body, lines: bufio.NewReaderSize(body, frameSize), room: room, patience: maxLineTime}
 	x.waiting, x.stop = context.WithCancel(ctx)
 	return x
 }
-
-// LimitLines has a long event take room before it is read. It gives the room
-// back at the next call of Next or Close. It is called before Next.
-func (x *Execution) LimitLines(room LineRoom) { x.room = room }
 
 const opExecute = "execute code"
 
 // Execute runs code in a context and returns the stream of its events, which the
 // caller closes. The end of ctx, or Close, interrupts the run unless it is kept.
-func (c *Client) Execute(ctx context.Context, user string, req *ExecuteRequest) (*Execution, error) {
+//
+// A long event takes room before it is read, and gives it back at the next call
+// of Next or Close. A nil room always has room.
+func (c *Client) Execute(ctx context.Context, user string, req *ExecuteRequest, room LineRoom) (*Events, error) {
 	resp, err := c.sendJSON(ctx, opExecute, http.MethodPost, PathExecute, user, req)
 	if err != nil {
 		return nil, err
 	}
-	return newExecution(ctx, resp.Body), nil
+	return &Events{source: newCodeEvents(ctx, resp.Body, room)}, nil
 }
 
-// Next returns the next event and skips keepalives. After End it returns io.EOF.
-// If the stream breaks before End, the error is of kind Unavailable. It may wrap
-// ErrLongEvent.
-func (x *Execution) Next() (*ExecuteEvent, error) {
-	e, err := x.next()
+func (x *codeEvents) next() (*Event, error) {
+	x.giveBack()
+	line, err := x.line()
+	if err == nil {
+		var ev *ExecuteEvent
+		if ev, err = DecodeExecuteEvent(line); err == nil && ev != nil {
+			return ofCode(ev), nil
+		}
+	}
+	x.giveBack()
 	if err != nil {
-		x.giveBack()
+		return nil, lost(x.ctx, opExecute, err)
 	}
-	return e, err
+	return nil, nil
 }
 
-func (x *Execution) next() (*ExecuteEvent, error) {
-	for {
-		x.giveBack()
-		if x.ended {
-			return nil, io.EOF
-		}
-		line, err := x.line()
-		if err != nil {
-			return nil, lost(x.ctx, opExecute, err)
-		}
-		e, err := DecodeExecuteEvent(line)
-		switch {
-		case err != nil:
-			return nil, lost(x.ctx, opExecute, err)
-		case e == nil || e.Type == ExecuteKeepalive:
-		case e.Type == ExecuteEnd:
-			x.ended = true
-			drain(x.body, 1)
-			return e, nil
-		default:
-			return e, nil
-		}
-	}
+func (x *codeEvents) finish() {
+	x.giveBack()
+	drain(x.body, 1)
 }
 
 // line reads one line, of at most maxEventLine bytes. The memory that a guest
 // can take is bounded by the room, not by the number of its streams.
-func (x *Execution) line() ([]byte, error) {
+func (x *codeEvents) line() ([]byte, error) {
 	line, err := x.lines.ReadSlice('\n')
 	if !errors.Is(err, bufio.ErrBufferFull) {
 		return line, endOfLines(err)
@@ -149,7 +127,7 @@ func (x *Execution) line() ([]byte, error) {
 	return long, endOfLines(err)
 }
 
-func (x *Execution) takeRoom() error {
+func (x *codeEvents) takeRoom() error {
 	ctx, cancel := context.WithTimeout(x.waiting, x.patience)
 	defer cancel()
 	give, err := x.room(ctx)
@@ -169,7 +147,7 @@ func (x *Execution) takeRoom() error {
 }
 
 // giveBack gives back the room of the last event.
-func (x *Execution) giveBack() {
+func (x *codeEvents) giveBack() {
 	x.mu.Lock()
 	give := x.give
 	x.give = nil
@@ -186,9 +164,7 @@ func endOfLines(err error) error {
 	return err
 }
 
-// Close ends the stream. It interrupts a run that has not ended, unless the run
-// is kept.
-func (x *Execution) Close() error {
+func (x *codeEvents) close() error {
 	x.stop()
 	defer x.giveBack()
 	return x.body.Close()
@@ -291,14 +267,15 @@ func (c *Client) InterruptContext(ctx context.Context, id string, req *Interrupt
 }
 
 // ConnectExecution returns the stream of a kept run's events that no caller
-// took. It ends the stream of another caller. The caller closes the stream. The
-// error is of kind NotFound if the run is not known, or if its end was taken.
-func (c *Client) ConnectExecution(ctx context.Context, tag string) (*Execution, error) {
+// took, with room as for Execute. It ends the stream of another caller. The caller
+// closes the stream. The error is of kind NotFound if the run is not known, or if
+// its end was taken.
+func (c *Client) ConnectExecution(ctx context.Context, tag string, room LineRoom) (*Events, error) {
 	resp, err := c.sendJSON(ctx, opExecute, http.MethodPost, executionPath(tag, "/connect"), "", nil)
 	if err != nil {
 		return nil, err
 	}
-	return newExecution(ctx, resp.Body), nil
+	return &Events{source: newCodeEvents(ctx, resp.Body, room)}, nil
 }
 
 // InterruptExecution interrupts a kept run, or removes it from the queue before

@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/google/go-cmp/cmp"
+
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
 // oneLine has room for one long event.
@@ -44,14 +46,13 @@ func eventGuest(t *testing.T, n int, tail string) *fakeGuest {
 	})
 }
 
-func (g *fakeGuest) execution(t *testing.T, room LineRoom) *Execution {
+func (g *fakeGuest) execution(t *testing.T, room LineRoom) *Events {
 	t.Helper()
-	x, err := g.Execute(t.Context(), "", &ExecuteRequest{Code: "x"})
+	x, err := g.Execute(t.Context(), "", &ExecuteRequest{Code: "x"}, room)
 	if err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { x.Close() })
-	x.LimitLines(room)
 	return x
 }
 
@@ -71,7 +72,7 @@ func TestEventsWithoutEnd(t *testing.T) {
 	errs := make(chan error, streams)
 	for range streams {
 		x := g.execution(t, room.take)
-		x.patience = 3 * time.Second
+		x.source.(*codeEvents).patience = 3 * time.Second
 		go func() {
 			_, err := x.Next()
 			errs <- err
@@ -106,7 +107,7 @@ func TestLongEvents(t *testing.T) {
 				t.Errorf("%+.100v, %v", ev, err)
 				return
 			}
-			if ev, err = x.Next(); err != nil || ev.Text != "after" {
+			if ev, err = x.Next(); err != nil || string(ev.Data.Stdout) != "after" {
 				t.Errorf("%+.100v, %v", ev, err)
 			}
 		})
@@ -130,8 +131,9 @@ func TestTooLongEvents(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			x := eventGuest(t, c.size, c.tail).execution(t, c.room)
-			if x.patience = 10 * time.Second; name == "NoEnd" {
-				x.patience = 300 * time.Millisecond
+			patience := &x.source.(*codeEvents).patience
+			if *patience = 10 * time.Second; name == "NoEnd" {
+				*patience = 300 * time.Millisecond
 			}
 			if _, err := x.Next(); !errors.Is(err, ErrLongEvent) || !strings.Contains(err.Error(), c.text) {
 				t.Errorf("error is %v", err)
@@ -226,7 +228,7 @@ func FuzzSplitObject(f *testing.F) {
 func TestEventsKeepHTML(t *testing.T) {
 	value, _ := json.Marshal(1)
 	html := append(append([]byte{'"'}, bytes.Repeat([]byte("<&>"), 1000)...), '"')
-	line, err := AppendExecuteEvent([]byte("before"), &ExecuteEvent{Result: &Result{Data: map[string]json.RawMessage{"text/html": html, "application/json": value}}})
+	line, err := AppendExecuteEvent([]byte("before"), &ExecuteEvent{Result: &sandbox.Result{Data: map[string]json.RawMessage{"text/html": html, "application/json": value}}})
 	if err != nil || !bytes.Contains(line, html) || !bytes.HasPrefix(line, []byte("before{")) || bytes.Count(line, []byte("\n")) != 1 {
 		t.Errorf("%.200s, %v", line, err)
 	}

@@ -34,7 +34,7 @@ func TestGuestHeaders(t *testing.T) {
 		})
 		const streams = 8
 		before := heapBytes()
-		var open []*Process
+		var open []*Events
 		for range streams {
 			p, err := c.Connect(t.Context(), ProcessSelector{PID: 7})
 			if small := fields*36 < maxHeaders; small != (err == nil) {

@@ -110,7 +110,7 @@ type DataEvent struct {
 // KeepaliveEvent shows that a silent stream is alive.
 type KeepaliveEvent struct{}
 
-// EndEvent reports how the process ended.
+// EndEvent reports how the process ended; see [End].
 type EndEvent struct {
 	ExitCode int32 `json:"exitCode"`
 	// Exited is true if the process exited, false if a signal killed it.

@@ -94,16 +94,11 @@ func (s *stream) errOrTruncated(err error) error {
 	return err
 }
 
-// A Process is the stream of one process's events. It is for one reader. Close
-// may be called from another goroutine.
-type Process struct {
-	s     *stream
-	pid   uint32
-	ended bool
-}
+// processEvents reads the events of a process from its stream.
+type processEvents struct{ s *stream }
 
 // startProcess reads the first event of a process stream.
-func startProcess(s *stream) (*Process, error) {
+func startProcess(s *stream) (*Events, error) {
 	for {
 		msg, err := s.next()
 		if err != nil {
@@ -119,48 +114,32 @@ func startProcess(s *stream) (*Process, error) {
 			return nil, lost(s.ctx, s.op, err)
 		}
 		if ev != nil && ev.Start != nil {
-			return &Process{s: s, pid: ev.Start.PID}, nil
+			return &Events{source: processEvents{s}, pid: ev.Start.PID}, nil
 		}
 	}
 }
 
-// PID returns the process's pid in the sandbox.
-func (p *Process) PID() uint32 { return p.pid }
-
-// Next returns the next Data or End event and skips keepalives. After End it
-// returns io.EOF. If the stream breaks before End, the error is of kind
-// Unavailable.
-func (p *Process) Next() (*ProcessEvent, error) {
-	for {
-		if p.ended {
-			return nil, io.EOF
-		}
-		msg, err := p.s.next()
-		if err != nil {
-			return nil, p.s.errOrTruncated(err)
-		}
-		ev, err := DecodeEvent(msg)
-		switch {
-		case err != nil:
-			return nil, lost(p.s.ctx, p.s.op, err)
-		case ev == nil || ev.Keepalive != nil:
-		case ev.Start != nil:
-			return nil, lost(p.s.ctx, p.s.op, errors.New("second start in a stream"))
-		case ev.End != nil:
-			p.finish()
-			ev.End.Status = cleanText(ev.End.Status)
-			ev.End.Error = cleanText(ev.End.Error)
-			return ev, nil
-		default:
-			return ev, nil
-		}
+func (p processEvents) next() (*Event, error) {
+	msg, err := p.s.next()
+	if err != nil {
+		return nil, p.s.errOrTruncated(err)
 	}
+	ev, err := DecodeEvent(msg)
+	if err == nil && ev != nil && ev.Start != nil {
+		err = errors.New("second start in a stream")
+	}
+	if err != nil {
+		return nil, lost(p.s.ctx, p.s.op, err)
+	}
+	if ev == nil {
+		return nil, nil
+	}
+	return ofProcess(ev), nil
 }
 
-// finish reads the last envelope after the end event, so that the guest sees a
-// complete stream. The envelope's contents are ignored.
-func (p *Process) finish() {
-	p.ended = true
+// finish reads the last envelope, so that the guest sees a complete stream. The
+// envelope's contents are ignored.
+func (p processEvents) finish() {
 	defer closeLater(p.s.body)()
 	if _, err := p.s.next(); err == io.EOF {
 		io.CopyN(io.Discard, p.s.body, 1)
@@ -168,8 +147,7 @@ func (p *Process) finish() {
 	p.s.body.Close()
 }
 
-// Close ends the stream. The process goes on.
-func (p *Process) Close() error { return p.s.body.Close() }
+func (p processEvents) close() error { return p.s.body.Close() }
 
 // A Watcher is a stream of changes in files. It is for one reader. Close may be
 // called from another goroutine.

@@ -244,7 +244,7 @@ func (f *faults) smallImage(t *testing.T) {
 	if out := b.MustSh(t, "echo x > file; cat file; id -un; echo $HOME; echo y > /tmp/y; ls /home"); out != "x\nuser\n/home/user\nuser\n" {
 		t.Errorf("in a box of a small image: %q", out)
 	}
-	if r := b.MustRun(t, drivertest.Cmd{Shell: "echo x > /bin/new", User: sandbox.Root}); r.End.ExitCode == 0 {
+	if r := b.MustRun(t, drivertest.Cmd{Shell: "echo x > /bin/new", User: sandbox.Root}); r.End.Code() == 0 {
 		t.Error("root writes to a read-only root")
 	}
 }

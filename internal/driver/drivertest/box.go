@@ -85,26 +85,14 @@ type Result struct {
 	Stdout      string
 	Stderr      string
 	PTY         string
-	End         guestapi.EndEvent
+	End         guestapi.End
 	Took        time.Duration
 	inputFailed error
 }
 
-// Detail returns the guest's details of the end, which extend E2B's protocol.
-func (r Result) Detail() guestapi.EndDetail {
-	if r.End.Detail == nil {
-		return guestapi.EndDetail{}
-	}
-	return *r.End.Detail
-}
-
 func (r Result) String() string {
-	d := ""
-	if r.End.Detail != nil {
-		d = fmt.Sprintf(" %+v", *r.End.Detail)
-	}
-	return fmt.Sprintf("exit code %d, exited %t, status %q, error %q%s\nstdout: %q\nstderr: %q",
-		r.End.ExitCode, r.End.Exited, r.End.Status, r.End.Error, d, short(r.Stdout), short(r.Stderr))
+	return fmt.Sprintf("%s, exit code %d, text %q, cause %q, %+v\nstdout: %q\nstderr: %q",
+		r.End.Status, r.End.Code(), r.End.Text, r.End.Cause, r.End.Detail, short(r.Stdout), short(r.Stderr))
 }
 
 func short(s string) string {
@@ -119,7 +107,7 @@ func short(s string) string {
 const maxResult = 16 << 20
 
 // Start starts a process. It sends no input.
-func (b *Box) Start(ctx context.Context, c Cmd) (*guestapi.Process, error) {
+func (b *Box) Start(ctx context.Context, c Cmd) (*guestapi.Events, error) {
 	argv := c.Argv
 	if c.Shell != "" {
 		argv = []string{"/bin/sh", "-c", c.Shell}
@@ -183,7 +171,7 @@ func (b *Box) feed(ctx context.Context, pid uint32, input []byte, open bool) err
 
 // Collect reads a stream of events to its end. Output goes to onData if that
 // is not nil, and into the result otherwise.
-func Collect(p *guestapi.Process, onData func(*guestapi.DataEvent)) (Result, error) {
+func Collect(p *guestapi.Events, onData func(*guestapi.DataEvent)) (Result, error) {
 	var stdout, stderr, pty bytes.Buffer
 	r := Result{PID: p.PID()}
 	ended := false
@@ -245,7 +233,7 @@ func (b *Box) MustRoot(t testing.TB, script string) string {
 func (b *Box) mustOK(t testing.TB, c Cmd) string {
 	t.Helper()
 	r := b.MustRun(t, c)
-	if r.End.ExitCode != 0 || !r.End.Exited {
+	if r.End.Status != guestapi.EndOK {
 		t.Fatalf("run %s: want success, got %v", c.name(), r)
 	}
 	return r.Stdout

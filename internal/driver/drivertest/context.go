@@ -27,8 +27,8 @@ type execution struct {
 	stdout, stderr string
 	result         string // text of the last expression
 	shown          map[string]bool
-	failed         *guestapi.RunError
-	end            guestapi.ExecutionEnd
+	failed         *sandbox.RunError
+	end            guestapi.End
 	count          int
 }
 
@@ -38,9 +38,9 @@ func inContext(id, code string) *guestapi.ExecuteRequest {
 }
 
 // Execute runs code. If on is not nil, Execute calls it for each event.
-func (b *Box) Execute(t testing.TB, req *guestapi.ExecuteRequest, on func(*guestapi.ExecuteEvent)) (x execution) {
+func (b *Box) Execute(t testing.TB, req *guestapi.ExecuteRequest, on func(*guestapi.Event)) (x execution) {
 	t.Helper()
-	stream, err := b.Client.Execute(step(t), "", req)
+	stream, err := b.Client.Execute(step(t), "", req, nil)
 	if err != nil {
 		t.Fatalf("execute %q: %v", req.Code, err)
 	}
@@ -54,23 +54,22 @@ func (b *Box) Execute(t testing.TB, req *guestapi.ExecuteRequest, on func(*guest
 		if on != nil {
 			on(ev)
 		}
-		switch ev.Type {
-		case guestapi.ExecuteCount:
-			x.count = ev.ExecutionCount
-		case guestapi.ExecuteStdout:
-			x.stdout += ev.Text
-		case guestapi.ExecuteStderr:
-			x.stderr += ev.Text
-		case guestapi.ExecuteResult:
+		switch {
+		case ev.Turn != nil:
+			x.count = ev.Turn.Count
+		case ev.Data != nil:
+			x.stdout += string(ev.Data.Stdout)
+			x.stderr += string(ev.Data.Stderr)
+		case ev.Result != nil:
 			for mime := range ev.Result.Data {
 				x.shown[mime] = true
 			}
 			if ev.Result.Main {
 				x.result = strings.Trim(string(ev.Result.Data["text/plain"]), `"`)
 			}
-		case guestapi.ExecuteError:
+		case ev.Error != nil:
 			x.failed = ev.Error
-		case guestapi.ExecuteEnd:
+		case ev.End != nil:
 			x.end = *ev.End
 			return x
 		}
@@ -135,8 +134,8 @@ func contextStop(t *testing.T, b *Box) {
 	b.Execute(t, inContext(id, "import time\nkept = 1"), nil)
 	slow := inContext(id, "print('begun', flush=True)\ntime.sleep(600)")
 	slow.Tag = sandbox.NewRunID()
-	x := b.Execute(t, slow, func(ev *guestapi.ExecuteEvent) {
-		if ev.Type != guestapi.ExecuteStdout {
+	x := b.Execute(t, slow, func(ev *guestapi.Event) {
+		if ev.Data == nil {
 			return
 		}
 		if err := b.Client.InterruptExecution(step(t), slow.Tag, &guestapi.InterruptRequest{GraceMillis: 10_000}); err != nil {
@@ -164,7 +163,7 @@ func contextStop(t *testing.T, b *Box) {
 	}
 	// A program whose client closes the stream.
 	ctx, cancel := context.WithCancel(step(t))
-	stream, err := b.Client.Execute(ctx, "", inContext(id, "import time\nafter = 1\nprint('begun', flush=True)\ntime.sleep(600)"))
+	stream, err := b.Client.Execute(ctx, "", inContext(id, "import time\nafter = 1\nprint('begun', flush=True)\ntime.sleep(600)"), nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -173,7 +172,7 @@ func contextStop(t *testing.T, b *Box) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if ev.Type == guestapi.ExecuteStdout {
+		if ev.Data != nil {
 			break
 		}
 	}
@@ -229,7 +228,7 @@ func contextSeveral(t *testing.T, b *Box) {
 			t.Errorf("%s one that is not there: %v", what, err)
 		}
 	}
-	if _, err := b.Client.Execute(step(t), "", &guestapi.ExecuteRequest{ContextID: "b-python", Code: "1"}); !errors.Is(err, sandbox.NotFound) {
+	if _, err := b.Client.Execute(step(t), "", &guestapi.ExecuteRequest{ContextID: "b-python", Code: "1"}, nil); !errors.Is(err, sandbox.NotFound) {
 		t.Errorf("run in one that is not there: %v", err)
 	}
 }

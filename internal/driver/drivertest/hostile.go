@@ -220,7 +220,7 @@ func (a *attack) wantMemory(t *testing.T) {
 		t.Errorf("want an end event, or the stream of a box that died: %v", a.err)
 	}
 	in := a.incidents(t)
-	if !(a.err == nil && a.r.Detail().MemoryKill) && in.MemoryKills == 0 {
+	if !(a.err == nil && a.r.End.Detail.MemoryKill) && in.MemoryKills == 0 {
 		t.Errorf("nothing says that memory was the cause: want EndDetail.MemoryKill or Incidents.MemoryKills; got %v, %+v", a.r, in)
 	}
 }
@@ -236,7 +236,7 @@ func (a *attack) wantStopped(t *testing.T) {
 	if strings.Contains(a.r.Stderr, "Too many open files") {
 		return
 	}
-	if d := a.r.Detail(); !d.MemoryKill && !d.DiskFull && in.MemoryKills == 0 {
+	if d := a.r.End.Detail; !d.MemoryKill && !d.DiskFull && in.MemoryKills == 0 {
 		t.Errorf("nothing says what stopped it: want EndDetail.DiskFull or MemoryKill, or Incidents.MemoryKills; got %v, %+v", a.r, in)
 	}
 }
@@ -246,7 +246,7 @@ func (a *attack) wantProcesses(t *testing.T) {
 	if strings.Contains(a.r.Stdout, "made all") {
 		t.Errorf("a program made twice the processes of the limit: %v", a.r)
 	}
-	if in := a.incidents(t); !a.r.Detail().ProcessLimit && in.ProcessRefusals == 0 {
+	if in := a.incidents(t); !a.r.End.Detail.ProcessLimit && in.ProcessRefusals == 0 {
 		t.Errorf("nothing says that the process limit was the cause: want EndDetail.ProcessLimit or Incidents.ProcessRefusals; got %v, %+v", a.r, in)
 	}
 }
@@ -268,10 +268,10 @@ func (a *attack) wantDisk(t *testing.T) {
 	if strings.Contains(a.r.Stdout, "wrote all") {
 		t.Errorf("a program wrote twice the disk limit: %v", a.r)
 	}
-	if !a.r.Detail().DiskFull {
+	if !a.r.End.Detail.DiskFull {
 		t.Errorf("nothing says that the disk was full: want EndDetail.DiskFull; got %v", a.r)
 	}
-	if a.r.Detail().MemoryKill {
+	if a.r.End.Detail.MemoryKill {
 		t.Errorf("a full disk must not end for memory: %v", a.r)
 	}
 	// The guest can still remove files when the disk is full.
@@ -283,7 +283,7 @@ func (a *attack) wantDisk(t *testing.T) {
 
 func (a *attack) wantTimeout(t *testing.T) {
 	a.survived(t)
-	if !a.r.Detail().TimedOut {
+	if !a.r.End.Detail.TimedOut {
 		t.Errorf("want EndDetail.TimedOut, got %v", a.r)
 	}
 }

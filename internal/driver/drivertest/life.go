@@ -82,7 +82,7 @@ func lifeFresh(t *testing.T, s *suite) {
 		t.Errorf("the working directory of a new box has %q", out)
 	}
 	if st.Info().Isolates {
-		if r := second.MustRun(t, Sh("ls /tmp/drivertest-first")); r.End.ExitCode == 0 {
+		if r := second.MustRun(t, Sh("ls /tmp/drivertest-first")); r.End.Code() == 0 {
 			t.Error("a new box sees a file of another box")
 		}
 	}

@@ -60,7 +60,7 @@ func manyRuns(t *testing.T, s *suite) {
 				return
 			}
 			r, err := Collect(p, nil)
-			if err != nil || r.Stdout != fmt.Sprintf("x%d\n", i) || r.Stderr != fmt.Sprintf("e%d\n", i) || int(r.End.ExitCode) != i {
+			if err != nil || r.Stdout != fmt.Sprintf("x%d\n", i) || r.Stderr != fmt.Sprintf("e%d\n", i) || r.End.Code() != i {
 				t.Errorf("run %d of %d at once: %v, %v", i, n, err, r)
 			}
 		})

@@ -144,7 +144,7 @@ func outputBig(t *testing.T, b *Box) {
 		},
 	})
 	heap.check(t, "streaming output", streamHeap)
-	if r.End.ExitCode != 11 {
+	if r.End.Code() != 11 {
 		t.Errorf("want exit code 11, got %v", r)
 	}
 	out.check(t, "stdout", n)
@@ -165,12 +165,12 @@ func outputBackPressure(t *testing.T, b *Box) {
 	defer p.Close()
 	time.Sleep(2 * time.Second)
 	b.Answers(t, "while a stream of the same box is not read")
-	if r := b.MustRun(t, Sh("test -e done")); r.End.ExitCode == 0 {
+	if r := b.MustRun(t, Sh("test -e done")); r.End.Code() == 0 {
 		t.Error("a program wrote 30 MB that nobody read and ended: its output is buffered without back-pressure")
 	}
 	var out lineCheck
 	r, err := Collect(p, func(d *guestapi.DataEvent) { out.write(d.Stdout) })
-	if err != nil || r.End.ExitCode != 0 {
+	if err != nil || r.End.Code() != 0 {
 		t.Errorf("after reading again: %v, %v", r, err)
 	}
 	out.check(t, "stdout", n)
@@ -189,6 +189,6 @@ func outputAbandoned(t *testing.T, b *Box) {
 		t.Errorf("Process.Close: %v", err)
 	}
 	eventually(t, "a program without Keep, whose stream was closed, does not get on: what nobody reads is to be dropped", func() bool {
-		return b.MustRun(t, Sh("test -e finished")).End.ExitCode == 0
+		return b.MustRun(t, Sh("test -e finished")).End.Code() == 0
 	})
 }

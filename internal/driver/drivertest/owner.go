@@ -349,16 +349,16 @@ func ownerDetached(t *testing.T, s *suite, end func(testing.TB, *owner)) {
 	}
 	b.MustSh(t, "touch end")
 	eventually(t, "a run that was told to end is alive", func() bool {
-		return b.MustRun(t, Sh("test -e /proc/"+pidText(pids[endedTag]))).End.ExitCode != 0
+		return b.MustRun(t, Sh("test -e /proc/"+pidText(pids[endedTag]))).End.Code() != 0
 	})
-	if r, err := b.resume(t, endedTag); err != nil || r.Stdout != "first\n" || r.End.ExitCode != 9 {
+	if r, err := b.resume(t, endedTag); err != nil || r.Stdout != "first\n" || r.End.Code() != 9 {
 		t.Errorf("a run that ended and was not taken: want its output and exit code 9, got %v, %v", r, err)
 	}
 	b.MustSh(t, "touch go; sleep 0.5")
 	// The owner may have been killed before it read the output that was sent to
 	// it.
 	r, err := b.resume(t, waitingTag)
-	if err != nil || strings.TrimPrefix(r.Stdout, "before\n") != numbers(3000) || r.End.ExitCode != 8 {
+	if err != nil || strings.TrimPrefix(r.Stdout, "before\n") != numbers(3000) || r.End.Code() != 8 {
 		t.Errorf("a run that went on while nobody was there: want its output and exit code 8, got %v, %v", r, err)
 	}
 	if _, err := a.Receipt(step(t)); err != nil {

@@ -52,7 +52,7 @@ server.serve_forever()
 
 // listen starts portServer. It returns port 0 if the box does not have the
 // address.
-func (b *Box) listen(t testing.TB, s *suite, addr, how string) (p *guestapi.Process, port int) {
+func (b *Box) listen(t testing.TB, s *suite, addr, how string) (p *guestapi.Events, port int) {
 	t.Helper()
 	p, said := b.startReady(t, Python(s.h.Python, portServer, addr, how))
 	t.Cleanup(func() {

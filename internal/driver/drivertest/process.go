@@ -43,13 +43,13 @@ func testProcess(t *testing.T, s *suite) {
 }
 
 func processExit(t *testing.T, b *Box) {
-	for _, code := range []int32{0, 1, 7, 125, 126, 127, 128, 137, 255} {
+	for _, code := range []int{0, 1, 7, 125, 126, 127, 128, 137, 255} {
 		r := b.MustRun(t, Sh(fmt.Sprintf("exit %d", code)))
-		if r.End.ExitCode != code || !r.End.Exited || r.Detail().Signal != 0 {
+		if r.End.Code() != code || r.End.Detail.Signal != 0 {
 			t.Errorf("exit %d: want that exit code, exited by itself, no signal; got %v", code, r)
 		}
-		if want := fmt.Sprintf("exit status %d", code); r.End.Status != want {
-			t.Errorf("exit %d: EndEvent.Status is %q, want %q", code, r.End.Status, want)
+		if want := fmt.Sprintf("exit status %d", code); r.End.Text != want {
+			t.Errorf("exit %d: End.Text is %q, want %q", code, r.End.Text, want)
 		}
 	}
 	r := b.MustRun(t, Cmd{Argv: []string{"/bin/echo", "a b", "$HOME", "*", "", "'"}})
@@ -67,11 +67,11 @@ func processSignal(t *testing.T, b *Box) {
 		number int
 	}{{"TERM", 15}, {"KILL", 9}, {"SEGV", 11}, {"ABRT", 6}} {
 		r := b.MustRun(t, Sh("kill -"+c.name+" $$; sleep 20"))
-		if r.End.Exited || r.Detail().Signal != c.number {
+		if r.End.ExitCode != nil || r.End.Detail.Signal != c.number {
 			t.Errorf("killed by SIG%s: want exited false and EndDetail.Signal %d, got %v", c.name, c.number, r)
 		}
-		if !strings.HasPrefix(r.End.Status, "signal: ") {
-			t.Errorf("killed by SIG%s: EndEvent.Status is %q, want one that begins with %q", c.name, r.End.Status, "signal: ")
+		if !strings.HasPrefix(r.End.Text, "signal: ") {
+			t.Errorf("killed by SIG%s: End.Text is %q, want one that begins with %q", c.name, r.End.Text, "signal: ")
 		}
 	}
 	for _, c := range []struct {
@@ -80,7 +80,7 @@ func processSignal(t *testing.T, b *Box) {
 	}{{guestapi.SIGTERM, "TERM"}, {guestapi.SIGINT, "INT"}, {guestapi.SIGHUP, "HUP"}} {
 		script := fmt.Sprintf("trap 'echo got %s; exit 3' %s; echo ready; while :; do sleep 0.05; done", c.trap, c.trap)
 		r := b.signalled(t, Sh(script), c.sig)
-		if r.End.ExitCode != 3 || !strings.Contains(r.Stdout, "got "+c.trap) {
+		if r.End.Code() != 3 || !strings.Contains(r.Stdout, "got "+c.trap) {
 			t.Errorf("Signal(%s): the program's handler must run; got %v", c.sig, r)
 		}
 	}
@@ -107,7 +107,7 @@ func (b *Box) signalled(t testing.TB, c Cmd, sig guestapi.Signal) Result {
 }
 
 // startReady starts c and returns its stream and the first piece of output.
-func (b *Box) startReady(t testing.TB, c Cmd) (*guestapi.Process, string) {
+func (b *Box) startReady(t testing.TB, c Cmd) (*guestapi.Events, string) {
 	t.Helper()
 	p, err := b.Start(step(t), c)
 	if err != nil {
@@ -138,7 +138,7 @@ func processNotStarted(t *testing.T, b *Box) {
 		r, err := b.Run(step(t), c)
 		switch kind := sandbox.KindOf(err); {
 		case err == nil:
-			if r.End.Error == "" || (r.End.Exited && r.End.ExitCode == 0) {
+			if r.End.Cause == "" || r.End.Status == guestapi.EndOK {
 				t.Errorf("%s: want an error, or an end event with Error set; got %v", name, r)
 			}
 		case kind == sandbox.Internal || kind == sandbox.Unavailable:
@@ -149,10 +149,10 @@ func processNotStarted(t *testing.T, b *Box) {
 }
 
 func processStdin(t *testing.T, b *Box) {
-	if r := b.MustRun(t, Cmd{Argv: []string{"cat"}}); r.Stdout != "" || r.End.ExitCode != 0 {
+	if r := b.MustRun(t, Cmd{Argv: []string{"cat"}}); r.Stdout != "" || r.End.Code() != 0 {
 		t.Errorf("a program without input must read end of file at once; got %v", r)
 	}
-	if r := b.MustRun(t, Cmd{Argv: []string{"cat"}, Stdin: []byte{}}); r.Stdout != "" || r.End.ExitCode != 0 {
+	if r := b.MustRun(t, Cmd{Argv: []string{"cat"}, Stdin: []byte{}}); r.Stdout != "" || r.End.Code() != 0 {
 		t.Errorf("CloseStdin must give end of file; got %v", r)
 	}
 	input := bytes.Repeat([]byte("line with \x00 and \xff\n"), 100_000) // some MB, more than a pipe's buffer
@@ -167,7 +167,7 @@ func processStdin(t *testing.T, b *Box) {
 	// A program that never reads its input must still end, and must not block
 	// others.
 	r = b.MustRun(t, Cmd{Shell: "exit 4", Stdin: input})
-	if r.End.ExitCode != 4 {
+	if r.End.Code() != 4 {
 		t.Errorf("a program that ends without reading its input: want exit code 4, got %v", r)
 	}
 
@@ -272,7 +272,7 @@ func processUser(t *testing.T, st *site, b *Box) {
 	if r := b.MustRun(t, Sh("cat /tmp/roots/file; echo x > /etc/passwd; kill -9 1")); strings.Contains(r.Stdout, "private") {
 		t.Errorf("user code read a file that only sandbox-root may: %v", r)
 	}
-	if r := b.MustRun(t, Sh("echo evil >> /etc/passwd")); r.End.ExitCode == 0 {
+	if r := b.MustRun(t, Sh("echo evil >> /etc/passwd")); r.End.Code() == 0 {
 		t.Errorf("user code changed /etc/passwd: %v", r)
 	}
 	b.Answers(t, "after user code tried to kill the guest")
@@ -310,7 +310,7 @@ func processList(t *testing.T, b *Box) {
 	if err := b.Client.CloseStdin(step(t), guestapi.ProcessSelector{Tag: "listed"}); err != nil {
 		t.Fatalf("CloseStdin by tag: %v", err)
 	}
-	if r, err := Collect(p, nil); err != nil || r.End.ExitCode != 0 {
+	if r, err := Collect(p, nil); err != nil || r.End.Code() != 0 {
 		t.Fatalf("the process ended with %v, %v", r, err)
 	}
 	eventually(t, "the list of processes still has one that ended and was taken", func() bool {
@@ -334,7 +334,7 @@ func processConnect(t *testing.T, b *Box) {
 		t.Fatal(err)
 	}
 	r, err := Collect(q, nil)
-	if err != nil || !strings.Contains(r.Stdout, "news\n") || r.End.ExitCode != 5 {
+	if err != nil || !strings.Contains(r.Stdout, "news\n") || r.End.Code() != 5 {
 		t.Errorf("the connected stream: want news and exit code 5, got %v, %v", r, err)
 	}
 	if _, err := b.Client.Connect(step(t), guestapi.ProcessSelector{Tag: "no such tag"}); !errors.Is(err, sandbox.NotFound) {
@@ -364,7 +364,7 @@ func processKeep(t *testing.T, b *Box) {
 	}
 	defer q.Close()
 	r, err := Collect(q, nil)
-	if err != nil || r.Stdout != numbers(5000) || r.Stderr != "after\n" || r.End.ExitCode != 6 {
+	if err != nil || r.Stdout != numbers(5000) || r.Stderr != "after\n" || r.End.Code() != 6 {
 		t.Errorf("Keep must lose nothing while no stream is attached: want numbers to 5000, after, exit code 6; got %v, %v", r, err)
 	}
 	processSentAgain(t, b)
@@ -451,7 +451,7 @@ func processTerminal(t *testing.T, b *Box) {
 	}
 	seen("40 120\r\n")
 	seen("<typed>\r\n")
-	if r, err := Collect(p, nil); err != nil || r.End.ExitCode != 0 {
+	if r, err := Collect(p, nil); err != nil || r.End.Code() != 0 {
 		t.Errorf("the end of a terminal's process: %v, %v", r, err)
 	}
 	// Interrupt by the terminal's own key, until it has an effect: some shells
@@ -466,7 +466,7 @@ func processTerminal(t *testing.T, b *Box) {
 			time.Sleep(100 * time.Millisecond)
 		}
 	}()
-	if r, err := Collect(p2, nil); err != nil || (r.End.Exited && r.End.ExitCode == 0) {
+	if r, err := Collect(p2, nil); err != nil || r.End.Status == guestapi.EndOK {
 		t.Errorf("the interrupt key must end the program: %v, %v", r, err)
 	}
 }

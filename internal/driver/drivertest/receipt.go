@@ -155,7 +155,7 @@ func receiptMemory(t *testing.T, s *suite) {
 	_, b := s.limited(t, sandbox.ControlMemory)
 	limit := b.Spec.Limits.MemoryBytes
 	half := strconv.FormatInt(limit*2/5, 10)
-	if r := b.MustRun(t, Python(s.h.Python, hold, half)); r.End.ExitCode != 0 || r.Stdout != "held "+half+"\n" {
+	if r := b.MustRun(t, Python(s.h.Python, hold, half)); r.End.Code() != 0 || r.Stdout != "held "+half+"\n" {
 		t.Errorf("a program that takes two fifths of the memory limit must work: %v", r)
 	}
 	r, err := b.Run(step(t), Python(s.h.Python, hold, strconv.FormatInt(limit*3/2, 10)))

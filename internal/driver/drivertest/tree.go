@@ -82,7 +82,7 @@ func treeTimeout(t *testing.T, b *Box, tr tree) {
 
 func checkTimeout(t testing.TB, r Result, limit time.Duration) {
 	t.Helper()
-	if !r.Detail().TimedOut || (r.End.Exited && r.End.ExitCode == 0) {
+	if !r.End.Detail.TimedOut || r.End.Status == guestapi.EndOK {
 		t.Errorf("want EndDetail.TimedOut and no success, got %v", r)
 	}
 	if r.Took < limit-50*time.Millisecond {
@@ -110,7 +110,7 @@ func treeKill(t *testing.T, b *Box, tr tree) {
 	if err != nil {
 		t.Fatalf("the stream after SIGKILL: %v", err)
 	}
-	if r.End.Exited || r.Detail().Signal != 9 {
+	if r.End.ExitCode != nil || r.End.Detail.Signal != 9 {
 		t.Errorf("want killed by signal 9, got %v", r)
 	}
 }
@@ -157,14 +157,14 @@ func treeUnread(t *testing.T, b *Box) {
 	})
 	r, err := Collect(p, func(*guestapi.DataEvent) {})
 	r.Took = time.Since(began)
-	if err != nil || !r.Detail().TimedOut {
+	if err != nil || !r.End.Detail.TimedOut {
 		t.Errorf("reading after the timeout: want the end event with TimedOut, got %v, %v", r, err)
 	}
 }
 
 func treeInTime(t *testing.T, b *Box) {
 	r := b.MustRun(t, Cmd{Shell: "exit 3", Timeout: 20 * time.Second})
-	if r.Detail().TimedOut || r.End.ExitCode != 3 {
+	if r.End.Detail.TimedOut || r.End.Code() != 3 {
 		t.Errorf("a program that ends in time: want exit code 3 and not TimedOut, got %v", r)
 	}
 	if r.Took > 10*time.Second {
@@ -183,12 +183,12 @@ func treeLeader(t *testing.T, b *Box) {
 	if r.Took > limit+killTime {
 		t.Errorf("the end came after %v: a process that holds the output open must not hold it up past the timeout of %v", r.Took, limit)
 	}
-	switch d := r.Detail(); {
+	switch d := r.End.Detail; {
 	case d.TimedOut:
 		if n := b.sleepers(t, mark); n != 0 {
 			t.Errorf("%d processes of the tree are alive after its timeout", n)
 		}
-	case r.End.ExitCode != 7 || !r.End.Exited:
+	case r.End.Code() != 7:
 		t.Errorf("want exit code 7, or TimedOut; got %v", r)
 	case b.sleepers(t, mark) > 0 && d.Left == 0:
 		t.Errorf("a process was left alive, but EndDetail.Left is 0: %v", r)

@@ -271,11 +271,11 @@ func (b *Box) prepare(ctx context.Context, spec *driver.Spec) error {
 		if ev.Data != nil {
 			said = append(said, ev.Data.Stderr[:min(len(ev.Data.Stderr), 500-len(said))]...)
 		}
-		if ev.End != nil && ev.End.Exited && ev.End.ExitCode == 0 {
+		if ev.End != nil && ev.End.Status == guestapi.EndOK {
 			return nil
 		}
 		if ev.End != nil {
-			return sandbox.WithHint(sandbox.Errorf(sandbox.Unavailable, "prepare box: make %s for the user \"user\": %s: %s", sandbox.WorkDir, ev.End.Status, messageOf(said)),
+			return sandbox.WithHint(sandbox.Errorf(sandbox.Unavailable, "prepare box: make %s for the user \"user\": %s: %s", sandbox.WorkDir, ev.End.Text, messageOf(said)),
 				"use a template that has the user \"user\", such as E2B's own")
 		}
 	}

@@ -68,9 +68,22 @@ func TestE2BContexts(t *testing.T) {
 		"lost":   "gone",
 	}
 	c.set(interpret(said))
-	run := func(code string) (events []guestapi.ExecuteType, end *guestapi.ExecutionEnd) {
+	kind := func(ev *guestapi.Event) string {
+		switch {
+		case ev.Turn != nil:
+			return "turn"
+		case ev.Data != nil:
+			return "output"
+		case ev.Result != nil:
+			return "result"
+		case ev.Error != nil:
+			return "error"
+		}
+		return "end"
+	}
+	run := func(code string) (events []string, end *guestapi.End) {
 		t.Helper()
-		stream, err := client.Execute(t.Context(), "", &guestapi.ExecuteRequest{ContextID: "default-python", Create: true, Language: "python", Code: code})
+		stream, err := client.Execute(t.Context(), "", &guestapi.ExecuteRequest{ContextID: "default-python", Create: true, Language: "python", Code: code}, nil)
 		if err != nil {
 			t.Fatalf("%s: %v", code, err)
 		}
@@ -80,21 +93,22 @@ func TestE2BContexts(t *testing.T) {
 			if err != nil {
 				t.Fatalf("%s: %v", code, err)
 			}
-			events, end = append(events, ev.Type), ev.End
+			events, end = append(events, kind(ev)), ev.End
 		}
 		return events, end
 	}
-	for code, want := range map[string]guestapi.ExecutionEnd{
+	for code, want := range map[string]guestapi.End{
 		"well":   {Status: guestapi.EndOK},
 		"raises": {Status: guestapi.EndError},
 		"dies":   {Status: guestapi.EndDied, StateLost: true, Cause: "the interpreter ended: connection closed"},
 		"lost":   {Status: guestapi.EndDied, StateLost: true, Cause: "E2B no longer has the context"},
 	} {
+		want.Context, want.Text = true, string(want.Status)
 		if _, end := run(code); *end != want {
 			t.Errorf("%s ends with %+v, want %+v", code, *end, want)
 		}
 	}
-	if events, _ := run("well"); fmt.Sprint(events) != "[number_of_executions stdout result end]" {
+	if events, _ := run("well"); fmt.Sprint(events) != "[turn output result end]" {
 		t.Errorf("it does %v", events)
 	}
 	if _, end := run("breaks"); end.Status != guestapi.EndDied || !strings.Contains(end.Cause, "broke") {
@@ -135,7 +149,7 @@ func TestNoInterpreter(t *testing.T) {
 	})
 	client := guestapi.NewClient(b.Dial)
 	defer client.Close()
-	_, err := client.Execute(t.Context(), "", &guestapi.ExecuteRequest{ContextID: "c", Create: true, Language: "python", Code: "1"})
+	_, err := client.Execute(t.Context(), "", &guestapi.ExecuteRequest{ContextID: "c", Create: true, Language: "python", Code: "1"}, nil)
 	if !errors.Is(err, sandbox.Unsupported) || !strings.Contains(err.Error(), "no code interpreter") {
 		t.Errorf("%v", err)
 	}
@@ -160,7 +174,7 @@ func TestContextStuck(t *testing.T) {
 	var runs sync.WaitGroup
 	for range 2 { // the second waits for the context that the first makes
 		runs.Go(func() {
-			stream, err := client.Execute(t.Context(), "", &guestapi.ExecuteRequest{ContextID: "c", Create: true, Language: "python", Code: "1"})
+			stream, err := client.Execute(t.Context(), "", &guestapi.ExecuteRequest{ContextID: "c", Create: true, Language: "python", Code: "1"}, nil)
 			if err != nil {
 				t.Error(err)
 				return

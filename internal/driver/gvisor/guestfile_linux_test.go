@@ -49,7 +49,7 @@ func TestGuestStays(t *testing.T) {
 					b := drivertest.Launch(t, d, h.Spec())
 					before := b.MustRoot(t, guestIdentity)
 					r := b.MustRun(t, drivertest.Cmd{Shell: attack, User: sandbox.Root})
-					if r.End.ExitCode == 0 {
+					if r.End.Code() == 0 {
 						t.Errorf("%s: it worked", attack)
 					}
 					checkGuest(t, b, before)
@@ -111,7 +111,7 @@ func TestOtherGuest(t *testing.T) {
 	other := "#!/bin/sh\ni=0; while [ $i -lt 100 ]; do sleep 613 & i=$((i+1)); done; wait\n"
 	move := drivertest.Python(harness.Python, moveGuest, other)
 	move.User = sandbox.Root
-	if r := b.MustRun(t, move); r.End.ExitCode != 0 {
+	if r := b.MustRun(t, move); r.End.Code() != 0 {
 		t.Fatalf("the guest is not moved any more, so this test is to try another way: %v", r)
 	}
 	b.MustSh(t, "i=0; while [ $i -lt 15 ]; do setsid sleep 613 > /dev/null 2>&1 & i=$((i+1)); done")

@@ -21,8 +21,8 @@ type Guest interface {
 	Resize(ctx context.Context, sel guestapi.ProcessSelector, size guestapi.PTYSize) error
 	Health(ctx context.Context) error
 
-	Execute(ctx context.Context, user string, req *guestapi.ExecuteRequest) (Executions, error)
-	ConnectExecution(ctx context.Context, tag string) (Executions, error)
+	Execute(ctx context.Context, user string, req *guestapi.ExecuteRequest, room guestapi.LineRoom) (Events, error)
+	ConnectExecution(ctx context.Context, tag string, room guestapi.LineRoom) (Events, error)
 	InterruptExecution(ctx context.Context, tag string, req *guestapi.InterruptRequest) error
 	ExecutionInput(ctx context.Context, tag string, req *guestapi.InputRequest) error
 	Contexts(ctx context.Context) ([]guestapi.Context, error)
@@ -48,16 +48,9 @@ type Guest interface {
 	Close()
 }
 
-// Events is the stream of a process: [guestapi.Process].
+// Events is the stream of a program's events: [guestapi.Events].
 type Events interface {
-	Next() (*guestapi.ProcessEvent, error)
-	Close() error
-}
-
-// Executions is the stream of a run in a context: [guestapi.Execution].
-type Executions interface {
-	LimitLines(room guestapi.LineRoom)
-	Next() (*guestapi.ExecuteEvent, error)
+	Next() (*guestapi.Event, error)
 	Close() error
 }
 
@@ -70,35 +63,27 @@ func Dial(b driver.Box) Guest {
 }
 
 func (c client) Start(ctx context.Context, req *guestapi.StartRequest, opts guestapi.StartOptions) (Events, error) {
-	p, err := c.Client.Start(ctx, req, opts)
-	if err != nil {
-		return nil, err
-	}
-	return p, nil
+	return events(c.Client.Start(ctx, req, opts))
 }
 
 func (c client) Connect(ctx context.Context, sel guestapi.ProcessSelector, have guestapi.OutputCounts) (Events, error) {
-	p, err := c.Reconnect(ctx, sel, &have)
-	if err != nil {
-		return nil, err
-	}
-	return p, nil
+	return events(c.Reconnect(ctx, sel, &have))
 }
 
-func (c client) Execute(ctx context.Context, user string, req *guestapi.ExecuteRequest) (Executions, error) {
-	x, err := c.Client.Execute(ctx, user, req)
-	if err != nil {
-		return nil, err
-	}
-	return x, nil
+func (c client) Execute(ctx context.Context, user string, req *guestapi.ExecuteRequest, room guestapi.LineRoom) (Events, error) {
+	return events(c.Client.Execute(ctx, user, req, room))
 }
 
-func (c client) ConnectExecution(ctx context.Context, tag string) (Executions, error) {
-	x, err := c.Client.ConnectExecution(ctx, tag)
+func (c client) ConnectExecution(ctx context.Context, tag string, room guestapi.LineRoom) (Events, error) {
+	return events(c.Client.ConnectExecution(ctx, tag, room))
+}
+
+// events returns no stream as a nil interface.
+func events(s *guestapi.Events, err error) (Events, error) {
 	if err != nil {
 		return nil, err
 	}
-	return x, nil
+	return s, nil
 }
 
 func (c client) DialPort(ctx context.Context, port int) (HalfCloser, error) {

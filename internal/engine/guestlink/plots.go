@@ -15,10 +15,6 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// A Plot is a figure by MIME types, as in [sandbox.Result]. It is empty if the
-// figure was not kept.
-type Plot map[string]json.RawMessage
-
 // Bounds of a figure: the bytes of its file, its MIME types, and the time to read
 // it.
 const (
@@ -35,9 +31,9 @@ func OpenPlots(ctx context.Context, g Guest, dir string, keepSaved bool) error {
 }
 
 // ReadPlots calls keep with each figure in dir, in order. It reads the first most
-// of them with the rights of user; keep gets the others as empty. The error is of
-// kind NotFound if there are none.
-func ReadPlots(ctx context.Context, g Guest, dir, user string, most int, keep func(Plot) error) error {
+// of them with the rights of user; keep gets the others without data, and also a
+// figure that was not kept. The error is of kind NotFound if there are none.
+func ReadPlots(ctx context.Context, g Guest, dir, user string, most int, keep func(sandbox.Result) error) error {
 	list, err := g.ListDir(ctx, path.Join(dir, "shown"), 1, guestapi.FileOptions{User: user})
 	if err != nil {
 		return err
@@ -46,7 +42,7 @@ func ReadPlots(ctx context.Context, g Guest, dir, user string, most int, keep fu
 		if !strings.HasSuffix(f.Name, ".json") {
 			continue // the program was killed while it wrote the file
 		}
-		var p Plot
+		var p sandbox.Result
 		if most--; most >= 0 && f.Type == guestapi.TypeFile && f.Size <= maxPlot {
 			if p, err = readPlot(ctx, g, f.Path, user); err != nil {
 				return err
@@ -61,20 +57,20 @@ func ReadPlots(ctx context.Context, g Guest, dir, user string, most int, keep fu
 
 // readPlot returns a figure. Anything else in the file is an empty one: the
 // program may have written it.
-func readPlot(ctx context.Context, g Guest, file, user string) (Plot, error) {
+func readPlot(ctx context.Context, g Guest, file, user string) (sandbox.Result, error) {
 	ctx, cancel := context.WithTimeout(ctx, plotTimeout)
 	defer cancel()
 	r, _, err := g.Read(ctx, file, 0, maxPlot, guestapi.FileOptions{User: user})
 	if err != nil {
-		return nil, err
+		return sandbox.Result{}, err
 	}
 	defer r.Close()
-	p, err := decodePlot(json.NewDecoder(io.LimitReader(r, maxPlot)))
+	data, err := decodePlot(json.NewDecoder(io.LimitReader(r, maxPlot)))
 	_, malformed := errors.AsType[*json.SyntaxError](err)
 	if malformed || errors.Is(err, io.EOF) || errors.Is(err, io.ErrUnexpectedEOF) || errors.Is(err, errNoPlot) {
-		return nil, nil
+		return sandbox.Result{}, nil
 	}
-	return p, err
+	return sandbox.Result{Data: data}, err
 }
 
 // errNoPlot is the error of JSON that is no figure.
@@ -82,11 +78,11 @@ var errNoPlot = errors.New("it is no object, or has too many members")
 
 // decodePlot reads an object of at most maxForms members. It reads them one by one,
 // because a map of all members takes many times the size of the file.
-func decodePlot(d *json.Decoder) (Plot, error) {
+func decodePlot(d *json.Decoder) (map[string]json.RawMessage, error) {
 	if start, err := d.Token(); err != nil || start != json.Delim('{') {
 		return nil, cmp.Or(err, errNoPlot)
 	}
-	p := Plot{}
+	p := map[string]json.RawMessage{}
 	for n := 0; d.More(); n++ {
 		if n == maxForms {
 			return nil, errNoPlot

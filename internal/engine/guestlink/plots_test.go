@@ -62,13 +62,13 @@ func TestReadPlot(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			p, err := readPlot(t.Context(), oneFile{r: strings.NewReader(tt.text)}, "f", "user")
-			if err != nil || (p == nil) != (tt.want < 0) || p != nil && len(p) != tt.want {
-				t.Errorf("%d members, %v; want %d", len(p), err, tt.want)
+			if err != nil || (p.Data == nil) != (tt.want < 0) || p.Data != nil && len(p.Data) != tt.want {
+				t.Errorf("%d members, %v; want %d", len(p.Data), err, tt.want)
 			}
 		})
 	}
 	p, err := readPlot(t.Context(), oneFile{r: strings.NewReader(`{"text/plain": "a" , "x": {"b":1}}`)}, "f", "user")
-	if diff := cmp.Diff(Plot{"text/plain": json.RawMessage(`"a"`), "x": json.RawMessage(`{"b":1}`)}, p); diff != "" || err != nil {
+	if diff := cmp.Diff(map[string]json.RawMessage{"text/plain": json.RawMessage(`"a"`), "x": json.RawMessage(`{"b":1}`)}, p.Data); diff != "" || err != nil {
 		t.Errorf("%v (-want +got):\n%s", err, diff)
 	}
 	broken := errors.New("the connection broke")
@@ -82,8 +82,8 @@ func TestReadPlotOfManyMembers(t *testing.T) {
 	text := members(1_000_000)
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
-	if p, err := readPlot(t.Context(), oneFile{r: strings.NewReader(text)}, "f", "user"); p != nil || err != nil {
-		t.Errorf("%d members, %v", len(p), err)
+	if p, err := readPlot(t.Context(), oneFile{r: strings.NewReader(text)}, "f", "user"); p.Data != nil || err != nil {
+		t.Errorf("%d members, %v", len(p.Data), err)
 	}
 	runtime.ReadMemStats(&after)
 	if n := after.TotalAlloc - before.TotalAlloc; n > 1<<20 {

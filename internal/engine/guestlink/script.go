@@ -42,8 +42,8 @@ func Capture(ctx context.Context, g Guest, argv []string) ([]byte, int, error) {
 			return nil, 0, err
 		case ev.Data != nil:
 			out = append(out, ev.Data.Stdout[:min(len(ev.Data.Stdout), maxProbe-len(out))]...)
-		case ev.End != nil && ev.End.Exited:
-			return out, int(ev.End.ExitCode), nil
+		case ev.End != nil && ev.End.ExitCode != nil:
+			return out, ev.End.Code(), nil
 		case ev.End != nil:
 			return out, verdict.ExitSignal, nil
 		}
@@ -87,14 +87,14 @@ func (o *output) Read(p []byte) (int, error) {
 		case ev.Data != nil:
 			o.data = ev.Data.Stdout
 			o.said = append(o.said, ev.Data.Stderr[:min(len(ev.Data.Stderr), maxProbe-len(o.said))]...)
-		case ev.End != nil && ev.End.Exited && ev.End.ExitCode == 0:
+		case ev.End != nil && ev.End.Status == guestapi.EndOK:
 			o.err = io.EOF
 		case ev.End != nil:
 			said := strings.Join(strings.Fields(strings.ToValidUTF8(string(o.said), "\uFFFD")), " ")
 			for len(said) > 300 || !utf8.ValidString(said) {
 				said = said[:min(len(said)-1, 300)]
 			}
-			o.err = sandbox.WithHint(sandbox.Errorf(sandbox.Unavailable, "find or tar in the sandbox failed: %s: %s%s", ev.End.Status, said, ev.End.Error),
+			o.err = sandbox.WithHint(sandbox.Errorf(sandbox.Unavailable, "find or tar in the sandbox failed: %s: %s%s", ev.End.Text, said, ev.End.Cause),
 				"use an image with GNU find, xargs and tar, and room on its disk")
 		}
 	}

@@ -26,14 +26,14 @@ func (g fakeGuest) Start(_ context.Context, req *guestapi.StartRequest, _ guesta
 	if err != nil {
 		return nil, err
 	}
-	return &fakeStream{events: []guestapi.ProcessEvent{
-		{Data: &guestapi.DataEvent{Stdout: []byte(out)}}, {End: &guestapi.EndEvent{Exited: true}},
+	return &fakeStream{events: []guestapi.Event{
+		{Data: &guestapi.DataEvent{Stdout: []byte(out)}}, {End: &guestapi.End{Status: guestapi.EndOK, ExitCode: new(0)}},
 	}}, nil
 }
 
-type fakeStream struct{ events []guestapi.ProcessEvent }
+type fakeStream struct{ events []guestapi.Event }
 
-func (s *fakeStream) Next() (*guestapi.ProcessEvent, error) {
+func (s *fakeStream) Next() (*guestapi.Event, error) {
 	ev := s.events[0]
 	s.events = s.events[1:]
 	return &ev, nil

@@ -20,7 +20,7 @@ import (
 const lookFor = 16 << 10
 
 // finish settles and records the run's end.
-func (r *Run) finish(end *guestapi.EndEvent) {
+func (r *Run) finish(end *guestapi.End) {
 	r.setDeadline(0)
 	r.going.End(nil)
 	uncopied := r.copyWorkspace() // has its own timeout
@@ -178,22 +178,26 @@ func (r *Run) closeLog() {
 }
 
 // judge collects the facts about the run's end and settles its verdict.
-func (r *Run) judge(ctx context.Context, end *guestapi.EndEvent) (sandbox.Verdict, *int, sandbox.Usage) {
+func (r *Run) judge(ctx context.Context, end *guestapi.End) (sandbox.Verdict, *int, sandbox.Usage) {
 	r.mu.Lock()
-	ending := verdict.Ending{End: verdict.OfProcess(end), Fate: r.fate, Broken: r.broken, Timeout: r.rec.Timeout, Limits: r.in.Limits}
+	ending := verdict.Ending{Fate: r.fate, Broken: r.broken, Timeout: r.rec.Timeout, Limits: r.in.Limits}
 	ending.Lasted = r.set.opts.Now().Sub(r.rec.Started)
-	if r.x != nil && r.x.end != nil {
-		ending.End = verdict.OfContext(*r.x.end, r.x.fail)
+	if end != nil {
+		ending.End = *end
+	}
+	if ending.End.Context && r.x != nil {
+		ending.Exception = r.x.fail
 	}
 	r.mu.Unlock()
-	if r.fresh && ending.End.Context && ending.End.How != verdict.Succeeded {
-		if x := ending.End.Exception; x != nil {
+	succeeded := ending.End.Status == guestapi.EndOK
+	if r.fresh && ending.End.Context && !succeeded {
+		if x := ending.Exception; x != nil {
 			ending.MissesState = x.MissesState()
 		} else {
 			ending.MissesState = sandbox.MissesFile(r.Files().Tail(r.log.Extents(), lookFor))
 		}
 	}
-	if ending.End.How != verdict.Succeeded {
+	if !succeeded {
 		why, runs, _ := r.in.Life.Status()
 		ending.Why, ending.Alone = why, runs == 1
 		if r.baseline != nil {

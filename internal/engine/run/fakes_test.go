@@ -94,7 +94,7 @@ type fakeGuest struct {
 	guestlink.Guest // any other call panics
 
 	failing error // of Start
-	events  chan guestapi.ProcessEvent
+	events  chan guestapi.Event
 	signals chan struct{} // a value for each Signal
 }
 
@@ -124,10 +124,10 @@ func (g *fakeGuest) Signal(context.Context, guestapi.ProcessSelector, guestapi.S
 
 type fakeStream struct {
 	ctx    context.Context
-	events chan guestapi.ProcessEvent
+	events chan guestapi.Event
 }
 
-func (s fakeStream) Next() (*guestapi.ProcessEvent, error) {
+func (s fakeStream) Next() (*guestapi.Event, error) {
 	select {
 	case ev, ok := <-s.events:
 		if !ok {
@@ -170,7 +170,7 @@ func newWorld(t *testing.T) *world {
 	work := func(f func()) bool { background.Go(f); return true }
 	w := &world{
 		records: &fakeRecords{runs: map[string]store.Run{}}, life: &fakeLife{},
-		guest: &fakeGuest{events: make(chan guestapi.ProcessEvent, 10), signals: make(chan struct{}, 10)},
+		guest: &fakeGuest{events: make(chan guestapi.Event, 10), signals: make(chan struct{}, 10)},
 	}
 	running, kept := runlog.Pools(1<<30, runlog.MinSize)
 	w.set = NewSet(ctx, Options{
@@ -207,6 +207,6 @@ func (w *world) mustBegin(t *testing.T, timeout time.Duration) *Run {
 	return r
 }
 
-func exited(code int32) guestapi.ProcessEvent {
-	return guestapi.ProcessEvent{End: &guestapi.EndEvent{ExitCode: code, Exited: true}}
+func exited(code int) guestapi.Event {
+	return guestapi.Event{End: &guestapi.End{Status: guestapi.EndExit, ExitCode: &code}}
 }

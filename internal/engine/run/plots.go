@@ -54,14 +54,11 @@ func (r *Run) keepPlots() {
 	}
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(r.set.ctx), plotsTimeout)
 	defer cancel()
-	xs := r.log.Extents()
-	err := guestlink.ReadPlots(ctx, r.in.Guest, r.plots.dir, r.plots.user, runlog.MaxResults, func(p guestlink.Plot) error {
-		if len(p) == 0 {
+	err := guestlink.ReadPlots(ctx, r.in.Guest, r.plots.dir, r.plots.user, runlog.MaxResults, func(p sandbox.Result) error {
+		if len(p.Data) == 0 {
 			return r.results.Omit()
 		}
-		return r.results.Add(sandbox.Result{
-			Data: runlog.CleanResult(p), Stdout: xs[runlog.Stdout].Total, Stderr: xs[runlog.Stderr].Total,
-		})
+		return r.results.Add(r.cleanResult(p))
 	})
 	// An unavailable sandbox has died, which the run's verdict says.
 	if err != nil && !errors.Is(err, sandbox.NotFound) && !errors.Is(err, sandbox.Unavailable) {

@@ -6,30 +6,31 @@ import (
 	"time"
 
 	"github.com/glovebox-dev/glovebox/internal/engine/guestlink"
-	"github.com/glovebox-dev/glovebox/internal/engine/runlog"
 	"github.com/glovebox-dev/glovebox/internal/engine/verdict"
 	"github.com/glovebox-dev/glovebox/internal/guestapi"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// pump copies the run's output to its log until the run ends, and then finishes
-// it.
+// pump keeps what the run's program does until it ends, and then finishes the
+// run.
 func (r *Run) pump(stream guestlink.Events) {
-	var end *guestapi.EndEvent
+	var end *guestapi.End
 	for end == nil && stream != nil {
 		ev, err := stream.Next()
 		switch {
 		case err != nil:
+			r.lose(err)
 			stream.Close()
 			stream = r.reconnect()
 		case ev.End != nil:
 			end = ev.End
+			r.hasEnded(end)
 			if r.plain {
 				end = verdict.AsByShell(end)
 			}
 			stream.Close()
-		case ev.Data != nil:
-			r.take(ev.Data)
+		default:
+			r.heard(ev)
 		}
 	}
 	r.mu.Lock()
@@ -49,23 +50,12 @@ func (r *Run) pump(stream guestlink.Events) {
 	r.finish(end)
 }
 
-// take writes output to the log. If the log fails, the run is ended, because
-// output must not be lost silently.
-func (r *Run) take(d *guestapi.DataEvent) {
-	for _, out := range []struct {
-		stream int
-		data   []byte
-	}{{runlog.Stdout, d.Stdout}, {runlog.Stdout, d.PTY}, {runlog.Stderr, d.Stderr}} {
-		r.mu.Lock()
-		broken := r.broken != nil
-		r.mu.Unlock()
-		if len(out.data) == 0 || broken {
-			continue
-		}
-		if err := r.log.Append(out.stream, out.data); err != nil {
-			r.set.opts.Log.Error("keep output", "run", r.rec.ID, "error", err)
-			r.spoil(err)
-		}
+// lose ends a run of which an event is lost, because that is too long: the guest
+// sends it no second time.
+func (r *Run) lose(err error) {
+	if errors.Is(err, guestapi.ErrLongEvent) && r.ctx.Err() == nil {
+		r.set.opts.Log.Warn("read event", "run", r.rec.ID, "error", err)
+		r.spoil(err)
 	}
 }
 

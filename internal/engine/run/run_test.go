@@ -20,7 +20,7 @@ func TestRun(t *testing.T) {
 		if seen, err := r.View(); err != nil || seen.Status != sandbox.RunRunning || w.set.Find(r.ID()) != r {
 			t.Errorf("in progress: %+v, %v", seen, err)
 		}
-		w.guest.events <- guestapi.ProcessEvent{Data: &guestapi.DataEvent{Stdout: []byte("hello\n")}}
+		w.guest.events <- guestapi.Event{Data: &guestapi.DataEvent{Stdout: []byte("hello\n")}}
 		w.guest.events <- exited(3)
 		got, err := r.Wait(t.Context())
 		if err != nil || got.Status != sandbox.RunFinished || got.Verdict.Code != sandbox.Failed || got.ExitCode == nil || *got.ExitCode != 3 {
@@ -50,7 +50,7 @@ func TestTimeout(t *testing.T) {
 		if took := time.Since(begun); took != time.Minute {
 			t.Errorf("the program was killed after %v", took)
 		}
-		w.guest.events <- guestapi.ProcessEvent{End: &guestapi.EndEvent{ExitCode: -1, Detail: &guestapi.EndDetail{Signal: 9}}}
+		w.guest.events <- guestapi.Event{End: &guestapi.End{Status: guestapi.EndDied, Detail: guestapi.EndDetail{Signal: 9}}}
 		if got, err := r.Wait(t.Context()); err != nil || got.Verdict.Code != sandbox.Timeout {
 			t.Errorf("%+v, %v", got.Verdict, err)
 		}

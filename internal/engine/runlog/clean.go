@@ -6,13 +6,16 @@ import (
 	"strings"
 
 	"github.com/glovebox-dev/glovebox/internal/engine/excerpt"
-	"github.com/glovebox-dev/glovebox/internal/guestapi"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// CleanResult returns the guest's result without the invalid parts: the guest
-// is not trusted.
-func CleanResult(data map[string]json.RawMessage) map[string]json.RawMessage {
+// CleanResult returns the guest's result without the invalid parts: the guest is
+// not trusted.
+func CleanResult(res sandbox.Result) sandbox.Result {
+	return sandbox.Result{Data: cleanData(res.Data), Main: res.Main, Late: res.Late, Previews: cleanPreviews(res)}
+}
+
+func cleanData(data map[string]json.RawMessage) map[string]json.RawMessage {
 	out := map[string]json.RawMessage{} // without room for data: most of it may be invalid
 	for mime, value := range data {
 		if validMIME(mime) && (sandbox.IsJSON(mime) || json.Unmarshal(value, new(string)) == nil) {
@@ -32,7 +35,7 @@ func validMIME(mime string) bool {
 }
 
 // CleanError returns the guest's exception with its texts shortened.
-func CleanError(e *guestapi.RunError) sandbox.RunError {
+func CleanError(e sandbox.RunError) sandbox.RunError {
 	return sandbox.RunError{
 		Name:      excerpt.Cut(e.Name, MaxErrorName),
 		Value:     excerpt.Cut(e.Value, MaxErrorText),
@@ -45,9 +48,8 @@ func CleanError(e *guestapi.RunError) sandbox.RunError {
 // maxPreviewWhy bounds, in bytes, why there is no preview.
 const maxPreviewWhy = 256
 
-// CleanPreviews returns the guest's previews of a result without the invalid
-// ones: the guest is not trusted.
-func CleanPreviews(res *guestapi.Result) map[string]sandbox.Preview {
+// cleanPreviews returns the previews of a result without the invalid ones.
+func cleanPreviews(res sandbox.Result) map[string]sandbox.Preview {
 	out := make(map[string]sandbox.Preview, len(res.Previews))
 	for mime, p := range res.Previews {
 		if _, ok := res.Data[mime]; !ok || !sandbox.IsPicture(mime) {

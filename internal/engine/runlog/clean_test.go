@@ -9,15 +9,15 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestCleanResultOfManyTypes takes no memory for the invalid types of a result.
-func TestCleanResultOfManyTypes(t *testing.T) {
+// TestCleanDataOfManyTypes takes no memory for the invalid types of a result.
+func TestCleanDataOfManyTypes(t *testing.T) {
 	data := map[string]json.RawMessage{"text/plain": json.RawMessage(`"x"`)}
 	for i := range 100_000 {
 		data[strconv.Itoa(i)] = json.RawMessage("1")
 	}
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
-	got := CleanResult(data)
+	got := cleanData(data)
 	runtime.ReadMemStats(&after)
 	if diff := cmp.Diff(map[string]json.RawMessage{"text/plain": json.RawMessage(`"x"`)}, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)

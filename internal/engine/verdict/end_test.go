@@ -17,7 +17,7 @@ func TestSettleContext(t *testing.T) {
 	status := func(n int) *int { return &n }
 	for _, c := range []struct {
 		name      string
-		end       guestapi.ExecutionEnd
+		end       guestapi.End
 		exception *sandbox.RunError
 		fate      Fate
 		why       *Reason
@@ -25,40 +25,41 @@ func TestSettleContext(t *testing.T) {
 		cause     string
 		code      *int
 	}{
-		{name: "OK", end: guestapi.ExecutionEnd{Status: guestapi.EndOK}, want: sandbox.OK},
-		{name: "OKBeforeTheSandboxStopped", end: guestapi.ExecutionEnd{Status: guestapi.EndOK}, why: why, want: sandbox.OK},
+		{name: "OK", end: guestapi.End{Status: guestapi.EndOK}, want: sandbox.OK},
+		{name: "OKBeforeTheSandboxStopped", end: guestapi.End{Status: guestapi.EndOK}, why: why, want: sandbox.OK},
 
-		{name: "Timeout", end: guestapi.ExecutionEnd{Status: guestapi.EndInterrupted, TimedOut: true},
+		{name: "Timeout", end: guestapi.End{Status: guestapi.EndInterrupted, TimedOut: true},
 			want: sandbox.Timeout, cause: "it ran longer than its timeout of 30s and was interrupted" + kept},
-		{name: "TimeoutThatKills", end: guestapi.ExecutionEnd{Status: guestapi.EndDied, Killed: true, StateLost: true}, fate: FateTimeout,
+		{name: "TimeoutThatKills", end: guestapi.End{Status: guestapi.EndDied, Killed: true, StateLost: true}, fate: FateTimeout,
 			want: sandbox.Timeout, cause: "it ran longer than its timeout of 30s and did not end when it was interrupted, so its interpreter was killed" + lost},
-		{name: "TimeoutWithAChosenCode", end: guestapi.ExecutionEnd{Status: guestapi.EndExit, TimedOut: true, ExitCode: status(3)},
+		{name: "TimeoutWithAChosenCode", end: guestapi.End{Status: guestapi.EndExit, TimedOut: true, ExitCode: status(3)},
 			want: sandbox.Timeout, cause: "it ran longer than its timeout of 30s and was interrupted" + kept, code: status(3)},
-		{name: "TimeoutByTheEngine", fate: FateTimeout, end: guestapi.ExecutionEnd{Status: guestapi.EndInterrupted},
+		{name: "TimeoutByTheEngine", fate: FateTimeout, end: guestapi.End{Status: guestapi.EndInterrupted},
 			want: sandbox.Timeout, cause: "it ran longer than its timeout of 30s and was interrupted" + kept},
 
-		{name: "Stopped", end: guestapi.ExecutionEnd{Status: guestapi.EndInterrupted, Stopped: true},
+		{name: "Stopped", end: guestapi.End{Status: guestapi.EndInterrupted, Stopped: true},
 			want: sandbox.Cancelled, cause: "it was stopped on request" + kept},
-		{name: "StoppedByForce", end: guestapi.ExecutionEnd{Status: guestapi.EndDied, Stopped: true, Killed: true, StateLost: true}, fate: FateCancelled,
+		{name: "StoppedByForce", end: guestapi.End{Status: guestapi.EndDied, Stopped: true, Killed: true, StateLost: true}, fate: FateCancelled,
 			want: sandbox.Cancelled, cause: "it was stopped on request, and as it did not end when it was interrupted, its interpreter was killed" + lost},
 
-		{name: "Raised", end: guestapi.ExecutionEnd{Status: guestapi.EndError}, exception: &sandbox.RunError{Name: "ValueError", Value: "no\nnumber", Line: 7},
+		{name: "Raised", end: guestapi.End{Status: guestapi.EndError}, exception: &sandbox.RunError{Name: "ValueError", Value: "no\nnumber", Line: 7},
 			want: sandbox.Failed, cause: "ValueError: no, in line 7" + kept},
-		{name: "RaisedUnknown", end: guestapi.ExecutionEnd{Status: guestapi.EndError}, want: sandbox.Failed, cause: "an exception ended it" + kept},
-		{name: "RaisedWhileTheSandboxStopped", end: guestapi.ExecutionEnd{Status: guestapi.EndError}, why: why, want: sandbox.SandboxLost, cause: "the sandbox died"},
-		{name: "Interrupted", end: guestapi.ExecutionEnd{Status: guestapi.EndInterrupted}, want: sandbox.Failed, cause: "it was interrupted" + kept},
-		{name: "Exit", end: guestapi.ExecutionEnd{Status: guestapi.EndExit, ExitCode: status(3)}, want: sandbox.Failed, cause: "it exited with status 3" + kept, code: status(3)},
+		{name: "RaisedUnknown", end: guestapi.End{Status: guestapi.EndError}, want: sandbox.Failed, cause: "an exception ended it" + kept},
+		{name: "RaisedWhileTheSandboxStopped", end: guestapi.End{Status: guestapi.EndError}, why: why, want: sandbox.SandboxLost, cause: "the sandbox died"},
+		{name: "Interrupted", end: guestapi.End{Status: guestapi.EndInterrupted}, want: sandbox.Failed, cause: "it was interrupted" + kept},
+		{name: "Exit", end: guestapi.End{Status: guestapi.EndExit, ExitCode: status(3)}, want: sandbox.Failed, cause: "it exited with status 3" + kept, code: status(3)},
 
-		{name: "Died", end: guestapi.ExecutionEnd{Status: guestapi.EndDied, Signal: 11, StateLost: true},
+		{name: "Died", end: guestapi.End{Status: guestapi.EndDied, StateLost: true, Detail: guestapi.EndDetail{Signal: 11}},
 			want: sandbox.Killed, cause: "it was killed by SIGSEGV, a bad memory access" + lost},
-		{name: "DiedForAReason", end: guestapi.ExecutionEnd{Status: guestapi.EndDied, Cause: "the interpreter exited", StateLost: true},
+		{name: "DiedForAReason", end: guestapi.End{Status: guestapi.EndDied, Cause: "the interpreter exited", StateLost: true},
 			want: sandbox.Killed, cause: "the interpreter exited" + lost},
-		{name: "OutOfMemory", end: guestapi.ExecutionEnd{Status: guestapi.EndDied, Signal: 9, Cause: "the interpreter died", StateLost: true, Detail: guestapi.EndDetail{MemoryKill: true}},
+		{name: "OutOfMemory", end: guestapi.End{Status: guestapi.EndDied, Cause: "the interpreter died", StateLost: true, Detail: guestapi.EndDetail{Signal: 9, MemoryKill: true}},
 			want: sandbox.OutOfMemory, cause: "it used more than the sandbox's 512 MiB of memory" + lost},
 	} {
 		t.Run(c.name, func(t *testing.T) {
+			c.end.Context = true
 			v, code := Settle(Ending{
-				End: OfContext(c.end, c.exception), Fate: c.fate, Why: c.why, Timeout: 30 * time.Second, Limits: sandbox.DefaultLimits(),
+				End: c.end, Exception: c.exception, Fate: c.fate, Why: c.why, Timeout: 30 * time.Second, Limits: sandbox.DefaultLimits(),
 			})
 			if v.Code != c.want || v.Cause != c.cause {
 				t.Errorf("%s: %q; want %s: %q", v.Code, v.Cause, c.want, c.cause)
@@ -82,5 +83,19 @@ func TestExceptions(t *testing.T) {
 		if len(v.Cause) > maxCause+len("…") || !strings.Contains(v.NextStep, next) || (next == "") != (v.NextStep == "") {
 			t.Errorf("%d bytes, next step %q; want %q", len(v.Cause), v.NextStep, next)
 		}
+	}
+}
+
+// TestAsByShell has a shell report a crash by its status, and no other signal.
+func TestAsByShell(t *testing.T) {
+	for signal, code := range map[int]int{11: 139, 6: 134, 9: -1, 15: -1} {
+		end := killed(signal)
+		if got := AsByShell(&end); got.Code() != code || (got.Status == guestapi.EndExit) != (code > 0) || end.ExitCode != nil {
+			t.Errorf("signal %d: %+v, want the code %d", signal, *got, code)
+		}
+	}
+	end := exitedWith(3)
+	if got := AsByShell(&end); *got != end {
+		t.Errorf("%+v, want %+v", *got, end)
 	}
 }

@@ -26,10 +26,13 @@ const (
 
 // An Ending is all information about the end of a run.
 type Ending struct {
-	// End is the program's, as the guest reports it. Why is the reason for which
-	// the sandbox stops, or nil.
-	End End
-	Why *Reason
+	// End is the program's, as the guest reports it. It is zero if the guest
+	// reported none: the sandbox was lost first. Exception is the exception that
+	// ended code in a context, or nil. Why is the reason for which the sandbox
+	// stops, or nil.
+	End       guestapi.End
+	Exception *sandbox.RunError
+	Why       *Reason
 	// MissesState means that the sandbox was made for this run, and that the
 	// program missed a variable or a file.
 	MissesState bool
@@ -70,12 +73,12 @@ const sigKill = 9
 
 // AsByShell returns the end of a program as a shell that ran it would report it.
 // It changes only crashes: the signals that end a run also end the shell.
-func AsByShell(end *guestapi.EndEvent) *guestapi.EndEvent {
-	if end.Exited || end.Detail == nil || !slices.Contains(crashes, end.Detail.Signal) {
+func AsByShell(end *guestapi.End) *guestapi.End {
+	if end.Status != guestapi.EndDied || !slices.Contains(crashes, end.Detail.Signal) {
 		return end
 	}
-	told := *end
-	told.Exited, told.ExitCode = true, int32(ExitSignal+end.Detail.Signal)
+	told, code := *end, ExitSignal+end.Detail.Signal
+	told.Status, told.ExitCode = guestapi.EndExit, &code
 	return &told
 }
 
@@ -140,15 +143,15 @@ func (e Ending) failure() sandbox.Verdict {
 			Cause:    fmt.Sprintf("it filled the sandbox's disk of %s", sandbox.FormatBytes(e.Limits.DiskBytes)),
 			NextStep: nextDisk,
 		}
-	case e.End.How == Died && e.End.Cause != "":
+	case e.End.Status == guestapi.EndDied && e.End.Cause != "":
 		return sandbox.Verdict{Code: sandbox.Killed, Cause: e.End.Cause}
-	case e.End.How == Died:
-		return sandbox.Verdict{Code: sandbox.Killed, Cause: "it was killed by " + signalText(d.Signal, e.End.Status)}
-	case e.End.How == Exited:
+	case e.End.Status == guestapi.EndDied:
+		return sandbox.Verdict{Code: sandbox.Killed, Cause: "it was killed by " + signalText(d.Signal, e.End.Text)}
+	case e.End.Status == guestapi.EndExit:
 		return exited(e.End.ExitCode)
-	case e.End.Exception != nil:
-		return raised(*e.End.Exception)
-	case e.End.How == Interrupted:
+	case e.Exception != nil:
+		return raised(*e.Exception)
+	case e.End.Status == guestapi.EndInterrupted:
 		return sandbox.Verdict{Code: sandbox.Failed, Cause: "it was interrupted"}
 	}
 	return sandbox.Verdict{Code: sandbox.Failed, Cause: "an exception ended it"}
@@ -187,7 +190,7 @@ func (e Ending) outOfMemory() bool {
 	}
 	code := e.End.ExitCode
 	looksKilled := code != nil && *code == ExitSignal+sigKill
-	if e.End.How == Died {
+	if e.End.Status == guestapi.EndDied {
 		looksKilled = e.End.Detail.Signal == sigKill
 	}
 	return looksKilled || e.Alone

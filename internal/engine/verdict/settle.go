@@ -3,6 +3,7 @@ package verdict
 import (
 	"fmt"
 
+	"github.com/glovebox-dev/glovebox/internal/guestapi"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
@@ -14,34 +15,34 @@ func Settle(e Ending) (sandbox.Verdict, *int) {
 	end := e.End
 	switch {
 	case e.Fate == FateTimeout || end.TimedOut:
-		return end.withState(sandbox.Verdict{
+		return withState(end, sandbox.Verdict{
 			Code:     sandbox.Timeout,
-			Cause:    fmt.Sprintf("it ran longer than its timeout of %v and %s", e.Timeout, end.timedOut()),
+			Cause:    fmt.Sprintf("it ran longer than its timeout of %v and %s", e.Timeout, timedOut(end)),
 			NextStep: nextTime,
-		}), end.chosenCode()
+		}), chosenCode(end)
 	case e.Fate == FateBroken:
-		return end.withState(Unkept("output", e.Broken)), end.chosenCode()
+		return withState(end, Unkept("output", e.Broken)), chosenCode(end)
 	case e.Fate == FateDiskFull:
-		return end.withState(overQuota(e.Broken)), end.ExitCode
+		return withState(end, overQuota(e.Broken)), end.ExitCode
 	case e.Fate == FateCancelled || end.Stopped: // the engine stops code in a context for a fate, too
-		return end.withState(sandbox.Verdict{Code: sandbox.Cancelled, Cause: end.stopped()}), end.chosenCode()
-	case e.Why != nil && !end.certain():
-		return e.Why.Verdict(), end.chosenCode()
-	case end.How == Unknown:
+		return withState(end, sandbox.Verdict{Code: sandbox.Cancelled, Cause: stopped(end)}), chosenCode(end)
+	case e.Why != nil && !certain(end):
+		return e.Why.Verdict(), chosenCode(end)
+	case end.Status == "":
 		return sandbox.Verdict{
 			Code:     sandbox.SandboxLost,
 			Cause:    "the sandbox lost track of it",
 			NextStep: "run it again",
 		}, nil
-	case end.How == NotRun:
+	case end.Status == guestapi.EndNotRun:
 		return sandbox.Verdict{Code: sandbox.Failed, Cause: "it could not be run: " + end.Cause}, nil
-	case end.How == Succeeded:
+	case end.Status == guestapi.EndOK:
 		return sandbox.Verdict{Code: sandbox.OK}, end.ExitCode
 	}
-	if e.MissesState && (end.How == Raised || end.How == Exited) {
+	if e.MissesState && (end.Status == guestapi.EndError || end.Status == guestapi.EndExit) {
 		// The context has nothing of an earlier sandbox. The caller may believe
 		// otherwise, and the note would confirm it.
 		return e.failure(), end.ExitCode
 	}
-	return end.withState(e.failure()), end.ExitCode
+	return withState(end, e.failure()), end.ExitCode
 }

@@ -14,11 +14,9 @@ import (
 )
 
 func TestSettle(t *testing.T) {
-	detail := func(end *guestapi.EndEvent, d guestapi.EndDetail) *guestapi.EndEvent {
-		if d.Signal == 0 && end.Detail != nil {
-			d.Signal = end.Detail.Signal
-		}
-		end.Detail = &d
+	detail := func(end guestapi.End, d guestapi.EndDetail) guestapi.End {
+		d.Signal = end.Detail.Signal
+		end.Detail = d
 		return end
 	}
 	killCounted := func(e Ending) Ending {
@@ -39,48 +37,48 @@ func TestSettle(t *testing.T) {
 		next bool   // there is a next step
 		code int
 	}{
-		{"OK", Ending{End: OfProcess(exitedWith(0))}, sandbox.OK, "", false, 0},
-		{"OKThoughAChildWasKilled", killCounted(Ending{End: OfProcess(exitedWith(0)), Alone: true}), sandbox.OK, "", false, 0},
-		{"OKThoughTheDiskIsFull", Ending{End: OfProcess(detail(exitedWith(0), guestapi.EndDetail{DiskFull: true}))}, sandbox.OK, "", false, 0},
-		{"OKBeforeTheSandboxStopped", Ending{End: OfProcess(exitedWith(0)), Why: why}, sandbox.OK, "", false, 0},
+		{"OK", Ending{End: exitedWith(0)}, sandbox.OK, "", false, 0},
+		{"OKThoughAChildWasKilled", killCounted(Ending{End: exitedWith(0), Alone: true}), sandbox.OK, "", false, 0},
+		{"OKThoughTheDiskIsFull", Ending{End: detail(exitedWith(0), guestapi.EndDetail{DiskFull: true})}, sandbox.OK, "", false, 0},
+		{"OKBeforeTheSandboxStopped", Ending{End: exitedWith(0), Why: why}, sandbox.OK, "", false, 0},
 
-		{"Failed", Ending{End: OfProcess(exitedWith(3))}, sandbox.Failed, "status 3", false, 3},
-		{"FailedBeforeTheSandboxStopped", Ending{End: OfProcess(exitedWith(3)), Why: why}, sandbox.Failed, "status 3", false, 3},
-		{"NotFound", Ending{End: OfProcess(exitedWith(127))}, sandbox.Failed, "not found", true, 127},
-		{"NotExecutable", Ending{End: OfProcess(exitedWith(126))}, sandbox.Failed, "not be executed", true, 126},
-		{"ShellSawASignal", Ending{End: OfProcess(exitedWith(139))}, sandbox.Failed, "SIGSEGV", false, 139},
-		{"NotRun", Ending{End: OfProcess(&guestapi.EndEvent{Error: "fork: no"})}, sandbox.Failed, "fork: no", false, none},
+		{"Failed", Ending{End: exitedWith(3)}, sandbox.Failed, "status 3", false, 3},
+		{"FailedBeforeTheSandboxStopped", Ending{End: exitedWith(3), Why: why}, sandbox.Failed, "status 3", false, 3},
+		{"NotFound", Ending{End: exitedWith(127)}, sandbox.Failed, "not found", true, 127},
+		{"NotExecutable", Ending{End: exitedWith(126)}, sandbox.Failed, "not be executed", true, 126},
+		{"ShellSawASignal", Ending{End: exitedWith(139)}, sandbox.Failed, "SIGSEGV", false, 139},
+		{"NotRun", Ending{End: guestapi.End{Status: guestapi.EndNotRun, Cause: "fork: no"}}, sandbox.Failed, "fork: no", false, none},
 
-		{"Killed", Ending{End: OfProcess(killed(11))}, sandbox.Killed, "SIGSEGV", false, none},
-		{"KilledByAnUnknownSignal", Ending{End: OfProcess(killed(42))}, sandbox.Killed, "signal 42", false, none},
-		{"KilledWithoutDetail", Ending{End: OfProcess(&guestapi.EndEvent{Status: "signal: killed"})}, sandbox.Killed, "signal: killed", false, none},
+		{"Killed", Ending{End: killed(11)}, sandbox.Killed, "SIGSEGV", false, none},
+		{"KilledByAnUnknownSignal", Ending{End: killed(42)}, sandbox.Killed, "signal 42", false, none},
+		{"KilledWithoutDetail", Ending{End: guestapi.End{Status: guestapi.EndDied, Text: "signal: killed"}}, sandbox.Killed, "signal: killed", false, none},
 
-		{"Timeout", Ending{End: OfProcess(killed(9)), Fate: FateTimeout}, sandbox.Timeout, "30s", true, none},
-		{"TimeoutThoughTheShellExited", Ending{End: OfProcess(exitedWith(137)), Fate: FateTimeout}, sandbox.Timeout, "30s", true, none},
-		{"TimeoutByTheGuest", Ending{End: OfProcess(detail(killed(9), guestapi.EndDetail{TimedOut: true}))}, sandbox.Timeout, "30s", true, none},
+		{"Timeout", Ending{End: killed(9), Fate: FateTimeout}, sandbox.Timeout, "30s", true, none},
+		{"TimeoutThoughTheShellExited", Ending{End: exitedWith(137), Fate: FateTimeout}, sandbox.Timeout, "30s", true, none},
+		{"TimeoutByTheGuest", Ending{End: guestapi.End{Status: guestapi.EndDied, TimedOut: true}}, sandbox.Timeout, "30s", true, none},
 		{"TimeoutThatCostTheSandbox", Ending{Fate: FateTimeout, Why: why}, sandbox.Timeout, "30s", true, none},
-		{"TimeoutThoughMemoryWasShort", killCounted(Ending{End: OfProcess(killed(9)), Fate: FateTimeout}), sandbox.Timeout, "30s", true, none},
+		{"TimeoutThoughMemoryWasShort", killCounted(Ending{End: killed(9), Fate: FateTimeout}), sandbox.Timeout, "30s", true, none},
 
-		{"Cancelled", Ending{End: OfProcess(killed(9)), Fate: FateCancelled}, sandbox.Cancelled, "on request", false, none},
-		{"Broken", Ending{End: OfProcess(killed(9)), Fate: FateBroken, Broken: errors.New("disk on fire")}, sandbox.Killed, "disk on fire", true, none},
+		{"Cancelled", Ending{End: killed(9), Fate: FateCancelled}, sandbox.Cancelled, "on request", false, none},
+		{"Broken", Ending{End: killed(9), Fate: FateBroken, Broken: errors.New("disk on fire")}, sandbox.Killed, "disk on fire", true, none},
 
-		{"OutOfMemoryByTheGuest", Ending{End: OfProcess(detail(exitedWith(1), guestapi.EndDetail{MemoryKill: true}))}, sandbox.OutOfMemory, "512 MiB", true, 1},
-		{"OutOfMemoryByTheDriver", killCounted(Ending{End: OfProcess(killed(9))}), sandbox.OutOfMemory, "512 MiB", true, none},
-		{"OutOfMemoryOfAChild", killCounted(Ending{End: OfProcess(exitedWith(137))}), sandbox.OutOfMemory, "512 MiB", true, 137},
-		{"OutOfMemoryOfAChildWhenAlone", killCounted(Ending{End: OfProcess(exitedWith(1)), Alone: true}), sandbox.OutOfMemory, "512 MiB", true, 1},
-		{"FailedBesideOneOutOfMemory", killCounted(Ending{End: OfProcess(exitedWith(1))}), sandbox.Failed, "status 1", false, 1},
-		{"KilledWithoutCount", Ending{End: OfProcess(killed(9)), Before: driver.Incidents{MemoryKills: 1}, Counted: true, After: driver.Incidents{MemoryKills: 1}}, sandbox.Killed, "SIGKILL", false, none},
-		{"OutOfMemoryBeforeDiskFull", Ending{End: OfProcess(detail(exitedWith(1), guestapi.EndDetail{MemoryKill: true, DiskFull: true}))}, sandbox.OutOfMemory, "", true, 1},
+		{"OutOfMemoryByTheGuest", Ending{End: detail(exitedWith(1), guestapi.EndDetail{MemoryKill: true})}, sandbox.OutOfMemory, "512 MiB", true, 1},
+		{"OutOfMemoryByTheDriver", killCounted(Ending{End: killed(9)}), sandbox.OutOfMemory, "512 MiB", true, none},
+		{"OutOfMemoryOfAChild", killCounted(Ending{End: exitedWith(137)}), sandbox.OutOfMemory, "512 MiB", true, 137},
+		{"OutOfMemoryOfAChildWhenAlone", killCounted(Ending{End: exitedWith(1), Alone: true}), sandbox.OutOfMemory, "512 MiB", true, 1},
+		{"FailedBesideOneOutOfMemory", killCounted(Ending{End: exitedWith(1)}), sandbox.Failed, "status 1", false, 1},
+		{"KilledWithoutCount", Ending{End: killed(9), Before: driver.Incidents{MemoryKills: 1}, Counted: true, After: driver.Incidents{MemoryKills: 1}}, sandbox.Killed, "SIGKILL", false, none},
+		{"OutOfMemoryBeforeDiskFull", Ending{End: detail(exitedWith(1), guestapi.EndDetail{MemoryKill: true, DiskFull: true})}, sandbox.OutOfMemory, "", true, 1},
 
-		{"TooManyProcessesByTheGuest", Ending{End: OfProcess(detail(exitedWith(1), guestapi.EndDetail{ProcessLimit: true}))}, sandbox.TooManyProcesses, "256", true, 1},
-		{"TooManyProcessesByTheDriver", forkCounted(Ending{End: OfProcess(exitedWith(1)), Alone: true}), sandbox.TooManyProcesses, "256", true, 1},
-		{"FailedBesideTooManyProcesses", forkCounted(Ending{End: OfProcess(exitedWith(1))}), sandbox.Failed, "", false, 1},
+		{"TooManyProcessesByTheGuest", Ending{End: detail(exitedWith(1), guestapi.EndDetail{ProcessLimit: true})}, sandbox.TooManyProcesses, "256", true, 1},
+		{"TooManyProcessesByTheDriver", forkCounted(Ending{End: exitedWith(1), Alone: true}), sandbox.TooManyProcesses, "256", true, 1},
+		{"FailedBesideTooManyProcesses", forkCounted(Ending{End: exitedWith(1)}), sandbox.Failed, "", false, 1},
 
-		{"DiskFull", Ending{End: OfProcess(detail(exitedWith(1), guestapi.EndDetail{DiskFull: true}))}, sandbox.DiskFull, "1 GiB", true, 1},
-		{"DiskFullAndKilled", Ending{End: OfProcess(detail(killed(7), guestapi.EndDetail{DiskFull: true}))}, sandbox.DiskFull, "1 GiB", true, none},
+		{"DiskFull", Ending{End: detail(exitedWith(1), guestapi.EndDetail{DiskFull: true})}, sandbox.DiskFull, "1 GiB", true, 1},
+		{"DiskFullAndKilled", Ending{End: detail(killed(7), guestapi.EndDetail{DiskFull: true})}, sandbox.DiskFull, "1 GiB", true, none},
 
 		{"SandboxLost", Ending{Why: why}, sandbox.SandboxLost, "died", true, none},
-		{"SandboxLostWithAnEnd", Ending{End: OfProcess(killed(9)), Why: why}, sandbox.SandboxLost, "died", true, none},
+		{"SandboxLostWithAnEnd", Ending{End: killed(9), Why: why}, sandbox.SandboxLost, "died", true, none},
 		{"SandboxOutOfMemory", Ending{Why: &Reason{Cause: "too much", Code: sandbox.OutOfMemory, Next: "n"}}, sandbox.OutOfMemory, "too much", true, none},
 		{"Untraceable", Ending{}, sandbox.SandboxLost, "lost track", true, none},
 	} {
@@ -122,7 +120,7 @@ func TestUsageIsNotBelieved(t *testing.T) {
 		t.Run(c.name, func(t *testing.T) {
 			e := Ending{Lasted: c.lasted, Limits: sandbox.Limits{CPUs: c.cpus, MemoryBytes: memory}}
 			if !c.withoutEnds {
-				e.End = OfProcess(&guestapi.EndEvent{Detail: &guestapi.EndDetail{CPUMillis: c.cpu, PeakMemoryBytes: c.peak}})
+				e.End = guestapi.End{Detail: guestapi.EndDetail{CPUMillis: c.cpu, PeakMemoryBytes: c.peak}}
 			}
 			if got, want := e.Usage(), (sandbox.Usage{CPUMillis: c.wantCPU, PeakMemoryBytes: c.wantPeak}); got != want {
 				t.Errorf("%+v, want %+v", got, want)
@@ -135,22 +133,27 @@ func TestUsageIsNotBelieved(t *testing.T) {
 // says of its end.
 func TestContextOverQuota(t *testing.T) {
 	why := errors.New("the workspace may hold 8 B")
-	for name, end := range map[string]guestapi.ExecutionEnd{
+	for name, end := range map[string]guestapi.End{
 		"stopped": {Status: guestapi.EndInterrupted, Stopped: true},
 		"faster":  {Status: guestapi.EndOK},
 		"killed":  {Status: guestapi.EndDied, Killed: true, StateLost: true},
 	} {
-		v, _ := Settle(Ending{Fate: FateDiskFull, Broken: why, End: OfContext(end, nil)})
+		end.Context = true
+		v, _ := Settle(Ending{Fate: FateDiskFull, Broken: why, End: end})
 		if v.Code != sandbox.DiskFull || !strings.Contains(v.Cause, "it was ended, because it wrote too much: the workspace may hold 8 B") || v.NextStep != NextWorkspace {
 			t.Errorf("%s: %+v", name, v)
 		}
 	}
 }
 
-func exitedWith(code int) *guestapi.EndEvent {
-	return &guestapi.EndEvent{ExitCode: int32(code), Exited: true, Status: fmt.Sprintf("exit status %d", code)}
+func exitedWith(code int) guestapi.End {
+	end := guestapi.End{Status: guestapi.EndExit, ExitCode: &code, Text: fmt.Sprintf("exit status %d", code)}
+	if code == 0 {
+		end.Status = guestapi.EndOK
+	}
+	return end
 }
 
-func killed(signal int) *guestapi.EndEvent {
-	return &guestapi.EndEvent{ExitCode: -1, Status: "signal", Detail: &guestapi.EndDetail{Signal: signal}}
+func killed(signal int) guestapi.End {
+	return guestapi.End{Status: guestapi.EndDied, Text: "signal", Detail: guestapi.EndDetail{Signal: signal}}
 }

@@ -26,11 +26,11 @@ type executed struct {
 	late, notices  string
 	lateResults    int
 	prompts        []string
-	results        []*guestapi.Result
-	err            *guestapi.RunError
+	results        []*sandbox.Result
+	err            *sandbox.RunError
 	errors         int
 	count          int
-	end            *guestapi.ExecutionEnd
+	end            *guestapi.End
 }
 
 // main returns the text of the last expression's value.
@@ -48,9 +48,9 @@ func (x *executed) main() string {
 }
 
 // eval starts a run and returns its stream.
-func (h *host) eval(req *guestapi.ExecuteRequest) *guestapi.Execution {
+func (h *host) eval(req *guestapi.ExecuteRequest) *guestapi.Events {
 	h.T.Helper()
-	x, err := h.Execute(h.T.Context(), "", req)
+	x, err := h.Execute(h.T.Context(), "", req, nil)
 	if err != nil {
 		h.T.Fatal(err)
 	}
@@ -58,8 +58,31 @@ func (h *host) eval(req *guestapi.ExecuteRequest) *guestapi.Execution {
 	return x
 }
 
+// kindOf names the kind of an event.
+func kindOf(ev *guestapi.Event) string {
+	switch {
+	case ev.Late != nil:
+		return "late"
+	case ev.Data != nil && ev.Data.Stderr != nil:
+		return "stderr"
+	case ev.Data != nil:
+		return "stdout"
+	case ev.Notice != "":
+		return "notice"
+	case ev.Turn != nil:
+		return "turn"
+	case ev.Result != nil:
+		return "result"
+	case ev.Error != nil:
+		return "error"
+	case ev.Input != nil:
+		return "input"
+	}
+	return "end"
+}
+
 // gather reads a run to its end.
-func gather(t *testing.T, x *guestapi.Execution, input func(prompt string)) *executed {
+func gather(t *testing.T, x *guestapi.Events, input func(prompt string)) *executed {
 	t.Helper()
 	r := &executed{t: t}
 	var stdout, stderr strings.Builder
@@ -68,34 +91,32 @@ func gather(t *testing.T, x *guestapi.Execution, input func(prompt string)) *exe
 		if err != nil {
 			t.Fatalf("next event: %v, after %+v", err, r)
 		}
-		if n := len(r.kinds); n == 0 || r.kinds[n-1] != string(ev.Type) {
-			r.kinds = append(r.kinds, string(ev.Type))
+		if kind, n := kindOf(ev), len(r.kinds); n == 0 || r.kinds[n-1] != kind {
+			r.kinds = append(r.kinds, kind)
 		}
-		switch ev.Type {
-		case guestapi.ExecuteStdout:
-			stdout.WriteString(ev.Text)
-		case guestapi.ExecuteStderr:
-			stderr.WriteString(ev.Text)
-		case guestapi.ExecuteLate:
-			r.late += ev.Text
-			if ev.Result != nil {
-				r.lateResults++
-			}
-		case guestapi.ExecuteNotice:
-			r.notices += ev.Text
-		case guestapi.ExecuteCount:
-			r.count = ev.ExecutionCount
-		case guestapi.ExecuteResult:
+		switch {
+		case ev.Late != nil && ev.Result != nil:
+			r.lateResults++
+		case ev.Late != nil:
+			r.late += string(ev.Data.Stdout) + string(ev.Data.Stderr)
+		case ev.Data != nil:
+			stdout.Write(ev.Data.Stdout)
+			stderr.Write(ev.Data.Stderr)
+		case ev.Notice != "":
+			r.notices += ev.Notice
+		case ev.Turn != nil:
+			r.count = ev.Turn.Count
+		case ev.Result != nil:
 			r.results = append(r.results, ev.Result)
-		case guestapi.ExecuteError:
+		case ev.Error != nil:
 			r.err = ev.Error
 			r.errors++
-		case guestapi.ExecuteInput:
-			r.prompts = append(r.prompts, ev.Prompt)
+		case ev.Input != nil:
+			r.prompts = append(r.prompts, ev.Input.Prompt)
 			if input != nil {
-				input(ev.Prompt)
+				input(ev.Input.Prompt)
 			}
-		case guestapi.ExecuteEnd:
+		case ev.End != nil:
 			r.end, r.stdout, r.stderr = ev.End, stdout.String(), stderr.String()
 			if _, err := x.Next(); err != io.EOF {
 				t.Errorf("after the end: %v", err)
@@ -112,7 +133,7 @@ func (h *host) in(language, code string) *executed {
 }
 
 // ends runs code and checks the status that it ends with.
-func (h *host) ends(language, code, status string) *executed {
+func (h *host) ends(language, code string, status guestapi.EndStatus) *executed {
 	h.T.Helper()
 	r := h.in(language, code)
 	if r.end.Status != status {
@@ -239,7 +260,7 @@ func contextJavaScript(t *testing.T, h *host) {
 	h.ends("javascript", "const x = 41", guestapi.EndOK)
 	r := h.ends("js", "console.log('a'); display(1); console.log('b'); const y = await Promise.resolve(x + 1); y", guestapi.EndOK)
 	same(t, "value", r.main(), "42")
-	same(t, "order", strings.Join(r.kinds, " "), "number_of_executions stdout result stdout result end")
+	same(t, "order", strings.Join(r.kinds, " "), "turn stdout result stdout result end")
 	r = h.ends("javascript", "\nthrow new TypeError('no')", guestapi.EndError)
 	if r.err.Name != "TypeError" || r.err.Line != 2 {
 		t.Errorf("error is %+v", r.err)
@@ -406,7 +427,7 @@ func TestContextInterrupt(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if ev.Type == guestapi.ExecuteStdout {
+		if ev.Data != nil {
 			break
 		}
 	}
@@ -421,7 +442,7 @@ func TestContextInterrupt(t *testing.T) {
 	}
 	// A caller that leaves.
 	ctx, cancel := context.WithCancel(t.Context())
-	left, err := h.Execute(ctx, "", &guestapi.ExecuteRequest{Language: "python", Code: "kept = 1\nwhile True: pass"})
+	left, err := h.Execute(ctx, "", &guestapi.ExecuteRequest{Language: "python", Code: "kept = 1\nwhile True: pass"}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -470,7 +491,7 @@ func TestContextTable(t *testing.T) {
 	same(t, "context b", run(b.ID, "x=2; echo $x").stdout, "2\n")
 	same(t, "made by a run", gather(t, h.eval(&guestapi.ExecuteRequest{ContextID: "c", Language: "python", Create: true, Code: "1"}), nil).main(), "1")
 	for _, req := range []*guestapi.ExecuteRequest{{ContextID: "none", Code: "1"}, {ContextID: "a", Language: "bash", Code: "1"}} {
-		if _, err := h.Execute(ctx, "", req); err == nil {
+		if _, err := h.Execute(ctx, "", req, nil); err == nil {
 			t.Errorf("%+v was taken", req)
 		}
 	}
@@ -495,7 +516,7 @@ func TestContextTable(t *testing.T) {
 	if err := h.RemoveContext(ctx, "a"); sandbox.KindOf(err) != sandbox.NotFound {
 		t.Errorf("second remove gave %v", err)
 	}
-	if _, err := h.Execute(ctx, "", &guestapi.ExecuteRequest{ContextID: "a", Code: "1"}); sandbox.KindOf(err) != sandbox.NotFound {
+	if _, err := h.Execute(ctx, "", &guestapi.ExecuteRequest{ContextID: "a", Code: "1"}, nil); sandbox.KindOf(err) != sandbox.NotFound {
 		t.Errorf("run in a removed context gave %v", err)
 	}
 }
@@ -507,7 +528,7 @@ func TestContextRunsTakeTurns(t *testing.T) {
 	var wg sync.WaitGroup
 	for range 8 {
 		wg.Go(func() {
-			x, err := h.Execute(t.Context(), "", &guestapi.ExecuteRequest{Language: "python", Code: "import time\nm = n; time.sleep(0.01); n = m + 1"})
+			x, err := h.Execute(t.Context(), "", &guestapi.ExecuteRequest{Language: "python", Code: "import time\nm = n; time.sleep(0.01); n = m + 1"}, nil)
 			if err != nil {
 				t.Error(err)
 				return

@@ -9,6 +9,7 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/guestapi"
 	"github.com/glovebox-dev/glovebox/internal/kernels"
 	"github.com/glovebox-dev/glovebox/internal/language"
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
 // e2bCwd is where the interpreters of E2B's default contexts start: the home of
@@ -70,7 +71,7 @@ func (s *Server) directory(c *context) (string, error) {
 
 // resultLocked returns a result in the form that the run's caller wants. The
 // caller holds the interpreter's order.
-func (x *run) resultLocked(r *guestapi.Result) *guestapi.Result {
+func (x *run) resultLocked(r *sandbox.Result) *sandbox.Result {
 	if x.e2b {
 		if text, ok := r.Data["text/plain"]; ok {
 			r.Data["text/plain"] = unquoted(text)

@@ -13,7 +13,7 @@ import (
 // interpreter's order.
 func (x *run) endedLocked(ev *kernels.Event) {
 	x.interpreter.flushOutputsLocked()
-	end := guestapi.ExecutionEnd{Status: ev.Status, ExitCode: ev.ExitCode}
+	end := guestapi.ExecutionEnd{Status: guestapi.EndStatus(ev.Status), ExitCode: ev.ExitCode}
 	if end.Status == guestapi.EndError || end.Status == guestapi.EndExit {
 		x.mu.Lock()
 		text := x.failure

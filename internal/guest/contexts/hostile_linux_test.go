@@ -95,12 +95,12 @@ func TestContextHostile(t *testing.T) {
 	})
 	t.Run("kills itself", func(t *testing.T) {
 		r := h.ends("python", "import os, signal\nos.kill(os.getpid(), signal.SIGKILL)", guestapi.EndDied)
-		same(t, "signal", r.end.Signal, 9)
+		same(t, "signal", r.end.Detail.Signal, 9)
 		after(t, false)
 	})
 	t.Run("crashes", func(t *testing.T) {
 		r := h.ends("python", "import ctypes\nctypes.string_at(0)", guestapi.EndDied)
-		same(t, "signal", r.end.Signal, 11)
+		same(t, "signal", r.end.Detail.Signal, 11)
 		if !strings.Contains(r.stderr, "Segmentation fault") {
 			t.Errorf("stderr is %q", r.stderr)
 		}
@@ -144,7 +144,7 @@ for fd in range(3, 2048):
 		same(t, "error", r.err.Name, "RecursionError")
 		after(t, true)
 		r = h.ends("python", "import ctypes, sys\nsys.setrecursionlimit(10**9)\n@ctypes.CFUNCTYPE(None)\ndef g(): g()\ng()", guestapi.EndDied)
-		same(t, "signal", r.end.Signal, 11)
+		same(t, "signal", r.end.Detail.Signal, 11)
 		after(t, false)
 	})
 	t.Run("forges errors", func(t *testing.T) {
@@ -169,7 +169,7 @@ func BenchmarkContextRoundTrip(b *testing.B) {
 	h := newHost(b)
 	req := &guestapi.ExecuteRequest{Language: "python", Code: "1+1"}
 	one := func() {
-		x, err := h.Execute(b.Context(), "", req)
+		x, err := h.Execute(b.Context(), "", req, nil)
 		for err == nil {
 			_, err = x.Next()
 		}
@@ -190,12 +190,12 @@ func BenchmarkContextOutput(b *testing.B) {
 			h := newHost(b)
 			b.SetBytes(10_000_000)
 			for b.Loop() {
-				x, err := h.Execute(b.Context(), "", &guestapi.ExecuteRequest{Language: "python", Code: code})
+				x, err := h.Execute(b.Context(), "", &guestapi.ExecuteRequest{Language: "python", Code: code}, nil)
 				n := 0
 				for err == nil {
-					var ev *guestapi.ExecuteEvent
-					if ev, err = x.Next(); err == nil {
-						n += len(ev.Text)
+					var ev *guestapi.Event
+					if ev, err = x.Next(); err == nil && ev.Data != nil {
+						n += len(ev.Data.Stdout)
 					}
 				}
 				if n != 10_000_000 {

@@ -36,7 +36,7 @@ func TestKeptRun(t *testing.T) {
 	x, err := h.Execute(ctx, "", &guestapi.ExecuteRequest{
 		Language: "python", Tag: "a", Stdin: true,
 		Code: "print('before')\ninput()\nfor i in range(3000): print('x' * 999)\nleft = 1\n'done'",
-	})
+	}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -45,7 +45,7 @@ func TestKeptRun(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if ev.Type == guestapi.ExecuteInput {
+		if ev.Input != nil {
 			break
 		}
 	}
@@ -53,13 +53,13 @@ func TestKeptRun(t *testing.T) {
 	if _, err := x.Next(); sandbox.KindOf(err) != sandbox.Unavailable {
 		t.Errorf("a stream that was left gives %v", err)
 	}
-	if _, err := h.Execute(t.Context(), "", &guestapi.ExecuteRequest{Language: "python", Tag: "a", Code: "1"}); sandbox.KindOf(err) != sandbox.Conflict {
+	if _, err := h.Execute(t.Context(), "", &guestapi.ExecuteRequest{Language: "python", Tag: "a", Code: "1"}, nil); sandbox.KindOf(err) != sandbox.Conflict {
 		t.Errorf("a second run of that tag gives %v", err)
 	}
 	if err := h.ExecutionInput(t.Context(), "a", &guestapi.InputRequest{Text: "go\n"}); err != nil {
 		t.Fatal(err)
 	}
-	x, err = h.ConnectExecution(t.Context(), "a")
+	x, err = h.ConnectExecution(t.Context(), "a", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -67,7 +67,7 @@ func TestKeptRun(t *testing.T) {
 	same(t, "output", len(r.stdout), 3_000_000)
 	same(t, "result", r.main(), "'done'")
 	same(t, "status", r.end.Status, guestapi.EndOK)
-	if _, err := h.ConnectExecution(t.Context(), "a"); sandbox.KindOf(err) != sandbox.NotFound {
+	if _, err := h.ConnectExecution(t.Context(), "a", nil); sandbox.KindOf(err) != sandbox.NotFound {
 		t.Errorf("a run whose end was taken gives %v", err)
 	}
 	if err := h.InterruptExecution(t.Context(), "a", &guestapi.InterruptRequest{}); sandbox.KindOf(err) != sandbox.NotFound {
@@ -81,12 +81,12 @@ func TestKeptRunTakenOver(t *testing.T) {
 	t.Parallel()
 	h := newEvalHost(t, "python3")
 	first := h.eval(&guestapi.ExecuteRequest{Language: "python", Tag: "a", Stdin: true, Code: "input(); print('after')"})
-	for ev, err := first.Next(); ev == nil || ev.Type != guestapi.ExecuteInput; ev, err = first.Next() {
+	for ev, err := first.Next(); ev == nil || ev.Input == nil; ev, err = first.Next() {
 		if err != nil {
 			t.Fatal(err)
 		}
 	}
-	second, err := h.ConnectExecution(t.Context(), "a")
+	second, err := h.ConnectExecution(t.Context(), "a", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -135,7 +135,7 @@ func TestKeptRunsAreBounded(t *testing.T) {
 	h := newEvalHost(t, "python3")
 	var full error
 	for i := range contexts.MaxQueue + 2 {
-		x, err := h.Execute(t.Context(), "", &guestapi.ExecuteRequest{Language: "python", Tag: fmt.Sprint(i), Code: "import time; time.sleep(60)"})
+		x, err := h.Execute(t.Context(), "", &guestapi.ExecuteRequest{Language: "python", Tag: fmt.Sprint(i), Code: "import time; time.sleep(60)"}, nil)
 		if err != nil {
 			full = err
 			break
@@ -155,7 +155,7 @@ func TestKeptRunsAreBounded(t *testing.T) {
 	}
 	var known int
 	for i := range contexts.MaxQueue + 1 {
-		x, err := h.ConnectExecution(t.Context(), fmt.Sprint(i))
+		x, err := h.ConnectExecution(t.Context(), fmt.Sprint(i), nil)
 		if errors.Is(err, sandbox.NotFound) {
 			continue
 		}
@@ -170,7 +170,7 @@ func TestKeptRunsAreBounded(t *testing.T) {
 	if known == 0 || known > contexts.MaxQueue+1 {
 		t.Errorf("%d ends were kept", known)
 	}
-	if _, err := h.Execute(t.Context(), "", &guestapi.ExecuteRequest{Language: "python", Tag: strings.Repeat("x", 200), Code: "1"}); sandbox.KindOf(err) != sandbox.Invalid {
+	if _, err := h.Execute(t.Context(), "", &guestapi.ExecuteRequest{Language: "python", Tag: strings.Repeat("x", 200), Code: "1"}, nil); sandbox.KindOf(err) != sandbox.Invalid {
 		t.Errorf("a long tag: %v", err)
 	}
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/glovebox-dev/glovebox/internal/guestapi"
 	"github.com/glovebox-dev/glovebox/internal/kernels"
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
 // handleLocked acts on an event of the kernel. The caller holds the
@@ -15,7 +16,7 @@ import (
 func (x *run) handleLocked(ev *kernels.Event) {
 	switch ev.Ev {
 	case "result":
-		x.send(&guestapi.ExecuteEvent{Result: x.resultLocked(&guestapi.Result{Data: ev.Data, Main: ev.Main})})
+		x.send(&guestapi.ExecuteEvent{Result: x.resultLocked(&sandbox.Result{Data: ev.Data, Main: ev.Main})})
 	case "error":
 		x.mu.Lock()
 		again := x.failed
@@ -41,7 +42,7 @@ func (x *run) handleLocked(ev *kernels.Event) {
 		}
 	case "end":
 		if len(ev.Result) > 0 {
-			x.send(&guestapi.ExecuteEvent{Result: x.resultLocked(&guestapi.Result{Data: ev.Result, Main: true})})
+			x.send(&guestapi.ExecuteEvent{Result: x.resultLocked(&sandbox.Result{Data: ev.Result, Main: true})})
 		}
 		x.endedLocked(ev)
 	}
@@ -171,7 +172,7 @@ func (it *interpreter) handleLocked(ev *kernels.Event) {
 		}
 		c.mu.Unlock()
 		if run != nil {
-			run.send(&guestapi.ExecuteEvent{Type: guestapi.ExecuteLate, Result: run.resultLocked(&guestapi.Result{Data: ev.Data, Late: max(ev.ID, 1)})})
+			run.send(&guestapi.ExecuteEvent{Run: max(ev.ID, 1), Result: run.resultLocked(&sandbox.Result{Data: ev.Data, Late: true})})
 		}
 		return
 	}

@@ -22,7 +22,7 @@ const (
 // withPreviewsLocked adds previews of pictures to a result, if the run's caller
 // asked for them. It keeps the interpreter's order, so that events stay in
 // order. An interrupt of the run ends the wait.
-func (x *run) withPreviewsLocked(r *guestapi.Result) *guestapi.Result {
+func (x *run) withPreviewsLocked(r *sandbox.Result) *sandbox.Result {
 	if !x.req.Previews {
 		return r
 	}
@@ -35,12 +35,12 @@ func (x *run) withPreviewsLocked(r *guestapi.Result) *guestapi.Result {
 		if err == nil && data == nil {
 			continue // the picture is fit as it is
 		}
-		p := guestapi.Preview{Data: data}
+		p := sandbox.Preview{Data: data}
 		if err != nil {
 			p.Why = rpc.Wire(err).Message
 		}
 		if r.Previews == nil {
-			r.Previews = make(map[string]guestapi.Preview)
+			r.Previews = make(map[string]sandbox.Preview)
 		}
 		r.Previews[mime] = p
 	}

@@ -6,6 +6,7 @@ import (
 
 	"github.com/glovebox-dev/glovebox/internal/guestapi"
 	"github.com/glovebox-dev/glovebox/internal/kernels"
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
 // smallCode surely fits into the pipe of a kernel that has read all before.
@@ -93,7 +94,7 @@ func (x *run) greet(lost string, late *lateOutput) {
 		x.send(ev)
 	}
 	for _, r := range late.results {
-		x.send(&guestapi.ExecuteEvent{Type: guestapi.ExecuteLate, Result: x.resultLocked(&guestapi.Result{Data: r.Data, Late: max(r.ID, 1)})})
+		x.send(&guestapi.ExecuteEvent{Run: max(r.ID, 1), Result: x.resultLocked(&sandbox.Result{Data: r.Data, Late: true})})
 	}
 	x.send(&guestapi.ExecuteEvent{Type: guestapi.ExecuteCount, ExecutionCount: x.interpreter.runs})
 }

@@ -345,7 +345,7 @@ func TestDiskFull(t *testing.T) {
 	req := guesttest.Sh("cat /dev/zero > x 2>/dev/null")
 	req.Process.Cwd = dir
 	r := guesttest.Collect(t, h.Begin(req, guestapi.StartOptions{}))
-	if !r.End.Detail.DiskFull || r.End.ExitCode == 0 {
+	if !r.End.Detail.DiskFull || r.End.Code() == 0 {
 		t.Errorf("%+v, %+v", r.End, r.End.Detail)
 	}
 }

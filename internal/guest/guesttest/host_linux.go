@@ -210,11 +210,11 @@ func (h *Host) Memory() int {
 // A Result is what a process wrote and how it ended.
 type Result struct {
 	Stdout, Stderr, PTY string
-	End                 *guestapi.EndEvent
+	End                 *guestapi.End
 }
 
 // Collect reads a process's stream to its end.
-func Collect(t testing.TB, p *guestapi.Process) Result {
+func Collect(t testing.TB, p *guestapi.Events) Result {
 	t.Helper()
 	var stdout, stderr, pty bytes.Buffer
 	for {
@@ -244,7 +244,7 @@ func Sh(script string) *guestapi.StartRequest {
 }
 
 // Begin starts a run, which ends with the test at the latest.
-func (h *Host) Begin(req *guestapi.StartRequest, opts guestapi.StartOptions) *guestapi.Process {
+func (h *Host) Begin(req *guestapi.StartRequest, opts guestapi.StartOptions) *guestapi.Events {
 	h.T.Helper()
 	p, err := h.Start(h.T.Context(), req, opts)
 	if err != nil {
@@ -261,7 +261,7 @@ func (h *Host) Run(script string) Result {
 }
 
 // PIDOf selects a process by its pid.
-func PIDOf(p *guestapi.Process) guestapi.ProcessSelector {
+func PIDOf(p *guestapi.Events) guestapi.ProcessSelector {
 	return guestapi.ProcessSelector{PID: p.PID()}
 }
 

@@ -33,7 +33,7 @@ var hostile = map[string]string{
 	"chain of shells": "sh -c 'sh -c \"sh -c \\\"sleep 1000; true\\\"; true\"; true' & echo ready; wait",
 }
 
-func ready(t *testing.T, p *guestapi.Process) {
+func ready(t *testing.T, p *guestapi.Events) {
 	t.Helper()
 	if end := readyOrEnd(t, p); end != nil {
 		t.Fatalf("before it was ready: %+v", end)
@@ -41,7 +41,7 @@ func ready(t *testing.T, p *guestapi.Process) {
 }
 
 // readyOrEnd returns the end of a process that ended before it was ready.
-func readyOrEnd(t *testing.T, p *guestapi.Process) *guestapi.EndEvent {
+func readyOrEnd(t *testing.T, p *guestapi.Events) *guestapi.End {
 	t.Helper()
 	for {
 		ev, err := p.Next()
@@ -75,7 +75,7 @@ func TestKillEndsTheTree(t *testing.T) {
 			if list := h.Descendants(); len(list) != 4 {
 				t.Errorf("left after the reply: %+v", list)
 			}
-			if end := guesttest.Collect(t, p).End; end.Exited || end.Detail.Signal != 9 || end.Detail.Left != 0 || end.Detail.TimedOut {
+			if end := guesttest.Collect(t, p).End; end.ExitCode != nil || end.Detail.Signal != 9 || end.Detail.Left != 0 || end.Detail.TimedOut {
 				t.Errorf("end is %+v, %+v", end, end.Detail)
 			}
 		})
@@ -138,7 +138,7 @@ func TestForkBomb(t *testing.T) {
 	}
 	// One that hits the limit and says so.
 	r := h.Run(`for i in $(seq 200); do sleep 5 & done; echo no; exit 1`)
-	if !r.End.Detail.ProcessLimit || r.End.ExitCode == 0 {
+	if !r.End.Detail.ProcessLimit || r.End.Code() == 0 {
 		t.Errorf("%q, %+v, %+v", r.Stderr, r.End, r.End.Detail)
 	}
 }

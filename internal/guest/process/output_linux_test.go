@@ -156,7 +156,7 @@ func TestKeepsTheEnd(t *testing.T) {
 		t.Fatal(err)
 	}
 	// The first stream may have taken "early" before it was closed.
-	if r := guesttest.Collect(t, q); strings.TrimPrefix(r.Stdout, "early\n") != "late\n" || r.End.ExitCode != 5 {
+	if r := guesttest.Collect(t, q); strings.TrimPrefix(r.Stdout, "early\n") != "late\n" || r.End.Code() != 5 {
 		t.Errorf("%q, %+v", r.Stdout, r.End)
 	}
 	list, err = h.Processes(t.Context())
@@ -189,7 +189,7 @@ func TestSeveralStreams(t *testing.T) {
 	req := guesttest.Sh("read x; seq 1 200000")
 	req.Stdin = nil
 	p := h.Begin(req, guestapi.StartOptions{})
-	streams := []*guestapi.Process{p}
+	streams := []*guestapi.Events{p}
 	for range 4 {
 		q, err := h.Connect(t.Context(), guesttest.PIDOf(p))
 		if err != nil {

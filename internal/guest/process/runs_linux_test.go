@@ -26,37 +26,37 @@ func TestStart(t *testing.T) {
 		req    *guestapi.StartRequest
 		stdout string
 		stderr string
-		end    guestapi.EndEvent
+		end    guestapi.End
 	}{
 		"output and status": {
 			req:    guesttest.Sh("echo out; echo err >&2; exit 3"),
 			stdout: "out\n", stderr: "err\n",
-			end: guestapi.EndEvent{ExitCode: 3, Exited: true, Status: "exit status 3"},
+			end: guestapi.End{Status: guestapi.EndExit, ExitCode: new(3), Text: "exit status 3"},
 		},
 		"signal": {
 			req: guesttest.Sh("kill -9 $$"),
-			end: guestapi.EndEvent{ExitCode: -1, Status: "signal: killed", Detail: &guestapi.EndDetail{Signal: 9}},
+			end: guestapi.End{Status: guestapi.EndDied, Text: "signal: killed", Detail: guestapi.EndDetail{Signal: 9}},
 		},
 		"no input": {
 			req: guesttest.Sh("cat; echo eof"), stdout: "eof\n",
-			end: guestapi.EndEvent{Exited: true, Status: "exit status 0"},
+			end: guestapi.End{Status: guestapi.EndOK, ExitCode: new(0), Text: "exit status 0"},
 		},
 		"name in PATH": {
 			req:    &guestapi.StartRequest{Process: guestapi.ProcessConfig{Cmd: "echo", Args: []string{"a b", ""}}},
 			stdout: "a b \n",
-			end:    guestapi.EndEvent{Exited: true, Status: "exit status 0"},
+			end:    guestapi.End{Status: guestapi.EndOK, ExitCode: new(0), Text: "exit status 0"},
 		},
 		"directory": {
 			req:    &guestapi.StartRequest{Process: guestapi.ProcessConfig{Cmd: "/bin/pwd", Cwd: "/usr/../tmp"}},
 			stdout: "/tmp\n",
-			end:    guestapi.EndEvent{Exited: true, Status: "exit status 0"},
+			end:    guestapi.End{Status: guestapi.EndOK, ExitCode: new(0), Text: "exit status 0"},
 		},
 		"own environment": {
 			req: &guestapi.StartRequest{Process: guestapi.ProcessConfig{
 				Cmd: "/bin/sh", Args: []string{"-c", "echo $A-$HOME-$LANG"}, Envs: map[string]string{"A": "1", "HOME": "/x"}},
 			},
 			stdout: "1-/x-C.UTF-8\n",
-			end:    guestapi.EndEvent{Exited: true, Status: "exit status 0"},
+			end:    guestapi.End{Status: guestapi.EndOK, ExitCode: new(0), Text: "exit status 0"},
 		},
 	} {
 		t.Run(name, func(t *testing.T) {
@@ -66,18 +66,11 @@ func TestStart(t *testing.T) {
 			if got.Stdout != tc.stdout || got.Stderr != tc.stderr {
 				t.Errorf("stdout %q, stderr %q; want %q, %q", got.Stdout, got.Stderr, tc.stdout, tc.stderr)
 			}
-			if got.End.Detail == nil {
-				t.Fatal("no detail")
-			}
 			if got.End.Detail.PeakMemoryBytes == 0 {
 				t.Error("no peak of memory")
 			}
 			got.End.Detail.PeakMemoryBytes, got.End.Detail.CPUMillis = 0, 0
-			want := tc.end
-			if want.Detail == nil {
-				want.Detail = &guestapi.EndDetail{}
-			}
-			if diff := cmp.Diff(&want, got.End); diff != "" {
+			if diff := cmp.Diff(&tc.end, got.End); diff != "" {
 				t.Errorf("end (-want +got):\n%s", diff)
 			}
 		})
@@ -287,7 +280,7 @@ func TestTerminal(t *testing.T) {
 	if err := h.CloseStdin(ctx, guesttest.PIDOf(p)); err != nil {
 		t.Fatal(err)
 	}
-	if end := guesttest.Collect(t, p).End; !end.Exited {
+	if end := guesttest.Collect(t, p).End; end.ExitCode == nil {
 		t.Errorf("end is %+v", end)
 	}
 }
@@ -308,7 +301,7 @@ func TestSignals(t *testing.T) {
 		if err := h.Signal(ctx, guesttest.PIDOf(p), sig.name); err != nil {
 			t.Fatal(err)
 		}
-		if r := guesttest.Collect(t, p); r.Stdout != "got "+sig.text+"\n" || r.End.ExitCode != 7 {
+		if r := guesttest.Collect(t, p); r.Stdout != "got "+sig.text+"\n" || r.End.Code() != 7 {
 			t.Errorf("%s: %q, %+v", sig.name, r.Stdout, r.End)
 		}
 	}
@@ -317,7 +310,7 @@ func TestSignals(t *testing.T) {
 	if err := h.Signal(ctx, guesttest.PIDOf(p), guestapi.SIGKILL); err != nil {
 		t.Fatal(err)
 	}
-	if end := guesttest.Collect(t, p).End; end.Exited || end.Detail.Signal != 9 || end.Detail.TimedOut {
+	if end := guesttest.Collect(t, p).End; end.ExitCode != nil || end.Detail.Signal != 9 || end.Detail.TimedOut {
 		t.Errorf("end is %+v, %+v", end, end.Detail)
 	}
 	guesttest.WantKind(t, h.Signal(ctx, guestapi.ProcessSelector{PID: 1}, guestapi.SIGKILL), sandbox.NotFound, "no process 1")
@@ -396,7 +389,7 @@ func TestEndDetail(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			h := *h
 			h.T = t
-			got := *h.Run(tc.script).End.Detail
+			got := h.Run(tc.script).End.Detail
 			got.CPUMillis, got.PeakMemoryBytes = 0, 0
 			if diff := cmp.Diff(tc.want, got); diff != "" {
 				t.Errorf("detail (-want +got):\n%s", diff)
