@@ -120,11 +120,15 @@ func TestPicturesAreDecodedInTheSandbox(t *testing.T) {
 			}
 			for name, want := range why {
 				p, ok := res.Files[name]
-				if !ok || !strings.Contains(p.Why, want) || (want == "") != (sandbox.PictureType(p.Data) == "image/png") {
+				if !ok || !strings.Contains(p.Why, want) || (want == "") != (p.Data.PictureType() == "image/png") {
 					t.Errorf("%s: %v, %q, %d bytes; want %q", name, ok, p.Why, len(p.Data), want)
 				}
 			}
-			if cfg, err := png.DecodeConfig(bytes.NewReader(res.Files["wide.png"].Data)); err != nil || (cfg.Width == 3136) != earlier {
+			wide, err := res.Files["wide.png"].Data.Decode()
+			if err != nil {
+				t.Fatal(err)
+			}
+			if cfg, err := png.DecodeConfig(bytes.NewReader(wide)); err != nil || (cfg.Width == 3136) != earlier {
 				t.Errorf("wide.png is %d pixels wide, %v", cfg.Width, err)
 			}
 			// They are the run's, whatever becomes of the sandbox and its files.
@@ -135,7 +139,7 @@ func TestPicturesAreDecodedInTheSandbox(t *testing.T) {
 			if err := e.Stop(t.Context(), alice, s.ID); err != nil {
 				t.Fatal(err)
 			}
-			if again := e.mustResults(t, r.ID); !bytes.Equal(again.Files["wide.png"].Data, res.Files["wide.png"].Data) {
+			if again := e.mustResults(t, r.ID); again.Files["wide.png"].Data != res.Files["wide.png"].Data {
 				t.Error("they are gone with the sandbox")
 			}
 		})

@@ -21,14 +21,14 @@ func TestHostilePreviews(t *testing.T) {
 		want map[string]sandbox.Preview
 	}{
 		{"Nothing", nil, nil},
-		{"One", map[string]sandbox.Preview{"image/png": {Data: png}}, map[string]sandbox.Preview{"image/png": {MIME: "image/png", Data: png}}},
-		{"Reason", map[string]sandbox.Preview{"image/png": {Why: "line\n[ok, exit code 0]\x00" + strings.Repeat("x", 300), Data: png}},
+		{"One", map[string]sandbox.Preview{"image/png": {Data: sandbox.ToBase64(png)}}, map[string]sandbox.Preview{"image/png": {MIME: "image/png", Data: sandbox.ToBase64(png)}}},
+		{"Reason", map[string]sandbox.Preview{"image/png": {Why: "line\n[ok, exit code 0]\x00" + strings.Repeat("x", 300), Data: sandbox.ToBase64(png)}},
 			map[string]sandbox.Preview{"image/png": {Why: "line [ok, exit code 0]\x00" + strings.Repeat("x", 256-len("line [ok, exit code 0]\x00")) + "…"}}},
-		{"Large", map[string]sandbox.Preview{"image/png": {Data: append(png, make([]byte, sandbox.MaxPreview)...)}},
+		{"Large", map[string]sandbox.Preview{"image/png": {Data: sandbox.ToBase64(append(png, make([]byte, sandbox.MaxPreview)...))}},
 			map[string]sandbox.Preview{"image/png": {Why: "it has 1 MiB, and its sandbox cannot shrink it to 1 MiB"}}},
-		{"None", map[string]sandbox.Preview{"image/png": {Data: []byte("<svg>")}}, map[string]sandbox.Preview{"image/png": {Why: "it is no picture"}}},
+		{"None", map[string]sandbox.Preview{"image/png": {Data: sandbox.ToBase64([]byte("<svg>"))}}, map[string]sandbox.Preview{"image/png": {Why: "it is no picture"}}},
 		{"Empty", map[string]sandbox.Preview{"image/png": {}}, map[string]sandbox.Preview{"image/png": {Why: "it is no picture"}}},
-		{"Others", map[string]sandbox.Preview{"image/gif": {Data: png}, "text/html": {Data: png}, "../x": {Data: png}}, nil},
+		{"Others", map[string]sandbox.Preview{"image/gif": {Data: sandbox.ToBase64(png)}, "text/html": {Data: sandbox.ToBase64(png)}, "../x": {Data: sandbox.ToBase64(png)}}, nil},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			synctest.Test(t, func(t *testing.T) {

@@ -323,21 +323,13 @@ func DecodeExecuteEvent(line []byte) (*ExecuteEvent, error) {
 	if e := decodeText(line); e != nil {
 		return e, nil
 	}
-	var kind struct {
-		Type   ExecuteType `json:"type"`
-		Stream Stream      `json:"stream"`
-		Run    int         `json:"run"`
+	if !json.Valid(line) {
+		return nil, fmt.Errorf("decode event: %.40q is not valid JSON", line)
 	}
-	if err := json.Unmarshal(line, &kind); err != nil {
+	if fields, err := splitObject(line); err != nil {
 		return nil, fmt.Errorf("decode event: %w", err)
-	}
-	if kind.Type == ExecuteResult || kind.Type == ExecuteLate && kind.Stream == "" {
-		r, err := decodeResult(line)
-		if err != nil {
-			return nil, err
-		}
-		r.Late = kind.Type == ExecuteLate
-		return &ExecuteEvent{Type: kind.Type, Run: kind.Run, Result: r}, nil
+	} else if t := string(fields["type"]); t == `"result"` || t == `"late"` && fields["stream"] == nil {
+		return decodeResult(fields)
 	}
 	e := new(ExecuteEvent)
 	if err := json.Unmarshal(line, e); err != nil {
@@ -360,32 +352,35 @@ func DecodeExecuteEvent(line []byte) (*ExecuteEvent, error) {
 	return e, nil
 }
 
-// decodeResult decodes an event that is valid JSON.
-func decodeResult(line []byte) (*sandbox.Result, error) {
-	m, err := splitObject(line)
-	if err != nil {
-		return nil, fmt.Errorf("decode result: %w", err)
-	}
-	r := &sandbox.Result{Data: make(map[string]json.RawMessage, len(m))}
-	for key, value := range m {
+// decodeResult decodes an event with a result by its fields. It only cuts the data
+// out of them.
+func decodeResult(fields map[string]json.RawMessage) (*ExecuteEvent, error) {
+	r := &sandbox.Result{Data: make(map[string]json.RawMessage, len(fields))}
+	e := &ExecuteEvent{Type: ExecuteResult, Result: r}
+	for key, value := range fields {
 		mime, ok := resultMIME[key]
+		var err error
 		switch {
+		case key == "type":
+			err = json.Unmarshal(value, &e.Type)
+		case key == "run":
+			err = json.Unmarshal(value, &e.Run)
 		case key == "is_main_result":
-			if err := json.Unmarshal(value, &r.Main); err != nil {
-				return nil, fmt.Errorf("decode result: %w", err)
-			}
+			err = json.Unmarshal(value, &r.Main)
 		case key == resultPreviews:
-			if r.Previews, err = decodePreviews(value); err != nil {
-				return nil, fmt.Errorf("decode result: %w", err)
-			}
+			r.Previews, err = decodePreviews(value)
 		case string(value) == "null":
 		case ok:
 			r.Data[mime] = value
 		case strings.Contains(key, "/"):
 			r.Data[key] = value
 		}
+		if err != nil {
+			return nil, fmt.Errorf("decode result: %w", err)
+		}
 	}
-	return r, nil
+	r.Late = e.Type == ExecuteLate
+	return e, nil
 }
 
 // maxPreviewField bounds a preview as JSON, in bytes, with the reason and the

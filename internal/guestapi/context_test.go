@@ -33,7 +33,7 @@ func TestExecuteEvents(t *testing.T) {
 			`{"png":"iVBO","previews":{"image/png":{"data":"AQI="},"image/gif":{"why":"large"}},"is_main_result":false,"type":"result"}`,
 			ExecuteEvent{Type: ExecuteResult, Result: &sandbox.Result{
 				Data:     map[string]json.RawMessage{"image/png": json.RawMessage(`"iVBO"`)},
-				Previews: map[string]sandbox.Preview{"image/png": {Data: []byte{1, 2}}, "image/gif": {Why: "large"}},
+				Previews: map[string]sandbox.Preview{"image/png": {Data: "AQI="}, "image/gif": {Why: "large"}},
 			}},
 		},
 		{
@@ -74,6 +74,18 @@ func TestExecuteEvents(t *testing.T) {
 		if diff := cmp.Diff(&c.ev, back); diff != "" {
 			t.Errorf("%s is read as\n%s", c.wire, diff)
 		}
+	}
+}
+
+// TestPicturesStayText has base64 with stray bits at its end, which decoding and
+// encoding it again would change.
+func TestPicturesStayText(t *testing.T) {
+	ev, err := DecodeExecuteEvent([]byte(`{"type":"result","png":"AQJ=","previews":{"image/png":{"data":"AQK="}}}`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if data, shown := string(ev.Result.Data["image/png"]), ev.Result.Previews["image/png"].Data; data != `"AQJ="` || shown != "AQK=" {
+		t.Errorf("%s and %s", data, shown)
 	}
 }
 

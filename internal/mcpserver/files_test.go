@@ -197,9 +197,9 @@ func TestChangedFiles(t *testing.T) {
 	run.Changes.Files = append(run.Changes.Files, sandbox.FileChange{Path: "gone", Change: sandbox.FileRemoved})
 	res := newRunResult(run, sandbox.Output{}, time.Now())
 	png := []byte("\x89PNG\r\n\x1a\n")
-	previews := map[string]sandbox.Preview{"d/ü a": {MIME: "image/png", Data: png}, "d/ü b": {Why: "it is broken"}}
+	previews := map[string]sandbox.Preview{"d/ü a": {MIME: "image/png", Data: sandbox.ToBase64(png)}, "d/ü b": {Why: "it is broken"}}
 	for i := 2; i < maxFilePictures+2; i++ { // one more than are shown
-		previews["d/ü "+string(rune('a'+i))] = sandbox.Preview{MIME: "image/jpeg", Data: png}
+		previews["d/ü "+string(rune('a'+i))] = sandbox.Preview{MIME: "image/jpeg", Data: sandbox.ToBase64(png)}
 	}
 	s.addChanges(ctx, call{principal: "me"}, run, previews, &res)
 	var pictures []string

@@ -3,7 +3,6 @@ package mcpserver
 import (
 	"bytes"
 	"context"
-	"encoding/base64"
 	"encoding/json"
 	"fmt"
 	"net/url"
@@ -76,13 +75,13 @@ func (p *presenter) present(number int, r sandbox.Result) {
 		f := sandbox.ResultForm{Number: number, MIME: mime, Main: r.Main, Late: r.Late}
 		value := r.Data[mime]
 		var text string
-		isText := json.Unmarshal(value, &text) == nil
+		isText := sandbox.IsPicture(mime) || json.Unmarshal(value, &text) == nil
 		switch {
 		case hasText && mime != sandbox.MIMEText && mime != sandbox.MIMEChart && len(value) > maxAlternative && !sandbox.IsPicture(mime):
 			f.URI = resultURI(p.runID, number, mime)
-		case sandbox.IsPicture(mime) && isText:
+		case sandbox.IsPicture(mime):
 			f.URI = resultURI(p.runID, number, mime)
-			content, why := p.picture(f, text, r)
+			content, why := p.picture(f, r)
 			out.contents = append(out.contents, content)
 			if why != "" {
 				out.text += fmt.Sprintf("picture %d is not shown: %s\n", number, why)
@@ -141,45 +140,44 @@ func (p *presenter) read(f sandbox.ResultForm, text string, r sandbox.Result) st
 // picture returns the image to show, or a link to it and the reason why it is not
 // shown. The server never decodes a picture: the sandbox made the preview, or the
 // original is small enough. Only its size and first bytes are checked.
-func (p *presenter) picture(f sandbox.ResultForm, text string, r sandbox.Result) (content mcp.Content, why string) {
+func (p *presenter) picture(f sandbox.ResultForm, r sandbox.Result) (content mcp.Content, why string) {
 	link := &mcp.ResourceLink{URI: f.URI, Name: fmt.Sprintf("picture %d of %s", f.Number, p.runID), MIMEType: f.MIME}
 	shown, ok := r.Previews[f.MIME]
 	if !ok {
-		shown = asItIs(f.MIME, text)
+		shown = asItIs(f.MIME, r)
 	}
 	switch {
 	case shown.Why != "":
 		return link, shown.Why
 	case p.pictures == 0:
 		return link, fmt.Sprintf("%d are shown", maxPictures)
-	case len(shown.Data) > p.pixels:
+	case shown.Data.Size() > int64(p.pixels):
 		return link, sandbox.FormatBytes(maxPictureSize) + " of pictures are shown"
 	}
+	data, err := shown.Data.Decode()
+	if err != nil {
+		return link, noPicture(f.MIME)
+	}
 	p.pictures--
-	p.pixels -= len(shown.Data)
-	return &mcp.ImageContent{MIMEType: shown.MIME, Data: shown.Data}, ""
+	p.pixels -= len(data)
+	return &mcp.ImageContent{MIMEType: shown.MIME, Data: data}, ""
 }
 
-// asItIs returns a picture in base64 for which there is no preview. Either the
-// original is small enough, or the sandbox makes no previews.
-func asItIs(mime, text string) sandbox.Preview {
-	if size := base64.StdEncoding.DecodedLen(len(text)); size > 2*sandbox.MaxPreview {
-		return unshrunk(size)
-	}
-	data, err := base64.StdEncoding.DecodeString(text)
+// asItIs returns a picture for which there is no preview. Either the original is
+// small enough, or the sandbox makes no previews.
+func asItIs(mime string, r sandbox.Result) sandbox.Preview {
+	data, _ := r.Base64(mime)
 	switch {
-	case err != nil || sandbox.PictureType(data) != mime:
-		return sandbox.Preview{Why: "it is no picture of the type " + mime}
-	case len(data) > sandbox.MaxPreview:
-		return unshrunk(len(data))
+	case data.PictureType() != mime:
+		return sandbox.Preview{Why: noPicture(mime)}
+	case data.Size() > sandbox.MaxPreview:
+		return sandbox.Preview{Why: fmt.Sprintf("it has %s, and its sandbox did not shrink it to %s",
+			sandbox.FormatBytes(data.Size()), sandbox.FormatBytes(sandbox.MaxPreview))}
 	}
 	return sandbox.Preview{MIME: mime, Data: data}
 }
 
-func unshrunk(size int) sandbox.Preview {
-	return sandbox.Preview{Why: fmt.Sprintf("it has %s, and its sandbox did not shrink it to %s",
-		sandbox.FormatBytes(int64(size)), sandbox.FormatBytes(sandbox.MaxPreview))}
-}
+func noPicture(mime string) string { return "it is no picture of the type " + mime }
 
 func compact(b json.RawMessage) []byte {
 	var out bytes.Buffer
@@ -295,13 +293,13 @@ func (s *Server) readResultResource(ctx context.Context, p sandbox.Principal, u 
 	switch {
 	case sandbox.IsJSON(mime):
 		c.Text = string(value)
-	case json.Unmarshal(value, &c.Text) != nil:
-		return nil, none
 	case sandbox.IsPicture(mime) || mime == "application/pdf":
-		if c.Blob, err = base64.StdEncoding.DecodeString(c.Text); err != nil {
+		data, ok := res.Results[n].Base64(mime)
+		if c.Blob, err = data.Decode(); err != nil || !ok {
 			return nil, none
 		}
-		c.Text = ""
+	case json.Unmarshal(value, &c.Text) != nil:
+		return nil, none
 	}
 	return []*mcp.ResourceContents{c}, nil
 }

@@ -210,10 +210,15 @@ func (s *Server) addChanges(ctx context.Context, c call, run sandbox.Run, previe
 		case !ok:
 		case p.Why != "":
 			res.unshown += fmt.Sprintf("%s is not shown: %s\n", shownName(f.Path), p.Why)
-		case pictures > 0 && len(p.Data) <= pixels:
+		case pictures > 0 && p.Data.Size() <= int64(pixels):
+			data, err := p.Data.Decode()
+			if err != nil {
+				res.unshown += fmt.Sprintf("%s is not shown: %s\n", shownName(f.Path), noPicture(p.MIME))
+				break
+			}
 			pictures--
-			pixels -= len(p.Data)
-			res.shown = append(res.shown, &mcp.ImageContent{MIMEType: p.MIME, Data: p.Data})
+			pixels -= len(data)
+			res.shown = append(res.shown, &mcp.ImageContent{MIMEType: p.MIME, Data: data})
 		}
 		if len(res.shown) < maxFileLinks {
 			size := f.Size

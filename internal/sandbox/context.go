@@ -1,6 +1,7 @@
 package sandbox
 
 import (
+	"bytes"
 	"cmp"
 	"encoding/json"
 	"maps"
@@ -63,6 +64,20 @@ type Result struct {
 	// result.
 	Stdout int64 `json:"stdout,omitempty"`
 	Stderr int64 `json:"stderr,omitempty"`
+}
+
+// Base64 returns the value of a MIME type whose values are base64. It reports false
+// if the result has none, or if the value is not text.
+func (r Result) Base64(mime string) (Base64, bool) {
+	value := r.Data[mime]
+	if end := len(value) - 1; end > 0 && value[0] == '"' && value[end] == '"' && bytes.IndexByte(value, '\\') < 0 {
+		return Base64(value[1:end]), true
+	}
+	var text Base64
+	if len(value) == 0 || value[0] != '"' || json.Unmarshal(value, &text) != nil {
+		return "", false
+	}
+	return text, true
 }
 
 // Types returns the MIME types of r: plain text first, then pictures, then charts.

@@ -1,6 +1,10 @@
 package sandbox
 
-import "bytes"
+import (
+	"bytes"
+	"encoding/base64"
+	"strings"
+)
 
 // MaxPreview bounds the size of a picture for a model, in bytes.
 const MaxPreview = 1 << 20
@@ -10,8 +14,37 @@ const MaxPreview = 1 << 20
 // sandbox.
 type Preview struct {
 	MIME string `json:"mime,omitempty"`
-	Data []byte `json:"data,omitempty"`
+	Data Base64 `json:"data,omitempty"`
 	Why  string `json:"why,omitempty"`
+}
+
+// Base64 is data of a sandbox in standard base64, which nothing has decoded or
+// checked. A picture stays in this form from its guest through the run log to the
+// edge that needs its bytes, so it is decoded once. On other ways it is copied as
+// text.
+type Base64 string
+
+// ToBase64 encodes data.
+func ToBase64(data []byte) Base64 { return Base64(base64.StdEncoding.EncodeToString(data)) }
+
+// Decode returns the data. The error says that the text is not base64.
+func (b Base64) Decode() ([]byte, error) { return base64.StdEncoding.DecodeString(string(b)) }
+
+// Size returns the number of bytes that Decode returns at most, without decoding.
+func (b Base64) Size() int64 {
+	text := strings.TrimRight(string(b), "\r\n=")
+	return int64(base64.RawStdEncoding.DecodedLen(len(text)))
+}
+
+// PictureType is [PictureType] of the data. It decodes the first bytes only.
+func (b Base64) PictureType() string {
+	const quanta = 4 // of 3 bytes in 4 characters
+	head := b[:min(len(b), 4*quanta)]
+	data, err := base64.RawStdEncoding.DecodeString(strings.TrimRight(string(head), "\r\n="))
+	if err != nil {
+		return ""
+	}
+	return PictureType(data)
 }
 
 // IsPicture reports whether models accept pictures of a MIME type.

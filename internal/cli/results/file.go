@@ -7,7 +7,6 @@
 package results
 
 import (
-	"encoding/base64"
 	"encoding/json"
 	"strings"
 
@@ -42,20 +41,24 @@ func FileOf(r sandbox.Result) (File, bool) {
 			continue
 		}
 		f := File{t.mime, t.extension, value}
-		if sandbox.IsJSON(t.mime) {
-			return f, true
-		}
-		var text string
-		if json.Unmarshal(value, &text) != nil {
-			continue
-		}
-		f.Data = []byte(text)
-		if isBase64(t.mime) {
-			data, err := base64.StdEncoding.DecodeString(text)
-			if err != nil || sandbox.IsPicture(t.mime) && sandbox.PictureType(data) != t.mime {
+		switch {
+		case sandbox.IsJSON(t.mime):
+		case isBase64(t.mime):
+			text, ok := r.Base64(t.mime)
+			if !ok || sandbox.IsPicture(t.mime) && text.PictureType() != t.mime {
+				continue
+			}
+			data, err := text.Decode()
+			if err != nil {
 				continue
 			}
 			f.Data = data
+		default:
+			var text string
+			if json.Unmarshal(value, &text) != nil {
+				continue
+			}
+			f.Data = []byte(text)
 		}
 		return f, true
 	}
@@ -79,12 +82,14 @@ func Forms(res sandbox.Results, dir *Dir) ([]Form, error) {
 	var out []Form
 	for n, r := range res.Results {
 		file, saved := File{}, ""
-		if f, ok := FileOf(r); ok && dir != nil {
-			name, err := dir.Save(f)
-			if err != nil {
-				return nil, err
+		if dir != nil {
+			if f, ok := FileOf(r); ok {
+				name, err := dir.Save(f)
+				if err != nil {
+					return nil, err
+				}
+				file, saved = f, name
 			}
-			file, saved = f, name
 		}
 		for _, mime := range r.Types() {
 			j := Form{ResultForm: sandbox.ResultForm{Number: n, MIME: mime, Main: r.Main, Late: r.Late}}

@@ -83,7 +83,7 @@ func (r *Run) preview(ctx context.Context, f sandbox.FileChange, mime string) sa
 	data, err := r.in.Guest.Preview(ctx, name, mime, guestapi.FileOptions{})
 	switch {
 	case err == nil:
-		return runlog.CleanPreview(data, "")
+		return runlog.CleanPreview(sandbox.ToBase64(data), "")
 	case errors.Is(err, sandbox.Unsupported), errors.Is(err, sandbox.NotFound):
 	case errors.Is(err, sandbox.Invalid):
 		return sandbox.Preview{Why: runlog.CleanWhy(strings.TrimPrefix(err.Error(), "preview picture: "))}
@@ -102,5 +102,5 @@ func (r *Run) preview(ctx context.Context, f sandbox.FileChange, mime string) sa
 	if data, err = io.ReadAll(io.LimitReader(content, sandbox.MaxPreview)); err != nil {
 		return sandbox.Preview{Why: "it could not be read"}
 	}
-	return runlog.CleanPreview(data, mime)
+	return runlog.CleanPreview(sandbox.ToBase64(data), mime)
 }

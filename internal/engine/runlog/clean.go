@@ -18,12 +18,15 @@ func CleanResult(res sandbox.Result) sandbox.Result {
 func cleanData(data map[string]json.RawMessage) map[string]json.RawMessage {
 	out := map[string]json.RawMessage{} // without room for data: most of it may be invalid
 	for mime, value := range data {
-		if validMIME(mime) && (sandbox.IsJSON(mime) || json.Unmarshal(value, new(string)) == nil) {
+		if validMIME(mime) && (sandbox.IsJSON(mime) || isText(value)) {
 			out[mime] = value
 		}
 	}
 	return out
 }
+
+// isText reports whether a value, which is valid JSON, is a string.
+func isText(value json.RawMessage) bool { return len(value) > 0 && value[0] == '"' }
 
 // validMIME reports whether a text is a MIME type without parameters.
 func validMIME(mime string) bool {
@@ -66,11 +69,11 @@ func cleanPreviews(res sandbox.Result) map[string]sandbox.Preview {
 
 // CleanPreview checks the size and the first bytes of a guest's preview of a
 // picture. mime is the required type; "" accepts every type.
-func CleanPreview(data []byte, mime string) sandbox.Preview {
-	kind := sandbox.PictureType(data)
+func CleanPreview(data sandbox.Base64, mime string) sandbox.Preview {
+	kind := data.PictureType()
 	switch {
-	case len(data) > sandbox.MaxPreview:
-		return sandbox.Preview{Why: TooLarge(int64(len(data)))}
+	case data.Size() > sandbox.MaxPreview:
+		return sandbox.Preview{Why: TooLarge(data.Size())}
 	case kind == "":
 		return sandbox.Preview{Why: "it is no picture"}
 	case mime != "" && kind != mime:

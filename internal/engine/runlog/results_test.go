@@ -1,6 +1,7 @@
 package runlog
 
 import (
+	"encoding/json"
 	"strings"
 	"testing"
 
@@ -30,7 +31,7 @@ func TestErrorsWithoutRoom(t *testing.T) {
 		long := strings.Repeat("\x01", MaxErrorText)
 		fail := sandbox.RunError{Name: long[:MaxErrorName], Value: long, Traceback: long, Line: 3, Source: long}
 		before := l.Kept()
-		if err := l.AddFile("a.png", sandbox.Preview{Data: make([]byte, 1000)}); err != nil {
+		if err := l.AddFile("a.png", sandbox.Preview{Data: sandbox.ToBase64(make([]byte, 1000))}); err != nil {
 			t.Fatal(err)
 		}
 		for range 3 {
@@ -57,7 +58,7 @@ func TestErrorsWithoutRoom(t *testing.T) {
 func TestPreviewsAreBounded(t *testing.T) {
 	files, _ := testLogFiles(t)
 	l := &Results{files: files, bytes: maxResultBytes - 1000}
-	p := sandbox.Preview{MIME: "image/png", Data: make([]byte, 1000)}
+	p := sandbox.Preview{MIME: "image/png", Data: sandbox.ToBase64(make([]byte, 1000))}
 	if err := l.Add(sandbox.Result{Main: true, Previews: map[string]sandbox.Preview{"image/png": p}}); err != nil {
 		t.Fatal(err)
 	}
@@ -67,5 +68,28 @@ func TestPreviewsAreBounded(t *testing.T) {
 	res, err := files.Results()
 	if err != nil || len(res.Results) != 1 || !res.Results[0].Main || len(res.Results[0].Previews) != 0 || len(res.Files) != 0 || res.Omitted != 0 {
 		t.Errorf("%+v, %v", res, err)
+	}
+}
+
+// TestPicturesStayText keeps and reads pictures in base64 with stray bits at its
+// end, which decoding and encoding it again would change.
+func TestPicturesStayText(t *testing.T) {
+	files, _ := testLogFiles(t)
+	l := NewResults(files, nil)
+	const data, preview sandbox.Base64 = "iVBORw0KGgp=", "iVBORw0KGgq="
+	err := l.Add(CleanResult(sandbox.Result{
+		Data:     map[string]json.RawMessage{"image/png": json.RawMessage(`"` + data + `"`)},
+		Previews: map[string]sandbox.Preview{"image/png": {Data: preview}},
+	}))
+	if err != nil {
+		t.Fatal(err)
+	}
+	res, err := files.Results()
+	if err != nil || len(res.Results) != 1 {
+		t.Fatalf("%+v, %v", res, err)
+	}
+	r := res.Results[0]
+	if got, ok := r.Base64("image/png"); got != data || !ok || r.Previews["image/png"].Data != preview {
+		t.Errorf("%+v", r)
 	}
 }

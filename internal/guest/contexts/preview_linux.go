@@ -35,7 +35,7 @@ func (x *run) withPreviewsLocked(r *sandbox.Result) *sandbox.Result {
 		if err == nil && data == nil {
 			continue // the picture is fit as it is
 		}
-		p := sandbox.Preview{Data: data}
+		p := sandbox.Preview{Data: sandbox.ToBase64(data)}
 		if err != nil {
 			p.Why = rpc.Wire(err).Message
 		}

@@ -58,8 +58,8 @@ func TestPreviews(t *testing.T) {
 				t.Errorf("%s: the picture itself is not there: %v", w.name, err)
 			}
 			p, ok := r.results[i].Previews["image/png"]
-			if ok != (asked && (w.mime != "" || w.why != "")) || sandbox.PictureType(p.Data) != w.mime && asked || !strings.Contains(p.Why, w.why) && asked {
-				t.Errorf("%s, asked %v: %v, %d bytes of %q, %q", w.name, asked, ok, len(p.Data), sandbox.PictureType(p.Data), p.Why)
+			if ok != (asked && (w.mime != "" || w.why != "")) || p.Data.PictureType() != w.mime && asked || !strings.Contains(p.Why, w.why) && asked {
+				t.Errorf("%s, asked %v: %v, %d bytes of %q, %q", w.name, asked, ok, len(p.Data), p.Data.PictureType(), p.Why)
 			}
 		}
 	}

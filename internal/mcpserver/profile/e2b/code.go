@@ -2,7 +2,6 @@ package e2b
 
 import (
 	"context"
-	"encoding/base64"
 	"encoding/json"
 	"strings"
 	"time"
@@ -141,11 +140,8 @@ func (e *executed) add(r sandbox.Result) {
 		}
 	}
 	for _, mime := range pictures {
-		var text string
-		if json.Unmarshal(r.Data[mime], &text) != nil {
-			continue
-		}
-		data, err := base64.StdEncoding.DecodeString(strings.TrimSpace(text))
+		text, _ := r.Base64(mime)
+		data, err := text.Decode()
 		if err == nil && len(data) > 0 {
 			e.images = append(e.images, profile.Image{MIMEType: mime, Data: data})
 			break
