@@ -104,9 +104,12 @@ var table = []row{
 	{"update", "atomicfile, sandbox"},
 	{"release", "sandbox, update"},
 	{"bench", "sandbox"},
+	{"cli/console", "sandbox"},
+	{"cli/advice", "sandbox"},
+	{"cli/install", "app, cli/console, clientconfig, config, sandbox"},
 	{"cli/results", "sandbox"},
 	{"cli/screen", "nothing"},
-	{"cli", "app, bench, cli/results, cli/screen, clientconfig, config, language, operator, sandbox, trace, update"},
+	{"cli", "app, bench, cli/advice, cli/console, cli/install, cli/results, cli/screen, config, language, operator, sandbox, trace, update"},
 	{"arch", "nothing"},
 }
 
@@ -131,8 +134,8 @@ var outside = map[string][]string{
 	"github.com/opencontainers/runtime-spec": {"driver/gvisor/rootfs", "driver/gvisor/sentry", "driver/gvisor/supervisor", "driver/gvisor/users"},
 	"github.com/pelletier/go-toml/v2":        {"clientconfig"},
 	"github.com/prometheus/client_golang":    {"metrics"},
-	"github.com/rogpeppe/go-internal":        {"cli", "tests"},
-	"github.com/spf13/cobra":                 {"cli"},
+	"github.com/rogpeppe/go-internal":        {"cli/install", "tests"},
+	"github.com/spf13/cobra":                 {"cli", "cli/install"},
 	"github.com/tailscale/hujson":            {"clientconfig"},
 	"go.yaml.in/yaml/v3":                     {"config", "interpreter"},
 	"golang.org/x/image":                     {"guest/picture"},
@@ -140,7 +143,7 @@ var outside = map[string][]string{
 	"golang.org/x/net":                       {"network"}, // DNS messages
 	"golang.org/x/sync":                      {"pool"},
 	"golang.org/x/sys":                       {"cli/screen", "driver/container", "driver/fake", "driver/gvisor", "driver/gvisor/callfilter", "driver/gvisor/cgroup", "driver/gvisor/diagnosis", "driver/gvisor/memwatch", "driver/gvisor/message", "driver/gvisor/process", "driver/gvisor/rootfs", "driver/gvisor/sentry", "driver/gvisor/supervisor", "driver/gvisor/users", "guest", "guest/account", "guest/contexts", "guest/files", "guest/picture", "guest/process", "guest/procfs", "guest/regular", "guest/rpc", "image", "image/erofs", "network", "safepath", "store", "tests", "workspace"}, // system calls are not an SDK
-	"golang.org/x/term":                      {"cli"},
+	"golang.org/x/term":                      {"cli", "cli/console"},
 	"golang.org/x/time":                      {"auth", "httpserver", "network"},
 	"gvisor.dev/gvisor":                      {"driver/gvisor/callfilter", "driver/gvisor/rootfs", "driver/gvisor/sentry", "driver/gvisor/supervisor", "network"},
 	"modernc.org/sqlite":                     {"store"},

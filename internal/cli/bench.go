@@ -11,6 +11,7 @@ import (
 
 	"github.com/glovebox-dev/glovebox/internal/app"
 	"github.com/glovebox-dev/glovebox/internal/bench"
+	"github.com/glovebox-dev/glovebox/internal/cli/console"
 	"github.com/glovebox-dev/glovebox/internal/config"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
@@ -42,11 +43,11 @@ Bench uses a temporary state directory and removes it.`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if o.Rounds < 1 || o.Sustain < 0 {
-				return usageError("--rounds must be 1 or more, and --sustain must not be negative")
+				return console.UsageError("--rounds must be 1 or more, and --sustain must not be negative")
 			}
 			for _, n := range o.Callers {
 				if n < 1 || n > 1000 {
-					return usageError("--callers: %d is not a number of callers from 1 to 1000", n)
+					return console.UsageError("--callers: %d is not a number of callers from 1 to 1000", n)
 				}
 			}
 			report, err := p.measure(cmd.Context(), o)
@@ -54,7 +55,7 @@ Bench uses a temporary state directory and removes it.`,
 				return err
 			}
 			if out != "" {
-				print := func(w io.Writer) error { return (&program{Streams: Streams{Out: w}}).printJSON(report) }
+				print := func(w io.Writer) error { return (&program{Streams: Streams{Out: w}}).PrintJSON(report) }
 				if err := writeTo("--out", out, print); err != nil {
 					return err
 				}
@@ -65,7 +66,7 @@ Bench uses a temporary state directory and removes it.`,
 				}
 			}
 			if p.flags.json {
-				return p.printJSON(report)
+				return p.PrintJSON(report)
 			}
 			return p.printReport(report)
 		},
@@ -123,7 +124,7 @@ func (p *program) measure(ctx context.Context, o bench.Options) (report bench.Re
 	defer closeBench(server, &err)
 	o.Cold, o.Warm, o.Ready, o.Serve = cold.Engine, warm.Engine, warm.WaitWarm, server.caller
 	o.Version = Version()
-	o.Say = func(format string, args ...any) { p.say("measuring "+format, args...) }
+	o.Say = func(format string, args ...any) { p.Say("measuring "+format, args...) }
 	return bench.Run(ctx, o)
 }
 
@@ -138,9 +139,9 @@ func writeTo(flag, path string, write func(io.Writer) error) (err error) {
 }
 
 func (p *program) printReport(r bench.Report) error {
-	p.say("%s; version %s", r.Machine, r.Version)
+	p.Say("%s; version %s", r.Machine, r.Version)
 	names, rows := r.Table()
-	if err := p.printTable(names, rows); err != nil {
+	if err := p.PrintTable(names, rows); err != nil {
 		return err
 	}
 	for _, n := range r.Notes {

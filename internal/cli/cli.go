@@ -4,7 +4,7 @@
 //   - data goes to standard output, everything else to standard error;
 //   - an error reads "error: cause", then "hint: remedy" if there is a remedy;
 //   - glovebox run and glovebox shell exit with the program's own status, or
-//     with a status of exitcodes.go;
+//     with a status of package console;
 //   - colours appear on a terminal only, and never with NO_COLOR;
 //   - every command that prints data can print it as JSON, with --json.
 //
@@ -18,10 +18,11 @@ import (
 	"log/slog"
 	"os"
 	"os/signal"
-	"strings"
 	"syscall"
 
 	"github.com/glovebox-dev/glovebox/internal/app"
+	"github.com/glovebox-dev/glovebox/internal/cli/advice"
+	"github.com/glovebox-dev/glovebox/internal/cli/console"
 	"github.com/glovebox-dev/glovebox/internal/config"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
@@ -44,6 +45,14 @@ func Signals() context.Context {
 // cancels the command, which still cleans up.
 func Main(ctx context.Context, name string, args []string, s Streams) int {
 	return run(ctx, expand(name, args, s.Getenv), &program{Streams: s})
+}
+
+// Streams are the streams of a command line.
+type Streams = console.Streams
+
+// OS returns the streams of this process.
+func OS() Streams {
+	return Streams{In: os.Stdin, Out: os.Stdout, Err: os.Stderr, Getenv: os.Getenv}
 }
 
 // A program is one invocation of the command line.
@@ -99,30 +108,21 @@ func (p *program) finish(err error) int {
 	if err == nil {
 		return 0
 	}
-	var exit *exitError
-	if errors.As(err, &exit) && exit.err == nil {
-		return exit.status
+	var exit *console.ExitError
+	if errors.As(err, &exit) && exit.Err == nil {
+		return exit.Status
 	}
 	if brokenPipe(err) {
-		return statusFailure // the reader of the output has what it wanted
+		return console.StatusFailure // the reader of the output has what it wanted
 	}
-	p.say("%s %s", p.painter(p.Err)(red)("error:"), once(err.Error()))
+	p.Say("%s %s", p.Painter(p.Err)(console.Red)("error:"), advice.Once(err.Error()))
 	if hint := sandbox.HintOf(err); hint != "" {
-		p.sayHint(forCommands(hint))
+		p.Hint(advice.ForCommands(hint))
 	}
 	if exit != nil {
-		return exit.status
+		return exit.Status
 	}
-	return statusFailure
-}
-
-// sayHint prints a hint to standard error.
-func (p *program) sayHint(hint string) {
-	label := "hint:"
-	for line := range strings.SplitSeq(hint, "\n") {
-		p.say("%s %s", p.painter(p.Err)(yellow)(label), line)
-		label = "     "
-	}
+	return console.StatusFailure
 }
 
 // load returns the configuration from defaults, file, environment and flags.
@@ -143,19 +143,19 @@ func (p *program) override(c config.Config) (_ config.Config, err error) {
 		c.RequireIsolation = p.flags.requireIsolation
 	}
 	if p.flags.stateDir != "" {
-		c.StateDir, err = absolute(p.flags.stateDir)
+		c.StateDir, err = console.Absolute(p.flags.stateDir)
 		if err != nil {
 			return c, err
 		}
 	}
 	if p.flags.logLevel != "" {
 		if err := c.SetLogLevel(p.flags.logLevel); err != nil {
-			return c, usageError("--log-level: %w", err)
+			return c, console.UsageError("--log-level: %w", err)
 		}
 	}
 	if p.flags.allowUnenforced != "" {
 		if err := c.SetAllowUnenforced(p.flags.allowUnenforced); err != nil {
-			return c, usageError("--allow-unenforced: %w", err)
+			return c, console.UsageError("--allow-unenforced: %w", err)
 		}
 	}
 	if p.flags.runners != "" {

@@ -23,7 +23,7 @@ instead, and the source of each: default, file, environment or flag.`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) error {
 			if !effective {
-				return p.print("%s", config.Sample)
+				return p.Print("%s", config.Sample)
 			}
 			return p.showConfig()
 		},
@@ -33,7 +33,7 @@ instead, and the source of each: default, file, environment or flag.`,
 	usual := cmd.HelpFunc()
 	cmd.SetHelpFunc(func(cmd *cobra.Command, args []string) {
 		usual(cmd, args)
-		_ = p.print("\nThe sample:\n\n%s", config.Sample)
+		_ = p.Print("\nThe sample:\n\n%s", config.Sample)
 	})
 	return cmd
 }
@@ -48,15 +48,15 @@ func (p *program) showConfig() error {
 		return err
 	}
 	if p.flags.json {
-		return p.printJSON(struct {
+		return p.PrintJSON(struct {
 			File     string           `json:"file"`
 			Settings []config.Setting `json:"settings"`
 		}{file, settings})
 	}
-	p.say("configuration file: %s", cmp.Or(file, "none; "+cmp.Or(config.DefaultFile(p.Getenv), "its place needs a home directory")+" is not there"))
+	p.Say("configuration file: %s", cmp.Or(file, "none; "+cmp.Or(config.DefaultFile(p.Getenv), "its place needs a home directory")+" is not there"))
 	rows := make([][]string, len(settings))
 	for i, s := range settings {
 		rows[i] = []string{s.Name, cmp.Or(s.Value, "-"), s.Source}
 	}
-	return p.printTable([]string{"SETTING", "VALUE", "SOURCE"}, rows)
+	return p.PrintTable([]string{"SETTING", "VALUE", "SOURCE"}, rows)
 }

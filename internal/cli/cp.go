@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/glovebox-dev/glovebox/internal/app"
+	"github.com/glovebox-dev/glovebox/internal/cli/console"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
@@ -37,11 +38,11 @@ import.`,
 			for _, arg := range args {
 				name, _, _ := strings.Cut(arg, ":")
 				if name != arg && strings.HasPrefix(name, sandboxPrefix) && !sandbox.ValidID(name) {
-					return sandbox.WithHint(usageError("%q is not the ID of a sandbox", name), "glovebox ps lists them")
+					return sandbox.WithHint(console.UsageError("%q is not the ID of a sandbox", name), "glovebox ps lists them")
 				}
 			}
 			if (fromBox || fromSpace) == (toBox || toSpace) {
-				return sandbox.WithHint(usageError("FROM or TO must be SANDBOX:PATH or WORKSPACE:PATH, and not both"),
+				return sandbox.WithHint(console.UsageError("FROM or TO must be SANDBOX:PATH or WORKSPACE:PATH, and not both"),
 					"list them with glovebox ps and glovebox workspace list")
 			}
 			if fromSpace || toSpace {
@@ -61,12 +62,12 @@ import.`,
 				n, err = sys.CopyOut(cmd.Context(), from, fromPath, args[1])
 			}
 			if err == nil {
-				p.say("copied %d files, %s", n.Files, sandbox.FormatBytes(n.Bytes))
+				p.Say("copied %d files, %s", n.Files, sandbox.FormatBytes(n.Bytes))
 				if n.Skipped > 0 {
-					p.say("left out %d special files and links that lead out of the directory", n.Skipped)
+					p.Say("left out %d special files and links that lead out of the directory", n.Skipped)
 				}
 				if len(n.ToolFiles) > 0 {
-					p.say("check these files: programs on this machine execute or obey them: %s", quoted(n.ToolFiles))
+					p.Say("check these files: programs on this machine execute or obey them: %s", quoted(n.ToolFiles))
 				}
 			}
 			return err

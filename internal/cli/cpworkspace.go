@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/glovebox-dev/glovebox/internal/app"
+	"github.com/glovebox-dev/glovebox/internal/cli/console"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
@@ -44,14 +45,14 @@ func (p *program) copyWorkspaceFile(ctx context.Context, from, to string) (err e
 		n, err = toWorkspace(ctx, sys, from, workspace, name)
 	}
 	if err == nil {
-		p.say("copied 1 file, %s", sandbox.FormatBytes(n))
+		p.Say("copied 1 file, %s", sandbox.FormatBytes(n))
 	}
 	return err
 }
 
 // errDirectory refuses a directory of a workspace.
 func errDirectory(workspace string) error {
-	return sandbox.WithHint(usageError("cp copies single files of workspaces"),
+	return sandbox.WithHint(console.UsageError("cp copies single files of workspaces"),
 		"for directories, use glovebox workspace export %s and glovebox workspace import %[1]s", workspace)
 }
 

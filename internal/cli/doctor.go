@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/glovebox-dev/glovebox/internal/app"
+	"github.com/glovebox-dev/glovebox/internal/cli/console"
 	"github.com/glovebox-dev/glovebox/internal/config"
 )
 
@@ -48,14 +49,14 @@ The exit status is 0 if sandboxes work here, and 1 if not.`,
 			}
 			checks := slices.Concat([]app.Check{configuration}, app.Doctor(cmd.Context(), opts), mended)
 			if p.flags.json {
-				if err := p.printJSON(checks); err != nil {
+				if err := p.PrintJSON(checks); err != nil {
 					return err
 				}
 			} else {
 				p.printChecks(checks)
 			}
 			if !app.Works(checks) {
-				return &exitError{status: statusFailure}
+				return &console.ExitError{Status: console.StatusFailure}
 			}
 			return nil
 		},
@@ -113,12 +114,12 @@ func settingCount(n int) string {
 }
 
 func (p *program) printChecks(checks []app.Check) {
-	colour := p.painter(p.Out)
+	colour := p.Painter(p.Out)
 	marks := map[app.CheckStatus]string{
-		app.CheckOK:      colour(green)("ok     "),
-		app.CheckNote:    colour(faint)("note   "),
-		app.CheckWarning: colour(yellow)("warning"),
-		app.CheckFailed:  colour(red)("FAILED "),
+		app.CheckOK:      colour(console.Green)("ok     "),
+		app.CheckNote:    colour(console.Faint)("note   "),
+		app.CheckWarning: colour(console.Yellow)("warning"),
+		app.CheckFailed:  colour(console.Red)("FAILED "),
 	}
 	for _, c := range checks {
 		fmt.Fprintf(p.Out, "%s  %s: %s\n", marks[c.Status], c.Name, c.Detail)
@@ -130,8 +131,8 @@ func (p *program) printChecks(checks []app.Check) {
 		}
 	}
 	if app.Works(checks) {
-		fmt.Fprintln(p.Out, colour(bold)("Sandboxes work here."))
+		fmt.Fprintln(p.Out, colour(console.Bold)("Sandboxes work here."))
 	} else {
-		fmt.Fprintln(p.Out, colour(bold)("Sandboxes do not work here yet."))
+		fmt.Fprintln(p.Out, colour(console.Bold)("Sandboxes do not work here yet."))
 	}
 }

@@ -8,6 +8,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/glovebox-dev/glovebox/internal/cli/advice"
+	"github.com/glovebox-dev/glovebox/internal/cli/console"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
@@ -26,7 +28,7 @@ The sandbox may belong to a server, an MCP client or another command.`,
   psql -h 127.0.0.1 -p 5432           while another terminal has: glovebox forward sbx_… 5432`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) != 2 {
-				return sandbox.WithHint(usageError("forward needs a sandbox and a port, but has %d arguments", len(args)), "list sandboxes with glovebox ps")
+				return sandbox.WithHint(console.UsageError("forward needs a sandbox and a port, but has %d arguments", len(args)), "list sandboxes with glovebox ps")
 			}
 			return nil
 		},
@@ -49,7 +51,7 @@ func parsePorts(text string) (local, port int, err error) {
 	l, lErr := strconv.ParseUint(first, 10, 16)
 	r, rErr := strconv.ParseUint(second, 10, 16)
 	if lErr != nil || rErr != nil || r == 0 {
-		return 0, 0, usageError("%q is not PORT or LOCAL:PORT", text)
+		return 0, 0, console.UsageError("%q is not PORT or LOCAL:PORT", text)
 	}
 	return int(l), int(r), nil
 }
@@ -67,11 +69,11 @@ func (p *program) forward(ctx context.Context, id string, local, port int) (err 
 	if err != nil {
 		return sandbox.WithHint(sandbox.Errorf(sandbox.Unavailable, "%w", err), "use another port of this machine: glovebox forward %s 0:%d", id, port)
 	}
-	p.say("%s leads to port %d of %s; press Ctrl-C to end", ln.Addr(), port, id)
+	p.Say("%s leads to port %d of %s; press Ctrl-C to end", ln.Addr(), port, id)
 	return sys.Forward(ctx, ln, id, port, func(err error) {
-		p.say("glovebox: %v", err)
+		p.Say("glovebox: %v", err)
 		if hint := sandbox.HintOf(err); hint != "" {
-			p.sayHint(forCommands(hint))
+			p.Hint(advice.ForCommands(hint))
 		}
 	})
 }

@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/glovebox-dev/glovebox/internal/app"
+	"github.com/glovebox-dev/glovebox/internal/cli/console"
 	"github.com/glovebox-dev/glovebox/internal/config"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
@@ -46,7 +47,7 @@ func (p *program) withImages(cmd *cobra.Command, f func(ctx context.Context, sys
 // named checks that there is exactly one argument.
 func named(cmd *cobra.Command, args []string) error {
 	if len(args) != 1 {
-		return sandbox.WithHint(usageError("%s needs one argument, but has %d", cmd.CommandPath(), len(args)), "call it as %s", cmd.UseLine())
+		return sandbox.WithHint(console.UsageError("%s needs one argument, but has %d", cmd.CommandPath(), len(args)), "call it as %s", cmd.UseLine())
 	}
 	return nil
 }
@@ -101,22 +102,22 @@ func (p *program) imagesListCommand() *cobra.Command {
 				}
 				slices.SortFunc(list, func(a, b sandbox.Image) int { return strings.Compare(a.Name, b.Name) })
 				if len(list) == 0 && !p.flags.json {
-					p.say("no images except host")
+					p.Say("no images except host")
 					return nil
 				}
 				if p.flags.json {
-					return p.printJSON(append([]sandbox.Image{}, list...))
+					return p.PrintJSON(append([]sandbox.Image{}, list...))
 				}
 				now := time.Now()
 				var rows [][]string
 				for _, i := range list {
 					used := "-" // container engines do not record it
 					if !i.Used.IsZero() {
-						used = approximately(now.Sub(i.Used))
+						used = console.Approximately(now.Sub(i.Used))
 					}
 					rows = append(rows, []string{i.Name, shortID(i.ID), sandbox.FormatBytes(i.SizeBytes), used})
 				}
-				return p.printTable([]string{"IMAGE", "ID", "SIZE", "USED"}, rows)
+				return p.PrintTable([]string{"IMAGE", "ID", "SIZE", "USED"}, rows)
 			})
 		},
 	}
@@ -147,7 +148,7 @@ func (p *program) imagesInspectCommand() *cobra.Command {
 				if err != nil {
 					return err
 				}
-				return p.printJSON(i)
+				return p.PrintJSON(i)
 			})
 		},
 	}
@@ -246,7 +247,7 @@ sandboxes of the images continue.`,
 					freed += n
 					errs = append(errs, err)
 				}
-				p.say("%s freed", sandbox.FormatBytes(freed))
+				p.Say("%s freed", sandbox.FormatBytes(freed))
 				return errors.Join(errs...)
 			})
 		},
@@ -277,11 +278,11 @@ space than images.space in the configuration.`,
 					return err
 				}
 				for _, n := range names {
-					if err := p.print("%s\n", n); err != nil {
+					if err := p.Print("%s\n", n); err != nil {
 						return err
 					}
 				}
-				p.say("%s freed", sandbox.FormatBytes(freed))
+				p.Say("%s freed", sandbox.FormatBytes(freed))
 				return nil
 			})
 		},
@@ -294,10 +295,10 @@ space than images.space in the configuration.`,
 // printImages prints the names and digests of images.
 func (p *program) printImages(images ...sandbox.Image) error {
 	if p.flags.json {
-		return p.printJSON(images)
+		return p.PrintJSON(images)
 	}
 	for _, i := range images {
-		if err := p.print("%s %s %s\n", i.Name, i.Digest, shortID(i.ID)); err != nil {
+		if err := p.Print("%s %s %s\n", i.Name, i.Digest, shortID(i.ID)); err != nil {
 			return err
 		}
 	}
@@ -325,13 +326,13 @@ const progressLook = 100 * time.Millisecond
 // function that clears it. Without a terminal, it only prints one line when a
 // fetch begins.
 func (p *program) imageProgress(name string) (progress func(sandbox.ImageProgress), done func()) {
-	_, isTerminal := terminal(p.Err)
+	_, isTerminal := console.Terminal(p.Err)
 	var last time.Time
 	step, said := "", false
 	progress = func(now sandbox.ImageProgress) {
 		if !isTerminal {
 			if step != now.Step && now.Step == "fetch" {
-				p.say("fetching %s", name)
+				p.Say("fetching %s", name)
 			}
 			step = now.Step
 			return

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/glovebox-dev/glovebox/internal/app"
+	"github.com/glovebox-dev/glovebox/internal/cli/console"
 	"github.com/glovebox-dev/glovebox/internal/config"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
@@ -81,7 +82,7 @@ func (f *buildFlags) order(dir string) (app.ImageBuild, error) {
 	for _, arg := range f.args {
 		k, v, ok := strings.Cut(arg, "=")
 		if !ok || k == "" {
-			return app.ImageBuild{}, sandbox.WithHint(usageError("--build-arg: %q is not NAME=VALUE", arg), "write it like PIP=numpy")
+			return app.ImageBuild{}, sandbox.WithHint(console.UsageError("--build-arg: %q is not NAME=VALUE", arg), "write it like PIP=numpy")
 		}
 		values[k] = v
 	}

@@ -37,13 +37,13 @@ says how to get it.`,
 			}
 			defer p.removeSandbox(cmd.Context(), sys, id)
 			if p.flags.json {
-				return p.printJSON(list)
+				return p.PrintJSON(list)
 			}
 			var rows [][]string
 			for _, l := range list {
 				rows = append(rows, languageRow(l))
 			}
-			return p.printTable([]string{"LANGUAGE", "VERSION", "CONTEXTS", "PACKAGES"}, rows)
+			return p.PrintTable([]string{"LANGUAGE", "VERSION", "CONTEXTS", "PACKAGES"}, rows)
 		},
 	}
 	f.add(cmd)

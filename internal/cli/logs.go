@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/glovebox-dev/glovebox/internal/app"
+	"github.com/glovebox-dev/glovebox/internal/cli/console"
 	"github.com/glovebox-dev/glovebox/internal/cli/screen"
 	"github.com/glovebox-dev/glovebox/internal/operator"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
@@ -29,7 +30,7 @@ escape. glovebox runs lists runs.`,
   glovebox logs --follow run_7mq2...`,
 		Args: func(cmd *cobra.Command, args []string) error {
 			if len(args) != 1 {
-				return sandbox.WithHint(usageError("logs needs one run or one sandbox"), "list runs with glovebox runs")
+				return sandbox.WithHint(console.UsageError("logs needs one run or one sandbox"), "list runs with glovebox runs")
 			}
 			return nil
 		},
@@ -41,8 +42,8 @@ escape. glovebox runs lists runs.`,
 			}
 			defer p.close(ctx, sys, &err)
 			if !cmd.Flags().Changed("details") {
-				_, out := terminal(p.Out)
-				_, err := terminal(p.Err)
+				_, out := console.Terminal(p.Out)
+				_, err := console.Terminal(p.Err)
 				details = out && err
 			}
 			runs, err := sys.RunsOf(ctx, sandbox.CanonicalID(args[0]))
@@ -94,8 +95,8 @@ func (p *program) showRun(ctx context.Context, sys *app.System, r operator.Run, 
 // Control characters do not reach a terminal.
 func (p *program) recorded() (write func(sandbox.StreamName, []byte) error, end func() error) {
 	out, err := screen.NewText(p.Out), screen.NewText(p.Err)
-	_, outSeen := terminal(p.Out)
-	_, errSeen := terminal(p.Err)
+	_, outSeen := console.Terminal(p.Out)
+	_, errSeen := console.Terminal(p.Err)
 	write = func(stream sandbox.StreamName, data []byte) error {
 		v, seen := out, outSeen
 		if stream == sandbox.Stderr {

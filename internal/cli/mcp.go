@@ -4,6 +4,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/glovebox-dev/glovebox/internal/app"
+	"github.com/glovebox-dev/glovebox/internal/cli/console"
 	"github.com/glovebox-dev/glovebox/internal/config"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
@@ -27,8 +28,8 @@ Add this to the client's configuration:
   npx @modelcontextprotocol/inspector --cli glovebox mcp --method tools/list`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
-			if _, ok := terminal(p.In); ok {
-				p.say("glovebox: waiting for an MCP client's messages on standard input; press Ctrl-C to leave")
+			if _, ok := console.Terminal(p.In); ok {
+				p.Say("glovebox: waiting for an MCP client's messages on standard input; press Ctrl-C to leave")
 			}
 			p.flags.adjust = func(c *config.Config) error {
 				applyTools(cmd, &c.MCP, tools)

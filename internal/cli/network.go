@@ -6,6 +6,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/glovebox-dev/glovebox/internal/cli/console"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
@@ -27,7 +28,7 @@ one.`,
   glovebox network --json sbx_k3v5... | jq -r '.[] | select(.blocked) | .host'`,
 		Args: func(_ *cobra.Command, args []string) error {
 			if len(args) != 1 {
-				return sandbox.WithHint(usageError("network needs one sandbox, but has %d arguments", len(args)), "list sandboxes with glovebox ps")
+				return sandbox.WithHint(console.UsageError("network needs one sandbox, but has %d arguments", len(args)), "list sandboxes with glovebox ps")
 			}
 			return nil
 		},
@@ -45,7 +46,7 @@ one.`,
 				}
 				sb, err := sys.SetNetwork(cmd.Context(), id, n)
 				if err == nil {
-					p.say("%s now has network %s", sb.ID, sb.Network)
+					p.Say("%s now has network %s", sb.ID, sb.Network)
 				}
 				return err
 			}
@@ -57,10 +58,10 @@ one.`,
 				if list == nil {
 					list = []sandbox.Connection{}
 				}
-				return p.printJSON(list)
+				return p.PrintJSON(list)
 			}
 			if len(list) == 0 {
-				p.say("no connections")
+				p.Say("no connections")
 				return nil
 			}
 			var rows [][]string
@@ -77,7 +78,7 @@ one.`,
 					sandbox.FormatBytes(c.Sent), sandbox.FormatBytes(c.Received), cmp.Or(string(c.Blocked), "-"),
 				})
 			}
-			return p.printTable([]string{"TIME", "PROTOCOL", "HOST", "ADDRESS", "PORT", "SENT", "RECEIVED", "BLOCKED"}, rows)
+			return p.PrintTable([]string{"TIME", "PROTOCOL", "HOST", "ADDRESS", "PORT", "SENT", "RECEIVED", "BLOCKED"}, rows)
 		},
 	}
 	cmd.Flags().IntVarP(&limit, "tail", "n", limit, "show the latest `number` of connections")

@@ -5,6 +5,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/glovebox-dev/glovebox/internal/cli/console"
 	"github.com/glovebox-dev/glovebox/internal/operator"
 )
 
@@ -39,10 +40,10 @@ advance; they belong to no user yet.`,
 				return p.printSandboxes(list, warm, all)
 			}
 			if n := len(warm); n > 0 && !all {
-				p.say("warm sandboxes not shown: %d; use glovebox ps --all", n)
+				p.Say("warm sandboxes not shown: %d; use glovebox ps --all", n)
 			}
 			if len(list) == 0 && (!all || len(warm) == 0) {
-				p.say("no sandboxes")
+				p.Say("no sandboxes")
 				return nil
 			}
 			now := time.Now()
@@ -50,7 +51,7 @@ advance; they belong to no user yet.`,
 			for _, s := range list {
 				rows = append(rows, []string{
 					s.ID, s.Name, string(s.State), string(s.Principal), s.Driver, s.Image,
-					approximately(now.Sub(s.Created)), approximately(s.Expires.Sub(now)),
+					console.Approximately(now.Sub(s.Created)), console.Approximately(s.Expires.Sub(now)),
 				})
 			}
 			if all {
@@ -58,7 +59,7 @@ advance; they belong to no user yet.`,
 					rows = append(rows, []string{id, "", stateWarm, "", "", "", "", ""})
 				}
 			}
-			return p.printTable([]string{"SANDBOX", "NAME", "STATE", "PRINCIPAL", "DRIVER", "IMAGE", "AGE", "ENDS IN"}, rows)
+			return p.PrintTable([]string{"SANDBOX", "NAME", "STATE", "PRINCIPAL", "DRIVER", "IMAGE", "AGE", "ENDS IN"}, rows)
 		},
 	}
 	cmd.Flags().BoolVar(&all, "all", false, "also list warm sandboxes, which servers have made in advance")
@@ -85,5 +86,5 @@ func (p *program) printSandboxes(list []operator.Sandbox, warm []string, all boo
 			items = append(items, made{id, stateWarm})
 		}
 	}
-	return p.printJSON(items)
+	return p.PrintJSON(items)
 }

@@ -14,6 +14,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/glovebox-dev/glovebox/internal/cli/console"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
@@ -34,12 +35,12 @@ func TestReferenceErrors(t *testing.T) {
 	}
 	fmt.Fprintf(&b, "\nOver MCP an error is a result with `isError`, or, for a resource, an error of JSON-RPC. "+
 		"On the command line, the exit status is %d. It is %d for a wrong command line, and %d if `glovebox run` fails before the program starts.\n",
-		statusFailure, statusUsage, statusBroken)
+		console.StatusFailure, console.StatusUsage, console.StatusBroken)
 
 	b.WriteString("\n## Verdicts\n\n| verdict | means | exit status of `glovebox run` |\n|---|---|---|\n")
 	for _, c := range s.constants["VerdictCode"] {
 		status := "the program's, or 1"
-		if code := exitStatus(sandbox.Run{Verdict: sandbox.Verdict{Code: sandbox.VerdictCode(c.value)}}); code != statusFailure {
+		if code := console.RunStatus(sandbox.Run{Verdict: sandbox.Verdict{Code: sandbox.VerdictCode(c.value)}}); code != console.StatusFailure {
 			status = strconv.Itoa(code)
 		}
 		fmt.Fprintf(&b, "| `%s` | %s | %s |\n", c.value, c.comment, status)
@@ -186,7 +187,7 @@ func (p *pkg) failure(e ast.Expr) (kind, message string) {
 			return nameOf(e.Args[0]), p.text(e.Args[1])
 		case name == "Errorf" && len(e.Args) >= 2 && nameOf(e.Args[1]) == "ErrUnavailable":
 			return "Unavailable", strings.TrimPrefix(p.text(e.Args[0]), "…: ")
-		case name == "usageError" || name == "usage" || name == "Invalid" && len(e.Args) > 0:
+		case name == "UsageError" || name == "usage" || name == "Invalid" && len(e.Args) > 0:
 			return "Invalid", p.text(e.Args[0])
 		}
 	}

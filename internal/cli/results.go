@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/glovebox-dev/glovebox/internal/app"
+	"github.com/glovebox-dev/glovebox/internal/cli/console"
 	"github.com/glovebox-dev/glovebox/internal/cli/results"
 	"github.com/glovebox-dev/glovebox/internal/cli/screen"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
@@ -19,7 +20,7 @@ func (p *program) showResults(ctx context.Context, sys *app.System, id string, d
 		return err
 	}
 	var show screen.Show
-	if fd, ok := terminal(p.Out); ok && len(res.Results) > 0 {
+	if fd, ok := console.Terminal(p.Out); ok && len(res.Results) > 0 {
 		show = screen.Pictures(fd, p.Getenv)
 	}
 	unseen := 0
@@ -40,19 +41,19 @@ func (p *program) showResults(ctx context.Context, sys *app.System, id string, d
 			if err != nil {
 				return err
 			}
-			p.say("saved: %s", name)
+			p.Say("saved: %s", name)
 		} else if !shown {
 			unseen++
 		}
 	}
 	switch {
 	case unseen == 1:
-		p.say("1 plot was drawn: save it with --results DIR")
+		p.Say("1 plot was drawn: save it with --results DIR")
 	case unseen > 1:
-		p.say("%d plots were drawn: save them with --results DIR", unseen)
+		p.Say("%d plots were drawn: save them with --results DIR", unseen)
 	}
 	if res.Omitted > 0 {
-		p.say("lost: %d plots, which were too many, too large or broken", res.Omitted)
+		p.Say("lost: %d plots, which were too many, too large or broken", res.Omitted)
 	}
 	return nil
 }

@@ -6,6 +6,8 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/glovebox-dev/glovebox/internal/cli/console"
+	"github.com/glovebox-dev/glovebox/internal/cli/install"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
@@ -40,9 +42,9 @@ leaves nothing behind.`,
 			return noCommand(cmd, args)
 		}
 		if code := cmd.Flag("code"); code != nil && code.Changed {
-			return sandbox.WithHint(usageError("%w", err), "put -- before arguments of the program, or see the flags with %s --help", cmd.CommandPath())
+			return sandbox.WithHint(console.UsageError("%w", err), "put -- before arguments of the program, or see the flags with %s --help", cmd.CommandPath())
 		}
-		return sandbox.WithHint(usageError("%w", err), "see the flags with %s --help", cmd.CommandPath())
+		return sandbox.WithHint(console.UsageError("%w", err), "see the flags with %s --help", cmd.CommandPath())
 	})
 
 	f := root.PersistentFlags()
@@ -64,11 +66,12 @@ leaves nothing behind.`,
 	f.Var(&p.flags.workspaceTTL, "workspace-ttl", "remove workspaces that were not used for this time, such as 720h; default never (GLOVEBOX_WORKSPACE_TTL)")
 	f.Lookup("workspace-ttl").DefValue = ""
 
+	setup := install.Commands{Streams: p.Streams, Load: p.load, Options: p.options, ConfigFlag: func() string { return p.flags.config }}
 	root.AddCommand(
 		p.runCommand(), p.shellCommand(), p.languagesCommand(),
 		p.psCommand(), p.runsCommand(), p.logsCommand(), p.networkCommand(), p.forwardCommand(), p.stopCommand(), p.imagesCommand(), p.workspaceCommand(), p.cpCommand(),
 		p.mcpCommand(), p.serveCommand(), p.tokenCommand(),
-		p.doctorCommand(), p.benchCommand(), p.installCommand(), p.uninstallCommand(), p.updateCommand(), p.versionCommand(),
+		p.doctorCommand(), p.benchCommand(), setup.Install(), setup.Uninstall(), p.updateCommand(), p.versionCommand(),
 		p.configCommand(),
 	)
 	root.InitDefaultHelpCmd()
@@ -115,7 +118,7 @@ func between(least, most int) cobra.PositionalArgs {
 		if len(args) >= least && len(args) <= most {
 			return nil
 		}
-		return sandbox.WithHint(usageError("%s has %d arguments, which is a wrong number", cmd.CommandPath(), len(args)),
+		return sandbox.WithHint(console.UsageError("%s has %d arguments, which is a wrong number", cmd.CommandPath(), len(args)),
 			"call it as %s", cmd.UseLine())
 	}
 }
@@ -123,7 +126,7 @@ func between(least, most int) cobra.PositionalArgs {
 // noArgs checks that there are no arguments.
 func noArgs(cmd *cobra.Command, args []string) error {
 	if len(args) > 0 {
-		return sandbox.WithHint(usageError("%s takes no arguments, but has %q", cmd.CommandPath(), args[0]),
+		return sandbox.WithHint(console.UsageError("%s takes no arguments, but has %q", cmd.CommandPath(), args[0]),
 			"see %s --help", cmd.CommandPath())
 	}
 	return nil
@@ -140,5 +143,5 @@ func noCommand(cmd *cobra.Command, args []string) error {
 	if like := cmd.SuggestionsFor(args[0]); len(like) > 0 {
 		hint = fmt.Sprintf("did you mean %s %s? Otherwise, %s", cmd.CommandPath(), like[0], hint)
 	}
-	return sandbox.WithHint(usageError("there is no command %q", name), "%s", hint)
+	return sandbox.WithHint(console.UsageError("there is no command %q", name), "%s", hint)
 }

@@ -16,6 +16,8 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/glovebox-dev/glovebox/internal/app"
+	"github.com/glovebox-dev/glovebox/internal/cli/advice"
+	"github.com/glovebox-dev/glovebox/internal/cli/console"
 	"github.com/glovebox-dev/glovebox/internal/cli/results"
 	"github.com/glovebox-dev/glovebox/internal/config"
 	"github.com/glovebox-dev/glovebox/internal/language"
@@ -63,7 +65,7 @@ func (f *newFlags) request(getenv func(string) string) (sandbox.CreateRequest, e
 	for _, e := range f.env {
 		name, value, ok := strings.Cut(e, "=")
 		if name == "" {
-			return sandbox.CreateRequest{}, usageError("--env: %q has no name before =", e)
+			return sandbox.CreateRequest{}, console.UsageError("--env: %q has no name before =", e)
 		}
 		if !ok {
 			value = getenv(name)
@@ -72,7 +74,7 @@ func (f *newFlags) request(getenv func(string) string) (sandbox.CreateRequest, e
 	}
 	network, err := sandbox.ParseNetwork(f.network...)
 	if err != nil {
-		return sandbox.CreateRequest{}, sandbox.WithHint(usageError("--network: %w", err), "%s", sandbox.HintOf(err))
+		return sandbox.CreateRequest{}, sandbox.WithHint(console.UsageError("--network: %w", err), "%s", sandbox.HintOf(err))
 	}
 	return sandbox.CreateRequest{
 		Image:   f.image,
@@ -142,17 +144,17 @@ The exit status is the program's own, or
 			f.hasCode = cmd.Flags().Changed("code")
 			req, err := p.runRequest(cmd.Context(), f, args, cmd.ArgsLenAtDash())
 			if err != nil {
-				return broken(err)
+				return console.Broken(err)
 			}
 			dir, err := results.Open(f.results)
 			if err != nil {
-				return usageError("--results: %w", err)
+				return console.UsageError("--results: %w", err)
 			}
 			defer dir.Close()
 			if f.trace {
-				return broken(p.runTraced(cmd.Context(), req, dir))
+				return console.Broken(p.runTraced(cmd.Context(), req, dir))
 			}
-			return broken(p.runOnce(cmd.Context(), req, dir))
+			return console.Broken(p.runOnce(cmd.Context(), req, dir))
 		},
 	}
 	fs := cmd.Flags()
@@ -195,7 +197,7 @@ func (p *program) runRequest(ctx context.Context, f runFlags, args []string, das
 		return f.complete(req, p.Getenv) // runs the image's entry point; see entryPoint
 	}
 	if len(args) == 0 && !f.hasCode {
-		return req, sandbox.WithHint(usageError("nothing to run"),
+		return req, sandbox.WithHint(console.UsageError("nothing to run"),
 			"pass -c CODE, a file, or - to read the program from standard input")
 	}
 	req.Language, req.KeepStdin = f.language, true
@@ -227,18 +229,18 @@ func (p *program) runRequest(ctx context.Context, f runFlags, args []string, das
 				return req, err
 			}
 			if language == "" {
-				return req, sandbox.WithHint(usageError("%s: the name does not show the language", filepath.Base(args[0])),
+				return req, sandbox.WithHint(console.UsageError("%s: the name does not show the language", filepath.Base(args[0])),
 					"name the language with -l: %s", strings.Join(known, ", "))
 			}
 			req.Language = language
 		}
 	}
 	if req.Code == "" {
-		return req, sandbox.WithHint(usageError("nothing to run: the program is empty"),
+		return req, sandbox.WithHint(console.UsageError("nothing to run: the program is empty"),
 			"pass -c CODE, a file, or - to read the program from standard input")
 	}
 	if len(req.Code) > maxProgram {
-		return req, usageError("the program has more than %s", sandbox.FormatBytes(maxProgram))
+		return req, console.UsageError("the program has more than %s", sandbox.FormatBytes(maxProgram))
 	}
 	if req.Language == "" {
 		req.Language = language.Default
@@ -276,7 +278,7 @@ func entryPoint(ctx context.Context, sys *app.System, req *sandbox.RunRequest) e
 		req.Dir = path.Join("/", i.Config.WorkDir)
 	}
 	if len(req.Argv) == 0 {
-		return sandbox.WithHint(usageError("nothing to run: image %s has no entry point and no command", req.New.Image),
+		return sandbox.WithHint(console.UsageError("nothing to run: image %s has no entry point and no command", req.New.Image),
 			"pass -c CODE, a file, or a command after --")
 	}
 	return nil
@@ -321,7 +323,7 @@ func (p *program) runOnce(ctx context.Context, req sandbox.RunRequest, dir *resu
 	run, err := sys.Engine.Start(ctx, sandbox.Local, req)
 	if err != nil {
 		if ctx.Err() != nil {
-			return &exitError{status: statusCancelled}
+			return &console.ExitError{Status: console.StatusCancelled}
 		}
 		return err
 	}
@@ -334,10 +336,10 @@ func (p *program) runOnce(ctx context.Context, req sandbox.RunRequest, dir *resu
 	}
 	err = sys.Engine.Follow(ctx, sandbox.Local, run.ID, p.write)
 	if ctx.Err() != nil {
-		return &exitError{status: statusCancelled}
+		return &console.ExitError{Status: console.StatusCancelled}
 	}
 	if errors.Is(err, syscall.EPIPE) {
-		return &exitError{status: statusNoReader} // the reader, such as head, has closed the pipe
+		return &console.ExitError{Status: console.StatusNoReader} // the reader, such as head, has closed the pipe
 	}
 	if err != nil {
 		return fmt.Errorf("show output: %w", err)
@@ -349,9 +351,9 @@ func (p *program) runOnce(ctx context.Context, req sandbox.RunRequest, dir *resu
 	if err := p.showResults(ctx, sys, run.ID, dir); err != nil {
 		return err
 	}
-	if _, seen := terminal(p.Err); seen && req.New.Workspace != "" {
+	if _, seen := console.Terminal(p.Err); seen && req.New.Workspace != "" {
 		if line := changesLine(run.Changes); line != "" {
-			p.say("%s", line)
+			p.Say("%s", line)
 		}
 	}
 	return p.verdict(run)
@@ -360,23 +362,23 @@ func (p *program) runOnce(ctx context.Context, req sandbox.RunRequest, dir *resu
 // verdict returns an error with the run's exit status, or nil on success. The
 // error has a message only if the program could not report the problem itself.
 func (p *program) verdict(run sandbox.Run) error {
-	status := exitStatus(run)
+	status := console.RunStatus(run)
 	if status == 0 {
 		return nil
 	}
 	v := run.Verdict
 	if v.Code == sandbox.Failed && run.ExitCode != nil {
 		// The program has reported its own failure.
-		if next := advice(v); next != "" {
-			p.sayHint(next)
+		if next := advice.Next(v); next != "" {
+			p.Hint(next)
 		}
-		return &exitError{status: status}
+		return &console.ExitError{Status: status}
 	}
 	err := sandbox.Errorf(sandbox.Conflict, "%s: %s", v.Code, v.Cause)
-	if next := advice(v); next != "" {
+	if next := advice.Next(v); next != "" {
 		err = sandbox.WithHint(err, "%s", next)
 	}
-	return &exitError{status: status, err: err}
+	return &console.ExitError{Status: status, Err: err}
 }
 
 // A runResult is the JSON output of a run.
@@ -426,15 +428,15 @@ func (p *program) finishJSON(ctx context.Context, sys *app.System, id string, di
 	if err != nil {
 		return err
 	}
-	if err := p.printJSON(runResult{
+	if err := p.PrintJSON(runResult{
 		Run: run, Output: out, DurationMillis: run.Ended.Sub(run.Started).Milliseconds(),
 		Boundary: box.Receipt.Control(sandbox.ControlBoundary),
 		Results:  forms, OmittedResults: res.Omitted,
 	}); err != nil {
 		return err
 	}
-	if status := exitStatus(run); status != 0 {
-		return &exitError{status: status}
+	if status := console.RunStatus(run); status != 0 {
+		return &console.ExitError{Status: status}
 	}
 	return nil
 }
@@ -460,7 +462,7 @@ func (p *program) removeSandbox(ctx context.Context, sys *app.System, id string)
 	ctx, span := trace.Start(ctx, "remove sandbox")
 	defer span.End(nil)
 	if err := sys.Engine.Stop(ctx, sandbox.Local, id); err != nil && !errors.Is(err, sandbox.NotFound) {
-		p.say("warning: sandbox %s may not have been removed: %v", id, err)
+		p.Say("warning: sandbox %s may not have been removed: %v", id, err)
 	}
 }
 
@@ -470,8 +472,8 @@ func (p *program) close(ctx context.Context, sys *app.System, err *error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), cleanupTime)
 	defer cancel()
 	closeErr := trace.Do(ctx, "close", sys.Close)
-	if _, ok := errors.AsType[*exitError](*err); ok && closeErr != nil {
-		p.say("warning: %v", closeErr)
+	if _, ok := errors.AsType[*console.ExitError](*err); ok && closeErr != nil {
+		p.Say("warning: %v", closeErr)
 		return
 	}
 	*err = errors.Join(*err, closeErr)
@@ -481,7 +483,7 @@ func (p *program) close(ctx context.Context, sys *app.System, err *error) {
 // of its own.
 func (p *program) sayFallback(sys *app.System) {
 	if line := sys.Fallback(); line != "" {
-		p.say("%s %s", p.painter(p.Err)(yellow)("warning:"), line)
+		p.Say("%s %s", p.Painter(p.Err)(console.Yellow)("warning:"), line)
 	}
 }
 
@@ -495,9 +497,13 @@ func (p *program) open(ctx context.Context, adjust func(*app.Options)) (*app.Sys
 	if err != nil {
 		return nil, err
 	}
-	opts := app.Options{Config: c, Log: p.logger(c), Version: Version(), Getenv: p.Getenv, TestDrivers: p.testDrivers, TestAuto: p.testAuto}
+	opts := p.options(c)
 	if adjust != nil {
 		adjust(&opts)
 	}
 	return app.Open(ctx, opts)
+}
+
+func (p *program) options(c config.Config) app.Options {
+	return app.Options{Config: c, Log: p.logger(c), Version: Version(), Getenv: p.Getenv, TestDrivers: p.testDrivers, TestAuto: p.testAuto}
 }

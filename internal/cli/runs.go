@@ -9,6 +9,7 @@ import (
 
 	"github.com/spf13/cobra"
 
+	"github.com/glovebox-dev/glovebox/internal/cli/console"
 	"github.com/glovebox-dev/glovebox/internal/operator"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
@@ -39,12 +40,12 @@ line and for MCP over stdio, token:NAME for a client of a server.`,
 		Args: noArgs,
 		RunE: func(cmd *cobra.Command, _ []string) (err error) {
 			if q.Limit < 0 {
-				return usageError("--limit: %d is negative; 0 lists all runs", q.Limit)
+				return console.UsageError("--limit: %d is negative; 0 lists all runs", q.Limit)
 			}
 			q.SandboxID = sandbox.CanonicalID(q.SandboxID)
 			q.Verdict = sandbox.VerdictCode(verdict)
 			if verdict != "" && !slices.Contains(sandbox.VerdictCodes(), q.Verdict) {
-				return usageError("--verdict: %q is not a verdict; the verdicts are %s", verdict, verdicts())
+				return console.UsageError("--verdict: %q is not a verdict; the verdicts are %s", verdict, verdicts())
 			}
 			sys, err := p.open(cmd.Context(), looks)
 			if err != nil {
@@ -56,10 +57,10 @@ line and for MCP over stdio, token:NAME for a client of a server.`,
 				return err
 			}
 			if p.flags.json {
-				return p.printJSON(list)
+				return p.PrintJSON(list)
 			}
 			if len(list) == 0 {
-				p.say("no runs")
+				p.Say("no runs")
 				return nil
 			}
 			now := time.Now()
@@ -67,7 +68,7 @@ line and for MCP over stdio, token:NAME for a client of a server.`,
 			for _, r := range list {
 				rows = append(rows, runRow(r, now))
 			}
-			return p.printTable([]string{"RUN", "AGE", "PRINCIPAL", "LANGUAGE", "VERDICT", "TIME", "PROGRAM"}, rows)
+			return p.PrintTable([]string{"RUN", "AGE", "PRINCIPAL", "LANGUAGE", "VERDICT", "TIME", "PROGRAM"}, rows)
 		},
 	}
 	f := cmd.Flags()
@@ -97,7 +98,7 @@ func runRow(r operator.Run, now time.Time) []string {
 		language = "-"
 	}
 	return []string{
-		r.ID, approximately(now.Sub(r.Started)), string(r.Principal), language, verdict,
+		r.ID, console.Approximately(now.Sub(r.Started)), string(r.Principal), language, verdict,
 		took.Round(time.Millisecond).String(), firstLine(r.Program, r.ProgramBytes),
 	}
 }
@@ -129,25 +130,25 @@ func printable(text string) string {
 
 // sayRun prints what a run was and how it ended to standard error.
 func (p *program) sayRun(r operator.Run) {
-	dim := p.painter(p.Err)(faint)
+	dim := p.Painter(p.Err)(console.Faint)
 	language := r.Language
 	if language == "" {
 		language = "command"
 	}
-	p.say("%s", dim(fmt.Sprintf("%s  %s  %s  in %s  %s", r.ID, r.Started.Local().Format(time.DateTime), r.Principal, r.SandboxID, language)))
+	p.Say("%s", dim(fmt.Sprintf("%s  %s  %s  in %s  %s", r.ID, r.Started.Local().Format(time.DateTime), r.Principal, r.SandboxID, language)))
 	for line := range strings.Lines(printable(r.Program)) {
-		p.say("%s", dim("  | "+strings.TrimRight(line, "\n")))
+		p.Say("%s", dim("  | "+strings.TrimRight(line, "\n")))
 	}
 	if more := r.ProgramBytes - int64(len(r.Program)); more > 0 {
-		p.say("%s", dim(fmt.Sprintf("  | … %d more bytes, which are not kept", more)))
+		p.Say("%s", dim(fmt.Sprintf("  | … %d more bytes, which are not kept", more)))
 	}
 }
 
 // sayVerdict prints how a run ended to standard error.
 func (p *program) sayVerdict(r operator.Run) {
-	dim := p.painter(p.Err)(faint)
+	dim := p.Painter(p.Err)(console.Faint)
 	if r.Status != sandbox.RunFinished {
-		p.say("%s", dim("it still runs"))
+		p.Say("%s", dim("it still runs"))
 		return
 	}
 	text := string(r.Verdict.Code)
@@ -158,5 +159,5 @@ func (p *program) sayVerdict(r operator.Run) {
 	if r.Verdict.Cause != "" {
 		text += ": " + printable(r.Verdict.Cause)
 	}
-	p.say("%s", dim(text))
+	p.Say("%s", dim(text))
 }

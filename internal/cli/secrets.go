@@ -3,6 +3,7 @@ package cli
 import (
 	"strings"
 
+	"github.com/glovebox-dev/glovebox/internal/cli/console"
 	"github.com/glovebox-dev/glovebox/internal/config"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
@@ -23,7 +24,7 @@ func (f secretFlag) Set(text string) error {
 	s := config.Secret{Name: name}
 	if file, ok := strings.CutPrefix(value, "@"); ok {
 		if file == "" {
-			return usageError("%.64q has no file name after @", name)
+			return console.UsageError("%.64q has no file name after @", name)
 		}
 		s.File = file
 	} else if given {
@@ -67,7 +68,7 @@ func (f headerFlag) Set(text string) error {
 // last returns the last secret.
 func (f *secretFlags) last() (*config.Secret, error) {
 	if len(*f) == 0 {
-		return nil, usageError("there is no --secret before this flag")
+		return nil, console.UsageError("there is no --secret before this flag")
 	}
 	return &(*f)[len(*f)-1], nil
 }

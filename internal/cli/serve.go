@@ -11,6 +11,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/glovebox-dev/glovebox/internal/app"
+	"github.com/glovebox-dev/glovebox/internal/cli/console"
 	"github.com/glovebox-dev/glovebox/internal/config"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
@@ -73,7 +74,7 @@ func (p *program) serve(ctx context.Context, flags *serveFlags) (err error) {
 	if err != nil {
 		return sandbox.Wrap(err, "serve", ln.MCP.Addr().String())
 	}
-	p.say("glovebox: stopped")
+	p.Say("glovebox: stopped")
 	p.sayLiving(ctx, sys)
 	return nil
 }
@@ -84,9 +85,9 @@ func (p *program) sayLiving(ctx context.Context, sys *app.System) {
 	defer cancel()
 	list, err := sys.Sandboxes(ctx)
 	if err != nil {
-		p.say("warning: list sandboxes: %v", err)
+		p.Say("warning: list sandboxes: %v", err)
 	} else if len(list) > 0 {
-		p.say("sandboxes that live on: %d; list them with glovebox ps, end them with glovebox stop --all", len(list))
+		p.Say("sandboxes that live on: %d; list them with glovebox ps, end them with glovebox stop --all", len(list))
 	}
 }
 
@@ -102,7 +103,7 @@ func (p *program) firstToken(ctx context.Context, sys *app.System, replace bool)
 	if err != nil || text == "" {
 		return firstToken{}, err
 	}
-	if _, seen := terminal(p.Err); seen {
+	if _, seen := console.Terminal(p.Err); seen {
 		return firstToken{text: text}, nil
 	}
 	file, err := sys.KeepToken(ctx, text)
@@ -113,38 +114,38 @@ func (p *program) firstToken(ctx context.Context, sys *app.System, replace bool)
 // it.
 func (p *program) sayServing(ln app.Listeners, token firstToken, sys *app.System) {
 	addr := ln.MCP.Addr()
-	colour := p.painter(p.Err)
+	colour := p.Painter(p.Err)
 	server := sys.Config().Server
 	scheme := "http"
 	if server.TLSCert != "" {
 		scheme = "https"
 	}
 	url := cmp.Or(strings.TrimSuffix(server.PublicURL, "/"), scheme+"://"+reachable(addr)) + "/mcp"
-	p.say("glovebox %s, driver %s, serving MCP at %s", Version(), sys.DriverName(), colour(bold)(url))
+	p.Say("glovebox %s, driver %s, serving MCP at %s", Version(), sys.DriverName(), colour(console.Bold)(url))
 	var own net.Addr
 	if ln.E2B != nil {
 		own = ln.E2B.Addr()
 	}
 	e2bURL, variables := e2bAddress(server, strings.TrimSuffix(url, "/mcp"), own)
 	if ln.E2B != nil {
-		p.say("serving E2B's SDKs at %s", colour(bold)(e2bURL))
+		p.Say("serving E2B's SDKs at %s", colour(console.Bold)(e2bURL))
 	}
 	p.sayFallback(sys)
 	if host, _, _ := net.SplitHostPort(addr.String()); !net.ParseIP(host).IsLoopback() && scheme == "http" && server.PublicURL == "" {
-		p.say("%s other machines can reach this address, and HTTP is not encrypted:\n"+
-			"pass --tls-cert and --tls-key, or put a proxy with TLS in front of it", colour(yellow)("warning:"))
+		p.Say("%s other machines can reach this address, and HTTP is not encrypted:\n"+
+			"pass --tls-cert and --tls-key, or put a proxy with TLS in front of it", colour(console.Yellow)("warning:"))
 	}
 	switch {
 	case token.text != "":
 		p.sayToken(token.text, url, variables)
 	case token.file != "":
-		p.say("\nThe token is in %s, which only its owner can read.\nFor an MCP client's configuration, with the token in place of TOKEN:\n\n%s\n\n"+
+		p.Say("\nThe token is in %s, which only its owner can read.\nFor an MCP client's configuration, with the token in place of TOKEN:\n\n%s\n\n"+
 			"E2B's SDKs reach the server at %s; make a key for them with glovebox token create NAME --e2b.\n",
 			token.file, indent(clientConfig(url, "TOKEN")), e2bURL)
 	case server.Token != "":
-		p.say("Clients must send the token from the environment, or a token that was made earlier.")
+		p.Say("Clients must send the token from the environment, or a token that was made earlier.")
 	default:
-		p.say("Clients must send the token that the first start made. If it is lost, use glovebox serve --new-token")
+		p.Say("Clients must send the token that the first start made. If it is lost, use glovebox serve --new-token")
 	}
 }
 
@@ -168,11 +169,11 @@ func e2bAddress(server config.Server, base string, own net.Addr) (url, variables
 // sayToken prints a token with examples of its use. E2B's SDKs find the server by
 // e2bVariables.
 func (p *program) sayToken(token, url, e2bVariables string) {
-	colour := p.painter(p.Err)
-	p.say("\nThe token, which is shown only now:\n\n  %s\n", colour(bold)(token))
-	p.say("For an MCP client's configuration:\n\n%s\n", indent(clientConfig(url, token)))
-	p.say("For E2B's SDKs:\n\n  export %s\n  export E2B_API_KEY=%s\n", e2bVariables, app.E2BKey(token))
-	p.say("Or try it:\n\n  curl -sS %s -H 'Authorization: Bearer %s' \\\n"+
+	colour := p.Painter(p.Err)
+	p.Say("\nThe token, which is shown only now:\n\n  %s\n", colour(console.Bold)(token))
+	p.Say("For an MCP client's configuration:\n\n%s\n", indent(clientConfig(url, token)))
+	p.Say("For E2B's SDKs:\n\n  export %s\n  export E2B_API_KEY=%s\n", e2bVariables, app.E2BKey(token))
+	p.Say("Or try it:\n\n  curl -sS %s -H 'Authorization: Bearer %s' \\\n"+
 		"    -H 'Content-Type: application/json' -H 'Accept: application/json, text/event-stream' \\\n"+
 		"    -d '{\"jsonrpc\":\"2.0\",\"id\":1,\"method\":\"initialize\",\"params\":{\"protocolVersion\":\"2025-06-18\",\"capabilities\":{},\"clientInfo\":{\"name\":\"curl\",\"version\":\"0\"}}}'\n",
 		url, token)

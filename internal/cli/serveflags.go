@@ -6,6 +6,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/glovebox-dev/glovebox/internal/app"
+	"github.com/glovebox-dev/glovebox/internal/cli/console"
 	"github.com/glovebox-dev/glovebox/internal/config"
 )
 
@@ -77,7 +78,7 @@ func (s *serveFlags) apply(cmd *cobra.Command, c *config.Config) error {
 	}
 	for _, text := range s.scopes {
 		if err := to.OIDC.SetScope(text); err != nil {
-			return usageError("--oidc-scope: %w", err)
+			return console.UsageError("--oidc-scope: %w", err)
 		}
 	}
 	applyTools(cmd, &c.MCP, s.mcp)

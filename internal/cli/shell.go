@@ -10,6 +10,7 @@ import (
 	"golang.org/x/term"
 
 	"github.com/glovebox-dev/glovebox/internal/app"
+	"github.com/glovebox-dev/glovebox/internal/cli/console"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
@@ -27,9 +28,9 @@ is removed when the shell ends. The exit status is the shell's own.`,
   glovebox shell sbx_k3v5...          a sandbox from the list of glovebox ps`,
 		Args: between(0, 1),
 		RunE: func(cmd *cobra.Command, args []string) error {
-			fd, ok := terminal(p.In)
+			fd, ok := console.Terminal(p.In)
 			if !ok {
-				return sandbox.WithHint(usageError("standard input is not a terminal"),
+				return sandbox.WithHint(console.UsageError("standard input is not a terminal"),
 					"for a script, use glovebox run -l bash FILE")
 			}
 			p.flags.adjust = f.grant
@@ -48,7 +49,7 @@ is removed when the shell ends. The exit status is the shell's own.`,
 			if len(args) > 0 {
 				req.SandboxID = sandbox.CanonicalID(args[0])
 			}
-			return broken(p.shell(cmd.Context(), fd, req))
+			return console.Broken(p.shell(cmd.Context(), fd, req))
 		},
 	}
 	cmd.Flags().BoolVar(&root, "root", false, "be root of the sandbox")

@@ -7,6 +7,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/glovebox-dev/glovebox/internal/app"
+	"github.com/glovebox-dev/glovebox/internal/cli/console"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
@@ -22,7 +23,7 @@ output of the runs is kept for some time; show it with glovebox logs.`,
   glovebox stop --all`,
 		RunE: func(cmd *cobra.Command, args []string) (err error) {
 			if all == (len(args) > 0) {
-				return sandbox.WithHint(usageError("stop needs either sandboxes or --all"), "list sandboxes with glovebox ps")
+				return sandbox.WithHint(console.UsageError("stop needs either sandboxes or --all"), "list sandboxes with glovebox ps")
 			}
 			ctx := cmd.Context()
 			sys, err := p.open(ctx, looks)
@@ -48,7 +49,7 @@ func (p *program) stop(ctx context.Context, sys *app.System, id string) error {
 	if err := sys.StopSandbox(ctx, id); err != nil {
 		return err
 	}
-	p.say("stopped %s", id)
+	p.Say("stopped %s", id)
 	return nil
 }
 
@@ -58,7 +59,7 @@ func (p *program) stopAll(ctx context.Context, sys *app.System) error {
 		return err
 	}
 	if len(list) == 0 {
-		p.say("no sandboxes")
+		p.Say("no sandboxes")
 	}
 	var errs []error
 	for _, s := range list {

@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/glovebox-dev/glovebox/internal/app"
+	"github.com/glovebox-dev/glovebox/internal/cli/console"
 )
 
 // onTerminal runs a command whose standard output and error are a terminal, and
@@ -133,7 +134,7 @@ func TestExportOnTerminal(t *testing.T) {
 	onTerminal(t, env, "", "run", "--workspace", "w", "-l", "sh", "-c", "echo a >f")
 	got, status := onTerminal(t, env, "", "workspace", "export", "w")
 	want := "error: standard output is a terminal, and the archive is binary\nhint: write it to a file: glovebox workspace export w > w.tar\n"
-	if got != want || status != statusUsage {
+	if got != want || status != console.StatusUsage {
 		t.Errorf("status %d, %q, want %q", status, got, want)
 	}
 }

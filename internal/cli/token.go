@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/glovebox-dev/glovebox/internal/app"
+	"github.com/glovebox-dev/glovebox/internal/cli/console"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
@@ -66,7 +67,7 @@ an API key for E2B's SDKs (E2B_API_KEY).`,
   TOKEN=$(glovebox token create laptop)`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) != 1 {
-				return sandbox.WithHint(usageError("token create takes one name"), "see glovebox token create --help")
+				return sandbox.WithHint(console.UsageError("token create takes one name"), "see glovebox token create --help")
 			}
 			return p.withTokens(cmd, func(t *app.Tokens) error {
 				heritage, known, err := t.Heritage(cmd.Context(), args[0])
@@ -78,23 +79,23 @@ an API key for E2B's SDKs (E2B_API_KEY).`,
 					return err
 				}
 				if known {
-					p.say("a revoked token had the name %s: the new one takes over its sandboxes (%d), workspaces (%d), runs and links",
+					p.Say("a revoked token had the name %s: the new one takes over its sandboxes (%d), workspaces (%d), runs and links",
 						token.Name, len(heritage.Sandboxes), heritage.Workspaces)
-					p.sayHint("if the new token is for another user, revoke it and use another name")
+					p.Hint("if the new token is for another user, revoke it and use another name")
 				}
 				if e2b {
 					text = app.E2BKey(text)
 				}
 				if p.flags.json {
-					return p.printJSON(struct {
+					return p.PrintJSON(struct {
 						sandbox.Token
 						Text string `json:"token"`
 					}{token, text})
 				}
-				if err := p.print("%s\n", text); err != nil {
+				if err := p.Print("%s\n", text); err != nil {
 					return err
 				}
-				p.say("%s: scopes %s. The token is shown only now.", token.Name, strings.Join(token.Scopes, ", "))
+				p.Say("%s: scopes %s. The token is shown only now.", token.Name, strings.Join(token.Scopes, ", "))
 				return nil
 			})
 		},
@@ -136,7 +137,7 @@ func (p *program) printTokens(list []sandbox.Token, all bool) error {
 		if t.IsZero() {
 			return "never"
 		}
-		return approximately(now.Sub(t)) + " ago"
+		return console.Approximately(now.Sub(t)) + " ago"
 	}
 	shown := []sandbox.Token{}
 	var rows [][]string
@@ -152,17 +153,17 @@ func (p *program) printTokens(list []sandbox.Token, all bool) error {
 		rows = append(rows, row)
 	}
 	if p.flags.json {
-		return p.printJSON(shown)
+		return p.PrintJSON(shown)
 	}
 	if len(rows) == 0 {
-		p.say("no tokens")
+		p.Say("no tokens")
 		return nil
 	}
 	names := []string{"NAME", "SCOPES", "MADE", "USED", "ID"}
 	if all {
 		names = append(names, "REVOKED")
 	}
-	return p.printTable(names, rows)
+	return p.PrintTable(names, rows)
 }
 
 func (p *program) tokenRevokeCommand() *cobra.Command {
@@ -180,7 +181,7 @@ with them. With --stop, stop them. Workspaces stay.`,
   glovebox token revoke dave --stop`,
 		RunE: func(cmd *cobra.Command, args []string) error {
 			if len(args) == 0 {
-				return sandbox.WithHint(usageError("token revoke needs one or more tokens"), "list tokens with glovebox token list")
+				return sandbox.WithHint(console.UsageError("token revoke needs one or more tokens"), "list tokens with glovebox token list")
 			}
 			var errs []error
 			var principals []sandbox.Principal // that have no valid token
@@ -228,7 +229,7 @@ func (p *program) sayRevoked(name string, r app.Revoked, stop bool) {
 	default:
 		text += fmt.Sprintf("; %d sandboxes live on: glovebox stop %s", n, strings.Join(r.Sandboxes, " "))
 	}
-	p.say("%s", text)
+	p.Say("%s", text)
 }
 
 // stopRevoked stops the sandboxes of principals whose tokens were revoked.
@@ -238,5 +239,5 @@ func (p *program) stopRevoked(ctx context.Context, principals []sandbox.Principa
 		return err
 	}
 	defer p.close(ctx, sys, &err)
-	return sys.StopRevoked(ctx, principals, func(id string) { p.say("stopped %s", id) })
+	return sys.StopRevoked(ctx, principals, func(id string) { p.Say("stopped %s", id) })
 }

@@ -14,6 +14,7 @@ import (
 	"github.com/spf13/cobra"
 	"golang.org/x/mod/semver"
 
+	"github.com/glovebox-dev/glovebox/internal/cli/console"
 	"github.com/glovebox-dev/glovebox/internal/config"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 	"github.com/glovebox-dev/glovebox/internal/update"
@@ -62,15 +63,15 @@ the configuration, or GLOVEBOX_UPDATE_NOTICE=false.`,
 			case err != nil:
 				return err
 			case p.flags.json:
-				return p.printJSON(status)
+				return p.PrintJSON(status)
 			case status.Current == status.Latest:
-				p.say("%s is the newest release", status.Current)
+				p.Say("%s is the newest release", status.Current)
 			case check && status.Newer:
-				p.say("%s is available; this is %s; install it with glovebox update", status.Latest, status.Current)
+				p.Say("%s is available; this is %s; install it with glovebox update", status.Latest, status.Current)
 			case check:
-				p.say("the newest release, %s, is older than this program, %s", status.Latest, status.Current)
+				p.Say("the newest release, %s, is older than this program, %s", status.Latest, status.Current)
 			default:
-				p.say("updated from %s to %s", status.Current, status.Latest)
+				p.Say("updated from %s to %s", status.Current, status.Latest)
 			}
 			return nil
 		},
@@ -117,7 +118,7 @@ const (
 // it is known by then. It never waits and never fails.
 func (p *program) lookForUpdate(ctx context.Context, args []string) (say func()) {
 	quiet := func() {}
-	_, isTerminal := terminal(p.Err)
+	_, isTerminal := console.Terminal(p.Err)
 	if !isTerminal || releaseKeys == "" || !semver.IsValid(Version()) ||
 		len(args) == 0 || slices.Contains([]string{"mcp", "serve", "update", "version", "help"}, args[0]) {
 		return quiet
@@ -148,7 +149,7 @@ func (p *program) lookForUpdate(ctx context.Context, args []string) (say func())
 		cancel()
 		select {
 		case line := <-found:
-			p.say("%s", p.painter(p.Err)(faint)(line))
+			p.Say("%s", p.Painter(p.Err)(console.Faint)(line))
 		default:
 		}
 	}

@@ -60,7 +60,7 @@ func (p *program) versionCommand() *cobra.Command {
 				Drivers  []string `json:"drivers"`
 			}{Version(), runtime.Version(), runtime.GOOS + "/" + runtime.GOARCH, app.DriverNames()}
 			if p.flags.json {
-				return p.printJSON(info)
+				return p.PrintJSON(info)
 			}
 			_, err := fmt.Fprint(p.Out, versionLine())
 			return err

@@ -9,6 +9,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/glovebox-dev/glovebox/internal/app"
+	"github.com/glovebox-dev/glovebox/internal/cli/console"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
@@ -52,21 +53,21 @@ Each principal has its own names. The commands use your workspaces unless
 				return err
 			}
 			if p.flags.json {
-				return p.printJSON(list)
+				return p.PrintJSON(list)
 			}
 			if len(list) == 0 {
-				p.say("no workspaces")
+				p.Say("no workspaces")
 				return nil
 			}
 			var rows [][]string
 			for _, w := range list {
-				use := approximately(time.Since(w.Used)) + " ago"
+				use := console.Approximately(time.Since(w.Used)) + " ago"
 				if w.InUse {
 					use = "now"
 				}
 				rows = append(rows, []string{w.Name, string(w.Principal), sandbox.FormatBytes(w.Usage.Bytes), use})
 			}
-			return p.printTable([]string{"WORKSPACE", "PRINCIPAL", "SIZE", "USED"}, rows)
+			return p.PrintTable([]string{"WORKSPACE", "PRINCIPAL", "SIZE", "USED"}, rows)
 		}),
 	}
 	show := &cobra.Command{
@@ -79,9 +80,9 @@ Each principal has its own names. The commands use your workspaces unless
 				return err
 			}
 			if p.flags.json {
-				return p.printJSON(w)
+				return p.PrintJSON(w)
 			}
-			return p.print("%s: %s in %d files; the limit is %s in %d files\n", w.Name,
+			return p.Print("%s: %s in %d files; the limit is %s in %d files\n", w.Name,
 				sandbox.FormatBytes(w.Usage.Bytes), w.Usage.Files, sandbox.FormatBytes(w.Quota.Bytes), w.Quota.Files)
 		}),
 	}
@@ -90,8 +91,8 @@ Each principal has its own names. The commands use your workspaces unless
 		Short: "Write a workspace to standard output as a tar archive",
 		Args:  between(1, 1),
 		RunE: with(func(ctx context.Context, sys *app.System, args []string) error {
-			if _, seen := terminal(p.Out); seen {
-				return sandbox.WithHint(usageError("standard output is a terminal, and the archive is binary"),
+			if _, seen := console.Terminal(p.Out); seen {
+				return sandbox.WithHint(console.UsageError("standard output is a terminal, and the archive is binary"),
 					"write it to a file: glovebox workspace export %s > %[1]s.tar", args[0])
 			}
 			return sys.Engine.ExportWorkspace(ctx, whose(), args[0], p.Out)

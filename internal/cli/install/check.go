@@ -1,4 +1,4 @@
-package cli
+package install
 
 import (
 	"context"
@@ -12,7 +12,7 @@ import (
 // and runs the client's own list command where there is one. Without names, it
 // checks the installed clients. The error is of kind Unavailable if a client
 // lacks Glovebox or cannot reach it.
-func (p *program) checkClients(ctx context.Context, env clientconfig.Environment, names []string, flags installFlags) error {
+func (k Commands) checkClients(ctx context.Context, env clientconfig.Environment, names []string, flags installFlags) error {
 	clients, err := findClients(names)
 	if err != nil {
 		return err
@@ -33,7 +33,7 @@ func (p *program) checkClients(ctx context.Context, env clientconfig.Environment
 				report += "; " + hint
 			}
 		}
-		if err := p.print("%s: %s\n", c.Title, report); err != nil {
+		if err := k.Print("%s: %s\n", c.Title, report); err != nil {
 			return err
 		}
 	}

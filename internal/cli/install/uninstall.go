@@ -1,4 +1,4 @@
-package cli
+package install
 
 import (
 	"cmp"
@@ -11,12 +11,14 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/glovebox-dev/glovebox/internal/app"
+	"github.com/glovebox-dev/glovebox/internal/cli/console"
 	"github.com/glovebox-dev/glovebox/internal/clientconfig"
 	"github.com/glovebox-dev/glovebox/internal/config"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-func (p *program) uninstallCommand() *cobra.Command {
+// Uninstall returns the command uninstall.
+func (k Commands) Uninstall() *cobra.Command {
 	var flags installFlags
 	cmd := &cobra.Command{
 		Use:   "uninstall [CLIENT... | --all]",
@@ -36,15 +38,15 @@ stays.`,
   glovebox uninstall cursor --print
   glovebox uninstall --all`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			env, err := p.clientEnvironment()
+			env, err := k.clientEnvironment()
 			if err != nil {
 				return err
 			}
 			switch {
 			case flags.everything && len(args) > 0:
-				return usageError("--all is without names of clients: it removes Glovebox from all of them")
+				return console.UsageError("--all is without names of clients: it removes Glovebox from all of them")
 			case flags.yes && !flags.everything:
-				return usageError("--yes needs --all")
+				return console.UsageError("--yes needs --all")
 			}
 			flags.all = len(args) == 0
 			clients, err := findClients(args)
@@ -55,24 +57,24 @@ stays.`,
 				clients = clientconfig.Clients()
 			}
 			if flags.everything {
-				return p.removeAll(cmd.Context(), env, clients, flags)
+				return k.removeAll(cmd.Context(), env, clients, flags)
 			}
-			err = p.removeFromClients(env, clients, flags)
+			err = k.removeFromClients(env, clients, flags)
 			if err != nil || flags.print {
 				return err
 			}
-			return p.sayKept(cmd.Context())
+			return k.sayKept(cmd.Context())
 		},
 	}
 	flags.add(cmd)
 	return cmd
 }
 
-func (p *program) removeFromClients(env clientconfig.Environment, clients []clientconfig.Client, flags installFlags) error {
-	return p.changeClients(clients, flags, true, func(c clientconfig.Client) (clientconfig.Change, error) {
+func (k Commands) removeFromClients(env clientconfig.Environment, clients []clientconfig.Client, flags installFlags) error {
+	return k.changeClients(clients, flags, true, func(c clientconfig.Client) (clientconfig.Change, error) {
 		if c.ByHand() {
 			if !flags.all {
-				p.say("%s: remove it by hand", c.Title)
+				k.Say("%s: remove it by hand", c.Title)
 			}
 			return clientconfig.Change{}, nil
 		}
@@ -85,45 +87,45 @@ func (p *program) removeFromClients(env clientconfig.Environment, clients []clie
 }
 
 // sayKept reports the files that uninstall keeps, and the live sandboxes.
-func (p *program) sayKept(ctx context.Context) error {
-	c, err := p.load()
+func (k Commands) sayKept(ctx context.Context) error {
+	c, err := k.Load()
 	if err != nil {
 		return err
 	}
 	_, err = os.Stat(c.StateDir)
-	file := p.configFile()
+	file := k.configFile()
 	if err == nil {
-		p.say("kept: %s, with workspaces and logs", c.StateDir)
+		k.Say("kept: %s, with workspaces and logs", c.StateDir)
 	}
 	if file != "" {
-		p.say("kept: %s, the configuration", file)
+		k.Say("kept: %s, the configuration", file)
 	}
-	p.sayProgram()
+	k.sayProgram()
 	if err == nil || file != "" {
-		p.say("to remove all of this except the program: glovebox uninstall --all")
+		k.Say("to remove all of this except the program: glovebox uninstall --all")
 	}
 	_, live, err := app.CheckRemoval(ctx, c)
 	if err != nil && !errors.Is(err, sandbox.Conflict) {
-		p.say("warning: %v", err) // uninstall --all would refuse
+		k.Say("warning: %v", err) // uninstall --all would refuse
 	}
 	switch {
 	case live == 1:
-		p.say("1 sandbox runs: glovebox stop --all ends it")
+		k.Say("1 sandbox runs: glovebox stop --all ends it")
 	case live > 1:
-		p.say("%d sandboxes run: glovebox stop --all ends them", live)
+		k.Say("%d sandboxes run: glovebox stop --all ends them", live)
 	}
 	return nil
 }
 
-func (p *program) sayProgram() {
+func (k Commands) sayProgram() {
 	if program, err := ownPath(); err == nil {
-		p.say("kept: %s, the program", program)
+		k.Say("kept: %s, the program", program)
 	}
 }
 
 // configFile returns the path of the default configuration file if the file exists.
-func (p *program) configFile() string {
-	file := config.DefaultFile(p.Getenv)
+func (k Commands) configFile() string {
+	file := config.DefaultFile(k.Getenv)
 	if _, err := os.Lstat(file); file == "" || err != nil {
 		return ""
 	}
@@ -131,8 +133,8 @@ func (p *program) configFile() string {
 }
 
 // removeAll is uninstall --all. It changes nothing unless it may remove everything.
-func (p *program) removeAll(ctx context.Context, env clientconfig.Environment, clients []clientconfig.Client, flags installFlags) error {
-	c, err := p.load()
+func (k Commands) removeAll(ctx context.Context, env clientconfig.Environment, clients []clientconfig.Client, flags installFlags) error {
+	c, err := k.Load()
 	if err != nil {
 		return err
 	}
@@ -140,16 +142,16 @@ func (p *program) removeAll(ctx context.Context, env clientconfig.Environment, c
 	if err != nil {
 		return err
 	}
-	file := p.configFile()
-	p.say("uninstall --all takes Glovebox out of all MCP clients, and removes:")
+	file := k.configFile()
+	k.Say("uninstall --all takes Glovebox out of all MCP clients, and removes:")
 	if live > 0 {
-		p.say("  sandboxes: %d", live)
+		k.Say("  sandboxes: %d", live)
 	}
 	if exists {
-		p.say("  %s, with workspaces, images, logs and tokens", c.StateDir)
+		k.Say("  %s, with workspaces, images, logs and tokens", c.StateDir)
 	}
 	if file != "" {
-		p.say("  %s", file)
+		k.Say("  %s", file)
 	}
 	for _, client := range clients {
 		backups, err := client.Backups(env, flags.scope(), flags.name)
@@ -157,25 +159,24 @@ func (p *program) removeAll(ctx context.Context, env clientconfig.Environment, c
 			return err
 		}
 		for _, path := range backups {
-			p.say("  %s", path)
+			k.Say("  %s", path)
 		}
 	}
 	if flags.print {
-		return p.removeFromClients(env, clients, flags)
+		return k.removeFromClients(env, clients, flags)
 	}
 	if !flags.yes {
-		if _, ok := terminal(p.In); !ok {
-			return sandbox.WithHint(usageError("uninstall --all asks at a terminal, and this is none"), "pass --yes to remove without asking")
+		if _, ok := console.Terminal(k.In); !ok {
+			return sandbox.WithHint(console.UsageError("uninstall --all asks at a terminal, and this is none"), "pass --yes to remove without asking")
 		}
-		if err := p.agree("remove all of this?"); err != nil {
+		if err := k.Agree("remove all of this?"); err != nil {
 			return err
 		}
 	}
-	removed := func(what string) { p.say("removed: %s", what) }
-	err = p.removeFromClients(env, clients, flags)
+	removed := func(what string) { k.Say("removed: %s", what) }
+	err = k.removeFromClients(env, clients, flags)
 	if exists {
-		opts := app.Options{Config: c, Log: p.logger(c), Version: Version(), TestDrivers: p.testDrivers, TestAuto: p.testAuto}
-		err = errors.Join(err, app.RemoveState(ctx, opts, removed))
+		err = errors.Join(err, app.RemoveState(ctx, k.Options(c), removed))
 	}
 	if err == nil { // else the copies may still be needed
 		for _, client := range clients {
@@ -186,12 +187,12 @@ func (p *program) removeAll(ctx context.Context, env clientconfig.Environment, c
 		err = errors.Join(err, removeConfig(file, removed))
 	}
 	if _, serr := os.Stat(c.Workspace.Dir); c.Workspace.Dir != "" && serr == nil {
-		p.say("kept: %s, with workspaces", c.Workspace.Dir)
+		k.Say("kept: %s, with workspaces", c.Workspace.Dir)
 	}
-	if other := cmp.Or(p.flags.config, p.Getenv(config.EnvFile)); other != "" && other != file {
-		p.say("kept: %s, the configuration that --config or %s names", other, config.EnvFile)
+	if other := cmp.Or(k.ConfigFlag(), k.Getenv(config.EnvFile)); other != "" && other != file {
+		k.Say("kept: %s, the configuration that --config or %s names", other, config.EnvFile)
 	}
-	p.sayProgram()
+	k.sayProgram()
 	return err
 }
 

@@ -1,4 +1,4 @@
-package cli
+package advice
 
 import (
 	"os"
@@ -22,7 +22,7 @@ func TestAdvice(t *testing.T) {
 		{sandbox.Verdict{Code: sandbox.SandboxLost, NextStep: "run it again"}, "run it again"},
 		{sandbox.Verdict{Code: sandbox.Failed}, ""},
 	} {
-		if got := advice(c.v); got != c.want {
+		if got := Next(c.v); got != c.want {
 			t.Errorf("%s, %q: %q, want %q", c.v.Code, c.v.NextStep, got, c.want)
 		}
 	}
@@ -32,7 +32,7 @@ func TestAdvice(t *testing.T) {
 // translates one, and a hint that speaks to a model is translated, or no command
 // meets it.
 func TestCommandHints(t *testing.T) {
-	page, err := os.ReadFile(filepath.Join("..", "..", "docs", "reference", "errors.md"))
+	page, err := os.ReadFile(filepath.Join("..", "..", "..", "docs", "reference", "errors.md"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -55,7 +55,7 @@ func TestCommandHints(t *testing.T) {
 			t.Errorf("no error has the hint %q", c.hint)
 		}
 		example := strings.ReplaceAll(c.hint, "…", "EXAMPLE")
-		if got := forCommands(example); got == example || strings.Contains(got, "$") || strings.Contains(c.hint, "…") != strings.Contains(got, "EXAMPLE") {
+		if got := ForCommands(example); got == example || strings.Contains(got, "$") || strings.Contains(c.hint, "…") != strings.Contains(got, "EXAMPLE") {
 			t.Errorf("%q: %q", example, got)
 		}
 	}
@@ -73,7 +73,7 @@ func TestCommandHints(t *testing.T) {
 	}
 }
 
-// elsewhere are hints that no command meets: [advice] replaces them by their
+// elsewhere are hints that no command meets: [Next] replaces them by their
 // verdict, or only tools, preview links and clients of a server get them.
 var elsewhere = []string{
 	"ask for a longer timeout, or split the work",
@@ -105,7 +105,7 @@ func TestOnce(t *testing.T) {
 		"nothing to run": "nothing to run",
 		"":               "",
 	} {
-		if got := once(text); got != want {
+		if got := Once(text); got != want {
 			t.Errorf("%q: %q, want %q", text, got, want)
 		}
 	}

@@ -1,10 +1,12 @@
-package cli
+// Package install has the commands install and uninstall: they add Glovebox to the
+// configuration of MCP clients, and remove it, or everything of Glovebox.
+//
+// Only the command line imports it.
+package install
 
 import (
-	"bufio"
 	"cmp"
 	"errors"
-	"fmt"
 	"net/url"
 	"os"
 	"os/exec"
@@ -16,9 +18,23 @@ import (
 	"github.com/rogpeppe/go-internal/diff"
 	"github.com/spf13/cobra"
 
+	"github.com/glovebox-dev/glovebox/internal/app"
+	"github.com/glovebox-dev/glovebox/internal/cli/console"
 	"github.com/glovebox-dev/glovebox/internal/clientconfig"
+	"github.com/glovebox-dev/glovebox/internal/config"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
+
+// Commands makes the commands, with the parts of the command line that they need.
+type Commands struct {
+	console.Streams
+	// Load returns the configuration, with the settings of global flags.
+	Load func() (config.Config, error)
+	// Options returns the options of a system with a configuration.
+	Options func(config.Config) app.Options
+	// ConfigFlag returns the value of the flag --config.
+	ConfigFlag func() string
+}
 
 // installFlags are the flags of install and uninstall.
 type installFlags struct {
@@ -36,7 +52,8 @@ func (f *installFlags) scope() clientconfig.Scope {
 	return clientconfig.User
 }
 
-func (p *program) installCommand() *cobra.Command {
+// Install returns the command install.
+func (k Commands) Install() *cobra.Command {
 	var flags installFlags
 	cmd := &cobra.Command{
 		Use:   "install [CLIENT...] [-- ARGS...]",
@@ -58,27 +75,27 @@ Clients: ` + clientNames(),
   glovebox install claude-desktop -- --profile automata
   GLOVEBOX_TOKEN=gbx_... glovebox install cursor --url https://box.example.com/mcp`,
 		RunE: func(cmd *cobra.Command, args []string) error {
-			server, names, err := p.server(cmd, args, flags)
+			server, names, err := k.server(cmd, args, flags)
 			if err != nil {
 				return err
 			}
-			env, err := p.clientEnvironment()
+			env, err := k.clientEnvironment()
 			if err != nil {
 				return err
 			}
 			if flags.check {
-				return p.checkClients(cmd.Context(), env, names, flags)
+				return k.checkClients(cmd.Context(), env, names, flags)
 			}
-			clients, err := p.chooseClients(cmd, env, names, flags)
+			clients, err := k.chooseClients(cmd, env, names, flags)
 			if err != nil {
 				return err
 			}
 			if server.URL != "" && server.Token == "" {
-				p.say("no token: if the server wants one, set %s or pass --token-file; glovebox token create NAME on the server makes one", clientconfig.TokenVariable)
+				k.Say("no token: if the server wants one, set %s or pass --token-file; glovebox token create NAME on the server makes one", clientconfig.TokenVariable)
 			}
-			return p.changeClients(clients, flags, false, func(c clientconfig.Client) (clientconfig.Change, error) {
+			return k.changeClients(clients, flags, false, func(c clientconfig.Client) (clientconfig.Change, error) {
 				if c.ByHand() {
-					return clientconfig.Change{}, p.printSteps(c, server)
+					return clientconfig.Change{}, k.printSteps(c, server)
 				}
 				return c.Plan(env, flags.scope(), server)
 			})
@@ -113,18 +130,18 @@ func clientNames() string {
 
 // server returns the server to configure, from the flags, and the names of
 // clients in args.
-func (p *program) server(cmd *cobra.Command, args []string, flags installFlags) (clientconfig.Server, []string, error) {
+func (k Commands) server(cmd *cobra.Command, args []string, flags installFlags) (clientconfig.Server, []string, error) {
 	s := clientconfig.Server{Name: flags.name}
 	names, extra := args, []string(nil)
 	if i := cmd.ArgsLenAtDash(); i >= 0 {
 		names, extra = args[:i], args[i:]
 	}
 	if s.Name == "" || len(s.Name) > 64 || strings.ContainsAny(s.Name, "\x00\r\n\t") {
-		return s, nil, usageError("--name: %q is not a name of 1 to 64 characters on one line", s.Name)
+		return s, nil, console.UsageError("--name: %q is not a name of 1 to 64 characters on one line", s.Name)
 	}
 	if flags.url == "" {
 		if flags.tokenFile != "" {
-			return s, nil, usageError("--token-file needs --url")
+			return s, nil, console.UsageError("--token-file needs --url")
 		}
 		program, err := ownPath()
 		if err != nil {
@@ -134,25 +151,25 @@ func (p *program) server(cmd *cobra.Command, args []string, flags installFlags) 
 		return s, names, nil
 	}
 	if len(extra) > 0 {
-		return s, nil, sandbox.WithHint(usageError("arguments after -- cannot be combined with --url"), "pass them to glovebox serve on that server")
+		return s, nil, sandbox.WithHint(console.UsageError("arguments after -- cannot be combined with --url"), "pass them to glovebox serve on that server")
 	}
 	u, err := url.Parse(flags.url)
 	if err != nil || u.Host == "" || u.Scheme != "http" && u.Scheme != "https" || u.User != nil {
-		return s, nil, sandbox.WithHint(usageError("--url: %q is not the URL of a server", flags.url), "write it like https://box.example.com/mcp")
+		return s, nil, sandbox.WithHint(console.UsageError("--url: %q is not the URL of a server", flags.url), "write it like https://box.example.com/mcp")
 	}
 	if u.Path == "" || u.Path == "/" {
 		u.Path = "/mcp"
 	}
-	s.URL, s.Token = u.String(), strings.TrimSpace(p.Getenv(clientconfig.TokenVariable))
+	s.URL, s.Token = u.String(), strings.TrimSpace(k.Getenv(clientconfig.TokenVariable))
 	if flags.tokenFile != "" {
 		data, err := os.ReadFile(flags.tokenFile)
 		if err != nil {
-			return s, nil, usageError("--token-file: %w", err)
+			return s, nil, console.UsageError("--token-file: %w", err)
 		}
 		s.Token = strings.TrimSpace(string(data))
 	}
 	if strings.ContainsAny(s.Token, "\r\n\"\\ ") {
-		return s, nil, usageError("the token has a space, a quote, a backslash or a line break")
+		return s, nil, console.UsageError("the token has a space, a quote, a backslash or a line break")
 	}
 	return s, names, nil
 }
@@ -184,7 +201,7 @@ func ownPath() (string, error) {
 	return self, nil
 }
 
-func (p *program) clientEnvironment() (clientconfig.Environment, error) {
+func (k Commands) clientEnvironment() (clientconfig.Environment, error) {
 	home, err := os.UserHomeDir()
 	if err != nil {
 		return clientconfig.Environment{}, sandbox.WithHint(sandbox.Errorf(sandbox.Unavailable, "%w", err), "set HOME")
@@ -194,7 +211,7 @@ func (p *program) clientEnvironment() (clientconfig.Environment, error) {
 		return clientconfig.Environment{}, sandbox.Errorf(sandbox.Unavailable, "%w", err)
 	}
 	return clientconfig.Environment{
-		OS: runtime.GOOS, Home: home, Project: project, Getenv: p.Getenv,
+		OS: runtime.GOOS, Home: home, Project: project, Getenv: k.Getenv,
 		Exists: func(path string) bool { _, err := os.Stat(path); return err == nil },
 		InPath: func(name string) bool { _, err := exec.LookPath(name); return err == nil },
 	}, nil
@@ -205,7 +222,7 @@ func findClients(names []string) ([]clientconfig.Client, error) {
 	for _, name := range names {
 		c, err := clientconfig.Find(name)
 		if err != nil {
-			return nil, &exitError{status: statusUsage, err: err}
+			return nil, &console.ExitError{Status: console.StatusUsage, Err: err}
 		}
 		clients = append(clients, c)
 	}
@@ -214,7 +231,7 @@ func findClients(names []string) ([]clientconfig.Client, error) {
 
 // chooseClients returns the named clients. Without names, it returns the
 // installed clients, if --all is set or the user at the terminal agrees.
-func (p *program) chooseClients(cmd *cobra.Command, env clientconfig.Environment, names []string, flags installFlags) ([]clientconfig.Client, error) {
+func (k Commands) chooseClients(cmd *cobra.Command, env clientconfig.Environment, names []string, flags installFlags) ([]clientconfig.Client, error) {
 	if len(names) > 0 {
 		return findClients(names)
 	}
@@ -230,29 +247,19 @@ func (p *program) chooseClients(cmd *cobra.Command, env clientconfig.Environment
 		return nil, sandbox.WithHint(sandbox.Errorf(sandbox.NotFound, "no MCP client was found on this machine"),
 			"name one: %s", clientNames())
 	}
-	p.say("found: %s", strings.Join(titles, ", "))
+	k.Say("found: %s", strings.Join(titles, ", "))
 	if flags.all || flags.print {
 		return found, nil
 	}
-	if _, ok := terminal(p.In); !ok {
-		return nil, sandbox.WithHint(usageError("name the clients, or pass --all"), "see the clients in glovebox install --help")
+	if _, ok := console.Terminal(k.In); !ok {
+		return nil, sandbox.WithHint(console.UsageError("name the clients, or pass --all"), "see the clients in glovebox install --help")
 	}
-	return found, p.agree("add Glovebox to these?")
-}
-
-// agree asks the person at the terminal, and returns an error unless they agree.
-func (p *program) agree(question string) error {
-	fmt.Fprint(p.Err, question+" [y/N] ")
-	answer, err := bufio.NewReader(p.In).ReadString('\n')
-	if a := strings.ToLower(strings.TrimSpace(answer)); err != nil || a != "y" && a != "yes" {
-		return &exitError{status: statusFailure, err: sandbox.Errorf(sandbox.Conflict, "nothing was changed")}
-	}
-	return nil
+	return found, k.Agree("add Glovebox to these?")
 }
 
 // changeClients makes or shows the change of each client. It continues after a
 // client that fails.
-func (p *program) changeClients(clients []clientconfig.Client, flags installFlags, removal bool, plan func(clientconfig.Client) (clientconfig.Change, error)) error {
+func (k Commands) changeClients(clients []clientconfig.Client, flags installFlags, removal bool, plan func(clientconfig.Client) (clientconfig.Change, error)) error {
 	var errs []error
 	changed := 0
 	for _, c := range clients {
@@ -265,7 +272,7 @@ func (p *program) changeClients(clients []clientconfig.Client, flags installFlag
 			continue // done by hand
 		case !change.Needed():
 			if !flags.all || !removal {
-				p.say("%s: nothing to change", c.Title)
+				k.Say("%s: nothing to change", c.Title)
 			}
 			continue
 		}
@@ -275,7 +282,7 @@ func (p *program) changeClients(clients []clientconfig.Client, flags installFlag
 			if change.Before == nil {
 				old = os.DevNull
 			}
-			if err := p.print("%s", diff.Diff(old, change.Before, name, change.After)); err != nil {
+			if err := k.Print("%s", diff.Diff(old, change.Before, name, change.After)); err != nil {
 				return err
 			}
 			continue
@@ -285,32 +292,32 @@ func (p *program) changeClients(clients []clientconfig.Client, flags installFlag
 			errs = append(errs, sandbox.Wrap(err, c.Title, ""))
 			continue
 		}
-		errs = append(errs, p.sayChange(c, change, backup, flags, removal))
+		errs = append(errs, k.sayChange(c, change, backup, flags, removal))
 	}
 	if changed == 0 && len(errs) == 0 && removal {
-		p.say("no client has Glovebox in its configuration")
+		k.Say("no client has Glovebox in its configuration")
 	}
 	return errors.Join(errs...)
 }
 
 // sayChange reports a change that was made, and the user's next step.
-func (p *program) sayChange(c clientconfig.Client, change clientconfig.Change, backup string, flags installFlags, removal bool) error {
+func (k Commands) sayChange(c clientconfig.Client, change clientconfig.Change, backup string, flags installFlags, removal bool) error {
 	next := c.Restart
 	switch {
 	case change.Removes:
-		p.say("%s: removed %s, which had only Glovebox in it", c.Title, change.Path)
+		k.Say("%s: removed %s, which had only Glovebox in it", c.Title, change.Path)
 	case removal:
-		p.say("%s: taken out of %s", c.Title, change.Path)
+		k.Say("%s: taken out of %s", c.Title, change.Path)
 	case change.Replaces:
-		p.say("%s: replaced in %s", c.Title, change.Path)
+		k.Say("%s: replaced in %s", c.Title, change.Path)
 	default:
-		p.say("%s: added to %s", c.Title, change.Path)
+		k.Say("%s: added to %s", c.Title, change.Path)
 	}
 	if removal {
 		next = cmp.Or(c.Unload, c.Restart)
 	}
 	if backup != "" {
-		p.say("  copy of the old file: %s", backup)
+		k.Say("  copy of the old file: %s", backup)
 	}
 	var earlier []string
 	var err error
@@ -319,18 +326,18 @@ func (p *program) sayChange(c clientconfig.Client, change clientconfig.Change, b
 	}
 	for _, file := range earlier {
 		if file != backup {
-			p.say("  earlier copy: %s", file)
+			k.Say("  earlier copy: %s", file)
 		}
 	}
 	if change.Note != "" {
-		p.say("  to do: %s", change.Note)
+		k.Say("  to do: %s", change.Note)
 	}
-	p.say("  then %s", next)
+	k.Say("  then %s", next)
 	return err
 }
 
 // printSteps prints the manual steps for a client without a configuration file.
-func (p *program) printSteps(c clientconfig.Client, s clientconfig.Server) error {
+func (k Commands) printSteps(c clientconfig.Client, s clientconfig.Server) error {
 	endpoint, token := s.URL, "from glovebox token create"
 	config, err := s.JSON()
 	if err != nil {
@@ -347,5 +354,5 @@ func (p *program) printSteps(c clientconfig.Client, s clientconfig.Server) error
 		token = "in " + clientconfig.TokenVariable
 	}
 	steps := strings.NewReplacer("{url}", endpoint, "{token}", token, "{command}", command, "{json}", config).Replace(c.Steps)
-	return p.print("%s:\n%s", c.Title, steps)
+	return k.Print("%s:\n%s", c.Title, steps)
 }

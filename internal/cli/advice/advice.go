@@ -1,4 +1,8 @@
-package cli
+// Package advice says on the command line what the engine says to a model: it names
+// flags and commands instead of tools and arguments.
+//
+// Only the command line imports it.
+package advice
 
 import (
 	"regexp"
@@ -63,8 +67,8 @@ func (c commandHint) pattern() *regexp.Regexp {
 	return regexp.MustCompile("^" + strings.ReplaceAll(regexp.QuoteMeta(c.hint), "…", "(.*)") + "$")
 }
 
-// forCommands returns a hint in the words of the command line.
-func forCommands(hint string) string {
+// ForCommands returns a hint in the words of the command line.
+func ForCommands(hint string) string {
 	for _, c := range commandHints {
 		if p := c.pattern(); p.MatchString(hint) {
 			return p.ReplaceAllString(hint, c.say)
@@ -79,9 +83,9 @@ var wantedNetwork = regexp.MustCompile(`^(the sandbox's network does not allow .
 // noNetwork begins the next step of a verdict where there is no network.
 const noNetwork = "the sandbox has no network"
 
-// advice returns the next step of a verdict for this command line: it names flags
+// Next returns the next step of a verdict for this command line: it names flags
 // where the verdict's own words name arguments of tools.
-func advice(v sandbox.Verdict) string {
+func Next(v sandbox.Verdict) string {
 	switch v.Code {
 	case sandbox.OutOfMemory:
 		return "allow more with --memory, like --memory 1GiB, or process the data in smaller pieces"
@@ -96,13 +100,13 @@ func advice(v sandbox.Verdict) string {
 	if strings.HasPrefix(v.NextStep, noNetwork) {
 		return noNetwork + "; to allow a host, use --network, like --network example.com"
 	}
-	return forCommands(v.NextStep)
+	return ForCommands(v.NextStep)
 }
 
-// once returns the text of an error without a part that repeats the end of the
+// Once returns the text of an error without a part that repeats the end of the
 // part before it, as in "measure workspace: workspace: ", or that the next part
 // repeats, as in "listen: listen tcp".
-func once(text string) string {
+func Once(text string) string {
 	parts := strings.Split(text, ": ")
 	out := parts[:1]
 	for _, part := range parts[1:] {
