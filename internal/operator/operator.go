@@ -121,7 +121,8 @@ func (o *Operator) StopSandboxesOf(ctx context.Context, principals []sandbox.Pri
 const logsPiece = 256 << 10
 
 // Logs calls emit with the output of a run. With follow, it continues until the
-// run has ended; otherwise it emits the existing output.
+// run has ended; otherwise it emits the existing output. A text stands for output
+// that was not kept.
 func (o *Operator) Logs(ctx context.Context, id string, follow bool, emit func(sandbox.StreamName, []byte) error) error {
 	run, err := o.store.Run(ctx, id)
 	if err != nil {
@@ -134,7 +135,10 @@ func (o *Operator) Logs(ctx context.Context, id string, follow bool, emit func(s
 		for offset, total := int64(0), int64(1); offset < total; {
 			var data []byte
 			data, total, err = o.engine.ReadOutput(ctx, run.Principal, id, stream, offset, logsPiece)
-			if err != nil {
+			next := offset + int64(len(data))
+			if gap, ok := errors.AsType[*sandbox.Gap](err); ok && gap.To > offset {
+				data, next, total = []byte(sandbox.NotKept(gap.To-offset)), gap.To, gap.To+1
+			} else if err != nil {
 				return err
 			}
 			if len(data) == 0 {
@@ -143,7 +147,7 @@ func (o *Operator) Logs(ctx context.Context, id string, follow bool, emit func(s
 			if err := emit(stream, data); err != nil {
 				return err
 			}
-			offset += int64(len(data))
+			offset = next
 		}
 	}
 	return nil
