@@ -128,10 +128,13 @@ func newTarFiles(ctx context.Context, f *os.File, temporary bool) (_ *tarFiles, 
 		return nil, err
 	}
 	archive := tar.NewReader(f)
-	for {
+	for first := true; ; first = false {
 		h, err := archive.Next()
 		if err == io.EOF {
 			return t, nil
+		}
+		if err != nil && first {
+			return nil, t.noArchive(err)
 		}
 		if err != nil {
 			return nil, badArchive(err)
@@ -158,6 +161,19 @@ func newTarFiles(ctx context.Context, f *os.File, temporary bool) (_ *tarFiles, 
 			t.at[name] = tarFile{link: path.Clean(h.Linkname)}
 		}
 	}
+}
+
+// noArchive explains an error at the beginning of a file.
+func (t *tarFiles) noArchive(err error) error {
+	if err := badArchive(err); sandbox.KindOf(err) != sandbox.Invalid {
+		return err
+	}
+	what := "the input"
+	if !t.temporary {
+		what = quote(t.f.Name())
+	}
+	return sandbox.WithHint(sandbox.Errorf(sandbox.Invalid, "%s is not an archive of images", what),
+		"make one with docker save or podman save")
 }
 
 func (t *tarFiles) open(name string) (io.ReadCloser, int64, error) {

@@ -100,7 +100,7 @@ func TestBadArchives(t *testing.T) {
 	}{
 		{"NotThere", func() string { return filepath.Join(dir, "none") }, LoadOptions{}, sandbox.NotFound, "no such file"},
 		{"Empty", func() string { return write("e", nil) }, LoadOptions{}, sandbox.Invalid, "no image"},
-		{"Garbage", func() string { return write("g", []byte(strings.Repeat("garbage", 1000))) }, LoadOptions{}, sandbox.Invalid, "tar"},
+		{"Garbage", func() string { return write("g", []byte(strings.Repeat("garbage", 1000))) }, LoadOptions{}, sandbox.Invalid, "is not an archive of images"},
 		{"Truncated", func() string { return write("t", data[:len(data)/2]) }, LoadOptions{}, sandbox.Invalid, "too early"},
 		{"EmptyDirectory", func() string { return empty }, LoadOptions{}, sandbox.Invalid, "no image"},
 		{"NoConfig", func() string {
