@@ -161,7 +161,7 @@ func TestLanguageOf(t *testing.T) {
 		"a.py": "python", "dir/b.js": "javascript", "C.SH": "bash", "x.bash": "bash", "x.ts": "typescript",
 		"Makefile": "", "x.": "", "x.unknown": "",
 	} {
-		got, known, err := LanguageOf(config.Languages{}, file)
+		got, known, err := LanguageOf(config.Languages{}, file, "print(1)")
 		if got != want || err != nil || (len(known) > 0) != (want == "") {
 			t.Errorf("LanguageOf(%q) = %q, %q, %v; want %q", file, got, known, err, want)
 		}

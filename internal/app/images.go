@@ -28,7 +28,7 @@ func (s *System) AdoptImage(ctx context.Context, ref string) (sandbox.Image, err
 	}
 	i, err := k.Image(ctx, ref)
 	if err != nil {
-		return sandbox.Image{}, err
+		return sandbox.Image{}, s.SuggestImage(ctx, ref, err)
 	}
 	return i, s.Engine.AdoptImages(ctx, i)
 }

@@ -16,11 +16,11 @@ func Runners(c config.Languages) (interpreter.Table, error) {
 
 // LanguageOf guesses a program's language from the name of its file. If no
 // language matches, it returns the known languages.
-func LanguageOf(c config.Languages, file string) (language string, known []string, err error) {
+func LanguageOf(c config.Languages, file, code string) (language string, known []string, err error) {
 	table, err := Runners(c)
 	if err != nil {
 		return "", nil, err
 	}
-	language, known = table.OfFile(file)
+	language, known = table.OfFile(file, code)
 	return language, known, nil
 }

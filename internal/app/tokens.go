@@ -3,6 +3,7 @@ package app
 import (
 	"context"
 	"errors"
+	"os"
 	"path/filepath"
 	"slices"
 	"time"
@@ -163,6 +164,16 @@ func (s *System) firstToken() *auth.FirstToken {
 // replace is true. Otherwise it returns "".
 func (s *System) FirstToken(ctx context.Context, replace bool) (string, error) {
 	return s.firstToken().Make(ctx, replace)
+}
+
+// TokenFile returns the path of the file with the token of the first start, or "" if
+// there is no such file.
+func (s *System) TokenFile() string {
+	path := s.firstToken().Path
+	if _, err := os.Lstat(path); err != nil {
+		return ""
+	}
+	return path
 }
 
 // KeepToken writes the text that [System.FirstToken] returned to a file in the

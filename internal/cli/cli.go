@@ -14,6 +14,7 @@ package cli
 import (
 	"context"
 	"errors"
+	"fmt"
 	"io/fs"
 	"log/slog"
 	"os"
@@ -52,7 +53,7 @@ type Streams = console.Streams
 
 // OS returns the streams of this process.
 func OS() Streams {
-	return Streams{In: os.Stdin, Out: os.Stdout, Err: os.Stderr, Getenv: os.Getenv}
+	return Streams{In: os.Stdin, Out: os.Stdout, Err: os.Stderr, Getenv: os.Getenv, Environ: os.Environ}
 }
 
 // A program is one invocation of the command line.
@@ -63,6 +64,9 @@ type program struct {
 	testDrivers map[string]app.Maker
 	// testAuto are the drivers that "auto" tries in a test.
 	testAuto []string
+
+	// warned is set after the warnings of unknown environment variables.
+	warned bool
 
 	// Values of the flags that all commands share.
 	flags struct {
@@ -119,10 +123,7 @@ func (p *program) finish(err error) int {
 	if hint := sandbox.HintOf(err); hint != "" {
 		p.Hint(advice.ForCommands(hint))
 	}
-	if exit != nil {
-		return exit.Status
-	}
-	return console.StatusFailure
+	return console.Status(err)
 }
 
 // load returns the configuration from defaults, file, environment and flags.
@@ -131,7 +132,24 @@ func (p *program) load() (config.Config, error) {
 	if err != nil {
 		return c, err
 	}
+	p.warnVariables()
 	return p.override(c)
+}
+
+// warnVariables warns once of environment variables that look like settings, but
+// that Glovebox ignores.
+func (p *program) warnVariables() {
+	if p.warned || p.Environ == nil {
+		return
+	}
+	p.warned = true
+	for _, v := range config.UnknownVariables(p.Environ()) {
+		line := fmt.Sprintf("the environment variable %s is not known, and has no effect", v.Name)
+		if v.Like != "" {
+			line += fmt.Sprintf("; did you mean %s?", v.Like)
+		}
+		p.Say("%s %s", p.Painter(p.Err)(console.Yellow)("warning:"), line)
+	}
 }
 
 // override returns a configuration with the settings of flags, and checks it.

@@ -1,7 +1,10 @@
 package cli
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
+	"os"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -44,6 +47,12 @@ import.`,
 			if (fromBox || fromSpace) == (toBox || toSpace) {
 				return sandbox.WithHint(console.UsageError("FROM or TO must be SANDBOX:PATH or WORKSPACE:PATH, and not both"),
 					"list them with glovebox ps and glovebox workspace list")
+			}
+			if !fromBox && !fromSpace {
+				if _, err := os.Lstat(args[0]); errors.Is(err, fs.ErrNotExist) {
+					return sandbox.WithHint(console.UsageError("FROM: there is no file %q on this machine", args[0]),
+						"to copy from a sandbox or a workspace, write SANDBOX:PATH or WORKSPACE:PATH")
+				}
 			}
 			if fromSpace || toSpace {
 				return p.copyWorkspaceFile(cmd.Context(), args[0], args[1])

@@ -146,7 +146,7 @@ func (p *program) imagesInspectCommand() *cobra.Command {
 				}
 				i, err := k.Image(ctx, args[0])
 				if err != nil {
-					return err
+					return sys.SuggestImage(ctx, args[0], err)
 				}
 				return p.PrintJSON(i)
 			})
@@ -242,12 +242,16 @@ sandboxes of the images continue.`,
 				}
 				var errs []error
 				var freed int64
+				removed := false
 				for _, ref := range args {
 					n, err := k.RemoveImage(ctx, ref)
 					freed += n
-					errs = append(errs, err)
+					removed = removed || err == nil
+					errs = append(errs, sys.SuggestImage(ctx, ref, err))
 				}
-				p.Say("%s freed", sandbox.FormatBytes(freed))
+				if removed {
+					p.Say("%s freed", sandbox.FormatBytes(freed))
+				}
 				return errors.Join(errs...)
 			})
 		},
@@ -316,7 +320,7 @@ func (p *program) fetchImage(ctx context.Context, sys *app.System, ref string) e
 	progress, done := p.imageProgress(ref)
 	defer done()
 	_, err := sys.Engine.FetchImage(ctx, sandbox.Local, ref, progress)
-	return err
+	return sys.SuggestImage(ctx, ref, err)
 }
 
 // progressLook is the interval between updates of the progress.

@@ -17,7 +17,8 @@ func (p *program) psCommand() *cobra.Command {
 		Short:      "List sandboxes",
 		Long: `List the sandboxes of all servers and commands that share the state directory.
 With --all, also list warm sandboxes at the end. Servers make warm sandboxes in
-advance; they belong to no user yet.`,
+advance; they belong to no user yet. Stopped sandboxes are not listed, but
+glovebox runs lists their runs.`,
 		Example: `  glovebox ps
   glovebox ps --all
   glovebox ps --json | jq -r '.[].sandbox_id'`,
@@ -62,7 +63,7 @@ advance; they belong to no user yet.`,
 			return p.PrintTable([]string{"SANDBOX", "NAME", "STATE", "PRINCIPAL", "DRIVER", "IMAGE", "AGE", "ENDS IN"}, rows)
 		},
 	}
-	cmd.Flags().BoolVar(&all, "all", false, "also list warm sandboxes, which servers have made in advance")
+	cmd.Flags().BoolVarP(&all, "all", "a", false, "also list warm sandboxes, which servers have made in advance")
 	p.addJSON(cmd)
 	return cmd
 }

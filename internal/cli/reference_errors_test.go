@@ -33,8 +33,14 @@ func TestReferenceErrors(t *testing.T) {
 	for _, c := range s.constants["Kind"] {
 		fmt.Fprintf(&b, "| `%s` | %s | %d |\n", c.value, c.comment, sandbox.Kind(c.value).HTTPStatus())
 	}
-	fmt.Fprintf(&b, "\nOver MCP an error is a result with `isError`, or, for a resource, an error of JSON-RPC. "+
-		"On the command line, the exit status is %d. It is %d for a wrong command line, and %d if `glovebox run` fails before the program starts.\n",
+	b.WriteString("\nOver MCP an error is a result with `isError`, or, for a resource, an error of JSON-RPC.\n")
+
+	fmt.Fprintf(&b, "\n## Exit statuses\n\nThe rule is the same for all commands:\n\n| status | means |\n|---|---|\n"+
+		"| 0 | success |\n"+
+		"| %d | an error of another kind than `invalid`, in all commands except `glovebox run` and `glovebox shell` |\n"+
+		"| %d | an error of kind `invalid`: the command line, a file that it names, an environment variable or the configuration is wrong; the same command fails again |\n"+
+		"| %d | `glovebox run` and `glovebox shell`: an error of another kind than `invalid`, so that a script can distinguish it from the program's own status |\n"+
+		"| any other | `glovebox run` and `glovebox shell`: the program's own status, or that of its verdict |\n",
 		console.StatusFailure, console.StatusUsage, console.StatusBroken)
 
 	b.WriteString("\n## Verdicts\n\n| verdict | means | exit status of `glovebox run` |\n|---|---|---|\n")

@@ -126,9 +126,9 @@ After a run with --workspace on a terminal, a line names the files that the
 program created (+), changed (~) and removed (-).
 
 The exit status is the program's own, or
-    2  the command line is wrong
+    2  the command line, the program's file or the configuration is wrong
   124  it took longer than --timeout
-  125  Glovebox failed, not the program
+  125  Glovebox failed, not the program; other commands exit with 1 then
   130  you cancelled it with Ctrl-C
   137  it used more than --memory`,
 		Example: `  glovebox run -c 'print(6*7)'
@@ -221,7 +221,7 @@ func (p *program) runRequest(ctx context.Context, f runFlags, args []string, das
 			if err != nil {
 				return req, err
 			}
-			language, known, err := app.LanguageOf(c.Languages, args[0])
+			language, known, err := app.LanguageOf(c.Languages, args[0], req.Code)
 			if err == nil && language == "" {
 				language, err = p.imageLanguage(ctx, args[0])
 			}
@@ -229,7 +229,7 @@ func (p *program) runRequest(ctx context.Context, f runFlags, args []string, das
 				return req, err
 			}
 			if language == "" {
-				return req, sandbox.WithHint(console.UsageError("%s: the name does not show the language", filepath.Base(args[0])),
+				return req, sandbox.WithHint(console.UsageError("%s: neither the name nor a first line like #!/usr/bin/env python3 shows the language", filepath.Base(args[0])),
 					"name the language with -l: %s", strings.Join(known, ", "))
 			}
 			req.Language = language

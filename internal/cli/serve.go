@@ -145,7 +145,12 @@ func (p *program) sayServing(ln app.Listeners, token firstToken, sys *app.System
 	case server.Token != "":
 		p.Say("Clients must send the token from the environment, or a token that was made earlier.")
 	default:
-		p.Say("Clients must send the token that the first start made. If it is lost, use glovebox serve --new-token")
+		if file := sys.TokenFile(); file != "" {
+			p.Say("Clients must send a token. The first start wrote its token to %s", file)
+		} else {
+			p.Say("Clients must send a token. A token is shown only once, when it is made.")
+		}
+		p.Say("To make another, use glovebox token create NAME")
 	}
 }
 

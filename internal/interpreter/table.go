@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path"
 	"path/filepath"
 	"regexp"
 	"slices"
@@ -67,9 +68,10 @@ func (t Table) Find(name string) (Runner, error) {
 		"use one of %s", strings.Join(names, ", "))
 }
 
-// OfFile guesses a program's language from the name of its file. If no language
+// OfFile guesses a program's language from the name of its file, or else from the
+// interpreter in its first line, as in "#!/usr/bin/env python3". If no language
 // matches, it returns the known languages.
-func (t Table) OfFile(file string) (name string, known []string) {
+func (t Table) OfFile(file, code string) (name string, known []string) {
 	ext := strings.ToLower(strings.TrimPrefix(filepath.Ext(file), "."))
 	for _, r := range t {
 		if ext != "" && (strings.ToLower(r.Extension) == ext || r.Language == ext || slices.Contains(r.Aliases, ext)) {
@@ -77,7 +79,28 @@ func (t Table) OfFile(file string) (name string, known []string) {
 		}
 		known = append(known, r.Language)
 	}
+	if r, err := t.Find(shebang(code)); err == nil {
+		return r.Language, nil
+	}
 	return "", known
+}
+
+// shebang returns the name of the interpreter in the first line of a program,
+// without its version, or "".
+func shebang(code string) string {
+	line, _, _ := strings.Cut(code, "\n")
+	line, ok := strings.CutPrefix(line, "#!")
+	if !ok {
+		return ""
+	}
+	words := strings.Fields(line)
+	if len(words) > 0 && path.Base(words[0]) == "env" {
+		words = slices.DeleteFunc(words[1:], func(w string) bool { return strings.HasPrefix(w, "-") || strings.Contains(w, "=") })
+	}
+	if len(words) == 0 {
+		return ""
+	}
+	return strings.TrimRight(path.Base(words[0]), "0123456789.")
 }
 
 // LoadDir returns the table with the runners of a directory added. It reads the

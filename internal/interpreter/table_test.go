@@ -91,3 +91,27 @@ func FuzzOverride(f *testing.F) {
 		}
 	})
 }
+
+func TestShebang(t *testing.T) {
+	table := Runners()
+	for code, want := range map[string]string{
+		"#!/usr/bin/env python3\nprint(1)": "python",
+		"#!/usr/bin/python3.12":            "python",
+		"#! /bin/sh -e\n":                  "sh",
+		"#!/usr/bin/env -S A=1 node --x\n": "javascript",
+		"#!/bin/bash\r\n":                  "bash",
+		"#!/usr/bin/env\n":                 "",
+		"#!\n":                             "",
+		"#!/opt/unknown\n":                 "",
+		"print(1) #!/usr/bin/python3":      "",
+		"":                                 "",
+		"\n#!/usr/bin/python3":             "",
+	} {
+		if got, known := table.OfFile("script", code); got != want || (len(known) > 0) != (want == "") {
+			t.Errorf("%q: %q, want %q", code, got, want)
+		}
+	}
+	if got, _ := table.OfFile("a.js", "#!/bin/sh"); got != "javascript" {
+		t.Errorf("the first line decides against the file's name: %q", got)
+	}
+}

@@ -10,11 +10,12 @@ import (
 
 // The exit statuses of glovebox. Otherwise, run and shell exit with the
 // program's own status. The numbers are those of timeout(1), docker and shells.
+// [Status] has the rule for errors.
 const (
-	StatusFailure     = 1   // a command failed
-	StatusUsage       = 2   // the command line is wrong
+	StatusFailure     = 1   // a command other than run and shell failed
+	StatusUsage       = 2   // any command: the command line, a file that it names or a setting is wrong
 	StatusTimeout     = 124 // run: the program reached its timeout
-	StatusBroken      = 125 // run: Glovebox failed, not the program
+	StatusBroken      = 125 // run and shell: Glovebox failed, not the program
 	StatusCancelled   = 130 // run: cancelled, for example by Ctrl-C
 	StatusOutOfMemory = 137 // run: the program used all its memory
 	StatusNoReader    = 141 // run: the reader of the output has closed it
@@ -41,11 +42,30 @@ func UsageError(format string, args ...any) error {
 	return &ExitError{Status: StatusUsage, Err: sandbox.Errorf(sandbox.Invalid, format, args...)}
 }
 
-// Broken gives err the status of a failure of Glovebox, unless err already has a
-// status.
-func Broken(err error) error {
+// Status returns the exit status for an error: the error's own; StatusUsage for an
+// error of kind Invalid, which the same command line meets again; StatusFailure for
+// any other.
+func Status(err error) int {
 	var exit *ExitError
-	if err == nil || errors.As(err, &exit) {
+	switch {
+	case err == nil:
+		return 0
+	case errors.As(err, &exit):
+		return exit.Status
+	case sandbox.KindOf(err) == sandbox.Invalid:
+		return StatusUsage
+	}
+	return StatusFailure
+}
+
+// Broken is for commands that exit with the status of a program: it gives err
+// StatusBroken instead of StatusFailure.
+func Broken(err error) error {
+	if err == nil || Status(err) != StatusFailure {
+		return err
+	}
+	var exit *ExitError
+	if errors.As(err, &exit) {
 		return err
 	}
 	return &ExitError{Status: StatusBroken, Err: err}

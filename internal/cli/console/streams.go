@@ -25,6 +25,8 @@ type Streams struct {
 	Out    io.Writer
 	Err    io.Writer
 	Getenv func(string) string
+	// Environ returns the whole environment, as NAME=VALUE. It may be nil.
+	Environ func() []string
 }
 
 // Terminal returns the file descriptor of v if v is a terminal.

@@ -17,29 +17,50 @@ type Dir struct {
 	root *os.Root
 	link func(from, to string) error // makes a hard link in root
 	last map[string]int              // number of the last file, by the beginning of its name
+	made []string                    // the directories that Open made, the innermost first
 }
 
-// Open opens or makes the directory of --results, or returns nil for "". The caller
+// Open opens or makes the directory of --results, or returns nil for "". It makes
+// the directory before the run, so that an error does not lose a result. The caller
 // closes it.
 func Open(name string) (*Dir, error) {
 	if name == "" {
 		return nil, nil
 	}
+	d := &Dir{name: name, last: map[string]int{}}
+	for dir := filepath.Clean(name); ; dir = filepath.Dir(dir) {
+		if _, err := os.Stat(dir); !errors.Is(err, fs.ErrNotExist) {
+			break
+		}
+		d.made = append(d.made, dir)
+	}
 	err := os.MkdirAll(name, 0o755)
+	if err == nil {
+		d.root, err = os.OpenRoot(name)
+	}
 	if err != nil {
+		d.removeEmpty()
 		return nil, err
 	}
-	root, err := os.OpenRoot(name)
-	if err != nil {
-		return nil, err
-	}
-	return &Dir{name, root, root.Link, map[string]int{}}, nil
+	d.link = d.root.Link
+	return d, nil
 }
 
-// Close closes the directory, if d is not nil. The files stay.
+// Close closes the directory, if d is not nil. The files stay. A directory that
+// Open made and that has no file is removed.
 func (d *Dir) Close() {
 	if d != nil {
 		d.root.Close() // it was only read, so there is nothing to lose
+		d.removeEmpty()
+	}
+}
+
+// removeEmpty removes the directories that Open made, up to the first with a file.
+func (d *Dir) removeEmpty() {
+	for _, dir := range d.made {
+		if err := os.Remove(dir); err != nil && !errors.Is(err, fs.ErrNotExist) {
+			return
+		}
 	}
 }
 
@@ -66,7 +87,7 @@ func (d *Dir) Save(f File) (path string, err error) {
 			continue
 		}
 		if err != nil {
-			return "", sandbox.Errorf(sandbox.Invalid, "save result: %w", err)
+			return "", sandbox.Errorf(sandbox.Unavailable, "save result: %w", err)
 		}
 		d.last[kind] = n
 		return filepath.Join(d.name, name), nil
@@ -78,11 +99,11 @@ func (d *Dir) Save(f File) (path string, err error) {
 func (d *Dir) write(name string, data []byte) error {
 	f, err := d.root.OpenFile(name, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o644)
 	if err != nil {
-		return sandbox.Errorf(sandbox.Invalid, "save result: %w", err)
+		return sandbox.Errorf(sandbox.Unavailable, "save result: %w", err)
 	}
 	_, err = f.Write(data)
 	if err = errors.Join(err, f.Close()); err != nil {
-		return sandbox.Errorf(sandbox.Invalid, "save result: %w", errors.Join(err, d.root.Remove(name)))
+		return sandbox.Errorf(sandbox.Unavailable, "save result: %w", errors.Join(err, d.root.Remove(name)))
 	}
 	return nil
 }

@@ -134,3 +134,46 @@ func TestSaveLinks(t *testing.T) {
 		}
 	}
 }
+
+// TestDirWithoutResults opens a directory and saves nothing: only the directories that
+// existed before remain.
+func TestDirWithoutResults(t *testing.T) {
+	base := t.TempDir()
+	for _, c := range []struct {
+		dir, before, after string // directories below base
+		save               bool
+	}{
+		{dir: "a/b", after: "."},
+		{dir: "c/d", before: "c", after: "c"},
+		{dir: "e", before: "e", after: "e"},
+		{dir: "f/g", after: "f/g", save: true},
+	} {
+		if err := os.MkdirAll(filepath.Join(base, c.before), 0o755); err != nil {
+			t.Fatal(err)
+		}
+		d, err := Open(filepath.Join(base, c.dir))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if c.save {
+			if _, err := d.Save(File{MIME: "image/png", Extension: "png", Data: []byte(aPNG)}); err != nil {
+				t.Error(err)
+			}
+		}
+		d.Close()
+		left := filepath.Join(base, c.dir)
+		for _, err := os.Stat(left); errors.Is(err, fs.ErrNotExist); _, err = os.Stat(left) {
+			left = filepath.Dir(left)
+		}
+		if want := filepath.Join(base, c.after); left != want {
+			t.Errorf("%s: %s is left, want %s", c.dir, left, want)
+		}
+	}
+	// A directory that cannot be made leaves nothing, either.
+	if err := os.WriteFile(filepath.Join(base, "file"), nil, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := Open(filepath.Join(base, "file", "x")); err == nil {
+		t.Error("a directory below a file was made")
+	}
+}
