@@ -51,6 +51,11 @@ func Open(ctx context.Context, opts Options) (_ *System, err error) {
 	if err := statedir.Make(c.StateDir, store.FileName); err != nil {
 		return nil, err
 	}
+	// Before anything else in the directory, because it may be in removal.
+	s.store, err = store.Open(ctx, store.Options{Dir: c.StateDir, Removal: opts.removal})
+	if err != nil {
+		return nil, err
+	}
 	guest, err := guestbin.Path(c.StateDir)
 	if err != nil {
 		return nil, err
@@ -62,10 +67,6 @@ func Open(ctx context.Context, opts Options) (_ *System, err error) {
 	}
 	if opts.Metrics {
 		s.metrics = metrics.New(opts.Version, s.DriverName())
-	}
-	s.store, err = store.Open(ctx, store.Options{Dir: c.StateDir})
-	if err != nil {
-		return nil, err
 	}
 	s.workspaces, err = openWorkspaces(c, s.driver)
 	if err != nil {

@@ -6,6 +6,7 @@ import (
 
 	"github.com/glovebox-dev/glovebox/internal/config"
 	"github.com/glovebox-dev/glovebox/internal/driver"
+	"github.com/glovebox-dev/glovebox/internal/store"
 )
 
 // Options are the parameters of [Open].
@@ -45,7 +46,8 @@ type Options struct {
 	// tests set it.
 	TestAuto []string
 
-	now func() time.Time // clock of tokens; nil is time.Now
+	removal *store.Removal   // of the state directory, or nil
+	now     func() time.Time // clock of tokens; nil is time.Now
 }
 
 // A Maker makes a driver. It does no work that can fail because of this machine:

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"runtime"
 	"slices"
 	"strings"
 
@@ -14,12 +15,12 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/store"
 )
 
-// CheckRemoval returns an error unless [RemoveState] may remove the state directory
+// CheckRemoval returns an error unless [BeginRemoval] and [Removal.Run] may remove the state directory
 // of c: it is one of Glovebox, and no process uses it. exists is false if there is
 // nothing to remove. live counts the sandboxes that are recorded as live, also if a
 // process uses the directory.
 func CheckRemoval(ctx context.Context, c config.Config) (exists bool, live int, err error) {
-	recs, err := checkRemoval(ctx, c)
+	recs, err := checkRemoval(ctx, c, nil)
 	if errors.Is(err, fs.ErrNotExist) {
 		return false, 0, nil
 	}
@@ -27,11 +28,11 @@ func CheckRemoval(ctx context.Context, c config.Config) (exists bool, live int, 
 }
 
 // checkRemoval is CheckRemoval with the records of the live sandboxes.
-func checkRemoval(ctx context.Context, c config.Config) (_ []store.Sandbox, err error) {
+func checkRemoval(ctx context.Context, c config.Config, r *store.Removal) (_ []store.Sandbox, err error) {
 	if err := statedir.Check(c.StateDir, store.FileName); err != nil {
 		return nil, err
 	}
-	db, err := store.Open(ctx, store.Options{Dir: c.StateDir})
+	db, err := store.Open(ctx, store.Options{Dir: c.StateDir, Removal: r})
 	if err != nil {
 		return nil, err
 	}
@@ -55,14 +56,46 @@ func checkRemoval(ctx context.Context, c config.Config) (_ []store.Sandbox, err 
 // numbers returns numbers with blanks between them.
 func numbers(n []int) string { return strings.Trim(fmt.Sprint(n), "[]") }
 
-// RemoveState stops every sandbox of the state directory, whatever its driver, and
+// A Removal removes a state directory. From BeginRemoval to Close, no other process
+// of this version can begin to use the directory.
+type Removal struct {
+	opts Options
+	lock *store.Removal
+	recs []store.Sandbox // the live sandboxes
+}
+
+// BeginRemoval begins the removal of the state directory, which must exist. It
+// changes nothing. It returns an error as [CheckRemoval] does. The caller closes the
+// Removal.
+func BeginRemoval(ctx context.Context, opts Options) (_ *Removal, err error) {
+	if err := statedir.Check(opts.Config.StateDir, store.FileName); err != nil {
+		return nil, err
+	}
+	if _, err := checkRemoval(ctx, opts.Config, nil); err != nil {
+		return nil, err // names the processes, as the lock cannot
+	}
+	lock, err := store.LockForRemoval(opts.Config.StateDir)
+	if err != nil {
+		return nil, err
+	}
+	opts.removal = lock
+	// Older versions do not have the lock.
+	recs, err := checkRemoval(ctx, opts.Config, lock)
+	if err != nil {
+		return nil, errors.Join(err, lock.Release())
+	}
+	return &Removal{opts, lock, recs}, nil
+}
+
+// Close ends the removal. Other processes can then use the state directory, which is
+// new unless Run failed.
+func (r *Removal) Close() error { return r.lock.Release() }
+
+// Run stops every sandbox of the state directory, whatever its driver, and
 // removes the directory. It calls report with each object that it removed. If a
 // sandbox cannot be stopped, it removes no file. It follows no link in the directory.
-func RemoveState(ctx context.Context, opts Options, report func(removed string)) error {
-	recs, err := checkRemoval(ctx, opts.Config)
-	if err != nil {
-		return err
-	}
+func (r *Removal) Run(ctx context.Context, report func(removed string)) error {
+	opts, recs := r.opts, r.recs
 	opts.Looks, opts.Pool, opts.Detached = true, false, false
 	drivers := []string{opts.Config.Driver}
 	for _, rec := range recs {
@@ -81,11 +114,17 @@ func RemoveState(ctx context.Context, opts Options, report func(removed string))
 			return err
 		}
 	}
-	if recs, err = checkRemoval(ctx, opts.Config); err != nil {
+	recs, err := checkRemoval(ctx, opts.Config, r.lock)
+	if err != nil {
 		return err
 	}
 	if len(recs) > 0 {
 		return sandbox.Errorf(sandbox.Conflict, "sandbox %s of driver %s does not end", recs[0].ID, recs[0].Driver)
+	}
+	if runtime.GOOS == "windows" { // it does not remove an open file
+		if err := r.lock.Release(); err != nil {
+			return err
+		}
 	}
 	if err := statedir.Remove(opts.Config.StateDir, store.FileName); err != nil {
 		return err

@@ -15,7 +15,7 @@ import (
 // program, the update, the edges, and the drivers. A state directory with any other
 // name is not removed.
 var contents = []string{
-	"state.db", "state.db-wal", "state.db-shm", "state.db-journal", "state.lock",
+	"state.db", "state.db-wal", "state.db-shm", "state.db-journal", "state.lock", "use.lock",
 	"owners", "logs", "workspaces", "images", "guest", "update.json", "token", "access.key",
 	"gvisor", "docker", "podman", "e2b", "fake",
 }

@@ -55,12 +55,15 @@ type Options struct {
 	Dir string
 	// Now is the clock; nil means time.Now.
 	Now func() time.Time
+	// Removal is the caller's right to remove Dir, or nil.
+	Removal *Removal
 }
 
 // A Store is an open database.
 type Store struct {
 	dir string
 	now func() time.Time
+	use *os.File // has the lock of the directory's use; nil with a Removal
 
 	// SQLite allows one writer at a time. With a single connection, the writers
 	// of this process queue in Go, in order, and do not poll for the lock.
@@ -82,14 +85,22 @@ func Open(ctx context.Context, opts Options) (*Store, error) {
 	if s.now == nil {
 		s.now = time.Now
 	}
-	if err := s.open(ctx); err != nil {
+	if err := s.open(ctx, opts.Removal == nil); err != nil {
 		s.Close()
 		return nil, sandbox.Wrap(err, "open store", "")
 	}
 	return s, nil
 }
 
-func (s *Store) open(ctx context.Context) error {
+func (s *Store) open(ctx context.Context, use bool) (err error) {
+	if err := os.MkdirAll(s.dir, 0o700); err != nil {
+		return unusable(err)
+	}
+	if use {
+		if s.use, err = holdUse(s.dir); err != nil {
+			return err
+		}
+	}
 	if err := os.MkdirAll(filepath.Join(s.dir, ownersDir), 0o700); err != nil {
 		return unusable(err)
 	}
@@ -169,6 +180,9 @@ func (s *Store) Close() error {
 		if db != nil {
 			errs = append(errs, db.Close())
 		}
+	}
+	if s.use != nil {
+		errs = append(errs, s.use.Close())
 	}
 	return errors.Join(errs...)
 }

@@ -133,7 +133,7 @@ func (k Commands) configFile() string {
 }
 
 // removeAll is uninstall --all. It changes nothing unless it may remove everything.
-func (k Commands) removeAll(ctx context.Context, env clientconfig.Environment, clients []clientconfig.Client, flags installFlags) error {
+func (k Commands) removeAll(ctx context.Context, env clientconfig.Environment, clients []clientconfig.Client, flags installFlags) (err error) {
 	c, err := k.Load()
 	if err != nil {
 		return err
@@ -173,10 +173,17 @@ func (k Commands) removeAll(ctx context.Context, env clientconfig.Environment, c
 			return err
 		}
 	}
+	var removal *app.Removal
+	if exists { // before any change, so that nothing is removed by half
+		if removal, err = app.BeginRemoval(ctx, k.Options(c)); err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, removal.Close()) }()
+	}
 	removed := func(what string) { k.Say("removed: %s", what) }
 	err = k.removeFromClients(env, clients, flags)
 	if exists {
-		err = errors.Join(err, app.RemoveState(ctx, k.Options(c), removed))
+		err = errors.Join(err, removal.Run(ctx, removed))
 	}
 	if err == nil { // else the copies may still be needed
 		for _, client := range clients {
