@@ -84,7 +84,8 @@ var table = []row{
 	{"operator", "control, driver, sandbox, store"},
 	{"auth", "atomicfile, sandbox"},
 	{"hostfiles", "safepath, sandbox"},
-	{"mcpserver", "auth, fair, language, mcpserver/ledger, mcpserver/profile, mcpserver/task, mcpserver/transport, mcpserver/visits, sandbox, trace"},
+	{"mcpserver", "auth, fair, language, mcpserver/answer, mcpserver/ledger, mcpserver/profile, mcpserver/task, mcpserver/transport, mcpserver/visits, sandbox, trace"},
+	{"mcpserver/answer", "sandbox"},
 	{"mcpserver/ledger", "fair, sandbox"},
 	{"mcpserver/task", "auth"},
 	{"mcpserver/transport", "auth, fair, mcpserver/ledger, mcpserver/task, sandbox"},
@@ -130,7 +131,7 @@ var outside = map[string][]string{
 	"github.com/moby/moby/client":            {"driver/docker", "driver/docker/dockerapi"},
 	"github.com/moby/patternmatcher":         {"imagebuild"}, // what .dockerignore says
 	"github.com/moby/sys/capability":         {"driver/gvisor/sentry"},
-	"github.com/modelcontextprotocol/go-sdk": {"mcpserver", "mcpserver/task", "mcpserver/transport", "test/conformance"},
+	"github.com/modelcontextprotocol/go-sdk": {"mcpserver", "mcpserver/answer", "mcpserver/task", "mcpserver/transport", "test/conformance"},
 	"github.com/opencontainers/runtime-spec": {"driver/gvisor/rootfs", "driver/gvisor/sentry", "driver/gvisor/supervisor", "driver/gvisor/users"},
 	"github.com/pelletier/go-toml/v2":        {"clientconfig"},
 	"github.com/prometheus/client_golang":    {"metrics"},

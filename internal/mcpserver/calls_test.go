@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"github.com/glovebox-dev/glovebox/internal/mcpserver/answer"
 	"github.com/glovebox-dev/glovebox/internal/mcpserver/transport"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
@@ -50,7 +51,7 @@ func TestToolLog(t *testing.T) {
 	alice, bob := connectHTTP(t, url, "alice", nil), connectHTTP(t, url, "bob/files", nil)
 
 	ok := run(t, alice, "out 1", nil)
-	failed := structured[runResult](t, callTool(t, alice, "run_command", args{"command": "exit 3", "sandbox_id": ok.SandboxID}))
+	failed := structured[answer.Run](t, callTool(t, alice, "run_command", args{"command": "exit 3", "sandbox_id": ok.SandboxID}))
 	going := run(t, alice, "sleep 1h", args{"sandbox_id": ok.SandboxID, "wait_seconds": 0})
 	callTool(t, alice, "stop_run", args{"run_id": going.RunID})
 	made := structured[sandboxResult](t, callTool(t, alice, "create_sandbox", nil))
@@ -151,7 +152,7 @@ func TestMissingSandbox(t *testing.T) {
 		if !res.IsError || text(res) != message+"\nhint: "+hint {
 			t.Errorf("%s: %q", tool, text(res))
 		}
-		if diff := cmp.Diff(problem{Kind: sandbox.Invalid, Message: message, Argument: "sandbox_id", Hint: hint}, structured[problem](t, res)); diff != "" {
+		if diff := cmp.Diff(answer.Problem{Kind: sandbox.Invalid, Message: message, Argument: "sandbox_id", Hint: hint}, structured[answer.Problem](t, res)); diff != "" {
 			t.Errorf("%s, structuredContent (-want +got):\n%s", tool, diff)
 		}
 	}
@@ -176,13 +177,13 @@ func live(t *testing.T, e *fakeEngine, p sandbox.Principal) (n int) {
 func TestNewSandboxHint(t *testing.T) {
 	s, e := newTestServer(t, nil)
 	url := serveHTTP(t, s)
-	session := func() func(tool string, a args) (runResult, string) {
+	session := func() func(tool string, a args) (answer.Run, string) {
 		id := openSession(t, url, "alice")
-		return func(tool string, a args) (runResult, string) { return callInSession(t, url, "alice", id, tool, a) }
+		return func(tool string, a args) (answer.Run, string) { return callInSession(t, url, "alice", id, tool, a) }
 	}
 	one, other := session(), session()
 
-	check := func(name, want string, r runResult, text string) {
+	check := func(name, want string, r answer.Run, text string) {
 		t.Helper()
 		if r.Verdict == nil || r.Verdict.NextStep != want {
 			t.Errorf("%s: verdict %+v; want the next step %q", name, r.Verdict, want)
@@ -221,7 +222,7 @@ func TestNewSandboxHint(t *testing.T) {
 }
 
 // callInSession calls a tool that returns a run, in a session of Streamable HTTP.
-func callInSession(t *testing.T, url, token, session, tool string, a args) (runResult, string) {
+func callInSession(t *testing.T, url, token, session, tool string, a args) (answer.Run, string) {
 	t.Helper()
 	body, err := json.Marshal(map[string]any{"jsonrpc": "2.0", "id": 9, "method": "tools/call", "params": args{"name": tool, "arguments": a}})
 	if err != nil {
@@ -240,5 +241,5 @@ func callInSession(t *testing.T, url, token, session, tool string, a args) (runR
 			}
 		}
 	}
-	return structured[runResult](t, &m.Result), text(&m.Result)
+	return structured[answer.Run](t, &m.Result), text(&m.Result)
 }

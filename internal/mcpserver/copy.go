@@ -7,6 +7,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/glovebox-dev/glovebox/internal/auth"
+	"github.com/glovebox-dev/glovebox/internal/mcpserver/answer"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
@@ -35,7 +36,7 @@ func (s *Server) copyIn() tool {
 			SandboxID string `json:"sandbox_id"`
 			sandbox.Copied
 		}
-		return result(copiedIn{target.id, n}, copiedText(n)+target.note())
+		return answer.New(copiedIn{target.id, n}, copiedText(n)+target.note())
 	})
 }
 
@@ -56,7 +57,7 @@ func (s *Server) copyOut() tool {
 		if err != nil {
 			return nil, err
 		}
-		return result(n, copiedText(n))
+		return answer.New(n, copiedText(n))
 	})
 }
 

@@ -7,6 +7,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/glovebox-dev/glovebox/internal/auth"
+	"github.com/glovebox-dev/glovebox/internal/mcpserver/answer"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
@@ -77,7 +78,7 @@ func (s *Server) createSandbox() tool {
 		}
 		c.facts.in(sb.ID)
 		r := newSandboxResult(sb)
-		return result(r, r.text())
+		return answer.New(r, r.text())
 	})
 }
 

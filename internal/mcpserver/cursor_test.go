@@ -7,6 +7,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"github.com/glovebox-dev/glovebox/internal/mcpserver/answer"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
@@ -16,7 +17,7 @@ func TestDefaultOutputFits(t *testing.T) {
 	s, _ := newTestServer(t, nil)
 	cs := serveStdio(t, s, nil)
 	res := callTool(t, cs, "run_code", args{"code": "repeat 5000 line\nerr one\nrepeat 5000 line"})
-	r := structured[runResult](t, res)
+	r := structured[answer.Run](t, res)
 	if !strings.HasPrefix(text(res), "[ok, exit code 0, ") || !strings.Contains(text(res)[:200], r.RunID) {
 		t.Errorf("the text does not begin with verdict and run: %.200s", text(res))
 	}
@@ -26,16 +27,16 @@ func TestDefaultOutputFits(t *testing.T) {
 	if r.NextStep == "" || !strings.Contains(text(res), "\n"+r.NextStep+"\n") || !strings.Contains(r.NextStep, r.Cursor) {
 		t.Errorf("next step %q, cursor %q; the text has %.600s", r.NextStep, r.Cursor, text(res))
 	}
-	whole := structured[runResult](t, callTool(t, cs, "get_run", args{"run_id": r.RunID, "limit": 1 << 20}))
+	whole := structured[answer.Run](t, callTool(t, cs, "get_run", args{"run_id": r.RunID, "limit": 1 << 20}))
 	if whole.Cursor != "" || whole.NextStep != "" || whole.Omitted != (sandbox.Omitted{}) {
 		t.Errorf("all of the output, and cursor %q, %q", whole.Cursor, whole.NextStep)
 	}
-	if large := structured[runResult](t, callTool(t, cs, "run_code", args{"code": "repeat 5000 line", "output_bytes": 1 << 20})); large.Omitted != (sandbox.Omitted{}) {
+	if large := structured[answer.Run](t, callTool(t, cs, "run_code", args{"code": "repeat 5000 line", "output_bytes": 1 << 20})); large.Omitted != (sandbox.Omitted{}) {
 		t.Errorf("with output_bytes, %+v is omitted", large.Omitted)
 	}
 	shown, pages := r.Stdout[:defaultOutput/2], 0
 	for at := r.Cursor; at != ""; pages++ {
-		p := structured[runResult](t, callTool(t, cs, "get_run", args{"run_id": r.RunID, "after": at, "limit": 20000}))
+		p := structured[answer.Run](t, callTool(t, cs, "get_run", args{"run_id": r.RunID, "after": at, "limit": 20000}))
 		shown += p.Stdout
 		if p.Cursor == at || p.Stderr != "" {
 			t.Fatalf("after %s: cursor %s, stderr %q", at, p.Cursor, p.Stderr)
@@ -51,16 +52,16 @@ func TestDefaultOutputFits(t *testing.T) {
 func TestCursorOfARunInProgress(t *testing.T) {
 	s, _ := newTestServer(t, nil)
 	cs := serveStdio(t, s, nil)
-	r := structured[runResult](t, callTool(t, cs, "run_code", args{"code": "out a\nerr b\nread\nerr c", "wait_seconds": 0}))
+	r := structured[answer.Run](t, callTool(t, cs, "run_code", args{"code": "out a\nerr b\nread\nerr c", "wait_seconds": 0}))
 	eventually(t, "the program waits", func() bool {
-		r = structured[runResult](t, callTool(t, cs, "get_run", args{"run_id": r.RunID}))
+		r = structured[answer.Run](t, callTool(t, cs, "get_run", args{"run_id": r.RunID}))
 		return r.Stdout == "a\n" && r.Stderr == "b\n"
 	})
 	if r.Cursor != "2,2" || !strings.HasPrefix(r.NextStep, "The run goes on.") {
 		t.Errorf("cursor %q, next step %q", r.Cursor, r.NextStep)
 	}
 	callTool(t, cs, "send_input", args{"run_id": r.RunID, "text": "x\n"})
-	r = structured[runResult](t, callTool(t, cs, "get_run", args{"run_id": r.RunID, "after": r.Cursor, "wait_seconds": 10}))
+	r = structured[answer.Run](t, callTool(t, cs, "get_run", args{"run_id": r.RunID, "after": r.Cursor, "wait_seconds": 10}))
 	if r.Stdout != "x\n" || r.Stderr != "c\n" || r.Cursor != "" || r.Verdict == nil {
 		t.Errorf("after the input: %+v", r)
 	}
@@ -77,11 +78,11 @@ func TestCursorOfARunInProgress(t *testing.T) {
 	} {
 		tt.a["run_id"] = r.RunID
 		res := callTool(t, cs, "get_run", tt.a)
-		if diff := cmp.Diff("after", structured[problem](t, res).Argument); diff != "" || !strings.Contains(text(res), tt.want) {
+		if diff := cmp.Diff("after", structured[answer.Problem](t, res).Argument); diff != "" || !strings.Contains(text(res), tt.want) {
 			t.Errorf("%v: %s", tt.a, text(res))
 		}
 	}
-	end := structured[runResult](t, callTool(t, cs, "get_run", args{"run_id": r.RunID, "after": "1000,1000"}))
+	end := structured[answer.Run](t, callTool(t, cs, "get_run", args{"run_id": r.RunID, "after": "1000,1000"}))
 	if end.Stdout+end.Stderr != "" || end.Cursor != "" {
 		t.Errorf("beyond the end: %+v", end)
 	}
@@ -90,7 +91,7 @@ func TestCursorOfARunInProgress(t *testing.T) {
 // written is a run that has written these streams.
 func written(t *testing.T, cs *mcp.ClientSession, e *fakeEngine, stdout, stderr string) *fakeRun {
 	t.Helper()
-	r := structured[runResult](t, callTool(t, cs, "run_code", args{"code": "exit 0"}))
+	r := structured[answer.Run](t, callTool(t, cs, "run_code", args{"code": "exit 0"}))
 	e.mu.Lock()
 	run := e.runs[r.RunID]
 	e.mu.Unlock()
@@ -100,11 +101,11 @@ func written(t *testing.T, cs *mcp.ClientSession, e *fakeEngine, stdout, stderr 
 }
 
 // pages reads a run by the cursors of the results, and returns the pages.
-func pages(t *testing.T, cs *mcp.ClientSession, run *fakeRun, limit int) (all []runResult) {
+func pages(t *testing.T, cs *mcp.ClientSession, run *fakeRun, limit int) (all []answer.Run) {
 	t.Helper()
 	for at := "0,0"; at != ""; {
 		res := callTool(t, cs, "get_run", args{"run_id": run.run.ID, "after": at, "limit": limit})
-		p := structured[runResult](t, res)
+		p := structured[answer.Run](t, res)
 		if res.IsError || p.Cursor == at {
 			t.Fatalf("after %s: %s", at, text(res))
 		}
@@ -151,7 +152,7 @@ func TestCursorStepsOverAGap(t *testing.T) {
 			if diff := cmp.Diff(want, got); diff != "" {
 				t.Errorf("%+v (-want +got):\n%s", gap, diff)
 			}
-			r := structured[runResult](t, callTool(t, cs, "get_run", args{"run_id": run.run.ID, "stream": stream, "grep": "^0123456789$"}))
+			r := structured[answer.Run](t, callTool(t, cs, "get_run", args{"run_id": run.run.ID, "stream": stream, "grep": "^0123456789$"}))
 			lines := (gap.From+1)/11 + (1100-gap.To)/11
 			if r.Page == nil || r.Page.Matches == nil || int64(*r.Page.Matches) != lines || r.Page.NextOffset != r.Page.Total {
 				t.Errorf("%+v: %+v, want %d matches up to the end", gap, r.Page, lines)

@@ -3,9 +3,9 @@
 // server-sent events (SSE). It speaks every version of the protocol from
 // 2024-11-05 to 2026-07-28.
 //
-// Package transport, below this one, connects the clients. Package ledger counts the
-// memory of calls, package task has the wire types of tasks, and package visits
-// remembers the sandboxes of sessions.
+// Package transport, below this one, connects the clients, and package answer renders
+// the results. Package ledger counts the memory of calls, package task has the wire
+// types of tasks, and package visits remembers the sandboxes of sessions.
 //
 // Package app and a test program import it. It has no rules of its own about
 // sandboxes: it decodes arguments, checks their form, calls the [Engine] and renders

@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/jsonschema-go/jsonschema"
 
+	"github.com/glovebox-dev/glovebox/internal/mcpserver/answer"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
@@ -21,36 +22,36 @@ func TestErrorResult(t *testing.T) {
 	for _, tt := range []struct {
 		name string
 		err  error
-		want problem
+		want answer.Problem
 		text string
 	}{
 		{"Argument", sandbox.Errorf(sandbox.Invalid, "code: 5 is not a string"),
-			problem{Kind: sandbox.Invalid, Message: "code: 5 is not a string", Argument: "code"}, "code: 5 is not a string"},
+			answer.Problem{Kind: sandbox.Invalid, Message: "code: 5 is not a string", Argument: "code"}, "code: 5 is not a string"},
 		{"Operation", sandbox.Wrap(sandbox.WithHint(sandbox.Errorf(sandbox.NotFound, "sandbox_id: there is none"), "make one"), "start run", ""),
-			problem{Kind: sandbox.NotFound, Message: "start run: sandbox_id: there is none", Argument: "sandbox_id", Hint: "make one"},
+			answer.Problem{Kind: sandbox.NotFound, Message: "start run: sandbox_id: there is none", Argument: "sandbox_id", Hint: "make one"},
 			"start run: sandbox_id: there is none\nhint: make one"},
 		{"PartOfAnArgument", sandbox.Errorf(sandbox.Invalid, "env.A: 1 is not a string"),
-			problem{Kind: sandbox.Invalid, Message: "env.A: 1 is not a string", Argument: "env"}, "env.A: 1 is not a string"},
+			answer.Problem{Kind: sandbox.Invalid, Message: "env.A: 1 is not a string", Argument: "env"}, "env.A: 1 is not a string"},
 		{"Item", sandbox.Errorf(sandbox.Invalid, "packages[3]: 1 is not a string"),
-			problem{Kind: sandbox.Invalid, Message: "packages[3]: 1 is not a string", Argument: "packages"}, "packages[3]: 1 is not a string"},
+			answer.Problem{Kind: sandbox.Invalid, Message: "packages[3]: 1 is not a string", Argument: "packages"}, "packages[3]: 1 is not a string"},
 		{"Unit", sandbox.Wrap(sandbox.Errorf(sandbox.Invalid, "memory: 1 EiB is too much"), "create sandbox", "sbx_x"),
-			problem{Kind: sandbox.Invalid, Message: "create sandbox sbx_x: memory: 1 EiB is too much", Argument: "memory_mb"},
+			answer.Problem{Kind: sandbox.Invalid, Message: "create sandbox sbx_x: memory: 1 EiB is too much", Argument: "memory_mb"},
 			"create sandbox sbx_x: memory: 1 EiB is too much"},
 		{"NoArgument", sandbox.Errorf(sandbox.Invalid, "path: code: no"),
-			problem{Kind: sandbox.Invalid, Message: "path: code: no"}, "path: code: no"},
+			answer.Problem{Kind: sandbox.Invalid, Message: "path: code: no"}, "path: code: no"},
 		{"Retry", busy,
-			problem{Kind: sandbox.Exhausted, Message: "the server has no room", Hint: "try again in 2s", RetryAfter: 2},
+			answer.Problem{Kind: sandbox.Exhausted, Message: "the server has no room", Hint: "try again in 2s", RetryAfter: 2},
 			"the server has no room\nhint: try again in 2s"},
 		{"RetryWithAHint", sandbox.WithHint(busy, "stop one"),
-			problem{Kind: sandbox.Exhausted, Message: "the server has no room", Hint: "stop one", RetryAfter: 2},
+			answer.Problem{Kind: sandbox.Exhausted, Message: "the server has no room", Hint: "stop one", RetryAfter: 2},
 			"the server has no room\nhint: stop one"},
 		{"Internal", errors.New("boom"),
-			problem{Kind: sandbox.Internal, Message: "internal error: the request was fine, the server failed: boom"},
+			answer.Problem{Kind: sandbox.Internal, Message: "internal error: the request was fine, the server failed: boom"},
 			"internal error: the request was fine, the server failed: boom"},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			res := errorResult(tt.err, arguments)
-			if diff := cmp.Diff(tt.want, structured[problem](t, res)); diff != "" {
+			res := answer.Failure(tt.err, arguments)
+			if diff := cmp.Diff(tt.want, structured[answer.Problem](t, res)); diff != "" {
 				t.Errorf("structuredContent (-want +got):\n%s", diff)
 			}
 			if !res.IsError || text(res) != tt.text {
@@ -65,7 +66,7 @@ func TestErrorResult(t *testing.T) {
 func TestErrorsFitOutputSchemas(t *testing.T) {
 	s, _ := newTestServer(t, withFiles)
 	var failed any
-	full := problem{Kind: sandbox.Exhausted, Message: "m", Argument: "a", Hint: "h", RetryAfter: 1}
+	full := answer.Problem{Kind: sandbox.Exhausted, Message: "m", Argument: "a", Hint: "h", RetryAfter: 1}
 	b, err := json.Marshal(full)
 	if err == nil {
 		err = json.Unmarshal(b, &failed)
@@ -110,16 +111,16 @@ func TestEveryErrorHasAKind(t *testing.T) {
 	for name, tt := range map[string]struct {
 		tool string
 		args args
-		want problem
+		want answer.Problem
 	}{
-		"missing":  {"run_code", args{}, problem{Kind: sandbox.Invalid, Argument: "code"}},
-		"unknown":  {"get_run", args{"run_id": "no"}, problem{Kind: sandbox.NotFound, Argument: "run_id"}},
-		"full":     {"run_code", args{"code": "fail exhausted"}, problem{Kind: sandbox.Exhausted}},
-		"internal": {"run_code", args{"code": "fail internal"}, problem{Kind: sandbox.Internal}},
-		"panic":    {"run_code", args{"code": "panic"}, problem{Kind: sandbox.Internal}},
+		"missing":  {"run_code", args{}, answer.Problem{Kind: sandbox.Invalid, Argument: "code"}},
+		"unknown":  {"get_run", args{"run_id": "no"}, answer.Problem{Kind: sandbox.NotFound, Argument: "run_id"}},
+		"full":     {"run_code", args{"code": "fail exhausted"}, answer.Problem{Kind: sandbox.Exhausted}},
+		"internal": {"run_code", args{"code": "fail internal"}, answer.Problem{Kind: sandbox.Internal}},
+		"panic":    {"run_code", args{"code": "panic"}, answer.Problem{Kind: sandbox.Internal}},
 	} {
 		res := callTool(t, alice, tt.tool, tt.args)
-		got := structured[problem](t, res)
+		got := structured[answer.Problem](t, res)
 		if !strings.HasPrefix(text(res), got.Message) || got.Message == "" {
 			t.Errorf("%s: message %q, text %q", name, got.Message, text(res))
 		}
@@ -129,7 +130,7 @@ func TestEveryErrorHasAKind(t *testing.T) {
 		}
 	}
 	res := callTool(t, files, "run_code", args{"code": "out"})
-	if got := structured[problem](t, res); got.Kind != sandbox.Forbidden || got.Hint == "" {
+	if got := structured[answer.Problem](t, res); got.Kind != sandbox.Forbidden || got.Hint == "" {
 		t.Errorf("without the right: %+v", got)
 	}
 }

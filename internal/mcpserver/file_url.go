@@ -10,6 +10,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/glovebox-dev/glovebox/internal/auth"
+	"github.com/glovebox-dev/glovebox/internal/mcpserver/answer"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
@@ -50,7 +51,7 @@ func (s *Server) fileURL() tool {
 		Method    string `json:"method,omitempty"`
 		Expires   int64  `json:"expires_seconds,omitempty" jsonschema:"default 3600"`
 	}
-	type answer struct {
+	type signed struct {
 		URL     string    `json:"url"`
 		Method  string    `json:"method"`
 		Expires time.Time `json:"expires_at"`
@@ -91,6 +92,6 @@ func (s *Server) fileURL() tool {
 		if err != nil {
 			return nil, err
 		}
-		return result(answer{url, method, expires}, fmt.Sprintf("%s %s\nuntil %s", method, url, expires.UTC().Format(time.RFC3339)))
+		return answer.New(signed{url, method, expires}, fmt.Sprintf("%s %s\nuntil %s", method, url, expires.UTC().Format(time.RFC3339)))
 	})
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"net/url"
-	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -178,52 +177,5 @@ func TestListedNames(t *testing.T) {
 	res := callTool(t, cs, "list_files", args{"sandbox_id": sb.ID})
 	if want := fmt.Sprintf("-rw-r--r-- %8d %q", 1, name); text(res) != want {
 		t.Errorf("the text is %q, want %q", text(res), want)
-	}
-}
-
-func TestChangedFiles(t *testing.T) {
-	s, e := newTestServer(t, withFiles)
-	ctx := t.Context()
-	sb, err := e.Create(ctx, "me", sandbox.CreateRequest{Workspace: "w"})
-	if err != nil {
-		t.Fatal(err)
-	}
-	run := sandbox.Run{ID: sandbox.NewRunID(), SandboxID: sb.ID, Status: sandbox.RunFinished, Changes: &sandbox.Changes{
-		Created: 30, Removed: 1,
-	}}
-	for i := range 30 {
-		run.Changes.Files = append(run.Changes.Files, sandbox.FileChange{Path: "d/ü " + string(rune('a'+i)), Size: 5, Change: sandbox.FileCreated})
-	}
-	run.Changes.Files = append(run.Changes.Files, sandbox.FileChange{Path: "gone", Change: sandbox.FileRemoved})
-	res := newRunResult(run, sandbox.Output{}, time.Now())
-	png := []byte("\x89PNG\r\n\x1a\n")
-	previews := map[string]sandbox.Preview{"d/ü a": {MIME: "image/png", Data: sandbox.ToBase64(png)}, "d/ü b": {Why: "it is broken"}}
-	for i := 2; i < maxFilePictures+2; i++ { // one more than are shown
-		previews["d/ü "+string(rune('a'+i))] = sandbox.Preview{MIME: "image/jpeg", Data: sandbox.ToBase64(png)}
-	}
-	s.addChanges(ctx, call{principal: "me"}, run, previews, &res)
-	var pictures []string
-	res.shown = slices.DeleteFunc(res.shown, func(c mcp.Content) bool {
-		p, ok := c.(*mcp.ImageContent)
-		if ok {
-			pictures = append(pictures, p.MIMEType)
-		}
-		return ok
-	})
-	if want := []string{"image/png", "image/jpeg", "image/jpeg", "image/jpeg"}; !slices.Equal(pictures, want) || res.unshown != "d/ü b is not shown: it is broken\n" {
-		t.Errorf("pictures %q; %q", pictures, res.unshown)
-	}
-	if len(res.Files) != 31 || res.Files[0].URL != "https://box.example/files/id/d/%C3%BC%20a?sig" || res.Files[30].URL != "" {
-		t.Errorf("files: %+v", res.Files)
-	}
-	if want := maxFileLinks - len(pictures); len(res.shown) != want {
-		t.Errorf("%d links, want %d", len(res.shown), want)
-	}
-	answer, err := res.render()
-	if err != nil {
-		t.Fatal(err)
-	}
-	if text := answer.Content[0].(*mcp.TextContent).Text; !strings.Contains(text, "files: 30 created, 0 modified, 1 removed: +d/ü a") || !strings.Contains(text, "and 21 more\nd/ü b is not shown") {
-		t.Errorf("text: %s", text)
 	}
 }

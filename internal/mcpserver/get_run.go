@@ -9,6 +9,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/glovebox-dev/glovebox/internal/auth"
+	"github.com/glovebox-dev/glovebox/internal/mcpserver/answer"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
@@ -43,7 +44,7 @@ func (s *Server) getRun() tool {
 				return nil, sandbox.WithHint(sandbox.Errorf(sandbox.Invalid, "grep: %w", err), "the syntax is RE2's")
 			}
 		}
-		var at cursor
+		var at answer.Cursor
 		if in.After != "" {
 			var err error
 			if at, err = parseCursor(in.After); err != nil {
@@ -84,8 +85,8 @@ func (s *Server) getRun() tool {
 		} else {
 			out.Stdout, out.Omitted.StdoutBytes = text, max(omitted, 0)
 		}
-		res := newRunResult(run, out, time.Now())
+		res := answer.NewRun(run, out, time.Now())
 		res.Page, res.Cursor, res.NextStep = &p, "", "" // the page has its own offset
-		return res.render()
+		return res.Render()
 	})
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/glovebox-dev/glovebox/internal/auth"
+	"github.com/glovebox-dev/glovebox/internal/mcpserver/answer"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
@@ -36,6 +37,6 @@ func (s *Server) getSandbox() tool {
 				return nil, err
 			}
 		}
-		return result(r, r.text())
+		return answer.New(r, r.text())
 	})
 }

@@ -18,6 +18,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/glovebox-dev/glovebox/internal/auth"
+	"github.com/glovebox-dev/glovebox/internal/mcpserver/answer"
 	"github.com/glovebox-dev/glovebox/internal/mcpserver/transport"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
@@ -309,7 +310,7 @@ func TestManyCalls(t *testing.T) {
 				t.Errorf("call %d: %v, %v", i, res, err)
 				return
 			}
-			if r := structured[runResult](t, res); r.Stdout != fmt.Sprintf("%d\n", i) {
+			if r := structured[answer.Run](t, res); r.Stdout != fmt.Sprintf("%d\n", i) {
 				t.Errorf("call %d gave %q", i, r.Stdout)
 			}
 		})
@@ -350,7 +351,7 @@ func TestShutdown(t *testing.T) {
 	got := map[sandbox.VerdictCode]int{}
 	for range 2 {
 		if res := <-results; res != nil {
-			v := structured[runResult](t, res).Verdict
+			v := structured[answer.Run](t, res).Verdict
 			got[v.Code]++
 			if v.Code == sandbox.Cancelled && v.Cause != transport.ErrShutdown.Error() {
 				t.Errorf("the cause is %q, want that the server shuts down", v.Cause)

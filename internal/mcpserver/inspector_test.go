@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/glovebox-dev/glovebox/internal/mcpserver/transport"
+
+	"github.com/glovebox-dev/glovebox/internal/mcpserver/answer"
 )
 
 // nodeProgram returns the command for a program of test/node, without which
@@ -92,7 +94,7 @@ func TestInspector(t *testing.T) {
 			var called struct {
 				Result struct {
 					Content           []struct{ Text string }
-					StructuredContent runResult
+					StructuredContent answer.Run
 					IsError           bool
 				}
 			}

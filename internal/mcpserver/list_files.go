@@ -9,6 +9,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/glovebox-dev/glovebox/internal/auth"
+	"github.com/glovebox-dev/glovebox/internal/mcpserver/answer"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
@@ -43,9 +44,9 @@ func (s *Server) listFiles() tool {
 		}
 		var b strings.Builder
 		for _, f := range files {
-			fmt.Fprintf(&b, "%s %8d %s", f.Mode, f.Size, shownName(f.Path))
+			fmt.Fprintf(&b, "%s %8d %s", f.Mode, f.Size, answer.ShownName(f.Path))
 			if f.Type == sandbox.TypeSymlink {
-				fmt.Fprintf(&b, " -> %s", shownName(f.Target))
+				fmt.Fprintf(&b, " -> %s", answer.ShownName(f.Target))
 			}
 			b.WriteByte('\n')
 		}
@@ -53,8 +54,8 @@ func (s *Server) listFiles() tool {
 		case more:
 			b.WriteString("[there are more: list a directory further down, or with less depth]")
 		case len(files) == 0:
-			fmt.Fprintf(&b, "[%s is empty]", shownName(path))
+			fmt.Fprintf(&b, "[%s is empty]", answer.ShownName(path))
 		}
-		return result(list{path, files, more}, strings.TrimSuffix(b.String(), "\n"))
+		return answer.New(list{path, files, more}, strings.TrimSuffix(b.String(), "\n"))
 	})
 }

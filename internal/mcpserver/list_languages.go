@@ -8,6 +8,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/glovebox-dev/glovebox/internal/auth"
+	"github.com/glovebox-dev/glovebox/internal/mcpserver/answer"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
@@ -34,7 +35,7 @@ func (s *Server) listLanguages() tool {
 			return nil, err
 		}
 		c.facts.in(id)
-		return result(list{id, langs}, languagesText(id, langs))
+		return answer.New(list{id, langs}, languagesText(id, langs))
 	})
 }
 

@@ -9,6 +9,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/glovebox-dev/glovebox/internal/auth"
+	"github.com/glovebox-dev/glovebox/internal/mcpserver/answer"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
@@ -72,6 +73,6 @@ func (s *Server) listSandboxes() tool {
 		if !in.All && out.Stopped > 0 {
 			fmt.Fprintf(&b, "Not listed: %d stopped; all=true lists them.\n", out.Stopped)
 		}
-		return result(out, strings.TrimSuffix(b.String(), "\n"))
+		return answer.New(out, strings.TrimSuffix(b.String(), "\n"))
 	})
 }

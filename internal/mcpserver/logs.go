@@ -11,6 +11,7 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"github.com/glovebox-dev/glovebox/internal/mcpserver/answer"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
@@ -39,7 +40,7 @@ func (s *Server) readLogsResource(ctx context.Context, p sandbox.Principal, u *u
 		if err != nil {
 			return nil, err
 		}
-		fmt.Fprintf(&b, "%s\n%s\n\n", run.Started.UTC().Format(time.RFC3339), newRunResult(run, out, time.Now()).entry())
+		fmt.Fprintf(&b, "%s\n%s\n\n", run.Started.UTC().Format(time.RFC3339), answer.NewRun(run, out, time.Now()).Entry())
 	}
 	if len(runs) == 0 {
 		b.WriteString("no runs yet\n")

@@ -18,6 +18,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/glovebox-dev/glovebox/internal/auth"
+	"github.com/glovebox-dev/glovebox/internal/mcpserver/answer"
 	"github.com/glovebox-dev/glovebox/internal/mcpserver/transport"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
@@ -237,13 +238,13 @@ func structured[T any](t testing.TB, res *mcp.CallToolResult) T {
 }
 
 // run starts a run that must succeed as a call.
-func run(t testing.TB, cs *mcp.ClientSession, script string, more args) runResult {
+func run(t testing.TB, cs *mcp.ClientSession, script string, more args) answer.Run {
 	t.Helper()
 	a := args{"code": script}
 	for k, v := range more {
 		a[k] = v
 	}
-	return structured[runResult](t, callTool(t, cs, "run_code", a))
+	return structured[answer.Run](t, callTool(t, cs, "run_code", a))
 }
 
 // eventually waits until ok.

@@ -8,35 +8,12 @@ import (
 	"regexp"
 	"regexp/syntax"
 	"strings"
-	"unicode/utf8"
 
 	"github.com/glovebox-dev/glovebox/internal/fair"
+	"github.com/glovebox-dev/glovebox/internal/mcpserver/answer"
 	"github.com/glovebox-dev/glovebox/internal/mcpserver/ledger"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
-
-// A page is the part of a stream that a result shows: the bytes from Offset to
-// NextOffset, of Total so far. With grep, it is the part that was searched, and
-// Matches is the number of matching lines.
-type page struct {
-	Stream     sandbox.StreamName `json:"stream"`
-	Offset     int64              `json:"offset"`
-	NextOffset int64              `json:"next_offset"`
-	Total      int64              `json:"total"`
-	Matches    *int               `json:"matches,omitempty"`
-}
-
-func (p page) text() string {
-	var b strings.Builder
-	if p.Matches != nil {
-		fmt.Fprintf(&b, "%d matching lines in ", *p.Matches)
-	}
-	fmt.Fprintf(&b, "bytes %d to %d of %d of %s.", p.Offset, p.NextOffset, p.Total, p.Stream)
-	if p.NextOffset < p.Total {
-		fmt.Fprintf(&b, " Go on at offset %d.", p.NextOffset)
-	}
-	return b.String()
-}
 
 // A pager reads a part of one stream of a run's output.
 type pager struct {
@@ -79,13 +56,13 @@ const (
 )
 
 // read returns the page, or the page's matching lines.
-func (r pager) read(ctx context.Context, lines *regexp.Regexp) (string, page, error) {
+func (r pager) read(ctx context.Context, lines *regexp.Regexp) (string, answer.Page, error) {
 	if lines != nil {
 		return r.search(ctx, lines)
 	}
 	data, total, err := r.engine.ReadOutput(ctx, r.principal, r.runID, r.stream, r.offset, r.limit)
 	if err != nil {
-		return "", page{}, err
+		return "", answer.Page{}, err
 	}
 	end := r.offset + int64(len(data))
 	if end < total {
@@ -94,17 +71,17 @@ func (r pager) read(ctx context.Context, lines *regexp.Regexp) (string, page, er
 			data = whole
 		}
 	}
-	p := page{Stream: r.stream, Offset: r.offset, NextOffset: min(end, max(total, r.offset)), Total: total}
+	p := answer.Page{Stream: r.stream, Offset: r.offset, NextOffset: min(end, max(total, r.offset)), Total: total}
 	return strings.ToValidUTF8(string(data), "\uFFFD"), p, nil
 }
 
 // search reads from the offset on until it has limit bytes of matching lines. It
 // stops at the current end of the stream, or after searchMost bytes. Each line
 // that it returns begins with its offset.
-func (r pager) search(ctx context.Context, lines *regexp.Regexp) (string, page, error) {
+func (r pager) search(ctx context.Context, lines *regexp.Regexp) (string, answer.Page, error) {
 	place, err := ledger.Acquire(ctx, r.searches, fair.Request{Principal: r.principal, Units: 1})
 	if err != nil {
-		return "", page{}, err
+		return "", answer.Page{}, err
 	}
 	defer place.Release()
 	var (
@@ -112,7 +89,7 @@ func (r pager) search(ctx context.Context, lines *regexp.Regexp) (string, page, 
 		buf     []byte // read but not searched; begins at offset at
 		at      = r.offset
 		matches int
-		p       = page{Stream: r.stream, Offset: r.offset, Matches: &matches}
+		p       = answer.Page{Stream: r.stream, Offset: r.offset, Matches: &matches}
 	)
 	// take searches one line. It returns false if the line matches but no longer
 	// fits into the limit.
@@ -127,7 +104,7 @@ func (r pager) search(ctx context.Context, lines *regexp.Regexp) (string, page, 
 				return false
 			}
 			if int64(len(text)) > r.limit {
-				text = firstRunes(text, int(r.limit)-1) + "\n"
+				text = answer.FirstRunes(text, int(r.limit)-1) + "\n"
 			}
 			out.WriteString(text)
 			matches++
@@ -147,7 +124,7 @@ func (r pager) search(ctx context.Context, lines *regexp.Regexp) (string, page, 
 			continue
 		}
 		if err != nil {
-			return "", page{}, err
+			return "", answer.Page{}, err
 		}
 		p.Total = total
 		buf = append(buf, data...)
@@ -157,7 +134,7 @@ func (r pager) search(ctx context.Context, lines *regexp.Regexp) (string, page, 
 				break
 			}
 			if ctx.Err() != nil {
-				return "", page{}, context.Cause(ctx)
+				return "", answer.Page{}, context.Cause(ctx)
 			}
 			if !take(buf[:i+1]) {
 				p.NextOffset = at
@@ -178,16 +155,4 @@ func (r pager) search(ctx context.Context, lines *regexp.Regexp) (string, page, 
 			return out.String(), p, nil
 		}
 	}
-}
-
-// firstRunes returns the longest prefix of s of at most n bytes that ends at a
-// character boundary.
-func firstRunes(s string, n int) string {
-	if len(s) <= n {
-		return s
-	}
-	for n > 0 && !utf8.RuneStart(s[n]) {
-		n--
-	}
-	return s[:n]
 }

@@ -8,6 +8,8 @@ import (
 	"log/slog"
 	"runtime"
 	"testing"
+
+	"github.com/glovebox-dev/glovebox/internal/mcpserver/answer"
 )
 
 // pictureBomb returns a PNG of 6400 x 6500 pixels with 16 bits a channel, in some
@@ -53,7 +55,7 @@ func TestPictureBomb(t *testing.T) {
 	script := "show image/png " + quoted(bomb)
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
-	id := structured[runResult](t, callTool(t, cs, "run_code", args{"code": script})).RunID
+	id := structured[answer.Run](t, callTool(t, cs, "run_code", args{"code": script})).RunID
 	for range 6 {
 		callTool(t, cs, "get_run", args{"run_id": id})
 	}

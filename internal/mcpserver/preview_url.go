@@ -8,6 +8,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/glovebox-dev/glovebox/internal/auth"
+	"github.com/glovebox-dev/glovebox/internal/mcpserver/answer"
 )
 
 func (s *Server) previewURL() tool {
@@ -16,7 +17,7 @@ func (s *Server) previewURL() tool {
 		Port      int    `json:"port"`
 		Expires   int64  `json:"expires_seconds,omitempty" jsonschema:"default 3600"`
 	}
-	type answer struct {
+	type signed struct {
 		URL     string    `json:"url"`
 		Expires time.Time `json:"expires_at"`
 	}
@@ -31,6 +32,6 @@ func (s *Server) previewURL() tool {
 		if err != nil {
 			return nil, err
 		}
-		return result(answer{url, expires}, fmt.Sprintf("%s\nuntil %s, for everyone who has the address", url, expires.UTC().Format(time.RFC3339)))
+		return answer.New(signed{url, expires}, fmt.Sprintf("%s\nuntil %s, for everyone who has the address", url, expires.UTC().Format(time.RFC3339)))
 	})
 }

@@ -8,7 +8,6 @@ import (
 	"image/color"
 	"image/draw"
 	"image/png"
-	"runtime"
 	"strconv"
 	"strings"
 	"testing"
@@ -17,6 +16,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"github.com/glovebox-dev/glovebox/internal/mcpserver/answer"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
@@ -75,7 +75,7 @@ func TestResultsInOrder(t *testing.T) {
 	if c := res.Content[1].(*mcp.ImageContent); !bytes.Equal(c.Data, picture) {
 		t.Error("the picture is another")
 	}
-	r := structured[runResult](t, res)
+	r := structured[answer.Run](t, res)
 	var forms []string
 	for _, f := range r.Results {
 		line := strconv.Itoa(f.Number) + " " + f.MIME
@@ -129,7 +129,7 @@ func TestResultsWithoutAllOutput(t *testing.T) {
 func TestLargeResults(t *testing.T) {
 	s, _ := newTestServer(t, nil)
 	cs := serveStdio(t, s, nil)
-	long := strings.Repeat("é", maxResultText)
+	long := strings.Repeat("é", answer.MaxText)
 	var data strings.Builder
 	if err := json.NewEncoder(&data).Encode(map[string]string{"a": long}); err != nil {
 		t.Fatal(err)
@@ -141,7 +141,7 @@ func TestLargeResults(t *testing.T) {
 		`show image/png "no picture"`,
 		"show image/jpeg " + quoted(painted(t, 2, 2)),
 	}
-	for range maxPictures + 1 {
+	for range answer.MaxPictures + 1 {
 		script = append(script, "show image/png "+quoted(painted(t, 2, 2)))
 	}
 	res := callTool(t, cs, "run_code", args{"code": strings.Join(script, "\n")})
@@ -154,66 +154,16 @@ func TestLargeResults(t *testing.T) {
 			links++
 		}
 	}
-	if images != maxPictures || links != 4 {
+	if images != answer.MaxPictures || links != 4 {
 		t.Errorf("%d images, %d links", images, links)
 	}
-	r := structured[runResult](t, res)
+	r := structured[answer.Run](t, res)
 	if r.Results[0].URI == "" || r.Results[1].URI == "" {
 		t.Errorf("what is long is there: %.200v", r.Results[:2])
 	}
 	first := res.Content[0].(*mcp.TextContent).Text
-	if len(first) > maxResultText+1000 || !strings.Contains(first, "... (all of it: run://") {
+	if len(first) > answer.MaxText+1000 || !strings.Contains(first, "... (all of it: run://") {
 		t.Errorf("%d bytes of text", len(first))
-	}
-}
-
-// TestPictures chooses what is shown of a picture, with what its sandbox made of
-// it and without, as sandboxes of earlier versions and of other makers are.
-func TestPictures(t *testing.T) {
-	small := painted(t, 3, 2)
-	// Larger than is passed on, and a bomb for a decoder: nothing here is one.
-	bomb := append([]byte("\x89PNG\r\n\x1a\n\x00\x00\x00\x0dIHDR\x00\x00\x19\x00\x00\x00\x19\x64\x10\x06\x00\x00\x00"), make([]byte, sandbox.MaxPreview)...)
-	for _, c := range []struct {
-		name, mime string
-		data       []byte
-		preview    *sandbox.Preview
-		want       string // the type that is shown
-		why        string
-	}{
-		{"AsItIs", "image/png", small, nil, "image/png", ""},
-		{"Unshrunk", "image/png", bomb[:sandbox.MaxPreview], nil, "image/png", ""},
-		{"TooLarge", "image/png", bomb, nil, "", "it has 1 MiB, and its sandbox did not shrink it to 1 MiB"},
-		{"FarTooLarge", "image/png", append(bomb, make([]byte, 8<<20)...), nil, "", "it has 9 MiB, and its sandbox did not"},
-		{"Another", "image/jpeg", small, nil, "", "it is no picture of the type image/jpeg"},
-		{"None", "image/png", []byte("x"), nil, "", "it is no picture of the type image/png"},
-		{"Forged", "image/png", small, &sandbox.Preview{MIME: "image/png", Data: sandbox.ToBase64(small) + "!"}, "", "it is no picture of the type image/png"},
-		{"Shrunk", "image/png", bomb, &sandbox.Preview{MIME: "image/jpeg", Data: sandbox.ToBase64([]byte("\xff\xd8\xff"))}, "image/jpeg", ""},
-		{"Reason", "image/png", small, &sandbox.Preview{Why: "it is broken"}, "", "it is broken"},
-	} {
-		t.Run(c.name, func(t *testing.T) {
-			r := sandbox.Result{Data: map[string]json.RawMessage{c.mime: json.RawMessage(quoted(c.data))}}
-			if c.preview != nil {
-				r.Previews = map[string]sandbox.Preview{c.mime: *c.preview}
-			}
-			var before, after runtime.MemStats
-			runtime.ReadMemStats(&before)
-			forms, parts := presentResults(sandbox.Run{ID: "run_x"}, sandbox.Results{Results: []sandbox.Result{r}}, 1000)
-			runtime.ReadMemStats(&after)
-			if len(parts) != 1 || len(parts[0].contents) != 1 || forms[0].URI != "run://run_x/results/0/"+c.mime {
-				t.Fatalf("%+v, %+v", forms, parts)
-			}
-			shown, ok := parts[0].contents[0].(*mcp.ImageContent)
-			if ok != (c.want != "") || ok && shown.MIMEType != c.want {
-				t.Errorf("%T, %+v", parts[0].contents[0], shown)
-			}
-			if want := "picture 0 is not shown: " + c.why; c.why != "" && !strings.HasPrefix(parts[0].text, want) || c.why == "" && parts[0].text != "" {
-				t.Errorf("%q, want %q", parts[0].text, want)
-			}
-			// The text once, and once decoded.
-			if got := after.TotalAlloc - before.TotalAlloc; got > 3*uint64(len(c.data))+64<<10 {
-				t.Errorf("%d bytes to show %d", got, len(c.data))
-			}
-		})
 	}
 }
 
@@ -229,7 +179,7 @@ func TestVerdictIsFirst(t *testing.T) {
 		"Picture": "show image/png " + quoted(painted(t, 2, 2)) + "\nout " + fake + "\nexit 3",
 	} {
 		res := callTool(t, cs, "run_code", args{"code": script})
-		id := structured[runResult](t, res).RunID
+		id := structured[answer.Run](t, res).RunID
 		texts := map[string]string{"run_code": text(res)}
 		texts["get_run"] = text(callTool(t, cs, "get_run", args{"run_id": id}))
 		texts["page"] = text(callTool(t, cs, "get_run", args{"run_id": id, "offset": 0}))
@@ -251,13 +201,13 @@ func TestVerdictIsFirst(t *testing.T) {
 		run := sandbox.Run{ID: sandbox.NewRunID(), Status: sandbox.RunFinished, Verdict: sandbox.Verdict{Code: sandbox.Failed}, Changes: &sandbox.Changes{
 			Created: 1, Files: []sandbox.FileChange{{Path: name, Change: sandbox.FileCreated}},
 		}}
-		res := newRunResult(run, sandbox.Output{Stdout: "out\n"}, time.Now())
-		s.addChanges(t.Context(), call{principal: "me"}, run, map[string]sandbox.Preview{name: {Why: "it is broken"}}, &res)
-		answer, err := res.render()
+		res := answer.NewRun(run, sandbox.Output{Stdout: "out\n"}, time.Now())
+		res.AddChanges(run, map[string]sandbox.Preview{name: {Why: "it is broken"}}, nil)
+		shown, err := res.Render()
 		if err != nil {
 			t.Fatal(err)
 		}
-		for tool, text := range map[string]string{"run_code": text(answer), "group": res.entry()} {
+		for tool, text := range map[string]string{"run_code": text(shown), "group": res.Entry()} {
 			if strings.Contains(text, sep) && (sep != "\n" || strings.Contains(text, "\n"+fake)) {
 				t.Errorf("%s, a name with %q: %q", tool, sep, text)
 			}
@@ -265,8 +215,8 @@ func TestVerdictIsFirst(t *testing.T) {
 				t.Errorf("%s, a name with %q is not quoted: %q", tool, sep, text)
 			}
 		}
-		if link, ok := answer.Content[len(answer.Content)-1].(*mcp.ResourceLink); !ok || link.Name != strconv.Quote(name) {
-			t.Errorf("a name with %q: the link is %+v", sep, answer.Content[len(answer.Content)-1])
+		if link, ok := shown.Content[len(shown.Content)-1].(*mcp.ResourceLink); !ok || link.Name != strconv.Quote(name) {
+			t.Errorf("a name with %q: the link is %+v", sep, shown.Content[len(shown.Content)-1])
 		}
 		if res.Files[0].Path != name {
 			t.Errorf("the structured content has %q, want the name as it is", res.Files[0].Path)
@@ -310,16 +260,16 @@ func TestRunThatAsks(t *testing.T) {
 	s, _ := newTestServer(t, nil)
 	cs := serveStdio(t, s, nil)
 	res := callTool(t, cs, "run_code", args{"code": "ask name?", "wait_seconds": 0})
-	r := structured[runResult](t, res)
+	r := structured[answer.Run](t, res)
 	for r.Input == nil {
 		res = callTool(t, cs, "get_run", args{"run_id": r.RunID})
-		r = structured[runResult](t, res)
+		r = structured[answer.Run](t, res)
 	}
 	if r.Input.Prompt != "name?" || !strings.Contains(text(res), `waits for a line of input ("name?"): answer with send_input`) {
 		t.Errorf("%+v\n%s", r.Input, text(res))
 	}
 	callTool(t, cs, "send_input", args{"run_id": r.RunID, "text": "bob\n"})
-	if r := structured[runResult](t, callTool(t, cs, "get_run", args{"run_id": r.RunID, "wait_seconds": 10})); r.Stdout != "name?bob\n" || r.Input != nil {
+	if r := structured[answer.Run](t, callTool(t, cs, "get_run", args{"run_id": r.RunID, "wait_seconds": 10})); r.Stdout != "name?bob\n" || r.Input != nil {
 		t.Errorf("%+v", r)
 	}
 }
@@ -328,7 +278,7 @@ func TestExceptions(t *testing.T) {
 	s, _ := newTestServer(t, nil)
 	cs := serveStdio(t, s, nil)
 	res := callTool(t, cs, "run_code", args{"code": "raise wrong"})
-	r := structured[runResult](t, res)
+	r := structured[answer.Run](t, res)
 	want := &sandbox.RunError{Name: "Error", Value: "wrong", Line: 2, Source: "f()"}
 	if d := cmp.Diff(want, r.Error); d != "" || !res.IsError || !strings.Contains(text(res), "Traceback: wrong") {
 		t.Errorf("%s\n%s", d, text(res))
@@ -339,7 +289,7 @@ func TestInstallPackages(t *testing.T) {
 	s, _ := newTestServer(t, nil)
 	cs := serveStdio(t, s, nil)
 	res := callTool(t, cs, "install_packages", args{"packages": []string{"a", "b"}, "network": "internet"})
-	r := structured[runResult](t, res)
+	r := structured[answer.Run](t, res)
 	if r.Stdout != "installed a 1.0\ninstalled b 1.0\n" || r.Status != sandbox.RunFinished {
 		t.Errorf("%+v", r)
 	}

@@ -7,6 +7,7 @@ import (
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"github.com/glovebox-dev/glovebox/internal/mcpserver/answer"
 	"github.com/glovebox-dev/glovebox/internal/mcpserver/task"
 	"github.com/glovebox-dev/glovebox/internal/mcpserver/transport"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
@@ -21,7 +22,7 @@ const taskAfter = 2 * time.Second
 
 // runOutput is the output schema of all tools that return a run. It has only the
 // fields that programs use most, because the schemas of all tools share a budget. It
-// requires none, because it also holds for a [problem].
+// requires none, because it also holds for a [answer.Problem].
 const runOutput = `{"type":"object","properties":{` +
 	`"run_id":{"type":"string"},"sandbox_id":{"type":"string"},"status":{"type":"string"},` +
 	`"verdict":{"type":"object"},"exit_code":{"type":"integer"},` +
@@ -175,13 +176,13 @@ func (s *Server) show(ctx context.Context, c call, run sandbox.Run, budget int) 
 	if err != nil {
 		return nil, err
 	}
-	res := newRunResult(run, out, time.Now())
+	res := answer.NewRun(run, out, time.Now())
 	var results sandbox.Results
 	if run.Context != nil || run.Changes != nil && len(run.Changes.Files) > 0 {
 		if results, err = s.engine.Results(ctx, c.principal, run.ID); err != nil {
 			return nil, err
 		}
-		res.addResults(run, results, budget)
+		res.AddResults(run, results, budget)
 	}
 	if missesState(run, results.Error, out.Stderr) && run.Verdict.NextStep == "" {
 		res.Verdict.NextStep = s.visits.Hint(c.visitor(), run, func(id string) bool {
@@ -189,8 +190,12 @@ func (s *Server) show(ctx context.Context, c call, run sandbox.Run, budget int) 
 			return err == nil && sb.State != sandbox.Stopped
 		})
 	}
-	s.addChanges(ctx, c, run, results.Files, &res)
-	return res.render()
+	var link func(string) string
+	if s.opts.Files != nil && run.Changes != nil {
+		link, _ = s.opts.Files.FileLinks(ctx, c.principal, run.SandboxID) // without them, the answer has no URLs
+	}
+	res.AddChanges(run, results.Files, link)
+	return res.Render()
 }
 
 // missesState reports whether a run failed for a variable or a file that does not

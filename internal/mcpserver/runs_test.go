@@ -12,6 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
+	"github.com/glovebox-dev/glovebox/internal/mcpserver/answer"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
@@ -22,10 +23,10 @@ func TestGetRun(t *testing.T) {
 	if r.Omitted.StdoutBytes == 0 || len(r.Stdout) > 300 {
 		t.Fatalf("256 bytes of budget: %d bytes shown, %+v omitted", len(r.Stdout), r.Omitted)
 	}
-	get := func(a args) runResult {
+	get := func(a args) answer.Run {
 		t.Helper()
 		a["run_id"] = r.RunID
-		return structured[runResult](t, callTool(t, cs, "get_run", a))
+		return structured[answer.Run](t, callTool(t, cs, "get_run", a))
 	}
 	whole := get(args{"limit": 1 << 20})
 	if whole.Omitted.StdoutBytes != 0 || strings.Count(whole.Stdout, "\n") != 1000 || whole.Stderr != "oops\n" {
@@ -70,13 +71,13 @@ func TestLongRun(t *testing.T) {
 	s, e := newTestServer(t, nil)
 	cs := serveStdio(t, s, nil)
 	res := callTool(t, cs, "run_code", args{"code": "out ready\nread\nread\nout bye\nexit 0", "wait_seconds": 0})
-	r := structured[runResult](t, res)
+	r := structured[answer.Run](t, res)
 	if res.IsError || r.Status != sandbox.RunRunning || r.Verdict != nil || !strings.Contains(text(res), "The run goes on.") {
 		t.Fatalf("with wait_seconds 0: %+v\n%s", r, text(res))
 	}
 	callTool(t, cs, "send_input", args{"run_id": r.RunID, "text": "hello\n"})
 	callTool(t, cs, "send_input", args{"run_id": r.RunID, "text": "again", "eof": true})
-	r = structured[runResult](t, callTool(t, cs, "get_run", args{"run_id": r.RunID, "wait_seconds": 10}))
+	r = structured[answer.Run](t, callTool(t, cs, "get_run", args{"run_id": r.RunID, "wait_seconds": 10}))
 	if r.Stdout != "ready\nhello\nagainbye\n" || r.Verdict == nil || r.Verdict.Code != sandbox.OK {
 		t.Errorf("after the input: %+v", r)
 	}
@@ -89,7 +90,7 @@ func TestLongRun(t *testing.T) {
 
 	r = run(t, cs, "out a\nsleep 1h", args{"wait_seconds": 0})
 	res = callTool(t, cs, "stop_run", args{"run_id": r.RunID})
-	if r := structured[runResult](t, res); r.Verdict == nil || r.Verdict.Code != sandbox.Cancelled || !res.IsError {
+	if r := structured[answer.Run](t, res); r.Verdict == nil || r.Verdict.Code != sandbox.Cancelled || !res.IsError {
 		t.Errorf("stop_run: %+v, isError %v", r.Verdict, res.IsError)
 	}
 	if !strings.HasPrefix(text(res), "The run was stopped, as asked.") {
@@ -110,7 +111,7 @@ func TestPatience(t *testing.T) {
 		if waited := time.Since(began); r.Status != sandbox.RunRunning || waited != DefaultPatience {
 			t.Errorf("after %v: %q; want running after %v", waited, r.Status, DefaultPatience)
 		}
-		r = structured[runResult](t, callTool(t, cs, "get_run", args{"run_id": r.RunID, "wait_seconds": 600}))
+		r = structured[answer.Run](t, callTool(t, cs, "get_run", args{"run_id": r.RunID, "wait_seconds": 600}))
 		if waited := time.Since(began); r.Status != sandbox.RunFinished || waited != 2*time.Minute || r.Stdout != "a\nb\n" {
 			t.Errorf("after %v: %q, %q; want finished after two minutes", waited, r.Status, r.Stdout)
 		}

@@ -7,6 +7,8 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/glovebox-dev/glovebox/internal/auth"
+
+	"github.com/glovebox-dev/glovebox/internal/mcpserver/answer"
 )
 
 func (s *Server) sendInput() tool {
@@ -33,6 +35,6 @@ func (s *Server) sendInput() tool {
 		if in.EOF {
 			text += " and closed its input"
 		}
-		return result(sent{in.RunID, len(in.Text)}, text)
+		return answer.New(sent{in.RunID, len(in.Text)}, text)
 	})
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/glovebox-dev/glovebox/internal/auth"
+	"github.com/glovebox-dev/glovebox/internal/mcpserver/answer"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
@@ -29,6 +30,6 @@ func (s *Server) setNetwork() tool {
 		if err != nil {
 			return nil, err
 		}
-		return result(newSandboxResult(sb), fmt.Sprintf("sandbox %s now has network %s; connections that it does not allow were ended", sb.ID, sb.Network))
+		return answer.New(newSandboxResult(sb), fmt.Sprintf("sandbox %s now has network %s; connections that it does not allow were ended", sb.ID, sb.Network))
 	})
 }

@@ -8,6 +8,7 @@ import (
 
 	"github.com/glovebox-dev/glovebox/internal/auth"
 	"github.com/glovebox-dev/glovebox/internal/language"
+	"github.com/glovebox-dev/glovebox/internal/mcpserver/answer"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
@@ -39,7 +40,7 @@ func (s *Server) stopSandbox() tool {
 			if err := s.engine.RemoveContext(ctx, c.principal, done.SandboxID, done.Context, done.Language); err != nil {
 				return nil, err
 			}
-			return result(done, fmt.Sprintf("ended context %s of %s in %s", done.Context, done.Language, done.SandboxID))
+			return answer.New(done, fmt.Sprintf("ended context %s of %s in %s", done.Context, done.Language, done.SandboxID))
 		}
 		if in.Language != nil {
 			return nil, sandbox.WithHint(sandbox.Errorf(sandbox.Invalid, "language: %q without context", *in.Language), "name the context to end, or leave out language to stop the sandbox")
@@ -47,6 +48,6 @@ func (s *Server) stopSandbox() tool {
 		if err := s.engine.Stop(ctx, c.principal, in.SandboxID); err != nil {
 			return nil, err
 		}
-		return result(stopped{SandboxID: in.SandboxID, State: sandbox.Stopped}, "stopped "+in.SandboxID)
+		return answer.New(stopped{SandboxID: in.SandboxID, State: sandbox.Stopped}, "stopped "+in.SandboxID)
 	})
 }

@@ -7,6 +7,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/glovebox-dev/glovebox/internal/mcpserver/answer"
 	"github.com/glovebox-dev/glovebox/internal/mcpserver/task"
 	"github.com/glovebox-dev/glovebox/internal/mcpserver/transport"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
@@ -23,9 +24,9 @@ type taskReply struct {
 		Status            task.Status
 		TTLMs             int64
 		PollIntervalMs    int64
-		StructuredContent *runResult
+		StructuredContent *answer.Run
 		Result            *struct {
-			StructuredContent runResult
+			StructuredContent answer.Run
 			IsError           bool
 		}
 	}

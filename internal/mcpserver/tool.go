@@ -38,7 +38,7 @@ type tool struct {
 	readOnly, destructive, idempotent, open bool
 
 	// run handles a call. The model sees its error as a result with isError; see
-	// [errorResult].
+	// [answer.Failure].
 	run func(ctx context.Context, c call, args json.RawMessage) (*mcp.CallToolResult, error)
 }
 
@@ -195,16 +195,4 @@ func traceparent(req *mcp.CallToolRequest) string {
 		}
 	}
 	return ""
-}
-
-// result returns a result with v for programs and text for models.
-func result(v any, text string) (*mcp.CallToolResult, error) {
-	b, err := json.Marshal(v)
-	if err != nil {
-		return nil, fmt.Errorf("encode result: %w", err)
-	}
-	return &mcp.CallToolResult{
-		Content:           []mcp.Content{&mcp.TextContent{Text: text}},
-		StructuredContent: json.RawMessage(b),
-	}, nil
 }

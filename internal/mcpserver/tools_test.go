@@ -14,6 +14,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/glovebox-dev/glovebox/internal/auth"
+	"github.com/glovebox-dev/glovebox/internal/mcpserver/answer"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
@@ -134,7 +135,7 @@ func TestRunVerdicts(t *testing.T) {
 			if res.IsError != tt.isError {
 				t.Errorf("isError = %v, want %v", res.IsError, tt.isError)
 			}
-			r := structured[runResult](t, res)
+			r := structured[answer.Run](t, res)
 			if r.Status != sandbox.RunFinished || r.Verdict == nil || r.Verdict.Code != tt.code {
 				t.Errorf("status %q, verdict %+v; want finished, %s", r.Status, r.Verdict, tt.code)
 			}
@@ -164,7 +165,7 @@ func TestRunRequest(t *testing.T) {
 	res := callTool(t, cs, "run_command", args{
 		"command": []string{"out a", "out b"}, "sandbox_id": first.SandboxID, "cwd": "/tmp", "stdin": "in", "root": true, "wait_seconds": 5,
 	})
-	if r := structured[runResult](t, res); r.Stdout != "a\nb\n" || r.SandboxID != first.SandboxID {
+	if r := structured[answer.Run](t, res); r.Stdout != "a\nb\n" || r.SandboxID != first.SandboxID {
 		t.Errorf("run_command gave %q in %s, want both commands in %s", r.Stdout, r.SandboxID, first.SandboxID)
 	}
 	want = sandbox.RunRequest{Commands: []string{"out a", "out b"}, SandboxID: first.SandboxID, Dir: "/tmp", Stdin: []byte("in"), Root: true}

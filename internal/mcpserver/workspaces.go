@@ -9,6 +9,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/glovebox-dev/glovebox/internal/auth"
+	"github.com/glovebox-dev/glovebox/internal/mcpserver/answer"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
@@ -44,7 +45,7 @@ func (s *Server) listWorkspaces() tool {
 		if len(lines) == 0 {
 			lines = []string{"There are no workspaces."}
 		}
-		return result(list{all}, strings.Join(lines, "\n"))
+		return answer.New(list{all}, strings.Join(lines, "\n"))
 	})
 }
 
@@ -77,6 +78,6 @@ func (s *Server) deleteWorkspace() tool {
 		if err := s.engine.DeleteWorkspace(ctx, c.principal, in.Workspace); err != nil {
 			return nil, err
 		}
-		return result(deleted(in), fmt.Sprintf("deleted workspace %q", in.Workspace))
+		return answer.New(deleted(in), fmt.Sprintf("deleted workspace %q", in.Workspace))
 	})
 }

@@ -9,6 +9,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/glovebox-dev/glovebox/internal/auth"
+	"github.com/glovebox-dev/glovebox/internal/mcpserver/answer"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
@@ -51,6 +52,6 @@ func (s *Server) writeFile() tool {
 		if in.Append {
 			verb = "appended"
 		}
-		return result(written{target.id, in.Path, len(data)}, fmt.Sprintf("%s %d bytes to %s%s", verb, len(data), in.Path, target.note()))
+		return answer.New(written{target.id, in.Path, len(data)}, fmt.Sprintf("%s %d bytes to %s%s", verb, len(data), in.Path, target.note()))
 	})
 }

@@ -1,7 +1,6 @@
-package mcpserver
+package answer
 
 import (
-	"context"
 	"fmt"
 	"mime"
 	"path"
@@ -13,8 +12,8 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// runResult is a run's structuredContent.
-type runResult struct {
+// Run is a run's structuredContent.
+type Run struct {
 	RunID     string            `json:"run_id"`
 	SandboxID string            `json:"sandbox_id"`
 	Status    sandbox.RunStatus `json:"status"`
@@ -27,10 +26,10 @@ type runResult struct {
 	// there. Both are empty for a finished run with all of its output.
 	Cursor   string               `json:"cursor,omitempty"`
 	NextStep string               `json:"next_step,omitempty"`
-	Page     *page                `json:"page,omitempty"`
+	Page     *Page                `json:"page,omitempty"`
 	Results  []sandbox.ResultForm `json:"results,omitempty"`
 	Error    *sandbox.RunError    `json:"error,omitempty"`
-	Files    []changedFile        `json:"files,omitempty"`
+	Files    []ChangedFile        `json:"files,omitempty"`
 	Duration int64                `json:"duration_ms"`
 	Usage    sandbox.Usage        `json:"usage"`
 	Network  *sandbox.RunNetwork  `json:"network,omitempty"`
@@ -47,13 +46,13 @@ type runResult struct {
 	unshown string           // why other pictures are not shown
 }
 
-// newRunResult combines a run with the part of its output that is shown.
-func newRunResult(r sandbox.Run, o sandbox.Output, now time.Time) runResult {
+// NewRun combines a run with the part of its output that is shown.
+func NewRun(r sandbox.Run, o sandbox.Output, now time.Time) Run {
 	end := r.Ended
 	if end.IsZero() {
 		end = now
 	}
-	res := runResult{
+	res := Run{
 		RunID:     r.ID,
 		SandboxID: r.SandboxID,
 		Status:    r.Status,
@@ -75,8 +74,8 @@ func newRunResult(r sandbox.Run, o sandbox.Output, now time.Time) runResult {
 	return res
 }
 
-// addResults adds a run's results, within a budget in bytes.
-func (r *runResult) addResults(run sandbox.Run, res sandbox.Results, budget int) {
+// AddResults adds a run's results, within a budget in bytes.
+func (r *Run) AddResults(run sandbox.Run, res sandbox.Results, budget int) {
 	r.Results, r.parts = presentResults(run, res, budget)
 	r.left = res.Omitted
 	if res.Error != nil {
@@ -86,10 +85,10 @@ func (r *runResult) addResults(run sandbox.Run, res sandbox.Results, budget int)
 	}
 }
 
-// render returns the run as a tool's result. isError is true exactly if the
+// Render returns the run as a tool's result. isError is true exactly if the
 // verdict is not ok.
-func (r runResult) render() (*mcp.CallToolResult, error) {
-	res, err := result(r, "")
+func (r Run) Render() (*mcp.CallToolResult, error) {
+	res, err := New(r, "")
 	if err != nil {
 		return nil, err
 	}
@@ -100,10 +99,10 @@ func (r runResult) render() (*mcp.CallToolResult, error) {
 	return res, nil
 }
 
-// entry returns the run without its results, as one entry of a log for models. It
+// Entry returns the run without its results, as one entry of a log for models. It
 // indents each line of output. No line from the server is indented, so the output
 // cannot imitate one.
-func (r runResult) entry() string {
+func (r Run) Entry() string {
 	text := r.facts(r.output.Stdout+r.output.Stderr != "")
 	for _, c := range weave(r.output, nil) {
 		output := strings.TrimSuffix(c.(*mcp.TextContent).Text, "\n")
@@ -115,7 +114,7 @@ func (r runResult) entry() string {
 // read returns the run for models: first the server's text, and then the output
 // and results. The order matters: a program can imitate the server's text, but it
 // cannot write in front of it.
-func (r runResult) read(parts []part) []mcp.Content {
+func (r Run) read(parts []part) []mcp.Content {
 	body := weave(r.output, parts)
 	var w weaver
 	w.text(r.facts(len(body) > 0))
@@ -125,7 +124,7 @@ func (r runResult) read(parts []part) []mcp.Content {
 
 // facts returns a line in brackets with the run's outcome, followed by notices
 // and next steps.
-func (r runResult) facts(shown bool) string {
+func (r Run) facts(shown bool) string {
 	var b strings.Builder
 	facts := []string{string(r.Status)}
 	if r.Verdict != nil {
@@ -179,50 +178,46 @@ const (
 	maxFilePictures = 4
 )
 
-// addChanges adds the files that a run changed in its workspace: their names,
-// URLs and links. It also adds the pictures that the run made, if there are
-// previews of them.
-func (s *Server) addChanges(ctx context.Context, c call, run sandbox.Run, previews map[string]sandbox.Preview, res *runResult) {
+// AddChanges adds the files that a run changed in its workspace: their names, URLs
+// and links. It also adds the pictures that the run made, if there are previews of
+// them. link makes the URL of a file; nil makes none.
+func (r *Run) AddChanges(run sandbox.Run, previews map[string]sandbox.Preview, link func(name string) string) {
 	changes := run.Changes
 	if changes == nil || len(changes.Files) == 0 {
 		return
 	}
-	var link func(string) string
-	if s.opts.Files != nil {
-		link, _ = s.opts.Files.FileLinks(ctx, c.principal, run.SandboxID) // without them, the answer has no URLs
-	}
-	res.changes = changes
+	r.changes = changes
 	pictures, pixels := maxFilePictures, maxPictureSize
 	for _, f := range changes.Files {
-		out := changedFile{FileChange: f}
+		out := ChangedFile{FileChange: f}
 		if f.Change == sandbox.FileRemoved || strings.ContainsRune(f.Path, '\uFFFD') {
-			res.Files = append(res.Files, out)
+			r.Files = append(r.Files, out)
 			continue
 		}
 		kind := mime.TypeByExtension(path.Ext(f.Path))
-		uri := fileURI(run.SandboxID, sandbox.WorkDir+"/"+f.Path)
+		uri := FileURI(run.SandboxID, sandbox.WorkDir+"/"+f.Path)
 		if link != nil {
 			out.URL = link(f.Path)
 			uri = out.URL
 		}
-		res.Files = append(res.Files, out)
+		r.Files = append(r.Files, out)
 		switch p, ok := previews[f.Path]; {
 		case !ok:
 		case p.Why != "":
-			res.unshown += fmt.Sprintf("%s is not shown: %s\n", shownName(f.Path), p.Why)
+			r.unshown += fmt.Sprintf("%s is not shown: %s\n", ShownName(f.Path), p.Why)
 		case pictures > 0 && p.Data.Size() <= int64(pixels):
 			data, err := p.Data.Decode()
 			if err != nil {
-				res.unshown += fmt.Sprintf("%s is not shown: %s\n", shownName(f.Path), noPicture(p.MIME))
+				r.unshown += fmt.Sprintf("%s is not shown: %s\n", ShownName(f.Path), noPicture(p.MIME))
 				break
 			}
 			pictures--
 			pixels -= len(data)
-			res.shown = append(res.shown, &mcp.ImageContent{MIMEType: p.MIME, Data: data})
+			r.shown = append(r.shown, &mcp.ImageContent{MIMEType: p.MIME, Data: data})
 		}
-		if len(res.shown) < maxFileLinks {
+		if len(r.shown) < maxFileLinks {
 			size := f.Size
-			res.shown = append(res.shown, &mcp.ResourceLink{URI: uri, Name: shownName(f.Path), MIMEType: kind, Size: &size})
+			r.shown = append(r.shown, &mcp.ResourceLink{URI: uri, Name: ShownName(f.Path), MIMEType: kind, Size: &size})
 		}
 	}
 }

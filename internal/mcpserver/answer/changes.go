@@ -1,4 +1,4 @@
-package mcpserver
+package answer
 
 import (
 	"fmt"
@@ -9,16 +9,16 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// A changedFile is a file that a run changed.
-type changedFile struct {
+// A ChangedFile is a file that a run changed.
+type ChangedFile struct {
 	sandbox.FileChange
 	URL string `json:"url,omitempty"`
 }
 
-// shownName returns the name of a file for models. Programs choose the names, so
+// ShownName returns the name of a file for models. Programs choose the names, so
 // names with unprintable characters are quoted: a name cannot begin a line of its
 // own. Names with quotes are also quoted, to be unambiguous.
-func shownName(name string) string {
+func ShownName(name string) string {
 	for _, r := range name {
 		if !strconv.IsPrint(r) || r == '"' {
 			return strconv.Quote(name)
@@ -27,8 +27,8 @@ func shownName(name string) string {
 	return name
 }
 
-// fileURI returns the URI of the resource for a file in a sandbox.
-func fileURI(sandboxID, path string) string {
+// FileURI returns the URI of the resource for a file in a sandbox.
+func FileURI(sandboxID, path string) string {
 	return "sandbox://" + sandboxID + "/files" + (&url.URL{Path: path}).EscapedPath()
 }
 
@@ -45,7 +45,7 @@ func changesText(c *sandbox.Changes) string {
 			break
 		}
 		mark := map[sandbox.Change]string{sandbox.FileCreated: "+", sandbox.FileModified: "~", sandbox.FileRemoved: "-"}[f.Change]
-		fmt.Fprintf(&b, " %s%s", mark, shownName(f.Path))
+		fmt.Fprintf(&b, " %s%s", mark, ShownName(f.Path))
 	}
 	if total := c.Created + c.Modified + c.Removed; total > most {
 		fmt.Fprintf(&b, " and %d more", total-most)

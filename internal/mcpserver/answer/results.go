@@ -1,11 +1,9 @@
-package mcpserver
+package answer
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
 	"fmt"
-	"net/url"
 	"strconv"
 	"strings"
 
@@ -14,16 +12,13 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
-// resultsTemplate is the URI template of one form of a run's result.
-const resultsTemplate = "run://{id}/results/{number}/{+type}"
-
 // These bound the results within an answer. The answer has URIs for the rest.
 const (
-	maxResultText  = 32 << 10 // one text
+	MaxText        = 32 << 10 // one text
 	maxResultData  = 16 << 10 // one value of JSON
 	maxAlternative = 1 << 10  // one text or value, if there is also plain text
 	maxChartText   = 4 << 10  // a chart's data in the text for models
-	maxPictures    = 10
+	MaxPictures    = 10
 	maxPictureSize = 4 << 20 // all pictures
 	maxForms       = 200     // entries of results
 )
@@ -54,7 +49,7 @@ type presenter struct {
 
 // presentResults selects the parts of a run's results that an answer includes.
 func presentResults(run sandbox.Run, res sandbox.Results, budget int) ([]sandbox.ResultForm, []part) {
-	p := presenter{runID: run.ID, budget: max(budget, sandbox.DefaultOutputBytes), most: min(budget, maxResultText), pictures: maxPictures, pixels: maxPictureSize}
+	p := presenter{runID: run.ID, budget: max(budget, sandbox.DefaultOutputBytes), most: min(budget, MaxText), pictures: MaxPictures, pixels: maxPictureSize}
 	if run.Context != nil {
 		p.count = run.Context.Count
 	}
@@ -117,7 +112,7 @@ func (p *presenter) read(f sandbox.ResultForm, text string, r sandbox.Result) st
 			label = fmt.Sprintf("Out[%d]", p.count)
 		}
 		if f.Text == nil {
-			text = firstRunes(text, min(p.most, max(p.budget, 256))) + "\n... (all of it: " + f.URI + ")"
+			text = FirstRunes(text, min(p.most, max(p.budget, 256))) + "\n... (all of it: " + f.URI + ")"
 		}
 		if strings.Contains(text, "\n") {
 			return label + ":\n" + strings.TrimSuffix(text, "\n") + "\n"
@@ -150,7 +145,7 @@ func (p *presenter) picture(f sandbox.ResultForm, r sandbox.Result) (content mcp
 	case shown.Why != "":
 		return link, shown.Why
 	case p.pictures == 0:
-		return link, fmt.Sprintf("%d are shown", maxPictures)
+		return link, fmt.Sprintf("%d are shown", MaxPictures)
 	case shown.Data.Size() > int64(p.pixels):
 		return link, sandbox.FormatBytes(maxPictureSize) + " of pictures are shown"
 	}
@@ -270,36 +265,4 @@ func (w *weaver) add(contents ...mcp.Content) {
 		w.stream = ""
 		w.contents = append(w.contents, contents...)
 	}
-}
-
-// readResultResource reads one form of a result.
-func (s *Server) readResultResource(ctx context.Context, p sandbox.Principal, u *url.URL) ([]*mcp.ResourceContents, error) {
-	rest := strings.TrimPrefix(u.Path, "/results/")
-	number, mime, _ := strings.Cut(rest, "/")
-	none := sandbox.Errorf(sandbox.NotFound, "there is no result %s", show(rest))
-	n, err := strconv.Atoi(number)
-	if err != nil || n < 0 {
-		return nil, none
-	}
-	res, err := s.engine.Results(ctx, p, u.Host)
-	if err != nil {
-		return nil, err
-	}
-	if n >= len(res.Results) || res.Results[n].Data[mime] == nil {
-		return nil, none
-	}
-	value := res.Results[n].Data[mime]
-	c := &mcp.ResourceContents{MIMEType: mime}
-	switch {
-	case sandbox.IsJSON(mime):
-		c.Text = string(value)
-	case sandbox.IsPicture(mime) || mime == "application/pdf":
-		data, ok := res.Results[n].Base64(mime)
-		if c.Blob, err = data.Decode(); err != nil || !ok {
-			return nil, none
-		}
-	case json.Unmarshal(value, &c.Text) != nil:
-		return nil, none
-	}
-	return []*mcp.ResourceContents{c}, nil
 }
