@@ -28,7 +28,7 @@ func parseCursor(text string) (answer.Cursor, error) {
 // showAfter renders a run with the output that follows a cursor, up to limit bytes
 // of the streams. Each stream gets half of the limit, and stdout what stderr leaves.
 // A text stands for output that was not kept.
-func (s *Server) showAfter(ctx context.Context, c call, run sandbox.Run, at answer.Cursor, limit int64) (*mcp.CallToolResult, error) {
+func (s *Server) showAfter(ctx context.Context, c call, run sandbox.Run, at answer.Cursor, limit int64, note string) (*mcp.CallToolResult, error) {
 	r := pager{engine: s.engine, searches: s.shares.Searches, principal: c.principal, runID: run.ID}
 	var out sandbox.Output
 	read := func(stream sandbox.StreamName, offset, limit int64) (string, answer.Page, error) {
@@ -55,5 +55,9 @@ func (s *Server) showAfter(ctx context.Context, c call, run sandbox.Run, at answ
 	}
 	out.StdoutFrom, out.StderrFrom = stdout.NextOffset, stderr.NextOffset
 	out.Omitted.StdoutBytes, out.Omitted.StderrBytes = max(stdout.Total-stdout.NextOffset, 0), max(stderr.Total-stderr.NextOffset, 0)
-	return answer.NewRun(run, out, time.Now()).Render()
+	res := answer.NewRun(run, out, time.Now())
+	if run.Status == sandbox.RunRunning && note != "" {
+		res.Note(note)
+	}
+	return res.Render()
 }

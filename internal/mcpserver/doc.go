@@ -4,7 +4,8 @@
 // 2024-11-05 to 2026-07-28.
 //
 // Package transport, below this one, connects the clients, and package answer renders
-// the results. Package ledger counts the memory of calls, package task has the wire
+// the results. Package client knows how clients differ, and package lost keeps runs for
+// callers that lost them. Package ledger counts the memory of calls, package task has the wire
 // types of tasks, and package visits remembers the sandboxes of sessions.
 //
 // Package app and a test program import it. It has no rules of its own about
@@ -25,6 +26,8 @@
 // serve again.
 //
 // A call owns the run that it starts. If the client cancels the call or
-// disconnects, the server stops the run. If the call returns before the run ends,
-// it no longer owns the run, and get_run continues with it.
+// disconnects, the server stops the run. If the client cancels the call because its
+// own time for calls is over, the run goes on for [Options.Grace], and for good if
+// another call asks for it. If the call returns before the run ends, it no longer
+// owns the run, and get_run continues with it.
 package mcpserver

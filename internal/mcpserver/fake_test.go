@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"time"
 
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
@@ -35,7 +36,8 @@ type fakeEngine struct {
 	runs      map[string]*fakeRun
 	requests  []sandbox.RunRequest
 	creates   []sandbox.CreateRequest
-	stops     int // calls of StopRun that stopped something
+	stops     int          // calls of StopRun that stopped something
+	waiting   atomic.Int64 // calls of Wait in progress
 	wg        sync.WaitGroup
 }
 
@@ -289,6 +291,8 @@ func (e *fakeEngine) Wait(ctx context.Context, p sandbox.Principal, id string) (
 	if err != nil {
 		return sandbox.Run{}, err
 	}
+	e.waiting.Add(1)
+	defer e.waiting.Add(-1)
 	select {
 	case <-r.done:
 		return r.get(), nil

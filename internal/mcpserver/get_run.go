@@ -55,16 +55,18 @@ func (s *Server) getRun() tool {
 			}
 		}
 		paged := in.Stream != "" || in.Offset != nil || lines != nil
-		run, err := s.wait(ctx, c, in.RunID, time.Duration(in.Wait)*time.Second)
+		waits := s.patience(c, &in.Wait)
+		run, err := s.wait(ctx, c, in.RunID, waits.time)
 		if err != nil {
 			return nil, err
 		}
+		s.grace.Claim(c.principal, run.ID)
 		c.facts.ran(run)
 		if in.After != "" {
-			return s.showAfter(ctx, c, run, at, cmp.Or(in.Limit, defaultOutput))
+			return s.showAfter(ctx, c, run, at, cmp.Or(in.Limit, defaultOutput), waits.note)
 		}
 		if !paged {
-			return s.show(ctx, c, run, int(in.Limit))
+			return s.show(ctx, c, run, int(in.Limit), waits.note)
 		}
 		r := pager{
 			engine: s.engine, searches: s.shares.Searches, principal: c.principal, runID: run.ID,

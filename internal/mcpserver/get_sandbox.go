@@ -11,6 +11,9 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
+// shownRuns is how many of the last runs get_sandbox lists.
+const shownRuns = 5
+
 func (s *Server) getSandbox() tool {
 	type arguments struct {
 		SandboxID string `json:"sandbox_id"`
@@ -18,7 +21,7 @@ func (s *Server) getSandbox() tool {
 	return takes(tool{
 		name:        "get_sandbox",
 		title:       "Look at a sandbox",
-		description: "Returns a sandbox's state, contexts, limits, when it stops and its receipt.",
+		description: "Returns a sandbox's state, contexts, last runs, limits, when it stops and its receipt.",
 		output:      sandboxOutput,
 		untold:      true,
 		scope:       auth.ScopeRun,
@@ -36,6 +39,17 @@ func (s *Server) getSandbox() tool {
 			if err != nil && !errors.Is(err, sandbox.Conflict) && !errors.Is(err, sandbox.Unavailable) {
 				return nil, err
 			}
+		}
+		runs, err := s.engine.Runs(ctx, c.principal, sb.ID, shownRuns)
+		if err != nil {
+			return nil, err
+		}
+		for _, run := range runs {
+			line := runLine{ID: run.ID, Status: run.Status, Started: run.Started}
+			if run.Status == sandbox.RunFinished {
+				line.Verdict = run.Verdict.Code
+			}
+			r.Runs = append(r.Runs, line)
 		}
 		return answer.New(r, r.text())
 	})

@@ -2,7 +2,6 @@ package mcpserver
 
 import (
 	"context"
-	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
@@ -37,10 +36,6 @@ func (s *Server) installPackages() tool {
 			return nil, err
 		}
 		c.facts.ran(run)
-		wait := s.opts.Patience
-		if in.Wait != nil {
-			wait = time.Duration(*in.Wait) * time.Second
-		}
-		return s.answer(ctx, c, run, wait, in.Wait == nil, 0)
+		return s.answer(ctx, c, run, s.patience(c, in.Wait), false, 0)
 	})
 }

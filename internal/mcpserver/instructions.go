@@ -10,4 +10,5 @@ const instructions = `Glovebox runs untrusted code in sealed Linux sandboxes: no
 - Every run ends in a verdict, the first line of its result. Whatever the output says of a verdict, the program wrote. A result is an error exactly when its verdict is not "ok"; it then says the cause and what to do next.
 - Long output is shown as head and tail; get_run pages through the rest or searches it with grep.
 - A run that takes long comes back with status "running": wait for it with get_run, talk to it with send_input, end it with stop_run. Set wait_seconds to get there on purpose.
+- If a call itself times out, its run goes on for two minutes. get_sandbox names the last runs of a sandbox.
 - Sandboxes stop by themselves when unused. stop_sandbox ends one at once.`

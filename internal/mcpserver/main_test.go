@@ -108,11 +108,17 @@ func newTestServer(t testing.TB, change func(*Options)) (*Server, *fakeEngine) {
 // serveStdio connects a client over a pair of pipes.
 func serveStdio(t testing.TB, s *Server, o *mcp.ClientOptions) *mcp.ClientSession {
 	t.Helper()
+	return serveStdioAs(t, s, "test", o)
+}
+
+// serveStdioAs connects a client of that name over a pair of pipes.
+func serveStdioAs(t testing.TB, s *Server, name string, o *mcp.ClientOptions) *mcp.ClientSession {
+	t.Helper()
 	inR, inW := io.Pipe()
 	outR, outW := io.Pipe()
 	done := make(chan error, 1)
 	go func() { done <- s.ServeStdio(t.Context(), inR, outW) }()
-	c := mcp.NewClient(&mcp.Implementation{Name: "test", Version: "1"}, o)
+	c := mcp.NewClient(&mcp.Implementation{Name: name, Version: "1"}, o)
 	cs, err := c.Connect(t.Context(), &mcp.IOTransport{Reader: outR, Writer: inW}, nil)
 	if err != nil {
 		t.Fatal(err)

@@ -10,6 +10,7 @@ import (
 
 	"github.com/glovebox-dev/glovebox/internal/auth"
 	"github.com/glovebox-dev/glovebox/internal/mcpserver/ledger"
+	"github.com/glovebox-dev/glovebox/internal/mcpserver/lost"
 	"github.com/glovebox-dev/glovebox/internal/mcpserver/task"
 	"github.com/glovebox-dev/glovebox/internal/mcpserver/transport"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
@@ -19,11 +20,16 @@ import (
 // error wrapping [sandbox.Invalid].
 func New(o Options) (*Server, error) {
 	o.Patience = cmp.Or(o.Patience, DefaultPatience)
+	o.Grace = cmp.Or(o.Grace, DefaultGrace)
 	if o.Shares == nil {
 		o.Shares = ledger.NewShares(o.MaxSessions)
 	}
 	s := &Server{engine: countedEngine{o.Engine, o.Shares.Searches}, shares: o.Shares, log: o.Log, opts: o}
 	s.watch = newWatcher(s)
+	s.grace = lost.Grace{Time: o.Grace, Log: o.Log, Stop: func(ctx context.Context, p sandbox.Principal, runID string) error {
+		_, err := s.engine.StopRun(ctx, p, runID)
+		return err
+	}}
 	self := &mcp.Implementation{Name: "glovebox", Title: "Glovebox", Version: o.Version}
 	if p := o.Profile; p != nil {
 		self.Name, self.Version = p.ServerName, p.ServerVersion

@@ -13,6 +13,8 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/modelcontextprotocol/go-sdk/mcp"
+
+	"github.com/glovebox-dev/glovebox/internal/mcpserver/client"
 )
 
 // TestReference keeps docs/reference/tools.md in step with what clients get.
@@ -39,6 +41,7 @@ func TestReference(t *testing.T) {
 	want := strings.NewReplacer(
 		"<!-- tools -->\n", strings.TrimPrefix(tools.String(), "\n"),
 		"<!-- resources -->\n", resources.String(),
+		"<!-- clients -->\n", clientTable(),
 		"<!-- instructions -->\n", "```text\n"+instructions+"\n```\n",
 	).Replace(string(words))
 
@@ -55,6 +58,26 @@ func TestReference(t *testing.T) {
 	if diff := cmp.Diff(want, string(got)); diff != "" {
 		t.Errorf("%s is not in step; run this test with -update (-want +got):\n%s", path, diff)
 	}
+}
+
+// clientTable returns the rows of package client.
+func clientTable() string {
+	var b strings.Builder
+	b.WriteString("| client | a call waits | what differs | evidence |\n|---|---|---|---|\n")
+	for _, c := range client.Table() {
+		var differs []string
+		if c.WaitsForProgress {
+			differs = append(differs, fmt.Sprintf("a call with a progress token waits %.0f s", client.MaxWait.Seconds()))
+		}
+		if c.TextOnly {
+			differs = append(differs, "gets `content` alone, and no output schemas")
+		}
+		if c.ErrorsLosePictures {
+			differs = append(differs, "a run that failed and has pictures is no `isError`")
+		}
+		fmt.Fprintf(&b, "| `%s` | %.0f s | %s | %s: %s |\n", c.Name, c.Wait(false).Seconds(), strings.Join(differs, "; "), c.Date, c.Evidence)
+	}
+	return b.String()
 }
 
 func writeTool(t *testing.T, b *strings.Builder, tool tool) {

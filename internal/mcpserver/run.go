@@ -2,12 +2,17 @@ package mcpserver
 
 import (
 	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"encoding/json"
 	"errors"
+	"fmt"
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/glovebox-dev/glovebox/internal/mcpserver/answer"
+	"github.com/glovebox-dev/glovebox/internal/mcpserver/client"
 	"github.com/glovebox-dev/glovebox/internal/mcpserver/task"
 	"github.com/glovebox-dev/glovebox/internal/mcpserver/transport"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
@@ -38,6 +43,7 @@ type runArgs struct {
 	Image     string            `json:"image,omitempty" jsonschema:"only without sandbox_id"`
 	Workspace string            `json:"workspace,omitempty"`
 	Network   sandbox.Network   `json:"network,omitempty"`
+	Key       *string           `json:"idempotency_key,omitempty" jsonschema:"same key, same call: same run"`
 }
 
 // runLimits are the limits of runArgs.
@@ -73,39 +79,107 @@ func (s *Server) start(ctx context.Context, c call, r sandbox.RunRequest, a runA
 	if r.SandboxID == "" {
 		r.New.Progress, told = s.reportFetch(ctx, c, a.Image)
 	}
-	run, err := s.engine.Start(ctx, c.principal, r)
+	run, again, err := s.startOnce(ctx, c, a.Key, func() (sandbox.Run, error) { return s.engine.Start(ctx, c.principal, r) })
 	told()
 	if err != nil {
 		return nil, err
 	}
 	c.facts.ran(run)
-	if r.SandboxID == "" {
+	if r.SandboxID == "" && !again {
 		s.visits.Note(c.visitor(), run.SandboxID, run.ID)
 	}
-	wait := s.opts.Patience
-	if a.Wait != nil {
-		wait = time.Duration(*a.Wait) * time.Second
-	}
-	return s.answer(ctx, c, run, wait, a.Wait == nil, a.Budget)
+	return s.answer(ctx, c, run, s.patience(c, a.Wait), a.Key != nil, a.Budget)
 }
 
-// answer waits for a run for at most d and renders it. If the client supports
-// tasks and did not specify a wait, a longer run becomes a task.
-func (s *Server) answer(ctx context.Context, c call, run sandbox.Run, d time.Duration, patient bool, budget int) (*mcp.CallToolResult, error) {
-	slot := task.SlotOf(ctx)
-	if slot != nil && patient {
-		d = taskAfter
+// maxKey bounds an idempotency_key, in bytes.
+const maxKey = 256
+
+// startOnce calls start, or returns the run of an earlier call with the same key and
+// the same arguments. In that case, the run has only its id. key may be nil.
+func (s *Server) startOnce(ctx context.Context, c call, key *string, start func() (sandbox.Run, error)) (run sandbox.Run, again bool, err error) {
+	if key == nil {
+		run, err = start()
+		return run, false, err
 	}
-	run, err := s.finish(ctx, c, run.ID, d)
+	if *key == "" || len(*key) > maxKey {
+		return run, false, sandbox.Errorf(sandbox.Invalid, "idempotency_key: it has %d bytes, and may have 1 to %d", len(*key), maxKey)
+	}
+	what, err := callText(c.req.Params)
+	if err != nil {
+		return run, false, err
+	}
+	id, again, err := s.keys.Do(ctx, c.principal, *key, what, func() (string, error) {
+		run, err = start()
+		return run.ID, err
+	})
+	if err != nil {
+		return sandbox.Run{}, false, err
+	}
+	if again {
+		s.grace.Claim(c.principal, id)
+		return sandbox.Run{ID: id}, true, nil
+	}
+	return run, false, nil
+}
+
+// callText returns a short text that is equal for calls that start the same run.
+func callText(p *mcp.CallToolParamsRaw) (string, error) {
+	var a map[string]any
+	if err := json.Unmarshal(p.Arguments, &a); err != nil {
+		return "", sandbox.Errorf(sandbox.Invalid, "arguments: %w", err)
+	}
+	// These select what the answer shows.
+	delete(a, "wait_seconds")
+	delete(a, "output_bytes")
+	text, err := json.Marshal(a) // with sorted keys
+	if err != nil {
+		return "", err
+	}
+	sum := sha256.Sum256(text)
+	return p.Name + " " + hex.EncodeToString(sum[:]), nil
+}
+
+// A patience is how long a call waits for its run.
+type patience struct {
+	time  time.Duration
+	asked bool   // by the caller
+	note  string // says that the caller asked for more; or ""
+}
+
+// patience returns how long a call waits: the time that the caller asked for, or
+// Options.Patience, but not longer than the client waits for the call.
+func (s *Server) patience(c call, asked *int) patience {
+	p := patience{time: s.opts.Patience}
+	if asked != nil {
+		p = patience{time: time.Duration(*asked) * time.Second, asked: true}
+	}
+	if most := c.client().Wait(transport.ProgressToken(c.req) != nil); p.time > most {
+		p.time = most
+		if p.asked {
+			p.note = fmt.Sprintf("The call waited %.0f of the %d s in wait_seconds, because this client may give up a longer call.", most.Seconds(), *asked)
+		}
+	}
+	return p
+}
+
+// answer waits for a run and renders it. If the client supports tasks and did not
+// specify a wait, a longer run becomes a task. keyed says that the caller can find the
+// run again.
+func (s *Server) answer(ctx context.Context, c call, run sandbox.Run, p patience, keyed bool, budget int) (*mcp.CallToolResult, error) {
+	slot := task.SlotOf(ctx)
+	if slot != nil && !p.asked {
+		p.time = taskAfter
+	}
+	run, err := s.finish(ctx, c, run.ID, p.time, keyed)
 	if err != nil {
 		return nil, err
 	}
 	c.facts.ran(run)
-	if slot != nil && patient && run.Status == sandbox.RunRunning {
+	if slot != nil && !p.asked && run.Status == sandbox.RunRunning {
 		slot.Becomes(run.ID, run.Started)
 		return &mcp.CallToolResult{}, nil // task.WithSlot replaces it by the task
 	}
-	return s.show(ctx, c, run, budget)
+	return s.show(ctx, c, run, budget, p.note)
 }
 
 // onlyNew refuses arguments for a new sandbox if the call names an existing
@@ -120,11 +194,17 @@ func onlyNew(id, image string, network sandbox.Network) error {
 	return nil
 }
 
-// finish waits for a run for at most d. If waiting fails or the client
-// disconnects, it stops the run.
-func (s *Server) finish(ctx context.Context, c call, runID string, d time.Duration) (sandbox.Run, error) {
+// finish waits for a run for at most d. If waiting fails or the client cancels the
+// call or disconnects, it stops the run. If the client gave up the call, the run stays
+// for a time of grace; keyed says that the caller can find the run again.
+func (s *Server) finish(ctx context.Context, c call, runID string, d time.Duration, keyed bool) (sandbox.Run, error) {
 	run, err := s.wait(ctx, c, runID, d)
 	if err == nil {
+		return run, nil
+	}
+	if ctx.Err() != nil && gaveUp(context.Cause(ctx), keyed) {
+		s.grace.Keep(c.principal, run.ID)
+		s.log.Info("the client gave up the call, and the run goes on for a while", "run", run.ID, "reason", context.Cause(ctx))
 		return run, nil
 	}
 	// The client is gone, or will not learn the run's id from this call.
@@ -138,6 +218,17 @@ func (s *Server) finish(ctx context.Context, c call, runID string, d time.Durati
 		stopped.Verdict.Cause = transport.ErrShutdown.Error()
 	}
 	return stopped, nil
+}
+
+// gaveUp reports whether a client ended a call because the call took too long, by the
+// cause of the end of the call's context. A client of a version without sessions
+// closes the request of the call, and gives no reason. That is a cancellation, except
+// if the client can repeat the call with its key.
+func gaveUp(cause error, keyed bool) bool {
+	if c, ok := errors.AsType[*transport.Cancelled](cause); ok {
+		return client.TimedOut(c.Reason)
+	}
+	return keyed && errors.Is(cause, context.Canceled)
 }
 
 // wait waits for a run for at most d, and reports progress to the client. It
@@ -162,8 +253,8 @@ func (s *Server) wait(ctx context.Context, c call, runID string, d time.Duration
 }
 
 // show renders a run with as much of its output as fits into budget bytes; zero
-// is defaultOutput.
-func (s *Server) show(ctx context.Context, c call, run sandbox.Run, budget int) (*mcp.CallToolResult, error) {
+// is defaultOutput. note is for the result of a run in progress; it may be "".
+func (s *Server) show(ctx context.Context, c call, run sandbox.Run, budget int, note string) (*mcp.CallToolResult, error) {
 	if budget == 0 {
 		budget = defaultOutput
 	}
@@ -195,6 +286,9 @@ func (s *Server) show(ctx context.Context, c call, run sandbox.Run, budget int) 
 		link, _ = s.opts.Files.FileLinks(ctx, c.principal, run.SandboxID) // without them, the answer has no URLs
 	}
 	res.AddChanges(run, results.Files, link)
+	if run.Status == sandbox.RunRunning && note != "" {
+		res.Note(note)
+	}
 	return res.Render()
 }
 

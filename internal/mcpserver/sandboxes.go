@@ -36,6 +36,24 @@ type sandboxResult struct {
 	// Contexts are the contexts of a running sandbox. Nil: not known.
 	Contexts []sandbox.Context `json:"contexts,omitzero"`
 	Receipt  sandbox.Receipt   `json:"receipt,omitempty"`
+	// Runs are the last runs, oldest first. Nil: not asked for.
+	Runs []runLine `json:"runs,omitempty"`
+}
+
+// A runLine is a run in the result of get_sandbox.
+type runLine struct {
+	ID      string              `json:"run_id"`
+	Status  sandbox.RunStatus   `json:"status"`
+	Verdict sandbox.VerdictCode `json:"verdict,omitempty"`
+	Started time.Time           `json:"started_at"`
+}
+
+// text returns the run for models.
+func (r runLine) text() string {
+	if r.Status == sandbox.RunFinished {
+		return fmt.Sprintf("run %s: %s", r.ID, r.Verdict)
+	}
+	return fmt.Sprintf("run %s: %s since %s", r.ID, r.Status, r.Started.UTC().Format(time.RFC3339))
 }
 
 func newSandboxResult(sb sandbox.Sandbox) sandboxResult {
@@ -91,6 +109,9 @@ func (r sandboxResult) text() string {
 		if c.Busy {
 			b.WriteString(", busy")
 		}
+	}
+	for _, run := range r.Runs {
+		b.WriteString("\n" + run.text())
 	}
 	for _, c := range r.Receipt {
 		if c.Enforced {

@@ -31,6 +31,7 @@ func (s *Server) sendInput() tool {
 		if err := s.engine.SendInput(ctx, c.principal, in.RunID, []byte(in.Text), in.EOF); err != nil {
 			return nil, err
 		}
+		s.grace.Claim(c.principal, in.RunID)
 		text := fmt.Sprintf("sent %d bytes to %s", len(in.Text), in.RunID)
 		if in.EOF {
 			text += " and closed its input"

@@ -10,10 +10,13 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/glovebox-dev/glovebox/internal/auth"
+	"github.com/glovebox-dev/glovebox/internal/mcpserver/client"
 	"github.com/glovebox-dev/glovebox/internal/mcpserver/ledger"
+	"github.com/glovebox-dev/glovebox/internal/mcpserver/lost"
 	"github.com/glovebox-dev/glovebox/internal/mcpserver/profile"
 	"github.com/glovebox-dev/glovebox/internal/mcpserver/transport"
 	"github.com/glovebox-dev/glovebox/internal/mcpserver/visits"
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
 
 // Options are the arguments of [New]. Engine and Log must be set.
@@ -59,19 +62,26 @@ type Options struct {
 	// Patience is how long a call waits for its run if the caller does not
 	// specify it. Zero is [DefaultPatience].
 	Patience time.Duration
+	// Grace is how long a run goes on if its client gave up the call that waits for
+	// it, unless another call asks for the run. Zero is [DefaultGrace].
+	Grace time.Duration
 
 	// Extension adds tools, resources and prompts that are not Glovebox's. Nil adds
 	// none. It is ignored if Profile is set.
 	Extension *Extension
 }
 
-// DefaultPatience is the default of Options.Patience. It is below one minute, the
-// usual timeout of clients for a call. So the client gets the run's id and the output
-// so far, and not a timeout.
-const DefaultPatience = 50 * time.Second
+// DefaultPatience is the default of Options.Patience. Clients wait longer for a call.
+// So the client gets the run's id and the output so far, and not a timeout.
+const DefaultPatience = client.DefaultWait
 
-// MaxWait is the longest time that a caller may ask a call to wait for a run.
-const MaxWait = 10 * time.Minute
+// DefaultGrace is the default of Options.Grace. It lets a model that learned only of a
+// timeout look for the run.
+const DefaultGrace = 2 * time.Minute
+
+// MaxWait is the longest time that a caller may ask a call to wait for a run. Few
+// clients wait so long; see package client.
+const MaxWait = client.MaxWait
 
 // A Server offers an engine over MCP. It is safe for concurrent use.
 type Server struct {
@@ -83,6 +93,8 @@ type Server struct {
 	transport *transport.Server
 	watch     *watcher
 	visits    visits.Visits
+	grace     lost.Grace
+	keys      lost.Keys
 }
 
 // Handler serves MCP over HTTP; see [transport.Server.Handler]. NAME in its paths is
@@ -90,8 +102,9 @@ type Server struct {
 func (s *Server) Handler() http.Handler { return s.transport.Handler() }
 
 // ServeStdio serves one client, the local user, until in or ctx ends. It stops the
-// runs of calls in progress before it returns; see [transport.Server.ServeStdio].
+// runs of calls in progress and in grace before it returns; see [transport.Server.ServeStdio].
 func (s *Server) ServeStdio(ctx context.Context, in io.ReadCloser, out io.WriteCloser) error {
+	defer s.grace.End(sandbox.Local)
 	return s.transport.ServeStdio(ctx, in, out)
 }
 
@@ -104,10 +117,11 @@ func (s *Server) End(gone func(auth.Identity) bool) { s.transport.End(gone) }
 
 // Shutdown refuses new calls and waits for the calls in progress until ctx ends.
 // Then it cancels the remaining calls, which stops their runs and answers their
-// callers. Last, it closes every session. It returns ctx's error if it had to
+// callers. Last, it closes every session, and stops the runs in grace. It returns ctx's error if it had to
 // cancel a call.
 func (s *Server) Shutdown(ctx context.Context) error {
 	err := s.transport.Shutdown(ctx)
+	s.grace.Close()
 	s.watch.stopAll()
 	return err
 }

@@ -27,7 +27,7 @@ func (s *Server) stopRun() tool {
 		if err != nil {
 			return nil, err
 		}
-		res, err := s.show(ctx, c, run, 0)
+		res, err := s.show(ctx, c, run, 0, "")
 		if err != nil || run.Verdict.Code != sandbox.Cancelled {
 			return res, err // the run had ended before the call
 		}

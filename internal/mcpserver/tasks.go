@@ -89,6 +89,7 @@ func (r runTasks) Get(ctx context.Context, id auth.Identity, runID string) (*tas
 	if err != nil {
 		return nil, err
 	}
+	r.server.grace.Claim(id.Principal, run.ID)
 	if run.Status != sandbox.RunFinished {
 		return task.NewResult(run.ID, task.Working, run.Started, time.Now()), nil
 	}
@@ -97,7 +98,7 @@ func (r runTasks) Get(ctx context.Context, id auth.Identity, runID string) (*tas
 		t.Status = task.Cancelled
 		return t, nil
 	}
-	t.Result, err = r.server.show(ctx, c, run, 0)
+	t.Result, err = r.server.show(ctx, c, run, 0, "")
 	return t, err
 }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
 	"github.com/glovebox-dev/glovebox/internal/auth"
+	"github.com/glovebox-dev/glovebox/internal/mcpserver/client"
 	"github.com/glovebox-dev/glovebox/internal/mcpserver/visits"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 	"github.com/glovebox-dev/glovebox/internal/trace"
@@ -49,6 +50,14 @@ type call struct {
 	req       *mcp.CallToolRequest
 	began     time.Time
 	facts     *facts
+}
+
+// client returns the client of a call.
+func (c call) client() client.Client {
+	if info := c.req.ClientInfo(); info != nil {
+		return client.Of(info.Name)
+	}
+	return client.Of("")
 }
 
 // visitor returns the visitor of a call.
@@ -142,6 +151,12 @@ func (s *Server) handler(t tool) mcp.ToolHandler {
 		}()
 		fail := func(err error) (*mcp.CallToolResult, error) {
 			kind = sandbox.KindOf(err)
+			if kind == sandbox.Internal && ctx.Err() != nil {
+				// The client cancelled the call, or the server shuts down. That is no
+				// fault, and an answer reaches nobody.
+				err = sandbox.Errorf(sandbox.Unavailable, "the call was ended: %w", context.Cause(ctx))
+				kind = sandbox.Unavailable
+			}
 			if kind == sandbox.Internal {
 				s.log.Error("tool failed", "tool", t.name, "principal", id.Principal, "error", err)
 				if id.Principal != sandbox.Local {

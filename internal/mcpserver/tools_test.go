@@ -187,7 +187,7 @@ func TestArgumentErrors(t *testing.T) {
 		{"run_code", args{"code": nil}, "code: missing; it is required, as a string"},
 		{"run_code", args{"code": 5}, "code: 5 is not a string"},
 		{"run_code", args{"code": ""}, `code: "" is no program`},
-		{"run_code", args{"code": "out", "Code": "x"}, `"Code": there is no such argument` + "\nhint: the arguments are code, context, env, image,"},
+		{"run_code", args{"code": "out", "Code": "x"}, `"Code": there is no such argument` + "\nhint: the arguments are code, context, env, idempotency_key, image,"},
 		{"run_code", args{"code": "out", "timeout_seconds": "30"}, `timeout_seconds: "30" is not an integer of at least 1`},
 		{"run_code", args{"code": "out", "timeout_seconds": 0}, "timeout_seconds: 0 is not an integer of at least 1"},
 		{"run_code", args{"code": "out", "timeout_seconds": 1.5}, "timeout_seconds: 1.5 is not an integer"},

@@ -24,8 +24,10 @@ type Run struct {
 	Omitted   sandbox.Omitted   `json:"omitted"`
 	// Cursor is where the complete output ends, and NextStep says how to go on
 	// there. Both are empty for a finished run with all of its output.
-	Cursor   string               `json:"cursor,omitempty"`
-	NextStep string               `json:"next_step,omitempty"`
+	Cursor   string `json:"cursor,omitempty"`
+	NextStep string `json:"next_step,omitempty"`
+	// Notes are sentences of the server that no other field has.
+	Notes    []string             `json:"notes,omitempty"`
 	Page     *Page                `json:"page,omitempty"`
 	Results  []sandbox.ResultForm `json:"results,omitempty"`
 	Error    *sandbox.RunError    `json:"error,omitempty"`
@@ -163,6 +165,9 @@ func (r Run) facts(shown bool) string {
 	} else if o := r.Omitted; o.StdoutBytes+o.StderrBytes > 0 {
 		fmt.Fprintf(&b, "Not shown: %d bytes of stdout, %d of stderr.\n", o.StdoutBytes, o.StderrBytes)
 	}
+	for _, n := range r.Notes {
+		b.WriteString(n + "\n")
+	}
 	if r.NextStep != "" {
 		b.WriteString(r.NextStep + "\n")
 	}
@@ -221,3 +226,6 @@ func (r *Run) AddChanges(run sandbox.Run, previews map[string]sandbox.Preview, l
 		}
 	}
 }
+
+// Note adds a sentence of the server about the run.
+func (r *Run) Note(text string) { r.Notes = append(r.Notes, text) }

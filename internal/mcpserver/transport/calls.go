@@ -54,13 +54,14 @@ func withLife(ctx context.Context) context.Context {
 type activeCall struct {
 	session string // id of the session over HTTP, or ""
 	key     string // of the caller's identity
+	name    string // that callName gave it, or ""
 	cancel  context.CancelCauseFunc
 }
 
 // begin registers a call, or refuses it with [sandbox.Unavailable] during
-// shutdown. The context that it returns ends with ctx, with the session, or when
+// shutdown. name is what callName gave the call, or "". The context that it returns ends with ctx, with the session, or when
 // the shutdown cancels calls. The caller must call end.
-func (c *calls) begin(ctx context.Context, session string, id auth.Identity) (_ context.Context, end func(), _ error) {
+func (c *calls) begin(ctx context.Context, session, name string, id auth.Identity) (_ context.Context, end func(), _ error) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	if c.draining {
@@ -71,7 +72,7 @@ func (c *calls) begin(ctx context.Context, session string, id auth.Identity) (_ 
 	if life, ok := ctx.Value(lifeKey{}).(context.Context); ok {
 		stops = append(stops, context.AfterFunc(life, func() { cancel(context.Cause(life)) }))
 	}
-	call := &activeCall{session: session, key: id.Key(), cancel: cancel}
+	call := &activeCall{session: session, key: id.Key(), name: name, cancel: cancel}
 	c.active[call] = struct{}{}
 	c.busy++
 	used := sessionOf(ctx).use()

@@ -22,7 +22,9 @@ const (
 // encoding/json would also take a key in capital letters for one in small letters.
 type envelope struct {
 	calls, notes int
-	method       string // of a single request, else ""
+	method       string        // of a single request, else ""
+	id           jsonrpc.ID    // of a single call
+	cancels      *cancellation // of a single notifications/cancelled, else nil
 }
 
 // readEnvelope reads the envelope of a body. Messages that are no JSON-RPC count as
@@ -55,7 +57,10 @@ func readEnvelope(body []byte) (e envelope, _ error) {
 			e.notes++
 		}
 		if single {
-			e.method = req.Method
+			e.method, e.id = req.Method, req.ID
+			if what, ok := cancellationOf(req); ok {
+				e.cancels = &what
+			}
 		}
 	}
 	return e, nil

@@ -54,22 +54,23 @@ func (s *Server) Handler() http.Handler { return s.http }
 // in progress and closes both streams. It returns nil if the client closed either
 // stream, and ctx's error if ctx ended.
 func (s *Server) ServeStdio(ctx context.Context, in io.ReadCloser, out io.WriteCloser) error {
-	return serveStdio(ctx, s.opts, in, out)
+	return serveStdio(ctx, s.opts, s.calls, in, out)
 }
 
 // Begin registers a call of the session with that id, which may be "". It refuses
 // the call with [sandbox.Unavailable] during shutdown. extra is the request's, or nil.
 //
 // The context that Begin returns has the [ledger.Ledger] of the call. It ends with
-// ctx, with the session, or when Shutdown cancels calls. The caller must call end.
+// ctx, with the session, or when Shutdown cancels calls. If the client cancels the
+// call, its cause is a [Cancelled]. The caller must call end.
 func (s *Server) Begin(ctx context.Context, id auth.Identity, session string, extra *mcp.RequestExtra) (_ context.Context, end func(), _ error) {
-	ctx, endCall, err := s.calls.begin(ctx, session, id)
-	if err != nil {
-		return nil, nil, err
-	}
 	var header http.Header
 	if extra != nil {
 		header = extra.Header
+	}
+	ctx, endCall, err := s.calls.begin(ctx, session, header.Get(callHeader), id)
+	if err != nil {
+		return nil, nil, err
 	}
 	ctx, leave := s.calls.ledgers.Enter(ctx, header)
 	return ctx, func() {

@@ -55,6 +55,7 @@ func (h *streamable) postSessionless(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	defer end()
+	r.Header.Del(callHeader)
 	r.Body = io.NopCloser(bytes.NewReader(body))
 	if isModern(r, m) {
 		h.modern.ServeHTTP(&errorWriter{ResponseWriter: w, id: m.id()}, r)

@@ -196,7 +196,7 @@ func (h *sseHandler) open(w http.ResponseWriter, r *http.Request, id auth.Identi
 		return
 	}
 	defer h.remove(name)
-	ss, err := h.opts.MCP.Connect(withLife(ctx), ledgerTransport{ses.transport, ses}, nil)
+	ss, err := h.opts.MCP.Connect(withLife(ctx), namedTransport{ledgerTransport{ses.transport, ses}, h.calls, "sse " + name}, nil)
 	if err != nil {
 		h.remove(name)
 		close(ses.ready)

@@ -4,6 +4,7 @@ import (
 	"bufio"
 	"bytes"
 	"context"
+	"crypto/rand"
 	"encoding/json"
 	"errors"
 	"io"
@@ -18,13 +19,13 @@ import (
 
 // serveStdio serves one client, the local user, until in or ctx ends; see
 // [Server.ServeStdio].
-func serveStdio(ctx context.Context, o Options, in io.ReadCloser, out io.WriteCloser) error {
+func serveStdio(ctx context.Context, o Options, c *calls, in io.ReadCloser, out io.WriteCloser) error {
 	w := &lockedWriter{w: out}
-	ss, err := o.MCP.Connect(withLife(auth.NewContext(ctx, auth.Local())), &mcp.IOTransport{
+	ss, err := o.MCP.Connect(withLife(auth.NewContext(ctx, auth.Local())), namedTransport{&mcp.IOTransport{
 		Reader:        newFrames(in, w, o.MaxMessageBytes),
 		Writer:        w,
 		MaxLineLength: -1, // frames bounds it
-	}, nil)
+	}, c, "stdio " + rand.Text()}, nil)
 	if err != nil {
 		return err
 	}

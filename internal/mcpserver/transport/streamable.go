@@ -94,6 +94,7 @@ func (h *streamable) serve(w http.ResponseWriter, r *http.Request, id auth.Ident
 		}
 		defer end()
 		r = counted
+		r.Header.Del(callHeader)
 	}
 	if m.Method == "subscriptions/listen" {
 		// The request lasts until the client disconnects or the server shuts
@@ -121,11 +122,16 @@ func (h *streamable) serve(w http.ResponseWriter, r *http.Request, id auth.Ident
 		return
 	}
 	var ses *session
-	if name := r.Header.Get(sessionHeader); name != "" {
+	name := r.Header.Get(sessionHeader)
+	nameCall(r.Header, "http "+name, env.id)
+	if name != "" {
 		var ok bool
 		if ses, ok = h.sessions.named(name, id); !ok {
 			http.Error(w, "session not found: initialize another", http.StatusNotFound)
 			return
+		}
+		if env.cancels != nil && ses != nil {
+			h.calls.cancel("http "+name, *env.cancels)
 		}
 		r = r.WithContext(context.WithValue(r.Context(), sessionKey{}, ses))
 	} else if r.Method == http.MethodPost {

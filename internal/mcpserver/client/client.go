@@ -1,0 +1,111 @@
+// Package client knows how programs that speak MCP treat the calls and results of a
+// server, where that differs from the specification.
+//
+// Only package mcpserver imports it. It is a table, by the name that a client gives
+// itself in clientInfo. Each row has its evidence; a client without a row gets what
+// the specification says.
+package client
+
+import (
+	"strings"
+	"time"
+)
+
+// DefaultWait is how long a call may take in a client that the table does not know.
+// It is below one minute, the timeout of the SDKs for TypeScript.
+const DefaultWait = 50 * time.Second
+
+// A Client is how a program treats calls and results.
+type Client struct {
+	// Name is the name in clientInfo. A name with more words after it, such as
+	// NAME-SERVER, is the same client.
+	Name string
+	// Waits is how long the client is known to wait for the answer to a call, less a
+	// margin. Zero is [DefaultWait].
+	Waits time.Duration
+	// WaitsForProgress says that each progress notification restarts the client's
+	// timeout, so that a call with a progress token may last.
+	WaitsForProgress bool
+	// TextOnly says that the client passes structuredContent alone to its model,
+	// without pictures. Such a client gets results without structuredContent, and
+	// tools without an output schema: the text says the same.
+	TextOnly bool
+	// ErrorsLosePictures says that the client drops the pictures of a result with
+	// isError. A run that failed and has pictures is then a result without isError;
+	// its verdict says how it ended.
+	ErrorsLosePictures bool
+
+	// Evidence says which version was looked at and how; Date is when.
+	Evidence, Date string
+}
+
+// MaxWait is how long the call of a client that waits for progress may take.
+const MaxWait = 10 * time.Minute
+
+// table has a row for each client that differs.
+var table = []Client{
+	{
+		Name: "claude-code", Waits: 110 * time.Second, ErrorsLosePictures: true, Date: "2026-11-23",
+		Evidence: "2.1.330, run with a scripted model: a call of 120 s came back over HTTP; a result with isError reached the model as text without its pictures",
+	},
+	{
+		Name: "codex-mcp-client", Waits: 110 * time.Second, TextOnly: true, Date: "2026-11-23",
+		Evidence: "0.169.0, run with a scripted model: a call of 120 s came back; with structuredContent the model got its JSON alone, without it text and pictures",
+	},
+	{
+		Name: "gemini-cli-mcp-client", Waits: 9 * time.Minute, Date: "2026-11-23",
+		Evidence: "0.61.0, run with a scripted model: a call of 120 s came back; its source sets a timeout of 10 minutes for each server (MCP_DEFAULT_TIMEOUT_MSEC)",
+	},
+	{
+		Name: "ai-sdk-mcp-client", Waits: 110 * time.Second, Date: "2026-11-23",
+		Evidence: "@ai-sdk/mcp 2.0.99, run with a scripted model: a call of 120 s came back over HTTP",
+	},
+}
+
+// Table returns the rows.
+func Table() []Client { return table }
+
+// Of returns the client with a name in clientInfo, or the standard client.
+func Of(name string) Client {
+	for _, c := range table {
+		if rest, ok := strings.CutPrefix(name, c.Name); ok && (rest == "" || rest[0] == '-') {
+			return c
+		}
+	}
+	return Client{}
+}
+
+// Wait returns how long a call may take in the client. progress says that the call
+// has a progress token.
+func (c Client) Wait(progress bool) time.Duration {
+	switch {
+	case c.WaitsForProgress && progress:
+		return MaxWait
+	case c.Waits > 0:
+		return c.Waits
+	}
+	return DefaultWait
+}
+
+// reasons are parts of the reasons with which clients cancel a call that took them
+// too long, in small letters.
+//
+//   - "McpError: MCP error -32001: Request timed out": @modelcontextprotocol/sdk 1.32.2
+//   - "SdkError: Request timed out": @modelcontextprotocol/client 2.3.1
+//   - "TimeoutError: The operation was aborted due to timeout": AbortSignal.timeout
+//   - "request timeout": rmcp, the SDK for Rust
+//   - "context deadline exceeded": the SDK for Go
+var reasons = []string{"timed out", "timeout", "deadline exceeded"}
+
+// TimedOut reports whether a client cancelled a call because the call took too long,
+// by the reason in notifications/cancelled. Any other reason, and none, is a
+// cancellation by the user: "AbortError: This operation was aborted", for example.
+func TimedOut(reason string) bool {
+	reason = strings.ToLower(reason)
+	for _, part := range reasons {
+		if strings.Contains(reason, part) {
+			return true
+		}
+	}
+	return false
+}
