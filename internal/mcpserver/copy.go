@@ -3,6 +3,7 @@ package mcpserver
 import (
 	"context"
 	"fmt"
+	"strings"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
@@ -35,8 +36,9 @@ func (s *Server) copyIn() tool {
 		type copiedIn struct {
 			SandboxID string `json:"sandbox_id"`
 			sandbox.Copied
+			Note string `json:"note,omitempty"`
 		}
-		return answer.New(copiedIn{target.id, n}, copiedText(n)+target.note())
+		return answer.New(copiedIn{target.id, n, strings.TrimSpace(refusedText(n) + " " + target.note())}, copiedText(n)+target.line())
 	})
 }
 
@@ -57,7 +59,11 @@ func (s *Server) copyOut() tool {
 		if err != nil {
 			return nil, err
 		}
-		return answer.New(n, copiedText(n))
+		type copiedOut struct {
+			sandbox.Copied
+			Note string `json:"note,omitempty"`
+		}
+		return answer.New(copiedOut{n, refusedText(n)}, copiedText(n))
 	})
 }
 
@@ -83,10 +89,17 @@ func copiedText(n sandbox.Copied) string {
 		text += fmt.Sprintf("; left out %d that are none of these, or links that lead out", n.Skipped)
 	}
 	if n.Refused {
-		text += fmt.Sprintf("; left out what programs on the machine execute or obey: %q. To have it, pack it into an archive in the sandbox and copy that, "+
-			"or start the server with --allow-tool-files", n.ToolFiles)
+		text += fmt.Sprintf("; left out what programs on the machine execute or obey: %q. %s", n.ToolFiles, refusedText(n))
 	}
 	return text
+}
+
+// refusedText says how to get the files that a copy left out, or is "".
+func refusedText(n sandbox.Copied) string {
+	if !n.Refused {
+		return ""
+	}
+	return "To have it, pack it into an archive in the sandbox and copy that, or start the server with --allow-tool-files"
 }
 
 // copyProgress returns a callback that reports a copy's progress, if the client

@@ -56,7 +56,7 @@ func (s *Server) showAfter(ctx context.Context, c call, run sandbox.Run, at answ
 	out.StdoutFrom, out.StderrFrom = stdout.NextOffset, stderr.NextOffset
 	out.Omitted.StdoutBytes, out.Omitted.StderrBytes = max(stdout.Total-stdout.NextOffset, 0), max(stderr.Total-stderr.NextOffset, 0)
 	res := answer.NewRun(run, out, time.Now())
-	if run.Status == sandbox.RunRunning && note != "" {
+	if note != "" {
 		res.Note(note)
 	}
 	return res.Render()

@@ -63,10 +63,10 @@ func (s *Server) getRun() tool {
 		s.grace.Claim(c.principal, run.ID)
 		c.facts.ran(run)
 		if in.After != "" {
-			return s.showAfter(ctx, c, run, at, cmp.Or(in.Limit, defaultOutput), waits.note)
+			return s.showAfter(ctx, c, run, at, cmp.Or(in.Limit, defaultOutput), waits.noteOn(run))
 		}
 		if !paged {
-			return s.show(ctx, c, run, int(in.Limit), waits.note)
+			return s.show(ctx, c, run, int(in.Limit), waits.noteOn(run))
 		}
 		r := pager{
 			engine: s.engine, searches: s.shares.Searches, principal: c.principal, runID: run.ID,

@@ -15,6 +15,9 @@ import (
 
 const listFilesOutput = `{"type":"object","properties":{"path":{"type":"string"},"files":{"type":"array","items":{"type":"object"}},"truncated":{"type":"boolean"}}}`
 
+// furtherDown says how to see more files.
+const furtherDown = "list a directory further down, or with less depth"
+
 func (s *Server) listFiles() tool {
 	type arguments struct {
 		SandboxID string `json:"sandbox_id"`
@@ -24,7 +27,8 @@ func (s *Server) listFiles() tool {
 	type list struct {
 		Path      string         `json:"path"`
 		Files     []sandbox.File `json:"files"`
-		Truncated bool           `json:"truncated"`
+		Truncated bool           `json:"truncated,omitempty"`
+		NextStep  string         `json:"next_step,omitempty"`
 	}
 	return takes(tool{
 		name:        "list_files",
@@ -43,6 +47,7 @@ func (s *Server) listFiles() tool {
 			files = []sandbox.File{}
 		}
 		var b strings.Builder
+		next := ""
 		for _, f := range files {
 			fmt.Fprintf(&b, "%s %8d %s", f.Mode, f.Size, answer.ShownName(f.Path))
 			if f.Type == sandbox.TypeSymlink {
@@ -52,10 +57,11 @@ func (s *Server) listFiles() tool {
 		}
 		switch {
 		case more:
-			b.WriteString("[there are more: list a directory further down, or with less depth]")
+			b.WriteString("[there are more: " + furtherDown + "]")
+			next = furtherDown
 		case len(files) == 0:
 			fmt.Fprintf(&b, "[%s is empty]", answer.ShownName(path))
 		}
-		return answer.New(list{path, files, more}, strings.TrimSuffix(b.String(), "\n"))
+		return answer.New(list{path, files, more, next}, strings.TrimSuffix(b.String(), "\n"))
 	})
 }

@@ -26,8 +26,9 @@ func (s *Server) listSandboxes() tool {
 	// sandboxes of the requested states that are beyond the bound.
 	type list struct {
 		Sandboxes []sandboxResult `json:"sandboxes"`
-		Stopped   int             `json:"stopped"`
-		Unlisted  int             `json:"unlisted"`
+		Stopped   int             `json:"stopped,omitempty"`
+		Unlisted  int             `json:"unlisted,omitempty"`
+		NextStep  string          `json:"next_step,omitempty"`
 	}
 	return takes(tool{
 		name:        "list_sandboxes",
@@ -71,6 +72,7 @@ func (s *Server) listSandboxes() tool {
 			fmt.Fprintf(&b, "%d more are not listed.\n", out.Unlisted)
 		}
 		if !in.All && out.Stopped > 0 {
+			out.NextStep = "all=true lists the stopped ones, too"
 			fmt.Fprintf(&b, "Not listed: %d stopped; all=true lists them.\n", out.Stopped)
 		}
 		return answer.New(out, strings.TrimSuffix(b.String(), "\n"))

@@ -109,7 +109,7 @@ func (s *Server) tools() []tool {
 }
 
 // filterTools removes from tools/list the tools that the caller's scopes do not
-// allow.
+// allow, and the output schemas for clients that get no structuredContent.
 func (s *Server) filterTools(next mcp.MethodHandler) mcp.MethodHandler {
 	scopes := map[string]auth.Scope{}
 	for _, t := range s.tools() {
@@ -120,6 +120,13 @@ func (s *Server) filterTools(next mcp.MethodHandler) mcp.MethodHandler {
 		list, ok := res.(*mcp.ListToolsResult)
 		if err != nil || !ok {
 			return res, err
+		}
+		if r, ok := req.(*mcp.ListToolsRequest); ok && clientOf(r.ClientInfo()).TextOnly {
+			for i, t := range list.Tools {
+				without := *t
+				without.OutputSchema = nil
+				list.Tools[i] = &without
+			}
 		}
 		id, _ := auth.FromContext(ctx)
 		list.Tools = slices.DeleteFunc(list.Tools, func(t *mcp.Tool) bool {

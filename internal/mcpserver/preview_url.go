@@ -11,6 +11,9 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/mcpserver/answer"
 )
 
+// forEveryone warns of a signed URL.
+const forEveryone = "for everyone who has the address"
+
 func (s *Server) previewURL() tool {
 	type arguments struct {
 		SandboxID string `json:"sandbox_id"`
@@ -20,6 +23,7 @@ func (s *Server) previewURL() tool {
 	type signed struct {
 		URL     string    `json:"url"`
 		Expires time.Time `json:"expires_at"`
+		Note    string    `json:"note"`
 	}
 	return takes(tool{
 		name:        "preview_url",
@@ -32,6 +36,6 @@ func (s *Server) previewURL() tool {
 		if err != nil {
 			return nil, err
 		}
-		return answer.New(signed{url, expires}, fmt.Sprintf("%s\nuntil %s, for everyone who has the address", url, expires.UTC().Format(time.RFC3339)))
+		return answer.New(signed{url, expires, forEveryone}, fmt.Sprintf("%s\nuntil %s, %s", url, expires.UTC().Format(time.RFC3339), forEveryone))
 	})
 }

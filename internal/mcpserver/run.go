@@ -146,6 +146,14 @@ type patience struct {
 	note  string // says that the caller asked for more; or ""
 }
 
+// noteOn returns the note for the result of a call about a run.
+func (p patience) noteOn(run sandbox.Run) string {
+	if run.Status != sandbox.RunRunning {
+		return ""
+	}
+	return p.note
+}
+
 // patience returns how long a call waits: the time that the caller asked for, or
 // Options.Patience, but not longer than the client waits for the call.
 func (s *Server) patience(c call, asked *int) patience {
@@ -179,7 +187,7 @@ func (s *Server) answer(ctx context.Context, c call, run sandbox.Run, p patience
 		slot.Becomes(run.ID, run.Started)
 		return &mcp.CallToolResult{}, nil // task.WithSlot replaces it by the task
 	}
-	return s.show(ctx, c, run, budget, p.note)
+	return s.show(ctx, c, run, budget, p.noteOn(run))
 }
 
 // onlyNew refuses arguments for a new sandbox if the call names an existing
@@ -253,7 +261,7 @@ func (s *Server) wait(ctx context.Context, c call, runID string, d time.Duration
 }
 
 // show renders a run with as much of its output as fits into budget bytes; zero
-// is defaultOutput. note is for the result of a run in progress; it may be "".
+// is defaultOutput. note is a sentence for the result, or "".
 func (s *Server) show(ctx context.Context, c call, run sandbox.Run, budget int, note string) (*mcp.CallToolResult, error) {
 	if budget == 0 {
 		budget = defaultOutput
@@ -286,10 +294,19 @@ func (s *Server) show(ctx context.Context, c call, run sandbox.Run, budget int, 
 		link, _ = s.opts.Files.FileLinks(ctx, c.principal, run.SandboxID) // without them, the answer has no URLs
 	}
 	res.AddChanges(run, results.Files, link)
-	if run.Status == sandbox.RunRunning && note != "" {
+	if how := howTo[run.Verdict.Code]; run.Status == sandbox.RunFinished && how != "" {
+		res.Note(how)
+	}
+	if note != "" {
 		res.Note(note)
 	}
 	return res.Render()
+}
+
+// howTo says which tool and argument the next step of a verdict means.
+var howTo = map[sandbox.VerdictCode]string{
+	sandbox.OutOfMemory: "create_sandbox with memory_mb makes a sandbox with more memory.",
+	sandbox.Timeout:     "run_code and run_command take timeout_seconds.",
 }
 
 // missesState reports whether a run failed for a variable or a file that does not

@@ -93,7 +93,7 @@ func TestLongRun(t *testing.T) {
 	if r := structured[answer.Run](t, res); r.Verdict == nil || r.Verdict.Code != sandbox.Cancelled || !res.IsError {
 		t.Errorf("stop_run: %+v, isError %v", r.Verdict, res.IsError)
 	}
-	if !strings.HasPrefix(text(res), "The run was stopped, as asked.") {
+	if !strings.Contains(text(res), "\nThe run was stopped, as asked.") {
 		t.Errorf("stop_run does not say that it did what it was to do: %s", text(res))
 	}
 	r = run(t, cs, "out a", nil)

@@ -38,6 +38,7 @@ type sandboxResult struct {
 	Receipt  sandbox.Receipt   `json:"receipt,omitempty"`
 	// Runs are the last runs, oldest first. Nil: not asked for.
 	Runs []runLine `json:"runs,omitempty"`
+	Note string    `json:"note,omitempty"`
 }
 
 // A runLine is a run in the result of get_sandbox.

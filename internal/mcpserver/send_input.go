@@ -20,6 +20,7 @@ func (s *Server) sendInput() tool {
 	type sent struct {
 		RunID string `json:"run_id"`
 		Bytes int    `json:"bytes"`
+		EOF   bool   `json:"eof,omitempty"`
 	}
 	return takes(tool{
 		name:        "send_input",
@@ -36,6 +37,6 @@ func (s *Server) sendInput() tool {
 		if in.EOF {
 			text += " and closed its input"
 		}
-		return answer.New(sent{in.RunID, len(in.Text)}, text)
+		return answer.New(sent{in.RunID, len(in.Text), in.EOF}, text)
 	})
 }

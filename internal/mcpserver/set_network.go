@@ -30,6 +30,8 @@ func (s *Server) setNetwork() tool {
 		if err != nil {
 			return nil, err
 		}
-		return answer.New(newSandboxResult(sb), fmt.Sprintf("sandbox %s now has network %s; connections that it does not allow were ended", sb.ID, sb.Network))
+		r := newSandboxResult(sb)
+		r.Note = "connections that it does not allow were ended"
+		return answer.New(r, fmt.Sprintf("sandbox %s now has network %s; %s", sb.ID, sb.Network, r.Note))
 	})
 }

@@ -2,7 +2,6 @@ package mcpserver
 
 import (
 	"context"
-	"slices"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
 
@@ -27,19 +26,13 @@ func (s *Server) stopRun() tool {
 		if err != nil {
 			return nil, err
 		}
-		res, err := s.show(ctx, c, run, 0, "")
-		if err != nil || run.Verdict.Code != sandbox.Cancelled {
-			return res, err // the run had ended before the call
-		}
 		// The result belongs to the run, and the verdict of a stopped run is
-		// not ok. So isError is true, as it is for a later get_run. The text
-		// first says that the call itself succeeded.
-		const done = "The run was stopped, as asked. Nothing of it goes on."
-		if t, ok := res.Content[0].(*mcp.TextContent); ok {
-			t.Text = done + "\n" + t.Text
-		} else {
-			res.Content = slices.Insert(res.Content, 0, mcp.Content(&mcp.TextContent{Text: done}))
+		// not ok. So isError is true, as it is for a later get_run. A note says
+		// that the call itself succeeded.
+		note := ""
+		if run.Verdict.Code == sandbox.Cancelled {
+			note = "The run was stopped, as asked. Nothing of it goes on."
 		}
-		return res, nil
+		return s.show(ctx, c, run, 0, note)
 	})
 }

@@ -15,12 +15,20 @@ type target struct {
 	made bool // the call made it
 }
 
-// note returns the end of a text about a call that made its sandbox.
+// line returns the note as the last line of a text.
+func (t target) line() string {
+	if !t.made {
+		return ""
+	}
+	return "\n" + t.note()
+}
+
+// note says that the call made its sandbox, or is "".
 func (t target) note() string {
 	if !t.made {
 		return ""
 	}
-	return "\nThe new sandbox is " + t.id + ": give this sandbox_id in the next calls."
+	return "The new sandbox is " + t.id + ": give this sandbox_id in the next calls."
 }
 
 // fill calls put with the id of a sandbox. Without an id it makes a sandbox, and

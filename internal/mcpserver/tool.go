@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"runtime/debug"
+	"slices"
 	"time"
 
 	"github.com/modelcontextprotocol/go-sdk/mcp"
@@ -53,11 +54,32 @@ type call struct {
 }
 
 // client returns the client of a call.
-func (c call) client() client.Client {
-	if info := c.req.ClientInfo(); info != nil {
-		return client.Of(info.Name)
+func (c call) client() client.Client { return clientOf(c.req.ClientInfo()) }
+
+// clientOf returns the client with that clientInfo, which may be nil.
+func clientOf(info *mcp.Implementation) client.Client {
+	if info == nil {
+		return client.Of("")
 	}
-	return client.Of("")
+	return client.Of(info.Name)
+}
+
+// shaped returns a result in the form that a client passes on to its model.
+func shaped(res *mcp.CallToolResult, to client.Client) *mcp.CallToolResult {
+	if res == nil {
+		return nil
+	}
+	if to.TextOnly {
+		res.StructuredContent = nil
+	}
+	picture := func(c mcp.Content) bool {
+		_, ok := c.(*mcp.ImageContent)
+		return ok
+	}
+	if to.ErrorsLosePictures && slices.ContainsFunc(res.Content, picture) {
+		res.IsError = false
+	}
+	return res
 }
 
 // visitor returns the visitor of a call.
@@ -139,6 +161,9 @@ func (s *Server) handler(t tool) mcp.ToolHandler {
 		id, known := auth.FromContext(ctx)
 		kind := sandbox.Kind("")
 		about := &facts{}
+		if s.opts.Profile == nil {
+			defer func() { res = shaped(res, clientOf(req.ClientInfo())) }()
+		}
 		defer func() {
 			// A panic in one call must not end the sandboxes of all principals.
 			if p := recover(); p != nil {

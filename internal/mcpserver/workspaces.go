@@ -38,6 +38,9 @@ func (s *Server) listWorkspaces() tool {
 		if err != nil {
 			return nil, err
 		}
+		if all == nil {
+			all = []sandbox.Workspace{}
+		}
 		lines := make([]string, len(all))
 		for i, w := range all {
 			lines[i] = workspaceLine(w)

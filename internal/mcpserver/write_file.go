@@ -28,6 +28,7 @@ func (s *Server) writeFile() tool {
 		SandboxID string `json:"sandbox_id"`
 		Path      string `json:"path"`
 		Bytes     int    `json:"bytes"`
+		Note      string `json:"note,omitempty"`
 	}
 	return takes(tool{
 		name:        "write_file",
@@ -52,6 +53,6 @@ func (s *Server) writeFile() tool {
 		if in.Append {
 			verb = "appended"
 		}
-		return answer.New(written{target.id, in.Path, len(data)}, fmt.Sprintf("%s %d bytes to %s%s", verb, len(data), in.Path, target.note()))
+		return answer.New(written{target.id, in.Path, len(data), target.note()}, fmt.Sprintf("%s %d bytes to %s%s", verb, len(data), in.Path, target.line()))
 	})
 }

@@ -99,7 +99,7 @@ func (r Result) Types() []string {
 }
 
 // A ResultForm is one MIME type of a result, as callers get it. One of Text, Data
-// and URI is set.
+// and URI is set. If Text and URI are set, Text is only the beginning.
 type ResultForm struct {
 	// Number counts the results of a run from 0.
 	Number int             `json:"number"`

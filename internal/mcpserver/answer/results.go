@@ -27,6 +27,7 @@ const (
 type part struct {
 	stdout, stderr int64
 	text           string
+	unshown        []string      // lines of text: why pictures are not shown
 	contents       []mcp.Content // pictures, and links to pictures that are too large
 }
 
@@ -79,18 +80,26 @@ func (p *presenter) present(number int, r sandbox.Result) {
 			content, why := p.picture(f, r)
 			out.contents = append(out.contents, content)
 			if why != "" {
-				out.text += fmt.Sprintf("picture %d is not shown: %s\n", number, why)
+				line := fmt.Sprintf("picture %d is not shown: %s", number, why)
+				out.text += line + "\n"
+				out.unshown = append(out.unshown, line)
 			}
 		case isText && !sandbox.IsJSON(mime) && mime != "application/pdf":
 			if len(text) > p.most || len(text) > p.budget {
 				f.URI = resultURI(p.runID, number, mime)
-				break
+				if mime != sandbox.MIMEText {
+					break
+				}
+				text = FirstRunes(text, min(p.most, max(p.budget, 256))) + "\n... (all of it: " + f.URI + ")"
 			}
-			p.budget -= len(text)
+			p.budget = max(p.budget-len(text), 0)
 			f.Text = &text
 		case len(value) <= maxResultData && len(value) <= p.budget && sandbox.IsJSON(mime):
 			p.budget -= len(value)
 			f.Data = value
+			if mime == sandbox.MIMEChart {
+				f.Data = withoutNulls(value)
+			}
 		default:
 			f.URI = resultURI(p.runID, number, mime)
 		}
@@ -110,9 +119,6 @@ func (p *presenter) read(f sandbox.ResultForm, text string, r sandbox.Result) st
 		label := "display"
 		if r.Main {
 			label = fmt.Sprintf("Out[%d]", p.count)
-		}
-		if f.Text == nil {
-			text = FirstRunes(text, min(p.most, max(p.budget, 256))) + "\n... (all of it: " + f.URI + ")"
 		}
 		if strings.Contains(text, "\n") {
 			return label + ":\n" + strings.TrimSuffix(text, "\n") + "\n"
@@ -173,6 +179,40 @@ func asItIs(mime string, r sandbox.Result) sandbox.Preview {
 }
 
 func noPicture(mime string) string { return "it is no picture of the type " + mime }
+
+// withoutNulls removes the members of objects that are null, at any depth. The null
+// fields of a chart say that the plot has no such thing.
+func withoutNulls(b json.RawMessage) json.RawMessage {
+	d := json.NewDecoder(bytes.NewReader(b))
+	d.UseNumber()
+	var v any
+	if d.Decode(&v) != nil {
+		return b
+	}
+	out, err := json.Marshal(dropNulls(v))
+	if err != nil {
+		return b
+	}
+	return out
+}
+
+func dropNulls(v any) any {
+	switch v := v.(type) {
+	case map[string]any:
+		for name, member := range v {
+			if member == nil {
+				delete(v, name)
+			} else {
+				v[name] = dropNulls(member)
+			}
+		}
+	case []any:
+		for i := range v {
+			v[i] = dropNulls(v[i])
+		}
+	}
+	return v
+}
 
 func compact(b json.RawMessage) []byte {
 	var out bytes.Buffer

@@ -19,33 +19,48 @@ type Run struct {
 	Status    sandbox.RunStatus `json:"status"`
 	Verdict   *sandbox.Verdict  `json:"verdict,omitempty"`
 	ExitCode  *int              `json:"exit_code,omitempty"`
-	Stdout    string            `json:"stdout"`
-	Stderr    string            `json:"stderr"`
-	Omitted   sandbox.Omitted   `json:"omitted"`
+	Stdout    string            `json:"stdout,omitempty"`
+	Stderr    string            `json:"stderr,omitempty"`
+	Omitted   sandbox.Omitted   `json:"omitted,omitzero"`
 	// Cursor is where the complete output ends, and NextStep says how to go on
 	// there. Both are empty for a finished run with all of its output.
 	Cursor   string `json:"cursor,omitempty"`
 	NextStep string `json:"next_step,omitempty"`
-	// Notes are sentences of the server that no other field has.
+	// Notes are sentences of the server that no other field has. Render sets them.
 	Notes    []string             `json:"notes,omitempty"`
 	Page     *Page                `json:"page,omitempty"`
 	Results  []sandbox.ResultForm `json:"results,omitempty"`
 	Error    *sandbox.RunError    `json:"error,omitempty"`
 	Files    []ChangedFile        `json:"files,omitempty"`
+	Changed  changed              `json:"changed,omitzero"`
 	Duration int64                `json:"duration_ms"`
-	Usage    sandbox.Usage        `json:"usage"`
+	Usage    usage                `json:"usage,omitzero"`
 	Network  *sandbox.RunNetwork  `json:"network,omitempty"`
 
 	Context *sandbox.RunContext   `json:"context,omitempty"`
 	Input   *sandbox.InputRequest `json:"waits_for,omitempty"`
 
+	said   []string       // notes for both halves
 	output sandbox.Output // with the lengths of its streams
 	parts  []part         // of results
 	left   int            // number of results that were not kept
 
 	changes *sandbox.Changes // in the workspace
 	shown   []mcp.Content    // pictures of files, and links to files
-	unshown string           // why other pictures are not shown
+	unshown []string         // why other pictures are not shown
+}
+
+// usage is what a run consumed. Zero is not known, so it is left out.
+type usage struct {
+	CPUMillis       int64 `json:"cpu_ms,omitempty"`
+	PeakMemoryBytes int64 `json:"peak_memory_bytes,omitempty"`
+}
+
+// changed counts the changed files, including those that are not listed.
+type changed struct {
+	Created  int `json:"created,omitempty"`
+	Modified int `json:"modified,omitempty"`
+	Removed  int `json:"removed,omitempty"`
 }
 
 // NewRun combines a run with the part of its output that is shown.
@@ -63,11 +78,13 @@ func NewRun(r sandbox.Run, o sandbox.Output, now time.Time) Run {
 		Stderr:    o.Stderr,
 		Omitted:   o.Omitted,
 		Duration:  end.Sub(r.Started).Milliseconds(),
-		Usage:     r.Usage,
-		Network:   r.Network,
+		Usage:     usage(r.Usage),
 		Context:   r.Context,
 		Input:     r.Input,
 		output:    o,
+	}
+	if n := r.Network; n != nil && len(n.Reached)+len(n.Blocked)+n.More > 0 {
+		res.Network = n
 	}
 	if r.Status == sandbox.RunFinished {
 		res.Verdict = &r.Verdict
@@ -87,9 +104,34 @@ func (r *Run) AddResults(run sandbox.Run, res sandbox.Results, budget int) {
 	}
 }
 
+// howToAnswer says what to do about a run that waits for input.
+const howToAnswer = "answer with send_input"
+
+// leftText says how many results were not kept.
+func (r Run) leftText() string {
+	return fmt.Sprintf("%d further results were too many or too large to keep.", r.left)
+}
+
+// notes returns the sentences of the text that no other field has.
+func (r Run) notes() []string {
+	var notes []string
+	for _, p := range r.parts {
+		notes = append(notes, p.unshown...)
+	}
+	notes = append(notes, r.unshown...)
+	if r.Input != nil {
+		notes = append(notes, "It waits for a line of input: "+howToAnswer+".")
+	}
+	if r.left > 0 {
+		notes = append(notes, r.leftText())
+	}
+	return append(notes, r.said...)
+}
+
 // Render returns the run as a tool's result. isError is true exactly if the
 // verdict is not ok.
 func (r Run) Render() (*mcp.CallToolResult, error) {
+	r.Notes = r.notes()
 	res, err := New(r, "")
 	if err != nil {
 		return nil, err
@@ -153,19 +195,21 @@ func (r Run) facts(shown bool) string {
 		b.WriteString(networkText(*r.Network))
 	}
 	b.WriteString(changesText(r.changes))
-	b.WriteString(r.unshown)
+	for _, line := range r.unshown {
+		b.WriteString(line + "\n")
+	}
 	if r.Input != nil {
-		fmt.Fprintf(&b, "It waits for a line of input (%q): answer with send_input.\n", r.Input.Prompt)
+		fmt.Fprintf(&b, "It waits for a line of input (%q): %s.\n", r.Input.Prompt, howToAnswer)
 	}
 	if r.left > 0 {
-		fmt.Fprintf(&b, "%d further results were too many or too large to keep.\n", r.left)
+		b.WriteString(r.leftText() + "\n")
 	}
 	if r.Page != nil {
 		b.WriteString(r.Page.text())
 	} else if o := r.Omitted; o.StdoutBytes+o.StderrBytes > 0 {
 		fmt.Fprintf(&b, "Not shown: %d bytes of stdout, %d of stderr.\n", o.StdoutBytes, o.StderrBytes)
 	}
-	for _, n := range r.Notes {
+	for _, n := range r.said {
 		b.WriteString(n + "\n")
 	}
 	if r.NextStep != "" {
@@ -192,6 +236,7 @@ func (r *Run) AddChanges(run sandbox.Run, previews map[string]sandbox.Preview, l
 		return
 	}
 	r.changes = changes
+	r.Changed = changed{changes.Created, changes.Modified, changes.Removed}
 	pictures, pixels := maxFilePictures, maxPictureSize
 	for _, f := range changes.Files {
 		out := ChangedFile{FileChange: f}
@@ -209,11 +254,11 @@ func (r *Run) AddChanges(run sandbox.Run, previews map[string]sandbox.Preview, l
 		switch p, ok := previews[f.Path]; {
 		case !ok:
 		case p.Why != "":
-			r.unshown += fmt.Sprintf("%s is not shown: %s\n", ShownName(f.Path), p.Why)
+			r.unshown = append(r.unshown, fmt.Sprintf("%s is not shown: %s", ShownName(f.Path), p.Why))
 		case pictures > 0 && p.Data.Size() <= int64(pixels):
 			data, err := p.Data.Decode()
 			if err != nil {
-				r.unshown += fmt.Sprintf("%s is not shown: %s\n", ShownName(f.Path), noPicture(p.MIME))
+				r.unshown = append(r.unshown, fmt.Sprintf("%s is not shown: %s", ShownName(f.Path), noPicture(p.MIME)))
 				break
 			}
 			pictures--
@@ -228,4 +273,4 @@ func (r *Run) AddChanges(run sandbox.Run, previews map[string]sandbox.Preview, l
 }
 
 // Note adds a sentence of the server about the run.
-func (r *Run) Note(text string) { r.Notes = append(r.Notes, text) }
+func (r *Run) Note(text string) { r.said = append(r.said, text) }

@@ -12,7 +12,7 @@ import (
 const (
 	keepKey   = time.Hour // after the last use
 	mostKeys  = 256       // of a principal
-	mostOfAll = 16 << 10
+	mostOfAll = 4096
 )
 
 // Keys finds the runs of repeated calls, by the key that the caller gave with them.
