@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"io/fs"
 	"maps"
 	"path"
 	"runtime"
@@ -82,20 +81,14 @@ func (b *Build) run(ctx context.Context) (_ sandbox.Image, err error) {
 	if err != nil {
 		return none, err
 	}
-	s := state{b: b, dir: dir, global: targetArgs(), args: map[string]string{}, room: maxValues}
+	s := state{b: b, dir: dir, global: targetArgs(), args: map[string]string{}, room: maxValues, Bench: Bench{
+		Sandboxes: b.Sandboxes, Images: b.Images, Principal: sandbox.Local, Name: b.Name, By: "glovebox images build",
+		Limits: b.Limits, Network: b.Network, Timeout: b.Timeout, Said: b.Said, Progress: b.Progress,
+	}}
 	if err := s.checkArgs(steps); err != nil {
 		return none, err
 	}
-	defer func() {
-		if s.sandbox == "" {
-			return
-		}
-		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), stopTime)
-		defer cancel()
-		if stopErr := b.Sandboxes.Stop(ctx, sandbox.Local, s.sandbox); !errors.Is(stopErr, sandbox.NotFound) {
-			err = errors.Join(err, stopErr)
-		}
-	}()
+	defer func() { err = errors.Join(err, s.Close(ctx)) }()
 	for n, i := range steps {
 		if _, err := fmt.Fprintf(b.Said, "step %d of %d: %v\n", n+1, len(steps), i); err != nil {
 			return none, err
@@ -104,16 +97,7 @@ func (b *Build) run(ctx context.Context) (_ sandbox.Image, err error) {
 			return none, i.at(err)
 		}
 	}
-	order := driver.ImageExtension{Base: s.base, Name: b.Name, By: "glovebox images build", Config: s.config}
-	if s.sandbox != "" {
-		layer, err := b.Sandboxes.Layer(ctx, sandbox.Local, s.sandbox)
-		if err != nil {
-			return none, err
-		}
-		defer layer.Close()
-		order.Layer = layer
-	}
-	return b.Images.ExtendImage(ctx, order)
+	return s.Finish(ctx)
 }
 
 // targetArgs returns the predefined arguments of every build.
@@ -126,13 +110,11 @@ func targetArgs() map[string]string {
 
 // A state is the result of the instructions so far.
 type state struct {
-	b       *Build
-	dir     *directory
-	global  map[string]string // arguments from before FROM
-	args    map[string]string // from after it
-	base    string            // empty before FROM
-	sandbox string            // empty before it is needed
-	config  sandbox.ImageConfig
+	Bench
+	b      *Build
+	dir    *directory
+	global map[string]string // arguments from before FROM
+	args   map[string]string // from after it
 	// ownCmd is true if CMD comes from this Dockerfile, not from the base.
 	ownCmd bool
 	room   int // see variables
@@ -171,7 +153,7 @@ func (s *state) lookup(name string) (string, bool) {
 		return value, ok
 	}
 	if n := s.envIndex(name); n >= 0 {
-		_, value, _ := strings.Cut(s.config.Env[n], "=")
+		_, value, _ := strings.Cut(s.Config.Env[n], "=")
 		return value, true
 	}
 	value, ok := s.args[name]
@@ -179,7 +161,7 @@ func (s *state) lookup(name string) (string, bool) {
 }
 
 func (s *state) envIndex(name string) int {
-	return slices.IndexFunc(s.config.Env, func(e string) bool { return strings.HasPrefix(e, name+"=") })
+	return slices.IndexFunc(s.Config.Env, func(e string) bool { return strings.HasPrefix(e, name+"=") })
 }
 
 func (s *state) expand(i *instruction, text string) (string, error) {
@@ -207,19 +189,19 @@ func (s *state) do(ctx context.Context, i *instruction) error {
 		return s.workDir(ctx, i)
 	case "USER":
 		user, err := s.expand(i, i.text)
-		s.config.User = user
+		s.Config.User = user
 		return err
 	case "LABEL":
 		return s.label(i)
 	case "EXPOSE":
 		return s.expose(i)
 	case "ENTRYPOINT":
-		s.config.Entrypoint = i.argv()
+		s.Config.Entrypoint = i.argv()
 		if !s.ownCmd {
-			s.config.Cmd = nil // CMD of the base belongs to the entry point of the base
+			s.Config.Cmd = nil // CMD of the base belongs to the entry point of the base
 		}
 	case "CMD":
-		s.config.Cmd, s.ownCmd = i.argv(), true
+		s.Config.Cmd, s.ownCmd = i.argv(), true
 	}
 	return nil
 }
@@ -236,22 +218,7 @@ func (s *state) from(ctx context.Context, i *instruction) error {
 	if ref == "" {
 		return sandbox.WithHint(sandbox.Errorf(sandbox.Invalid, "%s is empty", list[0]), "set a value with --build-arg NAME=VALUE")
 	}
-	if ref == sandbox.ImageHost {
-		return sandbox.WithHint(sandbox.Errorf(sandbox.Unsupported, "the image host is this machine's, and no base"),
-			"begin with another image; glovebox images load takes one from a file")
-	}
-	if ref == sandbox.ImageScratch {
-		s.base = ref
-		return nil
-	}
-	base, err := s.b.Images.PullImage(ctx, driver.ImagePull{Ref: ref, Missing: true, Progress: s.b.Progress})
-	if err != nil {
-		return err
-	}
-	s.base, s.config = base.ID, base.Config
-	s.config.Env, s.config.Ports = slices.Clone(s.config.Env), slices.Clone(s.config.Ports)
-	s.config.Labels = maps.Clone(s.config.Labels)
-	return nil
+	return s.From(ctx, ref)
 }
 
 func (s *state) arg(i *instruction) error {
@@ -290,9 +257,9 @@ func (s *state) env(i *instruction) error {
 	for _, p := range list {
 		text := p[0] + "=" + p[1]
 		if n := s.envIndex(p[0]); n >= 0 {
-			s.config.Env[n] = text
+			s.Config.Env[n] = text
 		} else {
-			s.config.Env = append(s.config.Env, text)
+			s.Config.Env = append(s.Config.Env, text)
 		}
 	}
 	return nil
@@ -303,11 +270,11 @@ func (s *state) label(i *instruction) error {
 	if err != nil {
 		return sandbox.Errorf(sandbox.Invalid, "%w", err)
 	}
-	if s.config.Labels == nil {
-		s.config.Labels = map[string]string{}
+	if s.Config.Labels == nil {
+		s.Config.Labels = map[string]string{}
 	}
 	for _, p := range list {
-		s.config.Labels[p[0]] = p[1]
+		s.Config.Labels[p[0]] = p[1]
 	}
 	return nil
 }
@@ -326,15 +293,15 @@ func (s *state) expose(i *instruction) error {
 		if err != nil || n == 0 || protocol != "tcp" && protocol != "udp" {
 			return sandbox.WithHint(sandbox.Errorf(sandbox.Invalid, "%s is not a port", shorten(p)), "write it like 8080 or 53/udp")
 		}
-		if p = number + "/" + protocol; !slices.Contains(s.config.Ports, p) {
-			s.config.Ports = append(s.config.Ports, p)
+		if p = number + "/" + protocol; !slices.Contains(s.Config.Ports, p) {
+			s.Config.Ports = append(s.Config.Ports, p)
 		}
 	}
 	return nil
 }
 
 // workingDir returns the directory in which programs and relative paths start.
-func (s *state) workingDir() string { return path.Join("/", s.config.WorkDir) }
+func (s *state) workingDir() string { return path.Join("/", s.Config.WorkDir) }
 
 // within returns an absolute path in the image. It ends with a slash if name
 // does, or if name is the working directory itself.
@@ -357,65 +324,23 @@ func (s *state) workDir(ctx context.Context, i *instruction) error {
 	if dir == "" {
 		return sandbox.Errorf(sandbox.Invalid, "must have a directory")
 	}
-	s.config.WorkDir = path.Clean(s.within(dir))
-	if err := s.need(ctx); err != nil {
-		return err
-	}
-	return s.b.Sandboxes.Unpack(ctx, sandbox.Local, s.sandbox, strings.NewReader(""), sandbox.UnpackTo{Path: s.config.WorkDir})
-}
-
-// need creates the sandbox on first use.
-func (s *state) need(ctx context.Context) error {
-	if s.sandbox != "" {
-		return nil
-	}
-	made, err := s.b.Sandboxes.Create(ctx, sandbox.Local, sandbox.CreateRequest{
-		Name: "build", Image: s.base, Limits: s.b.Limits, Network: s.b.Network,
-	})
-	if err != nil {
-		return err
-	}
-	s.sandbox = made.ID
-	return s.b.Sandboxes.MarkLayer(ctx, sandbox.Local, s.sandbox)
+	s.Config.WorkDir = path.Clean(s.within(dir))
+	return s.MakeDir(ctx, s.Config.WorkDir)
 }
 
 // run runs a program in the sandbox.
 func (s *state) run(ctx context.Context, i *instruction) error {
-	if err := s.need(ctx); err != nil {
-		return err
-	}
 	env := maps.Clone(s.args)
-	for _, e := range s.config.Env {
+	for _, e := range s.Config.Env {
 		name, value, _ := strings.Cut(e, "=")
 		env[name] = value
 	}
-	run, err := s.b.Sandboxes.Start(ctx, sandbox.Local, sandbox.RunRequest{
-		SandboxID: s.sandbox, Argv: i.argv(), Dir: s.workingDir(), Env: env, Root: true, As: s.config.User, Timeout: s.b.Timeout,
-	})
-	if errors.Is(err, sandbox.ErrNoProgram) && i.list == nil {
-		return sandbox.WithHint(err, `the image has no shell: write the command as a list, like RUN ["/hello"]`)
-	}
-	if err != nil {
-		return err
-	}
-	err = s.b.Sandboxes.Follow(ctx, sandbox.Local, run.ID, func(_ sandbox.StreamName, data []byte) error {
-		_, err := s.b.Said.Write(data)
-		return err
-	})
-	if err != nil {
-		return err
-	}
-	if run, err = s.b.Sandboxes.Wait(ctx, sandbox.Local, run.ID); err != nil {
-		return err
-	}
-	v := run.Verdict
-	if v.Code == sandbox.OK {
-		return nil
-	}
-	err = sandbox.Errorf(sandbox.Conflict, "%s: %s", v.Code, v.Cause)
+	err := s.Run(ctx, i.argv(), s.Config.User, s.workingDir(), env)
 	switch {
-	case v.NextStep != "":
-		return sandbox.WithHint(err, "%s", v.NextStep)
+	case errors.Is(err, sandbox.ErrNoProgram) && i.list == nil:
+		return sandbox.WithHint(err, `the image has no shell: write the command as a list, like RUN ["/hello"]`)
+	case !errors.Is(err, sandbox.Conflict) || sandbox.HintOf(err) != "":
+		return err
 	case s.b.Network == sandbox.NetworkNone || s.b.Network == "":
 		return sandbox.WithHint(err, "read its output; if the program needs a network, allow one, for example with --network internet")
 	}
@@ -458,33 +383,15 @@ func (s *state) copy(ctx context.Context, i *instruction) error {
 		return err
 	}
 	to := s.within(names[len(names)-1])
-	into := strings.HasSuffix(to, "/")
-	if len(sources) > 1 && !into {
+	if len(sources) > 1 && !strings.HasSuffix(to, "/") {
 		return sandbox.WithHint(sandbox.Errorf(sandbox.Invalid, "%d files cannot have the same destination %s", len(sources), shorten(to)), "add a slash at the end if the destination is a directory")
 	}
-	fi, err := s.dir.root.Stat(sources[0])
-	if errors.Is(err, fs.ErrNotExist) {
-		return missingSource(sources[0])
-	}
-	if err != nil {
-		return err
-	}
-	if err := s.need(ctx); err != nil {
-		return err
-	}
-	r, w := io.Pipe()
-	packed := make(chan error, 1)
-	go func() {
-		err := s.dir.pack(w, sources, mode)
-		w.CloseWithError(err)
-		packed <- err
-	}()
-	err = s.b.Sandboxes.Unpack(ctx, sandbox.Local, s.sandbox, r, sandbox.UnpackTo{
-		Path: path.Clean(to), File: len(sources) == 1 && !into && !fi.IsDir(), Owner: owner,
-	})
-	r.CloseWithError(io.ErrClosedPipe)
-	if packErr := <-packed; packErr != nil && !errors.Is(packErr, io.ErrClosedPipe) {
-		return packErr
-	}
-	return err
+	return s.Bench.copy(ctx, s.dir, sources, to, owner, mode)
+}
+
+// copyConfig returns a copy of a configuration that shares no data that a build
+// changes.
+func copyConfig(c sandbox.ImageConfig) sandbox.ImageConfig {
+	c.Env, c.Ports, c.Labels = slices.Clone(c.Env), slices.Clone(c.Ports), maps.Clone(c.Labels)
+	return c
 }

@@ -22,8 +22,8 @@ import (
 type directory struct {
 	root   *os.Root
 	files  fs.FS
-	ignore *patternmatcher.PatternMatcher
-	always []string // files that .dockerignore cannot exclude
+	ignore *patternmatcher.PatternMatcher // nil excludes nothing
+	always []string                       // files that .dockerignore cannot exclude
 }
 
 func openDirectory(name string) (*directory, error) {
@@ -104,7 +104,7 @@ func (d *directory) readIgnore() (*patternmatcher.PatternMatcher, error) {
 }
 
 func (d *directory) ignored(name string) (bool, error) {
-	if name == "." || slices.Contains(d.always, name) {
+	if d.ignore == nil || name == "." || slices.Contains(d.always, name) {
 		return false, nil
 	}
 	return d.ignore.MatchesOrParentMatches(name)

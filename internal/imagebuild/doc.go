@@ -7,6 +7,7 @@
 // instructions are FROM (once), ARG, RUN, COPY (with --chown and --chmod), ENV,
 // WORKDIR, USER, LABEL, EXPOSE, ENTRYPOINT and CMD.
 //
-// Only package app imports it. A [Build] owns its sandbox and stops it on every
-// path. A failed build leaves nothing.
+// Packages app and template import it. A [Build] follows a Dockerfile on a
+// [Bench]; package template gives its own steps to a Bench. Both own a sandbox and
+// stop it on every path. A failed build leaves nothing.
 package imagebuild
