@@ -85,7 +85,7 @@ test-memory: ## what the race detector blurs or makes slow: bounds on memory, an
 .PHONY: test-gvisor
 test-gvisor: build ## the embedded sandbox, as whoever calls this
 	@test/gvisor.sh
-	GLOVEBOX_TEST_BINARY=$(CURDIR)/bin/glovebox $(GO) test -timeout 15m -run 'Gvisor|E2BSDKs$$' ./internal/cli
+	GLOVEBOX_TEST_BINARY=$(CURDIR)/bin/glovebox $(GO) test -timeout 15m -run 'Gvisor|E2BSDKs$$|E2BTemplates' ./internal/cli
 
 .PHONY: test-unprivileged
 test-unprivileged: build ## the same as an ordinary user made for it; needs root

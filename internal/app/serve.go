@@ -15,6 +15,7 @@ import (
 	"github.com/glovebox-dev/glovebox/internal/httpserver"
 	"github.com/glovebox-dev/glovebox/internal/mcpserver"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
+	"github.com/glovebox-dev/glovebox/internal/template"
 )
 
 // mcp returns an MCP server with the tools of a profile.
@@ -75,7 +76,11 @@ func (s *System) ServeHTTP(ctx context.Context, lns Listeners, ready func() erro
 	if err != nil {
 		return err
 	}
-	e2b, err := s.e2b()
+	builder, err := s.templates()
+	if err != nil {
+		return err
+	}
+	e2b, err := s.e2b(builder)
 	if err != nil {
 		return err
 	}
@@ -115,6 +120,10 @@ func (s *System) ServeHTTP(ctx context.Context, lns Listeners, ready func() erro
 	watching, stop := context.WithCancel(ctx)
 	var watched sync.WaitGroup
 	watched.Go(func() { watch.Run(watching) })
+	if builder != nil {
+		s.metrics.Shares(builder.Turns().Stats)
+		watched.Go(func() { builder.Run(watching) })
+	}
 	defer watched.Wait()
 	defer stop()
 	if err := ready(); err != nil {
@@ -186,13 +195,13 @@ func (s *System) front() httpserver.Options {
 const accessKey = "access.key"
 
 // e2b returns a server for E2B's clients.
-func (s *System) e2b() (*e2bapi.Server, error) {
+func (s *System) e2b(builder *template.Service) (*e2bapi.Server, error) {
 	access, err := auth.NewAccess(filepath.Join(s.opts.Config.StateDir, accessKey))
 	if err != nil {
 		return nil, err
 	}
 	return e2bapi.New(e2bapi.Options{
-		Engine: s.Engine, Auth: s.auth, Access: access, Log: s.log,
+		Engine: s.Engine, Auth: s.auth, Access: access, Log: s.log, Templates: s.templatesAPI(builder, access),
 		Domain: s.opts.Config.Server.E2BDomain, PublicPorts: s.opts.Config.Server.E2BPublicPorts,
 	}), nil
 }

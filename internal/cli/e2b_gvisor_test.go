@@ -15,6 +15,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/glovebox-dev/glovebox/internal/image/imagetest"
 )
 
 // TestE2BSDKs has E2B's own SDKs, as they come from npm, use each of their
@@ -58,13 +60,54 @@ func TestE2BSDKsDocker(t *testing.T) {
 	testE2BSDKs(t, binary, env)
 }
 
-func testE2BSDKs(t *testing.T, binary string, env []string) {
+// TestE2BTemplates has E2B's SDK build templates, and make sandboxes of them.
+func TestE2BTemplates(t *testing.T) {
+	binary := os.Getenv("GLOVEBOX_TEST_BINARY")
+	if binary == "" {
+		binary = build(t)
+	}
+	needGvisor(t, binary)
+	dir := nodeDir(t)
+	archive, settings := filepath.Join(t.TempDir(), "saved.tar"), filepath.Join(t.TempDir(), "config.yaml")
+	// The SDK runs every command by /bin/bash.
+	bash := imagetest.Layer(t, imagetest.File{Name: "bin/bash", Content: "#!/bin/sh\nexec /bin/sh \"$@\"\n", Mode: 0o755})
+	imagetest.Save(t, archive, "base:1", imagetest.Image(t, imagetest.Config{}, imagetest.Busybox(t), bash))
+	if err := os.WriteFile(settings, []byte("sandbox: {maximum: {processes: 200}}\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	env := append(os.Environ(), "GLOVEBOX_DRIVER=gvisor", "GLOVEBOX_STATE_DIR="+t.TempDir(), "GLOVEBOX_CONFIG="+settings,
+		"NO_COLOR=1", "E2B_DEBUG=", "E2B_DOMAIN=")
+	load := exec.CommandContext(t.Context(), binary, "images", "load", archive)
+	load.Env = env
+	if out, err := load.CombinedOutput(); err != nil {
+		t.Fatalf("images load: %v\n%s", err, out)
+	}
+	url := serveE2B(t, binary, env)
+	cmd := exec.CommandContext(t.Context(), filepath.Join(dir, "node_modules", ".bin", "node"),
+		"--test", "--test-force-exit", "--test-reporter=spec", "templates.test.mjs")
+	cmd.Dir = dir
+	cmd.Env = append(env, "E2B_API_URL="+url, "E2B_SANDBOX_URL="+url, "E2B_TEST_IMAGE=base:1",
+		"E2B_API_KEY="+apiKey(t, binary, env, "alice"), "E2B_OTHER_API_KEY="+apiKey(t, binary, env, "mallory"))
+	cmd.WaitDelay = 10 * time.Second
+	if out, err := cmd.CombinedOutput(); err != nil || !regexp.MustCompile(`(?m)^ℹ pass 3$`).Match(out) {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	// Nothing is left but the image that was loaded.
+	list := exec.CommandContext(t.Context(), binary, "images", "list")
+	list.Env = env
+	if out, err := list.CombinedOutput(); err != nil || strings.Contains(string(out), "template.glovebox/") {
+		t.Errorf("images of deleted templates are left: %v\n%s", err, out)
+	}
+}
+
+// nodeDir returns the directory with the clients from npm, or skips the test.
+func nodeDir(t *testing.T) string {
+	t.Helper()
 	dir, err := filepath.Abs(filepath.Join("..", "..", "test", "node"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	node := filepath.Join(dir, "node_modules", ".bin", "node")
-	for _, file := range []string{node, filepath.Join(dir, "node_modules", "@e2b", "code-interpreter")} {
+	for _, file := range []string{filepath.Join(dir, "node_modules", ".bin", "node"), filepath.Join(dir, "node_modules", "@e2b", "code-interpreter")} {
 		if _, err := os.Stat(file); err != nil {
 			if required("e2b-sdk") {
 				t.Fatalf("GLOVEBOX_REQUIRE has e2b-sdk, which is not installed: %v; make clients", err)
@@ -72,6 +115,12 @@ func testE2BSDKs(t *testing.T, binary string, env []string) {
 			t.Skip("E2B's SDKs are not installed: make clients")
 		}
 	}
+	return dir
+}
+
+func testE2BSDKs(t *testing.T, binary string, env []string) {
+	dir := nodeDir(t)
+	node := filepath.Join(dir, "node_modules", ".bin", "node")
 	env = append(append(os.Environ(), "GLOVEBOX_STATE_DIR="+t.TempDir(), "NO_COLOR=1", "E2B_DEBUG=", "E2B_DOMAIN=", "GLOVEBOX_E2B_PUBLIC_PORTS=true"), env...)
 	url := serveE2B(t, binary, env)
 

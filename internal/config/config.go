@@ -49,6 +49,7 @@ type Config struct {
 	Workspace Workspace `yaml:"workspace"`
 
 	Images    Images    `yaml:"images"`
+	Templates Templates `yaml:"templates"`
 	Languages Languages `yaml:"languages"`
 
 	Docker Docker `yaml:"docker"`
@@ -279,9 +280,10 @@ func Default(getenv func(string) string) Config {
 			TotalSize:  50 << 30,
 			TotalFiles: 500_000,
 		},
-		MCP:    MCP{Profile: ProfileNative},
-		Images: Images{Space: 20 << 30, MaxSize: 32 << 30, MaxFiles: 500_000},
-		Server: defaultServer(),
+		MCP:       MCP{Profile: ProfileNative},
+		Images:    Images{Space: 20 << 30, MaxSize: 32 << 30, MaxFiles: 500_000},
+		Templates: Templates{ContextSize: 1 << 30, Builds: 2, BuildTime: Duration(30 * time.Minute), ReadyTime: Duration(time.Minute)},
+		Server:    defaultServer(),
 	}
 }
 
@@ -413,6 +415,9 @@ func (c *Config) Validate() error {
 	}
 	if c.MCP.Profile == "" {
 		return invalid("mcp.profile", "is empty", "leave it out, or set it to %q", ProfileNative)
+	}
+	if err := c.Templates.validate(); err != nil {
+		return err
 	}
 	return c.Server.validate()
 }

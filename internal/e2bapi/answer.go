@@ -11,6 +11,7 @@ import (
 	"strings"
 
 	"github.com/glovebox-dev/glovebox/internal/auth"
+	"github.com/glovebox-dev/glovebox/internal/e2bapi/templates"
 	"github.com/glovebox-dev/glovebox/internal/guestapi"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
@@ -92,6 +93,9 @@ func statusOf(err error) int {
 	}
 	if e, ok := errors.AsType[*portError](err); ok {
 		return e.Code
+	}
+	if status := templates.StatusOf(err); status != 0 {
+		return status
 	}
 	return sandbox.KindOf(err).HTTPStatus()
 }
@@ -179,6 +183,12 @@ func (s *Server) answer(f func(r *http.Request, p sandbox.Principal) (int, any, 
 						w.Header().Set("X-Next-Token", p.next)
 					}
 					v = p.items
+				}
+				if p, ok := v.(templates.Page); ok {
+					if p.Next != "" {
+						w.Header().Set("X-Next-Token", p.Next)
+					}
+					v = p.Items
 				}
 				if v == nil {
 					w.WriteHeader(status)

@@ -95,6 +95,8 @@ func (s *Server) Authenticate(next http.Handler) http.Handler {
 		case err != nil:
 		case isData:
 			id, t, err = s.identifyData(r, t)
+		case s.isUpload(r):
+			id, err = s.identifyUpload(r)
 		default:
 			id, err = s.identify(r)
 		}
@@ -127,6 +129,35 @@ func (s *Server) identify(r *http.Request) (auth.Identity, error) {
 		err = sandbox.WithHint(err, hintKey)
 	}
 	return id, err
+}
+
+// isUpload reports whether a request is an upload to a signed address of a template.
+func (s *Server) isUpload(r *http.Request) bool {
+	return s.opts.Templates != nil && s.opts.Templates.IsUpload(r)
+}
+
+// identifyUpload returns the owner of the template that an upload is for.
+func (s *Server) identifyUpload(r *http.Request) (auth.Identity, error) {
+	p, err := s.opts.Templates.Uploader(r)
+	if err != nil {
+		return auth.Identity{}, err
+	}
+	return s.owner(r.Context(), p, sandbox.Errorf(sandbox.Unauthenticated, "the API key that asked for the address of the upload is not valid any more"))
+}
+
+// owner returns the identity of a principal whose API key made the token of a
+// request. Without a valid API key of the principal, it returns refused.
+func (s *Server) owner(ctx context.Context, p sandbox.Principal, refused error) (auth.Identity, error) {
+	// The client had both scopes when it got the token; see grant.
+	id := auth.Identity{Principal: p, Scopes: []auth.Scope{auth.ScopeRun, auth.ScopeFiles}}
+	gone, err := s.opts.Auth.Gone(ctx, id)
+	if err != nil {
+		return auth.Identity{}, err
+	}
+	if gone {
+		return auth.Identity{}, refused
+	}
+	return id, nil
 }
 
 // identifyData returns the owner of the sandbox that a data-plane request is for.
@@ -165,16 +196,8 @@ func (s *Server) identifyData(r *http.Request, t target) (auth.Identity, target,
 	if err != nil {
 		return auth.Identity{}, t, &goneError{err}
 	}
-	// The client had both scopes when it got the token; see grant.
-	id := auth.Identity{Principal: p, Scopes: []auth.Scope{auth.ScopeRun, auth.ScopeFiles}}
-	gone, err := s.opts.Auth.Gone(r.Context(), id)
-	if err != nil {
-		return auth.Identity{}, t, err
-	}
-	if gone {
-		return auth.Identity{}, t, refused
-	}
-	return id, t, nil
+	id, err := s.owner(r.Context(), p, refused)
+	return id, t, err
 }
 
 // publicPort reports whether a target is a port that needs no token.

@@ -135,7 +135,7 @@ func (s *Server) forward(r *http.Request, p sandbox.Principal, id string) (*http
 	if r.ContentLength == 0 {
 		req.Body = http.NoBody
 	}
-	resp, err := s.opts.Engine.Forward(p, id, sandbox.ProgramDefaults{Dir: home, Env: environ(sb)}, req)
+	resp, err := s.opts.Engine.Forward(p, id, programDefaults(sb), asTemplate(req, sb))
 	if errors.Is(err, sandbox.Conflict) || errors.Is(err, sandbox.NotFound) || errors.Is(err, sandbox.Unavailable) {
 		err = &goneError{err}
 	}
@@ -203,6 +203,9 @@ var lasting = []string{guestapi.ProcStart, guestapi.ProcConnect, guestapi.FSWatc
 // Lasts reports whether a request that Authenticate accepted may last as long as
 // its client wants.
 func (s *Server) Lasts(r *http.Request) bool {
+	if s.isUpload(r) {
+		return true
+	}
 	t, ok := r.Context().Value(targetKey{}).(target)
 	_, ours := passes[t.port]
 	return ok && (!ours || slices.Contains(lasting, r.URL.Path))
@@ -224,8 +227,12 @@ func (s *Server) OnPort(r *http.Request) bool {
 }
 
 // Streams reports whether the body of a request that Authenticate accepted is
-// streamed into the sandbox. Such a body has no size limit.
+// streamed into the sandbox, or into a file of a template. Such a body has no size
+// limit here.
 func (s *Server) Streams(r *http.Request) bool {
+	if s.isUpload(r) {
+		return true
+	}
 	t, ok := r.Context().Value(targetKey{}).(target)
 	_, ours := passes[t.port]
 	return ok && (!ours || t.port == agentPort && r.URL.Path == guestapi.PathFiles)

@@ -134,7 +134,7 @@ func (q *query) matches(sb sandbox.Sandbox) bool {
 			return false
 		}
 	}
-	return (q.template == "" || templateOf(sb) == q.template) && (q.after.IsZero() || sb.Created.After(q.after))
+	return (q.template == "" || templateOf(sb) == q.template || aliasOf(sb) == q.template) && (q.after.IsZero() || sb.Created.After(q.after))
 }
 
 func (s *Server) list(r *http.Request, p sandbox.Principal) (int, any, error) {

@@ -15,10 +15,10 @@ import (
 )
 
 const (
-	// agentVersion is the version of E2B's agent that the guests of this program
+	// AgentVersion is the version of E2B's agent that the guests of this program
 	// emulate. SDKs use newer functions only with newer versions. They ask for
 	// none above this one.
-	agentVersion = "0.6.4"
+	AgentVersion = "0.6.4"
 	// oldAgent is the version that guests without a recorded version emulate: those
 	// of earlier programs, which sandboxes keep. E2B's own agents, which the driver
 	// of E2B's cloud uses, have this version at least.
@@ -51,6 +51,11 @@ const (
 	// Host header that programs on its ports see.
 	labelPublic = labelPrefix + "public-ports"
 	labelHost   = labelPrefix + "mask-request-host"
+	// These labels are of a sandbox of a template that was built here: the template's
+	// name, and the user and the directory of programs.
+	labelAlias   = labelPrefix + "alias"
+	labelUser    = labelPrefix + "user"
+	labelWorkDir = labelPrefix + "workdir"
 )
 
 // defaultTemplates are the templates that E2B's SDKs request by default. They
@@ -113,6 +118,10 @@ func (s *Server) create(r *http.Request, p sandbox.Principal) (int, any, error) 
 	if err != nil {
 		return 0, nil, err
 	}
+	start, err := s.useTemplate(r.Context(), p, &req)
+	if err != nil {
+		return 0, nil, err
+	}
 	if req.Network == sandbox.NetworkInternet {
 		req.Network = s.opts.Engine.AllowedNetwork(req.Network)
 	}
@@ -124,6 +133,9 @@ func (s *Server) create(r *http.Request, p sandbox.Principal) (int, any, error) 
 		req.TTL = sandbox.MinIdle // the engine's zero is no end
 	}
 	sb, err := s.opts.Engine.Create(r.Context(), p, req)
+	if err == nil {
+		err = start(r.Context(), sb.ID)
+	}
 	if err == nil && now {
 		sb, err = s.opts.Engine.SetEnd(r.Context(), p, sb.ID, 0)
 	}
@@ -168,7 +180,7 @@ func (in *createRequest) request() (sandbox.CreateRequest, error) {
 	if labels == nil {
 		labels = map[string]string{}
 	}
-	labels[labelAgent] = agentVersion
+	labels[labelAgent] = AgentVersion
 	req := sandbox.CreateRequest{Network: network, Env: in.EnvVars, TTL: d, Restless: true, Labels: labels}
 	if in.TemplateID != "" {
 		labels[labelTemplate] = in.TemplateID
@@ -206,29 +218,9 @@ func (s *Server) answerOf(r *http.Request, sb sandbox.Sandbox) sandboxAnswer {
 		}
 	}
 	return sandboxAnswer{
-		SandboxID: sandbox.HostID(sb.ID), TemplateID: templateOf(sb), Alias: templateOf(sb), ClientID: clientID, EnvdVersion: agentOf(sb),
+		SandboxID: sandbox.HostID(sb.ID), TemplateID: templateOf(sb), Alias: aliasOf(sb), ClientID: clientID, EnvdVersion: agentOf(sb),
 		EnvdAccessToken: token, TrafficAccessToken: token, Domain: domain,
 	}
-}
-
-// alias reports whether a template exists: a sandbox of it starts at once. An image
-// that has to be pulled is none.
-func (s *Server) alias(r *http.Request, p sandbox.Principal) (int, any, error) {
-	name := r.PathValue("alias")
-	has := slices.Contains(defaultTemplates, name)
-	if !has {
-		var err error
-		if has, err = s.opts.Engine.HasImage(r.Context(), p, name); err != nil {
-			return 0, nil, err
-		}
-	}
-	if !has {
-		return 0, nil, sandbox.Errorf(sandbox.NotFound, "there is no template %s: the server has no image of that name", short(name))
-	}
-	return http.StatusOK, struct {
-		TemplateID string `json:"templateID"`
-		Public     bool   `json:"public"`
-	}{name, false}, nil
 }
 
 // templateOf returns the template of a sandbox. A sandbox that was created over
@@ -424,7 +416,7 @@ func entryOf(sb sandbox.Sandbox) entry {
 		end = sb.Ends
 	}
 	return entry{
-		SandboxID: sandbox.HostID(sb.ID), TemplateID: templateOf(sb), Alias: templateOf(sb), ClientID: clientID,
+		SandboxID: sandbox.HostID(sb.ID), TemplateID: templateOf(sb), Alias: aliasOf(sb), ClientID: clientID,
 		StartedAt: sb.Created, EndAt: end, State: stateOf(sb),
 		CPUCount:   int32(math.Ceil(sb.Limits.CPUs)),
 		MemoryMB:   megabytes(sb.Limits.MemoryBytes),

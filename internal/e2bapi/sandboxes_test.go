@@ -13,16 +13,16 @@ func TestAgentVersion(t *testing.T) {
 	e, _, srv := newTest(t)
 	_, _, body := do(t, "POST", srv.URL+"/sandboxes", `{"templateID":"base"}`, "X-API-KEY", "alice")
 	var made sandboxAnswer
-	if err := json.Unmarshal([]byte(body), &made); err != nil || made.EnvdVersion != agentVersion {
+	if err := json.Unmarshal([]byte(body), &made); err != nil || made.EnvdVersion != AgentVersion {
 		t.Fatalf("a new sandbox: %v, %s", err, body)
 	}
 	add := func(change func(*sandbox.Sandbox)) string { return sandbox.HostID(e.add("alice", change)) }
 	want := map[string]string{
-		made.SandboxID: agentVersion,
+		made.SandboxID: AgentVersion,
 		add(nil):       oldAgent, // of an earlier server, or another protocol
 		add(func(sb *sandbox.Sandbox) { sb.Labels = map[string]string{labelAgent: "0.6.2"} }): "0.6.2",
 		add(func(sb *sandbox.Sandbox) {
-			sb.Labels, sb.Driver = map[string]string{labelAgent: agentVersion}, cloudDriver
+			sb.Labels, sb.Driver = map[string]string{labelAgent: AgentVersion}, cloudDriver
 		}): oldAgent,
 	}
 	_, _, body = do(t, "GET", srv.URL+"/v2/sandboxes", "", "X-API-KEY", "alice")

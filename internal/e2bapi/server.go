@@ -19,6 +19,7 @@ import (
 	"time"
 
 	"github.com/glovebox-dev/glovebox/internal/auth"
+	"github.com/glovebox-dev/glovebox/internal/e2bapi/templates"
 	"github.com/glovebox-dev/glovebox/internal/fair"
 	"github.com/glovebox-dev/glovebox/internal/sandbox"
 )
@@ -55,7 +56,7 @@ type Access interface {
 	Check(id, token string) bool
 }
 
-// Options are the arguments of [New]. All but Domain and Now must be set.
+// Options are the arguments of [New]. All but Domain, Templates and Now must be set.
 type Options struct {
 	Engine Engine
 	Auth   Verifier
@@ -68,6 +69,8 @@ type Options struct {
 	// a sandbox does not want that. It holds for sandboxes that this protocol makes
 	// while it is set.
 	PublicPorts bool
+	// Templates builds templates; nil if the driver cannot build images.
+	Templates *templates.API
 	// Now is the clock; nil is [time.Now].
 	Now func() time.Time
 }
@@ -130,6 +133,13 @@ func (s *Server) routes() http.Handler {
 	mux.HandleFunc("GET /sandboxes/{id}/metrics", s.answer(s.metrics))
 	mux.HandleFunc("PUT /sandboxes/{id}/network", s.answer(s.setNetwork))
 	mux.HandleFunc("GET /templates/aliases/{alias}", s.answer(s.alias))
+	noTemplates := "templates are not built here: name an image that the server has"
+	if s.opts.Templates != nil {
+		noTemplates = "templates are built in steps: update the SDK"
+		for pattern, h := range s.opts.Templates.Routes() {
+			mux.HandleFunc(pattern, s.answer(h))
+		}
+	}
 	for path, what := range map[string]string{
 		"/sandboxes/{id}/fork":      "sandboxes cannot be forked",
 		"/sandboxes/{id}/snapshots": "there are no snapshots of sandboxes",
@@ -137,12 +147,12 @@ func (s *Server) routes() http.Handler {
 		"/v2/sandboxes/{id}/logs":   "the logs of E2B's agent are not there",
 		"GET /sandboxes/metrics":    "metrics are there for single sandboxes only",
 		"/snapshots":                "there are no snapshots of sandboxes",
-		"/templates":                "templates are not built here: name an image that the server has",
-		"/templates/{rest...}":      "templates are not built here: name an image that the server has",
-		"/v2/templates/{rest...}":   "templates are not built here: name an image that the server has",
-		"/v3/templates/{rest...}":   "templates are not built here: name an image that the server has",
-		"/v2/templates":             "templates are not built here: name an image that the server has",
-		"/v3/templates":             "templates are not built here: name an image that the server has",
+		"/templates":                noTemplates,
+		"/templates/{rest...}":      noTemplates,
+		"/v2/templates/{rest...}":   noTemplates,
+		"/v3/templates/{rest...}":   noTemplates,
+		"/v2/templates":             noTemplates,
+		"/v3/templates":             noTemplates,
 		"/volumes":                  "there are no volumes",
 		"/volumes/{rest...}":        "there are no volumes",
 		"/volumecontent/{rest...}":  "there are no volumes",

@@ -1,0 +1,121 @@
+package templates
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"net/url"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
+	"github.com/glovebox-dev/glovebox/internal/template"
+)
+
+// linkTime is how long an address for an upload is valid.
+const linkTime = time.Hour
+
+// maxDrain bounds the bytes that are read from a refused upload, so that its client
+// reads the answer.
+const maxDrain = 32 << 20
+
+// files answers with the address to which an SDK sends an archive. The SDK sends no
+// API key there, so the address is signed.
+func (a *API) files(r *http.Request, p sandbox.Principal) (int, any, error) {
+	id, hash := r.PathValue("id"), r.PathValue("hash")
+	present, err := a.opts.Service.HasFiles(r.Context(), p, id, hash)
+	if err != nil {
+		return 0, nil, err
+	}
+	ends := strconv.FormatInt(a.opts.Now().Add(linkTime).Unix(), 10)
+	u := url.URL{Scheme: a.scheme(r), Host: r.Host, Path: prefix(r) + "/templates/" + id + "/files/" + hash}
+	u.RawQuery = url.Values{"expires": {ends}, "signature": {a.opts.Access.Token(signed(id, hash, ends))}}.Encode()
+	return http.StatusCreated, struct {
+		Present bool   `json:"present"`
+		URL     string `json:"url"`
+	}{present, u.String()}, nil
+}
+
+// signed returns the text that the signature of an upload's address is of. No
+// sandbox has such an identifier.
+func signed(id, hash, ends string) string {
+	return fmt.Sprintf("template upload %q %q %s", id, hash, ends)
+}
+
+// scheme returns the scheme by which the client of a request reaches the server.
+func (a *API) scheme(r *http.Request) string {
+	if r.TLS != nil || r.Header.Get("X-Forwarded-Proto") == "https" || a.opts.Domain != "" && strings.HasSuffix(r.Host, "."+a.opts.Domain) {
+		return "https"
+	}
+	return "http"
+}
+
+// prefix returns the part of a request's path that was removed before it came here.
+func prefix(r *http.Request) string {
+	path, _, _ := strings.Cut(r.RequestURI, "?")
+	before, ok := strings.CutSuffix(path, r.URL.EscapedPath())
+	if !ok || !strings.HasPrefix(path, "/") {
+		return ""
+	}
+	return before
+}
+
+// IsUpload reports whether a request is an upload to a signed address.
+func (a *API) IsUpload(r *http.Request) bool {
+	if r.Method != http.MethodPut || !r.URL.Query().Has("signature") {
+		return false
+	}
+	_, _, ok := uploadOf(r)
+	return ok
+}
+
+// uploadOf returns the template and the hash in the path of an upload.
+func uploadOf(r *http.Request) (id, hash string, ok bool) {
+	rest, ok := strings.CutPrefix(r.URL.Path, "/templates/")
+	if !ok {
+		return "", "", false
+	}
+	id, hash, ok = strings.Cut(rest, "/files/")
+	return id, hash, ok && id != "" && hash != "" && !strings.Contains(id+hash, "/")
+}
+
+// Uploader returns the principal of an upload, after checking its signature.
+func (a *API) Uploader(r *http.Request) (sandbox.Principal, error) {
+	id, hash, _ := uploadOf(r)
+	q := r.URL.Query()
+	ends, err := strconv.ParseInt(q.Get("expires"), 10, 64)
+	if err != nil || !a.opts.Access.Check(signed(id, hash, q.Get("expires")), q.Get("signature")) {
+		return "", sandbox.Errorf(sandbox.Unauthenticated, "the address of the upload was not made by this server")
+	}
+	if a.opts.Now().Unix() > ends {
+		return "", sandbox.WithHint(sandbox.Errorf(sandbox.Unauthenticated, "the address of the upload has expired"), "build again")
+	}
+	p, err := a.opts.Service.Owner(r.Context(), id)
+	if errors.Is(err, sandbox.NotFound) {
+		err = sandbox.Errorf(sandbox.NotFound, "there is no template %s", short(id))
+	}
+	return p, err
+}
+
+// upload stores an archive. Only requests to a signed address, or of the owner, come
+// here.
+func (a *API) upload(r *http.Request, p sandbox.Principal) (int, any, error) {
+	if _, _, err := a.opts.Service.Get(r.Context(), p, r.PathValue("id")); err != nil {
+		return 0, nil, err
+	}
+	err := a.opts.Service.Upload(r.Context(), p, r.PathValue("hash"), r.ContentLength, r.Body)
+	if err != nil {
+		_, _ = io.CopyN(io.Discard, r.Body, maxDrain)
+	}
+	return http.StatusOK, nil, err
+}
+
+// StatusOf returns the HTTP status for an error of this package, or 0.
+func StatusOf(err error) int {
+	if errors.Is(err, template.ErrTooLong) {
+		return http.StatusRequestEntityTooLarge
+	}
+	return 0
+}

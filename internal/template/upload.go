@@ -1,0 +1,171 @@
+package template
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"io"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"regexp"
+	"syscall"
+
+	"github.com/glovebox-dev/glovebox/internal/safepath"
+	"github.com/glovebox-dev/glovebox/internal/sandbox"
+)
+
+// hashForm is the form of the hash by which an SDK names an archive. The hash is
+// that of the client's files, with sizes of directories that the archive does not
+// have, so a server cannot compute it. It is therefore a name, and each principal
+// has its own.
+var hashForm = regexp.MustCompile(`^[0-9a-f]{64}$`)
+
+// CheckHash refuses a text that is no hash of files.
+func CheckHash(hash string) error {
+	if !hashForm.MatchString(hash) {
+		return sandbox.Errorf(sandbox.Invalid, "filesHash: %s is not 64 hexadecimal digits", quote(hash))
+	}
+	return nil
+}
+
+// filesOf returns the directory of a principal's archives.
+func (s *Service) filesOf(p sandbox.Principal) string {
+	sum := sha256.Sum256([]byte(p))
+	return filepath.Join(s.filesDir(), hex.EncodeToString(sum[:]))
+}
+
+// HasFiles reports whether the archive with that hash is here for a principal's
+// template, and keeps it for the next build.
+func (s *Service) HasFiles(ctx context.Context, p sandbox.Principal, template, hash string) (bool, error) {
+	if err := CheckHash(hash); err != nil {
+		return false, err
+	}
+	if _, err := s.find(ctx, p, template); err != nil {
+		return false, err
+	}
+	return s.touch(p, hash)
+}
+
+// touch keeps an archive from being removed for its age.
+func (s *Service) touch(p sandbox.Principal, hash string) (bool, error) {
+	now := s.opts.Now()
+	err := os.Chtimes(filepath.Join(s.filesOf(p), hash), now, now)
+	if errors.Is(err, fs.ErrNotExist) {
+		return false, nil
+	}
+	return err == nil, err
+}
+
+// Upload stores an archive for a principal. size is its length, or -1. An archive
+// that breaks off, or that is too long, leaves nothing. The error is of kind
+// Exhausted if the archive, or all of the principal's together, are too long.
+func (s *Service) Upload(ctx context.Context, p sandbox.Principal, hash string, size int64, r io.Reader) error {
+	err := s.upload(ctx, p, hash, size, r)
+	return sandbox.Wrap(explainWrite(err), "store files of template", "")
+}
+
+func (s *Service) upload(ctx context.Context, p sandbox.Principal, hash string, size int64, r io.Reader) error {
+	if err := CheckHash(hash); err != nil {
+		return err
+	}
+	most := s.opts.ContextSize
+	if size > most {
+		return s.tooLong()
+	}
+	name := s.filesOf(p)
+	if err := os.MkdirAll(name, 0o700); err != nil {
+		return err
+	}
+	held, err := bytesBelow(name)
+	if err != nil {
+		return err
+	}
+	full := sandbox.WithHint(sandbox.Errorf(sandbox.Exhausted, "your uploaded files have more than %d bytes together", maxUploads*most),
+		"build templates one after another, or try again later: files of ended builds are removed")
+	room := min(most, maxUploads*most-held)
+	if room <= 0 || size > room {
+		return full
+	}
+	dir, err := safepath.OpenDir(name)
+	if err != nil {
+		return err
+	}
+	defer dir.Close()
+	staging, remove, err := dir.Staging()
+	if err != nil {
+		return err
+	}
+	defer remove()
+	f, err := dir.Create(hash, staging)
+	if err != nil {
+		return err
+	}
+	defer f.Discard() //nolint:errcheck // after Commit it does nothing, and remove removes the rest
+	n, err := io.Copy(f, io.LimitReader(contextReader{ctx, r}, room+1))
+	switch {
+	case err != nil:
+		return err
+	case n > room && room < most:
+		return full
+	case n > room:
+		return s.tooLong()
+	case size >= 0 && n != size:
+		return sandbox.Errorf(sandbox.Invalid, "the archive broke off after %d of %d bytes", n, size)
+	case n == 0:
+		return sandbox.Errorf(sandbox.Invalid, "the archive is empty")
+	}
+	return f.Commit()
+}
+
+func (s *Service) tooLong() error {
+	return sandbox.WithHint(sandbox.Errorf(sandbox.Exhausted, "%w: it has more than %d bytes", ErrTooLong, s.opts.ContextSize),
+		"exclude files with .dockerignore, or have the operator raise templates.context_size")
+}
+
+// bytesBelow returns the size of all files in a directory.
+func bytesBelow(dir string) (n int64, err error) {
+	err = filepath.WalkDir(dir, func(_ string, e fs.DirEntry, err error) error {
+		if err != nil || e.IsDir() {
+			return ignoreGone(err)
+		}
+		fi, err := e.Info()
+		if err == nil {
+			n += fi.Size()
+		}
+		return ignoreGone(err)
+	})
+	return n, err
+}
+
+// ignoreGone returns nil for a file that another request removed meanwhile.
+func ignoreGone(err error) error {
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	return err
+}
+
+// A contextReader ends with its context.
+type contextReader struct {
+	ctx context.Context
+	r   io.Reader
+}
+
+func (r contextReader) Read(p []byte) (int, error) {
+	if err := r.ctx.Err(); err != nil {
+		return 0, context.Cause(r.ctx)
+	}
+	return r.r.Read(p)
+}
+
+// explainWrite names a full disk of the server, and not the server's files.
+func explainWrite(err error) error {
+	for _, full := range []error{syscall.ENOSPC, syscall.EDQUOT} {
+		if errors.Is(err, full) {
+			return sandbox.NoSpace(full)
+		}
+	}
+	return err
+}
